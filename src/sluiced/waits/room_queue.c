@@ -11,7 +11,6 @@
  * deadline, its connection, or its region. On the server's thread.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sluiced/blobs/blobs.h"
@@ -84,7 +83,7 @@ bool sl_room_must_queue(const struct sl_server *server)
 bool sl_room_has_time(const struct sl_server *server)
 {
 	const struct sl_wait *turn = server->room->current;
-	bool over = server->memory->bytes > server->settings->memory_bytes;
+	bool over = server->counts.memory_bytes > server->settings->memory_bytes;
 
 	/* A request that is not queued has just come. Memory beyond the limit has to be written
 	 * first. */

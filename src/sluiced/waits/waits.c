@@ -13,14 +13,6 @@
 #include "sluiced/spill/spill.h"
 #include "sluiced/waits/waits.h"
 
-void sl_waits_init(struct sl_server *server)
-{
-	for (unsigned i = 0; i < SL_WAIT_BUCKETS; i++)
-		sl_list_init(&server->waits->by_key[i]);
-	sl_list_init(&server->room->queue);
-	server->waits->due = server->room->due = SL_FOREVER;
-}
-
 int sl_wait_new(struct sl_peer *peer, const struct sl_head *message, int64_t deadline,
                 struct sl_wait **out)
 {
@@ -51,7 +43,7 @@ void sl_wait_free(struct sl_server *server, struct sl_wait *wait)
 	} else if (wait->region) {
 		wait->region->copy->wait = NULL;
 	}
-	server->waits->count -= wait->for_blob;
+	server->counts.waiting -= wait->for_blob;
 	server->room->host -= !wait->for_blob && wait->device < 0;
 	free(wait);
 }

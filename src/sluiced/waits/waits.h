@@ -34,7 +34,6 @@ struct sl_wait {
 
 struct sl_waits {
 	struct sl_list by_key[SL_WAIT_BUCKETS]; /* gets and pins, by the key that is missing */
-	unsigned count;                         /* of these */
 	int64_t due;                            /* no deadline of theirs is earlier */
 };
 
@@ -50,7 +49,6 @@ struct sl_room {
 	int32_t device;
 };
 
-void sl_waits_init(struct sl_server *server);
 /*
  * Makes a wait, which the caller links. message: copied; NULL without a peer.
  * Returns 0, or -EAGAIN (the peer has too many) or -ENOMEM with a sentence.
