@@ -112,7 +112,7 @@ static void chunk_keep_raw(struct sluice_series *s, char **scratch, const char *
 	packed->length = s->geometry.chunk_bytes;
 	packed->mask = sl_h5_mask_codec(&s->layout);
 	/* Frames of it may lie there so already. */
-	if (s->slabs && !packed->block.whole) {
+	if (s->bundles && !packed->block.whole) {
 		chunk_gather(s, packed, false, packed->room);
 		packed->mask |= sl_h5_mask_shuffle(&s->layout);
 		packed->bytes = packed->room;

@@ -111,7 +111,7 @@ static bool lies_whole(const struct sl_geometry *g)
 	return first.whole && last.whole;
 }
 
-static int make_slabs(struct sluice_series *s)
+static int make_bundles(struct sluice_series *s)
 {
 	uint64_t gather = s->layout.gather, scalars = s->layout.scalar_count * gather, least, bytes;
 	size_t stride = sl_whole_pages(s->geometry.frame_bytes);
@@ -120,49 +120,50 @@ static int make_slabs(struct sluice_series *s)
 
 	if (gather < 2)
 		return 0;
-	/* All frames that the program may have, and two slabs that are stored. */
+	/* All frames that the program may have, and two bundles that are stored. */
 	least = s->depth / gather + 3;
-	count = SL_MAX(least, SL_SLABS);
-	bytes = (stride + scalars * sizeof(double) + gather * sizeof(struct sl_slab_slot)) * count +
+	count = SL_MAX(least, SL_BUNDLES);
+	bytes = (stride + scalars * sizeof(double) + gather * sizeof(struct sl_bundle_slot)) *
+	                count +
 	        row;
 	rc = take_bytes(s, bytes);
 	if (rc)
 		return rc;
-	s->slab_bytes = bytes;
-	s->slabs = calloc(count, sizeof(*s->slabs));
-	s->slab_slots = calloc(count * gather, sizeof(*s->slab_slots));
-	s->slab_scalars = calloc(count * scalars + 1, sizeof(double));
-	if (!s->slabs || !s->slab_slots || !s->slab_scalars)
+	s->bundle_bytes = bytes;
+	s->bundles = calloc(count, sizeof(*s->bundles));
+	s->bundle_slots = calloc(count * gather, sizeof(*s->bundle_slots));
+	s->bundle_scalars = calloc(count * scalars + 1, sizeof(double));
+	if (!s->bundles || !s->bundle_slots || !s->bundle_scalars)
 		return sl_fail(-ENOMEM, "no memory");
-	rc = sl_area_take(&s->slab_area, count * stride);
+	rc = sl_area_take(&s->bundle_area, count * stride);
 	if (!rc)
 		rc = sl_area_take(&s->rows, row);
 	for (size_t i = 0; !rc && i < count; i++) {
-		struct sl_frame *slab = &s->slabs[i];
+		struct sl_frame *bundle = &s->bundles[i];
 
-		slab->series = s;
-		slab->data = s->slab_area.memory + i * stride;
-		slab->slots = s->slab_slots + i * gather;
-		slab->scalars = s->slab_scalars + i * scalars;
-		sl_list_init(&slab->locked.finished);
-		sl_frame_recycle_locked(slab);
+		bundle->series = s;
+		bundle->data = s->bundle_area.memory + i * stride;
+		bundle->slots = s->bundle_slots + i * gather;
+		bundle->scalars = s->bundle_scalars + i * scalars;
+		sl_list_init(&bundle->locked.finished);
+		sl_frame_recycle_locked(bundle);
 	}
 	return rc;
 }
 
-static void drop_slabs(struct sluice_series *s)
+static void drop_bundles(struct sluice_series *s)
 {
-	give_bytes(s, s->slab_bytes);
-	sl_area_release(&s->slab_area);
+	give_bytes(s, s->bundle_bytes);
+	sl_area_release(&s->bundle_area);
 	sl_area_release(&s->rows);
-	free(s->slabs);
-	free(s->slab_slots);
-	free(s->slab_scalars);
-	s->slabs = NULL;
-	s->slab_slots = NULL;
-	s->slab_scalars = NULL;
-	s->slab_bytes = s->locked.room = 0;
-	sl_list_init(&s->locked.slabs);
+	free(s->bundles);
+	free(s->bundle_slots);
+	free(s->bundle_scalars);
+	s->bundles = NULL;
+	s->bundle_slots = NULL;
+	s->bundle_scalars = NULL;
+	s->bundle_bytes = s->locked.room = 0;
+	sl_list_init(&s->locked.bundles);
 }
 
 /* Returns the packer of a series with equal chunks, or NULL. */
@@ -300,15 +301,15 @@ static int ask_dataset(struct sluice_series *s, const struct sl_h5_set_options *
 	packer_drop(s);
 	give_bytes(s, s->decoded.length);
 	sl_area_release(&s->decoded);
-	drop_slabs(s);
+	drop_bundles(s);
 	rc = shape_frames(s);
 	if (!rc)
-		rc = make_slabs(s);
+		rc = make_bundles(s);
 	return rc ? rc : packer_take(s);
 }
 
-/* The chunks of a slab, as they are in the file. */
-static int read_slab(struct sluice_series *s, struct sl_frame *slab)
+/* The chunks of a bundle, as they are in the file. */
+static int read_bundle(struct sluice_series *s, struct sl_frame *bundle)
 {
 	const struct sl_geometry *g = &s->geometry;
 	char *chunk = malloc(g->chunk_bytes);
@@ -319,40 +320,40 @@ static int read_slab(struct sluice_series *s, struct sl_frame *slab)
 		struct sl_run run;
 
 		sl_geometry_block(g, i, &block);
-		rc = sl_h5_chunk_read(s->dataset, &s->layout, slab->locked.number, block.offset + 1,
-		                      chunk, g->chunk_bytes);
+		rc = sl_h5_chunk_read(s->dataset, &s->layout, bundle->locked.number,
+		                      block.offset + 1, chunk, g->chunk_bytes);
 		for (uint64_t at = 0; !rc && sl_block_run(g, &block, &at, &run);)
-			memcpy(slab->data + run.frame * g->element, chunk + run.chunk * g->element,
-			       run.elements * g->element);
+			memcpy(bundle->data + run.frame * g->element,
+			       chunk + run.chunk * g->element, run.elements * g->element);
 	}
 	free(chunk);
 	return rc;
 }
 
 /* Continues a last chunk that is not full: stores it again without filters, as chunks of an
- * open slab are. Called by the file thread. */
-static int slab_resume(struct sluice_writer *w, void *series)
+ * open bundle are. Called by the file thread. */
+static int bundle_resume(struct sluice_writer *w, void *series)
 {
 	struct sluice_series *s = series;
 	uint64_t count = s->first % s->layout.gather;
-	struct sl_frame *slab = sl_slab_open_locked(s, s->first - count);
+	struct sl_frame *bundle = sl_bundle_open_locked(s, s->first - count);
 	double max_error;
-	int rc = read_slab(s, slab);
+	int rc = read_bundle(s, bundle);
 
 	(void)w;
 	for (uint64_t i = 0; i < count; i++)
-		slab->slots[i].there = true;
-	slab->locked.taken = slab->locked.there = slab->locked.rows = count;
+		bundle->slots[i].there = true;
+	bundle->locked.taken = bundle->locked.there = bundle->locked.rows = count;
 	s->locked.room -= count;
-	return rc ? rc : sl_file_thread_store_slab(slab, 0, count, &max_error);
+	return rc ? rc : sl_file_thread_store_bundle(bundle, 0, count, &max_error);
 }
 
 static int ask_series(struct sluice_series *s, const struct sl_h5_set_options *set)
 {
 	int rc = ask_dataset(s, set);
 
-	if (!rc && s->slabs && s->first % s->layout.gather)
-		rc = sl_writer_ask(s->writer, slab_resume, s);
+	if (!rc && s->bundles && s->first % s->layout.gather)
+		rc = sl_writer_ask(s->writer, bundle_resume, s);
 	if (rc && s->dataset) {
 		char message[1024];
 
@@ -377,7 +378,7 @@ void sl_series_free(struct sluice_series *s)
 {
 	sl_series_close(s);
 	packer_drop(s);
-	drop_slabs(s);
+	drop_bundles(s);
 	give_bytes(s, s->bytes);
 	sl_area_release(&s->area);
 	sl_area_release(&s->decoded);
@@ -405,7 +406,7 @@ static int series_new(struct sluice_writer *w, const char *name,
 	sl_list_init(&s->locked.free);
 	sl_list_init(&s->locked.spare);
 	sl_list_init(&s->locked.queue);
-	sl_list_init(&s->locked.slabs);
+	sl_list_init(&s->locked.bundles);
 	s->name = strdup(name);
 	rc = s->name ? sl_series_options(o, w->threads, &s->layout, set)
 	             : sl_fail(-ENOMEM, "no memory");
@@ -414,7 +415,7 @@ static int series_new(struct sluice_writer *w, const char *name,
 	if (!rc)
 		rc = make_frames(s);
 	if (!rc)
-		rc = make_slabs(s);
+		rc = make_bundles(s);
 	if (!rc)
 		rc = packer_take(s);
 	if (!rc)

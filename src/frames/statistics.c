@@ -15,7 +15,7 @@ static void stats_add_stage(struct sluice_stage *sum, const struct sluice_stage 
 static void stats_add_series_locked(struct sluice_writer_counts *out, const struct sluice_series *s)
 {
 	const struct sluice_writer_counts *c = &s->locked.counts;
-	uint64_t way = c->submitted - c->stored, queued = s->slabs ? way : s->locked.queued;
+	uint64_t way = c->submitted - c->stored, queued = s->bundles ? way : s->locked.queued;
 
 	out->submitted += c->submitted;
 	out->stored += c->stored;
