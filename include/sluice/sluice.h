@@ -119,7 +119,8 @@ struct sluice_config {
 	 * host; 1 to 64. Default: 8. */
 	size_t cufile_threads;
 	/* SLUICE_CUFILE_STREAMS: "0" (default), or "1": cuFile also moves the bytes of operations
-	 * in stream order. Unreliable: see docs/asynchrony.md. */
+	 * in stream order, for experiments. That needs the kernel module nvidia-fs: without it,
+	 * "cufile" refuses such operations (-ENOTSUP), see docs/asynchrony.md. */
 	const char *cufile_streams;
 
 	/* SLUICE_REMOTE_BACKEND: for http:// and https://, either "multi" (default), a few threads
@@ -544,7 +545,7 @@ SLUICE_API int sluice_writev(sluice_file *file, const struct sluice_extent *v, s
  *
  * Return 0, the errors of sluice_read() and sluice_write(), or
  *   -EINVAL    the stream is being captured, or belongs to another device than the memory
- *   -ENOTSUP   the device has no stream order
+ *   -ENOTSUP   the device has no stream order, or cuFile has no nvidia-fs (cufile_streams)
  */
 SLUICE_API int sluice_read_on(sluice_file *file, void *dst, size_t n, uint64_t offset,
                               sluice_stream stream, sluice_op **out);

@@ -137,11 +137,11 @@ struct sl_backend_ops {
 	/*
 	 * Whether the backend moves these extents to and from that device's memory itself: 1; 0: it does
 	 * not; or why it cannot follow its settings, with a sentence. From a submitting call; may call
-	 * the device's driver. If it does, pieces of the extents may be submitted with `device` set, and
-	 * transfers be given to streams of the device. NULL: never.
+	 * the device's driver. If it does, pieces of the extents may be submitted with `device` set, or,
+	 * if in_stream, transfers be given to a stream of the device. NULL: never.
 	 */
 	int (*takes)(struct sl_backend *backend, struct sl_device *device,
-	             const struct sluice_extent *extents, size_t count, bool write);
+	             const struct sluice_extent *extents, size_t count, bool write, bool in_stream);
 	/* Gives a transfer to a stream. From a submitting call; a call of the driver. On failure with a
 	 * sentence. */
 	int (*enqueue)(struct sl_backend *backend, struct sl_device *device, sluice_stream stream,

@@ -12,25 +12,13 @@
 
 #include "io/io_internal.h"
 
-/* Holds 1; 0 in a child. Set once, with a compare-and-exchange. */
-static _Atomic(_Atomic unsigned char *) page;
-static _Atomic unsigned contexts;
+struct sl_fork sl_fork;
 
-bool sl_forked(void)
-{
-	_Atomic unsigned char *mark = atomic_load_explicit(&page, memory_order_acquire);
-
-	return mark && !atomic_load_explicit(mark, memory_order_relaxed) &&
-	       atomic_load_explicit(&contexts, memory_order_relaxed);
-}
-
-int sl_context_check(const struct sluice_context *ctx)
+int sl_context_refuse(void)
 {
 	if (sl_forked())
 		return sl_fail(-ECHILD, "this process was forked: sluice belongs to its parent");
-	if (!ctx)
-		return sl_fail(-EINVAL, "the context is NULL");
-	return 0;
+	return sl_fail(-EINVAL, "the context is NULL");
 }
 
 static int fork_make_page(void)
@@ -45,7 +33,7 @@ static int fork_make_page(void)
 		munmap(made, size);
 		return sl_fail(-ENOSYS, "this kernel has no MADV_WIPEONFORK (Linux 4.14)");
 	}
-	if (!atomic_compare_exchange_strong(&page, &none, made))
+	if (!atomic_compare_exchange_strong(&sl_fork.page, &none, made))
 		munmap(made, size);
 	return 0;
 }
@@ -55,18 +43,18 @@ int sl_fork_enter(void)
 	int rc;
 
 	if (sl_forked())
-		return sl_fail(-ECHILD, "this process was forked: sluice belongs to its parent");
-	if (!atomic_load(&page)) {
+		return sl_context_refuse();
+	if (!atomic_load(&sl_fork.page)) {
 		rc = fork_make_page();
 		if (rc)
 			return rc;
 	}
-	atomic_store(atomic_load(&page), 1);
-	atomic_fetch_add(&contexts, 1);
+	atomic_store(atomic_load(&sl_fork.page), 1);
+	atomic_fetch_add(&sl_fork.contexts, 1);
 	return 0;
 }
 
 void sl_fork_leave(void)
 {
-	atomic_fetch_sub(&contexts, 1);
+	atomic_fetch_sub(&sl_fork.contexts, 1);
 }

@@ -11,14 +11,31 @@
 
 /* ----------------------------------------------------------------------------------- context */
 
+/* The page that the kernel wipes in a child of fork(): holds 1, and 0 in a child. Set once, with a
+ * compare-and-exchange. And the contexts and stores of the process. */
+extern struct sl_fork {
+	_Atomic(_Atomic unsigned char *) page;
+	_Atomic unsigned contexts;
+} sl_fork;
 /* Returns true in a child of fork() if its parent had a context. */
-bool sl_forked(void);
+static inline bool sl_forked(void)
+{
+	_Atomic unsigned char *page = atomic_load_explicit(&sl_fork.page, memory_order_acquire);
+
+	return page && !atomic_load_explicit(page, memory_order_relaxed) &&
+	       atomic_load_explicit(&sl_fork.contexts, memory_order_relaxed);
+}
 /* Counts a context or a store of this process in. Returns 0, or -ECHILD, -ENOMEM or -ENOSYS with a
  * sentence. */
 int sl_fork_enter(void);
 void sl_fork_leave(void);
-/* Returns 0, or -EINVAL or -ECHILD with a sentence. Every public call begins with it. */
-int sl_context_check(const struct sluice_context *ctx);
+/* Returns -ECHILD in a child of fork(), else -EINVAL for a context that is NULL, with a sentence. */
+int sl_context_refuse(void);
+/* Returns 0, or the refusal. Every public call begins with it. */
+static inline int sl_context_check(const struct sluice_context *ctx)
+{
+	return ctx && !sl_forked() ? 0 : sl_context_refuse();
+}
 /* Returns the context that a backend's core is part of. */
 struct sluice_context *sl_context_of(struct sl_core *core);
 const struct sl_settings *sl_context_settings(const struct sluice_context *ctx);

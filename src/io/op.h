@@ -136,9 +136,6 @@ int sl_op_admit(struct sluice_file *file);
 int sl_op_enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out);
 /* Makes and awaits an operation inside this call: sync or truncate. */
 int sl_op_run(struct sluice_file *file, enum sl_op_kind kind, uint64_t length);
-/* Finds the route of the operation's bytes to their memory, in a public call; may call the driver.
- * Returns 0, or a negative errno with a sentence. */
-int sl_op_find_route(struct sluice_op *op, const struct sluice_request *r);
 /*
  * Starts an operation that nothing holds back, or all of a list; takes over a reference of each.
  */

@@ -226,7 +226,7 @@ static bool has_managed(struct sl_device *device, const struct sluice_extent *ex
 }
 
 int sl_cufile_takes(struct sl_backend *backend, struct sl_device *device,
-                    const struct sluice_extent *extents, size_t count, bool write)
+                    const struct sluice_extent *extents, size_t count, bool write, bool in_stream)
 {
 	struct sl_local *local = sl_local_of(backend);
 	bool named = local->choice == SL_CHOICE_CUFILE;
@@ -241,6 +241,13 @@ int sl_cufile_takes(struct sl_backend *backend, struct sl_device *device,
 		return 0;
 	if (has_managed(device, extents, count))
 		return 0;
+	/* In compatibility mode cuFile uses its arguments after the stream has passed. */
+	if (in_stream && !cufile_has_gpudirect(local->core->cufile))
+		return sl_fail(-ENOTSUP,
+		               "cuFile does not take '%s' in stream order: that needs nvidia-fs, "
+		               "without which cuFile runs in its compatibility mode (sluice doctor "
+		               "says why); the backends 'auto' and 'posix' take it",
+		               local->path);
 	rc = cufile_ensure_handle(local, device, named);
 	if (!rc)
 		rc = cufile_start_threads(local->core->cufile);

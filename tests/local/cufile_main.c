@@ -1,26 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cufile cufile_device [gpudirect]: with that the fake cuFile has GPUDirect. Otherwise a name: of tests. */
+/* cufile cufile_device [TESTS]: in stream order, too, where nvidia-fs is there. */
 #include "local/cufile_suite.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
 
-static bool gpudirect;
+#include "local/cufile_api.h"
 
-bool without_node;
 struct stat input;
-
-/* Where sluice looks for the kernel's module, and its device. */
-int __real_access(const char *path, int mode);
-int __wrap_access(const char *path, int mode);
-int __wrap_access(const char *path, int mode)
-{
-	if (gpudirect && strcmp(path, "/proc/driver/nvidia-fs") == 0)
-		return 0;
-	if (gpudirect && strcmp(path, "/dev/nvidia-fs0") == 0 && !without_node)
-		return 0;
-	return __real_access(path, mode);
-}
 
 /* ------------------------------------------------------------------------------------- the fakes */
 
@@ -73,7 +60,7 @@ int no_faults(void **state)
 	unsetenv("FAKE_CUFILE_ENQUEUE");
 	unsetenv("FAKE_CUFILE_PASSED");
 	unsetenv("FAKE_CUFILE_DELAY_US");
-	without_node = false;
+	unsetenv("FAKE_CUFILE_NO_NODE");
 	if (fixture_setup(state))
 		return -1;
 	/* A hang of the real one is not to take minutes. */
@@ -105,27 +92,20 @@ void assert_failed(sluice_op *op, int error, const char *says)
 int main(int argc, char **argv)
 {
 	void *memory = NULL;
-	int emulated;
+	int emulated, failed;
 
 	row_start(argc, argv);
 	/* Its threads are there before anybody counts. */
 	assert_ok(sluice_device_find("emulated", &emulated));
 	assert_ok(sluice_device_alloc(emulated, 1, &memory));
 	assert_ok(sluice_device_free(memory));
-	gpudirect = argc > 2 && strcmp(argv[2], "gpudirect") == 0;
-	unsetenv("FAKE_CUFILE_NVFS");
 	setenv("FAKE_CUFILE_CLOSES", "0", 1);
 	if (!freopen("/", "r", stdin) || fstat(STDIN_FILENO, &input))
 		return 1;
-	if (!gpudirect) {
-		if (argc > 2)
-			cmocka_set_test_filter(argv[2]);
-		return (group_cufile_use() + group_cufile_stream()) != 0;
-	}
-	if (!has_fake()) {
-		printf("skipped: this needs the fake libcufile\n");
-		return 77;
-	}
-	setenv("FAKE_CUFILE_NVFS", "2.17", 1);
-	return group_cufile_direct() != 0;
+	if (argc > 2)
+		cmocka_set_test_filter(argv[2]);
+	failed = group_cufile_use();
+	if (sl_cufile_has_module())
+		failed += group_cufile_stream() + group_cufile_direct();
+	return failed != 0;
 }

@@ -17,8 +17,6 @@ int group_cufile_use(void);
 int group_cufile_stream(void);
 int group_cufile_direct(void);
 
-/* The container has not got the device of nvidia-fs, whose module is there: in contexts that are made from now on. */
-extern bool without_node;
 /* What descriptor 0 was when the program began. */
 extern struct stat input;
 

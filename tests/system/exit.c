@@ -76,7 +76,7 @@ int main(int argc, char **argv)
 	}
 	must(gpu_hold(0, stream, &hold));
 	for (int i = 0; i < 10; i++)
-		must(sluice_read_on(file, memory, 10000, 0, stream, &last));
+		must(sluice_read_on(file, memory, 8192, 0, stream, &last));
 	if (!strcmp(how, "host")) {
 		/* Behind one in stream order, in the file. */
 		struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
@@ -88,11 +88,11 @@ int main(int argc, char **argv)
 		o.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;
 		must(sluice_open(ctx, path, &o, &out));
 		unlink(path);
-		must(sluice_write_on(out, memory, 10000, 0, stream, NULL));
-		must(sluice_write(out, memory, 10000, 0, &last));
+		must(sluice_write_on(out, memory, 8192, 0, stream, NULL));
+		must(sluice_write(out, memory, 8192, 0, &last));
 	}
 	for (int i = 0; i < 40 && !strcmp(how, "cufile"); i++)
-		must(sluice_read(file, memory, 10000, 0, &last));
+		must(sluice_read(file, memory, 8192, 0, &last));
 	if (!strcmp(how, "thread") && !pthread_create(&thread, NULL, wait_for, last))
 		pthread_detach(thread);
 	exit(0);
