@@ -80,6 +80,12 @@ static int pipeline_fail(struct cli_copy *copy, int rc, const char *format, ...)
 	return rc;
 }
 
+/* Keeps the library's sentence if rc is an error; returns rc. */
+static int pipeline_said(struct cli_copy *copy, int rc)
+{
+	return rc ? pipeline_fail(copy, rc, "%s", sluice_last_message()) : 0;
+}
+
 static struct chunk *chunk_at(struct pipeline *p, uint64_t i)
 {
 	return &p->chunks[i % p->depth];
@@ -385,10 +391,7 @@ static int submit_chunk(struct pipeline *p, const struct cli_end *end, int kind,
 	request.on = p->through.device >= 0 && p->copy->source->length_known &&
 	             (!end->memory || end->place < 0 || end->place == p->through.device);
 	request.stream = p->through.streams[(size_t)(chunk - p->chunks) % CLI_STREAMS];
-	int rc = sluice_submit(end->file, &request, &chunk->op);
-	if (rc)
-		return pipeline_fail(p->copy, rc, "%s", sluice_last_message());
-	return 0;
+	return pipeline_said(p->copy, sluice_submit(end->file, &request, &chunk->op));
 }
 
 /* Lists the parts of the chunk to be written; neighbouring blocks form an extent. */
@@ -451,7 +454,7 @@ static int chunk_filled(struct pipeline *p, struct chunk *chunk)
 	else if (chunk->device && pipeline_wants_copy(p))
 		rc = sluice_copy(chunk->data, chunk->device, chunk->length);
 	if (rc)
-		return pipeline_fail(p->copy, rc, "%s", sluice_last_message());
+		return pipeline_said(p->copy, rc);
 	if (chunk->length == 0 || p->into)
 		chunk_written(p, chunk);
 	else if (target->file)
@@ -583,7 +586,7 @@ static int pipeline_take_finished(struct pipeline *p)
 		if (rc == -EAGAIN)
 			return 0;
 		if (rc)
-			return pipeline_fail(p->copy, rc, "%s", sluice_last_message());
+			return pipeline_said(p->copy, rc);
 		rc = chunk_operation_done(p, op);
 		if (rc)
 			return rc;
@@ -627,10 +630,7 @@ int cli_copy_run(struct cli_copy *copy)
 		rc = turn_chunk(p);
 	pipeline_stop(p);
 	free(p);
-	if (rc == 0 && copy->target->file && copy->target->sparse) {
-		rc = sluice_truncate(copy->target->file, copy->source->length);
-		if (rc)
-			pipeline_fail(copy, rc, "%s", sluice_last_message());
-	}
+	if (rc == 0 && copy->target->file && copy->target->sparse)
+		rc = pipeline_said(copy, sluice_truncate(copy->target->file, copy->source->length));
 	return rc;
 }

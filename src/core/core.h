@@ -37,6 +37,12 @@ enum sl_log_level { SL_LOG_OFF, SL_LOG_ERROR, SL_LOG_INFO, SL_LOG_DEBUG };
 __attribute__((format(printf, 3, 4))) void sl_log(const struct sl_settings *settings,
                                                   enum sl_log_level level, const char *format, ...);
 
+/*
+ * Copies a struct to the caller's, which may be that of an older header, as far as it has fields. Its first field is
+ * its size, and stays.
+ */
+void sl_struct_give(void *out, const void *from, size_t bytes);
+
 /* ------------------------------------------------------------------------------------- types */
 
 enum sl_number { SL_SIGNED, SL_UNSIGNED, SL_REAL, SL_BFLOAT, SL_COMPLEX, SL_BOOL };

@@ -125,11 +125,6 @@ struct sl_packer {
 		struct sl_list free; /* packed chunks */
 	} locked;
 };
-/* sl_packer_new() allocates the fields that are needed to compute `bytes`, sl_packer_fill() the
- * rest. kind: codec, level, element, chunk_bytes, in_place and count. */
-int sl_packer_new(const struct sl_packer *kind, struct sl_packer **out);
-int sl_packer_fill(struct sl_packer *packer);
-void sl_packer_free(struct sl_packer *packer);
 
 /* ----------------------------------------------------------------------------------- frames */
 

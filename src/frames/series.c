@@ -166,6 +166,79 @@ static void drop_bundles(struct sluice_series *s)
 	sl_list_init(&s->locked.bundles);
 }
 
+/* -------------------------------------------------------------------------------------- packers */
+
+/* Buffers of packed chunks, and scratch for each compressor; they may be exchanged. */
+static size_t rooms_of(const struct sl_packer *packer)
+{
+	return packer->in_place ? 0 : (size_t)packer->count * (SL_PACKED_PER_COMPRESSOR + 1);
+}
+
+static size_t room_of(const struct sl_packer *packer)
+{
+	return (packer->chunk_bytes + 4095) / 4096 * 4096;
+}
+
+static void packer_free(struct sl_packer *packer)
+{
+	if (!packer)
+		return;
+	for (unsigned i = 0; packer->states && i < packer->count; i++)
+		packer->codec->state_free(packer->states[i]);
+	sl_area_release(&packer->area);
+	free(packer->states);
+	free(packer->scratch);
+	free(packer->packed);
+	free(packer);
+}
+
+/* Makes the fields that are needed to compute `bytes`. */
+static int packer_new(const struct sl_packer *kind, struct sl_packer **out)
+{
+	size_t packed = (size_t)kind->count * SL_PACKED_PER_COMPRESSOR;
+	struct sl_packer *packer = *out = calloc(1, sizeof(*packer));
+	int rc;
+
+	if (!packer)
+		return sl_fail(-ENOMEM, "no memory");
+	*packer = *kind;
+	sl_list_init(&packer->locked.free);
+	packer->states = calloc(kind->count, sizeof(*packer->states));
+	packer->scratch = calloc(kind->count, sizeof(*packer->scratch));
+	packer->packed = calloc(packed, sizeof(*packer->packed));
+	if (!packer->states || !packer->scratch || !packer->packed)
+		return sl_fail(-ENOMEM, "no memory");
+	rc = kind->codec->state_new(kind->level, kind->element, kind->chunk_bytes,
+	                            &packer->states[0]);
+	if (rc)
+		return rc;
+	packer->bytes = (uint64_t)rooms_of(packer) * room_of(packer) +
+	                (uint64_t)kind->codec->state_bytes(packer->states[0]) * kind->count +
+	                packed * sizeof(struct sl_packed_chunk);
+	return 0;
+}
+
+static int packer_fill(struct sl_packer *packer)
+{
+	size_t packed = (size_t)packer->count * SL_PACKED_PER_COMPRESSOR;
+	int rc = sl_area_take(&packer->area, rooms_of(packer) * room_of(packer));
+	char *room = packer->area.memory;
+
+	for (unsigned i = 1; !rc && i < packer->count; i++)
+		rc = packer->codec->state_new(packer->level, packer->element, packer->chunk_bytes,
+		                              &packer->states[i]);
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < packed; i++) {
+		if (!packer->in_place)
+			packer->packed[i].room = room + i * room_of(packer);
+		sl_list_append(&packer->locked.free, &packer->packed[i].link);
+	}
+	for (unsigned i = 0; i < packer->count && !packer->in_place; i++)
+		packer->scratch[i] = room + (packed + i) * room_of(packer);
+	return 0;
+}
+
 /* Returns the packer of a series with equal chunks, or NULL. */
 static struct sl_packer *packer_find(struct sluice_writer *w, const struct sl_packer *kind)
 {
@@ -183,18 +256,17 @@ static int packer_make(struct sluice_series *s, const struct sl_packer *kind,
 {
 	struct sluice_writer *w = s->writer;
 	struct sl_packer *packer;
-	int rc = sl_packer_new(kind, &packer);
+	int rc = packer_new(kind, &packer);
 
-	if (rc)
-		return rc;
-	rc = take_bytes(s, packer->bytes);
+	if (!rc)
+		rc = take_bytes(s, packer->bytes);
 	if (!rc) {
-		rc = sl_packer_fill(packer);
+		rc = packer_fill(packer);
 		if (rc)
 			give_bytes(s, packer->bytes);
 	}
 	if (rc) {
-		sl_packer_free(packer);
+		packer_free(packer);
 		return rc;
 	}
 	/* Of all series that share the packer. */
@@ -218,7 +290,7 @@ static void packer_drop(struct sluice_series *s)
 	sl_list_remove(&packer->link);
 	w->locked.bytes -= packer->bytes;
 	sl_mutex_unlock(&w->mutex);
-	sl_packer_free(packer);
+	packer_free(packer);
 }
 
 /* With writer->adding, which guards the numbers of users. */

@@ -2,7 +2,7 @@
 /*
  * Waits: requests that are answered later. A get or pin waits for blobs (blobs/get.c), in the
  * bucket of the key that is missing; a create, or the return of a region from a file, waits for
- * room (room_queue.c), in a queue.
+ * room, in a queue.
  *
  * A wait is ended by the event it waits for, by its deadline, by the end of its connection, or by
  * the end of its region.
