@@ -52,6 +52,16 @@ def one(side, name, i):
     return sample
 
 
+def in_turn(rounds, sides):
+    """A sample of each side in each round, beginning with another side each time."""
+    order = list(sides)
+    samples = {name: [] for name in order}
+    for i in range(rounds):
+        for name in order[i % len(order):] + order[: i % len(order)]:
+            samples[name].append(one(sides[name], name, i))
+    return samples
+
+
 def table():
     """The median of the rounds' ratios, and the ranks between which it lies with 95 %."""
     lines = []

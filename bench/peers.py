@@ -38,6 +38,11 @@ class Sample(NamedTuple):
         return self.cpu_seconds / (self.bytes / 1e9)
 
 
+def add_up(samples):
+    """Runs that followed each other, as a single one."""
+    return Sample(*map(sum, zip(*samples)))
+
+
 def run(command, **settings):
     """Runs a tool to its end; its standard output, and the seconds and processor time of it all."""
     command = [against.program(command[0]), *command[1:]]
@@ -68,11 +73,15 @@ class Sluice:
         self.program = program
 
     def bench(self, direction, path, *options, **settings):
+        return add_up(self.passes(direction, path, *options, **settings))
+
+    def passes(self, direction, path, *options, **settings):
+        """A sample of each pass; the processor time is that of the mean pass."""
         command = [self.program, "bench", direction, path, "--json", *options]
         result = json.loads(run(command, **settings)[0])
-        moved = result["bytes"] * result["repeat"]
+        moved = result["bytes"]
         cpu = result["cpu_seconds_per_gb"] * moved / 1e9
-        return Sample(moved, sum(result["seconds"]), cpu)
+        return [Sample(moved, seconds, cpu) for seconds in result["seconds"]]
 
 
 def fio(expected_bytes, **options):

@@ -1,133 +1,460 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A slow road to a fast server, for bench/http: passes connections on to another port, each request
- * after LATENCY milliseconds, and PERCENT of them after STALL milliseconds. What a client sends at
- * once is taken for one request. Bodies pass through a pipe without being copied.
- * Usage: relay PORT LATENCY PERCENT STALL; prints the port that it listens on, ends with its input.
+ * A long road to a fast server, for bench/http
+ *
+ * Passes TCP connections on to another port of this machine. Each direction of a connection is a line
+ * that takes RATE bytes a second (0: all that come) and delivers a byte half of LATENCY milliseconds
+ * later; connecting costs LATENCY as well, by which the first bytes of the client are late. Of EVERY
+ * requests (0: of none) the answer of one, which SEED decides, stands still for STALL milliseconds, at its
+ * begin or behind its first 64 KiB. Bytes that follow an answer on their connection are a request, which
+ * is right for HTTP/1.1 without TLS. There is no congestion window, no slow start and no loss: see lossy.c.
+ *
+ * A line holds at most SPARE chunks more than it needs for RATE times its delay. A line without RATE is
+ * taken for a line of FASTEST bytes a second, so that its memory has a bound, too: with 100 ms 25 MB and
+ * 16 MB of spare chunks for each direction of a connection. Lines share the chunks that are free.
+ *
+ * Usage: relay PORT LATENCY RATE EVERY STALL SEED. Prints the port that it listens on; for each line of
+ * its input prints what passed since the line before, and begins with the first request again. Ends with
+ * its input.
+ *
+ * Threads: main() accepts; a thread for each core drives the connections that it was given, by epoll.
  */
 #include <arpa/inet.h>
 #include <err.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/param.h>
+#include <sys/queue.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-static int port, latency, percent, stall;
-static _Atomic unsigned requests;
-
-struct road {
-	int client, server;
+enum {
+	WORKERS = 64,
+	EVENTS = 64,
+	SPARE = 64,         /* chunks; for bytes that come in small portions */
+	SWEEPS = 8,         /* of a line before it is the turn of the others */
+	TICK = 200000,      /* ns; a line delivers at multiples of it, if it has a delay */
+	MIDDLE = 64 << 10,  /* bytes of an answer before a stall that is not at its begin */
+	FASTEST = 500000000 /* bytes a second */
 };
 
-static void sleep_ms(int ms)
-{
-	struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
+/* Bytes that are delivered together. */
+struct chunk {
+	STAILQ_ENTRY(chunk) next;
+	int64_t due;
+	size_t from, to; /* those that are left */
+	char data[];
+};
 
-	nanosleep(&t, NULL);
+STAILQ_HEAD(chunks, chunk);
+
+struct line {
+	struct road *road;
+	struct line *back; /* the other direction */
+	int from, to;
+	bool readable, writable, ended;
+	int64_t free_at; /* when it has taken all bytes that it was given */
+	struct chunks chunks;
+	unsigned held;
+	int64_t wake; /* 0: it does not wait for a time */
+	TAILQ_ENTRY(line) others;
+};
+
+struct road {
+	struct worker *worker;
+	struct line up, down; /* from the client, from the server */
+	bool answered;        /* since the last request */
+	bool stall;
+	size_t stall_at, answer; /* bytes */
+	bool over;
+	struct road *next_over;
+};
+
+struct worker {
+	int epoll, inbox[2];
+	TAILQ_HEAD(lines, line) waiting; /* by time */
+	struct chunks unused;
+	struct road *over;
+};
+
+static int port;
+static int64_t delay, stall; /* ns */
+static uint64_t rate, every, seed;
+static size_t chunk_bytes;
+static unsigned most_held; /* chunks of a line */
+static struct worker workers[WORKERS];
+static _Atomic uint64_t requests, stalls, connections, now_open, most_open, bytes_down;
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000L + t.tv_nsec;
 }
 
-static void *answers(void *argument)
+static uint64_t mix(uint64_t x)
 {
-	struct road *road = argument;
-	int pipes[2];
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+	x = (x ^ x >> 27) * 0x94d049bb133111eb;
+	return x ^ x >> 31;
+}
+
+static void wait_until(struct line *l, int64_t wake)
+{
+	struct lines *waiting = &l->road->worker->waiting;
+	struct line *before;
+
+	if (l->wake)
+		TAILQ_REMOVE(waiting, l, others);
+	l->wake = wake;
+	TAILQ_FOREACH_REVERSE(before, waiting, lines, others)
+	if (before->wake <= wake)
+		break;
+	if (before)
+		TAILQ_INSERT_AFTER(waiting, before, l, others);
+	else
+		TAILQ_INSERT_HEAD(waiting, l, others);
+}
+
+static void request_begins(struct road *road)
+{
+	uint64_t i = atomic_fetch_add(&requests, 1);
+
+	road->answered = false;
+	road->answer = 0;
+	road->stall = i % every == mix(seed + i / every) % every;
+	road->stall_at = i / every % 2 ? MIDDLE : 0;
+}
+
+static struct chunk *chunk_new(struct worker *w)
+{
+	struct chunk *c = STAILQ_FIRST(&w->unused);
+
+	if (c)
+		STAILQ_REMOVE_HEAD(&w->unused, next);
+	else
+		c = malloc(sizeof(*c) + chunk_bytes);
+	if (!c)
+		err(1, "chunk");
+	return c;
+}
+
+static void chunk_free(struct worker *w, struct chunk *c)
+{
+	STAILQ_INSERT_HEAD(&w->unused, c, next);
+}
+
+/* Puts a chunk of n bytes at the end of the line. */
+static void line_append(struct line *l, struct chunk *c, size_t n, int64_t now)
+{
+	l->free_at = MAX(l->free_at, now) + (rate ? (int64_t)(n * 1000000000 / rate) : 0);
+	c->due = l->free_at + delay;
+	if (c->due > now)
+		c->due += TICK - c->due % TICK;
+	c->from = 0;
+	c->to = n;
+	STAILQ_INSERT_TAIL(&l->chunks, c, next);
+	l->held++;
+}
+
+/* Counts a request or an answer by n more bytes of it; an answer may stand still. */
+static void road_passes(struct road *road, struct line *l, size_t n, int64_t now)
+{
+	if (l == &road->up) {
+		if (road->answered)
+			request_begins(road);
+		return;
+	}
+	road->answered = true;
+	atomic_fetch_add_explicit(&bytes_down, n, memory_order_relaxed);
+	if (road->stall && road->answer >= road->stall_at) {
+		road->stall = false;
+		atomic_fetch_add(&stalls, 1);
+		l->free_at = MAX(l->free_at, now) + stall;
+	}
+	road->answer += n;
+}
+
+/* Returns the bytes that the line took, or -1 if its connection is of no more use. */
+static ssize_t line_take(struct line *l, int64_t now)
+{
+	struct road *road = l->road;
+	size_t most = chunk_bytes;
+	struct chunk *c;
 	ssize_t n;
 
-	if (pipe(pipes))
-		err(1, "pipe");
-	fcntl(pipes[1], F_SETPIPE_SZ, 1 << 20);
-	while ((n = splice(road->server, NULL, pipes[1], NULL, 1 << 20, SPLICE_F_MOVE)) > 0)
-		while (n > 0) {
-			ssize_t m = splice(pipes[0], NULL, road->client, NULL, (size_t)n,
-			                   SPLICE_F_MOVE);
-			if (m <= 0)
-				goto out;
-			n -= m;
+	if (!l->readable || l->ended || l->held == most_held)
+		return 0;
+	if (l == &road->down && road->stall && road->answer < road->stall_at)
+		most = MIN(most, road->stall_at - road->answer);
+	c = chunk_new(road->worker);
+	n = recv(l->from, c->data, most, 0);
+	if (n > 0) {
+		road_passes(road, l, (size_t)n, now);
+		line_append(l, c, (size_t)n, now);
+		return n;
+	}
+	chunk_free(road->worker, c);
+	l->readable = false;
+	if (n < 0)
+		return errno == EAGAIN ? 0 : -1;
+	l->ended = true;
+	return l == &road->up ? -1 : 0;
+}
+
+static ssize_t line_deliver(struct line *l, int64_t now)
+{
+	struct chunk *c = STAILQ_FIRST(&l->chunks);
+	ssize_t n;
+
+	if (!c || !l->writable || c->due > now)
+		return 0;
+	n = send(l->to, c->data + c->from, c->to - c->from, MSG_NOSIGNAL);
+	if (n < 0) {
+		l->writable = false;
+		return errno == EAGAIN ? 0 : -1;
+	}
+	c->from += (size_t)n;
+	if (c->from == c->to) {
+		STAILQ_REMOVE_HEAD(&l->chunks, next);
+		l->held--;
+		chunk_free(l->road->worker, c);
+	}
+	return n;
+}
+
+/* Returns whether the connection goes on. */
+static bool line_move(struct line *l)
+{
+	for (int i = 0; i < SWEEPS; i++) {
+		int64_t now = now_ns();
+		ssize_t in = line_take(l, now), out = line_deliver(l, now);
+
+		if (in < 0 || out < 0 || (l->ended && !l->held))
+			return false;
+		if (!in && !out) {
+			if (l->held && STAILQ_FIRST(&l->chunks)->due > now)
+				wait_until(l, STAILQ_FIRST(&l->chunks)->due);
+			return true;
 		}
-out:
-	shutdown(road->client, SHUT_RDWR);
-	shutdown(road->server, SHUT_RDWR);
-	close(pipes[0]);
-	close(pipes[1]);
+	}
+	wait_until(l, now_ns());
+	return true;
+}
+
+static void line_close(struct line *l)
+{
+	if (l->wake)
+		TAILQ_REMOVE(&l->road->worker->waiting, l, others);
+	while (l->held--) {
+		struct chunk *c = STAILQ_FIRST(&l->chunks);
+
+		STAILQ_REMOVE_HEAD(&l->chunks, next);
+		chunk_free(l->road->worker, c);
+	}
+	close(l->from);
+}
+
+static void road_move(struct road *road)
+{
+	if (road->over || (line_move(&road->up) && line_move(&road->down)))
+		return;
+	line_close(&road->up);
+	line_close(&road->down);
+	road->over = true;
+	road->next_over = road->worker->over;
+	road->worker->over = road;
+	atomic_fetch_sub(&now_open, 1);
+}
+
+static void line_open(struct line *l, struct road *road, struct line *back, int from, int to)
+{
+	*l = (struct line){.road = road, .back = back, .from = from, .to = to};
+	STAILQ_INIT(&l->chunks);
+}
+
+static void add(int epoll, int fd, void *data, uint32_t events)
+{
+	struct epoll_event event = {.events = events, .data.ptr = data};
+
+	if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event))
+		err(1, "epoll");
+}
+
+/* Takes over a connection that main() put into the inbox. */
+static void road_begin(struct worker *w)
+{
+	uint32_t events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+	struct road *road;
+
+	if (read(w->inbox[0], &road, sizeof(void *)) != sizeof(void *))
+		return;
+	road->worker = w;
+	add(w->epoll, road->up.from, &road->up, events);
+	add(w->epoll, road->down.from, &road->down, events);
+}
+
+static void *worker_run(void *argument)
+{
+	struct worker *w = argument;
+	struct epoll_event events[EVENTS];
+
+	for (;;) {
+		struct line *l = TAILQ_FIRST(&w->waiting);
+		int64_t left = l ? MAX(0, l->wake - now_ns()) : 0;
+		struct timespec timeout = {left / 1000000000, left % 1000000000};
+		int n = epoll_pwait2(w->epoll, events, EVENTS, l ? &timeout : NULL, NULL);
+
+		for (int i = 0; i < n; i++) {
+			l = events[i].data.ptr;
+			if (!l) {
+				road_begin(w);
+				continue;
+			}
+			l->readable |= (events[i].events & ~(uint32_t)EPOLLOUT) != 0;
+			l->back->writable |= (events[i].events & EPOLLOUT) != 0;
+			road_move(l->road);
+		}
+		for (int64_t now = now_ns(); (l = TAILQ_FIRST(&w->waiting)) && l->wake <= now;) {
+			TAILQ_REMOVE(&w->waiting, l, others);
+			l->wake = 0;
+			road_move(l->road);
+		}
+		while (w->over) {
+			struct road *road = w->over;
+
+			w->over = road->next_over;
+			free(road);
+		}
+	}
 	return NULL;
 }
 
-static void *run(void *argument)
+static int dial(void)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-	struct road road = {.client = (int)(long)argument};
-	char buffer[65536];
-	pthread_t thread;
-	int one = 1;
-	ssize_t n;
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	road.server = socket(AF_INET, SOCK_STREAM, 0);
-	if (road.server < 0 || connect(road.server, (struct sockaddr *)&to, sizeof(to)) ||
-	    pthread_create(&thread, NULL, answers, &road))
-		err(1, "server");
-	setsockopt(road.server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	while ((n = recv(road.client, buffer, sizeof(buffer), 0)) > 0) {
-		/* Evenly spread and the same in each run, so that runs can be compared. */
-		unsigned i = atomic_fetch_add(&requests, 1);
-
-		sleep_ms(percent && i % (100 / percent) == 50 % (100 / percent) ? stall : latency);
-		if (send(road.server, buffer, (size_t)n, MSG_NOSIGNAL) != n)
-			break;
-	}
-	shutdown(road.server, SHUT_RDWR);
-	shutdown(road.client, SHUT_RDWR);
-	pthread_join(thread, NULL);
-	close(road.server);
-	close(road.client);
-	return NULL;
+	if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof(to)))
+		err(1, "connect");
+	return fd;
 }
 
-static void *until_input_ends(void *unused)
+/* Connects to the server and hands the connection to a worker. */
+static void road_open(int client, struct worker *w)
+{
+	struct road *road = calloc(1, sizeof(*road));
+	int server = dial(), one = 1;
+
+	setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	fcntl(client, F_SETFL, O_NONBLOCK);
+	fcntl(server, F_SETFL, O_NONBLOCK);
+	if (!road)
+		err(1, "connection");
+	line_open(&road->up, road, &road->down, client, server);
+	line_open(&road->down, road, &road->up, server, client);
+	road->answered = true;
+	/* The client believes that it is connected, and could not know before. */
+	road->up.free_at = now_ns() + 2 * delay;
+	atomic_fetch_add(&connections, 1);
+	if (atomic_fetch_add(&now_open, 1) + 1 > most_open)
+		most_open = now_open;
+	if (write(w->inbox[1], &road, sizeof(void *)) != sizeof(void *))
+		err(1, "inbox");
+}
+
+static void *answer_input(void *unused)
 {
 	char byte;
 
-	while (read(STDIN_FILENO, &byte, 1) > 0)
-		;
+	while (read(STDIN_FILENO, &byte, 1) > 0) {
+		printf("{\"requests\": %ju, \"stalls\": %ju, \"connections\": %ju, \"most_open\": "
+		       "%ju, "
+		       "\"bytes\": %ju}\n",
+		       (uintmax_t)atomic_exchange(&requests, 0),
+		       (uintmax_t)atomic_exchange(&stalls, 0),
+		       (uintmax_t)atomic_exchange(&connections, 0),
+		       (uintmax_t)atomic_exchange(&most_open, 0),
+		       (uintmax_t)atomic_exchange(&bytes_down, 0));
+		fflush(stdout);
+	}
 	exit(0);
 	return unused;
 }
 
-int main(int argc, char **argv)
+static int listen_somewhere(void)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET};
 	socklen_t length = sizeof(at);
-	pthread_t thread;
-	int listener;
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
 
-	if (argc != 5)
-		errx(2, "usage: relay PORT LATENCY PERCENT STALL");
-	port = atoi(argv[1]);
-	latency = atoi(argv[2]);
-	percent = atoi(argv[3]);
-	stall = atoi(argv[4]);
-	signal(SIGPIPE, SIG_IGN);
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	listener = socket(AF_INET, SOCK_STREAM, 0);
 	if (listener < 0 || bind(listener, (struct sockaddr *)&at, sizeof(at)) ||
-	    listen(listener, 512) || getsockname(listener, (struct sockaddr *)&at, &length))
+	    listen(listener, 1024) || getsockname(listener, (struct sockaddr *)&at, &length))
 		err(1, "listen");
 	printf("%d\n", ntohs(at.sin_port));
 	fflush(stdout);
-	pthread_create(&thread, NULL, until_input_ends, NULL);
-	for (;;) {
+	return listener;
+}
+
+static void start(struct worker *w)
+{
+	pthread_t thread;
+
+	TAILQ_INIT(&w->waiting);
+	STAILQ_INIT(&w->unused);
+	w->epoll = epoll_create1(0);
+	if (w->epoll < 0 || pipe(w->inbox) || pthread_create(&thread, NULL, worker_run, w))
+		err(1, "thread");
+	add(w->epoll, w->inbox[0], NULL, EPOLLIN);
+}
+
+int main(int argc, char **argv)
+{
+	struct rlimit limit;
+	pthread_t thread;
+	int listener;
+	long count = MIN(sysconf(_SC_NPROCESSORS_ONLN), WORKERS);
+
+	if (argc != 7)
+		errx(2, "usage: relay PORT LATENCY RATE EVERY STALL SEED");
+	port = atoi(argv[1]);
+	delay = (int64_t)(atof(argv[2]) * 1e6 / 2);
+	rate = strtoull(argv[3], NULL, 10);
+	every = strtoull(argv[4], NULL, 10);
+	every = every ? every : UINT64_MAX;
+	stall = atoll(argv[5]) * 1000000;
+	seed = strtoull(argv[6], NULL, 10);
+	chunk_bytes = rate ? MAX(rate / 1000, 1 << 14) : 1 << 18;
+	most_held = (unsigned)((double)(rate ? rate : FASTEST) * (double)delay / 1e9 /
+	                       (double)chunk_bytes) +
+	            SPARE;
+	getrlimit(RLIMIT_NOFILE, &limit);
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+	signal(SIGPIPE, SIG_IGN);
+	listener = listen_somewhere();
+	pthread_create(&thread, NULL, answer_input, NULL);
+	for (long i = 0; i < count; i++)
+		start(&workers[i]);
+	for (unsigned i = 0;; i++) {
 		int fd = accept(listener, NULL, NULL);
 
-		if (fd < 0)
-			continue;
-		if (pthread_create(&thread, NULL, run, (void *)(long)fd))
-			close(fd);
-		else
-			pthread_detach(thread);
+		if (fd >= 0)
+			road_open(fd, &workers[i % (unsigned)count]);
 	}
 }

@@ -59,6 +59,13 @@ class Row:
         return text
 
 
+def row(key, title, aim, peer, how, samples, sides, most_cpu=None):
+    """A row of samples that are there: sluice against the first of the sides, and against the others."""
+    chosen = {"sluice": samples["sluice"], "peer": samples[sides[0]]}
+    chosen |= {name: samples[name] for name in sides[1:]}
+    return Row(key, title, aim, peer, how, None, {name: None for name in chosen}, chosen, most_cpu=most_cpu)
+
+
 # Stands for what never ran.
 NEVER = 1e6
 

@@ -25,6 +25,8 @@ with ?forget. What is PUT is kept in memory, and read again with stored=1. Optio
     on=METHODS        of these methods (default GET), separated by commas
     at=OFFSET         for a range that holds this byte
     skip=N, times=N   not among the first N, and no more than N of them
+
+  quota=N, signed=METHOD and fault=hub: see hub.py
 """
 
 import argparse
@@ -42,10 +44,11 @@ import urllib.parse
 
 sys.dont_write_bytecode = True
 from faults import Faults, Gone  # noqa: E402
+from hub import Hub  # noqa: E402
 
-REASONS = {200: "OK", 201: "Created", 206: "Partial Content", 302: "Found", 403: "Forbidden",
-           404: "Not Found", 412: "Precondition Failed", 416: "Range Not Satisfiable",
-           429: "Too Many Requests", 503: "Service Unavailable"}
+REASONS = {200: "OK", 201: "Created", 206: "Partial Content", 302: "Found", 401: "Unauthorized",
+           403: "Forbidden", 404: "Not Found", 410: "Gone", 412: "Precondition Failed",
+           416: "Range Not Satisfiable", 429: "Too Many Requests", 503: "Service Unavailable"}
 HEAD_MOST = 1 << 20
 STEP = 1 << 20
 
@@ -64,12 +67,16 @@ class Ledger:
         self.now = self.peak = 0
         self.sent = 0  # bytes of bodies
         self.stored = {}
+        self.signatures = 0  # given by a hub
+        self.signed = collections.Counter()  # requests with each signature
+        self.quota_used, self.quota_ends = 0, 0.0
 
     def text(self):
         with self.lock:
             out = [f"requests {sum(self.methods.values())}",
                    f"connections {len(self.connections)}",
-                   f"peak {self.peak}", f"now {self.now}", f"sent {self.sent}"]
+                   f"peak {self.peak}", f"now {self.now}", f"sent {self.sent}",
+                   f"signatures {self.signatures}"]
             out += [f"{name} {n}" for name, n in sorted(self.methods.items())]
             out += [f"status_{code} {n}" for code, n in sorted(self.statuses.items())]
             out += [f"stored {path} {len(body)}" for path, body in sorted(self.stored.items())]
@@ -82,6 +89,7 @@ class Server:
         self.lock = threading.Lock()
         self.ledgers = {}
         self.connections = 0
+        self.listeners = {}  # by port
         self.random = random.Random(options.seed)
         with open(options.pattern, "rb") as file:
             pattern = file.read()
@@ -106,12 +114,25 @@ class Server:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, 0))
         listener.listen(512)
-        threading.Thread(target=self.accept, args=(listener, context), daemon=True).start()
-        return listener.getsockname()[1]
+        port = listener.getsockname()[1]
+        self.listeners[port] = listener
+        threading.Thread(target=self.accept, args=(listener, port, context), daemon=True).start()
+        return port
 
-    def accept(self, listener, context):
+    def leave(self, port):
+        """Connections to the port are refused from now on."""
+        with self.lock:
+            listener = self.listeners.pop(port, None)
+        if listener:
+            listener.shutdown(socket.SHUT_RDWR)
+
+    def accept(self, listener, port, context):
         while True:
-            sock, _ = listener.accept()
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                listener.close()
+                return
             with self.lock:
                 self.connections += 1
                 number = self.connections
@@ -261,7 +282,7 @@ class Connection:
         self.sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
 
-class Answer(Faults):
+class Answer(Faults, Hub):
     """One request and what is sent for it."""
 
     def __init__(self, connection, request, ledger):
@@ -289,6 +310,8 @@ class Answer(Faults):
             time.sleep(request.number("latency") / 1000)
         elif self.server.options.latency:
             time.sleep(self.server.options.latency / 1000)
+        if self.over_quota() or self.badly_signed():
+            return None
         with self.ledger.lock:
             if request.method == "GET":
                 self.ledger.served += 1
