@@ -47,13 +47,6 @@ int sl_catalogue_set_flags(struct sl_catalogue *catalogue, uint32_t slot, uint32
 	return 0;
 }
 
-static void entry_take_page(struct sl_catalogue *catalogue, uint32_t slot)
-{
-	uint32_t page = catalogue->free_pages.numbers[--catalogue->free_pages.count] + 1;
-
-	catalogue->notes[slot].page = sl_entry_of(catalogue, slot)->page = page;
-}
-
 void sl_entry_give_page(struct sl_catalogue *catalogue, uint32_t slot)
 {
 	uint32_t page = catalogue->notes[slot].page;
@@ -81,7 +74,8 @@ static void entry_write_metadata(struct sl_catalogue *catalogue, uint32_t slot, 
 
 	if (size > SL_METADATA_INLINE) {
 		if (!catalogue->notes[slot].page)
-			entry_take_page(catalogue, slot);
+			catalogue->notes[slot].page = entry->page =
+				catalogue->free_pages.numbers[--catalogue->free_pages.count] + 1;
 		to = catalogue->segment->metadata[catalogue->notes[slot].page - 1];
 	}
 	if (size)

@@ -66,10 +66,11 @@ static void takeover_entry(struct takeover *t, uint32_t slot)
 	struct sl_entry *entry = sl_entry_of(t->catalogue, slot);
 	struct sl_slot_notes *notes = &t->catalogue->notes[slot];
 	uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+	enum sl_entry_state state = sl_word_state(word);
 	uint32_t page;
 
 	notes->word = word;
-	if (sl_word_state(word) == SL_ENTRY_FREE)
+	if (state == SL_ENTRY_FREE)
 		return;
 	if (!takeover_is_plausible(t, slot, &page)) {
 		takeover_doom_broken(t, slot);
@@ -78,22 +79,13 @@ static void takeover_entry(struct takeover *t, uint32_t slot)
 	notes->page = page;
 	if (page)
 		t->page_is_used[page - 1] = true;
-	else if (sl_word_state(word) == SL_ENTRY_OPEN)
+	else if (state == SL_ENTRY_OPEN)
 		entry->page = 0; /* it was being described */
-	switch (sl_word_state(word)) {
-	case SL_ENTRY_LEAVING:
+	if (state == SL_ENTRY_LEAVING ||
+	    (state == SL_ENTRY_OPEN && t->publishing && entry->batch == t->publishing))
 		sl_entry_commit(t->catalogue, slot, sl_word_with(word, SL_ENTRY_SEALED));
-		break;
-	case SL_ENTRY_OPEN:
-		if (t->publishing && entry->batch == t->publishing)
-			sl_entry_commit(t->catalogue, slot, sl_word_with(word, SL_ENTRY_SEALED));
-		break;
-	case SL_ENTRY_DYING:
+	else if (state == SL_ENTRY_DYING)
 		sl_entry_doom(t->catalogue, slot); /* it may still be in the index */
-		break;
-	default:
-		break;
-	}
 }
 
 /*

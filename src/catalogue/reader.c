@@ -77,16 +77,11 @@ static int reader_hold_if_sealed(const struct sl_reader *reader, uint32_t slot,
 {
 	const struct sl_entry *entry = &reader->segment->entries[slot];
 	uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+	enum sl_entry_state state = sl_word_state(word);
 
-	switch (sl_word_state(word)) {
-	case SL_ENTRY_SEALED:
+	if (state == SL_ENTRY_SEALED)
 		return reader_hold(reader, slot, word, key, out);
-	case SL_ENTRY_FREE:
-	case SL_ENTRY_DYING:
-		return -ENOENT;
-	default:
-		return -EAGAIN;
-	}
+	return state == SL_ENTRY_FREE || state == SL_ENTRY_DYING ? -ENOENT : -EAGAIN;
 }
 
 static int reader_look_up(const struct sl_reader *reader, uint64_t hash,

@@ -24,47 +24,40 @@ enum {
 	KEY_OP_SIZE,
 	KEY_DEPTH,
 	KEY_REPEAT,
-	KEY_COLD,
-	KEY_JSON,
 	KEY_BUFFER,
-	KEY_RANDOM,
 	KEY_SEED,
-	KEY_SYNC,
-	KEY_HUGE,
-	KEY_UNALIGNED,
 };
 
 static const struct argp_option option_list[] = {
 	{"memory", KEY_MEMORY, "KIND", 0,
          "Memory to read into or write from: 'host' (default), or of a device: 'device' or "
-         "'device:N' is a GPU, 'emulated' one made of threads; sluice doctor names them",
-         0},
+         "'device:N' is a GPU, 'emulated' one made of threads; sluice doctor names them"},
 	{"order", KEY_ORDER, "KIND", 0,
          "Operations are awaited on the 'host' (default), or come in the order of a 'stream' of "
-         "the "
-         "device",
-         0},
+         "the device"},
 	CLI_OPEN_OPTIONS,
-	{"chunk", KEY_CHUNK, "SIZE", 0, "What one request to the system moves at most", 0},
+	{"chunk", KEY_CHUNK, "SIZE", 0, "What one request to the system moves at most"},
 	{"size", KEY_SIZE, "SIZE", 0,
-         "Bytes in each round (default: the file's length; 1 GiB for write)", 0},
-	{"op-size", KEY_OP_SIZE, "SIZE", 0, "Bytes in one operation (default: 16M)", 0},
-	{"depth", KEY_DEPTH, "N", 0, "Operations in flight (default: 16)", 0},
-	{"repeat", KEY_REPEAT, "N", 0, "Rounds (default: 5)", 0},
+         "Bytes in each round (default: the file's length; 1 GiB for write)"},
+	{"op-size", KEY_OP_SIZE, "SIZE", 0, "Bytes in one operation (default: 16M)"},
+	{"depth", KEY_DEPTH, "N", 0, "Operations in flight (default: 16)"},
+	{"repeat", KEY_REPEAT, "N", 0, "Rounds (default: 5)"},
 	{"buffer", KEY_BUFFER, "KIND", 0,
          "'op': one buffer for each operation in flight, used again (default); 'full': memory as "
-         "large as --size, each operation at its own place",
-         0},
-	{"huge-pages", KEY_HUGE, NULL, 0, "Ask for huge pages for that memory", 0},
-	{"unaligned", KEY_UNALIGNED, NULL, 0, "Place buffers as malloc does, 16 bytes into a page",
-         0},
-	{"random", KEY_RANDOM, NULL, 0, "Operations at random multiples of --op-size", 0},
-	{"seed", KEY_SEED, "N", 0, "Where the random numbers begin (default: 1)", 0},
-	{"cold", KEY_COLD, NULL, 0, "Drop the file's pages from the page cache before each round",
-         0},
-	{"sync", KEY_SYNC, NULL, 0, "write: time includes making each round durable", 0},
-	{"force", 'f', NULL, 0, "write: overwrite a file that holds something", 0},
-	{"json", KEY_JSON, NULL, 0, "One JSON object on standard output", 0},
+         "large as --size, each operation at its own place"},
+	{"huge-pages", CLI_FLAG(cli_bench_options, huge), NULL, 0,
+         "Ask for huge pages for that memory"},
+	{"unaligned", CLI_FLAG(cli_bench_options, unaligned), NULL, 0,
+         "Place buffers as malloc does, 16 bytes into a page"},
+	{"random", CLI_FLAG(cli_bench_options, random), NULL, 0,
+         "Operations at random multiples of --op-size"},
+	{"seed", KEY_SEED, "N", 0, "Where the random numbers begin (default: 1)"},
+	{"cold", CLI_FLAG(cli_bench_options, cold), NULL, 0,
+         "Drop the file's pages from the page cache before each round"},
+	{"sync", CLI_FLAG(cli_bench_options, sync), NULL, 0,
+         "write: time includes making each round durable"},
+	{"force", 'f', NULL, 0, "write: overwrite a file that holds something"},
+	{"json", CLI_FLAG(cli_bench_options, json), NULL, 0, "One JSON object on standard output"},
 	{0},
 };
 
@@ -142,24 +135,6 @@ static error_t bench_parse(int key, char *arg, struct argp_state *state)
 	case KEY_SEED:
 		o->seed = cli_option_number(state, "seed", arg, 0, UINT64_MAX);
 		return 0;
-	case KEY_COLD:
-		o->cold = true;
-		return 0;
-	case KEY_JSON:
-		o->json = true;
-		return 0;
-	case KEY_RANDOM:
-		o->random = true;
-		return 0;
-	case KEY_SYNC:
-		o->sync = true;
-		return 0;
-	case KEY_HUGE:
-		o->huge = true;
-		return 0;
-	case KEY_UNALIGNED:
-		o->unaligned = true;
-		return 0;
 	case 'f':
 		o->force = true;
 		return 0;
@@ -175,13 +150,6 @@ static error_t bench_parse(int key, char *arg, struct argp_state *state)
 
 /* ------------------------------------------------------------------------------------- results */
 
-struct results {
-	const struct cli_bench_run *run;
-	const struct cli_bench_round *rounds;
-	const char *backend; /* moves the bytes; chunk is the size in use */
-	uint64_t chunk;
-};
-
 static int compare_rates(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -195,43 +163,40 @@ struct summary {
 	double resident; /* largest part in the page cache */
 };
 
-static struct summary bench_summarize(const struct results *r)
+static struct summary bench_summarize(const struct cli_bench_run *run)
 {
-	size_t n = r->run->options->repeat;
+	size_t n = run->options->repeat;
 	double *rates = malloc(n * sizeof *rates), cpu = 0;
 	struct summary s = {0};
 
 	if (!rates)
 		err(CLI_FAILED, "results");
 	for (size_t i = 0; i < n; i++) {
-		rates[i] = (double)r->run->bytes / r->rounds[i].seconds;
-		cpu += r->rounds[i].cpu_seconds;
-		if (r->rounds[i].resident > s.resident)
-			s.resident = r->rounds[i].resident;
+		rates[i] = (double)run->bytes / run->rounds[i].seconds;
+		cpu += run->rounds[i].cpu_seconds;
+		if (run->rounds[i].resident > s.resident)
+			s.resident = run->rounds[i].resident;
 	}
 	qsort(rates, n, sizeof *rates, compare_rates);
 	s.least = rates[0];
 	s.most = rates[n - 1];
 	s.median = (rates[(n - 1) / 2] + rates[n / 2]) / 2;
-	s.cpu_seconds_per_gb = cpu / ((double)r->run->bytes * (double)n / 1e9);
+	s.cpu_seconds_per_gb = cpu / ((double)run->bytes * (double)n / 1e9);
 	free(rates);
 	return s;
 }
 
-static void print_bench_json(const struct results *r)
+static void print_bench_json(const struct cli_bench_run *run)
 {
-	const struct cli_bench_run *run = r->run;
 	const struct cli_bench_options *o = run->options;
-	struct summary s = bench_summarize(r);
+	struct summary s = bench_summarize(run);
 
-	printf("{\"direction\": \"%s\", \"uri\": ", o->write ? "write" : "read");
-	cli_json_string(o->name);
-	printf(", \"memory\": ");
-	cli_json_string(o->memory);
+	printf("{\"direction\": \"%s\"", o->write ? "write" : "read");
+	cli_json_string(", \"uri\": ", o->name);
+	cli_json_string(", \"memory\": ", o->memory);
 	printf(", \"order\": \"%s\"", o->on_stream ? "stream" : "host");
-	printf(", \"backend\": ");
-	cli_json_string(r->backend);
-	printf(", \"chunk\": %" PRIu64 ", \"op_size\": %" PRIu64 ", \"depth\": %u", r->chunk,
+	cli_json_string(", \"backend\": ", run->backend);
+	printf(", \"chunk\": %" PRIu64 ", \"op_size\": %" PRIu64 ", \"depth\": %u", run->chunk,
 	       o->op_size, o->depth);
 	printf(", \"buffer\": \"%s\", \"random\": %s, \"cold\": %s, \"sync\": %s",
 	       o->full ? "full" : "op", o->random ? "true" : "false", o->cold ? "true" : "false",
@@ -242,24 +207,24 @@ static void print_bench_json(const struct results *r)
 	       ", \"repeat\": %u, \"seconds\": [",
 	       run->bytes, run->operations, o->repeat);
 	for (unsigned i = 0; i < o->repeat; i++)
-		printf("%s%.9f", i ? ", " : "", r->rounds[i].seconds);
+		printf("%s%.9f", i ? ", " : "", run->rounds[i].seconds);
 	printf("], \"bytes_per_second\": {\"min\": %.0f, \"median\": %.0f, \"max\": %.0f}", s.least,
 	       s.median, s.most);
 	printf(", \"operations_per_second\": %.1f, \"cpu_seconds_per_gb\": %.6f}\n",
 	       s.median * (double)run->operations / (double)run->bytes, s.cpu_seconds_per_gb);
 }
 
-static void print_bench_head(const struct results *r)
+static void print_bench_head(const struct cli_bench_run *run)
 {
-	const struct cli_bench_options *o = r->run->options;
+	const struct cli_bench_options *o = run->options;
 	char bytes[CLI_TEXT], op[CLI_TEXT], chunk[CLI_TEXT];
 
 	printf("%s %s: %s in each round, %" PRIu64 " %soperations of %s, %u in flight\n",
-	       o->write ? "write" : "read", o->name, cli_size_format(r->run->bytes, bytes),
-	       r->run->operations, o->random ? "random " : "", cli_size_format(o->op_size, op),
-	       r->run->in_flight);
-	printf("backend %s, chunk %s, %s buffer in memory of %s%s%s%s\n\n", r->backend,
-	       cli_size_format(r->chunk, chunk), o->full ? "full" : "reused",
+	       o->write ? "write" : "read", o->name, cli_size_format(run->bytes, bytes),
+	       run->operations, o->random ? "random " : "", cli_size_format(o->op_size, op),
+	       run->in_flight);
+	printf("backend %s, chunk %s, %s buffer in memory of %s%s%s%s\n\n", run->backend,
+	       cli_size_format(run->chunk, chunk), o->full ? "full" : "reused",
 	       o->device < 0 ? "the host" : o->memory, o->on_stream ? ", in stream order" : "",
 	       o->cold ? ", cold" : "", o->sync ? ", synced" : "");
 	printf("%7s %11s %12s %12s %14s\n", "round", "seconds", "rate", "operations/s",
@@ -279,22 +244,22 @@ static void print_bench_row(const char *label, const char *seconds, double rate,
 	fflush(stdout);
 }
 
-static void print_bench_round(const struct results *r, unsigned i)
+static void print_bench_round(const struct cli_bench_run *run, unsigned i)
 {
-	const struct cli_bench_round *round = &r->rounds[i];
+	const struct cli_bench_round *round = &run->rounds[i];
 	char label[CLI_TEXT], seconds[CLI_TEXT];
 
 	snprintf(label, sizeof label, "%u", i + 1);
 	snprintf(seconds, sizeof seconds, "%.6f", round->seconds);
-	print_bench_row(label, seconds, (double)r->run->bytes / round->seconds,
-	                (double)r->run->operations / round->seconds,
-	                round->cpu_seconds / ((double)r->run->bytes / 1e9));
+	print_bench_row(label, seconds, (double)run->bytes / round->seconds,
+	                (double)run->operations / round->seconds,
+	                round->cpu_seconds / ((double)run->bytes / 1e9));
 }
 
-static void print_bench_foot(const struct results *r)
+static void print_bench_foot(const struct cli_bench_run *run)
 {
-	struct summary s = bench_summarize(r);
-	double operations = (double)r->run->operations / (double)r->run->bytes;
+	struct summary s = bench_summarize(run);
+	double operations = (double)run->operations / (double)run->bytes;
 
 	putchar('\n');
 	print_bench_row("min", "", s.least, s.least * operations, -1);
@@ -312,16 +277,13 @@ static int bench_check_target(const struct cli_bench_run *run)
 	/* If the name is taken, the library says so. */
 	if (cli_is_blob(o->uri))
 		return 0;
-	if (!run->path) {
-		warnx("a remote file is written as a whole and once; time 'sluice cp FILE URI'");
-		return -ENOTSUP;
-	}
+	if (!run->path)
+		return cli_fail(-ENOTSUP, "a remote file is written as a whole and once; time "
+		                          "'sluice cp FILE URI'");
 	if (o->force || stat(run->path, &st))
 		return 0;
-	if (S_ISBLK(st.st_mode) || (S_ISREG(st.st_mode) && st.st_size > 0)) {
-		warnx("'%s' holds something; use -f to overwrite it", o->name);
-		return -EEXIST;
-	}
+	if (S_ISBLK(st.st_mode) || (S_ISREG(st.st_mode) && st.st_size > 0))
+		return cli_fail(-EEXIST, "'%s' holds something; use -f to overwrite it", o->name);
 	return 0;
 }
 
@@ -357,12 +319,11 @@ static int bench_settle_sizes(struct cli_bench_run *run, struct cli_bench_option
 		o->size = st->length;
 	if (!o->op_size)
 		o->op_size = o->size < 16 << 20 || whole ? o->size : 16 << 20;
-	if (whole && (o->random || o->size != st->length || o->op_size != st->length)) {
-		warnx("'%s': the server has no ranges; each round can only read all of it by one "
-		      "operation",
-		      o->name);
-		return -ENOTSUP;
-	}
+	if (whole && (o->random || o->size != st->length || o->op_size != st->length))
+		return cli_fail(-ENOTSUP,
+		                "'%s': the server has no ranges; each round can only read all of "
+		                "it by one operation",
+		                o->name);
 	run->range = o->write ? o->size : st->length;
 	if (!o->write && !o->random && o->size > st->length)
 		return cli_fail(-EINVAL, "--size: '%s' holds only %" PRIu64 " bytes", o->name,
@@ -387,15 +348,6 @@ static const char *bench_setting(const sluice_context *ctx, const char *variable
 	return "";
 }
 
-/* Returns the largest piece in use, or 0 if the context does not report it. */
-static uint64_t bench_piece_bytes(const sluice_context *ctx)
-{
-	uint64_t bytes = 0;
-
-	sluice_size_parse(bench_setting(ctx, "SLUICE_PIECE_BYTES"), &bytes);
-	return bytes;
-}
-
 /*
  * Returns the name of the mover: backend "cufile" delegates to "auto" except for GPU memory, and
  * streams unless told not to.
@@ -414,54 +366,53 @@ static const char *mover_name(const struct cli_bench_run *run, const char *backe
 	return backend;
 }
 
-static int bench_run_rounds(struct results *r, struct cli_bench_round *rounds)
+static int bench_run_rounds(struct cli_bench_run *run)
 {
-	const struct cli_bench_options *o = r->run->options;
+	const struct cli_bench_options *o = run->options;
 
 	if (!o->json)
-		print_bench_head(r);
+		print_bench_head(run);
 	for (unsigned i = 0; i < o->repeat; i++) {
-		int rc = cli_bench_run_round((struct cli_bench_run *)r->run, &rounds[i]);
+		int rc = cli_bench_run_round(run, &run->rounds[i]);
 		if (rc)
 			return rc;
-		if (rounds[i].resident > 0.01)
+		if (run->rounds[i].resident > 0.01)
 			warnx("round %u: %.0f%% of the file stayed in the page cache", i + 1,
-			      rounds[i].resident * 100);
+			      run->rounds[i].resident * 100);
 		if (!o->json)
-			print_bench_round(r, i);
+			print_bench_round(run, i);
 	}
 	if (o->json)
-		print_bench_json(r);
+		print_bench_json(run);
 	else
-		print_bench_foot(r);
+		print_bench_foot(run);
 	return 0;
 }
 
 static int measure_round(struct cli_bench_run *run, struct cli_bench_options *o)
 {
 	struct sluice_file_info st = {.size = sizeof st};
-	struct cli_bench_round *rounds = calloc(o->repeat, sizeof *rounds);
-	struct results r = {run, rounds, NULL, bench_piece_bytes(run->ctx)};
 
-	if (!rounds)
+	run->rounds = calloc(o->repeat, sizeof *run->rounds);
+	if (!run->rounds)
 		err(CLI_FAILED, "results");
+	sluice_size_parse(bench_setting(run->ctx, "SLUICE_PIECE_BYTES"), &run->chunk);
 	int rc = cli_said(sluice_stat(run->file, &st));
 	if (rc == 0) {
-		r.backend = mover_name(run, st.backend);
+		run->backend = mover_name(run, st.backend);
 		rc = bench_settle_sizes(run, o, &st);
 	}
 	if (rc == 0)
 		rc = cli_bench_prepare(run);
 	if (rc == 0)
-		rc = bench_run_rounds(&r, rounds);
-	free(rounds);
+		rc = bench_run_rounds(run);
+	free(run->rounds);
 	return rc;
 }
 
 int cli_bench(int argc, char **argv)
 {
-	static const struct argp argp = {
-		option_list, bench_parse, "read|write URI", description, NULL, NULL, NULL};
+	static const struct argp argp = {option_list, bench_parse, "read|write URI", description};
 	struct cli_bench_options o = {
 		.memory = "host", .device = -1, .depth = 16, .repeat = 5, .seed = 1};
 	struct cli_bench_run run = {.options = &o};
@@ -477,7 +428,8 @@ int cli_bench(int argc, char **argv)
 		int closed = sluice_close(run.file);
 		rc = rc ? rc : cli_said(closed);
 		/* After the close no operation uses that memory. */
-		cli_bench_release(&run);
+		cli_memory_free(&run.memory);
+		free(run.slots);
 	}
 	free(run.path);
 	free(o.name);

@@ -34,10 +34,12 @@ struct cli_bench_run {
 	struct cli_bench_slot *slots;
 	struct cli_memory memory; /* buffers */
 	uint64_t random;
+	struct cli_bench_round *rounds;
+	const char *backend; /* moves the bytes */
+	uint64_t chunk;      /* the largest piece in use, or 0 if the context does not report it */
 };
 /* Return 0 or a negative errno, printed on stderr. */
 int cli_bench_prepare(struct cli_bench_run *run);
 int cli_bench_run_round(struct cli_bench_run *run, struct cli_bench_round *out);
-void cli_bench_release(struct cli_bench_run *run);
 
 #endif

@@ -52,12 +52,6 @@ int cli_bench_prepare(struct cli_bench_run *run)
 	return 0;
 }
 
-void cli_bench_release(struct cli_bench_run *run)
-{
-	cli_memory_free(&run->memory);
-	free(run->slots);
-}
-
 /* ---------------------------------------------------------------------------------- page cache */
 
 /* Returns the part of the file that is in the page cache, or 0 if the kernel does not report it. */

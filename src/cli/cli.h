@@ -8,9 +8,9 @@
 
 #include <argp.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
 #include "sluice/device.h"
 #include "sluice/sluice.h"
@@ -36,6 +36,14 @@ uint64_t cli_option_number(struct argp_state *state, const char *option, const c
 const char *cli_option_choice(struct argp_state *state, const char *option, const char *text,
                               const char *const *choices);
 
+/*
+ * The key of an option without a value, which sets a bool of the struct that is the parser's input.
+ * A parser calls cli_option_flag() for keys that it does not know.
+ */
+#define CLI_FLAG(type, member) (CLI_FIRST_FLAG + (int)offsetof(struct type, member))
+enum { CLI_FIRST_FLAG = 4096, CLI_LAST_FLAG = 8191 };
+error_t cli_option_flag(int key, struct argp_state *state);
+
 /* How files are opened; options of several subcommands. */
 struct cli_open {
 	const char *backend; /* or NULL */
@@ -43,19 +51,14 @@ struct cli_open {
 };
 enum { CLI_KEY_BACKEND = 1000, CLI_KEY_HTTP2, CLI_KEY_AS_STORED };
 #define CLI_OPEN_OPTIONS                                                                           \
-	{"backend",                                                                                \
-	 CLI_KEY_BACKEND,                                                                          \
-	 "NAME",                                                                                   \
-	 0,                                                                                        \
+	{"backend", CLI_KEY_BACKEND, "NAME", 0,                                                    \
 	 "Move local files by 'auto', 'posix', 'uring' or 'cufile', remote ones by 'multi' or "    \
-	 "'easy'",                                                                                 \
-	 0},                                                                                       \
-		{"http2", CLI_KEY_HTTP2, NULL, 0, "Of https: HTTP/2, if the server has it", 0},    \
+	 "'easy'"},                                                                                \
+		{"http2", CLI_KEY_HTTP2, NULL, 0, "Of https: HTTP/2, if the server has it"},       \
 	{                                                                                          \
 		"as-stored", CLI_KEY_AS_STORED, NULL, 0,                                           \
 			"Of http and https: an object that is stored with a Content-Encoding, as " \
-			"gzip, as it is",                                                          \
-			0                                                                          \
+			"gzip, as it is"                                                           \
 	}
 error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_state *state);
 
@@ -82,8 +85,11 @@ const char *cli_rate_format(double bytes_per_second, char text[CLI_TEXT]);
  */
 #define CLI_NAME (3 * 255 + 1)
 const char *cli_blob_name(const char *name, char text[CLI_NAME]);
-/* Prints a JSON string in quotes, or null. Bytes that are not UTF-8 become U+FFFD. */
-void cli_json_string(const char *text);
+/*
+ * Prints `before`, and then text as a JSON string in quotes, or null. Bytes that are not UTF-8 become
+ * U+FFFD.
+ */
+void cli_json_string(const char *before, const char *text);
 
 uint64_t cli_now_ns(void); /* monotonic */
 

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -79,6 +78,12 @@ static int pipeline_fail(struct cli_copy *copy, int rc, const char *format, ...)
 	vsnprintf(copy->error, sizeof copy->error, format, args);
 	va_end(args);
 	return rc;
+}
+
+/* Keeps the library's sentence if rc is an error; returns rc. */
+static int pipeline_said(struct cli_copy *copy, int rc)
+{
+	return rc ? pipeline_fail(copy, rc, "%s", sluice_last_message()) : 0;
 }
 
 static struct chunk *chunk_at(struct pipeline *p, uint64_t i)
@@ -386,22 +391,13 @@ static int submit_chunk(struct pipeline *p, const struct cli_end *end, int kind,
 	request.on = p->through.device >= 0 && p->copy->source->length_known &&
 	             (!end->memory || end->place < 0 || end->place == p->through.device);
 	request.stream = p->through.streams[(size_t)(chunk - p->chunks) % CLI_STREAMS];
-	int rc = sluice_submit(end->file, &request, &chunk->op);
-	if (rc)
-		return pipeline_fail(p->copy, rc, "%s", sluice_last_message());
-	return 0;
-}
-
-static bool all_zero(const char *data, size_t n)
-{
-	static const char zero[BLOCK];
-
-	return !memcmp(data, zero, n);
+	return pipeline_said(p->copy, sluice_submit(end->file, &request, &chunk->op));
 }
 
 /* Lists the parts of the chunk to be written; neighbouring blocks form an extent. */
 static size_t cut_extents(struct pipeline *p, const struct chunk *chunk)
 {
+	static const char zero[BLOCK];
 	struct sluice_extent *extents = p->extents;
 	bool joins = false;
 	size_t count = 0;
@@ -413,7 +409,7 @@ static size_t cut_extents(struct pipeline *p, const struct chunk *chunk)
 	for (size_t at = 0; at < chunk->length; at += BLOCK) {
 		size_t n = chunk->length - at < BLOCK ? chunk->length - at : BLOCK;
 
-		if (all_zero(chunk->data + at, n)) {
+		if (!memcmp(chunk->data + at, zero, n)) {
 			joins = false;
 			continue;
 		}
@@ -458,7 +454,7 @@ static int chunk_filled(struct pipeline *p, struct chunk *chunk)
 	else if (chunk->device && pipeline_wants_copy(p))
 		rc = sluice_copy(chunk->data, chunk->device, chunk->length);
 	if (rc)
-		return pipeline_fail(p->copy, rc, "%s", sluice_last_message());
+		return pipeline_said(p->copy, rc);
 	if (chunk->length == 0 || p->into)
 		chunk_written(p, chunk);
 	else if (target->file)
@@ -590,7 +586,7 @@ static int pipeline_take_finished(struct pipeline *p)
 		if (rc == -EAGAIN)
 			return 0;
 		if (rc)
-			return pipeline_fail(p->copy, rc, "%s", sluice_last_message());
+			return pipeline_said(p->copy, rc);
 		rc = chunk_operation_done(p, op);
 		if (rc)
 			return rc;
@@ -634,10 +630,7 @@ int cli_copy_run(struct cli_copy *copy)
 		rc = turn_chunk(p);
 	pipeline_stop(p);
 	free(p);
-	if (rc == 0 && copy->target->file && copy->target->sparse) {
-		rc = sluice_truncate(copy->target->file, copy->source->length);
-		if (rc)
-			pipeline_fail(copy, rc, "%s", sluice_last_message());
-	}
+	if (rc == 0 && copy->target->file && copy->target->sparse)
+		rc = pipeline_said(copy, sluice_truncate(copy->target->file, copy->source->length));
 	return rc;
 }

@@ -26,31 +26,28 @@ struct cp_options {
 	char *uri;         /* URI of the target with the device in it, or NULL */
 };
 
-enum { KEY_CHECKSUM = 256, KEY_DURABLE, KEY_NO_PROGRESS, KEY_THROUGH, KEY_DEVICE, KEY_CONTINUE };
+enum { KEY_DURABLE = 256, KEY_THROUGH, KEY_DEVICE, KEY_CONTINUE };
 
 static const struct argp_option option_list[] = {
-	{"checksum", KEY_CHECKSUM, NULL, 0, "Print the XXH3-128 of what was moved, and DST's name",
-         0},
+	{"checksum", CLI_FLAG(cp_options, cp.checksum), NULL, 0,
+         "Print the XXH3-128 of what was moved, and DST's name"},
 	{"continue", KEY_CONTINUE, NULL, 0,
-         "Keep what came when the copy does not come to its end, and take it up", 0},
-	{"durable", KEY_DURABLE, NULL, 0, "Succeed only when the copy is on stable storage", 0},
-	{"force", 'f', NULL, 0, "Overwrite DST if it exists", 0},
-	{"recursive", 'r', NULL, 0, "Copy directories and all that is in them; links as links", 0},
-	{NULL, 'R', NULL, OPTION_ALIAS, NULL, 0},
+         "Keep what came when the copy does not come to its end, and take it up"},
+	{"durable", KEY_DURABLE, NULL, 0, "Succeed only when the copy is on stable storage"},
+	{"force", 'f', NULL, 0, "Overwrite DST if it exists"},
+	{"recursive", 'r', NULL, 0, "Copy directories and all that is in them; links as links"},
+	{NULL, 'R', NULL, OPTION_ALIAS, NULL},
 	{"preserve", 'p', NULL, 0,
-         "Keep owner, permissions, times, ACLs and extended attributes of the user", 0},
-	{"quiet", 'q', NULL, 0, "No progress bar and no summary", 0},
-	{"no-progress", KEY_NO_PROGRESS, NULL, 0, "No progress bar", 0},
+         "Keep owner, permissions, times, ACLs and extended attributes of the user"},
+	{"quiet", 'q', NULL, 0, "No progress bar and no summary"},
+	{"no-progress", CLI_FLAG(cp_options, cp.no_progress), NULL, 0, "No progress bar"},
 	CLI_OPEN_OPTIONS,
 	{"device", KEY_DEVICE, "DEVICE", 0,
          "DST is a blob, store://NAME: make it in memory of a GPU, by its number or name, or of "
-         "the "
-         "'host' (default)",
-         0},
+         "the 'host' (default)"},
 	{"through", KEY_THROUGH, "DEVICE", 0,
          "Read into memory of a device and write from there, in stream order: 'device' or "
-         "'device:N' is a GPU, 'emulated' one made of threads",
-         0},
+         "'device:N' is a GPU, 'emulated' one made of threads"},
 	{0},
 };
 
@@ -85,9 +82,6 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 	struct cp_options *o = state->input;
 
 	switch (key) {
-	case KEY_CHECKSUM:
-		o->cp.checksum = true;
-		return 0;
 	case KEY_DURABLE:
 		o->cp.flags |= CLI_END_DURABLE;
 		return 0;
@@ -102,9 +96,6 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'q':
 		o->cp.quiet = true;
-		return 0;
-	case KEY_NO_PROGRESS:
-		o->cp.no_progress = true;
 		return 0;
 	case KEY_CONTINUE:
 		o->cp.flags |= CLI_END_CONTINUE;
@@ -186,14 +177,6 @@ static void print_failure(const struct cli_copy *copy, int rc)
 		      target->name);
 }
 
-/* Returns false if the bar would go to the terminal of the bytes or of their typing. */
-static bool wants_progress(const struct cli_copy *copy, const struct cli_cp_options *o)
-{
-	if (o->quiet || o->no_progress)
-		return false;
-	return !isatty(copy->source->fd) && !isatty(copy->target->fd);
-}
-
 static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, struct cli_moved *moved)
 {
 	struct cli_end *target = copy->target;
@@ -201,8 +184,10 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 	char there[CLI_TEXT], all[CLI_TEXT];
 
 	copy->progress = &progress;
+	/* No bar goes to the terminal of the bytes or of their typing. */
 	cli_progress_start(&progress, copy->source->name, copy->source->length,
-	                   wants_progress(copy, o));
+	                   !o->quiet && !o->no_progress && !isatty(copy->source->fd) &&
+	                           !isatty(target->fd));
 	copy->there = progress.last_moved = cli_part_there(target->part);
 	if (copy->there && !o->quiet)
 		warnx("%s of %s are there", cli_size_format(copy->there, there),
@@ -305,8 +290,7 @@ int cli_cp_run(struct cli_cp_options *o)
 
 int cli_cp(int argc, char **argv)
 {
-	static const struct argp argp = {option_list, cp_parse, "SRC... DST", description,
-	                                 NULL,        NULL,     NULL};
+	static const struct argp argp = {option_list, cp_parse, "SRC... DST", description};
 	struct cp_options o = {.cp = {.through = -1}};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);

@@ -3,6 +3,8 @@
 #ifndef SLUICE_CLI_CP_H
 #define SLUICE_CLI_CP_H
 
+#include <sys/stat.h>
+
 #include "cli.h"
 
 struct cli_cp_options;

@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 
 #include "doctor.h"
 
@@ -33,14 +32,12 @@ static void print_doctor_place(const struct sluice_device *d, int cores)
 static void print_doctor_facts_json(const struct sluice_device *d, int cores)
 {
 	printf(", \"real\": %s, \"memory_bytes\": %" PRIu64 ", \"free_bytes\": %" PRIu64
-	       ", \"stream_order\": %s, \"stream_order_detail\": ",
+	       ", \"stream_order\": %s",
 	       d->real ? "true" : "false", d->memory_bytes, d->free_bytes,
 	       d->stream_order ? "true" : "false");
-	cli_json_string(d->stream_order_detail);
-	printf(", \"driver\": ");
-	cli_json_string(d->driver);
-	printf(", \"pci\": ");
-	cli_json_string(d->pci);
+	cli_json_string(", \"stream_order_detail\": ", d->stream_order_detail);
+	cli_json_string(", \"driver\": ", d->driver);
+	cli_json_string(", \"pci\": ", d->pci);
 	if (d->numa_node < 0)
 		printf(", \"numa_node\": null");
 	else

@@ -8,7 +8,6 @@
  */
 #include <err.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,10 +22,8 @@ struct doctor_options {
 	bool json;
 };
 
-enum { KEY_JSON = 256 };
-
 static const struct argp_option option_list[] = {
-	{"json", KEY_JSON, NULL, 0, "One JSON object on standard output", 0},
+	{"json", CLI_FLAG(doctor_options, json), NULL, 0, "One JSON object on standard output"},
 	{0},
 };
 
@@ -41,16 +38,13 @@ static error_t doctor_parse(int key, char *arg, struct argp_state *state)
 	struct doctor_options *o = state->input;
 
 	switch (key) {
-	case KEY_JSON:
-		o->json = true;
-		return 0;
 	case ARGP_KEY_ARG:
 		if (o->path)
 			argp_error(state, "too many arguments: '%s'", arg);
 		o->path = arg;
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return cli_option_flag(key, state);
 	}
 }
 
@@ -161,18 +155,12 @@ static void print_settings(const struct doctor_options *o, const sluice_context 
 			       s.value ? s.source : s.range);
 			continue;
 		}
-		printf("%s\n    {\"variable\": ", i ? "," : "");
-		cli_json_string(s.variable);
-		printf(", \"value\": ");
-		cli_json_string(s.value);
-		printf(", \"source\": ");
-		cli_json_string(s.source);
-		printf(", \"default\": ");
-		cli_json_string(s.fallback);
-		printf(", \"range\": ");
-		cli_json_string(s.range);
-		printf(", \"meaning\": ");
-		cli_json_string(s.meaning);
+		cli_json_string(i ? ",\n    {\"variable\": " : "\n    {\"variable\": ", s.variable);
+		cli_json_string(", \"value\": ", s.value);
+		cli_json_string(", \"source\": ", s.source);
+		cli_json_string(", \"default\": ", s.fallback);
+		cli_json_string(", \"range\": ", s.range);
+		cli_json_string(", \"meaning\": ", s.meaning);
 		putchar('}');
 	}
 	cli_list_end(o->json);
@@ -243,10 +231,8 @@ static void print_unknown_variable(const struct doctor_options *o, const char *n
 		putchar('\n');
 		return;
 	}
-	printf("%s\n    {\"variable\": ", first ? "" : ",");
-	cli_json_string(name);
-	printf(", \"suggestion\": ");
-	cli_json_string(suggestion);
+	cli_json_string(first ? "\n    {\"variable\": " : ",\n    {\"variable\": ", name);
+	cli_json_string(", \"suggestion\": ", suggestion);
 	putchar('}');
 }
 
@@ -319,14 +305,12 @@ static char *stat_path(sluice_context *ctx, const char *path, struct sluice_file
 static void print_path_json(const char *path, const struct sluice_file_info *st,
                             const char *problem)
 {
-	printf(",\n  \"path\": {\"path\": ");
-	cli_json_string(path);
-	printf(", \"error\": ");
-	cli_json_string(problem);
+	cli_json_string(",\n  \"path\": {\"path\": ", path);
+	cli_json_string(", \"error\": ", problem);
 	if (!problem) {
-		printf(", \"direct_offset\": %u, \"direct_memory\": %u, \"backend\": ",
-		       st->direct_offset, st->direct_memory);
-		cli_json_string(st->backend);
+		printf(", \"direct_offset\": %u, \"direct_memory\": %u", st->direct_offset,
+		       st->direct_memory);
+		cli_json_string(", \"backend\": ", st->backend);
 	}
 	putchar('}');
 }
@@ -376,10 +360,8 @@ static bool doctor_examine(const struct doctor_options *o)
 	if (sluice_context_new(NULL, &ctx))
 		problem = strdup(sluice_last_message());
 	if (o->json) {
-		printf("{\n  \"version\": ");
-		cli_json_string(sluice_version());
-		printf(",\n  \"error\": ");
-		cli_json_string(problem);
+		cli_json_string("{\n  \"version\": ", sluice_version());
+		cli_json_string(",\n  \"error\": ", problem);
 	} else {
 		printf("sluice %s\n", sluice_version());
 	}
@@ -406,8 +388,7 @@ static bool doctor_examine(const struct doctor_options *o)
 
 int cli_doctor(int argc, char **argv)
 {
-	static const struct argp argp = {option_list, doctor_parse, "[PATH]", description,
-	                                 NULL,        NULL,         NULL};
+	static const struct argp argp = {option_list, doctor_parse, "[PATH]", description};
 	struct doctor_options o = {0};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);

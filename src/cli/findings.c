@@ -18,14 +18,11 @@ void cli_feature_begin(bool json, const struct sluice_feature *f, bool first)
 			printf("  %-16s remedy: %s\n", "", f->remedy);
 		return;
 	}
-	printf("%s\n    {\"name\": ", first ? "" : ",");
-	cli_json_string(f->name);
-	printf(", \"usable\": %s, \"detail\": ", f->usable ? "true" : "false");
-	cli_json_string(f->detail);
-	printf(", \"effect\": ");
-	cli_json_string(f->effect);
-	printf(", \"remedy\": ");
-	cli_json_string(f->remedy);
+	cli_json_string(first ? "\n    {\"name\": " : ",\n    {\"name\": ", f->name);
+	printf(", \"usable\": %s", f->usable ? "true" : "false");
+	cli_json_string(", \"detail\": ", f->detail);
+	cli_json_string(", \"effect\": ", f->effect);
+	cli_json_string(", \"remedy\": ", f->remedy);
 }
 
 void cli_feature_print(bool json, const struct sluice_feature *f, bool first)

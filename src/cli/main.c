@@ -88,14 +88,6 @@ static int usage_error(const char *format, const char *what)
 	return CLI_USAGE;
 }
 
-static int run_subcommand(const struct subcommand *command, int argc, char **argv)
-{
-	/* argp and warn() print it before their messages. */
-	argv[0] = program_invocation_name = program_invocation_short_name =
-		(char *)command->name_for_people;
-	return command->run(argc, argv);
-}
-
 int main(int argc, char **argv)
 {
 	occupy_standard_descriptors();
@@ -123,8 +115,13 @@ int main(int argc, char **argv)
 	}
 	if (word[0] == '-')
 		return usage_error("unknown option '%s'", word);
-	for (size_t i = 0; i < COMMANDS; i++)
-		if (!strcmp(word, commands[i].name))
-			return run_subcommand(&commands[i], argc - 1, argv + 1);
+	for (size_t i = 0; i < COMMANDS; i++) {
+		if (strcmp(word, commands[i].name))
+			continue;
+		/* argp and warn() print it before their messages. */
+		argv[1] = program_invocation_name = program_invocation_short_name =
+			(char *)commands[i].name_for_people;
+		return commands[i].run(argc - 1, argv + 1);
+	}
 	return usage_error("unknown command '%s'", word);
 }

@@ -18,21 +18,17 @@
 uint64_t cli_option_size(struct argp_state *state, const char *option, const char *text)
 {
 	uint64_t size = 0;
+	int rc = sluice_size_parse(text, &size);
 
-	switch (sluice_size_parse(text, &size)) {
-	case 0:
-		if (size == 0)
-			argp_error(state, "--%s: must be more than 0", option);
-		break;
-	case -ERANGE:
+	if (rc == -ERANGE)
 		argp_error(state, "--%s: '%s' is too large", option, text);
-		break;
-	default:
+	else if (rc)
 		argp_error(state,
 		           "--%s: '%s' is not a size; give bytes, or as in 4K, 1.5GiB, with K, M, "
 		           "G, T for powers of 1024",
 		           option, text);
-	}
+	else if (size == 0)
+		argp_error(state, "--%s: must be more than 0", option);
 	return size;
 }
 
@@ -91,6 +87,14 @@ char *cli_format(const char *format, ...)
 	return text;
 }
 
+error_t cli_option_flag(int key, struct argp_state *state)
+{
+	if (key < CLI_FIRST_FLAG || key > CLI_LAST_FLAG)
+		return ARGP_ERR_UNKNOWN;
+	*((bool *)state->input + key - CLI_FIRST_FLAG) = true;
+	return 0;
+}
+
 error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_state *state)
 {
 	static const char *const backends[] = {"auto",  "posix", "uring", "cufile",
@@ -107,7 +111,7 @@ error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_stat
 		o->flags |= SLUICE_OPEN_HTTP2;
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return cli_option_flag(key, state);
 	}
 }
 

@@ -6,11 +6,8 @@
  *
  * Threads: the main thread.
  */
-#include <err.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -22,10 +19,8 @@ struct stat_options {
 	bool json;
 };
 
-enum { KEY_JSON = 256 };
-
 static const struct argp_option option_list[] = {
-	{"json", KEY_JSON, NULL, 0, "One JSON object on standard output", 0},
+	{"json", CLI_FLAG(stat_options, json), NULL, 0, "One JSON object on standard output"},
 	CLI_OPEN_OPTIONS,
 	{0},
 };
@@ -35,9 +30,6 @@ static error_t stat_parse(int key, char *arg, struct argp_state *state)
 	struct stat_options *o = state->input;
 
 	switch (key) {
-	case KEY_JSON:
-		o->json = true;
-		return 0;
 	case ARGP_KEY_ARG:
 		if (o->uri)
 			argp_error(state, "too many arguments: '%s'", arg);
@@ -124,10 +116,8 @@ static void print_stat_json(const char *uri, const struct sluice_file_info *st)
 {
 	bool unknown = st->flags & SLUICE_STAT_SIZE_UNKNOWN;
 
-	printf("{\"uri\": ");
-	cli_json_string(uri);
-	printf(", \"kind\": ");
-	cli_json_string(kind_name(st));
+	cli_json_string("{\"uri\": ", uri);
+	cli_json_string(", \"kind\": ", kind_name(st));
 	if (unknown)
 		printf(", \"length\": null");
 	else
@@ -139,21 +129,16 @@ static void print_stat_json(const char *uri, const struct sluice_file_info *st)
 		printf("null");
 	printf(", \"modified_ns\": %" PRId64 ", \"direct_offset\": %u, \"direct_memory\": %u",
 	       st->modified_ns, st->direct_offset, st->direct_memory);
-	printf(", \"etag\": ");
-	cli_json_string(st->full_etag);
-	printf(", \"whole_only\": %s, \"backend\": ",
-	       st->flags & SLUICE_STAT_WHOLE_ONLY ? "true" : "false");
-	cli_json_string(st->backend);
+	cli_json_string(", \"etag\": ", st->full_etag);
+	printf(", \"whole_only\": %s", st->flags & SLUICE_STAT_WHOLE_ONLY ? "true" : "false");
+	cli_json_string(", \"backend\": ", st->backend);
 	printf("}\n");
 }
 
 int cli_stat(int argc, char **argv)
 {
-	static const struct argp argp = {
-		option_list, stat_parse,
-		"URI",       "Shows what is known about the file that URI names.",
-		NULL,        NULL,
-		NULL};
+	static const struct argp argp = {option_list, stat_parse, "URI",
+	                                 "Shows what is known about the file that URI names."};
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_file_info st = {.size = sizeof st};
 	struct stat_options o = {0};

@@ -14,28 +14,18 @@
 #include "cp.h"
 #include "store.h"
 
-enum {
-	KEY_SOCKET = 256,
-	KEY_JSON,
-	KEY_PROMETHEUS,
-	KEY_REPLACE,
-	KEY_CACHE,
-	KEY_PIN,
-	KEY_WAIT,
-	KEY_COUNT,
-	KEY_BY_ID
-};
+enum { KEY_SOCKET = 256, KEY_CACHE, KEY_PIN, KEY_WAIT, KEY_COUNT };
 
 #define OPTION_SOCKET                                                               \
 	{                                                                           \
 		"socket", KEY_SOCKET, "PATH", 0,                                    \
 			"Where the daemon listens; without it $SLUICE_STORE, else " \
-			"$XDG_RUNTIME_DIR/sluice.sock",                             \
-			0                                                           \
+			"$XDG_RUNTIME_DIR/sluice.sock"                              \
 	}
-#define OPTION_JSON                                                            \
-	{                                                                      \
-		"json", KEY_JSON, NULL, 0, "JSON objects, one in each line", 0 \
+#define OPTION_JSON                                                 \
+	{                                                           \
+		"json", CLI_FLAG(cli_store_options, json), NULL, 0, \
+			"JSON objects, one in each line"            \
 	}
 
 static error_t store_parse(int key, char *arg, struct argp_state *state)
@@ -46,13 +36,6 @@ static error_t store_parse(int key, char *arg, struct argp_state *state)
 	case KEY_SOCKET:
 		o->socket = arg;
 		return 0;
-	case KEY_JSON:
-		o->json = true;
-		return 0;
-	case KEY_PROMETHEUS:
-		o->prometheus = true;
-		return 0;
-	case KEY_REPLACE:
 	case 'f':
 		o->replace = true;
 		return 0;
@@ -61,9 +44,6 @@ static error_t store_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_PIN:
 		o->flags |= SLUICE_BLOB_PIN;
-		return 0;
-	case KEY_BY_ID:
-		o->by_id = true;
 		return 0;
 	case KEY_WAIT:
 		o->wait_ms = (int)cli_option_number(state, "wait", arg, 0, 1000000) * 1000;
@@ -84,7 +64,7 @@ static error_t store_parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--prometheus: of the daemon only, and not with --json");
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return cli_option_flag(key, state);
 	}
 }
 
@@ -177,25 +157,26 @@ static int store_stop(sluice_store *store, const struct cli_store_options *o)
 static const struct argp_option ls_options[] = {OPTION_SOCKET, OPTION_JSON, {0}};
 static const struct argp_option put_options[] = {
 	OPTION_SOCKET,
-	{"replace", KEY_REPLACE, NULL, 0, "Take the name from the blob that has it", 0},
-	{"force", 'f', NULL, OPTION_ALIAS, NULL, 0},
-	{"cache", KEY_CACHE, NULL, 0, "It may be dropped when memory is short", 0},
-	{"pin", KEY_PIN, NULL, 0, "It is never dropped", 0},
+	{"replace", CLI_FLAG(cli_store_options, replace), NULL, 0,
+         "Take the name from the blob that has it"},
+	{"force", 'f', NULL, OPTION_ALIAS, NULL},
+	{"cache", KEY_CACHE, NULL, 0, "It may be dropped when memory is short"},
+	{"pin", KEY_PIN, NULL, 0, "It is never dropped"},
 	{0}};
 static const struct argp_option get_options[] = {
 	OPTION_SOCKET,
-	{"wait", KEY_WAIT, "SECONDS", 0, "Wait for somebody to publish it", 0},
-	{"id", KEY_BY_ID, NULL, 0, "NAME is the number of a blob", 0},
+	{"wait", KEY_WAIT, "SECONDS", 0, "Wait for somebody to publish it"},
+	{"id", CLI_FLAG(cli_store_options, by_id), NULL, 0, "NAME is the number of a blob"},
 	{0}};
 static const struct argp_option rm_options[] = {OPTION_SOCKET, {0}};
-static const struct argp_option stat_options[] = {
-	OPTION_SOCKET,
-	OPTION_JSON,
-	{"prometheus", KEY_PROMETHEUS, NULL, 0, "The text format of Prometheus", 0},
-	{0}};
-static const struct argp_option trim_options[] = {OPTION_SOCKET, {0}};
+static const struct argp_option stat_options[] = {OPTION_SOCKET,
+                                                  OPTION_JSON,
+                                                  {"prometheus",
+                                                   CLI_FLAG(cli_store_options, prometheus), NULL, 0,
+                                                   "The text format of Prometheus"},
+                                                  {0}};
 static const struct argp_option watch_options[] = {
-	OPTION_SOCKET, OPTION_JSON, {"count", KEY_COUNT, "N", 0, "End after N lines", 0}, {0}};
+	OPTION_SOCKET, OPTION_JSON, {"count", KEY_COUNT, "N", 0, "End after N lines"}, {0}};
 
 static const struct store_command {
 	const char *name, *arguments, *meaning;
@@ -216,7 +197,7 @@ static const struct store_command {
 	{"stat", "[NAME]", "Shows what is known of a blob; without NAME, of the daemon.",
          stat_options, cli_store_stat, 0, 1},
 	{"trim", "", "Gives back the host memory that the daemon keeps for the next blobs.",
-         trim_options, cli_store_trim, 0, 0},
+         rm_options, cli_store_trim, 0, 0},
 	{"watch", "[PREFIX]", "Prints what happens to blobs whose names begin with PREFIX.",
          watch_options, cli_store_watch, 0, 1},
 	{"upgrade", "", "Has the daemon go on as the program that is at its path now.", rm_options,
@@ -240,8 +221,7 @@ static void print_store_commands(FILE *to)
 
 static int run_store_command(const struct store_command *word, int argc, char **argv)
 {
-	const struct argp argp = {word->options, store_parse, word->arguments, word->meaning, NULL,
-	                          NULL,          NULL};
+	const struct argp argp = {word->options, store_parse, word->arguments, word->meaning};
 	struct cli_store_options o = {.least = word->least, .most = word->most};
 	char name[32];
 	sluice_store *store = NULL;

@@ -44,12 +44,10 @@ static const char *place_name(const struct sluice_blob_info *info)
 /* Prints a JSON object without its end. */
 static void blob_json_begin(const struct sluice_blob_info *info)
 {
-	printf("{\"name\": ");
-	cli_json_string(info->name);
-	printf(", \"id\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"memory\": %" PRIu64
-	       ", \"place\": ",
-	       info->id, info->bytes, info->memory);
-	cli_json_string(place_name(info));
+	cli_json_string("{\"name\": ", info->name);
+	printf(", \"id\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"memory\": %" PRIu64, info->id,
+	       info->bytes, info->memory);
+	cli_json_string(", \"place\": ", place_name(info));
 	printf(", \"of_process\": %s, \"state\": \"%s\", \"cache\": %s, \"pinned\": %s, "
 	       "\"transient\": %s, "
 	       "\"user\": %" PRIu32 ", \"process\": %" PRId32 ", \"made_ns\": %" PRId64,
@@ -267,8 +265,7 @@ static void print_store_device(const struct sluice_store_device_info *d)
 
 static void print_store_device_json(const struct sluice_store_device_info *d)
 {
-	printf("{\"place\": ");
-	cli_json_string(d->place);
+	cli_json_string("{\"place\": ", d->place);
 	if (d->memory_limit != UINT64_MAX)
 		printf(", \"memory_limit\": %" PRIu64, d->memory_limit);
 	printf(", \"memory_bytes\": %" PRIu64 ", \"leaving_bytes\": %" PRIu64 "}", d->memory_bytes,
@@ -392,8 +389,8 @@ static void print_event(const struct sluice_watch_event *e, bool json)
 	char size[CLI_TEXT], name[CLI_NAME];
 
 	if (json) {
-		printf("{\"event\": \"%s\", \"name\": ", figure_kind_name(e->kind));
-		cli_json_string(e->name);
+		printf("{\"event\": \"%s\"", figure_kind_name(e->kind));
+		cli_json_string(", \"name\": ", e->name);
 		printf(", \"id\": %" PRIu64 ", \"bytes\": %" PRIu64 "}\n", e->id, e->bytes);
 	} else if (e->kind == SLUICE_WATCH_LOST) {
 		printf("%-8s (what happened meanwhile is not known)\n", figure_kind_name(e->kind));

@@ -69,8 +69,9 @@ const char *cli_blob_name(const char *name, char text[CLI_NAME])
 	return text;
 }
 
-void cli_json_string(const char *text)
+void cli_json_string(const char *before, const char *text)
 {
+	fputs(before, stdout);
 	if (!text) {
 		fputs("null", stdout);
 		return;

@@ -19,7 +19,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
@@ -416,15 +415,12 @@ int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 		tree_await_change(tree);
 	bool ends = tree->locked.working;
 	pthread_mutex_unlock(&tree->mutex);
-	if (ends) {
-		cli_progress_end(&tree->progress);
-		finish_folders(tree);
-		cli_interrupt_obey();
-	}
-	while (tree->count)
+	while (tree->count && !ends)
 		pthread_join(tree->threads[--tree->count], NULL);
 	cli_progress_end(&tree->progress);
 	finish_folders(tree);
+	if (ends)
+		cli_interrupt_obey();
 	tdestroy(tree->names, free);
 	*moved = tree->locked.moved;
 	rc = tree->rc ? tree->rc : tree->locked.rc;

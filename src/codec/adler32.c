@@ -7,7 +7,7 @@
  *
  * Threads: any; no state.
  */
-#include "codec/adler32.h"
+#include "codec/simd.h"
 
 /*
  * Number of bytes of 255 that can be added before a sum that began below the base exceeds 32 bits.

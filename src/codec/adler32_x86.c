@@ -10,7 +10,7 @@
  */
 #include <immintrin.h>
 
-#include "codec/adler32.h"
+#include "codec/simd.h"
 
 enum {
 	STEP = 32,

@@ -42,6 +42,13 @@ static const struct sl_codec *const codecs[] = {
 
 #define CODECS (sizeof(codecs) / sizeof(codecs[0]))
 
+unsigned sl_codec_level_data(int level, size_t element, unsigned values[SL_CODEC_VALUES])
+{
+	(void)element;
+	values[0] = level;
+	return 1;
+}
+
 const struct sl_codec *sl_codec_at(size_t index)
 {
 	return index < CODECS ? codecs[index] : NULL;

@@ -61,6 +61,8 @@ struct sl_codec {
  *   -ENOTSUP  it is not built in
  */
 int sl_codec_find(const char *name, int level, const struct sl_codec **out);
+/* The client_data() of filters whose only parameter is the level. */
+unsigned sl_codec_level_data(int level, size_t element, unsigned values[SL_CODEC_VALUES]);
 /* Returns the codec at index, built in or not, or NULL past the last. */
 const struct sl_codec *sl_codec_at(size_t index);
 

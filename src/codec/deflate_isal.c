@@ -7,12 +7,14 @@
  *
  * Threads: any; a state belongs to one thread at a time.
  */
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <isa-l/igzip_lib.h>
 
-#include "codec/adler32.h"
+#include "codec/simd.h"
 
 enum { HEAD = 2, CHECKSUM = 4 };
 
@@ -21,13 +23,6 @@ struct isal {
 	struct inflate_state inflate;
 	uint8_t level_buffer[ISAL_DEF_LVL1_EXTRA_LARGE];
 };
-
-static unsigned isal_client_data(int level, size_t element, unsigned values[SL_CODEC_VALUES])
-{
-	(void)element;
-	values[0] = level;
-	return 1;
-}
 
 /* Stored blocks have up to 65535 bytes and a header of 5; zlib's header and trailer have 6. */
 static size_t isal_bound(size_t n)
@@ -46,11 +41,6 @@ static int isal_state_new(int level, size_t element, size_t n, void **out)
 	return 0;
 }
 
-static void isal_state_free(void *state)
-{
-	free(state);
-}
-
 static size_t isal_state_bytes(const void *state)
 {
 	(void)state;
@@ -58,23 +48,14 @@ static size_t isal_state_bytes(const void *state)
 }
 
 /* Deflate, window of 32 KiB, fastest level, no dictionary; must be a multiple of 31. */
-static void put_zlib_head(unsigned char *to)
-{
-	to[0] = 0x78;
-	to[1] = 0x01;
-}
-
-static void put_zlib_checksum(uint32_t sum, unsigned char *to)
-{
-	for (int i = 0; i < CHECKSUM; i++)
-		to[i] = (unsigned char)(sum >> (24 - 8 * i));
-}
+static const unsigned char zlib_head[HEAD] = {0x78, 0x01};
 
 static size_t isal_compress(void *state, const void *in, size_t n, void *out, size_t room)
 {
 	struct isal *isal = state;
 	struct isal_zstream *stream = &isal->stream;
 	unsigned char *to = out;
+	uint32_t sum;
 
 	if (n > SL_CODEC_MOST || room <= HEAD + CHECKSUM)
 		return 0;
@@ -91,8 +72,9 @@ static size_t isal_compress(void *state, const void *in, size_t n, void *out, si
 	stream->avail_out = SL_MIN(room - HEAD - CHECKSUM, UINT32_MAX);
 	if (isal_deflate_stateless(stream) != COMP_OK || stream->avail_in)
 		return 0;
-	put_zlib_head(to);
-	put_zlib_checksum(sl_adler32(in, n), to + HEAD + stream->total_out);
+	memcpy(to, zlib_head, HEAD);
+	sum = htobe32(sl_adler32(in, n));
+	memcpy(to + HEAD + stream->total_out, &sum, CHECKSUM);
 	return HEAD + stream->total_out + CHECKSUM;
 }
 
@@ -123,10 +105,10 @@ const struct sl_codec sl_codec_isal = {
 	.filter = 1,
 	.least = 1,
 	.most = 1,
-	.client_data = isal_client_data,
+	.client_data = sl_codec_level_data,
 	.bound = isal_bound,
 	.state_new = isal_state_new,
-	.state_free = isal_state_free,
+	.state_free = free,
 	.state_bytes = isal_state_bytes,
 	.compress = isal_compress,
 	.decompress = isal_decompress,

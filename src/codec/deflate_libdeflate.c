@@ -19,13 +19,6 @@ struct deflate {
 	int level;
 };
 
-static unsigned deflate_client_data(int level, size_t element, unsigned values[SL_CODEC_VALUES])
-{
-	(void)element;
-	values[0] = level;
-	return 1;
-}
-
 static size_t deflate_bound(size_t n)
 {
 	return libdeflate_zlib_compress_bound(NULL, n);
@@ -97,7 +90,7 @@ const struct sl_codec sl_codec_libdeflate = {
 	.filter = 1,
 	.least = 1,
 	.most = 9,
-	.client_data = deflate_client_data,
+	.client_data = sl_codec_level_data,
 	.bound = deflate_bound,
 	.state_new = deflate_state_new,
 	.state_free = deflate_state_free,

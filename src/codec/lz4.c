@@ -95,11 +95,6 @@ static int bit_state_new(int level, size_t element, size_t n, void **out)
 	return err;
 }
 
-static void lz4_state_free(void *state)
-{
-	free(state);
-}
-
 static void put_be32(unsigned char *at, uint32_t value)
 {
 	value = htobe32(value);
@@ -112,20 +107,6 @@ static uint32_t get_be32(const unsigned char *at)
 
 	memcpy(&value, at, sizeof(value));
 	return be32toh(value);
-}
-
-static void put_be64(unsigned char *at, uint64_t value)
-{
-	value = htobe64(value);
-	memcpy(at, &value, sizeof(value));
-}
-
-static uint64_t get_be64(const unsigned char *at)
-{
-	uint64_t value;
-
-	memcpy(&value, at, sizeof(value));
-	return be64toh(value);
 }
 
 /* Returns the length of the next block when n bytes are left, or 0 if the rest is no block. */
@@ -165,7 +146,8 @@ static size_t lz4_compress(void *state, const void *in, size_t n, void *out, siz
 
 	if (n > SL_CODEC_MOST || room < CHUNK_HEAD)
 		return 0;
-	put_be64(to, n);
+	put_be32(to, 0);
+	put_be32(to + 4, n);
 	put_be32(to + 8, lz4->group ? BIT_BLOCK / lz4->group * lz4->group : SL_MIN(n, BLOCK));
 	to += CHUNK_HEAD;
 	for (; (block = lz4_block_length(lz4, n)); n -= block) {
@@ -204,7 +186,7 @@ static int lz4_decompress(void *state, const void *in, size_t n, void *out, size
 	unsigned char *to = out;
 	size_t block, most;
 
-	if (n < CHUNK_HEAD || get_be64(from) != length)
+	if (n < CHUNK_HEAD || ((uint64_t)get_be32(from) << 32 | get_be32(from + 4)) != length)
 		return sl_fail(-EBADMSG, "a chunk of %zu bytes has another length in it", length);
 	most = get_be32(from + 8);
 	if ((!most && length) || (lz4->group && most != BIT_BLOCK / lz4->group * lz4->group))
@@ -243,7 +225,7 @@ const struct sl_codec sl_codec_lz4 = {
 	.client_data = lz4_client_data,
 	.bound = lz4_bound,
 	.state_new = lz4_state_new,
-	.state_free = lz4_state_free,
+	.state_free = free,
 	.state_bytes = lz4_state_bytes,
 	.compress = lz4_compress,
 	.decompress = lz4_decompress,
@@ -259,7 +241,7 @@ const struct sl_codec sl_codec_bitshuffle = {
 	.client_data = bit_client_data,
 	.bound = bit_bound,
 	.state_new = bit_state_new,
-	.state_free = lz4_state_free,
+	.state_free = free,
 	.state_bytes = lz4_state_bytes,
 	.compress = lz4_compress,
 	.decompress = lz4_decompress,

@@ -10,7 +10,7 @@
  */
 #include <string.h>
 
-#include "codec/precision.h"
+#include "codec/simd.h"
 
 /* Numbers per part, so that a part is still in cache when its error is computed. */
 #define PART 1024

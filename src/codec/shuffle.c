@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "codec/shuffle.h"
+#include "codec/simd.h"
 
 static _Atomic int limit = SL_SIMD_WAYS - 1;
 

@@ -16,7 +16,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "codec/shuffle.h"
+#include "codec/simd.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define AVX2   __attribute__((target("avx2")))
@@ -91,31 +91,19 @@ INLINE size_t unshuffle_sse2_of(const unsigned char *in, size_t plane, size_t el
 static size_t shuffle_sse2(const unsigned char *in, size_t elements, size_t size,
                            unsigned char *out, size_t plane)
 {
-	switch (size) {
-	case 2:
-		return shuffle_sse2_of(in, elements, 2, out, plane);
-	case 4:
-		return shuffle_sse2_of(in, elements, 4, out, plane);
-	case 8:
-		return shuffle_sse2_of(in, elements, 8, out, plane);
-	default:
-		return 0;
-	}
+	return size == 2   ? shuffle_sse2_of(in, elements, 2, out, plane)
+	       : size == 4 ? shuffle_sse2_of(in, elements, 4, out, plane)
+	       : size == 8 ? shuffle_sse2_of(in, elements, 8, out, plane)
+	                   : 0;
 }
 
 static size_t unshuffle_sse2(const unsigned char *in, size_t plane, size_t elements, size_t size,
                              unsigned char *out)
 {
-	switch (size) {
-	case 2:
-		return unshuffle_sse2_of(in, plane, elements, 2, out);
-	case 4:
-		return unshuffle_sse2_of(in, plane, elements, 4, out);
-	case 8:
-		return unshuffle_sse2_of(in, plane, elements, 8, out);
-	default:
-		return 0;
-	}
+	return size == 2   ? unshuffle_sse2_of(in, plane, elements, 2, out)
+	       : size == 4 ? unshuffle_sse2_of(in, plane, elements, 4, out)
+	       : size == 8 ? unshuffle_sse2_of(in, plane, elements, 8, out)
+	                   : 0;
 }
 
 static size_t bits_sse2(const unsigned char *in, size_t n, unsigned char *out, size_t row)
@@ -204,31 +192,19 @@ AVX2 INLINE size_t unshuffle_avx2_of(const unsigned char *in, size_t plane, size
 AVX2 static size_t shuffle_avx2(const unsigned char *in, size_t elements, size_t size,
                                 unsigned char *out, size_t plane)
 {
-	switch (size) {
-	case 2:
-		return shuffle_avx2_of(in, elements, 2, out, plane);
-	case 4:
-		return shuffle_avx2_of(in, elements, 4, out, plane);
-	case 8:
-		return shuffle_avx2_of(in, elements, 8, out, plane);
-	default:
-		return 0;
-	}
+	return size == 2   ? shuffle_avx2_of(in, elements, 2, out, plane)
+	       : size == 4 ? shuffle_avx2_of(in, elements, 4, out, plane)
+	       : size == 8 ? shuffle_avx2_of(in, elements, 8, out, plane)
+	                   : 0;
 }
 
 AVX2 static size_t unshuffle_avx2(const unsigned char *in, size_t plane, size_t elements,
                                   size_t size, unsigned char *out)
 {
-	switch (size) {
-	case 2:
-		return unshuffle_avx2_of(in, plane, elements, 2, out);
-	case 4:
-		return unshuffle_avx2_of(in, plane, elements, 4, out);
-	case 8:
-		return unshuffle_avx2_of(in, plane, elements, 8, out);
-	default:
-		return 0;
-	}
+	return size == 2   ? unshuffle_avx2_of(in, plane, elements, 2, out)
+	       : size == 4 ? unshuffle_avx2_of(in, plane, elements, 4, out)
+	       : size == 8 ? unshuffle_avx2_of(in, plane, elements, 8, out)
+	                   : 0;
 }
 
 AVX2 static size_t bits_avx2(const unsigned char *in, size_t n, unsigned char *out, size_t row)

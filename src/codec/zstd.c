@@ -18,18 +18,6 @@ struct zstd {
 	ZSTD_DCtx *decompressor;
 };
 
-static unsigned zstd_client_data(int level, size_t element, unsigned values[SL_CODEC_VALUES])
-{
-	(void)element;
-	values[0] = level;
-	return 1;
-}
-
-static size_t zstd_bound(size_t n)
-{
-	return ZSTD_compressBound(n);
-}
-
 static void zstd_state_free(void *state)
 {
 	struct zstd *zstd = state;
@@ -111,8 +99,8 @@ const struct sl_codec sl_codec_zstd = {
 	.filter = 32015,
 	.least = 1,
 	.most = 19, /* higher levels use too much memory for a worker */
-	.client_data = zstd_client_data,
-	.bound = zstd_bound,
+	.client_data = sl_codec_level_data,
+	.bound = ZSTD_compressBound,
 	.state_new = zstd_state_new,
 	.state_free = zstd_state_free,
 	.state_bytes = zstd_state_bytes,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Core: the base of every room. This header is the only one that other rooms include; it brings errors and the log,
- * types of elements, and the headers below.
+ * Core: the base of every room. This header is the only one that other rooms include; it has errors and the log, types
+ * of elements, names of files, temporary files and the passing of descriptors, and brings the headers below.
  */
 #ifndef SL_CORE_H
 #define SL_CORE_H
@@ -14,14 +14,13 @@
 #include <sluice/sluice.h>
 #include <sluice/type.h>
 
-#include "core/fdpass.h"
 #include "core/interval.h"
 #include "core/list.h"
 #include "core/mutex.h"
 #include "core/settings.h"
-#include "core/temp_file.h"
 #include "core/threads.h"
-#include "core/uri.h"
+
+struct stat;
 
 #define SL_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define SL_MAX(a, b) ((a) > (b) ? (a) : (b))
@@ -38,6 +37,12 @@ enum sl_log_level { SL_LOG_OFF, SL_LOG_ERROR, SL_LOG_INFO, SL_LOG_DEBUG };
 __attribute__((format(printf, 3, 4))) void sl_log(const struct sl_settings *settings,
                                                   enum sl_log_level level, const char *format, ...);
 
+/*
+ * Copies a struct to the caller's, which may be that of an older header, as far as it has fields. Its first field is
+ * its size, and stays.
+ */
+void sl_struct_give(void *out, const void *from, size_t bytes);
+
 /* ------------------------------------------------------------------------------------- types */
 
 enum sl_number { SL_SIGNED, SL_UNSIGNED, SL_REAL, SL_BFLOAT, SL_COMPLEX, SL_BOOL };
@@ -48,5 +53,79 @@ struct sl_type {
 };
 /* Returns the description of a value of enum sluice_type, or NULL if there is no such type. */
 const struct sl_type *sl_type_find(int type);
+
+/* ----------------------------------------------------------------------------- names of files */
+
+struct sl_uri {
+	char scheme[16]; /* "file" for a plain path */
+	char *path;      /* for "file": unescaped; for other schemes the whole URI */
+};
+
+/* Returns 0, or -EINVAL with a sentence if the text is malformed. sl_uri_clear() frees the result. */
+int sl_uri_parse(const char *text, struct sl_uri *out);
+void sl_uri_clear(struct sl_uri *uri);
+/* Decodes percent-escapes in place. Returns 0, or -EINVAL with a sentence that begins with uri. */
+int sl_uri_unescape(const char *uri, char *text);
+/*
+ * Returns a URI that is safe to display: user, password and query are removed. store:// URIs and paths are returned
+ * unchanged. The caller frees it; NULL: no memory.
+ */
+char *sl_uri_name(const char *text);
+/* Returns -EPROTONOSUPPORT with a sentence that shows the name of the URI. */
+int sl_uri_unknown(const char *text);
+
+/* ---------------------------------------------------------------------------- temporary files */
+
+#define SL_TEMPORARY_ATTEMPTS 100
+
+/*
+ * Resolves a path through symbolic links to an absolute path, which the caller frees.
+ *
+ * Returns 1 if the file exists, 0 if only its folder does, or -errno with a sentence.
+ */
+int sl_path_resolve(const char *path, char **out);
+/*
+ * Checks whether a file may be made at a resolved path. Returns 0, or -errno with a sentence. *there is the file that
+ * exists; its st_mode stays 0 if there is no file.
+ */
+int sl_path_replaceable(const char *path, bool replace, struct stat *there);
+/* Returns ".name.0123456789abcdef.sluice" in the folder of a resolved path; NULL: no memory. The caller frees it. */
+char *sl_temporary_name(const char *path);
+/*
+ * Makes a new file with a temporary name beside `path`; the caller frees the name.
+ *
+ * Returns its descriptor, -EEXIST if all names that were tried are taken, or another -errno.
+ */
+int sl_temporary_open(const char *path, mode_t mode, char **name);
+/* Renames a file unless the new name is taken. Returns 0 or -errno. */
+int sl_rename_to_new(const char *from, const char *to);
+/*
+ * Gives the file `fd` the owner, group and permissions of the file that it replaces, as far as this process may. A
+ * set-ID bit is kept only together with the owner or group that it was set for.
+ */
+void sl_copy_ownership(int fd, const struct stat *old, bool keep_mode);
+
+/* ------------------------------------------------------------------------ passing descriptors */
+
+#define SL_FDS_MOST 2
+
+/*
+ * Sends bytes with `count` descriptors as a single message. flags are those of sendmsg(); MSG_NOSIGNAL is added. A call
+ * that a signal interrupts is repeated.
+ *
+ * Returns the number of bytes sent, or -errno.
+ */
+ssize_t sl_fds_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count,
+                    int flags);
+/*
+ * Receives a message of at most `bytes` bytes. flags are those of recvmsg(); MSG_CMSG_CLOEXEC is added. A call that
+ * a signal interrupts is repeated.
+ *
+ * Returns the length of the message, 0 at the end of the connection (or for an empty message), or -errno. In each
+ * case fds holds the descriptors that came, which belong to the caller, and -1 in the rest. *cut is MSG_TRUNC or
+ * MSG_CTRUNC where bytes or descriptors did not fit, else 0.
+ */
+ssize_t sl_fds_receive(int socket, void *data, size_t bytes, int fds[SL_FDS_MOST], int flags,
+                       int *cut);
 
 #endif

@@ -38,6 +38,14 @@ const char *sluice_last_message(void)
 	return last_message;
 }
 
+void sl_struct_give(void *out, const void *from, size_t bytes)
+{
+	size_t size = *(const size_t *)out;
+
+	memcpy(out, from, SL_MIN(size, bytes));
+	*(size_t *)out = size;
+}
+
 void sl_log(const struct sl_settings *settings, enum sl_log_level level, const char *format, ...)
 {
 	char line[1024];

@@ -20,9 +20,9 @@
 
 #define SPIN_NS      100000
 #define MOST_IN_VAIN 6 /* then one sleep in 64 is preceded by polling */
-#define PASSED_MOST \
-	4 /* while both kinds wait, every so many links a link that is not urgent is taken */
-#define LOOK_AHEAD 32 /* tasks among which a worker looks for a task of its own home */
+/* While both kinds wait, every so many links a link that is not urgent is taken. */
+#define PASSED_MOST 4
+#define LOOK_AHEAD  32 /* tasks among which a worker looks for a task of its own home */
 
 /* ------------------------------------------------------------------ time, words and conditions */
 
@@ -188,7 +188,8 @@ void sl_queue_push(struct sl_queue *queue, struct sl_list *link, bool urgent)
 		sleeper->wake(sleeper);
 }
 
-struct sl_list *sl_queue_next_locked(struct sl_queue *queue)
+/* Returns the list whose first link is to be taken next, or NULL if both are empty. */
+static struct sl_list *queue_next_locked(struct sl_queue *queue) SL_REQUIRES(&queue->mutex)
 {
 	struct sl_list *urgent = &queue->locked.urgent, *ready = &queue->locked.ready;
 
@@ -210,7 +211,7 @@ unsigned sl_queue_take(struct sl_queue *queue, struct sl_list *out, unsigned max
 	if (!max || !atomic_load_explicit(&queue->count, memory_order_relaxed))
 		return 0;
 	sl_mutex_lock(&queue->mutex);
-	while (taken < max && (from = sl_queue_next_locked(queue))) {
+	while (taken < max && (from = queue_next_locked(queue))) {
 		sl_list_append(out, sl_list_take(from));
 		taken++;
 	}
@@ -400,7 +401,7 @@ static struct sl_task *pool_worker_take(struct pool_worker *worker)
 	if (!atomic_load_explicit(&queue->count, memory_order_relaxed))
 		return NULL;
 	sl_mutex_lock(&queue->mutex);
-	from = sl_queue_next_locked(queue);
+	from = queue_next_locked(queue);
 	for (struct sl_list *link = from ? from->next : NULL; link != from; link = link->next) {
 		struct sl_task *task = SL_CONTAINER(link, struct sl_task, link);
 

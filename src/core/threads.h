@@ -51,9 +51,8 @@ struct sl_sleeper {
 struct sl_queue {
 	struct sl_mutex mutex;
 	struct {
-		struct sl_list
-			urgent; /* taken before `ready`, but not more than 3 times in a row */
-		struct sl_list ready;
+		/* Urgent links are taken before those that are ready, but not more than 3 in a row. */
+		struct sl_list urgent, ready;
 		unsigned passed; /* urgent links taken since the last ready link */
 		struct sl_list sleepers;
 		bool closed;
@@ -64,8 +63,6 @@ struct sl_queue {
 void sl_queue_init(struct sl_queue *queue);
 void sl_queue_destroy(struct sl_queue *queue);
 void sl_queue_push(struct sl_queue *queue, struct sl_list *link, bool urgent);
-/* Returns the list whose first link is to be taken next, or NULL if both are empty. */
-struct sl_list *sl_queue_next_locked(struct sl_queue *queue) SL_REQUIRES(&queue->mutex);
 /* Moves up to max links to the end of out. Returns how many. */
 unsigned sl_queue_take(struct sl_queue *queue, struct sl_list *out, unsigned max);
 /*
@@ -136,8 +133,8 @@ static inline size_t sl_whole_pages(size_t bytes)
 /* A task of a pool of threads. No task waits for another. */
 struct sl_task {
 	struct sl_list link;
-	uintptr_t
-		home; /* tasks of the same home prefer the same worker, whose caches hold their memory */
+	/* Tasks of the same home prefer the same worker, whose caches hold their memory. */
+	uintptr_t home;
 	bool urgent; /* taken before others */
 	void (*run)(struct sl_task *);
 };

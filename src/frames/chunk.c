@@ -110,17 +110,17 @@ static void chunk_keep_raw(struct sluice_series *s, char **scratch, const char *
                            struct sl_packed_chunk *packed)
 {
 	packed->length = s->geometry.chunk_bytes;
-	packed->mask = s->mask_codec;
+	packed->mask = sl_h5_mask_codec(&s->layout);
 	/* Frames of it may lie there so already. */
-	if (s->slabs && !packed->block.whole) {
+	if (s->bundles && !packed->block.whole) {
 		chunk_gather(s, packed, false, packed->room);
-		packed->mask |= s->mask_shuffle;
+		packed->mask |= sl_h5_mask_shuffle(&s->layout);
 		packed->bytes = packed->room;
 		return;
 	}
 	if (packed->block.whole) {
 		packed->bytes = packed->frame->data + packed->block.start;
-		packed->mask |= s->mask_shuffle;
+		packed->mask |= sl_h5_mask_shuffle(&s->layout);
 		return;
 	}
 	if (gathered == *scratch) {
@@ -168,7 +168,7 @@ int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_packed
 		return chunk_compress(s, compressor, packed);
 	/* A dataset of another program may have a shuffle and no codec; a gathered chunk is
 	 * then shuffled. */
-	packed->mask = s->mask_shuffle;
+	packed->mask = sl_h5_mask_shuffle(&s->layout);
 	packed->length = s->geometry.chunk_bytes;
 	packed->bytes = packed->frame->data + packed->block.start;
 	if (!packed->block.whole && !s->layout.contiguous) {

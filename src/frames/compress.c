@@ -8,7 +8,6 @@
  * calls to files and slow servers; chunks would wait behind these calls, and the number of
  * workers is chosen for them.
  */
-#include <stdlib.h>
 
 #include "frames/frames_internal.h"
 
@@ -137,17 +136,12 @@ static void compressor_run(struct sl_task *task)
 	sl_mutex_unlock(&w->mutex);
 }
 
-/* Returns whether a chunk can be begun now. */
-static bool chunk_waits_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
-{
-	return !packing_is_over_locked(w) && next_frame_locked(w);
-}
-
 /* Submits at most one compressor, which submits the next. So a program that submits a frame
  * wakes one thread and does not wait for a wake-up of each core. */
 void sl_compress_kick_locked(struct sluice_writer *w)
 {
-	if (w->locked.compressing >= compressors_allowed_locked(w) || !chunk_waits_locked(w))
+	if (w->locked.compressing >= compressors_allowed_locked(w) || packing_is_over_locked(w) ||
+	    !next_frame_locked(w))
 		return;
 	for (unsigned i = 0; i < w->threads; i++) {
 		struct sl_compressor *compressor = &w->compressors[i];

@@ -23,27 +23,22 @@ int sl_direct_open(struct sluice_series *s)
 	return sluice_open(s->writer->ctx, path, &options, &s->file);
 }
 
-/* The engine knows the file by its descriptor only. */
-static void direct_fail_locked(struct sl_frame *frame, int error) SL_UNCHECKED
-{
-	struct sluice_series *s = frame->series;
-
-	sl_fail(error, "'%s' cannot be written at byte %" PRIu64 ": %s", s->writer->path,
-	        s->place + frame->locked.number * s->geometry.frame_bytes, sl_error_text(error));
-	sl_writer_fail_locked(s->writer, error, "store", frame);
-}
-
 /* Ends a write. Called by the engine's thread that ends the operation. */
 static void direct_done(struct sluice_op *op)
 {
 	struct sl_frame *frame = sluice_op_user(op);
 	struct sluice_series *s = frame->series;
 	struct sluice_writer *w = s->writer;
+	int rc = (int)SL_MIN(sl_op_result(op), 0);
 
 	sl_mutex_lock(&w->mutex);
 	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - frame->locked.write_begun);
-	if (sl_op_result(op) < 0) {
-		direct_fail_locked(frame, (int)sl_op_result(op));
+	if (rc) {
+		/* The engine knows the file by its descriptor only. */
+		sl_fail(rc, "'%s' cannot be written at byte %" PRIu64 ": %s", w->path,
+		        s->place + frame->locked.number * s->geometry.frame_bytes,
+		        sl_error_text(rc));
+		sl_writer_fail_locked(w, rc, "store", frame);
 	} else {
 		s->locked.counts.store.bytes += s->geometry.frame_bytes;
 		s->locked.counts.stored_bytes += s->geometry.frame_bytes;

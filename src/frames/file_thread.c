@@ -33,7 +33,7 @@ static bool any_frame_locked(struct sluice_writer *w, bool (*is)(const struct sl
 	return false;
 }
 
-/* Returns the next frame or slab to be stored, which may be the open slab, or NULL. */
+/* Returns the next frame or bundle to be stored, which may be the open bundle, or NULL. */
 static struct sl_frame *series_current(struct sluice_series *s)
 {
 	struct sl_frame *first = series_first(s);
@@ -107,7 +107,7 @@ bool sl_file_thread_full(void *writer, int error) SL_UNCHECKED
 	until = SL_MIN(now + SL_MIN(FULL_NS, w->full_ns / 10), last);
 	/* Ended by the time, or by sluice_writer_discard(). */
 	while (w->locked.closing != SL_DISCARDING && sl_now() < until)
-		sl_writer_wait_locked(w, &w->work, until);
+		sl_cond_wait(&w->work, &w->mutex, until);
 	again = now < last && w->locked.closing != SL_DISCARDING;
 	sl_mutex_unlock(&w->mutex);
 	return again;
@@ -118,12 +118,9 @@ bool sl_file_thread_full(void *writer, int error) SL_UNCHECKED
 static int tell_frames(struct sl_frame *frame, uint64_t from, uint64_t to, double max_error)
 {
 	struct sluice_series *s = frame->series;
-	const double *scalars = frame->scalars;
 
-	if (scalars)
-		scalars += from * s->layout.scalar_count;
-	return sl_h5_frames_stored(s->dataset, frame->locked.number + from, to - from, scalars,
-	                           max_error);
+	return sl_h5_frames_stored(s->dataset, frame->locked.number + from, to - from,
+	                           frame->scalars + from * s->layout.scalar_count, max_error);
 }
 
 static void count_frames(struct sluice_series *s, uint64_t frames)
@@ -132,7 +129,7 @@ static void count_frames(struct sluice_series *s, uint64_t frames)
 	s->locked.counts.raw_bytes += frames * s->frame_bytes;
 }
 
-/* Completes a stored frame, or the rest of a slab that a flush has stored in part. Releases the
+/* Completes a stored frame, or the rest of a bundle that a flush has stored in part. Releases the
  * mutex meanwhile. */
 static void frame_stored_locked(struct sl_frame *frame) SL_UNCHECKED
 {
@@ -183,7 +180,8 @@ static void count_chunk(const struct sl_packed_chunk *packed, int64_t took)
 	counts->store.busy_ns += (uint64_t)took;
 	counts->stored_bytes += packed->length;
 	counts->chunks++;
-	counts->raw_chunks += (packed->mask & packed->frame->series->mask_codec) != 0;
+	counts->raw_chunks +=
+		(packed->mask & sl_h5_mask_codec(&packed->frame->series->layout)) != 0;
 }
 
 static void store_chunk_locked(struct sl_packed_chunk *packed) SL_UNCHECKED
@@ -198,7 +196,7 @@ static void store_chunk_locked(struct sl_packed_chunk *packed) SL_UNCHECKED
 	frame->locked.stored++;
 	file_thread_unlock(w, "store", frame);
 	rc = sl_h5_chunk_store(s->dataset, frame->locked.number,
-	                       packed->block.offset + (s->slabs ? 1 : 0), packed->mask,
+	                       packed->block.offset + (s->bundles ? 1 : 0), packed->mask,
 	                       packed->bytes, packed->length);
 	file_thread_lock(w);
 	if (rc) {
@@ -263,33 +261,34 @@ static struct sl_packed_chunk *packed_next_locked(struct sluice_writer *w, bool 
 	return NULL;
 }
 
-/* -------------------------------------------------------------------------------------- slabs */
+/* -------------------------------------------------------------------------------------- bundles */
 
-int sl_file_thread_store_slab(struct sl_frame *slab, uint64_t from, uint64_t to, double *max_error)
+int sl_file_thread_store_bundle(struct sl_frame *bundle, uint64_t from, uint64_t to,
+                                double *max_error)
 {
-	struct sluice_series *s = slab->series;
+	struct sluice_series *s = bundle->series;
 	struct sl_packed_chunk *packed = &s->plain;
 	int rc = 0;
 
 	*max_error = 0;
-	packed->frame = slab;
+	packed->frame = bundle;
 	for (packed->number = 0; !rc && packed->number < s->geometry.chunks; packed->number++) {
 		double error = sl_chunk_make_plain(s, packed, from, to);
 
 		*max_error = SL_MAX(*max_error, error);
-		rc = sl_h5_chunk_store_frames(s->dataset, slab->locked.number, from, to,
+		rc = sl_h5_chunk_store_frames(s->dataset, bundle->locked.number, from, to,
 		                              packed->block.offset + 1, packed->bytes,
 		                              s->geometry.chunk_bytes);
 	}
 	return rc;
 }
 
-/* Stores the frames of a slab that is not full. Releases the mutex meanwhile. */
-static void store_rows_locked(struct sl_frame *slab) SL_UNCHECKED
+/* Stores the frames of a bundle that is not full. Releases the mutex meanwhile. */
+static void store_rows_locked(struct sl_frame *bundle) SL_UNCHECKED
 {
-	struct sluice_series *s = slab->series;
+	struct sluice_series *s = bundle->series;
 	struct sluice_writer *w = s->writer;
-	uint64_t from = slab->locked.rows, to = slab->locked.there;
+	uint64_t from = bundle->locked.rows, to = bundle->locked.there;
 	double error, before = s->locked.counts.max_error;
 	int64_t begun = sl_now();
 	int rc;
@@ -297,28 +296,28 @@ static void store_rows_locked(struct sl_frame *slab) SL_UNCHECKED
 	if (from == to)
 		return;
 	/* Compressors round it. */
-	slab->locked.flushing = true;
-	file_thread_unlock(w, "store", slab);
-	rc = sl_file_thread_store_slab(slab, from, to, &error);
+	bundle->locked.flushing = true;
+	file_thread_unlock(w, "store", bundle);
+	rc = sl_file_thread_store_bundle(bundle, from, to, &error);
 	if (!rc)
-		rc = tell_frames(slab, from, to, SL_MAX(before, error));
+		rc = tell_frames(bundle, from, to, SL_MAX(before, error));
 	file_thread_lock(w);
-	slab->locked.flushing = false;
+	bundle->locked.flushing = false;
 	if (rc) {
-		sl_writer_fail_locked(w, rc, "store", slab);
+		sl_writer_fail_locked(w, rc, "store", bundle);
 		return;
 	}
-	slab->locked.rows = to;
-	slab->locked.sequence = to < slab->locked.taken ? slab->slots[to].sequence : 0;
+	bundle->locked.rows = to;
+	bundle->locked.sequence = to < bundle->locked.taken ? bundle->slots[to].sequence : 0;
 	s->locked.counts.max_error = SL_MAX(s->locked.counts.max_error, error);
 	s->locked.counts.store.bytes += (to - from) * s->frame_bytes;
 	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - begun);
 	count_frames(s, to - from);
-	if (slab->locked.there == s->layout.gather)
-		sl_frame_ready_locked(slab);
+	if (bundle->locked.there == s->layout.gather)
+		sl_frame_ready_locked(bundle);
 }
 
-static void store_slabs_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+static void store_bundles_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
 		struct sl_frame *frame = series_current(s);
@@ -417,7 +416,7 @@ static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 	int64_t begun = sl_now();
 	int rc;
 
-	store_slabs_locked(w);
+	store_bundles_locked(w);
 	if (w->locked.failure.error)
 		return;
 	file_thread_unlock(w, "flush", NULL);
@@ -430,7 +429,7 @@ static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 	w->locked.dirty = false;
 	w->locked.dirty_since = SL_FOREVER;
 	w->locked.frames_since = 0;
-	/* Frames that came to slabs meanwhile. */
+	/* Frames that came to bundles meanwhile. */
 	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
 		struct sl_frame *frame = series_current(s);
 
@@ -483,11 +482,6 @@ static bool run_between_frames_locked(struct sluice_writer *w, bool *wanted) SL_
 
 /* --------------------------------------------------------------------------------------- life */
 
-static bool is_drained_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
-{
-	return stored_through_locked(w) == w->locked.sequence;
-}
-
 static int64_t wake_at_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	if (!w->checkpoint_ns || w->locked.dirty_since == SL_FOREVER)
@@ -509,12 +503,12 @@ static void file_thread_serve_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 		if (!failed &&
 		    (run_between_frames_locked(w, &wanted) || store_something_locked(w, wanted)))
 			continue;
-		if (!failed && w->locked.closing && is_drained_locked(w))
+		if (!failed && w->locked.closing && stored_through_locked(w) == w->locked.sequence)
 			return;
 		/* Ended by a chunk, a frame, a flush, a command, the end of the writer, or the
 		 * next checkpoint. A pending flush waits for chunks and has no timeout. */
-		sl_writer_wait_locked(w, &w->work,
-		                      failed || wanted ? SL_FOREVER : wake_at_locked(w));
+		sl_cond_wait(&w->work, &w->mutex,
+		             failed || wanted ? SL_FOREVER : wake_at_locked(w));
 	}
 }
 
@@ -526,11 +520,11 @@ static void file_thread_end_locked(struct sluice_writer *w) SL_REQUIRES(&w->mute
 		return;
 	/* Ended by the ends of those operations. */
 	while (w->locked.writes)
-		sl_writer_wait_locked(w, &w->work, SL_FOREVER);
+		sl_cond_wait(&w->work, &w->mutex, SL_FOREVER);
 	/* After an error, too: frames that are partly stored are left out. */
 	keep = w->locked.closing == SL_CLOSING;
 	if (keep)
-		store_slabs_locked(w);
+		store_bundles_locked(w);
 	file_thread_unlock(w, "flush", NULL);
 	rc = sl_h5_file_close(w->file, keep);
 	sl_mutex_lock(&w->mutex);

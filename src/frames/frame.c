@@ -65,7 +65,7 @@ static int frame_find_locked(const struct sluice_series *s, const void *data, st
 static bool has_free(const struct sluice_series *s)
 {
 	return !sl_list_empty(&s->locked.free) &&
-	       (!s->slabs || s->locked.held + s->locked.incoming < s->locked.room);
+	       (!s->bundles || s->locked.held + s->locked.incoming < s->locked.room);
 }
 
 static void count_wait(struct sluice_series *s, int64_t begun)
@@ -107,7 +107,7 @@ static int wait_for_frame_locked(struct sluice_series *s, int timeout_ms) SL_UNC
 		}
 		if (!begun)
 			begun = sl_now();
-		if (!timeout_ms || !sl_writer_wait_locked(w, &s->freed, deadline)) {
+		if (!timeout_ms || sl_cond_wait(&s->freed, &w->mutex, deadline)) {
 			if (!has_free(s)) {
 				rc = refuse_wait_locked(s);
 				break;
@@ -151,7 +151,7 @@ void sl_frame_recycle_locked(struct sl_frame *frame)
 
 	frame->locked.state = SL_FRAME_FREE;
 	if (frame->slots) {
-		sl_list_append(&s->locked.slabs, &frame->locked.link);
+		sl_list_append(&s->locked.bundles, &frame->locked.link);
 		s->locked.room += s->layout.gather;
 		pthread_cond_broadcast(&s->freed);
 		return;
@@ -192,43 +192,43 @@ static void append_to_queue_locked(struct sl_frame *frame)
 	s->locked.counts.queued_most = SL_MAX(s->locked.counts.queued_most, s->locked.queued);
 }
 
-struct sl_frame *sl_slab_open_locked(struct sluice_series *s, uint64_t number)
+struct sl_frame *sl_bundle_open_locked(struct sluice_series *s, uint64_t number)
 {
-	struct sl_frame *slab =
-		SL_CONTAINER(sl_list_take(&s->locked.slabs), struct sl_frame, locked.link);
+	struct sl_frame *bundle =
+		SL_CONTAINER(sl_list_take(&s->locked.bundles), struct sl_frame, locked.link);
 
-	slab->locked.state = SL_FRAME_QUEUED;
-	slab->locked.number = number;
-	slab->locked.ready = false;
-	slab->locked.taken = slab->locked.there = slab->locked.rows = 0;
-	s->locked.open = slab;
-	return slab;
+	bundle->locked.state = SL_FRAME_QUEUED;
+	bundle->locked.number = number;
+	bundle->locked.ready = false;
+	bundle->locked.taken = bundle->locked.there = bundle->locked.rows = 0;
+	s->locked.open = bundle;
+	return bundle;
 }
 
-static void slab_take_slot_locked(struct sl_frame *frame, const double *scalars) SL_UNCHECKED
+static void bundle_take_slot_locked(struct sl_frame *frame, const double *scalars) SL_UNCHECKED
 {
 	struct sluice_series *s = frame->series;
-	struct sl_frame *slab = s->locked.open;
+	struct sl_frame *bundle = s->locked.open;
 	size_t count = s->layout.scalar_count, slot;
 
-	if (!slab)
-		slab = sl_slab_open_locked(s, frame->locked.number);
-	slot = slab->locked.taken++;
+	if (!bundle)
+		bundle = sl_bundle_open_locked(s, frame->locked.number);
+	slot = bundle->locked.taken++;
 	if (count)
-		memcpy(slab->scalars + slot * count, scalars, count * sizeof(*scalars));
-	slab->slots[slot] = (struct sl_slab_slot){.sequence = frame->locked.sequence};
-	frame->locked.slab = slab;
+		memcpy(bundle->scalars + slot * count, scalars, count * sizeof(*scalars));
+	bundle->slots[slot] = (struct sl_bundle_slot){.sequence = frame->locked.sequence};
+	frame->locked.bundle = bundle;
 	frame->locked.slot = slot;
 	s->locked.room--;
-	if (slot == slab->locked.rows)
-		slab->locked.sequence = frame->locked.sequence;
-	if (slab->locked.taken < s->layout.gather)
+	if (slot == bundle->locked.rows)
+		bundle->locked.sequence = frame->locked.sequence;
+	if (bundle->locked.taken < s->layout.gather)
 		return;
 	s->locked.open = NULL;
-	append_to_queue_locked(slab);
+	append_to_queue_locked(bundle);
 }
 
-/* Appends the frame to the queue, or to a slab, which releases the mutex meanwhile. */
+/* Appends the frame to the queue, or to a bundle, which releases the mutex meanwhile. */
 static void frame_append_locked(struct sl_frame *frame, const double *scalars,
                                 bool ready) SL_UNCHECKED
 {
@@ -239,8 +239,8 @@ static void frame_append_locked(struct sl_frame *frame, const double *scalars,
 	frame->locked.number = s->locked.next++;
 	frame->locked.sequence = ++w->locked.sequence;
 	s->locked.counts.submitted++;
-	if (s->slabs) {
-		slab_take_slot_locked(frame, scalars);
+	if (s->bundles) {
+		bundle_take_slot_locked(frame, scalars);
 	} else {
 		if (s->layout.scalar_count)
 			memcpy(frame->scalars, scalars, s->layout.scalar_count * sizeof(*scalars));
@@ -251,14 +251,15 @@ static void frame_append_locked(struct sl_frame *frame, const double *scalars,
 }
 
 /* Wakes the file thread only if it has something to do. */
-static void slab_arrive_locked(struct sl_frame *slab, size_t slot) SL_UNCHECKED
+static void bundle_arrive_locked(struct sl_frame *bundle, size_t slot) SL_UNCHECKED
 {
-	struct sluice_series *s = slab->series;
+	struct sluice_series *s = bundle->series;
 	struct sluice_writer *w = s->writer;
 
-	slab->slots[slot].there = true;
-	while (slab->locked.there < slab->locked.taken && slab->slots[slab->locked.there].there)
-		slab->locked.there++;
+	bundle->slots[slot].there = true;
+	while (bundle->locked.there < bundle->locked.taken &&
+	       bundle->slots[bundle->locked.there].there)
+		bundle->locked.there++;
 	w->locked.frames_since++;
 	w->locked.dirty = true;
 	if (w->locked.dirty_since == SL_FOREVER || w->locked.flush_wanted || w->locked.closing ||
@@ -266,21 +267,21 @@ static void slab_arrive_locked(struct sl_frame *slab, size_t slot) SL_UNCHECKED
 		pthread_cond_signal(&w->work);
 	if (w->locked.dirty_since == SL_FOREVER)
 		w->locked.dirty_since = sl_now();
-	if (slab->locked.there == s->layout.gather && !slab->locked.flushing)
-		sl_frame_ready_locked(slab);
+	if (bundle->locked.there == s->layout.gather && !bundle->locked.flushing)
+		sl_frame_ready_locked(bundle);
 }
 
-/* Copies a frame to its slot of the slab. Releases the mutex meanwhile. */
-static void copy_to_slab_locked(struct sl_frame *frame) SL_UNCHECKED
+/* Copies a frame to its slot of the bundle. Releases the mutex meanwhile. */
+static void copy_to_bundle_locked(struct sl_frame *frame) SL_UNCHECKED
 {
 	struct sluice_series *s = frame->series;
-	struct sl_frame *slab = frame->locked.slab;
+	struct sl_frame *bundle = frame->locked.bundle;
 	size_t slot = frame->locked.slot;
 
 	sl_mutex_unlock(&s->writer->mutex);
-	memcpy(slab->data + slot * s->frame_bytes, frame->data, s->frame_bytes);
+	memcpy(bundle->data + slot * s->frame_bytes, frame->data, s->frame_bytes);
 	sl_mutex_lock(&s->writer->mutex);
-	slab_arrive_locked(slab, slot);
+	bundle_arrive_locked(bundle, slot);
 	sl_frame_recycle_locked(frame);
 }
 
@@ -288,8 +289,8 @@ void sl_frame_ready_locked(struct sl_frame *frame) SL_UNCHECKED
 {
 	struct sluice_writer *w = frame->series->writer;
 
-	if (frame->series->slabs && !frame->slots) {
-		copy_to_slab_locked(frame);
+	if (frame->series->bundles && !frame->slots) {
+		copy_to_bundle_locked(frame);
 		return;
 	}
 	frame->locked.ready = true;

@@ -52,7 +52,7 @@ void sl_area_release(struct sl_area *area);
 
 /* --------------------------------------------------------------------------------- geometry */
 
-/* How a frame is divided into chunks; or a slab, whose first dimension is that of its frames.
+/* How a frame is divided into chunks; or a bundle, whose first dimension is that of its frames.
  * Chunks are numbered in C order. */
 #define SL_GEOMETRY_MOST (SLUICE_RANK_MOST + 1)
 struct sl_geometry {
@@ -125,11 +125,6 @@ struct sl_packer {
 		struct sl_list free; /* packed chunks */
 	} locked;
 };
-/* sl_packer_new() allocates the fields that are needed to compute `bytes`, sl_packer_fill() the
- * rest. kind: codec, level, element, chunk_bytes, in_place and count. */
-int sl_packer_new(const struct sl_packer *kind, struct sl_packer **out);
-int sl_packer_fill(struct sl_packer *packer);
-void sl_packer_free(struct sl_packer *packer);
 
 /* ----------------------------------------------------------------------------------- frames */
 
@@ -150,8 +145,8 @@ struct sl_frame {
 	struct sluice_series *series;
 	char *data; /* changed under writer->mutex; NULL: it has no buffer */
 	double *scalars;
-	/* Of a slab; NULL: it is a frame. */
-	struct sl_slab_slot {
+	/* Of a bundle; NULL: it is a frame. */
+	struct sl_bundle_slot {
 		uint64_t sequence; /* guarded by writer->mutex, */
 		bool there;        /* as this */
 	} * slots;
@@ -172,10 +167,10 @@ struct sl_frame {
 		size_t stored;           /* chunks */
 		struct sl_list finished; /* packed chunks to be stored */
 
-		/* Of a frame that goes to a slab. */
-		struct sl_frame *slab;
+		/* Of a frame that goes to a bundle. */
+		struct sl_frame *bundle;
 		size_t slot;
-		/* Of a slab, in frames: slots taken, slots whose bytes are there, and frames in
+		/* Of a bundle, in frames: slots taken, slots whose bytes are there, and frames in
 		 * the file. */
 		size_t taken, there, rows;
 		bool flushing; /* the file thread reads it */
@@ -183,13 +178,13 @@ struct sl_frame {
 };
 
 /*
- * Slabs: memory of a series whose chunks have several frames. A slab holds the frames of one
- * row of chunks. A submitted frame gets the next slot of the open slab, is copied to it and is
- * free again. When all slots are taken, the slab goes through the queue as a frame does. A
+ * Bundles: memory of a series whose chunks have several frames. A bundle holds the frames of one
+ * row of chunks. A submitted frame gets the next slot of the open bundle, is copied to it and is
+ * free again. When all slots are taken, the bundle goes through the queue as a frame does. A
  * flush before that stores the frames that are there, without filters. A frame is given to the
  * program only if a slot will be free for it.
  */
-#define SL_SLABS 4 /* at least */
+#define SL_BUNDLES 4 /* at least */
 
 /* ----------------------------------------------------------------------------------- series */
 
@@ -197,7 +192,7 @@ struct sluice_series {
 	struct sluice_writer *writer;
 	char *name;
 	struct sl_h5_layout layout;  /* without fields that only sluice_series_add() needs */
-	struct sl_geometry geometry; /* of slabs, where there are some */
+	struct sl_geometry geometry; /* of bundles, where there are some */
 	size_t frame_bytes;
 	unsigned depth, flags;
 	size_t stride;  /* from frame to frame in memory */
@@ -207,16 +202,16 @@ struct sluice_series {
 	size_t frame_count;
 	struct sl_frame **frame_of;
 	/* by place in the area; guarded by writer->mutex */
-	struct sl_frame *slabs; /* NULL: a chunk has a single frame */
-	size_t slab_count;
-	uint64_t slab_bytes; /* of memory */
-	struct sl_area slab_area;
-	struct sl_area rows; /* a chunk that is stored in part; empty: they lie in the slab */
+	struct sl_frame *bundles; /* NULL: a chunk has a single frame */
+	struct sl_bundle_slot *bundle_slots;
+	double *scalars, *bundle_scalars; /* of all frames, and of all bundles */
+	uint64_t bundle_bytes;            /* of memory */
+	struct sl_area bundle_area;
+	struct sl_area rows; /* a chunk that is stored in part; empty: they lie in the bundle */
 	/* NULL: chunks are stored as they are, through `plain`, which is the file thread's; or
 	 * the frame is written whole. */
 	struct sl_packer *packer;
 	struct sl_packed_chunk plain;
-	uint32_t mask_codec, mask_shuffle;
 	_Atomic bool verified;  /* a chunk was decoded and compared, */
 	struct sl_area decoded; /* in this; empty afterwards */
 	uint64_t bytes;         /* of memory, without the packer's */
@@ -228,11 +223,11 @@ struct sluice_series {
 
 	pthread_cond_t freed; /* a frame is free, or the writer has failed */
 	struct {
-		struct sl_list link;                      /* of the writer's series */
-		struct sl_list free, spare, queue, slabs; /* slabs: free slabs */
-		struct sl_frame *open;                    /* the slab with free slots */
-		uint64_t room;                            /* free slots */
-		unsigned held;                            /* by the program */
+		struct sl_list link;                        /* of the writer's series */
+		struct sl_list free, spare, queue, bundles; /* bundles: free bundles */
+		struct sl_frame *open;                      /* the bundle with free slots */
+		uint64_t room;                              /* free slots */
+		unsigned held;                              /* by the program */
 		unsigned incoming; /* of push and submit_on: they will be in the queue */
 		unsigned queued;   /* in the queue, no chunk begun */
 		uint64_t next;     /* number of the next frame */
@@ -330,10 +325,6 @@ void sl_writer_fail_locked(struct sluice_writer *w, int error, const char *stage
 /* Gives the file thread a command and waits for its result. */
 int sl_writer_ask(struct sluice_writer *w, int (*run)(struct sluice_writer *w, void *argument),
                   void *argument);
-void sl_condition_init(pthread_cond_t *condition);
-/* Waits on a condition. Returns false when the deadline has passed. */
-bool sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
-	SL_REQUIRES(&w->mutex);
 
 /* Asks whether to try again on a full disk; see sl_h5_file_options. */
 bool sl_file_thread_full(void *writer, int error);
@@ -346,12 +337,13 @@ int sl_compress_start(struct sluice_writer *w);
 /* Makes a packed chunk. Called without the mutex, on a thread of the pool. */
 int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_packed_chunk *packed,
                   double *max_error);
-/* Makes a chunk of a slab that is not full, without filters; frames from..to are new. Called by
+/* Makes a chunk of a bundle that is not full, without filters; frames from..to are new. Called by
  * the file thread. Returns the largest rounding error. */
 double sl_chunk_make_plain(struct sluice_series *s, struct sl_packed_chunk *packed, uint64_t from,
                            uint64_t to);
-/* Stores frames of a slab that is not full. Called by the file thread, without the mutex. */
-int sl_file_thread_store_slab(struct sl_frame *slab, uint64_t from, uint64_t to, double *max_error);
+/* Stores frames of a bundle that is not full. Called by the file thread, without the mutex. */
+int sl_file_thread_store_bundle(struct sl_frame *bundle, uint64_t from, uint64_t to,
+                                double *max_error);
 
 /* The file that is the series' frames, for submit_on(). */
 int sl_memory_file_open(struct sluice_series *s);
@@ -371,8 +363,8 @@ int sl_frame_enqueue(struct sl_frame *frame, const double *scalars, bool ready);
 void sl_frame_ready_locked(struct sl_frame *frame);
 void sl_frame_used_locked(struct sl_frame *frame, size_t chunks);
 void sl_frame_recycle_locked(struct sl_frame *frame);
-/* Opens a free slab. */
-struct sl_frame *sl_slab_open_locked(struct sluice_series *s, uint64_t number);
+/* Opens a free bundle. */
+struct sl_frame *sl_bundle_open_locked(struct sluice_series *s, uint64_t number);
 /* Checks the arguments of calls that submit a frame. */
 int sl_series_check(const struct sluice_series *s, const char *what, const void *data,
                     const double *scalars);

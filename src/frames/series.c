@@ -83,22 +83,21 @@ static int make_frames(struct sluice_series *s)
 	s->frame_count = s->depth + (size_t)s->writer->threads * SL_PACKED_PER_COMPRESSOR + 1;
 	s->frames = calloc(s->frame_count, sizeof(*s->frames));
 	s->frame_of = calloc(s->depth, sizeof(*s->frame_of));
-	if (!s->frames || !s->frame_of)
+	s->scalars = calloc(s->frame_count * scalars + 1, sizeof(double));
+	if (!s->frames || !s->frame_of || !s->scalars)
 		return sl_fail(-ENOMEM, "no memory");
 	rc = sl_area_take(&s->area, s->stride * s->depth);
 	for (size_t i = 0; !rc && i < s->frame_count; i++) {
 		struct sl_frame *frame = &s->frames[i];
 
 		frame->series = s;
+		frame->scalars = s->scalars + i * scalars;
 		if (i < s->depth) {
 			frame->data = s->area.memory + i * s->stride;
 			s->frame_of[i] = frame;
 		}
 		sl_list_init(&frame->locked.finished);
 		sl_frame_recycle_locked(frame);
-		frame->scalars = scalars ? calloc(scalars, sizeof(double)) : NULL;
-		if (scalars && !frame->scalars)
-			return sl_fail(-ENOMEM, "no memory");
 	}
 	return rc;
 }
@@ -112,7 +111,7 @@ static bool lies_whole(const struct sl_geometry *g)
 	return first.whole && last.whole;
 }
 
-static int make_slabs(struct sluice_series *s)
+static int make_bundles(struct sluice_series *s)
 {
 	uint64_t gather = s->layout.gather, scalars = s->layout.scalar_count * gather, least, bytes;
 	size_t stride = sl_whole_pages(s->geometry.frame_bytes);
@@ -121,60 +120,123 @@ static int make_slabs(struct sluice_series *s)
 
 	if (gather < 2)
 		return 0;
-	/* All frames that the program may have, and two slabs that are stored. */
+	/* All frames that the program may have, and two bundles that are stored. */
 	least = s->depth / gather + 3;
-	count = SL_MAX(least, SL_SLABS);
-	bytes = (stride + scalars * sizeof(double) + gather * sizeof(struct sl_slab_slot)) * count +
+	count = SL_MAX(least, SL_BUNDLES);
+	bytes = (stride + scalars * sizeof(double) + gather * sizeof(struct sl_bundle_slot)) *
+	                count +
 	        row;
 	rc = take_bytes(s, bytes);
 	if (rc)
 		return rc;
-	s->slab_bytes = bytes;
-	s->slabs = calloc(count, sizeof(*s->slabs));
-	if (!s->slabs)
+	s->bundle_bytes = bytes;
+	s->bundles = calloc(count, sizeof(*s->bundles));
+	s->bundle_slots = calloc(count * gather, sizeof(*s->bundle_slots));
+	s->bundle_scalars = calloc(count * scalars + 1, sizeof(double));
+	if (!s->bundles || !s->bundle_slots || !s->bundle_scalars)
 		return sl_fail(-ENOMEM, "no memory");
-	s->slab_count = count;
-	rc = sl_area_take(&s->slab_area, count * stride);
+	rc = sl_area_take(&s->bundle_area, count * stride);
 	if (!rc)
 		rc = sl_area_take(&s->rows, row);
 	for (size_t i = 0; !rc && i < count; i++) {
-		struct sl_frame *slab = &s->slabs[i];
+		struct sl_frame *bundle = &s->bundles[i];
 
-		slab->series = s;
-		slab->data = s->slab_area.memory + i * stride;
-		slab->slots = calloc(gather, sizeof(*slab->slots));
-		slab->scalars = scalars ? calloc(scalars, sizeof(double)) : NULL;
-		sl_list_init(&slab->locked.finished);
-		if (!slab->slots || (scalars && !slab->scalars))
-			return sl_fail(-ENOMEM, "no memory");
-		sl_frame_recycle_locked(slab);
+		bundle->series = s;
+		bundle->data = s->bundle_area.memory + i * stride;
+		bundle->slots = s->bundle_slots + i * gather;
+		bundle->scalars = s->bundle_scalars + i * scalars;
+		sl_list_init(&bundle->locked.finished);
+		sl_frame_recycle_locked(bundle);
 	}
 	return rc;
 }
 
-static void drop_slabs(struct sluice_series *s)
+static void drop_bundles(struct sluice_series *s)
 {
-	for (size_t i = 0; i < s->slab_count; i++) {
-		free(s->slabs[i].slots);
-		free(s->slabs[i].scalars);
-	}
-	give_bytes(s, s->slab_bytes);
-	sl_area_release(&s->slab_area);
+	give_bytes(s, s->bundle_bytes);
+	sl_area_release(&s->bundle_area);
 	sl_area_release(&s->rows);
-	free(s->slabs);
-	s->slabs = NULL;
-	s->slab_bytes = s->slab_count = s->locked.room = 0;
-	sl_list_init(&s->locked.slabs);
+	free(s->bundles);
+	free(s->bundle_slots);
+	free(s->bundle_scalars);
+	s->bundles = NULL;
+	s->bundle_slots = NULL;
+	s->bundle_scalars = NULL;
+	s->bundle_bytes = s->locked.room = 0;
+	sl_list_init(&s->locked.bundles);
 }
 
-/* Whether all chunks of a series lie in the frame as they will be in the file. */
-static bool needs_no_room(const struct sluice_series *s)
-{
-	const struct sl_geometry *g = &s->geometry;
+/* -------------------------------------------------------------------------------------- packers */
 
-	if (s->layout.contiguous)
-		return true;
-	return !s->layout.codec->filter && lies_whole(g);
+/* Buffers of packed chunks, and scratch for each compressor; they may be exchanged. */
+static size_t rooms_of(const struct sl_packer *packer)
+{
+	return packer->in_place ? 0 : (size_t)packer->count * (SL_PACKED_PER_COMPRESSOR + 1);
+}
+
+static size_t room_of(const struct sl_packer *packer)
+{
+	return (packer->chunk_bytes + 4095) / 4096 * 4096;
+}
+
+static void packer_free(struct sl_packer *packer)
+{
+	if (!packer)
+		return;
+	for (unsigned i = 0; packer->states && i < packer->count; i++)
+		packer->codec->state_free(packer->states[i]);
+	sl_area_release(&packer->area);
+	free(packer->states);
+	free(packer->scratch);
+	free(packer->packed);
+	free(packer);
+}
+
+/* Makes the fields that are needed to compute `bytes`. */
+static int packer_new(const struct sl_packer *kind, struct sl_packer **out)
+{
+	size_t packed = (size_t)kind->count * SL_PACKED_PER_COMPRESSOR;
+	struct sl_packer *packer = *out = calloc(1, sizeof(*packer));
+	int rc;
+
+	if (!packer)
+		return sl_fail(-ENOMEM, "no memory");
+	*packer = *kind;
+	sl_list_init(&packer->locked.free);
+	packer->states = calloc(kind->count, sizeof(*packer->states));
+	packer->scratch = calloc(kind->count, sizeof(*packer->scratch));
+	packer->packed = calloc(packed, sizeof(*packer->packed));
+	if (!packer->states || !packer->scratch || !packer->packed)
+		return sl_fail(-ENOMEM, "no memory");
+	rc = kind->codec->state_new(kind->level, kind->element, kind->chunk_bytes,
+	                            &packer->states[0]);
+	if (rc)
+		return rc;
+	packer->bytes = (uint64_t)rooms_of(packer) * room_of(packer) +
+	                (uint64_t)kind->codec->state_bytes(packer->states[0]) * kind->count +
+	                packed * sizeof(struct sl_packed_chunk);
+	return 0;
+}
+
+static int packer_fill(struct sl_packer *packer)
+{
+	size_t packed = (size_t)packer->count * SL_PACKED_PER_COMPRESSOR;
+	int rc = sl_area_take(&packer->area, rooms_of(packer) * room_of(packer));
+	char *room = packer->area.memory;
+
+	for (unsigned i = 1; !rc && i < packer->count; i++)
+		rc = packer->codec->state_new(packer->level, packer->element, packer->chunk_bytes,
+		                              &packer->states[i]);
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < packed; i++) {
+		if (!packer->in_place)
+			packer->packed[i].room = room + i * room_of(packer);
+		sl_list_append(&packer->locked.free, &packer->packed[i].link);
+	}
+	for (unsigned i = 0; i < packer->count && !packer->in_place; i++)
+		packer->scratch[i] = room + (packed + i) * room_of(packer);
+	return 0;
 }
 
 /* Returns the packer of a series with equal chunks, or NULL. */
@@ -194,18 +256,17 @@ static int packer_make(struct sluice_series *s, const struct sl_packer *kind,
 {
 	struct sluice_writer *w = s->writer;
 	struct sl_packer *packer;
-	int rc = sl_packer_new(kind, &packer);
+	int rc = packer_new(kind, &packer);
 
-	if (rc)
-		return rc;
-	rc = take_bytes(s, packer->bytes);
+	if (!rc)
+		rc = take_bytes(s, packer->bytes);
 	if (!rc) {
-		rc = sl_packer_fill(packer);
+		rc = packer_fill(packer);
 		if (rc)
 			give_bytes(s, packer->bytes);
 	}
 	if (rc) {
-		sl_packer_free(packer);
+		packer_free(packer);
 		return rc;
 	}
 	/* Of all series that share the packer. */
@@ -229,13 +290,7 @@ static void packer_drop(struct sluice_series *s)
 	sl_list_remove(&packer->link);
 	w->locked.bytes -= packer->bytes;
 	sl_mutex_unlock(&w->mutex);
-	sl_packer_free(packer);
-}
-
-static void decoded_drop(struct sluice_series *s)
-{
-	give_bytes(s, s->decoded.length);
-	sl_area_release(&s->decoded);
+	packer_free(packer);
 }
 
 /* With writer->adding, which guards the numbers of users. */
@@ -249,7 +304,9 @@ static int packer_take(struct sluice_series *s)
 	size_t decoded = s->layout.codec->filter ? sl_whole_pages(s->geometry.chunk_bytes) : 0;
 	int rc;
 
-	kind.in_place = needs_no_room(s);
+	/* All chunks lie in the frame as they will be in the file. */
+	kind.in_place =
+		s->layout.contiguous || (!s->layout.codec->filter && lies_whole(&s->geometry));
 	if (kind.in_place && !s->layout.precision)
 		return 0;
 	s->packer = packer_find(s->writer, &kind);
@@ -278,9 +335,7 @@ static int add_dataset(struct sluice_writer *w, void *argument)
 
 	if (rc)
 		return rc;
-	s->mask_codec = sl_h5_mask_codec(s->dataset);
-	s->mask_shuffle = sl_h5_mask_shuffle(s->dataset);
-	s->plain.mask = s->mask_shuffle;
+	s->plain.mask = sl_h5_mask_shuffle(&s->layout);
 	rc = s->layout.contiguous ? sl_direct_open(s) : 0;
 	if (rc) {
 		sl_h5_dataset_forget(s->dataset);
@@ -316,16 +371,17 @@ static int ask_dataset(struct sluice_series *s, const struct sl_h5_set_options *
 	if (rc || layout_is_same(&asked, &s->layout))
 		return rc;
 	packer_drop(s);
-	decoded_drop(s);
-	drop_slabs(s);
+	give_bytes(s, s->decoded.length);
+	sl_area_release(&s->decoded);
+	drop_bundles(s);
 	rc = shape_frames(s);
 	if (!rc)
-		rc = make_slabs(s);
+		rc = make_bundles(s);
 	return rc ? rc : packer_take(s);
 }
 
-/* The chunks of a slab, as they are in the file. */
-static int read_slab(struct sluice_series *s, struct sl_frame *slab)
+/* The chunks of a bundle, as they are in the file. */
+static int read_bundle(struct sluice_series *s, struct sl_frame *bundle)
 {
 	const struct sl_geometry *g = &s->geometry;
 	char *chunk = malloc(g->chunk_bytes);
@@ -336,40 +392,40 @@ static int read_slab(struct sluice_series *s, struct sl_frame *slab)
 		struct sl_run run;
 
 		sl_geometry_block(g, i, &block);
-		rc = sl_h5_chunk_read(s->dataset, &s->layout, slab->locked.number, block.offset + 1,
-		                      chunk, g->chunk_bytes);
+		rc = sl_h5_chunk_read(s->dataset, &s->layout, bundle->locked.number,
+		                      block.offset + 1, chunk, g->chunk_bytes);
 		for (uint64_t at = 0; !rc && sl_block_run(g, &block, &at, &run);)
-			memcpy(slab->data + run.frame * g->element, chunk + run.chunk * g->element,
-			       run.elements * g->element);
+			memcpy(bundle->data + run.frame * g->element,
+			       chunk + run.chunk * g->element, run.elements * g->element);
 	}
 	free(chunk);
 	return rc;
 }
 
 /* Continues a last chunk that is not full: stores it again without filters, as chunks of an
- * open slab are. Called by the file thread. */
-static int slab_resume(struct sluice_writer *w, void *series)
+ * open bundle are. Called by the file thread. */
+static int bundle_resume(struct sluice_writer *w, void *series)
 {
 	struct sluice_series *s = series;
 	uint64_t count = s->first % s->layout.gather;
-	struct sl_frame *slab = sl_slab_open_locked(s, s->first - count);
+	struct sl_frame *bundle = sl_bundle_open_locked(s, s->first - count);
 	double max_error;
-	int rc = read_slab(s, slab);
+	int rc = read_bundle(s, bundle);
 
 	(void)w;
 	for (uint64_t i = 0; i < count; i++)
-		slab->slots[i].there = true;
-	slab->locked.taken = slab->locked.there = slab->locked.rows = count;
+		bundle->slots[i].there = true;
+	bundle->locked.taken = bundle->locked.there = bundle->locked.rows = count;
 	s->locked.room -= count;
-	return rc ? rc : sl_file_thread_store_slab(slab, 0, count, &max_error);
+	return rc ? rc : sl_file_thread_store_bundle(bundle, 0, count, &max_error);
 }
 
 static int ask_series(struct sluice_series *s, const struct sl_h5_set_options *set)
 {
 	int rc = ask_dataset(s, set);
 
-	if (!rc && s->slabs && s->first % s->layout.gather)
-		rc = sl_writer_ask(s->writer, slab_resume, s);
+	if (!rc && s->bundles && s->first % s->layout.gather)
+		rc = sl_writer_ask(s->writer, bundle_resume, s);
 	if (rc && s->dataset) {
 		char message[1024];
 
@@ -393,16 +449,15 @@ void sl_series_close(struct sluice_series *s)
 void sl_series_free(struct sluice_series *s)
 {
 	sl_series_close(s);
-	for (size_t i = 0; s->frames && i < s->frame_count; i++)
-		free(s->frames[i].scalars);
 	packer_drop(s);
-	drop_slabs(s);
+	drop_bundles(s);
 	give_bytes(s, s->bytes);
 	sl_area_release(&s->area);
 	sl_area_release(&s->decoded);
 	pthread_cond_destroy(&s->freed);
 	free(s->frames);
 	free(s->frame_of);
+	free(s->scalars);
 	free(s->name);
 	free(s);
 }
@@ -419,11 +474,11 @@ static int series_new(struct sluice_writer *w, const char *name,
 	s->writer = w;
 	s->depth = o->depth ? o->depth : 2;
 	s->flags = o->flags;
-	sl_condition_init(&s->freed);
+	pthread_cond_init(&s->freed, NULL);
 	sl_list_init(&s->locked.free);
 	sl_list_init(&s->locked.spare);
 	sl_list_init(&s->locked.queue);
-	sl_list_init(&s->locked.slabs);
+	sl_list_init(&s->locked.bundles);
 	s->name = strdup(name);
 	rc = s->name ? sl_series_options(o, w->threads, &s->layout, set)
 	             : sl_fail(-ENOMEM, "no memory");
@@ -432,7 +487,7 @@ static int series_new(struct sluice_writer *w, const char *name,
 	if (!rc)
 		rc = make_frames(s);
 	if (!rc)
-		rc = make_slabs(s);
+		rc = make_bundles(s);
 	if (!rc)
 		rc = packer_take(s);
 	if (!rc)

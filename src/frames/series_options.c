@@ -72,25 +72,16 @@ static int read_shuffle(const struct sluice_series_options *o, struct sl_h5_layo
                         struct sl_h5_set_options *set)
 {
 	bool codec = layout->codec->filter && !layout->codec->shuffles;
+	bool byte = o->shuffle == SLUICE_SHUFFLE_BYTE;
 
 	set->shuffle = o->shuffle != SLUICE_SHUFFLE_DEFAULT;
-	switch (o->shuffle) {
-	case SLUICE_SHUFFLE_DEFAULT:
-		layout->shuffle = codec && layout->element > 1;
-		return 0;
-	case SLUICE_SHUFFLE_NONE:
-		layout->shuffle = false;
-		return 0;
-	case SLUICE_SHUFFLE_BYTE:
-		layout->shuffle = true;
-		if (!codec)
-			return sl_fail(-EINVAL,
-			               "series options: codec '%s' has no use for a shuffle",
-			               layout->codec->name);
-		return 0;
-	default:
+	if (set->shuffle && !byte && o->shuffle != SLUICE_SHUFFLE_NONE)
 		return sl_fail(-EINVAL, "series options: %d is no shuffle", o->shuffle);
-	}
+	if (byte && !codec)
+		return sl_fail(-EINVAL, "series options: codec '%s' has no use for a shuffle",
+		               layout->codec->name);
+	layout->shuffle = set->shuffle ? byte : codec && layout->element > 1;
+	return 0;
 }
 
 static int read_codec(const struct sluice_series_options *o, struct sl_h5_layout *layout,

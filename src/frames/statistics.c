@@ -15,7 +15,7 @@ static void stats_add_stage(struct sluice_stage *sum, const struct sluice_stage 
 static void stats_add_series_locked(struct sluice_writer_counts *out, const struct sluice_series *s)
 {
 	const struct sluice_writer_counts *c = &s->locked.counts;
-	uint64_t way = c->submitted - c->stored, queued = s->slabs ? way : s->locked.queued;
+	uint64_t way = c->submitted - c->stored, queued = s->bundles ? way : s->locked.queued;
 
 	out->submitted += c->submitted;
 	out->stored += c->stored;
@@ -42,15 +42,6 @@ static void stats_add_series_locked(struct sluice_writer_counts *out, const stru
 	out->memory_bytes += s->bytes + (s->packer ? s->packer->bytes : 0);
 }
 
-static int stats_give(const struct sluice_writer_counts *stats, struct sluice_writer_counts *out)
-{
-	size_t size = out->size;
-
-	memcpy(out, stats, SL_MIN(size, sizeof(*stats)));
-	out->size = size;
-	return 0;
-}
-
 static int stats_check(const struct sluice_writer *w, const size_t *size, const char *what)
 {
 	if (!w)
@@ -70,7 +61,8 @@ int sluice_series_stats(const sluice_series *s, struct sluice_writer_counts *out
 	sl_mutex_lock(&s->writer->mutex);
 	stats_add_series_locked(&stats, s);
 	sl_mutex_unlock(&s->writer->mutex);
-	return stats_give(&stats, out);
+	sl_struct_give(out, &stats, sizeof(stats));
+	return 0;
 }
 
 int sluice_writer_stats(const sluice_writer *writer, struct sluice_writer_counts *out)
@@ -94,7 +86,8 @@ int sluice_writer_stats(const sluice_writer *writer, struct sluice_writer_counts
 	stats.full_waits = w->locked.full_waits;
 	stats.full_now = w->locked.full;
 	sl_mutex_unlock(&w->mutex);
-	return stats_give(&stats, out);
+	sl_struct_give(out, &stats, sizeof(stats));
+	return 0;
 }
 
 int sluice_writer_error(const sluice_writer *writer, struct sluice_writer_failure *out)
@@ -114,8 +107,7 @@ int sluice_writer_error(const sluice_writer *writer, struct sluice_writer_failur
 	sl_mutex_unlock(&w->mutex);
 	if (!error.error)
 		return 0;
-	error.size = out->size;
-	memcpy(out, &error, SL_MIN(out->size, sizeof(error)));
+	sl_struct_give(out, &error, sizeof(error));
 	return 1;
 }
 
@@ -128,13 +120,12 @@ int sluice_codec_describe(size_t index, struct sluice_codec *out)
 		return sl_fail(-EINVAL, "sluice_codec_describe: out->size is not set");
 	if (!codec)
 		return sl_fail(-ENOENT, "there is no codec %zu", index);
-	told.size = out->size;
 	told.name = codec->name;
 	told.encoder = codec->encoder;
 	told.missing = codec->missing;
 	told.filter = codec->filter;
 	told.least = codec->least;
 	told.most = codec->most;
-	memcpy(out, &told, SL_MIN(out->size, sizeof(told)));
+	sl_struct_give(out, &told, sizeof(told));
 	return 0;
 }

@@ -5,7 +5,6 @@
  * copied by the writer's pool.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,12 +67,6 @@ static void memory_file_submit(struct sl_backend *backend, struct sl_piece *piec
 	sl_pool_submit(memory_file_series(backend)->writer->pool, &piece->task);
 }
 
-static int memory_file_commit(struct sl_backend *backend)
-{
-	(void)backend;
-	return 0;
-}
-
 static void memory_file_close(struct sl_backend *backend)
 {
 	free(SL_CONTAINER(backend, struct sl_memory_file, backend));
@@ -84,7 +77,6 @@ static const struct sl_backend_ops memory_file_ops = {
 	.identity = memory_file_identity,
 	.size = memory_file_size,
 	.submit = memory_file_submit,
-	.commit = memory_file_commit,
 	.close = memory_file_close,
 };
 

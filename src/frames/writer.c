@@ -30,32 +30,13 @@ static bool writer_exists(const struct sluice_writer *w)
 	bool there = false;
 
 	sl_mutex_lock(&writers.mutex);
-	sl_list_each (link, &writers.list)
-		there |= SL_CONTAINER(link, struct sluice_writer, link) == w;
+	sl_list_each_of (known, &writers.list, const struct sluice_writer, link)
+		there |= known == w;
 	sl_mutex_unlock(&writers.mutex);
 	return there;
 }
 
 /* ------------------------------------------------------------------------------------ waiting */
-
-void sl_condition_init(pthread_cond_t *condition)
-{
-	pthread_condattr_t attributes;
-
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(condition, &attributes);
-	pthread_condattr_destroy(&attributes);
-}
-
-bool sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
-{
-	struct timespec until = {deadline / 1000000000, deadline % 1000000000};
-
-	if (deadline == SL_FOREVER)
-		return !pthread_cond_wait(condition, &w->mutex.pthread);
-	return pthread_cond_timedwait(condition, &w->mutex.pthread, &until) != ETIMEDOUT;
-}
 
 int sl_writer_check_locked(const struct sluice_writer *w)
 {
@@ -110,7 +91,7 @@ int sl_writer_ask(struct sluice_writer *w, int (*run)(struct sluice_writer *w, v
 	 * is on this thread's stack. */
 	while (!command.done && !w->locked.ended &&
 	       !(sl_list_linked(&command.link) && sl_writer_check_locked(w)))
-		sl_writer_wait_locked(w, &w->progress, SL_FOREVER);
+		sl_cond_wait(&w->progress, &w->mutex, SL_FOREVER);
 	if (command.done) {
 		rc = command.result ? sl_fail(command.result, "%s", command.message) : 0;
 	} else {
@@ -195,14 +176,12 @@ static void set_options(struct sluice_writer *w, const struct sluice_writer_opti
 
 static void writer_free(struct sluice_writer *w) SL_UNCHECKED
 {
-	struct sl_list *link;
-
 	/* Files first: their ends are the last that others do. Then the threads that made them. */
-	sl_list_each (at, &w->locked.series)
-		sl_series_close(SL_CONTAINER(at, struct sluice_series, locked.link));
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link)
+		sl_series_close(s);
 	sl_pool_stop(w->pool);
-	while ((link = sl_list_take(&w->locked.series)))
-		sl_series_free(SL_CONTAINER(link, struct sluice_series, locked.link));
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link)
+		sl_series_free(s);
 	sl_pool_free(w->pool);
 	pthread_cond_destroy(&w->work);
 	pthread_cond_destroy(&w->progress);
@@ -233,8 +212,8 @@ static int writer_new(struct sluice_context *ctx, const char *path,
 	w->locked.dirty_since = SL_FOREVER;
 	sl_mutex_init(&w->mutex);
 	sl_mutex_init(&w->adding);
-	sl_condition_init(&w->work);
-	sl_condition_init(&w->progress);
+	pthread_cond_init(&w->work, NULL);
+	pthread_cond_init(&w->progress, NULL);
 	rc = writer_local_path(path, &w->path);
 	w->compressors = calloc(w->threads, sizeof(*w->compressors));
 	if (!rc && !w->compressors)
@@ -272,14 +251,6 @@ static void ask_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 	pthread_cond_signal(&w->work);
 }
 
-/* A flush that began before the request counts if it has those frames: everything else was
- * there before it. */
-static bool is_flushed_locked(const struct sluice_writer *w, uint64_t cut, uint64_t flushes)
-	SL_REQUIRES(&w->mutex)
-{
-	return w->locked.flushed >= cut && w->locked.flushes > flushes;
-}
-
 int sluice_writer_flush(sluice_writer *w, int timeout_ms)
 {
 	int64_t deadline = sl_deadline(timeout_ms);
@@ -300,9 +271,11 @@ int sluice_writer_flush(sluice_writer *w, int timeout_ms)
 	/* Ended by a flush behind those frames, by the failure or the end of the writer, or the
 	 * deadline. */
 	while (!rc && wait) {
-		bool late = !sl_writer_wait_locked(w, &w->progress, deadline);
+		bool late = sl_cond_wait(&w->progress, &w->mutex, deadline);
 
-		wait = !is_flushed_locked(w, cut, flushes);
+		/* A flush that began before the request counts if it has those frames:
+		 * everything else was there before it. */
+		wait = w->locked.flushed < cut || w->locked.flushes <= flushes;
 		if (wait && late)
 			rc = sl_fail(-EINPROGRESS, "'%s' is not flushed yet", w->path);
 		else if (wait)
@@ -326,7 +299,7 @@ static void start_closing_locked(struct sluice_writer *w, enum sl_closing how)
 static bool wait_for_end_locked(struct sluice_writer *w, int64_t deadline) SL_REQUIRES(&w->mutex)
 {
 	while (!w->locked.ended || w->locked.copies || w->locked.writes)
-		if (!sl_writer_wait_locked(w, &w->progress, deadline))
+		if (sl_cond_wait(&w->progress, &w->mutex, deadline))
 			return w->locked.ended && !w->locked.copies && !w->locked.writes;
 	return true;
 }
@@ -457,17 +430,10 @@ int sluice_series_attributes(sluice_series *s, const struct sluice_attribute *at
 
 /* --------------------------------------------------------------------------------- coordinates */
 
-struct placing {
-	const char *name;
-	struct sl_h5_coordinate coordinate;
-};
-
 /* Called by the file thread. */
-static int place_coordinate(struct sluice_writer *w, void *argument)
+static int add_coordinate(struct sluice_writer *w, void *coordinate)
 {
-	struct placing *placing = argument;
-
-	return sl_h5_coordinate_add(w->file, placing->name, &placing->coordinate);
+	return sl_h5_coordinate_add(w->file, coordinate);
 }
 
 int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type, size_t count,
@@ -475,14 +441,12 @@ int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type, s
                                  size_t attribute_count)
 {
 	const struct sl_type *of = sl_type_find(type);
-	struct placing placing = {
-		.name = name,
-		.coordinate = {.type = (enum sluice_type)type,
-	                       .count = count,
-	                       .values = values,
-	                       .attributes = attributes,
-	                       .attribute_count = attribute_count},
-	};
+	struct sl_h5_coordinate c = {.name = name,
+	                             .type = (enum sluice_type)type,
+	                             .count = count,
+	                             .values = values,
+	                             .attributes = attributes,
+	                             .attribute_count = attribute_count};
 	int rc;
 
 	if (!w || !name || !name[name[0] == '/'])
@@ -493,7 +457,7 @@ int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type, s
 	if (!values || !count || count > INT64_MAX / of->bytes)
 		return sl_fail(-EINVAL, "coordinate '%s': %zu values, %s", name, count,
 		               values ? "and it needs one at least" : "and values is NULL");
-	placing.coordinate.element = of->bytes;
+	c.element = of->bytes;
 	rc = sl_context_check(w->ctx);
-	return rc ? rc : sl_writer_ask(w, place_coordinate, &placing);
+	return rc ? rc : sl_writer_ask(w, add_coordinate, &c);
 }

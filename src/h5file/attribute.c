@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attributes: texts and numbers of a dataset or of the file. Called by the file thread. */
 #include <errno.h>
-#include <string.h>
 
 #include "h5file/h5file_internal.h"
 
@@ -15,20 +14,6 @@ static hid_t text_type(void)
 	H5Tset_size(type, H5T_VARIABLE);
 	H5Tset_cset(type, H5T_CSET_UTF8);
 	return type;
-}
-
-static hid_t value_type(const struct sluice_attribute *a)
-{
-	if (a->text)
-		return text_type();
-	return H5Tcopy(a->numbers ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT64);
-}
-
-static const void *value_of(const struct sluice_attribute *a)
-{
-	if (a->text)
-		return &a->text;
-	return a->numbers ? (const void *)a->numbers : a->integers;
 }
 
 hid_t sl_h5_attribute_make(hid_t object, const char *name, hid_t type, hsize_t count,
@@ -52,14 +37,28 @@ hid_t sl_h5_attribute_make(hid_t object, const char *name, hid_t type, hsize_t c
 	return attribute;
 }
 
+bool sl_h5_attribute_write(hid_t object, const char *name, hid_t type, hsize_t count,
+                           const void *value)
+{
+	hid_t attribute = sl_h5_attribute_make(object, name, type, count, value);
+
+	return attribute >= 0 && H5Aclose(attribute) >= 0;
+}
+
 static bool attribute_set(hid_t object, const struct sluice_attribute *a)
 {
-	hid_t type = value_type(a), attribute;
+	hsize_t count = a->count == 1 ? 0 : a->count;
+	hid_t type;
+	bool done;
 
-	attribute = sl_h5_attribute_make(object, a->name, type,
-	                                 a->text || a->count == 1 ? 0 : a->count, value_of(a));
+	if (a->numbers)
+		return sl_h5_attribute_write(object, a->name, H5T_NATIVE_DOUBLE, count, a->numbers);
+	if (a->integers)
+		return sl_h5_attribute_write(object, a->name, H5T_NATIVE_INT64, count, a->integers);
+	type = text_type();
+	done = sl_h5_attribute_write(object, a->name, type, 0, &a->text);
 	H5Tclose(type);
-	return attribute >= 0 && H5Aclose(attribute) >= 0;
+	return done;
 }
 
 int sl_h5_attributes_add(struct sl_h5_file *file, hid_t object, const char *name,

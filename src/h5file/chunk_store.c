@@ -9,15 +9,22 @@
 
 /* -------------------------------------------------------------------------------------- chunks */
 
+/* what: for the sentence, which names that frame. */
+static int dataset_set_extent(struct sl_h5_dataset *dataset, uint64_t frames, const char *what,
+                              uint64_t frame)
+{
+	dataset->extent[0] = frames;
+	if (H5Dset_extent(dataset->id, dataset->extent) < 0)
+		return sl_h5_fail(dataset->file, -EIO, "'%s' cannot %s frame %llu", dataset->name,
+		                  what, (unsigned long long)frame);
+	return 0;
+}
+
 static int dataset_grow(struct sl_h5_dataset *dataset, uint64_t frames)
 {
 	if (dataset->extent[0] >= frames)
 		return 0;
-	dataset->extent[0] = frames;
-	if (H5Dset_extent(dataset->id, dataset->extent) < 0)
-		return sl_h5_fail(dataset->file, -EIO, "'%s' cannot grow to frame %llu",
-		                  dataset->name, (unsigned long long)(frames - 1));
-	return 0;
+	return dataset_set_extent(dataset, frames, "grow to", frames - 1);
 }
 
 /* Returns the place of a chunk that is stored in part, or NULL if a chunk has a single frame. */
@@ -102,8 +109,7 @@ int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint
 {
 	size_t row = n / dataset->gather;
 
-	return chunk_store(dataset, frame, offset, dataset->mask_codec | dataset->mask_shuffle,
-	                   bytes, n, from * row, to * row);
+	return chunk_store(dataset, frame, offset, dataset->mask, bytes, n, from * row, to * row);
 }
 
 int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
@@ -138,8 +144,7 @@ int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_
 			                   dataset->name);
 		/* Whether this offset includes the user block differs between versions of HDF5.
 		 * A chunk of the full size would be overwritten in place. */
-		else if (base ||
-		         (size == bytes && mask != (dataset->mask_codec | dataset->mask_shuffle)))
+		else if (base || (size == bytes && mask != dataset->mask))
 			err = sl_fail(-ENOTSUP, "the last chunk of '%s' cannot be continued: %s",
 			              dataset->name,
 			              base ? "the file has a user's block"
@@ -167,8 +172,8 @@ static int chunk_decode(struct sl_h5_dataset *dataset, const struct sl_h5_layout
 
 	if (sl_hdf5_noted(H5Dread_chunk(dataset->id, H5P_DEFAULT, at, &mask, packed)) < 0)
 		return sl_hdf5_fail(-EIO, "the last chunk of '%s' cannot be read", dataset->name);
-	shuffled &= !(mask & dataset->mask_shuffle);
-	if (mask & dataset->mask_codec || !layout->codec->filter) {
+	shuffled &= !(mask & sl_h5_mask_shuffle(layout));
+	if (mask & sl_h5_mask_codec(layout) || !layout->codec->filter) {
 		memcpy(out, packed, n);
 	} else {
 		err = layout->codec->state_new(layout->level, layout->element, n, &state);
@@ -229,16 +234,6 @@ int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *l
 	sl_hdf5_leave(&stay);
 	free(packed);
 	return err;
-}
-
-uint32_t sl_h5_mask_codec(const struct sl_h5_dataset *dataset)
-{
-	return dataset->mask_codec;
-}
-
-uint32_t sl_h5_mask_shuffle(const struct sl_h5_dataset *dataset)
-{
-	return dataset->mask_shuffle;
 }
 
 int sl_h5_dataset_offset(struct sl_h5_dataset *dataset, uint64_t *offset, int *fd)
@@ -309,11 +304,7 @@ int sl_h5_dataset_trim(struct sl_h5_dataset *dataset)
 {
 	if (dataset->contiguous || dataset->extent[0] <= dataset->frames)
 		return 0;
-	dataset->extent[0] = dataset->frames;
-	if (H5Dset_extent(dataset->id, dataset->extent) < 0)
-		return sl_h5_fail(dataset->file, -EIO, "'%s' cannot be cut behind frame %llu",
-		                  dataset->name, (unsigned long long)dataset->frames);
-	return 0;
+	return dataset_set_extent(dataset, dataset->frames, "be cut behind", dataset->frames);
 }
 
 int sl_h5_dataset_flush(struct sl_h5_dataset *dataset)

@@ -3,7 +3,6 @@
  * layout. Called by the file thread. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "h5file/h5file_internal.h"

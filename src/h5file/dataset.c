@@ -3,7 +3,6 @@
  * thread. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -54,12 +53,6 @@ static herr_t set_filters(hid_t list, const struct sl_h5_layout *layout)
 		return 0;
 	count = layout->codec->client_data(layout->level, layout->element, values);
 	return H5Pset_filter(list, layout->codec->filter, H5Z_FLAG_OPTIONAL, count, values);
-}
-
-static void set_masks(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
-{
-	dataset->mask_shuffle = layout->shuffle ? 1 : 0;
-	dataset->mask_codec = layout->codec->filter ? (layout->shuffle ? 2 : 1) : 0;
 }
 
 /* -------------------------------------------------------------------------------------- create */
@@ -157,21 +150,20 @@ static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layou
 
 static int add_own_attributes(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
-	hid_t precision = 0;
+	bool done = true;
 
 	if (layout->contiguous)
 		dataset->frames_attribute =
 			sl_h5_attribute_make(dataset->id, "sluice_frames", H5T_NATIVE_UINT64, 0,
 		                             &dataset->frames_written);
 	if (layout->precision) {
-		precision = sl_h5_attribute_make(dataset->id, "sluice_precision", H5T_NATIVE_UINT,
-		                                 0, &layout->precision);
+		done = sl_h5_attribute_write(dataset->id, "sluice_precision", H5T_NATIVE_UINT, 0,
+		                             &layout->precision);
 		dataset->error_attribute =
 			sl_h5_attribute_make(dataset->id, "sluice_max_error", H5T_NATIVE_DOUBLE, 0,
 		                             &dataset->error_written);
-		H5Aclose(precision);
 	}
-	if ((layout->contiguous && dataset->frames_attribute < 0) || precision < 0 ||
+	if ((layout->contiguous && dataset->frames_attribute < 0) || !done ||
 	    (layout->precision && dataset->error_attribute < 0))
 		return sl_h5_fail(dataset->file, -EIO, "the attributes of '%s' cannot be made",
 		                  dataset->name);
@@ -327,7 +319,7 @@ static int dataset_add(struct sl_h5_dataset *dataset, struct sl_h5_layout *layou
 		err = found ? sl_h5_attributes_add(file, dataset->id, dataset->name,
 		                                   layout->attributes, layout->attribute_count)
 		            : dataset_make(dataset, layout);
-	set_masks(dataset, layout);
+	dataset->mask = sl_h5_mask_shuffle(layout) | sl_h5_mask_codec(layout);
 	if (!err && layout->gather > 1)
 		err = sl_h5_partial_chunks_init(dataset, layout);
 	/* Scalars got numbers for existing frames, attributes are new, or fewer frames are

@@ -34,19 +34,11 @@ static const char *scale_last_part(const char *path)
 	return strrchr(path, '/') + 1;
 }
 
-static bool add_attribute(hid_t object, const char *name, hid_t type, hsize_t count,
-                          const void *value)
-{
-	hid_t attribute = sl_h5_attribute_make(object, name, type, count, value);
-
-	return attribute >= 0 && H5Aclose(attribute) >= 0;
-}
-
 static bool add_text(hid_t object, const char *name, const char *text)
 {
 	hid_t type = H5Tcopy(H5T_C_S1);
 	bool done = H5Tset_size(type, strlen(text) + 1) >= 0 &&
-	            add_attribute(object, name, type, 0, text);
+	            sl_h5_attribute_write(object, name, type, 0, text);
 
 	H5Tclose(type);
 	return done;
@@ -189,7 +181,7 @@ int sl_h5_scales_attach(struct sl_h5_dataset *dataset, hid_t id, unsigned rank)
 	}
 	/* They lie where texts do. */
 	file->vfd.pages = true;
-	done = done && add_attribute(id, "DIMENSION_LIST", type, rank, lists);
+	done = done && sl_h5_attribute_write(id, "DIMENSION_LIST", type, rank, lists);
 	file->vfd.pages = false;
 	H5Tclose(type);
 	return done ? 0
@@ -249,13 +241,13 @@ static bool add_references(struct sl_h5_file *file, hid_t scale, const char *pat
 {
 	struct scale_user *users = calloc(REFERENCES_MOST, sizeof(*users));
 	hid_t type = H5Tcreate(H5T_COMPOUND, sizeof(*users));
-	bool done =
-		users &&
-		H5Tinsert(type, "dataset", offsetof(struct scale_user, dataset), H5T_STD_REF_OBJ) >=
-			0 &&
-		H5Tinsert(type, "dimension", offsetof(struct scale_user, dimension),
-	                  H5T_NATIVE_INT) >= 0 &&
-		add_attribute(scale, "REFERENCE_LIST", type, find_users(file, path, users), users);
+	bool done = users &&
+	            H5Tinsert(type, "dataset", offsetof(struct scale_user, dataset),
+	                      H5T_STD_REF_OBJ) >= 0 &&
+	            H5Tinsert(type, "dimension", offsetof(struct scale_user, dimension),
+	                      H5T_NATIVE_INT) >= 0 &&
+	            sl_h5_attribute_write(scale, "REFERENCE_LIST", type,
+	                                  find_users(file, path, users), users);
 
 	H5Tclose(type);
 	free(users);
@@ -321,8 +313,7 @@ static int make_coordinate(struct sl_h5_file *file, const char *path,
 	return err ? err : sl_h5_added(file);
 }
 
-int sl_h5_coordinate_add(struct sl_h5_file *file, const char *name,
-                         const struct sl_h5_coordinate *c)
+int sl_h5_coordinate_add(struct sl_h5_file *file, const struct sl_h5_coordinate *c)
 {
 	int err = sl_h5_attributes_check(c->attributes, c->attribute_count), found;
 	struct sl_hdf5_stay stay;
@@ -332,10 +323,10 @@ int sl_h5_coordinate_add(struct sl_h5_file *file, const char *name,
 	if (!err)
 		err = file->own.named ? sl_h5_file_flush(file) : sl_h5_error(file);
 	if (!err && (err = sl_h5_room(file, c->count * c->element)))
-		sl_fail(err, "'%s': no room for '%s': %s", file->own.path, name,
+		sl_fail(err, "'%s': no room for '%s': %s", file->own.path, c->name,
 		        sl_error_text(err));
 	if (!err)
-		err = sl_h5_name_new(name, &path);
+		err = sl_h5_name_new(c->name, &path);
 	if (err)
 		return err;
 	sl_hdf5_enter(&stay);

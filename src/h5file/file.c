@@ -23,12 +23,6 @@ static struct {
 	struct sl_list files; /* guarded by mutex */
 } all = {SL_MUTEX_INIT, {&all.files, &all.files}};
 
-static bool file_is_same(const struct sl_h5_file *a, const struct sl_h5_file *b)
-{
-	return (a->device == b->device && a->inode == b->inode) ||
-	       !strcmp(a->own.path, b->own.path);
-}
-
 static int file_enlist(struct sl_h5_file *file)
 {
 	struct stat status;
@@ -40,10 +34,10 @@ static int file_enlist(struct sl_h5_file *file)
 	file->device = status.st_dev;
 	file->inode = status.st_ino;
 	sl_mutex_lock(&all.mutex);
-	sl_list_each (link, &all.files) {
-		if (file_is_same(file, SL_CONTAINER(link, struct sl_h5_file, open)))
+	sl_list_each_of (other, &all.files, struct sl_h5_file, open)
+		if ((file->device == other->device && file->inode == other->inode) ||
+		    !strcmp(file->own.path, other->own.path))
 			err = -EBUSY;
-	}
 	if (!err)
 		sl_list_append(&all.files, &file->open);
 	sl_mutex_unlock(&all.mutex);
@@ -90,18 +84,6 @@ int sl_h5_error(const struct sl_h5_file *file)
 int sl_h5_usable(unsigned flags)
 {
 	return sl_hdf5_start(flags & SLUICE_WRITER_ONLY_HDF5);
-}
-
-static hid_t new_file_list(void)
-{
-	hid_t list = H5Pcreate(H5P_FILE_CREATE);
-
-	if (list >= 0 && (H5Pset_local_heap_size_hint(list, SL_H5_NAMES) < 0 ||
-	                  H5Pset_istore_k(list, NODE) < 0)) {
-		H5Pclose(list);
-		list = H5I_INVALID_HID;
-	}
-	return list;
 }
 
 /* Returns the driver's error, or `otherwise` if HDF5 itself refused. */
@@ -159,12 +141,11 @@ static int file_open_old(struct sl_h5_file *file, hid_t access)
 
 static int create_new(struct sl_h5_file *file, hid_t access)
 {
-	hid_t list = new_file_list();
+	hid_t list = H5Pcreate(H5P_FILE_CREATE);
 
-	if (list >= 0) {
+	if (H5Pset_local_heap_size_hint(list, SL_H5_NAMES) >= 0 && H5Pset_istore_k(list, NODE) >= 0)
 		file->id = sl_hdf5_noted(H5Fcreate(file->own.path, H5F_ACC_TRUNC, list, access));
-		H5Pclose(list);
-	}
+	H5Pclose(list);
 	if (file->id >= 0)
 		return 0;
 	return sl_hdf5_fail(file_error(file, -EIO), "HDF5 cannot make '%s'", file->own.path);
@@ -397,9 +378,8 @@ static int close_with_hdf5(struct sl_h5_file *file, bool keep)
 	if (!keep && !file->vfd.error)
 		file->vfd.error = -ECANCELED;
 	file->vfd.flush_blocked = false;
-	while (!sl_list_empty(&file->datasets))
-		sl_h5_dataset_free(
-			SL_CONTAINER(sl_list_take(&file->datasets), struct sl_h5_dataset, link));
+	sl_list_each_of (dataset, &file->datasets, struct sl_h5_dataset, link)
+		sl_h5_dataset_free(dataset);
 	if (file->id >= 0 && H5Fclose(file->id) < 0)
 		err = -EIO;
 	else

@@ -17,79 +17,35 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
 	return sl_h5_usable(o->flags);
 }
 
-int sl_h5_dataset_add(struct sl_h5_file *file, const char *name, struct sl_h5_layout *layout,
-                      const struct sl_h5_set_options *set, struct sl_h5_dataset **out,
-                      uint64_t *first)
-{
-	return sl_h5_usable(0);
-}
-
 void sl_h5_dataset_forget(struct sl_h5_dataset *dataset)
 {
-}
-
-int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                      uint32_t mask, const void *bytes, size_t n)
-{
-	return sl_h5_usable(0);
-}
-
-uint32_t sl_h5_mask_codec(const struct sl_h5_dataset *dataset)
-{
-	return 0;
-}
-
-uint32_t sl_h5_mask_shuffle(const struct sl_h5_dataset *dataset)
-{
-	return 0;
-}
-
-int sl_h5_dataset_offset(struct sl_h5_dataset *dataset, uint64_t *offset, int *fd)
-{
-	return sl_h5_usable(0);
-}
-
-int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
-                             uint64_t to, const uint64_t *offset, const void *bytes, size_t n)
-{
-	return sl_h5_usable(0);
-}
-
-int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
-                     uint64_t frame, const uint64_t *offset, void *out, size_t n)
-{
-	return sl_h5_usable(0);
-}
-
-int sl_h5_frames_stored(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t count,
-                        const double *scalars, double max_error)
-{
-	return sl_h5_usable(0);
-}
-
-int sl_h5_coordinate_add(struct sl_h5_file *file, const char *name,
-                         const struct sl_h5_coordinate *c)
-{
-	return sl_h5_usable(0);
-}
-
-int sl_h5_attributes_give(struct sl_h5_file *file, struct sl_h5_dataset *dataset,
-                          const struct sluice_attribute *list, size_t count)
-{
-	return sl_h5_usable(0);
-}
-
-int sl_h5_file_flush(struct sl_h5_file *file)
-{
-	return sl_h5_usable(0);
-}
-
-int sl_h5_file_close(struct sl_h5_file *file, bool keep)
-{
-	return sl_h5_usable(0);
 }
 
 uint64_t sl_h5_file_held(const struct sl_h5_file *file)
 {
 	return 0;
 }
+
+/* The other functions return the error. */
+#define NONE(function, ...)             \
+	int function(__VA_ARGS__)       \
+	{                               \
+		return sl_h5_usable(0); \
+	}
+
+NONE(sl_h5_dataset_add, struct sl_h5_file *file, const char *name, struct sl_h5_layout *layout,
+     const struct sl_h5_set_options *set, struct sl_h5_dataset **out, uint64_t *first)
+NONE(sl_h5_chunk_store, struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+     uint32_t mask, const void *bytes, size_t n)
+NONE(sl_h5_chunk_store_frames, struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
+     uint64_t to, const uint64_t *offset, const void *bytes, size_t n)
+NONE(sl_h5_chunk_read, struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
+     uint64_t frame, const uint64_t *offset, void *out, size_t n)
+NONE(sl_h5_dataset_offset, struct sl_h5_dataset *dataset, uint64_t *offset, int *fd)
+NONE(sl_h5_frames_stored, struct sl_h5_dataset *dataset, uint64_t frame, uint64_t count,
+     const double *scalars, double max_error)
+NONE(sl_h5_coordinate_add, struct sl_h5_file *file, const struct sl_h5_coordinate *c)
+NONE(sl_h5_attributes_give, struct sl_h5_file *file, struct sl_h5_dataset *dataset,
+     const struct sluice_attribute *list, size_t count)
+NONE(sl_h5_file_flush, struct sl_h5_file *file)
+NONE(sl_h5_file_close, struct sl_h5_file *file, bool keep)

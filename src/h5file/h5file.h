@@ -49,6 +49,16 @@ static inline uint64_t sl_h5_held_bytes(const struct sl_h5_layout *layout)
 	                                         (layout->dimensions ? layout->rank + 1 : 0));
 }
 
+/* Return the filter mask bit of the shuffle, and that of the codec; 0: the dataset has none. */
+static inline uint32_t sl_h5_mask_shuffle(const struct sl_h5_layout *layout)
+{
+	return layout->shuffle;
+}
+static inline uint32_t sl_h5_mask_codec(const struct sl_h5_layout *layout)
+{
+	return layout->codec->filter ? 1u << layout->shuffle : 0;
+}
+
 struct sl_h5_file_options {
 	unsigned flags, mode; /* of the public options */
 	/* Metadata held back, in bytes; 0: no limit. A dataset that is added adds
@@ -123,9 +133,6 @@ int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint
 /* Reads a chunk that was there in part when the dataset was added, without its filters: n bytes. */
 int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
                      uint64_t frame, const uint64_t *offset, void *out, size_t n);
-/* The filter mask bit of the codec, and that of the shuffle; 0: the dataset has none. */
-uint32_t sl_h5_mask_codec(const struct sl_h5_dataset *dataset);
-uint32_t sl_h5_mask_shuffle(const struct sl_h5_dataset *dataset);
 
 /*
  * Contiguous datasets: returns the offset of frame 0 in the file, a multiple of 4096 in new
@@ -146,6 +153,7 @@ int sl_h5_frames_stored(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t 
 /* A coordinate: an array of numbers with a single dimension, which datasets of frames refer to
  * by name. */
 struct sl_h5_coordinate {
+	const char *name;
 	enum sluice_type type;
 	size_t element, count;
 	const void *values;
@@ -154,8 +162,7 @@ struct sl_h5_coordinate {
 };
 /* Makes a coordinate. All begun frames must have been stored; a file that has its name is
  * flushed. -EEXIST: the name is taken by anything but the same values. Else errors of storing. */
-int sl_h5_coordinate_add(struct sl_h5_file *file, const char *name,
-                         const struct sl_h5_coordinate *c);
+int sl_h5_coordinate_add(struct sl_h5_file *file, const struct sl_h5_coordinate *c);
 
 /*
  * Gives the root or a dataset attributes; all or none. All begun frames must have been stored;

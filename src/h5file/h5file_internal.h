@@ -64,7 +64,7 @@ struct sl_h5_dataset {
 	hid_t frames_attribute;  /* of contiguous datasets */
 	hid_t error_attribute;   /* with a precision */
 	double max_error, error_written;
-	uint32_t mask_codec, mask_shuffle;
+	uint32_t mask; /* of all its filters */
 	struct sl_h5_scalar *scalars;
 	size_t scalar_count;
 	char *scales[SL_H5_RANK]; /* absolute; NULL: its dimensions have no names */
@@ -168,6 +168,9 @@ int sl_h5_scales_refer(struct sl_h5_file *file, const struct sl_h5_dataset *data
 /* Makes and writes an attribute of an array, or with count 0 of a single value. Returns it
  * open, or a negative number. */
 hid_t sl_h5_attribute_make(hid_t object, const char *name, hid_t type, hsize_t count,
+                           const void *value);
+/* The same, and closes it. */
+bool sl_h5_attribute_write(hid_t object, const char *name, hid_t type, hsize_t count,
                            const void *value);
 
 /*

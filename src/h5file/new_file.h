@@ -7,8 +7,6 @@
 #ifndef SL_NEW_FILE_H
 #define SL_NEW_FILE_H
 
-#include <sys/types.h>
-
 #include "core/core.h"
 
 struct sl_new_file {

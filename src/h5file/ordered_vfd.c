@@ -29,11 +29,6 @@
 /* Free space that other programs do not use up before the next chunk. */
 #define PLENTY ((haddr_t)1 << 30)
 
-/* The contents of the property list. */
-struct ordered_info {
-	struct sl_ordered_vfd *vfd;
-};
-
 static hid_t driver = H5I_INVALID_HID; /* guarded by HDF5's own lock, as the driver's calls are */
 
 #define complain(minor, ...)                                                             \
@@ -116,7 +111,8 @@ static int take_word(struct ordered_file *file, unsigned flags)
 
 static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_t max_address)
 {
-	const struct ordered_info *info = H5Pget_driver_info(fapl);
+	/* The property list has the address of the caller's struct. */
+	struct sl_ordered_vfd *const *info = H5Pget_driver_info(fapl);
 	hbool_t locks, ignores_missing_locks;
 	struct ordered_file *file;
 	struct stat status;
@@ -127,14 +123,14 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 		return NULL;
 	file = calloc(1, sizeof(*file));
 	if (!file) {
-		info->vfd->error = -ENOMEM;
+		(*info)->error = -ENOMEM;
 		return NULL;
 	}
-	file->vfd = info->vfd;
+	file->vfd = *info;
 	file->fd = ordered_open_file(file->vfd, name, flags);
 	err = file->fd < 0 || fstat(file->fd, &status) < 0 ? -errno : take_word(file, flags);
 	if (err) {
-		info->vfd->error = err;
+		file->vfd->error = err;
 		complain(H5E_CANTOPENFILE, "%s: %s", name, sl_error_text(err));
 		if (file->fd >= 0)
 			close(file->fd);
@@ -142,7 +138,7 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 		return NULL;
 	}
 	/* HDF5 opens more than once when it makes a file, and the first time may fail. */
-	info->vfd->error = 0;
+	file->vfd->error = 0;
 	file->ignores_missing_locks = ignores_missing_locks;
 	file->process = getpid();
 	file->ours = true;
@@ -565,7 +561,7 @@ static const H5FD_class_t ordered_class = {
 	.maxaddr = LAST_ADDRESS,
 	.fc_degree = H5F_CLOSE_WEAK,
 	.terminate = ordered_terminate,
-	.fapl_size = sizeof(struct ordered_info),
+	.fapl_size = sizeof(struct sl_ordered_vfd *),
 	.open = ordered_open,
 	.close = ordered_close,
 	.cmp = ordered_compare,
@@ -589,13 +585,11 @@ static const H5FD_class_t ordered_class = {
 
 int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd)
 {
-	struct ordered_info info = {vfd};
-
 	if (H5Iget_type(fapl) != H5I_GENPROP_LST || H5Pisa_class(fapl, H5P_FILE_ACCESS) <= 0)
 		return sl_fail(-EINVAL, "the property list is not one of file access");
 	if (driver < 0)
 		driver = H5FDregister(&ordered_class);
-	if (driver < 0 || H5Pset_driver(fapl, driver, &info) < 0)
+	if (driver < 0 || H5Pset_driver(fapl, driver, &vfd) < 0)
 		return sl_fail(-ENOMEM, "HDF5 does not take the file driver");
 	*vfd = (struct sl_ordered_vfd){
 		.durable = vfd->durable,

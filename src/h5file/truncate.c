@@ -7,7 +7,6 @@
  * again. Called by the file thread.
  */
 #include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "h5file/h5file_internal.h"

@@ -8,8 +8,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -25,7 +23,6 @@
 #include "sluiced/peers/peers.h"
 #include "sluiced/server.h"
 #include "sluiced/spill/spill.h"
-#include "sluiced/supervisor/listen.h"
 #include "sluiced/supervisor/supervisor.h"
 #include "sluiced/waits/waits.h"
 
@@ -65,7 +62,7 @@ static void server_sweep(struct sl_server *server)
 		return;
 	}
 	sl_blob_sweep(server);
-	if (server->blobs->dying)
+	if (server->counts.dying)
 		sl_server_at(server, now + LOOK_NS);
 	server->now = sl_now();
 	server->sweep_at = server->now + SL_MAX(SWEEP_NS, (server->now - now) * SWEEP_REST);
@@ -80,7 +77,7 @@ static void server_look_again(struct sl_server *server, int64_t now)
 	if (now >= server->look_at) {
 		server->look_at = now + LOOK_NS;
 		sl_catalogue_tick(server->catalogue);
-		server->blobs->sweep_due = server->blobs->sweep_due || server->blobs->dying ||
+		server->blobs->sweep_due = server->blobs->sweep_due || server->counts.dying ||
 		                           !sl_list_empty(&server->blobs->transients);
 	}
 	/* Also when another timer ran: the alarm is to come for this as well. */
@@ -314,7 +311,10 @@ static struct sl_server *server_new(struct sl_descriptors *descriptors)
 		sl_list_init(&memory.regions[i]);
 		sl_list_init(&blobs.leases[i]);
 	}
-	sl_waits_init(&server);
+	for (unsigned i = 0; i < SL_WAIT_BUCKETS; i++)
+		sl_list_init(&waits.by_key[i]);
+	sl_list_init(&room.queue);
+	waits.due = room.due = SL_FOREVER;
 	server.begun = server.now = sl_now();
 	server.timer = server.alarm_at = SL_FOREVER;
 	return &server;

@@ -55,8 +55,8 @@ struct sl_server {
 	union sl_message in;    /* the request that is being handled */
 	union sl_message out;   /* its answer */
 	union sl_message event; /* a message to other peers meanwhile */
-	struct sluice_store_counts
-		counts; /* those that only grow; the rest is filled in for an answer */
+	/* Kept by those that they concern, but for the limits and what says the time or a process. */
+	struct sluice_store_counts counts;
 
 	/* Of the loop alone (server.c). */
 	int signals, alarm_fd;

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +18,6 @@
 #include <unistd.h>
 
 #include "device/device.h"
-#include "sluiced/supervisor/listen.h"
 #include "sluiced/supervisor/supervisor.h"
 
 #define NVIDIA 0x10de /* PCI vendor */
@@ -41,35 +39,29 @@ enum {
 
 static const struct argp_option option_list[] = {
 	{"socket", KEY_SOCKET, "PATH", 0,
-         "Listen at PATH; without it at $SLUICE_STORE, else at $XDG_RUNTIME_DIR/sluice.sock", 0},
+         "Listen at PATH; without it at $SLUICE_STORE, else at $XDG_RUNTIME_DIR/sluice.sock"},
 	{"memory", KEY_MEMORY, "SIZE", 0,
          "Host memory for blobs, in bytes or with K, M, G, T for powers of 1024, or as in '50%' of "
-         "what "
-         "the machine has (default)",
-         0},
+         "what the machine has (default)"},
 	{"keep", KEY_KEEP, "SIZE", 0,
          "How much memory is kept for the next blobs that no blob lies in any more (default: all; "
-         "0: nothing)",
-         0},
+         "0: nothing)"},
 	{"keep-time", KEY_KEEP_TIME, "SECONDS", 0,
-         "How long it is kept; then it is given back to the machine (default: 60)", 0},
+         "How long it is kept; then it is given back to the machine (default: 60)"},
 	{"spill", KEY_SPILL, "FOLDER", 0,
-         "Where blobs that nobody holds go when memory is short; without it they do not go", 0},
-	{"spill-limit", KEY_SPILL_LIMIT, "SIZE", 0, "There at most (default: as much as fits)", 0},
-	{"blobs", KEY_BLOBS, "N", 0, "Blobs, rounded up to a power of two (default: 65536)", 0},
-	{"clients", KEY_CLIENTS, "N", 0, "Connections (default: 1024)", 0},
+         "Where blobs that nobody holds go when memory is short; without it they do not go"},
+	{"spill-limit", KEY_SPILL_LIMIT, "SIZE", 0, "There at most (default: as much as fits)"},
+	{"blobs", KEY_BLOBS, "N", 0, "Blobs, rounded up to a power of two (default: 65536)"},
+	{"clients", KEY_CLIENTS, "N", 0, "Connections (default: 1024)"},
 	{"device-memory", KEY_DEVICE_MEMORY, "DEVICE=SIZE", 0,
          "Memory of a device for blobs; DEVICE is the number of an NVIDIA GPU in the order of PCI "
          "addresses, or such an address, or 'emulated:0'. Several times for several devices "
-         "(default: no limit). The daemon believes what clients tell it of that memory",
-         0},
+         "(default: no limit). The daemon believes what clients tell it of that memory"},
 	{"group", KEY_GROUP, "GROUP", 0,
          "Let the members of this group, by name or number, connect too: all of them may read, "
-         "make "
-         "and delete everything. Without it only the daemon's user may, and root",
-         0},
+         "make and delete everything. Without it only the daemon's user may, and root"},
 	{"layout", KEY_LAYOUT, NULL, OPTION_HIDDEN,
-         "Print the number of what an upgrade hands over", 0},
+         "Print the number of what an upgrade hands over"},
 	{0},
 };
 
@@ -266,14 +258,9 @@ static void option_default_path(struct sl_server_settings *settings)
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {
-		option_list,
-		option_parse,
-		NULL,
+		option_list, option_parse, NULL,
 		"Keeps named blobs of memory that processes of this machine share.\v"
-		"Runs in the foreground until SIGTERM. Blobs live as long as it does.",
-		NULL,
-		NULL,
-		NULL};
+		"Runs in the foreground until SIGTERM. Blobs live as long as it does."};
 	static struct sl_server_settings settings = {.blobs = 65536,
 	                                             .clients = 1024,
 	                                             .group = SL_NO_GROUP,

@@ -169,7 +169,7 @@ int sl_poller_start(struct sl_staging *staging) SL_UNCHECKED
 	sl_mutex_init(&poller->mutex);
 	pthread_cond_init(&poller->watched, NULL);
 	sl_list_init(&poller->locked.rings);
-	rc = sl_thread_start(&poller->thread, "sluice-bell", poller_run, staging);
+	rc = sl_thread_start(&poller->thread, "sluice-poller", poller_run, staging);
 	poller->started = !rc;
 	return rc;
 }

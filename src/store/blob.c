@@ -140,15 +140,12 @@ const char *sluice_blob_name(const sluice_blob *blob)
 int sluice_blob_get_metadata(const sluice_blob *blob, struct sluice_blob_metadata *out)
 {
 	struct sluice_blob_metadata m = {0};
-	size_t size;
 
 	if (!blob || !out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_blob_get_metadata: NULL, or out->size is not set");
-	size = out->size;
 	if (blob->metadata)
 		sl_metadata_read(blob->metadata, &m);
-	m.size = size;
-	memcpy(out, &m, SL_MIN(size, sizeof(m)));
+	sl_struct_give(out, &m, sizeof(m));
 	return 0;
 }
 

@@ -93,13 +93,9 @@ void sl_mapping_doom_locked(sluice_store *store, struct sl_mapping *mapping, str
  * Unmaps and frees a list of mappings. Tells the server of that epoch (0: none) of those for
  * writing, because it may then lease their memory to other clients.
  */
-static void mappings_unmap(sluice_store *store, struct sl_list *gone, uint64_t epoch)
+static void mappings_unmap(sluice_store *store, const struct sl_list *gone, uint64_t epoch)
 {
-	struct sl_list *link;
-
-	while ((link = sl_list_take(gone))) {
-		struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, idle);
-
+	sl_list_each_of (mapping, gone, struct sl_mapping, idle) {
 		if (mapping->base)
 			munmap(mapping->base, mapping->bytes);
 		if (mapping->base && mapping->writable && epoch)

@@ -167,9 +167,8 @@ int sluice_store_stats(sluice_store *store, struct sluice_store_counts *out)
 		rc = query_counts(store, SL_MSG_STATS, &m);
 	if (rc)
 		return rc;
-	m.counts.stats.size = out->size;
 	m.counts.stats.version[sizeof(out->version) - 1] = '\0';
-	memcpy(out, &m.counts.stats, SL_MIN(out->size, sizeof(*out)));
+	sl_struct_give(out, &m.counts.stats, sizeof(*out));
 	return 0;
 }
 

@@ -114,8 +114,7 @@ int sluice_watch_next(sluice_watch *watch, int timeout_ms, struct sluice_watch_e
 	}
 	if (rc)
 		return rc;
-	event.size = out->size;
-	memcpy(out, &event, SL_MIN(out->size, sizeof(event)));
+	sl_struct_give(out, &event, sizeof(event));
 	return 0;
 }
 

@@ -2,7 +2,7 @@
 /* The checksum of zlib's format, in each way that this processor has, beside its definition. */
 #include "codec/codec_common.h"
 
-#include "codec/adler32.h"
+#include "codec/simd.h"
 
 static uint32_t define(const unsigned char *in, size_t n)
 {

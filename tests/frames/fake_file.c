@@ -8,9 +8,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MASK_SHUFFLE 1u
-#define MASK_CODEC   2u
-
 struct sl_h5_file {
 	int error;
 };
@@ -138,16 +135,6 @@ void sl_h5_dataset_forget(struct sl_h5_dataset *dataset)
 	fake.count--;
 }
 
-uint32_t sl_h5_mask_codec(const struct sl_h5_dataset *dataset)
-{
-	return dataset->of->layout.codec->filter ? MASK_CODEC : 0;
-}
-
-uint32_t sl_h5_mask_shuffle(const struct sl_h5_dataset *dataset)
-{
-	return dataset->of->layout.shuffle ? MASK_SHUFFLE : 0;
-}
-
 int sl_h5_dataset_offset(struct sl_h5_dataset *dataset, uint64_t *offset, int *fd)
 {
 	*offset = place_of(dataset->of);
@@ -225,9 +212,9 @@ int sl_h5_frames_stored(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t 
 	return 0;
 }
 
-int sl_h5_coordinate_add(struct sl_h5_file *f, const char *name, const struct sl_h5_coordinate *c)
+int sl_h5_coordinate_add(struct sl_h5_file *f, const struct sl_h5_coordinate *c)
 {
-	(void)f, (void)name, (void)c;
+	(void)f, (void)c;
 	return enter(FAKE_ADD);
 }
 
@@ -286,7 +273,7 @@ static bool decode(const struct sl_h5_layout *l, const struct fake_chunk *chunk,
 	void *state;
 	bool good = true;
 
-	if (!l->codec->filter || chunk->mask & MASK_CODEC) {
+	if (!l->codec->filter || chunk->mask & sl_h5_mask_codec(l)) {
 		good = chunk->length == n;
 		memcpy(packed, chunk->bytes, good ? n : 0);
 	} else {
@@ -294,7 +281,7 @@ static bool decode(const struct sl_h5_layout *l, const struct fake_chunk *chunk,
 		good = !l->codec->decompress(state, chunk->bytes, chunk->length, packed, n);
 		l->codec->state_free(state);
 	}
-	if (l->shuffle && !(chunk->mask & MASK_SHUFFLE))
+	if (l->shuffle && !(chunk->mask & sl_h5_mask_shuffle(l)))
 		sl_unshuffle(packed, n, l->element, out);
 	else
 		memcpy(out, packed, n);

@@ -177,11 +177,11 @@ static int store_chunk(struct sl_h5_dataset *dataset, const struct sl_h5_layout 
 	room = codec->filter ? codec->bound(n) : n;
 	packed = malloc(room);
 	cut(layout, bytes, offset, chunk);
-	if (layout->shuffle && !(mask & sl_h5_mask_shuffle(dataset)))
+	if (layout->shuffle && !(mask & sl_h5_mask_shuffle(layout)))
 		sl_shuffle(chunk, n, layout->element, shuffled);
 	else
 		memcpy(shuffled, chunk, n);
-	if (codec->filter && !(mask & sl_h5_mask_codec(dataset))) {
+	if (codec->filter && !(mask & sl_h5_mask_codec(layout))) {
 		good(codec->state_new(layout->level, layout->element, n, &state));
 		length = codec->compress(state, shuffled, n, packed, room);
 		codec->state_free(state);
@@ -198,7 +198,7 @@ static int store_chunk(struct sl_h5_dataset *dataset, const struct sl_h5_layout 
 static int store_chunks(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
                         uint64_t frame, const unsigned char *bytes, enum frame_masks masks)
 {
-	uint32_t filters = sl_h5_mask_codec(dataset) | sl_h5_mask_shuffle(dataset);
+	uint32_t filters = sl_h5_mask_codec(layout) | sl_h5_mask_shuffle(layout);
 	uint64_t offset[SLUICE_RANK_MOST] = {0};
 	int d = 0, err = 0;
 

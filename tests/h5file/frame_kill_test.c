@@ -100,7 +100,7 @@ static int store_chunk(struct run *run, unsigned s, uint64_t frame, uint64_t y, 
 	const struct sl_h5_layout *layout = &run->layouts[s];
 	struct sl_h5_dataset *set = run->sets[s];
 	float values[ELEMENTS], shuffled[ELEMENTS];
-	uint32_t mask = run->raw ? sl_h5_mask_codec(set) : 0;
+	uint32_t mask = run->raw ? sl_h5_mask_codec(layout) : 0;
 	uint64_t offset[] = {y, x};
 	unsigned char packed[4096];
 	size_t n = sizeof(values);

@@ -82,7 +82,7 @@ EMULATED_TEST(no_call_synchronises, NOT_COUNTED)
 EMULATED_TEST(only_the_copier_and_who_submits_call_the_driver, NOT_COUNTED)
 {
 	static const char *const threads[] = {"sluice-work", "sluice-ring", "sluice-http",
-	                                      "sluice-bell"};
+	                                      "sluice-poller"};
 	struct traffic t = traffic_new(*state);
 	uint64_t queries;
 	int kind;

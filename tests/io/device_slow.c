@@ -249,7 +249,7 @@ static unsigned bell_naps(void)
 		snprintf(path, sizeof(path), "/proc/self/task/%s/status", task->d_name);
 		status = fopen(path, "r");
 		while (status && fgets(line, sizeof(line), status)) {
-			bell |= !strcmp(line, "Name:\tsluice-bell\n");
+			bell |= !strcmp(line, "Name:\tsluice-poller\n");
 			if (bell && sscanf(line, "voluntary_ctxt_switches: %u", &naps) == 1)
 				sum += naps;
 		}

@@ -85,8 +85,8 @@ void sl_blob_forget(struct sl_server *server, uint32_t slot)
 	if (sl_catalogue_delete(server->catalogue, slot))
 		return;
 	blob_unlist(server, slot);
-	*(open ? &server->blobs->created : &server->blobs->sealed) -= 1;
-	server->blobs->dying++;
+	*(open ? &server->counts.created : &server->counts.sealed) -= 1;
+	server->counts.dying++;
 	server->blobs->sweep_due = true;
 }
 
@@ -106,10 +106,10 @@ static void blob_left(void *argument, uint32_t slot, enum sl_left what)
 
 	if (what != SL_LEFT_GONE)
 		return;
-	server->blobs->dying--;
+	server->counts.dying--;
 	if (blob->region) {
 		if (!blob->region->away)
-			server->blobs->bytes -= sl_region_host_bytes(blob->region);
+			server->counts.blob_bytes -= sl_region_host_bytes(blob->region);
 		sl_range_free(server, blob->region, blob->range);
 	}
 	blob_remove(server, slot);

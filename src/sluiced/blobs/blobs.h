@@ -39,16 +39,14 @@ struct sl_blobs {
 	uint32_t row; /* of the descriptor table, of the segment */
 	struct sl_segment *segment;
 	struct sl_blob *by_slot;
-	uint32_t *by_id;                 /* heads of chains, by the id modulo slots; SL_NO_SLOT */
-	uint32_t top;                    /* this slot and those behind it were never used */
-	uint64_t created, sealed, dying; /* entries in these states */
+	uint32_t *by_id;           /* heads of chains, by the id modulo slots; SL_NO_SLOT */
+	uint32_t top;              /* this slot and those behind it were never used */
 	bool sweep_due;            /* something was deleted or released since the last sweep */
 	struct sl_list caches;     /* blobs that may go when memory is short, held or not */
 	struct sl_list transients; /* blobs that go when nobody holds them */
 	unsigned loose_count;      /* in both lists */
 	struct sl_list leases[SL_BUCKETS];
 	uint64_t last_lease;
-	uint64_t bytes, leased_bytes; /* memory of the host with blobs in it, and leased */
 };
 
 /* A blob, or a region with all its blobs, that may leave when memory is short. */

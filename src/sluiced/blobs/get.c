@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -84,15 +83,6 @@ static void get_answer(struct sl_server *server, struct sl_peer *peer, uint32_t 
 	sl_peer_send(server, peer, &server->out, -1);
 }
 
-static void get_answer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
-                           uint32_t slot)
-{
-	sl_catalogue_set_flags(server->catalogue, slot,
-	                       sl_blob_record_at(server, slot).flags | SLUICE_BLOB_PIN);
-	sl_blob_relist(server, slot);
-	sl_peer_done(server, peer, serial);
-}
-
 /*
  * Answers a get or pin if all its blobs are in memory.
  *
@@ -127,11 +117,14 @@ static int get_try(struct sl_server *server, struct sl_peer *peer, const struct 
 		rc = get_request_spilled(server, slots, count);
 		return rc ? rc : -EINPROGRESS;
 	}
-	if (message->type == SL_MSG_PIN)
-		get_answer_pin(server, peer, message->serial, slots[0]);
-	else
+	if (message->type != SL_MSG_PIN) {
 		get_answer(server, peer, message->serial, slots, count);
-	return 0;
+		return 0;
+	}
+	sl_catalogue_set_flags(server->catalogue, slots[0],
+	                       sl_blob_record_at(server, slots[0]).flags | SLUICE_BLOB_PIN);
+	sl_blob_relist(server, slots[0]);
+	return sl_peer_done(server, peer, message->serial);
 }
 
 static struct sl_list *get_bucket(struct sl_server *server, const char *name, size_t length,
@@ -195,7 +188,7 @@ static int get_begin(struct sl_server *server, struct sl_peer *peer, int64_t dea
 	wait->disk = disk;
 	wait->missing = missing;
 	wait->for_blob = true;
-	server->waits->count++;
+	server->counts.waiting++;
 	get_wait_place(server, wait);
 	return 0;
 }
@@ -263,7 +256,7 @@ static void get_each_for(struct sl_server *server, uint32_t slot,
 	struct sl_list *by_name, *by_id;
 	struct sl_blob_record record;
 
-	if (!server->waits->count)
+	if (!server->counts.waiting)
 		return;
 	record = sl_blob_record_at(server, slot);
 	by_id = get_bucket(server, NULL, 0, record.key.id);
@@ -299,7 +292,7 @@ void sl_get_fail(struct sl_server *server, uint32_t slot)
 
 void sl_get_mark(struct sl_server *server, uint64_t number)
 {
-	for (unsigned b = 0; server->waits->count && b < SL_WAIT_BUCKETS; b++)
+	for (unsigned b = 0; server->counts.waiting && b < SL_WAIT_BUCKETS; b++)
 		sl_list_each_of (wait, &server->waits->by_key[b], const struct sl_wait, link) {
 			unsigned count;
 			const struct sl_key *keys = get_keys(&wait->request, &count);
@@ -356,7 +349,7 @@ int sl_handle_region(struct sl_server *server, struct sl_peer *peer)
 	    (request->writable && region->writer != peer))
 		rc = sl_fail(-ESTALE, "there is no such memory any more");
 	if (!rc) {
-		own = sl_descriptors_fd(server->descriptors, region->row);
+		own = server->descriptors->held[region->row].fd;
 		/* A duplicate, because it is closed after it was sent. Whether memory of a
 		 * device is mapped read-only, the client tells its driver. */
 		fd = request->writable || region->device >= 0 ? fcntl(own, F_DUPFD_CLOEXEC, 0)

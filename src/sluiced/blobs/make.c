@@ -7,7 +7,6 @@
  * gives them back. On the server's thread.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -46,7 +45,7 @@ static struct sl_range_lease *lease_take(struct sl_server *server, struct sl_pee
 	sl_list_append(&peer->leases, &lease->peer_link);
 	peer->lease_count++;
 	peer->leased_bytes += sl_region_host_bytes(region);
-	server->blobs->leased_bytes += sl_region_host_bytes(region);
+	server->counts.leased_bytes += sl_region_host_bytes(region);
 	return lease;
 }
 
@@ -101,7 +100,7 @@ static struct sl_range_lease *lease_find(struct sl_server *server, const struct 
 static void lease_free(struct sl_server *server, struct sl_range_lease *lease, bool keep)
 {
 	lease->peer->leased_bytes -= sl_region_host_bytes(lease->region);
-	server->blobs->leased_bytes -= sl_region_host_bytes(lease->region);
+	server->counts.leased_bytes -= sl_region_host_bytes(lease->region);
 	if (lease->region->maker == lease->number)
 		lease->region->maker = 0;
 	sl_list_remove(&lease->bucket);
@@ -217,7 +216,7 @@ static int blob_enter(struct sl_server *server, struct sl_range_lease *lease, co
 	sl_store_step("server: entered");
 	lease->slot = slot;
 	server->blobs->top = SL_MAX(server->blobs->top, slot + 1);
-	*(sealed ? &server->blobs->sealed : &server->blobs->created) += 1;
+	*(sealed ? &server->counts.sealed : &server->counts.created) += 1;
 	server->blobs->by_slot[slot] =
 		(struct sl_blob){.region = lease->region, .range = lease->range};
 	lease->region->slots[lease->range] = slot;
@@ -429,8 +428,8 @@ static int seal_all(struct sl_server *server, struct sl_range_lease **leases, un
 	if (!rc && !sealed)
 		rc = sl_catalogue_seal(server->catalogue, slots, count);
 	if (!rc && !sealed) {
-		server->blobs->created -= count;
-		server->blobs->sealed += count;
+		server->counts.created -= count;
+		server->counts.sealed += count;
 	}
 	for (unsigned i = 0; i < count; i++) {
 		bool is_fresh = fresh >> i & 1;
@@ -468,7 +467,7 @@ static void seal_answer(struct sl_server *server, struct sl_peer *peer,
 	                              .generation =
 	                                      sl_catalogue_generation(server->catalogue, slot),
 	                              .slot = slot};
-	server->blobs->bytes += host ? bytes : 0;
+	server->counts.blob_bytes += host ? bytes : 0;
 	server->counts.seals++;
 	if ((!host ||
 	     peer->leased_bytes + bytes <= server->settings->memory_bytes / ADVANCE_PART) &&

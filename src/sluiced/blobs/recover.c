@@ -22,33 +22,29 @@
  */
 static int recover_catalogue(struct sl_server *server, uint32_t row)
 {
-	unsigned broken = 0;
-	size_t slots;
-	int rc = sl_segment_map(sl_descriptors_fd(server->descriptors, row), true,
-	                        &server->blobs->segment);
+	struct sl_blobs *blobs = server->blobs;
+	size_t slots = 0;
+	int rc = sl_segment_map(server->descriptors->held[row].fd, true, &blobs->segment);
 
-	if (!rc)
-		rc = sl_catalogue_open(server->blobs->segment, &broken, &server->catalogue);
 	if (!rc) {
-		slots = sl_segment_slots(server->blobs->segment);
-		server->blobs->by_slot = calloc(slots, sizeof(*server->blobs->by_slot));
-		server->blobs->by_id = malloc(slots * sizeof(*server->blobs->by_id));
-		if (!server->blobs->by_slot || !server->blobs->by_id)
-			rc = -ENOMEM;
+		slots = sl_segment_slots(blobs->segment);
+		blobs->by_slot = calloc(slots, sizeof(*blobs->by_slot));
+		blobs->by_id = malloc(slots * sizeof(*blobs->by_id));
+		rc = blobs->by_slot && blobs->by_id
+		             ? sl_catalogue_open(blobs->segment, NULL, &server->catalogue)
+		             : -ENOMEM;
 	}
 	if (rc) {
-		sl_catalogue_close(server->catalogue);
-		sl_segment_unmap(server->blobs->segment);
-		free(server->blobs->by_slot);
-		free(server->blobs->by_id);
-		server->catalogue = NULL;
-		server->blobs->segment = NULL;
-		server->blobs->by_slot = NULL;
-		server->blobs->by_id = NULL;
+		sl_segment_unmap(blobs->segment);
+		free(blobs->by_slot);
+		free(blobs->by_id);
+		blobs->segment = NULL;
+		blobs->by_slot = NULL;
+		blobs->by_id = NULL;
 		return sl_fail(rc, "cannot open the catalogue: %s", sl_error_text(rc));
 	}
-	memset(server->blobs->by_id, 0xff, slots * sizeof(*server->blobs->by_id));
-	server->blobs->row = row;
+	memset(blobs->by_id, 0xff, slots * sizeof(*blobs->by_id));
+	blobs->row = row;
 	return 0;
 }
 
@@ -121,38 +117,30 @@ static bool recover_place(struct sl_server *server, uint32_t slot)
 	blob->region = region;
 	blob->range = (unsigned)range;
 	if (!region->away)
-		server->blobs->bytes += sl_region_host_bytes(region);
+		server->counts.blob_bytes += sl_region_host_bytes(region);
 	return true;
 }
 
 /* Recovers an entry, or deletes it, and counts it. */
 static void recover_slot(struct sl_server *server, uint32_t slot)
 {
-	if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_FREE)
+	enum sl_entry_state state = sl_catalogue_state(server->catalogue, slot);
+
+	if (state == SL_ENTRY_FREE)
 		return;
 	sl_blob_add(server, slot, sl_blob_record_at(server, slot).key.id);
 	server->blobs->top = SL_MAX(server->blobs->top, slot + 1);
-	switch (sl_catalogue_state(server->catalogue, slot)) {
-	case SL_ENTRY_SEALED:
-	case SL_ENTRY_AWAY:
-		server->blobs->sealed++;
-		if (recover_place(server, slot))
-			sl_blob_relist(server, slot);
-		else
-			sl_blob_forget(server, slot);
-		break;
-	case SL_ENTRY_DYING:
-		server->blobs->dying++;
+	if (state == SL_ENTRY_DYING) {
+		server->counts.dying++;
 		recover_place(server, slot);
-		break;
-	case SL_ENTRY_OPEN:
-		/* Its lease died with the previous server. */
-		server->blobs->created++;
-		sl_blob_forget(server, slot);
-		break;
-	default:
-		break;
+		return;
 	}
+	*(state == SL_ENTRY_OPEN ? &server->counts.created : &server->counts.sealed) += 1;
+	/* The lease of an OPEN entry died with the previous server. */
+	if (state != SL_ENTRY_OPEN && recover_place(server, slot))
+		sl_blob_relist(server, slot);
+	else
+		sl_blob_forget(server, slot);
 }
 
 static void recover_slots(struct sl_server *server)

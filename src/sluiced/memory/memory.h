@@ -30,16 +30,14 @@
 struct sl_region {
 	struct sl_list bucket; /* in sl_memory.regions, by id */
 	struct sl_list link;   /* in writer->slabs of its size, if it has free ranges */
-	struct sl_list
-		/* in sl_memory.kept while it is empty; of a device: in sl_memory.leaving */
-		empty_link;
+	/* In sl_memory.kept while it is empty; of a device: in sl_memory.leaving. */
+	struct sl_list empty_link;
 	struct sl_list writer_link; /* in writer->regions or writer->published */
 	struct sl_peer *writer;     /* NULL: nobody has it mapped for writing */
 	int64_t empty_since;        /* while it is in sl_memory.kept */
 	uint64_t id, bytes;
-	uint64_t
-		/* the id that it had when its blobs were made: a return from a file changes id */
-		origin;
+	/* The id that it had when its blobs were made: a return from a file changes id. */
+	uint64_t origin;
 	uint32_t row;         /* of the descriptor table */
 	uint32_t range_bytes; /* 0: not divided */
 	unsigned ranges;
@@ -55,9 +53,8 @@ struct sl_region {
 
 	/* Of regions of devices. */
 	struct sl_list imports;
-	uint64_t
-		/* counted in sl_memory.memfd_bytes: its memory is a memfd, not a driver's */
-		memfd_bytes;
+	/* Counted in sl_memory.memfd_bytes: its memory is a memfd, not a driver's. */
+	uint64_t memfd_bytes;
 	bool leaving;   /* nothing is made in it any more, and its users were told to unmap it */
 	uint64_t maker; /* the lease that says that the region is to be made; 0 */
 
@@ -111,12 +108,11 @@ struct sl_memory_pool {
 	struct sl_list kept; /* regions of the host without a blob, the oldest first */
 	unsigned kept_count;
 	uint64_t kept_bytes;
-	uint64_t bytes;       /* of the host, in regions */
 	uint64_t memfd_bytes; /* of devices, and yet the host's memory */
 	struct sl_device_use devices[SL_PLACES_MOST];
 	struct sl_list leaving; /* regions of devices */
-	unsigned
-		awaited; /* clients of the previous server that may have memory of devices mapped */
+	/* Clients of the previous server that may have memory of devices mapped. */
+	unsigned awaited;
 	struct sl_holder holders[1 + SL_PLACES_MOST]; /* of the host, then of devices */
 	struct sl_async_free freeing;
 };

@@ -19,7 +19,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -110,7 +109,7 @@ uint64_t sl_region_used_bytes(const struct sl_region *region)
 
 static uint64_t *region_account(struct sl_server *server, const struct sl_region *region)
 {
-	return region->device < 0 ? &server->memory->bytes
+	return region->device < 0 ? &server->counts.memory_bytes
 	                          : &server->memory->devices[region->device].bytes;
 }
 
@@ -140,8 +139,8 @@ void sl_region_trim(struct sl_server *server, struct sl_region *region)
 
 	if (region->device >= 0 || region->away || !region->range_bytes || region->writer || !vain)
 		return;
-	sl_async_free_memory(server, sl_descriptors_fd(server->descriptors, region->row),
-	                     region->range_bytes, vain);
+	sl_async_free_memory(server, server->descriptors->held[region->row].fd, region->range_bytes,
+	                     vain);
 	region_uncount(server, region, vain);
 }
 
@@ -192,7 +191,7 @@ bool sl_memfd_is(int fd, uint64_t least, uint64_t most)
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
 {
 	const struct sl_ledger_row *saved = &server->descriptors->ledger->rows[row];
-	int fd = sl_descriptors_fd(server->descriptors, row), rc;
+	int fd = server->descriptors->held[row].fd, rc;
 
 	if (saved->device < 0 ? !sl_memfd_is(fd, saved->bytes, saved->bytes)
 	                      : !sl_device_known(server, saved->device))
@@ -224,24 +223,24 @@ int sl_room_make(struct sl_server *server, uint64_t bytes)
 	if (sl_room_must_queue(server))
 		return -EINPROGRESS;
 	/* A sweep frees deleted and released blobs before anything else is evicted. */
-	if (server->memory->bytes + bytes > all && server->blobs->sweep_due)
+	if (server->counts.memory_bytes + bytes > all && server->blobs->sweep_due)
 		sl_blob_sweep(server);
-	while (rc > 0 && server->memory->bytes + bytes > all) {
-		uint64_t over = server->memory->bytes + bytes - all;
+	while (rc > 0 && server->counts.memory_bytes + bytes > all) {
+		uint64_t over = server->counts.memory_bytes + bytes - all;
 
 		if (!sl_regions_reclaim(server, over) && !sl_blob_evict(server, -1, over))
 			rc = sl_spill_room(server, over);
 	}
 	if (rc < 0)
 		return rc;
-	if (server->memory->bytes + bytes <= all)
+	if (server->counts.memory_bytes + bytes <= all)
 		return 0;
 	sl_spill_trouble(server, trouble, sizeof(trouble));
 	sl_holders_text(server, -1, holders, sizeof(holders));
 	return sl_fail(-ENOSPC,
 	               "%" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64
 	               " (--memory) are in use%s%s",
-	               bytes, server->memory->bytes, all, holders, trouble);
+	               bytes, server->counts.memory_bytes, all, holders, trouble);
 }
 
 /* Some rows are reserved for clients, copies and returning regions. */
@@ -348,7 +347,7 @@ static void region_give_memory(struct sl_server *server, struct sl_region *regio
 	/* Punching takes the memory from processes that still map it. All ranges: a client of an
 	 * earlier server may have written to any. */
 	if (region->device < 0)
-		sl_async_free_memory(server, sl_descriptors_fd(server->descriptors, region->row),
+		sl_async_free_memory(server, server->descriptors->held[region->row].fd,
 		                     sl_region_range_bytes(region), region_all_ranges(region));
 	region_uncount(server, region, region->backed);
 	if (region->offered == 1)
@@ -372,7 +371,7 @@ void sl_region_free(struct sl_server *server, struct sl_region *region)
 void sl_region_spilled(struct sl_server *server, struct sl_region *region)
 {
 	region_give_memory(server, region);
-	server->blobs->bytes -= sl_region_used_bytes(region);
+	server->counts.blob_bytes -= sl_region_used_bytes(region);
 	region->away = true;
 }
 
@@ -395,7 +394,7 @@ int sl_region_restore(struct sl_server *server, struct sl_region *region, int fd
 	region->row = row;
 	region->offered = 1;
 	region_count(server, region);
-	server->blobs->bytes += sl_region_used_bytes(region);
+	server->counts.blob_bytes += sl_region_used_bytes(region);
 	region->away = region->frozen = false;
 	sl_region_trim(server, region);
 	return 0;
@@ -467,7 +466,7 @@ void sl_range_free(struct sl_server *server, struct sl_region *region, unsigned 
 	region->used &= ~(UINT64_C(1) << range);
 	region->slots[range] = SL_NO_SLOT;
 	if (region->away)
-		server->spill->blobs--;
+		server->counts.spilled--;
 	if (region->used || !region->range_bytes || !region->writer || region->device >= 0) {
 		sl_region_relist(server, region);
 		return;

@@ -37,7 +37,7 @@ static void region_count_memfd(struct sl_server *server, struct sl_region *regio
 
 void sl_device_region_found(struct sl_server *server, struct sl_region *region, uint64_t session)
 {
-	region_count_memfd(server, region, sl_descriptors_fd(server->descriptors, region->row));
+	region_count_memfd(server, region, server->descriptors->held[region->row].fd);
 	sl_list_each_of (peer, &server->peers->live, struct sl_peer, link)
 		if (peer->session == session && region->kind == SLUICE_BLOB_OF_PROCESS &&
 		    !region->writer)
@@ -129,11 +129,8 @@ void sl_device_recover(struct sl_server *server, struct sl_region *region)
 
 void sl_device_inherit(struct sl_peer *before, struct sl_peer *peer)
 {
-	struct sl_list *link;
-
-	while ((link = sl_list_take(&before->published))) {
-		struct sl_region *region = SL_CONTAINER(link, struct sl_region, writer_link);
-
+	sl_list_each_of (region, &before->published, struct sl_region, writer_link) {
+		sl_list_remove(&region->writer_link);
 		sl_region_set_writer(region, peer);
 	}
 }

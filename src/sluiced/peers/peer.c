@@ -209,7 +209,7 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean)
 	if (!clean && peer->role == SL_ROLE_CLIENT && peer_holds_anything(peer))
 		return; /* until its process is dead */
 	peer_give_all(server, peer);
-	*(peer->role ? &server->peers->count : &server->peers->strangers) -= 1;
+	*(peer->role ? &server->counts.clients : &server->peers->strangers) -= 1;
 	if (peer->pidfd >= 0)
 		epoll_ctl(server->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
 	if (peer->process != SL_NO_ROW)
@@ -312,9 +312,9 @@ void sl_peer_recover(struct sl_server *server, uint32_t row)
 	                  ? &server->descriptors->ledger->rows[saved->process]
 	                  : saved;
 	if (process->id && process->kind == SL_KIND_PROCESS && process->session == saved->session)
-		peer->pidfd = sl_descriptors_fd(server->descriptors, saved->process);
+		peer->pidfd = server->descriptors->held[saved->process].fd;
 	if (peer->pidfd < 0 || peer_watch_death(server, peer) ||
-	    peer_join(server, peer, sl_descriptors_fd(server->descriptors, row))) {
+	    peer_join(server, peer, server->descriptors->held[row].fd)) {
 		if (peer->pidfd >= 0)
 			epoll_ctl(server->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
 		free(peer);
@@ -324,7 +324,7 @@ void sl_peer_recover(struct sl_server *server, uint32_t row)
 	peer->process = saved->process;
 	peer->awaited = atomic_load(&saved->maps);
 	server->memory->awaited += peer->awaited;
-	server->peers->count++;
+	server->counts.clients++;
 	sl_list_append(&server->peers->live, &peer->link);
 }
 
@@ -372,10 +372,10 @@ static int peer_welcome(struct sl_server *server, struct sl_peer *peer,
 {
 	int rc;
 
-	if (server->peers->count >= server->settings->clients)
+	if (server->counts.clients >= server->settings->clients)
 		return sl_fail(-EAGAIN,
 		               "there are %u connections, which is all there may be (--clients)",
-		               server->peers->count);
+		               (unsigned)server->counts.clients);
 	rc = peer_find_process(server, peer);
 	if (!rc && hello->role != SL_ROLE_WATCH &&
 	    !(hello->session && peer_come_back(server, peer, hello->session)))
@@ -386,19 +386,18 @@ static int peer_welcome(struct sl_server *server, struct sl_peer *peer,
 /* Sends the catalogue (to be read) and the references (to be written) in a single message. */
 static int peer_send_welcome(struct sl_server *server, struct sl_peer *peer)
 {
-	int fds[2] = {
-		sl_reopen_read_only(sl_descriptors_fd(server->descriptors, server->blobs->row)),
-		sl_descriptors_fd(server->descriptors, peer->row)};
+	int fds[2] = {sl_reopen_read_only(server->descriptors->held[server->blobs->row].fd),
+	              server->descriptors->held[peer->row].fd};
 	int rc;
 
 	if (fds[0] < 0)
 		return sl_fail(fds[0], "cannot open the catalogue: %s", sl_error_text(fds[0]));
 	/* This is the first message to the peer, so the socket has room. */
-	rc = sl_send(peer->fd, &server->out, server->out.head.bytes, fds, 2);
+	rc = (int)sl_fds_send(peer->fd, &server->out, server->out.head.bytes, fds, 2, MSG_DONTWAIT);
 	close(fds[0]);
 	if (rc == -ETOOMANYREFS)
 		return sl_descriptors_in_flight();
-	return rc ? sl_fail(rc, "cannot send the catalogue: %s", sl_error_text(rc)) : 0;
+	return rc < 0 ? sl_fail(rc, "cannot send the catalogue: %s", sl_error_text(rc)) : 0;
 }
 
 /* Makes it a client or a watcher, and answers its hello. */
@@ -410,7 +409,7 @@ static int peer_let_in(struct sl_server *server, struct sl_peer *peer,
 	peer->role = hello->role;
 	memcpy(peer->prefix, hello->prefix, sizeof(peer->prefix));
 	server->peers->strangers--;
-	server->peers->count++;
+	server->counts.clients++;
 	server->peers->watchers += peer->role == SL_ROLE_WATCH;
 	sl_store_step("server: welcome");
 	sl_message_begin(&server->out, SL_MSG_WELCOME, hello->head.serial, 0);

@@ -31,9 +31,10 @@ static void peer_poll(struct sl_server *server, struct sl_peer *peer)
 	epoll_ctl(server->epoll, EPOLL_CTL_MOD, peer->fd, &event);
 }
 
+/* Returns a negative errno if it fails. */
 static int peer_send_now(const struct sl_peer *peer, const void *data, size_t bytes, int fd)
 {
-	return sl_send(peer->fd, data, bytes, &fd, fd >= 0);
+	return (int)sl_fds_send(peer->fd, data, bytes, &fd, fd >= 0, MSG_DONTWAIT);
 }
 
 /*
@@ -94,16 +95,14 @@ int sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_messag
 		close(fd);
 	if (rc == -ETOOMANYREFS)
 		sl_peer_refuse(server, peer, m->head.serial, peer_refuse_descriptor());
-	else if (rc)
+	else if (rc < 0)
 		peer_shut_down(peer);
 	return 0;
 }
 
-static void pending_free(struct sl_list *link)
+static void pending_free(struct sl_pending *pending)
 {
-	struct sl_pending *pending = SL_CONTAINER(link, struct sl_pending, link);
-
-	sl_list_remove(link);
+	sl_list_remove(&pending->link);
 	if (pending->fd >= 0)
 		close(pending->fd);
 	free(pending);
@@ -111,15 +110,15 @@ static void pending_free(struct sl_list *link)
 
 void sl_peer_drop_pending(struct sl_peer *peer)
 {
-	while (!sl_list_empty(&peer->out))
-		pending_free(peer->out.next);
+	sl_list_each_of (pending, &peer->out, struct sl_pending, link)
+		pending_free(pending);
 }
 
 static void peer_send_lost(struct sl_server *server, struct sl_peer *peer)
 {
 	sl_message_begin(&server->out, SL_MSG_EVENT, 0, 0);
 	server->out.event.item.kind = SLUICE_WATCH_LOST;
-	if (!peer_send_now(peer, &server->out, server->out.head.bytes, -1))
+	if (peer_send_now(peer, &server->out, server->out.head.bytes, -1) >= 0)
 		peer->lost = false;
 }
 
@@ -144,20 +143,18 @@ static void pending_refuse(struct sl_pending *pending)
 
 static void peer_writable(struct sl_server *server, struct sl_peer *peer)
 {
-	while (!sl_list_empty(&peer->out)) {
-		struct sl_pending *pending = SL_CONTAINER(peer->out.next, struct sl_pending, link);
-
+	sl_list_each_of (pending, &peer->out, struct sl_pending, link) {
 		int rc = peer_send_now(peer, pending->data, pending->bytes, pending->fd);
 
-		if (rc == -EAGAIN)
-			return;
 		if (rc == -ETOOMANYREFS) {
 			pending_refuse(pending);
-			continue;
+			rc = peer_send_now(peer, pending->data, pending->bytes, -1);
 		}
-		if (rc)
+		if (rc == -EAGAIN)
+			return;
+		if (rc < 0)
 			peer_shut_down(peer);
-		pending_free(&pending->link);
+		pending_free(pending);
 	}
 	if (peer->lost)
 		peer_send_lost(server, peer);

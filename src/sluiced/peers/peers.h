@@ -68,8 +68,7 @@ struct sl_peer {
 
 struct sl_peers {
 	struct sl_list live, dead;
-	unsigned count;     /* that have a role */
-	unsigned strangers; /* that have none yet */
+	uint64_t strangers; /* that have no role yet */
 	unsigned watchers;
 	int64_t listen_at; /* when accepting resumes after descriptors ran out; 0: it goes on */
 };

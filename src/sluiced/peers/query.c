@@ -163,26 +163,10 @@ int sl_handle_stats(struct sl_server *server, struct sl_peer *peer)
 	server->out.counts.trimmed = trimmed;
 	*out = server->counts;
 	out->memory_limit = server->settings->memory_bytes;
-	out->memory_bytes = server->memory->bytes;
-	out->blob_bytes = server->blobs->bytes;
-	out->leased_bytes = server->blobs->leased_bytes;
-	out->warm_bytes =
-		server->memory->bytes - server->blobs->bytes - server->blobs->leased_bytes;
-	out->created = server->blobs->created;
-	out->sealed = server->blobs->sealed;
-	out->dying = server->blobs->dying;
-	out->clients = server->peers->count;
-	out->waiting = server->waits->count;
+	out->warm_bytes = out->memory_bytes - out->blob_bytes - out->leased_bytes;
 	out->replacements = atomic_load(&server->descriptors->ledger->epoch) - 1;
 	out->up_ns = (uint64_t)(sl_now() - server->begun);
-	if (server->spill) {
-		out->spilled = server->spill->blobs;
-		out->spilled_bytes = server->spill->bytes;
-		out->spill_limit = server->settings->spill_bytes;
-		out->spills = server->spill->spills;
-		out->returns = server->spill->returns;
-		out->spill_failures = server->spill->failed;
-	}
+	out->spill_limit = server->spill ? server->settings->spill_bytes : 0;
 	out->upgrades = atomic_load(&server->descriptors->ledger->upgrades);
 	out->server = (uint64_t)getpid();
 	out->supervisor = server->alone ? 0 : (uint64_t)server->descriptors->other;

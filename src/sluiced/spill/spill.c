@@ -25,9 +25,8 @@
 struct spill_candidates {
 	struct sl_candidate *v;
 	size_t count;
-	uint64_t bytes,
-		/* of the candidates; of regions that only the server holds, for a moment */
-		held_here;
+	/* Of the candidates; of regions that only the server holds, for a moment. */
+	uint64_t bytes, held_here;
 };
 
 /* Adds a region if its blobs are all sealed, and none is pinned, held or waited for. */
@@ -144,8 +143,8 @@ static uint64_t spill_leave(struct sl_server *server, const struct spill_candida
 		}
 		left += sl_region_counted(region);
 		sl_store_step("server: nobody holds it");
-		server->spill->spills += (unsigned)__builtin_popcountll(region->used);
-		server->spill->blobs += (unsigned)__builtin_popcountll(region->used);
+		server->counts.spills += (unsigned)__builtin_popcountll(region->used);
+		server->counts.spilled += (unsigned)__builtin_popcountll(region->used);
 		sl_region_spilled(server, region);
 		server->spill->moved_at = sl_now();
 		sl_store_step("server: memory given up");
@@ -208,9 +207,9 @@ bool sl_spill_shrink(struct sl_server *server)
 {
 	uint64_t all = server->settings->memory_bytes;
 
-	if (server->memory->bytes > all)
-		sl_spill_room(server, server->memory->bytes - all);
-	return server->memory->bytes > all;
+	if (server->counts.memory_bytes > all)
+		sl_spill_room(server, server->counts.memory_bytes - all);
+	return server->counts.memory_bytes > all;
 }
 
 void sl_spill_ahead(struct sl_server *server)
@@ -219,7 +218,7 @@ void sl_spill_ahead(struct sl_server *server)
 	uint64_t all = server->settings->memory_bytes, part = all / AHEAD_PART;
 	struct spill_candidates c;
 
-	if (!spill || server->memory->bytes < all - part || spill->writing ||
+	if (!spill || server->counts.memory_bytes < all - part || spill->writing ||
 	    sl_now() < SL_MAX(spill->ahead_at, spill->rest_until))
 		return;
 	spill->ahead_at = sl_now() + AHEAD_NS;
@@ -290,9 +289,9 @@ static void spill_recover_region(struct sl_server *server, struct sl_region *reg
 		return;
 	region->copy->ranges = region->used;
 	region->copy->bytes = sl_region_used_bytes(region);
-	server->spill->bytes += region->copy->bytes;
+	server->counts.spilled_bytes += region->copy->bytes;
 	if (region->away)
-		server->spill->blobs += (unsigned)__builtin_popcountll(region->used);
+		server->counts.spilled += (unsigned)__builtin_popcountll(region->used);
 }
 
 void sl_spill_recover(struct sl_server *server)

@@ -86,12 +86,9 @@ struct sl_spill {
 	char trouble[256]; /* the last failure, for sentences; "" */
 	uint64_t last_stamp, last_mark;
 	unsigned writing, reading, closing;
-	uint64_t freed;                   /* files that were closed */
-	uint64_t bytes;                   /* in the folder */
-	uint64_t blobs;                   /* AWAY */
-	uint64_t spills, returns, failed; /* so far */
-	int error;                        /* of the last return that failed, */
-	char text[SL_TEXT_BYTES];         /* and its sentence */
+	uint64_t freed;           /* files that were closed */
+	int error;                /* of the last return that failed, */
+	char text[SL_TEXT_BYTES]; /* and its sentence */
 	const char *folder;
 	struct sl_pool *movers;
 	int event; /* an eventfd, written by a mover after it has appended to `ended` */

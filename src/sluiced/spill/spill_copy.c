@@ -27,7 +27,7 @@ static void spill_copy_settle(struct sl_server *server, struct sl_spill_copy *co
 
 static void spill_copy_forget(struct sl_server *server, struct sl_spill_copy *copy)
 {
-	server->spill->bytes -= copy->bytes;
+	server->counts.spilled_bytes -= copy->bytes;
 	free(copy);
 }
 
@@ -40,8 +40,7 @@ static void spill_copy_free(struct sl_server *server, struct sl_spill_copy *copy
 	if (sl_list_linked(&copy->link))
 		sl_list_remove(&copy->link);
 	if (copy->row != SL_NO_ROW) {
-		copy->file = fcntl(sl_descriptors_fd(server->descriptors, copy->row),
-		                   F_DUPFD_CLOEXEC, 0);
+		copy->file = fcntl(server->descriptors->held[copy->row].fd, F_DUPFD_CLOEXEC, 0);
 		sl_descriptors_drop(server->descriptors, copy->row);
 	}
 	/* It counts in the folder until its file is closed. */
@@ -97,7 +96,7 @@ static void spill_note_trouble(struct sl_server *server, const char *text)
 	snprintf(spill->trouble, sizeof(spill->trouble), "%s", text);
 	spill->rest_until = sl_now() + REST_NS;
 	spill->narrow = false;
-	spill->failed++;
+	server->counts.spill_failures++;
 }
 
 static bool spill_has_place(struct sl_server *server, uint64_t bytes, bool ahead)
@@ -106,15 +105,15 @@ static bool spill_has_place(struct sl_server *server, uint64_t bytes, bool ahead
 	uint64_t most = server->settings->spill_bytes;
 	char text[128];
 
-	if (spill->bytes + bytes > most && !ahead)
-		spill_copy_drop_spare(server, spill->bytes + bytes - most);
-	if (spill->bytes + bytes <= most || ahead)
-		return spill->bytes + bytes <= most;
+	if (server->counts.spilled_bytes + bytes > most && !ahead)
+		spill_copy_drop_spare(server, server->counts.spilled_bytes + bytes - most);
+	if (server->counts.spilled_bytes + bytes <= most || ahead)
+		return server->counts.spilled_bytes + bytes <= most;
 	spill->full = spill->closing > 0;
 	if (spill->full)
 		return false;
 	snprintf(text, sizeof(text), "%llu of %llu bytes are in use there",
-	         (unsigned long long)spill->bytes, (unsigned long long)most);
+	         (unsigned long long)server->counts.spilled_bytes, (unsigned long long)most);
 	spill_note_trouble(server, text);
 	return false;
 }
@@ -143,11 +142,10 @@ bool sl_spill_copy_write(struct sl_server *server, struct sl_region *region, boo
 		.freed = spill->freed,
 		.ahead = ahead,
 		/* A duplicate, because the region may go before the job ends. */
-		.memory = fcntl(sl_descriptors_fd(server->descriptors, region->row),
-	                        F_DUPFD_CLOEXEC, 0),
+		.memory = fcntl(server->descriptors->held[region->row].fd, F_DUPFD_CLOEXEC, 0),
 	};
 	region->copy = copy;
-	spill->bytes += copy->bytes;
+	server->counts.spilled_bytes += copy->bytes;
 	if (copy->memory < 0) {
 		spill_note_trouble(server, "no descriptor is left");
 		spill_copy_free(server, copy);
@@ -239,12 +237,12 @@ static int spill_copy_read(struct sl_server *server, struct sl_region *region)
 		return rc;
 	copy->range_bytes = sl_region_range_bytes(region);
 	copy->moving = region->used;
-	copy->file = sl_descriptors_fd(server->descriptors, copy->row);
+	copy->file = server->descriptors->held[copy->row].fd;
 	copy->state = SL_COPY_READING;
 	sl_list_remove(&copy->link);
 	sl_movers_submit(server->spill, copy);
 	copy->taken = sl_region_used_bytes(region);
-	server->memory->bytes += copy->taken;
+	server->counts.memory_bytes += copy->taken;
 	server->spill->reading++;
 	sl_store_step("server: reading");
 	return 0;
@@ -262,7 +260,7 @@ int sl_spill_restore(struct sl_server *server, struct sl_region *const *where, b
 	/* If the folder is full, a single region at a time returns beyond --memory, so that its
 	 * file makes place for another region. */
 	if (rc == -ENOSPC && sl_now() < server->spill->rest_until) {
-		if (server->memory->bytes <= server->settings->memory_bytes)
+		if (server->counts.memory_bytes <= server->settings->memory_bytes)
 			rc = 0;
 		else if (sl_room_has_time(server))
 			rc = -EINPROGRESS;
@@ -288,10 +286,10 @@ static void spill_show_blobs(struct sl_server *server, struct sl_region *region)
 
 		if (!(region->used >> i & 1))
 			continue;
-		server->spill->blobs--;
+		server->counts.spilled--;
 		if (sl_catalogue_state(catalogue, slot) != SL_ENTRY_AWAY)
 			continue;
-		server->spill->returns++;
+		server->counts.returns++;
 		record = sl_blob_record_at(server, slot);
 		record.place.memory = region->id;
 		sl_catalogue_move(catalogue, slot, &record.place, true);
@@ -308,7 +306,7 @@ static void spill_copy_restored(struct sl_server *server, struct sl_spill_copy *
 	int fd = copy->memory;
 
 	server->spill->reading--;
-	server->memory->bytes -= copy->taken;
+	server->counts.memory_bytes -= copy->taken;
 	if (!region) {
 		close(fd);
 		spill_copy_free(server, copy);
@@ -318,7 +316,7 @@ static void spill_copy_restored(struct sl_server *server, struct sl_spill_copy *
 		error = sl_region_restore(server, region, fd);
 	if (error) {
 		close(fd);
-		server->spill->failed++;
+		server->counts.spill_failures++;
 		spill_fail_gets(server, region, error);
 		return;
 	}
@@ -328,7 +326,7 @@ static void spill_copy_restored(struct sl_server *server, struct sl_spill_copy *
 	spill_show_blobs(server, region);
 	atomic_store(&server->descriptors->ledger->rows[copy->row].region, region->id);
 	sl_store_step("server: returned");
-	if (server->memory->bytes <= server->settings->memory_bytes)
+	if (server->counts.memory_bytes <= server->settings->memory_bytes)
 		return;
 	spill_copy_free(server, copy);
 	sl_region_relist(server, region);

@@ -23,8 +23,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "sluiced/supervisor/descriptors.h"
-#include "sluiced/supervisor/listen.h"
+#include "sluiced/supervisor/supervisor.h"
 
 /* Descriptors of the server that are not in the descriptor table: connections, and its own. */
 #define OTHERS    8192
@@ -201,11 +200,12 @@ static int descriptors_tell(const struct sl_descriptors *descriptors, uint32_t r
 {
 	struct descriptors_message m = {.row = row, .id = id};
 	int64_t until = 0, now;
-	int rc;
+	ssize_t rc;
 
 	if (descriptors->peer < 0)
 		return 0;
-	while ((rc = sl_send(descriptors->peer, &m, sizeof(m), &fd, id != 0)) == -EAGAIN) {
+	while ((rc = sl_fds_send(descriptors->peer, &m, sizeof(m), &fd, id != 0, MSG_DONTWAIT)) ==
+	       -EAGAIN) {
 		now = sl_now();
 		until = until ? until : SL_MAX(now + DEAF_NS, descriptors->patient_until);
 		if (now >= until) {
@@ -216,7 +216,7 @@ static int descriptors_tell(const struct sl_descriptors *descriptors, uint32_t r
 		     (int)((until - now) / 1000000) + 1);
 	}
 	/* If the supervisor is gone, the next inherits every descriptor of this process. */
-	return rc == -EPIPE || rc == -ECONNRESET || rc == -ENOTCONN ? 0 : rc;
+	return rc == -EPIPE || rc == -ECONNRESET || rc == -ENOTCONN ? 0 : (int)SL_MIN(rc, 0);
 }
 
 void sl_descriptors_say(const struct sl_descriptors *descriptors, uint32_t what)
@@ -286,11 +286,6 @@ void sl_descriptors_drop(struct sl_descriptors *descriptors, uint32_t row)
 	descriptors_let_go(descriptors, row);
 }
 
-int sl_descriptors_fd(const struct sl_descriptors *descriptors, uint32_t row)
-{
-	return descriptors->held[row].fd;
-}
-
 void sl_descriptors_reconcile(struct sl_descriptors *descriptors)
 {
 	descriptors->used = descriptors->full = descriptors->count = 0;
@@ -350,13 +345,6 @@ bool sl_descriptors_take(struct sl_descriptors *descriptors)
 }
 
 /* ------------------------------------------------------------------------------------ both */
-
-int sl_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count)
-{
-	ssize_t n = sl_fds_send(socket, data, bytes, fds, count, MSG_DONTWAIT);
-
-	return n < 0 ? (int)n : 0;
-}
 
 void sl_descriptors_signal(const struct sl_descriptors *descriptors, int number)
 {

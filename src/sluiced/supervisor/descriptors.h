@@ -83,8 +83,8 @@ struct sl_ledger_row {
 	uint32_t range_bytes; /* region, copy: the size of its ranges; 0: not divided */
 	int32_t device;       /* region: by its number; -1: the host */
 	uint32_t memory;      /* region: of enum sluice_blob_kinds */
-	_Atomic uint32_t
-		maps; /* references: the client may have memory of devices mapped; set later */
+	/* References: the client may have memory of devices mapped; set later. */
+	_Atomic uint32_t maps;
 	_Atomic uint64_t region; /* copy: the region that it is a copy of, which may be gone */
 	uint64_t origin; /* region, copy: the id of the region in which its blobs were made */
 };
@@ -104,8 +104,8 @@ struct sl_ledger_cell {
 struct sl_ledger {
 	uint32_t layout; /* SL_LAYOUT */
 	uint32_t most;   /* rows */
-	int32_t listener,
-		lock; /* with these numbers in both processes; lock: of the socket's path; -1 */
+	/* With these numbers in both processes; lock: of the socket's path; -1. */
+	int32_t listener, lock;
 	struct sl_server_settings settings; /* constant */
 	uint64_t store;                     /* a random number */
 	_Atomic uint64_t epoch;             /* servers so far */
@@ -165,7 +165,6 @@ int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_ledge
 void sl_descriptors_drop(struct sl_descriptors *descriptors, uint32_t row);
 /* Returns -EAGAIN with a sentence, after ETOOMANYREFS: the receiver is not at fault. */
 int sl_descriptors_in_flight(void);
-int sl_descriptors_fd(const struct sl_descriptors *descriptors, uint32_t row);
 /* Gives up, in a new server, descriptors that only the ledger or only the process has. */
 void sl_descriptors_reconcile(struct sl_descriptors *descriptors);
 
@@ -186,8 +185,6 @@ struct sl_no_upgrade {
  */
 bool sl_descriptors_take(struct sl_descriptors *descriptors);
 
-/* Sends a message with up to 2 descriptors, without waiting. Returns 0 or a negative errno. */
-int sl_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count);
 /* Sends a signal to the other process. */
 void sl_descriptors_signal(const struct sl_descriptors *descriptors, int number);
 

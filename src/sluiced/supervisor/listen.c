@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon's socket, its messages to systemd, and its log. */
-#include "sluiced/supervisor/listen.h"
-
+/*
+ * The daemon's socket, its messages to systemd, and its log.
+ *
+ * The messages follow the protocols of sd_listen_fds(3) and sd_notify(3), which need no library.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -14,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "core/core.h"
+#include "sluiced/supervisor/supervisor.h"
 
 #define BACKLOG      1024
 #define FIRST_SOCKET 3

@@ -25,7 +25,6 @@
 #include <unistd.h>
 
 #include "sluiced/server.h"
-#include "sluiced/supervisor/listen.h"
 
 /* The supervisor stops after this many servers in a row that died before they were ready. */
 #define TRIES 10

@@ -2,7 +2,7 @@
 /*
  * Waits: requests that are answered later. A get or pin waits for blobs (blobs/get.c), in the
  * bucket of the key that is missing; a create, or the return of a region from a file, waits for
- * room (room_queue.c), in a queue.
+ * room, in a queue.
  *
  * A wait is ended by the event it waits for, by its deadline, by the end of its connection, or by
  * the end of its region.
@@ -34,7 +34,6 @@ struct sl_wait {
 
 struct sl_waits {
 	struct sl_list by_key[SL_WAIT_BUCKETS]; /* gets and pins, by the key that is missing */
-	unsigned count;                         /* of these */
 	int64_t due;                            /* no deadline of theirs is earlier */
 };
 
@@ -50,7 +49,6 @@ struct sl_room {
 	int32_t device;
 };
 
-void sl_waits_init(struct sl_server *server);
 /*
  * Makes a wait, which the caller links. message: copied; NULL without a peer.
  * Returns 0, or -EAGAIN (the peer has too many) or -ENOMEM with a sentence.

@@ -283,11 +283,10 @@ void sl_mapping_unmap(struct sl_mapping *mapping)
 void sl_mappings_free_leaving(sluice_store *store)
 {
 	struct sl_devices *devices = sl_devices_of(store);
-	struct sl_list *link;
 
-	while (devices && (link = sl_list_take(&devices->unmap.leaving))) {
-		struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, idle);
-
+	if (!devices)
+		return;
+	sl_list_each_of (mapping, &devices->unmap.leaving, struct sl_mapping, idle) {
 		sl_mapping_unmap(mapping);
 		free(mapping);
 	}

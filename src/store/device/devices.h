@@ -47,8 +47,8 @@ struct sl_devices {
 	/* Guarded by store->mutex. */
 	struct {
 		struct sl_list leaving; /* mappings to be unmapped, by their link `idle` */
-		pthread_cond_t
-			work; /* a mapping was added, or the first stream operation, or stop */
+		/* A mapping was added, or the first stream operation, or stop. */
+		pthread_cond_t work;
 		uint64_t reporting; /* the region that SL_MSG_DROP is being sent for; 0: none */
 	} unmap;
 	struct sl_mutex mutex;

@@ -151,8 +151,7 @@ int sluice_store_device(sluice_store *store, unsigned index, struct sluice_store
 		rc = store_device_ask(store, (int32_t)index, "", SL_FOREVER, &m, NULL);
 	if (rc)
 		return rc;
-	m.device_is.item.size = out->size;
 	m.device_is.item.device = sl_place_find(m.device_is.item.place);
-	memcpy(out, &m.device_is.item, SL_MIN(out->size, sizeof(*out)));
+	sl_struct_give(out, &m.device_is.item, sizeof(*out));
 	return 0;
 }
