@@ -284,7 +284,7 @@ static enum sl_http_verdict request_retry(struct sl_http_request *request, int e
 	const struct sl_settings *settings = &http->core->settings;
 	bool begun = atomic_load_explicit(&http->begun, memory_order_relaxed);
 	int64_t left = (int64_t)settings->http_retry_ms, asked = request->response.retry_after;
-	int64_t now = sl_now(), silent, wait;
+	int64_t now = sl_now(), silent, rest, wait;
 	uint64_t moved = request->piece ? request->piece->moved : 0;
 
 	if (request->method == SL_HTTP_PUT &&
@@ -324,7 +324,8 @@ static enum sl_http_verdict request_retry(struct sl_http_request *request, int e
 			"'%s': %s, and the server asks to wait for %" PRId64
 			" s (Retry-After), which is longer than SLUICE_HTTP_RETRY_MS allows",
 			http->name, why, asked / 1000);
-	wait = SL_MAX(asked, SL_MIN(request_backoff_ms(request), left));
+	rest = request_backoff_ms(request);
+	wait = SL_MAX(asked, SL_MIN(rest, left));
 	request->due = now + wait * 1000000;
 	/* A redirect is asked for anew: it may lead elsewhere now. */
 	free(request->url);
