@@ -6,6 +6,7 @@
 #include <curl/curl.h>
 
 #include "http/http.h"
+#include "http/identity.h"
 
 struct sl_http_request;
 
@@ -69,6 +70,7 @@ struct sl_http_reactor;
 struct sl_http_engine {
 	struct sl_core *core;
 	struct sl_http_limits limits;
+	struct sl_http_token token;
 	_Atomic bool cancelling; /* a piece was cancelled since the last sl_http_end_cancelled() */
 
 	struct sl_mutex mutex;
@@ -96,7 +98,7 @@ void sl_http_cancel(struct sl_backend *backend);
 /* Ends all pieces of a list; sentence is copied for each if there is an error. */
 void sl_http_end_pieces(struct sl_list *pieces, int error, const char *sentence);
 
-/* Gives the request to a reactor as soon as it has a permit. */
+/* Gives the request to a reactor as soon as its target is known and it has a permit. */
 void sl_http_dispatch(struct sl_http_request *request);
 /* Gives the permit of a request back, and dispatches the requests that have one now. */
 void sl_http_permit_give(struct sl_http_request *request);
