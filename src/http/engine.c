@@ -285,7 +285,10 @@ void sl_http_transfer_free(struct sl_http_transfer *transfer)
 
 void sl_http_dispatch(struct sl_http_request *request)
 {
-	if (sl_http_location_enter(request) && sl_http_limit_enter(request->http->limit, request))
+	if (atomic_load_explicit(&request->http->location.redirects, memory_order_relaxed) &&
+	    !sl_http_location_enter(request))
+		return;
+	if (sl_http_limit_enter(request->http->limit, request))
 		sl_http_multi_submit(request->http->multi, request);
 }
 
@@ -318,7 +321,8 @@ void sl_http_request_end(struct sl_http_request *request)
 	int error = request->error;
 
 	sl_http_request_give_back(request);
-	sl_http_location_leave(request);
+	if (request->asks)
+		sl_http_location_leave(request);
 	if (request->method == SL_HTTP_HEAD || request->method == SL_HTTP_PROBE) {
 		/* http_ask() frees the request as soon as it sees the word. */
 		_Atomic uint32_t *over = &request->over;

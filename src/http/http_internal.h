@@ -28,6 +28,7 @@ struct sl_http {
 	char *url;                    /* without user, password and fragment */
 	char *name;                   /* safe to display */
 	char *credentials;            /* "user:password" for the host of the origin only, or NULL */
+	bool identified;              /* requests to the origin need sl_http_identity_set() */
 	char *origin;                 /* scheme://host:port */
 	struct curl_slist *headers;   /* of the user, for the origin only */
 	struct sl_http_fields fields; /* of every request for data */
@@ -112,6 +113,8 @@ static inline bool sl_http_request_has_permit(const struct sl_http_request *requ
 {
 	return request->method != SL_HTTP_PUT && !sl_http_request_has_body(request);
 }
+/* Returns whether the next attempt goes to the origin of the file's URI. */
+bool sl_http_request_is_home(const struct sl_http_request *request);
 /* Sets the transfer up for the next attempt. Returns 0, or -errno with the sentence kept. */
 int sl_http_request_prepare(struct sl_http_request *request);
 /* Returns whether the request has to pause first, until request->due, because the server limits requests. */

@@ -313,7 +313,8 @@ static int identity_check_settings(struct sl_http *http)
 
 int sl_http_identity_load(struct sl_http *http, const char *const *headers)
 {
-	const char *path = http->core->settings.http_headers_file;
+	const struct sl_settings *settings = &http->core->settings;
+	const char *path = settings->http_headers_file;
 	char where[64];
 	int rc = identity_check_settings(http);
 
@@ -323,6 +324,9 @@ int sl_http_identity_load(struct sl_http *http, const char *const *headers)
 		snprintf(where, sizeof(where), "open options: header %u", i + 1);
 		rc = header_add(http, where, headers[i]);
 	}
+	http->identified = http->credentials || settings->http_bearer[0] ||
+	                   settings->http_bearer_file[0] || wants_netrc(settings) ||
+	                   settings->http_client_cert[0];
 	return rc;
 }
 
@@ -335,14 +339,6 @@ void sl_http_identity_clear(struct sl_http *http)
 }
 
 /* ---------------------------------------------------------------------------------------- set */
-
-bool sl_http_request_is_home(const struct sl_http_request *request)
-{
-	const char *url = request->url, *origin = request->http->origin;
-	size_t length = strlen(origin);
-
-	return !url || (!strncasecmp(url, origin, length) && strchr("/?", url[length]));
-}
 
 /* The first of: a header of the user, user and password of the URI, the token, .netrc. */
 static void identity_authorize(struct sl_http_request *request)
@@ -372,17 +368,11 @@ static void identity_authorize(struct sl_http_request *request)
 	}
 }
 
-void sl_http_identity_set(struct sl_http_request *request, const struct sl_http_fields *fields)
+void sl_http_identity_set(struct sl_http_request *request)
 {
 	const struct sl_settings *settings = &request->http->core->settings;
 	CURL *easy = request->transfer->easy;
 
-	request->bears = false;
-	if (!sl_http_request_is_home(request)) {
-		curl_easy_setopt(easy, CURLOPT_HTTPHEADER, fields->away);
-		return;
-	}
-	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, fields->home);
 	identity_authorize(request);
 	if (!settings->http_client_cert[0])
 		return;

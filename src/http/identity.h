@@ -37,16 +37,14 @@ struct sl_http_token {
 void sl_http_token_init(struct sl_http_token *token, const struct sl_settings *settings);
 void sl_http_token_destroy(struct sl_http_token *token);
 
-/* Reads headers and token, and checks all files of the settings. Returns 0, or -errno with a sentence. May wait for
+/* Reads headers and token, checks all files of the settings, and sets http->identified. Returns 0, or -errno with a sentence. May wait for
  * storage. */
 int sl_http_identity_load(struct sl_http *http, const char *const *headers);
 void sl_http_identity_clear(struct sl_http *http);
 /* Returns whether the user gave a header of that name. */
 bool sl_http_identity_has(const struct sl_http *http, const char *name);
-/* Returns whether the next attempt goes to the origin of the file's URI. */
-bool sl_http_request_is_home(const struct sl_http_request *request);
-/* Sets the fields of the next attempt, and the rest if it goes to the origin. */
-void sl_http_identity_set(struct sl_http_request *request, const struct sl_http_fields *fields);
+/* Sets all but the fields for the next attempt, which goes to the origin, of a file that is `identified`. */
+void sl_http_identity_set(struct sl_http_request *request);
 /* After a 401: reads the file of the token again. Returns whether it holds another token than the request had. */
 bool sl_http_identity_is_renewed(struct sl_http_request *request);
 /* Drops the text of an error in which the server repeats a secret. */

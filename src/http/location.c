@@ -126,8 +126,7 @@ bool sl_http_location_enter(struct sl_http_request *request)
 	struct sl_http_location *location = &request->http->location;
 	bool enters = true;
 
-	if (!atomic_load_explicit(&location->redirects, memory_order_relaxed) ||
-	    !request_has_location(request) || request->asks || request->misled >= MOST_MISLED)
+	if (!request_has_location(request) || request->asks || request->misled >= MOST_MISLED)
 		return true;
 	sl_mutex_lock(&location->mutex);
 	if (location->locked.url) {
@@ -174,8 +173,6 @@ void sl_http_location_found(struct sl_http_request *request)
 
 	if (request->method != SL_HTTP_PROBE && !request_has_location(request))
 		return;
-	if (!request->asks && !request->hops)
-		return;
 	sl_list_init(&ready);
 	sl_mutex_lock(&location->mutex);
 	if (!request->hops) {
@@ -211,8 +208,6 @@ void sl_http_location_leave(struct sl_http_request *request)
 	struct sl_http_location *location = &request->http->location;
 	struct sl_list ready, *link;
 
-	if (!request->asks)
-		return;
 	sl_list_init(&ready);
 	sl_mutex_lock(&location->mutex);
 	location_take_waiting_locked(location, request, &ready);

@@ -13,8 +13,7 @@ struct sl_http_request;
  * While it is unknown, or after it refused, a single request asks the origin, and the others wait.
  */
 struct sl_http_location {
-	_Atomic bool
-		redirects; /* the origin has redirected a request: without that nothing here matters */
+	_Atomic bool redirects; /* the origin has redirected a request; without that none enters */
 	struct sl_mutex mutex;
 	struct {
 		char *url;              /* NULL: unknown */
@@ -31,11 +30,11 @@ void sl_http_location_destroy(struct sl_http_location *location);
  * it is dispatched after that, or ended with the same error, or ended by a cancel. Before the request takes a permit.
  */
 bool sl_http_location_enter(struct sl_http_request *request);
-/* A response was accepted: the target is known from now on, and requests that waited go there. */
+/* A response to a request that asked, or was redirected, was accepted: the target is known from now on, and requests that waited go there. */
 void sl_http_location_found(struct sl_http_request *request);
 /* Forgets the target that the request had of it, unless there is another by now. */
 void sl_http_location_forget(struct sl_http_request *request);
-/* A request is over: if it asked the origin in vain, the requests that waited for it fail as it did, or go on if it was
+/* A request that asked the origin is over: if in vain, the requests that waited for it fail as it did, or go on if it was
  * cancelled. */
 void sl_http_location_leave(struct sl_http_request *request);
 /* Dispatches the requests that wait and are cancelled. Any thread, no lock held. */

@@ -131,10 +131,20 @@ static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *h
 	}
 }
 
+bool sl_http_request_is_home(const struct sl_http_request *request)
+{
+	const char *url = request->url, *origin = request->http->origin;
+	size_t length = strlen(origin);
+
+	return !url || (!strncasecmp(url, origin, length) && strchr("/?", url[length]));
+}
+
 int sl_http_request_prepare(struct sl_http_request *request)
 {
 	struct sl_http *http = request->http;
+	const struct sl_http_fields *fields;
 	char range[64];
+	bool home;
 	CURL *easy;
 
 	if (!request->transfer)
@@ -174,9 +184,13 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, request);
 	curl_easy_setopt(easy, CURLOPT_NOBODY, request->method == SL_HTTP_HEAD ? 1L : 0L);
 	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
-	sl_http_identity_set(request, request->method == SL_HTTP_PUT
-	                                      ? sl_http_upload_prepare(http->upload, easy)
-	                                      : &http->fields);
+	fields = request->method == SL_HTTP_PUT ? sl_http_upload_prepare(http->upload, easy)
+	                                        : &http->fields;
+	home = sl_http_request_is_home(request);
+	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, home ? fields->home : fields->away);
+	request->bears = false;
+	if (home && http->identified)
+		sl_http_identity_set(request);
 	if (request->ranged) {
 		snprintf(range, sizeof(range), "%" PRIu64 "-%" PRIu64, request->from,
 		         request->from + request->length - 1);

@@ -300,7 +300,7 @@ bool sl_http_accepts(struct sl_http_request *request)
 		request->response.accepted =
 			status == 206 ? response_is_part(request) && response_is_version(request)
 				      : response_is_version(request) && response_is_object(request);
-	if (request->response.accepted)
+	if (request->response.accepted && (request->asks || request->hops))
 		sl_http_location_found(request);
 	return request->response.accepted;
 }
