@@ -190,15 +190,16 @@ static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	struct sl_plan *plan = &op->locked.plan;
 	const struct sl_staged *staged = op->staged;
 	uint64_t bytes = atomic_load_explicit(&op->file->bytes, memory_order_relaxed);
+	uint64_t room = UINT64_MAX;
 	unsigned depth = plan->limits->depth;
 
-	if (op->kind == SL_READ && backend->ops->part)
-		plan->piece_bytes =
-			backend->ops->part(backend, bytes - SL_MIN(bytes, plan->taken),
-		                           staged && staged->shape.slot_bytes
-		                                   ? staged->count * staged->shape.slot_bytes
-		                                   : UINT64_MAX,
-		                           &depth);
+	if (op->kind != SL_READ || !backend->ops->part)
+		return depth;
+	/* The other operations of the file have slots as well. */
+	if (staged && staged->shape.slot_bytes)
+		room = staged->count * staged->shape.slot_bytes * SL_MAX(bytes / SL_MAX(op->bytes, 1), 1);
+	plan->piece_bytes = backend->ops->part(backend, bytes - SL_MIN(bytes, plan->taken), room,
+	                                       &depth);
 	return depth;
 }
 
