@@ -62,6 +62,9 @@ void sl_http_transfer_free(struct sl_http_transfer *transfer)
 
 void sl_http_dispatch(struct sl_http_request *request)
 {
+	if (atomic_load_explicit(&request->http->location.redirects, memory_order_relaxed) &&
+	    !sl_http_location_enter(request))
+		return;
 	if (sl_http_limit_enter(request->http->limit, request))
 		sl_http_multi_submit(request->http->multi, request);
 }
@@ -104,6 +107,8 @@ void sl_http_request_end(struct sl_http_request *request)
 	int error = request->error;
 
 	sl_http_request_give_back(request);
+	if (request->asks)
+		sl_http_location_leave(request);
 	if (request->method == SL_HTTP_HEAD || request->method == SL_HTTP_PROBE) {
 		/* http_ask() frees the request as soon as it sees the word. */
 		_Atomic uint32_t *over = &request->over;
@@ -160,6 +165,7 @@ void sl_http_cancel(struct sl_backend *backend)
 {
 	struct sl_http *http = sl_http_of(backend);
 
+	sl_http_location_cancel(http);
 	atomic_store(&http->engine->cancelling, true);
 	sl_http_multi_wake(http->multi);
 }
@@ -214,6 +220,7 @@ int sl_http_new(struct sl_core *core, struct sl_http_engine **out) SL_UNCHECKED
 	engine->core = core;
 	sl_mutex_init(&engine->mutex);
 	sl_list_init(&engine->locked.transfers);
+	sl_http_token_init(&engine->token, &core->settings);
 	sl_http_limits_init(&engine->limits, engine_most_connections(&core->settings));
 	*out = engine;
 	return 0;
@@ -242,6 +249,7 @@ void sl_http_free(struct sl_http_engine *engine) SL_UNCHECKED
 		sl_http_transfer_free(transfer);
 	}
 	sl_http_limits_destroy(&engine->limits);
+	sl_http_token_destroy(&engine->token);
 	sl_mutex_destroy(&engine->mutex);
 	free(engine);
 }

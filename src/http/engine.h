@@ -6,6 +6,7 @@
 #include <curl/curl.h>
 
 #include "http/http.h"
+#include "http/identity.h"
 #include "http/limit.h"
 
 /* ------------------------------------------------------------------------------------ engine */
@@ -16,6 +17,7 @@ struct sl_http_reactor;
 struct sl_http_engine {
 	struct sl_core *core;
 	struct sl_http_limits limits;
+	struct sl_http_token token;
 	_Atomic bool cancelling; /* a piece was cancelled since the last sl_http_end_cancelled() */
 
 	struct sl_mutex mutex;
@@ -43,7 +45,7 @@ void sl_http_cancel(struct sl_backend *backend);
 /* Ends all pieces of a list; sentence is copied for each if there is an error. */
 void sl_http_end_pieces(struct sl_list *pieces, int error, const char *sentence);
 
-/* Gives the request to a reactor as soon as it has a permit. */
+/* Gives the request to a reactor as soon as its target is known and it has a permit. */
 void sl_http_dispatch(struct sl_http_request *request);
 /* Counts bytes of a body for the limit of the request's origin, which may let further requests begin. */
 void sl_http_arrived(struct sl_http_request *request, size_t bytes);

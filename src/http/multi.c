@@ -138,14 +138,16 @@ static void reactor_settle(struct sl_http_reactor *reactor, struct sl_http_reque
 		return;
 	}
 	atomic_fetch_sub_explicit(&reactor->load, 1, memory_order_relaxed);
-	if (verdict == SL_HTTP_AGAIN) {
-		/* Others have the turn and the handle while it rests. */
+	/* Others have the turn and the handle while it rests, or waits for its target. */
+	if (verdict == SL_HTTP_AGAIN || verdict == SL_HTTP_ANEW)
 		sl_http_request_give_back(request);
+	if (verdict == SL_HTTP_AGAIN)
 		sl_list_append(&reactor->resting, &request->link);
-	}
 	if (sl_http_request_has_permit(request))
 		sl_http_permit_give(request);
-	if (verdict != SL_HTTP_AGAIN)
+	if (verdict == SL_HTTP_ANEW)
+		sl_http_dispatch(request);
+	else if (verdict != SL_HTTP_AGAIN)
 		sl_http_request_end(request);
 }
 
@@ -165,6 +167,10 @@ static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http
 
 	if (sl_http_request_is_unwanted(request))
 		sl_http_request_fail(request, -ECANCELED, "cancelled");
+	if (!request->error && sl_http_request_must_rest(request)) {
+		reactor_settle(reactor, request, SL_HTTP_AGAIN);
+		return;
+	}
 	if (request->error || sl_http_request_prepare(request)) {
 		reactor_settle(reactor, request, SL_HTTP_FAILED);
 		return;

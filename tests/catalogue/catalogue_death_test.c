@@ -544,5 +544,5 @@ int main(void)
 		printf("skipped: there are no addresses for the snapshots\n");
 		return 77;
 	}
-	return RUN_TESTS_AS("catalogue_death", NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -438,5 +438,5 @@ HOSTILE_TEST(a_reading_mapping_makes_no_server)
 
 int main(void)
 {
-	return RUN_TESTS_AS("catalogue_hostile", NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -183,5 +183,5 @@ SHOP_TEST(names_with_the_same_word_in_the_index_are_told_apart)
 
 int main(void)
 {
-	return RUN_TESTS_AS("catalogue_names", NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

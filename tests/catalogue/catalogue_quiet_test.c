@@ -129,5 +129,5 @@ SHOP_TEST(a_repeated_get_takes_less_than_a_microsecond)
 
 int main(void)
 {
-	return RUN_TESTS_AS("catalogue_quiet", NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

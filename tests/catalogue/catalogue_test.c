@@ -423,5 +423,5 @@ SHOP_TEST(a_segment_has_a_power_of_two_of_slots)
 
 int main(void)
 {
-	return RUN_TESTS_AS("catalogue", NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -35,15 +35,15 @@ static const struct sl_codec *built_in(size_t i)
 
 static void *state_of(const struct sl_codec *codec, int level, size_t n)
 {
-	void *state = NULL;
+	void *codec_state = NULL;
 
-	assert_int_equal(codec->state_new(level, 1, n, &state), 0);
-	return state;
+	assert_int_equal(codec->state_new(level, 1, n, &codec_state), 0);
+	return codec_state;
 }
 
 /* ------------------------------------------------------------------------------------- table */
 
-static void a_codec_is_found_by_its_name_and_level(void **state)
+TEST(a_codec_is_found_by_its_name_and_level)
 {
 	static const struct {
 		const char *name;
@@ -55,7 +55,6 @@ static void a_codec_is_found_by_its_name_and_level(void **state)
 	            {"bitshuffle-lz4", 32008, 1, 1}};
 	const struct sl_codec *codec, *untouched = (void *)&codec;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		for (int level = rows[i].least; level <= rows[i].most; level++) {
 			int result;
@@ -85,9 +84,8 @@ static void a_codec_is_found_by_its_name_and_level(void **state)
 }
 
 /* The build says what it found; the table has to agree. */
-static void codecs_found_by_the_build_are_built_in(void **state)
+TEST(codecs_found_by_the_build_are_built_in)
 {
-	(void)state;
 	assert_int_equal(!sl_codec_isal.missing, BUILT_WITH_ISAL);
 	assert_int_equal(!sl_codec_libdeflate.missing, BUILT_WITH_LIBDEFLATE);
 #ifdef BUILT_WITH_ZSTD
@@ -103,11 +101,10 @@ static void codecs_found_by_the_build_are_built_in(void **state)
 #endif
 }
 
-static void deflate_at_level_1_is_done_by_isal_where_it_is(void **state)
+TEST(deflate_at_level_1_is_done_by_isal_where_it_is)
 {
 	const struct sl_codec *codec;
 
-	(void)state;
 	if (sl_codec_isal.missing) {
 		print_message("skipped: %s\n", sl_codec_isal.missing);
 		skip();
@@ -118,11 +115,10 @@ static void deflate_at_level_1_is_done_by_isal_where_it_is(void **state)
 		assert_string_equal(codec->encoder, "libdeflate");
 }
 
-static void client_data_is_what_the_filters_document(void **state)
+TEST(client_data_is_what_the_filters_document)
 {
 	unsigned values[SL_CODEC_VALUES];
 
-	(void)state;
 	each_codec(codec)
 	{
 		unsigned count = codec->client_data(codec->most, 1, values);
@@ -167,13 +163,12 @@ static void decode_bits(const unsigned char *in, size_t n, size_t size, unsigned
 	free(bits);
 }
 
-static void bitshuffle_output_has_the_format_of_its_filter(void **state)
+TEST(bitshuffle_output_has_the_format_of_its_filter)
 {
 	static const size_t sizes[] = {1, 2, 4, 8}, counts[] = {0, 1, 7, 8, 2047, 8192, 30001};
 	const struct sl_codec *codec = &sl_codec_bitshuffle;
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	if (codec->missing) {
 		print_message("skipped: %s\n", codec->missing);
 		skip();
@@ -204,15 +199,15 @@ static void bitshuffle_output_has_the_format_of_its_filter(void **state)
 /* -------------------------------------------------------------------------------- round trips */
 
 /* The shortest room is a byte less than the chunk; all else has to fit into the bound. */
-static void check_round_trip(const struct sl_codec *codec, void *state, const unsigned char *in,
-                             size_t n)
+static void check_round_trip(const struct sl_codec *codec, void *codec_state,
+                             const unsigned char *in, size_t n)
 {
 	struct fenced source = fenced_new(n), packed = fenced_new(codec->bound(n));
 	struct fenced back = fenced_new(n), exact;
 	size_t length;
 
 	memcpy(source.data, in, n);
-	length = codec->compress(state, source.data, n, packed.data, packed.length);
+	length = codec->compress(codec_state, source.data, n, packed.data, packed.length);
 	assert_in_range(length, n || codec->filter ? 1 : 0, packed.length);
 	assert_memory_equal(source.data, in, n);
 
@@ -222,7 +217,7 @@ static void check_round_trip(const struct sl_codec *codec, void *state, const un
 	assert_true(reference_decode(codec, exact.data, length, back.data, n));
 	assert_memory_equal(back.data, in, n);
 	memset(back.data, 0x5a, n);
-	assert_int_equal(codec->decompress(state, exact.data, length, back.data, n), 0);
+	assert_int_equal(codec->decompress(codec_state, exact.data, length, back.data, n), 0);
 	assert_memory_equal(back.data, in, n);
 
 	fenced_free(&exact);
@@ -242,13 +237,13 @@ static void round_trips(size_t n, unsigned size, bool few_levels)
 		each_codec(codec)
 		{
 			for (int level = codec->least; level <= codec->most; level++) {
-				void *state;
+				void *codec_state;
 
 				if (few_levels && level != 1 && level != 3 && level != 6)
 					continue;
-				state = state_of(codec, level, n);
-				check_round_trip(codec, state, shuffled, n);
-				codec->state_free(state);
+				codec_state = state_of(codec, level, n);
+				check_round_trip(codec, codec_state, shuffled, n);
+				codec->state_free(codec_state);
 			}
 		}
 	}
@@ -256,64 +251,61 @@ static void round_trips(size_t n, unsigned size, bool few_levels)
 	free(field);
 }
 
-static void short_chunks_come_back_at_every_level(void **state)
+TEST(short_chunks_come_back_at_every_level)
 {
 	static const size_t lengths[] = {0, 1, 2, 3, 7, 8, 13, 31, 127, 1021, 4096, 65521};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
 		for (unsigned size = 1; size <= 8; size *= 2)
 			round_trips(lengths[i], size, lengths[i] > 4096 && size != 4);
 }
 
-static void long_chunks_come_back(void **state)
+TEST(long_chunks_come_back)
 {
 	static const size_t lengths[] = {65535, 65536, 1048573, MIB, MIB + 1, 4 * MIB};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
 		round_trips(lengths[i], 1 << i % 4, true);
 }
 
-static void a_state_serves_any_sequence_of_chunks(void **unused)
+TEST(a_state_serves_any_sequence_of_chunks)
 {
 	unsigned char *field = malloc(MIB / 2);
 	uint64_t seed = unit_seed();
 
-	(void)unused;
 	each_codec(codec)
 	{
-		void *state = state_of(codec, 1, MIB / 2);
+		void *codec_state = state_of(codec, 1, MIB / 2);
 
 		for (int round = 0; round < 60; round++) {
 			size_t n = unit_random(&seed) % (round % 4 ? 5000 : MIB / 2);
 
 			field_fill(unit_random(&seed) % FIELDS, &seed, field, n);
-			check_round_trip(codec, state, field, n);
+			check_round_trip(codec, codec_state, field, n);
 		}
-		codec->state_free(state);
+		codec->state_free(codec_state);
 	}
 	free(field);
 }
 
-static void output_that_does_not_fit_is_refused(void **unused)
+TEST(output_that_does_not_fit_is_refused)
 {
 	enum { N = 3001 };
 	unsigned char field[N], back[N];
 	uint64_t seed = unit_seed();
 
-	(void)unused;
 	for (enum field f = 0; f < FIELDS; f++) {
 		field_fill(f, &seed, field, N);
 		each_codec(codec)
 		{
-			void *state = state_of(codec, 1, N);
+			void *codec_state = state_of(codec, 1, N);
 			size_t most = codec->bound(N), refused = 0;
 
 			for (size_t room = 0; room <= most;
 			     room += room < 300 || room + 100 > most ? 1 : 37) {
 				struct fenced packed = fenced_new(room);
-				size_t length = codec->compress(state, field, N, packed.data, room);
+				size_t length =
+					codec->compress(codec_state, field, N, packed.data, room);
 
 				assert_in_range(length, 0, room);
 				refused += !length;
@@ -325,21 +317,20 @@ static void output_that_does_not_fit_is_refused(void **unused)
 				fenced_free(&packed);
 			}
 			assert_in_range(refused, 1, most);
-			codec->state_free(state);
+			codec->state_free(codec_state);
 		}
 	}
 }
 
 /* Noise with one match in it: what is won there is what the rest costs, now and then. */
-static void incompressible_data_of_equal_length_comes_back(void **unused)
+TEST(incompressible_data_of_equal_length_comes_back)
 {
 	unsigned char field[64], packed[256], back[64];
 	uint64_t seed = unit_seed();
 
-	(void)unused;
 	each_codec(codec)
 	{
-		void *state = state_of(codec, 1, sizeof(field));
+		void *codec_state = state_of(codec, 1, sizeof(field));
 
 		for (int round = 0; round < 20000; round++) {
 			size_t n = 30 + unit_random(&seed) % 34, match = 4 + unit_random(&seed) % 8;
@@ -347,48 +338,46 @@ static void incompressible_data_of_equal_length_comes_back(void **unused)
 
 			field_fill(FIELD_NOISE, &seed, field, n);
 			memmove(field + 12, field + unit_random(&seed) % 5, match);
-			length = codec->compress(state, field, n, packed, sizeof(packed));
+			length = codec->compress(codec_state, field, n, packed, sizeof(packed));
 			assert_true(reference_decode(codec, packed, length, back, n));
 			assert_memory_equal(back, field, n);
 		}
-		codec->state_free(state);
+		codec->state_free(codec_state);
 	}
 }
 
-static void noise_is_refused_where_it_would_grow(void **unused)
+TEST(noise_is_refused_where_it_would_grow)
 {
 	unsigned char *field = malloc(MIB), *packed = malloc(MIB);
 	uint64_t seed = unit_seed();
 
-	(void)unused;
 	field_fill(FIELD_NOISE, &seed, field, MIB);
 	each_codec(codec)
 	{
-		void *state = state_of(codec, 1, MIB);
+		void *codec_state = state_of(codec, 1, MIB);
 
-		assert_int_equal(codec->compress(state, field, MIB, packed, MIB - 1), 0);
-		codec->state_free(state);
+		assert_int_equal(codec->compress(codec_state, field, MIB, packed, MIB - 1), 0);
+		codec->state_free(codec_state);
 	}
 	free(packed);
 	free(field);
 }
 
-static void smooth_fields_become_smaller(void **unused)
+TEST(smooth_fields_become_smaller)
 {
 	unsigned char *field = malloc(MIB), *shuffled = malloc(MIB), *packed = malloc(MIB);
 	uint64_t seed = unit_seed();
 
-	(void)unused;
 	field_fill(FIELD_SMOOTH32, &seed, field, MIB);
 	sl_shuffle(field, MIB, 4, shuffled);
 	each_codec(codec)
 	{
-		void *state = state_of(codec, 1, MIB);
+		void *codec_state = state_of(codec, 1, MIB);
 
 		if (codec->filter)
-			assert_in_range(codec->compress(state, shuffled, MIB, packed, MIB), 1,
+			assert_in_range(codec->compress(codec_state, shuffled, MIB, packed, MIB), 1,
 			                MIB * 9 / 10);
-		codec->state_free(state);
+		codec->state_free(codec_state);
 	}
 	free(packed);
 	free(shuffled);
@@ -397,52 +386,51 @@ static void smooth_fields_become_smaller(void **unused)
 
 /* ------------------------------------------------------------------------------ damaged chunks */
 
-static void expect_refusal(const struct sl_codec *codec, void *state, const unsigned char *in,
+static void expect_refusal(const struct sl_codec *codec, void *codec_state, const unsigned char *in,
                            size_t n, size_t length)
 {
 	struct fenced packed = fenced_new(n), back = fenced_new(length);
 
 	memcpy(packed.data, in, n);
-	assert_int_equal(codec->decompress(state, packed.data, n, back.data, length), -EBADMSG);
+	assert_int_equal(codec->decompress(codec_state, packed.data, n, back.data, length),
+	                 -EBADMSG);
 	fenced_free(&back);
 	fenced_free(&packed);
 }
 
-static void a_chunk_of_another_length_is_refused(void **unused)
+TEST(a_chunk_of_another_length_is_refused)
 {
 	enum { N = 5000 };
 	unsigned char field[N], packed[2 * N];
 	uint64_t seed = unit_seed();
 
-	(void)unused;
 	field_fill(FIELD_TEXT, &seed, field, N);
 	each_codec(codec)
 	{
-		void *state = state_of(codec, 1, N);
-		size_t length = codec->compress(state, field, N, packed, sizeof(packed));
+		void *codec_state = state_of(codec, 1, N);
+		size_t length = codec->compress(codec_state, field, N, packed, sizeof(packed));
 
 		packed[length] = 0;
-		expect_refusal(codec, state, packed, length, N - 1);
-		expect_refusal(codec, state, packed, length, N + 1);
-		expect_refusal(codec, state, packed, length, 0);
-		expect_refusal(codec, state, packed, length + 1, N);
+		expect_refusal(codec, codec_state, packed, length, N - 1);
+		expect_refusal(codec, codec_state, packed, length, N + 1);
+		expect_refusal(codec, codec_state, packed, length, 0);
+		expect_refusal(codec, codec_state, packed, length + 1, N);
 		for (size_t n = 0; n < length; n++)
-			expect_refusal(codec, state, packed, n, N);
-		codec->state_free(state);
+			expect_refusal(codec, codec_state, packed, n, N);
+		codec->state_free(codec_state);
 	}
 }
 
 /* Only deflate has a checksum of what comes out; none may touch other memory. */
-static void damaged_chunks_stay_within_their_memory(void **unused)
+TEST(damaged_chunks_stay_within_their_memory)
 {
 	enum { N = 5000 };
 	unsigned char field[N], packed[2 * N];
 	uint64_t seed = unit_seed();
 
-	(void)unused;
 	each_codec(codec)
 	{
-		void *state = state_of(codec, 1, N);
+		void *codec_state = state_of(codec, 1, N);
 		int refused = 0;
 
 		for (int round = 0; round < 3000; round++) {
@@ -451,12 +439,12 @@ static void damaged_chunks_stay_within_their_memory(void **unused)
 			int result;
 
 			field_fill(round % FIELDS, &seed, field, N);
-			length = codec->compress(state, field, N, packed, sizeof(packed));
+			length = codec->compress(codec_state, field, N, packed, sizeof(packed));
 			damaged = fenced_new(length);
 			memcpy(damaged.data, packed, length);
 			at = unit_random(&seed) % length;
 			damaged.data[at] ^= 1 + unit_random(&seed) % 255;
-			result = codec->decompress(state, damaged.data, length, back.data, N);
+			result = codec->decompress(codec_state, damaged.data, length, back.data, N);
 			if (result)
 				assert_int_equal(result, -EBADMSG);
 			else if (codec->filter == 1)
@@ -467,7 +455,7 @@ static void damaged_chunks_stay_within_their_memory(void **unused)
 		}
 		/* Most of deflate and some of the rest; "none" has nothing to go by. */
 		assert_in_range(refused, codec->filter == 1 ? 2900 : codec->filter ? 100 : 0, 3000);
-		codec->state_free(state);
+		codec->state_free(codec_state);
 	}
 }
 
@@ -475,7 +463,7 @@ static void damaged_chunks_stay_within_their_memory(void **unused)
 
 struct worker {
 	const struct sl_codec *codec;
-	void *state;
+	void *codec_state;
 	const unsigned char *in;
 	unsigned char *out;
 	size_t length;
@@ -486,12 +474,12 @@ static void *work(void *argument)
 	struct worker *worker = argument;
 
 	for (int round = 0; round < 5; round++)
-		worker->length = worker->codec->compress(worker->state, worker->in, MIB / 2,
+		worker->length = worker->codec->compress(worker->codec_state, worker->in, MIB / 2,
 		                                         worker->out, MIB);
 	return NULL;
 }
 
-static void threads_with_a_state_each_do_what_one_does(void **unused)
+TEST(threads_with_a_state_each_do_what_one_does)
 {
 	enum { THREADS = 4 };
 	struct worker workers[THREADS];
@@ -499,7 +487,6 @@ static void threads_with_a_state_each_do_what_one_does(void **unused)
 	unsigned char *fields = malloc(THREADS * MIB), *alone = malloc(MIB);
 	uint64_t seed = unit_seed();
 
-	(void)unused;
 	for (int i = 0; i < THREADS; i++)
 		field_fill(FIELD_SMOOTH32 + i, &seed, fields + i * MIB, MIB / 2);
 	each_codec(codec)
@@ -511,14 +498,15 @@ static void threads_with_a_state_each_do_what_one_does(void **unused)
 			                 0);
 		}
 		for (int i = 0; i < THREADS; i++) {
-			void *state = state_of(codec, 1, MIB / 2);
+			void *codec_state = state_of(codec, 1, MIB / 2);
 
 			pthread_join(threads[i], NULL);
-			assert_int_equal(codec->compress(state, workers[i].in, MIB / 2, alone, MIB),
-			                 workers[i].length);
+			assert_int_equal(
+				codec->compress(codec_state, workers[i].in, MIB / 2, alone, MIB),
+				workers[i].length);
 			assert_memory_equal(alone, workers[i].out, workers[i].length);
-			codec->state_free(state);
-			codec->state_free(workers[i].state);
+			codec->state_free(codec_state);
+			codec->state_free(workers[i].codec_state);
 			free(workers[i].out);
 		}
 	}
@@ -531,20 +519,19 @@ static void threads_with_a_state_each_do_what_one_does(void **unused)
 static bool pays(const struct sl_codec *codec, const void *in, size_t n)
 {
 	size_t room = codec->bound(SL_CODEC_SAMPLE);
-	void *scratch = malloc(room), *state = state_of(codec, 1, n);
-	bool answer = sl_codec_pays(codec, state, in, n, scratch, room);
+	void *scratch = malloc(room), *codec_state = state_of(codec, 1, n);
+	bool answer = sl_codec_pays(codec, codec_state, in, n, scratch, room);
 
-	codec->state_free(state);
+	codec->state_free(codec_state);
 	free(scratch);
 	return answer;
 }
 
-static void noise_does_not_pay_and_all_else_does(void **state)
+TEST(noise_does_not_pay_and_all_else_does)
 {
 	unsigned char *field = malloc(MIB), *shuffled = malloc(MIB);
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	for (enum field f = 0; f < FIELDS; f++) {
 		field_fill(f, &seed, field, MIB);
 		sl_shuffle(field, MIB,
@@ -561,12 +548,11 @@ static void noise_does_not_pay_and_all_else_does(void **state)
 }
 
 /* An exponent that is the same everywhere is an eighth of a float64, and in one plane of eight. */
-static void compression_pays_with_a_smooth_plane_among_noise(void **state)
+TEST(compression_pays_with_a_smooth_plane_among_noise)
 {
 	unsigned char *field = malloc(MIB);
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	for (int plane = 0; plane < 8; plane++) {
 		field_fill(FIELD_NOISE, &seed, field, MIB);
 		memset(field + plane * (MIB / 8), 0x3f, MIB / 8);
@@ -575,38 +561,16 @@ static void compression_pays_with_a_smooth_plane_among_noise(void **state)
 	free(field);
 }
 
-static void a_short_chunk_is_always_tried(void **state)
+TEST(a_short_chunk_is_always_tried)
 {
 	unsigned char field[4096];
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	field_fill(FIELD_NOISE, &seed, field, sizeof(field));
 	each_codec(codec) assert_int_equal(pays(codec, field, sizeof(field)), codec->filter != 0);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_codec_is_found_by_its_name_and_level),
-		cmocka_unit_test(codecs_found_by_the_build_are_built_in),
-		cmocka_unit_test(deflate_at_level_1_is_done_by_isal_where_it_is),
-		cmocka_unit_test(client_data_is_what_the_filters_document),
-		cmocka_unit_test(bitshuffle_output_has_the_format_of_its_filter),
-		cmocka_unit_test(short_chunks_come_back_at_every_level),
-		cmocka_unit_test(long_chunks_come_back),
-		cmocka_unit_test(a_state_serves_any_sequence_of_chunks),
-		cmocka_unit_test(output_that_does_not_fit_is_refused),
-		cmocka_unit_test(incompressible_data_of_equal_length_comes_back),
-		cmocka_unit_test(noise_is_refused_where_it_would_grow),
-		cmocka_unit_test(smooth_fields_become_smaller),
-		cmocka_unit_test(a_chunk_of_another_length_is_refused),
-		cmocka_unit_test(damaged_chunks_stay_within_their_memory),
-		cmocka_unit_test(threads_with_a_state_each_do_what_one_does),
-		cmocka_unit_test(noise_does_not_pay_and_all_else_does),
-		cmocka_unit_test(compression_pays_with_a_smooth_plane_among_noise),
-		cmocka_unit_test(a_short_chunk_is_always_tried),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -171,8 +171,3 @@ FIXTURE_TEST(a_cancelled_operation_is_reported_like_any_other)
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
 }
-
-int group_cancel(void)
-{
-	return RUN_TESTS_AS("cancel", NULL, NULL);
-}

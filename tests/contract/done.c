@@ -388,8 +388,3 @@ ROW_TEST(immediate_completion_is_an_operation_like_others, .memory = "into an ar
 	for (int i = 0; i < 3; i++)
 		sluice_op_free(ops[i]);
 }
-
-int group_done(void)
-{
-	return RUN_TESTS_AS("done", NULL, NULL);
-}

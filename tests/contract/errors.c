@@ -195,8 +195,3 @@ FIXTURE_TEST(the_library_prints_nothing)
 	fclose(sink);
 	assert_int_equal(file_length(path), 0);
 }
-
-int group_errors(void)
-{
-	return RUN_TESTS_AS("errors", NULL, NULL);
-}

@@ -152,8 +152,3 @@ FIXTURE_TEST(a_grandchild_is_refused_too)
 {
 	check_fork(*state, 2);
 }
-
-int group_fork(void)
-{
-	return RUN_TESTS_AS("fork", NULL, NULL);
-}

@@ -222,8 +222,3 @@ FIXTURE_TEST(failed_memory_is_not_handed_out)
 	assert_ptr_equal(op, f);
 	assert_ok(sluice_close(file));
 }
-
-int group_lifetime(void)
-{
-	return RUN_TESTS_AS("lifetime", NULL, NULL);
-}

@@ -189,8 +189,3 @@ FIXTURE_TEST(random_writes_and_truncates_equal_the_sequential_ones)
 		buffer_free(&src);
 	}
 }
-
-int group_model(void)
-{
-	return RUN_TESTS_AS("model", NULL, NULL);
-}

@@ -258,8 +258,3 @@ FIXTURE_TEST(many_files_may_be_open)
 		assert_ok(sluice_close(files[i]));
 	}
 }
-
-int group_open(void)
-{
-	return RUN_TESTS_AS("open", NULL, NULL);
-}

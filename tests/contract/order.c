@@ -353,8 +353,3 @@ FIXTURE_TEST(a_read_beside_a_write_is_all_old_or_all_new)
 	assert_ok(sluice_close(r.file));
 	buffer_free(&b);
 }
-
-int group_order(void)
-{
-	return RUN_TESTS_AS("order", NULL, NULL);
-}

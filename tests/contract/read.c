@@ -410,8 +410,3 @@ FIXTURE_TEST(descriptors_are_not_inherited)
 	assert_moves(op, 1);
 	assert_ok(sluice_close(file));
 }
-
-int group_read(void)
-{
-	return RUN_TESTS_AS("read", NULL, NULL);
-}

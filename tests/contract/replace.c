@@ -344,8 +344,3 @@ FIXTURE_TEST(a_durable_file_is_closed_like_any_other)
 	assert_file_is(path, b.data, LENGTH);
 	buffer_free(&b);
 }
-
-int group_replace(void)
-{
-	return RUN_TESTS_AS("replace", NULL, NULL);
-}

@@ -63,6 +63,7 @@ const struct numeric numerics[NUMERICS] = {
 	{"SLUICE_HTTP_BACKOFF_MAX_MS", FIELD(http_backoff_max_ms), 1, 3600000, 20000, false},
 	{"SLUICE_HTTP_CONNECT_MS", FIELD(http_connect_ms), 1, 3600000, 10000, false},
 	{"SLUICE_HTTP_STALL_MS", FIELD(http_stall_ms), 1, 3600000, 30000, false},
+	{"SLUICE_HTTP_RATELIMIT_MS", FIELD(http_ratelimit_ms), 1, 86400000, 600000, false},
 #undef FIELD
 };
 
@@ -114,8 +115,8 @@ SETTINGS_TEST(each_setting_is_described)
 		assert_null(bare.value);
 		assert_null(bare.source);
 	}
-	/* And SLUICE_BACKEND, SLUICE_DISABLE, SLUICE_CA_BUNDLE, and the two that may be 0. */
-	assert_int_equal(i, NUMERICS + WORDS + 5);
+	/* And SLUICE_BACKEND, SLUICE_DISABLE, SLUICE_CA_BUNDLE, the six of identity, and the two that may be 0. */
+	assert_int_equal(i, NUMERICS + WORDS + 11);
 	assert_int_equal(sluice_context_setting(ctx, i, &s), -ENOENT);
 	assert_int_equal(sluice_context_setting(ctx, SIZE_MAX, &s), -ENOENT);
 	assert_int_equal(sluice_context_setting(NULL, i, &bare), -ENOENT);
@@ -312,16 +313,8 @@ int settings_clear(void **state)
 	return 0;
 }
 
-static int group_in_force(void)
-{
-	return RUN_TESTS_AS("settings in force", NULL, NULL);
-}
-
 int main(int argc, char **argv)
 {
-	int failed;
-
 	row_start(argc, argv);
-	failed = group_in_force();
-	return failed + group_refused() ? 1 : 0;
+	return RUN_FILES("settings", "settings_refused");
 }

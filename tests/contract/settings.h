@@ -5,7 +5,7 @@
 
 #include "lib/support.h"
 
-enum { NUMERICS = 19, WORDS = 4 };
+enum { NUMERICS = 20, WORDS = 4 };
 
 struct numeric {
 	const char *variable;
@@ -35,7 +35,5 @@ void check_setting(const sluice_context *ctx, const char *variable, uint64_t val
 /* Before and after each test: no variable is set. */
 int settings_clear(void **state);
 #define SETTINGS_TEST(name) TEST_WITH(name, settings_clear, settings_clear)
-
-int group_refused(void);
 
 #endif

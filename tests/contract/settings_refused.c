@@ -253,8 +253,3 @@ SETTINGS_TEST(a_struct_of_no_size_is_refused)
 	assert_refused(sluice_context_new(NULL, NULL), EINVAL, "");
 	assert_null(ctx);
 }
-
-int group_refused(void)
-{
-	return RUN_TESTS_AS("settings refused", NULL, NULL);
-}

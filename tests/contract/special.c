@@ -332,8 +332,3 @@ FIXTURE_TEST(a_block_device_is_read_and_written)
 	buffer_free(&b);
 	buffer_free(&back);
 }
-
-int group_special(void)
-{
-	return RUN_TESTS_AS("special", NULL, NULL);
-}

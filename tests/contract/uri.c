@@ -140,8 +140,3 @@ FIXTURE_TEST(a_remote_uri_is_known_if_libcurl_is_there)
 			               "libcurl");
 	assert_null(file);
 }
-
-int group_uri(void)
-{
-	return RUN_TESTS_AS("uri", NULL, NULL);
-}

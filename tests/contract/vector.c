@@ -244,8 +244,3 @@ FIXTURE_TEST(extents_may_share_one_destination_page)
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
 }
-
-int group_vector(void)
-{
-	return RUN_TESTS_AS("vector", NULL, NULL);
-}

@@ -351,8 +351,3 @@ FIXTURE_TEST(sync_waits_for_reads_too)
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
 }
-
-int group_write(void)
-{
-	return RUN_TESTS_AS("write", NULL, NULL);
-}

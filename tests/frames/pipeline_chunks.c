@@ -321,8 +321,3 @@ PIPELINE_TEST(codecs_are_described)
 	codec.size = 0;
 	assert_refused(sluice_codec_describe(0, &codec), EINVAL, "size");
 }
-
-int group_chunks(void)
-{
-	return RUN_TESTS_AS("chunks", NULL, NULL);
-}

@@ -268,8 +268,3 @@ PIPELINE_TEST(a_device_that_is_lost_is_an_error_of_the_copy)
 	f->ctx = NULL;
 	sluice_emulated_lose(0, 0);
 }
-
-int group_devices(void)
-{
-	return RUN_TESTS_AS("devices", NULL, NULL);
-}

@@ -276,8 +276,3 @@ PIPELINE_TEST(too_little_of_anything_is_an_error_of_open_or_add)
 	assert_true(opened > 10);
 	assert_true(at - opened > 5);
 }
-
-int group_failures(void)
-{
-	return RUN_TESTS_AS("failures", NULL, NULL);
-}

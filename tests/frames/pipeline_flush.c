@@ -286,8 +286,3 @@ PIPELINE_TEST(chunks_of_the_next_frames_are_compressed_while_one_is_stored)
 	assert_ok(sluice_writer_close(w, -1));
 	assert_frames(&fake.datasets[0], 1, 4);
 }
-
-int group_flush(void)
-{
-	return RUN_TESTS_AS("flush", NULL, NULL);
-}

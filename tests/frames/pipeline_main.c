@@ -11,11 +11,11 @@ int main(int argc, char **argv)
 	row_start_devices();
 	/* What a real device, or a driver, makes different. */
 	if (device)
-		return group_devices();
+		return RUN_FILES("pipeline_devices");
 	if (sl_codec_find("deflate", 1, &codec)) {
 		printf("skipped: %s\n", sluice_last_message());
 		return 77;
 	}
-	return group_order() | group_chunks() | group_flush() | group_failures() | group_devices() |
-	       group_stress();
+	return RUN_FILES("pipeline_order", "pipeline_chunks", "pipeline_flush", "pipeline_failures",
+	                 "pipeline_devices", "pipeline_stress");
 }

@@ -396,8 +396,3 @@ PIPELINE_TEST(a_context_stays_while_a_writer_is_open)
 	assert_refused(sluice_context_free(f->ctx), EBUSY, "open");
 	assert_ok(sluice_writer_close(w, -1));
 }
-
-int group_order(void)
-{
-	return RUN_TESTS_AS("order", NULL, NULL);
-}

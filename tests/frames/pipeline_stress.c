@@ -120,8 +120,3 @@ PIPELINE_TEST(any_schedule_of_several_series_ends_with_all_frames_right)
 	for (int i = 0; i < rounds; i++)
 		round_of(*state, &r);
 }
-
-int group_stress(void)
-{
-	return RUN_TESTS_AS("stress", NULL, NULL);
-}

@@ -9,13 +9,6 @@
 #include "lib/cases.h"
 #include "lib/support.h"
 
-int group_order(void);
-int group_chunks(void);
-int group_flush(void);
-int group_failures(void);
-int group_devices(void);
-int group_stress(void);
-
 /* As fixture_setup() and fixture_teardown(); the fake starts afresh, and has seen nothing wrong. */
 int pipeline_setup(void **state);
 int pipeline_teardown(void **state);

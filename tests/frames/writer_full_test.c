@@ -350,7 +350,7 @@ int main(int argc, char **argv)
 
 	mount_disk();
 	row_start(argc, argv);
-	failed = RUN_TESTS_AS("full", NULL, NULL);
+	failed = RUN_TESTS(NULL, NULL);
 	if (disk[0]) {
 		umount2(disk, MNT_DETACH);
 		rmdir(disk);

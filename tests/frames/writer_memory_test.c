@@ -139,5 +139,5 @@ FIXTURE_TEST(memory_is_what_the_statistics_say)
 int main(int argc, char **argv)
 {
 	row_start(argc, argv);
-	return RUN_TESTS_AS("memory", NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -50,5 +50,5 @@ int main(int argc, char **argv)
 	}
 	row_start(1, argv);
 	row_start_devices();
-	return RUN_TESTS_AS("property", NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -27,7 +27,7 @@ static sluice_series *series_add(sluice_writer *w, const char *name, const char 
 
 /* --------------------------------------------------------------------------------------- paths */
 
-static void a_path_that_cannot_be_written_is_refused_at_once(void **state)
+FIXTURE_TEST(a_path_that_cannot_be_written_is_refused_at_once)
 {
 	struct fixture *f = *state;
 	sluice_writer *w = NULL;
@@ -68,13 +68,13 @@ static int try_as_nobody(const char *folder, const char *file)
 	return sluice_context_free(ctx) ? 4 : 0;
 }
 
-static void read_only_file_is_refused_for_writing(void **state)
+/* A child of a process that has no context. */
+FIRST_TEST(read_only_file_is_refused_for_writing)
 {
 	char dir[] = "/tmp/sluice-nobody-XXXXXX", file[64];
 	int status, fd;
 	pid_t child;
 
-	(void)state;
 	if (geteuid())
 		SKIP("only root becomes nobody");
 	assert_non_null(mkdtemp(dir));
@@ -94,7 +94,7 @@ static void read_only_file_is_refused_for_writing(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void a_file_that_is_deleted_meanwhile_is_an_error_of_the_next_flush(void **state)
+FIXTURE_TEST(a_file_that_is_deleted_meanwhile_is_an_error_of_the_next_flush)
 {
 	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f, "x.h5", 0);
@@ -127,7 +127,7 @@ static void assert_other(sluice_writer *w, struct sluice_series_options o, const
 	assert_null(s);
 }
 
-static void a_dataset_that_is_other_than_asked_for_is_refused_and_the_rest_goes_on(void **state)
+FIXTURE_TEST(a_dataset_that_is_other_than_asked_for_is_refused_and_the_rest_goes_on)
 {
 	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f, "x.h5", 0);
@@ -175,7 +175,7 @@ static void a_dataset_that_is_other_than_asked_for_is_refused_and_the_rest_goes_
 	assert_int_equal(field_look(scratch(f, "x.h5"), "g/v", 1, 1), 0);
 }
 
-static void a_codec_that_is_not_built_in_is_refused_by_its_name(void **state)
+FIXTURE_TEST(a_codec_that_is_not_built_in_is_refused_by_its_name)
 {
 	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f, "x.h5", 0);
@@ -204,7 +204,7 @@ static void a_codec_that_is_not_built_in_is_refused_by_its_name(void **state)
 
 /* ------------------------------------------------------------------------------------ life */
 
-static void frames_that_are_forgotten_are_not_in_the_file(void **state)
+FIXTURE_TEST(frames_that_are_forgotten_are_not_in_the_file)
 {
 	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f, "x.h5", 0);
@@ -249,7 +249,7 @@ static unsigned close_impatiently(struct fixture *f)
 	return calls;
 }
 
-static void close_without_patience_can_be_called_until_it_is_done(void **state)
+FIXTURE_TEST(close_without_patience_can_be_called_until_it_is_done)
 {
 	unsigned calls = 1;
 
@@ -259,7 +259,7 @@ static void close_without_patience_can_be_called_until_it_is_done(void **state)
 	assert_in_range(calls, 2, UINT32_MAX);
 }
 
-static void discarded_upload_was_never_there(void **state)
+FIXTURE_TEST(discarded_upload_was_never_there)
 {
 	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f, "x.h5", 0);
@@ -283,7 +283,7 @@ static void discarded_upload_was_never_there(void **state)
 	assert_int_equal(field_look(scratch(f, "x.h5"), "u", 3, 3), 0);
 }
 
-static void file_has_a_single_writer(void **state)
+FIXTURE_TEST(file_has_a_single_writer)
 {
 	struct fixture *f = *state;
 	sluice_writer *a = writer_open(f, "x.h5", 0), *b = NULL;
@@ -305,20 +305,6 @@ static void file_has_a_single_writer(void **state)
 
 int main(int argc, char **argv)
 {
-	static const struct CMUnitTest tests[] = {
-		/* First: a child of a process that has no context. */
-		cmocka_unit_test(read_only_file_is_refused_for_writing),
-		fixture_test(a_path_that_cannot_be_written_is_refused_at_once),
-		fixture_test(a_file_that_is_deleted_meanwhile_is_an_error_of_the_next_flush),
-		fixture_test(
-			a_dataset_that_is_other_than_asked_for_is_refused_and_the_rest_goes_on),
-		fixture_test(a_codec_that_is_not_built_in_is_refused_by_its_name),
-		fixture_test(frames_that_are_forgotten_are_not_in_the_file),
-		fixture_test(close_without_patience_can_be_called_until_it_is_done),
-		fixture_test(discarded_upload_was_never_there),
-		fixture_test(file_has_a_single_writer),
-	};
-
 	row_start(argc, argv);
-	return cmocka_run_group_tests_name("refusal", tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

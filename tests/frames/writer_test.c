@@ -115,7 +115,7 @@ static void assert_dataset(hid_t file, const char *name, uint64_t count)
 	free(found);
 }
 
-static void hdf5_reads_the_submitted_frames(void **state)
+FIXTURE_TEST(hdf5_reads_the_submitted_frames)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "frames.h5");
@@ -155,7 +155,7 @@ static void assert_before(const sluice_series *s, uint64_t frames)
 	assert_int_equal(stats.frames_before, frames);
 }
 
-static void a_file_is_continued(void **state)
+FIXTURE_TEST(a_file_is_continued)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "frames.h5");
@@ -190,7 +190,7 @@ static uint64_t rows_in(const char *path, const char *name)
 	return rows;
 }
 
-static void a_run_goes_on_at_an_earlier_frame(void **state)
+FIXTURE_TEST(a_run_goes_on_at_an_earlier_frame)
 {
 	static const char *const names[] = {"u", "v", "p"}, *const codecs[] = {"deflate", "none",
 	                                                                       "none"};
@@ -242,7 +242,7 @@ static void a_run_goes_on_at_an_earlier_frame(void **state)
 }
 
 /* Of each series there is a header and an index in the file that have to be held back. */
-static void series_that_fit_into_memory_bytes_are_stored(void **state)
+FIXTURE_TEST(series_that_fit_into_memory_bytes_are_stored)
 {
 	struct fixture *f = *state;
 	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
@@ -281,7 +281,7 @@ static void series_that_fit_into_memory_bytes_are_stored(void **state)
 }
 
 /* HDF5 keeps some MiB of metadata itself before the driver holds it. */
-static void metadata_held_back_counts_as_memory(void **state)
+FIXTURE_TEST(metadata_held_back_counts_as_memory)
 {
 	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f->ctx, scratch(f, "frames.h5"), 0);
@@ -308,7 +308,7 @@ static void metadata_held_back_counts_as_memory(void **state)
 	assert_ok(sluice_writer_close(w, PATIENCE_MS));
 }
 
-static void a_file_that_is_replaced_keeps_its_permissions(void **state)
+FIXTURE_TEST(a_file_that_is_replaced_keeps_its_permissions)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "frames.h5");
@@ -385,7 +385,7 @@ static void leave_a_child_behind(const char *path)
 	_exit(status ? 4 : 0);
 }
 
-static void attributes_come_at_any_time(void **state)
+FIXTURE_TEST(attributes_come_at_any_time)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "attributes.h5");
@@ -449,33 +449,19 @@ static void assert_left(void (*process)(const char *path), uint64_t frames)
 	rmdir(dir);
 }
 
-static void a_process_that_ends_without_closing_leaves_the_last_flush(void **state)
+/* Children of a process that has no context, and has not used HDF5. */
+FIRST_TEST(a_process_that_ends_without_closing_leaves_the_last_flush)
 {
-	(void)state;
 	assert_left(leave_by_exit, 7);
 }
 
-static void a_child_of_fork_that_ends_leaves_the_file_alone(void **state)
+FIRST_TEST(a_child_of_fork_that_ends_leaves_the_file_alone)
 {
-	(void)state;
 	assert_left(leave_a_child_behind, 12);
 }
 
 int main(int argc, char **argv)
 {
-	static const struct CMUnitTest tests[] = {
-		/* First: children of a process that has no context, and has not used HDF5. */
-		cmocka_unit_test(a_child_of_fork_that_ends_leaves_the_file_alone),
-		cmocka_unit_test(a_process_that_ends_without_closing_leaves_the_last_flush),
-		fixture_test(attributes_come_at_any_time),
-		fixture_test(hdf5_reads_the_submitted_frames),
-		fixture_test(a_file_is_continued),
-		fixture_test(a_run_goes_on_at_an_earlier_frame),
-		fixture_test(series_that_fit_into_memory_bytes_are_stored),
-		fixture_test(metadata_held_back_counts_as_memory),
-		fixture_test(a_file_that_is_replaced_keeps_its_permissions),
-	};
-
 	row_start(argc, argv);
-	return cmocka_run_group_tests_name("writer", tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

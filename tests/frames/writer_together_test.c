@@ -316,5 +316,5 @@ FIXTURE_TEST(threads_share_a_writer_in_any_schedule)
 int main(int argc, char **argv)
 {
 	row_start(argc, argv);
-	return RUN_TESTS_AS("together", NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

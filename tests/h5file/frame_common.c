@@ -9,25 +9,27 @@
 
 char frame_folder[256], frame_path[512];
 
-int frame_folder_make(void)
+int frame_folder_make(void **unused)
 {
 	const char *place = getenv("SLUICE_TEST_DIR");
 	const struct sl_codec *deflate;
 
+	(void)unused;
 	if (sl_codec_find("deflate", 1, &deflate)) {
 		print_message("skipped: %s\n", sluice_last_message());
-		return 77;
+		exit(77);
 	}
 	snprintf(frame_folder, sizeof(frame_folder), "%.200s/frame-file-%d", place ? place : ".",
 	         (int)getpid());
 	snprintf(frame_path, sizeof(frame_path), "%s/file.h5", frame_folder);
-	return mkdir(frame_folder, 0700) ? 1 : 0;
+	return mkdir(frame_folder, 0700);
 }
 
-void frame_folder_remove(void)
+int frame_folder_remove(void **unused)
 {
+	(void)unused;
 	unlink(frame_path);
-	rmdir(frame_folder);
+	return rmdir(frame_folder);
 }
 
 /* --------------------------------------------------------------------------------------- calls */
@@ -37,6 +39,25 @@ static void good(int err)
 	if (err)
 		print_message("%d: %s\n", err, sluice_last_message());
 	assert_int_equal(err, 0);
+}
+
+int frame_open_as(const char *path, unsigned flags)
+{
+	struct sl_h5_file_options o = {.flags = flags};
+	struct sl_h5_file *file;
+	int err = sl_h5_file_open(path, &o, &file);
+
+	if (!err)
+		frame_close(file);
+	return err;
+}
+
+void frame_write_text(const char *text)
+{
+	int fd = open(frame_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
 }
 
 void frame_said(const char *part)

@@ -9,10 +9,14 @@
 #include "lib/support.h"
 #include "lib/unit.h"
 
-/* The scratch file; its folder is made and removed by these two. 0, or what main() returns. */
+/* The scratch file. Of RUN_TESTS(): make its folder, and remove both; without deflate the program ends as skipped. */
 extern char frame_folder[256], frame_path[512];
-int frame_folder_make(void);
-void frame_folder_remove(void);
+int frame_folder_make(void **unused);
+int frame_folder_remove(void **unused);
+/* Opens and closes a file; the first error. */
+int frame_open_as(const char *path, unsigned flags);
+/* The scratch file is that text. */
+void frame_write_text(const char *text);
 
 /* Asserts that it works. */
 struct sl_h5_file *frame_open(unsigned flags);

@@ -90,7 +90,7 @@ int __wrap_fdatasync(int fd)
 	return __real_fdatasync(fd);
 }
 
-static void hdf5_is_not_locked_while_bytes_are_written(void **state)
+TEST(hdf5_is_not_locked_while_bytes_are_written)
 {
 	static const char *const scalars[] = {"time"};
 	const struct sluice_attribute text = {.name = "text", .text = "what it is"};
@@ -99,7 +99,6 @@ static void hdf5_is_not_locked_while_bytes_are_written(void **state)
 	struct sl_h5_dataset *dataset;
 	double number = 1;
 
-	(void)state;
 	layout.scalars = scalars;
 	layout.scalar_count = 1;
 	layout.attributes = &text;
@@ -184,9 +183,8 @@ static int use_hdf5_without_lock(void)
 }
 
 /* First: what is asked once must not have been asked. */
-static void an_hdf5_without_lock_is_used_only_alone(void **state)
+FIRST_TEST(an_hdf5_without_lock_is_used_only_alone)
 {
-	(void)state;
 	assert_int_equal(in_child(use_hdf5_without_lock), 0);
 }
 
@@ -217,17 +215,15 @@ static int refuse_something(void)
 	return sl_h5_file_open(frame_path, &o, &file);
 }
 
-static void the_programs_own_setting_of_errors_stays(void **state)
+TEST(the_programs_own_setting_of_errors_stays)
 {
 	H5E_auto2_t before;
 	H5E_auto1_t before_old;
 	void *data;
 
-	(void)state;
 	H5Eget_auto2(H5E_DEFAULT, &before, &data);
 	H5Eset_auto2(H5E_DEFAULT, print, &printed);
-	assert_int_equal(refuse_something(), -EBADMSG);
-	frame_said("HDF5: ");
+	assert_refused(refuse_something(), EBADMSG, "HDF5: ");
 	assert_int_equal(printed, 0);
 	assert_true(H5Fopen("/nowhere", H5F_ACC_RDONLY, H5P_DEFAULT) < 0);
 	assert_int_equal(printed, 1);
@@ -295,9 +291,8 @@ static void use_a_folder(void)
 	}
 }
 
-static void a_file_system_that_needs_names_gets_temporary_ones(void **state)
+TEST(a_file_system_that_needs_names_gets_temporary_ones)
 {
-	(void)state;
 	use_a_folder();
 	needs_names = true;
 	use_a_folder();
@@ -305,25 +300,6 @@ static void a_file_system_that_needs_names_gets_temporary_ones(void **state)
 }
 
 /* --------------------------------------------------------------------------------------- taken */
-
-static int open_as(const char *path, unsigned flags)
-{
-	struct sl_h5_file_options o = {.flags = flags};
-	struct sl_h5_file *file;
-	int err = sl_h5_file_open(path, &o, &file);
-
-	if (!err)
-		frame_close(file);
-	return err;
-}
-
-static void write_text(const char *text)
-{
-	int fd = open(frame_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-
-	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-	close(fd);
-}
 
 static void check_text(const char *text)
 {
@@ -335,60 +311,56 @@ static void check_text(const char *text)
 	close(fd);
 }
 
-static void a_name_that_is_taken_is_not_overwritten(void **state)
+TEST(a_name_that_is_taken_is_not_overwritten)
 {
 	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
 	struct sl_h5_dataset *dataset;
 	struct sl_h5_file *file;
 
-	(void)state;
-	write_text("somebody's");
-	assert_int_equal(open_as(frame_path, 0), -EEXIST);
+	frame_write_text("somebody's");
+	assert_int_equal(frame_open_as(frame_path, 0), -EEXIST);
 	unlink(frame_path);
 	file = frame_open(0);
 	dataset = frame_add(file, "u", &layout, NULL);
 	frame_put(dataset, &layout, 0, NULL);
-	write_text("someone else's");
-	assert_int_equal(sl_h5_file_flush(file), -EEXIST);
-	frame_said("its name");
+	frame_write_text("someone else's");
+	assert_refused(sl_h5_file_flush(file), EEXIST, "its name");
 	assert_int_equal(frame_store(dataset, &layout, 1, NULL, MASKS_NONE), -EEXIST);
 	assert_int_equal(sl_h5_file_close(file, true), -EEXIST);
 	check_text("someone else's");
 }
 
-static void paths_that_are_none_are_refused(void **state)
+TEST(paths_that_are_none_are_refused)
 {
 	char path[600];
 
-	(void)state;
 	unlink(frame_path);
-	assert_int_equal(open_as(frame_folder, 0), -EEXIST);
-	assert_int_equal(open_as(frame_folder, SLUICE_WRITER_REPLACE), -EISDIR);
-	assert_int_equal(open_as(frame_folder, SLUICE_WRITER_APPEND), -EISDIR);
-	assert_int_equal(open_as("/dev/null", SLUICE_WRITER_APPEND), -EBADMSG);
+	assert_int_equal(frame_open_as(frame_folder, 0), -EEXIST);
+	assert_int_equal(frame_open_as(frame_folder, SLUICE_WRITER_REPLACE), -EISDIR);
+	assert_int_equal(frame_open_as(frame_folder, SLUICE_WRITER_APPEND), -EISDIR);
+	assert_int_equal(frame_open_as("/dev/null", SLUICE_WRITER_APPEND), -EBADMSG);
 	snprintf(path, sizeof(path), "%s/no/file.h5", frame_folder);
-	assert_int_equal(open_as(path, 0), -ENOENT);
-	assert_int_equal(open_as("/proc/no.h5", 0), -ENOENT);
-	assert_int_equal(open_as("", 0), -ENOENT);
+	assert_int_equal(frame_open_as(path, 0), -ENOENT);
+	assert_int_equal(frame_open_as("/proc/no.h5", 0), -ENOENT);
+	assert_int_equal(frame_open_as("", 0), -ENOENT);
 }
 
-static void file_is_open_once_in_a_process(void **state)
+TEST(file_is_open_once_in_a_process)
 {
 	struct sl_h5_file *file;
 	char other[600];
 
-	(void)state;
 	unlink(frame_path);
 	file = frame_open(0);
-	assert_int_equal(open_as(frame_path, 0), -EBUSY);
-	assert_int_equal(open_as(frame_path, SLUICE_WRITER_REPLACE), -EBUSY);
+	assert_int_equal(frame_open_as(frame_path, 0), -EBUSY);
+	assert_int_equal(frame_open_as(frame_path, SLUICE_WRITER_REPLACE), -EBUSY);
 	frame_flush(file);
-	assert_int_equal(open_as(frame_path, SLUICE_WRITER_APPEND), -EBUSY);
+	assert_int_equal(frame_open_as(frame_path, SLUICE_WRITER_APPEND), -EBUSY);
 	snprintf(other, sizeof(other), "%s/other.h5", frame_folder);
 	assert_int_equal(link(frame_path, other), 0);
-	assert_int_equal(open_as(other, SLUICE_WRITER_APPEND), -EBUSY);
+	assert_int_equal(frame_open_as(other, SLUICE_WRITER_APPEND), -EBUSY);
 	frame_close(file);
-	assert_int_equal(open_as(other, SLUICE_WRITER_APPEND), 0);
+	assert_int_equal(frame_open_as(other, SLUICE_WRITER_APPEND), 0);
 	unlink(other);
 }
 
@@ -398,18 +370,16 @@ static int open_by_hdf5(void)
 	return H5Fopen(frame_path, H5F_ACC_RDONLY, H5P_DEFAULT) < 0;
 }
 
-static void a_file_that_is_locked_is_left_alone(void **state)
+TEST(a_file_that_is_locked_is_left_alone)
 {
 	struct sl_h5_file *file;
 	int fd;
 
-	(void)state;
 	unlink(frame_path);
 	frame_close(frame_open(0));
 	fd = open(frame_path, O_RDWR | O_CLOEXEC);
 	assert_int_equal(flock(fd, LOCK_SH), 0);
-	assert_int_equal(open_as(frame_path, SLUICE_WRITER_APPEND), -EWOULDBLOCK);
-	frame_said("locked");
+	assert_refused(frame_open_as(frame_path, SLUICE_WRITER_APPEND), EWOULDBLOCK, "locked");
 	close(fd);
 	file = frame_open(SLUICE_WRITER_APPEND);
 	assert_int_equal(in_child(open_by_hdf5), 1);
@@ -432,17 +402,15 @@ static struct sl_h5_dataset *begin(struct sl_h5_file **file, struct sl_h5_layout
 	return dataset;
 }
 
-static void a_file_that_was_deleted_is_missed(void **state)
+TEST(a_file_that_was_deleted_is_missed)
 {
 	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
 	struct sl_h5_file *file;
 	char other[600];
 
-	(void)state;
 	begin(&file, &layout);
 	unlink(frame_path);
-	assert_int_equal(sl_h5_file_flush(file), -ESTALE);
-	frame_said("deleted");
+	assert_refused(sl_h5_file_flush(file), ESTALE, "deleted");
 	assert_int_equal(sl_h5_file_close(file, true), -ESTALE);
 
 	begin(&file, &layout);
@@ -460,23 +428,21 @@ static void a_file_that_was_deleted_is_missed(void **state)
 }
 
 /* As whoever opens a file for HDF5 to write does before HDF5 finds it locked. */
-static void a_file_that_another_program_truncates_is_missed(void **state)
+TEST(a_file_that_another_program_truncates_is_missed)
 {
 	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
 	struct sl_h5_dataset *dataset;
 	struct sl_h5_file *file;
 
-	(void)state;
 	dataset = begin(&file, &layout);
 	assert_int_equal(truncate(frame_path, 0), 0);
-	assert_int_equal(frame_store(dataset, &layout, 2, NULL, MASKS_NONE), -ESTALE);
-	frame_said("another program has truncated");
+	assert_refused(frame_store(dataset, &layout, 2, NULL, MASKS_NONE), ESTALE,
+	               "another program has truncated");
 	assert_int_equal(sl_h5_file_close(file, true), -ESTALE);
 
 	begin(&file, &layout);
 	assert_int_equal(truncate(frame_path, 5000), 0);
-	assert_int_equal(sl_h5_file_flush(file), -ESTALE);
-	frame_said("another program has truncated");
+	assert_refused(sl_h5_file_flush(file), ESTALE, "another program has truncated");
 	assert_int_equal(sl_h5_file_close(file, true), -ESTALE);
 
 	begin(&file, &layout);
@@ -486,7 +452,7 @@ static void a_file_that_another_program_truncates_is_missed(void **state)
 }
 
 /* As cp(1) does; it has its length again when the writer looks. */
-static void a_file_that_another_program_overwrites_is_missed(void **state)
+TEST(a_file_that_another_program_overwrites_is_missed)
 {
 	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
 	struct sl_h5_file *file;
@@ -494,7 +460,6 @@ static void a_file_that_another_program_overwrites_is_missed(void **state)
 	struct stat status;
 	int fd;
 
-	(void)state;
 	begin(&file, &layout);
 	assert_int_equal(stat(frame_path, &status), 0);
 	its = calloc(1, status.st_size);
@@ -502,8 +467,7 @@ static void a_file_that_another_program_overwrites_is_missed(void **state)
 	fd = open(frame_path, O_RDWR | O_TRUNC | O_CLOEXEC);
 	assert_int_equal(write(fd, its, status.st_size), status.st_size);
 	free(its);
-	assert_int_equal(sl_h5_file_flush(file), -ESTALE);
-	frame_said("overwritten");
+	assert_refused(sl_h5_file_flush(file), ESTALE, "overwritten");
 	assert_int_equal(sl_h5_file_close(file, true), -ESTALE);
 	assert_int_equal(pread(fd, text, 5, 0), 5);
 	assert_memory_equal(text, "other", 5);
@@ -574,9 +538,8 @@ static int fill_what_is_allowed(void)
 	return fill(-EFBIG, "File too large");
 }
 
-static void a_file_that_may_not_grow_stays_at_its_last_flush(void **state)
+TEST(a_file_that_may_not_grow_stays_at_its_last_flush)
 {
-	(void)state;
 	assert_int_equal(in_child(fill_what_is_allowed), 0);
 }
 
@@ -592,16 +555,15 @@ static void contiguous_frames_without_room_are_refused(void)
 	layout.frames = 100000;
 	unlink(frame_path);
 	file = frame_open(0);
-	assert_int_equal(sl_h5_dataset_add(file, "u", &layout, &set, &dataset, &first), -ENOSPC);
-	frame_said("no room for the 100000 frames of '/u'");
+	assert_refused(sl_h5_dataset_add(file, "u", &layout, &set, &dataset, &first), ENOSPC,
+	               "no room for the 100000 frames of '/u'");
 	frame_said("No space left");
 	assert_int_equal(sl_h5_file_close(file, true), -ENOSPC);
 	assert_int_equal(access(frame_path, F_OK), -1);
 }
 
-static void a_full_disk_leaves_what_was_flushed(void **state)
+TEST(a_full_disk_leaves_what_was_flushed)
 {
-	(void)state;
 	for (unsigned kib = 256; kib < 512; kib += 28) {
 		char size[32];
 
@@ -632,7 +594,7 @@ int __wrap_fallocate64(int fd, int mode, off_t start, off_t length)
 	return -1;
 }
 
-static void a_file_does_not_keep_the_space_of_frames_without_room(void **state)
+TEST(a_file_does_not_keep_the_space_of_frames_without_room)
 {
 	struct sl_h5_layout layout = frame_layout("none", 1, false), more = layout;
 	struct sl_h5_set_options set = {0};
@@ -641,7 +603,6 @@ static void a_file_does_not_keep_the_space_of_frames_without_room(void **state)
 	struct stat before, after;
 	uint64_t first;
 
-	(void)state;
 	unlink(frame_path);
 	file = frame_open(0);
 	dataset = frame_add(file, "u", &layout, NULL);
@@ -662,7 +623,7 @@ static void a_file_does_not_keep_the_space_of_frames_without_room(void **state)
 }
 
 /* The names of a group are more than a dataset adds to the limit. */
-static void metadata_over_the_limit_is_an_error_with_a_name(void **state)
+TEST(metadata_over_the_limit_is_an_error_with_a_name)
 {
 	struct sl_h5_file_options o = {.flags = SLUICE_WRITER_APPEND, .held_limit = 400};
 	struct sl_h5_layout layout = frame_layout("none", 1, false);
@@ -672,7 +633,6 @@ static void metadata_over_the_limit_is_an_error_with_a_name(void **state)
 	uint64_t first;
 	int err;
 
-	(void)state;
 	unlink(frame_path);
 	file = frame_open(0);
 	for (unsigned i = 0; i < 40; i++) {
@@ -692,32 +652,13 @@ static void metadata_over_the_limit_is_an_error_with_a_name(void **state)
 	assert_int_equal(sl_h5_file_close(file, true), -ENOBUFS);
 }
 
+static int unmount(void **unused)
+{
+	umount(frame_folder);
+	return frame_folder_remove(unused);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(an_hdf5_without_lock_is_used_only_alone),
-		cmocka_unit_test(a_file_that_is_locked_is_left_alone),
-		cmocka_unit_test(the_programs_own_setting_of_errors_stays),
-		cmocka_unit_test(a_file_system_that_needs_names_gets_temporary_ones),
-		cmocka_unit_test(a_name_that_is_taken_is_not_overwritten),
-		cmocka_unit_test(paths_that_are_none_are_refused),
-		cmocka_unit_test(file_is_open_once_in_a_process),
-		cmocka_unit_test(hdf5_is_not_locked_while_bytes_are_written),
-		cmocka_unit_test(a_file_that_was_deleted_is_missed),
-		cmocka_unit_test(a_file_that_another_program_truncates_is_missed),
-		cmocka_unit_test(a_file_that_another_program_overwrites_is_missed),
-		cmocka_unit_test(a_file_that_may_not_grow_stays_at_its_last_flush),
-		cmocka_unit_test(a_full_disk_leaves_what_was_flushed),
-		cmocka_unit_test(a_file_does_not_keep_the_space_of_frames_without_room),
-		cmocka_unit_test(metadata_over_the_limit_is_an_error_with_a_name),
-	};
-	int failed;
-
-	failed = frame_folder_make();
-	if (failed)
-		return failed;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
-	umount(frame_folder);
-	frame_folder_remove();
-	return failed;
+	return RUN_TESTS(frame_folder_make, unmount);
 }

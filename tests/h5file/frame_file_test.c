@@ -455,13 +455,6 @@ TEST(names_and_groups_go_on_with_what_is_there)
 
 int main(void)
 {
-	int failed;
-
 	setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
-	failed = frame_folder_make();
-	if (failed)
-		return failed;
-	failed = RUN_TESTS(NULL, NULL);
-	frame_folder_remove();
-	return failed;
+	return RUN_TESTS(frame_folder_make, frame_folder_remove);
 }

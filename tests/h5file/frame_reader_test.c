@@ -381,15 +381,10 @@ TEST(a_file_that_is_replaced_is_another_one)
  * chunks with several frames. */
 int main(int argc, char **argv)
 {
-	int failed = argc > 1 ? 0 : frame_folder_make();
-
 	if (argc > 1) {
 		snprintf(frame_path, sizeof(frame_path), "%s", argv[1]);
 		gather = argc > 2 ? SHARED : 1;
 		write_for_ever();
 	}
-	if (!failed)
-		failed = RUN_TESTS(NULL, NULL);
-	frame_folder_remove();
-	return failed;
+	return RUN_TESTS(frame_folder_make, frame_folder_remove);
 }

@@ -9,17 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int open_as(const char *path, unsigned flags)
-{
-	struct sl_h5_file_options o = {.flags = flags};
-	struct sl_h5_file *file;
-	int err = sl_h5_file_open(path, &o, &file);
-
-	if (!err)
-		frame_close(file);
-	return err;
-}
-
 static int add_as(struct sl_h5_file *file, const char *name, struct sl_h5_layout layout,
                   struct sl_h5_set_options set)
 {
@@ -49,12 +38,10 @@ TEST(names_that_are_none_are_refused)
 	name[sizeof(name) - 1] = '\0';
 	assert_int_equal(add_as(file, name, layout, none_set), -ENAMETOOLONG);
 	frame_put(frame_add(file, "a/.b", &layout, NULL), &layout, 0, NULL);
-	assert_int_equal(add_as(file, "/a/.b", layout, none_set), -EEXIST);
-	frame_said("'/a/.b' is a dataset of this writer already");
-	assert_int_equal(add_as(file, "a", layout, none_set), -EEXIST);
-	frame_said("no dataset");
-	assert_int_equal(add_as(file, "a/.b/c", layout, none_set), -EEXIST);
-	frame_said("no group");
+	assert_refused(add_as(file, "/a/.b", layout, none_set), EEXIST,
+	               "'/a/.b' is a dataset of this writer already");
+	assert_refused(add_as(file, "a", layout, none_set), EEXIST, "no dataset");
+	assert_refused(add_as(file, "a/.b/c", layout, none_set), EEXIST, "no group");
 	frame_close(file);
 	frame_check("/a/.b", &layout, 1);
 }
@@ -203,46 +190,39 @@ TEST(a_dataset_is_continued_only_as_it_is)
 
 	other = usual;
 	other.type = H5T_NATIVE_INT32;
-	assert_int_equal(make_and_continue(other, layout), -EEXIST);
-	frame_said("'/u' is int32, asked for float32");
+	assert_refused(make_and_continue(other, layout), EEXIST,
+	               "'/u' is int32, asked for float32");
 	other.precision = 7;
 	wrong = layout;
 	wrong.type = SLUICE_INT32;
-	assert_int_equal(make_and_continue(other, wrong), -EEXIST);
-	frame_said("'/u' is int32, and says that it keeps 7 bits of a mantissa");
+	assert_refused(make_and_continue(other, wrong), EEXIST,
+	               "'/u' is int32, and says that it keeps 7 bits of a mantissa");
 	other.precision = 0;
 	other.type = H5T_IEEE_F32BE;
-	assert_int_equal(make_and_continue(other, layout), -EEXIST);
-	frame_said("of another type");
+	assert_refused(make_and_continue(other, layout), EEXIST, "of another type");
 
 	wrong = layout;
 	wrong.shape[1] = 15;
-	assert_int_equal(make_and_continue(usual, wrong), -EEXIST);
-	frame_said("frames of 10 x 14, asked for 10 x 15");
+	assert_refused(make_and_continue(usual, wrong), EEXIST,
+	               "frames of 10 x 14, asked for 10 x 15");
 	wrong.rank = 1;
-	assert_int_equal(make_and_continue(usual, wrong), -EEXIST);
-	frame_said("3 dimensions, and not 2");
+	assert_refused(make_and_continue(usual, wrong), EEXIST, "3 dimensions, and not 2");
 	wrong = layout;
 	wrong.frames = 7;
-	assert_int_equal(make_and_continue(usual, wrong), -EEXIST);
-	frame_said("asked for 7");
+	assert_refused(make_and_continue(usual, wrong), EEXIST, "asked for 7");
 	wrong = layout;
 	wrong.precision = 7;
-	assert_int_equal(make_and_continue(usual, wrong), -EEXIST);
-	frame_said("bits");
+	assert_refused(make_and_continue(usual, wrong), EEXIST, "bits");
 
 	other = usual;
 	other.fletcher = true;
-	assert_int_equal(make_and_continue(other, layout), -ENOTSUP);
-	frame_said("filter 3 (fletcher32)");
+	assert_refused(make_and_continue(other, layout), ENOTSUP, "filter 3 (fletcher32)");
 
 	other = (struct other){
 		.type = H5T_NATIVE_FLOAT, .extent = {5, 10, 14}, .most = {5, 10, 14}};
-	assert_int_equal(make_and_continue(other, layout), -EEXIST);
-	frame_said("sluice_frames");
+	assert_refused(make_and_continue(other, layout), EEXIST, "sluice_frames");
 	other.compact = true;
-	assert_int_equal(make_and_continue(other, layout), -EEXIST);
-	frame_said("neither");
+	assert_refused(make_and_continue(other, layout), EEXIST, "neither");
 }
 
 TEST(settings_of_the_program_must_agree)
@@ -257,21 +237,16 @@ TEST(settings_of_the_program_must_agree)
 	assert_int_equal(continue_other(layout, all), 0);
 	wrong = layout;
 	wrong.chunk[0] = 5;
-	assert_int_equal(continue_other(wrong, all), -EEXIST);
-	frame_said("chunks of 4 x 5, asked for 5 x 5");
+	assert_refused(continue_other(wrong, all), EEXIST, "chunks of 4 x 5, asked for 5 x 5");
 	wrong = layout;
 	wrong.gather = 3;
-	assert_int_equal(continue_other(wrong, all), -EEXIST);
-	frame_said("chunks of 1 frames, asked for 3");
+	assert_refused(continue_other(wrong, all), EEXIST, "chunks of 1 frames, asked for 3");
 	wrong = frame_layout("deflate", 5, true);
-	assert_int_equal(continue_other(wrong, all), -EEXIST);
-	frame_said("level 6 of deflate, asked for 5");
+	assert_refused(continue_other(wrong, all), EEXIST, "level 6 of deflate, asked for 5");
 	wrong = frame_layout("deflate", 6, false);
-	assert_int_equal(continue_other(wrong, all), -EEXIST);
-	frame_said("is shuffled");
+	assert_refused(continue_other(wrong, all), EEXIST, "is shuffled");
 	wrong = frame_layout("none", 1, false);
-	assert_int_equal(continue_other(wrong, all), -EEXIST);
-	frame_said("codec deflate, asked for none");
+	assert_refused(continue_other(wrong, all), EEXIST, "codec deflate, asked for none");
 
 	adopted = wrong;
 	adopted.chunk[0] = 10;
@@ -294,19 +269,10 @@ TEST(companions_that_are_none_are_refused)
 	make_other(&usual, "u_time");
 	layout.scalars = names;
 	layout.scalar_count = 1;
-	assert_int_equal(continue_other(layout, none_set), -EEXIST);
-	frame_said("'/u_time'");
+	assert_refused(continue_other(layout, none_set), EEXIST, "'/u_time'");
 }
 
 /* -------------------------------------------------------------------------------------- formats */
-
-static void write_bytes(const char *bytes)
-{
-	int fd = open(frame_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-
-	assert_int_equal(write(fd, bytes, strlen(bytes)), strlen(bytes));
-	close(fd);
-}
 
 TEST(files_that_are_not_valid_at_every_moment_are_not_continued)
 {
@@ -315,18 +281,16 @@ TEST(files_that_are_not_valid_at_every_moment_are_not_continued)
 	unlink(frame_path);
 	latest.latest = true;
 	make_other(&latest, "u");
-	assert_int_equal(open_as(frame_path, SLUICE_WRITER_APPEND), -EBADMSG);
-	frame_said("format of version");
-	write_bytes("this is a text, and it is longer than a signature");
-	assert_int_equal(open_as(frame_path, SLUICE_WRITER_APPEND), -EBADMSG);
-	frame_said("is no HDF5 file");
-	write_bytes("");
-	assert_int_equal(open_as(frame_path, SLUICE_WRITER_APPEND), -EBADMSG);
+	assert_refused(frame_open_as(frame_path, SLUICE_WRITER_APPEND), EBADMSG,
+	               "format of version");
+	frame_write_text("this is a text, and it is longer than a signature");
+	assert_refused(frame_open_as(frame_path, SLUICE_WRITER_APPEND), EBADMSG, "is no HDF5 file");
+	frame_write_text("");
+	assert_int_equal(frame_open_as(frame_path, SLUICE_WRITER_APPEND), -EBADMSG);
 	/* A signature, version 0, and nothing behind it. */
-	write_bytes("\x89HDF\r\n\x1a\n");
+	frame_write_text("\x89HDF\r\n\x1a\n");
 	assert_int_equal(truncate(frame_path, 512), 0);
-	assert_int_equal(open_as(frame_path, SLUICE_WRITER_APPEND), -EBADMSG);
-	frame_said("HDF5: ");
+	assert_refused(frame_open_as(frame_path, SLUICE_WRITER_APPEND), EBADMSG, "HDF5: ");
 }
 
 /* In HDF5's default format an index of rank 6 has nodes that are longer than a page. */
@@ -352,8 +316,7 @@ TEST(an_index_of_long_nodes_is_not_continued)
 	for (unsigned i = 0; i < 4; i++)
 		layout.shape[i] = layout.chunk[i] = 2;
 	ours = frame_open(SLUICE_WRITER_APPEND);
-	assert_int_equal(add_as(ours, "u", layout, none_set), -EBADMSG);
-	frame_said("nodes");
+	assert_refused(add_as(ours, "u", layout, none_set), EBADMSG, "nodes");
 	frame_close(ours);
 
 	unlink(frame_path);
@@ -392,13 +355,6 @@ TEST(names_of_a_group_may_be_many)
 
 int main(void)
 {
-	int failed;
-
 	setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
-	failed = frame_folder_make();
-	if (failed)
-		return failed;
-	failed = RUN_TESTS(NULL, NULL);
-	frame_folder_remove();
-	return failed;
+	return RUN_TESTS(frame_folder_make, frame_folder_remove);
 }

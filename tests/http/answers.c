@@ -235,8 +235,3 @@ HTTP_TEST(answer_that_is_not_http_fails)
 		           EPROTO, "");
 	}
 }
-
-int group_answers(void)
-{
-	return RUN_TESTS_AS("answers", NULL, NULL);
-}

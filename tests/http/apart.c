@@ -226,8 +226,3 @@ HTTP_TEST(a_name_server_that_does_not_answer_holds_up_nobody)
 		assert_true(seconds_now() - start < SLOW_NAME_MS / 1000.0);
 	sleep_ms(SLOW_NAME_MS + 300);
 }
-
-int group_apart(void)
-{
-	return RUN_TESTS_AS("apart", NULL, NULL);
-}

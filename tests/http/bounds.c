@@ -248,8 +248,3 @@ HTTP_TEST(many_small_extents_are_read)
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
 }
-
-int group_bounds(void)
-{
-	return RUN_TESTS_AS("bounds", NULL, NULL);
-}

@@ -227,8 +227,3 @@ HTTP_TEST(cancelling_at_any_moment_is_survived)
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
 }
-
-int group_cancel(void)
-{
-	return RUN_TESTS_AS("cancel", NULL, NULL);
-}

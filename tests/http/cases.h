@@ -6,22 +6,6 @@
 #include "lib/servers.h"
 #include "lib/support.h"
 
-int group_answers(void);
-int group_refusals(void);
-int group_retry(void);
-int group_stall(void);
-int group_redirect(void);
-int group_whole(void);
-int group_tls(void);
-int group_uri(void);
-int group_cancel(void);
-int group_bounds(void);
-int group_reactor(void);
-int group_put(void);
-int group_upload(void);
-int group_apart(void);
-int group_versions(void);
-
 /* Four attempts a few milliseconds apart, a stall of 400 ms, eight connections. */
 int http_setup(void **state);
 int http_teardown(void **state);

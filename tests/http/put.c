@@ -254,8 +254,3 @@ HTTP_TEST(unsupported_http_calls_are_refused)
 	assert_ok(sluice_close(file));
 	assert_file_is(path, "old", 3);
 }
-
-int group_put(void)
-{
-	return RUN_TESTS_AS("put", NULL, NULL);
-}

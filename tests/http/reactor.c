@@ -83,8 +83,3 @@ HTTP_TEST(errors_without_end_are_no_hang)
 	assert_served(byte, 100, 0);
 	assert_ok(sluice_close(file));
 }
-
-int group_reactor(void)
-{
-	return RUN_TESTS_AS("reactor", NULL, NULL);
-}

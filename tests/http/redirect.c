@@ -203,8 +203,3 @@ HTTP_TEST(a_password_is_in_no_message)
 	assert_non_null(strstr(held, "GET"));
 	free(held);
 }
-
-int group_redirect(void)
-{
-	return RUN_TESTS_AS("redirect", NULL, NULL);
-}

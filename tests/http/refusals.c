@@ -122,8 +122,3 @@ HTTP_TEST(a_proxy_that_refuses_is_an_error_at_once)
 	with(f, "SLUICE_HTTP_BACKOFF_MS", "5");
 	open_fails(f, "https://code503.invalid/x", ECONNRESET, "attempts");
 }
-
-int group_refusals(void)
-{
-	return RUN_TESTS_AS("refusals", NULL, NULL);
-}

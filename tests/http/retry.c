@@ -233,8 +233,3 @@ HTTP_TEST(a_name_that_does_not_exist_is_an_error_that_says_so)
 	assert_non_null(strstr(sluice_last_message(), "no-such-host.invalid"));
 	print_message("%.3f s: %s\n", seconds_now() - begun, sluice_last_message());
 }
-
-int group_retry(void)
-{
-	return RUN_TESTS_AS("retry", NULL, NULL);
-}

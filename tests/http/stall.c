@@ -100,8 +100,3 @@ HTTP_TEST(connecting_is_no_stall)
 	           "SLUICE_HTTP_STALL_MS");
 	assert_true(seconds_now() - begun < at_most(0.4));
 }
-
-int group_stall(void)
-{
-	return RUN_TESTS_AS("stall", NULL, NULL);
-}

@@ -101,8 +101,3 @@ HTTP_TEST(plain_http_on_a_tls_port_is_an_error)
 	assert_true(sluice_open(f->ctx, uri, NULL, &file) < 0);
 	assert_true(*sluice_last_message());
 }
-
-int group_tls(void)
-{
-	return RUN_TESTS_AS("tls", NULL, NULL);
-}

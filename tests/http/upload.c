@@ -252,8 +252,3 @@ HTTP_TEST(uploads_of_several_files_run_side_by_side)
 	}
 	assert_true(seconds_now() - begun < at_most(3));
 }
-
-int group_upload(void)
-{
-	return RUN_TESTS_AS("upload", NULL, NULL);
-}

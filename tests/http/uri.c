@@ -155,8 +155,3 @@ HTTP_TEST(http_2_is_there_for_who_asks_for_it)
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
 }
-
-int group_uri(void)
-{
-	return RUN_TESTS_AS("uri", NULL, NULL);
-}

@@ -182,8 +182,3 @@ HTTP_TEST(an_object_is_read_as_it_is_stored_where_that_is_asked_for)
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
 }
-
-int group_versions(void)
-{
-	return RUN_TESTS_AS("versions", NULL, NULL);
-}

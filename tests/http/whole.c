@@ -175,8 +175,3 @@ HTTP_TEST(a_body_that_breaks_off_never_counts_as_whole)
 	read_fails(f, fault_uri("size=100000&ranges=no&fault=gzip&skip=1"), 100000, 0, EPROTO,
 	           "encod");
 }
-
-int group_whole(void)
-{
-	return RUN_TESTS_AS("whole", NULL, NULL);
-}

@@ -173,5 +173,5 @@ TEST(a_few_gib_are_few_chunks)
 
 int main(void)
 {
-	return RUN_TESTS_AS("chunk", NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

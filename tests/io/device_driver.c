@@ -213,8 +213,3 @@ EMULATED_TEST(a_driver_that_fails_now_and_then_is_survived,
 	move(&t, !row->remote);
 	traffic_free(&t);
 }
-
-int group_driver(void)
-{
-	return RUN_TESTS_AS("driver", NULL, NULL);
-}

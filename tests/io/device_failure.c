@@ -385,8 +385,3 @@ EMULATED_TEST(a_lost_device_ends_a_submission_that_waits_for_room, NOT_LOST)
 	device_free(s.memory);
 	stream_free(s.stream);
 }
-
-int group_failure(void)
-{
-	return RUN_TESTS_AS("failure", NULL, NULL);
-}

@@ -108,8 +108,3 @@ LOCAL_TEST(small_operations_in_stream_order_stay_bounded, "so many requests take
 {
 	run_load(*state, true, many(), 64 * MIB);
 }
-
-int group_load(void)
-{
-	return RUN_TESTS_AS("load", NULL, NULL);
-}

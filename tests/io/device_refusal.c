@@ -253,8 +253,3 @@ LOCAL_TEST(nonblock_does_not_wait_for_what_is_awaited_on_the_host,
 	device_free(other);
 	stream_free(stream);
 }
-
-int group_refusal(void)
-{
-	return RUN_TESTS_AS("refusal", NULL, NULL);
-}

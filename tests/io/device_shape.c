@@ -284,8 +284,3 @@ LOCAL_TEST(large_cold_read_bypasses_the_page_cache, "it is about the page cache"
 	device_free(memory);
 	stream_free(stream);
 }
-
-int group_shape(void)
-{
-	return RUN_TESTS_AS("shape", NULL, NULL);
-}

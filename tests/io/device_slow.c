@@ -290,8 +290,3 @@ LOCAL_TEST(the_doorbell_looks_seldom_when_nothing_moves_for_long, "a local file 
 	stream_free(stream);
 	stream_free(other);
 }
-
-int group_slow(void)
-{
-	return RUN_TESTS_AS("slow", NULL, NULL);
-}

@@ -335,8 +335,3 @@ LOCAL_TEST(an_operation_of_one_ring_waits_for_no_slot, "a local file is cut shor
 	device_free(memory);
 	stream_free(stream);
 }
-
-int group_staging(void)
-{
-	return RUN_TESTS_AS("staging", NULL, NULL);
-}

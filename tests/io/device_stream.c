@@ -248,8 +248,3 @@ FIXTURE_TEST(poll_says_that_a_read_is_over_once_the_stream_has_passed)
 	device_free(memory);
 	stream_free(stream);
 }
-
-int group_stream(void)
-{
-	return RUN_TESTS_AS("stream", NULL, NULL);
-}

@@ -10,15 +10,6 @@
 #include "lib/support.h"
 #include "sluice/emulated.h"
 
-int group_stream(void);
-int group_failure(void);
-int group_refusal(void);
-int group_staging(void);
-int group_shape(void);
-int group_driver(void);
-int group_load(void);
-int group_slow(void);
-
 /* n bytes of a device, filled with what no pattern has. */
 void *device_new(int device, size_t n);
 void device_free(void *memory);

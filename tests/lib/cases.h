@@ -23,25 +23,27 @@ struct test_case {
 void test_enter(struct test_case *added);
 
 /* Begins the definition of a test, void NAME(void **state), whose body follows. */
-#define TEST_CASE(name_, setup_, teardown_, state_, skipped_)                                    \
-	static void name_(void **state);                                                         \
-	static struct test_case name_##_case = {                                                 \
-		{#name_, name_, setup_, teardown_, state_}, skipped_, __FILE__, __LINE__, NULL}; \
-	__attribute__((constructor)) static void name_##_enters(void)                            \
-	{                                                                                        \
-		test_enter(&name_##_case);                                                       \
-	}                                                                                        \
+#define TEST_CASE(name, setup, teardown, state, skipped) \
+	TEST_CASE_AT(name, setup, teardown, state, skipped, __LINE__)
+#define TEST_CASE_AT(name_, setup_, teardown_, state_, skipped_, line_)                       \
+	static void name_(void **state);                                                      \
+	static struct test_case name_##_case = {                                              \
+		{#name_, name_, setup_, teardown_, state_}, skipped_, __FILE__, line_, NULL}; \
+	__attribute__((constructor)) static void name_##_enters(void)                         \
+	{                                                                                     \
+		test_enter(&name_##_case);                                                    \
+	}                                                                                     \
 	static void name_(__attribute__((unused)) void **state)
 #define TEST_WITH(name, setup, teardown) TEST_CASE(name, setup, teardown, NULL, NULL)
 #define TEST(name)                       TEST_CASE(name, NULL, NULL, NULL, NULL)
+/* Before all others of its file. */
+#define FIRST_TEST(name) TEST_CASE_AT(name, NULL, NULL, NULL, NULL, 0)
 
-/*
- * Runs the tests of this file in their order, under a title; the result is for exit(). The fixture functions of
- * the group may be NULL.
- */
-#define RUN_TESTS(setup, teardown)           run_tests_of("tests", __FILE__, setup, teardown)
-#define RUN_TESTS_AS(title, setup, teardown) run_tests_of(title, __FILE__, setup, teardown)
-int run_tests_of(const char *title, const char *file, CMFixtureFunction setup,
-                 CMFixtureFunction teardown);
+/* Runs the tests of this file in their order; the result is for exit(). The fixtures of the group may be NULL. */
+#define RUN_TESTS(setup, teardown) run_tests_of(__FILE__, setup, teardown)
+int run_tests_of(const char *file, CMFixtureFunction setup, CMFixtureFunction teardown);
+/* The same for files of the program, by their names without folder and ".c". */
+#define RUN_FILES(...) run_files((const char *const[]){__VA_ARGS__, NULL})
+int run_files(const char *const *names);
 
 #endif

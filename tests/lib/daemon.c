@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/gpu.h"
 #include "sluice/device.h"
 
 const char *const *daemon_options;
@@ -28,6 +29,15 @@ int place(void)
 	if (name && sluice_device_find(name, &device))
 		fail_msg("SLUICE_TEST_PLACE: %s", sluice_last_message());
 	return device;
+}
+
+void place_on(int device)
+{
+	if (gpu_open(NULL)) {
+		fprintf(stderr, "%s\n", gpu_message());
+		exit(77);
+	}
+	setenv("SLUICE_TEST_PLACE", gpu_name(device), 1);
 }
 
 /* ------------------------------------------------------------------------------------ processes */
@@ -168,18 +178,34 @@ void daemon_renew(struct daemon *d)
 	start(d, daemon_options);
 }
 
-void daemon_stop(struct daemon *d)
+static void assert_socket_is_gone(const struct daemon *d)
 {
 	char lock[120];
+
+	assert_int_equal(access(d->path, F_OK), -1);
+	snprintf(lock, sizeof(lock), "%s.lock", d->path);
+	unlink(lock);
+}
+
+void daemon_stop(struct daemon *d)
+{
 	int status;
 
 	kill(d->supervisor, SIGTERM);
 	assert_int_equal(waitpid(d->supervisor, &status, 0), d->supervisor);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
-	assert_int_equal(access(d->path, F_OK), -1);
-	snprintf(lock, sizeof(lock), "%s.lock", d->path);
-	unlink(lock);
+	assert_socket_is_gone(d);
+}
+
+void daemon_end(struct daemon *d, pid_t supervisor)
+{
+	assert_ok(sluice_store_close(d->store));
+	kill(supervisor, SIGTERM);
+	for (int i = 0; i < 2000 && access(d->path, F_OK) == 0; i++)
+		sleep_ms(5);
+	assert_socket_is_gone(d);
+	free(d);
 }
 
 sluice_store *daemon_connect(const struct daemon *d)
@@ -274,7 +300,7 @@ int child_status(pid_t pid)
 
 /* --------------------------------------------------------------------------------------- blobs */
 
-static uint64_t seed_of(const char *name, size_t n)
+uint64_t seed_of(const char *name, size_t n)
 {
 	uint64_t seed = n;
 
@@ -288,18 +314,6 @@ static void copy(void *to, const void *from, size_t n)
 {
 	if (sluice_copy(to, from, n))
 		fail_msg("a copy of %zu bytes: %s", n, sluice_last_message());
-}
-
-static void fill(sluice_blob *blob, const char *name, size_t n)
-{
-	void *bytes = sluice_blob_mutable_data(blob);
-	void *here = sluice_blob_device(blob) < 0 ? bytes : malloc(n);
-
-	pattern_fill(here, n, 0, seed_of(name, n));
-	if (here == bytes)
-		return;
-	copy(bytes, here, n);
-	free(here);
 }
 
 void set_bytes(sluice_blob *blob, int byte, size_t n)
@@ -322,17 +336,43 @@ int byte_at(const sluice_blob *blob, size_t offset)
 	return byte;
 }
 
-int try_put(sluice_store *store, const char *name, size_t n, unsigned flags, sluice_blob **out)
+int create_on(sluice_store *store, const char *name, size_t n, int device, unsigned flags,
+              sluice_blob **out)
 {
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
-	sluice_blob *blob;
+	void *bytes, *here;
 	int rc;
 
 	o.flags = flags;
-	rc = sluice_blob_create(store, name, n, place(), &o, &blob);
+	rc = sluice_blob_create(store, name, n, device, &o, out);
 	if (rc)
 		return rc;
-	fill(blob, name, n);
+	bytes = sluice_blob_mutable_data(*out);
+	here = device < 0 ? bytes : malloc(n);
+	pattern_fill(here, n, 0, seed_of(name, n));
+	if (here == bytes)
+		return 0;
+	rc = sluice_copy(bytes, here, n);
+	free(here);
+	return rc;
+}
+
+sluice_blob *put_on(sluice_store *store, const char *name, size_t n, int device, unsigned flags)
+{
+	sluice_blob *blob = NULL;
+
+	assert_ok(create_on(store, name, n, device, flags, &blob));
+	assert_ok(sluice_blob_seal(blob));
+	return blob;
+}
+
+int try_put(sluice_store *store, const char *name, size_t n, unsigned flags, sluice_blob **out)
+{
+	sluice_blob *blob;
+	int rc = create_on(store, name, n, place(), flags, &blob);
+
+	if (rc)
+		return rc;
 	rc = sluice_blob_seal(blob);
 	if (rc)
 		sluice_blob_release(blob);
@@ -343,10 +383,7 @@ int try_put(sluice_store *store, const char *name, size_t n, unsigned flags, slu
 
 sluice_blob *put(sluice_store *store, const char *name, size_t n, unsigned flags)
 {
-	sluice_blob *blob = NULL;
-
-	assert_ok(try_put(store, name, n, flags, &blob));
-	return blob;
+	return put_on(store, name, n, place(), flags);
 }
 
 sluice_blob *got(sluice_store *store, const char *name)
@@ -394,14 +431,31 @@ struct sluice_store_counts stats_of(sluice_store *store)
 	return stats;
 }
 
-struct sluice_store_device_info account_of(sluice_store *store)
+struct sluice_store_device_info device_of(sluice_store *store, int device)
 {
 	struct sluice_store_device_info d = {.size = sizeof(d)};
 
 	for (unsigned i = 0; !sluice_store_device(store, i, &d); i++)
-		if (d.device == place())
+		if (d.device == device)
 			return d;
 	return (struct sluice_store_device_info){.size = sizeof(d)};
+}
+
+void assert_memory_is(sluice_store *store, int device, uint64_t most)
+{
+	double until = seconds_now() + 20;
+	struct sluice_store_device_info d;
+
+	for (;;) {
+		d = device_of(store, device);
+		if (d.memory_bytes <= most && !d.leaving_bytes)
+			return;
+		if (seconds_now() > until)
+			fail_msg("%llu bytes, %llu of them leaving",
+			         (unsigned long long)d.memory_bytes,
+			         (unsigned long long)d.leaving_bytes);
+		sleep_ms(2);
+	}
 }
 
 void assert_idle(sluice_store *store)

@@ -20,6 +20,8 @@ struct daemon {
  */
 int place(void);
 #define ON_DEVICE (place() >= 0)
+/* Sets it to the device of that number of SLUICE_TEST_DEVICE; ends the program as skipped if there is none. */
+void place_on(int device);
 
 /* What the daemon is started with besides its socket; the last is NULL. For daemon_setup(). Its --memory goes for
  * that device, too. */
@@ -45,12 +47,18 @@ pid_t daemon_server(const struct daemon *d, pid_t before);
 /* Kills the server and waits for the next one. */
 void daemon_replace_server(const struct daemon *d);
 pid_t daemon_supervisor(const struct daemon *d, pid_t before);
+/* Ends a supervisor that is not our child, frees d, and closes its store. */
+void daemon_end(struct daemon *d, pid_t supervisor);
 /* Any of its processes. */
 pid_t daemon_process(const struct daemon *d, const char *name, pid_t before);
 /* Connects, as often as that takes. */
 sluice_store *daemon_connect(const struct daemon *d);
 
-/* Blobs of a pattern that the name and the size give. */
+/* Blobs of a pattern that the name and the size give; put() and try_put() make them at place(). */
+uint64_t seed_of(const char *name, size_t n);
+int create_on(sluice_store *store, const char *name, size_t n, int device, unsigned flags,
+              sluice_blob **out);
+sluice_blob *put_on(sluice_store *store, const char *name, size_t n, int device, unsigned flags);
 sluice_blob *put(sluice_store *store, const char *name, size_t n, unsigned flags);
 int try_put(sluice_store *store, const char *name, size_t n, unsigned flags, sluice_blob **out);
 sluice_blob *got(sluice_store *store, const char *name);
@@ -69,12 +77,16 @@ void assert_blob(sluice_blob *blob, const char *name, size_t n);
 		assert_ok(sluice_blob_release(blob));       \
 		assert_ok(sluice_blob_delete(store, name)); \
 	} while (0)
+/* Whether it is that. Any thread. */
 bool blob_is(const sluice_blob *blob, const char *name, size_t n);
 /* n bytes of a blob that is not sealed are that; the byte of one that is. */
 void set_bytes(sluice_blob *blob, int byte, size_t n);
 int byte_at(const sluice_blob *blob, size_t offset);
-/* Of the store's account of place(). */
-struct sluice_store_device_info account_of(sluice_store *store);
+/* Of the store's account of a device, and of place(). */
+struct sluice_store_device_info device_of(sluice_store *store, int device);
+#define account_of(store) device_of(store, place())
+/* Waits until the store has no more than that on the device, and all of what is gone has been unmapped. */
+void assert_memory_is(sluice_store *store, int device, uint64_t most);
 /* Waits until the server has no blob, no lease and no client but ours. */
 void assert_idle(sluice_store *store);
 /* The same, and so many clients more are allowed. */
@@ -95,5 +107,18 @@ void child_run(int argc, char **argv, const struct child_role *roles);
 /* Memory that is the same in all of them; zeros at first. */
 void *shared_memory(size_t bytes);
 int child_status(pid_t pid);
+
+/* Defines main() of a program whose daemons have that much memory; then the roles of its children. */
+#define DAEMON_MAIN(memory, ...)                                                 \
+	int main(int argc, char **argv)                                          \
+	{                                                                        \
+		static const char *const options[] = {"--memory", memory, NULL}; \
+		static const struct child_role roles[4] = {__VA_ARGS__};         \
+                                                                                 \
+		child_run(argc, argv, roles);                                    \
+		row_start(1, argv);                                              \
+		daemon_options = options;                                        \
+		return RUN_TESTS(NULL, NULL);                                    \
+	}
 
 #endif

@@ -153,8 +153,17 @@ void test_enter(struct test_case *added)
 	test_cases = added;
 }
 
-int run_tests_of(const char *title, const char *file, CMFixtureFunction setup,
-                 CMFixtureFunction teardown)
+/* Compares the name of a file of tests with a path. */
+static bool is_named(const char *path, const char *name)
+{
+	const char *slash = strrchr(path, '/');
+	size_t n = strlen(name);
+
+	path = slash ? slash + 1 : path;
+	return strncmp(path, name, n) == 0 && strcmp(path + n, ".c") == 0;
+}
+
+int run_tests_of(const char *file, CMFixtureFunction setup, CMFixtureFunction teardown)
 {
 	static struct CMUnitTest run[64];
 	int lines[COUNT_OF(run)];
@@ -177,7 +186,22 @@ int run_tests_of(const char *title, const char *file, CMFixtureFunction setup,
 			                              (void *)(uintptr_t)why};
 	}
 	assert_in_range(count, 1, COUNT_OF(run));
-	return _cmocka_run_group_tests(title, run, count, setup, teardown);
+	return _cmocka_run_group_tests(strrchr(file, '/') + 1, run, count, setup, teardown);
+}
+
+int run_files(const char *const *names)
+{
+	int failed = 0;
+
+	for (; *names; names++) {
+		const struct test_case *t = test_cases;
+
+		while (t && !is_named(t->file, *names))
+			t = t->next;
+		assert_non_null(t);
+		failed += run_tests_of(t->file, NULL, NULL);
+	}
+	return failed != 0;
 }
 
 bool scratch_takes_direct(const struct fixture *f)

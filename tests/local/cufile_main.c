@@ -92,7 +92,7 @@ void assert_failed(sluice_op *op, int error, const char *says)
 int main(int argc, char **argv)
 {
 	void *memory = NULL;
-	int emulated, failed;
+	int emulated;
 
 	row_start(argc, argv);
 	/* Its threads are there before anybody counts. */
@@ -104,8 +104,7 @@ int main(int argc, char **argv)
 		return 1;
 	if (argc > 2)
 		cmocka_set_test_filter(argv[2]);
-	failed = group_cufile_use();
-	if (sl_cufile_has_module())
-		failed += group_cufile_stream() + group_cufile_direct();
-	return failed != 0;
+	if (!sl_cufile_has_module())
+		return RUN_FILES("cufile_use");
+	return RUN_FILES("cufile_use", "cufile_stream");
 }

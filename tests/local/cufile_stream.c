@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes of cuFile's errors, and the order of what it does on streams. */
+/* With nvidia-fs: what comes of cuFile's errors, the order of its work on streams, and its use without its name. */
 #include "local/cufile_suite.h"
 
 #include <pthread.h>
 
 /* ---------------------------------------------------------------------------------------- errors */
 
-static void a_file_that_it_refuses_is_refused_by_name(void **state)
+CUFILE_TEST(a_file_that_it_refuses_is_refused_by_name)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "refused");
@@ -34,7 +34,7 @@ static void a_file_that_it_refuses_is_refused_by_name(void **state)
 	device_free(memory);
 }
 
-static void a_failed_transfer_is_told_in_a_sentence(void **state)
+CUFILE_TEST(a_failed_transfer_is_told_in_a_sentence)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "failed");
@@ -60,7 +60,7 @@ static void a_failed_transfer_is_told_in_a_sentence(void **state)
 	device_free(memory);
 }
 
-static void a_short_transfer_is_continued(void **state)
+CUFILE_TEST(a_short_transfer_is_continued)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "short");
@@ -79,7 +79,7 @@ static void a_short_transfer_is_continued(void **state)
 }
 
 /* Whatever happens to the transfer: the stream goes on, and the operation says what it was. */
-static void a_transfer_that_fails_on_a_stream_lets_it_go_on(void **state)
+CUFILE_TEST(a_transfer_that_fails_on_a_stream_lets_it_go_on)
 {
 	static const struct {
 		const char *variable, *value, *says;
@@ -131,7 +131,7 @@ static void a_transfer_that_fails_on_a_stream_lets_it_go_on(void **state)
 }
 
 /* The word behind the transfers: without it the end of the stream is waited for. */
-static void a_word_that_the_driver_refuses_ends_with_the_stream(void **state)
+CUFILE_TEST(a_word_that_the_driver_refuses_ends_with_the_stream)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "word");
@@ -164,7 +164,7 @@ static void a_word_that_the_driver_refuses_ends_with_the_stream(void **state)
 	device_free(memory);
 }
 
-static void a_file_that_ends_early_fails_on_a_stream(void **state)
+CUFILE_TEST(a_file_that_ends_early_fails_on_a_stream)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "ends");
@@ -192,7 +192,7 @@ static void a_file_that_ends_early_fails_on_a_stream(void **state)
 	device_free(memory);
 }
 
-static void a_cancel_takes_nothing_off_the_stream(void **state)
+CUFILE_TEST(a_cancel_takes_nothing_off_the_stream)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "cancel");
@@ -223,7 +223,7 @@ static void a_cancel_takes_nothing_off_the_stream(void **state)
 /* ----------------------------------------------------------------------------------------- order */
 
 /* What is behind a slow write, however it is awaited and wherever it goes, sees it. */
-static void operation_over_a_stream_write_comes_after_it(void **state)
+CUFILE_TEST(operation_over_a_stream_write_comes_after_it)
 {
 	struct fixture *f = *state;
 	const size_t n = 2 * MIB;
@@ -269,7 +269,7 @@ static void operation_over_a_stream_write_comes_after_it(void **state)
 	device_free(dst);
 }
 
-static void on_one_stream_nothing_waits(void **state)
+CUFILE_TEST(on_one_stream_nothing_waits)
 {
 	struct fixture *f = *state;
 	const size_t n = 2 * MIB;
@@ -295,7 +295,7 @@ static void on_one_stream_nothing_waits(void **state)
 	device_free(dst);
 }
 
-static void a_read_behind_a_write_on_one_stream_sees_what_that_adds(void **state)
+CUFILE_TEST(a_read_behind_a_write_on_one_stream_sees_what_that_adds)
 {
 	struct fixture *f = *state;
 	const size_t n = 64 * KIB;
@@ -323,7 +323,7 @@ static void a_read_behind_a_write_on_one_stream_sees_what_that_adds(void **state
 	device_free(dst);
 }
 
-static void operation_that_would_wait_is_not_enqueued(void **state)
+CUFILE_TEST(operation_that_would_wait_is_not_enqueued)
 {
 	struct fixture *f = *state;
 	const size_t n = 64 * KIB;
@@ -386,7 +386,7 @@ static void *let_go_soon(void *hold)
 	return NULL;
 }
 
-static void submission_waits_for_what_it_overlaps(void **state)
+CUFILE_TEST(submission_waits_for_what_it_overlaps)
 {
 	struct fixture *f = *state;
 	char *src = device_new(0, 8 * MANY), *dst = device_new(0, 8 * MANY);
@@ -419,23 +419,62 @@ static void submission_waits_for_what_it_overlaps(void **state)
 	device_free(dst);
 }
 
-int group_cufile_stream(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cufile_test(a_file_that_it_refuses_is_refused_by_name),
-		cufile_test(a_failed_transfer_is_told_in_a_sentence),
-		cufile_test(a_short_transfer_is_continued),
-		cufile_test(a_transfer_that_fails_on_a_stream_lets_it_go_on),
-		cufile_test(operation_over_a_stream_write_comes_after_it),
-		/* Those that hold streams up: should one hang, the others have run. */
-		cufile_test(a_word_that_the_driver_refuses_ends_with_the_stream),
-		cufile_test(a_file_that_ends_early_fails_on_a_stream),
-		cufile_test(a_cancel_takes_nothing_off_the_stream),
-		cufile_test(on_one_stream_nothing_waits),
-		cufile_test(a_read_behind_a_write_on_one_stream_sees_what_that_adds),
-		cufile_test(operation_that_would_wait_is_not_enqueued),
-		cufile_test(submission_waits_for_what_it_overlaps),
-	};
+/* ------------------------------------------------------------------------------------- gpudirect */
 
-	return cmocka_run_group_tests_name("cufile_stream", tests, NULL, NULL);
+CUFILE_TEST(gpudirect_is_used_without_being_named)
+{
+	struct fixture *f = *state;
+	const size_t n = 9 * MIB;
+	const char *path = scratch(f, "direct");
+	char *memory = device_new(0, n + 1);
+	sluice_stream stream = stream_new(0);
+	unsigned moved = fake_calls("TRANSFER"), enqueued = fake_calls("ENQUEUE");
+	sluice_file *file;
+
+	NEEDS_FAKE;
+	use_auto(f);
+	if (!scratch_takes_direct(f))
+		SKIP("files here cannot be opened for direct I/O");
+	file = open_both(f->ctx, path);
+	device_fill(memory, n, 0, 50);
+	assert_write(file, memory, n, 0);
+	device_fill(memory, n, 0, 1);
+	assert_moves(start_read_on(file, memory, n - 333, 333, stream), n - 333);
+	assert_device(memory, n - 333, 333, 50);
+	assert_int_equal(fake_calls("TRANSFER") - moved, 2);
+	assert_int_equal(fake_calls("ENQUEUE") - enqueued, 1);
+	/* What is not whole blocks goes the usual way. */
+	device_fill(memory, n, 0, 51);
+	assert_write(file, memory, 5000, 4096);
+	assert_moves(start_write_on(file, memory, 4096, 100, stream), 4096);
+	assert_int_equal(fake_calls("TRANSFER") - moved, 2);
+	assert_int_equal(fake_calls("ENQUEUE") - enqueued, 1);
+	assert_read(file, memory, 4096, 100);
+	assert_device(memory, 4096, 0, 51);
+	assert_ok(sluice_close(file));
+	stream_free(stream);
+	device_free(memory);
+}
+
+CUFILE_TEST(a_file_that_it_refuses_goes_without_it)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "refused");
+	char *memory = device_new(0, 4096);
+	sluice_stream stream = stream_new(0);
+	unsigned handles = fake_calls("HANDLE");
+	sluice_file *file;
+
+	NEEDS_FAKE;
+	use_auto(f);
+	file_make(path, 4096, 52);
+	file = open_read(f->ctx, path);
+	setenv("FAKE_CUFILE_HANDLE", "1:5027", 1);
+	assert_read(file, memory, 4096, 0);
+	assert_moves(start_read_on(file, memory, 4096, 0, stream), 4096);
+	assert_device(memory, 4096, 0, 52);
+	assert_int_equal(fake_calls("HANDLE"), handles);
+	assert_ok(sluice_close(file));
+	stream_free(stream);
+	device_free(memory);
 }

@@ -13,10 +13,6 @@
 /* More extents than cuFile is given in one step. */
 enum { MANY = 65 };
 
-int group_cufile_use(void);
-int group_cufile_stream(void);
-int group_cufile_direct(void);
-
 /* What descriptor 0 was when the program began. */
 extern struct stat input;
 
@@ -33,7 +29,6 @@ void cuda_fail(const char *function, uint64_t nth, int error);
 uint64_t cuda_calls(const char *function, const char *prefix);
 
 int no_faults(void **state);
-#define cufile_test(name) cmocka_unit_test_setup_teardown(name, no_faults, fixture_teardown)
 #define CUFILE_TEST(name) TEST_WITH(name, no_faults, fixture_teardown)
 
 /* A context that has not been told to use cuFile. */

@@ -14,7 +14,7 @@ static sluice_stream cufile_stream_new(void)
 
 /* --------------------------------------------------------------------------------------- its use */
 
-static void bytes_go_by_cufile_and_a_file_is_registered_once(void **state)
+CUFILE_TEST(bytes_go_by_cufile_and_a_file_is_registered_once)
 {
 	struct fixture *f = *state;
 	const size_t n = 20 * MIB + 4096;
@@ -51,7 +51,7 @@ static void bytes_go_by_cufile_and_a_file_is_registered_once(void **state)
 	device_free(memory);
 }
 
-static void the_programs_input_stays_open(void **state)
+CUFILE_TEST(the_programs_input_stays_open)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "input");
@@ -69,7 +69,7 @@ static void the_programs_input_stays_open(void **state)
 	device_free(memory);
 }
 
-static void no_worker_calls_the_driver(void **state)
+CUFILE_TEST(no_worker_calls_the_driver)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "workers");
@@ -90,7 +90,7 @@ static void no_worker_calls_the_driver(void **state)
 	device_free(memory);
 }
 
-static void streams_go_without_it_unless_that_is_asked_for(void **state)
+CUFILE_TEST(streams_go_without_it_unless_that_is_asked_for)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "unasked");
@@ -113,7 +113,7 @@ static void streams_go_without_it_unless_that_is_asked_for(void **state)
 }
 
 /* Neither is one stream. */
-static void default_streams_go_without_it(void **state)
+CUFILE_TEST(default_streams_go_without_it)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "default");
@@ -132,7 +132,7 @@ static void default_streams_go_without_it(void **state)
 	device_free(memory);
 }
 
-static void many_extents_on_a_stream_go_without_it(void **state)
+CUFILE_TEST(many_extents_on_a_stream_go_without_it)
 {
 	struct fixture *f = *state;
 	enum { N = 4096 };
@@ -161,7 +161,7 @@ static void many_extents_on_a_stream_go_without_it(void **state)
 	device_free(memory);
 }
 
-static void managed_memory_goes_without_it(void **state)
+CUFILE_TEST(managed_memory_goes_without_it)
 {
 	struct fixture *f = *state;
 	const size_t n = 4 * MIB;
@@ -200,7 +200,7 @@ static void managed_memory_goes_without_it(void **state)
 	device_free(device);
 }
 
-static void memory_of_other_devices_goes_without_it(void **state)
+CUFILE_TEST(memory_of_other_devices_goes_without_it)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "other");
@@ -223,7 +223,7 @@ static void memory_of_other_devices_goes_without_it(void **state)
 	device_free(memory);
 }
 
-static void without_gpudirect_it_is_used_by_name_only(void **state)
+CUFILE_TEST(without_gpudirect_it_is_used_by_name_only)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
@@ -250,7 +250,7 @@ static void without_gpudirect_it_is_used_by_name_only(void **state)
 	device_free(memory);
 }
 
-static void without_gpudirect_streams_are_refused_by_name(void **state)
+CUFILE_TEST(without_gpudirect_streams_are_refused_by_name)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "compatible");
@@ -282,7 +282,7 @@ static void without_gpudirect_streams_are_refused_by_name(void **state)
 	device_free(memory);
 }
 
-static void the_features_tell_of_it(void **state)
+CUFILE_TEST(the_features_tell_of_it)
 {
 	struct fixture *f = *state;
 	struct sluice_feature feature = {.size = sizeof(feature)};
@@ -303,7 +303,7 @@ static void the_features_tell_of_it(void **state)
 
 /* --------------------------------------------------------------------------------------- buffers */
 
-static void a_registered_buffer_is_given_as_such(void **state)
+CUFILE_TEST(a_registered_buffer_is_given_as_such)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "buffer");
@@ -344,7 +344,7 @@ static void a_registered_buffer_is_given_as_such(void **state)
 	device_free(memory);
 }
 
-static void unregistrable_memory_is_refused(void **state)
+CUFILE_TEST(unregistrable_memory_is_refused)
 {
 	struct fixture *f = *state;
 	static char host[4096];
@@ -365,95 +365,4 @@ static void unregistrable_memory_is_refused(void **state)
 	}
 	device_free(memory);
 	device_free(device);
-}
-
-int group_cufile_use(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cufile_test(bytes_go_by_cufile_and_a_file_is_registered_once),
-		cufile_test(the_programs_input_stays_open),
-		cufile_test(no_worker_calls_the_driver),
-		cufile_test(streams_go_without_it_unless_that_is_asked_for),
-		cufile_test(default_streams_go_without_it),
-		cufile_test(many_extents_on_a_stream_go_without_it),
-		cufile_test(managed_memory_goes_without_it),
-		cufile_test(memory_of_other_devices_goes_without_it),
-		cufile_test(without_gpudirect_it_is_used_by_name_only),
-		cufile_test(without_gpudirect_streams_are_refused_by_name),
-		cufile_test(the_features_tell_of_it),
-		cufile_test(a_registered_buffer_is_given_as_such),
-		cufile_test(unregistrable_memory_is_refused),
-	};
-
-	return cmocka_run_group_tests_name("cufile", tests, NULL, NULL);
-}
-
-/* ------------------------------------------------------------------------------------- gpudirect */
-
-static void gpudirect_is_used_without_being_named(void **state)
-{
-	struct fixture *f = *state;
-	const size_t n = 9 * MIB;
-	const char *path = scratch(f, "direct");
-	char *memory = device_new(0, n + 1);
-	sluice_stream stream = stream_new(0);
-	unsigned moved = fake_calls("TRANSFER"), enqueued = fake_calls("ENQUEUE");
-	sluice_file *file;
-
-	NEEDS_FAKE;
-	use_auto(f);
-	if (!scratch_takes_direct(f))
-		SKIP("files here cannot be opened for direct I/O");
-	file = open_both(f->ctx, path);
-	device_fill(memory, n, 0, 50);
-	assert_write(file, memory, n, 0);
-	device_fill(memory, n, 0, 1);
-	assert_moves(start_read_on(file, memory, n - 333, 333, stream), n - 333);
-	assert_device(memory, n - 333, 333, 50);
-	assert_int_equal(fake_calls("TRANSFER") - moved, 2);
-	assert_int_equal(fake_calls("ENQUEUE") - enqueued, 1);
-	/* What is not whole blocks goes the usual way. */
-	device_fill(memory, n, 0, 51);
-	assert_write(file, memory, 5000, 4096);
-	assert_moves(start_write_on(file, memory, 4096, 100, stream), 4096);
-	assert_int_equal(fake_calls("TRANSFER") - moved, 2);
-	assert_int_equal(fake_calls("ENQUEUE") - enqueued, 1);
-	assert_read(file, memory, 4096, 100);
-	assert_device(memory, 4096, 0, 51);
-	assert_ok(sluice_close(file));
-	stream_free(stream);
-	device_free(memory);
-}
-
-static void a_file_that_it_refuses_goes_without_it(void **state)
-{
-	struct fixture *f = *state;
-	const char *path = scratch(f, "refused");
-	char *memory = device_new(0, 4096);
-	sluice_stream stream = stream_new(0);
-	unsigned handles = fake_calls("HANDLE");
-	sluice_file *file;
-
-	NEEDS_FAKE;
-	use_auto(f);
-	file_make(path, 4096, 52);
-	file = open_read(f->ctx, path);
-	setenv("FAKE_CUFILE_HANDLE", "1:5027", 1);
-	assert_read(file, memory, 4096, 0);
-	assert_moves(start_read_on(file, memory, 4096, 0, stream), 4096);
-	assert_device(memory, 4096, 0, 52);
-	assert_int_equal(fake_calls("HANDLE"), handles);
-	assert_ok(sluice_close(file));
-	stream_free(stream);
-	device_free(memory);
-}
-
-int group_cufile_direct(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cufile_test(gpudirect_is_used_without_being_named),
-		cufile_test(a_file_that_it_refuses_goes_without_it),
-	};
-
-	return cmocka_run_group_tests_name("gpudirect", tests, NULL, NULL);
 }

@@ -6,16 +6,6 @@
 #include "lib/gate.h"
 #include "lib/support.h"
 
-int group_phases(void);
-int group_bounds(void);
-int group_results(void);
-int group_buffer(void);
-int group_storage(void);
-int group_limits(void);
-int group_memory(void);
-int group_sync(void);
-int group_refused(void);
-
 int fault_setup(void **state);
 /* Opens the gate first: a failed test may have left it closed. */
 int fault_teardown(void **state);

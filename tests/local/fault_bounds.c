@@ -357,8 +357,3 @@ FAULT_TEST(no_more_than_four_workers_write_into_one_page_cache)
 	assert_ok(sluice_close(other));
 	buffer_free(&b);
 }
-
-int group_bounds(void)
-{
-	return RUN_TESTS_AS("bounds", NULL, NULL);
-}

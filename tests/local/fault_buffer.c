@@ -262,8 +262,3 @@ FAULT_TEST(source_is_not_read_after_the_operation_ended)
 	free(held);
 	buffer_free(&b);
 }
-
-int group_buffer(void)
-{
-	return RUN_TESTS_AS("buffer", NULL, NULL);
-}

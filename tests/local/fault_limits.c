@@ -195,8 +195,3 @@ FAULT_TEST(a_thread_that_does_not_start_is_an_error)
 	assert_int_equal(rc, 0);
 	assert_true(failed >= 3);
 }
-
-int group_limits(void)
-{
-	return RUN_TESTS_AS("limits", NULL, NULL);
-}

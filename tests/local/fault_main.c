@@ -34,19 +34,12 @@ void one_thread(struct fixture *f)
 
 int main(int argc, char **argv)
 {
-	static int (*const groups[])(void) = {
-		group_phases, group_bounds, group_results, group_buffer,  group_storage,
-		group_limits, group_memory, group_sync,    group_refused,
-	};
-	int failed = 0;
-	size_t i;
-
 	row_start(argc, argv);
 	printf("row %s\n", row->name);
 	/* What is mounted here is nobody else's; without the right to, those tests are skipped. */
 	if (unshare(CLONE_NEWNS) == 0)
 		mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
-	for (i = 0; i < COUNT_OF(groups); i++)
-		failed += groups[i]();
-	return failed != 0;
+	return RUN_FILES("fault_phases", "fault_bounds", "fault_results", "fault_buffer",
+	                 "fault_storage", "fault_limits", "fault_memory", "fault_sync",
+	                 "fault_refused");
 }

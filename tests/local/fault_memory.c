@@ -121,8 +121,3 @@ FAULT_TEST(memory_that_runs_out_is_an_error)
 	assert_in_range(n, 10, 499);
 	buffer_free(&b);
 }
-
-int group_memory(void)
-{
-	return RUN_TESTS_AS("memory", NULL, NULL);
-}

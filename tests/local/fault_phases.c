@@ -412,8 +412,3 @@ FAULT_TEST(several_threads_may_wait_for_one_operation)
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
 }
-
-int group_phases(void)
-{
-	return RUN_TESTS_AS("phases", NULL, NULL);
-}

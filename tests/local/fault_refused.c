@@ -284,8 +284,3 @@ FAULT_TEST(direct_io_needs_no_proc)
 {
 	in_child(*state, in_a_jail);
 }
-
-int group_refused(void)
-{
-	return RUN_TESTS_AS("refused", NULL, NULL);
-}

@@ -452,8 +452,3 @@ FAULT_TEST(a_failed_write_stops_the_replacement)
 	assert_int_equal(directory_entries(f->dir), 1);
 	buffer_free(&b);
 }
-
-int group_results(void)
-{
-	return RUN_TESTS_AS("results", NULL, NULL);
-}

@@ -237,8 +237,3 @@ FAULT_TEST(each_file_system_keeps_what_is_written)
 {
 	on_small_file_systems(*state, check_contents);
 }
-
-int group_storage(void)
-{
-	return RUN_TESTS_AS("storage", NULL, NULL);
-}

@@ -227,8 +227,3 @@ FAULT_TEST(truncates_that_wait_keep_their_order_with_what_comes_behind)
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
 }
-
-int group_sync(void)
-{
-	return RUN_TESTS_AS("sync", NULL, NULL);
-}

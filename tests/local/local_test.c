@@ -229,5 +229,5 @@ int main(int argc, char **argv)
 	assert_ok(sluice_device_find("emulated", &index));
 	assert_ok(sluice_device_alloc(index, 1, &memory));
 	assert_ok(sluice_device_free(memory));
-	return RUN_TESTS_AS("local", NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -138,12 +138,4 @@ DAEMON_TEST(each_type_has_its_code_and_size_in_a_tensor)
 	assert_idle(d->store);
 }
 
-int main(int argc, char **argv)
-{
-	static const char *const options[] = {"--memory", "64M", NULL};
-
-	row_start(1, argv);
-	(void)argc;
-	daemon_options = options;
-	return RUN_TESTS(NULL, NULL);
-}
+DAEMON_MAIN("64M")

@@ -367,7 +367,7 @@ TEST(a_new_supervisor_has_the_files_too)
 {
 	struct daemon *d;
 	pid_t server, supervisor;
-	char name[20], lock[120];
+	char name[20];
 
 	daemon_setup((void **)&d);
 	server = daemon_server(d, 0);
@@ -389,14 +389,7 @@ TEST(a_new_supervisor_has_the_files_too)
 		}
 		assert_true(stats_of(d->store).returns > 0);
 	}
-	assert_ok(sluice_store_close(d->store));
-	kill(supervisor, SIGTERM);
-	for (int i = 0; i < 2000 && access(d->path, F_OK) == 0; i++)
-		sleep_ms(5);
-	assert_int_equal(access(d->path, F_OK), -1);
-	snprintf(lock, sizeof(lock), "%s.lock", d->path);
-	unlink(lock);
-	free(d);
+	daemon_end(d, supervisor);
 }
 
 /* ----------------------------------------------------------------------------------- a disk that hangs */

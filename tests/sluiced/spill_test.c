@@ -13,9 +13,6 @@
 
 #include "lib/daemon.h"
 
-static int careless_teardown(void **state);
-#define CARELESS_TEST(name) TEST_WITH(name, daemon_setup, careless_teardown)
-
 static char folder[200];
 
 /* Waits until a count of the server is as it is to be. */
@@ -341,7 +338,7 @@ DAEMON_TEST(spill_file_lost_by_the_disk_is_an_error_and_nothing_else)
 	assert_nothing_left(d->store);
 }
 
-CARELESS_TEST(the_folder_may_go)
+DAEMON_TEST(the_folder_may_go)
 {
 	struct daemon *d = *state;
 	sluice_blob *more;
@@ -372,17 +369,6 @@ CARELESS_TEST(the_folder_may_go)
 	sleep_ms(1100);
 	put_away(d->store, "again", 9 * MIB, 0);
 	check(d->store, "again", 9 * MIB);
-}
-
-/* Ends the daemon with what it has. */
-static int careless_teardown(void **state)
-{
-	struct daemon *d = *state;
-
-	assert_ok(sluice_store_close(d->store));
-	daemon_stop(d);
-	free(d);
-	return 0;
 }
 
 /* Fills memory and disk until that is refused; what was put is there, whole. */

@@ -56,12 +56,4 @@ DAEMON_TEST(abandoned_request_takes_no_place_from_later_requests)
 	free(c);
 }
 
-int main(int argc, char **argv)
-{
-	static const char *const options[] = {"--memory", "64M", NULL};
-
-	row_start(1, argv);
-	(void)argc;
-	daemon_options = options;
-	return RUN_TESTS(NULL, NULL);
-}
+DAEMON_MAIN("64M")

@@ -214,5 +214,5 @@ TEST(a_stopped_ring_holds_up_nothing_and_its_slots_are_good_again)
 
 int main(void)
 {
-	return RUN_TESTS_AS("staging", NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

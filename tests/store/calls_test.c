@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every call of store.h, against a daemon. */
+/* Every call of store.h, against a daemon; the blobs are at place(), on the host or a device. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -14,8 +14,10 @@
 DAEMON_TEST(sealed_bytes_reach_other_processes)
 {
 	struct daemon *d = *state;
-	static const size_t sizes[] = {1,     4095,   4096, 4097,        65536,
-	                               65537, 100000, MIB,  3 * MIB + 5, 64 * MIB};
+	static const size_t sizes[] = {1,       4095,    4096,        4097,    32768,
+	                               32769,   65536,   65537,       100000,  MIB,
+	                               MIB + 1, 2 * MIB, 3 * MIB + 5, 9 * MIB, 64 * MIB};
+	const int kind = ON_DEVICE ? SLUICE_BLOB_ON_DEVICE : SLUICE_BLOB_ON_HOST;
 	sluice_store *other = daemon_connect(d);
 
 	for (size_t i = 0; i < COUNT_OF(sizes); i++) {
@@ -27,17 +29,25 @@ DAEMON_TEST(sealed_bytes_reach_other_processes)
 		read = got(other, "a blob");
 		assert_blob(read, "a blob", sizes[i]);
 		assert_int_equal(sluice_blob_id(read), sluice_blob_id(made));
+		assert_int_equal(sluice_blob_device(made), place());
 		assert_int_equal(sluice_blob_device(read), place());
+		assert_int_equal(sluice_blob_kind(made), kind);
+		assert_int_equal(sluice_blob_kind(read), kind);
+		assert_int_equal(sluice_device_of(sluice_blob_data(read)), place());
 		assert_int_equal((uintptr_t)sluice_blob_data(read) % 4096, 0);
-		assert_ok(sluice_blob_release(read));
 		assert_ok(sluice_blob_release(made));
 		assert_int_equal(sluice_blob_exists(other, "a blob"), 1);
 		assert_ok(sluice_blob_delete(other, "a blob"));
 		assert_int_equal(sluice_blob_exists(other, "a blob"), 0);
+		assert_blob(read, "a blob", sizes[i]);
+		assert_ok(sluice_blob_release(read));
 		assert_refused(sluice_blob_get(other, "a blob", 0, &read), ENOENT, "a blob");
 	}
 	assert_ok(sluice_store_close(other));
 	assert_idle(d->store);
+	/* Left on a device is a slab of each of the sizes, for the next. */
+	if (ON_DEVICE)
+		assert_memory_is(d->store, place(), 6 * 2 * MIB);
 }
 
 struct late {
@@ -333,16 +343,30 @@ DAEMON_TEST(wrong_arguments_are_refused)
 DAEMON_TEST(a_child_must_not_use_the_store)
 {
 	struct daemon *d = *state;
-	sluice_blob *blob = put(d->store, "x", 100, 0), *other;
-	pid_t pid = fork();
+	sluice_blob *blob, *other;
+	pid_t pid;
 
-	if (!pid)
-		_exit(sluice_blob_get(d->store, "x", 0, &other) == -ECHILD &&
-		                      sluice_blob_release(blob) == -ECHILD &&
-		                      sluice_store_close(d->store) == -ECHILD
-		              ? 0
-		              : 1);
+	assert_ok(create_on(d->store, "x", 100, place(), 0, &blob));
+	pid = fork();
+	if (!pid) {
+		const int rcs[] = {
+			sluice_blob_get(d->store, "x", 0, &other),
+			sluice_blob_get_on(d->store, "x", place(), 0, &other),
+			sluice_blob_create(d->store, "y", 1, place(), NULL, &other),
+			sluice_blob_publish(d->store, "y", blob, 1, NULL, &other),
+			sluice_blob_seal_on(blob, NULL),
+			sluice_blob_wait_sealed(blob, 0),
+			sluice_blob_release(blob),
+			sluice_store_close(d->store),
+		};
+
+		for (unsigned i = 0; i < COUNT_OF(rcs); i++)
+			if (rcs[i] != -ECHILD)
+				_exit(1 + (int)i);
+		_exit(0);
+	}
 	assert_int_equal(child_status(pid), 0);
+	assert_ok(sluice_blob_seal(blob));
 	assert_blob(blob, "x", 100);
 	assert_let_go(blob, d->store, "x");
 }
@@ -360,15 +384,23 @@ static void *work(void *argument)
 	struct worker *w = argument;
 	sluice_store *store = w->d->store;
 	struct rng r = {w->number * UINT64_C(0x9e3779b97f4a7c15) + 1};
+	unsigned places = (unsigned)place() + 2; /* the host, and devices up to place() */
+	sluice_stream stream = NULL;
 
-	for (int i = 0; i < 300 && !w->wrong; i++) {
+	if (ON_DEVICE && sluice_stream_new((int)(w->number % (places - 1)), &stream))
+		w->wrong = "stream";
+	for (int i = 0; i < (ON_DEVICE ? 60 : 300) && !w->wrong; i++) {
 		char name[32];
-		size_t n = 1 + rng_below(&r, i % 10 ? 20000 : 300000);
+		size_t n = 1 + rng_below(&r, i % 10 ? 20000 : ON_DEVICE ? 3 * MIB : 300000);
 		sluice_blob *blob = NULL, *read = NULL;
 
 		snprintf(name, sizeof(name), "%u/%d", w->number, i);
-		if (try_put(store, name, n, i % 3 ? 0 : SLUICE_BLOB_RESERVE, &blob))
-			w->wrong = "put";
+		if (create_on(store, name, n, (int)rng_below(&r, places) - 1,
+		              i % 3 ? 0 : SLUICE_BLOB_RESERVE, &blob))
+			w->wrong = "create";
+		else if (stream && i % 2 ? sluice_blob_seal_on(blob, stream)
+		                         : sluice_blob_seal(blob))
+			w->wrong = "seal";
 		else if (sluice_blob_get(store, name, -1, &read))
 			w->wrong = "get";
 		else if (!blob_is(read, name, n) || !blob_is(blob, name, n))
@@ -380,6 +412,8 @@ static void *work(void *argument)
 			w->wrong = "bytes after the delete";
 		sluice_blob_release(read);
 	}
+	if (stream)
+		sluice_stream_free(stream);
 	return NULL;
 }
 
@@ -550,12 +584,4 @@ DAEMON_TEST(memory_that_nobody_holds_stays_mapped_up_to_a_limit)
 	assert_idle(d->store);
 }
 
-int main(int argc, char **argv)
-{
-	static const char *const options[] = {"--memory", "512M", NULL};
-
-	row_start(1, argv);
-	(void)argc;
-	daemon_options = options;
-	return RUN_TESTS(NULL, NULL);
-}
+DAEMON_MAIN("512M")

@@ -10,7 +10,6 @@
 #include "lib/kill_matrix.h"
 
 static int begin(void **state);
-static int supervisor_teardown(void **state);
 #define DEATH_TEST(name) TEST_WITH(name, begin, daemon_teardown)
 
 /* What all processes of the test share. */
@@ -329,12 +328,11 @@ DEATH_TEST(unsealed_blob_fails_when_the_server_dies)
 
 /* ------------------------------------------------------------------------------------- supervisor */
 
-TEST_WITH(the_server_gets_a_new_supervisor, begin, supervisor_teardown)
+TEST_WITH(the_server_gets_a_new_supervisor, begin, NULL)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 100000, 0), *more;
 	pid_t server = daemon_server(d, 0), supervisor = d->supervisor;
-	char lock[120];
 
 	for (int i = 0; i < 5; i++) {
 		char name[20];
@@ -362,20 +360,7 @@ TEST_WITH(the_server_gets_a_new_supervisor, begin, supervisor_teardown)
 	}
 	assert_let_go(blob, d->store, "x");
 	assert_idle(d->store);
-	assert_ok(sluice_store_close(d->store));
-	supervisor = daemon_supervisor(d, 0);
-	kill(supervisor, SIGTERM);
-	for (int i = 0; i < 2000 && access(d->path, F_OK) == 0; i++)
-		sleep_ms(5);
-	assert_int_equal(access(d->path, F_OK), -1);
-	snprintf(lock, sizeof(lock), "%s.lock", d->path);
-	unlink(lock);
-}
-
-static int supervisor_teardown(void **state)
-{
-	free(*state);
-	return 0;
+	daemon_end(d, daemon_supervisor(d, 0));
 }
 
 DEATH_TEST(a_second_daemon_is_refused)

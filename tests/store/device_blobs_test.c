@@ -10,36 +10,12 @@
 /* The second one, so that a number that is mixed up shows. */
 enum { HERE = 1 };
 
-static void open_devices(void)
-{
-	if (gpu_open(NULL)) {
-		fprintf(stderr, "%s\n", gpu_message());
-		exit(77);
-	}
-	setenv("SLUICE_TEST_PLACE", gpu_name(HERE), 1);
-}
-
 static sluice_stream new_stream(void)
 {
 	sluice_stream stream = NULL;
 
 	assert_ok(sluice_stream_new(gpu_device(HERE), &stream));
 	return stream;
-}
-
-/* Bytes of the device, in the account of the store, come down to that. */
-static void assert_memory(sluice_store *store, uint64_t bytes)
-{
-	double until = seconds_now() + 20;
-	struct sluice_store_device_info d;
-
-	while ((d = account_of(store)).memory_bytes != bytes || d.leaving_bytes)
-		if (seconds_now() > until)
-			fail_msg("%llu bytes, %llu of them leaving; not %llu",
-			         (unsigned long long)d.memory_bytes,
-			         (unsigned long long)d.leaving_bytes, (unsigned long long)bytes);
-		else
-			sleep_ms(2);
 }
 
 static void reopen(struct daemon *d)
@@ -204,7 +180,7 @@ DAEMON_TEST(little_ones_share_a_slab)
 	assert_let_go(alone, d->store, "alone");
 	assert_idle(d->store);
 	reopen(d);
-	assert_memory(d->store, 0);
+	assert_memory_is(d->store, place(), 0);
 }
 
 DAEMON_TEST(memory_is_rounded_up_and_comes_back)
@@ -222,12 +198,12 @@ DAEMON_TEST(memory_is_rounded_up_and_comes_back)
 		assert_ok(sluice_blob_stat(d->store, "x", &info));
 		assert_int_equal(info.memory, expected);
 		assert_let_go(blob, d->store, "x");
-		assert_memory(d->store, 0);
+		assert_memory_is(d->store, place(), 0);
 	}
 	/* An aborted one, too. */
 	assert_ok(sluice_blob_create(d->store, "x", 9 * MIB, place(), NULL, &blob));
 	assert_ok(sluice_blob_release(blob));
-	assert_memory(d->store, 0);
+	assert_memory_is(d->store, place(), 0);
 }
 
 /* Has it mapped and does nothing; lets go of it if it is told to. */
@@ -236,7 +212,7 @@ static int sleeper(const struct daemon *d, const char *argument)
 	sluice_store *store;
 	sluice_blob *blob;
 
-	open_devices();
+	place_on(HERE);
 	if (sluice_store_open(d->path, NULL, &store) || sluice_blob_get(store, "x", 20000, &blob) ||
 	    !blob_is(blob, "x", 3 * MIB))
 		return 1;
@@ -284,7 +260,7 @@ DAEMON_TEST(memory_leaves_though_those_who_have_it_mapped_sleep)
 	assert_ok(sluice_blob_release(blob));
 	assert_int_equal(account_of(d->store).memory_bytes, 4 * MIB);
 	assert_ok(sluice_blob_delete(d->store, "x"));
-	assert_memory(d->store, 0);
+	assert_memory_is(d->store, place(), 0);
 	end_sleeper(one);
 	end_sleeper(other);
 	assert_idle(d->store);
@@ -307,7 +283,7 @@ DAEMON_TEST(memory_that_is_held_counts_until_its_holder_is_gone)
 	assert_non_null(strstr(sluice_last_message(), number));
 	assert_int_equal(account_of(d->store).memory_bytes, 4 * MIB);
 	end_sleeper(holder);
-	assert_memory(d->store, 0);
+	assert_memory_is(d->store, place(), 0);
 	blob = put(d->store, "y", 63 * MIB, 0);
 	assert_blob(blob, "y", 63 * MIB);
 	assert_let_go(blob, d->store, "y");
@@ -326,7 +302,7 @@ DAEMON_TEST(a_new_server_learns_who_has_memory_mapped)
 	assert_there(d->store, "x", 3 * MIB);
 	assert_int_equal(account_of(d->store).memory_bytes, 4 * MIB);
 	assert_ok(sluice_blob_delete(d->store, "x"));
-	assert_memory(d->store, 0);
+	assert_memory_is(d->store, place(), 0);
 	end_sleeper(sleeping);
 	assert_idle_but(d->store, 1);
 }
@@ -338,7 +314,7 @@ int main(int argc, char **argv)
 
 	child_run(argc, argv, roles);
 	row_start(1, argv);
-	open_devices();
+	place_on(HERE);
 	daemon_options = options;
 	return RUN_TESTS(NULL, NULL);
 }

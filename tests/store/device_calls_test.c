@@ -8,39 +8,6 @@
 
 /* ----------------------------------------------------------------------------------- put and get */
 
-DAEMON_TEST(sealed_device_bytes_reach_other_processes)
-{
-	struct daemon *d = *state;
-	static const size_t sizes[] = {1,   4095,    32768,   32769,       65537,
-	                               MIB, MIB + 1, 2 * MIB, 3 * MIB + 5, 9 * MIB};
-	sluice_store *other = daemon_connect(d);
-
-	for (int device = 0; device < 2; device++)
-		for (size_t i = 0; i < COUNT_OF(sizes); i++) {
-			sluice_blob *made = put_on(d->store, "a blob", sizes[i], device, 0), *read;
-
-			assert_int_equal(sluice_blob_kind(made), SLUICE_BLOB_ON_DEVICE);
-			assert_int_equal(sluice_blob_device(made), device);
-			assert_null(sluice_blob_mutable_data(made));
-			assert_true(is_right(made, "a blob", sizes[i]));
-			read = got(other, "a blob");
-			assert_int_equal(sluice_blob_kind(read), SLUICE_BLOB_ON_DEVICE);
-			assert_int_equal(sluice_blob_device(read), device);
-			assert_int_equal(sluice_blob_id(read), sluice_blob_id(made));
-			assert_int_equal(sluice_device_of(sluice_blob_data(read)), device);
-			assert_int_equal((uintptr_t)sluice_blob_data(read) % 4096, 0);
-			assert_true(is_right(read, "a blob", sizes[i]));
-			assert_let_go(made, other, "a blob");
-			assert_true(is_right(read, "a blob", sizes[i]));
-			assert_ok(sluice_blob_release(read));
-		}
-	assert_ok(sluice_store_close(other));
-	assert_idle(d->store);
-	/* What is left is one slab of each of the sizes, for the next. */
-	for (int device = 0; device < 2; device++)
-		assert_memory_is(d->store, device, 6 * SLAB);
-}
-
 static int read_as_child(const struct daemon *d, const char *argument)
 {
 	sluice_store *store = daemon_connect(d);
@@ -48,7 +15,7 @@ static int read_as_child(const struct daemon *d, const char *argument)
 	int rc = sluice_blob_get(store, "fresh", 10000, &blob);
 
 	(void)argument;
-	if (rc || !is_right(blob, "fresh", 3 * MIB))
+	if (rc || !blob_is(blob, "fresh", 3 * MIB))
 		return 1;
 	sluice_blob_release(blob);
 	return sluice_store_close(store) ? 2 : 0;
@@ -77,23 +44,11 @@ DAEMON_TEST(processes_share_memory_of_a_device_and_it_outlives_them)
 		assert_let_go(blob, d->store, "fresh");
 		assert_int_equal(child_status(child_start("put", d, number)), 0);
 		assert_ok(sluice_blob_get(d->store, "left", 10000, &blob));
-		assert_true(is_right(blob, "left", MIB));
+		assert_true(blob_is(blob, "left", MIB));
 		assert_let_go(blob, d->store, "left");
 		assert_memory_is(d->store, device, 0);
 	}
 	assert_idle(d->store);
-}
-
-DAEMON_TEST(a_reader_cannot_write_to_a_blob_on_a_device)
-{
-	struct daemon *d = *state;
-	sluice_blob *blob = put_on(d->store, "x", 100, 0, 0), *read = got(d->store, "x");
-	char bytes[100] = {0};
-
-	assert_int_not_equal(sluice_copy((void *)sluice_blob_data(read), bytes, sizeof(bytes)), 0);
-	assert_true(is_right(read, "x", 100));
-	assert_ok(sluice_blob_release(read));
-	assert_let_go(blob, d->store, "x");
 }
 
 DAEMON_TEST(small_blobs_share_slabs_and_those_that_are_alone_do_not)
@@ -113,7 +68,7 @@ DAEMON_TEST(small_blobs_share_slabs_and_those_that_are_alone_do_not)
 
 		snprintf(name, sizeof(name), "small/%d", i);
 		read = got(d->store, name);
-		assert_true(is_right(read, name, 4096));
+		assert_true(blob_is(read, name, 4096));
 		assert_ok(sluice_blob_release(read));
 	}
 	for (int i = 0; i < COUNT; i++) {
@@ -178,7 +133,7 @@ DAEMON_TEST(memory_goes_though_a_reader_that_had_it_sleeps)
 		read = got(reader, "x");
 		assert_let_go(blob, d->store, "x");
 		assert_int_equal(device_of(d->store, device).memory_bytes, 4 * MIB);
-		assert_true(is_right(read, "x", 4 * MIB));
+		assert_true(blob_is(read, "x", 4 * MIB));
 		/* From here on the reader's store is not touched. */
 		assert_ok(sluice_blob_release(read));
 		assert_memory_is(d->store, device, 0);
@@ -231,17 +186,17 @@ DAEMON_TEST(mappings_are_reported_to_the_next_server)
 	assert_ok(sluice_blob_release(blob));
 	kill(server, SIGKILL);
 	daemon_server(d, server);
-	assert_true(is_right(read, "x", 3 * MIB));
+	assert_true(blob_is(read, "x", 3 * MIB));
 	assert_ok(sluice_blob_delete(d->store, "x"));
 	assert_true(device_of(d->store, 0).memory_bytes >= 4 * MIB);
-	assert_true(is_right(read, "x", 3 * MIB));
+	assert_true(blob_is(read, "x", 3 * MIB));
 	/* The reader's store has not been called since: it has connected by itself, and is heard of. */
 	assert_ok(sluice_blob_release(read));
 	assert_memory_is(d->store, 0, 0);
 	assert_mappings_are(0, before);
 	blob = put_on(d->store, "x", 100, 0, 0);
 	read = got(reader, "x");
-	assert_true(is_right(read, "x", 100));
+	assert_true(blob_is(read, "x", 100));
 	assert_ok(sluice_blob_release(read));
 	assert_let_go(blob, d->store, "x");
 	assert_ok(sluice_store_close(reader));
@@ -285,37 +240,12 @@ DAEMON_TEST(a_failure_of_the_driver_is_the_call_s)
 	sluice_emulated_fail(SLUICE_EMULATED_SHARE, 1, -ENOMEM);
 	assert_refused(sluice_blob_get(d->store, "x", 0, &read), ENOMEM, "emulated:0");
 	read = got(d->store, "x");
-	assert_true(is_right(read, "x", 3 * MIB));
+	assert_true(blob_is(read, "x", 3 * MIB));
 	assert_ok(sluice_blob_release(read));
 	assert_let_go(blob, d->store, "x");
 	assert_let_go(put_on(d->store, "x", 100, 0, 0), d->store, "x");
 	assert_memory_is(d->store, 0, SLAB);
 	assert_idle(d->store);
-}
-
-DAEMON_TEST(a_child_must_not_use_blobs_on_devices)
-{
-	struct daemon *d = *state;
-	sluice_blob *blob, *other;
-	pid_t pid;
-
-	assert_ok(create_on(d->store, "x", 100, 0, 0, &blob));
-	pid = fork();
-	if (!pid)
-		_exit(sluice_blob_create(d->store, "y", 1, 0, NULL, &other) == -ECHILD &&
-		                      sluice_blob_seal_on(blob, NULL) == -ECHILD &&
-		                      sluice_blob_wait_sealed(blob, 0) == -ECHILD &&
-		                      sluice_blob_publish(d->store, "y", blob, 1, NULL, &other) ==
-		                              -ECHILD &&
-		                      sluice_blob_get_on(d->store, "x", 0, 0, &other) == -ECHILD &&
-		                      sluice_blob_release(blob) == -ECHILD &&
-		                      sluice_store_close(d->store) == -ECHILD
-		              ? 0
-		              : 1);
-	assert_int_equal(child_status(pid), 0);
-	assert_ok(sluice_blob_seal(blob));
-	assert_true(is_right(blob, "x", 100));
-	assert_let_go(blob, d->store, "x");
 }
 
 DAEMON_TEST(a_store_without_blobs_on_devices_has_no_threads)
@@ -343,64 +273,6 @@ DAEMON_TEST(a_store_without_blobs_on_devices_has_no_threads)
 }
 
 /* --------------------------------------------------------------------------------------- threads */
-
-struct worker {
-	struct daemon *d;
-	unsigned number;
-	const char *wrong;
-};
-
-static void *work(void *argument)
-{
-	struct worker *w = argument;
-	sluice_store *store = w->d->store;
-	struct rng r = {w->number * UINT64_C(0x9e3779b97f4a7c15) + 1};
-	sluice_stream stream;
-
-	if (sluice_stream_new((int)w->number % 2, &stream))
-		w->wrong = "stream";
-	for (int i = 0; i < 60 && !w->wrong; i++) {
-		char name[32];
-		size_t n = 1 + rng_below(&r, i % 10 ? 20000 : 3 * MIB);
-		sluice_blob *blob = NULL, *read = NULL;
-
-		snprintf(name, sizeof(name), "%u/%d", w->number, i);
-		if (create_on(store, name, n, (int)rng_below(&r, 3) - 1, 0, &blob))
-			w->wrong = "create";
-		else if (i % 2 ? sluice_blob_seal(blob) : sluice_blob_seal_on(blob, stream))
-			w->wrong = "seal";
-		else if (sluice_blob_get(store, name, -1, &read))
-			w->wrong = "get";
-		else if (!is_right(read, name, n) || !is_right(blob, name, n))
-			w->wrong = "bytes";
-		sluice_blob_release(blob);
-		if (!w->wrong && sluice_blob_delete(store, name))
-			w->wrong = "delete";
-		if (!w->wrong && !is_right(read, name, n))
-			w->wrong = "bytes after the delete";
-		sluice_blob_release(read);
-	}
-	sluice_stream_free(stream);
-	return NULL;
-}
-
-DAEMON_TEST(device_calls_threads_share_a_store)
-{
-	struct daemon *d = *state;
-	struct worker workers[6];
-	pthread_t threads[COUNT_OF(workers)];
-
-	for (unsigned i = 0; i < COUNT_OF(workers); i++) {
-		workers[i] = (struct worker){d, i, NULL};
-		assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
-	}
-	for (unsigned i = 0; i < COUNT_OF(workers); i++)
-		pthread_join(threads[i], NULL);
-	for (unsigned i = 0; i < COUNT_OF(workers); i++)
-		if (workers[i].wrong)
-			fail_msg("thread %u: %s: %s", i, workers[i].wrong, sluice_last_message());
-	assert_idle(d->store);
-}
 
 struct beginner {
 	sluice_store *store;
@@ -469,8 +341,8 @@ DAEMON_TEST(of_several_that_are_got_none_may_be_missing)
 	assert_refused(sluice_blob_get_many(other, names, 2, 0, read), ENOMEM, "map");
 	assert_null(read[1]);
 	assert_ok(sluice_blob_get_many(other, names, 2, 0, read));
-	assert_true(is_right(read[0], names[0], 3 * MIB));
-	assert_true(is_right(read[1], names[1], 100));
+	assert_true(blob_is(read[0], names[0], 3 * MIB));
+	assert_true(blob_is(read[1], names[1], 100));
 	assert_ok(sluice_blob_release_many(read, 2));
 	assert_ok(sluice_store_close(other));
 	assert_ok(sluice_blob_delete(d->store, names[0]));
@@ -478,14 +350,4 @@ DAEMON_TEST(of_several_that_are_got_none_may_be_missing)
 	assert_idle(d->store);
 }
 
-int main(int argc, char **argv)
-{
-	static const char *const options[] = {"--memory", "256M", NULL};
-	static const struct child_role roles[] = {
-		{"read", read_as_child}, {"put", put_as_child}, {NULL, NULL}};
-
-	child_run(argc, argv, roles);
-	row_start(1, argv);
-	daemon_options = options;
-	return RUN_TESTS(NULL, NULL);
-}
+DAEMON_MAIN("256M", {"read", read_as_child}, {"put", put_as_child})

@@ -380,12 +380,4 @@ DAEMON_TEST(mapping_counts_when_its_memory_cannot_be_had_again)
 	raw_end(b);
 }
 
-int main(int argc, char **argv)
-{
-	static const char *const options[] = {"--memory", "64M", NULL};
-
-	(void)argc;
-	row_start(1, argv);
-	daemon_options = options;
-	return RUN_TESTS(NULL, NULL);
-}
+DAEMON_MAIN("64M")

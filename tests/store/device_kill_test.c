@@ -18,15 +18,6 @@ static struct {
 	_Atomic uint32_t came; /* to the step at which it was to end */
 } * shared;
 
-static void open_devices(void)
-{
-	if (gpu_open(NULL)) {
-		fprintf(stderr, "%s\n", gpu_message());
-		exit(77);
-	}
-	setenv("SLUICE_TEST_PLACE", gpu_name(HERE), 1);
-}
-
 static void await_ready(uint32_t count)
 {
 	double until = seconds_now() + 20;
@@ -91,7 +82,7 @@ static int live(const struct daemon *d, const char *argument)
 	sluice_store *store;
 	void *memory;
 
-	open_devices();
+	place_on(HERE);
 	die_at_step(argument, &shared->came);
 	if (sluice_store_open(d->path, NULL, &store) ||
 	    sluice_stream_new(gpu_device(HERE), &stream) ||
@@ -223,7 +214,7 @@ static int seal_later(const struct daemon *d, const char *argument)
 	sluice_store *store;
 	sluice_blob *v[2];
 
-	open_devices();
+	place_on(HERE);
 	if (sluice_store_open(d->path, NULL, &store) ||
 	    sluice_stream_new(gpu_device(HERE), &stream) ||
 	    sluice_blob_create(store, "mine/a", 5000, place(), NULL, &v[0]) ||
@@ -298,7 +289,7 @@ static int import(const struct daemon *d, const char *argument)
 	sluice_blob *little, *large;
 
 	(void)argument;
-	open_devices();
+	place_on(HERE);
 	if (sluice_store_open(d->path, NULL, &store) ||
 	    sluice_blob_get(store, "little", 20000, &little) ||
 	    sluice_blob_get(store, "large", 20000, &large) || !blob_is(large, "large", 3 * MIB) ||
@@ -346,7 +337,7 @@ static int leave_a_slab(const struct daemon *d, const char *argument)
 	sluice_blob *blob;
 
 	(void)argument;
-	open_devices();
+	place_on(HERE);
 	if (sluice_store_open(d->path, NULL, &store) || try_put(store, "a", 5000, 0, &blob) ||
 	    try_put(store, "b", 5001, 0, &blob) || try_put(store, "c", 5002, 0, &blob))
 		return 1;
@@ -405,7 +396,7 @@ static int lend(const struct daemon *d, const char *argument)
 	char *memory;
 	void *made;
 
-	open_devices();
+	place_on(HERE);
 	if (sluice_store_open(d->path, NULL, &store) || sluice_device_alloc(place(), MIB, &made))
 		return 1;
 	memory = made;
@@ -481,7 +472,7 @@ int main(int argc, char **argv)
 	shared = shared_memory(sizeof(*shared));
 	child_run(argc, argv, roles);
 	row_start(1, argv);
-	open_devices();
+	place_on(HERE);
 	daemon_options = options;
 	return RUN_TESTS(NULL, NULL);
 }

@@ -125,20 +125,13 @@ DAEMON_TEST(release_in_stream_order_still_seals)
 		assert_int_equal(sluice_blob_exists(d->store, "x"), 0);
 		gate_open(&gate);
 		assert_ok(sluice_blob_get(d->store, "x", 20000, &blob));
-		assert_true(is_right(blob, "x", 100));
+		assert_true(blob_is(blob, "x", 100));
 		assert_let_go(blob, d->store, "x");
 		assert_dying(d->store, 0);
 		assert_ok(sluice_stream_free(streams[0]));
 		assert_ok(sluice_stream_free(streams[1]));
 	}
 	assert_idle(d->store);
-}
-
-static void *open_later(void *argument)
-{
-	sleep_ms(100);
-	gate_open(argument);
-	return NULL;
 }
 
 DAEMON_TEST(closing_waits_for_releases_and_is_refused_for_tensors)
@@ -178,7 +171,7 @@ DAEMON_TEST(closing_waits_for_releases_and_is_refused_for_tensors)
 	tensor->deleter(tensor);
 	assert_ok(sluice_blob_delete(d->store, "x"));
 	assert_dying(d->store, 1);
-	assert_int_equal(pthread_create(&thread, NULL, open_later, &gate), 0);
+	assert_int_equal(pthread_create(&thread, NULL, gate_open_late, &gate), 0);
 	assert_ok(sluice_store_close(store));
 	assert_true(gate.open);
 	pthread_join(thread, NULL);
@@ -224,7 +217,7 @@ DAEMON_TEST(a_handle_that_could_not_be_released_so_is_as_it_was)
 	assert_ok(sluice_stream_new(0, &stream));
 	sluice_emulated_fail(SLUICE_EMULATED_WRITE, 1, -ENOMEM);
 	assert_refused(sluice_blob_release_on(blob, stream), ENOMEM, "cannot release");
-	assert_true(is_right(blob, "x", 100));
+	assert_true(blob_is(blob, "x", 100));
 	assert_refused(sluice_store_close(d->store), EBUSY, "1 blobs");
 	assert_ok(sluice_blob_release_on(blob, stream));
 	assert_ok(sluice_blob_delete(d->store, "x"));
@@ -306,14 +299,4 @@ DAEMON_TEST(a_process_that_dies_before_the_stream_comes_holds_nothing)
 	assert_idle(d->store);
 }
 
-int main(int argc, char **argv)
-{
-	static const char *const options[] = {"--memory", "256M", NULL};
-	static const struct child_role roles[] = {
-		{"hold", hold_as_child}, {"exit", exit_as_child}, {NULL, NULL}};
-
-	row_start(1, argv);
-	child_run(argc, argv, roles);
-	daemon_options = options;
-	return RUN_TESTS(NULL, NULL);
-}
+DAEMON_MAIN("256M", {"hold", hold_as_child}, {"exit", exit_as_child})

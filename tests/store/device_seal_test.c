@@ -36,7 +36,7 @@ DAEMON_TEST(a_seal_in_stream_order_comes_behind_the_stream_s_work)
 		assert_int_equal(sluice_blob_exists(other, "x"), 0);
 		gate_open(&gate);
 		assert_ok(sluice_blob_get(other, "x", 20000, &read));
-		assert_true(is_right(read, "x", BYTES));
+		assert_true(blob_is(read, "x", BYTES));
 		assert_ok(sluice_blob_wait_sealed(blob, 20000));
 		assert_ok(sluice_blob_wait_sealed(blob, 0));
 		assert_true(sluice_blob_id(blob) == sluice_blob_id(read));
@@ -76,9 +76,9 @@ DAEMON_TEST(the_host_and_devices_are_sealed_together)
 			assert_ok(sluice_blob_seal_many(made, 3));
 		}
 		assert_ok(sluice_blob_get_many(d->store, names, 3, 0, read));
-		assert_true(is_right(read[0], names[0], 100));
-		assert_true(is_right(read[1], names[1], 5 * MIB));
-		assert_true(is_right(read[2], names[2], 1000));
+		assert_true(blob_is(read[0], names[0], 100));
+		assert_true(blob_is(read[1], names[1], 5 * MIB));
+		assert_true(blob_is(read[2], names[2], 1000));
 		assert_ok(sluice_blob_release_many(read, 3));
 		assert_ok(sluice_blob_release_many(made, 3));
 		assert_ok(sluice_stream_free(stream));
@@ -104,17 +104,10 @@ DAEMON_TEST(early_release_on_a_stream_still_seals)
 	assert_int_equal(sluice_blob_exists(d->store, "x"), 0);
 	gate_open(&gate);
 	assert_ok(sluice_blob_get(d->store, "x", 20000, &blob));
-	assert_true(is_right(blob, "x", 100));
+	assert_true(blob_is(blob, "x", 100));
 	assert_let_go(blob, d->store, "x");
 	assert_ok(sluice_stream_free(stream));
 	assert_idle(d->store);
-}
-
-static void *open_later(void *argument)
-{
-	sleep_ms(100);
-	gate_open(argument);
-	return NULL;
 }
 
 DAEMON_TEST(closing_waits_for_seals_that_are_under_way)
@@ -133,7 +126,7 @@ DAEMON_TEST(closing_waits_for_seals_that_are_under_way)
 	assert_ok(sluice_blob_seal_on(blob, stream));
 	assert_refused(sluice_store_close(store), EBUSY, "1 blobs");
 	assert_ok(sluice_blob_release(blob));
-	assert_int_equal(pthread_create(&thread, NULL, open_later, &gate), 0);
+	assert_int_equal(pthread_create(&thread, NULL, gate_open_late, &gate), 0);
 	assert_ok(sluice_store_close(store));
 	assert_int_equal(sluice_blob_exists(d->store, "x"), 1);
 	pthread_join(thread, NULL);
@@ -167,7 +160,7 @@ DAEMON_TEST(many_streams_seal_at_a_time)
 		snprintf(name, sizeof(name), "s/%d", i);
 		assert_ok(sluice_blob_wait_sealed(blobs[i], 20000));
 		assert_int_equal(sluice_blob_exists(d->store, name), 1);
-		assert_true(is_right(blobs[i], name, 1000));
+		assert_true(blob_is(blobs[i], name, 1000));
 		assert_let_go(blobs[i], d->store, name);
 	}
 	for (int i = 0; i < STREAMS; i++)
@@ -245,12 +238,4 @@ DAEMON_TEST(replacing_blob_is_sealed_alone)
 	assert_idle(d->store);
 }
 
-int main(int argc, char **argv)
-{
-	static const char *const options[] = {"--memory", "256M", NULL};
-
-	row_start(1, argv);
-	(void)argc;
-	daemon_options = options;
-	return RUN_TESTS(NULL, NULL);
-}
+DAEMON_MAIN("256M")

@@ -35,7 +35,7 @@ DAEMON_TEST(device_share_memory_goes_with_its_process)
 	assert_ok(sluice_blob_get(d->store, "theirs", 20000, &blob));
 	assert_int_equal(sluice_blob_kind(blob), SLUICE_BLOB_OF_PROCESS);
 	assert_int_equal(sluice_blob_device(blob), 1);
-	assert_true(is_right(blob, "theirs", 5000));
+	assert_true(blob_is(blob, "theirs", 5000));
 	assert_ok(sluice_blob_stat(d->store, "theirs", &info));
 	assert_int_equal(info.kind, SLUICE_BLOB_OF_PROCESS);
 	assert_string_equal(info.place, "emulated:1");
@@ -93,7 +93,7 @@ DAEMON_TEST(a_blob_is_used_by_another_device)
 	assert_ok(sluice_blob_get_on(d->store, "x", 1, 0, &read));
 	assert_int_equal(sluice_blob_device(read), 0);
 	assert_ok(sluice_copy(there, sluice_blob_data(read), 3 * MIB));
-	assert_true(is_right(read, "x", 3 * MIB));
+	assert_true(blob_is(read, "x", 3 * MIB));
 	assert_ok(sluice_blob_get_on(d->store, "x", 1, 0, &again));
 	assert_ptr_equal(sluice_blob_data(again), sluice_blob_data(read));
 	assert_ok(sluice_blob_release(again));
@@ -183,13 +183,4 @@ DAEMON_TEST(a_blob_on_a_device_is_a_tensor_there)
 	assert_idle(d->store);
 }
 
-int main(int argc, char **argv)
-{
-	static const char *const options[] = {"--memory", "256M", NULL};
-	static const struct child_role roles[] = {{"publish", publish_as_child}, {NULL, NULL}};
-
-	child_run(argc, argv, roles);
-	row_start(1, argv);
-	daemon_options = options;
-	return RUN_TESTS(NULL, NULL);
-}
+DAEMON_MAIN("256M", {"publish", publish_as_child})

@@ -431,12 +431,4 @@ TEST(a_name_is_shown_as_it_was_written)
 	assert_string_equal(text, uri);
 }
 
-int main(int argc, char **argv)
-{
-	static const char *const options[] = {"--memory", "256M", NULL};
-
-	row_start(1, argv);
-	(void)argc;
-	daemon_options = options;
-	return RUN_TESTS(NULL, NULL);
-}
+DAEMON_MAIN("256M")

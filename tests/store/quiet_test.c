@@ -112,5 +112,5 @@ DAEMON_TEST(getting_a_blob_again_makes_no_system_call)
 int main(int argc, char **argv)
 {
 	child_run(argc, argv, roles);
-	return RUN_TESTS_AS("store_quiet", NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

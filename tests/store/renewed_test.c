@@ -37,10 +37,10 @@ static void seal_many(sluice_store *store, size_t n, sluice_blob *v[BLOBS])
 	for (int i = 0; i < BLOBS; i++) {
 		snprintf(name, sizeof(name), "new/%d", i);
 		assert_ok(sluice_blob_seal(v[i]));
-		assert_true(is_right(v[i], name, n));
+		assert_true(blob_is(v[i], name, n));
 		assert_ok(sluice_blob_release(v[i]));
 		v[i] = got(store, name);
-		assert_true(is_right(v[i], name, n));
+		assert_true(blob_is(v[i], name, n));
 		assert_let_go(v[i], store, name);
 	}
 }
@@ -109,18 +109,10 @@ DAEMON_TEST(got_blob_keeps_its_bytes)
 		make_many(d->store, places[i].device, n, new);
 		assert_refused(sluice_blob_get(d->store, "old", 0, &none), ENOENT, "");
 		seal_many(d->store, n, new);
-		assert_true(is_right(old, "old", n));
+		assert_true(blob_is(old, "old", n));
 		assert_ok(sluice_blob_release(old));
 	}
 	assert_idle(d->store);
 }
 
-int main(int argc, char **argv)
-{
-	static const char *const options[] = {"--memory", "512M", NULL};
-
-	row_start(1, argv);
-	(void)argc;
-	daemon_options = options;
-	return RUN_TESTS(NULL, NULL);
-}
+DAEMON_MAIN("512M")

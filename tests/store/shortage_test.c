@@ -144,12 +144,4 @@ DAEMON_TEST(failed_creation_leaves_nothing)
 			run(*state, kind, device);
 }
 
-int main(int argc, char **argv)
-{
-	static const char *const options[] = {"--memory", "256M", NULL};
-
-	row_start(1, argv);
-	(void)argc;
-	daemon_options = options;
-	return RUN_TESTS(NULL, NULL);
-}
+DAEMON_MAIN("256M")

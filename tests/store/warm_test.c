@@ -342,5 +342,5 @@ int main(void)
 	static const char *const options[] = {"--memory", "64M", NULL};
 
 	daemon_options = options;
-	return RUN_TESTS_AS("store_warm", NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

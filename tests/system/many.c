@@ -297,5 +297,5 @@ int main(int argc, char **argv)
 		return 77;
 	}
 	printf("row %s, %zu operations\n", row->name, operations);
-	return RUN_TESTS_AS("many", NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

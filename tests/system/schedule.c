@@ -339,5 +339,5 @@ int main(int argc, char **argv)
 {
 	row_start(argc, argv);
 	printf("row %s\n", row->name);
-	return RUN_TESTS_AS("schedule", NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }
