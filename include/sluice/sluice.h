@@ -127,9 +127,10 @@ struct sluice_config {
 	 * that each drive many transfers, or "easy", a thread for each connection, up to 64. */
 	const char *remote_backend;
 	/* SLUICE_MAX_CONNECTIONS: connections to servers at the same time, summed over all origins
-	 * (scheme, host, port); 1 to 1024. Two kinds of connection are not limited by it: an origin
+	 * (scheme, host, port); 1 to 4096, and at most a quarter of RLIMIT_NOFILE. How many of them an
+	 * origin uses follows the rate at which its bytes come. Two kinds of connection are not limited by it: an origin
 	 * may always have a quarter of this number, rounded up, and each upload has its own
-	 * connection. Default: 16. */
+	 * connection. Default: 256. */
 	size_t max_connections;
 	/* SLUICE_HTTP_REACTORS: threads of "multi"; 1 to 64. Default: as many as cores, at most 4. */
 	size_t http_reactors;

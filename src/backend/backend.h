@@ -89,7 +89,7 @@ static inline void sl_piece_done(struct sl_piece *piece)
 struct sl_limits {
 	size_t piece_bytes; /* largest piece; pieces start at multiples of their length */
 	size_t least_piece; /* 0: always piece_bytes. Else the length follows the bytes in flight, */
-	unsigned spread;    /* of which this many pieces are wanted */
+	unsigned spread;    /* of which this many pieces are wanted, unless part() says more */
 	unsigned depth;     /* pieces of an operation in flight */
 	uint32_t alignment; /* of offset and length of aligned pieces; 0: there are none */
 	bool sequential;    /* a single piece for each extent, in turn */
@@ -149,6 +149,13 @@ struct sl_backend_ops {
 	/* The stream has passed it: 0, or why not all of it was moved, and the sentence, or NULL. */
 	int (*passed)(struct sl_backend *backend, const struct sl_transfer *transfer, bool write,
 	              char **message);
+	/*
+	 * Returns the largest length of the next piece to read, and in *depth how many pieces of an
+	 * operation are wanted in flight. left: bytes in flight of the file that are not handed out;
+	 * room: bytes of memory that the pieces of the operation may occupy. Holds the mutex of an
+	 * operation; does not wait. NULL: as the limits say.
+	 */
+	size_t (*part)(struct sl_backend *backend, uint64_t left, uint64_t room, unsigned *depth);
 	/* Called with no lock held, from any thread that is not to wait for storage;
 	 * sl_piece_done() exactly once, from any thread, also from inside. */
 	void (*submit)(struct sl_backend *backend, struct sl_piece *piece);

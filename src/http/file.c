@@ -16,9 +16,8 @@
 #include "http/http_internal.h"
 #include "http/upload.h"
 
-#define LEAST_PIECE   ((size_t)1 << 20)
-#define LARGEST_PIECE ((size_t)16 << 20)
-#define MOST_MATCH    1024 /* bytes of an ETag that is sent: servers bound what they take */
+#define LEAST_SLOT ((size_t)1 << 20)
+#define MOST_MATCH 1024 /* bytes of an ETag that is sent: servers bound what they take */
 
 /* ------------------------------------------------------------------------------------ engine */
 
@@ -281,7 +280,8 @@ static int http_choose(struct sl_http *http, const struct sluice_open_options *o
 	if (options->backend)
 		rc = sl_remote_parse("open options: backend of a remote file", options->backend,
 		                     &http->remote);
-	http->limit = sl_http_limit_acquire(&http->engine->limits, http->origin);
+	http->limit = sl_http_limit_acquire(&http->engine->limits, http->origin,
+	                                    sl_http_multi_most(http->engine, http->remote));
 	if (!rc && !http->limit)
 		rc = sl_fail(-ENOMEM, "no memory");
 	return rc ? rc : http_start_reactors(http);
@@ -345,17 +345,18 @@ static int http_open(struct sl_core *core, const struct sl_uri *uri,
 static void http_limits(struct sl_backend *backend, struct sl_limits *out)
 {
 	struct sl_http *http = sl_http_of(backend);
-	unsigned connections = (unsigned)http->core->settings.max_connections;
 
-	out->least_piece = LEAST_PIECE;
 	out->remote = true;
-	out->piece_bytes = LARGEST_PIECE;
-	out->spread = 2 * connections;
-	/* Another piece for each connection, so that no connection waits for the next piece. */
-	out->depth = 2 * connections;
+	out->piece_bytes = LEAST_SLOT; /* http_part() says more of pieces */
+	out->depth = 1;
 	out->alignment = 0;
 	out->sequential = http->upload || !http->ranges;
 	out->whole = !http->upload && !http->ranges;
+}
+
+static size_t http_part(struct sl_backend *backend, uint64_t left, uint64_t room, unsigned *depth)
+{
+	return sl_http_limit_part(sl_http_of(backend)->limit, left, room, depth);
 }
 
 static char *http_identity(struct sl_backend *backend)
@@ -416,6 +417,7 @@ const struct sl_backend_ops sl_http_ops = {
 	.identity = http_identity,
 	.size = sl_http_size,
 	.stat = http_stat,
+	.part = http_part,
 	.submit = sl_http_submit,
 	.cancel = sl_http_cancel,
 	.sync = http_sync,

@@ -89,6 +89,7 @@ struct sl_http_request {
 	bool ranged;
 	bool connected;
 	int64_t sent;  /* bytes of an upload that the server's kernel has */
+	int64_t asked; /* when it began */
 	int64_t alive; /* when the last byte came or went, or a silence had a reason */
 	struct sl_http_response response;
 

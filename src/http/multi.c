@@ -410,12 +410,19 @@ static int multi_grow(struct sl_http_multi *multi, unsigned count)
 	return rc;
 }
 
+unsigned sl_http_multi_most(const struct sl_http_engine *engine, unsigned remote)
+{
+	return remote == SL_REMOTE_EASY ? SL_MIN(engine->limits.most, MOST_THREADS)
+	                                : engine->limits.most;
+}
+
 int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out)
 {
 	const struct sl_settings *settings = &engine->core->settings;
-	unsigned connections = (unsigned)settings->max_connections;
-	unsigned most = remote == SL_REMOTE_EASY ? MOST_THREADS : (unsigned)settings->http_reactors;
-	unsigned parts = SL_MIN(connections, most);
+	unsigned connections = sl_http_multi_most(engine, remote);
+	unsigned parts = remote == SL_REMOTE_EASY
+	                         ? connections
+	                         : SL_MIN(connections, (unsigned)settings->http_reactors);
 	struct sl_http_multi *multi;
 	int rc;
 

@@ -157,7 +157,7 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	/* Nothing of the attempt before, least of all its password, goes to another server. */
 	curl_easy_reset(easy);
 	sl_http_response_clear(request);
-	request->alive = sl_now();
+	request->asked = request->alive = sl_now();
 	/* The time in which others had the turn is not counted. */
 	if (request->due)
 		request->since += request->alive - request->due;
@@ -472,6 +472,8 @@ static enum sl_http_verdict request_judge_failure(struct sl_http_request *reques
 	if (code == CURLE_RECV_ERROR && strcasestr(why, "certificate required"))
 		code = CURLE_SSL_CLIENTCERT;
 	failure = failure_find(transports, code);
+	if (code == CURLE_COULDNT_CONNECT)
+		sl_http_limit_overloaded(request->http->limit, sl_now());
 	if (failure.transient)
 		return request_retry(request, failure.error, why);
 	return request_failed(request, failure.error, "'%s': %s", name, why);

@@ -376,7 +376,7 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 	request->response.got += bytes;
 	if (bytes && !atomic_load_explicit(&request->http->begun, memory_order_relaxed))
 		atomic_store_explicit(&request->http->begun, true, memory_order_relaxed);
-	atomic_fetch_add_explicit(&request->http->limit->arrived, bytes, memory_order_relaxed);
+	sl_http_arrived(request, bytes);
 	return bytes;
 }
 
@@ -452,6 +452,8 @@ size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 	char *line, *name, *value;
 
 	request->alive = sl_now();
+	if (so_far == bytes)
+		sl_http_limit_answered(request->http->limit, request->alive - request->asked);
 	if (so_far > MOST_FIELD_BYTES) {
 		sl_http_fail_protocol(request, "more than 64 KiB of header");
 		return 0;

@@ -17,6 +17,7 @@ struct sl_plan {
 	size_t piece_bytes;    /* largest piece; 0: that of the limits */
 	size_t extent;         /* where the next piece begins */
 	uint64_t position;     /* in that extent */
+	uint64_t taken;        /* bytes of all pieces so far */
 };
 struct sl_next_piece {
 	char *data;

@@ -66,7 +66,7 @@ bool sl_plan_peek(struct sl_plan *plan, struct sl_next_piece *out)
 		return true;
 	}
 	/* Pieces end at multiples of their length, so that no two share a page. */
-	out->length = SL_MIN(left, piece - out->offset % piece);
+	out->length = SL_MIN(left, limits->remote ? piece : piece - out->offset % piece);
 	if (!out->large || !alignment)
 		return true;
 	head = -out->offset & (alignment - 1);
@@ -82,6 +82,7 @@ bool sl_plan_peek(struct sl_plan *plan, struct sl_next_piece *out)
 void sl_plan_advance(struct sl_plan *plan, const struct sl_next_piece *next)
 {
 	plan->position += next->length;
+	plan->taken += next->length;
 }
 
 /* ------------------------------------------------------------------------------------ pieces */
@@ -182,6 +183,27 @@ static void piece_fill(struct sl_piece *piece, const struct sl_next_piece *next)
 	piece->message = NULL;
 }
 
+/* Returns how many pieces are wanted in flight, and sets the length of the next. */
+static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
+{
+	struct sl_backend *backend = op->file->backend;
+	struct sl_plan *plan = &op->locked.plan;
+	const struct sl_staged *staged = op->staged;
+	uint64_t bytes = atomic_load_explicit(&op->file->bytes, memory_order_relaxed);
+	uint64_t room = UINT64_MAX;
+	unsigned depth = plan->limits->depth;
+
+	if (op->kind != SL_READ || !backend->ops->part)
+		return depth;
+	/* The other operations of the file have slots as well. */
+	if (staged && staged->shape.slot_bytes)
+		room = staged->count * staged->shape.slot_bytes *
+		       SL_MAX(bytes / SL_MAX(op->bytes, 1), 1);
+	plan->piece_bytes =
+		backend->ops->part(backend, bytes - SL_MIN(bytes, plan->taken), room, &depth);
+	return depth;
+}
+
 /*
  * Returns the next piece to hand out, or NULL for now. Direct and buffered pieces of one write are
  * never in flight together: they may meet in one folio of the page cache.
@@ -193,7 +215,7 @@ static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op-
 	struct sl_piece *piece;
 	bool changes;
 
-	if (op->locked.stopped || op->locked.in_flight == op->locked.plan.limits->depth)
+	if (op->locked.stopped || op->locked.in_flight >= plan_depth_locked(op))
 		return NULL;
 	while (!sl_plan_peek(&op->locked.plan, &next))
 		if (!op->staged || !sl_staged_next_locked(op))
@@ -398,8 +420,7 @@ static size_t op_piece_bytes(struct sluice_op *op, uint64_t bytes)
 {
 	const struct sl_limits *limits = &op->file->limits;
 
-	return op->kind == SL_READ || limits->remote ? sl_plan_piece(limits, bytes)
-	                                             : limits->piece_bytes;
+	return op->kind == SL_READ ? sl_plan_piece(limits, bytes) : limits->piece_bytes;
 }
 
 /* Adds the bytes of the operation to those in flight of its file, and returns the sum. */

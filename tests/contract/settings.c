@@ -55,7 +55,7 @@ const struct numeric numerics[NUMERICS] = {
 	{"SLUICE_MAX_OPERATIONS", FIELD(max_operations), 1, 16777216, 262144, false},
 	{"SLUICE_STAGING_BYTES", FIELD(staging_bytes), 64 << 10, 1ull << 40, 256 << 20, true},
 	{"SLUICE_CUFILE_THREADS", FIELD(cufile_threads), 1, 64, 8, false},
-	{"SLUICE_MAX_CONNECTIONS", FIELD(max_connections), 1, 1024, 16, false},
+	{"SLUICE_MAX_CONNECTIONS", FIELD(max_connections), 1, 4096, 256, false},
 	{"SLUICE_HTTP_REACTORS", FIELD(http_reactors), 1, 64, 0, false},
 	{"SLUICE_HTTP_ATTEMPTS", FIELD(http_attempts), 1, 1000, 6, false},
 	{"SLUICE_HTTP_RETRY_MS", FIELD(http_retry_ms), 1, 86400000, 60000, false},
