@@ -234,6 +234,10 @@ static void reactor_look_around(struct sl_http_reactor *reactor)
 		if (sl_http_request_has_body(request))
 			sl_http_body_look(request->http->body, request->transfer->easy);
 		sl_http_request_refresh(request, now);
+		if (request->slow <= now) {
+			request->slow = SL_FOREVER;
+			sl_http_hedge_start(request);
+		}
 		if (sl_http_request_must_end(request, now))
 			reactor_stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
 	}
@@ -271,7 +275,7 @@ static int64_t reactor_next_look(const struct sl_http_reactor *reactor)
 			SL_CONTAINER(link, struct sl_http_request, link);
 		int64_t stall = (int64_t)request->http->core->settings.http_stall_ms * 1000000;
 
-		at = SL_MIN(at, request->alive + stall + 1);
+		at = SL_MIN(at, SL_MIN(request->alive + stall + 1, request->slow));
 	}
 	sl_list_each (link, &reactor->resting)
 		at = SL_MIN(at, SL_CONTAINER(link, struct sl_http_request, link)->due);

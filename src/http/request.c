@@ -71,8 +71,11 @@ bool sl_http_request_is_unwanted(const struct sl_http_request *request)
 		return sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_DROPPED;
 	if (sl_http_request_has_body(request))
 		return sl_http_body_state(request->http->body, &position) & SL_HTTP_BODY_DROPPED;
-	return request->piece &&
-	       atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed);
+	return (request->piece &&
+	        atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed)) ||
+	       (request->instead &&
+	        atomic_load_explicit(&request->instead->cancelled, memory_order_relaxed)) ||
+	       sl_http_hedge_is_won(request->hedge);
 }
 
 void sl_http_request_fail(struct sl_http_request *request, int error, const char *format, ...)
@@ -139,6 +142,14 @@ bool sl_http_request_is_home(const struct sl_http_request *request)
 	return !url || (!strncasecmp(url, origin, length) && strchr("/?", url[length]));
 }
 
+/* Returns when the part will be slow. */
+static int64_t request_slow_at(const struct sl_http_request *request)
+{
+	int64_t slow = sl_http_pace_slow(&request->http->limit->pace, request->length);
+
+	return slow == SL_FOREVER ? slow : request->asked + slow;
+}
+
 int sl_http_request_prepare(struct sl_http_request *request)
 {
 	struct sl_http *http = request->http;
@@ -170,10 +181,14 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	request->length = request->ranged;
 	if (sl_http_request_has_body(request))
 		sl_http_body_prepare(http->body);
+	request->slow = SL_FOREVER;
 	if (request->piece) {
 		request->from = request->piece->offset + request->piece->moved;
 		request->length = request->piece->length - request->piece->moved;
 		request->ranged = true;
+		if (http->core->settings.http_hedge && !request->instead &&
+		    !(http->flags & SLUICE_OPEN_HTTP2))
+			request->slow = request_slow_at(request);
 	}
 	transfer_secure(request->transfer, http);
 	curl_easy_setopt(easy, CURLOPT_URL, request->url ? request->url : http->url);
@@ -536,6 +551,9 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 {
 	enum sl_http_verdict verdict = request_judge(request, code);
 
+	if (verdict == SL_HTTP_DONE && request->piece && !request->attempts)
+		sl_http_pace_add(&request->http->limit->pace, request->length, request->first,
+		                 sl_now() - request->asked);
 	if (verdict == SL_HTTP_FAILED && !request->error)
 		sl_http_fail_protocol(request, "a status that was not asked for");
 	/* libcurl 8 repeats the rewind that failed in each later transfer of the handle, also after a reset. */
