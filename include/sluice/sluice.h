@@ -127,9 +127,10 @@ struct sluice_config {
 	 * that each drive many transfers, or "easy", a thread for each connection, up to 64. */
 	const char *remote_backend;
 	/* SLUICE_MAX_CONNECTIONS: connections to servers at the same time, summed over all origins
-	 * (scheme, host, port); 1 to 1024. Two kinds of connection are not limited by it: an origin
+	 * (scheme, host, port); 1 to 4096, and at most a quarter of RLIMIT_NOFILE. How many of them an
+	 * origin uses follows the rate at which its bytes come. Two kinds of connection are not limited by it: an origin
 	 * may always have a quarter of this number, rounded up, and each upload has its own
-	 * connection. Default: 16. */
+	 * connection. Default: 256. */
 	size_t max_connections;
 	/* SLUICE_HTTP_REACTORS: threads of "multi"; 1 to 64. Default: as many as cores, at most 4. */
 	size_t http_reactors;
@@ -159,11 +160,44 @@ struct sluice_config {
 	 * it has brought no further byte for this long. A server's Retry-After that is longer is
 	 * not waited for; 1 to 86400000. Default: 60000. */
 	size_t http_retry_ms;
+	/* SLUICE_HTTP_RATELIMIT_MS: the longest time for which a server that limits requests
+	 * (status 429 with Retry-After or RateLimit) is waited for; a longer wait fails at once; 1
+	 * to 86400000. Default: 600000. */
+	size_t http_ratelimit_ms;
+	/* SLUICE_HTTP_HEADERS_FILE: a file of headers, as `headers` of struct
+	 * sluice_open_options, for all remote files. It is read by sluice_open(). Empty lines, and
+	 * lines that begin with '#', are skipped. Default: none. */
+	const char *http_headers_file;
+	/* SLUICE_HTTP_BEARER: a token that is sent as "Authorization: Bearer" to the origin
+	 * (scheme, host, port) of each remote file's URI, and to no other, unless the URI has a
+	 * user or `headers` an Authorization. Default: none. */
+	const char *http_bearer;
+	/* SLUICE_HTTP_BEARER_FILE: a file with that token, read again when it changes. Default:
+	 * none. */
+	const char *http_bearer_file;
+	/* SLUICE_HTTP_NETRC: "1": users and passwords are taken from the .netrc of the user, or
+	 * from the file that is named instead, for the origin of a file's URI that has no other
+	 * authorization. Default: "0". */
+	const char *http_netrc;
+	/* SLUICE_HTTP_CLIENT_CERT, SLUICE_HTTP_CLIENT_KEY: files (PEM) with the certificate that is
+	 * shown to the origin of a file's URI, and its key. Default: none; the key is in the
+	 * certificate's file. */
+	const char *http_client_cert;
+	const char *http_client_key;
+	/* SLUICE_HTTP_HEDGE: "1" (default): a part that takes much longer than the parts of its
+	 * origin usually do is asked for once more, on another connection; at most 5 % of the requests
+	 * more, and 128 MiB of memory. "0": never. */
+	const char *http_hedge;
+	/* SLUICE_HTTP_GAP_BYTES: the longest gap between two extents of an operation that is read and
+	 * dropped, so that a single request is for both; 1 byte to 1 GiB. A gap that takes longer than
+	 * a round trip is not, and at most as many bytes are dropped as asked for. Default: 256 KiB. */
+	size_t http_gap_bytes;
 };
-#define SLUICE_CONFIG_INIT                                                                       \
-	{                                                                                        \
-		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-			NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0                     \
+#define SLUICE_CONFIG_INIT                                                                         \
+	{                                                                                          \
+		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,   \
+			NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, \
+			NULL, NULL, NULL, NULL, 0                                                  \
 	}
 
 /*
@@ -340,10 +374,16 @@ struct sluice_open_options {
 	 * and with -EPERM if it is not a regular file or does not belong to this user alone.
 	 * Default (NULL): a new file, of which nothing stays. */
 	const char *part;
+	/* For remote files: header lines "Name: value", then NULL, that each request carries to the
+	 * origin (scheme, host, port) of the URI, and to no other server. They are in no message
+	 * and no log. A line that is malformed, or that sluice sets itself (Host, Range, If-Match,
+	 * Accept-Encoding, Content-Length, ...), is -EINVAL. sluice_open() copies them. Default
+	 * (NULL): those of SLUICE_HTTP_HEADERS_FILE alone, which are sent in any case. */
+	const char *const *headers;
 };
-#define SLUICE_OPEN_OPTIONS_INIT                                        \
-	{                                                               \
-		sizeof(struct sluice_open_options), 0, 0, 0, NULL, NULL \
+#define SLUICE_OPEN_OPTIONS_INIT                                              \
+	{                                                                     \
+		sizeof(struct sluice_open_options), 0, 0, 0, NULL, NULL, NULL \
 	}
 
 /*
@@ -436,6 +476,12 @@ struct sluice_file_info {
 	/* The complete ETag of a remote object. Owned by the file, valid until it is closed. NULL:
 	 * none. */
 	const char *full_etag;
+	/* Where a remote object was found, if its server redirected: the URL as sluice_uri_name()
+	 * prints it, without its query. Owned as full_etag. NULL: at its own URI. */
+	const char *final_uri;
+	/* For so many milliseconds from now the server of a remote file wants no requests (status
+	 * 429), and operations wait; 0: it takes requests. */
+	uint64_t limited_ms;
 };
 /* Describes the file as it is now. May wait for storage. */
 SLUICE_API int sluice_stat(sluice_file *file, struct sluice_file_info *out);

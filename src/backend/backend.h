@@ -53,6 +53,11 @@ struct sl_piece {
 	bool aligned; /* offset and length are multiples of the file's alignment for direct I/O */
 	bool missed;  /* read_now() was tried, and did not find it in memory */
 	bool urgent;  /* a thread or stream waits for this piece already */
+	/* Of a read from a backend with part(): if not NULL, the extents to which the bytes belong, in
+	 * their order in the file; the bytes between them, `gaps` in all, are read and dropped. */
+	const struct sluice_extent *extents;
+	size_t extent_count;
+	uint64_t gaps;
 	void (*done)(struct sl_piece *);
 
 	_Atomic bool cancelled; /* set by the engine, any thread: end early if that is easy */
@@ -89,7 +94,7 @@ static inline void sl_piece_done(struct sl_piece *piece)
 struct sl_limits {
 	size_t piece_bytes; /* largest piece; pieces start at multiples of their length */
 	size_t least_piece; /* 0: always piece_bytes. Else the length follows the bytes in flight, */
-	unsigned spread;    /* of which this many pieces are wanted */
+	unsigned spread;    /* of which this many pieces are wanted, unless part() says more */
 	unsigned depth;     /* pieces of an operation in flight */
 	uint32_t alignment; /* of offset and length of aligned pieces; 0: there are none */
 	bool sequential;    /* a single piece for each extent, in turn */
@@ -115,6 +120,13 @@ struct sl_transfer {
 	/* The backend's own. */
 	off_t base_offset;
 	ssize_t moved; /* written when the stream comes to it */
+};
+
+/* How a backend wants a piece. */
+struct sl_part {
+	size_t length;  /* at most */
+	size_t gap;     /* between extents that a piece may join */
+	unsigned depth; /* pieces of an operation in flight */
 };
 
 struct sl_backend_ops {
@@ -149,6 +161,12 @@ struct sl_backend_ops {
 	/* The stream has passed it: 0, or why not all of it was moved, and the sentence, or NULL. */
 	int (*passed)(struct sl_backend *backend, const struct sl_transfer *transfer, bool write,
 	              char **message);
+	/*
+	 * Says how the next piece is to be read. left: bytes in flight of the file that are not handed
+	 * out; room: bytes of memory that the pieces of the operation may occupy. Holds the mutex of
+	 * an operation; does not wait. NULL: as the limits say.
+	 */
+	struct sl_part (*part)(struct sl_backend *backend, uint64_t left, uint64_t room);
 	/* Called with no lock held, from any thread that is not to wait for storage;
 	 * sl_piece_done() exactly once, from any thread, also from inside. */
 	void (*submit)(struct sl_backend *backend, struct sl_piece *piece);

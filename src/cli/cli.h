@@ -46,15 +46,20 @@ error_t cli_option_flag(int key, struct argp_state *state);
 
 /* How files are opened; options of several subcommands. */
 struct cli_open {
-	const char *backend; /* or NULL */
-	unsigned flags;      /* enum sluice_open_flags, for reading */
+	const char *backend;  /* or NULL */
+	unsigned flags;       /* enum sluice_open_flags, for reading */
+	const char **headers; /* of remote files, and NULL behind them; or NULL: none */
+	size_t header_count;
 };
-enum { CLI_KEY_BACKEND = 1000, CLI_KEY_HTTP2, CLI_KEY_AS_STORED };
+enum { CLI_KEY_BACKEND = 1000, CLI_KEY_HTTP2, CLI_KEY_AS_STORED, CLI_KEY_HEADER };
 #define CLI_OPEN_OPTIONS                                                                           \
 	{"backend", CLI_KEY_BACKEND, "NAME", 0,                                                    \
 	 "Move local files by 'auto', 'posix', 'uring' or 'cufile', remote ones by 'multi' or "    \
 	 "'easy'"},                                                                                \
 		{"http2", CLI_KEY_HTTP2, NULL, 0, "Of https: HTTP/2, if the server has it"},       \
+		{"header", CLI_KEY_HEADER, "LINE", 0,                                              \
+	         "A line 'Name: value' that requests for each remote file carry to its own "       \
+	         "server; may be repeated"},                                                       \
 	{                                                                                          \
 		"as-stored", CLI_KEY_AS_STORED, NULL, 0,                                           \
 			"Of http and https: an object that is stored with a Content-Encoding, as " \
@@ -153,7 +158,8 @@ struct cli_progress {
 	bool drawn;     /* the bar is on the screen */
 	uint64_t start_ns, last_ns;
 	uint64_t last_moved;
-	double rate; /* bytes per second over the last seconds */
+	double rate;         /* bytes per second over the last seconds */
+	uint64_t limited_ms; /* for which a server wants no requests; 0: it takes them */
 };
 void cli_progress_start(struct cli_progress *p, const char *name, uint64_t total, bool wanted);
 void cli_progress_update(struct cli_progress *p, uint64_t moved);

@@ -497,6 +497,28 @@ static int chunk_operation_done(struct pipeline *p, sluice_op *op)
 
 /* ------------------------------------------------------------------------------------ the turn */
 
+/* Returns for how long the server of an end wants no requests. */
+static uint64_t end_limited_ms(const struct cli_end *end)
+{
+	struct sluice_file_info info = {.size = sizeof info};
+
+	if (!end->file || end->path || end->memory || sluice_stat(end->file, &info))
+		return 0;
+	return info.limited_ms;
+}
+
+static void pipeline_show(struct pipeline *p)
+{
+	struct cli_progress *progress = p->copy->progress;
+
+	if (progress->shown) {
+		progress->limited_ms = end_limited_ms(p->copy->source);
+		if (!progress->limited_ms)
+			progress->limited_ms = end_limited_ms(p->copy->target);
+	}
+	cli_progress_update(progress, p->copy->moved);
+}
+
 static bool pipeline_may_read(struct pipeline *p)
 {
 	if (p->ended || p->head - p->tail == p->depth)
@@ -613,7 +635,7 @@ static int turn_chunk(struct pipeline *p)
 	if (rc == 0 && p->copy->target->part && cli_part_note(p->copy->target->part))
 		rc = pipeline_fail(p->copy, -EIO, "the copy to '%s' was ended",
 		                   p->copy->target->name);
-	cli_progress_update(p->copy->progress, p->copy->moved);
+	pipeline_show(p);
 	return rc;
 }
 

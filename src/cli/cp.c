@@ -230,7 +230,7 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *
 	 * Until there is something to clean up, a signal ends the program at once, because a server
 	 * may not answer for long.
 	 */
-	int rc = cli_end_open_source(ctx, from, o->open.flags, &source);
+	int rc = cli_end_open_source(ctx, from, &o->open, &source);
 
 	if (rc)
 		return rc;
@@ -270,6 +270,9 @@ int cli_cp_run(struct cli_cp_options *o)
 	sluice_context *ctx;
 	int rc;
 
+	/* There is no bar yet while sluice_open() waits for a server that limits requests. */
+	if (!o->quiet)
+		setenv("SLUICE_LOG", "error", 0);
 	/* Several threads compute permissions; see end_open_new_file(). */
 	o->mask = umask(0);
 	if (o->count > 1 || o->recursive) {
@@ -296,5 +299,6 @@ int cli_cp(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	int status = cli_cp_run(&o.cp);
 	free(o.uri);
+	free(o.cp.open.headers);
 	return status;
 }

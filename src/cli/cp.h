@@ -33,11 +33,8 @@ struct cli_end {
 };
 enum cli_end_flags { CLI_END_FORCE = 1 << 0, CLI_END_DURABLE = 1 << 1, CLI_END_CONTINUE = 1 << 2 };
 
-/*
- * Open an end. open_flags: enum sluice_open_flags besides READ. Return 0 or a negative errno,
- * printed on stderr.
- */
-int cli_end_open_source(sluice_context *ctx, const char *uri, unsigned open_flags,
+/* Open an end. Return 0 or a negative errno, printed on stderr. */
+int cli_end_open_source(sluice_context *ctx, const char *uri, const struct cli_open *how,
                         struct cli_end *out);
 int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, const char *uri,
                         const struct cli_end *source, struct cli_end *out);

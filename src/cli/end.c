@@ -104,13 +104,14 @@ static int end_open_file(sluice_context *ctx, struct cli_end *end, const char *u
 	return cli_said(sluice_open(ctx, uri, options, &end->file));
 }
 
-static int end_open_source_file(sluice_context *ctx, const char *uri, unsigned open_flags,
+static int end_open_source_file(sluice_context *ctx, const char *uri, const struct cli_open *how,
                                 struct cli_end *end)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_file_info st = {.size = sizeof st};
 
-	options.flags = SLUICE_OPEN_READ | open_flags;
+	options.flags = SLUICE_OPEN_READ | how->flags;
+	options.headers = how->headers;
 	int rc = end_open_file(ctx, end, uri, &options);
 
 	rc = rc ? rc : cli_said(sluice_stat(end->file, &st));
@@ -136,7 +137,7 @@ static int end_open_source_file(sluice_context *ctx, const char *uri, unsigned o
 	return 0;
 }
 
-int cli_end_open_source(sluice_context *ctx, const char *uri, unsigned open_flags,
+int cli_end_open_source(sluice_context *ctx, const char *uri, const struct cli_open *how,
                         struct cli_end *out)
 {
 	struct stat st;
@@ -153,9 +154,9 @@ int cli_end_open_source(sluice_context *ctx, const char *uri, unsigned open_flag
 	} else if (out->path && stat(out->path, &st) == 0) {
 		out->st = st;
 		rc = is_stream(st.st_mode) ? end_open_stream(out, out->path, O_RDONLY)
-		                           : end_open_source_file(ctx, uri, open_flags, out);
+		                           : end_open_source_file(ctx, uri, how, out);
 	} else {
-		rc = end_open_source_file(ctx, uri, open_flags, out);
+		rc = end_open_source_file(ctx, uri, how, out);
 	}
 	if (rc)
 		cli_end_discard(out);
@@ -392,6 +393,7 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
 
 	*out = (struct cli_end){.fd = -1, .holes = -1};
 	options.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_REPLACE;
+	options.headers = o->open.headers;
 	if (!(flags & CLI_END_FORCE))
 		options.flags |= SLUICE_OPEN_EXCLUSIVE;
 	if (flags & CLI_END_DURABLE)

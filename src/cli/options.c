@@ -107,6 +107,13 @@ error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_stat
 	case CLI_KEY_AS_STORED:
 		o->flags |= SLUICE_OPEN_AS_STORED;
 		return 0;
+	case CLI_KEY_HEADER:
+		o->headers = realloc(o->headers, (o->header_count + 2) * sizeof *o->headers);
+		if (!o->headers)
+			err(CLI_FAILED, "--header");
+		o->headers[o->header_count++] = arg;
+		o->headers[o->header_count] = NULL;
+		return 0;
 	case CLI_KEY_HTTP2:
 		o->flags |= SLUICE_OPEN_HTTP2;
 		return 0;

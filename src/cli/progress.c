@@ -75,6 +75,10 @@ static int format_tail(const struct cli_progress *p, uint64_t moved, char *out, 
 {
 	char amount[CLI_TEXT], rate[CLI_TEXT], left[CLI_TEXT] = "";
 
+	if (p->limited_ms)
+		return snprintf(out, size, "%s  waiting %u s: the server limits requests (429)",
+		                cli_size_format(moved, amount),
+		                (unsigned)((p->limited_ms + 999) / 1000));
 	cli_rate_format(p->rate, rate);
 	if (p->total == 0)
 		return snprintf(out, size, "%s  %s", cli_size_format(moved, amount), rate);

@@ -85,6 +85,8 @@ static void print_stat_for_people(const char *uri, const struct sluice_file_info
 	bool sparse = S_ISREG(st->mode) && !unknown && st->allocated < st->length;
 
 	printf("%-12s %s\n", "uri", uri);
+	if (st->final_uri)
+		printf("%-12s %s\n", "found at", st->final_uri);
 	printf("%-12s %s\n", "kind", kind_name(st));
 	if (unknown)
 		printf("%-12s unknown: it is known when it has been read\n", "length");
@@ -117,6 +119,7 @@ static void print_stat_json(const char *uri, const struct sluice_file_info *st)
 	bool unknown = st->flags & SLUICE_STAT_SIZE_UNKNOWN;
 
 	cli_json_string("{\"uri\": ", uri);
+	cli_json_string(", \"found_at\": ", st->final_uri);
 	cli_json_string(", \"kind\": ", kind_name(st));
 	if (unknown)
 		printf(", \"length\": null");
@@ -149,6 +152,7 @@ int cli_stat(int argc, char **argv)
 	if (cli_context_new(o.open.backend, 0, &ctx))
 		return CLI_FAILED;
 	options.flags = SLUICE_OPEN_READ | o.open.flags;
+	options.headers = o.open.headers;
 	int rc = cli_said(sluice_open(ctx, o.uri, &options, &file));
 	if (rc == 0)
 		rc = cli_said(sluice_stat(file, &st));
@@ -160,5 +164,6 @@ int cli_stat(int argc, char **argv)
 	free(name);
 	sluice_discard(file);
 	sluice_context_free(ctx);
+	free(o.open.headers);
 	return rc ? CLI_FAILED : CLI_OK;
 }

@@ -15,7 +15,7 @@
 #include "core/core.h"
 
 /* The form of a setting's text. */
-enum setting_kind { COUNT, BYTES, CHOICE, DISABLE, NAME, TEXT };
+enum setting_kind { COUNT, BYTES, CHOICE, DISABLE, NAME, TEXT, SECRET };
 
 static const char *const remotes[] = {"multi", "easy", NULL};
 static const char *const switches[] = {"0", "1", NULL};
@@ -78,11 +78,16 @@ static const struct setting {
          "0, 1", "whether cuFile does what comes in stream order, too", switches},
 	{"SLUICE_REMOTE_BACKEND", NAME, IN(remote_backend), OUT(remote), SL_REMOTE_MULTI, 0, 0,
          "multi", "multi, easy", "what moves the bytes of remote files", remotes},
-	{"SLUICE_MAX_CONNECTIONS", COUNT, IN(max_connections), OUT(max_connections), 16, 1, 1024,
-         "16", "1 to 1024",
+	{"SLUICE_MAX_CONNECTIONS", COUNT, IN(max_connections), OUT(max_connections), 256, 1, 4096,
+         "256", "1 to 4096, and at most a quarter of the limit of descriptors",
          "connections to servers at a time; each origin may have a quarter of them in any case"},
 	{"SLUICE_HTTP_REACTORS", COUNT, IN(http_reactors), OUT(http_reactors), 0, 1, 64,
          "one for each core, at most 4", "1 to 64", "threads of the remote backend multi"},
+	{"SLUICE_HTTP_HEDGE", NAME, IN(http_hedge), OUT(http_hedge), 1, 0, 0, "1", "0, 1",
+         "whether a part that is much slower than others is asked for once more", switches},
+	{"SLUICE_HTTP_GAP_BYTES", BYTES, IN(http_gap_bytes), OUT(http_gap_bytes), 256 << 10, 1,
+         1 << 30, "256 KiB", "1 to 1 GiB",
+         "the longest gap between extents of an operation that is read and dropped"},
 	{"SLUICE_HTTP_ATTEMPTS", COUNT, IN(http_attempts), OUT(http_attempts), 6, 1, 1000, "6",
          "1 to 1000",
          "requests in a row that fail before a file's first byte has come, after which it fails"},
@@ -99,6 +104,21 @@ static const struct setting {
          3600000, "10000", "1 to 3600000", "milliseconds that connecting may take"},
 	{"SLUICE_HTTP_STALL_MS", COUNT, IN(http_stall_ms), OUT(http_stall_ms), 30000, 1, 3600000,
          "30000", "1 to 3600000", "milliseconds without a byte, after which a request is given up"},
+	{"SLUICE_HTTP_RATELIMIT_MS", COUNT, IN(http_ratelimit_ms), OUT(http_ratelimit_ms), 600000,
+         1, 86400000, "600000", "1 to 86400000",
+         "milliseconds for which a server that limits requests (429) is waited for"},
+	{"SLUICE_HTTP_HEADERS_FILE", TEXT, IN(http_headers_file), OUT(http_headers_file), 0, 0, 0,
+         "none", "a file", "lines 'Name: value' that requests to a file's own server carry"},
+	{"SLUICE_HTTP_BEARER", SECRET, IN(http_bearer), OUT(http_bearer), 0, 0, 0, "none",
+         "a token", "a token by which a file's own server knows the user"},
+	{"SLUICE_HTTP_BEARER_FILE", TEXT, IN(http_bearer_file), OUT(http_bearer_file), 0, 0, 0,
+         "none", "a file", "that token, read again when the file changes"},
+	{"SLUICE_HTTP_NETRC", TEXT, IN(http_netrc), OUT(http_netrc), 0, 0, 0, "none",
+         "1 (the user's .netrc), 0, or a file", "users and passwords of servers"},
+	{"SLUICE_HTTP_CLIENT_CERT", TEXT, IN(http_client_cert), OUT(http_client_cert), 0, 0, 0,
+         "none", "a file", "the certificate (PEM) that a file's own server is shown"},
+	{"SLUICE_HTTP_CLIENT_KEY", TEXT, IN(http_client_key), OUT(http_client_key), 0, 0, 0,
+         "that in the certificate's file", "a file", "the key (PEM) of the certificate"},
 	{"SLUICE_CA_BUNDLE", TEXT, IN(ca_bundle), OUT(ca_bundle), 0, 0, 0, "the system's", "a file",
          "the certificates that servers are trusted by"},
 	{"SLUICE_TLS_INSECURE", NAME, IN(tls_insecure), OUT(tls_insecure), 0, 0, 0, "0", "0, 1",
@@ -157,10 +177,10 @@ const char *sl_remote_name(unsigned remote)
 	return remotes[remote];
 }
 
-static int setting_parse_text(const char *what, const char *text, char *out)
+static int setting_parse_text(const char *what, const char *text, size_t size, char *out)
 {
-	if (strlen(text) >= SL_SETTING_TEXT)
-		return sl_fail(-EINVAL, "%s: longer than %d characters", what, SL_SETTING_TEXT - 1);
+	if (strlen(text) >= size)
+		return sl_fail(-EINVAL, "%s: longer than %zu characters", what, size - 1);
 	strcpy(out, text);
 	return 0;
 }
@@ -265,7 +285,9 @@ static int setting_load_text(const struct setting *setting, const char *text,
 		return setting_parse_name(setting->variable, text, setting->names, setting->range,
 		                          field);
 	case TEXT:
-		return setting_parse_text(setting->variable, text, field);
+		return setting_parse_text(setting->variable, text, SL_SETTING_TEXT, field);
+	case SECRET:
+		return setting_parse_text(setting->variable, text, SL_SECRET_TEXT, field);
 	default:
 		rc = setting_parse_number(setting, text, field);
 		return rc ? rc : setting_check_range(setting, *(uint64_t *)field);
@@ -297,7 +319,7 @@ static int setting_load(const struct setting *setting, const struct sluice_confi
 	*source = DEFAULT;
 	if (numeric)
 		*(uint64_t *)((char *)out + setting->out) = setting->fallback;
-	else if (setting->kind != TEXT)
+	else if (setting->kind != TEXT && setting->kind != SECRET)
 		*(unsigned *)((char *)out + setting->out) = setting->fallback;
 	return 0;
 }
@@ -320,6 +342,11 @@ static int settings_check(const struct sl_settings *s)
 		               "SLUICE_HTTP_BACKOFF_MS: %" PRIu64 " is more than "
 		               "SLUICE_HTTP_BACKOFF_MAX_MS, %" PRIu64,
 		               s->http_backoff_ms, s->http_backoff_max_ms);
+	if (s->http_bearer[0] && s->http_bearer_file[0])
+		return sl_fail(-EINVAL, "SLUICE_HTTP_BEARER and SLUICE_HTTP_BEARER_FILE are both "
+		                        "set, and a request has one token");
+	if (s->http_client_key[0] && !s->http_client_cert[0])
+		return sl_fail(-EINVAL, "SLUICE_HTTP_CLIENT_KEY needs SLUICE_HTTP_CLIENT_CERT");
 	if (s->slot_bytes % 4096)
 		return sl_fail(-EINVAL, "SLUICE_SLOT_BYTES: %" PRIu64 " is no multiple of 4 KiB",
 		               s->slot_bytes);
@@ -383,6 +410,9 @@ void sl_setting_print(size_t index, const struct sl_settings *settings, char *te
 		return;
 	case TEXT:
 		snprintf(text, size, "%s", *(const char *)field ? (const char *)field : "none");
+		return;
+	case SECRET:
+		snprintf(text, size, "%s", *(const char *)field ? "set" : "none");
 		return;
 	case DISABLE:
 		for (unsigned i = 0; i < sizeof(features) / sizeof(features[0]); i++)

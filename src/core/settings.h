@@ -22,8 +22,9 @@ enum sl_choice { SL_CHOICE_AUTO, SL_CHOICE_POSIX, SL_CHOICE_URING, SL_CHOICE_CUF
 /* The ways to move bytes of remote files. */
 enum sl_remote { SL_REMOTE_MULTI, SL_REMOTE_EASY };
 
-#define SL_SETTINGS_MOST 40 /* a bound on their number */
+#define SL_SETTINGS_MOST 56 /* a bound on their number */
 #define SL_SETTING_TEXT  1024
+#define SL_SECRET_TEXT   8192
 
 struct sl_settings {
 	unsigned choice;  /* enum sl_choice */
@@ -46,12 +47,21 @@ struct sl_settings {
 	unsigned remote; /* enum sl_remote */
 	uint64_t max_connections;
 	uint64_t http_reactors;
+	unsigned http_hedge;
+	uint64_t http_gap_bytes;
 	uint64_t http_attempts;
 	uint64_t http_retry_ms;
 	uint64_t http_backoff_ms;
 	uint64_t http_backoff_max_ms;
 	uint64_t http_connect_ms;
 	uint64_t http_stall_ms;
+	uint64_t http_ratelimit_ms;
+	char http_headers_file[SL_SETTING_TEXT]; /* "" : none, as the texts below */
+	char http_bearer[SL_SECRET_TEXT];
+	char http_bearer_file[SL_SETTING_TEXT];
+	char http_netrc[SL_SETTING_TEXT]; /* or "0": none; "1": the file of the user */
+	char http_client_cert[SL_SETTING_TEXT];
+	char http_client_key[SL_SETTING_TEXT];
 	char ca_bundle[SL_SETTING_TEXT]; /* "" : the system's */
 	unsigned tls_insecure;
 	unsigned log;                          /* enum sl_log_level */
@@ -72,7 +82,8 @@ const char *sl_remote_name(unsigned remote);
 /* Describes a setting without its value; settings may be NULL. Returns 0, or -ENOENT if index is past the last. */
 int sl_setting_describe(size_t index, const struct sl_settings *settings,
                         struct sluice_setting *out);
-/* Prints the value of a setting as its variable would give it; "" if index is past the last. */
+/* Prints the value of a setting as its variable would give it, and of a secret only "set"; "" if index is past the
+ * last. */
 void sl_setting_print(size_t index, const struct sl_settings *settings, char *text, size_t size);
 
 #endif

@@ -16,9 +16,8 @@
 #include "http/http_internal.h"
 #include "http/upload.h"
 
-#define LEAST_PIECE   ((size_t)1 << 20)
-#define LARGEST_PIECE ((size_t)16 << 20)
-#define MOST_MATCH    1024 /* bytes of an ETag that is sent: servers bound what they take */
+#define LEAST_SLOT ((size_t)1 << 20)
+#define MOST_MATCH 1024 /* bytes of an ETag that is sent: servers bound what they take */
 
 /* ------------------------------------------------------------------------------------ engine */
 
@@ -128,16 +127,6 @@ static int http_parse_url(struct sl_http *http, const char *text)
 	return rc ? sl_fail(rc, "no memory") : 0;
 }
 
-static int http_add_field(struct sl_http *http, const char *field)
-{
-	struct curl_slist *fields = curl_slist_append(http->fields, field);
-
-	if (!fields)
-		return sl_fail(-ENOMEM, "no memory");
-	http->fields = fields;
-	return 0;
-}
-
 /* Sends a request without a piece, and waits. The request keeps the fields of the response. */
 static int http_ask(struct sl_http *http, enum sl_http_method what, struct sl_http_request **out)
 {
@@ -160,6 +149,8 @@ static void http_take_response(struct sl_http *http, struct sl_http_request *req
 {
 	time_t modified = -1;
 
+	free(http->found);
+	http->found = request->url ? sl_uri_name(request->url) : NULL;
 	sl_http_texts_clear(&http->opened);
 	http->opened = request->response.texts;
 	memset(&request->response.texts, 0, sizeof(request->response.texts));
@@ -246,18 +237,18 @@ static int http_check_absent(struct sl_http *http)
 	return answered ? 0 : rc;
 }
 
-/* The fields of all requests for data; the response to another version of the object is none. */
-static int http_make_fields(struct sl_http *http)
+/* The field by which the response to another version of the object is none. */
+static int http_add_match(struct sl_http *http)
 {
 	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
-	int rc = http_add_field(http, "Accept-Encoding: identity");
 	char *match;
+	int rc;
 
-	if (rc || !etag || !sl_http_strong_etag(etag) || strlen(etag) > MOST_MATCH)
-		return rc;
+	if (!etag || !sl_http_strong_etag(etag) || strlen(etag) > MOST_MATCH)
+		return 0;
 	if (asprintf(&match, "If-Match: %s", etag) < 0)
 		return sl_fail(-ENOMEM, "no memory");
-	rc = http_add_field(http, match);
+	rc = sl_http_fields_add(&http->fields, match);
 	free(match);
 	return rc;
 }
@@ -270,11 +261,11 @@ static void http_close(struct sl_backend *backend)
 	sl_http_body_free(http->body);
 	if (http->limit)
 		sl_http_limit_release(http->limit);
-	curl_slist_free_all(http->fields);
-	if (http->credentials)
-		explicit_bzero(http->credentials, strlen(http->credentials));
-	free(http->credentials);
+	sl_http_fields_clear(&http->fields);
+	sl_http_identity_clear(http);
+	sl_http_location_destroy(&http->location);
 	sl_http_texts_clear(&http->opened);
+	free(http->found);
 	free(http->origin);
 	free(http->url);
 	free(http->name);
@@ -289,7 +280,8 @@ static int http_choose(struct sl_http *http, const struct sluice_open_options *o
 	if (options->backend)
 		rc = sl_remote_parse("open options: backend of a remote file", options->backend,
 		                     &http->remote);
-	http->limit = sl_http_limit_acquire(&http->engine->limits, http->origin);
+	http->limit = sl_http_limit_acquire(&http->engine->limits, http->origin,
+	                                    sl_http_multi_most(http->engine, http->remote));
 	if (!rc && !http->limit)
 		rc = sl_fail(-ENOMEM, "no memory");
 	return rc ? rc : http_start_reactors(http);
@@ -300,7 +292,11 @@ static int http_start(struct sl_http *http, const struct sluice_open_options *op
 	int rc = http_choose(http, options);
 
 	if (!rc)
-		rc = http_add_field(http, "Accept-Encoding: identity");
+		rc = sl_http_identity_load(http, options->headers);
+	if (!rc)
+		rc = sl_http_fields_begin(&http->fields, http);
+	if (!rc)
+		rc = sl_http_fields_add(&http->fields, "Accept-Encoding: identity");
 	if (!rc && http->flags & SLUICE_OPEN_WRITE) {
 		/* The PUT says If-None-Match as well, but not every server looks at it. */
 		if (http->flags & SLUICE_OPEN_EXCLUSIVE)
@@ -309,11 +305,9 @@ static int http_start(struct sl_http *http, const struct sluice_open_options *op
 	}
 	if (!rc)
 		rc = http_inspect(http);
-	curl_slist_free_all(http->fields);
-	http->fields = NULL;
 	if (!rc && !http->ranges)
 		rc = sl_http_body_new(http, &http->body);
-	return rc ? rc : http_make_fields(http);
+	return rc ? rc : http_add_match(http);
 }
 
 static int http_open(struct sl_core *core, const struct sl_uri *uri,
@@ -331,6 +325,7 @@ static int http_open(struct sl_core *core, const struct sl_uri *uri,
 	http->engine = core->http;
 	http->flags = options->flags;
 	http->size = -1;
+	sl_http_location_init(&http->location);
 	http->name = sl_uri_name(uri->path);
 	rc = http->name ? http_parse_url(http, uri->path) : sl_fail(-ENOMEM, "no memory");
 	if (!rc)
@@ -350,17 +345,22 @@ static int http_open(struct sl_core *core, const struct sl_uri *uri,
 static void http_limits(struct sl_backend *backend, struct sl_limits *out)
 {
 	struct sl_http *http = sl_http_of(backend);
-	unsigned connections = (unsigned)http->core->settings.max_connections;
 
-	out->least_piece = LEAST_PIECE;
 	out->remote = true;
-	out->piece_bytes = LARGEST_PIECE;
-	out->spread = 2 * connections;
-	/* Another piece for each connection, so that no connection waits for the next piece. */
-	out->depth = 2 * connections;
+	out->piece_bytes = LEAST_SLOT; /* http_part() says more of pieces */
+	out->depth = 1;
 	out->alignment = 0;
 	out->sequential = http->upload || !http->ranges;
 	out->whole = !http->upload && !http->ranges;
+}
+
+static struct sl_part http_part(struct sl_backend *backend, uint64_t left, uint64_t room)
+{
+	const struct sl_http *http = sl_http_of(backend);
+	struct sl_part part = sl_http_limit_part(http->limit, left, room);
+
+	part.gap = SL_MIN(part.gap, http->core->settings.http_gap_bytes);
+	return part;
 }
 
 static char *http_identity(struct sl_backend *backend)
@@ -372,6 +372,7 @@ static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
 	struct sl_http *http = sl_http_of(backend);
 	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
+	int64_t now = sl_now();
 
 	out->length = http->size >= 0 ? (uint64_t)http->size : 0;
 	out->allocated = out->length;
@@ -382,6 +383,14 @@ static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 	out->backend = sl_remote_name(http->remote);
 	sl_http_copy_etag(etag ? etag : "", out->etag);
 	out->full_etag = etag;
+	out->final_uri = http->found;
+	for (int i = 0; i < 2; i++) {
+		int64_t until = atomic_load_explicit(&http->quiet[i], memory_order_relaxed);
+
+		if (until > now)
+			out->limited_ms =
+				SL_MAX(out->limited_ms, (uint64_t)(until - now) / 1000000);
+	}
 	return 0;
 }
 
@@ -412,6 +421,7 @@ const struct sl_backend_ops sl_http_ops = {
 	.identity = http_identity,
 	.size = sl_http_size,
 	.stat = http_stat,
+	.part = http_part,
 	.submit = sl_http_submit,
 	.cancel = sl_http_cancel,
 	.sync = http_sync,

@@ -8,33 +8,43 @@
 #define SL_HTTP_INTERNAL_H
 
 #include "http/engine.h"
+#include "http/hedge.h"
+#include "http/identity.h"
+#include "http/location.h"
 #include "http/response.h"
 
 struct sl_http_body;
 struct sl_http_upload;
 
-/* An open file. Fixed by open, except `begun`, and `upload` and `body`, which have locks of their own. */
+/* An open file. Fixed by open, except `begun` and `quiet`, and `location`, `upload` and `body`, which have locks of their
+ * own. */
 struct sl_http {
 	struct sl_backend base;
 	struct sl_core *core;
 	struct sl_http_engine *engine;
 	struct sl_http_limit *limit; /* of its origin */
 	struct sl_http_multi *multi;
-	unsigned remote;           /* enum sl_remote: the kind of reactors in multi */
-	unsigned flags;            /* of enum sluice_open_flags */
-	char *url;                 /* without user, password and fragment */
-	char *name;                /* safe to display */
-	char *credentials;         /* "user:password" for the host of the origin only, or NULL */
-	char *origin;              /* scheme://host:port */
-	struct curl_slist *fields; /* of every request for data */
-	bool ranges;               /* the server has them */
-	bool confirm_empty;        /* during open: a GET without a range confirms a length of 0 */
-	int64_t size;              /* bytes, -1: unknown */
+	unsigned remote;              /* enum sl_remote: the kind of reactors in multi */
+	unsigned flags;               /* of enum sluice_open_flags */
+	char *url;                    /* without user, password and fragment */
+	char *name;                   /* safe to display */
+	char *credentials;            /* "user:password" for the host of the origin only, or NULL */
+	bool identified;              /* requests to the origin need sl_http_identity_set() */
+	char *origin;                 /* scheme://host:port */
+	struct curl_slist *headers;   /* of the user, for the origin only */
+	struct sl_http_fields fields; /* of every request for data */
+	bool ranges;                  /* the server has them */
+	bool confirm_empty; /* during open: a GET without a range confirms a length of 0 */
+	int64_t size;       /* bytes, -1: unknown */
 	int64_t modified_ns;
 	struct sl_http_texts opened;   /* the fields of the response that open has accepted */
 	struct sl_http_upload *upload; /* of a file that is written */
 	struct sl_http_body *body;     /* of a file without ranges */
 	_Atomic bool begun;            /* data has come; set by the reactors */
+	/* Until then no request begins: the server limits them. Of other servers, and of the origin; set by the reactors. */
+	_Atomic int64_t quiet[2];
+	struct sl_http_location location;
+	char *found; /* the name of the URL at which open found the object, if another than its own; NULL */
 };
 
 static inline struct sl_http *sl_http_of(struct sl_backend *backend)
@@ -44,7 +54,8 @@ static inline struct sl_http *sl_http_of(struct sl_backend *backend)
 
 /* PROBE is a GET of a single byte, or of an object that seems to be empty. */
 enum sl_http_method { SL_HTTP_HEAD, SL_HTTP_PROBE, SL_HTTP_GET, SL_HTTP_PUT };
-enum sl_http_verdict { SL_HTTP_DONE, SL_HTTP_AGAIN, SL_HTTP_FAILED };
+/* AGAIN: at request->due, with the permit if that is now. ANEW: as a new request, since the target is unknown. */
+enum sl_http_verdict { SL_HTTP_DONE, SL_HTTP_AGAIN, SL_HTTP_ANEW, SL_HTTP_FAILED };
 
 /*
  * A request. A single thread has it at any time: the thread that made it, the reactor that moves it, or, under the mutex of
@@ -55,11 +66,19 @@ struct sl_http_request {
 	struct sl_http *http;
 	struct sl_piece
 		*piece; /* of a GET of a range; a GET without a piece is that of http->body */
+	struct sl_piece *instead;    /* of a hedge: the piece of the first request; else NULL */
+	struct sl_http_hedge *hedge; /* of a first request that has a second */
 	struct sl_http_transfer *transfer;
 	enum sl_http_method method;
 
 	char *url; /* the target of a redirect, or NULL: http->url */
 	unsigned hops;
+	unsigned located; /* the version of the remembered target that it went to; 0: none */
+	unsigned misled;  /* remembered targets that failed it, since the piece grew */
+	bool asks;        /* it asks the origin for the file, and others wait for that */
+	bool bears;       /* its last attempt had the token, */
+	unsigned token;   /* of this version */
+	int64_t limited; /* milliseconds that a limit of the server made it pause, since the piece grew */
 	unsigned attempts;
 	unsigned backoffs;     /* since the piece grew */
 	uint64_t reached;      /* the most bytes of the piece that an attempt has brought */
@@ -73,6 +92,9 @@ struct sl_http_request {
 	bool ranged;
 	bool connected;
 	int64_t sent;  /* bytes of an upload that the server's kernel has */
+	int64_t asked; /* when it began */
+	int64_t first; /* ns until the first line of the answer */
+	int64_t slow;  /* when it is time for a hedge; SL_FOREVER: never */
 	int64_t alive; /* when the last byte came or went, or a silence had a reason */
 	struct sl_http_response response;
 
@@ -97,9 +119,13 @@ static inline bool sl_http_request_has_permit(const struct sl_http_request *requ
 {
 	return request->method != SL_HTTP_PUT && !sl_http_request_has_body(request);
 }
+/* Returns whether the next attempt goes to the origin of the file's URI. */
+bool sl_http_request_is_home(const struct sl_http_request *request);
 /* Sets the transfer up for the next attempt. Returns 0, or -errno with the sentence kept. */
 int sl_http_request_prepare(struct sl_http_request *request);
-/* Decides after an attempt. AGAIN: the next attempt is due at request->due. */
+/* Returns whether the request has to pause first, until request->due, because the server limits requests. */
+bool sl_http_request_must_rest(struct sl_http_request *request);
+/* Decides after an attempt. */
 enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURLcode code);
 /* Updates `alive` for progress that no byte of a response shows. */
 void sl_http_request_refresh(struct sl_http_request *request, int64_t now);
@@ -109,5 +135,10 @@ bool sl_http_request_must_end(const struct sl_http_request *request, int64_t now
 /* Keeps the first error. */
 __attribute__((format(printf, 3, 4))) void sl_http_request_fail(struct sl_http_request *request,
                                                                 int error, const char *format, ...);
+#define request_failed(request, ...) (sl_http_request_fail(request, __VA_ARGS__), SL_HTTP_FAILED)
+/* Judges a redirect, which is followed at once. */
+enum sl_http_verdict sl_http_request_follow(struct sl_http_request *request);
+/* The next attempt asks the origin. */
+void sl_http_request_go_home(struct sl_http_request *request);
 
 #endif

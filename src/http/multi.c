@@ -138,14 +138,16 @@ static void reactor_settle(struct sl_http_reactor *reactor, struct sl_http_reque
 		return;
 	}
 	atomic_fetch_sub_explicit(&reactor->load, 1, memory_order_relaxed);
-	if (verdict == SL_HTTP_AGAIN) {
-		/* Others have the turn and the handle while it rests. */
+	/* Others have the turn and the handle while it rests, or waits for its target. */
+	if (verdict == SL_HTTP_AGAIN || verdict == SL_HTTP_ANEW)
 		sl_http_request_give_back(request);
+	if (verdict == SL_HTTP_AGAIN)
 		sl_list_append(&reactor->resting, &request->link);
-	}
 	if (sl_http_request_has_permit(request))
 		sl_http_permit_give(request);
-	if (verdict != SL_HTTP_AGAIN)
+	if (verdict == SL_HTTP_ANEW)
+		sl_http_dispatch(request);
+	else if (verdict != SL_HTTP_AGAIN)
 		sl_http_request_end(request);
 }
 
@@ -165,6 +167,10 @@ static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http
 
 	if (sl_http_request_is_unwanted(request))
 		sl_http_request_fail(request, -ECANCELED, "cancelled");
+	if (!request->error && sl_http_request_must_rest(request)) {
+		reactor_settle(reactor, request, SL_HTTP_AGAIN);
+		return;
+	}
 	if (request->error || sl_http_request_prepare(request)) {
 		reactor_settle(reactor, request, SL_HTTP_FAILED);
 		return;
@@ -228,6 +234,10 @@ static void reactor_look_around(struct sl_http_reactor *reactor)
 		if (sl_http_request_has_body(request))
 			sl_http_body_look(request->http->body, request->transfer->easy);
 		sl_http_request_refresh(request, now);
+		if (request->slow <= now) {
+			request->slow = SL_FOREVER;
+			sl_http_hedge_start(request);
+		}
 		if (sl_http_request_must_end(request, now))
 			reactor_stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
 	}
@@ -265,7 +275,7 @@ static int64_t reactor_next_look(const struct sl_http_reactor *reactor)
 			SL_CONTAINER(link, struct sl_http_request, link);
 		int64_t stall = (int64_t)request->http->core->settings.http_stall_ms * 1000000;
 
-		at = SL_MIN(at, request->alive + stall + 1);
+		at = SL_MIN(at, SL_MIN(request->alive + stall + 1, request->slow));
 	}
 	sl_list_each (link, &reactor->resting)
 		at = SL_MIN(at, SL_CONTAINER(link, struct sl_http_request, link)->due);
@@ -404,12 +414,19 @@ static int multi_grow(struct sl_http_multi *multi, unsigned count)
 	return rc;
 }
 
+unsigned sl_http_multi_most(const struct sl_http_engine *engine, unsigned remote)
+{
+	return remote == SL_REMOTE_EASY ? SL_MIN(engine->limits.most, MOST_THREADS)
+	                                : engine->limits.most;
+}
+
 int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out)
 {
 	const struct sl_settings *settings = &engine->core->settings;
-	unsigned connections = (unsigned)settings->max_connections;
-	unsigned most = remote == SL_REMOTE_EASY ? MOST_THREADS : (unsigned)settings->http_reactors;
-	unsigned parts = SL_MIN(connections, most);
+	unsigned connections = sl_http_multi_most(engine, remote);
+	unsigned parts = remote == SL_REMOTE_EASY
+	                         ? connections
+	                         : SL_MIN(connections, (unsigned)settings->http_reactors);
 	struct sl_http_multi *multi;
 	int rc;
 

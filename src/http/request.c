@@ -23,9 +23,9 @@
 #include "http/http_internal.h"
 #include "http/upload.h"
 
-#define BUFFER_BYTES (256L << 10) /* per transfer; more does not stay in the cache */
-
-#define MOST_HOPS 10
+#define BUFFER_BYTES        (256L << 10) /* per transfer; more does not stay in the cache */
+#define MOST_BACKOFFS_THERE 2 /* at a target that was remembered, before the origin is asked */
+#define SAME_LIMIT_NS       INT64_C(1000000000)
 /* CURLE_TOO_LARGE; libcurl before 8.6 says CURLE_OUT_OF_MEMORY instead. */
 #define TOO_LARGE ((CURLcode)100)
 
@@ -71,8 +71,11 @@ bool sl_http_request_is_unwanted(const struct sl_http_request *request)
 		return sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_DROPPED;
 	if (sl_http_request_has_body(request))
 		return sl_http_body_state(request->http->body, &position) & SL_HTTP_BODY_DROPPED;
-	return request->piece &&
-	       atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed);
+	return (request->piece &&
+	        atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed)) ||
+	       (request->instead &&
+	        atomic_load_explicit(&request->instead->cancelled, memory_order_relaxed)) ||
+	       sl_http_hedge_is_won(request->hedge);
 }
 
 void sl_http_request_fail(struct sl_http_request *request, int error, const char *format, ...)
@@ -131,19 +134,28 @@ static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *h
 	}
 }
 
-/* Returns whether the credentials are for the URL's host. */
-static bool request_is_at_home(const struct sl_http_request *request)
+bool sl_http_request_is_home(const struct sl_http_request *request)
 {
 	const char *url = request->url, *origin = request->http->origin;
-	size_t length = strlen(origin);
+	size_t length = url ? strlen(origin) : 0;
 
 	return !url || (!strncasecmp(url, origin, length) && strchr("/?", url[length]));
+}
+
+/* Returns when the part will be slow. */
+static int64_t request_slow_at(const struct sl_http_request *request)
+{
+	int64_t slow = sl_http_pace_slow(&request->http->limit->pace, request->length);
+
+	return slow == SL_FOREVER ? slow : request->asked + slow;
 }
 
 int sl_http_request_prepare(struct sl_http_request *request)
 {
 	struct sl_http *http = request->http;
+	const struct sl_http_fields *fields;
 	char range[64];
+	bool home;
 	CURL *easy;
 
 	if (!request->transfer)
@@ -156,7 +168,7 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	/* Nothing of the attempt before, least of all its password, goes to another server. */
 	curl_easy_reset(easy);
 	sl_http_response_clear(request);
-	request->alive = sl_now();
+	request->asked = request->alive = sl_now();
 	/* The time in which others had the turn is not counted. */
 	if (request->due)
 		request->since += request->alive - request->due;
@@ -169,10 +181,14 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	request->length = request->ranged;
 	if (sl_http_request_has_body(request))
 		sl_http_body_prepare(http->body);
+	request->slow = SL_FOREVER;
 	if (request->piece) {
 		request->from = request->piece->offset + request->piece->moved;
 		request->length = request->piece->length - request->piece->moved;
 		request->ranged = true;
+		if (http->core->settings.http_hedge && !request->instead &&
+		    !(http->flags & SLUICE_OPEN_HTTP2))
+			request->slow = request_slow_at(request);
 	}
 	transfer_secure(request->transfer, http);
 	curl_easy_setopt(easy, CURLOPT_URL, request->url ? request->url : http->url);
@@ -181,13 +197,15 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	curl_easy_setopt(easy, CURLOPT_HEADERDATA, request);
 	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, sl_http_on_body);
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, request);
-	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, http->fields);
 	curl_easy_setopt(easy, CURLOPT_NOBODY, request->method == SL_HTTP_HEAD ? 1L : 0L);
 	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
-	if (request->method == SL_HTTP_PUT)
-		sl_http_upload_prepare(http->upload, easy);
-	if (http->credentials && request_is_at_home(request))
-		curl_easy_setopt(easy, CURLOPT_USERPWD, http->credentials);
+	fields = request->method == SL_HTTP_PUT ? sl_http_upload_prepare(http->upload, easy)
+	                                        : &http->fields;
+	home = sl_http_request_is_home(request);
+	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, home ? fields->home : fields->away);
+	request->bears = false;
+	if (home && http->identified)
+		sl_http_identity_set(request);
 	if (request->ranged) {
 		snprintf(range, sizeof(range), "%" PRIu64 "-%" PRIu64, request->from,
 		         request->from + request->length - 1);
@@ -225,6 +243,7 @@ static const struct failure transports[] = {
 	{CURLE_HTTP2_STREAM, -EIO, true},
 	{CURLE_PEER_FAILED_VERIFICATION, -EACCES, false},
 	{CURLE_SSL_CLIENTCERT, -EACCES, false},
+	{CURLE_SSL_CERTPROBLEM, -EINVAL, false}, /* of a certificate of ours */
 	{CURLE_OUT_OF_MEMORY, -ENOMEM, false},
 	{CURLE_SSL_CACERT_BADFILE, -EINVAL, false},
 	{0, -EPROTO, false},
@@ -243,9 +262,6 @@ static struct failure failure_find(const struct failure *table, long code)
 		table++;
 	return *table;
 }
-
-/* Keeps the first error, with its sentence. */
-#define request_failed(request, ...) (sl_http_request_fail(request, __VA_ARGS__), SL_HTTP_FAILED)
 
 /* splitmix64 */
 static uint64_t request_random(uint64_t *state)
@@ -272,6 +288,37 @@ static int64_t request_backoff_ms(struct sl_http_request *request)
 	return (int64_t)(limit - request_random(&request->random) % (limit / 2 + 1));
 }
 
+bool sl_http_request_must_rest(struct sl_http_request *request)
+{
+	_Atomic int64_t *quiet = &request->http->quiet[sl_http_request_is_home(request)];
+	int64_t until = atomic_load_explicit(quiet, memory_order_relaxed), now;
+
+	if (!until || until <= (now = sl_now()))
+		return false;
+	/* The pause counts neither as silence nor as an attempt. */
+	request->since = (request->since ? request->since : now) + until - now;
+	request->due = until;
+	return true;
+}
+
+/* The server said after how many milliseconds it will take requests: no other is sent before. */
+static void request_is_limited(struct sl_http_request *request, int64_t wait, int64_t now)
+{
+	struct sl_http *http = request->http;
+	_Atomic int64_t *quiet = &http->quiet[sl_http_request_is_home(request)];
+	int64_t until = now + wait * 1000000, before = atomic_load(quiet);
+
+	request->limited += wait;
+	request->since += wait * 1000000;
+	while (before < until && !atomic_compare_exchange_weak(quiet, &before, until))
+		;
+	/* Others were told the same. */
+	if (before + SAME_LIMIT_NS < until)
+		sl_log(&http->core->settings, SL_LOG_ERROR,
+		       "%s: the server limits requests (HTTP 429): waiting for %" PRId64 " s",
+		       http->name, (wait + 999) / 1000);
+}
+
 /*
  * Until data of the file has come the attempts are counted: its server may never have been there. From then on only
  * the time counts in which the piece did not grow. A longer wait than is left of it is not begun if the server asks
@@ -284,7 +331,12 @@ static enum sl_http_verdict request_retry(struct sl_http_request *request, int e
 	const struct sl_settings *settings = &http->core->settings;
 	bool begun = atomic_load_explicit(&http->begun, memory_order_relaxed);
 	int64_t left = (int64_t)settings->http_retry_ms, asked = request->response.retry_after;
+<<<<<<< HEAD
 	int64_t now = sl_now(), silent, rest, wait;
+=======
+	bool limited = request->response.status == 429 && asked > 0;
+	int64_t now = sl_now(), silent, wait;
+>>>>>>> main
 	uint64_t moved = request->piece ? request->piece->moved : 0;
 
 	if (request->method == SL_HTTP_PUT &&
@@ -303,6 +355,8 @@ static enum sl_http_verdict request_retry(struct sl_http_request *request, int e
 		request->reached = moved;
 		request->since = request->alive;
 		request->backoffs = 0;
+		request->misled = 0;
+		request->limited = 0;
 	}
 	silent = (now - request->since) / 1000000;
 	left -= begun ? silent : 0;
@@ -314,11 +368,14 @@ static enum sl_http_verdict request_retry(struct sl_http_request *request, int e
 	/* A server may have trouble with HEAD alone: a byte is asked for next, as often as anything. */
 	if (request->method == SL_HTTP_HEAD && !(http->flags & SLUICE_OPEN_WRITE))
 		request->method = SL_HTTP_PROBE;
-	else if (++request->attempts >= settings->http_attempts && !begun)
+	else if (!limited && ++request->attempts >= settings->http_attempts && !begun)
 		return request_failed(request, error,
 		                      "'%s': %s, after %u attempts (SLUICE_HTTP_ATTEMPTS)",
 		                      http->name, why, request->attempts);
+	if (limited)
+		left = (int64_t)settings->http_ratelimit_ms - request->limited;
 	if (asked > left)
+<<<<<<< HEAD
 		return request_failed(
 			request, error,
 			"'%s': %s, and the server asks to wait for %" PRId64
@@ -326,68 +383,25 @@ static enum sl_http_verdict request_retry(struct sl_http_request *request, int e
 			http->name, why, asked / 1000);
 	rest = request_backoff_ms(request);
 	wait = SL_MAX(asked, SL_MIN(rest, left));
+=======
+		return request_failed(request, error,
+		                      "'%s': %s, and the server asks to wait for %" PRId64
+		                      " s (%s), which is longer than %s allows",
+		                      http->name, why, asked / 1000,
+		                      limited ? "it limits requests" : "Retry-After",
+		                      limited ? "SLUICE_HTTP_RATELIMIT_MS"
+		                              : "SLUICE_HTTP_RETRY_MS");
+	wait = SL_MAX(asked, SL_MIN(request_backoff_ms(request), left));
+>>>>>>> main
 	request->due = now + wait * 1000000;
-	/* A redirect is asked for anew: it may lead elsewhere now. */
-	free(request->url);
-	request->url = NULL;
-	request->hops = 0;
+	if (limited)
+		request_is_limited(request, wait, now);
+	/* The origin is asked anew: it may lead elsewhere now. So it is for the file if a target that was remembered
+	 * fails again and again. */
+	if (request->located && !limited && request->backoffs >= MOST_BACKOFFS_THERE)
+		sl_http_location_forget(request);
+	sl_http_request_go_home(request);
 	sl_log(settings, SL_LOG_DEBUG, "%s: %s; again in %" PRId64 " ms", http->name, why, wait);
-	return SL_HTTP_AGAIN;
-}
-
-static bool url_is_secure(const char *url)
-{
-	return !strncasecmp(url, "https:", 6);
-}
-
-/* The URL without user and password: those of a server's making are not used. NULL: no URL. */
-static char *url_without_user(const char *text)
-{
-	CURLU *url = curl_url();
-	char *clean = NULL, *copy = NULL;
-
-	if (url && !curl_url_set(url, CURLUPART_URL, text, 0) &&
-	    !curl_url_set(url, CURLUPART_USER, NULL, 0) &&
-	    !curl_url_set(url, CURLUPART_PASSWORD, NULL, 0) &&
-	    !curl_url_get(url, CURLUPART_URL, &clean, 0))
-		copy = strdup(clean);
-	curl_free(clean);
-	curl_url_cleanup(url);
-	return copy;
-}
-
-/* Follows at once. */
-static enum sl_http_verdict request_follow(struct sl_http_request *request)
-{
-	const char *from = request->url ? request->url : request->http->url, *to = NULL;
-	const char *name = request->http->name;
-	char *url;
-
-	curl_easy_getinfo(request->transfer->easy, CURLINFO_REDIRECT_URL, &to);
-	if (!to)
-		return request_failed(request, -EPROTO, "'%s': HTTP %ld without a Location", name,
-		                      request->response.status);
-	if (request->method == SL_HTTP_PUT &&
-	    sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_BEGUN)
-		return request_failed(request, -EPROTO,
-		                      "'%s': redirected after the upload had begun", name);
-	if (++request->hops > MOST_HOPS)
-		return request_failed(request, -ELOOP, "'%s': more than %d redirects", name,
-		                      MOST_HOPS);
-	if (strncasecmp(to, "http:", 5) && !url_is_secure(to))
-		return request_failed(request, -EPROTO,
-		                      "'%s': redirected to something other than http or https",
-		                      name);
-	if (url_is_secure(from) && !url_is_secure(to))
-		return request_failed(request, -EPROTO, "'%s': redirected from https to http",
-		                      name);
-	url = url_without_user(to);
-	if (!url)
-		return request_failed(request, -EPROTO, "'%s': redirected to a malformed URL",
-		                      name);
-	free(request->url);
-	request->url = url;
-	request->due = 0;
 	return SL_HTTP_AGAIN;
 }
 
@@ -401,7 +415,14 @@ static enum sl_http_verdict request_judge_status(struct sl_http_request *request
 
 	if (said && request->response.error_text[said - 1] == ' ')
 		request->response.error_text[said - 1] = '\0';
+	sl_http_identity_hide(http, request->response.error_text);
 	snprintf(why, sizeof(why), "HTTP %ld", status);
+	if (status == 401 && sl_http_identity_is_renewed(request) &&
+	    (request->method != SL_HTTP_PUT ||
+	     !(sl_http_upload_state(http->upload) & SL_HTTP_UPLOAD_BEGUN))) {
+		request->due = 0;
+		return SL_HTTP_AGAIN;
+	}
 	if (status == 429 || status == 503)
 		sl_http_limit_overloaded(http->limit, sl_now());
 	if (failure.transient || (status == 417 && request->method == SL_HTTP_PUT &&
@@ -480,9 +501,20 @@ static enum sl_http_verdict request_judge_failure(struct sl_http_request *reques
 	if (code == CURLE_RECV_ERROR && strcasestr(why, "certificate required"))
 		code = CURLE_SSL_CLIENTCERT;
 	failure = failure_find(transports, code);
+	if (code == CURLE_COULDNT_CONNECT)
+		sl_http_limit_overloaded(request->http->limit, sl_now());
 	if (failure.transient)
 		return request_retry(request, failure.error, why);
 	return request_failed(request, failure.error, "'%s': %s", name, why);
+}
+
+/* Whether the target that was remembered has expired, or is away. */
+static bool request_is_misled(struct sl_http_request *request, CURLcode code)
+{
+	long status = request->response.status;
+
+	return status == 401 || status == 403 || status == 404 || status == 410 ||
+	       (code && !status && !request_is_connected(request));
 }
 
 static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLcode code)
@@ -498,6 +530,11 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 		return SL_HTTP_FAILED;
 	if (sl_http_request_is_unwanted(request))
 		return request_failed(request, -ECANCELED, "'%s': cancelled", http->name);
+	if (request->located && request_is_misled(request, code)) {
+		sl_http_location_forget(request);
+		request->due = sl_now();
+		return SL_HTTP_ANEW;
+	}
 	if (code == CURLE_ABORTED_BY_CALLBACK) {
 		snprintf(why, sizeof(why), "no byte came for %.1f s (SLUICE_HTTP_STALL_MS)",
 		         (double)http->core->settings.http_stall_ms / 1000);
@@ -510,7 +547,7 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 	if (code == CURLE_WRITE_ERROR && status)
 		code = CURLE_OK;
 	if (code == CURLE_OK && status >= 300 && status < 400 && status != 304)
-		return request_follow(request);
+		return sl_http_request_follow(request);
 	if (code != CURLE_OK && !(status >= 400 && code == CURLE_PARTIAL_FILE))
 		return request_judge_failure(request, code);
 	if (status < 200 || status >= 300)
@@ -528,6 +565,9 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 {
 	enum sl_http_verdict verdict = request_judge(request, code);
 
+	if (verdict == SL_HTTP_DONE && request->piece && !request->attempts)
+		sl_http_pace_add(&request->http->limit->pace, request->length, request->first,
+		                 sl_now() - request->asked);
 	if (verdict == SL_HTTP_FAILED && !request->error)
 		sl_http_fail_protocol(request, "a status that was not asked for");
 	/* libcurl 8 repeats the rewind that failed in each later transfer of the handle, also after a reset. */
@@ -540,6 +580,7 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 	       request->response.status, request->response.got,
 	       verdict == SL_HTTP_DONE    ? "done"
 	       : verdict == SL_HTTP_AGAIN ? "again"
+	       : verdict == SL_HTTP_ANEW  ? "the target has to be found again"
 	                                  : "failed: ",
 	       verdict == SL_HTTP_FAILED && request->sentence ? request->sentence : "");
 	return verdict;

@@ -23,10 +23,12 @@
 #define MOST_FIELD_BYTES    ((size_t)64 << 10)
 #define MOST_SAID_BYTES     4096
 #define MOST_REDIRECT_BYTES (1 << 20)
+#define LONGEST_WAIT_S      UINT64_C(31536000)
 
 static const char *const field_names[SL_HTTP_FIELDS] = {
-	"ETag",           "Last-Modified", "Content-Encoding", "Content-Range",
-	"Content-Length", "Content-Type",  "Accept-Ranges",    "Retry-After",
+	"ETag",           "Last-Modified",   "Content-Encoding",  "Content-Range",
+	"Content-Length", "Content-Type",    "Accept-Ranges",     "Retry-After",
+	"RateLimit",      "RateLimit-Reset", "X-RateLimit-Reset",
 };
 
 /* ------------------------------------------------------------------------------------- parsing */
@@ -89,19 +91,54 @@ bool sl_http_parse_range(const char *text, struct sl_http_range *out)
 	return true;
 }
 
+static int64_t milliseconds_of(uint64_t seconds)
+{
+	return (int64_t)SL_MIN(seconds, LONGEST_WAIT_S) * 1000;
+}
+
 int64_t sl_http_parse_retry_after(const char *text, int64_t now)
 {
-	const uint64_t most = 365 * 86400;
 	uint64_t seconds;
 	time_t date;
 
 	if (isdigit((unsigned char)text[0]))
-		return sl_http_parse_length(text, &seconds) ? (int64_t)SL_MIN(seconds, most) * 1000
-		                                            : -1;
+		return sl_http_parse_length(text, &seconds) ? milliseconds_of(seconds) : -1;
 	date = curl_getdate(text, NULL);
 	if (date < 0)
 		return -1;
-	return date <= now ? 0 : (int64_t)SL_MIN((uint64_t)(date - now), most) * 1000;
+	return date <= now ? 0 : milliseconds_of((uint64_t)(date - now));
+}
+
+int64_t sl_http_parse_ratelimit(const char *text)
+{
+	uint64_t value, left = 0;
+	int64_t longest = -1;
+	const char *equals;
+
+	for (; (equals = strchr(text, '=')); text = equals) {
+		const char *name = equals++;
+
+		while (name > text && isalpha((unsigned char)name[-1]))
+			name--;
+		if (!parse_digits(&equals, &value))
+			continue;
+		if (!strncasecmp(name, "r=", 2) || !strncasecmp(name, "remaining=", 10))
+			left = value;
+		else if (!left && (!strncasecmp(name, "t=", 2) || !strncasecmp(name, "reset=", 6)))
+			longest = SL_MAX(longest, milliseconds_of(value));
+	}
+	return longest;
+}
+
+int64_t sl_http_parse_ratelimit_reset(const char *text, int64_t now)
+{
+	uint64_t value;
+
+	if (!sl_http_parse_length(text, &value))
+		return -1;
+	if (value > LONGEST_WAIT_S)
+		value = value > (uint64_t)now ? value - (uint64_t)now : 0;
+	return milliseconds_of(value);
 }
 
 bool sl_http_strong_etag(const char *text)
@@ -263,6 +300,8 @@ bool sl_http_accepts(struct sl_http_request *request)
 		request->response.accepted =
 			status == 206 ? response_is_part(request) && response_is_version(request)
 				      : response_is_version(request) && response_is_object(request);
+	if (request->response.accepted && (request->asks || request->hops))
+		sl_http_location_found(request);
 	return request->response.accepted;
 }
 
@@ -297,6 +336,24 @@ static void response_keep_error_text(struct sl_http_request *request, const char
 	said[length] = '\0';
 }
 
+void sl_http_piece_put(const struct sl_piece *piece, size_t at, const char *data, size_t bytes)
+{
+	uint64_t from = piece->offset + at, end = from + bytes;
+
+	if (!piece->extents) {
+		memcpy(piece->data + at, data, bytes);
+		return;
+	}
+	for (size_t i = 0; i < piece->extent_count; i++) {
+		const struct sluice_extent *e = &piece->extents[i];
+		uint64_t first = SL_MAX(from, e->offset), last = SL_MIN(end, e->offset + e->length);
+
+		if (first < last)
+			memcpy((char *)e->data + (first - e->offset), data + (first - from),
+			       last - first);
+	}
+}
+
 size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 {
 	struct sl_http_request *request = argument;
@@ -326,7 +383,7 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 		return 0;
 	}
 	if (piece) {
-		memcpy(piece->data + piece->moved, data, bytes);
+		sl_http_piece_put(piece, piece->moved, data, bytes);
 		piece->moved += bytes;
 	} else {
 		size_t rc = sl_http_body_take(request->http->body, data, bytes);
@@ -337,24 +394,24 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 	request->response.got += bytes;
 	if (bytes && !atomic_load_explicit(&request->http->begun, memory_order_relaxed))
 		atomic_store_explicit(&request->http->begun, true, memory_order_relaxed);
-	atomic_fetch_add_explicit(&request->http->limit->arrived, bytes, memory_order_relaxed);
+	sl_http_arrived(request, bytes);
 	return bytes;
 }
 
 /* Keeps a value; several values of a name become a list, as if they were on the same line (RFC 9110, 5.2). */
 static void response_on_field(struct sl_http_request *request, const char *name, const char *value)
 {
+	int i = 0, end = request->response.status == 429 ? SL_HTTP_FIELDS : SL_HTTP_FIELD_RATELIMIT;
 	char **kept, *all;
-	int i = 0;
 
-	while (i < SL_HTTP_FIELDS && strcasecmp(name, field_names[i]))
+	while (i < end && strcasecmp(name, field_names[i]))
 		i++;
-	request->response.kept = i < SL_HTTP_FIELDS;
+	request->response.kept = i < end;
 	/* libcurl would decode it, and not tell that its end is missing. */
 	if (!strcasecmp(name, "Transfer-Encoding") && strcasecmp(value, "chunked") &&
 	    strcasecmp(value, "identity"))
 		sl_http_fail_protocol(request, "a Transfer-Encoding that was not asked for");
-	if (i == SL_HTTP_FIELDS || !value[0] ||
+	if (i == end || !value[0] ||
 	    (i == SL_HTTP_FIELD_ENCODING && !strcasecmp(value, "identity")))
 		return;
 	kept = &request->response.texts.of[i];
@@ -368,13 +425,25 @@ static void response_on_field(struct sl_http_request *request, const char *name,
 	*kept = all;
 }
 
+/* Returns for how many milliseconds the server wants no request; -1: it does not say. */
+static int64_t response_pause(char *const *text)
+{
+	if (text[SL_HTTP_FIELD_RETRY_AFTER])
+		return sl_http_parse_retry_after(text[SL_HTTP_FIELD_RETRY_AFTER], time(NULL));
+	if (text[SL_HTTP_FIELD_RATELIMIT])
+		return sl_http_parse_ratelimit(text[SL_HTTP_FIELD_RATELIMIT]);
+	for (int i = SL_HTTP_FIELD_RATELIMIT_RESET; i < SL_HTTP_FIELDS; i++)
+		if (text[i])
+			return sl_http_parse_ratelimit_reset(text[i], time(NULL));
+	return -1;
+}
+
 /* The fields are complete. Two values that differ are none. */
 static void response_on_fields(struct sl_http_request *request)
 {
 	char *const *text = request->response.texts.of;
 	const char *range = text[SL_HTTP_FIELD_RANGE], *length = text[SL_HTTP_FIELD_LENGTH];
 	const char *type = text[SL_HTTP_FIELD_TYPE], *ranges = text[SL_HTTP_FIELD_RANGES];
-	const char *after = text[SL_HTTP_FIELD_RETRY_AFTER];
 
 	request->response.complete = true;
 	request->response.has_range = range && sl_http_parse_range(range, &request->response.range);
@@ -385,8 +454,7 @@ static void response_on_fields(struct sl_http_request *request)
 		length && sl_http_parse_length(length, &request->response.length);
 	request->response.bad_length = length && !request->response.has_length;
 	request->response.ranges = ranges && !strcasecmp(ranges, "bytes");
-	if (after)
-		request->response.retry_after = sl_http_parse_retry_after(after, time(NULL));
+	request->response.retry_after = response_pause(text);
 }
 
 /*
@@ -402,6 +470,10 @@ size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 	char *line, *name, *value;
 
 	request->alive = sl_now();
+	if (so_far == bytes) {
+		request->first = request->alive - request->asked;
+		sl_http_limit_answered(request->http->limit, request->first);
+	}
 	if (so_far > MOST_FIELD_BYTES) {
 		sl_http_fail_protocol(request, "more than 64 KiB of header");
 		return 0;

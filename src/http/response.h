@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 struct sl_http_request;
+struct sl_piece;
 
 #define SL_HTTP_ETAG 128 /* of struct sluice_file_info */
 
@@ -25,6 +26,13 @@ bool sl_http_parse_range(const char *text, struct sl_http_range *out);
 bool sl_http_parse_length(const char *text, uint64_t *out);
 /* Returns Retry-After (section 10.2.3) as milliseconds from now, which is seconds since 1970; -1 if malformed. */
 int64_t sl_http_parse_retry_after(const char *text, int64_t now);
+/*
+ * Return the time until a limit on requests is reset, as milliseconds from now; -1 if malformed. RateLimit has
+ * parameters (draft-ietf-httpapi-ratelimit-headers): `"name";r=0;t=30`, or `limit=9, remaining=0, reset=30` before; of
+ * several limits the longest that has nothing left. A reset is in seconds from now or, as some servers have it, since 1970.
+ */
+int64_t sl_http_parse_ratelimit(const char *text);
+int64_t sl_http_parse_ratelimit_reset(const char *text, int64_t now);
 /* Returns whether the text is a strong ETag (section 8.8.3). */
 bool sl_http_strong_etag(const char *text);
 /* Copies an ETag that is printable and fits into SL_HTTP_ETAG; any other becomes "". */
@@ -44,6 +52,10 @@ enum sl_http_field {
 	SL_HTTP_FIELD_TYPE,
 	SL_HTTP_FIELD_RANGES,
 	SL_HTTP_FIELD_RETRY_AFTER,
+	/* Kept of a 429 alone. */
+	SL_HTTP_FIELD_RATELIMIT,
+	SL_HTTP_FIELD_RATELIMIT_RESET,
+	SL_HTTP_FIELD_X_RATELIMIT_RESET,
 	SL_HTTP_FIELDS
 };
 struct sl_http_texts {
@@ -60,7 +72,7 @@ struct sl_http_response {
 	bool has_range, bad_range, has_length, bad_length, ranges;
 	struct sl_http_range range;
 	uint64_t length;
-	int64_t retry_after; /* milliseconds, -1: not sent */
+	int64_t retry_after; /* milliseconds, also of the fields of a limit on requests; -1: not sent */
 	struct sl_http_texts texts;
 	bool judged, accepted; /* by sl_http_accepts() */
 	uint64_t got;          /* bytes of the body that were taken */
@@ -76,6 +88,8 @@ void sl_http_response_clear(struct sl_http_request *request);
 /* Callbacks of libcurl for the lines of the header and the bytes of the body. */
 size_t sl_http_on_line(char *data, size_t size, size_t count, void *request);
 size_t sl_http_on_body(char *data, size_t size, size_t count, void *request);
+/* Copies bytes that lie `at` bytes behind the begin of a piece to where they belong. */
+void sl_http_piece_put(const struct sl_piece *piece, size_t at, const char *data, size_t bytes);
 /* Fail the request: the response does not follow the protocol; the response is about another version. */
 void sl_http_fail_protocol(struct sl_http_request *request, const char *what);
 void sl_http_fail_changed(struct sl_http_request *request, const char *what);

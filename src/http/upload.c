@@ -29,7 +29,7 @@ struct unsent {
 
 struct sl_http_upload {
 	struct sl_http *http;
-	struct curl_slist *fields;
+	struct sl_http_fields fields;
 	uint64_t announced; /* the length (expected_size), 0: unknown */
 	bool exclusive;
 	bool unexpected; /* Expect is not sent; of the thread that moves the request */
@@ -244,7 +244,7 @@ static bool upload_is_repeatable_locked(struct sl_http_upload *upload) SL_REQUIR
 	       (upload->locked.kept && !(upload->exclusive && upload_is_whole_locked(upload)));
 }
 
-void sl_http_upload_prepare(struct sl_http_upload *upload, CURL *easy)
+const struct sl_http_fields *sl_http_upload_prepare(struct sl_http_upload *upload, CURL *easy)
 {
 	uint64_t stall = upload->http->core->settings.http_stall_ms;
 	bool empty;
@@ -260,9 +260,9 @@ void sl_http_upload_prepare(struct sl_http_upload *upload, CURL *easy)
 	curl_easy_setopt(easy, CURLOPT_READFUNCTION, upload_on_read);
 	curl_easy_setopt(easy, CURLOPT_READDATA, upload);
 	curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, UPLOAD_BUFFER);
-	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, upload->fields);
 	if (upload->announced || empty)
 		curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)upload->announced);
+	return &upload->fields;
 }
 
 unsigned sl_http_upload_state(struct sl_http_upload *upload)
@@ -313,7 +313,7 @@ bool sl_http_upload_is_whole(struct sl_http_upload *upload)
 
 bool sl_http_upload_without_expect(struct sl_http_upload *upload)
 {
-	if (upload->unexpected || !curl_slist_append(upload->fields, "Expect:"))
+	if (upload->unexpected || sl_http_fields_add(&upload->fields, "Expect:"))
 		return false;
 	upload->unexpected = true;
 	return true;
@@ -438,6 +438,7 @@ int sl_http_upload_new(struct sl_http *http, const struct sluice_open_options *o
                        struct sl_http_upload **out) SL_UNCHECKED
 {
 	struct sl_http_upload *upload;
+	int rc;
 
 	if (options->flags & SLUICE_OPEN_READ)
 		return sl_fail(-ENOTSUP, "'%s': a remote file is read or written, not both",
@@ -459,11 +460,14 @@ int sl_http_upload_new(struct sl_http *http, const struct sluice_open_options *o
 	sl_mutex_init(&upload->mutex);
 	pthread_cond_init(&upload->ended, NULL);
 	sl_list_init(&upload->locked.unsent);
-	upload->fields = curl_slist_append(NULL, "Content-Type: application/octet-stream");
-	if (!upload->fields ||
-	    (upload->exclusive && !curl_slist_append(upload->fields, "If-None-Match: *"))) {
+	rc = sl_http_fields_begin(&upload->fields, http);
+	if (!rc && !sl_http_identity_has(http, "Content-Type"))
+		rc = sl_http_fields_add(&upload->fields, "Content-Type: application/octet-stream");
+	if (!rc && upload->exclusive)
+		rc = sl_http_fields_add(&upload->fields, "If-None-Match: *");
+	if (rc) {
 		sl_http_upload_free(upload);
-		return sl_fail(-ENOMEM, "no memory");
+		return rc;
 	}
 	*out = upload;
 	return 0;
@@ -528,7 +532,7 @@ void sl_http_upload_free(struct sl_http_upload *upload) SL_UNCHECKED
 	upload_wait(upload);
 	sl_list_init(&none);
 	upload_take_pieces_locked(upload, unsent_any, &none);
-	curl_slist_free_all(upload->fields);
+	sl_http_fields_clear(&upload->fields);
 	free(upload->locked.kept);
 	free(upload->locked.sentence);
 	pthread_cond_destroy(&upload->ended);

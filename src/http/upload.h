@@ -16,8 +16,9 @@ int sl_http_upload_commit(struct sl_http_upload *upload);
 /* Without a commit before, the server keeps nothing. NULL is allowed. */
 void sl_http_upload_free(struct sl_http_upload *upload);
 
-/* The rest is for the request, on the thread that moves it. Sets the transfer up for an attempt. */
-void sl_http_upload_prepare(struct sl_http_upload *upload, CURL *easy);
+/* The rest is for the request, on the thread that moves it. Sets the transfer up for an attempt, and returns the lines of
+ * its header. */
+const struct sl_http_fields *sl_http_upload_prepare(struct sl_http_upload *upload, CURL *easy);
 enum sl_http_upload_phase {
 	/* Bytes have been sent that cannot be sent again: there is no second attempt. */
 	SL_HTTP_UPLOAD_BEGUN = 1 << 0,

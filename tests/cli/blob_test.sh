@@ -350,7 +350,7 @@ an_object_of_a_server_becomes_a_blob_on_a_device() {
 	status 0 "$sluice" store rm x
 	status 1 "$sluice" cp --device emulated:0 "$fault/d3/x?size=8000001&fault=status:500&times=1000" store://x
 	timeout -s INT 1 env --default-signal=INT "$sluice" cp --device emulated:1 \
-		"$fault/d4/x?size=8000001&fault=stall:300000&times=1000" store://x 2> err
+		"$fault/d4/x?size=8000001&fault=stall:100000&times=1000" store://x 2> err
 	says "interrupted; 'store://x' was not written"
 	clean
 }

@@ -246,6 +246,61 @@ bench_reads_whole_what_has_no_ranges() {
 	says "no ranges"
 }
 
+# ---------------------------------------------------------------------------------- identity, limits
+
+# The requests of an object of the fault server.
+asked() {
+	curl -s "$fault/_/$1"
+}
+
+headers_are_sent_with_each_request() {
+	local name=${PWD##*/}
+	object 3000001 > from
+	status 0 "$sluice" cp --header "X-Test: a b" --header "Authorization: Bearer s3cret" "$fault/$name/x?size=3000001" to
+	same from to
+	[ "$(asked "$name" | grep -c 'authorization=Bearer s3cret .*x-test=a b')" = "$(asked "$name" | grep -c connection=)" ] ||
+		fail "$(asked "$name")"
+	status 0 "$sluice" cp -f --header "X-Test: put" from "$fault/${name}2/x"
+	asked "${name}2" | grep -q 'PUT .*x-test=put' || fail "$(asked "${name}2")"
+	status 0 "$sluice" stat --header "X-Test: stat" "$fault/${name}3/x"
+	status 0 "$sluice" bench read --repeat 1 --header "X-Test: stat" "$fault/${name}3/x"
+	asked "${name}3" | grep connection= | grep -qv x-test=stat && fail "$(asked "${name}3")"
+	status 1 "$sluice" cp -f --header "Host: elsewhere" "$fault/${name}4/x" to
+	says "'Host' is set by sluice itself"
+	[ "$(asked "${name}4" | grep -c connection=)" = 0 ] || fail "it was asked"
+}
+
+doctor_does_not_show_the_token() {
+	SLUICE_HTTP_BEARER=s3cret status 0 "$sluice" doctor --json
+	grep -q s3cret out && fail "$(grep s3cret out)"
+	json out '{s["variable"]: s for s in j["settings"]}["SLUICE_HTTP_BEARER"]["value"] == "set"'
+}
+
+stat_shows_where_it_was_found_without_a_query() {
+	local to="$fault/${PWD##*/}/there?size=5000"
+	local uri="$fault/${PWD##*/}b/x?size=5000&fault=redirect:302&on=HEAD,GET&to=${to//[&?]/%3F}"
+	status 0 "$sluice" stat "$uri"
+	grep -qxF "found at     ${to%%\?*}?..." out || fail "$(cat out)"
+	status 0 "$sluice" stat --json "$uri"
+	json out "j['found_at'] == '${to%%\?*}?...'"
+	status 0 "$sluice" stat --json "$to"
+	json out 'j["found_at"] is None'
+}
+
+a_limit_of_the_server_is_shown_by_the_bar() {
+	local uri="$fault/${PWD##*/}/x?size=9000001&quota=3:2"
+	object 9000001 > from
+	TERM=xterm timeout 60 script -qec "'$sluice' cp '$uri' to" /dev/null < /dev/null > terminal
+	same from to
+	grep -q 'waiting [12] s: the server limits requests (429)' terminal || fail "$(tr '\r' '\n' < terminal)"
+	status 0 "$sluice" cp -f "$fault/${PWD##*/}b/x?size=5000&fault=status:429&retry_after=1&times=1&on=HEAD" to
+	grep -q 'the server limits requests (HTTP 429): waiting for 1 s' err || fail "$(cat err)"
+	status 0 "$sluice" cp -qf "$fault/${PWD##*/}c/x?size=5000&fault=status:429&retry_after=1&times=1&on=HEAD" to
+	[ ! -s err ] || fail "$(cat err)"
+	SLUICE_HTTP_RATELIMIT_MS=10 status 1 "$sluice" cp -f "$uri" to
+	says SLUICE_HTTP_RATELIMIT_MS
+}
+
 # ------------------------------------------------------------------------------------------ the log
 
 the_log_shows_requests_and_no_password() {

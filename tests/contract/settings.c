@@ -55,14 +55,16 @@ const struct numeric numerics[NUMERICS] = {
 	{"SLUICE_MAX_OPERATIONS", FIELD(max_operations), 1, 16777216, 262144, false},
 	{"SLUICE_STAGING_BYTES", FIELD(staging_bytes), 64 << 10, 1ull << 40, 256 << 20, true},
 	{"SLUICE_CUFILE_THREADS", FIELD(cufile_threads), 1, 64, 8, false},
-	{"SLUICE_MAX_CONNECTIONS", FIELD(max_connections), 1, 1024, 16, false},
+	{"SLUICE_MAX_CONNECTIONS", FIELD(max_connections), 1, 4096, 256, false},
 	{"SLUICE_HTTP_REACTORS", FIELD(http_reactors), 1, 64, 0, false},
+	{"SLUICE_HTTP_GAP_BYTES", FIELD(http_gap_bytes), 1, 1 << 30, 256 << 10, true},
 	{"SLUICE_HTTP_ATTEMPTS", FIELD(http_attempts), 1, 1000, 6, false},
 	{"SLUICE_HTTP_RETRY_MS", FIELD(http_retry_ms), 1, 86400000, 60000, false},
 	{"SLUICE_HTTP_BACKOFF_MS", FIELD(http_backoff_ms), 1, 3600000, 200, false},
 	{"SLUICE_HTTP_BACKOFF_MAX_MS", FIELD(http_backoff_max_ms), 1, 3600000, 20000, false},
 	{"SLUICE_HTTP_CONNECT_MS", FIELD(http_connect_ms), 1, 3600000, 10000, false},
 	{"SLUICE_HTTP_STALL_MS", FIELD(http_stall_ms), 1, 3600000, 30000, false},
+	{"SLUICE_HTTP_RATELIMIT_MS", FIELD(http_ratelimit_ms), 1, 86400000, 600000, false},
 #undef FIELD
 };
 
@@ -74,6 +76,7 @@ const struct word words[WORDS] = {
          "multi",
          "easy",
          {"auto", "MULTI", "easy "}},
+	{"SLUICE_HTTP_HEDGE", FIELD(http_hedge), "1", "0", {"yes", "2", "01"}},
 	{"SLUICE_TLS_INSECURE", FIELD(tls_insecure), "0", "1", {"yes", "2", "01"}},
 	{"SLUICE_LOG", FIELD(log), "off", "error", {"loud", "Debug", "1"}},
 #undef FIELD
@@ -114,8 +117,8 @@ SETTINGS_TEST(each_setting_is_described)
 		assert_null(bare.value);
 		assert_null(bare.source);
 	}
-	/* And SLUICE_BACKEND, SLUICE_DISABLE, SLUICE_CA_BUNDLE, and the two that may be 0. */
-	assert_int_equal(i, NUMERICS + WORDS + 5);
+	/* And SLUICE_BACKEND, SLUICE_DISABLE, SLUICE_CA_BUNDLE, the six of identity, and the two that may be 0. */
+	assert_int_equal(i, NUMERICS + WORDS + 11);
 	assert_int_equal(sluice_context_setting(ctx, i, &s), -ENOENT);
 	assert_int_equal(sluice_context_setting(ctx, SIZE_MAX, &s), -ENOENT);
 	assert_int_equal(sluice_context_setting(NULL, i, &bare), -ENOENT);

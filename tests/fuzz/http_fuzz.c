@@ -21,6 +21,8 @@ static const char *const corpus[] = {
 	"bytes 9223372036854775806-9223372036854775807/9223372036854775808",
 	"BYTES 5-4/10",
 	"120",
+	"limit=10, remaining=0, reset=30",
+	"\"a\";r=0;t=30, \"b\";r=9;t=99999999999999",
 	"Fri, 31 Dec 1999 23:59:59 GMT",
 	"Friday, 31-Dec-99 23:59:59 GMT",
 	"99999999999999999999",
@@ -188,11 +190,15 @@ static void check_uri(const char *text)
 
 static void check(const char *text)
 {
-	int64_t wait = sl_http_parse_retry_after(text, 1000000000);
+	const int64_t waits[] = {sl_http_parse_retry_after(text, 1000000000),
+	                         sl_http_parse_ratelimit(text),
+	                         sl_http_parse_ratelimit_reset(text, 1000000000)};
 	uint64_t length;
 
 	subject = text;
-	require(wait >= -1 && wait <= INT64_C(366) * 86400 * 1000, "a Retry-After beyond a year");
+	for (int i = 0; i < 3; i++)
+		require(waits[i] >= -1 && waits[i] <= INT64_C(366) * 86400 * 1000,
+		        "a pause beyond a year");
 	if (sl_http_parse_length(text, &length))
 		require(length <= INT64_MAX && isdigit((unsigned char)text[0]),
 		        "a length beyond all");

@@ -27,6 +27,7 @@ with ?forget. What is PUT is kept in memory, and read again with stored=1. Optio
     skip=N, times=N   not among the first N, and no more than N of them
 
   quota=N, signed=METHOD and fault=hub: see hub.py
+  bearer=A:B:N        401, with the token that came, but for the token A; from request N on, B
 """
 
 import argparse
@@ -172,7 +173,8 @@ class Request:
         self.id = self.path.split("/")[1] if self.path.count("/") > 1 else ""
 
     def line(self, connection):
-        shown = ("range", "if-match", "authorization", "host", "content-length", "user-agent")
+        shown = ("range", "if-match", "authorization", "host", "content-length", "user-agent", "content-type",
+                 "x-test")
         return f"{self.method} {self.target} connection={connection} " + " ".join(
             f"{name}={self.headers.get(name, '-')}" for name in shown)
 
@@ -310,7 +312,7 @@ class Answer(Faults, Hub):
             time.sleep(request.number("latency") / 1000)
         elif self.server.options.latency:
             time.sleep(self.server.options.latency / 1000)
-        if self.over_quota() or self.badly_signed():
+        if self.over_quota() or self.badly_signed() or self.lacks_token():
             return None
         with self.ledger.lock:
             if request.method == "GET":
@@ -326,6 +328,18 @@ class Answer(Faults, Hub):
             name, _, argument = fault.partition(":")
             return getattr(self, "fault_" + name)(argument)
         return self.right()
+
+    def lacks_token(self):
+        if "bearer" not in self.options:
+            return False
+        first, then, change = self.options["bearer"].split(":")
+        with self.ledger.lock:
+            token = first if sum(self.ledger.methods.values()) < int(change) else then
+        came = self.request.headers.get("authorization", "nothing")
+        if came == "Bearer " + token:
+            return False
+        self.error(401, "I do not know " + came)
+        return True
 
     def right(self):
         request = self.request
@@ -531,7 +545,7 @@ def start(options):
         context = tls(certificate, key)
         if name == "client":  # which has to have a certificate, too
             context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(certificate)
+            context.load_verify_locations(os.path.join(os.path.dirname(certificate), "ca.pem"))
         ports[name] = server.listen("127.0.0.1", context)
     return ports
 

@@ -5,10 +5,12 @@ Options of the origin:
 
   fault=hub[:CODE]    a redirect (default 302); commonly with on=HEAD,GET
     to=LOCATION       where to; a new signature=METHOD-N is added, METHOD being that of the request
+    then=LOCATION     where to from the second GET on; or a status instead
+    late_ms=MS        the second GET is answered so much later
     fresh=1           LOCATION gets a new port of this server, which listens for this redirect alone
   quota=N[:SECONDS]   N requests are answered, and 429 from then on until SECONDS after the first of them (default 3600)
     says=HEADER       how the 429 says how long that is: retry (Retry-After, the default), ratelimit (RateLimit and
-                      RateLimit-Policy), reset (RateLimit-Reset) or none
+                      RateLimit-Policy), reset (RateLimit-Reset), xreset (X-RateLimit-Reset) or none
 
 Options of the place, which the origin puts into LOCATION:
 
@@ -34,13 +36,19 @@ class Hub:
     def fault_hub(self, argument):
         with self.ledger.lock:
             self.ledger.signatures += 1
-            number = self.ledger.signatures
-        place = urllib.parse.urlsplit(self.options["to"])
+            number, gets = self.ledger.signatures, self.ledger.methods["GET"]
+        again = self.request.method == "GET" and gets > 1
+        if again and gets == 2:
+            time.sleep(self.request.number("late_ms") / 1000)
+        to = self.options.get("then", self.options["to"]) if again else self.options["to"]
+        if to.isdigit():
+            return self.error(int(to), "no more")
+        place = urllib.parse.urlsplit(to)
         if "fresh" in self.options:
             place = place._replace(netloc=f"{place.hostname}:{self.server.listen(place.hostname)}")
         query = f"{place.query}&" * bool(place.query) + f"signature={self.request.method}-{number}"
         self.last = self.request.method == "PUT"  # its body is not read
-        self.error(int(argument or 302), "elsewhere", [("Location", place._replace(query=query).geturl())])
+        return self.error(int(argument or 302), "elsewhere", [("Location", place._replace(query=query).geturl())])
 
     def over_quota(self):
         """Whether this request is answered with 429."""
@@ -62,6 +70,7 @@ class Hub:
             "ratelimit": [("RateLimit", f'"hub";r=0;t={rest}'),
                           ("RateLimit-Policy", f'"hub";q={most};w={math.ceil(window)}')],
             "reset": [("RateLimit-Limit", most), ("RateLimit-Remaining", 0), ("RateLimit-Reset", rest)],
+            "xreset": [("X-RateLimit-Reset", math.ceil(time.time()) + rest)],
             "none": [],
         }[self.options.get("says", "retry")])
         return True

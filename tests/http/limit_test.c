@@ -3,38 +3,68 @@
 #include "http/http_internal.h"
 #include "lib/unit.h"
 
-#define PIECE   ((uint64_t)4 << 20)
 #define STEP_NS 1000000
-#define MOST    32
+#define MOST    256
+#define MANY    (2 * MOST)
 
 struct server {
 	double each, most; /* bytes a nanosecond: of one transfer, and of all together */
+	unsigned rtt;      /* ms */
+	unsigned worse;    /* transfers above which each more costs a percent of `most` */
+};
+
+struct transfer {
+	struct sl_http_request *request;
+	double left;    /* bytes */
+	unsigned quiet; /* ms until its first byte */
 };
 
 struct simulation {
+	const struct server *server;
 	struct sl_http_limits limits;
 	struct sl_http_limit *limit;
-	struct sl_http_request requests[2 * MOST];
+	struct sl_http_request requests[MANY];
 	struct sl_piece piece;
-	double left[2 * MOST]; /* bytes of the transfers that run */
-	struct sl_http_request *running[2 * MOST];
-	unsigned count;
+	struct transfer running[MANY];
+	unsigned count, connections;
+	double arrived; /* bytes of all */
 	int64_t now;
 };
 
-static void start(struct simulation *s, struct sl_http_request *request)
+static size_t part_of(const struct simulation *s, uint64_t left, uint64_t room)
 {
-	s->running[s->count] = request;
-	s->left[s->count++] = PIECE;
+	return sl_http_limit_part(s->limit, left, room).length;
 }
 
-static void begin(struct simulation *s)
+static void start(struct simulation *s, struct sl_http_request *request)
+{
+	struct transfer *t = &s->running[s->count++];
+
+	t->request = request;
+	t->left = (double)part_of(s, UINT64_C(1) << 40, UINT64_MAX);
+	t->quiet = s->server->rtt;
+	if (s->count > s->connections) {
+		s->connections = s->count;
+		t->quiet *= 2;
+	}
+}
+
+static void start_all(struct simulation *s, struct sl_list *ready)
+{
+	struct sl_list *link;
+
+	while ((link = sl_list_take(ready)))
+		start(s, SL_CONTAINER(link, struct sl_http_request, link));
+}
+
+static void begin(struct simulation *s, const struct server *server)
 {
 	memset(s, 0, sizeof(*s));
+	s->server = server;
 	sl_http_limits_init(&s->limits, MOST);
-	s->limit = sl_http_limit_acquire(&s->limits, "http://host");
+	s->limit = sl_http_limit_acquire(&s->limits, "http://host", MOST);
 	s->now = sl_now();
-	for (unsigned i = 0; i < 2 * MOST; i++) {
+	for (unsigned i = 0; i < MANY; i++) {
 		s->requests[i].piece = &s->piece;
 		if (sl_http_limit_enter(s->limit, &s->requests[i]))
 			start(s, &s->requests[i]);
@@ -50,95 +80,181 @@ static void end(struct simulation *s)
 /* A transfer ends, and another one of the same request waits again. */
 static void finish(struct simulation *s, unsigned i)
 {
-	struct sl_http_request *request = s->running[i];
-	struct sl_list ready, *link;
+	struct sl_http_request *request = s->running[i].request;
+	struct sl_list ready;
 
 	s->running[i] = s->running[--s->count];
-	s->left[i] = s->left[s->count];
 	sl_list_init(&ready);
 	sl_http_limit_leave(s->limit, s->now, &ready);
-	while ((link = sl_list_take(&ready)))
-		start(s, SL_CONTAINER(link, struct sl_http_request, link));
+	start_all(s, &ready);
 	if (sl_http_limit_enter(s->limit, request))
 		start(s, request);
 }
 
-static void run(struct simulation *s, const struct server *server, unsigned ms)
+/* Moves the bytes of a step, and returns whether the transfer is over. */
+static bool move(struct simulation *s, struct transfer *t, double bytes)
 {
-	for (unsigned t = 0; t < ms; t++) {
-		double rate = SL_MIN(server->each * s->count, server->most) / s->count;
+	struct sl_list ready;
 
+	if (t->quiet) {
+		if (!--t->quiet)
+			sl_http_limit_answered(s->limit, s->server->rtt * INT64_C(1000000));
+		return false;
+	}
+	sl_list_init(&ready);
+	sl_http_limit_arrived(s->limit, (size_t)bytes, s->now, &ready);
+	s->arrived += bytes;
+	t->left -= bytes;
+	start_all(s, &ready);
+	return t->left <= 0;
+}
+
+/* Returns the bytes a nanosecond of the last quarter. */
+static double run(struct simulation *s, unsigned ms)
+{
+	const struct server *server = s->server;
+	double before = 0;
+
+	for (unsigned t = 0; t < ms; t++) {
+		unsigned moving = 0, over;
+		double most = server->most;
+
+		if (t == ms - ms / 4)
+			before = s->arrived;
 		s->now += STEP_NS;
-		atomic_fetch_add(&s->limit->arrived, (uint64_t)(rate * STEP_NS * s->count));
-		for (unsigned i = s->count; i-- > 0;) {
-			s->left[i] -= rate * STEP_NS;
-			if (s->left[i] <= 0)
+		for (unsigned i = 0; i < s->count; i++)
+			moving += !s->running[i].quiet;
+		over = server->worse && moving > server->worse ? moving - server->worse : 0;
+		most *= SL_MAX(1 - over / 100., 0.1);
+		for (unsigned i = s->count; i-- > 0;)
+			if (move(s, &s->running[i],
+			         SL_MIN(server->each, most / SL_MAX(moving, 1)) * STEP_NS))
 				finish(s, i);
-		}
 		assert_true(s->count <= MOST);
+	}
+	return (s->arrived - before) / (ms / 4) / STEP_NS;
+}
+
+/* Rates of 40 and 80 MB/s each, as object stores have: all connections are found within 20 round trips or a second. */
+TEST(it_doubles_from_a_cold_start)
+{
+	const unsigned rtts[] = {5, 20, 50, 100};
+
+	for (size_t i = 0; i < sizeof(rtts) / sizeof(rtts[0]); i++) {
+		const struct server far = {.each = 0.04, .most = 1000, .rtt = rtts[i]};
+		struct simulation s;
+
+		begin(&s, &far);
+		run(&s, SL_MAX(20 * rtts[i], 1000));
+		print_message("%u ms: %u transfers\n", rtts[i], atomic_load(&s.limit->allowed));
+		assert_int_equal(atomic_load(&s.limit->allowed), MOST);
+		end(&s);
 	}
 }
 
-TEST(it_grows_while_that_helps)
+/* And stays where it is good: trials cost little. */
+TEST(it_keeps_what_a_far_server_gives)
 {
-	const struct server far = {.each = 0.05, .most = 100};
+	const struct server far = {.each = 0.04, .most = 1000, .rtt = 20};
 	struct simulation s;
+	double rate;
 
-	begin(&s);
-	run(&s, &far, 20000);
-	/* The last step may be too small to be seen. */
-	assert_in_range(s.limit->locked.allowed, MOST - 2, MOST);
+	begin(&s, &far);
+	run(&s, 5000);
+	rate = run(&s, 40000);
+	print_message("%.3f of all connections\n", rate / (MOST * far.each));
+	assert_true(rate > 0.9 * MOST * far.each);
 	end(&s);
 }
 
 TEST(it_stops_growing_where_nothing_is_gained)
 {
-	const struct server narrow = {.each = 0.5, .most = 1};
+	const struct server narrow = {.each = 0.5, .most = 1, .rtt = 1};
 	struct simulation s;
 
-	begin(&s);
-	run(&s, &narrow, 20000);
-	assert_in_range(s.limit->locked.allowed, 2, 16);
+	begin(&s, &narrow);
+	run(&s, 1000);
+	assert_in_range(atomic_load(&s.limit->allowed), 2, 32);
+	assert_true(run(&s, 40000) > 0.9 * narrow.most);
+	assert_in_range(atomic_load(&s.limit->allowed), 2, 32);
+	end(&s);
+}
+
+/* Where many transfers are slower than few, few are found again. */
+TEST(it_shrinks_where_fewer_are_faster)
+{
+	struct server server = {.each = 0.04, .most = 4, .rtt = 5};
+	struct simulation s;
+
+	begin(&s, &server);
+	run(&s, 5000);
+	assert_in_range(atomic_load(&s.limit->allowed), 90, 200);
+	server = (struct server){.each = 0.5, .most = 4, .rtt = 5, .worse = 16};
+	run(&s, 120000);
+	print_message("%u transfers\n", atomic_load(&s.limit->allowed));
+	assert_in_range(atomic_load(&s.limit->allowed), 4, 40);
 	end(&s);
 }
 
 TEST(an_overloaded_server_gets_half_and_then_more_again)
 {
-	const struct server far = {.each = 0.05, .most = 100};
+	const struct server far = {.each = 0.05, .most = 100, .rtt = 5};
 	struct simulation s;
 	unsigned before;
 
-	begin(&s);
-	run(&s, &far, 20000);
-	before = s.limit->locked.allowed;
+	begin(&s, &far);
+	run(&s, 20000);
+	before = atomic_load(&s.limit->allowed);
 	/* Many refusals at once count as one. */
 	for (int i = 0; i < 10; i++)
 		sl_http_limit_overloaded(s.limit, s.now + INT64_C(60000000));
-	assert_int_equal(s.limit->locked.allowed, before / 2);
-	run(&s, &far, 20000);
-	/* The last step may be too small to be seen. */
-	assert_in_range(s.limit->locked.allowed, MOST - 2, MOST);
+	assert_int_equal(atomic_load(&s.limit->allowed), before / 2);
+	run(&s, 20000);
+	assert_in_range(atomic_load(&s.limit->allowed), before * 3 / 4, MOST);
+	end(&s);
+}
+
+/* Half of what is left for each connection, at most 64 MiB, at least 256 KiB where memory is scarce. */
+TEST(parts_follow_what_is_left_and_what_fits)
+{
+	const struct server far = {.each = 0.08, .most = 1000, .rtt = 20};
+	struct simulation s;
+
+	begin(&s, &far);
+	/* Before the speed is known they are small. */
+	assert_int_equal(part_of(&s, UINT64_C(1) << 40, UINT64_MAX), 1 << 20);
+	run(&s, 3000);
+	assert_int_equal(atomic_load(&s.limit->allowed), MOST);
+	assert_in_range(part_of(&s, UINT64_C(1) << 40, UINT64_MAX), 32 << 20, 64 << 20);
+	assert_int_equal(sl_http_limit_part(s.limit, 1, 1).depth, 2 * MOST);
+	/* A round trip: 1.6 MB. */
+	assert_in_range(sl_http_limit_part(s.limit, 1, 1).gap, 1200000, 1800000);
+	assert_int_equal(part_of(&s, UINT64_C(4) << 30, UINT64_MAX), 8 << 20);
+	assert_int_equal(part_of(&s, 1, UINT64_MAX), 1 << 20);
+	assert_int_equal(part_of(&s, UINT64_C(1) << 40, 64 << 20), 256 << 10);
 	end(&s);
 }
 
 TEST(it_never_falls_below_one)
 {
+	const struct server server = {.each = 1, .most = 1};
 	struct simulation s;
 
-	begin(&s);
+	begin(&s, &server);
 	for (int i = 1; i < 20; i++)
 		sl_http_limit_overloaded(s.limit, s.now + i * INT64_C(100000000));
-	assert_int_equal(s.limit->locked.allowed, 1);
+	assert_int_equal(atomic_load(&s.limit->allowed), 1);
 	end(&s);
 }
 
 TEST(a_sweep_takes_what_is_cancelled_and_nothing_else)
 {
+	const struct server server = {.each = 1, .most = 1};
 	struct sl_piece cancelled = {.cancelled = true};
 	struct simulation s;
 	struct sl_list gone;
 
-	begin(&s);
+	begin(&s, &server);
 	/* Those behind the first ones wait. */
 	s.requests[MOST].piece = &cancelled;
 	sl_list_init(&gone);
@@ -170,8 +286,8 @@ TEST(origins_share_the_turns)
 	struct sl_list ready, *link;
 
 	sl_http_limits_init(&limits, TURNS);
-	first = sl_http_limit_acquire(&limits, "http://a");
-	second = sl_http_limit_acquire(&limits, "http://b");
+	first = sl_http_limit_acquire(&limits, "http://a", TURNS);
+	second = sl_http_limit_acquire(&limits, "http://b", TURNS);
 	for (unsigned i = 0; i < EACH; i++)
 		requests[0][i].piece = requests[1][i].piece = &piece;
 	assert_int_equal(begin_some(first, requests[0], EACH), TURNS);
@@ -198,24 +314,48 @@ TEST(origins_are_kept_for_a_while)
 	char name[32];
 
 	sl_http_limits_init(&limits, MOST);
-	first = sl_http_limit_acquire(&limits, "http://Host");
-	again = sl_http_limit_acquire(&limits, "http://host");
+	first = sl_http_limit_acquire(&limits, "http://Host", MOST);
+	again = sl_http_limit_acquire(&limits, "http://host", MOST);
 	assert_ptr_equal(first, again);
 	sl_http_limit_overloaded(first, sl_now());
 	sl_http_limit_release(first);
 	sl_http_limit_release(again);
-	first = sl_http_limit_acquire(&limits, "http://host");
+	first = sl_http_limit_acquire(&limits, "http://host", MOST);
 	assert_ptr_equal(first, again);
-	assert_int_equal(first->locked.allowed, 4);
+	assert_int_equal(atomic_load(&first->allowed), 8);
 	for (int i = 0; i < 100; i++) {
 		snprintf(name, sizeof(name), "http://%d", i);
-		sl_http_limit_release(sl_http_limit_acquire(&limits, name));
+		sl_http_limit_release(sl_http_limit_acquire(&limits, name, MOST));
 	}
 	sl_list_each (link, &limits.locked.origins)
 		kept++;
 	assert_in_range(kept, 2, 20);
-	assert_ptr_equal(sl_http_limit_acquire(&limits, "http://host"), first);
+	assert_ptr_equal(sl_http_limit_acquire(&limits, "http://host", MOST), first);
 	sl_http_limits_destroy(&limits);
+}
+
+/* Times of 10 ms and 10 ns a byte, a few of them twice as long. */
+TEST(a_part_is_slow_beside_its_fellows)
+{
+	struct sl_http_pace pace;
+	int64_t usual;
+
+	sl_http_pace_init(&pace);
+	assert_true(sl_http_pace_slow(&pace, 1 << 20) == SL_FOREVER);
+	for (unsigned i = 0; i < 2000; i++) {
+		uint64_t bytes = (uint64_t)(i % 16 + 1) << 16;
+		int64_t slower = i % 50 ? 1 : 2;
+
+		sl_http_pace_add(&pace, bytes, 10000000 * slower,
+		                 (10000000 + 10 * (int64_t)bytes) * slower);
+	}
+	usual = 10000000 + 10 * (1 << 20);
+	assert_in_range(sl_http_pace_slow(&pace, 1 << 20), 2 * usual, 4 * usual);
+	/* A tenth of the parts takes ten times as long: that is usual now. */
+	for (unsigned i = 0; i < 2000; i++)
+		sl_http_pace_add(&pace, 1 << 20, 10000000, i % 10 ? usual : 10 * usual);
+	assert_in_range(sl_http_pace_slow(&pace, 1 << 20), 18 * usual, 40 * usual);
+	sl_http_pace_destroy(&pace);
 }
 
 int main(void)

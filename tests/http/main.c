@@ -17,5 +17,6 @@ int main(int argc, char **argv)
 	/* A program that does not ignore it must survive a server that goes away. */
 	signal(SIGPIPE, SIG_DFL);
 	return RUN_FILES("answers", "refusals", "retry", "stall", "redirect", "whole", "tls", "uri",
-	                 "cancel", "bounds", "reactor", "put", "upload", "versions", "apart");
+	                 "cancel", "bounds", "reactor", "put", "upload", "versions", "apart",
+	                 "location", "limited", "identity", "hedge", "extents");
 }

@@ -77,6 +77,25 @@ TEST(retry_after_is_seconds_or_a_date)
 	assert_int_equal(sl_http_parse_retry_after("9999999999", now), INT64_C(31536000000));
 }
 
+TEST(a_limit_has_a_time_to_its_reset)
+{
+	const int64_t now = 946684799;
+
+	assert_int_equal(sl_http_parse_ratelimit("\"default\";r=0;t=30"), 30000);
+	assert_int_equal(sl_http_parse_ratelimit("limit=100, remaining=0, reset=5"), 5000);
+	/* That which is used up, and of several the longest. */
+	assert_int_equal(sl_http_parse_ratelimit("\"a\";r=1;t=900, \"b\";r=0;t=30"), 30000);
+	assert_int_equal(sl_http_parse_ratelimit("\"a\";r=0;t=40, \"b=1\";r=0;t=30"), 40000);
+	assert_int_equal(sl_http_parse_ratelimit("\"a\";t=7"), 7000);
+	assert_int_equal(sl_http_parse_ratelimit("\"a\";r=3;t=7"), -1);
+	assert_int_equal(sl_http_parse_ratelimit("t=x;=;reset=;"), -1);
+	assert_int_equal(sl_http_parse_ratelimit(""), -1);
+	assert_int_equal(sl_http_parse_ratelimit_reset("41", now), 41000);
+	assert_int_equal(sl_http_parse_ratelimit_reset("946684840", now), 41000);
+	assert_int_equal(sl_http_parse_ratelimit_reset("946684000", now), 0);
+	assert_int_equal(sl_http_parse_ratelimit_reset("soon", now), -1);
+}
+
 TEST(only_strong_etags_are_strong)
 {
 	assert_true(sl_http_strong_etag("\"a-1\""));

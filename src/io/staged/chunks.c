@@ -142,8 +142,7 @@ static unsigned chunks_count(const struct sl_chunks *chunks, unsigned most)
 static size_t chunks_slot_bytes(const struct sl_chunks *chunks, const struct sl_limits *limits,
                                 const struct extent_sums *m, unsigned slots, size_t half)
 {
-	size_t least = limits->remote ? limits->least_piece : limits->piece_bytes;
-	size_t slot = chunk_power_of_two(4096, least);
+	size_t slot = chunk_power_of_two(4096, limits->piece_bytes);
 
 	if (m->largest < chunks->direct_bytes)
 		return SL_MIN(chunk_power_of_two(4096, m->packed), slot);

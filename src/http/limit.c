@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Limits of transfers
+ *
+ * Permits bound the transfers that an origin has at a time. Their number follows the goodput: it aims at the product of
+ * bandwidth and delay, which a single connection to a far or slow server does not fill. The length of a part follows
+ * them, so that the time between two requests of a connection, a round trip, is small beside the time of its transfer.
+ *
+ * Threads: any; the mutex of the limits guards them, and no function waits.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "http/http_internal.h"
+
+#define LEAST_LOOK_NS 50000000 /* a rate over a shorter time means nothing */
+#define FIRST_ALLOWED 16
+#define FOLLOWS       1.25 /* the gain of a doubling after which the next is tried */
+#define FASTER        1.04 /* the gain that justifies more permits */
+#define AS_FAST       0.98 /* the rate at which fewer permits are enough */
+#define PAUSE         8    /* windows between trials */
+#define MOST_PAUSE    6    /* doublings of that, after trials that were taken back */
+#define ROUND_TRIPS   32   /* the least that a part takes, if it may be so long */
+#define LEAST_PART    ((size_t)256 << 10)
+#define USUAL_PART    ((size_t)1 << 20)
+#define LARGEST_PART  ((size_t)64 << 20)
+#define FIRST_TRIP    ((size_t)16 << 10) /* before a rate is known */
+#define PART_UNIT     ((size_t)64 << 10)
+#define MOST_UNUSED   16
+
+/* No other thread has the limits yet. */
+void sl_http_limits_init(struct sl_http_limits *limits, unsigned most) SL_UNCHECKED
+{
+	limits->most = most;
+	limits->reserved = (most + 3) / 4;
+	sl_mutex_init(&limits->mutex);
+	sl_list_init(&limits->locked.origins);
+	limits->locked.active = 0;
+}
+
+static struct sl_http_limit *limit_of(struct sl_list *link)
+{
+	return SL_CONTAINER(link, struct sl_http_limit, locked.link);
+}
+
+static void limit_free(struct sl_http_limit *limit)
+{
+	sl_http_pace_destroy(&limit->pace);
+	free(limit);
+}
+
+/* No other thread has the limits any more. */
+void sl_http_limits_destroy(struct sl_http_limits *limits) SL_UNCHECKED
+{
+	struct sl_list *link;
+
+	while ((link = sl_list_take(&limits->locked.origins)))
+		limit_free(limit_of(link));
+	sl_mutex_destroy(&limits->mutex);
+}
+
+struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const char *origin,
+                                            unsigned most)
+{
+	struct sl_http_limit *limit = NULL;
+
+	sl_mutex_lock(&limits->mutex);
+	sl_list_each (link, &limits->locked.origins)
+		if (!strcasecmp(limit_of(link)->origin, origin) && limit_of(link)->most == most)
+			limit = limit_of(link);
+	if (!limit && (limit = calloc(1, sizeof(*limit) + strlen(origin) + 1))) {
+		strcpy(limit->origin, origin);
+		limit->limits = limits;
+		sl_list_init(&limit->locked.waiting);
+		limit->most = most;
+		sl_http_pace_init(&limit->pace);
+		atomic_init(&limit->allowed, SL_MIN(most, FIRST_ALLOWED));
+		atomic_init(&limit->largest, USUAL_PART);
+		atomic_init(&limit->trip, FIRST_TRIP);
+		limit->locked.starting = true;
+		sl_list_append(&limits->locked.origins, &limit->locked.link);
+	}
+	if (limit)
+		limit->locked.files++;
+	sl_mutex_unlock(&limits->mutex);
+	return limit;
+}
+
+/* The limit of an origin without files is kept for its next file, unless there are many of those. */
+void sl_http_limit_release(struct sl_http_limit *limit)
+{
+	struct sl_http_limits *limits = limit->limits;
+	struct sl_http_limit *oldest = NULL;
+	unsigned unused = 0;
+
+	sl_mutex_lock(&limits->mutex);
+	limit->locked.files--;
+	sl_list_remove(&limit->locked.link);
+	sl_list_append(&limits->locked.origins, &limit->locked.link);
+	sl_list_each (link, &limits->locked.origins)
+		if (!limit_of(link)->locked.files && !unused++)
+			oldest = limit_of(link);
+	if (unused > MOST_UNUSED) {
+		sl_list_remove(&oldest->locked.link);
+		limit_free(oldest);
+	}
+	sl_mutex_unlock(&limits->mutex);
+}
+
+/* Returns whether the origin may have another permit. */
+static bool limit_has_room_locked(const struct sl_http_limits *limits,
+                                  const struct sl_http_limit *limit) SL_REQUIRES(&limits->mutex)
+{
+	return limit->locked.active < atomic_load(&limit->allowed) &&
+	       (limits->locked.active < limits->most || limit->locked.active < limits->reserved);
+}
+
+static void limit_begin_locked(struct sl_http_limits *limits, struct sl_http_limit *limit)
+	SL_REQUIRES(&limits->mutex)
+{
+	limit->locked.active++;
+	limits->locked.active++;
+}
+
+bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *request)
+{
+	struct sl_http_limits *limits = limit->limits;
+	bool enters;
+
+	sl_mutex_lock(&limits->mutex);
+	/* sl_http_limits_admit_cancelled() may have run already for a request that was cancelled before. */
+	enters = limit_has_room_locked(limits, limit) || sl_http_request_is_unwanted(request);
+	if (enters)
+		limit_begin_locked(limits, limit);
+	else if (request->piece && !request->instead)
+		sl_list_append(&limit->locked.waiting, &request->link);
+	else /* A request of open is short, and a thread waits for it; a hedge is late already. */
+		sl_list_append(limit->locked.waiting.next, &request->link);
+	sl_mutex_unlock(&limits->mutex);
+	return enters;
+}
+
+/* Begins a window: at once, or when the transfers of a change have come to their speed. */
+static void limit_begin_window(struct sl_http_limit *limit, int64_t now, bool settling)
+{
+	int64_t rtt = atomic_load_explicit(&limit->rtt, memory_order_relaxed);
+
+	limit->locked.settling = settling;
+	limit->locked.since = now;
+	atomic_store_explicit(&limit->arrived, 0, memory_order_relaxed);
+	/* A new transfer connects, and asks: two round trips. */
+	atomic_store_explicit(&limit->look,
+	                      now + (settling ? 2 * rtt : SL_MAX(LEAST_LOOK_NS, 2 * rtt)),
+	                      memory_order_relaxed);
+}
+
+static void limit_allow(struct sl_http_limit *limit, unsigned allowed, int64_t now)
+{
+	atomic_store(&limit->allowed, SL_MAX(SL_MIN(allowed, limit->most), 1));
+	limit_begin_window(limit, now, true);
+}
+
+static void limit_settle(struct sl_http_limit *limit, bool gained)
+{
+	limit->locked.starting = false;
+	limit->locked.lost = gained ? 0 : SL_MIN(limit->locked.lost + 1, MOST_PAUSE);
+	limit->locked.pause = PAUSE << limit->locked.lost;
+}
+
+/* The trial that ran has shown a rate: keeps its number, or goes back. */
+static void limit_judge(struct sl_http_limit *limit, double rate, int64_t now)
+{
+	unsigned from = limit->locked.tried_from;
+	bool grown = from < atomic_load(&limit->allowed);
+	double gain = rate / limit->locked.rate;
+	bool keep = gain >= (grown ? FASTER : AS_FAST);
+
+	limit->locked.tried_from = 0;
+	if (keep)
+		limit->locked.rate = rate;
+	if (!limit->locked.starting || gain < FOLLOWS)
+		limit_settle(limit, keep);
+	if (!keep)
+		limit_allow(limit, from, now);
+}
+
+/* Begins a trial if it is time, and returns whether it did. */
+static bool limit_try(struct sl_http_limit *limit, int64_t now)
+{
+	unsigned allowed = atomic_load(&limit->allowed), next;
+
+	if (limit->locked.starting)
+		next = SL_MIN(2 * allowed, limit->most);
+	else if (limit->locked.pause && --limit->locked.pause)
+		return false;
+	else if (limit->locked.shrinks)
+		next = allowed - (allowed + 4) / 5;
+	else
+		next = SL_MIN(allowed + (allowed + 3) / 4, limit->most);
+	limit->locked.shrinks = !limit->locked.starting && !limit->locked.shrinks;
+	if (!next || next == allowed) {
+		limit_settle(limit, true);
+		return false;
+	}
+	limit->locked.tried_from = allowed;
+	limit_allow(limit, next, now);
+	return true;
+}
+
+/*
+ * At the end of a window. While the limit is not reached, or no request waits for more, the rate tells nothing about
+ * it; nor does it before the transfers above the limit have ended. The caller holds the mutex of the limits.
+ */
+static void limit_look(struct sl_http_limit *limit, int64_t now)
+{
+	unsigned allowed = atomic_load(&limit->allowed), active = limit->locked.active;
+	int64_t rtt = atomic_load_explicit(&limit->rtt, memory_order_relaxed);
+	double rate;
+	uint64_t part, trip;
+
+	if (now < atomic_load_explicit(&limit->look, memory_order_relaxed))
+		return;
+	if (limit->locked.settling || active > allowed || active + 1 < allowed ||
+	    (!limit->locked.tried_from && sl_list_empty(&limit->locked.waiting))) {
+		limit_begin_window(limit, now, !limit->locked.since);
+		return;
+	}
+	rate = (double)atomic_load(&limit->arrived) / (double)(now - limit->locked.since);
+	if (limit->locked.tried_from)
+		limit_judge(limit, rate, now);
+	else
+		limit->locked.rate =
+			limit->locked.rate ? (3 * limit->locked.rate + rate) / 4 : rate;
+	trip = (uint64_t)(rate / allowed * (double)rtt);
+	part = trip * ROUND_TRIPS;
+	atomic_store_explicit(&limit->trip, trip, memory_order_relaxed);
+	atomic_store_explicit(&limit->largest,
+	                      limit->locked.starting
+	                              ? USUAL_PART
+	                              : SL_MAX(SL_MIN(part, LARGEST_PART), USUAL_PART),
+	                      memory_order_relaxed);
+	if (!limit->locked.settling && !limit_try(limit, now))
+		limit_begin_window(limit, now, false);
+}
+
+/* Returns the origin with the fewest permits of those that have room and a waiting request, or NULL. */
+static struct sl_http_limit *limits_next_locked(struct sl_http_limits *limits)
+	SL_REQUIRES(&limits->mutex)
+{
+	struct sl_http_limit *next = NULL;
+
+	sl_list_each (link, &limits->locked.origins) {
+		struct sl_http_limit *limit = limit_of(link);
+
+		if (!sl_list_empty(&limit->locked.waiting) &&
+		    limit_has_room_locked(limits, limit) &&
+		    (!next || limit->locked.active < next->locked.active))
+			next = limit;
+	}
+	return next;
+}
+
+static void limits_admit_locked(struct sl_http_limits *limits, struct sl_list *out)
+	SL_REQUIRES(&limits->mutex)
+{
+	struct sl_http_limit *next;
+
+	while ((next = limits_next_locked(limits))) {
+		limit_begin_locked(limits, next);
+		sl_list_append(out, sl_list_take(&next->locked.waiting));
+	}
+}
+
+void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, struct sl_list *out)
+{
+	struct sl_http_limits *limits = limit->limits;
+
+	sl_mutex_lock(&limits->mutex);
+	limit_look(limit, now);
+	limit->locked.active--;
+	limits->locked.active--;
+	limits_admit_locked(limits, out);
+	sl_mutex_unlock(&limits->mutex);
+}
+
+void sl_http_limit_arrived(struct sl_http_limit *limit, size_t bytes, int64_t now,
+                           struct sl_list *out)
+{
+	struct sl_http_limits *limits = limit->limits;
+
+	atomic_fetch_add_explicit(&limit->arrived, bytes, memory_order_relaxed);
+	if (now < atomic_load_explicit(&limit->look, memory_order_relaxed))
+		return;
+	sl_mutex_lock(&limits->mutex);
+	limit_look(limit, now);
+	limits_admit_locked(limits, out);
+	sl_mutex_unlock(&limits->mutex);
+}
+
+void sl_http_limit_answered(struct sl_http_limit *limit, int64_t ns)
+{
+	int64_t rtt = atomic_load_explicit(&limit->rtt, memory_order_relaxed);
+
+	/* The fastest counts: a server that is busy answers later. A lost update of two threads does no harm. */
+	rtt = !rtt || ns < rtt ? ns : rtt + (ns - rtt) / 256;
+	atomic_store_explicit(&limit->rtt, rtt, memory_order_relaxed);
+}
+
+void sl_http_limit_overloaded(struct sl_http_limit *limit, int64_t now)
+{
+	sl_mutex_lock(&limit->limits->mutex);
+	/* Several refusals within a short time count once. */
+	if (now - limit->locked.halved >= LEAST_LOOK_NS) {
+		limit->locked.halved = now;
+		limit->locked.tried_from = 0;
+		limit->locked.shrinks = false;
+		limit_settle(limit, true);
+		limit_allow(limit, atomic_load(&limit->allowed) / 2, now);
+	}
+	sl_mutex_unlock(&limit->limits->mutex);
+}
+
+void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_list *out)
+{
+	sl_mutex_lock(&limits->mutex);
+	sl_list_each (origin, &limits->locked.origins) {
+		struct sl_http_limit *limit = limit_of(origin);
+		struct sl_list *link, *next;
+
+		for (link = limit->locked.waiting.next; link != &limit->locked.waiting;
+		     link = next) {
+			next = link->next;
+			if (!sl_http_request_is_unwanted(
+				    SL_CONTAINER(link, struct sl_http_request, link)))
+				continue;
+			limit_begin_locked(limits, limit);
+			sl_list_remove(link);
+			sl_list_append(out, link);
+		}
+	}
+	sl_mutex_unlock(&limits->mutex);
+}
+
+/*
+ * A part is half of what each connection still has to get, so that parts become small towards the end and the last of
+ * them does not run alone.
+ */
+struct sl_part sl_http_limit_part(const struct sl_http_limit *limit, uint64_t left, uint64_t room)
+{
+	unsigned allowed = atomic_load_explicit(&limit->allowed, memory_order_relaxed);
+	size_t largest = atomic_load_explicit(&limit->largest, memory_order_relaxed);
+	uint64_t fair = left / (2 * (uint64_t)allowed), fits = room / (allowed + allowed / 4 + 1);
+	uint64_t part = SL_MIN(SL_MAX(fair, USUAL_PART), SL_MAX(fits, LEAST_PART));
+
+	part = SL_MIN(part, largest);
+	return (struct sl_part){
+		.length = (size_t)(part / PART_UNIT * PART_UNIT),
+		.gap = atomic_load_explicit(&limit->trip, memory_order_relaxed),
+		.depth = 2 * allowed,
+	};
+}

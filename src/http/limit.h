@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How many transfers an origin has at a time, and how many bytes each of them asks for. */
+#ifndef SL_HTTP_LIMIT_H
+#define SL_HTTP_LIMIT_H
+
+#include "backend/backend.h"
+#include "http/hedge.h"
+
+struct sl_http_request;
+
+/*
+ * The limit of an origin (scheme://host:port): how many transfers it has at a time. A look compares the goodput of two
+ * windows of time, before and after a change of the number. From a cold start the number doubles while the goodput
+ * follows. Later it is tried in turn with a quarter more, kept if that brings more bytes per second, and with a fifth
+ * less, kept if that brings as many. It is halved when the server says that it is overloaded, or refuses connections.
+ */
+struct sl_http_limit {
+	struct sl_http_limits *limits;
+	_Atomic uint64_t arrived; /* bytes of this window; any thread adds */
+	_Atomic int64_t look;     /* time of the next look */
+	_Atomic int64_t
+		rtt; /* ns from a request to its answer, of the fastest lately; 0: none yet */
+	_Atomic unsigned allowed; /* transfers; written under the mutex */
+	/* Bytes of the largest part that is worth it, and of a transfer in a round trip; written
+	 * under the mutex. */
+	_Atomic size_t largest, trip;
+	unsigned most; /* of `allowed` */
+	struct sl_http_pace pace;
+	struct {
+		struct sl_list link;    /* in origins */
+		unsigned files;         /* open files of this origin */
+		struct sl_list waiting; /* requests without a permit */
+		unsigned active;        /* permits that are in use */
+		bool starting;          /* it doubles */
+		bool settling;          /* after a change: bytes tell nothing until `look` */
+		bool shrinks;           /* the next trial is with fewer */
+		unsigned tried_from;    /* `allowed` before the trial that runs, or 0 */
+		unsigned pause;         /* windows until the next trial */
+		unsigned lost;          /* trials in a row that were taken back */
+		int64_t since;          /* begin of the window */
+		int64_t halved;         /* when the server last was overloaded */
+		double rate;            /* bytes per ns before the trial; 0: not known */
+	} locked;                       /* guarded by limits->mutex */
+	char origin[];
+};
+
+/*
+ * The limits of a context. All origins together have `most` permits, and each has `reserved` of its own regardless of
+ * the others: so an origin that does not answer delays no other. A free permit goes to the origin with the fewest.
+ */
+struct sl_http_limits {
+	unsigned most, reserved;
+	struct sl_mutex mutex;
+	struct {
+		struct sl_list origins; /* the last that was opened or closed is at the end */
+		unsigned active;        /* permits of all */
+	} locked SL_GUARDED_BY(&mutex);
+};
+void sl_http_limits_init(struct sl_http_limits *limits, unsigned most);
+void sl_http_limits_destroy(struct sl_http_limits *limits);
+/* Returns the limit of an origin, of at most so many transfers, for sl_http_limit_release(); NULL: no memory. */
+struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const char *origin,
+                                            unsigned most);
+/* No request of the file has a permit or waits. */
+void sl_http_limit_release(struct sl_http_limit *limit);
+/* Returns true if the request has a permit; false if it waits in the list, for sl_http_limit_leave() of another. */
+bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *request);
+/* Gives a permit back; appends the requests, of any origin, that have a permit now. */
+void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, struct sl_list *out);
+/* Counts bytes of a body, and looks if it is time; appends as sl_http_limit_leave(). */
+void sl_http_limit_arrived(struct sl_http_limit *limit, size_t bytes, int64_t now,
+                           struct sl_list *out);
+/* The first byte of an answer came so many ns after its request. */
+void sl_http_limit_answered(struct sl_http_limit *limit, int64_t ns);
+/* Halves the limit after a response with status 429 or 503, or a refused connection. */
+void sl_http_limit_overloaded(struct sl_http_limit *limit, int64_t now);
+/* Gives permits to all cancelled requests that wait, for any origin, so that a reactor ends them. */
+void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_list *out);
+/*
+ * Returns the bytes that the next request asks for, the gap that costs no more than another request, and the requests
+ * that a file needs in flight so that no connection waits for the next. left: bytes that the file still has to ask
+ * for; room: bytes of memory that its requests may occupy together.
+ */
+struct sl_part sl_http_limit_part(const struct sl_http_limit *limit, uint64_t left, uint64_t room);
+
+#endif
