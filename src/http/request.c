@@ -331,12 +331,8 @@ static enum sl_http_verdict request_retry(struct sl_http_request *request, int e
 	const struct sl_settings *settings = &http->core->settings;
 	bool begun = atomic_load_explicit(&http->begun, memory_order_relaxed);
 	int64_t left = (int64_t)settings->http_retry_ms, asked = request->response.retry_after;
-<<<<<<< HEAD
-	int64_t now = sl_now(), silent, rest, wait;
-=======
 	bool limited = request->response.status == 429 && asked > 0;
-	int64_t now = sl_now(), silent, wait;
->>>>>>> main
+	int64_t now = sl_now(), silent, rest, wait;
 	uint64_t moved = request->piece ? request->piece->moved : 0;
 
 	if (request->method == SL_HTTP_PUT &&
@@ -375,15 +371,6 @@ static enum sl_http_verdict request_retry(struct sl_http_request *request, int e
 	if (limited)
 		left = (int64_t)settings->http_ratelimit_ms - request->limited;
 	if (asked > left)
-<<<<<<< HEAD
-		return request_failed(
-			request, error,
-			"'%s': %s, and the server asks to wait for %" PRId64
-			" s (Retry-After), which is longer than SLUICE_HTTP_RETRY_MS allows",
-			http->name, why, asked / 1000);
-	rest = request_backoff_ms(request);
-	wait = SL_MAX(asked, SL_MIN(rest, left));
-=======
 		return request_failed(request, error,
 		                      "'%s': %s, and the server asks to wait for %" PRId64
 		                      " s (%s), which is longer than %s allows",
@@ -391,8 +378,8 @@ static enum sl_http_verdict request_retry(struct sl_http_request *request, int e
 		                      limited ? "it limits requests" : "Retry-After",
 		                      limited ? "SLUICE_HTTP_RATELIMIT_MS"
 		                              : "SLUICE_HTTP_RETRY_MS");
-	wait = SL_MAX(asked, SL_MIN(request_backoff_ms(request), left));
->>>>>>> main
+	rest = request_backoff_ms(request);
+	wait = SL_MAX(asked, SL_MIN(rest, left));
 	request->due = now + wait * 1000000;
 	if (limited)
 		request_is_limited(request, wait, now);
