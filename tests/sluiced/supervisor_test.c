@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/daemon.h"
+#include "lib/protocol_client.h"
 
 #define WRITERS 2
 #define BLOBS   150
@@ -439,26 +439,16 @@ static pid_t hog_start(unsigned user, unsigned count)
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
-		_Alignas(struct cmsghdr) char control[CMSG_SPACE(100 * sizeof(int))] = {0};
-		struct iovec io = {&byte, 1};
-		struct msghdr message = {.msg_iov = &io,
-		                         .msg_iovlen = 1,
-		                         .msg_control = control,
-		                         .msg_controllen = sizeof(control)};
-		struct cmsghdr *h = (struct cmsghdr *)control;
-		int pair[2];
+		int pair[2], fds[100];
 
-		h->cmsg_level = SOL_SOCKET;
-		h->cmsg_type = SCM_RIGHTS;
-		h->cmsg_len = CMSG_LEN(100 * sizeof(int));
 		/* In this order: another user clears the signal. */
 		if (setuid(user) || prctl(PR_SET_PDEATHSIG, SIGKILL) ||
 		    socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair))
 			_exit(1);
 		for (int i = 0; i < 100; i++)
-			memcpy(CMSG_DATA(h) + (size_t)i * sizeof(int), &ready[0], sizeof(int));
+			fds[i] = ready[0];
 		for (unsigned i = 0; i < count; i += 100)
-			if (sendmsg(pair[0], &message, 0) < 0)
+			if (!raw_send_with(pair[0], &byte, 1, fds, 100))
 				_exit(1);
 		(void)!write(ready[1], "", 1);
 		for (;;)
