@@ -280,21 +280,14 @@ TEST_WITH(a_stopped_supervisor_is_replaced, begin_real, NULL)
 	kill(before, SIGSTOP);
 	/* It is noticed when no more fits into the socket to it. */
 	for (; waitpid(before, NULL, WNOHANG) == 0; count++) {
-		char name[20];
-
 		assert_true(count < 5000);
-		snprintf(name, sizeof(name), "%u", count);
-		assert_ok(sluice_blob_release(put(d->store, name, 70000, 0)));
+		assert_ok(sluice_blob_release(put(d->store, named("%u", count), 70000, 0)));
 	}
 	assert_true(daemon_supervisor(d, before) != before);
 	assert_int_equal(daemon_server(d, 0), server);
 	daemon_replace_server(d);
-	for (unsigned i = 0; i < count; i++) {
-		char name[20];
-
-		snprintf(name, sizeof(name), "%u", i);
-		assert_there(d->store, name, 70000);
-	}
+	for (unsigned i = 0; i < count; i++)
+		assert_there(d->store, named("%u", i), 70000);
 	stop(d);
 }
 
