@@ -6,7 +6,7 @@
  * it to a reactor (multi.c), and ends the piece when the reactor has finished with the request. Permits bound the
  * transfers that run at a time; their number follows the throughput of the origin.
  *
- * Threads: any. The limits have a mutex, the handles of libcurl have another; no function waits.
+ * Threads: any. The limits have a mutex; no function waits.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,46 +17,6 @@
 #include "http/body.h"
 #include "http/http_internal.h"
 #include "http/upload.h"
-
-/* ----------------------------------------------------------------------------------- transfers */
-
-struct sl_http_transfer *sl_http_transfer_acquire(struct sl_http_engine *engine)
-{
-	struct sl_http_transfer *transfer = NULL;
-	struct sl_list *link;
-
-	sl_mutex_lock(&engine->mutex);
-	/* The last that was used: its connections are the newest. */
-	link = engine->locked.transfers.previous;
-	if (link != &engine->locked.transfers) {
-		sl_list_remove(link);
-		transfer = SL_CONTAINER(link, struct sl_http_transfer, link);
-	}
-	sl_mutex_unlock(&engine->mutex);
-	if (transfer)
-		return transfer;
-	transfer = calloc(1, sizeof(*transfer));
-	if (transfer)
-		transfer->easy = curl_easy_init();
-	if (transfer && !transfer->easy) {
-		free(transfer);
-		transfer = NULL;
-	}
-	return transfer;
-}
-
-void sl_http_transfer_release(struct sl_http_engine *engine, struct sl_http_transfer *transfer)
-{
-	sl_mutex_lock(&engine->mutex);
-	sl_list_append(&engine->locked.transfers, &transfer->link);
-	sl_mutex_unlock(&engine->mutex);
-}
-
-void sl_http_transfer_free(struct sl_http_transfer *transfer)
-{
-	curl_easy_cleanup(transfer->easy);
-	free(transfer);
-}
 
 /* ------------------------------------------------------------------------------------ requests */
 
@@ -106,7 +66,6 @@ void sl_http_request_end(struct sl_http_request *request)
 	char *sentence = request->sentence;
 	int error = request->error;
 
-	sl_http_request_give_back(request);
 	if (request->asks)
 		sl_http_location_leave(request);
 	if (request->method == SL_HTTP_HEAD || request->method == SL_HTTP_PROBE) {
@@ -219,7 +178,6 @@ int sl_http_new(struct sl_core *core, struct sl_http_engine **out) SL_UNCHECKED
 		return sl_fail(-ENOMEM, "no memory");
 	engine->core = core;
 	sl_mutex_init(&engine->mutex);
-	sl_list_init(&engine->locked.transfers);
 	sl_http_token_init(&engine->token, &core->settings);
 	sl_http_limits_init(&engine->limits, engine_most_connections(&core->settings));
 	*out = engine;
@@ -236,18 +194,10 @@ void sl_http_stop(struct sl_http_engine *engine) SL_UNCHECKED
 /* No other thread has the engine any more. */
 void sl_http_free(struct sl_http_engine *engine) SL_UNCHECKED
 {
-	struct sl_list *link;
-
 	if (!engine)
 		return;
 	for (unsigned i = 0; i < 2; i++)
 		sl_http_multi_free(engine->locked.multi[i]);
-	while ((link = sl_list_take(&engine->locked.transfers))) {
-		struct sl_http_transfer *transfer =
-			SL_CONTAINER(link, struct sl_http_transfer, link);
-
-		sl_http_transfer_free(transfer);
-	}
 	sl_http_limits_destroy(&engine->limits);
 	sl_http_token_destroy(&engine->token);
 	sl_mutex_destroy(&engine->mutex);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of a context that remote files share: limits of origins (limit.h), handles of libcurl, reactors. */
+/* The part of a context that remote files share: limits of origins (limit.h), reactors. */
 #ifndef SL_HTTP_ENGINE_H
 #define SL_HTTP_ENGINE_H
 
@@ -18,25 +18,14 @@ struct sl_http_engine {
 	struct sl_core *core;
 	struct sl_http_limits limits;
 	struct sl_http_token token;
+	_Atomic uint64_t files;  /* that were opened */
 	_Atomic bool cancelling; /* a piece was cancelled since the last sl_http_end_cancelled() */
 
 	struct sl_mutex mutex;
 	struct {
 		struct sl_http_multi *multi[2]; /* by enum sl_remote; NULL until the first file */
-		struct sl_list transfers;       /* unused handles of libcurl */
 	} locked SL_GUARDED_BY(&mutex);
 };
-
-/* A handle of libcurl. */
-struct sl_http_transfer {
-	struct sl_list link; /* guarded by engine->mutex: in transfers */
-	CURL *easy;
-	char reason[CURL_ERROR_SIZE];
-};
-struct sl_http_transfer *sl_http_transfer_acquire(struct sl_http_engine *engine);
-void sl_http_transfer_release(struct sl_http_engine *engine, struct sl_http_transfer *transfer);
-/* Frees a handle that no multi handle has any more. */
-void sl_http_transfer_free(struct sl_http_transfer *transfer);
 
 /* Functions of struct sl_backend_ops. */
 int64_t sl_http_size(struct sl_backend *backend);
@@ -62,9 +51,23 @@ void sl_http_end_cancelled(struct sl_http_engine *engine);
 unsigned sl_http_multi_most(const struct sl_http_engine *engine, unsigned remote);
 /* Starts the first reactor of a kind. With `easy` there may be as many as connections, up to 64. */
 int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out);
+/* A handle of libcurl. It stays with its reactor, whose thread alone has it. */
+struct sl_http_transfer {
+	struct sl_list link; /* in unused */
+	struct sl_http_reactor *reactor;
+	CURL *easy;
+	uint64_t file; /* the number of the file whose options it has; 0: none */
+	bool home;     /* they are for the file's origin */
+	char reason[CURL_ERROR_SIZE];
+};
+void sl_http_transfer_free(struct sl_http_transfer *transfer);
+/* Callbacks of libcurl; the argument is the reactor. */
+curl_socket_t sl_http_reactor_open_socket(void *reactor, curlsocktype purpose,
+                                          struct curl_sockaddr *to);
+int sl_http_reactor_close_socket(void *reactor, curl_socket_t socket);
 void sl_http_multi_stop(struct sl_http_multi *multi);
 void sl_http_multi_free(struct sl_http_multi *multi);
-/* Gives the request to the reactor that has the fewest, and returns that, which lives as long as the engine. */
+/* Gives the request to a reactor, and returns that, which lives as long as the engine. */
 struct sl_http_reactor *sl_http_multi_submit(struct sl_http_multi *multi,
                                              struct sl_http_request *request);
 /* Makes the reactors look for cancelled requests, and for uploads that have more to send. */

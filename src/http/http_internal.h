@@ -25,6 +25,7 @@ struct sl_http {
 	struct sl_http_multi *multi;
 	unsigned remote;              /* enum sl_remote: the kind of reactors in multi */
 	unsigned flags;               /* of enum sluice_open_flags */
+	uint64_t number;              /* of the files of the engine, from 1 on */
 	char *url;                    /* without user, password and fragment */
 	char *name;                   /* safe to display */
 	char *credentials;            /* "user:password" for the host of the origin only, or NULL */
@@ -65,7 +66,7 @@ struct sl_http_request {
 	struct sl_http *http;
 	struct sl_piece
 		*piece; /* of a GET of a range; a GET without a piece is that of http->body */
-	struct sl_http_transfer *transfer;
+	struct sl_http_transfer *transfer; /* lent by the reactor, or NULL */
 	enum sl_http_method method;
 
 	char *url; /* the target of a redirect, or NULL: http->url */
@@ -101,8 +102,6 @@ struct sl_http_request {
 struct sl_http_request *sl_http_request_new(struct sl_http *http, enum sl_http_method method,
                                             struct sl_piece *piece);
 void sl_http_request_free(struct sl_http_request *request);
-/* Gives the transfer back to the engine. */
-void sl_http_request_give_back(struct sl_http_request *request);
 /* Returns whether the piece is cancelled, or the upload or body dropped. */
 bool sl_http_request_is_unwanted(const struct sl_http_request *request);
 static inline bool sl_http_request_has_body(const struct sl_http_request *request)

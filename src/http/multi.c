@@ -3,7 +3,8 @@
  * Reactors of remote files
  *
  * Moves requests: each reactor drives many transfers with libcurl's multi interface and epoll, or, for a file that
- * `easy` moves, a single transfer. A request goes to the reactor with the fewest.
+ * `easy` moves, a single transfer. A request goes to the first reactor that has room for it, so that as many threads
+ * work as there is work for.
  *
  * Threads: the reactors. They wake on events: a socket, a time that libcurl or a pause has set, a push to the inbox, a
  * cancel. No reactor waits for a server, so a request is started, and cancelled, whatever the others do.
@@ -12,8 +13,10 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,25 +26,44 @@
 
 #define EVENTS_AT_ONCE 64
 #define MOST_THREADS   64 /* of easy */
+#define SHARE_BYTES    ((uint64_t)2 << 20) /* the work of a reactor of `multi` before another is woken */
+#define REQUEST_BYTES  ((uint64_t)16 << 10) /* the work of a request beside its bytes */
+#define STREAM_BYTES   ((uint64_t)1 << 20) /* the work of an upload, or of a body without ranges */
+#define BUSY_ROUNDS    8 /* a reactor that has not slept for so many has no room */
+#define LEAST_SLEEP_NS 5000    /* less is the call alone */
+
+/* Of a socket, beside EPOLLIN and EPOLLOUT as epoll has them. */
+enum { WATCH_KEPT = 0x40, /* libcurl closes it with sl_http_reactor_close_socket() */
+       WATCH_IDLE = 0x80, /* no transfer has it */ };
 
 struct sl_http_reactor {
 	struct sl_sleeper sleeper;
 	struct sl_http_engine *engine;
 	struct sl_queue inbox; /* requests that it shall move at once */
-	_Atomic int load;      /* of the inbox and of moving */
-	int share;             /* connections that are kept */
+	_Atomic int load;      /* of the inbox, of moving and of streams, */
+	_Atomic uint64_t work; /* and their bytes */
+	_Atomic unsigned busy; /* rounds since it last slept; 0: it sleeps */
+	_Atomic bool looks;    /* it shall look at all requests */
+	int share;             /* connections that are kept, and requests that it has before the next reactor */
 	pthread_t thread;
 	int wake;  /* eventfd that ends the reactor's sleep */
 	int epoll; /* -1: it could not be made */
 	CURLM *multi;
-	int64_t timer;          /* when libcurl wants to be called; SL_FOREVER */
-	struct sl_list moving;  /* requests with a transfer in multi */
+	long connections;      /* CURLMOPT_MAX_TOTAL_CONNECTIONS */
+	unsigned char *watch;  /* by socket */
+	int watch_count;
+	int64_t timer;         /* when libcurl wants to be called; SL_FOREVER */
+	int64_t look;          /* when it has to look at all requests; SL_FOREVER */
+	struct sl_list moving; /* requests with a transfer in multi, and a permit, */
+	struct sl_list streams; /* and without: looked at whenever the reactor wakes */
 	struct sl_list resting; /* requests that are due later, without a turn */
+	struct sl_list unused;  /* handles of libcurl */
 };
 
 struct sl_http_multi {
 	struct sl_http_engine *engine;
 	unsigned parts;         /* reactors that there may be */
+	uint64_t share_bytes;   /* the work of a reactor before the next is chosen */
 	struct sl_mutex mutex;  /* held while a reactor is started */
 	_Atomic unsigned count; /* that there are; grows under mutex */
 	struct sl_http_reactor reactors[];
@@ -51,34 +73,99 @@ void sl_http_reactor_wake(struct sl_http_reactor *reactor)
 {
 	uint64_t one = 1;
 
+	atomic_store(&reactor->looks, true);
 	/* Fails only if 2^64 - 2 wakes are pending. */
 	(void)!write(reactor->wake, &one, sizeof(one));
 }
 
 static void reactor_wake_sleeper(struct sl_sleeper *sleeper)
 {
-	sl_http_reactor_wake(SL_CONTAINER(sleeper, struct sl_http_reactor, sleeper));
+	uint64_t one = 1;
+
+	(void)!write(SL_CONTAINER(sleeper, struct sl_http_reactor, sleeper)->wake, &one,
+	             sizeof(one));
 }
 
 /* ----------------------------------------------------------------------------------- libcurl */
 
-/* `known` is the value of curl_multi_assign(): whether epoll has the socket. */
-static int multi_on_socket(CURL *easy, curl_socket_t socket, int what, void *argument, void *known)
+/* Returns the state of a socket; NULL: no memory. */
+static unsigned char *reactor_watch(struct sl_http_reactor *reactor, curl_socket_t socket)
+{
+	if (socket >= reactor->watch_count) {
+		int count = SL_MAX(2 * reactor->watch_count, socket + 64);
+		unsigned char *watch = realloc(reactor->watch, count);
+
+		if (!watch)
+			return NULL;
+		memset(watch + reactor->watch_count, 0, count - reactor->watch_count);
+		reactor->watch = watch;
+		reactor->watch_count = count;
+	}
+	return &reactor->watch[socket];
+}
+
+/* As libcurl does it, but closed where another program is started. */
+curl_socket_t sl_http_reactor_open_socket(void *argument, curlsocktype purpose,
+                                          struct curl_sockaddr *to)
+{
+	curl_socket_t made = socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+	unsigned char *watch = made < 0 ? NULL : reactor_watch(argument, made);
+
+	(void)purpose;
+	if (watch)
+		*watch = WATCH_KEPT;
+	else if (made >= 0)
+		close(made);
+	return watch ? made : CURL_SOCKET_BAD;
+}
+
+int sl_http_reactor_close_socket(void *argument, curl_socket_t socket)
 {
 	struct sl_http_reactor *reactor = argument;
-	struct epoll_event event = {.data.fd = socket};
+
+	/* A child of a fork may have it, too, and epoll would go on. */
+	if (reactor->watch[socket] & (EPOLLIN | EPOLLOUT))
+		epoll_ctl(reactor->epoll, EPOLL_CTL_DEL, socket, NULL);
+	reactor->watch[socket] = 0;
+	return close(socket);
+}
+
+/* Sets for which events epoll has the socket. */
+static int reactor_set_watch(struct sl_http_reactor *reactor, curl_socket_t socket,
+                             unsigned char *watch, uint32_t events)
+{
+	uint32_t before = *watch & (EPOLLIN | EPOLLOUT);
+	struct epoll_event event = {.events = events, .data.fd = socket};
+
+	*watch = (*watch & WATCH_KEPT) | events;
+	if (events == before)
+		return 0;
+	return epoll_ctl(reactor->epoll,
+	                 !events  ? EPOLL_CTL_DEL
+	                 : before ? EPOLL_CTL_MOD
+	                          : EPOLL_CTL_ADD,
+	                 socket, &event);
+}
+
+static int multi_on_socket(CURL *easy, curl_socket_t socket, int what, void *argument, void *unused)
+{
+	struct sl_http_reactor *reactor = argument;
+	unsigned char *watch = reactor_watch(reactor, socket);
 
 	(void)easy;
-	if (what == CURL_POLL_REMOVE) {
-		epoll_ctl(reactor->epoll, EPOLL_CTL_DEL, socket, NULL);
+	(void)unused;
+	if (!watch)
+		return -1;
+	/* A kept connection stays in epoll for the next transfer. */
+	if (what == CURL_POLL_REMOVE && *watch & WATCH_KEPT) {
+		*watch |= WATCH_IDLE;
 		return 0;
 	}
-	event.events = (what & CURL_POLL_IN ? EPOLLIN : 0) | (what & CURL_POLL_OUT ? EPOLLOUT : 0);
-	if (epoll_ctl(reactor->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, socket, &event))
-		return -1;
-	if (!known)
-		curl_multi_assign(reactor->multi, socket, reactor);
-	return 0;
+	return reactor_set_watch(reactor, socket, watch,
+	                         what == CURL_POLL_REMOVE
+	                                 ? 0
+	                                 : (what & CURL_POLL_IN ? EPOLLIN : 0) |
+	                                           (what & CURL_POLL_OUT ? EPOLLOUT : 0));
 }
 
 static int multi_on_timer(CURLM *multi, long timeout_ms, void *argument)
@@ -95,6 +182,7 @@ static bool reactor_open(struct sl_http_reactor *reactor)
 	struct epoll_event event = {.events = EPOLLIN, .data.fd = reactor->wake};
 
 	reactor->timer = SL_FOREVER;
+	reactor->connections = 0;
 	reactor->epoll = epoll_create1(EPOLL_CLOEXEC);
 	reactor->multi = curl_multi_init();
 	if (reactor->epoll < 0 || !reactor->multi ||
@@ -119,7 +207,12 @@ static void reactor_close(struct sl_http_reactor *reactor)
 
 static void reactor_free(struct sl_http_reactor *reactor)
 {
+	struct sl_list *link;
+
+	while ((link = sl_list_take(&reactor->unused)))
+		sl_http_transfer_free(SL_CONTAINER(link, struct sl_http_transfer, link));
 	reactor_close(reactor);
+	free(reactor->watch);
 	if (reactor->wake >= 0)
 		close(reactor->wake);
 	sl_queue_destroy(&reactor->inbox);
@@ -127,7 +220,66 @@ static void reactor_free(struct sl_http_reactor *reactor)
 
 /* ----------------------------------------------------------------------------------- requests */
 
+void sl_http_transfer_free(struct sl_http_transfer *transfer)
+{
+	curl_easy_cleanup(transfer->easy);
+	free(transfer);
+}
+
+static struct sl_http_transfer *transfer_new(struct sl_http_reactor *reactor)
+{
+	struct sl_http_transfer *transfer = calloc(1, sizeof(*transfer));
+
+	if (!transfer)
+		return NULL;
+	transfer->reactor = reactor;
+	transfer->easy = curl_easy_init();
+	if (transfer->easy)
+		return transfer;
+	free(transfer);
+	return NULL;
+}
+
+/* Gives the request a handle of libcurl: the last that was used, whose memory is in the cache. Returns NULL without memory. */
+static struct sl_http_transfer *reactor_lend(struct sl_http_reactor *reactor,
+                                             struct sl_http_request *request)
+{
+	struct sl_list *link = reactor->unused.previous;
+
+	if (request->transfer)
+		return request->transfer;
+	if (link != &reactor->unused) {
+		sl_list_remove(link);
+		request->transfer = SL_CONTAINER(link, struct sl_http_transfer, link);
+	} else {
+		request->transfer = transfer_new(reactor);
+	}
+	return request->transfer;
+}
+
+static void reactor_take_back(struct sl_http_reactor *reactor, struct sl_http_request *request)
+{
+	if (request->transfer)
+		sl_list_append(&reactor->unused, &request->transfer->link);
+	request->transfer = NULL;
+}
+
+static void reactor_count(struct sl_http_reactor *reactor, const struct sl_http_request *request, int sign)
+{
+	uint64_t work = REQUEST_BYTES;
+
+	work += request->piece ? request->piece->length : sl_http_request_has_permit(request) ? 0 : STREAM_BYTES;
+	atomic_fetch_add_explicit(&reactor->load, sign, memory_order_relaxed);
+	atomic_fetch_add_explicit(&reactor->work, sign * work, memory_order_relaxed);
+}
+
 static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http_request *request);
+
+/* Returns when the request has to be looked at, if no byte comes. */
+static int64_t request_stalls_at(const struct sl_http_request *request)
+{
+	return request->alive + (int64_t)request->http->core->settings.http_stall_ms * 1000000 + 1;
+}
 
 /* Ends, repeats or delays a request whose transfer is over. */
 static void reactor_settle(struct sl_http_reactor *reactor, struct sl_http_request *request,
@@ -137,12 +289,13 @@ static void reactor_settle(struct sl_http_reactor *reactor, struct sl_http_reque
 		reactor_start_moving(reactor, request);
 		return;
 	}
-	atomic_fetch_sub_explicit(&reactor->load, 1, memory_order_relaxed);
+	reactor_count(reactor, request, -1);
 	/* Others have the turn and the handle while it rests, or waits for its target. */
-	if (verdict == SL_HTTP_AGAIN || verdict == SL_HTTP_ANEW)
-		sl_http_request_give_back(request);
-	if (verdict == SL_HTTP_AGAIN)
+	reactor_take_back(reactor, request);
+	if (verdict == SL_HTTP_AGAIN) {
 		sl_list_append(&reactor->resting, &request->link);
+		reactor->look = SL_MIN(reactor->look, request->due);
+	}
 	if (sl_http_request_has_permit(request))
 		sl_http_permit_give(request);
 	if (verdict == SL_HTTP_ANEW)
@@ -163,6 +316,8 @@ static void reactor_stop_moving(struct sl_http_reactor *reactor, struct sl_http_
 static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http_request *request)
 {
 	int load = atomic_load_explicit(&reactor->load, memory_order_relaxed);
+	long connections = SL_MAX(reactor->share, load);
+	bool has_permit = sl_http_request_has_permit(request);
 	CURLMcode rc = CURLM_INTERNAL_ERROR;
 
 	if (sl_http_request_is_unwanted(request))
@@ -171,14 +326,18 @@ static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http
 		reactor_settle(reactor, request, SL_HTTP_AGAIN);
 		return;
 	}
+	if (!request->error && !reactor_lend(reactor, request))
+		sl_http_request_fail(request, -ENOMEM, "no memory for a transfer");
 	if (request->error || sl_http_request_prepare(request)) {
 		reactor_settle(reactor, request, SL_HTTP_FAILED);
 		return;
 	}
 	if (reactor->multi) {
 		/* A kept connection makes place for a new connection; no transfer waits for another. */
-		curl_multi_setopt(reactor->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS,
-		                  (long)SL_MAX(reactor->share, load));
+		if (connections != reactor->connections)
+			curl_multi_setopt(reactor->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS,
+			                  connections);
+		reactor->connections = connections;
 		rc = curl_multi_add_handle(reactor->multi, request->transfer->easy);
 	}
 	if (rc) {
@@ -187,7 +346,8 @@ static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http
 		reactor_settle(reactor, request, SL_HTTP_FAILED);
 		return;
 	}
-	sl_list_append(&reactor->moving, &request->link);
+	sl_list_append(has_permit ? &reactor->moving : &reactor->streams, &request->link);
+	reactor->look = SL_MIN(reactor->look, request_stalls_at(request));
 }
 
 static void reactor_start_requests(struct sl_http_reactor *reactor)
@@ -217,26 +377,34 @@ static void reactor_finish_requests(struct sl_http_reactor *reactor)
 	}
 }
 
-/* Ends cancelled and stalled requests, and wakes requests whose pause is over. */
-static void reactor_look_around(struct sl_http_reactor *reactor)
+/* Ends cancelled and stalled requests of a list. */
+static void reactor_look_at(struct sl_http_reactor *reactor, struct sl_list *requests, int64_t now)
 {
-	int64_t now = sl_now();
 	struct sl_list *link, *next;
 
-	sl_http_end_cancelled(reactor->engine);
-	for (link = reactor->moving.next; link != &reactor->moving; link = next) {
+	for (link = requests->next; link != requests; link = next) {
 		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
+		CURL *easy = request->transfer->easy;
 
 		next = link->next;
-		if (request->method == SL_HTTP_PUT &&
-		    sl_http_upload_look(request->http->upload, request->transfer->easy))
+		if (request->method == SL_HTTP_PUT
+		            ? sl_http_upload_look(request->http->upload, easy)
+		            : sl_http_request_has_body(request) &&
+		                      sl_http_body_look(request->http->body, easy))
 			request->alive = now;
-		if (sl_http_request_has_body(request))
-			sl_http_body_look(request->http->body, request->transfer->easy);
 		sl_http_request_refresh(request, now);
 		if (sl_http_request_must_end(request, now))
 			reactor_stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
+		else
+			reactor->look = SL_MIN(reactor->look, request_stalls_at(request));
 	}
+}
+
+/* Wakes requests whose pause is over. */
+static void reactor_look_at_resting(struct sl_http_reactor *reactor, int64_t now)
+{
+	struct sl_list *link, *next;
+
 	for (link = reactor->resting.next; link != &reactor->resting; link = next) {
 		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
 
@@ -249,44 +417,51 @@ static void reactor_look_around(struct sl_http_reactor *reactor)
 			sl_list_remove(link);
 			sl_http_request_fail(request, -ECANCELED, "cancelled");
 			sl_http_request_end(request);
-		} else if (request->due <= now) {
+		} else if (request->due > now) {
+			reactor->look = SL_MIN(reactor->look, request->due);
+		} else {
 			sl_list_remove(link);
 			if (sl_http_request_has_permit(request)) {
 				sl_http_dispatch(request);
 			} else {
-				atomic_fetch_add_explicit(&reactor->load, 1, memory_order_relaxed);
+				reactor_count(reactor, request, 1);
 				reactor_start_moving(reactor, request);
 			}
 		}
 	}
 }
 
-/* When the reactor has to look, if nothing happens. */
-static int64_t reactor_next_look(const struct sl_http_reactor *reactor)
+/*
+ * Looks at streams, and, if it was told to or it is time, at all requests. With hundreds of them a look at each wake
+ * would cost more than their transfers.
+ */
+static void reactor_look_around(struct sl_http_reactor *reactor)
 {
-	int64_t at = reactor->timer;
+	int64_t now = sl_now();
+	bool all = atomic_load(&reactor->looks) || now >= reactor->look;
 
-	sl_list_each (link, &reactor->moving) {
-		const struct sl_http_request *request =
-			SL_CONTAINER(link, struct sl_http_request, link);
-		int64_t stall = (int64_t)request->http->core->settings.http_stall_ms * 1000000;
-
-		at = SL_MIN(at, request->alive + stall + 1);
+	if (all) {
+		atomic_store(&reactor->looks, false);
+		reactor->look = SL_FOREVER;
+		sl_http_end_cancelled(reactor->engine);
+		reactor_look_at(reactor, &reactor->moving, now);
+		reactor_look_at_resting(reactor, now);
 	}
-	sl_list_each (link, &reactor->resting)
-		at = SL_MIN(at, SL_CONTAINER(link, struct sl_http_request, link)->due);
-	return at;
+	reactor_look_at(reactor, &reactor->streams, now);
 }
 
 /* --------------------------------------------------------------------------------------- loop */
 
-static int reactor_timeout(int64_t at)
+/* Returns for how many milliseconds the reactor may sleep, -1: without end. */
+static int reactor_timeout(const struct sl_http_reactor *reactor, int64_t now)
 {
-	int64_t left;
+	bool has = !sl_list_empty(&reactor->moving) || !sl_list_empty(&reactor->streams) ||
+	           !sl_list_empty(&reactor->resting);
+	int64_t at = has ? SL_MIN(reactor->timer, reactor->look) : reactor->timer, left;
 
 	if (at == SL_FOREVER)
 		return -1;
-	left = at - sl_now();
+	left = at - now;
 	return left <= 0 ? 0 : (int)SL_MIN((left + 999999) / 1000000, 3600000);
 }
 
@@ -294,11 +469,18 @@ static int reactor_timeout(int64_t at)
 static CURLMcode reactor_handle_event(struct sl_http_reactor *reactor,
                                       const struct epoll_event *event)
 {
+	unsigned char *watch;
 	uint64_t count;
 	int running, what;
 
 	if (event->data.fd == reactor->wake) {
 		(void)!read(reactor->wake, &count, sizeof(count));
+		return CURLM_OK;
+	}
+	watch = &reactor->watch[event->data.fd];
+	/* The server has closed a kept connection, which libcurl will see when it wants it. */
+	if (*watch & WATCH_IDLE) {
+		reactor_set_watch(reactor, event->data.fd, watch, 0);
 		return CURLM_OK;
 	}
 	what = (event->events & EPOLLIN ? CURL_CSELECT_IN : 0) |
@@ -307,28 +489,41 @@ static CURLMcode reactor_handle_event(struct sl_http_reactor *reactor,
 	return curl_multi_socket_action(reactor->multi, event->data.fd, what, &running);
 }
 
+static CURLMcode reactor_run_timer(struct sl_http_reactor *reactor)
+{
+	CURLMcode rc;
+	long left_ms = -1;
+	int running;
+
+	if (reactor->timer > sl_now())
+		return CURLM_OK;
+	rc = curl_multi_socket_action(reactor->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+	/* libcurl does not repeat a time that it has told, also if we were too early for it, and
+	 * does not tell that there is none any more. */
+	curl_multi_timeout(reactor->multi, &left_ms);
+	multi_on_timer(reactor->multi, left_ms ? left_ms : 1, reactor);
+	return rc;
+}
+
 /* Sleeps until something happens, and tells libcurl. False: it cannot go on. */
 static bool reactor_poll(struct sl_http_reactor *reactor, bool sleep)
 {
+	unsigned busy = atomic_load_explicit(&reactor->busy, memory_order_relaxed);
+	int64_t begun = sl_now();
 	struct epoll_event events[EVENTS_AT_ONCE];
 	CURLMcode rc = CURLM_OK;
-	int count, running;
+	int count;
 
+	if (sleep)
+		atomic_store_explicit(&reactor->busy, 0, memory_order_relaxed);
 	count = epoll_wait(reactor->epoll, events, EVENTS_AT_ONCE,
-	                   sleep ? reactor_timeout(reactor_next_look(reactor)) : 0);
+	                   sleep ? reactor_timeout(reactor, begun) : 0);
 	if (count < 0 && errno != EINTR)
 		return false;
+	busy = sleep && sl_now() - begun > LEAST_SLEEP_NS ? 0 : busy + 1;
+	atomic_store_explicit(&reactor->busy, busy, memory_order_relaxed);
 	for (int i = 0; i < count && !rc; i++)
 		rc = reactor_handle_event(reactor, &events[i]);
-	if (!rc && reactor->timer <= sl_now()) {
-		long left_ms = -1;
-
-		rc = curl_multi_socket_action(reactor->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-		/* libcurl does not repeat a time that it has told, also if we were too early for it, and
-		 * does not tell that there is none any more. */
-		curl_multi_timeout(reactor->multi, &left_ms);
-		multi_on_timer(reactor->multi, left_ms ? left_ms : 1, reactor);
-	}
 	return !rc;
 }
 
@@ -337,7 +532,8 @@ static void reactor_restart(struct sl_http_reactor *reactor)
 {
 	struct sl_list *link;
 
-	while ((link = reactor->moving.next) != &reactor->moving) {
+	while ((link = reactor->moving.next) != &reactor->moving ||
+	       (link = reactor->streams.next) != &reactor->streams) {
 		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
 
 		sl_http_request_fail(request, -EIO,
@@ -362,10 +558,13 @@ static void *reactor_run(void *argument)
 
 	for (;;) {
 		reactor_start_requests(reactor);
+		alive = reactor->multi && !reactor_run_timer(reactor);
+		if (alive)
+			reactor_finish_requests(reactor);
 		sleep = sl_queue_sleep(&reactor->inbox, &reactor->sleeper);
 		if (!sleep && sl_queue_closed(&reactor->inbox))
 			break;
-		alive = reactor->multi && reactor_poll(reactor, sleep);
+		alive = alive && reactor_poll(reactor, sleep);
 		sl_queue_awake(&reactor->inbox, &reactor->sleeper);
 		if (!alive)
 			reactor_restart(reactor);
@@ -386,8 +585,11 @@ static int reactor_start(struct sl_http_multi *multi, unsigned index)
 
 	reactor->engine = multi->engine;
 	reactor->sleeper.wake = reactor_wake_sleeper;
+	reactor->look = SL_FOREVER;
 	sl_list_init(&reactor->moving);
+	sl_list_init(&reactor->streams);
 	sl_list_init(&reactor->resting);
+	sl_list_init(&reactor->unused);
 	sl_queue_init(&reactor->inbox);
 	reactor->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	snprintf(name, sizeof(name), "sluice-http-%u", index % 1000);
@@ -431,6 +633,7 @@ int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct s
 		return sl_fail(-ENOMEM, "no memory for the reactors");
 	multi->engine = engine;
 	multi->parts = parts;
+	multi->share_bytes = remote == SL_REMOTE_EASY ? 1 : SHARE_BYTES;
 	/* Together they keep as many as there may be. */
 	for (unsigned i = 0; i < parts; i++)
 		multi->reactors[i].share = (int)(connections / parts + (i < connections % parts));
@@ -463,28 +666,38 @@ void sl_http_multi_free(struct sl_http_multi *multi)
 	free(multi);
 }
 
-/* Returns the reactor with the most connections to spare. Starts another if each has requests to move. */
+/* Returns whether the reactor takes another request before the next reactor does. */
+static bool reactor_has_room(const struct sl_http_multi *multi,
+                             const struct sl_http_reactor *reactor, uint64_t work)
+{
+	int load = atomic_load_explicit(&reactor->load, memory_order_relaxed);
+
+	return !load ||
+	       (load < reactor->share && work < multi->share_bytes &&
+	        atomic_load_explicit(&reactor->busy, memory_order_relaxed) < BUSY_ROUNDS);
+}
+
+/* Returns the first reactor that has room, which may have to be started, or else that with the least work. */
 static struct sl_http_reactor *multi_choose_reactor(struct sl_http_multi *multi)
 {
-	struct sl_http_reactor *chosen = multi->reactors;
-	unsigned count;
-	int most;
+	struct sl_http_reactor *least = multi->reactors;
+	uint64_t least_work = UINT64_MAX;
 
-	do {
-		most = INT_MIN;
-		count = atomic_load(&multi->count);
-		for (unsigned i = 0; i < count; i++) {
-			struct sl_http_reactor *reactor = &multi->reactors[i];
-			int room = reactor->share -
-			           atomic_load_explicit(&reactor->load, memory_order_relaxed);
+	for (unsigned i = 0; i < multi->parts; i++) {
+		struct sl_http_reactor *reactor = &multi->reactors[i];
+		uint64_t work;
 
-			if (room > most) {
-				chosen = reactor;
-				most = room;
-			}
+		if (i == atomic_load(&multi->count) && multi_grow(multi, i))
+			break;
+		work = atomic_load_explicit(&reactor->work, memory_order_relaxed);
+		if (reactor_has_room(multi, reactor, work))
+			return reactor;
+		if (work < least_work) {
+			least = reactor;
+			least_work = work;
 		}
-	} while (most < chosen->share && count < multi->parts && !multi_grow(multi, count));
-	return chosen;
+	}
+	return least;
 }
 
 struct sl_http_reactor *sl_http_multi_submit(struct sl_http_multi *multi,
@@ -492,7 +705,7 @@ struct sl_http_reactor *sl_http_multi_submit(struct sl_http_multi *multi,
 {
 	struct sl_http_reactor *reactor = multi_choose_reactor(multi);
 
-	atomic_fetch_add_explicit(&reactor->load, 1, memory_order_relaxed);
+	reactor_count(reactor, request, 1);
 	sl_queue_push(&reactor->inbox, &request->link, false);
 	return reactor;
 }
