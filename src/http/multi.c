@@ -26,15 +26,19 @@
 
 #define EVENTS_AT_ONCE 64
 #define MOST_THREADS   64 /* of easy */
-#define SHARE_BYTES    ((uint64_t)2 << 20) /* the work of a reactor of `multi` before another is woken */
+#define SHARE_BYTES \
+	((uint64_t)2 << 20) /* the work of a reactor of `multi` before another is woken */
 #define REQUEST_BYTES  ((uint64_t)16 << 10) /* the work of a request beside its bytes */
-#define STREAM_BYTES   ((uint64_t)1 << 20) /* the work of an upload, or of a body without ranges */
-#define BUSY_ROUNDS    8 /* a reactor that has not slept for so many has no room */
-#define LEAST_SLEEP_NS 5000    /* less is the call alone */
+#define STREAM_BYTES   ((uint64_t)1 << 20)  /* the work of an upload, or of a body without ranges */
+#define BUSY_ROUNDS    8    /* a reactor that has not slept for so many has no room */
+#define LEAST_SLEEP_NS 5000 /* less is the call alone */
 
 /* Of a socket, beside EPOLLIN and EPOLLOUT as epoll has them. */
-enum { WATCH_KEPT = 0x40, /* libcurl closes it with sl_http_reactor_close_socket() */
-       WATCH_IDLE = 0x80, /* no transfer has it */ };
+enum {
+	WATCH_KEPT = 0x40, /* libcurl closes it with sl_http_reactor_close_socket() */
+	WATCH_IDLE = 0x80,
+	/* no transfer has it */
+};
 
 struct sl_http_reactor {
 	struct sl_sleeper sleeper;
@@ -44,17 +48,17 @@ struct sl_http_reactor {
 	_Atomic uint64_t work; /* and their bytes */
 	_Atomic unsigned busy; /* rounds since it last slept; 0: it sleeps */
 	_Atomic bool looks;    /* it shall look at all requests */
-	int share;             /* connections that are kept, and requests that it has before the next reactor */
+	int share; /* connections that are kept, and requests that it has before the next reactor */
 	pthread_t thread;
 	int wake;  /* eventfd that ends the reactor's sleep */
 	int epoll; /* -1: it could not be made */
 	CURLM *multi;
-	long connections;      /* CURLMOPT_MAX_TOTAL_CONNECTIONS */
-	unsigned char *watch;  /* by socket */
+	long connections;     /* CURLMOPT_MAX_TOTAL_CONNECTIONS */
+	unsigned char *watch; /* by socket */
 	int watch_count;
-	int64_t timer;         /* when libcurl wants to be called; SL_FOREVER */
-	int64_t look;          /* when it has to look at all requests; SL_FOREVER */
-	struct sl_list moving; /* requests with a transfer in multi, and a permit, */
+	int64_t timer;          /* when libcurl wants to be called; SL_FOREVER */
+	int64_t look;           /* when it has to look at all requests; SL_FOREVER */
+	struct sl_list moving;  /* requests with a transfer in multi, and a permit, */
 	struct sl_list streams; /* and without: looked at whenever the reactor wakes */
 	struct sl_list resting; /* requests that are due later, without a turn */
 	struct sl_list unused;  /* handles of libcurl */
@@ -264,11 +268,14 @@ static void reactor_take_back(struct sl_http_reactor *reactor, struct sl_http_re
 	request->transfer = NULL;
 }
 
-static void reactor_count(struct sl_http_reactor *reactor, const struct sl_http_request *request, int sign)
+static void reactor_count(struct sl_http_reactor *reactor, const struct sl_http_request *request,
+                          int sign)
 {
 	uint64_t work = REQUEST_BYTES;
 
-	work += request->piece ? request->piece->length : sl_http_request_has_permit(request) ? 0 : STREAM_BYTES;
+	work += request->piece                        ? request->piece->length
+	        : sl_http_request_has_permit(request) ? 0
+	                                              : STREAM_BYTES;
 	atomic_fetch_add_explicit(&reactor->load, sign, memory_order_relaxed);
 	atomic_fetch_add_explicit(&reactor->work, sign * work, memory_order_relaxed);
 }
@@ -672,9 +679,8 @@ static bool reactor_has_room(const struct sl_http_multi *multi,
 {
 	int load = atomic_load_explicit(&reactor->load, memory_order_relaxed);
 
-	return !load ||
-	       (load < reactor->share && work < multi->share_bytes &&
-	        atomic_load_explicit(&reactor->busy, memory_order_relaxed) < BUSY_ROUNDS);
+	return !load || (load < reactor->share && work < multi->share_bytes &&
+	                 atomic_load_explicit(&reactor->busy, memory_order_relaxed) < BUSY_ROUNDS);
 }
 
 /* Returns the first reactor that has room, which may have to be started, or else that with the least work. */
