@@ -51,20 +51,6 @@ void sl_http_end_cancelled(struct sl_http_engine *engine);
 unsigned sl_http_multi_most(const struct sl_http_engine *engine, unsigned remote);
 /* Starts the first reactor of a kind. With `easy` there may be as many as connections, up to 64. */
 int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out);
-/* A handle of libcurl. It stays with its reactor, whose thread alone has it. */
-struct sl_http_transfer {
-	struct sl_list link; /* in unused */
-	struct sl_http_reactor *reactor;
-	CURL *easy;
-	uint64_t file; /* the number of the file whose options it has; 0: none */
-	bool home;     /* they are for the file's origin */
-	char reason[CURL_ERROR_SIZE];
-};
-void sl_http_transfer_free(struct sl_http_transfer *transfer);
-/* Callbacks of libcurl; the argument is the reactor. */
-curl_socket_t sl_http_reactor_open_socket(void *reactor, curlsocktype purpose,
-                                          struct curl_sockaddr *to);
-int sl_http_reactor_close_socket(void *reactor, curl_socket_t socket);
 void sl_http_multi_stop(struct sl_http_multi *multi);
 void sl_http_multi_free(struct sl_http_multi *multi);
 /* Gives the request to a reactor, and returns that, which lives as long as the engine. */
@@ -72,6 +58,5 @@ struct sl_http_reactor *sl_http_multi_submit(struct sl_http_multi *multi,
                                              struct sl_http_request *request);
 /* Makes the reactors look for cancelled requests, and for uploads that have more to send. */
 void sl_http_multi_wake(struct sl_http_multi *multi);
-void sl_http_reactor_wake(struct sl_http_reactor *reactor);
 
 #endif

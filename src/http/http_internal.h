@@ -10,6 +10,7 @@
 #include "http/engine.h"
 #include "http/identity.h"
 #include "http/location.h"
+#include "http/reactor.h"
 #include "http/response.h"
 
 struct sl_http_body;
