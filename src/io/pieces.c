@@ -197,9 +197,10 @@ static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 		return depth;
 	/* The other operations of the file have slots as well. */
 	if (staged && staged->shape.slot_bytes)
-		room = staged->count * staged->shape.slot_bytes * SL_MAX(bytes / SL_MAX(op->bytes, 1), 1);
-	plan->piece_bytes = backend->ops->part(backend, bytes - SL_MIN(bytes, plan->taken), room,
-	                                       &depth);
+		room = staged->count * staged->shape.slot_bytes *
+		       SL_MAX(bytes / SL_MAX(op->bytes, 1), 1);
+	plan->piece_bytes =
+		backend->ops->part(backend, bytes - SL_MIN(bytes, plan->taken), room, &depth);
 	return depth;
 }
 
