@@ -270,6 +270,9 @@ int cli_cp_run(struct cli_cp_options *o)
 	sluice_context *ctx;
 	int rc;
 
+	/* There is no bar yet while sluice_open() waits for a server that limits requests. */
+	if (!o->quiet)
+		setenv("SLUICE_LOG", "error", 0);
 	/* Several threads compute permissions; see end_open_new_file(). */
 	o->mask = umask(0);
 	if (o->count > 1 || o->recursive) {

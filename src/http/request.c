@@ -121,7 +121,7 @@ static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *h
 bool sl_http_request_is_home(const struct sl_http_request *request)
 {
 	const char *url = request->url, *origin = request->http->origin;
-	size_t length = strlen(origin);
+	size_t length = url ? strlen(origin) : 0;
 
 	return !url || (!strncasecmp(url, origin, length) && strchr("/?", url[length]));
 }

@@ -293,8 +293,10 @@ a_limit_of_the_server_is_shown_by_the_bar() {
 	TERM=xterm timeout 60 script -qec "'$sluice' cp '$uri' to" /dev/null < /dev/null > terminal
 	same from to
 	grep -q 'waiting [12] s: the server limits requests (429)' terminal || fail "$(tr '\r' '\n' < terminal)"
-	SLUICE_LOG=error status 0 "$sluice" cp -f "$uri" to
-	grep -q 'the server limits requests (HTTP 429): waiting for [123] s' err || fail "$(cat err)"
+	status 0 "$sluice" cp -f "$fault/${PWD##*/}b/x?size=5000&fault=status:429&retry_after=1&times=1&on=HEAD" to
+	grep -q 'the server limits requests (HTTP 429): waiting for 1 s' err || fail "$(cat err)"
+	status 0 "$sluice" cp -qf "$fault/${PWD##*/}c/x?size=5000&fault=status:429&retry_after=1&times=1&on=HEAD" to
+	[ ! -s err ] || fail "$(cat err)"
 	SLUICE_HTTP_RATELIMIT_MS=10 status 1 "$sluice" cp -f "$uri" to
 	says SLUICE_HTTP_RATELIMIT_MS
 }
