@@ -6,6 +6,7 @@
  *
  * Threads: any that submits a request; a mutex is held while a reactor is started.
  */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "http/http_internal.h"
