@@ -185,12 +185,16 @@ struct sluice_config {
 	 * certificate's file. */
 	const char *http_client_cert;
 	const char *http_client_key;
+	/* SLUICE_HTTP_HEDGE: "1" (default): a part that takes much longer than the parts of its
+	 * origin usually do is asked for once more, on another connection; at most 5 % of the requests
+	 * more, and 128 MiB of memory. "0": never. */
+	const char *http_hedge;
 };
 #define SLUICE_CONFIG_INIT                                                                         \
 	{                                                                                          \
 		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,   \
 			NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, \
-			NULL, NULL, NULL                                                           \
+			NULL, NULL, NULL, NULL                                                     \
 	}
 
 /*

@@ -84,6 +84,8 @@ static const struct setting {
 	{"SLUICE_HTTP_REACTORS", COUNT, IN(http_reactors), OUT(http_reactors), 0, 1, 64,
          "one for each core, at most 64", "1 to 64",
          "threads of the remote backend multi that may work at once"},
+	{"SLUICE_HTTP_HEDGE", NAME, IN(http_hedge), OUT(http_hedge), 1, 0, 0, "1", "0, 1",
+         "whether a part that is much slower than others is asked for once more", switches},
 	{"SLUICE_HTTP_ATTEMPTS", COUNT, IN(http_attempts), OUT(http_attempts), 6, 1, 1000, "6",
          "1 to 1000",
          "requests in a row that fail before a file's first byte has come, after which it fails"},

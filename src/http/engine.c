@@ -62,6 +62,7 @@ void sl_http_request_end(struct sl_http_request *request)
 {
 	struct sl_http_upload *upload = request->http->upload;
 	struct sl_http_body *body = request->http->body;
+	struct sl_http_hedge *hedge = request->hedge;
 	struct sl_piece *piece = request->piece;
 	char *sentence = request->sentence;
 	int error = request->error;
@@ -87,7 +88,10 @@ void sl_http_request_end(struct sl_http_request *request)
 	}
 	piece->error = error;
 	piece->message = sentence;
-	sl_piece_done(piece);
+	if (hedge)
+		sl_http_hedge_over(hedge);
+	else
+		sl_piece_done(piece);
 }
 
 static void piece_refuse(struct sl_piece *piece, int error, const char *name, const char *why)

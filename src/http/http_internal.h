@@ -8,6 +8,7 @@
 #define SL_HTTP_INTERNAL_H
 
 #include "http/engine.h"
+#include "http/hedge.h"
 #include "http/identity.h"
 #include "http/location.h"
 #include "http/reactor.h"
@@ -67,6 +68,8 @@ struct sl_http_request {
 	struct sl_http *http;
 	struct sl_piece
 		*piece; /* of a GET of a range; a GET without a piece is that of http->body */
+	struct sl_piece *instead;    /* of a hedge: the piece of the first request; else NULL */
+	struct sl_http_hedge *hedge; /* of a first request that has a second */
 	struct sl_http_transfer *transfer; /* lent by the reactor, or NULL */
 	enum sl_http_method method;
 
@@ -92,6 +95,8 @@ struct sl_http_request {
 	bool connected;
 	int64_t sent;  /* bytes of an upload that the server's kernel has */
 	int64_t asked; /* when it began */
+	int64_t first; /* ns until the first line of the answer */
+	int64_t slow;  /* when it is time for a hedge; SL_FOREVER: never */
 	int64_t alive; /* when the last byte came or went, or a silence had a reason */
 	struct sl_http_response response;
 

@@ -43,13 +43,19 @@ static struct sl_http_limit *limit_of(struct sl_list *link)
 	return SL_CONTAINER(link, struct sl_http_limit, locked.link);
 }
 
+static void limit_free(struct sl_http_limit *limit)
+{
+	sl_http_pace_destroy(&limit->pace);
+	free(limit);
+}
+
 /* No other thread has the limits any more. */
 void sl_http_limits_destroy(struct sl_http_limits *limits) SL_UNCHECKED
 {
 	struct sl_list *link;
 
 	while ((link = sl_list_take(&limits->locked.origins)))
-		free(limit_of(link));
+		limit_free(limit_of(link));
 	sl_mutex_destroy(&limits->mutex);
 }
 
@@ -67,6 +73,7 @@ struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const
 		limit->limits = limits;
 		sl_list_init(&limit->locked.waiting);
 		limit->most = most;
+		sl_http_pace_init(&limit->pace);
 		atomic_init(&limit->allowed, SL_MIN(most, FIRST_ALLOWED));
 		atomic_init(&limit->largest, USUAL_PART);
 		limit->locked.starting = true;
@@ -94,7 +101,7 @@ void sl_http_limit_release(struct sl_http_limit *limit)
 			oldest = limit_of(link);
 	if (unused > MOST_UNUSED) {
 		sl_list_remove(&oldest->locked.link);
-		free(oldest);
+		limit_free(oldest);
 	}
 	sl_mutex_unlock(&limits->mutex);
 }
@@ -124,9 +131,9 @@ bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *re
 	enters = limit_has_room_locked(limits, limit) || sl_http_request_is_unwanted(request);
 	if (enters)
 		limit_begin_locked(limits, limit);
-	else if (request->piece)
+	else if (request->piece && !request->instead)
 		sl_list_append(&limit->locked.waiting, &request->link);
-	else /* A request of open is short, and a thread waits for it: it goes first. */
+	else /* A request of open is short, and a thread waits for it; a hedge is late already. */
 		sl_list_append(limit->locked.waiting.next, &request->link);
 	sl_mutex_unlock(&limits->mutex);
 	return enters;

@@ -3,7 +3,7 @@
 #ifndef SL_HTTP_LIMIT_H
 #define SL_HTTP_LIMIT_H
 
-#include "core/core.h"
+#include "http/hedge.h"
 
 struct sl_http_request;
 
@@ -23,6 +23,7 @@ struct sl_http_limit {
 	_Atomic size_t
 		largest; /* bytes of the largest part that is worth it; written under the mutex */
 	unsigned most;   /* of `allowed` */
+	struct sl_http_pace pace;
 	struct {
 		struct sl_list link;    /* in origins */
 		unsigned files;         /* open files of this origin */

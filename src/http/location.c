@@ -135,6 +135,9 @@ bool sl_http_location_enter(struct sl_http_request *request)
 		request->located = request->url ? location->locked.version : 0;
 	} else if (!location->locked.asked) {
 		location->locked.asked = request->asks = true;
+	} else if (request->instead) {
+		/* A hedge does not wait: its first request may be asking. */
+		sl_http_request_fail(request, -EAGAIN, "the target is being asked for");
 	} else if (!sl_http_request_is_unwanted(request)) {
 		/* sl_http_location_cancel() finds a request that is cancelled from now on. */
 		sl_list_append(&location->locked.waiting, &request->link);

@@ -186,26 +186,6 @@ void sl_http_reactor_free(struct sl_http_reactor *reactor)
 
 /* ----------------------------------------------------------------------------------- requests */
 
-void sl_http_transfer_free(struct sl_http_transfer *transfer)
-{
-	curl_easy_cleanup(transfer->easy);
-	free(transfer);
-}
-
-static struct sl_http_transfer *transfer_new(struct sl_http_reactor *reactor)
-{
-	struct sl_http_transfer *transfer = calloc(1, sizeof(*transfer));
-
-	if (!transfer)
-		return NULL;
-	transfer->reactor = reactor;
-	transfer->easy = curl_easy_init();
-	if (transfer->easy)
-		return transfer;
-	free(transfer);
-	return NULL;
-}
-
 /* Gives the request a handle of libcurl: the last that was used, whose memory is in the cache. Returns NULL without memory. */
 static struct sl_http_transfer *reactor_lend(struct sl_http_reactor *reactor,
                                              struct sl_http_request *request)
@@ -218,7 +198,7 @@ static struct sl_http_transfer *reactor_lend(struct sl_http_reactor *reactor,
 		sl_list_remove(link);
 		request->transfer = SL_CONTAINER(link, struct sl_http_transfer, link);
 	} else {
-		request->transfer = transfer_new(reactor);
+		request->transfer = sl_http_transfer_new(reactor);
 	}
 	return request->transfer;
 }
@@ -245,9 +225,11 @@ static void reactor_count(struct sl_http_reactor *reactor, const struct sl_http_
 static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http_request *request);
 
 /* Returns when the request has to be looked at, if no byte comes. */
-static int64_t request_stalls_at(const struct sl_http_request *request)
+static int64_t request_look_at(const struct sl_http_request *request)
 {
-	return request->alive + (int64_t)request->http->core->settings.http_stall_ms * 1000000 + 1;
+	int64_t stall = (int64_t)request->http->core->settings.http_stall_ms * 1000000;
+
+	return SL_MIN(request->alive + stall + 1, request->slow);
 }
 
 /* Ends, repeats or delays a request whose transfer is over. */
@@ -316,7 +298,7 @@ static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http
 		return;
 	}
 	sl_list_append(has_permit ? &reactor->moving : &reactor->streams, &request->link);
-	reactor->look = SL_MIN(reactor->look, request_stalls_at(request));
+	reactor->look = SL_MIN(reactor->look, request_look_at(request));
 }
 
 static void reactor_start_requests(struct sl_http_reactor *reactor)
@@ -362,10 +344,14 @@ static void reactor_look_at(struct sl_http_reactor *reactor, struct sl_list *req
 		                      sl_http_body_look(request->http->body, easy))
 			request->alive = now;
 		sl_http_request_refresh(request, now);
+		if (request->slow <= now) {
+			request->slow = SL_FOREVER;
+			sl_http_hedge_start(request);
+		}
 		if (sl_http_request_must_end(request, now))
 			reactor_stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
 		else
-			reactor->look = SL_MIN(reactor->look, request_stalls_at(request));
+			reactor->look = SL_MIN(reactor->look, request_look_at(request));
 	}
 }
 

@@ -52,7 +52,14 @@ struct sl_http_transfer {
 	bool home;     /* they are for the file's origin */
 	char reason[CURL_ERROR_SIZE];
 };
+/* Returns NULL if there is no memory. */
+struct sl_http_transfer *sl_http_transfer_new(struct sl_http_reactor *reactor);
 void sl_http_transfer_free(struct sl_http_transfer *transfer);
+/*
+ * Forgets all options of the request's handle, unless its last request was a GET for the same file at the same place
+ * that succeeded: nothing of one file, least of all its password, goes to another server.
+ */
+void sl_http_transfer_renew(struct sl_http_request *request, bool home);
 /* Callbacks of libcurl; the argument is the reactor. */
 curl_socket_t sl_http_reactor_open_socket(void *reactor, curlsocktype purpose,
                                           struct curl_sockaddr *to);

@@ -63,8 +63,11 @@ bool sl_http_request_is_unwanted(const struct sl_http_request *request)
 		return sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_DROPPED;
 	if (sl_http_request_has_body(request))
 		return sl_http_body_state(request->http->body, &position) & SL_HTTP_BODY_DROPPED;
-	return request->piece &&
-	       atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed);
+	return (request->piece &&
+	        atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed)) ||
+	       (request->instead &&
+	        atomic_load_explicit(&request->instead->cancelled, memory_order_relaxed)) ||
+	       sl_http_hedge_is_won(request->hedge);
 }
 
 void sl_http_request_fail(struct sl_http_request *request, int error, const char *format, ...)
@@ -82,42 +85,6 @@ void sl_http_request_fail(struct sl_http_request *request, int error, const char
 
 /* ------------------------------------------------------------------------------------ set up */
 
-static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *http)
-{
-	const struct sl_settings *settings = &http->core->settings;
-	CURL *easy = transfer->easy;
-
-	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer->reason);
-	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, sl_http_on_line);
-	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, sl_http_on_body);
-	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, sl_http_reactor_open_socket);
-	curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, transfer->reactor);
-	curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, sl_http_reactor_close_socket);
-	curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, transfer->reactor);
-	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-	/* A transfer that ends while a name is looked up does not wait for the name server. */
-	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
-	curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-	curl_easy_setopt(easy, CURLOPT_USERAGENT, "sluice/" SLUICE_VERSION);
-	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)settings->http_connect_ms);
-	curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-	curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION,
-	                 http->flags & SLUICE_OPEN_HTTP2 ? (long)CURL_HTTP_VERSION_2TLS
-	                                                 : (long)CURL_HTTP_VERSION_1_1);
-	if (http->flags & SLUICE_OPEN_HTTP2)
-		curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L);
-	if (settings->ca_bundle[0]) {
-		curl_easy_setopt(easy, CURLOPT_CAINFO, settings->ca_bundle);
-		curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
-	}
-	if (settings->tls_insecure) {
-		curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
-		curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
-	}
-}
-
 bool sl_http_request_is_home(const struct sl_http_request *request)
 {
 	const char *url = request->url, *origin = request->http->origin;
@@ -134,23 +101,12 @@ static long request_buffer_bytes(const struct sl_http_request *request)
 	return (long)SL_MAX(request->length + HEADER_BYTES, LEAST_BUFFER);
 }
 
-/*
- * Forgets all options of the handle, unless its last request was a GET for the same file at the same place that
- * succeeded: nothing of one file, least of all its password, goes to another server.
- */
-static void request_renew(struct sl_http_request *request, bool home)
+/* Returns when the part will be slow. */
+static int64_t request_slow_at(const struct sl_http_request *request)
 {
-	struct sl_http_transfer *transfer = request->transfer;
-	struct sl_http *http = request->http;
+	int64_t slow = sl_http_pace_slow(&request->http->limit->pace, request->length);
 
-	transfer->reason[0] = '\0';
-	if (!request->piece || transfer->file != http->number || transfer->home != home) {
-		curl_easy_reset(transfer->easy);
-		transfer_secure(transfer, http);
-	}
-	/* Set when it has succeeded, if no secret may have changed until the next. */
-	transfer->file = 0;
-	transfer->home = home;
+	return slow == SL_FOREVER ? slow : request->asked + slow;
 }
 
 int sl_http_request_prepare(struct sl_http_request *request)
@@ -161,7 +117,7 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	CURL *easy = request->transfer->easy;
 	char range[64];
 
-	request_renew(request, home);
+	sl_http_transfer_renew(request, home);
 	sl_http_response_clear(request);
 	request->asked = request->alive = sl_now();
 	/* The time in which others had the turn is not counted. */
@@ -176,10 +132,14 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	request->length = request->ranged;
 	if (sl_http_request_has_body(request))
 		sl_http_body_prepare(http->body);
+	request->slow = SL_FOREVER;
 	if (request->piece) {
 		request->from = request->piece->offset + request->piece->moved;
 		request->length = request->piece->length - request->piece->moved;
 		request->ranged = true;
+		if (http->core->settings.http_hedge && !request->instead &&
+		    !(http->flags & SLUICE_OPEN_HTTP2))
+			request->slow = request_slow_at(request);
 	}
 	curl_easy_setopt(easy, CURLOPT_URL, request->url ? request->url : http->url);
 	curl_easy_setopt(easy, CURLOPT_PRIVATE, request);
@@ -542,6 +502,9 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 
 	if (verdict == SL_HTTP_DONE && request->piece && !request->http->identified)
 		request->transfer->file = request->http->number;
+	if (verdict == SL_HTTP_DONE && request->piece && !request->attempts)
+		sl_http_pace_add(&request->http->limit->pace, request->length, request->first,
+		                 sl_now() - request->asked);
 	if (verdict == SL_HTTP_FAILED && !request->error)
 		sl_http_fail_protocol(request, "a status that was not asked for");
 	/* libcurl 8 repeats the rewind that failed in each later transfer of the handle, also after a reset. */

@@ -490,8 +490,10 @@ size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 	long status = request->response.status;
 
 	request->alive = sl_now();
-	if (so_far == bytes)
-		sl_http_limit_answered(request->http->limit, request->alive - request->asked);
+	if (so_far == bytes) {
+		request->first = request->alive - request->asked;
+		sl_http_limit_answered(request->http->limit, request->first);
+	}
 	if (so_far > MOST_FIELD_BYTES) {
 		sl_http_fail_protocol(request, "more than 64 KiB of header");
 		return 0;

@@ -333,6 +333,30 @@ TEST(origins_are_kept_for_a_while)
 	sl_http_limits_destroy(&limits);
 }
 
+/* Times of 10 ms and 10 ns a byte, a few of them twice as long. */
+TEST(a_part_is_slow_beside_its_fellows)
+{
+	struct sl_http_pace pace;
+	int64_t usual;
+
+	sl_http_pace_init(&pace);
+	assert_true(sl_http_pace_slow(&pace, 1 << 20) == SL_FOREVER);
+	for (unsigned i = 0; i < 2000; i++) {
+		uint64_t bytes = (uint64_t)(i % 16 + 1) << 16;
+		int64_t slower = i % 50 ? 1 : 2;
+
+		sl_http_pace_add(&pace, bytes, 10000000 * slower,
+		                 (10000000 + 10 * (int64_t)bytes) * slower);
+	}
+	usual = 10000000 + 10 * (1 << 20);
+	assert_in_range(sl_http_pace_slow(&pace, 1 << 20), 2 * usual, 4 * usual);
+	/* A tenth of the parts takes ten times as long: that is usual now. */
+	for (unsigned i = 0; i < 2000; i++)
+		sl_http_pace_add(&pace, 1 << 20, 10000000, i % 10 ? usual : 10 * usual);
+	assert_in_range(sl_http_pace_slow(&pace, 1 << 20), 18 * usual, 40 * usual);
+	sl_http_pace_destroy(&pace);
+}
+
 int main(void)
 {
 	return RUN_TESTS(NULL, NULL);

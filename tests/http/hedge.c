@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hedges: a part that stands still while others do not is asked for once more. */
+#include "http/cases.h"
+
+enum { PART = 1000, FELLOWS = 60 };
+
+/* Reads of another object of the same server, after which it is known how long a part takes. */
+static void know_the_pace(struct fixture *f)
+{
+	sluice_file *file = open_read(f->ctx, fault_uri("size=100000"));
+	char bytes[PART];
+
+	for (int i = 0; i < FELLOWS; i++)
+		assert_read(file, bytes, PART, (uint64_t)i * PART);
+	assert_ok(sluice_close(file));
+}
+
+/* No stall ends by its time-out. */
+static void patient(struct fixture *f)
+{
+	with(f, "SLUICE_HTTP_STALL_MS", "60000");
+	know_the_pace(f);
+}
+
+HTTP_TEST(a_part_that_stands_still_is_asked_for_once_more)
+{
+	static const char *const stalls[] = {"stall:head", "stall:0", "stall:600"};
+	struct fixture *f = *state;
+
+	patient(f);
+	for (size_t i = 0; i < COUNT_OF(stalls); i++) {
+		const char *uri = fault_uri("size=100000&fault=%s&times=1", stalls[i]);
+		double begun = seconds_now();
+
+		reads_right(f, uri, PART, 10);
+		assert_true(seconds_now() - begun < at_most(5));
+		assert_int_equal(asked(uri, "GET"), 2);
+		/* The second asks for what the first lacked. */
+		assert_non_null(strstr(asked_for(uri),
+		                       i == 2 ? "range=bytes=610-1009" : "range=bytes=10-1009"));
+		wait_until_left(uri);
+	}
+}
+
+HTTP_TEST(without_hedges_it_is_waited_for)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("size=100000&fault=stall:600&stall_ms=300&times=1");
+
+	with(f, "SLUICE_HTTP_HEDGE", "0");
+	patient(f);
+	reads_right(f, uri, PART, 10);
+	assert_int_equal(asked(uri, "GET"), 1);
+}
+
+/* The first goes on after a pause, and the second, which stands still for longer, is ended. */
+HTTP_TEST(the_first_may_still_win)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("size=100000&fault=stall:200&stall_ms=700&times=2");
+	struct buffer b = buffer_new(PART, 16);
+	sluice_file *file;
+
+	patient(f);
+	file = open_read(f->ctx, uri);
+	assert_moves(start_read(file, b.data, PART, 10), PART);
+	assert_served(b.data, PART, 10);
+	assert_int_equal(asked(uri, "GET"), 2);
+	stays_untouched(&b);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+HTTP_TEST(both_are_cancelled)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("size=100000&fault=stall:200");
+	struct buffer b = buffer_new(PART, 0);
+	double begun;
+	sluice_file *file;
+	sluice_op *op;
+
+	patient(f);
+	file = open_read(f->ctx, uri);
+	op = start_read(file, b.data, PART, 10);
+	wait_until_asked(uri, "GET", 2);
+	begun = seconds_now();
+	assert_int_equal(sluice_cancel(op), 0);
+	assert_int_equal(sluice_wait(op, PATIENCE_MS), -ECANCELED);
+	assert_true(seconds_now() - begun < at_most(1));
+	stays_untouched(&b);
+	sluice_op_free(op);
+	wait_until_left(uri);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+/* The second request is refused: the first goes on. */
+HTTP_TEST(a_hedge_that_fails_is_forgotten)
+{
+	struct fixture *f = *state;
+	const char *uri =
+		fault_uri("size=100000&stall_percent=100&stall_ms=400&fault=status:404&skip=1");
+
+	patient(f);
+	reads_right(f, uri, PART, 10);
+	assert_int_equal(asked(uri, "GET"), 2);
+}
+
+/* A server of which every third request is slow: hedges are few. */
+HTTP_TEST(hedges_are_a_twentieth_of_the_requests)
+{
+	enum { READS = 300 };
+	struct fixture *f = *state;
+	const char *uri = fault_uri("size=100000&stall_percent=30&stall_ms=120");
+	sluice_file *file;
+	char bytes[PART];
+
+	patient(f);
+	file = open_read(f->ctx, uri);
+	for (int i = 0; i < READS / 4; i++) {
+		sluice_op *ops[4];
+		char data[4][PART];
+
+		for (int j = 0; j < 4; j++)
+			ops[j] = start_read(file, data[j], PART, (uint64_t)(i % 90) * PART);
+		for (int j = 0; j < 4; j++)
+			assert_moves(ops[j], PART);
+	}
+	assert_read(file, bytes, PART, 0);
+	print_message("%ld requests for %d parts\n", asked(uri, "GET"), READS + 1);
+	assert_in_range(asked(uri, "GET"), READS + 1, READS + 1 + (READS + FELLOWS) / 20 + 1);
+	assert_ok(sluice_close(file));
+}
