@@ -46,7 +46,7 @@ void sl_http_request_end(struct sl_http_request *request);
 /* Dispatches the cancelled requests that wait for a permit, so that the reactors end them. */
 void sl_http_end_cancelled(struct sl_http_engine *engine);
 
-/* ----------------------------------------------------------------------------------- multi.c */
+/* ---------------------------------------------------------------------------------- reactors */
 
 /* Returns the transfers that a kind of reactors may have. */
 unsigned sl_http_multi_most(const struct sl_http_engine *engine, unsigned remote);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A remote file and its requests. A piece becomes a request, which waits for a permit (engine.c), is moved by a reactor
- * (multi.c) in several attempts at most, each of which is a transfer of libcurl (request.c, response.c), and ends its
+ * (reactor.c) in several attempts at most, each of which is a transfer of libcurl (request.c, response.c), and ends its
  * piece once.
  */
 #ifndef SL_HTTP_INTERNAL_H

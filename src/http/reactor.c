@@ -186,7 +186,7 @@ void sl_http_reactor_free(struct sl_http_reactor *reactor)
 
 /* ----------------------------------------------------------------------------------- requests */
 
-/* Gives the request a handle of libcurl: the last that was used, whose memory is in the cache. Returns NULL without memory. */
+/* Gives the request a handle of libcurl, the last that was used: it is in the cache. Returns NULL without memory. */
 static struct sl_http_transfer *reactor_lend(struct sl_http_reactor *reactor,
                                              struct sl_http_request *request)
 {

@@ -43,12 +43,12 @@ void sl_http_reactor_push(struct sl_http_reactor *reactor, struct sl_http_reques
 /* Makes it look for cancelled requests, and for uploads that have more to send. */
 void sl_http_reactor_wake(struct sl_http_reactor *reactor);
 
-/* A handle of libcurl. It stays with its reactor, whose thread alone has it. */
+/* A handle of libcurl. It stays with its reactor. */
 struct sl_http_transfer {
 	struct sl_list link; /* in unused */
 	struct sl_http_reactor *reactor;
 	CURL *easy;
-	uint64_t file; /* the number of the file whose options it has; 0: none */
+	uint64_t file; /* the number of the file of its options; 0: none */
 	bool home;     /* they are for the file's origin */
 	char reason[CURL_ERROR_SIZE];
 };
