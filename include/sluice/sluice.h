@@ -189,12 +189,16 @@ struct sluice_config {
 	 * origin usually do is asked for once more, on another connection; at most 5 % of the requests
 	 * more, and 128 MiB of memory. "0": never. */
 	const char *http_hedge;
+	/* SLUICE_HTTP_GAP_BYTES: the longest gap between two extents of an operation that is read and
+	 * dropped, so that a single request is for both; 1 byte to 1 GiB. A gap that takes longer than
+	 * a round trip is not, and at most as many bytes are dropped as asked for. Default: 256 KiB. */
+	size_t http_gap_bytes;
 };
 #define SLUICE_CONFIG_INIT                                                                         \
 	{                                                                                          \
 		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,   \
 			NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, \
-			NULL, NULL, NULL, NULL                                                     \
+			NULL, NULL, NULL, NULL, 0                                                  \
 	}
 
 /*

@@ -53,6 +53,11 @@ struct sl_piece {
 	bool aligned; /* offset and length are multiples of the file's alignment for direct I/O */
 	bool missed;  /* read_now() was tried, and did not find it in memory */
 	bool urgent;  /* a thread or stream waits for this piece already */
+	/* Of a read from a backend with part(): if not NULL, the extents to which the bytes belong, in
+	 * their order in the file; the bytes between them, `gaps` in all, are read and dropped. */
+	const struct sluice_extent *extents;
+	size_t extent_count;
+	uint64_t gaps;
 	void (*done)(struct sl_piece *);
 
 	_Atomic bool cancelled; /* set by the engine, any thread: end early if that is easy */
@@ -117,6 +122,13 @@ struct sl_transfer {
 	ssize_t moved; /* written when the stream comes to it */
 };
 
+/* How a backend wants a piece. */
+struct sl_part {
+	size_t length;  /* at most */
+	size_t gap;     /* between extents that a piece may join */
+	unsigned depth; /* pieces of an operation in flight */
+};
+
 struct sl_backend_ops {
 	/* May wait for storage; the caller's thread. On failure with a sentence. */
 	int (*open)(struct sl_core *core, const struct sl_uri *uri,
@@ -150,12 +162,11 @@ struct sl_backend_ops {
 	int (*passed)(struct sl_backend *backend, const struct sl_transfer *transfer, bool write,
 	              char **message);
 	/*
-	 * Returns the largest length of the next piece to read, and in *depth how many pieces of an
-	 * operation are wanted in flight. left: bytes in flight of the file that are not handed out;
-	 * room: bytes of memory that the pieces of the operation may occupy. Holds the mutex of an
-	 * operation; does not wait. NULL: as the limits say.
+	 * Says how the next piece is to be read. left: bytes in flight of the file that are not handed
+	 * out; room: bytes of memory that the pieces of the operation may occupy. Holds the mutex of
+	 * an operation; does not wait. NULL: as the limits say.
 	 */
-	size_t (*part)(struct sl_backend *backend, uint64_t left, uint64_t room, unsigned *depth);
+	struct sl_part (*part)(struct sl_backend *backend, uint64_t left, uint64_t room);
 	/* Called with no lock held, from any thread that is not to wait for storage;
 	 * sl_piece_done() exactly once, from any thread, also from inside. */
 	void (*submit)(struct sl_backend *backend, struct sl_piece *piece);

@@ -355,9 +355,13 @@ static void http_limits(struct sl_backend *backend, struct sl_limits *out)
 	out->whole = !http->upload && !http->ranges;
 }
 
-static size_t http_part(struct sl_backend *backend, uint64_t left, uint64_t room, unsigned *depth)
+static struct sl_part http_part(struct sl_backend *backend, uint64_t left, uint64_t room)
 {
-	return sl_http_limit_part(sl_http_of(backend)->limit, left, room, depth);
+	const struct sl_http *http = sl_http_of(backend);
+	struct sl_part part = sl_http_limit_part(http->limit, left, room);
+
+	part.gap = SL_MIN(part.gap, http->core->settings.http_gap_bytes);
+	return part;
 }
 
 static char *http_identity(struct sl_backend *backend)

@@ -137,7 +137,7 @@ static void hedge_end(struct sl_http_hedge *hedge)
 	struct sl_piece *piece = hedge->piece;
 
 	if (atomic_load(&hedge->won) && piece->moved != piece->length) {
-		memcpy(piece->data + hedge->from, hedge->data, hedge->second.length);
+		sl_http_piece_put(piece, hedge->from, hedge->data, hedge->second.length);
 		piece->moved = piece->length;
 		piece->error = 0;
 		free(piece->message);

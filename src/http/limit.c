@@ -25,6 +25,7 @@
 #define LEAST_PART    ((size_t)256 << 10)
 #define USUAL_PART    ((size_t)1 << 20)
 #define LARGEST_PART  ((size_t)64 << 20)
+#define FIRST_TRIP    ((size_t)16 << 10) /* before a rate is known */
 #define PART_UNIT     ((size_t)64 << 10)
 #define MOST_UNUSED   16
 
@@ -76,6 +77,7 @@ struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const
 		sl_http_pace_init(&limit->pace);
 		atomic_init(&limit->allowed, SL_MIN(most, FIRST_ALLOWED));
 		atomic_init(&limit->largest, USUAL_PART);
+		atomic_init(&limit->trip, FIRST_TRIP);
 		limit->locked.starting = true;
 		sl_list_append(&limits->locked.origins, &limit->locked.link);
 	}
@@ -215,7 +217,7 @@ static void limit_look(struct sl_http_limit *limit, int64_t now)
 	unsigned allowed = atomic_load(&limit->allowed), active = limit->locked.active;
 	int64_t rtt = atomic_load_explicit(&limit->rtt, memory_order_relaxed);
 	double rate;
-	uint64_t part;
+	uint64_t part, trip;
 
 	if (now < atomic_load_explicit(&limit->look, memory_order_relaxed))
 		return;
@@ -230,7 +232,9 @@ static void limit_look(struct sl_http_limit *limit, int64_t now)
 	else
 		limit->locked.rate =
 			limit->locked.rate ? (3 * limit->locked.rate + rate) / 4 : rate;
-	part = (uint64_t)(rate / allowed * (double)rtt * ROUND_TRIPS);
+	trip = (uint64_t)(rate / allowed * (double)rtt);
+	part = trip * ROUND_TRIPS;
+	atomic_store_explicit(&limit->trip, trip, memory_order_relaxed);
 	atomic_store_explicit(&limit->largest,
 	                      limit->locked.starting
 	                              ? USUAL_PART
@@ -342,15 +346,17 @@ void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_lis
  * A part is half of what each connection still has to get, so that parts become small towards the end and the last of
  * them does not run alone.
  */
-size_t sl_http_limit_part(const struct sl_http_limit *limit, uint64_t left, uint64_t room,
-                          unsigned *depth)
+struct sl_part sl_http_limit_part(const struct sl_http_limit *limit, uint64_t left, uint64_t room)
 {
 	unsigned allowed = atomic_load_explicit(&limit->allowed, memory_order_relaxed);
 	size_t largest = atomic_load_explicit(&limit->largest, memory_order_relaxed);
 	uint64_t fair = left / (2 * (uint64_t)allowed), fits = room / (allowed + allowed / 4 + 1);
 	uint64_t part = SL_MIN(SL_MAX(fair, USUAL_PART), SL_MAX(fits, LEAST_PART));
 
-	*depth = 2 * allowed;
 	part = SL_MIN(part, largest);
-	return (size_t)(part / PART_UNIT * PART_UNIT);
+	return (struct sl_part){
+		.length = (size_t)(part / PART_UNIT * PART_UNIT),
+		.gap = atomic_load_explicit(&limit->trip, memory_order_relaxed),
+		.depth = 2 * allowed,
+	};
 }

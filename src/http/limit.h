@@ -3,6 +3,7 @@
 #ifndef SL_HTTP_LIMIT_H
 #define SL_HTTP_LIMIT_H
 
+#include "backend/backend.h"
 #include "http/hedge.h"
 
 struct sl_http_request;
@@ -20,9 +21,10 @@ struct sl_http_limit {
 	_Atomic int64_t
 		rtt; /* ns from a request to its answer, of the fastest lately; 0: none yet */
 	_Atomic unsigned allowed; /* transfers; written under the mutex */
-	_Atomic size_t
-		largest; /* bytes of the largest part that is worth it; written under the mutex */
-	unsigned most;   /* of `allowed` */
+	/* Bytes of the largest part that is worth it, and of a transfer in a round trip; written
+	 * under the mutex. */
+	_Atomic size_t largest, trip;
+	unsigned most; /* of `allowed` */
 	struct sl_http_pace pace;
 	struct {
 		struct sl_list link;    /* in origins */
@@ -75,11 +77,10 @@ void sl_http_limit_overloaded(struct sl_http_limit *limit, int64_t now);
 /* Gives permits to all cancelled requests that wait, for any origin, so that a reactor ends them. */
 void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_list *out);
 /*
- * Returns the bytes that the next request asks for, and in *depth the requests that a file needs in flight so that no
- * connection waits for the next. left: bytes that the file still has to ask for; room: bytes of memory that its
- * requests may occupy together.
+ * Returns the bytes that the next request asks for, the gap that costs no more than another request, and the requests
+ * that a file needs in flight so that no connection waits for the next. left: bytes that the file still has to ask
+ * for; room: bytes of memory that its requests may occupy together.
  */
-size_t sl_http_limit_part(const struct sl_http_limit *limit, uint64_t left, uint64_t room,
-                          unsigned *depth);
+struct sl_part sl_http_limit_part(const struct sl_http_limit *limit, uint64_t left, uint64_t room);
 
 #endif

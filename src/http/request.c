@@ -281,7 +281,7 @@ static enum sl_http_verdict request_retry(struct sl_http_request *request, int e
 	bool begun = atomic_load_explicit(&http->begun, memory_order_relaxed);
 	int64_t left = (int64_t)settings->http_retry_ms, asked = request->response.retry_after;
 	bool limited = request->response.status == 429 && asked > 0;
-	int64_t now = sl_now(), silent, wait;
+	int64_t now = sl_now(), silent, rest, wait;
 	uint64_t moved = request->piece ? request->piece->moved : 0;
 
 	if (request->method == SL_HTTP_PUT &&
@@ -327,7 +327,8 @@ static enum sl_http_verdict request_retry(struct sl_http_request *request, int e
 		                      limited ? "it limits requests" : "Retry-After",
 		                      limited ? "SLUICE_HTTP_RATELIMIT_MS"
 		                              : "SLUICE_HTTP_RETRY_MS");
-	wait = SL_MAX(asked, SL_MIN(request_backoff_ms(request), left));
+	rest = request_backoff_ms(request);
+	wait = SL_MAX(asked, SL_MIN(rest, left));
 	request->due = now + wait * 1000000;
 	if (limited)
 		request_is_limited(request, wait, now);

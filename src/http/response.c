@@ -336,6 +336,24 @@ static void response_keep_error_text(struct sl_http_request *request, const char
 	said[length] = '\0';
 }
 
+void sl_http_piece_put(const struct sl_piece *piece, size_t at, const char *data, size_t bytes)
+{
+	uint64_t from = piece->offset + at, end = from + bytes;
+
+	if (!piece->extents) {
+		memcpy(piece->data + at, data, bytes);
+		return;
+	}
+	for (size_t i = 0; i < piece->extent_count; i++) {
+		const struct sluice_extent *e = &piece->extents[i];
+		uint64_t first = SL_MAX(from, e->offset), last = SL_MIN(end, e->offset + e->length);
+
+		if (first < last)
+			memcpy((char *)e->data + (first - e->offset), data + (first - from),
+			       last - first);
+	}
+}
+
 size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 {
 	struct sl_http_request *request = argument;
@@ -365,7 +383,7 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 		return 0;
 	}
 	if (piece) {
-		memcpy(piece->data + piece->moved, data, bytes);
+		sl_http_piece_put(piece, piece->moved, data, bytes);
 		piece->moved += bytes;
 	} else {
 		size_t rc = sl_http_body_take(request->http->body, data, bytes);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 struct sl_http_request;
+struct sl_piece;
 
 #define SL_HTTP_ETAG 128 /* of struct sluice_file_info */
 
@@ -87,6 +88,8 @@ void sl_http_response_clear(struct sl_http_request *request);
 /* Callbacks of libcurl for the lines of the header and the bytes of the body. */
 size_t sl_http_on_line(char *data, size_t size, size_t count, void *request);
 size_t sl_http_on_body(char *data, size_t size, size_t count, void *request);
+/* Copies bytes that lie `at` bytes behind the begin of a piece to where they belong. */
+void sl_http_piece_put(const struct sl_piece *piece, size_t at, const char *data, size_t bytes);
 /* Fail the request: the response does not follow the protocol; the response is about another version. */
 void sl_http_fail_protocol(struct sl_http_request *request, const char *what);
 void sl_http_fail_changed(struct sl_http_request *request, const char *what);

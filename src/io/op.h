@@ -18,6 +18,8 @@ struct sl_plan {
 	size_t extent;         /* where the next piece begins */
 	uint64_t position;     /* in that extent */
 	uint64_t taken;        /* bytes of all pieces so far */
+	bool joins;            /* a piece may be of several extents, */
+	size_t gap;            /* and the gaps between them of so many bytes */
 };
 struct sl_next_piece {
 	char *data;
@@ -25,6 +27,10 @@ struct sl_next_piece {
 	uint64_t offset;
 	bool large;   /* of an extent of at least direct_bytes */
 	bool aligned; /* large, and at multiples of the alignment */
+	/* Of which it is; `gaps` bytes lie between them. */
+	const struct sluice_extent *extents;
+	size_t count;
+	uint64_t gaps;
 };
 /*
  * Skips extents, from `position` in extent number *extent on, that have nothing left; bytes behind

@@ -17,6 +17,8 @@
 
 /* The bytes of a piece to or from memory of a device, without the engine's slots. */
 #define DEVICE_PIECE ((size_t)8 << 20)
+/* The most extents of a piece. */
+#define JOINED_MOST 1024
 
 /* ------------------------------------------------------------------------------------- plan */
 
@@ -44,6 +46,27 @@ size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes)
 	return SL_MAX(SL_MIN(piece, limits->piece_bytes), limits->least_piece);
 }
 
+/*
+ * Adds the extents behind the first to a piece that is all of that, while they follow it in the
+ * file, and no more bytes lie between them than belong to them.
+ */
+static void plan_join(const struct sl_plan *plan, size_t most, struct sl_next_piece *out)
+{
+	for (size_t i = plan->extent + 1; i < plan->count && out->count < JOINED_MOST; i++) {
+		const struct sluice_extent *e = &plan->extents[i];
+		uint64_t end = out->offset + out->length, gap = e->offset - end;
+
+		if (!e->length || e->offset < end || gap > plan->gap ||
+		    e->offset + e->length > plan->file_size ||
+		    e->offset + e->length - out->offset > most ||
+		    2 * (out->gaps + gap) > out->length + gap)
+			return;
+		out->length += gap + e->length;
+		out->gaps += gap;
+		out->count++;
+	}
+}
+
 bool sl_plan_peek(struct sl_plan *plan, struct sl_next_piece *out)
 {
 	const struct sl_limits *limits = plan->limits;
@@ -61,12 +84,17 @@ bool sl_plan_peek(struct sl_plan *plan, struct sl_next_piece *out)
 	out->offset = extent->offset + plan->position;
 	out->large = extent->length >= plan->direct_bytes;
 	out->aligned = false;
+	out->extents = extent;
+	out->count = 1;
+	out->gaps = 0;
 	if (limits->sequential) {
 		out->length = left;
 		return true;
 	}
 	/* Pieces end at multiples of their length, so that no two share a page. */
 	out->length = SL_MIN(left, limits->remote ? piece : piece - out->offset % piece);
+	if (plan->joins && !plan->position && out->length == left)
+		plan_join(plan, piece, out);
 	if (!out->large || !alignment)
 		return true;
 	head = -out->offset & (alignment - 1);
@@ -81,8 +109,12 @@ bool sl_plan_peek(struct sl_plan *plan, struct sl_next_piece *out)
 
 void sl_plan_advance(struct sl_plan *plan, const struct sl_next_piece *next)
 {
+	plan->taken += next->length - next->gaps;
+	if (next->count > 1) {
+		plan->extent += next->count;
+		return;
+	}
 	plan->position += next->length;
-	plan->taken += next->length;
 }
 
 /* ------------------------------------------------------------------------------------ pieces */
@@ -138,7 +170,7 @@ static void piece_done(struct sl_piece *piece)
 		sl_op_fail(op, piece->error, piece_message(op, piece, lacks));
 	sl_mutex_lock(&op->mutex);
 	op->locked.in_flight--;
-	op->locked.moved += piece->moved;
+	op->locked.moved += piece->moved - (piece->moved == piece->length ? piece->gaps : 0);
 	sl_list_remove(&piece->engine_link);
 	sl_list_append(&op->locked.spare, &piece->engine_link);
 	if (piece->slot_use)
@@ -176,6 +208,9 @@ static void piece_fill(struct sl_piece *piece, const struct sl_next_piece *next)
 	piece->large = next->large;
 	piece->aligned = next->aligned;
 	piece->missed = op->missed;
+	piece->extents = next->count > 1 ? next->extents : NULL;
+	piece->extent_count = next->count;
+	piece->gaps = next->gaps;
 	piece->done = piece_done;
 	atomic_store_explicit(&piece->cancelled, false, memory_order_relaxed);
 	piece->moved = 0;
@@ -183,7 +218,7 @@ static void piece_fill(struct sl_piece *piece, const struct sl_next_piece *next)
 	piece->message = NULL;
 }
 
-/* Returns how many pieces are wanted in flight, and sets the length of the next. */
+/* Returns how many pieces are wanted in flight, and says how the next is cut. */
 static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 {
 	struct sl_backend *backend = op->file->backend;
@@ -191,17 +226,19 @@ static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	const struct sl_staged *staged = op->staged;
 	uint64_t bytes = atomic_load_explicit(&op->file->bytes, memory_order_relaxed);
 	uint64_t room = UINT64_MAX;
-	unsigned depth = plan->limits->depth;
+	struct sl_part part;
 
 	if (op->kind != SL_READ || !backend->ops->part)
-		return depth;
+		return plan->limits->depth;
 	/* The other operations of the file have slots as well. */
 	if (staged && staged->shape.slot_bytes)
 		room = staged->count * staged->shape.slot_bytes *
 		       SL_MAX(bytes / SL_MAX(op->bytes, 1), 1);
-	plan->piece_bytes =
-		backend->ops->part(backend, bytes - SL_MIN(bytes, plan->taken), room, &depth);
-	return depth;
+	part = backend->ops->part(backend, bytes - SL_MIN(bytes, plan->taken), room);
+	plan->piece_bytes = part.length;
+	plan->joins = !staged;
+	plan->gap = part.gap;
+	return part.depth;
 }
 
 /*

@@ -125,7 +125,7 @@ void sl_close_both(int fds[2])
 bool sl_socket_wait(int socket, short events, int64_t deadline)
 {
 	struct pollfd p = {.fd = socket, .events = events};
-	int64_t rest = SL_MAX(deadline - sl_now(), 0);
+	int64_t left = deadline - sl_now(), rest = SL_MAX(left, 0);
 	struct timespec time = {rest / 1000000000, rest % 1000000000};
 
 	return ppoll(&p, 1, deadline == SL_FOREVER ? NULL : &time, NULL) > 0;
@@ -202,7 +202,7 @@ void sl_view_release(struct sl_catalogue_view *view)
 int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, int64_t until,
                   struct sl_msg_welcome *out, int fds[2])
 {
-	int64_t rest = SL_MAX(SL_MIN(until - sl_now(), HELLO_NS), 1000);
+	int64_t left = until - sl_now(), rest = SL_MAX(SL_MIN(left, HELLO_NS), 1000);
 	struct timeval limit = {rest / 1000000000, rest % 1000000000 / 1000}, none = {0, 0};
 	/*
 	 * With this descriptor the server sees the end of this process even from another PID

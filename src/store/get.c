@@ -126,7 +126,7 @@ static int get_from_server(sluice_store *store, const struct sl_key *keys, size_
 	size_t asked[SL_ITEMS_MOST];
 	struct sl_pending_call call;
 	union sl_message m;
-	int64_t rest = SL_MAX(o->deadline - sl_now() + 999999, 0) / 1000000;
+	int64_t left = o->deadline - sl_now() + 999999, rest = SL_MAX(left, 0) / 1000000;
 	unsigned n = 0;
 	int rc;
 

@@ -18,7 +18,7 @@ done
 # As in http_test.sh; without them the cases that need a server are skipped.
 unset http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY
 noise 1048573 > "$scratch/pattern"
-coproc servers { exec python3 "$(dirname -- "$0")/../http/servers.py" "$scratch" --pattern "$scratch/pattern"; }
+coproc servers { exec "$python" "$(dirname -- "$0")/../http/servers.py" "$scratch" --pattern "$scratch/pattern"; }
 read -r line <&"${servers[0]}" || line="the servers did not start"
 server_plain=
 for word in $line; do [[ $word == *=* ]] && declare "server_${word%%=*}=${word#*=}"; done
@@ -34,7 +34,7 @@ remote() {
 
 tidy() {
 	"$sluice" store ls --json |
-		python3 -c 'import json, sys
+		python -c 'import json, sys
 for line in sys.stdin: print(json.loads(line)["name"], end="\0")' |
 		xargs -0r "$sluice" store rm
 }
@@ -51,7 +51,7 @@ clean() {
 
 a_copy_to_a_blob_and_back_holds_the_same_bytes() {
 	local n
-	for n in 1 4097 1048577 70000001; do
+	for n in 1 4097 1048577 36000001; do
 		noise $n > from
 		rm -f to
 		status 0 "$sluice" cp from store://a/b
@@ -171,7 +171,7 @@ place() {
 
 a_blob_on_a_device_is_a_blob_as_any_other() {
 	local n device
-	for n in 1 4097 1048577 70000001; do
+	for n in 1 4097 1048577 36000001; do
 		noise $n > from
 		for device in 0 1; do
 			rm -f to got

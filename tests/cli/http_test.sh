@@ -7,7 +7,7 @@
 # nginx serves the scratch folder; the objects of the fault server consist of the file pattern.
 unset http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY
 noise 1048573 > "$scratch/pattern"
-coproc servers { exec python3 "$(dirname -- "$0")/../http/servers.py" "$scratch" --pattern "$scratch/pattern"; }
+coproc servers { exec "$python" "$(dirname -- "$0")/../http/servers.py" "$scratch" --pattern "$scratch/pattern"; }
 read -r line <&"${servers[0]}" || line="the servers did not start"
 if [[ $line != *nginx=* ]]; then
 	wait "$servers_PID"
@@ -177,7 +177,7 @@ a_body_without_ranges_is_streamed() {
 	local options
 	for options in "" "&head=405&length=chunked" "&head=nolength&length=no"; do
 		local uri="$fault/${PWD##*/}/x?size=150000000&ranges=no$options"
-		status 0 python3 - "$sluice" "$uri" <<- 'END'
+		status 0 "$python" -IS - "$sluice" "$uri" <<- 'END'
 			import resource, subprocess, sys
 			subprocess.run([sys.argv[1], "cp", "-q", sys.argv[2], "/dev/null"], check=True)
 			most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss

@@ -193,7 +193,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 assert notify.recv(100) == b"STOPPING=1"
 assert os.path.exists(f"{folder}/activated")
 TEXT
-	status 0 python3 activate.py "$SLUICED" "$sluice" "$folder"
+	status 0 "$python" activate.py "$SLUICED" "$sluice" "$folder"
 	same file got
 }
 

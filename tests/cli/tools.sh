@@ -13,6 +13,12 @@ trap 'exit 1' INT TERM HUP
 unset "${!SLUICE_@}"
 export LC_ALL=C.UTF-8
 
+# Python itself, which begins sooner than a script that chooses one, and without packages sooner still.
+python=$(python3 -c 'import sys; print(sys.executable)') || exit 1
+python() {
+	"$python" -IS "$@"
+}
+
 # ------------------------------------------------------------------------------------------- tools
 
 fail() {
@@ -48,7 +54,7 @@ holds() {
 
 # holes FILE: 40 MB with data in few places, and holes of all sizes between them, at its start and at its end.
 holes() {
-	python3 - "$1" <<- END
+	python - "$1" <<- END
 		import os, random
 		with open(os.sys.argv[1], "wb") as file:
 		    for at in 3 << 20, (4 << 20) + 1, (4 << 20) + 70000, 8 << 20, (12 << 20) - 7, 30 << 20:
@@ -68,7 +74,7 @@ noise() {
 
 # json FILE EXPRESSION: the Python expression over the object j in FILE is true.
 json() {
-	python3 -c 'import json, sys
+	python -c 'import json, sys
 j = json.load(open(sys.argv[1], encoding="utf-8"))
 sys.exit(0 if eval("(" + sys.argv[2] + ")") else 1)' "$1" "$2" || fail "not so: $2 in $(head -c 600 "$1")"
 }

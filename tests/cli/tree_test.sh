@@ -177,12 +177,12 @@ what_p_keeps() {
 	chmod 0 from/a/4
 	touch -d 2003-02-03T04:05:06.789 from/a/b from/closed from
 	[ "$(id -u)" != 0 ] || { chown 1234:2345 from/a/5 && chown -h 1234:2345 from/a/link; }
-	python3 -c 'import os; os.setxattr("from/a/2", "user.note", b"kept")' 2> /dev/null || : > no-xattr
+	python -c 'import os; os.setxattr("from/a/2", "user.note", b"kept")' 2> /dev/null || : > no-xattr
 	[ "$(id -u)" = 0 ] || chmod 400 from/a/4
 	status 0 "$sluice" cp -rp from to
 	[ "$(listed to '%y %m %U %G %T@ %l')" = "$(listed from '%y %m %U %G %T@ %l')" ] ||
 		fail "$(diff <(listed from '%y %m %U %G %T@ %l') <(listed to '%y %m %U %G %T@ %l'))"
-	[ -e no-xattr ] || python3 -c 'import os; assert os.getxattr("to/a/2", "user.note") == b"kept"' ||
+	[ -e no-xattr ] || python -c 'import os; assert os.getxattr("to/a/2", "user.note") == b"kept"' ||
 		fail "the extended attribute is gone"
 	echo old > single
 	chmod 777 single
@@ -199,13 +199,13 @@ p_keeps_no_access_lists_of_the_directory() {
 	mkdir -m 755 to from
 	echo text > from/file
 	chmod 640 from/file
-	python3 -c 'import os, struct
+	python -c 'import os, struct
 entries = (1, 7, -1), (2, 7, 4321), (4, 5, -1), (16, 7, -1), (32, 5, -1)
 os.setxattr("to", "system.posix_acl_default", struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *e) for e in entries))' \
 		2> /dev/null || skip "no access control lists here"
 	status 0 "$sluice" cp -p from/file to
 	status 0 "$sluice" cp -rp from to
-	python3 -c 'import os, sys; sys.exit(any(os.listxattr(f) for f in ("to/file", "to/from", "to/from/file")))' ||
+	python -c 'import os, sys; sys.exit(any(os.listxattr(f) for f in ("to/file", "to/from", "to/from/file")))' ||
 		fail "another user has access"
 	[ "$(listed to/from '%m')" = "$(listed from '%m')" ] || fail "$(listed to/from '%m')"
 }
@@ -282,7 +282,7 @@ an_interrupt_ends_waits_for_servers() {
 	mkdir to
 	: > port
 	echo text > x
-	python3 -c 'import socket, sys, time
+	python -c 'import socket, sys, time
 s = socket.create_server(("127.0.0.1", 0))
 print(s.getsockname()[1], flush=True)
 time.sleep(60)' > port &

@@ -57,6 +57,7 @@ const struct numeric numerics[NUMERICS] = {
 	{"SLUICE_CUFILE_THREADS", FIELD(cufile_threads), 1, 64, 8, false},
 	{"SLUICE_MAX_CONNECTIONS", FIELD(max_connections), 1, 4096, 256, false},
 	{"SLUICE_HTTP_REACTORS", FIELD(http_reactors), 1, 64, 0, false},
+	{"SLUICE_HTTP_GAP_BYTES", FIELD(http_gap_bytes), 1, 1 << 30, 256 << 10, true},
 	{"SLUICE_HTTP_ATTEMPTS", FIELD(http_attempts), 1, 1000, 6, false},
 	{"SLUICE_HTTP_RETRY_MS", FIELD(http_retry_ms), 1, 86400000, 60000, false},
 	{"SLUICE_HTTP_BACKOFF_MS", FIELD(http_backoff_ms), 1, 3600000, 200, false},

@@ -47,7 +47,7 @@ static int end_of(pid_t process)
 }
 
 /* Looks from a process of its own: HDF5 may not survive a broken file. */
-static enum sight look_into(const struct workload *load, const char *file, unsigned flushed)
+static enum sight look(const struct workload *load, unsigned flushed)
 {
 	pid_t process = fork();
 	int status;
@@ -55,37 +55,49 @@ static enum sight look_into(const struct workload *load, const char *file, unsig
 	if (process == 0) {
 		setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
 		alarm(20);
-		_exit(workload_look(load, file, flushed));
+		_exit(workload_look(load, path, flushed));
 	}
-	if (process < 0)
-		abort();
-	while (waitpid(process, &status, 0) < 0 && errno == EINTR)
-		;
+	assert_true(process > 0);
+	status = end_of(process);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : SIGHT_CLOSED;
 }
 
-static enum sight look(const struct workload *load, unsigned flushed)
+/* Looks again and again, while all is right. Whether somebody else is to go on. */
+static int look_on(const struct workload *load, int ask, int answer)
 {
-	return look_into(load, path, flushed);
+	enum sight sight = SIGHT_RIGHT;
+	unsigned flushed;
+
+	setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
+	while (sight == SIGHT_RIGHT && read(ask, &flushed, sizeof(flushed)) == sizeof(flushed)) {
+		alarm(20);
+		sight = workload_look(load, looker_path, flushed);
+		if (write(answer, &sight, sizeof(sight)) != sizeof(sight))
+			abort();
+	}
+	return sight != SIGHT_RIGHT;
 }
 
-/* A process that has never called HDF5, and forks for each look. */
+/* A process that has never called HDF5, and forks for the looks, anew after each broken file. */
 static void looker_start(const struct workload *load)
 {
-	int ask[2], answer[2];
+	static const enum sight broken = SIGHT_CLOSED;
+	int ask[2], answer[2], status = 1;
 
 	if (pipe2(ask, O_CLOEXEC) < 0 || pipe2(answer, O_CLOEXEC) < 0)
 		abort();
 	looker.process = fork();
 	if (looker.process == 0) {
-		unsigned flushed;
-
 		close(ask[1]);
-		while (read(ask[0], &flushed, sizeof(flushed)) == sizeof(flushed)) {
-			enum sight sight = look_into(load, looker_path, flushed);
+		while (status) {
+			pid_t process = fork();
 
-			if (write(answer[1], &sight, sizeof(sight)) != sizeof(sight))
-				break;
+			if (process == 0)
+				_exit(look_on(load, ask[0], answer[1]));
+			if (waitpid(process, &status, 0) != process ||
+			    (!WIFEXITED(status) &&
+			     write(answer[1], &broken, sizeof(broken)) != sizeof(broken)))
+				abort();
 		}
 		_exit(0);
 	}

@@ -31,13 +31,17 @@ struct simulation {
 	int64_t now;
 };
 
+static size_t part_of(const struct simulation *s, uint64_t left, uint64_t room)
+{
+	return sl_http_limit_part(s->limit, left, room).length;
+}
+
 static void start(struct simulation *s, struct sl_http_request *request)
 {
 	struct transfer *t = &s->running[s->count++];
-	unsigned depth;
 
 	t->request = request;
-	t->left = (double)sl_http_limit_part(s->limit, UINT64_C(1) << 40, UINT64_MAX, &depth);
+	t->left = (double)part_of(s, UINT64_C(1) << 40, UINT64_MAX);
 	t->quiet = s->server->rtt;
 	if (s->count > s->connections) {
 		s->connections = s->count;
@@ -215,22 +219,19 @@ TEST(parts_follow_what_is_left_and_what_fits)
 {
 	const struct server far = {.each = 0.08, .most = 1000, .rtt = 20};
 	struct simulation s;
-	unsigned depth;
 
 	begin(&s, &far);
 	/* Before the speed is known they are small. */
-	assert_int_equal(sl_http_limit_part(s.limit, UINT64_C(1) << 40, UINT64_MAX, &depth),
-	                 1 << 20);
+	assert_int_equal(part_of(&s, UINT64_C(1) << 40, UINT64_MAX), 1 << 20);
 	run(&s, 3000);
 	assert_int_equal(atomic_load(&s.limit->allowed), MOST);
-	assert_in_range(sl_http_limit_part(s.limit, UINT64_C(1) << 40, UINT64_MAX, &depth),
-	                32 << 20, 64 << 20);
-	assert_int_equal(depth, 2 * MOST);
-	assert_int_equal(sl_http_limit_part(s.limit, UINT64_C(4) << 30, UINT64_MAX, &depth),
-	                 8 << 20);
-	assert_int_equal(sl_http_limit_part(s.limit, 1, UINT64_MAX, &depth), 1 << 20);
-	assert_int_equal(sl_http_limit_part(s.limit, UINT64_C(1) << 40, 64 << 20, &depth),
-	                 256 << 10);
+	assert_in_range(part_of(&s, UINT64_C(1) << 40, UINT64_MAX), 32 << 20, 64 << 20);
+	assert_int_equal(sl_http_limit_part(s.limit, 1, 1).depth, 2 * MOST);
+	/* A round trip: 1.6 MB. */
+	assert_in_range(sl_http_limit_part(s.limit, 1, 1).gap, 1200000, 1800000);
+	assert_int_equal(part_of(&s, UINT64_C(4) << 30, UINT64_MAX), 8 << 20);
+	assert_int_equal(part_of(&s, 1, UINT64_MAX), 1 << 20);
+	assert_int_equal(part_of(&s, UINT64_C(1) << 40, 64 << 20), 256 << 10);
 	end(&s);
 }
 

@@ -96,15 +96,16 @@ HTTP_TEST(the_rests_have_a_least_length)
 
 	snprintf(uri, sizeof(uri), "http://127.0.0.1:%d/object", closed_port());
 	with(f, "SLUICE_HTTP_ATTEMPTS", "3");
-	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "400");
-	with(f, "SLUICE_HTTP_BACKOFF_MS", "200");
+	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "20000");
+	with(f, "SLUICE_HTTP_BACKOFF_MS", "40");
 	for (i = 0; i < 6; i++) {
 		double begun = seconds_now(), took;
 
 		assert_refused(sluice_open(f->ctx, uri, NULL, &file), ECONNREFUSED, "");
 		took = seconds_now() - begun;
-		if (took < 0.29)
-			fail_msg("two rests of 0.1 and 0.2 s at least took %.3f s", took);
+		/* They double, and are at most twice as long. */
+		if (took < 0.135 || took > at_most(1))
+			fail_msg("three rests of 20, 40 and 80 ms at least took %.3f s", took);
 	}
 }
 

@@ -95,6 +95,8 @@ HTTP_TEST(plain_http_on_a_tls_port_is_an_error)
 	char uri[100];
 	sluice_file *file = NULL;
 
+	with(f, "SLUICE_HTTP_ATTEMPTS", "2");
+	with(f, "SLUICE_HTTP_STALL_MS", "100");
 	snprintf(uri, sizeof(uri), "http://127.0.0.1:%d/x", server_port("good"));
 	assert_true(sluice_open(f->ctx, uri, NULL, &file) < 0);
 	snprintf(uri, sizeof(uri), "https://127.0.0.1:%d/x", server_port("plain"));

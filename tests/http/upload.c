@@ -158,6 +158,8 @@ HTTP_TEST(a_server_that_stops_reading_is_given_up)
 	struct fixture *f = *state;
 	double begun = seconds_now();
 
+	with(f, "SLUICE_HTTP_ATTEMPTS", "2");
+	with(f, "SLUICE_HTTP_STALL_MS", "200");
 	upload_fails(f, fault_uri("fault=stall:1000&on=PUT&stall_ms=5000"), 20 * MIB, ETIMEDOUT,
 	             "");
 	assert_true(seconds_now() - begun < at_most(4));
@@ -192,9 +194,9 @@ HTTP_TEST(a_writer_that_pauses_is_waited_for)
 	static char bytes[300000];
 
 	assert_write(file, bytes, sizeof(bytes), 0);
-	sleep_ms(3 * STALL_MS);
+	sleep_ms(STALL_MS * 3 / 2);
 	assert_write(file, bytes, sizeof(bytes), sizeof(bytes));
-	sleep_ms(2 * STALL_MS);
+	sleep_ms(STALL_MS * 3 / 2);
 	assert_ok(sluice_close(file));
 	assert_non_null(strstr(asked_for(uri), "/object 600000\n"));
 }

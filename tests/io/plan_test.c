@@ -102,6 +102,57 @@ TEST(pieces_cover_the_extents_exactly_and_keep_their_alignment)
 	}
 }
 
+/* Pieces of several extents: each extent is in one piece, and at most as many bytes are dropped as asked for. */
+TEST(pieces_join_extents_that_are_near_each_other)
+{
+	enum { COUNT = 50 };
+	uint64_t seed = unit_seed(), joined = 0;
+
+	for (int round = 0; round < ROUNDS / 10; round++) {
+		struct sl_limits limits = {.piece_bytes = PIECE, .depth = 4, .remote = true};
+		struct sluice_extent extents[COUNT];
+		struct sl_plan plan = {.extents = extents,
+		                       .count = COUNT,
+		                       .limits = &limits,
+		                       .direct_bytes = UINT64_MAX,
+		                       .file_size = 1 + unit_random(&seed) % 200000,
+		                       .joins = true,
+		                       .gap = unit_random(&seed) % 4000};
+		uint64_t at = 0, total = 0, taken = 0;
+		struct sl_next_piece cut;
+
+		for (size_t i = 0; i < COUNT; i++) {
+			at += unit_random(&seed) % 5000;
+			extents[i] =
+				(struct sluice_extent){(void *)1, unit_random(&seed) % 5000, at};
+			total += SL_MIN(at + extents[i].length, SL_MAX(plan.file_size, at)) - at;
+			at += unit_random(&seed) % 4 ? extents[i].length : 0;
+		}
+		while (sl_plan_peek(&plan, &cut)) {
+			const struct sluice_extent *last = &cut.extents[cut.count - 1];
+			uint64_t bytes = 0;
+
+			for (size_t i = 0; i < cut.count; i++)
+				bytes += cut.extents[i].length;
+			if (cut.count > 1) {
+				assert_int_equal(cut.offset, cut.extents->offset);
+				assert_int_equal(cut.offset + cut.length,
+				                 last->offset + last->length);
+				assert_int_equal(cut.length, bytes + cut.gaps);
+				assert_true(cut.gaps <= bytes);
+				assert_true(cut.offset + cut.length <= plan.file_size);
+				joined += cut.count;
+			}
+			assert_true(cut.length <= PIECE);
+			taken += cut.length - cut.gaps;
+			sl_plan_advance(&plan, &cut);
+		}
+		assert_int_equal(taken, total);
+		assert_int_equal(plan.taken, total);
+	}
+	assert_true(joined > ROUNDS / 10);
+}
+
 TEST(only_the_ragged_edges_of_a_large_aligned_extent_are_not_direct)
 {
 	struct sl_limits limits = {.piece_bytes = PIECE, .depth = 4, .alignment = 4096};

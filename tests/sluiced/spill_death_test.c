@@ -40,20 +40,22 @@ enum { BLOBS = 48 };
 /* More than twice what there is memory for: all of it leaves, and comes back. */
 static void live(struct daemon *d)
 {
+	const uint64_t limit = stats_of(d->store).memory_limit;
+	const unsigned blobs = (unsigned)(limit / MIB) * 3;
 	char name[20];
 
-	for (unsigned i = 0; i < BLOBS; i++) {
+	for (unsigned i = 0; i < blobs; i++) {
 		snprintf(name, sizeof(name), "b/%u", i);
 		put_anyway(d->store, name, size_of(i), 0);
 	}
-	for (unsigned i = 0; i < 2 * BLOBS; i++) {
-		unsigned k = i * 29 % BLOBS;
+	for (unsigned i = 0; i < 2 * blobs; i++) {
+		unsigned k = i * 29 % blobs;
 
 		snprintf(name, sizeof(name), "b/%u", k);
 		assert_there(d->store, name, size_of(k));
-		assert_true(stats_of(d->store).memory_bytes <= 16 * MIB);
+		assert_true(stats_of(d->store).memory_bytes <= limit);
 	}
-	for (unsigned i = 0; i < BLOBS; i++) {
+	for (unsigned i = 0; i < blobs; i++) {
 		snprintf(name, sizeof(name), "b/%u", i);
 		assert_ok(sluice_blob_delete(d->store, name));
 	}
@@ -72,10 +74,14 @@ TEST(spill_death_loses_nothing_wherever_the_server_dies)
 	                                    "server: memory given up", "server: reading",
 	                                    "server: memory is back",  "server: a blob is back",
 	                                    "server: returned",        NULL};
-	unsigned passes = getenv("STRESS") ? 40 : 3;
+	static const char *const little[] = {"--memory", "8M", "--spill", folder, NULL};
+	const char *const *usual = daemon_options;
+	unsigned passes = under_stress() ? 40 : 3;
 
+	daemon_options = under_stress() ? usual : little;
 	assert_true(kill_matrix_run(&(struct kill_matrix){steps, passes, .sparse = true,
 	                                                  .live = live}) >= 25);
+	daemon_options = usual;
 }
 
 TEST(spilled_blob_without_room_to_return_is_refused)
