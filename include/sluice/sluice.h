@@ -132,7 +132,8 @@ struct sluice_config {
 	 * may always have a quarter of this number, rounded up, and each upload has its own
 	 * connection. Default: 256. */
 	size_t max_connections;
-	/* SLUICE_HTTP_REACTORS: threads of "multi"; 1 to 64. Default: as many as cores, at most 4. */
+	/* SLUICE_HTTP_REACTORS: threads of "multi" that may work at once; 1 to 64. Default: as many
+	 * as cores, at most 64. */
 	size_t http_reactors;
 	/* SLUICE_HTTP_ATTEMPTS: requests in a row that may fail before the first byte of a file's
 	 * data has arrived; then opening or reading the file fails; 1 to 1000. Default: 6. */

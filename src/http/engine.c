@@ -3,10 +3,11 @@
  * The engine of remote files
  *
  * The part of a context that remote files share. Makes a request of each piece, gives it a permit of its origin, hands
- * it to a reactor (multi.c), and ends the piece when the reactor has finished with the request. Permits bound the
- * transfers that run at a time; their number follows the throughput of the origin.
+ * it to a reactor (reactor.c), and ends the piece when the reactor has finished with the request. Permits bound the
+ * transfers that run at a time; their number follows the throughput of the origin. As many reactors work as there is
+ * work for.
  *
- * Threads: any. The limits have a mutex, the handles of libcurl have another; no function waits.
+ * Threads: any. The limits have a mutex, and another is held while a reactor is started; no other function waits.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,44 +19,136 @@
 #include "http/http_internal.h"
 #include "http/upload.h"
 
-/* ----------------------------------------------------------------------------------- transfers */
+#define MOST_THREADS 64 /* of easy */
+/* A reactor of `multi` has no room with so much work, or if it has not slept for so many rounds. */
+#define SHARE_BYTES ((uint64_t)2 << 20)
+#define BUSY_ROUNDS 8
 
-struct sl_http_transfer *sl_http_transfer_acquire(struct sl_http_engine *engine)
+struct sl_http_multi {
+	struct sl_http_engine *engine;
+	unsigned parts;         /* reactors that there may be */
+	uint64_t share_bytes;   /* the work of a reactor before the next is chosen */
+	struct sl_mutex mutex;  /* held while a reactor is started */
+	_Atomic unsigned count; /* that there are; grows under mutex */
+	struct sl_http_reactor reactors[];
+};
+
+/* ------------------------------------------------------------------------------------ reactors */
+
+/* Starts reactor number `count`, unless another thread has. Returns 0, or why it cannot. */
+static int multi_grow(struct sl_http_multi *multi, unsigned count)
 {
-	struct sl_http_transfer *transfer = NULL;
-	struct sl_list *link;
+	int rc = 0;
 
-	sl_mutex_lock(&engine->mutex);
-	/* The last that was used: its connections are the newest. */
-	link = engine->locked.transfers.previous;
-	if (link != &engine->locked.transfers) {
-		sl_list_remove(link);
-		transfer = SL_CONTAINER(link, struct sl_http_transfer, link);
-	}
-	sl_mutex_unlock(&engine->mutex);
-	if (transfer)
-		return transfer;
-	transfer = calloc(1, sizeof(*transfer));
-	if (transfer)
-		transfer->easy = curl_easy_init();
-	if (transfer && !transfer->easy) {
-		free(transfer);
-		transfer = NULL;
-	}
-	return transfer;
+	sl_mutex_lock(&multi->mutex);
+	if (multi->count == count && !(rc = sl_http_reactor_start(&multi->reactors[count], count)))
+		multi->count++;
+	sl_mutex_unlock(&multi->mutex);
+	return rc;
 }
 
-void sl_http_transfer_release(struct sl_http_engine *engine, struct sl_http_transfer *transfer)
+unsigned sl_http_multi_most(const struct sl_http_engine *engine, unsigned remote)
 {
-	sl_mutex_lock(&engine->mutex);
-	sl_list_append(&engine->locked.transfers, &transfer->link);
-	sl_mutex_unlock(&engine->mutex);
+	return remote == SL_REMOTE_EASY ? SL_MIN(engine->limits.most, MOST_THREADS)
+	                                : engine->limits.most;
 }
 
-void sl_http_transfer_free(struct sl_http_transfer *transfer)
+int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out)
 {
-	curl_easy_cleanup(transfer->easy);
-	free(transfer);
+	const struct sl_settings *settings = &engine->core->settings;
+	unsigned connections = sl_http_multi_most(engine, remote);
+	unsigned parts = remote == SL_REMOTE_EASY
+	                         ? connections
+	                         : SL_MIN(connections, (unsigned)settings->http_reactors);
+	struct sl_http_multi *multi;
+	int rc;
+
+	multi = calloc(1, sizeof(*multi) + parts * sizeof(multi->reactors[0]));
+	if (!multi)
+		return sl_fail(-ENOMEM, "no memory for the reactors");
+	multi->engine = engine;
+	multi->parts = parts;
+	multi->share_bytes = remote == SL_REMOTE_EASY ? 1 : SHARE_BYTES;
+	/* Together they keep as many as there may be. */
+	for (unsigned i = 0; i < parts; i++) {
+		multi->reactors[i].engine = engine;
+		multi->reactors[i].share = (int)(connections / parts + (i < connections % parts));
+	}
+	sl_mutex_init(&multi->mutex);
+	rc = multi_grow(multi, 0);
+	if (rc)
+		sl_http_multi_free(multi);
+	else
+		*out = multi;
+	return rc;
+}
+
+void sl_http_multi_stop(struct sl_http_multi *multi)
+{
+	if (!multi)
+		return;
+	for (unsigned i = 0; i < multi->count; i++)
+		sl_queue_close(&multi->reactors[i].inbox);
+	for (unsigned i = 0; i < multi->count; i++)
+		pthread_join(multi->reactors[i].thread, NULL);
+}
+
+void sl_http_multi_free(struct sl_http_multi *multi)
+{
+	if (!multi)
+		return;
+	for (unsigned i = 0; i < multi->count; i++)
+		sl_http_reactor_free(&multi->reactors[i]);
+	sl_mutex_destroy(&multi->mutex);
+	free(multi);
+}
+
+/* Returns whether the reactor takes another request before the next reactor does. */
+static bool reactor_has_room(const struct sl_http_multi *multi,
+                             const struct sl_http_reactor *reactor, uint64_t work)
+{
+	int load = atomic_load_explicit(&reactor->load, memory_order_relaxed);
+
+	return !load || (load < reactor->share && work < multi->share_bytes &&
+	                 atomic_load_explicit(&reactor->busy, memory_order_relaxed) < BUSY_ROUNDS);
+}
+
+/* Returns the first reactor that has room, which may have to be started, or else that with the least work. */
+static struct sl_http_reactor *multi_choose_reactor(struct sl_http_multi *multi)
+{
+	struct sl_http_reactor *least = multi->reactors;
+	uint64_t least_work = UINT64_MAX;
+
+	for (unsigned i = 0; i < multi->parts; i++) {
+		struct sl_http_reactor *reactor = &multi->reactors[i];
+		uint64_t work;
+
+		if (i == atomic_load(&multi->count) && multi_grow(multi, i))
+			break;
+		work = atomic_load_explicit(&reactor->work, memory_order_relaxed);
+		if (reactor_has_room(multi, reactor, work))
+			return reactor;
+		if (work < least_work) {
+			least = reactor;
+			least_work = work;
+		}
+	}
+	return least;
+}
+
+struct sl_http_reactor *sl_http_multi_submit(struct sl_http_multi *multi,
+                                             struct sl_http_request *request)
+{
+	struct sl_http_reactor *reactor = multi_choose_reactor(multi);
+
+	sl_http_reactor_push(reactor, request);
+	return reactor;
+}
+
+void sl_http_multi_wake(struct sl_http_multi *multi)
+{
+	for (unsigned i = 0; i < multi->count; i++)
+		sl_http_reactor_wake(&multi->reactors[i]);
 }
 
 /* ------------------------------------------------------------------------------------ requests */
@@ -107,7 +200,6 @@ void sl_http_request_end(struct sl_http_request *request)
 	char *sentence = request->sentence;
 	int error = request->error;
 
-	sl_http_request_give_back(request);
 	if (request->asks)
 		sl_http_location_leave(request);
 	if (request->method == SL_HTTP_HEAD || request->method == SL_HTTP_PROBE) {
@@ -223,7 +315,6 @@ int sl_http_new(struct sl_core *core, struct sl_http_engine **out) SL_UNCHECKED
 		return sl_fail(-ENOMEM, "no memory");
 	engine->core = core;
 	sl_mutex_init(&engine->mutex);
-	sl_list_init(&engine->locked.transfers);
 	sl_http_token_init(&engine->token, &core->settings);
 	sl_http_limits_init(&engine->limits, engine_most_connections(&core->settings));
 	*out = engine;
@@ -240,18 +331,10 @@ void sl_http_stop(struct sl_http_engine *engine) SL_UNCHECKED
 /* No other thread has the engine any more. */
 void sl_http_free(struct sl_http_engine *engine) SL_UNCHECKED
 {
-	struct sl_list *link;
-
 	if (!engine)
 		return;
 	for (unsigned i = 0; i < 2; i++)
 		sl_http_multi_free(engine->locked.multi[i]);
-	while ((link = sl_list_take(&engine->locked.transfers))) {
-		struct sl_http_transfer *transfer =
-			SL_CONTAINER(link, struct sl_http_transfer, link);
-
-		sl_http_transfer_free(transfer);
-	}
 	sl_http_limits_destroy(&engine->limits);
 	sl_http_token_destroy(&engine->token);
 	sl_mutex_destroy(&engine->mutex);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of a context that remote files share: limits of origins (limit.h), handles of libcurl, reactors. */
+/* The part of a context that remote files share: limits of origins (limit.h), reactors. */
 #ifndef SL_HTTP_ENGINE_H
 #define SL_HTTP_ENGINE_H
 
@@ -18,26 +18,15 @@ struct sl_http_engine {
 	struct sl_core *core;
 	struct sl_http_limits limits;
 	struct sl_http_token token;
+	_Atomic uint64_t files;  /* that were opened */
 	_Atomic uint64_t hedged; /* bytes of memory of all hedges */
 	_Atomic bool cancelling; /* a piece was cancelled since the last sl_http_end_cancelled() */
 
 	struct sl_mutex mutex;
 	struct {
 		struct sl_http_multi *multi[2]; /* by enum sl_remote; NULL until the first file */
-		struct sl_list transfers;       /* unused handles of libcurl */
 	} locked SL_GUARDED_BY(&mutex);
 };
-
-/* A handle of libcurl. */
-struct sl_http_transfer {
-	struct sl_list link; /* guarded by engine->mutex: in transfers */
-	CURL *easy;
-	char reason[CURL_ERROR_SIZE];
-};
-struct sl_http_transfer *sl_http_transfer_acquire(struct sl_http_engine *engine);
-void sl_http_transfer_release(struct sl_http_engine *engine, struct sl_http_transfer *transfer);
-/* Frees a handle that no multi handle has any more. */
-void sl_http_transfer_free(struct sl_http_transfer *transfer);
 
 /* Functions of struct sl_backend_ops. */
 int64_t sl_http_size(struct sl_backend *backend);
@@ -57,7 +46,7 @@ void sl_http_request_end(struct sl_http_request *request);
 /* Dispatches the cancelled requests that wait for a permit, so that the reactors end them. */
 void sl_http_end_cancelled(struct sl_http_engine *engine);
 
-/* ----------------------------------------------------------------------------------- multi.c */
+/* ---------------------------------------------------------------------------------- reactors */
 
 /* Returns the transfers that a kind of reactors may have. */
 unsigned sl_http_multi_most(const struct sl_http_engine *engine, unsigned remote);
@@ -65,11 +54,10 @@ unsigned sl_http_multi_most(const struct sl_http_engine *engine, unsigned remote
 int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out);
 void sl_http_multi_stop(struct sl_http_multi *multi);
 void sl_http_multi_free(struct sl_http_multi *multi);
-/* Gives the request to the reactor that has the fewest, and returns that, which lives as long as the engine. */
+/* Gives the request to a reactor, and returns that, which lives as long as the engine. */
 struct sl_http_reactor *sl_http_multi_submit(struct sl_http_multi *multi,
                                              struct sl_http_request *request);
 /* Makes the reactors look for cancelled requests, and for uploads that have more to send. */
 void sl_http_multi_wake(struct sl_http_multi *multi);
-void sl_http_reactor_wake(struct sl_http_reactor *reactor);
 
 #endif

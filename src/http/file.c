@@ -323,6 +323,7 @@ static int http_open(struct sl_core *core, const struct sl_uri *uri,
 	http->base.ops = &sl_http_ops;
 	http->core = core;
 	http->engine = core->http;
+	http->number = 1 + atomic_fetch_add(&http->engine->files, 1);
 	http->flags = options->flags;
 	http->size = -1;
 	sl_http_location_init(&http->location);

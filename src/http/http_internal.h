@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A remote file and its requests. A piece becomes a request, which waits for a permit (engine.c), is moved by a reactor
- * (multi.c) in several attempts at most, each of which is a transfer of libcurl (request.c, response.c), and ends its
+ * (reactor.c) in several attempts at most, each of which is a transfer of libcurl (request.c, response.c), and ends its
  * piece once.
  */
 #ifndef SL_HTTP_INTERNAL_H
@@ -11,6 +11,7 @@
 #include "http/hedge.h"
 #include "http/identity.h"
 #include "http/location.h"
+#include "http/reactor.h"
 #include "http/response.h"
 
 struct sl_http_body;
@@ -26,6 +27,7 @@ struct sl_http {
 	struct sl_http_multi *multi;
 	unsigned remote;              /* enum sl_remote: the kind of reactors in multi */
 	unsigned flags;               /* of enum sluice_open_flags */
+	uint64_t number;              /* of the files of the engine, from 1 on */
 	char *url;                    /* without user, password and fragment */
 	char *name;                   /* safe to display */
 	char *credentials;            /* "user:password" for the host of the origin only, or NULL */
@@ -68,7 +70,7 @@ struct sl_http_request {
 		*piece; /* of a GET of a range; a GET without a piece is that of http->body */
 	struct sl_piece *instead;    /* of a hedge: the piece of the first request; else NULL */
 	struct sl_http_hedge *hedge; /* of a first request that has a second */
-	struct sl_http_transfer *transfer;
+	struct sl_http_transfer *transfer; /* lent by the reactor, or NULL */
 	enum sl_http_method method;
 
 	char *url; /* the target of a redirect, or NULL: http->url */
@@ -106,8 +108,6 @@ struct sl_http_request {
 struct sl_http_request *sl_http_request_new(struct sl_http *http, enum sl_http_method method,
                                             struct sl_piece *piece);
 void sl_http_request_free(struct sl_http_request *request);
-/* Gives the transfer back to the engine. */
-void sl_http_request_give_back(struct sl_http_request *request);
 /* Returns whether the piece is cancelled, or the upload or body dropped. */
 bool sl_http_request_is_unwanted(const struct sl_http_request *request);
 static inline bool sl_http_request_has_body(const struct sl_http_request *request)

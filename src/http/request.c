@@ -16,7 +16,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <time.h>
 
 #include "http/body.h"
@@ -24,6 +23,8 @@
 #include "http/upload.h"
 
 #define BUFFER_BYTES        (256L << 10) /* per transfer; more does not stay in the cache */
+#define LEAST_BUFFER        (16L << 10)
+#define HEADER_BYTES        (4L << 10)
 #define MOST_BACKOFFS_THERE 2 /* at a target that was remembered, before the origin is asked */
 #define SAME_LIMIT_NS       INT64_C(1000000000)
 /* CURLE_TOO_LARGE; libcurl before 8.6 says CURLE_OUT_OF_MEMORY instead. */
@@ -41,22 +42,13 @@ struct sl_http_request *sl_http_request_new(struct sl_http *http, enum sl_http_m
 	request->http = http;
 	request->method = method;
 	request->piece = piece;
-	request->random = (uint64_t)sl_now() ^ (uintptr_t)request;
 	return request;
-}
-
-void sl_http_request_give_back(struct sl_http_request *request)
-{
-	if (request->transfer)
-		sl_http_transfer_release(request->http->engine, request->transfer);
-	request->transfer = NULL;
 }
 
 void sl_http_request_free(struct sl_http_request *request)
 {
 	if (!request)
 		return;
-	sl_http_request_give_back(request);
 	sl_http_response_clear(request);
 	free(request->url);
 	free(request->sentence);
@@ -93,53 +85,20 @@ void sl_http_request_fail(struct sl_http_request *request, int error, const char
 
 /* ------------------------------------------------------------------------------------ set up */
 
-/* As libcurl does it, but closed where another program is started. */
-static curl_socket_t request_open_socket(void *unused, curlsocktype purpose,
-                                         struct curl_sockaddr *to)
-{
-	(void)unused;
-	(void)purpose;
-	return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
-}
-
-static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *http)
-{
-	const struct sl_settings *settings = &http->core->settings;
-	CURL *easy = transfer->easy;
-
-	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer->reason);
-	transfer->reason[0] = '\0';
-	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-	/* A transfer that ends while a name is looked up does not wait for the name server. */
-	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
-	curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, request_open_socket);
-	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-	curl_easy_setopt(easy, CURLOPT_USERAGENT, "sluice/" SLUICE_VERSION);
-	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)settings->http_connect_ms);
-	curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-	curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION,
-	                 http->flags & SLUICE_OPEN_HTTP2 ? (long)CURL_HTTP_VERSION_2TLS
-	                                                 : (long)CURL_HTTP_VERSION_1_1);
-	if (http->flags & SLUICE_OPEN_HTTP2)
-		curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L);
-	if (settings->ca_bundle[0]) {
-		curl_easy_setopt(easy, CURLOPT_CAINFO, settings->ca_bundle);
-		curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
-	}
-	if (settings->tls_insecure) {
-		curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
-		curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
-	}
-}
-
 bool sl_http_request_is_home(const struct sl_http_request *request)
 {
 	const char *url = request->url, *origin = request->http->origin;
 	size_t length = url ? strlen(origin) : 0;
 
 	return !url || (!strncasecmp(url, origin, length) && strchr("/?", url[length]));
+}
+
+/* Returns the bytes that libcurl reads at once; it allocates them for each transfer. */
+static long request_buffer_bytes(const struct sl_http_request *request)
+{
+	if (!request->ranged || request->length >= BUFFER_BYTES - HEADER_BYTES)
+		return BUFFER_BYTES;
+	return (long)SL_MAX(request->length + HEADER_BYTES, LEAST_BUFFER);
 }
 
 /* Returns when the part will be slow. */
@@ -153,20 +112,12 @@ static int64_t request_slow_at(const struct sl_http_request *request)
 int sl_http_request_prepare(struct sl_http_request *request)
 {
 	struct sl_http *http = request->http;
+	bool home = sl_http_request_is_home(request);
 	const struct sl_http_fields *fields;
+	CURL *easy = request->transfer->easy;
 	char range[64];
-	bool home;
-	CURL *easy;
 
-	if (!request->transfer)
-		request->transfer = sl_http_transfer_acquire(http->engine);
-	if (!request->transfer) {
-		sl_http_request_fail(request, -ENOMEM, "no memory for a transfer");
-		return -ENOMEM;
-	}
-	easy = request->transfer->easy;
-	/* Nothing of the attempt before, least of all its password, goes to another server. */
-	curl_easy_reset(easy);
+	sl_http_transfer_renew(request, home);
 	sl_http_response_clear(request);
 	request->asked = request->alive = sl_now();
 	/* The time in which others had the turn is not counted. */
@@ -190,18 +141,14 @@ int sl_http_request_prepare(struct sl_http_request *request)
 		    !(http->flags & SLUICE_OPEN_HTTP2))
 			request->slow = request_slow_at(request);
 	}
-	transfer_secure(request->transfer, http);
 	curl_easy_setopt(easy, CURLOPT_URL, request->url ? request->url : http->url);
 	curl_easy_setopt(easy, CURLOPT_PRIVATE, request);
-	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, sl_http_on_line);
 	curl_easy_setopt(easy, CURLOPT_HEADERDATA, request);
-	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, sl_http_on_body);
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, request);
 	curl_easy_setopt(easy, CURLOPT_NOBODY, request->method == SL_HTTP_HEAD ? 1L : 0L);
-	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
+	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, request_buffer_bytes(request));
 	fields = request->method == SL_HTTP_PUT ? sl_http_upload_prepare(http->upload, easy)
 	                                        : &http->fields;
-	home = sl_http_request_is_home(request);
 	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, home ? fields->home : fields->away);
 	request->bears = false;
 	if (home && http->identified)
@@ -283,6 +230,8 @@ static int64_t request_backoff_ms(struct sl_http_request *request)
 	const struct sl_settings *settings = &request->http->core->settings;
 	uint64_t limit = settings->http_backoff_ms << SL_MIN(request->backoffs, 20u);
 
+	if (!request->random)
+		request->random = (uint64_t)sl_now() ^ (uintptr_t)request;
 	request->backoffs++;
 	limit = SL_MIN(limit, settings->http_backoff_max_ms);
 	return (int64_t)(limit - request_random(&request->random) % (limit / 2 + 1));
@@ -552,6 +501,8 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 {
 	enum sl_http_verdict verdict = request_judge(request, code);
 
+	if (verdict == SL_HTTP_DONE && request->piece && !request->http->identified)
+		request->transfer->file = request->http->number;
 	if (verdict == SL_HTTP_DONE && request->piece && !request->attempts)
 		sl_http_pace_add(&request->http->limit->pace, request->length, request->first,
 		                 sl_now() - request->asked);
@@ -585,8 +536,9 @@ void sl_http_request_refresh(struct sl_http_request *request, int64_t now)
 	int queued = 0;
 
 	if (!request->connected) {
-		request->connected = request_is_connected(request);
-		request->alive = now;
+		curl_easy_getinfo(request->transfer->easy, CURLINFO_PRETRANSFER_TIME_T, &sent);
+		request->connected = sent > 0;
+		request->alive = SL_MAX(request->alive, sent ? request->asked + sent * 1000 : now);
 	}
 	if (sl_http_request_has_body(request) &&
 	    sl_http_body_state(request->http->body, &position) & SL_HTTP_BODY_IDLE)

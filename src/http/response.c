@@ -398,31 +398,70 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 	return bytes;
 }
 
-/* Keeps a value; several values of a name become a list, as if they were on the same line (RFC 9110, 5.2). */
-static void response_on_field(struct sl_http_request *request, const char *name, const char *value)
+/* Returns enum sl_http_field of a name; -1: it is not kept. Limits are asked for only if there is one. */
+static int response_field(const struct sl_http_request *request, const char *name, size_t length)
 {
-	int i = 0, end = request->response.status == 429 ? SL_HTTP_FIELDS : SL_HTTP_FIELD_RATELIMIT;
-	char **kept, *all;
+	int end = request->response.status == 429 ? SL_HTTP_FIELDS : SL_HTTP_FIELD_RATELIMIT;
 
-	while (i < end && strcasecmp(name, field_names[i]))
-		i++;
-	request->response.kept = i < end;
-	/* libcurl would decode it, and not tell that its end is missing. */
-	if (!strcasecmp(name, "Transfer-Encoding") && strcasecmp(value, "chunked") &&
-	    strcasecmp(value, "identity"))
-		sl_http_fail_protocol(request, "a Transfer-Encoding that was not asked for");
-	if (i == end || !value[0] ||
-	    (i == SL_HTTP_FIELD_ENCODING && !strcasecmp(value, "identity")))
-		return;
-	kept = &request->response.texts.of[i];
-	if (*kept && !strcmp(*kept, value))
-		return;
-	if (asprintf(&all, "%s%s%s", *kept ? *kept : "", *kept ? ", " : "", value) < 0) {
+	for (int i = 0; i < end; i++)
+		if (strlen(field_names[i]) == length && !strncasecmp(name, field_names[i], length))
+			return i;
+	return -1;
+}
+
+/*
+ * Keeps a value, for which it may use `line`, the memory that has it; several values of a name become a list, as if they
+ * were on the same line (RFC 9110, 5.2). Returns memory that is to be freed.
+ */
+static char *response_keep(struct sl_http_request *request, char **kept, char *line,
+                           const char *value)
+{
+	char *all;
+
+	if (!value[0] || (*kept && !strcmp(*kept, value)))
+		return line;
+	if (!*kept) {
+		*kept = memmove(line, value, strlen(value) + 1);
+		return NULL;
+	}
+	if (asprintf(&all, "%s, %s", *kept, value) < 0) {
 		sl_http_request_fail(request, -ENOMEM, "no memory for a header");
-		return;
+		return line;
 	}
 	free(*kept);
 	*kept = all;
+	return line;
+}
+
+/* A field. Most of them tell nothing that is asked for, and are not even copied. */
+static void response_on_field(struct sl_http_request *request, const char *data, size_t bytes)
+{
+	static const char coding[] = "Transfer-Encoding";
+	const char *colon = memchr(data, ':', bytes);
+	size_t length = colon ? colon - data : 0;
+	int i = response_field(request, data, length);
+	char *line, *name, *value;
+
+	request->response.kept = i >= 0;
+	if (!request->response.kept &&
+	    (length != sizeof(coding) - 1 || strncasecmp(data, coding, length)))
+		return;
+	line = strndup(data, bytes);
+	if (!line) {
+		sl_http_request_fail(request, -ENOMEM, "no memory for a header");
+		return;
+	}
+	if (sl_http_parse_field(line, &name, &value)) {
+		/* libcurl would decode it, and not tell that its end is missing. */
+		if (!request->response.kept && strcasecmp(value, "chunked") &&
+		    strcasecmp(value, "identity"))
+			sl_http_fail_protocol(request,
+			                      "a Transfer-Encoding that was not asked for");
+		if (request->response.kept &&
+		    !(i == SL_HTTP_FIELD_ENCODING && !strcasecmp(value, "identity")))
+			line = response_keep(request, &request->response.texts.of[i], line, value);
+	}
+	free(line);
 }
 
 /* Returns for how many milliseconds the server wants no request; -1: it does not say. */
@@ -467,7 +506,6 @@ size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 	struct sl_http_request *request = argument;
 	size_t bytes = size * count, so_far = request->response.field_bytes + bytes;
 	long status = request->response.status;
-	char *line, *name, *value;
 
 	request->alive = sl_now();
 	if (so_far == bytes) {
@@ -491,12 +529,7 @@ size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 		if (request->response.kept)
 			sl_http_fail_protocol(request, "a folded line of its header");
 	} else if (!request->response.complete) {
-		line = strndup(data, bytes);
-		if (!line)
-			sl_http_request_fail(request, -ENOMEM, "no memory for a header");
-		else if (sl_http_parse_field(line, &name, &value))
-			response_on_field(request, name, value);
-		free(line);
+		response_on_field(request, data, bytes);
 	}
 	request->response.field_bytes = so_far;
 	return request->error ? 0 : bytes;

@@ -250,7 +250,7 @@ static int context_start_threads(struct sl_core *core)
 	if (!settings->reactors)
 		settings->reactors = cores >= 4 ? 2 : 1;
 	if (!settings->http_reactors)
-		settings->http_reactors = SL_MIN(cores, 4);
+		settings->http_reactors = SL_MIN(cores, 64);
 	rc = context_start_uring(core);
 	if (!rc)
 		rc = sl_bounce_new(settings, &core->bounce);

@@ -160,7 +160,8 @@ static void done_unlink_locked(struct sl_done *done, struct sluice_op *op) SL_RE
 		(void)!read(done->locked.fd, &count, sizeof(count));
 }
 
-static void done_append_locked(struct sl_done *done, struct sluice_op *op) SL_REQUIRES(&done->mutex)
+/* Returns whether the caller has to signal `arrived`; without the mutex, which the woken thread takes. */
+static bool done_append_locked(struct sl_done *done, struct sluice_op *op) SL_REQUIRES(&done->mutex)
 {
 	uint64_t one = 1;
 
@@ -168,8 +169,7 @@ static void done_append_locked(struct sl_done *done, struct sluice_op *op) SL_RE
 	if (done->locked.fd >= 0 && sl_list_empty(&done->locked.list))
 		(void)!write(done->locked.fd, &one, sizeof(one));
 	sl_list_append(&done->locked.list, &op->done.link);
-	if (done->locked.waiters)
-		pthread_cond_signal(&done->arrived);
+	return done->locked.waiters;
 }
 
 /* Writes all fields of an operation that was over when it was made, so a kept operation is as good
@@ -179,6 +179,7 @@ bool sl_done_new(struct sluice_file *file, int64_t result, void *user, sluice_op
 	struct sluice_context *ctx = file->ctx;
 	struct sl_done *done = &ctx->done;
 	struct sluice_op *op = NULL;
+	bool signal = false;
 
 	sl_mutex_lock(&done->mutex);
 	if (done->locked.kept_count) {
@@ -194,9 +195,11 @@ bool sl_done_new(struct sluice_file *file, int64_t result, void *user, sluice_op
 		atomic_store_explicit(&op->done.reported, false, memory_order_relaxed);
 		atomic_store_explicit(&op->state, SL_OP_DONE, memory_order_release);
 		*out = op;
-		done_append_locked(done, op);
+		signal = done_append_locked(done, op);
 	}
 	sl_mutex_unlock(&done->mutex);
+	if (signal)
+		pthread_cond_signal(&done->arrived);
 	return op;
 }
 
@@ -245,9 +248,10 @@ struct sluice_op *sl_done_take_locked(struct sl_done *done)
 
 /*
  * Sets SL_OP_DONE and appends the operation to the queue in one step, so that the queue has
- * operations in the order in which sluice_poll() saw them end. Returns the state before.
+ * operations in the order in which sluice_poll() saw them end. Returns the state before, and
+ * whether a thread waits for the queue.
  */
-static uint32_t op_set_done(struct sluice_op *op)
+static uint32_t op_set_done(struct sluice_op *op, bool *signal)
 {
 	struct sl_done *done = &op->ctx->done;
 	uint32_t before;
@@ -256,7 +260,7 @@ static uint32_t op_set_done(struct sluice_op *op)
 		return atomic_fetch_or(&op->state, SL_OP_DONE);
 	sl_mutex_lock(&done->mutex);
 	if (!op->done.reported)
-		done_append_locked(done, op);
+		*signal = done_append_locked(done, op);
 	before = atomic_fetch_or(&op->state, SL_OP_DONE);
 	sl_mutex_unlock(&done->mutex);
 	return before;
@@ -266,12 +270,15 @@ static void op_publish(struct sluice_op *op)
 {
 	uint64_t one = 1;
 	uint32_t before;
+	bool signal = false;
 
 	sl_mutex_lock(&op->mutex);
-	before = op_set_done(op);
+	before = op_set_done(op, &signal);
 	if (op->locked.fd >= 0)
 		(void)!write(op->locked.fd, &one, sizeof(one));
 	sl_mutex_unlock(&op->mutex);
+	if (signal)
+		pthread_cond_signal(&op->ctx->done.arrived);
 	if (before & SL_OP_AWAITED)
 		sl_word_wake(&op->state, INT_MAX);
 }

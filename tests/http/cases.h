@@ -6,7 +6,7 @@
 #include "lib/servers.h"
 #include "lib/support.h"
 
-/* Four attempts a few milliseconds apart, a stall of 400 ms, eight connections. */
+/* Four attempts a few milliseconds apart, a stall of 400 ms, eight connections, no hedges. */
 int http_setup(void **state);
 int http_teardown(void **state);
 #define HTTP_TEST(name) TEST_WITH(name, http_setup, http_teardown)

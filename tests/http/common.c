@@ -14,7 +14,7 @@ static const struct {
 	{"SLUICE_HTTP_ATTEMPTS", "4"},   {"SLUICE_HTTP_RETRY_MS", "1500"},
 	{"SLUICE_HTTP_BACKOFF_MS", "5"}, {"SLUICE_HTTP_BACKOFF_MAX_MS", "20"},
 	{"SLUICE_HTTP_STALL_MS", "400"}, {"SLUICE_HTTP_CONNECT_MS", "500"},
-	{"SLUICE_MAX_CONNECTIONS", "8"},
+	{"SLUICE_HTTP_HEDGE", "0"},      {"SLUICE_MAX_CONNECTIONS", "8"},
 };
 /* What with() has set besides. */
 static const char *also_set[24];

@@ -16,9 +16,10 @@ static void know_the_pace(struct fixture *f)
 }
 
 /* No stall ends by its time-out. */
-static void patient(struct fixture *f)
+static void patient(struct fixture *f, const char *hedge)
 {
 	with(f, "SLUICE_HTTP_STALL_MS", "60000");
+	with(f, "SLUICE_HTTP_HEDGE", hedge);
 	know_the_pace(f);
 }
 
@@ -27,7 +28,7 @@ HTTP_TEST(a_part_that_stands_still_is_asked_for_once_more)
 	static const char *const stalls[] = {"stall:head", "stall:0", "stall:600"};
 	struct fixture *f = *state;
 
-	patient(f);
+	patient(f, "1");
 	for (size_t i = 0; i < COUNT_OF(stalls); i++) {
 		const char *uri = fault_uri("size=100000&fault=%s&times=1", stalls[i]);
 		double begun = seconds_now();
@@ -47,8 +48,7 @@ HTTP_TEST(without_hedges_it_is_waited_for)
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=100000&fault=stall:600&stall_ms=300&times=1");
 
-	with(f, "SLUICE_HTTP_HEDGE", "0");
-	patient(f);
+	patient(f, "0");
 	reads_right(f, uri, PART, 10);
 	assert_int_equal(asked(uri, "GET"), 1);
 }
@@ -61,7 +61,7 @@ HTTP_TEST(the_first_may_still_win)
 	struct buffer b = buffer_new(PART, 16);
 	sluice_file *file;
 
-	patient(f);
+	patient(f, "1");
 	file = open_read(f->ctx, uri);
 	assert_moves(start_read(file, b.data, PART, 10), PART);
 	assert_served(b.data, PART, 10);
@@ -80,7 +80,7 @@ HTTP_TEST(both_are_cancelled)
 	sluice_file *file;
 	sluice_op *op;
 
-	patient(f);
+	patient(f, "1");
 	file = open_read(f->ctx, uri);
 	op = start_read(file, b.data, PART, 10);
 	wait_until_asked(uri, "GET", 2);
@@ -102,7 +102,7 @@ HTTP_TEST(a_hedge_that_fails_is_forgotten)
 	const char *uri =
 		fault_uri("size=100000&stall_percent=100&stall_ms=400&fault=status:404&skip=1");
 
-	patient(f);
+	patient(f, "1");
 	reads_right(f, uri, PART, 10);
 	assert_int_equal(asked(uri, "GET"), 2);
 }
@@ -116,7 +116,7 @@ HTTP_TEST(hedges_are_a_twentieth_of_the_requests)
 	sluice_file *file;
 	char bytes[PART];
 
-	patient(f);
+	patient(f, "1");
 	file = open_read(f->ctx, uri);
 	for (int i = 0; i < READS / 4; i++) {
 		sluice_op *ops[4];

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Handles of libcurl
+ *
+ * A handle keeps its options for the next part of the same file, because setting them takes longer than a small part
+ * that is near.
+ *
+ * Threads: the reactor that has the handle.
+ */
+#include <stdlib.h>
+
+#include "http/http_internal.h"
+
+void sl_http_transfer_free(struct sl_http_transfer *transfer)
+{
+	curl_easy_cleanup(transfer->easy);
+	free(transfer);
+}
+
+struct sl_http_transfer *sl_http_transfer_new(struct sl_http_reactor *reactor)
+{
+	struct sl_http_transfer *transfer = calloc(1, sizeof(*transfer));
+
+	if (!transfer)
+		return NULL;
+	transfer->reactor = reactor;
+	transfer->easy = curl_easy_init();
+	if (transfer->easy)
+		return transfer;
+	free(transfer);
+	return NULL;
+}
+
+static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *http)
+{
+	const struct sl_settings *settings = &http->core->settings;
+	CURL *easy = transfer->easy;
+
+	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer->reason);
+	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, sl_http_on_line);
+	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, sl_http_on_body);
+	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, sl_http_reactor_open_socket);
+	curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, transfer->reactor);
+	curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, sl_http_reactor_close_socket);
+	curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, transfer->reactor);
+	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	/* A transfer that ends while a name is looked up does not wait for the name server. */
+	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
+	curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(easy, CURLOPT_USERAGENT, "sluice/" SLUICE_VERSION);
+	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)settings->http_connect_ms);
+	curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+	curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION,
+	                 http->flags & SLUICE_OPEN_HTTP2 ? (long)CURL_HTTP_VERSION_2TLS
+	                                                 : (long)CURL_HTTP_VERSION_1_1);
+	if (http->flags & SLUICE_OPEN_HTTP2)
+		curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L);
+	if (settings->ca_bundle[0]) {
+		curl_easy_setopt(easy, CURLOPT_CAINFO, settings->ca_bundle);
+		curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+	}
+	if (settings->tls_insecure) {
+		curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
+		curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
+	}
+}
+
+void sl_http_transfer_renew(struct sl_http_request *request, bool home)
+{
+	struct sl_http_transfer *transfer = request->transfer;
+	struct sl_http *http = request->http;
+
+	transfer->reason[0] = '\0';
+	if (!request->piece || transfer->file != http->number || transfer->home != home) {
+		curl_easy_reset(transfer->easy);
+		transfer_secure(transfer, http);
+	}
+	/* Set when it has succeeded, if no secret may have changed until the next. */
+	transfer->file = 0;
+	transfer->home = home;
+}
