@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#define ROUNDS 200000
+enum { ROUNDS = 200000, SOME = 500 };
 
 static struct shop shop;
 
@@ -109,17 +109,17 @@ static double now(void)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* The best of some: machines that run tests are busy. */
+/* The best of many that are shorter than a slice of processor time: machines that run tests are busy. */
 SHOP_TEST(a_repeated_get_takes_less_than_a_microsecond)
 {
 	double best = 1e18;
 
 	publish();
-	for (int round = 0; round < 5; round++) {
+	for (int round = 0; round < ROUNDS / SOME; round++) {
 		double begun = now(), took;
 
-		assert_int_equal(get_and_release(ROUNDS), 0);
-		took = (now() - begun) / ROUNDS;
+		assert_int_equal(get_and_release(SOME), 0);
+		took = (now() - begun) / SOME;
 		best = took < best ? took : best;
 	}
 	print_message("get and release: %.0f ns\n", best);

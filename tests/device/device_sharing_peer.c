@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/core.h"
+
 struct sl_device *device_of(int which)
 {
 	return sl_device_find((unsigned)gpu_device(which));
@@ -39,40 +41,18 @@ int check_pattern(const void *memory, size_t length, uint64_t seed)
 
 static int send_message(int socket, const struct peer_message *message, int fd)
 {
-	char control[CMSG_SPACE(sizeof(int))] = {0};
-	struct iovec part = {(void *)(uintptr_t)message, sizeof(*message)};
-	struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
-	struct cmsghdr *c;
+	ssize_t n = sl_fds_send(socket, message, sizeof(*message), &fd, fd >= 0, 0);
 
-	if (fd >= 0) {
-		header.msg_control = control;
-		header.msg_controllen = sizeof(control);
-		c = CMSG_FIRSTHDR(&header);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	}
-	return sendmsg(socket, &header, MSG_NOSIGNAL) == (ssize_t)sizeof(*message) ? 0 : -EPIPE;
+	return n == (ssize_t)sizeof(*message) ? 0 : -EPIPE;
 }
 
 static int receive_message(int socket, struct peer_message *message, int *fd)
 {
-	char control[CMSG_SPACE(sizeof(int))];
-	struct iovec part = {message, sizeof(*message)};
-	struct msghdr header = {.msg_iov = &part,
-	                        .msg_iovlen = 1,
-	                        .msg_control = control,
-	                        .msg_controllen = sizeof(control)};
-	struct cmsghdr *c;
+	int fds[SL_FDS_MOST], cut_off;
+	ssize_t n = sl_fds_receive(socket, message, sizeof(*message), fds, 0, &cut_off);
 
-	if (recvmsg(socket, &header, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof(*message))
-		return -EPIPE;
-	*fd = -1;
-	c = CMSG_FIRSTHDR(&header);
-	if (c && c->cmsg_type == SCM_RIGHTS)
-		memcpy(fd, CMSG_DATA(c), sizeof(int));
-	return 0;
+	*fd = fds[0];
+	return n == (ssize_t)sizeof(*message) ? 0 : -EPIPE;
 }
 
 /* ------------------------------------------------------------------------- the other process */

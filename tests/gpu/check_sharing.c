@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/core.h"
 #include "device/device.h"
 #include "gpu/check.h"
 
@@ -45,42 +46,20 @@ struct message {
 
 static void send_message(int to, const struct message *message, int fd)
 {
-	char control[CMSG_SPACE(sizeof(int))] = {0};
-	struct iovec part = {(void *)(uintptr_t)message, sizeof(*message)};
-	struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
-	struct cmsghdr *c;
-
-	if (fd >= 0) {
-		header.msg_control = control;
-		header.msg_controllen = sizeof(control);
-		c = CMSG_FIRSTHDR(&header);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	}
-	if (sendmsg(to, &header, MSG_NOSIGNAL) != (ssize_t)sizeof(*message))
+	if (sl_fds_send(to, message, sizeof(*message), &fd, fd >= 0, 0) !=
+	    (ssize_t)sizeof(*message))
 		broken("sendmsg: %s", strerror(errno));
 }
 
 /* The descriptor that came with it, or -1. */
 static int receive_message(int from, struct message *message)
 {
-	char control[CMSG_SPACE(sizeof(int))];
-	struct iovec part = {message, sizeof(*message)};
-	struct msghdr header = {.msg_iov = &part,
-	                        .msg_iovlen = 1,
-	                        .msg_control = control,
-	                        .msg_controllen = sizeof(control)};
-	struct cmsghdr *c;
-	int fd = -1;
+	int fds[SL_FDS_MOST], cut_off;
 
-	if (recvmsg(from, &header, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof(*message))
+	if (sl_fds_receive(from, message, sizeof(*message), fds, 0, &cut_off) !=
+	    (ssize_t)sizeof(*message))
 		broken("the other process has said nothing");
-	c = CMSG_FIRSTHDR(&header);
-	if (c && c->cmsg_type == SCM_RIGHTS)
-		memcpy(&fd, CMSG_DATA(c), sizeof(int));
-	return fd;
+	return fds[0];
 }
 
 /* One for the process that is started next; the end that is here is not handed on. */

@@ -91,6 +91,11 @@ sluice_op *start_write(sluice_file *file, const void *src, size_t n, uint64_t of
 	return op;
 }
 
+sluice_op *start_move(sluice_file *file, bool write, void *data, size_t n, uint64_t offset)
+{
+	return write ? start_write(file, data, n, offset) : start_read(file, data, n, offset);
+}
+
 int64_t read_now(sluice_file *file, void *dst, size_t n, uint64_t offset)
 {
 	return finish(start_read(file, dst, n, offset));

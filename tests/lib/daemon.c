@@ -300,6 +300,19 @@ int child_status(pid_t pid)
 
 /* --------------------------------------------------------------------------------------- blobs */
 
+const char *named(const char *format, ...)
+{
+	static _Thread_local char names[8][32];
+	static _Thread_local unsigned turn;
+	char *name = names[turn++ % COUNT_OF(names)];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(name, sizeof(names[0]), format, arguments);
+	va_end(arguments);
+	return name;
+}
+
 uint64_t seed_of(const char *name, size_t n)
 {
 	uint64_t seed = n;

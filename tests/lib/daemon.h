@@ -54,6 +54,8 @@ pid_t daemon_process(const struct daemon *d, const char *name, pid_t before);
 /* Connects, as often as that takes. */
 sluice_store *daemon_connect(const struct daemon *d);
 
+/* A name; good for seven calls more of the thread. */
+const char *named(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Blobs of a pattern that the name and the size give; put() and try_put() make them at place(). */
 uint64_t seed_of(const char *name, size_t n);
 int create_on(sluice_store *store, const char *name, size_t n, int device, unsigned flags,

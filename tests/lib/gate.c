@@ -80,6 +80,16 @@ bool gate_holds(unsigned n)
 	return reached;
 }
 
+sluice_op *start_held(sluice_file *file, bool write, void *data, size_t n, uint64_t offset)
+{
+	sluice_op *op;
+
+	gate_close(NULL);
+	op = start_move(file, write, data, n, offset);
+	assert_true(gate_holds(1));
+	return op;
+}
+
 unsigned gate_count(void)
 {
 	return atomic_load(&count);

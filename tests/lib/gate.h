@@ -22,6 +22,8 @@ void gate_close(bool (*pick)(const struct sl_piece *piece));
 void gate_open(void);
 /* Waits until n results stand at the gate; false after a while. */
 bool gate_holds(unsigned n);
+/* Closes the gate for all, starts the operation, and waits until it stands there. */
+sluice_op *start_held(sluice_file *file, bool write, void *data, size_t n, uint64_t offset);
 /* Results that have arrived since gate_close() or bend(). */
 unsigned gate_count(void);
 

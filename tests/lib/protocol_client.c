@@ -45,30 +45,18 @@ bool raw_send_with(int fd, const void *data, size_t n, const int *fds, unsigned 
 	return sendmsg(fd, &message, MSG_NOSIGNAL) == (ssize_t)n;
 }
 
-static ssize_t receive(int fd, union sl_message *m, int fds[2])
+static ssize_t receive(int fd, union sl_message *m, int fds[SL_FDS_MOST])
 {
-	struct iovec io = {m, sizeof(*m)};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
-	struct msghdr message = {.msg_iov = &io,
-	                         .msg_iovlen = 1,
-	                         .msg_control = control,
-	                         .msg_controllen = sizeof(control)};
 	struct timeval limit = {10, 0};
-	struct cmsghdr *h;
-	ssize_t n;
+	int cut_off;
 
-	fds[0] = fds[1] = -1;
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-	h = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
-	if (h)
-		memcpy(fds, CMSG_DATA(h), SL_MIN(h->cmsg_len - CMSG_LEN(0), 2 * sizeof(int)));
-	return n;
+	return sl_fds_receive(fd, m, sizeof(*m), fds, 0, &cut_off);
 }
 
 ssize_t raw_receive(int fd, union sl_message *m, int *with)
 {
-	int fds[2];
+	int fds[SL_FDS_MOST];
 	ssize_t n = receive(fd, m, fds);
 
 	if (with)

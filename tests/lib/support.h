@@ -238,6 +238,8 @@ sluice_file *open_both(sluice_context *ctx, const char *path);
 int open_flags(sluice_context *ctx, const char *path, unsigned flags, sluice_file **out);
 sluice_op *start_read(sluice_file *file, void *dst, size_t n, uint64_t offset);
 sluice_op *start_write(sluice_file *file, const void *src, size_t n, uint64_t offset);
+/* The one or the other. */
+sluice_op *start_move(sluice_file *file, bool write, void *data, size_t n, uint64_t offset);
 /* Start and finish in one; the result of the operation. */
 int64_t read_now(sluice_file *file, void *dst, size_t n, uint64_t offset);
 int64_t write_now(sluice_file *file, const void *src, size_t n, uint64_t offset);

@@ -30,10 +30,26 @@ static bool is_held(const struct sl_piece *piece)
 	return data >= b->data && data < b->data + b->length;
 }
 
-static void hold_pieces_of(struct buffer *b)
+/* Starts an operation of SPAN bytes that the gate holds, and nothing else. */
+static sluice_op *hold(sluice_file *file, bool write, struct buffer *b, uint64_t offset)
 {
+	sluice_op *op;
+
 	atomic_store(&held_buffer, b);
 	gate_close(is_held);
+	op = start_move(file, write, b->data, SPAN, offset);
+	assert_true(gate_holds(1));
+	return op;
+}
+
+/* The other one is over while the first one is held. */
+static void assert_passes(sluice_op *held, sluice_op *other)
+{
+	assert_int_equal(sluice_wait(other, 20000), SPAN);
+	assert_int_equal(sluice_poll(held), 0);
+	gate_open();
+	assert_moves(held, SPAN);
+	assert_moves(other, SPAN);
 }
 
 FAULT_TEST(fault_bounds_reads_on_a_handle_overlap_in_time)
@@ -50,16 +66,10 @@ FAULT_TEST(fault_bounds_reads_on_a_handle_overlap_in_time)
 	file = open_read(f->ctx, path);
 	for (r = 0; r < RESIDENCIES; r++) {
 		file_set_residency(path, (enum residency)r);
-		hold_pieces_of(&a);
-		held = start_read(file, a.data, SPAN, 0);
-		assert_true(gate_holds(1));
+		held = hold(file, false, &a, 0);
 		/* Even of the same bytes: reads do not wait for each other. */
 		other = start_read(file, b.data, SPAN, r == 0 ? SPAN : SPAN / 2);
-		assert_int_equal(sluice_wait(other, 20000), SPAN);
-		assert_int_equal(sluice_poll(held), 0);
-		gate_open();
-		assert_moves(held, SPAN);
-		assert_moves(other, SPAN);
+		assert_passes(held, other);
 	}
 	assert_ok(sluice_close(file));
 	buffer_free(&a);
@@ -79,17 +89,11 @@ FAULT_TEST(disjoint_operation_passes_a_held_write)
 	file_make(path, 4 * SPAN, 1);
 	file = open_both(f->ctx, path);
 	for (write = 0; write < 2; write++) {
-		hold_pieces_of(&a);
-		held = start_write(file, a.data, SPAN, SPAN);
-		assert_true(gate_holds(1));
+		held = hold(file, true, &a, SPAN);
 		/* Its neighbours touch it, byte by byte. */
 		other = write ? start_write(file, b.data, SPAN, 2 * SPAN)
 		              : start_read(file, b.data, SPAN, 0);
-		assert_int_equal(sluice_wait(other, 20000), SPAN);
-		assert_int_equal(sluice_poll(held), 0);
-		gate_open();
-		assert_moves(held, SPAN);
-		assert_moves(other, SPAN);
+		assert_passes(held, other);
 	}
 	assert_ok(sluice_close(file));
 	buffer_free(&a);
@@ -109,9 +113,7 @@ FAULT_TEST(operation_over_a_held_write_waits)
 	pattern_fill(a.data, SPAN, 0, 2);
 	file = open_both(f->ctx, path);
 	other = open_both(f->ctx, path);
-	hold_pieces_of(&a);
-	held = start_write(file, a.data, SPAN, 0);
-	assert_true(gate_holds(1));
+	held = hold(file, true, &a, 0);
 	read = start_read(other, c.data, 1, SPAN - 1); /* the last byte of it */
 	write = start_write(other, "n", 1, 0);         /* the first */
 	far = start_read(other, b.data, 100, 2 * SPAN - 100);
@@ -145,9 +147,7 @@ FAULT_TEST(write_over_a_held_read_waits)
 	two_threads(f);
 	file_make(path, SPAN, 1);
 	file = open_both(f->ctx, path);
-	hold_pieces_of(&a);
-	held = start_read(file, a.data, SPAN, 0);
-	assert_true(gate_holds(1));
+	held = hold(file, false, &a, 0);
 	write = start_write(file, "n", 1, 100);
 	read = start_read(file, &byte, 1, 100); /* behind the write, so it waits as well */
 	assert_int_equal(sluice_wait(write, 50), -EINPROGRESS);
@@ -185,9 +185,7 @@ FAULT_TEST(nonblock_answers_eagain_at_the_bound)
 	                     SLUICE_OPEN_READ | SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE |
 	                             SLUICE_OPEN_NONBLOCK,
 	                     &file));
-	gate_close(NULL);
-	first = start_write(file, b.data, SPAN, 0);
-	assert_true(gate_holds(1));
+	first = start_held(file, true, b.data, SPAN, 0);
 	assert_refused(sluice_write(file, b.data, SPAN, SPAN, &second), EAGAIN,
 	               "SLUICE_MAX_OPERATIONS");
 	assert_refused(sluice_read(file, b.data, SPAN, SPAN, NULL), EAGAIN,

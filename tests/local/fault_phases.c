@@ -60,9 +60,7 @@ FAULT_TEST(an_operation_cancelled_in_flight_ends_when_its_piece_does)
 	for (write = 0; write < 2; write++) {
 		sluice_op *op;
 
-		gate_close(NULL);
-		op = write ? start_write(file, b.data, SPAN, 0) : start_read(file, b.data, SPAN, 0);
-		assert_true(gate_holds(1));
+		op = start_held(file, write, b.data, SPAN, 0);
 		assert_int_equal(sluice_cancel(op), 0);
 		assert_int_equal(sluice_cancel(op), 0);
 		/* The piece is in the kernel's hands: as long as it is, so is the buffer. */
@@ -89,9 +87,7 @@ FAULT_TEST(an_operation_cancelled_in_the_last_piece_says_which_it_was)
 	one_thread(f);
 	file_make(path, SPAN, 1);
 	file = open_both(f->ctx, path);
-	gate_close(NULL);
-	op = start_read(file, b.data, 1000, 5);
-	assert_true(gate_holds(1));
+	op = start_held(file, false, b.data, 1000, 5);
 	assert_int_equal(sluice_cancel(op), 0);
 	gate_open();
 	got = finish(op);
@@ -118,12 +114,8 @@ FAULT_TEST(an_operation_cancelled_in_the_queue_is_never_begun)
 		file_make(path, 2 * SPAN, 1);
 		file = open_both(f->ctx, path);
 		memset(b.data, 0x77, b.length);
-		gate_close(NULL);
-		first = write ? start_write(file, b.data, SPAN, 0)
-		              : start_read(file, b.data, SPAN, 0);
-		assert_true(gate_holds(1));
-		second = write ? start_write(file, b.data + SPAN, SPAN, SPAN)
-		               : start_read(file, b.data + SPAN, SPAN, SPAN);
+		first = start_held(file, write, b.data, SPAN, 0);
+		second = start_move(file, write, b.data + SPAN, SPAN, SPAN);
 		assert_int_equal(sluice_cancel(second), 0);
 		gate_open();
 		assert_moves(first, SPAN);
@@ -152,9 +144,7 @@ FAULT_TEST(an_operation_cancelled_behind_another_ends_at_once)
 	pattern_fill(b.data, SPAN, 0, 2);
 	pattern_fill(c.data, SPAN, 0, 3);
 	file = open_both(f->ctx, path);
-	gate_close(NULL);
-	first = start_write(file, a.data, SPAN, 0);
-	assert_true(gate_holds(1));
+	first = start_held(file, true, a.data, SPAN, 0);
 	second = start_write(file, b.data, SPAN, 0);
 	third = start_write(file, c.data, SPAN / 2, 0);
 	read = start_read(file, dst.data, SPAN, 0);
@@ -190,9 +180,7 @@ FAULT_TEST(a_write_cancelled_in_the_queue_does_not_make_the_file_longer)
 
 	one_thread(f);
 	file = open_both(f->ctx, path);
-	gate_close(NULL);
-	first = start_write(file, b.data, 1000, 0);
-	assert_true(gate_holds(1));
+	first = start_held(file, true, b.data, 1000, 0);
 	/* It waits for the first, which it overlaps. */
 	second = start_write(file, b.data, MIB, 0);
 	assert_int_equal(sluice_cancel(second), 0);
@@ -215,9 +203,7 @@ FAULT_TEST(an_operation_that_was_let_go_still_moves_its_bytes)
 	one_thread(f);
 	pattern_fill(b.data, SPAN, 0, 1);
 	file = open_both(f->ctx, path);
-	gate_close(NULL);
-	op = start_write(file, b.data, SPAN / 2, 0);
-	assert_true(gate_holds(1));
+	op = start_held(file, true, b.data, SPAN / 2, 0);
 	queued = start_write(file, b.data + SPAN / 2, SPAN / 2, SPAN / 2);
 	behind = start_write(file, b.data, 5000, 0);
 	sluice_op_free(op);
@@ -242,9 +228,7 @@ FAULT_TEST(the_descriptor_goes_with_the_handle)
 
 	one_thread(f);
 	file = open_both(f->ctx, scratch(f, "fd"));
-	gate_close(NULL);
-	op = start_write(file, b.data, SPAN, 0);
-	assert_true(gate_holds(1));
+	op = start_held(file, true, b.data, SPAN, 0);
 	before = count_descriptors();
 	fd = sluice_op_fd(op);
 	assert_true(fd >= 0);
@@ -345,9 +329,7 @@ static void check_waits(struct fixture *f, int (*run)(struct call *), bool write
 
 	file_make(path, SPAN, 1);
 	c.file = open_both(f->ctx, path);
-	gate_close(NULL);
-	c.op = write ? start_write(c.file, b.data, SPAN, 0) : start_read(c.file, b.data, SPAN, 0);
-	assert_true(gate_holds(1));
+	c.op = start_held(c.file, write, b.data, SPAN, 0);
 	call_begin(&c);
 	sleep_ms(60);
 	if (atomic_load(&c.over)) {
@@ -395,9 +377,7 @@ FAULT_TEST(several_threads_may_wait_for_one_operation)
 
 	one_thread(f);
 	file = open_both(f->ctx, scratch(f, "several"));
-	gate_close(NULL);
-	op = start_write(file, b.data, SPAN, 0);
-	assert_true(gate_holds(1));
+	op = start_held(file, true, b.data, SPAN, 0);
 	for (i = 0; i < THREADS; i++) {
 		c[i] = (struct call){.op = op, .run = call_wait};
 		call_begin(&c[i]);

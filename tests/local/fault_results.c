@@ -137,7 +137,7 @@ FAULT_TEST(endless_refusal_costs_little_and_can_be_cancelled)
 	for (write = 0; write < 2; write++) {
 		file_set_residency(path, COLD);
 		bend(refuse_for_ever);
-		op = write ? start_write(file, b.data, MIB, 0) : start_read(file, b.data, MIB, 0);
+		op = start_move(file, write, b.data, MIB, 0);
 		assert_int_equal(sluice_wait(op, 100), -EINPROGRESS);
 		begun = cpu_seconds();
 		assert_int_equal(sluice_wait(op, 400), -EINPROGRESS);
@@ -204,8 +204,7 @@ FAULT_TEST(an_error_of_the_device_fails_the_operation)
 		for (cold = 0; cold < 2; cold++) {
 			file_set_residency(path, cold ? COLD : CACHED);
 			bend(bad_sector);
-			op = write ? start_write(file, b.data, LENGTH, 0)
-			           : start_read(file, b.data, LENGTH, 0);
+			op = start_move(file, write, b.data, LENGTH, 0);
 			assert_int_equal(sluice_wait(op, PATIENCE_MS), -EIO);
 			assert_non_null(strstr(sluice_op_message(op), "sector"));
 			assert_non_null(strstr(sluice_op_message(op), strerror(EIO)));
@@ -313,9 +312,7 @@ FAULT_TEST(a_file_truncated_under_a_read_is_an_error)
 		file_make(path, MIB, 1);
 		file_set_residency(path, i % 2 ? COLD : CACHED);
 		file = open_read(f->ctx, path);
-		gate_close(NULL);
-		op = start_read(file, b.data, MIB, 0);
-		assert_true(gate_holds(1));
+		op = start_held(file, false, b.data, MIB, 0);
 		file_truncate(path, lengths[i]);
 		gate_open();
 		assert_int_equal(sluice_wait(op, PATIENCE_MS), -EIO);
@@ -344,9 +341,7 @@ FAULT_TEST(a_file_that_grows_under_a_read_is_no_error)
 	pattern_fill(all, 2 * MIB, 0, 1);
 	file_make(path, MIB + 7, 1);
 	file = open_read(f->ctx, path);
-	gate_close(NULL);
-	op = start_read(file, b.data, 2 * MIB, 0);
-	assert_true(gate_holds(1));
+	op = start_held(file, false, b.data, 2 * MIB, 0);
 	file_write(path, all, 2 * MIB, 0);
 	gate_open();
 	got = finish(op);
@@ -376,9 +371,7 @@ FAULT_TEST(an_error_stops_what_was_not_begun)
 	file = open_both(f->ctx, path);
 	for (write = 0; write < 2; write++) {
 		bend(fail_third);
-		assert_fails(write ? start_write(file, b.data, 2 * MIB, 0)
-		                   : start_read(file, b.data, 2 * MIB, 0),
-		             EIO);
+		assert_fails(start_move(file, write, b.data, 2 * MIB, 0), EIO);
 		assert_int_equal(gate_count(), 3);
 		bend(NULL);
 	}

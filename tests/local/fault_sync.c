@@ -206,9 +206,7 @@ FAULT_TEST(truncates_that_wait_keep_their_order_with_what_comes_behind)
 
 	shorter.file = longer.file = file;
 	assert_ok(sluice_truncate(file, MIB));
-	gate_close(NULL);
-	op = start_write(file, b.data, 65536, 0);
-	assert_true(gate_holds(1));
+	op = start_held(file, true, b.data, 65536, 0);
 	assert_int_equal(pthread_create(&threads[0], NULL, truncate_run, &shorter), 0);
 	sleep_ms(50);
 	assert_int_equal(pthread_create(&threads[1], NULL, truncate_run, &longer), 0);

@@ -70,24 +70,13 @@ static void say_half(struct intruder *i)
 static void send_descriptors(struct intruder *i)
 {
 	union sl_message m;
-	struct iovec io = {&m, 0};
 	int fd = raw_connect(i->d), fds[100];
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {0};
-	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = control};
-	struct cmsghdr *h = (struct cmsghdr *)control;
-	unsigned count = rand() % 2 ? 1 : 100;
 
 	for (unsigned k = 0; k < 100; k++)
 		fds[k] = fd;
 	sl_message_begin(&m, SL_MSG_HELLO, 1, 0);
 	m.hello.role = SL_ROLE_CLIENT;
-	io.iov_len = m.head.bytes;
-	message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-	h->cmsg_level = SOL_SOCKET;
-	h->cmsg_type = SCM_RIGHTS;
-	h->cmsg_len = CMSG_LEN(count * sizeof(int));
-	memcpy(CMSG_DATA(h), fds, count * sizeof(int));
-	if (sendmsg(fd, &message, MSG_NOSIGNAL) > 0)
+	if (raw_send_with(fd, &m, m.head.bytes, fds, rand() % 2 ? 1 : 100))
 		expect(i, is_hung_up(fd), "descriptors are taken");
 	close(fd);
 }

@@ -73,9 +73,8 @@ DAEMON_TEST(lease_cache_of_a_client_is_not_kept_from_others)
 	assert_ok(sluice_blob_create(d->store, "aborted", 40 * MIB, place(), NULL, &blob));
 	assert_ok(sluice_blob_release(blob));
 	for (size_t n = 1; n < 20; n++)
-		for (int i = 0; i < 2; i++) {
+		for (int i = 0; i < 2; i++)
 			assert_let_go(put(d->store, "x", n * MIB, 0), d->store, "x");
-		}
 	blob = put(other, "y", 56 * MIB, 0);
 	assert_let_go(blob, other, "y");
 	assert_ok(sluice_store_close(other));
@@ -147,21 +146,17 @@ DAEMON_TEST(there_are_so_many_blobs)
 	struct daemon *d = *state;
 	sluice_blob *blob;
 	unsigned made = 0;
-	char name[20];
 	int rc;
 
 	do {
-		snprintf(name, sizeof(name), "n%u", made);
-		rc = try_put(d->store, name, 10, 0, &blob);
+		rc = try_put(d->store, named("n%u", made), 10, 0, &blob);
 		if (!rc)
 			assert_ok(sluice_blob_release(blob));
 	} while (!rc && ++made < 1000);
 	assert_int_equal(rc, -EDQUOT);
 	assert_int_equal(made, 64);
-	for (unsigned i = 0; i < made; i++) {
-		snprintf(name, sizeof(name), "n%u", i);
-		assert_ok(sluice_blob_delete(d->store, name));
-	}
+	for (unsigned i = 0; i < made; i++)
+		assert_ok(sluice_blob_delete(d->store, named("n%u", i)));
 	assert_idle(d->store);
 	assert_let_go(put(d->store, "again", 10, 0), d->store, "again");
 }
@@ -186,12 +181,9 @@ static int put_with_note(sluice_store *store, const char *name, size_t bytes, un
 DAEMON_TEST(so_many_blobs_have_much_metadata)
 {
 	struct daemon *d = *state;
-	char name[20];
 
-	for (unsigned i = 0; i < 8; i++) {
-		snprintf(name, sizeof(name), "n%u", i);
-		assert_ok(put_with_note(d->store, name, 113, 0));
-	}
+	for (unsigned i = 0; i < 8; i++)
+		assert_ok(put_with_note(d->store, named("n%u", i), 113, 0));
 	assert_refused(put_with_note(d->store, "more", 113, 0), EDQUOT,
 	               "8 blobs have more than 136 bytes of metadata");
 	assert_refused(put_with_note(d->store, "more", 200, SLUICE_BLOB_RESERVE), EDQUOT,
@@ -201,10 +193,8 @@ DAEMON_TEST(so_many_blobs_have_much_metadata)
 	assert_ok(sluice_blob_delete(d->store, "n3"));
 	assert_ok(sluice_blob_delete(d->store, "more"));
 	assert_ok(put_with_note(d->store, "n3", 200, 0));
-	for (unsigned i = 0; i < 8; i++) {
-		snprintf(name, sizeof(name), "n%u", i);
-		assert_ok(sluice_blob_delete(d->store, name));
-	}
+	for (unsigned i = 0; i < 8; i++)
+		assert_ok(sluice_blob_delete(d->store, named("n%u", i)));
 	assert_idle(d->store);
 }
 
@@ -262,11 +252,10 @@ static unsigned put_apart(sluice_store *store, const char *prefix, unsigned most
 	struct sluice_blob_options options = {.size = sizeof(options),
 	                                      .flags = flags | SLUICE_BLOB_ALONE};
 	sluice_blob *blob;
-	char name[20];
 
 	for (unsigned i = 0; i < most; i++) {
-		snprintf(name, sizeof(name), "%s%u", prefix, i);
-		*rc = sluice_blob_create(store, name, 10, place(), &options, &blob);
+		*rc = sluice_blob_create(store, named("%s%u", prefix, i), 10, place(), &options,
+		                         &blob);
 		if (*rc)
 			return i;
 		assert_ok(sluice_blob_seal(blob));

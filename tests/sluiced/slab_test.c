@@ -68,21 +68,16 @@ static void check(sluice_store *store, const char *name, size_t n)
 
 static void delete (sluice_store *store, const char *prefix, int i)
 {
-	char name[40];
-
-	snprintf(name, sizeof(name), "%s/%d", prefix, i);
-	assert_ok(sluice_blob_delete(store, name));
+	assert_ok(sluice_blob_delete(store, named("%s/%d", prefix, i)));
 }
 
 /* Each second one says that it ends. */
 static int put_one(const struct daemon *d, const char *argument)
 {
 	sluice_store *store;
-	char name[40];
 
-	snprintf(name, sizeof(name), "one/%s", argument);
 	if (sluice_store_open(d->path, NULL, &store) ||
-	    sluice_blob_release(put(store, name, 100, 0)))
+	    sluice_blob_release(put(store, named("one/%s", argument), 100, 0)))
 		return 1;
 	return atoi(argument) % 2 ? 0 : -sluice_store_close(store);
 }
@@ -110,10 +105,8 @@ TEST_WITH(ended_process_costs_only_its_remains, begin, daemon_teardown)
 	start_all(d, "put_one", PROCESSES);
 	await_memory(d, PROCESSES * 4096);
 	assert_int_equal(stats_of(d->store).warm_bytes, 0);
-	for (int i = 0; i < PROCESSES; i++) {
-		snprintf(name, sizeof(name), "one/%d", i);
-		check(d->store, name, 100);
-	}
+	for (int i = 0; i < PROCESSES; i++)
+		check(d->store, named("one/%d", i), 100);
 	for (int i = 0; i < PROCESSES / 2; i++)
 		delete (d->store, "one", i);
 	await_memory(d, PROCESSES / 2 * 4096);
@@ -130,12 +123,8 @@ TEST_WITH(ended_process_costs_only_its_remains, begin, daemon_teardown)
 
 static void make_some(sluice_store *store, const char *prefix)
 {
-	char name[40];
-
-	for (int i = 0; i < MADE; i++) {
-		snprintf(name, sizeof(name), "%s/%d", prefix, i);
-		assert_ok(sluice_blob_release(put(store, name, SMALL, 0)));
-	}
+	for (int i = 0; i < MADE; i++)
+		assert_ok(sluice_blob_release(put(store, named("%s/%d", prefix, i), SMALL, 0)));
 	/* What is left lies here and there. */
 	for (int i = 0; i < MADE; i++)
 		if (i % (MADE / LEFT))
@@ -144,12 +133,8 @@ static void make_some(sluice_store *store, const char *prefix)
 
 static void check_some(sluice_store *store, const char *prefix)
 {
-	char name[40];
-
-	for (int i = 0; i < MADE; i += MADE / LEFT) {
-		snprintf(name, sizeof(name), "%s/%d", prefix, i);
-		check(store, name, SMALL);
-	}
+	for (int i = 0; i < MADE; i += MADE / LEFT)
+		check(store, named("%s/%d", prefix, i), SMALL);
 }
 
 static void delete_some(sluice_store *store, const char *prefix)
@@ -227,12 +212,8 @@ TEST_WITH(unheld_blobs_leave_memory_and_come_back, begin_with_files, daemon_tear
 static void make_and_delete(sluice_store *store)
 {
 	for (int i = 0; i < 3; i++) {
-		char name[20];
-
-		snprintf(name, sizeof(name), "large/%d", i);
-		assert_ok(sluice_blob_release(put(store, name, 4 * MIB, 0)));
-		snprintf(name, sizeof(name), "small/%d", i);
-		assert_ok(sluice_blob_release(put(store, name, SMALL, 0)));
+		assert_ok(sluice_blob_release(put(store, named("large/%d", i), 4 * MIB, 0)));
+		assert_ok(sluice_blob_release(put(store, named("small/%d", i), SMALL, 0)));
 	}
 	for (int i = 0; i < 3; i++) {
 		delete (store, "large", i);

@@ -42,23 +42,17 @@ static void live(struct daemon *d)
 {
 	const uint64_t limit = stats_of(d->store).memory_limit;
 	const unsigned blobs = (unsigned)(limit / MIB) * 3;
-	char name[20];
 
-	for (unsigned i = 0; i < blobs; i++) {
-		snprintf(name, sizeof(name), "b/%u", i);
-		put_anyway(d->store, name, size_of(i), 0);
-	}
+	for (unsigned i = 0; i < blobs; i++)
+		put_anyway(d->store, named("b/%u", i), size_of(i), 0);
 	for (unsigned i = 0; i < 2 * blobs; i++) {
 		unsigned k = i * 29 % blobs;
 
-		snprintf(name, sizeof(name), "b/%u", k);
-		assert_there(d->store, name, size_of(k));
+		assert_there(d->store, named("b/%u", k), size_of(k));
 		assert_true(stats_of(d->store).memory_bytes <= limit);
 	}
-	for (unsigned i = 0; i < blobs; i++) {
-		snprintf(name, sizeof(name), "b/%u", i);
-		assert_ok(sluice_blob_delete(d->store, name));
-	}
+	for (unsigned i = 0; i < blobs; i++)
+		assert_ok(sluice_blob_delete(d->store, named("b/%u", i)));
 	assert_idle_but(d->store, 1);
 	assert_int_equal(stats_of(d->store).spilled, 0);
 	/* Files count until they are closed. */
@@ -89,29 +83,22 @@ TEST(spilled_blob_without_room_to_return_is_refused)
 	struct sluice_blob_info info = {.size = sizeof(info)};
 	struct daemon *d;
 	sluice_blob *blob;
-	char name[20];
 
 	setenv("SLUICE_TEST_NO_MEMORY", "3", 1);
 	daemon_setup((void **)&d);
 	unsetenv("SLUICE_TEST_NO_MEMORY");
-	for (unsigned i = 0; i < 8; i++) {
-		snprintf(name, sizeof(name), "b/%u", i);
-		put_anyway(d->store, name, 3 * MIB, 0);
-	}
-	for (unsigned i = 0; i < 8 && info.state != SLUICE_BLOB_IS_SPILLED; i++) {
-		snprintf(name, sizeof(name), "b/%u", i);
-		assert_ok(sluice_blob_stat(d->store, name, &info));
-	}
+	for (unsigned i = 0; i < 8; i++)
+		put_anyway(d->store, named("b/%u", i), 3 * MIB, 0);
+	for (unsigned i = 0; i < 8 && info.state != SLUICE_BLOB_IS_SPILLED; i++)
+		assert_ok(sluice_blob_stat(d->store, named("b/%u", i), &info));
 	assert_int_equal(info.state, SLUICE_BLOB_IS_SPILLED);
-	assert_refused(sluice_blob_get(d->store, name, -1, &blob), ENOMEM, "memory");
-	assert_refused(sluice_blob_get(d->store, name, 0, &blob), ENOMEM, "memory");
-	assert_refused(sluice_blob_pin(d->store, name, 1), ENOMEM, "memory");
+	assert_refused(sluice_blob_get(d->store, info.name, -1, &blob), ENOMEM, "memory");
+	assert_refused(sluice_blob_get(d->store, info.name, 0, &blob), ENOMEM, "memory");
+	assert_refused(sluice_blob_pin(d->store, info.name, 1), ENOMEM, "memory");
 	assert_int_equal(stats_of(d->store).waiting, 0);
-	assert_there(d->store, name, 3 * MIB);
-	for (unsigned i = 0; i < 8; i++) {
-		snprintf(name, sizeof(name), "b/%u", i);
-		assert_ok(sluice_blob_delete(d->store, name));
-	}
+	assert_there(d->store, info.name, 3 * MIB);
+	for (unsigned i = 0; i < 8; i++)
+		assert_ok(sluice_blob_delete(d->store, named("b/%u", i)));
 	assert_idle(d->store);
 	daemon_teardown((void **)&d);
 }
@@ -132,9 +119,8 @@ static void *read_all_the_time(void *argument)
 
 	while (!atomic_load(reader->stop) && !reader->wrong) {
 		sluice_blob *blob;
-		char name[20];
+		const char *name = named("hot/%u", reader->gets % 4);
 
-		snprintf(name, sizeof(name), "hot/%u", reader->gets % 4);
 		if (sluice_blob_get(reader->store, name, 0, &blob)) {
 			reader->wrong = true;
 			break;
@@ -180,12 +166,9 @@ static void put_hot(struct daemon *d, unsigned flags)
 {
 	/* Who has places for more in their memory keeps it from leaving. */
 	sluice_store *other = daemon_connect(d);
-	char name[20];
 
-	for (unsigned i = 0; i < 4; i++) {
-		snprintf(name, sizeof(name), "hot/%u", i);
-		put_anyway(other, name, 20000, flags);
-	}
+	for (unsigned i = 0; i < 4; i++)
+		put_anyway(other, named("hot/%u", i), 20000, flags);
 	assert_ok(sluice_store_close(other));
 }
 
@@ -285,20 +268,16 @@ static int work(const struct daemon *d, const char *argument)
 		sizes[i] = sluice_blob_size(blob);
 		sluice_blob_release(blob);
 		i = (unsigned)rng_below(&r, KEPT);
-		snprintf(name, sizeof(name), "w%u/%u", number, i);
-		if (sizes[i] && !look_at(store, name, sizes[i]))
+		if (sizes[i] && !look_at(store, named("w%u/%u", number, i), sizes[i]))
 			break;
 		i = (unsigned)rng_below(&r, BLOBS);
-		snprintf(name, sizeof(name), "kept/%u", i);
-		if (!look_at(store, name, size_of(i)))
+		if (!look_at(store, named("kept/%u", i), size_of(i)))
 			break;
 		atomic_fetch_add(&shared->rounds, 1);
 	}
-	for (unsigned i = 0; i < KEPT; i++) {
-		snprintf(name, sizeof(name), "w%u/%u", number, i);
-		if (sizes[i] && sluice_blob_delete(store, name))
+	for (unsigned i = 0; i < KEPT; i++)
+		if (sizes[i] && sluice_blob_delete(store, named("w%u/%u", number, i)))
 			wrong("delete at the end");
-	}
 	return sluice_store_close(store) ? 2 : 0;
 }
 
@@ -316,10 +295,7 @@ TEST(spilled_blobs_outlive_servers)
 	daemon_setup((void **)&d);
 	daemon_options = usual;
 	for (unsigned i = 0; i < BLOBS; i++) {
-		char name[20];
-
-		snprintf(name, sizeof(name), "kept/%u", i);
-		put_anyway(d->store, name, size_of(i), 0);
+		put_anyway(d->store, named("kept/%u", i), size_of(i), 0);
 	}
 	for (unsigned i = 0; i < WORKERS; i++)
 		workers[i] = child_start("work", d, (const char[]){(char)('0' + i), 0});
@@ -348,9 +324,8 @@ TEST(spilled_blobs_outlive_servers)
 		fail_msg("%llu times; the first: %s", (unsigned long long)shared->wrong,
 		         shared->text);
 	for (unsigned i = 0; i < BLOBS; i++) {
-		char name[20];
+		const char *name = named("kept/%u", i);
 
-		snprintf(name, sizeof(name), "kept/%u", i);
 		assert_there(d->store, name, size_of(i));
 		assert_ok(sluice_blob_delete(d->store, name));
 	}
@@ -373,15 +348,12 @@ TEST(a_new_supervisor_has_the_files_too)
 {
 	struct daemon *d;
 	pid_t server, supervisor;
-	char name[20];
 
 	daemon_setup((void **)&d);
 	server = daemon_server(d, 0);
 	supervisor = d->supervisor;
-	for (unsigned i = 0; i < BLOBS; i++) {
-		snprintf(name, sizeof(name), "b/%u", i);
-		put_anyway(d->store, name, size_of(i), 0);
-	}
+	for (unsigned i = 0; i < BLOBS; i++)
+		put_anyway(d->store, named("b/%u", i), size_of(i), 0);
 	for (int i = 0; i < 3; i++) {
 		kill(supervisor, SIGKILL);
 		if (i == 0)
@@ -389,10 +361,8 @@ TEST(a_new_supervisor_has_the_files_too)
 		supervisor = daemon_supervisor(d, supervisor);
 		kill(server, SIGKILL);
 		server = daemon_server(d, server);
-		for (unsigned k = 0; k < BLOBS; k++) {
-			snprintf(name, sizeof(name), "b/%u", k);
-			assert_there(d->store, name, size_of(k));
-		}
+		for (unsigned k = 0; k < BLOBS; k++)
+			assert_there(d->store, named("b/%u", k), size_of(k));
 		assert_true(stats_of(d->store).returns > 0);
 	}
 	daemon_end(d, supervisor);
@@ -439,10 +409,8 @@ TEST(a_create_that_waits_holds_nobody_up)
 	daemon_setup((void **)&d);
 	creator.store = daemon_connect(d);
 	put_anyway(d->store, "small", 100, 0);
-	for (unsigned i = 0; i < 6; i++) {
-		snprintf(name, sizeof(name), "b/%u", i);
-		put_anyway(d->store, name, 2 * MIB, 0);
-	}
+	for (unsigned i = 0; i < 6; i++)
+		put_anyway(d->store, named("b/%u", i), 2 * MIB, 0);
 	hang_disk(true);
 	pthread_create(&thread, NULL, create_large, &creator);
 	sleep_ms(50);
@@ -462,10 +430,8 @@ TEST(a_create_that_waits_holds_nobody_up)
 	assert_int_equal(creator.rc, 0);
 	assert_ok(sluice_store_close(creator.store));
 	assert_ok(sluice_blob_delete(d->store, "small"));
-	for (unsigned i = 0; i < 6; i++) {
-		snprintf(name, sizeof(name), "b/%u", i);
-		assert_ok(sluice_blob_delete(d->store, name));
-	}
+	for (unsigned i = 0; i < 6; i++)
+		assert_ok(sluice_blob_delete(d->store, named("b/%u", i)));
 	assert_idle(d->store);
 	daemon_teardown((void **)&d);
 }
@@ -496,10 +462,8 @@ TEST(client_that_dies_while_waiting_leaves_nothing)
 	char name[20];
 
 	daemon_setup((void **)&d);
-	for (unsigned i = 0; i < BLOBS; i++) {
-		snprintf(name, sizeof(name), "b/%u", i);
-		put_anyway(d->store, name, size_of(i), 0);
-	}
+	for (unsigned i = 0; i < BLOBS; i++)
+		put_anyway(d->store, named("b/%u", i), size_of(i), 0);
 	hang_disk(true);
 	atomic_store(&shared->ready, 0);
 	clients[0] = child_start("want", d, "");

@@ -58,22 +58,14 @@ static void assert_nothing_left(sluice_store *store)
 /* Fills memory with what may go. */
 static void fill(sluice_store *store, const char *prefix, unsigned count, size_t n)
 {
-	char name[40];
-
-	for (unsigned i = 0; i < count; i++) {
-		snprintf(name, sizeof(name), "%s/%u", prefix, i);
-		put_away(store, name, n, 0);
-	}
+	for (unsigned i = 0; i < count; i++)
+		put_away(store, named("%s/%u", prefix, i), n, 0);
 }
 
 static void delete_all(sluice_store *store, const char *prefix, unsigned count)
 {
-	char name[40];
-
-	for (unsigned i = 0; i < count; i++) {
-		snprintf(name, sizeof(name), "%s/%u", prefix, i);
-		assert_ok(sluice_blob_delete(store, name));
-	}
+	for (unsigned i = 0; i < count; i++)
+		assert_ok(sluice_blob_delete(store, named("%s/%u", prefix, i)));
 }
 
 static size_t size_of(unsigned i)
@@ -89,10 +81,8 @@ DAEMON_TEST(spilled_blob_comes_back_with_its_bytes)
 	struct sluice_store_counts stats;
 	char name[40];
 
-	for (unsigned i = 0; i < 240; i++) {
-		snprintf(name, sizeof(name), "b/%u", i);
-		put_away(d->store, name, size_of(i), 0);
-	}
+	for (unsigned i = 0; i < 240; i++)
+		put_away(d->store, named("b/%u", i), size_of(i), 0);
 	stats = stats_of(d->store);
 	assert_int_equal(stats.sealed, 240);
 	assert_true(stats.spilled > 20);
@@ -208,12 +198,9 @@ DAEMON_TEST(holder_of_all_memory_is_named)
 {
 	struct daemon *d = *state;
 	sluice_blob *blobs[6], *more;
-	char name[20];
 
-	for (unsigned i = 0; i < 6; i++) {
-		snprintf(name, sizeof(name), "h/%u", i);
-		blobs[i] = put(d->store, name, 10 * MIB, 0);
-	}
+	for (unsigned i = 0; i < 6; i++)
+		blobs[i] = put(d->store, named("h/%u", i), 10 * MIB, 0);
 	assert_refused(try_put(d->store, "more", 10 * MIB, 0, &more), ENOSPC, "held, pinned");
 	assert_refused(try_put(d->store, "more", 100 * MIB, 0, &more), ENOSPC, "held, pinned");
 	/* What is away, and has no place in memory, stays as it is. */
@@ -237,13 +224,10 @@ DAEMON_TEST(several_come_back_in_one_call_and_once)
 	static const char *const names[] = {"b/0", "b/1", "b/2", "b/3"};
 	struct daemon *d = *state;
 	sluice_blob *blobs[4];
-	char name[40];
 
 	/* Small ones share a region. */
-	for (unsigned i = 0; i < 64; i++) {
-		snprintf(name, sizeof(name), "s/%u", i);
-		put_away(d->store, name, 3000, 0);
-	}
+	for (unsigned i = 0; i < 64; i++)
+		put_away(d->store, named("s/%u", i), 3000, 0);
 	fill(d->store, "b", 20, 9 * MIB);
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(state_of(d->store, names[i]), SLUICE_BLOB_IS_SPILLED);
@@ -259,10 +243,8 @@ DAEMON_TEST(several_come_back_in_one_call_and_once)
 
 		assert_int_equal(sluice_blob_get_many(d->store, all, 10, -1, many), -ENOSPC);
 	}
-	for (unsigned i = 0; i < 64; i++) {
-		snprintf(name, sizeof(name), "s/%u", i);
-		check(d->store, name, 3000);
-	}
+	for (unsigned i = 0; i < 64; i++)
+		check(d->store, named("s/%u", i), 3000);
 	delete_all(d->store, "s", 64);
 	delete_all(d->store, "b", 20);
 	assert_nothing_left(d->store);
@@ -353,10 +335,7 @@ DAEMON_TEST(the_folder_may_go)
 		int rc = 0;
 
 		for (int i = 0; !rc && i < 20; i++) {
-			char name[20];
-
-			snprintf(name, sizeof(name), "d/%d", i);
-			rc = try_put(d->store, name, 9 * MIB, SLUICE_BLOB_PIN, &more);
+			rc = try_put(d->store, named("d/%d", i), 9 * MIB, SLUICE_BLOB_PIN, &more);
 			if (!rc)
 				assert_ok(sluice_blob_release(more));
 		}
@@ -377,12 +356,10 @@ static void fill_all(struct daemon *d, const char *why)
 	unsigned count = 0;
 	uint64_t most = 0;
 	sluice_blob *blob;
-	char name[20];
 	int rc;
 
 	do {
-		snprintf(name, sizeof(name), "b/%u", count);
-		rc = try_put(d->store, name, 9 * MIB, 0, &blob);
+		rc = try_put(d->store, named("b/%u", count), 9 * MIB, 0, &blob);
 		if (!rc)
 			assert_ok(sluice_blob_release(blob));
 		if (stats_of(d->store).spilled_bytes > most)
@@ -395,22 +372,16 @@ static void fill_all(struct daemon *d, const char *why)
 	/* 7 fit into memory, 3 into the folder. */
 	assert_int_equal(count, 10);
 	assert_true(stats_of(d->store).spill_failures > 0);
-	for (unsigned i = 0; i < count; i++) {
-		snprintf(name, sizeof(name), "b/%u", i);
-		check(d->store, name, 9 * MIB);
-	}
+	for (unsigned i = 0; i < count; i++)
+		check(d->store, named("b/%u", i), 9 * MIB);
 	await(d->store, s.memory_bytes <= s.memory_limit);
 	/* There is place again: one goes for each that comes. */
 	assert_ok(sluice_blob_delete(d->store, "b/0"));
 	sleep_ms(1100);
-	for (unsigned i = 1; i < count; i++) {
-		snprintf(name, sizeof(name), "b/%u", i);
-		check(d->store, name, 9 * MIB);
-	}
-	for (unsigned i = 1; i < count; i++) {
-		snprintf(name, sizeof(name), "b/%u", i);
-		assert_ok(sluice_blob_delete(d->store, name));
-	}
+	for (unsigned i = 1; i < count; i++)
+		check(d->store, named("b/%u", i), 9 * MIB);
+	for (unsigned i = 1; i < count; i++)
+		assert_ok(sluice_blob_delete(d->store, named("b/%u", i)));
 	assert_nothing_left(d->store);
 }
 

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/daemon.h"
+#include "lib/protocol_client.h"
 
 #define WRITERS 2
 #define BLOBS   150
@@ -280,21 +280,14 @@ TEST_WITH(a_stopped_supervisor_is_replaced, begin_real, NULL)
 	kill(before, SIGSTOP);
 	/* It is noticed when no more fits into the socket to it. */
 	for (; waitpid(before, NULL, WNOHANG) == 0; count++) {
-		char name[20];
-
 		assert_true(count < 5000);
-		snprintf(name, sizeof(name), "%u", count);
-		assert_ok(sluice_blob_release(put(d->store, name, 70000, 0)));
+		assert_ok(sluice_blob_release(put(d->store, named("%u", count), 70000, 0)));
 	}
 	assert_true(daemon_supervisor(d, before) != before);
 	assert_int_equal(daemon_server(d, 0), server);
 	daemon_replace_server(d);
-	for (unsigned i = 0; i < count; i++) {
-		char name[20];
-
-		snprintf(name, sizeof(name), "%u", i);
-		assert_there(d->store, name, 70000);
-	}
+	for (unsigned i = 0; i < count; i++)
+		assert_there(d->store, named("%u", i), 70000);
 	stop(d);
 }
 
@@ -439,26 +432,16 @@ static pid_t hog_start(unsigned user, unsigned count)
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
-		_Alignas(struct cmsghdr) char control[CMSG_SPACE(100 * sizeof(int))] = {0};
-		struct iovec io = {&byte, 1};
-		struct msghdr message = {.msg_iov = &io,
-		                         .msg_iovlen = 1,
-		                         .msg_control = control,
-		                         .msg_controllen = sizeof(control)};
-		struct cmsghdr *h = (struct cmsghdr *)control;
-		int pair[2];
+		int pair[2], fds[100];
 
-		h->cmsg_level = SOL_SOCKET;
-		h->cmsg_type = SCM_RIGHTS;
-		h->cmsg_len = CMSG_LEN(100 * sizeof(int));
 		/* In this order: another user clears the signal. */
 		if (setuid(user) || prctl(PR_SET_PDEATHSIG, SIGKILL) ||
 		    socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair))
 			_exit(1);
 		for (int i = 0; i < 100; i++)
-			memcpy(CMSG_DATA(h) + (size_t)i * sizeof(int), &ready[0], sizeof(int));
+			fds[i] = ready[0];
 		for (unsigned i = 0; i < count; i += 100)
-			if (sendmsg(pair[0], &message, 0) < 0)
+			if (!raw_send_with(pair[0], &byte, 1, fds, 100))
 				_exit(1);
 		(void)!write(ready[1], "", 1);
 		for (;;)

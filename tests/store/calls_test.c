@@ -195,15 +195,13 @@ DAEMON_TEST(stat_and_list_tell_what_there_is)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_info info = {.size = sizeof(info)}, infos[7] = {{.size = sizeof(info)}};
-	char name[20];
 	uint64_t cursor = 0;
 	int n, count = 0;
 	bool seen[100] = {false};
 
-	for (int i = 0; i < 100; i++) {
-		snprintf(name, sizeof(name), "%s/%d", i % 2 ? "odd" : "even", i);
-		assert_ok(sluice_blob_release(put(d->store, name, 10, 0)));
-	}
+	for (int i = 0; i < 100; i++)
+		assert_ok(sluice_blob_release(
+			put(d->store, named("%s/%d", i % 2 ? "odd" : "even", i), 10, 0)));
 	while ((n = sluice_blob_list(d->store, "odd/", &cursor, infos, COUNT_OF(infos))) > 0)
 		for (int i = 0; i < n; i++, count++) {
 			int number = atoi(infos[i].name + 4);
@@ -232,10 +230,8 @@ DAEMON_TEST(stat_and_list_tell_what_there_is)
 	assert_ok(sluice_blob_pin(d->store, "even/4", 0));
 	assert_refused(sluice_blob_stat(d->store, "even/5", &info), ENOENT, "even/5");
 	assert_refused(sluice_blob_pin(d->store, "even/5", 1), ENOENT, "even/5");
-	for (int i = 0; i < 100; i++) {
-		snprintf(name, sizeof(name), "%s/%d", i % 2 ? "odd" : "even", i);
-		assert_ok(sluice_blob_delete(d->store, name));
-	}
+	for (int i = 0; i < 100; i++)
+		assert_ok(sluice_blob_delete(d->store, named("%s/%d", i % 2 ? "odd" : "even", i)));
 	assert_idle(d->store);
 }
 
@@ -287,9 +283,8 @@ DAEMON_TEST(a_watcher_that_does_not_read_is_told_what_it_lost)
 	unsigned events = 0;
 
 	assert_ok(sluice_watch_open(d->store, NULL, &watch));
-	for (int i = 0; i < 2000; i++) {
+	for (int i = 0; i < 2000; i++)
 		assert_let_go(put(d->store, "w", 10, 0), d->store, "w");
-	}
 	do {
 		assert_ok(sluice_watch_next(watch, 5000, &e));
 		events++;
@@ -577,10 +572,8 @@ DAEMON_TEST(memory_that_nobody_holds_stays_mapped_up_to_a_limit)
 	/* d->store reads what it has made by its mappings for writing. */
 	assert_in_range(mapped_bytes(), LARGE, LIMIT);
 	assert_ok(sluice_store_close(other));
-	for (int i = 0; i <= COUNT; i++) {
-		snprintf(name, sizeof(name), "%d", i);
-		assert_ok(sluice_blob_delete(d->store, name));
-	}
+	for (int i = 0; i <= COUNT; i++)
+		assert_ok(sluice_blob_delete(d->store, named("%d", i)));
 	assert_idle(d->store);
 }
 

@@ -238,10 +238,8 @@ DEATH_TEST(sealed_blobs_outlive_the_server)
 	pid_t workers[4], server = 0;
 	char name[20];
 
-	for (int i = 0; i < 20; i++) {
-		snprintf(name, sizeof(name), "kept/%d", i);
-		kept[i] = put(d->store, name, 1000 + (size_t)i * 30000, 0);
-	}
+	for (int i = 0; i < 20; i++)
+		kept[i] = put(d->store, named("kept/%d", i), 1000 + (size_t)i * 30000, 0);
 	/* Held by somebody who sleeps while servers come and go, and deleted by another one. */
 	held = put(d->store, "held", 50000, 0);
 	for (unsigned i = 0; i < COUNT_OF(workers); i++)
@@ -352,9 +350,8 @@ TEST_WITH(the_server_gets_a_new_supervisor, begin, NULL)
 	server = daemon_server(d, server);
 	assert_blob(blob, "x", 100000);
 	for (int i = 0; i < 5; i++) {
-		char name[20];
+		const char *name = named("y%d", i);
 
-		snprintf(name, sizeof(name), "y%d", i);
 		assert_there(d->store, name, 100000 + (size_t)i);
 		assert_ok(sluice_blob_delete(d->store, name));
 	}

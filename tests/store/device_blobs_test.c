@@ -164,10 +164,8 @@ DAEMON_TEST(little_ones_share_a_slab)
 	sluice_blob *blobs[64], *alone;
 	char name[20];
 
-	for (unsigned i = 0; i < 64; i++) {
-		snprintf(name, sizeof(name), "s%u", i);
-		blobs[i] = put(d->store, name, 1 + i * 500, 0);
-	}
+	for (unsigned i = 0; i < 64; i++)
+		blobs[i] = put(d->store, named("s%u", i), 1 + i * 500, 0);
 	/* One more, for leases in advance. */
 	assert_in_range(account_of(d->store).memory_bytes, 2 * MIB, 4 * MIB);
 	alone = put(d->store, "alone", 1, SLUICE_BLOB_ALONE);

@@ -57,10 +57,8 @@ DAEMON_TEST(small_blobs_share_slabs_and_those_that_are_alone_do_not)
 	enum { COUNT = 1000 };
 	char name[20];
 
-	for (int i = 0; i < COUNT; i++) {
-		snprintf(name, sizeof(name), "small/%d", i);
-		assert_ok(sluice_blob_release(put_on(d->store, name, 4096, 0, 0)));
-	}
+	for (int i = 0; i < COUNT; i++)
+		assert_ok(sluice_blob_release(put_on(d->store, named("small/%d", i), 4096, 0, 0)));
 	/* 64 in each slab, and one slab for those to come. */
 	assert_memory_is(d->store, 0, (COUNT / 64 + 2) * SLAB);
 	for (int i = 0; i < COUNT; i += 7) {
@@ -71,20 +69,15 @@ DAEMON_TEST(small_blobs_share_slabs_and_those_that_are_alone_do_not)
 		assert_true(blob_is(read, name, 4096));
 		assert_ok(sluice_blob_release(read));
 	}
-	for (int i = 0; i < COUNT; i++) {
-		snprintf(name, sizeof(name), "small/%d", i);
-		assert_ok(sluice_blob_delete(d->store, name));
-	}
+	for (int i = 0; i < COUNT; i++)
+		assert_ok(sluice_blob_delete(d->store, named("small/%d", i)));
 	assert_memory_is(d->store, 0, 2 * SLAB);
-	for (int i = 0; i < 5; i++) {
-		snprintf(name, sizeof(name), "alone/%d", i);
-		assert_ok(sluice_blob_release(put_on(d->store, name, 4096, 1, SLUICE_BLOB_ALONE)));
-	}
+	for (int i = 0; i < 5; i++)
+		assert_ok(sluice_blob_release(
+			put_on(d->store, named("alone/%d", i), 4096, 1, SLUICE_BLOB_ALONE)));
 	assert_int_equal(device_of(d->store, 1).memory_bytes, 5 * SLAB);
-	for (int i = 0; i < 5; i++) {
-		snprintf(name, sizeof(name), "alone/%d", i);
-		assert_ok(sluice_blob_delete(d->store, name));
-	}
+	for (int i = 0; i < 5; i++)
+		assert_ok(sluice_blob_delete(d->store, named("alone/%d", i)));
 	assert_memory_is(d->store, 1, 0);
 	assert_idle(d->store);
 }
@@ -149,26 +142,19 @@ DAEMON_TEST(mappings_that_nobody_uses_are_kept_up_to_a_limit)
 	struct sluice_store_options o = SLUICE_STORE_OPTIONS_INIT;
 	unsigned before = mappings_of(0);
 	sluice_store *reader;
-	char name[20];
 
 	o.device_cache_bytes = 8 * MIB;
 	assert_ok(sluice_store_open(d->path, &o, &reader));
-	for (int i = 0; i < 10; i++) {
-		snprintf(name, sizeof(name), "x/%d", i);
-		assert_ok(sluice_blob_release(put_on(d->store, name, 2 * MIB, 0, 0)));
-	}
+	for (int i = 0; i < 10; i++)
+		assert_ok(sluice_blob_release(put_on(d->store, named("x/%d", i), 2 * MIB, 0, 0)));
 	assert_mappings_are(0, before);
-	for (int i = 0; i < 10; i++) {
-		snprintf(name, sizeof(name), "x/%d", i);
-		assert_ok(sluice_blob_release(got(reader, name)));
-	}
+	for (int i = 0; i < 10; i++)
+		assert_ok(sluice_blob_release(got(reader, named("x/%d", i))));
 	assert_mappings_are(0, before + 4);
 	assert_int_equal(mappings_of(0), before + 4);
 	/* The server knows who has what: nothing waits for a reader that had it once. */
-	for (int i = 0; i < 10; i++) {
-		snprintf(name, sizeof(name), "x/%d", i);
-		assert_ok(sluice_blob_delete(d->store, name));
-	}
+	for (int i = 0; i < 10; i++)
+		assert_ok(sluice_blob_delete(d->store, named("x/%d", i)));
 	assert_memory_is(d->store, 0, 0);
 	assert_mappings_are(0, before);
 	assert_ok(sluice_store_close(reader));
@@ -285,11 +271,9 @@ static void *begin_one(void *argument)
 {
 	struct beginner *b = argument;
 	sluice_blob *blob = NULL;
-	char name[20];
 
-	snprintf(name, sizeof(name), "begin/%u", b->number);
 	pthread_barrier_wait(b->barrier);
-	b->rc = create_on(b->store, name, 1000, 1, 0, &blob);
+	b->rc = create_on(b->store, named("begin/%u", b->number), 1000, 1, 0, &blob);
 	if (!b->rc)
 		b->rc = sluice_blob_seal(blob);
 	sluice_blob_release(blob);
@@ -303,7 +287,6 @@ DAEMON_TEST(threads_may_be_the_first_on_a_device_together)
 	struct beginner beginners[8];
 	pthread_t threads[COUNT_OF(beginners)];
 	pthread_barrier_t barrier;
-	char name[20];
 
 	for (int round = 0; round < 40; round++) {
 		sluice_store *store = daemon_connect(d);
@@ -318,8 +301,7 @@ DAEMON_TEST(threads_may_be_the_first_on_a_device_together)
 			pthread_join(threads[i], NULL);
 		for (unsigned i = 0; i < COUNT_OF(beginners); i++) {
 			assert_int_equal(beginners[i].rc, 0);
-			snprintf(name, sizeof(name), "begin/%u", i);
-			assert_ok(sluice_blob_delete(store, name));
+			assert_ok(sluice_blob_delete(store, named("begin/%u", i)));
 		}
 		pthread_barrier_destroy(&barrier);
 		assert_ok(sluice_store_close(store));

@@ -4,13 +4,12 @@
 unsigned mappings_of(int device)
 {
 	FILE *maps = fopen("/proc/self/maps", "r");
-	char line[512], name[40];
+	char line[512];
 	unsigned count = 0;
 
 	assert_non_null(maps);
-	snprintf(name, sizeof(name), "sluice:emulated:%d:", device);
 	while (fgets(line, sizeof(line), maps))
-		count += strstr(line, name) != NULL;
+		count += strstr(line, named("sluice:emulated:%d:", device)) != NULL;
 	fclose(maps);
 	return count;
 }

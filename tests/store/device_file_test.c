@@ -62,14 +62,6 @@ static sluice_file *open_new(struct shelf *s, uint64_t n)
 	return open_with(s, n, 0);
 }
 
-static int64_t moved(sluice_op *op)
-{
-	int64_t n = sluice_wait(op, PATIENCE_MS);
-
-	sluice_op_free(op);
-	return n;
-}
-
 static void *alloc_on(int which, size_t n)
 {
 	void *memory = NULL;
@@ -109,8 +101,8 @@ SHELF_TEST(device_file_has_the_written_bytes_after_close)
 		pattern_fill(b.data, n, 0, SEED);
 		assert_ok(sluice_write(file, b.data + part, n - part, part, &ops[0]));
 		assert_ok(sluice_write(file, b.data, part, 0, &ops[1]));
-		assert_int_equal(moved(ops[0]), n - part);
-		assert_int_equal(moved(ops[1]), part);
+		assert_int_equal(finish(ops[0]), n - part);
+		assert_int_equal(finish(ops[1]), part);
 		assert_ok(sluice_sync(file));
 		assert_refused(sluice_blob_get(s->d->store, "x", 0, &blob), ENOENT, "x");
 		assert_ok(sluice_close(file));
@@ -158,7 +150,7 @@ static void begin(struct shelf *s, struct transfer *t, sluice_file *file, struct
 
 static void end(struct transfer *t)
 {
-	assert_int_equal(moved(t->op), t->n);
+	assert_int_equal(finish(t->op), t->n);
 	if (t->expected.data) {
 		if (t->memory)
 			assert_ok(sluice_copy(t->host.data, t->memory, t->n));
@@ -205,10 +197,10 @@ SHELF_TEST(several_extents_are_one_operation)
 	for (size_t i = 0; i < COUNT; i++)
 		v[i] = (struct sluice_extent){b.data + i * EACH, EACH, i * EACH};
 	assert_ok(sluice_writev(file, v, COUNT, &op));
-	assert_int_equal(moved(op), N);
+	assert_int_equal(finish(op), N);
 	memset(b.data, 0, N);
 	assert_ok(sluice_readv(file, v, COUNT, &op));
-	assert_int_equal(moved(op), N);
+	assert_int_equal(finish(op), N);
 	assert_pattern(b.data, N, 0, SEED);
 	assert_ok(sluice_close(file));
 	take_away(s, b.data, N);
@@ -224,9 +216,9 @@ SHELF_TEST(oversized_request_makes_no_blob)
 
 	assert_refused(sluice_context_free(s->ctx), EBUSY, "1 file");
 	assert_ok(sluice_read(file, bytes, 200, 50, &op));
-	assert_int_equal(moved(op), 50);
+	assert_int_equal(finish(op), 50);
 	assert_ok(sluice_write(file, bytes, 100, 1, &op));
-	assert_int_equal(moved(op), -EFBIG);
+	assert_int_equal(finish(op), -EFBIG);
 	assert_ok(sluice_write(file, bytes, 1, INT64_MAX - 1, NULL));
 	assert_refused(sluice_close(file), EFBIG, "x");
 	assert_int_equal(sluice_blob_exists(s->d->store, "x"), 0);
@@ -240,7 +232,7 @@ static void write_first(sluice_file *file, const void *data)
 	sluice_op *op;
 
 	assert_ok(sluice_write(file, data, 1, 0, &op));
-	assert_int_equal(moved(op), 1);
+	assert_int_equal(finish(op), 1);
 }
 
 SHELF_TEST(a_stream_copies_what_is_of_its_device)
@@ -266,17 +258,17 @@ SHELF_TEST(a_stream_copies_what_is_of_its_device)
 	assert_int_equal(sluice_poll(ops[0]), 0);
 	assert_int_equal(sluice_poll(ops[1]), 0);
 	gpu_let_go(&hold);
-	assert_int_equal(moved(ops[0]), N);
-	assert_int_equal(moved(ops[1]), N);
+	assert_int_equal(finish(ops[0]), N);
+	assert_int_equal(finish(ops[1]), N);
 	assert_ok(sluice_copy(b.data, back, N));
 	assert_pattern(b.data, N, 0, SEED);
 	/* Pinned memory as well, both ways. */
 	assert_ok(sluice_read_on(file, pinned, N, 0, s->stream, &ops[0]));
-	assert_int_equal(moved(ops[0]), N);
+	assert_int_equal(finish(ops[0]), N);
 	assert_pattern(pinned, N, 0, SEED);
 	pattern_fill(pinned, N, 0, SEED + 1);
 	assert_ok(sluice_write_on(file, pinned, N, 0, s->stream, &ops[0]));
-	assert_int_equal(moved(ops[0]), N);
+	assert_int_equal(finish(ops[0]), N);
 	assert_ok(sluice_close(file));
 	take_away(s, pinned, N);
 	assert_ok(sluice_pinned_free(pinned));
@@ -302,15 +294,15 @@ SHELF_TEST(overlap_waits_in_submission_unless_the_stream_orders_it)
 	assert_ok(sluice_write_on(file, memory, 600, 400, s->stream, &ops[1]));
 	assert_refused(sluice_write_on(file, memory, 10, 0, per_thread, &ops[2]), EAGAIN, "");
 	gpu_let_go(&hold);
-	assert_int_equal(moved(ops[0]), 600);
-	assert_int_equal(moved(ops[1]), 600);
+	assert_int_equal(finish(ops[0]), 600);
+	assert_int_equal(finish(ops[1]), 600);
 	assert_ok(gpu_hold(HERE, per_thread, &hold));
 	assert_ok(sluice_write_on(file, memory, 600, 0, per_thread, &ops[0]));
 	assert_refused(sluice_write_on(file, memory, 600, 400, per_thread, &ops[1]), EAGAIN, "");
 	assert_ok(sluice_write_on(file, memory, 400, 600, per_thread, &ops[1]));
 	gpu_let_go(&hold);
-	assert_int_equal(moved(ops[0]), 600);
-	assert_int_equal(moved(ops[1]), 400);
+	assert_int_equal(finish(ops[0]), 600);
+	assert_int_equal(finish(ops[1]), 400);
 	sluice_discard(file);
 	assert_ok(sluice_device_free(memory));
 }
@@ -357,11 +349,11 @@ SHELF_TEST(excess_in_stream_order_is_an_error)
 	assert_ok(sluice_read_on(file, memory, 1001, 0, s->stream, &ops[1]));
 	assert_ok(sluice_write_on(file, memory, 1001, 0, s->stream, &ops[2]));
 	gpu_let_go(&hold);
-	assert_int_equal(moved(ops[0]), 1000);
-	assert_int_equal(moved(ops[1]), -EIO);
-	assert_int_equal(moved(ops[2]), -EFBIG);
+	assert_int_equal(finish(ops[0]), 1000);
+	assert_int_equal(finish(ops[1]), -EIO);
+	assert_int_equal(finish(ops[2]), -EFBIG);
 	assert_ok(sluice_read_on(file, memory, 10, 995, s->stream, &ops[0]));
-	assert_int_equal(moved(ops[0]), -EIO);
+	assert_int_equal(finish(ops[0]), -EIO);
 	assert_ok(sluice_stream_synchronize(gpu_device(HERE), s->stream));
 	sluice_discard(file);
 	assert_ok(sluice_device_free(memory));
@@ -401,8 +393,8 @@ SHELF_TEST(a_call_does_not_wait_for_copies_and_they_can_be_cancelled)
 	assert_int_equal(sluice_poll(ops[1]), 0);
 	assert_ok(sluice_cancel(ops[0]));
 	assert_ok(sluice_cancel(ops[1]));
-	assert_int_equal(moved(ops[0]), -ECANCELED);
-	assert_int_equal(moved(ops[1]), -ECANCELED);
+	assert_int_equal(finish(ops[0]), -ECANCELED);
+	assert_int_equal(finish(ops[1]), -ECANCELED);
 	if (submitted > 0.5 * (seconds_now() - begun))
 		fail_msg("%.3f s of %.3f s in the calls", submitted, seconds_now() - begun);
 	sluice_discard(file);
@@ -430,8 +422,8 @@ SHELF_TEST(a_default_stream_waits_for_what_is_awaited_on_the_host)
 	set_delay(20000);
 	assert_ok(sluice_write(file, b.data, N, 0, &ops[0]));
 	assert_ok(sluice_write_on(file, memory, MIB, N - MIB, SLUICE_STREAM_DEFAULT, &ops[1]));
-	assert_int_equal(moved(ops[0]), N);
-	assert_int_equal(moved(ops[1]), MIB);
+	assert_int_equal(finish(ops[0]), N);
+	assert_int_equal(finish(ops[1]), MIB);
 	set_delay(0);
 	memset(b.data + N - MIB, 1, MIB);
 	assert_ok(sluice_close(file));
@@ -457,7 +449,7 @@ SHELF_TEST(a_copy_that_fails_fails_the_operation)
 		sluice_emulated_fail(SLUICE_EMULATED_COPY, 1, -ENXIO);
 		assert_ok(i == 3 ? sluice_write_on(file, data[i], N, 0, s->stream, &op)
 		                 : sluice_write(file, data[i], N, 0, &op));
-		assert_int_equal(moved(op), -ENXIO);
+		assert_int_equal(finish(op), -ENXIO);
 		/* A file that lacks something goes without being asked, whoever knows of it. */
 		assert_refused(sluice_close(file), ENXIO, "");
 		assert_int_equal(sluice_blob_exists(s->d->store, "x"), 0);
@@ -484,8 +476,8 @@ SHELF_TEST(a_device_that_is_lost_ends_what_is_in_flight)
 	assert_ok(sluice_write(file, b.data, N / 2, 0, &ops[0]));
 	assert_ok(sluice_write(file, memory, N / 2, N / 2, &ops[1]));
 	sluice_emulated_lose(gpu_device(HERE), 1);
-	assert_int_equal(moved(ops[0]), -EIO);
-	assert_int_equal(moved(ops[1]), -EIO);
+	assert_int_equal(finish(ops[0]), -EIO);
+	assert_int_equal(finish(ops[1]), -EIO);
 	sluice_discard(file);
 	sluice_emulated_lose(gpu_device(HERE), 0);
 	set_delay(0);

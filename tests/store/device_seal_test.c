@@ -152,8 +152,7 @@ DAEMON_TEST(many_streams_seal_at_a_time)
 	for (int i = 0; i < STREAMS; i++)
 		assert_ok(sluice_stream_new(i % 2, &streams[i]));
 	for (int i = 0; i < STREAMS * ROUNDS; i++) {
-		snprintf(name, sizeof(name), "s/%d", i);
-		assert_ok(create_on(d->store, name, 1000, i % 3 - 1, 0, &blobs[i]));
+		assert_ok(create_on(d->store, named("s/%d", i), 1000, i % 3 - 1, 0, &blobs[i]));
 		assert_ok(sluice_blob_seal_on(blobs[i], streams[i % STREAMS]));
 	}
 	for (int i = 0; i < STREAMS * ROUNDS; i++) {

@@ -275,11 +275,9 @@ PLAIN_TEST(small_blobs_lie_side_by_side)
 	struct raw *c = raw_new(*state);
 	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease lease, leases[2 * SL_ITEMS_MOST];
-	char name[20];
 
 	for (unsigned i = 0; i < 1000; i++) {
-		snprintf(name, sizeof(name), "%u", i);
-		raw_put_ok(c, device, name, 4096, 0, &lease);
+		raw_put_ok(c, device, named("%u", i), 4096, 0, &lease);
 		assert_int_equal(lease.place.capacity, 32768);
 		assert_int_equal(lease.place.region_bytes, UNIT);
 		assert_int_equal(lease.make, i % 64 == 0);

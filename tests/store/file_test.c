@@ -49,15 +49,6 @@ static int open_new(struct shelf *s, const char *uri, unsigned flags, uint64_t n
 	return sluice_open(s->ctx, uri, &o, out);
 }
 
-/* Waits, and gives what sluice_wait() says. */
-static int64_t moved(sluice_op *op)
-{
-	int64_t n = sluice_wait(op, PATIENCE_MS);
-
-	sluice_op_free(op);
-	return n;
-}
-
 static void assert_pattern_there(struct shelf *s, const char *name, size_t n)
 {
 	sluice_blob *blob = got(s->d->store, name);
@@ -91,8 +82,8 @@ SHELF_TEST(file_has_the_written_bytes_after_close)
 		assert_ok(open_new(s, "store://a%20name/1", flags[i % COUNT_OF(flags)], n, &file));
 		assert_ok(sluice_write(file, b.data + part, n - part, part, &ops[0]));
 		assert_ok(sluice_write(file, b.data, part, 0, &ops[1]));
-		assert_int_equal(moved(ops[0]), n - part);
-		assert_int_equal(moved(ops[1]), part);
+		assert_int_equal(finish(ops[0]), n - part);
+		assert_int_equal(finish(ops[1]), part);
 		assert_ok(sluice_sync(file));
 		assert_refused(sluice_blob_get(s->d->store, "a name/1", 0, &blob), ENOENT,
 		               "a name");
@@ -135,7 +126,7 @@ SHELF_TEST(overlapping_operations_keep_their_order)
 			}
 		}
 		for (unsigned i = 0; i < AT_ONCE; i++) {
-			assert_int_equal(moved(ops[i]), data[i].length);
+			assert_int_equal(finish(ops[i]), data[i].length);
 			if (!expected[i].data)
 				continue;
 			assert_bytes(data[i].data, expected[i].data, data[i].length);
@@ -179,7 +170,7 @@ SHELF_TEST(a_file_that_lacks_something_does_not_become_a_blob)
 	for (size_t i = 0; i < COUNT_OF(flags); i++) {
 		assert_ok(open_new(s, "store://x", flags[i], 100, &file));
 		assert_ok(sluice_write(file, bytes, 100, 1, &op));
-		assert_int_equal(moved(op), -EFBIG);
+		assert_int_equal(finish(op), -EFBIG);
 		assert_ok(sluice_write(file, bytes, 1, INT64_MAX - 1, NULL));
 		assert_refused(sluice_close(file), EFBIG, "store://x");
 		assert_int_equal(sluice_blob_exists(s->d->store, "x"), 0);
@@ -272,7 +263,7 @@ SHELF_TEST(memory_of_a_device_is_written_and_read)
 		assert_ok(open_new(s, "store://x", SLUICE_OPEN_REPLACE, N, &file));
 		assert_ok(on ? sluice_write_on(file, memory, N, 0, stream, &op)
 		             : sluice_write(file, memory, N, 0, &op));
-		assert_int_equal(moved(op), N);
+		assert_int_equal(finish(op), N);
 		assert_ok(sluice_close(file));
 		assert_pattern_there(s, "x", N);
 		memset(b.data, 0, N);
@@ -280,13 +271,13 @@ SHELF_TEST(memory_of_a_device_is_written_and_read)
 		assert_ok(sluice_open(s->ctx, "store://x", NULL, &file));
 		assert_ok(on ? sluice_read_on(file, memory, N, 0, stream, &op)
 		             : sluice_read(file, memory, N, 0, &op));
-		assert_int_equal(moved(op), N);
+		assert_int_equal(finish(op), N);
 		assert_ok(sluice_copy(b.data, memory, N));
 		assert_pattern(b.data, N, 0, SEED);
 		/* In stream order too much is an error. */
 		if (on) {
 			assert_ok(sluice_read_on(file, memory, 10, N - 5, stream, &op));
-			assert_int_equal(moved(op), -EIO);
+			assert_int_equal(finish(op), -EIO);
 		}
 		assert_ok(sluice_close(file));
 		drop(s, "x");
@@ -324,7 +315,7 @@ static void *open_and_close(void *argument)
 		sluice_op *op;
 
 		if (sluice_open(s->ctx, "store://x", NULL, &file) ||
-		    sluice_read(file, bytes, 64, 0, &op) || moved(op) != 64 || sluice_close(file))
+		    sluice_read(file, bytes, 64, 0, &op) || finish(op) != 64 || sluice_close(file))
 			return (void *)sluice_last_message();
 	}
 	return NULL;

@@ -22,12 +22,8 @@ static void renew(struct daemon *d)
 
 static void make_many(sluice_store *store, int device, size_t n, sluice_blob *v[BLOBS])
 {
-	char name[20];
-
-	for (int i = 0; i < BLOBS; i++) {
-		snprintf(name, sizeof(name), "new/%d", i);
-		assert_ok(create_on(store, name, n, device, 0, &v[i]));
-	}
+	for (int i = 0; i < BLOBS; i++)
+		assert_ok(create_on(store, named("new/%d", i), n, device, 0, &v[i]));
 }
 
 static void seal_many(sluice_store *store, size_t n, sluice_blob *v[BLOBS])
@@ -85,12 +81,8 @@ DAEMON_TEST(a_seal_is_not_taken_for_that_of_another_daemon)
 			assert_ok(sluice_blob_seal(new[j]));
 		assert_refused(sluice_blob_seal(old), ECONNRESET, "replaced");
 		assert_ok(sluice_blob_release(old));
-		for (int j = 0; j < BLOBS; j++) {
-			char name[20];
-
-			snprintf(name, sizeof(name), "new/%d", j);
-			assert_let_go(new[j], d->store, name);
-		}
+		for (int j = 0; j < BLOBS; j++)
+			assert_let_go(new[j], d->store, named("new/%d", j));
 	}
 	assert_idle(d->store);
 }

@@ -329,16 +329,11 @@ static void clean(const struct daemon *d, const struct schedule *s)
 {
 	struct sluice_store_counts stats;
 	double until = seconds_now() + 20;
-	char name[40];
 
-	for (unsigned i = 0; i <= s->threads; i++) {
-		snprintf(name, sizeof(name), "baton/%u", i);
-		assert_ok(sluice_blob_delete(d->store, name));
-	}
-	for (unsigned i = 0; i < 3; i++) {
-		snprintf(name, sizeof(name), "common/%u", i);
-		sluice_blob_delete(d->store, name);
-	}
+	for (unsigned i = 0; i <= s->threads; i++)
+		assert_ok(sluice_blob_delete(d->store, named("baton/%u", i)));
+	for (unsigned i = 0; i < 3; i++)
+		sluice_blob_delete(d->store, named("common/%u", i));
 	do {
 		stats = stats_of(d->store);
 		if (seconds_now() > until)
@@ -362,7 +357,6 @@ static void run(const struct daemon *d, uint64_t number)
 	struct actor actors[THREADS_MOST] = {0};
 	pthread_t threads[THREADS_MOST];
 	sluice_blob *last;
-	char name[40];
 
 	watch_over(&s);
 	for (unsigned i = 0; i < s.threads; i++) {
@@ -381,8 +375,7 @@ static void run(const struct daemon *d, uint64_t number)
 		if (actors[i].wrong[0])
 			fail_msg("schedule %llu, thread %u: %s", (unsigned long long)number, i,
 			         actors[i].wrong);
-	snprintf(name, sizeof(name), "baton/%u", s.threads);
-	assert_ok(sluice_blob_get(s.store, name, 0, &last));
+	assert_ok(sluice_blob_get(s.store, named("baton/%u", s.threads), 0, &last));
 	assert_ok(sluice_blob_release(last));
 	assert_ok(sluice_store_close(s.store));
 	clean(d, &s);

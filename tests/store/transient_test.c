@@ -166,14 +166,11 @@ static int hold(const struct daemon *d, const char *name)
 static int make(const struct daemon *d, const char *prefix)
 {
 	sluice_store *store;
-	char name[40];
 
 	if (sluice_store_open(d->path, NULL, &store))
 		return 1;
-	for (int i = 0; i < 5; i++) {
-		snprintf(name, sizeof(name), "%s%d", prefix, i);
-		put(store, name, i % 2 ? 8 * MIB : 100, TRANSIENT);
-	}
+	for (int i = 0; i < 5; i++)
+		put(store, named("%s%d", prefix, i), i % 2 ? 8 * MIB : 100, TRANSIENT);
 	atomic_fetch_add(there, 1);
 	pause();
 	return 0;
@@ -250,12 +247,8 @@ DAEMON_TEST(it_is_so_for_the_next_server)
 	kill(daemon_server(d, 0), SIGSTOP);
 	end(child);
 	daemon_replace_server(d);
-	for (int i = 0; i < 5; i++) {
-		char name[10];
-
-		snprintf(name, sizeof(name), "m%d", i);
-		await_gone(d, name);
-	}
+	for (int i = 0; i < 5; i++)
+		await_gone(d, named("m%d", i));
 	assert_int_equal(sluice_blob_exists(d->store, "small"), 1);
 	assert_blob(small, "small", 10);
 	assert_ok(sluice_blob_release(small));
@@ -287,17 +280,14 @@ TEST(held_blob_stays_in_memory)
 	struct sluice_blob_info info = {.size = sizeof(info)};
 	struct daemon *d;
 	sluice_blob *blob;
-	char name[10];
 
 	if (ON_DEVICE)
 		SKIP("nothing of a device goes to files");
 	daemon_options = options;
 	daemon_setup((void **)&d);
 	blob = put(d->store, "x", 8 * MIB, TRANSIENT);
-	for (int i = 0; i < 8; i++) {
-		snprintf(name, sizeof(name), "p%d", i);
-		assert_ok(sluice_blob_release(put(d->store, name, 12 * MIB, 0)));
-	}
+	for (int i = 0; i < 8; i++)
+		assert_ok(sluice_blob_release(put(d->store, named("p%d", i), 12 * MIB, 0)));
 	assert_true(stats_of(d->store).spilled >= 3);
 	assert_ok(sluice_blob_stat(d->store, "x", &info));
 	assert_int_equal(info.state, SLUICE_BLOB_IS_SEALED);
