@@ -9,9 +9,11 @@
  * begin or behind its first 64 KiB. Bytes that follow an answer on their connection are a request, which
  * is right for HTTP/1.1 without TLS. There is no congestion window, no slow start and no loss: see lossy.c.
  *
- * A line holds at most SPARE chunks more than it needs for RATE times its delay. A line without RATE is
- * taken for a line of FASTEST bytes a second, so that its memory has a bound, too: with 100 ms 25 MB and
- * 16 MB of spare chunks for each direction of a connection. Lines share the chunks that are free.
+ * Bytes wait in pipes and are never copied. A line has at most SPARE pipes more than it needs for RATE
+ * times its delay, and lines share the pipes that are free. A line without RATE is taken for a line of
+ * FASTEST bytes a second, so that it has a bound, too: with 100 ms 25 MB and 64 pipes of 1 MiB in each
+ * direction of a connection. These are the pages of the server's file if it uses sendfile(), and cost no
+ * memory then. Where no further descriptors are to be had, a line takes no bytes for a while.
  *
  * Usage: relay PORT LATENCY RATE EVERY STALL SEED. Prints the port that it listens on; for each line of
  * its input prints what passed since the line before, and begins with the first request again. Ends with
@@ -42,19 +44,20 @@
 enum {
 	WORKERS = 64,
 	EVENTS = 64,
-	SPARE = 64,         /* chunks; for bytes that come in small portions */
+	PIPE = 1 << 20,     /* bytes */
+	SPARE = 64,         /* pipes; for bytes that come in small portions */
 	SWEEPS = 8,         /* of a line before it is the turn of the others */
 	TICK = 200000,      /* ns; a line delivers at multiples of it, if it has a delay */
 	MIDDLE = 64 << 10,  /* bytes of an answer before a stall that is not at its begin */
 	FASTEST = 500000000 /* bytes a second */
 };
 
-/* Bytes that are delivered together. */
+/* Bytes that are delivered together, in a pipe. */
 struct chunk {
 	STAILQ_ENTRY(chunk) next;
 	int64_t due;
-	size_t from, to; /* those that are left */
-	char data[];
+	size_t left;
+	int pipe[2];
 };
 
 STAILQ_HEAD(chunks, chunk);
@@ -91,7 +94,7 @@ struct worker {
 static int port;
 static int64_t delay, stall; /* ns */
 static uint64_t rate, every, seed;
-static size_t chunk_bytes;
+static size_t step;        /* bytes of a chunk at most */
 static unsigned most_held; /* chunks of a line */
 static struct worker workers[WORKERS];
 static _Atomic uint64_t requests, stalls, connections, now_open, most_open, bytes_down;
@@ -138,16 +141,21 @@ static void request_begins(struct road *road)
 	road->stall_at = i / every % 2 ? MIDDLE : 0;
 }
 
+/* Returns an empty chunk, or NULL if there are no more descriptors. */
 static struct chunk *chunk_new(struct worker *w)
 {
 	struct chunk *c = STAILQ_FIRST(&w->unused);
 
-	if (c)
+	if (c) {
 		STAILQ_REMOVE_HEAD(&w->unused, next);
-	else
-		c = malloc(sizeof(*c) + chunk_bytes);
-	if (!c)
-		err(1, "chunk");
+		return c;
+	}
+	c = calloc(1, sizeof(*c));
+	if (!c || pipe2(c->pipe, O_NONBLOCK)) {
+		free(c);
+		return NULL;
+	}
+	fcntl(c->pipe[0], F_SETPIPE_SZ, PIPE);
 	return c;
 }
 
@@ -156,15 +164,16 @@ static void chunk_free(struct worker *w, struct chunk *c)
 	STAILQ_INSERT_HEAD(&w->unused, c, next);
 }
 
-/* Puts a chunk of n bytes at the end of the line. */
+/* Puts a chunk of n bytes at the end of the line; it is delivered when its first byte has come through. */
 static void line_append(struct line *l, struct chunk *c, size_t n, int64_t now)
 {
-	l->free_at = MAX(l->free_at, now) + (rate ? (int64_t)(n * 1000000000 / rate) : 0);
-	c->due = l->free_at + delay;
+	int64_t begin = MAX(l->free_at, now);
+
+	l->free_at = begin + (rate ? (int64_t)(n * 1000000000 / rate) : 0);
+	c->due = begin + delay;
 	if (c->due > now)
 		c->due += TICK - c->due % TICK;
-	c->from = 0;
-	c->to = n;
+	c->left = n;
 	STAILQ_INSERT_TAIL(&l->chunks, c, next);
 	l->held++;
 }
@@ -191,7 +200,7 @@ static void road_passes(struct road *road, struct line *l, size_t n, int64_t now
 static ssize_t line_take(struct line *l, int64_t now)
 {
 	struct road *road = l->road;
-	size_t most = chunk_bytes;
+	size_t most = step;
 	struct chunk *c;
 	ssize_t n;
 
@@ -200,7 +209,11 @@ static ssize_t line_take(struct line *l, int64_t now)
 	if (l == &road->down && road->stall && road->answer < road->stall_at)
 		most = MIN(most, road->stall_at - road->answer);
 	c = chunk_new(road->worker);
-	n = recv(l->from, c->data, most, 0);
+	if (!c) {
+		wait_until(l, now + TICK);
+		return 0;
+	}
+	n = splice(l->from, NULL, c->pipe[1], NULL, most, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 	if (n > 0) {
 		road_passes(road, l, (size_t)n, now);
 		line_append(l, c, (size_t)n, now);
@@ -221,13 +234,13 @@ static ssize_t line_deliver(struct line *l, int64_t now)
 
 	if (!c || !l->writable || c->due > now)
 		return 0;
-	n = send(l->to, c->data + c->from, c->to - c->from, MSG_NOSIGNAL);
+	n = splice(c->pipe[0], NULL, l->to, NULL, c->left, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 	if (n < 0) {
 		l->writable = false;
 		return errno == EAGAIN ? 0 : -1;
 	}
-	c->from += (size_t)n;
-	if (c->from == c->to) {
+	c->left -= (size_t)n;
+	if (!c->left) {
 		STAILQ_REMOVE_HEAD(&l->chunks, next);
 		l->held--;
 		chunk_free(l->road->worker, c);
@@ -261,8 +274,11 @@ static void line_close(struct line *l)
 	while (l->held--) {
 		struct chunk *c = STAILQ_FIRST(&l->chunks);
 
+		/* What it holds goes with it. */
 		STAILQ_REMOVE_HEAD(&l->chunks, next);
-		chunk_free(l->road->worker, c);
+		close(c->pipe[0]);
+		close(c->pipe[1]);
+		free(c);
 	}
 	close(l->from);
 }
@@ -439,10 +455,10 @@ int main(int argc, char **argv)
 	every = every ? every : UINT64_MAX;
 	stall = atoll(argv[5]) * 1000000;
 	seed = strtoull(argv[6], NULL, 10);
-	chunk_bytes = rate ? MAX(rate / 1000, 1 << 14) : 1 << 18;
-	most_held = (unsigned)((double)(rate ? rate : FASTEST) * (double)delay / 1e9 /
-	                       (double)chunk_bytes) +
-	            SPARE;
+	step = rate ? MIN(MAX(rate / 500, 1 << 14), PIPE) : PIPE;
+	most_held =
+		(unsigned)((double)(rate ? rate : FASTEST) * (double)delay / 1e9 / (double)step) +
+		SPARE;
 	getrlimit(RLIMIT_NOFILE, &limit);
 	limit.rlim_cur = limit.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &limit);

@@ -169,6 +169,9 @@ static void reactor_close(struct sl_http_reactor *reactor)
 		close(reactor->epoll);
 	reactor->multi = NULL;
 	reactor->epoll = -1;
+	free(reactor->watch);
+	reactor->watch = NULL;
+	reactor->watch_count = 0;
 }
 
 void sl_http_reactor_free(struct sl_http_reactor *reactor)
@@ -178,7 +181,6 @@ void sl_http_reactor_free(struct sl_http_reactor *reactor)
 	while ((link = sl_list_take(&reactor->unused)))
 		sl_http_transfer_free(SL_CONTAINER(link, struct sl_http_transfer, link));
 	reactor_close(reactor);
-	free(reactor->watch);
 	if (reactor->wake >= 0)
 		close(reactor->wake);
 	sl_queue_destroy(&reactor->inbox);
