@@ -31,7 +31,8 @@
 #define LEAST_SLOW  30000000 /* ns more than expected */
 #define SHARE       0.05     /* hedges to requests */
 #define MOST_CREDIT 16
-#define AVERAGE     16 /* parts of a moving average */
+#define AVERAGE     16       /* parts of a moving average */
+#define LOOK_AGAIN  50000000 /* ns until a part is looked at again */
 /* Bytes of all hedges of a context. */
 #define MOST_BYTES ((uint64_t)128 << 20)
 
@@ -168,21 +169,33 @@ static void hedge_second_done(struct sl_piece *second)
 		hedge_end(hedge);
 }
 
-void sl_http_hedge_start(struct sl_http_request *request)
+int64_t sl_http_hedge_due(const struct sl_http_request *request)
+{
+	int64_t slow = sl_http_pace_slow(&request->http->limit->pace, request->length);
+
+	return request->asked + (slow == SL_FOREVER ? LOOK_AGAIN : slow);
+}
+
+/* Returns whether there may be another hedge, of that many bytes, and counts it. */
+static bool hedge_take(const struct sl_http_request *request, uint64_t bytes)
+{
+	struct sl_http_engine *engine = request->http->engine;
+
+	if (atomic_fetch_add(&engine->hedged, bytes) + bytes <= MOST_BYTES &&
+	    pace_take_credit(&request->http->limit->pace))
+		return true;
+	atomic_fetch_sub(&engine->hedged, bytes);
+	return false;
+}
+
+static void hedge_start(struct sl_http_request *request, size_t left)
 {
 	struct sl_http *http = request->http;
 	struct sl_http_engine *engine = http->engine;
 	struct sl_piece *piece = request->piece;
-	size_t left = piece->length - piece->moved;
 	struct sl_http_request *again;
 	struct sl_http_hedge *hedge;
 
-	if (!left || request->hedge || !pace_take_credit(&http->limit->pace))
-		return;
-	if (atomic_fetch_add(&engine->hedged, left) + left > MOST_BYTES) {
-		atomic_fetch_sub(&engine->hedged, left);
-		return;
-	}
 	hedge = calloc(1, sizeof(*hedge) + left);
 	again = hedge ? sl_http_request_new(http, SL_HTTP_GET, &hedge->second) : NULL;
 	if (!again) {
@@ -209,6 +222,21 @@ void sl_http_hedge_start(struct sl_http_request *request)
 	       "'%s': bytes %" PRIu64 "+%zu are slow, and asked for once more", http->name,
 	       hedge->second.offset, left);
 	sl_http_dispatch(again);
+}
+
+void sl_http_hedge_look(struct sl_http_request *request, int64_t now)
+{
+	size_t left = request->piece->length - request->piece->moved;
+	int64_t slow = sl_http_pace_slow(&request->http->limit->pace, request->length);
+	bool starts;
+
+	/* Also while too few parts are over, or there were too many hedges. */
+	request->slow = SL_MAX(sl_http_hedge_due(request), now + LOOK_AGAIN);
+	starts = left && now - request->asked >= slow && hedge_take(request, left);
+	if (starts)
+		hedge_start(request, left);
+	if (starts || !left)
+		request->slow = SL_FOREVER;
 }
 
 bool sl_http_hedge_is_won(const struct sl_http_hedge *hedge)

@@ -32,11 +32,13 @@ int64_t sl_http_pace_slow(struct sl_http_pace *pace, uint64_t bytes);
 
 struct sl_http_hedge;
 
+/* Returns when the part of a request that has begun has to be looked at. */
+int64_t sl_http_hedge_due(const struct sl_http_request *request);
 /*
- * Asks for the rest of a slow part once more, unless there were too many hedges or there is no memory for it. On the
- * thread that moves the request.
+ * Asks for the rest of a part once more, if it is slow by now. While it is not, or there were too many hedges, or no
+ * memory is left for them, it sets request->slow to look again. On the thread that moves the request.
  */
-void sl_http_hedge_start(struct sl_http_request *request);
+void sl_http_hedge_look(struct sl_http_request *request, int64_t now);
 /* Returns whether the second request has brought the rest: the first is to end. hedge may be NULL. */
 bool sl_http_hedge_is_won(const struct sl_http_hedge *hedge);
 /* The first request is over, and its piece has its result. Ends the piece, at once or when the second request has

@@ -101,14 +101,6 @@ static long request_buffer_bytes(const struct sl_http_request *request)
 	return (long)SL_MAX(request->length + HEADER_BYTES, LEAST_BUFFER);
 }
 
-/* Returns when the part will be slow. */
-static int64_t request_slow_at(const struct sl_http_request *request)
-{
-	int64_t slow = sl_http_pace_slow(&request->http->limit->pace, request->length);
-
-	return slow == SL_FOREVER ? slow : request->asked + slow;
-}
-
 int sl_http_request_prepare(struct sl_http_request *request)
 {
 	struct sl_http *http = request->http;
@@ -137,9 +129,9 @@ int sl_http_request_prepare(struct sl_http_request *request)
 		request->from = request->piece->offset + request->piece->moved;
 		request->length = request->piece->length - request->piece->moved;
 		request->ranged = true;
-		if (http->core->settings.http_hedge && !request->instead &&
+		if (http->core->settings.http_hedge && !request->instead && !request->hedge &&
 		    !(http->flags & SLUICE_OPEN_HTTP2))
-			request->slow = request_slow_at(request);
+			request->slow = sl_http_hedge_due(request);
 	}
 	curl_easy_setopt(easy, CURLOPT_URL, request->url ? request->url : http->url);
 	curl_easy_setopt(easy, CURLOPT_PRIVATE, request);

@@ -43,6 +43,28 @@ HTTP_TEST(a_part_that_stands_still_is_asked_for_once_more)
 	}
 }
 
+/* It began before it could be known how long a part takes. */
+HTTP_TEST(the_first_part_of_all_may_be_slow)
+{
+	struct fixture *f = *state;
+	struct buffer b = buffer_new(PART, 0);
+	const char *uri = fault_uri("size=100000&fault=stall:0&times=1");
+	sluice_file *file;
+	sluice_op *op;
+
+	with(f, "SLUICE_HTTP_STALL_MS", "60000");
+	with(f, "SLUICE_HTTP_HEDGE", "1");
+	file = open_read(f->ctx, uri);
+	op = start_read(file, b.data, PART, 10);
+	wait_until_asked(uri, "GET", 1);
+	know_the_pace(f);
+	assert_moves(op, PART);
+	assert_served(b.data, PART, 10);
+	assert_int_equal(asked(uri, "GET"), 2);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
 HTTP_TEST(without_hedges_it_is_waited_for)
 {
 	struct fixture *f = *state;
