@@ -224,7 +224,7 @@ static void hedge_start(struct sl_http_request *request, size_t left)
 	sl_http_dispatch(again);
 }
 
-void sl_http_hedge_look(struct sl_http_request *request, int64_t now)
+bool sl_http_hedge_look(struct sl_http_request *request, int64_t now)
 {
 	size_t left = request->piece->length - request->piece->moved;
 	int64_t slow = sl_http_pace_slow(&request->http->limit->pace, request->length);
@@ -232,11 +232,15 @@ void sl_http_hedge_look(struct sl_http_request *request, int64_t now)
 
 	/* Also while too few parts are over, or there were too many hedges. */
 	request->slow = SL_MAX(sl_http_hedge_due(request), now + LOOK_AGAIN);
-	starts = left && now - request->asked >= slow && hedge_take(request, left);
+	starts = left && now - request->asked >= slow;
+	if (request->instead)
+		return starts && pace_take_credit(&request->http->limit->pace);
+	starts = starts && hedge_take(request, left);
 	if (starts)
 		hedge_start(request, left);
 	if (starts || !left)
 		request->slow = SL_FOREVER;
+	return false;
 }
 
 bool sl_http_hedge_is_won(const struct sl_http_hedge *hedge)

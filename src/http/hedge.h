@@ -36,9 +36,10 @@ struct sl_http_hedge;
 int64_t sl_http_hedge_due(const struct sl_http_request *request);
 /*
  * Asks for the rest of a part once more, if it is slow by now. While it is not, or there were too many hedges, or no
- * memory is left for them, it sets request->slow to look again. On the thread that moves the request.
+ * memory is left for them, it sets request->slow to look again. On the thread that moves the request. Returns true if
+ * the request is a second request and slow itself: the caller ends its transfer, and it begins anew.
  */
-void sl_http_hedge_look(struct sl_http_request *request, int64_t now);
+bool sl_http_hedge_look(struct sl_http_request *request, int64_t now);
 /* Returns whether the second request has brought the rest: the first is to end. hedge may be NULL. */
 bool sl_http_hedge_is_won(const struct sl_http_hedge *hedge);
 /* The first request is over, and its piece has its result. Ends the piece, at once or when the second request has

@@ -346,9 +346,8 @@ static void reactor_look_at(struct sl_http_reactor *reactor, struct sl_list *req
 		                      sl_http_body_look(request->http->body, easy))
 			request->alive = now;
 		sl_http_request_refresh(request, now);
-		if (request->slow <= now)
-			sl_http_hedge_look(request, now);
-		if (sl_http_request_must_end(request, now))
+		if ((request->slow <= now && sl_http_hedge_look(request, now)) ||
+		    sl_http_request_must_end(request, now))
 			reactor_stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
 		else
 			reactor->look = SL_MIN(reactor->look, request_look_at(request));

@@ -129,7 +129,7 @@ int sl_http_request_prepare(struct sl_http_request *request)
 		request->from = request->piece->offset + request->piece->moved;
 		request->length = request->piece->length - request->piece->moved;
 		request->ranged = true;
-		if (http->core->settings.http_hedge && !request->instead && !request->hedge &&
+		if (http->core->settings.http_hedge && !request->hedge &&
 		    !(http->flags & SLUICE_OPEN_HTTP2))
 			request->slow = sl_http_hedge_due(request);
 	}
