@@ -6,7 +6,6 @@
 
 FIXTURE_TEST(an_operation_that_is_over_cannot_be_cancelled)
 {
-	struct fixture *f = *state;
 	sluice_file *file = open_any(f, "over");
 	sluice_op *op = start_any(file, 1, 0);
 	double deadline = seconds_now() + PATIENCE_MS / 1000;
@@ -21,7 +20,6 @@ FIXTURE_TEST(an_operation_that_is_over_cannot_be_cancelled)
 
 FIXTURE_TEST(a_cancelled_read_says_which_it_was)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(row_bytes(8 * MIB), 0);
 	const char *path = scratch(f, "read");
 	struct rng r = rng_new(500);
@@ -71,7 +69,6 @@ FIXTURE_TEST(a_cancelled_read_says_which_it_was)
 /* Each block holds the old bytes or the new ones, and nothing changes after the end. */
 LOCAL_TEST(a_cancelled_write_leaves_old_or_new_bytes, WRITES_IN_PLACE)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(row_bytes(8 * MIB), 0);
 	unsigned char *held = malloc(row_bytes(8 * MIB));
 	const char *path = scratch(f, "write");
@@ -112,7 +109,6 @@ LOCAL_TEST(a_cancelled_write_leaves_old_or_new_bytes, WRITES_IN_PLACE)
 
 LOCAL_TEST(operation_behind_a_cancelled_operation_goes_on, WRITES_IN_PLACE)
 {
-	struct fixture *f = *state;
 	enum { CHAIN = 40, SPAN = 100000 };
 	struct buffer src = buffer_new(CHAIN * SPAN, 0), dst = buffer_new(SPAN, 0);
 	const char *path = scratch(f, "chain");
@@ -152,7 +148,6 @@ LOCAL_TEST(operation_behind_a_cancelled_operation_goes_on, WRITES_IN_PLACE)
 
 FIXTURE_TEST(a_cancelled_operation_is_reported_like_any_other)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(row_bytes(8 * MIB), 0);
 	const char *path = scratch(f, "reported");
 	sluice_op *op, *done = NULL;

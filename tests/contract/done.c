@@ -8,7 +8,6 @@
 
 FIXTURE_TEST(the_result_can_be_asked_for_again_and_again)
 {
-	struct fixture *f = *state;
 	sluice_file *file = open_any(f, "again");
 	sluice_op *op = start_any(file, 5, 0);
 
@@ -24,7 +23,6 @@ FIXTURE_TEST(the_result_can_be_asked_for_again_and_again)
 
 FIXTURE_TEST(poll_turns_to_one_and_wait_agrees)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(8 * MIB, 0);
 	const char *path = scratch(f, "poll");
 	sluice_file *file;
@@ -50,7 +48,6 @@ FIXTURE_TEST(poll_turns_to_one_and_wait_agrees)
 
 FIXTURE_TEST(an_operation_has_one_descriptor_that_tells_its_end)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(8 * MIB, 0);
 	const char *path = scratch(f, "fd");
 	/* The file's for cuFile, when it first goes that way. */
@@ -88,7 +85,6 @@ FIXTURE_TEST(an_operation_has_one_descriptor_that_tells_its_end)
 
 FIXTURE_TEST(the_descriptor_of_an_operation_that_is_over_is_readable)
 {
-	struct fixture *f = *state;
 	sluice_file *file = open_any(f, "late");
 	sluice_op *op = start_any(file, 1, 0);
 	int fd;
@@ -103,7 +99,6 @@ FIXTURE_TEST(the_descriptor_of_an_operation_that_is_over_is_readable)
 
 FIXTURE_TEST(each_finished_operation_is_reported_once_with_its_user_pointer)
 {
-	struct fixture *f = *state;
 	enum { OPERATIONS = 200 };
 	struct buffer b = buffer_new(OPERATIONS * 3000, 0);
 	const char *path = scratch(f, "queue");
@@ -147,7 +142,6 @@ FIXTURE_TEST(each_finished_operation_is_reported_once_with_its_user_pointer)
 /* One after the other, so that their order is known. */
 FIXTURE_TEST(finished_operations_come_in_the_order_in_which_they_finished)
 {
-	struct fixture *f = *state;
 	enum { OPERATIONS = 50 };
 	sluice_file *file = open_any(f, "order");
 	sluice_op *ops[OPERATIONS], *op;
@@ -170,7 +164,6 @@ FIXTURE_TEST(finished_operations_come_in_the_order_in_which_they_finished)
 
 FIXTURE_TEST(operation_ended_in_wait_is_not_reported)
 {
-	struct fixture *f = *state;
 	sluice_file *file = open_any(f, "waited");
 	sluice_op *waited = start_any(file, 1, 0), *polled = start_any(file, 1, 1);
 	sluice_op *op = NULL;
@@ -190,7 +183,6 @@ FIXTURE_TEST(operation_ended_in_wait_is_not_reported)
 
 LOCAL_TEST(a_freed_handle_is_not_reported, WRITES_IN_PLACE)
 {
-	struct fixture *f = *state;
 	enum { OPERATIONS = 100 };
 	struct buffer b = buffer_new(OPERATIONS * 5000, 0);
 	const char *path = scratch(f, "freed");
@@ -219,7 +211,6 @@ LOCAL_TEST(a_freed_handle_is_not_reported, WRITES_IN_PLACE)
 
 FIXTURE_TEST(the_queue_has_a_descriptor_that_is_readable_while_it_holds_something)
 {
-	struct fixture *f = *state;
 	enum { OPERATIONS = 20 };
 	sluice_file *file = open_any(f, "fd");
 	int fd = sluice_done_fd(f->ctx), round, i;
@@ -259,7 +250,6 @@ FIXTURE_TEST(the_queue_has_a_descriptor_that_is_readable_while_it_holds_somethin
 
 FIXTURE_TEST(next_done_waits_as_long_as_it_was_told)
 {
-	struct fixture *f = *state;
 	sluice_op *op = NULL;
 	double begun = seconds_now(), took;
 
@@ -287,7 +277,6 @@ static void *take(void *arg)
 
 FIXTURE_TEST(next_done_is_woken_in_every_thread_that_waits)
 {
-	struct fixture *f = *state;
 	enum { THREADS = 4 };
 	sluice_file *file = open_any(f, "threads");
 	struct taker takers[THREADS];
@@ -317,7 +306,6 @@ FIXTURE_TEST(next_done_is_woken_in_every_thread_that_waits)
 
 FIXTURE_TEST(two_contexts_do_not_share_a_queue)
 {
-	struct fixture *f = *state;
 	sluice_context *other = NULL;
 	struct fixture second;
 	sluice_file *a, *b;
@@ -349,7 +337,6 @@ FIXTURE_TEST(two_contexts_do_not_share_a_queue)
 
 ROW_TEST(immediate_completion_is_an_operation_like_others, .memory = "into an array")
 {
-	struct fixture *f = *state;
 	static char user[HANDLES];
 	unsigned char byte[HANDLES];
 	sluice_op *ops[HANDLES], *op;

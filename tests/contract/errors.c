@@ -7,7 +7,6 @@
 
 FIXTURE_TEST(an_error_without_a_handle_comes_out_of_sync_once)
 {
-	struct fixture *f = *state;
 	sluice_file *file = open_both(f->ctx, scratch(f, "unheard"));
 
 	assert_ok(sluice_write(file, NOWHERE, 5000, 0, NULL));
@@ -21,7 +20,6 @@ FIXTURE_TEST(an_error_without_a_handle_comes_out_of_sync_once)
 /* A read is waited for as well, and what became of it is told. */
 FIXTURE_TEST(an_error_of_a_read_without_a_handle_comes_out_of_sync)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "unread");
 	sluice_file *file;
 	int round;
@@ -38,7 +36,6 @@ FIXTURE_TEST(an_error_of_a_read_without_a_handle_comes_out_of_sync)
 
 FIXTURE_TEST(an_error_without_a_handle_comes_out_of_close)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "unheard");
 	sluice_file *file = open_both(f->ctx, path);
 
@@ -51,7 +48,6 @@ FIXTURE_TEST(an_error_without_a_handle_comes_out_of_close)
 
 FIXTURE_TEST(an_error_with_a_handle_is_told_to_its_holder_only)
 {
-	struct fixture *f = *state;
 	sluice_file *file = open_both(f->ctx, scratch(f, "held"));
 
 	assert_fails(start_write(file, NOWHERE, 5000, 0), EFAULT);
@@ -61,7 +57,6 @@ FIXTURE_TEST(an_error_with_a_handle_is_told_to_its_holder_only)
 
 FIXTURE_TEST(an_error_of_one_handle_does_not_come_out_of_another)
 {
-	struct fixture *f = *state;
 	sluice_file *a = open_both(f->ctx, scratch(f, "same"));
 	sluice_file *b = open_both(f->ctx, scratch(f, "same"));
 
@@ -75,7 +70,6 @@ FIXTURE_TEST(an_error_of_one_handle_does_not_come_out_of_another)
 /* The error of the background work decides: nothing takes the name. */
 FIXTURE_TEST(an_error_without_a_handle_stops_the_replacement)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "replaced");
 	int there;
 
@@ -96,7 +90,6 @@ FIXTURE_TEST(an_error_without_a_handle_stops_the_replacement)
 
 FIXTURE_TEST(a_message_names_the_file_and_the_reason)
 {
-	struct fixture *f = *state;
 	sluice_file *file = open_both(f->ctx, scratch(f, "particular"));
 	sluice_op *op = start_write(file, NOWHERE, 5000, 0);
 
@@ -115,7 +108,6 @@ FIXTURE_TEST(a_message_names_the_file_and_the_reason)
 /* Characters that could break a line of a log, or a format, come out harmlessly. */
 FIXTURE_TEST(a_message_takes_any_name)
 {
-	struct fixture *f = *state;
 	static const char *const names[] = {"%s%n%d", "a\nb", "\x1b[31m", "\xff"};
 	sluice_file *file = NULL;
 	size_t i;
@@ -146,7 +138,6 @@ static void *speak(void *arg)
 
 FIXTURE_TEST(each_thread_has_its_own_message)
 {
-	struct fixture *f = *state;
 	struct speaker s = {.ctx = f->ctx};
 	sluice_file *file = NULL;
 	pthread_t thread;
@@ -161,7 +152,6 @@ FIXTURE_TEST(each_thread_has_its_own_message)
 
 FIXTURE_TEST(the_library_prints_nothing)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "printed");
 	int out = dup(STDOUT_FILENO), err = dup(STDERR_FILENO);
 	sluice_file *file = NULL;

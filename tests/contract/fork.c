@@ -145,10 +145,10 @@ static void check_fork(struct fixture *f, int generations)
 
 FIXTURE_TEST(a_child_is_refused_and_the_parent_goes_on)
 {
-	check_fork(*state, 1);
+	check_fork(f, 1);
 }
 
 FIXTURE_TEST(a_grandchild_is_refused_too)
 {
-	check_fork(*state, 2);
+	check_fork(f, 2);
 }

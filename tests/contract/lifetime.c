@@ -15,7 +15,6 @@ TEST(null_is_a_valid_argument_to_every_destructor)
 
 LOCAL_TEST(a_context_with_open_files_is_not_freed, WRITES_IN_PLACE)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "busy");
 	sluice_file *a = open_both(f->ctx, path), *b = open_both(f->ctx, path);
 
@@ -32,7 +31,6 @@ LOCAL_TEST(a_context_with_open_files_is_not_freed, WRITES_IN_PLACE)
 
 FIXTURE_TEST(a_context_without_work_comes_and_goes)
 {
-	struct fixture *f = *state;
 	int i;
 
 	for (i = 0; i < 20; i++) {
@@ -46,7 +44,6 @@ FIXTURE_TEST(a_context_without_work_comes_and_goes)
 
 LOCAL_TEST(operations_that_are_over_outlive_their_context, WRITES_IN_PLACE)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(MIB, 0);
 	sluice_file *file = open_both(f->ctx, scratch(f, "outlive"));
 	sluice_op *good = start_write(file, b.data, MIB, 0);
@@ -80,7 +77,6 @@ LOCAL_TEST(operations_that_are_over_outlive_their_context, WRITES_IN_PLACE)
 /* The only handle is given up at once; close is then the one way to know. */
 LOCAL_TEST(a_freed_operation_goes_on_to_its_end, WRITES_IN_PLACE)
 {
-	struct fixture *f = *state;
 	enum { WRITES = 40, SPAN = 300001 };
 	const char *path = scratch(f, "orphans");
 	struct buffer b = buffer_new(WRITES * SPAN, 0);
@@ -97,7 +93,6 @@ LOCAL_TEST(a_freed_operation_goes_on_to_its_end, WRITES_IN_PLACE)
 
 FIXTURE_TEST(close_waits_for_reads_too)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "reads");
 	struct buffer b = buffer_new(row_bytes(16 * MIB), 0);
 	size_t part = b.length / 4;
@@ -122,7 +117,6 @@ FIXTURE_TEST(close_waits_for_reads_too)
 
 LOCAL_TEST(the_array_of_a_call_may_go_at_once, WRITES_IN_PLACE)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "uri");
 	char *uri = strdup(path);
 	struct sluice_open_options *o = malloc(sizeof(*o));
@@ -171,7 +165,6 @@ static uint64_t blocked_signals(const char *tid)
 
 FIXTURE_TEST(the_threads_block_all_signals)
 {
-	struct fixture *f = *state;
 	static const int signals[] = {SIGINT,  SIGTERM, SIGHUP,  SIGUSR1, SIGUSR2, SIGALRM,
 	                              SIGCHLD, SIGPIPE, SIGXFSZ, SIGQUIT, SIGIO,   SIGPROF};
 	char known[64][32];
@@ -209,7 +202,6 @@ FIXTURE_TEST(the_threads_block_all_signals)
 
 FIXTURE_TEST(failed_memory_is_not_handed_out)
 {
-	struct fixture *f = *state;
 	sluice_file *mark = (sluice_file *)f, *file = mark;
 	sluice_op *op = (sluice_op *)f;
 

@@ -81,7 +81,6 @@ static void finish_step(struct step *s)
 
 FIXTURE_TEST(random_operations_equal_the_sequential_ones)
 {
-	struct fixture *f = *state;
 	struct rng r = rng_new(400);
 	int round, i;
 
@@ -120,7 +119,6 @@ FIXTURE_TEST(random_operations_equal_the_sequential_ones)
 /* No handle is kept, so only sync and close wait for them. */
 FIXTURE_TEST(random_writes_without_handles_equal_the_sequential_ones)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "handless");
 	struct buffer src = buffer_new(2 * LENGTH, 0);
 	unsigned char *model = malloc(LENGTH);
@@ -152,7 +150,6 @@ FIXTURE_TEST(random_writes_without_handles_equal_the_sequential_ones)
 /* Writes anywhere, also far behind the end, and truncates, which wait for what they touch. */
 FIXTURE_TEST(random_writes_and_truncates_equal_the_sequential_ones)
 {
-	struct fixture *f = *state;
 	struct rng r = rng_new(420);
 	int round, i;
 

@@ -7,7 +7,6 @@
 
 FIXTURE_TEST(contradicting_flags_are_refused)
 {
-	struct fixture *f = *state;
 	static const unsigned bad[] = {
 		SLUICE_OPEN_READ | SLUICE_OPEN_TRUNCATE,
 		SLUICE_OPEN_TRUNCATE,
@@ -36,7 +35,6 @@ FIXTURE_TEST(contradicting_flags_are_refused)
 
 FIXTURE_TEST(missing_arguments_are_refused)
 {
-	struct fixture *f = *state;
 	sluice_file *file = NULL;
 
 	assert_refused(sluice_open(NULL, "x", NULL, &file), EINVAL, "");
@@ -47,7 +45,6 @@ FIXTURE_TEST(missing_arguments_are_refused)
 
 FIXTURE_TEST(flags_mean_what_open_means)
 {
-	struct fixture *f = *state;
 	const unsigned create = SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;
 	const char *path = scratch(f, "file");
 	sluice_file *file = NULL;
@@ -82,7 +79,6 @@ static unsigned mode_of(const char *path)
 
 FIXTURE_TEST(the_mode_of_a_new_file_is_what_was_asked_less_the_umask)
 {
-	struct fixture *f = *state;
 	static const struct {
 		unsigned mode, mask, expected;
 	} cases[] = {{0, 022, 0644}, {0, 077, 0600}, {0640, 022, 0640}, {0777, 027, 0750}};
@@ -110,7 +106,6 @@ FIXTURE_TEST(the_mode_of_a_new_file_is_what_was_asked_less_the_umask)
 
 FIXTURE_TEST(a_file_without_permission_is_refused)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "secret");
 	bool root = geteuid() == 0;
 	sluice_file *file = NULL;
@@ -133,7 +128,6 @@ FIXTURE_TEST(a_file_without_permission_is_refused)
 
 FIXTURE_TEST(stat_tells_what_is_known)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "stat");
 	struct sluice_file_info st = {.size = sizeof(st)};
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
@@ -173,7 +167,6 @@ FIXTURE_TEST(stat_tells_what_is_known)
 
 FIXTURE_TEST(a_backend_that_is_off_is_refused)
 {
-	struct fixture *f = *state;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	sluice_file *file = NULL;
 
@@ -193,7 +186,6 @@ FIXTURE_TEST(a_backend_that_is_off_is_refused)
 
 FIXTURE_TEST(expected_size_reserves_the_space)
 {
-	struct fixture *f = *state;
 	static const unsigned flags[] = {SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE,
 	                                 SLUICE_OPEN_REPLACE};
 	struct buffer b = buffer_new(MIB + 3, 0);
@@ -222,7 +214,6 @@ FIXTURE_TEST(expected_size_reserves_the_space)
 /* More than any file system holds; that a full one is told, see tests/fault. */
 FIXTURE_TEST(an_absurd_expected_size_is_refused)
 {
-	struct fixture *f = *state;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	sluice_file *file = NULL;
 	int rc;
@@ -240,7 +231,6 @@ FIXTURE_TEST(an_absurd_expected_size_is_refused)
 
 FIXTURE_TEST(many_files_may_be_open)
 {
-	struct fixture *f = *state;
 	enum { FILES = 200 };
 	sluice_file *files[FILES];
 	char name[32], byte;

@@ -45,7 +45,6 @@ static void check_read_after_write(sluice_file *writing, sluice_file *reading)
 
 FIXTURE_TEST(a_read_sees_the_write_submitted_before_it)
 {
-	struct fixture *f = *state;
 	sluice_file *file = open_both(f->ctx, scratch(f, "raw"));
 
 	check_read_after_write(file, file);
@@ -54,7 +53,6 @@ FIXTURE_TEST(a_read_sees_the_write_submitted_before_it)
 
 FIXTURE_TEST(the_order_holds_through_two_handles)
 {
-	struct fixture *f = *state;
 	sluice_file *a = open_both(f->ctx, scratch(f, "two"));
 	sluice_file *b = open_read(f->ctx, scratch(f, "two"));
 
@@ -65,7 +63,6 @@ FIXTURE_TEST(the_order_holds_through_two_handles)
 
 FIXTURE_TEST(the_order_holds_through_other_names_of_the_file)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "named"), *hard = scratch(f, "hard");
 	const char *soft = scratch(f, "soft");
 	sluice_file *a = open_both(f->ctx, path), *b, *c;
@@ -87,7 +84,6 @@ FIXTURE_TEST(the_order_holds_through_other_names_of_the_file)
 
 FIXTURE_TEST(the_order_holds_between_backends)
 {
-	struct fixture *f = *state;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	sluice_file *posix, *uring;
 
@@ -106,7 +102,6 @@ FIXTURE_TEST(the_order_holds_between_backends)
 
 FIXTURE_TEST(a_write_does_not_overtake_a_read)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "war");
 	size_t i;
 	int round;
@@ -142,7 +137,6 @@ FIXTURE_TEST(a_write_does_not_overtake_a_read)
 
 FIXTURE_TEST(the_last_of_many_overlapping_writes_wins)
 {
-	struct fixture *f = *state;
 	enum { WRITES = 100, SPAN = 40000 };
 	const char *path = scratch(f, "waw");
 	struct buffer src = buffer_new(WRITES * SPAN, 0), dst = buffer_new(SPAN, 0);
@@ -173,7 +167,6 @@ FIXTURE_TEST(the_last_of_many_overlapping_writes_wins)
 /* Only some extents overlap; the others must neither break the order nor the bytes. */
 FIXTURE_TEST(the_order_holds_extent_by_extent)
 {
-	struct fixture *f = *state;
 	enum { BLOCK = 10000, BLOCKS = 20 };
 	struct buffer a = buffer_new(BLOCK * BLOCKS, 0), b = buffer_new(BLOCK * BLOCKS, 0);
 	struct buffer dst = buffer_new(BLOCK * BLOCKS, 0);
@@ -209,7 +202,6 @@ FIXTURE_TEST(the_order_holds_extent_by_extent)
 
 FIXTURE_TEST(truncate_keeps_its_place_among_writes)
 {
-	struct fixture *f = *state;
 	const size_t whole = row_bytes(500000), fifth = whole / 5 + 1;
 	const char *path = scratch(f, "truncate");
 	unsigned char *expected = calloc(1, whole);
@@ -258,7 +250,6 @@ __attribute__((no_sanitize("thread"))) static bool differs(const volatile unsign
  */
 ROW_TEST(order_reads_on_a_handle_overlap_in_time, .memory = WATCHED, .order = ONE_STREAM)
 {
-	struct fixture *f = *state;
 	size_t length = row_bytes(96 * MIB), tries;
 	struct buffer b = buffer_new(length, 0), small = buffer_new(4096, 0);
 	const char *path = scratch(f, "overlap");
@@ -324,7 +315,6 @@ static void *rewrite(void *argument)
 
 FIXTURE_TEST(a_read_beside_a_write_is_all_old_or_all_new)
 {
-	struct fixture *f = *state;
 	struct sluice_config c = SLUICE_CONFIG_INIT;
 	struct rewriting r = {.length = 4 * MIB, .writes = rounds_of(120)};
 	struct buffer b = buffer_new(r.length, 0);

@@ -17,7 +17,6 @@ static size_t piece_of_row(void)
 
 FIXTURE_TEST(a_whole_file_is_read)
 {
-	struct fixture *f = *state;
 	size_t piece = piece_of_row(), i, skew;
 	const size_t lengths[] = {0,     1,         511,   512,       4095,      4096,  4097,
 	                          65536, piece - 1, piece, piece + 1, 2 * piece, LENGTH};
@@ -82,22 +81,21 @@ static void read_ranges(struct fixture *f, enum residency residency)
 
 FIXTURE_TEST(any_range_of_a_cold_file_is_read)
 {
-	read_ranges(*state, COLD);
+	read_ranges(f, COLD);
 }
 
 FIXTURE_TEST(any_range_of_a_cached_file_is_read)
 {
-	read_ranges(*state, CACHED);
+	read_ranges(f, CACHED);
 }
 
 FIXTURE_TEST(any_range_of_a_half_cached_file_is_read)
 {
-	read_ranges(*state, HALF_CACHED);
+	read_ranges(f, HALF_CACHED);
 }
 
 FIXTURE_TEST(a_read_across_the_end_gives_what_is_there)
 {
-	struct fixture *f = *state;
 	static const size_t lengths[] = {1, 4095, 4096, 4097, MIB + 5, 3 * MIB, LENGTH};
 	size_t i;
 
@@ -125,7 +123,6 @@ FIXTURE_TEST(a_read_across_the_end_gives_what_is_there)
 
 FIXTURE_TEST(a_read_past_the_end_gives_nothing)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "past");
 	struct buffer b = buffer_new(2 * MIB, 0);
 	static const uint64_t past[] = {10000, 10001, 12288, MIB, 1ull << 40, INT64_MAX - 2 * MIB};
@@ -146,7 +143,6 @@ FIXTURE_TEST(a_read_past_the_end_gives_nothing)
 
 FIXTURE_TEST(an_empty_file_reads_as_nothing)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "empty");
 	struct buffer b = buffer_new(MIB, 0);
 	sluice_file *file;
@@ -164,7 +160,6 @@ FIXTURE_TEST(an_empty_file_reads_as_nothing)
 
 FIXTURE_TEST(a_range_beyond_int64_max_is_refused)
 {
-	struct fixture *f = *state;
 	sluice_file *file = open_any(f, "far");
 	sluice_op *op = NULL;
 	char byte = 0;
@@ -186,7 +181,6 @@ FIXTURE_TEST(a_range_beyond_int64_max_is_refused)
 
 FIXTURE_TEST(null_data_is_refused)
 {
-	struct fixture *f = *state;
 	sluice_file *file = open_any(f, "null");
 	sluice_op *op = NULL;
 
@@ -201,7 +195,6 @@ ROW_TEST(memory_that_cannot_be_written_fails_the_read,
          .remote = "libcurl's data is copied by the CPU, which ends the program there",
          .memory = NO_PROTECTION)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "fault");
 	static const size_t lengths[] = {100, 4096, 2 * MIB};
 	void *closed = mmap(NULL, 2 * MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -222,7 +215,6 @@ ROW_TEST(memory_that_cannot_be_written_fails_the_read,
 
 FIXTURE_TEST(holes_read_as_zeros)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "sparse");
 	struct buffer b = buffer_new(8 * MIB, 0);
 	unsigned char *expected = calloc(1, 8 * MIB);
@@ -254,7 +246,6 @@ LOCAL_TEST(bytes_that_another_program_just_wrote_are_read,
            "a remote file that changes is an error; see the changed ETag in "
            "tests/http")
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "dirty");
 	struct buffer b = buffer_new(3 * MIB, 0);
 	sluice_file *file;
@@ -281,7 +272,6 @@ LOCAL_TEST(a_file_that_grew_is_read_to_its_new_end,
            "a remote file that changes is an error; see the changed ETag in "
            "tests/http")
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "grown");
 	struct buffer b = buffer_new(4 * MIB, 0);
 	sluice_file *file;
@@ -304,7 +294,6 @@ LOCAL_TEST(a_file_that_grows_during_a_read_gives_right_bytes,
            "a remote file that changes is an error; see the changed ETag in "
            "tests/http")
 {
-	struct fixture *f = *state;
 	const size_t half = row_bytes(3 * MIB) + 100, whole = 2 * half;
 	const char *path = scratch(f, "growing");
 	struct buffer b = buffer_new(whole, 0);
@@ -335,7 +324,6 @@ LOCAL_TEST(a_file_that_shrinks_during_a_read_never_makes_it_short,
            "a remote file that changes is an error; see the changed ETag in "
            "tests/http")
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "shrinking");
 	struct buffer b = buffer_new(row_bytes(16 * MIB), 0);
 	int round, failed = 0;
@@ -383,7 +371,6 @@ static bool is_of_libcurl(int fd)
 FIXTURE_TEST(descriptors_are_not_inherited)
 {
 	enum { MOST = 256 };
-	struct fixture *f = *state;
 	bool before[MOST];
 	sluice_file *file;
 	sluice_op *op;

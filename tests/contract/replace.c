@@ -47,17 +47,16 @@ static void check_replaced(struct fixture *f, unsigned more)
 
 FIXTURE_TEST(the_name_shows_the_new_file_only_after_close)
 {
-	check_replaced(*state, 0);
+	check_replaced(f, 0);
 }
 
 FIXTURE_TEST(a_durable_replacement_does_the_same)
 {
-	check_replaced(*state, SLUICE_OPEN_DURABLE);
+	check_replaced(f, SLUICE_OPEN_DURABLE);
 }
 
 FIXTURE_TEST(reader_of_the_old_file_keeps_it)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
 	struct buffer b = buffer_new(5000, 0);
 	sluice_file *old, *file;
@@ -76,7 +75,6 @@ FIXTURE_TEST(reader_of_the_old_file_keeps_it)
 
 FIXTURE_TEST(discarded_blob_leaves_nothing)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
 	struct buffer b = buffer_new(LENGTH, 0), old = buffer_new(5000, 0);
 	sluice_file *file;
@@ -100,7 +98,6 @@ FIXTURE_TEST(discarded_blob_leaves_nothing)
 /* Without REPLACE there is nothing to take back. */
 FIXTURE_TEST(discard_of_a_plain_file_keeps_what_was_written)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "plain");
 	struct buffer b = buffer_new(LENGTH, 0);
 	sluice_file *file = open_both(f->ctx, path);
@@ -114,7 +111,6 @@ FIXTURE_TEST(discard_of_a_plain_file_keeps_what_was_written)
 
 FIXTURE_TEST(an_exclusive_replacement_refuses_a_name_that_is_taken)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "taken");
 	sluice_file *file = NULL;
 
@@ -128,7 +124,6 @@ FIXTURE_TEST(an_exclusive_replacement_refuses_a_name_that_is_taken)
 
 FIXTURE_TEST(an_exclusive_replacement_refuses_a_name_that_was_taken_meanwhile)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "race");
 	int durable;
 
@@ -155,7 +150,6 @@ FIXTURE_TEST(an_exclusive_replacement_refuses_a_name_that_was_taken_meanwhile)
 /* The name cannot be given: the error is told, and the new file goes. */
 FIXTURE_TEST(a_replacement_that_cannot_take_the_name_leaves_nothing)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
 	sluice_file *file = open_replacing(f, path, 0);
 
@@ -168,7 +162,6 @@ FIXTURE_TEST(a_replacement_that_cannot_take_the_name_leaves_nothing)
 
 FIXTURE_TEST(a_replacement_in_a_missing_directory_is_refused)
 {
-	struct fixture *f = *state;
 	sluice_file *file = NULL;
 
 	assert_refused(open_flags(f->ctx, scratch(f, "no/dir"), SLUICE_OPEN_REPLACE, &file), ENOENT,
@@ -180,7 +173,6 @@ FIXTURE_TEST(a_replacement_in_a_missing_directory_is_refused)
 
 FIXTURE_TEST(a_replacement_of_a_relative_name_survives_chdir)
 {
-	struct fixture *f = *state;
 	char here[512];
 	sluice_file *file;
 
@@ -199,7 +191,6 @@ FIXTURE_TEST(a_replacement_of_a_relative_name_survives_chdir)
 
 FIXTURE_TEST(two_replacements_of_one_name_do_not_meet)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
 	sluice_file *a = open_replacing(f, path, 0), *b = open_replacing(f, path, 0);
 
@@ -225,7 +216,6 @@ static int open_part(struct fixture *f, const char *path, const char *part, unsi
 
 FIXTURE_TEST(a_part_stays_until_it_is_whole)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
 	sluice_file *file = NULL, *other = NULL;
 	char byte;
@@ -263,7 +253,6 @@ FIXTURE_TEST(a_part_is_this_users_own_file_in_the_same_folder)
 	             {"pipe", EPERM, "regular file"},
 	             {"folder", EISDIR, "folder"},
 	             {"folder/x", EINVAL, "part"}};
-	struct fixture *f = *state;
 	const char *path = scratch(f, "name"), *victim = scratch(f, "victim"),
 		   *taken = scratch(f, "x");
 	sluice_file *file = NULL;
@@ -292,7 +281,6 @@ FIXTURE_TEST(a_part_is_this_users_own_file_in_the_same_folder)
 
 FIXTURE_TEST(file_being_written_can_be_read_back)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
 	struct buffer b = buffer_new(LENGTH, 0), back = buffer_new(LENGTH, 0);
 	sluice_file *file;
@@ -312,7 +300,6 @@ FIXTURE_TEST(file_being_written_can_be_read_back)
 
 FIXTURE_TEST(the_longest_name_can_be_replaced)
 {
-	struct fixture *f = *state;
 	char name[256];
 	sluice_file *file;
 
@@ -331,7 +318,6 @@ FIXTURE_TEST(the_longest_name_can_be_replaced)
 
 FIXTURE_TEST(a_durable_file_is_closed_like_any_other)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "durable");
 	struct buffer b = buffer_new(LENGTH, 0);
 	sluice_file *file;

@@ -70,13 +70,12 @@ FIXTURE_TEST(files_of_proc_are_read_to_their_end)
 	                                    "/proc/self/environ"};
 
 	for (size_t i = 0; i < COUNT_OF(paths); i++)
-		check_unsized(*state, paths[i]);
+		check_unsized(f, paths[i]);
 }
 
 /* Longer than a piece of any row; its beginning, the kernel's own symbols, does not change. */
 FIXTURE_TEST(a_long_file_of_proc_is_read)
 {
-	struct fixture *f = *state;
 	enum { LENGTH = 300000 };
 	struct buffer b = buffer_new(LENGTH, 0);
 	size_t n;
@@ -100,7 +99,6 @@ FIXTURE_TEST(a_long_file_of_proc_is_read)
 
 FIXTURE_TEST(changing_files_of_proc_are_read)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(MIB, 0);
 	sluice_file *file = open_read(f->ctx, "/proc/self/status");
 	int64_t got = read_now(file, b.data, MIB, 0);
@@ -120,7 +118,6 @@ FIXTURE_TEST(changing_files_of_proc_are_read)
 /* They say that they hold a page, and hold a line. */
 FIXTURE_TEST(files_of_sys_read_as_their_content)
 {
-	struct fixture *f = *state;
 	static const char *const paths[] = {"/sys/devices/system/cpu/online",
 	                                    "/sys/kernel/mm/transparent_hugepage/enabled",
 	                                    "/sys/kernel/mm/ksm/run"};
@@ -171,7 +168,6 @@ static void check_refused(struct fixture *f, const char *path, int error)
 
 FIXTURE_TEST(file_without_offsets_is_refused_without_blocking)
 {
-	struct fixture *f = *state;
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	const char *fifo = scratch(f, "fifo"), *link = scratch(f, "link");
 	sluice_file *file = NULL;
@@ -201,7 +197,6 @@ FIXTURE_TEST(dev_null_takes_writes_at_any_offset)
 	static const unsigned flags[] = {SLUICE_OPEN_WRITE, SLUICE_OPEN_READ | SLUICE_OPEN_WRITE,
 	                                 SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE |
 	                                         SLUICE_OPEN_TRUNCATE};
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(3 * MIB, 0);
 	struct stat st;
 	size_t i;
@@ -223,7 +218,6 @@ FIXTURE_TEST(dev_null_takes_writes_at_any_offset)
 
 FIXTURE_TEST(a_fifo_is_not_disturbed_by_being_refused)
 {
-	struct fixture *f = *state;
 	const char *fifo = scratch(f, "fifo");
 	sluice_file *file = NULL;
 	char got[16] = "";
@@ -240,7 +234,6 @@ FIXTURE_TEST(a_fifo_is_not_disturbed_by_being_refused)
 
 FIXTURE_TEST(a_directory_is_refused)
 {
-	struct fixture *f = *state;
 	char slash[300];
 
 	check_refused(f, f->dir, EISDIR);
@@ -252,7 +245,6 @@ FIXTURE_TEST(a_directory_is_refused)
 
 FIXTURE_TEST(a_missing_file_is_named)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "no such file"), *below = scratch(f, "plain/below");
 	sluice_file *file = NULL;
 
@@ -291,7 +283,6 @@ static int loop_attach(const char *image, char *device, size_t size)
 
 FIXTURE_TEST(a_block_device_is_read_and_written)
 {
-	struct fixture *f = *state;
 	const char *image = scratch(f, "image");
 	struct sluice_file_info st = {.size = sizeof(st)};
 	struct buffer b, back;

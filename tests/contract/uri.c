@@ -23,8 +23,6 @@ static void check_names(struct fixture *f, const char *uri, const char *name, ch
 
 FIXTURE_TEST(a_file_uri_names_a_path)
 {
-	struct fixture *f = *state;
-
 	check_names(f, "plain", "plain", 'a');
 	check_names(f, "with%20space", "with space", 'b');
 	check_names(f, "%70%6c%61in2", "plain2", 'c');
@@ -37,8 +35,6 @@ FIXTURE_TEST(a_file_uri_names_a_path)
 
 FIXTURE_TEST(a_slash_may_be_escaped)
 {
-	struct fixture *f = *state;
-
 	assert_int_equal(mkdir(scratch(f, "d"), 0777), 0);
 	check_names(f, "d%2Ffile", "d/file", 'x');
 }
@@ -46,7 +42,6 @@ FIXTURE_TEST(a_slash_may_be_escaped)
 /* No escapes there, and a colon or a percent sign means nothing. */
 FIXTURE_TEST(a_path_is_taken_as_it_is)
 {
-	struct fixture *f = *state;
 	static const char *const names[] = {
 		"a%20b", "c:d", "100%", "%zz", "http:", "#x?y", "\xff\xfe", " ", "file:"};
 	sluice_file *file;
@@ -76,7 +71,6 @@ FIXTURE_TEST(a_path_is_taken_as_it_is)
 
 FIXTURE_TEST(an_unknown_scheme_is_named)
 {
-	struct fixture *f = *state;
 	sluice_file *file = NULL;
 
 	assert_refused(sluice_open(f->ctx, "gopher://host/x", NULL, &file), EPROTONOSUPPORT,
@@ -90,7 +84,6 @@ FIXTURE_TEST(an_unknown_scheme_is_named)
 
 FIXTURE_TEST(a_malformed_uri_is_refused)
 {
-	struct fixture *f = *state;
 	static const char *const bad[] = {
 		"file:///tmp/%",     "file:///tmp/%2",     "file:///tmp/%zz", "file:///tmp/%2g",
 		"file:///tmp/a%00b", "file://otherhost/x", "file://",
@@ -111,7 +104,6 @@ FIXTURE_TEST(a_malformed_uri_is_refused)
 
 FIXTURE_TEST(an_overlong_path_is_refused)
 {
-	struct fixture *f = *state;
 	char *path = malloc(20000);
 	sluice_file *file = NULL;
 
@@ -127,7 +119,6 @@ FIXTURE_TEST(an_overlong_path_is_refused)
 /* The rest of what remote files are is told by tests/http, and by the rows that have a server. */
 FIXTURE_TEST(a_remote_uri_is_known_if_libcurl_is_there)
 {
-	struct fixture *f = *state;
 	sluice_file *file = NULL;
 	static const char *const uris[] = {"http://:80/x", "https://:80/x", "HTTP://:80/x"};
 	size_t i;

@@ -31,7 +31,6 @@ static void shuffle(struct rng *r, struct sluice_extent *v, size_t count)
 
 FIXTURE_TEST(extents_in_any_order_are_read)
 {
-	struct fixture *f = *state;
 	enum { EXTENTS = 50 };
 	const char *path = scratch(f, "readv");
 	struct rng r = rng_new(300);
@@ -65,7 +64,6 @@ FIXTURE_TEST(extents_in_any_order_are_read)
 
 LOCAL_TEST(a_thousand_extents_are_written_and_read_back, WRITES_IN_PLACE)
 {
-	struct fixture *f = *state;
 	enum { EXTENTS = 1000 };
 	struct rng r = rng_new(310);
 	int round;
@@ -111,7 +109,6 @@ LOCAL_TEST(a_thousand_extents_are_written_and_read_back, WRITES_IN_PLACE)
 
 LOCAL_TEST(extents_of_one_write_must_not_overlap, WRITES_IN_PLACE)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "overlap");
 	static char src[200];
 	static const struct {
@@ -147,7 +144,6 @@ LOCAL_TEST(extents_of_one_write_must_not_overlap, WRITES_IN_PLACE)
 
 FIXTURE_TEST(each_extent_is_read_up_to_the_end)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "ends");
 	struct buffer b = buffer_new(3 * MIB, 0);
 	sluice_file *file;
@@ -179,7 +175,6 @@ FIXTURE_TEST(each_extent_is_read_up_to_the_end)
 
 LOCAL_TEST(call_with_a_bad_extent_is_refused_whole, WRITES_IN_PLACE)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "bad");
 	static char data[100];
 	const struct sluice_extent null[] = {{data, 10, 0}, {NULL, 10, 20}};
@@ -199,7 +194,6 @@ LOCAL_TEST(call_with_a_bad_extent_is_refused_whole, WRITES_IN_PLACE)
 
 FIXTURE_TEST(a_malformed_request_is_refused)
 {
-	struct fixture *f = *state;
 	static char data[10];
 	const struct sluice_extent v = {data, 10, 0};
 	struct sluice_request r = SLUICE_REQUEST_INIT;
@@ -224,7 +218,6 @@ FIXTURE_TEST(a_malformed_request_is_refused)
 
 FIXTURE_TEST(extents_may_share_one_destination_page)
 {
-	struct fixture *f = *state;
 	enum { EXTENTS = 256 };
 	const char *path = scratch(f, "scatter");
 	struct sluice_extent v[EXTENTS];

@@ -14,7 +14,6 @@ static size_t piece_of_row(void)
 
 FIXTURE_TEST(a_file_of_any_length_is_written)
 {
-	struct fixture *f = *state;
 	size_t piece = piece_of_row(), i;
 	const size_t lengths[] = {0,    1,     511,       512,   4095,      4096,
 	                          4097, 65536, piece - 1, piece, piece + 1, LENGTH};
@@ -78,23 +77,22 @@ static void write_ranges(struct fixture *f, enum residency residency)
 
 FIXTURE_TEST(any_range_of_a_cold_file_is_written)
 {
-	write_ranges(*state, COLD);
+	write_ranges(f, COLD);
 }
 
 FIXTURE_TEST(any_range_of_a_cached_file_is_written)
 {
-	write_ranges(*state, CACHED);
+	write_ranges(f, CACHED);
 }
 
 FIXTURE_TEST(any_range_of_a_half_cached_file_is_written)
 {
-	write_ranges(*state, HALF_CACHED);
+	write_ranges(f, HALF_CACHED);
 }
 
 /* Many neighbours in flight at once, so that direct and buffered pieces meet in one page. */
 FIXTURE_TEST(neighbouring_writes_in_flight_do_not_disturb_each_other)
 {
-	struct fixture *f = *state;
 	enum { WRITES = 64 };
 	struct rng r = rng_new(210);
 	int round, i;
@@ -139,7 +137,6 @@ FIXTURE_TEST(neighbouring_writes_in_flight_do_not_disturb_each_other)
 
 FIXTURE_TEST(a_write_behind_the_end_leaves_a_hole_of_zeros)
 {
-	struct fixture *f = *state;
 	static const uint64_t offsets[] = {1, 4095, 4096, 100000, 3 * MIB, 3 * MIB + 1};
 	static const size_t lengths[] = {1, 4096, 5000, MIB, MIB + 7};
 	size_t i, j;
@@ -169,7 +166,6 @@ FIXTURE_TEST(a_write_behind_the_end_leaves_a_hole_of_zeros)
 
 FIXTURE_TEST(extending_writes_in_flight_give_the_sequential_file)
 {
-	struct fixture *f = *state;
 	enum { WRITES = 60, MOST = 3 * 1024 * 1024 };
 	struct rng r = rng_new(220);
 	int round, i;
@@ -209,7 +205,6 @@ FIXTURE_TEST(extending_writes_in_flight_give_the_sequential_file)
 
 FIXTURE_TEST(a_write_only_reads_its_source)
 {
-	struct fixture *f = *state;
 	static const size_t lengths[] = {1, 4096, 10000, 2 * MIB, 2 * MIB - 3};
 	const char *path = scratch(f, "source");
 	unsigned char *src =
@@ -230,7 +225,6 @@ FIXTURE_TEST(a_write_only_reads_its_source)
 
 ROW_TEST(memory_that_cannot_be_read_fails_the_write, .memory = NO_PROTECTION)
 {
-	struct fixture *f = *state;
 	static const size_t lengths[] = {100, 4096, 2 * MIB};
 	void *closed = mmap(NULL, 2 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	sluice_file *file = open_both(f->ctx, scratch(f, "fault"));
@@ -244,7 +238,6 @@ ROW_TEST(memory_that_cannot_be_read_fails_the_write, .memory = NO_PROTECTION)
 
 FIXTURE_TEST(an_empty_write_changes_nothing)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "nothing");
 	sluice_file *file = open_both(f->ctx, path);
 	char byte = 'x';
@@ -258,7 +251,6 @@ FIXTURE_TEST(an_empty_write_changes_nothing)
 
 FIXTURE_TEST(a_handle_does_only_what_it_was_opened_for)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "modes");
 	sluice_file *reading, *writing;
 	sluice_op *op = NULL;
@@ -281,7 +273,6 @@ FIXTURE_TEST(a_handle_does_only_what_it_was_opened_for)
 
 FIXTURE_TEST(truncate_sets_the_length)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "truncate");
 	struct buffer b = buffer_new(3 * MIB, 0);
 	unsigned char *expected = calloc(1, 3 * MIB);
@@ -307,7 +298,6 @@ FIXTURE_TEST(truncate_sets_the_length)
 
 FIXTURE_TEST(sync_waits_for_what_was_submitted)
 {
-	struct fixture *f = *state;
 	enum { WRITES = 30 };
 	const char *path = scratch(f, "sync");
 	struct buffer b = buffer_new(WRITES * 100001, 0);
@@ -331,7 +321,6 @@ FIXTURE_TEST(sync_waits_for_what_was_submitted)
 
 FIXTURE_TEST(sync_waits_for_reads_too)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "sync");
 	struct buffer b = buffer_new(row_bytes(16 * MIB), 0);
 	sluice_file *file;

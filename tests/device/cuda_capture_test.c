@@ -4,7 +4,7 @@
 
 #include "device/cuda_common.h"
 
-#define CAPTURE_TEST(name) TEST_WITH(name, setup, teardown)
+#define CAPTURE_TEST(name) TEST_OF(struct capture *c, name, setup, teardown, NULL)
 
 enum { GLOBAL, THREAD_LOCAL, RELAXED };
 
@@ -78,8 +78,6 @@ static void read_both_ways(struct capture *c)
 
 CAPTURE_TEST(a_stream_that_is_captured_is_refused)
 {
-	struct capture *c = *state;
-
 	for (int mode = GLOBAL; mode <= RELAXED; mode++) {
 		begin(c, mode);
 		refused(c, c->captured);
@@ -90,7 +88,6 @@ CAPTURE_TEST(a_stream_that_is_captured_is_refused)
 /* The legacy stream would come behind the captured one. */
 CAPTURE_TEST(so_is_the_default_stream_while_a_blocking_one_is_captured)
 {
-	struct capture *c = *state;
 	sluice_op *op;
 
 	assert_int_equal(sluice_stream_free(c->captured), 0);
@@ -130,7 +127,6 @@ static CUresult on_a_thread(void *(*run)(void *), void *argument)
 /* Without this the tests below would not show anything. */
 CAPTURE_TEST(the_driver_refuses_what_might_harm_a_capture)
 {
-	struct capture *c = *state;
 	sluice_event event;
 
 	assert_int_equal(sluice_event_new(cuda_number, &event), 0);
@@ -157,8 +153,6 @@ CAPTURE_TEST(the_driver_refuses_what_might_harm_a_capture)
 
 CAPTURE_TEST(the_copier_goes_on_while_a_stream_is_captured)
 {
-	struct capture *c = *state;
-
 	/* Its memory and its thread are there. */
 	read_both_ways(c);
 	for (int mode = GLOBAL; mode <= RELAXED; mode++) {
@@ -171,8 +165,6 @@ CAPTURE_TEST(the_copier_goes_on_while_a_stream_is_captured)
 /* It registers memory and makes streams then. */
 CAPTURE_TEST(the_first_use_of_a_device_harms_no_capture)
 {
-	struct capture *c = *state;
-
 	begin(c, GLOBAL);
 	read_both_ways(c);
 	end(c);
@@ -203,7 +195,6 @@ static void *use_the_device(void *unused)
 
 CAPTURE_TEST(calls_of_devices_harm_no_capture)
 {
-	struct capture *c = *state;
 	int mode;
 
 	begin(c, GLOBAL);

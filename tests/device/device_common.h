@@ -33,7 +33,7 @@ void device_choose(void);
 int device_setup(void **state);
 int device_teardown(void **state);
 #define device_test(name) cmocka_unit_test_setup_teardown(name, device_setup, device_teardown)
-#define DEVICE_TEST(name) TEST_WITH(name, device_setup, device_teardown)
+#define DEVICE_TEST(name) TEST_OF(struct fixture *f, name, device_setup, device_teardown, NULL)
 
 _Atomic uint32_t *word_at(struct fixture *f, unsigned index);
 void store_word(struct fixture *f, unsigned index, uint32_t value);

@@ -6,7 +6,6 @@
 
 DEVICE_TEST(calls_are_counted_by_kind_and_thread)
 {
-	struct fixture *f = *state;
 	struct attempt attempt;
 
 	sluice_emulated_reset_calls();
@@ -29,7 +28,6 @@ DEVICE_TEST(calls_are_counted_by_kind_and_thread)
 
 DEVICE_TEST(the_nth_call_fails_and_no_other)
 {
-	struct fixture *f = *state;
 	struct sl_command commands[4];
 	size_t taken;
 	void *memory;
@@ -57,7 +55,6 @@ DEVICE_TEST(the_nth_call_fails_and_no_other)
 
 DEVICE_TEST(a_lost_device_ends_every_call_and_comes_back_empty)
 {
-	struct fixture *f = *state;
 	sluice_stream full = new_stream(), freed = new_stream();
 	struct attempt held[4];
 	sluice_event event;
@@ -117,7 +114,6 @@ static void add_line(void *to, const char *line)
 
 DEVICE_TEST(a_report_says_what_everything_waits_for)
 {
-	struct fixture *f = *state;
 	struct attempt freeing;
 	struct text text = {""};
 	sluice_stream blocked;
@@ -223,7 +219,6 @@ static int use(struct fixture *f, void *argument)
 
 DEVICE_TEST(whatever_the_schedule_bytes_arrive_in_order)
 {
-	struct fixture *f = *state;
 	uint64_t seed = unit_seed();
 	struct user users[USERS];
 	struct filler filler = {.users = users};
@@ -256,7 +251,6 @@ DEVICE_TEST(whatever_the_schedule_bytes_arrive_in_order)
 
 DEVICE_TEST(a_seed_changes_the_order_in_which_streams_go_on)
 {
-	struct fixture *f = *state;
 	sluice_stream streams[4];
 	unsigned orders = 0;
 

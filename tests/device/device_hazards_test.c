@@ -36,13 +36,12 @@ DEVICE_TEST(three_blocked_copies_to_the_device_let_another_one_run_and_four_do_n
 {
 	for (uint64_t seed = 0; seed < 3; seed++) {
 		with_seed(seed);
-		hold_up_copies(*state);
+		hold_up_copies(f);
 	}
 }
 
 DEVICE_TEST(blocked_copies_from_the_device_hold_nothing_up)
 {
-	struct fixture *f = *state;
 	sluice_stream streams[MANY], other = new_stream();
 
 	block_streams(f, streams, MANY, f->data, f->memory);
@@ -76,13 +75,12 @@ DEVICE_TEST(four_blocked_streams_let_a_kernel_run_and_eight_do_not)
 {
 	for (uint64_t seed = 0; seed < 3; seed++) {
 		with_seed(seed);
-		hold_up_kernels(*state);
+		hold_up_kernels(f);
 	}
 }
 
 DEVICE_TEST(host_functions_run_one_at_a_time_whatever_their_streams)
 {
-	struct fixture *f = *state;
 	sluice_stream a = new_stream(), b = new_stream();
 
 	assert_int_equal(sluice_emulated_call(0, a, wait_there, word_at(f, 0)), 0);
@@ -161,7 +159,6 @@ static int record(struct fixture *f, void *argument)
 
 DEVICE_TEST(a_full_channel_holds_up_whoever_gives_it_more)
 {
-	struct fixture *f = *state;
 	sluice_stream full = new_stream(), other = new_stream();
 	struct attempt stuck, held[2];
 	char *pages = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -191,7 +188,6 @@ DEVICE_TEST(a_full_channel_holds_up_whoever_gives_it_more)
 
 DEVICE_TEST(copies_have_full_channels_too)
 {
-	struct fixture *f = *state;
 	sluice_stream full = new_stream();
 	struct attempt stuck;
 
@@ -210,7 +206,6 @@ DEVICE_TEST(copies_have_full_channels_too)
 
 DEVICE_TEST(pinning_waits_for_all_that_the_device_holds_and_stops_nobody_else)
 {
-	struct fixture *f = *state;
 	char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	sluice_stream blocked, other = new_stream();
 	struct attempt held[4];
@@ -257,7 +252,6 @@ DEVICE_TEST(pinning_waits_for_all_that_the_device_holds_and_stops_nobody_else)
 
 DEVICE_TEST(a_free_waits_for_the_device_and_holds_up_most_calls)
 {
-	struct fixture *f = *state;
 	sluice_stream blocked, other = new_stream();
 	struct attempt freeing, held[7];
 	sluice_event event, recorded;
@@ -360,7 +354,6 @@ static void run_lap(struct fixture *f, sluice_stream stream, unsigned lane, uint
 
 DEVICE_TEST(submitted_spill_completes_when_memory_is_freed_elsewhere)
 {
-	struct fixture *f = *state;
 	struct lanes lanes = {0};
 	struct attempt filling, freeing;
 	sluice_stream streams[LANES];

@@ -5,7 +5,7 @@
 
 #include "device/cuda_common.h"
 
-#define FAKE_TEST(name) TEST_WITH(name, setup, teardown)
+#define FAKE_TEST(name) TEST_OF(struct fake_test *t, name, setup, teardown, NULL)
 
 #define LENGTH  ((size_t)4096)
 #define LOOK_MS 50
@@ -71,7 +71,6 @@ static void look(void)
 
 FAKE_TEST(kernels_are_those_that_the_ptx_names)
 {
-	struct fake_test *t = *state;
 	CUfunction function;
 	CUmodule module;
 	uint64_t n = 16;
@@ -110,7 +109,6 @@ FAKE_TEST(kernels_are_those_that_the_ptx_names)
 
 FAKE_TEST(a_kernel_at_a_wrong_address_ends_the_device)
 {
-	struct fake_test *t = *state;
 	uint64_t n = LENGTH + 1;
 	uint32_t byte = 9;
 	void *parameters[] = {&t->memory, &n, &byte};
@@ -131,7 +129,6 @@ FAKE_TEST(a_kernel_at_a_wrong_address_ends_the_device)
 
 FAKE_TEST(an_event_of_one_device_is_awaited_on_the_other)
 {
-	struct fake_test *t = *state;
 	sluice_stream there;
 	sluice_event event;
 
@@ -155,7 +152,6 @@ FAKE_TEST(an_event_of_one_device_is_awaited_on_the_other)
 
 FAKE_TEST(events_tell_the_time_between_them)
 {
-	struct fake_test *t = *state;
 	uint64_t nanoseconds = 3000000;
 	void *parameters[] = {&nanoseconds};
 	sluice_event from, to, timeless;
@@ -188,7 +184,6 @@ FAKE_TEST(events_tell_the_time_between_them)
 
 FAKE_TEST(the_default_stream_comes_after_blocking_streams)
 {
-	struct fake_test *t = *state;
 	sluice_stream blocking;
 
 	assert_int_equal(cu.cuStreamCreate(&blocking, 0), 0);
@@ -214,7 +209,6 @@ FAKE_TEST(the_default_stream_comes_after_blocking_streams)
 
 FAKE_TEST(call_without_its_context_is_refused)
 {
-	struct fake_test *t = *state;
 	sluice_stream stream;
 	sluice_event event;
 	CUdeviceptr memory;
@@ -295,7 +289,6 @@ static CUresult call_alloc_async(struct fake_test *t)
 
 FAKE_TEST(calls_are_held_up_by_one_that_frees_as_by_a_real_driver)
 {
-	struct fake_test *t = *state;
 	struct call freeing, allocating, asking;
 
 	assert_int_equal(call_alloc_async(t), 0);
@@ -314,7 +307,6 @@ FAKE_TEST(calls_are_held_up_by_one_that_frees_as_by_a_real_driver)
 
 FAKE_TEST(freed_memory_of_a_stream_is_used_again_when_the_stream_has_come_to_it)
 {
-	struct fake_test *t = *state;
 	CUdeviceptr first, second, third;
 
 	assert_int_equal(cu.cuMemAllocAsync(&first, LENGTH, t->stream), 0);

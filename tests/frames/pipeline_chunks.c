@@ -53,7 +53,7 @@ PIPELINE_TEST(every_shape_type_and_chunk_comes_back)
 			!strcmp(o.codec, "none") || strlen(o.codec) > 7 ? 0 : (int)rng_below(&r, 3);
 		o.frames = rng_below(&r, 2) ? 3 : 0;
 		o.depth = 1 + (unsigned)rng_below(&r, 4);
-		check_one(*state, &o, rng_next(&r));
+		check_one(f, &o, rng_next(&r));
 	}
 }
 
@@ -78,7 +78,7 @@ PIPELINE_TEST(chunks_are_chosen_for_all_cores)
 		sluice_writer *w;
 
 		wo.threads = 4;
-		w = writer_open(*state, &wo);
+		w = writer_open(f, &wo);
 		o.type = rows[i].type;
 		o.rank = rows[i].rank;
 		memcpy(o.shape, rows[i].shape, sizeof(o.shape));
@@ -93,7 +93,7 @@ PIPELINE_TEST(chunks_are_chosen_for_all_cores)
 PIPELINE_TEST(incompressible_chunk_is_stored_as_it_is)
 {
 	struct sluice_series_options o = small_options();
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	struct rng r = rng_new(2);
 	unsigned char noise[8000], found[8000];
 	const struct fake_frame *frame;
@@ -124,7 +124,7 @@ PIPELINE_TEST(precision_is_kept_and_its_error_told)
 
 	for (int round = 0; round < 4; round++) {
 		struct sluice_series_options o = small_options();
-		sluice_writer *w = writer_open(*state, NULL);
+		sluice_writer *w = writer_open(f, NULL);
 		float *own = malloc(8000), *found = malloc(8000);
 		double most = 0;
 		sluice_series *s;
@@ -186,7 +186,7 @@ PIPELINE_TEST(an_encoder_that_does_not_do_what_it_says_is_found_at_the_first_chu
 {
 	struct sluice_writer_failure error = {.size = sizeof(error)};
 	struct sluice_series_options o = small_options();
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	struct sl_codec codec;
 	const struct sl_codec *good;
 	sluice_series *s;
@@ -236,7 +236,7 @@ PIPELINE_TEST(a_dataset_that_is_continued_keeps_its_chunks_and_codec)
 
 	for (size_t i = 0; i < COUNT_OF(adopts); i++) {
 		struct sluice_series_options o = small_options();
-		sluice_writer *w = writer_open(*state, NULL);
+		sluice_writer *w = writer_open(f, NULL);
 		sluice_series *s;
 
 		fake.adopt = adopts[i];
@@ -260,7 +260,7 @@ static void adopt_other_chunks(struct sl_h5_layout *layout)
 PIPELINE_TEST(memory_of_what_was_asked_for_and_is_not_is_given_back)
 {
 	struct sluice_series_options o = small_options();
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	uint64_t adopted;
 
 	fake.adopt = adopt_other_chunks;
@@ -269,7 +269,7 @@ PIPELINE_TEST(memory_of_what_was_asked_for_and_is_not_is_given_back)
 	assert_ok(sluice_writer_close(w, -1));
 	fake_reset();
 	o.chunk[0] = 20;
-	w = writer_open(*state, NULL);
+	w = writer_open(f, NULL);
 	series_add(w, "u", &o);
 	assert_int_equal(adopted, writer_stats(w).memory_bytes);
 	assert_ok(sluice_writer_close(w, -1));
@@ -284,7 +284,7 @@ PIPELINE_TEST(a_dataset_that_is_continued_keeps_its_precision)
 {
 	for (int fixed = 0; fixed < 2; fixed++) {
 		struct sluice_series_options o = small_options();
-		sluice_writer *w = writer_open(*state, NULL);
+		sluice_writer *w = writer_open(f, NULL);
 		float *own = malloc(8000), *found = malloc(8000);
 		sluice_series *s;
 

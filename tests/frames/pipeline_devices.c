@@ -48,7 +48,7 @@ PIPELINE_TEST(a_frame_is_what_the_stream_had_done_and_may_be_overwritten_behind_
 	for (int round = 0; round < 3; round++) {
 		struct sluice_series_options o = device_options();
 		sluice_stream stream = stream_new(0);
-		sluice_writer *w = writer_open(*state, NULL);
+		sluice_writer *w = writer_open(f, NULL);
 		sluice_series *s;
 		size_t n;
 		void *memory;
@@ -74,7 +74,6 @@ PIPELINE_TEST(a_frame_is_what_the_stream_had_done_and_may_be_overwritten_behind_
 
 PIPELINE_TEST(a_stream_that_is_held_up_holds_up_its_series_alone)
 {
-	struct fixture *f = *state;
 	struct sluice_series_options o = device_options();
 	sluice_stream stream = stream_new(0);
 	sluice_writer *w = writer_open(f, NULL);
@@ -114,7 +113,6 @@ PIPELINE_TEST(a_stream_that_is_held_up_holds_up_its_series_alone)
 
 PIPELINE_TEST(close_keeps_its_deadline_while_a_stream_has_a_frame)
 {
-	struct fixture *f = *state;
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_series_options o = device_options();
 	sluice_stream stream = stream_new(0);
@@ -160,7 +158,6 @@ static void *add_another(void *w)
  */
 PIPELINE_TEST(a_cut_comes_though_a_late_frame_has_all_outputs)
 {
-	struct fixture *f = *state;
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_series_options o = device_options();
 	sluice_stream stream = stream_new(0);
@@ -210,7 +207,7 @@ PIPELINE_TEST(refused_call_leaves_the_writer_as_it_was)
 {
 	struct sluice_series_options o = device_options();
 	sluice_stream other = stream_new(1);
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	sluice_series *s = series_add(w, "u", &o);
 	size_t n = sluice_series_frame_bytes(s);
 	void *memory = device_new(0, n);
@@ -230,7 +227,6 @@ PIPELINE_TEST(refused_call_leaves_the_writer_as_it_was)
 
 PIPELINE_TEST(a_device_that_is_lost_is_an_error_of_the_copy)
 {
-	struct fixture *f = *state;
 	struct sluice_writer_failure error = {.size = sizeof(error)};
 	struct sluice_series_options o = device_options();
 	sluice_stream stream;

@@ -112,7 +112,7 @@ PIPELINE_TEST(a_thread_that_dies_is_told_with_what_it_was_at)
 
 		fake_reset();
 		fake.die_at = rows[i].at;
-		w = writer_open(*state, NULL);
+		w = writer_open(f, NULL);
 		s = series_add(w, "u", &o);
 		frame_put(s, 1, 0);
 		assert_refused(sluice_writer_flush(w, -1), EIO, rows[i].says);
@@ -126,7 +126,7 @@ PIPELINE_TEST(an_error_at_any_call_stays_and_nothing_hangs)
 {
 	unsigned at = 1;
 
-	while (fails_at(*state, at, false))
+	while (fails_at(f, at, false))
 		at++;
 	assert_true(at > 50);
 }
@@ -135,7 +135,7 @@ PIPELINE_TEST(a_thread_that_dies_at_any_call_is_an_error_and_nothing_hangs)
 {
 	unsigned at = 1;
 
-	while (fails_at(*state, at, true))
+	while (fails_at(f, at, true))
 		at++;
 	assert_true(at > 50);
 }
@@ -145,7 +145,7 @@ PIPELINE_TEST(frames_that_are_stored_before_another_one_fails_are_kept)
 {
 	struct sluice_series_options o = small_options();
 	struct sluice_writer_failure error = {.size = sizeof(error)};
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	sluice_series *u = series_add(w, "u", &o), *v;
 
 	frame_put(u, 1, 0);
@@ -172,7 +172,6 @@ PIPELINE_TEST(frames_that_are_stored_before_another_one_fails_are_kept)
 }
 PIPELINE_TEST(a_writer_that_fails_to_open_leaves_nothing)
 {
-	struct fixture *f = *state;
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
 	sluice_writer *w = NULL;
 
@@ -243,7 +242,6 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 
 PIPELINE_TEST(too_little_of_anything_is_an_error_of_open_or_add)
 {
-	struct fixture *f = *state;
 	static const char *const names[] = {"time"};
 	struct sluice_series_options o = small_options();
 	unsigned at = 0, opened = 0;

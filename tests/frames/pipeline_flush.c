@@ -12,7 +12,7 @@ PIPELINE_TEST(a_flush_has_all_that_was_submitted_before_it)
 	sluice_writer *w;
 
 	wo.checkpoint_ms = -1;
-	w = writer_open(*state, &wo);
+	w = writer_open(f, &wo);
 	u = series_add(w, "u", &o);
 	o.codec = "none";
 	v = series_add(w, "v", &o);
@@ -44,7 +44,7 @@ PIPELINE_TEST(a_flush_has_all_that_was_submitted_before_it)
 PIPELINE_TEST(a_flush_that_takes_too_long_goes_on)
 {
 	struct sluice_series_options o = small_options();
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	sluice_series *s = series_add(w, "u", &o);
 	double begun;
 
@@ -70,7 +70,7 @@ PIPELINE_TEST(a_checkpoint_is_not_taken_for_the_flush_that_is_waited_for)
 	sluice_series *s;
 
 	wo.checkpoint_frames = 1;
-	w = writer_open(*state, &wo);
+	w = writer_open(f, &wo);
 	o.codec = "none";
 	o.depth = 6;
 	s = series_add(w, "u", &o);
@@ -104,7 +104,7 @@ PIPELINE_TEST(a_flush_is_not_put_off_by_those_that_are_asked_for_later)
 	wo.checkpoint_ms = -1;
 	o.codec = "none";
 	o.depth = 4;
-	w = writer_open(*state, &wo);
+	w = writer_open(f, &wo);
 	s = series_add(w, "u", &o);
 	atomic_store(&fake.slow_us, 1000);
 	for (; k < 4; k++)
@@ -128,7 +128,7 @@ PIPELINE_TEST(durable_frames_are_counted_where_they_are)
 	sluice_series *s;
 
 	wo.flags = SLUICE_WRITER_DURABLE;
-	w = writer_open(*state, &wo);
+	w = writer_open(f, &wo);
 	s = series_add(w, "u", &o);
 	frame_put(s, 1, 0);
 	assert_ok(sluice_writer_flush(w, -1));
@@ -145,7 +145,7 @@ PIPELINE_TEST(checkpoints_come_by_the_number_of_frames)
 
 	wo.checkpoint_frames = 3;
 	wo.checkpoint_ms = -1;
-	w = writer_open(*state, &wo);
+	w = writer_open(f, &wo);
 	s = series_add(w, "u", &o);
 	for (uint64_t k = 0; k < 10; k++)
 		frame_put(s, 1, k);
@@ -167,7 +167,7 @@ PIPELINE_TEST(checkpoints_come_by_time_if_there_is_anything)
 	sluice_series *s;
 
 	wo.checkpoint_ms = 20;
-	w = writer_open(*state, &wo);
+	w = writer_open(f, &wo);
 	sleep_ms(60);
 	assert_int_equal(atomic_load(&fake.flushes), 0);
 	s = series_add(w, "u", &o);
@@ -188,7 +188,7 @@ PIPELINE_TEST(checkpoints_come_by_time_if_there_is_anything)
 PIPELINE_TEST(close_has_a_deadline_and_can_be_called_again)
 {
 	struct sluice_series_options o = small_options();
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	sluice_series *s = series_add(w, "u", &o);
 	double begun;
 	void *frame;
@@ -214,7 +214,7 @@ PIPELINE_TEST(close_has_a_deadline_and_can_be_called_again)
 PIPELINE_TEST(discarded_writer_leaves_the_file_at_its_last_flush)
 {
 	struct sluice_series_options o = small_options();
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	sluice_series *s;
 
 	o.depth = 6;
@@ -242,7 +242,7 @@ static void *wait_for_a_frame(void *argument)
 PIPELINE_TEST(waiter_for_a_frame_learns_of_the_end)
 {
 	struct sluice_series_options o = small_options();
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	sluice_series *s;
 	pthread_t thread;
 	void *result;
@@ -272,7 +272,7 @@ PIPELINE_TEST(chunks_of_the_next_frames_are_compressed_while_one_is_stored)
 	wo.threads = 2;
 	o.chunk[0] = 40;
 	o.depth = 4;
-	w = writer_open(*state, &wo);
+	w = writer_open(f, &wo);
 	s = series_add(w, "u", &o);
 	atomic_store(&fake.shut, true);
 	for (uint64_t k = 0; k < 4; k++)

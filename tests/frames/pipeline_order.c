@@ -9,7 +9,7 @@
 PIPELINE_TEST(frames_come_in_order_and_the_right_bytes_with_them)
 {
 	struct sluice_series_options o = small_options();
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	sluice_series *s = series_add(w, "u", &o);
 	unsigned char *own = malloc(sluice_series_frame_bytes(s));
 
@@ -32,7 +32,7 @@ PIPELINE_TEST(scalars_come_with_their_frames)
 {
 	static const char *const names[] = {"time", "step"};
 	struct sluice_series_options o = small_options();
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	double scalars[2] = {0};
 	sluice_series *s;
 	void *frame;
@@ -58,7 +58,7 @@ PIPELINE_TEST(scalars_come_with_their_frames)
 PIPELINE_TEST(no_more_frames_are_held_than_the_depth)
 {
 	struct sluice_series_options o = small_options();
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	void *frame, *frames[5], *untouched = &frame;
 	sluice_series *s;
 
@@ -104,7 +104,7 @@ PIPELINE_TEST(a_frame_is_free_again_when_its_chunks_are_compressed)
 
 	wo.threads = 2;
 	o.chunk[0] = 40;
-	w = writer_open(*state, &wo);
+	w = writer_open(f, &wo);
 	s = series_add(w, "u", &o);
 	atomic_store(&fake.shut, true);
 	for (uint64_t k = 0; k < 8; k++)
@@ -121,7 +121,7 @@ PIPELINE_TEST(a_frame_is_free_again_when_its_chunks_are_compressed)
 PIPELINE_TEST(a_wrong_frame_is_told_from_a_right_one)
 {
 	struct sluice_series_options o = small_options();
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	sluice_series *s, *other;
 	char *frame, *foreign;
 
@@ -151,7 +151,7 @@ PIPELINE_TEST(a_wrong_frame_is_told_from_a_right_one)
 PIPELINE_TEST(frames_that_find_no_room_are_dropped_and_counted_where_asked_for)
 {
 	struct sluice_series_options o = small_options();
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	unsigned char *own = calloc(1, 8000);
 	void *frame;
 	sluice_series *s;
@@ -174,7 +174,7 @@ PIPELINE_TEST(frames_that_find_no_room_are_dropped_and_counted_where_asked_for)
 PIPELINE_TEST(a_fixed_number_of_frames_is_not_exceeded)
 {
 	struct sluice_series_options o = small_options();
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	sluice_series *s;
 	void *frame;
 
@@ -205,7 +205,7 @@ static void *push_one_too_many(void *argument)
 PIPELINE_TEST(all_who_wait_to_push_are_told_that_the_series_is_full)
 {
 	struct sluice_series_options o = small_options();
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	double begun = seconds_now();
 	pthread_t threads[3];
 	sluice_series *s;
@@ -243,7 +243,7 @@ PIPELINE_TEST(memory_is_a_hard_limit_whose_need_is_told)
 	wo.threads = 2;
 	/* What is said to be enough is, once for each of what is asked for in turn. */
 	for (;;) {
-		w = writer_open(*state, &wo);
+		w = writer_open(f, &wo);
 		if (!sluice_series_add(w, "u", &o, &s))
 			break;
 		assert_refused(sluice_series_add(w, "u", &o, &s), ENOBUFS, "would have to be");
@@ -278,7 +278,7 @@ PIPELINE_TEST(a_series_that_does_not_fit_can_be_added_when_it_does)
 
 	wo.memory_bytes = 8 << 20;
 	wo.threads = 1;
-	w = writer_open(*state, &wo);
+	w = writer_open(f, &wo);
 	fake.adopt = adopt_a_large_chunk;
 	assert_refused(sluice_series_add(w, "u", &o, &s), ENOBUFS, "'u' needs");
 	assert_int_equal(fake.count, 0);
@@ -291,7 +291,7 @@ PIPELINE_TEST(a_series_that_does_not_fit_can_be_added_when_it_does)
 
 PIPELINE_TEST(options_that_are_wrong_are_named)
 {
-	sluice_writer *w = writer_open(*state, NULL);
+	sluice_writer *w = writer_open(f, NULL);
 	struct sluice_series_options o;
 	sluice_series *s = NULL;
 
@@ -368,7 +368,6 @@ static int child(sluice_context *ctx, sluice_writer *w, sluice_series *s, void *
 
 PIPELINE_TEST(in_a_child_of_fork_every_call_answers_echild)
 {
-	struct fixture *f = *state;
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(f, NULL);
 	sluice_series *s = series_add(w, "u", &o);
@@ -390,7 +389,6 @@ PIPELINE_TEST(in_a_child_of_fork_every_call_answers_echild)
 
 PIPELINE_TEST(a_context_stays_while_a_writer_is_open)
 {
-	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f, NULL);
 
 	assert_refused(sluice_context_free(f->ctx), EBUSY, "open");

@@ -118,5 +118,5 @@ PIPELINE_TEST(any_schedule_of_several_series_ends_with_all_frames_right)
 	int rounds = getenv("STRESS") ? 400 : under_sanitizer() ? 8 : 25;
 
 	for (int i = 0; i < rounds; i++)
-		round_of(*state, &r);
+		round_of(f, &r);
 }

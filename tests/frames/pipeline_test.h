@@ -12,7 +12,7 @@
 /* As fixture_setup() and fixture_teardown(); the fake starts afresh, and has seen nothing wrong. */
 int pipeline_setup(void **state);
 int pipeline_teardown(void **state);
-#define PIPELINE_TEST(name) TEST_WITH(name, pipeline_setup, pipeline_teardown)
+#define PIPELINE_TEST(name) FIXTURE_TEST_WITH(name, pipeline_setup, pipeline_teardown)
 
 sluice_writer *writer_open(struct fixture *f, const struct sluice_writer_options *o);
 /* Options of a small series: frames of 40 x 50 floats in chunks of 7 x 50, deflate. */

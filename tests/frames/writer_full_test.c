@@ -147,7 +147,6 @@ static void fill(sluice_context *ctx, unsigned kib, unsigned every, unsigned fla
 
 FIXTURE_TEST(a_full_disk_is_an_error_that_stays_and_costs_no_flushed_frame)
 {
-	struct fixture *f = *state;
 	struct told told = {0};
 	unsigned step = getenv("STRESS") ? 4 : 20;
 
@@ -194,8 +193,6 @@ static void *flow_run(void *argument)
 
 FIXTURE_TEST(a_full_disk_is_waited_for_and_nothing_is_lost)
 {
-	struct fixture *f = *state;
-
 	if (!disk[0])
 		SKIP("no file system can be mounted here");
 	for (unsigned kib = 8; kib < 240; kib += 24) {
@@ -231,7 +228,6 @@ FIXTURE_TEST(a_full_disk_is_waited_for_and_nothing_is_lost)
 /* By the time of the writer; by discard; the time-out of close is its own. */
 FIXTURE_TEST(a_full_disk_is_waited_for_no_longer_than_asked_for)
 {
-	struct fixture *f = *state;
 	char path[300];
 
 	if (!disk[0])
@@ -282,7 +278,6 @@ FIXTURE_TEST(a_full_disk_is_waited_for_no_longer_than_asked_for)
 
 FIXTURE_TEST(a_file_goes_on_when_the_disk_has_room_again)
 {
-	struct fixture *f = *state;
 	sluice_series *s;
 	struct story story;
 	char path[300];
@@ -310,7 +305,6 @@ FIXTURE_TEST(a_file_goes_on_when_the_disk_has_room_again)
 
 FIXTURE_TEST(a_fixed_number_of_frames_that_has_no_room_is_refused)
 {
-	struct fixture *f = *state;
 	sluice_series *p;
 	char path[300];
 	sluice_writer *w;

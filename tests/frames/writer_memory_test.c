@@ -78,7 +78,7 @@ FIXTURE_TEST(memory_stays_as_it_is_over_ten_thousand_frames)
 
 	if (under_sanitizer())
 		SKIP("a sanitizer has memory of its own");
-	w = writer_open(*state, 50);
+	w = writer_open(f, 50);
 	u = series_add(w, "u", &o);
 	v = series_add(w, "v", &p);
 	for (size_t frame = 1; frame <= frames; frame++) {
@@ -112,7 +112,7 @@ FIXTURE_TEST(memory_is_what_the_statistics_say)
 		struct sluice_writer_counts stats = {.size = sizeof(stats)};
 		size_t before = resident_bytes(), after;
 		uint64_t frame_bytes = (uint64_t)ROWS * COLUMNS * 4;
-		sluice_writer *w = writer_open(*state, 0);
+		sluice_writer *w = writer_open(f, 0);
 		sluice_series *s;
 
 		o.depth = 3 + 3 * round;

@@ -28,8 +28,6 @@ static void run_plan(sluice_context *ctx, uint64_t number, const char *path)
 
 FIXTURE_TEST(frames_come_back_equal_for_every_type_and_way)
 {
-	struct fixture *f = *state;
-
 	for (uint64_t number = first; number < first + count; number++) {
 		char path[512];
 

@@ -29,7 +29,6 @@ static sluice_series *series_add(sluice_writer *w, const char *name, const char 
 
 FIXTURE_TEST(a_path_that_cannot_be_written_is_refused_at_once)
 {
-	struct fixture *f = *state;
 	sluice_writer *w = NULL;
 
 	assert_refused(field_open(f->ctx, scratch(f, "none/x.h5"), 0, &w), ENOENT, "none/x.h5");
@@ -96,7 +95,6 @@ FIRST_TEST(read_only_file_is_refused_for_writing)
 
 FIXTURE_TEST(a_file_that_is_deleted_meanwhile_is_an_error_of_the_next_flush)
 {
-	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f, "x.h5", 0);
 	sluice_series *s = series_add(w, "u", "deflate", 0);
 	void *frame;
@@ -129,7 +127,6 @@ static void assert_other(sluice_writer *w, struct sluice_series_options o, const
 
 FIXTURE_TEST(a_dataset_that_is_other_than_asked_for_is_refused_and_the_rest_goes_on)
 {
-	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f, "x.h5", 0);
 	sluice_series *s = series_add(w, "g/u", "deflate", 0), *none = NULL;
 	struct sluice_series_options o;
@@ -177,7 +174,6 @@ FIXTURE_TEST(a_dataset_that_is_other_than_asked_for_is_refused_and_the_rest_goes
 
 FIXTURE_TEST(a_codec_that_is_not_built_in_is_refused_by_its_name)
 {
-	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f, "x.h5", 0);
 	struct sluice_codec codec = {.size = sizeof(codec)};
 	unsigned missing = 0;
@@ -206,7 +202,6 @@ FIXTURE_TEST(a_codec_that_is_not_built_in_is_refused_by_its_name)
 
 FIXTURE_TEST(frames_that_are_forgotten_are_not_in_the_file)
 {
-	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f, "x.h5", 0);
 	struct sluice_series_options o = field_options("deflate", 0);
 	sluice_series *s;
@@ -255,13 +250,12 @@ FIXTURE_TEST(close_without_patience_can_be_called_until_it_is_done)
 
 	/* On a busy machine all may be done before the first call. */
 	for (int round = 0; round < 50 && calls < 2; round++)
-		calls = close_impatiently(*state);
+		calls = close_impatiently(f);
 	assert_in_range(calls, 2, UINT32_MAX);
 }
 
 FIXTURE_TEST(discarded_upload_was_never_there)
 {
-	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f, "x.h5", 0);
 	sluice_series *s = series_add(w, "u", "deflate", 0);
 
@@ -285,7 +279,6 @@ FIXTURE_TEST(discarded_upload_was_never_there)
 
 FIXTURE_TEST(file_has_a_single_writer)
 {
-	struct fixture *f = *state;
 	sluice_writer *a = writer_open(f, "x.h5", 0), *b = NULL;
 	sluice_series *s = series_add(a, "u", "none", 0);
 

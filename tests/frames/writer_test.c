@@ -117,7 +117,6 @@ static void assert_dataset(hid_t file, const char *name, uint64_t count)
 
 FIXTURE_TEST(hdf5_reads_the_submitted_frames)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "frames.h5");
 	sluice_writer *w = writer_open(f->ctx, path, 0);
 	sluice_series *u = series_add(w, "fields/u", "deflate", 0);
@@ -157,7 +156,6 @@ static void assert_before(const sluice_series *s, uint64_t frames)
 
 FIXTURE_TEST(a_file_is_continued)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "frames.h5");
 	hid_t file;
 
@@ -194,7 +192,6 @@ FIXTURE_TEST(a_run_goes_on_at_an_earlier_frame)
 {
 	static const char *const names[] = {"u", "v", "p"}, *const codecs[] = {"deflate", "none",
 	                                                                       "none"};
-	struct fixture *f = *state;
 	const char *path = scratch(f, "frames.h5");
 	struct sluice_series_options o;
 	sluice_series *s[3];
@@ -244,7 +241,6 @@ FIXTURE_TEST(a_run_goes_on_at_an_earlier_frame)
 /* Of each series there is a header and an index in the file that have to be held back. */
 FIXTURE_TEST(series_that_fit_into_memory_bytes_are_stored)
 {
-	struct fixture *f = *state;
 	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_series_options so = SLUICE_SERIES_OPTIONS_INIT;
 	float frame[4] = {0};
@@ -283,7 +279,6 @@ FIXTURE_TEST(series_that_fit_into_memory_bytes_are_stored)
 /* HDF5 keeps some MiB of metadata itself before the driver holds it. */
 FIXTURE_TEST(metadata_held_back_counts_as_memory)
 {
-	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f->ctx, scratch(f, "frames.h5"), 0);
 	struct sluice_writer_counts before = {.size = sizeof(before)}, now = before;
 	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
@@ -310,7 +305,6 @@ FIXTURE_TEST(metadata_held_back_counts_as_memory)
 
 FIXTURE_TEST(a_file_that_is_replaced_keeps_its_permissions)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "frames.h5");
 	struct stat status;
 
@@ -387,7 +381,6 @@ static void leave_a_child_behind(const char *path)
 
 FIXTURE_TEST(attributes_come_at_any_time)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "attributes.h5");
 	sluice_writer *w = writer_open(f->ctx, path, 0);
 	sluice_series *u = series_add(w, "fields/u", "deflate", 0);

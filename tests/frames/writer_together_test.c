@@ -105,7 +105,6 @@ static bool all_have_begun(const struct other *others)
 
 FIXTURE_TEST(the_program_may_use_hdf5_meanwhile)
 {
-	struct fixture *f = *state;
 	_Atomic bool stop = false;
 	struct other others[OTHERS] = {0};
 	pthread_t threads[OTHERS];
@@ -169,7 +168,7 @@ FIXTURE_TEST(two_writers_have_two_files)
 	pthread_t threads[2];
 
 	for (int i = 0; i < 2; i++) {
-		ones[i].f = *state;
+		ones[i].f = f;
 		snprintf(ones[i].path, sizeof(ones[i].path), "%s/%d.h5", ones[i].f->dir, i);
 		assert_int_equal(pthread_create(&threads[i], NULL, write_one, &ones[i]), 0);
 	}
@@ -310,7 +309,7 @@ FIXTURE_TEST(threads_share_a_writer_in_any_schedule)
 	int rounds = getenv("STRESS") ? 600 : under_sanitizer() ? 15 : 60;
 
 	for (int i = 0; i < rounds; i++)
-		round_of(*state, &r);
+		round_of(f, &r);
 }
 
 int main(int argc, char **argv)

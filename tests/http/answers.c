@@ -4,7 +4,6 @@
 
 HTTP_TEST(every_byte_of_an_object_is_read)
 {
-	struct fixture *f = *state;
 	static const size_t sizes[] = {0, 1, 4095, MIB - 1, MIB, LONG};
 	size_t i;
 
@@ -19,7 +18,6 @@ HTTP_TEST(every_byte_of_an_object_is_read)
 
 HTTP_TEST(right_answers_in_any_form_are_taken)
 {
-	struct fixture *f = *state;
 	static const char *const options[] = {
 		"length=chunked", "length=close",  "close=1",       "ranges=silent",
 		"head=405",       "head=501",      "head=nolength", "etag=weak",
@@ -36,7 +34,6 @@ HTTP_TEST(right_answers_in_any_form_are_taken)
 
 HTTP_TEST(the_size_is_asked_for_once)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=100000");
 	sluice_file *file = open_read(f->ctx, uri);
 	char byte[10];
@@ -57,7 +54,6 @@ HTTP_TEST(the_size_is_asked_for_once)
 
 HTTP_TEST(each_request_names_the_etag_that_open_saw)
 {
-	struct fixture *f = *state;
 	const char *strong = fault_uri("size=5000"), *weak = fault_uri("size=5000&etag=weak");
 
 	reads_right(f, strong, 100, 10);
@@ -68,7 +64,6 @@ HTTP_TEST(each_request_names_the_etag_that_open_saw)
 
 HTTP_TEST(a_wrong_content_range_fails)
 {
-	struct fixture *f = *state;
 	static const struct {
 		const char *kind;
 		int error;
@@ -98,7 +93,6 @@ HTTP_TEST(a_wrong_content_range_fails)
 /* Where HEAD says too little, open asks for the first byte. */
 HTTP_TEST(a_probe_that_is_answered_wrong_is_not_believed)
 {
-	struct fixture *f = *state;
 	static const char *const faults[] = {"range:missing",     "range:garbage",
 	                                     "range:unit",        "range:shifted",
 	                                     "range:unsatisfied", "partial:multipart"};
@@ -110,8 +104,6 @@ HTTP_TEST(a_probe_that_is_answered_wrong_is_not_believed)
 
 HTTP_TEST(a_body_that_is_longer_than_the_range_fails)
 {
-	struct fixture *f = *state;
-
 	read_fails(f, fault_uri("size=100000&fault=long:1"), 1000, 100, EPROTO, "");
 	read_fails(f, fault_uri("size=100000&fault=long:5000000"), 100000, 0, EPROTO, "");
 	read_fails(f, fault_uri("size=100000&fault=endless"), 1000, 100, EPROTO, "");
@@ -121,16 +113,12 @@ HTTP_TEST(a_body_that_is_longer_than_the_range_fails)
 /* The message is whole and says another length than its own Content-Range. */
 HTTP_TEST(a_body_that_is_shorter_than_the_range_fails)
 {
-	struct fixture *f = *state;
-
 	read_fails(f, fault_uri("size=100000&fault=cut:1"), 1000, 100, EPROTO, "");
 	read_fails(f, fault_uri("size=100000&fault=cut:1000"), 1000, 100, EPROTO, "");
 }
 
 HTTP_TEST(the_whole_object_instead_of_a_range_fails)
 {
-	struct fixture *f = *state;
-
 	read_fails(f, fault_uri("size=100000&fault=whole"), 1000, 0, EPROTO, "whole");
 	read_fails(f, fault_uri("size=100000&fault=whole"), 1000, 99000, EPROTO, "whole");
 	read_fails(f, fault_uri("size=%zu&fault=whole&at=%zu", LONG, LONG / 2), LONG, 0, EPROTO,
@@ -141,13 +129,12 @@ HTTP_TEST(the_whole_object_instead_of_a_range_fails)
 /* A server may ignore the range; if all was asked for, all is what comes. */
 HTTP_TEST(the_whole_object_is_taken_where_all_of_it_was_asked_for)
 {
-	reads_right(*state, fault_uri("size=100000&fault=whole"), 100000, 0);
+	reads_right(f, fault_uri("size=100000&fault=whole"), 100000, 0);
 }
 
 /* What follows an answer belongs to nothing; the connection that it came on is spoilt, and the next one is not. */
 HTTP_TEST(bytes_behind_an_answer_are_never_taken_for_data)
 {
-	struct fixture *f = *state;
 	sluice_file *file = open_read(f->ctx, fault_uri("size=%zu&fault=extra:10000", LONG));
 	struct buffer b = buffer_new(LONG, 0);
 
@@ -161,7 +148,6 @@ HTTP_TEST(bytes_behind_an_answer_are_never_taken_for_data)
 
 HTTP_TEST(an_object_that_changes_between_two_requests_fails)
 {
-	struct fixture *f = *state;
 	static const char *const options[] = {"", "&ifmatch=ignore", "&etag=weak"};
 	size_t i;
 
@@ -192,7 +178,6 @@ HTTP_TEST(an_object_that_changes_between_two_requests_fails)
 
 HTTP_TEST(a_content_encoding_is_refused)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=50000&fault=gzip");
 
 	read_fails(f, uri, 1000, 10, EPROTO, "encod");
@@ -203,7 +188,6 @@ HTTP_TEST(a_content_encoding_is_refused)
 
 HTTP_TEST(headers_without_end_fail)
 {
-	struct fixture *f = *state;
 	static const char *const kinds[] = {"400000", "endless", "line"};
 	size_t i;
 
@@ -223,7 +207,6 @@ HTTP_TEST(headers_without_end_fail)
 
 HTTP_TEST(answer_that_is_not_http_fails)
 {
-	struct fixture *f = *state;
 	static const char *const kinds[] = {"", "line", "status", "length", "lengths", "huge"};
 	size_t i;
 

@@ -53,7 +53,6 @@ static void unstall(struct stalled *s)
 
 HTTP_TEST(stalled_reads_leave_another_origin_alone)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri_at("other", "size=%zu&latency=1", LONG);
 	struct stalled s;
 	double begun;
@@ -71,7 +70,6 @@ HTTP_TEST(stalled_reads_leave_another_origin_alone)
 
 HTTP_TEST(refusals_leave_another_origin_alone)
 {
-	struct fixture *f = *state;
 	const char *refusing = fault_uri("size=50000&fault=status:503&times=200"), *uri;
 	struct stalled s;
 
@@ -94,7 +92,6 @@ HTTP_TEST(refusals_leave_another_origin_alone)
 
 HTTP_TEST(stalled_reads_leave_local_files_alone)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(8 * MIB, 0);
 	const char *path = scratch(f, "local");
 	sluice_file *local;
@@ -128,7 +125,6 @@ static sluice_file *open_put(struct fixture *f, const char *uri)
 
 HTTP_TEST(stalled_reads_leave_an_upload_alone)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("stored=1"), *stuck;
 	struct buffer b = buffer_new(20 * MIB, 0);
 	sluice_file *file;
@@ -159,7 +155,6 @@ HTTP_TEST(stalled_reads_leave_an_upload_alone)
 
 HTTP_TEST(an_upload_that_rests_is_cancelled)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(20 * MIB, 0);
 	const char *uri = fault_uri("fault=status:503&on=PUT&unread=1&retry_after=60");
 	sluice_file *file;
@@ -197,7 +192,6 @@ static void *open_slow(void *argument)
 
 HTTP_TEST(a_name_server_that_does_not_answer_holds_up_nobody)
 {
-	struct fixture *f = *state;
 	struct opening o = {.f = f};
 	double start, begun, worst = 0;
 	sluice_file *file;

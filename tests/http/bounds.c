@@ -7,7 +7,6 @@
 
 HTTP_TEST(many_reads_run_side_by_side)
 {
-	struct fixture *f = *state;
 	enum { READS = 32, LATENCY_MS = 150 };
 	const char *uri = fault_uri("size=100000&latency=%d", LATENCY_MS);
 	sluice_file *file = open_read(f->ctx, uri);
@@ -36,7 +35,6 @@ HTTP_TEST(many_reads_run_side_by_side)
 
 HTTP_TEST(a_read_that_stands_still_holds_up_no_other)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(LONG, 0);
 	char bytes[100];
 	sluice_file *file;
@@ -65,7 +63,6 @@ HTTP_TEST(a_read_that_stands_still_holds_up_no_other)
 /* All that may run at a time has been told to come again later. */
 HTTP_TEST(a_back_off_holds_up_no_other)
 {
-	struct fixture *f = *state;
 	enum { READS = 2 * CONNECTIONS };
 	struct buffer b = buffer_new(READS * 100, 0);
 	const char *uri;
@@ -94,7 +91,6 @@ HTTP_TEST(a_back_off_holds_up_no_other)
 
 HTTP_TEST(connections_are_bounded)
 {
-	struct fixture *f = *state;
 	static const int bounds[] = {1, 3, CONNECTIONS};
 	size_t i;
 
@@ -135,7 +131,6 @@ HTTP_TEST(connections_are_bounded)
 /* Those to the server that redirects make place for those to the one that has the object. */
 HTTP_TEST(connections_are_bounded_while_redirected)
 {
-	struct fixture *f = *state;
 	const char *to = fault_uri_at("other", "size=%zu&latency=5&etag=same", LONG);
 	const char *uri =
 		fault_uri("size=%zu&etag=same&fault=redirect:302&to=%s", LONG, as_option(to));
@@ -161,7 +156,6 @@ HTTP_TEST(connections_are_bounded_while_redirected)
 
 HTTP_TEST(connection_serves_reads_in_turn)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=100000");
 	sluice_file *file = open_read(f->ctx, uri);
 	char bytes[100];
@@ -208,7 +202,6 @@ static size_t memory_of_read(struct fixture *f, size_t length, long *requests)
 
 HTTP_TEST(a_read_of_100_gib_takes_no_more_memory_than_one_of_1_gib)
 {
-	struct fixture *f = *state;
 	long few, many;
 	size_t small, large;
 
@@ -227,7 +220,6 @@ HTTP_TEST(a_read_of_100_gib_takes_no_more_memory_than_one_of_1_gib)
 /* Many extents of a few bytes each: requests come and go, memory stays. */
 HTTP_TEST(many_small_extents_are_read)
 {
-	struct fixture *f = *state;
 	enum { EXTENTS = 300 };
 	const char *uri = fault_uri("size=%zu", 100 * MIB);
 	sluice_file *file = open_read(f->ctx, uri);

@@ -42,8 +42,6 @@ static void cancel_read_of(struct fixture *f, const char *uri, size_t n, long re
 
 HTTP_TEST(a_request_without_an_answer_is_cancelled)
 {
-	struct fixture *f = *state;
-
 	patient(f);
 	cancel_read_of(f, fault_uri("size=50000&fault=stall:head"), 50000, 1);
 	cancel_read_of(f, fault_uri("size=%zu&fault=stall:head", LONG), LONG, 2);
@@ -51,8 +49,6 @@ HTTP_TEST(a_request_without_an_answer_is_cancelled)
 
 HTTP_TEST(a_request_in_mid_body_is_cancelled)
 {
-	struct fixture *f = *state;
-
 	patient(f);
 	cancel_read_of(f, fault_uri("size=50000&fault=stall:20000"), 50000, 1);
 	cancel_read_of(f, fault_uri("size=%zu&fault=stall:20000", LONG), LONG, 2);
@@ -62,8 +58,6 @@ HTTP_TEST(a_request_in_mid_body_is_cancelled)
 
 HTTP_TEST(a_wait_before_the_next_attempt_is_cancelled)
 {
-	struct fixture *f = *state;
-
 	with(f, "SLUICE_HTTP_RETRY_MS", "60000");
 	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "60000");
 	with(f, "SLUICE_HTTP_BACKOFF_MS", "60000");
@@ -73,7 +67,6 @@ HTTP_TEST(a_wait_before_the_next_attempt_is_cancelled)
 
 HTTP_TEST(a_connection_that_is_being_made_is_cancelled)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(5000, 0);
 	char target[100];
 	const char *uri;
@@ -95,7 +88,6 @@ HTTP_TEST(a_connection_that_is_being_made_is_cancelled)
 /* One connection is all there is, and somebody else has it. */
 HTTP_TEST(request_waiting_for_a_connection_is_cancelled)
 {
-	struct fixture *f = *state;
 	struct buffer a = buffer_new(50000, 0), b = buffer_new(50000, 0);
 	const char *held = fault_uri("size=50000&fault=stall:1000"), *free_uri;
 	sluice_file *file, *other;
@@ -124,7 +116,6 @@ HTTP_TEST(request_waiting_for_a_connection_is_cancelled)
 
 HTTP_TEST(close_waits_for_operations_in_flight)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(LONG, 0);
 	sluice_file *file = open_read(f->ctx, fault_uri("size=%zu&latency=100", LONG));
 	sluice_op *whole = start_read(file, b.data, LONG - 1000, 1000), *op;
@@ -144,7 +135,6 @@ HTTP_TEST(close_waits_for_operations_in_flight)
 /* What nobody holds any more, and nobody waits for, ends before the file does. */
 HTTP_TEST(close_waits_for_what_has_no_handle)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(LONG, 0);
 	sluice_file *file = open_read(f->ctx, fault_uri("size=%zu&latency=50", LONG));
 
@@ -166,7 +156,6 @@ HTTP_TEST(close_waits_for_what_has_no_handle)
 /* An access from this process after the end would be a fault. */
 HTTP_TEST(the_buffer_may_vanish_after_the_operation_ended)
 {
-	struct fixture *f = *state;
 	static const char *const options[] = {"fault=status:403&at=4000000", "pace=30000:2",
 	                                      "fault=reset:100000", "fault=long:100000&at=3000000"};
 	size_t round;
@@ -198,7 +187,6 @@ HTTP_TEST(the_buffer_may_vanish_after_the_operation_ended)
 /* Cancels at random moments of many reads; each ends, as what it says, and the next ones work. */
 HTTP_TEST(cancelling_at_any_moment_is_survived)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=%zu&fault=status:503&skip=3&times=20", LONG);
 	sluice_file *file = open_read(f->ctx, uri);
 	struct buffer b = buffer_new(LONG, 0);

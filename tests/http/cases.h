@@ -9,7 +9,7 @@
 /* Four attempts a few milliseconds apart, a stall of 400 ms, eight connections, no hedges. */
 int http_setup(void **state);
 int http_teardown(void **state);
-#define HTTP_TEST(name) TEST_WITH(name, http_setup, http_teardown)
+#define HTTP_TEST(name) FIXTURE_TEST_WITH(name, http_setup, http_teardown)
 
 enum { ATTEMPTS = 4, STALL_MS = 400, CONNECT_MS = 500, CONNECTIONS = 8 };
 /* Larger than several pieces, and odd. */

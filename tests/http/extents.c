@@ -29,7 +29,6 @@ static void reads_extents(struct fixture *f, const char *uri, size_t step, bool 
 
 HTTP_TEST(extents_that_touch_are_one_request)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=%d", COUNT * EACH);
 
 	reads_extents(f, uri, EACH, false);
@@ -43,7 +42,6 @@ HTTP_TEST(extents_that_touch_are_one_request)
 /* At most as many bytes are dropped as asked for, and no long gap. */
 HTTP_TEST(short_gaps_between_extents_are_read)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=%d", 2 * COUNT * EACH);
 
 	reads_extents(f, uri, EACH + EACH / 2, false);
@@ -60,8 +58,6 @@ HTTP_TEST(short_gaps_between_extents_are_read)
 /* What was cut off in mid-body goes on where it ended, also in a gap. */
 HTTP_TEST(a_request_for_several_extents_is_continued)
 {
-	struct fixture *f = *state;
-
 	for (int cut = 1490; cut < 1510; cut += 3)
 		reads_extents(f, fault_uri("size=%d&fault=short:%d&times=1", 2 * COUNT * EACH, cut),
 		              EACH + EACH / 2, false);

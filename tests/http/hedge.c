@@ -26,7 +26,6 @@ static void patient(struct fixture *f, const char *hedge)
 HTTP_TEST(a_part_that_stands_still_is_asked_for_once_more)
 {
 	static const char *const stalls[] = {"stall:head", "stall:0", "stall:600"};
-	struct fixture *f = *state;
 
 	patient(f, "1");
 	for (size_t i = 0; i < COUNT_OF(stalls); i++) {
@@ -67,7 +66,6 @@ HTTP_TEST(the_first_part_of_all_may_be_slow)
 
 HTTP_TEST(without_hedges_it_is_waited_for)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=100000&fault=stall:600&stall_ms=300&times=1");
 
 	patient(f, "0");
@@ -78,7 +76,6 @@ HTTP_TEST(without_hedges_it_is_waited_for)
 /* The first goes on after a pause, and the second, which stands still for longer, is ended. */
 HTTP_TEST(the_first_may_still_win)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=100000&fault=stall:200&stall_ms=700&times=2");
 	struct buffer b = buffer_new(PART, 16);
 	sluice_file *file;
@@ -95,7 +92,6 @@ HTTP_TEST(the_first_may_still_win)
 
 HTTP_TEST(both_are_cancelled)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=100000&fault=stall:200");
 	struct buffer b = buffer_new(PART, 0);
 	double begun;
@@ -120,7 +116,6 @@ HTTP_TEST(both_are_cancelled)
 /* The second request is refused: the first goes on. */
 HTTP_TEST(a_hedge_that_fails_is_forgotten)
 {
-	struct fixture *f = *state;
 	const char *uri =
 		fault_uri("size=100000&stall_percent=100&stall_ms=400&fault=status:404&skip=1");
 
@@ -133,7 +128,6 @@ HTTP_TEST(a_hedge_that_fails_is_forgotten)
 HTTP_TEST(hedges_are_a_twentieth_of_the_requests)
 {
 	enum { READS = 300 };
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=100000&stall_percent=30&stall_ms=120");
 	sluice_file *file;
 	char bytes[PART];

@@ -51,7 +51,6 @@ static void all_said(const char *uri, const char *what, bool said)
 
 HTTP_TEST(headers_go_to_their_own_server_only)
 {
-	struct fixture *f = *state;
 	static const char *const headers[] = {"X-Test: one: two", "Authorization:Basic abc", NULL};
 	const char *to = fault_uri_at("other", "size=5000");
 	const char *here = fault_uri("size=5000"), *uri;
@@ -87,7 +86,6 @@ HTTP_TEST(headers_go_to_their_own_server_only)
 
 HTTP_TEST(headers_that_are_not_the_users_are_refused)
 {
-	struct fixture *f = *state;
 	static const struct {
 		const char *line, *says;
 	} bad[] = {
@@ -128,7 +126,6 @@ HTTP_TEST(headers_that_are_not_the_users_are_refused)
 
 HTTP_TEST(a_file_has_headers_for_all)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "headers"), *uri = fault_uri("size=5000");
 	sluice_file *file;
 
@@ -146,7 +143,6 @@ HTTP_TEST(a_file_has_headers_for_all)
 
 HTTP_TEST(a_token_goes_to_its_own_server_only)
 {
-	struct fixture *f = *state;
 	const char *to = fault_uri_at("other", "size=5000");
 	const char *uri =
 		fault_uri("size=5000&bearer=%s::9999&fault=redirect:302&on=HEAD,GET&to=%s", TOKEN,
@@ -172,7 +168,6 @@ HTTP_TEST(a_token_goes_to_its_own_server_only)
 
 HTTP_TEST(a_token_that_is_replaced_is_read_again)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "token"), *next = scratch(f, "next");
 	const char *uri = fault_uri("size=5000&bearer=%s:%s:4", TOKEN, OTHER);
 	sluice_context *ctx = NULL;
@@ -207,7 +202,6 @@ HTTP_TEST(a_token_that_is_replaced_is_read_again)
 
 HTTP_TEST(passwords_are_taken_from_netrc_when_asked_for)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "netrc"), *to = fault_uri_at("other", "size=5000"), *uri;
 	char home[4096];
 
@@ -237,7 +231,6 @@ HTTP_TEST(passwords_are_taken_from_netrc_when_asked_for)
 
 HTTP_TEST(a_certificate_is_shown_to_its_own_server)
 {
-	struct fixture *f = *state;
 	char certificate[600], key[600];
 	const char *uri = fault_uri_at("client", "size=5000");
 	size_t folder = strlen(server_ca()) - strlen("ca.pem");
@@ -258,7 +251,6 @@ HTTP_TEST(a_certificate_is_shown_to_its_own_server)
 
 HTTP_TEST(secrets_are_in_no_message_and_no_log)
 {
-	struct fixture *f = *state;
 	static const char *const headers[] = {"X-Key: s3cret-header", NULL};
 	struct sluice_setting setting = {.size = sizeof(setting)};
 	const char *log = scratch(f, "log");

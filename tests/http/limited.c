@@ -4,7 +4,6 @@
 
 HTTP_TEST(a_limit_is_waited_for_by_all_its_spellings)
 {
-	struct fixture *f = *state;
 	static const char *const says[] = {"retry", "ratelimit", "reset", "xreset"};
 
 	/* It is no silence. */
@@ -28,7 +27,6 @@ HTTP_TEST(a_limit_is_waited_for_by_all_its_spellings)
 
 HTTP_TEST(a_longer_limit_fails_at_once)
 {
-	struct fixture *f = *state;
 	double begun = seconds_now();
 
 	with(f, "SLUICE_HTTP_RATELIMIT_MS", "30000");
@@ -48,7 +46,6 @@ HTTP_TEST(a_longer_limit_fails_at_once)
 /* Those that a limit meets under way are refused, and no more. */
 HTTP_TEST(no_request_is_sent_while_a_limit_lasts)
 {
-	struct fixture *f = *state;
 	enum { READS = 50 };
 	struct buffer b = buffer_new(READS * 1000, 0);
 	struct sluice_file_info info = {.size = sizeof(info)};
@@ -83,7 +80,6 @@ HTTP_TEST(no_request_is_sent_while_a_limit_lasts)
 /* A hub that gives no signature for now holds up nobody for good. */
 HTTP_TEST(a_quota_of_the_hub_that_ends_in_the_middle_is_waited_for)
 {
-	struct fixture *f = *state;
 	const char *to = fault_uri_at("other", "size=%zu&etag=same&signed=own&lives=4", LONG);
 	const char *from = fault_uri("fault=hub&on=HEAD,GET&quota=2:1&to=%s", as_option(to));
 
@@ -94,7 +90,6 @@ HTTP_TEST(a_quota_of_the_hub_that_ends_in_the_middle_is_waited_for)
 
 HTTP_TEST(a_wait_for_a_limit_is_cancelled)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=5000&fault=status:429&retry_after=60");
 	sluice_file *file = open_read(f->ctx, uri);
 	char bytes[1000];

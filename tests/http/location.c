@@ -40,7 +40,6 @@ static long ranges_of(const char *uri)
 
 HTTP_TEST(a_hub_is_asked_twice_for_a_file)
 {
-	struct fixture *f = *state;
 	static const char *const of_hub[] = {"", "&on=GET", ""};
 	static const char *const of_target[] = {"", "", "&head=405"};
 
@@ -78,7 +77,6 @@ HTTP_TEST(a_hub_is_asked_twice_for_a_file)
 
 HTTP_TEST(several_hops_are_taken_once)
 {
-	struct fixture *f = *state;
 	const char *to = target(""), *middle = hub(to, ""), *from = hub(middle, "");
 
 	reads_right(f, from, LARGE, 0);
@@ -97,7 +95,6 @@ HTTP_TEST(several_hops_are_taken_once)
 
 HTTP_TEST(a_target_that_expires_is_looked_for_again)
 {
-	struct fixture *f = *state;
 	static const int statuses[] = {401, 403, 404, 410};
 
 	for (size_t i = 0; i < COUNT_OF(statuses); i++) {
@@ -118,7 +115,6 @@ HTTP_TEST(a_target_that_expires_is_looked_for_again)
 /* As it was when each part asked the hub. */
 HTTP_TEST(a_target_that_serves_once_is_asked_for_each_part)
 {
-	struct fixture *f = *state;
 	const char *to = target("&lives=1"), *from = hub(to, "");
 
 	reads_right(f, from, LARGE, 0);
@@ -127,7 +123,6 @@ HTTP_TEST(a_target_that_serves_once_is_asked_for_each_part)
 
 HTTP_TEST(a_target_that_is_away_is_looked_for_again)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(LARGE, 0);
 	char options[4000];
 	const char *from;
@@ -147,7 +142,6 @@ HTTP_TEST(a_target_that_is_away_is_looked_for_again)
 /* It fails in other ways than an end of its signature: after two attempts the hub may know another. */
 HTTP_TEST(a_target_that_keeps_failing_is_looked_for_again)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(LARGE, 0);
 	const char *to = target("&fault=status:500&skip=1"), *good = target(""), *from;
 	char options[4000];
@@ -166,7 +160,6 @@ HTTP_TEST(a_target_that_keeps_failing_is_looked_for_again)
 
 HTTP_TEST(another_version_at_the_next_target_is_no_part_of_the_file)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(LARGE, 0);
 	char options[4000];
 	sluice_file *file;
@@ -200,7 +193,6 @@ static void start_reads(sluice_file *file, struct buffer *b, sluice_op **ops)
 
 HTTP_TEST(a_hub_that_refuses_fails_all_that_wait_for_it)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(READS * 1000, 0);
 	const char *from = hub(target("&lives=1"), "&late_ms=100&then=403");
 	sluice_file *file = open_gone(f, from);
@@ -217,7 +209,6 @@ HTTP_TEST(a_hub_that_refuses_fails_all_that_wait_for_it)
 
 HTTP_TEST(a_wait_for_the_hub_is_cancelled)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(READS * 1000, 0);
 	const char *from;
 	sluice_op *ops[READS];
@@ -245,7 +236,6 @@ HTTP_TEST(a_wait_for_the_hub_is_cancelled)
 
 HTTP_TEST(the_next_asks_when_the_first_is_cancelled)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(READS * 1000, 0);
 	char options[4000];
 	sluice_op *ops[READS];
@@ -274,7 +264,6 @@ HTTP_TEST(the_next_asks_when_the_first_is_cancelled)
 
 HTTP_TEST(stat_tells_where_the_object_was_found)
 {
-	struct fixture *f = *state;
 	struct sluice_file_info info = {.size = sizeof(info)};
 	const char *to = target(""), *direct = unsigned_target();
 	sluice_file *file = open_read(f->ctx, hub(to, ""));

@@ -21,7 +21,6 @@ static sluice_file *open_put(struct fixture *f, const char *uri, unsigned flags,
 
 HTTP_TEST(a_whole_object_is_written_and_read_back)
 {
-	struct fixture *f = *state;
 	static const size_t sizes[] = {0, 1, 4095, 300001, LONG};
 	size_t i;
 
@@ -48,7 +47,6 @@ HTTP_TEST(a_whole_object_is_written_and_read_back)
 
 HTTP_TEST(the_length_is_told_if_it_is_known)
 {
-	struct fixture *f = *state;
 	static char bytes[5000];
 	int known;
 
@@ -68,7 +66,6 @@ HTTP_TEST(the_length_is_told_if_it_is_known)
 /* In the order of the bytes, each without waiting for the one before. */
 HTTP_TEST(many_writes_make_one_object)
 {
-	struct fixture *f = *state;
 	enum { WRITES = 200, SPAN = 20011 };
 	const char *uri = nginx_uri(scratch(f, "many"), row->tls);
 	struct buffer b = buffer_new(WRITES * SPAN, 0);
@@ -85,7 +82,6 @@ HTTP_TEST(many_writes_make_one_object)
 
 HTTP_TEST(early_arrival_waits_for_its_predecessor)
 {
-	struct fixture *f = *state;
 	enum { SPANS = 10, SPAN = 30000 };
 	struct buffer b = buffer_new(SPANS * SPAN, 0), copy = buffer_new(SPANS * SPAN, 0);
 	sluice_file *file = open_put(f, nginx_uri(scratch(f, "ahead"), row->tls), REPLACE, 0);
@@ -106,7 +102,6 @@ HTTP_TEST(early_arrival_waits_for_its_predecessor)
 
 HTTP_TEST(far_ahead_and_behind_are_refused)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(3 * MIB, 0);
 	const char *path = scratch(f, "seek");
 	sluice_file *file;
@@ -134,7 +129,6 @@ HTTP_TEST(far_ahead_and_behind_are_refused)
 
 HTTP_TEST(a_gap_is_not_committed)
 {
-	struct fixture *f = *state;
 	static char bytes[1000];
 	const char *path = scratch(f, "gap");
 	sluice_file *file = open_put(f, nginx_uri(path, row->tls), REPLACE, 0);
@@ -148,7 +142,6 @@ HTTP_TEST(a_gap_is_not_committed)
 
 HTTP_TEST(another_length_than_was_announced_is_not_committed)
 {
-	struct fixture *f = *state;
 	static char bytes[1000];
 	const char *path = scratch(f, "length");
 	sluice_file *file = open_put(f, nginx_uri(path, row->tls), REPLACE, 2000);
@@ -166,7 +159,6 @@ HTTP_TEST(another_length_than_was_announced_is_not_committed)
 
 HTTP_TEST(until_close_the_name_shows_what_it_showed)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "old");
 	struct buffer b = buffer_new(3 * MIB, 0);
 	sluice_file *file;
@@ -197,7 +189,6 @@ HTTP_TEST(until_close_the_name_shows_what_it_showed)
 
 HTTP_TEST(exclusive_does_not_overwrite)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("stored=1");
 	sluice_file *file = open_put(f, uri, REPLACE | SLUICE_OPEN_EXCLUSIVE, 0);
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
@@ -220,7 +211,6 @@ HTTP_TEST(exclusive_does_not_overwrite)
 /* Not once more by the upload, after all the attempts to ask whether there is something. */
 HTTP_TEST(exclusive_is_refused_at_once_where_nobody_answers)
 {
-	struct fixture *f = *state;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	sluice_file *file = NULL;
 	char uri[64];
@@ -233,7 +223,6 @@ HTTP_TEST(exclusive_is_refused_at_once_where_nobody_answers)
 
 HTTP_TEST(unsupported_http_calls_are_refused)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "update"), *uri;
 	sluice_file *file = NULL;
 	char byte;

@@ -51,19 +51,18 @@ static void break_while_reading(struct fixture *f, void (*fail_next)(unsigned))
 HTTP_TEST(an_error_of_libcurl_fails_its_transfers_and_the_context_lives)
 {
 	need_reactors();
-	break_while_reading(*state, fail_socket_action);
+	break_while_reading(f, fail_socket_action);
 }
 
 HTTP_TEST(an_error_of_epoll_fails_its_transfers_and_the_context_lives)
 {
 	need_reactors();
-	break_while_reading(*state, fail_epoll_wait);
+	break_while_reading(f, fail_epoll_wait);
 }
 
 /* Errors that do not stop: each read fails, none hangs, and the end of it is the end of it. */
 HTTP_TEST(errors_without_end_are_no_hang)
 {
-	struct fixture *f = *state;
 	sluice_file *file;
 	double begun;
 	char byte[100];

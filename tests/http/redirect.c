@@ -18,7 +18,6 @@ static const char *with_user(const char *uri)
 
 HTTP_TEST(a_redirect_is_followed_for_size_and_data)
 {
-	struct fixture *f = *state;
 	static const int codes[] = {301, 302, 303, 307, 308};
 	static const char *const methods[] = {"HEAD,GET", "HEAD", "GET"};
 	static const char *const ports[] = {"plain", "other", "good"};
@@ -38,7 +37,6 @@ HTTP_TEST(a_redirect_is_followed_for_size_and_data)
 
 HTTP_TEST(a_location_may_be_relative)
 {
-	struct fixture *f = *state;
 	static const char *const locations[] = {"/there/b?size=90000", "b?size=90000",
 	                                        "?size=90000", "../there/./c?size=90000#part"};
 	size_t i;
@@ -56,12 +54,11 @@ HTTP_TEST(a_short_chain_is_followed)
 	const char *b = fault_uri("fault=redirect:307&on=HEAD,GET&to=%s", as_option(c));
 	const char *a = fault_uri("fault=redirect:302&on=HEAD,GET&to=%s", as_option(b));
 
-	reads_right(*state, a, 5000, 0);
+	reads_right(f, a, 5000, 0);
 }
 
 HTTP_TEST(a_loop_has_an_end)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=5000&fault=redirect:302&on=HEAD,GET");
 
 	open_fails(f, uri, ELOOP, "redirect");
@@ -73,7 +70,6 @@ HTTP_TEST(a_loop_has_an_end)
 
 HTTP_TEST(https_never_becomes_http)
 {
-	struct fixture *f = *state;
 	const char *to = fault_uri("size=5000");
 	const char *uri = fault_uri_at("good", "size=5000&fault=redirect:302&on=HEAD,GET&to=%s",
 	                               as_option(to));
@@ -90,7 +86,6 @@ HTTP_TEST(https_never_becomes_http)
 
 HTTP_TEST(a_redirect_that_leads_nowhere_is_an_error)
 {
-	struct fixture *f = *state;
 	static const char *const kinds[] = {"missing", "empty", "ftp", "file", "malformed"};
 	size_t i;
 
@@ -108,7 +103,6 @@ HTTP_TEST(a_redirect_that_leads_nowhere_is_an_error)
 
 HTTP_TEST(a_password_is_sent_to_its_own_server_only)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=5000"), *to, *source, *local;
 	char localhost[200];
 
@@ -143,7 +137,6 @@ HTTP_TEST(a_password_is_sent_to_its_own_server_only)
 /* Whoever writes a Location says where to go on, not as whom. */
 HTTP_TEST(a_password_in_a_location_is_not_sent)
 {
-	struct fixture *f = *state;
 	const char *to = fault_uri_at("other", "size=5000");
 	const char *source = fault_uri("size=5000&fault=redirect:302&on=HEAD,GET&to=%s",
 	                               as_option(with_user(to)));
@@ -155,7 +148,6 @@ HTTP_TEST(a_password_in_a_location_is_not_sent)
 
 HTTP_TEST(a_password_is_in_no_message)
 {
-	struct fixture *f = *state;
 	static const char *const options[] = {
 		"fault=status:403",   "fault=status:404&on=HEAD,GET",         "fault=status:503",
 		"fault=garbage",      "fault=redirect:302&on=HEAD,GET",       "fault=range:shifted",

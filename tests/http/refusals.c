@@ -6,7 +6,6 @@
 
 HTTP_TEST(a_status_that_means_no_is_an_error_at_once)
 {
-	struct fixture *f = *state;
 	static const struct {
 		int status, error;
 	} cases[] = {{400, EIO},    {401, EACCES}, {403, EACCES}, {404, ENOENT},
@@ -29,7 +28,6 @@ HTTP_TEST(a_status_that_means_no_is_an_error_at_once)
 
 HTTP_TEST(the_first_line_of_the_answer_is_told)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=5000&fault=status:403&text=%s",
 	                            as_option("this is not for you\nnor this line\n"));
 	sluice_file *file = open_read(f->ctx, uri);
@@ -48,7 +46,6 @@ HTTP_TEST(the_first_line_of_the_answer_is_told)
 /* Nothing that a server says can break a line of a log, or a terminal. */
 HTTP_TEST(server_text_is_made_printable_and_short)
 {
-	struct fixture *f = *state;
 	static char lengthy[1500];
 	const char *const texts[] = {
 		"\x1b[31mred\x07\x01\x7f\r\n", "%s%n%d\n", "\xff\xfe\n", lengthy, "", "\n\n\n"};
@@ -79,7 +76,6 @@ HTTP_TEST(server_text_is_made_printable_and_short)
 /* The others are slow, and would take seconds. */
 HTTP_TEST(refused_piece_fails_the_read_and_stops_its_siblings)
 {
-	struct fixture *f = *state;
 	const char *uri =
 		fault_uri("size=%zu&fault=status:403&at=10&pace=20000:100&latency=50", LONG - 5);
 	double begun = seconds_now();
@@ -97,8 +93,6 @@ HTTP_TEST(refused_piece_fails_the_read_and_stops_its_siblings)
 
 HTTP_TEST(missing_file_is_not_opened)
 {
-	struct fixture *f = *state;
-
 	open_fails(f, nginx_uri(scratch(f, "missing"), false), ENOENT, "missing");
 	open_fails(f, fault_uri("stored=1"), ENOENT, "404");
 }
@@ -106,7 +100,6 @@ HTTP_TEST(missing_file_is_not_opened)
 /* A proxy that says no to CONNECT will not say yes the next time; one that is overloaded may. */
 HTTP_TEST(a_proxy_that_refuses_is_an_error_at_once)
 {
-	struct fixture *f = *state;
 	char proxy[100];
 	double begun;
 

@@ -4,7 +4,6 @@
 
 HTTP_TEST(a_status_that_may_pass_is_tried_again)
 {
-	struct fixture *f = *state;
 	static const int statuses[] = {408, 429, 500, 502, 503, 504};
 	size_t i;
 
@@ -24,7 +23,6 @@ HTTP_TEST(a_status_that_may_pass_is_tried_again)
 
 HTTP_TEST(attempts_have_an_end)
 {
-	struct fixture *f = *state;
 	static const char *const faults[] = {"status:503", "status:429", "reset:head", "reset:0",
 	                                     "garbage:empty"};
 	size_t i;
@@ -41,7 +39,6 @@ HTTP_TEST(attempts_have_an_end)
 
 HTTP_TEST(the_number_of_attempts_is_a_setting)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=5000&fault=status:503");
 
 	with(f, "SLUICE_HTTP_ATTEMPTS", "1");
@@ -55,7 +52,6 @@ HTTP_TEST(the_number_of_attempts_is_a_setting)
 
 HTTP_TEST(retry_after_is_waited_for)
 {
-	struct fixture *f = *state;
 	double begun, took;
 
 	/* Also where it is longer than any rest of our own. */
@@ -89,7 +85,6 @@ HTTP_TEST(retry_after_is_waited_for)
 /* One of many requests that rest by chance hardly at all would fail the operation. */
 HTTP_TEST(the_rests_have_a_least_length)
 {
-	struct fixture *f = *state;
 	sluice_file *file;
 	char uri[64];
 	int i;
@@ -111,7 +106,6 @@ HTTP_TEST(the_rests_have_a_least_length)
 
 HTTP_TEST(a_short_body_is_continued_where_it_ended)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=100000&fault=short:400&times=1");
 
 	reads_right(f, uri, 1000, 10);
@@ -129,8 +123,8 @@ HTTP_TEST(a_body_that_stays_short_fails)
 
 	double begun = seconds_now(), took;
 
-	with(*state, "SLUICE_HTTP_RETRY_MS", "400");
-	read_fails(*state, uri, 1000, 10, EIO, "SLUICE_HTTP_RETRY_MS");
+	with(f, "SLUICE_HTTP_RETRY_MS", "400");
+	read_fails(f, uri, 1000, 10, EIO, "SLUICE_HTTP_RETRY_MS");
 	took = seconds_now() - begun;
 	if (took < 0.39 || took > at_most(2))
 		fail_msg("it was given up after %.3f s, not 0.4", took);
@@ -139,8 +133,6 @@ HTTP_TEST(a_body_that_stays_short_fails)
 
 HTTP_TEST(a_reset_in_mid_body_is_survived)
 {
-	struct fixture *f = *state;
-
 	reads_right(f, fault_uri("size=100000&fault=reset:5000&times=1"), 100000, 0);
 	reads_right(f, fault_uri("size=%zu&fault=reset:200000&times=4", LONG), LONG, 0);
 	reads_right(f, fault_uri("size=%zu&fault=reset:head&times=2", LONG), LONG, 0);
@@ -151,14 +143,13 @@ HTTP_TEST(progress_begins_the_count_of_attempts_anew)
 {
 	const char *uri = fault_uri("size=1000000&fault=reset:50000");
 
-	reads_right(*state, uri, 1000000, 0);
+	reads_right(f, uri, 1000000, 0);
 	assert_true(asked(uri, "GET") > 2 * ATTEMPTS);
 }
 
 /* Three times the attempts fail in a row; but data has come, and so only the time counts. */
 HTTP_TEST(a_server_that_is_away_in_the_middle_is_waited_for)
 {
-	struct fixture *f = *state;
 	static const char *const faults[] = {"status:503", "reset:head", "garbage:empty"};
 	const char *uri;
 	size_t i;
@@ -189,7 +180,6 @@ HTTP_TEST(a_server_that_is_away_in_the_middle_is_waited_for)
 /* Where the time is over, the sentence says how long nothing came, and which setting that is. */
 HTTP_TEST(a_server_that_stays_away_has_its_time)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(LONG, 0);
 	double begun, took;
 	sluice_file *file;
@@ -213,7 +203,6 @@ HTTP_TEST(a_server_that_stays_away_has_its_time)
 
 HTTP_TEST(a_refused_connection_is_an_error_that_says_so)
 {
-	struct fixture *f = *state;
 	char uri[100];
 	double begun = seconds_now();
 
@@ -225,7 +214,6 @@ HTTP_TEST(a_refused_connection_is_an_error_that_says_so)
 
 HTTP_TEST(a_name_that_does_not_exist_is_an_error_that_says_so)
 {
-	struct fixture *f = *state;
 	sluice_file *file = NULL;
 	double begun = seconds_now();
 	int rc = sluice_open(f->ctx, "http://no-such-host.invalid/x", NULL, &file);

@@ -4,7 +4,6 @@
 
 HTTP_TEST(a_stall_in_mid_body_is_given_up_and_continued)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=100000&fault=stall:600&times=1");
 	double begun = seconds_now(), took;
 
@@ -19,15 +18,12 @@ HTTP_TEST(a_stall_in_mid_body_is_given_up_and_continued)
 
 HTTP_TEST(an_answer_that_does_not_begin_is_given_up)
 {
-	struct fixture *f = *state;
-
 	reads_right(f, fault_uri("size=100000&fault=stall:head&times=1"), 1000, 10);
 	reads_right(f, fault_uri("size=100000&fault=stall:head&times=1&on=HEAD"), 1000, 10);
 }
 
 HTTP_TEST(a_stall_for_ever_fails)
 {
-	struct fixture *f = *state;
 	double begun = seconds_now(), took;
 	const char *uri = fault_uri("size=100000&fault=stall:head");
 
@@ -51,7 +47,7 @@ HTTP_TEST(a_slow_trickle_is_no_stall)
 	const char *uri = fault_uri("size=3000&pace=100:40");
 	double begun = seconds_now();
 
-	reads_right(*state, uri, 3000, 0);
+	reads_right(f, uri, 3000, 0);
 	assert_true(seconds_now() - begun > 3 * STALL_MS / 1000.0 * 0.9);
 	assert_int_equal(asked(uri, "GET"), 1);
 }
@@ -60,13 +56,12 @@ HTTP_TEST(a_pause_shorter_than_the_time_out_is_waited_for)
 {
 	const char *uri = fault_uri("size=100000&fault=stall:5000&stall_ms=150");
 
-	reads_right(*state, uri, 100000, 0);
+	reads_right(f, uri, 100000, 0);
 	assert_int_equal(asked(uri, "GET"), 1);
 }
 
 HTTP_TEST(a_connection_that_is_not_made_is_given_up)
 {
-	struct fixture *f = *state;
 	double begun = seconds_now(), took;
 	char uri[100];
 
@@ -83,7 +78,6 @@ HTTP_TEST(a_connection_that_is_not_made_is_given_up)
 /* Until it stands a connection has its own time, however short a silence may be. */
 HTTP_TEST(connecting_is_no_stall)
 {
-	struct fixture *f = *state;
 	double begun, took;
 	char uri[100];
 

@@ -6,14 +6,14 @@
 
 HTTP_TEST(a_good_certificate_is_taken)
 {
-	reads_right(*state, fault_uri_at("good", "size=%zu", LONG), LONG, 0);
+	reads_right(f, fault_uri_at("good", "size=%zu", LONG), LONG, 0);
 }
 
 HTTP_TEST(a_certificate_for_another_host_is_refused)
 {
 	const char *uri = fault_uri_at("wrong_host", "size=5000");
 
-	open_fails(*state, uri, EACCES, "certificate");
+	open_fails(f, uri, EACCES, "certificate");
 	assert_int_equal(asked(uri, "requests"), 0);
 }
 
@@ -21,15 +21,13 @@ HTTP_TEST(an_expired_certificate_is_refused)
 {
 	const char *uri = fault_uri_at("expired", "size=5000");
 
-	open_fails(*state, uri, EACCES, "certificate");
+	open_fails(f, uri, EACCES, "certificate");
 	assert_non_null(strstr(sluice_last_message(), "expired"));
 	assert_int_equal(asked(uri, "requests"), 0);
 }
 
 HTTP_TEST(an_authority_that_nobody_knows_is_refused)
 {
-	struct fixture *f = *state;
-
 	unsetenv("SLUICE_CA_BUNDLE");
 	fixture_config(f, &row->config);
 	open_fails(f, fault_uri_at("good", "size=5000"), EACCES, "certificate");
@@ -38,7 +36,6 @@ HTTP_TEST(an_authority_that_nobody_knows_is_refused)
 /* It is no passing trouble, so there is one handshake and no second attempt. */
 HTTP_TEST(a_bad_certificate_is_refused_at_once)
 {
-	struct fixture *f = *state;
 	double begun;
 
 	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "3000");
@@ -54,7 +51,6 @@ HTTP_TEST(a_bad_certificate_is_refused_at_once)
 
 HTTP_TEST(a_redirect_to_a_bad_certificate_is_refused)
 {
-	struct fixture *f = *state;
 	const char *to = fault_uri_at("wrong_host", "size=5000");
 
 	open_fails(f, fault_uri("fault=redirect:302&on=HEAD,GET&to=%s", as_option(to)), EACCES,
@@ -66,8 +62,6 @@ HTTP_TEST(a_redirect_to_a_bad_certificate_is_refused)
 
 HTTP_TEST(insecure_takes_any_certificate)
 {
-	struct fixture *f = *state;
-
 	with(f, "SLUICE_TLS_INSECURE", "1");
 	reads_right(f, fault_uri_at("wrong_host", "size=5000"), 1000, 10);
 	reads_right(f, fault_uri_at("expired", "size=5000"), 1000, 10);
@@ -91,7 +85,6 @@ HTTP_TEST(a_bundle_that_is_not_there_is_an_error_that_names_it)
 
 HTTP_TEST(plain_http_on_a_tls_port_is_an_error)
 {
-	struct fixture *f = *state;
 	char uri[100];
 	sluice_file *file = NULL;
 

@@ -44,8 +44,6 @@ static void upload_fails(struct fixture *f, const char *uri, size_t n, int error
 
 HTTP_TEST(a_refused_upload_is_an_error_in_the_words_of_the_server)
 {
-	struct fixture *f = *state;
-
 	upload_fails(f, fault_uri("fault=status:403&on=PUT&text=%s", as_option("no room\nmore")),
 	             100000, EACCES, "no room");
 	upload_fails(f, fault_uri("fault=status:403&on=PUT&unread=1&text=%s", as_option("no room")),
@@ -56,7 +54,6 @@ HTTP_TEST(a_refused_upload_is_an_error_in_the_words_of_the_server)
 /* Bytes that were sent cannot follow; where none was, they go where they were sent to. */
 HTTP_TEST(a_redirected_upload_arrives_or_fails)
 {
-	struct fixture *f = *state;
 	static const size_t sizes[] = {1000, LONG};
 	size_t i;
 
@@ -77,7 +74,6 @@ HTTP_TEST(a_redirected_upload_arrives_or_fails)
 
 HTTP_TEST(an_upload_that_breaks_off_is_an_error)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("fault=reset:200000&on=PUT");
 
 	assert_true(upload(f, uri, LONG) < 0);
@@ -110,7 +106,6 @@ static void arrives_once_refused(struct fixture *f, const char *fault, size_t n,
 
 HTTP_TEST(a_small_upload_is_sent_again)
 {
-	struct fixture *f = *state;
 	static const char *const faults[] = {"fault=status:503", "fault=status:429",
 	                                     "fault=reset:head", "fault=reset:100",
 	                                     "fault=garbage:empty"};
@@ -124,7 +119,6 @@ HTTP_TEST(a_small_upload_is_sent_again)
 /* More than is kept; and what may be there already, which the second attempt would take for another's. */
 HTTP_TEST(upload_that_cannot_be_repeated_is_an_error)
 {
-	struct fixture *f = *state;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	const char *uri = fault_uri("fault=status:503&on=PUT&times=1");
 	static char bytes[300];
@@ -143,7 +137,6 @@ HTTP_TEST(upload_that_cannot_be_repeated_is_an_error)
 
 HTTP_TEST(a_server_that_refuses_expect_is_not_asked_for_it_again)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("stored=1&fault=expect&on=PUT");
 	char stored[40];
 
@@ -155,7 +148,6 @@ HTTP_TEST(a_server_that_refuses_expect_is_not_asked_for_it_again)
 
 HTTP_TEST(a_server_that_stops_reading_is_given_up)
 {
-	struct fixture *f = *state;
 	double begun = seconds_now();
 
 	with(f, "SLUICE_HTTP_ATTEMPTS", "2");
@@ -170,7 +162,6 @@ HTTP_TEST(a_server_that_stops_reading_is_given_up)
 /* Twice the stall time-out, in which the server takes a little at a time of data that is all there. */
 HTTP_TEST(an_upload_that_goes_on_is_no_stall)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("fault=slow:262144&on=PUT");
 	struct buffer b = buffer_new(20 * MIB, 0);
 	double begun = seconds_now();
@@ -188,7 +179,6 @@ HTTP_TEST(an_upload_that_goes_on_is_no_stall)
 /* Between two writes a caller may take its time: that is no stall. */
 HTTP_TEST(a_writer_that_pauses_is_waited_for)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("stored=1");
 	sluice_file *file = open_put(f, uri, 0);
 	static char bytes[300000];
@@ -203,7 +193,6 @@ HTTP_TEST(a_writer_that_pauses_is_waited_for)
 
 HTTP_TEST(a_write_that_waits_for_the_server_is_cancelled)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(20 * MIB, 0);
 	const char *uri;
 	sluice_file *file;
@@ -231,7 +220,6 @@ HTTP_TEST(a_write_that_waits_for_the_server_is_cancelled)
 
 HTTP_TEST(uploads_of_several_files_run_side_by_side)
 {
-	struct fixture *f = *state;
 	enum { FILES = 6 };
 	static char bytes[200000];
 	sluice_file *files[FILES];

@@ -4,7 +4,6 @@
 
 HTTP_TEST(malformed_http_uri_is_refused)
 {
-	struct fixture *f = *state;
 	static const char *const bad[] = {
 		"http://",
 		"http:///path",
@@ -31,8 +30,6 @@ HTTP_TEST(malformed_http_uri_is_refused)
 
 HTTP_TEST(other_schemes_are_not_known)
 {
-	struct fixture *f = *state;
-
 	open_fails(f, "ftp://127.0.0.1/x", EPROTONOSUPPORT, "ftp");
 	open_fails(f, "gopher://127.0.0.1/x", EPROTONOSUPPORT, "gopher");
 }
@@ -40,7 +37,6 @@ HTTP_TEST(other_schemes_are_not_known)
 /* What is escaped stays escaped on its way: it cannot end a line of the request. */
 HTTP_TEST(an_escaped_line_break_injects_nothing)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=5000&text=%%0d%%0aX-Injected:%%20yes%%0d%%0a");
 	struct buffer b = buffer_new(100, 0);
 	sluice_file *file = NULL;
@@ -58,7 +54,6 @@ HTTP_TEST(an_escaped_line_break_injects_nothing)
 
 HTTP_TEST(names_with_escapes_are_found)
 {
-	struct fixture *f = *state;
 	static const struct {
 		const char *name, *escaped;
 	} names[] = {{"a b", "a%20b"},           {"per%cent", "per%25cent"},
@@ -86,7 +81,7 @@ HTTP_TEST(a_fragment_is_not_sent)
 {
 	const char *uri = fault_uri("size=5000#fault=status:403");
 
-	reads_right(*state, uri, 1000, 10);
+	reads_right(f, uri, 1000, 10);
 	assert_null(strstr(asked_for(uri), "#"));
 }
 
@@ -96,20 +91,19 @@ HTTP_TEST(the_case_of_a_scheme_does_not_matter)
 	char upper[200];
 
 	snprintf(upper, sizeof(upper), "HTTP%s", uri + 4);
-	reads_right(*state, upper, 1000, 10);
-	reads_right(*state, fault_uri("size=5000"), 1000, 10);
+	reads_right(f, upper, 1000, 10);
+	reads_right(f, fault_uri("size=5000"), 1000, 10);
 }
 
 HTTP_TEST(an_ipv6_literal_is_reached)
 {
 	if (!server_port("ipv6"))
 		SKIP("there is no ::1 here");
-	reads_right(*state, fault_uri_at("ipv6", "size=%zu", LONG), LONG, 0);
+	reads_right(f, fault_uri_at("ipv6", "size=%zu", LONG), LONG, 0);
 }
 
 HTTP_TEST(a_backend_may_be_asked_for_each_file)
 {
-	struct fixture *f = *state;
 	static const char *const names[] = {"easy", "multi"};
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_file_info st = {.size = sizeof(st)};
@@ -137,7 +131,6 @@ HTTP_TEST(a_backend_may_be_asked_for_each_file)
 
 HTTP_TEST(http_2_is_there_for_who_asks_for_it)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(LONG, 0);
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	sluice_file *file = NULL;

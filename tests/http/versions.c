@@ -11,7 +11,6 @@
 /* Answers with the bytes of version 1 for the range that holds the object's middle. */
 HTTP_TEST(bytes_of_another_version_are_never_taken)
 {
-	struct fixture *f = *state;
 	static const struct {
 		const char *options, *lines, *trailer;
 		int error;
@@ -67,7 +66,6 @@ HTTP_TEST(bytes_of_another_version_are_never_taken)
 
 HTTP_TEST(a_long_etag_is_compared_to_its_last_byte)
 {
-	struct fixture *f = *state;
 	static const size_t pads[] = {120, 128, 900, 2000, 30000};
 
 	for (size_t i = 0; i < COUNT_OF(pads); i++) {
@@ -80,7 +78,6 @@ HTTP_TEST(a_long_etag_is_compared_to_its_last_byte)
 /* What has no ETag in the answer to HEAD may have one in the answers that count. */
 HTTP_TEST(without_an_etag_head_is_not_enough)
 {
-	struct fixture *f = *state;
 	const char *lines = as_option(HEADER "Content-Length: {size}");
 
 	reads_right(f, fault_uri("size=%zu&fault=raw&on=HEAD&lines=%s", LONG, lines), LONG, 0);
@@ -94,7 +91,6 @@ HTTP_TEST(without_an_etag_head_is_not_enough)
 /* Handlers that know nothing of HEAD say so; and what is empty is found to be. */
 HTTP_TEST(a_length_of_0_is_not_believed_of_head)
 {
-	struct fixture *f = *state;
 	static const char *const gets[] = {"", "ranges=no", "ranges=no&length=chunked",
 	                                   "length=no"};
 
@@ -110,7 +106,6 @@ HTTP_TEST(a_length_of_0_is_not_believed_of_head)
 
 HTTP_TEST(where_head_fails_a_byte_is_asked_for)
 {
-	struct fixture *f = *state;
 	static const char *const faults[] = {"status:500", "status:503", "status:429",
 	                                     "reset:head", "stall:head", "garbage:empty"};
 
@@ -128,7 +123,6 @@ HTTP_TEST(where_head_fails_a_byte_is_asked_for)
 /* Wherever the connection ends, what is missing is asked for again. */
 HTTP_TEST(an_answer_may_be_cut_anywhere)
 {
-	struct fixture *f = *state;
 	static const struct {
 		const char *options, *lines;
 		int most;
@@ -155,7 +149,6 @@ HTTP_TEST(an_answer_may_be_cut_anywhere)
 
 HTTP_TEST(an_object_is_read_as_it_is_stored_where_that_is_asked_for)
 {
-	struct fixture *f = *state;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	const char *uri = fault_uri("size=%zu&fault=gzip:stored&on=HEAD,GET", LONG);
 	struct buffer b = buffer_new(LONG, 0);

@@ -12,7 +12,6 @@ static struct sluice_file_info stat_of(sluice_file *file)
 
 HTTP_TEST(the_whole_object_is_read_by_one_request)
 {
-	struct fixture *f = *state;
 	static const char *const options[] = {"", "&length=chunked", "&length=close", "&etag=none"};
 	size_t i;
 
@@ -36,7 +35,6 @@ HTTP_TEST(the_whole_object_is_read_by_one_request)
 /* By as many operations as there are, each where the one before ends, and once more from the start. */
 HTTP_TEST(it_is_read_from_front_to_back_by_one_request)
 {
-	struct fixture *f = *state;
 	static const char *const options[] = {"", "&length=chunked", "&head=nolength&length=no"};
 	enum { PARTS = 7 };
 	size_t i, n = LONG / PARTS, at;
@@ -70,7 +68,6 @@ HTTP_TEST(it_is_read_from_front_to_back_by_one_request)
 /* An ETag tells that the second attempt is about the same bytes; what came is not moved twice. */
 HTTP_TEST(a_body_that_breaks_off_in_the_middle_goes_on_where_the_etag_is_the_same)
 {
-	struct fixture *f = *state;
 	static const char *const options[] = {"", "&etag=none&modified=1000000000", "&etag=none"};
 	size_t i, half = LONG / 2;
 
@@ -102,7 +99,6 @@ HTTP_TEST(a_body_that_breaks_off_in_the_middle_goes_on_where_the_etag_is_the_sam
 
 HTTP_TEST(a_part_of_it_is_refused_and_the_sentence_says_why)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=%zu&ranges=no", LONG);
 
 	read_fails(f, uri, 1000, 10, ENOTSUP, "range");
@@ -111,7 +107,6 @@ HTTP_TEST(a_part_of_it_is_refused_and_the_sentence_says_why)
 
 HTTP_TEST(a_file_with_ranges_is_not_called_whole_only)
 {
-	struct fixture *f = *state;
 	static const char *const options[] = {"", "&ranges=silent", "&head=405"};
 	size_t i;
 
@@ -127,7 +122,6 @@ HTTP_TEST(a_file_with_ranges_is_not_called_whole_only)
 
 HTTP_TEST(a_length_that_nobody_knows_is_found_by_reading)
 {
-	struct fixture *f = *state;
 	static const char *const options[] = {"length=no", "length=chunked"};
 	size_t i;
 
@@ -150,7 +144,6 @@ HTTP_TEST(a_length_that_nobody_knows_is_found_by_reading)
 /* Without ranges nothing can be continued; what was received is asked for again, or it fails. */
 HTTP_TEST(a_body_that_breaks_off_never_counts_as_whole)
 {
-	struct fixture *f = *state;
 	const char *uri = fault_uri("size=%zu&ranges=no&fault=reset:100000&times=1", LONG);
 	struct buffer b = buffer_new(LONG, 0);
 	sluice_file *file = open_read(f->ctx, uri);

@@ -55,7 +55,7 @@ EMULATED_TEST(staging_allocates_nothing_after_the_first_use, NOT_COUNTED)
 	static const enum sluice_emulated_kind kinds[] = {
 		SLUICE_EMULATED_ALLOC, SLUICE_EMULATED_FREE, SLUICE_EMULATED_REGISTER,
 		SLUICE_EMULATED_STREAM, SLUICE_EMULATED_EVENT};
-	struct traffic t = traffic_new(*state);
+	struct traffic t = traffic_new(f);
 	size_t i;
 	int round;
 
@@ -69,7 +69,7 @@ EMULATED_TEST(staging_allocates_nothing_after_the_first_use, NOT_COUNTED)
 
 EMULATED_TEST(no_call_synchronises, NOT_COUNTED)
 {
-	struct traffic t = traffic_new(*state);
+	struct traffic t = traffic_new(f);
 
 	sluice_emulated_reset_calls();
 	move(&t, !row->remote);
@@ -83,7 +83,7 @@ EMULATED_TEST(only_the_copier_and_who_submits_call_the_driver, NOT_COUNTED)
 {
 	static const char *const threads[] = {"sluice-work", "sluice-ring", "sluice-http",
 	                                      "sluice-poller"};
-	struct traffic t = traffic_new(*state);
+	struct traffic t = traffic_new(f);
 	uint64_t queries;
 	int kind;
 	size_t i;
@@ -107,7 +107,7 @@ EMULATED_TEST(only_the_copier_and_who_submits_call_the_driver, NOT_COUNTED)
 /* Reads and writes in stream order do not need it at all. */
 EMULATED_TEST(stream_order_never_asks_the_copier, NOT_COUNTED)
 {
-	struct traffic t = traffic_new(*state);
+	struct traffic t = traffic_new(f);
 	uint64_t calls = 0;
 	int round, kind;
 
@@ -138,7 +138,7 @@ static double process_seconds(void)
 
 FIXTURE_TEST(idle_context_uses_no_processor_time)
 {
-	struct traffic t = traffic_new(*state);
+	struct traffic t = traffic_new(f);
 	double used, least = 1;
 	int try;
 
@@ -166,7 +166,7 @@ EMULATED_TEST(a_driver_that_fails_now_and_then_is_survived,
 	static const enum sluice_emulated_kind kinds[] = {
 		SLUICE_EMULATED_WAIT, SLUICE_EMULATED_COPY, SLUICE_EMULATED_WRITE,
 		SLUICE_EMULATED_RECORD, SLUICE_EMULATED_QUERY};
-	struct traffic t = traffic_new(*state);
+	struct traffic t = traffic_new(f);
 	size_t i, n = t.n, failed = 0;
 	uint64_t nth;
 

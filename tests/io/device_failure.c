@@ -30,7 +30,6 @@ static void stream_goes_on(struct fixture *f, sluice_stream stream, void *memory
 
 FIXTURE_TEST(a_read_beyond_the_end_fails_and_the_stream_goes_on)
 {
-	struct fixture *f = *state;
 	static const struct {
 		size_t length, n;
 		uint64_t offset;
@@ -89,7 +88,6 @@ static size_t bytes_to_cancel(size_t n)
 
 FIXTURE_TEST(a_cancelled_operation_lets_the_stream_go_on)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "cancelled");
 	size_t n = bytes_to_cancel(8 * MIB);
 	void *memory = device_new(0, n);
@@ -130,7 +128,6 @@ FIXTURE_TEST(a_cancelled_operation_lets_the_stream_go_on)
 /* The stream has not come to it: cancelling takes nothing off the stream, and nobody's turn. */
 FIXTURE_TEST(an_operation_that_is_cancelled_before_its_turn_ends_when_the_stream_has_passed)
 {
-	struct fixture *f = *state;
 	enum { OPERATIONS = 8 };
 	const char *path = scratch(f, "early");
 	size_t n = bytes_to_cancel(2 * MIB), i;
@@ -178,7 +175,6 @@ FIXTURE_TEST(an_operation_that_is_cancelled_before_its_turn_ends_when_the_stream
 LOCAL_TEST(a_file_that_loses_its_bytes_lets_the_stream_go_on,
            "a remote file that changes is an error of its own")
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "lost");
 	size_t n = row_bytes(16 * MIB);
 	void *memory = device_new(0, n);
@@ -212,7 +208,6 @@ LOCAL_TEST(a_file_that_loses_its_bytes_lets_the_stream_go_on,
 LOCAL_TEST(a_write_beyond_the_limit_fails_and_the_stream_goes_on,
            "a remote file cannot be written in place")
 {
-	struct fixture *f = *state;
 	size_t n = row_bytes(8 * MIB);
 	void *memory = device_new(0, n);
 	sluice_stream stream = stream_new(0);
@@ -242,7 +237,6 @@ LOCAL_TEST(a_write_beyond_the_limit_fails_and_the_stream_goes_on,
 /* This process has no memory at 0. */
 LOCAL_TEST(a_read_that_storage_refuses_lets_the_stream_go_on, "a local file is used")
 {
-	struct fixture *f = *state;
 	void *memory = device_new(0, MIB);
 	struct buffer host = buffer_new(MIB, 0);
 	sluice_stream stream = stream_new(0);
@@ -267,7 +261,6 @@ LOCAL_TEST(a_read_that_storage_refuses_lets_the_stream_go_on, "a local file is u
 
 FIXTURE_TEST(a_server_that_refuses_lets_the_stream_go_on)
 {
-	struct fixture *f = *state;
 	void *memory = device_new(0, 4 * MIB);
 	sluice_stream stream = stream_new(0);
 	sluice_file *file;
@@ -290,7 +283,6 @@ FIXTURE_TEST(a_server_that_refuses_lets_the_stream_go_on)
 /* As when the driver has met an error that it does not get over: what is in flight ends, all of it. */
 EMULATED_TEST(a_lost_device_ends_its_operations, NOT_LOST)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "lost");
 	void *memory = device_new(0, 2 * MIB);
 	sluice_stream stream = stream_new(0);
@@ -349,7 +341,6 @@ static void *submit_and_wait(void *argument)
 /* The submitting call itself waits until the device's queue has room, which it will never have. */
 EMULATED_TEST(a_lost_device_ends_a_submission_that_waits_for_room, NOT_LOST)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "windows");
 	struct late_submitter s = {.n = 8 * MIB};
 	struct sluice_config c = row_config();

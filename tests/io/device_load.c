@@ -94,7 +94,6 @@ static size_t many(void)
 
 LOCAL_TEST(small_operations_awaited_on_the_host_stay_bounded, "so many requests take long")
 {
-	struct fixture *f = *state;
 	struct sluice_config c = row_config();
 
 	run_load(f, false, many(), (under_stress() ? 512 : 128) * MIB);
@@ -106,5 +105,5 @@ LOCAL_TEST(small_operations_awaited_on_the_host_stay_bounded, "so many requests 
 /* The slots and the words are the bound here. */
 LOCAL_TEST(small_operations_in_stream_order_stay_bounded, "so many requests take long")
 {
-	run_load(*state, true, many(), 64 * MIB);
+	run_load(f, true, many(), 64 * MIB);
 }

@@ -37,7 +37,6 @@ static const char *other_name(void)
 
 FIXTURE_TEST(memory_of_two_places_in_one_operation_is_refused)
 {
-	struct fixture *f = *state;
 	char *zero = device_new(0, 4096), *more = device_new(0, 4096), *one = other_new(4096);
 	static char host[100];
 	const struct sluice_extent devices[] = {{zero, 10, 0}, {one, 10, 20}};
@@ -67,7 +66,6 @@ FIXTURE_TEST(memory_of_two_places_in_one_operation_is_refused)
 
 FIXTURE_TEST(a_stream_of_another_device_is_refused)
 {
-	struct fixture *f = *state;
 	char *zero = device_new(0, 4096);
 	sluice_stream other = NULL;
 	sluice_file *file = open_any(f, "other");
@@ -83,7 +81,6 @@ FIXTURE_TEST(a_stream_of_another_device_is_refused)
 
 EMULATED_TEST(invalid_stream_is_refused, "a real driver may crash on what is no stream")
 {
-	struct fixture *f = *state;
 	char *memory = device_new(0, 4096);
 	sluice_stream gone = stream_new(0);
 	sluice_file *file = open_any(f, "none");
@@ -101,7 +98,6 @@ EMULATED_TEST(invalid_stream_is_refused, "a real driver may crash on what is no 
 /* What does not concern the stream is refused as ever, and leaves nothing on it. */
 FIXTURE_TEST(a_wrong_request_in_stream_order_is_refused)
 {
-	struct fixture *f = *state;
 	char *memory = device_new(0, 4096);
 	const struct sluice_extent overlap[] = {{memory, 10, 0}, {memory + 10, 10, 9}};
 	sluice_stream stream = stream_new(0);
@@ -144,7 +140,6 @@ static void small_staging(struct fixture *f)
 
 FIXTURE_TEST(nonblock_answers_EAGAIN_when_slots_are_out)
 {
-	struct fixture *f = *state;
 	enum { MOST = 1000 };
 	const char *path = scratch(f, "slots");
 	char *memory = device_new(0, 4 * MIB);
@@ -187,7 +182,6 @@ FIXTURE_TEST(nonblock_answers_EAGAIN_when_slots_are_out)
 
 FIXTURE_TEST(nonblock_answers_E2BIG_to_what_could_never_be_enqueued)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "big");
 	size_t n = 32 * MIB;
 	char *memory = device_new(0, n);
@@ -219,7 +213,6 @@ FIXTURE_TEST(nonblock_answers_E2BIG_to_what_could_never_be_enqueued)
 LOCAL_TEST(nonblock_does_not_wait_for_what_is_awaited_on_the_host,
            "a remote file cannot be written in place")
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "copier");
 	size_t n = row_bytes(8 * MIB);
 	char *memory = device_new(0, n), *other = device_new(0, n);

@@ -50,7 +50,6 @@ static void check_scattered(const struct sluice_extent *v, char *memory, uint64_
 
 FIXTURE_TEST(thousands_of_small_extents_are_read)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "small");
 	struct sluice_extent *v = calloc(EXTENTS, sizeof(*v));
 	sluice_stream stream = stream_new(0);
@@ -81,7 +80,6 @@ FIXTURE_TEST(thousands_of_small_extents_are_read)
 
 LOCAL_TEST(thousands_of_small_extents_are_written, "a remote file cannot be written in place")
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "small");
 	size_t length = (size_t)EXTENTS * SPAN, i;
 	struct sluice_extent *v = calloc(EXTENTS, sizeof(*v));
@@ -148,7 +146,6 @@ LOCAL_TEST(extents_of_any_length_and_place_are_written_and_read_back,
            "a remote file cannot be written in place")
 {
 	enum { COUNT = 40 };
-	struct fixture *f = *state;
 	const char *path = scratch(f, "mixed");
 	size_t room = row_bytes(12 * MIB), i;
 	char *src = device_new(1, room), *dst = device_new(1, room);
@@ -197,7 +194,6 @@ LOCAL_TEST(extents_of_any_length_and_place_are_written_and_read_back,
 
 FIXTURE_TEST(a_large_extent_at_any_offset_crosses_its_slots)
 {
-	struct fixture *f = *state;
 	static const uint64_t skews[] = {0, 1, 511, 512, 4095, 4096, 4097, 65535, 65537, 1048575};
 	const char *path = scratch(f, "large");
 	size_t n = row_bytes(20 * MIB), i;
@@ -243,7 +239,6 @@ static size_t cached_pages(const char *path)
 /* Slots are aligned as direct I/O wants it, whatever the device's memory is. */
 LOCAL_TEST(large_cold_read_bypasses_the_page_cache, "it is about the page cache")
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "cold");
 	size_t n = 16 * MIB;
 	char *memory = device_new(0, n);

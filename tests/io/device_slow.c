@@ -45,7 +45,6 @@ static void look(int device, sluice_stream stream, struct gpu_match *match, void
 /* Each round reads what the one before has written, one stream further on. */
 LOCAL_TEST(many_streams_wait_for_slow_storage, NO_GATE)
 {
-	struct fixture *f = *state;
 	size_t n = row_bytes(64 * KIB) + 5, i, round;
 	const char *path = scratch(f, "slow");
 	struct lane lanes[STREAMS];
@@ -88,7 +87,6 @@ LOCAL_TEST(many_streams_wait_for_slow_storage, NO_GATE)
 /* What a few waiting streams leave alone; how many they are depends on the device's channels. */
 LOCAL_TEST(streams_that_do_not_wait_go_on_beside_storage_that_stands_still, NO_GATE)
 {
-	struct fixture *f = *state;
 	size_t n = row_bytes(MIB), i;
 	const char *path = scratch(f, "still");
 	char *memory = device_new(0, HELD * n), *other = device_new(0, n);
@@ -152,7 +150,6 @@ static void *submit(void *argument)
 /* As many commands as a device takes at once, beside a few that stay: they need not be its only ones. */
 LOCAL_TEST(a_large_submission_goes_beside_a_stream_that_stands, "a local file is used")
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "large");
 	struct submission s = {.n = 256 * 4 * KIB};
 	struct sluice_config c = row_config();
@@ -202,7 +199,6 @@ static double processor_ms(void)
 EMULATED_TEST(a_lost_device_costs_no_processor_while_storage_stands_still,
               "a real device is not to be lost on purpose")
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "lost");
 	void *memory = device_new(0, MIB);
 	sluice_stream stream = stream_new(0);
@@ -262,7 +258,6 @@ static unsigned bell_naps(void)
 
 LOCAL_TEST(the_doorbell_looks_seldom_when_nothing_moves_for_long, "a local file is used")
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "idle");
 	void *memory = device_new(0, 4 * KIB);
 	sluice_stream stream = stream_new(0), other = stream_new(0);

@@ -6,7 +6,6 @@
 
 FIXTURE_TEST(too_little_staging_is_refused_when_the_context_is_made)
 {
-	struct fixture *f = *state;
 	struct sluice_config c = row_config();
 	sluice_context *ctx = NULL;
 
@@ -49,7 +48,6 @@ static void every_slot_that_the_memory_holds_can_be_had(struct fixture *f)
 
 FIXTURE_TEST(the_least_staging_that_is_not_refused_is_enough)
 {
-	struct fixture *f = *state;
 	struct sluice_config c = row_config();
 	sluice_context *ctx = NULL;
 
@@ -86,7 +84,6 @@ static void moves_both_ways(struct fixture *f, int device, size_t n)
 
 FIXTURE_TEST(an_applications_pinned_memory_is_used)
 {
-	struct fixture *f = *state;
 	void *pinned[2] = {NULL, NULL}, *plain = NULL;
 	size_t n = 64 * MIB, i, touched;
 	int device, zero = gpu_device(0);
@@ -130,7 +127,6 @@ FIXTURE_TEST(an_applications_pinned_memory_is_used)
 
 FIXTURE_TEST(two_contexts_use_one_device)
 {
-	struct fixture *f = *state;
 	struct fixture second = *f;
 	char *memory = device_new(0, 4 * MIB), *other = device_new(0, 4 * MIB);
 	sluice_stream stream = stream_new(0);
@@ -168,7 +164,6 @@ FIXTURE_TEST(two_contexts_use_one_device)
 /* A context may go, and pinned memory with it, while others have waits on the device. */
 FIXTURE_TEST(contexts_come_and_go_while_the_device_works)
 {
-	struct fixture *f = *state;
 	struct fixture other = *f;
 	const char *path = scratch(f, "coming");
 	size_t n = row_bytes(8 * MIB), i;
@@ -259,7 +254,6 @@ static void *work(void *argument)
 
 LOCAL_TEST(eight_threads_use_two_devices, "a remote file cannot be written in place")
 {
-	struct fixture *f = *state;
 	struct worker workers[THREADS];
 	const char *path = scratch(f, "threads");
 	sluice_file *file;
@@ -298,7 +292,6 @@ LOCAL_TEST(eight_threads_use_two_devices, "a remote file cannot be written in pl
 /* The bytes of one ring are there before the device has done anything: then the file may go. */
 LOCAL_TEST(an_operation_of_one_ring_waits_for_no_slot, "a local file is cut short")
 {
-	struct fixture *f = *state;
 	const size_t n = 4 * 64 * KIB;
 	const char *path = scratch(f, "ring");
 	void *memory = device_new(0, n);

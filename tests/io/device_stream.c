@@ -6,7 +6,6 @@ static const size_t lengths[] = {1, 4096, 100000, 256 * 1024, 5 * 1024 * 1024 + 
 
 FIXTURE_TEST(a_kernel_behind_a_read_sees_its_bytes)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "seen");
 	void *host = NULL;
 	int device, round;
@@ -45,7 +44,6 @@ FIXTURE_TEST(a_kernel_behind_a_read_sees_its_bytes)
 LOCAL_TEST(a_write_sees_what_the_stream_did_before_and_the_source_may_be_reused_behind_it,
            "a remote file cannot be written in place")
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "written");
 	sluice_stream stream = stream_new(0);
 	unsigned char *expected = malloc(16 * MIB);
@@ -123,20 +121,19 @@ static void read_behind_write(struct fixture *f, bool other_handle)
 
 LOCAL_TEST(a_read_behind_a_write_on_one_stream_sees_it, "a remote file cannot be written in place")
 {
-	read_behind_write(*state, false);
+	read_behind_write(f, false);
 }
 
 LOCAL_TEST(a_read_behind_a_write_sees_it_through_another_handle,
            "a remote file cannot be written in place")
 {
-	read_behind_write(*state, true);
+	read_behind_write(f, true);
 }
 
 /* The order of submission holds, whatever the streams are. */
 LOCAL_TEST(a_read_on_another_stream_comes_after_the_write,
            "a remote file cannot be written in place")
 {
-	struct fixture *f = *state;
 	size_t n = row_bytes(2 * MIB) + 9;
 	void *src = device_new(0, n), *dst = device_new(1, n);
 	sluice_stream one = stream_new(0), two = stream_new(1);
@@ -173,7 +170,6 @@ LOCAL_TEST(a_read_on_another_stream_comes_after_the_write,
 LOCAL_TEST(host_memory_in_stream_order_is_used_between_its_neighbours,
            "a remote file cannot be written in place")
 {
-	struct fixture *f = *state;
 	size_t n = row_bytes(2 * MIB) + 9;
 	const char *path = scratch(f, "direct");
 	struct buffer src = buffer_new(n, 16), dst = buffer_new(n, 0);
@@ -209,7 +205,6 @@ LOCAL_TEST(host_memory_in_stream_order_is_used_between_its_neighbours,
 
 FIXTURE_TEST(poll_says_that_a_read_is_over_once_the_stream_has_passed)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "polled");
 	void *memory = device_new(0, 4 * MIB);
 	sluice_stream stream = stream_new(0);

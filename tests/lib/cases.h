@@ -34,6 +34,14 @@ void test_enter(struct test_case *added);
 		test_enter(&name_##_case);                                                    \
 	}                                                                                     \
 	static void name_(__attribute__((unused)) void **state)
+/* The same with *state as a parameter of the body, "struct fixture *f" for example. */
+#define TEST_OF(parameter, name, setup, teardown, skipped) \
+	static void name##_of(parameter);                  \
+	TEST_CASE(name, setup, teardown, NULL, skipped)    \
+	{                                                  \
+		name##_of(*state);                         \
+	}                                                  \
+	static void name##_of(__attribute__((unused)) parameter)
 #define TEST_WITH(name, setup, teardown) TEST_CASE(name, setup, teardown, NULL, NULL)
 #define TEST(name)                       TEST_CASE(name, NULL, NULL, NULL, NULL)
 /* Before all others of its file. */

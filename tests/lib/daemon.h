@@ -36,7 +36,10 @@ unsigned user_apart(void);
 int daemon_setup(void **state);
 /* Stops it as SIGTERM does, and asserts that it ends cleanly; everything is to be released. */
 int daemon_teardown(void **state);
-#define DAEMON_TEST(name) TEST_WITH(name, daemon_setup, daemon_teardown)
+/* Their bodies have the daemon as d. */
+#define DAEMON_TEST_WITH(name, setup, teardown) \
+	TEST_OF(struct daemon *d, name, setup, teardown, NULL)
+#define DAEMON_TEST(name) DAEMON_TEST_WITH(name, daemon_setup, daemon_teardown)
 
 void daemon_start(struct daemon *d, const char *const *options);
 void daemon_stop(struct daemon *d);

@@ -83,7 +83,10 @@ int fixture_setup(void **state);
 int fixture_teardown(void **state);
 /* Replaces the fixture's context by one with these settings. */
 void fixture_config(struct fixture *f, const struct sluice_config *config);
-#define FIXTURE_TEST(name) TEST_WITH(name, fixture_setup, fixture_teardown)
+/* Their bodies have the fixture as f. */
+#define FIXTURE_TEST_WITH(name, setup, teardown) \
+	TEST_OF(struct fixture *f, name, setup, teardown, NULL)
+#define FIXTURE_TEST(name) FIXTURE_TEST_WITH(name, fixture_setup, fixture_teardown)
 /* In a table of cmocka's. */
 #define fixture_test(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
@@ -94,8 +97,9 @@ struct skipped {
 	const char *order;  /* of streams */
 	const char *gpu;    /* with a device that is not emulated */
 };
-#define ROW_TEST(name, ...) \
-	TEST_CASE(name, fixture_setup, fixture_teardown, NULL, (&(struct skipped){__VA_ARGS__}))
+#define ROW_TEST(name, ...)                                               \
+	TEST_OF(struct fixture *f, name, fixture_setup, fixture_teardown, \
+	        (&(struct skipped){__VA_ARGS__}))
 /* A case for rows of local files; in the others it is skipped, and says why. */
 #define LOCAL_TEST(name, why) ROW_TEST(name, .remote = (why))
 /* A case of what only the emulated devices can do. */

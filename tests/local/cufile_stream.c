@@ -8,7 +8,6 @@
 
 CUFILE_TEST(a_file_that_it_refuses_is_refused_by_name)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "refused");
 	char *memory = device_new(0, 4096);
 	sluice_stream stream = stream_new(0);
@@ -36,7 +35,6 @@ CUFILE_TEST(a_file_that_it_refuses_is_refused_by_name)
 
 CUFILE_TEST(a_failed_transfer_is_told_in_a_sentence)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "failed");
 	char *memory = device_new(0, 20 * MIB);
 	sluice_file *file;
@@ -62,7 +60,6 @@ CUFILE_TEST(a_failed_transfer_is_told_in_a_sentence)
 
 CUFILE_TEST(a_short_transfer_is_continued)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "short");
 	char *memory = device_new(0, 8192);
 	sluice_file *file;
@@ -92,7 +89,6 @@ CUFILE_TEST(a_transfer_that_fails_on_a_stream_lets_it_go_on)
 		{"FAKE_CUFILE_ENQUEUE", "2:5030", "5030"},
 		{"FAKE_CUFILE_ENQUEUE", "3:5022", "5022"},
 	};
-	struct fixture *f = *state;
 	const char *path = scratch(f, "goes-on");
 	char *memory = device_new(0, 4 * MIB);
 	sluice_stream stream = stream_new(0);
@@ -133,7 +129,6 @@ CUFILE_TEST(a_transfer_that_fails_on_a_stream_lets_it_go_on)
 /* The word behind the transfers: without it the end of the stream is waited for. */
 CUFILE_TEST(a_word_that_the_driver_refuses_ends_with_the_stream)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "word");
 	char *memory = device_new(0, 4 * MIB);
 	sluice_stream stream = stream_new(0);
@@ -166,7 +161,6 @@ CUFILE_TEST(a_word_that_the_driver_refuses_ends_with_the_stream)
 
 CUFILE_TEST(a_file_that_ends_early_fails_on_a_stream)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "ends");
 	char *memory = device_new(0, 8192);
 	sluice_stream stream = stream_new(0);
@@ -194,7 +188,6 @@ CUFILE_TEST(a_file_that_ends_early_fails_on_a_stream)
 
 CUFILE_TEST(a_cancel_takes_nothing_off_the_stream)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "cancel");
 	char *memory = device_new(0, MIB);
 	sluice_stream stream = stream_new(0);
@@ -225,7 +218,6 @@ CUFILE_TEST(a_cancel_takes_nothing_off_the_stream)
 /* What is behind a slow write, however it is awaited and wherever it goes, sees it. */
 CUFILE_TEST(operation_over_a_stream_write_comes_after_it)
 {
-	struct fixture *f = *state;
 	const size_t n = 2 * MIB;
 	const char *path = scratch(f, "order");
 	char *src = device_new(0, n), *dst = device_new(0, n);
@@ -271,7 +263,6 @@ CUFILE_TEST(operation_over_a_stream_write_comes_after_it)
 
 CUFILE_TEST(on_one_stream_nothing_waits)
 {
-	struct fixture *f = *state;
 	const size_t n = 2 * MIB;
 	char *src = device_new(0, n), *dst = device_new(0, n);
 	sluice_stream stream = stream_new(0);
@@ -297,7 +288,6 @@ CUFILE_TEST(on_one_stream_nothing_waits)
 
 CUFILE_TEST(a_read_behind_a_write_on_one_stream_sees_what_that_adds)
 {
-	struct fixture *f = *state;
 	const size_t n = 64 * KIB;
 	char *src = device_new(0, n), *dst = device_new(0, n);
 	sluice_stream stream = stream_new(0);
@@ -325,7 +315,6 @@ CUFILE_TEST(a_read_behind_a_write_on_one_stream_sees_what_that_adds)
 
 CUFILE_TEST(operation_that_would_wait_is_not_enqueued)
 {
-	struct fixture *f = *state;
 	const size_t n = 64 * KIB;
 	char *memory = device_new(0, n);
 	sluice_stream stream = stream_new(0), other = stream_new(0);
@@ -388,7 +377,6 @@ static void *let_go_soon(void *hold)
 
 CUFILE_TEST(submission_waits_for_what_it_overlaps)
 {
-	struct fixture *f = *state;
 	char *src = device_new(0, 8 * MANY), *dst = device_new(0, 8 * MANY);
 	sluice_stream stream = stream_new(0), other = stream_new(0);
 	sluice_file *file = open_both(f->ctx, scratch(f, "waits"));
@@ -423,7 +411,6 @@ CUFILE_TEST(submission_waits_for_what_it_overlaps)
 
 CUFILE_TEST(gpudirect_is_used_without_being_named)
 {
-	struct fixture *f = *state;
 	const size_t n = 9 * MIB;
 	const char *path = scratch(f, "direct");
 	char *memory = device_new(0, n + 1);
@@ -458,7 +445,6 @@ CUFILE_TEST(gpudirect_is_used_without_being_named)
 
 CUFILE_TEST(a_file_that_it_refuses_goes_without_it)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "refused");
 	char *memory = device_new(0, 4096);
 	sluice_stream stream = stream_new(0);

@@ -29,7 +29,7 @@ void cuda_fail(const char *function, uint64_t nth, int error);
 uint64_t cuda_calls(const char *function, const char *prefix);
 
 int no_faults(void **state);
-#define CUFILE_TEST(name) TEST_WITH(name, no_faults, fixture_teardown)
+#define CUFILE_TEST(name) FIXTURE_TEST_WITH(name, no_faults, fixture_teardown)
 
 /* A context that has not been told to use cuFile. */
 void use_auto(struct fixture *f);

@@ -16,7 +16,6 @@ static sluice_stream cufile_stream_new(void)
 
 CUFILE_TEST(bytes_go_by_cufile_and_a_file_is_registered_once)
 {
-	struct fixture *f = *state;
 	const size_t n = 20 * MIB + 4096;
 	const char *path = scratch(f, "once");
 	char *memory = device_new(0, n);
@@ -53,7 +52,6 @@ CUFILE_TEST(bytes_go_by_cufile_and_a_file_is_registered_once)
 
 CUFILE_TEST(the_programs_input_stays_open)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "input");
 	char *memory = device_new(0, 4096);
 	sluice_file *file;
@@ -71,7 +69,6 @@ CUFILE_TEST(the_programs_input_stays_open)
 
 CUFILE_TEST(no_worker_calls_the_driver)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "workers");
 	char *memory = device_new(0, 4 * MIB);
 	sluice_file *file;
@@ -92,7 +89,6 @@ CUFILE_TEST(no_worker_calls_the_driver)
 
 CUFILE_TEST(streams_go_without_it_unless_that_is_asked_for)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "unasked");
 	char *memory = device_new(0, 4 * MIB);
 	sluice_stream stream = stream_new(0);
@@ -115,7 +111,6 @@ CUFILE_TEST(streams_go_without_it_unless_that_is_asked_for)
 /* Neither is one stream. */
 CUFILE_TEST(default_streams_go_without_it)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "default");
 	char *memory = device_new(0, 4 * MIB);
 	unsigned before = fake_calls("ENQUEUE");
@@ -134,7 +129,6 @@ CUFILE_TEST(default_streams_go_without_it)
 
 CUFILE_TEST(many_extents_on_a_stream_go_without_it)
 {
-	struct fixture *f = *state;
 	enum { N = 4096 };
 	const char *path = scratch(f, "many");
 	char *memory = device_new(0, MANY * N);
@@ -163,7 +157,6 @@ CUFILE_TEST(many_extents_on_a_stream_go_without_it)
 
 CUFILE_TEST(managed_memory_goes_without_it)
 {
-	struct fixture *f = *state;
 	const size_t n = 4 * MIB;
 	const char *path = scratch(f, "managed");
 	unsigned moved = fake_calls("TRANSFER"), enqueued = fake_calls("ENQUEUE");
@@ -202,7 +195,6 @@ CUFILE_TEST(managed_memory_goes_without_it)
 
 CUFILE_TEST(memory_of_other_devices_goes_without_it)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "other");
 	unsigned before = fake_calls("HANDLE");
 	unsigned char host[4096];
@@ -225,7 +217,6 @@ CUFILE_TEST(memory_of_other_devices_goes_without_it)
 
 CUFILE_TEST(without_gpudirect_it_is_used_by_name_only)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
 	char *memory = device_new(0, 4 * MIB);
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
@@ -252,7 +243,6 @@ CUFILE_TEST(without_gpudirect_it_is_used_by_name_only)
 
 CUFILE_TEST(without_gpudirect_streams_are_refused_by_name)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "compatible");
 	char *memory = device_new(0, MIB);
 	sluice_stream stream = stream_new(0);
@@ -284,7 +274,6 @@ CUFILE_TEST(without_gpudirect_streams_are_refused_by_name)
 
 CUFILE_TEST(the_features_tell_of_it)
 {
-	struct fixture *f = *state;
 	struct sluice_feature feature = {.size = sizeof(feature)};
 	bool direct = getenv("FAKE_CUFILE_NVFS");
 	const char *expected = direct ? "yes: GPUDirect by nvidia-fs 2.17"
@@ -305,7 +294,6 @@ CUFILE_TEST(the_features_tell_of_it)
 
 CUFILE_TEST(a_registered_buffer_is_given_as_such)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "buffer");
 	char *memory = device_new(0, 4 * MIB);
 	sluice_stream stream = cufile_stream_new();
@@ -346,7 +334,6 @@ CUFILE_TEST(a_registered_buffer_is_given_as_such)
 
 CUFILE_TEST(unregistrable_memory_is_refused)
 {
-	struct fixture *f = *state;
 	static char host[4096];
 	void *memory = NULL, *device = device_new(0, 4096);
 	int emulated;

@@ -9,7 +9,7 @@
 int fault_setup(void **state);
 /* Opens the gate first: a failed test may have left it closed. */
 int fault_teardown(void **state);
-#define FAULT_TEST(name) TEST_WITH(name, fault_setup, fault_teardown)
+#define FAULT_TEST(name) FIXTURE_TEST_WITH(name, fault_setup, fault_teardown)
 
 /*
  * A context in which one thread does all the work, a piece of 64 KiB at a time, and nothing is done

@@ -54,7 +54,6 @@ static void assert_passes(sluice_op *held, sluice_op *other)
 
 FAULT_TEST(fault_bounds_reads_on_a_handle_overlap_in_time)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "reads");
 	struct buffer a = buffer_new(SPAN, 0), b = buffer_new(SPAN, 0);
 	sluice_op *held, *other;
@@ -78,7 +77,6 @@ FAULT_TEST(fault_bounds_reads_on_a_handle_overlap_in_time)
 
 FAULT_TEST(disjoint_operation_passes_a_held_write)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "free");
 	struct buffer a = buffer_new(SPAN, 0), b = buffer_new(SPAN, 0);
 	sluice_op *held, *other;
@@ -102,7 +100,6 @@ FAULT_TEST(disjoint_operation_passes_a_held_write)
 
 FAULT_TEST(operation_over_a_held_write_waits)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "waits");
 	struct buffer a = buffer_new(SPAN, 0), b = buffer_new(SPAN, 0), c = buffer_new(1, 0);
 	sluice_op *held, *read, *write, *far;
@@ -137,7 +134,6 @@ FAULT_TEST(operation_over_a_held_write_waits)
 
 FAULT_TEST(write_over_a_held_read_waits)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "waits");
 	struct buffer a = buffer_new(SPAN, 0);
 	sluice_op *held, *write, *read;
@@ -175,7 +171,6 @@ static void at_most_operations(struct fixture *f, size_t most)
 
 FAULT_TEST(nonblock_answers_eagain_at_the_bound)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(SPAN, 0);
 	sluice_op *first, *second = NULL;
 	sluice_file *file;
@@ -232,7 +227,6 @@ static void *submit_many(void *arg)
 
 FAULT_TEST(submission_waits_at_the_bound_and_goes_on)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "bound");
 	struct buffer b = buffer_new(1000, 0);
 	struct submitter s = {.b = &b};
@@ -257,7 +251,6 @@ FAULT_TEST(submission_waits_at_the_bound_and_goes_on)
 /* sync, truncate and close must not need a place that only they could free. */
 FAULT_TEST(waiting_calls_work_at_the_bound)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "full");
 	struct buffer b = buffer_new(SPAN, 0);
 	sluice_file *file;
@@ -294,7 +287,6 @@ static ssize_t watch_depth(const struct sl_piece *piece, ssize_t result)
 
 FAULT_TEST(an_operation_has_no_more_pieces_in_flight_than_its_depth)
 {
-	struct fixture *f = *state;
 	struct sluice_config c = row_config();
 	struct buffer b = buffer_new(4 * MIB, 0);
 	sluice_file *file;
@@ -322,7 +314,6 @@ FAULT_TEST(an_operation_has_no_more_pieces_in_flight_than_its_depth)
 /* The kernel's lock of a file would have more of them only wait, awake. Another file is not concerned. */
 FAULT_TEST(no_more_than_four_workers_write_into_one_page_cache)
 {
-	struct fixture *f = *state;
 	struct sluice_config c = row_config();
 	struct buffer b = buffer_new(MIB, 0);
 	sluice_file *file, *other;

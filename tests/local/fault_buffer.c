@@ -136,17 +136,16 @@ static void check_untouched(struct fixture *f, bool cancelled)
 
 FAULT_TEST(buffer_is_untouched_after_the_operation_failed)
 {
-	check_untouched(*state, false);
+	check_untouched(f, false);
 }
 
 FAULT_TEST(buffer_is_untouched_after_the_operation_was_cancelled)
 {
-	check_untouched(*state, true);
+	check_untouched(f, true);
 }
 
 FAULT_TEST(buffer_is_untouched_after_poll_and_the_descriptor_told_the_end)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "told");
 	struct buffer b = buffer_new(LENGTH, 0);
 	sluice_op *op, *done = NULL;
@@ -178,7 +177,6 @@ FAULT_TEST(buffer_is_untouched_after_poll_and_the_descriptor_told_the_end)
 /* The strictest look: any access from this process would be a fault, any from the kernel EFAULT. */
 FAULT_TEST(buffer_may_vanish_after_the_operation_ended)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "vanish");
 	sluice_file *file;
 	int round;
@@ -217,7 +215,6 @@ FAULT_TEST(buffer_may_vanish_after_the_operation_ended)
 /* A source may be reused at once, even while other pieces of the failed write were in flight. */
 FAULT_TEST(source_is_not_read_after_the_operation_ended)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "source");
 	struct buffer b = buffer_new(LENGTH, 0);
 	unsigned char *held = malloc(LENGTH);

@@ -45,7 +45,6 @@ static void note_descriptors(bool *ours)
 
 FAULT_TEST(without_descriptors_there_is_a_clear_error)
 {
-	struct fixture *f = *state;
 	sluice_file *file = open_both(f->ctx, scratch(f, "there")), *none = NULL;
 	sluice_op *op = start_write(file, "x", 1, 0);
 	sluice_context *ctx = NULL;
@@ -93,7 +92,6 @@ FAULT_TEST(without_descriptors_there_is_a_clear_error)
 /* One descriptor less each time, until there are enough; nothing is lost on the way. */
 FAULT_TEST(opening_with_few_descriptors_leaks_none)
 {
-	struct fixture *f = *state;
 	size_t left, before_count;
 	int failed = 0, rc = -1;
 
@@ -121,7 +119,6 @@ FAULT_TEST(opening_with_few_descriptors_leaks_none)
 
 FAULT_TEST(a_file_longer_than_allowed_is_an_error)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "long");
 	struct buffer b = buffer_new(4 * MIB, 0);
 	struct rlimit before, now;
@@ -157,7 +154,6 @@ FAULT_TEST(a_file_longer_than_allowed_is_an_error)
 /* Each thread in turn does not start; the others are gone afterwards, as the fixture checks. */
 FAULT_TEST(a_thread_that_does_not_start_is_an_error)
 {
-	struct fixture *f = *state;
 	struct sluice_config c = row_config();
 	unsigned n;
 	int failed = 0, rc = -1;

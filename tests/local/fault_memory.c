@@ -89,7 +89,6 @@ static bool do_work(struct work *w)
 
 FAULT_TEST(memory_that_runs_out_is_an_error)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(LENGTH, 0);
 	struct work w = {.f = f, .b = &b};
 	unsigned n, told = 0;

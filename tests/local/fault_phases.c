@@ -10,7 +10,6 @@
 
 FAULT_TEST(a_running_operation_says_so)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "running");
 	struct buffer b = buffer_new(SPAN, 0);
 	sluice_op *op, *other = NULL;
@@ -48,7 +47,6 @@ FAULT_TEST(a_running_operation_says_so)
 
 FAULT_TEST(an_operation_cancelled_in_flight_ends_when_its_piece_does)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "flight");
 	struct buffer b = buffer_new(SPAN, 0);
 	sluice_file *file;
@@ -77,7 +75,6 @@ FAULT_TEST(an_operation_cancelled_in_flight_ends_when_its_piece_does)
 
 FAULT_TEST(an_operation_cancelled_in_the_last_piece_says_which_it_was)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "last");
 	struct buffer b = buffer_new(1000, 0);
 	sluice_file *file;
@@ -101,7 +98,6 @@ FAULT_TEST(an_operation_cancelled_in_the_last_piece_says_which_it_was)
 /* The one thread is held by the first; the second waits for the thread and is never begun. */
 FAULT_TEST(an_operation_cancelled_in_the_queue_is_never_begun)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "queue");
 	struct buffer b = buffer_new(2 * SPAN, 0), marks = buffer_new(SPAN, 0);
 	sluice_op *first, *second;
@@ -132,7 +128,6 @@ FAULT_TEST(an_operation_cancelled_in_the_queue_is_never_begun)
 
 FAULT_TEST(an_operation_cancelled_behind_another_ends_at_once)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "behind");
 	struct buffer a = buffer_new(SPAN, 0), b = buffer_new(SPAN, 0), c = buffer_new(SPAN, 0);
 	struct buffer dst = buffer_new(SPAN, 0);
@@ -172,7 +167,6 @@ FAULT_TEST(an_operation_cancelled_behind_another_ends_at_once)
 /* Such a write prepares the file first, and that is part of what was not begun. */
 FAULT_TEST(a_write_cancelled_in_the_queue_does_not_make_the_file_longer)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "longer");
 	struct buffer b = buffer_new(MIB, 0);
 	sluice_op *first, *second;
@@ -194,7 +188,6 @@ FAULT_TEST(a_write_cancelled_in_the_queue_does_not_make_the_file_longer)
 
 FAULT_TEST(an_operation_that_was_let_go_still_moves_its_bytes)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "gone");
 	struct buffer b = buffer_new(SPAN, 0);
 	sluice_op *op, *queued, *behind, *none = NULL;
@@ -219,7 +212,6 @@ FAULT_TEST(an_operation_that_was_let_go_still_moves_its_bytes)
 
 FAULT_TEST(the_descriptor_goes_with_the_handle)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(SPAN, 0);
 	size_t before;
 	sluice_file *file;
@@ -291,7 +283,6 @@ static int call_wait(struct call *c)
 
 FAULT_TEST(close_waits_for_blobs_in_flight)
 {
-	struct fixture *f = *state;
 	static int (*const ends[])(struct call *) = {call_close, call_discard};
 	struct buffer b = buffer_new(SPAN, 0);
 	size_t i;
@@ -348,26 +339,25 @@ static void check_waits(struct fixture *f, int (*run)(struct call *), bool write
 
 FAULT_TEST(sync_waits_for_a_write)
 {
-	one_thread(*state);
-	check_waits(*state, call_sync, true);
+	one_thread(f);
+	check_waits(f, call_sync, true);
 }
 
 FAULT_TEST(sync_waits_for_a_read)
 {
-	one_thread(*state);
-	check_waits(*state, call_sync, false);
+	one_thread(f);
+	check_waits(f, call_sync, false);
 }
 
 FAULT_TEST(truncate_waits_for_what_it_touches)
 {
-	one_thread(*state);
-	check_waits(*state, call_truncate, true);
-	check_waits(*state, call_truncate, false);
+	one_thread(f);
+	check_waits(f, call_truncate, true);
+	check_waits(f, call_truncate, false);
 }
 
 FAULT_TEST(several_threads_may_wait_for_one_operation)
 {
-	struct fixture *f = *state;
 	enum { THREADS = 6 };
 	struct buffer b = buffer_new(SPAN, 0);
 	struct call c[THREADS];

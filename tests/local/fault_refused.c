@@ -138,7 +138,7 @@ static void without_from_the_start(struct fixture *f)
 
 FAULT_TEST(io_uring_enter_may_be_refused_from_the_start)
 {
-	in_child(*state, without_from_the_start);
+	in_child(f, without_from_the_start);
 }
 
 static void without_later(struct fixture *f)
@@ -160,7 +160,7 @@ static void without_later(struct fixture *f)
 
 FAULT_TEST(io_uring_enter_may_be_refused_later)
 {
-	in_child(*state, without_later);
+	in_child(f, without_later);
 }
 
 static void without_in_the_middle(struct fixture *f, bool write)
@@ -216,12 +216,12 @@ static void without_in_a_write(struct fixture *f)
 
 FAULT_TEST(io_uring_enter_may_be_refused_in_the_middle_of_a_read)
 {
-	in_child(*state, without_in_a_read);
+	in_child(f, without_in_a_read);
 }
 
 FAULT_TEST(io_uring_enter_may_be_refused_in_the_middle_of_a_write)
 {
-	in_child(*state, without_in_a_write);
+	in_child(f, without_in_a_write);
 }
 
 static void without_fallocate(struct fixture *f, int error)
@@ -246,12 +246,12 @@ static void fallocate_is_forbidden(struct fixture *f)
 
 FAULT_TEST(a_write_needs_no_reservation)
 {
-	in_child(*state, fallocate_is_unknown);
+	in_child(f, fallocate_is_unknown);
 }
 
 FAULT_TEST(a_write_needs_no_permission_to_reserve)
 {
-	in_child(*state, fallocate_is_forbidden);
+	in_child(f, fallocate_is_forbidden);
 }
 
 /* With what a program has open from before, as one that gives its rights away. */
@@ -282,5 +282,5 @@ static void in_a_jail(struct fixture *f)
 
 FAULT_TEST(direct_io_needs_no_proc)
 {
-	in_child(*state, in_a_jail);
+	in_child(f, in_a_jail);
 }

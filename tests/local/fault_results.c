@@ -96,22 +96,22 @@ static void check_bent(struct fixture *f, bend_function function)
 
 FAULT_TEST(short_results_are_continued)
 {
-	check_bent(*state, shorten);
+	check_bent(f, shorten);
 }
 
 FAULT_TEST(results_short_by_sectors_are_continued)
 {
-	check_bent(*state, shorten_by_sectors);
+	check_bent(f, shorten_by_sectors);
 }
 
 FAULT_TEST(interrupted_calls_are_repeated)
 {
-	check_bent(*state, interrupt);
+	check_bent(f, interrupt);
 }
 
 FAULT_TEST(refused_calls_are_repeated)
 {
-	check_bent(*state, refuse_for_now);
+	check_bent(f, refuse_for_now);
 }
 
 static ssize_t refuse_for_ever(const struct sl_piece *piece, ssize_t result)
@@ -123,7 +123,6 @@ static ssize_t refuse_for_ever(const struct sl_piece *piece, ssize_t result)
 /* A server behind a file system may say "again" until it is mended. */
 FAULT_TEST(endless_refusal_costs_little_and_can_be_cancelled)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "again");
 	struct buffer b = buffer_new(MIB, 0);
 	sluice_file *file;
@@ -155,7 +154,7 @@ FAULT_TEST(endless_refusal_costs_little_and_can_be_cancelled)
 
 FAULT_TEST(all_of_it_together_moves_the_right_bytes)
 {
-	check_bent(*state, everything);
+	check_bent(f, everything);
 }
 
 /* What the file system cannot do after all, is done in the plain way. */
@@ -171,8 +170,6 @@ static ssize_t refuse_direct(const struct sl_piece *piece, ssize_t result)
 
 FAULT_TEST(a_way_that_the_file_system_refuses_is_not_needed)
 {
-	struct fixture *f = *state;
-
 	check_bent(f, refuse_direct);
 	print_message("%u requests were refused\n", atomic_load(&refused));
 	if (scratch_takes_direct(f))
@@ -190,7 +187,6 @@ static ssize_t bad_sector(const struct sl_piece *piece, ssize_t result)
 
 FAULT_TEST(an_error_of_the_device_fails_the_operation)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "sector");
 	struct buffer b = buffer_new(LENGTH, 0);
 	sluice_file *file;
@@ -223,7 +219,6 @@ FAULT_TEST(an_error_of_the_device_fails_the_operation)
 
 FAULT_TEST(operation_fails_with_a_bad_extent_among_many)
 {
-	struct fixture *f = *state;
 	enum { EXTENTS = 30 };
 	const char *path = scratch(f, "extents");
 	struct sluice_extent v[EXTENTS];
@@ -262,7 +257,6 @@ static ssize_t nothing_there(const struct sl_piece *piece, ssize_t result)
 /* The file has not become shorter; still these bytes were not read. */
 FAULT_TEST(a_read_that_finds_nothing_in_the_middle_is_no_success)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "nothing");
 	struct buffer b = buffer_new(LENGTH, 0);
 	sluice_file *file;
@@ -284,7 +278,6 @@ FAULT_TEST(a_read_that_finds_nothing_in_the_middle_is_no_success)
 
 FAULT_TEST(a_write_that_moves_nothing_is_an_error)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(LENGTH, 0);
 	sluice_file *file;
 
@@ -299,7 +292,6 @@ FAULT_TEST(a_write_that_moves_nothing_is_an_error)
 
 FAULT_TEST(a_file_truncated_under_a_read_is_an_error)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "truncated");
 	struct buffer b = buffer_new(MIB, 0);
 	static const uint64_t lengths[] = {0, 1, 64 * 1024, 100000, 1024 * 1024 - 1};
@@ -329,7 +321,6 @@ FAULT_TEST(a_file_truncated_under_a_read_is_an_error)
 /* The end was where it was; that there is more now is nobody's loss. */
 FAULT_TEST(a_file_that_grows_under_a_read_is_no_error)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "grown");
 	struct buffer b = buffer_new(2 * MIB, 0);
 	unsigned char *all = malloc(2 * MIB);
@@ -360,7 +351,6 @@ static ssize_t fail_third(const struct sl_piece *piece, ssize_t result)
 
 FAULT_TEST(an_error_stops_what_was_not_begun)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "stop");
 	struct buffer b = buffer_new(2 * MIB, 0);
 	sluice_file *file;
@@ -394,7 +384,6 @@ static ssize_t fail_all(const struct sl_piece *piece, ssize_t result)
 
 FAULT_TEST(the_first_error_is_kept)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "first");
 	struct sluice_config c = row_config();
 	struct buffer b = buffer_new(MIB, 0);
@@ -429,7 +418,6 @@ FAULT_TEST(the_first_error_is_kept)
 
 FAULT_TEST(a_failed_write_stops_the_replacement)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "replaced");
 	struct buffer b = buffer_new(LENGTH, 0);
 	sluice_file *file;

@@ -117,7 +117,7 @@ static void check_full(struct fixture *f, const struct small *fs, const char *at
 
 FAULT_TEST(a_full_file_system_fails_the_write)
 {
-	on_small_file_systems(*state, check_full);
+	on_small_file_systems(f, check_full);
 }
 
 static void check_replacing(struct fixture *f, const struct small *fs, const char *at)
@@ -140,7 +140,7 @@ static void check_replacing(struct fixture *f, const struct small *fs, const cha
 
 FAULT_TEST(a_full_file_system_leaves_the_old_file)
 {
-	on_small_file_systems(*state, check_replacing);
+	on_small_file_systems(f, check_replacing);
 }
 
 static void check_reserved(struct fixture *f, const struct small *fs, const char *at)
@@ -178,7 +178,7 @@ static void check_reserved(struct fixture *f, const struct small *fs, const char
 
 FAULT_TEST(a_file_that_will_not_fit_is_refused_when_it_is_opened)
 {
-	on_small_file_systems(*state, check_reserved);
+	on_small_file_systems(f, check_reserved);
 }
 
 static void check_read_only(struct fixture *f, const struct small *fs, const char *at)
@@ -208,7 +208,7 @@ static void check_read_only(struct fixture *f, const struct small *fs, const cha
 
 FAULT_TEST(a_read_only_file_system_refuses_writers)
 {
-	on_small_file_systems(*state, check_read_only);
+	on_small_file_systems(f, check_read_only);
 }
 
 static void check_contents(struct fixture *f, const struct small *fs, const char *at)
@@ -235,5 +235,5 @@ static void check_contents(struct fixture *f, const struct small *fs, const char
 
 FAULT_TEST(each_file_system_keeps_what_is_written)
 {
-	on_small_file_systems(*state, check_contents);
+	on_small_file_systems(f, check_contents);
 }

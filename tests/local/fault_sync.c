@@ -7,7 +7,6 @@
 
 FAULT_TEST(sync_asks_the_storage)
 {
-	struct fixture *f = *state;
 	sluice_file *file = open_both(f->ctx, scratch(f, "sync"));
 
 	assert_write(file, "x", 1, 0);
@@ -25,7 +24,6 @@ FAULT_TEST(sync_asks_the_storage)
 /* The file, and the directory that its name is in. */
 FAULT_TEST(a_durable_close_asks_for_the_file_and_its_name)
 {
-	struct fixture *f = *state;
 	static const unsigned flags[] = {SLUICE_OPEN_REPLACE,
 	                                 SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE};
 	sluice_file *file;
@@ -47,7 +45,6 @@ FAULT_TEST(a_durable_close_asks_for_the_file_and_its_name)
 
 FAULT_TEST(a_replacement_that_is_not_stable_does_not_take_the_name)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "stable");
 	sluice_file *file;
 
@@ -62,7 +59,6 @@ FAULT_TEST(a_replacement_that_is_not_stable_does_not_take_the_name)
 
 FAULT_TEST(a_discarded_file_is_not_made_stable)
 {
-	struct fixture *f = *state;
 	sluice_file *file;
 
 	assert_ok(open_flags(f->ctx, scratch(f, "gone"), SLUICE_OPEN_REPLACE | SLUICE_OPEN_DURABLE,
@@ -136,7 +132,6 @@ static int lack(sluice_file *file, int how)
 
 FAULT_TEST(a_replacement_that_lacks_something_never_takes_the_name)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "kept");
 	sluice_file *file;
 
@@ -161,7 +156,6 @@ FAULT_TEST(a_replacement_that_lacks_something_never_takes_the_name)
 /* What was refused before it began, and a read that failed and told it, take nothing from the file. */
 FAULT_TEST(a_replacement_that_lacks_nothing_takes_the_name)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
 	struct sluice_extent twice[2] = {{"ab", 2, 0}, {"cd", 2, 1}};
 	sluice_file *file;
@@ -197,7 +191,6 @@ static void *truncate_run(void *argument)
 
 FAULT_TEST(truncates_that_wait_keep_their_order_with_what_comes_behind)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(102400, 0);
 	struct truncating shorter = {.to = 4096}, longer = {.to = MIB};
 	sluice_file *file = open_both(f->ctx, scratch(f, "lengths"));

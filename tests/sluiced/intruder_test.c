@@ -151,7 +151,6 @@ static void withstand(struct daemon *d, const struct intruder_act *act)
 
 DAEMON_TEST(hostile_client_harms_no_other)
 {
-	struct daemon *d = *state;
 	sluice_blob *good = put(d->store, "good", 100, 0);
 
 	for (const struct intruder_act *act = intruder_acts; act->name; act++)
@@ -192,7 +191,6 @@ static int seal_and_keep(const struct daemon *d, const char *name, int *memory)
 /* Within one user a client can spoil what it made; whoever reads it does not die of that. */
 DAEMON_TEST(punched_memory_reads_as_zeros)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob;
 	int memory, fd = seal_and_keep(d, "holes", &memory);
 	const char *data;
@@ -211,7 +209,6 @@ DAEMON_TEST(punched_memory_reads_as_zeros)
 /* After a server was replaced nobody knows who may write to what. */
 DAEMON_TEST(memory_of_a_writer_before_is_not_used_again)
 {
-	struct daemon *d = *state;
 	int memory, fd = seal_and_keep(d, "before", &memory);
 	pid_t server = daemon_server(d, 0);
 	sluice_blob *blobs[8];
@@ -283,8 +280,6 @@ static int as_nobody(const struct daemon *d, const char *argument)
 
 DAEMON_TEST(another_user_is_not_let_in)
 {
-	struct daemon *d = *state;
-
 	if (getuid())
 		SKIP("only root can be another user");
 	assert_int_equal(WEXITSTATUS(child_status(child_start("as_nobody", d, "member"))), 2);

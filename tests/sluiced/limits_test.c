@@ -17,7 +17,6 @@
 
 DAEMON_TEST(memory_that_is_short_is_named)
 {
-	struct daemon *d = *state;
 	sluice_blob *blobs[4], *more;
 
 	blobs[0] = put(d->store, "a", 20 * MIB, 0);
@@ -41,7 +40,6 @@ DAEMON_TEST(memory_that_is_short_is_named)
 
 DAEMON_TEST(memory_of_what_was_deleted_is_used_before_new_one)
 {
-	struct daemon *d = *state;
 	uint64_t memory = 0;
 
 	for (int i = 0; i < 20; i++) {
@@ -66,7 +64,6 @@ DAEMON_TEST(memory_of_what_was_deleted_is_used_before_new_one)
 
 DAEMON_TEST(lease_cache_of_a_client_is_not_kept_from_others)
 {
-	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
 	sluice_blob *blob;
 
@@ -83,7 +80,6 @@ DAEMON_TEST(lease_cache_of_a_client_is_not_kept_from_others)
 
 DAEMON_TEST(caches_go_first_but_not_what_is_held_or_pinned)
 {
-	struct daemon *d = *state;
 	sluice_blob *held, *blob, *newer;
 
 	held = put(d->store, "held", 10 * MIB, SLUICE_BLOB_CACHE);
@@ -115,7 +111,6 @@ DAEMON_TEST(blob_pinned_before_its_seal_stays_pinned)
 	struct sluice_blob_options options = {.size = sizeof(options),
 	                                      .flags = SLUICE_BLOB_RESERVE | SLUICE_BLOB_CACHE};
 	struct sluice_blob_info info = {.size = sizeof(info)};
-	struct daemon *d = *state;
 	sluice_blob *blob;
 
 	assert_ok(sluice_blob_create(d->store, "x", 100, place(), &options, &blob));
@@ -130,7 +125,6 @@ DAEMON_TEST(blob_pinned_before_its_seal_stays_pinned)
 
 DAEMON_TEST(for_what_can_never_be_nothing_goes)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob;
 
 	assert_ok(sluice_blob_release(put(d->store, "cache", 20 * MIB, SLUICE_BLOB_CACHE)));
@@ -143,7 +137,6 @@ DAEMON_TEST(for_what_can_never_be_nothing_goes)
 
 DAEMON_TEST(there_are_so_many_blobs)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob;
 	unsigned made = 0;
 	int rc;
@@ -180,8 +173,6 @@ static int put_with_note(sluice_store *store, const char *name, size_t bytes, un
 
 DAEMON_TEST(so_many_blobs_have_much_metadata)
 {
-	struct daemon *d = *state;
-
 	for (unsigned i = 0; i < 8; i++)
 		assert_ok(put_with_note(d->store, named("n%u", i), 113, 0));
 	assert_refused(put_with_note(d->store, "more", 113, 0), EDQUOT,
@@ -202,7 +193,6 @@ DAEMON_TEST(so_many_blobs_have_much_metadata)
 
 DAEMON_TEST(a_store_holds_so_many_blobs)
 {
-	struct daemon *d = *state;
 	sluice_blob **holds = calloc(HOLDS, sizeof(*holds)), *blob;
 
 	assert_non_null(holds);
@@ -229,7 +219,6 @@ DAEMON_TEST(a_store_holds_so_many_blobs)
 
 DAEMON_TEST(there_are_so_many_connections)
 {
-	struct daemon *d = *state;
 	sluice_store *stores[10];
 	unsigned count = 0;
 
@@ -303,7 +292,6 @@ static uint64_t region_of(struct raw *c, const char *name)
 
 DAEMON_TEST(descriptors_that_nobody_reads_are_bounded)
 {
-	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
 	double until = seconds_now() + 20;
 	uint64_t region;
@@ -423,7 +411,6 @@ static double seconds_of(pid_t pid)
 
 DAEMON_TEST(client_without_a_free_descriptor_costs_no_time)
 {
-	struct daemon *d = *state;
 	pid_t server = daemon_server(d, 0);
 	struct rlimit before, few = {0, 0};
 	sluice_store *store;
@@ -540,7 +527,6 @@ TEST(giving_memory_back_holds_no_client_up)
 /* Of Linux 6.12 and later; before, the kernel does not tell. */
 DAEMON_TEST(the_server_is_scheduled_in_short_slices)
 {
-	struct daemon *d = *state;
 	struct {
 		uint32_t size, policy;
 		uint64_t flags;

@@ -7,7 +7,6 @@
 
 DAEMON_TEST(metadata_comes_with_the_blob)
 {
-	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
 	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT, out = SLUICE_BLOB_METADATA_INIT;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
@@ -56,7 +55,6 @@ DAEMON_TEST(metadata_comes_with_the_blob)
 
 DAEMON_TEST(a_blob_is_a_tensor_for_others)
 {
-	struct daemon *d = *state;
 	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
 	struct managed *plain;
@@ -108,7 +106,6 @@ DAEMON_TEST(each_type_has_its_code_and_size_in_a_tensor)
 		{SLUICE_FLOAT32, 2, 32},   {SLUICE_FLOAT64, 2, 64},     {SLUICE_BFLOAT16, 4, 16},
 		{SLUICE_COMPLEX64, 5, 64}, {SLUICE_COMPLEX128, 5, 128}, {SLUICE_BOOL, 6, 8},
 	};
-	struct daemon *d = *state;
 	struct managed *managed;
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {

@@ -97,9 +97,8 @@ static void start_all(const struct daemon *d, const char *role, int count)
 	}
 }
 
-TEST_WITH(ended_process_costs_only_its_remains, begin, daemon_teardown)
+DAEMON_TEST_WITH(ended_process_costs_only_its_remains, begin, daemon_teardown)
 {
-	struct daemon *d = *state;
 	char name[40];
 
 	start_all(d, "put_one", PROCESSES);
@@ -143,10 +142,8 @@ static void delete_some(sluice_store *store, const char *prefix)
 		delete (store, prefix, i);
 }
 
-TEST_WITH(after_the_server_free_places_of_the_living_cost_nothing, begin, daemon_teardown)
+DAEMON_TEST_WITH(after_the_server_free_places_of_the_living_cost_nothing, begin, daemon_teardown)
 {
-	struct daemon *d = *state;
-
 	make_some(d->store, "some");
 	assert_int_equal(stats_of(d->store).memory_bytes, 4 * MIB);
 	daemon_replace_server(d);
@@ -172,9 +169,8 @@ static int leave_some(const struct daemon *d, const char *argument)
 	return 0;
 }
 
-TEST_WITH(unheld_blobs_leave_memory_and_come_back, begin_with_files, daemon_teardown)
+DAEMON_TEST_WITH(unheld_blobs_leave_memory_and_come_back, begin_with_files, daemon_teardown)
 {
-	struct daemon *d = *state;
 	char prefix[20];
 
 	/* One at a time: each has 4 MiB while it is at work. */
@@ -222,9 +218,8 @@ static void make_and_delete(sluice_store *store)
 	assert_idle_but(store, 1);
 }
 
-TEST_WITH(unused_memory_goes_back_after_a_while, begin_briefly, daemon_teardown)
+DAEMON_TEST_WITH(unused_memory_goes_back_after_a_while, begin_briefly, daemon_teardown)
 {
-	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
 
 	make_and_delete(other);
@@ -232,9 +227,8 @@ TEST_WITH(unused_memory_goes_back_after_a_while, begin_briefly, daemon_teardown)
 	await_memory(d, 0);
 }
 
-TEST_WITH(kept_memory_goes_back_on_request, begin_roomy, daemon_teardown)
+DAEMON_TEST_WITH(kept_memory_goes_back_on_request, begin_roomy, daemon_teardown)
 {
-	struct daemon *d = *state;
 	uint64_t kept, freed = 0;
 
 	make_and_delete(d->store);
@@ -247,9 +241,8 @@ TEST_WITH(kept_memory_goes_back_on_request, begin_roomy, daemon_teardown)
 	make_and_delete(d->store);
 }
 
-TEST_WITH(no_more_is_kept_than_may_be, begin_with_little, daemon_teardown)
+DAEMON_TEST_WITH(no_more_is_kept_than_may_be, begin_with_little, daemon_teardown)
 {
-	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
 
 	for (int i = 0; i < 3; i++)
@@ -260,9 +253,8 @@ TEST_WITH(no_more_is_kept_than_may_be, begin_with_little, daemon_teardown)
 	await_memory(d, 4 * MIB);
 }
 
-TEST_WITH(slab_keeps_nothing_with_keep_0, begin_with_nothing, daemon_teardown)
+DAEMON_TEST_WITH(slab_keeps_nothing_with_keep_0, begin_with_nothing, daemon_teardown)
 {
-	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
 
 	make_and_delete(other);

@@ -77,7 +77,6 @@ static size_t size_of(unsigned i)
 
 DAEMON_TEST(spilled_blob_comes_back_with_its_bytes)
 {
-	struct daemon *d = *state;
 	struct sluice_store_counts stats;
 	char name[40];
 
@@ -106,7 +105,6 @@ DAEMON_TEST(spilled_blob_comes_back_with_its_bytes)
 
 DAEMON_TEST(held_or_pinned_blob_stays)
 {
-	struct daemon *d = *state;
 	sluice_blob *held = put(d->store, "held", 9 * MIB, 0);
 
 	put_away(d->store, "pinned", 9 * MIB, SLUICE_BLOB_PIN);
@@ -158,7 +156,6 @@ static long resident(void *data, size_t n)
 
 DAEMON_TEST(memory_that_was_left_is_free_though_it_is_mapped)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "plain", 8 * MIB, 0), *read;
 	void *written = (void *)(uintptr_t)sluice_blob_data(blob), *mapped;
 
@@ -181,8 +178,6 @@ DAEMON_TEST(memory_that_was_left_is_free_though_it_is_mapped)
 
 DAEMON_TEST(caches_are_dropped_and_not_spilled)
 {
-	struct daemon *d = *state;
-
 	put_away(d->store, "cache", 20 * MIB, SLUICE_BLOB_CACHE);
 	put_away(d->store, "plain", 20 * MIB, 0);
 	put_away(d->store, "new", 30 * MIB, 0);
@@ -196,7 +191,6 @@ DAEMON_TEST(caches_are_dropped_and_not_spilled)
 
 DAEMON_TEST(holder_of_all_memory_is_named)
 {
-	struct daemon *d = *state;
 	sluice_blob *blobs[6], *more;
 
 	for (unsigned i = 0; i < 6; i++)
@@ -222,7 +216,6 @@ DAEMON_TEST(holder_of_all_memory_is_named)
 DAEMON_TEST(several_come_back_in_one_call_and_once)
 {
 	static const char *const names[] = {"b/0", "b/1", "b/2", "b/3"};
-	struct daemon *d = *state;
 	sluice_blob *blobs[4];
 
 	/* Small ones share a region. */
@@ -252,7 +245,6 @@ DAEMON_TEST(several_come_back_in_one_call_and_once)
 
 DAEMON_TEST(spilled_blob_can_be_deleted)
 {
-	struct daemon *d = *state;
 	struct sluice_watch_event e = {.size = sizeof(e)};
 	sluice_watch *watch;
 	sluice_blob *blob;
@@ -305,7 +297,6 @@ static bool cut(const char *path)
 
 DAEMON_TEST(spill_file_lost_by_the_disk_is_an_error_and_nothing_else)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob;
 
 	fill(d->store, "b", 10, 9 * MIB);
@@ -322,7 +313,6 @@ DAEMON_TEST(spill_file_lost_by_the_disk_is_an_error_and_nothing_else)
 
 DAEMON_TEST(the_folder_may_go)
 {
-	struct daemon *d = *state;
 	sluice_blob *more;
 
 	fill(d->store, "b", 10, 9 * MIB);

@@ -190,9 +190,8 @@ static void refuse_upgrade(struct daemon *d, int error, const char *says)
 	assert_int_equal(stats_of(d->store).server, server);
 }
 
-TEST_WITH(a_daemon_goes_on_as_another_program_under_load, begin_copy, NULL)
+DAEMON_TEST_WITH(a_daemon_goes_on_as_another_program_under_load, begin_copy, NULL)
 {
-	struct daemon *d = *state;
 	char text[200], number[24];
 	uint64_t supervisor = stats_of(d->store).supervisor;
 	pid_t children[2 * WRITERS];
@@ -251,9 +250,8 @@ TEST_WITH(a_daemon_goes_on_as_another_program_under_load, begin_copy, NULL)
 	stop(d);
 }
 
-TEST_WITH(unsealed_blob_fails_after_an_upgrade, begin_copy, NULL)
+DAEMON_TEST_WITH(unsealed_blob_fails_after_an_upgrade, begin_copy, NULL)
 {
-	struct daemon *d = *state;
 	sluice_blob *held = put(d->store, "held", 100000, 0), *blob;
 
 	assert_ok(sluice_blob_create(d->store, "x", 100000, place(), NULL, &blob));
@@ -271,9 +269,8 @@ TEST_WITH(unsealed_blob_fails_after_an_upgrade, begin_copy, NULL)
 
 /* ------------------------------------------------------------------------------- the processes */
 
-TEST_WITH(a_stopped_supervisor_is_replaced, begin_real, NULL)
+DAEMON_TEST_WITH(a_stopped_supervisor_is_replaced, begin_real, NULL)
 {
-	struct daemon *d = *state;
 	pid_t before = d->supervisor, server = daemon_server(d, 0);
 	unsigned count = 0;
 
@@ -291,9 +288,8 @@ TEST_WITH(a_stopped_supervisor_is_replaced, begin_real, NULL)
 	stop(d);
 }
 
-TEST_WITH(a_supervisor_without_room_for_a_descriptor_is_replaced, begin_real, NULL)
+DAEMON_TEST_WITH(a_supervisor_without_room_for_a_descriptor_is_replaced, begin_real, NULL)
 {
-	struct daemon *d = *state;
 	pid_t before = d->supervisor;
 	sluice_blob *blob;
 
@@ -334,9 +330,8 @@ TEST(signals_that_were_ignored_and_hangups_end_nothing)
 	daemon_teardown(state);
 }
 
-TEST_WITH(a_stop_is_waited_for, begin_real, NULL)
+DAEMON_TEST_WITH(a_stop_is_waited_for, begin_real, NULL)
 {
-	struct daemon *d = *state;
 	pid_t supervisor = d->supervisor;
 
 	stop(d);
@@ -357,9 +352,8 @@ static unsigned long resident(uint64_t pid)
 	return pages * 4096;
 }
 
-TEST_WITH(processes_do_not_grow_with_those_before_them, begin_real, NULL)
+DAEMON_TEST_WITH(processes_do_not_grow_with_those_before_them, begin_real, NULL)
 {
-	struct daemon *d = *state;
 	unsigned long first[2] = {0}, last[2] = {0};
 	pid_t supervisor = d->supervisor;
 
@@ -398,9 +392,8 @@ static void *open_many(void *argument)
 	return NULL;
 }
 
-TEST_WITH(client_that_connects_during_an_upgrade_is_let_in, begin_real, NULL)
+DAEMON_TEST_WITH(client_that_connects_during_an_upgrade_is_let_in, begin_real, NULL)
 {
-	struct daemon *d = *state;
 	pthread_t threads[3];
 	unsigned failed = 0;
 	void *result;

@@ -32,7 +32,6 @@ static void hold_what_is_open(struct raw *c)
 
 DAEMON_TEST(abandoned_request_takes_no_place_from_later_requests)
 {
-	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
 	struct sl_lease leases[2 * SL_ITEMS_MOST], next[2 * SL_ITEMS_MOST];
 	struct sl_found_item found;

@@ -13,7 +13,6 @@
 
 DAEMON_TEST(sealed_bytes_reach_other_processes)
 {
-	struct daemon *d = *state;
 	static const size_t sizes[] = {1,       4095,    4096,        4097,    32768,
 	                               32769,   65536,   65537,       100000,  MIB,
 	                               MIB + 1, 2 * MIB, 3 * MIB + 5, 9 * MIB, 64 * MIB};
@@ -71,7 +70,6 @@ static void *get_late(void *argument)
 
 DAEMON_TEST(a_get_waits_for_the_seal)
 {
-	struct daemon *d = *state;
 	struct late late = {d, 1, false};
 	sluice_blob *blob;
 	pthread_t thread;
@@ -96,7 +94,6 @@ DAEMON_TEST(a_get_waits_for_the_seal)
 
 DAEMON_TEST(held_blob_stays_when_it_is_deleted)
 {
-	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
 	sluice_blob *made = put(d->store, "x", 200000, 0), *read, *again;
 
@@ -119,7 +116,6 @@ DAEMON_TEST(held_blob_stays_when_it_is_deleted)
 
 DAEMON_TEST(several_are_sealed_at_once_or_not_at_all)
 {
-	struct daemon *d = *state;
 	struct sluice_blob_request requests[SLUICE_BLOB_BATCH] = {0};
 	char names[SLUICE_BLOB_BATCH][20];
 	const char *keys[SLUICE_BLOB_BATCH];
@@ -171,7 +167,6 @@ DAEMON_TEST(several_are_sealed_at_once_or_not_at_all)
 
 DAEMON_TEST(blob_open_for_reading_cannot_be_written)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 100, 0), *read = got(d->store, "x");
 	pid_t pid;
 
@@ -193,7 +188,6 @@ DAEMON_TEST(blob_open_for_reading_cannot_be_written)
 
 DAEMON_TEST(stat_and_list_tell_what_there_is)
 {
-	struct daemon *d = *state;
 	struct sluice_blob_info info = {.size = sizeof(info)}, infos[7] = {{.size = sizeof(info)}};
 	uint64_t cursor = 0;
 	int n, count = 0;
@@ -237,7 +231,6 @@ DAEMON_TEST(stat_and_list_tell_what_there_is)
 
 DAEMON_TEST(a_watch_tells_what_happens)
 {
-	struct daemon *d = *state;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
 	struct sluice_watch_event e = {.size = sizeof(e)};
 	sluice_watch *watch;
@@ -277,7 +270,6 @@ DAEMON_TEST(a_watch_tells_what_happens)
 
 DAEMON_TEST(a_watcher_that_does_not_read_is_told_what_it_lost)
 {
-	struct daemon *d = *state;
 	struct sluice_watch_event e = {.size = sizeof(e)};
 	sluice_watch *watch;
 	unsigned events = 0;
@@ -303,7 +295,6 @@ DAEMON_TEST(a_watcher_that_does_not_read_is_told_what_it_lost)
 
 DAEMON_TEST(wrong_arguments_are_refused)
 {
-	struct daemon *d = *state;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
 	char longest[SLUICE_BLOB_NAME_MOST + 2];
 	sluice_blob *blob = NULL;
@@ -337,7 +328,6 @@ DAEMON_TEST(wrong_arguments_are_refused)
 
 DAEMON_TEST(a_child_must_not_use_the_store)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob, *other;
 	pid_t pid;
 
@@ -414,7 +404,6 @@ static void *work(void *argument)
 
 DAEMON_TEST(calls_threads_share_a_store)
 {
-	struct daemon *d = *state;
 	struct worker workers[6];
 	pthread_t threads[COUNT_OF(workers)];
 
@@ -457,7 +446,6 @@ static void *get_by_time(void *argument)
 
 DAEMON_TEST(a_time_out_needs_no_server)
 {
-	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
 	struct sluice_watch_event event = {.size = sizeof(event)};
 	pid_t server = daemon_server(d, 0);
@@ -505,7 +493,6 @@ DAEMON_TEST(a_time_out_needs_no_server)
 /* Calls connect again to a socket at which nobody answers: the server is dead, and the supervisor stopped. */
 DAEMON_TEST(a_time_out_needs_no_welcome)
 {
-	struct daemon *d = *state;
 	struct getter getter = {.store = d->store, .name = "missing", .count = 1, .after = 1};
 	pid_t supervisor = daemon_supervisor(d, 0);
 	double begun = seconds_now();
@@ -549,7 +536,6 @@ static size_t mapped_bytes(void)
 DAEMON_TEST(memory_that_nobody_holds_stays_mapped_up_to_a_limit)
 {
 	enum { COUNT = 8, SMALL = 1 << 20, LARGE = 7 << 20, LIMIT = 8 << 20 };
-	struct daemon *d = *state;
 	struct sluice_store_options o = SLUICE_STORE_OPTIONS_INIT;
 	sluice_blob *blobs[COUNT + 1];
 	sluice_store *other;

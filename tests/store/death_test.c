@@ -10,7 +10,7 @@
 #include "lib/kill_matrix.h"
 
 static int begin(void **state);
-#define DEATH_TEST(name) TEST_WITH(name, begin, daemon_teardown)
+#define DEATH_TEST(name) DAEMON_TEST_WITH(name, begin, daemon_teardown)
 
 /* What all processes of the test share. */
 static struct {
@@ -110,7 +110,6 @@ DEATH_TEST(a_killed_client_takes_along_what_is_not_sealed)
 		"client: connected", "client: asked",    "client: read",
 		"client: tells",     "client: answered", "client: leased",
 		"client: created",   "client: sealed",   "client: got"};
-	struct daemon *d = *state;
 	sluice_blob *theirs = put(d->store, "theirs", 70000, 0);
 	uint64_t bytes = stats_of(d->store).blob_bytes;
 
@@ -155,8 +154,6 @@ static int leave_a_child(const struct daemon *d, const char *argument)
 
 DEATH_TEST(a_child_of_a_dead_client_does_not_keep_what_that_had)
 {
-	struct daemon *d = *state;
-
 	assert_true(WIFSIGNALED(child_status(child_start("leave_a_child", d, ""))));
 	assert_idle(d->store);
 	atomic_store(&shared->stop, 1);
@@ -232,7 +229,6 @@ static unsigned rounds(void)
 
 DEATH_TEST(sealed_blobs_outlive_the_server)
 {
-	struct daemon *d = *state;
 	sluice_blob *kept[20], *held, *read;
 	sluice_store *other = daemon_connect(d);
 	pid_t workers[4], server = 0;
@@ -287,7 +283,6 @@ DEATH_TEST(sealed_blobs_outlive_the_server)
 
 DEATH_TEST(unsealed_blob_fails_when_the_server_dies)
 {
-	struct daemon *d = *state;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
 	struct sluice_watch_event e = {.size = sizeof(e)};
 	sluice_blob *blob, *leased, *again;
@@ -326,9 +321,8 @@ DEATH_TEST(unsealed_blob_fails_when_the_server_dies)
 
 /* ------------------------------------------------------------------------------------- supervisor */
 
-TEST_WITH(the_server_gets_a_new_supervisor, begin, NULL)
+DAEMON_TEST_WITH(the_server_gets_a_new_supervisor, begin, NULL)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 100000, 0), *more;
 	pid_t server = daemon_server(d, 0), supervisor = d->supervisor;
 
@@ -362,7 +356,6 @@ TEST_WITH(the_server_gets_a_new_supervisor, begin, NULL)
 
 DEATH_TEST(a_second_daemon_is_refused)
 {
-	struct daemon *d = *state;
 	struct daemon second = *d;
 	pid_t pid = fork();
 

@@ -28,7 +28,6 @@ static void reopen(struct daemon *d)
 
 DAEMON_TEST(a_seal_in_stream_order_waits_for_its_stream)
 {
-	struct daemon *d = *state;
 	sluice_stream stream = new_stream();
 	sluice_blob *blob, *large, *read;
 	struct gpu_hold hold;
@@ -62,7 +61,6 @@ DAEMON_TEST(a_seal_in_stream_order_waits_for_its_stream)
 
 DAEMON_TEST(closing_the_store_waits_for_seals)
 {
-	struct daemon *d = *state;
 	sluice_stream stream = new_stream();
 	sluice_store *other = daemon_connect(d);
 	sluice_blob *blob;
@@ -80,7 +78,6 @@ DAEMON_TEST(closing_the_store_waits_for_seals)
 
 DAEMON_TEST(a_name_that_was_taken_meanwhile_is_told)
 {
-	struct daemon *d = *state;
 	sluice_stream stream = new_stream();
 	sluice_blob *blob, *first;
 
@@ -101,7 +98,6 @@ DAEMON_TEST(a_name_that_was_taken_meanwhile_is_told)
 
 DAEMON_TEST(seal_covers_all_places_of_a_blob)
 {
-	struct daemon *d = *state;
 	int places[] = {-1, gpu_device(0), gpu_device(1)};
 	static const char *const names[] = {"host", "first", "second"};
 	struct sluice_blob_request requests[3];
@@ -140,7 +136,6 @@ DAEMON_TEST(seal_covers_all_places_of_a_blob)
 
 DAEMON_TEST(a_place_that_is_not_there_is_refused)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 100, 0), *other;
 	char bytes[100];
 	void *memory;
@@ -160,7 +155,6 @@ DAEMON_TEST(a_place_that_is_not_there_is_refused)
 
 DAEMON_TEST(little_ones_share_a_slab)
 {
-	struct daemon *d = *state;
 	sluice_blob *blobs[64], *alone;
 	char name[20];
 
@@ -183,7 +177,6 @@ DAEMON_TEST(little_ones_share_a_slab)
 
 DAEMON_TEST(memory_is_rounded_up_and_comes_back)
 {
-	struct daemon *d = *state;
 	static const size_t sizes[] = {MIB + 1, 2 * MIB, 2 * MIB + 1, 9 * MIB};
 	struct sluice_blob_info info = {.size = sizeof(info)};
 	sluice_blob *blob;
@@ -251,7 +244,6 @@ static void end_sleeper(pid_t pid)
 
 DAEMON_TEST(memory_leaves_though_those_who_have_it_mapped_sleep)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 3 * MIB, 0);
 	pid_t one = start_sleeper(d, "idle"), other = start_sleeper(d, "idle");
 
@@ -266,7 +258,6 @@ DAEMON_TEST(memory_leaves_though_those_who_have_it_mapped_sleep)
 
 DAEMON_TEST(memory_that_is_held_counts_until_its_holder_is_gone)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 3 * MIB, 0), *more;
 	pid_t holder = start_sleeper(d, "holding");
 	double until = seconds_now() + 20;
@@ -290,7 +281,6 @@ DAEMON_TEST(memory_that_is_held_counts_until_its_holder_is_gone)
 
 DAEMON_TEST(a_new_server_learns_who_has_memory_mapped)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 3 * MIB, 0);
 	pid_t sleeping = start_sleeper(d, "idle"), server = daemon_server(d, 0);
 

@@ -33,7 +33,6 @@ static int put_as_child(const struct daemon *d, const char *argument)
 
 DAEMON_TEST(processes_share_memory_of_a_device_and_it_outlives_them)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob;
 
 	for (int device = 0; device < 2; device++) {
@@ -53,7 +52,6 @@ DAEMON_TEST(processes_share_memory_of_a_device_and_it_outlives_them)
 
 DAEMON_TEST(small_blobs_share_slabs_and_those_that_are_alone_do_not)
 {
-	struct daemon *d = *state;
 	enum { COUNT = 1000 };
 	char name[20];
 
@@ -93,7 +91,6 @@ static uint64_t all_calls(void)
 
 DAEMON_TEST(getting_it_again_does_not_call_the_driver)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = put_on(d->store, "x", 5 * MIB, 0, 0), *read;
 	uint64_t calls, gets;
 
@@ -116,7 +113,6 @@ DAEMON_TEST(getting_it_again_does_not_call_the_driver)
 
 DAEMON_TEST(memory_goes_though_a_reader_that_had_it_sleeps)
 {
-	struct daemon *d = *state;
 	unsigned before[2] = {mappings_of(0), mappings_of(1)};
 	sluice_store *reader = daemon_connect(d);
 	sluice_blob *blob, *read;
@@ -138,7 +134,6 @@ DAEMON_TEST(memory_goes_though_a_reader_that_had_it_sleeps)
 
 DAEMON_TEST(mappings_that_nobody_uses_are_kept_up_to_a_limit)
 {
-	struct daemon *d = *state;
 	struct sluice_store_options o = SLUICE_STORE_OPTIONS_INIT;
 	unsigned before = mappings_of(0);
 	sluice_store *reader;
@@ -163,7 +158,6 @@ DAEMON_TEST(mappings_that_nobody_uses_are_kept_up_to_a_limit)
 
 DAEMON_TEST(mappings_are_reported_to_the_next_server)
 {
-	struct daemon *d = *state;
 	unsigned before = mappings_of(0);
 	sluice_store *reader = daemon_connect(d);
 	sluice_blob *blob = put_on(d->store, "x", 3 * MIB, 0, 0), *read = got(reader, "x");
@@ -193,7 +187,6 @@ DAEMON_TEST(mappings_are_reported_to_the_next_server)
 
 DAEMON_TEST(impossible_options_are_refused)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = NULL, *read;
 	sluice_stream stream;
 	char bytes[100];
@@ -214,7 +207,6 @@ DAEMON_TEST(impossible_options_are_refused)
 
 DAEMON_TEST(a_failure_of_the_driver_is_the_call_s)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = NULL, *read;
 
 	for (int i = 0; i < 3; i++) {
@@ -236,7 +228,6 @@ DAEMON_TEST(a_failure_of_the_driver_is_the_call_s)
 
 DAEMON_TEST(a_store_without_blobs_on_devices_has_no_threads)
 {
-	struct daemon *d = *state;
 	size_t threads;
 	sluice_store *store;
 	sluice_blob *blob;
@@ -283,7 +274,6 @@ static void *begin_one(void *argument)
 /* One of them makes the memory, and hears so maybe after the others have heard of their places in it. */
 DAEMON_TEST(threads_may_be_the_first_on_a_device_together)
 {
-	struct daemon *d = *state;
 	struct beginner beginners[8];
 	pthread_t threads[COUNT_OF(beginners)];
 	pthread_barrier_t barrier;
@@ -312,7 +302,6 @@ DAEMON_TEST(threads_may_be_the_first_on_a_device_together)
 
 DAEMON_TEST(of_several_that_are_got_none_may_be_missing)
 {
-	struct daemon *d = *state;
 	static const char *const names[] = {"on a device", "on the host"};
 	sluice_store *other = daemon_connect(d);
 	sluice_blob *read[2] = {NULL, NULL};

@@ -8,7 +8,6 @@ enum { THREAD_LOCAL = 1 };
 
 DAEMON_TEST(a_stream_that_is_captured_does_not_seal)
 {
-	struct daemon *d = *state;
 	sluice_stream stream;
 	sluice_blob *blob;
 	CUgraph graph;
@@ -33,7 +32,6 @@ DAEMON_TEST(a_stream_that_is_captured_does_not_seal)
 
 DAEMON_TEST(a_default_stream_is_that_of_the_blob_s_device)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob;
 
 	for (int device = cuda_number; device < cuda_number + 2; device++) {
@@ -47,7 +45,6 @@ DAEMON_TEST(a_default_stream_is_that_of_the_blob_s_device)
 
 DAEMON_TEST(a_tensor_has_the_number_that_cuda_has_for_its_device)
 {
-	struct daemon *d = *state;
 	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
 	struct managed *tensor;
@@ -74,7 +71,6 @@ DAEMON_TEST(a_tensor_has_the_number_that_cuda_has_for_its_device)
 
 DAEMON_TEST(a_place_is_an_address_on_the_bus)
 {
-	struct daemon *d = *state;
 	struct sluice_blob_info info = {.size = sizeof(info)};
 	struct sluice_device description = {.size = sizeof(description)};
 	sluice_blob *blob;
@@ -95,7 +91,6 @@ DAEMON_TEST(a_place_is_an_address_on_the_bus)
 /* The driver registers memory that is mapped read-only only if it is told that it is. */
 DAEMON_TEST(a_blob_on_the_host_is_read_by_a_gpu)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 200000, 0), *read;
 	char *back = malloc(200000);
 	sluice_stream stream;

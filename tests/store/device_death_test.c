@@ -16,7 +16,6 @@
 
 DAEMON_TEST(blobs_survive_a_server)
 {
-	struct daemon *d = *state;
 	struct raw *c = raw_new(d), *other = raw_new(d);
 	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease kept, gone, mine, advance[2 * SL_ITEMS_MOST];
@@ -146,7 +145,6 @@ static void end_by_kill(void *other)
 
 DAEMON_TEST(memory_of_a_process_vanishes_with_it)
 {
-	struct daemon *d = *state;
 	struct raw *c = raw_new(d), *a;
 	struct sl_lease lease;
 	struct raw_other other;
@@ -171,7 +169,6 @@ DAEMON_TEST(memory_of_a_process_vanishes_with_it)
 
 DAEMON_TEST(memory_of_a_process_outlives_servers_but_not_the_process)
 {
-	struct daemon *d = *state;
 	struct raw *a = raw_new(d), *c = raw_new(d);
 	struct sl_lease lease;
 	struct raw_other other;
@@ -304,7 +301,6 @@ DAEMON_TEST(an_offer_that_is_none_breaks_the_connection)
 		offer_two,        offer_with_a_get,   offer_without_a_message, offer_more,
 		offer_less,       offer_what_shrinks, offer_a_long_letter,
 	};
-	struct daemon *d = *state;
 	struct raw *victim = raw_new(d);
 	int32_t device = raw_device(victim, PLACE).device;
 	struct sl_lease theirs[2 * SL_ITEMS_MOST], mine[2 * SL_ITEMS_MOST];
@@ -334,7 +330,6 @@ DAEMON_TEST(an_offer_that_is_none_breaks_the_connection)
 /* Memory of an emulated device is memory of the host. */
 DAEMON_TEST(memfds_of_devices_are_not_more_than_memory)
 {
-	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
 	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease lease;
@@ -353,7 +348,6 @@ DAEMON_TEST(memfds_of_devices_are_not_more_than_memory)
 
 DAEMON_TEST(mapping_counts_when_its_memory_cannot_be_had_again)
 {
-	struct daemon *d = *state;
 	struct raw *a = raw_new(d), *b = raw_new(d);
 	int32_t device = raw_device(a, PLACE).device;
 	pid_t server = daemon_server(d, 0);

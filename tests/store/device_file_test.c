@@ -7,7 +7,7 @@
 #include "lib/gpu.h"
 #include "sluice/emulated.h"
 
-#define SHELF_TEST(name) TEST_WITH(name, setup, teardown)
+#define SHELF_TEST(name) TEST_OF(struct shelf *s, name, setup, teardown, NULL)
 
 /* The blob is on the second device, so that a number that is mixed up shows. */
 enum { ELSE, HERE, SEED = 5 };
@@ -89,7 +89,6 @@ static void take_away(struct shelf *s, const void *expected, size_t n)
 SHELF_TEST(device_file_has_the_written_bytes_after_close)
 {
 	static const size_t sizes[] = {1, 4096, 100001, 37 * MIB + 5};
-	struct shelf *s = *state;
 
 	for (size_t i = 0; i < COUNT_OF(sizes); i++) {
 		size_t n = sizes[i], part = n / 3;
@@ -165,7 +164,6 @@ static void end(struct transfer *t)
 SHELF_TEST(overlapping_operations_keep_their_order_in_every_memory)
 {
 	enum { N = 20 * MIB + 7, AT_ONCE = 10, ROUNDS = 8 };
-	struct shelf *s = *state;
 	struct buffer model = buffer_new(N, 0);
 	struct transfer transfers[AT_ONCE];
 	sluice_file *file = open_new(s, N);
@@ -187,7 +185,6 @@ SHELF_TEST(overlapping_operations_keep_their_order_in_every_memory)
 SHELF_TEST(several_extents_are_one_operation)
 {
 	enum { COUNT = 200, EACH = 1001, N = COUNT * EACH };
-	struct shelf *s = *state;
 	struct buffer b = buffer_new(N, 0);
 	struct sluice_extent v[COUNT];
 	sluice_file *file = open_new(s, N);
@@ -209,7 +206,6 @@ SHELF_TEST(several_extents_are_one_operation)
 
 SHELF_TEST(oversized_request_makes_no_blob)
 {
-	struct shelf *s = *state;
 	sluice_file *file = open_new(s, 100);
 	char bytes[200] = {0};
 	sluice_op *op;
@@ -238,7 +234,6 @@ static void write_first(sluice_file *file, const void *data)
 SHELF_TEST(a_stream_copies_what_is_of_its_device)
 {
 	enum { N = 3 * MIB + 1 };
-	struct shelf *s = *state;
 	struct buffer b = buffer_new(N, 0);
 	char *memory = alloc_on(HERE, N), *back = alloc_on(HERE, N);
 	sluice_file *file = open_new(s, N);
@@ -280,7 +275,6 @@ SHELF_TEST(a_stream_copies_what_is_of_its_device)
 /* Of a stream that is one of each thread nobody can tell whether it is the same, so it orders nothing. */
 SHELF_TEST(overlap_waits_in_submission_unless_the_stream_orders_it)
 {
-	struct shelf *s = *state;
 	sluice_file *file = open_with(s, 1000, SLUICE_OPEN_NONBLOCK);
 	sluice_stream per_thread = (sluice_stream)2;
 	char *memory = alloc_on(HERE, 1000);
@@ -309,7 +303,6 @@ SHELF_TEST(overlap_waits_in_submission_unless_the_stream_orders_it)
 
 SHELF_TEST(memory_out_of_a_streams_reach_is_refused)
 {
-	struct shelf *s = *state;
 	sluice_file *file = open_new(s, 1000);
 	char *memory = alloc_on(HERE, 2000), host[10];
 	struct sluice_extent v[65];
@@ -336,7 +329,6 @@ SHELF_TEST(memory_out_of_a_streams_reach_is_refused)
 
 SHELF_TEST(excess_in_stream_order_is_an_error)
 {
-	struct shelf *s = *state;
 	sluice_file *file = open_new(s, 1000);
 	char *memory = alloc_on(HERE, 2000);
 	struct gpu_hold hold;
@@ -373,7 +365,6 @@ static void set_delay(unsigned us)
 SHELF_TEST(a_call_does_not_wait_for_copies_and_they_can_be_cancelled)
 {
 	enum { N = 64 * MIB };
-	struct shelf *s = *state;
 	struct buffer b = buffer_new(N, 0);
 	void *memory = alloc_on(HERE, N);
 	sluice_op *ops[2];
@@ -406,7 +397,6 @@ SHELF_TEST(a_call_does_not_wait_for_copies_and_they_can_be_cancelled)
 SHELF_TEST(a_default_stream_waits_for_what_is_awaited_on_the_host)
 {
 	enum { N = 24 * MIB };
-	struct shelf *s = *state;
 	struct buffer b = buffer_new(N, 0);
 	char *memory = alloc_on(HERE, MIB);
 	sluice_op *ops[2];
@@ -435,7 +425,6 @@ SHELF_TEST(a_default_stream_waits_for_what_is_awaited_on_the_host)
 SHELF_TEST(a_copy_that_fails_fails_the_operation)
 {
 	enum { N = 3 * MIB };
-	struct shelf *s = *state;
 	struct buffer b = buffer_new(N, 0);
 	void *here = alloc_on(HERE, N), *far = alloc_on(ELSE, N);
 	void *data[] = {b.data, here, far, here};
@@ -463,7 +452,6 @@ SHELF_TEST(a_copy_that_fails_fails_the_operation)
 SHELF_TEST(a_device_that_is_lost_ends_what_is_in_flight)
 {
 	enum { N = 64 * MIB };
-	struct shelf *s = *state;
 	struct buffer b = buffer_new(N, 0);
 	void *memory = alloc_on(HERE, N);
 	sluice_op *ops[2];

@@ -9,7 +9,7 @@
 #include "lib/kill_matrix.h"
 
 static int begin(void **state);
-#define DEATH_TEST(name) TEST_WITH(name, begin, daemon_teardown)
+#define DEATH_TEST(name) DAEMON_TEST_WITH(name, begin, daemon_teardown)
 
 enum { HERE = 1 };
 
@@ -174,7 +174,6 @@ DEATH_TEST(a_client_that_is_killed_leaves_what_it_sealed_and_nothing_else)
 		"client: sealed",   "client: got",
 		"client: unmapped",
 	};
-	struct daemon *d = *state;
 	sluice_blob *theirs = put(d->store, "theirs", 3 * MIB, 0);
 	uint64_t bytes = account_of(d->store).memory_bytes;
 	unsigned most = getenv("STRESS") ? 24 : 3;
@@ -235,7 +234,6 @@ static int seal_later(const struct daemon *d, const char *argument)
 
 DEATH_TEST(blob_of_an_unreached_seal_is_gone)
 {
-	struct daemon *d = *state;
 	static const char *const how[] = {"held", "released"};
 
 	for (unsigned i = 0; i < COUNT_OF(how); i++) {
@@ -254,7 +252,6 @@ DEATH_TEST(blob_of_an_unreached_seal_is_gone)
 /* At any moment after the stream goes on: both are there, or none. */
 DEATH_TEST(a_seal_that_is_due_happens_whole_or_not_at_all)
 {
-	struct daemon *d = *state;
 	unsigned there = 0, rounds = getenv("STRESS") ? 300 : 12;
 
 	for (unsigned i = 0; i < rounds; i++) {
@@ -300,7 +297,6 @@ static int import(const struct daemon *d, const char *argument)
 
 DEATH_TEST(importers_that_are_killed_let_go)
 {
-	struct daemon *d = *state;
 	sluice_blob *little = put(d->store, "little", 100, 0);
 	sluice_blob *large = put(d->store, "large", 3 * MIB, 0);
 	pid_t pids[4];
@@ -353,7 +349,6 @@ static void put_and_delete_many(sluice_store *store)
 
 DEATH_TEST(a_slab_of_a_dead_owner_is_not_written_again)
 {
-	struct daemon *d = *state;
 	pid_t owner = child_start("leave_a_slab", d, "");
 	sluice_store *other = daemon_connect(d);
 	sluice_blob *held;
@@ -427,7 +422,6 @@ static void assert_lent(const sluice_blob *blob)
 
 DEATH_TEST(device_kill_memory_goes_with_its_process)
 {
-	struct daemon *d = *state;
 	static const char *const how[] = {"killed", "closed"};
 	struct sluice_blob_info info = {.size = sizeof(info)};
 

@@ -32,7 +32,6 @@ static bool copied_right(const void *copy, const char *name)
 
 DAEMON_TEST(a_stream_reads_on_in_what_was_deleted_and_released_behind_it)
 {
-	struct daemon *d = *state;
 	struct sluice_emulated_options late = SLUICE_EMULATED_OPTIONS_INIT;
 	const struct sluice_emulated_options plain = SLUICE_EMULATED_OPTIONS_INIT;
 	sluice_store *other = daemon_connect(d);
@@ -78,7 +77,6 @@ DAEMON_TEST(a_stream_reads_on_in_what_was_deleted_and_released_behind_it)
 
 DAEMON_TEST(unsealed_blob_is_aborted_when_the_stream_has_come)
 {
-	struct daemon *d = *state;
 	struct gate gate = GATE;
 	sluice_blob *blob, *next;
 	sluice_stream stream;
@@ -106,8 +104,6 @@ DAEMON_TEST(unsealed_blob_is_aborted_when_the_stream_has_come)
 /* In the order of the two, and in the other one. */
 DAEMON_TEST(release_in_stream_order_still_seals)
 {
-	struct daemon *d = *state;
-
 	begin_with(d->store, 0);
 	begin_with(d->store, 1);
 	for (int late = 0; late < 2; late++) {
@@ -136,7 +132,6 @@ DAEMON_TEST(release_in_stream_order_still_seals)
 
 DAEMON_TEST(closing_waits_for_releases_and_is_refused_for_tensors)
 {
-	struct daemon *d = *state;
 	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
 	sluice_store *store = daemon_connect(d);
@@ -182,7 +177,6 @@ DAEMON_TEST(closing_waits_for_releases_and_is_refused_for_tensors)
 
 DAEMON_TEST(release_on_a_failed_device_still_happens)
 {
-	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
 	struct gate gate = GATE;
 	sluice_stream stream;
@@ -207,7 +201,6 @@ DAEMON_TEST(release_on_a_failed_device_still_happens)
 
 DAEMON_TEST(a_handle_that_could_not_be_released_so_is_as_it_was)
 {
-	struct daemon *d = *state;
 	sluice_stream stream;
 	sluice_blob *blob = put_on(d->store, "x", 100, 0, 0);
 	int there = 0;
@@ -273,8 +266,6 @@ static int exit_as_child(const struct daemon *d, const char *argument)
 
 DAEMON_TEST(a_store_that_is_closed_at_exit_does_not_wait_for_streams)
 {
-	struct daemon *d = *state;
-
 	assert_ok(sluice_blob_release(put_on(d->store, "x", BYTES, -1, 0)));
 	assert_int_equal(child_status(child_start("exit", d, "")), 0);
 	assert_ok(sluice_blob_delete(d->store, "x"));
@@ -284,7 +275,6 @@ DAEMON_TEST(a_store_that_is_closed_at_exit_does_not_wait_for_streams)
 
 DAEMON_TEST(a_process_that_dies_before_the_stream_comes_holds_nothing)
 {
-	struct daemon *d = *state;
 	pid_t child;
 
 	assert_ok(sluice_blob_release(put_on(d->store, "x", BYTES, 0, 0)));

@@ -7,7 +7,6 @@
 
 DAEMON_TEST(a_seal_in_stream_order_comes_behind_the_stream_s_work)
 {
-	struct daemon *d = *state;
 	enum { BYTES = 3 * MIB };
 	struct sluice_emulated_options late = SLUICE_EMULATED_OPTIONS_INIT;
 	const struct sluice_emulated_options plain = SLUICE_EMULATED_OPTIONS_INIT;
@@ -53,7 +52,6 @@ DAEMON_TEST(a_seal_in_stream_order_comes_behind_the_stream_s_work)
 
 DAEMON_TEST(the_host_and_devices_are_sealed_together)
 {
-	struct daemon *d = *state;
 	static const char *const names[] = {"on 0", "on 1", "on the host"};
 	struct gate gate = GATE;
 	sluice_blob *made[3], *read[3];
@@ -90,7 +88,6 @@ DAEMON_TEST(the_host_and_devices_are_sealed_together)
 
 DAEMON_TEST(early_release_on_a_stream_still_seals)
 {
-	struct daemon *d = *state;
 	struct gate gate = GATE;
 	sluice_stream stream;
 	sluice_blob *blob;
@@ -112,7 +109,6 @@ DAEMON_TEST(early_release_on_a_stream_still_seals)
 
 DAEMON_TEST(closing_waits_for_seals_that_are_under_way)
 {
-	struct daemon *d = *state;
 	sluice_store *store = daemon_connect(d);
 	struct gate gate = GATE;
 	sluice_stream stream;
@@ -137,7 +133,6 @@ DAEMON_TEST(closing_waits_for_seals_that_are_under_way)
 
 DAEMON_TEST(many_streams_seal_at_a_time)
 {
-	struct daemon *d = *state;
 	enum { STREAMS = 6, ROUNDS = 40 };
 	struct sluice_emulated_options late = SLUICE_EMULATED_OPTIONS_INIT;
 	const struct sluice_emulated_options plain = SLUICE_EMULATED_OPTIONS_INIT;
@@ -171,7 +166,6 @@ DAEMON_TEST(many_streams_seal_at_a_time)
 
 DAEMON_TEST(a_seal_says_that_its_server_was_replaced)
 {
-	struct daemon *d = *state;
 	pid_t server = daemon_server(d, 0);
 	struct gate gate = GATE;
 	sluice_stream stream;
@@ -196,7 +190,6 @@ DAEMON_TEST(a_seal_says_that_its_server_was_replaced)
 
 DAEMON_TEST(a_seal_says_that_its_device_has_failed)
 {
-	struct daemon *d = *state;
 	struct gate gate = GATE;
 	sluice_stream stream;
 	sluice_blob *blob;
@@ -220,7 +213,6 @@ DAEMON_TEST(a_seal_says_that_its_device_has_failed)
 
 DAEMON_TEST(replacing_blob_is_sealed_alone)
 {
-	struct daemon *d = *state;
 	sluice_blob *made[2];
 	sluice_stream stream;
 

@@ -27,7 +27,6 @@ static int publish_as_child(const struct daemon *d, const char *argument)
 
 DAEMON_TEST(device_share_memory_goes_with_its_process)
 {
-	struct daemon *d = *state;
 	pid_t child = child_start("publish", d, "");
 	struct sluice_blob_info info = {.size = sizeof(info)};
 	sluice_blob *blob;
@@ -54,7 +53,6 @@ DAEMON_TEST(device_share_memory_goes_with_its_process)
 
 DAEMON_TEST(a_process_has_its_own_memory_as_it_is)
 {
-	struct daemon *d = *state;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
 	sluice_store *other = daemon_connect(d);
 	sluice_blob *blob, *read;
@@ -85,7 +83,6 @@ DAEMON_TEST(a_process_has_its_own_memory_as_it_is)
 
 DAEMON_TEST(a_blob_is_used_by_another_device)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = put_on(d->store, "x", 3 * MIB, 0, 0), *read, *again, *plain;
 	void *there;
 
@@ -112,7 +109,6 @@ DAEMON_TEST(a_blob_is_used_by_another_device)
 
 DAEMON_TEST(a_blob_on_the_host_is_registered_with_a_device)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 200000, 0), *read, *again;
 	sluice_stream stream;
 	uint64_t calls = sluice_emulated_calls(SLUICE_EMULATED_REGISTER, NULL);
@@ -145,7 +141,6 @@ DAEMON_TEST(a_blob_on_the_host_is_registered_with_a_device)
 
 DAEMON_TEST(a_blob_on_a_device_is_a_tensor_there)
 {
-	struct daemon *d = *state;
 	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
 	struct managed *tensor;

@@ -8,8 +8,8 @@
 
 static int setup_plain(void **state);
 static int setup_small(void **state);
-#define PLAIN_TEST(name) TEST_WITH(name, setup_plain, daemon_teardown)
-#define SMALL_TEST(name) TEST_WITH(name, setup_small, daemon_teardown)
+#define PLAIN_TEST(name) DAEMON_TEST_WITH(name, setup_plain, daemon_teardown)
+#define SMALL_TEST(name) DAEMON_TEST_WITH(name, setup_small, daemon_teardown)
 
 #define PLACE  "emulated:0"
 #define UNIT   (2 * MIB)
@@ -22,7 +22,6 @@ static const char *const small[] = {"--memory", "64M", "--device-memory", "emula
 
 PLAIN_TEST(a_device_has_one_number_for_all_also_after_the_server_died)
 {
-	struct daemon *d = *state;
 	struct raw *a = raw_new(d), *b = raw_new(d);
 	int32_t first = raw_device(a, "0000:65:00.0").device;
 	int32_t second = raw_device(b, PLACE).device;
@@ -48,7 +47,7 @@ PLAIN_TEST(a_device_has_one_number_for_all_also_after_the_server_died)
 
 PLAIN_TEST(so_many_places_are_made_known)
 {
-	struct raw *c = raw_new(*state);
+	struct raw *c = raw_new(d);
 	unsigned known = 0;
 	char place[SLUICE_BLOB_PLACE_BYTES];
 
@@ -67,7 +66,7 @@ PLAIN_TEST(so_many_places_are_made_known)
 
 PLAIN_TEST(a_blob_is_on_a_device_that_is_known)
 {
-	struct raw *c = raw_new(*state);
+	struct raw *c = raw_new(d);
 	struct sl_lease leases[2 * SL_ITEMS_MOST];
 
 	assert_int_equal(raw_create(c, 0, ON_DEV, 100, 0, "x", leases), -ENOTSUP);
@@ -82,7 +81,7 @@ PLAIN_TEST(a_blob_is_on_a_device_that_is_known)
 
 PLAIN_TEST(memory_counts_until_everybody_has_unmapped_it)
 {
-	struct raw *a = raw_new(*state), *b = raw_new(*state);
+	struct raw *a = raw_new(d), *b = raw_new(d);
 	struct sl_lease lease;
 	struct sl_found_item found;
 	struct sl_held_blob held;
@@ -136,7 +135,6 @@ static void make_and_wait(const struct daemon *d, int say)
 
 PLAIN_TEST(memory_outlives_who_made_it_and_what_was_not_sealed_does_not)
 {
-	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
 	struct raw_other other = raw_other_start(d, make_and_wait);
 	struct sl_found_item found;
@@ -176,7 +174,6 @@ static void read_and_wait(const struct daemon *d, int say)
 
 PLAIN_TEST(a_reader_that_dies_lets_go)
 {
-	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
 	struct sl_lease lease;
 	struct raw_other other;
@@ -231,7 +228,6 @@ static void read_and_hang_up(const struct daemon *d, int say)
 
 SMALL_TEST(a_reader_that_hangs_up_and_lives_counts_until_it_is_dead)
 {
-	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
 	struct sl_lease lease;
 	struct raw_other other;
@@ -250,7 +246,6 @@ SMALL_TEST(a_reader_that_hangs_up_and_lives_counts_until_it_is_dead)
 
 SMALL_TEST(living_client_that_hangs_up_is_named_until_its_death)
 {
-	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
 	struct raw_other other = raw_other_start(d, hang_up_and_wait);
 	char text[100];
@@ -272,7 +267,7 @@ SMALL_TEST(living_client_that_hangs_up_is_named_until_its_death)
 
 PLAIN_TEST(small_blobs_lie_side_by_side)
 {
-	struct raw *c = raw_new(*state);
+	struct raw *c = raw_new(d);
 	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease lease, leases[2 * SL_ITEMS_MOST];
 
@@ -300,7 +295,7 @@ PLAIN_TEST(small_blobs_lie_side_by_side)
 
 PLAIN_TEST(leases_in_advance_are_of_memory_that_is_made_once)
 {
-	struct raw *c = raw_new(*state);
+	struct raw *c = raw_new(d);
 	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease leases[2 * SL_ITEMS_MOST], again[2 * SL_ITEMS_MOST];
 	struct sl_found_item found;
@@ -323,7 +318,7 @@ PLAIN_TEST(leases_in_advance_are_of_memory_that_is_made_once)
 	assert_int_equal(found.lease.place.region, leases[0].place.region);
 	assert_int_equal(found.lease.make, 0);
 	raw_end(c);
-	c = raw_new(*state);
+	c = raw_new(d);
 	raw_await(c, PLACE, UNIT, 0);
 	raw_end(c);
 }
@@ -393,7 +388,6 @@ static void make_slab_and_wait(const struct daemon *d, int say)
 
 PLAIN_TEST(a_range_is_used_again_by_its_owner_only)
 {
-	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
 	struct sl_lease lease;
 	struct raw_other other = raw_other_start(d, make_slab_and_wait);
@@ -417,7 +411,7 @@ PLAIN_TEST(a_range_is_used_again_by_its_owner_only)
 
 SMALL_TEST(a_device_has_a_budget)
 {
-	struct raw *c = raw_new(*state);
+	struct raw *c = raw_new(d);
 	int32_t device = raw_device(c, PLACE).device, other = raw_device(c, "emulated:1").device;
 	struct sl_lease lease, leases[2 * SL_ITEMS_MOST];
 	struct sl_found_item found;
@@ -438,7 +432,6 @@ SMALL_TEST(a_device_has_a_budget)
 
 SMALL_TEST(cached_blobs_of_that_device_make_room)
 {
-	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
 	int32_t device = raw_device(c, PLACE).device, other = raw_device(c, "emulated:1").device;
 	struct sl_lease leases[4], lease;
@@ -485,7 +478,6 @@ static bool is_answered(struct raw *c, int32_t device, uint64_t bytes)
 
 SMALL_TEST(create_waits_for_what_is_being_unmapped)
 {
-	struct daemon *d = *state;
 	struct raw *c = raw_new(d), *reader = raw_new(d), *maker = raw_new(d);
 	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease lease;
@@ -536,7 +528,6 @@ SMALL_TEST(create_waits_for_what_is_being_unmapped)
 
 PLAIN_TEST(host_and_device_parts_are_sealed_together)
 {
-	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
 	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease leases[2];
@@ -572,7 +563,7 @@ PLAIN_TEST(host_and_device_parts_are_sealed_together)
 
 PLAIN_TEST(stat_and_list_tell_the_place)
 {
-	struct raw *c = raw_new(*state);
+	struct raw *c = raw_new(d);
 	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease lease;
 	struct sluice_blob_info item;

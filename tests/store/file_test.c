@@ -7,7 +7,7 @@
 #include "lib/daemon.h"
 #include "sluice/device.h"
 
-#define SHELF_TEST(name) TEST_WITH(name, setup, teardown)
+#define SHELF_TEST(name) TEST_OF(struct shelf *s, name, setup, teardown, NULL)
 
 enum { SEED = 3 };
 
@@ -65,7 +65,6 @@ static void drop(struct shelf *s, const char *name)
 
 SHELF_TEST(file_has_the_written_bytes_after_close)
 {
-	struct shelf *s = *state;
 	static const size_t sizes[] = {1, 4096, 100001, 9 * MIB + 5};
 	static const unsigned flags[] = {SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE,
 	                                 SLUICE_OPEN_REPLACE,
@@ -97,7 +96,6 @@ SHELF_TEST(file_has_the_written_bytes_after_close)
 /* Before the seal it is read and written as any file: what overlaps keeps its order. */
 SHELF_TEST(overlapping_operations_keep_their_order)
 {
-	struct shelf *s = *state;
 	enum { N = 3 * MIB + 7, AT_ONCE = 12 };
 	struct rng r = rng_new(1);
 	struct buffer model = buffer_new(N, 0), data[AT_ONCE], expected[AT_ONCE];
@@ -145,7 +143,6 @@ SHELF_TEST(overlapping_operations_keep_their_order)
 
 SHELF_TEST(discarded_file_leaves_nothing)
 {
-	struct shelf *s = *state;
 	sluice_file *file;
 	char bytes[100] = {0};
 
@@ -161,7 +158,6 @@ SHELF_TEST(discarded_file_leaves_nothing)
 
 SHELF_TEST(a_file_that_lacks_something_does_not_become_a_blob)
 {
-	struct shelf *s = *state;
 	unsigned flags[] = {SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE, SLUICE_OPEN_REPLACE};
 	char bytes[100] = {0};
 	sluice_file *file;
@@ -179,7 +175,6 @@ SHELF_TEST(a_file_that_lacks_something_does_not_become_a_blob)
 
 SHELF_TEST(replaced_file_stays_for_its_open_handles)
 {
-	struct shelf *s = *state;
 	struct sluice_file_info st = {.size = sizeof(st)};
 	struct buffer b = buffer_new(MIB, 0);
 	sluice_file *old, *file;
@@ -213,7 +208,6 @@ SHELF_TEST(replaced_file_stays_for_its_open_handles)
 
 SHELF_TEST(the_bytes_of_a_blob_are_memory)
 {
-	struct shelf *s = *state;
 	struct sluice_file_info st = {.size = sizeof(st)};
 	sluice_file *file;
 	char id[160];
@@ -245,7 +239,6 @@ SHELF_TEST(the_bytes_of_a_blob_are_memory)
 /* Bytes of a device go to and from a blob as to and from any file. */
 SHELF_TEST(memory_of_a_device_is_written_and_read)
 {
-	struct shelf *s = *state;
 	enum { N = 5 * MIB + 3 };
 	struct buffer b = buffer_new(N, 0);
 	sluice_stream stream;
@@ -289,7 +282,6 @@ SHELF_TEST(memory_of_a_device_is_written_and_read)
 
 SHELF_TEST(all_files_share_a_connection)
 {
-	struct shelf *s = *state;
 	sluice_file *files[20];
 	sluice_blob *blob = put(s->d->store, "x", 5000, 0);
 	char uri[200];
@@ -323,7 +315,6 @@ static void *open_and_close(void *argument)
 
 SHELF_TEST(threads_open_and_close_it_at_a_time)
 {
-	struct shelf *s = *state;
 	pthread_t threads[4];
 	sluice_blob *blob = put(s->d->store, "x", 64, 0);
 	void *wrong;
@@ -341,7 +332,6 @@ SHELF_TEST(threads_open_and_close_it_at_a_time)
 
 SHELF_TEST(options_of_a_blob_stand_in_its_uri)
 {
-	struct shelf *s = *state;
 	struct sluice_blob_info info = {.size = sizeof(info)};
 	sluice_file *file;
 
@@ -364,7 +354,6 @@ SHELF_TEST(options_of_a_blob_stand_in_its_uri)
 
 SHELF_TEST(senseless_options_are_refused)
 {
-	struct shelf *s = *state;
 	static const struct {
 		const char *uri;
 		unsigned flags;

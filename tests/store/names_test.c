@@ -7,7 +7,6 @@
 
 DAEMON_TEST(names_are_taken_once)
 {
-	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
 	sluice_blob *first, *second, *third;
@@ -71,7 +70,6 @@ static void *hammer(void *argument)
 
 DAEMON_TEST(a_name_that_is_replaced_is_always_there)
 {
-	struct daemon *d = *state;
 	struct hammer h = {.d = d, .store = daemon_connect(d)};
 	unsigned rounds = getenv("STRESS") ? 20000 : 2000;
 	sluice_blob *first = put(d->store, "over", 1, SLUICE_BLOB_REPLACE), *blob;
@@ -98,7 +96,6 @@ DAEMON_TEST(a_name_that_is_replaced_is_always_there)
 
 DAEMON_TEST(irreplaceable_file_is_kept)
 {
-	struct daemon *d = *state;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
 	sluice_blob *reserved, *blobs[2];
 
@@ -120,7 +117,6 @@ DAEMON_TEST(irreplaceable_file_is_kept)
 
 DAEMON_TEST(blobs_without_a_name_are_got_by_id)
 {
-	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
 	sluice_blob *blob = put(d->store, "", 77, 0), *read;
 	uint64_t id = sluice_blob_id(blob);
@@ -138,7 +134,6 @@ DAEMON_TEST(blobs_without_a_name_are_got_by_id)
 
 DAEMON_TEST(named_blobs_are_got_by_id_too)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "first", 77, 0), *read;
 	uint64_t id = sluice_blob_id(blob);
 

@@ -89,7 +89,6 @@ static void publish(sluice_store *store, bool names, char *ids)
 
 DAEMON_TEST(getting_a_blob_again_makes_no_system_call)
 {
-	struct daemon *d = *state;
 	char ids[BLOBS * 24] = "";
 	int by_name, by_id, new_one;
 

@@ -43,8 +43,6 @@ static void seal_many(sluice_store *store, size_t n, sluice_blob *v[BLOBS])
 
 DAEMON_TEST(leases_of_an_earlier_daemon_are_lost)
 {
-	struct daemon *d = *state;
-
 	for (size_t i = 0; i < COUNT_OF(places); i++) {
 		sluice_blob *old[3], *new[BLOBS];
 		size_t n = places[i].bytes;
@@ -68,8 +66,6 @@ DAEMON_TEST(leases_of_an_earlier_daemon_are_lost)
 /* Whether it was sealed is asked by its place; at which the new daemon has another one. */
 DAEMON_TEST(a_seal_is_not_taken_for_that_of_another_daemon)
 {
-	struct daemon *d = *state;
-
 	for (size_t i = 0; i < COUNT_OF(places); i++) {
 		sluice_blob *old, *new[BLOBS];
 		size_t n = places[i].bytes;
@@ -89,8 +85,6 @@ DAEMON_TEST(a_seal_is_not_taken_for_that_of_another_daemon)
 
 DAEMON_TEST(got_blob_keeps_its_bytes)
 {
-	struct daemon *d = *state;
-
 	for (size_t i = 0; i < COUNT_OF(places); i++) {
 		sluice_blob *old, *none, *new[BLOBS];
 		size_t n = places[i].bytes;

@@ -141,7 +141,7 @@ DAEMON_TEST(failed_creation_leaves_nothing)
 {
 	for (enum kind kind = 0; kind < KINDS; kind++)
 		for (int device = -1; device < 1; device++)
-			run(*state, kind, device);
+			run(d, kind, device);
 }
 
 DAEMON_MAIN("256M")

@@ -35,7 +35,6 @@ static void assert_event(sluice_watch *watch, int kind, const char *name)
 
 DAEMON_TEST(the_last_release_deletes)
 {
-	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
 	struct sluice_blob_info info = {.size = sizeof(info)};
 	sluice_watch *watch;
@@ -68,8 +67,6 @@ DAEMON_TEST(the_last_release_deletes)
 
 DAEMON_TEST(the_name_of_what_was_released_is_free)
 {
-	struct daemon *d = *state;
-
 	for (int i = 0; i < 200; i++) {
 		sluice_blob *blob;
 
@@ -109,7 +106,6 @@ static void await_waiting(const struct daemon *d, uint64_t count)
 
 DAEMON_TEST(waiter_for_a_seal_holds_the_blob)
 {
-	struct daemon *d = *state;
 	struct waiter waiter = {.store = daemon_connect(d)};
 	pthread_t thread;
 
@@ -130,7 +126,6 @@ DAEMON_TEST(waiter_for_a_seal_holds_the_blob)
 /* The server hears of a release though an earlier request of the same client has no answer yet. */
 DAEMON_TEST(a_get_that_waits_keeps_nothing)
 {
-	struct daemon *d = *state;
 	struct waiter waiter = {.store = d->store};
 	sluice_store *other = daemon_connect(d);
 	pthread_t thread;
@@ -199,7 +194,6 @@ static void end(pid_t pid)
 
 DAEMON_TEST(a_holder_that_dies_lets_go)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", BYTES, TRANSIENT);
 	pid_t child = start(d, "hold", "x");
 
@@ -214,7 +208,6 @@ DAEMON_TEST(a_holder_that_dies_lets_go)
 
 DAEMON_TEST(a_pipeline_that_dies_leaves_what_others_hold)
 {
-	struct daemon *d = *state;
 	pid_t child = start(d, "make", "m");
 	sluice_blob *blob = got(d->store, "m1"), *more;
 
@@ -232,7 +225,6 @@ DAEMON_TEST(a_pipeline_that_dies_leaves_what_others_hold)
 
 DAEMON_TEST(it_is_so_for_the_next_server)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", BYTES, TRANSIENT), *small;
 	pid_t child = start(d, "make", "m");
 
@@ -258,7 +250,6 @@ DAEMON_TEST(it_is_so_for_the_next_server)
 
 DAEMON_TEST(pinned_transient_blob_stays)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", BYTES, TRANSIENT);
 
 	assert_ok(sluice_blob_pin(d->store, "x", 1));

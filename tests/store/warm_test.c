@@ -11,7 +11,7 @@
 #include "lib/daemon.h"
 #include "store/mapping.h"
 
-#define WARM_TEST(name) TEST_WITH(name, setup, daemon_teardown)
+#define WARM_TEST(name) DAEMON_TEST_WITH(name, setup, daemon_teardown)
 
 #define COLLAPSE 25
 #define PAGE     4096
@@ -151,7 +151,6 @@ static size_t smaps(const void *at, const char *what)
 
 WARM_TEST(create_makes_fresh_memory_ready_but_for_what_is_no_whole_page)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob;
 
 	if (!can_collapse())
@@ -168,7 +167,6 @@ WARM_TEST(create_makes_fresh_memory_ready_but_for_what_is_no_whole_page)
 
 WARM_TEST(readers_map_it_in_huge_pages)
 {
-	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
 	sluice_blob *blob, *read;
 
@@ -187,7 +185,6 @@ WARM_TEST(readers_map_it_in_huge_pages)
 
 WARM_TEST(memory_that_was_used_is_not_made_ready_again)
 {
-	struct daemon *d = *state;
 	sluice_store *other;
 	sluice_blob *blob;
 
@@ -210,7 +207,6 @@ WARM_TEST(memory_that_was_used_is_not_made_ready_again)
 
 WARM_TEST(a_kernel_that_refuses_is_no_failure)
 {
-	struct daemon *d = *state;
 	const struct {
 		int advice, error;
 		size_t part, left; /* left: bytes that are there afterwards */
@@ -242,7 +238,6 @@ WARM_TEST(a_kernel_that_refuses_is_no_failure)
 
 WARM_TEST(holes_in_huge_pages_are_memory_that_is_free)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = make(d->store, 0);
 	char path[64];
 	int fd;
@@ -281,7 +276,6 @@ static void *warm(void *argument)
 
 WARM_TEST(a_cold_blob_is_made_ready_in_parts_by_who_fills_it)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = make(d->store, SLUICE_BLOB_COLD);
 	struct part parts[4];
 	pthread_t threads[4];
@@ -314,7 +308,6 @@ WARM_TEST(a_cold_blob_is_made_ready_in_parts_by_who_fills_it)
 
 WARM_TEST(where_a_part_takes_long_the_rest_is_made_ready_at_once)
 {
-	struct daemon *d = *state;
 	sluice_blob *blob = make(d->store, SLUICE_BLOB_COLD);
 
 	if (can_collapse()) {

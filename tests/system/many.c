@@ -10,7 +10,7 @@
 #include "lib/gate.h"
 
 static int teardown(void **state);
-#define MANY_TEST(name) TEST_WITH(name, fixture_setup, teardown)
+#define MANY_TEST(name) FIXTURE_TEST_WITH(name, fixture_setup, teardown)
 
 enum { BLOCK = 4096, THREADS = 4 };
 
@@ -193,12 +193,12 @@ static void run(struct fixture *f, bool mixed, int rounds)
 
 MANY_TEST(reads_in_flight_are_bounded_in_memory_and_right)
 {
-	run(*state, false, 3);
+	run(f, false, 3);
 }
 
 MANY_TEST(reads_and_writes_in_flight_are_bounded_in_memory_and_right)
 {
-	run(*state, true, 3);
+	run(f, true, 3);
 }
 
 struct taker {
@@ -224,7 +224,6 @@ static void *take_all(void *arg)
 
 MANY_TEST(each_of_them_is_taken_from_the_queue_once)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "blocks");
 	uint32_t *stamps = calloc(blocks, sizeof(*stamps));
 	sluice_file *files[THREADS];
@@ -257,7 +256,6 @@ MANY_TEST(each_of_them_is_taken_from_the_queue_once)
 /* Nobody keeps a handle, and close alone waits for all of them. */
 MANY_TEST(close_waits_for_all_of_them)
 {
-	struct fixture *f = *state;
 	const char *path = scratch(f, "blocks");
 	uint32_t *stamps = calloc(blocks, sizeof(*stamps));
 	sluice_file *files[THREADS];

@@ -219,7 +219,7 @@ FIXTURE_TEST(random_schedules_keep_the_order_of_submission)
 	int rounds = (under_stress() ? 120 : 8) / (row->config.piece_bytes ? 4 : 1);
 
 	for (int round = 0; round < rounds; round++)
-		play(*state, round);
+		play(f, round);
 }
 
 /* One thread writes the same blocks over and over; the others read them, resident as they are. */
@@ -284,7 +284,6 @@ static void *repeat_reads(void *arg)
 
 FIXTURE_TEST(a_read_sees_all_of_a_write_or_nothing)
 {
-	struct fixture *f = *state;
 	struct repeater r[THREADS];
 	_Atomic bool stop = false;
 	unsigned t, reads = 0;
@@ -316,7 +315,6 @@ FIXTURE_TEST(a_read_sees_all_of_a_write_or_nothing)
 /* With nothing in flight nobody has anything to do, also not after there was much. */
 FIXTURE_TEST(an_idle_context_uses_no_processor)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(4 * MIB, 0);
 	sluice_file *file = open_both(f->ctx, scratch(f, "idle"));
 	double before, used;
