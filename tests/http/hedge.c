@@ -45,7 +45,6 @@ HTTP_TEST(a_part_that_stands_still_is_asked_for_once_more)
 /* It began before it could be known how long a part takes. */
 HTTP_TEST(the_first_part_of_all_may_be_slow)
 {
-	struct fixture *f = *state;
 	struct buffer b = buffer_new(PART, 0);
 	const char *uri = fault_uri("size=100000&fault=stall:0&times=1");
 	sluice_file *file;
