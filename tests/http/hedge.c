@@ -83,7 +83,8 @@ HTTP_TEST(the_first_may_still_win)
 	file = open_read(f->ctx, uri);
 	assert_moves(start_read(file, b.data, PART, 10), PART);
 	assert_served(b.data, PART, 10);
-	assert_int_equal(asked(uri, "GET"), 2);
+	/* The second begins anew if it is slow itself. */
+	assert_in_range(asked(uri, "GET"), 2, 4);
 	stays_untouched(&b);
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
