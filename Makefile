@@ -5,10 +5,21 @@
 # As last time if it is not said; /usr/local the first time.
 prefix ?= $(PREFIX)
 
-.PHONY: all demo demo-files check check-gpu stress bench-local bench-http bench-writer bench-store bench-gpu bench-store-gpu format install uninstall clean help
+.PHONY: all python wheel demo demo-files check check-python check-gpu stress bench-local bench-python bench-http bench-writer bench-store bench-gpu bench-store-gpu format install uninstall clean help
 
 all:
 	@scripts/build build --buildtype=release -Dtests=false $(if $(prefix),--prefix=$(prefix))
+
+python:
+	@scripts/bootstrap python
+	@$(MAKE) --no-print-directory all
+	@ninja -C build package
+	@scripts/give-back build
+	@echo 'PYTHONPATH=$(CURDIR)/build/python python3 -m sluice'
+
+wheel:
+	@scripts/bootstrap python
+	@scripts/wheel
 
 demo:
 	@scripts/bootstrap demo
@@ -23,6 +34,10 @@ demo-files:
 check:
 	@scripts/bootstrap check
 	@scripts/check
+
+check-python:
+	@scripts/bootstrap check
+	@scripts/check python
 
 check-gpu:
 	@scripts/check-gpu || [ $$? -eq 77 ]
@@ -53,6 +68,9 @@ bench-store:
 	@ninja -C build bench/bench_store bench/bench_catalogue
 	@bench/store $(BENCH_FLAGS)
 
+bench-python: python
+	@/usr/bin/python3 bench/python $(BENCH_FLAGS)
+
 # On a machine with a GPU, which need not be Debian: nothing is installed, and what it lacks may lie in
 # carry/.
 bench-gpu:
@@ -80,12 +98,16 @@ clean:
 
 help:
 	@echo 'make              build the library and the command into build/'
+	@echo 'make python       build the Python package into build/python'
+	@echo 'make wheel        a wheel of it in build/wheel, with all libraries that it needs; by pip and auditwheel'
 	@echo 'make demo         simulate, store 200 images in the background, and look at some in demo/'
 	@echo 'make demo-files   copy a file of 1 GiB with sluice, cp and dd, and compare'
 	@echo 'make check        build and run the tests, with sanitizers; some minutes'
+	@echo 'make check-python the tests of the Python package with numpy 2, torch, mypy and ruff of PyPI'
 	@echo 'make check-gpu    the tests on an NVIDIA GPU; skipped without one'
 	@echo 'make stress       the tests that take long'
 	@echo 'make bench-local  compare with fio and dd; BENCH_FLAGS="--quick --gate"'
+	@echo 'make bench-python the Python package beside other ways to read in Python'
 	@echo 'make bench-http   compare with curl and aria2c, on an nginx of its own'
 	@echo 'make bench-writer compare with H5Dwrite, on frames of a simulation'
 	@echo 'make bench-store  the store beside bare sockets, memcpy and iceoryx'

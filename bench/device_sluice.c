@@ -100,3 +100,93 @@ void job_submit(const struct job *job)
 	free(times);
 	printf("{\"p50\": %.3f, \"p99\": %.3f, \"max\": %.3f}\n", s.p50, s.p99, s.most);
 }
+
+/* ------------------------------------------------------------------------------------- extents */
+
+enum { LEAST_EXTENT = 256, DOUBLINGS = 12 };
+
+static uint32_t next_random(uint32_t *state)
+{
+	*state = *state * 1664525 + 1013904223;
+	return *state >> 8;
+}
+
+/* Up to `longest` bytes, or, if it is 0, up to 1 MiB with as many of each power of two. */
+static uint64_t choose_length(uint32_t *random, uint64_t longest)
+{
+	uint64_t least = LEAST_EXTENT;
+
+	if (longest)
+		return least + next_random(random) % (longest - least);
+	least <<= next_random(random) % DOUBLINGS;
+	return least + next_random(random) % least;
+}
+
+/*
+ * Makes extents of 256 B or more that follow each other in the file, and that lie in memory in another order, each at
+ * a multiple of 256. Returns their bytes.
+ */
+static uint64_t make_extents(struct sluice_extent *extents, unsigned *count, uint64_t longest)
+{
+	unsigned *order = calloc(*count, sizeof(*order)), n = 0;
+	uint64_t bytes = 0, room = device_bytes, at = 0;
+	uint32_t random = 1;
+
+	for (; n < *count; n++) {
+		uint64_t length = choose_length(&random, longest);
+
+		if (room < length + LEAST_EXTENT)
+			break;
+		room -= length + LEAST_EXTENT;
+		extents[n] = (struct sluice_extent){NULL, length, bytes};
+		bytes += length;
+		order[n] = n;
+	}
+	for (unsigned i = n; i > 1; i--) {
+		unsigned other = next_random(&random) % i, last = order[i - 1];
+
+		order[i - 1] = order[other];
+		order[other] = last;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		extents[order[i]].data = device_memory + at;
+		at += (extents[order[i]].length + LEAST_EXTENT - 1) / LEAST_EXTENT * LEAST_EXTENT;
+	}
+	free(order);
+	*count = n;
+	return bytes;
+}
+
+/* An operation of many extents, or, with kind=one, of a single one that has as many bytes. */
+void job_extents(const struct job *job)
+{
+	struct sluice_extent *extents = calloc(job->count, sizeof(*extents));
+	unsigned count = job->count;
+	uint64_t bytes = make_extents(extents, &count, job->bytes);
+	sluice_file *file = open_for(job);
+	struct sluice_request r = SLUICE_REQUEST_INIT;
+	struct job whole = *job;
+	struct clock clock = {0};
+	sluice_op *op;
+
+	if (job->kind) {
+		extents[0] = (struct sluice_extent){device_memory, bytes, 0};
+		count = 1;
+	}
+	r.kind = job->write ? SLUICE_WRITE : SLUICE_READ;
+	r.extents = extents;
+	r.count = count;
+	r.on = job->stream;
+	r.stream = job->stream ? stream_of(job, 0) : NULL;
+	whole.bytes = bytes;
+	for (unsigned pass = 0; pass < job->passes; pass++) {
+		clock_start(&clock);
+		CHECK(sluice_submit(file, &r, &op));
+		finish(&whole, op);
+		clock_stop(&clock);
+	}
+	CHECK(sluice_close(file));
+	free(extents);
+	printf("{\"bytes\": %llu, \"seconds\": %.9f, \"cpu_seconds\": %.6f, \"extents\": %u}\n",
+	       (unsigned long long)(bytes * job->passes), clock.seconds, clock.cpu_seconds, count);
+}

@@ -21,9 +21,9 @@ CURLS = [(1, 16), (1, 64), (2, 32), (4, 32), (4, 64)]  # processes, ranges in fl
 class Relay:
     """A road of bench/relay.c to the server. Each measurement begins with the same series of stalls."""
 
-    def __init__(self, b, latency=0, rate=0, every=0):
+    def __init__(self, b, latency=0, rate=0, every=0, port=None):
         self.process = subprocess.Popen(
-            [b.path("relay"), *map(str, (b.plain, latency, rate, every, STALL, SEED))],
+            [b.path("relay"), *map(str, (port or b.plain, latency, rate, every, STALL, SEED))],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         b.children.append(self.process)
         self.port = int(self.process.stdout.readline())

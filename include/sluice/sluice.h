@@ -12,7 +12,10 @@
  * sentence that explains an error is sluice_op_message() for an operation and sluice_last_message()
  * for every other call. Results are the last arguments and are written only on success. Sizes and
  * offsets are in bytes; times are in milliseconds unless a name says otherwise. Every destructor
- * accepts NULL. In a child of fork() every call returns -ECHILD and a destructor does nothing.
+ * accepts NULL. In a child of fork() every call with a handle of its parent returns -ECHILD, and a
+ * destructor does nothing; the child may make contexts of its own. It must not use devices if its
+ * parent has used them (-ECHILD). It may wait for ever over https if a thread of its parent was in
+ * OpenSSL at the fork, because locks of OpenSSL stay locked in the child.
  *
  * Threads. Every call may be made from any thread at any time, but a handle must not be used while
  * another thread destroys it. sluice never runs the caller's code on its own threads, never prints,
@@ -37,6 +40,7 @@ extern "C" {
 typedef struct sluice_context sluice_context;
 typedef struct sluice_file sluice_file;
 typedef struct sluice_op sluice_op;
+typedef struct sluice_queue sluice_queue;
 /*
  * A stream of a device; a cudaStream_t can be passed as it is. 0 is the default stream of the
  * device that holds the memory of the same call; (sluice_stream)2 in CUDA is the calling thread's
@@ -90,7 +94,8 @@ struct sluice_config {
 	 * Default: 128. */
 	size_t operation_depth;
 	/* SLUICE_DIRECT_BYTES: extents of at least this length bypass the page cache where they
-	 * can; 4 KiB to 1 TiB. Default: 256 KiB. */
+	 * can, as do shorter ones that are read into memory of a device and have such a length
+	 * together; 4 KiB to 1 TiB. Default: 256 KiB. */
 	size_t direct_bytes;
 	/* SLUICE_INLINE_BYTES: reads of at most this length whose bytes are in the page cache are
 	 * done inside the submitting call; 1 to 16 MiB, at most piece_bytes. Default: 64 KiB, or
@@ -106,8 +111,9 @@ struct sluice_config {
 	size_t max_operations;
 
 	/* SLUICE_STAGING_BYTES: pinned memory for each device that is used; 64 KiB to 1 TiB, and
-	 * enough for a ring of slots. Half of it is reserved for operations that are awaited on the
-	 * host. Default: 256 MiB. */
+	 * enough for a ring of slots. Half of it is for operations that are awaited on the host, half
+	 * for those in stream order; up to 512 KiB come on top. It is made at the first use of the
+	 * device, and never grows. Default: 256 MiB. */
 	size_t staging_bytes;
 	/* SLUICE_SLOT_BYTES: size of a slot of the pinned memory; 4 KiB to 1 GiB, a multiple of 4
 	 * KiB, at least piece_bytes. Default: chosen for each operation. */
@@ -351,6 +357,14 @@ enum sluice_open_flags {
 	 * without decoding. Without this flag such an object fails with -EPROTO. No effect on local
 	 * files. */
 	SLUICE_OPEN_AS_STORED = 1 << 9,
+	/* Local files: reads leave no pages in the page cache that were not there before, for files
+	 * that are read once, and for machines whose GPU shares the host's memory. Extents of
+	 * SLUICE_DIRECT_BYTES or more bypass the page cache where they are aligned, as always; bytes
+	 * around and below them pass through it, and their pages are dropped. Pages that are
+	 * there are read from there and stay, unless they lie among others that are dropped. Small reads
+	 * of bytes that are not there become slower, because nothing is read ahead. No effect on
+	 * writes, on files in memory, as of tmpfs, and on transfers by cuFile. */
+	SLUICE_OPEN_UNCACHED = 1 << 10,
 };
 
 /* Options of sluice_open(). Start from SLUICE_OPEN_OPTIONS_INIT. */
@@ -556,7 +570,9 @@ SLUICE_API int sluice_write(sluice_file *file, const void *src, size_t n, uint64
 /*
  * Start a read or a write of many extents as a single operation; the array is copied. The result of
  * the operation is the sum over the extents. A read takes each extent up to the end of the file.
- * The extents of a write must not overlap in the file (-EINVAL).
+ * The extents of a write must not overlap in the file (-EINVAL). Where extents of a read overlap in
+ * memory it is undefined whose bytes stay; in stream order, those of the last extent. Bytes between
+ * extents that follow each other closely may be read from the file and dropped.
  */
 SLUICE_API int sluice_readv(sluice_file *file, const struct sluice_extent *v, size_t count,
                             sluice_op **out);
@@ -613,18 +629,21 @@ struct sluice_request {
 	void *user;                          /* returned by sluice_op_user() */
 	int on; /* 1: in the order of the stream below; 0: awaited on the host */
 	sluice_stream stream;
+	sluice_queue *queue; /* reports the operation; NULL: sluice_next_done() does */
+	/* 1: sluice_submit() returns -EBUSY where it would wait for a place among
+	 * SLUICE_MAX_OPERATIONS */
+	int unless_full;
 };
-#define SLUICE_REQUEST_INIT                                              \
-	{                                                                \
-		sizeof(struct sluice_request), 0, NULL, 0, NULL, 0, NULL \
+#define SLUICE_REQUEST_INIT                                                       \
+	{                                                                         \
+		sizeof(struct sluice_request), 0, NULL, 0, NULL, 0, NULL, NULL, 0 \
 	}
 /* Starts the operation that r describes. Everything else is as for the calls above. */
 SLUICE_API int sluice_submit(sluice_file *file, const struct sluice_request *r, sluice_op **out);
 
 /*
  * Waits until the operation is over: for ever if timeout_ms is negative, not at all if it is 0. May
- * be called again. sluice_next_done() no longer reports an operation after its end was returned
- * here.
+ * be called again. No queue reports an operation after its end was returned here.
  *
  * Returns the number of bytes moved, or
  *   -EINPROGRESS   the operation is still running
@@ -639,6 +658,12 @@ SLUICE_API int64_t sluice_wait(sluice_op *op, int timeout_ms);
  * waiting for the operation's resources.
  */
 SLUICE_API int sluice_poll(const sluice_op *op);
+
+/*
+ * Returns how many bytes the operation has read from the file, or written to it, so far, about: its result
+ * once it has succeeded. Bytes on their way to a device count when they have been read. Does not wait.
+ */
+SLUICE_API uint64_t sluice_op_moved(const sluice_op *op);
 
 /*
  * Requests that the operation end early. Parts that could not be stopped in time are finished
@@ -674,7 +699,9 @@ SLUICE_API void sluice_op_free(sluice_op *op);
 /*
  * Takes the next finished operation, in the order in which operations finished. Operations without
  * a handle, and those whose end sluice_wait() has returned, are left out. Waits as sluice_wait()
- * does. The handle is the same that the submitting call returned, and still has to be freed, once.
+ * does; for remote reads that end one after the other it is woken once, about 1 ms after the
+ * first at most. The handle is the same that the submitting call returned, and still has to be freed,
+ * once.
  *
  * Returns 0, or
  *   -EAGAIN   no operation finished in time
@@ -688,6 +715,27 @@ SLUICE_API int sluice_next_done(sluice_context *ctx, int timeout_ms, sluice_op *
  * Errors: -EMFILE, -ENOMEM.
  */
 SLUICE_API int sluice_done_fd(sluice_context *ctx);
+
+/*
+ * Makes a queue of the program's own, for the operations of any contexts whose request names it
+ * (struct sluice_request, `queue`): so that each event loop of a program takes its own operations
+ * and no others. sluice_next_done() does not report these. The queue is independent of contexts.
+ *
+ * Returns 0, or -ENOMEM.
+ */
+SLUICE_API int sluice_queue_new(sluice_queue **out);
+
+/* Takes the next finished operation of the queue, as sluice_next_done() does. */
+SLUICE_API int sluice_queue_next(sluice_queue *queue, int timeout_ms, sluice_op **out);
+
+/* Returns an eventfd for the queue, as sluice_done_fd() does. It is owned by the queue. */
+SLUICE_API int sluice_queue_fd(sluice_queue *queue);
+
+/*
+ * Frees the queue and closes its eventfd. Operations that named it go on, and sluice_wait() tells
+ * their ends.
+ */
+SLUICE_API void sluice_queue_free(sluice_queue *queue);
 
 #ifdef __cplusplus
 }

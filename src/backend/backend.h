@@ -54,10 +54,11 @@ struct sl_piece {
 	bool missed;  /* read_now() was tried, and did not find it in memory */
 	bool urgent;  /* a thread or stream waits for this piece already */
 	/* Of a read from a backend with part(): if not NULL, the extents to which the bytes belong, in
-	 * their order in the file; the bytes between them, `gaps` in all, are read and dropped. */
+	 * the order of their offsets. Bytes between them are read and dropped; `gaps`: so many, less those
+	 * that several extents have. */
 	const struct sluice_extent *extents;
 	size_t extent_count;
-	uint64_t gaps;
+	int64_t gaps;
 	void (*done)(struct sl_piece *);
 
 	_Atomic bool cancelled; /* set by the engine, any thread: end early if that is easy */
@@ -79,6 +80,7 @@ struct sl_piece {
 	struct sl_permits *permits; /* its permit, held or awaited; NULL: none */
 	bool nowait;                /* bytes that are not resident are left to another thread */
 	bool dontcache;             /* through the page cache without staying there */
+	bool drops;                 /* a read of bytes that were not there: its pages do not stay */
 	char *bounce;               /* where the bytes are while data is not aligned, or NULL */
 	size_t bounced;             /* of moved, the bytes that never were in `bounce` */
 	unsigned vain; /* calls in a row that moved nothing, and were to be made again */

@@ -23,6 +23,8 @@ int cli_stat(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_store(int argc, char **argv);
+int cli_tensors(int argc, char **argv);
+int cli_verify(int argc, char **argv);
 
 /* ------------------------------------------------------------------------------------ options */
 
@@ -51,7 +53,7 @@ struct cli_open {
 	const char **headers; /* of remote files, and NULL behind them; or NULL: none */
 	size_t header_count;
 };
-enum { CLI_KEY_BACKEND = 1000, CLI_KEY_HTTP2, CLI_KEY_AS_STORED, CLI_KEY_HEADER };
+enum { CLI_KEY_BACKEND = 1000, CLI_KEY_HTTP2, CLI_KEY_AS_STORED, CLI_KEY_HEADER, CLI_KEY_UNCACHED };
 #define CLI_OPEN_OPTIONS                                                                           \
 	{"backend", CLI_KEY_BACKEND, "NAME", 0,                                                    \
 	 "Move local files by 'auto', 'posix', 'uring' or 'cufile', remote ones by 'multi' or "    \
@@ -60,6 +62,8 @@ enum { CLI_KEY_BACKEND = 1000, CLI_KEY_HTTP2, CLI_KEY_AS_STORED, CLI_KEY_HEADER 
 		{"header", CLI_KEY_HEADER, "LINE", 0,                                              \
 	         "A line 'Name: value' that requests for each remote file carry to its own "       \
 	         "server; may be repeated"},                                                       \
+		{"uncached", CLI_KEY_UNCACHED, NULL, 0,                                            \
+	         "Of local files: leave no pages in the page cache that were not there"},          \
 	{                                                                                          \
 		"as-stored", CLI_KEY_AS_STORED, NULL, 0,                                           \
 			"Of http and https: an object that is stored with a Content-Encoding, as " \
@@ -90,10 +94,11 @@ const char *cli_rate_format(double bytes_per_second, char text[CLI_TEXT]);
  */
 #define CLI_NAME (3 * 255 + 1)
 const char *cli_blob_name(const char *name, char text[CLI_NAME]);
-/*
- * Prints `before`, and then text as a JSON string in quotes, or null. Bytes that are not UTF-8 become
- * U+FFFD.
- */
+/* Returns any text in the same form, for the caller to free. Ends the program if memory is short. */
+char *cli_visible(const char *text);
+/* Writes text as a JSON string in quotes. Bytes that are not UTF-8 become U+FFFD. */
+void cli_json_text(FILE *to, const char *text);
+/* Prints `before`, and then text as a JSON string in quotes, or null. */
 void cli_json_string(const char *before, const char *text);
 
 uint64_t cli_now_ns(void); /* monotonic */

@@ -141,7 +141,7 @@ static void print_checksum(XXH3_state_t *hash, const char *name, FILE *to)
 	funlockfile(to);
 }
 
-static void print_copy_summary(const struct cli_moved *moved, uint64_t elapsed_ns)
+void cli_moved_print(const struct cli_moved *moved, uint64_t elapsed_ns)
 {
 	double seconds = (double)elapsed_ns / 1e9;
 	char amount[CLI_TEXT], rate[CLI_TEXT];
@@ -287,7 +287,7 @@ int cli_cp_run(struct cli_cp_options *o)
 	if (cli_interrupted())
 		cli_interrupt_obey();
 	if (!o->quiet && moved.files)
-		print_copy_summary(&moved, cli_now_ns() - start);
+		cli_moved_print(&moved, cli_now_ns() - start);
 	return rc ? CLI_FAILED : CLI_OK;
 }
 

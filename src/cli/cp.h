@@ -85,6 +85,8 @@ int cli_copy_run(struct cli_copy *copy);
 struct cli_moved {
 	uint64_t files, bytes, holes;
 };
+/* Prints them and their rate on stderr. */
+void cli_moved_print(const struct cli_moved *moved, uint64_t elapsed_ns);
 /* The options of a copy. */
 struct cli_cp_options {
 	char **sources;

@@ -27,7 +27,10 @@ static const struct subcommand {
 	{"bench", "sluice bench", "measure reading or writing of a file", cli_bench},
 	{"doctor", "sluice doctor", "show what this machine offers and what sluice makes of it",
          cli_doctor},
+	{"verify", "sluice verify", "print digests of files, or check them", cli_verify},
 	{"store", "sluice store", "share named memory with other processes", cli_store},
+	{"tensors", "sluice tensors", "list named arrays in files, such as the weights of models",
+         cli_tensors},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

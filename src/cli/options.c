@@ -114,6 +114,9 @@ error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_stat
 		o->headers[o->header_count++] = arg;
 		o->headers[o->header_count] = NULL;
 		return 0;
+	case CLI_KEY_UNCACHED:
+		o->flags |= SLUICE_OPEN_UNCACHED;
+		return 0;
 	case CLI_KEY_HTTP2:
 		o->flags |= SLUICE_OPEN_HTTP2;
 		return 0;

@@ -37,14 +37,15 @@ static size_t utf8_length(const unsigned char *s, uint32_t *out)
 }
 
 /*
- * Returns true for characters that are invisible or change how others are shown: direction marks,
+ * Returns true for characters that are invisible or change how others are shown: controls, direction marks,
  * joiners, line breaks.
  */
 static bool is_invisible(uint32_t code)
 {
-	static const uint32_t ranges[][2] = {{0xad, 0xad},     {0x61c, 0x61c},   {0x180e, 0x180e},
-	                                     {0x200b, 0x200f}, {0x2028, 0x202e}, {0x2060, 0x206f},
-	                                     {0xfeff, 0xfeff}, {0xfff9, 0xfffb}};
+	static const uint32_t ranges[][2] = {{0x1, 0x1f},      {0x7f, 0x9f},     {0xad, 0xad},
+	                                     {0x61c, 0x61c},   {0x180e, 0x180e}, {0x200b, 0x200f},
+	                                     {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff},
+	                                     {0xfff9, 0xfffb}};
 
 	for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
 		if (code >= ranges[i][0] && code <= ranges[i][1])
@@ -52,10 +53,8 @@ static bool is_invisible(uint32_t code)
 	return false;
 }
 
-const char *cli_blob_name(const char *name, char text[CLI_NAME])
+static void write_visible(const char *name, char *to)
 {
-	char *to = text;
-
 	for (const unsigned char *s = (const unsigned char *)name; *s;) {
 		uint32_t code = 0;
 		size_t n = utf8_length(s, &code);
@@ -66,34 +65,54 @@ const char *cli_blob_name(const char *name, char text[CLI_NAME])
 		s += n;
 	}
 	*to = '\0';
+}
+
+const char *cli_blob_name(const char *name, char text[CLI_NAME])
+{
+	write_visible(name, text);
 	return text;
 }
 
-void cli_json_string(const char *before, const char *text)
+char *cli_visible(const char *text)
 {
-	fputs(before, stdout);
-	if (!text) {
-		fputs("null", stdout);
-		return;
-	}
-	putchar('"');
+	/* At most 6 characters for a byte. */
+	char *visible = malloc(6 * strlen(text) + 1);
+
+	if (!visible)
+		err(CLI_FAILED, "text");
+	write_visible(text, visible);
+	return visible;
+}
+
+void cli_json_text(FILE *to, const char *text)
+{
+	putc('"', to);
 	for (const unsigned char *s = (const unsigned char *)text; *s;) {
 		uint32_t code = 0;
 		size_t n = utf8_length(s, &code);
 
 		if (n == 0) {
-			fputs("\\ufffd", stdout);
+			fputs("\\ufffd", to);
 			n = 1;
 		} else if (*s == '"' || *s == '\\') {
-			printf("\\%c", *s);
-		} else if (*s < 0x20 || *s == 0x7f || is_invisible(code)) {
-			printf("\\u%04x", code);
+			fprintf(to, "\\%c", *s);
+		} else if (is_invisible(code) && code < 0x10000) {
+			fprintf(to, "\\u%04x", code);
 		} else {
-			fwrite(s, 1, n, stdout);
+			fwrite(s, 1, n, to);
 		}
 		s += n;
 	}
-	putchar('"');
+	putc('"', to);
+}
+
+void cli_json_string(const char *before, const char *text)
+{
+	fputs(before, stdout);
+	if (text)
+		cli_json_text(stdout, text);
+	else
+		fputs("null", stdout);
 }
 
 uint64_t cli_now_ns(void)

@@ -11,7 +11,7 @@
 
 #include "codec/codec.h"
 
-/* Rows of the encoders whose libraries this build lacks. */
+/* Rows of the encoders that this build has no libraries for. */
 #define MISSING(format, library, package, number, highest, has_shuffle)                 \
 	{                                                                               \
 		.name = format, .encoder = library,                                     \

@@ -14,6 +14,7 @@
 #include <sluice/sluice.h>
 #include <sluice/type.h>
 
+#include "core/dlpack.h"
 #include "core/interval.h"
 #include "core/list.h"
 #include "core/mutex.h"
@@ -22,8 +23,15 @@
 
 struct stat;
 
-#define SL_MIN(a, b) ((a) < (b) ? (a) : (b))
-#define SL_MAX(a, b) ((a) > (b) ? (a) : (b))
+/* The less and the greater of two numbers, each of which is evaluated once. */
+#define SL_MIN(a, b)                      SL_CHOOSE(a, <, b, __COUNTER__)
+#define SL_MAX(a, b)                      SL_CHOOSE(a, >, b, __COUNTER__)
+#define SL_CHOOSE(a, compares, b, number) SL_CHOOSE_AS(a, compares, b, number)
+#define SL_CHOOSE_AS(a, compares, b, number)                                          \
+	({                                                                            \
+		__typeof__(1 ? (a) : (b)) sl_a_##number = (a), sl_b_##number = (b);   \
+		sl_a_##number compares sl_b_##number ? sl_a_##number : sl_b_##number; \
+	})
 
 /* ----------------------------------------------------------------------------- error and log */
 
@@ -45,14 +53,28 @@ void sl_struct_give(void *out, const void *from, size_t bytes);
 
 /* ------------------------------------------------------------------------------------- types */
 
-enum sl_number { SL_SIGNED, SL_UNSIGNED, SL_REAL, SL_BFLOAT, SL_COMPLEX, SL_BOOL };
+enum sl_number { SL_SIGNED, SL_UNSIGNED, SL_REAL, SL_BFLOAT, SL_COMPLEX, SL_BOOL, SL_SMALL };
 struct sl_type {
 	const char *name;
+	const char *word; /* of safetensors, or NULL */
 	enum sl_number number;
-	size_t bytes; /* of an element */
+	uint8_t bits;   /* of an element */
+	uint8_t dlpack; /* of DLPack's enum DLDataTypeCode */
 };
 /* Returns the description of a value of enum sluice_type, or NULL if there is no such type. */
 const struct sl_type *sl_type_find(int type);
+/* Returns the bytes of an element of a type that has whole bytes. */
+static inline size_t sl_type_bytes(const struct sl_type *type)
+{
+	return type->bits / 8;
+}
+
+/* -------------------------------------------------------------------------------------- text */
+
+/* Returns the length of the UTF-8 sequence at text, of at most n bytes; 0: none. */
+size_t sl_utf8_sequence(const char *text, size_t n);
+/* Returns true if all n bytes are UTF-8. */
+bool sl_utf8_valid(const char *text, size_t n);
 
 /* ----------------------------------------------------------------------------- names of files */
 

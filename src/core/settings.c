@@ -65,8 +65,8 @@ static const struct setting {
          1 << 24, "262144", "1 to 16777216", "operations in flight, after which submission waits"},
 	{"SLUICE_STAGING_BYTES", BYTES, IN(staging_bytes), OUT(staging_bytes), 0, 64 << 10,
          UINT64_C(1) << 40, "256 MiB, or more if a ring of slots needs it", "64 KiB to 1 TiB",
-         "pinned memory for each device that is used, half of it for what is awaited on the "
-         "host"},
+         "pinned memory for each device that is used, half of it for operations that are awaited "
+         "on the host"},
 	{"SLUICE_SLOT_BYTES", BYTES, IN(slot_bytes), OUT(slot_bytes), 0, 0, 1 << 30, "by operation",
          "0 (by operation), or up to 1 GiB, a multiple of 4 KiB, at least SLUICE_PIECE_BYTES",
          "what one slot of pinned memory holds"},

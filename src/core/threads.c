@@ -86,6 +86,40 @@ bool sl_spin_until(struct sl_spin *spin, bool (*found)(void *), void *argument)
 	return false;
 }
 
+/* ------------------------------------------------------------------------------------- signals */
+
+static _Thread_local struct {
+	bool held;
+	pthread_cond_t *condition;
+	unsigned count; /* signals that it is owed */
+} signals;
+
+void sl_signal(pthread_cond_t *condition)
+{
+	if (!signals.held || (signals.count && signals.condition != condition)) {
+		pthread_cond_signal(condition);
+		return;
+	}
+	signals.condition = condition;
+	signals.count++;
+}
+
+void sl_signals_hold(void)
+{
+	signals.held = true;
+}
+
+unsigned sl_signals_owed(void)
+{
+	return signals.count;
+}
+
+void sl_signals_send(void)
+{
+	for (; signals.count; signals.count--)
+		pthread_cond_signal(signals.condition);
+}
+
 /* ---------------------------------------------------------------------------------------- gate */
 
 /* Takes count unless that exceeds the gate. */

@@ -38,6 +38,19 @@ struct sl_spin {
 /* Returns true as soon as found(argument) does, false after about 100 us. */
 bool sl_spin_until(struct sl_spin *spin, bool (*found)(void *), void *argument);
 
+/* ----------------------------------------------------------------------------------- signals */
+
+/*
+ * Signals the condition; on a thread that has called sl_signals_hold(), at its next sl_signals_send(). A thread that ends
+ * many operations in a row so wakes a waiting thread once, which then finds all of them. It must not sleep while it owes
+ * signals, and the condition lives until they are sent. Of two conditions the second is signalled at once.
+ */
+void sl_signal(pthread_cond_t *condition);
+void sl_signals_hold(void);
+/* Returns how many signals the thread owes. */
+unsigned sl_signals_owed(void);
+void sl_signals_send(void);
+
 /* ------------------------------------------------------------------------------------- queue */
 
 /*

@@ -2,26 +2,33 @@
 /*
  * Types of elements
  *
- * The table behind enum sluice_type: name, kind and size of the elements of frames and blobs. Constant.
+ * The table behind enum sluice_type: names, kind, size and DLPack's code of the elements of frames, blobs and
+ * tensors. Constant.
  */
 #include "core/core.h"
 
 static const struct sl_type types[] = {
-	[SLUICE_INT8] = {"int8", SL_SIGNED, 1},
-	[SLUICE_UINT8] = {"uint8", SL_UNSIGNED, 1},
-	[SLUICE_INT16] = {"int16", SL_SIGNED, 2},
-	[SLUICE_UINT16] = {"uint16", SL_UNSIGNED, 2},
-	[SLUICE_INT32] = {"int32", SL_SIGNED, 4},
-	[SLUICE_UINT32] = {"uint32", SL_UNSIGNED, 4},
-	[SLUICE_INT64] = {"int64", SL_SIGNED, 8},
-	[SLUICE_UINT64] = {"uint64", SL_UNSIGNED, 8},
-	[SLUICE_FLOAT16] = {"float16", SL_REAL, 2},
-	[SLUICE_FLOAT32] = {"float32", SL_REAL, 4},
-	[SLUICE_FLOAT64] = {"float64", SL_REAL, 8},
-	[SLUICE_BFLOAT16] = {"bfloat16", SL_BFLOAT, 2},
-	[SLUICE_COMPLEX64] = {"complex64", SL_COMPLEX, 8},
-	[SLUICE_COMPLEX128] = {"complex128", SL_COMPLEX, 16},
-	[SLUICE_BOOL] = {"bool", SL_BOOL, 1},
+	[SLUICE_INT8] = {"int8", "I8", SL_SIGNED, 8, 0},
+	[SLUICE_UINT8] = {"uint8", "U8", SL_UNSIGNED, 8, 1},
+	[SLUICE_INT16] = {"int16", "I16", SL_SIGNED, 16, 0},
+	[SLUICE_UINT16] = {"uint16", "U16", SL_UNSIGNED, 16, 1},
+	[SLUICE_INT32] = {"int32", "I32", SL_SIGNED, 32, 0},
+	[SLUICE_UINT32] = {"uint32", "U32", SL_UNSIGNED, 32, 1},
+	[SLUICE_INT64] = {"int64", "I64", SL_SIGNED, 64, 0},
+	[SLUICE_UINT64] = {"uint64", "U64", SL_UNSIGNED, 64, 1},
+	[SLUICE_FLOAT16] = {"float16", "F16", SL_REAL, 16, 2},
+	[SLUICE_FLOAT32] = {"float32", "F32", SL_REAL, 32, 2},
+	[SLUICE_FLOAT64] = {"float64", "F64", SL_REAL, 64, 2},
+	[SLUICE_BFLOAT16] = {"bfloat16", "BF16", SL_BFLOAT, 16, 4},
+	[SLUICE_COMPLEX64] = {"complex64", "C64", SL_COMPLEX, 64, 5},
+	[SLUICE_COMPLEX128] = {"complex128", NULL, SL_COMPLEX, 128, 5},
+	[SLUICE_BOOL] = {"bool", "BOOL", SL_BOOL, 8, 6},
+	[SLUICE_FLOAT8_E4M3] = {"float8_e4m3", "F8_E4M3", SL_SMALL, 8, 10},
+	[SLUICE_FLOAT8_E5M2] = {"float8_e5m2", "F8_E5M2", SL_SMALL, 8, 12},
+	[SLUICE_FLOAT8_E8M0] = {"float8_e8m0", "F8_E8M0", SL_SMALL, 8, 14},
+	[SLUICE_FLOAT6_E2M3] = {"float6_e2m3", "F6_E2M3", SL_SMALL, 6, 15},
+	[SLUICE_FLOAT6_E3M2] = {"float6_e3m2", "F6_E3M2", SL_SMALL, 6, 16},
+	[SLUICE_FLOAT4_E2M1] = {"float4_e2m1", "F4", SL_SMALL, 4, 17},
 };
 
 const struct sl_type *sl_type_find(int type)
@@ -29,4 +36,10 @@ const struct sl_type *sl_type_find(int type)
 	bool known = type > 0 && type < (int)(sizeof(types) / sizeof(types[0]));
 
 	return known ? &types[type] : NULL;
+}
+
+void sl_dlpack_dtype(int type, uint8_t *code, uint8_t *bits)
+{
+	*code = types[type].dlpack;
+	*bits = types[type].bits;
 }

@@ -41,6 +41,9 @@ static bool find_functions(void *library)
 	}
 	SL_CUDA_FUNCTIONS(FIND)
 #undef FIND
+#define FIND(name, arguments) *(void **)&driver.api.name = dlsym(library, #name);
+	SL_CUDA_OPTIONAL(FIND)
+#undef FIND
 	return true;
 }
 
@@ -330,7 +333,13 @@ static struct sl_device *cuda_of_stream(sluice_stream stream)
 	CUdevice ordinal = -1;
 	CUcontext ctx;
 
-	if (!api || api->cuStreamGetCtx(stream, &ctx) || api->cuCtxPushCurrent_v2(ctx))
+	if (!api || api->cuStreamGetCtx(stream, &ctx))
+		return NULL;
+	cuda_find(0);
+	for (unsigned i = 0; i < all.count; i++)
+		if (atomic_load(&all.devices[i].is_open) && all.devices[i].primary == ctx)
+			return &all.devices[i].base;
+	if (api->cuCtxPushCurrent_v2(ctx))
 		return NULL;
 	api->cuCtxGetDevice(&ordinal);
 	api->cuCtxPopCurrent_v2(&ctx);
@@ -470,6 +479,7 @@ static const struct sl_device_ops cuda_ops = {
 	.describe = cuda_describe,
 	.alloc = cuda_alloc,
 	.free = cuda_free,
+	.makes_pages = true,
 	.register_memory = cuda_register_memory,
 	.register_to_read = cuda_register_to_read,
 	.unregister_memory = cuda_unregister_memory,
@@ -480,6 +490,7 @@ static const struct sl_device_ops cuda_ops = {
 	.stream_query = sl_cuda_stream_query,
 	.stream_synchronize = sl_cuda_stream_synchronize,
 	.stream_check = sl_cuda_stream_check,
+	.joins = sl_cuda_joins,
 	.enqueue = sl_cuda_enqueue,
 	.copy = sl_cuda_copy,
 	.event_new = sl_cuda_event_new,

@@ -66,6 +66,7 @@ int sl_cuda_stream_free(struct sl_device *device, sluice_stream stream);
 int sl_cuda_stream_query(struct sl_device *device, sluice_stream stream);
 int sl_cuda_stream_synchronize(struct sl_device *device, sluice_stream stream);
 int sl_cuda_stream_check(struct sl_device *device, sluice_stream stream);
+bool sl_cuda_joins(struct sl_device *device, sluice_stream stream);
 int sl_cuda_enqueue(struct sl_device *device, sluice_stream stream,
                     const struct sl_command *commands, size_t count, size_t *taken);
 int sl_cuda_copy(struct sl_device *device, sluice_stream stream, void *to, const void *from,

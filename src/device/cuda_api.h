@@ -58,6 +58,7 @@ enum {
 	CU_MEMHOSTREGISTER_READ_ONLY = 8 /* required for memory that is mapped read-only */
 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
+enum { CU_STREAM_LEGACY_NUMBER = 1 }; /* the default stream, as 0 */
 enum { CU_EVENT_DISABLE_TIMING = 2 };
 enum { CU_STREAM_CAPTURE_STATUS_NONE = 0 };
 enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
@@ -107,6 +108,14 @@ enum { CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 };
 typedef struct {
 	unsigned char bytes[64];
 } CUipcMemHandle;
+
+/* Copies that are given to a stream together (CUDA 12.8). */
+enum { CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1 };
+struct CUmemcpyAttributes {
+	int source_order;
+	struct CUmemLocation source, target; /* of managed memory alone */
+	unsigned flags;
+};
 
 #define SL_CUDA_FUNCTIONS(X)                                                                      \
 	X(cuInit, (unsigned flags))                                                               \
@@ -175,9 +184,18 @@ typedef struct {
 	X(cuIpcOpenMemHandle_v2, (CUdeviceptr * memory, CUipcMemHandle handle, unsigned flags))   \
 	X(cuIpcCloseMemHandle, (CUdeviceptr memory))
 
+/* Functions that a driver may be without; NULL then. */
+#define SL_CUDA_OPTIONAL(X)                                                                        \
+	/* Of CUDA 12.8, which all later drivers have beside that of CUDA 13. */                   \
+	X(cuMemcpyBatchAsync,                                                                      \
+	  (CUdeviceptr * to, CUdeviceptr * from, size_t * lengths, size_t count,                   \
+	   struct CUmemcpyAttributes * attributes, size_t * starts, size_t kinds, size_t * failed, \
+	   sluice_stream stream))
+
 struct sl_cuda_api {
 #define FIELD(name, arguments) CUresult(*name) arguments;
 	SL_CUDA_FUNCTIONS(FIELD)
+	SL_CUDA_OPTIONAL(FIELD)
 #undef FIELD
 };
 

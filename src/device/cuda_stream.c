@@ -109,24 +109,66 @@ static CUresult cuda_give_one(const struct sl_cuda_api *api, sluice_stream strea
 	}
 }
 
+/* Drivers from CUDA 12.8 on take many copies in a call, but not on the legacy default stream. */
+bool sl_cuda_joins(struct sl_device *device, sluice_stream stream)
+{
+	(void)device;
+	return sl_cuda_driver()->cuMemcpyBatchAsync && (uintptr_t)stream > CU_STREAM_LEGACY_NUMBER;
+}
+
+/* Enqueues copies as a single driver call, or, if the driver refuses that, one by one. */
+static CUresult cuda_give_copies(const struct sl_cuda_api *api, sluice_stream stream,
+                                 const struct sl_command *commands, size_t count, size_t *taken)
+{
+	CUdeviceptr to[SL_COPIES_JOINED], from[SL_COPIES_JOINED];
+	struct CUmemcpyAttributes attributes = {.source_order = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	size_t lengths[SL_COPIES_JOINED], start = 0, failed;
+	CUresult error;
+
+	for (size_t i = 0; i < count; i++) {
+		to[i] = (uintptr_t)commands[i].copy.to;
+		from[i] = (uintptr_t)commands[i].copy.from;
+		lengths[i] = commands[i].copy.length;
+	}
+	error = api->cuMemcpyBatchAsync(to, from, lengths, count, &attributes, &start, 1, &failed,
+	                                stream);
+	if (!error) {
+		*taken += count;
+		return error;
+	}
+	for (size_t i = 0; i < count; i++) {
+		error = cuda_give_one(api, stream, &commands[i]);
+		if (error)
+			break;
+		++*taken;
+	}
+	return error;
+}
+
 int sl_cuda_enqueue(struct sl_device *device, sluice_stream stream,
                     const struct sl_command *commands, size_t count, size_t *taken)
 {
 	const struct sl_cuda_api *api = sl_cuda_driver();
+	bool joins = sl_cuda_joins(device, stream);
 	CUresult error = CUDA_SUCCESS;
 	int rc = sl_cuda_enter(sl_cuda_of(device), stream);
 
 	*taken = 0;
 	if (rc)
 		return rc;
-	while (*taken < count) {
-		size_t words = count_words(commands + *taken, count - *taken);
+	while (!error && *taken < count) {
+		const struct sl_command *next = commands + *taken;
+		size_t words = count_words(next, count - *taken);
+		size_t copies = joins ? sl_copies_joined(next, count - *taken) : 0;
 
-		error = words > 1 ? cuda_give_words(api, stream, commands + *taken, words)
-		                  : cuda_give_one(api, stream, commands + *taken);
-		if (error)
-			break;
-		*taken += words > 1 ? words : 1;
+		if (copies > 1) {
+			error = cuda_give_copies(api, stream, next, copies, taken);
+			continue;
+		}
+		error = words > 1 ? cuda_give_words(api, stream, next, words)
+		                  : cuda_give_one(api, stream, next);
+		if (!error)
+			*taken += words > 1 ? words : 1;
 	}
 	sl_cuda_leave();
 	return sl_cuda_error(error);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "device/device.h"
 
@@ -20,13 +21,14 @@
 #define REAL        "device"
 #define PINNED_MARK UINT64_C(0x736c756963652d70)
 
-/* ---------------------------------------------------------------------------- who is meant */
+/* ------------------------------------------------------------------------ which device it is */
 
 /* All devices of all kinds in the order of sl_device_kinds; constant once made. */
 static struct {
 	pthread_once_t once;
 	struct sl_device *devices[SL_DEVICES_MOST];
 	unsigned count;
+	pid_t process;         /* that numbered them: their threads and drivers are not a child's */
 	_Atomic bool numbered; /* set last */
 } all = {.once = PTHREAD_ONCE_INIT};
 
@@ -42,7 +44,17 @@ static void number_devices(void)
 			all.devices[all.count++] = device;
 		}
 	}
+	all.process = getpid();
 	atomic_store(&all.numbered, true);
+}
+
+int sl_device_check_process(void)
+{
+	pthread_once(&all.once, number_devices);
+	return all.process == getpid()
+	               ? 0
+	               : sl_fail(-ECHILD, "this process was forked after its parent had used "
+	                                  "devices: they are the parent's");
 }
 
 bool sl_device_any_known(void)

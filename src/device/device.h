@@ -32,7 +32,20 @@ struct sl_command {
 	};
 };
 
+/* The most copies that are given to a device together. */
+#define SL_COPIES_JOINED 64
+/*
+ * Returns how many of the commands, from the first on, are copies that may take place in any order.
+ */
+size_t sl_copies_joined(const struct sl_command *commands, size_t count);
+/* Returns the places of a channel that so many copies occupy which are given together. */
+unsigned sl_copies_places(size_t count);
+
 struct sl_device;
+
+/* Returns the places of a channel that commands occupy on a stream. */
+unsigned sl_commands_places(struct sl_device *device, sluice_stream stream,
+                            const struct sl_command *commands, size_t count);
 
 /*
  * An allocation that a process lends to others. The kind of device defines the content of handle.
@@ -64,6 +77,8 @@ struct sl_device_ops {
 
 	int (*alloc)(struct sl_device *device, size_t length, void **out);
 	int (*free)(struct sl_device *device, void *memory);
+	/* register_memory() has the kernel make pages that are not there yet, on its own thread alone. */
+	bool makes_pages;
 	/* Registers whole pages of host memory; may wait until the device is idle. */
 	int (*register_memory)(struct sl_device *device, void *memory, size_t length);
 	/*
@@ -89,6 +104,11 @@ struct sl_device_ops {
 	 */
 	int (*stream_check)(struct sl_device *device, sluice_stream stream);
 
+	/*
+	 * Returns true if enqueue() gives the stream copies together, as sl_copies_joined() finds
+	 * them. Makes no driver call.
+	 */
+	bool (*joins)(struct sl_device *device, sluice_stream stream);
 	/*
 	 * Enqueues commands in order. *taken is the number of commands that were enqueued, on
 	 * failure too.
@@ -242,10 +262,27 @@ struct sl_device *sl_device_of_memory(const void *memory);
  * program uses a driver directly, which takes longer to find out.
  */
 bool sl_device_any_known(void);
+/* Returns -ECHILD with a sentence if a parent of this process has numbered the devices; else 0. */
+int sl_device_check_process(void);
 /* Returns the device that is current on the calling thread, else the first device. */
 struct sl_device *sl_device_current(void);
 /* Returns the device of a stream, or fallback for a default stream. */
 struct sl_device *sl_device_of_stream(sluice_stream stream, struct sl_device *fallback);
+
+/* Memory that is exported as a tensor. The arrays are copied. */
+struct sl_dlpack_source {
+	void *data;
+	struct sl_device *device; /* NULL: the host */
+	int type;                 /* of enum sluice_type */
+	unsigned rank;
+	const int64_t *shape, *strides; /* in elements; strides NULL: without gaps */
+	uint64_t offset;                /* of the first element, bytes */
+	bool read_only;
+	void (*release)(void *owner); /* of the memory; on any thread, also in a child of fork() */
+	void *owner;
+};
+/* Makes the struct of DLPack of that version, 0 or 1. Returns 0 or -ENOMEM with a sentence. */
+int sl_dlpack_export(const struct sl_dlpack_source *source, unsigned version, void **out);
 
 /* Properties of a PCI device by its address as the kernel writes it, "0000:65:00.0". */
 int sl_pci_node(const char *address);           /* NUMA node, or -1 if unknown or the only one */

@@ -24,7 +24,7 @@ static int read_shape(const struct sluice_series_options *o, struct sl_h5_layout
 		return sl_fail(-EINVAL, "series options: rank %u is not 1 to %d", o->rank,
 		               SLUICE_RANK_MOST);
 	layout->type = (enum sluice_type)o->type;
-	layout->element = type->bytes;
+	layout->element = sl_type_bytes(type);
 	layout->rank = o->rank;
 	for (unsigned i = 0; i < o->rank; i++) {
 		if (!o->shape[i])

@@ -328,18 +328,19 @@ static int close_writer(struct sluice_writer *w, enum sl_closing how, int64_t de
 
 int sluice_writer_close(sluice_writer *w, int timeout_ms)
 {
+	int rc;
+
 	if (!w)
 		return 0;
-	if (sl_forked())
-		return sl_context_check(NULL);
 	if (!writer_exists(w))
 		return sl_fail(-EINVAL, "sluice_writer_close: there is no such writer");
-	return close_writer(w, SL_CLOSING, sl_deadline(timeout_ms));
+	rc = sl_context_check(w->ctx);
+	return rc ? rc : close_writer(w, SL_CLOSING, sl_deadline(timeout_ms));
 }
 
 void sluice_writer_discard(sluice_writer *w)
 {
-	if (w && !sl_forked() && writer_exists(w))
+	if (w && writer_exists(w) && !sl_context_check(w->ctx))
 		close_writer(w, SL_DISCARDING, SL_FOREVER);
 }
 
@@ -380,6 +381,7 @@ int sluice_writer_open(sluice_context *ctx, const char *path, const struct sluic
 		writer_retire(w);
 		return sl_fail(rc, "%s", message);
 	}
+	sl_fork_hold(&writers.mutex);
 	sl_mutex_lock(&writers.mutex);
 	sl_list_append(&writers.list, &w->link);
 	sl_mutex_unlock(&writers.mutex);
@@ -454,10 +456,10 @@ int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type, s
 		               w ? "the coordinate has no name" : "the writer is NULL");
 	if (!of || of->number > SL_REAL)
 		return sl_fail(-EINVAL, "coordinate '%s': %d is no type of numbers", name, type);
-	if (!values || !count || count > INT64_MAX / of->bytes)
+	if (!values || !count || count > INT64_MAX / sl_type_bytes(of))
 		return sl_fail(-EINVAL, "coordinate '%s': %zu values, %s", name, count,
 		               values ? "and it needs one at least" : "and values is NULL");
-	c.element = of->bytes;
+	c.element = sl_type_bytes(of);
 	rc = sl_context_check(w->ctx);
 	return rc ? rc : sl_writer_ask(w, add_coordinate, &c);
 }

@@ -26,8 +26,11 @@
 
 struct sl_http_multi {
 	struct sl_http_engine *engine;
-	unsigned parts;         /* reactors that there may be */
-	uint64_t share_bytes;   /* the work of a reactor before the next is chosen */
+	unsigned parts;       /* reactors that there may be */
+	uint64_t share_bytes; /* the work of a reactor before the next is chosen */
+	/* Reactors that are chosen because those before them do not sleep. The threads that submit need cores, too: on
+	 * two of them a second reactor takes its time from these, and from the first. */
+	unsigned spread;
 	struct sl_mutex mutex;  /* held while a reactor is started */
 	_Atomic unsigned count; /* that there are; grows under mutex */
 	struct sl_http_reactor reactors[];
@@ -68,6 +71,7 @@ int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct s
 		return sl_fail(-ENOMEM, "no memory for the reactors");
 	multi->engine = engine;
 	multi->parts = parts;
+	multi->spread = SL_MAX(sl_cores() / 2, 1);
 	multi->share_bytes = remote == SL_REMOTE_EASY ? 1 : SHARE_BYTES;
 	/* Together they keep as many as there may be. */
 	for (unsigned i = 0; i < parts; i++) {
@@ -108,9 +112,11 @@ static bool reactor_has_room(const struct sl_http_multi *multi,
                              const struct sl_http_reactor *reactor, uint64_t work)
 {
 	int load = atomic_load_explicit(&reactor->load, memory_order_relaxed);
+	bool last = reactor - multi->reactors + 1 >= multi->spread;
 
-	return !load || (load < reactor->share && work < multi->share_bytes &&
-	                 atomic_load_explicit(&reactor->busy, memory_order_relaxed) < BUSY_ROUNDS);
+	return !load ||
+	       (load < reactor->share && work < multi->share_bytes &&
+	        (last || atomic_load_explicit(&reactor->busy, memory_order_relaxed) < BUSY_ROUNDS));
 }
 
 /* Returns the first reactor that has room, which may have to be started, or else that with the least work. */

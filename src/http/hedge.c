@@ -31,8 +31,9 @@
 #define LEAST_SLOW  30000000 /* ns more than expected */
 #define SHARE       0.05     /* hedges to requests */
 #define MOST_CREDIT 16
-#define AVERAGE     16       /* parts of a moving average */
-#define LOOK_AGAIN  50000000 /* ns until a part is looked at again */
+#define AVERAGE     16                  /* parts of a moving average */
+#define LOOK_AGAIN  50000000            /* ns until a part is looked at again */
+#define SLOW_ANSWER INT64_C(1000000000) /* ns, to open, of an origin whose parts are not slower */
 /* Bytes of all hedges of a context. */
 #define MOST_BYTES ((uint64_t)128 << 20)
 
@@ -40,6 +41,7 @@
 void sl_http_pace_init(struct sl_http_pace *pace) SL_UNCHECKED
 {
 	memset(pace, 0, sizeof(*pace));
+	pace->credit = 1; /* the first request of all may stand still */
 	sl_mutex_init(&pace->mutex);
 }
 
@@ -173,6 +175,8 @@ int64_t sl_http_hedge_due(const struct sl_http_request *request)
 {
 	int64_t slow = sl_http_pace_slow(&request->http->limit->pace, request->length);
 
+	if (!request->piece)
+		slow = slow == SL_FOREVER ? SLOW_ANSWER : SL_MAX(slow, SLOW_ANSWER);
 	return request->asked + (slow == SL_FOREVER ? LOOK_AGAIN : slow);
 }
 
@@ -226,10 +230,15 @@ static void hedge_start(struct sl_http_request *request, size_t left)
 
 bool sl_http_hedge_look(struct sl_http_request *request, int64_t now)
 {
-	size_t left = request->piece->length - request->piece->moved;
 	int64_t slow = sl_http_pace_slow(&request->http->limit->pace, request->length);
 	bool starts;
+	size_t left;
 
+	if (!request->piece) {
+		request->slow = SL_FOREVER;
+		return pace_take_credit(&request->http->limit->pace);
+	}
+	left = request->piece->length - request->piece->moved;
 	/* Also while too few parts are over, or there were too many hedges. */
 	request->slow = SL_MAX(sl_http_hedge_due(request), now + LOOK_AGAIN);
 	starts = left && now - request->asked >= slow;

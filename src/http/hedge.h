@@ -37,7 +37,7 @@ int64_t sl_http_hedge_due(const struct sl_http_request *request);
 /*
  * Asks for the rest of a part once more, if it is slow by now. While it is not, or there were too many hedges, or no
  * memory is left for them, it sets request->slow to look again. On the thread that moves the request. Returns true if
- * the request is a second request and slow itself: the caller ends its transfer, and it begins anew.
+ * the request is a second request, or of open, and slow itself: the caller ends its transfer, and it begins anew.
  */
 bool sl_http_hedge_look(struct sl_http_request *request, int64_t now);
 /* Returns whether the second request has brought the rest: the first is to end. hedge may be NULL. */

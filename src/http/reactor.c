@@ -24,10 +24,11 @@
 #include "http/http_internal.h"
 #include "http/upload.h"
 
-#define EVENTS_AT_ONCE 64
-#define REQUEST_BYTES  ((uint64_t)16 << 10) /* the work of a request beside its bytes */
-#define STREAM_BYTES   ((uint64_t)1 << 20)  /* the work of an upload, or of a body without ranges */
-#define LEAST_SLEEP_NS 5000                 /* less is the call alone */
+#define EVENTS_AT_ONCE  64
+#define REQUEST_BYTES   ((uint64_t)16 << 10) /* the work of a request beside its bytes */
+#define STREAM_BYTES    ((uint64_t)1 << 20) /* the work of an upload, or of a body without ranges */
+#define LEAST_SLEEP_NS  5000                /* less is the call alone */
+#define LONGEST_HOLD_NS 1000000             /* of the signals for operations that are over */
 
 /* Of a socket, beside EPOLLIN and EPOLLOUT as epoll has them. */
 enum {
@@ -459,11 +460,11 @@ static CURLMcode reactor_run_timer(struct sl_http_reactor *reactor)
 	return rc;
 }
 
-/* Sleeps until something happens, and tells libcurl. False: it cannot go on. */
+/* Sleeps until something happens, and tells libcurl. Returns false if it cannot go on. */
 static bool reactor_poll(struct sl_http_reactor *reactor, bool sleep)
 {
 	unsigned busy = atomic_load_explicit(&reactor->busy, memory_order_relaxed);
-	int64_t begun = sl_now();
+	int64_t begun = sl_now(), now = begun;
 	struct epoll_event events[EVENTS_AT_ONCE];
 	CURLMcode rc = CURLM_OK;
 	int count;
@@ -474,8 +475,14 @@ static bool reactor_poll(struct sl_http_reactor *reactor, bool sleep)
 	                   sleep ? reactor_timeout(reactor, begun) : 0);
 	if (count < 0 && errno != EINTR)
 		return false;
-	busy = sleep && sl_now() - begun > LEAST_SLEEP_NS ? 0 : busy + 1;
+	if (sleep)
+		now = sl_now();
+	busy = now - begun > LEAST_SLEEP_NS ? 0 : busy + 1;
 	atomic_store_explicit(&reactor->busy, busy, memory_order_relaxed);
+	if (count <= 0 || now - reactor->calm > LONGEST_HOLD_NS)
+		sl_signals_send();
+	if (!sl_signals_owed())
+		reactor->calm = now;
 	for (int i = 0; i < count && !rc; i++)
 		rc = reactor_handle_event(reactor, &events[i]);
 	return !rc;
@@ -495,6 +502,7 @@ static void reactor_restart(struct sl_http_reactor *reactor)
 		                     request->http->name);
 		reactor_stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
 	}
+	sl_signals_send();
 	reactor_close(reactor);
 	/* Without a new handle each request fails as it starts, until a handle can be made. */
 	if (!reactor_open(reactor)) {
@@ -505,17 +513,32 @@ static void reactor_restart(struct sl_http_reactor *reactor)
 	}
 }
 
+/*
+ * A thread that waits for operations is woken when as many are over as are left, so that it takes several, and submits
+ * others while these move. It is woken earlier by reactor_poll() if nothing is ready; and the reactor sleeps only when
+ * it owes no signals.
+ */
+static void reactor_wake_waiting(struct sl_http_reactor *reactor)
+{
+	int load = atomic_load_explicit(&reactor->load, memory_order_relaxed);
+
+	if ((int)sl_signals_owed() >= load)
+		sl_signals_send();
+}
+
 static void *reactor_run(void *argument)
 {
 	struct sl_http_reactor *reactor = argument;
 	bool sleep, alive;
 
+	sl_signals_hold();
 	for (;;) {
 		reactor_start_requests(reactor);
 		alive = reactor->multi && !reactor_run_timer(reactor);
 		if (alive)
 			reactor_finish_requests(reactor);
-		sleep = sl_queue_sleep(&reactor->inbox, &reactor->sleeper);
+		reactor_wake_waiting(reactor);
+		sleep = !sl_signals_owed() && sl_queue_sleep(&reactor->inbox, &reactor->sleeper);
 		if (!sleep && sl_queue_closed(&reactor->inbox))
 			break;
 		alive = alive && reactor_poll(reactor, sleep);
@@ -526,6 +549,7 @@ static void *reactor_run(void *argument)
 			reactor_finish_requests(reactor);
 		reactor_look_around(reactor);
 	}
+	sl_signals_send();
 	return NULL;
 }
 

@@ -28,6 +28,7 @@ struct sl_http_reactor {
 	int watch_count;
 	int64_t timer;          /* when libcurl wants to be called; SL_FOREVER */
 	int64_t look;           /* when it has to look at all requests; SL_FOREVER */
+	int64_t calm;           /* when it last owed no signals */
 	struct sl_list moving;  /* requests with a transfer in multi, and a permit, */
 	struct sl_list streams; /* and without: looked at whenever the reactor wakes */
 	struct sl_list resting; /* requests that are due later, without a turn */
@@ -50,6 +51,10 @@ struct sl_http_transfer {
 	CURL *easy;
 	uint64_t file; /* the number of the file of its options; 0: none */
 	bool home;     /* they are for the file's origin */
+	char *url;     /* that is parsed; NULL: none */
+	CURLU *parsed;
+	char range[64];          /* a line of the header, */
+	struct curl_slist lines; /* and with those of the file behind it */
 	char reason[CURL_ERROR_SIZE];
 };
 /* Returns NULL if there is no memory. */

@@ -101,13 +101,23 @@ static long request_buffer_bytes(const struct sl_http_request *request)
 	return (long)SL_MAX(request->length + HEADER_BYTES, LEAST_BUFFER);
 }
 
+static bool request_may_be_hedged(const struct sl_http_request *request)
+{
+	const struct sl_http *http = request->http;
+
+	return http->core->settings.http_hedge && !request->hedge &&
+	       !(http->flags & (SLUICE_OPEN_HTTP2 | SLUICE_OPEN_WRITE)) &&
+	       !sl_http_request_has_body(request);
+}
+
 int sl_http_request_prepare(struct sl_http_request *request)
 {
 	struct sl_http *http = request->http;
 	bool home = sl_http_request_is_home(request);
 	const struct sl_http_fields *fields;
-	CURL *easy = request->transfer->easy;
-	char range[64];
+	struct sl_http_transfer *transfer = request->transfer;
+	struct curl_slist *lines;
+	CURL *easy = transfer->easy;
 
 	sl_http_transfer_renew(request, home);
 	sl_http_response_clear(request);
@@ -129,11 +139,9 @@ int sl_http_request_prepare(struct sl_http_request *request)
 		request->from = request->piece->offset + request->piece->moved;
 		request->length = request->piece->length - request->piece->moved;
 		request->ranged = true;
-		if (http->core->settings.http_hedge && !request->hedge &&
-		    !(http->flags & SLUICE_OPEN_HTTP2))
-			request->slow = sl_http_hedge_due(request);
 	}
-	curl_easy_setopt(easy, CURLOPT_URL, request->url ? request->url : http->url);
+	if (request_may_be_hedged(request))
+		request->slow = sl_http_hedge_due(request);
 	curl_easy_setopt(easy, CURLOPT_PRIVATE, request);
 	curl_easy_setopt(easy, CURLOPT_HEADERDATA, request);
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, request);
@@ -141,15 +149,19 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, request_buffer_bytes(request));
 	fields = request->method == SL_HTTP_PUT ? sl_http_upload_prepare(http->upload, easy)
 	                                        : &http->fields;
-	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, home ? fields->home : fields->away);
+	lines = home ? fields->home : fields->away;
+	if (request->ranged) {
+		/* libcurl takes longer to make this line of CURLOPT_RANGE. */
+		snprintf(transfer->range, sizeof(transfer->range),
+		         "Range: bytes=%" PRIu64 "-%" PRIu64, request->from,
+		         request->from + request->length - 1);
+		transfer->lines = (struct curl_slist){.data = transfer->range, .next = lines};
+		lines = &transfer->lines;
+	}
+	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, lines);
 	request->bears = false;
 	if (home && http->identified)
 		sl_http_identity_set(request);
-	if (request->ranged) {
-		snprintf(range, sizeof(range), "%" PRIu64 "-%" PRIu64, request->from,
-		         request->from + request->length - 1);
-		curl_easy_setopt(easy, CURLOPT_RANGE, range);
-	}
 	sl_log(&http->core->settings, SL_LOG_DEBUG,
 	       "%s %s bytes %" PRIu64 "+%" PRIu64 " attempt %u",
 	       request->method == SL_HTTP_HEAD  ? "HEAD"
@@ -450,6 +462,7 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 	struct sl_piece *piece = request->piece;
 	struct sl_http *http = request->http;
 	long status = request->response.status;
+	int64_t stall = (int64_t)http->core->settings.http_stall_ms * 1000000, silent;
 	char why[80];
 
 	if (piece && piece->moved == piece->length && request->response.accepted && !request->error)
@@ -464,8 +477,9 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 		return SL_HTTP_ANEW;
 	}
 	if (code == CURLE_ABORTED_BY_CALLBACK) {
-		snprintf(why, sizeof(why), "no byte came for %.1f s (SLUICE_HTTP_STALL_MS)",
-		         (double)http->core->settings.http_stall_ms / 1000);
+		silent = sl_now() - request->alive;
+		snprintf(why, sizeof(why), "no byte came for %.1f s%s", (double)silent / 1e9,
+		         silent > stall ? " (SLUICE_HTTP_STALL_MS)" : "");
 		return request_retry(request, -ETIMEDOUT, why);
 	}
 	if (code == CURLE_OK && !request->response.complete)

@@ -8,12 +8,15 @@
  * Threads: the reactor that has the handle.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "http/http_internal.h"
 
 void sl_http_transfer_free(struct sl_http_transfer *transfer)
 {
 	curl_easy_cleanup(transfer->easy);
+	curl_url_cleanup(transfer->parsed);
+	free(transfer->url);
 	free(transfer);
 }
 
@@ -31,6 +34,18 @@ struct sl_http_transfer *sl_http_transfer_new(struct sl_http_reactor *reactor)
 	return NULL;
 }
 
+/* Returns whether the environment names a proxy, of any kind that libcurl looks for. */
+static bool environment_has_proxy(void)
+{
+	static const char *const names[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy",
+	                                    "ALL_PROXY"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (getenv(names[i]))
+			return true;
+	return false;
+}
+
 static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *http)
 {
 	const struct sl_settings *settings = &http->core->settings;
@@ -44,6 +59,9 @@ static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *h
 	curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, sl_http_reactor_close_socket);
 	curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, transfer->reactor);
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	/* libcurl would look again for each request. */
+	if (!environment_has_proxy())
+		curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
 	/* A transfer that ends while a name is looked up does not wait for the name server. */
 	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
 	curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
@@ -67,6 +85,27 @@ static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *h
 	}
 }
 
+/*
+ * Sets the URL, which is parsed once for all requests to it. Where it cannot be parsed, libcurl gets the text, and says
+ * why.
+ */
+static void transfer_set_url(struct sl_http_transfer *transfer, const char *url)
+{
+	if (!transfer->url || strcmp(transfer->url, url)) {
+		curl_url_cleanup(transfer->parsed);
+		free(transfer->url);
+		transfer->url = strdup(url);
+		transfer->parsed = transfer->url ? curl_url() : NULL;
+		if (curl_url_set(transfer->parsed, CURLUPART_URL, url, 0)) {
+			curl_url_cleanup(transfer->parsed);
+			transfer->parsed = NULL;
+		}
+	}
+	curl_easy_setopt(transfer->easy, CURLOPT_CURLU, transfer->parsed);
+	if (!transfer->parsed)
+		curl_easy_setopt(transfer->easy, CURLOPT_URL, url);
+}
+
 void sl_http_transfer_renew(struct sl_http_request *request, bool home)
 {
 	struct sl_http_transfer *transfer = request->transfer;
@@ -80,4 +119,5 @@ void sl_http_transfer_renew(struct sl_http_request *request, bool home)
 	/* Set when it has succeeded, if no secret may have changed until the next. */
 	transfer->file = 0;
 	transfer->home = home;
+	transfer_set_url(transfer, request->url ? request->url : http->url);
 }

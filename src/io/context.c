@@ -58,7 +58,7 @@ void sl_context_unref(struct sluice_context *ctx)
 
 /* Checks that the budget gives every slot that an operation may need; without a budget, chooses
  * such a budget. */
-static int context_check_staging(struct sl_settings *s)
+static int context_check_staging(struct sl_settings *s, bool own)
 {
 	uint64_t slot = s->slot_bytes ? s->slot_bytes : s->piece_bytes;
 	uint64_t power = SL_SLOT_LEAST, ring;
@@ -68,8 +68,8 @@ static int context_check_staging(struct sl_settings *s)
 	ring = power * (s->slots ? s->slots : 1);
 	if (!s->staging_bytes)
 		s->staging_bytes = SL_MAX(UINT64_C(256) << 20, SL_MAX(8 * power, 2 * ring));
-	if (sl_staging_half(s->staging_bytes, SL_HALF_HOST) < power ||
-	    sl_staging_half(s->staging_bytes, SL_HALF_STREAM) < ring)
+	if (sl_staging_half(s->staging_bytes, own, SL_HALF_HOST) < power ||
+	    sl_staging_half(s->staging_bytes, own, SL_HALF_STREAM) < ring)
 		return sl_fail(-EINVAL,
 		               "SLUICE_STAGING_BYTES: %" PRIu64
 		               " is too little for a ring of %" PRIu64 " slots of %" PRIu64
@@ -95,14 +95,14 @@ static void context_at_exit(void)
 {
 	struct sl_list *link;
 
-	if (sl_forked())
-		return;
 	sl_mutex_lock(&leaving.mutex);
 	/* The handler that was registered last runs first, and does it all. */
 	while ((link = sl_list_take(&leaving.contexts))) {
 		struct sluice_context *ctx =
 			SL_CONTAINER(link, struct sluice_context, devices.link);
 
+		if (!sl_process_is(ctx->process))
+			continue;
 		sl_cufile_abandon(ctx->core.cufile);
 		for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
 			sl_staging_abandon(ctx->devices.staging[i]);
@@ -139,7 +139,7 @@ int sl_context_get_staging(struct sluice_context *ctx, struct sl_device *device,
 	/* The driver may be held up; nothing that lets it go on needs this lock. */
 	sl_mutex_lock(&ctx->devices.mutex);
 	if (!*staging)
-		rc = sl_staging_start(device, &ctx->core.settings, NULL, 0, staging);
+		rc = sl_staging_start(device, &ctx->core.settings, NULL, ctx->core.pool, staging);
 	*out = *staging;
 	sl_mutex_unlock(&ctx->devices.mutex);
 	if (!rc)
@@ -163,6 +163,9 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 	found = device < 0 ? NULL : sl_device_find((unsigned)device);
 	if (!found)
 		return sl_fail(-ENODEV, "there is no device %d", device);
+	rc = sl_device_check_process();
+	if (rc)
+		return rc;
 	if (!memory && !n) {
 		struct sl_staging *own;
 
@@ -174,7 +177,7 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 		return sl_fail(-EINVAL, "sluice_context_staging: memory is not a multiple of 4096");
 	settings = ctx->core.settings;
 	settings.staging_bytes = n;
-	rc = n ? context_check_staging(&settings)
+	rc = n ? context_check_staging(&settings, false)
 	       : sl_fail(-EINVAL, "sluice_context_staging: n is 0");
 	if (rc)
 		return rc;
@@ -182,7 +185,8 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 	if (ctx->devices.staging[device])
 		rc = sl_fail(-EBUSY, "the context has used %s already", found->name);
 	else
-		rc = sl_staging_start(found, &settings, memory, n, &ctx->devices.staging[device]);
+		rc = sl_staging_start(found, &settings, memory, ctx->core.pool,
+		                      &ctx->devices.staging[device]);
 	sl_mutex_unlock(&ctx->devices.mutex);
 	if (!rc)
 		sl_context_expect_exit(ctx, SL_EXIT_DEVICE);
@@ -293,18 +297,19 @@ static void context_stop_threads(struct sluice_context *ctx)
 int sluice_context_new(const struct sluice_config *config, sluice_context **out) SL_UNCHECKED
 {
 	struct sluice_context *ctx;
+	uint32_t process;
 	int rc;
 
 	if (!out)
 		return sl_fail(-EINVAL, "sluice_context_new: out is NULL");
-	rc = sl_fork_enter();
+	rc = sl_process_enter(&process);
 	if (rc)
 		return rc;
+	sl_fork_hold(&leaving.mutex);
 	ctx = calloc(1, sizeof(*ctx));
-	if (!ctx) {
-		sl_fork_leave();
+	if (!ctx)
 		return sl_fail(-ENOMEM, "no memory");
-	}
+	ctx->process = process;
 	atomic_init(&ctx->references, 1);
 	sl_mutex_init(&ctx->files.mutex);
 	sl_mutex_init(&ctx->devices.mutex);
@@ -315,7 +320,7 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 	rc = sl_settings_load(config, &ctx->core.settings);
 	atomic_init(&ctx->operations.most, ctx->core.settings.max_operations);
 	if (!rc)
-		rc = context_check_staging(&ctx->core.settings);
+		rc = context_check_staging(&ctx->core.settings, true);
 	if (!rc) {
 		sl_kernel_probe(ctx->core.settings.disable, &ctx->core.kernel);
 		rc = context_start_threads(&ctx->core);
@@ -325,7 +330,6 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 	if (rc) {
 		context_stop_threads(ctx);
 		context_destroy(ctx);
-		sl_fork_leave();
 		return rc;
 	}
 	*out = ctx;
@@ -335,11 +339,10 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 int sluice_context_free(sluice_context *ctx)
 {
 	unsigned files;
+	int rc = ctx ? sl_context_check(ctx) : 0;
 
-	if (!ctx)
-		return 0;
-	if (sl_forked())
-		return sl_context_check(ctx);
+	if (!ctx || rc)
+		return rc;
 	sl_mutex_lock(&ctx->files.mutex);
 	files = ctx->files.count;
 	sl_mutex_unlock(&ctx->files.mutex);
@@ -348,17 +351,16 @@ int sluice_context_free(sluice_context *ctx)
 	context_forget_exit(ctx);
 	context_stop_threads(ctx);
 	sl_context_unref(ctx);
-	sl_fork_leave();
 	return 0;
 }
 
 int sluice_context_setting(const sluice_context *ctx, size_t index, struct sluice_setting *out)
 {
 	struct sluice_setting setting = {0};
-	int rc;
+	int rc = ctx ? sl_context_check(ctx) : 0;
 
-	if (sl_forked())
-		return sl_context_check(ctx);
+	if (rc)
+		return rc;
 	if (!out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_context_setting: out->size is not set");
 	rc = sl_setting_describe(index, ctx ? &ctx->core.settings : NULL, &setting);

@@ -103,7 +103,7 @@ int sluice_uri_name(const char *uri, char *text, size_t size)
 
 static int file_check_options(struct sluice_open_options *o)
 {
-	unsigned known = (SLUICE_OPEN_AS_STORED << 1) - 1;
+	unsigned known = (SLUICE_OPEN_UNCACHED << 1) - 1;
 
 	if (!o->flags)
 		o->flags = SLUICE_OPEN_READ;
@@ -311,13 +311,18 @@ int sluice_close(sluice_file *file)
 
 void sluice_discard(sluice_file *file)
 {
-	if (!file || sl_forked())
+	if (!file || !sl_process_is(file->ctx->process))
 		return;
 	file_drain(file);
 	file_forget(file);
 }
 
 /* --------------------------------------------------------------------------- stat, sync, size */
+
+const char *sl_file_name(const struct sluice_file *file)
+{
+	return file->uri;
+}
 
 int sluice_stat(sluice_file *file, struct sluice_file_info *out)
 {

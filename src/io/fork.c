@@ -2,9 +2,10 @@
 /*
  * Fork
  *
- * Recognises a child of fork(), which has the memory of its parent but none of its threads: the
- * kernel wipes a page in each child, whichever call made it. The page belongs to the process and is
- * kept; a child starts afresh if its parent had freed all contexts. Any thread.
+ * Tells the handles of this process from those that a child of fork() has inherited: the child has
+ * the memory of its parent but none of its threads. Each process has a number, which contexts,
+ * stores and queues carry. It is in a page that the kernel wipes in each child, whichever call made
+ * the child, and the child draws a new number when it makes its first handle. Any thread.
  */
 #include <errno.h>
 #include <sys/mman.h>
@@ -12,19 +13,36 @@
 
 #include "io/io_internal.h"
 
-struct sl_fork sl_fork;
+#define HELD_MOST 8
 
-int sl_context_refuse(void)
+_Atomic(_Atomic uint32_t *) sl_process_page;
+
+/* The numbers that this process and those before it have drawn; a child inherits the count. */
+static _Atomic uint32_t drawn;
+
+/* Mutexes of the whole process that no thread may have locked while another forks. */
+static struct {
+	struct sl_mutex mutex;
+	struct sl_mutex *held[HELD_MOST];
+	unsigned count;
+} forking = {.mutex = SL_MUTEX_INIT};
+
+int sl_context_check(const struct sluice_context *ctx)
 {
-	if (sl_forked())
-		return sl_fail(-ECHILD, "this process was forked: sluice belongs to its parent");
-	return sl_fail(-EINVAL, "the context is NULL");
+	if (ctx && sl_process_is(ctx->process))
+		return 0;
+	return ctx ? sl_process_refuse() : sl_fail(-EINVAL, "the context is NULL");
 }
 
-static int fork_make_page(void)
+int sl_process_refuse(void)
+{
+	return sl_fail(-ECHILD, "this process was forked: the handle belongs to its parent");
+}
+
+static int process_make_page(void)
 {
 	size_t size = sysconf(_SC_PAGESIZE);
-	_Atomic unsigned char *none = NULL;
+	_Atomic uint32_t *none = NULL;
 	void *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (made == MAP_FAILED)
@@ -33,28 +51,52 @@ static int fork_make_page(void)
 		munmap(made, size);
 		return sl_fail(-ENOSYS, "this kernel has no MADV_WIPEONFORK (Linux 4.14)");
 	}
-	if (!atomic_compare_exchange_strong(&sl_fork.page, &none, made))
+	if (!atomic_compare_exchange_strong(&sl_process_page, &none, made))
 		munmap(made, size);
 	return 0;
 }
 
-int sl_fork_enter(void)
+int sl_process_enter(uint32_t *out)
 {
-	int rc;
+	_Atomic uint32_t *page;
+	uint32_t number = 0;
+	int rc = atomic_load(&sl_process_page) ? 0 : process_make_page();
 
-	if (sl_forked())
-		return sl_context_refuse();
-	if (!atomic_load(&sl_fork.page)) {
-		rc = fork_make_page();
-		if (rc)
-			return rc;
-	}
-	atomic_store(atomic_load(&sl_fork.page), 1);
-	atomic_fetch_add(&sl_fork.contexts, 1);
+	if (rc)
+		return rc;
+	page = atomic_load(&sl_process_page);
+	/* Another thread may be the first to draw. */
+	if (!atomic_load(page))
+		atomic_compare_exchange_strong(page, &number, 1 + atomic_fetch_add(&drawn, 1));
+	*out = atomic_load(page);
 	return 0;
 }
 
-void sl_fork_leave(void)
+/* The mutexes are of lists, and no thread waits with two of them. */
+static void forking_lock(void) SL_UNCHECKED
 {
-	atomic_fetch_sub(&sl_fork.contexts, 1);
+	sl_mutex_lock(&forking.mutex);
+	for (unsigned i = 0; i < forking.count; i++)
+		sl_mutex_lock(forking.held[i]);
+}
+
+static void forking_unlock(void) SL_UNCHECKED
+{
+	for (unsigned i = forking.count; i-- > 0;)
+		sl_mutex_unlock(forking.held[i]);
+	sl_mutex_unlock(&forking.mutex);
+}
+
+void sl_fork_hold(struct sl_mutex *mutex)
+{
+	unsigned i = 0;
+
+	sl_mutex_lock(&forking.mutex);
+	while (i < forking.count && forking.held[i] != mutex)
+		i++;
+	if (!forking.count)
+		pthread_atfork(forking_lock, forking_unlock, forking_unlock);
+	if (i == forking.count && i < HELD_MOST)
+		forking.held[forking.count++] = mutex;
+	sl_mutex_unlock(&forking.mutex);
 }

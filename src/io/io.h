@@ -11,31 +11,27 @@
 
 /* ----------------------------------------------------------------------------------- context */
 
-/* The page that the kernel wipes in a child of fork(): holds 1, and 0 in a child. Set once, with a
- * compare-and-exchange. And the contexts and stores of the process. */
-extern struct sl_fork {
-	_Atomic(_Atomic unsigned char *) page;
-	_Atomic unsigned contexts;
-} sl_fork;
-/* Returns true in a child of fork() if its parent had a context. */
-static inline bool sl_forked(void)
+/*
+ * The page that the kernel wipes in a child of fork(): holds the number of this process, or 0 while
+ * the process has made no handle. Set once, with a compare-and-exchange.
+ */
+extern _Atomic(_Atomic uint32_t *) sl_process_page;
+/* Returns true if that is the number of this process, false in a child of the process. */
+static inline bool sl_process_is(uint32_t number)
 {
-	_Atomic unsigned char *page = atomic_load_explicit(&sl_fork.page, memory_order_acquire);
+	_Atomic uint32_t *page = atomic_load_explicit(&sl_process_page, memory_order_acquire);
 
-	return page && !atomic_load_explicit(page, memory_order_relaxed) &&
-	       atomic_load_explicit(&sl_fork.contexts, memory_order_relaxed);
+	return page && atomic_load_explicit(page, memory_order_relaxed) == number;
 }
-/* Counts a context or a store of this process in. Returns 0, or -ECHILD, -ENOMEM or -ENOSYS with a
- * sentence. */
-int sl_fork_enter(void);
-void sl_fork_leave(void);
-/* Returns -ECHILD in a child of fork(), else -EINVAL for a context that is NULL, with a sentence. */
-int sl_context_refuse(void);
-/* Returns 0, or the refusal. Every public call begins with it. */
-static inline int sl_context_check(const struct sluice_context *ctx)
-{
-	return ctx && !sl_forked() ? 0 : sl_context_refuse();
-}
+/* Gives the number of this process to a new handle. Returns 0, -ENOMEM or -ENOSYS with a sentence. */
+int sl_process_enter(uint32_t *out);
+/* Returns -ECHILD with a sentence. */
+int sl_process_refuse(void);
+/* Has every later fork() wait for the mutex, so that a child does not find it locked. */
+void sl_fork_hold(struct sl_mutex *mutex);
+/* Returns 0, -ECHILD for a context of a parent, or -EINVAL for NULL, with a sentence. Every public
+ * call begins with it. */
+int sl_context_check(const struct sluice_context *ctx);
 /* Returns the context that a backend's core is part of. */
 struct sluice_context *sl_context_of(struct sl_core *core);
 const struct sl_settings *sl_context_settings(const struct sluice_context *ctx);
@@ -57,6 +53,8 @@ struct sl_staging *sl_context_staging_of(struct sluice_context *ctx,
  */
 int sl_file_wrap(struct sluice_context *ctx, const char *name, unsigned flags,
                  struct sl_backend *backend, struct sluice_file **out);
+/* Returns its name, safe to display. */
+const char *sl_file_name(const struct sluice_file *file);
 
 /* --------------------------------------------------------------------------------- operation */
 

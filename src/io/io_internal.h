@@ -47,8 +47,11 @@ void sl_file_release(struct sluice_file *file);
 
 /* ---------------------------------------------------------------------------------- finished */
 
-/* The queue of operations that are over, for sluice_next_done(). */
-struct sl_done {
+/* A queue of operations that are over: that of a context, or of sluice_queue_new(). */
+struct sluice_queue {
+	uint32_t process; /* see sl_process_is() */
+	/* Of sluice_queue_new(): the handle's and those of operations. */
+	_Atomic uint32_t references;
 	struct sl_mutex mutex;
 	pthread_cond_t arrived;
 	struct {
@@ -66,11 +69,12 @@ struct sl_done {
 
 struct sluice_context {
 	struct sl_core core;
+	uint32_t process;            /* see sl_process_is() */
 	_Atomic uint32_t references; /* the handle's and those of operations */
 
 	struct sl_gate operations; /* in flight */
 
-	struct sl_done done;
+	struct sluice_queue done; /* for sluice_next_done() */
 
 	/* Held while an operation in stream order enters the order of its object and its commands
 	 * are enqueued. No worker, reactor, poller or copier takes it. */

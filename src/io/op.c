@@ -2,9 +2,10 @@
 /*
  * Operations
  *
- * The life of an operation from its memory to its end, the queue of operations that are over, and
- * the public calls on a handle: wait, poll, cancel. The threads that submit call it, any thread that
- * ends a piece, a copy or a command, and any thread of the application; only the waits wait.
+ * The life of an operation from its memory to its end, and the public calls on a handle: wait, poll,
+ * cancel. done.c has the queues of operations that are over. The threads that submit call it, any
+ * thread that ends a piece, a copy or a command, and any thread of the application; only the waits
+ * wait.
  *
  *   new       --[sl_op_enter: 0]----------------> started    nothing holds it back
  *   new       --[sl_op_enter: 1]----------------> held       an earlier operation overlaps it
@@ -30,7 +31,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "io/op.h"
@@ -49,6 +49,7 @@ struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file
 	atomic_init(&op->references, 1);
 	atomic_fetch_add_explicit(&ctx->references, 1, memory_order_relaxed);
 	op->ctx = ctx;
+	op->done.queue = &ctx->done;
 	op->file = file;
 	op->kind = kind;
 	op->order.object = file->object;
@@ -81,6 +82,7 @@ static void op_free(struct sluice_op *op) SL_UNCHECKED
 	sl_staged_free(op->staged);
 	free(op->message);
 	sl_mutex_destroy(&op->mutex);
+	sl_done_leave(op);
 	sl_context_unref(op->ctx);
 	free(op);
 }
@@ -108,15 +110,12 @@ void *sl_op_user(const struct sluice_op *op)
 
 /* --------------------------------------------------------------------------------- admission */
 
-int sl_op_admit(struct sluice_file *file)
+int sl_op_admit(struct sluice_context *ctx, int full)
 {
-	struct sluice_context *ctx = file->ctx;
-
 	/* The end of any operation ends the wait. */
-	if (sl_gate_take(&ctx->operations, 1, !(file->flags & SLUICE_OPEN_NONBLOCK)))
+	if (sl_gate_take(&ctx->operations, 1, !full))
 		return 0;
-	return sl_fail(-EAGAIN,
-	               "%" PRIu64 " operations are in flight, which is SLUICE_MAX_OPERATIONS",
+	return sl_fail(full, "%" PRIu64 " operations are in flight, which is SLUICE_MAX_OPERATIONS",
 	               ctx->core.settings.max_operations);
 }
 
@@ -131,119 +130,6 @@ void sl_file_release(struct sluice_file *file)
 	sl_word_wake(&file->drained, 1);
 }
 
-/* -------------------------------------------------------------------------------- finished */
-
-void sl_done_init(struct sl_done *done) SL_UNCHECKED
-{
-	pthread_cond_init(&done->arrived, NULL);
-	sl_mutex_init(&done->mutex);
-	sl_list_init(&done->locked.list);
-	done->locked.fd = -1;
-}
-
-void sl_done_destroy(struct sl_done *done) SL_UNCHECKED
-{
-	while (done->locked.kept_count)
-		free(done->locked.kept[--done->locked.kept_count]);
-	if (done->locked.fd >= 0)
-		close(done->locked.fd);
-	pthread_cond_destroy(&done->arrived);
-	sl_mutex_destroy(&done->mutex);
-}
-
-static void done_unlink_locked(struct sl_done *done, struct sluice_op *op) SL_REQUIRES(&done->mutex)
-{
-	uint64_t count;
-
-	sl_list_remove(&op->done.link);
-	if (done->locked.fd >= 0 && sl_list_empty(&done->locked.list))
-		(void)!read(done->locked.fd, &count, sizeof(count));
-}
-
-/* Returns whether the caller has to signal `arrived`; without the mutex, which the woken thread takes. */
-static bool done_append_locked(struct sl_done *done, struct sluice_op *op) SL_REQUIRES(&done->mutex)
-{
-	uint64_t one = 1;
-
-	/* The descriptor is readable exactly while the queue holds an operation. */
-	if (done->locked.fd >= 0 && sl_list_empty(&done->locked.list))
-		(void)!write(done->locked.fd, &one, sizeof(one));
-	sl_list_append(&done->locked.list, &op->done.link);
-	return done->locked.waiters;
-}
-
-/* Writes all fields of an operation that was over when it was made, so a kept operation is as good
- * as new. */
-bool sl_done_new(struct sluice_file *file, int64_t result, void *user, sluice_op **out)
-{
-	struct sluice_context *ctx = file->ctx;
-	struct sl_done *done = &ctx->done;
-	struct sluice_op *op = NULL;
-	bool signal = false;
-
-	sl_mutex_lock(&done->mutex);
-	if (done->locked.kept_count) {
-		op = done->locked.kept[--done->locked.kept_count];
-		atomic_fetch_add(&ctx->references, 1);
-	} else {
-		op = sl_op_new(ctx, file, SL_READ);
-	}
-	if (op) {
-		op->at_once = true;
-		op->result = result;
-		op->user = user;
-		atomic_store_explicit(&op->done.reported, false, memory_order_relaxed);
-		atomic_store_explicit(&op->state, SL_OP_DONE, memory_order_release);
-		*out = op;
-		signal = done_append_locked(done, op);
-	}
-	sl_mutex_unlock(&done->mutex);
-	if (signal)
-		pthread_cond_signal(&done->arrived);
-	return op;
-}
-
-bool sl_done_keep(struct sluice_op *op)
-{
-	struct sluice_context *ctx = op->ctx;
-	struct sl_done *done = &ctx->done;
-	bool keep;
-
-	sl_mutex_lock(&done->mutex);
-	keep = done->locked.kept_count < sizeof(done->locked.kept) / sizeof(done->locked.kept[0]);
-	if (keep)
-		done->locked.kept[done->locked.kept_count++] = op;
-	sl_mutex_unlock(&done->mutex);
-	if (keep)
-		sl_context_unref(ctx);
-	return keep;
-}
-
-void sl_done_forget(struct sluice_op *op)
-{
-	struct sl_done *done = &op->ctx->done;
-
-	if (atomic_load_explicit(&op->done.reported, memory_order_acquire))
-		return;
-	sl_mutex_lock(&done->mutex);
-	if (sl_list_linked(&op->done.link))
-		done_unlink_locked(done, op);
-	atomic_store_explicit(&op->done.reported, true, memory_order_release);
-	sl_mutex_unlock(&done->mutex);
-}
-
-struct sluice_op *sl_done_take_locked(struct sl_done *done)
-{
-	struct sluice_op *op;
-
-	if (sl_list_empty(&done->locked.list))
-		return NULL;
-	op = SL_CONTAINER(done->locked.list.next, struct sluice_op, done.link);
-	done_unlink_locked(done, op);
-	atomic_store_explicit(&op->done.reported, true, memory_order_release);
-	return op;
-}
-
 /* --------------------------------------------------------------------------------------- end */
 
 /*
@@ -253,17 +139,28 @@ struct sluice_op *sl_done_take_locked(struct sl_done *done)
  */
 static uint32_t op_set_done(struct sluice_op *op, bool *signal)
 {
-	struct sl_done *done = &op->ctx->done;
+	struct sluice_queue *queue = op->done.queue;
 	uint32_t before;
 
 	if (op->detached)
 		return atomic_fetch_or(&op->state, SL_OP_DONE);
-	sl_mutex_lock(&done->mutex);
+	sl_mutex_lock(&queue->mutex);
 	if (!op->done.reported)
-		*signal = done_append_locked(done, op);
+		*signal = sl_done_append_locked(queue, op);
 	before = atomic_fetch_or(&op->state, SL_OP_DONE);
-	sl_mutex_unlock(&done->mutex);
+	sl_mutex_unlock(&queue->mutex);
 	return before;
+}
+
+/* A reactor may put the signal off for the queue of its context, which it does not outlive. */
+static void op_signal(struct sluice_op *op)
+{
+	struct sluice_queue *queue = op->done.queue;
+
+	if (queue == &op->ctx->done)
+		sl_signal(&queue->arrived);
+	else
+		pthread_cond_signal(&queue->arrived);
 }
 
 static void op_publish(struct sluice_op *op)
@@ -278,7 +175,7 @@ static void op_publish(struct sluice_op *op)
 		(void)!write(op->locked.fd, &one, sizeof(one));
 	sl_mutex_unlock(&op->mutex);
 	if (signal)
-		pthread_cond_signal(&op->ctx->done.arrived);
+		op_signal(op);
 	if (before & SL_OP_AWAITED)
 		sl_word_wake(&op->state, INT_MAX);
 }
@@ -446,14 +343,20 @@ int sluice_poll(const sluice_op *op)
 	return atomic_load(&op->state) & SL_OP_DONE;
 }
 
-/* Returns the eventfd, which it makes at its first use, readable if `ready`; or -errno with a
- * sentence. */
-static int handle_get_fd(int *fd, bool ready)
+uint64_t sluice_op_moved(const sluice_op *op)
 {
-	if (*fd < 0)
-		*fd = eventfd(ready, EFD_CLOEXEC | EFD_NONBLOCK);
-	return *fd >= 0 ? *fd
-	                : sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
+	struct sluice_op *asked = (struct sluice_op *)(uintptr_t)op;
+	int64_t moved;
+
+	if (!op || !sl_process_is(op->ctx->process))
+		return 0;
+	if (atomic_load(&op->state) & SL_OP_DONE && op->result >= 0)
+		return (uint64_t)op->result;
+	sl_mutex_lock(&asked->mutex);
+	moved = (int64_t)asked->locked.moved;
+	sl_mutex_unlock(&asked->mutex);
+	/* The gaps of a staged read are taken off before they have come. */
+	return (uint64_t)SL_MAX(moved, 0);
 }
 
 int sluice_op_fd(sluice_op *op)
@@ -463,7 +366,7 @@ int sluice_op_fd(sluice_op *op)
 	if (rc)
 		return rc;
 	sl_mutex_lock(&op->mutex);
-	rc = handle_get_fd(&op->locked.fd, atomic_load(&op->state) & SL_OP_DONE);
+	rc = sl_done_eventfd(&op->locked.fd, atomic_load(&op->state) & SL_OP_DONE);
 	sl_mutex_unlock(&op->mutex);
 	return rc;
 }
@@ -477,7 +380,7 @@ const char *sluice_op_message(const sluice_op *op)
 {
 	bool failed;
 
-	if (!op || sl_forked())
+	if (!op || !sl_process_is(op->ctx->process))
 		return "";
 	handle_settle((struct sluice_op *)(uintptr_t)op);
 	failed = atomic_load(&op->state) & SL_OP_DONE && op->result < 0;
@@ -513,7 +416,7 @@ int sluice_cancel(sluice_op *op)
 /* Reads the descriptor without the mutex: only calls with the handle write it. */
 void sluice_op_free(sluice_op *op) SL_UNCHECKED
 {
-	if (!op || sl_forked())
+	if (!op || !sl_process_is(op->ctx->process))
 		return;
 	sl_done_forget(op);
 	if (op->locked.fd >= 0) {
@@ -551,46 +454,5 @@ int sl_op_run(struct sluice_file *file, enum sl_op_kind kind, uint64_t length)
 	if (rc)
 		sl_fail(rc, "%s", sluice_op_message(handle));
 	sluice_op_free(handle);
-	return rc;
-}
-
-/* ------------------------------------------------------------------------ handles: the queue */
-
-int sluice_next_done(sluice_context *ctx, int timeout_ms, sluice_op **out)
-{
-	int rc = sl_context_check(ctx);
-	struct sluice_op *op;
-	int64_t deadline;
-
-	if (rc)
-		return rc;
-	if (!out)
-		return sl_fail(-EINVAL, "sluice_next_done: out is NULL");
-	deadline = timeout_ms ? sl_deadline(timeout_ms) : 0;
-	sl_mutex_lock(&ctx->done.mutex);
-	/* sl_op_end() of an operation or the deadline ends the wait. */
-	while (!(op = sl_done_take_locked(&ctx->done)) && timeout_ms && rc != -ETIMEDOUT) {
-		ctx->done.locked.waiters++;
-		rc = sl_cond_wait(&ctx->done.arrived, &ctx->done.mutex, deadline);
-		ctx->done.locked.waiters--;
-	}
-	sl_mutex_unlock(&ctx->done.mutex);
-	if (!op)
-		return sl_fail(-EAGAIN, "no operation finished in time");
-	*out = op;
-	return 0;
-}
-
-int sluice_done_fd(sluice_context *ctx)
-{
-	int rc = sl_context_check(ctx);
-	struct sl_done *done;
-
-	if (rc)
-		return rc;
-	done = &ctx->done;
-	sl_mutex_lock(&done->mutex);
-	rc = handle_get_fd(&done->locked.fd, !sl_list_empty(&done->locked.list));
-	sl_mutex_unlock(&done->mutex);
 	return rc;
 }

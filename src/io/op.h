@@ -27,10 +27,10 @@ struct sl_next_piece {
 	uint64_t offset;
 	bool large;   /* of an extent of at least direct_bytes */
 	bool aligned; /* large, and at multiples of the alignment */
-	/* Of which it is; `gaps` bytes lie between them. */
+	/* Of which it is; `gaps` bytes lie between them, less those that several have. */
 	const struct sluice_extent *extents;
 	size_t count;
-	uint64_t gaps;
+	int64_t gaps;
 };
 /*
  * Skips extents, from `position` in extent number *extent on, that have nothing left; bytes behind
@@ -120,11 +120,12 @@ struct sluice_op {
 	} locked SL_GUARDED_BY(&mutex);
 
 	struct {
+		struct sluice_queue *queue; /* fixed at submission; it guards the others */
 		struct sl_list link;
-		/* By wait or next_done, or the handle is gone. Set last, also read without the
+		/* By wait or the queue, or the handle is gone. Set last, also read without the
 		 * mutex. */
 		_Atomic bool reported;
-	} done; /* guarded by ctx->done.mutex */
+	} done;
 
 	/* For the common operation: one extent, one piece. */
 	struct sluice_extent one_extent;
@@ -136,8 +137,8 @@ struct sluice_op {
 struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file,
                             enum sl_op_kind kind);
 void sl_op_unref(struct sluice_op *op);
-/* Waits for a place among max_operations. Returns 0, or -EAGAIN if the file is NONBLOCK. */
-int sl_op_admit(struct sluice_file *file);
+/* Waits for a place among max_operations, unless `full` is an error. Returns 0, or that. */
+int sl_op_admit(struct sluice_context *ctx, int full);
 /* Enters the order, and starts the operation if nothing holds it back. Sets *out, if there is one,
  * before. Returns 0, or -EINVAL with a sentence. */
 int sl_op_enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out);
@@ -175,17 +176,27 @@ static inline bool sl_wants_stream(const struct sluice_request *r)
 
 /* ---------------------------------------------------------------------------------- finished */
 
-void sl_done_init(struct sl_done *done);
-void sl_done_destroy(struct sl_done *done);
-/* Returns an operation in *out that is over and in the queue; out is set before that. False: no
+void sl_done_init(struct sluice_queue *queue);
+void sl_done_destroy(struct sluice_queue *queue);
+/* Has the operation use the queue that the request names, with a reference, if it names a queue. */
+void sl_done_enter(struct sluice_op *op, const struct sluice_request *r);
+/* Gives the reference back. */
+void sl_done_leave(struct sluice_op *op);
+/* Returns an operation in *out that is over and in its queue; out is set before that. False: no
  * memory. */
-bool sl_done_new(struct sluice_file *file, int64_t result, void *user, sluice_op **out);
+bool sl_done_new(struct sluice_file *file, int64_t result, const struct sluice_request *r,
+                 sluice_op **out);
 /* Keeps such an operation after its handle is gone, to use it again, and unrefers its context.
  * False: enough are kept. */
 bool sl_done_keep(struct sluice_op *op);
-/* Takes the operation out of the queue: it is not to be reported, or not again. */
+/* Takes the operation out of its queue: it is not to be reported, or not again. */
 void sl_done_forget(struct sluice_op *op);
-/* Takes the first operation out of the queue; NULL: it is empty. */
-struct sluice_op *sl_done_take_locked(struct sl_done *done) SL_REQUIRES(&done->mutex);
+/* Returns whether the caller has to signal `arrived`; without the mutex, which the woken thread
+ * takes. */
+bool sl_done_append_locked(struct sluice_queue *queue, struct sluice_op *op)
+	SL_REQUIRES(&queue->mutex);
+/* Returns the eventfd, which it makes at its first use, readable if `ready`; or -errno with a
+ * sentence. */
+int sl_done_eventfd(int *fd, bool ready);
 
 #endif

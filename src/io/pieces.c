@@ -47,22 +47,23 @@ size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes)
 }
 
 /*
- * Adds the extents behind the first to a piece that is all of that, while they follow it in the
- * file, and no more bytes lie between them than belong to them.
+ * Adds the extents behind the first to a piece that is all of that, while none begins before it in
+ * the file, and no more bytes lie between them than belong to them.
  */
 static void plan_join(const struct sl_plan *plan, size_t most, struct sl_next_piece *out)
 {
 	for (size_t i = plan->extent + 1; i < plan->count && out->count < JOINED_MOST; i++) {
 		const struct sluice_extent *e = &plan->extents[i];
-		uint64_t end = out->offset + out->length, gap = e->offset - end;
+		uint64_t end = e->offset + e->length;
+		uint64_t length = SL_MAX(out->length, end - out->offset);
+		int64_t gaps = out->gaps + (int64_t)(length - out->length - e->length);
 
-		if (!e->length || e->offset < end || gap > plan->gap ||
-		    e->offset + e->length > plan->file_size ||
-		    e->offset + e->length - out->offset > most ||
-		    2 * (out->gaps + gap) > out->length + gap)
+		if (!e->length || e->offset < out->offset || end > plan->file_size ||
+		    e->offset > out->offset + out->length + plan->gap || length > most ||
+		    2 * gaps > (int64_t)(length - e->length))
 			return;
-		out->length += gap + e->length;
-		out->gaps += gap;
+		out->length = length;
+		out->gaps = gaps;
 		out->count++;
 	}
 }
@@ -93,7 +94,7 @@ bool sl_plan_peek(struct sl_plan *plan, struct sl_next_piece *out)
 	}
 	/* Pieces end at multiples of their length, so that no two share a page. */
 	out->length = SL_MIN(left, limits->remote ? piece : piece - out->offset % piece);
-	if (plan->joins && !plan->position && out->length == left)
+	if (plan->joins && out->length == extent->length)
 		plan_join(plan, piece, out);
 	if (!out->large || !alignment)
 		return true;

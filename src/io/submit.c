@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "io/op.h"
 #include "io/staged/route.h"
@@ -28,6 +29,8 @@ static int request_check(struct sluice_file *file, const struct sluice_request *
 	if (!(file->flags & (r->kind == SLUICE_READ ? SLUICE_OPEN_READ : SLUICE_OPEN_WRITE)))
 		return sl_fail(-EBADF, "'%s' was not opened for %s", file->uri,
 		               r->kind == SLUICE_READ ? "reading" : "writing");
+	if (SL_REQUEST_HAS(r, queue) && r->queue && !sl_process_is(r->queue->process))
+		return sl_process_refuse();
 	if (r->count && !r->extents)
 		return sl_fail(-EINVAL, "request: extents is NULL");
 	for (size_t i = 0; i < r->count; i++) {
@@ -47,7 +50,18 @@ static int request_check(struct sluice_file *file, const struct sluice_request *
 	return 0;
 }
 
-/* Copies the extents into the operation, and makes a range of each that is not empty. */
+static int extent_compare(const void *a, const void *b)
+{
+	const struct sluice_extent *first = a, *second = b;
+
+	return (first->offset > second->offset) - (first->offset < second->offset);
+}
+
+/*
+ * Copies the extents into the operation, and makes a range of each that is not empty. Those of a
+ * remote read come in the order of the object, so that a request is for many of them; not in stream
+ * order, where the last of those that overlap in memory wins.
+ */
 static int op_copy_extents(struct sluice_op *op, const struct sluice_request *r)
 {
 	op->count = r->count;
@@ -59,11 +73,14 @@ static int op_copy_extents(struct sluice_op *op, const struct sluice_request *r)
 		if (!op->extents || !op->order.ranges)
 			return sl_fail(-ENOMEM, "no memory for %zu extents", r->count);
 	}
+	if (r->count)
+		memcpy(op->extents, r->extents, r->count * sizeof(*op->extents));
+	if (op->kind == SL_READ && op->file->limits.remote && !sl_wants_stream(r))
+		qsort(op->extents, r->count, sizeof(*op->extents), extent_compare);
 	for (size_t i = 0; i < r->count; i++) {
-		const struct sluice_extent *extent = &r->extents[i];
+		const struct sluice_extent *extent = &op->extents[i];
 		struct sl_range *range = &op->order.ranges[op->order.count];
 
-		op->extents[i] = *extent;
 		if (!extent->length)
 			continue;
 		range->interval.start = extent->offset;
@@ -86,6 +103,8 @@ static struct sluice_op *op_new_for(struct sluice_file *file, const struct sluic
 	op->detached = detached;
 	if (SL_REQUEST_HAS(r, user))
 		op->user = r->user;
+	if (!detached)
+		sl_done_enter(op, r);
 	return op;
 }
 
@@ -244,6 +263,8 @@ static int op_find_route(struct sluice_op *op, const struct sluice_request *r)
 	struct sl_device *memory = NULL;
 	int rc = route_find_memory(r, &memory);
 
+	if (!rc && (memory || sl_wants_stream(r)))
+		rc = sl_device_check_process();
 	if (rc)
 		return rc;
 	return sl_wants_stream(r) ? route_on_stream(op, r, memory) : route_awaited(op, r, memory);
@@ -331,18 +352,21 @@ static bool submit_read_at_once(struct sluice_file *file, const struct sluice_re
 	/* If a write has entered meanwhile, the bytes may be neither old nor new. */
 	if (*missed || sl_order_mark(file->object) != mark)
 		return false;
-	return sl_done_new(file, moved, SL_REQUEST_HAS(r, user) ? r->user : NULL, out);
+	return sl_done_new(file, moved, r, out);
 }
 
 static int submit_request(struct sluice_file *file, const struct sluice_request *r, sluice_op **out)
 {
+	int full = file->flags & SLUICE_OPEN_NONBLOCK                 ? -EAGAIN
+	           : SL_REQUEST_HAS(r, unless_full) && r->unless_full ? -EBUSY
+	                                                              : 0;
 	bool missed = false;
 	int rc = request_check(file, r);
 
 	if (!rc && submit_read_at_once(file, r, &missed, out))
 		return 0;
 	if (!rc)
-		rc = sl_op_admit(file);
+		rc = sl_op_admit(file->ctx, full);
 	return rc ? rc : submit_admitted(file, r, NULL, missed, out);
 }
 

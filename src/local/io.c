@@ -104,9 +104,12 @@ bool sl_resident(struct sl_local *local, uint64_t offset, size_t length)
 
 	/* mincore() needs the length of the file, for which a server may have to be asked. */
 	if (!local->core->kernel.cachestat && local->remote)
-		return true;
+		return !local->uncached;
 	cached = local->core->kernel.cachestat ? resident_by_cachestat(local, offset, length)
 	                                       : resident_by_mincore(local, offset, length);
+	/* RWF_NOWAIT would begin to read the pages that are absent. */
+	if (local->uncached)
+		return cached >= 0 && (uint64_t)cached >= pages;
 	/* If residency cannot be determined, read through the page cache: that is always correct. */
 	return cached < 0 || (uint64_t)cached * 2 >= pages;
 }
@@ -151,7 +154,8 @@ int64_t sl_local_read_now(struct sl_backend *backend, void *data, size_t length,
 		return -EAGAIN;
 	/* A call for pages that are absent starts to read them into the page cache. That is a head start for a small
 	 * read, and twice the work for a large one, which bypasses the page cache. */
-	if (length >= local->core->settings.direct_bytes && !sl_resident(local, offset, length))
+	if ((local->uncached || length >= local->core->settings.direct_bytes) &&
+	    !sl_resident(local, offset, length))
 		return -EAGAIN;
 	/* Not preadv2(), which is a cancellation point of pthread_cancel(), and takes longer. */
 	rc = syscall(SYS_preadv2, local->descriptor, &vector, 1L, (long)offset,
@@ -205,11 +209,18 @@ static void submit_cold(struct sl_piece *piece)
 
 	atomic_store_explicit(&local->resident, false, memory_order_relaxed);
 	piece->nowait = false;
+	/* RWF_NOWAIT also refuses pages that the kernel is moving. */
+	piece->drops = local->uncached && !sl_resident(local, piece->offset + piece->moved,
+	                                               piece->length - piece->moved);
 	if (submit_direct(local, piece))
 		return;
-	piece->dontcache =
-		piece->large && atomic_load_explicit(&local->use_dontcache, memory_order_relaxed);
-	sl_local_execute(piece);
+	piece->dontcache = (piece->large || local->uncached) &&
+	                   atomic_load_explicit(&local->use_dontcache, memory_order_relaxed);
+	/* Dropping pages may wait for the file system, which no reactor does. */
+	if (piece->drops && !piece->dontcache)
+		sl_posix_submit(piece);
+	else
+		sl_local_execute(piece);
 }
 
 static void submit_local_read(struct sl_local *local, struct sl_piece *piece)
@@ -220,7 +231,8 @@ static void submit_local_read(struct sl_local *local, struct sl_piece *piece)
 		sl_posix_submit(piece);
 		return;
 	}
-	if (piece->missed) {
+	/* Bytes that were not copied at once may be there nevertheless, and their pages are to stay. */
+	if (piece->missed && !local->uncached) {
 		submit_cold(piece);
 		return;
 	}
@@ -229,7 +241,7 @@ static void submit_local_read(struct sl_local *local, struct sl_piece *piece)
 	 * large piece that would come too late, behind the copies of other pieces, and would have begun to read pages
 	 * into the page cache that direct I/O then reads once more.
 	 */
-	if (piece->large || !nowait ||
+	if (piece->large || !nowait || local->uncached ||
 	    !atomic_load_explicit(&local->resident, memory_order_relaxed)) {
 		if (!sl_resident(local, piece->offset, piece->length)) {
 			submit_cold(piece);
@@ -253,7 +265,7 @@ void sl_local_submit(struct sl_backend *backend, struct sl_piece *piece)
 		sl_cufile_submit(piece);
 		return;
 	}
-	piece->direct = piece->nowait = piece->dontcache = false;
+	piece->direct = piece->nowait = piece->dontcache = piece->drops = false;
 	piece->bounce = NULL;
 	piece->permits = NULL;
 	piece->vain = 0;

@@ -207,6 +207,10 @@ static void local_find_abilities(struct sl_local *local, const struct stat *stat
 	atomic_init(&local->use_dontcache, kernel->dontcache && !local->pseudo && !memory);
 	atomic_init(&local->use_direct, true);
 	atomic_init(&local->resident, false);
+	local->uncached = local->flags & SLUICE_OPEN_UNCACHED && !memory && !local->pseudo;
+	/* No read then brings in more pages than it was asked for. */
+	if (local->uncached)
+		posix_fadvise(local->descriptor, 0, 0, POSIX_FADV_RANDOM);
 	if (memory || local->pseudo)
 		local->buffered = "its file system has no disk";
 	else

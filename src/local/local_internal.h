@@ -35,9 +35,10 @@ struct sl_local {
 	bool remote; /* fstat() may ask a server, or a process */
 	bool blocks; /* and so may all other calls: the kernel has few threads for such requests */
 	bool made;   /* the file did not exist before it was opened */
-	int descriptor;                              /* of buffered I/O */
-	int direct;                                  /* opened with O_DIRECT, or -1 */
-	const char *buffered;                        /* why there is no direct I/O, or NULL */
+	bool uncached;        /* reads are to leave nothing in the page cache */
+	int descriptor;       /* of buffered I/O */
+	int direct;           /* opened with O_DIRECT, or -1 */
+	const char *buffered; /* why there is no direct I/O, or NULL */
 	uint32_t offset_alignment, memory_alignment; /* of direct */
 	char *path;                                  /* the final name */
 	char *temporary;                             /* the name until commit, or NULL */
@@ -97,7 +98,10 @@ void sl_local_execute(struct sl_piece *piece);
 void sl_posix_submit(struct sl_piece *piece);
 /* Gives a piece that has its permit, or needs none, to the workers. */
 void sl_posix_start(struct sl_piece *piece);
-/* Returns whether at least half of the range is in the page cache. Does not wait for storage. */
+/*
+ * Returns whether at least half of the range is in the page cache, or all of it if the file is `uncached`. Does not
+ * wait for storage.
+ */
 bool sl_resident(struct sl_local *local, uint64_t offset, size_t length);
 void sl_residency_close(struct sl_local *local);
 

@@ -6,6 +6,7 @@
  * call is needed, and ends the piece. Runs on the thread that made the call.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 
 #include "local/local_internal.h"
@@ -77,8 +78,21 @@ int sl_transfer_step(struct sl_piece *piece, ssize_t result)
 	return false;
 }
 
+/* Drops the pages that a piece has read through the page cache, unless the kernel has. May wait, for the file system. */
+static void piece_drop_pages(struct sl_piece *piece)
+{
+	uint64_t start = piece->offset - piece->offset % sl_page_size();
+
+	if (piece->drops && !piece->direct && !piece->dontcache)
+		posix_fadvise(sl_local_of(piece->backend)->descriptor, start,
+		              sl_whole_pages(piece->offset + piece->length - start),
+		              POSIX_FADV_DONTNEED);
+}
+
 void sl_local_done(struct sl_piece *piece)
 {
+	/* On a reactor only if the file system has just refused the flags that do the same. */
+	piece_drop_pages(piece);
 	if (piece->permits)
 		sl_permit_give(piece);
 	if (!piece->bounce || sl_bounce_finish(piece))

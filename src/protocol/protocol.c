@@ -150,31 +150,12 @@ const struct sl_metadata *sl_message_metadata(const union sl_message *m)
 
 /* ------------------------------------------------------------------------------- what is said */
 
-/*
- * Returns the length of the UTF-8 sequence at s, of at most n bytes; 0: none, or a control
- * character.
- */
-static size_t utf8_sequence_length(const unsigned char *s, size_t n)
+/* Returns true if a control character begins at s, which is UTF-8. */
+static bool is_control(const char *s)
 {
-	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-	size_t length = s[0] < 0x80             ? 1
-	                : (s[0] & 0xe0) == 0xc0 ? 2
-	                : (s[0] & 0xf0) == 0xe0 ? 3
-	                : (s[0] & 0xf8) == 0xf0 ? 4
-	                                        : 0;
-	uint32_t code = length > 1 ? s[0] & (0x7fu >> length) : s[0];
+	unsigned char c = (unsigned char)*s;
 
-	if (!length || length > n)
-		return 0;
-	for (size_t i = 1; i < length; i++) {
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-		code = code << 6 | (s[i] & 0x3f);
-	}
-	if (code < least[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ||
-	    code < 0x20 || (code >= 0x7f && code < 0xa0))
-		return 0;
-	return length;
+	return c < 0x20 || c == 0x7f || (c == 0xc2 && (unsigned char)s[1] < 0xa0);
 }
 
 int sl_name_check(const char *name, size_t size, bool empty)
@@ -186,8 +167,8 @@ int sl_name_check(const char *name, size_t size, bool empty)
 	if (!length && !empty)
 		return sl_fail(-EINVAL, "a name is empty");
 	for (size_t at = 0, n; at < length; at += n) {
-		n = utf8_sequence_length((const unsigned char *)name + at, length - at);
-		if (!n)
+		n = sl_utf8_sequence(name + at, length - at);
+		if (!n || is_control(name + at))
 			return sl_fail(-EINVAL,
 			               "a name is no UTF-8, or has control characters in it");
 	}
@@ -211,7 +192,7 @@ static int64_t metadata_number(const struct sl_metadata *metadata, unsigned inde
  */
 static int64_t metadata_extent(const struct sl_metadata *metadata)
 {
-	uint64_t element = sl_type_find((int)metadata->type)->bytes, last = 0;
+	uint64_t element = sl_type_bytes(sl_type_find((int)metadata->type)), last = 0;
 
 	for (unsigned i = 0; i < metadata->rank; i++) {
 		int64_t length = metadata_number(metadata, i),
@@ -232,6 +213,7 @@ static int64_t metadata_extent(const struct sl_metadata *metadata)
 
 int sl_metadata_check(const struct sl_metadata *m, size_t n, uint64_t blob_bytes)
 {
+	const struct sl_type *type;
 	int64_t extent;
 
 	if (n < sizeof(*m) || m->rank > SLUICE_BLOB_RANK_MOST ||
@@ -240,8 +222,13 @@ int sl_metadata_check(const struct sl_metadata *m, size_t n, uint64_t blob_bytes
 	if (!m->type)
 		return m->rank || m->offset ? sl_fail(-EINVAL, "metadata: a tensor without a type")
 		                            : 0;
-	if (!sl_type_find((int)m->type))
+	type = sl_type_find((int)m->type);
+	if (!type)
 		return sl_fail(-EINVAL, "metadata: %d is no type", (int)m->type);
+	if (type->bits % 8)
+		return sl_fail(-EINVAL,
+		               "metadata: elements of a blob have whole bytes, and %s has not",
+		               type->name);
 	for (unsigned i = 0; i < 2 * m->rank; i++)
 		if (metadata_number(m, i) < 0)
 			return sl_fail(-EINVAL, "metadata: a dimension or a stride is negative");

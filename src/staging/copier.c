@@ -12,30 +12,45 @@
 
 #include "staging/staging_internal.h"
 
-#define COMMANDS_AT_ONCE 64
-#define SPIN_NS          1000000 /* longer than a copy takes; naps take longer than they say */
-#define NAP_NS           50000
-#define ASK_NS           100000000 /* between two questions whether the device is still there */
+#define SPIN_NS 1000000 /* longer than a copy takes; naps take longer than they say */
+#define NAP_NS  50000
+#define ASK_NS  100000000 /* between two questions whether the device is still there */
+/* A round takes no further job from so many bytes on, so that slots come back soon. */
+#define ROUND_BYTES  ((uint64_t)512 << 10)
+#define ROUND_JOBS   128
+#define LARGE_JOB    ((uint64_t)64 << 10) /* bytes */
+#define SMALL_ROUNDS 2
 
 /* ------------------------------------------------------------------------------------- lanes */
 
-/* Gives the copies of a job to the stream, and the event behind them. begun: some were taken. */
-static int lane_enqueue(struct sl_device *device, struct sl_copier_lane *lane,
-                        struct sl_copy_job *job, sluice_event event, bool *begun)
-{
-	struct sl_command commands[COMMANDS_AT_ONCE];
-	size_t count, taken;
-	int rc = 0;
+/* Jobs with copies that are given to the stream together, until their event is recorded. */
+struct round {
+	struct sl_command commands[2 * SL_JOB_COPIES_MOST];
+	struct {
+		struct sl_copy_job *job;
+		size_t end; /* of its commands */
+	} jobs[ROUND_JOBS];
+	size_t count; /* of commands */
+	unsigned job_count;
+	uint64_t bytes;
+};
 
-	do {
-		for (count = 0; count < COMMANDS_AT_ONCE && job->next(job, &commands[count]);)
-			count++;
-		taken = 0;
-		if (count)
-			rc = device->ops->enqueue(device, lane->stream, commands, count, &taken);
-		*begun = *begun || taken;
-	} while (!rc && count == COMMANDS_AT_ONCE);
-	return rc ? rc : device->ops->event_record(device, event, lane->stream);
+/* Collects the copies of jobs that wait. */
+static void round_collect(struct sl_copier_lane *lane, struct round *round)
+{
+	round->count = 0;
+	round->job_count = 0;
+	round->bytes = 0;
+	while (!sl_list_empty(&lane->waiting) && round->job_count < ROUND_JOBS &&
+	       round->count <= SL_JOB_COPIES_MOST && round->bytes < ROUND_BYTES) {
+		struct sl_copy_job *job =
+			SL_CONTAINER(sl_list_take(&lane->waiting), struct sl_copy_job, link);
+
+		while (job->next(job, &round->commands[round->count]))
+			round->bytes += round->commands[round->count++].copy.length;
+		round->jobs[round->job_count].job = job;
+		round->jobs[round->job_count++].end = round->count;
+	}
 }
 
 /* Waits, after an error, until the device does not touch the copies' memory any more. */
@@ -46,60 +61,116 @@ static void lane_drain(struct sl_device *device, struct sl_copier_lane *lane)
 		;
 }
 
-static void lane_start(struct sl_staging *staging, struct sl_copier_lane *lane,
-                       struct sl_copy_job *job)
+/* Ends a job of which the stream has refused a copy. begun: it has taken others. */
+static void round_fail(struct sl_staging *staging, struct sl_copier_lane *lane, struct round *round,
+                       unsigned job, bool begun, int rc)
+{
+	/* Of a lost device nothing can be awaited. */
+	if (begun && !sl_staging_lost(staging))
+		lane_drain(staging->device, lane);
+	round->jobs[job].job->done(round->jobs[job].job, rc);
+	round->jobs[job].job = NULL;
+}
+
+/* Gives the copies to the stream. A refused one ends its job alone. */
+static void round_give(struct sl_staging *staging, struct sl_copier_lane *lane, struct round *round)
 {
 	struct sl_device *device = staging->device;
-	unsigned at = (lane->first + lane->count) % SL_COPIES_MOST;
-	bool begun = false;
-	int rc = sl_staging_lost(staging)
-	                 ? -EIO
-	                 : lane_enqueue(device, lane, job, lane->events[at], &begun);
+	size_t given = 0, begin = 0, taken;
+	unsigned job = 0;
 
-	/* Part of the job may be running: it is over when the stream is. */
-	if (rc && begun)
-		lane_drain(device, lane);
-	if (rc) {
-		job->done(job, rc);
-		return;
+	while (given < round->count) {
+		int rc = sl_staging_lost(staging) ? -EIO : 0;
+
+		taken = 0;
+		if (!rc)
+			rc = device->ops->enqueue(device, lane->stream, round->commands + given,
+			                          round->count - given, &taken);
+		given += taken;
+		if (!rc)
+			continue;
+		for (; round->jobs[job].end <= given; job++)
+			begin = round->jobs[job].end;
+		round_fail(staging, lane, round, job, given > begin, rc);
+		given = begin = round->jobs[job++].end;
 	}
-	lane->jobs[at] = job;
+}
+
+/* Starts copies of jobs that wait, with an event behind them. */
+static void lane_start(struct sl_staging *staging, struct sl_copier_lane *lane)
+{
+	unsigned at = (lane->first + lane->count) % SL_ROUNDS_MOST;
+	struct sl_device *device = staging->device;
+	struct round round;
+	int rc;
+
+	round_collect(lane, &round);
+	round_give(staging, lane, &round);
+	rc = sl_staging_lost(staging)
+	             ? -EIO
+	             : device->ops->event_record(device, lane->rounds[at].event, lane->stream);
+	for (unsigned i = 0; i < round.job_count; i++) {
+		if (round.jobs[i].job && rc)
+			round_fail(staging, lane, &round, i, true, rc);
+		else if (round.jobs[i].job)
+			sl_list_append(&lane->rounds[at].jobs, &round.jobs[i].job->link);
+	}
+	if (sl_list_empty(&lane->rounds[at].jobs))
+		return;
+	lane->rounds[at].count = round.job_count;
+	lane->rounds[at].large = round.bytes / round.job_count >= LARGE_JOB;
 	lane->count++;
+	lane->jobs += lane->rounds[at].count;
+	lane->large += lane->rounds[at].large;
+}
+
+/*
+ * Small jobs are collected while two rounds are in flight; a large one keeps the device busy, and
+ * starts at once.
+ */
+static bool lane_may_start(const struct sl_copier_lane *lane)
+{
+	if (sl_list_empty(&lane->waiting) || lane->count == SL_ROUNDS_MOST)
+		return false;
+	return lane->count < SMALL_ROUNDS ||
+	       SL_CONTAINER(lane->waiting.next, struct sl_copy_job, link)->bytes >= LARGE_JOB;
 }
 
 static bool lane_start_waiting(struct sl_staging *staging, struct sl_copier_lane *lane)
 {
 	bool any = false;
 
-	while (lane->count < SL_COPIES_MOST && !sl_list_empty(&lane->waiting)) {
-		struct sl_list *link = sl_list_take(&lane->waiting);
-
-		lane_start(staging, lane, SL_CONTAINER(link, struct sl_copy_job, link));
-		any = true;
-	}
+	for (; lane_may_start(lane); any = true)
+		lane_start(staging, lane);
 	return any;
 }
 
-/* Ends jobs, in order, as their events have come. */
+/* Ends the jobs of rounds, in order, as their events have come. */
 static bool lane_finish(struct sl_staging *staging, struct sl_copier_lane *lane)
 {
 	struct sl_device *device = staging->device;
 	bool any = false;
 
 	while (lane->count) {
-		struct sl_copy_job *job = lane->jobs[lane->first];
-		int rc = sl_staging_lost(staging)
-		                 ? -EIO
-		                 : device->ops->event_query(device, lane->events[lane->first]);
+		struct sl_copier_round *round = &lane->rounds[lane->first];
+		struct sl_list *link;
+		int rc = sl_staging_lost(staging) ? -EIO
+		                                  : device->ops->event_query(device, round->event);
 
 		if (!rc)
 			break;
 		/* Whether it is over cannot be known. */
 		if (rc < 0 && !sl_staging_lost(staging))
 			lane_drain(device, lane);
-		lane->first = (lane->first + 1) % SL_COPIES_MOST;
+		lane->first = (lane->first + 1) % SL_ROUNDS_MOST;
 		lane->count--;
-		job->done(job, rc < 0 ? rc : 0);
+		lane->jobs -= round->count;
+		lane->large -= round->large;
+		while ((link = sl_list_take(&round->jobs))) {
+			struct sl_copy_job *job = SL_CONTAINER(link, struct sl_copy_job, link);
+
+			job->done(job, rc < 0 ? rc : 0);
+		}
 		any = true;
 	}
 	return any;
@@ -155,7 +226,7 @@ static bool copier_take_new(struct sl_copier *copier)
 	bool any;
 
 	sl_list_init(&taken);
-	any = sl_queue_take(&copier->queue, &taken, SL_COPIES_MOST);
+	any = sl_queue_take(&copier->queue, &taken, ROUND_JOBS);
 	while ((link = sl_list_take(&taken))) {
 		struct sl_copy_job *job = SL_CONTAINER(link, struct sl_copy_job, link);
 
@@ -169,6 +240,14 @@ static bool copier_take_new(struct sl_copier *copier)
 static bool copier_in_flight(const struct sl_copier *copier)
 {
 	return copier->lanes[0].count || copier->lanes[1].count || !sl_list_empty(&copier->drains);
+}
+
+/* Returns true if many small jobs are in flight, and none that is large. */
+static bool copier_has_small(const struct sl_copier *copier)
+{
+	const struct sl_copier_lane *lanes = copier->lanes;
+
+	return lanes[0].jobs + lanes[1].jobs >= SL_MANY_SMALL && !lanes[0].large && !lanes[1].large;
 }
 
 /* Asks twice: a device that is lost stays so, while a call may fail once for another reason. */
@@ -190,6 +269,7 @@ static void *copier_run(void *argument)
 	struct timespec pause = {0, NAP_NS};
 	int64_t moved = 0, asked = 0;
 
+	sl_nap_precisely();
 	for (;;) {
 		bool any = copier_take_new(copier);
 
@@ -209,6 +289,8 @@ static void *copier_run(void *argument)
 				copier_ask_device(staging, &asked);
 			if (!any && sl_now() - moved > SPIN_NS)
 				nanosleep(&pause, NULL);
+			else if (!any && copier_has_small(copier))
+				sl_nap_shortly();
 			else if (!any)
 				sched_yield();
 		} else if (!any) {
@@ -233,8 +315,8 @@ static int copier_make_lanes(struct sl_staging *staging)
 		struct sl_copier_lane *lane = &staging->copier.lanes[i];
 
 		rc = device->ops->stream_new(device, &lane->stream);
-		for (unsigned j = 0; !rc && j < SL_COPIES_MOST; j++)
-			rc = device->ops->event_new(device, &lane->events[j]);
+		for (unsigned j = 0; !rc && j < SL_ROUNDS_MOST; j++)
+			rc = device->ops->event_new(device, &lane->rounds[j].event);
 	}
 	return rc ? sl_fail(rc, "cannot make streams and events on %s: %s", device->name,
 	                    sl_error_text(rc))
@@ -248,9 +330,9 @@ void sl_copier_free(struct sl_staging *staging)
 	for (unsigned i = 0; i < 2; i++) {
 		struct sl_copier_lane *lane = &staging->copier.lanes[i];
 
-		for (unsigned j = 0; j < SL_COPIES_MOST; j++)
-			if (lane->events[j])
-				device->ops->event_free(device, lane->events[j]);
+		for (unsigned j = 0; j < SL_ROUNDS_MOST; j++)
+			if (lane->rounds[j].event)
+				device->ops->event_free(device, lane->rounds[j].event);
 		if (lane->stream)
 			device->ops->stream_free(device, lane->stream);
 	}
@@ -264,8 +346,11 @@ int sl_copier_start(struct sl_staging *staging)
 	sl_queue_init(&copier->queue);
 	sl_word_sleeper_init(&copier->sleeper);
 	sl_list_init(&copier->drains);
-	for (unsigned i = 0; i < 2; i++)
+	for (unsigned i = 0; i < 2; i++) {
 		sl_list_init(&copier->lanes[i].waiting);
+		for (unsigned j = 0; j < SL_ROUNDS_MOST; j++)
+			sl_list_init(&copier->lanes[i].rounds[j].jobs);
+	}
 	rc = copier_make_lanes(staging);
 	if (!rc)
 		rc = sl_thread_start(&copier->thread, "sluice-copy", copier_run, staging);

@@ -44,6 +44,8 @@ void sl_poller_watch(struct sl_ring *ring)
 	for (unsigned i = 0; i < ring->count; i++)
 		ring->seen += ring->slots[i].base;
 	sl_list_append(&poller->locked.rings, &ring->link);
+	poller->locked.count++;
+	poller->locked.single += ring->single;
 	sl_mutex_unlock(&poller->mutex);
 	if (first)
 		pthread_cond_signal(&poller->watched);
@@ -57,8 +59,11 @@ void sl_poller_leave(struct sl_ring *ring)
 	struct sl_poller *poller = &ring->staging->poller;
 
 	sl_mutex_lock(&poller->mutex);
-	if (sl_list_linked(&ring->link))
+	if (sl_list_linked(&ring->link)) {
 		sl_list_remove(&ring->link);
+		poller->locked.count--;
+		poller->locked.single -= ring->single;
+	}
 	sl_mutex_unlock(&poller->mutex);
 }
 
@@ -113,11 +118,13 @@ static void *poller_run(void *argument)
 	int64_t last = sl_now(), suspected = 0, pause = LEAST_NAP;
 	int64_t fresh = last; /* the last move, or new ring */
 
+	sl_nap_precisely();
 	sl_mutex_lock(&poller->mutex);
 	while (!poller->locked.stop) {
 		uint32_t rung = atomic_load(&poller->rung);
 		unsigned count;
 		int64_t idle;
+		bool small;
 
 		if (sl_list_empty(&poller->locked.rings)) {
 			/* sl_poller_watch() and sl_poller_stop() end it. */
@@ -127,6 +134,8 @@ static void *poller_run(void *argument)
 			continue;
 		}
 		count = poller_collect_locked(poller, sl_staging_lost(staging), moved);
+		small = poller->locked.count >= SL_MANY_SMALL &&
+		        poller->locked.single == poller->locked.count;
 		sl_mutex_unlock(&poller->mutex);
 		for (unsigned i = 0; i < count; i++) {
 			moved[i]->moved(moved[i]);
@@ -140,8 +149,13 @@ static void *poller_run(void *argument)
 		if (count) {
 			last = fresh = sl_now();
 			pause = LEAST_NAP;
+			if (small)
+				sl_nap_shortly();
 		} else if (sl_now() - fresh < SPIN_NS) {
-			sched_yield();
+			if (small)
+				sl_nap_shortly();
+			else
+				sched_yield();
 		} else {
 			if (idle > SUSPECT_NS && sl_now() - suspected > SUSPECT_NS) {
 				suspected = sl_now();

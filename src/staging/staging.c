@@ -5,11 +5,17 @@
  * The pinned memory of a device in a context: makes it, registers it with the device, and
  * divides it into two halves and the words of slots. Starts and ends the copier and the poller,
  * which are the threads of this room. Called by the threads that make and free contexts.
+ *
+ * The halves are apart for good. Slots of stream order come back when streams go on, which may need
+ * anything that their program does next, the end of an operation that it awaits included; so memory
+ * that passed from one order to the other could be waited for on both sides for ever.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
 
 #include "staging/staging_internal.h"
 
@@ -19,11 +25,7 @@
 #define ABANDON_NS INT64_C(1000000000) /* for pieces in flight to end */
 #define HUGE_PAGE  ((size_t)2 << 20)
 
-/*
- * Returns the number of words in a budget: as many as there can be slots in the first half. That
- * half has the slots of operations in stream order; the rest has those of operations that are
- * awaited on the host, and the words.
- */
+/* Returns the number of words for a budget: as many as there can be slots of stream order. */
 static size_t staging_words(uint64_t budget)
 {
 	return SL_MIN(budget / SL_SLOT_LEAST / 2, WORDS_MOST);
@@ -36,10 +38,14 @@ static size_t staging_words_length(uint64_t budget)
 	return (length + SL_SLOT_LEAST - 1) / SL_SLOT_LEAST * SL_SLOT_LEAST;
 }
 
-size_t sl_staging_half(uint64_t budget, enum sl_half half)
+/*
+ * The words lie beside memory of our own: with them in a half, that half would be less than a power
+ * of two, and hold one operation where it has bytes for two.
+ */
+size_t sl_staging_half(uint64_t budget, bool own, enum sl_half half)
 {
 	size_t blocks = budget / SL_SLOT_LEAST;
-	size_t words = staging_words_length(budget) / SL_SLOT_LEAST;
+	size_t words = own ? 0 : staging_words_length(budget) / SL_SLOT_LEAST;
 
 	return (half == SL_HALF_STREAM ? blocks / 2 : blocks - blocks / 2 - words) * SL_SLOT_LEAST;
 }
@@ -57,6 +63,18 @@ struct sl_device *sl_staging_device(const struct sl_staging *staging)
 bool sl_staging_lost(const struct sl_staging *staging)
 {
 	return atomic_load_explicit(&staging->lost, memory_order_acquire);
+}
+
+void sl_nap_precisely(void)
+{
+	prctl(PR_SET_TIMERSLACK, 1UL);
+}
+
+void sl_nap_shortly(void)
+{
+	struct timespec pause = {0, 10000};
+
+	nanosleep(&pause, NULL);
 }
 
 /* Maps memory that children do not inherit: their writes would go to copies that no device sees. */
@@ -84,23 +102,26 @@ static int staging_map(struct sl_staging *staging, size_t length)
 	return 0;
 }
 
+/* memory: the application's, of `budget` bytes; NULL: it is made here. */
 static int staging_get_memory(struct sl_staging *staging, size_t budget, void *memory,
-                              size_t length)
+                              struct sl_pool *pool, unsigned workers)
 {
 	struct sl_device *device = staging->device;
 	int rc;
 
 	if (memory) {
-		if (!device->ops->registered(device, memory, length))
+		if (!device->ops->registered(device, memory, budget))
 			return sl_fail(-EINVAL, "the memory for staging is not registered with %s",
 			               device->name);
 		staging->memory = memory;
-		staging->length = length;
+		staging->length = budget;
 		return 0;
 	}
-	rc = staging_map(staging, budget);
+	rc = staging_map(staging, budget + staging_words_length(budget));
 	if (rc)
 		return rc;
+	if (device->ops->makes_pages)
+		sl_staging_touch(staging->memory, staging->length, pool, workers);
 	rc = device->ops->register_memory(device, staging->memory, staging->length);
 	if (!rc)
 		return 0;
@@ -111,9 +132,9 @@ static int staging_get_memory(struct sl_staging *staging, size_t budget, void *m
 }
 
 /* No other thread knows the staging yet. */
-static int staging_divide(struct sl_staging *staging) SL_UNCHECKED
+static int staging_divide(struct sl_staging *staging, size_t budget) SL_UNCHECKED
 {
-	size_t count = staging_words(staging->length);
+	size_t count = staging_words(budget);
 	struct sl_slot_words *words;
 	char *rest = staging->memory;
 	int rc = 0;
@@ -122,7 +143,7 @@ static int staging_divide(struct sl_staging *staging) SL_UNCHECKED
 	if (!staging->locked.words)
 		return sl_fail(-ENOMEM, "no memory");
 	for (unsigned half = 0; !rc && half < SL_HALVES; half++) {
-		staging->half_length[half] = sl_staging_half(staging->length, half);
+		staging->half_length[half] = sl_staging_half(budget, staging->own, half);
 		rc = sl_buddy_init(&staging->locked.halves[half], rest, staging->half_length[half]);
 		rest += staging->half_length[half];
 	}
@@ -149,7 +170,7 @@ static void staging_release_memory(struct sl_staging *staging) SL_UNCHECKED
 
 /* No other thread knows the staging yet. */
 int sl_staging_start(struct sl_device *device, const struct sl_settings *settings, void *memory,
-                     size_t length, struct sl_staging **out) SL_UNCHECKED
+                     struct sl_pool *pool, struct sl_staging **out) SL_UNCHECKED
 {
 	struct sl_staging *staging = calloc(1, sizeof(*staging));
 	int rc;
@@ -162,9 +183,10 @@ int sl_staging_start(struct sl_device *device, const struct sl_settings *setting
 	for (unsigned half = 0; half < SL_HALVES; half++)
 		sl_list_init(&staging->locked.waiters[half]);
 	sl_cache_start(staging);
-	rc = staging_get_memory(staging, settings->staging_bytes, memory, length);
+	rc = staging_get_memory(staging, settings->staging_bytes, memory, pool,
+	                        (unsigned)settings->workers);
 	if (!rc)
-		rc = staging_divide(staging);
+		rc = staging_divide(staging, settings->staging_bytes);
 	if (!rc)
 		rc = sl_copier_start(staging);
 	if (!rc)

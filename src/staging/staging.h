@@ -22,13 +22,14 @@ enum sl_half { SL_HALF_STREAM, SL_HALF_HOST, SL_HALVES };
 
 /*
  * Makes pinned memory for a device in a context, and starts its copier and its poller.
- * memory: the application's, registered with the device, or NULL.
+ * memory: the application's, of staging_bytes and registered with the device, or NULL. pool: its
+ * workers, as many as the settings say, help to make memory.
  * Returns 0, or a negative errno with a sentence.
  * Calls the driver, which may hold the call up while waits are pending: only from public calls,
  * without a lock that the end of such a wait needs.
  */
 int sl_staging_start(struct sl_device *device, const struct sl_settings *settings, void *memory,
-                     size_t length, struct sl_staging **out);
+                     struct sl_pool *pool, struct sl_staging **out);
 /* Fails all that is in flight and joins the threads: the process ends. NULL is allowed, here and
  * below. */
 void sl_staging_abandon(struct sl_staging *staging);
@@ -39,8 +40,9 @@ void sl_staging_free(struct sl_staging *staging);
 struct sl_device *sl_staging_device(const struct sl_staging *staging);
 /* Returns the bytes of the largest slot that a half can ever give. */
 size_t sl_staging_largest(const struct sl_staging *staging, enum sl_half half);
-/* Returns the bytes of a half of a budget; 0: too little for any slot. */
-size_t sl_staging_half(uint64_t budget, enum sl_half half);
+/* Returns the bytes of a half of a budget; 0: too little for any slot. own: the memory is not the application's, which
+ * has to hold the words, too. */
+size_t sl_staging_half(uint64_t budget, bool own, enum sl_half half);
 /* Returns true once the device is gone: it will do nothing more of its work. */
 bool sl_staging_lost(const struct sl_staging *staging);
 
@@ -120,6 +122,7 @@ void sl_slots_give(struct sl_staging *staging, enum sl_half half, struct sl_slot
 struct sl_ring {
 	struct sl_staging *staging;
 	bool write;
+	bool single; /* it has one chunk: nothing waits for its slot */
 	unsigned count;
 	struct sl_slot *slots;
 	uint64_t entered; /* chunks */
@@ -178,12 +181,14 @@ void sl_poller_leave(struct sl_ring *ring);
 /* ------------------------------------------------------------------------------------ copier */
 
 /* Copies between slots and the device's memory, made by the only thread that calls the driver. */
+#define SL_JOB_COPIES_MOST 256
 struct sl_copy_job {
 	bool drains; /* copies nothing; it is over when its stream has done all it holds, */
 	sluice_stream stream; /* which is this stream, */
 	sluice_event event;   /* or when this event has come, which the copier frees; NULL: none */
 	bool to_device;
-	/* Makes the next copy; false past the last. The copier's thread. */
+	uint64_t bytes; /* of its copies, about */
+	/* Makes the next copy, of at most SL_JOB_COPIES_MOST; false past the last. The copier's thread. */
 	bool (*next)(struct sl_copy_job *, struct sl_command *out);
 	/* The job is over: the device does not touch the slot any more. The copier's thread, no
 	 * lock held. */

@@ -34,12 +34,21 @@ struct sl_slot_words {
 /* Refuses all waiters that want slots of a lost device. No lock held. */
 void sl_slots_refuse(struct sl_staging *staging);
 
+/*
+ * A thread that watches many small things, of which none holds another one up, looks at them after
+ * short naps: a look that ends several costs less than many that end one.
+ */
+#define SL_MANY_SMALL 8
+void sl_nap_precisely(void); /* for the calling thread, once */
+void sl_nap_shortly(void);
+
 /* Watches the words of the device. */
 struct sl_poller {
 	struct sl_mutex mutex;
 	pthread_cond_t watched; /* a ring to watch, or stop */
 	struct {
 		struct sl_list rings;
+		unsigned count, single; /* of rings, and of those that are single */
 		bool stop;
 	} locked SL_GUARDED_BY(&mutex);
 	_Atomic uint32_t rung; /* counts new rings: a change ends a nap */
@@ -52,17 +61,24 @@ int sl_poller_start(struct sl_staging *staging);
 void sl_poller_empty(struct sl_staging *staging, int64_t deadline);
 void sl_poller_stop(struct sl_staging *staging);
 
-#define SL_COPIES_MOST 32 /* in flight in each direction */
+#define SL_ROUNDS_MOST 32 /* in flight in each direction */
+/* Jobs with copies that the stream was given together, and the event behind them. */
+struct sl_copier_round {
+	sluice_event event;
+	struct sl_list jobs;
+	unsigned count; /* of jobs */
+	bool large;     /* it has a large job */
+};
 struct sl_copier {
 	struct sl_queue queue;
 	struct sl_word_sleeper sleeper;
 	struct sl_copier_lane {
 		sluice_stream stream;
-		sluice_event events[SL_COPIES_MOST];
 		/* In flight: from first on, count of them. */
-		struct sl_copy_job *jobs[SL_COPIES_MOST];
+		struct sl_copier_round rounds[SL_ROUNDS_MOST];
 		unsigned first, count;
-		struct sl_list waiting; /* for an event */
+		unsigned jobs, large;   /* in flight, and rounds with a large one */
+		struct sl_list waiting; /* for a round */
 	} lanes[2];            /* to the host, to the device; the copier's own, as is the next */
 	struct sl_list drains; /* jobs that wait for their streams to run out */
 	struct sl_spin spin;
@@ -74,6 +90,9 @@ void sl_copier_stop(struct sl_staging *staging);
 void sl_copier_free(struct sl_staging *staging);
 
 void sl_cache_start(struct sl_staging *staging);
+
+/* Makes the pages of memory that was mapped. Waits for workers of the pool that have begun to help, and for no other. */
+void sl_staging_touch(char *memory, size_t length, struct sl_pool *pool, unsigned workers);
 
 struct sl_staging {
 	struct sl_device *device;

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "device/device.h"
+#include "io/io.h"
 #include "store/blob_file.h"
 
 /*
@@ -45,10 +46,12 @@ static int shared_store_acquire(const char *socket, struct shared_store **out)
 	struct shared_store *made = calloc(1, sizeof(*made)), *found = NULL;
 	int rc = made ? sl_store_path(socket, made->path) : sl_fail(-ENOMEM, "no memory");
 
+	sl_fork_hold(&connections_mutex);
 	while (!rc && !found) {
 		sl_mutex_lock(&connections_mutex);
 		sl_list_each_of (shared, &connections, struct shared_store, link)
-			if (!strcmp(shared->path, made->path))
+			if (!strcmp(shared->path, made->path) &&
+			    sl_process_is(shared->store->process))
 				found = shared;
 		/* Another thread may have connected meanwhile. */
 		if (!found && made->store) {

@@ -39,9 +39,9 @@ int sl_store_path(const char *path, char out[108])
 
 int sl_store_check(const sluice_store *store, const char *call)
 {
-	if (sl_forked())
-		return sl_fail(-ECHILD, "this process was forked: sluice belongs to its parent");
-	return store ? 0 : sl_fail(-EINVAL, "%s: the store is NULL", call);
+	if (!store)
+		return sl_fail(-EINVAL, "%s: the store is NULL", call);
+	return sl_process_is(store->process) ? 0 : sl_process_refuse();
 }
 
 static void store_free(sluice_store *store)
@@ -52,7 +52,6 @@ static void store_free(sluice_store *store)
 	pthread_cond_destroy(&store->sent);
 	pthread_cond_destroy(&store->mapped);
 	free(store);
-	sl_fork_leave();
 }
 
 int sluice_store_open(const char *path, const struct sluice_store_options *o, sluice_store **out)
@@ -60,6 +59,7 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 	struct sluice_store_options options = {0};
 	sluice_store *store;
 	int64_t deadline;
+	uint32_t process;
 	int rc;
 
 	if (!out)
@@ -68,14 +68,13 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 		return sl_fail(-EINVAL, "store options: size is not set");
 	if (o)
 		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
-	rc = sl_fork_enter();
+	rc = sl_process_enter(&process);
 	if (rc)
 		return rc;
 	store = calloc(1, sizeof(*store));
-	if (!store) {
-		sl_fork_leave();
+	if (!store)
 		return sl_fail(-ENOMEM, "no memory");
-	}
+	store->process = process;
 	store->patience_ms = options.patience_ms ? options.patience_ms : PATIENCE_MS;
 	store->cache_bytes = options.cache_bytes ? options.cache_bytes : CACHE_BYTES;
 	store->device_cache_bytes =

@@ -20,6 +20,7 @@
 #define SL_HUGE_PAGE        ((size_t)2 << 20)
 
 struct sluice_store {
+	uint32_t process; /* see sl_process_is() */
 	char path[108];
 	unsigned patience_ms;
 	size_t cache_bytes, device_cache_bytes;

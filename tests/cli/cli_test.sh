@@ -432,11 +432,69 @@ output_that_cannot_be_written_is_a_failure() {
 	[ -c /dev/full ] || skip "there is no /dev/full"
 	for command in --help --version "cp --help" "stat from" "stat --json from" doctor \
 		"doctor --json" "bench read from --repeat 1" "bench read from --json --repeat 1" \
-		"cp -f --checksum from to"; do
+		"cp -f --checksum from to" "verify --xxh3 from"; do
 		"$sluice" $command > /dev/full 2> err
 		[ $? = 1 ] || fail "'$command' did not notice"
 		says "cannot write the output"
 	done
+}
+
+# ------------------------------------------------------------------------------------------ verify
+
+sha256_lines_are_those_of_sha256sum() {
+	local name
+	noise 9000001 > from
+	"$sluice" verify -q from > out 2>&1 || ! grep -q "built without libcrypto" out || skip "this build has no libcrypto"
+	noise 1 > ' -a\b'$'\n''c'
+	: > empty
+	sha256sum -- from ' '* empty > expected
+	status 0 "$sluice" verify from ' '* empty
+	same out expected
+	grep -qE '^3 files, 8\.6 MiB in ' err || fail "$(cat err)"
+	status 0 "$sluice" verify -q --sha256 -- from ' '* empty
+	[ ! -s err ] || fail "$(cat err)"
+	sha256sum --check --quiet out || fail "sha256sum does not read it"
+	status 0 "$sluice" verify --check expected
+	grep -qx 'from: OK' out && grep -qx 'empty: OK' out && [ "$(grep -c OK out)" = 3 ] || fail "$(cat out)"
+	sha256sum -b from | sed 's,^[^ ]*,\U&,' > binary
+	input=binary status 0 "$sluice" verify -c -
+}
+
+the_xxh3_tree_finds_a_flipped_bit() {
+	noise 5000000 > from
+	noise 10 > other
+	status 0 "$sluice" verify --xxh3 from other
+	cp out sums
+	[ "$(awk '{print length($1)}' sums | sort -u)" = 32 ] || fail "$(cat sums)"
+	status 0 "$sluice" verify -q --uncached --check sums
+	[ ! -s out ] || fail "$(cat out)"
+	printf '\%o' $((0x$(od -An -tx1 -j 4000000 -N 1 from | tr -d ' ') ^ 4)) > byte
+	printf "$(cat byte)" | dd of=from bs=1 seek=4000000 conv=notrunc status=none
+	status 1 "$sluice" verify --check sums
+	grep -qx 'from: FAILED' out && grep -qx 'other: OK' out || fail "$(cat out)"
+	# The sum of nothing but the length of an empty file, which is the same for ever.
+	: > from
+	status 0 "$sluice" verify -q --xxh3 from
+	[ "$(cat out)" = "2c0a8a99dc147d5445c3b49d035665b2  from" ] || fail "$(cat out)"
+}
+
+files_and_lines_that_are_missing_are_failures() {
+	noise 10 > from
+	status 1 "$sluice" verify --xxh3 nothing from
+	says "nothing"
+	grep -q ' from$' out || fail "it stopped at the first failure"
+	cp out sums
+	sed 's/from/gone/' out >> sums
+	status 1 "$sluice" verify -c sums
+	grep -qx 'from: OK' out && grep -qx 'gone: FAILED' out || fail "$(cat out)"
+	echo 'abc  from' > sums
+	status 1 "$sluice" verify -c sums
+	says "'sums': 'abc  from' is no line"
+	: > sums
+	status 1 "$sluice" verify -c sums
+	says "'sums' has no line"
+	status 1 "$sluice" verify -c missing
+	says "missing"
 }
 
 # -------------------------------------------------------------------------------------- bench, stat
@@ -570,7 +628,7 @@ help_and_version_are_given() {
 	status 0 "$sluice" --version
 	grep -qE '^sluice [0-9]+\.[0-9]+\.[0-9]+$' out || fail "$(cat out)"
 	status 0 "$sluice" --help
-	for command in cp stat bench doctor; do
+	for command in cp stat bench doctor tensors verify; do
 		grep -q "^  $command " out || fail "the overview lacks $command"
 		status 0 "$sluice" $command --help
 		grep -q "^Usage: sluice $command " out || fail "$(head -n 1 out)"
@@ -594,6 +652,9 @@ wrong_usage_is_named_and_has_status_2() {
 		cp --backend unknown from to
 		stat
 		stat from from
+		verify
+		verify --check sums from
+		verify --check sums --xxh3
 		doctor from from
 		bench
 		bench read

@@ -375,3 +375,162 @@ ROW_TEST(immediate_completion_is_an_operation_like_others, .memory = "into an ar
 	for (int i = 0; i < 3; i++)
 		sluice_op_free(ops[i]);
 }
+
+/* ------------------------------------------------------------------- a queue of the program's own */
+
+static sluice_op *start_queued(sluice_file *file, void *data, size_t n, uint64_t offset,
+                               sluice_queue *queue)
+{
+	struct sluice_extent extent = {data, n, offset};
+	struct sluice_request r = SLUICE_REQUEST_INIT;
+	sluice_op *op;
+
+	r.kind = SLUICE_READ;
+	r.extents = &extent;
+	r.count = 1;
+	r.queue = queue;
+	assert_ok(sluice_submit(file, &r, &op));
+	return op;
+}
+
+FIXTURE_TEST(an_operation_is_in_the_queue_that_its_request_names_and_in_no_other)
+{
+	enum { OPERATIONS = 100, BYTES = 3000 };
+	struct buffer b = buffer_new(OPERATIONS * BYTES, 0);
+	const char *path = scratch(f, "queues");
+	sluice_op *ops[OPERATIONS], *op = NULL;
+	int left[2] = {OPERATIONS / 2, OPERATIONS / 2}, fd[2];
+	sluice_queue *queue[2];
+	sluice_file *file;
+
+	file_make(path, b.length, 1);
+	file_set_residency(path, HALF_CACHED);
+	file = open_read(f->ctx, address(f, "queues"));
+	for (int i = 0; i < 2; i++) {
+		assert_ok(sluice_queue_new(&queue[i]));
+		fd[i] = sluice_queue_fd(queue[i]);
+		assert_true(fd[i] >= 0 && sluice_queue_fd(queue[i]) == fd[i]);
+		assert_false(readable(fd[i], 0));
+	}
+	for (int i = 0; i < OPERATIONS; i++)
+		ops[i] = start_queued(file, b.data + i * BYTES, BYTES, (uint64_t)i * BYTES,
+		                      queue[i % 2]);
+	for (int i = 0; i < OPERATIONS; i++) {
+		int found = 0;
+
+		assert_true(readable(fd[i % 2], PATIENCE_MS));
+		assert_ok(sluice_queue_next(queue[i % 2], PATIENCE_MS, &op));
+		for (int k = i % 2; k < OPERATIONS; k += 2)
+			found += ops[k] == op;
+		assert_int_equal(found, 1);
+		left[i % 2]--;
+	}
+	for (int i = 0; i < OPERATIONS; i++)
+		assert_moves(ops[i], BYTES);
+	assert_pattern(b.data, b.length, 0, 1);
+	assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(left[i], 0);
+		assert_false(readable(fd[i], 0));
+		assert_int_equal(sluice_queue_next(queue[i], 0, &op), -EAGAIN);
+		sluice_queue_free(queue[i]);
+		assert_int_equal(fcntl(fd[i], F_GETFD), -1);
+	}
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+FIXTURE_TEST(operations_outlive_the_queue_that_they_named)
+{
+	struct buffer b = buffer_new(8 * MIB, 0);
+	const char *path = scratch(f, "orphans");
+	sluice_op *large, *small, *ended, *op = NULL;
+	sluice_queue *queue;
+	sluice_file *file;
+	char bytes[2];
+
+	file_make(path, b.length, 1);
+	file_set_residency(path, COLD);
+	file = open_read(f->ctx, address(f, "orphans"));
+	assert_ok(sluice_queue_new(&queue));
+	ended = start_queued(file, &bytes[0], 1, 0, queue);
+	assert_true(readable(sluice_op_fd(ended), PATIENCE_MS));
+	large = start_queued(file, b.data, b.length, 0, queue);
+	small = start_queued(file, &bytes[1], 1, 0, queue);
+	sluice_queue_free(queue);
+	assert_moves(large, b.length);
+	assert_moves(small, 1);
+	assert_moves(ended, 1);
+	assert_pattern(b.data, b.length, 0, 1);
+	assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
+	assert_ok(sluice_close(file));
+	sluice_queue_free(NULL);
+	buffer_free(&b);
+}
+
+/* Handles of operations that were over at once are kept by the queue, and serve any context. */
+FIXTURE_TEST(a_queue_serves_several_contexts_and_outlives_them)
+{
+	sluice_context *other = NULL;
+	char bytes[2 * HANDLES];
+	sluice_op *ops[2 * HANDLES], *op;
+	sluice_file *files[2];
+	sluice_queue *queue;
+
+	assert_ok(sluice_context_new(&row->config, &other));
+	file_make(scratch(f, "shared"), 1, 1);
+	files[0] = open_read(f->ctx, address(f, "shared"));
+	files[1] = open_read(other, address(f, "shared"));
+	assert_ok(sluice_queue_new(&queue));
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < 2 * HANDLES; i++)
+			ops[i] = start_queued(files[(i + round) % 2], &bytes[i], 1, 0, queue);
+		for (int i = 0; i < 2 * HANDLES; i++)
+			assert_ok(sluice_queue_next(queue, PATIENCE_MS, &op));
+		assert_int_equal(sluice_queue_next(queue, 0, &op), -EAGAIN);
+		for (int i = 0; i < 2 * HANDLES; i++)
+			assert_moves(ops[i], 1);
+	}
+	assert_ok(sluice_close(files[1]));
+	assert_ok(sluice_context_free(other));
+	ops[0] = start_queued(files[0], bytes, 1, 0, queue);
+	assert_ok(sluice_queue_next(queue, PATIENCE_MS, &op));
+	assert_ptr_equal(op, ops[0]);
+	assert_moves(op, 1);
+	sluice_queue_free(queue);
+	assert_ok(sluice_close(files[0]));
+}
+
+/* The field is new: the size of an older struct leaves it out. */
+ROW_TEST(a_request_of_an_older_program_names_no_queue, .device = "the requests are the shim's")
+{
+	struct sluice_extent extent = {"", 0, 0};
+	struct sluice_request r = SLUICE_REQUEST_INIT;
+	sluice_file *file = open_any(f, "older");
+	sluice_op *op, *next;
+
+	r.size = offsetof(struct sluice_request, queue);
+	r.kind = SLUICE_READ;
+	r.extents = &extent;
+	r.count = 1;
+	r.queue = (sluice_queue *)8;
+	assert_ok(sluice_submit(file, &r, &op));
+	assert_ok(sluice_next_done(f->ctx, PATIENCE_MS, &next));
+	assert_ptr_equal(op, next);
+	assert_moves(op, 0);
+	assert_ok(sluice_close(file));
+}
+
+FIXTURE_TEST(calls_on_no_queue_are_refused)
+{
+	sluice_queue *queue;
+	sluice_op *op;
+
+	(void)f;
+	assert_refused(sluice_queue_new(NULL), EINVAL, "out is NULL");
+	assert_refused(sluice_queue_next(NULL, 0, &op), EINVAL, "queue is NULL");
+	assert_refused(sluice_queue_fd(NULL), EINVAL, "queue is NULL");
+	assert_ok(sluice_queue_new(&queue));
+	assert_refused(sluice_queue_next(queue, 0, NULL), EINVAL, "out is NULL");
+	sluice_queue_free(queue);
+}

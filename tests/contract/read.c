@@ -289,6 +289,73 @@ LOCAL_TEST(a_file_that_grew_is_read_to_its_new_end,
 	buffer_free(&b);
 }
 
+/* How many pages of a file are in the page cache. */
+static size_t resident_pages(const char *path)
+{
+	size_t length = (size_t)file_length(path), page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t pages = (length + page - 1) / page, count = 0;
+	unsigned char *states = malloc(pages);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	void *mapping = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, 0);
+
+	assert_ptr_not_equal(mapping, MAP_FAILED);
+	assert_int_equal(mincore(mapping, length, states), 0);
+	for (size_t i = 0; i < pages; i++)
+		count += states[i] & 1;
+	munmap(mapping, length);
+	close(fd);
+	free(states);
+	return count;
+}
+
+/* Reads all of a file at once, and then small parts of it. */
+static void read_large_and_small(sluice_file *file, struct buffer *b, size_t n)
+{
+	struct rng rng = rng_new(3);
+
+	assert_read(file, b->data, n, 0);
+	assert_pattern(b->data, n, 0, 4);
+	for (int i = 0; i < 100; i++) {
+		size_t length = 1 + rng_below(&rng, 10000), at = rng_below(&rng, n - length);
+
+		assert_read(file, b->data, length, at);
+		assert_pattern(b->data, length, at, 4);
+	}
+}
+
+LOCAL_TEST(a_read_of_an_uncached_file_leaves_the_page_cache_as_it_was, "remote files have no pages")
+{
+	const size_t n = row_bytes(64 * MIB) + 5000;
+	const char *path = scratch(f, "uncached");
+	struct buffer b = buffer_new(n, 16);
+	sluice_file *file;
+	size_t pages;
+
+	if (row->config.backend && !strcmp(row->config.backend, "cufile"))
+		SKIP("cuFile decides about its own reads");
+	file_make(path, n, 4);
+	file_set_residency(path, COLD);
+	if (resident_pages(path)) {
+		buffer_free(&b);
+		SKIP("this file system keeps all pages");
+	}
+	assert_ok(open_flags(f->ctx, path, SLUICE_OPEN_READ | SLUICE_OPEN_UNCACHED, &file));
+	read_large_and_small(file, &b, n);
+	assert_int_equal(resident_pages(path), 0);
+	/* Without the flag, pages stay. */
+	sluice_file *other = open_read(f->ctx, path);
+	read_large_and_small(other, &b, n);
+	assert_int_not_equal(resident_pages(path), 0);
+	assert_ok(sluice_close(other));
+	/* Pages that are there stay, but for those that the kernel itself needs meanwhile. */
+	file_set_residency(path, CACHED);
+	pages = resident_pages(path);
+	read_large_and_small(file, &b, n);
+	assert_in_range(resident_pages(path), pages - pages / 200, pages);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
 /* Growing may or may not be seen; what was there must be, and what comes must be right. */
 LOCAL_TEST(a_file_that_grows_during_a_read_gives_right_bytes,
            "a remote file that changes is an error; see the changed ETag in "

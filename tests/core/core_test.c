@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* URIs, the queue and the pool. */
+/* Numbers, URIs, the queue, the pool and signals. */
 #include <errno.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "lib/unit.h"
 
@@ -13,6 +14,16 @@ static void check_uri(const char *text, const char *scheme, const char *path)
 	assert_string_equal(uri.scheme, scheme);
 	assert_string_equal(uri.path, path);
 	sl_uri_clear(&uri);
+}
+
+TEST(the_less_and_the_greater_evaluate_each_number_once)
+{
+	int less = 0, greater = 10;
+
+	assert_int_equal(SL_MIN(less++, greater++), 0);
+	assert_int_equal(SL_MAX(less++, SL_MAX(greater++, 3)), 11);
+	assert_int_equal(less, 2);
+	assert_int_equal(greater, 12);
 }
 
 TEST(paths_and_file_uris_name_the_same_files)
@@ -147,6 +158,89 @@ TEST(urgent_work_comes_first_and_the_rest_is_not_forgotten)
 	assert_int_equal(sl_queue_take(&queue, &taken, 12), 1);
 	assert_true(sl_queue_closed(&queue));
 	sl_queue_destroy(&queue);
+}
+
+struct bell {
+	struct sl_mutex mutex;
+	pthread_cond_t condition;
+	unsigned waiting, rung, heard;
+};
+
+/* Hears each ring once: without a signal for each it would wait for ever. */
+static void *listen_to(void *argument)
+{
+	struct bell *bell = argument;
+
+	sl_mutex_lock(&bell->mutex);
+	bell->waiting++;
+	while (!bell->rung)
+		sl_cond_wait(&bell->condition, &bell->mutex, SL_FOREVER);
+	bell->rung--;
+	bell->heard++;
+	sl_mutex_unlock(&bell->mutex);
+	return NULL;
+}
+
+static void ring(struct bell *bell)
+{
+	sl_mutex_lock(&bell->mutex);
+	bell->rung++;
+	sl_mutex_unlock(&bell->mutex);
+	sl_signal(&bell->condition);
+}
+
+/* Returns when so many threads wait. */
+static void await_listeners(struct bell *bell, unsigned count)
+{
+	bool there;
+
+	do {
+		usleep(100);
+		sl_mutex_lock(&bell->mutex);
+		there = bell->waiting == count;
+		sl_mutex_unlock(&bell->mutex);
+	} while (!there);
+}
+
+static struct bell bells[2];
+static pthread_t listeners[4];
+
+static void *ring_later(void *argument)
+{
+	bool *right = argument;
+
+	sl_signals_hold();
+	for (int i = 0; i < 3; i++)
+		ring(&bells[0]);
+	*right = sl_signals_owed() == 3;
+	/* Of another condition: at once. */
+	ring(&bells[1]);
+	pthread_join(listeners[3], NULL);
+	*right = *right && sl_signals_owed() == 3;
+	sl_signals_send();
+	*right = *right && !sl_signals_owed();
+	return NULL;
+}
+
+TEST(signals_that_a_thread_holds_back_are_sent_for_each_waiter)
+{
+	pthread_t ringer;
+	bool right = false;
+
+	for (int i = 0; i < 2; i++) {
+		sl_mutex_init(&bells[i].mutex);
+		pthread_cond_init(&bells[i].condition, NULL);
+	}
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&listeners[i], NULL, listen_to, &bells[i / 3]), 0);
+	await_listeners(&bells[0], 3);
+	await_listeners(&bells[1], 1);
+	assert_int_equal(pthread_create(&ringer, NULL, ring_later, &right), 0);
+	pthread_join(ringer, NULL);
+	for (int i = 0; i < 3; i++)
+		pthread_join(listeners[i], NULL);
+	assert_true(right);
+	assert_int_equal(bells[0].heard, 3);
 }
 
 TEST(a_wait_on_a_word_ends_at_its_deadline)

@@ -79,3 +79,44 @@ void cuda_moved(sluice_op *op, size_t n)
 		fail_msg("%lld of %zu: %s", (long long)got, n, sluice_op_message(op));
 	sluice_op_free(op);
 }
+
+uint64_t cuda_calls(const char *function)
+{
+	uint64_t calls;
+
+	assert_int_equal(cu.cuFakeCalls(function, NULL, &calls), 0);
+	return calls;
+}
+
+void cuda_copy_apart(sluice_stream stream)
+{
+	enum { COPIES = 100, PART = 48, APART = 64 };
+	const struct sl_device_ops *ops = cuda_device->ops;
+	struct sl_command commands[COPIES];
+	unsigned char seen[COPIES * APART], *from;
+	void *to, *pinned;
+	size_t taken;
+
+	assert_int_equal(sluice_device_alloc(cuda_number, sizeof(seen), &to), 0);
+	assert_int_equal(sluice_pinned_alloc(cuda_number, COPIES * PART, &pinned), 0);
+	memset(seen, 0, sizeof(seen));
+	assert_int_equal(sluice_copy(to, seen, sizeof(seen)), 0);
+	from = pinned;
+	for (int i = 0; i < COPIES; i++) {
+		memset(from + i * PART, i + 1, PART);
+		commands[i] = (struct sl_command){
+			SL_COPY, .copy = {(char *)to + (i == COPIES - 1 ? i - 1 : i) * APART,
+		                          from + i * PART, PART}};
+	}
+	assert_int_equal(ops->enqueue(cuda_device, stream, commands, COPIES, &taken), 0);
+	assert_int_equal(taken, COPIES);
+	assert_int_equal(ops->stream_synchronize(cuda_device, stream), 0);
+	assert_int_equal(sluice_copy(seen, to, sizeof(seen)), 0);
+	for (int i = 0; i < COPIES - 1; i++)
+		for (int j = 0; j < APART; j++)
+			assert_int_equal(seen[i * APART + j], j >= PART         ? 0
+			                                      : i == COPIES - 2 ? COPIES
+			                                                        : i + 1);
+	assert_int_equal(sluice_pinned_free(pinned), 0);
+	assert_int_equal(sluice_device_free(to), 0);
+}

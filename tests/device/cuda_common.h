@@ -40,6 +40,13 @@ struct cuda_file {
 void cuda_file_open(struct cuda_file *f);
 void cuda_file_close(struct cuda_file *f);
 /* The operation has moved n bytes; frees it. */
+/*
+ * Gives the stream 100 copies to the device, of which the last two are to the same place, and checks where
+ * they arrive.
+ */
+void cuda_copy_apart(sluice_stream stream);
+/* Calls of that function so far by all threads. */
+uint64_t cuda_calls(const char *function);
 void cuda_moved(sluice_op *op, size_t n);
 
 #endif

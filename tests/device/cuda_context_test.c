@@ -453,6 +453,44 @@ TEST(refused_word_is_awaited_on_the_callers_own_stream)
 	free(back);
 }
 
+/* ----------------------------------------------------------------------------- copies together */
+
+TEST(copies_are_given_together_where_their_order_makes_no_difference)
+{
+	uint64_t batches = cuda_calls("cuMemcpyBatchAsync");
+	sluice_stream stream;
+
+	assert_int_equal(sluice_stream_new(cuda_number, &stream), 0);
+	assert_true(cuda_device->ops->joins(cuda_device, stream));
+	cuda_copy_apart(stream);
+	/* 64 and 35; the last one overlaps. */
+	assert_int_equal(cuda_calls("cuMemcpyBatchAsync"), batches + 2);
+	assert_int_equal(sluice_stream_free(stream), 0);
+}
+
+TEST(the_legacy_default_stream_is_given_one_copy_at_a_time)
+{
+	uint64_t batches = cuda_calls("cuMemcpyBatchAsync");
+
+	for (uintptr_t legacy = 0; legacy < 2; legacy++) {
+		assert_false(cuda_device->ops->joins(cuda_device, (sluice_stream)legacy));
+		cuda_copy_apart((sluice_stream)legacy);
+	}
+	assert_int_equal(cuda_calls("cuMemcpyBatchAsync"), batches);
+	cuda_copy_apart((sluice_stream)2);
+	assert_int_equal(cuda_calls("cuMemcpyBatchAsync"), batches + 2);
+}
+
+TEST(copies_that_the_driver_refuses_together_are_given_one_by_one)
+{
+	sluice_stream stream;
+
+	assert_int_equal(sluice_stream_new(cuda_number, &stream), 0);
+	assert_int_equal(cu.cuFakeFail("cuMemcpyBatchAsync", 1, CUDA_ERROR_NOT_SUPPORTED), 0);
+	cuda_copy_apart(stream);
+	assert_int_equal(sluice_stream_free(stream), 0);
+}
+
 int main(void)
 {
 	return RUN_TESTS(cuda_setup, NULL);

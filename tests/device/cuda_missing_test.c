@@ -185,6 +185,20 @@ static void where_no_descriptors_are_memory_is_not_shared(void **state)
 	assert_int_equal(sluice_device_free(memory), 0);
 }
 
+static void without_batches_each_copy_is_a_call(void **state)
+{
+	sluice_stream stream;
+
+	cuda_setup(state);
+	assert_null(sl_cuda_driver()->cuMemcpyBatchAsync);
+	assert_int_equal(sluice_stream_new(cuda_number, &stream), 0);
+	assert_false(cuda_device->ops->joins(cuda_device, stream));
+	cuda_copy_apart(stream);
+	assert_true(cuda_calls("cuMemcpyAsync") >= 100);
+	assert_int_equal(cuda_calls("cuMemcpyBatchAsync"), 0);
+	assert_int_equal(sluice_stream_free(stream), 0);
+}
+
 static const struct {
 	const char *what;
 	struct CMUnitTest test;
@@ -196,6 +210,7 @@ static const struct {
 	{"asked", cmocka_unit_test(only_the_gpu_that_is_asked_for_gets_a_context)},
 	{"unused", cmocka_unit_test(driver_is_not_loaded_for_host_memory)},
 	{"wordless", cmocka_unit_test(without_words_there_is_host_order_only)},
+	{"batchless", cmocka_unit_test(without_batches_each_copy_is_a_call)},
 	{"unshared", cmocka_unit_test(where_no_descriptors_are_memory_is_not_shared)},
 };
 

@@ -304,9 +304,11 @@ PIPELINE_TEST(options_that_are_wrong_are_named)
 	} while (0)
 	REFUSED(EINVAL, "size", o.size = 0);
 	REFUSED(EINVAL, "0 is no type", o.type = 0);
-	REFUSED(EINVAL, "16 is no type", o.type = 16);
+	REFUSED(EINVAL, "22 is no type", o.type = 22);
 	REFUSED(EINVAL, "bfloat16", o.type = SLUICE_BFLOAT16);
 	REFUSED(EINVAL, "bool", o.type = SLUICE_BOOL);
+	REFUSED(EINVAL, "float8_e4m3", o.type = SLUICE_FLOAT8_E4M3);
+	REFUSED(EINVAL, "float4_e2m1", o.type = SLUICE_FLOAT4_E2M1);
 	REFUSED(EINVAL, "rank 0", o.rank = 0);
 	REFUSED(EINVAL, "rank 5", o.rank = 5);
 	REFUSED(EINVAL, "shape[1]", o.shape[1] = 0);

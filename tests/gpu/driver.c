@@ -11,6 +11,8 @@
 
 struct driver cu;
 
+enum { CU_DEVICE_ATTRIBUTE_MULTIPROCESSORS = 16 };
+
 static CUcontext context;
 static CUfunction kernels[KERNELS];
 
@@ -53,6 +55,7 @@ const char *driver_open(int ordinal)
 		return "libcuda.so.1 cannot be loaded";
 #define FIND(name, arguments) *(void **)&cu.name = dlsym(library, #name);
 	SL_CUDA_FUNCTIONS(FIND)
+	SL_CUDA_OPTIONAL(FIND)
 	TEST_CUDA_FUNCTIONS(FIND)
 	PROBE_CUDA_FUNCTIONS(FIND)
 #undef FIND
@@ -146,13 +149,33 @@ const char *driver_kernels(void)
 	return text;
 }
 
-CUresult driver_launch(enum driver_kernel kernel, uint64_t argument, sluice_stream stream)
+static CUresult launch(enum driver_kernel kernel, uint64_t argument, unsigned blocks,
+                       unsigned threads, sluice_stream stream)
 {
 	void *parameters[] = {&argument};
 
 	if (!kernels[kernel])
 		return CUDA_ERROR_NOT_SUPPORTED;
-	return cu.cuLaunchKernel(kernels[kernel], 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+	return cu.cuLaunchKernel(kernels[kernel], blocks, 1, 1, threads, 1, 1, 0, stream,
+	                         parameters, NULL);
+}
+
+CUresult driver_launch(enum driver_kernel kernel, uint64_t argument, sluice_stream stream)
+{
+	return launch(kernel, argument, 1, 1, stream);
+}
+
+CUresult driver_launch_wide(enum driver_kernel kernel, uint64_t argument, sluice_stream stream)
+{
+	int processors = 0;
+	CUdevice device;
+	CUresult rc = cu.cuCtxGetDevice(&device);
+
+	if (!rc)
+		rc = cu.cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSORS,
+		                             device);
+	/* A multiprocessor has room for 2,048 threads. */
+	return rc ? rc : launch(kernel, argument, 2 * (unsigned)processors, 1024, stream);
 }
 
 double driver_now(void)

@@ -12,6 +12,7 @@
 struct driver {
 #define FIELD(name, arguments) CUresult(*name) arguments;
 	SL_CUDA_FUNCTIONS(FIELD)
+	SL_CUDA_OPTIONAL(FIELD)
 	TEST_CUDA_FUNCTIONS(FIELD)
 	PROBE_CUDA_FUNCTIONS(FIELD)
 #undef FIELD
@@ -44,6 +45,8 @@ const char *driver_kernels(void);
  * the 64-bit word whose address is `argument`.
  */
 CUresult driver_launch(enum driver_kernel kernel, uint64_t argument, sluice_stream stream);
+/* The same on so many threads that no other kernel fits onto the device. */
+CUresult driver_launch_wide(enum driver_kernel kernel, uint64_t argument, sluice_stream stream);
 
 /* Seconds of CLOCK_MONOTONIC. */
 double driver_now(void);

@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 
 #include "http/cases.h"
+#include "http/http_internal.h"
+#include "io/io_internal.h"
 
 HTTP_TEST(many_reads_run_side_by_side)
 {
@@ -215,6 +217,136 @@ HTTP_TEST(a_read_of_100_gib_takes_no_more_memory_than_one_of_1_gib)
 	              few, large, many);
 	assert_true(large < small + MIB);
 	assert_in_range(many, 1, CONNECTIONS);
+}
+
+/* As if the controller had come to that: it needs seconds, and a server that is fast. */
+static void allow_all_connections(struct fixture *f) SL_UNCHECKED
+{
+	struct sl_http_limits *limits = &f->ctx->core.http->limits;
+
+	sl_mutex_lock(&limits->mutex);
+	sl_list_each (link, &limits->locked.origins) {
+		struct sl_http_limit *limit = SL_CONTAINER(link, struct sl_http_limit, locked.link);
+
+		atomic_store(&limit->allowed, limit->most);
+	}
+	sl_mutex_unlock(&limits->mutex);
+}
+
+/*
+ * A transfer of libcurl has a buffer of 256 KiB; its handle, its connection, its request and its piece take less than
+ * 64 KiB. Parts that wait for a connection are pieces alone.
+ */
+enum {
+	FILES = 4,
+	PARTS = 64,
+	PART = 300 * KIB,
+	OF_A_TRANSFER = (256 + 64) * KIB,
+	OF_THE_REST = MIB
+};
+
+HTTP_TEST(four_files_on_256_connections_take_bounded_memory)
+{
+	const char *uri = fault_uri("size=%zu&fault=hold:%d", 2 * (size_t)PARTS * PART, PART / 2);
+	long most = strcmp(row->remote, "easy") ? FILES * PARTS : 64;
+	struct buffer b = buffer_new((size_t)FILES * PARTS * PART, 0);
+	struct sluice_extent v[PARTS];
+	sluice_file *files[FILES];
+	sluice_op *ops[FILES];
+	size_t before, held;
+
+	with(f, "SLUICE_MAX_CONNECTIONS", "256");
+	with(f, "SLUICE_HTTP_STALL_MS", "60000");
+	for (int i = 0; i < FILES; i++) {
+		char name[4096];
+
+		snprintf(name, sizeof(name), "%s&number=%d", uri, i);
+		files[i] = open_read(f->ctx, name);
+	}
+	allow_all_connections(f);
+	before = memory_in_use();
+	for (int i = 0; i < FILES; i++) {
+		for (size_t j = 0; j < PARTS; j++)
+			v[j] = (struct sluice_extent){b.data + (i * PARTS + j) * PART, PART,
+			                              2 * j * PART};
+		assert_ok(sluice_readv(files[i], v, PARTS, &ops[i]));
+	}
+	wait_until_asked(uri, "peak", most);
+	held = memory_in_use();
+	print_message("%ld requests at once take %zu KiB\n", most, (held - before) / KIB);
+	if (!under_sanitizer())
+		assert_true(held < before + (size_t)most * OF_A_TRANSFER + OF_THE_REST);
+	release_held(uri);
+	for (int i = 0; i < FILES; i++) {
+		assert_moves(ops[i], PARTS * PART);
+		for (size_t j = 0; j < PARTS; j++)
+			assert_served(b.data + (i * PARTS + j) * PART, PART, 2 * j * PART);
+		assert_ok(sluice_close(files[i]));
+	}
+	assert_int_equal(asked(uri, "peak"), most);
+	assert_in_range(asked(uri, "connections"), most, most + FILES);
+	buffer_free(&b);
+}
+
+HTTP_TEST(a_thousand_operations_at_once_on_one_file)
+{
+	enum { OPERATIONS = 1000, BYTES = 5001 };
+	const char *uri = fault_uri("size=%zu", LONG);
+	sluice_file *file = open_read(f->ctx, uri);
+	struct buffer b = buffer_new((size_t)OPERATIONS * BYTES, 16);
+	static sluice_op *ops[OPERATIONS];
+	static uint64_t at[OPERATIONS];
+	struct rng r = rng_new(1000);
+
+	for (size_t i = 0; i < OPERATIONS; i++) {
+		at[i] = rng_below(&r, LONG - BYTES);
+		ops[i] = start_read(file, b.data + i * BYTES, BYTES, at[i]);
+	}
+	for (size_t i = 0; i < OPERATIONS; i++) {
+		assert_moves(ops[i], BYTES);
+		assert_served(b.data + i * BYTES, BYTES, at[i]);
+	}
+	assert_int_equal(asked(uri, "GET"), OPERATIONS);
+	assert_in_range(asked(uri, "peak"), 1, CONNECTIONS);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+/* Every other connection is accepted, and never answered; those that answer are kept. */
+static void reads_beside_mute_connections(struct fixture *f, const char *hedge)
+{
+	enum { READS = 40, BYTES = 50000 };
+	const char *uri = fault_uri("size=%zu&mute=1", LONG);
+	struct buffer b = buffer_new((size_t)READS * BYTES, 16);
+	sluice_op *ops[READS];
+	double begun, took;
+	sluice_file *file;
+
+	with(f, "SLUICE_HTTP_HEDGE", hedge);
+	begun = seconds_now();
+	file = open_read(f->ctx, uri);
+	for (size_t i = 0; i < READS; i++)
+		ops[i] = start_read(file, b.data + i * BYTES, BYTES, i * 3 * BYTES % LONG);
+	for (size_t i = 0; i < READS; i++)
+		assert_moves(ops[i], BYTES);
+	took = seconds_now() - begun;
+	for (size_t i = 0; i < READS; i++)
+		assert_served(b.data + i * BYTES, BYTES, i * 3 * BYTES % LONG);
+	print_message("hedges %s: %.2f s, %ld requests, %ld connections\n", hedge, took,
+	              asked(uri, "GET"), asked(uri, "connections"));
+	/* A time-out for the opening, and one for each time that half of the connections are new. */
+	assert_true(took < at_most(10));
+	assert_in_range(asked(uri, "connections"), 3, 3 * CONNECTIONS);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+HTTP_TEST(half_of_the_connections_are_never_answered)
+{
+	impatient(f);
+	with(f, "SLUICE_HTTP_RETRY_MS", "60000");
+	reads_beside_mute_connections(f, "0");
+	reads_beside_mute_connections(f, "1");
 }
 
 /* Many extents of a few bytes each: requests come and go, memory stays. */

@@ -6,7 +6,7 @@
 #include "lib/servers.h"
 #include "lib/support.h"
 
-/* Four attempts a few milliseconds apart, a stall of 400 ms, eight connections, no hedges. */
+/* Four attempts a few milliseconds apart, no stall that a loaded machine could make, eight connections, no hedges. */
 int http_setup(void **state);
 int http_teardown(void **state);
 #define HTTP_TEST(name) FIXTURE_TEST_WITH(name, http_setup, http_teardown)
@@ -17,6 +17,9 @@ enum { ATTEMPTS = 4, STALL_MS = 400, CONNECT_MS = 500, CONNECTIONS = 8 };
 
 /* Replaces the fixture's context by one for which that variable has that value. */
 void with(struct fixture *f, const char *variable, const char *value);
+
+/* A request is given up after STALL_MS of silence. Loaded machines are silent for as long, too. */
+void impatient(struct fixture *f);
 
 /* Opens and reads the n bytes at offset, which must come, and be right; nothing beside them. */
 void reads_right(struct fixture *f, const char *uri, size_t n, uint64_t offset);

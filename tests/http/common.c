@@ -11,10 +11,10 @@ enum { MARK = 0x3c, WATCHED_MS = 60 };
 static const struct {
 	const char *variable, *value;
 } quick[] = {
-	{"SLUICE_HTTP_ATTEMPTS", "4"},   {"SLUICE_HTTP_RETRY_MS", "1500"},
-	{"SLUICE_HTTP_BACKOFF_MS", "5"}, {"SLUICE_HTTP_BACKOFF_MAX_MS", "20"},
-	{"SLUICE_HTTP_STALL_MS", "400"}, {"SLUICE_HTTP_CONNECT_MS", "500"},
-	{"SLUICE_HTTP_HEDGE", "0"},      {"SLUICE_MAX_CONNECTIONS", "8"},
+	{"SLUICE_HTTP_ATTEMPTS", "4"},     {"SLUICE_HTTP_RETRY_MS", "1500"},
+	{"SLUICE_HTTP_BACKOFF_MS", "5"},   {"SLUICE_HTTP_BACKOFF_MAX_MS", "20"},
+	{"SLUICE_HTTP_STALL_MS", "20000"}, {"SLUICE_HTTP_CONNECT_MS", "500"},
+	{"SLUICE_HTTP_HEDGE", "0"},        {"SLUICE_MAX_CONNECTIONS", "8"},
 };
 /* What with() has set besides. */
 static const char *also_set[24];
@@ -78,6 +78,14 @@ void with(struct fixture *f, const char *variable, const char *value)
 	also_set[also_count++] = variable;
 	setenv(variable, value, 1);
 	fixture_config(f, &row->config);
+}
+
+void impatient(struct fixture *f)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%d", STALL_MS);
+	with(f, "SLUICE_HTTP_STALL_MS", text);
 }
 
 void reads_right(struct fixture *f, const char *uri, size_t n, uint64_t offset)

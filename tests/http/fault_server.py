@@ -3,8 +3,8 @@
 """An HTTP server that does wrong what it is told to do wrong.
 
 An object is /ID/NAME?OPTIONS, or /ID/NAME;OPTIONS. Its bytes are those of the file given with --pattern, over and over,
-so that it can be larger than any disk. GET /_/ID tells what was asked for below ID, and forgets it
-with ?forget. What is PUT is kept in memory, and read again with stored=1. Options:
+so that it can be larger than any disk. GET /_/ID tells what was asked for below ID, forgets it
+with ?forget, and ends what the fault "hold" began with ?release. What is PUT is kept in memory, and read again with stored=1. Options:
 
   size=N              bytes of the object (default 1000003)
   file=NAME           a file below --root instead
@@ -17,6 +17,7 @@ with ?forget. What is PUT is kept in memory, and read again with stored=1. Optio
   put=length          a PUT that does not say its length gets 411
   length=no|chunked   how a GET says where its body ends; length=close: it does, and closes
   close=1             one request for each connection
+  mute=1              every other connection is accepted, and never answered
   latency=MS          before each answer
   stall_percent=P     of the GET requests stop in mid-body for stall_ms=MS (default 5000)
   pace=BYTES:MS       the body in steps of BYTES with MS between them
@@ -71,6 +72,7 @@ class Ledger:
         self.signatures = 0  # given by a hub
         self.signed = collections.Counter()  # requests with each signature
         self.quota_used, self.quota_ends = 0, 0.0
+        self.released = threading.Event()
 
     def text(self):
         with self.lock:
@@ -266,6 +268,8 @@ class Connection:
                 ledger.lines.append(request.line(self.number))
             answer = Answer(self, request, ledger)
             try:
+                if "mute" in request.options and self.number % 2:
+                    self.wait_for_the_other_end()
                 answer.give()
             finally:
                 answer.leaves()
@@ -279,6 +283,8 @@ class Connection:
     def tell(self, request):
         name = request.path.rpartition("/")[2]
         body = self.server.ledger(name).text().encode()
+        if "release" in request.options:
+            self.server.ledger(name).released.set()
         if "forget" in request.options:
             self.server.forget(name)
         self.sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))

@@ -165,6 +165,11 @@ class Faults:
         self.stop_at, self.stop = int(argument or 0), stop
         return self.get()
 
+    def fault_hold(self, argument):
+        """hold:N: after N bytes of the body nothing comes before GET /_/ID?release"""
+        self.stop_at, self.stop = int(argument), self.ledger.released.wait
+        self.get()
+
     def fault_slow(self, argument):
         """slow:N: a body of a PUT is read in steps of N bytes, at 10 MiB/s at most"""
         receive = self.connection.receive

@@ -63,6 +63,37 @@ HTTP_TEST(the_first_part_of_all_may_be_slow)
 	buffer_free(&b);
 }
 
+/* The answer to HEAD does not begin: after a second a byte is asked for on another connection. */
+HTTP_TEST(opening_is_asked_for_once_more)
+{
+	const char *uri = fault_uri("size=100000&fault=stall:head&on=HEAD");
+	const char *waits = fault_uri("size=100000&fault=stall:head&on=HEAD&stall_ms=1500");
+	double begun;
+
+	with(f, "SLUICE_HTTP_STALL_MS", "60000");
+	with(f, "SLUICE_HTTP_HEDGE", "1");
+	begun = seconds_now();
+	assert_ok(sluice_close(open_read(f->ctx, uri)));
+	assert_true(seconds_now() - begun < at_most(20));
+	assert_int_equal(asked(uri, "HEAD"), 1);
+	assert_int_equal(asked(uri, "GET"), 1);
+	wait_until_left(uri);
+	/* That was the only one before there are 20 parts. */
+	assert_ok(sluice_close(open_read(f->ctx, waits)));
+	assert_int_equal(asked(waits, "HEAD"), 1);
+	assert_int_equal(asked(waits, "GET"), 0);
+}
+
+HTTP_TEST(without_hedges_opening_waits)
+{
+	const char *uri = fault_uri("size=100000&fault=stall:head&on=HEAD&stall_ms=1500");
+
+	with(f, "SLUICE_HTTP_STALL_MS", "60000");
+	assert_ok(sluice_close(open_read(f->ctx, uri)));
+	assert_int_equal(asked(uri, "HEAD"), 1);
+	assert_int_equal(asked(uri, "GET"), 0);
+}
+
 HTTP_TEST(without_hedges_it_is_waited_for)
 {
 	const char *uri = fault_uri("size=100000&fault=stall:600&stall_ms=300&times=1");

@@ -158,6 +158,7 @@ HTTP_TEST(a_password_is_in_no_message)
 	char text[300], *held;
 	size_t i, n;
 
+	impatient(f);
 	with(f, "SLUICE_HTTP_ATTEMPTS", "2");
 	with(f, "SLUICE_LOG", "debug");
 	errors_begin(log);

@@ -180,9 +180,11 @@ HTTP_TEST(an_upload_that_goes_on_is_no_stall)
 HTTP_TEST(a_writer_that_pauses_is_waited_for)
 {
 	const char *uri = fault_uri("stored=1");
-	sluice_file *file = open_put(f, uri, 0);
 	static char bytes[300000];
+	sluice_file *file;
 
+	impatient(f);
+	file = open_put(f, uri, 0);
 	assert_write(file, bytes, sizeof(bytes), 0);
 	sleep_ms(STALL_MS * 3 / 2);
 	assert_write(file, bytes, sizeof(bytes), sizeof(bytes));

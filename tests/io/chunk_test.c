@@ -16,20 +16,26 @@ struct shape {
 	unsigned slots;
 };
 
-/* Many small extents, or a few large ones, or both; addresses are only counted with. */
+/* Many small extents, or a few large ones, or both, some of which follow each other; addresses are only
+ * counted with. */
 static void make_shape(struct shape *s, uint64_t *seed)
 {
-	uint64_t most = unit_random(seed) % 2 ? 5000 : 900000;
+	uint64_t most = unit_random(seed) % 2 ? 5000 : 900000, end = 0;
 	size_t count = unit_random(seed) % EXTENTS;
+	unsigned follow = (unsigned)(unit_random(seed) % 3);
 
 	*s = (struct shape){0};
 	for (size_t i = 0; i < count; i++) {
 		uint64_t length = unit_random(seed) % 8 ? unit_random(seed) % most : 0;
+		struct sluice_extent *e = &s->extents[i];
 
-		s->extents[i].data = (char *)((uintptr_t)(i + 1) << 40);
-		s->extents[i].length = unit_random(seed) % 6 ? length : length / 4096 * 4096;
-		s->extents[i].offset = unit_random(seed) % 3 ? unit_random(seed) % 3000000
-		                                             : unit_random(seed) % 700 * 4096;
+		e->data = (char *)((uintptr_t)(i + 1) << 40);
+		e->length = unit_random(seed) % 6 ? length : length / 4096 * 4096;
+		e->offset = unit_random(seed) % 3 ? unit_random(seed) % 3000000
+		                                  : unit_random(seed) % 700 * 4096;
+		if (unit_random(seed) % 3 < follow)
+			e->offset = end + (unit_random(seed) % 2 ? unit_random(seed) % 6000 : 0);
+		end = e->offset + e->length;
 	}
 	s->settings.direct_bytes = unit_random(seed) % 2 ? 256 << 10 : 64 << 10;
 	s->limits.piece_bytes = 4096 << unit_random(seed) % 5;
@@ -43,8 +49,11 @@ static void make_shape(struct shape *s, uint64_t *seed)
 		.extents = s->extents,
 		.count = count,
 		.direct_bytes = s->settings.direct_bytes,
+		.gap = unit_random(seed) % 3 * 4000,
+		.dropped = 1 + unit_random(seed) % 7,
 		.file_size =
 			unit_random(seed) % 4 ? (uint64_t)INT64_MAX : unit_random(seed) % 3000000,
+		.write = unit_random(seed) % 4 == 0,
 		.apart = unit_random(seed) % 5 == 0,
 	};
 }
@@ -59,14 +68,41 @@ static uint64_t there(const struct shape *s, size_t i)
 	return SL_MIN(e->length, s->chunks.file_size - e->offset);
 }
 
-static void check_range(const struct shape *s, const struct sl_slot_range *range, size_t end)
+/* The ranges of a chunk hold its spans, as they lie in the file, and gaps that are shorter than those. */
+static void check_ranges(const struct shape *s, struct sl_chunk chunk)
 {
-	assert_true(range->length > 0);
-	assert_true(range->at >= end); /* not over the one before */
-	assert_true(range->at + range->length <= s->chunks.slot_bytes);
-	/* What is aligned in the file is aligned in the slot. */
-	if (range->large)
-		assert_int_equal(range->at % 4096, range->offset % 4096);
+	struct sl_chunk spans = chunk;
+	struct sl_slot_range range;
+	struct sl_span span;
+	size_t end = 0, extent;
+
+	while (sl_slot_range_next(&s->chunks, &chunk, &range)) {
+		uint64_t within = 0, between = 0;
+
+		assert_true(range.length > 0);
+		assert_true(range.at >= end); /* not over the one before */
+		end = range.at + range.length;
+		assert_true(end <= s->chunks.slot_bytes);
+		/* What is aligned in the file is aligned in the slot. */
+		if (range.large)
+			assert_int_equal(range.at % 4096, range.offset % 4096);
+		while (within < range.length) {
+			extent = spans.extent;
+			assert_true(sl_span_next(&s->chunks, &spans, &span));
+			if (s->chunks.write)
+				assert_int_equal(range.large, s->extents[extent].length >=
+				                                      s->chunks.direct_bytes);
+			assert_true(span.gap <= (within ? s->chunks.gap : 0));
+			within += span.gap;
+			between += span.gap;
+			assert_int_equal(span.at, range.at + within);
+			assert_int_equal(span.offset, range.offset + within);
+			within += span.length;
+		}
+		assert_int_equal(within, range.length);
+		assert_int_equal(between, range.gaps);
+	}
+	assert_false(sl_span_next(&s->chunks, &spans, &span));
 }
 
 /* Follows the chunks, and finds all bytes of the extents, in order and once. */
@@ -74,30 +110,29 @@ static unsigned check_chunks(struct shape *s)
 {
 	struct sl_chunks walk = s->chunks;
 	struct sl_chunk chunk;
-	struct sl_slot_range range;
+	struct sl_span span;
 	size_t extent = 0;
 	uint64_t position = 0;
 	unsigned number = 0;
 
 	for (; sl_chunk_next(&walk, &chunk); number++) {
-		unsigned ranges = chunk.ranges, seen = 0;
-		size_t end = 0;
+		unsigned spans = chunk.spans, seen = 0;
 
-		assert_in_range(ranges, 1, s->chunks.apart ? 1 : 14);
-		while (sl_slot_range_next(&s->chunks, &chunk, &range)) {
-			check_range(s, &range, end);
+		assert_in_range(spans, 1, s->chunks.apart ? 1 : SL_SPANS_MOST);
+		check_ranges(s, chunk);
+		while (sl_span_next(&s->chunks, &chunk, &span)) {
+			assert_true(span.length > 0);
 			while (position == there(s, extent)) {
 				extent++;
 				position = 0;
 			}
-			assert_ptr_equal(range.memory, (char *)s->extents[extent].data + position);
-			assert_int_equal(range.offset, s->extents[extent].offset + position);
-			position += range.length;
+			assert_ptr_equal(span.memory, (char *)s->extents[extent].data + position);
+			assert_int_equal(span.offset, s->extents[extent].offset + position);
+			position += span.length;
 			assert_true(position <= there(s, extent));
-			end = range.at + range.length;
 			seen++;
 		}
-		assert_int_equal(seen, ranges);
+		assert_int_equal(seen, spans);
 	}
 	while (extent < s->chunks.count && position == there(s, extent)) {
 		extent++;
@@ -138,14 +173,14 @@ TEST(a_whole_extent_is_one_chunk_or_is_refused)
 	                           .whole = true};
 	struct sl_limits limits = {.piece_bytes = 4096, .sequential = true, .whole = true};
 	struct sl_settings settings = {.direct_bytes = 4096};
-	struct sl_slot_range range;
+	struct sl_span range;
 	struct sl_chunk chunk;
 	unsigned slots;
 
 	assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, PART, &slots), 0);
 	assert_int_equal(slots, 1);
 	assert_true(sl_chunk_next(&chunks, &chunk));
-	assert_true(sl_slot_range_next(&chunks, &chunk, &range));
+	assert_true(sl_span_next(&chunks, &chunk, &range));
 	assert_int_equal(range.length, 5000000);
 	assert_false(sl_chunk_next(&chunks, &chunk));
 	chunks.extent = 0;
@@ -153,11 +188,14 @@ TEST(a_whole_extent_is_one_chunk_or_is_refused)
 	assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, PART / 2, &slots), -ENOTSUP);
 }
 
-TEST(a_few_gib_are_few_chunks)
+TEST(a_few_gib_are_few_chunks_in_stream_order)
 {
 	struct sluice_extent extent = {(void *)4096, (size_t)4 << 30, 0};
-	struct sl_chunks chunks = {
-		.extents = &extent, .count = 1, .direct_bytes = 1 << 18, .file_size = INT64_MAX};
+	struct sl_chunks chunks = {.extents = &extent,
+	                           .count = 1,
+	                           .direct_bytes = 1 << 18,
+	                           .file_size = INT64_MAX,
+	                           .on_stream = true};
 	struct sl_limits limits = {.piece_bytes = 1 << 20};
 	struct sl_settings settings = {.direct_bytes = 1 << 18};
 	struct sl_chunk chunk;
@@ -169,6 +207,65 @@ TEST(a_few_gib_are_few_chunks)
 	/* Three commands for each: all of them fit into the device's queue at once. */
 	assert_in_range(number, 1, SL_COMMANDS_MOST / 3);
 	assert_in_range(slots, 2, 4);
+}
+
+enum { TENSORS = 20000 };
+
+TEST(extents_that_follow_each_other_are_read_in_large_pieces)
+{
+	struct sluice_extent *extents = calloc(TENSORS, sizeof(*extents));
+	struct sl_chunks chunks = {.extents = extents,
+	                           .count = TENSORS,
+	                           .direct_bytes = 1 << 18,
+	                           .file_size = INT64_MAX,
+	                           .gap = 16 << 10,
+	                           .dropped = 1};
+	struct sl_limits limits = {.piece_bytes = 1 << 20};
+	struct sl_settings settings = {.direct_bytes = 1 << 18};
+	uint64_t seed = unit_seed(), end = 0;
+	unsigned slots, number = 0, ranges = 0;
+	struct sl_slot_range range;
+	struct sl_chunk chunk;
+
+	assert_non_null(extents);
+	for (size_t i = 0; i < TENSORS; i++) {
+		extents[i].data = (char *)(1 + unit_random(&seed) % 1000000);
+		extents[i].length = (size_t)256 << unit_random(&seed) % 12;
+		extents[i].offset = end;
+		end += extents[i].length + unit_random(&seed) % 2 * 64;
+	}
+	assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, (size_t)64 << 20, &slots), 0);
+	for (; sl_chunk_next(&chunks, &chunk); number++)
+		while (sl_slot_range_next(&chunks, &chunk, &range))
+			ranges++;
+	assert_true(chunks.slot_bytes >= (size_t)4 << 20);
+	assert_true(number < 4 * end / chunks.slot_bytes);
+	assert_int_equal(ranges, number);
+	free(extents);
+}
+
+TEST(a_long_awaited_read_from_a_server_has_many_slots_in_as_much_memory)
+{
+	struct sluice_extent extent = {(void *)4096, (size_t)1 << 30, 0};
+	struct sl_limits limits = {.piece_bytes = 1 << 20, .remote = true};
+	struct sl_settings settings = {.direct_bytes = 1 << 18};
+	size_t half = (size_t)128 << 20, memory[2];
+	unsigned slots[2];
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct sl_chunks chunks = {.extents = &extent,
+		                           .count = 1,
+		                           .direct_bytes = 1 << 18,
+		                           .file_size = INT64_MAX,
+		                           .on_stream = i == 1};
+
+		assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, half, &slots[i]), 0);
+		memory[i] = slots[i] * chunks.slot_bytes;
+	}
+	assert_int_equal(slots[0], 64);
+	assert_int_equal(slots[1], 8);
+	assert_int_equal(memory[0], (size_t)64 << 20);
+	assert_true(memory[1] >= memory[0]);
 }
 
 int main(void)

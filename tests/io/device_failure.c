@@ -376,3 +376,38 @@ EMULATED_TEST(a_lost_device_ends_a_submission_that_waits_for_room, NOT_LOST)
 	device_free(s.memory);
 	stream_free(s.stream);
 }
+
+/* Their copies are given to the device together. */
+EMULATED_TEST(a_refused_copy_fails_its_own_operation_alone,
+              "a real driver refuses nothing on demand")
+{
+	enum { OPERATIONS = 64, LENGTH = 3000 };
+	size_t n = (size_t)OPERATIONS * LENGTH;
+	const char *path = scratch(f, "refused");
+	char *memory = device_new(0, n);
+	sluice_op *ops[OPERATIONS];
+	sluice_file *file;
+
+	file_make(path, n, 1);
+	file = open_read(f->ctx, address(f, "refused"));
+	assert_moves(start_read(file, memory, n, 0), n);
+	for (unsigned round = 0; round < 20; round++) {
+		unsigned failed = 0;
+
+		sluice_emulated_fail(SLUICE_EMULATED_COPY, 1 + round % 3, -ENOMEM);
+		for (size_t i = 0; i < OPERATIONS; i++)
+			ops[i] = start_read(file, memory + i * LENGTH, LENGTH, i * LENGTH);
+		for (size_t i = 0; i < OPERATIONS; i++) {
+			int64_t got = sluice_wait(ops[i], PATIENCE_MS);
+
+			assert_true(got == LENGTH || got == -ENOMEM);
+			failed += got < 0;
+			sluice_op_free(ops[i]);
+		}
+		sluice_emulated_fail(SLUICE_EMULATED_COPY, 0, 0);
+		assert_true(failed <= 1);
+		assert_device(memory, n, 0, 1);
+	}
+	assert_ok(sluice_close(file));
+	device_free(memory);
+}

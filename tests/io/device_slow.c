@@ -127,6 +127,43 @@ LOCAL_TEST(streams_that_do_not_wait_go_on_beside_storage_that_stands_still, NO_G
 	stream_free(free_one);
 }
 
+static bool begins_the_file(const struct sl_piece *piece)
+{
+	return !piece->offset;
+}
+
+LOCAL_TEST(a_slow_piece_holds_up_no_other_slot, NO_GATE)
+{
+	size_t part = 64 * KIB, n = 32 * part;
+	struct sluice_config c = row_config();
+	const char *path = scratch(f, "one");
+	void *memory = device_new(0, n);
+	double deadline = seconds_now() + PATIENCE_MS / 1000;
+	sluice_file *file;
+	sluice_op *op;
+
+	c.backend = "posix";
+	c.slots = 2;
+	c.slot_bytes = c.piece_bytes = part;
+	c.staging_bytes = MIB;
+	c.bounce_bytes = 0;
+	fixture_config(f, &c);
+	file_make(path, n, 1);
+	file = open_read(f->ctx, path);
+	gate_close(begins_the_file);
+	op = start_read(file, memory, n, 0);
+	assert_true(gate_holds(1));
+	while (gate_count() < n / part && seconds_now() < deadline)
+		sleep_ms(1);
+	assert_int_equal(gate_count(), n / part);
+	gate_open();
+	assert_moves(op, n);
+	assert_device(memory, n, 0, 1);
+	gate_reset();
+	assert_ok(sluice_close(file));
+	device_free(memory);
+}
+
 struct submission {
 	pthread_t thread;
 	sluice_file *file;

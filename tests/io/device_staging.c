@@ -16,9 +16,10 @@ FIXTURE_TEST(too_little_staging_is_refused_when_the_context_is_made)
 	c.slots = 4;
 	c.staging_bytes = 128 * KIB; /* the stream's part */
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_STAGING_BYTES");
-	c.slots = 1; /* the host's part */
+	c.slots = 1;
+	c.staging_bytes = 124 * KIB;
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_STAGING_BYTES");
-	c.staging_bytes = 136 * KIB;
+	c.staging_bytes = 128 * KIB;
 	assert_ok(sluice_context_new(&c, &ctx));
 	assert_ok(sluice_context_free(ctx));
 	ctx = NULL;

@@ -9,7 +9,7 @@
 #include "lib/servers.h"
 
 /* One test may take this long, all its operations together, before it counts as hung. */
-enum { TEST_SECONDS = 150 };
+enum { TEST_SECONDS = 150, STRESS_SECONDS = 900 };
 
 static void on_alarm(int signo)
 {
@@ -27,7 +27,7 @@ int fixture_setup(void **state)
 	const char *base = getenv("SLUICE_TEST_DIR");
 
 	signal(SIGALRM, on_alarm);
-	alarm(TEST_SECONDS);
+	alarm(under_stress() ? STRESS_SECONDS : TEST_SECONDS);
 	if (!f)
 		return -1;
 	snprintf(f->dir, sizeof(f->dir), "%s/scratch-XXXXXX", base ? base : ".");
@@ -134,6 +134,9 @@ static const char *why_not(const struct skipped *skipped)
 		return skipped->remote;
 	if (gpu_is_real() && skipped->gpu)
 		return skipped->gpu;
+	if (skipped->device &&
+	    (row->on_device || row->memory != HOST_MEMORY || row->order != HOST_ORDER))
+		return skipped->device;
 	if (row->memory != HOST_MEMORY && skipped->memory)
 		return skipped->memory;
 	return row->order != HOST_ORDER ? skipped->order : NULL;

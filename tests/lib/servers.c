@@ -182,7 +182,7 @@ const char *as_option(const char *text)
 	return out;
 }
 
-const char *asked_for(const char *uri)
+static const char *ask_for(const char *uri, const char *query)
 {
 	static char answer[1 << 20];
 	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(server_port("plain"))};
@@ -195,8 +195,8 @@ const char *asked_for(const char *uri)
 
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	snprintf(request, sizeof(request), "GET /_/%.*s HTTP/1.0\r\n\r\n", (int)strcspn(id, "/"),
-	         id);
+	snprintf(request, sizeof(request), "GET /_/%.*s%s HTTP/1.0\r\n\r\n", (int)strcspn(id, "/"),
+	         id, query);
 	if (connect(fd, (struct sockaddr *)&to, sizeof(to)) != 0 ||
 	    write(fd, request, strlen(request)) < 0 || shutdown(fd, SHUT_WR) != 0)
 		fail_msg("the fault server: %s", strerror(errno));
@@ -207,6 +207,16 @@ const char *asked_for(const char *uri)
 	if (!strstr(answer, "\nrequests "))
 		fail_msg("the fault server says: %.200s", answer);
 	return strstr(answer, "\nrequests ");
+}
+
+const char *asked_for(const char *uri)
+{
+	return ask_for(uri, "");
+}
+
+void release_held(const char *uri)
+{
+	ask_for(uri, "?release");
 }
 
 long asked(const char *uri, const char *what)

@@ -35,6 +35,8 @@ const char *as_option(const char *text);
 long asked(const char *uri, const char *what);
 /* The whole answer behind asked(), with a line for each request; static. */
 const char *asked_for(const char *uri);
+/* Ends what the fault "hold" began for the ID in that URI. */
+void release_held(const char *uri);
 
 /* The bytes of the fault server's objects. */
 size_t served_match(const void *src, size_t n, uint64_t offset, uint64_t version);

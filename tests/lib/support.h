@@ -95,6 +95,7 @@ struct skipped {
 	const char *remote; /* files */
 	const char *memory; /* of devices */
 	const char *order;  /* of streams */
+	const char *device; /* with devices at all */
 	const char *gpu;    /* with a device that is not emulated */
 };
 #define ROW_TEST(name, ...)                                               \

@@ -172,9 +172,15 @@ static void at_most_operations(struct fixture *f, size_t most)
 FAULT_TEST(nonblock_answers_eagain_at_the_bound)
 {
 	struct buffer b = buffer_new(SPAN, 0);
+	struct sluice_extent extent = {b.data, SPAN, 0};
+	struct sluice_request request = SLUICE_REQUEST_INIT;
 	sluice_op *first, *second = NULL;
-	sluice_file *file;
+	sluice_file *file, *waiting;
 
+	request.kind = SLUICE_WRITE;
+	request.extents = &extent;
+	request.count = 1;
+	request.unless_full = 1;
 	at_most_operations(f, 1);
 	assert_ok(open_flags(f->ctx, scratch(f, "nonblock"),
 	                     SLUICE_OPEN_READ | SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE |
@@ -185,6 +191,10 @@ FAULT_TEST(nonblock_answers_eagain_at_the_bound)
 	               "SLUICE_MAX_OPERATIONS");
 	assert_refused(sluice_read(file, b.data, SPAN, SPAN, NULL), EAGAIN,
 	               "SLUICE_MAX_OPERATIONS");
+	assert_null(second);
+	/* A file that waits has requests that do not. */
+	waiting = open_both(f->ctx, scratch(f, "waiting"));
+	assert_refused(sluice_submit(waiting, &request, &second), EBUSY, "SLUICE_MAX_OPERATIONS");
 	assert_null(second);
 	gate_open();
 	assert_int_equal(sluice_wait(first, PATIENCE_MS), SPAN);
@@ -198,6 +208,7 @@ FAULT_TEST(nonblock_answers_eagain_at_the_bound)
 	assert_non_null(second);
 	assert_moves(second, SPAN);
 	assert_moves(first, SPAN);
+	assert_ok(sluice_close(waiting));
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
 }

@@ -3,6 +3,8 @@
  * lacks something from its name, and truncates in their order. */
 #include <pthread.h>
 
+#include "io/io_internal.h"
+#include "io/order.h"
 #include "local/fault.h"
 
 FAULT_TEST(sync_asks_the_storage)
@@ -189,6 +191,30 @@ static void *truncate_run(void *argument)
 	return NULL;
 }
 
+static uint64_t entered(const sluice_file *file)
+{
+	uint64_t sequence;
+
+	sl_mutex_lock(&file->object->mutex);
+	sequence = file->object->locked.sequence;
+	sl_mutex_unlock(&file->object->mutex);
+	return sequence;
+}
+
+/* Waits until so many more operations have their place in the order of the file. */
+static void wait_until_entered(const sluice_file *file, uint64_t from, uint64_t more)
+{
+	double until = seconds_now() + PATIENCE_MS / 1000.0;
+
+	while (entered(file) < from + more)
+		if (seconds_now() > until)
+			fail_msg("%llu operations have entered, not %llu",
+			         (unsigned long long)(entered(file) - from),
+			         (unsigned long long)more);
+		else
+			sleep_ms(1);
+}
+
 FAULT_TEST(truncates_that_wait_keep_their_order_with_what_comes_behind)
 {
 	struct buffer b = buffer_new(102400, 0);
@@ -196,14 +222,16 @@ FAULT_TEST(truncates_that_wait_keep_their_order_with_what_comes_behind)
 	sluice_file *file = open_both(f->ctx, scratch(f, "lengths"));
 	pthread_t threads[2];
 	sluice_op *op, *read;
+	uint64_t before;
 
 	shorter.file = longer.file = file;
 	assert_ok(sluice_truncate(file, MIB));
 	op = start_held(file, true, b.data, 65536, 0);
+	before = entered(file);
 	assert_int_equal(pthread_create(&threads[0], NULL, truncate_run, &shorter), 0);
-	sleep_ms(50);
+	wait_until_entered(file, before, 1);
 	assert_int_equal(pthread_create(&threads[1], NULL, truncate_run, &longer), 0);
-	sleep_ms(50);
+	wait_until_entered(file, before, 2);
 	memset(b.data, 1, b.length);
 	read = start_read(file, b.data, b.length, 100000);
 	gate_open();

@@ -6,7 +6,7 @@
  * who may cancel it, and a stream that the GPU runs. They share a pool of slots and the workers.
  * Spin looks at every order in which all of these can take their steps; tests/model/check says for
  * which sizes. A d_step is one step for everybody else: what is done under the operation's lock, or
- * one command of the GPU.
+ * one command of the GPU, or one copy of a batch.
  *
  * Where the parts are: submission() the caller's thread; stop() the failure rule; store_cpu() and
  * turn_done() the one function that stores the CPU's word; gpu_runs() a stream; RUNNABLE the doorbell;
@@ -326,10 +326,29 @@ proctype cancel(byte op)
 
 /* --------------------------------------------------------------------------------------- GPU */
 
+/* A copy is a batch, whose pieces are copied in any order, and others take steps between them. */
+#define COPY_PIECE(p) d_step { !(copied & (1 << p)) -> \
+		copy_piece(slot, p, turn); \
+		copied = copied | (1 << p); \
+	}
+
+inline copy_piece(from, piece, t)
+{
+	o = owner[from / K];
+	assert(o != NOBODY);
+	if
+	:: writes[o] -> holds[PART(from, piece)] = DATA(o, t);
+	:: else ->
+		assert(stopped[o] || holds[PART(from, piece)] == DATA(o, t));
+		holds[PART(from, piece)] = LOST;
+	fi
+}
+
 /* A stream: one command after the other. */
 proctype gpu_runs(byte me)
 {
 	byte slot, turn;
+	byte copied; /* pieces of a batch, as bits */
 
 end:	do
 	:: atomic { stream[me]?WAIT(slot, turn) ->
@@ -338,25 +357,25 @@ end:	do
 		slot = 0;
 		turn = 0;
 	}
-	:: d_step { stream[me]?COPY(slot, turn) ->
-		o = owner[slot / K];
-		assert(o != NOBODY);
-		for (p : 0 .. PIECES - 1) {
-			if
-			:: writes[o] -> holds[PART(slot, p)] = DATA(o, turn);
-			:: else ->
-				assert(stopped[o] || holds[PART(slot, p)] == DATA(o, turn));
-				holds[PART(slot, p)] = LOST;
-			fi
-		}
-		if
-		:: !writes[o] && !stopped[o] -> landed[o]++;
-		:: else -> skip;
-		fi;
-		queued[o]--;
-		slot = 0;
-		turn = 0;
-	}
+	:: stream[me]?COPY(slot, turn) ->
+		do
+		:: COPY_PIECE(0)
+#if PIECES == 2
+		:: COPY_PIECE(1)
+#endif
+		:: d_step { copied == (1 << PIECES) - 1 ->
+				o = owner[slot / K];
+				if
+				:: !writes[o] && !stopped[o] -> landed[o]++;
+				:: else -> skip;
+				fi;
+				queued[o]--;
+				slot = 0;
+				turn = 0;
+				copied = 0;
+			}
+			break
+		od
 	:: d_step { stream[me]?WRITE(slot, turn) ->
 		assert(turn != gpu[slot] && GEQ(turn, gpu[slot]));
 		gpu[slot] = turn;

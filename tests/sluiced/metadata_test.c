@@ -40,7 +40,10 @@ DAEMON_TEST(metadata_comes_with_the_blob)
 	}
 	m.shape[0] = 2;
 	assert_refused(sluice_blob_create(d->store, "t", 4 * 18, -1, &o, &blob), EINVAL, "larger");
-	m.type = SLUICE_BOOL + 1;
+	m.type = SLUICE_FLOAT4_E2M1;
+	assert_refused(sluice_blob_create(d->store, "t", 4 * 36, -1, &o, &blob), EINVAL,
+	               "whole bytes");
+	m.type = SLUICE_FLOAT4_E2M1 + 1;
 	assert_refused(sluice_blob_create(d->store, "t", 4 * 36, -1, &o, &blob), EINVAL, "no type");
 	m.type = -1;
 	assert_refused(sluice_blob_create(d->store, "t", 4 * 36, -1, &o, &blob), EINVAL, "no type");
@@ -85,6 +88,7 @@ DAEMON_TEST(a_blob_is_a_tensor_for_others)
 	assert_int_equal(plain->t.bits, 64);
 	assert_int_equal(plain->t.strides[0], 5);
 	assert_int_equal(versioned->major, 1);
+	assert_int_equal(versioned->minor, 1);
 	assert_int_equal(versioned->flags, 1);
 	assert_int_equal(versioned->t.shape[1], 5);
 	assert_true(((double *)((char *)plain->t.data + plain->t.byte_offset))[14] == 42);
@@ -100,11 +104,15 @@ DAEMON_TEST(each_type_has_its_code_and_size_in_a_tensor)
 	static const struct {
 		int type, code, bits;
 	} types[] = {
-		{SLUICE_INT8, 0, 8},       {SLUICE_UINT8, 1, 8},        {SLUICE_INT16, 0, 16},
-		{SLUICE_UINT16, 1, 16},    {SLUICE_INT32, 0, 32},       {SLUICE_UINT32, 1, 32},
-		{SLUICE_INT64, 0, 64},     {SLUICE_UINT64, 1, 64},      {SLUICE_FLOAT16, 2, 16},
-		{SLUICE_FLOAT32, 2, 32},   {SLUICE_FLOAT64, 2, 64},     {SLUICE_BFLOAT16, 4, 16},
-		{SLUICE_COMPLEX64, 5, 64}, {SLUICE_COMPLEX128, 5, 128}, {SLUICE_BOOL, 6, 8},
+		{SLUICE_INT8, 0, 8},         {SLUICE_UINT8, 1, 8},
+		{SLUICE_INT16, 0, 16},       {SLUICE_UINT16, 1, 16},
+		{SLUICE_INT32, 0, 32},       {SLUICE_UINT32, 1, 32},
+		{SLUICE_INT64, 0, 64},       {SLUICE_UINT64, 1, 64},
+		{SLUICE_FLOAT16, 2, 16},     {SLUICE_FLOAT32, 2, 32},
+		{SLUICE_FLOAT64, 2, 64},     {SLUICE_BFLOAT16, 4, 16},
+		{SLUICE_COMPLEX64, 5, 64},   {SLUICE_COMPLEX128, 5, 128},
+		{SLUICE_BOOL, 6, 8},         {SLUICE_FLOAT8_E4M3, 10, 8},
+		{SLUICE_FLOAT8_E5M2, 12, 8}, {SLUICE_FLOAT8_E8M0, 14, 8},
 	};
 	struct managed *managed;
 

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pinned memory and the words of slots, on the emulated device. */
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
 
 #include "lib/unit.h"
 #include "staging/staging_internal.h"
@@ -75,7 +80,7 @@ static struct sl_staging *start(void)
 	struct sl_settings settings = {.staging_bytes = (1 << 20) + (64 << 10)};
 	struct sl_staging *staging = NULL;
 
-	assert_int_equal(sl_staging_start(sl_device_find(0), &settings, NULL, 0, &staging), 0);
+	assert_int_equal(sl_staging_start(sl_device_find(0), &settings, NULL, NULL, &staging), 0);
 	return staging;
 }
 
@@ -208,6 +213,130 @@ TEST(a_stopped_ring_holds_up_nothing_and_its_slots_are_good_again)
 		}
 		assert_true(sl_ring_rests(&ring));
 		sl_slots_give(staging, SL_HALF_STREAM, slots, 2);
+	}
+	stop_staging(staging);
+}
+
+/* ------------------------------------------------------------------------------------- memory */
+
+#define POPULATE 23 /* MADV_POPULATE_WRITE */
+
+static bool kernel_is_old, first_waits;
+static _Atomic unsigned populated, helped;
+static pthread_t first;
+
+/* The kernel's. The thread that starts the staging waits until another thread helps it, for a minute at most. */
+int __real_madvise(void *memory, size_t length, int advice);
+int __wrap_madvise(void *memory, size_t length, int advice);
+int __wrap_madvise(void *memory, size_t length, int advice)
+{
+	struct timespec moment = {0, 1000000};
+
+	if (advice != POPULATE)
+		return __real_madvise(memory, length, advice);
+	populated++;
+	helped += !pthread_equal(first, pthread_self());
+	for (int i = 0; i < 60000 && first_waits && !helped; i++)
+		nanosleep(&moment, NULL);
+	errno = EINVAL;
+	return kernel_is_old ? -1 : __real_madvise(memory, length, advice);
+}
+
+static size_t pages_missing(const char *memory, size_t length)
+{
+	size_t pages = sl_whole_pages(length) / sl_page_size(), missing = 0;
+	unsigned char *there = malloc(pages);
+
+	assert_int_equal(mincore((void *)memory, length, there), 0);
+	for (size_t i = 0; i < pages; i++)
+		missing += !(there[i] & 1);
+	free(there);
+	return missing;
+}
+
+/* On one processor, and so on one node. */
+static void stay_here(cpu_set_t *before)
+{
+	cpu_set_t here;
+
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	assert_int_equal(sched_getaffinity(0, sizeof(*before), before), 0);
+	assert_int_equal(sched_setaffinity(0, sizeof(here), &here), 0);
+}
+
+static void all_pages_are_there_with(unsigned workers, bool old)
+{
+	size_t length = (33 << 20) + 100;
+	void *memory =
+		mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct sl_pool *pool = NULL;
+	cpu_set_t before;
+
+	stay_here(&before);
+	first = pthread_self();
+	first_waits = workers > 1;
+	kernel_is_old = old;
+	populated = helped = 0;
+	if (workers)
+		assert_int_equal(sl_pool_start("help", workers, workers, &pool), 0);
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	assert_int_equal(pages_missing(memory, length), sl_whole_pages(length) / sl_page_size());
+	sl_staging_touch(memory, length, pool, workers);
+	assert_int_equal(pages_missing(memory, length), 0);
+	assert_in_range(populated, 1, 100);
+	assert_int_equal(helped > 0, workers > 1);
+	assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
+	munmap(memory, length);
+	sl_pool_stop(pool);
+	sl_pool_free(pool);
+}
+
+TEST(pages_are_made_by_several_threads)
+{
+	all_pages_are_there_with(0, false);
+	all_pages_are_there_with(1, false);
+	all_pages_are_there_with(3, false);
+	all_pages_are_there_with(3, true);
+}
+
+TEST(pages_are_made_before_a_driver_would_make_them)
+{
+	struct sl_settings settings = {.staging_bytes = 33 << 20};
+	struct sl_device *device = sl_device_find(0);
+	const struct sl_device_ops *plain = device->ops;
+	struct sl_device_ops slow = *plain;
+	struct sl_staging *staging = NULL;
+
+	slow.makes_pages = true;
+	device->ops = &slow;
+	first = pthread_self();
+	first_waits = kernel_is_old = false;
+	assert_int_equal(sl_staging_start(device, &settings, NULL, NULL, &staging), 0);
+	assert_int_equal(pages_missing(staging->memory, staging->length), 0);
+	stop_staging(staging);
+	device->ops = plain;
+}
+
+/* As a read from a far server takes them: 256 parts of 256 KiB. */
+TEST(a_half_of_256_mib_holds_the_slots_of_two_large_reads)
+{
+	enum { SLOTS = 8, LENGTH = 8 << 20 };
+	struct sl_settings settings = {.staging_bytes = 256 << 20};
+	struct sl_staging *staging = NULL;
+	struct sl_slot slots[2][SLOTS];
+
+	assert_int_equal(sl_staging_start(sl_device_find(0), &settings, NULL, NULL, &staging), 0);
+	for (enum sl_half half = 0; half < SL_HALVES; half++) {
+		for (int i = 0; i < 2; i++) {
+			struct sl_slot_waiter waiter = waiter_for(SLOTS, LENGTH, slots[i]);
+
+			waiter.half = half;
+			waiter.words = half == SL_HALF_STREAM;
+			assert_true(sl_slots_take(staging, &waiter, false));
+		}
+		for (int i = 0; i < 2; i++)
+			sl_slots_give(staging, half, slots[i], SLOTS);
 	}
 	stop_staging(staging);
 }

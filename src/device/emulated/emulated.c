@@ -230,6 +230,7 @@ const struct sl_device_ops sl_emulated_ops = {
 	.stream_query = sl_emulated_stream_query,
 	.stream_synchronize = sl_emulated_stream_synchronize,
 	.stream_check = sl_emulated_stream_check,
+	.joins = sl_emulated_joins,
 	.enqueue = sl_emulated_enqueue,
 	.copy = sl_emulated_copy,
 	.event_new = sl_emulated_event_new,

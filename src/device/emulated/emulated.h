@@ -64,6 +64,9 @@ enum place {
 /* Classifies a range; for the first four places *bytes is its mapping. */
 enum place sl_emulated_place(struct emulated *device, const void *memory, size_t length,
                              char **bytes) SL_REQUIRES(&device->mutex);
+/* Returns where the bytes of memory of another device are; NULL: it is none, or not all of it is there. Takes the
+ * other device's mutex. */
+char *sl_emulated_peer(struct emulated *device, const void *memory, size_t length);
 bool sl_emulated_holds(struct emulated *device, const void *memory);
 int sl_emulated_alloc(struct sl_device *device, size_t length, void **out);
 int sl_emulated_free(struct sl_device *device, void *memory);
@@ -118,6 +121,7 @@ int sl_emulated_wait_for(struct emulated *device, struct command *const commands
 
 /* --------------------------------------------------------------------------------- enqueue.c */
 
+bool sl_emulated_joins(struct sl_device *device, sluice_stream stream);
 int sl_emulated_enqueue(struct sl_device *device, sluice_stream stream,
                         const struct sl_command *commands, size_t count, size_t *taken);
 int sl_emulated_copy(struct sl_device *device, sluice_stream stream, void *to, const void *from,

@@ -167,6 +167,7 @@ static void let_waiter_go(struct command *command)
 		break;
 	case COPY:
 		free(command->copy.staged);
+		free(command->copy.batch);
 		break;
 	default:
 		break;
@@ -200,6 +201,30 @@ void sl_emulated_retire(struct emulated *device, struct command *command)
 		pthread_cond_broadcast(&device->progress);
 }
 
+static void copy_bytes(const struct copy *copy)
+{
+	if (copy->length)
+		memcpy(copy->to_bytes, copy->from_bytes, copy->length);
+}
+
+/* The copies of a batch have no order: the last comes first. */
+static void engine_copy(const struct command *command)
+{
+	if (!command->copy.batch)
+		copy_bytes(&command->copy.one);
+	for (size_t i = command->copy.batch ? command->copy.count : 0; i--;)
+		copy_bytes(&command->copy.batch[i]);
+}
+
+static bool copies_wrong_memory(const struct command *command)
+{
+	bool wrong = command->copy.one.wrong;
+
+	for (size_t i = command->copy.batch ? command->copy.count : 0; i--;)
+		wrong |= command->copy.batch[i].wrong;
+	return wrong;
+}
+
 /*
  * Executes a command. Copies and kernels run without the mutex; calls that free memory wait until
  * `executing` is false.
@@ -209,8 +234,8 @@ static void engine_execute(struct emulated *device, struct command *command)
 {
 	device->executing = true;
 	sl_mutex_unlock(&device->mutex);
-	if (command->kind == COPY && command->copy.length)
-		memcpy(command->copy.to_bytes, command->copy.from_bytes, command->copy.length);
+	if (command->kind == COPY)
+		engine_copy(command);
 	if (command->kind == KERNEL)
 		command->call.function(command->call.argument);
 	sl_mutex_lock(&device->mutex);
@@ -222,7 +247,7 @@ static void engine_run(struct emulated *device, struct command *command) SL_REQU
 {
 	switch (command->kind) {
 	case COPY:
-		if (command->copy.wrong) {
+		if (copies_wrong_memory(command)) {
 			sl_emulated_fault(device, -EFAULT);
 			return;
 		}

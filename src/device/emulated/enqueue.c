@@ -23,6 +23,7 @@ struct order {
 	/* the caller will wait for the end: held up while a thread is stuck in a full channel */
 	bool waits;
 	bool any_host; /* copy: host memory need not be registered */
+	char *peer;    /* copy: the source, if it is of another device */
 };
 
 static struct command *new_command(struct emulated *device)
@@ -50,25 +51,46 @@ static bool is_devices_place(enum place place)
  * stream when the copy executes, as on real devices; unregistered host memory and read-only
  * mappings are refused at once.
  */
-static int resolve_copy(struct emulated *device, struct order *order, enum channel_type *type)
-	SL_REQUIRES(&device->mutex)
+static int resolve_copy(struct emulated *device, struct copy *copy, const struct order *order,
+                        enum channel_type *type) SL_REQUIRES(&device->mutex)
 {
-	struct command *command = &order->command;
 	char *to, *from;
 	enum place there, here;
 
-	there = sl_emulated_place(device, command->copy.to, command->copy.length, &to);
-	here = sl_emulated_place(device, command->copy.from, command->copy.length, &from);
+	there = sl_emulated_place(device, copy->to, copy->length, &to);
+	here = sl_emulated_place(device, copy->from, copy->length, &from);
 	if (!(is_devices_place(there) || is_devices_place(here)) || there == PLACE_FOREIGN ||
-	    here == PLACE_FOREIGN || there == PLACE_READ_ONLY)
+	    (here == PLACE_FOREIGN && !order->peer) || there == PLACE_READ_ONLY)
 		return -EINVAL;
 	if ((there == PLACE_HOST || here == PLACE_HOST) && !order->any_host)
 		return -EINVAL;
-	command->copy.to_bytes = to;
-	command->copy.from_bytes = command->copy.staged ? command->copy.staged : from;
-	command->copy.wrong = command->copy.length && (there == PLACE_WRONG || here == PLACE_WRONG);
+	if (here == PLACE_FOREIGN)
+		from = order->peer;
+	copy->to_bytes = to;
+	copy->from_bytes = from;
+	copy->wrong = copy->length && (there == PLACE_WRONG || here == PLACE_WRONG);
 	*type = here == PLACE_REGISTERED || here == PLACE_HOST ? CHANNEL_COPY : CHANNEL_NONE;
 	return 0;
+}
+
+static int resolve_copies(struct emulated *device, struct order *order, enum channel_type *type)
+	SL_REQUIRES(&device->mutex)
+{
+	struct command *command = &order->command;
+	int rc = 0;
+
+	if (!command->copy.batch) {
+		rc = resolve_copy(device, &command->copy.one, order, type);
+		if (!rc && command->copy.staged)
+			command->copy.one.from_bytes = command->copy.staged;
+		return rc;
+	}
+	for (size_t i = 0; !rc && i < command->copy.count; i++) {
+		rc = resolve_copy(device, &command->copy.batch[i], order, type);
+		if (!command->copy.batch[i].length)
+			rc = -EINVAL;
+	}
+	return rc;
 }
 
 static int resolve_order(struct emulated *device, struct order *order, enum channel_type *type)
@@ -80,7 +102,7 @@ static int resolve_order(struct emulated *device, struct order *order, enum chan
 	*type = CHANNEL_KERNEL;
 	switch (command->kind) {
 	case COPY:
-		return resolve_copy(device, order, type);
+		return resolve_copies(device, order, type);
 	case AWAIT_WORD:
 	case WRITE_WORD:
 		if ((uintptr_t)command->word.at % sizeof(uint32_t) ||
@@ -116,6 +138,9 @@ static void append_command(struct emulated *device, struct stream *stream, struc
 	command->stream = stream;
 	command->sequence = ++device->sequence;
 	command->begin = 0;
+	command->places = command->kind == COPY && command->copy.batch
+	                          ? sl_copies_places(command->copy.count)
+	                          : 1;
 	sl_list_init(&command->waiters);
 	tie_event(command);
 	sl_emulated_channel_enter(command, type, channel);
@@ -209,6 +234,12 @@ static int enqueue_word(struct emulated *device, sluice_stream stream,
 	                   &order);
 }
 
+static struct copy copy_of(const struct sl_command *from)
+{
+	return (struct copy){
+		.to = from->copy.to, .from = from->copy.from, .length = from->copy.length};
+}
+
 static int enqueue_one(struct emulated *device, sluice_stream stream, const struct sl_command *from)
 {
 	struct order copy = {.call = "copy"};
@@ -219,27 +250,58 @@ static int enqueue_one(struct emulated *device, sluice_stream stream, const stru
 		return enqueue_word(device, stream, from);
 	case SL_COPY:
 		copy.command.kind = COPY;
-		copy.command.copy.to = from->copy.to;
-		copy.command.copy.from = from->copy.from;
-		copy.command.copy.length = from->copy.length;
+		copy.command.copy.one = copy_of(from);
 		return give_single(device, stream, SLUICE_EMULATED_COPY, &copy);
 	}
 	return -EINVAL;
+}
+
+static int enqueue_batch(struct emulated *device, sluice_stream stream,
+                         const struct sl_command *from, size_t count)
+{
+	struct order order = {.call = "batch of copies"};
+	struct copy *batch = calloc(count, sizeof(*batch));
+	int rc;
+
+	if (!batch)
+		return -ENOMEM;
+	for (size_t i = 0; i < count; i++)
+		batch[i] = copy_of(&from[i]);
+	order.command.kind = COPY;
+	order.command.copy.batch = batch;
+	order.command.copy.count = count;
+	rc = give_single(device, stream, SLUICE_EMULATED_COPY, &order);
+	if (rc)
+		free(batch);
+	return rc;
+}
+
+/* As CUDA's driver: not on the legacy default stream. */
+bool sl_emulated_joins(struct sl_device *device, sluice_stream stream)
+{
+	(void)device;
+	return (uintptr_t)stream > 1;
 }
 
 int sl_emulated_enqueue(struct sl_device *base, sluice_stream stream,
                         const struct sl_command *commands, size_t count, size_t *taken)
 {
 	struct emulated *device = sl_emulated_of(base);
+	bool joins = sl_emulated_joins(base, stream);
+	int rc = 0;
 
-	/* Each command is a driver call: calls of other threads come in between. */
-	for (*taken = 0; *taken < count; ++*taken) {
-		int rc = enqueue_one(device, stream, &commands[*taken]);
+	/* Each command, or batch, is a driver call: calls of other threads come in between. */
+	for (*taken = 0; *taken < count;) {
+		const struct sl_command *next = &commands[*taken];
+		size_t joined = joins ? sl_copies_joined(next, count - *taken) : 0;
 
+		rc = joined > 1 ? enqueue_batch(device, stream, next, joined)
+		                : enqueue_one(device, stream, next);
 		if (rc)
-			return rc;
+			break;
+		*taken += SL_MAX(joined, 1);
 	}
-	return 0;
+	return rc;
 }
 
 static int place_of_bytes(struct emulated *device, const void *memory, size_t length)
@@ -282,9 +344,8 @@ int sl_emulated_copy(struct sl_device *base, sluice_stream stream, void *to, con
 	int rc;
 
 	order.command.kind = COPY;
-	order.command.copy.to = to;
-	order.command.copy.from = from;
-	order.command.copy.length = length;
+	order.command.copy.one = (struct copy){.to = to, .from = from, .length = length};
+	order.peer = sl_emulated_peer(device, from, length);
 	if (wait || place_of_bytes(device, to, length) == PLACE_HOST)
 		return copy_and_wait(device, stream, &order);
 	if (place_of_bytes(device, from, length) == PLACE_HOST) {

@@ -69,6 +69,23 @@ enum place sl_emulated_place(struct emulated *device, const void *memory, size_t
 	return range_covers(range, memory, length) ? PLACE_REGISTERED : PLACE_HOST;
 }
 
+char *sl_emulated_peer(struct emulated *device, const void *memory, size_t length)
+{
+	struct emulated *other;
+	enum place place;
+	char *bytes;
+
+	for (unsigned i = 0; (other = sl_emulated_each(i)); i++) {
+		if (other == device || !in_arena(other, memory))
+			continue;
+		sl_mutex_lock(&other->mutex);
+		place = sl_emulated_place(other, memory, length, &bytes);
+		sl_mutex_unlock(&other->mutex);
+		return place == PLACE_DEVICE || place == PLACE_READ_ONLY ? bytes : NULL;
+	}
+	return NULL;
+}
+
 void *sluice_emulated_memory(const void *memory)
 {
 	struct emulated *device;

@@ -36,8 +36,8 @@ static void write_head(FILE *to, struct emulated *device, const struct command *
 {
 	fprintf(to, "%s", names[command->kind]);
 	if (command->kind == COPY)
-		fprintf(to, " of %zu bytes from %p to %p", command->copy.length, command->copy.from,
-		        command->copy.to);
+		fprintf(to, " of %zu bytes from %p to %p", command->copy.one.length,
+		        command->copy.one.from, command->copy.one.to);
 	if (command->kind == AWAIT_WORD)
 		write_word(to, device, command);
 	if (device->handed == command)

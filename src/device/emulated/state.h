@@ -28,7 +28,7 @@ struct emulated;
 enum channel_type { CHANNEL_COPY, CHANNEL_KERNEL, CHANNEL_TYPES, CHANNEL_NONE = CHANNEL_TYPES };
 struct channel {
 	struct sl_list commands;
-	unsigned count;
+	unsigned count; /* of places that they occupy */
 };
 
 struct stream {
@@ -57,6 +57,15 @@ struct waiter {
 	int error; /* error of the device when ready was set */
 };
 
+struct copy {
+	void *to;         /* device address as the caller gave it */
+	const void *from; /* the same */
+	size_t length;
+	char *to_bytes;         /* address of the bytes */
+	const char *from_bytes; /* the same */
+	bool wrong;             /* memory is gone: fails when executed */
+};
+
 enum command_kind { AWAIT_WORD, WRITE_WORD, COPY, RECORD, AWAIT_EVENT, KERNEL, FUNCTION };
 
 struct command {
@@ -67,14 +76,11 @@ struct command {
 			uint32_t value;
 		} word;
 		struct {
-			void *to;         /* device address as the caller gave it */
-			const void *from; /* the same */
-			size_t length;
-			char *to_bytes;         /* address of the bytes */
-			const char *from_bytes; /* the same */
+			struct copy one;
+			struct copy *batch; /* instead; freed with the command, or NULL */
+			size_t count;       /* of them */
 			/* private copy of the source, freed with the command, or NULL */
 			void *staged;
-			bool wrong; /* memory is gone: fails when executed */
 		} copy;
 		struct event *event; /* RECORD; NULL if freed or recorded again */
 		struct waiter awaited;
@@ -86,6 +92,7 @@ struct command {
 	/* Managed by the device from here on. */
 	struct stream *stream;
 	struct channel *channel; /* NULL if in no channel */
+	unsigned places;         /* that it occupies there */
 	enum channel_type type;
 	struct sl_list in_stream, in_channel, in_device;
 	struct sl_list waiters;

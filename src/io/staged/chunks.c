@@ -2,27 +2,36 @@
 /*
  * Chunks
  *
- * Cuts the extents of a staged operation into chunks, each of which a slot holds. Large extents are
- * cut where the file's offsets are multiples of the slot, and lie in the slot as in the file, so
- * that bytes that are aligned in the file are aligned in memory. Small extents are packed, several
- * to a slot. Only arithmetic; any thread.
+ * Cuts the extents of a staged operation into chunks, each of which a slot holds. Extents that are
+ * near each other in the file lie in the slot as in the file, with the bytes between them, so that
+ * they are read in large pieces; each of them is a span, which is copied to its own memory.
+ * Long ranges of the file have slots of their own, in which bytes that are aligned in the file are
+ * aligned in memory. Short ranges are packed, several to a slot. Only
+ * arithmetic; any thread.
  */
 #include <errno.h>
 #include <inttypes.h>
 
 #include "io/staged/staged.h"
 
-#define RANGES_MOST  14
 #define PACKED_ALIGN ((size_t)64)
+#define ALONE_ALIGN  ((size_t)64 << 10) /* a multiple of what direct I/O wants */
 
-/* Returns true if the extent has chunks of its own. */
-static bool chunk_stands_alone(const struct sl_chunks *chunks, size_t extent)
+/*
+ * Returns true if extent b, which follows extent a, is near it in the file: no more bytes lie between
+ * them than the gap allows, nor, over all of a range, than `dropped` times those of its extents. Small
+ * extents are written through the page cache, and large ones around it.
+ */
+static bool chunk_joins(const struct sl_chunks *chunks, size_t a, size_t b)
 {
-	uint64_t length = chunks->extents[extent].length;
+	const struct sluice_extent *first = &chunks->extents[a], *second = &chunks->extents[b];
+	uint64_t end = first->offset + first->length, between = second->offset - end;
 
-	if (chunks->whole)
+	if (chunks->write &&
+	    (first->length < chunks->direct_bytes) != (second->length < chunks->direct_bytes))
 		return false;
-	return length >= chunks->direct_bytes || length > chunks->slot_bytes;
+	return !chunks->apart && second->offset >= end && between <= chunks->gap &&
+	       between <= chunks->dropped * (first->length + second->length) / 2;
 }
 
 static uint64_t chunk_skip_empty(const struct sl_chunks *chunks, size_t *extent, uint64_t *position)
@@ -30,26 +39,75 @@ static uint64_t chunk_skip_empty(const struct sl_chunks *chunks, size_t *extent,
 	return sl_extents_skip(chunks->extents, chunks->count, chunks->file_size, extent, position);
 }
 
+/* Returns the bytes of the file from this extent to the last that joins, or more than `enough`. */
+static uint64_t chunk_range_bytes(const struct sl_chunks *chunks, size_t extent, uint64_t enough)
+{
+	uint64_t start = chunks->extents[extent].offset, position = 0;
+	uint64_t end = start + chunks->extents[extent].length;
+
+	for (size_t next = extent + 1; end - start <= enough; next++) {
+		if (!chunk_skip_empty(chunks, &next, &position) ||
+		    !chunk_joins(chunks, extent, next))
+			break;
+		end = chunks->extents[next].offset + chunks->extents[next].length;
+		extent = next;
+	}
+	return end - start;
+}
+
+/* Returns true if the range that begins with the extent has chunks of its own. */
+static bool chunk_stands_alone(const struct sl_chunks *chunks, size_t extent, bool *large)
+{
+	uint64_t length =
+		chunk_range_bytes(chunks, extent, SL_MAX(chunks->direct_bytes, chunks->slot_bytes));
+
+	*large = (chunks->write ? chunks->extents[extent].length : length) >= chunks->direct_bytes;
+	return !chunks->whole && (*large || length > chunks->slot_bytes);
+}
+
+bool sl_span_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct sl_span *out)
+{
+	const struct sluice_extent *e = &chunks->extents[chunk->extent];
+	size_t last = chunk->extent;
+
+	if (!chunk->spans)
+		return false;
+	chunk->spans--;
+	out->memory = (char *)e->data + chunk->position;
+	out->offset = e->offset + chunk->position;
+	out->at = chunk->at;
+	out->length = chunk->length;
+	out->gap = chunk->gap;
+	if (!chunk->spans)
+		return true;
+	chunk->at += chunk->length;
+	chunk->extent++;
+	chunk->position = 0;
+	chunk->length = chunk_skip_empty(chunks, &chunk->extent, &chunk->position);
+	chunk->joined = chunk_joins(chunks, last, chunk->extent);
+	chunk->gap =
+		chunk->joined ? chunks->extents[chunk->extent].offset - e->offset - e->length : 0;
+	chunk->at = chunk->joined ? chunk->at + chunk->gap
+	                          : (chunk->at + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
+	chunk->length = SL_MIN(chunk->length, chunks->slot_bytes - chunk->at);
+	return true;
+}
+
 bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
                         struct sl_slot_range *out)
 {
-	const struct sluice_extent *e;
+	struct sl_span span;
 
-	if (!chunk->ranges)
+	if (!sl_span_next(chunks, chunk, &span))
 		return false;
-	e = &chunks->extents[chunk->extent];
-	chunk->ranges--;
-	out->memory = (char *)e->data + chunk->position;
-	out->offset = e->offset + chunk->position;
-	out->large = e->length >= chunks->direct_bytes;
-	out->at = chunk->at;
-	out->length = chunk->length;
-	if (chunk->ranges) {
-		/* The next range of a pack. */
-		chunk->at = (chunk->at + chunk->length + PACKED_ALIGN - 1) / PACKED_ALIGN *
-		            PACKED_ALIGN;
-		chunk->extent++;
-		chunk->length = chunk_skip_empty(chunks, &chunk->extent, &chunk->position);
+	out->offset = span.offset;
+	out->at = span.at;
+	out->length = span.length;
+	out->gaps = 0;
+	out->large = chunk->large;
+	while (chunk->spans && chunk->joined && sl_span_next(chunks, chunk, &span)) {
+		out->length += span.gap + span.length;
+		out->gaps += span.gap;
 	}
 	return true;
 }
@@ -57,37 +115,40 @@ bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
 bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out)
 {
 	uint64_t left = chunk_skip_empty(chunks, &chunks->extent, &chunks->position);
-	size_t at;
+	bool alone, large;
+	size_t at = 0;
 
 	if (!left)
 		return false;
-	out->extent = chunks->extent;
-	out->position = chunks->position;
-	out->ranges = 1;
-	if (chunk_stands_alone(chunks, chunks->extent)) {
-		uint64_t offset = chunks->extents[chunks->extent].offset + chunks->position;
+	*out = (struct sl_chunk){.extent = chunks->extent, .position = chunks->position};
+	alone = chunk_stands_alone(chunks, chunks->extent, &out->large);
+	if (alone)
+		at = (chunks->extents[chunks->extent].offset + chunks->position) %
+		     SL_MIN(chunks->slot_bytes, ALONE_ALIGN);
+	out->at = at;
+	out->length = SL_MIN(left, chunks->slot_bytes - at);
+	for (;;) {
+		uint64_t taken = SL_MIN(left, chunks->slot_bytes - at);
+		size_t last = chunks->extent;
 
-		out->at = offset % chunks->slot_bytes;
-		out->length = SL_MIN(left, chunks->slot_bytes - out->at);
-		chunks->position += out->length;
-		return true;
+		out->spans++;
+		at += taken;
+		chunks->position += taken;
+		if (taken < left || chunks->apart || out->spans == SL_SPANS_MOST)
+			return true;
+		left = chunk_skip_empty(chunks, &chunks->extent, &chunks->position);
+		if (!left)
+			return true;
+		if (chunk_joins(chunks, last, chunks->extent))
+			at += chunks->extents[chunks->extent].offset -
+			      chunks->extents[last].offset - chunks->extents[last].length;
+		else if (alone || chunk_stands_alone(chunks, chunks->extent, &large))
+			return true;
+		else
+			at = (at + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
+		if (at >= chunks->slot_bytes || (!alone && at + left > chunks->slot_bytes))
+			return true;
 	}
-	out->at = 0;
-	out->length = left;
-	at = left;
-	chunks->extent++;
-	chunks->position = 0;
-	while (out->ranges < RANGES_MOST &&
-	       (left = chunk_skip_empty(chunks, &chunks->extent, &chunks->position))) {
-		at = (at + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
-		if (chunks->apart || chunk_stands_alone(chunks, chunks->extent) ||
-		    at + left > chunks->slot_bytes)
-			break;
-		at += left;
-		out->ranges++;
-		chunks->extent++;
-	}
-	return true;
 }
 
 static size_t chunk_power_of_two(uint64_t least, uint64_t n)
@@ -99,21 +160,26 @@ static size_t chunk_power_of_two(uint64_t least, uint64_t n)
 	return power;
 }
 
-/* The bytes of the largest extent, of all, and of all when they are packed. */
+/* The bytes of the largest range, of all, of all when they are packed, and the number of extents. */
 struct extent_sums {
-	uint64_t largest, total, packed;
+	uint64_t largest, total, packed, count;
 };
 
 static struct extent_sums extents_sum(const struct sl_chunks *chunks)
 {
-	struct extent_sums m = {0, 0, 0};
+	struct extent_sums m = {0, 0, 0, 0};
+	uint64_t range = 0, length, position = 0;
+	size_t last = 0;
 
-	for (size_t i = 0; i < chunks->count; i++) {
-		uint64_t length = chunks->extents[i].length;
+	for (size_t i = 0; (length = chunk_skip_empty(chunks, &i, &position)); last = i++) {
+		uint64_t between = chunks->extents[i].offset - chunks->extents[last].offset -
+		                   chunks->extents[last].length;
+		bool joins = m.count++ && chunk_joins(chunks, last, i);
 
-		m.largest = SL_MAX(m.largest, length);
-		m.total += length;
-		m.packed += (length + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
+		range = joins ? range + between + length : length;
+		m.largest = SL_MAX(m.largest, range);
+		m.total += joins ? between + length : length;
+		m.packed += joins ? between + length : length + PACKED_ALIGN;
 	}
 	return m;
 }
@@ -134,9 +200,24 @@ static unsigned chunks_count(const struct sl_chunks *chunks, unsigned most)
 #define LOCAL_SLOTS  4
 #define REMOTE_SLOTS 8
 #define LARGEST_AUTO (8 * MIB) /* four slots of this length stay in the last cache */
-/* The most chunks of an operation before slots become larger. With their commands they are half of
- * SL_COMMANDS_MOST, which is enqueued in one step. */
+/* Of a long read from a server that is awaited: as much memory, and a part that comes late holds up little of it. */
+#define MANY_SLOTS 64
+/* The most chunks of an operation in stream order before slots become larger. With their commands
+ * they are half of SL_COMMANDS_MOST, which is enqueued in one step. */
 #define MANY_CHUNKS 128
+
+/* Returns the most slots of an operation. */
+static unsigned chunks_slots(const struct sl_chunks *chunks, const struct sl_limits *limits,
+                             const struct sl_settings *settings, const struct extent_sums *m)
+{
+	if (settings->slots)
+		return (unsigned)settings->slots;
+	if (!limits->remote)
+		return LOCAL_SLOTS;
+	if (chunks->on_stream || m->total / limits->piece_bytes < 2 * MANY_SLOTS)
+		return REMOTE_SLOTS;
+	return MANY_SLOTS;
+}
 
 /* Returns the length of an operation's slots when no setting gives it. */
 static size_t chunks_slot_bytes(const struct sl_chunks *chunks, const struct sl_limits *limits,
@@ -146,10 +227,15 @@ static size_t chunks_slot_bytes(const struct sl_chunks *chunks, const struct sl_
 
 	if (m->largest < chunks->direct_bytes)
 		return SL_MIN(chunk_power_of_two(4096, m->packed), slot);
+	if (slots == MANY_SLOTS && limits->remote)
+		return slot;
 	while (slot < LARGEST_AUTO && m->total / slot >= 2 * slots)
 		slot *= 2;
-	while (m->total / slot > MANY_CHUNKS && slot * 2 * slots <= half)
+	while (chunks->on_stream && m->total / slot > MANY_CHUNKS && slot * 2 * slots <= half)
 		slot *= 2;
+	/* Chunks of as many spans as there may be are shorter. */
+	while (slot > limits->piece_bytes && slot / 2 >= SL_SPANS_MOST * (m->total / m->count))
+		slot /= 2;
 	return slot;
 }
 
@@ -157,13 +243,10 @@ int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
                    const struct sl_settings *settings, size_t half, unsigned *slots)
 {
 	struct extent_sums m = extents_sum(chunks);
-	unsigned most = settings->slots  ? (unsigned)settings->slots
-	                : limits->remote ? REMOTE_SLOTS
-	                                 : LOCAL_SLOTS;
+	unsigned most = chunks_slots(chunks, limits, settings, &m);
 	size_t slot;
 
 	if (chunks->whole) {
-		m.largest = SL_MIN(m.largest, chunks->file_size);
 		slot = chunk_power_of_two(4096, m.largest);
 		if (slot > half)
 			return sl_fail(

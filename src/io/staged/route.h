@@ -5,7 +5,7 @@
 
 #include "io/staged/staged.h"
 
-#define SL_BATCH_COMMANDS 64
+#define SL_BATCH_COMMANDS (2 * SL_SPANS_MOST)
 #define SL_BATCH_CHUNKS   32
 
 /* Commands that are to be given to the stream, and where the chunks end in them. */
@@ -48,14 +48,18 @@ struct sl_route {
 	/* Required. Begins with sl_staged_begin_locked(), and pumps unless the operation waits for
 	 * slots. Takes op->mutex. */
 	void (*start)(struct sluice_op *op);
+	/* For small reads at submission, or NULL, both: returns the memory of the first slot, NULL if
+	 * it is not free, no lock held; and takes the only chunk, which is in it. */
+	char *(*memory)(struct sluice_op *op);
+	void (*filled)(struct sluice_op *op);
 	/* Optional: ends a wait for slots. Takes op->mutex. */
 	void (*cancel)(struct sluice_op *op);
 	/* Makes op->locked.plan cut the next extent, as sl_staged_next_locked(). Without it there
 	 * are no pieces. */
 	bool (*next)(struct sluice_op *op);
-	/* Required with memory: whether the slot of a chunk may be filled (read) or holds the chunk
-	 * (write). */
-	bool (*ready)(struct sluice_op *op, uint64_t number);
+	/* Required with memory: the slot for a chunk, which may be filled (read) or holds the chunk
+	 * (write); NULL: not yet. */
+	struct sl_slot_use *(*slot)(struct sluice_op *op, uint64_t number);
 	/* Required with memory: storage has done its part of a chunk. */
 	void (*chunk_done)(struct sluice_op *op, struct sl_slot_use *use);
 	/* Optional: no piece is in flight or to come. Lets the stream pass the last word. */

@@ -12,23 +12,23 @@
 
 #include "io/staged/route.h"
 
-/* Makes the copies of a chunk, range by range; of a read no more than was read. The copier's
+/* Makes the copies of a chunk, span by span; of a read no more than was read. The copier's
  * thread. */
 static bool copier_job_next(struct sl_copy_job *job, struct sl_command *out)
 {
 	struct sl_slot_use *use = SL_CONTAINER(job, struct sl_slot_use, job);
 	struct sl_staged *staged = use->staged;
 	char *slot = staged->slots[use->index].data;
-	struct sl_slot_range range;
+	struct sl_span span;
 
-	if (!use->left || !sl_slot_range_next(&staged->shape, &use->walk, &range))
+	if (!sl_span_next(&staged->shape, &use->walk, &span) || use->left <= span.gap)
 		return false;
-	range.length = SL_MIN(range.length, use->left);
-	use->left -= range.length;
+	span.length = SL_MIN(span.length, use->left - span.gap);
+	use->left -= span.gap + span.length;
 	out->kind = SL_COPY;
-	out->copy.length = range.length;
-	out->copy.to = job->to_device ? range.memory : slot + range.at;
-	out->copy.from = job->to_device ? slot + range.at : range.memory;
+	out->copy.length = span.length;
+	out->copy.to = job->to_device ? span.memory : slot + span.at;
+	out->copy.from = job->to_device ? slot + span.at : span.memory;
 	return true;
 }
 
@@ -51,6 +51,8 @@ static void copier_job_done(struct sl_copy_job *job, int error)
 static void copier_submit_locked(struct sl_slot_use *use, uint64_t bytes)
 {
 	struct sl_staged *staged = use->staged;
+
+	use->job.bytes = SL_MIN(bytes, staged->shape.slot_bytes);
 
 	use->walk = use->chunk;
 	use->left = bytes;
@@ -97,6 +99,30 @@ static void copier_granted(struct sl_slot_waiter *waiter)
 	sl_op_pump_unlock(op);
 }
 
+/*
+ * Takes the slot before the start if it is free. The operation waits for nothing meanwhile, so there
+ * is nothing that a cancel would have to end.
+ */
+static char *copier_memory(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+
+	staged->granted =
+		sl_slots_take(staged->staging, &staged->waiter, false) && !staged->waiter.refused;
+	return staged->granted ? staged->slots[0].data : NULL;
+}
+
+/* The only chunk has been read at submission. */
+static void copier_filled(struct sluice_op *op) SL_REQUIRES(&op->mutex)
+{
+	struct sl_staged *staged = op->staged;
+	struct sl_chunks chunks = staged->shape;
+	struct sl_slot_use *use = &staged->uses[0];
+
+	sl_chunk_next(&chunks, &use->chunk);
+	copier_submit_locked(use, op->locked.moved);
+}
+
 static void copier_start(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
@@ -112,7 +138,7 @@ static void copier_start(struct sluice_op *op)
 	}
 	/* Under the mutex, so that a cancel finds the waiter, or keeps it from being made. Then
 	 * nothing ends the operation while it waits, unless the waiter is withdrawn. */
-	now = sl_slots_take(staged->staging, &staged->waiter, true);
+	now = staged->granted || sl_slots_take(staged->staging, &staged->waiter, true);
 	sl_mutex_unlock(&op->mutex);
 	if (now)
 		copier_granted(&staged->waiter);
@@ -129,9 +155,22 @@ static void copier_cancel(struct sluice_op *op)
 	sl_op_pump_unlock(op);
 }
 
-static bool copier_ready(struct sluice_op *op, uint64_t number)
+/*
+ * A read takes any slot, so that a slow piece holds up its own slot alone. The chunks of a write lie in their slots in
+ * order.
+ */
+static struct sl_slot_use *copier_slot(struct sluice_op *op, uint64_t number)
 {
-	return op->staged->uses[number % op->staged->count].ready;
+	struct sl_staged *staged = op->staged;
+	unsigned choices = op->kind == SL_READ ? staged->count : 1;
+
+	for (unsigned i = 0; i < choices; i++) {
+		struct sl_slot_use *use = &staged->uses[(number + i) % staged->count];
+
+		if (use->ready)
+			return use;
+	}
+	return NULL;
 }
 
 static void copier_chunk_done(struct sluice_op *op, struct sl_slot_use *use) SL_REQUIRES(&op->mutex)
@@ -147,8 +186,10 @@ static void copier_chunk_done(struct sluice_op *op, struct sl_slot_use *use) SL_
 const struct sl_route sl_route_copier = {
 	.has_memory = true,
 	.start = copier_start,
+	.memory = copier_memory,
+	.filled = copier_filled,
 	.cancel = copier_cancel,
 	.next = sl_route_next_range,
-	.ready = copier_ready,
+	.slot = copier_slot,
 	.chunk_done = copier_chunk_done,
 };

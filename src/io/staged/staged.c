@@ -50,6 +50,11 @@
 
 #include "io/staged/route.h"
 
+/* Copying so many bytes from the page cache costs as much as one more piece. */
+#define LOCAL_GAP (16 << 10)
+/* Reads from a disk are at most so many times longer than asked for, less one: columns of an eighth. */
+#define LOCAL_DROPPED 7
+
 /* --------------------------------------------------------------------------------- new, free */
 
 static struct sl_staged *staged_allocate(unsigned slots)
@@ -71,6 +76,24 @@ static struct sl_staged *staged_allocate(unsigned slots)
 	return staged;
 }
 
+/* Returns the longest gap between extents that is read with them. */
+static uint64_t staged_gap(const struct sluice_op *op)
+{
+	struct sl_backend *backend = op->file->backend;
+
+	if (op->kind != SL_READ)
+		return 0;
+	return backend->ops->part ? backend->ops->part(backend, 0, 0).gap : LOCAL_GAP;
+}
+
+static bool staged_is_single(const struct sl_chunks *chunks)
+{
+	struct sl_chunks walk = *chunks;
+	struct sl_chunk chunk;
+
+	return sl_chunk_next(&walk, &chunk) && !sl_chunk_next(&walk, &chunk);
+}
+
 int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct sl_route *route,
                   sluice_stream stream)
 {
@@ -81,9 +104,13 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		.count = op->count,
 		.direct_bytes = settings->direct_bytes,
 		.file_size = INT64_MAX,
+		.gap = staged_gap(op),
+		.dropped = op->file->backend->ops->part ? 1 : LOCAL_DROPPED,
+		.write = op->kind == SL_WRITE,
 		/* A short read of a file of unknown length is then the end of its chunk. */
 		.apart = op->file->limits.sequential,
 		.whole = op->file->limits.whole,
+		.on_stream = route->on_stream,
 	};
 	struct sl_staged *staged;
 	unsigned slots = 1;
@@ -120,6 +147,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		.staging = staging,
 		.write = route->awaits ||
 	                 (route->on_stream && route->has_memory && op->kind == SL_WRITE),
+		.single = route->has_memory && staged_is_single(&chunks),
 		.count = slots,
 		.slots = staged->slots,
 		.moved = sl_stream_moved,
@@ -200,14 +228,14 @@ char *sl_staged_memory(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 	struct sl_chunks walk = staged->shape;
-	struct sl_slot_range range;
 	struct sl_chunk chunk;
+	char *memory;
 
-	if (staged->route != &sl_route_stream || !sl_chunk_next(&walk, &chunk) ||
-	    !sl_slot_range_next(&staged->shape, &chunk, &range) ||
-	    range.length < op->extents[0].length)
+	if (!staged->route->memory || !sl_chunk_next(&walk, &chunk) ||
+	    chunk.length < op->extents[0].length)
 		return NULL;
-	return staged->slots[0].data + range.at;
+	memory = staged->route->memory(op);
+	return memory ? memory + chunk.at : NULL;
 }
 
 void sl_staged_filled(struct sluice_op *op, const char *memory, uint64_t moved)
@@ -221,7 +249,7 @@ void sl_staged_filled(struct sluice_op *op, const char *memory, uint64_t moved)
 	staged->locked.started = true;
 	staged->locked.exhausted = true;
 	if (!op->locked.stopped)
-		sl_ring_store(&staged->ring, 0);
+		staged->route->filled(op);
 	sl_op_pump_unlock(op);
 }
 
@@ -257,7 +285,7 @@ static bool slot_use_open(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 	struct sl_chunks *chunks = &staged->locked.chunks;
-	struct sl_slot_use *use = &staged->uses[staged->locked.next % staged->count];
+	struct sl_slot_use *use;
 	struct sl_chunks look = *chunks;
 	struct sl_chunk chunk;
 
@@ -265,7 +293,8 @@ static bool slot_use_open(struct sluice_op *op)
 		staged->locked.exhausted = true;
 		return false;
 	}
-	if (staged->locked.waiting || !staged->route->ready(op, staged->locked.next))
+	use = staged->locked.waiting ? NULL : staged->route->slot(op, staged->locked.next);
+	if (!use)
 		return false;
 	*chunks = look;
 	use->chunk = chunk;
@@ -291,6 +320,10 @@ bool sl_route_next_range(struct sluice_op *op)
 			break;
 		slot_use_close_locked(op);
 	}
+	/* Bytes of the gaps are moved, and are not of the operation. */
+	op->locked.moved -= range.gaps;
+	sl_slots_expect(staged->staging, range.gaps);
+	atomic_fetch_add_explicit(&staged->expected, range.gaps, memory_order_relaxed);
 	staged->locked.extent = (struct sluice_extent){
 		.data = staged->slots[staged->locked.current->index].data + range.at,
 		.length = range.length,

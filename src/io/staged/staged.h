@@ -13,27 +13,42 @@
 struct sl_chunks {
 	const struct sluice_extent *extents;
 	size_t count;
-	uint64_t direct_bytes; /* extents from this length on lie in their slots as in the file */
+	uint64_t direct_bytes; /* ranges of at least that lie in their slots as in the file */
 	uint64_t file_size;    /* bytes behind it are in no chunk */
+	uint64_t gap;          /* between extents of one range, at most, */
+	unsigned dropped;      /* and at most so many times as long as they are */
+	bool write;            /* extents of at least direct_bytes, and no others, are large */
 	bool apart;            /* a chunk is of a single extent */
 	bool whole;            /* and of all of it */
+	bool on_stream; /* the commands of all chunks are to be in the device's queue at once */
 	size_t slot_bytes;
 	size_t extent; /* where the next chunk begins */
 	uint64_t position;
 };
+#define SL_SPANS_MOST SL_JOB_COPIES_MOST /* of a chunk */
 struct sl_chunk {
-	size_t extent; /* of the next range */
+	size_t extent; /* of the next span, as are the next four */
 	uint64_t position;
 	size_t at; /* in the slot */
 	uint64_t length;
-	unsigned ranges; /* that are left */
+	uint64_t gap;
+	bool joined;    /* it is of the same range as the one before */
+	bool large;     /* of a range of at least direct_bytes */
+	unsigned spans; /* that are left */
 };
-/* Bytes that are contiguous in the slot, in the file, and in the operation's memory. */
-struct sl_slot_range {
+/* Bytes of an extent that are contiguous in the slot, in the file, and in the operation's memory. */
+struct sl_span {
 	char *memory;
 	size_t at, length;
 	uint64_t offset;
-	bool large; /* of an extent of at least direct_bytes */
+	uint64_t gap; /* bytes of the file before it that are in the slot, and in no span */
+};
+/* Spans, with their gaps, that are contiguous in the slot and in the file. */
+struct sl_slot_range {
+	size_t at, length;
+	uint64_t offset;
+	uint64_t gaps; /* of length */
+	bool large;    /* of a range of at least direct_bytes */
 };
 /*
  * Chooses slot_bytes and the number of slots. half: the bytes of pinned memory that there are.
@@ -42,9 +57,11 @@ struct sl_slot_range {
 int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
                    const struct sl_settings *settings, size_t half, unsigned *slots);
 /*
- * Take the next chunk, or the next range of a chunk, which they use up. Return false past the last.
+ * Take the next chunk, or the next span or range of a chunk, which they use up. Return false past
+ * the last.
  */
 bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out);
+bool sl_span_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct sl_span *out);
 bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
                         struct sl_slot_range *out);
 
@@ -76,6 +93,7 @@ struct sl_staged {
 	struct sl_staging *staging;
 	sluice_stream stream;
 	struct sl_slot_waiter waiter;
+	bool granted; /* of route_copier.c: the slots, before the start; for its thread alone */
 	struct sl_ring ring;    /* not of route_copier.c */
 	unsigned count;         /* of slots and uses */
 	struct sl_chunks shape; /* how all chunks are cut; fixed before the first */
@@ -125,8 +143,8 @@ void sl_staged_free(struct sl_staged *staged);
 void sl_staged_start(struct sluice_op *op);
 /* The first step of a route's start(). */
 void sl_staged_begin_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex);
-/* Returns the memory in a slot for a read in stream order that is a single range; NULL: it is
- * another operation. */
+/* Returns the memory in a slot for a read of one extent that is a single chunk; NULL: it is another
+ * operation, or has no slot yet. */
 char *sl_staged_memory(struct sluice_op *op);
 /* Says that all bytes of such a read are there before it has started: it needs nothing but the
  * device. */

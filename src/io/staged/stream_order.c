@@ -58,6 +58,15 @@ static int stream_take_slots(struct sluice_op *op)
 
 /* ------------------------------------------------------------------------------------- batch */
 
+/* All but the commands, which are many. */
+static void batch_init(struct sl_batch *batch, struct sluice_op *op)
+{
+	batch->op = op;
+	batch->count = batch->chunk_count = 0;
+	batch->enqueued = 0;
+	batch->unfinished = NULL;
+}
+
 /* After a driver error: writes the last word of the chunk that is enqueued in part. */
 static void batch_repair(struct sl_batch *batch, size_t taken)
 {
@@ -104,32 +113,56 @@ static struct sl_command *batch_command(struct sl_batch *batch)
 	return &batch->commands[batch->count++];
 }
 
+/* Makes the copies of a chunk, between its slot and the operation's memory. Returns their number. */
+static size_t stream_copies(const struct sl_staged *staged, char *slot, struct sl_chunk *chunk,
+                            struct sl_command *out)
+{
+	bool read = staged->op->kind == SL_READ;
+	struct sl_span span;
+	size_t count = 0;
+
+	while (sl_span_next(&staged->enqueued, chunk, &span))
+		out[count++] = (struct sl_command){
+			.kind = SL_COPY,
+			.copy.to = read ? span.memory : slot + span.at,
+			.copy.from = read ? slot + span.at : span.memory,
+			.copy.length = span.length,
+		};
+	return count;
+}
+
+/* Returns the places in a channel that the commands of a chunk occupy. */
+static unsigned stream_places(const struct sl_staged *staged, struct sl_chunk chunk)
+{
+	struct sl_command copies[SL_SPANS_MOST];
+	size_t count;
+
+	if (chunk.spans == 1)
+		return 3;
+	count = stream_copies(staged, staged->slots[0].data, &chunk, copies);
+	return 2 + sl_commands_places(sl_staging_device(staged->staging), staged->stream, copies,
+	                              count);
+}
+
 void sl_batch_add(struct sl_batch *batch, uint64_t number, struct sl_chunk *chunk)
 {
-	struct sluice_op *op = batch->op;
-	struct sl_staged *staged = op->staged;
+	struct sl_staged *staged = batch->op->staged;
 	char *slot = staged->slots[number % staged->count].data;
-	struct sl_slot_range range;
 
 	batch->chunks[batch->chunk_count].number = number;
 	batch->chunks[batch->chunk_count].start = batch->count;
 	if (!sl_ring_await(&staged->ring, number, batch_command(batch)))
 		batch->count--;
-	while (chunk && sl_slot_range_next(&staged->enqueued, chunk, &range)) {
-		struct sl_command *copy = batch_command(batch);
-
-		copy->kind = SL_COPY;
-		copy->copy.length = range.length;
-		copy->copy.to = op->kind == SL_READ ? range.memory : slot + range.at;
-		copy->copy.from = op->kind == SL_READ ? slot + range.at : range.memory;
-	}
+	if (chunk)
+		batch->count += stream_copies(staged, slot, chunk, &batch->commands[batch->count]);
 	sl_ring_write(&staged->ring, number, batch_command(batch));
 	batch->chunks[batch->chunk_count++].end = batch->count;
 }
 
 bool sl_batch_is_full(const struct sl_batch *batch)
 {
-	return batch->chunk_count == SL_BATCH_CHUNKS || batch->count + 16 > SL_BATCH_COMMANDS;
+	return batch->chunk_count == SL_BATCH_CHUNKS ||
+	       batch->count + SL_SPANS_MOST + 2 > SL_BATCH_COMMANDS;
 }
 
 /* ----------------------------------------------------------------------------- memory's route */
@@ -138,9 +171,21 @@ bool sl_batch_is_full(const struct sl_batch *batch)
  * processor and the device write for each other say when a slot is full and when it is free
  * (staging.h). */
 
-static bool stream_ready(struct sluice_op *op, uint64_t number)
+static char *stream_memory(struct sluice_op *op)
 {
-	return sl_ring_ready(&op->staged->ring, number);
+	return op->staged->slots[0].data;
+}
+
+static void stream_filled(struct sluice_op *op)
+{
+	sl_ring_store(&op->staged->ring, 0);
+}
+
+static struct sl_slot_use *stream_slot(struct sluice_op *op, uint64_t number)
+{
+	struct sl_staged *staged = op->staged;
+
+	return sl_ring_ready(&staged->ring, number) ? &staged->uses[number % staged->count] : NULL;
 }
 
 static void stream_chunk_done(struct sluice_op *op, struct sl_slot_use *use)
@@ -155,11 +200,13 @@ static struct sl_window stream_window(const struct sl_staged *staged, unsigned m
 	struct sl_window window = {0};
 
 	while (sl_chunk_next(&walk, &chunk)) {
-		window.more = window.chunks && window.commands + chunk.ranges + 2 > most;
+		unsigned places = stream_places(staged, chunk);
+
+		window.more = window.chunks && window.commands + places > most;
 		if (window.more)
 			break;
 		window.chunks++;
-		window.commands += chunk.ranges + 2;
+		window.commands += places;
 		if (window.commands > SL_COMMANDS_MOST)
 			break;
 	}
@@ -185,8 +232,10 @@ const struct sl_route sl_route_stream = {
 	.on_stream = true,
 	.has_memory = true,
 	.start = sl_route_start,
+	.memory = stream_memory,
+	.filled = stream_filled,
 	.next = sl_route_next_range,
-	.ready = stream_ready,
+	.slot = stream_slot,
 	.chunk_done = stream_chunk_done,
 	.window = stream_window,
 	.enqueue = stream_enqueue,
@@ -368,7 +417,7 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out) SL_UNCHECKED
 {
 	struct sl_staged *staged = op->staged;
 	struct sluice_context *ctx = op->ctx;
-	struct sl_batch batch = {.op = op};
+	struct sl_batch batch;
 	struct sl_window window;
 	bool blocks;
 	int rc = stream_take_slots(op), entered;
@@ -378,6 +427,7 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out) SL_UNCHECKED
 	rc = stream_first_window(op, &window);
 	if (rc)
 		goto slots;
+	batch_init(&batch, op);
 	/* References of the handle and of this call: another thread may end the operation at any
 	 * time. */
 	atomic_fetch_add(&op->references, out ? 2 : 1);
@@ -438,7 +488,7 @@ static unsigned stream_passed_locked(struct sl_staged *staged)
 	while (staged->route->has_memory && staged->passed_number < passed &&
 	       sl_chunk_next(&staged->passed, &chunk)) {
 		staged->passed_number++;
-		commands += chunk.ranges + 2;
+		commands += stream_places(staged, chunk);
 	}
 	commands = SL_MIN(commands, staged->locked.commands);
 	staged->locked.commands -= commands;

@@ -61,9 +61,9 @@ static int lease_new(struct sl_server *server, struct sl_peer *peer, const struc
 
 	*out = NULL;
 	/* Memory of a blob that was deleted a moment ago is better than new memory, and a sweep
-	 * finds it. */
-	if (!region && make && wanted->device < 0 && wanted->bytes >= LARGE &&
-	    server->blobs->sweep_due) {
+	 * finds it; a small blob needs it only if new memory would have to wait. */
+	if (!region && make && wanted->device < 0 && server->blobs->sweep_due &&
+	    (wanted->bytes >= LARGE || sl_room_must_queue(server))) {
 		sl_blob_sweep(server);
 		region = sl_region_find_free(server, peer, wanted);
 	}

@@ -204,6 +204,7 @@ void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, c
 		return;
 	}
 	move->copy.to_device = piece->write;
+	move->copy.bytes = piece->length;
 	move->copy.next = mover_copy_next;
 	move->copy.done = mover_copy_done;
 	sl_copier_submit(sl_context_staging_of(mover->ctx, mover->device), &move->copy);

@@ -73,16 +73,19 @@ static void devices_at_exit(void)
 {
 	struct sl_list *link;
 
-	if (sl_forked())
-		return;
 	sl_mutex_lock(&leaving.mutex);
-	while ((link = sl_list_take(&leaving.stores)))
-		devices_abandon(SL_CONTAINER(link, struct sl_devices, exit));
+	while ((link = sl_list_take(&leaving.stores))) {
+		struct sl_devices *devices = SL_CONTAINER(link, struct sl_devices, exit);
+
+		if (sl_process_is(devices->store->process))
+			devices_abandon(devices);
+	}
 	sl_mutex_unlock(&leaving.mutex);
 }
 
 void sl_devices_expect_exit(struct sl_devices *devices, const struct sl_device *device)
 {
+	sl_fork_hold(&leaving.mutex);
 	sl_mutex_lock(&leaving.mutex);
 	if (!leaving.stores.next)
 		sl_list_init(&leaving.stores);

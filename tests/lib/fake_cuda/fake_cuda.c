@@ -15,7 +15,7 @@ const struct sl_device_kind *const sl_device_kinds[] = {&sl_emulated, NULL};
 /* The linker tells who adds a function to the list and not to the fake. */
 __attribute__((used)) static const struct sl_cuda_api complete = {
 #define FUNCTION(name, arguments) .name = name,
-	SL_CUDA_FUNCTIONS(FUNCTION)
+	SL_CUDA_FUNCTIONS(FUNCTION) SL_CUDA_OPTIONAL(FUNCTION)
 #undef FUNCTION
 };
 
@@ -40,7 +40,7 @@ static struct {
 
 static const char *const names[] = {
 #define NAME(name, arguments) #name,
-	SL_CUDA_FUNCTIONS(NAME) TEST_CUDA_FUNCTIONS(NAME)
+	SL_CUDA_FUNCTIONS(NAME) SL_CUDA_OPTIONAL(NAME) TEST_CUDA_FUNCTIONS(NAME)
 #undef NAME
 };
 

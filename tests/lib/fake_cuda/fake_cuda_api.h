@@ -31,6 +31,7 @@ enum {
 #define FAKE_CUDA_DECLARE(name, arguments) \
 	__attribute__((visibility("default"))) CUresult name arguments;
 SL_CUDA_FUNCTIONS(FAKE_CUDA_DECLARE)
+SL_CUDA_OPTIONAL(FAKE_CUDA_DECLARE)
 TEST_CUDA_FUNCTIONS(FAKE_CUDA_DECLARE)
 FAKE_CUDA_CONTROLS(FAKE_CUDA_DECLARE)
 

@@ -110,13 +110,19 @@ static CUresult copy_far(const struct on *on, void *to, const void *from, size_t
 	                   : fake_error(sl_emulated_stream_synchronize(on->device, on->stream));
 }
 
-static CUresult copy(const struct on *on, void *to, const void *from, size_t length, bool wait)
+/* Between memory of the stream's device and the host, or within the device. */
+static bool is_near(const struct on *on, const void *to, const void *from)
 {
 	struct emulated *self = on->ctx->device, *there = device_at(to), *here = device_at(from);
 
+	return (there || here) && (!there || there == self) && (!here || here == self);
+}
+
+static CUresult copy(const struct on *on, void *to, const void *from, size_t length, bool wait)
+{
 	if (!length || on->captured)
 		return CUDA_SUCCESS;
-	if ((there || here) && (!there || there == self) && (!here || here == self))
+	if (is_near(on, to, from))
 		return fake_error(sl_emulated_copy(on->device, on->stream, to, from, length, wait));
 	return copy_far(on, to, from, length, wait);
 }
@@ -143,6 +149,50 @@ static CUresult copy_now(enum fake_call call, CUdeviceptr to, CUdeviceptr from, 
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t length, sluice_stream stream)
 {
 	return copy_async(CALL_cuMemcpyAsync, to, from, length, stream);
+}
+
+/* As a batch of the emulated device, which has no order in it; far copies one by one. */
+static CUresult copy_batch(const struct on *on, const CUdeviceptr *to, const CUdeviceptr *from,
+                           const size_t *lengths, size_t count)
+{
+	struct sl_command *commands = calloc(count, sizeof(*commands));
+	CUresult rc = commands ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	size_t near = 0, taken;
+
+	for (size_t i = count; !rc && i--;) {
+		void *there = (void *)(uintptr_t)to[i];
+		const void *here = (const void *)(uintptr_t)from[i];
+
+		if (!lengths[i])
+			rc = CUDA_ERROR_INVALID_VALUE;
+		else if (is_near(on, there, here))
+			commands[near++] = (struct sl_command){.kind = SL_COPY,
+			                                       .copy = {there, here, lengths[i]}};
+		else
+			rc = copy_far(on, there, here, lengths[i], false);
+	}
+	if (!rc)
+		rc = fake_error(
+			sl_emulated_enqueue(on->device, on->stream, commands, near, &taken));
+	free(commands);
+	return rc;
+}
+
+CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *lengths, size_t count,
+                            struct CUmemcpyAttributes *attributes, size_t *starts, size_t kinds,
+                            size_t *failed, sluice_stream stream)
+{
+	struct on on;
+	CUresult rc = fake_on(CALL_cuMemcpyBatchAsync, stream, &on);
+
+	*failed = SIZE_MAX;
+	if (!rc && on.captured)
+		rc = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (!rc && (!count || kinds != 1 || starts[0] ||
+	            attributes->source_order != CU_MEMCPY_SRC_ACCESS_ORDER_STREAM || !stream ||
+	            stream == FAKE_LEGACY))
+		rc = CUDA_ERROR_INVALID_VALUE;
+	return rc ? rc : copy_batch(&on, to, from, lengths, count);
 }
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t length, sluice_stream stream)

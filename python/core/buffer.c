@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Buffers
+ *
+ * Finds the memory of an object that a caller passes: by the buffer protocol here, all other kinds by
+ * the package (_memory.py). Reads the tensors of DLPack for it.
+ */
+#include "core.h"
+
+#include <string.h>
+
+void held_give(struct held *held)
+{
+	if (held->exported)
+		PyBuffer_Release(&held->view);
+	held->exported = false;
+	Py_CLEAR(held->keeper);
+}
+
+/* Exporters raise ValueError or BufferError: callers see BufferError. Returns -1, or 0 if the array has
+ * another way: CuPy's have the buffer protocol, and refuse it for memory of a device. */
+static int held_refuse(PyObject *buffer)
+{
+	PyObject *type, *value, *traceback;
+	bool other;
+
+	PyErr_Fetch(&type, &value, &traceback);
+	PyErr_NormalizeException(&type, &value, &traceback);
+	other = PyObject_HasAttrString(buffer, "__cuda_array_interface__");
+	if (!other)
+		PyErr_Format(PyErr_GivenExceptionMatches(type, PyExc_ValueError) ? PyExc_BufferError
+		                                                                 : type,
+		             "%S", value);
+	Py_XDECREF(type);
+	Py_XDECREF(value);
+	Py_XDECREF(traceback);
+	return other ? 0 : -1;
+}
+
+/* Whether there are references among the elements. format: as of the module struct; NULL: numpy knows. */
+static bool buffer_has_objects(PyObject *buffer, const char *format)
+{
+	PyObject *dtype, *objects;
+	bool name = false, found = false;
+
+	for (const char *at = format; at && *at; at++) {
+		name ^= *at == ':';
+		found |= *at == 'O' && !name;
+	}
+	dtype = format ? NULL : PyObject_GetAttrString(buffer, "dtype");
+	objects = dtype ? PyObject_GetAttrString(dtype, "hasobject") : NULL;
+	PyErr_Clear();
+	Py_XDECREF(objects);
+	Py_XDECREF(dtype);
+	return found || objects == Py_True;
+}
+
+/* Returns 1; 0 if the array has another way; or -1 with an exception. */
+static int held_export(PyObject *buffer, int flags, struct held *out)
+{
+	/* numpy has no format for times. */
+	if (PyObject_GetBuffer(buffer, &out->view, flags | PyBUF_ND | PyBUF_FORMAT)) {
+		PyErr_Clear();
+		if (PyObject_GetBuffer(buffer, &out->view, flags))
+			return held_refuse(buffer);
+	}
+	out->exported = true;
+	out->data = out->view.buf;
+	out->length = out->view.len;
+	if (!buffer_has_objects(buffer, out->view.format))
+		return 1;
+	held_give(out);
+	PyErr_SetString(PyExc_TypeError, "the elements are Python objects, and not bytes");
+	return -1;
+}
+
+int held_take(PyObject *buffer, bool writable, struct held *out)
+{
+	PyObject *found;
+	unsigned long long address;
+	Py_ssize_t length;
+	int exported = 0;
+
+	*out = (struct held){0};
+	if (PyObject_CheckBuffer(buffer))
+		exported = held_export(buffer, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE, out);
+	if (exported)
+		return exported > 0 ? 0 : -1;
+	found = PyObject_CallFunction(hooks.memory, "Oi", buffer, writable);
+	if (!found)
+		return -1;
+	if (!PyArg_ParseTuple(found, "KnO", &address, &length, &out->keeper)) {
+		out->keeper = NULL;
+		Py_DECREF(found);
+		return -1;
+	}
+	Py_INCREF(out->keeper);
+	Py_DECREF(found);
+	out->data = (void *)(uintptr_t)address;
+	out->length = length;
+	return 0;
+}
+
+/* The layouts of https://dmlc.github.io/dlpack, versions 0 and 1. */
+struct dlpack_tensor {
+	void *data;
+	int32_t device_type, device_id;
+	int32_t dimensions;
+	uint8_t code, bits;
+	uint16_t lanes;
+	int64_t *shape, *strides;
+	uint64_t byte_offset;
+};
+struct dlpack_versioned {
+	uint32_t major, minor;
+	void *context;
+	void (*deleter)(struct dlpack_versioned *);
+	uint64_t flags;
+	struct dlpack_tensor tensor;
+};
+#define DLPACK_READ_ONLY 1
+
+static int64_t dlpack_count(const struct dlpack_tensor *t)
+{
+	int64_t count = 1;
+
+	for (int i = t->dimensions - 1; i >= 0; i--) {
+		if (t->strides && t->shape[i] > 1 && t->strides[i] != count)
+			return -1;
+		count *= t->shape[i];
+	}
+	return count;
+}
+
+/* Returns (address, bytes, device type, read only) of a capsule, which stays as it is: its own
+ * destructor frees the tensor. */
+PyObject *parse_dlpack(PyObject *module, PyObject *capsule)
+{
+	const struct dlpack_versioned *versioned;
+	const struct dlpack_tensor *t;
+	int64_t count;
+	int read_only = 0;
+
+	if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+		versioned = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+		t = &versioned->tensor;
+		read_only = versioned->flags & DLPACK_READ_ONLY;
+	} else {
+		t = PyCapsule_GetPointer(capsule, "dltensor");
+	}
+	if (!t)
+		return NULL;
+	count = dlpack_count(t);
+	if (count < 0) {
+		PyErr_SetString(PyExc_BufferError, "the array is not C-contiguous");
+		return NULL;
+	}
+	return Py_BuildValue("KLii", (unsigned long long)(uintptr_t)t->data + t->byte_offset,
+	                     (long long)(count * t->bits * t->lanes + 7) / 8, (int)t->device_type,
+	                     read_only);
+}

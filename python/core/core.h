@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The extension of the Python package, as its files share it.
+ *
+ * Threads: everything is guarded by the interpreter's lock (GIL), unless a comment says otherwise.
+ * The GIL is released around every call of sluice that may wait.
+ */
+#ifndef SLUICE_PYTHON_CORE_H
+#define SLUICE_PYTHON_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <semaphore.h>
+#include <sluice/sluice.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* A method with arguments of its own types, in a table of Python's. */
+#define ANY(type, function) ((type)(void *)(function))
+
+/* An interrupt is seen after so many milliseconds at the latest. */
+#define SLICE_MS 50
+
+/* Functions and types of the package that the extension calls; set by _setup(). */
+struct hooks {
+	PyObject *memory;    /* (buffer, writable) -> (address, bytes, object that keeps them) */
+	PyObject *queue;     /* () -> the Queue for an operation of this thread */
+	PyObject *watch;     /* (Queue): operations of it need the daemon thread */
+	PyObject *adopt;     /* (Operation): it is over some time, and no thread will ask */
+	PyObject *operation; /* the type of operations */
+};
+extern struct hooks hooks;
+
+/* Raise OSError, or its subclass for the errno, with a sentence; return NULL. */
+PyObject *raise_text(int error, PyObject *text);
+PyObject *raise_error(int error, const char *message);
+PyObject *raise_last(int error);
+/* A converter of PyArg_Parse: any integer from 0 to 2**64 - 1, into a uint64_t. */
+int parse_number(PyObject *number, void *out);
+/* Returns the UTF-8 of a str, which owns it; NULL with an exception that has the name. */
+const char *parse_text(const char *name, PyObject *text);
+
+/* A context or a file, which the last of its users frees: any thread, without the GIL. */
+struct handle {
+	_Atomic unsigned users;
+	pid_t process;           /* that made it */
+	sluice_context *context; /* of a context: to be freed */
+	sluice_file *file;       /* of a file: to be discarded */
+};
+struct handle *handle_new(void);
+void handle_take(struct handle *handle);
+void handle_give(struct handle *handle);
+
+typedef struct {
+	PyObject_HEAD struct handle *handle;
+} Context;
+typedef struct {
+	PyObject_HEAD struct handle *handle; /* NULL: closed */
+	PyObject *context;
+} File;
+typedef struct {
+	PyObject_HEAD sluice_queue *queue;
+	unsigned wanted; /* operations that the daemon thread has to end */
+} Queue;
+
+/* Whether it has a handle; false with an exception. */
+bool context_is_made(Context *self);
+extern PyTypeObject *context_type, *file_type, *queue_type, *operation_type, *tensors_type,
+	*load_type;
+extern PyType_Spec context_spec, file_spec, queue_spec, operation_spec, tensors_spec, load_spec;
+/* The end of a tp_dealloc. */
+void object_free(void *object);
+
+/* Memory that an operation uses, and the object that keeps it. */
+struct held {
+	Py_buffer view;
+	bool exported; /* by view; otherwise `keeper` */
+	PyObject *keeper;
+	void *data;
+	size_t length;
+};
+/* Returns 0, or -1 with an exception. */
+int held_take(PyObject *buffer, bool writable, struct held *out);
+void held_give(struct held *held);
+PyObject *parse_dlpack(PyObject *module, PyObject *capsule);
+
+/* An operation in flight; outlives the Operation that was made for it. */
+struct pending {
+	sluice_op *op;
+	struct operation *owner; /* NULL: dropped */
+	File *file;              /* with a reference */
+	Queue *queue;    /* with a reference; NULL: that of the context, awaited by its call */
+	bool wanted;     /* counted in queue->wanted */
+	PyObject *bytes; /* that it reads into, or NULL */
+	size_t count;
+	struct held held[];
+};
+struct pending *pending_new(File *file, size_t count);
+void pending_free(struct pending *pending);
+/* Submits extents over pending->held, at these offsets. Returns 0, or -1 with an exception. */
+int pending_submit(struct pending *pending, int kind, const uint64_t *offsets, bool on,
+                   sluice_stream stream);
+/* Waits for it in slices, and returns the result of the call. On an interrupt it is cancelled and
+ * given to the daemon's care. Frees pending, or gives it away. */
+PyObject *pending_wait(struct pending *pending);
+/* Returns an Operation, which owns pending; NULL with an exception. */
+PyObject *pending_wrap(struct pending *pending);
+/* Submits pending, and returns its Operation. Frees pending if it fails. */
+PyObject *pending_start(struct pending *pending, int kind, const uint64_t *offsets, bool on,
+                        sluice_stream stream);
+
+enum call_kind { CALL_OPEN, CALL_CLOSE, CALL_DISCARD, CALL_SYNC, CALL_STAT, CALL_TRUNCATE };
+/* A call that may wait and cannot be cancelled. */
+struct call {
+	enum call_kind kind;
+	struct handle *handle; /* used until the call is over */
+	char *uri;
+	struct sluice_open_options options;
+	char **headers; /* NULL-terminated, or NULL */
+	uint64_t length;
+	/* Results, valid when it is over. */
+	int rc;
+	sluice_file *opened;
+	struct sluice_file_info info;
+	char message[512];
+
+	sem_t over;
+	_Atomic bool left; /* by the caller, or by the thread that made the call */
+};
+struct call *call_new(enum call_kind kind, struct handle *handle);
+void call_free(struct call *call);
+/* Makes the call; on the main thread by a thread of its own, so that signals are seen. Returns 0, or
+ * -1 with an exception: then the call is freed. */
+int call_run(struct call *call);
+void call_set_main(unsigned long thread);
+
+#endif

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files
+ *
+ * The reads and writes of a file, which the package's File adds the rest to. A call that waits has
+ * no Operation: its memory is exported on behalf of the call.
+ */
+#include "core.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char *copy_text(const char *name, PyObject *text)
+{
+	const char *utf8 = text == Py_None ? NULL : parse_text(name, text);
+	char *copy = utf8 ? strdup(utf8) : NULL;
+
+	if (utf8 && !copy)
+		PyErr_NoMemory();
+	return copy;
+}
+
+static int call_copy_headers(struct call *call, PyObject *headers)
+{
+	Py_ssize_t count = headers == Py_None ? 0 : PySequence_Size(headers);
+
+	if (count <= 0)
+		return (int)count;
+	call->headers = calloc(count + 1, sizeof(*call->headers));
+	for (Py_ssize_t i = 0; call->headers && i < count; i++) {
+		PyObject *line = PySequence_GetItem(headers, i);
+
+		call->headers[i] = line ? copy_text("headers", line) : NULL;
+		Py_XDECREF(line);
+		if (!call->headers[i]) {
+			if (!PyErr_Occurred())
+				PyErr_SetString(PyExc_TypeError, "headers: a line is None");
+			return -1;
+		}
+	}
+	return call->headers ? 0 : -1;
+}
+
+static int file_open(File *self, struct call *call)
+{
+	struct handle *handle = handle_new();
+
+	if (!handle) {
+		call_free(call);
+		return -1;
+	}
+	if (call_run(call)) {
+		handle_give(handle);
+		return -1;
+	}
+	handle->file = call->opened;
+	call->opened = NULL;
+	self->handle = handle;
+	call_free(call);
+	return 0;
+}
+
+static int file_init(File *self, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = {"context", "uri",  "flags",   "permissions", "expected_size",
+	                        "backend", "part", "headers", NULL};
+	PyObject *uri, *backend = Py_None, *part = Py_None, *headers = Py_None, *context;
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	uint64_t size = 0, permissions = o.mode;
+	struct call *call;
+
+	if (self->handle) {
+		PyErr_SetString(PyExc_ValueError, "the file is open");
+		return -1;
+	}
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O&|IO&O&OOO:File", names, context_type,
+	                                 &context, PyUnicode_FSConverter, &uri, &o.flags,
+	                                 parse_number, &permissions, parse_number, &size, &backend,
+	                                 &part, &headers))
+		return -1;
+	call = context_is_made((Context *)context)
+	               ? call_new(CALL_OPEN, ((Context *)context)->handle)
+	               : NULL;
+	if (call) {
+		call->options = o;
+		/* The library refuses the largest number as no permissions. */
+		call->options.mode = permissions < UINT_MAX ? (unsigned)permissions : UINT_MAX;
+		call->options.expected_size = size;
+		call->uri = strdup(PyBytes_AsString(uri));
+		call->options.backend = copy_text("backend", backend);
+		call->options.part = copy_text("part", part);
+		if (!call->uri || call_copy_headers(call, headers) || PyErr_Occurred()) {
+			call_free(call);
+			call = NULL;
+		}
+	}
+	Py_DECREF(uri);
+	if (!call && !PyErr_Occurred())
+		PyErr_NoMemory();
+	if (!call || file_open(self, call))
+		return -1;
+	Py_INCREF(context);
+	self->context = context;
+	return 0;
+}
+
+static void file_dealloc(File *self)
+{
+	if (self->handle) {
+		Py_BEGIN_ALLOW_THREADS handle_give(self->handle);
+		Py_END_ALLOW_THREADS
+	}
+	Py_XDECREF(self->context);
+	object_free(self);
+}
+
+/* Starts a transfer of a buffer that is held: waits for it, or returns its Operation. */
+static PyObject *transfer(struct pending *pending, int kind, const uint64_t *offsets, bool async)
+{
+	if (async)
+		return pending_start(pending, kind, offsets, false, NULL);
+	if (pending_submit(pending, kind, offsets, false, NULL)) {
+		pending_free(pending);
+		return NULL;
+	}
+	return pending_wait(pending);
+}
+
+static PyObject *file_read_some(File *self, PyObject *args, PyObject *kwargs, bool async)
+{
+	static char *names[] = {"n", "offset", NULL};
+	struct pending *pending;
+	uint64_t offset = 0;
+	Py_ssize_t n;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|O&", names, &n, parse_number, &offset))
+		return NULL;
+	if (n < 0) {
+		PyErr_Format(PyExc_ValueError, "n is %zd, which is no count of bytes", n);
+		return NULL;
+	}
+	pending = pending_new(self, 1);
+	if (!pending)
+		return NULL;
+	pending->bytes = PyBytes_FromStringAndSize(NULL, n);
+	if (!pending->bytes) {
+		pending_free(pending);
+		return NULL;
+	}
+	pending->count = 1;
+	pending->held[0].data = PyBytes_AsString(pending->bytes);
+	pending->held[0].length = n;
+	return transfer(pending, SLUICE_READ, &offset, async);
+}
+
+/* Returns an operation on the buffer, yet to be submitted; NULL with an exception. */
+static struct pending *transfer_of(File *self, PyObject *buffer, int kind)
+{
+	struct pending *pending = pending_new(self, 1);
+
+	if (pending && held_take(buffer, kind == SLUICE_READ, &pending->held[0])) {
+		pending_free(pending);
+		return NULL;
+	}
+	if (pending)
+		pending->count = 1;
+	return pending;
+}
+
+static PyObject *file_move(File *self, PyObject *args, PyObject *kwargs, int kind, bool async)
+{
+	static char *names[] = {"buffer", "offset", NULL};
+	struct pending *pending;
+	uint64_t offset = 0;
+	PyObject *buffer;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O&", names, &buffer, parse_number,
+	                                 &offset))
+		return NULL;
+	pending = transfer_of(self, buffer, kind);
+	return pending ? transfer(pending, kind, &offset, async) : NULL;
+}
+
+/* In stream order: _on(buffer, offset, stream, write). */
+static PyObject *file_on(File *self, PyObject *args)
+{
+	unsigned long long stream;
+	struct pending *pending;
+	PyObject *buffer;
+	uint64_t offset;
+	int write, kind;
+
+	if (!PyArg_ParseTuple(args, "OO&Ki:_on", &buffer, parse_number, &offset, &stream, &write))
+		return NULL;
+	kind = write ? SLUICE_WRITE : SLUICE_READ;
+	pending = transfer_of(self, buffer, kind);
+	return pending ? pending_start(pending, kind, &offset, true,
+	                               (sluice_stream)(uintptr_t)stream)
+	               : NULL;
+}
+
+/* Takes the pairs of a list. Returns 0, or -1 with an exception. */
+static int pending_take_pairs(struct pending *pending, PyObject *pairs, uint64_t *offsets,
+                              size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		PyObject *pair = PySequence_GetItem(pairs, i),
+			 *tuple = pair ? PySequence_Tuple(pair) : NULL;
+		PyObject *buffer;
+		int rc = tuple && PyArg_ParseTuple(tuple,
+		                                   "OO&;a pair of buffer and offset is needed",
+		                                   &buffer, parse_number, &offsets[i])
+		                 ? held_take(buffer, true, &pending->held[i])
+		                 : -1;
+
+		Py_XDECREF(tuple);
+		Py_XDECREF(pair);
+		if (rc)
+			return -1;
+		pending->count++;
+	}
+	return 0;
+}
+
+static PyObject *file_readv_some(File *self, PyObject *pairs, bool async)
+{
+	Py_ssize_t count = PySequence_Size(pairs);
+	struct pending *pending;
+	PyObject *value = NULL;
+	uint64_t *offsets;
+
+	if (count < 0)
+		return NULL;
+	offsets = calloc(count ? count : 1, sizeof(*offsets));
+	pending = offsets ? pending_new(self, count) : NULL;
+	if (!offsets)
+		PyErr_NoMemory();
+	if (pending && pending_take_pairs(pending, pairs, offsets, count))
+		pending_free(pending);
+	else if (pending)
+		value = transfer(pending, SLUICE_READ, offsets, async);
+	free(offsets);
+	return value;
+}
+
+/* Two methods: NAME waits, and NAME_async returns an Operation. */
+#define FORMS(name, parameters, call)            \
+	static PyObject *name parameters         \
+	{                                        \
+		const bool async = false;        \
+                                                 \
+		return call;                     \
+	}                                        \
+	static PyObject *name##_async parameters \
+	{                                        \
+		const bool async = true;         \
+                                                 \
+		return call;                     \
+	}
+#define ARGS (File * self, PyObject * args, PyObject * kwargs)
+FORMS(file_read, ARGS, file_read_some(self, args, kwargs, async))
+FORMS(file_read_into, ARGS, file_move(self, args, kwargs, SLUICE_READ, async))
+FORMS(file_write, ARGS, file_move(self, args, kwargs, SLUICE_WRITE, async))
+FORMS(file_readv, (File * self, PyObject *pairs), file_readv_some(self, pairs, async))
+
+static struct call *file_call_new(File *self, enum call_kind kind)
+{
+	if (self->handle)
+		return call_new(kind, self->handle);
+	PyErr_SetString(PyExc_ValueError, "the file is closed");
+	return NULL;
+}
+
+/* Makes a call that has no result. */
+static PyObject *file_call(struct call *call)
+{
+	if (!call || call_run(call))
+		return NULL;
+	call_free(call);
+	Py_RETURN_NONE;
+}
+
+static PyObject *file_sync(File *self, PyObject *none)
+{
+	return file_call(file_call_new(self, CALL_SYNC));
+}
+
+static PyObject *file_truncate(File *self, PyObject *length)
+{
+	struct call *call = file_call_new(self, CALL_TRUNCATE);
+
+	if (!call)
+		return NULL;
+	if (!parse_number(length, &call->length)) {
+		call_free(call);
+		return NULL;
+	}
+	return file_call(call);
+}
+
+static PyObject *file_stat(File *self, PyObject *none)
+{
+	struct call *call = file_call_new(self, CALL_STAT);
+	struct sluice_file_info *info;
+	PyObject *found;
+
+	if (!call || call_run(call))
+		return NULL;
+	info = &call->info;
+	found = Py_BuildValue("KIKLzzsOO", (unsigned long long)info->length, info->mode,
+	                      (unsigned long long)info->allocated, (long long)info->modified_ns,
+	                      info->full_etag ? info->full_etag : info->etag, info->final_uri,
+	                      info->backend,
+	                      info->flags & SLUICE_STAT_SIZE_UNKNOWN ? Py_True : Py_False,
+	                      info->flags & SLUICE_STAT_WHOLE_ONLY ? Py_True : Py_False);
+	call_free(call);
+	return found;
+}
+
+/* Ends the file by a call of that kind. New calls are refused at once; those in progress on other
+ * threads come to their end first. */
+static PyObject *file_end(File *self, enum call_kind kind)
+{
+	struct handle *handle = self->handle;
+	struct call *call;
+
+	if (!handle)
+		Py_RETURN_NONE;
+	self->handle = NULL;
+	/* In a child of fork() they are the parent's, which do not come to an end. */
+	while (atomic_load(&handle->users) > 1 && handle->process == getpid()) {
+		Py_BEGIN_ALLOW_THREADS struct timespec slice = {.tv_nsec = 1000000};
+		nanosleep(&slice, NULL);
+		Py_END_ALLOW_THREADS if (PyErr_CheckSignals())
+		{
+			self->handle = handle;
+			return NULL;
+		}
+	}
+	call = call_new(kind, handle);
+	handle_give(handle);
+	return file_call(call);
+}
+
+static PyObject *file_close(File *self, PyObject *none)
+{
+	return file_end(self, CALL_CLOSE);
+}
+
+static PyObject *file_discard(File *self, PyObject *none)
+{
+	return file_end(self, CALL_DISCARD);
+}
+
+static PyObject *file_closed(File *self, void *none)
+{
+	return PyBool_FromLong(!self->handle);
+}
+
+#define KEYWORDS(function) ANY(PyCFunction, function), METH_VARARGS | METH_KEYWORDS
+
+static PyMethodDef file_methods[] = {
+	{"read", KEYWORDS(file_read),
+         "read(n, offset=0)\n--\n\nRead n bytes at offset. The result is shorter only where the "
+         "file ends.\n\n>>> with sluice.open(path) as f:\n...     f.read(5)\nb'hello'"},
+	{"read_async", KEYWORDS(file_read_async),
+         "read_async(n, offset=0)\n--\n\nAs read(), but returns an Operation at once.\n\n>>> with "
+         "sluice.open(path) as f:\n...     f.read_async(5).wait()\nb'hello'"},
+	{"read_into", KEYWORDS(file_read_into),
+         "read_into(buffer, offset=0)\n--\n\nRead into a C-contiguous buffer in the memory of "
+         "the host or of a device, until it is full or the file ends. Returns the number of "
+         "bytes.\n\n>>> with sluice.open(path) as f:\n...     b = bytearray(4)\n...     "
+         "f.read_into(b, 1), b\n(4, bytearray(b'ello'))"},
+	{"read_into_async", KEYWORDS(file_read_into_async),
+         "read_into_async(buffer, offset=0)\n--\n\nAs read_into(), but returns an Operation at "
+         "once. The buffer stays exported until the operation is over."},
+	{"write", KEYWORDS(file_write),
+         "write(buffer, offset=0)\n--\n\nWrite the bytes of a C-contiguous buffer at offset. "
+         "Returns their number.\n\n>>> with sluice.open(path, 'r+') as f:\n...     f.write(b'J', "
+         "0)\n1"},
+	{"write_async", KEYWORDS(file_write_async),
+         "write_async(buffer, offset=0)\n--\n\nAs write(), but returns an Operation at once. The "
+         "buffer must not change until the operation is over."},
+	{"readv", ANY(PyCFunction, file_readv), METH_O,
+         "readv(pairs)\n--\n\nRead many ranges at once: a list of (buffer, offset). Returns the "
+         "sum of the bytes.\n\n>>> with sluice.open(path) as f:\n...     a, b = bytearray(1), "
+         "bytearray(2)\n...     f.readv([(a, 0), (b, 3)]), a, b\n(3, bytearray(b'h'), "
+         "bytearray(b'lo'))"},
+	{"readv_async", ANY(PyCFunction, file_readv_async), METH_O,
+         "readv_async(pairs)\n--\n\nAs readv(), but returns an Operation at once."},
+	{"sync", ANY(PyCFunction, file_sync), METH_NOARGS,
+         "sync()\n--\n\nWait for the writes so far, and for stable storage, as os.fsync().\n\n>>> "
+         "with sluice.open(path, 'r+') as f:\n...     f.write(b'J'), f.sync()\n(1, None)"},
+	{"truncate", ANY(PyCFunction, file_truncate), METH_O,
+         "truncate(length, /)\n--\n\nSet the length of the file in bytes.\n\n>>> with "
+         "sluice.open(path, 'r+') as f:\n...     f.truncate(2), f.size\n(None, 2)"},
+	{"_on", ANY(PyCFunction, file_on), METH_VARARGS, NULL},
+	{"_stat", ANY(PyCFunction, file_stat), METH_NOARGS, NULL},
+	{"close", ANY(PyCFunction, file_close), METH_NOARGS,
+         "close()\n--\n\nWait for the operations of the file, commit it, and close it.\n\n>>> f = "
+         "sluice.open(path)\n>>> f.close()"},
+	{"discard", ANY(PyCFunction, file_discard), METH_NOARGS,
+         "discard()\n--\n\nClose the file without a commit: with mode 'w' or 'x' nothing of it "
+         "remains.\n\n>>> f = sluice.open(path, 'w')\n>>> f.discard()  # the old contents stay"},
+	{0},
+};
+static PyGetSetDef file_attributes[] = {
+	{"closed", ANY(getter, file_closed), NULL, "Whether the file is closed.", NULL},
+	{0},
+};
+static PyType_Slot file_slots[] = {
+	{Py_tp_init, file_init},
+	{Py_tp_methods, file_methods},
+	{Py_tp_getset, file_attributes},
+	{Py_tp_dealloc, file_dealloc},
+	{0, NULL},
+};
+PyType_Spec file_spec = {"sluice._core.File", sizeof(File), 0,
+                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, file_slots};

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The extension sluice._core: its types, its errors, and the functions that the package gives it. */
+#include "core.h"
+
+#include <string.h>
+
+struct hooks hooks;
+
+PyObject *raise_text(int error, PyObject *text)
+{
+	PyObject *value = text ? PyObject_CallFunction(PyExc_OSError, "iO", -error, text) : NULL;
+
+	if (value)
+		PyErr_SetObject((PyObject *)Py_TYPE(value), value);
+	Py_XDECREF(value);
+	return NULL;
+}
+
+PyObject *raise_error(int error, const char *message)
+{
+	PyObject *text = PyUnicode_DecodeUTF8(message, strlen(message), "replace");
+
+	raise_text(error, text);
+	Py_XDECREF(text);
+	return NULL;
+}
+
+PyObject *raise_last(int error)
+{
+	return raise_error(error, sluice_last_message());
+}
+
+int parse_number(PyObject *number, void *out)
+{
+	PyObject *index = PyNumber_Index(number);
+	unsigned long long found = index ? PyLong_AsUnsignedLongLong(index) : 0;
+
+	if (index && PyErr_Occurred())
+		PyErr_Format(PyExc_OverflowError, "%R is not from 0 to 2**64 - 1", number);
+	Py_XDECREF(index);
+	if (PyErr_Occurred())
+		return 0;
+	*(uint64_t *)out = found;
+	return 1;
+}
+
+const char *parse_text(const char *name, PyObject *text)
+{
+	Py_ssize_t length = 0;
+	const char *utf8 = PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
+
+	if (!PyErr_Occurred() && !utf8)
+		PyErr_Format(PyExc_TypeError, "%s: a str is needed, not %R", name, text);
+	if (utf8 && strlen(utf8) == (size_t)length)
+		return utf8;
+	if (utf8)
+		PyErr_Format(PyExc_ValueError, "%s: %R contains a null character", name, text);
+	return NULL;
+}
+
+static PyObject *setup(PyObject *module, PyObject *args)
+{
+	struct hooks given;
+	unsigned long main_thread;
+
+	/* The threads and the hooks are of one interpreter. */
+	if (PyInterpreterState_GetID(PyInterpreterState_Get())) {
+		PyErr_SetString(PyExc_ImportError, "sluice works in the main interpreter alone");
+		return NULL;
+	}
+	if (!PyArg_ParseTuple(args, "OOOOOk", &given.memory, &given.queue, &given.watch,
+	                      &given.adopt, &given.operation, &main_thread))
+		return NULL;
+	/* For as long as the process: operations end at any time. */
+	Py_INCREF(args);
+	hooks = given;
+	call_set_main(main_thread);
+	Py_RETURN_NONE;
+}
+
+static PyObject *uri_name(PyObject *module, PyObject *uri)
+{
+	char text[4096];
+	PyObject *path;
+	int rc;
+
+	if (!PyUnicode_FSConverter(uri, &path))
+		return NULL;
+	rc = sluice_uri_name(PyBytes_AsString(path), text, sizeof(text));
+	Py_DECREF(path);
+	return rc < 0 ? raise_last(rc) : PyUnicode_DecodeFSDefault(text);
+}
+
+static PyMethodDef functions[] = {
+	{"setup", setup, METH_VARARGS, NULL},
+	{"parse_dlpack", parse_dlpack, METH_O, NULL},
+	{"uri_name", uri_name, METH_O, "The URI without user, password and query."},
+	{0},
+};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "_core", .m_size = -1,
+                                        .m_methods = functions};
+
+/* clang-format off */
+#define CONSTANT(name) {#name, SLUICE_OPEN_##name}
+static const struct constant {
+	const char *name;
+	long value;
+} constants[] = {
+	CONSTANT(READ), CONSTANT(WRITE), CONSTANT(CREATE), CONSTANT(EXCLUSIVE), CONSTANT(REPLACE),
+	CONSTANT(DURABLE), CONSTANT(NONBLOCK), CONSTANT(HTTP2), CONSTANT(AS_STORED),
+	CONSTANT(UNCACHED)
+};
+/* clang-format on */
+
+PyTypeObject *context_type, *file_type, *operation_type, *queue_type;
+static const struct {
+	const char *name;
+	PyType_Spec *spec;
+	PyTypeObject **type;
+} types[] = {
+	{"Context", &context_spec, &context_type}, {"File", &file_spec, &file_type},
+	{"Load", &load_spec, &load_type},          {"Operation", &operation_spec, &operation_type},
+	{"Queue", &queue_spec, &queue_type},       {"Tensors", &tensors_spec, &tensors_type}};
+
+void object_free(void *object)
+{
+	PyTypeObject *type = Py_TYPE((PyObject *)object);
+
+	((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+	Py_DECREF(type);
+}
+
+PyMODINIT_FUNC PyInit__core(void);
+PyMODINIT_FUNC PyInit__core(void)
+{
+	PyObject *module = PyModule_Create(&definition);
+	int rc = module ? 0 : -1;
+
+	for (size_t i = 0; !rc && i < sizeof(types) / sizeof(types[0]); i++) {
+		*types[i].type =
+			(PyTypeObject *)PyType_FromModuleAndSpec(module, types[i].spec, NULL);
+		rc = *types[i].type ? PyModule_AddObjectRef(module, types[i].name,
+		                                            (PyObject *)*types[i].type)
+		                    : -1;
+	}
+	for (size_t i = 0; !rc && i < sizeof(constants) / sizeof(constants[0]); i++)
+		rc = PyModule_AddIntConstant(module, constants[i].name, constants[i].value);
+	if (!rc)
+		rc = PyModule_AddStringConstant(module, "version", sluice_version());
+	if (rc)
+		Py_CLEAR(module);
+	return module;
+}

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operations
+ *
+ * The life of a read or write from its submission to its result. The memory stays exported, and the
+ * file open, until the operation is over, whatever becomes of the Operation that Python sees.
+ *
+ * An operation ends in operation_finish(), with the GIL: in a wait, or as Queue.drain() of its event
+ * loop or of the daemon thread finds it. All that looks at the queues has the GIL, so no operation is
+ * freed while another thread has it in its hands.
+ */
+#include "core.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <structmember.h>
+#include <time.h>
+
+struct operation {
+	PyObject_HEAD struct pending *pending; /* NULL: over, and no thread uses it */
+	unsigned users;                        /* threads in sluice_wait() */
+	bool over;
+	PyObject *result; /* bytes or int; NULL: `error` */
+	int error;
+	PyObject *message;
+	PyObject *callbacks; /* list, which keeps the operation until its end, or NULL */
+};
+
+struct pending *pending_new(File *file, size_t count)
+{
+	struct pending *pending = calloc(1, sizeof(*pending) + count * sizeof(pending->held[0]));
+
+	if (!pending) {
+		PyErr_NoMemory();
+		return NULL;
+	}
+	Py_INCREF((PyObject *)file);
+	pending->file = file;
+	return pending;
+}
+
+/* Gives back all but the handle of the operation. May run code of Python. */
+static void pending_release(struct pending *pending)
+{
+	for (; pending->count; pending->count--)
+		held_give(&pending->held[pending->count - 1]);
+	if (pending->wanted)
+		pending->queue->wanted--;
+	pending->wanted = false;
+	Py_CLEAR(pending->bytes);
+	Py_CLEAR(pending->file);
+	Py_CLEAR(pending->queue);
+}
+
+void pending_free(struct pending *pending)
+{
+	pending_release(pending);
+	sluice_op_free(pending->op);
+	free(pending);
+}
+
+int pending_submit(struct pending *pending, int kind, const uint64_t *offsets, bool on,
+                   sluice_stream stream)
+{
+	struct sluice_request request = SLUICE_REQUEST_INIT;
+	struct sluice_extent one, *extents = &one;
+	int rc = -EBUSY;
+
+	if (pending->count > 1)
+		extents = calloc(pending->count, sizeof(*extents));
+	if (!extents) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	for (size_t i = 0; i < pending->count; i++)
+		extents[i] = (struct sluice_extent){pending->held[i].data, pending->held[i].length,
+		                                    offsets[i]};
+	request.kind = kind;
+	request.extents = extents;
+	request.count = pending->count;
+	request.user = pending;
+	request.on = on;
+	request.stream = stream;
+	request.queue = pending->queue ? pending->queue->queue : NULL;
+	request.unless_full = 1;
+	/* While max_operations are in flight it is asked again and again, so that signals are seen. */
+	while (rc == -EBUSY && !PyErr_CheckSignals()) {
+		struct handle *handle = pending->file->handle;
+
+		if (!handle) {
+			PyErr_SetString(PyExc_ValueError, "the file is closed");
+			break;
+		}
+		handle_take(handle);
+		/* The end of the operation may free `pending` before this returns. */
+		Py_BEGIN_ALLOW_THREADS rc = sluice_submit(handle->file, &request, &pending->op);
+		handle_give(handle);
+		if (rc == -EBUSY)
+			nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+		Py_END_ALLOW_THREADS
+	}
+	if (extents != &one)
+		free(extents);
+	if (rc && !PyErr_Occurred())
+		raise_last(rc);
+	return rc ? -1 : 0;
+}
+
+/* Returns the value of a call that moved n bytes. */
+static PyObject *pending_value(struct pending *pending, int64_t n)
+{
+	PyObject *bytes = pending->bytes;
+
+	if (!bytes)
+		return PyLong_FromLongLong(n);
+	if (n < PyBytes_Size(bytes)) /* the file ends there */
+		return PyBytes_FromStringAndSize(PyBytes_AsString(bytes), n);
+	pending->bytes = NULL;
+	return bytes;
+}
+
+PyObject *pending_wait(struct pending *pending)
+{
+	PyObject *value, *operation, *type, *error, *traceback;
+	bool raised = false;
+	int64_t n;
+
+	do {
+		Py_BEGIN_ALLOW_THREADS n = sluice_wait(pending->op, SLICE_MS);
+		Py_END_ALLOW_THREADS raised = n == -EINPROGRESS && PyErr_CheckSignals();
+	} while (n == -EINPROGRESS && !raised);
+	if (raised) {
+		PyErr_Fetch(&type, &error, &traceback);
+		sluice_cancel(pending->op);
+		operation = pending_wrap(pending);
+		value = operation ? PyObject_CallFunctionObjArgs(hooks.adopt, operation, NULL)
+		                  : NULL;
+		Py_XDECREF(value);
+		Py_XDECREF(operation);
+		PyErr_Restore(type, error, traceback);
+		return NULL;
+	}
+	value = n < 0 ? raise_error((int)n, sluice_op_message(pending->op))
+	              : pending_value(pending, n);
+	pending_free(pending);
+	return value;
+}
+
+static void operation_call_back(struct operation *self, PyObject *callbacks)
+{
+	for (Py_ssize_t i = 0; callbacks && i < PyList_Size(callbacks); i++) {
+		PyObject *callback = PyList_GetItem(callbacks, i);
+		PyObject *done = PyObject_CallFunctionObjArgs(callback, self, NULL);
+
+		if (!done)
+			PyErr_WriteUnraisable(callback);
+		Py_XDECREF(done);
+	}
+	Py_XDECREF(callbacks);
+}
+
+static void operation_forget(struct operation *self)
+{
+	struct pending *pending = self->pending;
+
+	if (!self->over || self->users || !pending)
+		return;
+	self->pending = NULL;
+	pending_free(pending);
+}
+
+/* Takes the result if the operation is over; returns whether it is. */
+static bool operation_finish(struct operation *self)
+{
+	struct pending *pending = self->pending;
+	PyObject *callbacks;
+	int64_t n;
+
+	if (self->over)
+		return true;
+	n = sluice_wait(pending->op, 0);
+	if (n == -EINPROGRESS)
+		return false;
+	self->over = true;
+	if (n < 0) {
+		self->error = (int)n;
+		self->message =
+			PyUnicode_DecodeUTF8(sluice_op_message(pending->op),
+		                             strlen(sluice_op_message(pending->op)), "replace");
+	} else {
+		self->result = pending_value(pending, n);
+	}
+	callbacks = self->callbacks;
+	self->callbacks = NULL;
+	if (!callbacks)
+		Py_INCREF((PyObject *)self);
+	pending_release(pending);
+	operation_forget(self);
+	operation_call_back(self, callbacks);
+	Py_DECREF(self);
+	return true;
+}
+
+PyObject *pending_wrap(struct pending *pending)
+{
+	struct operation *self =
+		(struct operation *)PyObject_CallFunctionObjArgs(hooks.operation, NULL);
+
+	if (!self)
+		return NULL;
+	self->pending = pending;
+	pending->owner = self;
+	return (PyObject *)self;
+}
+
+PyObject *pending_start(struct pending *pending, int kind, const uint64_t *offsets, bool on,
+                        sluice_stream stream)
+{
+	struct operation *self;
+	int failed;
+
+	pending->queue = (Queue *)PyObject_CallFunctionObjArgs(hooks.queue, NULL);
+	/* Known before the submission: another thread may end it at once. */
+	self = pending->queue ? (struct operation *)pending_wrap(pending) : NULL;
+	if (!self) {
+		pending_free(pending);
+		return NULL;
+	}
+	/* Another thread may end it, and frees it then after this one has the handle. */
+	self->users++;
+	failed = pending_submit(pending, kind, offsets, on, stream);
+	self->users--;
+	if (failed) {
+		self->pending = NULL;
+		pending_free(pending);
+		Py_DECREF(self);
+		return NULL;
+	}
+	/* Bytes that were in memory. */
+	if (!self->over && sluice_poll(pending->op))
+		operation_finish(self);
+	operation_forget(self);
+	return (PyObject *)self;
+}
+
+static int operation_is_none(struct operation *self)
+{
+	if (self->over || self->pending)
+		return 0;
+	PyErr_SetString(PyExc_ValueError, "operations are made by the calls of a file");
+	return -1;
+}
+
+static PyObject *operation_result(struct operation *self)
+{
+	if (!self->result)
+		return raise_text(self->error, self->message ? self->message : Py_None);
+	Py_INCREF(self->result);
+	return self->result;
+}
+
+static PyObject *operation_wait(struct operation *self, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = {"timeout", NULL};
+	PyObject *timeout = Py_None;
+	double left = 1e9;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:wait", names, &timeout) ||
+	    operation_is_none(self))
+		return NULL;
+	if (timeout != Py_None)
+		left = PyFloat_AsDouble(timeout);
+	if (PyErr_Occurred())
+		return NULL;
+	while (!operation_finish(self)) {
+		double slice = left < SLICE_MS / 1000. ? left : SLICE_MS / 1000.;
+		sluice_op *op = self->pending->op;
+
+		if (left <= 0) {
+			PyErr_SetString(PyExc_TimeoutError, "the operation is still running");
+			return NULL;
+		}
+		self->users++;
+		Py_BEGIN_ALLOW_THREADS sluice_wait(op, (int)(slice * 1000 + 0.999));
+		Py_END_ALLOW_THREADS self->users--;
+		operation_forget(self);
+		left -= timeout == Py_None ? 0 : slice;
+		if (PyErr_CheckSignals())
+			return NULL;
+	}
+	return operation_result(self);
+}
+
+static PyObject *operation_cancel(struct operation *self, PyObject *none)
+{
+	if (operation_is_none(self))
+		return NULL;
+	return PyBool_FromLong(!operation_finish(self) && !sluice_cancel(self->pending->op));
+}
+
+static PyObject *operation_done(struct operation *self, void *none)
+{
+	return operation_is_none(self) ? NULL : PyBool_FromLong(operation_finish(self));
+}
+
+/* Has the daemon thread end the operations of its queue, unless an event loop does. */
+static int pending_watch(struct pending *pending)
+{
+	PyObject *watched;
+
+	if (!pending->queue || pending->wanted)
+		return 0;
+	pending->wanted = true;
+	pending->queue->wanted++;
+	watched = PyObject_CallFunctionObjArgs(hooks.watch, pending->queue, NULL);
+	Py_XDECREF(watched);
+	return watched ? 0 : -1;
+}
+
+static PyObject *operation_add_done_callback(struct operation *self, PyObject *callback)
+{
+	if (operation_is_none(self))
+		return NULL;
+	if (!PyCallable_Check(callback))
+		return PyErr_Format(PyExc_TypeError, "%R cannot be called", callback);
+	if (operation_finish(self)) {
+		operation_call_back(self, Py_BuildValue("[O]", callback));
+		Py_RETURN_NONE;
+	}
+	if (!self->callbacks && (self->callbacks = PyList_New(0)))
+		Py_INCREF((PyObject *)self);
+	if (!self->callbacks || PyList_Append(self->callbacks, callback) ||
+	    pending_watch(self->pending))
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+/* Leaves an operation that runs to its queue, which the daemon thread or an event loop looks at. */
+static void operation_drop(struct operation *self)
+{
+	struct pending *pending = self->pending;
+	PyObject *type, *error, *traceback;
+
+	self->pending = NULL;
+	pending->owner = NULL;
+	if (sluice_wait(pending->op, 0) != -EINPROGRESS) {
+		pending_free(pending);
+		return;
+	}
+	PyErr_Fetch(&type, &error, &traceback);
+	/* At the end of the interpreter no thread can be started: the memory is kept for good. */
+	if (pending_watch(pending))
+		PyErr_Clear();
+	PyErr_Restore(type, error, traceback);
+}
+
+static void operation_dealloc(struct operation *self)
+{
+	if (self->pending)
+		operation_drop(self);
+	Py_XDECREF(self->callbacks);
+	Py_XDECREF(self->result);
+	Py_XDECREF(self->message);
+	object_free(self);
+}
+
+static PyMethodDef operation_methods[] = {
+	{"wait", ANY(PyCFunction, operation_wait), METH_VARARGS | METH_KEYWORDS,
+         "wait(timeout=None)\n--\n\nWait until the operation is over, and return its result: the "
+         "bytes, or the number of bytes moved.\n\ntimeout: seconds; None waits for ever.\n\n"
+         "Raises TimeoutError while it runs, or the error of the operation.\n\n>>> with "
+         "sluice.open(path) as f:\n...     f.read_async(2).wait(timeout=60)\nb'he'"},
+	{"cancel", ANY(PyCFunction, operation_cancel), METH_NOARGS,
+         "cancel()\n--\n\nAsk the operation to end early. Returns False if it is over. wait() "
+         "tells whether it was cancelled (OSError, ECANCELED) or completed.\n\n>>> with "
+         "sluice.open(path) as f:\n...     operation = f.read_async(2)\n...     value = "
+         "operation.wait()\n...     operation.cancel()\nFalse"},
+	{"add_done_callback", ANY(PyCFunction, operation_add_done_callback), METH_O,
+         "add_done_callback(callback)\n--\n\nCall callback(operation) when the operation is "
+         "over, on the thread that sees its end, or now if it is over.\n\n>>> ends = []\n>>> with "
+         "sluice.open(path) as f:\n...     f.read_async(2).add_done_callback(ends.append)"},
+	{0},
+};
+static PyGetSetDef operation_attributes[] = {
+	{"done", ANY(getter, operation_done), NULL, "Whether the operation is over.", NULL},
+	{0},
+};
+static PyType_Slot operation_slots[] = {
+	{Py_tp_methods, operation_methods},
+	{Py_tp_getset, operation_attributes},
+	{Py_tp_dealloc, operation_dealloc},
+	{Py_tp_doc, "A read or write in flight."},
+	{0, NULL},
+};
+PyType_Spec operation_spec = {"sluice._core.Operation", sizeof(struct operation), 0,
+                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, operation_slots};
+
+static PyObject *queue_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	Queue *self;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, ":Queue") || (kwargs && PyDict_Size(kwargs)))
+		return NULL;
+	self = (Queue *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+	rc = self ? sluice_queue_new(&self->queue) : -1;
+	if (self && rc) {
+		raise_last(rc);
+		Py_CLEAR(self);
+	}
+	return (PyObject *)self;
+}
+
+static void queue_dealloc(Queue *self)
+{
+	sluice_queue_free(self->queue);
+	object_free(self);
+}
+
+static PyObject *queue_fileno(Queue *self, PyObject *none)
+{
+	int fd = sluice_queue_fd(self->queue);
+
+	return fd < 0 ? raise_last(fd) : PyLong_FromLong(fd);
+}
+
+static PyObject *queue_drain(Queue *self, PyObject *none)
+{
+	sluice_op *op;
+
+	/* An end may free the last operation that has the queue. */
+	Py_INCREF((PyObject *)self);
+	while (!sluice_queue_next(self->queue, 0, &op)) {
+		struct pending *pending = sluice_op_user(op);
+
+		pending->op = op;
+		if (pending->owner)
+			operation_finish(pending->owner);
+		else
+			pending_free(pending);
+	}
+	Py_DECREF(self);
+	Py_RETURN_NONE;
+}
+
+static PyMethodDef queue_methods[] = {
+	{"fileno", ANY(PyCFunction, queue_fileno), METH_NOARGS,
+         "A descriptor that is readable while operations of the queue have ended."},
+	{"drain", ANY(PyCFunction, queue_drain), METH_NOARGS, "End the operations that are over."},
+	{0},
+};
+static PyMemberDef queue_members[] = {
+	{"wanted", T_UINT, offsetof(Queue, wanted), READONLY, NULL},
+	{0},
+};
+static PyType_Slot queue_slots[] = {
+	{Py_tp_new, queue_new},
+	{Py_tp_methods, queue_methods},
+	{Py_tp_members, queue_members},
+	{Py_tp_dealloc, queue_dealloc},
+	{0, NULL},
+};
+PyType_Spec queue_spec = {"sluice._core.Queue", sizeof(Queue), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, queue_slots};

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asynchronous reads and writes between storage and the memory of host and GPUs.
+
+>>> import sluice
+>>> with sluice.open(path) as f:        # a path, file://, http:// or https:// URI
+...     f.read(5)
+b'hello'
+
+open() returns a File. Each call that waits has a form whose name ends in _async, which returns an
+Operation: wait for it, ask whether it is done, or await it. No call holds the interpreter's lock (GIL)
+while it waits.
+"""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import threading
+
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    raise ImportError("sluice needs an interpreter with the GIL; this one is free-threaded")
+
+try:
+    from . import _core
+except ImportError as error:
+    raise ImportError(f"sluice cannot load its extension: {error}", name=error.name, path=error.path) from error
+
+from . import _memory, _operation
+from ._context import Context, configure, doctor
+from ._file import File, Stat, open, open_async
+from ._operation import Operation, progress
+from ._tensors import load, load_into, patch_safetensors, safe_open
+
+__version__: str = _core.version
+__all__ = [
+    "Context", "File", "Operation", "Stat", "configure", "doctor", "load", "load_into", "open", "open_async",
+    "patch_safetensors", "progress", "safe_open",
+]  # fmt: skip
+
+
+def _setup() -> None:
+    _core.setup(_memory.find, _operation.current_queue, _operation.watch, _operation.adopt, Operation,
+                threading.main_thread().ident)
+
+
+_setup()
+os.register_at_fork(after_in_child=_setup)  # its main thread is the one that has called fork()

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files: open(), and what File adds to the calls of the extension."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import os
+import warnings
+from typing import Any, Mapping, NamedTuple, Sequence, Union
+
+from . import _context, _core, _stream
+from ._operation import Call, Operation
+
+_MODES = {
+    "r": _core.READ,
+    "r+": _core.READ | _core.WRITE,
+    "w": _core.WRITE | _core.REPLACE,
+    "x": _core.WRITE | _core.REPLACE | _core.EXCLUSIVE,
+    "a": _core.READ | _core.WRITE | _core.CREATE,
+}
+_FLAGS = {
+    "durable": _core.DURABLE,
+    "nonblock": _core.NONBLOCK,
+    "http2": _core.HTTP2,
+    "as_stored": _core.AS_STORED,
+    "uncached": _core.UNCACHED,
+}
+_OPTIONS = ("permissions", "expected_size", "backend", "part")
+_Headers = Union[Mapping[str, str], Sequence[str], None]
+
+
+class Stat(NamedTuple):
+    """A file as File.stat() found it. Sizes in bytes."""
+
+    size: int  # 0 if unknown
+    mode: int  # as os.stat_result.st_mode; 0: there is none
+    allocated: int
+    modified_ns: int  # nanoseconds since 1970; 0: unknown
+    etag: str  # of a remote object, else ""
+    final_uri: str | None  # where a server's redirection led
+    backend: str
+    size_unknown: bool
+    whole_only: bool  # a server without ranges
+
+
+class File(_core.File):
+    """A file, by a path or a URI. Made by open(); closed by close(), discard() or a with statement.
+
+    A with statement that ends by an exception discards the file: with modes "w" and "x" the name keeps its
+    old contents. Attributes: uri, mode, context, size, closed.
+    """
+
+    uri: str
+    mode: str
+    context: _context.Context
+
+    def __init__(self, uri: str | os.PathLike[str], mode: str = "r", *, headers: _Headers = None,
+                 context: _context.Context | None = None, **options: Any) -> None:
+        self.uri, self.mode = os.fspath(uri), str(mode).replace("b", "", 1)
+        if self.mode not in _MODES:
+            raise ValueError(f"mode {mode!r} is none of {', '.join(_MODES)}")
+        flags = _MODES[self.mode]
+        fields = {}
+        for name, value in options.items():
+            if name in _FLAGS:
+                flags |= _FLAGS[name] if value else 0
+            elif name in _OPTIONS:
+                fields[name] = value
+            else:
+                raise TypeError(f"there is no option {name!r}")
+        self._remade = {"headers": headers, "context": context, **options}
+        if isinstance(headers, Mapping):
+            headers = [f"{name}: {value}" for name, value in headers.items()]
+        used = context or _context.default()
+        super().__init__(used, self.uri, flags, headers=headers, **fields)
+        self.context = used
+
+    def read_on(self, buffer: Any, offset: int = 0, stream: Any = None) -> Operation:
+        """Read into memory of a GPU in the order of a stream: after the work that the stream was given before,
+        and before the work that it is given later. Nothing is synchronised.
+
+        buffer: as for read_into(); the file must have all of its bytes. stream: of torch or cupy, a number, or an
+        object with __cuda_stream__; None: the current stream of the buffer's library. Returns an Operation: ask it
+        before the result is used for anything that matters.
+        """
+        return self._on(buffer, offset, _stream.find(buffer, stream), False)
+
+    def write_on(self, buffer: Any, offset: int = 0, stream: Any = None) -> Operation:
+        """Write memory of a GPU in the order of a stream, as read_on() reads. Work that the stream is given later
+        may change the buffer."""
+        return self._on(buffer, offset, _stream.find(buffer, stream), True)
+
+    def stat(self) -> Stat:
+        """Return the size and other attributes, as they are now.
+
+        >>> with sluice.open(path) as f:
+        ...     f.stat().size, f.stat_async().wait().size
+        (5, 5)
+        """
+        return Stat(*self._stat())
+
+    def stat_async(self) -> Operation:
+        """As stat(), but returns an Operation at once."""
+        return Call(self.stat)
+
+    def sync_async(self) -> Operation:
+        """As sync(), but returns an Operation at once."""
+        return Call(self.sync)
+
+    def close_async(self) -> Operation:
+        """As close(), but returns an Operation at once."""
+        return Call(self.close)
+
+    @property
+    def size(self) -> int:
+        """The size in bytes, as it is now."""
+        return self.stat().size
+
+    def as_io(self, buffer_size: int = 1 << 20) -> io.BufferedIOBase:
+        """Return a seekable binary file object over this file, as of the built-in open().
+
+        Closing it closes this file; a with statement that ends by an exception, or its collection, discards it.
+        With mode "a" it begins at the end of the file.
+
+        >>> with sluice.open(path).as_io() as f:
+        ...     f.seek(1), f.read(2)
+        (1, b'el')
+        """
+        raw = _RawFile(self)
+        if self.mode == "r":
+            return io.BufferedReader(raw, buffer_size)
+        return _Random(raw, buffer_size) if raw.readable() else _Writer(raw, buffer_size)
+
+    def __enter__(self) -> File:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+    def __del__(self) -> None:
+        if not self.closed:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1, source=self)
+            self.discard()
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.closed else ""
+        return f"<sluice.File {_core.uri_name(self.uri)!r}, mode {self.mode!r}{state}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.closed:
+            raise ValueError("the file is closed")
+        if self.mode in ("w", "x"):
+            raise TypeError("a file that is being made cannot be pickled")
+        return _open_again, (self.uri, self.mode, self._remade, self.context._given)
+
+
+def _open_again(uri: str, mode: str, options: dict[str, Any], settings: dict[str, Any]) -> File:
+    if options["context"] is None:
+        options["context"] = _context.with_settings(settings)
+    return File(uri, mode, **options)
+
+
+def open(uri: str | os.PathLike[str], mode: str = "r", *, headers: _Headers = None,
+         context: _context.Context | None = None, **options: Any) -> File:
+    """Open a path, or a URI of file:, http:, https: or store:, and return a File.
+
+    mode: "r" reads; "r+" reads and writes in place; "w" makes a new file, which takes the name when it is
+    closed; "x" does so only if there is no file of that name; "a" reads and writes, and makes the file if
+    it is missing. Offsets are explicit in every mode.
+    headers: of requests to the origin of a URI. context: a Context, in place of the one of configure().
+    options: durable, nonblock, http2, as_stored, uncached: bool; permissions, expected_size: int; backend, part: str.
+
+    Raises OSError or its subclass for the errno, such as FileNotFoundError.
+
+    >>> with sluice.open(path + ".new", "w") as f:
+    ...     f.write(b"new")
+    3
+    """
+    return File(uri, mode, headers=headers, context=context, **options)
+
+
+def open_async(uri: str | os.PathLike[str], mode: str = "r", **options: Any) -> Operation:
+    """As open(), but returns an Operation at once, whose result is the File.
+
+    >>> with sluice.open_async(path).wait() as f:
+    ...     f.read(2)
+    b'he'
+    """
+    return Call(functools.partial(File, uri, mode, **options))
+
+
+class _RawFile(io.RawIOBase):
+    """A position in a File."""
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.position = file.size if file.mode == "a" else 0
+        self.discarded = False
+
+    def readable(self) -> bool:
+        return self.file.mode in ("r", "r+", "a")
+
+    def writable(self) -> bool:
+        return self.file.mode != "r"
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
+            raise ValueError(f"whence is {whence}, not 0, 1 or 2")
+        position = offset + (0, self.position, self.file.size if whence == os.SEEK_END else 0)[whence]
+        if position < 0:
+            raise ValueError(f"position {position} is before the start of the file")
+        self.position = position
+        return position
+
+    def tell(self) -> int:
+        return self.position
+
+    def readinto(self, buffer: Any) -> int:
+        n: int = self.file.read_into(buffer, self.position)
+        self.position += n
+        return n
+
+    def readall(self) -> bytes:
+        found = self.file.stat()
+        if found.size_unknown:
+            return super().readall()
+        data = self.file.read(max(found.size - self.position, 0), self.position)
+        self.position += len(data)
+        return data
+
+    def write(self, buffer: Any) -> int:
+        if self.discarded:  # what the buffer of the file object still has goes with it
+            return len(buffer)
+        n: int = self.file.write(buffer, self.position)
+        self.position += n
+        return n
+
+    def truncate(self, size: int | None = None) -> int:
+        size = self.position if size is None else size
+        self.file.truncate(size)
+        return size
+
+    def discard(self) -> None:
+        self.discarded = True
+        self.file.discard()
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self.file.close()
+
+
+class _Discards(io.IOBase):
+    """Commits by close() alone, as a File."""
+
+    raw: Any
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            self.raw.discard()
+        self.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(ValueError):  # it is detached, or was not made
+            if not self.closed and not self.raw.file.closed:
+                self.raw.discarded = True
+                self.raw.file.__del__()
+            super().__del__()
+
+
+class _Writer(_Discards, io.BufferedWriter): ...
+
+
+class _Random(_Discards, io.BufferedRandom): ...

@@ -1,0 +1,491 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors in files: load(), load_into(), and a stand-in for safe_open() of safetensors."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence, TypeVar
+
+from . import _context, _core, _stream
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+Path = str | os.PathLike[str]
+Names = str | Iterable[str] | Callable[[str], bool] | None
+T = TypeVar("T")
+
+# Types of elements in torch and numpy, by the names of safetensors.
+_TORCH = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32",
+    "I32": "int32", "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32",
+    "F64": "float64", "C64": "complex64", "C128": "complex128", "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu", "F4": "float4_e2m1fn_x2",
+}  # fmt: skip
+_NUMPY = {
+    **{name: kind for name, kind in _TORCH.items() if name[0] in "BUIC" and name != "BF16"},
+    "F16": "float16", "F32": "float32", "F64": "float64",
+}  # fmt: skip
+_ML_DTYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
+# Bytes that are on their way while memory for the next ones is allocated: at first, and later.
+_FIRST_BATCH, _BATCH = 64 << 20, 1 << 30
+
+
+def _interruptible(call: Callable[[], T]) -> T:
+    """Make a call that waits on a thread of its own, so that signals are seen meanwhile."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="sluice-open", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.05)
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+class _Files:
+    """Open files of tensors; entries: by name (index, type, shape, file, offset, bytes)."""
+
+    def __init__(self, files: Path | Sequence[Path], context: _context.Context | None, headers: Any) -> None:
+        uris = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+        if isinstance(headers, Mapping):
+            headers = [f"{name}: {value}" for name, value in headers.items()]
+        paths, lines = [os.fsencode(uri) for uri in uris], list(headers or ())
+        made = context or _context.default()
+        self.core = _interruptible(lambda: _core.Tensors(made, paths, lines))
+        self.files = self.core.files()
+        self.entries = self.core.entries()
+
+    def chosen(self, names: Names) -> list[str]:
+        """Names, in the order of their bytes: given ones, patterns as of fnmatch, or those that a function accepts."""
+        if names is None:
+            return list(self.entries)
+        if callable(names):
+            return [name for name in self.entries if names(name)]
+        found: dict[str, None] = {}
+        for pattern in [names] if isinstance(names, str) else names:
+            matches = [pattern] if pattern in self.entries else fnmatch.filter(self.entries, pattern)
+            if not matches:
+                raise KeyError(f"no tensor is named {pattern!r}")
+            found.update(dict.fromkeys(matches))
+        return sorted(found, key=lambda name: self.entries[name][0])
+
+    def digests(self, verify: Path | Mapping[str, str] | None) -> list[bytes | None] | None:
+        """For each file a digest, from hexadecimal numbers by its name, or from a file as of sha256sum."""
+        if verify is None:
+            return None
+        if not isinstance(verify, Mapping):
+            with open(verify, encoding="utf-8") as sums:
+                lines = (line.split(maxsplit=1) for line in sums.read().splitlines())
+                verify = {words[1].lstrip("*"): words[0] for words in lines if len(words) == 2}
+        given = {os.path.basename(name): value for name, value in verify.items()}
+        digests: list[bytes | None] = []
+        for name, *_ in self.files:
+            text = verify.get(name) or given.get(os.path.basename(name))
+            if text is None:
+                raise KeyError(f"there is no digest of {name!r}")
+            digests.append(bytes.fromhex(text))
+            if len(text) not in (32, 64):
+                raise ValueError(f"{name!r}: a digest has 64 digits (SHA-256) or 32 (XXH3 tree), not {len(text)}")
+        return digests
+
+
+# ------------------------------------------------------------------------------------------ libraries
+
+
+class _Torch:
+    def __init__(self, device: Any) -> None:
+        try:
+            self.torch: Any = importlib.import_module("torch")
+        except ImportError as error:
+            raise ImportError(f"tensors on {device!r} need torch: {error}", name="torch") from error
+        self.device = self.torch.device("cuda", device) if isinstance(device, int) else self.torch.device(device)
+        if self.device.type not in ("cpu", "cuda"):
+            raise ValueError(f"device {device!r} is not a CPU and not a CUDA device")
+
+    def dtype(self, kind: str) -> Any:
+        dtype = getattr(self.torch, _TORCH.get(kind, ""), None)
+        if dtype is None:
+            raise TypeError(f"torch {self.torch.__version__} has no type for {kind}")
+        return dtype
+
+    def empty(self, kind: str, shape: Sequence[int]) -> Any:
+        return self.torch.empty(self.shape(kind, shape), dtype=self.dtype(kind), device=self.device)
+
+    def shape(self, kind: str, shape: Sequence[int]) -> Sequence[int]:
+        return (*shape[:-1], shape[-1] // 2) if kind == "F4" else shape
+
+    def block(self, size: int) -> Any:
+        return self.torch.empty(size, dtype=self.torch.uint8, device=self.device)
+
+    def view(self, block: Any, place: int, size: int, kind: str, shape: Sequence[int]) -> Any:
+        return block[place : place + size].view(self.dtype(kind)).view(self.shape(kind, shape))
+
+    def address(self, tensor: Any) -> int:
+        return int(tensor.data_ptr())
+
+    def convert(self, tensors: dict[str, Any], dtype: Any, stream: Any) -> None:
+        """Convert tensors in place of the dict, in the order of the stream."""
+        dtype = getattr(self.torch, dtype) if isinstance(dtype, str) else dtype
+        on = None if stream is None else self.torch.cuda.ExternalStream(_stream.number(stream), self.device)
+        with self.torch.cuda.stream(on):
+            for name, tensor in tensors.items():
+                if tensor.is_floating_point():
+                    tensors[name] = tensor.to(dtype)
+
+    def check_room(self, size: int) -> None:
+        if self.device.type != "cuda":
+            return
+        cuda = self.torch.cuda
+        free = cuda.mem_get_info(self.device)[0]
+        free += cuda.memory_reserved(self.device) - cuda.memory_allocated(self.device)
+        if size > free:
+            raise MemoryError(f"the tensors have {size} bytes, and {self.device} has {free} free")
+
+    def stream(self, tensors: Iterable[Any], stream: Any) -> int | None:
+        return None if stream is None else max(_stream.find(tensor, stream) for tensor in tensors)
+
+
+class _Numpy:
+    def __init__(self) -> None:
+        self.numpy: Any = importlib.import_module("numpy")
+
+    def dtype(self, kind: str) -> Any:
+        """Types that numpy lacks are those of ml_dtypes, if it is there, else their bits as unsigned integers."""
+        if kind in _NUMPY:
+            return self.numpy.dtype(_NUMPY[kind])
+        if kind not in _ML_DTYPES:
+            raise TypeError(f"numpy has no type for {kind}")
+        try:
+            return self.numpy.dtype(getattr(importlib.import_module("ml_dtypes"), _ML_DTYPES[kind]))
+        except (ImportError, AttributeError):
+            return self.numpy.dtype("uint16" if kind == "BF16" else "uint8")
+
+    def empty(self, kind: str, shape: Sequence[int]) -> Any:
+        return self.numpy.empty(shape, self.dtype(kind))
+
+    def block(self, size: int) -> Any:
+        return self.numpy.empty(size, "u1")
+
+    def view(self, block: Any, place: int, size: int, kind: str, shape: Sequence[int]) -> Any:
+        return block[place : place + size].view(self.dtype(kind)).reshape(shape)
+
+    def address(self, array: Any) -> int:
+        return int(array.ctypes.data)
+
+    def convert(self, arrays: dict[str, Any], dtype: Any, stream: Any) -> None:
+        for name, array in arrays.items():
+            if array.dtype.kind == "f":
+                arrays[name] = array.astype(dtype, copy=False)
+
+    def check_room(self, size: int) -> None:
+        pass
+
+    def stream(self, tensors: Iterable[Any], stream: Any) -> int | None:
+        if stream is not None:
+            raise TypeError("arrays of numpy are read without a stream")
+        return None
+
+
+def _library(device: Any, framework: str | None) -> _Torch | _Numpy:
+    if framework in ("np", "numpy"):
+        if str(device) != "cpu":
+            raise ValueError(f"arrays of numpy are not on {device!r}")
+        return _Numpy()
+    if framework not in (None, "pt", "torch", "pytorch"):
+        raise ValueError(f"framework {framework!r} is not 'pt' and not 'np'")
+    if framework is None and str(device) == "cpu" and importlib.util.find_spec("torch") is None:
+        return _Numpy()
+    return _Torch(device)
+
+
+# ----------------------------------------------------------------------------------------------- load
+
+def _finish(loads: list[_core.Load], on_stream: bool) -> None:
+    """Wait for loads; those in stream order on a thread, on which threading.excepthook reports a failure."""
+    if on_stream:
+        threading.Thread(target=_finish, args=(loads, False), name="sluice-load", daemon=True).start()
+        return
+    for load in loads:
+        load.wait(-1)
+
+
+def _allocate(
+    files: _Files, names: list[str], library: _Torch | _Numpy, one: bool
+) -> Iterable[tuple[dict[str, Any], Any]]:
+    """Batches of tensors by name, each with an object that keeps them."""
+    sizes = {name: -(-files.entries[name][5] // 256) * 256 for name in names}
+    block = library.block(sum(sizes.values())) if one else None
+    batch: dict[str, Any] = {}
+    place, taken, limit = 0, 0, _FIRST_BATCH
+    for name in names:
+        _, kind, shape, _, _, size = files.entries[name]
+        batch[name] = library.view(block, place, size, kind, shape) if one else library.empty(kind, shape)
+        place += sizes[name]
+        taken += size
+        if taken >= limit:
+            yield batch, (block, batch)
+            batch, taken, limit = {}, 0, min(2 * limit, _BATCH)
+    yield batch, (block, batch)
+
+
+def load(
+    files: Path | Sequence[Path],
+    device: Any = "cpu",
+    *,
+    stream: Any = None,
+    names: Names = None,
+    dtype: Any = None,
+    verify: Path | Mapping[str, str] | None = None,
+    allocate: str = "torch",
+    framework: str | None = None,
+    headers: Mapping[str, str] | Sequence[str] | None = None,
+    context: _context.Context | None = None,
+) -> dict[str, Any]:
+    """Read tensors from safetensors, .npy or .npz files, or an index of files, and return them by name.
+
+    files: a path or URI (file:, http:, https:, store:), or several. device: of torch, such as "cuda:0"; without
+    torch the tensors are arrays of numpy. names: those to read, patterns as of fnmatch, or a function.
+    stream: a stream of torch on which they are read, without waiting; None: they are there on return. If a read on
+    a stream fails, the tensors have undefined contents, and threading.excepthook reports the error.
+    dtype: that floating-point tensors are converted to. allocate: "torch", each tensor in memory of its own,
+    which goes with it; or "one", all in one allocation. verify: digests by file name, or a file of them as of
+    sha256sum; each file is read as a whole and checked. headers: of requests.
+
+    Raises OSError for files that are damaged, or differ from their digest; KeyError for a name that is in no
+    file; MemoryError if the GPU has not so much memory, before anything is read.
+
+    >>> import numpy
+    >>> numpy.savez(path + ".npz", a=numpy.arange(3))
+    >>> sluice.load(path + ".npz", framework="np")
+    {'a': array([0, 1, 2])}
+    """
+    if allocate not in ("torch", "one"):
+        raise ValueError(f"allocate is 'torch' or 'one', not {allocate!r}")
+    library = _library(device, framework)
+    opened = _Files(files, context, headers)
+    chosen, digests = opened.chosen(names), opened.digests(verify)
+    library.check_room(sum(opened.entries[name][5] for name in chosen))
+    tensors: dict[str, Any] = {}
+    loads: list[_core.Load] = []
+    for batch, keeper in _allocate(opened, chosen, library, allocate == "one"):
+        tensors.update(batch)
+        if digests is None and batch:
+            loads.append(_start(opened, batch, keeper, library, stream))
+    if digests is not None:
+        loads.append(_start(opened, tensors, tensors, library, stream, digests))
+    _finish(loads, stream is not None)
+    if dtype is not None:
+        library.convert(tensors, dtype, stream)
+    return tensors
+
+
+def _start(
+    files: _Files, batch: Mapping[str, Any], keeper: Any, library: _Torch | _Numpy, stream: Any, digests: Any = None
+) -> _core.Load:
+    wants = [(files.entries[name][0], None, library.address(tensor)) for name, tensor in batch.items()]
+    return _core.Load(files.core, wants, keeper, library.stream(batch.values(), stream), digests)
+
+
+def load_into(
+    tensors: Mapping[str, Any],
+    files: Path | Sequence[Path],
+    *,
+    strict: bool = True,
+    stream: Any = None,
+    verify: Path | Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | Sequence[str] | None = None,
+    context: _context.Context | None = None,
+) -> list[str]:
+    """Read tensors into memory that is there, such as a state_dict, and return the names that were read.
+
+    Each destination is a tensor of torch, or an array or buffer, with as many bytes as the tensor in the file;
+    types and shapes of torch's and numpy's are compared. strict: a name that is on one side only raises KeyError.
+    The rest is as for load().
+
+    >>> import numpy
+    >>> numpy.savez(path + ".npz", a=numpy.arange(3))
+    >>> array = numpy.zeros(3, int)
+    >>> sluice.load_into({"a": array}, path + ".npz"), array
+    (['a'], array([0, 1, 2]))
+    """
+    opened = _Files(files, context, headers)
+    names = [name for name in opened.entries if name in tensors]
+    if strict and (len(names) != len(opened.entries) or len(names) != len(tensors)):
+        odd = sorted(set(opened.entries) ^ set(tensors))
+        raise KeyError(f"{len(odd)} names are not both in the files and among the tensors: {', '.join(odd[:5])}")
+    for name in names:
+        _check_alike(name, tensors[name], opened.entries[name])
+    wants = [(opened.entries[name][0], None, tensors[name]) for name in names]
+    number = None if stream is None else max((_stream.find(tensors[name], stream) for name in names), default=0)
+    _finish([_core.Load(opened.core, wants, None, number, opened.digests(verify))], stream is not None)
+    return names
+
+
+def _check_alike(name: str, tensor: Any, entry: tuple[Any, ...]) -> None:
+    _, kind, shape, *_ = entry
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        of_torch = _Torch(tensor.device)
+        dtype, shape = of_torch.dtype(kind), tuple(of_torch.shape(kind, shape))
+    elif type(tensor).__module__ == "numpy":
+        dtype = _Numpy().dtype(kind)
+    else:
+        return
+    if tensor.dtype != dtype or tuple(tensor.shape) != shape:
+        raise ValueError(
+            f"{name!r} is {kind} {list(shape)} in the file, and {tensor.dtype} {list(tensor.shape)} in memory"
+        )
+
+
+# ------------------------------------------------------------------------------------------ safe_open
+
+
+class _Slice:
+    """A tensor of which a part is to be read: slice[1:3, :]."""
+
+    def __init__(self, opened: safe_open, name: str) -> None:
+        self._opened = opened
+        self._name = name
+        self._kind, self._shape = opened._entry(name)[1:3]
+
+    def get_shape(self) -> list[int]:
+        return list(self._shape)
+
+    def get_dtype(self) -> str:
+        return str(self._kind)
+
+    def __getitem__(self, index: Any) -> Any:
+        given = index if isinstance(index, tuple) else (index,)
+        if Ellipsis in given:
+            at = given.index(Ellipsis)
+            given = given[:at] + (slice(None),) * (len(self._shape) - len(given) + 1) + given[at + 1 :]
+        if len(given) > len(self._shape):
+            raise IndexError(f"{self._name!r} has {len(self._shape)} dimensions, not {len(given)}")
+        ranges, shape = [], []
+        for length, part in zip(self._shape, given + (slice(None),) * (len(self._shape) - len(given)), strict=True):
+            if isinstance(part, slice):
+                start, stop, step = part.indices(length)
+                if step != 1:
+                    raise ValueError(f"{self._name!r}: a step of {step} is not read; slice the tensor instead")
+                ranges.append((start, max(start, stop)))
+                shape.append(max(0, stop - start))
+            else:
+                at = range(length)[part]
+                ranges.append((at, at + 1))
+        return self._opened._read(self._name, tuple(ranges), shape)
+
+
+class safe_open:
+    """A file of tensors, with the calls of safetensors.safe_open.
+
+    framework: "pt" or "np". device: as of load(). files: as of load(), also several.
+
+    >>> with sluice.safe_open(path + ".safetensors", "np") as f:  # doctest: +SKIP
+    ...     f.keys(), f.get_tensor("a"), f.get_slice("a")[:2]
+    """
+
+    def __init__(
+        self,
+        filename: Path | Sequence[Path],
+        framework: str = "pt",
+        device: Any = "cpu",
+        *,
+        headers: Any = None,
+        context: _context.Context | None = None,
+    ) -> None:
+        self._library = _library(device, framework)
+        self._files: _Files | None = _Files(filename, context, headers)
+
+    def _opened(self) -> _Files:
+        if self._files is None:
+            raise ValueError("the file is closed")
+        return self._files
+
+    def _entry(self, name: str) -> tuple[Any, ...]:
+        try:
+            return self._opened().entries[name]
+        except KeyError:
+            raise KeyError(f"no tensor is named {name!r}") from None
+
+    def _read(self, name: str, ranges: tuple[tuple[int, int], ...] | None, shape: Sequence[int]) -> Any:
+        index, kind, *_ = self._entry(name)
+        tensor = self._library.empty(kind, shape)
+        wants = [(index, ranges, self._library.address(tensor))]
+        _core.Load(self._opened().core, wants, tensor, None, None).wait(-1)
+        return tensor
+
+    def keys(self) -> list[str]:
+        """The names of the tensors, sorted."""
+        return sorted(self._opened().entries)
+
+    def offset_keys(self) -> list[str]:
+        """The names of the tensors, in the order of their bytes."""
+        return list(self._opened().entries)
+
+    def metadata(self) -> dict[str, str] | None:
+        """The texts in the file's header, or None."""
+        merged: dict[str, str] = {}
+        for *_, pairs in self._opened().files:
+            merged.update(pairs)
+        return merged or None
+
+    def get_tensor(self, name: str) -> Any:
+        """Read a tensor."""
+        return self._read(name, None, self._entry(name)[2])
+
+    def get_slice(self, name: str) -> _Slice:
+        """Return an object that reads a part of a tensor when it is indexed."""
+        return _Slice(self, name)
+
+    def __enter__(self) -> safe_open:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._files = None
+
+
+def _load_file(framework: str) -> Callable[..., dict[str, Any]]:
+    def load_file(filename: Path, device: Any = "cpu") -> dict[str, Any]:
+        return load(filename, device, framework=framework)
+
+    return load_file
+
+
+def patch_safetensors() -> None:
+    """Make libraries that call safetensors read by sluice: safe_open, and load_file of torch and numpy.
+
+    Modules that have imported these functions by name before are changed as well. Call it once.
+
+    >>> sluice.patch_safetensors()  # doctest: +SKIP
+    """
+    safetensors = importlib.import_module("safetensors")
+    replaced: list[tuple[Any, Any]] = [(safetensors.safe_open, safe_open)]
+    for module, framework in (("safetensors.torch", "pt"), ("safetensors.numpy", "np")):
+        if module.endswith("torch") and importlib.util.find_spec("torch") is None:
+            continue
+        replaced.append((importlib.import_module(module).load_file, _load_file(framework)))
+    for module_name, user in list(sys.modules.items()):
+        if user is None or module_name.split(".")[0] == "sluice":
+            continue
+        for name, value in list(vars(user).items()) if hasattr(user, "__dict__") else ():
+            for old, new in replaced:
+                if value is old:
+                    setattr(user, name, new)

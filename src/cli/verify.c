@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sluice verify
+ *
+ * Prints digests of whole files, in the format of sha256sum, or checks files against such lines.
+ *
+ * Threads: the main thread.
+ */
+#include <err.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cp.h"
+#include "sluice/tensors.h"
+
+struct verify_options {
+	char **files;
+	size_t count;
+	const char *sums; /* --check, or NULL */
+	int kind;         /* of enum sluice_digest_kind, or 0: not chosen */
+	bool quiet;
+	struct cli_open open;
+};
+/* Two digits of hex for each byte, and a terminating zero. */
+enum { DIGEST_TEXT = 2 * sizeof((struct sluice_digest *)NULL)->bytes + 1 };
+
+static const struct argp_option option_list[] = {
+	{"sha256", SLUICE_SHA256, NULL, 0, "SHA-256, a core for each file (default)"},
+	{"xxh3", SLUICE_XXH3_TREE, NULL, 0,
+         "XXH3 of each MiB and of all of these together, on all cores; not cryptographic, and not "
+         "the XXH3 of xxhsum or of cp --checksum"},
+	{"check", 'c', "SUMS", 0,
+         "Check files against the lines of a file, or of '-', standard input"},
+	{"quiet", 'q', NULL, 0, "No summary; with --check, only files that fail"},
+	CLI_OPEN_OPTIONS,
+	{0},
+};
+
+static error_t verify_parse(int key, char *arg, struct argp_state *state)
+{
+	struct verify_options *o = state->input;
+
+	switch (key) {
+	case SLUICE_SHA256:
+	case SLUICE_XXH3_TREE:
+		o->kind = key;
+		return 0;
+	case 'c':
+		o->sums = arg;
+		return 0;
+	case 'q':
+		o->quiet = true;
+		return 0;
+	case ARGP_KEY_ARGS:
+		o->files = state->argv + state->next;
+		o->count = (size_t)(state->argc - state->next);
+		return 0;
+	case ARGP_KEY_END:
+		if (o->sums && (o->count || o->kind))
+			argp_error(state, "--check: the lines of SUMS name files and kinds");
+		if (!o->sums && !o->count)
+			argp_error(state, "FILE is missing");
+		return 0;
+	default:
+		return cli_open_option(&o->open, key, arg, state);
+	}
+}
+
+/* Writes the digest of a file in hex. Returns 0, or a negative errno, printed on stderr. */
+static int file_digest(sluice_context *ctx, const struct verify_options *o, const char *uri,
+                       int kind, struct cli_moved *moved, char text[DIGEST_TEXT])
+{
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	struct sluice_file_info info = {.size = sizeof info};
+	struct sluice_digest digest;
+	sluice_file *file;
+
+	options.flags = SLUICE_OPEN_READ | o->open.flags;
+	options.headers = o->open.headers;
+	int rc = cli_said(sluice_open(ctx, uri, &options, &file));
+	if (rc)
+		return rc;
+	rc = cli_said(sluice_file_digest(file, kind, 0, &digest));
+	for (size_t i = 0; rc == 0 && i < (kind == SLUICE_SHA256 ? 32 : 16); i++)
+		sprintf(text + 2 * i, "%02x", digest.bytes[i]);
+	if (rc == 0 && !sluice_stat(file, &info))
+		moved->bytes += info.length;
+	moved->files += rc == 0;
+	sluice_discard(file);
+	return rc;
+}
+
+/* Prints a line as sha256sum does: a backslash in front says that the name has escapes. */
+static void print_digest(const char *text, const char *name)
+{
+	printf("%s%s  ", strpbrk(name, "\\\n\r") ? "\\" : "", text);
+	for (; *name; name++) {
+		if (*name == '\\')
+			fputs("\\\\", stdout);
+		else if (*name == '\n' || *name == '\r')
+			fputs(*name == '\n' ? "\\n" : "\\r", stdout);
+		else
+			putchar(*name);
+	}
+	putchar('\n');
+}
+
+static int verify_print(sluice_context *ctx, const struct verify_options *o,
+                        struct cli_moved *moved)
+{
+	char text[DIGEST_TEXT];
+	int status = CLI_OK;
+
+	for (size_t i = 0; i < o->count; i++) {
+		int kind = o->kind ? o->kind : SLUICE_SHA256;
+
+		if (file_digest(ctx, o, o->files[i], kind, moved, text)) {
+			status = CLI_FAILED;
+			continue;
+		}
+		char *name = cli_uri_name(o->files[i]);
+		print_digest(text, name);
+		free(name);
+	}
+	return status;
+}
+
+static void unescape_name(char *name)
+{
+	char *to = name;
+
+	for (; *name; name++, to++) {
+		*to = *name;
+		if (*name == '\\' && name[1])
+			*to = *++name == 'n' ? '\n' : *name == 'r' ? '\r' : *name;
+	}
+	*to = '\0';
+}
+
+/* Splits "HEX  NAME" in place. Returns the name, or NULL if the line is no such line. */
+static char *split_line(char *line, char **hex)
+{
+	bool escaped = line[0] == '\\';
+	char *name;
+
+	line[strcspn(line, "\n")] = '\0';
+	*hex = line + escaped;
+	size_t n = strspn(*hex, "0123456789abcdefABCDEF");
+	name = *hex + n;
+	if ((n != 64 && n != 32) || name[0] != ' ' || (name[1] != ' ' && name[1] != '*') ||
+	    !name[2])
+		return NULL;
+	*name = '\0';
+	if (escaped)
+		unescape_name(name + 2);
+	return name + 2;
+}
+
+static int check_line(sluice_context *ctx, const struct verify_options *o, char *line,
+                      struct cli_moved *moved)
+{
+	char text[DIGEST_TEXT], *hex, *uri = split_line(line, &hex);
+
+	if (!uri)
+		return cli_fail(-EINVAL, "'%s': '%s' is no line 'HEX  NAME'", o->sums, line);
+	int kind = strlen(hex) == 64 ? SLUICE_SHA256 : SLUICE_XXH3_TREE;
+	int rc = file_digest(ctx, o, uri, kind, moved, text);
+	if (rc == 0 && strcasecmp(text, hex))
+		rc = -EBADMSG;
+	char *name = cli_uri_name(uri);
+	if (rc || !o->quiet)
+		printf("%s: %s\n", name, rc ? "FAILED" : "OK");
+	free(name);
+	return rc;
+}
+
+static int verify_check(sluice_context *ctx, const struct verify_options *o,
+                        struct cli_moved *moved)
+{
+	FILE *sums = strcmp(o->sums, "-") ? fopen(o->sums, "r") : stdin;
+	size_t size = 0, lines = 0;
+	int status = CLI_OK;
+	char *line = NULL;
+
+	if (!sums) {
+		warn("'%s'", o->sums);
+		return CLI_FAILED;
+	}
+	for (; getline(&line, &size, sums) > 0; lines++)
+		if (check_line(ctx, o, line, moved))
+			status = CLI_FAILED;
+	if (ferror(sums)) {
+		warn("'%s'", o->sums);
+		status = CLI_FAILED;
+	} else if (!lines) {
+		warnx("'%s' has no line", o->sums);
+		status = CLI_FAILED;
+	}
+	free(line);
+	if (sums != stdin)
+		fclose(sums);
+	return status;
+}
+
+int cli_verify(int argc, char **argv)
+{
+	static const struct argp argp = {
+		option_list, verify_parse, "FILE...\n--check SUMS",
+		"Prints the digests of whole files, or checks files against such lines.\v"
+		"FILE is a path or a URI."};
+	uint64_t start = cli_now_ns();
+	struct verify_options o = {0};
+	struct cli_moved moved = {0};
+	sluice_context *ctx;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	if (cli_context_new(o.open.backend, 0, &ctx))
+		return CLI_FAILED;
+	int status = (o.sums ? verify_check : verify_print)(ctx, &o, &moved);
+	if (!o.quiet && moved.files)
+		cli_moved_print(&moved, cli_now_ns() - start);
+	sluice_context_free(ctx);
+	free(o.open.headers);
+	return status;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* UTF-8 (RFC 3629). Any thread. */
+#include "core/core.h"
+
+size_t sl_utf8_sequence(const char *text, size_t n)
+{
+	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+	const unsigned char *s = (const unsigned char *)text;
+	size_t length = s[0] < 0x80             ? 1
+	                : (s[0] & 0xe0) == 0xc0 ? 2
+	                : (s[0] & 0xf0) == 0xe0 ? 3
+	                : (s[0] & 0xf8) == 0xf0 ? 4
+	                                        : 0;
+	uint32_t code = length > 1 ? s[0] & (0x7fu >> length) : s[0];
+
+	if (!length || length > n)
+		return 0;
+	for (size_t i = 1; i < length; i++) {
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+		code = code << 6 | (s[i] & 0x3f);
+	}
+	return code < least[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)
+	               ? 0
+	               : length;
+}
+
+bool sl_utf8_valid(const char *text, size_t n)
+{
+	for (size_t at = 0, length; at < n; at += length) {
+		length = (signed char)text[at] >= 0 ? 1 : sl_utf8_sequence(text + at, n - at);
+		if (!length)
+			return false;
+	}
+	return true;
+}

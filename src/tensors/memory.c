@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of tensors
+ *
+ * Allocates memory of the host or of a device for a plan, and counts its users: the program's handle and
+ * the tensors that it has exported. The free memory is looked at first, so that a program learns before
+ * a byte is read that its tensors do not fit. Any thread.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+
+#include "tensors/tensors.h"
+
+/* Memory from this length on is made of huge pages where the kernel has them. */
+#define HUGE_PAGE ((uint64_t)2 << 20)
+
+static int memory_lacks(const char *name, uint64_t needed, uint64_t available)
+{
+	return sl_fail(-ENOMEM,
+	               "%s: the tensors need %" PRIu64 " bytes of memory, and %" PRIu64 " are free",
+	               name, needed, available);
+}
+
+static int memory_take_of_device(struct sluice_tensor_memory *memory)
+{
+	struct sluice_device about = {sizeof(about)};
+	int rc = sluice_device_describe(memory->device, &about);
+
+	if (rc)
+		return rc == -ENOENT ? -ENODEV : rc;
+	if (!memory->bytes)
+		return 0;
+	if (memory->bytes <= about.free_bytes)
+		rc = sluice_device_alloc(memory->device, memory->bytes, &memory->data);
+	else
+		rc = -ENOMEM;
+	return rc == -ENOMEM ? memory_lacks(about.name, memory->bytes, about.free_bytes) : rc;
+}
+
+static int memory_take_of_host(struct sluice_tensor_memory *memory)
+{
+	struct sysinfo host = {0};
+	uint64_t most;
+
+	if (!memory->bytes)
+		return 0;
+	sysinfo(&host);
+	most = (host.totalram + host.totalswap) * host.mem_unit;
+	memory->data = MAP_FAILED;
+	/* A kernel that promises more memory than there is would kill the process later. */
+	if (memory->bytes <= most)
+		memory->data = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE,
+		                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory->data == MAP_FAILED)
+		return memory_lacks("the host", memory->bytes, host.freeram * host.mem_unit);
+	if (memory->bytes >= HUGE_PAGE)
+		madvise(memory->data, memory->bytes, MADV_HUGEPAGE);
+	return 0;
+}
+
+int sluice_tensor_memory_new(int device, uint64_t n, sluice_tensor_memory **out)
+{
+	struct sluice_tensor_memory *memory;
+	int rc;
+
+	if (!out)
+		return sl_fail(-EINVAL, "sluice_tensor_memory_new: out is NULL");
+	memory = calloc(1, sizeof(*memory));
+	if (!memory)
+		return sl_fail(-ENOMEM, "no memory");
+	atomic_init(&memory->users, 1);
+	memory->device = device;
+	memory->bytes = n;
+	rc = sl_process_enter(&memory->process);
+	if (!rc)
+		rc = device == -1 ? memory_take_of_host(memory) : memory_take_of_device(memory);
+	if (rc) {
+		free(memory);
+		return rc;
+	}
+	*out = memory;
+	return 0;
+}
+
+void *sluice_tensor_memory_data(const sluice_tensor_memory *memory)
+{
+	return memory ? memory->data : NULL;
+}
+
+void sl_tensor_memory_unref(struct sluice_tensor_memory *memory)
+{
+	if (!sl_process_is(memory->process) || atomic_fetch_sub(&memory->users, 1) != 1)
+		return;
+	if (memory->data && memory->device == -1)
+		munmap(memory->data, memory->bytes);
+	else
+		sluice_device_free(memory->data);
+	free(memory);
+}
+
+void sluice_tensor_memory_free(sluice_tensor_memory *memory)
+{
+	if (memory)
+		sl_tensor_memory_unref(memory);
+}

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loads
+ *
+ * Reads a plan: an operation for each file and device, whose ends come through a queue of the load. One thread at a
+ * time collects them: a thread that waits for the load, or the load's own, which there is where slices are copied
+ * between devices or digests are checked. The first failure cancels the other operations, and the load is over
+ * when all are.
+ *
+ *   free      --[sluice_tensor_load_wait, load_run]--> collected  a thread takes ends from the queue
+ *   collected --[load_collect: the deadline]---------> free
+ *   collected --[load_collect: the last end]---------> over       the result is fixed
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/device.h"
+#include "tensors/tensors.h"
+
+enum { LOAD_FREE, LOAD_COLLECTED, LOAD_OVER };
+
+struct sluice_tensor_load {
+	/* Fixed before the handle is out. */
+	const struct sluice_tensor_plan *plan;
+	struct sl_tensor_parts parts; /* without extents */
+	sluice_queue *queue;
+	sluice_op **ops; /* of the parts */
+	size_t started;  /* the first so many */
+	uint64_t bytes;  /* of all tensors */
+	uint64_t read;   /* that are read from files */
+	struct sluice_digest
+		*digests; /* of all files; NULL: not checked, and there are operations */
+	pthread_t thread;
+	bool threaded;
+
+	_Atomic bool stop;      /* failed, or cancelled */
+	_Atomic uint32_t state; /* of the above; a word that threads wait for */
+	_Atomic uint64_t moved; /* bytes, with digests */
+
+	/* Of the thread that collects; fixed once the load is over. */
+	size_t ended;
+	int error; /* the first */
+	char *message;
+	sluice_stream streams[SL_DEVICES_MOST]; /* for copies */
+};
+
+static int load_check(const struct sluice_tensor_load *load)
+{
+	return load ? sl_context_check(load->plan->tensors->ctx) : sl_fail(-EINVAL, "load is NULL");
+}
+
+static void load_stop(struct sluice_tensor_load *load)
+{
+	atomic_store(&load->stop, true);
+	for (size_t i = 0; i < load->started; i++)
+		sluice_cancel(load->ops[i]);
+}
+
+/* Keeps the first error, and ends everything else. */
+static void load_fail(struct sluice_tensor_load *load, int error, const char *message)
+{
+	if (load->error)
+		return;
+	load->error = error;
+	load->message = strdup(message);
+	load_stop(load);
+}
+
+/* -------------------------------------------------------------------------------------- copies */
+
+/* Copies what a part has read to the other devices that want it, in streams of the load. Waits for the copies. */
+static int load_copy_part(struct sluice_tensor_load *load, size_t part)
+{
+	const struct sl_tensor_target *targets = load->parts.targets;
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < load->plan->count; i++) {
+		const struct sl_tensor_target *from = &targets[targets[i].source];
+		int device = targets[i].device < 0 ? from->device : targets[i].device;
+
+		if (targets[i].source == i || from->part != part)
+			continue;
+		if (atomic_load(&load->stop))
+			rc = sl_fail(-ECANCELED, "the load was cancelled");
+		if (!rc && !load->streams[device])
+			rc = sluice_stream_new(device, &load->streams[device]);
+		if (!rc)
+			rc = sluice_copy_on(targets[i].to, from->to, load->plan->order[i]->bytes,
+			                    load->streams[device]);
+	}
+	for (int i = 0; i < SL_DEVICES_MOST; i++) {
+		int end = load->streams[i] ? sluice_stream_synchronize(i, load->streams[i]) : 0;
+
+		rc = rc ? rc : end;
+	}
+	return rc;
+}
+
+/* ------------------------------------------------------------------------------------- collect */
+
+static void load_op_ended(struct sluice_tensor_load *load, sluice_op *op)
+{
+	const struct sl_tensor_part *part = sluice_op_user(op);
+	int64_t moved = sluice_wait(op, 0);
+	int rc;
+
+	load->ended++;
+	if (moved < 0) {
+		load_fail(load, (int)moved, sluice_op_message(op));
+	} else if ((uint64_t)moved < part->bytes) {
+		sl_fail(-EIO, "'%s' has become shorter than its header says",
+		        load->plan->tensors->files[part->file].name);
+		load_fail(load, -EIO, sluice_last_message());
+	} else if (load->parts.copied && !load->error) {
+		rc = load_copy_part(load, part - load->parts.parts);
+		if (rc)
+			load_fail(load, rc, sluice_last_message());
+	}
+}
+
+static int load_timeout(int64_t deadline)
+{
+	int64_t left = (deadline - sl_now() + 999999) / 1000000;
+
+	return deadline == SL_FOREVER ? -1 : (int)SL_MIN(SL_MAX(left, 0), INT_MAX);
+}
+
+/* Takes the ends of operations until the last or the deadline, and lets others go on. */
+static void load_collect(struct sluice_tensor_load *load, int64_t deadline)
+{
+	sluice_op *op;
+	bool over;
+
+	while (load->ended < load->started &&
+	       !sluice_queue_next(load->queue, load_timeout(deadline), &op))
+		load_op_ended(load, op);
+	over = load->ended == load->started;
+	atomic_store(&load->state, over ? LOAD_OVER : LOAD_FREE);
+	sl_word_wake(&load->state, INT_MAX);
+}
+
+static void *load_run(void *argument)
+{
+	struct sluice_tensor_load *load = argument;
+	int rc = 0;
+
+	if (load->digests)
+		rc = sl_tensor_read_verified(load->plan->tensors, load->parts.parts,
+		                             load->parts.count, load->digests, &load->moved,
+		                             &load->stop);
+	if (rc)
+		load_fail(load, rc, sluice_last_message());
+	load_collect(load, SL_FOREVER);
+	return NULL;
+}
+
+/* --------------------------------------------------------------------------------------- start */
+
+/* Starts the operations. If not the first of them is refused, the load has the error. */
+static int load_submit(struct sluice_tensor_load *load,
+                       const struct sluice_tensor_read_options *options)
+{
+	int rc = 0;
+
+	for (; !rc && load->started < load->parts.count; load->started += !rc) {
+		struct sl_tensor_part *part = &load->parts.parts[load->started];
+		struct sluice_request r = SLUICE_REQUEST_INIT;
+
+		r.kind = SLUICE_READ;
+		r.extents = part->extents;
+		r.count = part->count;
+		r.user = part;
+		r.on = options->on;
+		r.stream = options->stream;
+		r.queue = load->queue;
+		rc = sluice_submit(load->plan->tensors->files[part->file].file, &r,
+		                   &load->ops[load->started]);
+		free(part->extents);
+		part->extents = NULL;
+	}
+	if (rc && load->started) {
+		load_fail(load, rc, sluice_last_message());
+		rc = 0;
+	}
+	return rc;
+}
+
+static int load_start_thread(struct sluice_tensor_load *load)
+{
+	int rc;
+
+	atomic_store(&load->state, LOAD_COLLECTED);
+	rc = sl_thread_start(&load->thread, "sluice-tensors", load_run, load);
+	load->threaded = !rc;
+	if (!rc)
+		return 0;
+	atomic_store(&load->state, LOAD_FREE);
+	return sl_fail(rc, "cannot start a thread for a load: %s", sl_error_text(rc));
+}
+
+static int load_start(struct sluice_tensor_load *load,
+                      const struct sluice_tensor_read_options *options)
+{
+	int rc = sluice_queue_new(&load->queue);
+
+	if (rc)
+		return rc;
+	if (load->digests)
+		return load_start_thread(load);
+	load->ops = calloc(load->parts.count + 1, sizeof(sluice_op *));
+	if (!load->ops)
+		return sl_fail(-ENOMEM, "no memory");
+	rc = load_submit(load, options);
+	if (!rc && load->parts.copied && load_start_thread(load))
+		load_fail(load, -EAGAIN, sluice_last_message());
+	return rc;
+}
+
+static int load_make(struct sluice_tensor_load *load, const sluice_tensor_memory *memory,
+                     const struct sluice_tensor_read_options *options)
+{
+	const struct sluice_tensors *tensors = load->plan->tensors;
+	const struct sl_tensor_part *part;
+	enum sl_tensor_parts_kind kind = options->digests ? SL_PARTS_BY_FILE
+	                                 : options->on    ? SL_PARTS_ON_STREAM
+	                                                  : SL_PARTS_COPIED;
+	int rc = sl_tensor_parts_make(load->plan, memory, kind, &load->parts);
+
+	for (size_t i = 0; i < load->plan->count; i++)
+		load->bytes += load->plan->items[i].bytes;
+	for (part = load->parts.parts; !rc && part < load->parts.parts + load->parts.count;
+	     part++) {
+		load->read += options->digests ? tensors->files[part->file].length : part->bytes;
+		if (options->on && part->device != load->parts.parts->device)
+			rc = sl_fail(-EINVAL, "in stream order all tensors are of one device");
+	}
+	if (!rc && options->digests) {
+		load->digests = calloc(tensors->file_count + 1, sizeof(*load->digests));
+		if (!load->digests)
+			return sl_fail(-ENOMEM, "no memory");
+		memcpy(load->digests, options->digests,
+		       tensors->file_count * sizeof(*load->digests));
+	}
+	return rc ? rc : load_start(load, options);
+}
+
+static int read_check(const sluice_tensor_plan *plan, const sluice_tensor_memory *memory,
+                      const struct sluice_tensor_read_options *options)
+{
+	if (options->digests && options->on)
+		return sl_fail(-ENOTSUP, "digests are not checked in stream order");
+	if (memory && !sl_process_is(memory->process))
+		return sl_process_refuse();
+	if (plan->bytes && !memory)
+		return sl_fail(-EINVAL, "the plan needs %" PRIu64 " bytes of memory, which is NULL",
+		               plan->bytes);
+	if (memory && memory->bytes < plan->bytes)
+		return sl_fail(-EINVAL,
+		               "the plan needs %" PRIu64 " bytes, and the memory has %" PRIu64,
+		               plan->bytes, memory->bytes);
+	return 0;
+}
+
+/* Frees a load without a thread, of which no operation is running. */
+static void load_clear(struct sluice_tensor_load *load)
+{
+	for (size_t i = 0; i < load->started; i++)
+		sluice_op_free(load->ops[i]);
+	for (int i = 0; i < SL_DEVICES_MOST; i++)
+		sluice_stream_free(load->streams[i]);
+	sluice_queue_free(load->queue);
+	sl_tensor_parts_clear(&load->parts);
+	free(load->ops);
+	free(load->digests);
+	free(load->message);
+	free(load);
+}
+
+/* ---------------------------------------------------------------------------------- public calls */
+
+int sluice_tensor_plan_read(sluice_tensor_plan *plan, sluice_tensor_memory *memory,
+                            const struct sluice_tensor_read_options *options,
+                            sluice_tensor_load **out)
+{
+	struct sluice_tensor_read_options o = SLUICE_TENSOR_READ_OPTIONS_INIT;
+	struct sluice_tensor_load *load;
+	int rc;
+
+	if (!plan || !out)
+		return sl_fail(-EINVAL, "sluice_tensor_plan_read: NULL");
+	if (options && options->size < sizeof(options->size))
+		return sl_fail(-EINVAL, "sluice_tensor_plan_read: options->size is not set");
+	if (options)
+		memcpy(&o, options, SL_MIN(options->size, sizeof(o)));
+	rc = sl_context_check(plan->tensors->ctx);
+	if (!rc)
+		rc = read_check(plan, memory, &o);
+	if (rc)
+		return rc;
+	load = calloc(1, sizeof(*load));
+	if (!load)
+		return sl_fail(-ENOMEM, "no memory");
+	load->plan = plan;
+	rc = load_make(load, memory, &o);
+	if (rc) {
+		load_clear(load);
+		return rc;
+	}
+	*out = load;
+	return 0;
+}
+
+int64_t sluice_tensor_load_wait(sluice_tensor_load *load, int timeout_ms)
+{
+	int64_t deadline = sl_deadline(timeout_ms);
+	int rc = load_check(load);
+
+	if (rc)
+		return rc;
+	for (;;) {
+		uint32_t state = LOAD_FREE;
+
+		if (atomic_compare_exchange_strong(&load->state, &state, LOAD_COLLECTED)) {
+			load_collect(load, deadline);
+			state = atomic_load(&load->state);
+		}
+		if (state == LOAD_OVER)
+			return load->error ? load->error : (int64_t)load->bytes;
+		if (sl_now() >= deadline)
+			return sl_fail(-EINPROGRESS, "the load is still running");
+		/* The thread that collects wakes this one. */
+		if (state == LOAD_COLLECTED)
+			sl_word_wait(&load->state, state, deadline);
+	}
+}
+
+void sluice_tensor_load_progress(sluice_tensor_load *load, uint64_t *read, uint64_t *all)
+{
+	uint64_t moved;
+
+	if (load_check(load))
+		return;
+	moved = atomic_load(&load->moved);
+	for (size_t i = 0; i < load->started; i++)
+		moved += sluice_op_moved(load->ops[i]);
+	if (read)
+		*read = moved;
+	if (all)
+		*all = load->read;
+}
+
+void sluice_tensor_load_cancel(sluice_tensor_load *load)
+{
+	if (!load_check(load))
+		load_stop(load);
+}
+
+const char *sluice_tensor_load_message(const sluice_tensor_load *load)
+{
+	if (load_check(load) || atomic_load(&load->state) != LOAD_OVER || !load->error)
+		return "";
+	return load->message ? load->message : sl_error_text(load->error);
+}
+
+void sluice_tensor_load_free(sluice_tensor_load *load)
+{
+	if (!load || load_check(load))
+		return;
+	sluice_tensor_load_wait(load, -1);
+	if (load->threaded)
+		pthread_join(load->thread, NULL);
+	load_clear(load);
+}

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C ends every wait, soon."""
+import os
+import random
+import signal
+import statistics
+import threading
+import time
+
+import pytest
+import sluice
+from conftest import pattern
+
+# 100 ms are promised, also of a machine that is loaded now and then.
+SOON, PATIENCE, ROUNDS = 0.1, 2.0, 7
+
+
+@pytest.fixture(autouse=True)
+def interrupts():
+    """A shell has its background jobs ignore SIGINT, and Python then leaves it so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupted(call):
+    """Calls on the main thread, and interrupts it. Returns the seconds from the interrupt to its end."""
+    sent = []
+
+    def send():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(random.uniform(0.05, 0.2), send)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call()
+        return time.monotonic() - sent[0]
+    finally:
+        timer.join()
+
+
+def interrupted_soon(*calls):
+    """Interrupts the calls in turn, for several rounds."""
+    times = [interrupted(call) for _ in range(ROUNDS) for call in calls]
+    assert max(times) < PATIENCE and statistics.median(times) < SOON
+
+
+def test_an_open_is_interrupted(mute_server):
+    interrupted_soon(lambda: sluice.open(mute_server))
+
+
+def test_a_read_is_interrupted_and_its_buffer_stays_exported_until_it_is_over(slow_server):
+    with sluice.open(slow_server.uri) as f:
+        buffer = bytearray(50_000)
+        interrupted_soon(lambda: f.read_into(buffer))
+        interrupted_soon(lambda: f.read(1000), lambda: f.readv([(bytearray(1000), 0)]))
+        deadline = time.monotonic() + 30
+        while True:  # the cancelled operation gives it back
+            try:
+                buffer.append(1)
+                break
+            except BufferError:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        slow_server.go.set()
+        assert f.read(1000) == pattern(1000)
+
+
+def test_a_wait_is_interrupted_and_the_operation_goes_on(slow_server):
+    with sluice.open(slow_server.uri) as f:
+        operation = f.read_async(1000)
+        interrupted_soon(operation.wait, lambda: operation.wait(60))
+        slow_server.go.set()
+        assert operation.wait() == pattern(1000)
+
+
+def test_a_close_is_interrupted(slow_server):
+    def close():
+        f = sluice.open(slow_server.uri)
+        reads.append(f.read_async(1000))
+        try:
+            f.close()
+        finally:
+            assert f.closed
+
+    reads = []
+    interrupted_soon(close)
+    slow_server.go.set()
+    assert [read.wait() for read in reads] == [pattern(1000)] * ROUNDS
+
+
+def test_a_submission_that_waits_for_room_is_interrupted(slow_server):
+    context = sluice.Context(max_operations=1)
+    with (sluice.open(slow_server.uri, context=context) as f,
+          sluice.open(slow_server.uri, context=context, nonblock=True) as other):
+        running = f.read_async(1000)
+        interrupted_soon(lambda: f.read(10), lambda: f.read_async(10))
+        with pytest.raises(BlockingIOError, match="MAX_OPERATIONS"):
+            other.read_async(10)
+        threading.Timer(0.1, slow_server.go.set).start()
+        assert f.read(1000) == running.wait() == pattern(1000)
+
+
+def test_a_handler_that_returns_interrupts_nothing(slow_server):
+    calls = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: calls.append(1))
+    try:
+        with sluice.open(slow_server.uri) as f:
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            threading.Timer(0.2, slow_server.go.set).start()
+            assert f.read(1000) == pattern(1000) and calls == [1]
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors in files: load(), load_into(), safe_open(), patch_safetensors()."""
+
+import errno
+import hashlib
+import json
+import os
+import queue
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+import numpy
+import pytest
+import sluice
+from conftest import SlowServer
+from sluice import _core
+
+BITS = {"BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64, "F16": 16,
+        "BF16": 16, "F32": 32, "F64": 64, "C64": 64, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4}
+NUMPY = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "u2", "I16": "i2", "U32": "u4", "I32": "i4", "U64": "u8",
+         "I64": "i8", "F16": "f2", "F32": "f4", "F64": "f8", "C64": "c8"}
+
+
+def write(path, tensors, metadata=None):
+    """Writes {name: (type, shape)} with random bytes, and returns {name: bytes}."""
+    rng = numpy.random.default_rng(len(tensors))
+    header = {"__metadata__": metadata} if metadata else {}
+    data = {}
+    at = 0
+    for name, (kind, shape) in tensors.items():
+        count = 1
+        for length in shape:
+            count *= length
+        data[name] = rng.integers(0, 2 if kind == "BOOL" else 256, count * BITS[kind] // 8, "u1").tobytes()
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, at + len(data[name])]}
+        at += len(data[name])
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(data.values()))
+    return data
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model.safetensors"
+    shapes = {f"layer.{i}.{kind}": (kind, (3, i + 2)) for i, kind in enumerate(NUMPY)}
+    shapes.update({"scalar": ("F32", ()), "empty": ("I32", (0, 5)), "large": ("F32", (1000, 300))})
+    return path, shapes, write(path, shapes, {"format": "np"})
+
+
+@pytest.mark.parametrize("allocate", ["torch", "one"])
+def test_numpy(model, allocate):
+    path, shapes, data = model
+    found = sluice.load(path, framework="np", allocate=allocate)
+    assert list(found) == list(shapes)
+    for name, (kind, shape) in shapes.items():
+        assert found[name].dtype == NUMPY[kind] and found[name].shape == shape
+        assert found[name].tobytes() == data[name]
+
+
+def test_names(model):
+    path, shapes, _ = model
+    assert set(sluice.load(path, framework="np", names="layer.*.F*")) == {n for n in shapes if ".F" in n}
+    assert list(sluice.load(path, framework="np", names=["large", "scalar"])) == ["scalar", "large"]
+    assert list(sluice.load(path, framework="np", names=lambda name: name == "empty")) == ["empty"]
+    with pytest.raises(KeyError, match="'nothing'"):
+        sluice.load(path, framework="np", names="nothing")
+
+
+def test_types_that_numpy_lacks(tmp_path):
+    path = tmp_path / "m.safetensors"
+    data = write(path, {"b": ("BF16", (4,)), "f": ("F8_E4M3", (8,)), "four": ("F4", (4,))})
+    found = sluice.load(path, framework="np", names=["b", "f"])
+    assert {name: array.tobytes() for name, array in found.items()} == {"b": data["b"], "f": data["f"]}
+    with pytest.raises(TypeError, match="F4"):
+        sluice.load(path, framework="np")
+
+
+def test_dtype(model):
+    with numpy.errstate(invalid="ignore"):
+        found = sluice.load(model[0], framework="np", dtype="float64", names=["large", "layer.0.BOOL"])
+    assert found["large"].dtype == "f8" and found["layer.0.BOOL"].dtype == "?"
+
+
+def test_sharded_index(tmp_path):
+    data = {}
+    weights = {}
+    for shard in "ab":
+        name = f"model-{shard}.safetensors"
+        data.update(write(tmp_path / name, {f"{shard}{i}": ("F32", (i + 1, 7)) for i in range(9)}))
+        weights.update({f"{shard}{i}": name for i in range(9)})
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weights}))
+    assert {name: array.tobytes() for name, array in sluice.load(index, framework="np").items()} == data
+    both = sluice.load([tmp_path / "model-a.safetensors", tmp_path / "model-b.safetensors"], framework="np")
+    assert set(both) == set(data)
+
+
+def test_npy_and_npz(tmp_path):
+    array = numpy.arange(12.0).reshape(3, 4)
+    numpy.save(tmp_path / "a.npy", array)
+    numpy.savez(tmp_path / "a.npz", first=array, second=array.astype("i2"))
+    assert (sluice.load(tmp_path / "a.npy", framework="np")["a"] == array).all()
+    found = sluice.load(tmp_path / "a.npz", framework="np")
+    assert (found["first"] == array).all() and found["second"].dtype == "i2" and set(found) == {"first", "second"}
+
+
+def test_load_into(model):
+    path, shapes, data = model
+    arrays = {name: numpy.empty(shape, NUMPY[kind]) for name, (kind, shape) in shapes.items()}
+    assert sorted(sluice.load_into(arrays, path)) == sorted(shapes)
+    assert {name: array.tobytes() for name, array in arrays.items()} == data
+    with pytest.raises(ValueError, match="'large' is F32"):
+        sluice.load_into({"large": numpy.empty((300, 1000), "f4")}, path, strict=False)
+    with pytest.raises(ValueError, match="has 1200000 bytes, its destination 5"):
+        sluice.load_into({"large": bytearray(5)}, path, strict=False)
+    with pytest.raises(KeyError, match="not both"):
+        sluice.load_into({"large": arrays["large"]}, path)
+    with pytest.raises(BufferError):
+        sluice.load_into({"large": numpy.empty((1000, 600), "f4")[:, ::2]}, path, strict=False)
+
+
+def test_load_into_memory_of_a_device(model, device_array, stream):
+    path, _, data = model
+    for on in (None, stream):
+        loaded = {name: device_array(len(data[name])) for name in ("large", "layer.3.U16", "scalar")}
+        sluice.load_into(loaded, path, strict=False, stream=on)
+        if on is not None:  # a read behind it, on the same stream, is over after it
+            with sluice.open(path) as f:
+                assert f.read_on(device_array(1), 0, stream).wait(60) == 1
+        assert {name: array.get() for name, array in loaded.items()} == {name: data[name] for name in loaded}
+    bounds = device_array(1000)
+    with pytest.raises(ValueError, match="its destination 1000"):
+        sluice.load_into({"large": bounds}, path, strict=False)
+
+
+def test_a_load_on_a_stream_that_fails_is_reported_and_harms_no_other(model, device_array, stream, monkeypatch):
+    path, _, data = model
+    reported = queue.Queue()
+
+    class Failing:
+        def __init__(self, *_):
+            pass
+
+        def wait(self, _):
+            raise OSError(errno.EIO, "it failed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_core, "Load", Failing)
+        patched.setattr(threading, "excepthook", reported.put)
+        sluice.load_into({"scalar": device_array(4)}, path, strict=False, stream=stream)
+        failure = reported.get(timeout=60)
+    assert failure.exc_value.strerror == "it failed" and failure.thread.name == "sluice-load"
+    assert sluice.load(path, framework="np", names="scalar")["scalar"].tobytes() == data["scalar"]
+
+
+def test_a_load_that_is_dropped_ends_early(model):
+    path, shapes, data = model
+    slow = SlowServer(path.read_bytes())
+    slow.go.set()
+    tensors = _core.Tensors(sluice._context.default(), [slow.uri.encode()], [])
+    slow.go.clear()
+    begun = time.monotonic()
+    load = _core.Load(tensors, [(list(shapes).index("large"), None, bytearray(len(data["large"])))], None, None, None)
+    assert load.wait(100) is None
+    del load
+    assert time.monotonic() - begun < 20  # the server's answer comes after 60
+    slow.go.set()
+    slow.server.shutdown()
+    slow.server.server_close()
+
+
+def test_safe_open(model):
+    path, shapes, data = model
+    with sluice.safe_open(path, "np") as f:
+        assert f.keys() == sorted(shapes) and f.metadata() == {"format": "np"} and f.offset_keys() == list(shapes)
+        whole = f.get_tensor("large")
+        part = f.get_slice("large")
+        assert whole.tobytes() == data["large"] and part.get_shape() == [1000, 300] and part.get_dtype() == "F32"
+        rng = numpy.random.default_rng(1)
+        for _ in range(50):
+            a, b = sorted(rng.integers(-5, 1006, 2).tolist())
+            c, d = rng.integers(-310, 310, 2).tolist()
+            cut = slice(c, d)
+            for index in (slice(a, b), (slice(a, b), cut), (..., cut), (slice(None), c % 300), -1, ...):
+                assert part[index].tobytes() == whole[index].tobytes() and part[index].shape == whole[index].shape
+        assert f.get_slice("scalar")[()].tobytes() == data["scalar"]
+        for wrong, error in (((0, 0, 0), IndexError), (1000, IndexError), (slice(0, 9, 2), ValueError)):
+            with pytest.raises(error):
+                part[wrong]
+        with pytest.raises(KeyError, match="no tensor is named 'x'"):
+            f.get_tensor("x")
+    with pytest.raises(ValueError, match="closed"):
+        f.keys()
+
+
+def test_verify(model, tmp_path):
+    path, _, data = model
+    right = hashlib.sha256(path.read_bytes()).hexdigest()
+    sums = tmp_path / "SHA256SUMS"
+    sums.write_text(f"{right}  {path.name}\n")
+    for verify in ({str(path): right}, sums):
+        assert sluice.load(path, framework="np", verify=verify)["large"].tobytes() == data["large"]
+    with pytest.raises(OSError, match=right[1:20]):
+        sluice.load(path, framework="np", verify={path.name: "0" + right[1:] if right[0] != "0" else "1" + right[1:]})
+    with pytest.raises(KeyError, match="no digest"):
+        sluice.load(path, framework="np", verify={})
+    with pytest.raises(ValueError, match="64 digits"):
+        sluice.load(path, framework="np", verify={path.name: "00"})
+
+
+def test_wrong_input(model, tmp_path):
+    damaged = tmp_path / "d.safetensors"
+    damaged.write_bytes(model[0].read_bytes()[:-1])
+    with pytest.raises(OSError, match="d.safetensors"):
+        sluice.load(damaged, framework="np")
+    with pytest.raises(FileNotFoundError, match="nothing.safetensors"):
+        sluice.load(tmp_path / "nothing.safetensors", framework="np")
+    for options in ({"framework": "jax"}, {"device": "cuda"}, {"allocate": "two"}):
+        with pytest.raises(ValueError):
+            sluice.load(model[0], **{"framework": "np", **options})
+    with pytest.raises(TypeError, match="stream"):
+        sluice.load(model[0], framework="np", stream=1)
+
+
+def test_many_loads_leave_nothing(model):
+    def load():
+        with sluice.safe_open(model[0], "np") as f:
+            f.get_tensor("large")
+
+    load()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(200):
+        load()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+TORCH = """
+import json, sys, torch, sluice
+path, = sys.argv[1:]
+found = sluice.load(path)
+one = sluice.load(path, allocate="one")
+for name, tensor in found.items():
+    raw = tensor.contiguous().view(torch.uint8) if tensor.dim() else tensor.reshape(1).view(torch.uint8)
+    other = one[name] if tensor.dim() else one[name].reshape(1)
+    assert torch.equal(raw, other.contiguous().view(torch.uint8)) and one[name].dtype == tensor.dtype
+    print(json.dumps([name, str(tensor.dtype), list(tensor.shape), raw.flatten().numpy().tobytes().hex()]))
+sluice.load_into(found, path)
+"""
+
+
+def torch_types():
+    torch = pytest.importorskip("torch")
+    return [*NUMPY, "BF16", "F8_E4M3", "F8_E5M2", *(["F8_E8M0"] if hasattr(torch, "float8_e8m0fnu") else [])]
+
+
+def test_torch(tmp_path):
+    shapes = {f"t.{kind}": (kind, (4, 6)) for kind in torch_types()}
+    shapes["scalar"] = ("BF16", ())
+    path = tmp_path / "m.safetensors"
+    data = write(path, shapes)
+    ran = subprocess.run([sys.executable, "-c", TORCH, path], capture_output=True, text=True, env=os.environ)
+    assert ran.returncode == 0, ran.stderr
+    rows = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert {row[0]: bytes.fromhex(row[3]) for row in rows} == data
+    assert all(tuple(row[2]) == shapes[row[0]][1] for row in rows)
+
+
+PATCH = """
+import sys
+import safetensors, safetensors.numpy
+from safetensors import safe_open
+import numpy
+safetensors.numpy.save_file({"a": numpy.arange(6.0).reshape(2, 3)}, sys.argv[1], {"by": "safetensors"})
+import sluice
+sluice.patch_safetensors()
+assert safe_open is sluice.safe_open and safetensors.safe_open is sluice.safe_open
+with safe_open(sys.argv[1], framework="np") as f:
+    assert f.metadata() == {"by": "safetensors"} and (f.get_slice("a")[1:] == [[3, 4, 5]]).all()
+assert safetensors.numpy.load_file(sys.argv[1])["a"].sum() == 15
+if "torch" in sys.modules or sys.argv[2:]:
+    import safetensors.torch
+    assert safetensors.torch.load_file(sys.argv[1])["a"].sum() == 15
+"""
+
+
+def test_patch_safetensors(tmp_path):
+    pytest.importorskip("safetensors")
+    ran = subprocess.run([sys.executable, "-c", PATCH, tmp_path / "p.safetensors"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
