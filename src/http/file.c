@@ -109,7 +109,7 @@ static int http_parse_url(struct sl_http *http, const char *text)
 	url = curl_url();
 	if (!url)
 		return sl_fail(-ENOMEM, "no memory");
-	code = curl_url_set(url, CURLUPART_URL, text, 0);
+	code = curl_url_set(url, CURLUPART_URL, text, http->s3 ? CURLU_PATH_AS_IS : 0);
 	if (code) {
 		rc = sl_fail(-EINVAL, "'%s': %s", http->name, curl_url_strerror(code));
 		curl_url_cleanup(url);
@@ -190,6 +190,8 @@ static int http_inspect(struct sl_http *http)
 		sl_http_request_free(request);
 		if (http->size > 0 && http->ranges && http->opened.of[SL_HTTP_FIELD_ETAG])
 			return 0;
+		if (http->s3 && sl_s3_is_moved(http->s3))
+			return rc;
 		/* A lasting failure without an answer would fail a GET as well. */
 		if (status < 200)
 			return rc;
@@ -263,6 +265,7 @@ static void http_close(struct sl_backend *backend)
 		sl_http_limit_release(http->limit);
 	sl_http_fields_clear(&http->fields);
 	sl_http_identity_clear(http);
+	sl_s3_close(http->s3);
 	sl_http_location_destroy(&http->location);
 	sl_http_texts_clear(&http->opened);
 	free(http->found);
@@ -287,6 +290,21 @@ static int http_choose(struct sl_http *http, const struct sluice_open_options *o
 	return rc ? rc : http_start_reactors(http);
 }
 
+/* Finds the object of S3 in another region. */
+static int http_move(struct sl_http *http, const struct sluice_open_options *options)
+{
+	int rc = sl_s3_move(http->s3);
+
+	sl_http_limit_release(http->limit);
+	http->limit = NULL;
+	free(http->origin);
+	free(http->url);
+	http->origin = http->url = NULL;
+	if (!rc)
+		rc = http_parse_url(http, sl_s3_url(http->s3));
+	return rc ? rc : http_choose(http, options);
+}
+
 static int http_start(struct sl_http *http, const struct sluice_open_options *options)
 {
 	int rc = http_choose(http, options);
@@ -305,9 +323,29 @@ static int http_start(struct sl_http *http, const struct sluice_open_options *op
 	}
 	if (!rc)
 		rc = http_inspect(http);
+	if (rc && http->s3 && sl_s3_is_moved(http->s3)) {
+		rc = http_move(http, options);
+		if (!rc)
+			rc = http_inspect(http);
+	}
 	if (!rc && !http->ranges)
 		rc = sl_http_body_new(http, &http->body);
 	return rc ? rc : http_add_match(http);
+}
+
+/* Finds the URL of the file. */
+static int http_place(struct sl_http *http, const struct sl_uri *uri,
+                      const struct sluice_open_options *options)
+{
+	int rc;
+
+	if (strcmp(uri->scheme, "s3"))
+		return http_parse_url(http, uri->path);
+	if (options->flags & SLUICE_OPEN_WRITE)
+		return sl_fail(-ENOTSUP, "'%s': objects of S3 can be read only", http->name);
+	rc = sl_s3_open(http->engine->keyring, http->core->waiting, uri->path, options->s3,
+	                &http->s3);
+	return rc ? rc : http_parse_url(http, sl_s3_url(http->s3));
 }
 
 static int http_open(struct sl_core *core, const struct sl_uri *uri,
@@ -328,7 +366,7 @@ static int http_open(struct sl_core *core, const struct sl_uri *uri,
 	http->size = -1;
 	sl_http_location_init(&http->location);
 	http->name = sl_uri_name(uri->path);
-	rc = http->name ? http_parse_url(http, uri->path) : sl_fail(-ENOMEM, "no memory");
+	rc = http->name ? http_place(http, uri, options) : sl_fail(-ENOMEM, "no memory");
 	if (!rc)
 		rc = http_start(http, options);
 	if (rc) {
