@@ -393,7 +393,7 @@ struct sluice_s3_options {
 	/* The id of a version of the object. Default: the latest. */
 	const char *version;
 	int anonymous;      /* 1: requests are not signed, as public objects can be read */
-	int requester_pays; /* 1: whoever sends the requests pays for them */
+	int requester_pays; /* 1: the sender of the requests pays for them */
 };
 #define SLUICE_S3_OPTIONS_INIT                                                                    \
 	{                                                                                         \
@@ -451,7 +451,8 @@ struct sluice_open_options {
  * the meaning of each error.
  *
  * Objects of S3: the key is the bytes behind "bucket/", as they are: nothing in them is an escape,
- * and '?' and '#' belong to it. Such a file can be read, and is a remote object in every respect.
+ * and '?' and '#' belong to it. Such a file is a remote object in every respect. An
+ * object whose length is not announced (expected_size) is kept in memory until sluice_close().
  *
  * Blobs: store://NAME is the blob of that name (see <sluice/store.h>), with percent-escapes for
  * '%', '?' and '#'. It is read as sluice_blob_get() gets it. Writing a blob means making it: with

@@ -225,17 +225,18 @@ static int http_inspect(struct sl_http *http)
 	return rc;
 }
 
-/* Returns 0 if the object does not exist yet. A server that refuses to answer this may still accept the object; a server
- * that cannot be reached will not. */
-static int http_check_absent(struct sl_http *http)
+/*
+ * Asks for the object that is to be written. A server that refuses to answer this may still accept the object; a server
+ * that cannot be reached will not.
+ */
+static int http_look(struct sl_http *http, bool *exists)
 {
 	struct sl_http_request *request;
 	int rc = http_ask(http, SL_HTTP_HEAD, &request);
 	bool answered = request && request->response.status;
 
 	sl_http_request_free(request);
-	if (!rc)
-		return sl_fail(-EEXIST, "'%s' exists", http->name);
+	*exists = !rc;
 	return answered ? 0 : rc;
 }
 
@@ -305,6 +306,26 @@ static int http_move(struct sl_http *http, const struct sluice_open_options *opt
 	return rc ? rc : http_choose(http, options);
 }
 
+/* Begins to write. */
+static int http_start_upload(struct sl_http *http, const struct sluice_open_options *options)
+{
+	bool exclusive = http->flags & SLUICE_OPEN_EXCLUSIVE, exists = false;
+	int rc = 0;
+
+	/* The PUT says If-None-Match as well, but not every server looks at it. The region of a bucket has to be known
+	 * before the PUT begins. */
+	if (exclusive || http->s3)
+		rc = http_look(http, &exists);
+	if (!rc && http->s3 && sl_s3_is_moved(http->s3)) {
+		rc = http_move(http, options);
+		if (!rc)
+			rc = http_look(http, &exists);
+	}
+	if (!rc && exclusive && exists)
+		rc = sl_fail(-EEXIST, "'%s' exists", http->name);
+	return rc ? rc : sl_http_upload_new(http, options, &http->upload);
+}
+
 static int http_start(struct sl_http *http, const struct sluice_open_options *options)
 {
 	int rc = http_choose(http, options);
@@ -315,12 +336,8 @@ static int http_start(struct sl_http *http, const struct sluice_open_options *op
 		rc = sl_http_fields_begin(&http->fields, http);
 	if (!rc)
 		rc = sl_http_fields_add(&http->fields, "Accept-Encoding: identity");
-	if (!rc && http->flags & SLUICE_OPEN_WRITE) {
-		/* The PUT says If-None-Match as well, but not every server looks at it. */
-		if (http->flags & SLUICE_OPEN_EXCLUSIVE)
-			rc = http_check_absent(http);
-		return rc ? rc : sl_http_upload_new(http, options, &http->upload);
-	}
+	if (!rc && http->flags & SLUICE_OPEN_WRITE)
+		return http_start_upload(http, options);
 	if (!rc)
 		rc = http_inspect(http);
 	if (rc && http->s3 && sl_s3_is_moved(http->s3)) {
@@ -341,8 +358,6 @@ static int http_place(struct sl_http *http, const struct sl_uri *uri,
 
 	if (strcmp(uri->scheme, "s3"))
 		return http_parse_url(http, uri->path);
-	if (options->flags & SLUICE_OPEN_WRITE)
-		return sl_fail(-ENOTSUP, "'%s': objects of S3 can be read only", http->name);
 	rc = sl_s3_open(http->engine->keyring, http->core->waiting, uri->path, options->s3,
 	                &http->s3);
 	return rc ? rc : http_parse_url(http, sl_s3_url(http->s3));
@@ -482,7 +497,11 @@ int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feat
 		                      : "remote files are moved by a thread for each connection";
 		return 0;
 	}
-	if (index > 1)
+	if (index == 2) {
+		sl_s3_feature(out);
+		return 0;
+	}
+	if (index > 2)
 		return -ENOENT;
 	out->name = "trust in servers";
 	out->usable = !settings->tls_insecure;

@@ -111,8 +111,8 @@ bool sl_http_signed_judge(struct sl_http_request *request, enum sl_http_verdict 
 	                     sl_http_upload_state(http->upload) & SL_HTTP_UPLOAD_BEGUN))
 		return false;
 	request_parse_error(request, &error);
-	switch (sl_s3_remedy(http->s3, request->response.status, &error,
-	                     date ? curl_getdate(date, NULL) : -1)) {
+	switch (sl_s3_remedy_find(http->s3, request->response.status, &error,
+	                          date ? curl_getdate(date, NULL) : -1)) {
 	case SL_S3_NONE:
 		return false;
 	case SL_S3_AGAIN:

@@ -21,6 +21,7 @@
 #include "s3/sign.h"
 
 #define EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+#define DATE         sizeof("20150830T123600Z")
 #define MOST_LINES   64 /* of the user that are signed */
 
 struct sl_s3 {
@@ -68,7 +69,7 @@ static int object_place(struct sl_s3 *s3, const struct sluice_s3_options *option
 		value_choose(options->endpoint, endpoints, profile->of[SL_S3_ENDPOINT]);
 	const char *addressing =
 		options->addressing ? options->addressing : profile->of[SL_S3_ADDRESSING];
-	char *version = options->version ? sl_sign_encode(options->version, false) : NULL;
+	char *version = options->version ? sl_s3_encode(options->version, false) : NULL;
 
 	if (addressing && !strcmp(addressing, "auto"))
 		addressing = NULL;
@@ -130,7 +131,9 @@ int sl_s3_open(struct sl_s3_keyring *keyring, struct sl_pool *waiting, const cha
 	if (given)
 		memcpy(&options, given, SL_MIN(given->size, sizeof(options)));
 	s3->requester_pays = options.requester_pays;
-	rc = sl_s3_name_parse(uri, &s3->name);
+	rc = sl_sign_check();
+	if (!rc)
+		rc = sl_s3_name_parse(uri, &s3->name);
 	if (!rc && !s3->name.key[0])
 		rc = sl_fail(-EISDIR, "'%s' is a bucket, not an object", uri);
 	if (!rc)
@@ -148,6 +151,32 @@ int sl_s3_open(struct sl_s3_keyring *keyring, struct sl_pool *waiting, const cha
 	else
 		*out = s3;
 	return rc;
+}
+
+void sl_s3_feature(struct sluice_feature *out)
+{
+	static const struct sluice_s3_options options = SLUICE_S3_OPTIONS_INIT;
+	struct sl_s3_profile profile;
+	struct sl_s3_source source;
+	bool built = !sl_sign_check();
+	int rc = sl_s3_profile_load(NULL, &profile);
+
+	if (!rc) {
+		rc = sl_s3_source_find(&options, &profile, &source);
+		sl_s3_profile_clear(&profile);
+	}
+	out->name = "s3";
+	out->usable = !rc && built;
+	out->detail = !built ? "this library was built without libcrypto"
+	              : rc   ? "there are no credentials"
+	                     : source.kind;
+	out->effect = rc ? "only public objects can be read, without a signature"
+	                 : "requests to S3 are signed with these credentials";
+	out->remedy = rc ? "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; see "
+	                   "docs/s3.md"
+	                 : NULL;
+	if (!rc)
+		sl_s3_source_clear(&source);
 }
 
 void sl_s3_close(struct sl_s3 *s3)
@@ -229,19 +258,22 @@ static int object_authorize(struct sl_s3 *s3, const struct sl_s3_keys *keys,
 int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *const *given,
                struct sl_s3_lines *out)
 {
-	char region[SL_S3_TEXT], date[SL_SIGN_DATE];
+	char region[SL_S3_TEXT], date[DATE];
 	struct sl_s3_lines lines = {{NULL}};
 	struct sl_s3_keys copy = {0};
 	const struct sl_s3_keys *keys = &s3->keys;
 	struct sl_sign_request request = {.method = method, .date = date, .region = region};
-	int64_t now = time(NULL);
+	time_t now = time(NULL), at;
+	struct tm utc;
 	bool done;
 	int rc = 0;
 
 	sl_mutex_lock(&s3->mutex);
 	strcpy(region, s3->locked.region);
-	sl_sign_date(now + s3->locked.skew, date);
+	at = now + s3->locked.skew;
 	sl_mutex_unlock(&s3->mutex);
+	gmtime_r(&at, &utc);
+	strftime(date, sizeof(date), "%Y%m%dT%H%M%SZ", &utc);
 	if (s3->process) {
 		rc = sl_s3_process_copy(s3->process, now, &copy);
 		keys = &copy;
@@ -273,8 +305,8 @@ static bool code_is(const struct sl_s3_error *error, const char *const *codes)
 	return *codes;
 }
 
-enum sl_s3_remedy sl_s3_remedy(struct sl_s3 *s3, long status, const struct sl_s3_error *error,
-                               int64_t date)
+enum sl_s3_remedy sl_s3_remedy_find(struct sl_s3 *s3, long status, const struct sl_s3_error *error,
+                                    int64_t date)
 {
 	static const char *const skewed[] = {"RequestTimeTooSkewed", "RequestExpired", NULL};
 	static const char *const expired[] = {"ExpiredToken", "TokenRefreshRequired",

@@ -28,6 +28,9 @@ void sl_s3_close(struct sl_s3 *s3);
 /* Returns the URL of the object; valid until sl_s3_move(). */
 const char *sl_s3_url(const struct sl_s3 *s3);
 
+/* Describes the source of credentials that files without options have. The texts are constants. */
+void sl_s3_feature(struct sluice_feature *out);
+
 #define SL_S3_LINES 6
 /* The lines of header that a request has besides; NULL behind the last. */
 struct sl_s3_lines {
@@ -62,8 +65,8 @@ enum sl_s3_remedy {
  * Finds out what helps against an error. date: the server's, in seconds since 1970; -1: unknown. Each remedy but LATER
  * comes once for a file. Any thread.
  */
-enum sl_s3_remedy sl_s3_remedy(struct sl_s3 *s3, long status, const struct sl_s3_error *error,
-                               int64_t date);
+enum sl_s3_remedy sl_s3_remedy_find(struct sl_s3 *s3, long status, const struct sl_s3_error *error,
+                                    int64_t date);
 /* Returns whether the last remedy is MOVE, and not done yet. */
 bool sl_s3_is_moved(struct sl_s3 *s3);
 /* Finds the place in the other region, while no request is in flight. Returns 0, or -errno with a sentence. */

@@ -5,8 +5,6 @@
 
 #include "core/core.h"
 
-#define SL_SIGN_DATE 17 /* "20150830T123600Z" */
-
 /* A request as it goes over the wire. */
 struct sl_sign_request {
 	const char *method;
@@ -14,18 +12,13 @@ struct sl_sign_request {
 	const char *query;        /* encoded, and sorted by name, then value; "" : none */
 	const char *const *lines; /* "Name: value", then NULL: the fields that are signed */
 	const char *payload;      /* SHA-256 of the body in hexadecimal, or UNSIGNED-PAYLOAD */
-	const char *date;         /* that of x-amz-date */
+	const char *date;         /* that of x-amz-date: "20150830T123600Z" */
 	const char *region, *service;
 	const char *id, *secret; /* of the access key */
 };
 /* Makes the value of Authorization, which the caller frees. Returns 0, or -ENOMEM with a sentence. */
 int sl_sign(const struct sl_sign_request *request, char **out);
-/* Prints seconds since 1970 as a date. */
-void sl_sign_date(int64_t seconds, char out[SL_SIGN_DATE]);
-/*
- * Percent-encodes all but letters, digits and "-._~", and also '/' unless it is kept. The caller frees the result;
- * NULL: no memory.
- */
-char *sl_sign_encode(const char *text, bool keep_slash);
+/* Returns 0, or -ENOTSUP with a sentence if this build cannot sign. */
+int sl_sign_check(void);
 
 #endif

@@ -53,6 +53,8 @@ static const struct row rows[] = {
 	{"http_easy", {CONFIG}, "easy", false},
 	{"https_multi", {CONFIG}, "multi", true},
 	{"https_easy", {CONFIG}, "easy", true},
+	{"s3_multi", {CONFIG}, "multi", .s3 = true},
+	{"s3_easy", {CONFIG}, "easy", .s3 = true},
 	{"store", {CONFIG}, "store"},
 	{"store_small",
          {CONFIG, .workers = 2, .piece_bytes = 4096, .operation_depth = 2, .inline_bytes = 1},
@@ -192,7 +194,8 @@ static void clear_environment(void)
 	while (*e) {
 		size_t n = strcspn(*e, "=");
 
-		if (strncmp(*e, "SLUICE_", 7) == 0 && strncmp(*e, "SLUICE_TEST_", 12) != 0 &&
+		if (((strncmp(*e, "SLUICE_", 7) == 0 && strncmp(*e, "SLUICE_TEST_", 12) != 0) ||
+		     strncmp(*e, "AWS_", 4) == 0) &&
 		    n < sizeof(name)) {
 			memcpy(name, *e, n);
 			name[n] = '\0';
@@ -224,6 +227,8 @@ static void row_start_remote(void)
 	servers_start();
 	setenv("SLUICE_REMOTE_BACKEND", row->remote, 1);
 	setenv("SLUICE_CA_BUNDLE", server_ca(), 1);
+	if (row->s3)
+		s3_environment();
 }
 
 void row_start_devices(void)

@@ -44,6 +44,7 @@ struct row {
 	/* Files are read from nginx by this backend, or are blobs of the "store"; NULL: local files. */
 	const char *remote;
 	bool tls;
+	bool s3;                /* files are objects of the server of S3 instead */
 	bool on_device;         /* of the "store": the blobs are memory of the first device */
 	enum row_memory memory; /* of the devices that SLUICE_TEST_DEVICE names */
 	enum row_order order;
