@@ -9,8 +9,8 @@ sluice+https, sluice+file, and store.
 ...     f.read(5)
 b'hello'
 
-A call that reads waits on the thread that makes it; a coroutine makes the call on a thread of a pool, so it may be awaited
-in any event loop. All ranges of a file are a single read, whose neighbours the engine joins.
+A call that reads waits on the thread that makes it; a coroutine makes the call on a thread of a pool, so it may be
+awaited in any event loop. All ranges of a file are a single read, whose neighbours the engine joins.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _KEPT = 32  # remote files of a file system that stay open
 _PART = 64 << 20  # of a copy
 _LARGE = 1 << 20  # a read of so much goes past the cache
 _MOST_AHEAD = 32 << 20
+_MOST_STEPS = 15
 _MOST_CACHED = 128 << 20  # of a file object
 
 
@@ -95,6 +96,8 @@ class _Cache(BaseCache):
         self.next = 0  # where a read follows the last one
         self.ahead = blocksize
         self.frontier = 0  # up to there has been read ahead
+        self.last = self.stride = 0  # where the last read was, and how far from the one before
+        self.steps = 0  # that are read ahead in a stride
 
     def find(self, at: int) -> int | None:
         """The offset of the part that has a byte."""
@@ -116,12 +119,23 @@ class _Cache(BaseCache):
             self.next = start + n
         return large
 
+    def look_along(self, at: int, n: int) -> None:
+        """Read ahead where reads are equally far from each other, as those of a column of an array are."""
+        stride, self.last = at - self.last, at
+        self.steps = min(2 * self.steps + 1, _MOST_STEPS) if stride == self.stride and stride > n else 0
+        self.stride = stride
+        for _ in range(self.steps if n <= _LARGE else 0):
+            at += stride
+            if at < self.size and self.find(at) is None:
+                self.begin(at, max(n, self.blocksize))
+
     def _fetch(self, start: int | None, stop: int | None) -> bytes:
         at, end = start or 0, self.size if stop is None else min(stop, self.size)
         if self.passes(at, end - at):
             return bytes(self.fetcher(at, end))
         follows = 0 <= at - self.next <= self.blocksize
-        self.ahead = min(2 * self.ahead, _MOST_AHEAD) if follows else self.blocksize
+        self.ahead = min(4 * self.ahead, _MOST_AHEAD) if follows else self.blocksize
+        self.look_along(at, end - at)
         pieces = []
         while at < end:
             found = self.find(at)
@@ -238,18 +252,17 @@ class _Reads:
         return File(self._uri(path), mode, expected_size=size or 0, **self._options).as_io()
 
 
-class LocalFileSystem(_Reads, local.LocalFileSystem):  # type: ignore[misc]
+class LocalFileSystem(_Reads, local.LocalFileSystem):
     """Local files, sluice+file://: reads are sluice's, and the rest is as in fsspec."""
 
     protocol = ("sluice+file",)
 
-    def _open(self, path: str, mode: str = "rb", block_size: int | None = None, **options: Any) -> Any:
-        if mode == "rb" or not self.auto_mkdir:
-            return super()._open(path, mode, block_size, **options)
-        return local.LocalFileSystem._open(self, path, mode, block_size, **options)
+    def _open(self, path: str, mode: str = "rb", *arguments: Any, **options: Any) -> Any:
+        kind = _Reads if mode == "rb" else local.LocalFileSystem
+        return kind._open(self, path, mode, *arguments, **options)
 
 
-class _Remote(_Reads, AsyncFileSystem):  # type: ignore[misc]
+class _Remote(_Reads, AsyncFileSystem):
     """Objects that are opened by a URI.
 
     headers: of requests. settings: of a Context for the files; None: those of configure().
@@ -257,6 +270,7 @@ class _Remote(_Reads, AsyncFileSystem):  # type: ignore[misc]
 
     def __init__(self, headers: Mapping[str, str] | Sequence[str] | None = None,
                  settings: dict[str, Any] | None = None, **options: Any) -> None:
+        self._pid: int = os.getpid()
         super().__init__(**options)
         self._headers, self._settings = headers, settings
         self._kept: collections.OrderedDict[str, _Shared] = collections.OrderedDict()
@@ -340,8 +354,8 @@ class HTTPFileSystem(_Remote):
     def unstrip_protocol(self, name: str) -> str:
         return name if name.startswith("sluice+") else "sluice+" + name
 
-    def _parent(self, path: str) -> str:  # type: ignore[override]
-        return self._strip_protocol(path).rstrip("/").rpartition("/")[0]  # type: ignore[no-any-return]
+    def _parent(self, path: str) -> str:
+        return str(self._strip_protocol(path)).rstrip("/").rpartition("/")[0]
 
 
 class StoreFileSystem(_Remote):
