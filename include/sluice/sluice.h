@@ -452,7 +452,7 @@ struct sluice_open_options {
  *
  * Objects of S3: the key is the bytes behind "bucket/", as they are: nothing in them is an escape,
  * and '?' and '#' belong to it. Such a file is a remote object in every respect. An
- * object whose length is not announced (expected_size) is kept in memory until sluice_close().
+ * object of unknown length (expected_size is 0) is kept in memory until sluice_close().
  *
  * Blobs: store://NAME is the blob of that name (see <sluice/store.h>), with percent-escapes for
  * '%', '?' and '#'. It is read as sluice_blob_get() gets it. Writing a blob means making it: with
