@@ -170,11 +170,12 @@ void sl_s3_feature(struct sluice_feature *out)
 	out->detail = !built ? "this library was built without libcrypto"
 	              : rc   ? "there are no credentials"
 	                     : source.kind;
-	out->effect = rc ? "only public objects can be read, without a signature"
-	                 : "requests to S3 are signed with these credentials";
-	out->remedy = rc ? "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; see "
-	                   "docs/s3.md"
-	                 : NULL;
+	out->effect = !built ? "objects of S3 cannot be opened"
+	              : rc   ? "only public objects can be read, without a signature"
+	                     : "requests to S3 are signed with these credentials";
+	out->remedy = !built ? "install libssl-dev and build again"
+	              : rc   ? "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+	                     : NULL;
 	if (!rc)
 		sl_s3_source_clear(&source);
 }

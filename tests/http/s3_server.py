@@ -246,7 +246,7 @@ class Server:
         head = "".join(f"{name}: {value}\r\n" for name, value in
                        [("Date", date), ("Content-Length", length), *fields])
         sock.sendall(f"HTTP/1.1 {status} S\r\n{head}\r\n".encode() +
-                     (body if request.method == "GET" and body else b""))
+                     (body if request.method != "HEAD" and body else b""))
 
 
 def start(root):

@@ -186,6 +186,15 @@ bool built_with_curl(void)
 #endif
 }
 
+bool built_with_crypto(void)
+{
+#ifdef BUILT_WITH_CRYPTO
+	return true;
+#else
+	return false;
+#endif
+}
+
 static void clear_environment(void)
 {
 	char name[128];
@@ -221,6 +230,11 @@ static void row_start_remote(void)
 {
 	if (!built_with_curl()) {
 		printf("skipped: row \"%s\" needs libcurl, which this build does not have\n",
+		       row->name);
+		exit(77);
+	}
+	if (row->s3 && !built_with_crypto()) {
+		printf("skipped: row \"%s\" needs libcrypto, which this build does not have\n",
 		       row->name);
 		exit(77);
 	}
