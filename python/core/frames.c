@@ -38,6 +38,7 @@ typedef struct {
 	struct area *area;
 	PyObject *name;
 	size_t scalars; /* numbers that come with a frame */
+	size_t frame_bytes;
 	unsigned depth, flags;
 } Series;
 /* Exports an acquired frame. */
@@ -582,6 +583,7 @@ static int series_init(Series *self, PyObject *args, PyObject *kwargs)
 		return -1;
 	}
 	self->series = job->series;
+	self->frame_bytes = sluice_series_frame_bytes(self->series);
 	self->writer = (Writer *)Py_NewRef(writer);
 	/* The job's use of the handle keeps the writer open. */
 	sluice_series_keep_memory(self->series, &area->memory, &area->bytes);
@@ -706,7 +708,7 @@ static PyObject *series_append(Series *self, PyObject *args)
 	wish.data = held.data;
 	wish.on = on;
 	wish.stream = (sluice_stream)(uintptr_t)stream;
-	if (held.length == sluice_series_frame_bytes(self->series))
+	if (held.length == self->frame_bytes)
 		rc = series_wait(self, &wish, timeout);
 	else
 		PyErr_Format(PyExc_ValueError, "series %R: %zu bytes are no frame", self->name,
@@ -725,15 +727,18 @@ static PyObject *series_acquire(Series *self, PyObject *args)
 	    series_check(self, self->scalars * sizeof(double)))
 		return NULL;
 	frame = (Frame *)PyType_GenericAlloc(frame_type, 0);
-	if (!frame || series_wait(self, &wish, timeout)) {
-		Py_XDECREF((PyObject *)frame);
+	if (!frame)
 		return NULL;
-	}
+	/* Known before the wait: another thread may close the writer at its end. */
 	frame->writer = (Writer *)Py_NewRef((PyObject *)self->writer);
 	frame->area = self->area;
 	frame->area->frames++;
+	if (series_wait(self, &wish, timeout)) {
+		Py_DECREF((PyObject *)frame);
+		return NULL;
+	}
 	frame->data = wish.frame;
-	frame->bytes = sluice_series_frame_bytes(self->series);
+	frame->bytes = self->frame_bytes;
 	return (PyObject *)frame;
 }
 

@@ -102,6 +102,7 @@ class Series(_core.Series):
                          _rows(owner, attributes), flags, **given)
         self._layout = struct.Struct(f"{len(self.scalars)}d")
         self._acquired: dict[int, _Acquired] = {}
+        writer._series.add(self)
         self._kept: collections.deque[Any] = collections.deque(maxlen=depth)
 
     def append(self, array: Any, /, *, timeout: float | None = None, stream: Any = None, **scalars: float) -> None:
@@ -250,6 +251,7 @@ class Writer(_core.Writer):
                  **options: int) -> None:
         self.path, self.mode = os.fspath(path), mode
         self._interrupted, self._process = False, os.getpid()
+        self._series: weakref.WeakSet[Series] = weakref.WeakSet()
         if mode not in _MODES:
             raise ValueError(f"mode {mode!r} is none of {', '.join(_MODES)}")
         flags = _MODES[mode] | (_core.WRITER_DURABLE if durable else 0) | (_core.WRITER_ONLY_HDF5 if only_hdf5 else 0)
@@ -310,16 +312,18 @@ class Writer(_core.Writer):
         >>> w.close()
         """
         if not self.closed and self._process == os.getpid():
-            held = self.stats()["held"]
-            if held:
-                warnings.warn(f"{self!r}: {held} acquired frames were not submitted, and are not stored",
-                              RuntimeWarning, stacklevel=2)
+            for series in self._series:
+                if series._acquired:
+                    warnings.warn(f"{series!r}: {len(series._acquired)} acquired frames were not submitted, and are "
+                                  "not stored", RuntimeWarning, stacklevel=2)
         self._end()
 
     def _end(self) -> None:
         self._interrupted = True
         self._close()
         self._interrupted = False
+        for series in self._series:  # their arrays are the program's alone
+            series._acquired.clear()
 
     def __enter__(self) -> Writer:
         return self
@@ -339,9 +343,7 @@ class Writer(_core.Writer):
         if self.closed or self._process != os.getpid():
             return
         warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1, source=self)
-        if self._interrupted:
-            self.discard()
-        else:
+        if not self._interrupted:  # else its memory goes with a discard
             self._end()
 
     def __repr__(self) -> str:
