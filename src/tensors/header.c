@@ -30,6 +30,23 @@ int sl_tensor_refuse(const struct sl_tensor_file *file, int error, const char *t
 	return sl_fail(error, "'%s': %s", file->name, text);
 }
 
+int sl_tensor_text(struct sl_arena *arena, const struct sl_tensor_file *file, const char *text,
+                   size_t n, const char **out)
+{
+	char *copy;
+
+	if (memchr(text, 0, n) || !sl_utf8_valid(text, n))
+		return sl_tensor_refuse(file, -EBADMSG, NULL,
+		                        "a name or a text in it is no UTF-8, or has a zero byte");
+	copy = sl_arena_take(arena, n + 1);
+	if (!copy)
+		return sl_fail(-ENOMEM, "no memory for the names in '%s'", file->name);
+	memcpy(copy, text, n);
+	copy[n] = '\0';
+	*out = copy;
+	return 0;
+}
+
 int sl_tensor_file_read(const struct sl_tensor_file *file, void *to, size_t n, uint64_t offset)
 {
 	sluice_op *op;

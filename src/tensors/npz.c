@@ -122,8 +122,8 @@ static int npz_add(const struct npz *npz, const char *entry)
 	char bytes[FETCHED];
 	uint64_t size, offset;
 	const char *name, *suffix = length > 4 ? entry + ENTRY + length - 4 : "    ";
-	int rc = sl_arena_text(&file->arena, file, entry + ENTRY,
-	                       length - (memcmp(suffix, ".npy", 4) ? 0 : 4), &name);
+	int rc = sl_tensor_text(&file->arena, file, entry + ENTRY,
+	                        length - (memcmp(suffix, ".npy", 4) ? 0 : 4), &name);
 
 	if (rc)
 		return rc;
