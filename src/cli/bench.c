@@ -294,7 +294,7 @@ static int bench_open_file(struct cli_bench_run *run, struct cli_bench_options *
 
 	if (rc)
 		return rc;
-	options.headers = o->open.headers;
+	cli_open_use(&o->open, &options);
 	options.flags = o->open.flags | SLUICE_OPEN_READ;
 	if (o->write) {
 		options.flags = o->open.flags | SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;

@@ -52,8 +52,21 @@ struct cli_open {
 	unsigned flags;       /* enum sluice_open_flags, for reading */
 	const char **headers; /* of remote files, and NULL behind them; or NULL: none */
 	size_t header_count;
+	struct sluice_s3_options s3; /* size is 0 until one of them is set */
 };
-enum { CLI_KEY_BACKEND = 1000, CLI_KEY_HTTP2, CLI_KEY_AS_STORED, CLI_KEY_HEADER, CLI_KEY_UNCACHED };
+enum {
+	CLI_KEY_BACKEND = 1000,
+	CLI_KEY_HTTP2,
+	CLI_KEY_AS_STORED,
+	CLI_KEY_HEADER,
+	CLI_KEY_UNCACHED,
+	CLI_KEY_PROFILE,
+	CLI_KEY_REGION,
+	CLI_KEY_ENDPOINT,
+	CLI_KEY_VERSION_ID,
+	CLI_KEY_ANONYMOUS,
+	CLI_KEY_PAYS
+};
 #define CLI_OPEN_OPTIONS                                                                           \
 	{"backend", CLI_KEY_BACKEND, "NAME", 0,                                                    \
 	 "Move local files by 'auto', 'posix', 'uring' or 'cufile', remote ones by 'multi' or "    \
@@ -62,6 +75,14 @@ enum { CLI_KEY_BACKEND = 1000, CLI_KEY_HTTP2, CLI_KEY_AS_STORED, CLI_KEY_HEADER,
 		{"header", CLI_KEY_HEADER, "LINE", 0,                                              \
 	         "A line 'Name: value' that requests for each remote file carry to its own "       \
 	         "server; may be repeated"},                                                       \
+		{"profile", CLI_KEY_PROFILE, "NAME", 0, "Of s3: the profile in ~/.aws"},           \
+		{"region", CLI_KEY_REGION, "NAME", 0, "Of s3: the region of the bucket"},          \
+		{"endpoint-url", CLI_KEY_ENDPOINT, "URL", 0, "Of s3: another server than AWS"},    \
+		{"version-id", CLI_KEY_VERSION_ID, "ID", 0, "Of s3: a version of the object"},     \
+		{"no-sign-request", CLI_KEY_ANONYMOUS, NULL, 0,                                    \
+	         "Of s3: requests without a signature, for public objects"},                       \
+		{"requester-pays", CLI_KEY_PAYS, NULL, 0,                                          \
+	         "Of s3: the user pays for the requests"},                                         \
 		{"uncached", CLI_KEY_UNCACHED, NULL, 0,                                            \
 	         "Of local files: leave no pages in the page cache that were not there"},          \
 	{                                                                                          \
@@ -70,6 +91,8 @@ enum { CLI_KEY_BACKEND = 1000, CLI_KEY_HTTP2, CLI_KEY_AS_STORED, CLI_KEY_HEADER,
 			"gzip, as it is"                                                           \
 	}
 error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_state *state);
+/* Sets the options that are for remote files; o stays in use. */
+void cli_open_use(const struct cli_open *o, struct sluice_open_options *options);
 
 /* Prints the library's sentence on stderr if rc is an error; returns rc. */
 int cli_said(int rc);

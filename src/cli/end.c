@@ -111,7 +111,7 @@ static int end_open_source_file(sluice_context *ctx, const char *uri, const stru
 	struct sluice_file_info st = {.size = sizeof st};
 
 	options.flags = SLUICE_OPEN_READ | how->flags;
-	options.headers = how->headers;
+	cli_open_use(how, &options);
 	int rc = end_open_file(ctx, end, uri, &options);
 
 	rc = rc ? rc : cli_said(sluice_stat(end->file, &st));
@@ -393,7 +393,7 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
 
 	*out = (struct cli_end){.fd = -1, .holes = -1};
 	options.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_REPLACE;
-	options.headers = o->open.headers;
+	cli_open_use(&o->open, &options);
 	if (!(flags & CLI_END_FORCE))
 		options.flags |= SLUICE_OPEN_EXCLUSIVE;
 	if (flags & CLI_END_DURABLE)

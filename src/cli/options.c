@@ -100,7 +100,26 @@ error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_stat
 	static const char *const backends[] = {"auto",  "posix", "uring", "cufile",
 	                                       "multi", "easy",  NULL};
 
+	o->s3.size = sizeof o->s3;
 	switch (key) {
+	case CLI_KEY_PROFILE:
+		o->s3.profile = arg;
+		return 0;
+	case CLI_KEY_REGION:
+		o->s3.region = arg;
+		return 0;
+	case CLI_KEY_ENDPOINT:
+		o->s3.endpoint = arg;
+		return 0;
+	case CLI_KEY_VERSION_ID:
+		o->s3.version = arg;
+		return 0;
+	case CLI_KEY_ANONYMOUS:
+		o->s3.anonymous = 1;
+		return 0;
+	case CLI_KEY_PAYS:
+		o->s3.requester_pays = 1;
+		return 0;
 	case CLI_KEY_BACKEND:
 		o->backend = cli_option_choice(state, "backend", arg, backends);
 		return 0;
@@ -123,6 +142,12 @@ error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_stat
 	default:
 		return cli_option_flag(key, state);
 	}
+}
+
+void cli_open_use(const struct cli_open *o, struct sluice_open_options *options)
+{
+	options->headers = o->headers;
+	options->s3 = o->s3.size ? &o->s3 : NULL;
 }
 
 int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **out)

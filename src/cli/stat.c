@@ -152,7 +152,7 @@ int cli_stat(int argc, char **argv)
 	if (cli_context_new(o.open.backend, 0, &ctx))
 		return CLI_FAILED;
 	options.flags = SLUICE_OPEN_READ | o.open.flags;
-	options.headers = o.open.headers;
+	cli_open_use(&o.open, &options);
 	int rc = cli_said(sluice_open(ctx, o.uri, &options, &file));
 	if (rc == 0)
 		rc = cli_said(sluice_stat(file, &st));

@@ -177,7 +177,7 @@ static int run_tensors_command(const struct tensors_command *command, int argc, 
 	int rc = cli_context_new(o.open.backend, 0, &ctx);
 	o.ctx = ctx;
 	options.flags = SLUICE_OPEN_READ | o.open.flags;
-	options.headers = o.open.headers;
+	cli_open_use(&o.open, &options);
 	if (!rc)
 		rc = cli_said(sluice_tensors_open(ctx, o.files, o.count, &options, &tensors));
 	if (!rc)

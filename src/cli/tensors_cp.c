@@ -214,7 +214,7 @@ int cli_tensors_cp(sluice_tensors *tensors, const struct cli_tensors_options *o)
 
 	options.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_REPLACE;
 	options.expected_size = n + data;
-	options.headers = o->open.headers;
+	cli_open_use(&o->open, &options);
 	cli_interrupt_catch();
 	if (!rc)
 		rc = cli_said(sluice_open(o->ctx, o->target, &options, &copy.out));

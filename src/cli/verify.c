@@ -78,7 +78,7 @@ static int file_digest(sluice_context *ctx, const struct verify_options *o, cons
 	sluice_file *file;
 
 	options.flags = SLUICE_OPEN_READ | o->open.flags;
-	options.headers = o->open.headers;
+	cli_open_use(&o->open, &options);
 	int rc = cli_said(sluice_open(ctx, uri, &options, &file));
 	if (rc)
 		return rc;
