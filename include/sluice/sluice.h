@@ -484,6 +484,36 @@ struct sluice_open_options {
 SLUICE_API int sluice_open(sluice_context *ctx, const char *uri,
                            const struct sluice_open_options *o, sluice_file **out);
 
+/* -------------------------------------------------------------------------------------- list */
+
+typedef struct sluice_list sluice_list;
+struct sluice_entry {
+	size_t size; /* in: sizeof(struct sluice_entry) */
+	const char
+		*name; /* behind "s3://BUCKET/"; valid, as etag, until the next call for the list */
+	int is_prefix; /* 1: the common begin of several names, up to a '/' */
+	uint64_t length;     /* bytes of the object */
+	int64_t modified_ns; /* last change, nanoseconds since 1970; 0 if unknown */
+	const char *etag;    /* or "" */
+};
+/*
+ * Begins a list of the objects of S3 with names that begin as that of uri, s3://BUCKET or
+ * s3://BUCKET/PREFIX,, in the order of the server. Unless recursive is 1, names are listed up to
+ * the next '/' behind the prefix. `headers` and `s3` of the options are used, and must stay valid
+ * until sluice_list_close(). Waits for the server. A list is used by one thread at a time, and
+ * closed before its context is freed.
+ *
+ * Returns 0, or -ENOTSUP for a URI without lists, or the errors of sluice_open().
+ */
+SLUICE_API int sluice_list_open(sluice_context *ctx, const char *uri,
+                                const struct sluice_open_options *o, int recursive,
+                                sluice_list **out);
+/* Takes the next entry, and may wait for the server. Returns 1, 0 behind the last, or an error. */
+SLUICE_API int sluice_list_next(sluice_list *list, struct sluice_entry *out);
+SLUICE_API void sluice_list_close(sluice_list *list);
+
+/* ------------------------------------------------------------------------------- end of a file */
+
 /*
  * Waits for the file's operations, commits the data that REPLACE held back, and closes the file.
  * The handle is gone in any case.

@@ -23,6 +23,7 @@ static const struct subcommand {
 	int (*run)(int argc, char **argv);
 } commands[] = {
 	{"cp", "sluice cp", "copy a file", cli_cp},
+	{"ls", "sluice ls", "list objects of S3", cli_ls},
 	{"stat", "sluice stat", "show what is known about a file", cli_stat},
 	{"bench", "sluice bench", "measure reading or writing of a file", cli_bench},
 	{"doctor", "sluice doctor", "show what this machine offers and what sluice makes of it",

@@ -190,7 +190,7 @@ static int http_inspect(struct sl_http *http)
 		sl_http_request_free(request);
 		if (http->size > 0 && http->ranges && http->opened.of[SL_HTTP_FIELD_ETAG])
 			return 0;
-		if (http->s3 && sl_s3_is_moved(http->s3))
+		if (rc == -EREMOTE)
 			return rc;
 		/* A lasting failure without an answer would fail a GET as well. */
 		if (status < 200)
@@ -237,7 +237,7 @@ static int http_look(struct sl_http *http, bool *exists)
 
 	sl_http_request_free(request);
 	*exists = !rc;
-	return answered ? 0 : rc;
+	return answered && rc != -EREMOTE ? 0 : rc;
 }
 
 /* The field by which the response to another version of the object is none. */
@@ -291,21 +291,6 @@ static int http_choose(struct sl_http *http, const struct sluice_open_options *o
 	return rc ? rc : http_start_reactors(http);
 }
 
-/* Finds the object of S3 in another region. */
-static int http_move(struct sl_http *http, const struct sluice_open_options *options)
-{
-	int rc = sl_s3_move(http->s3);
-
-	sl_http_limit_release(http->limit);
-	http->limit = NULL;
-	free(http->origin);
-	free(http->url);
-	http->origin = http->url = NULL;
-	if (!rc)
-		rc = http_parse_url(http, sl_s3_url(http->s3));
-	return rc ? rc : http_choose(http, options);
-}
-
 /* Begins to write. */
 static int http_start_upload(struct sl_http *http, const struct sluice_open_options *options)
 {
@@ -316,17 +301,12 @@ static int http_start_upload(struct sl_http *http, const struct sluice_open_opti
 	 * before the PUT begins. */
 	if (exclusive || http->s3)
 		rc = http_look(http, &exists);
-	if (!rc && http->s3 && sl_s3_is_moved(http->s3)) {
-		rc = http_move(http, options);
-		if (!rc)
-			rc = http_look(http, &exists);
-	}
 	if (!rc && exclusive && exists)
 		rc = sl_fail(-EEXIST, "'%s' exists", http->name);
 	return rc ? rc : sl_http_upload_new(http, options, &http->upload);
 }
 
-static int http_start(struct sl_http *http, const struct sluice_open_options *options)
+static int http_start(struct sl_http *http, const struct sluice_open_options *options, bool list)
 {
 	int rc = http_choose(http, options);
 
@@ -338,13 +318,8 @@ static int http_start(struct sl_http *http, const struct sluice_open_options *op
 		rc = sl_http_fields_add(&http->fields, "Accept-Encoding: identity");
 	if (!rc && http->flags & SLUICE_OPEN_WRITE)
 		return http_start_upload(http, options);
-	if (!rc)
+	if (!rc && !list)
 		rc = http_inspect(http);
-	if (rc && http->s3 && sl_s3_is_moved(http->s3)) {
-		rc = http_move(http, options);
-		if (!rc)
-			rc = http_inspect(http);
-	}
 	if (!rc && !http->ranges)
 		rc = sl_http_body_new(http, &http->body);
 	return rc ? rc : http_add_match(http);
@@ -352,19 +327,20 @@ static int http_start(struct sl_http *http, const struct sluice_open_options *op
 
 /* Finds the URL of the file. */
 static int http_place(struct sl_http *http, const struct sl_uri *uri,
-                      const struct sluice_open_options *options)
+                      const struct sluice_open_options *options, const char *query)
 {
 	int rc;
 
 	if (strcmp(uri->scheme, "s3"))
 		return http_parse_url(http, uri->path);
-	rc = sl_s3_open(http->engine->keyring, http->core->waiting, uri->path, options->s3,
+	rc = sl_s3_open(http->engine->keyring, http->core->waiting, uri->path, options->s3, query,
 	                &http->s3);
 	return rc ? rc : http_parse_url(http, sl_s3_url(http->s3));
 }
 
-static int http_open(struct sl_core *core, const struct sl_uri *uri,
-                     const struct sluice_open_options *options, struct sl_backend **out)
+static int http_try(struct sl_core *core, const struct sl_uri *uri,
+                    const struct sluice_open_options *options, const char *query,
+                    struct sl_backend **out)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct sl_http *http = calloc(1, sizeof(*http));
@@ -381,9 +357,9 @@ static int http_open(struct sl_core *core, const struct sl_uri *uri,
 	http->size = -1;
 	sl_http_location_init(&http->location);
 	http->name = sl_uri_name(uri->path);
-	rc = http->name ? http_place(http, uri, options) : sl_fail(-ENOMEM, "no memory");
+	rc = http->name ? http_place(http, uri, options, query) : sl_fail(-ENOMEM, "no memory");
 	if (!rc)
-		rc = http_start(http, options);
+		rc = http_start(http, options, query);
 	if (rc) {
 		http_close(&http->base);
 		return rc;
@@ -392,6 +368,22 @@ static int http_open(struct sl_core *core, const struct sl_uri *uri,
 	       http->size, http->ranges ? "" : ", no ranges");
 	*out = &http->base;
 	return 0;
+}
+
+static int http_open(struct sl_core *core, const struct sl_uri *uri,
+                     const struct sluice_open_options *options, struct sl_backend **out)
+{
+	int rc = http_try(core, uri, options, NULL, out);
+
+	/* The region of the bucket is known now. */
+	return rc == -EREMOTE ? http_try(core, uri, options, NULL, out) : rc;
+}
+
+int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
+                      const struct sluice_open_options *options, const char *query,
+                      struct sl_backend **out)
+{
+	return http_try(core, uri, options, query, out);
 }
 
 /* ----------------------------------------------------------------------------------- the rest */

@@ -12,6 +12,14 @@ extern const struct sl_backend_ops sl_http_ops;
 int sl_http_new(struct sl_core *core, struct sl_http_engine **out);
 void sl_http_stop(struct sl_http_engine *engine);
 void sl_http_free(struct sl_http_engine *engine);
+/*
+ * Opens a list of the objects in the bucket of an s3 URI, as XML that is read from front to back. query: encoded and
+ * sorted. A read fails with -EREMOTE if the bucket is in another region; it is known to files that are opened later.
+ * Returns 0, or -errno with a sentence.
+ */
+int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
+                      const struct sluice_open_options *options, const char *query,
+                      struct sl_backend **out);
 /* Describes a feature of remote files. Returns -ENOENT past the last. */
 int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feature *out);
 

@@ -18,6 +18,14 @@ static int none_open(struct sl_core *core, const struct sl_uri *uri,
 /* Nothing opens, so nothing else is called. */
 const struct sl_backend_ops sl_http_ops = {.open = none_open};
 
+int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
+                      const struct sluice_open_options *options, const char *query,
+                      struct sl_backend **out)
+{
+	(void)query;
+	return none_open(core, uri, options, out);
+}
+
 int sl_http_new(struct sl_core *core, struct sl_http_engine **out)
 {
 	(void)core;

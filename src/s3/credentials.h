@@ -28,6 +28,8 @@ int sl_s3_source_find(const struct sluice_s3_options *options, const struct sl_s
 void sl_s3_source_clear(struct sl_s3_source *source);
 /* Runs the command of a source by the shell, and waits for its end. Returns 0, or -EACCES with a sentence. */
 int sl_s3_process_run(const char *command, struct sl_s3_keys *out);
+/* Returns seconds since 1970 of "2015-08-30T12:36:00Z", or with "+01:00" for the Z; -1: neither. */
+int64_t sl_s3_time(const char *text);
 /* Parses the output of such a command (JSON). Returns false if it is none, or lacks a key. */
 bool sl_s3_process_parse(const char *text, struct sl_s3_keys *out);
 

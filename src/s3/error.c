@@ -27,8 +27,7 @@ static char entity_of(const char *at, size_t *length)
 	return entities[i].c;
 }
 
-/* Copies the text of an element. Control characters, which have no place in a message, are left out. */
-static void element_copy(const char *xml, const char *name, char *out, size_t size)
+void sl_s3_element(const char *xml, const char *name, char *out, size_t size)
 {
 	char tag[32];
 	const char *at;
@@ -53,8 +52,8 @@ static void element_copy(const char *xml, const char *name, char *out, size_t si
 
 void sl_s3_error_parse(const char *xml, struct sl_s3_error *out)
 {
-	element_copy(xml, "Code", out->code, sizeof(out->code));
-	element_copy(xml, "Message", out->message, sizeof(out->message));
-	element_copy(xml, "Region", out->region, sizeof(out->region));
-	element_copy(xml, "RequestId", out->request_id, sizeof(out->request_id));
+	sl_s3_element(xml, "Code", out->code, sizeof(out->code));
+	sl_s3_element(xml, "Message", out->message, sizeof(out->message));
+	sl_s3_element(xml, "Region", out->region, sizeof(out->region));
+	sl_s3_element(xml, "RequestId", out->request_id, sizeof(out->request_id));
 }

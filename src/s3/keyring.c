@@ -2,18 +2,19 @@
 /*
  * The keyring
  *
- * Keeps the credentials that processes have printed, and runs a process again before they expire.
+ * Keeps the credentials that processes have printed, and runs a process again before they expire; and the regions of
+ * buckets, as servers named them.
  *
  * Threads: any. Opening a file may run a process, and waits for it; a task that may wait runs it later. Only one thread
  * runs a process at a time. Signing takes the mutex of the keys, which no thread holds while it waits.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "s3/keyring.h"
-#include "s3/s3.h"
 
 #define EARLY_S 300 /* before the keys expire, they are renewed */
 #define PAUSE_S 10  /* at least, between two runs that tasks make */
@@ -33,10 +34,16 @@ struct sl_s3_process {
 	} locked SL_GUARDED_BY(&mutex);
 };
 
+struct region {
+	struct sl_list link;
+	char name[SL_S3_TEXT];
+	char place[];
+};
+
 struct sl_s3_keyring {
 	struct sl_mutex mutex;
 	struct {
-		struct sl_list processes;
+		struct sl_list processes, regions;
 	} locked SL_GUARDED_BY(&mutex);
 };
 
@@ -48,6 +55,7 @@ int sl_s3_keyring_new(struct sl_s3_keyring **out) SL_UNCHECKED
 		return sl_fail(-ENOMEM, "no memory");
 	sl_mutex_init(&keyring->mutex);
 	sl_list_init(&keyring->locked.processes);
+	sl_list_init(&keyring->locked.regions);
 	*out = keyring;
 	return 0;
 }
@@ -69,8 +77,51 @@ void sl_s3_keyring_free(struct sl_s3_keyring *keyring) SL_UNCHECKED
 		return;
 	while ((link = sl_list_take(&keyring->locked.processes)))
 		process_free(SL_CONTAINER(link, struct sl_s3_process, link));
+	while ((link = sl_list_take(&keyring->locked.regions)))
+		free(SL_CONTAINER(link, struct region, link));
 	sl_mutex_destroy(&keyring->mutex);
 	free(keyring);
+}
+
+/* ------------------------------------------------------------------------------------ region */
+
+static struct region *region_find_locked(struct sl_s3_keyring *keyring, const char *place)
+	SL_REQUIRES(&keyring->mutex)
+{
+	sl_list_each (link, &keyring->locked.regions) {
+		struct region *region = SL_CONTAINER(link, struct region, link);
+
+		if (!strcmp(region->place, place))
+			return region;
+	}
+	return NULL;
+}
+
+void sl_s3_region_keep(struct sl_s3_keyring *keyring, const char *place, const char *name)
+{
+	struct region *region;
+
+	sl_mutex_lock(&keyring->mutex);
+	region = region_find_locked(keyring, place);
+	if (!region && (region = malloc(sizeof(*region) + strlen(place) + 1))) {
+		strcpy(region->place, place);
+		sl_list_append(&keyring->locked.regions, &region->link);
+	}
+	if (region)
+		snprintf(region->name, sizeof(region->name), "%s", name);
+	sl_mutex_unlock(&keyring->mutex);
+}
+
+bool sl_s3_region_find(struct sl_s3_keyring *keyring, const char *place, char out[SL_S3_TEXT])
+{
+	struct region *region;
+
+	sl_mutex_lock(&keyring->mutex);
+	region = region_find_locked(keyring, place);
+	if (region)
+		strcpy(out, region->name);
+	sl_mutex_unlock(&keyring->mutex);
+	return region;
 }
 
 /* ----------------------------------------------------------------------------------- process */

@@ -4,9 +4,15 @@
 #define SL_S3_KEYRING_H
 
 #include "s3/credentials.h"
+#include "s3/s3.h"
 
 struct sl_s3_keyring;
 struct sl_s3_process;
+
+/* Keeps the region that a server named for a place, which is its endpoint and bucket. Without memory it does not. */
+void sl_s3_region_keep(struct sl_s3_keyring *keyring, const char *place, const char *region);
+/* Copies the region that was kept. Returns false if there is none. */
+bool sl_s3_region_find(struct sl_s3_keyring *keyring, const char *place, char region[SL_S3_TEXT]);
 
 /*
  * Finds the process of that command, which lives as long as the keyring. Runs it if its keys are missing or about to

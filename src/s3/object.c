@@ -3,10 +3,9 @@
  * Objects of S3
  *
  * Finds the place and the credentials of an object once, when its file is opened, and signs the requests for it. A
- * server's error may correct the region and the clock.
+ * server's error may correct the clock, and the region for files that are opened later.
  *
- * Threads: opening waits on the caller's thread. Requests are signed by the reactors: what an error corrects has a
- * mutex.
+ * Threads: opening waits on the caller's thread. Requests are signed by the reactors: the clock has a mutex.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -25,18 +24,16 @@
 #define MOST_LINES   64 /* of the user that are signed */
 
 struct sl_s3 {
-	struct sl_s3_name name;
-	char *endpoint, *addressing; /* or NULL */
-	char *query;
+	struct sl_s3_keyring *keyring;
+	char *where; /* endpoint and bucket, of which the keyring knows the region */
+	char region[SL_S3_TEXT];
 	bool requester_pays;
 	struct sl_s3_keys keys;        /* without a process */
 	struct sl_s3_process *process; /* that prints the keys; or NULL */
-	struct sl_s3_place place;      /* changes by sl_s3_move() alone */
+	struct sl_s3_place place;
 
 	struct sl_mutex mutex;
 	struct {
-		char region[SL_S3_TEXT];
-		bool moved, placed; /* the server named another region, and the place is there */
 		bool skewed;
 		int64_t skew; /* seconds that the server's clock is ahead */
 	} locked SL_GUARDED_BY(&mutex);
@@ -53,14 +50,9 @@ static const char *value_choose(const char *option, const char *const *variables
 	return set ? set : of_profile;
 }
 
-static char *text_copy(const char *text)
-{
-	return text ? strdup(text) : NULL;
-}
-
-/* No other thread has the object yet. */
-static int object_place(struct sl_s3 *s3, const struct sluice_s3_options *options,
-                        const struct sl_s3_profile *profile) SL_UNCHECKED
+static int object_place(struct sl_s3 *s3, const struct sl_s3_name *name,
+                        const struct sluice_s3_options *options,
+                        const struct sl_s3_profile *profile, const char *query)
 {
 	static const char *const regions[] = {"AWS_REGION", "AWS_DEFAULT_REGION", NULL};
 	static const char *const endpoints[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", NULL};
@@ -69,23 +61,18 @@ static int object_place(struct sl_s3 *s3, const struct sluice_s3_options *option
 		value_choose(options->endpoint, endpoints, profile->of[SL_S3_ENDPOINT]);
 	const char *addressing =
 		options->addressing ? options->addressing : profile->of[SL_S3_ADDRESSING];
-	char *version = options->version ? sl_s3_encode(options->version, false) : NULL;
 
 	if (addressing && !strcmp(addressing, "auto"))
 		addressing = NULL;
-	s3->endpoint = text_copy(endpoint);
-	s3->addressing = text_copy(addressing);
-	if (version && asprintf(&s3->query, "versionId=%s", version) < 0)
-		s3->query = NULL;
-	free(version);
-	if ((endpoint && !s3->endpoint) || (addressing && !s3->addressing) ||
-	    (options->version && !s3->query))
-		return sl_fail(-ENOMEM, "no memory");
 	if (region && strlen(region) >= SL_S3_TEXT)
 		return sl_fail(-EINVAL, "the region '%s' is too long", region);
-	strcpy(s3->locked.region, region ? region : "us-east-1");
-	return sl_s3_place_find(&s3->name, s3->endpoint, s3->addressing, s3->locked.region,
-	                        s3->query, &s3->place);
+	strcpy(s3->region, region ? region : "us-east-1");
+	if (asprintf(&s3->where, "%s %s", endpoint ? endpoint : "", name->bucket) < 0) {
+		s3->where = NULL;
+		return sl_fail(-ENOMEM, "no memory");
+	}
+	sl_s3_region_find(s3->keyring, s3->where, s3->region);
+	return sl_s3_place_find(name, endpoint, addressing, s3->region, query, &s3->place);
 }
 
 /* Whether a key can be a part of a line of header. */
@@ -96,7 +83,7 @@ static bool key_is_visible(const char *text)
 	return !*text;
 }
 
-static int object_know(struct sl_s3 *s3, struct sl_s3_keyring *keyring, struct sl_pool *waiting,
+static int object_know(struct sl_s3 *s3, struct sl_pool *waiting,
                        const struct sluice_s3_options *options, const struct sl_s3_profile *profile)
 {
 	struct sl_s3_source source;
@@ -105,7 +92,7 @@ static int object_know(struct sl_s3 *s3, struct sl_s3_keyring *keyring, struct s
 	if (rc)
 		return rc;
 	if (source.command) {
-		rc = sl_s3_process_acquire(keyring, waiting, source.command, &s3->process);
+		rc = sl_s3_process_acquire(s3->keyring, waiting, source.command, &s3->process);
 		sl_s3_source_clear(&source);
 		return rc;
 	}
@@ -117,35 +104,62 @@ static int object_know(struct sl_s3 *s3, struct sl_s3_keyring *keyring, struct s
 	return 0;
 }
 
+/* Finds place and credentials. */
+static int object_find(struct sl_s3 *s3, struct sl_pool *waiting, const struct sl_s3_name *name,
+                       const struct sluice_s3_options *options, const char *query)
+{
+	char *version = NULL, *id = options->version ? sl_s3_encode(options->version, false) : NULL;
+	struct sl_s3_profile profile;
+	int rc = sl_s3_profile_load(options->profile, &profile);
+
+	if (rc) {
+		free(id);
+		return rc;
+	}
+	if (options->version && (!id || asprintf(&version, "versionId=%s", id) < 0)) {
+		version = NULL;
+		rc = sl_fail(-ENOMEM, "no memory");
+	}
+	free(id);
+	if (!rc)
+		rc = object_place(s3, name, options, &profile, query ? query : version);
+	free(version);
+	if (!rc)
+		rc = object_know(s3, waiting, options, &profile);
+	sl_s3_profile_clear(&profile);
+	return rc;
+}
+
 int sl_s3_open(struct sl_s3_keyring *keyring, struct sl_pool *waiting, const char *uri,
-               const struct sluice_s3_options *given, struct sl_s3 **out)
+               const struct sluice_s3_options *given, const char *query, struct sl_s3 **out)
 {
 	struct sluice_s3_options options = {0};
-	struct sl_s3_profile profile;
-	struct sl_s3 *s3 = calloc(1, sizeof(*s3));
-	int rc;
+	struct sl_s3_name name = {NULL, NULL};
+	struct sl_s3 *s3;
+	int rc = sl_sign_check();
 
+	if (rc)
+		return rc;
+	s3 = calloc(1, sizeof(*s3));
 	if (!s3)
 		return sl_fail(-ENOMEM, "no memory");
 	sl_mutex_init(&s3->mutex);
+	s3->keyring = keyring;
 	if (given)
 		memcpy(&options, given, SL_MIN(given->size, sizeof(options)));
 	s3->requester_pays = options.requester_pays;
-	rc = sl_sign_check();
-	if (!rc)
-		rc = sl_s3_name_parse(uri, &s3->name);
-	if (!rc && !s3->name.key[0])
+	rc = sl_s3_name_parse(uri, &name);
+	if (!rc && !query && !name.key[0])
 		rc = sl_fail(-EISDIR, "'%s' is a bucket, not an object", uri);
-	if (!rc)
-		rc = sl_s3_profile_load(options.profile, &profile);
 	if (!rc) {
-		rc = object_place(s3, &options, &profile);
-		if (!rc)
-			rc = object_know(s3, keyring, waiting, &options, &profile);
-		sl_s3_profile_clear(&profile);
+		/* A list is of the bucket. */
+		if (query)
+			name.key[0] = '\0';
+		rc = object_find(s3, waiting, &name, &options, query);
 		if (rc)
 			sl_fail(rc, "'%s': %s", uri, sluice_last_message());
 	}
+	sl_s3_name_clear(&name);
 	if (rc)
 		sl_s3_close(s3);
 	else
@@ -184,12 +198,9 @@ void sl_s3_close(struct sl_s3 *s3)
 {
 	if (!s3)
 		return;
-	sl_s3_name_clear(&s3->name);
 	sl_s3_place_clear(&s3->place);
 	sl_s3_keys_clear(&s3->keys);
-	free(s3->endpoint);
-	free(s3->addressing);
-	free(s3->query);
+	free(s3->where);
 	sl_mutex_destroy(&s3->mutex);
 	free(s3);
 }
@@ -259,18 +270,17 @@ static int object_authorize(struct sl_s3 *s3, const struct sl_s3_keys *keys,
 int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *const *given,
                struct sl_s3_lines *out)
 {
-	char region[SL_S3_TEXT], date[DATE];
+	char date[DATE];
 	struct sl_s3_lines lines = {{NULL}};
 	struct sl_s3_keys copy = {0};
 	const struct sl_s3_keys *keys = &s3->keys;
-	struct sl_sign_request request = {.method = method, .date = date, .region = region};
+	struct sl_sign_request request = {.method = method, .date = date, .region = s3->region};
 	time_t now = time(NULL), at;
 	struct tm utc;
 	bool done;
 	int rc = 0;
 
 	sl_mutex_lock(&s3->mutex);
-	strcpy(region, s3->locked.region);
 	at = now + s3->locked.skew;
 	sl_mutex_unlock(&s3->mutex);
 	gmtime_r(&at, &utc);
@@ -316,45 +326,17 @@ enum sl_s3_remedy sl_s3_remedy_find(struct sl_s3 *s3, long status, const struct 
 
 	if (s3->process && code_is(error, expired))
 		return sl_s3_process_renew(s3->process) ? SL_S3_LATER : SL_S3_NONE;
-	sl_mutex_lock(&s3->mutex);
 	if ((status / 100 == 3 || status == 400 || status == 403) && error->region[0] &&
-	    !s3->locked.moved && strcmp(error->region, s3->locked.region)) {
-		strcpy(s3->locked.region, error->region);
-		s3->locked.moved = true;
-		remedy = SL_S3_MOVE;
-	} else if (!s3->locked.skewed && date >= 0 && code_is(error, skewed)) {
+	    strcmp(error->region, s3->region)) {
+		sl_s3_region_keep(s3->keyring, s3->where, error->region);
+		return SL_S3_MOVE;
+	}
+	sl_mutex_lock(&s3->mutex);
+	if (!s3->locked.skewed && date >= 0 && code_is(error, skewed)) {
 		s3->locked.skew = date - time(NULL);
 		s3->locked.skewed = true;
 		remedy = SL_S3_AGAIN;
 	}
 	sl_mutex_unlock(&s3->mutex);
 	return remedy;
-}
-
-bool sl_s3_is_moved(struct sl_s3 *s3)
-{
-	bool moved;
-
-	sl_mutex_lock(&s3->mutex);
-	moved = s3->locked.moved && !s3->locked.placed;
-	sl_mutex_unlock(&s3->mutex);
-	return moved;
-}
-
-int sl_s3_move(struct sl_s3 *s3)
-{
-	char region[SL_S3_TEXT];
-	struct sl_s3_place place;
-	int rc;
-
-	sl_mutex_lock(&s3->mutex);
-	strcpy(region, s3->locked.region);
-	s3->locked.placed = true;
-	sl_mutex_unlock(&s3->mutex);
-	rc = sl_s3_place_find(&s3->name, s3->endpoint, s3->addressing, region, s3->query, &place);
-	if (rc)
-		return rc;
-	sl_s3_place_clear(&s3->place);
-	s3->place = place;
-	return 0;
 }

@@ -106,8 +106,7 @@ static bool json_get(const char *text, const char *name, char *out, size_t size)
 
 /* ------------------------------------------------------------------------------------ output */
 
-/* Returns seconds since 1970 of "2015-08-30T12:36:00Z", or with "+01:00" for the Z; -1: neither. */
-static int64_t output_time(const char *text)
+int64_t sl_s3_time(const char *text)
 {
 	struct tm utc = {0};
 	const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &utc);
@@ -132,7 +131,7 @@ bool sl_s3_process_parse(const char *text, struct sl_s3_keys *out)
 	bool fits = json_get(text, "Version", value, sizeof(value)) && !strcmp(value, "1");
 
 	if (fits && json_get(text, "Expiration", value, sizeof(value)))
-		fits = (expires = output_time(value)) >= 0;
+		fits = (expires = sl_s3_time(value)) >= 0;
 	for (int i = 0; fits && i < 3; i++)
 		if (json_get(text, names[i], value, sizeof(value)) && *value)
 			texts[i] = strdup(value);

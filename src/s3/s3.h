@@ -5,11 +5,13 @@
 
 #include "core/core.h"
 
+#define SL_S3_TEXT 64
+
 /* ----------------------------------------------------------------------------------- keyring */
 
 struct sl_s3_keyring;
 
-/* The credentials of processes, which the files of a context share. Free comes after all files are closed and the pools
+/* The credentials of processes, and the regions of buckets, which the files of a context share. Free comes after all files are closed and the pools
  * have stopped. */
 int sl_s3_keyring_new(struct sl_s3_keyring **out);
 void sl_s3_keyring_free(struct sl_s3_keyring *keyring);
@@ -20,12 +22,13 @@ struct sl_s3;
 
 /*
  * Finds place and credentials of an s3 URI. Tasks of the pool may wait. May wait for storage, and for a process that the
- * user's profile names. Returns 0, or -errno with a sentence.
+ * user's profile names. query: NULL; or that of a list, encoded and sorted, of the bucket, whatever the key. Returns 0, or
+ * -errno with a sentence.
  */
 int sl_s3_open(struct sl_s3_keyring *keyring, struct sl_pool *waiting, const char *uri,
-               const struct sluice_s3_options *options, struct sl_s3 **out);
+               const struct sluice_s3_options *options, const char *query, struct sl_s3 **out);
 void sl_s3_close(struct sl_s3 *s3);
-/* Returns the URL of the object; valid until sl_s3_move(). */
+/* Returns the URL of the object. */
 const char *sl_s3_url(const struct sl_s3 *s3);
 
 /* Describes the source of credentials that files without options have. The texts are constants. */
@@ -46,8 +49,6 @@ void sl_s3_lines_clear(struct sl_s3_lines *lines);
 
 /* ------------------------------------------------------------------------------------- error */
 
-#define SL_S3_TEXT 64
-
 /* The body of an error; texts that are not there are "". */
 struct sl_s3_error {
 	char code[SL_S3_TEXT], message[161], region[SL_S3_TEXT], request_id[SL_S3_TEXT];
@@ -55,21 +56,38 @@ struct sl_s3_error {
 /* Parses XML, which is not trusted. */
 void sl_s3_error_parse(const char *xml, struct sl_s3_error *out);
 
+/* Copies the text of the first element of that name, "" if there is none. Control characters are left out. */
+void sl_s3_element(const char *xml, const char *name, char *out, size_t size);
+
 enum sl_s3_remedy {
 	SL_S3_NONE,
 	SL_S3_AGAIN, /* at once: the clock is corrected now */
 	SL_S3_LATER, /* new credentials are on their way */
-	SL_S3_MOVE,  /* the bucket is in another region: sl_s3_move(), and ask there */
+	SL_S3_MOVE, /* the bucket is in another region, where an object finds it that is opened now */
 };
 /*
- * Finds out what helps against an error. date: the server's, in seconds since 1970; -1: unknown. Each remedy but LATER
- * comes once for a file. Any thread.
+ * Finds out what helps against an error. date: the server's, in seconds since 1970; -1: unknown. AGAIN comes once for a
+ * file. Any thread.
  */
 enum sl_s3_remedy sl_s3_remedy_find(struct sl_s3 *s3, long status, const struct sl_s3_error *error,
                                     int64_t date);
-/* Returns whether the last remedy is MOVE, and not done yet. */
-bool sl_s3_is_moved(struct sl_s3 *s3);
-/* Finds the place in the other region, while no request is in flight. Returns 0, or -errno with a sentence. */
-int sl_s3_move(struct sl_s3 *s3);
+
+/* -------------------------------------------------------------------------------------- list */
+
+#define SL_S3_NAME 4096
+
+struct sl_s3_entry {
+	char name[SL_S3_NAME], etag[SL_S3_TEXT];
+	bool is_prefix;
+	uint64_t length;
+	int64_t modified; /* seconds since 1970; -1: unknown */
+};
+/* Returns the query of a page of the list of names that begin as the key of the URI, for the caller to free; NULL: no
+ * memory, or no name. recursive: names with a '/' behind that, too. token: of the page; "": the first. */
+char *sl_s3_list_query(const char *uri, bool recursive, const char *token);
+/* Takes the next entry out of a page, from *at on. Returns false behind the last. */
+bool sl_s3_list_next(char **at, struct sl_s3_entry *out);
+/* Returns whether the list goes on behind the page, with the token of the next; NULL: no memory. */
+bool sl_s3_list_rest(const char *page, char **token);
 
 #endif

@@ -253,6 +253,59 @@ S3_TEST(an_object_of_unknown_length_has_to_fit_into_memory)
 	assert_int_not_equal(access(scratch(f, "put"), F_OK), 0);
 }
 
+/* -------------------------------------------------------------------------------------- list */
+
+/* The list is these names, separated by '|', of which prefixes have nothing else. */
+static void lists(struct fixture *f, const char *uri, int recursive, const char *expected)
+{
+	struct sluice_entry e = {.size = sizeof(e)};
+	sluice_list *list;
+	char all[300] = "";
+	int rc;
+
+	assert_ok(sluice_list_open(f->ctx, uri, NULL, recursive, &list));
+	while ((rc = sluice_list_next(list, &e)) > 0) {
+		size_t n = strlen(all);
+
+		snprintf(all + n, sizeof(all) - n, "%s%s", n ? "|" : "", e.name);
+		assert_int_equal(e.length, e.is_prefix ? 0 : strlen(e.name));
+		assert_int_equal(e.modified_ns, e.is_prefix ? 0 : INT64_C(1440938160) * 1000000000);
+		assert_string_equal(e.etag, e.is_prefix ? "" : "\"e-1\"");
+	}
+	assert_ok(rc);
+	assert_string_equal(all, expected);
+	sluice_list_close(list);
+}
+
+S3_TEST(objects_are_listed_page_by_page)
+{
+	lists(f, "s3://echo", 1, "a b|a/1|a/2|b&<>|c+d%|nl\nx|z/deep/er");
+	lists(f, "s3://echo/", 0, "a b|a/|b&<>|c+d%|nl\nx|z/");
+	lists(f, "s3://echo/a", 0, "a b|a/");
+	lists(f, "s3://echo/a/", 0, "a/1|a/2");
+	lists(f, "s3://echo/z/", 0, "z/deep/");
+	lists(f, "s3://echo/c+d%", 1, "c+d%");
+	lists(f, "s3://echo/nothing", 1, "");
+	lists(f, "s3://north-a/a/", 1, "a/1|a/2");
+}
+
+S3_TEST(a_list_that_cannot_be_had_is_an_error)
+{
+	struct sluice_s3_options s3 = SLUICE_S3_OPTIONS_INIT;
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	sluice_list *list = NULL;
+
+	assert_refused(sluice_list_open(f->ctx, "s3://none/x", NULL, 0, &list), ENOENT,
+	               "NoSuchBucket");
+	assert_refused(sluice_list_open(f->ctx, "/folder", NULL, 0, &list), ENOTSUP, "s3://");
+	options.s3 = &s3;
+	s3.anonymous = 1;
+	assert_refused(sluice_list_open(f->ctx, "s3://echo/x", &options, 0, &list), EACCES,
+	               "AccessDenied");
+	assert_null(list);
+	sluice_list_close(list);
+}
+
 /* -------------------------------------------------------------------------------- credentials */
 
 static void file_say(const char *path, const char *text)

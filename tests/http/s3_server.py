@@ -15,6 +15,8 @@ The name of the bucket is a list of words with '-' between them, which say how i
   away      it redirects GETs to the server itself by another name, where no request may be signed
   none      there is no such bucket
 
+Each bucket has a list of the objects in LISTED, two on a page.
+
 Keys: AKIDTEST and SECRET, in any session but one that is "expired"; ASIATEST needs the session "token".
 """
 
@@ -31,6 +33,9 @@ import time
 import urllib.parse
 
 SECRETS = {"AKIDTEST": "secret/+of=the-test", "ASIATEST": "another/secret"}
+
+
+LISTED = ["a b", "a/1", "a/2", "b&<>", "c+d%", "nl\nx", "z/deep/er"]
 
 
 class Refused(Exception):
@@ -189,6 +194,28 @@ class Server:
             fields = why.fields + [("Content-Type", "application/xml"), ("x-amz-request-id", "R1")]
             self.send(sock, request, why.status, fields, body, len(body))
 
+    def list(self, sock, request):
+        asked = dict(urllib.parse.parse_qsl(request.query, keep_blank_values=True))
+        if asked.get("list-type") != "2" or asked.get("encoding-type") != "url":
+            raise Refused(400, "InvalidArgument")
+        prefix, delimiter, names = asked["prefix"], asked.get("delimiter"), []
+        for name in LISTED:
+            cut = name.find(delimiter, len(prefix)) + 1 if delimiter else 0
+            if name.startswith(prefix) and (name[:cut] or name) not in names:
+                names.append(name[:cut] or name)
+        at = int(asked.get("continuation-token", "=0=").strip("="))
+        entries = "".join(
+            f"<CommonPrefixes><Prefix>{urllib.parse.quote_plus(name, safe='/')}</Prefix></CommonPrefixes>"
+            if delimiter and name.endswith(delimiter) else
+            f"<Contents><Key>{urllib.parse.quote_plus(name, safe='/')}</Key><LastModified>2015-08-30T12:36:00.000Z"
+            f"</LastModified><ETag>&quot;e-1&quot;</ETag><Size>{len(name)}</Size></Contents>"
+            for name in names[at:at + 2])
+        more = at + 2 < len(names)
+        token = f"<NextContinuationToken>={at + 2}=</NextContinuationToken>" if more else ""
+        body = (f'<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult><Prefix>{prefix}</Prefix>'
+                f"<IsTruncated>{str(more).lower()}</IsTruncated>{token}{entries}</ListBucketResult>").encode()
+        self.send(sock, request, 200, [("Content-Type", "application/xml")], body, len(body))
+
     def body(self, request):
         """The object's name on disk, or its bytes, and its version."""
         if "echo" in request.words:
@@ -218,6 +245,9 @@ class Server:
                 raise Refused(503, "SlowDown", "Please reduce your request rate.")
         if request.method == "PUT":
             self.put(sock, request)
+            return
+        if not request.key and request.method == "GET":
+            self.list(sock, request)
             return
         path, data, version = self.body(request)
         etag = f'"{version}"'

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sluice ls
+ *
+ * Lists objects of S3.
+ *
+ * Threads: the main thread.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "cli.h"
+
+struct ls_options {
+	struct cli_open open;
+	const char *uri;
+	bool recursive, json;
+};
+
+static const struct argp_option option_list[] = {
+	{"recursive", 'r', NULL, 0, "All objects below the prefix, not up to the next '/'"},
+	{"json", CLI_FLAG(ls_options, json), NULL, 0, "Print a JSON object for each line"},
+	CLI_OPEN_OPTIONS,
+	{NULL},
+};
+
+static error_t ls_parse(int key, char *arg, struct argp_state *state)
+{
+	struct ls_options *o = state->input;
+
+	switch (key) {
+	case 'r':
+		o->recursive = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (o->uri)
+			argp_error(state, "more than one URI");
+		o->uri = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (!o->uri)
+			argp_error(state, "the URI is missing");
+		return 0;
+	default:
+		return cli_open_option(&o->open, key, arg, state);
+	}
+}
+
+static void print_entry(const struct ls_options *o, const struct sluice_entry *e)
+{
+	time_t at = e->modified_ns / 1000000000;
+	char date[32], *name;
+	struct tm utc;
+
+	if (o->json) {
+		cli_json_string("{\"name\": ", e->name);
+		if (e->is_prefix)
+			printf(", \"prefix\": true}\n");
+		else {
+			printf(", \"length\": %" PRIu64 ", \"modified_ns\": %" PRId64, e->length,
+			       e->modified_ns);
+			cli_json_string(", \"etag\": ", e->etag);
+			printf("}\n");
+		}
+		return;
+	}
+	name = cli_visible(e->name);
+	gmtime_r(&at, &utc);
+	strftime(date, sizeof date, "%F %T", &utc);
+	if (e->is_prefix)
+		printf("%15s  %19s  %s\n", "", "", name);
+	else
+		printf("%15" PRIu64 "  %s  %s\n", e->length, date, name);
+	free(name);
+}
+
+int cli_ls(int argc, char **argv)
+{
+	static const struct argp argp = {
+		option_list, ls_parse, "URI",
+		"Lists the objects of S3 at s3://BUCKET/PREFIX: bytes, time of "
+		"the last change (UTC), name."};
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	struct sluice_entry entry = {.size = sizeof entry};
+	struct ls_options o = {0};
+	sluice_list *list = NULL;
+	sluice_context *ctx;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	if (cli_context_new(o.open.backend, 0, &ctx))
+		return CLI_FAILED;
+	cli_open_use(&o.open, &options);
+	int rc = cli_said(sluice_list_open(ctx, o.uri, &options, o.recursive, &list));
+	while (list && (rc = cli_said(sluice_list_next(list, &entry))) > 0)
+		print_entry(&o, &entry);
+	sluice_list_close(list);
+	sluice_context_free(ctx);
+	free(o.open.headers);
+	return rc ? CLI_FAILED : CLI_OK;
+}

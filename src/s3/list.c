@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lists of objects
+ *
+ * Makes the query of a page of a bucket's list (ListObjectsV2), and parses the XML of the page.
+ *
+ * Threads: any. The text comes from servers and is not trusted.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "s3/credentials.h"
+#include "s3/place.h"
+#include "s3/s3.h"
+
+char *sl_s3_list_query(const char *uri, bool recursive, const char *token)
+{
+	struct sl_s3_name name = {NULL, NULL};
+	char *prefix = NULL, *from = NULL, *query;
+
+	if (!sl_s3_name_parse(uri, &name)) {
+		prefix = sl_s3_encode(name.key, false);
+		from = sl_s3_encode(token, false);
+	}
+	sl_s3_name_clear(&name);
+	if (!prefix || !from ||
+	    asprintf(&query, "%s%s%s%sencoding-type=url&list-type=2&prefix=%s",
+	             *token ? "continuation-token=" : "", from, *token ? "&" : "",
+	             recursive ? "" : "delimiter=%2F&", prefix) < 0)
+		query = NULL;
+	free(prefix);
+	free(from);
+	return query;
+}
+
+/* Decodes percent-escapes, and '+' for a blank, in place. */
+static void name_decode(char *text)
+{
+	char *to = text;
+	unsigned code;
+
+	for (const char *from = text; *from; from++) {
+		if (*from == '%' && sscanf(from + 1, "%2x", &code) == 1 && code && from[2]) {
+			*to++ = (char)code;
+			from += 2;
+		} else {
+			*to++ = *from == '+' ? ' ' : *from;
+		}
+	}
+	*to = '\0';
+}
+
+bool sl_s3_list_next(char **at, struct sl_s3_entry *out)
+{
+	char *object = strstr(*at, "<Contents>"), *prefix = strstr(*at, "<CommonPrefixes>"), *end;
+	char text[SL_S3_TEXT];
+
+	out->is_prefix = prefix && (!object || prefix < object);
+	if (out->is_prefix)
+		object = prefix;
+	end = object ? strstr(object, out->is_prefix ? "</CommonPrefixes>" : "</Contents>") : NULL;
+	if (!end)
+		return false;
+	*end = '\0';
+	*at = end + 1;
+	sl_s3_element(object, out->is_prefix ? "Prefix" : "Key", out->name, sizeof(out->name));
+	name_decode(out->name);
+	sl_s3_element(object, "ETag", out->etag, sizeof(out->etag));
+	sl_s3_element(object, "Size", text, sizeof(text));
+	out->length = strtoull(text, NULL, 10);
+	sl_s3_element(object, "LastModified", text, sizeof(text));
+	out->modified = sl_s3_time(text);
+	return true;
+}
+
+bool sl_s3_list_rest(const char *page, char **token)
+{
+	char text[SL_S3_NAME];
+
+	sl_s3_element(page, "IsTruncated", text, sizeof(text));
+	if (strcmp(text, "true"))
+		return false;
+	sl_s3_element(page, "NextContinuationToken", text, sizeof(text));
+	*token = strdup(text);
+	return text[0];
+}
