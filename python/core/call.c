@@ -43,6 +43,8 @@ void call_free(struct call *call)
 {
 	if (call->opened)
 		sluice_discard(call->opened);
+	if (call->clean)
+		call->clean(call->argument);
 	handle_give(call->handle);
 	for (char **line = call->headers; line && *line; line++)
 		free(*line);
@@ -82,8 +84,11 @@ static void call_make(struct call *call)
 	case CALL_TRUNCATE:
 		call->rc = sluice_truncate(file, call->length);
 		break;
+	case CALL_OTHER:
+		call->rc = call->make(call->argument);
+		break;
 	}
-	if (call->rc)
+	if (call->rc && !call->message[0])
 		strncpy(call->message, sluice_last_message(), sizeof(call->message) - 1);
 }
 

@@ -32,6 +32,11 @@ void handle_give(struct handle *handle)
 	if (atomic_fetch_sub(&handle->users, 1) != 1)
 		return;
 	sluice_discard(handle->file);
+	sluice_watch_close(handle->watch);
+	sluice_blob_release(handle->blob);
+	sluice_store_close(handle->store);
+	if (handle->of)
+		handle_give(handle->of);
 	sluice_context_free(handle->context);
 	free(handle);
 }

@@ -13,6 +13,7 @@
 
 #include <semaphore.h>
 #include <sluice/sluice.h>
+#include <sluice/store.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -41,12 +42,17 @@ int parse_number(PyObject *number, void *out);
 /* Returns the UTF-8 of a str, which owns it; NULL with an exception that has the name. */
 const char *parse_text(const char *name, PyObject *text);
 
-/* A context or a file, which the last of its users frees: any thread, without the GIL. */
+/* A context, a file, or a store and what it has; the last of its users frees it: any thread, without the GIL. */
 struct handle {
 	_Atomic unsigned users;
 	pid_t process;           /* that made it */
 	sluice_context *context; /* of a context: to be freed */
 	sluice_file *file;       /* of a file: to be discarded */
+	struct handle *of;       /* of a blob or a watch: its store, which it uses */
+	sluice_store *store;
+	sluice_blob *blob;
+	sluice_watch *watch;
+	_Atomic bool busy; /* a thread takes an event of the watch */
 };
 struct handle *handle_new(void);
 void handle_take(struct handle *handle);
@@ -67,8 +73,9 @@ typedef struct {
 /* Whether it has a handle; false with an exception. */
 bool context_is_made(Context *self);
 extern PyTypeObject *context_type, *file_type, *queue_type, *operation_type, *tensors_type,
-	*load_type;
-extern PyType_Spec context_spec, file_spec, queue_spec, operation_spec, tensors_spec, load_spec;
+	*load_type, *store_type, *blob_type, *watch_type;
+extern PyType_Spec context_spec, file_spec, queue_spec, operation_spec, tensors_spec, load_spec,
+	store_spec, blob_spec, watch_spec;
 /* The end of a tp_dealloc. */
 void object_free(void *object);
 
@@ -84,6 +91,11 @@ struct held {
 int held_take(PyObject *buffer, bool writable, struct held *out);
 void held_give(struct held *held);
 PyObject *parse_dlpack(PyObject *module, PyObject *capsule);
+/* Makes a capsule of a tensor of DLPack, in either version, which uses the handle until it is deleted. */
+PyObject *wrap_dlpack(void *tensor, bool versioned, struct handle *handle);
+PyObject *find_memory(PyObject *module, PyObject *buffer);
+/* The word of safetensors for a type, or one like it; NULL: there is no such type. */
+const char *type_word(int type);
 
 /* An operation in flight; outlives the Operation that was made for it. */
 struct pending {
@@ -110,7 +122,15 @@ PyObject *pending_wrap(struct pending *pending);
 PyObject *pending_start(struct pending *pending, int kind, const uint64_t *offsets, bool on,
                         sluice_stream stream);
 
-enum call_kind { CALL_OPEN, CALL_CLOSE, CALL_DISCARD, CALL_SYNC, CALL_STAT, CALL_TRUNCATE };
+enum call_kind {
+	CALL_OPEN,
+	CALL_CLOSE,
+	CALL_DISCARD,
+	CALL_SYNC,
+	CALL_STAT,
+	CALL_TRUNCATE,
+	CALL_OTHER
+};
 /* A call that may wait and cannot be cancelled. */
 struct call {
 	enum call_kind kind;
@@ -119,6 +139,10 @@ struct call {
 	struct sluice_open_options options;
 	char **headers; /* NULL-terminated, or NULL */
 	uint64_t length;
+	/* Of CALL_OTHER; both without the GIL. */
+	int (*make)(void *argument);
+	void (*clean)(void *argument); /* when the call is freed */
+	void *argument;
 	/* Results, valid when it is over. */
 	int rc;
 	sluice_file *opened;
