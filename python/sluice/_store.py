@@ -74,7 +74,7 @@ def _milliseconds(timeout: float | None) -> int:
         return -1
     if not timeout >= 0:
         raise ValueError(f"a timeout is seconds from 0, or None, and not {timeout!r}")
-    return min(math.ceil(timeout * 1000), 2**31 - 1)
+    return math.ceil(min(timeout * 1000, 2**31 - 1))
 
 
 class _Private(mmap.mmap):
@@ -160,7 +160,8 @@ class Blob(_core.Blob):
         library = _tensors._Numpy()
         word, shape, strides, offset = self._layout()
         dtype = library.dtype(word)
-        array = library.numpy.ndarray(shape, dtype, self._memory(copy), offset, [n * dtype.itemsize for n in strides])
+        exported = library.numpy.frombuffer(self._memory(copy), "u1")  # ndarray() would not keep the export
+        array = library.numpy.ndarray(shape, dtype, exported, offset, [n * dtype.itemsize for n in strides])
         return array.copy() if copy is True else array
 
     def torch(self, copy: bool | str = False) -> Any:
@@ -170,18 +171,18 @@ class Blob(_core.Blob):
         tensor([[ 1,  2],
                 [ 5, 10]])
         """
-        library, (word, shape, strides, offset) = _tensors._Torch("cpu"), self._layout()
-        on_host = self.device == "cpu"
+        torch, on_host = _tensors._Torch("cpu"), self.device == "cpu"
         if copy == "on-write" and not on_host:
             raise BufferError(f"blob {self.name!r} is on {self.device}, where no memory is copied on a write")
         if self.sealed and copy != "on-write" and self.dtype is not None:
-            tensor = library.torch.from_dlpack(self)
-        elif on_host:
-            tensor = library.torch.frombuffer(self._memory(copy), dtype=library.torch.uint8)
+            tensor = torch.torch.from_dlpack(self)
         else:
-            tensor = library.torch.as_tensor(self, device=self.device)
-        if tensor.dtype != library.dtype(word):
-            tensor = tensor[offset:].view(library.dtype(word)).as_strided(shape, strides)
+            word, shape, strides, offset = self._layout()
+            size = 0 if 0 in shape else 1 + sum((n - 1) * m for n, m in zip(shape, strides, strict=True))
+            tensor = torch.torch.frombuffer(self._memory(copy), dtype=torch.dtype("U8")) if on_host else (
+                torch.torch.as_tensor(self, device=self.device))
+            tensor = tensor[offset : offset + size * torch.dtype(word).itemsize]
+            tensor = tensor.view(torch.dtype(word)).as_strided(shape, strides)
         return tensor.clone() if copy is True else tensor
 
     def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
@@ -321,9 +322,9 @@ class Store(_core.Store):
         """
         if name == "":
             raise ValueError("the name of a blob is empty")
-        lengths = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+        lengths = (int(shape),) if hasattr(shape, "__index__") else tuple(int(n) for n in shape)
         if min(lengths, default=0) < 0:
-            raise ValueError(f"blob {name!r}: a length of {list(lengths)} is negative")
+            raise ValueError(f"blob {name!r}: a length of {lengths} is negative")
         word = _word(dtype, name)
         place = f"cuda:{device}" if isinstance(device, int) else str(device or "cpu")
         size = math.prod(lengths) * (int(re.sub(r"^\D+|_.*", "", word) or 8) // 8)
