@@ -25,7 +25,7 @@ class Sluice:
         self.store = sluice.Store(path)
 
     def put(self, pipe, array):
-        self.store.put("array", array, replace=True, transient=True)
+        self.kept = self.store.put("array", array, replace=True, transient=True)
         pipe.send(0)
 
     def take(self, pipe):
@@ -141,7 +141,7 @@ def measure(root, quick):
                 array = numpy.resize(numpy.arange(7, 250, dtype="u1"), size)
                 rounds = [[seconds(way, path, array, max(count // (10 if quick else 1), 2)) for way in ways]
                           for _ in range(1 if quick else 5)]
-                for way, times in zip(ways, zip(*rounds)):
+                for way, times in zip(ways, zip(*rounds, strict=True), strict=True):
                     rows[way.name].append(statistics.median(times) * 1e6)
         finally:
             daemon.terminate()

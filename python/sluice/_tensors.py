@@ -295,6 +295,20 @@ def load(
     return tensors
 
 
+def load_array(file: Path, device: Any = "cpu", **options: Any) -> Any:
+    """Read the array of an .npy file, or of a file with a single tensor. The rest is as for load().
+
+    >>> import numpy
+    >>> numpy.save(path + ".npy", numpy.arange(3))
+    >>> sluice.load_array(path + ".npy", framework="np")
+    array([0, 1, 2])
+    """
+    found = load(file, device, **options)
+    if len(found) != 1:
+        raise ValueError(f"{os.fspath(file)!r} has {len(found)} arrays, not one: {', '.join(list(found)[:5])}")
+    return found.popitem()[1]
+
+
 def _start(
     files: _Files, batch: Mapping[str, Any], keeper: Any, library: _Torch | _Numpy, stream: Any, digests: Any = None
 ) -> _core.Load:

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import zlib
 
 import pytest
 import sluice
@@ -192,3 +193,60 @@ def daemon():
 def store(daemon):
     with daemon.open() as opened:
         yield opened
+
+
+class FileServer:
+    """Serves ranges of the files of a folder, and takes new ones. `asked`: the methods and paths of requests."""
+
+    def __init__(self, folder):
+        asked = self.asked = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self, status, body=b"", **fields):
+                self.send_response(status)
+                for name, value in {"Content-Length": len(body), **fields}.items():
+                    self.send_header(name.replace("_", "-"), str(value))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            def do_GET(self):
+                asked.append((self.command, self.path))
+                file = folder / self.path.lstrip("/")
+                if not file.is_file():
+                    return self.answer(404)
+                data = file.read_bytes()
+                fields = {"Accept_Ranges": "bytes", "ETag": f'"{zlib.crc32(data)}"'}
+                if self.headers.get("If-Match", fields["ETag"]) != fields["ETag"]:
+                    return self.answer(412)
+                if "Range" not in self.headers:
+                    return self.answer(200, data, **fields)
+                begin, last = map(int, self.headers["Range"].split("=")[1].split("-"))
+                part = data[begin:last + 1]
+                fields["Content_Range"] = f"bytes {begin}-{begin + len(part) - 1}/{len(data)}"
+                return self.answer(206, part, **fields)
+
+            do_HEAD = do_GET
+
+            def do_PUT(self):
+                (folder / self.path.lstrip("/")).write_bytes(self.rfile.read(int(self.headers["Content-Length"])))
+                self.answer(201)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.uri = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def file_server(tmp_path):
+    """A server of the test's folder."""
+    served = FileServer(tmp_path)
+    yield served
+    served.server.shutdown()
+    served.server.server_close()

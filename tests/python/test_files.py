@@ -247,7 +247,7 @@ def test_every_object_describes_itself(path, capsys):
 
 
 def test_examples_in_docstrings_are_right(tmp_path):
-    for name in ("", "._context", "._core", "._file", "._operation", "._tensors"):
+    for name in ("", "._context", "._core", "._dataset", "._file", "._operation", "._tensors"):
         module = importlib.import_module("sluice" + name)
         example = tmp_path / "hello"
         finder = doctest.DocTestFinder()

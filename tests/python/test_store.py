@@ -7,7 +7,6 @@ import gc
 import itertools
 import multiprocessing
 import os
-import pathlib
 import pickle
 import random
 import signal
@@ -355,13 +354,6 @@ def test_a_child_of_fork_reads_views_and_opens_its_own_store(daemon, store):
     assert results.get(timeout=60) == ([0, 1, 2, 3, 4], 5, [5, 6])
     child.join(60)
     assert child.exitcode == 0 and store.stat("a").holders == 1 and blob.numpy()[999] == 999
-
-
-def test_the_example_shares_an_array(daemon):
-    example = pathlib.Path(__file__).parents[2] / "examples/python/share_array.py"
-    done = subprocess.run([sys.executable, example], env={**os.environ, "SLUICE_STORE": daemon.path}, timeout=100,
-                          stdout=subprocess.PIPE)
-    assert (done.returncode, done.stdout) == (0, b"333332833333500000\n")
 
 
 def share(store, name, results):

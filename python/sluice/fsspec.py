@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""File systems for fsspec, and so for pandas, dask, xarray, zarr and h5py.
+
+An installed package has entry points; elsewhere `import sluice.fsspec` makes the protocols known: sluice+http and
+sluice+https, sluice+file, and store.
+
+>>> import fsspec, sluice.fsspec
+>>> with fsspec.open(f"sluice+file://{path}") as f:
+...     f.read(5)
+b'hello'
+
+A call that reads waits on the thread that makes it; a coroutine makes the call on a thread of a pool, so it may be
+awaited in any event loop. All ranges of a file are a single read, whose neighbours the engine joins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import errno
+import functools
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Callable, Iterable, Mapping, Sequence, TypeVar
+
+import fsspec
+from fsspec.asyn import AsyncFileSystem, get_loop
+from fsspec.caching import BaseCache, register_cache
+from fsspec.callbacks import DEFAULT_CALLBACK
+from fsspec.implementations import local
+from fsspec.spec import AbstractBufferedFile
+
+from . import _context
+from ._file import File
+
+T = TypeVar("T")
+_THREADS = 64  # that wait for servers
+_KEPT = 32  # remote files of a file system that stay open
+_PART = 64 << 20  # of a copy
+_LARGE = 1 << 20  # a read of so much goes past the cache
+_MOST_AHEAD = 32 << 20
+_MOST_STEPS = 15
+_MOST_CACHED = 128 << 20  # of a file object
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, "sluice-fsspec")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+async def _on_thread(call: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_pool(), functools.partial(call, *arguments, **options))
+
+
+class _Shared(File):
+    """A file that several calls read: the last of them lets go of it."""
+
+    def __init__(self, uri: str, **options: Any) -> None:
+        super().__init__(uri, **options)
+        self.found = self.stat()
+
+    def ranges(self, ranges: Iterable[tuple[int | None, int | None]]) -> list[bytes]:
+        """Read ranges, whose bounds are those of a slice."""
+        if self.found.size_unknown:
+            with File(self.uri, **self._remade).as_io() as whole:
+                data = whole.read()
+            return [data[slice(*bounds)] for bounds in ranges]
+        bounds = [slice(*given).indices(self.found.size)[:2] for given in ranges]
+        if len(bounds) == 1:
+            return [self.read(max(bounds[0][1] - bounds[0][0], 0), bounds[0][0])]
+        parts = [bytearray(max(stop - start, 0)) for start, stop in bounds]
+        self.readv([(part, start) for part, (start, _) in zip(parts, bounds, strict=True) if part])
+        return [bytes(part) for part in parts]
+
+    def __del__(self) -> None:
+        self.discard()
+
+
+# ---------------------------------------------------------------------------------------- file objects
+
+
+class _Cache(BaseCache):
+    """Keeps what was read last, and reads ahead on other threads while reads follow each other."""
+
+    name = "sluice"
+
+    def __init__(self, blocksize: int, fetcher: Callable[[int, int], bytes], size: int) -> None:
+        super().__init__(blocksize, fetcher, size)
+        # By its offset the length and the bytes of each part, the one that was used last at the end.
+        self.parts: collections.OrderedDict[int, tuple[int, Future[bytes]]] = collections.OrderedDict()
+        self.cached = 0
+        self.next = 0  # where a read follows the last one
+        self.ahead = blocksize
+        self.frontier = 0  # up to there has been read ahead
+        self.last = self.stride = 0  # where the last read was, and how far from the one before
+        self.steps = 0  # that are read ahead in a stride
+
+    def find(self, at: int) -> int | None:
+        """The offset of the part that has a byte."""
+        return next((start for start, (n, _) in reversed(self.parts.items()) if start <= at < start + n), None)
+
+    def begin(self, start: int, n: int) -> int:
+        """Begin to read a part, and forget the oldest ones. Returns where it ends."""
+        n = min(n, self.size - start)
+        self.cached += n - self.parts.pop(start, (0,))[0]
+        self.parts[start] = n, _pool().submit(self.fetcher, start, start + n)
+        while self.cached > _MOST_CACHED and len(self.parts) > 2:
+            self.cached -= self.parts.popitem(last=False)[1][0]
+        return start + n
+
+    def passes(self, start: int, n: int) -> bool:
+        """Whether a read is so large that it goes past the cache."""
+        large = n >= (_MOST_AHEAD // 2 if start == self.next else _LARGE) and self.find(start) is None
+        if large:
+            self.next = start + n
+        return large
+
+    def look_along(self, at: int, n: int) -> None:
+        """Read ahead where reads are equally far from each other, as those of a column of an array are."""
+        stride, self.last = at - self.last, at
+        self.steps = min(2 * self.steps + 1, _MOST_STEPS) if stride == self.stride and stride > n else 0
+        self.stride = stride
+        for _ in range(self.steps if n <= _LARGE else 0):
+            at += stride
+            if at < self.size and self.find(at) is None:
+                self.begin(at, max(n, self.blocksize))
+
+    def _fetch(self, start: int | None, stop: int | None) -> bytes:
+        at, end = start or 0, self.size if stop is None else min(stop, self.size)
+        if self.passes(at, end - at):
+            return bytes(self.fetcher(at, end))
+        follows = 0 <= at - self.next <= self.blocksize
+        self.ahead = min(4 * self.ahead, _MOST_AHEAD) if follows else self.blocksize
+        self.look_along(at, end - at)
+        pieces = []
+        while at < end:
+            found = self.find(at)
+            if found is None:
+                found = at
+                self.frontier = self.begin(at, max(end - at, self.blocksize))
+            try:
+                piece = self.parts[found][1].result()[at - found : end - found]
+            except BaseException:
+                self.cached -= self.parts.pop(found)[0]
+                raise
+            if not piece:
+                break  # the file has become shorter
+            self.parts.move_to_end(found)
+            pieces.append(piece)
+            at += len(piece)
+        self.next = at
+        if follows and at <= self.frontier < min(at + self.ahead // 2, self.size):
+            self.frontier = self.begin(self.frontier, self.ahead)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+register_cache(_Cache, clobber=True)
+
+
+class BufferedFile(AbstractBufferedFile):
+    """A file that is read, with a position and a cache. It may be pickled."""
+
+    def __init__(self, fs: Any, path: str, block_size: int | None = None, cache_type: str = "sluice",
+                 size: int | None = None, **options: Any) -> None:
+        self.file = fs._opened(path, True)
+        super().__init__(fs, path, "rb", block_size or fs._block, cache_type=cache_type,
+                         size=self.file.found.size, **options)
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return bytes(self.file.read(end - start, start))
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        if not isinstance(self.cache, _Cache) or not self.cache.passes(self.loc, len(view)):
+            return int(super().readinto(view))
+        moved: int = self.file.read_into(view, self.loc)
+        self.loc += moved
+        return moved
+
+
+# ---------------------------------------------------------------------------------------- file systems
+
+
+class _Reads:
+    """The calls of a file system that read."""
+
+    _block = 128 << 10  # of file objects
+    _options: Mapping[str, Any] = {}
+    _strip_protocol: Any
+
+    def _uri(self, path: str) -> str:
+        return path
+
+    def _opened(self, path: str, anew: bool = False) -> _Shared:
+        return _Shared(self._uri(path), **self._options)
+
+    def _ranges(self, path: str, ranges: Sequence[tuple[int | None, int | None]]) -> list[bytes]:
+        try:
+            return self._opened(path).ranges(ranges)
+        except OSError as error:
+            if error.errno not in (errno.ESTALE, errno.ECHILD):
+                raise
+        return self._opened(path, True).ranges(ranges)  # another version, or another process than the parent
+
+    def _plan(
+        self, paths: list[str], starts: Any, ends: Any, on_error: str
+    ) -> tuple[dict[str, list[int]], Callable[[str], Sequence[Any]]]:
+        """The places of each file in a list of ranges, and a function that reads all of a file."""
+        if not isinstance(paths, list):
+            raise TypeError(f"paths is a list, not {type(paths).__name__}")
+        starts, ends = (list(b) if isinstance(b, Iterable) else [b] * len(paths) for b in (starts, ends))
+        if not len(paths) == len(starts) == len(ends):
+            raise ValueError(f"{len(paths)} paths, {len(starts)} starts and {len(ends)} ends are not ranges")
+        places: dict[str, list[int]] = {}
+        for i, path in enumerate(paths):
+            places.setdefault(self._strip_protocol(path), []).append(i)
+
+        def read(path: str) -> Sequence[Any]:
+            try:
+                return self._ranges(path, [(starts[i], ends[i]) for i in places[path]])
+            except Exception as error:
+                if on_error == "raise":
+                    raise
+                return [error] * len(places[path])
+
+        return places, read
+
+    @staticmethod
+    def _placed(places: dict[str, list[int]], found: Iterable[Sequence[Any]]) -> list[Any]:
+        by_place = {i: part for at, parts in zip(places.values(), found, strict=True)
+                    for i, part in zip(at, parts, strict=True)}
+        return [by_place[i] for i in range(len(by_place))]
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        """Read a file, or a range of it."""
+        return self._ranges(self._strip_protocol(path), [(start, end)])[0]
+
+    def cat_ranges(self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None,
+                   on_error: str = "return", **_: Any) -> list[Any]:
+        """Read ranges: those of each file at once, and the files side by side."""
+        places, read = self._plan(paths, starts, ends, on_error)
+        return self._placed(places, (map if len(places) == 1 else _pool().map)(read, places))
+
+    def _open(self, path: str, mode: str = "rb", block_size: int | None = None, autocommit: bool = True,
+              cache_options: Any = None, size: int | None = None, **options: Any) -> Any:
+        if mode == "rb":
+            return BufferedFile(self, path, block_size, cache_options=cache_options, **options)
+        return File(self._uri(path), mode, expected_size=size or 0, **self._options).as_io()
+
+
+class LocalFileSystem(_Reads, local.LocalFileSystem):
+    """Local files, sluice+file://: reads are sluice's, and the rest is as in fsspec."""
+
+    protocol = ("sluice+file",)
+
+    def _open(self, path: str, mode: str = "rb", *arguments: Any, **options: Any) -> Any:
+        kind = _Reads if mode == "rb" else local.LocalFileSystem
+        return kind._open(self, path, mode, *arguments, **options)
+
+
+class _Remote(_Reads, AsyncFileSystem):
+    """Objects that are opened by a URI.
+
+    headers: of requests. settings: of a Context for the files; None: those of configure().
+    """
+
+    def __init__(self, headers: Mapping[str, str] | Sequence[str] | None = None,
+                 settings: dict[str, Any] | None = None, **options: Any) -> None:
+        self._pid: int = os.getpid()
+        super().__init__(**options)
+        self._headers, self._settings = headers, settings
+        self._kept: collections.OrderedDict[str, _Shared] = collections.OrderedDict()
+
+    @property
+    def _options(self) -> Mapping[str, Any]:  # type: ignore[override]
+        context = None if self._settings is None else _context.with_settings(self._settings)
+        return {"headers": self._headers, "context": context}
+
+    @property
+    def loop(self) -> Any:
+        if self._pid != os.getpid():  # a child of fork() has its own
+            self._pid, self._loop = os.getpid(), None if self.asynchronous else get_loop()
+        return self._loop
+
+    def _opened(self, path: str, anew: bool = False) -> _Shared:
+        file = None if anew else self._kept.get(path)
+        if file is None:
+            file = super()._opened(path)
+            found = file.found
+            # Another version of these is told from the one that is open.
+            if not found.whole_only and (found.etag or found.modified_ns):
+                self._kept[path] = file
+                while len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+        return file
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        return await _on_thread(self.cat_file, path, start, end)
+
+    async def _cat_ranges(self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None,
+                          batch_size: int | None = None, on_error: str = "return", **_: Any) -> list[Any]:
+        places, read = self._plan(paths, starts, ends, on_error)
+        return self._placed(places, await asyncio.gather(*(_on_thread(read, path) for path in places)))
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """Name, size in bytes (None: unknown), type, ETag and time of the last change, as they are now."""
+        path = self._strip_protocol(path)
+        found = self._opened(path, True).found
+        return {"name": path, "size": None if found.size_unknown else found.size, "type": "file",
+                "ETag": found.etag, "mtime": found.modified_ns / 1e9}
+
+    async def _info(self, path: str, **_: Any) -> dict[str, Any]:
+        return await _on_thread(self.info, path)
+
+    def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
+        """Write an object as a whole."""
+        uri, letter = self._uri(self._strip_protocol(path)), "x" if mode == "create" else "w"
+        with File(uri, letter, expected_size=memoryview(value).nbytes, **self._options) as file:
+            file.write(value)
+
+    async def _pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
+        await _on_thread(self.pipe_file, path, value, mode)
+
+    def _copy_out(self, path: str, lpath: str, callback: Any) -> None:
+        file = self._opened(self._strip_protocol(path), True)
+        callback.set_size(file.found.size)
+        with File(lpath, "w") as out:
+            for at in range(0, file.found.size, _PART):
+                callback.relative_update(out.write(file.read(_PART, at), at))
+
+    async def _get_file(self, rpath: str, lpath: str, callback: Any = DEFAULT_CALLBACK, **_: Any) -> None:
+        await _on_thread(self._copy_out, rpath, lpath, callback)
+
+    async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        raise NotImplementedError(f"{path!r}: {self.protocol[0]} has no lists of files")
+
+
+class HTTPFileSystem(_Remote):
+    """Objects of web servers, sluice+http:// and sluice+https://, and http:// where it is registered for it."""
+
+    protocol = ("sluice+http", "sluice+https")
+    _block = 256 << 10
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(each) for each in path]
+        return os.fspath(path).removeprefix("sluice+")
+
+    def unstrip_protocol(self, name: str) -> str:
+        return name if name.startswith("sluice+") else "sluice+" + name
+
+    def _parent(self, path: str) -> str:
+        return str(self._strip_protocol(path)).rstrip("/").rpartition("/")[0]
+
+
+class StoreFileSystem(_Remote):
+    """Blobs of the daemon's store, store://."""
+
+    protocol = ("store",)
+
+    def _uri(self, path: str) -> str:
+        return "store://" + path
+
+
+for _kind in (HTTPFileSystem, LocalFileSystem, StoreFileSystem):
+    for _protocol in _kind.protocol:
+        fsspec.register_implementation(_protocol, _kind, clobber=True)

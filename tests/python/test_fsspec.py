@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file systems for fsspec, and the libraries that read through them."""
+import asyncio
+import io
+import multiprocessing
+import pickle
+
+import pytest
+from conftest import pattern
+
+fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+import sluice.fsspec  # noqa: E402
+
+DATA = pattern(100_000)
+
+
+@pytest.fixture(params=["sluice+http", "sluice+file"])
+def there(request, path, file_server):
+    """A file system, and the file of the pattern in it."""
+    where = f"sluice+{file_server.uri}/pattern" if request.param == "sluice+http" else f"sluice+file://{path}"
+    return fsspec.url_to_fs(where)
+
+
+def test_bytes_are_those_of_a_slice(there):
+    fs, name = there
+    for bounds in ((None, None), (10, 20), (-5, None), (0, -1), (99_990, 200_000), (200_000, 300_000), (20, 10)):
+        assert fs.cat_file(name, *bounds) == DATA[slice(*bounds)]
+    assert fs.cat(name) == DATA and fs.info(name)["size"] == 100_000 and fs.info(name)["type"] == "file"
+    assert fs.exists(name) and not fs.exists(name + "-not") and fs.isfile(name) and not fs.isdir(name)
+    assert fs.head(name, 5) == DATA[:5] and fs.tail(name, 5) == DATA[-5:]
+
+
+def test_ranges_of_several_files_come_at_their_places(there, path):
+    fs, name = there
+    (path.parent / "other").write_bytes(b"other")
+    other = name.replace("pattern", "other")
+    assert fs.cat_ranges([name, other, name], [5, 1, -3], [9, 3, None]) == [DATA[5:9], b"th", DATA[-3:]]
+    assert fs.cat_ranges([name, name], 2, 4) == [DATA[2:4]] * 2
+    found = fs.cat_ranges([name, name + "-not"], 0, 3)
+    assert found[0] == DATA[:3] and isinstance(found[1], FileNotFoundError)
+    with pytest.raises(FileNotFoundError, match="pattern-not"):
+        fs.cat_ranges([name, name + "-not"], 0, 3, on_error="raise")
+    with pytest.raises(ValueError, match="2 paths, 1 starts"):
+        fs.cat_ranges([name, name], [0], [1, 2])
+    with pytest.raises(TypeError):
+        fs.cat_ranges(name, 0, 1)
+
+
+def test_a_file_object_has_the_bytes_of_the_file(there):
+    fs, name = there
+    for options in ({}, {"block_size": 1000}, {"cache_type": "none"}):
+        plain = io.BytesIO(DATA)
+        with fs.open(name, **options) as f:
+            assert f.size == 100_000
+            for at, whence, n in ((0, 0, 10), (0, 1, 500), (-30, 2, 100), (70_000, 0, 1), (69_000, 0, 300), (3, 0, -1)):
+                assert f.seek(at, whence) == plain.seek(at, whence)
+                assert f.read(n) == plain.read(n)
+            for at in range(0, 99_000, 3000):  # a column of an array
+                f.seek(at)
+                assert f.read(100) == DATA[at:at + 100]
+            f.seek(1)
+            assert f.readline() == io.BytesIO(DATA[1:]).readline()
+            again = pickle.loads(pickle.dumps(f))
+            assert again.read(7) == f.read(7)
+        with pytest.raises(ValueError, match="closed"):
+            f.read(1)
+    with pytest.raises(FileNotFoundError):
+        fs.open(name + "-not")
+
+
+def test_large_reads_go_past_the_cache(tmp_path, file_server):
+    data = pattern(100_000) * 30
+    (tmp_path / "large").write_bytes(data)
+    with fsspec.open(f"sluice+{file_server.uri}/large") as f:
+        buffer = bytearray(2 << 20)
+        f.seek(1000)
+        assert f.readinto(buffer) == len(buffer) and buffer == data[1000:1000 + len(buffer)]
+        assert f.tell() == 1000 + len(buffer) and not f.cache.parts
+        assert f.read() == data[1000 + len(buffer):]
+
+
+def test_reads_that_follow_each_other_are_few_requests(tmp_path, file_server):
+    data = pattern(100_000) * 40
+    (tmp_path / "large").write_bytes(data)
+    with fsspec.open(f"sluice+{file_server.uri}/large") as f:
+        assert b"".join(iter(lambda: f.read(10_000), b"")) == data
+    assert len(file_server.asked) < 20
+
+
+def test_an_object_that_changes_is_read_anew_by_calls_and_not_by_files(path, file_server):
+    fs, name = fsspec.url_to_fs(f"sluice+{file_server.uri}/pattern")
+    assert fs.cat_file(name, 0, 3) == DATA[:3]
+    asked = len(file_server.asked)
+    assert fs.cat_file(name, 3, 6) == DATA[3:6]
+    assert len(file_server.asked) == asked + 1  # it was still open
+    with fs.open(name) as f:
+        path.write_bytes(b"new")
+        assert fs.cat_file(name, 0, 3) == b"new" and fs.info(name)["size"] == 3
+        with pytest.raises(OSError, match="chang"):
+            f.read(10)
+
+
+def test_coroutines_run_in_any_loop(path, file_server):
+    fs = sluice.fsspec.HTTPFileSystem(asynchronous=True)
+    uri = f"{file_server.uri}/pattern"
+
+    async def reads():
+        parts = await asyncio.gather(*(fs._cat_file(uri, i, i + 10) for i in range(100)))
+        assert parts == [DATA[i:i + 10] for i in range(100)]
+        assert await fs._cat_ranges([uri] * 2, [0, 5], [5, 9]) == [DATA[:5], DATA[5:9]]
+        assert (await fs._info(uri))["size"] == 100_000
+        with pytest.raises(FileNotFoundError):
+            await fs._info(uri + "-not")
+        # A call that waits may be made here, too.
+        assert fsspec.filesystem("sluice+http").cat_file(uri, 1, 4) == DATA[1:4]
+
+    asyncio.run(reads())
+    asyncio.run(reads())
+
+
+def test_objects_are_written_and_copied(tmp_path, file_server):
+    fs, name = fsspec.url_to_fs(f"sluice+{file_server.uri}/new")
+    fs.pipe_file(name, b"written")
+    assert (tmp_path / "new").read_bytes() == b"written"
+    fs.get(name, str(tmp_path / "copy"))
+    assert (tmp_path / "copy").read_bytes() == b"written"
+    with fs.open(name, "wb", size=14) as f:
+        f.write(b"through a file")
+    assert fs.cat(name) == b"through a file"
+    with pytest.raises(NotImplementedError, match="lists"):
+        fs.ls(name)
+    local = fsspec.filesystem("sluice+file")
+    with local.open(str(tmp_path / "local"), "wb") as f:
+        f.write(b"local")
+    assert sorted(map(str, tmp_path.iterdir())) == sorted(local.ls(str(tmp_path), detail=False))
+
+
+def read_in_child(fs, name, results):
+    results.put((fs.cat_file(name, 0, 5), fs.exists(name), fs.cat_ranges([name, name], [1, 2], 4)))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_file_system_goes_to_another_process(there, method):
+    fs, name = there
+    assert fs.cat_file(name, 0, 5) == DATA[:5] and pickle.loads(pickle.dumps(fs)) == fs
+    context = multiprocessing.get_context(method)
+    results = context.Queue()
+    child = context.Process(target=read_in_child, args=(fs, name, results), daemon=True)
+    child.start()
+    assert results.get(timeout=60) == (DATA[:5], True, [DATA[1:4], DATA[2:4]])
+    child.join(60)
+    assert child.exitcode == 0
+
+
+def test_headers_and_settings_are_those_of_each_file_system(path, file_server):
+    uri = f"{file_server.uri}/pattern"
+    with pytest.raises(OSError, match="Range"):
+        fsspec.filesystem("sluice+http", headers={"Range": "bytes=0-1"}).cat_file(uri)
+    assert fsspec.filesystem("sluice+http", headers={"X-Key": "a"}, settings={"workers": 2}).cat_file(uri) == DATA
+
+
+# ----------------------------------------------------------------------------------------- libraries
+
+
+def test_pandas_and_dask_read(tmp_path, file_server):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    table = pandas.DataFrame({"a": range(5000), "b": [i * 0.5 for i in range(5000)]})
+    table.to_csv(tmp_path / "table.csv", index=False)
+    uri = f"sluice+{file_server.uri}/table.csv"
+    assert pandas.read_csv(uri).equals(table)
+    dask = pytest.importorskip("dask.bag", reason="dask is not installed")
+    assert dask.read_text(uri, blocksize=10_000).count().compute(scheduler="threads") == 5001
+
+
+def test_h5py_reads(tmp_path, file_server):
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+    numpy = pytest.importorskip("numpy")
+    values = numpy.arange(600_000, dtype="i4").reshape(600, 1000)
+    with h5py.File(tmp_path / "data.h5", "w") as h:
+        h["whole"] = values
+        h.create_dataset("chunks", data=values, chunks=(50, 100), compression="gzip")
+    with fsspec.open(f"sluice+{file_server.uri}/data.h5") as f, h5py.File(f, "r") as h:
+        assert (h["whole"][:] == values).all() and (h["chunks"][:, 300:400] == values[:, 300:400]).all()
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_zarr_and_xarray_read(tmp_path, file_server, sharded):
+    zarr = pytest.importorskip("zarr", "3", reason="zarr 3 is not installed")
+    numpy = pytest.importorskip("numpy")
+    values = numpy.arange(40_000, dtype="i4").reshape(200, 200)
+    group = zarr.create_group(tmp_path / "group")
+    array = group.create_array("a", shape=(200, 200), chunks=(20, 50), shards=(100, 100) if sharded else None,
+                               dtype="i4", dimension_names=("y", "x"))
+    array[:100] = values[:100]  # the rest is missing
+    zarr.consolidate_metadata(tmp_path / "group")
+    uri = f"sluice+{file_server.uri}/group"
+    found = zarr.open_group(uri, mode="r")["a"]
+    assert (found[:100] == values[:100]).all() and not found[100:].any()
+    assert (found[10:30, 60] == values[10:30, 60]).all()
+    xarray = pytest.importorskip("xarray", "2024", reason="a recent xarray is not installed")
+    store = zarr.storage.FsspecStore.from_url(uri, read_only=True)  # xarray takes no + in a protocol
+    assert int(xarray.open_zarr(store, chunks=None)["a"][:100].sum()) == values[:100].sum()
+
+
+def test_the_protocols_are_entry_points():
+    import tomllib
+    from pathlib import Path
+
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    for protocol, place in project["entry-points"]["fsspec.specs"].items():
+        module, _, kind = place.partition(":")
+        assert module == "sluice.fsspec" and protocol in getattr(sluice.fsspec, kind).protocol
+        assert fsspec.get_filesystem_class(protocol) is getattr(sluice.fsspec, kind)
