@@ -51,6 +51,7 @@ struct request {
 	struct sluice_blob_options options;
 	struct sluice_blob_metadata metadata;
 	struct sluice_watch_event event;
+	bool listing;
 	int count;
 	struct sluice_blob_info rows[];
 };
@@ -119,29 +120,6 @@ static void request_free(struct request *request)
 	call_free(request->call);
 }
 
-/* As request_run(), for a request that has no result. */
-static PyObject *request_only(struct request *request)
-{
-	if (request_run(request))
-		return NULL;
-	request_free(request);
-	Py_RETURN_NONE;
-}
-
-/* Returns the handle of an object of a store, yet to be made; NULL with an exception. */
-static struct handle *handle_new_of(Store *store)
-{
-	struct handle *handle = store->handle ? handle_new() : NULL;
-
-	if (handle) {
-		handle->of = store->handle;
-		handle_take(handle->of);
-	} else if (!store->handle) {
-		PyErr_SetString(PyExc_ValueError, "the store is closed");
-	}
-	return handle;
-}
-
 /* Frees a handle without the GIL. */
 static void handle_drop(struct handle *handle)
 {
@@ -149,6 +127,47 @@ static void handle_drop(struct handle *handle)
 		Py_BEGIN_ALLOW_THREADS handle_give(handle);
 		Py_END_ALLOW_THREADS
 	}
+}
+
+/* Makes a request that opens an object, and gives the object its handle, of a store or NULL. Consumes the request.
+ * Returns 0, or -1 with an exception. */
+static int request_open(struct request *request, struct handle **out)
+{
+	struct handle *handle = request ? request->handle : NULL;
+
+	if (!handle)
+		return -1;
+	handle_take(handle);
+	if (request_run(request)) {
+		handle_drop(handle);
+		return -1;
+	}
+	request_free(request);
+	*out = handle;
+	return 0;
+}
+
+/* Returns a request that makes an object, of a store or NULL, whose handle is its own; NULL with an exception. */
+static struct request *request_new_object(Store *store, bool made,
+                                          int (*run)(struct request *request), const char *name)
+{
+	struct request *request;
+	struct handle *handle;
+
+	if (made || (store && !store->handle)) {
+		PyErr_SetString(PyExc_ValueError,
+		                made ? "the object is made" : "the store is closed");
+		return NULL;
+	}
+	handle = handle_new();
+	if (handle && store) {
+		handle->of = store->handle;
+		handle_take(handle->of);
+	}
+	request = handle ? request_new(handle, run, name, 0) : NULL;
+	if (handle)
+		handle_give(handle); /* the request has it */
+	return request;
 }
 
 /* ---------------------------------------------------------------------------------------- store */
@@ -160,26 +179,11 @@ static int run_open(struct request *request)
 
 static int store_init(Store *self, PyObject *args, PyObject *kwargs)
 {
-	struct handle *handle;
-	struct request *request;
 	const char *path;
 
 	if (!PyArg_ParseTuple(args, "z:Store", &path))
 		return -1;
-	handle = self->handle ? NULL : handle_new();
-	if (!handle) {
-		if (!PyErr_Occurred())
-			PyErr_SetString(PyExc_ValueError, "the store is open");
-		return -1;
-	}
-	request = request_new(handle, run_open, path, 0);
-	if (request_run(request)) {
-		handle_give(handle);
-		return -1;
-	}
-	request_free(request);
-	self->handle = handle;
-	return 0;
+	return request_open(request_new_object(NULL, self->handle, run_open, path), &self->handle);
 }
 
 static PyObject *store_close(Store *self, PyObject *none)
@@ -228,45 +232,35 @@ static PyObject *info_row(const struct sluice_blob_info *i)
 	                     i->user, i->process, (long long)i->made_ns);
 }
 
-static int run_stat(struct request *request)
-{
-	request->rows[0].size = sizeof(request->rows[0]);
-	return sluice_blob_stat(request->handle->store, request->name, request->rows);
-}
-
-static PyObject *store_stat(Store *self, PyObject *name)
-{
-	const char *text = parse_text("name", name);
-	struct request *request = text ? request_new(self->handle, run_stat, text, 1) : NULL;
-	PyObject *row;
-
-	if (request_run(request))
-		return NULL;
-	row = info_row(request->rows);
-	request_free(request);
-	return row;
-}
-
 static int run_list(struct request *request)
 {
+	sluice_store *store = request->handle->store;
+
 	request->rows[0].size = sizeof(request->rows[0]);
-	request->count = sluice_blob_list(request->handle->store, request->name, &request->cursor,
-	                                  request->rows, ROWS);
+	if (!request->listing)
+		return sluice_blob_stat(store, request->name, request->rows);
+	request->count =
+		sluice_blob_list(store, request->name, &request->cursor, request->rows, ROWS);
 	return request->count < 0 ? request->count : 0;
 }
 
-static PyObject *store_list(Store *self, PyObject *args)
+/* _rows(name): [row]; _rows(prefix, cursor): [row, ...], and the next cursor. */
+static PyObject *store_rows(Store *self, PyObject *args)
 {
+	uint64_t cursor = 0;
 	struct request *request;
-	const char *prefix;
-	uint64_t cursor;
-	PyObject *rows;
+	PyObject *name, *rows;
+	const char *text;
 
-	if (!PyArg_ParseTuple(args, "sO&:list", &prefix, parse_number, &cursor))
+	if (!PyArg_ParseTuple(args, "O|O&:_rows", &name, parse_number, &cursor) ||
+	    !(text = parse_text("name", name)))
 		return NULL;
-	request = request_new(self->handle, run_list, prefix, ROWS);
-	if (request)
+	request = request_new(self->handle, run_list, text, ROWS);
+	if (request) {
+		request->listing = PyTuple_Size(args) > 1;
 		request->cursor = cursor;
+		request->count = 1;
+	}
 	if (request_run(request))
 		return NULL;
 	rows = PyList_New(request->count);
@@ -290,8 +284,12 @@ static int run_delete(struct request *request)
 static PyObject *store_delete(Store *self, PyObject *name)
 {
 	const char *text = parse_text("name", name);
+	struct request *request = text ? request_new(self->handle, run_delete, text, 0) : NULL;
 
-	return text ? request_only(request_new(self->handle, run_delete, text, 0)) : NULL;
+	if (request_run(request))
+		return NULL;
+	request_free(request);
+	Py_RETURN_NONE;
 }
 
 /* ----------------------------------------------------------------------------------------- blob */
@@ -354,34 +352,24 @@ static int request_parse(struct request *request, PyObject *made)
 /* Blob(store, name, timeout_ms, None), or Blob(store, name, 0, (bytes, ...)) to create. */
 static int blob_init(Blob *self, PyObject *args, PyObject *kwargs)
 {
-	struct request *request = NULL;
+	struct request *request;
 	PyObject *store, *name, *made;
-	struct handle *handle;
 	const char *text;
 	int timeout;
 
-	if (!PyArg_ParseTuple(args, "O!OiO:Blob", store_type, &store, &name, &timeout, &made))
+	if (!PyArg_ParseTuple(args, "O!OiO:Blob", store_type, &store, &name, &timeout, &made) ||
+	    !(text = parse_text("name", name)))
 		return -1;
-	if (self->name) {
-		PyErr_SetString(PyExc_ValueError, "the blob is made");
-		return -1;
-	}
-	text = parse_text("name", name);
-	handle = text ? handle_new_of((Store *)store) : NULL;
-	if (handle)
-		request = request_new(handle, made == Py_None ? run_get : run_create, text, 0);
+	request = request_new_object((Store *)store, self->name,
+	                             made == Py_None ? run_get : run_create, text);
 	if (request)
 		request->timeout_ms = timeout;
 	if (request && made != Py_None && request_parse(request, made)) {
 		request_free(request);
-		request = NULL;
-	}
-	if (request_run(request)) {
-		handle_drop(handle);
 		return -1;
 	}
-	request_free(request);
-	self->handle = handle;
+	if (request_open(request, &self->handle))
+		return -1;
 	self->name = Py_NewRef(name);
 	return 0;
 }
@@ -413,9 +401,8 @@ static void *blob_memory(Blob *self)
 	void *data = NULL;
 
 	if (blob && self->handle->process != getpid())
-		PyErr_Format(PyExc_ChildProcessError,
-		             "blob %R is the parent's: a child of fork() has to get it itself",
-		             self->name);
+		raise_error(-ECHILD,
+		            "the blob is the parent's: a child of fork() has to get it itself");
 	else if (blob && !(data = (void *)sluice_blob_data(blob)))
 		PyErr_Format(PyExc_ValueError, "blob %R was deleted when it was sealed",
 		             self->name);
@@ -434,12 +421,10 @@ static int blob_getbuffer(Blob *self, Py_buffer *view, int flags)
 
 	view->obj = NULL;
 	if (blob && sluice_blob_device(blob) >= 0)
-		return PyErr_Format(PyExc_BufferError, "blob %R is in the memory of a device",
-		                    self->name)
-		               ? 0
-		               : -1;
-	if (!blob || PyBuffer_FillInfo(view, (PyObject *)self, data, sluice_blob_size(blob),
-	                               blob_is_sealed(blob), flags))
+		PyErr_Format(PyExc_BufferError, "blob %R is in the memory of a device", self->name);
+	if (PyErr_Occurred() ||
+	    PyBuffer_FillInfo(view, (PyObject *)self, data, sluice_blob_size(blob),
+	                      blob_is_sealed(blob), flags))
 		return -1;
 	self->exports++;
 	return 0;
@@ -514,44 +499,45 @@ static PyObject *blob_seal(Blob *self, PyObject *none)
 	Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
-/* Fills the blob from a buffer, in the order of a stream if there is one: _fill(buffer, stream). */
+/* Copies the memory of a buffer, in the order of a stream if there is one. */
+static int fill_from(sluice_blob *blob, const struct held *held, bool on, sluice_stream stream)
+{
+	void *to = sluice_blob_mutable_data(blob);
+	int device = sluice_device_of(held->data), rc;
+
+	if (!on)
+		return sluice_copy(to, held->data, held->length);
+	rc = sluice_copy_on(to, held->data, held->length, stream);
+	return rc ? rc
+	          : sluice_stream_synchronize(device < 0 ? sluice_blob_device(blob) : device,
+	                                      stream);
+}
+
+/* _fill(buffer, stream or None) */
 static PyObject *blob_fill(Blob *self, PyObject *args)
 {
-	sluice_blob *blob = blob_memory(self) ? self->handle->blob : NULL;
-	PyObject *buffer, *number;
-	struct handle *handle;
+	PyObject *buffer, *on;
+	uint64_t stream = 0;
 	struct held held;
-	uint64_t stream;
-	int rc;
+	sluice_blob *blob;
+	int rc = -1;
 
-	if (!blob || !PyArg_ParseTuple(args, "OO:_fill", &buffer, &number) ||
-	    (number != Py_None && !parse_number(number, &stream)) ||
-	    held_take(buffer, false, &held))
+	if (!PyArg_ParseTuple(args, "OO:_fill", &buffer, &on) ||
+	    (on != Py_None && !parse_number(on, &stream)) || held_take(buffer, false, &held))
 		return NULL;
-	if (held.length > sluice_blob_size(blob) || blob_is_sealed(blob)) {
-		held_give(&held);
-		return PyErr_Format(PyExc_ValueError, "blob %R is sealed, or too small",
-		                    self->name);
+	blob = blob_memory(self) ? self->handle->blob : NULL;
+	if (blob && (held.length > sluice_blob_size(blob) || blob_is_sealed(blob))) {
+		PyErr_Format(PyExc_ValueError, "blob %R is sealed, or too small", self->name);
+	} else if (blob) {
+		self->exports++; /* no other thread seals or releases it meanwhile */
+		Py_BEGIN_ALLOW_THREADS rc =
+			fill_from(blob, &held, on != Py_None, (sluice_stream)(uintptr_t)stream);
+		Py_END_ALLOW_THREADS if (rc) raise_last(rc);
+		blob_releasebuffer(self, NULL);
 	}
-	handle = self->handle;
-	handle_take(handle);
-	self->exports++;
-	Py_BEGIN_ALLOW_THREADS void *to = sluice_blob_mutable_data(blob);
-	int device = sluice_device_of(held.data);
-
-	device = device < 0 ? sluice_blob_device(blob) : device;
-	if (number == Py_None || device < 0) {
-		rc = sluice_copy(to, held.data, held.length);
-	} else {
-		rc = sluice_copy_on(to, held.data, held.length, (sluice_stream)(uintptr_t)stream);
-		if (!rc)
-			rc = sluice_stream_synchronize(device, (sluice_stream)(uintptr_t)stream);
-	}
-	handle_give(handle);
-	Py_END_ALLOW_THREADS blob_releasebuffer(self, NULL);
 	held_give(&held);
 	if (rc)
-		return raise_last(rc);
+		return NULL;
 	Py_RETURN_NONE;
 }
 
@@ -618,27 +604,13 @@ static int run_watch(struct request *request)
 
 static int watch_init(Watch *self, PyObject *args, PyObject *kwargs)
 {
-	struct request *request;
-	struct handle *handle;
 	const char *prefix;
 	PyObject *store;
 
 	if (!PyArg_ParseTuple(args, "O!s:Watch", store_type, &store, &prefix))
 		return -1;
-	handle = self->handle ? NULL : handle_new_of((Store *)store);
-	if (!handle) {
-		if (!PyErr_Occurred())
-			PyErr_SetString(PyExc_ValueError, "the watch is open");
-		return -1;
-	}
-	request = request_new(handle, run_watch, prefix, 0);
-	if (request_run(request)) {
-		handle_drop(handle);
-		return -1;
-	}
-	request_free(request);
-	self->handle = handle;
-	return 0;
+	return request_open(request_new_object((Store *)store, self->handle, run_watch, prefix),
+	                    &self->handle);
 }
 
 /* A call that was interrupted may still take an event, and ends this wait. */
@@ -683,8 +655,7 @@ static PyObject *watch_fileno(Watch *self, PyObject *none)
 }
 
 static PyMethodDef store_methods[] = {
-	{"_stat", ANY(PyCFunction, store_stat), METH_O, NULL},
-	{"_list", ANY(PyCFunction, store_list), METH_VARARGS, NULL},
+	{"_rows", ANY(PyCFunction, store_rows), METH_VARARGS, NULL},
 	{"delete", ANY(PyCFunction, store_delete), METH_O,
          "delete(name, /)\n--\n\nDelete a blob: its name is free at once, its memory when nobody "
          "holds it any more. Raises FileNotFoundError if there is none.\n\n>>> "

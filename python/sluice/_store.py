@@ -354,15 +354,15 @@ class Store(_core.Store):
 
     def stat(self, name: str) -> BlobInfo:
         """Describe a blob without getting it. Raises FileNotFoundError."""
-        return _info(self._stat(name))
+        return _info(self._rows(name)[0][0])
 
     def list(self, prefix: str = "") -> _Infos:
         """Describe the blobs with names that begin with prefix, in no order."""
         found: list[BlobInfo] = []
-        rows, cursor = self._list(prefix, 0)
+        rows, cursor = self._rows(prefix, 0)
         while rows:
             found += map(_info, rows)
-            rows, cursor = self._list(prefix, cursor)
+            rows, cursor = self._rows(prefix, cursor)
         return found
 
     def watch(self, prefix: str = "") -> Watch:
