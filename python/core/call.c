@@ -2,9 +2,9 @@
 /*
  * Calls that wait and cannot be cancelled
  *
- * open, close, stat, sync and truncate may wait for storage inside the kernel. Python runs handlers
- * of signals on its main thread alone, so that thread has a worker make such a call, and looks for
- * signals between slices of its wait. If a handler raises, the call is left to the worker, which frees
+ * open, close, stat, sync and truncate, some calls of writers, and those of a store may wait for storage inside the kernel,
+ * or for a server. Python runs handlers of signals on its main thread alone, so that thread has a worker make such a call, and
+ * looks for signals between slices of its wait. If a handler raises, the call is left to the worker, which frees
  * all that the call has made, and ends. Other threads make the call themselves.
  */
 #include "core.h"

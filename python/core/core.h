@@ -14,6 +14,7 @@
 #include <semaphore.h>
 #include <sluice/sluice.h>
 #include <sluice/store.h>
+#include <sluice/writer.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -42,12 +43,13 @@ int parse_number(PyObject *number, void *out);
 /* Returns the UTF-8 of a str, which owns it; NULL with an exception that has the name. */
 const char *parse_text(const char *name, PyObject *text);
 
-/* A context, a file, or a store and what it has; the last of its users frees it: any thread, without the GIL. */
+/* A context, a file, a writer, or a store and what it has; the last of its users frees it: any thread, without the GIL. */
 struct handle {
 	_Atomic unsigned users;
 	pid_t process;           /* that made it */
 	sluice_context *context; /* of a context: to be freed */
 	sluice_file *file;       /* of a file: to be discarded */
+	sluice_writer *writer;   /* of a writer: to be discarded */
 	struct handle *of;       /* of a blob or a watch: its store, which it uses */
 	sluice_store *store;
 	sluice_blob *blob;
@@ -57,6 +59,9 @@ struct handle {
 struct handle *handle_new(void);
 void handle_take(struct handle *handle);
 void handle_give(struct handle *handle);
+/* Takes the handle of an object away from it, so that new calls are refused, when those in progress have come to their
+ * end. Returns NULL with an exception if a handler of signals raises. */
+struct handle *handle_withdraw(struct handle **at);
 
 typedef struct {
 	PyObject_HEAD struct handle *handle;
@@ -73,9 +78,9 @@ typedef struct {
 /* Whether it has a handle; false with an exception. */
 bool context_is_made(Context *self);
 extern PyTypeObject *context_type, *file_type, *queue_type, *operation_type, *tensors_type,
-	*load_type, *store_type, *blob_type, *watch_type;
+	*load_type, *frame_type, *series_type, *writer_type, *store_type, *blob_type, *watch_type;
 extern PyType_Spec context_spec, file_spec, queue_spec, operation_spec, tensors_spec, load_spec,
-	store_spec, blob_spec, watch_spec;
+	frame_spec, series_spec, writer_spec, store_spec, blob_spec, watch_spec;
 /* The end of a tp_dealloc. */
 void object_free(void *object);
 
