@@ -105,8 +105,8 @@ static int object_know(struct sl_s3 *s3, struct sl_pool *waiting,
 }
 
 /* Finds place and credentials. */
-static int object_find(struct sl_s3 *s3, struct sl_pool *waiting, const struct sl_s3_name *name,
-                       const struct sluice_s3_options *options, const char *query)
+static int object_resolve(struct sl_s3 *s3, struct sl_pool *waiting, const struct sl_s3_name *name,
+                          const struct sluice_s3_options *options, const char *query)
 {
 	char *version = NULL, *id = options->version ? sl_s3_encode(options->version, false) : NULL;
 	struct sl_s3_profile profile;
@@ -155,7 +155,7 @@ int sl_s3_open(struct sl_s3_keyring *keyring, struct sl_pool *waiting, const cha
 		/* A list is of the bucket. */
 		if (query)
 			name.key[0] = '\0';
-		rc = object_find(s3, waiting, &name, &options, query);
+		rc = object_resolve(s3, waiting, &name, &options, query);
 		if (rc)
 			sl_fail(rc, "'%s': %s", uri, sluice_last_message());
 	}
