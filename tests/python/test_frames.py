@@ -473,6 +473,22 @@ if len(sys.argv) > 2:
 """
 
 
+BOTH_FAIL = """
+import resource, sys, numpy, sluice
+writers = [sluice.Writer(path) for path in sys.argv[1:]]
+series = [w.series("u", shape=[100_000], dtype="u1", codec="none") for w in writers]
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, -1))
+for u in series:
+    u.append(numpy.ones(100_000, "u1"))
+"""
+
+
+def test_errors_at_the_end_of_the_program_are_shown(tmp_path):
+    files = [tmp_path / "a.h5", tmp_path / "b.h5"]
+    ran = subprocess.run([sys.executable, "-c", BOTH_FAIL, *files], capture_output=True, text=True)
+    assert ran.stderr.count("OSError: [Errno 27]") == 2, ran.stderr
+
+
 @pytest.mark.parametrize("more", [[], ["raise"]])
 def test_a_writer_that_is_open_at_the_end_of_the_program_stores_its_frames(file, more):
     ran = subprocess.run([sys.executable, "-X", "dev", "-c", AT_EXIT, file, *more], capture_output=True, text=True)
