@@ -4,7 +4,7 @@ from typing import Any, Callable, Sequence
 from ._operation import Operation as _Operation
 
 version: str
-READ = WRITE = CREATE = EXCLUSIVE = REPLACE = DURABLE = NONBLOCK = HTTP2 = AS_STORED = UNCACHED = 0
+READ = WRITE = CREATE = EXCLUSIVE = REPLACE = DURABLE = NONBLOCK = HTTP2 = AS_STORED = UNCACHED = EAGER = 0
 
 def setup(*hooks: Any) -> None: ...
 def parse_dlpack(capsule: Any, /) -> tuple[int, int, int, int]: ...

@@ -166,7 +166,7 @@ class BufferedFile(AbstractBufferedFile):
 
     def __init__(self, fs: Any, path: str, block_size: int | None = None, cache_type: str = "sluice",
                  size: int | None = None, **options: Any) -> None:
-        self.file = fs._opened(path, True)
+        self.file = fs._opened(path, True, True)
         super().__init__(fs, path, "rb", block_size or fs._block, cache_type=cache_type,
                          size=self.file.found.size, **options)
 
@@ -195,16 +195,18 @@ class _Reads:
     def _uri(self, path: str) -> str:
         return path
 
-    def _opened(self, path: str, anew: bool = False) -> _Shared:
-        return _Shared(self._uri(path), **self._options)
+    def _opened(self, path: str, anew: bool = False, eager: bool = False) -> _Shared:
+        return _Shared(self._uri(path), eager=eager, **self._options)
 
     def _ranges(self, path: str, ranges: Sequence[tuple[int | None, int | None]]) -> list[bytes]:
+        # Of a file that is read from its begin, the bytes come with the opening.
+        eager = any(not start for start, _ in ranges)
         try:
-            return self._opened(path).ranges(ranges)
+            return self._opened(path, eager=eager).ranges(ranges)
         except OSError as error:
             if error.errno not in (errno.ESTALE, errno.ECHILD):
                 raise
-        return self._opened(path, True).ranges(ranges)  # another version, or another process than the parent
+        return self._opened(path, True, eager).ranges(ranges)  # another version, or process than the parent
 
     def _plan(
         self, paths: list[str], starts: Any, ends: Any, on_error: str
@@ -286,13 +288,13 @@ class _Remote(_Reads, AsyncFileSystem):
             self._pid, self._loop = os.getpid(), None if self.asynchronous else get_loop()
         return self._loop
 
-    def _opened(self, path: str, anew: bool = False) -> _Shared:
+    def _opened(self, path: str, anew: bool = False, eager: bool = False) -> _Shared:
         file = None if anew else self._kept.get(path)
         if file is None:
-            file = super()._opened(path)
+            file = super()._opened(path, eager=eager)
             found = file.found
-            # Another version of these is told from the one that is open.
-            if not found.whole_only and (found.etag or found.modified_ns):
+            # A request that is to come tells another version from the one that is open.
+            if not eager and not found.whole_only and (found.etag or found.modified_ns):
                 self._kept[path] = file
                 while len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
