@@ -134,7 +134,7 @@ struct sluice_tensor_want {
  * Returns 0, or
  *   -EINVAL   an index past the last, a range that is not in the shape or, for types below a byte, does
  *             not begin and end at a byte
- *   -E2BIG    more than 2,500,000 runs of bytes that follow each other in a file: a slice of the inner
+ *   -E2BIG    more than 16,000,000 runs of bytes that follow each other in a file: a slice of the inner
  *             dimensions has a run for each row. Each takes about 120 bytes while the plan is read
  *   -ENOMEM
  */

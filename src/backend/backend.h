@@ -53,8 +53,8 @@ struct sl_piece {
 	bool aligned; /* offset and length are multiples of the file's alignment for direct I/O */
 	bool missed;  /* read_now() was tried, and did not find it in memory */
 	bool urgent;  /* a thread or stream waits for this piece already */
-	/* Of a read from a backend with part(): if not NULL, the extents to which the bytes belong, in
-	 * the order of their offsets. Bytes between them are read and dropped; `gaps`: so many, less those
+	/* Of a read from a backend with part() or passes(): if not NULL, the extents to which the bytes
+	 * belong, in the order of their offsets. `gaps`: bytes between them, which are dropped, less those
 	 * that several extents have. */
 	const struct sluice_extent *extents;
 	size_t extent_count;
@@ -169,6 +169,12 @@ struct sl_backend_ops {
 	 * an operation; does not wait. NULL: as the limits say.
 	 */
 	struct sl_part (*part)(struct sl_backend *backend, uint64_t left, uint64_t room);
+	/*
+	 * Returns how many bytes may lie between two extents of host memory that one piece reads; it passes
+	 * over them. 0: a piece has one extent for now. Holds the mutex of an operation; does not wait.
+	 * NULL: always.
+	 */
+	size_t (*passes)(struct sl_backend *backend);
 	/* Called with no lock held, from any thread that is not to wait for storage;
 	 * sl_piece_done() exactly once, from any thread, also from inside. */
 	void (*submit)(struct sl_backend *backend, struct sl_piece *piece);

@@ -19,7 +19,8 @@ struct sl_plan {
 	uint64_t position;     /* in that extent */
 	uint64_t taken;        /* bytes of all pieces so far */
 	bool joins;            /* a piece may be of several extents, */
-	size_t gap;            /* and the gaps between them of so many bytes */
+	size_t gap;            /* and the gaps between them of so many bytes, */
+	bool passes;           /* which are not read */
 };
 struct sl_next_piece {
 	char *data;

@@ -46,10 +46,17 @@ size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes)
 	return SL_MAX(SL_MIN(piece, limits->piece_bytes), limits->least_piece);
 }
 
-/*
- * Adds the extents behind the first to a piece that is all of that, while none begins before it in
- * the file, and no more bytes lie between them than belong to them.
- */
+/* Returns true if an extent may belong to the piece by the kind of the backend. */
+static bool plan_takes(const struct sl_plan *plan, const struct sluice_extent *e,
+                       const struct sl_next_piece *piece, int64_t gaps, uint64_t wanted)
+{
+	/* Gaps are read: no more bytes than belong to the extents. */
+	if (!plan->passes)
+		return 2 * gaps <= (int64_t)wanted;
+	return e->length < plan->direct_bytes && e->offset >= piece->offset + piece->length;
+}
+
+/* Adds the extents behind the first to a piece that is all of that, while none begins before it in the file. */
 static void plan_join(const struct sl_plan *plan, size_t most, struct sl_next_piece *out)
 {
 	for (size_t i = plan->extent + 1; i < plan->count && out->count < JOINED_MOST; i++) {
@@ -60,7 +67,7 @@ static void plan_join(const struct sl_plan *plan, size_t most, struct sl_next_pi
 
 		if (!e->length || e->offset < out->offset || end > plan->file_size ||
 		    e->offset > out->offset + out->length + plan->gap || length > most ||
-		    2 * gaps > (int64_t)(length - e->length))
+		    !plan_takes(plan, e, out, gaps, length - e->length))
 			return;
 		out->length = length;
 		out->gaps = gaps;
@@ -94,7 +101,7 @@ bool sl_plan_peek(struct sl_plan *plan, struct sl_next_piece *out)
 	}
 	/* Pieces end at multiples of their length, so that no two share a page. */
 	out->length = SL_MIN(left, limits->remote ? piece : piece - out->offset % piece);
-	if (plan->joins && out->length == extent->length)
+	if (plan->joins && out->length == extent->length && !(plan->passes && out->large))
 		plan_join(plan, piece, out);
 	if (!out->large || !alignment)
 		return true;
@@ -229,6 +236,10 @@ static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	uint64_t room = UINT64_MAX;
 	struct sl_part part;
 
+	if (op->kind == SL_READ && backend->ops->passes && !op->device) {
+		plan->gap = backend->ops->passes(backend);
+		plan->joins = plan->passes = plan->gap;
+	}
 	if (op->kind != SL_READ || !backend->ops->part)
 		return plan->limits->depth;
 	/* The other operations of the file have slots as well. */

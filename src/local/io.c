@@ -26,7 +26,10 @@
 #include "local/local_internal.h"
 
 #define LARGEST_CALL ((size_t)1 << 30)
-#define PAGES_ASKED  4096 /* of mincore() at a time */
+/* Of a call for several extents: places for those and for the gaps between them, and the longest gap that it reads. */
+#define CALL_PLACES 64
+#define CALL_GAP    4096
+#define PAGES_ASKED 4096 /* of mincore() at a time */
 
 /* --------------------------------------------------------------------------------- residency */
 
@@ -176,9 +179,9 @@ void sl_local_execute(struct sl_piece *piece)
 {
 	struct sl_local *local = sl_local_of(piece->backend);
 
-	if (local->core->uring && !atomic_load(&local->core->kernel.uring_error) &&
-	    local->choice != SL_CHOICE_POSIX && !local->pseudo &&
-	    (!local->blocks || local->choice == SL_CHOICE_URING))
+	if (local->core->uring && !piece->extents &&
+	    !atomic_load(&local->core->kernel.uring_error) && local->choice != SL_CHOICE_POSIX &&
+	    !local->pseudo && (!local->blocks || local->choice == SL_CHOICE_URING))
 		sl_uring_submit(piece);
 	else
 		sl_posix_submit(piece);
@@ -296,6 +299,68 @@ static ssize_t piece_call(struct sl_piece *piece)
 	return rc < 0 ? -errno : rc;
 }
 
+/* Returns the first extent of the piece that ends behind a byte of the file; the piece has such a byte. */
+static const struct sluice_extent *piece_find(const struct sl_piece *piece, uint64_t at)
+{
+	const struct sluice_extent *first = piece->extents;
+	size_t count = piece->extent_count;
+
+	while (count > 1) {
+		size_t half = (count - 1) / 2;
+
+		if (first[half].offset + first[half].length > at) {
+			count = half + 1;
+		} else {
+			first += half + 1;
+			count -= half + 1;
+		}
+	}
+	return first;
+}
+
+/*
+ * Reads from a byte of the piece on, as many extents as a call takes, or as follow each other without a long gap.
+ * Returns the bytes from there to the end of those that were read, or -errno. *all: whether nothing of them lacks.
+ */
+static ssize_t piece_read_some(struct sl_piece *piece, uint64_t at, bool *all)
+{
+	static _Thread_local char dropped[CALL_GAP];
+	const struct sluice_extent *e = piece_find(piece, at),
+				   *end = piece->extents + piece->extent_count;
+	struct iovec vectors[CALL_PLACES];
+	uint64_t begin = SL_MAX(at, e->offset), to = begin;
+	int count = 0;
+	ssize_t rc;
+
+	for (; e < end && count + 2 <= CALL_PLACES && (to == begin || e->offset - to <= CALL_GAP);
+	     e++) {
+		if (e->offset > to)
+			vectors[count++] = (struct iovec){dropped, e->offset - to};
+		to = SL_MAX(to, e->offset);
+		vectors[count++] = (struct iovec){(char *)e->data + (to - e->offset),
+		                                  e->offset + e->length - to};
+		to = e->offset + e->length;
+	}
+	rc = preadv2(sl_piece_descriptor(piece), vectors, count, (off_t)begin,
+	             sl_piece_flags(piece));
+	*all = rc == (ssize_t)(to - begin);
+	return rc < 0 ? -errno : rc ? rc + (ssize_t)(begin - at) : 0;
+}
+
+/* Reads the rest of a piece of several extents, until a call brings less than it was asked for. */
+static ssize_t piece_read_extents(struct sl_piece *piece)
+{
+	size_t left = piece->length - piece->moved;
+	ssize_t sum = 0, rc;
+	bool all;
+
+	do {
+		rc = piece_read_some(piece, piece->offset + piece->moved + sum, &all);
+		sum += rc > 0 ? rc : 0;
+	} while (all && (size_t)sum < left);
+	return sum ? sum : rc;
+}
+
 /* Submits the rest of a piece anew if RWF_NOWAIT has found that it is not resident; returns true then. */
 static bool piece_gone_cold(struct sl_piece *piece, ssize_t result)
 {
@@ -334,7 +399,7 @@ static void piece_run(struct sl_task *task)
 	}
 	do {
 		pause_in_vain(piece->vain);
-		result = piece_call(piece);
+		result = piece->extents ? piece_read_extents(piece) : piece_call(piece);
 		if (piece->nowait && piece_gone_cold(piece, result))
 			return;
 	} while (!sl_transfer_step(piece, result));

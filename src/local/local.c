@@ -32,6 +32,8 @@
 /* A small read that is alone is shared among the workers, in pieces that are worth waking a thread for. */
 #define LEAST_PIECE ((size_t)128 << 10)
 #define SPREAD      32
+/* Bytes between two extents that a piece passes over. */
+#define PASSES ((size_t)64 << 10)
 
 static const char *local_kind_name(mode_t mode)
 {
@@ -353,6 +355,17 @@ static void local_limits(struct sl_backend *backend, struct sl_limits *out)
 	out->size_waits = local->remote;
 }
 
+/* Of bytes that come from storage each extent is a piece, so that many are on their way at a time. */
+static size_t local_passes(struct sl_backend *backend)
+{
+	struct sl_local *local = sl_local_of(backend);
+
+	return local->choice != SL_CHOICE_URING &&
+	                       atomic_load_explicit(&local->resident, memory_order_relaxed)
+	               ? PASSES
+	               : 0;
+}
+
 static char *local_identity(struct sl_backend *backend)
 {
 	struct sl_local *local = sl_local_of(backend);
@@ -441,6 +454,7 @@ const struct sl_backend_ops sl_local_ops = {
 	.takes = sl_cufile_takes,
 	.enqueue = sl_cufile_enqueue,
 	.passed = sl_cufile_passed,
+	.passes = local_passes,
 	.submit = sl_local_submit,
 	.cancel = sl_permits_cancel,
 	.reserve = local_reserve,

@@ -30,10 +30,16 @@ struct sl_tensor_header {
 int sl_tensor_header_need(struct sl_tensor_header *header, uint64_t n);
 /* Reads n bytes, and waits for them. Returns 0 or an error. */
 int sl_tensor_file_read(const struct sl_tensor_file *file, void *to, size_t n, uint64_t offset);
+/* The same for many extents at once. */
+int sl_tensor_file_read_all(const struct sl_tensor_file *file, const struct sluice_extent *extents,
+                            size_t count);
 /* Returns error with a sentence that begins with the name of the file, and of the tensor unless it is NULL. */
 __attribute__((format(printf, 4, 5))) int sl_tensor_refuse(const struct sl_tensor_file *file,
                                                            int error, const char *tensor,
                                                            const char *format, ...);
+/* Sets a copy of a text in the arena. Returns 0, -ENOMEM, or -EBADMSG if it is no UTF-8 or has a zero byte. */
+int sl_tensor_text(struct sl_arena *arena, const struct sl_tensor_file *file, const char *text,
+                   size_t n, const char **out);
 /*
  * Adds a tensor, whose shape is copied; the name must be in the arena of the file. Returns 0, -ENOMEM, or -EBADMSG if
  * the bytes are not those that type and shape ask for, or are not in the file.
@@ -72,9 +78,6 @@ struct sl_name *sl_names_slot(const struct sl_names *names, const char *text);
 /* Returns n bytes, aligned to 8, or NULL. */
 void *sl_arena_take(struct sl_arena *arena, size_t n);
 void sl_arena_clear(struct sl_arena *arena);
-/* Sets a copy of a text in the arena. Returns 0, -ENOMEM, or -EBADMSG if it is no UTF-8 or has a zero byte. */
-int sl_arena_text(struct sl_arena *arena, const struct sl_tensor_file *file, const char *text,
-                  size_t n, const char **out);
 /* Returns the array with room for an element more than `count`, all of which were added by this call; NULL: no memory, and the array stays. */
 void *sl_array_grown(void *array, size_t count, size_t element);
 

@@ -36,7 +36,7 @@ static int index_add(struct index_parser *p, const char *text, size_t n)
 	int rc = 0;
 
 	if (strlen(name) != n || memcmp(name, text, n))
-		rc = sl_arena_text(&index->arena, p->file, text, n, &name);
+		rc = sl_tensor_text(&index->arena, p->file, text, n, &name);
 	if (rc)
 		return rc;
 	if (!index_name_is_good(name))
@@ -67,7 +67,7 @@ static int index_event(void *context, char part, const char *text, size_t n)
 		return 0;
 	}
 	if (p->in_map && part == 'k')
-		return sl_arena_text(&p->index->arena, p->file, text, n, &p->tensor);
+		return sl_tensor_text(&p->index->arena, p->file, text, n, &p->tensor);
 	if (p->in_map && part == 's' && p->depth == 2)
 		return index_add(p, text, n);
 	if (p->in_map && (part != '{' || p->depth != 1))

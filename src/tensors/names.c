@@ -79,23 +79,6 @@ void sl_arena_clear(struct sl_arena *arena)
 	}
 }
 
-int sl_arena_text(struct sl_arena *arena, const struct sl_tensor_file *file, const char *text,
-                  size_t n, const char **out)
-{
-	char *copy;
-
-	if (memchr(text, 0, n) || !sl_utf8_valid(text, n))
-		return sl_tensor_refuse(file, -EBADMSG, NULL,
-		                        "a name or a text in it is no UTF-8, or has a zero byte");
-	copy = sl_arena_take(arena, n + 1);
-	if (!copy)
-		return sl_fail(-ENOMEM, "no memory for the names in '%s'", file->name);
-	memcpy(copy, text, n);
-	copy[n] = '\0';
-	*out = copy;
-	return 0;
-}
-
 void *sl_array_grown(void *array, size_t count, size_t element)
 {
 	if (count & (count - 1))

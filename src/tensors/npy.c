@@ -128,7 +128,7 @@ int sl_npy_read(struct sl_tensor_header *header)
 	file->format = "npy";
 	if (length > 4 && !memcmp(base + length - 4, ".npy", 4))
 		length -= 4;
-	rc = sl_arena_text(&file->arena, file, base, sl_utf8_valid(base, length) ? length : 0,
-	                   &name);
+	rc = sl_tensor_text(&file->arena, file, base, sl_utf8_valid(base, length) ? length : 0,
+	                    &name);
 	return rc ? rc : sl_npy_add(header, name, header->bytes, header->have, 0, file->length);
 }

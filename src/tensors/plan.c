@@ -13,7 +13,7 @@
 
 #define PLACE_ALIGN ((uint64_t)256)
 /* Runs of bytes of all items. */
-#define RUNS_MOST ((uint64_t)2500000)
+#define RUNS_MOST ((uint64_t)16000000)
 /* Bits of longer tensors are not counted in 64 bits. */
 #define BYTES_MOST (UINT64_MAX / 16)
 

@@ -84,7 +84,7 @@ static int st_begin_tensor(struct st_parser *p, const char *name, size_t n)
 	p->tensor = (struct sl_tensor){.shape = p->shape};
 	p->seen = p->ends = 0;
 	p->place = TENSOR;
-	return sl_arena_text(&file->arena, file, name, n, &p->tensor.name);
+	return sl_tensor_text(&file->arena, file, name, n, &p->tensor.name);
 }
 
 static int st_begin_field(struct st_parser *p, const char *name, size_t n)
@@ -162,7 +162,7 @@ static int st_add_pair(struct st_parser *p, const char *text, size_t n)
 	pairs += file->metadata_count++;
 	pairs->key = p->key;
 	p->place = PAIRS;
-	return sl_arena_text(&file->arena, file, text, n, &pairs->value);
+	return sl_tensor_text(&file->arena, file, text, n, &pairs->value);
 }
 
 /* ------------------------------------------------------------------------------------- header */
@@ -186,7 +186,7 @@ static int st_event(void *context, char part, const char *text, size_t n)
 		return st_end_tensor(p);
 	case PAIRS << 8 | 'k':
 		p->place = VALUE;
-		return sl_arena_text(&file->arena, file, text, n, &p->key);
+		return sl_tensor_text(&file->arena, file, text, n, &p->key);
 	case VALUE << 8 | 's':
 		return st_add_pair(p, text, n);
 	case START << 8 | '{':

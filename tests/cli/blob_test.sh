@@ -22,7 +22,7 @@ coproc servers { exec "$python" "$(dirname -- "$0")/../http/servers.py" "$scratc
 read -r line <&"${servers[0]}" || line="the servers did not start"
 server_plain=
 for word in $line; do [[ $word == *=* ]] && declare "server_${word%%=*}=${word#*=}"; done
-export SLUICE_HTTP_BACKOFF_MS=5 SLUICE_HTTP_BACKOFF_MAX_MS=20 SLUICE_HTTP_RETRY_MS=1500
+export SLUICE_HTTP_BACKOFF_MS=5 SLUICE_HTTP_BACKOFF_MAX_MS=20 SLUICE_HTTP_RETRY_MS=20000
 
 remote() {
 	[ -n "${server_nginx:-}" ] || skip "$line"
@@ -113,18 +113,33 @@ holes_are_read_as_zeros() {
 	input=from status 0 "$sluice" store put -f x /dev/stdin
 }
 
+# A copy of store://x that has begun, and waits for its reader.
+taste() {
+	mkfifo pipe
+	"$sluice" cp -q store://x - > pipe &
+	reader=$!
+	exec {pipe}< pipe
+	head -c 1 <&"$pipe" > seen
+}
+
+# The rest of it, in the file seen.
+finish() {
+	cat <&"$pipe" >> seen
+	exec {pipe}<&-
+	wait $reader || fail "the reader"
+}
+
 a_blob_is_replaced_only_with_force_and_who_reads_it_keeps_the_old_one() {
 	noise 9000000 > old
 	noise 3000000 > new
 	status 0 "$sluice" cp old store://x
 	status 1 "$sluice" cp new store://x
 	says "'x' is taken; use -f to overwrite it"
-	"$sluice" cp -q store://x - | (sleep 0.5; cat > seen) &
-	sleep 0.2
+	taste
 	status 0 "$sluice" cp -f new store://x
 	status 0 "$sluice" store get x got
 	same new got
-	wait $! || fail "the reader"
+	finish
 	same old seen
 	status 0 "$sluice" store rm x
 	clean
@@ -349,8 +364,7 @@ an_object_of_a_server_becomes_a_blob_on_a_device() {
 	same from to
 	status 0 "$sluice" store rm x
 	status 1 "$sluice" cp --device emulated:0 "$fault/d3/x?size=8000001&fault=status:500&times=1000" store://x
-	timeout -s INT 1 env --default-signal=INT "$sluice" cp --device emulated:1 \
-		"$fault/d4/x?size=8000001&fault=stall:100000&times=1000" store://x 2> err
+	interrupt INT "$sluice" cp --device emulated:1 "$fault/d4/x?size=8000001&fault=stall:100000&times=1000" store://x
 	says "interrupted; 'store://x' was not written"
 	clean
 }
@@ -372,8 +386,7 @@ an_interrupted_copy_leaves_no_blob() {
 	local signal number still="size=8000001&fault=stall:300000&times=1000"
 	for signal in INT TERM; do
 		remote
-		timeout -s $signal 1 env --default-signal=$signal "$sluice" cp \
-			"$fault/i$signal/x?$still" store://x 2> err
+		interrupt $signal "$sluice" cp "$fault/i$signal/x?$still" store://x
 		says "interrupted; 'store://x' was not written"
 		clean
 	done
@@ -390,20 +403,22 @@ an_interrupted_copy_leaves_no_blob() {
 
 a_copy_whose_daemon_is_killed_fails_and_leaves_no_blob() {
 	local number
-	begin "k2/x?size=8000001&fault=stall:300000&times=8&stall_ms=1500"
+	begin "k2/x?size=8000001&fault=hold:100000"
 	kill -KILL "$(pgrep -P "$daemon")"
+	exec {server}<> "/dev/tcp/127.0.0.1/$server_plain"
+	printf 'GET /_/k2?release HTTP/1.1\r\n\r\n' >&"$server"
 	wait $copy
 	number=$?
+	exec {server}>&-
 	[ $number = 1 ] || fail "status $number: $(cat err)"
 	says "replaced before the blob was sealed"
 	clean
 	# A reader does not notice.
 	noise 9000000 > from
 	status 0 "$sluice" cp from store://x
-	"$sluice" cp -q store://x - | (sleep 0.5; cat > seen) &
-	sleep 0.2
+	taste
 	kill -KILL "$(pgrep -P "$daemon")"
-	wait $! || fail "the reader"
+	finish
 	same from seen
 	status 0 "$sluice" store rm x
 	clean

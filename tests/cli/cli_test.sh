@@ -208,7 +208,7 @@ holes_are_not_read() {
 	truncate -s 500G from
 	echo first | dd of=from bs=1 seek=200000000001 conv=notrunc status=none
 	echo last >> from
-	status 0 timeout 2 "$sluice" cp from to
+	status 0 "$sluice" cp from to
 	says "and 500.0 GiB of holes"
 	[ "$(stat -c %s to)" = "$(stat -c %s from)" ] || fail "it has $(stat -c %s to) bytes"
 	[ "$(stat -c %b to)" -lt 2048 ] || fail "it takes $(stat -c %b to) blocks"
@@ -218,7 +218,7 @@ holes_are_not_read() {
 	truncate -s 500G void
 	noise 5000000 > to
 	truncate -s 501G to
-	status 0 timeout 2 "$sluice" cp -f void to
+	status 0 "$sluice" cp -f void to
 	[ "$(stat -c %s:%b to)" = "$((500 << 30)):0" ] || fail "void: $(stat -c %s:%b to)"
 }
 
@@ -240,10 +240,7 @@ sparse_file_is_copied_right() {
 	input=from status 0 "$sluice" cp -qf - to
 	same from to
 	chmod u+w from
-	(sleep 0.3 && truncate -s 5M from && cat gate > /dev/null) &
-	mkfifo gate
-	"$sluice" cp from gate 2> err && fail "a hole behind the end of a file that was cut"
-	wait
+	gated truncate -s 5M from && fail "a hole behind the end of a file that was cut"
 	says "became shorter"
 }
 
@@ -282,46 +279,54 @@ an_overwritten_file_keeps_its_owner() {
 	[ "$(stat -c %u:%g:%a to)" = 4321:4321:751 ] || fail "another made it $(stat -c %u:%g:%a to)"
 }
 
-# The source is opened before the target, and opening a FIFO waits for its reader.
+# gated COMMAND...: copies from to the FIFO gate, which is read into to when the command has run. The source
+# is opened before the target, and opening a FIFO waits for its reader.
+gated() {
+	local copy reader
+	[ -e gate ] || mkfifo gate
+	"$sluice" cp from gate 2> err &
+	copy=$!
+	await has_open $copy from
+	sleep 0.2
+	"$@"
+	cat gate > to &
+	reader=$!
+	wait $copy
+	set -- $?
+	wait $reader
+	return "$1"
+}
+
 a_source_that_becomes_shorter_fails_the_copy() {
 	noise 8388608 > from
-	mkfifo gate
-	(sleep 0.4 && truncate -s 4M from && cat gate > /dev/null) &
-	"$sluice" cp from gate 2> err && fail "it was taken for complete"
-	wait
+	gated truncate -s 4M from && fail "it was taken for complete"
 	says "shorter"
 }
 
 growth_of_a_source_during_the_copy_is_not_copied() {
 	noise 5000001 > from
+	noise 5000000 > more
 	cp from before
-	mkfifo gate
-	(sleep 0.4 && noise 5000000 >> from && cat gate > to) &
-	status 0 "$sluice" cp from gate
-	wait
+	gated dd if=more of=from oflag=append conv=notrunc status=none || fail "$(cat err)"
 	same before to
 }
 
 an_interrupted_copy_leaves_nothing() {
-	local signal number
+	local signal feeder
 	mkdir into
 	mkfifo fifo
 	for signal in INT TERM HUP; do
-		(noise 3000000 && sleep 3) > fifo &
-		timeout -s $signal 0.5 env --default-signal=$signal "$sluice" cp fifo into/to 2> err
-		kill $! 2> /dev/null
-		wait
+		(noise 3000000 && exec sleep 100) > fifo &
+		feeder=$!
+		interrupt $signal "$sluice" cp fifo into/to
+		kill $feeder
+		wait $feeder
 		holds into
 		says "interrupted; 'into/to' was not written"
 	done
 	echo old > into/to
 	truncate -s 1T large
-	"$sluice" cp -f --checksum large into/to 2> err &
-	sleep 0.3
-	kill -TERM $!
-	wait $!
-	number=$?
-	[ $number = $((128 + 15)) ] || fail "status $number: it did not end by the signal"
+	interrupt TERM "$sluice" cp -f --checksum large into/to
 	says "interrupted"
 	holds into to
 	[ "$(cat into/to)" = old ] || fail "the old file is gone"
@@ -331,6 +336,7 @@ a_copy_that_is_killed_leaves_nothing_under_the_name() {
 	truncate -s 1T large
 	mkdir into
 	"$sluice" cp --checksum large into/to 2> err &
+	await catches $! TERM
 	sleep 0.2
 	kill -KILL $!
 	wait $! 2> /dev/null
@@ -380,9 +386,12 @@ durable_and_quiet_do_what_they_say() {
 }
 
 a_bar_is_drawn_on_a_terminal_only_and_erased() {
+	# The source ends when the bar is there, or late.
+	local drawn="for i in {1..1000}; do grep -q 'standard input  ' terminal && break; sleep 0.02; done"
 	local slow="(head -c 1000000 /dev/zero; sleep 0.7) | '$sluice' cp - "
 	command -v script > /dev/null || skip "script(1) is missing"
-	TERM=xterm timeout 10 script -qec "$slow on" /dev/null < /dev/null > terminal
+	TERM=xterm timeout 60 script -qec "bash -c \"(head -c 1000000 /dev/zero; $drawn) | '$sluice' cp - on\"" \
+		/dev/null < /dev/null > terminal
 	grep -q 'standard input  [0-9.]* [kKM]*i*B  ' terminal || fail "nothing was drawn"
 	grep -q $'\r\033\\[K[0-9.]* KiB in ' terminal || fail "it was not erased"
 	bash -c "$slow off" 2> err
@@ -391,20 +400,22 @@ a_bar_is_drawn_on_a_terminal_only_and_erased() {
 	mkdir -p folder/with/a/name
 	truncate -s 1G folder/with/a/name/short
 	mkfifo slow
-	(sleep 0.7 && cat) < slow > /dev/null &
-	TERM=xterm timeout 10 script -qec "stty cols 60; '$sluice' cp folder/with/a/name/short slow" \
+	(await grep -q short terminal && cat) < slow > /dev/null &
+	TERM=xterm timeout 60 script -qec "stty cols 60; '$sluice' cp folder/with/a/name/short slow" \
 		/dev/null < /dev/null > terminal
 	wait
 	grep -q $'\033\\[Kshort  \\[' terminal || fail "not the last part: $(head -c 300 terminal | cat -v)"
-	TERM=xterm timeout 10 script -qec "$slow quiet -q" /dev/null < /dev/null > terminal
+	TERM=xterm timeout 60 script -qec "$slow quiet -q" /dev/null < /dev/null > terminal
 	[ ! -s terminal ] || fail "quiet drew something"
 }
 
 ctrl_c_on_a_terminal_cleans_up() {
 	command -v script > /dev/null || skip "script(1) is missing"
 	mkdir into
-	(sleep 0.8 && printf '\003' && sleep 0.5) |
-		TERM=xterm timeout 10 script -qec "sleep 5 | '$sluice' cp - into/to" /dev/null > terminal
+	: > terminal
+	(await grep -q 'standard input' terminal && printf '\003' && sleep 0.5) |
+		TERM=xterm timeout 60 script -qec "(head -c 1000000 /dev/zero; sleep 50) | '$sluice' cp - into/to" \
+			/dev/null > terminal
 	grep -q "interrupted; 'into/to' was not written" terminal || fail "$(cat terminal)"
 	holds into
 }

@@ -12,7 +12,7 @@ coproc servers { exec "$python" "$(dirname -- "$0")/../http/fault_server.py" --r
 	--pattern "$scratch/pattern" --until-eof; }
 read -r line <&"${servers[0]}" || exit 1
 fault=http://127.0.0.1:$(sed 's/plain=\([0-9]*\).*/\1/' <<< "$line")
-export SLUICE_HTTP_BACKOFF_MS=5 SLUICE_HTTP_BACKOFF_MAX_MS=20 SLUICE_HTTP_STALL_MS=500 SLUICE_HTTP_ATTEMPTS=3 SLUICE_HTTP_RETRY_MS=600
+export SLUICE_HTTP_BACKOFF_MS=5 SLUICE_HTTP_BACKOFF_MAX_MS=20 SLUICE_HTTP_STALL_MS=20000 SLUICE_HTTP_ATTEMPTS=3 SLUICE_HTTP_RETRY_MS=20000
 size=6000001
 
 # object VERSION: what the fault server has under that version.
@@ -43,22 +43,13 @@ noted() {
 	echo $n
 }
 
-# await SECONDS COMMAND: the command succeeds before that.
-await() {
-	local end=$((SECONDS + $1))
-	shift
-	until "$@"; do
-		[ $SECONDS -lt $end ] || fail "it does not become true: $*"
-		sleep 0.05
-	done
-}
 reached() { [ "$(noted "$1")" -ge "$2" ]; }
 
 # The object in the current folder, and what came of the first attempt: all but the last megabyte, where the
 # server dies.
 begin() {
 	object > from
-	SLUICE_HTTP_BACKOFF_MS=150 SLUICE_HTTP_BACKOFF_MAX_MS=300 \
+	SLUICE_HTTP_BACKOFF_MS=150 SLUICE_HTTP_BACKOFF_MAX_MS=300 SLUICE_HTTP_RETRY_MS=800 \
 		status 1 "$sluice" cp --continue "$fault/$1/x?size=$size&fault=status:503&at=5200000&${2:-}" to
 	says "kept"
 	[ ! -e to ] || fail "it has its name"
@@ -79,6 +70,7 @@ a_server_that_died_is_asked_only_for_what_is_missing() {
 }
 
 without_the_option_nothing_stays_and_a_large_loss_tells_of_it() {
+	export SLUICE_HTTP_RETRY_MS=600
 	status 1 "$sluice" cp "$fault/plain/x?size=$size&fault=status:503&at=5200000" to
 	grep -q continue err && fail "$(cat err)"
 	status 1 "$sluice" cp "$fault/large/x?size=80000000&fault=status:503&at=30000000" to
@@ -90,7 +82,7 @@ an_interrupt_keeps_what_came() {
 	local had before
 	object > from
 	SLUICE_HTTP_STALL_MS=20000 "$sluice" cp --continue "$fault/int/x?size=$size&fault=stall:0&at=5200000" to 2> err &
-	await 10 reached to 3000000
+	await reached to 3000000
 	kill -TERM $!
 	wait $!
 	says "interrupted"
@@ -111,7 +103,7 @@ kill_9_loses_only_what_was_not_noted() {
 		had=$(noted to)
 		SLUICE_HTTP_STALL_MS=20000 "$sluice" cp -q --continue "$fault/kill/x?size=$size&fault=stall:0&at=$stop" to &
 		pid=$!
-		await 10 reached to $((stop / 262144 * 262144 - 1600000))
+		await reached to $((stop / 262144 * 262144 - 1600000))
 		kill -9 $pid 2> /dev/null
 		wait $pid 2> /dev/null
 	done
@@ -147,7 +139,7 @@ another_version_is_copied_from_the_start() {
 
 unrecognised_state_is_copied_from_the_start() {
 	object > from
-	status 1 "$sluice" cp --continue "$fault/none/x?size=$size&etag=none&fault=status:503&at=5200000" to
+	SLUICE_HTTP_RETRY_MS=600 status 1 "$sluice" cp --continue "$fault/none/x?size=$size&etag=none&fault=status:503&at=5200000" to
 	says "cannot be continued"
 	holds . err from out
 	status 0 "$sluice" cp --continue "$fault/none/x?size=$size&etag=none" to
@@ -174,11 +166,11 @@ without_a_strong_etag_the_time_tells() {
 	local had before options="size=$size&etag=none&modified=1700000000"
 	object > from
 	object 1 > new
-	status 1 "$sluice" cp --continue "$fault/time/x?$options&fault=status:503&at=5200000" to
+	SLUICE_HTTP_RETRY_MS=600 status 1 "$sluice" cp --continue "$fault/time/x?$options&fault=status:503&at=5200000" to
 	says "a query"
 	holds . err from new out
 	options="$options&fault=status:503&at=5200000&times=3"
-	SLUICE_HTTP_RETRY_MS=100 SLUICE_HTTP_BACKOFF_MS=150 SLUICE_HTTP_BACKOFF_MAX_MS=300 \
+	SLUICE_HTTP_RETRY_MS=800 SLUICE_HTTP_BACKOFF_MS=2000 SLUICE_HTTP_BACKOFF_MAX_MS=2000 \
 		status 1 "$sluice" cp --continue "$fault/times/x;$options" to
 	had=$(noted to)
 	before=$(sent times)
@@ -234,7 +226,7 @@ a_second_process_is_refused() {
 	object > from
 	SLUICE_HTTP_STALL_MS=20000 "$sluice" cp -q --continue "$fault/two/x?size=$size&fault=stall:0&at=5200000" to &
 	first=$!
-	await 10 reached to 3000000
+	await reached to 3000000
 	status 1 "$sluice" cp --continue "$fault/two/x?size=$size" to
 	says "another process"
 	[ -e .to.sluice-part ] || fail "the part is gone"

@@ -19,7 +19,7 @@ for word in $line; do declare "server_${word%%=*}=${word#*=}"; done
 plain=http://127.0.0.1:$server_nginx
 secure=https://127.0.0.1:$server_nginx_tls
 fault=http://127.0.0.1:$server_plain
-export SLUICE_HTTP_BACKOFF_MS=5 SLUICE_HTTP_BACKOFF_MAX_MS=20 SLUICE_HTTP_STALL_MS=500 SLUICE_HTTP_RETRY_MS=1500
+export SLUICE_HTTP_BACKOFF_MS=5 SLUICE_HTTP_BACKOFF_MAX_MS=20 SLUICE_HTTP_STALL_MS=20000 SLUICE_HTTP_RETRY_MS=20000
 
 # Where nginx has a file of the case's folder.
 at() {
@@ -119,7 +119,7 @@ trouble_that_passes_is_survived() {
 	same from to
 	status 0 "$sluice" cp -f "$fault/id2/x?size=8000001&fault=reset:300000&times=3" to
 	same from to
-	status 0 "$sluice" cp -f "$fault/id3/x?size=8000001&fault=stall:300000&times=1" to
+	SLUICE_HTTP_STALL_MS=1000 status 0 "$sluice" cp -f "$fault/id3/x?size=8000001&fault=stall:300000&times=1" to
 	same from to
 }
 
@@ -130,7 +130,7 @@ trouble_that_stays_fails_the_copy_and_leaves_nothing() {
 	says "404"
 	status 1 "$sluice" cp "$fault/id/x?fault=status:403&text=not+for+you" into/to
 	says "not for you"
-	status 1 "$sluice" cp "$fault/id/x?size=8000001&fault=status:503&at=7000000" into/to
+	SLUICE_HTTP_RETRY_MS=1500 status 1 "$sluice" cp "$fault/id/x?size=8000001&fault=status:503&at=7000000" into/to
 	says "503"
 	status 1 "$sluice" cp -f "$fault/id/x?size=8000001&fault=range:shifted&at=7000000" into/old
 	says "another part"
@@ -164,13 +164,11 @@ an_interrupted_remote_copy_leaves_nothing() {
 	local began=$SECONDS
 	mkdir into
 	for backend in multi easy; do
-		SLUICE_REMOTE_BACKEND=$backend timeout -s INT 0.7 \
-			env --default-signal=INT "$sluice" cp "$fault/id/x?size=50000000&pace=20000:50" into/to 2> err
-		[ $? = 124 ] || fail "it was not interrupted"
+		SLUICE_REMOTE_BACKEND=$backend interrupt INT "$sluice" cp "$fault/id/x?size=50000000&pace=20000:50" into/to
 		says "interrupted"
 		holds into
 	done
-	[ $((SECONDS - began)) -lt 8 ] || fail "it took $((SECONDS - began)) s"
+	[ $((SECONDS - began)) -lt 60 ] || fail "it took $((SECONDS - began)) s"
 }
 
 a_body_without_ranges_is_streamed() {
@@ -191,21 +189,24 @@ a_body_without_ranges_is_streamed() {
 }
 
 a_copy_that_waits_for_a_server_can_be_interrupted() {
-	local began=$SECONDS late="$fault/id/x?latency=9000" options
+	local began=$SECONDS late="$fault/late/x?latency=90000" options n=0
 	mkdir into
 	noise 5000 > from
-	export SLUICE_HTTP_STALL_MS=30000
+	export SLUICE_HTTP_STALL_MS=120000
 	for options in "$late into/to" "from $late" "-f from $late"; do
-		timeout -s INT 0.7 env --default-signal=INT "$sluice" cp $options 2> err
-		[ $? = 124 ] || fail "it was not interrupted: $options"
+		env --default-signal=INT "$sluice" cp $options 2> err &
+		n=$((n + 1))
+		await came late $n
+		kill -INT $!
+		wait $!
+		[ $? = 130 ] || fail "it was not interrupted: $options"
 		holds into
 	done
-	[ $((SECONDS - began)) -lt 6 ] || fail "it took $((SECONDS - began)) s"
+	[ $((SECONDS - began)) -lt 60 ] || fail "it took $((SECONDS - began)) s"
 }
 
 an_interrupted_upload_is_not_written() {
-	timeout -s INT 0.7 env --default-signal=INT "$sluice" cp - "$(at to)" \
-		< <(noise 3000000 && exec sleep 3) 2> err
+	interrupt INT "$sluice" cp - "$(at to)" < <(noise 3000000 && exec sleep 30)
 	says "interrupted; '$(at to)' was not written"
 	[ ! -e to ] || fail "there is something"
 }
@@ -251,6 +252,9 @@ bench_reads_whole_what_has_no_ranges() {
 # The requests of an object of the fault server.
 asked() {
 	curl -s "$fault/_/$1"
+}
+came() { # came ID N: N of them have come
+	[ "$(asked "$1" | grep -c connection=)" -ge "$2" ]
 }
 
 headers_are_sent_with_each_request() {

@@ -40,6 +40,43 @@ status() {
 	[ $got = "$expected" ] || fail "status $got, not $expected: $* ($(head -c 300 err))"
 }
 
+# await COMMAND...: the command succeeds, within a minute.
+await() {
+	local end=$((SECONDS + 60))
+	until "$@"; do
+		[ $SECONDS -lt $end ] || fail "it does not become true: $*"
+		sleep 0.02
+	done
+}
+
+# has_open PID FILE: the process has it open.
+has_open() {
+	local fd
+	for fd in /proc/"$1"/fd/*; do [ "$fd" -ef "$2" ] && return; done
+	return 1
+}
+
+# catches PID SIGNAL: the process cleans up when the signal comes.
+catches() {
+	local mask
+	mask=$(sed -n 's/^SigCgt:\s*//p' "/proc/$1/status" 2> /dev/null)
+	[ $((0x0$mask >> ($(kill -l "$2") - 1) & 1)) = 1 ]
+}
+
+# interrupt SIGNAL COMMAND...: the command gets the signal when it catches that, and obeys; its messages are in err.
+interrupt() {
+	local signal=$1 pid
+	shift
+	env --default-signal="$signal" "$@" 2> err <&0 &
+	pid=$!
+	await catches $pid "$signal"
+	# It has begun.
+	sleep 0.2
+	kill -"$signal" $pid
+	wait $pid
+	[ $? = $((128 + $(kill -l "$signal"))) ] || fail "it did not end by the signal: $*"
+}
+
 says() {
 	grep -qF -- "$1" err || fail "standard error does not say '$1': $(head -c 300 err)"
 }

@@ -292,7 +292,7 @@ time.sleep(60)' > port &
 	copy=$!
 	until [ -e to/x ]; do sleep 0.02; done
 	kill -TERM $copy
-	for ((i = 0; i < 250; i++)); do
+	for ((i = 0; i < 1000; i++)); do
 		kill -0 $copy 2> /dev/null || break
 		sleep 0.02
 	done

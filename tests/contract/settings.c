@@ -267,7 +267,9 @@ SETTINGS_TEST(the_number_of_threads_is_what_was_set)
 	} cases[] = {{1, 1}, {7, 1}, {3, 4}};
 	size_t i, before;
 
-	sleep_ms(100); /* for those to leave /proc that were joined just now */
+	/* For those to leave /proc that were joined just now. */
+	for (int j = 0; j < 400 && count_threads() > 1; j++)
+		sleep_ms(5);
 	before = count_threads();
 	for (i = 0; i < COUNT_OF(cases); i++) {
 		struct sluice_config c = SLUICE_CONFIG_INIT;

@@ -62,6 +62,44 @@ FIXTURE_TEST(extents_in_any_order_are_read)
 	assert_ok(sluice_close(file));
 }
 
+/* Small ones that follow each other in the file, with gaps of all lengths, and a large one here and there. */
+FIXTURE_TEST(extents_in_the_order_of_the_file_are_read)
+{
+	enum { EXTENTS = 3000 };
+	static const size_t gaps[] = {1, 300, 5000, 20 * KIB, 150 * KIB};
+	const char *path = scratch(f, "near");
+	struct sluice_extent *v = calloc(EXTENTS, sizeof(*v));
+	struct buffer b = buffer_new(LENGTH, 16);
+	struct rng r = rng_new(330);
+	sluice_file *file;
+
+	file_make(path, LENGTH, 2);
+	file = open_read(f->ctx, address(f, "near"));
+	for (int round = 0; round < rounds_of(10); round++) {
+		size_t at = 0, total = 0, count = 0;
+
+		for (; count < EXTENTS; count++) {
+			size_t gap = rng_below(&r, gaps[round % COUNT_OF(gaps)]);
+			size_t n = rng_below(&r, rng_below(&r, 50) ? 3000 : 300 * KIB);
+
+			at += gap / 2 * rng_below(&r, 3);
+			if (at + n > LENGTH)
+				break;
+			v[count] = (struct sluice_extent){b.data + total, n, at};
+			total += n;
+			at += n;
+		}
+		memset(b.data, 0, LENGTH);
+		file_set_residency(path, (enum residency)(round % RESIDENCIES));
+		assert_moves(start_vector(file, false, v, count), total);
+		for (size_t i = 0; i < count; i++)
+			assert_pattern(v[i].data, v[i].length, v[i].offset, 2);
+	}
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+	free(v);
+}
+
 LOCAL_TEST(a_thousand_extents_are_written_and_read_back, WRITES_IN_PLACE)
 {
 	enum { EXTENTS = 1000 };

@@ -5,7 +5,7 @@
 
 #include "http/cases.h"
 
-enum { READS = 12, OBEYED_MS = 300 };
+enum { READS = 12 };
 
 /* More reads than may run at a time, of a server that does not answer. */
 struct stalled {
@@ -39,8 +39,7 @@ static void cancel_soon(sluice_op *op)
 
 	assert_int_equal(sluice_cancel(op), 0);
 	assert_int_equal(finish(op), -ECANCELED);
-	if (seconds_now() - begun > at_most(OBEYED_MS / 1000.0))
-		fail_msg("a cancel was obeyed after %.3f s", seconds_now() - begun);
+	assert_soon(begun);
 }
 
 /* The last ones first: they have no turn yet. */
@@ -61,8 +60,7 @@ HTTP_TEST(stalled_reads_leave_another_origin_alone)
 	stall(f, &s);
 	begun = seconds_now();
 	reads_right(f, uri, LONG, 0);
-	if (seconds_now() - begun > at_most(2))
-		fail_msg("a read of another origin took %.3f s", seconds_now() - begun);
+	assert_soon(begun);
 	/* What it has beside them is one connection. */
 	assert_int_equal(asked(uri, "peak"), 1);
 	unstall(&s);
@@ -80,10 +78,12 @@ HTTP_TEST(refusals_leave_another_origin_alone)
 	for (int i = 0; i < READS; i++)
 		assert_moves(s.ops[i], 100);
 	assert_ok(sluice_close(s.file));
-	uri = fault_uri_at("other", "size=50000&latency=100");
+	uri = fault_uri_at("other", "size=50000&fault=hold:50");
 	s.file = open_read(f->ctx, uri);
 	for (int i = 0; i < READS; i++)
 		s.ops[i] = start_read(s.file, s.bytes[i], 100, (uint64_t)i * 1000);
+	wait_until_asked(uri, "peak", CONNECTIONS);
+	release_held(uri);
 	for (int i = 0; i < READS; i++)
 		assert_moves(s.ops[i], 100);
 	assert_int_equal(asked(uri, "peak"), CONNECTIONS);
@@ -105,8 +105,7 @@ HTTP_TEST(stalled_reads_leave_local_files_alone)
 	stall(f, &s);
 	begun = seconds_now();
 	assert_read(local, b.data, b.length, 0);
-	if (seconds_now() - begun > at_most(2))
-		fail_msg("a local read took %.3f s", seconds_now() - begun);
+	assert_soon(begun);
 	assert_pattern(b.data, b.length, 0, 3);
 	assert_ok(sluice_close(local));
 	unstall(&s);
@@ -138,8 +137,7 @@ HTTP_TEST(stalled_reads_leave_an_upload_alone)
 	file = open_put(f, uri);
 	assert_write(file, b.data, 300000, 0);
 	assert_ok(sluice_close(file));
-	if (seconds_now() - begun > at_most(2))
-		fail_msg("an upload took %.3f s", seconds_now() - begun);
+	assert_soon(begun);
 	assert_non_null(strstr(asked_for(uri), "/object 300000\n"));
 	stuck = fault_uri("fault=stall:1000&on=PUT");
 	file = open_put(f, stuck);
@@ -173,7 +171,6 @@ HTTP_TEST(an_upload_that_rests_is_cancelled)
 
 struct opening {
 	struct fixture *f;
-	double took;
 	int rc;
 	_Atomic bool over;
 };
@@ -181,11 +178,9 @@ struct opening {
 static void *open_slow(void *argument)
 {
 	struct opening *o = argument;
-	double begun = seconds_now();
 	sluice_file *file = NULL;
 
 	o->rc = sluice_open(o->f->ctx, "http://" SLOW_NAME "/x", NULL, &file);
-	o->took = seconds_now() - begun;
 	atomic_store(&o->over, true);
 	return NULL;
 }
@@ -193,7 +188,7 @@ static void *open_slow(void *argument)
 HTTP_TEST(a_name_server_that_does_not_answer_holds_up_nobody)
 {
 	struct opening o = {.f = f};
-	double start, begun, worst = 0;
+	double start = seconds_now();
 	sluice_file *file;
 	pthread_t thread;
 	char bytes[100];
@@ -201,22 +196,17 @@ HTTP_TEST(a_name_server_that_does_not_answer_holds_up_nobody)
 	with(f, "SLUICE_HTTP_ATTEMPTS", "1");
 	with(f, "SLUICE_HTTP_CONNECT_MS", "200");
 	file = open_read(f->ctx, fault_uri("size=50000"));
-	start = seconds_now();
+	slow_name_waits(true);
 	assert_int_equal(pthread_create(&thread, NULL, open_slow, &o), 0);
 	while (!atomic_load(&o.over)) {
-		begun = seconds_now();
 		assert_read(file, bytes, 100, 0);
-		worst = seconds_now() - begun > worst ? seconds_now() - begun : worst;
 		sleep_ms(2);
 	}
 	pthread_join(thread, NULL);
 	assert_true(o.rc == -ETIMEDOUT || o.rc == -EHOSTUNREACH);
-	if (o.took > 0.8 * SLOW_NAME_MS / 1000 || worst > 0.5 * SLOW_NAME_MS / 1000)
-		fail_msg("the open took %.3f s, a read of another server %.3f s", o.took, worst);
 	assert_ok(sluice_close(file));
 	/* The context ends while the name is still looked up, by a thread of libcurl's that ends by itself. */
 	fixture_config(f, &row->config);
-	if (!under_sanitizer())
-		assert_true(seconds_now() - start < SLOW_NAME_MS / 1000.0);
-	sleep_ms(SLOW_NAME_MS + 300);
+	assert_soon(start);
+	slow_name_waits(false);
 }

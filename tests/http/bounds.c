@@ -9,26 +9,22 @@
 
 HTTP_TEST(many_reads_run_side_by_side)
 {
-	enum { READS = 32, LATENCY_MS = 150 };
-	const char *uri = fault_uri("size=100000&latency=%d", LATENCY_MS);
+	enum { READS = 32 };
+	const char *uri = fault_uri("size=100000&fault=hold:500");
 	sluice_file *file = open_read(f->ctx, uri);
 	struct buffer b = buffer_new(READS * 1000, 0);
 	sluice_op *ops[READS];
-	double begun, took;
 	int i;
 
-	assert_read(file, b.data, 10, 0);
-	begun = seconds_now();
 	for (i = 0; i < READS; i++)
 		ops[i] = start_read(file, b.data + i * 1000, 1000, (uint64_t)i * 3000);
-	assert_true(seconds_now() - begun < at_most(LATENCY_MS / 1000.0));
+	/* None of them ends before. */
+	wait_until_asked(uri, "peak", CONNECTIONS);
+	for (i = 0; i < READS; i++)
+		assert_int_equal(sluice_poll(ops[i]), 0);
+	release_held(uri);
 	for (i = 0; i < READS; i++)
 		assert_moves(ops[i], 1000);
-	took = seconds_now() - begun;
-	print_message("%d reads of %d ms took %.3f s, %ld at once\n", READS, LATENCY_MS, took,
-	              asked(uri, "peak"));
-	assert_true(took < READS * LATENCY_MS / 1000.0 / 2);
-	assert_true(asked(uri, "peak") >= 4);
 	for (i = 0; i < READS; i++)
 		assert_served(b.data + i * 1000, 1000, (uint64_t)i * 3000);
 	assert_ok(sluice_close(file));
@@ -82,7 +78,7 @@ HTTP_TEST(a_back_off_holds_up_no_other)
 	sleep_ms(50);
 	begun = seconds_now();
 	reads_right(f, fault_uri("size=%zu", LONG), LONG, 0);
-	assert_true(seconds_now() - begun < at_most(3));
+	assert_soon(begun);
 	for (i = 0; i < READS; i++) {
 		assert_int_equal(sluice_cancel(ops[i]), 0);
 		assert_int_equal(finish(ops[i]), -ECANCELED);
@@ -190,7 +186,7 @@ static size_t memory_of_read(struct fixture *f, size_t length, long *requests)
 	if (data == MAP_FAILED)
 		SKIP("no %zu GiB of addresses: %s", length >> 30, strerror(errno));
 	op = start_read(file, data, length, 0);
-	wait_until_asked(uri, "GET", 2);
+	wait_until_asked(uri, "GET", CONNECTIONS);
 	sleep_ms(200);
 	held = memory_in_use();
 	*requests = asked(uri, "GET");
@@ -216,7 +212,7 @@ HTTP_TEST(a_read_of_100_gib_takes_no_more_memory_than_one_of_1_gib)
 	print_message("1 GiB: %zu bytes, %ld requests; 100 GiB: %zu bytes, %ld requests\n", small,
 	              few, large, many);
 	assert_true(large < small + MIB);
-	assert_in_range(many, 1, CONNECTIONS);
+	assert_int_equal(many, CONNECTIONS);
 }
 
 /* As if the controller had come to that: it needs seconds, and a server that is fast. */
@@ -334,9 +330,8 @@ static void reads_beside_mute_connections(struct fixture *f, const char *hedge)
 		assert_served(b.data + i * BYTES, BYTES, i * 3 * BYTES % LONG);
 	print_message("hedges %s: %.2f s, %ld requests, %ld connections\n", hedge, took,
 	              asked(uri, "GET"), asked(uri, "connections"));
-	/* A time-out for the opening, and one for each time that half of the connections are new. */
-	assert_true(took < at_most(10));
-	assert_in_range(asked(uri, "connections"), 3, 3 * CONNECTIONS);
+	/* What was read came on connections that answered before: a read has not a new one each. */
+	assert_in_range(asked(uri, "connections"), 3, READS);
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cancel, close and discard find an operation in each phase of its requests, held still there. */
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include "http/cases.h"
@@ -17,8 +18,7 @@ static void cancel_here(sluice_op *op, struct buffer *b)
 
 	assert_int_equal(sluice_cancel(op), 0);
 	assert_int_equal(sluice_wait(op, PATIENCE_MS), -ECANCELED);
-	if (seconds_now() - begun > at_most(1))
-		fail_msg("it took %.3f s to cancel", seconds_now() - begun);
+	assert_soon(begun);
 	assert_true(*sluice_op_message(op));
 	stays_untouched(b);
 	sluice_op_free(op);
@@ -114,16 +114,27 @@ HTTP_TEST(request_waiting_for_a_connection_is_cancelled)
 	buffer_free(&b);
 }
 
+static void *release_later(void *uri)
+{
+	sleep_ms(100);
+	release_held(uri);
+	return NULL;
+}
+
 HTTP_TEST(close_waits_for_operations_in_flight)
 {
 	struct buffer b = buffer_new(LONG, 0);
-	sluice_file *file = open_read(f->ctx, fault_uri("size=%zu&latency=100", LONG));
+	const char *uri = fault_uri("size=%zu&fault=hold:100", LONG);
+	sluice_file *file = open_read(f->ctx, uri);
 	sluice_op *whole = start_read(file, b.data, LONG - 1000, 1000), *op;
+	pthread_t thread;
 	char bytes[300];
 
 	op = start_read(file, bytes, 300, 5);
 	assert_int_equal(sluice_poll(op), 0);
+	assert_int_equal(pthread_create(&thread, NULL, release_later, (void *)uri), 0);
 	assert_ok(sluice_close(file));
+	pthread_join(thread, NULL);
 	assert_int_equal(sluice_poll(whole), 1);
 	assert_moves(op, 300);
 	assert_served(bytes, 300, 5);

@@ -11,9 +11,9 @@ enum { MARK = 0x3c, WATCHED_MS = 60 };
 static const struct {
 	const char *variable, *value;
 } quick[] = {
-	{"SLUICE_HTTP_ATTEMPTS", "4"},     {"SLUICE_HTTP_RETRY_MS", "1500"},
+	{"SLUICE_HTTP_ATTEMPTS", "4"},     {"SLUICE_HTTP_RETRY_MS", "20000"},
 	{"SLUICE_HTTP_BACKOFF_MS", "5"},   {"SLUICE_HTTP_BACKOFF_MAX_MS", "20"},
-	{"SLUICE_HTTP_STALL_MS", "20000"}, {"SLUICE_HTTP_CONNECT_MS", "500"},
+	{"SLUICE_HTTP_STALL_MS", "20000"}, {"SLUICE_HTTP_CONNECT_MS", "20000"},
 	{"SLUICE_HTTP_HEDGE", "0"},        {"SLUICE_MAX_CONNECTIONS", "8"},
 };
 /* What with() has set besides. */
@@ -191,11 +191,6 @@ void errors_end(void)
 	dup2(errors, STDERR_FILENO);
 	close(errors);
 	errors = -1;
-}
-
-double at_most(double seconds)
-{
-	return under_sanitizer() ? 5 * seconds : seconds;
 }
 
 static int bound_socket(int *port)

@@ -151,8 +151,10 @@ class Server:
                 try:
                     sock.do_handshake()
                 except ssl.SSLError:
-                    time.sleep(0.3)  # so that the other end reads the alert before a reset
-                    raise
+                    # The other end reads the alert, and no reset before it.
+                    sock = socket.socket(fileno=sock.detach())
+                    sock.settimeout(30)
+                    Connection(self, sock, number).wait_for_the_other_end()
                 sock.settimeout(None)
             connection = Connection(self, sock, number)
             connection.run()
@@ -303,6 +305,7 @@ class Answer(Faults, Hub):
         self.version = request.number("version")
         self.file = None
         self.stop_at, self.stop = None, None
+        self.match = None  # how many requests that the fault was meant for came before
 
     def leaves(self):
         """It counts no more as one of those that are under way. Before its last bytes: the other
@@ -393,10 +396,10 @@ class Answer(Faults, Hub):
         if "at" in self.options and not self.first <= request.number("at") < self.end:
             return None
         with self.ledger.lock:
-            n = self.ledger.matches
+            self.match = self.ledger.matches
             self.ledger.matches += 1
         skip = request.number("skip")
-        return self.options["fault"] if skip <= n < skip + request.number("times", 1 << 60) else None
+        return self.options["fault"] if skip <= self.match < skip + request.number("times", 1 << 60) else None
 
     # ------------------------------------------------------------------------ right answers
 

@@ -166,9 +166,13 @@ class Faults:
         return self.get()
 
     def fault_hold(self, argument):
-        """hold:N: after N bytes of the body nothing comes before GET /_/ID?release"""
+        """hold:N: after N bytes of the body nothing comes before GET /_/ID?release; others=FAULT: only the first is held,
+        and the others have that fault"""
+        if "others" in self.options and self.match:
+            name, _, argument = self.options["others"].partition(":")
+            return getattr(self, "fault_" + name)(argument)
         self.stop_at, self.stop = int(argument), self.ledger.released.wait
-        self.get()
+        return self.get()
 
     def fault_slow(self, argument):
         """slow:N: a body of a PUT is read in steps of N bytes, at 10 MiB/s at most"""

@@ -15,6 +15,43 @@ static void know_the_pace(struct fixture *f)
 	assert_ok(sluice_close(file));
 }
 
+/* Waits until a second request is there. On a loaded machine others of them may have been too many before: more parts
+ * make place for it. */
+static void wait_until_hedged(struct fixture *f, const char *uri)
+{
+	double begun = seconds_now();
+
+	while (asked(uri, "GET") < 2) {
+		assert_soon(begun);
+		if (seconds_now() - begun > 0.5)
+			know_the_pace(f);
+		else
+			sleep_ms(2);
+	}
+}
+
+/* Reads a part of that object, of which a second request is made, while the others are not: on a loaded machine they
+ * may be slow as well, and more are made. Returns whether it was asked for as often, and in those words. */
+static bool is_hedged(struct fixture *f, const char *uri, const char *second, const char *until)
+{
+	struct buffer b = buffer_new(PART, 16);
+	sluice_file *file = open_read(f->ctx, uri);
+	sluice_op *op = start_read(file, b.data, PART, 10);
+
+	wait_until_hedged(f, uri);
+	if (until) {
+		wait_until_asked(uri, until, 1);
+		sleep_ms(50);
+		release_held(uri);
+	}
+	assert_moves(op, PART);
+	assert_served(b.data, PART, 10);
+	wait_until_left(uri);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+	return asked(uri, "GET") == 2 && strstr(asked_for(uri), second);
+}
+
 /* No stall ends by its time-out. */
 static void patient(struct fixture *f, const char *hedge)
 {
@@ -29,16 +66,13 @@ HTTP_TEST(a_part_that_stands_still_is_asked_for_once_more)
 
 	patient(f, "1");
 	for (size_t i = 0; i < COUNT_OF(stalls); i++) {
-		const char *uri = fault_uri("size=100000&fault=%s&times=1", stalls[i]);
-		double begun = seconds_now();
-
-		reads_right(f, uri, PART, 10);
-		assert_true(seconds_now() - begun < at_most(5));
-		assert_int_equal(asked(uri, "GET"), 2);
 		/* The second asks for what the first lacked. */
-		assert_non_null(strstr(asked_for(uri),
-		                       i == 2 ? "range=bytes=610-1009" : "range=bytes=10-1009"));
-		wait_until_left(uri);
+		const char *second = i == 2 ? "range=bytes=610-1009" : "range=bytes=10-1009";
+		int tries = 1;
+
+		while (!is_hedged(f, fault_uri("size=100000&fault=%s&times=1", stalls[i]), second,
+		                  NULL))
+			assert_true(tries++ < 5);
 	}
 }
 
@@ -56,9 +90,9 @@ HTTP_TEST(the_first_part_of_all_may_be_slow)
 	op = start_read(file, b.data, PART, 10);
 	wait_until_asked(uri, "GET", 1);
 	know_the_pace(f);
+	wait_until_hedged(f, uri);
 	assert_moves(op, PART);
 	assert_served(b.data, PART, 10);
-	assert_int_equal(asked(uri, "GET"), 2);
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
 }
@@ -74,7 +108,7 @@ HTTP_TEST(opening_is_asked_for_once_more)
 	with(f, "SLUICE_HTTP_HEDGE", "1");
 	begun = seconds_now();
 	assert_ok(sluice_close(open_read(f->ctx, uri)));
-	assert_true(seconds_now() - begun < at_most(20));
+	assert_soon(begun);
 	assert_int_equal(asked(uri, "HEAD"), 1);
 	assert_int_equal(asked(uri, "GET"), 1);
 	wait_until_left(uri);
@@ -103,19 +137,22 @@ HTTP_TEST(without_hedges_it_is_waited_for)
 	assert_int_equal(asked(uri, "GET"), 1);
 }
 
-/* The first goes on after a pause, and the second, which stands still for longer, is ended. */
+/* The first goes on after a pause, and the second, which stands still for good, is ended. */
 HTTP_TEST(the_first_may_still_win)
 {
-	const char *uri = fault_uri("size=100000&fault=stall:200&stall_ms=700&times=2");
+	const char *uri = fault_uri("size=100000&fault=hold:200&others=stall:0");
 	struct buffer b = buffer_new(PART, 16);
 	sluice_file *file;
+	sluice_op *op;
 
 	patient(f, "1");
 	file = open_read(f->ctx, uri);
-	assert_moves(start_read(file, b.data, PART, 10), PART);
+	op = start_read(file, b.data, PART, 10);
+	wait_until_hedged(f, uri);
+	release_held(uri);
+	assert_moves(op, PART);
 	assert_served(b.data, PART, 10);
-	/* The second begins anew if it is slow itself. */
-	assert_in_range(asked(uri, "GET"), 2, 4);
+	wait_until_left(uri);
 	stays_untouched(&b);
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
@@ -132,11 +169,11 @@ HTTP_TEST(both_are_cancelled)
 	patient(f, "1");
 	file = open_read(f->ctx, uri);
 	op = start_read(file, b.data, PART, 10);
-	wait_until_asked(uri, "GET", 2);
+	wait_until_hedged(f, uri);
 	begun = seconds_now();
 	assert_int_equal(sluice_cancel(op), 0);
 	assert_int_equal(sluice_wait(op, PATIENCE_MS), -ECANCELED);
-	assert_true(seconds_now() - begun < at_most(1));
+	assert_soon(begun);
 	stays_untouched(&b);
 	sluice_op_free(op);
 	wait_until_left(uri);
@@ -147,12 +184,12 @@ HTTP_TEST(both_are_cancelled)
 /* The second request is refused: the first goes on. */
 HTTP_TEST(a_hedge_that_fails_is_forgotten)
 {
-	const char *uri =
-		fault_uri("size=100000&stall_percent=100&stall_ms=400&fault=status:404&skip=1");
+	int tries = 1;
 
 	patient(f, "1");
-	reads_right(f, uri, PART, 10);
-	assert_int_equal(asked(uri, "GET"), 2);
+	while (!is_hedged(f, fault_uri("size=100000&fault=hold:500&others=status:404"), "",
+	                  "status_404"))
+		assert_true(tries++ < 5);
 }
 
 /* A server of which every third request is slow: hedges are few. */

@@ -11,7 +11,8 @@
 
 #include "http/cases.h"
 
-static _Atomic unsigned actions_left, waits_left;
+static _Atomic unsigned actions_left, waits_left, looking;
+static _Atomic bool name_waits;
 
 CURLMcode __real_curl_multi_socket_action(CURLM *multi, curl_socket_t socket, int events,
                                           int *running);
@@ -60,6 +61,16 @@ unsigned failures_left(void)
 	return atomic_load(&actions_left) + atomic_load(&waits_left);
 }
 
+void slow_name_waits(bool waits)
+{
+	atomic_store(&name_waits, waits);
+	while (!waits && atomic_load(&looking))
+		sleep_ms(1);
+	/* For what libcurl does behind it. */
+	if (!waits)
+		sleep_ms(300);
+}
+
 __attribute__((visibility("default"))) int getaddrinfo(const char *name, const char *service,
                                                        const struct addrinfo *hints,
                                                        struct addrinfo **out)
@@ -68,7 +79,10 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *name, const c
 	                           struct addrinfo **);
 
 	if (name && strcmp(name, SLOW_NAME) == 0) {
-		sleep_ms(SLOW_NAME_MS);
+		atomic_fetch_add(&looking, 1);
+		while (atomic_load(&name_waits))
+			sleep_ms(1);
+		atomic_fetch_sub(&looking, 1);
 		return EAI_AGAIN;
 	}
 	if (!real)

@@ -216,7 +216,7 @@ HTTP_TEST(a_wait_for_the_hub_is_cancelled)
 	double begun;
 
 	with(f, "SLUICE_HTTP_STALL_MS", "60000");
-	from = hub(target("&lives=1"), "&late_ms=20000");
+	from = hub(target("&lives=1"), "&late_ms=60000");
 	file = open_gone(f, from);
 	start_reads(file, &b, ops);
 	wait_until_asked(from, "GET", 2);
@@ -228,7 +228,7 @@ HTTP_TEST(a_wait_for_the_hub_is_cancelled)
 		assert_int_equal(sluice_cancel(ops[i]), 0);
 		assert_int_equal(finish(ops[i]), -ECANCELED);
 	}
-	assert_true(seconds_now() - begun < at_most(2));
+	assert_soon(begun);
 	stays_untouched(&b);
 	assert_ok(sluice_close(file));
 	buffer_free(&b);

@@ -17,12 +17,13 @@ static void break_while_reading(struct fixture *f, void (*fail_next)(unsigned))
 	sluice_op *ops[READS];
 	int round, i, failed = 0;
 
-	for (round = 0; round < 6; round++) {
+	/* On a loaded machine the reads of a round may be over before. */
+	for (round = 0; round < 6 || (!failed && round < 60); round++) {
 		for (i = 0; i < READS; i++) {
 			b[i] = buffer_new(200000, 0);
 			ops[i] = start_read(file, b[i].data, b[i].length, (uint64_t)i * 1000);
 		}
-		sleep_ms(10 + round * 7);
+		sleep_ms(10 + round % 6 * 7);
 		fail_next(1 + (unsigned)round % 2);
 		for (i = 0; i < READS; i++) {
 			int64_t got = sluice_wait(ops[i], PATIENCE_MS);
@@ -76,7 +77,7 @@ HTTP_TEST(errors_without_end_are_no_hang)
 		assert_int_equal(read_now(file, byte, 100, 0), -EIO);
 	sleep_ms(200);
 	/* Nor does it burn the processor while nothing is asked of it. */
-	assert_true(cpu_seconds() - begun < at_most(0.5));
+	assert_true(cpu_seconds() - begun < (under_sanitizer() ? 2.5 : 0.5));
 	fail_socket_action(0);
 	assert_read(file, byte, 100, 0);
 	assert_served(byte, 100, 0);

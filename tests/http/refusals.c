@@ -73,16 +73,16 @@ HTTP_TEST(server_text_is_made_printable_and_short)
 	}
 }
 
-/* The others are slow, and would take seconds. */
+/* The others are slow, and would take a minute. */
 HTTP_TEST(refused_piece_fails_the_read_and_stops_its_siblings)
 {
 	const char *uri =
-		fault_uri("size=%zu&fault=status:403&at=10&pace=20000:100&latency=50", LONG - 5);
+		fault_uri("size=%zu&fault=status:403&at=10&pace=2000:100&latency=50", LONG - 5);
 	double begun = seconds_now();
 	int i;
 
 	read_fails(f, uri, LONG, 0, EACCES, "403");
-	assert_true(seconds_now() - begun < at_most(2));
+	assert_soon(begun);
 	wait_until_left(uri);
 	for (i = 0; i < 5; i++)
 		read_fails(f, fault_uri("size=%zu&fault=status:403&at=%zu", LONG, i * MIB), LONG, 0,
@@ -105,13 +105,13 @@ HTTP_TEST(a_proxy_that_refuses_is_an_error_at_once)
 
 	snprintf(proxy, sizeof(proxy), "http://127.0.0.1:%d", server_port("plain"));
 	with(f, "https_proxy", proxy);
-	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "3000");
-	with(f, "SLUICE_HTTP_BACKOFF_MS", "3000");
+	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "60000");
+	with(f, "SLUICE_HTTP_BACKOFF_MS", "60000");
 	begun = seconds_now();
 	open_fails(f, "https://code403.invalid/x", EACCES,
 	           "proxy refused to connect to the server (HTTP 403)");
 	open_fails(f, "https://code407.invalid/x", EACCES, "HTTP 407");
-	assert_true(seconds_now() - begun < at_most(1));
+	assert_soon(begun);
 	with(f, "SLUICE_HTTP_BACKOFF_MS", "5");
 	open_fails(f, "https://code503.invalid/x", ECONNRESET, "attempts");
 }

@@ -4,15 +4,20 @@
 
 HTTP_TEST(a_stall_in_mid_body_is_given_up_and_continued)
 {
-	const char *uri = fault_uri("size=100000&fault=stall:600&times=1");
 	double begun, took;
+	const char *uri;
+	int tries = 0;
 
 	impatient(f);
-	begun = seconds_now();
-	reads_right(f, uri, 1000, 10);
-	took = seconds_now() - begun;
-	if (took < 0.9 * STALL_MS / 1000.0 || took > at_most(3))
-		fail_msg("a stall of %d ms took %.3f s", STALL_MS, took);
+	/* A loaded machine may be silent for as long before the 600 bytes have come. */
+	do {
+		uri = fault_uri("size=100000&fault=stall:600&times=1");
+		begun = seconds_now();
+		reads_right(f, uri, 1000, 10);
+		took = seconds_now() - begun;
+		if (took < 0.9 * STALL_MS / 1000.0 || took > 15)
+			fail_msg("a stall of %d ms took %.3f s", STALL_MS, took);
+	} while (!strstr(asked_for(uri), "range=bytes=610-1009") && ++tries < 3);
 	assert_non_null(strstr(asked_for(uri), "range=bytes=610-1009"));
 	wait_until_left(uri);
 	reads_right(f, fault_uri("size=%zu&fault=stall:100000&times=2", LONG), LONG, 0);
@@ -31,7 +36,7 @@ HTTP_TEST(a_stall_for_ever_fails)
 	const char *uri = fault_uri("size=100000&fault=stall:head");
 
 	with(f, "SLUICE_HTTP_ATTEMPTS", "2");
-	with(f, "SLUICE_HTTP_STALL_MS", "200");
+	with(f, "SLUICE_HTTP_STALL_MS", "600");
 	read_fails(f, uri, 1000, 10, ETIMEDOUT, "");
 	assert_int_equal(asked(uri, "GET"), 2);
 	wait_until_left(uri);
@@ -40,8 +45,8 @@ HTTP_TEST(a_stall_for_ever_fails)
 	wait_until_left(uri);
 	open_fails(f, fault_uri("size=100000&fault=stall:head&on=HEAD,GET"), ETIMEDOUT, "");
 	took = seconds_now() - begun;
-	if (took < 6 * 0.18 || took > at_most(8))
-		fail_msg("six stalls of 200 ms took %.3f s", took);
+	if (took < 6 * 0.54 || took > 15)
+		fail_msg("six stalls of 600 ms took %.3f s", took);
 }
 
 /*
@@ -72,18 +77,27 @@ HTTP_TEST(a_pause_shorter_than_the_time_out_is_waited_for)
 	assert_int_equal(asked(uri, "GET"), 1);
 }
 
+static void with_short_connects(struct fixture *f, const char *stall_ms)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%d", CONNECT_MS);
+	with(f, "SLUICE_HTTP_CONNECT_MS", text);
+	with(f, "SLUICE_HTTP_STALL_MS", stall_ms);
+}
+
 HTTP_TEST(a_connection_that_is_not_made_is_given_up)
 {
-	double begun = seconds_now(), took;
+	double begun, took;
 	char uri[100];
 
+	with_short_connects(f, "60000");
 	with(f, "SLUICE_HTTP_ATTEMPTS", "2");
-	with(f, "SLUICE_HTTP_STALL_MS", "60000");
 	begun = seconds_now();
 	snprintf(uri, sizeof(uri), "http://127.0.0.1:%d/x", silent_port());
 	open_fails(f, uri, ETIMEDOUT, "127.0.0.1");
 	took = seconds_now() - begun;
-	if (took < 2 * 0.9 * CONNECT_MS / 1000.0 || took > at_most(4))
+	if (took < 2 * 0.9 * CONNECT_MS / 1000.0 || took > 15)
 		fail_msg("two connect time-outs of %d ms took %.3f s", CONNECT_MS, took);
 }
 
@@ -118,17 +132,17 @@ HTTP_TEST(connecting_is_no_stall)
 	double begun, took;
 	char uri[100];
 
+	with_short_connects(f, "500");
 	with(f, "SLUICE_HTTP_ATTEMPTS", "1");
-	with(f, "SLUICE_HTTP_STALL_MS", "50");
 	snprintf(uri, sizeof(uri), "http://127.0.0.1:%d/x", silent_port());
 	begun = seconds_now();
 	open_fails(f, uri, ETIMEDOUT, "127.0.0.1");
 	took = seconds_now() - begun;
-	if (took < 0.9 * CONNECT_MS / 1000.0 || took > at_most(3))
+	if (took < 0.9 * CONNECT_MS / 1000.0 || took > 15)
 		fail_msg("a connect time-out of %d ms took %.3f s", CONNECT_MS, took);
 	/* From then on it counts. */
 	begun = seconds_now();
 	read_fails(f, fault_uri("size=5000&fault=stall:head"), 1000, 10, ETIMEDOUT,
 	           "SLUICE_HTTP_STALL_MS");
-	assert_true(seconds_now() - begun < at_most(0.4));
+	assert_soon(begun);
 }

@@ -38,15 +38,15 @@ HTTP_TEST(a_bad_certificate_is_refused_at_once)
 {
 	double begun;
 
-	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "3000");
-	with(f, "SLUICE_HTTP_BACKOFF_MS", "3000");
+	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "60000");
+	with(f, "SLUICE_HTTP_BACKOFF_MS", "60000");
 	begun = seconds_now();
 	open_fails(f, fault_uri_at("expired", "size=5000"), EACCES, "certificate");
-	assert_true(seconds_now() - begun < at_most(0.5));
+	assert_soon(begun);
 	/* Nor is it when the server wants one of us. */
 	begun = seconds_now();
 	open_fails(f, fault_uri_at("client", "size=5000"), EACCES, "certificate required");
-	assert_true(seconds_now() - begun < at_most(0.5));
+	assert_soon(begun);
 }
 
 HTTP_TEST(a_redirect_to_a_bad_certificate_is_refused)

@@ -114,10 +114,11 @@ TEST(pieces_join_extents_that_are_near_each_other)
 		struct sl_plan plan = {.extents = extents,
 		                       .count = COUNT,
 		                       .limits = &limits,
-		                       .direct_bytes = UINT64_MAX,
+		                       .direct_bytes = round % 2 ? 4900 : UINT64_MAX,
 		                       .file_size = 1 + unit_random(&seed) % 200000,
 		                       .joins = true,
-		                       .gap = unit_random(&seed) % 4000};
+		                       .gap = unit_random(&seed) % 4000,
+		                       .passes = round % 2};
 		uint64_t at = 0, total = 0, taken = 0;
 		struct sl_next_piece cut;
 
@@ -133,13 +134,16 @@ TEST(pieces_join_extents_that_are_near_each_other)
 
 			for (size_t i = 0; i < cut.count; i++) {
 				bytes += cut.extents[i].length;
+				assert_true(!plan.passes || cut.count == 1 ||
+				            (cut.extents[i].offset >= end &&
+				             cut.extents[i].length < plan.direct_bytes));
 				end = SL_MAX(end, cut.extents[i].offset + cut.extents[i].length);
 			}
 			if (cut.count > 1) {
 				assert_int_equal(cut.offset, cut.extents->offset);
 				assert_int_equal(cut.offset + cut.length, end);
 				assert_int_equal(cut.length, bytes + cut.gaps);
-				assert_true(cut.gaps <= (int64_t)bytes);
+				assert_true(plan.passes || cut.gaps <= (int64_t)bytes);
 				assert_true(cut.offset + cut.length <= plan.file_size);
 				joined += cut.count;
 			}

@@ -58,6 +58,26 @@ static ssize_t everything(const struct sl_piece *piece, ssize_t result)
 	return refuse_for_now(piece, interrupt(piece, shorten(piece, result)));
 }
 
+/* Reads from a byte on as small extents with gaps between them, as many as one call takes and more. */
+static void check_near_extents(sluice_file *file, const unsigned char *bytes, size_t at)
+{
+	enum { EXTENTS = 200 };
+	static char back[EXTENTS][400];
+	struct sluice_extent v[EXTENTS];
+	sluice_op *op;
+
+	for (size_t i = 0; i < EXTENTS; i++) {
+		at += i % 50 ? i % 7 * 100 : 6000;
+		v[i] = (struct sluice_extent){back[i], 100 + i, at};
+		at += 100 + i;
+	}
+	assert_ok(sluice_readv(file, v, EXTENTS, &op));
+	assert_int_equal(sluice_wait(op, -1), EXTENTS * 100 + EXTENTS * (EXTENTS - 1) / 2);
+	sluice_op_free(op);
+	for (size_t i = 0; i < EXTENTS; i++)
+		assert_bytes(v[i].data, bytes + v[i].offset, v[i].length);
+}
+
 /* Writes and reads with results like these; not a byte may be wrong. */
 static void check_bent(struct fixture *f, bend_function function)
 {
@@ -83,6 +103,7 @@ static void check_bent(struct fixture *f, bend_function function)
 		file_set_residency(path, (enum residency)(round % RESIDENCIES));
 		assert_read(file, back.data, n, at);
 		assert_bytes(back.data, b.data + at, n);
+		check_near_extents(file, b.data, rng_below(&r, LENGTH - 200 * KIB));
 		pattern_fill(b.data + at, n, at, (uint64_t)round);
 		assert_write(file, b.data + at, n, at);
 	}

@@ -384,15 +384,15 @@ TEST(a_plan_of_what_is_not_there_is_refused)
 TEST(a_plan_of_more_runs_than_fit_is_refused)
 {
 	struct sluice_tensors *table = table_new(ctx);
-	struct sluice_tensor_range ranges[] = {{0, 2500000}, {0, 3}};
+	struct sluice_tensor_range ranges[] = {{0, 16000000}, {0, 3}};
 	struct sluice_tensor_want want = {0, ranges, NULL};
 	sluice_tensor_plan *plan;
 
-	table_add(table, 0, 0, SLUICE_FLOAT32, 2, (uint64_t[]){2500001, 4});
+	table_add(table, 0, 0, SLUICE_FLOAT32, 2, (uint64_t[]){16000001, 4});
 	assert_int_equal(sluice_tensor_plan_new(table, &want, 1, &plan), 0);
 	sluice_tensor_plan_free(plan);
 	ranges[0].stop++;
-	assert_plan_refused(table, &want, E2BIG, "2500001, each of 12 bytes");
+	assert_plan_refused(table, &want, E2BIG, "16000001, each of 12 bytes");
 	table_free(table);
 }
 
