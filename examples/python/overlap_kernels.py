@@ -36,15 +36,23 @@ def on_gpu(file, blocks):
 def on_processor(file, blocks):
     buffers = [torch.empty(BLOCK, dtype=torch.uint8) for _ in range(2)]
     total, begun, times = 0, time.perf_counter(), {"reads": [], "computing": []}
-    asked, read = 0.0, file.read_into_async(buffers[0])
+
+    def now():
+        return (time.perf_counter() - begun) * 1e3
+
+    def read(i):
+        asked = now()
+        operation = file.read_into_async(buffers[i % 2], i * BLOCK)
+        operation.add_done_callback(lambda _: times["reads"].append((asked, now())))
+        return operation
+
+    operation = read(0)
     for i in range(blocks):
-        read.wait()
-        came = (time.perf_counter() - begun) * 1e3
-        times["reads"].append((asked, came))
-        if i + 1 < blocks:
-            asked, read = came, file.read_into_async(buffers[(i + 1) % 2], (i + 1) * BLOCK)
+        operation.wait()
+        operation = read(i + 1) if i + 1 < blocks else operation
+        came = now()
         total += int(buffers[i % 2].sum(dtype=torch.int64))
-        times["computing"].append((came, (time.perf_counter() - begun) * 1e3))
+        times["computing"].append((came, now()))
     return total, times
 
 
