@@ -17,7 +17,7 @@ enum { MEMBER = 30, ENTRY = 46, LAST = 22, LOCATOR_64 = 20, LAST_64 = 56 };
 #define COMMENT_MOST 65535 /* behind the last record */
 #define FETCHED      8192  /* of a member: more than its record and the header of an array */
 
-#define AT_ONCE 64 /* members, which cost a round trip to a server */
+#define AT_ONCE 32 /* members, which cost a round trip to a server */
 
 struct npz_member {
 	const char *name;      /* of the array */

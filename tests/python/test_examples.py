@@ -64,7 +64,7 @@ def test_overlap_kernels(tmp_path):
     file = tmp_path / "blocks"
     file.write_bytes(numpy.arange(6 << 22, dtype="u1").tobytes())
     said = run("overlap_kernels", file, tmp_path / "python-overlap.svg")
-    assert said.startswith(f"{(6 << 22) * 255 // 2} is the sum of 6 blocks")
+    assert said.startswith(f"{(6 << 22) * 255 // 2} is the sum of the blocks")
     picture(tmp_path / "python-overlap.svg", b"<svg")
 
 
@@ -99,6 +99,17 @@ def test_zarr_over_http(tmp_path, make):
         said = run("zarr_over_http", f"{uri}/array", tmp_path / "python-zarr.png")
     assert said.startswith("(8, 512, 512) float32; the sum of plane 3 is ")
     picture(tmp_path / "python-zarr.png", b"\x89PNG")
+
+
+def test_write_frames(tmp_path):
+    needs("h5py")
+    said = run("write_frames", tmp_path / "f.h5", tmp_path / "python-frames.png")
+    assert said.startswith("12 frames, ")
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "f.h5") as file:
+        assert file["v"].shape == (12, 128, 128) and list(file["time"]) == list(range(0, 3000, 250))
+        assert file["v"].dims[2][0][-1] == 1 and file["v"][...].max() > 0.2
+    picture(tmp_path / "python-frames.png", b"\x89PNG")
 
 
 def test_each_example_is_short_and_a_test():
