@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Computes with a block of a file while the next block is read, on a GPU in the order of a stream, else on the processor.
+"""Computes with a block of a file while the next block is read, on a GPU in the order of a stream.
 
 usage: overlap_kernels.py FILE [PICTURE]    PICTURE: an SVG of the times of reads and computing
 """
