@@ -11,8 +11,8 @@
 #include "store/store.h"
 
 const struct sl_scheme sl_schemes[] = {
-	{"file", &sl_local_ops}, {"http", &sl_http_ops}, {"https", &sl_http_ops},
-	{"store", &sl_blob_ops}, {NULL, NULL},
+	{"file", &sl_local_ops}, {"http", &sl_http_ops},  {"https", &sl_http_ops},
+	{"s3", &sl_http_ops},    {"store", &sl_blob_ops}, {NULL, NULL},
 };
 
 const struct sl_device_kind *const sl_device_kinds[] = {

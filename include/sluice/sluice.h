@@ -367,6 +367,40 @@ enum sluice_open_flags {
 	SLUICE_OPEN_UNCACHED = 1 << 10,
 };
 
+/*
+ * Options of s3 files. Start from SLUICE_S3_OPTIONS_INIT. A field that is NULL is taken from the
+ * environment, then from the user's profile in ~/.aws, as other programs of S3 do; docs/s3.md
+ * lists the sources. sluice_open() copies the texts. Keys are in no message and no log.
+ */
+struct sluice_s3_options {
+	/* Required: sizeof(struct sluice_s3_options). SLUICE_S3_OPTIONS_INIT sets it. */
+	size_t size;
+	/* AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY: an access key. The token of its session, if it
+	 * has one, is taken with it. */
+	const char *access_key, *secret_key, *session_token;
+	/* AWS_PROFILE: a profile. If it is given here, keys in the environment are not used.
+	 * Default: "default". */
+	const char *profile;
+	/* AWS_REGION, AWS_DEFAULT_REGION: the region of the bucket. If the bucket is in another,
+	 * sluice_open() asks there. Default: "us-east-1". */
+	const char *region;
+	/* AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL: "http://host:port" or "https://host" of a server
+	 * that speaks S3. Default: AWS in the region. */
+	const char *endpoint;
+	/* Whether the bucket is part of the host ("virtual") or of the path ("path"). Default:
+	 * virtual for AWS where the bucket's name allows it, path for an endpoint. */
+	const char *addressing;
+	/* The id of a version of the object. Default: the latest. */
+	const char *version;
+	int anonymous;      /* 1: requests are not signed, as public objects can be read */
+	int requester_pays; /* 1: the sender of the requests pays for them */
+};
+#define SLUICE_S3_OPTIONS_INIT                                                                    \
+	{                                                                                         \
+		sizeof(struct sluice_s3_options), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+			0, 0                                                                      \
+	}
+
 /* Options of sluice_open(). Start from SLUICE_OPEN_OPTIONS_INIT. */
 struct sluice_open_options {
 	/* Required: sizeof(struct sluice_open_options). SLUICE_OPEN_OPTIONS_INIT sets it. */
@@ -395,15 +429,18 @@ struct sluice_open_options {
 	 * Accept-Encoding, Content-Length, ...), is -EINVAL. sluice_open() copies them. Default
 	 * (NULL): those of SLUICE_HTTP_HEADERS_FILE alone, which are sent in any case. */
 	const char *const *headers;
+	/* For s3 files. Default (NULL): all of it from the environment and the user's profile. */
+	const struct sluice_s3_options *s3;
 };
-#define SLUICE_OPEN_OPTIONS_INIT                                              \
-	{                                                                     \
-		sizeof(struct sluice_open_options), 0, 0, 0, NULL, NULL, NULL \
+#define SLUICE_OPEN_OPTIONS_INIT                                                    \
+	{                                                                           \
+		sizeof(struct sluice_open_options), 0, 0, 0, NULL, NULL, NULL, NULL \
 	}
 
 /*
  * Opens the object that uri names: a path, file:///path with percent-escapes, an object on a web
- * server (http://host/path or https://host/path), or a blob of the store (store://name). If o is
+ * server (http://host/path or https://host/path), an object of S3 (s3://bucket/key), or a blob of
+ * the store (store://name). If o is
  * NULL, the file is opened for reading. This call may wait for storage.
  *
  * Local files: regular files and block devices can be opened, and /dev/null for writing.
@@ -412,6 +449,10 @@ struct sluice_open_options {
  * -ESTALE. It can be written as a whole, front to back, with REPLACE or with WRITE and CREATE; the
  * server has it when sluice_close() succeeds. docs/remote.md lists the errors that are retried and
  * the meaning of each error.
+ *
+ * Objects of S3: the key is the bytes behind "bucket/", as they are: nothing in them is an escape,
+ * and '?' and '#' belong to it. Such a file is a remote object in every respect. An
+ * object of unknown length (expected_size is 0) is kept in memory until sluice_close().
  *
  * Blobs: store://NAME is the blob of that name (see <sluice/store.h>), with percent-escapes for
  * '%', '?' and '#'. It is read as sluice_blob_get() gets it. Writing a blob means making it: with

@@ -338,6 +338,14 @@ SLUICE_API int sluice_series_attributes(sluice_series *s, const struct sluice_at
 /* Returns the size of a frame in bytes. */
 SLUICE_API size_t sluice_series_frame_bytes(const sluice_series *s);
 
+/*
+ * Gives the memory of all frames of the series to the caller: it stays where it is when the writer ends, for pointers
+ * into it that may live longer, and the caller unmaps it afterwards (munmap(2)). The writer goes on using it until then.
+ *
+ * Returns 0, or -EINVAL.
+ */
+SLUICE_API int sluice_series_keep_memory(sluice_series *s, void **memory, size_t *bytes);
+
 /* --------------------------------------------------------------------------------- statistics */
 
 /* Work of a stage: bytes that went in, and the time of all threads together. */

@@ -2,7 +2,7 @@
 /*
  * Calls that wait and cannot be cancelled
  *
- * open, close, stat, sync and truncate may wait for storage inside the kernel. Python runs handlers
+ * open, close, stat, sync and truncate, and some calls of writers, may wait for storage inside the kernel. Python runs handlers
  * of signals on its main thread alone, so that thread has another one make such a call, and looks for
  * signals between slices of its wait. If a handler raises, the call is left to its thread, which frees
  * all that the call has made. Other threads make the call themselves.
@@ -43,6 +43,8 @@ void call_free(struct call *call)
 {
 	if (call->opened)
 		sluice_discard(call->opened);
+	if (call->clean)
+		call->clean(call->argument);
 	handle_give(call->handle);
 	for (char **line = call->headers; line && *line; line++)
 		free(*line);
@@ -81,6 +83,9 @@ static void call_make(struct call *call)
 		break;
 	case CALL_TRUNCATE:
 		call->rc = sluice_truncate(file, call->length);
+		break;
+	case CALL_OTHER:
+		call->rc = call->make(call->argument);
 		break;
 	}
 	if (call->rc)

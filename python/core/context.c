@@ -32,8 +32,27 @@ void handle_give(struct handle *handle)
 	if (atomic_fetch_sub(&handle->users, 1) != 1)
 		return;
 	sluice_discard(handle->file);
+	sluice_writer_discard(handle->writer);
 	sluice_context_free(handle->context);
 	free(handle);
+}
+
+struct handle *handle_withdraw(struct handle **at)
+{
+	struct handle *handle = *at;
+
+	*at = NULL;
+	/* In a child of fork() they are the parent's, which do not come to an end. */
+	while (atomic_load(&handle->users) > 1 && handle->process == getpid()) {
+		Py_BEGIN_ALLOW_THREADS struct timespec slice = {.tv_nsec = 1000000};
+		nanosleep(&slice, NULL);
+		Py_END_ALLOW_THREADS if (PyErr_CheckSignals())
+		{
+			*at = handle;
+			return NULL;
+		}
+	}
+	return handle;
 }
 
 /* clang-format off */

@@ -13,6 +13,7 @@
 
 #include <semaphore.h>
 #include <sluice/sluice.h>
+#include <sluice/writer.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -41,16 +42,20 @@ int parse_number(PyObject *number, void *out);
 /* Returns the UTF-8 of a str, which owns it; NULL with an exception that has the name. */
 const char *parse_text(const char *name, PyObject *text);
 
-/* A context or a file, which the last of its users frees: any thread, without the GIL. */
+/* A context, a file or a writer, which the last of its users frees: any thread, without the GIL. */
 struct handle {
 	_Atomic unsigned users;
 	pid_t process;           /* that made it */
 	sluice_context *context; /* of a context: to be freed */
 	sluice_file *file;       /* of a file: to be discarded */
+	sluice_writer *writer;   /* of a writer: to be discarded */
 };
 struct handle *handle_new(void);
 void handle_take(struct handle *handle);
 void handle_give(struct handle *handle);
+/* Takes the handle of an object away from it, so that new calls are refused, when those in progress have come to their
+ * end. Returns NULL with an exception if a handler of signals raises. */
+struct handle *handle_withdraw(struct handle **at);
 
 typedef struct {
 	PyObject_HEAD struct handle *handle;
@@ -67,8 +72,9 @@ typedef struct {
 /* Whether it has a handle; false with an exception. */
 bool context_is_made(Context *self);
 extern PyTypeObject *context_type, *file_type, *queue_type, *operation_type, *tensors_type,
-	*load_type;
-extern PyType_Spec context_spec, file_spec, queue_spec, operation_spec, tensors_spec, load_spec;
+	*load_type, *frame_type, *series_type, *writer_type;
+extern PyType_Spec context_spec, file_spec, queue_spec, operation_spec, tensors_spec, load_spec,
+	frame_spec, series_spec, writer_spec;
 /* The end of a tp_dealloc. */
 void object_free(void *object);
 
@@ -110,7 +116,15 @@ PyObject *pending_wrap(struct pending *pending);
 PyObject *pending_start(struct pending *pending, int kind, const uint64_t *offsets, bool on,
                         sluice_stream stream);
 
-enum call_kind { CALL_OPEN, CALL_CLOSE, CALL_DISCARD, CALL_SYNC, CALL_STAT, CALL_TRUNCATE };
+enum call_kind {
+	CALL_OPEN,
+	CALL_CLOSE,
+	CALL_DISCARD,
+	CALL_SYNC,
+	CALL_STAT,
+	CALL_TRUNCATE,
+	CALL_OTHER
+};
 /* A call that may wait and cannot be cancelled. */
 struct call {
 	enum call_kind kind;
@@ -119,6 +133,10 @@ struct call {
 	struct sluice_open_options options;
 	char **headers; /* NULL-terminated, or NULL */
 	uint64_t length;
+	/* Of CALL_OTHER; both without the GIL. */
+	int (*make)(void *argument);
+	void (*clean)(void *argument); /* when the call is freed */
+	void *argument;
 	/* Results, valid when it is over. */
 	int rc;
 	sluice_file *opened;

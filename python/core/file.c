@@ -319,26 +319,17 @@ static PyObject *file_stat(File *self, PyObject *none)
 	return found;
 }
 
-/* Ends the file by a call of that kind. New calls are refused at once; those in progress on other
- * threads come to their end first. */
+/* Ends the file by a call of that kind. */
 static PyObject *file_end(File *self, enum call_kind kind)
 {
-	struct handle *handle = self->handle;
+	struct handle *handle;
 	struct call *call;
 
-	if (!handle)
+	if (!self->handle)
 		Py_RETURN_NONE;
-	self->handle = NULL;
-	/* In a child of fork() they are the parent's, which do not come to an end. */
-	while (atomic_load(&handle->users) > 1 && handle->process == getpid()) {
-		Py_BEGIN_ALLOW_THREADS struct timespec slice = {.tv_nsec = 1000000};
-		nanosleep(&slice, NULL);
-		Py_END_ALLOW_THREADS if (PyErr_CheckSignals())
-		{
-			self->handle = handle;
-			return NULL;
-		}
-	}
+	handle = handle_withdraw(&self->handle);
+	if (!handle)
+		return NULL;
 	call = call_new(kind, handle);
 	handle_give(handle);
 	return file_call(call);

@@ -108,7 +108,10 @@ static const struct constant {
 } constants[] = {
 	CONSTANT(READ), CONSTANT(WRITE), CONSTANT(CREATE), CONSTANT(EXCLUSIVE), CONSTANT(REPLACE),
 	CONSTANT(DURABLE), CONSTANT(NONBLOCK), CONSTANT(HTTP2), CONSTANT(AS_STORED),
-	CONSTANT(UNCACHED)
+	CONSTANT(UNCACHED),
+	{"WRITER_REPLACE", SLUICE_WRITER_REPLACE}, {"WRITER_APPEND", SLUICE_WRITER_APPEND},
+	{"WRITER_DURABLE", SLUICE_WRITER_DURABLE}, {"WRITER_ONLY_HDF5", SLUICE_WRITER_ONLY_HDF5},
+	{"SERIES_DROP", SLUICE_SERIES_DROP}, {"SERIES_CONTINUE_AT", SLUICE_SERIES_CONTINUE_AT}
 };
 /* clang-format on */
 
@@ -117,10 +120,15 @@ static const struct {
 	const char *name;
 	PyType_Spec *spec;
 	PyTypeObject **type;
-} types[] = {
-	{"Context", &context_spec, &context_type}, {"File", &file_spec, &file_type},
-	{"Load", &load_spec, &load_type},          {"Operation", &operation_spec, &operation_type},
-	{"Queue", &queue_spec, &queue_type},       {"Tensors", &tensors_spec, &tensors_type}};
+} types[] = {{"Context", &context_spec, &context_type},
+             {"File", &file_spec, &file_type},
+             {"Frame", &frame_spec, &frame_type},
+             {"Series", &series_spec, &series_type},
+             {"Writer", &writer_spec, &writer_type},
+             {"Load", &load_spec, &load_type},
+             {"Operation", &operation_spec, &operation_type},
+             {"Queue", &queue_spec, &queue_type},
+             {"Tensors", &tensors_spec, &tensors_type}};
 
 void object_free(void *object)
 {

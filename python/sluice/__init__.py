@@ -31,11 +31,12 @@ from ._dataset import Samples
 from ._file import File, Stat, open, open_async
 from ._operation import Operation, progress
 from ._tensors import load, load_array, load_into, patch_safetensors, safe_open
+from ._writer import Series, Writer
 
 __version__: str = _core.version
 __all__ = [
-    "Context", "File", "Operation", "Samples", "Stat", "configure", "doctor", "load", "load_array", "load_into", "open",
-    "open_async", "patch_safetensors", "progress", "safe_open",
+    "Context", "File", "Operation", "Samples", "Series", "Stat", "Writer", "configure", "doctor", "load", "load_array",
+    "load_into", "open", "open_async", "patch_safetensors", "progress", "safe_open",
 ]  # fmt: skip
 
 

@@ -89,8 +89,8 @@ void sl_uri_clear(struct sl_uri *uri);
 /* Decodes percent-escapes in place. Returns 0, or -EINVAL with a sentence that begins with uri. */
 int sl_uri_unescape(const char *uri, char *text);
 /*
- * Returns a URI that is safe to display: user, password and query are removed. store:// URIs and paths are returned
- * unchanged. The caller frees it; NULL: no memory.
+ * Returns a URI that is safe to display: user, password and query are removed. store:// and s3:// URIs, and paths,
+ * are returned unchanged. The caller frees it; NULL: no memory.
  */
 char *sl_uri_name(const char *text);
 /* Returns -EPROTONOSUPPORT with a sentence that shows the name of the URI. */

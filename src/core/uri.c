@@ -107,8 +107,9 @@ char *sl_uri_name(const char *text)
 	const char *rest = text + scheme + 3, *at;
 	char *name;
 
-	/* The URI of a blob contains no secrets. */
-	if (!scheme || !strncasecmp(text, "file:", 5) || !strncasecmp(text, "store:", 6))
+	/* The URIs of blobs and of objects of S3 contain no secrets. */
+	if (!scheme || !strncasecmp(text, "file:", 5) || !strncasecmp(text, "store:", 6) ||
+	    !strncasecmp(text, "s3:", 3))
 		return strdup(text);
 	at = memrchr(rest, '@', strcspn(rest, "/?#"));
 	if (at)
@@ -128,8 +129,8 @@ int sl_uri_unknown(const char *text)
 	char *name = sl_uri_name(text);
 
 	sl_fail(-EPROTONOSUPPORT,
-	        "'%s': unknown scheme '%.*s'; this build knows paths, file://, http://, https:// "
-	        "and store://",
+	        "'%s': unknown scheme '%.*s'; this build knows paths, file://, http://, https://, "
+	        "s3:// and store://",
 	        name ? name : "the URI", (int)uri_scheme_length(text), text);
 	free(name);
 	return -EPROTONOSUPPORT;

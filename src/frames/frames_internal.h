@@ -198,6 +198,7 @@ struct sluice_series {
 	size_t stride;  /* from frame to frame in memory */
 	uint64_t first; /* frames that the dataset had */
 	struct sl_area area;
+	bool kept;               /* the area, by the program; of the threads that add and close */
 	struct sl_frame *frames; /* depth of them have memory; see sl_frame */
 	size_t frame_count;
 	struct sl_frame **frame_of;

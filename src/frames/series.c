@@ -452,7 +452,8 @@ void sl_series_free(struct sluice_series *s)
 	packer_drop(s);
 	drop_bundles(s);
 	give_bytes(s, s->bytes);
-	sl_area_release(&s->area);
+	if (!s->kept)
+		sl_area_release(&s->area);
 	sl_area_release(&s->decoded);
 	pthread_cond_destroy(&s->freed);
 	free(s->frames);
@@ -560,4 +561,15 @@ int sluice_series_add(sluice_writer *w, const char *dataset, const struct sluice
 	rc = series_add(w, dataset, &options, out);
 	sl_mutex_unlock(&w->adding);
 	return rc;
+}
+
+int sluice_series_keep_memory(sluice_series *s, void **memory, size_t *bytes)
+{
+	if (!s || !memory || !bytes)
+		return sl_fail(-EINVAL, "sluice_series_keep_memory: %s is NULL",
+		               s ? "a result" : "the series");
+	s->kept = true;
+	*memory = s->area.memory;
+	*bytes = s->area.length;
+	return 0;
 }

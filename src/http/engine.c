@@ -316,9 +316,15 @@ static unsigned engine_most_connections(const struct sl_settings *settings)
 int sl_http_new(struct sl_core *core, struct sl_http_engine **out) SL_UNCHECKED
 {
 	struct sl_http_engine *engine = calloc(1, sizeof(*engine));
+	int rc;
 
 	if (!engine)
 		return sl_fail(-ENOMEM, "no memory");
+	rc = sl_s3_keyring_new(&engine->keyring);
+	if (rc) {
+		free(engine);
+		return rc;
+	}
 	engine->core = core;
 	sl_mutex_init(&engine->mutex);
 	sl_http_token_init(&engine->token, &core->settings);
@@ -343,6 +349,7 @@ void sl_http_free(struct sl_http_engine *engine) SL_UNCHECKED
 		sl_http_multi_free(engine->locked.multi[i]);
 	sl_http_limits_destroy(&engine->limits);
 	sl_http_token_destroy(&engine->token);
+	sl_s3_keyring_free(engine->keyring);
 	sl_mutex_destroy(&engine->mutex);
 	free(engine);
 }

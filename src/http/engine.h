@@ -13,11 +13,13 @@
 
 struct sl_http_multi;
 struct sl_http_reactor;
+struct sl_s3_keyring;
 
 struct sl_http_engine {
 	struct sl_core *core;
 	struct sl_http_limits limits;
 	struct sl_http_token token;
+	struct sl_s3_keyring *keyring;
 	_Atomic uint64_t files;  /* that were opened */
 	_Atomic uint64_t hedged; /* bytes of memory of all hedges */
 	_Atomic bool cancelling; /* a piece was cancelled since the last sl_http_end_cancelled() */

@@ -109,7 +109,7 @@ static int http_parse_url(struct sl_http *http, const char *text)
 	url = curl_url();
 	if (!url)
 		return sl_fail(-ENOMEM, "no memory");
-	code = curl_url_set(url, CURLUPART_URL, text, 0);
+	code = curl_url_set(url, CURLUPART_URL, text, http->s3 ? CURLU_PATH_AS_IS : 0);
 	if (code) {
 		rc = sl_fail(-EINVAL, "'%s': %s", http->name, curl_url_strerror(code));
 		curl_url_cleanup(url);
@@ -190,6 +190,8 @@ static int http_inspect(struct sl_http *http)
 		sl_http_request_free(request);
 		if (http->size > 0 && http->ranges && http->opened.of[SL_HTTP_FIELD_ETAG])
 			return 0;
+		if (http->s3 && sl_s3_is_moved(http->s3))
+			return rc;
 		/* A lasting failure without an answer would fail a GET as well. */
 		if (status < 200)
 			return rc;
@@ -223,17 +225,18 @@ static int http_inspect(struct sl_http *http)
 	return rc;
 }
 
-/* Returns 0 if the object does not exist yet. A server that refuses to answer this may still accept the object; a server
- * that cannot be reached will not. */
-static int http_check_absent(struct sl_http *http)
+/*
+ * Asks for the object that is to be written. A server that refuses to answer this may still accept the object; a server
+ * that cannot be reached will not.
+ */
+static int http_look(struct sl_http *http, bool *exists)
 {
 	struct sl_http_request *request;
 	int rc = http_ask(http, SL_HTTP_HEAD, &request);
 	bool answered = request && request->response.status;
 
 	sl_http_request_free(request);
-	if (!rc)
-		return sl_fail(-EEXIST, "'%s' exists", http->name);
+	*exists = !rc;
 	return answered ? 0 : rc;
 }
 
@@ -263,6 +266,7 @@ static void http_close(struct sl_backend *backend)
 		sl_http_limit_release(http->limit);
 	sl_http_fields_clear(&http->fields);
 	sl_http_identity_clear(http);
+	sl_s3_close(http->s3);
 	sl_http_location_destroy(&http->location);
 	sl_http_texts_clear(&http->opened);
 	free(http->found);
@@ -287,6 +291,41 @@ static int http_choose(struct sl_http *http, const struct sluice_open_options *o
 	return rc ? rc : http_start_reactors(http);
 }
 
+/* Finds the object of S3 in another region. */
+static int http_move(struct sl_http *http, const struct sluice_open_options *options)
+{
+	int rc = sl_s3_move(http->s3);
+
+	sl_http_limit_release(http->limit);
+	http->limit = NULL;
+	free(http->origin);
+	free(http->url);
+	http->origin = http->url = NULL;
+	if (!rc)
+		rc = http_parse_url(http, sl_s3_url(http->s3));
+	return rc ? rc : http_choose(http, options);
+}
+
+/* Begins to write. */
+static int http_start_upload(struct sl_http *http, const struct sluice_open_options *options)
+{
+	bool exclusive = http->flags & SLUICE_OPEN_EXCLUSIVE, exists = false;
+	int rc = 0;
+
+	/* The PUT says If-None-Match as well, but not every server looks at it. The region of a bucket has to be known
+	 * before the PUT begins. */
+	if (exclusive || http->s3)
+		rc = http_look(http, &exists);
+	if (!rc && http->s3 && sl_s3_is_moved(http->s3)) {
+		rc = http_move(http, options);
+		if (!rc)
+			rc = http_look(http, &exists);
+	}
+	if (!rc && exclusive && exists)
+		rc = sl_fail(-EEXIST, "'%s' exists", http->name);
+	return rc ? rc : sl_http_upload_new(http, options, &http->upload);
+}
+
 static int http_start(struct sl_http *http, const struct sluice_open_options *options)
 {
 	int rc = http_choose(http, options);
@@ -297,17 +336,31 @@ static int http_start(struct sl_http *http, const struct sluice_open_options *op
 		rc = sl_http_fields_begin(&http->fields, http);
 	if (!rc)
 		rc = sl_http_fields_add(&http->fields, "Accept-Encoding: identity");
-	if (!rc && http->flags & SLUICE_OPEN_WRITE) {
-		/* The PUT says If-None-Match as well, but not every server looks at it. */
-		if (http->flags & SLUICE_OPEN_EXCLUSIVE)
-			rc = http_check_absent(http);
-		return rc ? rc : sl_http_upload_new(http, options, &http->upload);
-	}
+	if (!rc && http->flags & SLUICE_OPEN_WRITE)
+		return http_start_upload(http, options);
 	if (!rc)
 		rc = http_inspect(http);
+	if (rc && http->s3 && sl_s3_is_moved(http->s3)) {
+		rc = http_move(http, options);
+		if (!rc)
+			rc = http_inspect(http);
+	}
 	if (!rc && !http->ranges)
 		rc = sl_http_body_new(http, &http->body);
 	return rc ? rc : http_add_match(http);
+}
+
+/* Finds the URL of the file. */
+static int http_place(struct sl_http *http, const struct sl_uri *uri,
+                      const struct sluice_open_options *options)
+{
+	int rc;
+
+	if (strcmp(uri->scheme, "s3"))
+		return http_parse_url(http, uri->path);
+	rc = sl_s3_open(http->engine->keyring, http->core->waiting, uri->path, options->s3,
+	                &http->s3);
+	return rc ? rc : http_parse_url(http, sl_s3_url(http->s3));
 }
 
 static int http_open(struct sl_core *core, const struct sl_uri *uri,
@@ -328,7 +381,7 @@ static int http_open(struct sl_core *core, const struct sl_uri *uri,
 	http->size = -1;
 	sl_http_location_init(&http->location);
 	http->name = sl_uri_name(uri->path);
-	rc = http->name ? http_parse_url(http, uri->path) : sl_fail(-ENOMEM, "no memory");
+	rc = http->name ? http_place(http, uri, options) : sl_fail(-ENOMEM, "no memory");
 	if (!rc)
 		rc = http_start(http, options);
 	if (rc) {
@@ -444,7 +497,11 @@ int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feat
 		                      : "remote files are moved by a thread for each connection";
 		return 0;
 	}
-	if (index > 1)
+	if (index == 2) {
+		sl_s3_feature(out);
+		return 0;
+	}
+	if (index > 2)
 		return -ENOENT;
 	out->name = "trust in servers";
 	out->usable = !settings->tls_insecure;

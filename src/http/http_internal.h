@@ -13,6 +13,7 @@
 #include "http/location.h"
 #include "http/reactor.h"
 #include "http/response.h"
+#include "s3/s3.h"
 
 struct sl_http_body;
 struct sl_http_upload;
@@ -31,6 +32,7 @@ struct sl_http {
 	char *url;                    /* without user, password and fragment */
 	char *name;                   /* safe to display */
 	char *credentials;            /* "user:password" for the host of the origin only, or NULL */
+	struct sl_s3 *s3;             /* signs requests to the origin; NULL: http */
 	bool identified;              /* requests to the origin need sl_http_identity_set() */
 	char *origin;                 /* scheme://host:port */
 	struct curl_slist *headers;   /* of the user, for the origin only */
@@ -93,11 +95,12 @@ struct sl_http_request {
 	uint64_t from, length; /* the range that it requests; length 0: to the end */
 	bool ranged;
 	bool connected;
-	int64_t sent;  /* bytes of an upload that the server's kernel has */
-	int64_t asked; /* when it began */
-	int64_t first; /* ns until the first line of the answer */
-	int64_t slow;  /* when it is time for a hedge; SL_FOREVER: never */
-	int64_t alive; /* when the last byte came or went, or a silence had a reason */
+	int64_t sent;             /* bytes of an upload that the server's kernel has */
+	int64_t asked;            /* when it began */
+	int64_t first;            /* ns until the first line of the answer */
+	int64_t slow;             /* when it is time for a hedge; SL_FOREVER: never */
+	int64_t alive;            /* when the last byte came or went, or a silence had a reason */
+	struct curl_slist *lines; /* of its header, if it is signed; else NULL */
 	struct sl_http_response response;
 
 	/* The first error. */
@@ -136,6 +139,9 @@ bool sl_http_request_must_end(const struct sl_http_request *request, int64_t now
 __attribute__((format(printf, 3, 4))) void sl_http_request_fail(struct sl_http_request *request,
                                                                 int error, const char *format, ...);
 #define request_failed(request, ...) (sl_http_request_fail(request, __VA_ARGS__), SL_HTTP_FAILED)
+/* Decides about another attempt after an error that may pass. */
+enum sl_http_verdict sl_http_request_retry(struct sl_http_request *request, int error,
+                                           const char *why);
 /* Judges a redirect, which is followed at once. */
 enum sl_http_verdict sl_http_request_follow(struct sl_http_request *request);
 /* The next attempt asks the origin. */

@@ -348,7 +348,8 @@ static void identity_authorize(struct sl_http_request *request)
 	struct sl_http_token *token = &http->engine->token;
 	CURL *easy = request->transfer->easy;
 
-	if (sl_http_identity_has(http, "Authorization"))
+	/* An object of S3 has its signature. */
+	if (http->s3 || sl_http_identity_has(http, "Authorization"))
 		return;
 	if (http->credentials) {
 		curl_easy_setopt(easy, CURLOPT_USERPWD, http->credentials);

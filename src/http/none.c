@@ -12,7 +12,7 @@ static int none_open(struct sl_core *core, const struct sl_uri *uri,
 	(void)options;
 	(void)out;
 	return sl_fail(-EPROTONOSUPPORT,
-	               "this library was built without libcurl: no http, no https");
+	               "this library was built without libcurl: no http, no https, no s3");
 }
 
 /* Nothing opens, so nothing else is called. */

@@ -19,7 +19,7 @@
 #include <time.h>
 
 #include "http/body.h"
-#include "http/http_internal.h"
+#include "http/signed.h"
 #include "http/upload.h"
 
 #define BUFFER_BYTES        (256L << 10) /* per transfer; more does not stay in the cache */
@@ -50,6 +50,7 @@ void sl_http_request_free(struct sl_http_request *request)
 	if (!request)
 		return;
 	sl_http_response_clear(request);
+	sl_http_signed_clear(request);
 	free(request->url);
 	free(request->sentence);
 	free(request);
@@ -150,6 +151,13 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	fields = request->method == SL_HTTP_PUT ? sl_http_upload_prepare(http->upload, easy)
 	                                        : &http->fields;
 	lines = home ? fields->home : fields->away;
+	if (http->s3 && !request->url && !sl_http_identity_has(http, "Authorization")) {
+		int rc = sl_http_signed_prepare(request, lines);
+
+		if (rc)
+			return rc;
+		lines = request->lines;
+	}
 	if (request->ranged) {
 		/* libcurl takes longer to make this line of CURLOPT_RANGE. */
 		snprintf(transfer->range, sizeof(transfer->range),
@@ -277,8 +285,8 @@ static void request_is_limited(struct sl_http_request *request, int64_t wait, in
  * the time counts in which the piece did not grow. A longer wait than is left of it is not begun if the server asks
  * for it (Retry-After), and else shortened.
  */
-static enum sl_http_verdict request_retry(struct sl_http_request *request, int error,
-                                          const char *why)
+enum sl_http_verdict sl_http_request_retry(struct sl_http_request *request, int error,
+                                           const char *why)
 {
 	struct sl_http *http = request->http;
 	const struct sl_settings *settings = &http->core->settings;
@@ -351,7 +359,8 @@ static enum sl_http_verdict request_judge_status(struct sl_http_request *request
 	long status = request->response.status;
 	struct failure failure = failure_find(statuses, status);
 	size_t said = strlen(request->response.error_text);
-	char why[64];
+	char why[64], text[400];
+	int error = failure.error;
 
 	if (said && request->response.error_text[said - 1] == ' ')
 		request->response.error_text[said - 1] = '\0';
@@ -367,7 +376,7 @@ static enum sl_http_verdict request_judge_status(struct sl_http_request *request
 		sl_http_limit_overloaded(http->limit, sl_now());
 	if (failure.transient || (status == 417 && request->method == SL_HTTP_PUT &&
 	                          sl_http_upload_without_expect(http->upload)))
-		return request_retry(request, failure.error, why);
+		return sl_http_request_retry(request, failure.error, why);
 	if (status == 412 && request->method == SL_HTTP_PUT && http->flags & SLUICE_OPEN_EXCLUSIVE)
 		sl_http_request_fail(request, -EEXIST, "'%s' exists", http->name);
 	else if (status == 412 && request->method != SL_HTTP_PUT)
@@ -375,9 +384,11 @@ static enum sl_http_verdict request_judge_status(struct sl_http_request *request
 	else if (status == 416 && request->response.has_range &&
 	         request->response.range.total != http->size)
 		sl_http_fail_changed(request, "it has another length");
-	return request_failed(request, failure.error, "%s for '%s'%s%s", why, http->name,
-	                      request->response.error_text[0] ? ": " : "",
-	                      request->response.error_text);
+	snprintf(text, sizeof(text), "%s", request->response.error_text);
+	if (http->s3)
+		error = sl_http_signed_error(request, error, text, sizeof(text));
+	return request_failed(request, error, "%s for '%s'%s%s", why, http->name,
+	                      text[0] ? ": " : "", text);
 }
 
 /* The transfer of a GET ended without an error of libcurl. */
@@ -389,7 +400,7 @@ static enum sl_http_verdict request_judge_get(struct sl_http_request *request)
 	if (piece ? piece->moved == piece->length
 	          : size < 0 || request->response.got == (uint64_t)size)
 		return SL_HTTP_DONE;
-	return request_retry(request, -EIO, "the body is shorter than it should be");
+	return sl_http_request_retry(request, -EIO, "the body is shorter than it should be");
 }
 
 static bool request_is_connected(struct sl_http_request *request)
@@ -444,7 +455,7 @@ static enum sl_http_verdict request_judge_failure(struct sl_http_request *reques
 	if (code == CURLE_COULDNT_CONNECT)
 		sl_http_limit_overloaded(request->http->limit, sl_now());
 	if (failure.transient)
-		return request_retry(request, failure.error, why);
+		return sl_http_request_retry(request, failure.error, why);
 	return request_failed(request, failure.error, "'%s': %s", name, why);
 }
 
@@ -463,6 +474,7 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 	struct sl_http *http = request->http;
 	long status = request->response.status;
 	int64_t stall = (int64_t)http->core->settings.http_stall_ms * 1000000, silent;
+	enum sl_http_verdict verdict;
 	char why[80];
 
 	if (piece && piece->moved == piece->length && request->response.accepted && !request->error)
@@ -480,14 +492,17 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 		silent = sl_now() - request->alive;
 		snprintf(why, sizeof(why), "no byte came for %.1f s%s", (double)silent / 1e9,
 		         silent > stall ? " (SLUICE_HTTP_STALL_MS)" : "");
-		return request_retry(request, -ETIMEDOUT, why);
+		return sl_http_request_retry(request, -ETIMEDOUT, why);
 	}
 	if (code == CURLE_OK && !request->response.complete)
-		return request_retry(request, -ECONNRESET,
-		                     "the connection was closed within the header");
+		return sl_http_request_retry(request, -ECONNRESET,
+		                             "the connection was closed within the header");
 	/* The body of an error or of a probe was cut on purpose. */
 	if (code == CURLE_WRITE_ERROR && status)
 		code = CURLE_OK;
+	if (code == CURLE_OK && http->s3 && status >= 300 &&
+	    sl_http_signed_judge(request, &verdict))
+		return verdict;
 	if (code == CURLE_OK && status >= 300 && status < 400 && status != 304)
 		return sl_http_request_follow(request);
 	if (code != CURLE_OK && !(status >= 400 && code == CURLE_PARTIAL_FILE))

@@ -18,7 +18,7 @@
 #include <time.h>
 
 #include "http/body.h"
-#include "http/http_internal.h"
+#include "http/signed.h"
 
 #define MOST_FIELD_BYTES    ((size_t)64 << 10)
 #define MOST_SAID_BYTES     4096
@@ -26,9 +26,20 @@
 #define LONGEST_WAIT_S      UINT64_C(31536000)
 
 static const char *const field_names[SL_HTTP_FIELDS] = {
-	"ETag",           "Last-Modified",   "Content-Encoding",  "Content-Range",
-	"Content-Length", "Content-Type",    "Accept-Ranges",     "Retry-After",
-	"RateLimit",      "RateLimit-Reset", "X-RateLimit-Reset",
+	"ETag",
+	"Last-Modified",
+	"Content-Encoding",
+	"Content-Range",
+	"Content-Length",
+	"Content-Type",
+	"Accept-Ranges",
+	"Retry-After",
+	"RateLimit",
+	"RateLimit-Reset",
+	"X-RateLimit-Reset",
+	"x-amz-bucket-region",
+	"x-amz-request-id",
+	"Date",
 };
 
 /* ------------------------------------------------------------------------------------- parsing */
@@ -208,6 +219,7 @@ void sl_http_texts_clear(struct sl_http_texts *texts)
 void sl_http_response_clear(struct sl_http_request *request)
 {
 	sl_http_texts_clear(&request->response.texts);
+	free(request->response.xml);
 	memset(&request->response, 0, sizeof(request->response));
 	request->response.retry_after = -1;
 }
@@ -315,6 +327,10 @@ static void response_keep_error_text(struct sl_http_request *request, const char
 	if (!request->response.error_bytes && bytes)
 		request->response.tagged = data[0] == '<';
 	request->response.error_bytes += bytes;
+	if (request->http->s3) {
+		sl_http_signed_keep(request, data, bytes);
+		return;
+	}
 	for (size_t i = 0; i < bytes && length < sizeof(request->response.error_text) - 1; i++) {
 		char c = data[i];
 
@@ -401,10 +417,12 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 /* Returns enum sl_http_field of a name; -1: it is not kept. Limits are asked for only if there is one. */
 static int response_field(const struct sl_http_request *request, const char *name, size_t length)
 {
-	int end = request->response.status == 429 ? SL_HTTP_FIELDS : SL_HTTP_FIELD_RATELIMIT;
+	int end = request->http->s3 ? SL_HTTP_FIELDS : SL_HTTP_FIELD_REGION;
+	bool limited = request->response.status == 429;
 
 	for (int i = 0; i < end; i++)
-		if (strlen(field_names[i]) == length && !strncasecmp(name, field_names[i], length))
+		if ((limited || i < SL_HTTP_FIELD_RATELIMIT || i >= SL_HTTP_FIELD_REGION) &&
+		    strlen(field_names[i]) == length && !strncasecmp(name, field_names[i], length))
 			return i;
 	return -1;
 }
@@ -471,7 +489,7 @@ static int64_t response_pause(char *const *text)
 		return sl_http_parse_retry_after(text[SL_HTTP_FIELD_RETRY_AFTER], time(NULL));
 	if (text[SL_HTTP_FIELD_RATELIMIT])
 		return sl_http_parse_ratelimit(text[SL_HTTP_FIELD_RATELIMIT]);
-	for (int i = SL_HTTP_FIELD_RATELIMIT_RESET; i < SL_HTTP_FIELDS; i++)
+	for (int i = SL_HTTP_FIELD_RATELIMIT_RESET; i < SL_HTTP_FIELD_REGION; i++)
 		if (text[i])
 			return sl_http_parse_ratelimit_reset(text[i], time(NULL));
 	return -1;

@@ -56,6 +56,10 @@ enum sl_http_field {
 	SL_HTTP_FIELD_RATELIMIT,
 	SL_HTTP_FIELD_RATELIMIT_RESET,
 	SL_HTTP_FIELD_X_RATELIMIT_RESET,
+	/* Kept of S3 alone. */
+	SL_HTTP_FIELD_REGION,
+	SL_HTTP_FIELD_REQUEST_ID,
+	SL_HTTP_FIELD_DATE,
 	SL_HTTP_FIELDS
 };
 struct sl_http_texts {
@@ -77,6 +81,7 @@ struct sl_http_response {
 	bool judged, accepted; /* by sl_http_accepts() */
 	uint64_t got;          /* bytes of the body that were taken */
 	char error_text[201];  /* the first line of the body of an error */
+	char *xml;             /* of S3 instead: its begin; or NULL */
 	size_t error_bytes;
 	bool error_line_over;
 	bool tagged, in_tag; /* that body is HTML or XML; its next byte is within a tag */

@@ -89,14 +89,14 @@ static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *h
  * Sets the URL, which is parsed once for all requests to it. Where it cannot be parsed, libcurl gets the text, and says
  * why.
  */
-static void transfer_set_url(struct sl_http_transfer *transfer, const char *url)
+static void transfer_set_url(struct sl_http_transfer *transfer, const char *url, unsigned flags)
 {
 	if (!transfer->url || strcmp(transfer->url, url)) {
 		curl_url_cleanup(transfer->parsed);
 		free(transfer->url);
 		transfer->url = strdup(url);
 		transfer->parsed = transfer->url ? curl_url() : NULL;
-		if (curl_url_set(transfer->parsed, CURLUPART_URL, url, 0)) {
+		if (curl_url_set(transfer->parsed, CURLUPART_URL, url, flags)) {
 			curl_url_cleanup(transfer->parsed);
 			transfer->parsed = NULL;
 		}
@@ -119,5 +119,6 @@ void sl_http_transfer_renew(struct sl_http_request *request, bool home)
 	/* Set when it has succeeded, if no secret may have changed until the next. */
 	transfer->file = 0;
 	transfer->home = home;
-	transfer_set_url(transfer, request->url ? request->url : http->url);
+	transfer_set_url(transfer, request->url ? request->url : http->url,
+	                 http->s3 ? CURLU_PATH_AS_IS : 0);
 }

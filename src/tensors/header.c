@@ -49,15 +49,26 @@ int sl_tensor_text(struct sl_arena *arena, const struct sl_tensor_file *file, co
 
 int sl_tensor_file_read(const struct sl_tensor_file *file, void *to, size_t n, uint64_t offset)
 {
+	struct sluice_extent extent = {to, n, offset};
+
+	return sl_tensor_file_read_all(file, &extent, 1);
+}
+
+int sl_tensor_file_read_all(const struct sl_tensor_file *file, const struct sluice_extent *extents,
+                            size_t count)
+{
 	sluice_op *op;
-	int64_t moved = sluice_read(file->file, to, n, offset, &op);
+	int64_t moved = sluice_readv(file->file, extents, count, &op);
+	uint64_t bytes = 0;
 
 	if (moved)
 		return (int)moved;
+	for (size_t i = 0; i < count; i++)
+		bytes += extents[i].length;
 	moved = sluice_wait(op, -1);
 	if (moved < 0)
 		sl_fail((int)moved, "%s", sluice_op_message(op));
-	else if ((uint64_t)moved < n)
+	else if ((uint64_t)moved < bytes)
 		moved = sl_tensor_refuse(file, -EBADMSG, NULL, "it became shorter meanwhile");
 	sluice_op_free(op);
 	return moved < 0 ? (int)moved : 0;

@@ -30,6 +30,9 @@ struct sl_tensor_header {
 int sl_tensor_header_need(struct sl_tensor_header *header, uint64_t n);
 /* Reads n bytes, and waits for them. Returns 0 or an error. */
 int sl_tensor_file_read(const struct sl_tensor_file *file, void *to, size_t n, uint64_t offset);
+/* The same for many extents at once. */
+int sl_tensor_file_read_all(const struct sl_tensor_file *file, const struct sluice_extent *extents,
+                            size_t count);
 /* Returns error with a sentence that begins with the name of the file, and of the tensor unless it is NULL. */
 __attribute__((format(printf, 4, 5))) int sl_tensor_refuse(const struct sl_tensor_file *file,
                                                            int error, const char *tensor,

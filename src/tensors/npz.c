@@ -17,10 +17,23 @@ enum { MEMBER = 30, ENTRY = 46, LAST = 22, LOCATOR_64 = 20, LAST_64 = 56 };
 #define COMMENT_MOST 65535 /* behind the last record */
 #define FETCHED      8192  /* of a member: more than its record and the header of an array */
 
+#define AT_ONCE 32 /* members, which cost a round trip to a server */
+
+struct npz_member {
+	const char *name;      /* of the array */
+	uint64_t size, offset; /* of the file, and of the record before it */
+	size_t length;         /* of the name in the archive */
+};
+
 struct npz {
 	struct sl_tensor_header *header;
 	char *directory;
 	uint64_t offset, bytes; /* of the directory */
+	/* Whose records and headers are to be read. */
+	struct npz_member members[AT_ONCE];
+	struct sluice_extent extents[AT_ONCE];
+	size_t count;
+	char heads[AT_ONCE][FETCHED];
 };
 
 static uint64_t npz_number(const char *at, unsigned n)
@@ -114,59 +127,93 @@ static bool npz_extent(const char *entry, uint64_t *length, uint64_t *offset)
 	return stored == *length;
 }
 
-/* Adds the array of an entry, the texts of which are in the directory. */
-static int npz_add(const struct npz *npz, const char *entry)
+/* Finds the member of an entry, the texts of which are in the directory. */
+static int npz_find(struct npz *npz, const char *entry)
 {
 	struct sl_tensor_file *file = npz->header->file;
-	size_t length = npz_number(entry + 28, 2), n, before;
-	char bytes[FETCHED];
-	uint64_t size, offset;
-	const char *name, *suffix = length > 4 ? entry + ENTRY + length - 4 : "    ";
+	struct npz_member *member = &npz->members[npz->count];
+	size_t length = npz_number(entry + 28, 2);
+	const char *suffix = length > 4 ? entry + ENTRY + length - 4 : "    ";
 	int rc = sl_tensor_text(&file->arena, file, entry + ENTRY,
-	                        length - (memcmp(suffix, ".npy", 4) ? 0 : 4), &name);
+	                        length - (memcmp(suffix, ".npy", 4) ? 0 : 4), &member->name);
 
 	if (rc)
 		return rc;
 	if (npz_number(entry + 10, 2) || entry[8] & 1)
-		return sl_tensor_refuse(file, -ENOTSUP, name, "it is compressed or encrypted");
-	if (!npz_extent(entry, &size, &offset) || offset > npz->offset ||
-	    npz->offset - offset < MEMBER)
-		return npz_damaged(npz, name, "it ends behind the directory");
-	n = SL_MIN(FETCHED, npz->offset - offset);
-	rc = sl_tensor_file_read(file, bytes, n, offset);
-	if (rc)
-		return rc;
-	if (memcmp(bytes, "PK\3\4", 4) || npz_number(bytes + 26, 2) != length)
-		return npz_damaged(npz, name, "it is not where the directory says");
-	before = MEMBER + length + npz_number(bytes + 28, 2);
-	if (before > npz->offset - offset || size > npz->offset - offset - before)
-		return npz_damaged(npz, name, "it ends behind the directory");
+		return sl_tensor_refuse(file, -ENOTSUP, member->name,
+		                        "it is compressed or encrypted");
+	if (!npz_extent(entry, &member->size, &member->offset) || member->offset > npz->offset ||
+	    npz->offset - member->offset < MEMBER)
+		return npz_damaged(npz, member->name, "it ends behind the directory");
+	member->length = length;
+	npz->extents[npz->count] = (struct sluice_extent){
+		npz->heads[npz->count], SL_MIN(FETCHED, npz->offset - member->offset),
+		member->offset};
+	npz->count++;
+	return 0;
+}
+
+/* Adds the array of a member by its first n bytes. */
+static int npz_add(const struct npz *npz, const struct npz_member *member, const char *bytes,
+                   size_t n)
+{
+	uint64_t room = npz->offset - member->offset, before;
+
+	if (memcmp(bytes, "PK\3\4", 4) || npz_number(bytes + 26, 2) != member->length)
+		return npz_damaged(npz, member->name, "it is not where the directory says");
+	before = MEMBER + member->length + npz_number(bytes + 28, 2);
+	if (before > room || member->size > room - before)
+		return npz_damaged(npz, member->name, "it ends behind the directory");
 	if (before > n)
-		return sl_tensor_refuse(file, -EFBIG, name, "its name is too long");
-	return sl_npy_add(npz->header, name, bytes + before, SL_MIN(n - before, size),
-	                  offset + before, size);
+		return sl_tensor_refuse(npz->header->file, -EFBIG, member->name,
+		                        "its name is too long");
+	return sl_npy_add(npz->header, member->name, bytes + before,
+	                  SL_MIN(n - before, member->size), member->offset + before, member->size);
+}
+
+/* Adds the arrays of the members that were found. */
+static int npz_add_all(struct npz *npz)
+{
+	int rc = sl_tensor_file_read_all(npz->header->file, npz->extents, npz->count);
+
+	for (size_t i = 0; !rc && i < npz->count; i++)
+		rc = npz_add(npz, &npz->members[i], npz->heads[i], npz->extents[i].length);
+	npz->count = 0;
+	return rc;
+}
+
+static int npz_read(struct npz *npz)
+{
+	int rc = npz_open(npz);
+	const char *at = npz->directory, *end = rc ? at : at + npz->bytes;
+
+	while (!rc && at < end) {
+		size_t left = (size_t)(end - at), texts;
+
+		if (left < ENTRY || memcmp(at, "PK\1\2", 4))
+			return npz_damaged(npz, NULL, "its directory has something else in it");
+		texts = npz_number(at + 28, 2) + npz_number(at + 30, 2) + npz_number(at + 32, 2);
+		if (left - ENTRY < texts)
+			return npz_damaged(npz, NULL, "its directory ends in an entry");
+		rc = npz_find(npz, at);
+		at += ENTRY + texts;
+		if (!rc && (npz->count == AT_ONCE || at == end))
+			rc = npz_add_all(npz);
+	}
+	return rc;
 }
 
 int sl_npz_read(struct sl_tensor_header *header)
 {
-	struct npz npz = {.header = header};
-	int rc = npz_open(&npz);
-	const char *at = npz.directory, *end = rc ? at : at + npz.bytes;
+	struct npz *npz = calloc(1, sizeof(*npz));
+	int rc;
 
 	header->file->format = "npz";
-	while (!rc && at < end) {
-		size_t left = (size_t)(end - at), texts;
-
-		if (left < ENTRY || memcmp(at, "PK\1\2", 4)) {
-			rc = npz_damaged(&npz, NULL, "its directory has something else in it");
-			break;
-		}
-		texts = npz_number(at + 28, 2) + npz_number(at + 30, 2) + npz_number(at + 32, 2);
-		rc = left - ENTRY < texts
-		             ? npz_damaged(&npz, NULL, "its directory ends in an entry")
-		             : npz_add(&npz, at);
-		at += ENTRY + texts;
-	}
-	free(npz.directory);
+	if (!npz)
+		return sl_fail(-ENOMEM, "no memory to read '%s'", header->file->name);
+	npz->header = header;
+	rc = npz_read(npz);
+	free(npz->directory);
+	free(npz);
 	return rc ? rc : sl_tensor_header_sort(header, 0);
 }

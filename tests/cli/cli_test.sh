@@ -163,9 +163,9 @@ special_file_is_refused_with_a_reason() {
 	says "nowhere/to"
 	status 1 "$sluice" cp from nowhere/
 	says "there is no such directory"
-	status 1 "$sluice" cp s3://bucket/key to
-	says "'s3'"
-	status 1 "$sluice" cp from s3://bucket/key
+	status 1 "$sluice" cp gs://bucket/key to
+	says "'gs'"
+	status 1 "$sluice" cp from gs://bucket/key
 	status 1 "$sluice" cp '' to
 	status 1 "$sluice" cp from ''
 	rm out err

@@ -2,6 +2,7 @@
 /* What the calls of a writer refuse, with HDF5 behind them, and that a writer goes on after it. */
 #include <fcntl.h>
 #include <hdf5.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,6 +49,24 @@ FIXTURE_TEST(a_path_that_cannot_be_written_is_refused_at_once)
 	assert_refused(field_open(f->ctx, "", 0, &w), EINVAL, "");
 	assert_null(w);
 	assert_int_equal(directory_entries(f->dir), 2);
+}
+
+FIXTURE_TEST(memory_that_is_kept_outlives_the_writer)
+{
+	sluice_writer *w = writer_open(f, "x.h5", 0);
+	sluice_series *s = series_add(w, "u", NULL, 0);
+	void *memory = NULL, *frame;
+	size_t bytes = 0;
+
+	assert_refused(sluice_series_keep_memory(NULL, &memory, &bytes), EINVAL, "series");
+	assert_refused(sluice_series_keep_memory(s, NULL, &bytes), EINVAL, "result");
+	assert_ok(sluice_series_keep_memory(s, &memory, &bytes));
+	assert_ok(sluice_series_acquire(s, -1, &frame));
+	assert_true((char *)frame >= (char *)memory &&
+	            (char *)frame + sluice_series_frame_bytes(s) <= (char *)memory + bytes);
+	assert_ok(sluice_writer_close(w, -1));
+	memset(memory, 1, bytes);
+	assert_int_equal(munmap(memory, bytes), 0);
 }
 
 /* By a process that is nobody. */

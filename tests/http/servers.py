@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Starts a real nginx and the fault server for a test, and ends them when the test ends.
+"""Starts a real nginx, the fault server and the server of S3 for a test, and ends them when the test ends.
 
 usage: servers.py ROOT [--pattern FILE]
 
@@ -8,7 +8,8 @@ nginx serves the folder ROOT, plain and with TLS, takes PUT there, and has its o
 folder below ROOT. One line on standard output says where everything is:
   folder=... ca=... nginx=PORT nginx_tls=PORT plain=PORT other=PORT ipv6=PORT good=PORT ...
 (without nginx_: ports of the fault server; good, wrong_host and expired are TLS with such a
-certificate, client is TLS that wants one of the client). All of it ends, and the folder goes, when standard input ends: so when the test does,
+certificate, client is TLS that wants one of the client; s3 is that of
+s3_server.py). All of it ends, and the folder goes, when standard input ends: so when the test does,
 in whatever way. Status 77 and a reason: a program that is needed is missing here.
 """
 
@@ -24,6 +25,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 import fault_server  # noqa: E402
+import s3_server  # noqa: E402
 
 CONFIGURATION = """
 daemon off;
@@ -179,6 +181,7 @@ def main():
         if not answers(plain):
             with open(folder + "/nginx.out", encoding="utf-8") as output:
                 sys.exit("nginx does not answer:\n" + output.read())
+        ports["s3"] = s3_server.start(root)
         print(f"folder={folder} ca={folder}/ca.pem nginx={plain} nginx_tls={tls}",
               *(f"{name}={port}" for name, port in ports.items()), flush=True)
         sys.stdin.read()

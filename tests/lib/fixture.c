@@ -103,6 +103,8 @@ const char *address(const struct fixture *f, const char *name)
 {
 	if (row_is_store())
 		return blob_address(scratch(f, name));
+	if (row->s3)
+		return s3_uri("files", scratch(f, name));
 	return row->remote ? nginx_uri(scratch(f, name), row->tls) : scratch(f, name);
 }
 

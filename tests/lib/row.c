@@ -53,6 +53,8 @@ static const struct row rows[] = {
 	{"http_easy", {CONFIG}, "easy", false},
 	{"https_multi", {CONFIG}, "multi", true},
 	{"https_easy", {CONFIG}, "easy", true},
+	{"s3_multi", {CONFIG}, "multi", .s3 = true},
+	{"s3_easy", {CONFIG}, "easy", .s3 = true},
 	{"store", {CONFIG}, "store"},
 	{"store_small",
          {CONFIG, .workers = 2, .piece_bytes = 4096, .operation_depth = 2, .inline_bytes = 1},
@@ -184,6 +186,15 @@ bool built_with_curl(void)
 #endif
 }
 
+bool built_with_crypto(void)
+{
+#ifdef BUILT_WITH_CRYPTO
+	return true;
+#else
+	return false;
+#endif
+}
+
 static void clear_environment(void)
 {
 	char name[128];
@@ -192,7 +203,8 @@ static void clear_environment(void)
 	while (*e) {
 		size_t n = strcspn(*e, "=");
 
-		if (strncmp(*e, "SLUICE_", 7) == 0 && strncmp(*e, "SLUICE_TEST_", 12) != 0 &&
+		if (((strncmp(*e, "SLUICE_", 7) == 0 && strncmp(*e, "SLUICE_TEST_", 12) != 0) ||
+		     strncmp(*e, "AWS_", 4) == 0) &&
 		    n < sizeof(name)) {
 			memcpy(name, *e, n);
 			name[n] = '\0';
@@ -221,9 +233,16 @@ static void row_start_remote(void)
 		       row->name);
 		exit(77);
 	}
+	if (row->s3 && !built_with_crypto()) {
+		printf("skipped: row \"%s\" needs libcrypto, which this build does not have\n",
+		       row->name);
+		exit(77);
+	}
 	servers_start();
 	setenv("SLUICE_REMOTE_BACKEND", row->remote, 1);
 	setenv("SLUICE_CA_BUNDLE", server_ca(), 1);
+	if (row->s3)
+		s3_environment();
 }
 
 void row_start_devices(void)

@@ -115,10 +115,12 @@ static char *next_name(void)
 	return names[next++ % COUNT_OF(names)];
 }
 
-const char *nginx_uri(const char *path, bool tls)
+/* The folder of a path, without that of the servers: "" or "/folder". Static. */
+static const char *folder_below_root(const char *path)
 {
+	static char real[PATH_MAX];
 	const char *slash = strrchr(path, '/');
-	char *out = next_name(), folder[512], real[PATH_MAX];
+	char folder[512];
 
 	/* The file may be missing, its folder is not. */
 	snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - path) : 0, path);
@@ -126,9 +128,45 @@ const char *nginx_uri(const char *path, bool tls)
 		fail_msg("%s: %s", folder, strerror(errno));
 	if (strncmp(real, root, strlen(root)) != 0)
 		fail_msg("%s is not below %s, so nginx does not serve it", real, root);
+	return real + strlen(root);
+}
+
+static const char *name_in_folder(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+const char *s3_uri(const char *bucket, const char *path)
+{
+	char *out = next_name();
+	const char *folder = folder_below_root(path);
+
+	snprintf(out, NAME_BYTES, "s3://%s%s/%s", bucket, folder, name_in_folder(path));
+	return out;
+}
+
+void s3_environment(void)
+{
+	char endpoint[64];
+
+	snprintf(endpoint, sizeof(endpoint), "http://127.0.0.1:%d", server_port("s3"));
+	setenv("AWS_ENDPOINT_URL", endpoint, 1);
+	setenv("AWS_ACCESS_KEY_ID", "AKIDTEST", 1);
+	setenv("AWS_SECRET_ACCESS_KEY", "secret/+of=the-test", 1);
+	/* The user's own are not read. */
+	setenv("AWS_CONFIG_FILE", "/dev/null", 1);
+	setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null", 1);
+}
+
+const char *nginx_uri(const char *path, bool tls)
+{
+	char *out = next_name();
+	const char *folder = folder_below_root(path);
+
 	snprintf(out, NAME_BYTES, "%s://127.0.0.1:%d%s/%s", tls ? "https" : "http",
-	         server_port(tls ? "nginx_tls" : "nginx"), real + strlen(root),
-	         slash ? slash + 1 : path);
+	         server_port(tls ? "nginx_tls" : "nginx"), folder, name_in_folder(path));
 	return out;
 }
 

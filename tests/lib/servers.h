@@ -19,6 +19,12 @@ const char *server_ca(void);
 /* Where nginx has the file of that path, which lies below SLUICE_TEST_DIR. Static, as scratch(). */
 const char *nginx_uri(const char *path, bool tls);
 
+/* The object of the server of S3 that is the file of that path, below SLUICE_TEST_DIR, in that bucket, whose name says
+ * how it behaves: see tests/http/s3_server.py. Static, as scratch(). */
+const char *s3_uri(const char *bucket, const char *path);
+/* Sets the variables of AWS so that objects are found there, and requests are signed. */
+void s3_environment(void);
+
 /*
  * An object of the fault server, /ID/object?OPTIONS, under an ID that nobody has used. Static, as
  * scratch().

@@ -44,6 +44,7 @@ struct row {
 	/* Files are read from nginx by this backend, or are blobs of the "store"; NULL: local files. */
 	const char *remote;
 	bool tls;
+	bool s3;                /* files are objects of the server of S3 instead */
 	bool on_device;         /* of the "store": the blobs are memory of the first device */
 	enum row_memory memory; /* of the devices that SLUICE_TEST_DEVICE names */
 	enum row_order order;
@@ -70,6 +71,7 @@ bool row_has_uring(void);
 /* What io_uring answers when it is asked directly, without sluice. */
 bool machine_has_uring(void);
 bool built_with_curl(void);
+bool built_with_crypto(void);
 
 /* A test's surroundings: a scratch directory below SLUICE_TEST_DIR and a context of the row. */
 struct fixture {

@@ -101,6 +101,17 @@ def test_zarr_over_http(tmp_path, make):
     picture(tmp_path / "python-zarr.png", b"\x89PNG")
 
 
+def test_write_frames(tmp_path):
+    needs("h5py")
+    said = run("write_frames", tmp_path / "f.h5", tmp_path / "python-frames.png")
+    assert said.startswith("12 frames, ")
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "f.h5") as file:
+        assert file["v"].shape == (12, 128, 128) and list(file["time"]) == list(range(0, 3000, 250))
+        assert file["v"].dims[2][0][-1] == 1 and file["v"][...].max() > 0.2
+    picture(tmp_path / "python-frames.png", b"\x89PNG")
+
+
 def test_each_example_is_short_and_a_test():
     for example in EXAMPLES.glob("*.py"):
         assert len(example.read_text().splitlines()) < 60, example.name

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Signed requests
+ *
+ * Adds the signature to the lines of a request for an object of S3, and judges the errors that S3 has for signatures.
+ *
+ * Threads: the reactor that moves the request.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "http/signed.h"
+#include "http/upload.h"
+
+#define MOST_XML ((size_t)4096)
+
+static const char *request_method(const struct sl_http_request *request)
+{
+	return request->method == SL_HTTP_HEAD  ? "HEAD"
+	       : request->method == SL_HTTP_PUT ? "PUT"
+	                                        : "GET";
+}
+
+/* Copies the lines into a list behind those that are signed. */
+static int request_take_lines(struct sl_http_request *request, const struct sl_s3_lines *made,
+                              const struct curl_slist *lines)
+{
+	struct curl_slist *longer = NULL;
+
+	for (int i = 0; made->of[i] && (!i || longer); i++)
+		if ((longer = curl_slist_append(request->lines, made->of[i])))
+			request->lines = longer;
+	if (made->of[0] && !longer)
+		return -ENOMEM;
+	for (; lines; lines = lines->next) {
+		longer = curl_slist_append(request->lines, lines->data);
+		if (!longer)
+			return -ENOMEM;
+		request->lines = longer;
+	}
+	return 0;
+}
+
+int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_slist *lines)
+{
+	struct sl_s3_lines made = {{NULL}};
+	const char **given;
+	size_t count = 0;
+	int rc;
+
+	sl_http_signed_clear(request);
+	for (const struct curl_slist *line = lines; line; line = line->next)
+		count++;
+	given = calloc(count + 1, sizeof(*given));
+	count = 0;
+	for (const struct curl_slist *line = lines; given && line; line = line->next)
+		given[count++] = line->data;
+	rc = given ? sl_s3_sign(request->http->s3, request_method(request), given, &made) : -ENOMEM;
+	free(given);
+	if (!rc)
+		rc = request_take_lines(request, &made, lines);
+	sl_s3_lines_clear(&made);
+	if (rc)
+		sl_http_request_fail(request, rc, "no memory to sign a request");
+	return rc;
+}
+
+void sl_http_signed_clear(struct sl_http_request *request)
+{
+	for (struct curl_slist *line = request->lines; line; line = line->next)
+		explicit_bzero(line->data, strlen(line->data));
+	curl_slist_free_all(request->lines);
+	request->lines = NULL;
+}
+
+/* ------------------------------------------------------------------------------------- errors */
+
+void sl_http_signed_keep(struct sl_http_request *request, const char *data, size_t bytes)
+{
+	char **xml = &request->response.xml;
+	size_t length = *xml ? strlen(*xml) : 0;
+
+	if (!*xml)
+		*xml = calloc(1, MOST_XML);
+	if (*xml)
+		memcpy(*xml + length, data, SL_MIN(bytes, MOST_XML - 1 - length));
+}
+
+static void request_parse_error(const struct sl_http_request *request, struct sl_s3_error *out)
+{
+	const struct sl_http_response *response = &request->response;
+	const char *region = response->texts.of[SL_HTTP_FIELD_REGION];
+	const char *id = response->texts.of[SL_HTTP_FIELD_REQUEST_ID];
+
+	sl_s3_error_parse(response->xml ? response->xml : "", out);
+	if (region && strlen(region) < sizeof(out->region))
+		strcpy(out->region, region);
+	if (id && !out->request_id[0] && strlen(id) < sizeof(out->request_id))
+		strcpy(out->request_id, id);
+}
+
+bool sl_http_signed_judge(struct sl_http_request *request, enum sl_http_verdict *out)
+{
+	struct sl_http *http = request->http;
+	const char *date = request->response.texts.of[SL_HTTP_FIELD_DATE];
+	struct sl_s3_error error;
+
+	/* Where the server redirected a request it had no signature. */
+	if (request->url || (request->method == SL_HTTP_PUT &&
+	                     sl_http_upload_state(http->upload) & SL_HTTP_UPLOAD_BEGUN))
+		return false;
+	request_parse_error(request, &error);
+	switch (sl_s3_remedy_find(http->s3, request->response.status, &error,
+	                          date ? curl_getdate(date, NULL) : -1)) {
+	case SL_S3_NONE:
+		return false;
+	case SL_S3_AGAIN:
+		request->due = 0;
+		*out = SL_HTTP_AGAIN;
+		return true;
+	case SL_S3_LATER:
+		*out = sl_http_request_retry(request, -EACCES, error.code);
+		return true;
+	case SL_S3_MOVE:
+		break;
+	}
+	*out = request_failed(request, -EREMOTE, "'%s': the bucket is in the region '%s'",
+	                      http->name, error.region);
+	return true;
+}
+
+int sl_http_signed_error(const struct sl_http_request *request, int error, char *text, size_t size)
+{
+	static const char *const denied[] = {"ExpiredToken", "InvalidToken",
+	                                     "AuthorizationHeaderMalformed"};
+	struct sl_s3_error said;
+
+	request_parse_error(request, &said);
+	snprintf(text, size, "%s%s%s%s%s%s", said.code, said.code[0] && said.message[0] ? ": " : "",
+	         said.message, said.request_id[0] ? " (request id " : "", said.request_id,
+	         said.request_id[0] ? ")" : "");
+	for (size_t i = 0; i < sizeof(denied) / sizeof(denied[0]); i++)
+		if (!strcmp(said.code, denied[i]))
+			return -EACCES;
+	return error;
+}

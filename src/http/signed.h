@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests for objects of S3: each attempt is signed, and an error's body says what was wrong with it. */
+#ifndef SL_HTTP_SIGNED_H
+#define SL_HTTP_SIGNED_H
+
+#include "http/http_internal.h"
+
+/* Signs the next attempt, which has these lines. Returns 0, with all lines in request->lines, or -errno with the
+ * sentence kept. */
+int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_slist *lines);
+void sl_http_signed_clear(struct sl_http_request *request);
+/* Keeps bytes of the body of an error. */
+void sl_http_signed_keep(struct sl_http_request *request, const char *data, size_t bytes);
+/* Judges an error that the next attempt may not have. Returns false if nothing helps. */
+bool sl_http_signed_judge(struct sl_http_request *request, enum sl_http_verdict *out);
+/* Prints code, message and id of an error, and returns its errno, which is `error` where the code says no more. */
+int sl_http_signed_error(const struct sl_http_request *request, int error, char *text, size_t size);
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Errors of S3
+ *
+ * Takes code and message out of the XML that comes with an error.
+ *
+ * Threads: any. The text comes from servers and is not trusted.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "s3/s3.h"
+
+/* Returns the character of an entity at `at`, and its length; '&' stands for itself otherwise. */
+static char entity_of(const char *at, size_t *length)
+{
+	static const struct {
+		const char *text;
+		char c;
+	} entities[] = {{"&amp;", '&'},   {"&lt;", '<'},   {"&gt;", '>'},  {"&quot;", '"'},
+	                {"&apos;", '\''}, {"&#39;", '\''}, {"&#34;", '"'}, {"&", '&'}};
+	size_t i = 0;
+
+	while (strncmp(at, entities[i].text, strlen(entities[i].text)))
+		i++;
+	*length = strlen(entities[i].text);
+	return entities[i].c;
+}
+
+/* Copies the text of an element. Control characters, which have no place in a message, are left out. */
+static void element_copy(const char *xml, const char *name, char *out, size_t size)
+{
+	char tag[32];
+	const char *at;
+	size_t length = 0, step;
+
+	out[0] = '\0';
+	snprintf(tag, sizeof(tag), "<%s>", name);
+	at = strstr(xml, tag);
+	if (!at)
+		return;
+	for (at += strlen(tag); *at && *at != '<' && length + 1 < size; at += step) {
+		char c = *at;
+
+		step = 1;
+		if (c == '&')
+			c = entity_of(at, &step);
+		if ((unsigned char)c >= ' ' && c != 0x7f)
+			out[length++] = c;
+	}
+	out[length] = '\0';
+}
+
+void sl_s3_error_parse(const char *xml, struct sl_s3_error *out)
+{
+	element_copy(xml, "Code", out->code, sizeof(out->code));
+	element_copy(xml, "Message", out->message, sizeof(out->message));
+	element_copy(xml, "Region", out->region, sizeof(out->region));
+	element_copy(xml, "RequestId", out->request_id, sizeof(out->request_id));
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Names and places of objects
+ *
+ * Takes an s3 URI apart, and makes the URL of the object: its bucket is part of the host (virtual), or of the path.
+ *
+ * Threads: any.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "s3/place.h"
+
+#define LONGEST_BUCKET 255
+#define LONGEST_LABEL  63
+
+/* -------------------------------------------------------------------------------------- name */
+
+int sl_s3_name_parse(const char *uri, struct sl_s3_name *out)
+{
+	const char *rest = strstr(uri, "://") + 3;
+	size_t length = strcspn(rest, "/");
+	struct sl_s3_name name;
+
+	if (!strncmp(rest, "arn:", 4))
+		return sl_fail(-EINVAL, "'%s': a bucket has no ARN here; give its name or alias",
+		               uri);
+	if (!length || length > LONGEST_BUCKET)
+		return sl_fail(-EINVAL, "'%s': the name of a bucket has 1 to %d characters", uri,
+		               LONGEST_BUCKET);
+	for (size_t i = 0; i < length; i++)
+		if (!isalnum((unsigned char)rest[i]) && !strchr("-._", rest[i]))
+			return sl_fail(-EINVAL,
+			               "'%s': the name of a bucket has letters, digits, '-', '.' "
+			               "and '_' only",
+			               uri);
+	name.bucket = strndup(rest, length);
+	name.key = strdup(rest + length + (rest[length] == '/'));
+	if (!name.bucket || !name.key) {
+		sl_s3_name_clear(&name);
+		return sl_fail(-ENOMEM, "no memory");
+	}
+	*out = name;
+	return 0;
+}
+
+void sl_s3_name_clear(struct sl_s3_name *name)
+{
+	free(name->bucket);
+	free(name->key);
+}
+
+/* ------------------------------------------------------------------------------------- place */
+
+char *sl_s3_encode(const char *text, bool keep_slash)
+{
+	char *out = malloc(3 * strlen(text) + 1), *to = out;
+
+	for (const unsigned char *c = (const unsigned char *)text; out && *c; c++) {
+		if ((*c < 0x80 && isalnum(*c)) || strchr("-._~", *c) || (*c == '/' && keep_slash)) {
+			*to++ = (char)*c;
+			continue;
+		}
+		*to++ = '%';
+		*to++ = "0123456789ABCDEF"[*c >> 4];
+		*to++ = "0123456789ABCDEF"[*c & 15];
+	}
+	if (out)
+		*to = '\0';
+	return out;
+}
+
+/* Whether the bucket can be a label of a host for which the server has a certificate. */
+static bool bucket_is_label(const char *bucket)
+{
+	for (const char *c = bucket; *c; c++)
+		if (!islower((unsigned char)*c) && !isdigit((unsigned char)*c) && *c != '-')
+			return false;
+	return strlen(bucket) <= LONGEST_LABEL;
+}
+
+/*
+ * Takes an endpoint apart: the length of its scheme with "://", its host in lower case without the port of the scheme,
+ * and the path behind it. Returns 0, or -errno with a sentence.
+ */
+static int endpoint_parse(const char *endpoint, int *scheme, char **host, const char **path)
+{
+	bool plain = !strncasecmp(endpoint, "http://", 7);
+	const char *rest = endpoint + (plain ? 7 : 8), *usual = plain ? ":80" : ":443";
+	size_t length = strcspn(rest, "/"), port = strlen(usual);
+	char *name;
+
+	if (!plain && strncasecmp(endpoint, "https://", 8))
+		return sl_fail(-EINVAL, "the endpoint '%s' is no http or https URL", endpoint);
+	for (const char *c = rest; *c; c++)
+		if ((unsigned char)*c <= ' ' || *c == 0x7f || strchr("@?#", *c))
+			return sl_fail(-EINVAL, "the endpoint has a '%c' in it",
+			               isgraph((unsigned char)*c) ? *c : ' ');
+	*path = rest + length;
+	if (length > port && !strncmp(rest + length - port, usual, port))
+		length -= port;
+	if (!length)
+		return sl_fail(-EINVAL, "the endpoint '%s' has no host", endpoint);
+	name = strndup(rest, length);
+	if (!name)
+		return sl_fail(-ENOMEM, "no memory");
+	for (char *c = name; *c; c++)
+		*c = (char)tolower((unsigned char)*c);
+	*scheme = plain ? 7 : 8;
+	*host = name;
+	return 0;
+}
+
+static int place_make(const struct sl_s3_name *name, bool virtual, const char *endpoint,
+                      const char *query, struct sl_s3_place *place)
+{
+	char *host = NULL, *key;
+	const char *bucket = virtual ? name->bucket : "", *before = "";
+	int scheme = 0, length, rc = endpoint_parse(endpoint, &scheme, &host, &before);
+
+	if (rc)
+		return rc;
+	length = (int)strlen(before);
+	while (length && before[length - 1] == '/')
+		length--;
+	key = sl_s3_encode(name->key, true);
+	if (!key || asprintf(&place->host, "%s%s%s", bucket, virtual ? "." : "", host) < 0)
+		place->host = NULL;
+	if (!key || asprintf(&place->path, "%.*s%s%s/%s", length, before, virtual ? "" : "/",
+	                     virtual ? "" : name->bucket, key) < 0)
+		place->path = NULL;
+	place->query = strdup(query);
+	if (!place->host || !place->path ||
+	    asprintf(&place->url, "%.*s%s%s%s%s", scheme, scheme == 7 ? "http://" : "https://",
+	             place->host, place->path, *query ? "?" : "", query) < 0)
+		place->url = NULL;
+	free(host);
+	free(key);
+	return place->query && place->url ? 0 : sl_fail(-ENOMEM, "no memory");
+}
+
+int sl_s3_place_find(const struct sl_s3_name *name, const char *endpoint, const char *addressing,
+                     const char *region, const char *query, struct sl_s3_place *out)
+{
+	bool virtual = addressing ? !strcmp(addressing, "virtual")
+	                          : !endpoint && bucket_is_label(name->bucket);
+	struct sl_s3_place place = {0};
+	char *aws = NULL;
+	int rc;
+
+	if (addressing && !virtual && strcmp(addressing, "path"))
+		return sl_fail(-EINVAL, "'%s' is no addressing style: 'path', 'virtual'",
+		               addressing);
+	for (const char *c = region; *c; c++)
+		if (!isalnum((unsigned char)*c) && *c != '-')
+			return sl_fail(-EINVAL,
+			               "the region '%s' has a character that is none of "
+			               "letters, digits and '-'",
+			               region);
+	if (!endpoint && asprintf(&aws, "https://s3.%s.amazonaws.com%s", region,
+	                          strncmp(region, "cn-", 3) ? "" : ".cn") < 0)
+		return sl_fail(-ENOMEM, "no memory");
+	rc = place_make(name, virtual, endpoint ? endpoint : aws, query ? query : "", &place);
+	free(aws);
+	if (rc)
+		sl_s3_place_clear(&place);
+	else
+		*out = place;
+	return rc;
+}
+
+void sl_s3_place_clear(struct sl_s3_place *place)
+{
+	free(place->url);
+	free(place->host);
+	free(place->path);
+	free(place->query);
+}

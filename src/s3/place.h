@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names of objects (s3://BUCKET/KEY), and the places where servers have them. */
+#ifndef SL_S3_PLACE_H
+#define SL_S3_PLACE_H
+
+#include "core/core.h"
+
+struct sl_s3_name {
+	char *bucket;
+	char *key; /* the bytes behind "BUCKET/", as they are; "": there is none */
+};
+/* Returns 0, or -EINVAL with a sentence. */
+int sl_s3_name_parse(const char *uri, struct sl_s3_name *out);
+void sl_s3_name_clear(struct sl_s3_name *name);
+
+/*
+ * Percent-encodes all but letters, digits and "-._~", and also '/' unless it is kept. The caller frees the result;
+ * NULL: no memory.
+ */
+char *sl_s3_encode(const char *text, bool keep_slash);
+
+struct sl_s3_place {
+	char *url;
+	char *host;  /* as in the field Host */
+	char *path;  /* encoded, as in the request's line */
+	char *query; /* the same; "" : none */
+};
+/*
+ * Finds the place of an object. endpoint: the server's http or https URL; NULL: that of AWS in the region. addressing:
+ * "path", "virtual", or NULL, which is virtual for AWS where the bucket's name allows it, and path for any other server.
+ * query: encoded, or NULL.
+ *
+ * Returns 0, or -EINVAL, -ENOMEM with a sentence.
+ */
+int sl_s3_place_find(const struct sl_s3_name *name, const char *endpoint, const char *addressing,
+                     const char *region, const char *query, struct sl_s3_place *out);
+void sl_s3_place_clear(struct sl_s3_place *place);
+
+#endif

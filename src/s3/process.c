@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Processes that print credentials
+ *
+ * Runs the command of credential_process, and parses the JSON that it prints.
+ *
+ * Threads: any that may wait: the process ends the wait.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "s3/credentials.h"
+
+#define MOST_OUTPUT 65536
+
+/* -------------------------------------------------------------------------------------- JSON */
+
+static const char *json_blanks(const char *at)
+{
+	return at + strspn(at, " \t\r\n");
+}
+
+/* Copies the string that begins at a quote. Returns the end of it, or NULL if it is none, or has a zero or a character
+ * beyond ASCII as an escape: no key has. */
+static const char *json_string(const char *at, char *out, size_t size)
+{
+	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+	size_t length = 0;
+
+	if (*at++ != '"')
+		return NULL;
+	for (; *at != '"'; at++) {
+		const char *escape;
+		unsigned code = 0;
+
+		if ((unsigned char)*at < ' ' || length + 1 >= size)
+			return NULL;
+		if (*at != '\\') {
+			out[length++] = *at;
+		} else if (*++at == 'u' && sscanf(at + 1, "%4x", &code) == 1 && code &&
+		           code < 0x80 && strspn(at + 1, "0123456789abcdefABCDEF") >= 4) {
+			out[length++] = (char)code;
+			at += 4;
+		} else if (*at && (escape = strchr(from, *at))) {
+			out[length++] = to[escape - from];
+		} else {
+			return NULL;
+		}
+	}
+	out[length] = '\0';
+	return at + 1;
+}
+
+/* Returns the end of a value, of which only the nesting is looked at; NULL: it has none. */
+static const char *json_skip(const char *at)
+{
+	char text[MOST_OUTPUT];
+	int depth = 0;
+
+	do {
+		at = json_blanks(at);
+		if (*at == '"') {
+			at = json_string(at, text, sizeof(text));
+			if (!at)
+				return NULL;
+			continue;
+		}
+		if (!*at)
+			return NULL;
+		depth += *at == '{' || *at == '[';
+		depth -= *at == '}' || *at == ']';
+		at++;
+	} while (depth > 0 || !strchr(",}", *json_blanks(at)));
+	return at;
+}
+
+/* Copies the string, or the number, of that name in an object. Returns false if there is none. */
+static bool json_get(const char *text, const char *name, char *out, size_t size)
+{
+	const char *at = json_blanks(text);
+	char key[128];
+
+	if (*at++ != '{')
+		return false;
+	while ((at = json_string(json_blanks(at), key, sizeof(key))) &&
+	       *(at = json_blanks(at)) == ':') {
+		at = json_blanks(at + 1);
+		if (!strcmp(key, name) && isdigit((unsigned char)*at)) {
+			snprintf(out, size, "%.*s", (int)strspn(at, "0123456789"), at);
+			return true;
+		}
+		if (!strcmp(key, name))
+			return json_string(at, out, size);
+		at = json_skip(at);
+		if (!at || *(at = json_blanks(at)) != ',')
+			return false;
+		at++;
+	}
+	return false;
+}
+
+/* ------------------------------------------------------------------------------------ output */
+
+/* Returns seconds since 1970 of "2015-08-30T12:36:00Z", or with "+01:00" for the Z; -1: neither. */
+static int64_t output_time(const char *text)
+{
+	struct tm utc = {0};
+	const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &utc);
+	int hours = 0, minutes = 0;
+	int64_t offset;
+
+	if (!rest)
+		return -1;
+	if (*rest == '.')
+		rest += 1 + strspn(rest + 1, "0123456789");
+	if (strcmp(rest, "Z") && sscanf(rest, "%*1[+-]%2d:%2d", &hours, &minutes) != 2)
+		return -1;
+	offset = hours * 3600 + minutes * 60;
+	return timegm(&utc) - (*rest == '-' ? -offset : offset);
+}
+
+bool sl_s3_process_parse(const char *text, struct sl_s3_keys *out)
+{
+	static const char *const names[] = {"AccessKeyId", "SecretAccessKey", "SessionToken"};
+	char value[SL_SECRET_TEXT], *texts[3] = {NULL};
+	int64_t expires = 0;
+	bool fits = json_get(text, "Version", value, sizeof(value)) && !strcmp(value, "1");
+
+	if (fits && json_get(text, "Expiration", value, sizeof(value)))
+		fits = (expires = output_time(value)) >= 0;
+	for (int i = 0; fits && i < 3; i++)
+		if (json_get(text, names[i], value, sizeof(value)) && *value)
+			texts[i] = strdup(value);
+	explicit_bzero(value, sizeof(value));
+	struct sl_s3_keys keys = {texts[0], texts[1], texts[2], expires};
+	if (!keys.id || !keys.secret) {
+		sl_s3_keys_clear(&keys);
+		return false;
+	}
+	*out = keys;
+	return true;
+}
+
+int sl_s3_process_run(const char *command, struct sl_s3_keys *out)
+{
+	FILE *from = popen(command, "re");
+	char *text = calloc(1, MOST_OUTPUT);
+	int status, rc = 0;
+
+	if (!from || !text) {
+		rc = sl_fail(-ENOMEM, "credential_process cannot be started");
+	} else {
+		/* The rest is read, so that the process is not ended by the pipe. */
+		if (fread(text, 1, MOST_OUTPUT - 1, from) == MOST_OUTPUT - 1)
+			while (fgetc(from) != EOF)
+				;
+	}
+	status = from ? pclose(from) : 0;
+	/* Without its status, if the program ignores SIGCHLD, the output tells. */
+	if (!rc && status > 0 && WIFSIGNALED(status))
+		rc = sl_fail(-EACCES, "credential_process was ended by signal %d",
+		             WTERMSIG(status));
+	else if (!rc && status > 0)
+		rc = sl_fail(-EACCES, "credential_process failed with status %d",
+		             WEXITSTATUS(status));
+	if (!rc && !sl_s3_process_parse(text, out))
+		rc = sl_fail(-EACCES, "credential_process printed no credentials (JSON with "
+		                      "Version 1, AccessKeyId and SecretAccessKey)");
+	if (text)
+		explicit_bzero(text, MOST_OUTPUT);
+	free(text);
+	return rc;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Profiles
+ *
+ * Reads a profile of the credentials file and of the config file of AWS: sections with lines "name = value". Lines that
+ * are indented belong to the value of the line above them.
+ *
+ * Threads: any; the environment must not change meanwhile.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "s3/profile.h"
+
+static const char *const value_names[SL_S3_VALUES] = {
+	"aws_access_key_id",
+	"aws_secret_access_key",
+	"aws_session_token",
+	"credential_process",
+	"region",
+	"endpoint_url",
+	"s3.addressing_style",
+	"role_arn",
+	"web_identity_token_file",
+	"sso_session",
+	"sso_start_url",
+};
+
+const char *sl_s3_variable(const char *const *names)
+{
+	const char *value = NULL;
+
+	for (; *names; names++)
+		if ((value = getenv(*names)) && *value)
+			return value;
+	return NULL;
+}
+
+/* ------------------------------------------------------------------------------------- lines */
+
+static char *text_strip(char *text)
+{
+	char *end = text + strlen(text);
+
+	while (end > text && isspace((unsigned char)end[-1]))
+		*--end = '\0';
+	return text + strspn(text, " \t\r\n");
+}
+
+/* Whether the text between brackets names the profile: "NAME", or of the config file "profile NAME" or "default". */
+static bool section_is(char *section, const char *name, bool shared)
+{
+	char *end = strchr(section, ']');
+
+	if (end)
+		*end = '\0';
+	section = text_strip(section);
+	if (shared || !strcmp(section, "default"))
+		return !strcmp(section, name);
+	if (strncmp(section, "profile", 7) || !strchr(" \t", section[7]) || !section[7])
+		return false;
+	return !strcmp(text_strip(section + 7), name);
+}
+
+/* A line "name = value"; the names within the value of the line `outer` begin with that. */
+static int profile_take(struct sl_s3_profile *profile, const char *outer, char *line, bool shared)
+{
+	char *equal = strchr(line, '='), name[64];
+
+	if (!equal)
+		return 0;
+	*equal = '\0';
+	snprintf(name, sizeof(name), "%s%s%s", outer, *outer ? "." : "", text_strip(line));
+	for (int i = 0; i < SL_S3_VALUES; i++) {
+		const char *value = text_strip(equal + 1);
+
+		if (strcmp(name, value_names[i]) || profile->of[i] || !*value)
+			continue;
+		profile->of[i] = strdup(value);
+		profile->shared[i] = shared;
+		return profile->of[i] ? 0 : sl_fail(-ENOMEM, "no memory");
+	}
+	return 0;
+}
+
+static int profile_read(struct sl_s3_profile *profile, FILE *file, bool shared)
+{
+	char *line = NULL, outer[32] = "";
+	size_t size = 0;
+	bool inside = false;
+	int rc = 0;
+
+	while (!rc && getline(&line, &size, file) >= 0) {
+		bool indented = line[0] == ' ' || line[0] == '\t';
+		char *text = text_strip(line);
+
+		if (!*text || *text == '#' || *text == ';')
+			continue;
+		if (*text == '[' && !indented) {
+			inside = section_is(text + 1, profile->name, shared);
+			profile->found |= inside;
+			outer[0] = '\0';
+			continue;
+		}
+		if (!inside)
+			continue;
+		if (!indented)
+			snprintf(outer, sizeof(outer), "%.*s", (int)strcspn(text, " \t="), text);
+		rc = profile_take(profile, indented ? outer : "", text, shared);
+	}
+	if (line)
+		explicit_bzero(line, size);
+	free(line);
+	return rc;
+}
+
+/* ------------------------------------------------------------------------------------- files */
+
+/* Returns the path that the variable has, or that in the user's folder, for the caller to free. */
+static char *file_path(const char *variable, const char *usual)
+{
+	const char *path = sl_s3_variable((const char *const[]){variable, NULL});
+	const char *home = sl_s3_variable((const char *const[]){"HOME", NULL});
+	char *full;
+
+	if (path && strncmp(path, "~/", 2))
+		return strdup(path);
+	if (asprintf(&full, "%s/%s", home ? home : "", path ? path + 2 : usual) < 0)
+		return NULL;
+	return full;
+}
+
+static int profile_read_file(struct sl_s3_profile *profile, const char *path, const char *variable,
+                             bool shared)
+{
+	FILE *file = fopen(path, "re");
+	int rc;
+
+	/* A file of another user's home is as good as missing. */
+	if (!file && (errno == ENOENT || !sl_s3_variable((const char *const[]){variable, NULL})))
+		return 0;
+	if (!file)
+		return sl_fail(-errno, "%s: '%s': %s", variable, path, strerror(errno));
+	rc = profile_read(profile, file, shared);
+	if (!rc && ferror(file))
+		rc = sl_fail(-EIO, "'%s' cannot be read", path);
+	fclose(file);
+	return rc;
+}
+
+int sl_s3_profile_load(const char *name, struct sl_s3_profile *out)
+{
+	static const char credentials[] = "AWS_SHARED_CREDENTIALS_FILE",
+			  config[] = "AWS_CONFIG_FILE";
+	const char *named = name ? name
+	                         : sl_s3_variable((const char *const[]){
+					   "AWS_PROFILE", "AWS_DEFAULT_PROFILE", NULL});
+	struct sl_s3_profile profile = {.name = named ? named : "default"};
+	int rc;
+
+	profile.credentials = file_path(credentials, ".aws/credentials");
+	profile.config = file_path(config, ".aws/config");
+	rc = profile.credentials && profile.config ? 0 : sl_fail(-ENOMEM, "no memory");
+	if (!rc)
+		rc = profile_read_file(&profile, profile.credentials, credentials, true);
+	if (!rc)
+		rc = profile_read_file(&profile, profile.config, config, false);
+	if (!rc && named && strcmp(named, "default") && !profile.found)
+		rc = sl_fail(-EINVAL, "there is no profile '%s' in '%s' and '%s'", named,
+		             profile.credentials, profile.config);
+	if (rc)
+		sl_s3_profile_clear(&profile);
+	else
+		*out = profile;
+	return rc;
+}
+
+void sl_s3_profile_clear(struct sl_s3_profile *profile)
+{
+	free(profile->credentials);
+	free(profile->config);
+	for (int i = 0; i < SL_S3_VALUES; i++) {
+		if (profile->of[i])
+			explicit_bzero(profile->of[i], strlen(profile->of[i]));
+		free(profile->of[i]);
+	}
+}

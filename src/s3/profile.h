@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A profile of the files that programs of AWS share: ~/.aws/credentials and ~/.aws/config. */
+#ifndef SL_S3_PROFILE_H
+#define SL_S3_PROFILE_H
+
+#include "core/core.h"
+
+/* The values that are used, or that name a source which sluice does not have. */
+enum sl_s3_value {
+	SL_S3_KEY_ID,
+	SL_S3_SECRET,
+	SL_S3_TOKEN,
+	SL_S3_PROCESS,
+	SL_S3_REGION,
+	SL_S3_ENDPOINT,
+	SL_S3_ADDRESSING,
+	SL_S3_ROLE,
+	SL_S3_WEB_IDENTITY,
+	SL_S3_SSO,
+	SL_S3_SSO_URL,
+	SL_S3_VALUES
+};
+struct sl_s3_profile {
+	const char *name;           /* that of the caller, or of the environment */
+	bool found;                 /* a file has it */
+	char *credentials, *config; /* the paths of the files, that exist or not */
+	char *of[SL_S3_VALUES];     /* NULL: not set */
+	bool shared[SL_S3_VALUES];  /* the value is of the credentials file */
+};
+/*
+ * Reads the profile of that name; NULL: that of AWS_PROFILE, or "default". Files that are missing are empty. May wait for
+ * storage. Returns 0, or -errno with a sentence: a file that the environment names cannot be read, or a profile that
+ * is named is in neither file. sl_s3_profile_clear() frees the result.
+ */
+int sl_s3_profile_load(const char *name, struct sl_s3_profile *out);
+void sl_s3_profile_clear(struct sl_s3_profile *profile);
+/* Returns the value of the first variable that is set and not empty, of a list that ends with NULL; or NULL. */
+const char *sl_s3_variable(const char *const *names);
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Signature Version 4
+ *
+ * Signs a request as AWS describes it: a canonical form of the request is digested, and the digest is authenticated by
+ * a key that is derived from the secret for a day, a region and a service. libcrypto has the digests.
+ *
+ * Threads: any.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include "s3/sign.h"
+
+#define DIGEST 32
+#define HEX    (2 * DIGEST + 1)
+#define SCOPE  "aws4_request"
+
+static const char hex_digits[] = "0123456789abcdef";
+
+static void sign_hex(const unsigned char digest[DIGEST], char out[HEX])
+{
+	for (int i = 0; i < DIGEST; i++) {
+		out[2 * i] = hex_digits[digest[i] >> 4];
+		out[2 * i + 1] = hex_digits[digest[i] & 15];
+	}
+	out[HEX - 1] = '\0';
+}
+
+/* ------------------------------------------------------------------------------------ fields */
+
+/* Compares the names of two lines, as bytes in lower case. */
+static int line_compare(const char *one, const char *other)
+{
+	size_t length = strcspn(one, ":"), others = strcspn(other, ":");
+	int order = strncasecmp(one, other, SL_MIN(length, others));
+
+	return order ? order : (length > others) - (length < others);
+}
+
+static void line_put_name(FILE *to, const char *line)
+{
+	for (; *line != ':'; line++)
+		putc(tolower((unsigned char)*line), to);
+}
+
+/* Blanks around the value are left out, and those within it become one. */
+static void line_put_value(FILE *to, const char *line)
+{
+	bool begun = false, blank = false;
+
+	for (const char *c = strchr(line, ':') + 1; *c; c++) {
+		if (isspace((unsigned char)*c)) {
+			blank = begun;
+			continue;
+		}
+		if (blank)
+			putc(' ', to);
+		putc(*c, to);
+		begun = true;
+		blank = false;
+	}
+}
+
+/* Puts the names of sorted lines, with ';' between them. */
+static void lines_put_names(FILE *to, const char *const *lines)
+{
+	for (size_t i = 0; lines[i]; i++) {
+		if (i && !line_compare(lines[i], lines[i - 1]))
+			continue;
+		if (i)
+			putc(';', to);
+		line_put_name(to, lines[i]);
+	}
+}
+
+static void lines_put(FILE *to, const char *const *lines)
+{
+	for (size_t i = 0; lines[i]; i++) {
+		line_put_name(to, lines[i]);
+		putc(':', to);
+		line_put_value(to, lines[i]);
+		while (lines[i + 1] && !line_compare(lines[i], lines[i + 1])) {
+			putc(',', to);
+			line_put_value(to, lines[++i]);
+		}
+		putc('\n', to);
+	}
+}
+
+static const char **lines_sorted(const char *const *lines)
+{
+	size_t count = 0;
+	const char **sorted;
+
+	while (lines[count])
+		count++;
+	sorted = malloc((count + 1) * sizeof(*sorted));
+	if (!sorted)
+		return NULL;
+	memcpy(sorted, lines, (count + 1) * sizeof(*sorted));
+	/* By insertion, which keeps the order of lines with equal names; there are few. */
+	for (size_t i = 1; i < count; i++) {
+		const char *line = sorted[i];
+		size_t at = i;
+
+		for (; at && line_compare(sorted[at - 1], line) > 0; at--)
+			sorted[at] = sorted[at - 1];
+		sorted[at] = line;
+	}
+	return sorted;
+}
+
+/* ----------------------------------------------------------------------------------- signing */
+
+int sl_sign_check(void)
+{
+	return 0;
+}
+
+static bool sign_hmac(const void *key, size_t key_bytes, const char *text,
+                      unsigned char out[DIGEST])
+{
+	return HMAC(EVP_sha256(), key, (int)key_bytes, (const unsigned char *)text, strlen(text),
+	            out, NULL);
+}
+
+/* The digest of the canonical request. */
+static int sign_canonical(const struct sl_sign_request *request, const char *const *lines,
+                          char out[HEX])
+{
+	unsigned char digest[DIGEST];
+	char *text = NULL;
+	size_t bytes = 0;
+	FILE *to = open_memstream(&text, &bytes);
+	bool done;
+
+	if (!to)
+		return -ENOMEM;
+	fprintf(to, "%s\n%s\n%s\n", request->method, request->path, request->query);
+	lines_put(to, lines);
+	putc('\n', to);
+	lines_put_names(to, lines);
+	fprintf(to, "\n%s", request->payload);
+	done = !fclose(to) && EVP_Digest(text, bytes, digest, NULL, EVP_sha256(), NULL);
+	if (text)
+		explicit_bzero(text, bytes);
+	free(text);
+	if (done)
+		sign_hex(digest, out);
+	return done ? 0 : -ENOMEM;
+}
+
+/* The signature of a digest, with a key for the day, the region and the service. */
+static int sign_digest(const struct sl_sign_request *request, const char *digest, char out[HEX])
+{
+	const char *date = request->date, *steps[] = {request->region, request->service, SCOPE};
+	unsigned char key[DIGEST];
+	char *text, day[9];
+	bool done;
+
+	snprintf(day, sizeof(day), "%.8s", date);
+	if (asprintf(&text, "AWS4%s", request->secret) < 0)
+		return -ENOMEM;
+	done = sign_hmac(text, strlen(text), day, key);
+	explicit_bzero(text, strlen(text));
+	free(text);
+	for (int i = 0; i < 3; i++)
+		done = done && sign_hmac(key, DIGEST, steps[i], key);
+	if (asprintf(&text, "AWS4-HMAC-SHA256\n%s\n%s/%s/%s/" SCOPE "\n%s", date, day,
+	             request->region, request->service, digest) < 0)
+		return -ENOMEM;
+	done = done && sign_hmac(key, DIGEST, text, key);
+	free(text);
+	if (done)
+		sign_hex(key, out);
+	explicit_bzero(key, sizeof(key));
+	return done ? 0 : -ENOMEM;
+}
+
+int sl_sign(const struct sl_sign_request *request, char **out)
+{
+	const char **lines = lines_sorted(request->lines);
+	char hex[HEX], *text = NULL;
+	size_t bytes = 0;
+	FILE *to;
+	int rc = lines ? sign_canonical(request, lines, hex) : -ENOMEM;
+
+	if (!rc)
+		rc = sign_digest(request, hex, hex);
+	to = rc ? NULL : open_memstream(&text, &bytes);
+	if (to) {
+		fprintf(to, "AWS4-HMAC-SHA256 Credential=%s/%.8s/%s/%s/" SCOPE ", SignedHeaders=",
+		        request->id, request->date, request->region, request->service);
+		lines_put_names(to, lines);
+		fprintf(to, ", Signature=%s", hex);
+		rc = fclose(to) ? -ENOMEM : 0;
+	}
+	free(lines);
+	if (rc || !to) {
+		free(text);
+		return sl_fail(-ENOMEM, "no memory to sign a request");
+	}
+	*out = text;
+	return 0;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Signature Version 4 of AWS. */
+#ifndef SL_S3_SIGN_H
+#define SL_S3_SIGN_H
+
+#include "core/core.h"
+
+/* A request as it goes over the wire. */
+struct sl_sign_request {
+	const char *method;
+	const char *path;         /* encoded, not normalised */
+	const char *query;        /* encoded, and sorted by name, then value; "" : none */
+	const char *const *lines; /* "Name: value", then NULL: the fields that are signed */
+	const char *payload;      /* SHA-256 of the body in hexadecimal, or UNSIGNED-PAYLOAD */
+	const char *date;         /* that of x-amz-date: "20150830T123600Z" */
+	const char *region, *service;
+	const char *id, *secret; /* of the access key */
+};
+/* Makes the value of Authorization, which the caller frees. Returns 0, or -ENOMEM with a sentence. */
+int sl_sign(const struct sl_sign_request *request, char **out);
+/* Returns 0, or -ENOTSUP with a sentence if this build cannot sign. */
+int sl_sign_check(void);
+
+#endif

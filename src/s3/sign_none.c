@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Signatures in a build without libcrypto: there are none, and no object of S3 opens.
+ *
+ * Threads: any.
+ */
+#include <errno.h>
+
+#include "s3/sign.h"
+
+int sl_sign_check(void)
+{
+	return sl_fail(-ENOTSUP,
+	               "this library was built without libcrypto, which signs requests to S3");
+}
+
+int sl_sign(const struct sl_sign_request *request, char **out)
+{
+	(void)request, (void)out;
+	return sl_sign_check();
+}
