@@ -54,17 +54,18 @@ def peer(uri, count, length):
         print(time.perf_counter() - begun, zlib.crc32(target), flush=True)
 
 
-def interpreter(folder):
-    """Returns a Python that has fsspec and aiohttp."""
+def interpreter(folder, *packages):
+    """Returns a Python that has fsspec, aiohttp and other packages."""
     python = os.path.join(folder, "bin", "python")
-    install = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--retries", "1", "fsspec", "aiohttp"]
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--retries", "1", "fsspec", "aiohttp",
+               *packages]
     try:
         if not os.path.exists(python):
             subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-        if subprocess.run([python, "-c", "import fsspec, aiohttp"], capture_output=True).returncode:
+        if subprocess.run([python, "-c", ", ".join(["import fsspec, aiohttp", *packages])], capture_output=True).returncode:
             subprocess.run(install, check=True, capture_output=True, timeout=300)
     except (OSError, subprocess.SubprocessError):
-        raise Skipped("no registry has fsspec and aiohttp") from None
+        raise Skipped(f"no registry has {' and '.join(['fsspec', 'aiohttp', *packages])}") from None
     return python
 
 

@@ -368,6 +368,18 @@ SLUICE_API int sluice_blob_get_many(sluice_store *s, const char *const *names, s
  * hold it.
  */
 SLUICE_API const void *sluice_blob_data(const sluice_blob *b);
+/*
+ * Opens the memory of a sealed blob on the host for reading, such as for a private mapping that the
+ * program may write to. *offset is the place of the blob in it, a multiple of 4096; other blobs may
+ * lie beside it. The caller closes *fd, and has to hold the blob while it uses the memory.
+ *
+ * Returns 0, or
+ *   -EPERM     the blob is not sealed
+ *   -ENOTSUP   the blob is in the memory of a device
+ *   -ESTALE    the daemon was stopped, or replaced by another
+ *   -EMFILE, -ENFILE, -ECONNREFUSED   as for get
+ */
+SLUICE_API int sluice_blob_descriptor(sluice_blob *b, uint64_t *offset, int *fd);
 /* Returns the size of the blob in bytes. */
 SLUICE_API size_t sluice_blob_size(const sluice_blob *b);
 /* Returns this process's number of the device that has the memory, or -1 for the host. */

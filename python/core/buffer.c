@@ -7,6 +7,8 @@
  */
 #include "core.h"
 
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 void held_give(struct held *held)
@@ -158,4 +160,70 @@ PyObject *parse_dlpack(PyObject *module, PyObject *capsule)
 	return Py_BuildValue("KLii", (unsigned long long)(uintptr_t)t->data + t->byte_offset,
 	                     (long long)(count * t->bits * t->lanes + 7) / 8, (int)t->device_type,
 	                     read_only);
+}
+
+/* The deleter of a tensor that was wrapped, and its argument's context. */
+struct dlpack_wrap {
+	struct handle *handle;
+	void *context;
+	void (*deleter)(void *tensor);
+};
+/* In both versions the deleter comes after the context. */
+struct dlpack_slots {
+	void *context;
+	void (*deleter)(void *tensor);
+};
+#define DLPACK_SLOTS           sizeof(struct dlpack_tensor)
+#define DLPACK_SLOTS_VERSIONED offsetof(struct dlpack_versioned, context)
+
+static void dlpack_delete(void *tensor, size_t at)
+{
+	struct dlpack_slots *slots = (struct dlpack_slots *)((char *)tensor + at);
+	struct dlpack_wrap *wrap = slots->context;
+
+	slots->context = wrap->context;
+	wrap->deleter(tensor);
+	handle_give(wrap->handle);
+	free(wrap);
+}
+
+static void dlpack_delete_plain(void *tensor)
+{
+	dlpack_delete(tensor, DLPACK_SLOTS);
+}
+
+static void dlpack_delete_versioned(void *tensor)
+{
+	dlpack_delete(tensor, DLPACK_SLOTS_VERSIONED);
+}
+
+/* A library that has taken the tensor has renamed the capsule. */
+static void dlpack_capsule_free(PyObject *capsule)
+{
+	if (PyCapsule_IsValid(capsule, "dltensor"))
+		dlpack_delete_plain(PyCapsule_GetPointer(capsule, "dltensor"));
+	else if (PyCapsule_IsValid(capsule, "dltensor_versioned"))
+		dlpack_delete_versioned(PyCapsule_GetPointer(capsule, "dltensor_versioned"));
+}
+
+PyObject *wrap_dlpack(void *tensor, bool versioned, struct handle *handle)
+{
+	size_t at = versioned ? DLPACK_SLOTS_VERSIONED : DLPACK_SLOTS;
+	struct dlpack_slots *slots = (struct dlpack_slots *)((char *)tensor + at);
+	struct dlpack_wrap *wrap = malloc(sizeof(*wrap));
+	PyObject *capsule;
+
+	if (!wrap) {
+		slots->deleter(tensor);
+		return PyErr_NoMemory();
+	}
+	*wrap = (struct dlpack_wrap){handle, slots->context, slots->deleter};
+	handle_take(handle);
+	slots->context = wrap;
+	slots->deleter = versioned ? dlpack_delete_versioned : dlpack_delete_plain;
+	capsule = PyCapsule_New(tensor, versioned ? "dltensor_versioned" : "dltensor",
+	                        dlpack_capsule_free);
+	if (!capsule)
+		slots->deleter(tensor);
+	return capsule;
 }

@@ -2,10 +2,10 @@
 /*
  * Calls that wait and cannot be cancelled
  *
- * open, close, stat, sync and truncate, and some calls of writers, may wait for storage inside the kernel. Python runs handlers
- * of signals on its main thread alone, so that thread has another one make such a call, and looks for
- * signals between slices of its wait. If a handler raises, the call is left to its thread, which frees
- * all that the call has made. Other threads make the call themselves.
+ * open, close, stat, sync and truncate, some calls of writers, and those of a store may wait for storage inside the kernel,
+ * or for a server. Python runs handlers of signals on its main thread alone, so that thread has a worker make such a call, and
+ * looks for signals between slices of its wait. If a handler raises, the call is left to the worker, which frees
+ * all that the call has made, and ends. Other threads make the call themselves.
  */
 #include "core.h"
 
@@ -14,11 +14,20 @@
 #include <string.h>
 #include <time.h>
 
+/* A thread that makes calls of the main thread, one after another. */
+struct worker {
+	struct worker *next;
+	struct call *call;
+	sem_t work; /* posted when there is a call */
+};
+
 static unsigned long main_thread;
+static struct worker *parked; /* without a call; only the main thread uses this list */
 
 void call_set_main(unsigned long thread)
 {
 	main_thread = thread;
+	parked = NULL; /* in a child of fork(): they are the parent's */
 }
 
 struct call *call_new(enum call_kind kind, struct handle *handle)
@@ -88,21 +97,51 @@ static void call_make(struct call *call)
 		call->rc = call->make(call->argument);
 		break;
 	}
-	if (call->rc)
+	if (call->rc && !call->message[0])
 		strncpy(call->message, sluice_last_message(), sizeof(call->message) - 1);
 }
 
-static void *call_thread(void *argument)
+/* Ends with a call that the main thread has left. */
+static void *worker_run(void *argument)
 {
-	struct call *call = argument;
+	struct worker *worker = argument;
+	struct call *call;
 
 	pthread_detach(pthread_self());
-	call_make(call);
-	if (atomic_exchange(&call->left, true))
-		call_free(call);
-	else
+	for (;;) {
+		while (sem_wait(&worker->work))
+			continue;
+		call = worker->call;
+		call_make(call);
+		if (atomic_exchange(&call->left, true))
+			break;
 		sem_post(&call->over);
+	}
+	call_free(call);
+	sem_destroy(&worker->work);
+	free(worker);
 	return NULL;
+}
+
+/* Has a worker make the call, and returns it; NULL if there can be none. */
+static struct worker *worker_start(struct call *call)
+{
+	struct worker *worker = parked;
+	pthread_t id;
+
+	if (worker) {
+		parked = worker->next;
+	} else {
+		worker = calloc(1, sizeof(*worker));
+		if (!worker || sem_init(&worker->work, 0, 0) ||
+		    pthread_create(&id, NULL, worker_run, worker)) {
+			free(worker);
+			return NULL;
+		}
+	}
+	worker->call = call;
+	sem_post(&worker->work);
+	return worker;
 }
 
 /* Waits for a slice, or a signal; returns whether the call is over. Without the GIL. */
@@ -137,14 +176,17 @@ static int call_wait(struct call *call)
 
 int call_run(struct call *call)
 {
-	pthread_t id;
+	bool on_main = PyThread_get_thread_ident() == main_thread;
+	struct worker *worker = on_main ? worker_start(call) : NULL;
 
-	if (PyThread_get_thread_ident() != main_thread ||
-	    pthread_create(&id, NULL, call_thread, call)) {
+	if (!worker) {
 		Py_BEGIN_ALLOW_THREADS call_make(call);
 		Py_END_ALLOW_THREADS
 	} else if (call_wait(call)) {
 		return -1;
+	} else {
+		worker->next = parked;
+		parked = worker;
 	}
 	if (!call->rc)
 		return 0;

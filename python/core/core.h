@@ -13,6 +13,7 @@
 
 #include <semaphore.h>
 #include <sluice/sluice.h>
+#include <sluice/store.h>
 #include <sluice/writer.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -42,13 +43,18 @@ int parse_number(PyObject *number, void *out);
 /* Returns the UTF-8 of a str, which owns it; NULL with an exception that has the name. */
 const char *parse_text(const char *name, PyObject *text);
 
-/* A context, a file or a writer, which the last of its users frees: any thread, without the GIL. */
+/* A context, a file, a writer, or a store and what it has; the last of its users frees it: any thread, without the GIL. */
 struct handle {
 	_Atomic unsigned users;
 	pid_t process;           /* that made it */
 	sluice_context *context; /* of a context: to be freed */
 	sluice_file *file;       /* of a file: to be discarded */
 	sluice_writer *writer;   /* of a writer: to be discarded */
+	struct handle *of;       /* of a blob or a watch: its store, which it uses */
+	sluice_store *store;
+	sluice_blob *blob;
+	sluice_watch *watch;
+	_Atomic bool busy; /* a thread takes an event of the watch */
 };
 struct handle *handle_new(void);
 void handle_take(struct handle *handle);
@@ -72,9 +78,9 @@ typedef struct {
 /* Whether it has a handle; false with an exception. */
 bool context_is_made(Context *self);
 extern PyTypeObject *context_type, *file_type, *queue_type, *operation_type, *tensors_type,
-	*load_type, *frame_type, *series_type, *writer_type;
+	*load_type, *frame_type, *series_type, *writer_type, *store_type, *blob_type, *watch_type;
 extern PyType_Spec context_spec, file_spec, queue_spec, operation_spec, tensors_spec, load_spec,
-	frame_spec, series_spec, writer_spec;
+	frame_spec, series_spec, writer_spec, store_spec, blob_spec, watch_spec;
 /* The end of a tp_dealloc. */
 void object_free(void *object);
 
@@ -90,6 +96,11 @@ struct held {
 int held_take(PyObject *buffer, bool writable, struct held *out);
 void held_give(struct held *held);
 PyObject *parse_dlpack(PyObject *module, PyObject *capsule);
+/* Makes a capsule of a tensor of DLPack, in either version, which uses the handle until it is deleted. */
+PyObject *wrap_dlpack(void *tensor, bool versioned, struct handle *handle);
+PyObject *find_memory(PyObject *module, PyObject *buffer);
+/* The word of safetensors for a type, or one like it; NULL: there is no such type. */
+const char *type_word(int type);
 
 /* An operation in flight; outlives the Operation that was made for it. */
 struct pending {

@@ -94,6 +94,7 @@ static PyObject *uri_name(PyObject *module, PyObject *uri)
 static PyMethodDef functions[] = {
 	{"setup", setup, METH_VARARGS, NULL},
 	{"parse_dlpack", parse_dlpack, METH_O, NULL},
+	{"find_memory", find_memory, METH_O, "(address, bytes, device) of a buffer."},
 	{"uri_name", uri_name, METH_O, "The URI without user, password and query."},
 	{0},
 };
@@ -120,15 +121,13 @@ static const struct {
 	const char *name;
 	PyType_Spec *spec;
 	PyTypeObject **type;
-} types[] = {{"Context", &context_spec, &context_type},
-             {"File", &file_spec, &file_type},
-             {"Frame", &frame_spec, &frame_type},
-             {"Series", &series_spec, &series_type},
-             {"Writer", &writer_spec, &writer_type},
-             {"Load", &load_spec, &load_type},
-             {"Operation", &operation_spec, &operation_type},
-             {"Queue", &queue_spec, &queue_type},
-             {"Tensors", &tensors_spec, &tensors_type}};
+} types[] = {
+	{"Context", &context_spec, &context_type}, {"Blob", &blob_spec, &blob_type},
+	{"File", &file_spec, &file_type},          {"Frame", &frame_spec, &frame_type},
+	{"Series", &series_spec, &series_type},    {"Store", &store_spec, &store_type},
+	{"Watch", &watch_spec, &watch_type},       {"Writer", &writer_spec, &writer_type},
+	{"Load", &load_spec, &load_type},          {"Operation", &operation_spec, &operation_type},
+	{"Queue", &queue_spec, &queue_type},       {"Tensors", &tensors_spec, &tensors_type}};
 
 void object_free(void *object)
 {

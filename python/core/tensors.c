@@ -30,8 +30,7 @@ typedef struct {
 
 PyTypeObject *tensors_type, *load_type;
 
-/* The word of safetensors for a type; and for those that it does not have. */
-static const char *type_word(int type)
+const char *type_word(int type)
 {
 	const char *word = sluice_type_word(type);
 

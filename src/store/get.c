@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "store/device/devices.h"
 
@@ -226,4 +227,32 @@ int sluice_blob_get_id(sluice_store *store, uint64_t id, int timeout_ms, sluice_
 	if (!rc)
 		rc = sl_key_set(&key, NULL, id);
 	return rc ? rc : get_all(store, &key, 1, NULL, timeout_ms, out);
+}
+
+int sluice_blob_descriptor(sluice_blob *blob, uint64_t *offset, int *fd)
+{
+	struct sl_msg_memory memory;
+	struct sl_reply reply;
+	int rc;
+
+	if (!blob || !offset || !fd)
+		return sl_fail(-EINVAL, "sluice_blob_descriptor: NULL");
+	rc = sl_store_check(blob->store, "sluice_blob_descriptor");
+	if (rc)
+		return rc;
+	if (blob->state != SLUICE_BLOB_IS_SEALED || !blob->data)
+		return sl_fail(-EPERM, "the blob is not sealed");
+	if (blob->kind != SLUICE_BLOB_ON_HOST)
+		return sl_fail(-ENOTSUP, "the blob is in the memory of a device");
+	rc = sl_mapping_ask(blob->store, blob->mapping->region, false, SL_FOREVER, &memory, &reply);
+	if (rc)
+		return rc;
+	/* The regions of another daemon have the same numbers. */
+	if (!sl_same_daemon(reply.epoch, blob->view->epoch)) {
+		close(reply.fd);
+		return sl_fail(-ESTALE, "the blob is of a daemon that is gone");
+	}
+	*offset = (uint64_t)(blob->data - blob->mapping->base);
+	*fd = reply.fd;
+	return 0;
 }

@@ -3,10 +3,16 @@
 
 import ctypes
 import http.server
+import os
+import pathlib
+import subprocess
+import tempfile
 import threading
+import time
 import zlib
 
 import pytest
+import sluice
 from sluice import _core
 
 C = ctypes.CDLL(_core.__file__)
@@ -147,6 +153,46 @@ def slow_server():
     slow.go.set()
     slow.server.shutdown()
     slow.server.server_close()
+
+
+class Daemon:
+    """A sluiced of its own."""
+
+    def __init__(self, *options):
+        self.folder = tempfile.TemporaryDirectory(prefix="sluice-store.")
+        self.path = os.path.join(self.folder.name, "socket")
+        self.program = subprocess.Popen([pathlib.Path(_core.__file__).parents[2] / "sluiced", "--socket", self.path,
+                                         "--memory", "64M", *options])
+
+    def open(self):
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return sluice.Store(self.path)
+            except (FileNotFoundError, ConnectionRefusedError):
+                if time.monotonic() > deadline or self.program.poll() is not None:
+                    raise
+                time.sleep(0.01)
+
+    def stop(self):
+        self.program.terminate()
+        self.program.wait(60)
+        self.folder.cleanup()
+
+
+@pytest.fixture
+def daemon():
+    """A daemon of the store."""
+    made = Daemon()
+    made.open().close()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def store(daemon):
+    with daemon.open() as opened:
+        yield opened
 
 
 class FileServer:

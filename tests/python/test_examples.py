@@ -101,6 +101,11 @@ def test_zarr_over_http(tmp_path, make):
     picture(tmp_path / "python-zarr.png", b"\x89PNG")
 
 
+def test_share_array(daemon, monkeypatch):
+    monkeypatch.setenv("SLUICE_STORE", daemon.path)
+    assert run("share_array") == "333332833333500000\n"
+
+
 def test_write_frames(tmp_path):
     needs("h5py")
     said = run("write_frames", tmp_path / "f.h5", tmp_path / "python-frames.png")

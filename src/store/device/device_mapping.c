@@ -146,6 +146,24 @@ static int mapping_pin(struct sl_mapping *mapping, int fd)
 	return 0;
 }
 
+int sl_mapping_ask(sluice_store *store, uint64_t region, bool writable, int64_t deadline,
+                   struct sl_msg_memory *out, struct sl_reply *reply)
+{
+	union sl_message m;
+	int rc;
+
+	/* -EAGAIN: too many requests are waiting; meanwhile this thread has read replies to some. */
+	do {
+		sl_message_begin(&m, SL_MSG_REGION, 0, 0);
+		m.region.region = region;
+		m.region.writable = writable;
+		rc = sl_call(store, &m, SL_MSG_MEMORY, deadline, reply);
+	} while (rc == -EAGAIN);
+	if (!rc)
+		*out = m.memory;
+	return rc;
+}
+
 int sl_mapping_establish(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch,
                          int64_t deadline)
 {
@@ -153,25 +171,19 @@ int sl_mapping_establish(sluice_store *store, struct sl_mapping *mapping, uint64
 	/* Not const because the driver's function is not; the device itself does not change. */
 	struct sl_device *for_device =
 		mapping->for_device ? (struct sl_device *)mapping->for_device : device;
+	struct sl_msg_memory memory;
 	struct sl_reply reply;
-	union sl_message m;
 	void *base;
 	int rc;
 
 	if (mapping->by_driver && mapping->writable)
 		return mapping_make(store, mapping, epoch);
-	/* -EAGAIN: too many requests are waiting; meanwhile this thread has read replies to some. */
-	do {
-		sl_message_begin(&m, SL_MSG_REGION, 0, 0);
-		m.region.region = mapping->region;
-		m.region.writable = mapping->writable;
-		rc = sl_call(store, &m, SL_MSG_MEMORY, deadline, &reply);
-	} while (rc == -EAGAIN);
+	rc = sl_mapping_ask(store, mapping->region, mapping->writable, deadline, &memory, &reply);
 	if (rc)
 		return rc;
 	sl_store_step("client: asked for memory");
-	mapping->bytes = m.memory.bytes;
-	if (m.memory.kind != mapping->kind) {
+	mapping->bytes = memory.bytes;
+	if (memory.kind != mapping->kind) {
 		rc = sl_fail(-EPROTO, "memory of another kind than the blob's");
 	} else if (mapping->kind == SLUICE_BLOB_ON_HOST) {
 		rc = mapping->by_driver ? mapping_pin(mapping, reply.fd)

@@ -112,6 +112,9 @@ int sl_store_device_number(sluice_store *store, struct sl_store_device *sdev, in
 
 /* --------------------------------------------------------------------------- device_mapping.c */
 
+/* Asks the server for the memory of a region; the reply has its descriptor. */
+int sl_mapping_ask(sluice_store *store, uint64_t region, bool writable, int64_t deadline,
+                   struct sl_msg_memory *out, struct sl_reply *reply);
 /* Makes or maps the memory of a mapping that is IN_PROGRESS. May call the driver; no lock held. */
 int sl_mapping_establish(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch,
                          int64_t deadline);
