@@ -89,13 +89,18 @@ def test_reads_that_follow_each_other_are_few_requests(tmp_path, file_server):
 
 def test_an_object_that_changes_is_read_anew_by_calls_and_not_by_files(path, file_server):
     fs, name = fsspec.url_to_fs(f"sluice+{file_server.uri}/pattern")
-    assert fs.cat_file(name, 0, 3) == DATA[:3]
-    asked = len(file_server.asked)
-    assert fs.cat_file(name, 3, 6) == DATA[3:6]
-    assert len(file_server.asked) == asked + 1  # it was still open
+    large = path.parent / "large"
+    large.write_bytes(DATA * 30)
+    assert fs.cat_file(name) == DATA and len(file_server.asked) == 1
+    assert fs.cat_file(name, 3, 6) == DATA[3:6] and len(file_server.asked) == 3
+    assert fs.cat_file(name, 6, 9) == DATA[6:9] and len(file_server.asked) == 4  # it was still open
     with fs.open(name) as f:
         path.write_bytes(b"new")
-        assert fs.cat_file(name, 0, 3) == b"new" and fs.info(name)["size"] == 3
+        assert fs.cat_file(name, 1, 3) == b"ew" and fs.cat_file(name) == b"new" and fs.info(name)["size"] == 3
+        assert f.read(10) == DATA[:10]  # as it was opened
+    with fs.open(f"{file_server.uri}/large") as f:
+        large.write_bytes(b"new")
+        f.seek(2_000_000)
         with pytest.raises(OSError, match="chang"):
             f.read(10)
 
