@@ -5,7 +5,7 @@ import struct
 import zlib
 
 
-def bars(path, rows, unit="ms"):
+def bars(path, rows, unit="s"):
     """Write an SVG with a row of bars for each name: {name: [(from, to), ...]}."""
     end = max(to for parts in rows.values() for _, to in parts)
     lines = []
@@ -16,7 +16,7 @@ def bars(path, rows, unit="ms"):
                   f'fill="{colour}" stroke="white"/>' for a, b in parts]
     height = 40 * len(rows) + 40
     lines.append(f'<text x="130" y="{height - 12}">0</text><text x="730" y="{height - 12}" text-anchor="end">'
-                 f"{end:.1f} {unit}</text>")
+                 f"{end:.3g} {unit}</text>")
     with open(path, "w") as file:
         file.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="750" height="{height}" font-family="sans-serif" '
                    'font-size="14">\n<rect width="100%" height="100%" fill="white"/>\n')

@@ -3,8 +3,6 @@
 """Computes with a block of a file while the next block is read, on a GPU in the order of a stream.
 
 usage: overlap_kernels.py FILE [PICTURE]    PICTURE: an SVG of the times of reads and computing
-
-Without a GPU the processor computes, and asks for the next block before it begins.
 """
 
 import sys
@@ -19,11 +17,10 @@ BLOCK = 4 << 20
 
 def on_gpu(file, blocks):
     """The reads of a stream are in order with its kernels: this loop waits for nothing."""
-    streams = [torch.cuda.Stream() for _ in range(2)]
+    streams, reads = [torch.cuda.Stream(), torch.cuda.Stream()], []
     total = torch.zeros(2, dtype=torch.int64, device="cuda")
-    buffers = [torch.empty(BLOCK, dtype=torch.uint8, device="cuda") for _ in range(2)]
+    buffers = torch.empty((2, BLOCK), dtype=torch.uint8, device="cuda")
     torch.cuda.synchronize()
-    reads = []
     for i in range(blocks):
         with torch.cuda.stream(streams[i % 2]):
             reads.append(file.read_on(buffers[i % 2], i * BLOCK))
@@ -34,26 +31,29 @@ def on_gpu(file, blocks):
 
 
 def on_processor(file, blocks):
-    buffers = [torch.empty(BLOCK, dtype=torch.uint8) for _ in range(2)]
+    buffers = torch.empty((2, BLOCK), dtype=torch.uint8)
     total, begun, times = 0, time.perf_counter(), {"reads": [], "computing": []}
-    asked, read = 0.0, file.read_into_async(buffers[0])
+
+    def read(i):
+        asked, operation = time.perf_counter(), file.read_into_async(buffers[i % 2], i * BLOCK)
+        operation.add_done_callback(lambda _: times["reads"].append((asked - begun, time.perf_counter() - begun)))
+        return operation
+
+    operation = read(0)
     for i in range(blocks):
-        read.wait()
-        came = (time.perf_counter() - begun) * 1e3
-        times["reads"].append((asked, came))
-        if i + 1 < blocks:
-            asked, read = came, file.read_into_async(buffers[(i + 1) % 2], (i + 1) * BLOCK)
+        operation.wait()
+        operation = read(i + 1) if i + 1 < blocks else operation
+        came = time.perf_counter()
         total += int(buffers[i % 2].sum(dtype=torch.int64))
-        times["computing"].append((came, (time.perf_counter() - begun) * 1e3))
+        times["computing"].append((came - begun, time.perf_counter() - begun))
     return total, times
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3):
-        sys.exit(__doc__)
+    sys.argv[1:] or sys.exit(__doc__)
     with sluice.open(sys.argv[1]) as file:
-        blocks = file.size // BLOCK
-        total, times = (on_gpu if torch.cuda.is_available() else on_processor)(file, blocks)
-    print(f"{total} is the sum of {blocks} blocks of {sys.argv[1]}")
+        compute = on_gpu if torch.cuda.is_available() else on_processor
+        total, times = compute(file, file.size // BLOCK)
+    print(f"{total} is the sum of the blocks of {sys.argv[1]}")
     if times and sys.argv[2:]:
         _picture.bars(sys.argv[2], times)

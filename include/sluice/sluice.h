@@ -365,7 +365,12 @@ enum sluice_open_flags {
 	 * of bytes that are not there become slower, because nothing is read ahead. No effect on
 	 * writes, on files in memory, as of tmpfs, and on transfers by cuFile. */
 	SLUICE_OPEN_UNCACHED = 1 << 10,
+	/* http, https: the opening asks for the first SLUICE_EAGER_BYTES of the object, and the file
+	 * keeps them: reads within them cost no request. For many small objects that are read as a
+	 * whole, which take one request each then and not two. No effect on local files. */
+	SLUICE_OPEN_EAGER = 1 << 11,
 };
+#define SLUICE_EAGER_BYTES (1 << 20)
 
 /*
  * Options of s3 files. Start from SLUICE_S3_OPTIONS_INIT. A field that is NULL is taken from the

@@ -22,6 +22,7 @@ import functools
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable, Iterable, Mapping, Sequence, TypeVar
+from urllib.parse import quote
 
 import fsspec
 from fsspec.asyn import AsyncFileSystem, get_loop
@@ -32,6 +33,7 @@ from fsspec.spec import AbstractBufferedFile
 
 from . import _context
 from ._file import File
+from ._store import Store
 
 T = TypeVar("T")
 _THREADS = 64  # that wait for servers
@@ -39,6 +41,8 @@ _KEPT = 32  # remote files of a file system that stay open
 _PART = 64 << 20  # of a copy
 _LARGE = 1 << 20  # a read of so much goes past the cache
 _MOST_AHEAD = 32 << 20
+_SMALL = 16 << 10
+_SLACK = 32 << 10  # by which the places of chunks in a row differ
 _MOST_STEPS = 15
 _MOST_CACHED = 128 << 20  # of a file object
 
@@ -83,8 +87,19 @@ class _Shared(File):
 # ---------------------------------------------------------------------------------------- file objects
 
 
+class _Pattern:
+    """How reads of a kind, small or large, follow each other."""
+
+    def __init__(self, ahead: int) -> None:
+        self.next = 0  # where a read follows the last one
+        self.ahead = ahead  # bytes
+        self.frontier = 0  # up to there has been read ahead
+        self.last = self.stride = 0  # where the last read was, and how far from the one before
+        self.steps = 0  # that are read ahead in a stride
+
+
 class _Cache(BaseCache):
-    """Keeps what was read last, and reads ahead on other threads while reads follow each other."""
+    """Keeps what was read last, and reads ahead on other threads where reads follow a pattern."""
 
     name = "sluice"
 
@@ -93,11 +108,8 @@ class _Cache(BaseCache):
         # By its offset the length and the bytes of each part, the one that was used last at the end.
         self.parts: collections.OrderedDict[int, tuple[int, Future[bytes]]] = collections.OrderedDict()
         self.cached = 0
-        self.next = 0  # where a read follows the last one
-        self.ahead = blocksize
-        self.frontier = 0  # up to there has been read ahead
-        self.last = self.stride = 0  # where the last read was, and how far from the one before
-        self.steps = 0  # that are read ahead in a stride
+        # HDF5 looks at small nodes of an index between the chunks that it reads.
+        self.patterns = _Pattern(blocksize), _Pattern(blocksize)
 
     def find(self, at: int) -> int | None:
         """The offset of the part that has a byte."""
@@ -114,34 +126,39 @@ class _Cache(BaseCache):
 
     def passes(self, start: int, n: int) -> bool:
         """Whether a read is so large that it goes past the cache."""
-        large = n >= (_MOST_AHEAD // 2 if start == self.next else _LARGE) and self.find(start) is None
+        pattern = self.patterns[1]
+        large = n >= (_MOST_AHEAD // 2 if start == pattern.next else _LARGE) and self.find(start) is None
         if large:
-            self.next = start + n
+            pattern.next = start + n
         return large
 
-    def look_along(self, at: int, n: int) -> None:
-        """Read ahead where reads are equally far from each other, as those of a column of an array are."""
-        stride, self.last = at - self.last, at
-        self.steps = min(2 * self.steps + 1, _MOST_STEPS) if stride == self.stride and stride > n else 0
-        self.stride = stride
-        for _ in range(self.steps if n <= _LARGE else 0):
+    def look_along(self, pattern: _Pattern, at: int, n: int) -> None:
+        """Read ahead where reads are about equally far from each other, as the chunks of a column of an array are."""
+        stride, pattern.last = at - pattern.last, at
+        alike = abs(stride - pattern.stride) <= _SLACK and stride > n + _SLACK
+        pattern.steps = min(2 * pattern.steps + 1, _MOST_STEPS) if alike else 0
+        pattern.stride = stride
+        for _ in range(pattern.steps if n <= _LARGE else 0):
             at += stride
             if at < self.size and self.find(at) is None:
-                self.begin(at, max(n, self.blocksize))
+                self.begin(at, max(n + _SLACK, self.blocksize))
 
     def _fetch(self, start: int | None, stop: int | None) -> bytes:
         at, end = start or 0, self.size if stop is None else min(stop, self.size)
         if self.passes(at, end - at):
             return bytes(self.fetcher(at, end))
-        follows = 0 <= at - self.next <= self.blocksize
-        self.ahead = min(4 * self.ahead, _MOST_AHEAD) if follows else self.blocksize
-        self.look_along(at, end - at)
+        pattern = self.patterns[end - at >= _SMALL]
+        follows = 0 <= at - pattern.next <= self.blocksize
+        pattern.ahead = min(4 * pattern.ahead, _MOST_AHEAD) if follows else self.blocksize
+        if at < end and self.find(at) is None:
+            pattern.frontier = self.begin(at, max(end - at, self.blocksize))
+        self.look_along(pattern, at, end - at)
         pieces = []
         while at < end:
             found = self.find(at)
             if found is None:
                 found = at
-                self.frontier = self.begin(at, max(end - at, self.blocksize))
+                pattern.frontier = self.begin(at, max(end - at, self.blocksize))
             try:
                 piece = self.parts[found][1].result()[at - found : end - found]
             except BaseException:
@@ -152,9 +169,9 @@ class _Cache(BaseCache):
             self.parts.move_to_end(found)
             pieces.append(piece)
             at += len(piece)
-        self.next = at
-        if follows and at <= self.frontier < min(at + self.ahead // 2, self.size):
-            self.frontier = self.begin(self.frontier, self.ahead)
+        pattern.next = at
+        if follows and at <= pattern.frontier < min(at + pattern.ahead // 2, self.size):
+            pattern.frontier = self.begin(pattern.frontier, pattern.ahead)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
@@ -166,12 +183,16 @@ class BufferedFile(AbstractBufferedFile):
 
     def __init__(self, fs: Any, path: str, block_size: int | None = None, cache_type: str = "sluice",
                  size: int | None = None, **options: Any) -> None:
-        self.file = fs._opened(path, True)
+        self.file = fs._opened(path, True, True)
         super().__init__(fs, path, "rb", block_size or fs._block, cache_type=cache_type,
                          size=self.file.found.size, **options)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         return bytes(self.file.read(end - start, start))
+
+    def close(self) -> None:
+        super().close()
+        self.__dict__.pop("file", None)
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
@@ -195,16 +216,18 @@ class _Reads:
     def _uri(self, path: str) -> str:
         return path
 
-    def _opened(self, path: str, anew: bool = False) -> _Shared:
-        return _Shared(self._uri(path), **self._options)
+    def _opened(self, path: str, anew: bool = False, eager: bool = False) -> _Shared:
+        return _Shared(self._uri(path), eager=eager, **self._options)
 
     def _ranges(self, path: str, ranges: Sequence[tuple[int | None, int | None]]) -> list[bytes]:
+        # Of a file that is read from its begin, the bytes come with the opening.
+        eager = any(not start for start, _ in ranges)
         try:
-            return self._opened(path).ranges(ranges)
+            return self._opened(path, eager=eager).ranges(ranges)
         except OSError as error:
             if error.errno not in (errno.ESTALE, errno.ECHILD):
                 raise
-        return self._opened(path, True).ranges(ranges)  # another version, or another process than the parent
+        return self._opened(path, True, eager).ranges(ranges)  # another version, or process than the parent
 
     def _plan(
         self, paths: list[str], starts: Any, ends: Any, on_error: str
@@ -286,13 +309,13 @@ class _Remote(_Reads, AsyncFileSystem):
             self._pid, self._loop = os.getpid(), None if self.asynchronous else get_loop()
         return self._loop
 
-    def _opened(self, path: str, anew: bool = False) -> _Shared:
+    def _opened(self, path: str, anew: bool = False, eager: bool = False) -> _Shared:
         file = None if anew else self._kept.get(path)
         if file is None:
-            file = super()._opened(path)
+            file = super()._opened(path, eager=eager)
             found = file.found
-            # Another version of these is told from the one that is open.
-            if not found.whole_only and (found.etag or found.modified_ns):
+            # A request that is to come tells another version from the one that is open.
+            if not eager and not found.whole_only and (found.etag or found.modified_ns):
                 self._kept[path] = file
                 while len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
@@ -359,12 +382,63 @@ class HTTPFileSystem(_Remote):
 
 
 class StoreFileSystem(_Remote):
-    """Blobs of the daemon's store, store://."""
+    """Blobs of the daemon's store, store://; a slash in a name makes a folder.
+
+    socket: of the daemon; None: as of a Store.
+    """
 
     protocol = ("store",)
 
+    def __init__(self, socket: str | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._socket = socket
+
     def _uri(self, path: str) -> str:
-        return "store://" + path
+        return f"store://{quote(path)}" + (f"?socket={quote(self._socket)}" if self._socket else "")
+
+    def _opened(self, path: str, anew: bool = False, eager: bool = False) -> _Shared:
+        return _Reads._opened(self, path)  # a file that stays open would hold its blob
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        """As of other file systems; a folder is there while blobs are in it."""
+        path = self._strip_protocol(path)
+        try:
+            if path:
+                return super().info(path, **options)
+        except FileNotFoundError:
+            self.ls(path)
+        return {"name": path, "size": 0, "type": "directory"}
+
+    def ls(self, path: str = "", detail: bool = True, **_: Any) -> list[Any]:
+        """The blobs and folders in a folder."""
+        path = self._strip_protocol(path)
+        folder = f"{path}/" if path else ""
+        found: dict[str, dict[str, Any]] = {}
+        with Store(self._socket) as store:
+            for blob in store.list(folder):
+                if blob.state in ("sealed", "spilled"):
+                    name, slash, _rest = blob.name[len(folder) :].partition("/")
+                    found[folder + name] = {"name": folder + name, "size": 0 if slash else blob.nbytes,
+                                            "type": "directory" if slash else "file"}
+        if not found and path:
+            found[path] = super().info(path)
+        return list(found.values()) if detail else list(found)
+
+    async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        return await _on_thread(self.ls, path, detail)
+
+    def rm_file(self, path: str) -> None:
+        """Delete a blob."""
+        with Store(self._socket) as store:
+            store.delete(self._strip_protocol(path))
+
+    async def _rm_file(self, path: str, **_: Any) -> None:
+        await _on_thread(self.rm_file, path)
+
+    async def _rm(self, path: Any, recursive: bool = False, **_: Any) -> None:
+        for each in [path] if isinstance(path, str) else path:
+            for name in await self._find(each) if recursive else [each]:
+                await self._rm_file(name)
 
 
 for _kind in (HTTPFileSystem, LocalFileSystem, StoreFileSystem):

@@ -254,6 +254,12 @@ void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece)
 		sl_http_body_submit(http->body, piece);
 		return;
 	}
+	if (piece->offset + piece->length <= http->head_bytes) {
+		sl_http_piece_put(piece, 0, http->head + piece->offset, piece->length);
+		piece->moved = piece->length;
+		sl_piece_done(piece);
+		return;
+	}
 	request = sl_http_request_new(http, SL_HTTP_GET, piece);
 	if (!request) {
 		piece_refuse(piece, -ENOMEM, http->name, "no memory");

@@ -40,6 +40,8 @@ struct sl_http {
 	bool ranges;                  /* the server has them */
 	bool confirm_empty; /* during open: a GET without a range confirms a length of 0 */
 	int64_t size;       /* bytes, -1: unknown */
+	char *head;        /* memory for the first bytes, which a probe brings; NULL: it does not */
+	size_t head_bytes; /* of them that came */
 	int64_t modified_ns;
 	struct sl_http_texts opened;   /* the fields of the response that open has accepted */
 	struct sl_http_upload *upload; /* of a file that is written */
@@ -113,6 +115,12 @@ struct sl_http_request *sl_http_request_new(struct sl_http *http, enum sl_http_m
 void sl_http_request_free(struct sl_http_request *request);
 /* Returns whether the piece is cancelled, or the upload or body dropped. */
 bool sl_http_request_is_unwanted(const struct sl_http_request *request);
+/* Returns whether the request brings the first bytes of the object. After a failure a byte is asked for. */
+static inline bool sl_http_request_has_head(const struct sl_http_request *request)
+{
+	return request->method == SL_HTTP_PROBE && request->http->head &&
+	       !request->http->confirm_empty && !request->backoffs;
+}
 static inline bool sl_http_request_has_body(const struct sl_http_request *request)
 {
 	return request->method == SL_HTTP_GET && !request->piece;

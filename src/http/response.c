@@ -229,8 +229,12 @@ static bool response_is_part(struct sl_http_request *request)
 {
 	const struct sl_http_range *range = &request->response.range;
 	const struct sl_http *http = request->http;
-	uint64_t last = request->from + request->length - 1;
+	uint64_t last;
 
+	/* The first bytes of a small object are all of it. */
+	if (sl_http_request_has_head(request) && range->total > 0)
+		request->length = SL_MIN(request->length, (uint64_t)range->total);
+	last = request->from + request->length - 1;
 	if (!request->ranged)
 		sl_http_fail_protocol(request, "a part of what was asked for");
 	else if (request->response.bad_range)
@@ -370,6 +374,29 @@ void sl_http_piece_put(const struct sl_piece *piece, size_t at, const char *data
 	}
 }
 
+static void response_begun(struct sl_http_request *request, size_t bytes)
+{
+	request->response.got += bytes;
+	if (bytes && !atomic_load_explicit(&request->http->begun, memory_order_relaxed))
+		atomic_store_explicit(&request->http->begun, true, memory_order_relaxed);
+	sl_http_arrived(request, bytes);
+}
+
+/* Keeps bytes that came with the opening. Returns as sl_http_on_body(). */
+static size_t response_keep_head(struct sl_http_request *request, const char *data, size_t bytes)
+{
+	struct sl_http *http = request->http;
+
+	if (bytes > request->length - request->response.got) {
+		sl_http_fail_protocol(request, "more bytes than were asked for");
+		return 0;
+	}
+	memcpy(http->head + request->response.got, data, bytes);
+	response_begun(request, bytes);
+	http->head_bytes = request->response.got;
+	return bytes;
+}
+
 size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 {
 	struct sl_http_request *request = argument;
@@ -377,6 +404,9 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 	size_t bytes = size * count, room, most;
 
 	request->alive = sl_now();
+	if (sl_http_request_has_head(request) && request->response.status == 206 &&
+	    sl_http_accepts(request))
+		return response_keep_head(request, data, bytes);
 	/* Of an error the first line is told. A probe is over when its fields are there. */
 	if (request->method != SL_HTTP_GET || !sl_http_accepts(request)) {
 		response_keep_error_text(request, data, bytes);
@@ -407,10 +437,7 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 		if (rc != bytes)
 			return rc;
 	}
-	request->response.got += bytes;
-	if (bytes && !atomic_load_explicit(&request->http->begun, memory_order_relaxed))
-		atomic_store_explicit(&request->http->begun, true, memory_order_relaxed);
-	sl_http_arrived(request, bytes);
+	response_begun(request, bytes);
 	return bytes;
 }
 

@@ -15,7 +15,7 @@
 #include "frames/field.h"
 #include "h5file/points.h"
 
-enum { STATUS = 42, FLUSHED = 7, MORE = 12, CHILDREN = 15, SECONDS = 30 };
+enum { STATUS = 42, FLUSHED = 7, MORE = 12, CHILDREN = 15, SECONDS = 100 };
 
 static char folder[256], path[300];
 /* With those processes. */

@@ -102,7 +102,7 @@ FIRST_TEST(read_only_file_is_refused_for_writing)
 	close(fd);
 	child = fork();
 	if (!child) {
-		alarm(20);
+		alarm(100);
 		_exit(try_as_nobody(dir, file));
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);

@@ -108,21 +108,25 @@ EMULATED_TEST(only_the_copier_and_who_submits_call_the_driver, NOT_COUNTED)
 EMULATED_TEST(stream_order_never_asks_the_copier, NOT_COUNTED)
 {
 	struct traffic t = traffic_new(f);
-	uint64_t calls = 0;
+	uint64_t calls = 1;
 	int round, kind;
 
-	/* What was awaited on the host before may still be looked at. */
-	sleep_ms(20);
-	sluice_emulated_reset_calls();
-	for (round = 0; round < 10; round++) {
-		assert_moves(start_read_on(t.file, t.memory, t.n, 0, t.stream), t.n);
-		if (!row->remote)
-			assert_moves(start_write_on(t.file, t.memory, t.n, 0, t.stream), t.n);
+	/* What was awaited on the host before may still be looked at, for long if the machine is loaded. */
+	for (int tries = 0; tries < 5 && calls; tries++) {
+		sleep_ms(20);
+		sluice_emulated_reset_calls();
+		for (round = 0; round < 10; round++) {
+			assert_moves(start_read_on(t.file, t.memory, t.n, 0, t.stream), t.n);
+			if (!row->remote)
+				assert_moves(start_write_on(t.file, t.memory, t.n, 0, t.stream),
+				             t.n);
+		}
+		calls = 0;
+		for (kind = 0; kind < SLUICE_EMULATED_KINDS; kind++)
+			if (kind != SLUICE_EMULATED_QUERY) /* whether the device is still there */
+				calls += sluice_emulated_calls((enum sluice_emulated_kind)kind,
+				                               "sluice-copy");
 	}
-	for (kind = 0; kind < SLUICE_EMULATED_KINDS; kind++)
-		if (kind != SLUICE_EMULATED_QUERY) /* whether the device is still there */
-			calls += sluice_emulated_calls((enum sluice_emulated_kind)kind,
-			                               "sluice-copy");
 	assert_int_equal(calls, 0);
 	traffic_free(&t);
 }

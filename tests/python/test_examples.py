@@ -64,7 +64,7 @@ def test_overlap_kernels(tmp_path):
     file = tmp_path / "blocks"
     file.write_bytes(numpy.arange(6 << 22, dtype="u1").tobytes())
     said = run("overlap_kernels", file, tmp_path / "python-overlap.svg")
-    assert said.startswith(f"{(6 << 22) * 255 // 2} is the sum of 6 blocks")
+    assert said.startswith(f"{(6 << 22) * 255 // 2} is the sum of the blocks")
     picture(tmp_path / "python-overlap.svg", b"<svg")
 
 

@@ -89,13 +89,18 @@ def test_reads_that_follow_each_other_are_few_requests(tmp_path, file_server):
 
 def test_an_object_that_changes_is_read_anew_by_calls_and_not_by_files(path, file_server):
     fs, name = fsspec.url_to_fs(f"sluice+{file_server.uri}/pattern")
-    assert fs.cat_file(name, 0, 3) == DATA[:3]
-    asked = len(file_server.asked)
-    assert fs.cat_file(name, 3, 6) == DATA[3:6]
-    assert len(file_server.asked) == asked + 1  # it was still open
+    large = path.parent / "large"
+    large.write_bytes(DATA * 30)
+    assert fs.cat_file(name) == DATA and len(file_server.asked) == 1
+    assert fs.cat_file(name, 3, 6) == DATA[3:6] and len(file_server.asked) == 3
+    assert fs.cat_file(name, 6, 9) == DATA[6:9] and len(file_server.asked) == 4  # it was still open
     with fs.open(name) as f:
         path.write_bytes(b"new")
-        assert fs.cat_file(name, 0, 3) == b"new" and fs.info(name)["size"] == 3
+        assert fs.cat_file(name, 1, 3) == b"ew" and fs.cat_file(name) == b"new" and fs.info(name)["size"] == 3
+        assert f.read(10) == DATA[:10]  # as it was opened
+    with fs.open(f"{file_server.uri}/large") as f:
+        large.write_bytes(b"new")
+        f.seek(2_000_000)
         with pytest.raises(OSError, match="chang"):
             f.read(10)
 
@@ -133,6 +138,27 @@ def test_objects_are_written_and_copied(tmp_path, file_server):
     with local.open(str(tmp_path / "local"), "wb") as f:
         f.write(b"local")
     assert sorted(map(str, tmp_path.iterdir())) == sorted(local.ls(str(tmp_path), detail=False))
+
+
+def test_blobs_are_files(daemon, store):
+    fs = fsspec.filesystem("store", socket=daemon.path)
+    fs.pipe_file("of/a 100%?", DATA)
+    store.put("of/deep/b", b"deep")
+    store.put("c", b"c")
+    assert fs.cat_file("store://of/a 100%?", 5, 9) == DATA[5:9] == fs.cat("of/a 100%?")[5:9]
+    assert store.stat("of/a 100%?").nbytes == 100_000
+    assert sorted(fs.ls("", detail=False)) == ["c", "of"] and sorted(fs.find("")) == ["c", "of/a 100%?", "of/deep/b"]
+    assert [(entry["name"], entry["size"], entry["type"]) for entry in sorted(fs.ls("of"), key=str)] == [
+        ("of/a 100%?", 100_000, "file"), ("of/deep", 0, "directory")]
+    assert fs.isdir("of") and fs.isfile("c") and not fs.exists("d") and fs.ls("c", detail=False) == ["c"]
+    with fs.open("of/deep/b") as f:
+        assert f.read() == b"deep" and store.stat("of/deep/b").holders == 1
+    assert store.stat("of/deep/b").holders == 0
+    fs.rm("c")
+    with pytest.raises(FileNotFoundError):
+        fs.ls("c")
+    fs.rm("of", recursive=True)
+    assert fs.find("") == []
 
 
 def read_in_child(fs, name, results):

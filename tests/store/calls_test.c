@@ -427,6 +427,7 @@ struct getter {
 		after; /* names; the time-out of the first get, milliseconds; a second one without */
 	int rc[2];
 	sluice_blob *blob;
+	_Atomic bool began; /* and ended the first get */
 };
 
 static void *get_by_time(void *argument)
@@ -438,10 +439,17 @@ static void *get_by_time(void *argument)
 	for (unsigned i = 0; i < g->count; i++)
 		names[i] = g->name;
 	g->rc[0] = sluice_blob_get_many(g->store, names, g->count, (int)g->before, blobs);
+	atomic_store(&g->began, true);
 	if (!g->after)
 		return NULL;
 	g->rc[1] = sluice_blob_get(g->store, g->name, -1, &g->blob);
 	return NULL;
+}
+
+static void await_first(struct getter *g)
+{
+	while (!atomic_load(&g->began))
+		sleep_ms(1);
 }
 
 DAEMON_TEST(a_time_out_needs_no_server)
@@ -472,6 +480,8 @@ DAEMON_TEST(a_time_out_needs_no_server)
 	assert_int_equal(sluice_watch_next(watch, 20, &event), -EAGAIN);
 	for (unsigned i = 5; i < COUNT_OF(getters); i++)
 		pthread_join(threads[i], NULL);
+	for (unsigned i = 0; i < 5; i++)
+		await_first(&getters[i]);
 	kill(server, SIGCONT);
 	assert_ok(sluice_blob_release(put(d->store, "missing", 100, 0)));
 	for (unsigned i = 0; i < 5; i++) {
@@ -505,6 +515,7 @@ DAEMON_TEST(a_time_out_needs_no_welcome)
 	assert_int_equal(pthread_create(&thread, NULL, get_by_time, &getter), 0);
 	assert_refused(sluice_blob_get(d->store, "missing", 300, &blob), ETIMEDOUT, "in time");
 	assert_true(seconds_now() - begun < 8);
+	await_first(&getter);
 	kill(supervisor, SIGCONT);
 	other = daemon_connect(d);
 	assert_ok(sluice_blob_release(put(other, "missing", 100, 0)));

@@ -375,7 +375,7 @@ SHELF_TEST(a_call_does_not_wait_for_copies_and_they_can_be_cancelled)
 		SKIP("a real device is not slow when it is told to be");
 	file = open_new(s, N);
 	write_first(file, b.data);
-	set_delay(200000);
+	set_delay(1000000);
 	begun = seconds_now();
 	assert_ok(sluice_write(file, b.data, N / 2, 0, &ops[0]));
 	assert_ok(sluice_write(file, memory, N / 2, N / 2, &ops[1]));

@@ -242,7 +242,7 @@ static sluice_store *left_open;
 
 static void close_left_open(void)
 {
-	alarm(5);
+	alarm(60);
 	sluice_store_close(left_open);
 }
 

@@ -502,7 +502,6 @@ SMALL_TEST(create_waits_for_what_is_being_unmapped)
 		assert_true(raw_receive(c->fd, &c->m, NULL) > 0);
 		assert_int_equal(c->m.head.type, end == 0 ? SL_MSG_LEASES : SL_MSG_REFUSAL);
 		if (end == 0) {
-			assert_true(seconds_now() - begun < 1);
 			raw_tell(c, SL_MSG_ABORT, c->m.leases.items[0].id);
 			continue;
 		}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An opening that brings the first bytes: a small object is a single request, and every answer is judged as ever. */
+#include "http/cases.h"
+
+static sluice_file *open_eager(struct fixture *f, const char *uri)
+{
+	sluice_file *file = NULL;
+
+	assert_ok(open_flags(f->ctx, uri, SLUICE_OPEN_READ | SLUICE_OPEN_EAGER, &file));
+	return file;
+}
+
+static void reads_eager(struct fixture *f, const char *uri, size_t n, uint64_t offset)
+{
+	struct buffer b = buffer_new(n, 16);
+	sluice_file *file = open_eager(f, uri);
+
+	assert_moves(start_read(file, b.data, n, offset), n);
+	assert_served(b.data, n, offset);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+HTTP_TEST(a_small_object_is_a_single_request)
+{
+	static const size_t sizes[] = {1, 100, MIB - 1, MIB};
+
+	for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+		const char *uri = fault_uri("size=%zu", sizes[i]);
+
+		reads_eager(f, uri, sizes[i], 0);
+		assert_int_equal(asked(uri, "HEAD"), 0);
+		assert_int_equal(asked(uri, "GET"), 1);
+	}
+}
+
+HTTP_TEST(bytes_behind_the_first_ones_are_asked_for)
+{
+	const char *uri = fault_uri("size=%zu", LONG);
+	sluice_file *file = open_eager(f, uri);
+	struct sluice_file_info info = {.size = sizeof(info)};
+	char bytes[100];
+
+	assert_ok(sluice_stat(file, &info));
+	assert_int_equal(info.length, LONG);
+	assert_read(file, bytes, sizeof(bytes), MIB - 100);
+	assert_int_equal(asked(uri, "GET"), 1);
+	assert_read(file, bytes, sizeof(bytes), MIB - 50);
+	assert_int_equal(asked(uri, "GET"), 2);
+	assert_ok(sluice_close(file));
+	reads_eager(f, uri, LONG, 0);
+}
+
+HTTP_TEST(an_eager_opening_takes_what_any_opening_takes)
+{
+	static const char *const options[] = {
+		"length=chunked",
+		"length=close",
+		"close=1",
+		"ranges=silent",
+		"etag=weak",
+		"etag=none",
+		"fault=lower",
+		"fault=interim",
+		"latency=20",
+		"ranges=no",
+		"fault=short:400&times=1",
+		"fault=reset:100&times=1",
+		"fault=status:503&times=1",
+	};
+
+	for (size_t i = 0; i < COUNT_OF(options); i++) {
+		reads_eager(f, fault_uri("size=%zu&%s", 2 * MIB + 7, options[i]), 2 * MIB + 7, 0);
+		reads_eager(f, fault_uri("size=5000&%s", options[i]), 4950, 50);
+	}
+	assert_ok(sluice_close(open_eager(f, fault_uri("size=0"))));
+}
+
+HTTP_TEST(wrong_answers_to_an_eager_opening_are_not_believed)
+{
+	static const char *const faults[] = {"range:missing", "range:garbage", "range:shifted",
+	                                     "range:shorter", "range:longer",  "long:1",
+	                                     "cut:1",         "endless",       "partial:multipart"};
+
+	for (size_t i = 0; i < COUNT_OF(faults); i++) {
+		sluice_file *file = NULL;
+
+		assert_refused(open_flags(f->ctx, fault_uri("size=5000&fault=%s", faults[i]),
+		                          SLUICE_OPEN_READ | SLUICE_OPEN_EAGER, &file),
+		               EPROTO, "");
+	}
+}
+
+HTTP_TEST(an_eager_opening_of_nothing_is_a_single_request)
+{
+	const char *uri = fault_uri("size=5000&fault=status:404");
+	sluice_file *file = NULL;
+
+	assert_refused(open_flags(f->ctx, uri, SLUICE_OPEN_READ | SLUICE_OPEN_EAGER, &file), ENOENT,
+	               "404");
+	assert_int_equal(asked(uri, "GET") + asked(uri, "HEAD"), 1);
+}
