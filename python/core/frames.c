@@ -39,7 +39,7 @@ typedef struct {
 	PyObject *name;
 	size_t scalars; /* numbers that come with a frame */
 	size_t frame_bytes;
-	unsigned depth, flags;
+	unsigned depth;
 } Series;
 /* Exports an acquired frame. */
 typedef struct {
@@ -556,7 +556,6 @@ static int parse_series(Series *self, struct job *job, PyObject *args, PyObject 
 	self->name = Py_NewRef(name);
 	self->scalars = job->add.scalar_count;
 	self->depth = o.depth;
-	self->flags = o.flags;
 	return 0;
 }
 

@@ -353,4 +353,7 @@ class Writer(_core.Writer):
 @atexit.register
 def _close_all() -> None:
     for writer in list(_open):
-        writer.__del__()
+        try:
+            writer.__del__()
+        except OSError:  # the next one has frames, too
+            sys.excepthook(*sys.exc_info())

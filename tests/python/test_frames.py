@@ -17,6 +17,7 @@ import numpy
 import pytest
 import sluice
 from conftest import C
+from test_streams import Torch
 
 h5py = pytest.importorskip("h5py", reason="h5py, which reads the files, is missing")
 
@@ -371,6 +372,25 @@ def test_arrays_of_a_device_are_copied_in_stream_order(file, device_array, strea
     assert read(file)[:, 500].tobytes() == b"12" * 5 + b"3" * 10
 
 
+def test_tensors_of_torch_on_a_device(file, device_array, stream, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    monkeypatch.setattr(Torch, "current", stream, raising=False)
+    tensor = Torch.Tensor(device_array(1000))
+    tensor.array.set(b"7" * 1000)
+    tensor.dtype, tensor.shape = "torch.uint8", (1000,)
+    with sluice.Writer(file) as w:
+        u = w.series("u", shape=[1000], dtype="u1")
+        u.append(tensor)
+        u.append(tensor, stream=Torch.cuda.Stream(stream))
+        tensor.shape = (10, 100)
+        with pytest.raises(ValueError, match="series 'u'"):
+            u.append(tensor)
+        tensor.dtype = "torch.float8_e5m2"
+        with pytest.raises(TypeError, match="series 'u'.*float8_e5m2"):
+            u.append(tensor)
+    assert read(file).tobytes() == b"7" * 2000 and [s.cuda_stream for s in tensor.recorded] == [stream] * 2
+
+
 def test_examples_in_docstrings_are_right(tmp_path):
     finder = doctest.DocTestFinder()
     kinds = (sluice.Writer, sluice.Series, sluice._core.Writer, sluice._core.Series)
@@ -471,6 +491,22 @@ frame = u.acquire()
 if len(sys.argv) > 2:
     raise KeyError
 """
+
+
+BOTH_FAIL = """
+import resource, sys, numpy, sluice
+writers = [sluice.Writer(path) for path in sys.argv[1:]]
+series = [w.series("u", shape=[100_000], dtype="u1", codec="none") for w in writers]
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, -1))
+for u in series:
+    u.append(numpy.ones(100_000, "u1"))
+"""
+
+
+def test_errors_at_the_end_of_the_program_are_shown(tmp_path):
+    files = [tmp_path / "a.h5", tmp_path / "b.h5"]
+    ran = subprocess.run([sys.executable, "-c", BOTH_FAIL, *files], capture_output=True, text=True)
+    assert ran.stderr.count("OSError: [Errno 27]") == 2, ran.stderr
 
 
 @pytest.mark.parametrize("more", [[], ["raise"]])
