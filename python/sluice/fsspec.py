@@ -22,6 +22,7 @@ import functools
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable, Iterable, Mapping, Sequence, TypeVar
+from urllib.parse import quote
 
 import fsspec
 from fsspec.asyn import AsyncFileSystem, get_loop
@@ -32,6 +33,7 @@ from fsspec.spec import AbstractBufferedFile
 
 from . import _context
 from ._file import File
+from ._store import Store
 
 T = TypeVar("T")
 _THREADS = 64  # that wait for servers
@@ -187,6 +189,10 @@ class BufferedFile(AbstractBufferedFile):
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         return bytes(self.file.read(end - start, start))
+
+    def close(self) -> None:
+        super().close()
+        self.__dict__.pop("file", None)
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
@@ -376,12 +382,63 @@ class HTTPFileSystem(_Remote):
 
 
 class StoreFileSystem(_Remote):
-    """Blobs of the daemon's store, store://."""
+    """Blobs of the daemon's store, store://; a slash in a name makes a folder.
+
+    socket: of the daemon; None: as of a Store.
+    """
 
     protocol = ("store",)
 
+    def __init__(self, socket: str | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._socket = socket
+
     def _uri(self, path: str) -> str:
-        return "store://" + path
+        return f"store://{quote(path)}" + (f"?socket={quote(self._socket)}" if self._socket else "")
+
+    def _opened(self, path: str, anew: bool = False, eager: bool = False) -> _Shared:
+        return _Reads._opened(self, path)  # a file that stays open would hold its blob
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        """As of other file systems; a folder is there while blobs are in it."""
+        path = self._strip_protocol(path)
+        try:
+            if path:
+                return super().info(path, **options)
+        except FileNotFoundError:
+            self.ls(path)
+        return {"name": path, "size": 0, "type": "directory"}
+
+    def ls(self, path: str = "", detail: bool = True, **_: Any) -> list[Any]:
+        """The blobs and folders in a folder."""
+        path = self._strip_protocol(path)
+        folder = f"{path}/" if path else ""
+        found: dict[str, dict[str, Any]] = {}
+        with Store(self._socket) as store:
+            for blob in store.list(folder):
+                if blob.state in ("sealed", "spilled"):
+                    name, slash, _rest = blob.name[len(folder) :].partition("/")
+                    found[folder + name] = {"name": folder + name, "size": 0 if slash else blob.nbytes,
+                                            "type": "directory" if slash else "file"}
+        if not found and path:
+            found[path] = super().info(path)
+        return list(found.values()) if detail else list(found)
+
+    async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        return await _on_thread(self.ls, path, detail)
+
+    def rm_file(self, path: str) -> None:
+        """Delete a blob."""
+        with Store(self._socket) as store:
+            store.delete(self._strip_protocol(path))
+
+    async def _rm_file(self, path: str, **_: Any) -> None:
+        await _on_thread(self.rm_file, path)
+
+    async def _rm(self, path: Any, recursive: bool = False, **_: Any) -> None:
+        for each in [path] if isinstance(path, str) else path:
+            for name in await self._find(each) if recursive else [each]:
+                await self._rm_file(name)
 
 
 for _kind in (HTTPFileSystem, LocalFileSystem, StoreFileSystem):

@@ -140,6 +140,27 @@ def test_objects_are_written_and_copied(tmp_path, file_server):
     assert sorted(map(str, tmp_path.iterdir())) == sorted(local.ls(str(tmp_path), detail=False))
 
 
+def test_blobs_are_files(daemon, store):
+    fs = fsspec.filesystem("store", socket=daemon.path)
+    fs.pipe_file("of/a 100%?", DATA)
+    store.put("of/deep/b", b"deep")
+    store.put("c", b"c")
+    assert fs.cat_file("store://of/a 100%?", 5, 9) == DATA[5:9] == fs.cat("of/a 100%?")[5:9]
+    assert store.stat("of/a 100%?").nbytes == 100_000
+    assert sorted(fs.ls("", detail=False)) == ["c", "of"] and sorted(fs.find("")) == ["c", "of/a 100%?", "of/deep/b"]
+    assert [(entry["name"], entry["size"], entry["type"]) for entry in sorted(fs.ls("of"), key=str)] == [
+        ("of/a 100%?", 100_000, "file"), ("of/deep", 0, "directory")]
+    assert fs.isdir("of") and fs.isfile("c") and not fs.exists("d") and fs.ls("c", detail=False) == ["c"]
+    with fs.open("of/deep/b") as f:
+        assert f.read() == b"deep" and store.stat("of/deep/b").holders == 1
+    assert store.stat("of/deep/b").holders == 0
+    fs.rm("c")
+    with pytest.raises(FileNotFoundError):
+        fs.ls("c")
+    fs.rm("of", recursive=True)
+    assert fs.find("") == []
+
+
 def read_in_child(fs, name, results):
     results.put((fs.cat_file(name, 0, 5), fs.exists(name), fs.cat_ranges([name, name], [1, 2], 4)))
 
