@@ -4,7 +4,7 @@ from typing import Any, Callable, Sequence
 from ._operation import Operation as _Operation
 
 version: str
-READ = WRITE = CREATE = EXCLUSIVE = REPLACE = DURABLE = NONBLOCK = HTTP2 = AS_STORED = UNCACHED = EAGER = 0
+READ = WRITE = CREATE = EXCLUSIVE = REPLACE = DURABLE = NONBLOCK = HTTP2 = AS_STORED = UNCACHED = 0
 WRITER_REPLACE = WRITER_APPEND = WRITER_DURABLE = WRITER_ONLY_HDF5 = SERIES_DROP = SERIES_CONTINUE_AT = 0
 
 def setup(*hooks: Any) -> None: ...

@@ -39,6 +39,7 @@ T = TypeVar("T")
 _THREADS = 64  # that wait for servers
 _KEPT = 32  # remote files of a file system that stay open
 _PART = 64 << 20  # of a copy
+_WHOLE = 8 << 20  # an object of so much is a single request
 _LARGE = 1 << 20  # a read of so much goes past the cache
 _MOST_AHEAD = 32 << 20
 _SMALL = 16 << 10
@@ -183,7 +184,7 @@ class BufferedFile(AbstractBufferedFile):
 
     def __init__(self, fs: Any, path: str, block_size: int | None = None, cache_type: str = "sluice",
                  size: int | None = None, **options: Any) -> None:
-        self.file = fs._opened(path, True, True)
+        self.file = fs._opened(path, True, block_size or fs._block)
         super().__init__(fs, path, "rb", block_size or fs._block, cache_type=cache_type,
                          size=self.file.found.size, **options)
 
@@ -216,18 +217,19 @@ class _Reads:
     def _uri(self, path: str) -> str:
         return path
 
-    def _opened(self, path: str, anew: bool = False, eager: bool = False) -> _Shared:
-        return _Shared(self._uri(path), eager=eager, **self._options)
+    def _opened(self, path: str, anew: bool = False, first: int = 0) -> _Shared:
+        return _Shared(self._uri(path), first_bytes=first, **self._options)
 
     def _ranges(self, path: str, ranges: Sequence[tuple[int | None, int | None]]) -> list[bytes]:
         # Of a file that is read from its begin, the bytes come with the opening.
-        eager = any(not start for start, _ in ranges)
+        ends = [_WHOLE if end is None or end < 0 else min(end, _WHOLE) for start, end in ranges if not start]
+        first = max(ends, default=0)
         try:
-            return self._opened(path, eager=eager).ranges(ranges)
+            return self._opened(path, first=first).ranges(ranges)
         except OSError as error:
             if error.errno not in (errno.ESTALE, errno.ECHILD):
                 raise
-        return self._opened(path, True, eager).ranges(ranges)  # another version, or process than the parent
+        return self._opened(path, True, first).ranges(ranges)  # another version, or process than the parent
 
     def _plan(
         self, paths: list[str], starts: Any, ends: Any, on_error: str
@@ -309,13 +311,13 @@ class _Remote(_Reads, AsyncFileSystem):
             self._pid, self._loop = os.getpid(), None if self.asynchronous else get_loop()
         return self._loop
 
-    def _opened(self, path: str, anew: bool = False, eager: bool = False) -> _Shared:
+    def _opened(self, path: str, anew: bool = False, first: int = 0) -> _Shared:
         file = None if anew else self._kept.get(path)
         if file is None:
-            file = super()._opened(path, eager=eager)
+            file = super()._opened(path, first=first)
             found = file.found
             # A request that is to come tells another version from the one that is open.
-            if not eager and not found.whole_only and (found.etag or found.modified_ns):
+            if not first and not found.whole_only and (found.etag or found.modified_ns):
                 self._kept[path] = file
                 while len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
@@ -396,7 +398,7 @@ class StoreFileSystem(_Remote):
     def _uri(self, path: str) -> str:
         return f"store://{quote(path)}" + (f"?socket={quote(self._socket)}" if self._socket else "")
 
-    def _opened(self, path: str, anew: bool = False, eager: bool = False) -> _Shared:
+    def _opened(self, path: str, anew: bool = False, first: int = 0) -> _Shared:
         return _Reads._opened(self, path)  # a file that stays open would hold its blob
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:

@@ -41,6 +41,7 @@ struct sl_http {
 	bool confirm_empty; /* during open: a GET without a range confirms a length of 0 */
 	int64_t size;       /* bytes, -1: unknown */
 	char *head;        /* memory for the first bytes, which a probe brings; NULL: it does not */
+	size_t head_most;  /* its length */
 	size_t head_bytes; /* of them that came */
 	int64_t modified_ns;
 	struct sl_http_texts opened;   /* the fields of the response that open has accepted */
