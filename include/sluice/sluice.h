@@ -504,7 +504,7 @@ struct sluice_entry {
 };
 /*
  * Begins a list of the objects of S3 with names that begin as that of uri, s3://BUCKET or
- * s3://BUCKET/PREFIX,, in the order of the server. Unless recursive is 1, names are listed up to
+ * s3://BUCKET/PREFIX, in the order of the server. Unless recursive is 1, names are listed up to
  * the next '/' behind the prefix. `headers` and `s3` of the options are used, and must stay valid
  * until sluice_list_close(). Waits for the server. A list is used by one thread at a time, and
  * closed before its context is freed.

@@ -95,6 +95,7 @@ static PyMethodDef functions[] = {
 	{"setup", setup, METH_VARARGS, NULL},
 	{"parse_dlpack", parse_dlpack, METH_O, NULL},
 	{"find_memory", find_memory, METH_O, "(address, bytes, device) of a buffer."},
+	{"list_objects", list_objects, METH_VARARGS, "The entries of a list of objects."},
 	{"uri_name", uri_name, METH_O, "The URI without user, password and query."},
 	{0},
 };

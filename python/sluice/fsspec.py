@@ -2,7 +2,7 @@
 """File systems for fsspec, and so for pandas, dask, xarray, zarr and h5py.
 
 An installed package has entry points; elsewhere `import sluice.fsspec` makes the protocols known: sluice+http and
-sluice+https, sluice+file, and store.
+sluice+https, sluice+s3, sluice+file, and store.
 
 >>> import fsspec, sluice.fsspec
 >>> with fsspec.open(f"sluice+file://{path}") as f:
@@ -31,7 +31,7 @@ from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.implementations import local
 from fsspec.spec import AbstractBufferedFile
 
-from . import _context
+from . import _context, _core
 from ._file import File
 from ._store import Store
 
@@ -383,6 +383,67 @@ class HTTPFileSystem(_Remote):
         return str(self._strip_protocol(path)).rstrip("/").rpartition("/")[0]
 
 
+class S3FileSystem(_Remote):
+    """Objects of S3, sluice+s3://BUCKET/KEY; a slash in a key makes a folder.
+
+    Credentials, region and server are those of the environment and the user's profile.
+    """
+
+    protocol = ("sluice+s3",)
+    _block = 256 << 10
+
+    def _uri(self, path: str) -> str:
+        return "s3://" + path
+
+    def _listed(self, path: str, prefix: str, recursive: bool) -> dict[str, dict[str, Any]]:
+        """The entries of a bucket with that prefix."""
+        bucket = path.partition("/")[0]
+        if not bucket:
+            raise ValueError("S3 has no list of buckets here: name one")
+        context = self._options["context"] or _context.default()
+        rows = _core.list_objects(context, f"s3://{bucket}/{prefix}", recursive)
+        found = {}
+        for key, is_prefix, size, modified_ns, etag in rows:
+            name = f"{bucket}/{key.rstrip('/') if is_prefix else key}"
+            found[name] = ({"name": name, "size": 0, "type": "directory"} if is_prefix else
+                           {"name": name, "size": size, "type": "file", "ETag": etag, "mtime": modified_ns / 1e9})
+        found.pop(f"{bucket}/{prefix}", None)  # an object that stands for the folder
+        return found
+
+    def _prefix(self, path: str) -> str:
+        key = path.partition("/")[2]
+        return f"{key}/" if key else ""
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        """As of other file systems; a folder is there while objects are in it."""
+        path = self._strip_protocol(path)
+        if "/" in path:
+            try:
+                return super().info(path, **options)
+            except FileNotFoundError:
+                if not self._listed(path, self._prefix(path), False):
+                    raise
+        return {"name": path, "size": 0, "type": "directory"}
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        """The objects and folders in a folder."""
+        path = self._strip_protocol(path)
+        found = self._listed(path, self._prefix(path), False)
+        if not found and "/" in path:
+            found[path] = super().info(path)
+        return list(found.values()) if detail else list(found)
+
+    async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        return await _on_thread(self.ls, path, detail)
+
+    async def _find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, **options: Any) -> Any:
+        path = self._strip_protocol(path)
+        found = {} if maxdepth or withdirs else await _on_thread(self._listed, path, self._prefix(path), True)
+        if not found:
+            return await super()._find(path, maxdepth=maxdepth, withdirs=withdirs, **options)
+        return found if options.get("detail") else list(found)
+
+
 class StoreFileSystem(_Remote):
     """Blobs of the daemon's store, store://; a slash in a name makes a folder.
 
@@ -443,6 +504,6 @@ class StoreFileSystem(_Remote):
                 await self._rm_file(name)
 
 
-for _kind in (HTTPFileSystem, LocalFileSystem, StoreFileSystem):
+for _kind in (HTTPFileSystem, LocalFileSystem, S3FileSystem, StoreFileSystem):
     for _protocol in _kind.protocol:
         fsspec.register_implementation(_protocol, _kind, clobber=True)
