@@ -35,7 +35,9 @@ static const struct argp_option option_list[] = {
          "Keep what came when the copy does not come to its end, and take it up"},
 	{"durable", KEY_DURABLE, NULL, 0, "Succeed only when the copy is on stable storage"},
 	{"force", 'f', NULL, 0, "Overwrite DST if it exists"},
-	{"recursive", 'r', NULL, 0, "Copy directories and all that is in them; links as links"},
+	{"recursive", 'r', NULL, 0,
+         "Copy directories and all that is in them; links as links; from s3://BUCKET/PREFIX/ all "
+         "objects below the prefix"},
 	{NULL, 'R', NULL, OPTION_ALIAS, NULL},
 	{"preserve", 'p', NULL, 0,
          "Keep owner, permissions, times, ACLs and extended attributes of the user"},

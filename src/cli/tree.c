@@ -2,9 +2,9 @@
 /*
  * Copies of several files and folders
  *
- * The main thread walks the sources, makes folders and links, and gives files to threads, each of
- * which copies with a context of its own. A failure is printed and ends neither the walk nor other
- * copies.
+ * The main thread walks the sources, or lists objects, makes folders and links, and gives files to
+ * threads, each of which copies with a context of its own. A failure is printed and ends neither
+ * the walk nor other copies.
  *
  * Threads: the main thread and up to THREADS threads. `mutex` guards `locked`; `changed` wakes both
  * sides.
@@ -303,6 +303,101 @@ static void walk_source(struct tree *tree, char *path, const char *target)
 	fts_close(fts);
 }
 
+/* Tells whether each part of a name names something in a folder. */
+static bool stays_inside(const char *name)
+{
+	for (const char *part = name;; part += strcspn(part, "/") + 1) {
+		size_t n = strcspn(part, "/");
+
+		if (n == 0 || (n == 1 && part[0] == '.') || (n == 2 && !strncmp(part, "..", 2)))
+			return false;
+		if (!part[n])
+			return true;
+	}
+}
+
+/* Makes the folders that path is in, from the one at `from` on. Returns 0 or an errno, printed. */
+static int make_folders(const struct tree *tree, char *path, size_t from)
+{
+	int rc = 0;
+
+	for (char *slash = path + from; rc == 0 && slash; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		if (mkdir(path, 0777 & ~tree->o->mask) && errno != EEXIST)
+			rc = cli_fail(-errno, "cannot make '%s': %s", path, strerror(errno));
+		*slash = '/';
+	}
+	return rc;
+}
+
+/* Starts copying an object. bucket: length of "s3://BUCKET/" at the start of prefix. */
+static int visit_object(struct tree *tree, const char *prefix, size_t bucket, const char *name,
+                        const char *folder)
+{
+	char *source = cli_format("%.*s%s", (int)bucket, prefix, name),
+	     *shown = cli_visible(source);
+	size_t n = strlen(prefix) - bucket;
+	const char *rest = strncmp(name, prefix + bucket, n) ? "" : name + n;
+	char *target = cli_format("%s/%s", folder, rest);
+	int rc;
+
+	if (!stays_inside(rest))
+		rc = cli_fail(-EINVAL, "'%s' is not copied: no file in '%s' can have that name",
+		              shown, folder);
+	else
+		rc = make_folders(tree, target, strlen(folder));
+	if (rc == 0)
+		push_job(tree, source, target, true);
+	free(source);
+	free(shown);
+	free(target);
+	return rc;
+}
+
+/*
+ * Copies the objects with names that begin with the prefix, which ends in '/'. Returns 1, 0 if
+ * there are none, or a negative errno, printed; the error of an object is in tree->rc.
+ */
+static int walk_objects(struct tree *tree, const char *prefix)
+{
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	struct sluice_entry entry = {.size = sizeof entry};
+	size_t bucket = strlen("s3://") + strcspn(prefix + strlen("s3://"), "/") + 1;
+	char *folder = cli_local_path(tree->o->target);
+	sluice_context *ctx = NULL;
+	sluice_list *list = NULL;
+	int rc = cli_context_new(tree->o->open.backend, 0, &ctx), found = 0;
+
+	cli_open_use(&tree->o->open, &options);
+	if (rc == 0)
+		rc = cli_said(sluice_list_open(ctx, prefix, &options, 1, &list));
+	while (list && !cli_interrupted() && (rc = cli_said(sluice_list_next(list, &entry))) > 0) {
+		rc = visit_object(tree, prefix, bucket, entry.name, folder);
+		tree->rc = tree->rc ? tree->rc : rc;
+		found = 1;
+	}
+	sluice_list_close(list);
+	sluice_context_free(ctx);
+	free(folder);
+	return rc < 0 ? rc : found;
+}
+
+/* Copies the objects below a prefix, or the object of that name if there are none. */
+static int start_objects(struct tree *tree, const char *source)
+{
+	size_t n = strlen(source);
+	bool folder = source[n - 1] == '/';
+	char *prefix = cli_format("%s%s", source, folder ? "" : "/");
+	int rc = walk_objects(tree, prefix);
+
+	if (rc == 0 && !folder)
+		push_job(tree, source, tree->o->target, false);
+	else if (rc == 0 && !cli_interrupted())
+		rc = cli_fail(-ENOENT, "there are no objects in '%s'", source);
+	free(prefix);
+	return rc < 0 ? rc : 0;
+}
+
 static int compare_texts(const void *a, const void *b)
 {
 	return strcmp(a, b);
@@ -314,6 +409,8 @@ static int compare_texts(const void *a, const void *b)
  */
 static int start_source(struct tree *tree, const char *source, bool into)
 {
+	if (tree->o->recursive && !strncasecmp(source, "s3://", 5))
+		return start_objects(tree, source);
 	char *path = cli_local_path(source), *target = NULL;
 	size_t n = path ? strlen(path) : strcspn(source, "?");
 	struct stat st;

@@ -34,6 +34,32 @@ object() {
 
 # ---------------------------------------------------------------------------------------------- cp
 
+# Each object of this bucket consists of the bytes of its key.
+objects_below_a_prefix_are_copied_down() {
+	local backend name names=("a b" a/1 a/2 "b&<>" c+d% $'nl\nx' z/deep/er)
+	export AWS_ENDPOINT_URL=http://127.0.0.1:$server_s3 AWS_ACCESS_KEY_ID=AKIDTEST AWS_SECRET_ACCESS_KEY=secret/+of=the-test
+	for backend in multi easy; do
+		status 0 "$sluice" cp -r --backend $backend s3://echo/ to-$backend
+		for name in "${names[@]}"; do
+			printf %s "$name" | cmp - "to-$backend/$name" || fail "$name"
+		done
+		[ "$(find to-$backend -type f -printf x)" = xxxxxxx ] || fail "$(find to-$backend)"
+	done
+	status 0 "$sluice" cp -r s3://echo/a to
+	[ "$(cd to && echo *)" = "1 2" ] || fail "$(find to)"
+	status 1 "$sluice" cp -r s3://echo/a/ to
+	says "'to/1' exists; use -f"
+	status 0 "$sluice" cp -rf s3://echo/z s3://echo/a/ to
+	[ "$(cat to/deep/er)" = z/deep/er ] || fail "$(find to)"
+	status 1 "$sluice" cp -r s3://echo/none/ to
+	says "there are no objects in 's3://echo/none/'"
+	echo text > file
+	status 1 "$sluice" cp -r s3://echo/a/ file
+	says "'file"
+	status 1 "$sluice" cp -r s3://none/a/ to
+	says NoSuchBucket
+}
+
 a_copy_from_a_server_holds_the_same_bytes() {
 	local n backend
 	for n in 0 1 4097 20000001; do

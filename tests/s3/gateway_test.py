@@ -77,7 +77,7 @@ def odd_keys_are_read_as_boto3_put_them(s3, places, _):
 
 def odd_keys_are_put_as_boto3_reads_them(s3, places, folder):
     for i, key in enumerate(KEYS + DOTS):
-        for place, backend in zip(places, BACKENDS):
+        for place, backend in zip(places, BACKENDS, strict=True):
             body = noise(2000 + i, f"{key} {place.style} {backend}")
             with open(f"{folder}/body", "wb") as file:
                 file.write(body)
@@ -102,6 +102,36 @@ def a_list_is_that_of_boto3(s3, places, _):
         assert [(e["name"], e["length"], e["etag"]) for e in map(json.loads, lines)] == expected
         lines = place.sluice("ls", "--json", uri("many/")).decode().splitlines()
         assert [json.loads(line)["name"] for line in lines] == [f"many/{i}/" for i in range(7)]
+
+
+def a_prefix_is_copied_down(s3, places, folder):
+    """Names that would leave the folder, or that no file has, are refused, and the others are copied."""
+    good = {f"down/{name}": noise(3000 + i, name) for i, name in enumerate(
+        ["a", "b/c", "b/d/e f", "ä/%41", "..x/.y", "n\nl", *(f"many/{n}" for n in range(50))])}
+    bad = ["down/../up", "down/..", "down/b/../../up", "down//lead", "down/a//b", "down/tail/", "down/./x"]
+    for key, body in good.items():
+        s3.put_object(Bucket=BUCKET, Key=key, Body=body)
+    s3.put_object(Bucket=BUCKET, Key="downwards", Body=b"")
+    with open(f"{folder}/body", "wb") as file:
+        file.write(b"x")
+
+    def files(top):
+        found = (os.path.join(at, name) for at, _, names in os.walk(top) for name in names)
+        return {f"down/{os.path.relpath(path, top)}": path for path in found}
+    for refused in ([], bad):
+        for key in refused:
+            places[0].sluice("cp", "-q", f"{folder}/body", uri(key))
+        for place, backend, prefix in zip(places, BACKENDS, ("down/", "down"), strict=True):
+            to = f"{folder}/{place.style} {len(refused)}"
+            message = place.sluice("cp", "-r", "--backend", backend, uri(prefix), to, fails=bool(refused))
+            assert all(f"'{uri(key)}' is not copied" in message for key in refused), message
+            there = files(to)
+            assert set(there) == set(good)
+            for key, path in there.items():
+                with open(path, "rb") as file:
+                    assert file.read() == good[key], key
+    assert not os.path.exists(f"{folder}/up") and not os.path.exists(f"{folder}/lead")
+    assert "there are no objects" in place.sluice("cp", "-r", uri("nothing/"), f"{folder}/none", fails=True)
 
 
 def large_objects_are_the_same(s3, places, folder):
@@ -149,6 +179,7 @@ with gateway.Gateway() as running, tempfile.TemporaryDirectory() as scratch:
     client.create_bucket(Bucket=BUCKET)
     both = [Place(running, scratch, style) for style in ("path", "virtual")]
     for case in (odd_keys_are_read_as_boto3_put_them, odd_keys_are_put_as_boto3_reads_them, a_list_is_that_of_boto3,
-                 large_objects_are_the_same, an_object_of_several_parts_is_read, errors_have_the_code_of_s3):
+                 a_prefix_is_copied_down, large_objects_are_the_same, an_object_of_several_parts_is_read,
+                 errors_have_the_code_of_s3):
         case(client, both, scratch)
         print("ok:", case.__name__, flush=True)
