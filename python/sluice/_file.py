@@ -75,10 +75,8 @@ class File(_core.File):
             else:
                 raise TypeError(f"there is no option {name!r}")
         self._remade = {"headers": headers, "context": context, **options}
-        if isinstance(headers, Mapping):
-            headers = [f"{name}: {value}" for name, value in headers.items()]
         used = context or _context.default()
-        super().__init__(used, self.uri, flags, headers=headers, **fields)
+        super().__init__(used, self.uri, flags, headers=_context.header_lines(headers), **fields)
         self.context = used
         if self.mode in ("w", "x"):
             _made.add(self)
