@@ -365,12 +365,7 @@ enum sluice_open_flags {
 	 * of bytes that are not there become slower, because nothing is read ahead. No effect on
 	 * writes, on files in memory, as of tmpfs, and on transfers by cuFile. */
 	SLUICE_OPEN_UNCACHED = 1 << 10,
-	/* http, https: the opening asks for the first SLUICE_EAGER_BYTES of the object, and the file
-	 * keeps them: reads within them cost no request. For many small objects that are read as a
-	 * whole, which take one request each then and not two. No effect on local files. */
-	SLUICE_OPEN_EAGER = 1 << 11,
 };
-#define SLUICE_EAGER_BYTES (1 << 20)
 
 /*
  * Options of s3 files. Start from SLUICE_S3_OPTIONS_INIT. A field that is NULL is taken from the
@@ -436,10 +431,16 @@ struct sluice_open_options {
 	const char *const *headers;
 	/* For s3 files. Default (NULL): all of it from the environment and the user's profile. */
 	const struct sluice_s3_options *s3;
+	/* For remote files that are read: the opening asks for so many bytes from the begin of the
+	 * object, at most SLUICE_FIRST_BYTES, and the file keeps them: reads within them cost no
+	 * request. Many small objects that are read as a whole then take one request each and not
+	 * two. Default (0): none. */
+	uint64_t first_bytes;
 };
-#define SLUICE_OPEN_OPTIONS_INIT                                                    \
-	{                                                                           \
-		sizeof(struct sluice_open_options), 0, 0, 0, NULL, NULL, NULL, NULL \
+#define SLUICE_FIRST_BYTES (64 << 20)
+#define SLUICE_OPEN_OPTIONS_INIT                                                       \
+	{                                                                              \
+		sizeof(struct sluice_open_options), 0, 0, 0, NULL, NULL, NULL, NULL, 0 \
 	}
 
 /*
@@ -503,7 +504,7 @@ struct sluice_entry {
 };
 /*
  * Begins a list of the objects of S3 with names that begin as that of uri, s3://BUCKET or
- * s3://BUCKET/PREFIX,, in the order of the server. Unless recursive is 1, names are listed up to
+ * s3://BUCKET/PREFIX, in the order of the server. Unless recursive is 1, names are listed up to
  * the next '/' behind the prefix. `headers` and `s3` of the options are used, and must stay valid
  * until sluice_list_close(). Waits for the server. A list is used by one thread at a time, and
  * closed before its context is freed.

@@ -64,21 +64,21 @@ static int file_open(File *self, struct call *call)
 
 static int file_init(File *self, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"context", "uri",  "flags",   "permissions", "expected_size",
-	                        "backend", "part", "headers", NULL};
+	static char *names[] = {"context",     "uri",     "flags", "permissions", "expected_size",
+	                        "first_bytes", "backend", "part",  "headers",     NULL};
 	PyObject *uri, *backend = Py_None, *part = Py_None, *headers = Py_None, *context;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
-	uint64_t size = 0, permissions = o.mode;
+	uint64_t size = 0, first = 0, permissions = o.mode;
 	struct call *call;
 
 	if (self->handle) {
 		PyErr_SetString(PyExc_ValueError, "the file is open");
 		return -1;
 	}
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O&|IO&O&OOO:File", names, context_type,
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O&|IO&O&O&OOO:File", names, context_type,
 	                                 &context, PyUnicode_FSConverter, &uri, &o.flags,
-	                                 parse_number, &permissions, parse_number, &size, &backend,
-	                                 &part, &headers))
+	                                 parse_number, &permissions, parse_number, &size,
+	                                 parse_number, &first, &backend, &part, &headers))
 		return -1;
 	call = context_is_made((Context *)context)
 	               ? call_new(CALL_OPEN, ((Context *)context)->handle)
@@ -88,6 +88,7 @@ static int file_init(File *self, PyObject *args, PyObject *kwargs)
 		/* The library refuses the largest number as no permissions. */
 		call->options.mode = permissions < UINT_MAX ? (unsigned)permissions : UINT_MAX;
 		call->options.expected_size = size;
+		call->options.first_bytes = first;
 		call->uri = strdup(PyBytes_AsString(uri));
 		call->options.backend = copy_text("backend", backend);
 		call->options.part = copy_text("part", part);

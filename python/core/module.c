@@ -95,6 +95,7 @@ static PyMethodDef functions[] = {
 	{"setup", setup, METH_VARARGS, NULL},
 	{"parse_dlpack", parse_dlpack, METH_O, NULL},
 	{"find_memory", find_memory, METH_O, "(address, bytes, device) of a buffer."},
+	{"list_objects", list_objects, METH_VARARGS, "The entries of a list of objects."},
 	{"uri_name", uri_name, METH_O, "The URI without user, password and query."},
 	{0},
 };
@@ -109,7 +110,7 @@ static const struct constant {
 } constants[] = {
 	CONSTANT(READ), CONSTANT(WRITE), CONSTANT(CREATE), CONSTANT(EXCLUSIVE), CONSTANT(REPLACE),
 	CONSTANT(DURABLE), CONSTANT(NONBLOCK), CONSTANT(HTTP2), CONSTANT(AS_STORED),
-	CONSTANT(UNCACHED), CONSTANT(EAGER),
+	CONSTANT(UNCACHED),
 	{"WRITER_REPLACE", SLUICE_WRITER_REPLACE}, {"WRITER_APPEND", SLUICE_WRITER_APPEND},
 	{"WRITER_DURABLE", SLUICE_WRITER_DURABLE}, {"WRITER_ONLY_HDF5", SLUICE_WRITER_ONLY_HDF5},
 	{"SERIES_DROP", SLUICE_SERIES_DROP}, {"SERIES_CONTINUE_AT", SLUICE_SERIES_CONTINUE_AT}

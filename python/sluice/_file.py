@@ -28,9 +28,8 @@ _FLAGS = {
     "http2": _core.HTTP2,
     "as_stored": _core.AS_STORED,
     "uncached": _core.UNCACHED,
-    "eager": _core.EAGER,
 }
-_OPTIONS = ("permissions", "expected_size", "backend", "part")
+_OPTIONS = ("permissions", "expected_size", "first_bytes", "backend", "part")
 _Headers = Union[Mapping[str, str], Sequence[str], None]
 _made: weakref.WeakSet[File] = weakref.WeakSet()  # of modes "w" and "x"
 
@@ -184,8 +183,9 @@ def open(uri: str | os.PathLike[str], mode: str = "r", *, headers: _Headers = No
     closed; "x" does so only if there is no file of that name; "a" reads and writes, and makes the file if
     it is missing. Offsets are explicit in every mode.
     headers: of requests to the origin of a URI. context: a Context, in place of the one of configure().
-    options: durable, nonblock, http2, as_stored, uncached, eager (the first MiB of an object comes with the opening):
-    bool; permissions, expected_size: int; backend, part: str.
+    options: durable, nonblock, http2, as_stored, uncached:
+    bool; permissions, expected_size, first_bytes (of an object, which come with
+    its opening): int; backend, part: str.
 
     Raises OSError or its subclass for the errno, such as FileNotFoundError.
 

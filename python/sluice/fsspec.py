@@ -2,7 +2,7 @@
 """File systems for fsspec, and so for pandas, dask, xarray, zarr and h5py.
 
 An installed package has entry points; elsewhere `import sluice.fsspec` makes the protocols known: sluice+http and
-sluice+https, sluice+file, and store.
+sluice+https, sluice+s3, sluice+file, and store.
 
 >>> import fsspec, sluice.fsspec
 >>> with fsspec.open(f"sluice+file://{path}") as f:
@@ -34,7 +34,7 @@ from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.implementations import local
 from fsspec.spec import AbstractBufferedFile
 
-from . import _context
+from . import _context, _core
 from ._file import File
 from ._store import Store
 
@@ -42,6 +42,7 @@ T = TypeVar("T")
 _THREADS = 64  # that wait for servers
 _KEPT = 32  # remote files of a file system that stay open
 _PART = 64 << 20  # of a copy
+_WHOLE = 8 << 20  # an object of so much is a single request
 _LARGE = 1 << 20  # a read of so much goes past the cache
 _MOST_AHEAD = 32 << 20
 _SMALL = 16 << 10
@@ -218,7 +219,7 @@ class BufferedFile(AbstractBufferedFile):
 
     def __init__(self, fs: Any, path: str, block_size: int | None = None, cache_type: str = "sluice",
                  size: int | None = None, **options: Any) -> None:
-        self.file = fs._opened(path, True, True)
+        self.file = fs._opened(path, True, block_size or fs._block)
         super().__init__(fs, path, "rb", block_size or fs._block, cache_type=cache_type,
                          size=self.file.found.size, **options)
 
@@ -251,18 +252,19 @@ class _Reads:
     def _uri(self, path: str) -> str:
         return path
 
-    def _opened(self, path: str, anew: bool = False, eager: bool = False) -> _Shared:
-        return _Shared(self._uri(path), eager=eager, **self._options)
+    def _opened(self, path: str, anew: bool = False, first: int = 0) -> _Shared:
+        return _Shared(self._uri(path), first_bytes=first, **self._options)
 
     def _ranges(self, path: str, ranges: Sequence[tuple[int | None, int | None]]) -> list[bytes]:
         # Of a file that is read from its begin, the bytes come with the opening.
-        eager = any(not start for start, _ in ranges)
+        ends = [_WHOLE if end is None or end < 0 else min(end, _WHOLE) for start, end in ranges if not start]
+        first = max(ends, default=0)
         try:
-            return self._opened(path, eager=eager).ranges(ranges)
+            return self._opened(path, first=first).ranges(ranges)
         except OSError as error:
             if error.errno not in (errno.ESTALE, errno.ECHILD):
                 raise
-        return self._opened(path, True, eager).ranges(ranges)  # another version, or process than the parent
+        return self._opened(path, True, first).ranges(ranges)  # another version, or process than the parent
 
     def _plan(
         self, paths: list[str], starts: Any, ends: Any, on_error: str
@@ -344,13 +346,13 @@ class _Remote(_Reads, AsyncFileSystem):
             self._pid, self._loop = os.getpid(), None if self.asynchronous else get_loop()
         return self._loop
 
-    def _opened(self, path: str, anew: bool = False, eager: bool = False) -> _Shared:
+    def _opened(self, path: str, anew: bool = False, first: int = 0) -> _Shared:
         file = None if anew else self._kept.get(path)
         if file is None:
-            file = super()._opened(path, eager=eager)
+            file = super()._opened(path, first=first)
             found = file.found
             # A request that is to come tells another version from the one that is open.
-            if not eager and not found.whole_only and (found.etag or found.modified_ns):
+            if not first and not found.whole_only and (found.etag or found.modified_ns):
                 self._kept[path] = file
                 while len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
@@ -416,6 +418,67 @@ class HTTPFileSystem(_Remote):
         return str(self._strip_protocol(path)).rstrip("/").rpartition("/")[0]
 
 
+class S3FileSystem(_Remote):
+    """Objects of S3, sluice+s3://BUCKET/KEY; a slash in a key makes a folder.
+
+    Credentials, region and server are those of the environment and the user's profile.
+    """
+
+    protocol = ("sluice+s3",)
+    _block = 256 << 10
+
+    def _uri(self, path: str) -> str:
+        return "s3://" + path
+
+    def _listed(self, path: str, prefix: str, recursive: bool) -> dict[str, dict[str, Any]]:
+        """The entries of a bucket with that prefix."""
+        bucket = path.partition("/")[0]
+        if not bucket:
+            raise ValueError("S3 has no list of buckets here: name one")
+        context = self._options["context"] or _context.default()
+        rows = _core.list_objects(context, f"s3://{bucket}/{prefix}", recursive)
+        found = {}
+        for key, is_prefix, size, modified_ns, etag in rows:
+            name = f"{bucket}/{key.rstrip('/') if is_prefix else key}"
+            found[name] = ({"name": name, "size": 0, "type": "directory"} if is_prefix else
+                           {"name": name, "size": size, "type": "file", "ETag": etag, "mtime": modified_ns / 1e9})
+        found.pop(f"{bucket}/{prefix}", None)  # an object that stands for the folder
+        return found
+
+    def _prefix(self, path: str) -> str:
+        key = path.partition("/")[2]
+        return f"{key}/" if key else ""
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        """As of other file systems; a folder is there while objects are in it."""
+        path = self._strip_protocol(path)
+        if "/" in path:
+            try:
+                return super().info(path, **options)
+            except FileNotFoundError:
+                if not self._listed(path, self._prefix(path), False):
+                    raise
+        return {"name": path, "size": 0, "type": "directory"}
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        """The objects and folders in a folder."""
+        path = self._strip_protocol(path)
+        found = self._listed(path, self._prefix(path), False)
+        if not found and "/" in path:
+            found[path] = super().info(path)
+        return list(found.values()) if detail else list(found)
+
+    async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        return await _on_thread(self.ls, path, detail)
+
+    async def _find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, **options: Any) -> Any:
+        path = self._strip_protocol(path)
+        found = {} if maxdepth or withdirs else await _on_thread(self._listed, path, self._prefix(path), True)
+        if not found:
+            return await super()._find(path, maxdepth=maxdepth, withdirs=withdirs, **options)
+        return found if options.get("detail") else list(found)
+
+
 class StoreFileSystem(_Remote):
     """Blobs of the daemon's store, store://; a slash in a name makes a folder.
 
@@ -431,7 +494,7 @@ class StoreFileSystem(_Remote):
     def _uri(self, path: str) -> str:
         return f"store://{quote(path)}" + (f"?socket={quote(self._socket)}" if self._socket else "")
 
-    def _opened(self, path: str, anew: bool = False, eager: bool = False) -> _Shared:
+    def _opened(self, path: str, anew: bool = False, first: int = 0) -> _Shared:
         return _Reads._opened(self, path)  # a file that stays open would hold its blob
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
@@ -476,6 +539,6 @@ class StoreFileSystem(_Remote):
                 await self._rm_file(name)
 
 
-for _kind in (HTTPFileSystem, LocalFileSystem, StoreFileSystem):
+for _kind in (HTTPFileSystem, LocalFileSystem, S3FileSystem, StoreFileSystem):
     for _protocol in _kind.protocol:
         fsspec.register_implementation(_protocol, _kind, clobber=True)

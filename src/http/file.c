@@ -173,14 +173,14 @@ static void http_take_response(struct sl_http *http, struct sl_http_request *req
 /*
  * Finds out length, ranges and version of the object. The answer to HEAD is taken if it has a length that is not 0
  * (handlers without code for HEAD say 0), ranges, and an ETag, so that a later answer without an ETag is of another
- * version. Otherwise, and if HEAD fails, a GET asks for a single byte. With SLUICE_OPEN_EAGER there is no HEAD, and the GET
+ * version. Otherwise, and if HEAD fails, a GET asks for a single byte. With options.first_bytes there is no HEAD, and the GET
  * asks for the first bytes.
  */
 static int http_inspect(struct sl_http *http)
 {
 	struct sl_http_request *request;
 	int64_t length = -1;
-	int rc = http_ask(http, http->head ? SL_HTTP_PROBE : SL_HTTP_HEAD, &request);
+	int rc = http_ask(http, http->head_most ? SL_HTTP_PROBE : SL_HTTP_HEAD, &request);
 	long status = request ? request->response.status : 0;
 
 	if (request && request->method == SL_HTTP_HEAD) {
@@ -227,18 +227,13 @@ static int http_inspect(struct sl_http *http)
 }
 
 /* Keeps the first bytes of the object if all of them came. */
-static void http_take_head(struct sl_http *http)
+static void http_check_head(struct sl_http *http)
 {
-	uint64_t whole = SL_MIN((uint64_t)http->size, SLUICE_EAGER_BYTES);
-	char *fitting = NULL;
-
-	if (http->ranges && http->head_bytes && http->head_bytes == whole)
-		fitting = realloc(http->head, whole);
-	if (!fitting) {
-		free(http->head);
-		http->head_bytes = 0;
-	}
-	http->head = fitting;
+	if (http->ranges && http->head_bytes == SL_MIN((uint64_t)http->size, http->head_most))
+		return;
+	free(http->head);
+	http->head = NULL;
+	http->head_bytes = 0;
 }
 
 /*
@@ -335,12 +330,11 @@ static int http_start(struct sl_http *http, const struct sluice_open_options *op
 		rc = sl_http_fields_add(&http->fields, "Accept-Encoding: identity");
 	if (!rc && http->flags & SLUICE_OPEN_WRITE)
 		return http_start_upload(http, options);
-	if (!rc && http->flags & SLUICE_OPEN_EAGER)
-		http->head = malloc(SLUICE_EAGER_BYTES);
+	http->head_most = options->first_bytes;
 	if (!rc && !list)
 		rc = http_inspect(http);
-	if (!rc && http->head)
-		http_take_head(http);
+	if (!rc)
+		http_check_head(http);
 	if (!rc && !http->ranges)
 		rc = sl_http_body_new(http, &http->body);
 	return rc ? rc : http_add_match(http);

@@ -40,8 +40,9 @@ struct sl_http {
 	bool ranges;                  /* the server has them */
 	bool confirm_empty; /* during open: a GET without a range confirms a length of 0 */
 	int64_t size;       /* bytes, -1: unknown */
-	char *head;        /* memory for the first bytes, which a probe brings; NULL: it does not */
-	size_t head_bytes; /* of them that came */
+	size_t head_most;   /* of the first bytes a probe brings so many at most; 0: it is no use */
+	char *head;         /* the first bytes; NULL: none came */
+	size_t head_bytes;  /* so many */
 	int64_t modified_ns;
 	struct sl_http_texts opened;   /* the fields of the response that open has accepted */
 	struct sl_http_upload *upload; /* of a file that is written */
@@ -118,7 +119,7 @@ bool sl_http_request_is_unwanted(const struct sl_http_request *request);
 /* Returns whether the request brings the first bytes of the object. After a failure a byte is asked for. */
 static inline bool sl_http_request_has_head(const struct sl_http_request *request)
 {
-	return request->method == SL_HTTP_PROBE && request->http->head &&
+	return request->method == SL_HTTP_PROBE && request->http->head_most &&
 	       !request->http->confirm_empty && !request->backoffs;
 }
 static inline bool sl_http_request_has_body(const struct sl_http_request *request)

@@ -134,7 +134,7 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	request->ranged = request->method == SL_HTTP_PROBE && !http->confirm_empty;
 	if (request->method == SL_HTTP_PROBE)
 		http->head_bytes = 0;
-	request->length = sl_http_request_has_head(request) ? SLUICE_EAGER_BYTES : request->ranged;
+	request->length = sl_http_request_has_head(request) ? http->head_most : request->ranged;
 	if (sl_http_request_has_body(request))
 		sl_http_body_prepare(http->body);
 	request->slow = SL_FOREVER;

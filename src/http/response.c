@@ -391,6 +391,14 @@ static size_t response_keep_head(struct sl_http_request *request, const char *da
 		sl_http_fail_protocol(request, "more bytes than were asked for");
 		return 0;
 	}
+	if (!request->response.got) {
+		free(http->head);
+		http->head = malloc(request->length);
+	}
+	if (!http->head) {
+		sl_http_request_fail(request, -ENOMEM, "no memory for the first bytes");
+		return 0;
+	}
 	memcpy(http->head + request->response.got, data, bytes);
 	response_begun(request, bytes);
 	http->head_bytes = request->response.got;

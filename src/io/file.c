@@ -103,7 +103,7 @@ int sluice_uri_name(const char *uri, char *text, size_t size)
 
 static int file_check_options(struct sluice_open_options *o)
 {
-	unsigned known = (SLUICE_OPEN_EAGER << 1) - 1;
+	unsigned known = (SLUICE_OPEN_UNCACHED << 1) - 1;
 
 	if (!o->flags)
 		o->flags = SLUICE_OPEN_READ;
@@ -124,6 +124,11 @@ static int file_check_options(struct sluice_open_options *o)
 		return sl_fail(-EINVAL, "open options: EXCLUSIVE needs CREATE or REPLACE");
 	if (o->mode & ~07777u)
 		return sl_fail(-EINVAL, "open options: mode 0%o is no permissions", o->mode);
+	if (o->first_bytes > SLUICE_FIRST_BYTES)
+		return sl_fail(-EINVAL,
+		               "open options: first_bytes %" PRIu64
+		               " is more than SLUICE_FIRST_BYTES",
+		               o->first_bytes);
 	if (o->expected_size > INT64_MAX)
 		return sl_fail(-EINVAL,
 		               "open options: expected_size %" PRIu64 " is beyond INT64_MAX",

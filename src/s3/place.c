@@ -91,11 +91,12 @@ static int endpoint_parse(const char *endpoint, int *scheme, char **host, const 
 {
 	bool plain = !strncasecmp(endpoint, "http://", 7);
 	const char *rest = endpoint + (plain ? 7 : 8), *usual = plain ? ":80" : ":443";
-	size_t length = strcspn(rest, "/"), port = strlen(usual);
+	size_t length, port = strlen(usual);
 	char *name;
 
 	if (!plain && strncasecmp(endpoint, "https://", 8))
 		return sl_fail(-EINVAL, "the endpoint '%s' is no http or https URL", endpoint);
+	length = strcspn(rest, "/");
 	for (const char *c = rest; *c; c++)
 		if ((unsigned char)*c <= ' ' || *c == 0x7f || strchr("@?#", *c))
 			return sl_fail(-EINVAL, "the endpoint has a '%c' in it",

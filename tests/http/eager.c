@@ -2,11 +2,19 @@
 /* An opening that brings the first bytes: a small object is a single request, and every answer is judged as ever. */
 #include "http/cases.h"
 
+static int try_eager(struct fixture *f, const char *uri, sluice_file **out)
+{
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+
+	o.first_bytes = MIB;
+	return sluice_open(f->ctx, uri, &o, out);
+}
+
 static sluice_file *open_eager(struct fixture *f, const char *uri)
 {
 	sluice_file *file = NULL;
 
-	assert_ok(open_flags(f->ctx, uri, SLUICE_OPEN_READ | SLUICE_OPEN_EAGER, &file));
+	assert_ok(try_eager(f, uri, &file));
 	return file;
 }
 
@@ -85,8 +93,7 @@ HTTP_TEST(wrong_answers_to_an_eager_opening_are_not_believed)
 	for (size_t i = 0; i < COUNT_OF(faults); i++) {
 		sluice_file *file = NULL;
 
-		assert_refused(open_flags(f->ctx, fault_uri("size=5000&fault=%s", faults[i]),
-		                          SLUICE_OPEN_READ | SLUICE_OPEN_EAGER, &file),
+		assert_refused(try_eager(f, fault_uri("size=5000&fault=%s", faults[i]), &file),
 		               EPROTO, "");
 	}
 }
@@ -96,7 +103,19 @@ HTTP_TEST(an_eager_opening_of_nothing_is_a_single_request)
 	const char *uri = fault_uri("size=5000&fault=status:404");
 	sluice_file *file = NULL;
 
-	assert_refused(open_flags(f->ctx, uri, SLUICE_OPEN_READ | SLUICE_OPEN_EAGER, &file), ENOENT,
-	               "404");
+	assert_refused(try_eager(f, uri, &file), ENOENT, "404");
 	assert_int_equal(asked(uri, "GET") + asked(uri, "HEAD"), 1);
+}
+
+HTTP_TEST(an_opening_does_not_bring_any_number_of_bytes)
+{
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	sluice_file *file = NULL;
+
+	o.first_bytes = SLUICE_FIRST_BYTES + 1;
+	assert_refused(sluice_open(f->ctx, fault_uri("size=5000"), &o, &file), EINVAL,
+	               "first_bytes");
+	o.first_bytes = 5001;
+	assert_ok(sluice_open(f->ctx, fault_uri("size=5000"), &o, &file));
+	assert_ok(sluice_close(file));
 }

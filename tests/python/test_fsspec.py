@@ -6,6 +6,7 @@ import multiprocessing
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import pattern
@@ -250,3 +251,50 @@ while not any(thread.name == "sluice-fsspec" for thread in threading.enumerate()
     pass
 """
     assert subprocess.run([sys.executable, "-c", program, mute_server], timeout=50).returncode == 0
+
+
+@pytest.fixture
+def bucket(tmp_path, monkeypatch):
+    """A file system of S3, a server that checks signatures, and a folder with its objects."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "http"))
+    import s3_server
+
+    for name in s3_server.LISTED:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(name.encode())
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDTEST")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.SECRETS["AKIDTEST"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3_server.start(tmp_path)}")
+    return fsspec.filesystem("sluice+s3", skip_instance_cache=True), s3_server.LISTED
+
+
+def test_objects_of_s3_are_listed_and_read(bucket):
+    fs, names = bucket
+    assert fs.ls("sluice+s3://bucket", detail=False) == [f"bucket/{name}" for name in
+                                                         ("a b", "a", "b&<>", "c+d%", "nl\nx", "z")]
+    assert fs.ls("bucket/a/", detail=False) == ["bucket/a/1", "bucket/a/2"]
+    assert fs.find("bucket") == [f"bucket/{name}" for name in names]
+    assert fs.glob("bucket/*/*") == ["bucket/a/1", "bucket/a/2", "bucket/z/deep"]
+    assert fs.glob("bucket/**/er") == ["bucket/z/deep/er"]
+    for name in names:
+        assert fs.cat_file(f"bucket/{name}") == name.encode()
+        assert fs.info(f"bucket/{name}")["size"] == len(name) == fs.find(f"bucket/{name}", detail=True)[
+            f"bucket/{name}"]["size"]
+    assert fs.isdir("bucket/z") and fs.isdir("bucket") and not fs.exists("bucket/not")
+    with pytest.raises(FileNotFoundError, match="NoSuchKey"):
+        fs.ls("bucket/not")
+    with pytest.raises(FileNotFoundError, match="NoSuchBucket"):
+        fs.ls("none")
+    with pytest.raises(ValueError, match="bucket"):
+        fs.ls("")
+    with fsspec.open("sluice+s3://bucket/z/deep/er") as file:
+        assert file.read() == b"z/deep/er"
+    fs.pipe_file("bucket/new", b"new")
+    assert fs.cat("bucket/new") == b"new"
+
+
+def test_s3_without_credentials_says_what_is_missing(bucket, monkeypatch):
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(PermissionError, match="AWS_SECRET_ACCESS_KEY is missing"):
+        bucket[0].ls("bucket")

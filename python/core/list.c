@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lists of objects
+ *
+ * Collects the entries of a list (sluice_list_open()) for the file system of fsspec. The thread of the call waits for
+ * the server, and makes the objects of Python when all entries are there.
+ */
+#include "core.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct listing {
+	struct call *call;
+	char *uri;
+	int recursive;
+	size_t count;
+	struct sluice_entry *entries; /* with names and ETags of their own */
+};
+
+static void listing_clean(void *argument)
+{
+	struct listing *listing = argument;
+
+	for (size_t i = 0; i < listing->count; i++) {
+		free((char *)listing->entries[i].name);
+		free((char *)listing->entries[i].etag);
+	}
+	free(listing->entries);
+	free(listing->uri);
+	free(listing);
+}
+
+/* Returns 0, or -ENOMEM. */
+static int listing_add(struct listing *listing, const struct sluice_entry *entry)
+{
+	size_t n = listing->count;
+	struct sluice_entry *entries = listing->entries, *last;
+
+	if (!(n & (n - 1)))
+		entries = reallocarray(entries, n ? 2 * n : 1, sizeof(*entries));
+	if (!entries)
+		return -ENOMEM;
+	listing->entries = entries;
+	last = &entries[n];
+	*last = *entry;
+	last->name = strdup(entry->name);
+	last->etag = strdup(entry->etag);
+	listing->count++;
+	return last->name && last->etag ? 0 : -ENOMEM;
+}
+
+static int listing_make(void *argument)
+{
+	struct listing *listing = argument;
+	struct sluice_entry entry = {.size = sizeof(entry)};
+	sluice_list *list;
+	int rc = sluice_list_open(listing->call->handle->context, listing->uri, NULL,
+	                          listing->recursive, &list);
+
+	if (rc)
+		return rc;
+	while ((rc = sluice_list_next(list, &entry)) > 0 && !atomic_load(&listing->call->left)) {
+		rc = listing_add(listing, &entry);
+		if (rc)
+			break;
+	}
+	sluice_list_close(list);
+	return rc < 0 ? rc : 0;
+}
+
+static PyObject *listing_rows(const struct listing *listing)
+{
+	PyObject *rows = PyList_New((Py_ssize_t)listing->count);
+
+	for (size_t i = 0; rows && i < listing->count; i++) {
+		const struct sluice_entry *e = &listing->entries[i];
+		PyObject *row = Py_BuildValue("(NiKLs)", PyUnicode_DecodeFSDefault(e->name),
+		                              e->is_prefix, (unsigned long long)e->length,
+		                              (long long)e->modified_ns, e->etag);
+
+		if (!row || PyList_SetItem(rows, (Py_ssize_t)i, row))
+			Py_CLEAR(rows);
+	}
+	return rows;
+}
+
+PyObject *list_objects(PyObject *module, PyObject *args)
+{
+	struct listing *listing = calloc(1, sizeof(*listing));
+	struct call *call = NULL;
+	PyObject *context, *uri = NULL, *rows;
+
+	if (!listing)
+		return PyErr_NoMemory();
+	if (PyArg_ParseTuple(args, "O!O&p:list_objects", context_type, &context,
+	                     PyUnicode_FSConverter, &uri, &listing->recursive) &&
+	    context_is_made((Context *)context))
+		call = call_new(CALL_OTHER, ((Context *)context)->handle);
+	if (call)
+		listing->uri = strdup(PyBytes_AsString(uri));
+	Py_XDECREF(uri);
+	if (!call) {
+		listing_clean(listing);
+		return NULL;
+	}
+	listing->call = call;
+	call->make = listing_make;
+	call->clean = listing_clean;
+	call->argument = listing;
+	if (!listing->uri) {
+		call_free(call);
+		return PyErr_NoMemory();
+	}
+	if (call_run(call))
+		return NULL;
+	rows = listing_rows(listing);
+	call_free(call);
+	return rows;
+}
