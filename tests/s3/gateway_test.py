@@ -1,0 +1,154 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The command and a real service of S3, Ceph's Object Gateway, with boto3 as the witness: gateway_test.py SLUICE"""
+
+import concurrent.futures
+import functools
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+import gateway  # noqa: E402
+
+try:
+    import boto3
+    import botocore.config
+except ImportError:
+    boto3 = None
+
+SLUICE = sys.argv[1]
+BUCKET = "odd-keys"
+BACKENDS = ("multi", "easy")
+KEYS = ["plain", "a b", "a+b=c", "100%", "%41%2F", "ä/€/𝄞", "a//b", "/lead", "tail/", "n\nl", "#/x", "q?x=1", "?x=1",
+        "~t*'()!", ";:@&$,", "<&>\"", "a\\b", "[x]{y}|^`", "x/.hidden", "a..b"]
+# boto3's HTTP client takes dot segments out of a path, so it lists these keys only.
+DOTS = ["x/../y", "../up", "x/..", "./dot", ".."]
+
+if gateway.missing() or not boto3:
+    print("skipped: missing:", *gateway.missing(), *([] if boto3 else ["boto3"]),
+          f"(Debian's packages {gateway.PACKAGES} python3-boto3)")
+    sys.exit(77)
+
+
+def noise(n, seed):
+    return hashlib.shake_128(str(seed).encode()).digest(n)
+
+
+class Place:
+    """How a client names the gateway: with the bucket in the path, or in the host."""
+
+    def __init__(self, running, folder, style):
+        self.style = style
+        host = "localhost" if style == "virtual" else "127.0.0.1"
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        self.environment.update(running.environment(), AWS_ENDPOINT_URL=f"http://{host}:{running.port}",
+                                AWS_CONFIG_FILE=f"{folder}/{style}", NO_PROXY="*", SLUICE_LOG="error")
+        with open(f"{folder}/{style}", "w", encoding="ascii") as file:
+            file.write(f"[default]\ns3 =\n  addressing_style = {style}\n")
+
+    def sluice(self, *arguments, data=None, fails=False, **environment):
+        done = subprocess.run([SLUICE, *arguments], input=data, capture_output=True, check=False, timeout=120,
+                              env={**self.environment, **environment})
+        assert (done.returncode != 0) == fails, (self.style, arguments, done.returncode, done.stderr)
+        return done.stderr.decode() if fails else done.stdout
+
+
+def listed(s3, prefix=""):
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+    return {each["Key"]: each for page in pages for each in page.get("Contents", [])}
+
+
+def uri(key):
+    return f"s3://{BUCKET}/{key}"
+
+
+def odd_keys_are_read_as_boto3_put_them(s3, places, _):
+    for i, key in enumerate(KEYS):
+        s3.put_object(Bucket=BUCKET, Key=key, Body=noise(1000 + i, key))
+        for place in places:
+            for backend in BACKENDS:
+                assert place.sluice("cp", "-q", "--backend", backend, uri(key), "-") == noise(1000 + i, key), key
+        s3.delete_object(Bucket=BUCKET, Key=key)
+
+
+def odd_keys_are_put_as_boto3_reads_them(s3, places, folder):
+    for i, key in enumerate(KEYS + DOTS):
+        for place, backend in zip(places, BACKENDS):
+            body = noise(2000 + i, f"{key} {place.style} {backend}")
+            with open(f"{folder}/body", "wb") as file:
+                file.write(body)
+            place.sluice("cp", "-q", "-f", "--backend", backend, f"{folder}/body", uri(key))
+            assert place.sluice("cp", "-q", "--backend", backend, uri(key), "-") == body, key
+            if key in KEYS:
+                assert s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() == body, key
+            there = listed(s3, key)[key]
+            assert there["ETag"] == f'"{hashlib.md5(body).hexdigest()}"' and there["Size"] == len(body), key
+        assert "exists" in place.sluice("cp", "-q", f"{folder}/body", uri(key), fails=True)
+    assert set(listed(s3)) == set(KEYS + DOTS)
+
+
+def a_list_is_that_of_boto3(s3, places, _):
+    names = [f"many/{i % 7}/{i} +%&" for i in range(2100)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda name: s3.put_object(Bucket=BUCKET, Key=name, Body=name.encode()), names))
+    expected = [(name, each["Size"], each["ETag"]) for name, each in listed(s3).items()]
+    assert len(expected) >= len(names)
+    for place in places:
+        lines = place.sluice("ls", "-r", "--json", f"s3://{BUCKET}").decode().splitlines()
+        assert [(e["name"], e["length"], e["etag"]) for e in map(json.loads, lines)] == expected
+        lines = place.sluice("ls", "--json", uri("many/")).decode().splitlines()
+        assert [json.loads(line)["name"] for line in lines] == [f"many/{i}/" for i in range(7)]
+
+
+def large_objects_are_the_same(s3, places, folder):
+    body = noise(20_000_003, "large")
+    with open(f"{folder}/body", "wb") as file:
+        file.write(body)
+    s3.put_object(Bucket=BUCKET, Key="large", Body=body)
+    for place in places:
+        for backend in BACKENDS:
+            assert place.sluice("cp", "-q", "--backend", backend, uri("large"), "-") == body
+            place.sluice("cp", "-q", "-f", "--backend", backend, f"{folder}/body", uri("large back"))
+            assert s3.get_object(Bucket=BUCKET, Key="large back")["Body"].read() == body
+
+
+def an_object_of_several_parts_is_read(s3, places, _):
+    """Its ETag is no hash of the bytes."""
+    key, sizes = {"Bucket": BUCKET, "Key": "parts"}, (5 << 20, 5 << 20, 1000)
+    upload = s3.create_multipart_upload(**key)["UploadId"]
+    parts = [{"PartNumber": i, "ETag": s3.upload_part(
+        **key, UploadId=upload, PartNumber=i, Body=noise(n, i))["ETag"]} for i, n in enumerate(sizes, 1)]
+    s3.complete_multipart_upload(**key, UploadId=upload, MultipartUpload={"Parts": parts})
+    for backend in BACKENDS:
+        assert places[0].sluice("cp", "-q", "--backend", backend, uri("parts"), "-") == \
+            b"".join(noise(n, i) for i, n in enumerate(sizes, 1))
+
+
+def errors_have_the_code_of_s3(_, places, folder):
+    with open(f"{folder}/body", "wb") as file:
+        file.write(b"x")
+    for place in places:
+        for backend in BACKENDS:
+            message = functools.partial(place.sluice, "cp", "-q", "--backend", backend, fails=True)
+            assert "NoSuchKey" in message(uri("none"), "-")
+            assert "NoSuchBucket" in message("s3://no-bucket/x", "-")
+            for way in ((uri("large"), "-"), ("-f", f"{folder}/body", uri("large"))):
+                assert "SignatureDoesNotMatch" in message(*way, AWS_SECRET_ACCESS_KEY="wrong")
+                assert "InvalidAccessKeyId" in message(*way, AWS_ACCESS_KEY_ID="WRONG")
+
+
+with gateway.Gateway() as running, tempfile.TemporaryDirectory() as scratch:
+    os.environ["NO_PROXY"] = "*"
+    client = boto3.client("s3", endpoint_url=running.endpoint, region_name="us-east-1",
+                          aws_access_key_id=gateway.ACCESS_KEY, aws_secret_access_key=gateway.SECRET_KEY,
+                          config=botocore.config.Config(s3={"addressing_style": "path"}))
+    client.create_bucket(Bucket=BUCKET)
+    both = [Place(running, scratch, style) for style in ("path", "virtual")]
+    for case in (odd_keys_are_read_as_boto3_put_them, odd_keys_are_put_as_boto3_reads_them, a_list_is_that_of_boto3,
+                 large_objects_are_the_same, an_object_of_several_parts_is_read, errors_have_the_code_of_s3):
+        case(client, both, scratch)
+        print("ok:", case.__name__, flush=True)
