@@ -9,7 +9,7 @@ import platform
 import sys
 import threading
 import weakref
-from typing import Any, TextIO
+from typing import Any, Mapping, Sequence, TextIO
 
 from . import _core
 
@@ -22,6 +22,15 @@ def _ca_bundle() -> str | None:
         return None
     named = os.environ.get("SSL_CERT_FILE")
     return named or next((path for path in _CA_BUNDLES if os.path.exists(path)), None)
+
+
+def header_lines(headers: Mapping[str, str] | Sequence[str] | None) -> list[str]:
+    """Return the headers of requests as lines."""
+    if isinstance(headers, (str, bytes)):
+        raise TypeError('headers are a mapping, or a list of lines such as ["Name: value"], and not a text')
+    if isinstance(headers, Mapping):
+        return [f"{name}: {value}" for name, value in headers.items()]
+    return list(headers or ())
 
 
 class Context(_core.Context):

@@ -57,8 +57,12 @@ class Samples:
         places: dict[int, list[tuple[bytearray, int]]] = {}
         buffers = []
         for i in indices:
-            *index, offset, length = map(int, self.extents[i])
-            which = index[0] if index else 0
+            row = [int(n) for n in self.extents[i]]
+            if len(row) == 2 and len(self.files) == 1:
+                row = [0, *row]
+            if len(row) != 3 or not 0 <= row[0] < len(self.files):  # an IndexError would end a loop over the samples
+                raise ValueError(f"sample {i} is {row}, which is no extent of {len(self.files)} files")
+            which, offset, length = row
             size = self._file(which)[1]
             if offset < 0 or length < 0 or offset + length > size:
                 raise ValueError(f"sample {i} has {length} bytes at {offset}, and {self.files[which]!r} ends at {size}")

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import io
 import os
 import warnings
+import weakref
 from typing import Any, Mapping, NamedTuple, Sequence, Union
 
 from . import _context, _core, _stream
@@ -29,6 +31,7 @@ _FLAGS = {
 }
 _OPTIONS = ("permissions", "expected_size", "first_bytes", "backend", "part")
 _Headers = Union[Mapping[str, str], Sequence[str], None]
+_made: weakref.WeakSet[File] = weakref.WeakSet()  # of modes "w" and "x"
 
 
 class Stat(NamedTuple):
@@ -71,11 +74,11 @@ class File(_core.File):
             else:
                 raise TypeError(f"there is no option {name!r}")
         self._remade = {"headers": headers, "context": context, **options}
-        if isinstance(headers, Mapping):
-            headers = [f"{name}: {value}" for name, value in headers.items()]
         used = context or _context.default()
-        super().__init__(used, self.uri, flags, headers=headers, **fields)
+        super().__init__(used, self.uri, flags, headers=_context.header_lines(headers), **fields)
         self.context = used
+        if self.mode in ("w", "x"):
+            _made.add(self)
 
     def read_on(self, buffer: Any, offset: int = 0, stream: Any = None) -> Operation:
         """Read into memory of a GPU in the order of a stream: after the work that the stream was given before,
@@ -157,6 +160,13 @@ class File(_core.File):
         if self.mode in ("w", "x"):
             raise TypeError("a file that is being made cannot be pickled")
         return _open_again, (self.uri, self.mode, self._remade, self.context._given)
+
+
+@atexit.register
+def _discard_all() -> None:
+    """An operation in flight keeps its file beyond the end of the interpreter, with what it has written."""
+    for file in list(_made):
+        file.__del__()
 
 
 def _open_again(uri: str, mode: str, options: dict[str, Any], settings: dict[str, Any]) -> File:
@@ -272,7 +282,7 @@ class _Discards(io.IOBase):
 
     def __del__(self) -> None:
         with contextlib.suppress(ValueError):  # it is detached, or was not made
-            if not self.closed and not self.raw.file.closed:
+            if not self.closed:
                 self.raw.discarded = True
                 self.raw.file.__del__()
             super().__del__()

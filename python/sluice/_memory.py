@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from typing import Any
 
@@ -63,3 +64,11 @@ def find(buffer: Any, writable: bool) -> tuple[int, int, Any]:
     raise TypeError(
         f"a buffer is needed: bytes, bytearray, an array or a tensor, not {type(buffer).__name__}"
     )
+
+
+def lengths(shape: Any) -> tuple[int, ...]:
+    """Return a shape, or a single length, as a tuple."""
+    try:
+        return (operator.index(shape),)
+    except TypeError:
+        return tuple(map(operator.index, shape))

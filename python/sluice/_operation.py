@@ -173,7 +173,8 @@ _loops: weakref.WeakKeyDictionary[Any, Queue] = weakref.WeakKeyDictionary()
 
 def watch(queue: Queue) -> None:
     """Have the daemon thread look at the queue, unless an event loop does."""
-    if not queue.in_loop:
+    # At the end of the interpreter the start of a thread would wait for ever.
+    if not queue.in_loop and not sys.is_finalizing():
         _daemon.watch(queue)
 
 

@@ -13,7 +13,7 @@ import select
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
-from . import _core, _stream, _tensors
+from . import _core, _memory, _stream, _tensors
 from ._operation import Call
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _word(dtype: Any, name: str) -> str:
     text = dtype if isinstance(dtype, str) else str(dtype).removeprefix("torch.")
     if text in _tensors._TORCH:
         return text
-    if text not in _WORDS:
+    if text not in _WORDS and dtype is not None:  # that is float64 for numpy
         found = importlib.import_module("numpy").dtype(dtype)
         text = found.name if found.isnative else found.str
     if text not in _WORDS:
@@ -269,6 +269,8 @@ class Watch(_core.Watch):
             await Call(self._drain)
             if self._events or self._closed:
                 break
+            if self._woken is not None:
+                raise RuntimeError("another task waits for the next event of this watch")
             self._woken = loop.create_future()
             loop.add_reader(self.fileno(), self._wake)
             try:
@@ -310,7 +312,7 @@ class Store(_core.Store):
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        super().__init__(None if path is None else os.fspath(path))
+        super().__init__(None if path is None else os.fsdecode(path))
         self._path = path
 
     def create(self, name: str, shape: int | Sequence[int], dtype: Any, device: Any = None, *,
@@ -322,7 +324,7 @@ class Store(_core.Store):
         """
         if name == "":
             raise ValueError("the name of a blob is empty")
-        lengths = (int(shape),) if hasattr(shape, "__index__") else tuple(int(n) for n in shape)
+        lengths = _memory.lengths(shape)
         if min(lengths, default=0) < 0:
             raise ValueError(f"blob {name!r}: a length of {lengths} is negative")
         word = _word(dtype, name)

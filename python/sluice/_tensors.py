@@ -63,9 +63,7 @@ class _Files:
 
     def __init__(self, files: Path | Sequence[Path], context: _context.Context | None, headers: Any) -> None:
         uris = [files] if isinstance(files, (str, os.PathLike)) else list(files)
-        if isinstance(headers, Mapping):
-            headers = [f"{name}: {value}" for name, value in headers.items()]
-        paths, lines = [os.fsencode(uri) for uri in uris], list(headers or ())
+        paths, lines = [os.fsencode(uri) for uri in uris], _context.header_lines(headers)
         made = context or _context.default()
         self.core = _interruptible(lambda: _core.Tensors(made, paths, lines))
         self.files = self.core.files()

@@ -14,7 +14,7 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
-from . import _context, _core, _stream
+from . import _context, _core, _memory, _stream
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -31,6 +31,8 @@ def _rows(owner: str, attributes: Attributes | None) -> list[tuple[str, str, byt
     """Return attributes as the extension takes them: name, kind and bytes."""
     rows = []
     for name, value in (attributes or {}).items():
+        if not isinstance(name, str):
+            raise TypeError(f"{owner}: the name of an attribute is a str, not {name!r}")
         if isinstance(value, str):
             if "\0" in value:
                 raise ValueError(f"{owner}: attribute {name!r} contains a null character")
@@ -53,6 +55,8 @@ def _type_of(owner: str, dtype: Any) -> Any:
     """Return the dtype of numpy for a type of numpy or torch."""
     numpy: Any = importlib.import_module("numpy")
     try:
+        if dtype is None:  # that is float64 for numpy
+            raise TypeError
         found = numpy.dtype(str(dtype)[6:] if str(dtype).startswith("torch.") else dtype).newbyteorder("=")
     except TypeError:  # a type that numpy lacks
         found = None
@@ -81,19 +85,26 @@ class _Acquired:
 class Series(_core.Series):
     """A dataset of frames, made by Writer.series(). Attributes: name, shape and dtype of a frame, scalars."""
 
-    def __init__(self, writer: Writer, name: str, shape: Sequence[int], dtype: Any, scalars: Sequence[str],
+    def __init__(self, writer: Writer, name: str, shape: int | Sequence[int], dtype: Any, scalars: Sequence[str],
                  attributes: Attributes | None, drop: bool, options: dict[str, Any]) -> None:
         self.name, self.scalars, self._drop = name, tuple(scalars), drop
-        self.shape = tuple(int(length) for length in ((shape,) if isinstance(shape, int) else shape))
         owner = f"series {name!r}"
+        for names in (scalars, options["dimensions"]):
+            if isinstance(names, str):
+                raise TypeError(f"{owner}: a sequence of names is needed, such as [{names!r}], not {names!r}")
+        self.shape, options["chunk"] = _memory.lengths(shape), _memory.lengths(options["chunk"])
+        if len(options["chunk"]) not in (0, len(self.shape)):
+            raise ValueError(f"{owner}: chunk {options['chunk']} and shape {self.shape} differ in their dimensions")
         self.dtype = _type_of(owner, dtype)
         for taken in ("stream", "timeout"):
             if taken in self.scalars:
                 raise ValueError(f"{owner}: no scalar can have the name {taken!r}, which append() has")
         flags = _core.SERIES_DROP if drop else 0
-        if options["dimensions"] is not None and len(options["dimensions"]) != len(self.shape) + 1:
-            raise ValueError(f"{owner}: {len(self.shape) + 1} dimensions need names, that of the frames first, not "
-                             f"{options['dimensions']}")
+        if options["dimensions"] is not None:
+            options["dimensions"] = dimensions = list(options["dimensions"])
+            if len(dimensions) != len(self.shape) + 1:
+                raise ValueError(f"{owner}: {len(self.shape) + 1} dimensions need names, that of the frames first, "
+                                 f"not {dimensions}")
         options["depth"] = depth = options["depth"] or 2
         if options["continue_at"] is not None:
             flags |= _core.SERIES_CONTINUE_AT
@@ -258,9 +269,9 @@ class Writer(_core.Writer):
         super().__init__(context or _context.default(), self.path, flags, _rows(repr(self), attributes), **options)
         _open.add(self)
 
-    def series(self, name: str, *, shape: Sequence[int], dtype: Any, attributes: Attributes | None = None,
+    def series(self, name: str, *, shape: int | Sequence[int], dtype: Any, attributes: Attributes | None = None,
                dimensions: Sequence[str] | None = None, scalars: Sequence[str] = (), codec: str | None = None,
-               level: int = 0, shuffle: bool | None = None, precision: int = 0, chunk: Sequence[int] = (),
+               level: int = 0, shuffle: bool | None = None, precision: int = 0, chunk: int | Sequence[int] = (),
                chunk_frames: int = 0, frames: int = 0, depth: int = 0, drop: bool = False,
                continue_at: int | None = None) -> Series:
         """Add a dataset of frames, or continue that of mode "a", and return its Series.
@@ -278,8 +289,8 @@ class Writer(_core.Writer):
         <sluice.Series 'u', frames of float64 (2, 3)>
         """
         options: dict[str, Any] = {
-            "dimensions": None if dimensions is None else list(dimensions), "codec": codec, "level": level,
-            "shuffle": 0 if shuffle is None else 2 if shuffle else 1, "precision": precision, "chunk": tuple(chunk),
+            "dimensions": dimensions, "codec": codec, "level": level, "chunk": chunk,
+            "shuffle": 0 if shuffle is None else 2 if shuffle else 1, "precision": precision,
             "chunk_frames": chunk_frames, "frames": frames, "depth": depth, "continue_at": continue_at,
         }  # fmt: skip
         return Series(self, name, shape, dtype, scalars, attributes, drop, options)

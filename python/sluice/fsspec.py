@@ -20,7 +20,10 @@ import collections
 import errno
 import functools
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
+import queue
+import sys
+import threading
+from concurrent.futures import Executor, Future
 from typing import Any, Callable, Iterable, Mapping, Sequence, TypeVar
 from urllib.parse import quote
 
@@ -48,9 +51,41 @@ _MOST_STEPS = 15
 _MOST_CACHED = 128 << 20  # of a file object
 
 
+class _Pool(Executor):
+    """Threads that the end of the interpreter does not wait for, as it does for those of a ThreadPoolExecutor."""
+
+    def __init__(self) -> None:
+        self.calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        self.idle = threading.Semaphore(0)  # threads without a call
+        self.lock = threading.Lock()
+        self.threads = 0  # guarded by the lock
+
+    def submit(self, call: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
+        if sys.is_finalizing():
+            raise RuntimeError("the interpreter has ended, and starts no thread")
+        future: Future[Any] = Future()
+        self.calls.put((future, functools.partial(call, *arguments, **options)))
+        with self.lock:
+            if not self.idle.acquire(blocking=False) and self.threads < _THREADS:
+                threading.Thread(target=self.run, name="sluice-fsspec", daemon=True).start()
+                self.threads += 1
+        return future
+
+    def run(self) -> None:
+        while True:
+            future, call = self.calls.get()  # which a submission ends
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:
+                    future.set_exception(error)
+            del future, call
+            self.idle.release()
+
+
 @functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, "sluice-fsspec")
+def _pool() -> _Pool:
+    return _Pool()
 
 
 os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -37,6 +37,9 @@ def test_samples_that_are_not_in_their_file_are_named(path):
     for extent in ((99_990, 20), (-1, 5), (5, -1)):
         with pytest.raises(ValueError, match=r"sample 1 .*pattern"):
             sluice.Samples(path, [(0, 1), extent], bytes).__getitems__([0, 1])
+    for n, row in ((1, (1, 0, 5)), (1, (-1, 0, 5)), (1, (5,)), (2, (0, 5)), (2, (0, 0, 0, 5))):
+        with pytest.raises(ValueError, match=f"sample 0 is .* no extent of {n} files"):
+            list(sluice.Samples([path] * n, [row], bytes))
     with pytest.raises(FileNotFoundError):
         sluice.Samples(str(path) + "-not", EXTENTS)[0]
     with pytest.raises(IndexError):

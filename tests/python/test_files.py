@@ -84,6 +84,8 @@ def test_wrong_calls_are_refused_with_a_sentence(path):
         sluice.open(path, colour="red")
     with pytest.raises(OSError, match="no-such"):
         sluice.open("no-such://scheme")
+    with pytest.raises(TypeError, match="headers"):
+        sluice.open(path, headers="Name: value")
     with sluice.open(path) as f:
         with pytest.raises(OSError) as caught:
             f.write(b"x")

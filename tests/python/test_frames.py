@@ -249,7 +249,7 @@ def test_wrong_input_names_the_series(file):
             with pytest.raises(error, match=match):
                 u.append(array, **scalars)
         assert u.stats()["submitted"] == 0
-        for dtype in ("?", "c8", "U3", "M8[s]", "O", "nonsense"):
+        for dtype in (None, "?", "c8", "U3", "M8[s]", "O", "nonsense"):
             with pytest.raises(TypeError, match="series 'v'"):
                 w.series("v", shape=[2], dtype=dtype)
         for error, options in (
@@ -257,9 +257,12 @@ def test_wrong_input_names_the_series(file):
             (OSError, {"codec": "rle"}), (OSError, {"level": 99}), (ValueError, {"scalars": ["timeout"]}),
             (ValueError, {"dimensions": ["x"]}), (TypeError, {"scalars": [1]}), (OverflowError, {"depth": -1}),
             (TypeError, {"shape": ["a"]}), (OSError, {"depth": 1 << 40}), (TypeError, {"unknown": 1}),
+            (TypeError, {"shape": [2.5]}), (ValueError, {"chunk": (1, 1)}), (TypeError, {"scalars": "time"}),
+            (TypeError, {"dimensions": "xy"}), (TypeError, {"attributes": {1: 2}}),
         ):
             with pytest.raises((error, ValueError) if error is TypeError else error):
                 w.series("v", **{"shape": [2], "dtype": "f4", **options})
+        assert w.series("v", shape=numpy.int64(2), dtype="f4").shape == (2,)
         with pytest.raises(FileExistsError, match="'u'"):
             w.series("u", shape=(2, 3), dtype="f4")
         for wrong, error in ((["a"], TypeError), ([[1.0]], ValueError), ([], OSError), ([1j], TypeError)):

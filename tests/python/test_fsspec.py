@@ -4,6 +4,8 @@ import asyncio
 import io
 import multiprocessing
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -238,6 +240,17 @@ def test_the_protocols_are_entry_points():
         module, _, kind = place.partition(":")
         assert module == "sluice.fsspec" and protocol in getattr(sluice.fsspec, kind).protocol
         assert fsspec.get_filesystem_class(protocol) is getattr(sluice.fsspec, kind)
+
+
+def test_a_program_ends_while_a_server_is_silent(mute_server):
+    program = """
+import fsspec, sluice.fsspec, sys, threading
+fs = fsspec.filesystem("sluice+http")
+threading.Thread(target=fs.cat, args=([sys.argv[1], sys.argv[1] + "2"],), daemon=True).start()
+while not any(thread.name == "sluice-fsspec" for thread in threading.enumerate()):
+    pass
+"""
+    assert subprocess.run([sys.executable, "-c", program, mute_server], timeout=50).returncode == 0
 
 
 @pytest.fixture

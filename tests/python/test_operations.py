@@ -314,6 +314,18 @@ operations[0].add_done_callback(print)
         assert ran.returncode == 0 and not ran.stderr, ran.stderr
 
 
+def test_a_program_that_ends_with_writes_in_flight_leaves_nothing(tmp_path):
+    for end in ("", "del o", "io = f.as_io(); io.write(b'a')"):
+        ran = run_python(f"""
+import sluice, sys
+f = sluice.open(sys.argv[1], "w")
+o = f.write_async(bytes(20_000_000))
+{end}
+""", tmp_path / "new", env={**os.environ, "PYTHONDEVMODE": "1"})
+        assert ran.returncode == 0 and "new', mode 'w'> was not closed" in ran.stderr, ran.stderr
+        assert "ignored" not in ran.stderr and not os.listdir(tmp_path), ran.stderr
+
+
 def test_memory_is_used_as_the_debugging_allocator_allows(path):
     ran = run_python("""
 import asyncio, sluice, sys, gc

@@ -237,6 +237,8 @@ def test_errors_name_the_blob(store):
         (TypeError, "'x'.*'O'", lambda: store.put("x", [object()])),
         (TypeError, "'x'.*M8", lambda: store.create("x", 3, "M8[s]")),
         (TypeError, "'x'.*>f4", lambda: store.create("x", 3, ">f4")),
+        (TypeError, "'x'.*None", lambda: store.create("x", 3, None)),
+        (TypeError, "float", lambda: store.create("x", (2.5,), "f4")),
         (OSError, "'x'.*float4", lambda: store.create("x", 4, "F4")),
         (ValueError, "'x'.*negative", lambda: store.create("x", (2, -1), "u1")),
         (ValueError, "at most 8 dimensions", lambda: store.create("x", (1,) * 9, "u1")),
@@ -419,6 +421,18 @@ def test_a_task_that_is_cancelled_loses_no_event(store):
             assert [event.name for event in seen if event.kind == "sealed"] == names
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_second_task_is_refused_by_a_watch(store):
+    async def run():
+        with store.watch() as watch:
+            tasks = [asyncio.create_task(anext(watch)) for _ in range(2)]
+            done, waiting = await asyncio.wait(tasks, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+            assert "another task" in str(done.pop().exception())
+            store.put("a", b"x").release()
+            assert (await asyncio.wait_for(waiting.pop(), 60)).name == "a"
+
+    asyncio.run(run())
 
 
 def test_a_watch_without_an_event_loop(store):
