@@ -170,6 +170,11 @@ int cli_interrupted(void);
 bool cli_interrupt_hold(void);
 void cli_interrupt_unhold(void);
 bool cli_interrupt_held(void);
+/*
+ * The main thread begins, or ends, to wait in the library for a server. Meanwhile an interrupt ends
+ * the program once nothing is held.
+ */
+void cli_interrupt_wait(bool begins);
 /* Restores the default: the signals end the program. */
 void cli_interrupt_release(void);
 /* Makes blocking system calls of this thread return EINTR ten times a second. */

@@ -16,10 +16,15 @@
 
 static atomic_int interrupted;
 static atomic_uint held;
+static atomic_bool waits; /* see cli_interrupt_wait() */
 
-static void remember_signal(int signal)
+static void remember_signal(int number)
 {
-	interrupted = signal;
+	interrupted = number;
+	if (waits && !held) {
+		signal(number, SIG_DFL);
+		raise(number);
+	}
 }
 
 static void handle_tick(int signal)
@@ -73,7 +78,15 @@ bool cli_interrupt_hold(void)
 
 void cli_interrupt_unhold(void)
 {
-	atomic_fetch_sub(&held, 1);
+	if (atomic_fetch_sub(&held, 1) == 1 && waits && interrupted)
+		cli_interrupt_obey();
+}
+
+void cli_interrupt_wait(bool begins)
+{
+	waits = begins;
+	if (begins && interrupted && !held)
+		cli_interrupt_obey();
 }
 
 bool cli_interrupt_held(void)

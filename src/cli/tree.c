@@ -369,13 +369,17 @@ static int walk_objects(struct tree *tree, const char *prefix)
 	int rc = cli_context_new(tree->o->open.backend, 0, &ctx), found = 0;
 
 	cli_open_use(&tree->o->open, &options);
+	cli_interrupt_wait(true);
 	if (rc == 0)
 		rc = cli_said(sluice_list_open(ctx, prefix, &options, 1, &list));
 	while (list && !cli_interrupted() && (rc = cli_said(sluice_list_next(list, &entry))) > 0) {
+		cli_interrupt_wait(false);
 		rc = visit_object(tree, prefix, bucket, entry.name, folder);
 		tree->rc = tree->rc ? tree->rc : rc;
 		found = 1;
+		cli_interrupt_wait(true);
 	}
+	cli_interrupt_wait(false);
 	sluice_list_close(list);
 	sluice_context_free(ctx);
 	free(folder);

@@ -60,6 +60,22 @@ objects_below_a_prefix_are_copied_down() {
 	says NoSuchBucket
 }
 
+an_interrupt_ends_a_list_that_does_not_come() {
+	export AWS_ACCESS_KEY_ID=AKIDTEST AWS_SECRET_ACCESS_KEY=secret/+of=the-test
+	"$python" - "$sluice" <<-'END' || fail "the list was waited for"
+	import os, signal, socket, subprocess, sys
+	listener = socket.create_server(("127.0.0.1", 0))
+	os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{listener.getsockname()[1]}"
+	command = subprocess.Popen([sys.argv[1], "cp", "-r", "s3://echo/a/", "to"])
+	silent = listener.accept()
+	command.send_signal(signal.SIGINT)
+	try:
+	    sys.exit(command.wait(10) != -signal.SIGINT)
+	finally:
+	    command.kill()
+	END
+}
+
 a_copy_from_a_server_holds_the_same_bytes() {
 	local n backend
 	for n in 0 1 4097 20000001; do
