@@ -53,7 +53,7 @@ osd_pool_default_pg_autoscale_mode = off
 [client.rgw]
 rgw_data = {folder}
 rgw_dns_name = localhost
-rgw_frontends = beast endpoint=127.0.0.1:{port}
+rgw_frontends = beast endpoint=127.0.0.1:{port} tcp_nodelay=1
 """
 
 
