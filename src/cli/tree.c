@@ -354,6 +354,14 @@ static int visit_object(struct tree *tree, const char *prefix, size_t bucket, co
 	return rc;
 }
 
+/* Tells whether an object is there to show a folder, as consoles make them. */
+static bool is_marker(const struct sluice_entry *entry)
+{
+	size_t n = strlen(entry->name);
+
+	return !entry->length && n && entry->name[n - 1] == '/';
+}
+
 /*
  * Copies the objects with names that begin with the prefix, which ends in '/'. Returns 1, 0 if
  * there are none, or a negative errno, printed; the error of an object is in tree->rc.
@@ -374,7 +382,7 @@ static int walk_objects(struct tree *tree, const char *prefix)
 		rc = cli_said(sluice_list_open(ctx, prefix, &options, 1, &list));
 	while (list && !cli_interrupted() && (rc = cli_said(sluice_list_next(list, &entry))) > 0) {
 		cli_interrupt_wait(false);
-		rc = visit_object(tree, prefix, bucket, entry.name, folder);
+		rc = is_marker(&entry) ? 0 : visit_object(tree, prefix, bucket, entry.name, folder);
 		tree->rc = tree->rc ? tree->rc : rc;
 		found = 1;
 		cli_interrupt_wait(true);

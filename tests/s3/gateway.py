@@ -88,6 +88,10 @@ class Gateway:
             file.write(CONFIGURATION.format(folder=self.folder, fsid=self.fsid, mon_port=mon_port, port=self.port))
         try:
             self.start(mon_port)
+        except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+            self.__exit__()
+            print(f"skipped: Ceph's Object Gateway does not start here: {error}", flush=True)
+            sys.exit(77)
         except BaseException:
             self.__exit__()
             raise
