@@ -1,62 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The extension sluice._core: its types, its errors, and the functions that the package gives it. */
+/* The extension sluice._core: its types, its functions, and what the package gives it. */
 #include "core.h"
-
-#include <string.h>
-
-struct hooks hooks;
-
-PyObject *raise_text(int error, PyObject *text)
-{
-	PyObject *value = text ? PyObject_CallFunction(PyExc_OSError, "iO", -error, text) : NULL;
-
-	if (value)
-		PyErr_SetObject((PyObject *)Py_TYPE(value), value);
-	Py_XDECREF(value);
-	return NULL;
-}
-
-PyObject *raise_error(int error, const char *message)
-{
-	PyObject *text = PyUnicode_DecodeUTF8(message, strlen(message), "replace");
-
-	raise_text(error, text);
-	Py_XDECREF(text);
-	return NULL;
-}
-
-PyObject *raise_last(int error)
-{
-	return raise_error(error, sluice_last_message());
-}
-
-int parse_number(PyObject *number, void *out)
-{
-	PyObject *index = PyNumber_Index(number);
-	unsigned long long found = index ? PyLong_AsUnsignedLongLong(index) : 0;
-
-	if (index && PyErr_Occurred())
-		PyErr_Format(PyExc_OverflowError, "%R is not from 0 to 2**64 - 1", number);
-	Py_XDECREF(index);
-	if (PyErr_Occurred())
-		return 0;
-	*(uint64_t *)out = found;
-	return 1;
-}
-
-const char *parse_text(const char *name, PyObject *text)
-{
-	Py_ssize_t length = 0;
-	const char *utf8 = PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
-
-	if (!PyErr_Occurred() && !utf8)
-		PyErr_Format(PyExc_TypeError, "%s: a str is needed, not %R", name, text);
-	if (utf8 && strlen(utf8) == (size_t)length)
-		return utf8;
-	if (utf8)
-		PyErr_Format(PyExc_ValueError, "%s: %R contains a null character", name, text);
-	return NULL;
-}
 
 static PyObject *setup(PyObject *module, PyObject *args)
 {
@@ -129,14 +73,6 @@ static const struct {
 	{"Watch", &watch_spec, &watch_type},       {"Writer", &writer_spec, &writer_type},
 	{"Load", &load_spec, &load_type},          {"Operation", &operation_spec, &operation_type},
 	{"Queue", &queue_spec, &queue_type},       {"Tensors", &tensors_spec, &tensors_type}};
-
-void object_free(void *object)
-{
-	PyTypeObject *type = Py_TYPE((PyObject *)object);
-
-	((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
-	Py_DECREF(type);
-}
 
 PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void)

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Errors and values of Python, as all types of the extension use them, and the hooks of the package. With the GIL. */
+#include "core.h"
+
+#include <string.h>
+
+struct hooks hooks;
+
+PyObject *raise_text(int error, PyObject *text)
+{
+	PyObject *value = text ? PyObject_CallFunction(PyExc_OSError, "iO", -error, text) : NULL;
+
+	if (value)
+		PyErr_SetObject((PyObject *)Py_TYPE(value), value);
+	Py_XDECREF(value);
+	return NULL;
+}
+
+PyObject *raise_error(int error, const char *message)
+{
+	PyObject *text = PyUnicode_DecodeUTF8(message, strlen(message), "replace");
+
+	raise_text(error, text);
+	Py_XDECREF(text);
+	return NULL;
+}
+
+PyObject *raise_last(int error)
+{
+	return raise_error(error, sluice_last_message());
+}
+
+int parse_number(PyObject *number, void *out)
+{
+	PyObject *index = PyNumber_Index(number);
+	unsigned long long found = index ? PyLong_AsUnsignedLongLong(index) : 0;
+
+	if (index && PyErr_Occurred())
+		PyErr_Format(PyExc_OverflowError, "%R is not from 0 to 2**64 - 1", number);
+	Py_XDECREF(index);
+	if (PyErr_Occurred())
+		return 0;
+	*(uint64_t *)out = found;
+	return 1;
+}
+
+const char *parse_text(const char *name, PyObject *text)
+{
+	Py_ssize_t length = 0;
+	const char *utf8 = PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
+
+	if (!PyErr_Occurred() && !utf8)
+		PyErr_Format(PyExc_TypeError, "%s: a str is needed, not %R", name, text);
+	if (utf8 && strlen(utf8) == (size_t)length)
+		return utf8;
+	if (utf8)
+		PyErr_Format(PyExc_ValueError, "%s: %R contains a null character", name, text);
+	return NULL;
+}
+
+void object_free(void *object)
+{
+	PyTypeObject *type = Py_TYPE((PyObject *)object);
+
+	((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+	Py_DECREF(type);
+}
