@@ -63,8 +63,10 @@ static int listing_make(void *argument)
 		return rc;
 	while ((rc = sluice_list_next(list, &entry)) > 0 && !atomic_load(&listing->call->left)) {
 		rc = listing_add(listing, &entry);
-		if (rc)
+		if (rc) {
+			strcpy(listing->call->message, "no memory for a list");
 			break;
+		}
 	}
 	sluice_list_close(list);
 	return rc < 0 ? rc : 0;

@@ -355,12 +355,15 @@ static void local_limits(struct sl_backend *backend, struct sl_limits *out)
 	out->size_waits = local->remote;
 }
 
-/* Of bytes that come from storage each extent is a piece, so that many are on their way at a time. */
+/*
+ * Of bytes that come from storage each extent is a piece, so that many are on their way at a time. So it is of an
+ * uncached file, because the pages in the gaps are to stay.
+ */
 static size_t local_passes(struct sl_backend *backend)
 {
 	struct sl_local *local = sl_local_of(backend);
 
-	return local->choice != SL_CHOICE_URING &&
+	return local->choice != SL_CHOICE_URING && !local->uncached &&
 	                       atomic_load_explicit(&local->resident, memory_order_relaxed)
 	               ? PASSES
 	               : 0;

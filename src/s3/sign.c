@@ -176,8 +176,8 @@ static int sign_digest(const struct sl_sign_request *request, const char *digest
 		done = done && sign_hmac(key, DIGEST, steps[i], key);
 	if (asprintf(&text, "AWS4-HMAC-SHA256\n%s\n%s/%s/%s/" SCOPE "\n%s", date, day,
 	             request->region, request->service, digest) < 0)
-		return -ENOMEM;
-	done = done && sign_hmac(key, DIGEST, text, key);
+		text = NULL;
+	done = done && text && sign_hmac(key, DIGEST, text, key);
 	free(text);
 	if (done)
 		sign_hex(key, out);
