@@ -38,6 +38,11 @@ struct sl_command {
  * Returns how many of the commands, from the first on, are copies that may take place in any order.
  */
 size_t sl_copies_joined(const struct sl_command *commands, size_t count);
+/*
+ * Returns how many of the commands, from the first on, are copies of the rows of a table: of the same length, at the same
+ * distances, and without overlaps.
+ */
+size_t sl_copies_rows(const struct sl_command *commands, size_t count);
 /* Returns the places of a channel that so many copies occupy which are given together. */
 unsigned sl_copies_places(size_t count);
 
