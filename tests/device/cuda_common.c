@@ -108,8 +108,8 @@ void cuda_copy_apart(sluice_stream stream, bool rows)
 
 		memset(from + i * PART, i + 1, PART);
 		commands[i] = (struct sl_command){
-			SL_COPY,
-			.copy = {(char *)to + place * APART + place % 2 * shift, from + i * PART, PART}};
+			SL_COPY, .copy = {(char *)to + place * APART + place % 2 * shift,
+		                          from + i * PART, PART}};
 	}
 	assert_int_equal(ops->enqueue(cuda_device, stream, commands, COPIES, &taken), 0);
 	assert_int_equal(taken, COPIES);

@@ -656,7 +656,8 @@ int main(int argc, char **argv)
 	there = driver_memory(SPACE);
 	scratch = driver_memory(SLOT);
 	done_word = driver_pinned(PROBE_PAGE);
-	for (size_t i = 0; (argc == 2 || rows) && i < sizeof(experiments) / sizeof(experiments[0]); i++) {
+	for (size_t i = 0; (argc == 2 || rows) && i < sizeof(experiments) / sizeof(experiments[0]);
+	     i++) {
 		if (!strcmp(argv[1], experiments[i].name)) {
 			experiments[i].run();
 			fflush(stdout);

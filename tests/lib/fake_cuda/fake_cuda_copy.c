@@ -206,9 +206,9 @@ CUresult cuMemcpy2DAsync_v2(const struct CUmemcpy2D *copy, sluice_stream stream)
 		rc = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (!rc && (!to || !lengths))
 		rc = CUDA_ERROR_OUT_OF_MEMORY;
-	if (!rc && (copy->from_type != CU_MEMORYTYPE_UNIFIED ||
-	            copy->to_type != CU_MEMORYTYPE_UNIFIED || copy->from_pitch < copy->width ||
-	            copy->to_pitch < copy->width))
+	if (!rc &&
+	    (copy->from_type != CU_MEMORYTYPE_UNIFIED || copy->to_type != CU_MEMORYTYPE_UNIFIED ||
+	     copy->from_pitch < copy->width || copy->to_pitch < copy->width))
 		rc = CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; !rc && i < copy->height; i++) {
 		to[i] = copy->to_device + i * copy->to_pitch;
