@@ -17,7 +17,8 @@ The name of the bucket is a list of words with '-' between them, which say how i
 
 Each bucket has a list of the objects in LISTED, two on a page.
 
-Keys: AKIDTEST and SECRET, in any session but one that is "expired"; ASIATEST needs the session "token".
+Keys: AKIDTEST and SECRET, in any session but one that is "expired"; ASIATEST needs the session "token"; and those of
+metadata_server.py.
 """
 
 import calendar
@@ -34,6 +35,22 @@ import urllib.parse
 
 SECRETS = {"AKIDTEST": "secret/+of=the-test", "ASIATEST": "another/secret"}
 
+
+class Issued:
+    """Keys of metadata_server.py, good for so many requests; None: for all."""
+
+    def __init__(self, secret, token, left):
+        self.secret, self.token, self.left = secret, token, left
+        self.mutex = threading.Lock()
+
+    def use(self):
+        with self.mutex:
+            if self.left == 0:
+                raise Refused(400, "ExpiredToken", "The provided token has expired.")
+            self.left = self.left and self.left - 1
+
+
+ISSUED = {}  # by their names
 
 LISTED = ["a b", "a/1", "a/2", "b&<>", "c+d%", "nl\nx", "z/deep/er"]
 
@@ -83,7 +100,7 @@ class Request:
             key = digest(key, step)
         return digest(key, text).hex()
 
-    def check(self):
+    def check(self, service="s3"):
         """Raises Refused if the request has not exactly one valid signature that covers what it has to."""
         form = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/([^,]+), SignedHeaders=([^,]+), Signature=(\w+)",
                             self.field("authorization"))
@@ -97,7 +114,8 @@ class Request:
         needs = {"host", "x-amz-date"} | {name for name in self.fields if name.startswith("x-amz-")}
         if not needs <= set(signed) or signed != sorted(signed) or not set(signed) <= self.fields.keys():
             raise Refused(403, "AccessDenied", "There were headers present in the request which were not signed")
-        if identity not in SECRETS:
+        keys = ISSUED.get(identity)
+        if identity not in SECRETS and not keys:
             raise Refused(403, "InvalidAccessKeyId", "The key <is> unknown & so on")
         if scope[1] != self.region():
             there = f"'{self.region()}'"
@@ -110,14 +128,19 @@ class Request:
         at = calendar.timegm(time.strptime(date, "%Y%m%dT%H%M%SZ"))
         if abs(at - self.now()) > 900:
             raise Refused(403, "RequestTimeTooSkewed", "The difference between the clocks is too large.")
-        if scope != [date[:8], scope[1], "s3", "aws4_request"] or \
-                not hmac.compare_digest(form[4], self.signature(SECRETS[identity], scope, signed)):
+        secret = keys.secret if keys else SECRETS[identity]
+        if scope != [date[:8], scope[1], service, "aws4_request"] or \
+                not hmac.compare_digest(form[4], self.signature(secret, scope, signed)):
             raise Refused(403, "SignatureDoesNotMatch", "The signature does not match")
         empty = hashlib.sha256(b"").hexdigest()
         if self.field("x-amz-content-sha256") != ("UNSIGNED-PAYLOAD" if self.method == "PUT" else empty):
             raise Refused(400, "XAmzContentSHA256Mismatch")
         if self.field("x-amz-security-token") == "expired":
             raise Refused(400, "ExpiredToken", "The provided token has expired.")
+        if keys and self.field("x-amz-security-token") != keys.token:
+            raise Refused(403, "InvalidToken", "the token is another")
+        if keys and self.method != "HEAD":
+            keys.use()
         if identity == "ASIATEST" and self.field("x-amz-security-token") != "token":
             raise Refused(403, "InvalidAccessKeyId", "the token is missing")
         if "payer" in self.words and self.field("x-amz-request-payer") != "requester":
