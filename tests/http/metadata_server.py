@@ -20,6 +20,7 @@ behave for it:
   GET /USER/?Action=AssumeRole..., signed                    of the Security Token Service
   POST /USER/, Action=AssumeRoleWithWebIdentity...           the same, for the token IDENTITY
   GET /USER/issued                                           so many keys were given to that user
+  GET /slowed/NAME                                           so often S3 answered SlowDown for that object
 """
 
 import collections
@@ -77,6 +78,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send(500, "broken")
         elif "away" in words:
             self.send(307, "", [("Location", f"/lasting/{rest}")])
+        elif user == "slowed":
+            self.send(200, str(s3_server.SLOWED[rest]))
         elif rest == "issued":
             self.send(200, str(issued[user]))
         elif rest.startswith("latest/"):

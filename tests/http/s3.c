@@ -92,6 +92,58 @@ S3_TEST(a_server_that_asks_to_slow_down_is_asked_again)
 	reads(f, "busy");
 }
 
+enum { PARTS = 64 };
+
+/* Reads an object in parts, all of which are submitted at a time, so often. */
+static void reads_in_parts(struct fixture *f, const char *bucket, int times)
+{
+	enum { BYTES = 20000 };
+	struct buffer b = buffer_new(PARTS * BYTES, 0);
+	sluice_op *ops[PARTS];
+	sluice_file *file;
+
+	file_make(scratch(f, "parts"), PARTS * BYTES, 5);
+	assert_ok(try_open(f, s3_uri(bucket, scratch(f, "parts")), NULL, &file));
+	while (times--) {
+		memset(b.data, 0, b.length);
+		for (size_t p = 0; p < PARTS; p++)
+			ops[p] = start_read(file, b.data + p * BYTES, BYTES, p * BYTES);
+		for (size_t p = 0; p < PARTS; p++)
+			assert_moves(ops[p], BYTES);
+		assert_pattern(b.data, b.length, 0, 5);
+	}
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+/* Otherwise each part would be refused twice or more. */
+S3_TEST(fewer_requests_run_at_a_server_that_asks_to_slow_down)
+{
+	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "200");
+	with(f, "SLUICE_HTTP_BACKOFF_MS", "50");
+	reads_in_parts(f, "crowded", 4);
+	printf("%ld refusals of %d parts\n", s3_count(f, "slowed/parts"), 4 * PARTS);
+	assert_in_range(s3_count(f, "slowed/parts"), 1, 4 * PARTS);
+}
+
+S3_TEST(bodies_that_end_early_go_on_with_a_signature)
+{
+	reads_in_parts(f, "halves", 1);
+}
+
+S3_TEST(parts_that_stall_are_asked_for_again_with_a_signature)
+{
+	double begun;
+
+	impatient(f);
+	reads_in_parts(f, "stalls", 1);
+	with(f, "SLUICE_HTTP_STALL_MS", "20000");
+	with(f, "SLUICE_HTTP_HEDGE", "1");
+	begun = seconds_now();
+	reads_in_parts(f, "stalls-hedged", 1);
+	assert_soon(begun);
+}
+
 S3_TEST(a_redirect_to_another_server_has_no_signature)
 {
 	reads(f, "away");

@@ -25,5 +25,7 @@ void assert_nothing_secret(const char *text);
 void file_say(const char *path, const char *text);
 /* The environment has no keys, and files that say this. */
 void only_files(struct fixture *f, const char *credentials, const char *config);
+/* Returns a number of metadata_server.py: "USER/issued", "slowed/OBJECT". */
+long s3_count(struct fixture *f, const char *name);
 
 #endif

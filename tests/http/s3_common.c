@@ -109,3 +109,15 @@ void only_files(struct fixture *f, const char *credentials, const char *config)
 	setenv("AWS_SHARED_CREDENTIALS_FILE", scratch(f, "credentials"), 1);
 	setenv("AWS_CONFIG_FILE", scratch(f, "config"), 1);
 }
+
+long s3_count(struct fixture *f, const char *name)
+{
+	char uri[200], text[20] = "";
+	sluice_file *file;
+
+	snprintf(uri, sizeof(uri), "http://127.0.0.1:%d/%s", server_port("metadata"), name);
+	file = open_read(f->ctx, uri);
+	assert_true(sluice_wait(start_read(file, text, sizeof(text) - 1, 0), PATIENCE_MS) > 0);
+	assert_ok(sluice_close(file));
+	return atol(text);
+}

@@ -12,6 +12,9 @@ The name of the bucket is a list of words with '-' between them, which say how i
   north     it is in the region eu-north-1: elsewhere 301 and the region in a field
   south     it is in the region eu-south-1: elsewhere 400 and the region in the XML
   busy      the first GET of an object is answered 503 SlowDown
+  crowded   of more than three GETs at a time the others are answered 503 SlowDown
+  halves    the first GET of each range ends in the middle of its body
+  stalls    of every 25 ranges the first GET of the last is silent from there on
   away      it redirects GETs to the server itself by another name, where no request may be signed
   none      there is no such bucket
 
@@ -22,6 +25,7 @@ metadata_server.py.
 """
 
 import calendar
+import collections
 import email.utils
 import hashlib
 import hmac
@@ -51,6 +55,7 @@ class Issued:
 
 
 ISSUED = {}  # by their names
+SLOWED = collections.Counter()  # answers of "crowded", by the last part of the key
 
 LISTED = ["a b", "a/1", "a/2", "b&<>", "c+d%", "nl\nx", "z/deep/er"]
 
@@ -150,7 +155,8 @@ class Request:
 class Server:
     def __init__(self, root):
         self.root = os.path.abspath(root).encode()
-        self.busy = set()
+        self.busy, self.begun = set(), collections.defaultdict(set)
+        self.crowd = 0
         self.mutex = threading.Lock()
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port = self.listener.getsockname()[1]
@@ -253,6 +259,31 @@ class Server:
         return path, None, f"{there.st_ino}-{there.st_mtime_ns}-{there.st_size}"
 
     def give(self, sock, request):
+        if "crowded" not in request.words or request.method != "GET":
+            self.give_alone(sock, request)
+            return
+        with self.mutex:
+            self.crowd += 1
+            slow = self.crowd > 3
+        try:
+            if slow:
+                SLOWED[os.path.basename(request.key).decode()] += 1
+                raise Refused(503, "SlowDown", "Please reduce your request rate.")
+            time.sleep(0.01)
+            self.give_alone(sock, request)
+        finally:
+            with self.mutex:
+                self.crowd -= 1
+
+    def is_cut(self, request):
+        with self.mutex:
+            begun = self.begun[request.path]
+            if request.method != "GET" or request.field("range") in begun:
+                return False
+            begun.add(request.field("range"))
+            return "halves" in request.words or ("stalls" in request.words and len(begun) % 25 == 0)
+
+    def give_alone(self, sock, request):
         if "none" in request.words:
             raise Refused(404, "NoSuchBucket", "The specified bucket does not exist")
         if "away" in request.words and "127.0.0.1" in request.field("host"):
@@ -291,6 +322,11 @@ class Server:
                 data = os.pread(file.fileno(), last + 1 - first, first)
         elif data is not None:
             data = data[first:last + 1]
+        if self.is_cut(request):
+            self.send(sock, request, status, fields, data[:len(data) // 2], last + 1 - first)
+            if "stalls" in request.words:
+                sock.recv(1)  # until the other end closes
+            raise ConnectionError("cut")
         self.send(sock, request, status, fields, data, last + 1 - first)
 
     @staticmethod
