@@ -31,6 +31,17 @@ void sl_s3_keys_clear(struct sl_s3_keys *keys)
 	*keys = (struct sl_s3_keys){0};
 }
 
+static bool text_equal(const char *one, const char *other)
+{
+	return one && other ? !strcmp(one, other) : one == other;
+}
+
+bool sl_s3_keys_equal(const struct sl_s3_keys *one, const struct sl_s3_keys *other)
+{
+	return text_equal(one->id, other->id) && text_equal(one->secret, other->secret) &&
+	       text_equal(one->token, other->token);
+}
+
 int sl_s3_keys_check(const struct sl_s3_keys *keys, const char *where)
 {
 	const char *texts[] = {keys->id, keys->secret, keys->token};
@@ -56,16 +67,9 @@ void sl_s3_source_clear(struct sl_s3_source *source)
 	*source = (struct sl_s3_source){0};
 }
 
-static bool text_equal(const char *one, const char *other)
-{
-	return one && other ? !strcmp(one, other) : one == other;
-}
-
 bool sl_s3_source_equal(const struct sl_s3_source *one, const struct sl_s3_source *other)
 {
-	bool equal = one->ask == other->ask && text_equal(one->keys.id, other->keys.id) &&
-	             text_equal(one->keys.secret, other->keys.secret) &&
-	             text_equal(one->keys.token, other->keys.token);
+	bool equal = one->ask == other->ask && sl_s3_keys_equal(&one->keys, &other->keys);
 
 	for (int i = 0; i < SL_S3_TEXTS; i++)
 		equal = equal && text_equal(one->texts[i], other->texts[i]);
@@ -343,30 +347,19 @@ static int base_of_profile(const struct asked *asked, const char *name, struct s
 
 static int base_of_service(const struct asked *asked, const char *name, struct sl_s3_source *out)
 {
-	static const struct {
-		const char *name;
-		source_function *source;
-	} rows[] = {{"Environment", source_environment},
-	            {"EcsContainer", source_container},
-	            {"Ec2InstanceMetadata", source_machine}};
+	source_function *source = !strcmp(name, "Environment")           ? source_environment
+	                          : !strcmp(name, "EcsContainer")        ? source_container
+	                          : !strcmp(name, "Ec2InstanceMetadata") ? source_machine
+	                                                                 : NULL;
 	struct sluice_s3_options options = {0};
 	struct asked deeper = {&options, asked->profile, asked->region, 0};
-	int rc;
+	int rc = source ? source(&deeper, out) : 0;
 
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		if (strcmp(rows[i].name, name))
-			continue;
-		rc = rows[i].source(&deeper, out);
-		return rc ? rc
-		          : sl_fail(-EACCES,
-		                    "credential_source of the profile '%s' is %s, where there are "
-		                    "no keys",
-		                    asked->profile->name, name);
-	}
-	return sl_fail(-EINVAL,
-	               "credential_source of the profile '%s' is '%s', not Environment, "
-	               "EcsContainer or Ec2InstanceMetadata",
-	               asked->profile->name, name);
+	return rc ? rc
+	          : sl_fail(-EACCES, "credential_source of the profile '%s' is '%s', which %s",
+	                    asked->profile->name, name,
+	                    source ? "has no keys here"
+	                           : "is not Environment, EcsContainer or Ec2InstanceMetadata");
 }
 
 static int source_role(const struct asked *asked, struct sl_s3_source *out)
@@ -432,8 +425,8 @@ int sl_s3_source_missing(const struct sl_s3_profile *profile, const char *why)
 {
 	return sl_fail(-EACCES,
 	               "no credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, "
-	               "and there is no access key for the profile '%s' in '%s' and '%s'; public "
-	               "objects can be read without them (anonymous, --no-sign-request); this "
-	               "machine has no role (%s)",
+	               "the profile '%s' has no access key in '%s' and '%s', and this machine has "
+	               "no role (%s); set either of the first, or read public objects without "
+	               "credentials (--no-sign-request, anonymous)",
 	               profile->name, profile->credentials, profile->config, why);
 }

@@ -13,6 +13,7 @@ struct sl_s3_keys {
 /* Wipes and frees a text; NULL is allowed. */
 void sl_s3_text_clear(char *text);
 void sl_s3_keys_clear(struct sl_s3_keys *keys);
+bool sl_s3_keys_equal(const struct sl_s3_keys *one, const struct sl_s3_keys *other);
 /* Returns 0, or -EINVAL with a sentence that names `where`: a key can be no part of a line of header. */
 int sl_s3_keys_check(const struct sl_s3_keys *keys, const char *where);
 
@@ -66,7 +67,11 @@ int sl_s3_identity_ask(const struct sl_s3_source *source, const struct sl_settin
 int sl_s3_token_read(const char *path, char *text, size_t size);
 /* Returns seconds since 1970 of "2015-08-30T12:36:00Z", or with "+01:00" for the Z; -1: neither. */
 int64_t sl_s3_time(const char *text);
-/* Parses keys in JSON. token: the name of the session's token. Returns false if it is none, or lacks a key. */
-bool sl_s3_keys_parse(const char *text, const char *token, struct sl_s3_keys *out);
+/* Copies the string, or the number, of that name in an object of JSON. Returns false if there is none. */
+bool sl_s3_json_get(const char *text, const char *name, char *out, size_t size);
+/* Takes keys out of a text. token: the name of the session's token. Returns false if a key is missing. */
+typedef bool sl_s3_getter(const char *text, const char *name, char *out, size_t size);
+bool sl_s3_keys_parse(sl_s3_getter *get, const char *text, const char *token,
+                      struct sl_s3_keys *out);
 
 #endif

@@ -6,30 +6,27 @@
  *
  * Threads: any that may wait: the answer ends the wait, or its time.
  */
+#include <arpa/inet.h>
 #include <curl/curl.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "s3/credentials.h"
 #include "s3/fetch.h"
+#include "s3/s3.h"
 
+#define MOST_ANSWER     65536
 #define NEAR_CONNECT_MS 1000L
 #define NEAR_MS         5000L
 
-struct answer {
-	char *text;
-	size_t size, length;
-};
-
+/* Less than it gave ends the call. */
 static size_t answer_on_body(char *data, size_t size, size_t count, void *argument)
 {
-	struct answer *answer = argument;
-	size_t bytes = SL_MIN(size * count, answer->size - 1 - answer->length);
+	char *text = argument;
+	size_t length = strlen(text), bytes = SL_MIN(size * count, MOST_ANSWER - 1 - length);
 
-	memcpy(answer->text + answer->length, data, bytes);
-	answer->length += bytes;
-	answer->text[answer->length] = '\0';
-	/* Less than it gave ends the call. */
+	memcpy(text + length, data, bytes);
 	return bytes;
 }
 
@@ -59,24 +56,40 @@ static void call_prepare(CURL *easy, const struct sl_settings *settings,
 	}
 }
 
-int sl_s3_fetch(const struct sl_settings *settings, const struct sl_s3_call *call, char *text,
-                size_t size)
+static int answer_judge(const struct sl_s3_call *call, CURLcode code, long status, const char *text)
 {
-	struct answer answer = {text, size, 0};
+	struct sl_s3_error error;
+
+	if (code == CURLE_OUT_OF_MEMORY)
+		return sl_fail(-ENOMEM, "no memory");
+	if (code)
+		return sl_fail(-EACCES, "'%s' gave no answer: %s", call->url,
+		               curl_easy_strerror(code));
+	if (status == 200)
+		return 0;
+	sl_s3_error_parse(text, &error);
+	return sl_fail(-EACCES, "'%s' answered with HTTP %ld%s%s%s%s", call->url, status,
+	               error.code[0] ? ": " : "", error.code, error.message[0] ? ": " : "",
+	               error.message);
+}
+
+int sl_s3_fetch(const struct sl_settings *settings, const struct sl_s3_call *call, char **out)
+{
 	struct curl_slist *lines = NULL, *longer = NULL;
 	const char *const *line = call->lines;
-	CURL *easy = curl_easy_init();
+	char *text = calloc(1, MOST_ANSWER);
+	CURL *easy = text ? curl_easy_init() : NULL;
 	CURLcode code = CURLE_OUT_OF_MEMORY;
 	long status = 0;
+	int rc;
 
-	text[0] = '\0';
 	for (; line && *line && (longer = curl_slist_append(lines, *line)); line++)
 		lines = longer;
 	if (easy && (!line || !*line)) {
 		call_prepare(easy, settings, call);
 		curl_easy_setopt(easy, CURLOPT_HTTPHEADER, lines);
 		curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, answer_on_body);
-		curl_easy_setopt(easy, CURLOPT_WRITEDATA, &answer);
+		curl_easy_setopt(easy, CURLOPT_WRITEDATA, text);
 		code = curl_easy_perform(easy);
 		curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
 	}
@@ -84,24 +97,32 @@ int sl_s3_fetch(const struct sl_settings *settings, const struct sl_s3_call *cal
 		explicit_bzero(each->data, strlen(each->data));
 	curl_slist_free_all(lines);
 	curl_easy_cleanup(easy);
-	return code ? sl_fail(-EACCES, "'%s' gave no answer: %s", call->url,
-	                      curl_easy_strerror(code))
-	            : (int)status;
+	rc = answer_judge(call, code, status, text);
+	if (rc)
+		sl_s3_text_clear(text);
+	else
+		*out = text;
+	return rc;
 }
 
-bool sl_s3_fetch_host(const char *url, bool *is_plain, char **out)
+bool sl_s3_fetch_is_safe(const char *url)
 {
+	static const char *const services[] = {"localhost", "169.254.170.2", "169.254.170.23",
+	                                       "[::1]", "[fd00:ec2::23]"};
 	CURLU *parsed = curl_url();
 	char *host = NULL, *scheme = NULL;
-	bool fits = parsed && !curl_url_set(parsed, CURLUPART_URL, url, 0) &&
-	            !curl_url_get(parsed, CURLUPART_HOST, &host, 0) &&
-	            !curl_url_get(parsed, CURLUPART_SCHEME, &scheme, 0);
+	struct in_addr address;
+	bool is_url = parsed && !curl_url_set(parsed, CURLUPART_URL, url, 0) &&
+	              !curl_url_get(parsed, CURLUPART_HOST, &host, 0) &&
+	              !curl_url_get(parsed, CURLUPART_SCHEME, &scheme, 0);
+	bool safe =
+		is_url && (!strcmp(scheme, "https") || (inet_pton(AF_INET, host, &address) == 1 &&
+	                                                ntohl(address.s_addr) >> 24 == 127));
 
-	*is_plain = fits && !strcmp(scheme, "http");
-	fits = fits && (*is_plain || !strcmp(scheme, "https"));
-	*out = fits ? strdup(host) : NULL;
+	for (size_t i = 0; is_url && i < sizeof(services) / sizeof(services[0]); i++)
+		safe = safe || !strcmp(host, services[i]);
 	curl_free(host);
 	curl_free(scheme);
 	curl_url_cleanup(parsed);
-	return *out;
+	return safe;
 }

@@ -5,8 +5,6 @@
 
 #include "core/core.h"
 
-#define SL_S3_ANSWER 65536 /* bytes of an answer that are enough */
-
 struct sl_s3_call {
 	const char *method;
 	const char *url;
@@ -15,12 +13,11 @@ struct sl_s3_call {
 	bool near; /* the service is of this machine: there is no proxy, and it answers at once or never */
 };
 /*
- * Makes a call, and waits for the answer, some seconds at most. Redirects are not followed. Returns the status of HTTP
- * and the first bytes of the body, which the caller wipes; or -errno with a sentence.
+ * Makes a call, and waits for the answer, some seconds at most. Redirects are not followed. Returns 0 with the body, which
+ * sl_s3_text_clear() frees; or -EACCES, -ENOMEM with a sentence, also if the status is not 200.
  */
-int sl_s3_fetch(const struct sl_settings *settings, const struct sl_s3_call *call, char *text,
-                size_t size);
-/* Returns the host of a URL, for the caller to free, in *out; and whether it is an http or https URL. */
-bool sl_s3_fetch_host(const char *url, bool *is_plain, char **out);
+int sl_s3_fetch(const struct sl_settings *settings, const struct sl_s3_call *call, char **out);
+/* Returns whether a token may be sent to that URL: by TLS, or to this machine or a service of ECS or EKS. */
+bool sl_s3_fetch_is_safe(const char *url);
 
 #endif

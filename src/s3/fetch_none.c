@@ -4,20 +4,16 @@
 
 #include "s3/fetch.h"
 
-int sl_s3_fetch(const struct sl_settings *settings, const struct sl_s3_call *call, char *text,
-                size_t size)
+int sl_s3_fetch(const struct sl_settings *settings, const struct sl_s3_call *call, char **out)
 {
 	(void)settings;
 	(void)call;
-	(void)text;
-	(void)size;
+	(void)out;
 	return sl_fail(-ENOTSUP, "this library was built without libcurl");
 }
 
-bool sl_s3_fetch_host(const char *url, bool *is_plain, char **out)
+bool sl_s3_fetch_is_safe(const char *url)
 {
 	(void)url;
-	(void)is_plain;
-	(void)out;
 	return false;
 }

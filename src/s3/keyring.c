@@ -159,12 +159,6 @@ static bool issuer_is_due_locked(const struct sl_s3_issuer *issuer, int64_t now)
 	return !keys->id || (keys->expires && keys->expires - now < EARLY_S);
 }
 
-static bool keys_equal(const struct sl_s3_keys *one, const struct sl_s3_keys *other)
-{
-	return one->id && !strcmp(one->id, other->id) && !strcmp(one->secret, other->secret) &&
-	       !strcmp(one->token ? one->token : "", other->token ? other->token : "");
-}
-
 /* Returns 0, or -errno with a sentence; keys that are there stay then. */
 static int issuer_ask(struct sl_s3_issuer *issuer)
 {
@@ -178,7 +172,7 @@ static int issuer_ask(struct sl_s3_issuer *issuer)
 	old = keys;
 	if (!rc) {
 		old = issuer->locked.keys;
-		issuer->locked.version += !keys_equal(&old, &keys);
+		issuer->locked.version += !sl_s3_keys_equal(&old, &keys);
 		issuer->locked.keys = keys;
 	}
 	sl_mutex_unlock(&issuer->mutex);

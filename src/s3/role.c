@@ -18,47 +18,21 @@
 
 #define MOST_TOKEN 32768
 
-/* Takes the keys out of the XML of the answer. Returns 0, or -EACCES with a sentence. */
-static int role_parse(const char *xml, struct sl_s3_keys *out)
+static bool element_get(const char *xml, const char *name, char *out, size_t size)
 {
-	static const char *const names[] = {"AccessKeyId", "SecretAccessKey", "SessionToken"};
-	char value[SL_SECRET_TEXT], *texts[3];
-
-	sl_s3_element(xml, "Expiration", value, sizeof(value));
-	struct sl_s3_keys keys = {.expires = SL_MAX(sl_s3_time(value), 0)};
-	for (int i = 0; i < 3; i++) {
-		sl_s3_element(xml, names[i], value, sizeof(value));
-		texts[i] = value[0] ? strdup(value) : NULL;
-	}
-	explicit_bzero(value, sizeof(value));
-	keys.id = texts[0];
-	keys.secret = texts[1];
-	keys.token = texts[2];
-	*out = keys;
-	if (keys.id && keys.secret && keys.token)
-		return 0;
-	sl_s3_keys_clear(out);
-	return sl_fail(-EACCES, "the Security Token Service gave no keys");
+	sl_s3_element(xml, name, out, size);
+	return out[0];
 }
 
 static int role_call(const struct sl_settings *settings, const struct sl_s3_call *call,
                      struct sl_s3_keys *out)
 {
-	char *text = malloc(SL_S3_ANSWER);
-	struct sl_s3_error error;
-	int rc = text ? sl_s3_fetch(settings, call, text, SL_S3_ANSWER)
-	              : sl_fail(-ENOMEM, "no memory");
+	char *text = NULL;
+	int rc = sl_s3_fetch(settings, call, &text);
 
-	if (rc == 200) {
-		rc = role_parse(text, out);
-	} else if (rc > 0) {
-		sl_s3_error_parse(text, &error);
-		rc = sl_fail(-EACCES, "the Security Token Service answered with HTTP %d: %s: %s",
-		             rc, error.code, error.message);
-	}
-	if (text)
-		explicit_bzero(text, SL_S3_ANSWER);
-	free(text);
+	if (!rc && !sl_s3_keys_parse(element_get, text, "SessionToken", out))
+		rc = sl_fail(-EACCES, "'%s' has no credentials in its answer", call->url);
+	sl_s3_text_clear(text);
 	return rc;
 }
 

@@ -204,7 +204,7 @@ S3_TEST(services_that_give_no_keys_are_named)
 		size_t source;
 		const char *words, *says;
 	} rows[] = {
-		{0, "norole", "the machine has no role"},
+		{0, "norole", "/security-credentials/' answered with HTTP 404"},
 		{0, "broken", "/latest/api/token' answered with HTTP 500"},
 		{0, "away", "/latest/api/token' answered with HTTP 307"},
 		{0, "odd", "has no credentials in its answer"},
@@ -212,8 +212,8 @@ S3_TEST(services_that_give_no_keys_are_named)
 		{1, "away", "/container' answered with HTTP 307"},
 		{1, "odd", "has no credentials in its answer"},
 		{2, "away", "HTTP 307"},
-		{2, "odd", "gave no keys"},
-		{3, "odd", "gave no keys"},
+		{2, "odd", "has no credentials in its answer"},
+		{3, "odd", "has no credentials in its answer"},
 		{3, "broken", "HTTP 500"},
 	};
 
@@ -283,10 +283,10 @@ S3_TEST(a_token_of_a_container_goes_to_no_other_host)
 	setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "container-token x", 1);
 	for (size_t i = 0; i < COUNT_OF(urls); i++) {
 		setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", urls[i], 1);
-		refused(f, "s3://echo/x", NULL, EINVAL, "neither https, nor of this machine");
+		refused(f, "s3://echo/x", NULL, EINVAL, "is no URL by https, of this machine");
 	}
 	setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "ftp://127.0.0.1/x", 1);
-	refused(f, "s3://echo/x", NULL, EINVAL, "is no URL");
+	refused(f, "s3://echo/x", NULL, EACCES, "protocol");
 	/* A variable that has only a path has it of that host, whatever the path is. */
 	setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", ":0@127.0.0.1/x", 1);
 	refused(f, "s3://echo/x", NULL, EACCES, "'http://169.254.170.2/:0@127.0.0.1/x' ");
@@ -345,10 +345,10 @@ S3_TEST(a_role_that_cannot_be_assumed_is_told)
 	         "'empty', by which 'default' assumes its role, has no keys"},
 		{"role_arn = arn:aws:iam::1:role/x\nsource_profile = round", EINVAL,
 	         "further roles"},
-		{"role_arn = arn:aws:iam::1:role/x\ncredential_source = x", EINVAL,
+		{"role_arn = arn:aws:iam::1:role/x\ncredential_source = x", EACCES,
 	         "not Environment"},
 		{"role_arn = arn:aws:iam::1:role/x\ncredential_source = Environment", EACCES,
-	         "where there are no keys"},
+	         "Environment', which has no keys here"},
 		{"role_arn = other\nsource_profile = keys", EACCES,
 	         "HTTP 403: AccessDenied: the role is wrong"},
 		{"role_arn = arn:aws:iam::1:role/x\nsource_profile = wrong", EACCES,
