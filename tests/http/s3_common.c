@@ -114,10 +114,13 @@ long s3_count(struct fixture *f, const char *name)
 {
 	char uri[200], text[20] = "";
 	sluice_file *file;
+	sluice_op *op;
 
 	snprintf(uri, sizeof(uri), "http://127.0.0.1:%d/%s", server_port("metadata"), name);
 	file = open_read(f->ctx, uri);
-	assert_true(sluice_wait(start_read(file, text, sizeof(text) - 1, 0), PATIENCE_MS) > 0);
+	op = start_read(file, text, sizeof(text) - 1, 0);
+	assert_true(sluice_wait(op, PATIENCE_MS) > 0);
+	sluice_op_free(op);
 	assert_ok(sluice_close(file));
 	return atol(text);
 }
