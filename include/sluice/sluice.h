@@ -199,12 +199,20 @@ struct sluice_config {
 	 * dropped, so that a single request is for both; 1 byte to 1 GiB. A gap that takes longer than
 	 * a round trip is not, and at most as many bytes are dropped as asked for. Default: 256 KiB. */
 	size_t http_gap_bytes;
+	/* SLUICE_S3_PART_BYTES: an object of S3 that is longer is written in parts of this length, 64 KiB to
+	 * 5 GiB; AWS takes no parts below 5 MiB. Parts of an object that would have more than 10,000 are
+	 * longer. Default: 8 MiB. */
+	size_t s3_part_bytes;
+	/* SLUICE_S3_UPLOAD_BYTES: memory for the parts of all files that are written to S3 at a time, of
+	 * which a file gets half at most. Each file has memory for a part in any case. 64 KiB to 1 TiB.
+	 * Default: 256 MiB. */
+	size_t s3_upload_bytes;
 };
 #define SLUICE_CONFIG_INIT                                                                         \
 	{                                                                                          \
 		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,   \
 			NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, \
-			NULL, NULL, NULL, NULL, 0                                                  \
+			NULL, NULL, NULL, NULL, 0, 0, 0                                            \
 	}
 
 /*

@@ -254,7 +254,6 @@ static int object_authorize(struct sl_s3 *s3, const struct sl_s3_keys *keys,
 	all[count] = NULL;
 	request->lines = all;
 	request->path = s3->place.path;
-	request->query = s3->place.query;
 	request->service = "s3";
 	request->id = keys->id;
 	request->secret = keys->secret;
@@ -267,14 +266,18 @@ static int object_authorize(struct sl_s3 *s3, const struct sl_s3_keys *keys,
 	return rc;
 }
 
-int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *const *given,
+int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const char *const *given,
                struct sl_s3_lines *out)
 {
 	char date[DATE];
 	struct sl_s3_lines lines = {{NULL}};
 	struct sl_s3_keys copy = {0};
 	const struct sl_s3_keys *keys = &s3->keys;
-	struct sl_sign_request request = {.method = method, .date = date, .region = s3->region};
+	bool has_body = !strcmp(method, "PUT") || !strcmp(method, "POST");
+	struct sl_sign_request request = {.method = method,
+	                                  .query = query ? query : s3->place.query,
+	                                  .date = date,
+	                                  .region = s3->region};
 	time_t now = time(NULL), at;
 	struct tm utc;
 	bool done;
@@ -291,7 +294,7 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *const *given,
 	}
 	if (rc)
 		return rc;
-	request.payload = strcmp(method, "PUT") ? EMPTY_SHA256 : "UNSIGNED-PAYLOAD";
+	request.payload = has_body ? "UNSIGNED-PAYLOAD" : EMPTY_SHA256;
 	done = !s3->requester_pays || lines_add(&lines, "x-amz-request-payer", "requester");
 	if (keys->id)
 		done = done && lines_add(&lines, "x-amz-date", date) &&

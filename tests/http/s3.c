@@ -11,7 +11,7 @@ static const char *const variables[] = {
 	"AWS_CONFIG_FILE",       "AWS_SHARED_CREDENTIALS_FILE", "AWS_REGION",
 };
 
-static int s3_setup(void **state)
+int s3_setup(void **state)
 {
 	int rc = http_setup(state);
 
@@ -19,13 +19,12 @@ static int s3_setup(void **state)
 	return rc;
 }
 
-static int s3_teardown(void **state)
+int s3_teardown(void **state)
 {
 	for (size_t i = 0; i < COUNT_OF(variables); i++)
 		unsetenv(variables[i]);
 	return http_teardown(state);
 }
-#define S3_TEST(name) FIXTURE_TEST_WITH(name, s3_setup, s3_teardown)
 
 static int try_open(struct fixture *f, const char *uri, const struct sluice_s3_options *s3,
                     sluice_file **out)
@@ -241,16 +240,6 @@ S3_TEST(an_object_is_put_as_a_whole)
 	               "InvalidAccessKeyId");
 	assert_file_is(path, b.data, b.length);
 	buffer_free(&b);
-}
-
-S3_TEST(an_object_of_unknown_length_has_to_fit_into_memory)
-{
-	with(f, "SLUICE_BOUNCE_BYTES", "1M");
-	assert_int_equal(
-		put(f, s3_uri("files", scratch(f, "put")), SLUICE_OPEN_REPLACE, 0, 3 * MIB),
-		-EFBIG);
-	assert_non_null(strstr(sluice_last_message(), "expected_size"));
-	assert_int_not_equal(access(scratch(f, "put"), F_OK), 0);
 }
 
 /* -------------------------------------------------------------------------------------- list */
