@@ -379,6 +379,7 @@ static void multipart_take_ready_locked(struct sl_http_multipart *multipart, str
 	SL_REQUIRES(&multipart->mutex)
 {
 	uint64_t used = multipart->locked.used;
+	unsigned given = 0; /* the part that will get a buffer, for the first of its pieces */
 	struct sl_s3_part place;
 
 	sl_list_each (link, &multipart->locked.spare)
@@ -392,10 +393,11 @@ static void multipart_take_ready_locked(struct sl_http_multipart *multipart, str
 		if (writing->copying)
 			continue;
 		sl_s3_plan_find(&multipart->plan, at, &place);
-		if (!multipart_part_locked(multipart, place.number)) {
+		if (place.number != given && !multipart_part_locked(multipart, place.number)) {
 			if (used && used + place.length > multipart->share)
 				break;
 			used += place.length;
+			given = place.number;
 		}
 		writing->copying = true;
 		sl_list_append(out, &writing->task.link);
