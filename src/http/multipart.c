@@ -593,7 +593,7 @@ static void writing_copy(struct writing *writing)
 	struct sl_piece *piece = writing->piece;
 	struct sl_list full, ready;
 	struct part *part;
-	bool create = false, waits;
+	bool waits;
 	char *sentence = NULL;
 	size_t n;
 	int error = 0;
@@ -606,13 +606,7 @@ static void writing_copy(struct writing *writing)
 	       (part = writing_step_locked(writing, &n, &error))) {
 		size_t from = piece->offset + piece->moved - part->place.start;
 
-		/* Objects of one part are sent when they are closed. */
-		if (part->place.number > 1 || multipart->plan.total > multipart->plan.bytes)
-			create = multipart_begin_locked(multipart) || create;
 		sl_mutex_unlock(&multipart->mutex);
-		if (create)
-			sl_http_call_start(multipart->http, &multipart->create);
-		create = false;
 		memcpy(part->data + from, piece->data + piece->moved, n);
 		sl_mutex_lock(&multipart->mutex);
 		part->copied += n;
@@ -687,6 +681,7 @@ void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_pie
 	const char *why = NULL;
 	char *message = NULL;
 	int error = writing ? 0 : -ENOMEM;
+	bool create = false;
 
 	sl_mutex_lock(&multipart->mutex);
 	piece->moved = 0;
@@ -703,10 +698,15 @@ void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_pie
 		sl_list_append(before, &writing->link);
 		multipart->locked.reach =
 			SL_MAX(multipart->locked.reach, piece->offset + piece->length);
+		/* An object that fits into a part is sent when it is closed. */
+		if (SL_MAX(multipart->plan.total, multipart->locked.reach) > multipart->plan.bytes)
+			create = multipart_begin_locked(multipart);
 		error = 0;
 	}
 	message = why ? strdup(why) : NULL;
 	sl_mutex_unlock(&multipart->mutex);
+	if (create)
+		sl_http_call_start(multipart->http, &multipart->create);
 	if (!error) {
 		writing_copy(writing);
 		return;
