@@ -301,7 +301,8 @@ struct sluice_feature {
 	const char *remedy; /* a way to make it usable, or NULL */
 };
 /*
- * Describes the feature with this index, counted from 0. The strings live as long as the context.
+ * Describes the feature with this index, counted from 0. The strings live as long as the context. May
+ * wait for storage, and some seconds for the service that has the credentials for S3.
  *
  * Returns 0, or
  *   -ENOENT   the index is past the last feature

@@ -338,7 +338,7 @@ int sl_http_new(struct sl_core *core, struct sl_http_engine **out) SL_UNCHECKED
 
 	if (!engine)
 		return sl_fail(-ENOMEM, "no memory");
-	rc = sl_s3_keyring_new(&engine->keyring);
+	rc = sl_s3_keyring_new(&core->settings, &engine->keyring);
 	if (rc) {
 		free(engine);
 		return rc;

@@ -540,7 +540,7 @@ int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feat
 		return 0;
 	}
 	if (index == 2) {
-		sl_s3_feature(out);
+		sl_s3_feature(core->http->keyring, core->waiting, out);
 		return 0;
 	}
 	if (index > 2)

@@ -109,6 +109,7 @@ struct sl_http_request {
 	int64_t slow;             /* when it is time for a hedge; SL_FOREVER: never */
 	int64_t alive;            /* when the last byte came or went, or a silence had a reason */
 	struct curl_slist *lines; /* of its header, if it is signed; else NULL */
+	unsigned keys;            /* the version of those that signed it */
 	struct sl_http_response response;
 
 	/* The first error. */

@@ -63,6 +63,7 @@ int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_sl
 	free(given);
 	if (!rc)
 		rc = request_take_lines(request, &made, lines);
+	request->keys = made.version;
 	sl_s3_lines_clear(&made);
 	if (rc)
 		sl_http_request_fail(request, rc, "no memory to sign a request");
@@ -116,7 +117,7 @@ bool sl_http_signed_judge(struct sl_http_request *request, enum sl_http_verdict 
 	if (request->url)
 		return false;
 	request_parse_error(request, &error);
-	switch (sl_s3_remedy_find(http->s3, request->response.status, &error,
+	switch (sl_s3_remedy_find(http->s3, request->keys, request->response.status, &error,
 	                          date ? curl_getdate(date, NULL) : -1)) {
 	case SL_S3_NONE:
 		return false;

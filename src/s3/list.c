@@ -53,12 +53,13 @@ static void name_decode(char *text)
 
 bool sl_s3_list_next(char **at, struct sl_s3_entry *out)
 {
-	char *object = strstr(*at, "<Contents>"), *prefix = strstr(*at, "<CommonPrefixes>"), *end;
-	char text[SL_S3_TEXT];
+	char *object = strchr(*at, '<'), *end, text[SL_S3_TEXT];
 
-	out->is_prefix = prefix && (!object || prefix < object);
-	if (out->is_prefix)
-		object = prefix;
+	/* A search for either would go on to the end of a page that has none of them, for each entry. */
+	while (object && strncmp(object, "<Contents>", 10) &&
+	       strncmp(object, "<CommonPrefixes>", 16))
+		object = strchr(object + 1, '<');
+	out->is_prefix = object && object[3] == 'm';
 	end = object ? strstr(object, out->is_prefix ? "</CommonPrefixes>" : "</Contents>") : NULL;
 	if (!end)
 		return false;

@@ -11,9 +11,9 @@
 
 struct sl_s3_keyring;
 
-/* The credentials of processes, and the regions of buckets, which the files of a context share. Free comes after all files are closed and the pools
- * have stopped. */
-int sl_s3_keyring_new(struct sl_s3_keyring **out);
+/* The credentials that expire, and the regions of buckets, which the files of a context share. Free comes after all files
+ * are closed and the pools have stopped. */
+int sl_s3_keyring_new(const struct sl_settings *settings, struct sl_s3_keyring **out);
 void sl_s3_keyring_free(struct sl_s3_keyring *keyring);
 
 /* ------------------------------------------------------------------------------------ object */
@@ -21,8 +21,8 @@ void sl_s3_keyring_free(struct sl_s3_keyring *keyring);
 struct sl_s3;
 
 /*
- * Finds place and credentials of an s3 URI. Tasks of the pool may wait. May wait for storage, and for a process that the
- * user's profile names. query: NULL; or that of a list, encoded and sorted, of the bucket, whatever the key. Returns 0, or
+ * Finds place and credentials of an s3 URI. Tasks of the pool may wait. May wait for storage, and for the process or the
+ * service that has the credentials. query: NULL; or that of a list, encoded and sorted, of the bucket, whatever the key. Returns 0, or
  * -errno with a sentence.
  */
 int sl_s3_open(struct sl_s3_keyring *keyring, struct sl_pool *waiting, const char *uri,
@@ -31,13 +31,15 @@ void sl_s3_close(struct sl_s3 *s3);
 /* Returns the URL of the object. */
 const char *sl_s3_url(const struct sl_s3 *s3);
 
-/* Describes the source of credentials that files without options have. The texts are constants. */
-void sl_s3_feature(struct sluice_feature *out);
+/* Describes the source of credentials that files without options have, and asks it. The texts live as the keyring. */
+void sl_s3_feature(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
+                   struct sluice_feature *out);
 
 #define SL_S3_LINES 6
 /* The lines of header that a request has besides; NULL behind the last. */
 struct sl_s3_lines {
 	char *of[SL_S3_LINES];
+	unsigned version; /* of the keys of the signature */
 };
 /*
  * Signs a request to the URL: at this time, since a signature is valid for minutes. query: that of the request, encoded
@@ -67,11 +69,11 @@ enum sl_s3_remedy {
 	SL_S3_MOVE, /* the bucket is in another region, where an object finds it that is opened now */
 };
 /*
- * Finds out what helps against an error. date: the server's, in seconds since 1970; -1: unknown. AGAIN comes once for a
- * file. Any thread.
+ * Finds out what helps against an error. version: of the keys of the request. date: the server's, in seconds since 1970;
+ * -1: unknown. AGAIN comes once for a file. Any thread.
  */
-enum sl_s3_remedy sl_s3_remedy_find(struct sl_s3 *s3, long status, const struct sl_s3_error *error,
-                                    int64_t date);
+enum sl_s3_remedy sl_s3_remedy_find(struct sl_s3 *s3, unsigned version, long status,
+                                    const struct sl_s3_error *error, int64_t date);
 
 /* ------------------------------------------------------------------------------------ upload */
 

@@ -11,11 +11,6 @@ int http_setup(void **state);
 int http_teardown(void **state);
 #define HTTP_TEST(name) FIXTURE_TEST_WITH(name, http_setup, http_teardown)
 
-/* With the variables of AWS, which the test may change, so that objects of the server of S3 are found. */
-int s3_setup(void **state);
-int s3_teardown(void **state);
-#define S3_TEST(name) FIXTURE_TEST_WITH(name, s3_setup, s3_teardown)
-
 enum { ATTEMPTS = 4, STALL_MS = 1000, CONNECT_MS = 1000, CONNECTIONS = 8 };
 /* Larger than several pieces, and odd. */
 #define LONG (6 * MIB + 777)

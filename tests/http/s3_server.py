@@ -13,6 +13,9 @@ The name of the bucket is a list of words with '-' between them, which say how i
   north     it is in the region eu-north-1: elsewhere 301 and the region in a field
   south     it is in the region eu-south-1: elsewhere 400 and the region in the XML
   busy      the first GET of an object is answered 503 SlowDown
+  crowded   of more than three GETs at a time the others are answered 503 SlowDown
+  halves    the first GET of each range ends in the middle of its body
+  stalls    of every 25 ranges the first GET of the last is silent from there on
   away      it redirects GETs to the server itself by another name, where no request may be signed
   none      there is no such bucket
   hurried   the first PUT of each part is answered 503 SlowDown
@@ -30,7 +33,8 @@ and for open uploads.
 
 Each bucket has a list of the objects in LISTED, two on a page.
 
-Keys: AKIDTEST and SECRET, in any session but one that is "expired"; ASIATEST needs the session "token".
+Keys: AKIDTEST and SECRET, in any session but one that is "expired"; ASIATEST needs the session "token"; and those of
+metadata_server.py.
 """
 
 import calendar
@@ -50,6 +54,23 @@ import urllib.parse
 
 SECRETS = {"AKIDTEST": "secret/+of=the-test", "ASIATEST": "another/secret"}
 
+
+class Issued:
+    """Keys of metadata_server.py, good for so many requests; None: for all."""
+
+    def __init__(self, secret, token, left):
+        self.secret, self.token, self.left = secret, token, left
+        self.mutex = threading.Lock()
+
+    def use(self):
+        with self.mutex:
+            if self.left == 0:
+                raise Refused(400, "ExpiredToken", "The provided token has expired.")
+            self.left = self.left and self.left - 1
+
+
+ISSUED = {}  # by their names
+SLOWED = collections.Counter()  # answers of "crowded", by the last part of the key
 
 LISTED = ["a b", "a/1", "a/2", "b&<>", "c+d%", "nl\nx", "z/deep/er"]
 
@@ -105,7 +126,7 @@ class Request:
             key = digest(key, step)
         return digest(key, text).hex()
 
-    def check(self):
+    def check(self, service="s3"):
         """Raises Refused if the request has not exactly one valid signature that covers what it has to."""
         form = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/([^,]+), SignedHeaders=([^,]+), Signature=(\w+)",
                             self.field("authorization"))
@@ -119,7 +140,8 @@ class Request:
         needs = {"host", "x-amz-date"} | {name for name in self.fields if name.startswith("x-amz-")}
         if not needs <= set(signed) or signed != sorted(signed) or not set(signed) <= self.fields.keys():
             raise Refused(403, "AccessDenied", "There were headers present in the request which were not signed")
-        if identity not in SECRETS:
+        keys = ISSUED.get(identity)
+        if identity not in SECRETS and not keys:
             raise Refused(403, "InvalidAccessKeyId", "The key <is> unknown & so on")
         if scope[1] != self.region():
             there = f"'{self.region()}'"
@@ -132,14 +154,19 @@ class Request:
         at = calendar.timegm(time.strptime(date, "%Y%m%dT%H%M%SZ"))
         if abs(at - self.now()) > 900:
             raise Refused(403, "RequestTimeTooSkewed", "The difference between the clocks is too large.")
-        if scope != [date[:8], scope[1], "s3", "aws4_request"] or \
-                not hmac.compare_digest(form[4], self.signature(SECRETS[identity], scope, signed)):
+        secret = keys.secret if keys else SECRETS[identity]
+        if scope != [date[:8], scope[1], service, "aws4_request"] or \
+                not hmac.compare_digest(form[4], self.signature(secret, scope, signed)):
             raise Refused(403, "SignatureDoesNotMatch", "The signature does not match")
         empty = hashlib.sha256(b"").hexdigest()
         if self.field("x-amz-content-sha256") != ("UNSIGNED-PAYLOAD" if self.method in ("PUT", "POST") else empty):
             raise Refused(400, "XAmzContentSHA256Mismatch")
         if self.field("x-amz-security-token") == "expired":
             raise Refused(400, "ExpiredToken", "The provided token has expired.")
+        if keys and self.field("x-amz-security-token") != keys.token:
+            raise Refused(403, "InvalidToken", "the token is another")
+        if keys and self.method != "HEAD":
+            keys.use()
         if identity == "ASIATEST" and self.field("x-amz-security-token") not in ("token", "token-2"):
             raise Refused(403, "InvalidAccessKeyId", "the token is missing")
         if "payer" in self.words and self.field("x-amz-request-payer") != "requester":
@@ -149,7 +176,8 @@ class Request:
 class Server:
     def __init__(self, root):
         self.root = os.path.abspath(root).encode()
-        self.busy = set()
+        self.busy, self.begun = set(), collections.defaultdict(set)
+        self.crowd = 0
         self.uploads = {}
         self.counts = collections.defaultdict(collections.Counter)
         self.made = 0
@@ -393,6 +421,31 @@ class Server:
         return path, None, f"{there.st_ino}-{there.st_mtime_ns}-{there.st_size}"
 
     def give(self, sock, request):
+        if "crowded" not in request.words or request.method != "GET":
+            self.give_alone(sock, request)
+            return
+        with self.mutex:
+            self.crowd += 1
+            slow = self.crowd > 3
+        try:
+            if slow:
+                SLOWED[os.path.basename(request.key).decode()] += 1
+                raise Refused(503, "SlowDown", "Please reduce your request rate.")
+            time.sleep(0.01)
+            self.give_alone(sock, request)
+        finally:
+            with self.mutex:
+                self.crowd -= 1
+
+    def is_cut(self, request):
+        with self.mutex:
+            begun = self.begun[request.path]
+            if request.method != "GET" or request.field("range") in begun:
+                return False
+            begun.add(request.field("range"))
+            return "halves" in request.words or ("stalls" in request.words and len(begun) % 25 == 0)
+
+    def give_alone(self, sock, request):
         if "none" in request.words:
             raise Refused(404, "NoSuchBucket", "The specified bucket does not exist")
         if "away" in request.words and "127.0.0.1" in request.field("host"):
@@ -434,6 +487,11 @@ class Server:
                 data = os.pread(file.fileno(), last + 1 - first, first)
         elif data is not None:
             data = data[first:last + 1]
+        if self.is_cut(request):
+            self.send(sock, request, status, fields, data[:len(data) // 2], last + 1 - first)
+            if "stalls" in request.words:
+                sock.recv(1)  # until the other end closes
+            raise ConnectionError("cut")
         self.send(sock, request, status, fields, data, last + 1 - first)
 
     @staticmethod

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Objects of S3 that are written in parts, to a server that behaves as the name of the bucket says. */
-#include "http/cases.h"
+#include "http/s3_cases.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -225,6 +225,34 @@ S3_TEST(an_upload_that_the_server_refuses_leaves_nothing)
 	assert_refused(put(f, s3_uri("files", path), 0, 0, &b, PART), EACCES,
 	               "SignatureDoesNotMatch");
 	buffer_free(&b);
+}
+
+S3_TEST(keys_that_expire_in_the_middle_are_renewed)
+{
+	char config[2048], runs[512];
+
+	small_parts(f);
+	snprintf(runs, sizeof(runs), "%s", scratch(f, "runs"));
+	snprintf(
+		config, sizeof(config),
+		"[default]\ncredential_process = echo run >> %s; test $(wc -l < %s) = 1 && t=token "
+		"|| t=token-2; printf '{\"Version\": 1, \"AccessKeyId\": \"ASIATEST\", "
+		"\"SecretAccessKey\": \"another/secret\", \"SessionToken\": \"%%s\"}' $t\n",
+		runs, runs);
+	file_write(scratch(f, "config"), config, strlen(config), 0);
+	unsetenv("AWS_ACCESS_KEY_ID");
+	unsetenv("AWS_SECRET_ACCESS_KEY");
+	setenv("AWS_CONFIG_FILE", scratch(f, "config"), 1);
+	{
+		const char *path = scratch(f, "object");
+		struct buffer b = buffer_new(9 * PART, 0);
+
+		pattern_fill(b.data, b.length, 0, 9);
+		assert_ok(put(f, s3_uri("expiring", path), 0, 0, &b, PART));
+		assert_file_is(path, b.data, b.length);
+		buffer_free(&b);
+	}
+	assert_int_equal(file_length(runs), 8);
 }
 
 S3_TEST(an_object_that_exists_is_not_overwritten)
