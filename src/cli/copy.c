@@ -48,6 +48,7 @@ struct chunk {
 
 struct pipeline {
 	struct cli_copy *copy;
+	sluice_queue *queue;        /* of its operations, as other threads use the context, too */
 	struct chunk chunks[DEPTH]; /* chunk i of the file is chunks[i % depth] */
 	size_t depth, chunk_bytes;
 	/*
@@ -259,8 +260,10 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 		p->depth = chunks < DEPTH ? chunks : DEPTH;
 	}
 	choose_memory(p);
+	int rc = pipeline_said(copy, sluice_queue_new(&p->queue));
 	/* Chunks of a host's blob are parts of the blob. */
-	int rc = pipeline_blob(p) && pipeline_blob(p)->place < 0 ? 0 : pipeline_new_memory(p);
+	if (rc == 0 && !(pipeline_blob(p) && pipeline_blob(p)->place < 0))
+		rc = pipeline_new_memory(p);
 	if (rc)
 		return rc;
 	if (copy->device < 0) {
@@ -299,6 +302,7 @@ static void pipeline_stop(struct pipeline *p)
 			chunk_written(p, &p->chunks[i]);
 		sluice_op_free(p->chunks[i].op);
 	}
+	sluice_queue_free(p->queue);
 	cli_memory_free(&p->through);
 	if (p->memory)
 		munmap(p->memory, p->depth * p->chunk_bytes);
@@ -384,6 +388,7 @@ static int submit_chunk(struct pipeline *p, const struct cli_end *end, int kind,
 	request.extents = extents;
 	request.count = count;
 	request.user = chunk;
+	request.queue = p->queue;
 	/*
 	 * A stream cannot learn that a source of unknown length has ended, nor reach a blob on
 	 * another device.
@@ -604,7 +609,7 @@ static int pipeline_take_finished(struct pipeline *p)
 	if (!chunks_in_flight(p))
 		return 0;
 	for (;; timeout_ms = 0) {
-		int rc = sluice_next_done(p->copy->ctx, timeout_ms, &op);
+		int rc = sluice_queue_next(p->queue, timeout_ms, &op);
 		if (rc == -EAGAIN)
 			return 0;
 		if (rc)

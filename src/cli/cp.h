@@ -67,7 +67,6 @@ uint64_t cli_part_there(const struct cli_part *part); /* bytes; 0 if part is NUL
 int cli_part_note(struct cli_part *part);
 
 struct cli_copy {
-	sluice_context *ctx;
 	int device; /* device whose memory buffers the bytes, or -1 */
 	struct cli_end *source, *target;
 	struct cli_progress *progress;
