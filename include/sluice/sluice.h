@@ -410,8 +410,10 @@ struct sluice_open_options {
 	/* Permissions of a file that is created, less the umask. Default (0): 0666. */
 	unsigned mode;
 	/* For a file to be written: its final length in bytes, so that its space is reserved now or
-	 * refused with -ENOSPC. Required for store://, where it is the size of the blob. Default
-	 * (0): unknown. */
+	 * refused with -ENOSPC. Required for store://, where it is the size of the blob. For a
+	 * remote file to be read, only with first_bytes: the length that a list said, so that the
+	 * opening asks for the object and not for a range of it, which some servers answer sooner.
+	 * Default (0): unknown. */
 	uint64_t expected_size;
 	/* The backend of this file, as in struct sluice_config; "easy" or "multi" for remote files.
 	 * Default (NULL): the backend of the context. */

@@ -148,7 +148,6 @@ void cli_open_use(const struct cli_open *o, struct sluice_open_options *options)
 {
 	options->headers = o->headers;
 	options->s3 = o->s3.size ? &o->s3 : NULL;
-	options->first_bytes = o->first_bytes;
 }
 
 int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **out)

@@ -163,7 +163,11 @@ static void http_take_response(struct sl_http *http, struct sl_http_request *req
 		http->size = request->response.range.total;
 		return;
 	}
-	http->ranges = request->response.ranges && request->method == SL_HTTP_HEAD;
+	http->ranges =
+		request->method == SL_HTTP_HEAD
+			? request->response.ranges
+			: sl_http_request_asks_all(request) &&
+				  (request->response.ranges || request->response.got);
 	if (request->response.has_length)
 		http->size = (int64_t)request->response.length;
 	else if (request->response.status == 204)
@@ -331,6 +335,7 @@ static int http_start(struct sl_http *http, const struct sluice_open_options *op
 	if (!rc && http->flags & SLUICE_OPEN_WRITE)
 		return http_start_upload(http, options);
 	http->head_most = options->first_bytes;
+	http->head_all = options->expected_size && options->expected_size <= http->head_most;
 	if (!rc && !list)
 		rc = http_inspect(http);
 	if (!rc)
