@@ -576,6 +576,9 @@ struct sluice_file_info {
 	/* For so many milliseconds from now the server of a remote file wants no requests (status
 	 * 429), and operations wait; 0: it takes requests. */
 	uint64_t limited_ms;
+	/* The CRC-32C of all bytes of an object of S3, in base64, as its server says. Owned as
+	 * full_etag. NULL: it says none. */
+	const char *crc32c;
 };
 /* Describes the file as it is now. May wait for storage. */
 SLUICE_API int sluice_stat(sluice_file *file, struct sluice_file_info *out);

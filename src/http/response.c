@@ -40,6 +40,8 @@ static const char *const field_names[SL_HTTP_FIELDS] = {
 	"x-amz-bucket-region",
 	"x-amz-request-id",
 	"Date",
+	"x-amz-checksum-crc32c",
+	"x-amz-checksum-type",
 };
 
 /* ------------------------------------------------------------------------------------- parsing */

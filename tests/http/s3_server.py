@@ -14,12 +14,14 @@ The name of the bucket is a list of words with '-' between them, which say how i
   busy      the first GET of an object is answered 503 SlowDown
   away      it redirects GETs to the server itself by another name, where no request may be signed
   none      there is no such bucket
+  sums      objects have a checksum, and with "wrong" that of other bytes, with "parts" of their parts; ranges have one, too
 
 Each bucket has a list of the objects in LISTED, two on a page.
 
 Keys: AKIDTEST and SECRET, in any session but one that is "expired"; ASIATEST needs the session "token".
 """
 
+import base64
 import calendar
 import email.utils
 import hashlib
@@ -27,6 +29,7 @@ import hmac
 import os
 import re
 import socket
+import ssl
 import tempfile
 import threading
 import time
@@ -36,6 +39,22 @@ SECRETS = {"AKIDTEST": "secret/+of=the-test", "ASIATEST": "another/secret"}
 
 
 LISTED = ["a b", "a/1", "a/2", "b&<>", "c+d%", "nl\nx", "z/deep/er"]
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc = CRC32C[(crc ^ byte) & 255] ^ crc >> 8
+    return crc ^ 0xffffffff
+
+
+def crc32c_row(byte):
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82f63b78 if byte & 1 else 0)
+    return byte
+
+
+CRC32C = [crc32c_row(byte) for byte in range(256)]
 
 
 class Refused(Exception):
@@ -125,7 +144,11 @@ class Request:
 
 
 class Server:
-    def __init__(self, root):
+    def __init__(self, root, certificate=None, key=None):
+        self.tls = None
+        if certificate:
+            self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.tls.load_cert_chain(certificate, key)
         self.root = os.path.abspath(root).encode()
         self.busy = set()
         self.mutex = threading.Lock()
@@ -142,6 +165,8 @@ class Server:
     def serve(self, sock):
         rest = b""
         try:
+            if self.tls:
+                sock = self.tls.wrap_socket(sock, server_side=True)
             while True:
                 while b"\r\n\r\n" not in rest:
                     more = sock.recv(65536)
@@ -268,6 +293,11 @@ class Server:
                 data = os.pread(file.fileno(), last + 1 - first, first)
         elif data is not None:
             data = data[first:last + 1]
+        if "sums" in request.words and request.field("x-amz-checksum-mode") == "ENABLED":
+            whole = data if data is not None else open(path, "rb").read()
+            crc = base64.b64encode(crc32c(whole + b"x" * ("wrong" in request.words)).to_bytes(4, "big")).decode()
+            fields += [("x-amz-checksum-crc32c", crc + "-2" * ("parts" in request.words)),
+                       ("x-amz-checksum-type", "COMPOSITE" if "parts" in request.words else "FULL_OBJECT")]
         self.send(sock, request, status, fields, data, last + 1 - first)
 
     @staticmethod
@@ -279,6 +309,6 @@ class Server:
                      (body if request.method != "HEAD" and body else b""))
 
 
-def start(root):
+def start(*arguments):
     """Starts the server on a thread. Returns its port."""
-    return Server(root).port
+    return Server(*arguments).port
