@@ -67,7 +67,7 @@ struct pipeline {
 	bool ended;      /* nothing left to read */
 	uint64_t data;   /* no large hole begins between offset and here */
 	bool zeros;      /* zeros at offset, which are not read */
-	bool sums; /* crc is compared with the source's */
+	bool sums;       /* crc is compared with the source's */
 	uint32_t crc;
 	uint64_t start_ns;
 	struct sluice_extent extents[BLOCKS];

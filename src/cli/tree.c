@@ -27,10 +27,10 @@
 #include "cp.h"
 
 enum {
-	MOST_FILES = 4,     /* at a time, of others than small objects */
-	MOST_THREADS = 64,  /* with small objects */
-	SMALL = 8 << 20,    /* bytes of an object that comes with its opening */
-	MEMORY = 64 << 20,  /* bytes of all small objects in work */
+	MOST_FILES = 4,    /* at a time, of others than small objects */
+	MOST_THREADS = 64, /* with small objects */
+	SMALL = 8 << 20,   /* bytes of an object that comes with its opening */
+	MEMORY = 64 << 20, /* bytes of all small objects in work */
 	QUEUE = 256,
 };
 
@@ -48,7 +48,7 @@ struct tree {
 	const struct cli_cp_options *o;
 	struct cli_progress progress;
 	pthread_mutex_t mutex;
-	pthread_cond_t changed; /* a field of `locked` changed; awaited by the main thread */
+	pthread_cond_t changed;  /* a field of `locked` changed; awaited by the main thread */
 	pthread_cond_t has_turn; /* tree_has_turn(), or the end; awaited by the others */
 	struct {
 		struct job jobs[QUEUE]; /* from tail to head */
@@ -58,7 +58,7 @@ struct tree {
 		uint64_t weight;  /* of the jobs in work */
 		int rc;           /* error of the first failed copy, or 0 */
 		struct cli_moved moved;
-	} locked; /* guarded by mutex */
+	} locked;                /* guarded by mutex */
 	sluice_context *objects; /* for lists and small objects, of all threads; or NULL */
 	/* Used by the main thread only. */
 	pthread_t threads[MOST_THREADS];
@@ -153,8 +153,8 @@ static void push_job(struct tree *tree, const char *source, const char *target, 
 	while (tree->locked.head - tree->locked.tail == QUEUE && !tree_may_end())
 		tree_await_change(tree);
 	if (tree->locked.head - tree->locked.tail < QUEUE)
-		tree->locked.jobs[tree->locked.head++ % QUEUE] =
-			(struct job){cli_format("%s", source), cli_format("%s", target), small, exact};
+		tree->locked.jobs[tree->locked.head++ % QUEUE] = (struct job){
+			cli_format("%s", source), cli_format("%s", target), small, exact};
 	pthread_cond_signal(&tree->has_turn);
 	pthread_mutex_unlock(&tree->mutex);
 }

@@ -17,7 +17,7 @@
 #include "http/upload.h"
 
 #define LEAST_SLOT ((size_t)1 << 20)
-#define CHECKSUM   8 /* characters of a CRC-32C in base64 */
+#define CHECKSUM   8    /* characters of a CRC-32C in base64 */
 #define MOST_MATCH 1024 /* bytes of an ETag that is sent: servers bound what they take */
 
 /* ------------------------------------------------------------------------------------ engine */
@@ -167,11 +167,10 @@ static void http_take_response(struct sl_http *http, struct sl_http_request *req
 		http->size = request->response.range.total;
 		return;
 	}
-	http->ranges =
-		request->method == SL_HTTP_HEAD
-			? request->response.ranges
-			: sl_http_request_asks_all(request) &&
-				  (request->response.ranges || request->response.got);
+	http->ranges = request->method == SL_HTTP_HEAD
+	                       ? request->response.ranges
+	                       : sl_http_request_asks_all(request) &&
+	                                 (request->response.ranges || request->response.got);
 	if (request->response.has_length)
 		http->size = (int64_t)request->response.length;
 	else if (request->response.status == 204)
@@ -445,7 +444,7 @@ static const char *http_checksum(const struct sl_http_texts *opened)
 	const char *type = opened->of[SL_HTTP_FIELD_CHECKSUM_TYPE];
 
 	return sum && strlen(sum) == CHECKSUM && !(type && strcasecmp(type, "FULL_OBJECT")) ? sum
-	                                                                                   : NULL;
+	                                                                                    : NULL;
 }
 
 static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)

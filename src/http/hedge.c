@@ -237,8 +237,7 @@ bool sl_http_hedge_look(struct sl_http_request *request, int64_t now)
 	size_t left;
 
 	if (!request->piece) {
-		request->slow =
-			sl_http_request_has_head(request) ? now + LOOK_AGAIN : SL_FOREVER;
+		request->slow = sl_http_request_has_head(request) ? now + LOOK_AGAIN : SL_FOREVER;
 		return pace_take_credit(&request->http->limit->pace);
 	}
 	left = request->piece->length - request->piece->moved;

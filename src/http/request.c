@@ -528,8 +528,7 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 	if (verdict == SL_HTTP_DONE && request->piece && !request->http->identified)
 		request->transfer->file = request->http->number;
 	if (verdict == SL_HTTP_DONE && !request->attempts &&
-	    (request->piece ||
-	     (sl_http_request_has_head(request) && request->response.got)))
+	    (request->piece || (sl_http_request_has_head(request) && request->response.got)))
 		sl_http_pace_add(&request->http->limit->pace, request->length, request->first,
 		                 sl_now() - request->asked);
 	if (verdict == SL_HTTP_FAILED && !request->error)

@@ -52,6 +52,11 @@ checksums_of_objects_are_compared() {
 		says ", and the server says "
 		[ ! -e to ] || fail "a wrong copy is there"
 	done
+	status 0 "$sluice" cp -r s3://sums-echo/ to
+	[ "$built" != 0 ] || return 0
+	status 1 "$sluice" cp -r s3://sums-echo-wrong/a/ wrong
+	says "'s3://sums-echo-wrong/a/1': the CRC-32C of the bytes that came is "
+	[ -z "$(find wrong -type f)" ] || fail "$(find wrong)"
 }
 
 # Each object of this bucket consists of the bytes of its key.
