@@ -419,8 +419,10 @@ struct sluice_open_options {
 	/* Permissions of a file that is created, less the umask. Default (0): 0666. */
 	unsigned mode;
 	/* For a file to be written: its final length in bytes, so that its space is reserved now or
-	 * refused with -ENOSPC. Required for store://, where it is the size of the blob. Default
-	 * (0): unknown. */
+	 * refused with -ENOSPC. Required for store://, where it is the size of the blob. For a
+	 * remote file to be read, only with first_bytes: the length that a list said, so that the
+	 * opening asks for the object and not for a range of it, which some servers answer sooner.
+	 * Default (0): unknown. */
 	uint64_t expected_size;
 	/* The backend of this file, as in struct sluice_config; "easy" or "multi" for remote files.
 	 * Default (NULL): the backend of the context. */
@@ -583,6 +585,9 @@ struct sluice_file_info {
 	/* For so many milliseconds from now the server of a remote file wants no requests (status
 	 * 429), and operations wait; 0: it takes requests. */
 	uint64_t limited_ms;
+	/* The CRC-32C of all bytes of an object of S3, in base64, as its server says. Owned as
+	 * full_etag. NULL: it says none. */
+	const char *crc32c;
 };
 /* Describes the file as it is now. May wait for storage. */
 SLUICE_API int sluice_stat(sluice_file *file, struct sluice_file_info *out);

@@ -54,6 +54,7 @@ struct cli_open {
 	const char **headers; /* of remote files, and NULL behind them; or NULL: none */
 	size_t header_count;
 	struct sluice_s3_options s3; /* size is 0 until one of them is set */
+	uint64_t first_bytes;        /* of a remote file, which come with its opening */
 };
 enum {
 	CLI_KEY_BACKEND = 1000,

@@ -225,8 +225,7 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *
                const char *to, struct cli_moved *moved)
 {
 	struct cli_end source, target = {.fd = -1, .holes = -1};
-	struct cli_copy copy = {
-		.ctx = ctx, .source = &source, .target = &target, .device = o->through};
+	struct cli_copy copy = {.source = &source, .target = &target, .device = o->through};
 	const char *uri = o->uri ? o->uri : to;
 	/*
 	 * Until there is something to clean up, a signal ends the program at once, because a server

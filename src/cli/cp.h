@@ -28,6 +28,7 @@ struct cli_end {
 	struct stat st;   /* of a local file or stream before the copy */
 	const char *etag; /* source, with modified_ns: see struct sluice_file_info; owned by file */
 	int64_t modified_ns;
+	const char *crc32c;    /* source: see there; owned by file */
 	bool queried;          /* source: the URI has a query, which name omits */
 	struct cli_part *part; /* target of --continue: the part, or NULL; owned */
 };
@@ -67,7 +68,6 @@ uint64_t cli_part_there(const struct cli_part *part); /* bytes; 0 if part is NUL
 int cli_part_note(struct cli_part *part);
 
 struct cli_copy {
-	sluice_context *ctx;
 	int device; /* device whose memory buffers the bytes, or -1 */
 	struct cli_end *source, *target;
 	struct cli_progress *progress;
@@ -81,6 +81,12 @@ struct cli_copy {
  * Copies. Returns 0, -ECANCELED after an interrupt, or a negative errno with the sentence in error.
  */
 int cli_copy_run(struct cli_copy *copy);
+
+/*
+ * Adds bytes to a CRC-32C (RFC 3720, B.4), which begins as UINT32_MAX and is inverted at the end.
+ * Returns false in a build without ISA-L, which has it.
+ */
+bool cli_crc32c_add(uint32_t *crc, const void *data, size_t n);
 
 struct cli_moved {
 	uint64_t files, bytes, holes;

@@ -19,6 +19,7 @@
 #include "http/upload.h"
 
 #define LEAST_SLOT ((size_t)1 << 20)
+#define CHECKSUM   8    /* characters of a CRC-32C in base64 */
 #define MOST_MATCH 1024 /* bytes of an ETag that is sent: servers bound what they take */
 
 /* ------------------------------------------------------------------------------------ engine */
@@ -165,12 +166,18 @@ static void http_take_response(struct sl_http *http, struct sl_http_request *req
 		modified = curl_getdate(http->opened.of[SL_HTTP_FIELD_MODIFIED], NULL);
 	http->modified_ns = modified >= 0 ? modified * INT64_C(1000000000) : 0;
 	if (request->response.status == 206) {
+		/* It may be that of the part. */
+		free(http->opened.of[SL_HTTP_FIELD_CRC32C]);
+		http->opened.of[SL_HTTP_FIELD_CRC32C] = NULL;
 		/* Without a length, a part cannot be told from a truncated body. */
 		http->ranges = request->response.range.total >= 0;
 		http->size = request->response.range.total;
 		return;
 	}
-	http->ranges = request->response.ranges && request->method == SL_HTTP_HEAD;
+	http->ranges = request->method == SL_HTTP_HEAD
+	                       ? request->response.ranges
+	                       : sl_http_request_asks_all(request) &&
+	                                 (request->response.ranges || request->response.got);
 	if (request->response.has_length)
 		http->size = (int64_t)request->response.length;
 	else if (request->response.status == 204)
@@ -362,6 +369,7 @@ static int http_start(struct sl_http *http, const struct sluice_open_options *op
 	if (!rc && http->flags & SLUICE_OPEN_WRITE)
 		return http_start_upload(http, options);
 	http->head_most = options->first_bytes;
+	http->head_all = options->expected_size && options->expected_size <= http->head_most;
 	if (!rc && !list)
 		rc = http_inspect(http);
 	if (!rc)
@@ -461,6 +469,16 @@ static char *http_identity(struct sl_backend *backend)
 	return strdup(sl_http_of(backend)->url);
 }
 
+/* Returns the checksum of the object, and not that of the checksums of its parts, which has "-" and their number. */
+static const char *http_checksum(const struct sl_http_texts *opened)
+{
+	const char *sum = opened->of[SL_HTTP_FIELD_CRC32C];
+	const char *type = opened->of[SL_HTTP_FIELD_CHECKSUM_TYPE];
+
+	return sum && strlen(sum) == CHECKSUM && !(type && strcasecmp(type, "FULL_OBJECT")) ? sum
+	                                                                                    : NULL;
+}
+
 static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
 	struct sl_http *http = sl_http_of(backend);
@@ -478,6 +496,7 @@ static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 	sl_http_copy_etag(etag ? etag : "", out->etag);
 	out->full_etag = etag;
 	out->final_uri = http->found;
+	out->crc32c = http_checksum(&http->opened);
 	for (int i = 0; i < 2; i++) {
 		int64_t until = atomic_load_explicit(&http->quiet[i], memory_order_relaxed);
 

@@ -18,6 +18,7 @@ The name of the bucket is a list of words with '-' between them, which say how i
   stalls    of every 25 ranges the first GET of the last is silent from there on
   away      it redirects GETs to the server itself by another name, where no request may be signed
   none      there is no such bucket
+  sums      objects have a checksum, and with "wrong" that of other bytes, with "parts" of their parts; ranges have one, too
   hurried   the first PUT of each part is answered 503 SlowDown
   cut       the connection of the first PUT of each part is closed within the body
   still     the first PUT of the second part has no answer
@@ -37,6 +38,7 @@ Keys: AKIDTEST and SECRET, in any session but one that is "expired"; ASIATEST ne
 metadata_server.py.
 """
 
+import base64
 import calendar
 import collections
 import email.utils
@@ -47,6 +49,7 @@ import os
 import re
 import secrets
 import socket
+import ssl
 import tempfile
 import threading
 import time
@@ -73,6 +76,22 @@ ISSUED = {}  # by their names
 SLOWED = collections.Counter()  # answers of "crowded", by the last part of the key
 
 LISTED = ["a b", "a/1", "a/2", "b&<>", "c+d%", "nl\nx", "z/deep/er"]
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc = CRC32C[(crc ^ byte) & 255] ^ crc >> 8
+    return crc ^ 0xffffffff
+
+
+def crc32c_row(byte):
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82f63b78 if byte & 1 else 0)
+    return byte
+
+
+CRC32C = [crc32c_row(byte) for byte in range(256)]
 
 
 def xml_text(text):
@@ -174,7 +193,11 @@ class Request:
 
 
 class Server:
-    def __init__(self, root):
+    def __init__(self, root, certificate=None, key=None):
+        self.tls = None
+        if certificate:
+            self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.tls.load_cert_chain(certificate, key)
         self.root = os.path.abspath(root).encode()
         self.busy, self.begun = set(), collections.defaultdict(set)
         self.crowd = 0
@@ -196,6 +219,8 @@ class Server:
     def serve(self, sock):
         rest = b""
         try:
+            if self.tls:
+                sock = self.tls.wrap_socket(sock, server_side=True)
             while True:
                 while b"\r\n\r\n" not in rest:
                     more = sock.recv(65536)
@@ -487,6 +512,11 @@ class Server:
                 data = os.pread(file.fileno(), last + 1 - first, first)
         elif data is not None:
             data = data[first:last + 1]
+        if "sums" in request.words and request.field("x-amz-checksum-mode") == "ENABLED":
+            whole = data if data is not None else open(path, "rb").read()
+            crc = base64.b64encode(crc32c(whole + b"x" * ("wrong" in request.words)).to_bytes(4, "big")).decode()
+            fields += [("x-amz-checksum-crc32c", crc + "-2" * ("parts" in request.words)),
+                       ("x-amz-checksum-type", "COMPOSITE" if "parts" in request.words else "FULL_OBJECT")]
         if self.is_cut(request):
             self.send(sock, request, status, fields, data[:len(data) // 2], last + 1 - first)
             if "stalls" in request.words:
@@ -503,6 +533,6 @@ class Server:
                      (body if request.method != "HEAD" and body else b""))
 
 
-def start(root):
+def start(*arguments):
     """Starts the server on a thread. Returns its port."""
-    return Server(root).port
+    return Server(*arguments).port
