@@ -37,12 +37,13 @@ static const struct argp_option option_list[] = {
 	{"force", 'f', NULL, 0, "Overwrite DST if it exists"},
 	{"recursive", 'r', NULL, 0,
          "Copy directories and all that is in them; links as links; from s3://BUCKET/PREFIX/ all "
-         "objects below the prefix"},
+         "objects below the prefix, and to it all files"},
 	{NULL, 'R', NULL, OPTION_ALIAS, NULL},
 	{"preserve", 'p', NULL, 0,
          "Keep owner, permissions, times, ACLs and extended attributes of the user"},
 	{"quiet", 'q', NULL, 0, "No progress bar and no summary"},
 	{"no-progress", CLI_FLAG(cp_options, cp.no_progress), NULL, 0, "No progress bar"},
+	{"dry-run", CLI_FLAG(cp_options, cp.dry_run), NULL, 0, "Only print what would be copied"},
 	CLI_OPEN_OPTIONS,
 	{"device", KEY_DEVICE, "DEVICE", 0,
          "DST is a blob, store://NAME: make it in memory of a GPU, by its number or name, or of "
@@ -203,8 +204,8 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 		print_failure(copy, rc);
 		return rc;
 	}
-	/* A server may answer late, and there is nothing to clean up yet. */
-	if (!target->path)
+	/* A server may answer late, and there is nothing to clean up yet: unlike with S3, which keeps parts. */
+	if (!target->path && !target->parts)
 		cli_interrupt_release();
 	rc = cli_end_commit(target, o->flags);
 	if (rc)
@@ -221,6 +222,18 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 	return rc;
 }
 
+void cli_cp_show(const char *from, const char *to)
+{
+	char *source = cli_uri_name(from), *target = cli_uri_name(to);
+	char *first = cli_visible(source), *second = cli_visible(target);
+
+	printf("%s -> %s\n", first, second);
+	free(first);
+	free(second);
+	free(source);
+	free(target);
+}
+
 int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *from,
                const char *to, struct cli_moved *moved)
 {
@@ -231,8 +244,13 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *
 	 * Until there is something to clean up, a signal ends the program at once, because a server
 	 * may not answer for long.
 	 */
-	int rc = cli_end_open_source(ctx, from, &o->open, &source);
+	int rc;
 
+	if (o->dry_run) {
+		cli_cp_show(from, to);
+		return 0;
+	}
+	rc = cli_end_open_source(ctx, from, &o->open, &source);
 	if (rc)
 		return rc;
 	/* Opening the target detects the same local file under any name. */

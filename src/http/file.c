@@ -356,7 +356,8 @@ static int http_start_upload(struct sl_http *http, const struct sluice_open_opti
 	return rc;
 }
 
-static int http_start(struct sl_http *http, const struct sluice_open_options *options, bool list)
+/* looks: at the object, which a list and a removal do not. */
+static int http_start(struct sl_http *http, const struct sluice_open_options *options, bool looks)
 {
 	int rc = http_choose(http, options);
 
@@ -370,7 +371,7 @@ static int http_start(struct sl_http *http, const struct sluice_open_options *op
 		return http_start_upload(http, options);
 	http->head_most = options->first_bytes;
 	http->head_all = options->expected_size && options->expected_size <= http->head_most;
-	if (!rc && !list)
+	if (!rc && looks)
 		rc = http_inspect(http);
 	if (!rc)
 		http_check_head(http);
@@ -393,7 +394,7 @@ static int http_place(struct sl_http *http, const struct sl_uri *uri,
 }
 
 static int http_try(struct sl_core *core, const struct sl_uri *uri,
-                    const struct sluice_open_options *options, const char *query,
+                    const struct sluice_open_options *options, const char *query, bool looks,
                     struct sl_backend **out)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -413,7 +414,7 @@ static int http_try(struct sl_core *core, const struct sl_uri *uri,
 	http->name = sl_uri_name(uri->path);
 	rc = http->name ? http_place(http, uri, options, query) : sl_fail(-ENOMEM, "no memory");
 	if (!rc)
-		rc = http_start(http, options, query);
+		rc = http_start(http, options, looks);
 	if (rc) {
 		http_close(&http->base);
 		return rc;
@@ -427,17 +428,40 @@ static int http_try(struct sl_core *core, const struct sl_uri *uri,
 static int http_open(struct sl_core *core, const struct sl_uri *uri,
                      const struct sluice_open_options *options, struct sl_backend **out)
 {
-	int rc = http_try(core, uri, options, NULL, out);
+	int rc = http_try(core, uri, options, NULL, true, out);
 
 	/* The region of the bucket is known now. */
-	return rc == -EREMOTE ? http_try(core, uri, options, NULL, out) : rc;
+	return rc == -EREMOTE ? http_try(core, uri, options, NULL, true, out) : rc;
 }
 
 int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
                       const struct sluice_open_options *options, const char *query,
                       struct sl_backend **out)
 {
-	return http_try(core, uri, options, query, out);
+	return http_try(core, uri, options, query, false, out);
+}
+
+int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
+                   const struct sluice_open_options *options, const char *upload)
+{
+	char *query = upload ? sl_s3_upload_query(upload, 0) : NULL;
+	struct sl_backend *backend;
+	int rc = upload && !query ? sl_fail(-ENOMEM, "no memory")
+	                          : http_try(core, uri, options, NULL, false, &backend);
+
+	if (!rc) {
+		struct sl_http *http = sl_http_of(backend);
+		struct sl_http_call call = {
+			.verb = "DELETE", .query = query, .fields = &http->fields};
+
+		rc = sl_http_call_run(http, &call);
+		http_close(backend);
+		if (rc && call.answer.sentence)
+			sl_fail(rc, "%s", call.answer.sentence);
+		sl_http_answer_clear(&call.answer);
+	}
+	free(query);
+	return rc;
 }
 
 /* ----------------------------------------------------------------------------------- the rest */
