@@ -9,7 +9,9 @@
 #include <err.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -180,6 +182,46 @@ static void print_failure(const struct cli_copy *copy, int rc)
 		      target->name);
 }
 
+struct commit {
+	struct cli_end *target;
+	unsigned flags;
+	int rc;
+	atomic_bool over;
+};
+
+static void *commit_run(void *argument)
+{
+	struct commit *commit = argument;
+
+	commit->rc = cli_end_commit(commit->target, commit->flags);
+	atomic_store(&commit->over, true);
+	return NULL;
+}
+
+/*
+ * Commits an upload, most of which may still be on its way. Another thread does it, since sluice_close() waits as long as
+ * it takes, and this one looks for interrupts.
+ */
+static int commit_parts(struct cli_end *target, unsigned flags)
+{
+	struct commit commit = {.target = target, .flags = flags};
+	struct timespec moment = {0, 1000000};
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, commit_run, &commit))
+		return cli_end_commit(target, flags);
+	while (!atomic_load(&commit.over)) {
+		if (cli_interrupted()) {
+			warnx("interrupted; '%s' was not written", target->name);
+			cli_interrupt_leave();
+		}
+		nanosleep(&moment, NULL);
+		moment.tv_nsec = moment.tv_nsec < 50000000 ? 2 * moment.tv_nsec : 50000000;
+	}
+	pthread_join(thread, NULL);
+	return commit.rc;
+}
+
 static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, struct cli_moved *moved)
 {
 	struct cli_end *target = copy->target;
@@ -207,7 +249,7 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 	/* A server may answer late, and there is nothing to clean up yet: unlike with S3, which keeps parts. */
 	if (!target->path && !target->parts)
 		cli_interrupt_release();
-	rc = cli_end_commit(target, o->flags);
+	rc = target->parts ? commit_parts(target, o->flags) : cli_end_commit(target, o->flags);
 	if (rc)
 		return rc;
 	if (copy->hash && target->fd == STDOUT_FILENO)

@@ -74,6 +74,8 @@ static void close_output(void)
 			warnx("cannot write the output");
 		_exit(CLI_FAILED);
 	}
+	if (cli_interrupt_leaves())
+		cli_interrupt_obey();
 }
 
 /*

@@ -519,8 +519,8 @@ static int start_source(struct tree *tree, const char *source, bool into)
 	} else if (!tree->o->recursive) {
 		rc = cli_fail(-EISDIR, "'%s' is a directory, which -r copies", path);
 	} else {
-		target =
-			cli_format("%s%s%s", folder, named || n == 1 ? "/" : "", named ? name : "");
+		target = cli_format("%s%s%s", folder, named || !strcmp(path, "/") ? "/" : "",
+		                    named ? name : "");
 		walk_source(tree, path, target);
 	}
 	if (!kept)
