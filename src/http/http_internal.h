@@ -16,10 +16,12 @@
 #include "s3/s3.h"
 
 struct sl_http_body;
+struct sl_http_call;
+struct sl_http_multipart;
 struct sl_http_upload;
 
-/* An open file. Fixed by open, except `begun` and `quiet`, and `location`, `upload` and `body`, which have locks of their
- * own. */
+/* An open file. Fixed by open, except `begun` and `quiet`, and `location`, `upload`, `multipart` and `body`, which have
+ * locks of their own. */
 struct sl_http {
 	struct sl_backend base;
 	struct sl_core *core;
@@ -41,13 +43,15 @@ struct sl_http {
 	bool confirm_empty; /* during open: a GET without a range confirms a length of 0 */
 	int64_t size;       /* bytes, -1: unknown */
 	size_t head_most;   /* of the first bytes a probe brings so many at most; 0: it is no use */
+	bool head_all;      /* that is the object, a list said: the probe has no range */
 	char *head;         /* the first bytes; NULL: none came */
 	size_t head_bytes;  /* so many */
 	int64_t modified_ns;
-	struct sl_http_texts opened;   /* the fields of the response that open has accepted */
-	struct sl_http_upload *upload; /* of a file that is written */
-	struct sl_http_body *body;     /* of a file without ranges */
-	_Atomic bool begun;            /* data has come; set by the reactors */
+	struct sl_http_texts opened;         /* the fields of the response that open has accepted */
+	struct sl_http_upload *upload;       /* of a file that is written, */
+	struct sl_http_multipart *multipart; /* or of an object of S3 */
+	struct sl_http_body *body;           /* of a file without ranges */
+	_Atomic bool begun;                  /* data has come; set by the reactors */
 	/* Until then no request begins: the server limits them. Of other servers, and of the origin; set by the reactors. */
 	_Atomic int64_t quiet[2];
 	struct sl_http_location location;
@@ -59,8 +63,8 @@ static inline struct sl_http *sl_http_of(struct sl_backend *backend)
 	return SL_CONTAINER(backend, struct sl_http, base);
 }
 
-/* PROBE is a GET of a single byte, or of an object that seems to be empty. */
-enum sl_http_method { SL_HTTP_HEAD, SL_HTTP_PROBE, SL_HTTP_GET, SL_HTTP_PUT };
+/* PROBE is a GET of a single byte, or of an object that seems to be empty. CALL has a verb of its own. */
+enum sl_http_method { SL_HTTP_HEAD, SL_HTTP_PROBE, SL_HTTP_GET, SL_HTTP_PUT, SL_HTTP_CALL };
 /* AGAIN: at request->due, with the permit if that is now. ANEW: as a new request, since the target is unknown. */
 enum sl_http_verdict { SL_HTTP_DONE, SL_HTTP_AGAIN, SL_HTTP_ANEW, SL_HTTP_FAILED };
 
@@ -77,6 +81,7 @@ struct sl_http_request {
 	struct sl_http_hedge *hedge; /* of a first request that has a second */
 	struct sl_http_transfer *transfer; /* lent by the reactor, or NULL */
 	enum sl_http_method method;
+	struct sl_http_call *call; /* of CALL */
 
 	char *url; /* the target of a redirect, or NULL: http->url */
 	unsigned hops;
@@ -87,8 +92,9 @@ struct sl_http_request {
 	unsigned token;   /* of this version */
 	int64_t limited; /* milliseconds that a limit of the server made it pause, since the piece grew */
 	unsigned attempts;
-	unsigned backoffs;     /* since the piece grew */
-	uint64_t reached;      /* the most bytes of the piece that an attempt has brought */
+	unsigned backoffs; /* since the piece grew */
+	uint64_t
+		reached; /* the most bytes of the piece, or of a call's body, that an attempt has moved */
 	int64_t since;         /* when the last of them came; before that, the first attempt */
 	int64_t due;           /* of the next attempt; 0: at once */
 	_Atomic uint32_t over; /* of HEAD and PROBE: 1 ends the wait of http_ask() */
@@ -112,16 +118,25 @@ struct sl_http_request {
 	char *sentence; /* or NULL */
 };
 
+/* Sends a request without a piece, and waits. The request, which the caller frees, keeps the fields of the response; NULL: no
+ * memory. Returns 0, or -errno with a sentence. */
+int sl_http_ask(struct sl_http *http, enum sl_http_method what, struct sl_http_request **out);
+
 struct sl_http_request *sl_http_request_new(struct sl_http *http, enum sl_http_method method,
                                             struct sl_piece *piece);
 void sl_http_request_free(struct sl_http_request *request);
-/* Returns whether the piece is cancelled, or the upload or body dropped. */
+/* Returns whether the piece is cancelled, the call stopped, or the upload or body dropped. */
 bool sl_http_request_is_unwanted(const struct sl_http_request *request);
 /* Returns whether the request brings the first bytes of the object. After a failure a byte is asked for. */
 static inline bool sl_http_request_has_head(const struct sl_http_request *request)
 {
 	return request->method == SL_HTTP_PROBE && request->http->head_most &&
 	       !request->http->confirm_empty && !request->backoffs;
+}
+/* Returns whether it asks for the object, which should have no more bytes than those. */
+static inline bool sl_http_request_asks_all(const struct sl_http_request *request)
+{
+	return sl_http_request_has_head(request) && request->http->head_all;
 }
 static inline bool sl_http_request_has_body(const struct sl_http_request *request)
 {

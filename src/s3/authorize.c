@@ -77,7 +77,8 @@ bool sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_place *
 	strftime(date, sizeof(date), "%Y%m%dT%H%M%SZ", &utc);
 	request->date = date;
 	request->path = place->path;
-	request->query = place->query;
+	if (!request->query)
+		request->query = place->query;
 	request->id = keys->id;
 	request->secret = keys->secret;
 	return sl_s3_lines_add(lines, "x-amz-date", date) &&

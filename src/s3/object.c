@@ -188,13 +188,15 @@ const char *sl_s3_url(const struct sl_s3 *s3)
 
 /* -------------------------------------------------------------------------------------- sign */
 
-int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *const *given,
+int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const char *const *given,
                struct sl_s3_lines *out)
 {
 	struct sl_s3_lines lines = {{NULL}};
 	struct sl_s3_keys copy = {0};
 	const struct sl_s3_keys *keys = &s3->keys;
-	struct sl_sign_request request = {.method = method, .region = s3->region, .service = "s3"};
+	bool has_body = !strcmp(method, "PUT") || !strcmp(method, "POST");
+	struct sl_sign_request request = {
+		.method = method, .query = query, .region = s3->region, .service = "s3"};
 	int64_t now = time(NULL), skew;
 	bool done;
 	int rc = 0;
@@ -208,7 +210,7 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *const *given,
 	}
 	if (rc)
 		return rc;
-	request.payload = strcmp(method, "PUT") ? SL_S3_EMPTY : "UNSIGNED-PAYLOAD";
+	request.payload = has_body ? "UNSIGNED-PAYLOAD" : SL_S3_EMPTY;
 	done = !s3->requester_pays || sl_s3_lines_add(&lines, "x-amz-request-payer", "requester");
 	if (keys->id)
 		done = done &&
