@@ -104,15 +104,19 @@ struct sluice_transport {
 	int rank, ranks;
 	int node_ranks; /* ranks on the node of this rank, with itself */
 	int near;       /* this node is that of rank 0 */
-	int thread;     /* any thread may call the functions, so that the writer has a thread for them */
+	int thread; /* any thread may call the functions, so that the writer has a thread for them */
 	/* Begins to send; the bytes must stay until it is sent. Returns 0 or a negative errno. */
 	int (*send)(void *handle, int to, const void *bytes, size_t n, void **request);
 	/* Returns 1 if a message is sent: the request is gone. 0: not yet. Or a negative errno. */
 	int (*sent)(void *handle, void *request);
 	/* Returns 1 and a message that has arrived, in memory that the caller frees. 0: there is none. Or a negative errno. */
 	int (*receive)(void *handle, int *from, void **bytes, size_t *n);
-	/* Nothing is sent or expected any more. NULL is allowed. */
-	void (*close)(void *handle);
+	/* The end. clean: no message is on its way; otherwise the ranks end after an error, and what others may still send
+	 * must not reach anybody else. NULL is allowed. */
+	void (*close)(void *handle, int clean);
+	/* There is no transport: sluice_writer_open_ranks() returns this error and sentence. 0: there is. */
+	int error;
+	const char *message;
 };
 
 /*
