@@ -54,6 +54,14 @@ static void client_answer(struct sl_client *client, struct sl_message *message, 
 	free(message);
 }
 
+static void client_stop(struct sl_client *client)
+{
+	sl_mutex_lock(&client->mutex);
+	client->locked.ended = true;
+	pthread_cond_broadcast(&client->answer);
+	sl_mutex_unlock(&client->mutex);
+}
+
 /* Rank 0 has failed, or has heard that another has. */
 static void client_failed(struct sl_client *client, const struct sl_message *message, size_t n)
 {
@@ -62,15 +70,16 @@ static void client_failed(struct sl_client *client, const struct sl_message *mes
 	snprintf(sentence, sizeof(sentence), "%.*s", (int)(n - sizeof(*message)),
 	         (const char *)(message + 1));
 	sl_mutex_lock(&client->mutex);
-	client->locked.told = client->locked.ended = true;
+	client->locked.told = true;
 	if (!client->locked.error) {
 		client->locked.error = message->rc;
 		memcpy(client->locked.sentence, sentence, sizeof(sentence));
 	}
-	pthread_cond_broadcast(&client->answer);
 	sl_mutex_unlock(&client->mutex);
+	/* First the writer, for which this is not the same as the end of the file thread's waits. */
 	if (client->writer)
 		sl_writer_fail(client->writer, message->rc, sentence);
+	client_stop(client);
 }
 
 /* With registry; NULL: there is none, or it has no block here. */
@@ -173,12 +182,11 @@ void sl_client_broken(void *argument, int error)
 	snprintf(sentence, sizeof(sentence), "rank %d has lost the messages of the others: %s",
 	         client->rank, sl_error_text(error));
 	sl_mutex_lock(&client->mutex);
-	client->locked.ended = true;
 	client->locked.broken = error;
-	pthread_cond_broadcast(&client->answer);
 	sl_mutex_unlock(&client->mutex);
 	if (client->writer)
 		sl_writer_fail(client->writer, error, sentence);
+	client_stop(client);
 	if (client->server)
 		sl_server_lose(client->server);
 }

@@ -487,6 +487,26 @@ static bool server_lost(struct sl_server *server)
 	return lost;
 }
 
+/* All ranks have closed the writer: frames that some have and others have not are an error. */
+static void check_complete(struct sl_server *server)
+{
+	for (size_t i = 0; i < server->series_count; i++) {
+		const struct sl_server_series *ss = server->series[i];
+		int least = 0;
+
+		for (int r = 0; r < server->ranks; r++)
+			if (ss->frames[r] < ss->frames[least])
+				least = r;
+		for (int r = 0; r < server->ranks; r++) {
+			if (ss->frames[r] == UINT64_MAX || ss->frames[r] == ss->frames[least])
+				continue;
+			sl_fail(-ENODATA, "rank %d has closed the writer after %llu frames of '%s'",
+			        least, (unsigned long long)ss->frames[least], ss->name);
+			sl_server_fail(server, -ENODATA, sluice_last_message());
+		}
+	}
+}
+
 static void server_close(struct sl_server *server)
 {
 	struct sl_message head = {.kind = SL_MESSAGE_RESULT, .series = SL_MESSAGE_END};
@@ -500,6 +520,8 @@ static void server_close(struct sl_server *server)
 	sl_mutex_unlock(&server->using);
 	if (rc)
 		sl_server_fail(server, rc, sluice_last_message());
+	if (keep)
+		check_complete(server);
 	head.rc = server->error;
 	server_tell_all(server, &head, server->sentence, strlen(server->sentence));
 }

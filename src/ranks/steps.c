@@ -134,7 +134,7 @@ static int series_layout(struct sl_server *server, struct sl_server_series *ss,
 	int rc;
 
 	if (!server->adding)
-		return sl_fail(-ETIMEDOUT, "rank 0 has given up");
+		return sl_fail(-ETIMEDOUT, "not all ranks have called it in time");
 	rc = sl_series_options(server->adding, server->threads, &ss->layout, set);
 	if (rc)
 		return rc;
