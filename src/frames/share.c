@@ -170,18 +170,18 @@ void sl_share_check_locked(struct sluice_writer *w)
 	if (!stuck)
 		return;
 	sl_fail(-ENODATA, "rank %d has closed the writer after %" PRIu64 " frames of '%s'",
-	        stuck->share->locked.who, stuck->share->locked.last, stuck->name);
+	        stuck->share->locked.leaver, stuck->share->locked.last, stuck->name);
 	sl_writer_fail_locked(w, -ENODATA, "complete", NULL);
 }
 
-void sl_series_last(struct sluice_series *s, uint64_t last, int who)
+void sl_series_last(struct sluice_series *s, uint64_t last, int leaver)
 {
 	struct sl_share *share = s->share;
 
 	sl_mutex_lock(&s->writer->mutex);
 	if (last < share->locked.last) {
 		share->locked.last = last;
-		share->locked.who = who;
+		share->locked.leaver = leaver;
 		pthread_cond_signal(&s->writer->work);
 	}
 	sl_mutex_unlock(&s->writer->mutex);
