@@ -556,6 +556,11 @@ static void file_thread_serve_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 			continue;
 		if (!failed && w->locked.closing && stored_through_locked(w) == w->locked.sequence)
 			return;
+		if (!failed && w->sink) {
+			sl_share_check_locked(w);
+			if (w->locked.failure.error)
+				continue;
+		}
 		/* Ended by a chunk, a frame, a flush, a command, the end of the writer, or the
 		 * next checkpoint. A pending flush waits for chunks and has no timeout. */
 		sl_cond_wait(&w->work, &w->mutex,

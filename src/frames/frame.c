@@ -242,8 +242,6 @@ static void frame_append_locked(struct sl_frame *frame, const double *scalars,
 	frame->locked.number = s->locked.next++;
 	frame->locked.sequence = ++w->locked.sequence;
 	s->locked.counts.submitted++;
-	if (s->share)
-		sl_share_check_locked(s);
 	if (s->bundles) {
 		bundle_take_slot_locked(frame, scalars);
 	} else {

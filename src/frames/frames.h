@@ -48,8 +48,8 @@ struct sl_share {
 	size_t stride;     /* of these; 0: there are none */
 	struct {
 		uint64_t limit; /* frames from this number on wait */
-		uint64_t last;  /* frames from this number on never come from process `who` */
-		int who;
+		uint64_t last;  /* frames from this number on never come from process `leaver` */
+		int leaver;
 		size_t arrived[SLUICE_RANKS_AHEAD], sending[SLUICE_RANKS_AHEAD];
 	} locked; /* by the writer's mutex */
 };
@@ -113,7 +113,7 @@ void sl_writer_fail(struct sluice_writer *w, int error, const char *sentence);
 void sl_writer_flushed(struct sluice_writer *w);
 /* Asks on the file thread whether to try again on a full disk; waits for a while. */
 bool sl_file_thread_full(void *writer, int error);
-/* The disk is full, for somebody else who waits (0: no more). */
+/* The disk is full, for another process, which waits (0: no more). */
 void sl_writer_full(struct sluice_writer *w, int error);
 
 /* -------------------------------------------------------------------------------------- series */
@@ -133,8 +133,8 @@ void sl_series_free(struct sluice_series *s);
 
 /* All processes have stored frames up to `complete`, and a flush has made those up to `visible` so. */
 void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t visible);
-/* Process `who` gives no frames from `last` on: those that were submitted here are an error. */
-void sl_series_last(struct sluice_series *s, uint64_t last, int who);
+/* The process `leaver` gives no frames from `last` on: those that were submitted here are an error. */
+void sl_series_last(struct sluice_series *s, uint64_t last, int leaver);
 /* A part has come: memory of malloc(), with the head. False: it is not expected. */
 bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, void *bytes);
 /* The bytes of a part of a frame are not needed any more. */

@@ -362,8 +362,8 @@ double sl_chunk_make_plain(struct sluice_series *s, struct sl_packed_chunk *pack
                            uint64_t to);
 /* Whether nothing of other processes is missing for the next chunk of a frame. */
 bool sl_share_ready_locked(const struct sl_frame *frame);
-/* Fails the writer if another process has ended with fewer frames. */
-void sl_share_check_locked(struct sluice_series *s);
+/* Fails the writer if it has only frames that another process has ended without. */
+void sl_share_check_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex);
 /* The frame is stored: nothing of other processes is needed any more. */
 void sl_share_drop_parts_locked(struct sl_frame *frame);
 /* Copies the part of another process's chunk; where it lies. */

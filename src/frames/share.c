@@ -70,7 +70,7 @@ bool sl_share_ready_locked(const struct sl_frame *frame)
 
 	if (!share)
 		return true;
-	if (frame->locked.number >= share->locked.limit)
+	if (frame->locked.number >= SL_MIN(share->locked.limit, share->locked.last))
 		return false;
 	if (frame->locked.begun < share->sent)
 		return frame->locked.begun || !share->locked.sending[slot];
@@ -133,8 +133,8 @@ bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, v
 	bool expected;
 
 	sl_mutex_lock(&w->mutex);
-	expected = part < share->part_count && frame < share->locked.limit &&
-	           !share->parts[part].slots[slot];
+	/* Others may have heard earlier that an earlier frame is complete. */
+	expected = part < share->part_count && !share->parts[part].slots[slot];
 	if (expected) {
 		share->parts[part].slots[slot] = bytes;
 		share->locked.arrived[slot]++;
@@ -156,26 +156,33 @@ void sl_series_sent(struct sluice_series *s, uint64_t frame)
 	sl_mutex_unlock(&w->mutex);
 }
 
-void sl_share_check_locked(struct sluice_series *s) SL_UNCHECKED
+void sl_share_check_locked(struct sluice_writer *w)
 {
-	struct sl_share *share = s->share;
+	const struct sluice_series *stuck = NULL;
 
-	if (s->locked.next <= share->locked.last)
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
+		uint64_t complete = s->share->locked.limit - SLUICE_RANKS_AHEAD;
+
+		if (complete < SL_MIN(s->locked.next, s->share->locked.last))
+			return;
+		stuck = s->locked.next > s->share->locked.last ? s : stuck;
+	}
+	if (!stuck)
 		return;
 	sl_fail(-ENODATA, "rank %d has closed the writer after %" PRIu64 " frames of '%s'",
-	        share->locked.who, share->locked.last, s->name);
-	sl_writer_fail_locked(s->writer, -ENODATA, "complete", NULL);
+	        stuck->share->locked.leaver, stuck->share->locked.last, stuck->name);
+	sl_writer_fail_locked(w, -ENODATA, "complete", NULL);
 }
 
-void sl_series_last(struct sluice_series *s, uint64_t last, int who)
+void sl_series_last(struct sluice_series *s, uint64_t last, int leaver)
 {
 	struct sl_share *share = s->share;
 
 	sl_mutex_lock(&s->writer->mutex);
 	if (last < share->locked.last) {
 		share->locked.last = last;
-		share->locked.who = who;
-		sl_share_check_locked(s);
+		share->locked.leaver = leaver;
+		pthread_cond_signal(&s->writer->work);
 	}
 	sl_mutex_unlock(&s->writer->mutex);
 }

@@ -172,7 +172,7 @@ struct sharing {
 };
 
 /* A chunk of the block: its number in the dataset, and its elements. */
-static uint64_t chunk_at(const struct sharing *sh, size_t number, struct box *box)
+static uint64_t block_chunk_at(const struct sharing *sh, size_t number, struct box *box)
 {
 	const struct sl_h5_layout *layout = sh->layout;
 	uint64_t chunk = 0;
@@ -251,7 +251,7 @@ static int add_cells(struct sharing *sh, size_t chunks, int kind)
 
 	for (size_t number = 0; !rc && number < chunks; number++) {
 		struct box box = {0}, own;
-		uint64_t chunk = chunk_at(sh, number, &box);
+		uint64_t chunk = block_chunk_at(sh, number, &box);
 		struct sl_cell *cell = &share->cells[share->count];
 		bool alone;
 		int owner = chunk_owner(sh, &box, &alone);

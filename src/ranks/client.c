@@ -25,8 +25,8 @@ static struct sl_client *client_of_sink(struct sl_sink *sink)
 
 /* ------------------------------------------------------------------------------------- answers */
 
-static void client_result_locked(struct sl_client *client, struct sl_message *message, size_t n)
-	SL_REQUIRES(&client->mutex)
+static void client_result_locked(struct sl_client *client, struct sl_rank_message *message,
+                                 size_t n) SL_REQUIRES(&client->mutex)
 {
 	/* After a time-out an answer comes that nobody expects. */
 	if (message->series != client->locked.expected) {
@@ -38,7 +38,7 @@ static void client_result_locked(struct sl_client *client, struct sl_message *me
 	client->locked.result_bytes = n;
 }
 
-static void client_answer(struct sl_client *client, struct sl_message *message, size_t n)
+static void client_answer(struct sl_client *client, struct sl_rank_message *message, size_t n)
 {
 	sl_mutex_lock(&client->mutex);
 	if (message->kind == SL_MESSAGE_RESULT) {
@@ -54,23 +54,32 @@ static void client_answer(struct sl_client *client, struct sl_message *message, 
 	free(message);
 }
 
+static void client_stop(struct sl_client *client)
+{
+	sl_mutex_lock(&client->mutex);
+	client->locked.ended = true;
+	pthread_cond_broadcast(&client->answer);
+	sl_mutex_unlock(&client->mutex);
+}
+
 /* Rank 0 has failed, or has heard that another has. */
-static void client_failed(struct sl_client *client, const struct sl_message *message, size_t n)
+static void client_failed(struct sl_client *client, const struct sl_rank_message *message, size_t n)
 {
 	char sentence[1024];
 
 	snprintf(sentence, sizeof(sentence), "%.*s", (int)(n - sizeof(*message)),
 	         (const char *)(message + 1));
 	sl_mutex_lock(&client->mutex);
-	client->locked.told = client->locked.ended = true;
+	client->locked.told = true;
 	if (!client->locked.error) {
 		client->locked.error = message->rc;
 		memcpy(client->locked.sentence, sentence, sizeof(sentence));
 	}
-	pthread_cond_broadcast(&client->answer);
 	sl_mutex_unlock(&client->mutex);
+	/* First the writer, for which this is not the same as the end of the file thread's waits. */
 	if (client->writer)
 		sl_writer_fail(client->writer, message->rc, sentence);
+	client_stop(client);
 }
 
 /* With registry; NULL: there is none, or it has no block here. */
@@ -81,7 +90,8 @@ static struct sl_rank_series *client_series(struct sl_client *client, uint32_t i
 	return rs && rs->series ? rs : NULL;
 }
 
-static bool client_part(struct sl_client *client, struct sl_message *message, int from, size_t n)
+static bool client_part(struct sl_client *client, struct sl_rank_message *message, int from,
+                        size_t n)
 {
 	struct sl_rank_series *rs = client_series(client, message->series);
 	size_t i = 0;
@@ -98,7 +108,7 @@ static bool client_part(struct sl_client *client, struct sl_message *message, in
 }
 
 /* A rank has closed the writer, and gives no more frames. */
-static void client_left(struct sl_client *client, const struct sl_message *message)
+static void client_left(struct sl_client *client, const struct sl_rank_message *message)
 {
 	const uint64_t *frames = (const uint64_t *)(message + 1);
 
@@ -111,7 +121,7 @@ static void client_left(struct sl_client *client, const struct sl_message *messa
 }
 
 /* A message about a series, or a part. Returns whether it is to be freed. */
-static bool client_take_series(struct sl_client *client, int from, struct sl_message *message,
+static bool client_take_series(struct sl_client *client, int from, struct sl_rank_message *message,
                                size_t n)
 {
 	struct sl_rank_series *rs;
@@ -132,7 +142,7 @@ static bool client_take_series(struct sl_client *client, int from, struct sl_mes
 	return !taken;
 }
 
-void sl_client_take(void *argument, int from, struct sl_message *message, size_t n)
+void sl_client_take(void *argument, int from, struct sl_rank_message *message, size_t n)
 {
 	struct sl_client *client = argument;
 
@@ -173,12 +183,11 @@ void sl_client_broken(void *argument, int error)
 	snprintf(sentence, sizeof(sentence), "rank %d has lost the messages of the others: %s",
 	         client->rank, sl_error_text(error));
 	sl_mutex_lock(&client->mutex);
-	client->locked.ended = true;
 	client->locked.broken = error;
-	pthread_cond_broadcast(&client->answer);
 	sl_mutex_unlock(&client->mutex);
 	if (client->writer)
 		sl_writer_fail(client->writer, error, sentence);
+	client_stop(client);
 	if (client->server)
 		sl_server_lose(client->server);
 }
@@ -214,7 +223,7 @@ static int client_error_locked(struct sl_client *client) SL_REQUIRES(&client->mu
 static void client_send_step(struct sl_client *client, enum sl_message_kind kind, int rc,
                              const void *body, size_t n)
 {
-	struct sl_message head = {.kind = kind, .rc = rc};
+	struct sl_rank_message head = {.kind = kind, .rc = rc};
 
 	sl_mutex_lock(&client->mutex);
 	client->locked.expected = kind;
@@ -227,9 +236,9 @@ static void client_send_step(struct sl_client *client, enum sl_message_kind kind
 }
 
 int sl_client_step(struct sl_client *client, enum sl_message_kind kind, int rc, const void *body,
-                   size_t n, int64_t deadline, struct sl_message **out, size_t *out_bytes)
+                   size_t n, int64_t deadline, struct sl_rank_message **out, size_t *out_bytes)
 {
-	struct sl_message *result;
+	struct sl_rank_message *result;
 	bool late = false;
 
 	client_send_step(client, kind, rc, body, n);
@@ -256,7 +265,7 @@ int sl_client_step(struct sl_client *client, enum sl_message_kind kind, int rc, 
 
 int sl_client_end(struct sl_client *client, bool keep)
 {
-	struct sl_message head = {.kind = SL_MESSAGE_END, .a = !keep}, *result;
+	struct sl_rank_message head = {.kind = SL_MESSAGE_END, .a = !keep}, *result;
 	int rc = 0;
 
 	sl_mutex_lock(&client->mutex);
@@ -284,11 +293,11 @@ int sl_client_end(struct sl_client *client, bool keep)
 /* Makes sure that there is space for n bytes. waiting: that follow soon. */
 static int client_take_place(struct sl_client *client, size_t n, uint64_t waiting)
 {
-	struct sl_message head = {.kind = SL_MESSAGE_WANT,
-	                          .a = n + waiting,
-	                          .b = n,
-	                          .place = client->place,
-	                          .bytes = client->left};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_WANT,
+	                               .a = n + waiting,
+	                               .b = n,
+	                               .place = client->place,
+	                               .bytes = client->left};
 	bool placed;
 
 	if (n <= client->left)
@@ -334,7 +343,8 @@ static int client_write(struct sl_client *client, const char *bytes, size_t n, u
 /* Begins the message of a frame: scalars, then records. */
 static int frame_message(struct sl_rank_series *rs, uint64_t frame)
 {
-	struct sl_message head = {.kind = SL_MESSAGE_FRAME, .series = rs->index, .frame = frame};
+	struct sl_rank_message head = {
+		.kind = SL_MESSAGE_FRAME, .series = rs->index, .frame = frame};
 	size_t scalars = rs->scalars * sizeof(double);
 
 	if (!rs->frame)
@@ -361,15 +371,15 @@ static int send_part(struct sl_client *client, struct sl_rank_series *rs,
                      const struct sl_sink_chunk *chunk)
 {
 	const struct sl_cell *cell = &rs->share->cells[chunk->number];
-	struct sl_outgoing *out = sl_link_message(&(struct sl_message){0}, 0);
+	struct sl_outgoing *out = sl_link_message(&(struct sl_rank_message){0}, 0);
 
 	if (!out)
 		return sl_fail(-ENOMEM, "no memory");
-	out->head = (struct sl_message){.kind = SL_MESSAGE_PART,
-	                                .series = rs->index,
-	                                .frame = chunk->frame,
-	                                .a = cell->chunk,
-	                                .bytes = chunk->length};
+	out->head = (struct sl_rank_message){.kind = SL_MESSAGE_PART,
+	                                     .series = rs->index,
+	                                     .frame = chunk->frame,
+	                                     .a = cell->chunk,
+	                                     .bytes = chunk->length};
 	memcpy((void *)(uintptr_t)chunk->bytes, &out->head, sizeof(out->head));
 	out->bytes = chunk->bytes;
 	out->n = chunk->length;
@@ -434,7 +444,7 @@ static int client_frame(struct sl_sink *sink, struct sl_share *share, uint64_t f
 static int client_flush(struct sl_sink *sink)
 {
 	struct sl_client *client = client_of_sink(sink);
-	struct sl_message head = {.kind = SL_MESSAGE_FLUSH};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_FLUSH};
 	struct sl_outgoing *out;
 
 	sl_mutex_lock(&client->registry);
@@ -459,7 +469,7 @@ static int client_close(struct sl_sink *sink, bool keep)
 static void client_ended(struct sl_sink *sink, int error, const char *sentence)
 {
 	struct sl_client *client = client_of_sink(sink);
-	struct sl_message head = {.kind = SL_MESSAGE_FAIL, .rc = error};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_FAIL, .rc = error};
 	bool told;
 
 	sl_mutex_lock(&client->mutex);

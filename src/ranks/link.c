@@ -23,7 +23,7 @@ static void outgoing_free(struct sl_outgoing *out)
 	free(out);
 }
 
-struct sl_outgoing *sl_link_message(const struct sl_message *head, size_t n)
+struct sl_outgoing *sl_link_message(const struct sl_rank_message *head, size_t n)
 {
 	struct sl_outgoing *out = malloc(sizeof(*out) + n);
 
@@ -45,8 +45,8 @@ void sl_link_send(struct sl_link *link, int to, struct sl_outgoing *out)
 	sl_mutex_unlock(&link->mutex);
 }
 
-void sl_link_tell(struct sl_link *link, int to, const struct sl_message *head, const void *body,
-                  size_t n)
+void sl_link_tell(struct sl_link *link, int to, const struct sl_rank_message *head,
+                  const void *body, size_t n)
 {
 	struct sl_outgoing *out = sl_link_message(head, n);
 
@@ -110,7 +110,7 @@ static bool link_send_some(struct sl_link *link)
 
 bool sl_link_pump(struct sl_link *link)
 {
-	struct sl_message *message;
+	struct sl_rank_message *message;
 	bool any;
 	int rc = 0, from;
 	size_t n;

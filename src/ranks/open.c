@@ -57,7 +57,7 @@ static struct sl_client *client_new(const struct sluice_transport *t)
 }
 
 static int take_step_open(struct sl_client *client, int rc, const char *path,
-                          const struct sluice_writer_options *o, struct sl_message **result,
+                          const struct sluice_writer_options *o, struct sl_rank_message **result,
                           size_t *n)
 {
 	size_t path_bytes = rc ? 0 : strlen(path) + 1;
@@ -87,7 +87,7 @@ static int take_step_open(struct sl_client *client, int rc, const char *path,
 static int take_steps_open(struct sl_client *client, int rc, const char *path,
                            const struct sluice_writer_options *o)
 {
-	struct sl_message *result;
+	struct sl_rank_message *result;
 	const char *name;
 	size_t n;
 
@@ -257,7 +257,7 @@ static size_t add_all_names(const struct adding_block *a, char *to)
 	return n + add_names(to ? to + n : NULL, a->o.dimensions, dimensions);
 }
 
-static int take_step_add(struct adding_block *a, int rc, struct sl_message **result, size_t *n)
+static int take_step_add(struct adding_block *a, int rc, struct sl_rank_message **result, size_t *n)
 {
 	size_t names = rc ? 0 : add_all_names(a, NULL);
 	struct sl_add_body *body = calloc(1, sizeof(*body) + names);
@@ -338,7 +338,7 @@ static int rank_series_new(struct adding_block *a, const struct sl_added_body *a
 	rc = sl_codec_find(added->codec, layout.level, &layout.codec);
 	if (!rc && any)
 		rc = sl_blocks_share(&layout, added->blocks, client->ranks, client->rank,
-		                     sizeof(struct sl_message), &rs->share);
+		                     sizeof(struct sl_rank_message), &rs->share);
 	if (!rc && any) {
 		rs->share->user = rs;
 		rc = sl_series_make(client->writer, a->name, a->o.depth, &layout, added->first,
@@ -355,7 +355,7 @@ static int rank_series_new(struct adding_block *a, const struct sl_added_body *a
 static int take_steps_add(struct adding_block *a, int rc, struct sluice_series **out)
 {
 	struct sl_rank_series *rs = NULL;
-	struct sl_message *result, *done;
+	struct sl_rank_message *result, *done;
 	const struct sl_added_body *added;
 	size_t n;
 

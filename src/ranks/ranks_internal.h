@@ -51,7 +51,7 @@ enum sl_message_kind {
 };
 
 /* The head of a message; the rest follows. */
-struct sl_message {
+struct sl_rank_message {
 	uint32_t kind;
 	int32_t rc;
 	uint32_t series, count;
@@ -77,13 +77,13 @@ struct sl_outgoing {
 	void (*done)(
 		struct sl_outgoing *out); /* which frees it; called by the thread of the link */
 	void *user;
-	struct sl_message head; /* of a message with bytes of its own */
+	struct sl_rank_message head; /* of a message with bytes of its own */
 };
 
 struct sl_link {
 	struct sluice_transport t;
 	/* A message has come, which is the receiver's; the transport fails. By the thread of the link. */
-	void (*take)(void *argument, int from, struct sl_message *message, size_t n);
+	void (*take)(void *argument, int from, struct sl_rank_message *message, size_t n);
 	void (*broken)(void *argument, int error);
 	void *argument;
 	pthread_t thread;
@@ -101,12 +101,12 @@ struct sl_link {
 /* Starts it; with a transport that has no thread, sl_link_pump() is to be called. */
 int sl_link_open(struct sl_link *link, const struct sluice_transport *t);
 /* Makes a message with n bytes after its head, or NULL. It is sent, or freed by free(). */
-struct sl_outgoing *sl_link_message(const struct sl_message *head, size_t n);
+struct sl_outgoing *sl_link_message(const struct sl_rank_message *head, size_t n);
 /* Queues a message. Any thread; does not wait. */
 void sl_link_send(struct sl_link *link, int to, struct sl_outgoing *out);
 /* Both at once; without memory the message is lost, and the link is broken. */
-void sl_link_tell(struct sl_link *link, int to, const struct sl_message *head, const void *body,
-                  size_t n);
+void sl_link_tell(struct sl_link *link, int to, const struct sl_rank_message *head,
+                  const void *body, size_t n);
 /* Sends and receives whatever can be without waiting. Returns whether there was anything. */
 bool sl_link_pump(struct sl_link *link);
 /*
@@ -147,7 +147,7 @@ struct sl_client {
 	struct sl_sink sink;
 	struct sl_link link;
 	int rank, ranks;
-	struct sl_server *server; /* of rank 0; NULL: another has the file */
+	struct sl_rank_server *server; /* of rank 0; NULL: another has the file */
 	struct sluice_writer *writer;
 	unsigned threads;
 	/* The file thread's: the file, and space that is left for its chunks. */
@@ -163,8 +163,9 @@ struct sl_client {
 	struct sl_mutex mutex;
 	pthread_cond_t answer;
 	struct {
-		struct sl_message *result; /* of a step or the end; the caller's when it has it */
-		uint32_t expected;         /* kind of that step */
+		struct sl_rank_message
+			*result;   /* of a step or the end; the caller's when it has it */
+		uint32_t expected; /* kind of that step */
 		size_t result_bytes;
 		bool placed;
 		uint64_t place, left;
@@ -182,14 +183,14 @@ extern const struct sl_sink_ops sl_client_ops, sl_client_pumped_ops;
 /* The sink of a writer that ranks share. */
 struct sl_client *sl_client_of(struct sluice_writer *w);
 /* Messages for this rank. */
-void sl_client_take(void *client, int from, struct sl_message *message, size_t n);
+void sl_client_take(void *client, int from, struct sl_rank_message *message, size_t n);
 void sl_client_broken(void *client, int error);
 /*
  * Takes a step with all other ranks. rc: of this rank, with its sentence; otherwise with n bytes. Returns the first error
  * of any rank, -ETIMEDOUT, or 0 and the answer, which the caller frees.
  */
 int sl_client_step(struct sl_client *client, enum sl_message_kind kind, int rc, const void *body,
-                   size_t n, int64_t deadline, struct sl_message **out, size_t *out_bytes);
+                   size_t n, int64_t deadline, struct sl_rank_message **out, size_t *out_bytes);
 /* The end of this rank: answered when all have ended, or at once if it has discarded the writer. */
 int sl_client_end(struct sl_client *client, bool keep);
 void sl_client_free(struct sl_client *client, bool clean);
@@ -247,10 +248,10 @@ struct sl_server_message {
 	struct sl_list link;
 	int from;
 	size_t n;
-	struct sl_message *message;
+	struct sl_rank_message *message;
 };
 
-struct sl_server {
+struct sl_rank_server {
 	struct sl_link *link;
 	int ranks;
 	pthread_t thread;
@@ -277,8 +278,8 @@ struct sl_server {
 	struct sl_server_message **steps; /* by rank, of the step that is being taken */
 	int step_count, end_count;
 	enum sl_message_kind step;
-	bool *ended, *gone;          /* by rank; gone: it has its answer */
-	struct sl_message **flushes; /* by rank: requests */
+	bool *ended, *gone;               /* by rank; gone: it has its answer */
+	struct sl_rank_message **flushes; /* by rank: requests */
 	struct sl_server_series **series;
 	size_t series_count;
 	struct sl_server_series *fresh; /* between the two steps of adding it */
@@ -289,22 +290,23 @@ struct sl_server {
 	char sentence[1024];
 };
 
-int sl_server_start(struct sl_link *link, int ranks, struct sl_server **out);
+int sl_server_start(struct sl_link *link, int ranks, struct sl_rank_server **out);
 /* Before any message: the options of rank 0, which stay until the file is open. */
-void sl_server_open_with(struct sl_server *server, const struct sluice_writer_options *o,
+void sl_server_open_with(struct sl_rank_server *server, const struct sluice_writer_options *o,
                          const char *path, unsigned threads);
-void sl_server_take(struct sl_server *server, int from, struct sl_message *message, size_t n);
+void sl_server_take(struct sl_rank_server *server, int from, struct sl_rank_message *message,
+                    size_t n);
 /* There are no messages any more. */
-void sl_server_lose(struct sl_server *server);
+void sl_server_lose(struct sl_rank_server *server);
 /* After all ranks have ended. */
-void sl_server_free(struct sl_server *server);
+void sl_server_free(struct sl_rank_server *server);
 /* Keeps the first error, and tells all ranks. */
-void sl_server_fail(struct sl_server *server, int error, const char *sentence);
-void sl_server_tell(struct sl_server *server, int to, const struct sl_message *head,
+void sl_server_fail(struct sl_rank_server *server, int error, const char *sentence);
+void sl_server_tell(struct sl_rank_server *server, int to, const struct sl_rank_message *head,
                     const void *body, size_t n);
 /* Asks whether to try again on a full disk, see sl_h5_file_options. */
 bool sl_server_full(void *server, int error);
 /* All ranks have taken the step: answers. */
-void sl_server_step(struct sl_server *server);
+void sl_server_step(struct sl_rank_server *server);
 
 #endif

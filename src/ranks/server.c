@@ -16,14 +16,14 @@
 
 /* ------------------------------------------------------------------------------------ messages */
 
-void sl_server_tell(struct sl_server *server, int to, const struct sl_message *head,
+void sl_server_tell(struct sl_rank_server *server, int to, const struct sl_rank_message *head,
                     const void *body, size_t n)
 {
 	if (!server->gone[to])
 		sl_link_tell(server->link, to, head, body, n);
 }
 
-static void server_tell_all(struct sl_server *server, const struct sl_message *head,
+static void server_tell_all(struct sl_rank_server *server, const struct sl_rank_message *head,
                             const void *body, size_t n)
 {
 	for (int r = 0; r < server->ranks; r++)
@@ -37,7 +37,7 @@ static void server_message_free(struct sl_server_message *of)
 	free(of);
 }
 
-static void steps_drop(struct sl_server *server)
+static void steps_drop(struct sl_rank_server *server)
 {
 	for (int r = 0; r < server->ranks; r++) {
 		server_message_free(server->steps[r]);
@@ -46,9 +46,9 @@ static void steps_drop(struct sl_server *server)
 	server->step_count = 0;
 }
 
-void sl_server_fail(struct sl_server *server, int error, const char *sentence)
+void sl_server_fail(struct sl_rank_server *server, int error, const char *sentence)
 {
-	struct sl_message head = {.kind = SL_MESSAGE_FAILED, .rc = error};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_FAILED, .rc = error};
 
 	if (server->error)
 		return;
@@ -58,12 +58,13 @@ void sl_server_fail(struct sl_server *server, int error, const char *sentence)
 	server_tell_all(server, &head, server->sentence, strlen(server->sentence));
 }
 
-static bool message_is_urgent(const struct sl_message *message)
+static bool message_is_urgent(const struct sl_rank_message *message)
 {
 	return message->kind == SL_MESSAGE_FAIL || (message->kind == SL_MESSAGE_END && message->a);
 }
 
-void sl_server_take(struct sl_server *server, int from, struct sl_message *message, size_t n)
+void sl_server_take(struct sl_rank_server *server, int from, struct sl_rank_message *message,
+                    size_t n)
 {
 	struct sl_server_message *of = malloc(sizeof(*of));
 
@@ -80,7 +81,7 @@ void sl_server_take(struct sl_server *server, int from, struct sl_message *messa
 	sl_mutex_unlock(&server->mutex);
 }
 
-void sl_server_lose(struct sl_server *server)
+void sl_server_lose(struct sl_rank_server *server)
 {
 	sl_mutex_lock(&server->mutex);
 	server->locked.lost = server->locked.hurry = true;
@@ -88,9 +89,9 @@ void sl_server_lose(struct sl_server *server)
 	sl_mutex_unlock(&server->mutex);
 }
 
-static void server_tell_full(struct sl_server *server, int error)
+static void server_tell_full(struct sl_rank_server *server, int error)
 {
-	struct sl_message head = {.kind = SL_MESSAGE_FULL, .rc = error};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_FULL, .rc = error};
 
 	server_tell_all(server, &head, NULL, 0);
 	server->full = error;
@@ -99,7 +100,7 @@ static void server_tell_full(struct sl_server *server, int error)
 
 bool sl_server_full(void *argument, int error)
 {
-	struct sl_server *server = argument;
+	struct sl_rank_server *server = argument;
 	int64_t now = sl_now(), last, until;
 	bool hurry;
 
@@ -120,10 +121,12 @@ bool sl_server_full(void *argument, int error)
 
 /* -------------------------------------------------------------------------------------- places */
 
-#define RESTS (sizeof(((struct sl_server *)0)->rests) / sizeof(((struct sl_server *)0)->rests[0]))
+#define RESTS                                          \
+	(sizeof(((struct sl_rank_server *)0)->rests) / \
+	 sizeof(((struct sl_rank_server *)0)->rests[0]))
 
 /* Keeps the rest of a place for chunks that fit into it; the smallest are given up. */
-static void rest_keep(struct sl_server *server, uint64_t place, uint64_t bytes)
+static void rest_keep(struct sl_rank_server *server, uint64_t place, uint64_t bytes)
 {
 	size_t smallest = 0;
 
@@ -137,8 +140,8 @@ static void rest_keep(struct sl_server *server, uint64_t place, uint64_t bytes)
 }
 
 /* Space of `least` bytes, if possible of `most`. */
-static int place_take(struct sl_server *server, uint64_t least, uint64_t most,
-                      struct sl_message *out)
+static int place_take(struct sl_rank_server *server, uint64_t least, uint64_t most,
+                      struct sl_rank_message *out)
 {
 	for (size_t i = 0; i < RESTS; i++) {
 		uint64_t bytes = server->rests[i].bytes;
@@ -155,9 +158,10 @@ static int place_take(struct sl_server *server, uint64_t least, uint64_t most,
 	return sl_h5_place_take(server->file, most, &out->place);
 }
 
-static void server_want(struct sl_server *server, int from, const struct sl_message *message)
+static void server_want(struct sl_rank_server *server, int from,
+                        const struct sl_rank_message *message)
 {
-	struct sl_message head = {.kind = SL_MESSAGE_PLACE};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_PLACE};
 	int rc;
 
 	rest_keep(server, message->place, message->bytes);
@@ -172,7 +176,7 @@ static void server_want(struct sl_server *server, int from, const struct sl_mess
 
 /* -------------------------------------------------------------------------------------- frames */
 
-static int enter_message(struct sl_server_series *ss, const struct sl_message *message)
+static int enter_message(struct sl_server_series *ss, const struct sl_rank_message *message)
 {
 	const double *scalars = (const double *)(message + 1);
 	const struct sl_rank_record *records =
@@ -200,7 +204,7 @@ static void slot_clear(struct sl_server_slot *slot)
 }
 
 /* The next frame is complete: it gets into the index. */
-static void frame_complete(struct sl_server *server, struct sl_server_series *ss,
+static void frame_complete(struct sl_rank_server *server, struct sl_server_series *ss,
                            struct sl_server_slot *slot)
 {
 	int rc = 0;
@@ -229,9 +233,9 @@ static void frame_complete(struct sl_server *server, struct sl_server_series *ss
 }
 
 /* Returns whether a message of a frame is one. */
-static bool frame_is_good(const struct sl_server *server, const struct sl_server_message *of)
+static bool frame_is_good(const struct sl_rank_server *server, const struct sl_server_message *of)
 {
-	const struct sl_message *message = of->message;
+	const struct sl_rank_message *message = of->message;
 	const struct sl_server_series *ss;
 
 	if (message->series >= server->series_count)
@@ -244,9 +248,9 @@ static bool frame_is_good(const struct sl_server *server, const struct sl_server
 }
 
 /* Takes the message. */
-static void server_frame(struct sl_server *server, struct sl_server_message *of)
+static void server_frame(struct sl_rank_server *server, struct sl_server_message *of)
 {
-	struct sl_message *message = of->message;
+	struct sl_rank_message *message = of->message;
 	struct sl_server_series *ss;
 	struct sl_server_slot *slot;
 
@@ -274,7 +278,8 @@ static void server_frame(struct sl_server *server, struct sl_server_message *of)
 /* --------------------------------------------------------------------------------------- flush */
 
 /* Whether all frames are there that a rank has asked to flush. */
-static bool flush_has_all(const struct sl_server *server, const struct sl_message *request)
+static bool flush_has_all(const struct sl_rank_server *server,
+                          const struct sl_rank_message *request)
 {
 	const uint64_t *frames = (const uint64_t *)(request + 1);
 
@@ -284,7 +289,7 @@ static bool flush_has_all(const struct sl_server *server, const struct sl_messag
 	return true;
 }
 
-static bool flush_due(const struct sl_server *server)
+static bool flush_due(const struct sl_rank_server *server)
 {
 	for (int r = 0; r < server->ranks; r++)
 		if (server->flushes[r] && flush_has_all(server, server->flushes[r]))
@@ -296,14 +301,14 @@ static bool flush_due(const struct sl_server *server)
 }
 
 /* Tells how far the series are, as far as that is new. */
-static void tell_states(struct sl_server *server)
+static void tell_states(struct sl_rank_server *server)
 {
 	for (size_t i = 0; i < server->series_count; i++) {
 		struct sl_server_series *ss = server->series[i];
-		struct sl_message head = {.kind = SL_MESSAGE_STATE,
-		                          .series = (uint32_t)i,
-		                          .a = ss->complete,
-		                          .b = ss->visible};
+		struct sl_rank_message head = {.kind = SL_MESSAGE_STATE,
+		                               .series = (uint32_t)i,
+		                               .a = ss->complete,
+		                               .b = ss->visible};
 
 		if (ss->told == ss->complete && ss->told_visible == ss->visible)
 			continue;
@@ -315,9 +320,9 @@ static void tell_states(struct sl_server *server)
 		server_tell_full(server, 0);
 }
 
-static void server_flush(struct sl_server *server)
+static void server_flush(struct sl_rank_server *server)
 {
-	struct sl_message head = {.kind = SL_MESSAGE_FLUSHED};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_FLUSHED};
 	int rc;
 
 	sl_mutex_lock(&server->using);
@@ -344,10 +349,10 @@ static void server_flush(struct sl_server *server)
 /* ------------------------------------------------------------------------------------- the end */
 
 /* The others hear how many frames they can complete. */
-static void tell_left(struct sl_server *server, int who)
+static void tell_left(struct sl_rank_server *server, int leaver)
 {
-	struct sl_message head = {
-		.kind = SL_MESSAGE_LEFT, .count = (uint32_t)server->series_count, .a = who};
+	struct sl_rank_message head = {
+		.kind = SL_MESSAGE_LEFT, .count = (uint32_t)server->series_count, .a = leaver};
 	uint64_t *frames = calloc(server->series_count + 1, sizeof(*frames));
 
 	if (!frames) {
@@ -355,14 +360,14 @@ static void tell_left(struct sl_server *server, int who)
 		return;
 	}
 	for (size_t i = 0; i < server->series_count; i++)
-		frames[i] = server->series[i]->frames[who];
+		frames[i] = server->series[i]->frames[leaver];
 	server_tell_all(server, &head, frames, server->series_count * sizeof(*frames));
 	free(frames);
 }
 
-static void server_end(struct sl_server *server, int from, bool discarded)
+static void server_end(struct sl_rank_server *server, int from, bool discarded)
 {
-	struct sl_message head = {.kind = SL_MESSAGE_RESULT, .series = SL_MESSAGE_END};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .series = SL_MESSAGE_END};
 	char sentence[128];
 
 	if (server->ended[from])
@@ -390,7 +395,7 @@ static const char *step_name(enum sl_message_kind kind)
 }
 
 /* Takes the message. */
-static void server_step(struct sl_server *server, struct sl_server_message *of)
+static void server_step(struct sl_rank_server *server, struct sl_server_message *of)
 {
 	enum sl_message_kind kind = of->message->kind;
 	char sentence[256];
@@ -419,9 +424,9 @@ static void server_step(struct sl_server *server, struct sl_server_message *of)
 }
 
 /* Handles a message, and frees it. */
-static void server_handle(struct sl_server *server, struct sl_server_message *of)
+static void server_handle(struct sl_rank_server *server, struct sl_server_message *of)
 {
-	struct sl_message *message = of->message;
+	struct sl_rank_message *message = of->message;
 	char sentence[1024];
 
 	if (message->kind < SL_STEPS) {
@@ -455,7 +460,7 @@ static void server_handle(struct sl_server *server, struct sl_server_message *of
 	server_message_free(of);
 }
 
-static int64_t server_wake_at(const struct sl_server *server)
+static int64_t server_wake_at(const struct sl_rank_server *server)
 {
 	if (!server->checkpoint_ns || server->dirty_since == SL_FOREVER || server->error)
 		return SL_FOREVER;
@@ -463,7 +468,7 @@ static int64_t server_wake_at(const struct sl_server *server)
 }
 
 /* Returns the next message; NULL: the time of a checkpoint has come, or messages are lost. */
-static struct sl_server_message *server_next(struct sl_server *server, bool wait)
+static struct sl_server_message *server_next(struct sl_rank_server *server, bool wait)
 {
 	struct sl_list *at = NULL;
 
@@ -477,7 +482,7 @@ static struct sl_server_message *server_next(struct sl_server *server, bool wait
 	return at ? SL_CONTAINER(at, struct sl_server_message, link) : NULL;
 }
 
-static bool server_lost(struct sl_server *server)
+static bool server_lost(struct sl_rank_server *server)
 {
 	bool lost;
 
@@ -487,9 +492,29 @@ static bool server_lost(struct sl_server *server)
 	return lost;
 }
 
-static void server_close(struct sl_server *server)
+/* All ranks have closed the writer: frames that some have and others have not are an error. */
+static void check_complete(struct sl_rank_server *server)
 {
-	struct sl_message head = {.kind = SL_MESSAGE_RESULT, .series = SL_MESSAGE_END};
+	for (size_t i = 0; i < server->series_count; i++) {
+		const struct sl_server_series *ss = server->series[i];
+		int least = 0;
+
+		for (int r = 0; r < server->ranks; r++)
+			if (ss->frames[r] < ss->frames[least])
+				least = r;
+		for (int r = 0; r < server->ranks; r++) {
+			if (ss->frames[r] == UINT64_MAX || ss->frames[r] == ss->frames[least])
+				continue;
+			sl_fail(-ENODATA, "rank %d has closed the writer after %llu frames of '%s'",
+			        least, (unsigned long long)ss->frames[least], ss->name);
+			sl_server_fail(server, -ENODATA, sluice_last_message());
+		}
+	}
+}
+
+static void server_close(struct sl_rank_server *server)
+{
+	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .series = SL_MESSAGE_END};
 	bool keep = server->end_count == server->ranks && !server->discarded;
 	int rc = 0;
 
@@ -500,13 +525,15 @@ static void server_close(struct sl_server *server)
 	sl_mutex_unlock(&server->using);
 	if (rc)
 		sl_server_fail(server, rc, sluice_last_message());
+	if (keep)
+		check_complete(server);
 	head.rc = server->error;
 	server_tell_all(server, &head, server->sentence, strlen(server->sentence));
 }
 
 static void *server_run(void *argument)
 {
-	struct sl_server *server = argument;
+	struct sl_rank_server *server = argument;
 
 	while (server->end_count < server->ranks && !server_lost(server)) {
 		struct sl_server_message *of = server_next(server, false);
@@ -526,7 +553,7 @@ static void *server_run(void *argument)
 	return NULL;
 }
 
-void sl_server_open_with(struct sl_server *server, const struct sluice_writer_options *o,
+void sl_server_open_with(struct sl_rank_server *server, const struct sluice_writer_options *o,
                          const char *path, unsigned threads)
 {
 	/* The thread looks at the time of checkpoints. */
@@ -542,9 +569,9 @@ void sl_server_open_with(struct sl_server *server, const struct sluice_writer_op
 	sl_mutex_unlock(&server->mutex);
 }
 
-int sl_server_start(struct sl_link *link, int ranks, struct sl_server **out) SL_UNCHECKED
+int sl_server_start(struct sl_link *link, int ranks, struct sl_rank_server **out) SL_UNCHECKED
 {
-	struct sl_server *server = calloc(1, sizeof(*server));
+	struct sl_rank_server *server = calloc(1, sizeof(*server));
 	int rc;
 
 	if (!server)
@@ -586,7 +613,7 @@ static void server_series_free(struct sl_server_series *ss)
 	free(ss);
 }
 
-void sl_server_free(struct sl_server *server) SL_UNCHECKED
+void sl_server_free(struct sl_rank_server *server) SL_UNCHECKED
 {
 	struct sl_list *at;
 

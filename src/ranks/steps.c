@@ -9,14 +9,14 @@
 
 #include "ranks/ranks_internal.h"
 
-static const void *body_of(const struct sl_server *server, int rank)
+static const void *body_of(const struct sl_rank_server *server, int rank)
 {
 	return server->steps[rank]->message + 1;
 }
 
-static void answer_all(struct sl_server *server, int rc, const void *body, size_t n)
+static void answer_all(struct sl_rank_server *server, int rc, const void *body, size_t n)
 {
-	struct sl_message head = {.kind = SL_MESSAGE_RESULT, .series = server->step, .rc = rc};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .series = server->step, .rc = rc};
 
 	for (int r = 0; r < server->ranks; r++)
 		sl_server_tell(server, r, &head, rc ? sluice_last_message() : body,
@@ -24,7 +24,7 @@ static void answer_all(struct sl_server *server, int rc, const void *body, size_
 }
 
 /* The first error of a rank, which has come with its sentence. */
-static int step_error(const struct sl_server *server)
+static int step_error(const struct sl_rank_server *server)
 {
 	for (int r = 0; r < server->ranks; r++) {
 		const struct sl_server_message *of = server->steps[r];
@@ -51,7 +51,7 @@ struct field {
 	}
 
 /* Compares the fields of all ranks, and all that follows the head, which is called `rest`. */
-static int compare(const struct sl_server *server, const struct field *fields, size_t count,
+static int compare(const struct sl_rank_server *server, const struct field *fields, size_t count,
                    size_t head, const char *rest)
 {
 	const char *first = body_of(server, 0);
@@ -66,7 +66,7 @@ static int compare(const struct sl_server *server, const struct field *fields, s
 				return sl_fail(-EINVAL, "rank 0 and rank %d gave a different %s", r,
 				               fields[i].name);
 		if (n != server->steps[r]->n ||
-		    memcmp(first + head, other + head, n - sizeof(struct sl_message) - head))
+		    memcmp(first + head, other + head, n - sizeof(struct sl_rank_message) - head))
 			return sl_fail(-EINVAL, "rank 0 and rank %d gave a different %s", r, rest);
 	}
 	return 0;
@@ -84,7 +84,7 @@ static const struct field open_fields[] = {
 	FIELD(struct sl_open_body, full_disk_ms),
 };
 
-static void step_open(struct sl_server *server)
+static void step_open(struct sl_rank_server *server)
 {
 	const struct sluice_writer_options *o = server->options;
 	struct sl_h5_file_options options = {
@@ -128,13 +128,13 @@ static const struct field add_fields[] = {
 	{"number of dimensions", offsetof(struct sl_add_body, dimensions), sizeof(uint32_t)},
 };
 
-static int series_layout(struct sl_server *server, struct sl_server_series *ss,
+static int series_layout(struct sl_rank_server *server, struct sl_server_series *ss,
                          struct sl_h5_set_options *set)
 {
 	int rc;
 
 	if (!server->adding)
-		return sl_fail(-ETIMEDOUT, "rank 0 has given up");
+		return sl_fail(-ETIMEDOUT, "not all ranks have called it in time");
 	rc = sl_series_options(server->adding, server->threads, &ss->layout, set);
 	if (rc)
 		return rc;
@@ -147,7 +147,7 @@ static int series_layout(struct sl_server *server, struct sl_server_series *ss,
 }
 
 /* With APPEND the dataset may be one that was there. */
-static int series_dataset(struct sl_server *server, struct sl_server_series *ss,
+static int series_dataset(struct sl_rank_server *server, struct sl_server_series *ss,
                           const struct sl_h5_set_options *set, uint64_t *first)
 {
 	int rc = sl_h5_dataset_add(server->file, ss->name, &ss->layout, set, &ss->dataset, first);
@@ -162,7 +162,7 @@ static int series_dataset(struct sl_server *server, struct sl_server_series *ss,
 		ss->layout.contiguous ? "lies in one piece" : "has several frames in a chunk");
 }
 
-static void series_begin(struct sl_server *server, struct sl_server_series *ss, uint64_t first)
+static void series_begin(struct sl_rank_server *server, struct sl_server_series *ss, uint64_t first)
 {
 	ss->chunks = sl_blocks_chunks(&ss->layout);
 	ss->complete = ss->visible = ss->told = ss->told_visible = first;
@@ -180,7 +180,7 @@ static void series_begin(struct sl_server *server, struct sl_server_series *ss, 
 }
 
 /* The series that all ranks are about to add, behind those that they have. */
-static int series_new(struct sl_server *server, struct sl_server_series **out)
+static int steps_series_new(struct sl_rank_server *server, struct sl_server_series **out)
 {
 	const struct sl_add_body *body = body_of(server, 0);
 	struct sl_server_series **list =
@@ -211,7 +211,7 @@ static void series_give_up(struct sl_server_series *ss)
 	free(ss);
 }
 
-static void step_add(struct sl_server *server)
+static void step_add(struct sl_rank_server *server)
 {
 	struct sl_server_series *ss = NULL;
 	struct sl_h5_set_options set = {0};
@@ -227,7 +227,7 @@ static void step_add(struct sl_server *server)
 	if (!rc && !added)
 		rc = sl_fail(-ENOMEM, "no memory");
 	if (!rc)
-		rc = series_new(server, &ss);
+		rc = steps_series_new(server, &ss);
 	if (!rc)
 		rc = series_layout(server, ss, &set);
 	if (!rc)
@@ -248,7 +248,7 @@ static void step_add(struct sl_server *server)
 	free(added);
 }
 
-static void step_added(struct sl_server *server)
+static void step_added(struct sl_rank_server *server)
 {
 	struct sl_server_series *ss = server->fresh;
 	int rc = step_error(server);
@@ -265,7 +265,7 @@ static void step_added(struct sl_server *server)
 	answer_all(server, rc, NULL, 0);
 }
 
-void sl_server_step(struct sl_server *server)
+void sl_server_step(struct sl_rank_server *server)
 {
 	switch (server->step) {
 	case SL_STEP_OPEN:

@@ -14,11 +14,18 @@
  *   slow=RANK      which sleeps a millisecond before each frame
  *   lazy=RANK      which submits nothing in the second half, and closes
  *   seed=N         of pauses; 0: none
- *   precision=N
- * Rank 0 prints a line for each flush: the frames that are visible then.
+ *   precision=N    of the first series
+ *   die=RANK       which is killed while it writes, after us=N microseconds
+ *   told=PATH      a file for the frames that are visible, as 3 numbers of 8 bytes
+ *   leave=1        MPI_Finalize() comes before the writer is closed
+ * Rank 0 prints a line for each flush: the frames that are visible then. An error of a call ends the frames; each rank closes
+ * the writer in any case, and prints the error of that.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,12 +38,13 @@
 enum { SERIES = 3 };
 
 static struct setup {
-	unsigned frames, every, checkpoint, append, seed, precision;
-	int slow, lazy, rank, ranks;
-	const char *cut, *codec, *thread, *path;
+	unsigned frames, every, checkpoint, append, seed, precision, us, leave;
+	int slow, lazy, die, rank, ranks;
+	const char *cut, *codec, *thread, *path, *told;
 } setup = {.frames = 10,
            .slow = -1,
            .lazy = -1,
+           .die = -1,
            .cut = "slabs",
            .codec = "deflate",
            .thread = "multiple"};
@@ -149,15 +157,24 @@ static void pause_maybe(unsigned *state)
 		doze(*state >> 18 & 1023);
 }
 
-static void write_frame(sluice_series *series, unsigned s, unsigned k,
-                        const struct sluice_block *block)
+static int write_frame(sluice_series *series, unsigned s, unsigned k,
+                       const struct sluice_block *block)
 {
 	double scalars[] = {k * 0.5, s + 100.0 * k};
 	void *frame;
+	int rc = sluice_series_acquire(series, -1, &frame);
 
-	good(sluice_series_acquire(series, -1, &frame));
+	if (rc)
+		return rc;
 	fill(s, k, block, frame);
-	good(sluice_series_submit(series, frame, s == 0 ? scalars : NULL));
+	return sluice_series_submit(series, frame, s == 0 ? scalars : NULL);
+}
+
+static void *die_later(void *argument)
+{
+	doze(setup.us);
+	kill(getpid(), SIGKILL);
+	return argument;
 }
 
 /* ---------------------------------------------------------------------------------------- main */
@@ -177,7 +194,11 @@ static void option(const char *text)
 		{"append", &setup.append, NULL, NULL},
 		{"seed", &setup.seed, NULL, NULL},
 		{"precision", &setup.precision, NULL, NULL},
+		{"us", &setup.us, NULL, NULL},
+		{"leave", &setup.leave, NULL, NULL},
 		{"slow", NULL, &setup.slow, NULL},
+		{"die", NULL, &setup.die, NULL},
+		{"told", NULL, NULL, &setup.told},
 		{"lazy", NULL, &setup.lazy, NULL},
 		{"cut", NULL, NULL, &setup.cut},
 		{"codec", NULL, NULL, &setup.codec},
@@ -239,18 +260,38 @@ static sluice_series *add_series(sluice_writer *w, unsigned s, struct sluice_blo
 	return series;
 }
 
-static void tell_visible(sluice_series *const *series)
+static void tell_visible(sluice_series *const *series, int told, bool print)
 {
 	struct sluice_writer_counts counts = {.size = sizeof(counts)};
+	uint64_t visible[SERIES];
 
 	if (setup.rank)
 		return;
 	for (unsigned s = 0; s < SERIES; s++) {
 		good(sluice_series_stats(series[s], &counts));
-		printf("%" PRIu64 "%c", counts.visible + counts.frames_before,
-		       s + 1 < SERIES ? ' ' : '\n');
+		visible[s] = counts.visible + counts.frames_before;
+		if (print)
+			printf("%" PRIu64 "%c", visible[s], s + 1 < SERIES ? ' ' : '\n');
 	}
+	if (told >= 0 && pwrite(told, visible, sizeof(visible), 0) != sizeof(visible))
+		exit(3);
 	fflush(stdout);
+}
+
+/* Frame k of all series; the first error. */
+static int write_frames(sluice_series *const *series, const struct sluice_block *blocks, unsigned k,
+                        unsigned *state)
+{
+	int rc = 0;
+
+	if (setup.slow == setup.rank)
+		doze(1000);
+	for (unsigned s = 0; !rc && s < SERIES; s++) {
+		pause_maybe(state);
+		if (series[s])
+			rc = write_frame(series[s], s, k, &blocks[s]);
+	}
+	return rc;
 }
 
 static int run(sluice_context *ctx)
@@ -258,27 +299,33 @@ static int run(sluice_context *ctx)
 	sluice_writer *w = open_writer(ctx);
 	struct sluice_block blocks[SERIES];
 	sluice_series *series[SERIES];
-	unsigned state = setup.seed * 7919 + (unsigned)setup.rank;
-	int rc;
+	unsigned state = setup.seed * 7919 + (unsigned)setup.rank,
+		 end = setup.append + setup.frames;
+	int rc = 0, told = -1;
+	pthread_t killer;
 
 	for (unsigned s = 0; s < SERIES; s++)
 		series[s] = add_series(w, s, &blocks[s]);
-	for (unsigned k = setup.append; k < setup.append + setup.frames; k++) {
-		if (setup.lazy == setup.rank && k >= setup.append + setup.frames / 2)
-			break;
-		if (setup.slow == setup.rank)
-			doze(1000);
-		for (unsigned s = 0; s < SERIES; s++) {
-			pause_maybe(&state);
-			if (series[s])
-				write_frame(series[s], s, k, &blocks[s]);
-		}
-		if (setup.every && (k + 1) % setup.every == 0) {
-			good(sluice_writer_flush(w, -1));
-			tell_visible(series);
-		}
+	if (setup.told && !setup.rank)
+		told = open(setup.told, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (setup.die == setup.rank)
+		pthread_create(&killer, NULL, die_later, NULL);
+	if (setup.lazy == setup.rank)
+		end -= setup.frames / 2;
+	for (unsigned k = setup.append; !rc && k < end; k++) {
+		rc = write_frames(series, blocks, k, &state);
+		if (!rc && setup.every && (k + 1) % setup.every == 0)
+			rc = sluice_writer_flush(w, -1);
+		if (!rc)
+			tell_visible(series, told, setup.every && (k + 1) % setup.every == 0);
 	}
-	rc = sluice_writer_close(w, -1);
+	if (setup.leave) {
+		MPI_Finalize();
+		rc = sluice_writer_flush(w, 10000);
+	}
+	if (rc)
+		fprintf(stderr, "rank %d: %d: %s\n", setup.rank, rc, sluice_last_message());
+	rc = sluice_writer_close(w, 60000);
 	if (rc)
 		fprintf(stderr, "rank %d: close: %d: %s\n", setup.rank, rc, sluice_last_message());
 	return rc;
@@ -310,6 +357,7 @@ int main(int argc, char **argv)
 	good(sluice_context_new(NULL, &ctx));
 	rc = run(ctx);
 	sluice_context_free(ctx);
-	MPI_Finalize();
+	if (!setup.leave)
+		MPI_Finalize();
 	return rc ? 1 : 0;
 }
