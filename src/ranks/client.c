@@ -511,8 +511,12 @@ static void rank_series_free(struct sl_rank_series *rs)
 
 void sl_client_free(struct sl_client *client, bool clean)
 {
-	bool empty = sl_link_close(&client->link, clean);
+	bool empty;
 
+	/* Its last messages are in the link then. */
+	if (client->server)
+		sl_server_join(client->server);
+	empty = sl_link_close(&client->link, clean);
 	for (size_t i = 0; i < client->series_count; i++) {
 		struct sl_rank_series *rs = client->series[i];
 

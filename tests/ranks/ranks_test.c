@@ -379,13 +379,10 @@ static const char *other_path;
 
 static void act_open_refused(struct member *m)
 {
-	struct crew own = *m->crew;
 	int rc;
 
-	if (m->rank == 1 && other_path) {
-		own.path = other_path;
-		m->crew = &own;
-	}
+	if (m->rank == 1 && other_path)
+		m->path = other_path;
 	rc = crew_open(m);
 	crew_note(m, 0, rc);
 	if (!rc)
