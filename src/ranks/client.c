@@ -509,7 +509,7 @@ static void rank_series_free(struct sl_rank_series *rs)
 	free(rs);
 }
 
-void sl_client_free(struct sl_client *client, bool clean)
+void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
 {
 	bool empty;
 

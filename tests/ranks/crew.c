@@ -248,7 +248,8 @@ int crew_put(struct member *m, const char *name, uint64_t from, uint64_t to, int
 	int rc = 0;
 
 	for (uint64_t k = from; m->s && !rc && k < to; k++) {
-		double time = field_time(name, k);
+		/* Those of rank 0 count. */
+		double time = field_time(name, k) + m->rank;
 		void *frame;
 
 		rc = sluice_series_acquire(m->s, timeout_ms, &frame);
