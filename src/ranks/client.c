@@ -538,11 +538,15 @@ void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
 	free(client);
 }
 
-static void client_sink_free(struct sl_sink *sink) SL_UNCHECKED
+static void client_sink_free(struct sl_sink *sink)
 {
 	struct sl_client *client = client_of_sink(sink);
+	bool clean;
 
-	sl_client_free(client, !client->locked.ended);
+	sl_mutex_lock(&client->mutex);
+	clean = !client->locked.ended;
+	sl_mutex_unlock(&client->mutex);
+	sl_client_free(client, clean);
 }
 
 const struct sl_sink_ops sl_client_ops = {
