@@ -509,10 +509,14 @@ static void rank_series_free(struct sl_rank_series *rs)
 	free(rs);
 }
 
-void sl_client_free(struct sl_client *client, bool clean)
+void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
 {
-	bool empty = sl_link_close(&client->link, clean);
+	bool empty;
 
+	/* Its last messages are in the link then. */
+	if (client->server)
+		sl_server_join(client->server);
+	empty = sl_link_close(&client->link, clean);
 	for (size_t i = 0; i < client->series_count; i++) {
 		struct sl_rank_series *rs = client->series[i];
 
@@ -534,11 +538,15 @@ void sl_client_free(struct sl_client *client, bool clean)
 	free(client);
 }
 
-static void client_sink_free(struct sl_sink *sink) SL_UNCHECKED
+static void client_sink_free(struct sl_sink *sink)
 {
 	struct sl_client *client = client_of_sink(sink);
+	bool clean;
 
-	sl_client_free(client, !client->locked.ended);
+	sl_mutex_lock(&client->mutex);
+	clean = !client->locked.ended;
+	sl_mutex_unlock(&client->mutex);
+	sl_client_free(client, clean);
 }
 
 const struct sl_sink_ops sl_client_ops = {

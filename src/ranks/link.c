@@ -166,6 +166,26 @@ int sl_link_open(struct sl_link *link, const struct sluice_transport *t) SL_UNCH
 	return t->thread ? sl_thread_start(&link->thread, "sluice-ranks", link_run, link) : 0;
 }
 
+/* Messages that a transport has and never sent: it may still read them. */
+static struct {
+	struct sl_mutex mutex;
+	struct sl_list list; /* guarded by mutex */
+} abandoned = {SL_MUTEX_INIT, {&abandoned.list, &abandoned.list}};
+
+static void link_abandon(struct sl_link *link)
+{
+	struct sl_list *at;
+
+	sl_mutex_lock(&link->mutex);
+	while ((at = sl_list_take(&link->locked.outbox)))
+		outgoing_free(SL_CONTAINER(at, struct sl_outgoing, link));
+	sl_mutex_unlock(&link->mutex);
+	sl_mutex_lock(&abandoned.mutex);
+	while ((at = sl_list_take(&link->sending)))
+		sl_list_append(&abandoned.list, at);
+	sl_mutex_unlock(&abandoned.mutex);
+}
+
 /* The thread of the link has ended. */
 static bool link_is_empty(struct sl_link *link)
 {
@@ -196,6 +216,7 @@ bool sl_link_close(struct sl_link *link, bool clean)
 	} while (!empty && !link->failed && sl_now() < until);
 	if (link->t.close)
 		link->t.close(link->t.handle, clean && empty);
+	link_abandon(link);
 	pthread_cond_destroy(&link->wake);
 	sl_mutex_destroy(&link->mutex);
 	sl_mutex_destroy(&link->turns);

@@ -298,7 +298,8 @@ void sl_server_take(struct sl_rank_server *server, int from, struct sl_rank_mess
                     size_t n);
 /* There are no messages any more. */
 void sl_server_lose(struct sl_rank_server *server);
-/* After all ranks have ended. */
+/* After all ranks have ended, or messages are lost: waits for the end of its thread; frees it. */
+void sl_server_join(struct sl_rank_server *server);
 void sl_server_free(struct sl_rank_server *server);
 /* Keeps the first error, and tells all ranks. */
 void sl_server_fail(struct sl_rank_server *server, int error, const char *sentence);

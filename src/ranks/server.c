@@ -613,11 +613,15 @@ static void server_series_free(struct sl_server_series *ss)
 	free(ss);
 }
 
+void sl_server_join(struct sl_rank_server *server)
+{
+	pthread_join(server->thread, NULL);
+}
+
 void sl_server_free(struct sl_rank_server *server) SL_UNCHECKED
 {
 	struct sl_list *at;
 
-	pthread_join(server->thread, NULL);
 	steps_drop(server);
 	while ((at = sl_list_take(&server->locked.inbox)))
 		server_message_free(SL_CONTAINER(at, struct sl_server_message, link));

@@ -163,6 +163,7 @@ void crew_run(struct crew *crew, void (*act)(struct member *m))
 		crew->boxes[r].last = &crew->boxes[r].first;
 		crew->members[r] = (struct member){.crew = crew,
 		                                   .rank = r,
+		                                   .path = crew->path,
 		                                   .state = crew->seed * 31 + (unsigned)r,
 		                                   .block = crew_block(crew, r)};
 		acting[r] = (struct acting){&crew->members[r], act};
@@ -204,7 +205,7 @@ int crew_open(struct member *m)
 {
 	struct sluice_transport t = crew_transport(m);
 
-	return sluice_writer_open_ranks(m->crew->ctx, &t, m->crew->path, &m->crew->o, &m->w);
+	return sluice_writer_open_ranks(m->crew->ctx, &t, m->path, &m->crew->o, &m->w);
 }
 
 static uint64_t crew_start(const struct crew *crew, uint64_t length, int rank, int ranks)
@@ -247,7 +248,8 @@ int crew_put(struct member *m, const char *name, uint64_t from, uint64_t to, int
 	int rc = 0;
 
 	for (uint64_t k = from; m->s && !rc && k < to; k++) {
-		double time = field_time(name, k);
+		/* Those of rank 0 count. */
+		double time = field_time(name, k) + m->rank;
 		void *frame;
 
 		rc = sluice_series_acquire(m->s, timeout_ms, &frame);

@@ -17,7 +17,8 @@ struct member {
 	struct crew *crew;
 	int rank;
 	pthread_t thread;
-	unsigned state; /* of chance */
+	unsigned state;   /* of chance */
+	const char *path; /* the crew's */
 	sluice_writer *w;
 	sluice_series *s;
 	struct sluice_block block;
