@@ -46,7 +46,7 @@
  * Death. When a rank dies, the launcher of the job ends the others. At every moment the file opens with plain HDF5 and
  * has all frames up to the last flush or checkpoint: a chunk gets into the index of the file when all bytes of its
  * frame were reported as written. A rank on another node than rank 0 calls fdatasync(2) before it reports, because the
- * bytes of another machine are not in the reach of rank 0; with SLUICE_WRITER_DURABLE all ranks do.
+ * bytes of another machine are not in the reach of rank 0, which syncs those of its own node with SLUICE_WRITER_DURABLE.
  */
 #ifndef SLUICE_RANKS_H
 #define SLUICE_RANKS_H

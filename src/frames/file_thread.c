@@ -180,8 +180,12 @@ static struct sl_packed_chunk *plain_chunk(struct sl_frame *frame)
 
 static void count_chunk(const struct sl_packed_chunk *packed, int64_t took)
 {
+	const struct sl_share *share = packed->frame->series->share;
 	struct sluice_writer_counts *counts = &packed->frame->series->locked.counts;
 
+	/* Another process stores that chunk. */
+	if (share && packed->number < share->sent)
+		return;
 	counts->store.bytes += packed->length;
 	counts->store.busy_ns += (uint64_t)took;
 	counts->stored_bytes += packed->length;

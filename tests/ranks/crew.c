@@ -242,9 +242,20 @@ int crew_add(struct member *m, const char *name)
 	return sluice_series_add_block(m->w, name, &o, &m->block, PATIENCE_MS, &m->s);
 }
 
+size_t crew_fill(struct member *m, const char *name, uint64_t k, void *to)
+{
+	float whole[FIELD_ELEMENTS], *frame = to;
+	const uint64_t *start = m->block.start, *count = m->block.count;
+
+	field_fill(name, k, whole);
+	for (uint64_t y = 0; y < count[0]; y++)
+		memcpy(frame + y * count[1], whole + (start[0] + y) * FIELD_COLUMNS + start[1],
+		       count[1] * sizeof(float));
+	return count[0] * count[1] * sizeof(float);
+}
+
 int crew_put(struct member *m, const char *name, uint64_t from, uint64_t to, int timeout_ms)
 {
-	float whole[FIELD_ELEMENTS];
 	int rc = 0;
 
 	for (uint64_t k = from; m->s && !rc && k < to; k++) {
@@ -255,11 +266,7 @@ int crew_put(struct member *m, const char *name, uint64_t from, uint64_t to, int
 		rc = sluice_series_acquire(m->s, timeout_ms, &frame);
 		if (rc)
 			break;
-		field_fill(name, k, whole);
-		for (uint64_t y = 0; y < m->block.count[0]; y++)
-			memcpy((float *)frame + y * m->block.count[1],
-			       whole + (m->block.start[0] + y) * FIELD_COLUMNS + m->block.start[1],
-			       m->block.count[1] * sizeof(float));
+		crew_fill(m, name, k, frame);
 		rc = sluice_series_submit(m->s, frame, &time);
 	}
 	return rc;

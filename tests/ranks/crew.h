@@ -58,6 +58,8 @@ void crew_note(struct member *m, unsigned at, int rc); /* keeps it with its sent
 int crew_open(struct member *m);
 struct sluice_block crew_block(const struct crew *crew, int rank);
 int crew_add(struct member *m, const char *name);
+/* The block of this rank in frame k; its bytes. */
+size_t crew_fill(struct member *m, const char *name, uint64_t k, void *to);
 int crew_put(struct member *m, const char *name, uint64_t from, uint64_t to, int timeout_ms);
 /* All ranks are here. */
 void crew_meet(struct member *m);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "ranks/crew.h"
+#include "sluice/device.h"
 
 static void assert_notes(const struct crew *crew, unsigned at, int error, const char *says)
 {
@@ -128,6 +129,93 @@ FIXTURE_TEST(a_flush_of_one_rank_makes_frames_of_all_visible)
 	crew_run(&crew, act_flush);
 	assert_notes(&crew, 0, 0, "");
 	assert_notes(&crew, 1, 0, "");
+}
+
+/* From memory of a device, in the order of a stream, which goes on at once. */
+static int put_from_device(struct member *m)
+{
+	float block[FIELD_ELEMENTS];
+	sluice_stream stream;
+	void *memory = NULL;
+	int device, rc = sluice_device_find("emulated", &device);
+
+	if (!rc)
+		rc = sluice_device_alloc(device, sizeof(block), &memory);
+	if (!rc)
+		rc = sluice_stream_new(device, &stream);
+	for (uint64_t k = 0; !rc && k < m->crew->frames; k++) {
+		double time = field_time("u", k);
+		size_t n = crew_fill(m, "u", k, block);
+
+		rc = sluice_stream_synchronize(device, stream);
+		if (!rc)
+			rc = sluice_copy(memory, block, n);
+		if (!rc)
+			rc = sluice_series_submit_on(m->s, memory, &time, stream, PATIENCE_MS);
+	}
+	if (memory) {
+		sluice_stream_free(stream);
+		sluice_device_free(memory);
+	}
+	return rc;
+}
+
+static void act_device(struct member *m)
+{
+	int rc = crew_open(m);
+
+	if (!rc)
+		rc = crew_add(m, "u");
+	crew_note(m, 0, rc ? rc : put_from_device(m));
+	crew_note(m, 1, sluice_writer_close(m->w, PATIENCE_MS));
+}
+
+FIXTURE_TEST(frames_come_from_memory_of_devices)
+{
+	struct crew crew;
+
+	crew_init(&crew, f->ctx, scratch(f, "x.h5"), 3);
+	crew.cut = "odd";
+	crew_run(&crew, act_device);
+	assert_notes(&crew, 0, 0, "");
+	assert_notes(&crew, 1, 0, "");
+	assert_int_equal(field_look(crew.path, "u", crew.frames, crew.frames), 0);
+}
+
+static void act_memory(struct member *m)
+{
+	struct sluice_writer_counts counts = {.size = sizeof(counts)};
+	int rc = crew_open(m);
+
+	if (!rc)
+		rc = crew_add(m, "u");
+	if (!rc)
+		rc = sluice_writer_stats(m->w, &counts);
+	m->rc[1] = (int)(counts.memory_bytes / KIB);
+	if (!rc)
+		rc = crew_put(m, "u", 0, m->crew->frames, PATIENCE_MS);
+	crew_note(m, 0, rc);
+	crew_note(m, 2, sluice_writer_close(m->w, PATIENCE_MS));
+}
+
+FIXTURE_TEST(ranks_of_a_node_share_its_memory)
+{
+	struct crew crew;
+	int sum = 0;
+
+	crew_init(&crew, f->ctx, scratch(f, "x.h5"), 3);
+	crew.cut = "odd";
+	crew.o.memory_bytes = 8 * MIB;
+	crew_run(&crew, act_memory);
+	assert_notes(&crew, 0, 0, "");
+	assert_notes(&crew, 2, 0, "");
+	for (int r = 0; r < 3; r++)
+		sum += crew.members[r].rc[1];
+	assert_in_range(sum, 64, 8 * 1024);
+	/* Each has a third of it. */
+	crew.o.memory_bytes = (uint64_t)sum * KIB / 2;
+	crew_run(&crew, act_memory);
+	assert_notes(&crew, 0, ENOBUFS, "memory_bytes is");
 }
 
 static void act_continue(struct member *m)
@@ -670,5 +758,6 @@ FIXTURE_TEST(a_transport_that_breaks_ends_all_calls)
 int main(int argc, char **argv)
 {
 	row_start(argc, argv);
+	row_start_devices();
 	return RUN_TESTS(NULL, NULL);
 }
