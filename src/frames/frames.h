@@ -57,6 +57,7 @@ void sl_share_free(struct sl_share *share);
 
 struct sl_sink {
 	const struct sl_sink_ops *ops;
+	bool pumped; /* it makes progress only when it is pumped */
 };
 
 struct sl_sink_chunk {
@@ -84,7 +85,7 @@ struct sl_sink_ops {
 	/* The writer has failed, or is discarded (0): store() and close() do not wait for long any more. Called with the
 	 * writer's mutex by any thread. */
 	void (*ended)(struct sl_sink *sink, int error, const char *sentence);
-	/* Makes progress on the caller's thread; NULL: it needs no such calls. */
+	/* Makes progress on the caller's thread. */
 	void (*pump)(struct sl_sink *sink);
 	/* Runs a function with the HDF5 file, if this process has it. */
 	int (*with_file)(struct sl_sink *sink, int (*run)(struct sl_h5_file *file, void *argument),

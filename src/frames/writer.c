@@ -102,7 +102,7 @@ void sl_writer_fail(struct sluice_writer *w, int error, const char *sentence)
 
 void sl_writer_pump(struct sluice_writer *w)
 {
-	if (w->sink && w->sink->ops->pump)
+	if (w->sink && w->sink->pumped)
 		w->sink->ops->pump(w->sink);
 }
 
@@ -112,7 +112,7 @@ int sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, in
 {
 	int64_t until = deadline;
 
-	if (w->sink && w->sink->ops->pump) {
+	if (w->sink && w->sink->pumped) {
 		sl_mutex_unlock(&w->mutex);
 		sl_writer_pump(w);
 		sl_mutex_lock(&w->mutex);

@@ -555,16 +555,6 @@ const struct sl_sink_ops sl_client_ops = {
 	.flush = client_flush,
 	.close = client_close,
 	.ended = client_ended,
-	.with_file = client_with_file,
-	.free = client_sink_free,
-};
-
-const struct sl_sink_ops sl_client_pumped_ops = {
-	.store = client_store,
-	.frame = client_frame,
-	.flush = client_flush,
-	.close = client_close,
-	.ended = client_ended,
 	.pump = client_pump,
 	.with_file = client_with_file,
 	.free = client_sink_free,

@@ -41,7 +41,8 @@ static struct sl_client *client_new(const struct sluice_transport *t)
 
 	if (!client)
 		return NULL;
-	client->sink.ops = t->thread ? &sl_client_ops : &sl_client_pumped_ops;
+	client->sink.ops = &sl_client_ops;
+	client->sink.pumped = !t->thread;
 	client->rank = t->rank;
 	client->ranks = t->ranks;
 	client->fd = -1;
@@ -179,6 +180,7 @@ int sluice_writer_open_ranks(sluice_context *ctx, const struct sluice_transport 
 	if (linked) {
 		/* The others hear of it by calls of this thread. */
 		client->link.t.thread = 0;
+		client->sink.pumped = true;
 		rc = rc ? rc : sl_fail(linked, "no thread: %s", sl_error_text(linked));
 	}
 	rc = take_steps_open(client, rc, path, &all);
@@ -195,7 +197,7 @@ int sluice_writer_progress(sluice_writer *w)
 	if (!sink)
 		return sl_fail(-EINVAL, "sluice_writer_progress: %s",
 		               w ? "no ranks share this writer" : "the writer is NULL");
-	if (sink->ops->pump)
+	if (sink->pumped)
 		sink->ops->pump(sink);
 	return sl_writer_check(w);
 }

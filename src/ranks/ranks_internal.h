@@ -178,7 +178,7 @@ struct sl_client {
 	} locked SL_GUARDED_BY(&mutex);
 };
 
-extern const struct sl_sink_ops sl_client_ops, sl_client_pumped_ops;
+extern const struct sl_sink_ops sl_client_ops;
 
 /* The sink of a writer that ranks share. */
 struct sl_client *sl_client_of(struct sluice_writer *w);

@@ -320,6 +320,8 @@ static int run(sluice_context *ctx)
 			tell_visible(series, told, setup.every && (k + 1) % setup.every == 0);
 	}
 	if (setup.leave) {
+		/* No rank is in a call of the writer that needs another. */
+		MPI_Barrier(MPI_COMM_WORLD);
 		MPI_Finalize();
 		rc = sluice_writer_flush(w, 10000);
 	}

@@ -556,10 +556,14 @@ static void act_ahead(struct member *m)
 	crew_note(m, 0, rc);
 	/* All but rank 0 wait until it has given all that it can. */
 	if (!m->rank) {
+		struct sluice_writer_counts counts = {.size = sizeof(counts)};
 		uint64_t k = 0;
 
-		while (!rc && k < 100)
-			k += !(rc = crew_put(m, "u", k, k + 1, 200));
+		/* Until its own work is done, and there is no place all the same. */
+		while (k < 100 && (!rc || (rc == -EAGAIN && counts.stored < SLUICE_RANKS_AHEAD))) {
+			sluice_series_stats(m->s, &counts);
+			k += !(rc = crew_put(m, "u", k, k + 1, 20));
+		}
 		crew_note(m, 1, rc);
 		m->rc[2] = (int)k;
 	}
