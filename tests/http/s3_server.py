@@ -27,7 +27,8 @@ The name of the bucket is a list of words with '-' between them, which say how i
   lost      the first answer to a request that completes an upload is lost, after it was done
   unsure    the first answer to a request that completes an upload begins with success, and has an error in its body
   held      parts have no answer until the object "go" of the bucket "state" is asked for
-  sink      bytes are counted, and kept nowhere
+  slow      each part takes 10 ms more
+  sink      bytes are kept nowhere
 
 The object "BUCKET" of the bucket "state" has a line for each kind of request to that bucket, with how many were answered,
 and for open uploads.
@@ -295,6 +296,8 @@ class Server:
             raise ConnectionError("the client has given up")
         if "held" in request.words:
             self.go.wait(60)
+        if "slow" in request.words:
+            time.sleep(0.01)
         with self.mutex:
             upload = self.upload_of(request)
             if "expiring" in request.words and len(upload["parts"]) >= 2 and \
