@@ -5,7 +5,7 @@
 # As last time if it is not said; /usr/local the first time.
 prefix ?= $(PREFIX)
 
-.PHONY: all python wheel demo demo-files check check-python check-gpu stress bench-local bench-python bench-http bench-writer bench-store bench-gpu bench-store-gpu format install uninstall clean help
+.PHONY: all python wheel demo demo-files check check-python check-gpu stress bench-local bench-python bench-http bench-s3 bench-writer bench-store bench-gpu bench-store-gpu format install uninstall clean help
 
 all:
 	@scripts/build build --buildtype=release -Dtests=false $(if $(prefix),--prefix=$(prefix))
@@ -55,6 +55,11 @@ bench-http:
 	@scripts/bootstrap bench
 	@$(MAKE) --no-print-directory all
 	@bench/http $(BENCH_FLAGS)
+
+bench-s3:
+	@scripts/bootstrap bench s3
+	@$(MAKE) --no-print-directory all
+	@/usr/bin/python3 bench/s3 $(BENCH_FLAGS)
 
 bench-writer:
 	@scripts/bootstrap bench
@@ -109,6 +114,7 @@ help:
 	@echo 'make bench-local  compare with fio and dd; BENCH_FLAGS="--quick --gate"'
 	@echo 'make bench-python the Python package beside other ways to read in Python'
 	@echo 'make bench-http   compare with curl and aria2c, on an nginx of its own'
+	@echo 'make bench-s3     compare with rclone and s3cmd, on a gateway of its own'
 	@echo 'make bench-writer compare with H5Dwrite, on frames of a simulation'
 	@echo 'make bench-store  the store beside bare sockets, memcpy and iceoryx'
 	@echo 'make bench-gpu    measure on an NVIDIA GPU; skipped where there is none'

@@ -18,7 +18,7 @@ import zlib
 SIZE = 1 << 30
 
 NGINX = """
-daemon off; worker_processes auto; pid {folder}/nginx.pid; error_log {folder}/error.log;
+daemon off; {user} worker_processes auto; pid {folder}/nginx.pid; error_log {folder}/error.log;
 events {{ worker_connections 1024; }}
 http {{
     access_log off; sendfile on; keepalive_requests 1000000; open_file_cache max=16;
@@ -74,11 +74,10 @@ def start_nginx(folder):
     program = shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin")
     if not program:
         raise Skipped("nginx is not installed")
-    os.chmod(folder, 0o755)  # the workers of an nginx of root are of another user
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with open(os.path.join(folder, "nginx.conf"), "w") as file:
-        file.write(NGINX.format(folder=folder, port=port))
+        file.write(NGINX.format(folder=folder, port=port, user="" if os.geteuid() else "user root;"))
     server = subprocess.Popen([program, "-c", file.name, "-e", os.path.join(folder, "error.log")])
     for _ in range(100):
         try:

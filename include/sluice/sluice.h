@@ -422,8 +422,10 @@ struct sluice_open_options {
 	/* Permissions of a file that is created, less the umask. Default (0): 0666. */
 	unsigned mode;
 	/* For a file to be written: its final length in bytes, so that its space is reserved now or
-	 * refused with -ENOSPC. Required for store://, where it is the size of the blob. Default
-	 * (0): unknown. */
+	 * refused with -ENOSPC. Required for store://, where it is the size of the blob. For a
+	 * remote file to be read, only with first_bytes: the length that a list said, so that the
+	 * opening asks for the object and not for a range of it, which some servers answer sooner.
+	 * Default (0): unknown. */
 	uint64_t expected_size;
 	/* The backend of this file, as in struct sluice_config; "easy" or "multi" for remote files.
 	 * Default (NULL): the backend of the context. */
@@ -513,10 +515,16 @@ struct sluice_entry {
 	uint64_t length;     /* bytes of the object */
 	int64_t modified_ns; /* last change, nanoseconds since 1970; 0 if unknown */
 	const char *etag;    /* or "" */
+	const char *upload;  /* the id of an upload that was not completed, or "" */
+};
+enum sluice_list_flags {
+	SLUICE_LIST_RECURSIVE = 1, /* names with a '/' behind the prefix, too */
+	SLUICE_LIST_UPLOADS =
+		2 /* uploads in parts that were begun, and neither completed nor dropped */
 };
 /*
  * Begins a list of the objects of S3 with names that begin as that of uri, s3://BUCKET or
- * s3://BUCKET/PREFIX, in the order of the server. Unless recursive is 1, names are listed up to
+ * s3://BUCKET/PREFIX, in the order of the server. recursive: 0, or of enum sluice_list_flags. With 0, names are listed up to
  * the next '/' behind the prefix. `headers` and `s3` of the options are used, and must stay valid
  * until sluice_list_close(). Waits for the server. A list is used by one thread at a time, and
  * closed before its context is freed.
@@ -529,6 +537,17 @@ SLUICE_API int sluice_list_open(sluice_context *ctx, const char *uri,
 /* Takes the next entry, and may wait for the server. Returns 1, 0 behind the last, or an error. */
 SLUICE_API int sluice_list_next(sluice_list *list, struct sluice_entry *out);
 SLUICE_API void sluice_list_close(sluice_list *list);
+/*
+ * Removes an object of S3; or, if upload is not NULL, what the server has of an upload of that object: its parts, which
+ * nobody will complete. `headers` and `s3` of the options are used; o may be NULL. Waits for the server. Any thread.
+ *
+ * Returns 0, also if there was no such object, or
+ *   -ENOTSUP   a URI that is not of S3
+ *   -ENOENT    there is no such upload, or no such bucket
+ *   the errors of sluice_open()
+ */
+SLUICE_API int sluice_remove(sluice_context *ctx, const char *uri,
+                             const struct sluice_open_options *o, const char *upload);
 
 /* ------------------------------------------------------------------------------- end of a file */
 
@@ -586,6 +605,9 @@ struct sluice_file_info {
 	/* For so many milliseconds from now the server of a remote file wants no requests (status
 	 * 429), and operations wait; 0: it takes requests. */
 	uint64_t limited_ms;
+	/* The CRC-32C of all bytes of an object of S3, in base64, as its server says. Owned as
+	 * full_etag. NULL: it says none. */
+	const char *crc32c;
 };
 /* Describes the file as it is now. May wait for storage. */
 SLUICE_API int sluice_stat(sluice_file *file, struct sluice_file_info *out);

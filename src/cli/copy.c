@@ -48,6 +48,7 @@ struct chunk {
 
 struct pipeline {
 	struct cli_copy *copy;
+	sluice_queue *queue;        /* of its operations, as other threads use the context, too */
 	struct chunk chunks[DEPTH]; /* chunk i of the file is chunks[i % depth] */
 	size_t depth, chunk_bytes;
 	/*
@@ -60,12 +61,14 @@ struct pipeline {
 	/* next chunk to read; chunks of the file are ordered tail <= hashed, sent <= head */
 	uint64_t head;
 	uint64_t hashed; /* next chunk to hash */
-	uint64_t sent;   /* next chunk to send to a stream */
+	uint64_t sent;   /* next chunk to send to a stream, or an upload in parts */
 	uint64_t tail;   /* oldest chunk in use */
 	uint64_t offset; /* offset of the next read */
 	bool ended;      /* nothing left to read */
 	uint64_t data;   /* no large hole begins between offset and here */
 	bool zeros;      /* zeros at offset, which are not read */
+	bool sums;       /* crc is compared with the source's */
+	uint32_t crc;
 	uint64_t start_ns;
 	struct sluice_extent extents[BLOCKS];
 };
@@ -112,7 +115,7 @@ static const struct cli_end *pipeline_blob(const struct pipeline *p)
 /* Returns true if the host has to see bytes that are in device memory. */
 static bool pipeline_wants_copy(const struct pipeline *p)
 {
-	return p->copy->hash || p->copy->target->sparse || !p->copy->target->file;
+	return p->copy->hash || p->sums || p->copy->target->sparse || !p->copy->target->file;
 }
 
 static int pipeline_new_memory(struct pipeline *p)
@@ -244,6 +247,7 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	                       .depth = DEPTH,
 	                       .chunk_bytes = SMALL_CHUNK,
 	                       .through = {.device = -1},
+	                       .crc = UINT32_MAX,
 	                       .start_ns = cli_now_ns()};
 	/* Threads read to device memory; sources without ranges arrive in file order. */
 	if (source->whole_only &&
@@ -259,8 +263,12 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 		p->depth = chunks < DEPTH ? chunks : DEPTH;
 	}
 	choose_memory(p);
+	p->sums = source->crc32c && !copy->target->part && copy->device < 0 &&
+	          !(p->into && p->into->place >= 0) && cli_crc32c_add(&p->crc, NULL, 0);
+	int rc = pipeline_said(copy, sluice_queue_new(&p->queue));
 	/* Chunks of a host's blob are parts of the blob. */
-	int rc = pipeline_blob(p) && pipeline_blob(p)->place < 0 ? 0 : pipeline_new_memory(p);
+	if (rc == 0 && !(pipeline_blob(p) && pipeline_blob(p)->place < 0))
+		rc = pipeline_new_memory(p);
 	if (rc)
 		return rc;
 	if (copy->device < 0) {
@@ -299,6 +307,7 @@ static void pipeline_stop(struct pipeline *p)
 			chunk_written(p, &p->chunks[i]);
 		sluice_op_free(p->chunks[i].op);
 	}
+	sluice_queue_free(p->queue);
 	cli_memory_free(&p->through);
 	if (p->memory)
 		munmap(p->memory, p->depth * p->chunk_bytes);
@@ -384,6 +393,7 @@ static int submit_chunk(struct pipeline *p, const struct cli_end *end, int kind,
 	request.extents = extents;
 	request.count = count;
 	request.user = chunk;
+	request.queue = p->queue;
 	/*
 	 * A stream cannot learn that a source of unknown length has ended, nor reach a blob on
 	 * another device.
@@ -457,7 +467,7 @@ static int chunk_filled(struct pipeline *p, struct chunk *chunk)
 		return pipeline_said(p->copy, rc);
 	if (chunk->length == 0 || p->into)
 		chunk_written(p, chunk);
-	else if (target->file)
+	else if (target->file && !target->parts)
 		return chunk_write(p, chunk);
 	return 0;
 }
@@ -571,12 +581,25 @@ static int pipeline_read_next(struct pipeline *p)
 /* Does the work that must happen in file order. */
 static int pipeline_work_in_order(struct pipeline *p)
 {
-	for (; p->hashed < p->head && chunk_at(p, p->hashed)->full; p->hashed++)
+	for (; p->hashed < p->head && chunk_at(p, p->hashed)->full; p->hashed++) {
+		const struct chunk *chunk = chunk_at(p, p->hashed);
+
 		if (p->copy->hash)
-			XXH3_128bits_update(p->copy->hash, chunk_at(p, p->hashed)->data,
-			                    chunk_at(p, p->hashed)->length);
+			XXH3_128bits_update(p->copy->hash, chunk->data, chunk->length);
+		if (p->sums)
+			cli_crc32c_add(&p->crc, chunk->data, chunk->length);
+	}
 	if (!p->copy->target->file && p->sent < p->head && chunk_at(p, p->sent)->full) {
 		int rc = stream_write(p, chunk_at(p, p->sent++));
+		if (rc)
+			return rc;
+	}
+	/* An upload takes writes that are not too far ahead of missing bytes. */
+	for (; p->copy->target->parts && p->sent < p->head && chunk_at(p, p->sent)->full;
+	     p->sent++) {
+		struct chunk *chunk = chunk_at(p, p->sent);
+		int rc = chunk->written ? 0 : chunk_write(p, chunk);
+
 		if (rc)
 			return rc;
 	}
@@ -604,7 +627,7 @@ static int pipeline_take_finished(struct pipeline *p)
 	if (!chunks_in_flight(p))
 		return 0;
 	for (;; timeout_ms = 0) {
-		int rc = sluice_next_done(p->copy->ctx, timeout_ms, &op);
+		int rc = sluice_queue_next(p->queue, timeout_ms, &op);
 		if (rc == -EAGAIN)
 			return 0;
 		if (rc)
@@ -639,6 +662,25 @@ static int turn_chunk(struct pipeline *p)
 	return rc;
 }
 
+/* Compares the sum of the bytes that came, in base64 (RFC 4648), with the server's. */
+static int pipeline_check_sum(const struct pipeline *p)
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	const struct cli_end *source = p->copy->source;
+	uint64_t bits = (uint64_t)~p->crc << 4 & UINT64_C(0xfffffffff);
+	char text[] = "......==";
+
+	for (int i = 0; i < 6; i++)
+		text[i] = digits[bits >> (30 - 6 * i) & 63];
+	if (!p->sums || !strcmp(text, source->crc32c))
+		return 0;
+	return pipeline_fail(p->copy, -EIO,
+	                     "'%s': the CRC-32C of the bytes that came is %s, and the server "
+	                     "says %s",
+	                     source->name, text, source->crc32c);
+}
+
 int cli_copy_run(struct cli_copy *copy)
 {
 	struct pipeline *p = malloc(sizeof *p);
@@ -650,6 +692,8 @@ int cli_copy_run(struct cli_copy *copy)
 	rc = pipeline_start(p, copy);
 	while (rc == 0 && !(p->ended && p->tail == p->head))
 		rc = turn_chunk(p);
+	if (rc == 0)
+		rc = pipeline_check_sum(p);
 	pipeline_stop(p);
 	free(p);
 	if (rc == 0 && copy->target->file && copy->target->sparse)

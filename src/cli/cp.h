@@ -23,11 +23,13 @@ struct cli_end {
 	int holes;        /* source: descriptor for SEEK_HOLE, or -1; owned */
 	bool replaces;    /* target: a new file that gets its name at the end */
 	bool closed;      /* target: without permissions when complete */
+	bool parts;       /* target: a server may keep parts of it */
 	char *memory;     /* bytes of an open blob, else NULL */
 	int place;        /* device that holds memory, or -1 for the host */
 	struct stat st;   /* of a local file or stream before the copy */
 	const char *etag; /* source, with modified_ns: see struct sluice_file_info; owned by file */
 	int64_t modified_ns;
+	const char *crc32c;    /* source: see there; owned by file */
 	bool queried;          /* source: the URI has a query, which name omits */
 	struct cli_part *part; /* target of --continue: the part, or NULL; owned */
 };
@@ -67,7 +69,6 @@ uint64_t cli_part_there(const struct cli_part *part); /* bytes; 0 if part is NUL
 int cli_part_note(struct cli_part *part);
 
 struct cli_copy {
-	sluice_context *ctx;
 	int device; /* device whose memory buffers the bytes, or -1 */
 	struct cli_end *source, *target;
 	struct cli_progress *progress;
@@ -81,6 +82,12 @@ struct cli_copy {
  * Copies. Returns 0, -ECANCELED after an interrupt, or a negative errno with the sentence in error.
  */
 int cli_copy_run(struct cli_copy *copy);
+
+/*
+ * Adds bytes to a CRC-32C (RFC 3720, B.4), which begins as UINT32_MAX and is inverted at the end.
+ * Returns false in a build without ISA-L, which has it.
+ */
+bool cli_crc32c_add(uint32_t *crc, const void *data, size_t n);
 
 struct cli_moved {
 	uint64_t files, bytes, holes;
@@ -96,13 +103,16 @@ struct cli_cp_options {
 	int through;     /* device whose memory buffers the bytes, or -1 */
 	bool checksum, quiet, no_progress;
 	bool recursive, preserve; /* -r, -p */
-	bool exact;               /* the copy is named target, even if that is a directory */
-	mode_t mask;              /* the umask before this process cleared its own */
-	unsigned flags;           /* enum cli_end_flags */
+	bool dry_run;
+	bool exact;     /* the copy is named target, even if that is a directory */
+	mode_t mask;    /* the umask before this process cleared its own */
+	unsigned flags; /* enum cli_end_flags */
 	struct cli_open open;
 };
 /* Runs the copies; returns an enum cli_exit. Does not return after an interrupt. */
 int cli_cp_run(struct cli_cp_options *o);
+/* Prints what would be copied. */
+void cli_cp_show(const char *from, const char *to);
 /*
  * Copies a file and adds to the bytes in *moved. Returns 0 or a negative errno, printed. Any
  * thread, each with a context of its own.

@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "cp.h"
@@ -112,6 +113,7 @@ static int end_open_source_file(sluice_context *ctx, const char *uri, const stru
 
 	options.flags = SLUICE_OPEN_READ | how->flags;
 	cli_open_use(how, &options);
+	options.first_bytes = options.expected_size = how->first_bytes;
 	int rc = end_open_file(ctx, end, uri, &options);
 
 	rc = rc ? rc : cli_said(sluice_stat(end->file, &st));
@@ -128,6 +130,7 @@ static int end_open_source_file(sluice_context *ctx, const char *uri, const stru
 	end->place = st.device;
 	end->etag = st.full_etag;
 	end->modified_ns = st.modified_ns;
+	end->crc32c = st.crc32c;
 	end->queried = !end->path && strchr(uri, '?');
 	if (!end->path) {
 		end->st.st_mtim.tv_sec = st.modified_ns / 1000000000;
@@ -333,6 +336,7 @@ static int end_open_remote(sluice_context *ctx, const char *uri,
 
 	cli_interrupt_catch();
 	out->replaces = true;
+	out->parts = !strncasecmp(uri, "s3://", 5);
 	if (rc == -EEXIST)
 		warnx("%s; use -f to overwrite it", sluice_last_message());
 	else

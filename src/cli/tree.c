@@ -4,10 +4,11 @@
  *
  * The main thread walks the sources, or lists objects, makes folders and links, and gives files to
  * threads, each of which copies with a context of its own. A failure is printed and ends neither
- * the walk nor other copies.
+ * the walk nor other copies. Many small objects are copied at once, since each takes a round trip,
+ * and in one context, which has their connections; other files are four at a time. Both together
+ * are bounded by their memory.
  *
- * Threads: the main thread and up to THREADS threads. `mutex` guards `locked`; `changed` wakes both
- * sides.
+ * Threads: the main thread and up to MOST_THREADS threads. `mutex` guards `locked`.
  */
 #include <err.h>
 #include <errno.h>
@@ -25,10 +26,17 @@
 
 #include "cp.h"
 
-enum { THREADS = 4, QUEUE = 256 };
+enum {
+	MOST_FILES = 4,    /* at a time, of others than small objects */
+	MOST_THREADS = 64, /* with small objects */
+	SMALL = 8 << 20,   /* bytes of an object that comes with its opening */
+	MEMORY = 64 << 20, /* bytes of all small objects in work */
+	QUEUE = 256,
+};
 
 struct job {
 	char *source, *target; /* freed by the thread that takes the job */
+	uint64_t small;        /* bytes of a small object; 0: it is none, or empty */
 	bool exact;            /* see struct cli_cp_options */
 };
 /* A folder, which gets its permissions and times after its content. */
@@ -40,17 +48,20 @@ struct tree {
 	const struct cli_cp_options *o;
 	struct cli_progress progress;
 	pthread_mutex_t mutex;
-	pthread_cond_t changed; /* a field of `locked` changed; awaited by all threads */
+	pthread_cond_t changed;  /* a field of `locked` changed; awaited by the main thread */
+	pthread_cond_t has_turn; /* tree_has_turn(), or the end; awaited by the others */
 	struct {
 		struct job jobs[QUEUE]; /* from tail to head */
 		uint64_t head, tail;
 		bool ended;       /* no more jobs will come */
 		unsigned working; /* threads that have not ended */
+		uint64_t weight;  /* of the jobs in work */
 		int rc;           /* error of the first failed copy, or 0 */
 		struct cli_moved moved;
-	} locked; /* guarded by mutex */
+	} locked;                /* guarded by mutex */
+	sluice_context *objects; /* for lists and small objects, of all threads; or NULL */
 	/* Used by the main thread only. */
-	pthread_t threads[THREADS];
+	pthread_t threads[MOST_THREADS];
 	unsigned count; /* number of threads */
 	struct folder *folders;
 	size_t folder_count;
@@ -135,16 +146,31 @@ static void tree_await_change(struct tree *tree)
 	pthread_cond_timedwait(&tree->changed, &tree->mutex, &until);
 }
 
-static void push_job(struct tree *tree, const char *source, const char *target, bool exact)
+static void push_job(struct tree *tree, const char *source, const char *target, uint64_t small,
+                     bool exact)
 {
 	pthread_mutex_lock(&tree->mutex);
 	while (tree->locked.head - tree->locked.tail == QUEUE && !tree_may_end())
 		tree_await_change(tree);
 	if (tree->locked.head - tree->locked.tail < QUEUE)
-		tree->locked.jobs[tree->locked.head++ % QUEUE] =
-			(struct job){cli_format("%s", source), cli_format("%s", target), exact};
-	pthread_cond_broadcast(&tree->changed);
+		tree->locked.jobs[tree->locked.head++ % QUEUE] = (struct job){
+			cli_format("%s", source), cli_format("%s", target), small, exact};
+	pthread_cond_signal(&tree->has_turn);
 	pthread_mutex_unlock(&tree->mutex);
+}
+
+static uint64_t job_weight(const struct job *job)
+{
+	return job->small ? job->small : MEMORY / MOST_FILES;
+}
+
+/* Tells whether a thread may take the oldest job; requires the mutex. */
+static bool tree_has_turn(const struct tree *tree)
+{
+	const struct job *job = &tree->locked.jobs[tree->locked.tail % QUEUE];
+
+	return tree->locked.head != tree->locked.tail &&
+	       tree->locked.weight + job_weight(job) <= MEMORY;
 }
 
 static void *tree_thread(void *argument)
@@ -152,8 +178,8 @@ static void *tree_thread(void *argument)
 	struct tree *tree = argument;
 	struct cli_moved moved = {0};
 	struct cli_cp_options each = *tree->o;
-	sluice_context *ctx = NULL;
-	int rc = cli_context_new(each.open.backend, 0, &ctx);
+	sluice_context *own = NULL;
+	int rc = 0;
 
 	each.quiet = true;
 	pthread_mutex_lock(&tree->mutex);
@@ -164,21 +190,32 @@ static void *tree_thread(void *argument)
 		tree->locked.moved.holes += moved.holes;
 		moved = (struct cli_moved){0};
 		pthread_cond_broadcast(&tree->changed);
-		while (tree->locked.head == tree->locked.tail && !tree->locked.ended)
-			pthread_cond_wait(&tree->changed, &tree->mutex);
+		while (!tree_has_turn(tree) &&
+		       !(tree->locked.ended && tree->locked.head == tree->locked.tail))
+			pthread_cond_wait(&tree->has_turn, &tree->mutex);
 		if (tree->locked.head == tree->locked.tail)
 			break;
 		struct job job = tree->locked.jobs[tree->locked.tail++ % QUEUE];
+		tree->locked.weight += job_weight(&job);
+		if (tree_has_turn(tree))
+			pthread_cond_signal(&tree->has_turn);
+		else if (tree->locked.ended)
+			pthread_cond_broadcast(&tree->has_turn);
 		pthread_mutex_unlock(&tree->mutex);
 		each.exact = job.exact;
+		each.open.first_bytes = job.small;
+		if (!job.small && !own)
+			rc = cli_context_new(each.open.backend, 0, &own);
+		sluice_context *ctx = job.small ? tree->objects : own;
 		if (ctx && !cli_interrupted())
 			rc = cli_cp_one(ctx, &each, job.source, job.target, &moved);
 		free(job.source);
 		free(job.target);
 		pthread_mutex_lock(&tree->mutex);
+		tree->locked.weight -= job_weight(&job);
 	}
 	pthread_mutex_unlock(&tree->mutex);
-	sluice_context_free(ctx);
+	sluice_context_free(own);
 	pthread_mutex_lock(&tree->mutex);
 	tree->locked.working--;
 	pthread_cond_broadcast(&tree->changed);
@@ -187,6 +224,29 @@ static void *tree_thread(void *argument)
 }
 
 /* ---------------------------------------------------------------------------------------- walk */
+
+static bool is_object(const char *uri)
+{
+	return !strncasecmp(uri, "s3://", 5);
+}
+
+/* Tells whether no folders are made for copies. */
+static bool tree_is_flat(const struct tree *tree)
+{
+	return tree->o->dry_run || is_object(tree->o->target);
+}
+
+/* Returns the path or URI below which copies go, without '/' at the end; the caller frees it. */
+static char *tree_folder(const struct tree *tree)
+{
+	char *folder = cli_local_path(tree->o->target);
+
+	if (!folder)
+		folder = cli_format("%s", tree->o->target);
+	for (size_t n = strlen(folder); is_object(folder) && folder[n - 1] == '/';)
+		folder[--n] = '\0';
+	return folder;
+}
 
 /*
  * Makes a link. With -f the link atomically replaces a file or link of that name, but not the
@@ -203,6 +263,14 @@ static int copy_link(const struct tree *tree, const char *path, const struct sta
 	struct stat there, behind;
 	int rc = n < 0 ? -errno : 0;
 
+	if (tree_is_flat(tree)) {
+		if (is_object(target))
+			rc = cli_fail(-EINVAL, "'%s' is a link, which S3 does not have", path);
+		else
+			cli_cp_show(path, target);
+		free(beside);
+		return rc;
+	}
 	text[n < 0 ? 0 : n] = '\0';
 	replaces = replaces && lstat(target, &there) == 0;
 	if (rc == 0 && replaces && !S_ISREG(there.st_mode) && !S_ISLNK(there.st_mode))
@@ -228,6 +296,8 @@ static int copy_folder(struct tree *tree, const char *path, const struct stat *s
                        const char *target)
 {
 	mode_t mode = st->st_mode & 01777 & ~tree->o->mask;
+	if (tree_is_flat(tree))
+		return 0;
 	bool made = mkdir(target, mode | S_IRWXU) == 0;
 	struct stat there;
 
@@ -260,7 +330,7 @@ static int visit_entry(struct tree *tree, FTSENT *entry, const char *target,
 	case FTS_DP:
 		return 0;
 	case FTS_F:
-		push_job(tree, entry->fts_path, target, true);
+		push_job(tree, entry->fts_path, target, 0, true);
 		return 0;
 	case FTS_SL:
 	case FTS_SLNONE:
@@ -331,9 +401,10 @@ static int make_folders(const struct tree *tree, char *path, size_t from)
 }
 
 /* Starts copying an object. bucket: length of "s3://BUCKET/" at the start of prefix. */
-static int visit_object(struct tree *tree, const char *prefix, size_t bucket, const char *name,
-                        const char *folder)
+static int visit_object(struct tree *tree, const char *prefix, size_t bucket,
+                        const struct sluice_entry *entry, const char *folder)
 {
+	const char *name = entry->name;
 	char *source = cli_format("%.*s%s", (int)bucket, prefix, name),
 	     *shown = cli_visible(source);
 	size_t n = strlen(prefix) - bucket;
@@ -341,13 +412,15 @@ static int visit_object(struct tree *tree, const char *prefix, size_t bucket, co
 	char *target = cli_format("%s/%s", folder, rest);
 	int rc;
 
-	if (!stays_inside(rest))
+	if (is_object(folder))
+		rc = 0;
+	else if (!stays_inside(rest))
 		rc = cli_fail(-EINVAL, "'%s' is not copied: no file in '%s' can have that name",
 		              shown, folder);
 	else
-		rc = make_folders(tree, target, strlen(folder));
+		rc = tree_is_flat(tree) ? 0 : make_folders(tree, target, strlen(folder));
 	if (rc == 0)
-		push_job(tree, source, target, true);
+		push_job(tree, source, target, entry->length <= SMALL ? entry->length : 0, true);
 	free(source);
 	free(shown);
 	free(target);
@@ -371,25 +444,22 @@ static int walk_objects(struct tree *tree, const char *prefix)
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_entry entry = {.size = sizeof entry};
 	size_t bucket = strlen("s3://") + strcspn(prefix + strlen("s3://"), "/") + 1;
-	char *folder = cli_local_path(tree->o->target);
-	sluice_context *ctx = NULL;
+	char *folder = tree_folder(tree);
 	sluice_list *list = NULL;
-	int rc = cli_context_new(tree->o->open.backend, 0, &ctx), found = 0;
+	int found = 0;
 
 	cli_open_use(&tree->o->open, &options);
 	cli_interrupt_wait(true);
-	if (rc == 0)
-		rc = cli_said(sluice_list_open(ctx, prefix, &options, 1, &list));
+	int rc = cli_said(sluice_list_open(tree->objects, prefix, &options, 1, &list));
 	while (list && !cli_interrupted() && (rc = cli_said(sluice_list_next(list, &entry))) > 0) {
 		cli_interrupt_wait(false);
-		rc = is_marker(&entry) ? 0 : visit_object(tree, prefix, bucket, entry.name, folder);
+		rc = is_marker(&entry) ? 0 : visit_object(tree, prefix, bucket, &entry, folder);
 		tree->rc = tree->rc ? tree->rc : rc;
 		found = 1;
 		cli_interrupt_wait(true);
 	}
 	cli_interrupt_wait(false);
 	sluice_list_close(list);
-	sluice_context_free(ctx);
 	free(folder);
 	return rc < 0 ? rc : found;
 }
@@ -403,7 +473,7 @@ static int start_objects(struct tree *tree, const char *source)
 	int rc = walk_objects(tree, prefix);
 
 	if (rc == 0 && !folder)
-		push_job(tree, source, tree->o->target, false);
+		push_job(tree, source, tree->o->target, 0, false);
 	else if (rc == 0 && !cli_interrupted())
 		rc = cli_fail(-ENOENT, "there are no objects in '%s'", source);
 	free(prefix);
@@ -421,9 +491,9 @@ static int compare_texts(const void *a, const void *b)
  */
 static int start_source(struct tree *tree, const char *source, bool into)
 {
-	if (tree->o->recursive && !strncasecmp(source, "s3://", 5))
+	if (tree->o->recursive && is_object(source))
 		return start_objects(tree, source);
-	char *path = cli_local_path(source), *target = NULL;
+	char *path = cli_local_path(source), *target = NULL, *folder = tree_folder(tree);
 	size_t n = path ? strlen(path) : strcspn(source, "?");
 	struct stat st;
 	int rc = 0;
@@ -443,19 +513,19 @@ static int start_source(struct tree *tree, const char *source, bool into)
 		free(shown);
 	} else if (!path || lstat(path, &st) ||
 	           !(S_ISDIR(st.st_mode) || (tree->o->recursive && S_ISLNK(st.st_mode)))) {
-		push_job(tree, source, tree->o->target, false);
+		if (named && is_object(folder))
+			target = cli_format("%s/%s", folder, name);
+		push_job(tree, source, target ? target : tree->o->target, 0, target);
 	} else if (!tree->o->recursive) {
 		rc = cli_fail(-EISDIR, "'%s' is a directory, which -r copies", path);
 	} else {
-		char *folder = cli_local_path(tree->o->target);
-
-		target =
-			cli_format("%s%s%s", folder, named || n == 1 ? "/" : "", named ? name : "");
-		free(folder);
+		target = cli_format("%s%s%s", folder, named || !strcmp(path, "/") ? "/" : "",
+		                    named ? name : "");
 		walk_source(tree, path, target);
 	}
 	if (!kept)
 		free(name);
+	free(folder);
 	free(target);
 	free(path);
 	return rc;
@@ -479,6 +549,15 @@ static void finish_folders(struct tree *tree)
 	free(tree->folders);
 }
 
+/* Tells whether there are objects among the sources of which the list says the length. */
+static bool has_objects(const struct cli_cp_options *o)
+{
+	for (size_t i = 0; o->recursive && i < o->count; i++)
+		if (is_object(o->sources[i]))
+			return true;
+	return false;
+}
+
 int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 {
 	struct tree *tree = calloc(1, sizeof *tree);
@@ -488,10 +567,15 @@ int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 	bool into = path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	int rc = 0;
 
-	bool local = path && (into || o->count == 1);
+	bool fits = path && (into || o->count == 1);
 
+	/* A prefix takes any number. */
+	if (is_object(o->target)) {
+		fits = true;
+		into = o->count > 1;
+	}
 	free(path);
-	if (!local) {
+	if (!fits) {
 		path = cli_uri_name(o->target);
 		rc = cli_fail(-ENOTDIR, "'%s' is no directory, as several SRC, and -r, need it",
 		              path);
@@ -502,12 +586,18 @@ int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 	if (!tree)
 		err(CLI_FAILED, "cp");
 	tree->o = o;
+	if (has_objects(o) && cli_context_new(o->open.backend, 0, &tree->objects)) {
+		free(tree);
+		return -ENOMEM;
+	}
+	unsigned most = tree->objects ? MOST_THREADS : MOST_FILES;
 	pthread_mutex_init(&tree->mutex, NULL);
 	pthread_cond_init(&tree->changed, NULL);
+	pthread_cond_init(&tree->has_turn, NULL);
 	cli_progress_start(&tree->progress, o->target, 0, !o->quiet && !o->no_progress);
 	cli_interrupt_catch();
 	pthread_mutex_lock(&tree->mutex);
-	while (tree->count < THREADS &&
+	while (tree->count < most &&
 	       !pthread_create(&tree->threads[tree->count], NULL, tree_thread, tree))
 		tree->locked.working = ++tree->count;
 	pthread_mutex_unlock(&tree->mutex);
@@ -519,7 +609,7 @@ int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 	}
 	pthread_mutex_lock(&tree->mutex);
 	tree->locked.ended = true;
-	pthread_cond_broadcast(&tree->changed);
+	pthread_cond_broadcast(&tree->has_turn);
 	while (tree->locked.working && !tree_may_end())
 		tree_await_change(tree);
 	bool ends = tree->locked.working;
@@ -530,6 +620,7 @@ int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 	finish_folders(tree);
 	if (ends)
 		cli_interrupt_obey();
+	sluice_context_free(tree->objects);
 	tdestroy(tree->names, free);
 	*moved = tree->locked.moved;
 	rc = tree->rc ? tree->rc : tree->locked.rc;

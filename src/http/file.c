@@ -19,6 +19,7 @@
 #include "http/upload.h"
 
 #define LEAST_SLOT ((size_t)1 << 20)
+#define CHECKSUM   8    /* characters of a CRC-32C in base64 */
 #define MOST_MATCH 1024 /* bytes of an ETag that is sent: servers bound what they take */
 
 /* ------------------------------------------------------------------------------------ engine */
@@ -165,12 +166,18 @@ static void http_take_response(struct sl_http *http, struct sl_http_request *req
 		modified = curl_getdate(http->opened.of[SL_HTTP_FIELD_MODIFIED], NULL);
 	http->modified_ns = modified >= 0 ? modified * INT64_C(1000000000) : 0;
 	if (request->response.status == 206) {
+		/* It may be that of the part. */
+		free(http->opened.of[SL_HTTP_FIELD_CRC32C]);
+		http->opened.of[SL_HTTP_FIELD_CRC32C] = NULL;
 		/* Without a length, a part cannot be told from a truncated body. */
 		http->ranges = request->response.range.total >= 0;
 		http->size = request->response.range.total;
 		return;
 	}
-	http->ranges = request->response.ranges && request->method == SL_HTTP_HEAD;
+	http->ranges = request->method == SL_HTTP_HEAD
+	                       ? request->response.ranges
+	                       : sl_http_request_asks_all(request) &&
+	                                 (request->response.ranges || request->response.got);
 	if (request->response.has_length)
 		http->size = (int64_t)request->response.length;
 	else if (request->response.status == 204)
@@ -349,7 +356,8 @@ static int http_start_upload(struct sl_http *http, const struct sluice_open_opti
 	return rc;
 }
 
-static int http_start(struct sl_http *http, const struct sluice_open_options *options, bool list)
+/* looks: at the object, which a list and a removal do not. */
+static int http_start(struct sl_http *http, const struct sluice_open_options *options, bool looks)
 {
 	int rc = http_choose(http, options);
 
@@ -362,7 +370,8 @@ static int http_start(struct sl_http *http, const struct sluice_open_options *op
 	if (!rc && http->flags & SLUICE_OPEN_WRITE)
 		return http_start_upload(http, options);
 	http->head_most = options->first_bytes;
-	if (!rc && !list)
+	http->head_all = options->expected_size && options->expected_size <= http->head_most;
+	if (!rc && looks)
 		rc = http_inspect(http);
 	if (!rc)
 		http_check_head(http);
@@ -385,7 +394,7 @@ static int http_place(struct sl_http *http, const struct sl_uri *uri,
 }
 
 static int http_try(struct sl_core *core, const struct sl_uri *uri,
-                    const struct sluice_open_options *options, const char *query,
+                    const struct sluice_open_options *options, const char *query, bool looks,
                     struct sl_backend **out)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -405,7 +414,7 @@ static int http_try(struct sl_core *core, const struct sl_uri *uri,
 	http->name = sl_uri_name(uri->path);
 	rc = http->name ? http_place(http, uri, options, query) : sl_fail(-ENOMEM, "no memory");
 	if (!rc)
-		rc = http_start(http, options, query);
+		rc = http_start(http, options, looks);
 	if (rc) {
 		http_close(&http->base);
 		return rc;
@@ -419,17 +428,40 @@ static int http_try(struct sl_core *core, const struct sl_uri *uri,
 static int http_open(struct sl_core *core, const struct sl_uri *uri,
                      const struct sluice_open_options *options, struct sl_backend **out)
 {
-	int rc = http_try(core, uri, options, NULL, out);
+	int rc = http_try(core, uri, options, NULL, true, out);
 
 	/* The region of the bucket is known now. */
-	return rc == -EREMOTE ? http_try(core, uri, options, NULL, out) : rc;
+	return rc == -EREMOTE ? http_try(core, uri, options, NULL, true, out) : rc;
 }
 
 int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
                       const struct sluice_open_options *options, const char *query,
                       struct sl_backend **out)
 {
-	return http_try(core, uri, options, query, out);
+	return http_try(core, uri, options, query, false, out);
+}
+
+int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
+                   const struct sluice_open_options *options, const char *upload)
+{
+	char *query = upload ? sl_s3_upload_query(upload, 0) : NULL;
+	struct sl_backend *backend;
+	int rc = upload && !query ? sl_fail(-ENOMEM, "no memory")
+	                          : http_try(core, uri, options, NULL, false, &backend);
+
+	if (!rc) {
+		struct sl_http *http = sl_http_of(backend);
+		struct sl_http_call call = {
+			.verb = "DELETE", .query = query, .fields = &http->fields};
+
+		rc = sl_http_call_run(http, &call);
+		http_close(backend);
+		if (rc && call.answer.sentence)
+			sl_fail(rc, "%s", call.answer.sentence);
+		sl_http_answer_clear(&call.answer);
+	}
+	free(query);
+	return rc;
 }
 
 /* ----------------------------------------------------------------------------------- the rest */
@@ -461,6 +493,16 @@ static char *http_identity(struct sl_backend *backend)
 	return strdup(sl_http_of(backend)->url);
 }
 
+/* Returns the checksum of the object, and not that of the checksums of its parts, which has "-" and their number. */
+static const char *http_checksum(const struct sl_http_texts *opened)
+{
+	const char *sum = opened->of[SL_HTTP_FIELD_CRC32C];
+	const char *type = opened->of[SL_HTTP_FIELD_CHECKSUM_TYPE];
+
+	return sum && strlen(sum) == CHECKSUM && !(type && strcasecmp(type, "FULL_OBJECT")) ? sum
+	                                                                                    : NULL;
+}
+
 static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
 	struct sl_http *http = sl_http_of(backend);
@@ -478,6 +520,7 @@ static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 	sl_http_copy_etag(etag ? etag : "", out->etag);
 	out->full_etag = etag;
 	out->final_uri = http->found;
+	out->crc32c = http_checksum(&http->opened);
 	for (int i = 0; i < 2; i++) {
 		int64_t until = atomic_load_explicit(&http->quiet[i], memory_order_relaxed);
 

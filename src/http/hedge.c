@@ -175,8 +175,10 @@ int64_t sl_http_hedge_due(const struct sl_http_request *request)
 {
 	int64_t slow = sl_http_pace_slow(&request->http->limit->pace, request->length);
 
-	if (!request->piece)
-		slow = slow == SL_FOREVER ? SLOW_ANSWER : SL_MAX(slow, SLOW_ANSWER);
+	if (!request->piece && slow == SL_FOREVER)
+		slow = SLOW_ANSWER;
+	else if (!request->piece && !sl_http_request_has_head(request))
+		slow = SL_MAX(slow, SLOW_ANSWER);
 	return request->asked + (slow == SL_FOREVER ? LOOK_AGAIN : slow);
 }
 
@@ -235,7 +237,7 @@ bool sl_http_hedge_look(struct sl_http_request *request, int64_t now)
 	size_t left;
 
 	if (!request->piece) {
-		request->slow = SL_FOREVER;
+		request->slow = sl_http_request_has_head(request) ? now + LOOK_AGAIN : SL_FOREVER;
 		return pace_take_credit(&request->http->limit->pace);
 	}
 	left = request->piece->length - request->piece->moved;

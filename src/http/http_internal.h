@@ -43,6 +43,7 @@ struct sl_http {
 	bool confirm_empty; /* during open: a GET without a range confirms a length of 0 */
 	int64_t size;       /* bytes, -1: unknown */
 	size_t head_most;   /* of the first bytes a probe brings so many at most; 0: it is no use */
+	bool head_all;      /* that is the object, a list said: the probe has no range */
 	char *head;         /* the first bytes; NULL: none came */
 	size_t head_bytes;  /* so many */
 	int64_t modified_ns;
@@ -131,6 +132,11 @@ static inline bool sl_http_request_has_head(const struct sl_http_request *reques
 {
 	return request->method == SL_HTTP_PROBE && request->http->head_most &&
 	       !request->http->confirm_empty && !request->backoffs;
+}
+/* Returns whether it asks for the object, which should have no more bytes than those. */
+static inline bool sl_http_request_asks_all(const struct sl_http_request *request)
+{
+	return sl_http_request_has_head(request) && request->http->head_all;
 }
 static inline bool sl_http_request_has_body(const struct sl_http_request *request)
 {

@@ -102,7 +102,7 @@ bool sl_http_request_is_home(const struct sl_http_request *request)
 /* Returns the bytes that libcurl reads at once; it allocates them for each transfer. */
 static long request_buffer_bytes(const struct sl_http_request *request)
 {
-	if (!request->ranged || request->length >= BUFFER_BYTES - HEADER_BYTES)
+	if (!request->length || request->length >= BUFFER_BYTES - HEADER_BYTES)
 		return BUFFER_BYTES;
 	return (long)SL_MAX(request->length + HEADER_BYTES, LEAST_BUFFER);
 }
@@ -136,7 +136,8 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	request->connected = false;
 	request->sent = 0;
 	request->from = request->length = 0;
-	request->ranged = request->method == SL_HTTP_PROBE && !http->confirm_empty;
+	request->ranged = request->method == SL_HTTP_PROBE && !http->confirm_empty &&
+	                  !sl_http_request_asks_all(request);
 	if (request->method == SL_HTTP_PROBE)
 		http->head_bytes = 0;
 	request->length = sl_http_request_has_head(request) ? http->head_most : request->ranged;
@@ -544,7 +545,8 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 
 	if (verdict == SL_HTTP_DONE && request->piece && !request->http->identified)
 		request->transfer->file = request->http->number;
-	if (verdict == SL_HTTP_DONE && request->piece && !request->attempts)
+	if (verdict == SL_HTTP_DONE && !request->attempts &&
+	    (request->piece || (sl_http_request_has_head(request) && request->response.got)))
 		sl_http_pace_add(&request->http->limit->pace, request->length, request->first,
 		                 sl_now() - request->asked);
 	if (verdict == SL_HTTP_FAILED && !request->error)

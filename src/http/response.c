@@ -40,6 +40,8 @@ static const char *const field_names[SL_HTTP_FIELDS] = {
 	"x-amz-bucket-region",
 	"x-amz-request-id",
 	"Date",
+	"x-amz-checksum-crc32c",
+	"x-amz-checksum-type",
 };
 
 /* ------------------------------------------------------------------------------------- parsing */
@@ -256,6 +258,9 @@ static bool response_is_object(struct sl_http_request *request)
 	const struct sl_http_range *range = &request->response.range;
 	const struct sl_http *http = request->http;
 
+	/* A longer object than the list said is read as if the opening had brought nothing. */
+	if (sl_http_request_asks_all(request) && request->response.length <= request->length)
+		request->length = request->response.length;
 	if (request->method == SL_HTTP_GET && request->ranged &&
 	    (request->from || request->length != (uint64_t)http->size))
 		sl_http_fail_protocol(request, "the whole object, and a part was asked for");
@@ -405,6 +410,17 @@ static size_t response_keep_head(struct sl_http_request *request, const char *da
 	return bytes;
 }
 
+/* Whether the bytes are those of the object that the opening keeps. */
+static bool response_has_head(struct sl_http_request *request)
+{
+	const struct sl_http_response *response = &request->response;
+
+	return sl_http_request_has_head(request) && sl_http_accepts(request) &&
+	       (response->status == 206 ||
+	        (response->status == 200 && request->http->head_all && response->has_length &&
+	         response->length == request->length));
+}
+
 size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 {
 	struct sl_http_request *request = argument;
@@ -412,8 +428,7 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 	size_t bytes = size * count, room, most;
 
 	request->alive = sl_now();
-	if (sl_http_request_has_head(request) && request->response.status == 206 &&
-	    sl_http_accepts(request))
+	if (response_has_head(request))
 		return response_keep_head(request, data, bytes);
 	/* Of an error the first line is told. A probe is over when its fields are there. */
 	if (request->method != SL_HTTP_GET || !sl_http_accepts(request)) {

@@ -46,12 +46,17 @@ static int request_take_lines(struct sl_http_request *request, const struct sl_s
 int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_slist *lines)
 {
 	const struct sl_http_call *call = request->call;
+	struct curl_slist checksum = {.data = (char *)"x-amz-checksum-mode: ENABLED",
+	                              .next = (struct curl_slist *)lines};
 	struct sl_s3_lines made = {{NULL}};
 	const char **given;
 	size_t count = 0;
 	int rc;
 
 	sl_http_signed_clear(request);
+	if ((request->method == SL_HTTP_HEAD || request->method == SL_HTTP_PROBE) &&
+	    !sl_http_identity_has(request->http, "x-amz-checksum-mode"))
+		lines = &checksum;
 	for (const struct curl_slist *line = lines; line; line = line->next)
 		count++;
 	given = calloc(count + 1, sizeof(*given));

@@ -114,7 +114,8 @@ static int file_check_options(struct sluice_open_options *o)
 	if (!(o->flags & (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE)))
 		return sl_fail(-EINVAL, "open options: neither READ nor WRITE");
 	if (!(o->flags & SLUICE_OPEN_WRITE) &&
-	    (o->flags & (SLUICE_OPEN_CREATE | SLUICE_OPEN_TRUNCATE) || o->expected_size))
+	    (o->flags & (SLUICE_OPEN_CREATE | SLUICE_OPEN_TRUNCATE) ||
+	     (o->expected_size && !o->first_bytes)))
 		return sl_fail(-EINVAL,
 		               "open options: CREATE, TRUNCATE and expected_size need WRITE");
 	if (o->part && (!(o->flags & SLUICE_OPEN_REPLACE) || strchr(o->part, '/')))

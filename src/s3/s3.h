@@ -106,17 +106,18 @@ char *sl_s3_upload_complete(const char *const *etags, unsigned count);
 
 /* -------------------------------------------------------------------------------------- list */
 
-#define SL_S3_NAME 4096
+#define SL_S3_NAME   4096
+#define SL_S3_UPLOAD 1024 /* of an id */
 
 struct sl_s3_entry {
-	char name[SL_S3_NAME], etag[SL_S3_TEXT];
+	char name[SL_S3_NAME], etag[SL_S3_TEXT], upload[SL_S3_UPLOAD];
 	bool is_prefix;
 	uint64_t length;
 	int64_t modified; /* seconds since 1970; -1: unknown */
 };
 /* Returns the query of a page of the list of names that begin as the key of the URI, for the caller to free; NULL: no
- * memory, or no name. recursive: names with a '/' behind that, too. token: of the page; "": the first. */
-char *sl_s3_list_query(const char *uri, bool recursive, const char *token);
+ * memory, or no name. flags: of enum sluice_list_flags. token: of the page; "": the first. */
+char *sl_s3_list_query(const char *uri, unsigned flags, const char *token);
 /* Takes the next entry out of a page, from *at on. Returns false behind the last. */
 bool sl_s3_list_next(char **at, struct sl_s3_entry *out);
 /* Returns whether the list goes on behind the page, with the token of the next; NULL: no memory. */

@@ -34,6 +34,31 @@ object() {
 
 # ---------------------------------------------------------------------------------------------- cp
 
+# Which needs ISA-L.
+checksums_of_objects_are_compared() {
+	local name size built
+	built=$(ldd "$sluice" | grep -c libisal || true)
+	export AWS_ENDPOINT_URL=http://127.0.0.1:$server_s3 AWS_ACCESS_KEY_ID=AKIDTEST AWS_SECRET_ACCESS_KEY=secret/+of=the-test
+	for size in 0 1 70000 2500000; do
+		object $size > from
+		for name in sums sums-parts; do
+			status 0 "$sluice" cp -f "s3://$name/${PWD##*/}/from" to
+			cmp from to || fail "$name $size"
+		done
+		[ "$built" != 0 ] || continue
+		rm to
+		status 1 "$sluice" cp "s3://sums-wrong/${PWD##*/}/from" to
+		says "the CRC-32C of the bytes that came is "
+		says ", and the server says "
+		[ ! -e to ] || fail "a wrong copy is there"
+	done
+	status 0 "$sluice" cp -r s3://sums-echo/ to
+	[ "$built" != 0 ] || return 0
+	status 1 "$sluice" cp -r s3://sums-echo-wrong/a/ wrong
+	says "'s3://sums-echo-wrong/a/1': the CRC-32C of the bytes that came is "
+	[ -z "$(find wrong -type f)" ] || fail "$(find wrong)"
+}
+
 # Each object of this bucket consists of the bytes of its key.
 objects_below_a_prefix_are_copied_down() {
 	local backend name names=("a b" a/1 a/2 "b&<>" c+d% $'nl\nx' z/deep/er)

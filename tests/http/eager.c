@@ -84,6 +84,57 @@ HTTP_TEST(an_eager_opening_takes_what_any_opening_takes)
 	assert_ok(sluice_close(open_eager(f, fault_uri("size=0"))));
 }
 
+/* Reads an object of which a list said the length. */
+static void reads_listed(struct fixture *f, const char *uri, size_t listed, size_t n)
+{
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	struct buffer b = buffer_new(n, 16);
+	sluice_file *file = NULL;
+
+	o.first_bytes = o.expected_size = listed;
+	assert_ok(sluice_open(f->ctx, uri, &o, &file));
+	assert_moves(start_read(file, b.data, n, 0), n);
+	assert_served(b.data, n, 0);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+HTTP_TEST(an_object_of_a_list_comes_without_a_range)
+{
+	/* Which such a server would not know. */
+	const char *uri = fault_uri("size=5000&ranges=no");
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	sluice_file *file = NULL;
+
+	reads_listed(f, uri, 5000, 5000);
+	assert_int_equal(asked(uri, "GET"), 1);
+	assert_int_equal(asked(uri, "HEAD"), 0);
+	o.expected_size = 5000;
+	assert_refused(sluice_open(f->ctx, uri, &o, &file), EINVAL, "expected_size");
+}
+
+HTTP_TEST(an_object_of_a_list_takes_what_any_opening_takes)
+{
+	static const char *const options[] = {
+		"length=chunked",
+		"length=close",
+		"ranges=silent",
+		"etag=none",
+		"ranges=no",
+		"fault=short:400&times=1",
+		"fault=reset:100&times=1",
+		"fault=status:503&times=1",
+	};
+
+	for (size_t i = 0; i < COUNT_OF(options); i++) {
+		reads_listed(f, fault_uri("size=5000&%s", options[i]), 5000, 5000);
+		/* It has become longer, or shorter. */
+		reads_listed(f, fault_uri("size=%zu&%s", 2 * MIB + 7, options[i]), 5000,
+		             2 * MIB + 7);
+		reads_listed(f, fault_uri("size=5000&%s", options[i]), MIB, 5000);
+	}
+}
+
 HTTP_TEST(wrong_answers_to_an_eager_opening_are_not_believed)
 {
 	static const char *const faults[] = {"range:missing", "range:garbage", "range:shifted",

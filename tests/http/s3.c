@@ -286,3 +286,83 @@ S3_TEST(a_list_that_cannot_be_had_is_an_error)
 	assert_null(list);
 	sluice_list_close(list);
 }
+
+/* ---------------------------------------------------------------------------- TLS, checksums */
+
+/* The environment names the server with that certificate. */
+static void over_tls(const char *port)
+{
+	char endpoint[64];
+
+	snprintf(endpoint, sizeof(endpoint), "https://127.0.0.1:%d", server_port(port));
+	setenv("AWS_ENDPOINT_URL", endpoint, 1);
+}
+
+S3_TEST(objects_are_moved_over_tls)
+{
+	const char *path = scratch(f, "put");
+	struct buffer b = buffer_new(70000, 0);
+
+	over_tls("s3_good");
+	reads(f, "files");
+	reads(f, "north");
+	reads(f, "skewed");
+	lists(f, "s3://echo/a/", 1, "a/1|a/2");
+	pattern_fill(b.data, b.length, 0, 9);
+	assert_ok(put(f, s3_uri("files", path), SLUICE_OPEN_REPLACE, b.length, b.length));
+	assert_file_is(path, b.data, b.length);
+	buffer_free(&b);
+}
+
+S3_TEST(a_server_without_a_good_certificate_is_refused)
+{
+	sluice_list *list = NULL;
+
+	over_tls("s3_wrong_host");
+	refused(f, "s3://echo/x", NULL, EACCES, "certificate");
+	assert_refused(put(f, s3_uri("files", scratch(f, "put")), SLUICE_OPEN_REPLACE, 0, 10),
+	               EACCES, "certificate");
+	assert_refused(sluice_list_open(f->ctx, "s3://echo/", NULL, 1, &list), EACCES,
+	               "certificate");
+	assert_int_not_equal(access(scratch(f, "put"), F_OK), 0);
+	/* Nor is one of an authority that nobody knows. */
+	over_tls("s3_good");
+	unsetenv("SLUICE_CA_BUNDLE");
+	fixture_config(f, &row->config);
+	refused(f, "s3://echo/x", NULL, EACCES, "certificate");
+}
+
+static void checksum_is(struct fixture *f, const char *uri, uint64_t first, const char *expected)
+{
+	struct sluice_file_info info = {.size = sizeof(info)};
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	sluice_file *file;
+
+	o.first_bytes = o.expected_size = first;
+	assert_ok(sluice_open(f->ctx, uri, &o, &file));
+	assert_ok(sluice_stat(file, &info));
+	if (expected)
+		assert_string_equal(info.crc32c, expected);
+	else
+		assert_null(info.crc32c);
+	assert_ok(sluice_close(file));
+}
+
+/* The check value of CRC-32C, e3069283 of "123456789". */
+S3_TEST(the_checksum_of_an_object_is_told)
+{
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	struct sluice_file_info info = {.size = sizeof(info)};
+	sluice_file *file;
+
+	checksum_is(f, "s3://sums-echo/123456789", 0, "4waSgw==");
+	checksum_is(f, "s3://sums-echo/123456789", 9, "4waSgw==");
+	checksum_is(f, "s3://sums-echo-parts/123456789", 0, NULL);
+	checksum_is(f, "s3://echo/123456789", 0, NULL);
+	/* A range of it may have one of its own. */
+	o.first_bytes = 100;
+	assert_ok(sluice_open(f->ctx, "s3://sums-echo/123456789", &o, &file));
+	assert_ok(sluice_stat(file, &info));
+	assert_null(info.crc32c);
+	assert_ok(sluice_close(file));
+}

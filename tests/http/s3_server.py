@@ -19,6 +19,7 @@ The name of the bucket is a list of words with '-' between them, which say how i
   away      it redirects GETs to the server itself by another name, where no request may be signed
   none      there is no such bucket
   sealed    bodies have to be part of the signature
+  sums      objects have a checksum, and with "wrong" that of other bytes, with "parts" of their parts; ranges have one, too
   hurried   the first PUT of each part is answered 503 SlowDown
   cut       the connection of the first PUT of each part is closed within the body
   still     the first PUT of the second part has no answer
@@ -27,7 +28,8 @@ The name of the bucket is a list of words with '-' between them, which say how i
   lost      the first answer to a request that completes an upload is lost, after it was done
   unsure    the first answer to a request that completes an upload begins with success, and has an error in its body
   held      parts have no answer until the object "go" of the bucket "state" is asked for
-  sink      bytes are counted, and kept nowhere
+  slow      each part takes 10 ms more
+  sink      bytes are kept nowhere
 
 The object "BUCKET" of the bucket "state" has a line for each kind of request to that bucket, with how many were answered,
 and for open uploads.
@@ -38,6 +40,7 @@ Keys: AKIDTEST and SECRET, in any session but one that is "expired"; ASIATEST ne
 metadata_server.py.
 """
 
+import base64
 import calendar
 import collections
 import email.utils
@@ -48,6 +51,7 @@ import os
 import re
 import secrets
 import socket
+import ssl
 import tempfile
 import threading
 import time
@@ -74,6 +78,22 @@ ISSUED = {}  # by their names
 SLOWED = collections.Counter()  # answers of "crowded", by the last part of the key
 
 LISTED = ["a b", "a/1", "a/2", "b&<>", "c+d%", "nl\nx", "z/deep/er"]
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc = CRC32C[(crc ^ byte) & 255] ^ crc >> 8
+    return crc ^ 0xffffffff
+
+
+def crc32c_row(byte):
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82f63b78 if byte & 1 else 0)
+    return byte
+
+
+CRC32C = [crc32c_row(byte) for byte in range(256)]
 
 
 def xml_text(text):
@@ -179,7 +199,11 @@ class Request:
 
 
 class Server:
-    def __init__(self, root):
+    def __init__(self, root, certificate=None, key=None):
+        self.tls = None
+        if certificate:
+            self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.tls.load_cert_chain(certificate, key)
         self.root = os.path.abspath(root).encode()
         self.busy, self.begun = set(), collections.defaultdict(set)
         self.crowd = 0
@@ -201,6 +225,8 @@ class Server:
     def serve(self, sock):
         rest = b""
         try:
+            if self.tls:
+                sock = self.tls.wrap_socket(sock, server_side=True)
             while True:
                 while b"\r\n\r\n" not in rest:
                     more = sock.recv(65536)
@@ -275,6 +301,8 @@ class Server:
             raise ConnectionError("the client has given up")
         if "held" in request.words:
             self.go.wait(60)
+        if "slow" in request.words:
+            time.sleep(0.01)
         with self.mutex:
             upload = self.upload_of(request)
             if "expiring" in request.words and len(upload["parts"]) >= 2 and \
@@ -492,6 +520,11 @@ class Server:
                 data = os.pread(file.fileno(), last + 1 - first, first)
         elif data is not None:
             data = data[first:last + 1]
+        if "sums" in request.words and request.field("x-amz-checksum-mode") == "ENABLED":
+            whole = data if data is not None else open(path, "rb").read()
+            crc = base64.b64encode(crc32c(whole + b"x" * ("wrong" in request.words)).to_bytes(4, "big")).decode()
+            fields += [("x-amz-checksum-crc32c", crc + "-2" * ("parts" in request.words)),
+                       ("x-amz-checksum-type", "COMPOSITE" if "parts" in request.words else "FULL_OBJECT")]
         if self.is_cut(request):
             self.send(sock, request, status, fields, data[:len(data) // 2], last + 1 - first)
             if "stalls" in request.words:
@@ -508,6 +541,6 @@ class Server:
                      (body if request.method != "HEAD" and body else b""))
 
 
-def start(root):
+def start(*arguments):
     """Starts the server on a thread. Returns its port."""
-    return Server(root).port
+    return Server(*arguments).port

@@ -45,7 +45,7 @@ mon_allow_pool_size_one = true
 paxos_propose_interval = 0.05
 osd_data = {folder}/osd
 osd_objectstore = memstore
-memstore_device_bytes = 1073741824
+memstore_device_bytes = {memory}
 osd_crush_chooseleaf_type = 0
 osd_pool_default_size = 1
 osd_pool_default_pg_num = 4
@@ -75,7 +75,10 @@ def die_with_parent():
 
 
 class Gateway:
-    """with Gateway() as gateway: servers run, and answer at gateway.endpoint."""
+    """with Gateway() as gateway: servers run, and answer at gateway.endpoint. memory: of the objects, bytes."""
+
+    def __init__(self, memory=1 << 30):
+        self.memory = memory
 
     def __enter__(self):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
@@ -85,7 +88,8 @@ class Gateway:
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self.fsid = str(uuid.uuid4())
         with open(f"{self.folder}/ceph.conf", "w", encoding="ascii") as file:
-            file.write(CONFIGURATION.format(folder=self.folder, fsid=self.fsid, mon_port=mon_port, port=self.port))
+            file.write(CONFIGURATION.format(folder=self.folder, fsid=self.fsid, mon_port=mon_port, port=self.port,
+                                            memory=self.memory))
         try:
             self.start(mon_port)
         except (OSError, RuntimeError, subprocess.SubprocessError) as error:
