@@ -5,7 +5,7 @@
 # As last time if it is not said; /usr/local the first time.
 prefix ?= $(PREFIX)
 
-.PHONY: all python wheel demo demo-files check check-python check-gpu stress bench-local bench-python bench-http bench-s3 bench-writer bench-store bench-gpu bench-store-gpu format install uninstall clean help
+.PHONY: all python wheel demo demo-files check check-python check-gpu stress bench-local bench-weights bench-python bench-http bench-s3 bench-writer bench-store bench-gpu bench-store-gpu format install uninstall clean help
 
 all:
 	@scripts/build build --buildtype=release -Dtests=false $(if $(prefix),--prefix=$(prefix))
@@ -73,6 +73,9 @@ bench-store:
 	@ninja -C build bench/bench_store bench/bench_catalogue
 	@bench/store $(BENCH_FLAGS)
 
+bench-weights: python
+	@bench/weights $(BENCH_FLAGS)
+
 bench-python: python
 	@/usr/bin/python3 bench/python $(BENCH_FLAGS)
 
@@ -112,6 +115,7 @@ help:
 	@echo 'make check-gpu    the tests on an NVIDIA GPU; skipped without one'
 	@echo 'make stress       the tests that take long'
 	@echo 'make bench-local  compare with fio and dd; BENCH_FLAGS="--quick --gate"'
+	@echo 'make bench-weights weights of a model into memory or a GPU, beside other loaders'
 	@echo 'make bench-python the Python package beside other ways to read in Python'
 	@echo 'make bench-http   compare with curl and aria2c, on an nginx of its own'
 	@echo 'make bench-s3     compare with rclone and s3cmd, on a gateway of its own'

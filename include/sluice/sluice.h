@@ -199,12 +199,20 @@ struct sluice_config {
 	 * dropped, so that a single request is for both; 1 byte to 1 GiB. A gap that takes longer than
 	 * a round trip is not, and at most as many bytes are dropped as asked for. Default: 256 KiB. */
 	size_t http_gap_bytes;
+	/* SLUICE_S3_PART_BYTES: an object of S3 that is longer is written in parts of this length, 64 KiB to
+	 * 5 GiB; AWS takes no parts below 5 MiB. Parts of an object that would have more than 10,000 are
+	 * longer. Default: 8 MiB. */
+	size_t s3_part_bytes;
+	/* SLUICE_S3_UPLOAD_BYTES: memory for the parts of all files that are written to S3 at a time, of
+	 * which a file gets half at most. Each file has memory for a part in any case. 64 KiB to 1 TiB.
+	 * Default: 256 MiB. */
+	size_t s3_upload_bytes;
 };
 #define SLUICE_CONFIG_INIT                                                                         \
 	{                                                                                          \
 		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,   \
 			NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, \
-			NULL, NULL, NULL, NULL, 0                                                  \
+			NULL, NULL, NULL, NULL, 0, 0, 0                                            \
 	}
 
 /*
@@ -293,7 +301,8 @@ struct sluice_feature {
 	const char *remedy; /* a way to make it usable, or NULL */
 };
 /*
- * Describes the feature with this index, counted from 0. The strings live as long as the context.
+ * Describes the feature with this index, counted from 0. The strings live as long as the context. May
+ * wait for storage, and some seconds for the service that has the credentials for S3.
  *
  * Returns 0, or
  *   -ENOENT   the index is past the last feature
@@ -503,10 +512,16 @@ struct sluice_entry {
 	uint64_t length;     /* bytes of the object */
 	int64_t modified_ns; /* last change, nanoseconds since 1970; 0 if unknown */
 	const char *etag;    /* or "" */
+	const char *upload;  /* the id of an upload that was not completed, or "" */
+};
+enum sluice_list_flags {
+	SLUICE_LIST_RECURSIVE = 1, /* names with a '/' behind the prefix, too */
+	SLUICE_LIST_UPLOADS =
+		2 /* uploads in parts that were begun, and neither completed nor dropped */
 };
 /*
  * Begins a list of the objects of S3 with names that begin as that of uri, s3://BUCKET or
- * s3://BUCKET/PREFIX, in the order of the server. Unless recursive is 1, names are listed up to
+ * s3://BUCKET/PREFIX, in the order of the server. recursive: 0, or of enum sluice_list_flags. With 0, names are listed up to
  * the next '/' behind the prefix. `headers` and `s3` of the options are used, and must stay valid
  * until sluice_list_close(). Waits for the server. A list is used by one thread at a time, and
  * closed before its context is freed.
@@ -519,6 +534,17 @@ SLUICE_API int sluice_list_open(sluice_context *ctx, const char *uri,
 /* Takes the next entry, and may wait for the server. Returns 1, 0 behind the last, or an error. */
 SLUICE_API int sluice_list_next(sluice_list *list, struct sluice_entry *out);
 SLUICE_API void sluice_list_close(sluice_list *list);
+/*
+ * Removes an object of S3; or, if upload is not NULL, what the server has of an upload of that object: its parts, which
+ * nobody will complete. `headers` and `s3` of the options are used; o may be NULL. Waits for the server. Any thread.
+ *
+ * Returns 0, also if there was no such object, or
+ *   -ENOTSUP   a URI that is not of S3
+ *   -ENOENT    there is no such upload, or no such bucket
+ *   the errors of sluice_open()
+ */
+SLUICE_API int sluice_remove(sluice_context *ctx, const char *uri,
+                             const struct sluice_open_options *o, const char *upload);
 
 /* ------------------------------------------------------------------------------- end of a file */
 

@@ -20,6 +20,8 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 /* The subcommands. argv[0] is "sluice NAME". They return an enum cli_exit. */
 int cli_cp(int argc, char **argv);
 int cli_ls(int argc, char **argv);
+int cli_rm(int argc, char **argv);
+int cli_s3(int argc, char **argv);
 int cli_stat(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
@@ -180,6 +182,12 @@ void cli_interrupt_wait(bool begins);
 void cli_interrupt_release(void);
 /* Makes blocking system calls of this thread return EINTR ten times a second. */
 void cli_interrupt_tick(void);
+/*
+ * Ends the program by exit(), in which the library drops uploads that another thread is completing, and then by the caught
+ * signal. Any thread.
+ */
+_Noreturn void cli_interrupt_leave(void);
+bool cli_interrupt_leaves(void);
 /* Ends the program by the caught signal, as if it had not been caught. */
 _Noreturn void cli_interrupt_obey(void);
 

@@ -9,7 +9,9 @@
 #include <err.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,12 +39,13 @@ static const struct argp_option option_list[] = {
 	{"force", 'f', NULL, 0, "Overwrite DST if it exists"},
 	{"recursive", 'r', NULL, 0,
          "Copy directories and all that is in them; links as links; from s3://BUCKET/PREFIX/ all "
-         "objects below the prefix"},
+         "objects below the prefix, and to it all files"},
 	{NULL, 'R', NULL, OPTION_ALIAS, NULL},
 	{"preserve", 'p', NULL, 0,
          "Keep owner, permissions, times, ACLs and extended attributes of the user"},
 	{"quiet", 'q', NULL, 0, "No progress bar and no summary"},
 	{"no-progress", CLI_FLAG(cp_options, cp.no_progress), NULL, 0, "No progress bar"},
+	{"dry-run", CLI_FLAG(cp_options, cp.dry_run), NULL, 0, "Only print what would be copied"},
 	CLI_OPEN_OPTIONS,
 	{"device", KEY_DEVICE, "DEVICE", 0,
          "DST is a blob, store://NAME: make it in memory of a GPU, by its number or name, or of "
@@ -179,6 +182,46 @@ static void print_failure(const struct cli_copy *copy, int rc)
 		      target->name);
 }
 
+struct commit {
+	struct cli_end *target;
+	unsigned flags;
+	int rc;
+	atomic_bool over;
+};
+
+static void *commit_run(void *argument)
+{
+	struct commit *commit = argument;
+
+	commit->rc = cli_end_commit(commit->target, commit->flags);
+	atomic_store(&commit->over, true);
+	return NULL;
+}
+
+/*
+ * Commits an upload, most of which may still be on its way. Another thread does it, since sluice_close() waits as long as
+ * it takes, and this one looks for interrupts.
+ */
+static int commit_parts(struct cli_end *target, unsigned flags)
+{
+	struct commit commit = {.target = target, .flags = flags};
+	struct timespec moment = {0, 1000000};
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, commit_run, &commit))
+		return cli_end_commit(target, flags);
+	while (!atomic_load(&commit.over)) {
+		if (cli_interrupted()) {
+			warnx("interrupted; '%s' was not written", target->name);
+			cli_interrupt_leave();
+		}
+		nanosleep(&moment, NULL);
+		moment.tv_nsec = moment.tv_nsec < 50000000 ? 2 * moment.tv_nsec : 50000000;
+	}
+	pthread_join(thread, NULL);
+	return commit.rc;
+}
+
 static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, struct cli_moved *moved)
 {
 	struct cli_end *target = copy->target;
@@ -203,10 +246,10 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 		print_failure(copy, rc);
 		return rc;
 	}
-	/* A server may answer late, and there is nothing to clean up yet. */
-	if (!target->path)
+	/* A server may answer late, and there is nothing to clean up yet: unlike with S3, which keeps parts. */
+	if (!target->path && !target->parts)
 		cli_interrupt_release();
-	rc = cli_end_commit(target, o->flags);
+	rc = target->parts ? commit_parts(target, o->flags) : cli_end_commit(target, o->flags);
 	if (rc)
 		return rc;
 	if (copy->hash && target->fd == STDOUT_FILENO)
@@ -221,6 +264,18 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 	return rc;
 }
 
+void cli_cp_show(const char *from, const char *to)
+{
+	char *source = cli_uri_name(from), *target = cli_uri_name(to);
+	char *first = cli_visible(source), *second = cli_visible(target);
+
+	printf("%s -> %s\n", first, second);
+	free(first);
+	free(second);
+	free(source);
+	free(target);
+}
+
 int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *from,
                const char *to, struct cli_moved *moved)
 {
@@ -231,8 +286,13 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *
 	 * Until there is something to clean up, a signal ends the program at once, because a server
 	 * may not answer for long.
 	 */
-	int rc = cli_end_open_source(ctx, from, &o->open, &source);
+	int rc;
 
+	if (o->dry_run) {
+		cli_cp_show(from, to);
+		return 0;
+	}
+	rc = cli_end_open_source(ctx, from, &o->open, &source);
 	if (rc)
 		return rc;
 	/* Opening the target detects the same local file under any name. */

@@ -23,6 +23,7 @@ struct cli_end {
 	int holes;        /* source: descriptor for SEEK_HOLE, or -1; owned */
 	bool replaces;    /* target: a new file that gets its name at the end */
 	bool closed;      /* target: without permissions when complete */
+	bool parts;       /* target: a server may keep parts of it */
 	char *memory;     /* bytes of an open blob, else NULL */
 	int place;        /* device that holds memory, or -1 for the host */
 	struct stat st;   /* of a local file or stream before the copy */
@@ -102,13 +103,16 @@ struct cli_cp_options {
 	int through;     /* device whose memory buffers the bytes, or -1 */
 	bool checksum, quiet, no_progress;
 	bool recursive, preserve; /* -r, -p */
-	bool exact;               /* the copy is named target, even if that is a directory */
-	mode_t mask;              /* the umask before this process cleared its own */
-	unsigned flags;           /* enum cli_end_flags */
+	bool dry_run;
+	bool exact;     /* the copy is named target, even if that is a directory */
+	mode_t mask;    /* the umask before this process cleared its own */
+	unsigned flags; /* enum cli_end_flags */
 	struct cli_open open;
 };
 /* Runs the copies; returns an enum cli_exit. Does not return after an interrupt. */
 int cli_cp_run(struct cli_cp_options *o);
+/* Prints what would be copied. */
+void cli_cp_show(const char *from, const char *to);
 /*
  * Copies a file and adds to the bytes in *moved. Returns 0 or a negative errno, printed. Any
  * thread, each with a context of its own.

@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "cp.h"
@@ -335,6 +336,7 @@ static int end_open_remote(sluice_context *ctx, const char *uri,
 
 	cli_interrupt_catch();
 	out->replaces = true;
+	out->parts = !strncasecmp(uri, "s3://", 5);
 	if (rc == -EEXIST)
 		warnx("%s; use -f to overwrite it", sluice_last_message());
 	else

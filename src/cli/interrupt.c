@@ -114,3 +114,19 @@ _Noreturn void cli_interrupt_obey(void)
 	raise(interrupted);
 	_Exit(CLI_FAILED);
 }
+
+static atomic_bool leaving;
+
+_Noreturn void cli_interrupt_leave(void)
+{
+	/* exit() is called once. */
+	if (!atomic_exchange(&leaving, true))
+		exit(CLI_FAILED);
+	for (;;)
+		pause();
+}
+
+bool cli_interrupt_leaves(void)
+{
+	return leaving;
+}

@@ -24,6 +24,8 @@ static const struct subcommand {
 } commands[] = {
 	{"cp", "sluice cp", "copy a file", cli_cp},
 	{"ls", "sluice ls", "list objects of S3", cli_ls},
+	{"rm", "sluice rm", "remove objects of S3", cli_rm},
+	{"s3", "sluice s3", "list uploads to S3 that were left behind, or remove them", cli_s3},
 	{"stat", "sluice stat", "show what is known about a file", cli_stat},
 	{"bench", "sluice bench", "measure reading or writing of a file", cli_bench},
 	{"doctor", "sluice doctor", "show what this machine offers and what sluice makes of it",
@@ -72,6 +74,8 @@ static void close_output(void)
 			warnx("cannot write the output");
 		_exit(CLI_FAILED);
 	}
+	if (cli_interrupt_leaves())
+		cli_interrupt_obey();
 }
 
 /*

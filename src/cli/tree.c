@@ -225,6 +225,29 @@ static void *tree_thread(void *argument)
 
 /* ---------------------------------------------------------------------------------------- walk */
 
+static bool is_object(const char *uri)
+{
+	return !strncasecmp(uri, "s3://", 5);
+}
+
+/* Tells whether no folders are made for copies. */
+static bool tree_is_flat(const struct tree *tree)
+{
+	return tree->o->dry_run || is_object(tree->o->target);
+}
+
+/* Returns the path or URI below which copies go, without '/' at the end; the caller frees it. */
+static char *tree_folder(const struct tree *tree)
+{
+	char *folder = cli_local_path(tree->o->target);
+
+	if (!folder)
+		folder = cli_format("%s", tree->o->target);
+	for (size_t n = strlen(folder); is_object(folder) && folder[n - 1] == '/';)
+		folder[--n] = '\0';
+	return folder;
+}
+
 /*
  * Makes a link. With -f the link atomically replaces a file or link of that name, but not the
  * target of the link.
@@ -240,6 +263,14 @@ static int copy_link(const struct tree *tree, const char *path, const struct sta
 	struct stat there, behind;
 	int rc = n < 0 ? -errno : 0;
 
+	if (tree_is_flat(tree)) {
+		if (is_object(target))
+			rc = cli_fail(-EINVAL, "'%s' is a link, which S3 does not have", path);
+		else
+			cli_cp_show(path, target);
+		free(beside);
+		return rc;
+	}
 	text[n < 0 ? 0 : n] = '\0';
 	replaces = replaces && lstat(target, &there) == 0;
 	if (rc == 0 && replaces && !S_ISREG(there.st_mode) && !S_ISLNK(there.st_mode))
@@ -265,6 +296,8 @@ static int copy_folder(struct tree *tree, const char *path, const struct stat *s
                        const char *target)
 {
 	mode_t mode = st->st_mode & 01777 & ~tree->o->mask;
+	if (tree_is_flat(tree))
+		return 0;
 	bool made = mkdir(target, mode | S_IRWXU) == 0;
 	struct stat there;
 
@@ -379,11 +412,13 @@ static int visit_object(struct tree *tree, const char *prefix, size_t bucket,
 	char *target = cli_format("%s/%s", folder, rest);
 	int rc;
 
-	if (!stays_inside(rest))
+	if (is_object(folder))
+		rc = 0;
+	else if (!stays_inside(rest))
 		rc = cli_fail(-EINVAL, "'%s' is not copied: no file in '%s' can have that name",
 		              shown, folder);
 	else
-		rc = make_folders(tree, target, strlen(folder));
+		rc = tree_is_flat(tree) ? 0 : make_folders(tree, target, strlen(folder));
 	if (rc == 0)
 		push_job(tree, source, target, entry->length <= SMALL ? entry->length : 0, true);
 	free(source);
@@ -409,7 +444,7 @@ static int walk_objects(struct tree *tree, const char *prefix)
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_entry entry = {.size = sizeof entry};
 	size_t bucket = strlen("s3://") + strcspn(prefix + strlen("s3://"), "/") + 1;
-	char *folder = cli_local_path(tree->o->target);
+	char *folder = tree_folder(tree);
 	sluice_list *list = NULL;
 	int found = 0;
 
@@ -456,9 +491,9 @@ static int compare_texts(const void *a, const void *b)
  */
 static int start_source(struct tree *tree, const char *source, bool into)
 {
-	if (tree->o->recursive && !strncasecmp(source, "s3://", 5))
+	if (tree->o->recursive && is_object(source))
 		return start_objects(tree, source);
-	char *path = cli_local_path(source), *target = NULL;
+	char *path = cli_local_path(source), *target = NULL, *folder = tree_folder(tree);
 	size_t n = path ? strlen(path) : strcspn(source, "?");
 	struct stat st;
 	int rc = 0;
@@ -478,19 +513,19 @@ static int start_source(struct tree *tree, const char *source, bool into)
 		free(shown);
 	} else if (!path || lstat(path, &st) ||
 	           !(S_ISDIR(st.st_mode) || (tree->o->recursive && S_ISLNK(st.st_mode)))) {
-		push_job(tree, source, tree->o->target, 0, false);
+		if (named && is_object(folder))
+			target = cli_format("%s/%s", folder, name);
+		push_job(tree, source, target ? target : tree->o->target, 0, target);
 	} else if (!tree->o->recursive) {
 		rc = cli_fail(-EISDIR, "'%s' is a directory, which -r copies", path);
 	} else {
-		char *folder = cli_local_path(tree->o->target);
-
-		target =
-			cli_format("%s%s%s", folder, named || n == 1 ? "/" : "", named ? name : "");
-		free(folder);
+		target = cli_format("%s%s%s", folder, named || !strcmp(path, "/") ? "/" : "",
+		                    named ? name : "");
 		walk_source(tree, path, target);
 	}
 	if (!kept)
 		free(name);
+	free(folder);
 	free(target);
 	free(path);
 	return rc;
@@ -518,7 +553,7 @@ static void finish_folders(struct tree *tree)
 static bool has_objects(const struct cli_cp_options *o)
 {
 	for (size_t i = 0; o->recursive && i < o->count; i++)
-		if (!strncasecmp(o->sources[i], "s3://", 5))
+		if (is_object(o->sources[i]))
 			return true;
 	return false;
 }
@@ -532,10 +567,15 @@ int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 	bool into = path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	int rc = 0;
 
-	bool local = path && (into || o->count == 1);
+	bool fits = path && (into || o->count == 1);
 
+	/* A prefix takes any number. */
+	if (is_object(o->target)) {
+		fits = true;
+		into = o->count > 1;
+	}
 	free(path);
-	if (!local) {
+	if (!fits) {
 		path = cli_uri_name(o->target);
 		rc = cli_fail(-ENOTDIR, "'%s' is no directory, as several SRC, and -r, need it",
 		              path);

@@ -16,7 +16,9 @@
 #include <sys/resource.h>
 
 #include "http/body.h"
+#include "http/call.h"
 #include "http/http_internal.h"
+#include "http/multipart.h"
 #include "http/upload.h"
 
 #define MOST_THREADS 64 /* of easy */
@@ -216,6 +218,10 @@ void sl_http_request_end(struct sl_http_request *request)
 		sl_word_wake(over, 1);
 		return;
 	}
+	if (request->call) {
+		sl_http_call_over(request);
+		return;
+	}
 	request->sentence = NULL;
 	sl_http_request_free(request);
 	if (!piece) {
@@ -246,6 +252,10 @@ void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece)
 	struct sl_http *http = sl_http_of(backend);
 	struct sl_http_request *request;
 
+	if (http->multipart) {
+		sl_http_multipart_submit(http->multipart, piece);
+		return;
+	}
 	if (piece->write) {
 		sl_http_upload_submit(http->upload, piece);
 		return;
@@ -273,6 +283,8 @@ void sl_http_cancel(struct sl_backend *backend)
 {
 	struct sl_http *http = sl_http_of(backend);
 
+	if (http->multipart)
+		sl_http_multipart_cancel(http->multipart);
 	sl_http_location_cancel(http);
 	atomic_store(&http->engine->cancelling, true);
 	sl_http_multi_wake(http->multi);
@@ -326,7 +338,7 @@ int sl_http_new(struct sl_core *core, struct sl_http_engine **out) SL_UNCHECKED
 
 	if (!engine)
 		return sl_fail(-ENOMEM, "no memory");
-	rc = sl_s3_keyring_new(&engine->keyring);
+	rc = sl_s3_keyring_new(&core->settings, &engine->keyring);
 	if (rc) {
 		free(engine);
 		return rc;
@@ -335,6 +347,7 @@ int sl_http_new(struct sl_core *core, struct sl_http_engine **out) SL_UNCHECKED
 	sl_mutex_init(&engine->mutex);
 	sl_http_token_init(&engine->token, &core->settings);
 	sl_http_limits_init(&engine->limits, engine_most_connections(&core->settings));
+	atomic_init(&engine->uploads.most, core->settings.s3_upload_bytes);
 	*out = engine;
 	return 0;
 }

@@ -20,6 +20,7 @@ struct sl_http_engine {
 	struct sl_http_limits limits;
 	struct sl_http_token token;
 	struct sl_s3_keyring *keyring;
+	struct sl_gate uploads;  /* bytes of the parts of uploads to S3 */
 	_Atomic uint64_t files;  /* that were opened */
 	_Atomic uint64_t hedged; /* bytes of memory of all hedges */
 	_Atomic bool cancelling; /* a piece was cancelled since the last sl_http_end_cancelled() */

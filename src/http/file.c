@@ -13,7 +13,9 @@
 #include <string.h>
 
 #include "http/body.h"
+#include "http/call.h"
 #include "http/http_internal.h"
+#include "http/multipart.h"
 #include "http/upload.h"
 
 #define LEAST_SLOT ((size_t)1 << 20)
@@ -128,8 +130,7 @@ static int http_parse_url(struct sl_http *http, const char *text)
 	return rc ? sl_fail(rc, "no memory") : 0;
 }
 
-/* Sends a request without a piece, and waits. The request keeps the fields of the response. */
-static int http_ask(struct sl_http *http, enum sl_http_method what, struct sl_http_request **out)
+int sl_http_ask(struct sl_http *http, enum sl_http_method what, struct sl_http_request **out)
 {
 	struct sl_http_request *request = sl_http_request_new(http, what, NULL);
 
@@ -146,15 +147,21 @@ static int http_ask(struct sl_http *http, enum sl_http_method what, struct sl_ht
 	                      : 0;
 }
 
+/* The fields of the response are those of the opening. */
+static void http_take_texts(struct sl_http *http, struct sl_http_request *request)
+{
+	sl_http_texts_clear(&http->opened);
+	http->opened = request->response.texts;
+	memset(&request->response.texts, 0, sizeof(request->response.texts));
+}
+
 static void http_take_response(struct sl_http *http, struct sl_http_request *request)
 {
 	time_t modified = -1;
 
 	free(http->found);
 	http->found = request->url ? sl_uri_name(request->url) : NULL;
-	sl_http_texts_clear(&http->opened);
-	http->opened = request->response.texts;
-	memset(&request->response.texts, 0, sizeof(request->response.texts));
+	http_take_texts(http, request);
 	if (http->opened.of[SL_HTTP_FIELD_MODIFIED])
 		modified = curl_getdate(http->opened.of[SL_HTTP_FIELD_MODIFIED], NULL);
 	http->modified_ns = modified >= 0 ? modified * INT64_C(1000000000) : 0;
@@ -187,7 +194,7 @@ static int http_inspect(struct sl_http *http)
 {
 	struct sl_http_request *request;
 	int64_t length = -1;
-	int rc = http_ask(http, http->head_most ? SL_HTTP_PROBE : SL_HTTP_HEAD, &request);
+	int rc = sl_http_ask(http, http->head_most ? SL_HTTP_PROBE : SL_HTTP_HEAD, &request);
 	long status = request ? request->response.status : 0;
 
 	if (request && request->method == SL_HTTP_HEAD) {
@@ -205,7 +212,7 @@ static int http_inspect(struct sl_http *http)
 			return rc;
 		length = http->size;
 		http->size = -1;
-		rc = http_ask(http, SL_HTTP_PROBE, &request);
+		rc = sl_http_ask(http, SL_HTTP_PROBE, &request);
 	}
 	if (!rc)
 		http_take_response(http, request);
@@ -226,7 +233,7 @@ static int http_inspect(struct sl_http *http)
 	/* Of an empty object a GET of the whole says the same. */
 	http->confirm_empty = true;
 	http->size = -1;
-	rc = http_ask(http, SL_HTTP_PROBE, &request);
+	rc = sl_http_ask(http, SL_HTTP_PROBE, &request);
 	if (!rc)
 		http_take_response(http, request);
 	sl_http_request_free(request);
@@ -250,9 +257,11 @@ static void http_check_head(struct sl_http *http)
 static int http_look(struct sl_http *http, bool *exists)
 {
 	struct sl_http_request *request;
-	int rc = http_ask(http, SL_HTTP_HEAD, &request);
+	int rc = sl_http_ask(http, SL_HTTP_HEAD, &request);
 	bool answered = request && request->response.status;
 
+	if (!rc && request)
+		http_take_texts(http, request);
 	sl_http_request_free(request);
 	*exists = !rc;
 	return answered && rc != -EREMOTE ? 0 : rc;
@@ -279,6 +288,7 @@ static void http_close(struct sl_backend *backend)
 	struct sl_http *http = sl_http_of(backend);
 
 	sl_http_upload_free(http->upload);
+	sl_http_multipart_free(http->multipart);
 	sl_http_body_free(http->body);
 	if (http->limit)
 		sl_http_limit_release(http->limit);
@@ -310,6 +320,21 @@ static int http_choose(struct sl_http *http, const struct sluice_open_options *o
 	return rc ? rc : http_start_reactors(http);
 }
 
+static int http_check_writing(const struct sl_http *http)
+{
+	if (http->flags & SLUICE_OPEN_READ)
+		return sl_fail(-ENOTSUP, "'%s': a remote file is read or written, not both",
+		               http->name);
+	if (!(http->flags & SLUICE_OPEN_CREATE))
+		return sl_fail(-ENOTSUP,
+		               "'%s': a remote file is only written as a whole, with REPLACE or "
+		               "CREATE",
+		               http->name);
+	if (http->s3 && strchr(http->url, '?'))
+		return sl_fail(-ENOTSUP, "'%s': a version of an object is only read", http->name);
+	return 0;
+}
+
 /* Begins to write. */
 static int http_start_upload(struct sl_http *http, const struct sluice_open_options *options)
 {
@@ -322,10 +347,17 @@ static int http_start_upload(struct sl_http *http, const struct sluice_open_opti
 		rc = http_look(http, &exists);
 	if (!rc && exclusive && exists)
 		rc = sl_fail(-EEXIST, "'%s' exists", http->name);
-	return rc ? rc : sl_http_upload_new(http, options, &http->upload);
+	if (!rc)
+		rc = http_check_writing(http);
+	if (!rc && http->s3)
+		rc = sl_http_multipart_new(http, options, &http->multipart);
+	else if (!rc)
+		rc = sl_http_upload_new(http, options, &http->upload);
+	return rc;
 }
 
-static int http_start(struct sl_http *http, const struct sluice_open_options *options, bool list)
+/* looks: at the object, which a list and a removal do not. */
+static int http_start(struct sl_http *http, const struct sluice_open_options *options, bool looks)
 {
 	int rc = http_choose(http, options);
 
@@ -339,7 +371,7 @@ static int http_start(struct sl_http *http, const struct sluice_open_options *op
 		return http_start_upload(http, options);
 	http->head_most = options->first_bytes;
 	http->head_all = options->expected_size && options->expected_size <= http->head_most;
-	if (!rc && !list)
+	if (!rc && looks)
 		rc = http_inspect(http);
 	if (!rc)
 		http_check_head(http);
@@ -362,7 +394,7 @@ static int http_place(struct sl_http *http, const struct sl_uri *uri,
 }
 
 static int http_try(struct sl_core *core, const struct sl_uri *uri,
-                    const struct sluice_open_options *options, const char *query,
+                    const struct sluice_open_options *options, const char *query, bool looks,
                     struct sl_backend **out)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -382,7 +414,7 @@ static int http_try(struct sl_core *core, const struct sl_uri *uri,
 	http->name = sl_uri_name(uri->path);
 	rc = http->name ? http_place(http, uri, options, query) : sl_fail(-ENOMEM, "no memory");
 	if (!rc)
-		rc = http_start(http, options, query);
+		rc = http_start(http, options, looks);
 	if (rc) {
 		http_close(&http->base);
 		return rc;
@@ -396,17 +428,40 @@ static int http_try(struct sl_core *core, const struct sl_uri *uri,
 static int http_open(struct sl_core *core, const struct sl_uri *uri,
                      const struct sluice_open_options *options, struct sl_backend **out)
 {
-	int rc = http_try(core, uri, options, NULL, out);
+	int rc = http_try(core, uri, options, NULL, true, out);
 
 	/* The region of the bucket is known now. */
-	return rc == -EREMOTE ? http_try(core, uri, options, NULL, out) : rc;
+	return rc == -EREMOTE ? http_try(core, uri, options, NULL, true, out) : rc;
 }
 
 int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
                       const struct sluice_open_options *options, const char *query,
                       struct sl_backend **out)
 {
-	return http_try(core, uri, options, query, out);
+	return http_try(core, uri, options, query, false, out);
+}
+
+int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
+                   const struct sluice_open_options *options, const char *upload)
+{
+	char *query = upload ? sl_s3_upload_query(upload, 0) : NULL;
+	struct sl_backend *backend;
+	int rc = upload && !query ? sl_fail(-ENOMEM, "no memory")
+	                          : http_try(core, uri, options, NULL, false, &backend);
+
+	if (!rc) {
+		struct sl_http *http = sl_http_of(backend);
+		struct sl_http_call call = {
+			.verb = "DELETE", .query = query, .fields = &http->fields};
+
+		rc = sl_http_call_run(http, &call);
+		http_close(backend);
+		if (rc && call.answer.sentence)
+			sl_fail(rc, "%s", call.answer.sentence);
+		sl_http_answer_clear(&call.answer);
+	}
+	free(query);
+	return rc;
 }
 
 /* ----------------------------------------------------------------------------------- the rest */
@@ -419,8 +474,9 @@ static void http_limits(struct sl_backend *backend, struct sl_limits *out)
 	out->piece_bytes = LEAST_SLOT; /* http_part() says more of pieces */
 	out->depth = 1;
 	out->alignment = 0;
-	out->sequential = http->upload || !http->ranges;
-	out->whole = !http->upload && !http->ranges;
+	out->sequential = http->upload || http->multipart || !http->ranges;
+	out->whole = http->body;
+	out->all_or_none = http->upload || http->multipart;
 }
 
 static struct sl_part http_part(struct sl_backend *backend, uint64_t left, uint64_t room)
@@ -450,14 +506,15 @@ static const char *http_checksum(const struct sl_http_texts *opened)
 static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
 	struct sl_http *http = sl_http_of(backend);
-	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
+	/* Of a file that is written it is that of the object before. */
+	const char *etag = http->multipart ? NULL : http->opened.of[SL_HTTP_FIELD_ETAG];
 	int64_t now = sl_now();
 
 	out->length = http->size >= 0 ? (uint64_t)http->size : 0;
 	out->allocated = out->length;
 	out->modified_ns = http->modified_ns;
 	out->flags = http->size < 0 ? SLUICE_STAT_SIZE_UNKNOWN : 0;
-	if (!http->ranges && !http->upload)
+	if (http->body)
 		out->flags |= SLUICE_STAT_WHOLE_ONLY;
 	out->backend = sl_remote_name(http->remote);
 	sl_http_copy_etag(etag ? etag : "", out->etag);
@@ -492,7 +549,9 @@ static int http_commit(struct sl_backend *backend)
 {
 	struct sl_http *http = sl_http_of(backend);
 
-	return http->upload ? sl_http_upload_commit(http->upload) : 0;
+	return http->multipart ? sl_http_multipart_commit(http->multipart)
+	       : http->upload  ? sl_http_upload_commit(http->upload)
+	                       : 0;
 }
 
 const struct sl_backend_ops sl_http_ops = {
@@ -524,7 +583,7 @@ int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feat
 		return 0;
 	}
 	if (index == 2) {
-		sl_s3_feature(out);
+		sl_s3_feature(core->http->keyring, core->waiting, out);
 		return 0;
 	}
 	if (index > 2)

@@ -20,6 +20,9 @@ void sl_http_free(struct sl_http_engine *engine);
 int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
                       const struct sluice_open_options *options, const char *query,
                       struct sl_backend **out);
+/* Removes an object of S3, or an upload of it, as sluice_remove(). Fails with -EREMOTE as sl_http_open_list() does. */
+int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
+                   const struct sluice_open_options *options, const char *upload);
 /* Describes a feature of remote files. Returns -ENOENT past the last. */
 int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feature *out);
 

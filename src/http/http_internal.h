@@ -16,10 +16,12 @@
 #include "s3/s3.h"
 
 struct sl_http_body;
+struct sl_http_call;
+struct sl_http_multipart;
 struct sl_http_upload;
 
-/* An open file. Fixed by open, except `begun` and `quiet`, and `location`, `upload` and `body`, which have locks of their
- * own. */
+/* An open file. Fixed by open, except `begun` and `quiet`, and `location`, `upload`, `multipart` and `body`, which have
+ * locks of their own. */
 struct sl_http {
 	struct sl_backend base;
 	struct sl_core *core;
@@ -45,10 +47,11 @@ struct sl_http {
 	char *head;         /* the first bytes; NULL: none came */
 	size_t head_bytes;  /* so many */
 	int64_t modified_ns;
-	struct sl_http_texts opened;   /* the fields of the response that open has accepted */
-	struct sl_http_upload *upload; /* of a file that is written */
-	struct sl_http_body *body;     /* of a file without ranges */
-	_Atomic bool begun;            /* data has come; set by the reactors */
+	struct sl_http_texts opened;         /* the fields of the response that open has accepted */
+	struct sl_http_upload *upload;       /* of a file that is written, */
+	struct sl_http_multipart *multipart; /* or of an object of S3 */
+	struct sl_http_body *body;           /* of a file without ranges */
+	_Atomic bool begun;                  /* data has come; set by the reactors */
 	/* Until then no request begins: the server limits them. Of other servers, and of the origin; set by the reactors. */
 	_Atomic int64_t quiet[2];
 	struct sl_http_location location;
@@ -60,8 +63,8 @@ static inline struct sl_http *sl_http_of(struct sl_backend *backend)
 	return SL_CONTAINER(backend, struct sl_http, base);
 }
 
-/* PROBE is a GET of a single byte, or of an object that seems to be empty. */
-enum sl_http_method { SL_HTTP_HEAD, SL_HTTP_PROBE, SL_HTTP_GET, SL_HTTP_PUT };
+/* PROBE is a GET of a single byte, or of an object that seems to be empty. CALL has a verb of its own. */
+enum sl_http_method { SL_HTTP_HEAD, SL_HTTP_PROBE, SL_HTTP_GET, SL_HTTP_PUT, SL_HTTP_CALL };
 /* AGAIN: at request->due, with the permit if that is now. ANEW: as a new request, since the target is unknown. */
 enum sl_http_verdict { SL_HTTP_DONE, SL_HTTP_AGAIN, SL_HTTP_ANEW, SL_HTTP_FAILED };
 
@@ -78,6 +81,7 @@ struct sl_http_request {
 	struct sl_http_hedge *hedge; /* of a first request that has a second */
 	struct sl_http_transfer *transfer; /* lent by the reactor, or NULL */
 	enum sl_http_method method;
+	struct sl_http_call *call; /* of CALL */
 
 	char *url; /* the target of a redirect, or NULL: http->url */
 	unsigned hops;
@@ -88,8 +92,9 @@ struct sl_http_request {
 	unsigned token;   /* of this version */
 	int64_t limited; /* milliseconds that a limit of the server made it pause, since the piece grew */
 	unsigned attempts;
-	unsigned backoffs;     /* since the piece grew */
-	uint64_t reached;      /* the most bytes of the piece that an attempt has brought */
+	unsigned backoffs; /* since the piece grew */
+	uint64_t
+		reached; /* the most bytes of the piece, or of a call's body, that an attempt has moved */
 	int64_t since;         /* when the last of them came; before that, the first attempt */
 	int64_t due;           /* of the next attempt; 0: at once */
 	_Atomic uint32_t over; /* of HEAD and PROBE: 1 ends the wait of http_ask() */
@@ -105,6 +110,7 @@ struct sl_http_request {
 	int64_t slow;             /* when it is time for a hedge; SL_FOREVER: never */
 	int64_t alive;            /* when the last byte came or went, or a silence had a reason */
 	struct curl_slist *lines; /* of its header, if it is signed; else NULL */
+	unsigned keys;            /* the version of those that signed it */
 	struct sl_http_response response;
 
 	/* The first error. */
@@ -112,10 +118,14 @@ struct sl_http_request {
 	char *sentence; /* or NULL */
 };
 
+/* Sends a request without a piece, and waits. The request, which the caller frees, keeps the fields of the response; NULL: no
+ * memory. Returns 0, or -errno with a sentence. */
+int sl_http_ask(struct sl_http *http, enum sl_http_method what, struct sl_http_request **out);
+
 struct sl_http_request *sl_http_request_new(struct sl_http *http, enum sl_http_method method,
                                             struct sl_piece *piece);
 void sl_http_request_free(struct sl_http_request *request);
-/* Returns whether the piece is cancelled, or the upload or body dropped. */
+/* Returns whether the piece is cancelled, the call stopped, or the upload or body dropped. */
 bool sl_http_request_is_unwanted(const struct sl_http_request *request);
 /* Returns whether the request brings the first bytes of the object. After a failure a byte is asked for. */
 static inline bool sl_http_request_has_head(const struct sl_http_request *request)

@@ -26,6 +26,13 @@ int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
 	return none_open(core, uri, options, out);
 }
 
+int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
+                   const struct sluice_open_options *options, const char *upload)
+{
+	(void)upload;
+	return none_open(core, uri, options, NULL);
+}
+
 int sl_http_new(struct sl_core *core, struct sl_http_engine **out)
 {
 	(void)core;

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "http/body.h"
+#include "http/call.h"
 #include "http/http_internal.h"
 #include "http/upload.h"
 
@@ -219,6 +220,7 @@ static void reactor_count(struct sl_http_reactor *reactor, const struct sl_http_
 	uint64_t work = REQUEST_BYTES;
 
 	work += request->piece                        ? request->piece->length
+	        : request->call                       ? request->call->length
 	        : sl_http_request_has_permit(request) ? 0
 	                                              : STREAM_BYTES;
 	atomic_fetch_add_explicit(&reactor->load, sign, memory_order_relaxed);

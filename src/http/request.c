@@ -19,6 +19,7 @@
 #include <time.h>
 
 #include "http/body.h"
+#include "http/call.h"
 #include "http/signed.h"
 #include "http/upload.h"
 
@@ -64,6 +65,10 @@ bool sl_http_request_is_unwanted(const struct sl_http_request *request)
 		return sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_DROPPED;
 	if (sl_http_request_has_body(request))
 		return sl_http_body_state(request->http->body, &position) & SL_HTTP_BODY_DROPPED;
+	if (request->call)
+		return request->call->stop && atomic_load(request->call->stop) &&
+		       (!request->call->least ||
+		        (request->attempts >= request->call->least && !request->transfer));
 	return (request->piece &&
 	        atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed)) ||
 	       (request->instead &&
@@ -106,7 +111,7 @@ static bool request_may_be_hedged(const struct sl_http_request *request)
 {
 	const struct sl_http *http = request->http;
 
-	return http->core->settings.http_hedge && !request->hedge &&
+	return http->core->settings.http_hedge && !request->hedge && !request->call &&
 	       !(http->flags & (SLUICE_OPEN_HTTP2 | SLUICE_OPEN_WRITE)) &&
 	       !sl_http_request_has_body(request);
 }
@@ -151,8 +156,9 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, request);
 	curl_easy_setopt(easy, CURLOPT_NOBODY, request->method == SL_HTTP_HEAD ? 1L : 0L);
 	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, request_buffer_bytes(request));
-	fields = request->method == SL_HTTP_PUT ? sl_http_upload_prepare(http->upload, easy)
-	                                        : &http->fields;
+	fields = request->call                    ? sl_http_call_prepare(request)
+	         : request->method == SL_HTTP_PUT ? sl_http_upload_prepare(http->upload, easy)
+	                                          : &http->fields;
 	lines = home ? fields->home : fields->away;
 	if (http->s3 && !request->url && !sl_http_identity_has(http, "Authorization")) {
 		int rc = sl_http_signed_prepare(request, lines);
@@ -169,16 +175,23 @@ int sl_http_request_prepare(struct sl_http_request *request)
 		transfer->lines = (struct curl_slist){.data = transfer->range, .next = lines};
 		lines = &transfer->lines;
 	}
+	if (request->call && request->attempts % 2 == 0) {
+		strcpy(transfer->range, "Expect:");
+		transfer->lines = (struct curl_slist){.data = transfer->range, .next = lines};
+		lines = &transfer->lines;
+	}
 	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, lines);
 	request->bears = false;
 	if (home && http->identified)
 		sl_http_identity_set(request);
 	sl_log(&http->core->settings, SL_LOG_DEBUG,
 	       "%s %s bytes %" PRIu64 "+%" PRIu64 " attempt %u",
-	       request->method == SL_HTTP_HEAD  ? "HEAD"
-	       : request->method == SL_HTTP_PUT ? "PUT"
-	                                        : "GET",
-	       http->name, request->from, request->length, request->attempts + 1);
+	       request->call                     ? request->call->verb
+	       : request->method == SL_HTTP_HEAD ? "HEAD"
+	       : request->method == SL_HTTP_PUT  ? "PUT"
+	                                         : "GET",
+	       http->name, request->from, request->call ? request->call->length : request->length,
+	       request->attempts + 1);
 	return 0;
 }
 
@@ -293,11 +306,13 @@ enum sl_http_verdict sl_http_request_retry(struct sl_http_request *request, int 
 {
 	struct sl_http *http = request->http;
 	const struct sl_settings *settings = &http->core->settings;
-	bool begun = atomic_load_explicit(&http->begun, memory_order_relaxed);
+	struct sl_http_call *call = request->call;
+	bool begun =
+		atomic_load_explicit(&http->begun, memory_order_relaxed) && !(call && call->brief);
 	int64_t left = (int64_t)settings->http_retry_ms, asked = request->response.retry_after;
 	bool limited = request->response.status == 429 && asked > 0;
 	int64_t now = sl_now(), silent, rest, wait;
-	uint64_t moved = request->piece ? request->piece->moved : 0;
+	uint64_t moved = request->piece ? request->piece->moved : call ? call->given : 0;
 
 	if (request->method == SL_HTTP_PUT &&
 	    sl_http_upload_state(http->upload) & SL_HTTP_UPLOAD_BEGUN)
@@ -377,12 +392,13 @@ static enum sl_http_verdict request_judge_status(struct sl_http_request *request
 	}
 	if (status == 429 || status == 503)
 		sl_http_limit_overloaded(http->limit, sl_now());
-	if (failure.transient || (status == 417 && request->method == SL_HTTP_PUT &&
-	                          sl_http_upload_without_expect(http->upload)))
+	if (failure.transient || (status == 417 && request->call) ||
+	    (status == 417 && request->method == SL_HTTP_PUT &&
+	     sl_http_upload_without_expect(http->upload)))
 		return sl_http_request_retry(request, failure.error, why);
-	if (status == 412 && request->method == SL_HTTP_PUT && http->flags & SLUICE_OPEN_EXCLUSIVE)
+	if (status == 412 && http->flags & SLUICE_OPEN_EXCLUSIVE)
 		sl_http_request_fail(request, -EEXIST, "'%s' exists", http->name);
-	else if (status == 412 && request->method != SL_HTTP_PUT)
+	else if (status == 412 && request->method != SL_HTTP_PUT && !request->call)
 		sl_http_fail_changed(request, "the server says so (HTTP 412)");
 	else if (status == 416 && request->response.has_range &&
 	         request->response.range.total != http->size)
@@ -512,6 +528,8 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 		return request_judge_failure(request, code);
 	if (status < 200 || status >= 300)
 		return request_judge_status(request);
+	if (request->call)
+		return sl_http_call_judge(request);
 	if (request->method == SL_HTTP_PUT && !sl_http_upload_is_whole(http->upload))
 		sl_http_fail_protocol(request, "success before it had everything");
 	if (request->error ||
@@ -568,14 +586,15 @@ void sl_http_request_refresh(struct sl_http_request *request, int64_t now)
 	if (sl_http_request_has_body(request) &&
 	    sl_http_body_state(request->http->body, &position) & SL_HTTP_BODY_IDLE)
 		request->alive = now;
-	if (request->method != SL_HTTP_PUT)
+	if (request->method != SL_HTTP_PUT && !request->call)
 		return;
 	curl_easy_getinfo(request->transfer->easy, CURLINFO_SIZE_UPLOAD_T, &sent);
 	curl_easy_getinfo(request->transfer->easy, CURLINFO_ACTIVESOCKET, &socket);
 	if (!ioctl(socket, SIOCOUTQ, &queued))
 		sent -= queued;
 	if (sent != request->sent ||
-	    sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_IDLE)
+	    (request->method == SL_HTTP_PUT &&
+	     sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_IDLE))
 		request->alive = now;
 	request->sent = sent;
 }

@@ -435,7 +435,7 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 		response_keep_error_text(request, data, bytes);
 		/* libcurl tells where a redirect leads when all of its body has come. */
 		most = request->response.status / 100 == 3 ? MOST_REDIRECT_BYTES : MOST_SAID_BYTES;
-		return request->method == SL_HTTP_PUT ||
+		return request->method == SL_HTTP_PUT || request->call ||
 		                       (!request->error && request->response.error_bytes <= most &&
 		                        (request->method == SL_HTTP_GET ||
 		                         request->response.status >= 300))
@@ -585,8 +585,8 @@ size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 		return 0;
 	}
 	if (bytes >= 5 && !strncasecmp(data, "HTTP/", 5) &&
-	    (!status ||
-	     (request->response.complete && (status < 200 || request->method == SL_HTTP_PUT)))) {
+	    (!status || (request->response.complete &&
+	                 (status < 200 || request->method == SL_HTTP_PUT || request->call)))) {
 		sl_http_response_clear(request);
 		curl_easy_getinfo(request->transfer->easy, CURLINFO_RESPONSE_CODE,
 		                  &request->response.status);

@@ -6,20 +6,21 @@
  *
  * Threads: the reactor that moves the request.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "http/call.h"
 #include "http/signed.h"
-#include "http/upload.h"
 
 #define MOST_XML ((size_t)4096)
 
 static const char *request_method(const struct sl_http_request *request)
 {
-	return request->method == SL_HTTP_HEAD  ? "HEAD"
-	       : request->method == SL_HTTP_PUT ? "PUT"
-	                                        : "GET";
+	return request->call                     ? request->call->verb
+	       : request->method == SL_HTTP_HEAD ? "HEAD"
+	                                         : "GET";
 }
 
 /* Copies the lines into a list behind those that are signed. */
@@ -61,10 +62,13 @@ int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_sl
 	count = 0;
 	for (const struct curl_slist *line = lines; given && line; line = line->next)
 		given[count++] = line->data;
-	rc = given ? sl_s3_sign(request->http->s3, request_method(request), given, &made) : -ENOMEM;
+	rc = given ? sl_s3_sign(request->http->s3, request_method(request),
+	                        request->call ? request->call->query : NULL, given, &made)
+	           : -ENOMEM;
 	free(given);
 	if (!rc)
 		rc = request_take_lines(request, &made, lines);
+	request->keys = made.version;
 	sl_s3_lines_clear(&made);
 	if (rc)
 		sl_http_request_fail(request, rc, "no memory to sign a request");
@@ -88,8 +92,11 @@ void sl_http_signed_keep(struct sl_http_request *request, const char *data, size
 
 	if (!*xml)
 		*xml = calloc(1, MOST_XML);
-	if (*xml)
-		memcpy(*xml + length, data, SL_MIN(bytes, MOST_XML - 1 - length));
+	/* A server that takes its time sends blanks meanwhile. */
+	for (size_t i = 0; *xml && i < bytes && length < MOST_XML - 1; i++)
+		if (!isspace((unsigned char)data[i]) ||
+		    (length && !isspace((unsigned char)(*xml)[length - 1])))
+			(*xml)[length++] = data[i];
 }
 
 static void request_parse_error(const struct sl_http_request *request, struct sl_s3_error *out)
@@ -112,11 +119,10 @@ bool sl_http_signed_judge(struct sl_http_request *request, enum sl_http_verdict 
 	struct sl_s3_error error;
 
 	/* Where the server redirected a request it had no signature. */
-	if (request->url || (request->method == SL_HTTP_PUT &&
-	                     sl_http_upload_state(http->upload) & SL_HTTP_UPLOAD_BEGUN))
+	if (request->url)
 		return false;
 	request_parse_error(request, &error);
-	switch (sl_s3_remedy_find(http->s3, request->response.status, &error,
+	switch (sl_s3_remedy_find(http->s3, request->keys, request->response.status, &error,
 	                          date ? curl_getdate(date, NULL) : -1)) {
 	case SL_S3_NONE:
 		return false;

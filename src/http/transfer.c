@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/http_internal.h"
+#include "http/call.h"
 
 void sl_http_transfer_free(struct sl_http_transfer *transfer)
 {
@@ -119,6 +119,9 @@ void sl_http_transfer_renew(struct sl_http_request *request, bool home)
 	/* Set when it has succeeded, if no secret may have changed until the next. */
 	transfer->file = 0;
 	transfer->home = home;
-	transfer_set_url(transfer, request->url ? request->url : http->url,
+	transfer_set_url(transfer,
+	                 request->url                          ? request->url
+	                 : request->call && request->call->url ? request->call->url
+	                                                       : http->url,
 	                 http->s3 ? CURLU_PATH_AS_IS : 0);
 }

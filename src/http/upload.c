@@ -2,7 +2,7 @@
 /*
  * Uploads
  *
- * Writes a remote file by a single PUT of the whole object, front to back.
+ * Writes a remote file by a single PUT of the whole object, front to back. Objects of S3: multipart.c.
  *
  * Threads: pieces are submitted on any thread; the reactor that moves the request sends them. sluice_close() commits:
  * it waits for the end of the request.
@@ -32,7 +32,6 @@ struct sl_http_upload {
 	struct sl_http_fields fields;
 	uint64_t
 		announced; /* the length (expected_size), 0: unknown; fixed when the request begins */
-	bool held; /* nothing is sent before the commit: S3 takes no object of unknown length */
 	bool exclusive;
 	bool unexpected; /* Expect is not sent; of the thread that moves the request */
 
@@ -374,13 +373,6 @@ static const char *upload_refusal_locked(struct sl_http_upload *upload,
 		*error = -EFBIG;
 		return "more is written than expected_size said when it was opened";
 	}
-	if (upload->held &&
-	    upload->locked.copied + piece->length > upload->http->core->settings.bounce_bytes) {
-		*error = -EFBIG;
-		return "an object of S3 of unknown length is kept in memory until it is closed, up "
-		       "to "
-		       "SLUICE_BOUNCE_BYTES; give expected_size";
-	}
 	if (piece->offset > upload_chain_end_locked(upload) &&
 	    upload->locked.copied + piece->length > upload->http->core->settings.bounce_bytes)
 		return "an upload is written front to back, and this is too far ahead";
@@ -391,7 +383,7 @@ static const char *upload_refusal_locked(struct sl_http_upload *upload,
 static struct unsent *unsent_new_locked(struct sl_http_upload *upload, struct sl_piece *piece)
 	SL_REQUIRES(&upload->mutex)
 {
-	bool copy = upload->held || piece->offset != upload_chain_end_locked(upload);
+	bool copy = piece->offset != upload_chain_end_locked(upload);
 	struct unsent *unsent = malloc(sizeof(*unsent) + (copy ? piece->length : 0));
 
 	if (!unsent)
@@ -414,9 +406,7 @@ void sl_http_upload_submit(struct sl_http_upload *upload, struct sl_piece *piece
 	sl_mutex_lock(&upload->mutex);
 	why = upload_refusal_locked(upload, piece, &error);
 	if (!why) {
-		unsent = upload->held || upload_start_locked(upload)
-		                 ? unsent_new_locked(upload, piece)
-		                 : NULL;
+		unsent = upload_start_locked(upload) ? unsent_new_locked(upload, piece) : NULL;
 		error = unsent ? 0 : -ENOMEM;
 	}
 	if (unsent && !upload_insert_locked(upload, unsent)) {
@@ -451,20 +441,11 @@ int sl_http_upload_new(struct sl_http *http, const struct sluice_open_options *o
 	struct sl_http_upload *upload;
 	int rc;
 
-	if (options->flags & SLUICE_OPEN_READ)
-		return sl_fail(-ENOTSUP, "'%s': a remote file is read or written, not both",
-		               http->name);
-	if (!(options->flags & SLUICE_OPEN_CREATE))
-		return sl_fail(-ENOTSUP,
-		               "'%s': a remote file is only written as a whole, with REPLACE or "
-		               "CREATE",
-		               http->name);
 	upload = calloc(1, sizeof(*upload));
 	if (!upload)
 		return sl_fail(-ENOMEM, "no memory");
 	upload->http = http;
 	upload->announced = options->expected_size;
-	upload->held = http->s3 && !upload->announced;
 	upload->exclusive = options->flags & SLUICE_OPEN_EXCLUSIVE;
 	upload->locked.over = true;
 	/* Without this memory no byte is sent again. */
@@ -518,8 +499,6 @@ int sl_http_upload_commit(struct sl_http_upload *upload) SL_UNCHECKED
 		             name, end, upload->announced);
 	else if (upload->locked.dropped)
 		rc = sl_fail(-ECANCELED, "'%s': the upload was cancelled", name);
-	if (upload->held && !rc)
-		upload->announced = end;
 	upload->locked.complete = !rc;
 	upload->locked.dropped = rc;
 	if (!rc && !upload_start_locked(upload))

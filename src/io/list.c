@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists of objects
+ * Lists of objects, and their removal
  *
- * Reads the list of a bucket of S3, page by page: each page is a file that is read as a whole.
+ * Reads the list of a bucket of S3, page by page: each page is a file that is read as a whole. Removes objects.
  *
  * Threads: a list is used by one thread at a time, which waits for the server.
  */
@@ -20,7 +20,7 @@ struct sluice_list {
 	struct sluice_context *ctx;
 	char *uri;
 	struct sluice_open_options options;
-	bool recursive;
+	unsigned flags;  /* enum sluice_list_flags */
 	char *page, *at; /* the page, and the rest of it */
 	char *token;     /* of the next page; "": the first; NULL: there is none */
 	struct sl_s3_entry entry;
@@ -28,7 +28,7 @@ struct sluice_list {
 
 static int list_open_page(struct sluice_list *list, sluice_file **out)
 {
-	char *query = sl_s3_list_query(list->uri, list->recursive, list->token);
+	char *query = sl_s3_list_query(list->uri, list->flags, list->token);
 	struct sl_backend *backend;
 	struct sl_uri uri;
 	int rc = query ? sl_uri_parse(list->uri, &uri) : sl_fail(-ENOMEM, "no memory");
@@ -61,7 +61,8 @@ static int list_read_page(struct sluice_list *list)
 	if (n < 0)
 		return (int)n;
 	list->page[n] = '\0';
-	if (!strstr(list->page, "<ListBucketResult"))
+	if (!strstr(list->page, list->flags & SLUICE_LIST_UPLOADS ? "<ListMultipartUploadsResult"
+	                                                          : "<ListBucketResult"))
 		return sl_fail(-EPROTO,
 		               "'%s': the server answered with something other than a list",
 		               list->uri);
@@ -92,7 +93,7 @@ int sluice_list_open(sluice_context *ctx, const char *uri, const struct sluice_o
 	if (o)
 		memcpy(&list->options, o, SL_MIN(o->size, sizeof(list->options)));
 	list->options.flags = SLUICE_OPEN_READ;
-	list->recursive = recursive;
+	list->flags = (unsigned)recursive;
 	list->uri = strdup(uri);
 	list->token = strdup("");
 	list->page = list->at = calloc(1, PAGE_BYTES);
@@ -129,6 +130,7 @@ int sluice_list_next(sluice_list *list, struct sluice_entry *out)
 	entry.modified_ns =
 		list->entry.modified > 0 ? list->entry.modified * INT64_C(1000000000) : 0;
 	entry.etag = list->entry.etag;
+	entry.upload = list->entry.upload;
 	sl_struct_give(out, &entry, sizeof(entry));
 	return 1;
 }
@@ -141,4 +143,31 @@ void sluice_list_close(sluice_list *list)
 	free(list->token);
 	free(list->page);
 	free(list);
+}
+
+int sluice_remove(sluice_context *ctx, const char *uri, const struct sluice_open_options *o,
+                  const char *upload)
+{
+	struct sluice_open_options options = {0};
+	struct sl_uri parsed;
+	int rc = sl_context_check(ctx);
+
+	if (rc)
+		return rc;
+	if (!uri)
+		return sl_fail(-EINVAL, "sluice_remove: uri is NULL");
+	if (strncasecmp(uri, "s3://", 5))
+		return sl_fail(-ENOTSUP, "only objects of S3 are removed");
+	if (o)
+		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
+	options.flags = SLUICE_OPEN_READ;
+	rc = sl_uri_parse(uri, &parsed);
+	if (rc)
+		return rc;
+	rc = sl_http_remove(&ctx->core, &parsed, &options, upload);
+	/* The region of the bucket is known now. */
+	if (rc == -EREMOTE)
+		rc = sl_http_remove(&ctx->core, &parsed, &options, upload);
+	sl_uri_clear(&parsed);
+	return rc;
 }

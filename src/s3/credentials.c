@@ -2,17 +2,21 @@
 /*
  * Credentials
  *
- * Looks for an access key in one source after the other. The first that has any is taken, and has to be complete.
+ * Looks for an access key in a source after the other. The first that has any is taken, and has to be complete. Sources
+ * that have to be asked are only found here.
  *
  * Threads: any that may wait for storage; the environment must not change meanwhile.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "s3/credentials.h"
+#include "s3/place.h"
 
-static void text_clear(char *text)
+void sl_s3_text_clear(char *text)
 {
 	if (text)
 		explicit_bzero(text, strlen(text));
@@ -21,36 +25,76 @@ static void text_clear(char *text)
 
 void sl_s3_keys_clear(struct sl_s3_keys *keys)
 {
-	text_clear(keys->id);
-	text_clear(keys->secret);
-	text_clear(keys->token);
+	sl_s3_text_clear(keys->id);
+	sl_s3_text_clear(keys->secret);
+	sl_s3_text_clear(keys->token);
 	*keys = (struct sl_s3_keys){0};
+}
+
+static bool text_equal(const char *one, const char *other)
+{
+	return one && other ? !strcmp(one, other) : one == other;
+}
+
+bool sl_s3_keys_equal(const struct sl_s3_keys *one, const struct sl_s3_keys *other)
+{
+	return text_equal(one->id, other->id) && text_equal(one->secret, other->secret) &&
+	       text_equal(one->token, other->token);
+}
+
+int sl_s3_keys_check(const struct sl_s3_keys *keys, const char *where)
+{
+	const char *texts[] = {keys->id, keys->secret, keys->token};
+
+	for (int i = 0; i < 3; i++)
+		for (const char *c = texts[i] ? texts[i] : ""; *c; c++)
+			if (*c <= ' ' || *c >= 0x7f)
+				return sl_fail(-EINVAL,
+				               "%s: there is a blank or a control character in a "
+				               "key or token",
+				               where);
+	return 0;
 }
 
 void sl_s3_source_clear(struct sl_s3_source *source)
 {
 	sl_s3_keys_clear(&source->keys);
-	free(source->command);
+	for (int i = 0; i < SL_S3_TEXTS; i++)
+		sl_s3_text_clear(source->texts[i]);
+	if (source->base)
+		sl_s3_source_clear(source->base);
+	free(source->base);
+	*source = (struct sl_s3_source){0};
+}
+
+bool sl_s3_source_equal(const struct sl_s3_source *one, const struct sl_s3_source *other)
+{
+	bool equal = one->ask == other->ask && sl_s3_keys_equal(&one->keys, &other->keys);
+
+	for (int i = 0; i < SL_S3_TEXTS; i++)
+		equal = equal && text_equal(one->texts[i], other->texts[i]);
+	return equal && !one->base == !other->base &&
+	       (!one->base || sl_s3_source_equal(one->base, other->base));
 }
 
 /* ------------------------------------------------------------------------------------ sources */
 
-/* What a source is asked with. */
+const char *const sl_s3_regions[] = {"AWS_REGION", "AWS_DEFAULT_REGION", NULL};
+
+#define MOST_ROLES 5 /* of which each is assumed by the keys of the next */
+
+/* The place in which sources are looked for. */
 struct asked {
 	const struct sluice_s3_options *options;
 	const struct sl_s3_profile *profile;
+	const char *region;
+	int depth; /* roles that are assumed by the keys that are looked for */
 };
 
 static int keys_copy(const char *id, const char *secret, const char *token, struct sl_s3_keys *out)
 {
 	struct sl_s3_keys keys = {strdup(id), strdup(secret), token ? strdup(token) : NULL, 0};
 
-	for (const char *c = token ? token : ""; *c; c++)
-		if (*c <= ' ' || *c == 0x7f) {
-			sl_s3_keys_clear(&keys);
-			return sl_fail(-EINVAL, "the session token has a blank or a control "
-			                        "character in it");
-		}
 	if (!keys.id || !keys.secret || (token && !keys.token)) {
 		sl_s3_keys_clear(&keys);
 		return sl_fail(-ENOMEM, "no memory");
@@ -108,70 +152,281 @@ static int source_profile(const struct asked *asked, struct sl_s3_source *out)
 	                 shared ? profile->credentials : profile->config, &out->keys);
 }
 
+static const char *variable_value(const char *name)
+{
+	return sl_s3_variable((const char *const[]){name, NULL});
+}
+
+/* Makes the source one that is asked with texts, which it takes; a NULL where `needs` says so is a lack of memory. */
+static int source_ask(struct sl_s3_source *out, const char *kind, int needs,
+                      int (*ask)(const struct sl_s3_source *, const struct sl_settings *,
+                                 struct sl_s3_keys *),
+                      char *first, char *second, char *third)
+{
+	char *texts[SL_S3_TEXTS] = {first, second, third};
+
+	out->kind = kind;
+	out->ask = ask;
+	memcpy(out->texts, texts, sizeof(texts));
+	for (int i = 0; i < needs; i++)
+		if (!texts[i])
+			return sl_fail(-ENOMEM, "no memory");
+	return 1;
+}
+
+static char *text_copy(const char *text)
+{
+	return text ? strdup(text) : NULL;
+}
+
 static int source_process(const struct asked *asked, struct sl_s3_source *out)
 {
 	const char *command = asked->profile->of[SL_S3_PROCESS];
 
-	out->kind = "the profile's credential_process";
-	if (!command)
-		return 0;
-	out->command = strdup(command);
-	return out->command ? 1 : sl_fail(-ENOMEM, "no memory");
+	return command ? source_ask(out, "the profile's credential_process", 1, sl_s3_process_ask,
+	                            strdup(command), NULL, NULL)
+	               : 0;
 }
 
-/* Sources of others' programs: an error that says by which way they can be had. */
-static int source_foreign(const struct asked *asked, struct sl_s3_source *out)
+/* Signing on by a browser is for others' programs: an error that says by which way the credentials can be had. */
+static int source_browser(const struct asked *asked, struct sl_s3_source *out)
 {
-	static const struct {
-		const char *variable;
-		enum sl_s3_value value;
-		const char *meaning;
-	} rows[] = {
-		{NULL, SL_S3_ROLE, "assumes a role (role_arn)"},
-		{NULL, SL_S3_WEB_IDENTITY, "has a web identity (web_identity_token_file)"},
-		{NULL, SL_S3_SSO, "signs on by a browser (sso_session)"},
-		{NULL, SL_S3_SSO_URL, "signs on by a browser (sso_start_url)"},
-		{"AWS_WEB_IDENTITY_TOKEN_FILE", 0, "a web identity"},
-		{"AWS_CONTAINER_CREDENTIALS_FULL_URI", 0, "credentials of a container"},
-		{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", 0, "credentials of a container"},
-	};
-	static const char remedy[] = "sluice cannot ask for these itself: set credential_process = "
-				     "aws configure export-credentials --format process";
+	const struct sl_s3_profile *profile = asked->profile;
 
 	(void)out;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		const char *variable = rows[i].variable;
-
-		if (!variable && asked->profile->of[rows[i].value])
-			return sl_fail(-ENOTSUP, "the profile '%s' %s; %s", asked->profile->name,
-			               rows[i].meaning, remedy);
-		if (variable && sl_s3_variable((const char *const[]){variable, NULL}))
-			return sl_fail(-ENOTSUP, "%s names %s; %s", variable, rows[i].meaning,
-			               remedy);
-	}
-	return 0;
+	if (!profile->of[SL_S3_SSO] && !profile->of[SL_S3_SSO_URL])
+		return 0;
+	return sl_fail(-ENOTSUP,
+	               "the profile '%s' signs on by a browser (%s), for which sluice cannot ask: "
+	               "set credential_process = aws configure export-credentials --format process",
+	               profile->name, profile->of[SL_S3_SSO] ? "sso_session" : "sso_start_url");
 }
+
+/* ----------------------------------------------------------------------- roles and services */
+
+/* Returns the URL of the Security Token Service, for the caller to free. */
+static char *role_service(const struct asked *asked)
+{
+	static const char *const names[] = {"AWS_ENDPOINT_URL_STS", "AWS_ENDPOINT_URL", NULL};
+	const char *set = sl_s3_variable(names);
+	char *url;
+
+	if (set)
+		return strdup(set);
+	if (asprintf(&url, "https://sts.%s.amazonaws.com%s", asked->region,
+	             strncmp(asked->region, "cn-", 3) ? "" : ".cn") < 0)
+		url = NULL;
+	return url;
+}
+
+/* Returns the query of a call, for the caller to free. */
+static char *role_query(const char *action, const char *role, const char *session,
+                        const char *external, const char *duration)
+{
+	const char *const fields[][2] = {
+		{"Action", action},
+		{"DurationSeconds", duration},
+		{"ExternalId", external},
+		{"RoleArn", role},
+		{"RoleSessionName", session ? session : "sluice"},
+		{"Version", "2011-06-15"},
+	};
+	char *text = NULL;
+	size_t bytes;
+	FILE *to = open_memstream(&text, &bytes);
+	bool done = to;
+
+	for (size_t i = 0; done && i < sizeof(fields) / sizeof(fields[0]); i++) {
+		char *value = fields[i][1] ? sl_s3_encode(fields[i][1], false) : NULL;
+
+		if (value)
+			fprintf(to, "%s%s=%s", i ? "&" : "", fields[i][0], value);
+		done = value || !fields[i][1];
+		free(value);
+	}
+	if (to && !fclose(to) && done)
+		return text;
+	free(text);
+	return NULL;
+}
+
+static int source_identity(const struct asked *asked, struct sl_s3_source *out)
+{
+	const struct sl_s3_profile *profile = asked->profile;
+	const char *file =
+		asked->options->profile ? NULL : variable_value("AWS_WEB_IDENTITY_TOKEN_FILE");
+	bool of_profile = !file;
+	const char *role = of_profile ? profile->of[SL_S3_ROLE] : variable_value("AWS_ROLE_ARN");
+	const char *session = of_profile ? profile->of[SL_S3_SESSION_NAME]
+	                                 : variable_value("AWS_ROLE_SESSION_NAME");
+
+	if (of_profile)
+		file = profile->of[SL_S3_WEB_IDENTITY];
+	if (file && !role)
+		return sl_fail(-EACCES, "%s is set, and %s is missing",
+		               of_profile ? "web_identity_token_file of the profile"
+		                          : "AWS_WEB_IDENTITY_TOKEN_FILE",
+		               of_profile ? "role_arn" : "AWS_ROLE_ARN");
+	return file ? source_ask(out, "the role of a web identity", 3, sl_s3_identity_ask,
+	                         role_service(asked), strdup(file),
+	                         role_query("AssumeRoleWithWebIdentity", role, session, NULL,
+	                                    profile->of[SL_S3_DURATION]))
+	            : 0;
+}
+
+static int source_container(const struct asked *asked, struct sl_s3_source *out)
+{
+	const char *path = variable_value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+	const char *url = variable_value("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+	char *full = NULL;
+
+	(void)asked;
+	if (!path && !url)
+		return 0;
+	if (asprintf(&full, "%s%s", path ? "http://169.254.170.2/" : url,
+	             path ? path + strspn(path, "/") : "") < 0)
+		full = NULL;
+	return source_ask(out, "the container", 1, sl_s3_container_ask, full,
+	                  text_copy(variable_value("AWS_CONTAINER_AUTHORIZATION_TOKEN")),
+	                  text_copy(variable_value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")));
+}
+
+static int source_machine(const struct asked *asked, struct sl_s3_source *out)
+{
+	const char *disabled = variable_value("AWS_EC2_METADATA_DISABLED");
+	const char *mode = variable_value("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
+	const char *service = variable_value("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+
+	(void)asked;
+	if (disabled && !strcasecmp(disabled, "true"))
+		return 0;
+	if (!service)
+		service = mode && !strcasecmp(mode, "IPv6") ? "http://[fd00:ec2::254]"
+		                                            : "http://169.254.169.254";
+	out->guessed = true;
+	return source_ask(out, "the metadata of the machine", 1, sl_s3_machine_ask, strdup(service),
+	                  NULL, NULL);
+}
+
+static int source_role(const struct asked *asked, struct sl_s3_source *out);
+
+typedef int source_function(const struct asked *, struct sl_s3_source *);
+
+/* Asks them in turn. Returns 1 with the first that has credentials, 0 if none has, or -errno with a sentence. */
+static int source_first(source_function *const *sources, const struct asked *asked,
+                        struct sl_s3_source *out)
+{
+	int rc = 0;
+
+	for (; !rc && *sources; sources++)
+		rc = (*sources)(asked, out);
+	if (rc < 0)
+		sl_s3_source_clear(out);
+	return rc;
+}
+
+static int base_of_profile(const struct asked *asked, const char *name, struct sl_s3_source *out)
+{
+	static source_function *const all[] = {source_role,    source_identity, source_profile,
+	                                       source_process, source_browser,  NULL};
+	static source_function *const own[] = {source_profile, NULL};
+	struct sluice_s3_options options = {.profile = name};
+	struct sl_s3_profile profile;
+	struct asked deeper = {&options, &profile, asked->region, asked->depth + 1};
+	int rc = sl_s3_profile_load(name, &profile);
+
+	if (rc)
+		return rc;
+	rc = source_first(strcmp(name, asked->profile->name) ? all : own, &deeper, out);
+	sl_s3_profile_clear(&profile);
+	return rc ? rc
+	          : sl_fail(-EACCES,
+	                    "the profile '%s', by which '%s' assumes its role, has no keys", name,
+	                    asked->profile->name);
+}
+
+static int base_of_service(const struct asked *asked, const char *name, struct sl_s3_source *out)
+{
+	source_function *source = !strcmp(name, "Environment")           ? source_environment
+	                          : !strcmp(name, "EcsContainer")        ? source_container
+	                          : !strcmp(name, "Ec2InstanceMetadata") ? source_machine
+	                                                                 : NULL;
+	struct sluice_s3_options options = {0};
+	struct asked deeper = {&options, asked->profile, asked->region, 0};
+	int rc = source ? source(&deeper, out) : 0;
+
+	return rc ? rc
+	          : sl_fail(-EACCES, "credential_source of the profile '%s' is '%s', which %s",
+	                    asked->profile->name, name,
+	                    source ? "has no keys here"
+	                           : "is not Environment, EcsContainer or Ec2InstanceMetadata");
+}
+
+static int source_role(const struct asked *asked, struct sl_s3_source *out)
+{
+	const struct sl_s3_profile *profile = asked->profile;
+	const char *role = profile->of[SL_S3_ROLE], *from = profile->of[SL_S3_SOURCE_PROFILE];
+	const char *service = profile->of[SL_S3_CREDENTIAL_SOURCE];
+	int rc;
+
+	if (!role || profile->of[SL_S3_WEB_IDENTITY])
+		return 0;
+	if (profile->of[SL_S3_MFA])
+		return sl_fail(-ENOTSUP,
+		               "the profile '%s' has mfa_serial, and sluice asks for no code: set "
+		               "credential_process = aws configure export-credentials --format "
+		               "process",
+		               profile->name);
+	if (!from && !service)
+		return sl_fail(-EINVAL,
+		               "the profile '%s' has role_arn, and source_profile, "
+		               "credential_source or web_identity_token_file is missing",
+		               profile->name);
+	if (asked->depth == MOST_ROLES)
+		return sl_fail(-EINVAL, "source_profile of '%s' leads to %d further roles",
+		               profile->name, MOST_ROLES);
+	out->base = calloc(1, sizeof(*out->base));
+	if (!out->base)
+		return sl_fail(-ENOMEM, "no memory");
+	rc = from ? base_of_profile(asked, from, out->base)
+	          : base_of_service(asked, service, out->base);
+	if (rc < 0)
+		return rc;
+	return source_ask(out, "the role of the profile", 3, sl_s3_role_ask, role_service(asked),
+	                  strdup(asked->region),
+	                  role_query("AssumeRole", role, profile->of[SL_S3_SESSION_NAME],
+	                             profile->of[SL_S3_EXTERNAL_ID], profile->of[SL_S3_DURATION]));
+}
+
+/* -------------------------------------------------------------------------------------- chain */
 
 int sl_s3_source_find(const struct sluice_s3_options *options, const struct sl_s3_profile *profile,
                       struct sl_s3_source *out)
 {
-	static int (*const sources[])(const struct asked *, struct sl_s3_source *) = {
-		source_options, source_environment, source_profile, source_process, source_foreign,
-	};
-	struct asked asked = {options, profile};
+	static source_function *const sources[] = {source_options, source_environment,
+	                                           source_role,    source_identity,
+	                                           source_profile, source_process,
+	                                           source_browser, source_container,
+	                                           source_machine, NULL};
+	const char *region =
+		sl_s3_choose(options->region, sl_s3_regions, profile->of[SL_S3_REGION]);
+	struct asked asked = {options, profile, region ? region : "us-east-1", 0};
 	struct sl_s3_source source = {0};
+	int rc = source_first(sources, &asked, &source);
 
-	for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
-		int rc = sources[i](&asked, &source);
+	if (!rc)
+		return sl_s3_source_missing(profile, "AWS_EC2_METADATA_DISABLED is set");
+	if (rc > 0)
+		*out = source;
+	return SL_MIN(rc, 0);
+}
 
-		if (rc > 0)
-			*out = source;
-		if (rc)
-			return SL_MIN(rc, 0);
-	}
+int sl_s3_source_missing(const struct sl_s3_profile *profile, const char *why)
+{
 	return sl_fail(-EACCES,
 	               "no credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, "
-	               "and there is no access key for the profile '%s' in '%s' and '%s'; public "
-	               "objects can be read without them (anonymous, --no-sign-request)",
-	               profile->name, profile->credentials, profile->config);
+	               "the profile '%s' has no access key in '%s' and '%s', and this machine has "
+	               "no role (%s); set either of the first, or read public objects without "
+	               "credentials (--no-sign-request, anonymous)",
+	               profile->name, profile->credentials, profile->config, why);
 }

@@ -10,27 +10,68 @@ struct sl_s3_keys {
 	char *token;       /* of a session; or NULL */
 	int64_t expires;   /* seconds since 1970; 0: never */
 };
+/* Wipes and frees a text; NULL is allowed. */
+void sl_s3_text_clear(char *text);
 void sl_s3_keys_clear(struct sl_s3_keys *keys);
+bool sl_s3_keys_equal(const struct sl_s3_keys *one, const struct sl_s3_keys *other);
+/* Returns 0, or -EINVAL with a sentence that names `where`: a key can be no part of a line of header. */
+int sl_s3_keys_check(const struct sl_s3_keys *keys, const char *where);
+
+/* The variables that have the region. */
+extern const char *const sl_s3_regions[];
+
+#define SL_S3_TEXTS 3
 
 /* The first source that has credentials. */
 struct sl_s3_source {
 	const char *kind; /* in words, a constant */
-	char *command;    /* of a process that prints the keys, which are not there yet; or NULL */
+	bool guessed;     /* nothing names it: it may not be there */
+	/* Asks for keys, and waits. Returns 0, or -errno with a sentence. NULL: the keys are here. */
+	int (*ask)(const struct sl_s3_source *, const struct sl_settings *, struct sl_s3_keys *out);
+	char *texts[SL_S3_TEXTS];  /* with which it asks; NULL: not set */
+	struct sl_s3_source *base; /* of the keys with which it asks; or NULL */
 	struct sl_s3_keys keys;
 };
 /*
- * Finds the source, of: the options; the environment, unless the options name a profile; the profile. May wait for
- * storage. Returns 0, or -EACCES if there is none, -ENOTSUP if only a source has them that sluice cannot ask, -EINVAL;
- * with a sentence, which says what is missing.
+ * Finds the source, of: the options; the environment, unless the options name a profile; the role, the web identity, the
+ * keys or the process of the profile; the container, the machine. May wait for storage; asks none of them. Returns 0,
+ * or -EACCES if there is none, -ENOTSUP if only a source has them that sluice cannot ask, -EINVAL; with a sentence,
+ * which says what is missing.
  */
 int sl_s3_source_find(const struct sluice_s3_options *options, const struct sl_s3_profile *profile,
                       struct sl_s3_source *out);
 void sl_s3_source_clear(struct sl_s3_source *source);
-/* Runs the command of a source by the shell, and waits for its end. Returns 0, or -EACCES with a sentence. */
-int sl_s3_process_run(const char *command, struct sl_s3_keys *out);
+/* Returns whether they ask for the same. */
+bool sl_s3_source_equal(const struct sl_s3_source *one, const struct sl_s3_source *other);
+/* Returns -EACCES, with the sentence that no source has credentials. why: the last has none. */
+int sl_s3_source_missing(const struct sl_s3_profile *profile, const char *why);
+
+/* The sources that are asked, and the texts that they need. */
+/* A command: runs it by the shell, and waits for its end. */
+int sl_s3_process_ask(const struct sl_s3_source *source, const struct sl_settings *settings,
+                      struct sl_s3_keys *out);
+/* The URL of a container's service; the token that it wants, or the file that has it. */
+int sl_s3_container_ask(const struct sl_s3_source *source, const struct sl_settings *settings,
+                        struct sl_s3_keys *out);
+/* The URL of a machine's service. */
+int sl_s3_machine_ask(const struct sl_s3_source *source, const struct sl_settings *settings,
+                      struct sl_s3_keys *out);
+/* The URL of the Security Token Service; its region; the query for a role, whose keys those of the base may ask for. */
+int sl_s3_role_ask(const struct sl_s3_source *source, const struct sl_settings *settings,
+                   struct sl_s3_keys *out);
+/* The URL of that service; the file of a web identity's token; the query. */
+int sl_s3_identity_ask(const struct sl_s3_source *source, const struct sl_settings *settings,
+                       struct sl_s3_keys *out);
+
+/* Reads a file that has a token of a line, without its end. Returns 0, or -EACCES with a sentence that names the file. */
+int sl_s3_token_read(const char *path, char *text, size_t size);
 /* Returns seconds since 1970 of "2015-08-30T12:36:00Z", or with "+01:00" for the Z; -1: neither. */
 int64_t sl_s3_time(const char *text);
-/* Parses the output of such a command (JSON). Returns false if it is none, or lacks a key. */
-bool sl_s3_process_parse(const char *text, struct sl_s3_keys *out);
+/* Copies the string, or the number, of that name in an object of JSON. Returns false if there is none. */
+bool sl_s3_json_get(const char *text, const char *name, char *out, size_t size);
+/* Takes keys out of a text. token: the name of the session's token. Returns false if a key is missing. */
+typedef bool sl_s3_getter(const char *text, const char *name, char *out, size_t size);
+bool sl_s3_keys_parse(sl_s3_getter *get, const char *text, const char *token,
+                      struct sl_s3_keys *out);
 
 #endif

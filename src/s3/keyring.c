@@ -2,11 +2,11 @@
 /*
  * The keyring
  *
- * Keeps the credentials that processes have printed, and runs a process again before they expire; and the regions of
- * buckets, as servers named them.
+ * Keeps the credentials that sources were asked for, and asks again before they expire; and the regions of buckets, as
+ * servers named them.
  *
- * Threads: any. Opening a file may run a process, and waits for it; a task that may wait runs it later. Only one thread
- * runs a process at a time. Signing takes the mutex of the keys, which no thread holds while it waits.
+ * Threads: any. Opening a file may ask a source, and waits for it; a task that may wait asks it later. Only one thread
+ * asks a source at a time. Signing takes the mutex of the keys, which no thread holds while it waits.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,56 +17,62 @@
 #include "s3/keyring.h"
 
 #define EARLY_S 300 /* before the keys expire, they are renewed */
-#define PAUSE_S 10  /* at least, between two runs that tasks make */
+#define PAUSE_S 10  /* at least, between two times that tasks ask */
 
-struct sl_s3_process {
+struct sl_s3_issuer {
 	struct sl_list link;
+	const struct sl_settings *settings;
 	struct sl_pool *waiting;
-	char *command;
+	struct sl_s3_source source;
 	struct sl_task task;
-	struct sl_mutex turn; /* held while the process runs; its end releases it */
+	struct sl_mutex turn; /* held while the source is asked; its answer releases it */
 
 	struct sl_mutex mutex;
 	struct {
 		struct sl_s3_keys keys;
-		bool queued; /* the task */
-		int64_t ran; /* seconds since 1970: the last run */
+		unsigned version; /* of the keys; 0: there are none */
+		unsigned refused; /* the last version of which a server said that it is expired */
+		bool queued;      /* the task */
+		int64_t asked;    /* seconds since 1970: the last time */
 	} locked SL_GUARDED_BY(&mutex);
 };
 
-struct region {
+/* A place and its region, or a text alone. */
+struct note {
 	struct sl_list link;
-	char name[SL_S3_TEXT];
-	char place[];
+	char region[SL_S3_TEXT];
+	char text[];
 };
 
 struct sl_s3_keyring {
+	const struct sl_settings *settings;
 	struct sl_mutex mutex;
 	struct {
-		struct sl_list processes, regions;
+		struct sl_list issuers, notes;
 	} locked SL_GUARDED_BY(&mutex);
 };
 
-int sl_s3_keyring_new(struct sl_s3_keyring **out) SL_UNCHECKED
+int sl_s3_keyring_new(const struct sl_settings *settings, struct sl_s3_keyring **out) SL_UNCHECKED
 {
 	struct sl_s3_keyring *keyring = calloc(1, sizeof(*keyring));
 
 	if (!keyring)
 		return sl_fail(-ENOMEM, "no memory");
+	keyring->settings = settings;
 	sl_mutex_init(&keyring->mutex);
-	sl_list_init(&keyring->locked.processes);
-	sl_list_init(&keyring->locked.regions);
+	sl_list_init(&keyring->locked.issuers);
+	sl_list_init(&keyring->locked.notes);
 	*out = keyring;
 	return 0;
 }
 
-static void process_free(struct sl_s3_process *process) SL_UNCHECKED
+static void issuer_free(struct sl_s3_issuer *issuer) SL_UNCHECKED
 {
-	sl_s3_keys_clear(&process->locked.keys);
-	sl_mutex_destroy(&process->turn);
-	sl_mutex_destroy(&process->mutex);
-	free(process->command);
-	free(process);
+	sl_s3_keys_clear(&issuer->locked.keys);
+	sl_s3_source_clear(&issuer->source);
+	sl_mutex_destroy(&issuer->turn);
+	sl_mutex_destroy(&issuer->mutex);
+	free(issuer);
 }
 
 void sl_s3_keyring_free(struct sl_s3_keyring *keyring) SL_UNCHECKED
@@ -75,190 +81,223 @@ void sl_s3_keyring_free(struct sl_s3_keyring *keyring) SL_UNCHECKED
 
 	if (!keyring)
 		return;
-	while ((link = sl_list_take(&keyring->locked.processes)))
-		process_free(SL_CONTAINER(link, struct sl_s3_process, link));
-	while ((link = sl_list_take(&keyring->locked.regions)))
-		free(SL_CONTAINER(link, struct region, link));
+	while ((link = sl_list_take(&keyring->locked.issuers)))
+		issuer_free(SL_CONTAINER(link, struct sl_s3_issuer, link));
+	while ((link = sl_list_take(&keyring->locked.notes)))
+		free(SL_CONTAINER(link, struct note, link));
 	sl_mutex_destroy(&keyring->mutex);
 	free(keyring);
 }
 
-/* ------------------------------------------------------------------------------------ region */
+/* ------------------------------------------------------------------------------------- notes */
 
-static struct region *region_find_locked(struct sl_s3_keyring *keyring, const char *place)
+static struct note *note_find_locked(struct sl_s3_keyring *keyring, const char *text)
 	SL_REQUIRES(&keyring->mutex)
 {
-	sl_list_each (link, &keyring->locked.regions) {
-		struct region *region = SL_CONTAINER(link, struct region, link);
+	sl_list_each (link, &keyring->locked.notes) {
+		struct note *note = SL_CONTAINER(link, struct note, link);
 
-		if (!strcmp(region->place, place))
-			return region;
+		if (!strcmp(note->text, text))
+			return note;
 	}
 	return NULL;
 }
 
-void sl_s3_region_keep(struct sl_s3_keyring *keyring, const char *place, const char *name)
+/* Finds or makes the note of a text. Returns NULL without memory. */
+static struct note *note_keep_locked(struct sl_s3_keyring *keyring, const char *text)
+	SL_REQUIRES(&keyring->mutex)
 {
-	struct region *region;
+	struct note *note = note_find_locked(keyring, text);
+
+	if (!note && (note = calloc(1, sizeof(*note) + strlen(text) + 1))) {
+		strcpy(note->text, text);
+		sl_list_append(&keyring->locked.notes, &note->link);
+	}
+	return note;
+}
+
+void sl_s3_region_keep(struct sl_s3_keyring *keyring, const char *place, const char *region)
+{
+	struct note *note;
 
 	sl_mutex_lock(&keyring->mutex);
-	region = region_find_locked(keyring, place);
-	if (!region && (region = malloc(sizeof(*region) + strlen(place) + 1))) {
-		strcpy(region->place, place);
-		sl_list_append(&keyring->locked.regions, &region->link);
-	}
-	if (region)
-		snprintf(region->name, sizeof(region->name), "%s", name);
+	note = note_keep_locked(keyring, place);
+	if (note)
+		snprintf(note->region, sizeof(note->region), "%s", region);
 	sl_mutex_unlock(&keyring->mutex);
 }
 
 bool sl_s3_region_find(struct sl_s3_keyring *keyring, const char *place, char out[SL_S3_TEXT])
 {
-	struct region *region;
+	struct note *note;
 
 	sl_mutex_lock(&keyring->mutex);
-	region = region_find_locked(keyring, place);
-	if (region)
-		strcpy(out, region->name);
+	note = note_find_locked(keyring, place);
+	if (note)
+		strcpy(out, note->region);
 	sl_mutex_unlock(&keyring->mutex);
-	return region;
+	return note;
 }
 
-/* ----------------------------------------------------------------------------------- process */
-
-static bool process_is_due_locked(const struct sl_s3_process *process, int64_t now)
-	SL_REQUIRES(&process->mutex)
+const char *sl_s3_text_keep(struct sl_s3_keyring *keyring, const char *text)
 {
-	const struct sl_s3_keys *keys = &process->locked.keys;
+	struct note *note;
+
+	sl_mutex_lock(&keyring->mutex);
+	note = note_keep_locked(keyring, text);
+	sl_mutex_unlock(&keyring->mutex);
+	return note ? note->text : "";
+}
+
+/* ----------------------------------------------------------------------------------- issuers */
+
+static bool issuer_is_due_locked(const struct sl_s3_issuer *issuer, int64_t now)
+	SL_REQUIRES(&issuer->mutex)
+{
+	const struct sl_s3_keys *keys = &issuer->locked.keys;
 
 	return !keys->id || (keys->expires && keys->expires - now < EARLY_S);
 }
 
 /* Returns 0, or -errno with a sentence; keys that are there stay then. */
-static int process_run(struct sl_s3_process *process)
+static int issuer_ask(struct sl_s3_issuer *issuer)
 {
-	struct sl_s3_keys keys, old = {0};
-	int rc = sl_s3_process_run(process->command, &keys);
+	struct sl_s3_keys keys = {0}, old;
+	int rc = issuer->source.ask(&issuer->source, issuer->settings, &keys);
 
-	sl_mutex_lock(&process->mutex);
-	process->locked.ran = time(NULL);
+	if (!rc)
+		rc = sl_s3_keys_check(&keys, issuer->source.kind);
+	sl_mutex_lock(&issuer->mutex);
+	issuer->locked.asked = time(NULL);
+	old = keys;
 	if (!rc) {
-		old = process->locked.keys;
-		process->locked.keys = keys;
+		old = issuer->locked.keys;
+		issuer->locked.version += !sl_s3_keys_equal(&old, &keys);
+		issuer->locked.keys = keys;
 	}
-	sl_mutex_unlock(&process->mutex);
+	sl_mutex_unlock(&issuer->mutex);
 	sl_s3_keys_clear(&old);
+	sl_log(issuer->settings, rc ? SL_LOG_ERROR : SL_LOG_DEBUG, "credentials from %s: %s",
+	       issuer->source.kind, rc ? sluice_last_message() : "renewed");
 	return rc;
 }
 
-static void process_run_task(struct sl_task *task)
+static void issuer_run_task(struct sl_task *task)
 {
-	struct sl_s3_process *process = SL_CONTAINER(task, struct sl_s3_process, task);
+	struct sl_s3_issuer *issuer = SL_CONTAINER(task, struct sl_s3_issuer, task);
 
-	sl_mutex_lock(&process->turn);
-	process_run(process);
-	sl_mutex_unlock(&process->turn);
-	sl_mutex_lock(&process->mutex);
-	process->locked.queued = false;
-	sl_mutex_unlock(&process->mutex);
+	sl_mutex_lock(&issuer->turn);
+	issuer_ask(issuer);
+	sl_mutex_unlock(&issuer->turn);
+	sl_mutex_lock(&issuer->mutex);
+	issuer->locked.queued = false;
+	sl_mutex_unlock(&issuer->mutex);
 }
 
-/* Queues the task; returns false if the process has run just now. */
-static bool process_queue_locked(struct sl_s3_process *process, int64_t now)
-	SL_REQUIRES(&process->mutex)
+/* Queues the task; returns false if the source was asked just now, unless it is urgent. */
+static bool issuer_queue_locked(struct sl_s3_issuer *issuer, int64_t now, bool urgent)
+	SL_REQUIRES(&issuer->mutex)
 {
-	if (process->locked.queued)
+	if (issuer->locked.queued)
 		return true;
-	if (now - process->locked.ran < PAUSE_S)
+	if (!urgent && now - issuer->locked.asked < PAUSE_S)
 		return false;
-	process->locked.queued = true;
-	sl_pool_submit(process->waiting, &process->task);
+	issuer->locked.queued = true;
+	sl_pool_submit(issuer->waiting, &issuer->task);
 	return true;
 }
 
-static struct sl_s3_process *process_new(struct sl_pool *waiting, const char *command)
+/* Makes an issuer of a source, which it takes. Returns NULL without memory. */
+static struct sl_s3_issuer *issuer_new(const struct sl_settings *settings, struct sl_pool *waiting,
+                                       struct sl_s3_source *source)
 {
-	struct sl_s3_process *process = calloc(1, sizeof(*process));
+	struct sl_s3_issuer *issuer = calloc(1, sizeof(*issuer));
 
-	if (!process)
+	if (!issuer)
 		return NULL;
-	sl_mutex_init(&process->turn);
-	sl_mutex_init(&process->mutex);
-	process->waiting = waiting;
-	process->task.run = process_run_task;
-	process->command = strdup(command);
-	if (process->command)
-		return process;
-	process_free(process);
-	return NULL;
+	sl_mutex_init(&issuer->turn);
+	sl_mutex_init(&issuer->mutex);
+	issuer->settings = settings;
+	issuer->waiting = waiting;
+	issuer->task.run = issuer_run_task;
+	issuer->source = *source;
+	*source = (struct sl_s3_source){0};
+	return issuer;
 }
 
-static struct sl_s3_process *process_find_locked(struct sl_s3_keyring *keyring, const char *command)
+static struct sl_s3_issuer *issuer_find_locked(struct sl_s3_keyring *keyring,
+                                               const struct sl_s3_source *source)
 	SL_REQUIRES(&keyring->mutex)
 {
-	sl_list_each (link, &keyring->locked.processes) {
-		struct sl_s3_process *process = SL_CONTAINER(link, struct sl_s3_process, link);
+	sl_list_each (link, &keyring->locked.issuers) {
+		struct sl_s3_issuer *issuer = SL_CONTAINER(link, struct sl_s3_issuer, link);
 
-		if (!strcmp(process->command, command))
-			return process;
+		if (sl_s3_source_equal(&issuer->source, source))
+			return issuer;
 	}
 	return NULL;
 }
 
-int sl_s3_process_acquire(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
-                          const char *command, struct sl_s3_process **out)
+int sl_s3_issuer_acquire(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
+                         struct sl_s3_source *source, struct sl_s3_issuer **out)
 {
-	struct sl_s3_process *process;
+	struct sl_s3_issuer *issuer;
 	bool has, due;
 	int rc = 0;
 
 	sl_mutex_lock(&keyring->mutex);
-	process = process_find_locked(keyring, command);
-	if (!process && (process = process_new(waiting, command)))
-		sl_list_append(&keyring->locked.processes, &process->link);
+	issuer = issuer_find_locked(keyring, source);
+	if (!issuer && (issuer = issuer_new(keyring->settings, waiting, source)))
+		sl_list_append(&keyring->locked.issuers, &issuer->link);
 	sl_mutex_unlock(&keyring->mutex);
-	if (!process)
+	sl_s3_source_clear(source);
+	if (!issuer)
 		return sl_fail(-ENOMEM, "no memory");
-	sl_mutex_lock(&process->turn);
-	sl_mutex_lock(&process->mutex);
-	has = process->locked.keys.id;
-	due = process_is_due_locked(process, time(NULL));
-	sl_mutex_unlock(&process->mutex);
+	sl_mutex_lock(&issuer->turn);
+	sl_mutex_lock(&issuer->mutex);
+	has = issuer->locked.version;
+	due = issuer_is_due_locked(issuer, time(NULL));
+	sl_mutex_unlock(&issuer->mutex);
 	if (due)
-		rc = process_run(process);
-	sl_mutex_unlock(&process->turn);
+		rc = issuer_ask(issuer);
+	sl_mutex_unlock(&issuer->turn);
 	if (rc && !has)
 		return rc;
-	*out = process;
+	*out = issuer;
 	return 0;
 }
 
-int sl_s3_process_copy(struct sl_s3_process *process, int64_t now, struct sl_s3_keys *out)
+int sl_s3_issuer_copy(struct sl_s3_issuer *issuer, int64_t now, struct sl_s3_keys *out,
+                      unsigned *version)
 {
-	const struct sl_s3_keys *keys = &process->locked.keys;
+	const struct sl_s3_keys *keys = &issuer->locked.keys;
 	struct sl_s3_keys copy;
 
-	sl_mutex_lock(&process->mutex);
-	if (process_is_due_locked(process, now))
-		process_queue_locked(process, now);
+	sl_mutex_lock(&issuer->mutex);
+	if (issuer_is_due_locked(issuer, now))
+		issuer_queue_locked(issuer, now, false);
 	copy = (struct sl_s3_keys){strdup(keys->id), strdup(keys->secret),
 	                           keys->token ? strdup(keys->token) : NULL, keys->expires};
 	if (!copy.id || !copy.secret || (keys->token && !copy.token)) {
-		sl_mutex_unlock(&process->mutex);
+		sl_mutex_unlock(&issuer->mutex);
 		sl_s3_keys_clear(&copy);
 		return sl_fail(-ENOMEM, "no memory");
 	}
-	sl_mutex_unlock(&process->mutex);
+	*version = issuer->locked.version;
+	sl_mutex_unlock(&issuer->mutex);
 	*out = copy;
 	return 0;
 }
 
-bool sl_s3_process_renew(struct sl_s3_process *process)
+/* A source is asked at once for others than keys that no server has refused before. */
+bool sl_s3_issuer_renew(struct sl_s3_issuer *issuer, unsigned version)
 {
-	bool queued;
+	bool coming;
 
-	sl_mutex_lock(&process->mutex);
-	queued = process_queue_locked(process, time(NULL));
-	sl_mutex_unlock(&process->mutex);
-	return queued;
+	sl_mutex_lock(&issuer->mutex);
+	coming = version != issuer->locked.version ||
+	         issuer_queue_locked(issuer, time(NULL), issuer->locked.refused != version);
+	issuer->locked.refused = SL_MAX(issuer->locked.refused, version);
+	sl_mutex_unlock(&issuer->mutex);
+	return coming;
 }

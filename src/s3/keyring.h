@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Credentials that processes print, and that the files of a context share until they expire. */
+/* Credentials that sources are asked for, and that the files of a context share until they expire. */
 #ifndef SL_S3_KEYRING_H
 #define SL_S3_KEYRING_H
 
 #include "s3/credentials.h"
 #include "s3/s3.h"
 
-struct sl_s3_keyring;
-struct sl_s3_process;
-
 /* Keeps the region that a server named for a place, which is its endpoint and bucket. Without memory it does not. */
 void sl_s3_region_keep(struct sl_s3_keyring *keyring, const char *place, const char *region);
 /* Copies the region that was kept. Returns false if there is none. */
 bool sl_s3_region_find(struct sl_s3_keyring *keyring, const char *place, char region[SL_S3_TEXT]);
+/* Keeps a text as long as the keyring. Returns it; without memory "". */
+const char *sl_s3_text_keep(struct sl_s3_keyring *keyring, const char *text);
 
+/* A source that is asked for keys, and its last answer. It lives as long as the keyring. */
+struct sl_s3_issuer;
 /*
- * Finds the process of that command, which lives as long as the keyring. Runs it if its keys are missing or about to
- * expire, and waits for its end, or for another thread that runs it. Returns 0, or -EACCES with a sentence.
+ * Finds the issuer of a source, which it takes. Asks it if its keys are missing or about to expire, and waits for the
+ * answer, or for another thread that asks. Returns 0, or -errno with a sentence.
  */
-int sl_s3_process_acquire(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
-                          const char *command, struct sl_s3_process **out);
-/* Copies the keys; if they expire soon, a task runs the process again. Returns 0 or -ENOMEM with a sentence. */
-int sl_s3_process_copy(struct sl_s3_process *process, int64_t now, struct sl_s3_keys *out);
-/* The server says that the keys are expired: a task runs the process again. Returns false if the keys are new. */
-bool sl_s3_process_renew(struct sl_s3_process *process);
+int sl_s3_issuer_acquire(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
+                         struct sl_s3_source *source, struct sl_s3_issuer **out);
+/* Copies the keys; if they expire soon, a task asks again. Returns 0 or -ENOMEM with a sentence. */
+int sl_s3_issuer_copy(struct sl_s3_issuer *issuer, int64_t now, struct sl_s3_keys *out,
+                      unsigned *version);
+/* The server says that the keys of this version are expired: a task asks again. Returns false if there will be no others. */
+bool sl_s3_issuer_renew(struct sl_s3_issuer *issuer, unsigned version);
 
 #endif

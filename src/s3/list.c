@@ -2,7 +2,7 @@
 /*
  * Lists of objects
  *
- * Makes the query of a page of a bucket's list (ListObjectsV2), and parses the XML of the page.
+ * Makes the query of a page of a bucket's list (ListObjectsV2, ListMultipartUploads), and parses the XML of the page.
  *
  * Threads: any. The text comes from servers and is not trusted.
  */
@@ -14,7 +14,26 @@
 #include "s3/place.h"
 #include "s3/s3.h"
 
-char *sl_s3_list_query(const char *uri, bool recursive, const char *token)
+/* Of a list of uploads a token is the key of the last, a line feed, and its id. */
+static char *list_uploads_query(const char *prefix, const char *token)
+{
+	const char *line = strchr(token, '\n');
+	char *key = line ? strndup(token, line - token) : NULL, *query;
+	char *from = key ? sl_s3_encode(key, false) : NULL;
+	char *id = line ? sl_s3_encode(line + 1, false) : NULL;
+
+	if ((line && (!from || !id)) ||
+	    asprintf(&query, "encoding-type=url%s%s&prefix=%s%s%s&uploads=",
+	             line ? "&key-marker=" : "", line ? from : "", prefix,
+	             line ? "&upload-id-marker=" : "", line ? id : "") < 0)
+		query = NULL;
+	free(key);
+	free(from);
+	free(id);
+	return query;
+}
+
+char *sl_s3_list_query(const char *uri, unsigned flags, const char *token)
 {
 	struct sl_s3_name name = {NULL, NULL};
 	char *prefix = NULL, *from = NULL, *query;
@@ -24,10 +43,12 @@ char *sl_s3_list_query(const char *uri, bool recursive, const char *token)
 		from = sl_s3_encode(token, false);
 	}
 	sl_s3_name_clear(&name);
-	if (!prefix || !from ||
-	    asprintf(&query, "%s%s%s%sencoding-type=url&list-type=2&prefix=%s",
-	             *token ? "continuation-token=" : "", from, *token ? "&" : "",
-	             recursive ? "" : "delimiter=%2F&", prefix) < 0)
+	if (prefix && flags & SLUICE_LIST_UPLOADS)
+		query = list_uploads_query(prefix, token);
+	else if (!prefix || !from ||
+	         asprintf(&query, "%s%s%s%sencoding-type=url&list-type=2&prefix=%s",
+	                  *token ? "continuation-token=" : "", from, *token ? "&" : "",
+	                  flags & SLUICE_LIST_RECURSIVE ? "" : "delimiter=%2F&", prefix) < 0)
 		query = NULL;
 	free(prefix);
 	free(from);
@@ -53,13 +74,17 @@ static void name_decode(char *text)
 
 bool sl_s3_list_next(char **at, struct sl_s3_entry *out)
 {
-	char *object = strstr(*at, "<Contents>"), *prefix = strstr(*at, "<CommonPrefixes>"), *end;
-	char text[SL_S3_TEXT];
+	char *object = strchr(*at, '<'), *end, text[SL_S3_TEXT];
 
-	out->is_prefix = prefix && (!object || prefix < object);
-	if (out->is_prefix)
-		object = prefix;
-	end = object ? strstr(object, out->is_prefix ? "</CommonPrefixes>" : "</Contents>") : NULL;
+	/* A search for either would go on to the end of a page that has none of them, for each entry. */
+	while (object && strncmp(object, "<Contents>", 10) &&
+	       strncmp(object, "<CommonPrefixes>", 16) && strncmp(object, "<Upload>", 8))
+		object = strchr(object + 1, '<');
+	out->is_prefix = object && object[3] == 'm';
+	end = !object            ? NULL
+	      : object[1] == 'U' ? strstr(object, "</Upload>")
+	      : out->is_prefix   ? strstr(object, "</CommonPrefixes>")
+	                         : strstr(object, "</Contents>");
 	if (!end)
 		return false;
 	*end = '\0';
@@ -69,7 +94,8 @@ bool sl_s3_list_next(char **at, struct sl_s3_entry *out)
 	sl_s3_element(object, "ETag", out->etag, sizeof(out->etag));
 	sl_s3_element(object, "Size", text, sizeof(text));
 	out->length = strtoull(text, NULL, 10);
-	sl_s3_element(object, "LastModified", text, sizeof(text));
+	sl_s3_element(object, "UploadId", out->upload, sizeof(out->upload));
+	sl_s3_element(object, out->upload[0] ? "Initiated" : "LastModified", text, sizeof(text));
 	out->modified = sl_s3_time(text);
 	return true;
 }
@@ -82,6 +108,16 @@ bool sl_s3_list_rest(const char *page, char **token)
 	if (strcmp(text, "true"))
 		return false;
 	sl_s3_element(page, "NextContinuationToken", text, sizeof(text));
+	if (!text[0]) {
+		char id[SL_S3_UPLOAD];
+
+		sl_s3_element(page, "NextKeyMarker", text, sizeof(text));
+		name_decode(text);
+		sl_s3_element(page, "NextUploadIdMarker", id, sizeof(id));
+		if (!text[0] || asprintf(token, "%s\n%s", text, id) < 0)
+			*token = NULL;
+		return text[0];
+	}
 	*token = strdup(text);
-	return text[0];
+	return true;
 }

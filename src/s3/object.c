@@ -14,22 +14,17 @@
 #include <string.h>
 #include <time.h>
 
+#include "s3/authorize.h"
 #include "s3/keyring.h"
-#include "s3/place.h"
-#include "s3/s3.h"
-#include "s3/sign.h"
-
-#define EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-#define DATE         sizeof("20150830T123600Z")
-#define MOST_LINES   64 /* of the user that are signed */
 
 struct sl_s3 {
 	struct sl_s3_keyring *keyring;
 	char *where; /* endpoint and bucket, of which the keyring knows the region */
 	char region[SL_S3_TEXT];
 	bool requester_pays;
-	struct sl_s3_keys keys;        /* without a process */
-	struct sl_s3_process *process; /* that prints the keys; or NULL */
+	const char *source;          /* of the keys, in words */
+	struct sl_s3_keys keys;      /* without an issuer */
+	struct sl_s3_issuer *issuer; /* of keys that expire; or NULL */
 	struct sl_s3_place place;
 
 	struct sl_mutex mutex;
@@ -41,24 +36,15 @@ struct sl_s3 {
 
 /* -------------------------------------------------------------------------------------- open */
 
-/* The first of an option, a variable and a value of the profile. */
-static const char *value_choose(const char *option, const char *const *variables,
-                                const char *of_profile)
-{
-	const char *set = option ? option : sl_s3_variable(variables);
-
-	return set ? set : of_profile;
-}
-
 static int object_place(struct sl_s3 *s3, const struct sl_s3_name *name,
                         const struct sluice_s3_options *options,
                         const struct sl_s3_profile *profile, const char *query)
 {
-	static const char *const regions[] = {"AWS_REGION", "AWS_DEFAULT_REGION", NULL};
 	static const char *const endpoints[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", NULL};
-	const char *region = value_choose(options->region, regions, profile->of[SL_S3_REGION]);
+	const char *region =
+		sl_s3_choose(options->region, sl_s3_regions, profile->of[SL_S3_REGION]);
 	const char *endpoint =
-		value_choose(options->endpoint, endpoints, profile->of[SL_S3_ENDPOINT]);
+		sl_s3_choose(options->endpoint, endpoints, profile->of[SL_S3_ENDPOINT]);
 	const char *addressing =
 		options->addressing ? options->addressing : profile->of[SL_S3_ADDRESSING];
 
@@ -75,14 +61,6 @@ static int object_place(struct sl_s3 *s3, const struct sl_s3_name *name,
 	return sl_s3_place_find(name, endpoint, addressing, s3->region, query, &s3->place);
 }
 
-/* Whether a key can be a part of a line of header. */
-static bool key_is_visible(const char *text)
-{
-	while (*text > ' ' && *text < 0x7f)
-		text++;
-	return !*text;
-}
-
 static int object_know(struct sl_s3 *s3, struct sl_pool *waiting,
                        const struct sluice_s3_options *options, const struct sl_s3_profile *profile)
 {
@@ -91,17 +69,15 @@ static int object_know(struct sl_s3 *s3, struct sl_pool *waiting,
 
 	if (rc)
 		return rc;
-	if (source.command) {
-		rc = sl_s3_process_acquire(s3->keyring, waiting, source.command, &s3->process);
-		sl_s3_source_clear(&source);
-		return rc;
+	s3->source = source.kind;
+	if (source.ask) {
+		bool guessed = source.guessed;
+
+		rc = sl_s3_issuer_acquire(s3->keyring, waiting, &source, &s3->issuer);
+		return rc && guessed ? sl_s3_source_missing(profile, sluice_last_message()) : rc;
 	}
 	s3->keys = source.keys;
-	if (s3->keys.id && (!key_is_visible(s3->keys.id) || !key_is_visible(s3->keys.secret) ||
-	                    (s3->keys.token && !key_is_visible(s3->keys.token))))
-		return sl_fail(-EINVAL, "%s: there is a blank or a control character in a key",
-		               source.kind);
-	return 0;
+	return sl_s3_keys_check(&s3->keys, s3->source);
 }
 
 /* Finds place and credentials. */
@@ -167,31 +143,31 @@ int sl_s3_open(struct sl_s3_keyring *keyring, struct sl_pool *waiting, const cha
 	return rc;
 }
 
-void sl_s3_feature(struct sluice_feature *out)
+void sl_s3_feature(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
+                   struct sluice_feature *out)
 {
 	static const struct sluice_s3_options options = SLUICE_S3_OPTIONS_INIT;
+	struct sl_s3 s3 = {.keyring = keyring};
 	struct sl_s3_profile profile;
-	struct sl_s3_source source;
 	bool built = !sl_sign_check();
 	int rc = sl_s3_profile_load(NULL, &profile);
 
 	if (!rc) {
-		rc = sl_s3_source_find(&options, &profile, &source);
+		rc = object_know(&s3, waiting, &options, &profile);
+		sl_s3_keys_clear(&s3.keys);
 		sl_s3_profile_clear(&profile);
 	}
 	out->name = "s3";
 	out->usable = !rc && built;
 	out->detail = !built ? "this library was built without libcrypto"
-	              : rc   ? "there are no credentials"
-	                     : source.kind;
+	              : rc   ? sl_s3_text_keep(keyring, sluice_last_message())
+	                     : s3.source;
 	out->effect = !built ? "objects of S3 cannot be opened"
 	              : rc   ? "only public objects can be read, without a signature"
 	                     : "requests to S3 are signed with these credentials";
 	out->remedy = !built ? "install libssl-dev and build again"
 	              : rc   ? "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 	                     : NULL;
-	if (!rc)
-		sl_s3_source_clear(&source);
 }
 
 void sl_s3_close(struct sl_s3 *s3)
@@ -212,92 +188,33 @@ const char *sl_s3_url(const struct sl_s3 *s3)
 
 /* -------------------------------------------------------------------------------------- sign */
 
-void sl_s3_lines_clear(struct sl_s3_lines *lines)
-{
-	for (int i = 0; i < SL_S3_LINES && lines->of[i]; i++) {
-		explicit_bzero(lines->of[i], strlen(lines->of[i]));
-		free(lines->of[i]);
-	}
-	memset(lines, 0, sizeof(*lines));
-}
-
-/* Adds a line; returns false without memory. */
-static bool lines_add(struct sl_s3_lines *lines, const char *name, const char *value)
-{
-	int i = 0;
-
-	while (lines->of[i])
-		i++;
-	if (asprintf(&lines->of[i], "%s: %s", name, value) < 0)
-		lines->of[i] = NULL;
-	return lines->of[i];
-}
-
-/* Signs the lines of the request that begin with x-amz-, those of ours, and Host. */
-static int object_authorize(struct sl_s3 *s3, const struct sl_s3_keys *keys,
-                            struct sl_sign_request *request, const char *const *given,
-                            struct sl_s3_lines *lines)
-{
-	const char *all[MOST_LINES + SL_S3_LINES + 2];
-	char *host, *signature;
-	size_t count = 0;
-	int rc;
-
-	for (; *given && count < MOST_LINES; given++)
-		if (!strncasecmp(*given, "x-amz-", 6) && strchr(*given, ':'))
-			all[count++] = *given;
-	for (int i = 0; lines->of[i]; i++)
-		all[count++] = lines->of[i];
-	if (asprintf(&host, "host: %s", s3->place.host) < 0)
-		return -ENOMEM;
-	all[count++] = host;
-	all[count] = NULL;
-	request->lines = all;
-	request->path = s3->place.path;
-	request->query = s3->place.query;
-	request->service = "s3";
-	request->id = keys->id;
-	request->secret = keys->secret;
-	rc = sl_sign(request, &signature);
-	free(host);
-	if (rc)
-		return rc;
-	rc = lines_add(lines, "Authorization", signature) ? 0 : -ENOMEM;
-	free(signature);
-	return rc;
-}
-
-int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *const *given,
+int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const char *const *given,
                struct sl_s3_lines *out)
 {
-	char date[DATE];
 	struct sl_s3_lines lines = {{NULL}};
 	struct sl_s3_keys copy = {0};
 	const struct sl_s3_keys *keys = &s3->keys;
-	struct sl_sign_request request = {.method = method, .date = date, .region = s3->region};
-	time_t now = time(NULL), at;
-	struct tm utc;
+	bool has_body = !strcmp(method, "PUT") || !strcmp(method, "POST");
+	struct sl_sign_request request = {
+		.method = method, .query = query, .region = s3->region, .service = "s3"};
+	int64_t now = time(NULL), skew;
 	bool done;
 	int rc = 0;
 
 	sl_mutex_lock(&s3->mutex);
-	at = now + s3->locked.skew;
+	skew = s3->locked.skew;
 	sl_mutex_unlock(&s3->mutex);
-	gmtime_r(&at, &utc);
-	strftime(date, sizeof(date), "%Y%m%dT%H%M%SZ", &utc);
-	if (s3->process) {
-		rc = sl_s3_process_copy(s3->process, now, &copy);
+	if (s3->issuer) {
+		rc = sl_s3_issuer_copy(s3->issuer, now, &copy, &lines.version);
 		keys = &copy;
 	}
 	if (rc)
 		return rc;
-	request.payload = strcmp(method, "PUT") ? EMPTY_SHA256 : "UNSIGNED-PAYLOAD";
-	done = !s3->requester_pays || lines_add(&lines, "x-amz-request-payer", "requester");
+	request.payload = has_body ? "UNSIGNED-PAYLOAD" : SL_S3_EMPTY;
+	done = !s3->requester_pays || sl_s3_lines_add(&lines, "x-amz-request-payer", "requester");
 	if (keys->id)
-		done = done && lines_add(&lines, "x-amz-date", date) &&
-		       lines_add(&lines, "x-amz-content-sha256", request.payload) &&
-		       (!keys->token || lines_add(&lines, "x-amz-security-token", keys->token)) &&
-		       !object_authorize(s3, keys, &request, given, &lines);
+		done = done &&
+		       sl_s3_authorize(&request, &s3->place, keys, now + skew, given, &lines);
 	sl_s3_keys_clear(&copy);
 	if (!done) {
 		sl_s3_lines_clear(&lines);
@@ -316,16 +233,16 @@ static bool code_is(const struct sl_s3_error *error, const char *const *codes)
 	return *codes;
 }
 
-enum sl_s3_remedy sl_s3_remedy_find(struct sl_s3 *s3, long status, const struct sl_s3_error *error,
-                                    int64_t date)
+enum sl_s3_remedy sl_s3_remedy_find(struct sl_s3 *s3, unsigned version, long status,
+                                    const struct sl_s3_error *error, int64_t date)
 {
 	static const char *const skewed[] = {"RequestTimeTooSkewed", "RequestExpired", NULL};
 	static const char *const expired[] = {"ExpiredToken", "TokenRefreshRequired",
 	                                      "InvalidToken", NULL};
 	enum sl_s3_remedy remedy = SL_S3_NONE;
 
-	if (s3->process && code_is(error, expired))
-		return sl_s3_process_renew(s3->process) ? SL_S3_LATER : SL_S3_NONE;
+	if (s3->issuer && code_is(error, expired))
+		return sl_s3_issuer_renew(s3->issuer, version) ? SL_S3_LATER : SL_S3_NONE;
 	if ((status / 100 == 3 || status == 400 || status == 403) && error->region[0] &&
 	    strcmp(error->region, s3->region)) {
 		sl_s3_region_keep(s3->keyring, s3->where, error->region);

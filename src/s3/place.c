@@ -120,7 +120,7 @@ static int place_make(const struct sl_s3_name *name, bool virtual, const char *e
                       const char *query, struct sl_s3_place *place)
 {
 	char *host = NULL, *key;
-	const char *bucket = virtual ? name->bucket : "", *before = "";
+	const char *before = "", *inside = virtual ? "" : name->bucket;
 	int scheme = 0, length, rc = endpoint_parse(endpoint, &scheme, &host, &before);
 
 	if (rc)
@@ -129,10 +129,11 @@ static int place_make(const struct sl_s3_name *name, bool virtual, const char *e
 	while (length && before[length - 1] == '/')
 		length--;
 	key = sl_s3_encode(name->key, true);
-	if (!key || asprintf(&place->host, "%s%s%s", bucket, virtual ? "." : "", host) < 0)
+	if (!key || asprintf(&place->host, "%s%s%s", virtual ? name->bucket : "",
+	                     virtual ? "." : "", host) < 0)
 		place->host = NULL;
-	if (!key || asprintf(&place->path, "%.*s%s%s/%s", length, before, virtual ? "" : "/",
-	                     virtual ? "" : name->bucket, key) < 0)
+	if (!key || asprintf(&place->path, "%.*s%s%s/%s", length, before, *inside ? "/" : "",
+	                     inside, key) < 0)
 		place->path = NULL;
 	place->query = strdup(query);
 	if (!place->host || !place->path ||

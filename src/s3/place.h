@@ -28,7 +28,7 @@ struct sl_s3_place {
 /*
  * Finds the place of an object. endpoint: the server's http or https URL; NULL: that of AWS in the region. addressing:
  * "path", "virtual", or NULL, which is virtual for AWS where the bucket's name allows it, and path for any other server.
- * query: encoded, or NULL.
+ * query: encoded, or NULL. A bucket "" is the server itself.
  *
  * Returns 0, or -EINVAL, -ENOMEM with a sentence.
  */

@@ -2,7 +2,7 @@
 /*
  * Processes that print credentials
  *
- * Runs the command of credential_process, and parses the JSON that it prints.
+ * Runs the command of credential_process, and parses the JSON that it prints, and services answer with.
  *
  * Threads: any that may wait: the process ends the wait.
  */
@@ -79,8 +79,7 @@ static const char *json_skip(const char *at)
 	return at;
 }
 
-/* Copies the string, or the number, of that name in an object. Returns false if there is none. */
-static bool json_get(const char *text, const char *name, char *out, size_t size)
+bool sl_s3_json_get(const char *text, const char *name, char *out, size_t size)
 {
 	const char *at = json_blanks(text);
 	char key[128];
@@ -123,17 +122,18 @@ int64_t sl_s3_time(const char *text)
 	return timegm(&utc) - (*rest == '-' ? -offset : offset);
 }
 
-bool sl_s3_process_parse(const char *text, struct sl_s3_keys *out)
+bool sl_s3_keys_parse(sl_s3_getter *get, const char *text, const char *token,
+                      struct sl_s3_keys *out)
 {
-	static const char *const names[] = {"AccessKeyId", "SecretAccessKey", "SessionToken"};
+	const char *const names[] = {"AccessKeyId", "SecretAccessKey", token};
 	char value[SL_SECRET_TEXT], *texts[3] = {NULL};
 	int64_t expires = 0;
-	bool fits = json_get(text, "Version", value, sizeof(value)) && !strcmp(value, "1");
+	bool fits = true;
 
-	if (fits && json_get(text, "Expiration", value, sizeof(value)))
+	if (get(text, "Expiration", value, sizeof(value)))
 		fits = (expires = sl_s3_time(value)) >= 0;
 	for (int i = 0; fits && i < 3; i++)
-		if (json_get(text, names[i], value, sizeof(value)) && *value)
+		if (get(text, names[i], value, sizeof(value)) && *value)
 			texts[i] = strdup(value);
 	explicit_bzero(value, sizeof(value));
 	struct sl_s3_keys keys = {texts[0], texts[1], texts[2], expires};
@@ -145,11 +145,22 @@ bool sl_s3_process_parse(const char *text, struct sl_s3_keys *out)
 	return true;
 }
 
-int sl_s3_process_run(const char *command, struct sl_s3_keys *out)
+/* Whether the output is in the form that sluice knows. */
+static bool output_is_known(const char *text)
 {
-	FILE *from = popen(command, "re");
+	char version[8];
+
+	return sl_s3_json_get(text, "Version", version, sizeof(version)) && !strcmp(version, "1");
+}
+
+int sl_s3_process_ask(const struct sl_s3_source *source, const struct sl_settings *settings,
+                      struct sl_s3_keys *out)
+{
+	FILE *from = popen(source->texts[0], "re");
 	char *text = calloc(1, MOST_OUTPUT);
 	int status, rc = 0;
+
+	(void)settings;
 
 	if (!from || !text) {
 		rc = sl_fail(-ENOMEM, "credential_process cannot be started");
@@ -167,7 +178,8 @@ int sl_s3_process_run(const char *command, struct sl_s3_keys *out)
 	else if (!rc && status > 0)
 		rc = sl_fail(-EACCES, "credential_process failed with status %d",
 		             WEXITSTATUS(status));
-	if (!rc && !sl_s3_process_parse(text, out))
+	if (!rc && (!output_is_known(text) ||
+	            !sl_s3_keys_parse(sl_s3_json_get, text, "SessionToken", out)))
 		rc = sl_fail(-EACCES, "credential_process printed no credentials (JSON with "
 		                      "Version 1, AccessKeyId and SecretAccessKey)");
 	if (text)

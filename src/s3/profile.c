@@ -24,6 +24,12 @@ static const char *const value_names[SL_S3_VALUES] = {
 	"endpoint_url",
 	"s3.addressing_style",
 	"role_arn",
+	"source_profile",
+	"credential_source",
+	"role_session_name",
+	"external_id",
+	"duration_seconds",
+	"mfa_serial",
 	"web_identity_token_file",
 	"sso_session",
 	"sso_start_url",
@@ -37,6 +43,13 @@ const char *sl_s3_variable(const char *const *names)
 		if ((value = getenv(*names)) && *value)
 			return value;
 	return NULL;
+}
+
+const char *sl_s3_choose(const char *option, const char *const *names, const char *of_profile)
+{
+	const char *set = option ? option : sl_s3_variable(names);
+
+	return set ? set : of_profile;
 }
 
 /* ------------------------------------------------------------------------------------- lines */

@@ -5,7 +5,7 @@
 
 #include "core/core.h"
 
-/* The values that are used, or that name a source which sluice does not have. */
+/* The values that are used, or that name a source which sluice cannot ask. */
 enum sl_s3_value {
 	SL_S3_KEY_ID,
 	SL_S3_SECRET,
@@ -15,6 +15,12 @@ enum sl_s3_value {
 	SL_S3_ENDPOINT,
 	SL_S3_ADDRESSING,
 	SL_S3_ROLE,
+	SL_S3_SOURCE_PROFILE,
+	SL_S3_CREDENTIAL_SOURCE,
+	SL_S3_SESSION_NAME,
+	SL_S3_EXTERNAL_ID,
+	SL_S3_DURATION,
+	SL_S3_MFA,
 	SL_S3_WEB_IDENTITY,
 	SL_S3_SSO,
 	SL_S3_SSO_URL,
@@ -36,5 +42,7 @@ int sl_s3_profile_load(const char *name, struct sl_s3_profile *out);
 void sl_s3_profile_clear(struct sl_s3_profile *profile);
 /* Returns the value of the first variable that is set and not empty, of a list that ends with NULL; or NULL. */
 const char *sl_s3_variable(const char *const *names);
+/* Returns the first that is there of an option, a variable of such a list, and a value of the profile; or NULL. */
+const char *sl_s3_choose(const char *option, const char *const *names, const char *of_profile);
 
 #endif

@@ -11,9 +11,9 @@
 
 struct sl_s3_keyring;
 
-/* The credentials of processes, and the regions of buckets, which the files of a context share. Free comes after all files are closed and the pools
- * have stopped. */
-int sl_s3_keyring_new(struct sl_s3_keyring **out);
+/* The credentials that expire, and the regions of buckets, which the files of a context share. Free comes after all files
+ * are closed and the pools have stopped. */
+int sl_s3_keyring_new(const struct sl_settings *settings, struct sl_s3_keyring **out);
 void sl_s3_keyring_free(struct sl_s3_keyring *keyring);
 
 /* ------------------------------------------------------------------------------------ object */
@@ -21,8 +21,8 @@ void sl_s3_keyring_free(struct sl_s3_keyring *keyring);
 struct sl_s3;
 
 /*
- * Finds place and credentials of an s3 URI. Tasks of the pool may wait. May wait for storage, and for a process that the
- * user's profile names. query: NULL; or that of a list, encoded and sorted, of the bucket, whatever the key. Returns 0, or
+ * Finds place and credentials of an s3 URI. Tasks of the pool may wait. May wait for storage, and for the process or the
+ * service that has the credentials. query: NULL; or that of a list, encoded and sorted, of the bucket, whatever the key. Returns 0, or
  * -errno with a sentence.
  */
 int sl_s3_open(struct sl_s3_keyring *keyring, struct sl_pool *waiting, const char *uri,
@@ -31,19 +31,22 @@ void sl_s3_close(struct sl_s3 *s3);
 /* Returns the URL of the object. */
 const char *sl_s3_url(const struct sl_s3 *s3);
 
-/* Describes the source of credentials that files without options have. The texts are constants. */
-void sl_s3_feature(struct sluice_feature *out);
+/* Describes the source of credentials that files without options have, and asks it. The texts live as the keyring. */
+void sl_s3_feature(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
+                   struct sluice_feature *out);
 
 #define SL_S3_LINES 6
 /* The lines of header that a request has besides; NULL behind the last. */
 struct sl_s3_lines {
 	char *of[SL_S3_LINES];
+	unsigned version; /* of the keys of the signature */
 };
 /*
- * Signs a request to the URL: at this time, since a signature is valid for minutes. lines: those that the request has
- * anyway, then NULL. Any thread; never waits for storage. Returns 0, or -errno with a sentence.
+ * Signs a request to the URL: at this time, since a signature is valid for minutes. query: that of the request, encoded
+ * and sorted; NULL: that of the URL. lines: those that the request has anyway, then NULL. Any thread; never waits for
+ * storage. Returns 0, or -errno with a sentence.
  */
-int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *const *lines,
+int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const char *const *lines,
                struct sl_s3_lines *out);
 void sl_s3_lines_clear(struct sl_s3_lines *lines);
 
@@ -66,25 +69,55 @@ enum sl_s3_remedy {
 	SL_S3_MOVE, /* the bucket is in another region, where an object finds it that is opened now */
 };
 /*
- * Finds out what helps against an error. date: the server's, in seconds since 1970; -1: unknown. AGAIN comes once for a
- * file. Any thread.
+ * Finds out what helps against an error. version: of the keys of the request. date: the server's, in seconds since 1970;
+ * -1: unknown. AGAIN comes once for a file. Any thread.
  */
-enum sl_s3_remedy sl_s3_remedy_find(struct sl_s3 *s3, long status, const struct sl_s3_error *error,
-                                    int64_t date);
+enum sl_s3_remedy sl_s3_remedy_find(struct sl_s3 *s3, unsigned version, long status,
+                                    const struct sl_s3_error *error, int64_t date);
+
+/* ------------------------------------------------------------------------------------ upload */
+
+#define SL_S3_PARTS     10000               /* of an upload at most */
+#define SL_S3_PART_MOST (UINT64_C(5) << 30) /* bytes of a part */
+#define SL_S3_GROUP     1000 /* parts of the same length, of an object of unknown length */
+#define SL_S3_GROWN \
+	(UINT64_C(8) << 20) /* half of the least length of a part behind the first group */
+
+/* How an object is divided into parts. */
+struct sl_s3_plan {
+	uint64_t total; /* bytes of the object; 0: unknown */
+	uint64_t bytes; /* of a part; of unknown length: of each of the first SL_S3_GROUP parts */
+};
+struct sl_s3_part {
+	unsigned number; /* from 1 on; beyond SL_S3_PARTS: there is no place for these bytes */
+	uint64_t start, length;
+};
+/* Chooses parts of at least part_bytes. Of unknown length, later parts are longer, so that they suffice for 5 TiB. */
+void sl_s3_plan_make(uint64_t total, uint64_t part_bytes, struct sl_s3_plan *out);
+/* Finds the part that has the byte at offset, which is below the total. */
+void sl_s3_plan_find(const struct sl_s3_plan *plan, uint64_t offset, struct sl_s3_part *out);
+
+/* The query that begins an upload in parts. */
+#define SL_S3_UPLOADS "uploads="
+/* Returns the query of a part of an upload, or with 0 of the upload, for the caller to free; NULL: no memory. */
+char *sl_s3_upload_query(const char *upload, unsigned part);
+/* Returns the XML that completes an upload of these parts, for the caller to free; NULL: no memory. */
+char *sl_s3_upload_complete(const char *const *etags, unsigned count);
 
 /* -------------------------------------------------------------------------------------- list */
 
-#define SL_S3_NAME 4096
+#define SL_S3_NAME   4096
+#define SL_S3_UPLOAD 1024 /* of an id */
 
 struct sl_s3_entry {
-	char name[SL_S3_NAME], etag[SL_S3_TEXT];
+	char name[SL_S3_NAME], etag[SL_S3_TEXT], upload[SL_S3_UPLOAD];
 	bool is_prefix;
 	uint64_t length;
 	int64_t modified; /* seconds since 1970; -1: unknown */
 };
 /* Returns the query of a page of the list of names that begin as the key of the URI, for the caller to free; NULL: no
- * memory, or no name. recursive: names with a '/' behind that, too. token: of the page; "": the first. */
-char *sl_s3_list_query(const char *uri, bool recursive, const char *token);
+ * memory, or no name. flags: of enum sluice_list_flags. token: of the page; "": the first. */
+char *sl_s3_list_query(const char *uri, unsigned flags, const char *token);
 /* Takes the next entry out of a page, from *at on. Returns false behind the last. */
 bool sl_s3_list_next(char **at, struct sl_s3_entry *out);
 /* Returns whether the list goes on behind the page, with the token of the next; NULL: no memory. */

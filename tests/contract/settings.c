@@ -65,6 +65,8 @@ const struct numeric numerics[NUMERICS] = {
 	{"SLUICE_HTTP_CONNECT_MS", FIELD(http_connect_ms), 1, 3600000, 10000, false},
 	{"SLUICE_HTTP_STALL_MS", FIELD(http_stall_ms), 1, 3600000, 30000, false},
 	{"SLUICE_HTTP_RATELIMIT_MS", FIELD(http_ratelimit_ms), 1, 86400000, 600000, false},
+	{"SLUICE_S3_PART_BYTES", FIELD(s3_part_bytes), 64 << 10, 5ull << 30, 8 << 20, true},
+	{"SLUICE_S3_UPLOAD_BYTES", FIELD(s3_upload_bytes), 64 << 10, 1ull << 40, 256 << 20, true},
 #undef FIELD
 };
 

@@ -1,73 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Objects of S3: a server checks each signature by itself, and behaves as the name of the bucket says. */
-#include "http/cases.h"
+#include "http/s3_cases.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
-
-static const char *const variables[] = {
-	"AWS_ENDPOINT_URL",      "AWS_ENDPOINT_URL_S3",         "AWS_ACCESS_KEY_ID",
-	"AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",           "AWS_PROFILE",
-	"AWS_CONFIG_FILE",       "AWS_SHARED_CREDENTIALS_FILE", "AWS_REGION",
-};
-
-static int s3_setup(void **state)
-{
-	int rc = http_setup(state);
-
-	s3_environment();
-	return rc;
-}
-
-static int s3_teardown(void **state)
-{
-	for (size_t i = 0; i < COUNT_OF(variables); i++)
-		unsetenv(variables[i]);
-	return http_teardown(state);
-}
-#define S3_TEST(name) FIXTURE_TEST_WITH(name, s3_setup, s3_teardown)
-
-static int try_open(struct fixture *f, const char *uri, const struct sluice_s3_options *s3,
-                    sluice_file **out)
-{
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
-
-	*out = NULL;
-	options.s3 = s3;
-	return sluice_open(f->ctx, uri, &options, out);
-}
-
-static void refused(struct fixture *f, const char *uri, const struct sluice_s3_options *s3,
-                    int error, const char *says)
-{
-	sluice_file *file;
-
-	assert_refused(try_open(f, uri, s3, &file), error, says);
-	assert_null(strstr(sluice_last_message(), "secret/"));
-}
-
-/* Reads the object of that bucket that is a file, whole and in parts. */
-static void reads_with(struct fixture *f, const char *bucket, const struct sluice_s3_options *s3)
-{
-	size_t n = 3 * MIB + 11;
-	struct buffer b = buffer_new(n, 0);
-	sluice_file *file;
-	char some[100];
-
-	file_make(scratch(f, "object"), n, 5);
-	assert_ok(try_open(f, s3_uri(bucket, scratch(f, "object")), s3, &file));
-	assert_moves(start_read(file, b.data, n, 0), n);
-	assert_pattern(b.data, n, 0, 5);
-	assert_read(file, some, sizeof(some), 2 * MIB);
-	assert_pattern(some, sizeof(some), 2 * MIB, 5);
-	assert_ok(sluice_close(file));
-	buffer_free(&b);
-}
-
-static void reads(struct fixture *f, const char *bucket)
-{
-	reads_with(f, bucket, NULL);
-}
 
 S3_TEST(objects_are_read_with_a_signature)
 {
@@ -157,6 +92,58 @@ S3_TEST(a_server_that_asks_to_slow_down_is_asked_again)
 	reads(f, "busy");
 }
 
+enum { PARTS = 64 };
+
+/* Reads an object in parts, all of which are submitted at a time, so often. */
+static void reads_in_parts(struct fixture *f, const char *bucket, int times)
+{
+	enum { BYTES = 20000 };
+	struct buffer b = buffer_new(PARTS * BYTES, 0);
+	sluice_op *ops[PARTS];
+	sluice_file *file;
+
+	file_make(scratch(f, "parts"), PARTS * BYTES, 5);
+	assert_ok(try_open(f, s3_uri(bucket, scratch(f, "parts")), NULL, &file));
+	while (times--) {
+		memset(b.data, 0, b.length);
+		for (size_t p = 0; p < PARTS; p++)
+			ops[p] = start_read(file, b.data + p * BYTES, BYTES, p * BYTES);
+		for (size_t p = 0; p < PARTS; p++)
+			assert_moves(ops[p], BYTES);
+		assert_pattern(b.data, b.length, 0, 5);
+	}
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+/* Otherwise each part would be refused twice or more. */
+S3_TEST(fewer_requests_run_at_a_server_that_asks_to_slow_down)
+{
+	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "200");
+	with(f, "SLUICE_HTTP_BACKOFF_MS", "50");
+	reads_in_parts(f, "crowded", 4);
+	printf("%ld refusals of %d parts\n", s3_count(f, "slowed/parts"), 4 * PARTS);
+	assert_in_range(s3_count(f, "slowed/parts"), 1, 4 * PARTS);
+}
+
+S3_TEST(bodies_that_end_early_go_on_with_a_signature)
+{
+	reads_in_parts(f, "halves", 1);
+}
+
+S3_TEST(parts_that_stall_are_asked_for_again_with_a_signature)
+{
+	double begun;
+
+	impatient(f);
+	reads_in_parts(f, "stalls", 1);
+	with(f, "SLUICE_HTTP_STALL_MS", "20000");
+	with(f, "SLUICE_HTTP_HEDGE", "1");
+	begun = seconds_now();
+	reads_in_parts(f, "stalls-hedged", 1);
+	assert_soon(begun);
+}
+
 S3_TEST(a_redirect_to_another_server_has_no_signature)
 {
 	reads(f, "away");
@@ -241,16 +228,6 @@ S3_TEST(an_object_is_put_as_a_whole)
 	               "InvalidAccessKeyId");
 	assert_file_is(path, b.data, b.length);
 	buffer_free(&b);
-}
-
-S3_TEST(an_object_of_unknown_length_has_to_fit_into_memory)
-{
-	with(f, "SLUICE_BOUNCE_BYTES", "1M");
-	assert_int_equal(
-		put(f, s3_uri("files", scratch(f, "put")), SLUICE_OPEN_REPLACE, 0, 3 * MIB),
-		-EFBIG);
-	assert_non_null(strstr(sluice_last_message(), "expected_size"));
-	assert_int_not_equal(access(scratch(f, "put"), F_OK), 0);
 }
 
 /* -------------------------------------------------------------------------------------- list */
@@ -384,145 +361,4 @@ S3_TEST(the_checksum_of_an_object_is_told)
 	assert_ok(sluice_stat(file, &info));
 	assert_null(info.crc32c);
 	assert_ok(sluice_close(file));
-}
-
-/* -------------------------------------------------------------------------------- credentials */
-
-static void file_say(const char *path, const char *text)
-{
-	file_write(path, text, strlen(text), 0);
-	file_truncate(path, strlen(text));
-}
-
-/* The environment has no keys, and files that say this. */
-static void only_files(struct fixture *f, const char *credentials, const char *config)
-{
-	unsetenv("AWS_ACCESS_KEY_ID");
-	unsetenv("AWS_SECRET_ACCESS_KEY");
-	file_say(scratch(f, "credentials"), credentials);
-	file_say(scratch(f, "config"), config);
-	setenv("AWS_SHARED_CREDENTIALS_FILE", scratch(f, "credentials"), 1);
-	setenv("AWS_CONFIG_FILE", scratch(f, "config"), 1);
-}
-
-S3_TEST(a_missing_credential_is_named)
-{
-	struct sluice_s3_options s3 = SLUICE_S3_OPTIONS_INIT;
-
-	unsetenv("AWS_SECRET_ACCESS_KEY");
-	refused(f, "s3://echo/x", NULL, EACCES, "AWS_SECRET_ACCESS_KEY is missing");
-	only_files(f, "[default]\naws_access_key_id = AKIDTEST\n", "");
-	refused(f, "s3://echo/x", NULL, EACCES, "aws_secret_access_key is missing");
-	only_files(f, "", "");
-	refused(f, "s3://echo/x", NULL, EACCES, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
-	refused(f, "s3://echo/x", NULL, EACCES, scratch(f, "credentials"));
-	s3.profile = "elsewhere";
-	refused(f, "s3://echo/x", &s3, EINVAL, "no profile 'elsewhere'");
-	s3.profile = NULL;
-	s3.access_key = "AKIDTEST";
-	refused(f, "s3://echo/x", &s3, EACCES, "secret_key is missing");
-	setenv("AWS_CONFIG_FILE", scratch(f, "missing/config"), 1);
-	s3.access_key = NULL;
-	refused(f, "s3://echo/x", &s3, EACCES, "no credentials");
-}
-
-S3_TEST(profiles_have_credentials)
-{
-	struct sluice_s3_options s3 = SLUICE_S3_OPTIONS_INIT;
-
-	only_files(f,
-	           "# remark\n[default]\naws_access_key_id=AKIDTEST\n"
-	           " aws_secret_access_key = ignored: indented\n"
-	           "aws_secret_access_key = secret/+of=the-test\n"
-	           "[ other ]\r\naws_access_key_id = ASIATEST\r\n"
-	           "aws_secret_access_key = another/secret\r\naws_session_token = token\r\n",
-	           "[profile other]\nregion = eu-north-1\ns3 =\n  addressing_style = path\n"
-	           "[profile third]\naws_access_key_id = AKIDTEST\n"
-	           "aws_secret_access_key = secret/+of=the-test\n");
-	reads(f, "files");
-	setenv("AWS_PROFILE", "other", 1);
-	reads(f, "north");
-	s3.profile = "third";
-	reads_with(f, "files", &s3);
-	/* Keys in the environment come before the profile of the environment, not before that of the options. */
-	setenv("AWS_ACCESS_KEY_ID", "AKIDOTHER", 1);
-	setenv("AWS_SECRET_ACCESS_KEY", "x", 1);
-	refused(f, "s3://echo/x", NULL, EACCES, "InvalidAccessKeyId");
-	reads_with(f, "files", &s3);
-	/* Options come before all. */
-	s3 = (struct sluice_s3_options)SLUICE_S3_OPTIONS_INIT;
-	s3.access_key = "ASIATEST";
-	s3.secret_key = "another/secret";
-	s3.session_token = "token";
-	reads_with(f, "files", &s3);
-}
-
-/* How often a process ran that leaves a line of four bytes each time. */
-static long runs_in(const char *path)
-{
-	struct stat there;
-
-	return stat(path, &there) ? 0 : (long)there.st_size / 4;
-}
-
-S3_TEST(a_process_prints_credentials_and_is_asked_again_before_they_expire)
-{
-	char config[2048], script[512], runs[512];
-
-	snprintf(script, sizeof(script), "%s", scratch(f, "process"));
-	snprintf(runs, sizeof(runs), "%s", scratch(f, "runs"));
-	/* A first run whose keys last for a minute, then one with keys that last. */
-	snprintf(config, sizeof(config),
-	         "echo run >> %s\n"
-	         "test $(wc -l < %s) = 1 && at=$(date -u -d '+1 minute' +%%FT%%TZ) || "
-	         "at=$(date -u -d '+1 day' +%%FT%%TZ)\n"
-	         "printf '{\"Version\": 1, \"More\": {\"a\": [1, \"}\"]}, \"AccessKeyId\": "
-	         "\"ASIATEST\", \"SecretAccessKey\":\"another\\\\/secret\", \"SessionToken\": "
-	         "\"token\", \"Expiration\": \"%%s\"}' $at\n",
-	         runs, runs);
-	file_say(script, config);
-	snprintf(config, sizeof(config), "[default]\ncredential_process = sh '%s' --any\n", script);
-	only_files(f, "", config);
-	reads(f, "files");
-	assert_int_equal(runs_in(runs), 1);
-	reads(f, "files");
-	assert_int_equal(runs_in(runs), 2);
-	reads(f, "files");
-	assert_int_equal(runs_in(runs), 2);
-}
-
-S3_TEST(a_process_that_fails_is_told)
-{
-	static const struct {
-		const char *command, *says;
-	} rows[] = {
-		{"exit 3", "status 3"},
-		{"kill -9 $$", "signal 9"},
-		{"echo nothing", "printed no credentials"},
-		{"echo '{\"Version\": 1, \"AccessKeyId\": \"A\"}'", "printed no credentials"},
-		{"echo '{\"Version\": 2, \"AccessKeyId\": \"A\", \"SecretAccessKey\": \"s\"}'",
-	         "printed no credentials"},
-	};
-	char config[200];
-
-	for (size_t i = 0; i < COUNT_OF(rows); i++) {
-		snprintf(config, sizeof(config), "[default]\ncredential_process = %s\n",
-		         rows[i].command);
-		only_files(f, "", config);
-		refused(f, "s3://echo/x", NULL, EACCES, rows[i].says);
-	}
-}
-
-S3_TEST(sources_that_sluice_does_not_have_are_named)
-{
-	static const char *const lines[] = {"role_arn = arn:aws:iam::1:role/x", "sso_session = x",
-	                                    "sso_start_url = https://x",
-	                                    "web_identity_token_file = /x"};
-	char config[100];
-
-	for (size_t i = 0; i < COUNT_OF(lines); i++) {
-		snprintf(config, sizeof(config), "[default]\n%s\n", lines[i]);
-		only_files(f, "", config);
-		refused(f, "s3://echo/x", NULL, ENOTSUP, "credential_process");
-	}
 }

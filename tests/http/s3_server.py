@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A server that answers as S3 does: it checks the signature of each request by itself, as AWS describes Signature
-Version 4, and serves the files below a folder as objects, by GET, HEAD and PUT.
+Version 4, and serves the files below a folder as objects, by GET, HEAD, PUT and DELETE, and by uploads in parts. The
+ETags of parts are no hashes of theirs.
 
 The name of the bucket is a list of words with '-' between them, which say how it behaves:
 
@@ -12,22 +13,41 @@ The name of the bucket is a list of words with '-' between them, which say how i
   north     it is in the region eu-north-1: elsewhere 301 and the region in a field
   south     it is in the region eu-south-1: elsewhere 400 and the region in the XML
   busy      the first GET of an object is answered 503 SlowDown
+  crowded   of more than three GETs at a time the others are answered 503 SlowDown
+  halves    the first GET of each range ends in the middle of its body
+  stalls    of every 25 ranges the first GET of the last is silent from there on
   away      it redirects GETs to the server itself by another name, where no request may be signed
   none      there is no such bucket
   sums      objects have a checksum, and with "wrong" that of other bytes, with "parts" of their parts; ranges have one, too
+  hurried   the first PUT of each part is answered 503 SlowDown
+  cut       the connection of the first PUT of each part is closed within the body
+  still     the first PUT of the second part has no answer
+  denied    parts from the third on are refused
+  expiring  from the third part on the session "token" has expired, and "token-2" has not
+  lost      the first answer to a request that completes an upload is lost, after it was done
+  unsure    the first answer to a request that completes an upload begins with success, and has an error in its body
+  held      parts have no answer until the object "go" of the bucket "state" is asked for
+  sink      bytes are counted, and kept nowhere
+
+The object "BUCKET" of the bucket "state" has a line for each kind of request to that bucket, with how many were answered,
+and for open uploads.
 
 Each bucket has a list of the objects in LISTED, two on a page.
 
-Keys: AKIDTEST and SECRET, in any session but one that is "expired"; ASIATEST needs the session "token".
+Keys: AKIDTEST and SECRET, in any session but one that is "expired"; ASIATEST needs the session "token"; and those of
+metadata_server.py.
 """
 
 import base64
 import calendar
+import collections
 import email.utils
 import hashlib
 import hmac
+import html
 import os
 import re
+import secrets
 import socket
 import ssl
 import tempfile
@@ -37,6 +57,23 @@ import urllib.parse
 
 SECRETS = {"AKIDTEST": "secret/+of=the-test", "ASIATEST": "another/secret"}
 
+
+class Issued:
+    """Keys of metadata_server.py, good for so many requests; None: for all."""
+
+    def __init__(self, secret, token, left):
+        self.secret, self.token, self.left = secret, token, left
+        self.mutex = threading.Lock()
+
+    def use(self):
+        with self.mutex:
+            if self.left == 0:
+                raise Refused(400, "ExpiredToken", "The provided token has expired.")
+            self.left = self.left and self.left - 1
+
+
+ISSUED = {}  # by their names
+SLOWED = collections.Counter()  # answers of "crowded", by the last part of the key
 
 LISTED = ["a b", "a/1", "a/2", "b&<>", "c+d%", "nl\nx", "z/deep/er"]
 
@@ -55,6 +92,10 @@ def crc32c_row(byte):
 
 
 CRC32C = [crc32c_row(byte) for byte in range(256)]
+
+
+def xml_text(text):
+    return html.escape(text)
 
 
 class Refused(Exception):
@@ -79,7 +120,9 @@ class Request:
             self.fields.setdefault(name.lower(), []).append(" ".join(value.split()))
         _, bucket, key = self.path.split("/", 2)
         self.words = bucket.split("-")
-        self.key = urllib.parse.unquote_to_bytes(key)
+        self.bucket, self.key = bucket, urllib.parse.unquote_to_bytes(key)
+        self.asked = dict(urllib.parse.parse_qsl(self.query, keep_blank_values=True))
+        self.body = b""
 
     def field(self, name):
         return ",".join(self.fields.get(name, []))
@@ -102,7 +145,7 @@ class Request:
             key = digest(key, step)
         return digest(key, text).hex()
 
-    def check(self):
+    def check(self, service="s3"):
         """Raises Refused if the request has not exactly one valid signature that covers what it has to."""
         form = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/([^,]+), SignedHeaders=([^,]+), Signature=(\w+)",
                             self.field("authorization"))
@@ -116,7 +159,8 @@ class Request:
         needs = {"host", "x-amz-date"} | {name for name in self.fields if name.startswith("x-amz-")}
         if not needs <= set(signed) or signed != sorted(signed) or not set(signed) <= self.fields.keys():
             raise Refused(403, "AccessDenied", "There were headers present in the request which were not signed")
-        if identity not in SECRETS:
+        keys = ISSUED.get(identity)
+        if identity not in SECRETS and not keys:
             raise Refused(403, "InvalidAccessKeyId", "The key <is> unknown & so on")
         if scope[1] != self.region():
             there = f"'{self.region()}'"
@@ -129,15 +173,20 @@ class Request:
         at = calendar.timegm(time.strptime(date, "%Y%m%dT%H%M%SZ"))
         if abs(at - self.now()) > 900:
             raise Refused(403, "RequestTimeTooSkewed", "The difference between the clocks is too large.")
-        if scope != [date[:8], scope[1], "s3", "aws4_request"] or \
-                not hmac.compare_digest(form[4], self.signature(SECRETS[identity], scope, signed)):
+        secret = keys.secret if keys else SECRETS[identity]
+        if scope != [date[:8], scope[1], service, "aws4_request"] or \
+                not hmac.compare_digest(form[4], self.signature(secret, scope, signed)):
             raise Refused(403, "SignatureDoesNotMatch", "The signature does not match")
         empty = hashlib.sha256(b"").hexdigest()
-        if self.field("x-amz-content-sha256") != ("UNSIGNED-PAYLOAD" if self.method == "PUT" else empty):
+        if self.field("x-amz-content-sha256") != ("UNSIGNED-PAYLOAD" if self.method in ("PUT", "POST") else empty):
             raise Refused(400, "XAmzContentSHA256Mismatch")
         if self.field("x-amz-security-token") == "expired":
             raise Refused(400, "ExpiredToken", "The provided token has expired.")
-        if identity == "ASIATEST" and self.field("x-amz-security-token") != "token":
+        if keys and self.field("x-amz-security-token") != keys.token:
+            raise Refused(403, "InvalidToken", "the token is another")
+        if keys and self.method != "HEAD":
+            keys.use()
+        if identity == "ASIATEST" and self.field("x-amz-security-token") not in ("token", "token-2"):
             raise Refused(403, "InvalidAccessKeyId", "the token is missing")
         if "payer" in self.words and self.field("x-amz-request-payer") != "requester":
             raise Refused(403, "AccessDenied", "Access Denied")
@@ -150,7 +199,12 @@ class Server:
             self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self.tls.load_cert_chain(certificate, key)
         self.root = os.path.abspath(root).encode()
-        self.busy = set()
+        self.busy, self.begun = set(), collections.defaultdict(set)
+        self.crowd = 0
+        self.uploads = {}
+        self.counts = collections.defaultdict(collections.Counter)
+        self.made = 0
+        self.go = threading.Event()
         self.mutex = threading.Lock()
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port = self.listener.getsockname()[1]
@@ -175,7 +229,7 @@ class Server:
                     rest += more
                 head, _, rest = rest.partition(b"\r\n\r\n")
                 request = Request(head)
-                if request.method == "PUT":
+                if request.method in ("PUT", "POST"):
                     rest = self.receive(sock, request, rest)
                 self.answer(sock, request)
         except OSError:
@@ -183,29 +237,159 @@ class Server:
         finally:
             sock.close()
 
-    @staticmethod
-    def receive(sock, request, rest):
-        """Takes the body of a PUT, and returns the bytes behind it."""
+    def first(self, *what):
+        """Whether that happens for the first time."""
+        with self.mutex:
+            if what in self.busy:
+                return False
+            self.busy.add(what)
+            return True
+
+    def receive(self, sock, request, rest):
+        """Takes the body of a PUT or POST, and returns the bytes behind it."""
         if request.field("expect"):
             sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        parts, left = [rest], int(request.field("content-length") or 0) - len(rest)
+        length = int(request.field("content-length") or 0)
+        number = request.asked.get("partNumber")
+        if number and "cut" in request.words and self.first(request.key, number):
+            length //= 2
+        parts, left = [rest], length - len(rest)
         while left > 0:
-            parts.append(sock.recv(min(left, 1 << 20)))
-            if not parts[-1]:
+            more = sock.recv(min(left, 1 << 20))
+            if not more:
                 raise ConnectionError("the body ended early")
-            left -= len(parts[-1])
+            if "sink" not in request.words:
+                parts.append(more)
+            left -= len(more)
         request.body = b"".join(parts)
+        if length < int(request.field("content-length") or 0):
+            raise ConnectionError("the connection is closed on purpose")
         return b""
 
-    def put(self, sock, request):
+    # Uploads in parts.
+
+    def upload_of(self, request):
+        upload = self.uploads.get(request.asked["uploadId"])
+        if not upload or (upload["bucket"], upload["key"]) != (request.bucket, request.key):
+            raise Refused(404, "NoSuchUpload", "The specified upload does not exist.")
+        return upload
+
+    def new_upload(self, sock, request):
+        with self.mutex:
+            self.made += 1
+            name = f"{self.made}/+=&{secrets.token_hex(8)}"
+            self.uploads[name] = {"bucket": request.bucket, "key": request.key, "parts": {}, "fields": request.fields}
+        self.xml(sock, request, f"<InitiateMultipartUploadResult><UploadId>{xml_text(name)}</UploadId>"
+                 "</InitiateMultipartUploadResult>")
+
+    def put_part(self, sock, request):
+        number = int(request.asked["partNumber"])
+        if not 1 <= number <= 10000:
+            raise Refused(400, "InvalidArgument", "Part number must be an integer between 1 and 10000, inclusive")
+        if "hurried" in request.words and self.first(request.key, number):
+            raise Refused(503, "SlowDown", "Please reduce your request rate.")
+        if "denied" in request.words and number >= 3:
+            raise Refused(403, "AccessDenied", "Access Denied")
+        if "still" in request.words and number == 2 and self.first(request.key, number):
+            sock.recv(1)
+            raise ConnectionError("the client has given up")
+        if "held" in request.words:
+            self.go.wait(60)
+        with self.mutex:
+            upload = self.upload_of(request)
+            if "expiring" in request.words and len(upload["parts"]) >= 2 and \
+                    request.field("x-amz-security-token") == "token":
+                raise Refused(400, "ExpiredToken", "The provided token has expired.")
+            etag = f'"{secrets.token_hex(8)}&<{number}"'
+            upload["parts"][number] = (etag, request.body)
+        self.send(sock, request, 200, [("ETag", etag)], b"", 0)
+
+    def complete(self, sock, request):
+        with self.mutex:
+            upload = self.upload_of(request)
+            asked = [(int(number), html.unescape(etag)) for number, etag in re.findall(
+                r"<Part><PartNumber>(\d+)</PartNumber><ETag>([^<]*)</ETag></Part>", request.body.decode())]
+            parts = upload["parts"]
+            if not asked or asked != sorted(asked) or any(parts.get(n, ("",))[0] != etag for n, etag in asked):
+                raise Refused(400, "InvalidPart", "One or more of the specified parts could not be found.")
+            unsure = "unsure" in request.words and ("unsure", request.key) not in self.busy
+            self.busy.add(("unsure", request.key))
+            if not unsure:
+                self.store(request, [parts[n][1] for n, _ in asked])
+                del self.uploads[request.asked["uploadId"]]
+        if unsure:
+            self.xml(sock, request, "\n" * 9000 + "<Error><Code>InternalError</Code><Message>Again</Message></Error>")
+            return
+        if "lost" in request.words:
+            raise ConnectionError("the answer is lost")
+        self.xml(sock, request, '<CompleteMultipartUploadResult><ETag>"x"</ETag></CompleteMultipartUploadResult>')
+
+    def store(self, request, bodies):
         path = os.path.join(self.root, request.key)
-        if not request.field("content-length"):
-            raise Refused(411, "MissingContentLength", "You must provide the Content-Length HTTP header.")
         if request.field("if-none-match") == "*" and os.path.exists(path):
             raise Refused(412, "PreconditionFailed")
+        if "sink" in request.words:
+            return
         with tempfile.NamedTemporaryFile(dir=os.path.dirname(path), delete=False) as file:
-            file.write(request.body)
+            for body in bodies:
+                file.write(body)
         os.rename(file.name, path)
+
+    def remove(self, sock, request):
+        with self.mutex:
+            if "uploadId" in request.asked:
+                self.upload_of(request)
+                del self.uploads[request.asked["uploadId"]]
+            else:
+                try:
+                    os.unlink(os.path.join(self.root, request.key))
+                except FileNotFoundError:
+                    pass
+        self.send(sock, request, 204, [], b"", 0)
+
+    def list_uploads(self, sock, request):
+        """Two on a page."""
+        prefix, marker = request.asked["prefix"].encode(), request.asked.get("upload-id-marker", "")
+        with self.mutex:
+            names = sorted(name for name, upload in self.uploads.items()
+                           if upload["bucket"] == request.bucket and upload["key"].startswith(prefix) and name > marker)
+        entries = "".join(
+            f"<Upload><Key>{urllib.parse.quote_plus(self.uploads[name]['key'], safe='/')}</Key><UploadId>"
+            f"{xml_text(name)}</UploadId><Initiated>2015-08-30T12:36:00.000Z</Initiated></Upload>" for name in names[:2])
+        more = ""
+        if len(names) > 2:
+            key = urllib.parse.quote_plus(self.uploads[names[1]]["key"], safe="/")
+            more = f"<NextKeyMarker>{key}</NextKeyMarker><NextUploadIdMarker>{xml_text(names[1])}</NextUploadIdMarker>"
+        self.xml(sock, request, f"<ListMultipartUploadsResult><IsTruncated>{str(bool(more)).lower()}</IsTruncated>{more}"
+                 f"{entries}</ListMultipartUploadsResult>")
+
+    def list_parts(self, sock, request):
+        """Three on a page."""
+        with self.mutex:
+            parts = sorted(self.upload_of(request)["parts"].items())
+        parts = [part for part in parts if part[0] > int(request.asked.get("part-number-marker") or 0)]
+        entries = "".join(f"<Part><PartNumber>{number}</PartNumber><ETag>{xml_text(etag)}</ETag><Size>{len(body)}</Size></Part>"
+                          for number, (etag, body) in parts[:3])
+        more = f"<NextPartNumberMarker>{parts[2][0]}</NextPartNumberMarker>" if len(parts) > 3 else ""
+        self.xml(sock, request, f"<ListPartsResult><IsTruncated>{str(len(parts) > 3).lower()}</IsTruncated>{more}{entries}"
+                 "</ListPartsResult>")
+
+    def state(self, bucket):
+        if bucket == "go":
+            self.go.set()
+        with self.mutex:
+            lines = [f"\n{what} {count}" for what, count in sorted(self.counts[bucket].items())]
+            lines.append(f"\nopen {sum(upload['bucket'] == bucket for upload in self.uploads.values())}\n")
+        return "".join(lines).ljust(400).encode()
+
+    def xml(self, sock, request, text):
+        body = ('<?xml version="1.0" encoding="UTF-8"?>\n' + text).encode()
+        self.send(sock, request, 200, [("Content-Type", "application/xml")], body, len(body))
+
+    def put(self, sock, request):
+        if not request.field("content-length"):
+            raise Refused(411, "MissingContentLength", "You must provide the Content-Length HTTP header.")
+        self.store(request, [request.body])
         self.send(sock, request, 200, [("ETag", '"put"')], b"", 0)
 
     def answer(self, sock, request):
@@ -220,7 +404,7 @@ class Server:
             self.send(sock, request, why.status, fields, body, len(body))
 
     def list(self, sock, request):
-        asked = dict(urllib.parse.parse_qsl(request.query, keep_blank_values=True))
+        asked = request.asked
         if asked.get("list-type") != "2" or asked.get("encoding-type") != "url":
             raise Refused(400, "InvalidArgument")
         prefix, delimiter, names = asked["prefix"], asked.get("delimiter"), []
@@ -241,8 +425,15 @@ class Server:
                 f"<IsTruncated>{str(more).lower()}</IsTruncated>{token}{entries}</ListBucketResult>").encode()
         self.send(sock, request, 200, [("Content-Type", "application/xml")], body, len(body))
 
+    calls = {("PUT",): put, ("PUT", "partNumber", "uploadId"): put_part, ("POST", "uploads"): new_upload,
+             ("POST", "uploadId"): complete, ("DELETE",): remove, ("DELETE", "uploadId"): remove,
+             ("GET", "uploads"): list_uploads, ("GET", "uploadId"): list_parts}
+
     def body(self, request):
         """The object's name on disk, or its bytes, and its version."""
+        if request.bucket == "state":
+            data = self.state(request.key.decode())
+            return None, data, "state"
         if "echo" in request.words:
             return None, request.key, hashlib.md5(request.key).hexdigest()
         path = os.path.join(self.root, request.key)
@@ -255,6 +446,31 @@ class Server:
         return path, None, f"{there.st_ino}-{there.st_mtime_ns}-{there.st_size}"
 
     def give(self, sock, request):
+        if "crowded" not in request.words or request.method != "GET":
+            self.give_alone(sock, request)
+            return
+        with self.mutex:
+            self.crowd += 1
+            slow = self.crowd > 3
+        try:
+            if slow:
+                SLOWED[os.path.basename(request.key).decode()] += 1
+                raise Refused(503, "SlowDown", "Please reduce your request rate.")
+            time.sleep(0.01)
+            self.give_alone(sock, request)
+        finally:
+            with self.mutex:
+                self.crowd -= 1
+
+    def is_cut(self, request):
+        with self.mutex:
+            begun = self.begun[request.path]
+            if request.method != "GET" or request.field("range") in begun:
+                return False
+            begun.add(request.field("range"))
+            return "halves" in request.words or ("stalls" in request.words and len(begun) % 25 == 0)
+
+    def give_alone(self, sock, request):
         if "none" in request.words:
             raise Refused(404, "NoSuchBucket", "The specified bucket does not exist")
         if "away" in request.words and "127.0.0.1" in request.field("host"):
@@ -268,8 +484,11 @@ class Server:
             if "busy" in request.words and request.method == "GET" and request.key not in self.busy:
                 self.busy.add(request.key)
                 raise Refused(503, "SlowDown", "Please reduce your request rate.")
-        if request.method == "PUT":
-            self.put(sock, request)
+        call = (request.method, *sorted(request.asked.keys() & {"uploads", "uploadId", "partNumber"}))
+        with self.mutex:
+            self.counts[request.bucket]["_".join(call)] += 1
+        if call in self.calls:
+            self.calls[call](self, sock, request)
             return
         if not request.key and request.method == "GET":
             self.list(sock, request)
@@ -298,6 +517,11 @@ class Server:
             crc = base64.b64encode(crc32c(whole + b"x" * ("wrong" in request.words)).to_bytes(4, "big")).decode()
             fields += [("x-amz-checksum-crc32c", crc + "-2" * ("parts" in request.words)),
                        ("x-amz-checksum-type", "COMPOSITE" if "parts" in request.words else "FULL_OBJECT")]
+        if self.is_cut(request):
+            self.send(sock, request, status, fields, data[:len(data) // 2], last + 1 - first)
+            if "stalls" in request.words:
+                sock.recv(1)  # until the other end closes
+            raise ConnectionError("cut")
         self.send(sock, request, status, fields, data, last + 1 - first)
 
     @staticmethod

@@ -9,7 +9,7 @@ folder below ROOT. One line on standard output says where everything is:
   folder=... ca=... nginx=PORT nginx_tls=PORT plain=PORT other=PORT ipv6=PORT good=PORT ...
 (without nginx_: ports of the fault server; good, wrong_host and expired are TLS with such a
 certificate, client is TLS that wants one of the client; s3 is that of
-s3_server.py, s3_good and s3_wrong_host are the same with TLS). All of it ends, and the folder goes, when standard input ends: so when the test does,
+s3_server.py, s3_good and s3_wrong_host the same with TLS; metadata that of metadata_server.py). All of it ends, and the folder goes, when standard input ends: so when the test does,
 in whatever way. Status 77 and a reason: a program that is needed is missing here.
 """
 
@@ -25,6 +25,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 import fault_server  # noqa: E402
+import metadata_server  # noqa: E402
 import s3_server  # noqa: E402
 
 CONFIGURATION = """
@@ -182,6 +183,7 @@ def main():
             with open(folder + "/nginx.out", encoding="utf-8") as output:
                 sys.exit("nginx does not answer:\n" + output.read())
         ports["s3"] = s3_server.start(root)
+        ports["metadata"] = metadata_server.start()
         for name in "good", "wrong_host":
             ports["s3_" + name] = s3_server.start(root, f"{folder}/{name}.pem", folder + "/key.pem")
         print(f"folder={folder} ca={folder}/ca.pem nginx={plain} nginx_tls={tls}",

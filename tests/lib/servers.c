@@ -158,6 +158,7 @@ void s3_environment(void)
 	/* The user's own are not read. */
 	setenv("AWS_CONFIG_FILE", "/dev/null", 1);
 	setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null", 1);
+	setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
 }
 
 const char *nginx_uri(const char *path, bool tls)

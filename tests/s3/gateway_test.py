@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,7 +43,7 @@ class Place:
     """How a client names the gateway: with the bucket in the path, or in the host."""
 
     def __init__(self, running, folder, style):
-        self.style = style
+        self.style, self.running = style, running
         host = "localhost" if style == "virtual" else "127.0.0.1"
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         self.environment.update(running.environment(), AWS_ENDPOINT_URL=f"http://{host}:{running.port}",
@@ -159,6 +160,74 @@ def an_object_of_several_parts_is_read(s3, places, _):
             b"".join(noise(n, i) for i, n in enumerate(sizes, 1))
 
 
+def s3cmd(running, *arguments):
+    return subprocess.run(["s3cmd", "--config=/dev/null", f"--access_key={gateway.ACCESS_KEY}",
+                           f"--secret_key={gateway.SECRET_KEY}", f"--host=127.0.0.1:{running.port}", "--no-ssl",
+                           f"--host-bucket=127.0.0.1:{running.port}/%(bucket)", "--no-progress", *arguments],
+                          capture_output=True, check=True, timeout=120).stdout
+
+
+def uploads_in_parts_are_read_by_others(s3, places, folder):
+    """And those of others by sluice: boto3 and s3cmd are the witnesses."""
+    body = noise(22_000_001, "parts of sluice")
+    with open(f"{folder}/body", "wb") as file:
+        file.write(body)
+    for place, backend in zip(places, BACKENDS, strict=True):
+        for source, data in ((f"{folder}/body", None), ("-", body)):
+            place.sluice("cp", "-q", "-f", "--backend", backend, source, uri("by sluice"), data=data,
+                         SLUICE_S3_PART_BYTES="5M")
+            there = s3.get_object(Bucket=BUCKET, Key="by sluice")
+            assert there["Body"].read() == body and there["ETag"].endswith('-5"'), there["ETag"]
+        message = place.sluice("cp", "-q", f"{folder}/body", uri("by sluice"), fails=True, SLUICE_S3_PART_BYTES="5M")
+        assert "exists" in message, message
+    if shutil.which("s3cmd"):
+        s3cmd(places[0].running, "get", "--force", uri("by sluice"), f"{folder}/back")
+        with open(f"{folder}/back", "rb") as file:
+            assert file.read() == body
+        s3cmd(places[0].running, "put", "--multipart-chunk-size-mb=5", f"{folder}/body", uri("by s3cmd"))
+        assert places[1].sluice("cp", "-q", uri("by s3cmd"), "-") == body
+    assert not s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads")
+
+
+def trees_are_copied_up_and_between_prefixes_and_removed(s3, places, folder):
+    names = ["one", "a/two", "a/b/three+four %41", *(f"many/{i}" for i in range(30))]
+    for name in names:
+        os.makedirs(os.path.dirname(f"{folder}/up/{name}"), exist_ok=True)
+        with open(f"{folder}/up/{name}", "wb") as file:
+            file.write(noise(6_000_000 if name == "one" else 1000, name))
+    for place, top in zip(places, ("up 1", "up 2"), strict=True):
+        lines = place.sluice("cp", "-r", "--dry-run", f"{folder}/up", uri(top)).decode()
+        assert len(lines.splitlines()) == len(names) and not listed(s3, top)
+        place.sluice("cp", "-q", "-r", f"{folder}/up", uri(top), SLUICE_S3_PART_BYTES="5M")
+        place.sluice("cp", "-q", "-r", uri(top + "/"), uri(f"copy/{top}/"))
+        for prefix in (f"{top}/", f"copy/{top}/"):
+            assert {key[len(prefix):]: each["Size"] for key, each in listed(s3, prefix).items()} == \
+                {name: os.path.getsize(f"{folder}/up/{name}") for name in names}
+            for name in names:
+                assert s3.get_object(Bucket=BUCKET, Key=prefix + name)["Body"].read() == \
+                    noise(6_000_000 if name == "one" else 1000, name)
+        place.sluice("rm", uri(f"{top}/one"))
+        assert f"{top}/one" not in listed(s3, top)
+        assert len(place.sluice("rm", "-r", "--dry-run", uri(top + "/")).splitlines()) == len(names) - 1
+        place.sluice("rm", "-r", uri(top + "/"))
+        place.sluice("rm", "-r", uri("copy/"))
+        assert not listed(s3, top + "/") and not listed(s3, "copy/")
+
+
+def abandoned_uploads_are_found_and_removed(s3, places, _):
+    keys = ["x y", "x%41", "y/ä", *(f"z/{i:02}" for i in range(5))]
+    for key in keys:
+        s3.create_multipart_upload(Bucket=BUCKET, Key=key)
+    for place in places:
+        lines = place.sluice("s3", "abandoned", "--json", f"s3://{BUCKET}").decode().splitlines()
+        assert sorted(json.loads(line)["uri"] for line in lines) == sorted(map(uri, keys))
+        assert not place.sluice("s3", "abandoned", "--remove", uri("x"))  # they may still run
+    places[0].sluice("s3", "abandoned", "--remove", "--age", "0", uri("x"))
+    assert {each["Key"] for each in s3.list_multipart_uploads(Bucket=BUCKET)["Uploads"]} == set(keys[2:])
+    places[1].sluice("s3", "abandoned", "--remove", "--age", "0", f"s3://{BUCKET}")
+    assert not s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads")
+
+
 def errors_have_the_code_of_s3(_, places, folder):
     with open(f"{folder}/body", "wb") as file:
         file.write(b"x")
@@ -181,6 +250,8 @@ with gateway.Gateway() as running, tempfile.TemporaryDirectory() as scratch:
     both = [Place(running, scratch, style) for style in ("path", "virtual")]
     for case in (odd_keys_are_read_as_boto3_put_them, odd_keys_are_put_as_boto3_reads_them, a_list_is_that_of_boto3,
                  a_prefix_is_copied_down, large_objects_are_the_same, an_object_of_several_parts_is_read,
+                 uploads_in_parts_are_read_by_others, trees_are_copied_up_and_between_prefixes_and_removed,
+                 abandoned_uploads_are_found_and_removed,
                  errors_have_the_code_of_s3):
         case(client, both, scratch)
         print("ok:", case.__name__, flush=True)

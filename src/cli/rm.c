@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sluice rm, sluice s3 abandoned
+ *
+ * Remove objects of S3, and what uploads left behind that were not completed.
+ *
+ * Threads: the main thread, and others that take entries of a list in turn and remove them.
+ */
+#include <err.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "cli.h"
+
+enum { THREADS = 32, HOUR_S = 3600, DAY_H = 24 };
+
+struct rm_options {
+	struct cli_open open;
+	char **uris;
+	size_t count;
+	bool recursive, dry_run, quiet;
+	bool uploads, remove, json; /* of sluice s3 abandoned */
+	uint64_t age;               /* hours */
+	bool aged;
+};
+
+/* The removal of all entries of a list. */
+struct removal {
+	const struct rm_options *o;
+	const char *uri;
+	struct sluice_open_options options;
+	sluice_context *ctx;
+	size_t bucket; /* length of "s3://BUCKET/" at the start of uri */
+	pthread_mutex_t mutex;
+	sluice_list *list; /* guarded by mutex, as the next two */
+	uint64_t found;
+	int rc;
+};
+
+enum { KEY_AGE = 256 };
+
+static const struct argp_option rm_list[] = {
+	{"recursive", 'r', NULL, 0, "All objects with names that begin as that of URI"},
+	{"dry-run", CLI_FLAG(rm_options, dry_run), NULL, 0, "Only print what would be removed"},
+	{"quiet", CLI_FLAG(rm_options, quiet), NULL, 0, "Do not print what is removed with -r"},
+	CLI_OPEN_OPTIONS,
+	{NULL},
+};
+
+static const struct argp_option abandoned_list[] = {
+	{"remove", CLI_FLAG(rm_options, remove), NULL, 0, "Remove them"},
+	{"age", KEY_AGE, "HOURS", 0,
+         "Only those that began so many hours ago, or earlier; default: 0, with --remove 24, since "
+         "an "
+         "upload may still run"},
+	{"json", CLI_FLAG(rm_options, json), NULL, 0, "Print a JSON object for each line"},
+	CLI_OPEN_OPTIONS,
+	{NULL},
+};
+
+static error_t rm_parse(int key, char *arg, struct argp_state *state)
+{
+	struct rm_options *o = state->input;
+
+	switch (key) {
+	case 'r':
+		o->recursive = true;
+		return 0;
+	case KEY_AGE:
+		o->age = cli_option_number(state, "age", arg, 0, 1000000);
+		o->aged = true;
+		return 0;
+	case ARGP_KEY_ARGS:
+		o->uris = state->argv + state->next;
+		o->count = (size_t)(state->argc - state->next);
+		return 0;
+	case ARGP_KEY_END:
+		if (!o->count)
+			argp_error(state, "the URI is missing");
+		for (size_t i = 0; i < o->count; i++)
+			if (strncasecmp(o->uris[i], "s3://", 5))
+				argp_error(state, "'%s' is no object of S3", o->uris[i]);
+		return 0;
+	default:
+		return cli_open_option(&o->open, key, arg, state);
+	}
+}
+
+/* Removes, or shows, an entry. Returns 0 or a negative errno, printed. */
+static int entry_remove(const struct removal *all, const char *uri, const char *upload, int64_t at)
+{
+	char date[32], *shown = cli_visible(uri);
+	time_t seconds = at / 1000000000;
+	struct tm utc;
+	int rc = 0;
+
+	gmtime_r(&seconds, &utc);
+	strftime(date, sizeof date, "%F %T", &utc);
+	if (all->o->uploads ? all->o->remove : !all->o->dry_run)
+		rc = cli_said(sluice_remove(all->ctx, uri, &all->options, upload));
+	/* Its owner may have completed or dropped it meanwhile. */
+	if (rc == -ENOENT && upload)
+		rc = 0;
+	flockfile(stdout);
+	if (rc == 0 && all->o->json) {
+		cli_json_string("{\"uri\": ", uri);
+		cli_json_string(", \"upload\": ", upload);
+		printf(", \"begun_ns\": %" PRId64 "}\n", at);
+	} else if (rc == 0 && upload) {
+		printf("%s  %s\n", date, shown);
+	} else if (rc == 0 && all->o->recursive && !all->o->quiet) {
+		printf("%s\n", shown);
+	} else if (rc == 0 && all->o->dry_run) {
+		printf("%s\n", shown);
+	}
+	funlockfile(stdout);
+	free(shown);
+	return rc;
+}
+
+/* Takes the next entry that is to be removed; NULL: there is none. */
+static char *removal_take(struct removal *all, char **upload, int64_t *at)
+{
+	struct sluice_entry entry = {.size = sizeof entry};
+	int64_t latest = ((int64_t)time(NULL) - (int64_t)all->o->age * HOUR_S) * 1000000000;
+	char *uri = NULL;
+	int rc = 0;
+
+	pthread_mutex_lock(&all->mutex);
+	while (!uri && !cli_interrupted() &&
+	       (rc = cli_said(sluice_list_next(all->list, &entry))) > 0) {
+		if (all->o->uploads && all->o->age && entry.modified_ns > latest)
+			continue;
+		uri = cli_format("%.*s%s", (int)all->bucket, all->uri, entry.name);
+		*upload = all->o->uploads ? cli_format("%s", entry.upload) : NULL;
+		*at = entry.modified_ns;
+		all->found++;
+	}
+	if (rc < 0)
+		all->rc = rc;
+	pthread_mutex_unlock(&all->mutex);
+	return uri;
+}
+
+static void *removal_run(void *argument)
+{
+	struct removal *all = argument;
+	char *uri, *upload = NULL;
+	int64_t at;
+
+	while ((uri = removal_take(all, &upload, &at))) {
+		int rc = entry_remove(all, uri, upload, at);
+
+		free(uri);
+		free(upload);
+		if (!rc)
+			continue;
+		pthread_mutex_lock(&all->mutex);
+		all->rc = rc;
+		pthread_mutex_unlock(&all->mutex);
+	}
+	return NULL;
+}
+
+/* Removes all that a list has. */
+static int remove_list(struct removal *all)
+{
+	size_t rest = strcspn(all->uri + strlen("s3://"), "/");
+	pthread_t threads[THREADS];
+	unsigned count = 0;
+	char *uri = cli_format("%s%s", all->uri, all->uri[strlen("s3://") + rest] ? "" : "/");
+
+	all->uri = uri;
+	all->bucket = strlen("s3://") + rest + 1;
+	all->rc = cli_said(sluice_list_open(
+		all->ctx, uri, &all->options,
+		all->o->uploads ? SLUICE_LIST_UPLOADS : SLUICE_LIST_RECURSIVE, &all->list));
+	while (all->list && count < THREADS &&
+	       !pthread_create(&threads[count], NULL, removal_run, all))
+		count++;
+	if (all->list && !count)
+		removal_run(all);
+	while (count)
+		pthread_join(threads[--count], NULL);
+	sluice_list_close(all->list);
+	all->list = NULL;
+	if (!all->rc && !all->found && !all->o->uploads)
+		all->rc = cli_fail(-ENOENT, "there are no objects in '%s'", uri);
+	free(uri);
+	return all->rc;
+}
+
+static int remove_all(const struct rm_options *o)
+{
+	struct removal all = {.o = o, .options = SLUICE_OPEN_OPTIONS_INIT};
+	int rc = 0;
+
+	pthread_mutex_init(&all.mutex, NULL);
+	cli_open_use(&o->open, &all.options);
+	if (cli_context_new(o->open.backend, 0, &all.ctx))
+		return CLI_FAILED;
+	for (size_t i = 0; i < o->count; i++) {
+		int failed;
+
+		all.uri = o->uris[i];
+		all.found = 0;
+		failed = o->recursive || o->uploads ? remove_list(&all)
+		                                    : entry_remove(&all, all.uri, NULL, 0);
+		rc = rc ? rc : failed;
+	}
+	sluice_context_free(all.ctx);
+	free(o->open.headers);
+	return rc ? CLI_FAILED : CLI_OK;
+}
+
+int cli_rm(int argc, char **argv)
+{
+	static const struct argp argp = {
+		rm_list, rm_parse, "URI...",
+		"Removes objects of S3, s3://BUCKET/KEY; with -r all below s3://BUCKET/PREFIX."};
+	struct rm_options o = {0};
+
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	return remove_all(&o);
+}
+
+int cli_s3(int argc, char **argv)
+{
+	static const struct argp argp = {
+		abandoned_list, rm_parse, "abandoned URI...",
+		"Lists uploads in parts that were begun below s3://BUCKET/PREFIX, and neither "
+		"completed nor dropped. S3 keeps their parts, which cost as much as objects."};
+	struct rm_options o = {.uploads = true};
+
+	if (argc < 2 || (strcmp(argv[1], "abandoned") && argv[1][0] != '-')) {
+		warnx("usage: sluice s3 abandoned [OPTION...] URI...");
+		return CLI_USAGE;
+	}
+	/* Only --help may stand in its place. */
+	if (argv[1][0] != '-') {
+		argv[1] = argv[0];
+		argv++;
+		argc--;
+	}
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	if (o.remove && !o.aged)
+		o.age = DAY_H;
+	return remove_all(&o);
+}

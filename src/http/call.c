@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls
+ *
+ * Requests of S3 with a verb, a query and a body of their own. A call has permit, retries and signature like any other
+ * request; its body is memory, so that each attempt sends it again.
+ *
+ * Threads: any thread starts a call; the reactor that moves its request sends the body.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "http/call.h"
+#include "http/signed.h"
+
+#define CALL_BUFFER (512L << 10)
+
+void sl_http_answer_clear(struct sl_http_answer *answer)
+{
+	free(answer->sentence);
+	free(answer->etag);
+	free(answer->xml);
+	memset(answer, 0, sizeof(*answer));
+}
+
+/* -------------------------------------------------------------------------------------- body */
+
+static size_t call_on_read(char *to, size_t size, size_t count, void *argument)
+{
+	struct sl_http_request *request = argument;
+	struct sl_http_call *call = request->call;
+	size_t bytes = SL_MIN(size * count, call->length - call->given);
+
+	if (sl_http_request_is_unwanted(request))
+		return CURL_READFUNC_ABORT;
+	memcpy(to, call->body + call->given, bytes);
+	call->given += bytes;
+	/* libcurl asks when the socket has taken what it was given. */
+	request->alive = sl_now();
+	sl_http_arrived(request, bytes);
+	return bytes;
+}
+
+/* A kept connection may be dead, or a redirect come: libcurl sends the body once more. */
+static int call_on_seek(void *argument, curl_off_t offset, int origin)
+{
+	struct sl_http_request *request = argument;
+
+	if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > request->call->length)
+		return CURL_SEEKFUNC_FAIL;
+	request->call->given = (size_t)offset;
+	return CURL_SEEKFUNC_OK;
+}
+
+/*
+ * The first attempt sends its body at once. Where a server refuses that and closes the connection, its answer may be lost:
+ * every second attempt asks for permission before (Expect), as libcurl does it for a long body.
+ */
+const struct sl_http_fields *sl_http_call_prepare(struct sl_http_request *request)
+{
+	struct sl_http_call *call = request->call;
+	uint64_t stall = request->http->core->settings.http_stall_ms;
+	CURL *easy = request->transfer->easy;
+
+	call->given = 0;
+	curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->verb);
+	if (strcmp(call->verb, "DELETE")) {
+		curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
+		curl_easy_setopt(easy, CURLOPT_READFUNCTION, call_on_read);
+		curl_easy_setopt(easy, CURLOPT_READDATA, request);
+		curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, call_on_seek);
+		curl_easy_setopt(easy, CURLOPT_SEEKDATA, request);
+		curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, CALL_BUFFER);
+		curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)call->length);
+		curl_easy_setopt(easy, CURLOPT_EXPECT_100_TIMEOUT_MS,
+		                 (long)SL_MIN(1000, stall / 2));
+	}
+	return call->fields;
+}
+
+/* ------------------------------------------------------------------------------------- judge */
+
+/* S3 may begin an answer with success before it knows, and say in the body that the request has failed. */
+enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request)
+{
+	const char *xml = request->response.xml;
+	struct sl_s3_error said;
+
+	if (!xml || !strstr(xml, "<Error>"))
+		return SL_HTTP_DONE;
+	sl_s3_error_parse(xml, &said);
+	if (!strcmp(said.code, "InternalError") || !strcmp(said.code, "SlowDown") ||
+	    !strcmp(said.code, "ServiceUnavailable"))
+		return sl_http_request_retry(request, -EIO, said.code);
+	return request_failed(request, -EIO, "HTTP %ld for '%s': %s: %s", request->response.status,
+	                      request->http->name, said.code, said.message);
+}
+
+/* -------------------------------------------------------------------------------- start, over */
+
+void sl_http_call_over(struct sl_http_request *request)
+{
+	struct sl_http_call *call = request->call;
+	struct sl_http_answer *answer = &call->answer;
+
+	answer->error = request->error;
+	answer->sentence = request->sentence;
+	answer->status = request->response.status;
+	answer->attempts = request->attempts;
+	answer->xml = request->response.xml;
+	answer->etag = request->response.texts.of[SL_HTTP_FIELD_ETAG];
+	request->sentence = NULL;
+	request->response.xml = NULL;
+	request->response.texts.of[SL_HTTP_FIELD_ETAG] = NULL;
+	sl_http_request_free(request);
+	free(call->url);
+	call->url = NULL;
+	call->over(call);
+}
+
+void sl_http_call_start(struct sl_http *http, struct sl_http_call *call)
+{
+	struct sl_http_request *request = sl_http_request_new(http, SL_HTTP_CALL, NULL);
+	size_t base = strcspn(http->url, "?");
+
+	memset(&call->answer, 0, sizeof(call->answer));
+	if (call->query && asprintf(&call->url, "%.*s?%s", (int)base, http->url, call->query) < 0)
+		call->url = NULL;
+	if (request && (call->url || !call->query)) {
+		request->call = call;
+		sl_http_dispatch(request);
+		return;
+	}
+	sl_http_request_free(request);
+	free(call->url);
+	call->answer.error = -ENOMEM;
+	call->over(call);
+}
+
+static void call_wake(struct sl_http_call *call)
+{
+	_Atomic uint32_t *done = &call->done;
+
+	/* sl_http_call_run() may return as soon as it sees the word. */
+	atomic_store(done, 1);
+	sl_word_wake(done, 1);
+}
+
+int sl_http_call_run(struct sl_http *http, struct sl_http_call *call)
+{
+	int error;
+
+	call->over = call_wake;
+	atomic_store(&call->done, 0);
+	sl_http_call_start(http, call);
+	/* Ended by call_wake(). */
+	while (!atomic_load(&call->done))
+		sl_word_wait(&call->done, 0, SL_FOREVER);
+	error = call->answer.error;
+	return error ? sl_fail(error, "%s",
+	                       call->answer.sentence ? call->answer.sentence : sl_error_text(error))
+	             : 0;
+}

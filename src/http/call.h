@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls: requests of S3 with a verb, a query and a body of their own, as those of an upload in parts. */
+#ifndef SL_HTTP_CALL_H
+#define SL_HTTP_CALL_H
+
+#include "http/http_internal.h"
+
+/* What came of a call. */
+struct sl_http_answer {
+	int error;         /* 0, or -errno */
+	char *sentence;    /* of the error, or NULL */
+	long status;       /* of the last answer; 0: none */
+	unsigned attempts; /* that failed before it */
+	char *etag;        /* that the server sent, or NULL */
+	char *xml;         /* the begin of the body, or NULL */
+};
+void sl_http_answer_clear(struct sl_http_answer *answer);
+
+/* The caller sets the first group, which stays until over() is called. */
+struct sl_http_call {
+	const char *verb;
+	const char *query; /* encoded and sorted; NULL: that of the file's URL */
+	const char *body;
+	size_t length;
+	const struct sl_http_fields *fields;
+	const _Atomic bool *stop; /* the call ends when it is true; NULL: never */
+	unsigned
+		least; /* but not before so many attempts failed, and no attempt is cut; 0: at once */
+	bool brief;    /* SLUICE_HTTP_ATTEMPTS holds for it even if data of the file has moved */
+	/* The call is over: on a reactor, or on the thread that has started it; no lock held. The answer is its own. */
+	void (*over)(struct sl_http_call *call);
+
+	struct sl_http_answer answer;
+
+	char *url;
+	size_t given; /* bytes of the body that libcurl has taken in this attempt */
+	_Atomic uint32_t done;
+};
+
+/* Starts a call. over() is called once, perhaps before this returns. Any thread, no lock held. */
+void sl_http_call_start(struct sl_http *http, struct sl_http_call *call);
+/* Runs a call, waits for its end, and clears all of it but the answer. Returns the answer's error, with the sentence. */
+int sl_http_call_run(struct sl_http *http, struct sl_http_call *call);
+
+/* The rest is for the request, on the thread that moves it. Sets the transfer up for an attempt, and returns the lines
+ * of its header. */
+const struct sl_http_fields *sl_http_call_prepare(struct sl_http_request *request);
+/* Judges an answer with a status of success. */
+enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request);
+/* Ends the call of a request that is over, and frees the request. */
+void sl_http_call_over(struct sl_http_request *request);
+
+#endif

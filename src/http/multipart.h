@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing an object of S3: a single PUT where it is short, else an upload in parts that are sent side by side. */
+#ifndef SL_HTTP_MULTIPART_H
+#define SL_HTTP_MULTIPART_H
+
+#include "http/http_internal.h"
+
+int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options *options,
+                          struct sl_http_multipart **out);
+void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_piece *piece);
+/* Ends cancelled pieces that wait; the object will lack their bytes, so it fails. Any thread. */
+void sl_http_multipart_cancel(struct sl_http_multipart *multipart);
+/* Sends the rest, and makes the object visible. Returns 0, or -errno with a sentence. */
+int sl_http_multipart_commit(struct sl_http_multipart *multipart);
+/* Without a commit that succeeded, the server is told to drop what it has, and waited for. NULL is allowed. */
+void sl_http_multipart_free(struct sl_http_multipart *multipart);
+
+#endif

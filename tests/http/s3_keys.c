@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sources of credentials for objects of S3. */
+#include "http/s3_cases.h"
+
+#include <sys/stat.h>
+
+S3_TEST(a_missing_credential_is_named)
+{
+	struct sluice_s3_options s3 = SLUICE_S3_OPTIONS_INIT;
+
+	unsetenv("AWS_SECRET_ACCESS_KEY");
+	refused(f, "s3://echo/x", NULL, EACCES, "AWS_SECRET_ACCESS_KEY is missing");
+	only_files(f, "[default]\naws_access_key_id = AKIDTEST\n", "");
+	refused(f, "s3://echo/x", NULL, EACCES, "aws_secret_access_key is missing");
+	only_files(f, "", "");
+	refused(f, "s3://echo/x", NULL, EACCES, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
+	refused(f, "s3://echo/x", NULL, EACCES, scratch(f, "credentials"));
+	s3.profile = "elsewhere";
+	refused(f, "s3://echo/x", &s3, EINVAL, "no profile 'elsewhere'");
+	s3.profile = NULL;
+	s3.access_key = "AKIDTEST";
+	refused(f, "s3://echo/x", &s3, EACCES, "secret_key is missing");
+	setenv("AWS_CONFIG_FILE", scratch(f, "missing/config"), 1);
+	s3.access_key = NULL;
+	refused(f, "s3://echo/x", &s3, EACCES, "no credentials");
+}
+
+S3_TEST(profiles_have_credentials)
+{
+	struct sluice_s3_options s3 = SLUICE_S3_OPTIONS_INIT;
+
+	only_files(f,
+	           "# remark\n[default]\naws_access_key_id=AKIDTEST\n"
+	           " aws_secret_access_key = ignored: indented\n"
+	           "aws_secret_access_key = secret/+of=the-test\n"
+	           "[ other ]\r\naws_access_key_id = ASIATEST\r\n"
+	           "aws_secret_access_key = another/secret\r\naws_session_token = token\r\n",
+	           "[profile other]\nregion = eu-north-1\ns3 =\n  addressing_style = path\n"
+	           "[profile third]\naws_access_key_id = AKIDTEST\n"
+	           "aws_secret_access_key = secret/+of=the-test\n");
+	reads(f, "files");
+	setenv("AWS_PROFILE", "other", 1);
+	reads(f, "north");
+	s3.profile = "third";
+	reads_with(f, "files", &s3);
+	/* Keys in the environment come before the profile of the environment, not before that of the options. */
+	setenv("AWS_ACCESS_KEY_ID", "AKIDOTHER", 1);
+	setenv("AWS_SECRET_ACCESS_KEY", "x", 1);
+	refused(f, "s3://echo/x", NULL, EACCES, "InvalidAccessKeyId");
+	reads_with(f, "files", &s3);
+	/* Options come before all. */
+	s3 = (struct sluice_s3_options)SLUICE_S3_OPTIONS_INIT;
+	s3.access_key = "ASIATEST";
+	s3.secret_key = "another/secret";
+	s3.session_token = "token";
+	reads_with(f, "files", &s3);
+}
+
+/* How often a process ran that leaves a line of four bytes each time. */
+static long runs_in(const char *path)
+{
+	struct stat there;
+
+	return stat(path, &there) ? 0 : (long)there.st_size / 4;
+}
+
+S3_TEST(a_process_prints_credentials_and_is_asked_again_before_they_expire)
+{
+	char config[2048], script[512], runs[512];
+
+	snprintf(script, sizeof(script), "%s", scratch(f, "process"));
+	snprintf(runs, sizeof(runs), "%s", scratch(f, "runs"));
+	/* A first run whose keys last for a minute, then one with keys that last. */
+	snprintf(config, sizeof(config),
+	         "echo run >> %s\n"
+	         "test $(wc -l < %s) = 1 && at=$(date -u -d '+1 minute' +%%FT%%TZ) || "
+	         "at=$(date -u -d '+1 day' +%%FT%%TZ)\n"
+	         "printf '{\"Version\": 1, \"More\": {\"a\": [1, \"}\"]}, \"AccessKeyId\": "
+	         "\"ASIATEST\", \"SecretAccessKey\":\"another\\\\/secret\", \"SessionToken\": "
+	         "\"token\", \"Expiration\": \"%%s\"}' $at\n",
+	         runs, runs);
+	file_say(script, config);
+	snprintf(config, sizeof(config), "[default]\ncredential_process = sh '%s' --any\n", script);
+	only_files(f, "", config);
+	reads(f, "files");
+	assert_int_equal(runs_in(runs), 1);
+	reads(f, "files");
+	assert_int_equal(runs_in(runs), 2);
+	reads(f, "files");
+	assert_int_equal(runs_in(runs), 2);
+}
+
+S3_TEST(a_process_that_fails_is_told)
+{
+	static const struct {
+		const char *command, *says;
+	} rows[] = {
+		{"exit 3", "status 3"},
+		{"kill -9 $$", "signal 9"},
+		{"echo nothing", "printed no credentials"},
+		{"echo '{\"Version\": 1, \"AccessKeyId\": \"A\"}'", "printed no credentials"},
+		{"echo '{\"Version\": 2, \"AccessKeyId\": \"A\", \"SecretAccessKey\": \"s\"}'",
+	         "printed no credentials"},
+	};
+	char config[200];
+
+	for (size_t i = 0; i < COUNT_OF(rows); i++) {
+		snprintf(config, sizeof(config), "[default]\ncredential_process = %s\n",
+		         rows[i].command);
+		only_files(f, "", config);
+		refused(f, "s3://echo/x", NULL, EACCES, rows[i].says);
+	}
+}
+
+S3_TEST(sources_that_sluice_cannot_ask_are_named)
+{
+	static const char *const lines[] = {"role_arn = x\nsource_profile = x\nmfa_serial = x",
+	                                    "sso_session = x", "sso_start_url = https://x"};
+	char config[100];
+
+	for (size_t i = 0; i < COUNT_OF(lines); i++) {
+		snprintf(config, sizeof(config), "[default]\n%s\n", lines[i]);
+		only_files(f, "", config);
+		refused(f, "s3://echo/x", NULL, ENOTSUP, "credential_process");
+	}
+}

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Objects of S3 that are written in parts, to a server that behaves as the name of the bucket says. */
+#include "http/s3_cases.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LEAST(a, b) ((a) < (b) ? (a) : (b))
+
+enum { PART = 64 << 10 };
+
+/* Small parts, and a share of four of them. */
+static void small_parts(struct fixture *f)
+{
+	with(f, "SLUICE_S3_PART_BYTES", "64K");
+	with(f, "SLUICE_S3_UPLOAD_BYTES", "512K");
+}
+
+static sluice_file *open_put(struct fixture *f, const char *uri, unsigned flags, uint64_t expected)
+{
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	sluice_file *file = NULL;
+
+	o.flags = SLUICE_OPEN_REPLACE | flags;
+	o.expected_size = expected;
+	assert_ok(sluice_open(f->ctx, uri, &o, &file));
+	return file;
+}
+
+/* How many requests of a kind the server answered in a bucket, or how many uploads are "open" there. */
+static long counted(struct fixture *f, const char *bucket, const char *what)
+{
+	char uri[64], text[401] = "", line[64];
+	sluice_file *file;
+	const char *at;
+
+	snprintf(uri, sizeof(uri), "s3://state/%s", bucket);
+	file = open_read(f->ctx, uri);
+	assert_true(read_now(file, text, 400, 0) > 0);
+	sluice_close(file);
+	snprintf(line, sizeof(line), "\n%s ", what);
+	at = strstr(text, line);
+	return at ? atol(at + strlen(line)) : 0;
+}
+
+/* Writes in steps without waiting for them, and closes. */
+static int put(struct fixture *f, const char *uri, unsigned flags, uint64_t expected,
+               const struct buffer *b, size_t step)
+{
+	sluice_file *file = open_put(f, uri, flags, expected);
+
+	for (size_t at = 0; at < b->length; at += step)
+		sluice_write(file, b->data + at, LEAST(step, b->length - at), at, NULL);
+	return sluice_close(file);
+}
+
+/* An object of several parts arrives in that bucket, whatever goes wrong there. */
+static void arrives(struct fixture *f, const char *bucket, size_t n, bool known, size_t step)
+{
+	const char *path = scratch(f, "object");
+	struct buffer b = buffer_new(n, 16);
+
+	pattern_fill(b.data, n, 0, n);
+	unlink(path);
+	assert_ok(put(f, s3_uri(bucket, path), 0, known ? n : 0, &b, step));
+	assert_file_is(path, b.data, n);
+	assert_int_equal(counted(f, bucket, "open"), 0);
+	unlink(path);
+	buffer_free(&b);
+}
+
+S3_TEST(an_object_of_any_length_arrives_in_parts)
+{
+	static const size_t lengths[] = {0,        1,        PART - 1,      PART,
+	                                 PART + 1, 2 * PART, 3 * PART + 11, 40 * PART + 7};
+	static const size_t steps[] = {1 << 30, 9973, 3 * PART};
+
+	small_parts(f);
+	for (size_t i = 0; i < COUNT_OF(lengths); i++)
+		for (size_t j = 0; j < COUNT_OF(steps); j++)
+			arrives(f, "files", lengths[i], (i + j) % 2, steps[j]);
+}
+
+/* What was sent, of which the server counts each request. */
+S3_TEST(a_short_object_is_a_single_request_and_a_long_one_three_and_its_parts)
+{
+	long puts, parts;
+
+	small_parts(f);
+	puts = counted(f, "once", "PUT");
+	parts = counted(f, "once", "PUT_partNumber_uploadId");
+	arrives(f, "once", PART, false, 1000);
+	arrives(f, "once", PART, true, 1000);
+	assert_int_equal(counted(f, "once", "PUT"), puts + 2);
+	assert_int_equal(counted(f, "once", "PUT_partNumber_uploadId"), parts);
+	arrives(f, "once", 9 * PART + 1, false, 1 << 30);
+	arrives(f, "once", 9 * PART + 1, true, 1 << 30);
+	assert_int_equal(counted(f, "once", "PUT"), puts + 2);
+	assert_int_equal(counted(f, "once", "PUT_partNumber_uploadId"), parts + 20);
+}
+
+/* Each write is waited for, those of a window in an order that leaves its first part half filled until the end. */
+S3_TEST(writes_within_a_window_come_in_any_order)
+{
+	enum { WINDOW = 4, PIECES = 16, PIECE = PART / PIECES, ROUNDS = 6 };
+	const char *path = scratch(f, "object");
+	struct buffer b = buffer_new((size_t)ROUNDS * WINDOW * PART, 0);
+	struct rng r = rng_new(26);
+	sluice_file *file;
+
+	small_parts(f);
+	pattern_fill(b.data, b.length, 0, 3);
+	file = open_put(f, s3_uri("files", path), 0, 0);
+	for (int round = 0; round < ROUNDS; round++) {
+		int order[WINDOW * PIECES];
+
+		for (int i = 0; i < WINDOW * PIECES; i++) {
+			int j = (int)rng_below(&r, i + 1);
+
+			order[i] = order[j];
+			order[j] = i;
+		}
+		/* The first piece comes last, so nothing moves the window before. */
+		for (int i = 0; i < WINDOW * PIECES; i++)
+			if (!order[i]) {
+				order[i] = order[WINDOW * PIECES - 1];
+				order[WINDOW * PIECES - 1] = 0;
+			}
+		for (int i = 0; i < WINDOW * PIECES; i++) {
+			size_t at = (size_t)round * WINDOW * PART + (size_t)order[i] * PIECE;
+
+			assert_write(file, b.data + at, PIECE, at);
+		}
+	}
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_ok(sluice_close(file));
+	assert_file_is(path, b.data, b.length);
+	buffer_free(&b);
+}
+
+static void refuses(struct fixture *f, uint64_t first, uint64_t second, int error, const char *says)
+{
+	static char bytes[2 * PART];
+	const char *path = scratch(f, "object");
+	sluice_file *file = open_put(f, s3_uri("files", path), 0, 0);
+	sluice_op *op;
+
+	assert_write(file, bytes, sizeof(bytes), first);
+	op = start_write(file, bytes, sizeof(bytes), second);
+	assert_int_equal(sluice_wait(op, PATIENCE_MS), -error);
+	assert_non_null(strstr(sluice_op_message(op), says));
+	sluice_op_free(op);
+	assert_refused(sluice_close(file), error, says);
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_int_equal(counted(f, "files", "open"), 0);
+}
+
+S3_TEST(a_write_that_overlaps_or_is_too_far_ahead_is_refused)
+{
+	small_parts(f);
+	for (uint64_t at = 0; at < 2 * PART; at += PART / 2 + 1)
+		refuses(f, 0, at, ESPIPE, "already");
+	refuses(f, PART, 1, ESPIPE, "already");
+	refuses(f, 2 * PART, 3 * PART + 5, ESPIPE, "already");
+	refuses(f, 0, 9 * PART, ESPIPE, "too far ahead");
+	refuses(f, 2 * PART, 4 * PART, ESPIPE, "too far ahead");
+}
+
+S3_TEST(an_object_with_a_gap_or_of_another_length_is_none)
+{
+	static char bytes[5 * PART];
+	const char *path = scratch(f, "object"), *uri = s3_uri("files", path);
+	sluice_file *file;
+
+	small_parts(f);
+	file = open_put(f, uri, 0, 0);
+	assert_write(file, bytes, PART, 0);
+	assert_write(file, bytes, PART, PART + 1);
+	assert_refused(sluice_close(file), EINVAL, "nothing was written at byte 65536");
+	file = open_put(f, uri, 0, sizeof(bytes));
+	assert_write(file, bytes, sizeof(bytes) - 1, 0);
+	assert_refused(sluice_close(file), EINVAL, "expected_size was 327680");
+	file = open_put(f, uri, 0, 3 * PART);
+	assert_int_equal(write_now(file, bytes, 3 * PART + 1, 0), -EFBIG);
+	assert_true(sluice_close(file) < 0);
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_int_equal(counted(f, "files", "open"), 0);
+}
+
+S3_TEST(a_part_that_fails_is_sent_again)
+{
+	small_parts(f);
+	arrives(f, "hurried", 5 * PART + 7, false, 1 << 30);
+	arrives(f, "cut", 5 * PART + 7, true, 1 << 30);
+	assert_int_equal(counted(f, "hurried", "PUT_partNumber_uploadId"), 12);
+}
+
+S3_TEST(a_part_without_an_answer_is_sent_again)
+{
+	small_parts(f);
+	with(f, "SLUICE_HTTP_STALL_MS", "500");
+	arrives(f, "still", 5 * PART + 7, false, 1 << 30);
+}
+
+S3_TEST(an_object_is_there_although_the_last_answer_was_lost)
+{
+	small_parts(f);
+	arrives(f, "lost", 5 * PART + 7, false, 1 << 30);
+	arrives(f, "unsure", 5 * PART + 7, true, 1 << 30);
+}
+
+S3_TEST(an_upload_that_the_server_refuses_leaves_nothing)
+{
+	const char *path = scratch(f, "object");
+	struct buffer b = buffer_new(30 * PART, 0);
+
+	small_parts(f);
+	file_make(path, 100, 1);
+	assert_refused(put(f, s3_uri("denied", path), 0, 0, &b, PART), EACCES, "AccessDenied");
+	assert_int_equal(counted(f, "denied", "open"), 0);
+	assert_true(counted(f, "denied", "DELETE_uploadId") > 0);
+	assert_int_equal(file_length(path), 100);
+	/* Before it begins. */
+	setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
+	assert_refused(put(f, s3_uri("files", path), 0, 0, &b, PART), EACCES,
+	               "SignatureDoesNotMatch");
+	buffer_free(&b);
+}
+
+S3_TEST(keys_that_expire_in_the_middle_are_renewed)
+{
+	char config[2048], runs[512];
+
+	small_parts(f);
+	snprintf(runs, sizeof(runs), "%s", scratch(f, "runs"));
+	snprintf(
+		config, sizeof(config),
+		"[default]\ncredential_process = echo run >> %s; test $(wc -l < %s) = 1 && t=token "
+		"|| t=token-2; printf '{\"Version\": 1, \"AccessKeyId\": \"ASIATEST\", "
+		"\"SecretAccessKey\": \"another/secret\", \"SessionToken\": \"%%s\"}' $t\n",
+		runs, runs);
+	file_write(scratch(f, "config"), config, strlen(config), 0);
+	unsetenv("AWS_ACCESS_KEY_ID");
+	unsetenv("AWS_SECRET_ACCESS_KEY");
+	setenv("AWS_CONFIG_FILE", scratch(f, "config"), 1);
+	{
+		const char *path = scratch(f, "object");
+		struct buffer b = buffer_new(9 * PART, 0);
+
+		pattern_fill(b.data, b.length, 0, 9);
+		assert_ok(put(f, s3_uri("expiring", path), 0, 0, &b, PART));
+		assert_file_is(path, b.data, b.length);
+		buffer_free(&b);
+	}
+	assert_int_equal(file_length(runs), 8);
+}
+
+S3_TEST(an_object_that_exists_is_not_overwritten)
+{
+	const char *path = scratch(f, "object");
+	struct buffer b = buffer_new(5 * PART, 0);
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	sluice_file *file, *other;
+
+	small_parts(f);
+	o.flags = SLUICE_OPEN_REPLACE | SLUICE_OPEN_EXCLUSIVE;
+	for (size_t n = PART; n <= b.length; n += b.length - PART) {
+		/* Two that begin while there is none. */
+		unlink(path);
+		file = open_put(f, s3_uri("files", path), SLUICE_OPEN_EXCLUSIVE, 0);
+		other = open_put(f, s3_uri("files", path), SLUICE_OPEN_EXCLUSIVE, 0);
+		assert_write(file, b.data, n, 0);
+		assert_write(other, b.data, n, 0);
+		assert_ok(sluice_close(file));
+		assert_refused(sluice_close(other), EEXIST, "exists");
+		assert_refused(sluice_open(f->ctx, s3_uri("files", path), &o, &file), EEXIST,
+		               "exists");
+	}
+	assert_int_equal(counted(f, "files", "open"), 0);
+	buffer_free(&b);
+}
+
+S3_TEST(a_discarded_upload_leaves_nothing)
+{
+	const char *path = scratch(f, "object");
+	struct buffer b = buffer_new(6 * PART, 0);
+	sluice_file *file;
+
+	small_parts(f);
+	for (size_t n = 0; n <= b.length; n += PART / 2 * 3) {
+		file = open_put(f, s3_uri("files", path), 0, n % 2 ? b.length : 0);
+		if (n)
+			assert_write(file, b.data, n, 0);
+		sluice_discard(file);
+	}
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_int_equal(counted(f, "files", "open"), 0);
+	buffer_free(&b);
+}
+
+/* The server holds the parts, so most of the bytes wait for buffers. */
+S3_TEST(a_write_that_waits_for_a_buffer_is_cancelled)
+{
+	const char *path = scratch(f, "object");
+	struct buffer b = buffer_new(20 * PART, 0);
+	double begun;
+	sluice_file *file;
+	sluice_op *op;
+
+	small_parts(f);
+	file = open_put(f, s3_uri("held", path), 0, 0);
+	op = start_write(file, b.data, b.length, 0);
+	while (!counted(f, "held", "PUT_partNumber_uploadId"))
+		sleep_ms(5);
+	assert_int_equal(sluice_poll(op), 0);
+	begun = seconds_now();
+	assert_int_equal(sluice_cancel(op), 0);
+	assert_int_equal(sluice_wait(op, PATIENCE_MS), -ECANCELED);
+	sluice_op_free(op);
+	assert_int_equal(sluice_close(file), -ECANCELED);
+	assert_soon(begun);
+	assert_int_equal(counted(f, "held", "open"), 0);
+	counted(f, "go", "open");
+	assert_int_not_equal(access(path, F_OK), 0);
+	buffer_free(&b);
+}
+
+/* Between fork and the end of the child, which has a context of its own. */
+static void child_leaves_in_the_middle(const char *uri)
+{
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	static char bytes[5 * PART];
+	sluice_context *ctx;
+	sluice_file *file;
+
+	o.flags = SLUICE_OPEN_REPLACE;
+	if (sluice_context_new(NULL, &ctx) || sluice_open(ctx, uri, &o, &file) ||
+	    sluice_write(file, bytes, sizeof(bytes), 0, NULL) || sluice_sync(file))
+		_exit(1);
+	exit(0);
+}
+
+S3_TEST(a_process_that_ends_in_the_middle_leaves_nothing)
+{
+	const char *path = scratch(f, "object"), *uri = s3_uri("exits", path);
+	sluice_file *file;
+	static char bytes[2 * PART];
+	int status;
+	pid_t child;
+
+	small_parts(f);
+	/* An upload of the parent is none of the child's. */
+	file = open_put(f, uri, 0, 0);
+	assert_write(file, bytes, sizeof(bytes), 0);
+	child = fork();
+	if (!child)
+		child_leaves_in_the_middle(uri);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_ok(sluice_close(file));
+	assert_int_equal(file_length(path), sizeof(bytes));
+	assert_int_equal(counted(f, "exits", "POST_uploads"), 2);
+	assert_int_equal(counted(f, "exits", "open"), 0);
+}
+
+S3_TEST(several_files_are_written_side_by_side)
+{
+	enum { FILES = 5 };
+	struct buffer b = buffer_new(10 * PART + 3, 0);
+	sluice_file *files[FILES];
+	char name[16];
+
+	small_parts(f);
+	pattern_fill(b.data, b.length, 0, 4);
+	for (int i = 0; i < FILES; i++) {
+		snprintf(name, sizeof(name), "object%d", i);
+		files[i] = open_put(f, s3_uri("files", scratch(f, name)), 0, 0);
+	}
+	for (size_t at = 0; at < b.length; at += PART - 5)
+		for (int i = 0; i < FILES; i++)
+			assert_ok(sluice_write(files[i], b.data + at,
+			                       LEAST((size_t)PART - 5, b.length - at), at, NULL));
+	for (int i = 0; i < FILES; i++) {
+		snprintf(name, sizeof(name), "object%d", i);
+		assert_ok(sluice_close(files[i]));
+		assert_file_is(scratch(f, name), b.data, b.length);
+	}
+	buffer_free(&b);
+}
