@@ -128,18 +128,19 @@ HTTP_TEST(openings_that_bring_bytes_are_parts)
 	with(f, "SLUICE_HTTP_STALL_MS", "60000");
 	with(f, "SLUICE_HTTP_HEDGE", "1");
 	o.first_bytes = 1000;
-	begun = seconds_now();
-	for (int i = 0; i < 53; i++) {
+	/* There may be 5 % more requests, of which a loaded machine, which is slow by itself, takes its share. */
+	for (int i = 0; i < 202; i++) {
 		const char *uri =
-			fault_uri("size=1000%s", i < 50 ? "" : "&fault=stall:head&on=GET&times=1");
+			fault_uri("size=1000%s", i < 200 ? "" : "&fault=stall:head&on=GET&times=1");
 		char bytes[1000];
 
+		begun = seconds_now();
 		assert_ok(sluice_open(f->ctx, uri, &o, &file));
 		assert_read(file, bytes, sizeof(bytes), 0);
 		assert_served(bytes, sizeof(bytes), 0);
 		assert_ok(sluice_close(file));
+		assert_soon(begun);
 	}
-	assert_soon(begun);
 }
 
 HTTP_TEST(without_hedges_opening_waits)
