@@ -64,6 +64,7 @@ FIXTURE_TEST(without_a_thread_of_the_transport_calls_make_progress)
 	crew.thread = 0;
 	crew.seed = 5;
 	assert_written(&crew);
+	assert_int_equal(crew.strayed, 0);
 }
 
 FIXTURE_TEST(ranks_of_another_node_sync_what_they_write)
