@@ -264,7 +264,7 @@ static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t 
 
 	(void)dxpl;
 	begin_change(file);
-	start = file->eoa;
+	start = file->eoa = SL_MAX(file->eoa, file->granted);
 	if (type == H5FD_MEM_DRAW && file->vfd->given)
 		return file->vfd->given;
 	if (type == H5FD_MEM_DRAW && !file->vfd->pages)
