@@ -305,7 +305,8 @@ static herr_t ordered_free(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 /*
  * HDF5 reuses freed space at once from its own list; only space at the end of the file goes to
  * the driver. So the driver reports, for raw data, the end of the moving chunk as the end of
- * the file until the chunk is freed.
+ * the file until the chunk is freed. Metadata may grow where it is the last in the file, so space
+ * that others were given counts.
  */
 static haddr_t ordered_get_eoa(const H5FD_t *base, H5FD_mem_t type)
 {
@@ -313,7 +314,7 @@ static haddr_t ordered_get_eoa(const H5FD_t *base, H5FD_mem_t type)
 	const struct sl_ordered_vfd *vfd = file->vfd;
 
 	return type == H5FD_MEM_DRAW && vfd->moved_bytes ? vfd->moved + vfd->moved_bytes
-	                                                 : file->eoa;
+	                                                 : SL_MAX(file->eoa, file->granted);
 }
 
 static herr_t ordered_set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t end)

@@ -194,13 +194,13 @@ void sl_client_broken(void *argument, int error)
 
 /* --------------------------------------------------------------------------------------- steps */
 
-/* Waits for an answer; ended by it, a failure, or the deadline. */
-static bool client_wait_locked(struct sl_client *client, int64_t deadline)
+/* Waits for an answer; ended by it, a failure, or the deadline. pump: this is a thread of the program. */
+static bool client_wait_locked(struct sl_client *client, bool pump, int64_t deadline)
 	SL_REQUIRES(&client->mutex)
 {
 	int64_t until = deadline;
 
-	if (!client->link.t.thread) {
+	if (pump && client->sink.pumped) {
 		sl_mutex_unlock(&client->mutex);
 		sl_link_pump(&client->link);
 		sl_mutex_lock(&client->mutex);
@@ -220,31 +220,23 @@ static int client_error_locked(struct sl_client *client) SL_REQUIRES(&client->mu
 	return 0;
 }
 
-static void client_send_step(struct sl_client *client, enum sl_message_kind kind, int rc,
-                             const void *body, size_t n)
-{
-	struct sl_rank_message head = {.kind = kind, .rc = rc};
-
-	sl_mutex_lock(&client->mutex);
-	client->locked.expected = kind;
-	sl_mutex_unlock(&client->mutex);
-	if (rc) {
-		body = sluice_last_message();
-		n = strlen(body);
-	}
-	sl_link_tell(&client->link, 0, &head, body, n);
-}
-
-int sl_client_step(struct sl_client *client, enum sl_message_kind kind, int rc, const void *body,
-                   size_t n, int64_t deadline, struct sl_rank_message **out, size_t *out_bytes)
+/* Sends a message to rank 0 and waits for its result. last: also after a failure of the writer. */
+static int client_ask(struct sl_client *client, const struct sl_rank_message *head,
+                      const void *body, size_t n, bool last, bool pump, int64_t deadline,
+                      struct sl_rank_message **out, size_t *out_bytes)
 {
 	struct sl_rank_message *result;
 	bool late = false;
+	int rc = 0;
 
-	client_send_step(client, kind, rc, body, n);
 	sl_mutex_lock(&client->mutex);
-	while (!client->locked.result && !client->locked.ended && !late)
-		late = !client_wait_locked(client, deadline);
+	client->locked.expected = head->kind;
+	sl_mutex_unlock(&client->mutex);
+	sl_link_tell(&client->link, 0, head, body, n);
+	sl_mutex_lock(&client->mutex);
+	while (!client->locked.result && !late && !client->locked.broken &&
+	       (last || !client->locked.ended))
+		late = !client_wait_locked(client, pump, deadline);
 	result = client->locked.result;
 	*out_bytes = client->locked.result_bytes;
 	client->locked.result = NULL;
@@ -263,28 +255,26 @@ int sl_client_step(struct sl_client *client, enum sl_message_kind kind, int rc, 
 	return 0;
 }
 
-int sl_client_end(struct sl_client *client, bool keep)
+int sl_client_step(struct sl_client *client, enum sl_message_kind kind, int rc, const void *body,
+                   size_t n, int64_t deadline, struct sl_rank_message **out, size_t *out_bytes)
+{
+	struct sl_rank_message head = {.kind = kind, .rc = rc};
+
+	if (rc) {
+		body = sluice_last_message();
+		n = strlen(body);
+	}
+	return client_ask(client, &head, body, n, false, true, deadline, out, out_bytes);
+}
+
+int sl_client_end(struct sl_client *client, bool keep, bool pump)
 {
 	struct sl_rank_message head = {.kind = SL_MESSAGE_END, .a = !keep}, *result;
-	int rc = 0;
+	size_t n;
+	int rc = client_ask(client, &head, NULL, 0, true, pump, SL_FOREVER, &result, &n);
 
-	sl_mutex_lock(&client->mutex);
-	client->locked.expected = SL_MESSAGE_END;
-	sl_mutex_unlock(&client->mutex);
-	sl_link_tell(&client->link, 0, &head, NULL, 0);
-	sl_mutex_lock(&client->mutex);
-	while (!client->locked.result && !client->locked.broken)
-		client_wait_locked(client, SL_FOREVER);
-	result = client->locked.result;
-	client->locked.result = NULL;
-	if (result && result->rc)
-		rc = sl_fail(result->rc, "%.*s",
-		             (int)(client->locked.result_bytes - sizeof(*result)),
-		             (const char *)(result + 1));
-	else if (!result)
-		rc = client_error_locked(client);
-	sl_mutex_unlock(&client->mutex);
-	free(result);
+	if (!rc)
+		free(result);
 	return rc;
 }
 
@@ -463,7 +453,7 @@ static int client_flush(struct sl_sink *sink)
 
 static int client_close(struct sl_sink *sink, bool keep)
 {
-	return sl_client_end(client_of_sink(sink), keep);
+	return sl_client_end(client_of_sink(sink), keep, false);
 }
 
 static void client_ended(struct sl_sink *sink, int error, const char *sentence)

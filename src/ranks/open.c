@@ -118,7 +118,7 @@ static int client_give_up(struct sl_client *client, int rc)
 	if (client->writer) {
 		sluice_writer_discard(client->writer);
 	} else {
-		sl_client_end(client, false);
+		sl_client_end(client, false, true);
 		sl_client_free(client, false);
 	}
 	sl_fail(rc, "%s", sentence ? sentence : sl_error_text(rc));

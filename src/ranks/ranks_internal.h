@@ -191,8 +191,9 @@ void sl_client_broken(void *client, int error);
  */
 int sl_client_step(struct sl_client *client, enum sl_message_kind kind, int rc, const void *body,
                    size_t n, int64_t deadline, struct sl_rank_message **out, size_t *out_bytes);
-/* The end of this rank: answered when all have ended, or at once if it has discarded the writer. */
-int sl_client_end(struct sl_client *client, bool keep);
+/* The end of this rank: answered when all have ended, or at once if it has discarded the writer. pump: this is a thread of
+ * the program, which makes progress where the transport has no thread. */
+int sl_client_end(struct sl_client *client, bool keep, bool pump);
 void sl_client_free(struct sl_client *client, bool clean);
 
 /* -------------------------------------------------------------------------------------- server */

@@ -31,12 +31,19 @@ static unsigned chance(struct member *m, unsigned of)
 
 /* ----------------------------------------------------------------------------------- transport */
 
+static void crew_check_thread(struct member *m)
+{
+	if (!m->crew->thread && !pthread_equal(m->own, pthread_self()))
+		m->crew->strayed++;
+}
+
 static int crew_send(void *handle, int to, const void *bytes, size_t n, void **request)
 {
 	struct member *m = handle;
 	struct mailbox *box = &m->crew->boxes[to];
 	struct mail *mail;
 
+	crew_check_thread(m);
 	if (m->crew->break_after && atomic_fetch_sub(&m->crew->break_after, 1) == 1)
 		m->crew->broken = true;
 	if (m->crew->broken)
@@ -74,6 +81,7 @@ static int crew_receive(void *handle, int *from, void **bytes, size_t *n)
 	bool passed[CREW_MOST] = {false};
 	struct mail *mail = NULL;
 
+	crew_check_thread(m);
 	if (m->crew->broken)
 		return -ECONNRESET;
 	pthread_mutex_lock(&box->mutex);
@@ -147,6 +155,7 @@ static void *acting_run(void *argument)
 {
 	struct acting *acting = argument;
 
+	acting->m->own = pthread_self();
 	acting->act(acting->m);
 	return NULL;
 }
@@ -155,7 +164,7 @@ void crew_run(struct crew *crew, void (*act)(struct member *m))
 {
 	struct acting acting[CREW_MOST];
 
-	crew->closed = 0;
+	crew->closed = crew->strayed = 0;
 	crew->boxes = calloc((size_t)crew->ranks, sizeof(*crew->boxes));
 	pthread_barrier_init(&crew->barrier, NULL, (unsigned)crew->ranks);
 	for (int r = 0; r < crew->ranks; r++) {

@@ -16,9 +16,9 @@ enum { CREW_MOST = 8, CREW_NOTES = 6 };
 struct member {
 	struct crew *crew;
 	int rank;
-	pthread_t thread;
-	unsigned state;   /* of chance */
-	const char *path; /* the crew's */
+	pthread_t thread, own; /* the same; by main, by itself */
+	unsigned state;        /* of chance */
+	const char *path;      /* the crew's */
 	sluice_writer *w;
 	sluice_series *s;
 	struct sluice_block block;
@@ -46,6 +46,8 @@ struct crew {
 	struct mailbox *boxes;
 	pthread_barrier_t barrier;
 	_Atomic int closed; /* transports */
+	/* Without a thread of the transport: calls of it by threads other than the program's. */
+	_Atomic int strayed;
 };
 
 /* Options of sluice_writer_options, no checkpoints, rows, a thread. */

@@ -64,6 +64,7 @@ FIXTURE_TEST(without_a_thread_of_the_transport_calls_make_progress)
 	crew.thread = 0;
 	crew.seed = 5;
 	assert_written(&crew);
+	assert_int_equal(crew.strayed, 0);
 }
 
 FIXTURE_TEST(ranks_of_another_node_sync_what_they_write)
@@ -292,6 +293,7 @@ FIXTURE_TEST(frames_that_are_given_up_come_again)
 static void act_rank_0_calls(struct member *m)
 {
 	struct sluice_attribute attribute = {.name = "by", .text = "rank 0"};
+	struct sluice_writer_counts counts = {.size = sizeof(counts)};
 	double values[3] = {1, 2, 3};
 	int rc = crew_open(m);
 
@@ -300,8 +302,14 @@ static void act_rank_0_calls(struct member *m)
 	crew_note(m, 2,
 	          sluice_writer_add_coordinate(m->w, "x", SLUICE_FLOAT64, 3, values, NULL, 0));
 	rc = crew_add(m, "u");
+	/* When rank 1 has a place for its chunks, the metadata of the dataset must not grow there. */
+	if (m->rank && !rc)
+		rc = crew_put(m, "u", 0, 1, PATIENCE_MS);
+	while (m->rank && !rc && !counts.chunks)
+		rc = sluice_series_stats(m->s, &counts);
+	crew_meet(m);
 	crew_note(m, 3, rc ? rc : sluice_series_attributes(m->s, &attribute, 1));
-	crew_put(m, "u", 0, 3, PATIENCE_MS);
+	crew_put(m, "u", m->rank ? 1 : 0, 3, PATIENCE_MS);
 	crew_note(m, 4, sluice_writer_close(m->w, PATIENCE_MS));
 }
 
