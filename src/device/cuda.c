@@ -499,6 +499,7 @@ static const struct sl_device_ops cuda_ops = {
 	.event_await = sl_cuda_event_await,
 	.event_query = sl_cuda_event_query,
 	.event_synchronize = sl_cuda_event_synchronize,
+	.reach = sl_cuda_reach,
 	.status = cuda_status,
 	.enter = cuda_enter_device,
 	.leave = sl_cuda_leave,

@@ -179,6 +179,7 @@ struct CUmemcpy2D {
 	X(cuEventSynchronize, (sluice_event event))                                               \
 	X(cuGetErrorName, (CUresult error, const char **name))                                    \
 	X(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer))                      \
+	X(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags))                                \
 	X(cuMemGetAddressRange_v2, (CUdeviceptr * start, size_t * length, CUdeviceptr memory))    \
 	X(cuMemGetAllocationGranularity,                                                          \
 	  (size_t * bytes, const struct CUmemAllocationProp *prop, int option))                   \

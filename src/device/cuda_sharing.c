@@ -340,6 +340,24 @@ static bool cuda_has(const struct sl_cuda_api *api, const struct cuda *cuda, int
 	return !api->cuDeviceGetAttribute(&value, attribute, cuda->ordinal) && value;
 }
 
+/*
+ * Contexts reach each other's memory when one of them asks for that, once. It is no error if the program has asked before,
+ * or if the devices cannot.
+ */
+void sl_cuda_reach(struct sl_device *device, struct sl_device *other)
+{
+	struct cuda *cuda = sl_cuda_of(device), *peer = sl_cuda_of(other);
+	uint32_t bit = UINT32_C(1) << peer->ordinal % 32;
+
+	if (atomic_fetch_or(&cuda->reached, bit) & bit || sl_cuda_enter(peer, NULL))
+		return;
+	sl_cuda_leave();
+	if (sl_cuda_enter(cuda, NULL))
+		return;
+	sl_cuda_driver()->cuCtxEnablePeerAccess(peer->primary, 0);
+	sl_cuda_leave();
+}
+
 const struct sl_device_sharing *sl_cuda_sharing(const struct sl_cuda_api *api, struct cuda *cuda)
 {
 	struct CUmemAllocationProp prop = memory_properties(cuda);

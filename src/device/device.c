@@ -456,6 +456,15 @@ int sluice_copy_on(void *dst, const void *src, size_t n, sluice_stream stream)
 	return device_said(device, device->ops->copy(device, stream, dst, src, n, false), "copy");
 }
 
+void sl_device_reach(int device, int other)
+{
+	struct sl_device *to = device_numbered(device);
+	struct sl_device *from = other < 0 || other == device ? NULL : device_numbered(other);
+
+	if (to && from && to->ops == from->ops && to->ops->reach)
+		to->ops->reach(to, from);
+}
+
 int sl_device_copy_rows(int device, void *to, const void *from, size_t length, size_t count,
                         size_t to_pitch, size_t from_pitch, sluice_stream stream)
 {

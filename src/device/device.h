@@ -143,6 +143,12 @@ struct sl_device_ops {
 	 */
 	bool (*managed)(struct sl_device *device, const void *memory);
 
+	/*
+	 * Lets the device copy from another of its kind without a detour through host memory, where that is possible.
+	 * NULL: there is none.
+	 */
+	void (*reach)(struct sl_device *device, struct sl_device *other);
+
 	/* Returns 0, or the error after which the device executes nothing more. */
 	int (*status)(struct sl_device *device);
 	/*
@@ -262,6 +268,8 @@ static inline const char *sl_device_place(const struct sl_device *device)
 }
 /* Returns the device that owns the byte at this address, or NULL for host memory. */
 struct sl_device *sl_device_of_memory(const void *memory);
+/* Lets a device copy from another without a detour through host memory, where that is possible; -1: the host. */
+void sl_device_reach(int device, int other);
 /*
  * Copies rows from memory of the host to the device, in the order of the stream; to, from: the first row. Memory that is not
  * registered with the device is copied row by row.

@@ -88,6 +88,8 @@ static int load_copy_part(struct sluice_tensor_load *load, size_t part)
 		if (!rc && !load->streams[device])
 			rc = sluice_stream_new(device, &load->streams[device]);
 		if (!rc)
+			sl_device_reach(device, from->device);
+		if (!rc)
 			rc = sluice_copy_on(targets[i].to, from->to, load->plan->order[i]->bytes,
 			                    load->streams[device]);
 	}

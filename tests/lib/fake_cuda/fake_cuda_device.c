@@ -74,6 +74,13 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
 	return rc;
 }
 
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
+{
+	CUresult rc = fake_enter(CALL_cuCtxEnablePeerAccess, 0, NULL);
+
+	return rc || (peer && !flags) ? rc : CUDA_ERROR_INVALID_VALUE;
+}
+
 /* FAKE_CUDA_NO_WORDS: a device whose view of registered memory has addresses of its own. */
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 {
