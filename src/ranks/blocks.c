@@ -274,6 +274,7 @@ static int add_cells(struct sharing *sh, size_t chunks, int kind)
 			cell->bytes = box_elements(sh->layout->rank, &own) * sh->layout->element;
 			share->stride += (sh->head + cell->bytes + 15) / 16 * 16;
 		}
+		cell->part = share->part_count;
 		if (kind == CHUNK_SHARED)
 			rc = add_parts(sh, share->count, &box);
 		share->count++;
