@@ -64,13 +64,13 @@ static void chunk_gather(const struct sluice_series *s, const struct sl_packed_c
 	gather_block(g, &packed->block, packed->frame->data, shuffle, plane, to);
 	if (!s->share || packed->number < s->share->alone)
 		return;
-	for (size_t i = 0; i < s->share->part_count; i++) {
+	for (size_t i = s->share->cells[packed->number].part; i < s->share->part_count; i++) {
 		const struct sl_foreign_part *part = &s->share->parts[i];
 		struct sl_geometry of;
 		struct sl_block all;
 
 		if (part->cell != packed->number)
-			continue;
+			return;
 		sl_part_geometry(g, part, &of, &all);
 		gather_block(&of, &all, (char *)part->slots[slot] + s->share->head, shuffle, plane,
 		             to);

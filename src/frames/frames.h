@@ -23,6 +23,7 @@ struct sl_cell {
 	int to;         /* the process that has it; -1: this one */
 	size_t start;   /* to another: of its bytes in the memory for a frame, */
 	size_t bytes;   /* and their number */
+	size_t part;    /* the first part that it needs; others follow */
 };
 
 /* A part of a chunk of this process that another has: dense, of each frame on the way. */

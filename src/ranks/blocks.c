@@ -107,11 +107,19 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
 	return a;
 }
 
+/* Elements that the last chunk has beyond the array: at most an eighth of it is acceptable. */
+static bool chunk_wastes(uint64_t length, uint64_t size)
+{
+	uint64_t rest = length % size;
+
+	return rest && (size - rest) > length / 8;
+}
+
 /* The size of a chunk that is closest to the wanted size and divides `unit`, or that size if there is none near. */
-static uint64_t chunk_near(uint64_t unit, uint64_t wanted)
+static uint64_t chunk_near(uint64_t unit, uint64_t wanted, uint64_t length)
 {
 	for (uint64_t size = SL_MIN(wanted, unit); size && size * 4 >= wanted; size--)
-		if (unit % size == 0)
+		if (unit % size == 0 && !chunk_wastes(length, size))
 			return size;
 	return wanted;
 }
@@ -135,7 +143,7 @@ void sl_blocks_chunk(struct sl_h5_layout *layout, const struct sluice_block *blo
 	sl_chunk_choose(layout->element, layout->rank, largest, threads, layout->chunk);
 	for (unsigned i = 0; i < layout->rank; i++)
 		if (units[i])
-			layout->chunk[i] = chunk_near(units[i], layout->chunk[i]);
+			layout->chunk[i] = chunk_near(units[i], layout->chunk[i], layout->shape[i]);
 }
 
 static uint64_t chunks_across(const struct sl_h5_layout *layout, unsigned i)
@@ -266,6 +274,7 @@ static int add_cells(struct sharing *sh, size_t chunks, int kind)
 			cell->bytes = box_elements(sh->layout->rank, &own) * sh->layout->element;
 			share->stride += (sh->head + cell->bytes + 15) / 16 * 16;
 		}
+		cell->part = share->part_count;
 		if (kind == CHUNK_SHARED)
 			rc = add_parts(sh, share->count, &box);
 		share->count++;

@@ -90,21 +90,35 @@ static struct sl_rank_series *client_series(struct sl_client *client, uint32_t i
 	return rs && rs->series ? rs : NULL;
 }
 
+/* The part of a chunk that comes from a rank; parts are in the order of chunks, and those of a chunk in that of ranks.
+ * The number of parts: there is none. */
+static size_t part_find(const struct sl_share *share, uint64_t chunk, int from)
+{
+	size_t low = 0, high = share->part_count;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		const struct sl_foreign_part *part = &share->parts[middle];
+		uint64_t of = share->cells[part->cell].chunk;
+
+		if (of == chunk && part->from == from)
+			return middle;
+		if (of < chunk || (of == chunk && part->from < from))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return share->part_count;
+}
+
 static bool client_part(struct sl_client *client, struct sl_rank_message *message, int from,
                         size_t n)
 {
 	struct sl_rank_series *rs = client_series(client, message->series);
-	size_t i = 0;
 
-	if (!rs)
-		return false;
-	for (; i < rs->share->part_count; i++) {
-		const struct sl_foreign_part *part = &rs->share->parts[i];
-
-		if (part->from == from && rs->share->cells[part->cell].chunk == message->a)
-			break;
-	}
-	return n == message->bytes && sl_series_take_part(rs->series, i, message->frame, message);
+	return rs && n == message->bytes &&
+	       sl_series_take_part(rs->series, part_find(rs->share, message->a, from),
+	                           message->frame, message);
 }
 
 /* A rank has closed the writer, and gives no more frames. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A writer that several ranks share, over a transport in memory: what it stores, what it refuses, how it ends. */
 #include <fcntl.h>
+#include <hdf5.h>
 #include <unistd.h>
 
 #include "ranks/crew.h"
@@ -217,6 +218,57 @@ FIXTURE_TEST(ranks_of_a_node_share_its_memory)
 	crew.o.memory_bytes = (uint64_t)sum * KIB / 2;
 	crew_run(&crew, act_memory);
 	assert_notes(&crew, 0, ENOBUFS, "memory_bytes is");
+}
+
+/* Chunks that are not chosen by the program. */
+static void act_chunks(struct member *m)
+{
+	struct sluice_series_options o = field_options("none", 0);
+	struct sluice_block block = {{0}, {0, 512}};
+	uint64_t rows = m->crew->frames, ranks = (uint64_t)m->crew->ranks, r = (uint64_t)m->rank;
+	int rc = crew_open(m);
+
+	o.shape[0] = rows;
+	o.shape[1] = 512;
+	o.chunk[0] = o.chunk[1] = 0;
+	o.scalar_count = 0;
+	block.start[0] = rows * r / ranks;
+	block.count[0] = rows * (r + 1) / ranks - block.start[0];
+	if (!rc)
+		rc = sluice_series_add_block(m->w, "u", &o, &block, PATIENCE_MS, &m->s);
+	crew_note(m, 0, rc);
+	crew_note(m, 1, sluice_writer_close(m->w, PATIENCE_MS));
+}
+
+static uint64_t chunk_rows(const char *path)
+{
+	hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	hid_t set = H5Dopen2(file, "u", H5P_DEFAULT), list = H5Dget_create_plist(set);
+	hsize_t chunk[3] = {0};
+
+	H5Pget_chunk(list, 3, chunk);
+	H5Pclose(list);
+	H5Dclose(set);
+	H5Fclose(file);
+	return chunk[1];
+}
+
+FIXTURE_TEST(chunks_divide_the_blocks_or_waste_little)
+{
+	static const struct {
+		int ranks;
+		uint64_t rows, chunk;
+	} cases[] = {{4, 1024, 128}, {3, 768, 128}, {3, 256, 86}, {2, 300, 75}};
+	struct crew crew;
+
+	for (size_t i = 0; i < COUNT_OF(cases); i++) {
+		crew_init(&crew, f->ctx, scratch(f, "x.h5"), cases[i].ranks);
+		crew.frames = cases[i].rows;
+		crew_run(&crew, act_chunks);
+		assert_notes(&crew, 0, 0, "");
+		assert_notes(&crew, 1, 0, "");
+		assert_int_equal(chunk_rows(crew.path), cases[i].chunk);
+	}
 }
 
 static void act_continue(struct member *m)
