@@ -352,10 +352,11 @@ static int writer_check_path(const char *path)
 
 	for (size_t i = 0; i < sizeof(remote) / sizeof(remote[0]); i++)
 		if (!strncasecmp(path, remote[i], strlen(remote[i])))
-			return sl_fail(-ENOTSUP,
-			               "a writer of frames needs a local file, since HDF5 goes back "
-			               "to the begin of a file: copy it there with sluice cp "
-			               "when it is closed");
+			return sl_fail(
+				-ENOTSUP,
+				"a writer of frames needs a local file, since HDF5 goes back "
+				"to the begin of a file: copy it there with sluice cp "
+				"when it is closed");
 	return 0;
 }
 
