@@ -11,8 +11,10 @@
  * parts in flight. So no write within the window waits in vain, whatever else is written, and half-filled parts cannot use
  * the share up: a part in flight is over some day and gives its buffer back; when none is in flight, all parts that have
  * buffers are in the window, all of which fits. So the low part gets a buffer in the end, is filled, and the window moves
- * on. (Where a single part is longer than the share, the window is that part, and it waits for all others.) A write that goes beyond the window waits if all bytes before it are written or being written. Otherwise the bytes that
- * could move the window may never come, and the write is refused. The share is fixed when the file is opened, so no file waits for another.
+ * on. (Where a single part is longer than the share, the window is that part, and it waits for all others.) A write that
+ * goes beyond the window waits if all bytes before it are written or being written. Otherwise the bytes that could move
+ * the window may never come, and the write is refused. (Of memory of a device it waits, because the bytes before it may be
+ * on their way through slots.) The share is fixed when the file is opened, so no file waits for another.
  *
  * Threads: pieces are submitted on any thread, which copies their bytes; where a piece had to wait, a thread of the pool
  * goes on. Reactors end calls. sluice_close() and sluice_discard() wait for their ends.
@@ -668,7 +670,8 @@ static const char *multipart_refusal_locked(struct sl_http_multipart *multipart,
 	if (multipart_overlaps_locked(multipart, piece->offset, end))
 		return "bytes of an upload are written once, and some of these were written "
 		       "already";
-	if (end > multipart->locked.window && piece->offset > multipart_chain_end_locked(multipart))
+	if (!piece->staged && end > multipart->locked.window &&
+	    piece->offset > multipart_chain_end_locked(multipart))
 		return "an upload is written front to back, and this is too far ahead of bytes "
 		       "that are missing (SLUICE_S3_UPLOAD_BYTES)";
 	return NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Objects of S3 that are written in parts, to a server that behaves as the name of the bucket says. */
 #include "http/s3_cases.h"
+#include "sluice/device.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -349,6 +350,8 @@ S3_TEST(a_process_that_ends_in_the_middle_leaves_nothing)
 	int status;
 	pid_t child;
 
+	if (under_sanitizer())
+		SKIP("the thread sanitizer takes no threads in a child of a fork");
 	small_parts(f);
 	/* An upload of the parent is none of the child's. */
 	file = open_put(f, uri, 0, 0);
@@ -431,6 +434,8 @@ S3_TEST(uploads_that_were_left_are_listed_and_removed)
 	sluice_list *list;
 	int count = 0, rc;
 
+	if (under_sanitizer())
+		SKIP("the thread sanitizer takes no threads in a child of a fork");
 	small_parts(f);
 	leave_uploads(f, LEFT);
 	assert_int_equal(counted(f, "left", "open"), LEFT);
@@ -465,4 +470,31 @@ S3_TEST(an_object_is_removed)
 	assert_refused(sluice_remove(f->ctx, "s3://files/", NULL, NULL), EISDIR, "is a bucket");
 	assert_refused(sluice_remove(f->ctx, "/tmp/x", NULL, NULL), ENOTSUP, "S3");
 	assert_refused(sluice_remove(f->ctx, NULL, NULL, NULL), EINVAL, "NULL");
+}
+
+/* From memory of a device, several at a time, of which the bytes come through slots. */
+S3_TEST(writes_of_device_memory_arrive_whatever_their_slots_do)
+{
+	enum { WRITES = 6, BYTES = 8 * PART + 100 };
+	const char *path = scratch(f, "object");
+	struct buffer b = buffer_new((size_t)WRITES * BYTES, 0);
+	sluice_file *file;
+	sluice_op *ops[WRITES];
+	void *memory;
+	int device;
+
+	assert_ok(sluice_device_find("emulated", &device));
+	small_parts(f);
+	pattern_fill(b.data, b.length, 0, 7);
+	assert_ok(sluice_device_alloc(device, b.length, &memory));
+	assert_ok(sluice_copy(memory, b.data, b.length));
+	file = open_put(f, s3_uri("files", path), 0, 0);
+	for (size_t i = 0; i < WRITES; i++)
+		ops[i] = start_write(file, (char *)memory + i * BYTES, BYTES, i * BYTES);
+	for (size_t i = 0; i < WRITES; i++)
+		assert_moves(ops[i], BYTES);
+	assert_ok(sluice_close(file));
+	assert_file_is(path, b.data, b.length);
+	assert_ok(sluice_device_free(memory));
+	buffer_free(&b);
 }
