@@ -5,7 +5,7 @@
 # As last time if it is not said; /usr/local the first time.
 prefix ?= $(PREFIX)
 
-.PHONY: all python wheel demo demo-files check check-python check-gpu stress bench-local bench-python bench-http bench-s3 bench-writer bench-store bench-gpu bench-store-gpu format install uninstall clean help
+.PHONY: all python wheel demo demo-files check check-python check-gpu stress bench-local bench-weights bench-python bench-http bench-s3 bench-writer bench-mpi bench-store bench-gpu bench-store-gpu format install uninstall clean help
 
 all:
 	@scripts/build build --buildtype=release -Dtests=false $(if $(prefix),--prefix=$(prefix))
@@ -67,11 +67,20 @@ bench-writer:
 	@ninja -C build bench/bench_writer bench/bench_writer_frames
 	@bench/writer $(BENCH_FLAGS)
 
+bench-mpi:
+	@scripts/bootstrap bench
+	@$(MAKE) --no-print-directory all
+	@ninja -C build bench_mpi_programs
+	@bench/mpi $(BENCH_FLAGS)
+
 bench-store:
 	@scripts/bootstrap bench
 	@$(MAKE) --no-print-directory all
 	@ninja -C build bench/bench_store bench/bench_catalogue
 	@bench/store $(BENCH_FLAGS)
+
+bench-weights: python
+	@bench/weights $(BENCH_FLAGS)
 
 bench-python: python
 	@/usr/bin/python3 bench/python $(BENCH_FLAGS)
@@ -112,10 +121,12 @@ help:
 	@echo 'make check-gpu    the tests on an NVIDIA GPU; skipped without one'
 	@echo 'make stress       the tests that take long'
 	@echo 'make bench-local  compare with fio and dd; BENCH_FLAGS="--quick --gate"'
+	@echo 'make bench-weights weights of a model into memory or a GPU, beside other loaders'
 	@echo 'make bench-python the Python package beside other ways to read in Python'
 	@echo 'make bench-http   compare with curl and aria2c, on an nginx of its own'
 	@echo 'make bench-s3     compare with rclone and s3cmd, on a gateway of its own'
 	@echo 'make bench-writer compare with H5Dwrite, on frames of a simulation'
+	@echo 'make bench-mpi    frames of the ranks of MPI beside parallel HDF5'
 	@echo 'make bench-store  the store beside bare sockets, memcpy and iceoryx'
 	@echo 'make bench-gpu    measure on an NVIDIA GPU; skipped where there is none'
 	@echo 'make bench-store-gpu hands memory of a GPU from process to process, by the store and without it'

@@ -6,6 +6,7 @@
 #ifndef BENCH_WRITER_BENCH_H
 #define BENCH_WRITER_BENCH_H
 
+#include <sluice/writer.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
@@ -18,7 +19,11 @@ struct sink_options {
 	const char *codec; /* "none", "deflate", "zstd", "lz4" */
 	int level;
 	size_t rows, columns;
-	size_t chunk_rows, chunk_columns; /* 0: what sluice would choose, or contiguous */
+	/* The rows are a block of the frames, which have `whole`: from row `first`. */
+	size_t first, whole;
+	const struct shared_writer *shared; /* how sluice opens it; NULL: it is not shared */
+	int collective;                     /* parallel HDF5 writes so */
+	size_t chunk_rows, chunk_columns;   /* 0: what sluice would choose, or contiguous */
 	size_t chunk_frames; /* frames of a chunk; 0: one, or what sluice would choose */
 	size_t cache;        /* bytes of HDF5's chunk cache; 0: as it is */
 	uint64_t frames;     /* how many there will be */
@@ -26,6 +31,14 @@ struct sink_options {
 	size_t threads;
 	unsigned depth;
 	int stats; /* sluice tells of its stages at the end */
+};
+
+/* A writer of all ranks of MPI; both return as the calls of sluice. */
+struct shared_writer {
+	int (*open)(sluice_context *context, const char *path,
+	            const struct sluice_writer_options *options, sluice_writer **out);
+	int (*add)(sluice_writer *writer, const struct sink_options *o,
+	           const struct sluice_series_options *options, sluice_series **out);
 };
 
 /*
@@ -70,7 +83,11 @@ extern struct bench_found {
 } found;
 
 double seconds_of(clockid_t id);
-void bench_run(const struct sink_ops *ops);
+/* Sets those of an option by its name; ends the program if there is none. */
+void options_set(const char *argument);
+/* Begins, so that nothing is left to do but to store. Returns the sink for bench_run(). */
+void *bench_begin(const struct sink_ops *ops);
+void bench_run(const struct sink_ops *ops, void *sink);
 
 /* Another thread that calls HDF5 meanwhile. */
 void lock_start(void);

@@ -3,7 +3,7 @@
  * H5Dwrite at its best: the dataset has its final size, is not filled before it is written, contiguous
  * space is reserved when it is made, and a chunk is written whole. The caller waits for all of it.
  */
-#include "writer_bench.h"
+#include "writer_hdf5.h"
 
 #include <err.h>
 #include <hdf5.h>
@@ -22,8 +22,8 @@ const char *hdf5_version(void)
 }
 
 struct hdf5 {
-	hid_t file, dataset, memory, space;
-	hsize_t rows, columns, written;
+	hid_t file, dataset, memory, space, transfer;
+	hsize_t rows, columns, first, written;
 	float *buffer;
 };
 
@@ -57,7 +57,7 @@ static hid_t creation(const struct sink_options *o)
 static void *hdf5_open(const struct sink_options *o)
 {
 	struct hdf5 *h = calloc(1, sizeof(*h));
-	hsize_t all[3] = {o->frames, o->rows, o->columns};
+	hsize_t all[3] = {o->frames, o->whole, o->columns};
 	hsize_t one[3] = {1, o->rows, o->columns};
 	hid_t list = creation(o), access = good(H5Pcreate(H5P_DATASET_ACCESS), "property list");
 
@@ -65,10 +65,11 @@ static void *hdf5_open(const struct sink_options *o)
 		err(1, "memory");
 	h->rows = o->rows;
 	h->columns = o->columns;
+	h->first = o->first;
 	/* Chunks that have been written whole go first. */
 	if (o->cache)
 		good(H5Pset_chunk_cache(access, 12421, o->cache, 1.0), "chunk cache");
-	h->file = good(H5Fcreate(o->path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), o->path);
+	h->file = good(hdf5_create_file(o, &h->transfer), o->path);
 	h->space = good(H5Screate_simple(3, all, NULL), "space");
 	h->memory = good(H5Screate_simple(3, one, NULL), "space");
 	h->dataset = good(
@@ -83,10 +84,10 @@ static void *hdf5_open(const struct sink_options *o)
 static void hdf5_push(void *sink, const float *frame)
 {
 	struct hdf5 *h = sink;
-	hsize_t first[3] = {h->written++, 0, 0}, one[3] = {1, h->rows, h->columns};
+	hsize_t first[3] = {h->written++, h->first, 0}, one[3] = {1, h->rows, h->columns};
 
 	good(H5Sselect_hyperslab(h->space, H5S_SELECT_SET, first, NULL, one, NULL), "selection");
-	good(H5Dwrite(h->dataset, H5T_NATIVE_FLOAT, h->memory, h->space, H5P_DEFAULT, frame),
+	good(H5Dwrite(h->dataset, H5T_NATIVE_FLOAT, h->memory, h->space, h->transfer, frame),
 	     "H5Dwrite");
 }
 

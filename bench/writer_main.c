@@ -22,12 +22,8 @@
 
 #include <err.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-struct bench_options options = {.sink = {.codec = "none"}, .kind = "hdf5"};
-struct bench_found found;
 
 static void report(void)
 {
@@ -44,84 +40,6 @@ static void report(void)
 	       (unsigned long long)options.sink.frames, found.lock_longest, found.lock_p99);
 }
 
-static unsigned long number(const char *name, const char *text)
-{
-	char *end;
-	unsigned long n = strtoul(text, &end, 10);
-
-	if (end == text || *end)
-		errx(2, "%s=%s is no number", name, text);
-	return n;
-}
-
-static int set_word(const char *name, const char *value)
-{
-	struct {
-		const char *name, **to;
-	} words[] = {
-		{"sink", &options.kind},        {"from", &options.from},
-		{"state", &options.state},      {"output", &options.sink.path},
-		{"codec", &options.sink.codec},
-	};
-
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		if (!strcmp(name, words[i].name)) {
-			*words[i].to = value;
-			return 1;
-		}
-	return 0;
-}
-
-static void set_number(const char *name, const char *value)
-{
-	struct sink_options *s = &options.sink;
-
-	if (!strcmp(name, "compute"))
-		options.compute = strtod(value, NULL);
-	else if (!strcmp(name, "pause"))
-		options.pause = strtod(value, NULL);
-	else if (!strcmp(name, "rows"))
-		s->rows = number(name, value);
-	else if (!strcmp(name, "columns"))
-		s->columns = number(name, value);
-	else if (!strcmp(name, "chunk_rows"))
-		s->chunk_rows = number(name, value);
-	else if (!strcmp(name, "chunk_columns"))
-		s->chunk_columns = number(name, value);
-	else if (!strcmp(name, "chunk_frames"))
-		s->chunk_frames = number(name, value);
-	else if (!strcmp(name, "cache"))
-		s->cache = number(name, value);
-	else if (!strcmp(name, "frames"))
-		s->frames = number(name, value);
-	else if (!strcmp(name, "threads"))
-		s->threads = number(name, value);
-	else if (!strcmp(name, "depth"))
-		s->depth = (unsigned)number(name, value);
-	else if (!strcmp(name, "level"))
-		s->level = (int)number(name, value);
-	else if (!strcmp(name, "grows"))
-		s->grows = (int)number(name, value);
-	else if (!strcmp(name, "stats"))
-		s->stats = (int)number(name, value);
-	else if (!strcmp(name, "steps"))
-		options.steps = (unsigned)number(name, value);
-	else if (!strcmp(name, "cores"))
-		options.cores = (unsigned)number(name, value);
-	else if (!strcmp(name, "sync"))
-		options.sync = (int)number(name, value);
-	else if (!strcmp(name, "apart"))
-		options.apart = (int)number(name, value);
-	else if (!strcmp(name, "ready"))
-		options.ready = (int)number(name, value);
-	else if (!strcmp(name, "lock"))
-		options.lock = (int)number(name, value);
-	else if (!strcmp(name, "fill"))
-		options.fill = (int)number(name, value);
-	else
-		errx(2, "there is no option '%s'", name);
-}
-
 static int print_what_there_is(void)
 {
 	printf("{\"hdf5\": \"%s\", \"codecs\": [", hdf5_version());
@@ -134,18 +52,13 @@ int main(int argc, char **argv)
 {
 	const struct sink_ops *kinds[] = {&sink_hdf5, &sink_course, &sink_sluice, &sink_nothing};
 	const struct sink_ops *ops = NULL;
+	void *sink;
 
 	if (argc == 1)
 		return print_what_there_is();
-	for (int i = 1; i < argc; i++) {
-		char *value = strchr(argv[i], '=');
-
-		if (!value)
-			errx(2, "'%s' is no OPTION=VALUE", argv[i]);
-		*value++ = '\0';
-		if (!set_word(argv[i], value))
-			set_number(argv[i], value);
-	}
+	for (int i = 1; i < argc; i++)
+		options_set(argv[i]);
+	options.sink.whole = options.sink.rows;
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		if (!strcmp(options.kind, kinds[i]->name))
 			ops = kinds[i];
@@ -154,7 +67,12 @@ int main(int argc, char **argv)
 		errx(2, "sink, rows, columns, from or state, and output are needed; state with "
 		        "fill=1");
 	source_open();
-	bench_run(ops);
+	sink = bench_begin(ops);
+	if (options.lock)
+		lock_start();
+	bench_run(ops, sink);
+	if (options.lock)
+		lock_stop();
 	report();
 	return 0;
 }

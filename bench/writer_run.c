@@ -15,7 +15,8 @@
 /* Frames of the writer that are filled before the time starts. */
 static struct {
 	float **frames;
-	char *held; /* whether each of them is here */
+	char *held;     /* whether each of them is here */
+	unsigned depth; /* so many are on the way at most */
 } ready;
 
 double seconds_of(clockid_t id)
@@ -153,12 +154,12 @@ static void take_back(const float *frame)
 	errx(1, "a frame has come that was not there before");
 }
 
-static void hand_ready(const struct sink_ops *ops, void *sink, uint64_t i, unsigned depth)
+static void hand_ready(const struct sink_ops *ops, void *sink, uint64_t i)
 {
 	size_t which = i % source_count();
 	double start = now();
 
-	if (i >= depth)
+	if (i >= ready.depth)
 		take_back(ops->acquire(sink));
 	called(start);
 	if (!ready.held[which])
@@ -198,13 +199,11 @@ static void sync_file(const char *path)
 	close(fd);
 }
 
-void bench_run(const struct sink_ops *ops)
+void *bench_begin(const struct sink_ops *ops)
 {
-	const struct timespec pause = {(time_t)options.pause,
-	                               (long)((options.pause - (time_t)options.pause) * 1e9)};
-	unsigned depth = options.sink.depth ? options.sink.depth : 2;
 	void *sink;
 
+	ready.depth = options.sink.depth ? options.sink.depth : 2;
 	if (options.cores) {
 		cpu_set_t cores = last_cores(options.cores);
 
@@ -215,8 +214,14 @@ void bench_run(const struct sink_ops *ops)
 	sink = options.apart ? open_apart(ops) : ops->open(&options.sink);
 	if (options.ready)
 		make_ready(ops, sink);
-	if (options.lock)
-		lock_start();
+	return sink;
+}
+
+void bench_run(const struct sink_ops *ops, void *sink)
+{
+	const struct timespec pause = {(time_t)options.pause,
+	                               (long)((options.pause - (time_t)options.pause) * 1e9)};
+
 	found.busy = -machine_seconds();
 	found.cpu = -cpu_seconds();
 	found.start = now();
@@ -224,13 +229,11 @@ void bench_run(const struct sink_ops *ops)
 		if (options.pause > 0)
 			nanosleep(&pause, NULL);
 		if (options.ready)
-			hand_ready(ops, sink, i, depth);
+			hand_ready(ops, sink, i);
 		else
 			hand_over(ops, sink, i);
 	}
 	ops->close(sink);
-	if (options.lock)
-		lock_stop();
 	if (options.sync)
 		sync_file(options.sink.path);
 	found.seconds = now() - found.start;

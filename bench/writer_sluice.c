@@ -45,7 +45,7 @@ static void *sluice_sink_open(const struct sink_options *o)
 	file.threads = o->threads;
 	series.type = SLUICE_FLOAT32;
 	series.rank = 2;
-	series.shape[0] = o->rows;
+	series.shape[0] = o->shared ? o->whole : o->rows;
 	series.shape[1] = o->columns;
 	series.chunk[0] = o->chunk_rows;
 	series.chunk[1] = o->chunk_columns;
@@ -55,8 +55,13 @@ static void *sluice_sink_open(const struct sink_options *o)
 	series.codec = o->codec;
 	series.level = o->level;
 	CHECK(sluice_context_new(NULL, &s->context));
-	CHECK(sluice_writer_open(s->context, o->path, &file, &s->writer));
-	CHECK(sluice_series_add(s->writer, DATASET, &series, &s->series));
+	if (o->shared) {
+		CHECK(o->shared->open(s->context, o->path, &file, &s->writer));
+		CHECK(o->shared->add(s->writer, o, &series, &s->series));
+	} else {
+		CHECK(sluice_writer_open(s->context, o->path, &file, &s->writer));
+		CHECK(sluice_series_add(s->writer, DATASET, &series, &s->series));
+	}
 	return s;
 }
 

@@ -36,36 +36,41 @@ void *touched(size_t bytes)
 	return memory;
 }
 
-static float *load(const char *path, size_t *bytes)
+/* The block of each frame in a file. */
+static float *load(const char *path, size_t *count)
 {
+	const struct sink_options *o = &options.sink;
+	size_t line = o->columns * sizeof(float), whole = o->whole * line, block = o->rows * line;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	struct stat s;
-	float *all;
+	char *all;
 
 	if (fd < 0 || fstat(fd, &s) < 0)
 		err(1, "%s", path);
-	*bytes = (size_t)s.st_size;
-	all = touched(*bytes);
-	for (size_t at = 0; at < *bytes;) {
-		ssize_t n = read(fd, (char *)all + at, *bytes - at);
+	*count = (size_t)s.st_size / whole;
+	if ((size_t)s.st_size % whole)
+		errx(1, "%lld bytes are no frames of %zu", (long long)s.st_size, whole);
+	all = touched(*count * block);
+	for (size_t at = 0; at < *count * block;) {
+		size_t frame = at / block, begun = at % block;
+		ssize_t n = pread(fd, all + at, block - begun,
+		                  (off_t)(frame * whole + o->first * line + begun));
 
 		if (n <= 0)
 			err(1, "%s", path);
 		at += (size_t)n;
 	}
 	close(fd);
-	return all;
+	return (float *)(void *)all;
 }
 
 void source_open(void)
 {
 	struct reaction_options r = REACTION_OPTIONS_INIT;
-	size_t bytes, frame = frame_cells() * sizeof(float);
 
-	source.frames = load(options.state ? options.state : options.from, &bytes);
-	source.count = bytes / frame;
-	if (bytes % frame || source.count < (options.state ? 2 : 1))
-		errx(1, "%zu bytes are no frames of %zu", bytes, frame);
+	source.frames = load(options.state ? options.state : options.from, &source.count);
+	if (source.count < (options.state ? 2 : 1))
+		errx(1, "there are no frames");
 	if (!options.state)
 		return;
 	r.rows = options.sink.rows;

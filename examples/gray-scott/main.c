@@ -168,6 +168,8 @@ static int open_storage(struct run *run)
 	                                  .level = o->level,
 	                                  .rows = o->reaction.rows,
 	                                  .columns = o->reaction.columns,
+	                                  .whole = o->reaction.rows,
+	                                  .chunk_rows = o->reaction.rows,
 	                                  .waiting = o->waiting,
 	                                  .names = names,
 	                                  .values = values};

@@ -35,12 +35,14 @@ static const struct argp_option option_list[] = {
 	{"blocks", KEY_BLOCKS, "N", 0,
          "Where the reaction begins: in the middle, or in N places, the same ones each time (1)",
          0},
-	{"threads", KEY_THREADS, "N", 0, "Threads that compute (one for each core)", 0},
+	{"threads", KEY_THREADS, "N", 0,
+         "Threads that compute (one for each core; with MPI one for each rank)", 0},
 	{"output", 'o', "FILE", 0, "The HDF5 file; one that exists is replaced (output.h5)", 1},
 	{"storage", KEY_STORAGE, "NAME", 0,
          "'sluice': the frame writer; 'plain': H5Dwrite by a thread in the background; 'sync': "
-         "H5Dwrite "
-         "between two images (sluice)",
+         "H5Dwrite between two images (sluice). With gray-scott-mpi 'plain' is on rank 0, which "
+         "gets "
+         "the blocks of the others; gray-scott-collective has 'collective': H5Dwrite by all ranks",
          1},
 	{"codec", KEY_CODEC, "NAME[:LEVEL]", 0,
          "deflate, zstd, lz4 or none (deflate); with plain and sync storage gzip or none (gzip)",
@@ -65,16 +67,20 @@ static const char description[] =
 	"that were finished until then are stored. Storage holds L + 1 images: the one that is "
 	"being stored and L that wait; the next one is computed meanwhile.";
 
-static const struct storage_kind *const kinds[] = {&storage_sluice, &storage_plain, &storage_sync};
-
 static void parse_storage(struct argp_state *state, struct options *o, const char *arg)
 {
-	o->storage = NULL;
-	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-		if (!strcmp(arg, kinds[i]->name))
-			o->storage = kinds[i];
-	if (!o->storage)
-		argp_error(state, "--storage is 'sluice', 'plain' or 'sync', not '%s'", arg);
+	char names[64] = "";
+
+	for (size_t i = 0; storage_kinds[i]; i++) {
+		size_t length = strlen(names);
+
+		o->storage = storage_kinds[i];
+		if (!strcmp(arg, o->storage->name))
+			return;
+		snprintf(names + length, sizeof names - length, "%s'%s'", i ? ", " : "",
+		         o->storage->name);
+	}
+	argp_error(state, "--storage is one of %s, not '%s'", names, arg);
 }
 
 static void parse_codec(struct argp_state *state, struct options *o, const char *arg)
@@ -192,7 +198,7 @@ void options_parse(int argc, char **argv, struct options *out)
 	                        .extra_steps = 32,
 	                        .waiting = 1,
 	                        .publish_every = 1,
-	                        .storage = &storage_sluice,
+	                        .storage = storage_kinds[0],
 	                        .output = "output.h5"};
 	argp_err_exit_status = 2;
 	argp_parse(&argp, argc, argv, 0, NULL, out);

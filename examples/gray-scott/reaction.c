@@ -99,9 +99,11 @@ static size_t share(size_t of, unsigned parts)
 
 static void put_block(struct reaction *r, size_t top, size_t left, size_t height, size_t width)
 {
-	for (size_t row = top; row < top + height; row++)
+	size_t first = r->options.first, end = first + r->options.rows;
+
+	for (size_t row = top > first ? top : first; row < top + height && row < end; row++)
 		for (size_t column = left; column < left + width; column++)
-			reaction_set(r, row, column, 0, 1);
+			reaction_set(r, row - first, column, 0, 1);
 }
 
 /* Number i of a series in which each number falls into a wide gap between those before it. */
@@ -114,7 +116,8 @@ static size_t spread(unsigned i, double step, size_t below)
 
 static void put_blocks(struct reaction *r)
 {
-	size_t rows = r->options.rows, columns = r->options.columns;
+	size_t rows = r->options.whole ? r->options.whole : r->options.rows;
+	size_t columns = r->options.columns;
 	size_t height = share(rows, 16), width = share(columns, 16);
 	/* The root of x * x * x = x + 1 does for points what the golden section does for numbers. */
 	const double step = 1 / 1.32471795724474602596;
@@ -183,6 +186,16 @@ void reaction_free(struct reaction *reaction)
 		free(reaction->grids[i / 2][i % 2]);
 	free(reaction->scratch);
 	free(reaction);
+}
+
+float *reaction_row(const struct reaction *reaction, int which, size_t row)
+{
+	return row_of(reaction, reaction->grids[0][which], row);
+}
+
+size_t reaction_stride(const struct reaction *reaction)
+{
+	return reaction->stride;
 }
 
 void reaction_set(struct reaction *reaction, size_t row, size_t column, float u, float v)

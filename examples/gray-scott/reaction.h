@@ -27,6 +27,8 @@
 
 struct reaction_options {
 	size_t rows, columns; /* at least 1 */
+	/* The grid is a part of a larger one with `whole` rows, from its row `first`. 0: it is all of it. */
+	size_t first, whole;
 	float feed, kill;
 	float diffusion_u, diffusion_v;
 	float deltat;
@@ -52,6 +54,13 @@ struct reaction;
 int reaction_new(const struct reaction_options *options, struct parallel *parallel,
                  struct reaction **out);
 void reaction_free(struct reaction *reaction);
+
+/*
+ * Row `row` of u (0) or v (1) until the next step; the cells beside it, [-1] and [columns], belong to it. The next row
+ * is reaction_stride() floats further.
+ */
+float *reaction_row(const struct reaction *reaction, int which, size_t row);
+size_t reaction_stride(const struct reaction *reaction);
 
 /* Sets one cell, for those who want to start with something else. */
 void reaction_set(struct reaction *reaction, size_t row, size_t column, float u, float v);

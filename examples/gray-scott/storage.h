@@ -19,6 +19,9 @@ struct storage_options {
 	const char *path, *codec;
 	int level; /* of the codec; 0: its own default */
 	size_t rows, columns;
+	/* The frames that are submitted are a block of the dataset's, which have `whole` rows: from row `first`. */
+	size_t first, whole;
+	size_t chunk_rows; /* where HDF5 compresses */
 	/*
 	 * Finished frames that may wait, while the one before them is being written. So storage has
 	 * waiting + 1 frames, and that is all: the simulation computes on a grid of its own and acquires a
@@ -60,5 +63,10 @@ struct storage_kind {
 };
 
 extern const struct storage_kind storage_sluice, storage_plain, storage_sync;
+extern const struct storage_kind storage_collective; /* sync, by all ranks together */
+extern const struct storage_kind storage_gather;     /* plain, by rank 0 for all ranks */
+
+/* Those of the program, the default first; NULL is the last. */
+extern const struct storage_kind *const storage_kinds[];
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "hdf5_error.h"
 #include "storage.h"
+#include "storage_hdf5.h"
 
 struct storage {
 	struct storage_options options;
@@ -36,6 +37,7 @@ struct storage {
 
 	struct {
 		hid_t file, dataset, memory;
+		hid_t transfer; /* a property list */
 		hsize_t frames, bytes;
 	} hdf5; /* the thread's own until it has ended; without one the caller's */
 };
@@ -99,9 +101,9 @@ static bool write_attributes(const struct storage *s, hid_t dataset)
 /* A chunk is a frame, so that no reader meets half of one, and the dataset grows by whole frames. */
 static hid_t create_dataset(const struct storage *s)
 {
-	hsize_t none[3] = {0, s->options.rows, s->options.columns};
-	hsize_t most[3] = {H5S_UNLIMITED, s->options.rows, s->options.columns};
-	hsize_t chunk[3] = {1, s->options.rows, s->options.columns};
+	hsize_t none[3] = {0, s->options.whole, s->options.columns};
+	hsize_t most[3] = {H5S_UNLIMITED, s->options.whole, s->options.columns};
+	hsize_t chunk[3] = {1, s->options.chunk_rows, s->options.columns};
 	hid_t space = H5Screate_simple(3, none, most), list = H5Pcreate(H5P_DATASET_CREATE);
 	hid_t dataset = H5I_INVALID_HID;
 
@@ -121,7 +123,7 @@ static int create(struct storage *s)
 {
 	hsize_t frame[3] = {1, s->options.rows, s->options.columns};
 
-	s->hdf5.file = H5Fcreate(s->options.path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+	s->hdf5.file = storage_create_file(s->options.path, &s->hdf5.transfer);
 	if (s->hdf5.file < 0)
 		return fail(s, "cannot be created");
 	s->hdf5.memory = H5Screate_simple(3, frame, NULL);
@@ -133,9 +135,9 @@ static int create(struct storage *s)
 
 static int append(struct storage *s, const float *frame)
 {
-	hsize_t first[3] = {s->hdf5.frames, 0, 0};
+	hsize_t first[3] = {s->hdf5.frames, s->options.first, 0};
 	hsize_t one[3] = {1, s->options.rows, s->options.columns};
-	hsize_t size[3] = {s->hdf5.frames + 1, s->options.rows, s->options.columns};
+	hsize_t size[3] = {s->hdf5.frames + 1, s->options.whole, s->options.columns};
 	char what[64];
 	hid_t space;
 	bool good;
@@ -145,7 +147,7 @@ static int append(struct storage *s, const float *frame)
 	space = H5Dget_space(s->hdf5.dataset);
 	good = space >= 0 &&
 	       H5Sselect_hyperslab(space, H5S_SELECT_SET, first, NULL, one, NULL) >= 0 &&
-	       H5Dwrite(s->hdf5.dataset, H5T_NATIVE_FLOAT, s->hdf5.memory, space, H5P_DEFAULT,
+	       H5Dwrite(s->hdf5.dataset, H5T_NATIVE_FLOAT, s->hdf5.memory, space, s->hdf5.transfer,
 	                frame) >= 0;
 	if (!good) {
 		snprintf(what, sizeof what, "frame %llu cannot be written",
@@ -192,6 +194,8 @@ static void finish(struct storage *s)
 	}
 	if (s->hdf5.memory >= 0)
 		H5Sclose(s->hdf5.memory);
+	if (s->hdf5.transfer > 0)
+		H5Pclose(s->hdf5.transfer);
 	if (s->hdf5.file >= 0 && H5Fclose(s->hdf5.file) < 0)
 		fail(s, "cannot be closed");
 }
@@ -381,6 +385,20 @@ static int sync_close(struct storage *s)
 
 const struct storage_kind storage_sync = {
 	.name = "sync",
+	.codec = "gzip",
+	.knows = plain_knows,
+	.open = sync_open,
+	.acquire = plain_acquire,
+	.submit = sync_submit,
+	.close = sync_close,
+	.totals = plain_totals,
+	.message = plain_message,
+	.free = plain_free,
+};
+
+/* Where the file is that of all ranks. */
+const struct storage_kind storage_collective = {
+	.name = "collective",
 	.codec = "gzip",
 	.knows = plain_knows,
 	.open = sync_open,

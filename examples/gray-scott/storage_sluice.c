@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "storage.h"
+#include "storage_writer.h"
 
 enum { ATTRIBUTES_MOST = 16 };
 
@@ -80,14 +81,14 @@ static int add_series(struct storage *s, const struct storage_options *o)
 			.name = o->names[count], .numbers = &o->values[count], .count = 1};
 	series.type = SLUICE_FLOAT32;
 	series.rank = 2;
-	series.shape[0] = o->rows;
+	series.shape[0] = o->whole;
 	series.shape[1] = o->columns;
 	series.codec = o->codec;
 	series.level = o->level;
 	series.depth = o->waiting + 1;
 	series.attributes = attributes;
 	series.attribute_count = count;
-	return sluice_series_add(s->writer, STORAGE_DATASET, &series, &s->series);
+	return storage_add_series(s->writer, o, &series, &s->series);
 }
 
 static int writer_open(const struct storage_options *options, struct storage **out)
@@ -106,7 +107,7 @@ static int writer_open(const struct storage_options *options, struct storage **o
 	writer.full_disk_ms = 0;
 	rc = sluice_context_new(NULL, &s->context);
 	if (!rc)
-		rc = sluice_writer_open(s->context, options->path, &writer, &s->writer);
+		rc = storage_open_writer(s->context, options->path, &writer, &s->writer);
 	if (!rc)
 		rc = add_series(s, options);
 	return note(s, rc);

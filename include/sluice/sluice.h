@@ -403,11 +403,14 @@ struct sluice_s3_options {
 	const char *version;
 	int anonymous;      /* 1: requests are not signed, as public objects can be read */
 	int requester_pays; /* 1: the sender of the requests pays for them */
+	/* 1: the digest (SHA-256) of each body that is sent is part of the signature, so that no other body
+	 * is accepted, also over http. Default: UNSIGNED-PAYLOAD, as TLS protects bodies. */
+	int sign_payload;
 };
 #define SLUICE_S3_OPTIONS_INIT                                                                    \
 	{                                                                                         \
 		sizeof(struct sluice_s3_options), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-			0, 0                                                                      \
+			0, 0, 0                                                                   \
 	}
 
 /* Options of sluice_open(). Start from SLUICE_OPEN_OPTIONS_INIT. */

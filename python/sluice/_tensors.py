@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import gc
 import importlib
 import importlib.util
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence, TypeVar
 
 from . import _context, _core, _stream
 
@@ -34,6 +36,8 @@ _NUMPY = {
 _ML_DTYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
 # Bytes that are on their way while memory for the next ones is allocated: at first, and later.
 _FIRST_BATCH, _BATCH = 64 << 20, 1 << 30
+# Torch's allocator takes larger tensors from segments of this length.
+_LARGE, _SEGMENT = 1 << 20, 20 << 20
 
 
 def _interruptible(call: Callable[[], T]) -> T:
@@ -56,6 +60,18 @@ def _interruptible(call: Callable[[], T]) -> T:
     if errors:
         raise errors[0]
     return results[0]
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Make thousands of tensors without the collector of cycles, which would look at all objects of the program for them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _Files:
@@ -125,6 +141,14 @@ class _Torch:
     def empty(self, kind: str, shape: Sequence[int]) -> Any:
         return self.torch.empty(self.shape(kind, shape), dtype=self.dtype(kind), device=self.device)
 
+    def reserve(self, sizes: Iterable[int]) -> None:
+        """Let torch's allocator have one allocation of the driver, which it divides, for tensors that would take many."""
+        size = sum(-(-size // 512) * 512 for size in sizes if size > _LARGE)
+        if self.device.type != "cuda" or size < 2 * _SEGMENT:
+            return
+        with contextlib.suppress(self.torch.OutOfMemoryError):
+            self.block(size)
+
     def shape(self, kind: str, shape: Sequence[int]) -> Sequence[int]:
         return (*shape[:-1], shape[-1] // 2) if kind == "F4" else shape
 
@@ -176,6 +200,9 @@ class _Numpy:
 
     def empty(self, kind: str, shape: Sequence[int]) -> Any:
         return self.numpy.empty(shape, self.dtype(kind))
+
+    def reserve(self, sizes: Iterable[int]) -> None:
+        pass
 
     def block(self, size: int) -> Any:
         return self.numpy.empty(size, "u1")
@@ -229,17 +256,28 @@ def _allocate(
     """Batches of tensors by name, each with an object that keeps them."""
     sizes = {name: -(-files.entries[name][5] // 256) * 256 for name in names}
     block = library.block(sum(sizes.values())) if one else None
-    batch: dict[str, Any] = {}
-    place, taken, limit = 0, 0, _FIRST_BATCH
+    place = 0
+    for some in _batches(names, sizes):
+        batch: dict[str, Any] = {}
+        if not one:
+            library.reserve(files.entries[name][5] for name in some)
+        for name in some:
+            _, kind, shape, _, _, size = files.entries[name]
+            batch[name] = library.view(block, place, size, kind, shape) if one else library.empty(kind, shape)
+            place += sizes[name]
+        yield batch, (block, batch)
+
+
+def _batches(names: list[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    taken, limit = 0, _FIRST_BATCH
     for name in names:
-        _, kind, shape, _, _, size = files.entries[name]
-        batch[name] = library.view(block, place, size, kind, shape) if one else library.empty(kind, shape)
-        place += sizes[name]
-        taken += size
+        batch.append(name)
+        taken += sizes[name]
         if taken >= limit:
-            yield batch, (block, batch)
-            batch, taken, limit = {}, 0, min(2 * limit, _BATCH)
-    yield batch, (block, batch)
+            yield batch
+            batch, taken, limit = [], 0, min(2 * limit, _BATCH)
+    yield batch
 
 
 def load(
@@ -276,21 +314,29 @@ def load(
     if allocate not in ("torch", "one"):
         raise ValueError(f"allocate is 'torch' or 'one', not {allocate!r}")
     library = _library(device, framework)
-    opened = _Files(files, context, headers)
+    with _uncollected():
+        tensors, loads = _load(_Files(files, context, headers), library, names, stream, verify, allocate == "one")
+        _finish(loads, stream is not None)
+    if dtype is not None:
+        library.convert(tensors, dtype, stream)
+    return tensors
+
+
+def _load(
+    opened: _Files, library: _Torch | _Numpy, names: Names, stream: Any, verify: Any, one: bool
+) -> tuple[dict[str, Any], list[_core.Load]]:
+    """Start to read tensors, the first while memory for the next is allocated."""
     chosen, digests = opened.chosen(names), opened.digests(verify)
     library.check_room(sum(opened.entries[name][5] for name in chosen))
     tensors: dict[str, Any] = {}
     loads: list[_core.Load] = []
-    for batch, keeper in _allocate(opened, chosen, library, allocate == "one"):
+    for batch, keeper in _allocate(opened, chosen, library, one):
         tensors.update(batch)
         if digests is None and batch:
             loads.append(_start(opened, batch, keeper, library, stream))
     if digests is not None:
         loads.append(_start(opened, tensors, tensors, library, stream, digests))
-    _finish(loads, stream is not None)
-    if dtype is not None:
-        library.convert(tensors, dtype, stream)
-    return tensors
+    return tensors, loads
 
 
 def load_array(file: Path, device: Any = "cpu", **options: Any) -> Any:

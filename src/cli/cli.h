@@ -69,7 +69,8 @@ enum {
 	CLI_KEY_ENDPOINT,
 	CLI_KEY_VERSION_ID,
 	CLI_KEY_ANONYMOUS,
-	CLI_KEY_PAYS
+	CLI_KEY_PAYS,
+	CLI_KEY_SIGN_PAYLOAD
 };
 #define CLI_OPEN_OPTIONS                                                                           \
 	{"backend", CLI_KEY_BACKEND, "NAME", 0,                                                    \
@@ -87,6 +88,8 @@ enum {
 	         "Of s3: requests without a signature, for public objects"},                       \
 		{"requester-pays", CLI_KEY_PAYS, NULL, 0,                                          \
 	         "Of s3: the user pays for the requests"},                                         \
+		{"sign-payload", CLI_KEY_SIGN_PAYLOAD, NULL, 0,                                    \
+	         "Of s3: the signature covers the bytes that are written, too"},                   \
 		{"uncached", CLI_KEY_UNCACHED, NULL, 0,                                            \
 	         "Of local files: leave no pages in the page cache that were not there"},          \
 	{                                                                                          \

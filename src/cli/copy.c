@@ -122,13 +122,18 @@ static int pipeline_new_memory(struct pipeline *p)
 {
 	size_t bytes = p->depth * p->chunk_bytes;
 
-	p->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-	                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p->memory == MAP_FAILED) {
+	/* The next small file gets the same pages again. */
+	if (p->depth == 1)
+		p->memory = aligned_alloc(PAGE, bytes);
+	else
+		p->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (!p->memory || p->memory == MAP_FAILED) {
 		p->memory = NULL;
 		return pipeline_fail(p->copy, -ENOMEM, "no memory for buffers of %zu bytes", bytes);
 	}
-	madvise(p->memory, bytes, MADV_HUGEPAGE);
+	if (p->depth > 1)
+		madvise(p->memory, bytes, MADV_HUGEPAGE);
 	for (size_t i = 0; i < p->depth; i++)
 		p->chunks[i].data = p->memory + i * p->chunk_bytes;
 	return 0;
@@ -309,7 +314,9 @@ static void pipeline_stop(struct pipeline *p)
 	}
 	sluice_queue_free(p->queue);
 	cli_memory_free(&p->through);
-	if (p->memory)
+	if (p->depth == 1)
+		free(p->memory);
+	else if (p->memory)
 		munmap(p->memory, p->depth * p->chunk_bytes);
 }
 

@@ -120,6 +120,9 @@ error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_stat
 	case CLI_KEY_PAYS:
 		o->s3.requester_pays = 1;
 		return 0;
+	case CLI_KEY_SIGN_PAYLOAD:
+		o->s3.sign_payload = 1;
+		return 0;
 	case CLI_KEY_BACKEND:
 		o->backend = cli_option_choice(state, "backend", arg, backends);
 		return 0;

@@ -63,6 +63,38 @@ size_t sl_copies_joined(const struct sl_command *commands, size_t count)
 	return n;
 }
 
+/* The largest distance of rows that CUDA takes (CU_DEVICE_ATTRIBUTE_MAX_PITCH of the devices that were looked at). */
+#define PITCH_MOST INT32_MAX
+
+size_t sl_copies_rows(const struct sl_command *commands, size_t count)
+{
+	const struct sl_command *first = commands;
+	size_t length, to = 0, from = 0, n = 1;
+	struct hull all_to, all_from;
+
+	if (!count || first->kind != SL_COPY || !first->copy.length)
+		return 0;
+	length = first->copy.length;
+	for (; n < count; n++) {
+		const struct sl_command *next = &commands[n], *last = next - 1;
+		size_t to_next = (uintptr_t)next->copy.to - (uintptr_t)last->copy.to;
+		size_t from_next = (uintptr_t)next->copy.from - (uintptr_t)last->copy.from;
+
+		if (next->kind != SL_COPY || next->copy.length != length)
+			break;
+		if (n > 1 && (to_next != to || from_next != from))
+			break;
+		if (to_next < length || to_next > PITCH_MOST || from_next < length ||
+		    from_next > PITCH_MOST)
+			break;
+		to = to_next;
+		from = from_next;
+	}
+	all_to = hull_of(first->copy.to, (n - 1) * to + length);
+	all_from = hull_of(first->copy.from, (n - 1) * from + length);
+	return hulls_meet(&all_to, &all_from) ? 1 : n;
+}
+
 unsigned sl_copies_places(size_t count)
 {
 	return (unsigned)((count + COPIES_IN_A_PLACE - 1) / COPIES_IN_A_PLACE);

@@ -117,6 +117,24 @@ struct CUmemcpyAttributes {
 	unsigned flags;
 };
 
+/* Rows of a table, with the distances between their starts. */
+enum { CU_MEMORYTYPE_UNIFIED = 4 };
+struct CUmemcpy2D {
+	size_t from_x, from_y;
+	int from_type;
+	const void *from_host;
+	CUdeviceptr from_device;
+	void *from_array;
+	size_t from_pitch;
+	size_t to_x, to_y;
+	int to_type;
+	void *to_host;
+	CUdeviceptr to_device;
+	void *to_array;
+	size_t to_pitch;
+	size_t width, height;
+};
+
 #define SL_CUDA_FUNCTIONS(X)                                                                      \
 	X(cuInit, (unsigned flags))                                                               \
 	X(cuDriverGetVersion, (int *version))                                                     \
@@ -153,6 +171,7 @@ struct CUmemcpyAttributes {
 	  (sluice_stream stream, CUdeviceptr address, uint32_t value, unsigned flags))            \
 	X(cuStreamWaitEvent, (sluice_stream stream, sluice_event event, unsigned flags))          \
 	X(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t length, sluice_stream stream)) \
+	X(cuMemcpy2DAsync_v2, (const struct CUmemcpy2D *copy, sluice_stream stream))              \
 	X(cuEventCreate, (sluice_event * event, unsigned flags))                                  \
 	X(cuEventDestroy_v2, (sluice_event event))                                                \
 	X(cuEventRecord, (sluice_event event, sluice_stream stream))                              \

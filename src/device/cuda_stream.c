@@ -12,6 +12,8 @@
 #include "device/cuda.h"
 
 #define WORDS_AT_ONCE 32
+/* Fewer rows are given as any other copies. */
+#define ROWS_LEAST 8
 
 /* ------------------------------------------------------------------------------------ streams */
 
@@ -145,6 +147,25 @@ static CUresult cuda_give_copies(const struct sl_cuda_api *api, sluice_stream st
 	return error;
 }
 
+/* Enqueues copies of the rows of a table as a single command. */
+static CUresult cuda_give_rows(const struct sl_cuda_api *api, sluice_stream stream,
+                               const struct sl_command *commands, size_t count)
+{
+	const struct sl_command *second = &commands[1];
+	struct CUmemcpy2D copy = {
+		.from_type = CU_MEMORYTYPE_UNIFIED,
+		.from_device = (uintptr_t)commands->copy.from,
+		.from_pitch = (uintptr_t)second->copy.from - (uintptr_t)commands->copy.from,
+		.to_type = CU_MEMORYTYPE_UNIFIED,
+		.to_device = (uintptr_t)commands->copy.to,
+		.to_pitch = (uintptr_t)second->copy.to - (uintptr_t)commands->copy.to,
+		.width = commands->copy.length,
+		.height = count,
+	};
+
+	return api->cuMemcpy2DAsync_v2(&copy, stream);
+}
+
 int sl_cuda_enqueue(struct sl_device *device, sluice_stream stream,
                     const struct sl_command *commands, size_t count, size_t *taken)
 {
@@ -159,8 +180,13 @@ int sl_cuda_enqueue(struct sl_device *device, sluice_stream stream,
 	while (!error && *taken < count) {
 		const struct sl_command *next = commands + *taken;
 		size_t words = count_words(next, count - *taken);
-		size_t copies = joins ? sl_copies_joined(next, count - *taken) : 0;
+		size_t rows = sl_copies_rows(next, count - *taken), copies;
 
+		if (rows >= ROWS_LEAST && !cuda_give_rows(api, stream, next, rows)) {
+			*taken += rows;
+			continue;
+		}
+		copies = joins ? sl_copies_joined(next, count - *taken) : 0;
 		if (copies > 1) {
 			error = cuda_give_copies(api, stream, next, copies, taken);
 			continue;

@@ -17,6 +17,9 @@
 
 #include "device/device.h"
 
+/* A driver that has no command for rows is slow in any case. */
+#define ROWS_AT_ONCE 512
+
 /* The name that stands for any hardware device. */
 #define REAL        "device"
 #define PINNED_MARK UINT64_C(0x736c756963652d70)
@@ -451,6 +454,34 @@ int sluice_copy_on(void *dst, const void *src, size_t n, sluice_stream stream)
 			return sl_fail(-EINVAL, "sluice_copy_on: neither memory is a device's");
 	}
 	return device_said(device, device->ops->copy(device, stream, dst, src, n, false), "copy");
+}
+
+int sl_device_copy_rows(int device, void *to, const void *from, size_t length, size_t count,
+                        size_t to_pitch, size_t from_pitch, sluice_stream stream)
+{
+	struct sl_device *found = device_numbered(device);
+	struct sl_command commands[ROWS_AT_ONCE];
+	size_t taken, reach = count ? (count - 1) * from_pitch + length : 0;
+	int rc = found ? 0 : -ENODEV;
+
+	if (found && !found->ops->registered(found, from, reach)) {
+		for (size_t i = 0; !rc && i < count; i++)
+			rc = found->ops->copy(found, stream, (char *)to + i * to_pitch,
+			                      (const char *)from + i * from_pitch, length, false);
+		return device_said(found, rc, "copy");
+	}
+	for (size_t row = 0; !rc && row < count; row += ROWS_AT_ONCE) {
+		size_t n = SL_MIN(count - row, ROWS_AT_ONCE);
+
+		for (size_t i = 0; i < n; i++)
+			commands[i] = (struct sl_command){
+				SL_COPY,
+				.copy = {(char *)to + (row + i) * to_pitch,
+			                 (const char *)from + (row + i) * from_pitch, length}};
+		rc = device_said(found, found->ops->enqueue(found, stream, commands, n, &taken),
+		                 "copy");
+	}
+	return rc;
 }
 
 int sluice_copy(void *dst, const void *src, size_t n)

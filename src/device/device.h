@@ -38,6 +38,11 @@ struct sl_command {
  * Returns how many of the commands, from the first on, are copies that may take place in any order.
  */
 size_t sl_copies_joined(const struct sl_command *commands, size_t count);
+/*
+ * Returns how many of the commands, from the first on, are copies of the rows of a table: of the same length, at the same
+ * distances, and without overlaps.
+ */
+size_t sl_copies_rows(const struct sl_command *commands, size_t count);
 /* Returns the places of a channel that so many copies occupy which are given together. */
 unsigned sl_copies_places(size_t count);
 
@@ -257,6 +262,13 @@ static inline const char *sl_device_place(const struct sl_device *device)
 }
 /* Returns the device that owns the byte at this address, or NULL for host memory. */
 struct sl_device *sl_device_of_memory(const void *memory);
+/*
+ * Copies rows from memory of the host to the device, in the order of the stream; to, from: the first row. Memory that is not
+ * registered with the device is copied row by row.
+ * Makes driver calls. Returns 0, or an error with a sentence.
+ */
+int sl_device_copy_rows(int device, void *to, const void *from, size_t length, size_t count,
+                        size_t to_pitch, size_t from_pitch, sluice_stream stream);
 /*
  * Returns true once devices have been numbered. Before that, device memory exists only if the
  * program uses a driver directly, which takes longer to find out.

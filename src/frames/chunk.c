@@ -35,23 +35,45 @@ static double chunk_round(struct sluice_series *s, const struct sl_packed_chunk 
 	return most;
 }
 
-/* Copies a chunk out of its frame. Elements beyond the frame become 0, HDF5's fill value. */
-static void chunk_gather(const struct sluice_series *s, const struct sl_packed_chunk *packed,
-                         bool shuffle, char *to)
+static void gather_block(const struct sl_geometry *g, const struct sl_block *block,
+                         const char *data, bool shuffle, size_t plane, char *to)
 {
-	const struct sl_geometry *g = &s->geometry;
-	size_t plane = g->chunk_bytes / g->element;
 	struct sl_run run;
 
-	if (packed->block.edge)
-		memset(to, 0, g->chunk_bytes);
-	for (uint64_t at = 0; sl_block_run(g, &packed->block, &at, &run);) {
-		const char *from = packed->frame->data + run.frame * g->element;
+	for (uint64_t at = 0; sl_block_run(g, block, &at, &run);) {
+		const char *from = data + run.frame * g->element;
 
 		if (shuffle)
 			sl_shuffle_row(from, run.elements, g->element, to + run.chunk, plane);
 		else
 			memcpy(to + run.chunk * g->element, from, run.elements * g->element);
+	}
+}
+
+/* Copies a chunk out of its frame. Elements beyond the frame become 0, HDF5's fill value; or they
+ * are of other processes. */
+static void chunk_gather(const struct sluice_series *s, const struct sl_packed_chunk *packed,
+                         bool shuffle, char *to)
+{
+	const struct sl_geometry *g = &s->geometry;
+	size_t plane = g->chunk_bytes / g->element;
+	uint64_t slot = packed->frame->locked.number % SLUICE_RANKS_AHEAD;
+
+	if (packed->block.edge)
+		memset(to, 0, g->chunk_bytes);
+	gather_block(g, &packed->block, packed->frame->data, shuffle, plane, to);
+	if (!s->share || packed->number < s->share->alone)
+		return;
+	for (size_t i = 0; i < s->share->part_count; i++) {
+		const struct sl_foreign_part *part = &s->share->parts[i];
+		struct sl_geometry of;
+		struct sl_block all;
+
+		if (part->cell != packed->number)
+			continue;
+		sl_part_geometry(g, part, &of, &all);
+		gather_block(&of, &all, (char *)part->slots[slot] + s->share->head, shuffle, plane,
+		             to);
 	}
 }
 
@@ -164,6 +186,10 @@ int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_packed
                   double *max_error)
 {
 	*max_error = s->layout.precision ? chunk_round(s, packed) : 0;
+	if (s->share && packed->number < s->share->sent) {
+		sl_share_gather(s, packed);
+		return 0;
+	}
 	if (s->layout.codec->filter)
 		return chunk_compress(s, compressor, packed);
 	/* A dataset of another program may have a shuffle and no codec; a gathered chunk is

@@ -32,7 +32,7 @@ static struct sl_frame *next_frame_locked(struct sluice_writer *w) SL_REQUIRES(&
 		if (!s->packer || sl_list_empty(&s->packer->locked.free))
 			continue;
 		frame = first_unbegun_locked(s);
-		if (!frame || !frame->locked.ready)
+		if (!frame || !frame->locked.ready || !sl_share_ready_locked(frame))
 			continue;
 		if (!oldest || frame->locked.sequence < oldest->locked.sequence)
 			oldest = frame;
@@ -82,6 +82,8 @@ static struct sl_packed_chunk *next_chunk_locked(struct sluice_writer *w) SL_REQ
 	                      struct sl_packed_chunk, link);
 	packed->frame = frame;
 	packed->number = frame->locked.begun++;
+	if (frame->series->share && packed->number < frame->series->share->sent)
+		frame->series->share->locked.sending[frame->locked.number % SLUICE_RANKS_AHEAD]++;
 	return packed;
 }
 
@@ -102,6 +104,7 @@ static void compressor_deliver_locked(struct sl_packed_chunk *packed, double max
 	} else {
 		sl_list_append(&frame->locked.finished, &packed->link);
 		s->writer->locked.finished++;
+		s->writer->locked.finished_bytes += packed->length;
 		if (packed->bytes == packed->room)
 			sl_frame_used_locked(frame, 1);
 	}
@@ -123,7 +126,7 @@ static void compressor_run(struct sl_task *task)
 
 		sl_compress_kick_locked(w);
 		sl_mutex_unlock(&w->mutex);
-		sl_geometry_block(&s->geometry, packed->number, &packed->block);
+		sl_series_block(s, packed->number, &packed->block);
 		rc = sl_chunk_make(s, compressor->index, packed, &max_error);
 		sl_mutex_lock(&w->mutex);
 		if (rc)

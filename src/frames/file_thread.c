@@ -118,7 +118,11 @@ bool sl_file_thread_full(void *writer, int error) SL_UNCHECKED
 static int tell_frames(struct sl_frame *frame, uint64_t from, uint64_t to, double max_error)
 {
 	struct sluice_series *s = frame->series;
+	struct sl_sink *sink = s->writer->sink;
 
+	if (sink)
+		return sink->ops->frame(sink, s->share, frame->locked.number, frame->scalars,
+		                        max_error);
 	return sl_h5_frames_stored(s->dataset, frame->locked.number + from, to - from,
 	                           frame->scalars + from * s->layout.scalar_count, max_error);
 }
@@ -140,6 +144,8 @@ static void frame_stored_locked(struct sl_frame *frame) SL_UNCHECKED
 	int64_t begun = sl_now();
 	int rc;
 
+	if (s->share)
+		sl_share_drop_parts_locked(frame);
 	file_thread_unlock(w, "store", frame);
 	rc = tell_frames(frame, from, to, max_error);
 	file_thread_lock(w);
@@ -166,7 +172,7 @@ static struct sl_packed_chunk *plain_chunk(struct sl_frame *frame)
 	s->locked.queued -= !frame->locked.begun;
 	packed->frame = frame;
 	packed->number = frame->locked.begun++;
-	sl_geometry_block(&s->geometry, packed->number, &packed->block);
+	sl_series_block(s, packed->number, &packed->block);
 	packed->bytes = frame->data + packed->block.start;
 	packed->length = s->geometry.chunk_bytes;
 	return packed;
@@ -174,8 +180,12 @@ static struct sl_packed_chunk *plain_chunk(struct sl_frame *frame)
 
 static void count_chunk(const struct sl_packed_chunk *packed, int64_t took)
 {
+	const struct sl_share *share = packed->frame->series->share;
 	struct sluice_writer_counts *counts = &packed->frame->series->locked.counts;
 
+	/* Another process stores that chunk. */
+	if (share && packed->number < share->sent)
+		return;
 	counts->store.bytes += packed->length;
 	counts->store.busy_ns += (uint64_t)took;
 	counts->stored_bytes += packed->length;
@@ -184,20 +194,38 @@ static void count_chunk(const struct sl_packed_chunk *packed, int64_t took)
 		(packed->mask & sl_h5_mask_codec(&packed->frame->series->layout)) != 0;
 }
 
+/* Called without the mutex. waiting: bytes of the next chunks. */
+static int chunk_to_file(const struct sl_packed_chunk *packed, uint64_t waiting)
+{
+	struct sl_frame *frame = packed->frame;
+	struct sluice_series *s = frame->series;
+	struct sl_sink *sink = s->writer->sink;
+	struct sl_sink_chunk chunk = {s->share,     frame->locked.number, packed->number,
+	                              packed->mask, packed->bytes,        packed->length,
+	                              waiting};
+
+	if (sink)
+		return sink->ops->store(sink, &chunk);
+	return sl_h5_chunk_store(s->dataset, frame->locked.number,
+	                         packed->block.offset + (s->bundles ? 1 : 0), packed->mask,
+	                         packed->bytes, packed->length);
+}
+
 static void store_chunk_locked(struct sl_packed_chunk *packed) SL_UNCHECKED
 {
 	struct sl_frame *frame = packed->frame;
 	struct sluice_series *s = frame->series;
 	struct sluice_writer *w = s->writer;
+	uint64_t waiting = w->locked.finished_bytes;
 	int64_t begun = sl_now();
 	int rc;
 
+	if (!s->packer)
+		waiting += (s->geometry.chunks - frame->locked.begun) * s->geometry.chunk_bytes;
 	/* From here on it is stored in part, whatever comes of it. */
 	frame->locked.stored++;
 	file_thread_unlock(w, "store", frame);
-	rc = sl_h5_chunk_store(s->dataset, frame->locked.number,
-	                       packed->block.offset + (s->bundles ? 1 : 0), packed->mask,
-	                       packed->bytes, packed->length);
+	rc = chunk_to_file(packed, waiting);
 	file_thread_lock(w);
 	if (rc) {
 		sl_writer_fail_locked(w, rc, "store", frame);
@@ -236,7 +264,8 @@ static bool has_packed(const struct sl_frame *frame)
 {
 	if (frame->series->packer)
 		return !sl_list_empty(&frame->locked.finished);
-	return frame->locked.ready && frame->locked.begun < frame->series->geometry.chunks;
+	return frame->locked.ready && frame->locked.begun < frame->series->geometry.chunks &&
+	       sl_share_ready_locked(frame);
 }
 
 /* Takes a packed chunk that may be stored now, or returns NULL. The series is moved to the end
@@ -244,6 +273,8 @@ static bool has_packed(const struct sl_frame *frame)
 static struct sl_packed_chunk *packed_next_locked(struct sluice_writer *w, bool cut)
 	SL_REQUIRES(&w->mutex)
 {
+	struct sl_packed_chunk *packed;
+
 	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
 		struct sl_frame *frame = series_first(s);
 
@@ -254,9 +285,11 @@ static struct sl_packed_chunk *packed_next_locked(struct sluice_writer *w, bool 
 		sl_list_append(&w->locked.series, &s->locked.link);
 		if (!s->packer)
 			return plain_chunk(frame);
+		packed = SL_CONTAINER(sl_list_take(&frame->locked.finished), struct sl_packed_chunk,
+		                      link);
 		w->locked.finished--;
-		return SL_CONTAINER(sl_list_take(&frame->locked.finished), struct sl_packed_chunk,
-		                    link);
+		w->locked.finished_bytes -= packed->length;
+		return packed;
 	}
 	return NULL;
 }
@@ -382,6 +415,8 @@ static bool store_something_locked(struct sluice_writer *w, bool cut) SL_REQUIRE
 
 static bool flush_is_due_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
+	if (w->locked.flushing)
+		return false;
 	if (w->locked.flush_wanted && stored_through_locked(w) >= w->locked.flush_cut)
 		return true;
 	if (w->checkpoint_frames && w->locked.frames_since >= w->checkpoint_frames)
@@ -390,9 +425,12 @@ static bool flush_is_due_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 	       sl_now() - w->locked.dirty_since >= w->checkpoint_ns;
 }
 
-static void count_flush_locked(struct sluice_writer *w, uint64_t through, int64_t took)
-	SL_REQUIRES(&w->mutex)
+void sl_count_flush_locked(struct sluice_writer *w, uint64_t through, int64_t took)
 {
+	if (through >= w->locked.flush_cut) {
+		w->locked.flush_cut = w->locked.flush_last;
+		w->locked.flush_wanted = through < w->locked.flush_last;
+	}
 	w->locked.flushes++;
 	w->locked.flush.busy_ns += (uint64_t)took;
 	w->locked.flushed = SL_MAX(w->locked.flushed, through);
@@ -404,10 +442,14 @@ static void count_flush_locked(struct sluice_writer *w, uint64_t through, int64_
 		counts->flush.bytes = counts->stored_bytes;
 		counts->flush.busy_ns += (uint64_t)took;
 		counts->flushes++;
+		/* A sink says so of each series. */
+		if (w->sink)
+			continue;
 		counts->visible = counts->stored;
 		if (w->flags & SLUICE_WRITER_DURABLE)
 			counts->durable = counts->stored;
 	}
+	pthread_cond_broadcast(&w->progress);
 }
 
 static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
@@ -440,12 +482,21 @@ static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 		w->locked.dirty_since = sl_now();
 		w->locked.frames_since += frame->locked.there - frame->locked.rows;
 	}
-	if (through >= w->locked.flush_cut) {
-		w->locked.flush_cut = w->locked.flush_last;
-		w->locked.flush_wanted = through < w->locked.flush_last;
-	}
-	count_flush_locked(w, through, sl_now() - begun);
-	pthread_cond_broadcast(&w->progress);
+	sl_count_flush_locked(w, through, sl_now() - begun);
+}
+
+/* Other processes may need chunks of this one before the flush, so nothing waits for it. */
+static void sink_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+{
+	int rc;
+
+	w->locked.flushing = true;
+	w->locked.flush_through = stored_through_locked(w);
+	file_thread_unlock(w, "flush", NULL);
+	rc = w->sink->ops->flush(w->sink);
+	file_thread_lock(w);
+	if (rc)
+		sl_writer_fail_locked(w, rc, "flush", NULL);
 }
 
 static void command_run_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
@@ -470,7 +521,11 @@ static bool run_between_frames_locked(struct sluice_writer *w, bool *wanted) SL_
 {
 	bool asked = !sl_list_empty(&w->locked.commands), due = flush_is_due_locked(w);
 
-	*wanted = asked || due;
+	*wanted = (asked || due) && !w->sink;
+	if (w->sink && due)
+		sink_flush_locked(w);
+	if (w->sink)
+		return due;
 	if (!*wanted || any_frame_locked(w, is_partial))
 		return false;
 	if (due)
@@ -505,6 +560,11 @@ static void file_thread_serve_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 			continue;
 		if (!failed && w->locked.closing && stored_through_locked(w) == w->locked.sequence)
 			return;
+		if (!failed && w->sink) {
+			sl_share_check_locked(w);
+			if (w->locked.failure.error)
+				continue;
+		}
 		/* Ended by a chunk, a frame, a flush, a command, the end of the writer, or the
 		 * next checkpoint. A pending flush waits for chunks and has no timeout. */
 		sl_cond_wait(&w->work, &w->mutex,
@@ -516,7 +576,8 @@ static void file_thread_end_locked(struct sluice_writer *w) SL_REQUIRES(&w->mute
 {
 	bool keep;
 	int rc;
-	if (!w->file)
+
+	if (!w->file && !w->sink)
 		return;
 	/* Ended by the ends of those operations. */
 	while (w->locked.writes)
@@ -526,7 +587,7 @@ static void file_thread_end_locked(struct sluice_writer *w) SL_REQUIRES(&w->mute
 	if (keep)
 		store_bundles_locked(w);
 	file_thread_unlock(w, "flush", NULL);
-	rc = sl_h5_file_close(w->file, keep);
+	rc = w->sink ? w->sink->ops->close(w->sink, keep) : sl_h5_file_close(w->file, keep);
 	sl_mutex_lock(&w->mutex);
 	w->file = NULL;
 	if (rc)

@@ -78,11 +78,13 @@ static void count_wait(struct sluice_series *s, int64_t begun)
 
 static int refuse_wait_locked(struct sluice_series *s) SL_UNCHECKED
 {
+	int full =
+		s->writer->locked.full ? s->writer->locked.full : s->writer->locked.full_elsewhere;
+
 	s->locked.counts.dropped += s->flags & SLUICE_SERIES_DROP ? 1 : 0;
-	if (s->writer->locked.full && !(s->flags & SLUICE_SERIES_DROP))
-		return sl_fail(s->writer->locked.full,
-		               "all %u frames of '%s' wait for room on the disk of '%s'", s->depth,
-		               s->name, s->writer->path);
+	if (full && !(s->flags & SLUICE_SERIES_DROP))
+		return sl_fail(full, "all %u frames of '%s' wait for room on the disk of '%s'",
+		               s->depth, s->name, s->writer->path);
 	return sl_fail(-EAGAIN, "all %u frames of '%s' are acquired or on the way", s->depth,
 	               s->name);
 }
@@ -107,7 +109,7 @@ static int wait_for_frame_locked(struct sluice_series *s, int timeout_ms) SL_UNC
 		}
 		if (!begun)
 			begun = sl_now();
-		if (!timeout_ms || sl_cond_wait(&s->freed, &w->mutex, deadline)) {
+		if (!timeout_ms || sl_writer_wait_locked(w, &s->freed, deadline)) {
 			if (!has_free(s)) {
 				rc = refuse_wait_locked(s);
 				break;
@@ -125,6 +127,7 @@ int sl_frame_take(struct sluice_series *s, int timeout_ms, enum sl_frame_state s
 	struct sl_frame *frame;
 	int rc;
 
+	sl_writer_pump(s->writer);
 	sl_mutex_lock(&s->writer->mutex);
 	rc = wait_for_frame_locked(s, timeout_ms);
 	if (!rc && state == SL_FRAME_FILLING)

@@ -37,6 +37,7 @@
 #include <sluice/writer.h>
 
 #include "core/core.h"
+#include "frames/frames.h"
 #include "h5file/h5file.h"
 #include "io/io.h"
 
@@ -59,6 +60,8 @@ struct sl_geometry {
 	size_t element;
 	unsigned rank;
 	uint64_t shape[SL_GEOMETRY_MOST], chunk[SL_GEOMETRY_MOST];
+	/* Elements of the first chunk that lie before the frame, which is a block of an array. */
+	uint64_t origin[SL_GEOMETRY_MOST];
 	uint64_t across[SL_GEOMETRY_MOST]; /* chunks in each dimension */
 	size_t chunks;                     /* of a frame */
 	size_t chunk_bytes, frame_bytes;
@@ -66,7 +69,8 @@ struct sl_geometry {
 /* A chunk of it. */
 struct sl_block {
 	uint64_t offset[SL_GEOMETRY_MOST]; /* in the frame, in elements */
-	uint64_t extent[SL_GEOMETRY_MOST]; /* of the part that lies in the frame */
+	uint64_t extent[SL_GEOMETRY_MOST]; /* of the part that lies in the frame, */
+	uint64_t at[SL_GEOMETRY_MOST];     /* and where that begins in the chunk */
 	bool edge;                         /* which is not all of it */
 	bool whole;   /* it is not an edge, and lies in one piece in the frame */
 	size_t start; /* bytes to its first element */
@@ -217,6 +221,7 @@ struct sluice_series {
 	struct sl_area decoded; /* in this; empty afterwards */
 	uint64_t bytes;         /* of memory, without the packer's */
 
+	struct sl_share *share;          /* NULL: frames are whole */
 	struct sl_h5_dataset *dataset;   /* the file thread's */
 	struct sluice_file *file;        /* contiguous: the file, from outside HDF5 */
 	uint64_t place;                  /* and where in it the dataset is */
@@ -272,6 +277,7 @@ struct sluice_writer {
 	struct sl_compressor *compressors;
 	pthread_t file_thread;
 	struct sl_h5_file *file; /* the file thread's */
+	struct sl_sink *sink;    /* NULL: the file is there */
 
 	struct sl_mutex adding; /* held while a series is added; taken before the other mutex */
 	struct sl_mutex mutex;
@@ -281,6 +287,7 @@ struct sluice_writer {
 		struct sl_list series, packers, commands;
 		unsigned compressing; /* compressors that are busy */
 		unsigned finished;    /* packed chunks that wait to be stored */
+		uint64_t finished_bytes;
 		enum sl_closing closing;
 		bool ended;        /* the file thread does nothing any more */
 		unsigned writes;   /* operations of the engine in flight: frames to their places, */
@@ -290,7 +297,11 @@ struct sluice_writer {
 		/* The last frame at the time of the request: of the first request that is not
 		 * served yet, so that later requests do not delay it, and of the last. */
 		uint64_t flush_cut, flush_last;
-		uint64_t flushed;      /* up to that frame */
+		uint64_t flushed; /* up to that frame */
+		/* With a sink: it flushes up to flush_through, and has not answered. */
+		bool flushing;
+		uint64_t flush_through;
+		int full_elsewhere;    /* as `full`, of another process */
 		bool dirty;            /* there is something to flush */
 		int64_t dirty_since;   /* SL_FOREVER: nothing that time would flush */
 		uint64_t frames_since; /* the last flush */
@@ -323,12 +334,19 @@ int sl_writer_check_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
  * about no frame. */
 void sl_writer_fail_locked(struct sluice_writer *w, int error, const char *stage,
                            const struct sl_frame *frame) SL_REQUIRES(&w->mutex);
+/* As sl_cond_wait(), for threads of the program: a sink that needs calls gets them meanwhile. It may
+ * return before anything has happened. */
+int sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
+	SL_REQUIRES(&w->mutex);
+/* Lets a sink make progress. Without the mutex. */
+void sl_writer_pump(struct sluice_writer *w);
+/* After a flush of all frames up to `through`. */
+void sl_count_flush_locked(struct sluice_writer *w, uint64_t through, int64_t took)
+	SL_REQUIRES(&w->mutex);
 /* Gives the file thread a command and waits for its result. */
 int sl_writer_ask(struct sluice_writer *w, int (*run)(struct sluice_writer *w, void *argument),
                   void *argument);
 
-/* Asks whether to try again on a full disk; see sl_h5_file_options. */
-bool sl_file_thread_full(void *writer, int error);
 /* The file thread. */
 void *sl_file_thread_run(void *writer);
 
@@ -342,6 +360,18 @@ int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_packed
  * the file thread. Returns the largest rounding error. */
 double sl_chunk_make_plain(struct sluice_series *s, struct sl_packed_chunk *packed, uint64_t from,
                            uint64_t to);
+/* Whether nothing of other processes is missing for the next chunk of a frame. */
+bool sl_share_ready_locked(const struct sl_frame *frame);
+/* Fails the writer if it has only frames that another process has ended without. */
+void sl_share_check_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex);
+/* The frame is stored: nothing of other processes is needed any more. */
+void sl_share_drop_parts_locked(struct sl_frame *frame);
+/* Copies the part of another process's chunk; where it lies. */
+void sl_share_gather(struct sluice_series *s, struct sl_packed_chunk *packed);
+/* The geometry of a foreign part, of which the block is everything. */
+void sl_part_geometry(const struct sl_geometry *g, const struct sl_foreign_part *part,
+                      struct sl_geometry *out, struct sl_block *block);
+
 /* Stores frames of a bundle that is not full. Called by the file thread, without the mutex. */
 int sl_file_thread_store_bundle(struct sl_frame *bundle, uint64_t from, uint64_t to,
                                 double *max_error);
@@ -370,12 +400,12 @@ struct sl_frame *sl_bundle_open_locked(struct sluice_series *s, uint64_t number)
 int sl_series_check(const struct sluice_series *s, const char *what, const void *data,
                     const double *scalars);
 
-/* Checks options and fills in defaults. Names stay the caller's. */
-int sl_series_options(const struct sluice_series_options *o, unsigned threads,
-                      struct sl_h5_layout *layout, struct sl_h5_set_options *set);
+/* The part of a chunk that lies in a frame. */
+void sl_series_block(const struct sluice_series *s, size_t number, struct sl_block *out);
+/* Makes the chunks of a frame, or of a block. */
+int sl_share_geometry(struct sluice_series *s);
 /* Closes its files when nothing is in flight; frees the rest when the pool has none of its
  * tasks either. */
 void sl_series_close(struct sluice_series *s);
-void sl_series_free(struct sluice_series *s);
 
 #endif

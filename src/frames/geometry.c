@@ -17,7 +17,7 @@ int sl_geometry_init(struct sl_geometry *g)
 		if (__builtin_mul_overflow(frame, g->shape[i], &frame) ||
 		    __builtin_mul_overflow(chunk, g->chunk[i], &chunk) || frame > INT64_MAX)
 			return sl_fail(-EINVAL, "a frame of that shape has too many bytes");
-		g->across[i] = g->shape[i] / g->chunk[i] + (g->shape[i] % g->chunk[i] != 0);
+		g->across[i] = (g->origin[i] + g->shape[i] - 1) / g->chunk[i] + 1;
 		g->chunks *= g->across[i];
 	}
 	if (chunk > SL_CODEC_MOST)
@@ -58,9 +58,12 @@ void sl_geometry_block(const struct sl_geometry *g, size_t number, struct sl_blo
 	out->edge = false;
 	out->whole = true;
 	for (unsigned i = g->rank; i--;) {
-		out->offset[i] = number % g->across[i] * g->chunk[i];
+		uint64_t from = number % g->across[i] * g->chunk[i];
+
 		number /= g->across[i];
-		out->extent[i] = SL_MIN(g->chunk[i], g->shape[i] - out->offset[i]);
+		out->at[i] = from < g->origin[i] ? g->origin[i] - from : 0;
+		out->offset[i] = from + out->at[i] - g->origin[i];
+		out->extent[i] = SL_MIN(g->chunk[i] - out->at[i], g->shape[i] - out->offset[i]);
 		out->edge |= out->extent[i] < g->chunk[i];
 	}
 	out->start = 0;
@@ -102,7 +105,7 @@ bool sl_block_run(const struct sl_geometry *g, const struct sl_block *block, uin
 	out->frame = out->chunk = 0;
 	for (unsigned i = 0; i < g->rank; i++) {
 		out->frame = out->frame * g->shape[i] + block->offset[i] + position[i];
-		out->chunk = out->chunk * g->chunk[i] + position[i];
+		out->chunk = out->chunk * g->chunk[i] + block->at[i] + position[i];
 	}
 	++*at;
 	return true;

@@ -47,10 +47,7 @@ static int shape_frames(struct sluice_series *s)
 	struct sl_geometry *g = &s->geometry;
 	int rc;
 
-	*g = (struct sl_geometry){.element = layout->element, .rank = layout->rank};
-	memcpy(g->shape, layout->shape, sizeof(layout->shape));
-	memcpy(g->chunk, layout->chunk, sizeof(layout->chunk));
-	rc = sl_geometry_init(g);
+	rc = sl_share_geometry(s);
 	s->frame_bytes = g->frame_bytes;
 	s->stride = sl_whole_pages(g->frame_bytes);
 	if (!rc && layout->gather > 1) {
@@ -306,7 +303,8 @@ static int packer_take(struct sluice_series *s)
 
 	/* All chunks lie in the frame as they will be in the file. */
 	kind.in_place =
-		s->layout.contiguous || (!s->layout.codec->filter && lies_whole(&s->geometry));
+		s->layout.contiguous || (!s->layout.codec->filter && lies_whole(&s->geometry) &&
+	                                 (!s->share || s->share->alone == s->share->count));
 	if (kind.in_place && !s->layout.precision)
 		return 0;
 	s->packer = packer_find(s->writer, &kind);
@@ -448,6 +446,8 @@ void sl_series_close(struct sluice_series *s)
 
 void sl_series_free(struct sluice_series *s)
 {
+	if (!s)
+		return;
 	sl_series_close(s);
 	packer_drop(s);
 	drop_bundles(s);
@@ -455,6 +455,7 @@ void sl_series_free(struct sluice_series *s)
 	if (!s->kept)
 		sl_area_release(&s->area);
 	sl_area_release(&s->decoded);
+	sl_share_free(s->share);
 	pthread_cond_destroy(&s->freed);
 	free(s->frames);
 	free(s->frame_of);
@@ -463,36 +464,52 @@ void sl_series_free(struct sluice_series *s)
 	free(s);
 }
 
-static int series_new(struct sluice_writer *w, const char *name,
-                      const struct sluice_series_options *o, struct sl_h5_set_options *set,
-                      struct sluice_series **out)
+/* With nothing but a name. */
+static int series_alloc(struct sluice_writer *w, const char *name, unsigned depth,
+                        struct sluice_series **out)
 {
-	struct sluice_series *s = calloc(1, sizeof(*s));
-	int rc;
+	struct sluice_series *s = *out = calloc(1, sizeof(*s));
 
 	if (!s)
 		return sl_fail(-ENOMEM, "no memory");
 	s->writer = w;
-	s->depth = o->depth ? o->depth : 2;
-	s->flags = o->flags;
+	s->depth = depth ? depth : 2;
 	pthread_cond_init(&s->freed, NULL);
 	sl_list_init(&s->locked.free);
 	sl_list_init(&s->locked.spare);
 	sl_list_init(&s->locked.queue);
 	sl_list_init(&s->locked.bundles);
 	s->name = strdup(name);
-	rc = s->name ? sl_series_options(o, w->threads, &s->layout, set)
-	             : sl_fail(-ENOMEM, "no memory");
-	if (!rc)
-		rc = shape_frames(s);
+	return s->name ? 0 : sl_fail(-ENOMEM, "no memory");
+}
+
+/* Everything but the dataset. */
+static int series_fill(struct sluice_series *s)
+{
+	int rc = shape_frames(s);
+
 	if (!rc)
 		rc = make_frames(s);
 	if (!rc)
 		rc = make_bundles(s);
 	if (!rc)
 		rc = packer_take(s);
+	return rc ? rc : sl_memory_file_open(s);
+}
+
+static int series_new(struct sluice_writer *w, const char *name,
+                      const struct sluice_series_options *o, struct sl_h5_set_options *set,
+                      struct sluice_series **out)
+{
+	struct sluice_series *s;
+	int rc = series_alloc(w, name, o->depth, &s);
+
+	if (!rc) {
+		s->flags = o->flags;
+		rc = sl_series_options(o, w->threads, &s->layout, set);
+	}
 	if (!rc)
-		rc = sl_memory_file_open(s);
+		rc = series_fill(s);
 	if (!rc)
 		rc = ask_series(s, set);
 	if (rc) {
@@ -501,6 +518,59 @@ static int series_new(struct sluice_writer *w, const char *name,
 	}
 	*out = s;
 	return 0;
+}
+
+/* With writer->adding, where the series is one of this process alone. */
+static void series_enlist(struct sluice_series *s)
+{
+	struct sluice_writer *w = s->writer;
+
+	sl_mutex_lock(&w->mutex);
+	s->locked.next = s->first;
+	sl_list_append(&w->locked.series, &s->locked.link);
+	w->locked.dirty = true;
+	if (w->locked.dirty_since == SL_FOREVER)
+		w->locked.dirty_since = sl_now();
+	pthread_cond_signal(&w->work);
+	sl_mutex_unlock(&w->mutex);
+}
+
+int sl_series_make(struct sluice_writer *w, const char *name, unsigned depth,
+                   const struct sl_h5_layout *layout, uint64_t first, struct sl_share *share,
+                   struct sluice_series **out)
+{
+	struct sluice_series *s;
+	int rc;
+
+	sl_mutex_lock(&w->adding);
+	rc = series_alloc(w, name, depth, &s);
+	if (!rc) {
+		s->layout = *layout;
+		s->layout.scalars = s->layout.dimensions = NULL;
+		s->layout.attributes = NULL;
+		s->first = first;
+		s->share = share;
+		share->locked.limit = first + SLUICE_RANKS_AHEAD;
+		share->locked.last = UINT64_MAX;
+		s->plain.mask = sl_h5_mask_shuffle(&s->layout);
+		rc = series_fill(s);
+	}
+	if (!rc)
+		rc = take_bytes(s, (share->stride + share->part_bytes) * SLUICE_RANKS_AHEAD);
+	if (s && rc) {
+		s->share = NULL;
+		sl_series_free(s);
+	} else {
+		*out = s;
+	}
+	sl_mutex_unlock(&w->adding);
+	return rc;
+}
+
+void sl_series_enlist(struct sluice_series *s, struct sl_h5_dataset *dataset)
+{
+	s->dataset = dataset;
+	series_enlist(s);
 }
 
 static int series_check_name_locked(struct sluice_writer *w, const char *name)
@@ -530,14 +600,7 @@ static int series_add(struct sluice_writer *w, const char *name,
 		rc = series_new(w, name, o, &set, &s);
 	if (rc)
 		return rc;
-	sl_mutex_lock(&w->mutex);
-	s->locked.next = s->first;
-	sl_list_append(&w->locked.series, &s->locked.link);
-	w->locked.dirty = true;
-	if (w->locked.dirty_since == SL_FOREVER)
-		w->locked.dirty_since = sl_now();
-	pthread_cond_signal(&w->work);
-	sl_mutex_unlock(&w->mutex);
+	series_enlist(s);
 	*out = s;
 	return 0;
 }
@@ -556,6 +619,11 @@ int sluice_series_add(sluice_writer *w, const char *dataset, const struct sluice
 		               out ? "the dataset has no name" : "out is NULL");
 	if (!o || o->size < sizeof(o->size))
 		return sl_fail(-EINVAL, "series options: %s", o ? "size is not set" : "missing");
+	if (w->sink)
+		return sl_fail(-EINVAL,
+		               "'%s': series of a writer that ranks share are added by "
+		               "sluice_series_add_block",
+		               dataset);
 	memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
 	sl_mutex_lock(&w->adding);
 	rc = series_add(w, dataset, &options, out);

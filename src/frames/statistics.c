@@ -84,7 +84,7 @@ int sluice_writer_stats(const sluice_writer *writer, struct sluice_writer_counts
 	if (w->locked.full)
 		stats.full_ns += (uint64_t)(sl_now() - w->locked.full_since);
 	stats.full_waits = w->locked.full_waits;
-	stats.full_now = w->locked.full;
+	stats.full_now = w->locked.full ? w->locked.full : w->locked.full_elsewhere;
 	sl_mutex_unlock(&w->mutex);
 	sl_struct_give(out, &stats, sizeof(stats));
 	return 0;

@@ -63,20 +63,63 @@ static char *failure_describe_locked(const struct sluice_writer *w, const char *
 	return rc < 0 ? message_lost : text;
 }
 
-void sl_writer_fail_locked(struct sluice_writer *w, int error, const char *stage,
-                           const struct sl_frame *frame)
+/* Takes the message, which is the writer's. */
+static void failure_keep_locked(struct sluice_writer *w, int error, const char *stage,
+                                const struct sl_frame *frame, char *message) SL_REQUIRES(&w->mutex)
 {
-	if (w->locked.failure.error)
-		return;
 	w->locked.failure.error = error;
 	w->locked.failure.stage = stage;
 	w->locked.failure.series = frame ? frame->series : NULL;
 	w->locked.failure.frame = frame ? frame->locked.number : 0;
-	w->locked.failure.message = failure_describe_locked(w, stage, frame);
+	w->locked.failure.message = message;
+	if (w->sink)
+		w->sink->ops->ended(w->sink, error, message);
 	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link)
 		pthread_cond_broadcast(&s->freed);
 	pthread_cond_broadcast(&w->progress);
 	pthread_cond_signal(&w->work);
+}
+
+void sl_writer_fail_locked(struct sluice_writer *w, int error, const char *stage,
+                           const struct sl_frame *frame)
+{
+	if (!w->locked.failure.error)
+		failure_keep_locked(w, error, stage, frame,
+		                    failure_describe_locked(w, stage, frame));
+}
+
+void sl_writer_fail(struct sluice_writer *w, int error, const char *sentence)
+{
+	char *message = strdup(sentence);
+
+	sl_mutex_lock(&w->mutex);
+	if (!w->locked.failure.error) {
+		failure_keep_locked(w, error, "store", NULL, message ? message : message_lost);
+		message = NULL;
+	}
+	sl_mutex_unlock(&w->mutex);
+	free(message);
+}
+
+void sl_writer_pump(struct sluice_writer *w)
+{
+	if (w->sink && w->sink->pumped)
+		w->sink->ops->pump(w->sink);
+}
+
+#define PUMP_NS ((int64_t)200000) /* between two calls of a sink that needs calls */
+
+int sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
+{
+	int64_t until = deadline;
+
+	if (w->sink && w->sink->pumped) {
+		sl_mutex_unlock(&w->mutex);
+		sl_writer_pump(w);
+		sl_mutex_lock(&w->mutex);
+		until = SL_MIN(deadline, sl_now() + PUMP_NS);
+	}
+	return sl_cond_wait(condition, &w->mutex, until) && until == deadline ? -ETIMEDOUT : 0;
 }
 
 int sl_writer_ask(struct sluice_writer *w, int (*run)(struct sluice_writer *w, void *argument),
@@ -160,19 +203,55 @@ static int ask_file(struct sluice_writer *w, const struct sluice_writer_options 
 	return sl_writer_ask(w, file_open_run, &options);
 }
 
+struct file_call {
+	int (*run)(struct sl_h5_file *file, void *argument);
+	void *argument;
+};
+
+/* Called by the file thread. */
+static int file_call_run(struct sluice_writer *w, void *argument)
+{
+	struct file_call *call = argument;
+
+	return call->run(w->file, call->argument);
+}
+
+/* Runs a function between two frames. */
+static int with_file(struct sluice_writer *w, int (*run)(struct sl_h5_file *file, void *argument),
+                     void *argument)
+{
+	struct file_call call = {run, argument};
+	int rc = sl_context_check(w->ctx);
+
+	if (rc)
+		return rc;
+	if (!w->sink)
+		return sl_writer_ask(w, file_call_run, &call);
+	rc = sl_writer_check(w);
+	return rc ? rc : w->sink->ops->with_file(w->sink, run, argument);
+}
+
+uint64_t sl_writer_held_limit(uint64_t memory_bytes)
+{
+	return memory_bytes ? SL_MIN(SL_MAX(memory_bytes / HELD_PART, HELD_LEAST), HELD_MOST) : 0;
+}
+
 static void set_options(struct sluice_writer *w, const struct sluice_writer_options *o) SL_UNCHECKED
 {
 	w->flags = o->flags;
 	w->threads = o->threads ? (unsigned)o->threads : sl_cores();
 	w->memory_bytes = o->memory_bytes;
-	if (o->memory_bytes)
-		w->locked.bytes =
-			SL_MIN(SL_MAX(o->memory_bytes / HELD_PART, HELD_LEAST), HELD_MOST);
+	/* The file is another's, with a sink. */
+	if (!w->sink)
+		w->locked.bytes = sl_writer_held_limit(o->memory_bytes);
 	w->checkpoint_frames = o->checkpoint_frames;
 	w->full_ns = o->full_disk_ms < 0 ? SL_FOREVER : (int64_t)o->full_disk_ms * 1000000;
 	if (o->checkpoint_ms >= 0)
 		w->checkpoint_ns =
 			(int64_t)(o->checkpoint_ms ? o->checkpoint_ms : CHECKPOINT_MS) * 1000000;
+	/* These are of the process that has the file. */
+	if (w->sink)
+		w->checkpoint_frames = (uint64_t)(w->checkpoint_ns = 0);
 }
 
 static void writer_free(struct sluice_writer *w) SL_UNCHECKED
@@ -196,7 +275,7 @@ static void writer_free(struct sluice_writer *w) SL_UNCHECKED
 }
 
 static int writer_new(struct sluice_context *ctx, const char *path,
-                      const struct sluice_writer_options *o,
+                      const struct sluice_writer_options *o, struct sl_sink *sink,
                       struct sluice_writer **out) SL_UNCHECKED
 {
 	struct sluice_writer *w = calloc(1, sizeof(*w));
@@ -205,6 +284,7 @@ static int writer_new(struct sluice_context *ctx, const char *path,
 	if (!w)
 		return sl_fail(-ENOMEM, "no memory");
 	w->ctx = ctx;
+	w->sink = sink;
 	set_options(w, o);
 	sl_list_init(&w->locked.series);
 	sl_list_init(&w->locked.packers);
@@ -237,6 +317,8 @@ static void writer_retire(struct sluice_writer *w)
 	struct sluice_context *ctx = w->ctx;
 
 	pthread_join(w->file_thread, NULL);
+	if (w->sink)
+		w->sink->ops->free(w->sink);
 	writer_free(w);
 	sl_context_leave(ctx);
 }
@@ -272,7 +354,7 @@ int sluice_writer_flush(sluice_writer *w, int timeout_ms)
 	/* Ended by a flush behind those frames, by the failure or the end of the writer, or the
 	 * deadline. */
 	while (!rc && wait) {
-		bool late = sl_cond_wait(&w->progress, &w->mutex, deadline);
+		bool late = sl_writer_wait_locked(w, &w->progress, deadline);
 
 		/* A flush that began before the request counts if it has those frames:
 		 * everything else was there before it. */
@@ -290,6 +372,8 @@ static void start_closing_locked(struct sluice_writer *w, enum sl_closing how)
 	SL_REQUIRES(&w->mutex)
 {
 	w->locked.closing = SL_MAX(w->locked.closing, how);
+	if (w->sink && how == SL_DISCARDING)
+		w->sink->ops->ended(w->sink, 0, NULL);
 	pthread_cond_signal(&w->work);
 	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link)
 		pthread_cond_broadcast(&s->freed);
@@ -300,7 +384,7 @@ static void start_closing_locked(struct sluice_writer *w, enum sl_closing how)
 static bool wait_for_end_locked(struct sluice_writer *w, int64_t deadline) SL_REQUIRES(&w->mutex)
 {
 	while (!w->locked.ended || w->locked.copies || w->locked.writes)
-		if (sl_cond_wait(&w->progress, &w->mutex, deadline))
+		if (sl_writer_wait_locked(w, &w->progress, deadline))
 			return w->locked.ended && !w->locked.copies && !w->locked.writes;
 	return true;
 }
@@ -360,8 +444,9 @@ static int writer_check_path(const char *path)
 	return 0;
 }
 
-int sluice_writer_open(sluice_context *ctx, const char *path, const struct sluice_writer_options *o,
-                       sluice_writer **out)
+static int writer_open(struct sluice_context *ctx, const char *path,
+                       const struct sluice_writer_options *o, struct sl_sink *sink,
+                       struct sluice_writer **out)
 {
 	const struct sluice_writer_options usual = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_writer_options options = {0};
@@ -382,11 +467,11 @@ int sluice_writer_open(sluice_context *ctx, const char *path, const struct sluic
 	if (!rc)
 		rc = sl_h5_usable(options.flags);
 	if (!rc)
-		rc = writer_new(ctx, path, &options, &w);
+		rc = writer_new(ctx, path, &options, sink, &w);
 	if (rc)
 		return rc;
 	sl_context_enter(ctx);
-	rc = ask_file(w, &options);
+	rc = sink ? 0 : ask_file(w, &options);
 	if (rc) {
 		char message[1024];
 
@@ -407,6 +492,57 @@ int sluice_writer_open(sluice_context *ctx, const char *path, const struct sluic
 	return 0;
 }
 
+int sluice_writer_open(sluice_context *ctx, const char *path, const struct sluice_writer_options *o,
+                       sluice_writer **out)
+{
+	return writer_open(ctx, path, o, NULL, out);
+}
+
+/* --------------------------------------------------------------------------------------- sinks */
+
+int sl_writer_open_sink(struct sluice_context *ctx, const char *path,
+                        const struct sluice_writer_options *o, struct sl_sink *sink,
+                        struct sluice_writer **out)
+{
+	return writer_open(ctx, path, o, sink, out);
+}
+
+struct sl_sink *sl_writer_sink(const struct sluice_writer *w)
+{
+	return w->sink;
+}
+
+const char *sl_writer_path(const struct sluice_writer *w)
+{
+	return w->path;
+}
+
+int sl_writer_check(struct sluice_writer *w)
+{
+	int rc;
+
+	sl_mutex_lock(&w->mutex);
+	rc = sl_writer_check_locked(w);
+	sl_mutex_unlock(&w->mutex);
+	return rc;
+}
+
+void sl_writer_flushed(struct sluice_writer *w)
+{
+	sl_mutex_lock(&w->mutex);
+	w->locked.flushing = w->locked.dirty = false;
+	sl_count_flush_locked(w, w->locked.flush_through, 0);
+	pthread_cond_signal(&w->work);
+	sl_mutex_unlock(&w->mutex);
+}
+
+void sl_writer_full(struct sluice_writer *w, int error)
+{
+	sl_mutex_lock(&w->mutex);
+	w->locked.full_elsewhere = error;
+	sl_mutex_unlock(&w->mutex);
+}
+
 /* --------------------------------------------------------------------------------- attributes */
 
 struct giving {
@@ -415,21 +551,19 @@ struct giving {
 	size_t count;
 };
 
-/* Called by the file thread. */
-static int attributes_run(struct sluice_writer *w, void *argument)
+static int attributes_run(struct sl_h5_file *file, void *argument)
 {
 	struct giving *giving = argument;
 
-	return sl_h5_attributes_give(w->file, giving->dataset, giving->attributes, giving->count);
+	return sl_h5_attributes_give(file, giving->dataset, giving->attributes, giving->count);
 }
 
 static int ask_attributes(struct sluice_writer *w, struct sl_h5_dataset *dataset,
                           const struct sluice_attribute *attributes, size_t count)
 {
 	struct giving giving = {dataset, attributes, count};
-	int rc = sl_context_check(w->ctx);
 
-	return rc ? rc : sl_writer_ask(w, attributes_run, &giving);
+	return with_file(w, attributes_run, &giving);
 }
 
 int sluice_writer_attributes(sluice_writer *w, const struct sluice_attribute *attributes,
@@ -450,10 +584,9 @@ int sluice_series_attributes(sluice_series *s, const struct sluice_attribute *at
 
 /* --------------------------------------------------------------------------------- coordinates */
 
-/* Called by the file thread. */
-static int add_coordinate(struct sluice_writer *w, void *coordinate)
+static int add_coordinate(struct sl_h5_file *file, void *coordinate)
 {
-	return sl_h5_coordinate_add(w->file, coordinate);
+	return sl_h5_coordinate_add(file, coordinate);
 }
 
 int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type, size_t count,
@@ -467,7 +600,6 @@ int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type, s
 	                             .values = values,
 	                             .attributes = attributes,
 	                             .attribute_count = attribute_count};
-	int rc;
 
 	if (!w || !name || !name[name[0] == '/'])
 		return sl_fail(-EINVAL, "sluice_writer_add_coordinate: %s",
@@ -478,6 +610,5 @@ int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type, s
 		return sl_fail(-EINVAL, "coordinate '%s': %zu values, %s", name, count,
 		               values ? "and it needs one at least" : "and values is NULL");
 	c.element = sl_type_bytes(of);
-	rc = sl_context_check(w->ctx);
-	return rc ? rc : sl_writer_ask(w, add_coordinate, &c);
+	return with_file(w, add_coordinate, &c);
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "h5file/h5file_internal.h"
 
@@ -76,32 +77,35 @@ static int h5_write_chunk(struct sl_h5_dataset *dataset, uint64_t frame, const u
 	return 0;
 }
 
-/* from, to: bytes, see sl_ordered_vfd. */
+/* from, to: bytes, and given: a place, see sl_ordered_vfd. */
 static int chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                       uint32_t mask, const void *bytes, size_t n, size_t from, size_t to)
+                       uint32_t mask, const void *bytes, size_t n, size_t from, size_t to,
+                       uint64_t given)
 {
 	int err = sl_h5_error(dataset->file);
 	struct sl_hdf5_stay stay;
 
 	if (err)
 		return err;
-	err = sl_h5_room(dataset->file, n);
+	err = sl_h5_room(dataset->file, given ? 0 : n);
 	if (err)
 		return sl_fail(err, "'%s': no room for frame %llu of '%s': %s",
 		               dataset->file->own.path, (unsigned long long)frame, dataset->name,
 		               sl_error_text(err));
 	dataset->file->vfd.lent_from = from;
 	dataset->file->vfd.lent_to = to;
+	dataset->file->vfd.given = given;
 	sl_hdf5_enter(&stay);
 	err = h5_write_chunk(dataset, frame, offset, mask, bytes, n);
 	sl_hdf5_leave(&stay);
+	dataset->file->vfd.given = 0;
 	return err;
 }
 
 int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
                       uint32_t mask, const void *bytes, size_t n)
 {
-	return chunk_store(dataset, frame, offset, mask, bytes, n, 0, 0);
+	return chunk_store(dataset, frame, offset, mask, bytes, n, 0, 0, 0);
 }
 
 int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
@@ -109,7 +113,40 @@ int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint
 {
 	size_t row = n / dataset->gather;
 
-	return chunk_store(dataset, frame, offset, dataset->mask, bytes, n, from * row, to * row);
+	return chunk_store(dataset, frame, offset, dataset->mask, bytes, n, from * row, to * row,
+	                   0);
+}
+
+/* Bytes that a crash has left HDF5 another place for. */
+static int chunk_copy(struct sl_h5_file *file, uint64_t from, uint64_t to, size_t n)
+{
+	char *bytes = malloc(n);
+	ssize_t done = bytes ? pread(file->own.fd, bytes, n, (off_t)from) : -1;
+
+	if (done == (ssize_t)n)
+		done = pwrite(file->own.fd, bytes, n, (off_t)to);
+	free(bytes);
+	return done == (ssize_t)n ? 0 : -EIO;
+}
+
+int sl_h5_chunk_enter(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                      uint32_t mask, uint64_t place, size_t n)
+{
+	struct sl_h5_file *file = dataset->file;
+	struct sl_hdf5_stay stay;
+	/* HDF5 hands the bytes to the driver, which does not look at them. */
+	int err = chunk_store(dataset, frame, offset, mask, file, n, 0, 0, place);
+
+	if (err || file->vfd.lent_place == place)
+		return err;
+	err = chunk_copy(file, place, file->vfd.lent_place, n);
+	if (!err)
+		return 0;
+	sl_hdf5_enter(&stay);
+	err = sl_h5_fail(file, err, "frame %llu of '%s' cannot be copied",
+	                 (unsigned long long)frame, dataset->name);
+	sl_hdf5_leave(&stay);
+	return err;
 }
 
 int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)

@@ -207,7 +207,7 @@ static int file_open_own(const char *path, const struct sl_h5_file_options *o,
 		return there;
 	if (there && o->flags & SLUICE_WRITER_APPEND)
 		return open_named(target, out);
-	return sl_new_file_open(target, o->flags & SLUICE_WRITER_REPLACE, o->mode, out);
+	return sl_new_file_open(target, o->flags & SLUICE_WRITER_REPLACE, !o->shared, o->mode, out);
 }
 
 static void h5_file_free(struct sl_h5_file *file)
@@ -302,6 +302,30 @@ int sl_h5_room(struct sl_h5_file *file, uint64_t bytes)
 		err = sl_ordered_vfd_room(&file->vfd, bytes);
 	while (is_to_be_tried_again(file, err));
 	return err;
+}
+
+const char *sl_h5_file_name(const struct sl_h5_file *file)
+{
+	return file->own.named ? file->own.path : file->own.temporary;
+}
+
+int sl_h5_place_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *place)
+{
+	int err = sl_h5_error(file);
+
+	if (err)
+		return err;
+	err = sl_h5_room(file, bytes);
+	while (!err) {
+		err = sl_ordered_vfd_grant(&file->vfd, bytes, place);
+		if (!is_to_be_tried_again(file, err))
+			break;
+		err = 0;
+	}
+	if (err)
+		return sl_fail(err, "'%s': no room for %llu bytes of chunks: %s", file->own.path,
+		               (unsigned long long)bytes, sl_error_text(err));
+	return 0;
 }
 
 static int give_name(struct sl_h5_file *file)

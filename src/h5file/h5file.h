@@ -66,6 +66,8 @@ struct sl_h5_file_options {
 	uint64_t held_limit;
 	const struct sluice_attribute *attributes;
 	size_t attribute_count;
+	/* Other processes write to it, too: a new file has a temporary name instead of none. */
+	bool shared;
 	/* The disk is full: waits for a while, and says whether it is to be tried again. Called
 	 * on the thread of the call, without a lock. NULL: it is not tried again. */
 	bool (*full)(void *argument, int error);
@@ -133,6 +135,16 @@ int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint
 /* Reads a chunk that was there in part when the dataset was added, without its filters: n bytes. */
 int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
                      uint64_t frame, const uint64_t *offset, void *out, size_t n);
+
+/*
+ * A file that is shared: the name by which others open it now, absolute; the file's. Space that others write to, and
+ * that sl_h5_chunk_enter() makes a chunk of when its bytes are there: where the file has this chunk already, after a
+ * crash, they are copied.
+ */
+const char *sl_h5_file_name(const struct sl_h5_file *file);
+int sl_h5_place_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *place);
+int sl_h5_chunk_enter(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                      uint32_t mask, uint64_t place, size_t n);
 
 /*
  * Contiguous datasets: returns the offset of frame 0 in the file, a multiple of 4096 in new

@@ -6,11 +6,13 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static hbool_t has_lock; /* written once */
+static hbool_t has_lock;    /* written once */
+static unsigned answers[3]; /* the version of the library that answers; written once */
 /* Held from enter to leave: HDF5 may have no lock of its own, and a child of fork() would have
  * it locked by a thread that it has not. */
 static struct sl_mutex lock = SL_MUTEX_INIT;
@@ -46,6 +48,7 @@ static void after_fork(void) SL_UNCHECKED
 static void hdf5_start(void)
 {
 	pthread_atfork(before_fork, after_fork, after_fork);
+	H5get_libversion(&answers[0], &answers[1], &answers[2]);
 	H5dont_atexit();
 	if (H5open() < 0 || H5is_library_threadsafe(&has_lock) < 0)
 		has_lock = false;
@@ -54,6 +57,16 @@ static void hdf5_start(void)
 int sl_hdf5_start(bool alone)
 {
 	pthread_once(&once, hdf5_start);
+	/* Otherwise HDF5 ends the process when it is used. */
+	if ((answers[0] != H5_VERS_MAJOR || answers[1] != H5_VERS_MINOR ||
+	     answers[2] != H5_VERS_RELEASE) &&
+	    !getenv("HDF5_DISABLE_VERSION_CHECK"))
+		return sl_fail(-ENOTSUP,
+		               "another HDF5 library answers, of version %u.%u.%u, and sluice was "
+		               "built with %d.%d.%d: the program has both (load one of them with "
+		               "RTLD_LOCAL)",
+		               answers[0], answers[1], answers[2], H5_VERS_MAJOR, H5_VERS_MINOR,
+		               H5_VERS_RELEASE);
 	if (has_lock || alone)
 		return 0;
 	return sl_fail(-ENOTSUP,

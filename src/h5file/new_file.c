@@ -58,9 +58,10 @@ static int move_up(int fd)
 	return up < 0 ? -err : up;
 }
 
-int sl_new_file_open(char *path, bool replace, unsigned mode, struct sl_new_file *out)
+int sl_new_file_open(char *path, bool replace, bool nameless, unsigned mode,
+                     struct sl_new_file *out)
 {
-	struct sl_new_file file = {.path = path, .replace = replace, .fd = -1};
+	struct sl_new_file file = {.path = path, .replace = replace, .fd = -EOPNOTSUPP};
 	mode_t made = mode ? mode & 07777 : 0666;
 	struct stat existing = {0};
 	int err = sl_path_replaceable(path, replace, &existing);
@@ -69,7 +70,8 @@ int sl_new_file_open(char *path, bool replace, unsigned mode, struct sl_new_file
 		free(path);
 		return err;
 	}
-	file.fd = new_file_open_nameless(path, made);
+	if (nameless)
+		file.fd = new_file_open_nameless(path, made);
 	if (file.fd == -EOPNOTSUPP || file.fd == -EISDIR || file.fd == -EINVAL)
 		file.fd = sl_temporary_open(path, made, &file.temporary);
 	if (file.fd >= 0 && file.fd < LEAST_FD)

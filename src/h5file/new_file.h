@@ -20,9 +20,10 @@ struct sl_new_file {
 /*
  * Opens it. Takes ownership of path in any case. replace: a regular file may have the name; the
  * new file gets its owner and, if mode is 0, its permissions. Otherwise -EEXIST if the name is
- * taken.
+ * taken. nameless: without a temporary name if possible.
  */
-int sl_new_file_open(char *path, bool replace, unsigned mode, struct sl_new_file *out);
+int sl_new_file_open(char *path, bool replace, bool nameless, unsigned mode,
+                     struct sl_new_file *out);
 /* Gives it its name; -EEXIST if that has been taken meanwhile and is not to be replaced.
  * durable: the name survives the loss of power. With a sentence. */
 int sl_new_file_name(struct sl_new_file *file, bool durable);

@@ -27,10 +27,11 @@ struct ordered_file {
 	ino_t inode;
 	haddr_t eoa, flush_eoa; /* end of HDF5's allocations, now and at the flush */
 	uint64_t word;          /* see word.h; 0: the file has none */
-	haddr_t eof;            /* end of the file itself */
-	haddr_t taken;          /* end of the space that is taken for it */
-	bool changed;           /* flushed_eoa is known: the superblock has been read */
-	haddr_t flushed_eoa;    /* nothing in the file refers beyond it */
+	haddr_t granted;     /* end of what others were given; HDF5 knows at its next allocation */
+	haddr_t eof;         /* end of the file itself */
+	haddr_t taken;       /* end of the space that is taken for it */
+	bool changed;        /* flushed_eoa is known: the superblock has been read */
+	haddr_t flushed_eoa; /* nothing in the file refers beyond it */
 	struct sl_held_blocks held;
 	bool superblock; /* is among it */
 	bool leaving;    /* settle writes it */

@@ -260,10 +260,13 @@ static haddr_t ordered_take_place(struct ordered_file *file, hsize_t size)
 static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t size)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
-	haddr_t start = file->eoa, place = 0;
+	haddr_t start, place = 0;
 
 	(void)dxpl;
 	begin_change(file);
+	start = file->eoa = SL_MAX(file->eoa, file->granted);
+	if (type == H5FD_MEM_DRAW && file->vfd->given)
+		return file->vfd->given;
 	if (type == H5FD_MEM_DRAW && !file->vfd->pages)
 		place = ordered_take_place(file, size);
 	if (place)
@@ -302,7 +305,8 @@ static herr_t ordered_free(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 /*
  * HDF5 reuses freed space at once from its own list; only space at the end of the file goes to
  * the driver. So the driver reports, for raw data, the end of the moving chunk as the end of
- * the file until the chunk is freed.
+ * the file until the chunk is freed. Metadata may grow where it is the last in the file, so space
+ * that others were given counts.
  */
 static haddr_t ordered_get_eoa(const H5FD_t *base, H5FD_mem_t type)
 {
@@ -310,7 +314,7 @@ static haddr_t ordered_get_eoa(const H5FD_t *base, H5FD_mem_t type)
 	const struct sl_ordered_vfd *vfd = file->vfd;
 
 	return type == H5FD_MEM_DRAW && vfd->moved_bytes ? vfd->moved + vfd->moved_bytes
-	                                                 : file->eoa;
+	                                                 : SL_MAX(file->eoa, file->granted);
 }
 
 static herr_t ordered_set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t end)
@@ -386,7 +390,7 @@ int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes)
 
 	sl_mutex_lock(&vfd->mutex);
 	file = vfd->file;
-	end = file ? file->eoa + bytes + AHEAD + vfd->ahead : 0;
+	end = file ? SL_MAX(file->eoa, file->granted) + bytes + AHEAD + vfd->ahead : 0;
 	if (file && !vfd->error && SL_MAX(file->eof, file->taken) < end &&
 	    !has_plenty(file, bytes)) {
 		err = ordered_take_space(file, end + STEP);
@@ -398,6 +402,24 @@ int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes)
 	}
 	sl_mutex_unlock(&vfd->mutex);
 	return sl_is_full(err) ? err : 0;
+}
+
+int sl_ordered_vfd_grant(struct sl_ordered_vfd *vfd, uint64_t bytes, uint64_t *place)
+{
+	struct ordered_file *file;
+	int err;
+
+	sl_mutex_lock(&vfd->mutex);
+	file = vfd->file;
+	err = vfd->error ? vfd->error : file ? sl_ordered_check_length(file) : -EIO;
+	if (!err) {
+		*place = SL_MAX(file->eoa, file->granted);
+		err = sl_ordered_reserve(file, *place + bytes);
+	}
+	if (!err)
+		file->granted = *place + bytes;
+	sl_mutex_unlock(&vfd->mutex);
+	return err;
 }
 
 static int write_raw(struct ordered_file *file, haddr_t start, size_t size, const void *bytes)
@@ -427,6 +449,8 @@ static int take_raw(struct ordered_file *file, haddr_t start, size_t size, const
 	if (err || !is_lent(file, bytes, size))
 		return err ? err : write_raw(file, start, size, bytes);
 	file->vfd->lent_place = start;
+	if (file->vfd->given)
+		return 0;
 	file->noted = (const char *)bytes + file->vfd->lent_from;
 	file->noted_start = start + file->vfd->lent_from;
 	file->noted_size = file->vfd->lent_to ? file->vfd->lent_to - file->vfd->lent_from : size;

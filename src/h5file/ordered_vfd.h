@@ -47,6 +47,12 @@ struct sl_ordered_vfd {
 	 * which uses them again after the next flush.
 	 */
 	uint64_t moved, moved_bytes;
+	/*
+	 * Before a call that writes a chunk whose bytes are in the file: their place, which is of
+	 * sl_ordered_vfd_grant(). HDF5 gets it where it asks for one, and nothing is written.
+	 * lent_place is told as above: another place if HDF5 had one, as after a crash.
+	 */
+	uint64_t given;
 	/* At any time: bytes that a flush may take at the end of the file, beside nodes for the
 	 * last chunk. */
 	uint64_t ahead;
@@ -111,6 +117,10 @@ int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd, bool again);
  * the file system cannot say. Called as settle is.
  */
 int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes);
+
+/* Gives space at the end of the file to others, who write it by themselves. -ENOSPC or -EDQUOT as
+ * above. Called as settle is. */
+int sl_ordered_vfd_grant(struct sl_ordered_vfd *vfd, uint64_t bytes, uint64_t *place);
 
 /* Writes bytes that HDF5 does not have in memory, in their place, while nothing is to be
  * flushed. */

@@ -3,8 +3,9 @@
  * The order of writes: the file of the ordered driver, which is valid after each single write.
  * Called by the driver, with its mutex, on the thread that is in HDF5 or in settle.
  *
- * Raw data is written at once, to places that nothing in the file refers to. Metadata is held
- * back, and a flush writes it in this order:
+ * Raw data is written at once, to places that nothing in the file refers to; or other processes
+ * have written it, where sl_ordered_vfd_grant() has given them space. Metadata is held back, and a
+ * flush writes it in this order:
  *
  *   new blocks      Beyond the end at the last flush: nothing refers to them.
  *   superblock      It has the end of the file. Readers refuse addresses beyond it and shorter

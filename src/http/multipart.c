@@ -250,11 +250,10 @@ static bool multipart_begin_locked(struct sl_http_multipart *multipart)
 /* -------------------------------------------------------------------------------------- copy */
 
 /* Finds where the next bytes of a piece go, of which *n are reserved. Returns NULL if they wait, or with *error. */
-static struct sl_http_part *writing_step_locked(struct sl_http_writing *writing, size_t *n,
-                                                int *error) SL_REQUIRES(&writing->multipart->mutex)
+static struct sl_http_part *writing_step_locked(struct sl_http_multipart *multipart,
+                                                const struct sl_piece *piece, size_t *n, int *error)
+	SL_REQUIRES(&multipart->mutex)
 {
-	struct sl_http_multipart *multipart = writing->multipart;
-	const struct sl_piece *piece = writing->piece;
 	uint64_t at = piece->offset + piece->moved, from;
 	struct sl_s3_part place;
 	struct sl_http_part *part;
@@ -310,7 +309,7 @@ static void writing_copy(struct sl_http_writing *writing)
 	sl_mutex_lock(&multipart->mutex);
 	while (!multipart->locked.error && piece->moved < piece->length &&
 	       !atomic_load(&piece->cancelled) &&
-	       (part = writing_step_locked(writing, &n, &error))) {
+	       (part = writing_step_locked(multipart, piece, &n, &error))) {
 		size_t from = piece->offset + piece->moved - part->place.start;
 
 		sl_mutex_unlock(&multipart->mutex);

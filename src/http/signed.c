@@ -45,6 +45,7 @@ static int request_take_lines(struct sl_http_request *request, const struct sl_s
 
 int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_slist *lines)
 {
+	const struct sl_http_call *call = request->call;
 	struct curl_slist checksum = {.data = (char *)"x-amz-checksum-mode: ENABLED",
 	                              .next = (struct curl_slist *)lines};
 	struct sl_s3_lines made = {{NULL}};
@@ -63,7 +64,8 @@ int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_sl
 	for (const struct curl_slist *line = lines; given && line; line = line->next)
 		given[count++] = line->data;
 	rc = given ? sl_s3_sign(request->http->s3, request_method(request),
-	                        request->call ? request->call->query : NULL, given, &made)
+	                        call ? call->query : NULL, call ? call->body : NULL,
+	                        call ? call->length : 0, given, &made)
 	           : -ENOMEM;
 	free(given);
 	if (!rc)

@@ -31,6 +31,23 @@ void sl_s3_keys_clear(struct sl_s3_keys *keys)
 	*keys = (struct sl_s3_keys){0};
 }
 
+static char *text_copy(const char *text)
+{
+	return text ? strdup(text) : NULL;
+}
+
+int sl_s3_keys_copy(const struct sl_s3_keys *keys, struct sl_s3_keys *out)
+{
+	struct sl_s3_keys copy = {text_copy(keys->id), text_copy(keys->secret),
+	                          text_copy(keys->token), keys->expires};
+
+	*out = copy;
+	if (sl_s3_keys_equal(keys, &copy))
+		return 0;
+	sl_s3_keys_clear(out);
+	return sl_fail(-ENOMEM, "no memory");
+}
+
 static bool text_equal(const char *one, const char *other)
 {
 	return one && other ? !strcmp(one, other) : one == other;
@@ -91,16 +108,9 @@ struct asked {
 	int depth; /* roles that are assumed by the keys that are looked for */
 };
 
-static int keys_copy(const char *id, const char *secret, const char *token, struct sl_s3_keys *out)
+static const char *variable_value(const char *name)
 {
-	struct sl_s3_keys keys = {strdup(id), strdup(secret), token ? strdup(token) : NULL, 0};
-
-	if (!keys.id || !keys.secret || (token && !keys.token)) {
-		sl_s3_keys_clear(&keys);
-		return sl_fail(-ENOMEM, "no memory");
-	}
-	*out = keys;
-	return 1;
+	return sl_s3_variable((const char *const[]){name, NULL});
 }
 
 /* Takes a pair, which may be missing, but not in half. The names are for the sentence. */
@@ -112,7 +122,10 @@ static int keys_take(const char *const values[3], const char *const names[2], co
 	if (!values[0] || !values[1])
 		return sl_fail(-EACCES, "%s: %s is set, and %s is missing", where,
 		               names[!values[0]], names[!!values[0]]);
-	return keys_copy(values[0], values[1], values[2], out);
+	struct sl_s3_keys keys = {(char *)values[0], (char *)values[1], (char *)values[2], 0};
+	int rc = sl_s3_keys_copy(&keys, out);
+
+	return rc ? rc : 1;
 }
 
 static int source_options(const struct asked *asked, struct sl_s3_source *out)
@@ -135,7 +148,7 @@ static int source_environment(const struct asked *asked, struct sl_s3_source *ou
 
 	out->kind = "the environment (AWS_ACCESS_KEY_ID)";
 	for (int i = 0; i < 3; i++)
-		values[i] = sl_s3_variable((const char *const[]){names[i], NULL});
+		values[i] = variable_value(names[i]);
 	return asked->options->profile ? 0
 	                               : keys_take(values, names, "the environment", &out->keys);
 }
@@ -152,15 +165,8 @@ static int source_profile(const struct asked *asked, struct sl_s3_source *out)
 	                 shared ? profile->credentials : profile->config, &out->keys);
 }
 
-static const char *variable_value(const char *name)
-{
-	return sl_s3_variable((const char *const[]){name, NULL});
-}
-
 /* Makes the source one that is asked with texts, which it takes; a NULL where `needs` says so is a lack of memory. */
-static int source_ask(struct sl_s3_source *out, const char *kind, int needs,
-                      int (*ask)(const struct sl_s3_source *, const struct sl_settings *,
-                                 struct sl_s3_keys *),
+static int source_ask(struct sl_s3_source *out, const char *kind, int needs, sl_s3_asker *ask,
                       char *first, char *second, char *third)
 {
 	char *texts[SL_S3_TEXTS] = {first, second, third};
@@ -172,11 +178,6 @@ static int source_ask(struct sl_s3_source *out, const char *kind, int needs,
 		if (!texts[i])
 			return sl_fail(-ENOMEM, "no memory");
 	return 1;
-}
-
-static char *text_copy(const char *text)
-{
-	return text ? strdup(text) : NULL;
 }
 
 static int source_process(const struct asked *asked, struct sl_s3_source *out)

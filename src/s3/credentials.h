@@ -13,6 +13,8 @@ struct sl_s3_keys {
 /* Wipes and frees a text; NULL is allowed. */
 void sl_s3_text_clear(char *text);
 void sl_s3_keys_clear(struct sl_s3_keys *keys);
+/* Returns 0 or -ENOMEM with a sentence. */
+int sl_s3_keys_copy(const struct sl_s3_keys *keys, struct sl_s3_keys *out);
 bool sl_s3_keys_equal(const struct sl_s3_keys *one, const struct sl_s3_keys *other);
 /* Returns 0, or -EINVAL with a sentence that names `where`: a key can be no part of a line of header. */
 int sl_s3_keys_check(const struct sl_s3_keys *keys, const char *where);
@@ -22,12 +24,16 @@ extern const char *const sl_s3_regions[];
 
 #define SL_S3_TEXTS 3
 
+struct sl_s3_source;
+/* Asks for keys, and waits. Returns 0, or -errno with a sentence. */
+typedef int sl_s3_asker(const struct sl_s3_source *source, const struct sl_settings *settings,
+                        struct sl_s3_keys *out);
+
 /* The first source that has credentials. */
 struct sl_s3_source {
-	const char *kind; /* in words, a constant */
-	bool guessed;     /* nothing names it: it may not be there */
-	/* Asks for keys, and waits. Returns 0, or -errno with a sentence. NULL: the keys are here. */
-	int (*ask)(const struct sl_s3_source *, const struct sl_settings *, struct sl_s3_keys *out);
+	const char *kind;          /* in words, a constant */
+	bool guessed;              /* nothing names it: it may not be there */
+	sl_s3_asker *ask;          /* NULL: the keys are here */
 	char *texts[SL_S3_TEXTS];  /* with which it asks; NULL: not set */
 	struct sl_s3_source *base; /* of the keys with which it asks; or NULL */
 	struct sl_s3_keys keys;
@@ -46,22 +52,16 @@ bool sl_s3_source_equal(const struct sl_s3_source *one, const struct sl_s3_sourc
 /* Returns -EACCES, with the sentence that no source has credentials. why: the last has none. */
 int sl_s3_source_missing(const struct sl_s3_profile *profile, const char *why);
 
-/* The sources that are asked, and the texts that they need. */
-/* A command: runs it by the shell, and waits for its end. */
-int sl_s3_process_ask(const struct sl_s3_source *source, const struct sl_settings *settings,
-                      struct sl_s3_keys *out);
-/* The URL of a container's service; the token that it wants, or the file that has it. */
-int sl_s3_container_ask(const struct sl_s3_source *source, const struct sl_settings *settings,
-                        struct sl_s3_keys *out);
-/* The URL of a machine's service. */
-int sl_s3_machine_ask(const struct sl_s3_source *source, const struct sl_settings *settings,
-                      struct sl_s3_keys *out);
-/* The URL of the Security Token Service; its region; the query for a role, whose keys those of the base may ask for. */
-int sl_s3_role_ask(const struct sl_s3_source *source, const struct sl_settings *settings,
-                   struct sl_s3_keys *out);
-/* The URL of that service; the file of a web identity's token; the query. */
-int sl_s3_identity_ask(const struct sl_s3_source *source, const struct sl_settings *settings,
-                       struct sl_s3_keys *out);
+/* The sources that are asked, and their texts. A command, which is run by the shell, and whose end is waited for: */
+sl_s3_asker sl_s3_process_ask;
+/* The URL of a container's service; the token that it wants, or the file that has it: */
+sl_s3_asker sl_s3_container_ask;
+/* The URL of a machine's service: */
+sl_s3_asker sl_s3_machine_ask;
+/* The URL of the Security Token Service; its region; the query for a role, for which the keys of the base are asked: */
+sl_s3_asker sl_s3_role_ask;
+/* The URL of that service; the file of a web identity's token; the query: */
+sl_s3_asker sl_s3_identity_ask;
 
 /* Reads a file that has a token of a line, without its end. Returns 0, or -EACCES with a sentence that names the file. */
 int sl_s3_token_read(const char *path, char *text, size_t size);

@@ -56,21 +56,27 @@ static void call_prepare(CURL *easy, const struct sl_settings *settings,
 	}
 }
 
+/* Returns 0, or -errno with a sentence that has no more of the URL than scheme, host and port. */
 static int answer_judge(const struct sl_s3_call *call, CURLcode code, long status, const char *text)
 {
+	char *name = sl_uri_name(call->url);
+	const char *host = name ? strstr(name, "://") : NULL;
+	int length = host ? (int)(host + 3 + strcspn(host + 3, "/") - name) : 0, rc = 0;
 	struct sl_s3_error error;
 
-	if (code == CURLE_OUT_OF_MEMORY)
-		return sl_fail(-ENOMEM, "no memory");
-	if (code)
-		return sl_fail(-EACCES, "'%s' gave no answer: %s", call->url,
-		               curl_easy_strerror(code));
-	if (status == 200)
-		return 0;
-	sl_s3_error_parse(text, &error);
-	return sl_fail(-EACCES, "'%s' answered with HTTP %ld%s%s%s%s", call->url, status,
-	               error.code[0] ? ": " : "", error.code, error.message[0] ? ": " : "",
-	               error.message);
+	if (code == CURLE_OUT_OF_MEMORY) {
+		rc = sl_fail(-ENOMEM, "no memory");
+	} else if (code) {
+		rc = sl_fail(-EACCES, "'%.*s' gave no %s: %s", length, name, call->what,
+		             curl_easy_strerror(code));
+	} else if (status != 200) {
+		sl_s3_error_parse(text, &error);
+		rc = sl_fail(-EACCES, "'%.*s' gave no %s: HTTP %ld%s%s%s%s", length, name,
+		             call->what, status, error.code[0] ? ": " : "", error.code,
+		             error.message[0] ? ": " : "", error.message);
+	}
+	free(name);
+	return rc;
 }
 
 int sl_s3_fetch(const struct sl_settings *settings, const struct sl_s3_call *call, char **out)

@@ -6,6 +6,7 @@
 #include "core/core.h"
 
 struct sl_s3_call {
+	const char *what; /* it asks for, in words: the path of its URL may be a secret */
 	const char *method;
 	const char *url;
 	const char *const *lines; /* of its header, then NULL; or NULL */

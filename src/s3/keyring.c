@@ -270,23 +270,15 @@ int sl_s3_issuer_acquire(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
 int sl_s3_issuer_copy(struct sl_s3_issuer *issuer, int64_t now, struct sl_s3_keys *out,
                       unsigned *version)
 {
-	const struct sl_s3_keys *keys = &issuer->locked.keys;
-	struct sl_s3_keys copy;
+	int rc;
 
 	sl_mutex_lock(&issuer->mutex);
 	if (issuer_is_due_locked(issuer, now))
 		issuer_queue_locked(issuer, now, false);
-	copy = (struct sl_s3_keys){strdup(keys->id), strdup(keys->secret),
-	                           keys->token ? strdup(keys->token) : NULL, keys->expires};
-	if (!copy.id || !copy.secret || (keys->token && !copy.token)) {
-		sl_mutex_unlock(&issuer->mutex);
-		sl_s3_keys_clear(&copy);
-		return sl_fail(-ENOMEM, "no memory");
-	}
+	rc = sl_s3_keys_copy(&issuer->locked.keys, out);
 	*version = issuer->locked.version;
 	sl_mutex_unlock(&issuer->mutex);
-	*out = copy;
-	return 0;
+	return rc;
 }
 
 /* A source is asked at once for others than keys that no server has refused before. */

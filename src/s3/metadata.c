@@ -37,12 +37,12 @@ static int metadata_keys(const struct sl_settings *settings, const char *url, co
                          struct sl_s3_keys *out)
 {
 	const char *lines[] = {line, NULL};
-	struct sl_s3_call call = {"GET", url, lines, NULL, true};
+	struct sl_s3_call call = {"keys", "GET", url, lines, NULL, true};
 	char *text = NULL;
 	int rc = sl_s3_fetch(settings, &call, &text);
 
 	if (!rc && !sl_s3_keys_parse(sl_s3_json_get, text, "Token", out))
-		rc = sl_fail(-EACCES, "'%s' has no credentials in its answer", url);
+		rc = sl_fail(-EACCES, "there are no keys in the answer of the metadata service");
 	sl_s3_text_clear(text);
 	return rc;
 }
@@ -57,10 +57,8 @@ int sl_s3_container_ask(const struct sl_s3_source *source, const struct sl_setti
 	if (!path && given)
 		snprintf(token, sizeof(token), "%s", given);
 	if (!rc && !sl_s3_fetch_is_safe(url))
-		rc = sl_fail(-EINVAL,
-		             "AWS_CONTAINER_CREDENTIALS_FULL_URI: '%s' is no URL by https, of this "
-		             "machine, or of ECS or EKS",
-		             url);
+		rc = sl_fail(-EINVAL, "AWS_CONTAINER_CREDENTIALS_FULL_URI is no URL by https, of "
+		                      "this machine, or of ECS or EKS");
 	if (!rc && strpbrk(token, "\r\n"))
 		rc = sl_fail(-EINVAL, "AWS_CONTAINER_AUTHORIZATION_TOKEN has more than a line");
 	snprintf(line, sizeof(line), "Authorization: %s", token);
@@ -72,11 +70,11 @@ int sl_s3_container_ask(const struct sl_s3_source *source, const struct sl_setti
 }
 
 /* Makes a call for a line of text, for the caller to clear. Returns 0, or -EACCES with a sentence. */
-static int machine_line(const struct sl_settings *settings, const char *method, const char *url,
-                        const char *line, char **out)
+static int machine_line(const struct sl_settings *settings, const char *what, const char *method,
+                        const char *url, const char *line, char **out)
 {
 	const char *lines[] = {line, NULL};
-	struct sl_s3_call call = {method, url, lines, NULL, true};
+	struct sl_s3_call call = {what, method, url, lines, NULL, true};
 	int rc = sl_s3_fetch(settings, &call, out);
 
 	if (!rc)
@@ -92,13 +90,13 @@ int sl_s3_machine_ask(const struct sl_s3_source *source, const struct sl_setting
 	int rc;
 
 	snprintf(url, sizeof(url), "%.256s/latest/api/token", service);
-	rc = machine_line(settings, "PUT", url, "X-aws-ec2-metadata-token-ttl-seconds: 21600",
-	                  &token);
+	rc = machine_line(settings, "token", "PUT", url,
+	                  "X-aws-ec2-metadata-token-ttl-seconds: 21600", &token);
 	if (rc)
 		return rc;
 	snprintf(line, sizeof(line), "X-aws-ec2-metadata-token: %s", token);
 	snprintf(url, sizeof(url), "%.256s/latest/meta-data/iam/security-credentials/", service);
-	rc = machine_line(settings, "GET", url, line, &role);
+	rc = machine_line(settings, "role", "GET", url, line, &role);
 	if (!rc && !(name = sl_s3_encode(role, false)))
 		rc = sl_fail(-ENOMEM, "no memory");
 	if (!rc) {

@@ -21,7 +21,7 @@ struct sl_s3 {
 	struct sl_s3_keyring *keyring;
 	char *where; /* endpoint and bucket, of which the keyring knows the region */
 	char region[SL_S3_TEXT];
-	bool requester_pays;
+	bool requester_pays, sign_payload;
 	const char *source;          /* of the keys, in words */
 	struct sl_s3_keys keys;      /* without an issuer */
 	struct sl_s3_issuer *issuer; /* of keys that expire; or NULL */
@@ -124,6 +124,7 @@ int sl_s3_open(struct sl_s3_keyring *keyring, struct sl_pool *waiting, const cha
 	if (given)
 		memcpy(&options, given, SL_MIN(given->size, sizeof(options)));
 	s3->requester_pays = options.requester_pays;
+	s3->sign_payload = options.sign_payload;
 	rc = sl_s3_name_parse(uri, &name);
 	if (!rc && !query && !name.key[0])
 		rc = sl_fail(-EISDIR, "'%s' is a bucket, not an object", uri);
@@ -188,8 +189,8 @@ const char *sl_s3_url(const struct sl_s3 *s3)
 
 /* -------------------------------------------------------------------------------------- sign */
 
-int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const char *const *given,
-               struct sl_s3_lines *out)
+int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const void *body,
+               size_t bytes, const char *const *given, struct sl_s3_lines *out)
 {
 	struct sl_s3_lines lines = {{NULL}};
 	struct sl_s3_keys copy = {0};
@@ -197,6 +198,7 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const ch
 	bool has_body = !strcmp(method, "PUT") || !strcmp(method, "POST");
 	struct sl_sign_request request = {
 		.method = method, .query = query, .region = s3->region, .service = "s3"};
+	char payload[SL_SIGN_HEX] = "UNSIGNED-PAYLOAD";
 	int64_t now = time(NULL), skew;
 	bool done;
 	int rc = 0;
@@ -210,8 +212,10 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const ch
 	}
 	if (rc)
 		return rc;
-	request.payload = has_body ? "UNSIGNED-PAYLOAD" : SL_S3_EMPTY;
-	done = !s3->requester_pays || sl_s3_lines_add(&lines, "x-amz-request-payer", "requester");
+	request.payload = has_body ? payload : SL_S3_EMPTY;
+	done = !has_body || !s3->sign_payload || !sl_sign_payload(body, bytes, payload);
+	done = done &&
+	       (!s3->requester_pays || sl_s3_lines_add(&lines, "x-amz-request-payer", "requester"));
 	if (keys->id)
 		done = done &&
 		       sl_s3_authorize(&request, &s3->place, keys, now + skew, given, &lines);

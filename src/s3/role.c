@@ -31,7 +31,8 @@ static int role_call(const struct sl_settings *settings, const struct sl_s3_call
 	int rc = sl_s3_fetch(settings, call, &text);
 
 	if (!rc && !sl_s3_keys_parse(element_get, text, "SessionToken", out))
-		rc = sl_fail(-EACCES, "'%s' has no credentials in its answer", call->url);
+		rc = sl_fail(-EACCES,
+		             "there are no keys in the answer of the Security Token Service");
 	sl_s3_text_clear(text);
 	return rc;
 }
@@ -57,8 +58,8 @@ int sl_s3_role_ask(const struct sl_s3_source *source, const struct sl_settings *
 	                            NULL, &lines))
 		rc = sl_fail(-ENOMEM, "no memory to sign a request");
 	if (!rc) {
-		struct sl_s3_call call = {"GET", place.url, (const char *const *)lines.of, NULL,
-		                          false};
+		struct sl_s3_call call = {"keys", "GET", place.url, (const char *const *)lines.of,
+		                          NULL,   false};
 
 		rc = role_call(settings, &call, out);
 	}
@@ -84,7 +85,7 @@ int sl_s3_identity_ask(const struct sl_s3_source *source, const struct sl_settin
 		}
 	}
 	if (!rc) {
-		struct sl_s3_call call = {"POST", source->texts[0], NULL, body, false};
+		struct sl_s3_call call = {"keys", "POST", source->texts[0], NULL, body, false};
 
 		rc = role_call(settings, &call, out);
 	}

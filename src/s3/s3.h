@@ -43,11 +43,11 @@ struct sl_s3_lines {
 };
 /*
  * Signs a request to the URL: at this time, since a signature is valid for minutes. query: that of the request, encoded
- * and sorted; NULL: that of the URL. lines: those that the request has anyway, then NULL. Any thread; never waits for
- * storage. Returns 0, or -errno with a sentence.
+ * and sorted; NULL: that of the URL. body: of a PUT or POST, all of it. lines: those that the request has anyway, then
+ * NULL. Any thread; never waits for storage. Returns 0, or -errno with a sentence.
  */
-int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const char *const *lines,
-               struct sl_s3_lines *out);
+int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const void *body,
+               size_t bytes, const char *const *lines, struct sl_s3_lines *out);
 void sl_s3_lines_clear(struct sl_s3_lines *lines);
 
 /* ------------------------------------------------------------------------------------- error */

@@ -20,18 +20,17 @@
 #include "s3/sign.h"
 
 #define DIGEST 32
-#define HEX    (2 * DIGEST + 1)
 #define SCOPE  "aws4_request"
 
 static const char hex_digits[] = "0123456789abcdef";
 
-static void sign_hex(const unsigned char digest[DIGEST], char out[HEX])
+static void sign_hex(const unsigned char digest[DIGEST], char out[SL_SIGN_HEX])
 {
 	for (int i = 0; i < DIGEST; i++) {
 		out[2 * i] = hex_digits[digest[i] >> 4];
 		out[2 * i + 1] = hex_digits[digest[i] & 15];
 	}
-	out[HEX - 1] = '\0';
+	out[SL_SIGN_HEX - 1] = '\0';
 }
 
 /* ------------------------------------------------------------------------------------ fields */
@@ -132,9 +131,19 @@ static bool sign_hmac(const void *key, size_t key_bytes, const char *text,
 	            out, NULL);
 }
 
+int sl_sign_payload(const void *body, size_t bytes, char out[SL_SIGN_HEX])
+{
+	unsigned char digest[DIGEST];
+
+	if (!EVP_Digest(body, bytes, digest, NULL, EVP_sha256(), NULL))
+		return sl_fail(-ENOMEM, "no memory to sign a request");
+	sign_hex(digest, out);
+	return 0;
+}
+
 /* The digest of the canonical request. */
 static int sign_canonical(const struct sl_sign_request *request, const char *const *lines,
-                          char out[HEX])
+                          char out[SL_SIGN_HEX])
 {
 	unsigned char digest[DIGEST];
 	char *text = NULL;
@@ -159,7 +168,8 @@ static int sign_canonical(const struct sl_sign_request *request, const char *con
 }
 
 /* The signature of a digest, with a key for the day, the region and the service. */
-static int sign_digest(const struct sl_sign_request *request, const char *digest, char out[HEX])
+static int sign_digest(const struct sl_sign_request *request, const char *digest,
+                       char out[SL_SIGN_HEX])
 {
 	const char *date = request->date, *steps[] = {request->region, request->service, SCOPE};
 	unsigned char key[DIGEST];
@@ -188,7 +198,7 @@ static int sign_digest(const struct sl_sign_request *request, const char *digest
 int sl_sign(const struct sl_sign_request *request, char **out)
 {
 	const char **lines = lines_sorted(request->lines);
-	char hex[HEX], *text = NULL;
+	char hex[SL_SIGN_HEX], *text = NULL;
 	size_t bytes = 0;
 	FILE *to;
 	int rc = lines ? sign_canonical(request, lines, hex) : -ENOMEM;

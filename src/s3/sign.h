@@ -16,6 +16,9 @@ struct sl_sign_request {
 	const char *region, *service;
 	const char *id, *secret; /* of the access key */
 };
+#define SL_SIGN_HEX 65
+/* Prints the SHA-256 of a body, for `payload`. Returns 0, or -ENOMEM with a sentence. */
+int sl_sign_payload(const void *body, size_t bytes, char out[SL_SIGN_HEX]);
 /* Makes the value of Authorization, which the caller frees. Returns 0, or -ENOMEM with a sentence. */
 int sl_sign(const struct sl_sign_request *request, char **out);
 /* Returns 0, or -ENOTSUP with a sentence if this build cannot sign. */

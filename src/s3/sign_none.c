@@ -19,3 +19,11 @@ int sl_sign(const struct sl_sign_request *request, char **out)
 	(void)request, (void)out;
 	return sl_sign_check();
 }
+
+int sl_sign_payload(const void *body, size_t bytes, char out[SL_SIGN_HEX])
+{
+	(void)body;
+	(void)bytes;
+	(void)out;
+	return sl_sign_check();
+}

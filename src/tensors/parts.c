@@ -8,11 +8,14 @@
  * any thread.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "tensors/tensors.h"
 
 #define NOWHERE (-2)
+/* So many runs of narrow columns take longer as extents than it takes to make the buffers to gather them. */
+#define GATHERED_LEAST 32768
 
 struct parts_maker {
 	const struct sluice_tensor_plan *plan;
@@ -20,17 +23,28 @@ struct parts_maker {
 	struct sl_tensor_parts *out;
 };
 
+/* Returns whether narrow columns are gathered. */
+static bool parts_gather(const struct sluice_tensor_plan *plan, enum sl_tensor_parts_kind kind)
+{
+	uint64_t runs = 0;
+
+	for (size_t i = 0; kind == SL_PARTS_COPIED && i < plan->count; i++)
+		runs += sl_tensor_item_narrow(plan->order[i]) ? plan->order[i]->runs : 0;
+	return runs >= GATHERED_LEAST;
+}
+
 /* Finds the device of each item, and its source. */
 static void parts_find_targets(struct parts_maker *maker, enum sl_tensor_parts_kind kind)
 {
 	struct sl_tensor_item *const *order = maker->plan->order;
 	struct sl_tensor_target *targets = maker->out->targets;
+	bool gather = parts_gather(maker->plan, kind);
 	size_t source = 0;
 
 	for (size_t i = 0; i < maker->plan->count; i++) {
 		struct sl_tensor_target *target = &targets[i];
 
-		*target = (struct sl_tensor_target){order[i]->to, NOWHERE, i, SIZE_MAX};
+		*target = (struct sl_tensor_target){order[i]->to, NOWHERE, i, SIZE_MAX, false};
 		if (!order[i]->runs)
 			continue;
 		if (!target->to)
@@ -38,7 +52,15 @@ static void parts_find_targets(struct parts_maker *maker, enum sl_tensor_parts_k
 		target->device = kind == SL_PARTS_BY_FILE ? 0 : sluice_device_of(target->to);
 		if (!sl_tensor_item_same(order[i], order[source]))
 			source = i;
-		else if (kind == SL_PARTS_COPIED && target->device != targets[source].device)
+		target->gathered = gather && sl_tensor_item_narrow(order[i]);
+		if (target->gathered) {
+			target->source = source;
+			maker->out->gathered += source == i ? order[i]->bytes : 0;
+			continue;
+		}
+		if (source == i)
+			continue;
+		if (kind == SL_PARTS_COPIED && target->device != targets[source].device)
 			target->source = source;
 		maker->out->copied |= target->source != i;
 	}
@@ -89,7 +111,8 @@ static bool part_has(const struct parts_maker *maker, size_t first, size_t i)
 {
 	const struct sl_tensor_target *targets = maker->out->targets;
 
-	return targets[i].source == i && targets[i].device == targets[first].device;
+	return targets[i].source == i && !targets[i].gathered &&
+	       targets[i].device == targets[first].device;
 }
 
 /* Makes the part of item `first`, and of all behind it that belong to it. */
@@ -98,14 +121,20 @@ static int part_make(struct parts_maker *maker, size_t first, struct sl_tensor_p
 	struct sl_tensor_item *const *order = maker->plan->order;
 	struct sl_tensor_target *targets = maker->out->targets;
 	uint32_t file = order[first]->tensor->file;
-	size_t end = first, runs = 0;
+	size_t end = first;
+	uint64_t runs = 0;
 
 	for (; end < maker->plan->count && order[end]->tensor->file == file; end++)
 		runs += part_has(maker, first, end) ? order[end]->runs : 0;
 	*part = (struct sl_tensor_part){.file = file, .device = targets[first].device};
+	if (runs > SL_TENSOR_RUNS_MOST)
+		return sl_fail(-E2BIG,
+		               "in stream order, and with digests, at most %" PRIu64
+		               " runs of bytes of a file are read, and not %" PRIu64,
+		               SL_TENSOR_RUNS_MOST, runs);
 	part->extents = calloc(runs, sizeof(*part->extents));
 	if (!part->extents)
-		return sl_fail(-ENOMEM, "no memory for %zu extents", runs);
+		return sl_fail(-ENOMEM, "no memory for %" PRIu64 " extents", runs);
 	for (size_t i = first; i < end; i++) {
 		if (!part_has(maker, first, i))
 			continue;
@@ -133,7 +162,8 @@ int sl_tensor_parts_make(const struct sluice_tensor_plan *plan,
 		const struct sl_tensor_target *target = &out->targets[i];
 		struct sl_tensor_part *larger;
 
-		if (target->device == NOWHERE || target->source != i || target->part != SIZE_MAX)
+		if (target->device == NOWHERE || target->source != i || target->gathered ||
+		    target->part != SIZE_MAX)
 			continue;
 		larger = realloc(out->parts, (out->count + 1) * sizeof(*larger));
 		if (larger)

@@ -12,8 +12,8 @@
 #include "tensors/tensors.h"
 
 #define PLACE_ALIGN ((uint64_t)256)
-/* Runs of bytes of all items. */
-#define RUNS_MOST ((uint64_t)16000000)
+/* Of narrow columns: their runs are shorter, and their rows not longer, or not longer than two runs. */
+#define NARROW ((uint64_t)16 << 10)
 /* Bits of longer tensors are not counted in 64 bits. */
 #define BYTES_MOST (UINT64_MAX / 16)
 
@@ -35,6 +35,18 @@ static int item_compare(const struct sl_tensor_item *a, const struct sl_tensor_i
 bool sl_tensor_item_same(const struct sl_tensor_item *a, const struct sl_tensor_item *b)
 {
 	return !item_compare(a, b);
+}
+
+bool sl_tensor_item_narrow(const struct sl_tensor_item *item)
+{
+	uint64_t row = item->stride / 8;
+
+	if (item->runs < 2 || item->run >= NARROW || row > SL_MAX(NARROW, 2 * item->run))
+		return false;
+	for (unsigned i = 1; i < item->outer; i++)
+		if (item->shape[i] != item->tensor->shape[i])
+			return false;
+	return true;
 }
 
 void sl_tensor_item_extents(const struct sl_tensor_item *item, char *to, struct sluice_extent *out)
@@ -157,13 +169,14 @@ static int plan_place(struct sluice_tensor_plan *plan)
 	for (size_t i = 0; i < plan->count; i++) {
 		struct sl_tensor_item *item = plan->order[i];
 
-		runs += item->runs;
-		if (runs > RUNS_MOST)
+		runs += sl_tensor_item_narrow(item) ? 0 : item->runs;
+		if (runs > SL_TENSOR_RUNS_MOST)
 			return sl_fail(-E2BIG,
 			               "a plan has at most %" PRIu64
 			               " runs of bytes; of tensor '%s' it has %" PRIu64
 			               ", each of %" PRIu64 " bytes",
-			               RUNS_MOST, item->tensor->name, item->runs, item->run);
+			               SL_TENSOR_RUNS_MOST, item->tensor->name, item->runs,
+			               item->run);
 		item->place = UINT64_MAX;
 		if (item->to)
 			continue;

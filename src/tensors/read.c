@@ -4,7 +4,7 @@
  *
  * Reads a plan: an operation for each file and device, whose ends come through a queue of the load. One thread at a
  * time collects them: a thread that waits for the load, or the load's own, which there is where slices are copied
- * between devices or digests are checked. The first failure cancels the other operations, and the load is over
+ * between devices, narrow columns gathered, or digests checked. The first failure cancels the other operations, and the load is over
  * when all are.
  *
  *   free      --[sluice_tensor_load_wait, load_run]--> collected  a thread takes ends from the queue
@@ -38,7 +38,7 @@ struct sluice_tensor_load {
 
 	_Atomic bool stop;      /* failed, or cancelled */
 	_Atomic uint32_t state; /* of the above; a word that threads wait for */
-	_Atomic uint64_t moved; /* bytes, with digests */
+	_Atomic uint64_t moved; /* bytes, of files with digests, and of columns that are gathered */
 
 	/* Of the thread that collects; fixed once the load is over. */
 	size_t ended;
@@ -81,7 +81,7 @@ static int load_copy_part(struct sluice_tensor_load *load, size_t part)
 		const struct sl_tensor_target *from = &targets[targets[i].source];
 		int device = targets[i].device < 0 ? from->device : targets[i].device;
 
-		if (targets[i].source == i || from->part != part)
+		if (targets[i].source == i || targets[i].gathered || from->part != part)
 			continue;
 		if (atomic_load(&load->stop))
 			rc = sl_fail(-ECANCELED, "the load was cancelled");
@@ -151,6 +151,8 @@ static void *load_run(void *argument)
 		rc = sl_tensor_read_verified(load->plan->tensors, load->parts.parts,
 		                             load->parts.count, load->digests, &load->moved,
 		                             &load->stop);
+	else if (load->parts.gathered)
+		rc = sl_tensor_gather(load->plan, load->parts.targets, &load->moved, &load->stop);
 	if (rc)
 		load_fail(load, rc, sluice_last_message());
 	load_collect(load, SL_FOREVER);
@@ -214,7 +216,7 @@ static int load_start(struct sluice_tensor_load *load,
 	if (!load->ops)
 		return sl_fail(-ENOMEM, "no memory");
 	rc = load_submit(load, options);
-	if (!rc && load->parts.copied && load_start_thread(load))
+	if (!rc && (load->parts.copied || load->parts.gathered) && load_start_thread(load))
 		load_fail(load, -EAGAIN, sluice_last_message());
 	return rc;
 }
@@ -231,6 +233,7 @@ static int load_make(struct sluice_tensor_load *load, const sluice_tensor_memory
 
 	for (size_t i = 0; i < load->plan->count; i++)
 		load->bytes += load->plan->items[i].bytes;
+	load->read = load->parts.gathered;
 	for (part = load->parts.parts; !rc && part < load->parts.parts + load->parts.count;
 	     part++) {
 		load->read += options->digests ? tensors->files[part->file].length : part->bytes;

@@ -61,6 +61,9 @@ struct sluice_tensors {
 
 /* --------------------------------------------------------------------------------------- plan */
 
+/* Runs of bytes of all items, or of a part, which each are an extent. */
+#define SL_TENSOR_RUNS_MOST ((uint64_t)16000000)
+
 /* A tensor, or a slice of it, of a plan. */
 struct sl_tensor_item {
 	const struct sl_tensor *tensor;
@@ -87,6 +90,11 @@ struct sluice_tensor_plan {
 };
 /* Whether two items, in any order, are the same bytes of a file. */
 bool sl_tensor_item_same(const struct sl_tensor_item *a, const struct sl_tensor_item *b);
+/*
+ * Returns whether the item is narrow columns: many short runs, in rows of at most 16 KiB or twice as long as the run, at equal
+ * distances.
+ */
+bool sl_tensor_item_narrow(const struct sl_tensor_item *item);
 /* Writes an extent for each run of the item, whose first byte belongs at `to`. */
 void sl_tensor_item_extents(const struct sl_tensor_item *item, char *to, struct sluice_extent *out);
 
@@ -118,13 +126,15 @@ struct sl_tensor_target {
 	char *to;
 	int device; /* -2: the item has no bytes */
 	size_t source; /* the item that is read; its own number, unless the bytes are copied from there */
-	size_t part; /* of the source; SIZE_MAX: none yet */
+	size_t part;   /* of the source; SIZE_MAX: none yet */
+	bool gathered; /* by sl_tensor_gather(); in no part */
 };
 struct sl_tensor_parts {
 	struct sl_tensor_part *parts;
 	size_t count;
 	struct sl_tensor_target *targets;
-	bool copied; /* some are */
+	bool copied;       /* some are */
+	uint64_t gathered; /* bytes that sl_tensor_gather() moves, each slice once */
 };
 /* A part for each file and device, or for each file; and copies for slices that several devices want, or not. */
 enum sl_tensor_parts_kind { SL_PARTS_COPIED, SL_PARTS_ON_STREAM, SL_PARTS_BY_FILE };
@@ -136,6 +146,16 @@ int sl_tensor_parts_make(const struct sluice_tensor_plan *plan,
                          const struct sluice_tensor_memory *memory, enum sl_tensor_parts_kind kind,
                          struct sl_tensor_parts *out);
 void sl_tensor_parts_clear(struct sl_tensor_parts *parts);
+
+/*
+ * Reads all that is gathered, and copies it to its places. Adds to *moved the bytes of each slice, and ends early, with
+ * -ECANCELED, once *stop is set, by another thread or after an error. When it returns nothing touches a destination any
+ * more. On a thread of the load; waits for the reads, the copies and its own threads, which all end soon after *stop is set.
+ *
+ * Returns 0, or the error of a read or a copy with its sentence.
+ */
+int sl_tensor_gather(const struct sluice_tensor_plan *plan, const struct sl_tensor_target *targets,
+                     _Atomic uint64_t *moved, _Atomic bool *stop);
 
 /* ------------------------------------------------------------------------------------- digest */
 

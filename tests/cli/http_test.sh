@@ -38,6 +38,8 @@ object() {
 checksums_of_objects_are_compared() {
 	local name size built
 	built=$(ldd "$sluice" | grep -c libisal || true)
+	# A second request for the opening, after a second, would ask for a byte, of which there is no checksum.
+	export SLUICE_HTTP_HEDGE=0
 	export AWS_ENDPOINT_URL=http://127.0.0.1:$server_s3 AWS_ACCESS_KEY_ID=AKIDTEST AWS_SECRET_ACCESS_KEY=secret/+of=the-test
 	for size in 0 1 70000 2500000; do
 		object $size > from

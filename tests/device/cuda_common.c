@@ -88,9 +88,10 @@ uint64_t cuda_calls(const char *function)
 	return calls;
 }
 
-void cuda_copy_apart(sluice_stream stream)
+void cuda_copy_apart(sluice_stream stream, bool rows)
 {
 	enum { COPIES = 100, PART = 48, APART = 64 };
+	const int shift = rows ? 0 : APART - PART; /* of every other copy */
 	const struct sl_device_ops *ops = cuda_device->ops;
 	struct sl_command commands[COPIES];
 	unsigned char seen[COPIES * APART], *from;
@@ -103,9 +104,11 @@ void cuda_copy_apart(sluice_stream stream)
 	assert_int_equal(sluice_copy(to, seen, sizeof(seen)), 0);
 	from = pinned;
 	for (int i = 0; i < COPIES; i++) {
+		int place = i == COPIES - 1 ? i - 1 : i;
+
 		memset(from + i * PART, i + 1, PART);
 		commands[i] = (struct sl_command){
-			SL_COPY, .copy = {(char *)to + (i == COPIES - 1 ? i - 1 : i) * APART,
+			SL_COPY, .copy = {(char *)to + place * APART + place % 2 * shift,
 		                          from + i * PART, PART}};
 	}
 	assert_int_equal(ops->enqueue(cuda_device, stream, commands, COPIES, &taken), 0);
@@ -114,9 +117,10 @@ void cuda_copy_apart(sluice_stream stream)
 	assert_int_equal(sluice_copy(seen, to, sizeof(seen)), 0);
 	for (int i = 0; i < COPIES - 1; i++)
 		for (int j = 0; j < APART; j++)
-			assert_int_equal(seen[i * APART + j], j >= PART         ? 0
-			                                      : i == COPIES - 2 ? COPIES
-			                                                        : i + 1);
+			assert_int_equal(seen[i * APART + j],
+			                 j < i % 2 * shift || j >= PART + i % 2 * shift ? 0
+			                 : i == COPIES - 2                              ? COPIES
+			                                                                : i + 1);
 	assert_int_equal(sluice_pinned_free(pinned), 0);
 	assert_int_equal(sluice_device_free(to), 0);
 }

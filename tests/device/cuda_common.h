@@ -44,7 +44,7 @@ void cuda_file_close(struct cuda_file *f);
  * Gives the stream 100 copies to the device, of which the last two are to the same place, and checks where
  * they arrive.
  */
-void cuda_copy_apart(sluice_stream stream);
+void cuda_copy_apart(sluice_stream stream, bool rows);
 /* Calls of that function so far by all threads. */
 uint64_t cuda_calls(const char *function);
 void cuda_moved(sluice_op *op, size_t n);

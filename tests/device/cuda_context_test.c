@@ -462,9 +462,27 @@ TEST(copies_are_given_together_where_their_order_makes_no_difference)
 
 	assert_int_equal(sluice_stream_new(cuda_number, &stream), 0);
 	assert_true(cuda_device->ops->joins(cuda_device, stream));
-	cuda_copy_apart(stream);
+	cuda_copy_apart(stream, false);
 	/* 64 and 35; the last one overlaps. */
 	assert_int_equal(cuda_calls("cuMemcpyBatchAsync"), batches + 2);
+	assert_int_equal(sluice_stream_free(stream), 0);
+}
+
+TEST(rows_of_a_table_are_one_command_on_each_stream)
+{
+	uint64_t batches = cuda_calls("cuMemcpyBatchAsync");
+	uint64_t rows = cuda_calls("cuMemcpy2DAsync_v2");
+	sluice_stream stream;
+
+	assert_int_equal(sluice_stream_new(cuda_number, &stream), 0);
+	cuda_copy_apart(stream, true);
+	cuda_copy_apart(NULL, true);
+	assert_int_equal(cuda_calls("cuMemcpy2DAsync_v2"), rows + 2);
+	assert_int_equal(cuda_calls("cuMemcpyBatchAsync"), batches);
+	assert_int_equal(cu.cuFakeFail("cuMemcpy2DAsync_v2", 1, CUDA_ERROR_NOT_SUPPORTED), 0);
+	cuda_copy_apart(stream, true);
+	/* The first 64 as a batch, since the driver refuses rows once, and the rest as rows. */
+	assert_int_equal(cuda_calls("cuMemcpyBatchAsync"), batches + 1);
 	assert_int_equal(sluice_stream_free(stream), 0);
 }
 
@@ -474,10 +492,10 @@ TEST(the_legacy_default_stream_is_given_one_copy_at_a_time)
 
 	for (uintptr_t legacy = 0; legacy < 2; legacy++) {
 		assert_false(cuda_device->ops->joins(cuda_device, (sluice_stream)legacy));
-		cuda_copy_apart((sluice_stream)legacy);
+		cuda_copy_apart((sluice_stream)legacy, false);
 	}
 	assert_int_equal(cuda_calls("cuMemcpyBatchAsync"), batches);
-	cuda_copy_apart((sluice_stream)2);
+	cuda_copy_apart((sluice_stream)2, false);
 	assert_int_equal(cuda_calls("cuMemcpyBatchAsync"), batches + 2);
 }
 
@@ -487,7 +505,7 @@ TEST(copies_that_the_driver_refuses_together_are_given_one_by_one)
 
 	assert_int_equal(sluice_stream_new(cuda_number, &stream), 0);
 	assert_int_equal(cu.cuFakeFail("cuMemcpyBatchAsync", 1, CUDA_ERROR_NOT_SUPPORTED), 0);
-	cuda_copy_apart(stream);
+	cuda_copy_apart(stream, false);
 	assert_int_equal(sluice_stream_free(stream), 0);
 }
 

@@ -193,7 +193,7 @@ static void without_batches_each_copy_is_a_call(void **state)
 	assert_null(sl_cuda_driver()->cuMemcpyBatchAsync);
 	assert_int_equal(sluice_stream_new(cuda_number, &stream), 0);
 	assert_false(cuda_device->ops->joins(cuda_device, stream));
-	cuda_copy_apart(stream);
+	cuda_copy_apart(stream, false);
 	assert_true(cuda_calls("cuMemcpyAsync") >= 100);
 	assert_int_equal(cuda_calls("cuMemcpyBatchAsync"), 0);
 	assert_int_equal(sluice_stream_free(stream), 0);

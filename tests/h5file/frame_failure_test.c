@@ -182,6 +182,32 @@ static int use_hdf5_without_lock(void)
 	return any ? 3 : overlapped ? 4 : 0;
 }
 
+static bool says_other_version;
+herr_t __wrap_H5get_libversion(unsigned *major, unsigned *minor, unsigned *release);
+herr_t __real_H5get_libversion(unsigned *major, unsigned *minor, unsigned *release);
+
+herr_t __wrap_H5get_libversion(unsigned *major, unsigned *minor, unsigned *release)
+{
+	herr_t done = __real_H5get_libversion(major, minor, release);
+
+	*minor += says_other_version ? 2 : 0;
+	return done;
+}
+
+static int use_another_hdf5(void)
+{
+	says_other_version = true;
+	if (sl_h5_usable(0) != -ENOTSUP || !strstr(sluice_last_message(), "another HDF5 library"))
+		return 1;
+	setenv("HDF5_DISABLE_VERSION_CHECK", "1", 1);
+	return sl_h5_usable(0) ? 2 : 0;
+}
+
+FIRST_TEST(an_hdf5_of_another_version_is_refused)
+{
+	assert_int_equal(in_child(use_another_hdf5), 0);
+}
+
 /* First: what is asked once must not have been asked. */
 FIRST_TEST(an_hdf5_without_lock_is_used_only_alone)
 {

@@ -2,6 +2,7 @@
 /* The HDF5 file of a writer, read back by HDF5 itself with its own filters. */
 #include "h5file/frame_common.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -451,6 +452,67 @@ TEST(names_and_groups_go_on_with_what_is_there)
 	frame_check("/a/b/c/d", &layout, 2);
 	frame_check("/a/b/e", &layout, 1);
 	frame_check("/a/f", &layout, 1);
+}
+
+/* -------------------------------------------------------------------------------------- places */
+
+/* A frame that is a single chunk, written by somebody else to a place that the file gives. */
+static void write_to_place(struct sl_h5_file *file, struct sl_h5_layout *layout, uint64_t frame,
+                           uint64_t *place)
+{
+	unsigned char *bytes = frame_make(layout, frame);
+	int fd = open(sl_h5_file_name(file), O_WRONLY | O_CLOEXEC);
+
+	assert_ok(sl_h5_place_take(file, frame_bytes(layout), place));
+	assert_int_equal(pwrite(fd, bytes, frame_bytes(layout), (off_t)*place),
+	                 frame_bytes(layout));
+	close(fd);
+	free(bytes);
+}
+
+static void give_text(struct sl_h5_file *file, struct sl_h5_dataset *dataset, unsigned number)
+{
+	char name[32], text[3000];
+	struct sluice_attribute attribute = {.name = name, .text = text};
+
+	snprintf(name, sizeof(name), "note %u", number);
+	memset(text, 'a' + (int)number % 26, sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	assert_ok(sl_h5_attributes_give(file, dataset, &attribute, 1));
+}
+
+/* Metadata of a dataset grows where it is the last in the file, and other metadata is new. */
+TEST(places_that_others_write_to_are_nobody_elses)
+{
+	static const uint64_t start[2] = {0};
+	struct sl_h5_file_options o = {.shared = true, .flags = SLUICE_WRITER_REPLACE};
+	struct sl_h5_layout layout = frame_layout("none", 1, false);
+	struct sl_h5_file *file;
+	char name[16];
+
+	memcpy(layout.chunk, layout.shape, sizeof(layout.chunk));
+	assert_ok(sl_h5_file_open(frame_path, &o, &file));
+	for (unsigned i = 0; i < 12; i++) {
+		struct sl_h5_dataset *dataset;
+		uint64_t place;
+
+		snprintf(name, sizeof(name), "u%u", i);
+		dataset = frame_add(file, name, &layout, NULL);
+		for (unsigned frame = 0; frame < 5; frame++) {
+			write_to_place(file, &layout, frame, &place);
+			give_text(file, frame % 2 ? NULL : dataset, i * 5 + frame);
+			assert_ok(sl_h5_chunk_enter(dataset, frame, start, 0, place,
+			                            frame_bytes(&layout)));
+			assert_ok(sl_h5_frames_stored(dataset, frame, 1, NULL, 0));
+		}
+		if (i == 6)
+			frame_flush(file);
+	}
+	frame_close(file);
+	for (unsigned i = 0; i < 12; i++) {
+		snprintf(name, sizeof(name), "u%u", i);
+		frame_check(name, &layout, 5);
+	}
 }
 
 int main(void)

@@ -46,7 +46,8 @@ class Faults:
 
     def fault_short(self, argument):
         """short:N: N bytes fewer than Content-Length says, then an orderly end"""
-        self.send_head(206, self.object_headers() + [self.content_range()], self.end - self.first)
+        part = [self.content_range()] if self.is_ranged() else []
+        self.send_head(206 if part else 200, self.object_headers() + part, self.end - self.first)
         self.send_bytes(self.first, max(self.first, self.end - int(argument)))
         raise Gone
 

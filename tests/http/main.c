@@ -19,6 +19,6 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_DFL);
 	return RUN_FILES("answers", "refusals", "retry", "stall", "redirect", "whole", "tls", "uri",
 	                 "cancel", "bounds", "reactor", "put", "upload", "versions", "apart",
-	                 "location", "limited", "identity", "hedge", "extents",
+	                 "location", "limited", "identity", "hedge", "extents", "eager",
 	                 built_with_crypto() ? "s3" : NULL, "s3_keys", "s3_services", "s3_write");
 }

@@ -84,8 +84,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send(200, str(issued[user]))
         elif rest.startswith("latest/"):
             self.machine(user, rest[len("latest/"):])
-        elif rest in ("container", "process"):
-            self.container(user, rest)
+        elif rest.split("?")[0] in ("container", "process"):
+            self.container(user, rest.split("?")[0])
         else:
             self.security(user, rest, body)
 

@@ -18,6 +18,7 @@ The name of the bucket is a list of words with '-' between them, which say how i
   stalls    of every 25 ranges the first GET of the last is silent from there on
   away      it redirects GETs to the server itself by another name, where no request may be signed
   none      there is no such bucket
+  sealed    bodies have to be part of the signature
   sums      objects have a checksum, and with "wrong" that of other bytes, with "parts" of their parts; ranges have one, too
   hurried   the first PUT of each part is answered 503 SlowDown
   cut       the connection of the first PUT of each part is closed within the body
@@ -146,6 +147,11 @@ class Request:
             key = digest(key, step)
         return digest(key, text).hex()
 
+    def payload(self):
+        if self.method in ("PUT", "POST") and "sealed" not in self.words:
+            return "UNSIGNED-PAYLOAD"
+        return hashlib.sha256(self.body).hexdigest()
+
     def check(self, service="s3"):
         """Raises Refused if the request has not exactly one valid signature that covers what it has to."""
         form = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/([^,]+), SignedHeaders=([^,]+), Signature=(\w+)",
@@ -178,8 +184,7 @@ class Request:
         if scope != [date[:8], scope[1], service, "aws4_request"] or \
                 not hmac.compare_digest(form[4], self.signature(secret, scope, signed)):
             raise Refused(403, "SignatureDoesNotMatch", "The signature does not match")
-        empty = hashlib.sha256(b"").hexdigest()
-        if self.field("x-amz-content-sha256") != ("UNSIGNED-PAYLOAD" if self.method in ("PUT", "POST") else empty):
+        if self.field("x-amz-content-sha256") != self.payload():
             raise Refused(400, "XAmzContentSHA256Mismatch")
         if self.field("x-amz-security-token") == "expired":
             raise Refused(400, "ExpiredToken", "The provided token has expired.")

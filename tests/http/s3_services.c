@@ -38,7 +38,7 @@ static void of_machine(struct fixture *f, const char *user)
 static void of_container(struct fixture *f, const char *user)
 {
 	only_files(f, "", "");
-	serve("AWS_CONTAINER_CREDENTIALS_FULL_URI", user, "/container");
+	serve("AWS_CONTAINER_CREDENTIALS_FULL_URI", user, "/container?id=identity.token");
 }
 
 static void of_identity(struct fixture *f, const char *user)
@@ -55,7 +55,8 @@ static void of_identity(struct fixture *f, const char *user)
 static void of_role(struct fixture *f, const char *user)
 {
 	only_files(f, "[keys]\n" OWN_KEYS,
-	           "[default]\nrole_arn = arn:aws:iam::1:role/x\nsource_profile = keys\n");
+	           "[default]\nrole_arn = arn:aws:iam::1:role/x\nsource_profile = keys\n"
+	           "external_id = identity.token\n");
 	serve("AWS_ENDPOINT_URL_STS", user, "");
 }
 
@@ -204,16 +205,16 @@ S3_TEST(services_that_give_no_keys_are_named)
 		size_t source;
 		const char *words, *says;
 	} rows[] = {
-		{0, "norole", "/security-credentials/' answered with HTTP 404"},
-		{0, "broken", "/latest/api/token' answered with HTTP 500"},
-		{0, "away", "/latest/api/token' answered with HTTP 307"},
-		{0, "odd", "has no credentials in its answer"},
-		{1, "auth", "/container' answered with HTTP 403"},
-		{1, "away", "/container' answered with HTTP 307"},
-		{1, "odd", "has no credentials in its answer"},
+		{0, "norole", "gave no role: HTTP 404"},
+		{0, "broken", "gave no token: HTTP 500"},
+		{0, "away", "gave no token: HTTP 307"},
+		{0, "odd", "there are no keys in the answer"},
+		{1, "auth", "gave no keys: HTTP 403"},
+		{1, "away", "gave no keys: HTTP 307"},
+		{1, "odd", "there are no keys in the answer"},
 		{2, "away", "HTTP 307"},
-		{2, "odd", "has no credentials in its answer"},
-		{3, "odd", "has no credentials in its answer"},
+		{2, "odd", "there are no keys in the answer"},
+		{3, "odd", "there are no keys in the answer"},
 		{3, "broken", "HTTP 500"},
 	};
 
@@ -230,10 +231,10 @@ S3_TEST(a_service_that_is_silent_or_away_is_not_waited_for)
 	char url[64];
 
 	choose(f, 0, "silent");
-	refused(f, "s3://echo/x", NULL, EACCES, "gave no answer: ");
+	refused(f, "s3://echo/x", NULL, EACCES, "gave no token: ");
 	snprintf(url, sizeof(url), "http://127.0.0.1:%d", silent_port());
 	setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url, 1);
-	refused(f, "s3://echo/x", NULL, EACCES, "gave no answer: ");
+	refused(f, "s3://echo/x", NULL, EACCES, "gave no token: ");
 	assert_soon(begun);
 }
 
@@ -289,7 +290,7 @@ S3_TEST(a_token_of_a_container_goes_to_no_other_host)
 	refused(f, "s3://echo/x", NULL, EACCES, "protocol");
 	/* A variable that has only a path has it of that host, whatever the path is. */
 	setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", ":0@127.0.0.1/x", 1);
-	refused(f, "s3://echo/x", NULL, EACCES, "'http://169.254.170.2/:0@127.0.0.1/x' ");
+	refused(f, "s3://echo/x", NULL, EACCES, "'http://169.254.170.2' gave no keys: ");
 }
 
 S3_TEST(a_role_is_assumed_by_another_profile_or_service)

@@ -498,3 +498,43 @@ S3_TEST(writes_of_device_memory_arrive_whatever_their_slots_do)
 	assert_ok(sluice_device_free(memory));
 	buffer_free(&b);
 }
+
+/* Writes an object of that length with these options; returns 0 or the error. */
+static int put_with(struct fixture *f, const char *uri, const struct sluice_s3_options *s3,
+                    size_t n)
+{
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	struct buffer b = buffer_new(n + 1, 0);
+	sluice_file *file;
+
+	pattern_fill(b.data, n, 0, 9);
+	o.flags = SLUICE_OPEN_REPLACE;
+	o.s3 = s3;
+	assert_ok(sluice_open(f->ctx, uri, &o, &file));
+	if (n)
+		assert_moves(start_write(file, b.data, n, 0), n);
+	buffer_free(&b);
+	return sluice_close(file);
+}
+
+S3_TEST(a_signature_covers_the_body_if_that_is_asked_for)
+{
+	static const size_t lengths[] = {0, 1000, 5 * PART + 7};
+	struct sluice_s3_options s3 = SLUICE_S3_OPTIONS_INIT;
+	struct buffer b = buffer_new(5 * PART + 7, 0);
+	const char *path = scratch(f, "sealed");
+
+	small_parts(f);
+	s3.sign_payload = 1;
+	pattern_fill(b.data, b.length, 0, 9);
+	for (size_t i = 0; i < COUNT_OF(lengths); i++) {
+		assert_ok(put_with(f, s3_uri("sealed", path), &s3, lengths[i]));
+		assert_file_is(path, b.data, lengths[i]);
+	}
+	reads_with(f, "sealed", &s3);
+	assert_refused(put_with(f, s3_uri("sealed", path), NULL, 10), EIO,
+	               "XAmzContentSHA256Mismatch");
+	assert_refused(put_with(f, s3_uri("files", path), &s3, 10), EIO,
+	               "XAmzContentSHA256Mismatch");
+	buffer_free(&b);
+}

@@ -386,13 +386,26 @@ TEST(a_plan_of_more_runs_than_fit_is_refused)
 	struct sluice_tensors *table = table_new(ctx);
 	struct sluice_tensor_range ranges[] = {{0, 16000000}, {0, 3}};
 	struct sluice_tensor_want want = {0, ranges, NULL};
+	struct sl_tensor_parts parts;
 	sluice_tensor_plan *plan;
+	char here;
 
-	table_add(table, 0, 0, SLUICE_FLOAT32, 2, (uint64_t[]){16000001, 4});
+	table_add(table, 0, 0, SLUICE_FLOAT32, 2, (uint64_t[]){16000001, 8193});
 	assert_int_equal(sluice_tensor_plan_new(table, &want, 1, &plan), 0);
 	sluice_tensor_plan_free(plan);
 	ranges[0].stop++;
 	assert_plan_refused(table, &want, E2BIG, "16000001, each of 12 bytes");
+	/* Narrow columns are gathered in any number, but not in stream order. */
+	table_add(table, 1, 0, SLUICE_FLOAT32, 2, (uint64_t[]){16000001, 4});
+	want = (struct sluice_tensor_want){1, ranges, &here};
+	assert_int_equal(sluice_tensor_plan_new(table, &want, 1, &plan), 0);
+	assert_int_equal(sl_tensor_parts_make(plan, NULL, SL_PARTS_COPIED, &parts), 0);
+	assert_int_equal(parts.count, 0);
+	assert_int_equal(parts.gathered, 16000001 * 12);
+	sl_tensor_parts_clear(&parts);
+	assert_int_equal(sl_tensor_parts_make(plan, NULL, SL_PARTS_ON_STREAM, &parts), -E2BIG);
+	assert_non_null(strstr(sluice_last_message(), "not 16000001"));
+	sluice_tensor_plan_free(plan);
 	table_free(table);
 }
 

@@ -706,5 +706,5 @@ int main(int argc, char **argv)
 	printf("row %s\n", row->name);
 	if (argc > 2)
 		cmocka_set_test_filter(argv[2]);
-	return RUN_FILES("read_test");
+	return RUN_FILES("read_test", "gather_test");
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What cuMemcpyBatchAsync() does. usage: batch takes|depth|word|kernel|rates|small|streams|much: which streams take
+ * What cuMemcpyBatchAsync() does, or, with "rows" behind it, cuMemcpy2DAsync() for segments that are rows of a table.
+ * usage: batch takes|depth|word|kernel|rates|small|streams|much [rows]: which streams take
  * a batch; how many fit behind a wait; whether a word that is written behind a batch comes after all its
  * segments; whether batches run beside a kernel that fills the device; their rates; what 4 KiB cost; how many
  * streams may wait with a batch behind; how many segments a call takes. A line for each result. What does not
@@ -27,6 +28,7 @@ static CUdeviceptr to[SEGMENTS], from[SEGMENTS];
 static size_t lengths[SEGMENTS];
 static char *pinned;
 static CUdeviceptr there, scratch;
+static bool rows;
 static _Atomic uint32_t *done_word;
 
 static CUresult give_batch(size_t first, size_t count, sluice_stream stream)
@@ -34,6 +36,19 @@ static CUresult give_batch(size_t first, size_t count, sluice_stream stream)
 	struct CUmemcpyAttributes attributes = {.source_order = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
 	size_t start = 0, failed = SIZE_MAX;
 
+	if (rows) {
+		struct CUmemcpy2D copy = {
+			.from_type = CU_MEMORYTYPE_UNIFIED,
+			.from_device = from[first],
+			.from_pitch = lengths[first] + GAP,
+			.to_type = CU_MEMORYTYPE_UNIFIED,
+			.to_device = to[first],
+			.to_pitch = lengths[first] + GAP,
+			.width = lengths[first],
+			.height = count,
+		};
+		return cu.cuMemcpy2DAsync_v2(&copy, stream);
+	}
 	if (cu.cuMemcpyBatchAsync)
 		return cu.cuMemcpyBatchAsync(to + first, from + first, lengths + first, count,
 		                             &attributes, &start, 1, &failed, stream);
@@ -50,18 +65,18 @@ static void give_all(size_t first, size_t count, size_t at_once, sluice_stream s
 		if (at_once == 1)
 			MUST(cuMemcpyAsync(to[i], from[i], lengths[i], stream));
 		else
-			driver_must(give_batch(i, n, stream), "cuMemcpyBatchAsync");
+			driver_must(give_batch(i, n, stream), "a batch");
 	}
 }
 
-/* Segments that follow each other in the source, and lie apart, backwards, at the destination. */
+/* Segments that follow each other in the source, and lie apart, backwards, at the destination. Rows lie apart in both. */
 static size_t lay_out(CUdeviceptr target, CUdeviceptr source, size_t length, size_t count)
 {
 	size_t at = 0, apart = length + GAP;
 
 	for (size_t i = 0; i < count; i++) {
-		from[i] = source + at;
-		to[i] = target + (count - 1 - i) * apart;
+		from[i] = source + (rows ? i * apart : at);
+		to[i] = target + (rows ? i : count - 1 - i) * apart;
 		lengths[i] = length;
 		at += length;
 	}
@@ -266,7 +281,7 @@ static void word_way(const char *way, size_t length, size_t count)
 	enum { ROUNDS = 300 };
 	bool in = way[0] == 'i', device = way[0] == 's';
 	sluice_stream stream = driver_stream(), other = driver_stream();
-	size_t bytes = length * count, apart = (length + GAP) * count, wrong = 0;
+	size_t apart = (length + GAP) * count, wrong = 0;
 	char *seen = pinned + SPACE / 2;
 
 	for (uint32_t round = 1; round <= ROUNDS; round++) {
@@ -277,9 +292,9 @@ static void word_way(const char *way, size_t length, size_t count)
 		else
 			lay_out((uintptr_t)seen, there, length, count);
 		memset(seen, 0, apart);
-		memset(pinned, (int)(round % 251 + 1), bytes);
+		memset(pinned, (int)(round % 251 + 1), apart);
 		if (!in)
-			MUST(cuMemcpyHtoD_v2(device ? scratch : there, pinned, bytes));
+			MUST(cuMemcpyHtoD_v2(device ? scratch : there, pinned, apart));
 		atomic_store(done_word, 0);
 		gate_close();
 		driver_must(gate_wait(stream), "cuStreamWaitValue32");
@@ -437,13 +452,13 @@ static void rates(void)
 			say_rate("on the device", text, count, bytes, at_once[i],
 			         measure(count, at_once[i], stream));
 		}
-		for (size_t i = 1; i < 3 && length <= 65536; i++) {
+		for (size_t i = 1; i < 3 && length <= 65536 && !rows; i++) {
 			bytes = lay_out(there, (uintptr_t)pinned, length, count);
 			say_rate("by scratch", text, count, bytes, at_once[i],
 			         measure_scratch(count, at_once[i], stream));
 		}
 	}
-	for (size_t i = 0; i < 4; i++) {
+	for (size_t i = 0; i < 4 && !rows; i++) {
 		bytes = lay_out_mixed(there, (uintptr_t)pinned, SPACE / 2, &count);
 		say_rate("in", "256 B to 1 MiB", count, bytes, at_once[i],
 		         measure(count, at_once[i], stream));
@@ -636,17 +651,19 @@ int main(int argc, char **argv)
 		say("skipped: the driver has no cuMemcpyBatchAsync, which came with CUDA 12.8");
 		return 77;
 	}
+	rows = argc == 3 && !strcmp(argv[2], "rows");
 	pinned = driver_pinned(SPACE);
 	there = driver_memory(SPACE);
 	scratch = driver_memory(SLOT);
 	done_word = driver_pinned(PROBE_PAGE);
-	for (size_t i = 0; argc == 2 && i < sizeof(experiments) / sizeof(experiments[0]); i++) {
+	for (size_t i = 0; (argc == 2 || rows) && i < sizeof(experiments) / sizeof(experiments[0]);
+	     i++) {
 		if (!strcmp(argv[1], experiments[i].name)) {
 			experiments[i].run();
 			fflush(stdout);
 			_exit(0);
 		}
 	}
-	say("usage: batch takes|depth|word|kernel|rates|small|streams|much");
+	say("usage: batch takes|depth|word|kernel|rates|small|streams|much [rows]");
 	return 2;
 }

@@ -195,6 +195,33 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *lengths,
 	return rc ? rc : copy_batch(&on, to, from, lengths, count);
 }
 
+CUresult cuMemcpy2DAsync_v2(const struct CUmemcpy2D *copy, sluice_stream stream)
+{
+	CUdeviceptr *to = calloc(2 * copy->height + 1, sizeof(*to)), *from = to + copy->height;
+	size_t *lengths = calloc(copy->height + 1, sizeof(*lengths));
+	struct on on;
+	CUresult rc = fake_on(CALL_cuMemcpy2DAsync_v2, stream, &on);
+
+	if (!rc && on.captured)
+		rc = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (!rc && (!to || !lengths))
+		rc = CUDA_ERROR_OUT_OF_MEMORY;
+	if (!rc &&
+	    (copy->from_type != CU_MEMORYTYPE_UNIFIED || copy->to_type != CU_MEMORYTYPE_UNIFIED ||
+	     copy->from_pitch < copy->width || copy->to_pitch < copy->width))
+		rc = CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; !rc && i < copy->height; i++) {
+		to[i] = copy->to_device + i * copy->to_pitch;
+		from[i] = copy->from_device + i * copy->from_pitch;
+		lengths[i] = copy->width;
+	}
+	if (!rc)
+		rc = copy_batch(&on, to, from, lengths, copy->height);
+	free(to);
+	free(lengths);
+	return rc;
+}
+
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t length, sluice_stream stream)
 {
 	return copy_async(CALL_cuMemcpyHtoDAsync_v2, to, (uintptr_t)from, length, stream);

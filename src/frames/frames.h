@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A writer whose file is not an HDF5 file of this process: its frames are blocks of an array, of which other processes
+ * have the rest, and go to a sink. The writer has its queues, its pool and its file thread as ever, and the file thread
+ * calls the sink where it calls HDF5 otherwise. The room `ranks` has a sink.
+ *
+ * The block of a process begins and ends inside of chunks that other processes have elements of, too. Each chunk belongs
+ * to a process: this one sends its part of a chunk that belongs to another, and gets the parts of chunks of its own,
+ * before they are compressed.
+ */
+#ifndef SL_FRAMES_H
+#define SL_FRAMES_H
+
+#include <sluice/ranks.h>
+
+#include "core/core.h"
+#include "h5file/h5file.h"
+
+/* A chunk of the block. */
+struct sl_cell {
+	size_t number;  /* in the grid of the block */
+	uint64_t chunk; /* in the grid of the dataset, in C order */
+	int to;         /* the process that has it; -1: this one */
+	size_t start;   /* to another: of its bytes in the memory for a frame, */
+	size_t bytes;   /* and their number */
+};
+
+/* A part of a chunk of this process that another has: dense, of each frame on the way. */
+struct sl_foreign_part {
+	size_t cell; /* index */
+	int from;
+	uint64_t at[SLUICE_RANK_MOST], extent[SLUICE_RANK_MOST]; /* in the chunk, in elements */
+	void *slots
+		[SLUICE_RANKS_AHEAD]; /* by number of the frame; head bytes before the elements */
+};
+
+/* The block of a series. Cells: first those that are sent, then those that need no parts of others. */
+struct sl_share {
+	void *user; /* of the sink */
+	struct sluice_block block;
+	size_t head; /* bytes before each part, for the sink */
+	struct sl_cell *cells;
+	size_t count, sent, alone;     /* alone: index of the first that needs parts */
+	struct sl_foreign_part *parts; /* by their cells */
+	size_t part_count;
+	size_t part_bytes; /* of the largest set of these that are there at a time */
+	char *outgoing;    /* parts that are sent, for SLUICE_RANKS_AHEAD frames */
+	size_t stride;     /* of these; 0: there are none */
+	struct {
+		uint64_t limit; /* frames from this number on wait */
+		uint64_t last;  /* frames from this number on never come from process `leaver` */
+		int leaver;
+		size_t arrived[SLUICE_RANKS_AHEAD], sending[SLUICE_RANKS_AHEAD];
+	} locked; /* by the writer's mutex */
+};
+void sl_share_free(struct sl_share *share);
+
+struct sl_sink {
+	const struct sl_sink_ops *ops;
+	bool pumped; /* it makes progress only when it is pumped */
+};
+
+struct sl_sink_chunk {
+	struct sl_share *share;
+	uint64_t frame;
+	size_t number; /* of the cell */
+	uint32_t mask;
+	const void *bytes;
+	size_t length;
+	uint64_t waiting; /* bytes of the chunks that come next, as far as they are known */
+};
+
+/* The file thread calls the first four, without a lock of the writer; they may wait. They return 0, or a negative errno
+ * with a sentence, which is the end of the writer. */
+struct sl_sink_ops {
+	/* Stores a chunk of this process, or sends a part: its bytes are the sink's until sl_share_sent(). */
+	int (*store)(struct sl_sink *sink, const struct sl_sink_chunk *chunk);
+	/* All chunks of a frame were stored or sent. Called in the order of the frames of a series. */
+	int (*frame)(struct sl_sink *sink, struct sl_share *share, uint64_t frame,
+	             const double *scalars, double max_error);
+	/* Asks for a flush of all those frames; sl_writer_flushed() answers. Does not wait. */
+	int (*flush)(struct sl_sink *sink);
+	/* The last call. keep: with all those frames. */
+	int (*close)(struct sl_sink *sink, bool keep);
+	/* The writer has failed, or is discarded (0): store() and close() do not wait for long any more. Called with the
+	 * writer's mutex by any thread. */
+	void (*ended)(struct sl_sink *sink, int error, const char *sentence);
+	/* Makes progress on the caller's thread. */
+	void (*pump)(struct sl_sink *sink);
+	/* Runs a function with the HDF5 file, if this process has it. */
+	int (*with_file)(struct sl_sink *sink, int (*run)(struct sl_h5_file *file, void *argument),
+	                 void *argument);
+	/* After everything else; error of the writer. */
+	void (*free)(struct sl_sink *sink);
+};
+
+/* -------------------------------------------------------------------------------------- writer */
+
+/* As sluice_writer_open(), with a sink, which is the writer's on success. memory_bytes and threads are of this process.
+ * The flags of o are for the file, and are checked. */
+int sl_writer_open_sink(struct sluice_context *ctx, const char *path,
+                        const struct sluice_writer_options *o, struct sl_sink *sink,
+                        struct sluice_writer **out);
+/* Returns NULL if the writer has a file of its own. */
+struct sl_sink *sl_writer_sink(const struct sluice_writer *w);
+const char *sl_writer_path(const struct sluice_writer *w);
+/* The part of memory_bytes for metadata that is held back until a flush. */
+uint64_t sl_writer_held_limit(uint64_t memory_bytes);
+/* Returns 0 or the writer's first error with its sentence. */
+int sl_writer_check(struct sluice_writer *w);
+/* The sentence of the error is complete. */
+void sl_writer_fail(struct sluice_writer *w, int error, const char *sentence);
+/* The flush that was asked for is over. */
+void sl_writer_flushed(struct sluice_writer *w);
+/* Asks on the file thread whether to try again on a full disk; waits for a while. */
+bool sl_file_thread_full(void *writer, int error);
+/* The disk is full, for another process, which waits (0: no more). */
+void sl_writer_full(struct sluice_writer *w, int error);
+
+/* -------------------------------------------------------------------------------------- series */
+
+int sl_series_options(const struct sluice_series_options *o, unsigned threads,
+                      struct sl_h5_layout *layout, struct sl_h5_set_options *set);
+
+/*
+ * Makes a series with all its memory, but for its user. layout: of the dataset, which has `first` frames. The share is the
+ * caller's until sl_series_enlist(), behind which frames can be submitted.
+ */
+int sl_series_make(struct sluice_writer *w, const char *name, unsigned depth,
+                   const struct sl_h5_layout *layout, uint64_t first, struct sl_share *share,
+                   struct sluice_series **out);
+void sl_series_enlist(struct sluice_series *s, struct sl_h5_dataset *dataset);
+void sl_series_free(struct sluice_series *s);
+
+/* All processes have stored frames up to `complete`, and a flush has made those up to `visible` so. */
+void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t visible);
+/* The process `leaver` gives no frames from `last` on: those that were submitted here are an error. */
+void sl_series_last(struct sluice_series *s, uint64_t last, int leaver);
+/* A part has come: memory of malloc(), with the head. False: it is not expected. */
+bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, void *bytes);
+/* The bytes of a part of a frame are not needed any more. */
+void sl_series_sent(struct sluice_series *s, uint64_t frame);
+
+/* Bytes of a chunk of a dataset. */
+size_t sl_layout_chunk_bytes(const struct sl_h5_layout *layout);
+/* Chooses chunks for a block of this shape, so that each of so many threads has a chunk of a frame. */
+void sl_chunk_choose(size_t element, unsigned rank, const uint64_t *shape, unsigned threads,
+                     uint64_t *chunk);
+
+#endif

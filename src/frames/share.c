@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Frames that are blocks of an array which other processes have the rest of: their chunks, and the parts of chunks that
+ * travel. Called by the pool, the file thread, and the threads of the sink. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frames/frames_internal.h"
+
+void sl_share_free(struct sl_share *share)
+{
+	if (!share)
+		return;
+	for (size_t i = 0; i < share->part_count; i++)
+		for (unsigned slot = 0; slot < SLUICE_RANKS_AHEAD; slot++)
+			free(share->parts[i].slots[slot]);
+	free(share->parts);
+	free(share->cells);
+	free(share->outgoing);
+	free(share);
+}
+
+void sl_series_block(const struct sluice_series *s, size_t number, struct sl_block *out)
+{
+	sl_geometry_block(&s->geometry, s->share ? s->share->cells[number].number : number, out);
+}
+
+int sl_share_geometry(struct sluice_series *s)
+{
+	const struct sl_h5_layout *layout = &s->layout;
+	struct sl_geometry *g = &s->geometry;
+
+	*g = (struct sl_geometry){.element = layout->element, .rank = layout->rank};
+	memcpy(g->shape, layout->shape, sizeof(layout->shape));
+	memcpy(g->chunk, layout->chunk, sizeof(layout->chunk));
+	for (unsigned i = 0; s->share && i < g->rank; i++) {
+		g->shape[i] = s->share->block.count[i];
+		g->origin[i] = s->share->block.start[i] % g->chunk[i];
+	}
+	return sl_geometry_init(g);
+}
+
+size_t sl_layout_chunk_bytes(const struct sl_h5_layout *layout)
+{
+	size_t bytes = layout->element;
+
+	for (unsigned i = 0; i < layout->rank; i++)
+		bytes *= layout->chunk[i];
+	return bytes;
+}
+
+void sl_chunk_choose(size_t element, unsigned rank, const uint64_t *shape, unsigned threads,
+                     uint64_t *chunk)
+{
+	struct sl_geometry g = {.element = element, .rank = rank};
+
+	memcpy(g.shape, shape, rank * sizeof(*shape));
+	sl_geometry_choose(&g, threads);
+	memcpy(chunk, g.chunk, rank * sizeof(*chunk));
+}
+
+/* --------------------------------------------------------------------------------------- parts */
+
+bool sl_share_ready_locked(const struct sl_frame *frame)
+{
+	const struct sl_share *share = frame->series->share;
+	uint64_t slot = frame->locked.number % SLUICE_RANKS_AHEAD;
+
+	if (!share)
+		return true;
+	if (frame->locked.number >= SL_MIN(share->locked.limit, share->locked.last))
+		return false;
+	if (frame->locked.begun < share->sent)
+		return frame->locked.begun || !share->locked.sending[slot];
+	return frame->locked.begun < share->alone ||
+	       share->locked.arrived[slot] == share->part_count;
+}
+
+void sl_share_gather(struct sluice_series *s, struct sl_packed_chunk *packed)
+{
+	const struct sl_share *share = s->share;
+	const struct sl_cell *cell = &share->cells[packed->number];
+	uint64_t slot = packed->frame->locked.number % SLUICE_RANKS_AHEAD;
+	char *to = share->outgoing + slot * share->stride + cell->start;
+	struct sl_geometry dense = s->geometry;
+	struct sl_block block = packed->block;
+	struct sl_run run;
+
+	memcpy(dense.chunk, block.extent, sizeof(dense.chunk));
+	memset(block.at, 0, sizeof(block.at));
+	for (uint64_t at = 0; sl_block_run(&dense, &block, &at, &run);)
+		memcpy(to + share->head + run.chunk * dense.element,
+		       packed->frame->data + run.frame * dense.element,
+		       run.elements * dense.element);
+	packed->bytes = to;
+	packed->length = share->head + cell->bytes;
+	packed->mask = 0;
+}
+
+void sl_part_geometry(const struct sl_geometry *g, const struct sl_foreign_part *part,
+                      struct sl_geometry *out, struct sl_block *block)
+{
+	*out = (struct sl_geometry){.element = g->element, .rank = g->rank};
+	memcpy(out->shape, part->extent, sizeof(part->extent));
+	memcpy(out->chunk, g->chunk, sizeof(out->chunk));
+	*block = (struct sl_block){0};
+	memcpy(block->extent, part->extent, sizeof(part->extent));
+	memcpy(block->at, part->at, sizeof(part->at));
+}
+
+/* Before the frame is reported, because parts of the frame that gets its slots come after that. */
+void sl_share_drop_parts_locked(struct sl_frame *frame)
+{
+	struct sl_share *share = frame->series->share;
+	uint64_t slot = frame->locked.number % SLUICE_RANKS_AHEAD;
+
+	for (size_t i = 0; i < share->part_count; i++) {
+		free(share->parts[i].slots[slot]);
+		share->parts[i].slots[slot] = NULL;
+	}
+	share->locked.arrived[slot] = 0;
+}
+
+/* ---------------------------------------------------------------------------- from the sink */
+
+bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, void *bytes)
+{
+	struct sl_share *share = s->share;
+	uint64_t slot = frame % SLUICE_RANKS_AHEAD;
+	struct sluice_writer *w = s->writer;
+	bool expected;
+
+	sl_mutex_lock(&w->mutex);
+	/* Others may have heard earlier that an earlier frame is complete. */
+	expected = part < share->part_count && !share->parts[part].slots[slot];
+	if (expected) {
+		share->parts[part].slots[slot] = bytes;
+		share->locked.arrived[slot]++;
+		if (share->locked.arrived[slot] == share->part_count)
+			sl_compress_kick_locked(w);
+	}
+	sl_mutex_unlock(&w->mutex);
+	return expected;
+}
+
+void sl_series_sent(struct sluice_series *s, uint64_t frame)
+{
+	struct sluice_writer *w = s->writer;
+	size_t *sending = &s->share->locked.sending[frame % SLUICE_RANKS_AHEAD];
+
+	sl_mutex_lock(&w->mutex);
+	if (!--*sending)
+		sl_compress_kick_locked(w);
+	sl_mutex_unlock(&w->mutex);
+}
+
+void sl_share_check_locked(struct sluice_writer *w)
+{
+	const struct sluice_series *stuck = NULL;
+
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
+		uint64_t complete = s->share->locked.limit - SLUICE_RANKS_AHEAD;
+
+		if (complete < SL_MIN(s->locked.next, s->share->locked.last))
+			return;
+		stuck = s->locked.next > s->share->locked.last ? s : stuck;
+	}
+	if (!stuck)
+		return;
+	sl_fail(-ENODATA, "rank %d has closed the writer after %" PRIu64 " frames of '%s'",
+	        stuck->share->locked.leaver, stuck->share->locked.last, stuck->name);
+	sl_writer_fail_locked(w, -ENODATA, "complete", NULL);
+}
+
+void sl_series_last(struct sluice_series *s, uint64_t last, int leaver)
+{
+	struct sl_share *share = s->share;
+
+	sl_mutex_lock(&s->writer->mutex);
+	if (last < share->locked.last) {
+		share->locked.last = last;
+		share->locked.leaver = leaver;
+		pthread_cond_signal(&s->writer->work);
+	}
+	sl_mutex_unlock(&s->writer->mutex);
+}
+
+void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t visible)
+{
+	struct sluice_writer *w = s->writer;
+	struct sluice_writer_counts *counts = &s->locked.counts;
+
+	sl_mutex_lock(&w->mutex);
+	s->share->locked.limit = complete + SLUICE_RANKS_AHEAD;
+	counts->visible = SL_MAX(counts->visible, visible - s->first);
+	if (w->flags & SLUICE_WRITER_DURABLE)
+		counts->durable = counts->visible;
+	sl_compress_kick_locked(w);
+	pthread_cond_signal(&w->work);
+	sl_mutex_unlock(&w->mutex);
+}

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sink of a rank's writer. The file thread writes chunks to places that rank 0 has given, and posts the messages;
+ * the thread of the link, or the program in calls of the writer, takes the answers.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ranks/ranks_internal.h"
+
+#define PUMP_NS ((int64_t)200000)
+
+struct sl_client *sl_client_of(struct sluice_writer *w)
+{
+	return SL_CONTAINER(sl_writer_sink(w), struct sl_client, sink);
+}
+
+static struct sl_client *client_of_sink(struct sl_sink *sink)
+{
+	return SL_CONTAINER(sink, struct sl_client, sink);
+}
+
+/* ------------------------------------------------------------------------------------- answers */
+
+static void client_result_locked(struct sl_client *client, struct sl_rank_message *message,
+                                 size_t n) SL_REQUIRES(&client->mutex)
+{
+	/* After a time-out an answer comes that nobody expects. */
+	if (message->series != client->locked.expected) {
+		free(message);
+		return;
+	}
+	free(client->locked.result);
+	client->locked.result = message;
+	client->locked.result_bytes = n;
+}
+
+static void client_answer(struct sl_client *client, struct sl_rank_message *message, size_t n)
+{
+	sl_mutex_lock(&client->mutex);
+	if (message->kind == SL_MESSAGE_RESULT) {
+		client_result_locked(client, message, n);
+		message = NULL;
+	} else {
+		client->locked.placed = true;
+		client->locked.place = message->place;
+		client->locked.left = message->bytes;
+	}
+	pthread_cond_broadcast(&client->answer);
+	sl_mutex_unlock(&client->mutex);
+	free(message);
+}
+
+static void client_stop(struct sl_client *client)
+{
+	sl_mutex_lock(&client->mutex);
+	client->locked.ended = true;
+	pthread_cond_broadcast(&client->answer);
+	sl_mutex_unlock(&client->mutex);
+}
+
+/* Rank 0 has failed, or has heard that another has. */
+static void client_failed(struct sl_client *client, const struct sl_rank_message *message, size_t n)
+{
+	char sentence[1024];
+
+	snprintf(sentence, sizeof(sentence), "%.*s", (int)(n - sizeof(*message)),
+	         (const char *)(message + 1));
+	sl_mutex_lock(&client->mutex);
+	client->locked.told = true;
+	if (!client->locked.error) {
+		client->locked.error = message->rc;
+		memcpy(client->locked.sentence, sentence, sizeof(sentence));
+	}
+	sl_mutex_unlock(&client->mutex);
+	/* First the writer, for which this is not the same as the end of the file thread's waits. */
+	if (client->writer)
+		sl_writer_fail(client->writer, message->rc, sentence);
+	client_stop(client);
+}
+
+/* With registry; NULL: there is none, or it has no block here. */
+static struct sl_rank_series *client_series(struct sl_client *client, uint32_t index)
+{
+	struct sl_rank_series *rs = index < client->series_count ? client->series[index] : NULL;
+
+	return rs && rs->series ? rs : NULL;
+}
+
+static bool client_part(struct sl_client *client, struct sl_rank_message *message, int from,
+                        size_t n)
+{
+	struct sl_rank_series *rs = client_series(client, message->series);
+	size_t i = 0;
+
+	if (!rs)
+		return false;
+	for (; i < rs->share->part_count; i++) {
+		const struct sl_foreign_part *part = &rs->share->parts[i];
+
+		if (part->from == from && rs->share->cells[part->cell].chunk == message->a)
+			break;
+	}
+	return n == message->bytes && sl_series_take_part(rs->series, i, message->frame, message);
+}
+
+/* A rank has closed the writer, and gives no more frames. */
+static void client_left(struct sl_client *client, const struct sl_rank_message *message)
+{
+	const uint64_t *frames = (const uint64_t *)(message + 1);
+
+	for (uint32_t i = 0; i < message->count; i++) {
+		struct sl_rank_series *rs = client_series(client, i);
+
+		if (rs)
+			sl_series_last(rs->series, frames[i], (int)message->a);
+	}
+}
+
+/* A message about a series, or a part. Returns whether it is to be freed. */
+static bool client_take_series(struct sl_client *client, int from, struct sl_rank_message *message,
+                               size_t n)
+{
+	struct sl_rank_series *rs;
+	bool taken = false;
+
+	sl_mutex_lock(&client->registry);
+	rs = client_series(client, message->series);
+	if (message->kind == SL_MESSAGE_PART)
+		taken = client_part(client, message, from, n);
+	else if (message->kind == SL_MESSAGE_LEFT)
+		client_left(client, message);
+	else if (rs)
+		sl_series_progress(rs->series, message->a, message->b);
+	sl_mutex_unlock(&client->registry);
+	if (message->kind == SL_MESSAGE_PART && !taken)
+		sl_writer_fail(client->writer, -EPROTO,
+		               "a part of a chunk came that no chunk needs");
+	return !taken;
+}
+
+void sl_client_take(void *argument, int from, struct sl_rank_message *message, size_t n)
+{
+	struct sl_client *client = argument;
+
+	switch (message->kind) {
+	case SL_MESSAGE_RESULT:
+	case SL_MESSAGE_PLACE:
+		client_answer(client, message, n);
+		return;
+	case SL_MESSAGE_STATE:
+	case SL_MESSAGE_LEFT:
+	case SL_MESSAGE_PART:
+		if (client_take_series(client, from, message, n))
+			free(message);
+		return;
+	case SL_MESSAGE_FLUSHED:
+		sl_writer_flushed(client->writer);
+		break;
+	case SL_MESSAGE_FULL:
+		sl_writer_full(client->writer, message->rc);
+		break;
+	case SL_MESSAGE_FAILED:
+		client_failed(client, message, n);
+		break;
+	default:
+		if (client->server) {
+			sl_server_take(client->server, from, message, n);
+			return;
+		}
+	}
+	free(message);
+}
+
+void sl_client_broken(void *argument, int error)
+{
+	struct sl_client *client = argument;
+	char sentence[256];
+
+	snprintf(sentence, sizeof(sentence), "rank %d has lost the messages of the others: %s",
+	         client->rank, sl_error_text(error));
+	sl_mutex_lock(&client->mutex);
+	client->locked.broken = error;
+	sl_mutex_unlock(&client->mutex);
+	if (client->writer)
+		sl_writer_fail(client->writer, error, sentence);
+	client_stop(client);
+	if (client->server)
+		sl_server_lose(client->server);
+}
+
+/* --------------------------------------------------------------------------------------- steps */
+
+/* Waits for an answer; ended by it, a failure, or the deadline. pump: this is a thread of the program. */
+static bool client_wait_locked(struct sl_client *client, bool pump, int64_t deadline)
+	SL_REQUIRES(&client->mutex)
+{
+	int64_t until = deadline;
+
+	if (pump && client->sink.pumped) {
+		sl_mutex_unlock(&client->mutex);
+		sl_link_pump(&client->link);
+		sl_mutex_lock(&client->mutex);
+		until = SL_MIN(deadline, sl_now() + PUMP_NS);
+	}
+	return !sl_cond_wait(&client->answer, &client->mutex, until) || until != deadline;
+}
+
+static int client_error_locked(struct sl_client *client) SL_REQUIRES(&client->mutex)
+{
+	if (client->locked.error)
+		return sl_fail(client->locked.error, "%s", client->locked.sentence);
+	if (client->locked.broken)
+		return sl_fail(client->locked.broken,
+		               "rank %d has lost the messages of the others: %s", client->rank,
+		               sl_error_text(client->locked.broken));
+	return 0;
+}
+
+/* Sends a message to rank 0 and waits for its result. last: also after a failure of the writer. */
+static int client_ask(struct sl_client *client, const struct sl_rank_message *head,
+                      const void *body, size_t n, bool last, bool pump, int64_t deadline,
+                      struct sl_rank_message **out, size_t *out_bytes)
+{
+	struct sl_rank_message *result;
+	bool late = false;
+	int rc = 0;
+
+	sl_mutex_lock(&client->mutex);
+	client->locked.expected = head->kind;
+	sl_mutex_unlock(&client->mutex);
+	sl_link_tell(&client->link, 0, head, body, n);
+	sl_mutex_lock(&client->mutex);
+	while (!client->locked.result && !late && !client->locked.broken &&
+	       (last || !client->locked.ended))
+		late = !client_wait_locked(client, pump, deadline);
+	result = client->locked.result;
+	*out_bytes = client->locked.result_bytes;
+	client->locked.result = NULL;
+	if (!result)
+		rc = client_error_locked(client);
+	sl_mutex_unlock(&client->mutex);
+	if (result && result->rc) {
+		rc = sl_fail(result->rc, "%.*s", (int)(*out_bytes - sizeof(*result)),
+		             (const char *)(result + 1));
+		free(result);
+		return rc;
+	}
+	if (!result)
+		return rc ? rc : sl_fail(-ETIMEDOUT, "not all ranks have called it in time");
+	*out = result;
+	return 0;
+}
+
+int sl_client_step(struct sl_client *client, enum sl_message_kind kind, int rc, const void *body,
+                   size_t n, int64_t deadline, struct sl_rank_message **out, size_t *out_bytes)
+{
+	struct sl_rank_message head = {.kind = kind, .rc = rc};
+
+	if (rc) {
+		body = sluice_last_message();
+		n = strlen(body);
+	}
+	return client_ask(client, &head, body, n, false, true, deadline, out, out_bytes);
+}
+
+int sl_client_end(struct sl_client *client, bool keep, bool pump)
+{
+	struct sl_rank_message head = {.kind = SL_MESSAGE_END, .a = !keep}, *result;
+	size_t n;
+	int rc = client_ask(client, &head, NULL, 0, true, pump, SL_FOREVER, &result, &n);
+
+	if (!rc)
+		free(result);
+	return rc;
+}
+
+/* -------------------------------------------------------------------------------------- places */
+
+/* Makes sure that there is space for n bytes. waiting: that follow soon. */
+static int client_take_place(struct sl_client *client, size_t n, uint64_t waiting)
+{
+	struct sl_rank_message head = {.kind = SL_MESSAGE_WANT,
+	                               .a = n + waiting,
+	                               .b = n,
+	                               .place = client->place,
+	                               .bytes = client->left};
+	bool placed;
+
+	if (n <= client->left)
+		return 0;
+	sl_mutex_lock(&client->mutex);
+	client->locked.placed = false;
+	sl_mutex_unlock(&client->mutex);
+	sl_link_tell(&client->link, 0, &head, NULL, 0);
+	sl_mutex_lock(&client->mutex);
+	/* Ended by rank 0, or the failure or discard of this writer. */
+	while (!client->locked.placed && !client->locked.ended)
+		sl_cond_wait(&client->answer, &client->mutex, SL_FOREVER);
+	placed = client->locked.placed;
+	client->place = client->locked.place;
+	client->left = client->locked.left;
+	sl_mutex_unlock(&client->mutex);
+	return placed ? 0 : sl_fail(-ECANCELED, "the writer has ended");
+}
+
+static int client_write(struct sl_client *client, const char *bytes, size_t n, uint64_t at)
+{
+	while (n) {
+		ssize_t done = pwrite(client->fd, bytes, n, (off_t)at);
+		int err = done < 0 ? -errno : done ? 0 : -EIO;
+
+		if (err == -EINTR)
+			continue;
+		if ((err == -ENOSPC || err == -EDQUOT) && sl_file_thread_full(client->writer, err))
+			continue;
+		if (err)
+			return sl_fail(err, "rank %d cannot write '%s' at byte %llu: %s",
+			               client->rank, sl_writer_path(client->writer),
+			               (unsigned long long)at, sl_error_text(err));
+		bytes += done;
+		at += (uint64_t)done;
+		n -= (size_t)done;
+	}
+	return 0;
+}
+
+/* -------------------------------------------------------------------------------------- frames */
+
+/* Begins the message of a frame: scalars, then records. */
+static int frame_message(struct sl_rank_series *rs, uint64_t frame)
+{
+	struct sl_rank_message head = {
+		.kind = SL_MESSAGE_FRAME, .series = rs->index, .frame = frame};
+	size_t scalars = rs->scalars * sizeof(double);
+
+	if (!rs->frame)
+		rs->frame = sl_link_message(&head, scalars + rs->share->count *
+		                                                     sizeof(struct sl_rank_record));
+	return rs->frame ? 0 : sl_fail(-ENOMEM, "no memory");
+}
+
+static double *frame_scalars(struct sl_rank_series *rs)
+{
+	return (double *)(&rs->frame->head + 1);
+}
+
+static void part_sent(struct sl_outgoing *out)
+{
+	struct sl_rank_series *rs = out->user;
+
+	sl_series_sent(rs->series, out->head.frame);
+	free(out);
+}
+
+/* The bytes of the message are memory of the share. */
+static int send_part(struct sl_client *client, struct sl_rank_series *rs,
+                     const struct sl_sink_chunk *chunk)
+{
+	const struct sl_cell *cell = &rs->share->cells[chunk->number];
+	struct sl_outgoing *out = sl_link_message(&(struct sl_rank_message){0}, 0);
+
+	if (!out)
+		return sl_fail(-ENOMEM, "no memory");
+	out->head = (struct sl_rank_message){.kind = SL_MESSAGE_PART,
+	                                     .series = rs->index,
+	                                     .frame = chunk->frame,
+	                                     .a = cell->chunk,
+	                                     .bytes = chunk->length};
+	memcpy((void *)(uintptr_t)chunk->bytes, &out->head, sizeof(out->head));
+	out->bytes = chunk->bytes;
+	out->n = chunk->length;
+	out->done = part_sent;
+	out->user = rs;
+	sl_link_send(&client->link, cell->to, out);
+	return 0;
+}
+
+static int client_store(struct sl_sink *sink, const struct sl_sink_chunk *chunk)
+{
+	struct sl_client *client = client_of_sink(sink);
+	struct sl_rank_series *rs = chunk->share->user;
+	int rc = frame_message(rs, chunk->frame);
+	struct sl_rank_record *record;
+
+	if (rc)
+		return rc;
+	if (chunk->number < chunk->share->sent)
+		return send_part(client, rs, chunk);
+	rc = client_take_place(client, chunk->length, chunk->waiting);
+	if (!rc)
+		rc = client_write(client, chunk->bytes, chunk->length, client->place);
+	if (rc)
+		return rc;
+	record = (struct sl_rank_record *)(frame_scalars(rs) + rs->scalars);
+	record[rs->frame->head.count++] = (struct sl_rank_record){
+		.chunk = chunk->share->cells[chunk->number].chunk,
+		.place = client->place,
+		.length = (uint32_t)chunk->length,
+		.mask = chunk->mask,
+	};
+	client->place += chunk->length;
+	client->left -= chunk->length;
+	return 0;
+}
+
+static int client_frame(struct sl_sink *sink, struct sl_share *share, uint64_t frame,
+                        const double *scalars, double max_error)
+{
+	struct sl_client *client = client_of_sink(sink);
+	struct sl_rank_series *rs = share->user;
+	int rc = frame_message(rs, frame);
+
+	/* Rank 0 cannot bring the bytes of another machine to the disk. */
+	if (!rc && client->sync && fdatasync(client->fd))
+		rc = sl_fail(-errno, "rank %d cannot sync '%s': %s", client->rank,
+		             sl_writer_path(client->writer), sl_error_text(-errno));
+	if (rc)
+		return rc;
+	if (rs->scalars)
+		memcpy(frame_scalars(rs), scalars, rs->scalars * sizeof(*scalars));
+	rs->frame->head.error = max_error;
+	rs->frame->n = sizeof(rs->frame->head) + rs->scalars * sizeof(*scalars) +
+	               rs->frame->head.count * sizeof(struct sl_rank_record);
+	sl_link_send(&client->link, 0, rs->frame);
+	rs->frame = NULL;
+	rs->told = frame + 1;
+	return 0;
+}
+
+static int client_flush(struct sl_sink *sink)
+{
+	struct sl_client *client = client_of_sink(sink);
+	struct sl_rank_message head = {.kind = SL_MESSAGE_FLUSH};
+	struct sl_outgoing *out;
+
+	sl_mutex_lock(&client->registry);
+	head.count = (uint32_t)client->series_count;
+	out = sl_link_message(&head, client->series_count * sizeof(uint64_t));
+	for (size_t i = 0; out && i < client->series_count; i++)
+		((uint64_t *)(&out->head + 1))[i] = client->series[i] ? client->series[i]->told : 0;
+	sl_mutex_unlock(&client->registry);
+	if (!out)
+		return sl_fail(-ENOMEM, "no memory");
+	sl_link_send(&client->link, 0, out);
+	return 0;
+}
+
+/* -------------------------------------------------------------------------------------- the end */
+
+static int client_close(struct sl_sink *sink, bool keep)
+{
+	return sl_client_end(client_of_sink(sink), keep, false);
+}
+
+static void client_ended(struct sl_sink *sink, int error, const char *sentence)
+{
+	struct sl_client *client = client_of_sink(sink);
+	struct sl_rank_message head = {.kind = SL_MESSAGE_FAIL, .rc = error};
+	bool told;
+
+	sl_mutex_lock(&client->mutex);
+	told = client->locked.told || client->locked.broken || !error;
+	client->locked.ended = true;
+	client->locked.told |= !told;
+	pthread_cond_broadcast(&client->answer);
+	sl_mutex_unlock(&client->mutex);
+	if (!told)
+		sl_link_tell(&client->link, 0, &head, sentence, strlen(sentence));
+}
+
+static void client_pump(struct sl_sink *sink)
+{
+	sl_link_pump(&client_of_sink(sink)->link);
+}
+
+static int client_with_file(struct sl_sink *sink, int (*run)(struct sl_h5_file *, void *),
+                            void *argument)
+{
+	struct sl_client *client = client_of_sink(sink);
+	int rc;
+
+	if (!client->server)
+		return sl_fail(-EINVAL, "rank %d does not have the file: this is a call of rank 0",
+		               client->rank);
+	sl_mutex_lock(&client->server->using);
+	rc = run(client->server->file, argument);
+	sl_mutex_unlock(&client->server->using);
+	return rc;
+}
+
+static void rank_series_free(struct sl_rank_series *rs)
+{
+	if (rs)
+		free(rs->frame);
+	free(rs);
+}
+
+void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
+{
+	bool empty;
+
+	/* Its last messages are in the link then. */
+	if (client->server)
+		sl_server_join(client->server);
+	empty = sl_link_close(&client->link, clean);
+	for (size_t i = 0; i < client->series_count; i++) {
+		struct sl_rank_series *rs = client->series[i];
+
+		/* A transport that still has it keeps it. */
+		if (!empty && rs && rs->share)
+			rs->share->outgoing = NULL;
+		rank_series_free(rs);
+	}
+	if (client->server)
+		sl_server_free(client->server);
+	if (client->fd >= 0)
+		close(client->fd);
+	free(client->series);
+	free(client->locked.result);
+	pthread_cond_destroy(&client->answer);
+	sl_mutex_destroy(&client->adding);
+	sl_mutex_destroy(&client->registry);
+	sl_mutex_destroy(&client->mutex);
+	free(client);
+}
+
+static void client_sink_free(struct sl_sink *sink)
+{
+	struct sl_client *client = client_of_sink(sink);
+	bool clean;
+
+	sl_mutex_lock(&client->mutex);
+	clean = !client->locked.ended;
+	sl_mutex_unlock(&client->mutex);
+	sl_client_free(client, clean);
+}
+
+const struct sl_sink_ops sl_client_ops = {
+	.store = client_store,
+	.frame = client_frame,
+	.flush = client_flush,
+	.close = client_close,
+	.ended = client_ended,
+	.pump = client_pump,
+	.with_file = client_with_file,
+	.free = client_sink_free,
+};

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Messages between ranks. The functions of the transport are called in turns, which a thread of the link takes, or the
+ * program's threads. The thread looks for messages again and again, because a transport cannot be waited for: at once
+ * after a message, and then more and more rarely. A message that is to be sent wakes it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ranks/ranks_internal.h"
+
+/* Between two looks, at first and at most: while messages come, and later. */
+#define LOOK_NS  ((int64_t)20000)
+#define SOON_NS  ((int64_t)200000)
+#define LATE_NS  ((int64_t)1000000)
+#define QUIET_NS ((int64_t)10000000) /* since the last message */
+/* For the last messages. */
+#define LAST_NS ((int64_t)2000000000)
+
+static void outgoing_free(struct sl_outgoing *out)
+{
+	free(out);
+}
+
+struct sl_outgoing *sl_link_message(const struct sl_rank_message *head, size_t n)
+{
+	struct sl_outgoing *out = malloc(sizeof(*out) + n);
+
+	if (!out)
+		return NULL;
+	*out = (struct sl_outgoing){.bytes = &out->head, .n = sizeof(*head) + n};
+	out->head = *head;
+	out->done = outgoing_free;
+	return out;
+}
+
+void sl_link_send(struct sl_link *link, int to, struct sl_outgoing *out)
+{
+	out->to = to;
+	out->request = NULL;
+	sl_mutex_lock(&link->mutex);
+	sl_list_append(&link->locked.outbox, &out->link);
+	pthread_cond_signal(&link->wake);
+	sl_mutex_unlock(&link->mutex);
+}
+
+void sl_link_tell(struct sl_link *link, int to, const struct sl_rank_message *head,
+                  const void *body, size_t n)
+{
+	struct sl_outgoing *out = sl_link_message(head, n);
+
+	if (!out) {
+		link->broken(link->argument, -ENOMEM);
+		return;
+	}
+	if (n)
+		memcpy(&out->head + 1, body, n);
+	sl_link_send(link, to, out);
+}
+
+static void link_fail(struct sl_link *link, int error)
+{
+	if (!link->failed)
+		link->broken(link->argument, error);
+	link->failed = true;
+}
+
+/* Begins to send what is new, and ends what is sent. */
+static bool link_send_some(struct sl_link *link)
+{
+	struct sl_list *at, *next;
+	struct sl_list fresh;
+	bool any = false;
+
+	sl_list_init(&fresh);
+	sl_mutex_lock(&link->mutex);
+	while ((at = sl_list_take(&link->locked.outbox)))
+		sl_list_append(&fresh, at);
+	sl_mutex_unlock(&link->mutex);
+	while ((at = sl_list_take(&fresh))) {
+		struct sl_outgoing *out = SL_CONTAINER(at, struct sl_outgoing, link);
+		int rc = link->failed ? -EIO
+		                      : link->t.send(link->t.handle, out->to, out->bytes, out->n,
+		                                     &out->request);
+
+		any = true;
+		if (rc) {
+			link_fail(link, rc);
+			out->done(out);
+		} else {
+			sl_list_append(&link->sending, &out->link);
+		}
+	}
+	for (at = link->sending.next; at != &link->sending && !link->failed; at = next) {
+		struct sl_outgoing *out = SL_CONTAINER(at, struct sl_outgoing, link);
+		int rc = link->t.sent(link->t.handle, out->request);
+
+		next = at->next;
+		if (rc < 0)
+			link_fail(link, rc);
+		if (rc <= 0)
+			continue;
+		any = true;
+		sl_list_remove(at);
+		out->done(out);
+	}
+	return any;
+}
+
+bool sl_link_pump(struct sl_link *link)
+{
+	struct sl_rank_message *message;
+	bool any;
+	int rc = 0, from;
+	size_t n;
+
+	sl_mutex_lock(&link->turns);
+	any = link_send_some(link);
+	while (!link->failed &&
+	       (rc = link->t.receive(link->t.handle, &from, (void **)&message, &n)) > 0) {
+		any = true;
+		if (n < sizeof(*message)) {
+			free(message);
+			rc = -EBADMSG;
+			break;
+		}
+		link->take(link->argument, from, message, n);
+	}
+	if (rc < 0)
+		link_fail(link, rc);
+	sl_mutex_unlock(&link->turns);
+	return any;
+}
+
+static void *link_run(void *argument)
+{
+	struct sl_link *link = argument;
+	int64_t sleep = LOOK_NS, last = sl_now();
+	bool stopping = false;
+
+	while (!stopping) {
+		bool any = sl_link_pump(link);
+		int64_t now = sl_now();
+
+		last = any ? now : last;
+		sleep = any ? LOOK_NS
+		            : SL_MIN(2 * sleep, now - last < QUIET_NS ? SOON_NS : LATE_NS);
+		sl_mutex_lock(&link->mutex);
+		if (!any && sl_list_empty(&link->locked.outbox) && !link->locked.stopping)
+			sl_cond_wait(&link->wake, &link->mutex, now + sleep);
+		stopping = link->locked.stopping;
+		sl_mutex_unlock(&link->mutex);
+	}
+	return NULL;
+}
+
+int sl_link_open(struct sl_link *link, const struct sluice_transport *t) SL_UNCHECKED
+{
+	link->t = *t;
+	sl_list_init(&link->sending);
+	sl_list_init(&link->locked.outbox);
+	sl_mutex_init(&link->turns);
+	sl_mutex_init(&link->mutex);
+	pthread_cond_init(&link->wake, NULL);
+	return t->thread ? sl_thread_start(&link->thread, "sluice-ranks", link_run, link) : 0;
+}
+
+/* Messages that a transport has and never sent: it may still read them. */
+static struct {
+	struct sl_mutex mutex;
+	struct sl_list list; /* guarded by mutex */
+} abandoned = {SL_MUTEX_INIT, {&abandoned.list, &abandoned.list}};
+
+static void link_abandon(struct sl_link *link)
+{
+	struct sl_list *at;
+
+	sl_mutex_lock(&link->mutex);
+	while ((at = sl_list_take(&link->locked.outbox)))
+		outgoing_free(SL_CONTAINER(at, struct sl_outgoing, link));
+	sl_mutex_unlock(&link->mutex);
+	sl_mutex_lock(&abandoned.mutex);
+	while ((at = sl_list_take(&link->sending)))
+		sl_list_append(&abandoned.list, at);
+	sl_mutex_unlock(&abandoned.mutex);
+}
+
+/* The thread of the link has ended. */
+static bool link_is_empty(struct sl_link *link)
+{
+	bool empty;
+
+	sl_mutex_lock(&link->mutex);
+	empty = sl_list_empty(&link->locked.outbox);
+	sl_mutex_unlock(&link->mutex);
+	return empty && sl_list_empty(&link->sending);
+}
+
+bool sl_link_close(struct sl_link *link, bool clean)
+{
+	int64_t until = sl_now() + LAST_NS;
+	struct timespec pause = {0, SOON_NS};
+	bool empty;
+
+	sl_mutex_lock(&link->mutex);
+	link->locked.stopping = true;
+	pthread_cond_signal(&link->wake);
+	sl_mutex_unlock(&link->mutex);
+	if (link->t.thread)
+		pthread_join(link->thread, NULL);
+	do {
+		if (!sl_link_pump(link))
+			nanosleep(&pause, NULL);
+		empty = link_is_empty(link);
+	} while (!empty && !link->failed && sl_now() < until);
+	if (link->t.close)
+		link->t.close(link->t.handle, clean && empty);
+	link_abandon(link);
+	pthread_cond_destroy(&link->wake);
+	sl_mutex_destroy(&link->mutex);
+	sl_mutex_destroy(&link->turns);
+	return empty;
+}

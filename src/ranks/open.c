@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening a writer that ranks share, and adding a series: calls that all ranks make together. A rank that has to refuse its
+ * arguments takes its steps all the same, so that the others hear of it. Called by the program's threads. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ranks/ranks_internal.h"
+
+/* --------------------------------------------------------------------------------------- open */
+
+static int transport_check(const struct sluice_transport *t)
+{
+	if (!t || t->size < sizeof(*t))
+		return sl_fail(-EINVAL, "sluice_writer_open_ranks: %s",
+		               t ? "size of the transport is not set" : "the transport is NULL");
+	if (t->error)
+		return sl_fail(t->error, "%s", t->message ? t->message : sl_error_text(t->error));
+	if (!t->send || !t->sent || !t->receive)
+		return sl_fail(-EINVAL, "transport: a function is missing");
+	if (t->ranks < 1 || t->rank < 0 || t->rank >= t->ranks || t->node_ranks < 1)
+		return sl_fail(-EINVAL, "transport: rank %d of %d, with %d on its node", t->rank,
+		               t->ranks, t->node_ranks);
+	return 0;
+}
+
+/* Cores of this rank, if they are not divided among the ranks of the node already. */
+static unsigned cores_of_rank(const struct sluice_transport *t)
+{
+	unsigned cores = sl_cores();
+	long online = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return (long)cores < online ? cores : SL_MAX(cores / (unsigned)t->node_ranks, 1);
+}
+
+static struct sl_client *client_new(const struct sluice_transport *t)
+{
+	struct sl_client *client = calloc(1, sizeof(*client));
+
+	if (!client)
+		return NULL;
+	client->sink.ops = &sl_client_ops;
+	client->sink.pumped = !t->thread;
+	client->rank = t->rank;
+	client->ranks = t->ranks;
+	client->fd = -1;
+	client->sync = !t->near;
+	sl_mutex_init(&client->adding);
+	sl_mutex_init(&client->registry);
+	sl_mutex_init(&client->mutex);
+	pthread_cond_init(&client->answer, NULL);
+	client->link.take = sl_client_take;
+	client->link.broken = sl_client_broken;
+	client->link.argument = client;
+	return client;
+}
+
+static int take_step_open(struct sl_client *client, int rc, const char *path,
+                          const struct sluice_writer_options *o, struct sl_rank_message **result,
+                          size_t *n)
+{
+	size_t path_bytes = rc ? 0 : strlen(path) + 1;
+	struct sl_open_body *body = calloc(1, sizeof(*body) + path_bytes);
+
+	if (!body && !rc)
+		rc = sl_fail(-ENOMEM, "no memory");
+	if (!rc) {
+		*body = (struct sl_open_body){.layout_bytes = sizeof(struct sl_h5_layout),
+		                              .memory_bytes = o->memory_bytes,
+		                              .checkpoint_frames = o->checkpoint_frames,
+		                              .flags = o->flags,
+		                              .mode = o->mode,
+		                              .checkpoint_ms = o->checkpoint_ms,
+		                              .full_disk_ms = o->full_disk_ms,
+		                              .path_bytes = (uint32_t)path_bytes};
+		strncpy(body->version, sluice_version(), sizeof(body->version) - 1);
+		memcpy(body + 1, path, path_bytes);
+	}
+	rc = sl_client_step(client, SL_STEP_OPEN, rc, body, sizeof(*body) + path_bytes, SL_FOREVER,
+	                    result, n);
+	free(body);
+	return rc;
+}
+
+/* Both steps: rank 0 makes the file, the others open it. */
+static int take_steps_open(struct sl_client *client, int rc, const char *path,
+                           const struct sluice_writer_options *o)
+{
+	struct sl_rank_message *result;
+	const char *name;
+	size_t n;
+
+	rc = take_step_open(client, rc, path, o, &result, &n);
+	if (rc)
+		return rc;
+	name = (const char *)(result + 1);
+	client->fd = open(name, O_WRONLY | O_CLOEXEC);
+	if (client->fd < 0)
+		rc = sl_fail(
+			-errno,
+			"cannot open '%s', which rank 0 has made: %s (is it a file system that all "
+			"ranks see?)",
+			name, sl_error_text(-errno));
+	free(result);
+	rc = sl_client_step(client, SL_STEP_OPENED, rc, NULL, 0, SL_FOREVER, &result, &n);
+	if (!rc)
+		free(result);
+	return rc;
+}
+
+/* Sentences of errors survive the end of the client. */
+static int client_give_up(struct sl_client *client, int rc)
+{
+	char *sentence = strdup(sluice_last_message());
+
+	if (client->writer) {
+		sluice_writer_discard(client->writer);
+	} else {
+		sl_client_end(client, false, true);
+		sl_client_free(client, false);
+	}
+	sl_fail(rc, "%s", sentence ? sentence : sl_error_text(rc));
+	free(sentence);
+	return rc;
+}
+
+static int open_options(const struct sluice_writer_options *o, const struct sluice_transport *t,
+                        struct sluice_writer_options *all, struct sluice_writer_options *own)
+{
+	const struct sluice_writer_options usual = SLUICE_WRITER_OPTIONS_INIT;
+
+	if (o && o->size < sizeof(o->size))
+		return sl_fail(-EINVAL, "writer options: size is not set");
+	o = o ? o : &usual;
+	memcpy(all, o, SL_MIN(o->size, sizeof(*all)));
+	all->size = sizeof(*all);
+	*own = *all;
+	/* The file, of rank 0, is in the budget of its node. */
+	if (all->memory_bytes)
+		own->memory_bytes =
+			SL_MAX((all->memory_bytes -
+		                SL_MIN(t->near ? sl_writer_held_limit(all->memory_bytes) : 0,
+		                       all->memory_bytes)) /
+		                       (uint64_t)t->node_ranks,
+		               1);
+	own->threads = all->threads ? all->threads : cores_of_rank(t);
+	return 0;
+}
+
+int sluice_writer_open_ranks(sluice_context *ctx, const struct sluice_transport *t,
+                             const char *path, const struct sluice_writer_options *o,
+                             sluice_writer **out)
+{
+	struct sluice_writer_options all = {0}, own = {0};
+	int rc = transport_check(t), linked;
+	struct sl_client *client = rc ? NULL : client_new(t);
+
+	if (!rc && !client)
+		rc = sl_fail(-ENOMEM, "no memory");
+	if (!rc && !t->rank)
+		rc = sl_server_start(&client->link, t->ranks, &client->server);
+	if (rc) {
+		if (t && t->size >= sizeof(*t) && t->close)
+			t->close(t->handle, 0);
+		free(client);
+		return rc;
+	}
+	rc = open_options(o, t, &all, &own);
+	if (!rc && !out)
+		rc = sl_fail(-EINVAL, "sluice_writer_open_ranks: out is NULL");
+	client->threads = (unsigned)own.threads;
+	if (!rc)
+		rc = sl_writer_open_sink(ctx, path, &own, &client->sink, &client->writer);
+	if (!rc && client->server)
+		sl_server_open_with(client->server, &all, sl_writer_path(client->writer),
+		                    client->threads);
+	linked = sl_link_open(&client->link, t);
+	if (linked) {
+		/* The others hear of it by calls of this thread. */
+		client->link.t.thread = 0;
+		client->sink.pumped = true;
+		rc = rc ? rc : sl_fail(linked, "no thread: %s", sl_error_text(linked));
+	}
+	rc = take_steps_open(client, rc, path, &all);
+	if (rc)
+		return client_give_up(client, rc);
+	*out = client->writer;
+	return 0;
+}
+
+int sluice_writer_progress(sluice_writer *w)
+{
+	struct sl_sink *sink = w ? sl_writer_sink(w) : NULL;
+
+	if (!sink)
+		return sl_fail(-EINVAL, "sluice_writer_progress: %s",
+		               w ? "no ranks share this writer" : "the writer is NULL");
+	if (sink->pumped)
+		sink->ops->pump(sink);
+	return sl_writer_check(w);
+}
+
+/* ---------------------------------------------------------------------------------------- add */
+
+struct adding_block {
+	struct sl_client *client;
+	const char *name;
+	struct sluice_series_options o;
+	struct sl_h5_layout layout;
+	struct sl_h5_set_options set;
+	const struct sluice_block *block;
+	int64_t deadline;
+};
+
+static int block_options(struct adding_block *a, const struct sluice_series_options *o)
+{
+	if (!a->name || !a->name[a->name[0] == '/'])
+		return sl_fail(-EINVAL, "sluice_series_add_block: the dataset has no name");
+	if (!o || o->size < sizeof(o->size))
+		return sl_fail(-EINVAL, "series options: %s", o ? "size is not set" : "missing");
+	if (!a->block)
+		return sl_fail(-EINVAL, "sluice_series_add_block: the block is NULL");
+	memcpy(&a->o, o, SL_MIN(o->size, sizeof(a->o)));
+	if (a->o.chunk_frames > 1)
+		return sl_fail(-EINVAL,
+		               "series options: chunk_frames is %llu, and ranks share chunks of a "
+		               "single frame only",
+		               (unsigned long long)a->o.chunk_frames);
+	if (a->o.flags & SLUICE_SERIES_DROP)
+		return sl_fail(-EINVAL, "series options: ranks would DROP different frames");
+	if (a->o.codec && strlen(a->o.codec) >= sizeof(((struct sl_add_body *)0)->codec))
+		return sl_fail(-EINVAL, "series options: there is no codec '%s'", a->o.codec);
+	return sl_series_options(&a->o, a->client->threads, &a->layout, &a->set);
+}
+
+static size_t add_names(char *to, const char *const *names, size_t count)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		size_t length = strlen(names[i]) + 1;
+
+		if (to)
+			memcpy(to + n, names[i], length);
+		n += length;
+	}
+	return n;
+}
+
+/* The name of the dataset, those of scalars and of dimensions. */
+static size_t add_all_names(const struct adding_block *a, char *to)
+{
+	size_t dimensions = a->o.dimensions ? a->o.rank + 1 : 0;
+	size_t n = add_names(to, &a->name, 1);
+
+	n += add_names(to ? to + n : NULL, a->o.scalars, a->o.scalar_count);
+	return n + add_names(to ? to + n : NULL, a->o.dimensions, dimensions);
+}
+
+static int take_step_add(struct adding_block *a, int rc, struct sl_rank_message **result, size_t *n)
+{
+	size_t names = rc ? 0 : add_all_names(a, NULL);
+	struct sl_add_body *body = calloc(1, sizeof(*body) + names);
+
+	if (!body && !rc)
+		rc = sl_fail(-ENOMEM, "no memory");
+	if (!rc) {
+		*body = (struct sl_add_body){.type = a->o.type,
+		                             .rank = a->o.rank,
+		                             .frames = a->o.frames,
+		                             .level = a->o.level,
+		                             .shuffle = a->o.shuffle,
+		                             .precision = a->o.precision,
+		                             .flags = a->o.flags,
+		                             .continue_at = a->o.continue_at,
+		                             .scalars = (uint32_t)a->o.scalar_count,
+		                             .dimensions = a->o.dimensions ? a->o.rank + 1 : 0};
+		for (unsigned i = 0; i < a->o.rank; i++) {
+			body->shape[i] = a->o.shape[i];
+			body->chunk[i] = a->o.chunk[i];
+			body->block.start[i] = a->block->start[i];
+			body->block.count[i] = a->block->count[i];
+		}
+		if (a->o.codec)
+			strcpy(body->codec, a->o.codec);
+		add_all_names(a, (char *)(body + 1));
+	}
+	rc = sl_client_step(a->client, SL_STEP_ADD, rc, body, sizeof(*body) + names, a->deadline,
+	                    result, n);
+	free(body);
+	return rc;
+}
+
+/* In the list before others can send parts. */
+static int rank_series_register(struct sl_client *client, struct sl_rank_series *rs)
+{
+	struct sl_rank_series **series;
+
+	sl_mutex_lock(&client->registry);
+	series = realloc(client->series, (rs->index + 1) * sizeof(*series));
+	if (series) {
+		client->series = series;
+		series[rs->index] = rs;
+		client->series_count = rs->index + 1;
+	}
+	sl_mutex_unlock(&client->registry);
+	return series ? 0 : sl_fail(-ENOMEM, "no memory");
+}
+
+static void rank_series_drop(struct sl_client *client, struct sl_rank_series *rs)
+{
+	sl_mutex_lock(&client->registry);
+	if (client->series_count > rs->index)
+		client->series_count = rs->index;
+	sl_mutex_unlock(&client->registry);
+	sl_series_free(rs->series);
+	free(rs);
+}
+
+/* The series of this rank, with its memory; without one if it has no block. */
+static int rank_series_new(struct adding_block *a, const struct sl_added_body *added,
+                           struct sl_rank_series **out)
+{
+	struct sl_client *client = a->client;
+	struct sl_rank_series *rs = *out = calloc(1, sizeof(*rs));
+	struct sl_h5_layout layout = added->layout;
+	bool any = true;
+	int rc;
+
+	if (!rs)
+		return sl_fail(-ENOMEM, "no memory");
+	rs->client = client;
+	rs->index = added->index;
+	rs->scalars = layout.scalar_count;
+	rs->told = added->first;
+	for (unsigned i = 0; i < layout.rank; i++)
+		any &= a->block->count[i] > 0;
+	rc = sl_codec_find(added->codec, layout.level, &layout.codec);
+	if (!rc && any)
+		rc = sl_blocks_share(&layout, added->blocks, client->ranks, client->rank,
+		                     sizeof(struct sl_rank_message), &rs->share);
+	if (!rc && any) {
+		rs->share->user = rs;
+		rc = sl_series_make(client->writer, a->name, a->o.depth, &layout, added->first,
+		                    rs->share, &rs->series);
+		if (rc)
+			sl_share_free(rs->share);
+	}
+	if (!any)
+		rs->told = 0;
+	return rc ? rc : rank_series_register(client, rs);
+}
+
+/* Both steps: rank 0 makes the dataset, and all ranks their memory. */
+static int take_steps_add(struct adding_block *a, int rc, struct sluice_series **out)
+{
+	struct sl_rank_series *rs = NULL;
+	struct sl_rank_message *result, *done;
+	const struct sl_added_body *added;
+	size_t n;
+
+	rc = take_step_add(a, rc, &result, &n);
+	if (rc)
+		return rc;
+	added = (const struct sl_added_body *)(result + 1);
+	rc = rank_series_new(a, added, &rs);
+	rc = sl_client_step(a->client, SL_STEP_ADDED, rc, NULL, 0, a->deadline, &done, &n);
+	if (rc && rs) {
+		rank_series_drop(a->client, rs);
+	} else if (!rc) {
+		free(done);
+		if (rs->series)
+			sl_series_enlist(rs->series, a->client->server ? added->dataset : NULL);
+		*out = rs->series;
+	}
+	free(result);
+	return rc;
+}
+
+/* Rank 0 makes the dataset with the options that lie here. */
+static void add_lend(struct sl_client *client, const struct sluice_series_options *o)
+{
+	if (!client->server)
+		return;
+	sl_mutex_lock(&client->server->using);
+	client->server->adding = o;
+	sl_mutex_unlock(&client->server->using);
+}
+
+int sluice_series_add_block(sluice_writer *w, const char *dataset,
+                            const struct sluice_series_options *o, const struct sluice_block *block,
+                            int timeout_ms, sluice_series **out)
+{
+	struct adding_block a = {.name = dataset, .block = block};
+	struct sluice_series *s = NULL;
+	int rc;
+
+	if (!w || !sl_writer_sink(w))
+		return sl_fail(-EINVAL, "sluice_series_add_block: %s",
+		               w ? "no ranks share this writer" : "the writer is NULL");
+	rc = sl_writer_check(w);
+	if (rc)
+		return rc;
+	a.client = sl_client_of(w);
+	a.deadline = sl_deadline(timeout_ms);
+	rc = block_options(&a, o);
+	if (!rc && !out)
+		rc = sl_fail(-EINVAL, "sluice_series_add_block: out is NULL");
+	sl_mutex_lock(&a.client->adding);
+	add_lend(a.client, &a.o);
+	rc = take_steps_add(&a, rc, &s);
+	add_lend(a.client, NULL);
+	sl_mutex_unlock(&a.client->adding);
+	if (rc == -ETIMEDOUT)
+		sl_writer_fail(w, rc, sluice_last_message());
+	if (!rc)
+		*out = s;
+	return rc;
+}

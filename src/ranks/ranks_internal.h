@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A writer that several processes share: messages, and what each of its files has.
+ *
+ *  - link.c moves messages over a transport, on a thread of its own or in calls of the program.
+ *  - client.c is the sink of a rank's writer: it writes the chunks of this rank, and tells rank 0 where.
+ *  - open.c and add.c are the calls that all ranks make together.
+ *  - server.c has the HDF5 file, in rank 0, on a thread of its own; steps.c is its part in those calls.
+ *  - blocks.c divides chunks among ranks.
+ *
+ * The way of a chunk. A rank asks rank 0 for a place for it and for all that wait behind it (WANT, PLACE), writes it
+ * there, and notes the place. When all chunks of a frame are written, the notes go to rank 0 (FRAME). When those of all ranks
+ * have come, the chunks are entered into the index, and the frame counts. So the index never has a chunk whose bytes are
+ * missing, and a flush waits for nobody.
+ *
+ * Locks, in the order in which they may be taken: client->adding, client->registry, the writer's mutex, client->mutex,
+ * the link's. server->using is for HDF5; server->mutex for the inbox alone.
+ */
+#ifndef SL_RANKS_INTERNAL_H
+#define SL_RANKS_INTERNAL_H
+
+#include <sluice/ranks.h>
+
+#include "core/core.h"
+#include "frames/frames.h"
+#include "h5file/h5file.h"
+
+enum sl_message_kind {
+	/* Steps that all ranks take together, answered by RESULT. */
+	SL_STEP_OPEN,
+	SL_STEP_OPENED,
+	SL_STEP_ADD,
+	SL_STEP_ADDED,
+	SL_STEPS,
+	/* To rank 0. */
+	SL_MESSAGE_END, /* a: discarded. Answered by RESULT */
+	SL_MESSAGE_WANT, /* a: bytes, b: of these at least; the rest of the last place: place, bytes */
+	SL_MESSAGE_FRAME, /* series, frame, error; scalars and `count` of sl_rank_record */
+	SL_MESSAGE_FLUSH, /* for each series the frames that were told */
+	SL_MESSAGE_FAIL,  /* rc, the sentence */
+	/* From rank 0. */
+	SL_MESSAGE_RESULT, /* series: kind of the step; rc and the sentence, or an answer */
+	SL_MESSAGE_PLACE,  /* place, bytes */
+	SL_MESSAGE_STATE,  /* series; a: complete frames, b: visible */
+	SL_MESSAGE_LEFT,   /* a: rank that has closed; for each series its frames */
+	SL_MESSAGE_FLUSHED,
+	SL_MESSAGE_FAILED, /* rc, the sentence */
+	SL_MESSAGE_FULL,   /* rc: of the disk, or 0 */
+	/* Between ranks. */
+	SL_MESSAGE_PART, /* series, frame; a: chunk; its elements */
+};
+
+/* The head of a message; the rest follows. */
+struct sl_rank_message {
+	uint32_t kind;
+	int32_t rc;
+	uint32_t series, count;
+	uint64_t frame, a, b, place, bytes;
+	double error;
+};
+
+/* A chunk that is written. */
+struct sl_rank_record {
+	uint64_t chunk, place; /* chunk: its number in the grid of the dataset */
+	uint32_t length, mask;
+};
+
+/* ---------------------------------------------------------------------------------------- link */
+
+/* A message that is on its way out. */
+struct sl_outgoing {
+	struct sl_list link; /* of the link */
+	int to;
+	const void *bytes;
+	size_t n;
+	void *request;
+	void (*done)(
+		struct sl_outgoing *out); /* which frees it; called by the thread of the link */
+	void *user;
+	struct sl_rank_message head; /* of a message with bytes of its own */
+};
+
+struct sl_link {
+	struct sluice_transport t;
+	/* A message has come, which is the receiver's; the transport fails. By the thread of the link. */
+	void (*take)(void *argument, int from, struct sl_rank_message *message, size_t n);
+	void (*broken)(void *argument, int error);
+	void *argument;
+	pthread_t thread;
+	struct sl_mutex turns; /* one at a time; the next two are of the turn */
+	struct sl_list sending;
+	bool failed;
+	struct sl_mutex mutex;
+	pthread_cond_t wake;
+	struct {
+		struct sl_list outbox;
+		bool stopping;
+	} locked SL_GUARDED_BY(&mutex);
+};
+
+/* Starts it; with a transport that has no thread, sl_link_pump() is to be called. */
+int sl_link_open(struct sl_link *link, const struct sluice_transport *t);
+/* Makes a message with n bytes after its head, or NULL. It is sent, or freed by free(). */
+struct sl_outgoing *sl_link_message(const struct sl_rank_message *head, size_t n);
+/* Queues a message. Any thread; does not wait. */
+void sl_link_send(struct sl_link *link, int to, struct sl_outgoing *out);
+/* Both at once; without memory the message is lost, and the link is broken. */
+void sl_link_tell(struct sl_link *link, int to, const struct sl_rank_message *head,
+                  const void *body, size_t n);
+/* Sends and receives whatever can be without waiting. Returns whether there was anything. */
+bool sl_link_pump(struct sl_link *link);
+/*
+ * Sends what is queued, for a while, and closes the transport. clean: the ranks owe each other no message. Returns false if
+ * a message could not be sent: its bytes must stay.
+ */
+bool sl_link_close(struct sl_link *link, bool clean);
+
+/* -------------------------------------------------------------------------------------- blocks */
+
+/* Returns 0, or -EINVAL with a sentence if the blocks are not the array. */
+int sl_blocks_check(unsigned rank, const uint64_t *shape, const struct sluice_block *blocks,
+                    int ranks);
+/* Chooses chunks that divide the blocks, if there are such of a good size. */
+void sl_blocks_chunk(struct sl_h5_layout *layout, const struct sluice_block *blocks, int ranks,
+                     unsigned threads);
+/* The chunks of the block of a rank. head: bytes before each part that travels. */
+int sl_blocks_share(const struct sl_h5_layout *layout, const struct sluice_block *blocks, int ranks,
+                    int rank, size_t head, struct sl_share **out);
+/* Chunks of a frame of the dataset; the offset of a chunk. */
+uint64_t sl_blocks_chunks(const struct sl_h5_layout *layout);
+void sl_blocks_offset(const struct sl_h5_layout *layout, uint64_t chunk, uint64_t *offset);
+
+/* -------------------------------------------------------------------------------------- client */
+
+/* A series of this rank. Its message of the frame that is being stored is the file thread's. */
+struct sl_rank_series {
+	struct sl_client *client;
+	uint32_t index;
+	struct sluice_series *series; /* NULL: no block */
+	struct sl_share *share;
+	size_t scalars;
+	struct sl_outgoing *frame;
+	uint64_t told; /* frames */
+};
+
+struct sl_client {
+	struct sl_sink sink;
+	struct sl_link link;
+	int rank, ranks;
+	struct sl_rank_server *server; /* of rank 0; NULL: another has the file */
+	struct sluice_writer *writer;
+	unsigned threads;
+	/* The file thread's: the file, and space that is left for its chunks. */
+	int fd;
+	bool sync;
+	uint64_t place, left;
+
+	struct sl_mutex adding; /* one series at a time */
+	struct sl_mutex registry;
+	struct sl_rank_series **series; /* guarded by registry, as their number */
+	size_t series_count;
+
+	struct sl_mutex mutex;
+	pthread_cond_t answer;
+	struct {
+		struct sl_rank_message
+			*result;   /* of a step or the end; the caller's when it has it */
+		uint32_t expected; /* kind of that step */
+		size_t result_bytes;
+		bool placed;
+		uint64_t place, left;
+		bool ended; /* the writer has failed or is discarded */
+		bool told;  /* by rank 0, which knows that it has failed */
+		int broken; /* the transport's error */
+		/* Before there is a writer. */
+		int error;
+		char sentence[1024];
+	} locked SL_GUARDED_BY(&mutex);
+};
+
+extern const struct sl_sink_ops sl_client_ops;
+
+/* The sink of a writer that ranks share. */
+struct sl_client *sl_client_of(struct sluice_writer *w);
+/* Messages for this rank. */
+void sl_client_take(void *client, int from, struct sl_rank_message *message, size_t n);
+void sl_client_broken(void *client, int error);
+/*
+ * Takes a step with all other ranks. rc: of this rank, with its sentence; otherwise with n bytes. Returns the first error
+ * of any rank, -ETIMEDOUT, or 0 and the answer, which the caller frees.
+ */
+int sl_client_step(struct sl_client *client, enum sl_message_kind kind, int rc, const void *body,
+                   size_t n, int64_t deadline, struct sl_rank_message **out, size_t *out_bytes);
+/* The end of this rank: answered when all have ended, or at once if it has discarded the writer. pump: this is a thread of
+ * the program, which makes progress where the transport has no thread. */
+int sl_client_end(struct sl_client *client, bool keep, bool pump);
+void sl_client_free(struct sl_client *client, bool clean);
+
+/* -------------------------------------------------------------------------------------- server */
+
+/* The bodies of steps. */
+struct sl_open_body {
+	char version[32];
+	uint64_t layout_bytes, memory_bytes, checkpoint_frames;
+	uint32_t flags, mode;
+	int32_t checkpoint_ms, full_disk_ms;
+	uint32_t path_bytes; /* with its 0; the path follows */
+};
+struct sl_add_body {
+	int32_t type;
+	uint32_t rank;
+	uint64_t shape[SLUICE_RANK_MOST], chunk[SLUICE_RANK_MOST], frames;
+	char codec[32]; /* empty: not set */
+	int32_t level, shuffle;
+	uint32_t precision, flags;
+	uint64_t continue_at;
+	struct sluice_block block;
+	uint32_t scalars, dimensions; /* names that follow that of the dataset, each with its 0 */
+};
+struct sl_added_body {
+	struct sl_h5_layout layout;
+	char codec[32];
+	uint64_t first;
+	uint32_t index;
+	struct sl_h5_dataset *dataset; /* for rank 0 */
+	struct sluice_block blocks[];
+};
+
+struct sl_server_series {
+	char *name;
+	struct sl_h5_layout layout;
+	struct sl_h5_dataset *dataset;
+	struct sluice_block *blocks; /* by rank */
+	int contributors;
+	uint64_t chunks, complete, visible, told, told_visible;
+	uint64_t *frames; /* by rank: that were told */
+	struct sl_server_slot {
+		int count;
+		struct sl_list messages;
+		int first; /* the lowest rank, and its scalars */
+		const double *scalars;
+		double error;
+		uint64_t chunks;
+	} slots[SLUICE_RANKS_AHEAD];
+	double max_error;
+};
+
+struct sl_server_message {
+	struct sl_list link;
+	int from;
+	size_t n;
+	struct sl_rank_message *message;
+};
+
+struct sl_rank_server {
+	struct sl_link *link;
+	int ranks;
+	pthread_t thread;
+	struct sl_mutex mutex;
+	pthread_cond_t work;
+	struct {
+		struct sl_list inbox;
+		bool hurry; /* something has failed: a full disk is not waited for */
+		bool lost;
+	} locked SL_GUARDED_BY(&mutex);
+
+	/* Held while the file is used; guards the options of rank 0's program, too. */
+	struct sl_mutex using;
+	struct sl_h5_file *file;
+	const struct sluice_writer_options *options;
+	const char *path;
+	const struct sluice_series_options *adding; /* NULL: rank 0 has given up */
+	unsigned threads;
+
+	/* The thread's. */
+	int64_t checkpoint_ns, full_ns, full_since, dirty_since;
+	uint64_t checkpoint_frames, frames_since;
+	bool full, discarded;
+	struct sl_server_message **steps; /* by rank, of the step that is being taken */
+	int step_count, end_count;
+	enum sl_message_kind step;
+	bool *ended, *gone;               /* by rank; gone: it has its answer */
+	struct sl_rank_message **flushes; /* by rank: requests */
+	struct sl_server_series **series;
+	size_t series_count;
+	struct sl_server_series *fresh; /* between the two steps of adding it */
+	struct {
+		uint64_t place, bytes;
+	} rests[64]; /* of places */
+	int error;
+	char sentence[1024];
+};
+
+int sl_server_start(struct sl_link *link, int ranks, struct sl_rank_server **out);
+/* Before any message: the options of rank 0, which stay until the file is open. */
+void sl_server_open_with(struct sl_rank_server *server, const struct sluice_writer_options *o,
+                         const char *path, unsigned threads);
+void sl_server_take(struct sl_rank_server *server, int from, struct sl_rank_message *message,
+                    size_t n);
+/* There are no messages any more. */
+void sl_server_lose(struct sl_rank_server *server);
+/* After all ranks have ended, or messages are lost: waits for the end of its thread; frees it. */
+void sl_server_join(struct sl_rank_server *server);
+void sl_server_free(struct sl_rank_server *server);
+/* Keeps the first error, and tells all ranks. */
+void sl_server_fail(struct sl_rank_server *server, int error, const char *sentence);
+void sl_server_tell(struct sl_rank_server *server, int to, const struct sl_rank_message *head,
+                    const void *body, size_t n);
+/* Asks whether to try again on a full disk, see sl_h5_file_options. */
+bool sl_server_full(void *server, int error);
+/* All ranks have taken the step: answers. */
+void sl_server_step(struct sl_rank_server *server);
+
+#endif

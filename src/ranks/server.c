@@ -1,0 +1,643 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The part of rank 0 that has the HDF5 file: a thread that takes the messages of all ranks in turn. It gives places,
+ * enters the chunks of complete frames into the index, and flushes. It waits for storage, and for nothing else but messages
+ * and the time of the next checkpoint.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ranks/ranks_internal.h"
+
+#define CHECKPOINT_MS 1000
+#define FULL_NS       ((int64_t)1000000000)
+
+/* ------------------------------------------------------------------------------------ messages */
+
+void sl_server_tell(struct sl_rank_server *server, int to, const struct sl_rank_message *head,
+                    const void *body, size_t n)
+{
+	if (!server->gone[to])
+		sl_link_tell(server->link, to, head, body, n);
+}
+
+static void server_tell_all(struct sl_rank_server *server, const struct sl_rank_message *head,
+                            const void *body, size_t n)
+{
+	for (int r = 0; r < server->ranks; r++)
+		sl_server_tell(server, r, head, body, n);
+}
+
+static void server_message_free(struct sl_server_message *of)
+{
+	if (of)
+		free(of->message);
+	free(of);
+}
+
+static void steps_drop(struct sl_rank_server *server)
+{
+	for (int r = 0; r < server->ranks; r++) {
+		server_message_free(server->steps[r]);
+		server->steps[r] = NULL;
+	}
+	server->step_count = 0;
+}
+
+void sl_server_fail(struct sl_rank_server *server, int error, const char *sentence)
+{
+	struct sl_rank_message head = {.kind = SL_MESSAGE_FAILED, .rc = error};
+
+	if (server->error)
+		return;
+	server->error = error;
+	snprintf(server->sentence, sizeof(server->sentence), "%s", sentence);
+	steps_drop(server);
+	server_tell_all(server, &head, server->sentence, strlen(server->sentence));
+}
+
+static bool message_is_urgent(const struct sl_rank_message *message)
+{
+	return message->kind == SL_MESSAGE_FAIL || (message->kind == SL_MESSAGE_END && message->a);
+}
+
+void sl_server_take(struct sl_rank_server *server, int from, struct sl_rank_message *message,
+                    size_t n)
+{
+	struct sl_server_message *of = malloc(sizeof(*of));
+
+	if (!of) {
+		free(message);
+		server->link->broken(server->link->argument, -ENOMEM);
+		return;
+	}
+	*of = (struct sl_server_message){.from = from, .n = n, .message = message};
+	sl_mutex_lock(&server->mutex);
+	sl_list_append(&server->locked.inbox, &of->link);
+	server->locked.hurry |= message_is_urgent(message);
+	pthread_cond_signal(&server->work);
+	sl_mutex_unlock(&server->mutex);
+}
+
+void sl_server_lose(struct sl_rank_server *server)
+{
+	sl_mutex_lock(&server->mutex);
+	server->locked.lost = server->locked.hurry = true;
+	pthread_cond_signal(&server->work);
+	sl_mutex_unlock(&server->mutex);
+}
+
+static void server_tell_full(struct sl_rank_server *server, int error)
+{
+	struct sl_rank_message head = {.kind = SL_MESSAGE_FULL, .rc = error};
+
+	server_tell_all(server, &head, NULL, 0);
+	server->full = error;
+	server->full_since = sl_now();
+}
+
+bool sl_server_full(void *argument, int error)
+{
+	struct sl_rank_server *server = argument;
+	int64_t now = sl_now(), last, until;
+	bool hurry;
+
+	if (!server->full_ns)
+		return false;
+	if (!server->full)
+		server_tell_full(server, error);
+	last = server->full_ns == SL_FOREVER ? SL_FOREVER : server->full_since + server->full_ns;
+	until = SL_MIN(now + SL_MIN(FULL_NS, server->full_ns / 10), last);
+	sl_mutex_lock(&server->mutex);
+	/* Ended by the time, or a rank that fails or discards the writer. */
+	while (!server->locked.hurry && sl_now() < until)
+		sl_cond_wait(&server->work, &server->mutex, until);
+	hurry = server->locked.hurry;
+	sl_mutex_unlock(&server->mutex);
+	return !hurry && now < last;
+}
+
+/* -------------------------------------------------------------------------------------- places */
+
+#define RESTS                                          \
+	(sizeof(((struct sl_rank_server *)0)->rests) / \
+	 sizeof(((struct sl_rank_server *)0)->rests[0]))
+
+/* Keeps the rest of a place for chunks that fit into it; the smallest are given up. */
+static void rest_keep(struct sl_rank_server *server, uint64_t place, uint64_t bytes)
+{
+	size_t smallest = 0;
+
+	for (size_t i = 0; i < RESTS; i++)
+		if (server->rests[i].bytes < server->rests[smallest].bytes)
+			smallest = i;
+	if (bytes <= server->rests[smallest].bytes)
+		return;
+	server->rests[smallest].place = place;
+	server->rests[smallest].bytes = bytes;
+}
+
+/* Space of `least` bytes, if possible of `most`. */
+static int place_take(struct sl_rank_server *server, uint64_t least, uint64_t most,
+                      struct sl_rank_message *out)
+{
+	for (size_t i = 0; i < RESTS; i++) {
+		uint64_t bytes = server->rests[i].bytes;
+
+		if (bytes < least)
+			continue;
+		out->place = server->rests[i].place;
+		out->bytes = SL_MIN(bytes, most);
+		server->rests[i].place += out->bytes;
+		server->rests[i].bytes -= out->bytes;
+		return 0;
+	}
+	out->bytes = most;
+	return sl_h5_place_take(server->file, most, &out->place);
+}
+
+static void server_want(struct sl_rank_server *server, int from,
+                        const struct sl_rank_message *message)
+{
+	struct sl_rank_message head = {.kind = SL_MESSAGE_PLACE};
+	int rc;
+
+	rest_keep(server, message->place, message->bytes);
+	sl_mutex_lock(&server->using);
+	rc = place_take(server, message->b, message->a, &head);
+	sl_mutex_unlock(&server->using);
+	if (rc)
+		sl_server_fail(server, rc, sluice_last_message());
+	else
+		sl_server_tell(server, from, &head, NULL, 0);
+}
+
+/* -------------------------------------------------------------------------------------- frames */
+
+static int enter_message(struct sl_server_series *ss, const struct sl_rank_message *message)
+{
+	const double *scalars = (const double *)(message + 1);
+	const struct sl_rank_record *records =
+		(const struct sl_rank_record *)(scalars + ss->layout.scalar_count);
+	uint64_t offset[SLUICE_RANK_MOST];
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < message->count; i++) {
+		sl_blocks_offset(&ss->layout, records[i].chunk, offset);
+		rc = sl_h5_chunk_enter(ss->dataset, message->frame, offset, records[i].mask,
+		                       records[i].place, records[i].length);
+	}
+	return rc;
+}
+
+static void slot_clear(struct sl_server_slot *slot)
+{
+	struct sl_list *at;
+
+	while ((at = sl_list_take(&slot->messages)))
+		server_message_free(SL_CONTAINER(at, struct sl_server_message, link));
+	slot->count = 0;
+	slot->chunks = 0;
+	slot->error = 0;
+}
+
+/* The next frame is complete: it gets into the index. */
+static void frame_complete(struct sl_rank_server *server, struct sl_server_series *ss,
+                           struct sl_server_slot *slot)
+{
+	int rc = 0;
+
+	if (slot->chunks != ss->chunks)
+		rc = sl_fail(-EPROTO, "frame %llu of '%s' came in %llu chunks instead of %llu",
+		             (unsigned long long)ss->complete, ss->name,
+		             (unsigned long long)slot->chunks, (unsigned long long)ss->chunks);
+	sl_mutex_lock(&server->using);
+	sl_list_each_of (of, &slot->messages, struct sl_server_message, link)
+		rc = rc ? rc : enter_message(ss, of->message);
+	ss->max_error = SL_MAX(ss->max_error, slot->error);
+	if (!rc)
+		rc = sl_h5_frames_stored(ss->dataset, ss->complete, 1, slot->scalars,
+		                         ss->max_error);
+	sl_mutex_unlock(&server->using);
+	slot_clear(slot);
+	if (rc) {
+		sl_server_fail(server, rc, sluice_last_message());
+		return;
+	}
+	ss->complete++;
+	server->frames_since++;
+	if (server->dirty_since == SL_FOREVER)
+		server->dirty_since = sl_now();
+}
+
+/* Returns whether a message of a frame is one. */
+static bool frame_is_good(const struct sl_rank_server *server, const struct sl_server_message *of)
+{
+	const struct sl_rank_message *message = of->message;
+	const struct sl_server_series *ss;
+
+	if (message->series >= server->series_count)
+		return false;
+	ss = server->series[message->series];
+	return message->frame - ss->complete < SLUICE_RANKS_AHEAD &&
+	       message->frame == ss->frames[of->from] &&
+	       of->n == sizeof(*message) + ss->layout.scalar_count * sizeof(double) +
+	                        message->count * sizeof(struct sl_rank_record);
+}
+
+/* Takes the message. */
+static void server_frame(struct sl_rank_server *server, struct sl_server_message *of)
+{
+	struct sl_rank_message *message = of->message;
+	struct sl_server_series *ss;
+	struct sl_server_slot *slot;
+
+	if (!frame_is_good(server, of)) {
+		sl_server_fail(server, -EPROTO, "a frame came that is not expected");
+		server_message_free(of);
+		return;
+	}
+	ss = server->series[message->series];
+	slot = &ss->slots[message->frame % SLUICE_RANKS_AHEAD];
+	if (!slot->count || of->from < slot->first) {
+		slot->first = of->from;
+		slot->scalars = (const double *)(message + 1);
+	}
+	slot->count++;
+	slot->chunks += message->count;
+	slot->error = SL_MAX(slot->error, message->error);
+	sl_list_append(&slot->messages, &of->link);
+	ss->frames[of->from]++;
+	while (!server->error &&
+	       (slot = &ss->slots[ss->complete % SLUICE_RANKS_AHEAD])->count == ss->contributors)
+		frame_complete(server, ss, slot);
+}
+
+/* --------------------------------------------------------------------------------------- flush */
+
+/* Whether all frames are there that a rank has asked to flush. */
+static bool flush_has_all(const struct sl_rank_server *server,
+                          const struct sl_rank_message *request)
+{
+	const uint64_t *frames = (const uint64_t *)(request + 1);
+
+	for (uint32_t i = 0; i < request->count && i < server->series_count; i++)
+		if (server->series[i]->complete < frames[i])
+			return false;
+	return true;
+}
+
+static bool flush_due(const struct sl_rank_server *server)
+{
+	for (int r = 0; r < server->ranks; r++)
+		if (server->flushes[r] && flush_has_all(server, server->flushes[r]))
+			return true;
+	if (server->dirty_since == SL_FOREVER)
+		return false;
+	return (server->checkpoint_frames && server->frames_since >= server->checkpoint_frames) ||
+	       (server->checkpoint_ns && sl_now() - server->dirty_since >= server->checkpoint_ns);
+}
+
+/* Tells how far the series are, as far as that is new. */
+static void tell_states(struct sl_rank_server *server)
+{
+	for (size_t i = 0; i < server->series_count; i++) {
+		struct sl_server_series *ss = server->series[i];
+		struct sl_rank_message head = {.kind = SL_MESSAGE_STATE,
+		                               .series = (uint32_t)i,
+		                               .a = ss->complete,
+		                               .b = ss->visible};
+
+		if (ss->told == ss->complete && ss->told_visible == ss->visible)
+			continue;
+		ss->told = ss->complete;
+		ss->told_visible = ss->visible;
+		server_tell_all(server, &head, NULL, 0);
+	}
+	if (server->full)
+		server_tell_full(server, 0);
+}
+
+static void server_flush(struct sl_rank_server *server)
+{
+	struct sl_rank_message head = {.kind = SL_MESSAGE_FLUSHED};
+	int rc;
+
+	sl_mutex_lock(&server->using);
+	rc = sl_h5_file_flush(server->file);
+	sl_mutex_unlock(&server->using);
+	if (rc) {
+		sl_server_fail(server, rc, sluice_last_message());
+		return;
+	}
+	server->dirty_since = SL_FOREVER;
+	server->frames_since = 0;
+	for (size_t i = 0; i < server->series_count; i++)
+		server->series[i]->visible = server->series[i]->complete;
+	tell_states(server);
+	for (int r = 0; r < server->ranks; r++) {
+		if (!server->flushes[r] || !flush_has_all(server, server->flushes[r]))
+			continue;
+		free(server->flushes[r]);
+		server->flushes[r] = NULL;
+		sl_server_tell(server, r, &head, NULL, 0);
+	}
+}
+
+/* ------------------------------------------------------------------------------------- the end */
+
+/* The others hear how many frames they can complete. */
+static void tell_left(struct sl_rank_server *server, int leaver)
+{
+	struct sl_rank_message head = {
+		.kind = SL_MESSAGE_LEFT, .count = (uint32_t)server->series_count, .a = leaver};
+	uint64_t *frames = calloc(server->series_count + 1, sizeof(*frames));
+
+	if (!frames) {
+		sl_server_fail(server, -ENOMEM, "no memory");
+		return;
+	}
+	for (size_t i = 0; i < server->series_count; i++)
+		frames[i] = server->series[i]->frames[leaver];
+	server_tell_all(server, &head, frames, server->series_count * sizeof(*frames));
+	free(frames);
+}
+
+static void server_end(struct sl_rank_server *server, int from, bool discarded)
+{
+	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .series = SL_MESSAGE_END};
+	char sentence[128];
+
+	if (server->ended[from])
+		return;
+	server->ended[from] = true;
+	server->end_count++;
+	server->discarded |= discarded;
+	snprintf(sentence, sizeof(sentence), "rank %d has %s the writer%s", from,
+	         discarded ? "discarded" : "closed",
+	         server->step_count ? ", and others add a series" : "");
+	if (discarded || server->step_count)
+		sl_server_fail(server, discarded ? -ECANCELED : -EINVAL, sentence);
+	else if (!server->error)
+		tell_left(server, from);
+	/* It does not wait for the others, but for those that need its file. */
+	if (discarded && from) {
+		sl_server_tell(server, from, &head, NULL, 0);
+		server->gone[from] = true;
+	}
+}
+
+static const char *step_name(enum sl_message_kind kind)
+{
+	return kind <= SL_STEP_OPENED ? "opens the writer" : "adds a series";
+}
+
+/* Takes the message. */
+static void server_step(struct sl_rank_server *server, struct sl_server_message *of)
+{
+	enum sl_message_kind kind = of->message->kind;
+	char sentence[256];
+
+	if (server->error) {
+		server_message_free(of);
+		return;
+	}
+	if (server->end_count || (server->step_count && server->step != kind) ||
+	    server->steps[of->from]) {
+		snprintf(sentence, sizeof(sentence), "rank %d %s, and another %s", of->from,
+		         step_name(kind),
+		         server->end_count ? "has closed the writer" : step_name(server->step));
+		sl_server_fail(server, -EINVAL, sentence);
+		server_message_free(of);
+		return;
+	}
+	server->step = kind;
+	server->steps[of->from] = of;
+	if (++server->step_count < server->ranks)
+		return;
+	sl_mutex_lock(&server->using);
+	sl_server_step(server);
+	sl_mutex_unlock(&server->using);
+	steps_drop(server);
+}
+
+/* Handles a message, and frees it. */
+static void server_handle(struct sl_rank_server *server, struct sl_server_message *of)
+{
+	struct sl_rank_message *message = of->message;
+	char sentence[1024];
+
+	if (message->kind < SL_STEPS) {
+		server_step(server, of);
+		return;
+	}
+	switch (server->error && message->kind != SL_MESSAGE_END ? SL_STEPS : message->kind) {
+	case SL_MESSAGE_WANT:
+		server_want(server, of->from, message);
+		break;
+	case SL_MESSAGE_FRAME:
+		server_frame(server, of);
+		return;
+	case SL_MESSAGE_FLUSH:
+		free(server->flushes[of->from]);
+		server->flushes[of->from] = message;
+		of->message = NULL;
+		break;
+	case SL_MESSAGE_FAIL:
+		snprintf(sentence, sizeof(sentence), "rank %d: %.*s", of->from,
+		         (int)(of->n - sizeof(*message)), (const char *)(message + 1));
+		sl_server_fail(server, message->rc,
+		               server->ranks > 1 ? sentence : strchr(sentence, ':') + 2);
+		break;
+	case SL_MESSAGE_END:
+		server_end(server, of->from, message->a);
+		break;
+	default:
+		break;
+	}
+	server_message_free(of);
+}
+
+static int64_t server_wake_at(const struct sl_rank_server *server)
+{
+	if (!server->checkpoint_ns || server->dirty_since == SL_FOREVER || server->error)
+		return SL_FOREVER;
+	return server->dirty_since + server->checkpoint_ns;
+}
+
+/* Returns the next message; NULL: the time of a checkpoint has come, or messages are lost. */
+static struct sl_server_message *server_next(struct sl_rank_server *server, bool wait)
+{
+	struct sl_list *at = NULL;
+
+	sl_mutex_lock(&server->mutex);
+	/* Ended by a message, the loss of messages, or the next checkpoint. */
+	while (wait && sl_list_empty(&server->locked.inbox) && !server->locked.lost)
+		if (sl_cond_wait(&server->work, &server->mutex, server_wake_at(server)))
+			break;
+	at = sl_list_take(&server->locked.inbox);
+	sl_mutex_unlock(&server->mutex);
+	return at ? SL_CONTAINER(at, struct sl_server_message, link) : NULL;
+}
+
+static bool server_lost(struct sl_rank_server *server)
+{
+	bool lost;
+
+	sl_mutex_lock(&server->mutex);
+	lost = server->locked.lost;
+	sl_mutex_unlock(&server->mutex);
+	return lost;
+}
+
+/* All ranks have closed the writer: frames that some have and others have not are an error. */
+static void check_complete(struct sl_rank_server *server)
+{
+	for (size_t i = 0; i < server->series_count; i++) {
+		const struct sl_server_series *ss = server->series[i];
+		int least = 0;
+
+		for (int r = 0; r < server->ranks; r++)
+			if (ss->frames[r] < ss->frames[least])
+				least = r;
+		for (int r = 0; r < server->ranks; r++) {
+			if (ss->frames[r] == UINT64_MAX || ss->frames[r] == ss->frames[least])
+				continue;
+			sl_fail(-ENODATA, "rank %d has closed the writer after %llu frames of '%s'",
+			        least, (unsigned long long)ss->frames[least], ss->name);
+			sl_server_fail(server, -ENODATA, sluice_last_message());
+		}
+	}
+}
+
+static void server_close(struct sl_rank_server *server)
+{
+	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .series = SL_MESSAGE_END};
+	bool keep = server->end_count == server->ranks && !server->discarded;
+	int rc = 0;
+
+	sl_mutex_lock(&server->using);
+	if (server->file)
+		rc = sl_h5_file_close(server->file, keep);
+	server->file = NULL;
+	sl_mutex_unlock(&server->using);
+	if (rc)
+		sl_server_fail(server, rc, sluice_last_message());
+	if (keep)
+		check_complete(server);
+	head.rc = server->error;
+	server_tell_all(server, &head, server->sentence, strlen(server->sentence));
+}
+
+static void *server_run(void *argument)
+{
+	struct sl_rank_server *server = argument;
+
+	while (server->end_count < server->ranks && !server_lost(server)) {
+		struct sl_server_message *of = server_next(server, false);
+
+		if (of) {
+			server_handle(server, of);
+			continue;
+		}
+		if (server->file && !server->error && flush_due(server))
+			server_flush(server);
+		tell_states(server);
+		of = server_next(server, true);
+		if (of)
+			server_handle(server, of);
+	}
+	server_close(server);
+	return NULL;
+}
+
+void sl_server_open_with(struct sl_rank_server *server, const struct sluice_writer_options *o,
+                         const char *path, unsigned threads)
+{
+	/* The thread looks at the time of checkpoints. */
+	sl_mutex_lock(&server->mutex);
+	server->options = o;
+	server->path = path;
+	server->threads = threads;
+	server->checkpoint_frames = o->checkpoint_frames;
+	if (o->checkpoint_ms >= 0)
+		server->checkpoint_ns =
+			(int64_t)(o->checkpoint_ms ? o->checkpoint_ms : CHECKPOINT_MS) * 1000000;
+	server->full_ns = o->full_disk_ms < 0 ? SL_FOREVER : (int64_t)o->full_disk_ms * 1000000;
+	sl_mutex_unlock(&server->mutex);
+}
+
+int sl_server_start(struct sl_link *link, int ranks, struct sl_rank_server **out) SL_UNCHECKED
+{
+	struct sl_rank_server *server = calloc(1, sizeof(*server));
+	int rc;
+
+	if (!server)
+		return sl_fail(-ENOMEM, "no memory");
+	server->link = link;
+	server->ranks = ranks;
+	server->dirty_since = SL_FOREVER;
+	sl_list_init(&server->locked.inbox);
+	sl_mutex_init(&server->mutex);
+	sl_mutex_init(&server->using);
+	pthread_cond_init(&server->work, NULL);
+	server->steps = calloc((size_t)ranks, sizeof(*server->steps));
+	server->ended = calloc((size_t)ranks, sizeof(*server->ended));
+	server->gone = calloc((size_t)ranks, sizeof(*server->gone));
+	server->flushes = calloc((size_t)ranks, sizeof(*server->flushes));
+	if (server->steps && server->ended && server->gone && server->flushes)
+		rc = sl_thread_start(&server->thread, "sluice-file", server_run, server);
+	else
+		rc = -ENOMEM;
+	if (!rc) {
+		*out = server;
+		return 0;
+	}
+	free(server->steps);
+	free(server->ended);
+	free(server->gone);
+	free(server->flushes);
+	free(server);
+	return sl_fail(rc, "rank 0 cannot start its file thread: %s", sl_error_text(rc));
+}
+
+static void server_series_free(struct sl_server_series *ss)
+{
+	for (unsigned i = 0; i < SLUICE_RANKS_AHEAD; i++)
+		slot_clear(&ss->slots[i]);
+	free(ss->name);
+	free(ss->blocks);
+	free(ss->frames);
+	free(ss);
+}
+
+void sl_server_join(struct sl_rank_server *server)
+{
+	pthread_join(server->thread, NULL);
+}
+
+void sl_server_free(struct sl_rank_server *server) SL_UNCHECKED
+{
+	struct sl_list *at;
+
+	steps_drop(server);
+	while ((at = sl_list_take(&server->locked.inbox)))
+		server_message_free(SL_CONTAINER(at, struct sl_server_message, link));
+	for (int r = 0; r < server->ranks; r++)
+		free(server->flushes[r]);
+	for (size_t i = 0; i < server->series_count; i++)
+		server_series_free(server->series[i]);
+	if (server->fresh)
+		server_series_free(server->fresh);
+	free(server->series);
+	free(server->steps);
+	free(server->ended);
+	free(server->gone);
+	free(server->flushes);
+	pthread_cond_destroy(&server->work);
+	sl_mutex_destroy(&server->mutex);
+	sl_mutex_destroy(&server->using);
+	free(server);
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps that all ranks take together, in rank 0: their arguments are compared, and the file or a dataset is made. Called by
+ * the server's thread, with server->using. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ranks/ranks_internal.h"
+
+static const void *body_of(const struct sl_rank_server *server, int rank)
+{
+	return server->steps[rank]->message + 1;
+}
+
+static void answer_all(struct sl_rank_server *server, int rc, const void *body, size_t n)
+{
+	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .series = server->step, .rc = rc};
+
+	for (int r = 0; r < server->ranks; r++)
+		sl_server_tell(server, r, &head, rc ? sluice_last_message() : body,
+		               rc ? strlen(sluice_last_message()) : n);
+}
+
+/* The first error of a rank, which has come with its sentence. */
+static int step_error(const struct sl_rank_server *server)
+{
+	for (int r = 0; r < server->ranks; r++) {
+		const struct sl_server_message *of = server->steps[r];
+		int length = (int)(of->n - sizeof(*of->message));
+
+		if (of->message->rc && server->ranks == 1)
+			return sl_fail(of->message->rc, "%.*s", length,
+			               (const char *)(of->message + 1));
+		if (of->message->rc)
+			return sl_fail(of->message->rc, "rank %d: %.*s", r, length,
+			               (const char *)(of->message + 1));
+	}
+	return 0;
+}
+
+/* A field of the bodies of a step. */
+struct field {
+	const char *name;
+	size_t offset, bytes;
+};
+#define FIELD(type, name)                                              \
+	{                                                              \
+#name, offsetof(type, name), sizeof(((type *)0)->name) \
+	}
+
+/* Compares the fields of all ranks, and all that follows the head, which is called `rest`. */
+static int compare(const struct sl_rank_server *server, const struct field *fields, size_t count,
+                   size_t head, const char *rest)
+{
+	const char *first = body_of(server, 0);
+	size_t n = server->steps[0]->n;
+
+	for (int r = 1; r < server->ranks; r++) {
+		const char *other = body_of(server, r);
+
+		for (size_t i = 0; i < count; i++)
+			if (memcmp(first + fields[i].offset, other + fields[i].offset,
+			           fields[i].bytes))
+				return sl_fail(-EINVAL, "rank 0 and rank %d gave a different %s", r,
+				               fields[i].name);
+		if (n != server->steps[r]->n ||
+		    memcmp(first + head, other + head, n - sizeof(struct sl_rank_message) - head))
+			return sl_fail(-EINVAL, "rank 0 and rank %d gave a different %s", r, rest);
+	}
+	return 0;
+}
+
+/* --------------------------------------------------------------------------------------- open */
+
+static const struct field open_fields[] = {
+	{"version of sluice", offsetof(struct sl_open_body, version), 40},
+	FIELD(struct sl_open_body, memory_bytes),
+	FIELD(struct sl_open_body, checkpoint_frames),
+	FIELD(struct sl_open_body, flags),
+	FIELD(struct sl_open_body, mode),
+	FIELD(struct sl_open_body, checkpoint_ms),
+	FIELD(struct sl_open_body, full_disk_ms),
+};
+
+static void step_open(struct sl_rank_server *server)
+{
+	const struct sluice_writer_options *o = server->options;
+	struct sl_h5_file_options options = {
+		.shared = true, .full = sl_server_full, .argument = server};
+	int rc = step_error(server);
+	const char *name = "";
+
+	if (!rc)
+		rc = compare(server, open_fields, sizeof(open_fields) / sizeof(open_fields[0]),
+		             sizeof(struct sl_open_body), "path");
+	if (!rc) {
+		options.flags = o->flags;
+		options.mode = o->mode;
+		options.attributes = o->attributes;
+		options.attribute_count = o->attribute_count;
+		options.held_limit = sl_writer_held_limit(o->memory_bytes);
+		rc = sl_h5_file_open(server->path, &options, &server->file);
+	}
+	if (!rc) {
+		name = sl_h5_file_name(server->file);
+		server->dirty_since = sl_now();
+	}
+	answer_all(server, rc, name, strlen(name) + 1);
+}
+
+/* ---------------------------------------------------------------------------------------- add */
+
+static const struct field add_fields[] = {
+	FIELD(struct sl_add_body, type),
+	FIELD(struct sl_add_body, rank),
+	FIELD(struct sl_add_body, shape),
+	FIELD(struct sl_add_body, chunk),
+	FIELD(struct sl_add_body, frames),
+	FIELD(struct sl_add_body, codec),
+	FIELD(struct sl_add_body, level),
+	FIELD(struct sl_add_body, shuffle),
+	FIELD(struct sl_add_body, precision),
+	FIELD(struct sl_add_body, flags),
+	{"continue_at", offsetof(struct sl_add_body, continue_at), sizeof(uint64_t)},
+	{"number of scalars", offsetof(struct sl_add_body, scalars), sizeof(uint32_t)},
+	{"number of dimensions", offsetof(struct sl_add_body, dimensions), sizeof(uint32_t)},
+};
+
+static int series_layout(struct sl_rank_server *server, struct sl_server_series *ss,
+                         struct sl_h5_set_options *set)
+{
+	int rc;
+
+	if (!server->adding)
+		return sl_fail(-ETIMEDOUT, "not all ranks have called it in time");
+	rc = sl_series_options(server->adding, server->threads, &ss->layout, set);
+	if (rc)
+		return rc;
+	ss->layout.contiguous = false;
+	ss->layout.gather = 1;
+	rc = sl_blocks_check(ss->layout.rank, ss->layout.shape, ss->blocks, server->ranks);
+	if (!rc && !set->chunk)
+		sl_blocks_chunk(&ss->layout, ss->blocks, server->ranks, server->threads);
+	return rc;
+}
+
+/* With APPEND the dataset may be one that was there. */
+static int series_dataset(struct sl_rank_server *server, struct sl_server_series *ss,
+                          const struct sl_h5_set_options *set, uint64_t *first)
+{
+	int rc = sl_h5_dataset_add(server->file, ss->name, &ss->layout, set, &ss->dataset, first);
+
+	ss->layout.scalars = ss->layout.dimensions = NULL;
+	ss->layout.attributes = NULL;
+	if (rc || (ss->layout.gather <= 1 && !ss->layout.contiguous))
+		return rc;
+	sl_h5_dataset_forget(ss->dataset);
+	return sl_fail(
+		-ENOTSUP, "'%s' %s, and ranks can share only chunks of a single frame", ss->name,
+		ss->layout.contiguous ? "lies in one piece" : "has several frames in a chunk");
+}
+
+static void series_begin(struct sl_rank_server *server, struct sl_server_series *ss, uint64_t first)
+{
+	ss->chunks = sl_blocks_chunks(&ss->layout);
+	ss->complete = ss->visible = ss->told = ss->told_visible = first;
+	for (unsigned i = 0; i < SLUICE_RANKS_AHEAD; i++)
+		sl_list_init(&ss->slots[i].messages);
+	for (int r = 0; r < server->ranks; r++) {
+		bool any = true;
+
+		for (unsigned i = 0; i < ss->layout.rank; i++)
+			any &= ss->blocks[r].count[i] > 0;
+		ss->contributors += any;
+		/* A rank without a block is not waited for. */
+		ss->frames[r] = any ? first : UINT64_MAX;
+	}
+}
+
+/* The series that all ranks are about to add, behind those that they have. */
+static int steps_series_new(struct sl_rank_server *server, struct sl_server_series **out)
+{
+	const struct sl_add_body *body = body_of(server, 0);
+	struct sl_server_series **list =
+		realloc(server->series, (server->series_count + 1) * sizeof(*list));
+	struct sl_server_series *ss = calloc(1, sizeof(*ss));
+
+	server->series = list ? list : server->series;
+	if (ss) {
+		ss->name = strdup((const char *)(body + 1));
+		ss->blocks = calloc((size_t)server->ranks, sizeof(*ss->blocks));
+		ss->frames = calloc((size_t)server->ranks, sizeof(*ss->frames));
+	}
+	*out = ss;
+	if (!list || !ss || !ss->name || !ss->blocks || !ss->frames)
+		return sl_fail(-ENOMEM, "no memory");
+	for (int r = 0; r < server->ranks; r++)
+		ss->blocks[r] = ((const struct sl_add_body *)body_of(server, r))->block;
+	return 0;
+}
+
+static void series_give_up(struct sl_server_series *ss)
+{
+	if (ss) {
+		free(ss->name);
+		free(ss->blocks);
+		free(ss->frames);
+	}
+	free(ss);
+}
+
+static void step_add(struct sl_rank_server *server)
+{
+	struct sl_server_series *ss = NULL;
+	struct sl_h5_set_options set = {0};
+	size_t n =
+		sizeof(struct sl_added_body) + (size_t)server->ranks * sizeof(struct sluice_block);
+	struct sl_added_body *added = calloc(1, n);
+	int rc = step_error(server);
+
+	if (!rc)
+		rc = compare(server, add_fields, sizeof(add_fields) / sizeof(add_fields[0]),
+		             sizeof(struct sl_add_body),
+		             "name of the dataset, a scalar or a dimension");
+	if (!rc && !added)
+		rc = sl_fail(-ENOMEM, "no memory");
+	if (!rc)
+		rc = steps_series_new(server, &ss);
+	if (!rc)
+		rc = series_layout(server, ss, &set);
+	if (!rc)
+		rc = series_dataset(server, ss, &set, &added->first);
+	if (rc) {
+		answer_all(server, rc, NULL, 0);
+		series_give_up(ss);
+	} else {
+		series_begin(server, ss, added->first);
+		server->fresh = ss;
+		added->layout = ss->layout;
+		added->index = (uint32_t)server->series_count;
+		added->dataset = ss->dataset;
+		strncpy(added->codec, ss->layout.codec->name, sizeof(added->codec) - 1);
+		memcpy(added->blocks, ss->blocks, (size_t)server->ranks * sizeof(*ss->blocks));
+		answer_all(server, 0, added, n);
+	}
+	free(added);
+}
+
+static void step_added(struct sl_rank_server *server)
+{
+	struct sl_server_series *ss = server->fresh;
+	int rc = step_error(server);
+
+	server->fresh = NULL;
+	if (ss && !rc) {
+		server->series[server->series_count++] = ss;
+		if (server->dirty_since == SL_FOREVER)
+			server->dirty_since = sl_now();
+	} else if (ss) {
+		sl_h5_dataset_forget(ss->dataset);
+		series_give_up(ss);
+	}
+	answer_all(server, rc, NULL, 0);
+}
+
+void sl_server_step(struct sl_rank_server *server)
+{
+	switch (server->step) {
+	case SL_STEP_OPEN:
+		step_open(server);
+		break;
+	case SL_STEP_OPENED:
+		answer_all(server, step_error(server), NULL, 0);
+		break;
+	case SL_STEP_ADD:
+		step_add(server);
+		break;
+	default:
+		step_added(server);
+	}
+}

@@ -1,0 +1,56 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of docs/cluster.md, in C and in Fortran, compiled as their readers do and run by ranks of MPI.
+usage: cluster_test.py SOURCES LIBRARIES c|fortran; 77 is a skip."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sources, libraries, language = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3]
+TOOLS = {"c": ["mpicc", "mpirun"], "fortran": ["mpif90", "gfortran", "mpirun"]}[language]
+try:
+    import h5py
+    import numpy
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+for tool in TOOLS:
+    if not shutil.which(tool):
+        print(f"skipped: there is no {tool}")
+        sys.exit(77)
+
+
+def run(*command, status=0):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100,
+                          env={**os.environ, "LD_LIBRARY_PATH": libraries})
+    assert done.returncode == status, f"{command} ended with {done.returncode}: {done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def source():
+    if language == "fortran":
+        return os.path.join(sources, "examples", "write_ranks.f90")
+    with open(os.path.join(sources, "docs", "cluster.md"), encoding="utf-8") as file:
+        program = re.search(r"^```c\n(.*?)^```$", file.read(), re.S | re.M).group(1)
+    with open("run.c", "w", encoding="utf-8") as file:
+        file.write(program)
+    return "run.c"
+
+
+with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as folder:
+    os.chdir(folder)
+    run(TOOLS[0], "-Wall", "-Wextra", "-Werror", "-I", os.path.join(sources, "include"), source(), "-o", "run",
+        "-L", libraries, "-lsluice-mpi", "-lsluice")
+    ranks = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", "3", "./run", "run.h5"]
+    run(*ranks)
+    k, j, i = numpy.indices((6, 70, 50))
+    with h5py.File("run.h5", "r") as found:
+        assert found["fields/u"].dtype == numpy.float64
+        assert (found["fields/u"][...] == 10000 * k + 100 * j + i).all()
+    why = run(*ranks, status=1)
+    assert "run.h5' exists" in why, why
+    os.chdir("/")
