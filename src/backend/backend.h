@@ -53,6 +53,7 @@ struct sl_piece {
 	bool aligned; /* offset and length are multiples of the file's alignment for direct I/O */
 	bool missed;  /* read_now() was tried, and did not find it in memory */
 	bool urgent;  /* a thread or stream waits for this piece already */
+	bool staged; /* of memory of a device, in a slot: pieces of earlier operations may come later */
 	/* Of a read from a backend with part() or passes(): if not NULL, the extents to which the bytes
 	 * belong, in the order of their offsets. `gaps`: bytes between them, which are dropped, less those
 	 * that several extents have. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "frames/frames_internal.h"
 
@@ -428,6 +429,21 @@ void sluice_writer_discard(sluice_writer *w)
 		close_writer(w, SL_DISCARDING, SL_FOREVER);
 }
 
+/* HDF5 writes its tables last, at the begin of the file, which an upload has sent by then. */
+static int writer_check_path(const char *path)
+{
+	static const char *const remote[] = {"s3://", "http://", "https://"};
+
+	for (size_t i = 0; i < sizeof(remote) / sizeof(remote[0]); i++)
+		if (!strncasecmp(path, remote[i], strlen(remote[i])))
+			return sl_fail(
+				-ENOTSUP,
+				"a writer of frames needs a local file, since HDF5 goes back "
+				"to the begin of a file: copy it there with sluice cp "
+				"when it is closed");
+	return 0;
+}
+
 static int writer_open(struct sluice_context *ctx, const char *path,
                        const struct sluice_writer_options *o, struct sl_sink *sink,
                        struct sluice_writer **out)
@@ -445,7 +461,9 @@ static int writer_open(struct sluice_context *ctx, const char *path,
 		return sl_fail(-EINVAL, "writer options: size is not set");
 	o = o ? o : &usual;
 	memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
-	rc = writer_check_options(&options);
+	rc = writer_check_path(path);
+	if (!rc)
+		rc = writer_check_options(&options);
 	if (!rc)
 		rc = sl_h5_usable(options.flags);
 	if (!rc)

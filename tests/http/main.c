@@ -6,6 +6,7 @@
 int main(int argc, char **argv)
 {
 	row_start(argc, argv);
+	row_start_devices();
 	if (!row->remote) {
 		fprintf(stderr, "%s: the row must be one of remote files\n", argv[0]);
 		return 2;

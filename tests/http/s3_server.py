@@ -264,7 +264,7 @@ class Server:
             more = sock.recv(min(left, 1 << 20))
             if not more:
                 raise ConnectionError("the body ended early")
-            if "sink" not in request.words:
+            if not number or "sink" not in request.words:
                 parts.append(more)
             left -= len(more)
         request.body = b"".join(parts)

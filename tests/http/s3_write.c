@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Objects of S3 that are written in parts, to a server that behaves as the name of the bucket says. */
 #include "http/s3_cases.h"
+#include "sluice/device.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -348,6 +350,8 @@ S3_TEST(a_process_that_ends_in_the_middle_leaves_nothing)
 	int status;
 	pid_t child;
 
+	if (under_sanitizer())
+		SKIP("the thread sanitizer takes no threads in a child of a fork");
 	small_parts(f);
 	/* An upload of the parent is none of the child's. */
 	file = open_put(f, uri, 0, 0);
@@ -386,6 +390,112 @@ S3_TEST(several_files_are_written_side_by_side)
 		assert_ok(sluice_close(files[i]));
 		assert_file_is(scratch(f, name), b.data, b.length);
 	}
+	buffer_free(&b);
+}
+
+/* ------------------------------------------------------------------------ removal, what is left */
+
+/* Starts uploads that nobody completes: children that are killed. */
+static void leave_uploads(struct fixture *f, int count)
+{
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	char name[32];
+
+	o.flags = SLUICE_OPEN_REPLACE;
+	for (int i = 0; i < count; i++) {
+		const char *uri;
+		pid_t child;
+
+		snprintf(name, sizeof(name), "left %d+%%", i);
+		uri = s3_uri("left", scratch(f, name));
+		child = fork();
+		if (!child) {
+			static char bytes[3 * PART];
+			sluice_context *ctx;
+			sluice_file *file;
+
+			if (sluice_context_new(NULL, &ctx) || sluice_open(ctx, uri, &o, &file) ||
+			    write_now(file, bytes, sizeof(bytes), 0) < 0)
+				_exit(1);
+			pause();
+		}
+		while (counted(f, "left", "open") < i + 1)
+			sleep_ms(5);
+		kill(child, SIGKILL);
+		assert_int_equal(waitpid(child, NULL, 0), child);
+	}
+}
+
+S3_TEST(uploads_that_were_left_are_listed_and_removed)
+{
+	enum { LEFT = 5 };
+	struct sluice_entry e = {.size = sizeof(e)};
+	char uris[LEFT][512], ids[LEFT][200];
+	sluice_list *list;
+	int count = 0, rc;
+
+	if (under_sanitizer())
+		SKIP("the thread sanitizer takes no threads in a child of a fork");
+	small_parts(f);
+	leave_uploads(f, LEFT);
+	assert_int_equal(counted(f, "left", "open"), LEFT);
+	assert_ok(sluice_list_open(f->ctx, "s3://left", NULL, SLUICE_LIST_UPLOADS, &list));
+	while ((rc = sluice_list_next(list, &e)) > 0) {
+		assert_true(count < LEFT);
+		assert_int_equal(e.modified_ns, INT64_C(1440938160) * 1000000000);
+		snprintf(uris[count], sizeof(uris[count]), "s3://left/%s", e.name);
+		snprintf(ids[count++], sizeof(ids[0]), "%s", e.upload);
+	}
+	assert_ok(rc);
+	sluice_list_close(list);
+	assert_int_equal(count, LEFT);
+	for (int i = 0; i < LEFT; i++) {
+		assert_non_null(strstr(uris[i], "+%"));
+		assert_ok(sluice_remove(f->ctx, uris[i], NULL, ids[i]));
+		assert_refused(sluice_remove(f->ctx, uris[i], NULL, ids[i]), ENOENT,
+		               "NoSuchUpload");
+	}
+	assert_int_equal(counted(f, "left", "open"), 0);
+}
+
+S3_TEST(an_object_is_removed)
+{
+	const char *path = scratch(f, "object");
+
+	file_make(path, 100, 1);
+	assert_ok(sluice_remove(f->ctx, s3_uri("north", path), NULL, NULL));
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_ok(sluice_remove(f->ctx, s3_uri("north", path), NULL, NULL));
+	assert_refused(sluice_remove(f->ctx, "s3://none/x", NULL, NULL), ENOENT, "NoSuchBucket");
+	assert_refused(sluice_remove(f->ctx, "s3://files/", NULL, NULL), EISDIR, "is a bucket");
+	assert_refused(sluice_remove(f->ctx, "/tmp/x", NULL, NULL), ENOTSUP, "S3");
+	assert_refused(sluice_remove(f->ctx, NULL, NULL, NULL), EINVAL, "NULL");
+}
+
+/* From memory of a device, several at a time, of which the bytes come through slots. */
+S3_TEST(writes_of_device_memory_arrive_whatever_their_slots_do)
+{
+	enum { WRITES = 6, BYTES = 8 * PART + 100 };
+	const char *path = scratch(f, "object");
+	struct buffer b = buffer_new((size_t)WRITES * BYTES, 0);
+	sluice_file *file;
+	sluice_op *ops[WRITES];
+	void *memory;
+	int device;
+
+	assert_ok(sluice_device_find("emulated", &device));
+	small_parts(f);
+	pattern_fill(b.data, b.length, 0, 7);
+	assert_ok(sluice_device_alloc(device, b.length, &memory));
+	assert_ok(sluice_copy(memory, b.data, b.length));
+	file = open_put(f, s3_uri("files", path), 0, 0);
+	for (size_t i = 0; i < WRITES; i++)
+		ops[i] = start_write(file, (char *)memory + i * BYTES, BYTES, i * BYTES);
+	for (size_t i = 0; i < WRITES; i++)
+		assert_moves(ops[i], BYTES);
+	assert_ok(sluice_close(file));
+	assert_file_is(path, b.data, b.length);
+	assert_ok(sluice_device_free(memory));
 	buffer_free(&b);
 }
 

@@ -294,6 +294,27 @@ def test_objects_of_s3_are_listed_and_read(bucket):
     assert fs.cat("bucket/new") == b"new"
 
 
+def test_objects_of_s3_are_written_in_parts(bucket, tmp_path):
+    fs, _ = bucket
+    body = bytes(range(256)) * 2000 + b"end"
+    context = sluice.Context(s3_part_bytes="64 KiB")
+    with sluice.open("s3://bucket/large", "w", context=context) as file:
+        file.write(body)
+        assert not (tmp_path / "large").exists()
+    assert (tmp_path / "large").read_bytes() == body
+    fs = fsspec.filesystem("sluice+s3", context=context, skip_instance_cache=True)
+    with fs.open("bucket/large 2", "wb") as file:
+        for at in range(0, len(body), 10000):
+            file.write(body[at:at + 10000])
+    assert (tmp_path / "large 2").read_bytes() == body
+    with pytest.raises(RuntimeError), sluice.open("s3://bucket/none", "w", context=context) as file:
+        file.write(body)
+        raise RuntimeError
+    assert not (tmp_path / "none").exists()
+    assert fs.cat("state/bucket").split().count(b"PUT_partNumber_uploadId") == 1
+    assert b"\nopen 0\n" in fs.cat("state/bucket")
+
+
 def test_s3_without_credentials_says_what_is_missing(bucket, monkeypatch):
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(PermissionError, match="AWS_SECRET_ACCESS_KEY is missing"):

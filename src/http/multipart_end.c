@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The end of an upload in parts
+ *
+ * Makes the object visible, or has the server drop what it has: when a file is discarded or fails, and at the end of the
+ * process.
+ *
+ * Threads: sluice_close(), sluice_discard() and exit() on threads of the program, which wait for calls.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "http/multipart_internal.h"
+
+/* Uploads that an end of the process has to abort. */
+static struct {
+	struct sl_mutex mutex;
+	struct sl_list uploads SL_GUARDED_BY(&mutex);
+	bool registered SL_GUARDED_BY(&mutex);
+} alive = {.mutex = SL_MUTEX_INIT};
+
+/* ------------------------------------------------------------------------------------- abort */
+
+/* Waits until no call flies: their ends wake this thread, and end themselves where the server is silent. */
+static void multipart_wait(struct sl_http_multipart *multipart)
+{
+	sl_mutex_lock(&multipart->mutex);
+	while (multipart->locked.flying)
+		sl_cond_wait(&multipart->idle, &multipart->mutex, SL_FOREVER);
+	sl_mutex_unlock(&multipart->mutex);
+}
+
+/* Ends all calls, and has the server drop the parts that it has. */
+static void multipart_abort(struct sl_http_multipart *multipart)
+{
+	struct sl_http *http = multipart->http;
+	struct sl_http_call call = {.verb = "DELETE",
+	                            .fields = &multipart->each,
+	                            .stop = &multipart->dropped,
+	                            .least = 3,
+	                            .brief = true};
+	char *upload, *query;
+	int rc;
+
+	sl_http_multipart_fail(multipart, -ECANCELED, "the upload was given up");
+	multipart_wait(multipart);
+	sl_mutex_lock(&multipart->mutex);
+	upload = multipart->locked.over ? NULL : multipart->locked.upload;
+	multipart->locked.over = true;
+	sl_mutex_unlock(&multipart->mutex);
+	query = upload ? sl_s3_upload_query(upload, 0) : NULL;
+	if (!query)
+		return;
+	call.query = query;
+	rc = sl_http_call_run(http, &call);
+	if (rc && rc != -ENOENT)
+		sl_log(&http->core->settings, SL_LOG_ERROR,
+		       "%s: an upload was left behind (sluice s3 abandoned): %s", http->name,
+		       sluice_last_message());
+	sl_http_answer_clear(&call.answer);
+	free(query);
+}
+
+/* At the end of the process. A child of a fork has no part in the uploads of its parent. */
+static void multipart_abort_all(void)
+{
+	sl_mutex_lock(&alive.mutex);
+	sl_list_each_of (multipart, &alive.uploads, struct sl_http_multipart, alive) {
+		if (multipart->process != getpid())
+			continue;
+		sl_list_remove(&multipart->alive);
+		multipart_abort(multipart);
+	}
+	sl_mutex_unlock(&alive.mutex);
+}
+
+/* Keeps the upload in the list of those that an end of the process aborts. */
+void sl_http_multipart_register(struct sl_http_multipart *multipart)
+{
+	sl_mutex_lock(&alive.mutex);
+	if (!alive.uploads.next)
+		sl_list_init(&alive.uploads);
+	if (!alive.registered)
+		alive.registered = !atexit(multipart_abort_all);
+	sl_list_append(&alive.uploads, &multipart->alive);
+	sl_mutex_unlock(&alive.mutex);
+}
+
+/* ------------------------------------------------------------------------------------ commit */
+
+/* Returns why the object cannot be complete, with a sentence. */
+static int multipart_check_locked(struct sl_http_multipart *multipart, uint64_t end)
+	SL_REQUIRES(&multipart->mutex)
+{
+	const char *name = multipart->http->name;
+	uint64_t total = multipart->plan.total;
+
+	if (multipart->locked.error)
+		return sl_fail(multipart->locked.error, "%s",
+		               multipart->locked.sentence ? multipart->locked.sentence
+		                                          : sl_error_text(multipart->locked.error));
+	if (multipart->locked.reach > end)
+		return sl_fail(-EINVAL, "'%s': nothing was written at byte %" PRIu64, name, end);
+	if (total && end != total)
+		return sl_fail(-EINVAL,
+		               "'%s': %" PRIu64 " bytes were written, and expected_size was "
+		               "%" PRIu64,
+		               name, end, total);
+	return 0;
+}
+
+/*
+ * Whether the server has the object, although the last call failed: of an attempt before, whose answer was lost. It does if
+ * an object of this length is there that is another than before.
+ */
+static bool multipart_is_there(struct sl_http_multipart *multipart,
+                               const struct sl_http_answer *answer, uint64_t length)
+{
+	struct sl_http_request *request;
+	const char *etag, *before = multipart->http->opened.of[SL_HTTP_FIELD_ETAG];
+	bool there;
+
+	if (answer->error != -ENOENT)
+		return false;
+	there = !sl_http_ask(multipart->http, SL_HTTP_HEAD, &request);
+	if (there) {
+		etag = request->response.texts.of[SL_HTTP_FIELD_ETAG];
+		there = request->response.has_length && request->response.length == length &&
+		        etag && (!before || strcmp(etag, before));
+	}
+	sl_http_request_free(request);
+	return there;
+}
+
+/* Makes the object visible by the last call. */
+static int multipart_finish(struct sl_http_multipart *multipart, struct sl_http_call *call,
+                            uint64_t length)
+{
+	int rc = 0;
+
+	if (multipart->http->flags & SLUICE_OPEN_EXCLUSIVE)
+		rc = sl_http_fields_add(call->query ? &multipart->each : &multipart->whole,
+		                        "If-None-Match: *");
+	if (rc)
+		return rc;
+	rc = sl_http_call_run(multipart->http, call);
+	if (rc && multipart_is_there(multipart, &call->answer, length))
+		rc = 0;
+	else if (rc == -EEXIST && call->answer.attempts)
+		sl_fail(rc, "'%s' exists; perhaps by this upload, whose first answer was lost",
+		        multipart->http->name);
+	else if (rc && call->answer.sentence)
+		sl_fail(rc, "%s", call->answer.sentence);
+	sl_http_answer_clear(&call->answer);
+	sl_mutex_lock(&multipart->mutex);
+	multipart->locked.over = !rc;
+	sl_mutex_unlock(&multipart->mutex);
+	return rc;
+}
+
+static int multipart_put(struct sl_http_multipart *multipart, const char *data, uint64_t length)
+{
+	struct sl_http_call call = {
+		.verb = "PUT", .body = data, .length = length, .fields = &multipart->whole};
+
+	return multipart_finish(multipart, &call, length);
+}
+
+/* All parts are there: no other thread has the upload. */
+static int multipart_complete(struct sl_http_multipart *multipart, uint64_t length) SL_UNCHECKED
+{
+	unsigned count = multipart->locked.low - 1;
+	struct sl_http_call call = {.verb = "POST", .fields = &multipart->each};
+	const char **etags = calloc(count, sizeof(*etags));
+	char *query = sl_s3_upload_query(multipart->locked.upload, 0), *body = NULL;
+	int rc = -ENOMEM;
+
+	for (unsigned i = 0; etags && i < count; i++)
+		etags[i] = multipart->locked.known[i].etag;
+	if (etags && query)
+		body = sl_s3_upload_complete(etags, count);
+	if (body) {
+		call.query = query;
+		call.body = body;
+		call.length = strlen(body);
+		rc = multipart_finish(multipart, &call, length);
+	} else {
+		sl_fail(rc, "no memory");
+	}
+	free(etags);
+	free(query);
+	free(body);
+	return rc;
+}
+
+/* No piece is in flight. */
+int sl_http_multipart_commit(struct sl_http_multipart *multipart) SL_UNCHECKED
+{
+	struct sl_list full;
+	struct sl_http_part *last;
+	uint64_t end;
+	bool begun;
+	int rc;
+
+	sl_list_init(&full);
+	sl_mutex_lock(&multipart->mutex);
+	end = sl_http_multipart_chain_locked(multipart);
+	rc = multipart_check_locked(multipart, end);
+	begun = multipart->locked.begun;
+	last = sl_http_multipart_part_locked(multipart, multipart->locked.low);
+	if (!rc && begun && last) {
+		last->place.length = end - last->place.start;
+		multipart->locked.known[last->place.number - 1].full = true;
+		multipart->locked.low++;
+		sl_http_multipart_full_locked(multipart, &full);
+	}
+	sl_mutex_unlock(&multipart->mutex);
+	sl_http_multipart_send(multipart, &full);
+	if (rc)
+		return rc;
+	if (!begun) {
+		last = sl_http_multipart_part_locked(multipart, 1);
+		return multipart_put(multipart, last ? last->data : "", end);
+	}
+	multipart_wait(multipart);
+	rc = multipart_check_locked(multipart, end);
+	return rc ? rc : multipart_complete(multipart, end);
+}
+
+/* After the wait no other thread has the upload. */
+void sl_http_multipart_free(struct sl_http_multipart *multipart) SL_UNCHECKED
+{
+	if (!multipart)
+		return;
+	sl_mutex_lock(&alive.mutex);
+	if (sl_list_linked(&multipart->alive))
+		sl_list_remove(&multipart->alive);
+	sl_mutex_unlock(&alive.mutex);
+	multipart_abort(multipart);
+	sl_list_each_of (part, &multipart->locked.parts, struct sl_http_part, link)
+		sl_http_part_free(part);
+	sl_list_each_of (part, &multipart->locked.spare, struct sl_http_part, link)
+		sl_http_part_free(part);
+	for (unsigned i = 0; i < multipart->locked.known_count; i++)
+		free(multipart->locked.known[i].etag);
+	free(multipart->locked.known);
+	free(multipart->locked.upload);
+	free(multipart->locked.sentence);
+	sl_http_fields_clear(&multipart->whole);
+	sl_http_fields_clear(&multipart->each);
+	sl_gate_give(&multipart->http->engine->uploads, multipart->share);
+	pthread_cond_destroy(&multipart->idle);
+	sl_mutex_destroy(&multipart->mutex);
+	free(multipart);
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An upload in parts: its parts and its window (multipart_window.c), its pieces and its calls (multipart.c), its end
+ * (multipart_end.c). The files go down this list.
+ */
+#ifndef SL_HTTP_MULTIPART_INTERNAL_H
+#define SL_HTTP_MULTIPART_INTERNAL_H
+
+#include "http/call.h"
+#include "http/multipart.h"
+
+/* A range of a part whose bytes have come, or are being copied. */
+struct sl_http_span {
+	size_t from, to;
+};
+
+/* A part that has a buffer. */
+struct sl_http_part {
+	struct sl_list link; /* by number */
+	struct sl_http_multipart *multipart;
+	struct sl_s3_part place;
+	struct sl_http_call call; /* that sends it */
+	char *query;
+	size_t copied;              /* bytes that are there */
+	struct sl_http_span *spans; /* by offset, none touches another */
+	unsigned span_count, room;
+	bool sent;
+	char *data;
+};
+
+/* A piece that is not over. */
+struct sl_http_writing {
+	struct sl_list link; /* by offset */
+	struct sl_task task;
+	struct sl_http_multipart *multipart;
+	struct sl_piece *piece;
+	bool copying; /* a thread has it; else it waits for a buffer */
+};
+
+/* A part, whether it has a buffer or not. */
+struct sl_http_known {
+	bool full;  /* all bytes have come */
+	char *etag; /* that the server stored with it */
+};
+
+struct sl_http_multipart {
+	struct sl_http *http;
+	struct sl_http_fields whole, each; /* of requests for the object, and for a part */
+	struct sl_s3_plan plan;
+	uint64_t share; /* bytes of buffers at a time, or one part if that is more */
+	pid_t process;
+	struct sl_list alive; /* in the list of all; guarded by its mutex */
+	_Atomic bool dropped; /* calls are to end */
+	struct sl_http_call create;
+
+	struct sl_mutex mutex;
+	pthread_cond_t idle; /* `flying` became 0 */
+	struct {
+		struct sl_list parts;        /* that have a buffer */
+		struct sl_list writings;     /* pieces that are not over */
+		struct sl_http_known *known; /* by number - 1 */
+		unsigned known_count;
+		unsigned low;         /* number of the first part that is not full */
+		uint64_t low_start;   /* its first byte */
+		uint64_t window;      /* the byte behind the window */
+		uint64_t reach;       /* the byte behind all pieces */
+		uint64_t used;        /* bytes of buffers, those in `spare` included */
+		struct sl_list spare; /* buffers of parts that are over: struct sl_http_part */
+		unsigned flying;      /* calls */
+		bool begun;           /* the upload is created, or will be */
+		char *upload;         /* its id; NULL: not yet */
+		bool over;            /* the server has the object, or nothing of it */
+		int error;
+		char *sentence;
+	} locked SL_GUARDED_BY(&mutex);
+};
+
+/* ------------------------------------------------------------------------------------ window */
+
+/* Adds a range. Returns -EEXIST if it overlaps another, or -ENOMEM. */
+int sl_http_part_add(struct sl_http_part *part, size_t from, size_t to);
+void sl_http_part_free(struct sl_http_part *part);
+/* Takes the file's share of the memory for parts: half at most, so that others have some, and a part in any case. */
+void sl_http_multipart_take_share(struct sl_http_multipart *multipart);
+/* Returns the part of that number if it has a buffer. */
+struct sl_http_part *sl_http_multipart_part_locked(struct sl_http_multipart *multipart,
+                                                   unsigned number) SL_REQUIRES(&multipart->mutex);
+/* Gives a part of the window a buffer. Returns NULL if there is none for now, or no memory (*error is set). */
+struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *multipart,
+                                                     const struct sl_s3_part *place, int *error)
+	SL_REQUIRES(&multipart->mutex);
+/* Finds the low part, and the end of the window, anew. */
+void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
+	SL_REQUIRES(&multipart->mutex);
+/* Returns the end of the bytes from the begin of the object on that have come, or are in pieces that are not over. */
+uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
+	SL_REQUIRES(&multipart->mutex);
+/* Returns whether a byte of the range has come, or is in a piece that is not over. */
+bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint64_t from,
+                                       uint64_t to) SL_REQUIRES(&multipart->mutex);
+
+/* -------------------------------------------------------------------------------------- calls */
+
+/* Keeps the first error, ends all calls, and ends the pieces that wait. No lock held. */
+void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, const char *sentence);
+/* Takes the parts that are full, and were not sent, if the upload has its id; and sends them. */
+void sl_http_multipart_full_locked(struct sl_http_multipart *multipart, struct sl_list *out)
+	SL_REQUIRES(&multipart->mutex);
+void sl_http_multipart_send(struct sl_http_multipart *multipart, struct sl_list *full);
+
+/* ---------------------------------------------------------------------------------------- end */
+
+/* Keeps the upload in the list of those that an end of the process aborts. */
+void sl_http_multipart_register(struct sl_http_multipart *multipart);
+
+#endif

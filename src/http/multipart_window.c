@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The window of an upload in parts
+ *
+ * Which parts have buffers, which of their bytes have come, and how far ahead a write may lie: see multipart.c.
+ *
+ * Threads: any, with the mutex of the upload.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "http/multipart_internal.h"
+
+/* -------------------------------------------------------------------------------------- part */
+
+/* Adds a range. Returns -EEXIST if it overlaps another, or -ENOMEM. */
+int sl_http_part_add(struct sl_http_part *part, size_t from, size_t to)
+{
+	unsigned i = part->span_count, count = part->span_count;
+	struct sl_http_span *spans = part->spans;
+
+	while (i && spans[i - 1].from >= to)
+		i--;
+	if (i && spans[i - 1].to > from)
+		return -EEXIST;
+	bool joins = i && spans[i - 1].to == from, next = i < count && spans[i].from == to;
+
+	if (joins && next) {
+		spans[i - 1].to = spans[i].to;
+		memmove(spans + i, spans + i + 1, (count - i - 1) * sizeof(*spans));
+		part->span_count--;
+	} else if (joins) {
+		spans[i - 1].to = to;
+	} else if (next) {
+		spans[i].from = from;
+	} else {
+		if (count == part->room) {
+			unsigned room = SL_MAX(2 * part->room, 4u);
+
+			spans = realloc(spans, room * sizeof(*spans));
+			if (!spans)
+				return -ENOMEM;
+			part->spans = spans;
+			part->room = room;
+		}
+		memmove(spans + i + 1, spans + i, (count - i) * sizeof(*spans));
+		spans[i] = (struct sl_http_span){from, to};
+		part->span_count++;
+	}
+	return 0;
+}
+
+void sl_http_part_free(struct sl_http_part *part)
+{
+	free(part->query);
+	free(part->spans);
+	free(part->data);
+	sl_http_answer_clear(&part->call.answer);
+	free(part);
+}
+
+struct sl_http_part *sl_http_multipart_part_locked(struct sl_http_multipart *multipart,
+                                                   unsigned number) SL_REQUIRES(&multipart->mutex)
+{
+	sl_list_each (link, &multipart->locked.parts) {
+		struct sl_http_part *part = SL_CONTAINER(link, struct sl_http_part, link);
+
+		if (part->place.number == number)
+			return part;
+	}
+	return NULL;
+}
+
+static bool multipart_is_full_locked(struct sl_http_multipart *multipart, unsigned number)
+	SL_REQUIRES(&multipart->mutex)
+{
+	return number <= multipart->locked.known_count && multipart->locked.known[number - 1].full;
+}
+
+/* Makes place for what is known of a part. Returns false without memory. */
+static bool multipart_know_locked(struct sl_http_multipart *multipart, unsigned number)
+	SL_REQUIRES(&multipart->mutex)
+{
+	unsigned count = multipart->locked.known_count;
+	struct sl_http_known *known;
+
+	if (number <= count)
+		return true;
+	count = SL_MAX(number, 2 * count);
+	known = realloc(multipart->locked.known, count * sizeof(*known));
+	if (!known)
+		return false;
+	memset(known + multipart->locked.known_count, 0,
+	       (count - multipart->locked.known_count) * sizeof(*known));
+	multipart->locked.known = known;
+	multipart->locked.known_count = count;
+	return true;
+}
+
+/* Frees buffers that no part has, of another length than the next part needs, or all. */
+static void multipart_trim_locked(struct sl_http_multipart *multipart, uint64_t except)
+	SL_REQUIRES(&multipart->mutex)
+{
+	sl_list_each_of (part, &multipart->locked.spare, struct sl_http_part, link) {
+		if (part->place.length == except)
+			continue;
+		sl_list_remove(&part->link);
+		multipart->locked.used -= part->place.length;
+		sl_http_part_free(part);
+	}
+}
+
+/* Gives a part of the window a buffer. Returns NULL if there is none for now, or no memory (*error is set). */
+struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *multipart,
+                                                     const struct sl_s3_part *place, int *error)
+	SL_REQUIRES(&multipart->mutex)
+{
+	struct sl_list *link, *before = &multipart->locked.parts;
+	struct sl_http_part *part = NULL;
+
+	multipart_trim_locked(multipart, place->length);
+	link = sl_list_take(&multipart->locked.spare);
+	if (!link && multipart->locked.used &&
+	    multipart->locked.used + place->length > multipart->share)
+		return NULL;
+	if (link) {
+		part = SL_CONTAINER(link, struct sl_http_part, link);
+	} else if ((part = calloc(1, sizeof(*part)))) {
+		part->data = malloc(place->length);
+		multipart->locked.used += place->length;
+	}
+	if (!part || !part->data || !multipart_know_locked(multipart, place->number)) {
+		*error = -ENOMEM;
+		if (part) {
+			multipart->locked.used -= place->length;
+			sl_http_part_free(part);
+		}
+		return NULL;
+	}
+	part->multipart = multipart;
+	part->place = *place;
+	part->copied = part->span_count = 0;
+	part->sent = false;
+	while (before->previous != &multipart->locked.parts &&
+	       SL_CONTAINER(before->previous, struct sl_http_part, link)->place.number >
+	               place->number)
+		before = before->previous;
+	sl_list_append(before, &part->link);
+	return part;
+}
+
+/* ------------------------------------------------------------------------------------ window */
+
+/* Finds the low part, and the end of the window, anew. */
+void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
+	SL_REQUIRES(&multipart->mutex)
+{
+	struct sl_s3_part place;
+	uint64_t at = multipart->locked.low_start, total = multipart->plan.total, bytes = 0;
+
+	while (multipart_is_full_locked(multipart, multipart->locked.low) &&
+	       (!total || at < total)) {
+		sl_s3_plan_find(&multipart->plan, at, &place);
+		at = place.start + place.length;
+		multipart->locked.low++;
+	}
+	multipart->locked.low_start = at;
+	multipart->locked.window = at;
+	while (!total || at < total) {
+		sl_s3_plan_find(&multipart->plan, at, &place);
+		if (bytes && bytes + place.length > multipart->share)
+			break;
+		bytes += place.length;
+		at = multipart->locked.window = place.start + place.length;
+	}
+}
+
+/* Returns the end of the bytes from the begin of the object on that have come, or are in pieces that are not over. */
+uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
+	SL_REQUIRES(&multipart->mutex)
+{
+	uint64_t end = multipart->locked.low_start, before;
+	struct sl_s3_part place;
+	struct sl_http_part *part;
+
+	do {
+		before = end;
+		if (multipart->plan.total && end >= multipart->plan.total)
+			break;
+		sl_s3_plan_find(&multipart->plan, end, &place);
+		part = sl_http_multipart_part_locked(multipart, place.number);
+		if (multipart_is_full_locked(multipart, place.number))
+			end = place.start + place.length;
+		for (unsigned i = 0; part && i < part->span_count; i++)
+			if (place.start + part->spans[i].from <= end)
+				end = SL_MAX(end, place.start + part->spans[i].to);
+		sl_list_each (link, &multipart->locked.writings) {
+			struct sl_piece *piece =
+				SL_CONTAINER(link, struct sl_http_writing, link)->piece;
+
+			if (piece->offset <= end)
+				end = SL_MAX(end, piece->offset + piece->length);
+		}
+	} while (end > before);
+	return end;
+}
+
+/* Returns whether a byte of the range has come, or is in a piece that is not over. */
+bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint64_t from,
+                                       uint64_t to) SL_REQUIRES(&multipart->mutex)
+{
+	struct sl_s3_part place;
+
+	sl_list_each (link, &multipart->locked.writings) {
+		struct sl_piece *piece = SL_CONTAINER(link, struct sl_http_writing, link)->piece;
+
+		if (piece->offset < to && piece->offset + piece->length > from)
+			return true;
+	}
+	if (from < multipart->locked.low_start)
+		return true;
+	for (uint64_t at = from; at < SL_MIN(to, multipart->locked.window);
+	     at = place.start + place.length) {
+		struct sl_http_part *part;
+
+		sl_s3_plan_find(&multipart->plan, at, &place);
+		part = sl_http_multipart_part_locked(multipart, place.number);
+		if (multipart_is_full_locked(multipart, place.number))
+			return true;
+		for (unsigned i = 0; part && i < part->span_count; i++)
+			if (place.start + part->spans[i].from < to &&
+			    place.start + part->spans[i].to > from)
+				return true;
+	}
+	return false;
+}
+
+/* Takes the file's share of the memory for parts: half at most, so that others have some, and a part in any case. */
+void sl_http_multipart_take_share(struct sl_http_multipart *multipart)
+{
+	struct sl_gate *gate = &multipart->http->engine->uploads;
+	uint64_t least = multipart->plan.bytes, total = multipart->plan.total;
+	uint64_t share = multipart->http->core->settings.s3_upload_bytes / 2;
+
+	if (total)
+		least = SL_MIN(least, total);
+	share = SL_MAX(total ? SL_MIN(share, total) : share, least);
+	while (share > least && !sl_gate_take(gate, share, false))
+		share = SL_MAX(share / 2, least);
+	if (share == least)
+		sl_gate_pass(gate, share);
+	multipart->share = share;
+}
