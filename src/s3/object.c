@@ -31,6 +31,8 @@ struct sl_s3 {
 	struct {
 		bool skewed;
 		int64_t skew; /* seconds that the server's clock is ahead */
+		struct sl_sign_key key;
+		unsigned version; /* of the keys that it is derived from */
 	} locked SL_GUARDED_BY(&mutex);
 };
 
@@ -179,6 +181,7 @@ void sl_s3_close(struct sl_s3 *s3)
 	sl_s3_keys_clear(&s3->keys);
 	free(s3->where);
 	sl_mutex_destroy(&s3->mutex);
+	explicit_bzero(s3, sizeof(*s3));
 	free(s3);
 }
 
@@ -200,18 +203,23 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const vo
 		.method = method, .query = query, .region = s3->region, .service = "s3"};
 	char payload[SL_SIGN_HEX] = "UNSIGNED-PAYLOAD";
 	int64_t now = time(NULL), skew;
+	struct sl_sign_key key;
 	bool done;
 	int rc = 0;
 
-	sl_mutex_lock(&s3->mutex);
-	skew = s3->locked.skew;
-	sl_mutex_unlock(&s3->mutex);
 	if (s3->issuer) {
 		rc = sl_s3_issuer_copy(s3->issuer, now, &copy, &lines.version);
 		keys = &copy;
 	}
 	if (rc)
 		return rc;
+	sl_mutex_lock(&s3->mutex);
+	skew = s3->locked.skew;
+	key = s3->locked.key;
+	if (lines.version != s3->locked.version)
+		key.day[0] = '\0';
+	sl_mutex_unlock(&s3->mutex);
+	request.key = &key;
 	request.payload = has_body ? payload : SL_S3_EMPTY;
 	done = !has_body || !s3->sign_payload || !sl_sign_payload(body, bytes, payload);
 	done = done &&
@@ -220,6 +228,11 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const vo
 		done = done &&
 		       sl_s3_authorize(&request, &s3->place, keys, now + skew, given, &lines);
 	sl_s3_keys_clear(&copy);
+	sl_mutex_lock(&s3->mutex);
+	s3->locked.key = key;
+	s3->locked.version = lines.version;
+	sl_mutex_unlock(&s3->mutex);
+	explicit_bzero(&key, sizeof(key));
 	if (!done) {
 		sl_s3_lines_clear(&lines);
 		return sl_fail(-ENOMEM, "no memory to sign a request");

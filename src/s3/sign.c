@@ -19,7 +19,7 @@
 
 #include "s3/sign.h"
 
-#define DIGEST 32
+#define DIGEST SL_SIGN_KEY
 #define SCOPE  "aws4_request"
 
 static const char hex_digits[] = "0123456789abcdef";
@@ -47,7 +47,7 @@ static int line_compare(const char *one, const char *other)
 static void line_put_name(FILE *to, const char *line)
 {
 	for (; *line != ':'; line++)
-		putc(tolower((unsigned char)*line), to);
+		putc_unlocked(tolower((unsigned char)*line), to);
 }
 
 /* Blanks around the value are left out, and those within it become one. */
@@ -61,8 +61,8 @@ static void line_put_value(FILE *to, const char *line)
 			continue;
 		}
 		if (blank)
-			putc(' ', to);
-		putc(*c, to);
+			putc_unlocked(' ', to);
+		putc_unlocked(*c, to);
 		begun = true;
 		blank = false;
 	}
@@ -75,7 +75,7 @@ static void lines_put_names(FILE *to, const char *const *lines)
 		if (i && !line_compare(lines[i], lines[i - 1]))
 			continue;
 		if (i)
-			putc(';', to);
+			putc_unlocked(';', to);
 		line_put_name(to, lines[i]);
 	}
 }
@@ -84,13 +84,13 @@ static void lines_put(FILE *to, const char *const *lines)
 {
 	for (size_t i = 0; lines[i]; i++) {
 		line_put_name(to, lines[i]);
-		putc(':', to);
+		putc_unlocked(':', to);
 		line_put_value(to, lines[i]);
 		while (lines[i + 1] && !line_compare(lines[i], lines[i + 1])) {
-			putc(',', to);
+			putc_unlocked(',', to);
 			line_put_value(to, lines[++i]);
 		}
-		putc('\n', to);
+		putc_unlocked('\n', to);
 	}
 }
 
@@ -155,7 +155,7 @@ static int sign_canonical(const struct sl_sign_request *request, const char *con
 		return -ENOMEM;
 	fprintf(to, "%s\n%s\n%s\n", request->method, request->path, request->query);
 	lines_put(to, lines);
-	putc('\n', to);
+	putc_unlocked('\n', to);
 	lines_put_names(to, lines);
 	fprintf(to, "\n%s", request->payload);
 	done = !fclose(to) && EVP_Digest(text, bytes, digest, NULL, EVP_sha256(), NULL);
@@ -167,31 +167,45 @@ static int sign_canonical(const struct sl_sign_request *request, const char *con
 	return done ? 0 : -ENOMEM;
 }
 
+/* Derives the key of the request's day, unless it is that already. */
+static bool sign_derive(const struct sl_sign_request *request, struct sl_sign_key *key)
+{
+	const char *steps[] = {request->region, request->service, SCOPE};
+	char *text;
+	bool done;
+
+	if (!strncmp(key->day, request->date, sizeof(key->day) - 1))
+		return true;
+	if (asprintf(&text, "AWS4%s", request->secret) < 0)
+		return false;
+	snprintf(key->day, sizeof(key->day), "%.8s", request->date);
+	done = sign_hmac(text, strlen(text), key->day, key->bytes);
+	explicit_bzero(text, strlen(text));
+	free(text);
+	for (int i = 0; i < 3; i++)
+		done = done && sign_hmac(key->bytes, DIGEST, steps[i], key->bytes);
+	if (!done)
+		key->day[0] = '\0';
+	return done;
+}
+
 /* The signature of a digest, with a key for the day, the region and the service. */
 static int sign_digest(const struct sl_sign_request *request, const char *digest,
                        char out[SL_SIGN_HEX])
 {
-	const char *date = request->date, *steps[] = {request->region, request->service, SCOPE};
-	unsigned char key[DIGEST];
-	char *text, day[9];
-	bool done;
+	struct sl_sign_key own = {0}, *key = request->key ? request->key : &own;
+	unsigned char signature[DIGEST];
+	char *text;
+	bool done = sign_derive(request, key);
 
-	snprintf(day, sizeof(day), "%.8s", date);
-	if (asprintf(&text, "AWS4%s", request->secret) < 0)
-		return -ENOMEM;
-	done = sign_hmac(text, strlen(text), day, key);
-	explicit_bzero(text, strlen(text));
-	free(text);
-	for (int i = 0; i < 3; i++)
-		done = done && sign_hmac(key, DIGEST, steps[i], key);
-	if (asprintf(&text, "AWS4-HMAC-SHA256\n%s\n%s/%s/%s/" SCOPE "\n%s", date, day,
-	             request->region, request->service, digest) < 0)
+	if (asprintf(&text, "AWS4-HMAC-SHA256\n%s\n%.8s/%s/%s/" SCOPE "\n%s", request->date,
+	             request->date, request->region, request->service, digest) < 0)
 		text = NULL;
-	done = done && text && sign_hmac(key, DIGEST, text, key);
+	done = done && text && sign_hmac(key->bytes, DIGEST, text, signature);
 	free(text);
 	if (done)
-		sign_hex(key, out);
-	explicit_bzero(key, sizeof(key));
+		sign_hex(signature, out);
+	explicit_bzero(&own, sizeof(own));
 	return done ? 0 : -ENOMEM;
 }
 

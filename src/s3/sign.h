@@ -5,6 +5,13 @@
 
 #include "core/core.h"
 
+#define SL_SIGN_KEY 32
+/* The key that is derived from a secret for a day, a region and a service, which takes longer than all else. */
+struct sl_sign_key {
+	char day[9]; /* "20150830"; "": none yet */
+	unsigned char bytes[SL_SIGN_KEY];
+};
+
 /* A request as it goes over the wire. */
 struct sl_sign_request {
 	const char *method;
@@ -15,6 +22,8 @@ struct sl_sign_request {
 	const char *date;         /* that of x-amz-date: "20150830T123600Z" */
 	const char *region, *service;
 	const char *id, *secret; /* of the access key */
+	struct sl_sign_key *
+		key; /* NULL; or that of an earlier request with the same secret, region and service, renewed for another day */
 };
 #define SL_SIGN_HEX 65
 /* Prints the SHA-256 of a body, for `payload`. Returns 0, or -ENOMEM with a sentence. */

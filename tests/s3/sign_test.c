@@ -27,6 +27,7 @@ TEST(published_requests_are_signed_as_published)
 			.secret = v->secret,
 		};
 		char *path, *target, *said, expected[1024];
+		struct sl_sign_key key = {.day = "20000101"};
 
 		target = strndup(v->target, strcspn(v->target, "?"));
 		path = sl_s3_encode(target, true);
@@ -41,9 +42,17 @@ TEST(published_requests_are_signed_as_published)
 		         v->id, v->date, v->region, v->service, v->names, v->signature);
 		if (strcmp(said, expected) != 0)
 			fail_msg("%s: %s, not %s", v->name, said, expected);
+		free(said);
+		/* The key of another day is derived anew, and then serves again. */
+		request.key = &key;
+		for (int again = 0; again < 2; again++) {
+			assert_int_equal(sl_sign(&request, &said), 0);
+			assert_string_equal(said, expected);
+			assert_memory_equal(key.day, v->date, 8);
+			free(said);
+		}
 		free(target);
 		free(path);
-		free(said);
 	}
 	/* The paths that only another service than S3 would change. */
 	assert_int_equal(normalised, 6);
