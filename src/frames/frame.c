@@ -242,6 +242,9 @@ static void frame_append_locked(struct sl_frame *frame, const double *scalars,
 	frame->locked.number = s->locked.next++;
 	frame->locked.sequence = ++w->locked.sequence;
 	s->locked.counts.submitted++;
+	/* The file thread finds that another process never has it. */
+	if (s->share && frame->locked.number >= s->share->locked.last)
+		pthread_cond_signal(&w->work);
 	if (s->bundles) {
 		bundle_take_slot_locked(frame, scalars);
 	} else {

@@ -676,6 +676,40 @@ FIXTURE_TEST(ranks_that_close_after_fewer_frames_are_named_to_all)
 	}
 }
 
+/* The others hear of it before they have more frames. */
+static void act_fewer_later(struct member *m)
+{
+	int rc = crew_open(m);
+
+	if (!rc)
+		rc = crew_add(m, "u");
+	if (!rc)
+		rc = crew_put(m, "u", 0, 5, PATIENCE_MS);
+	if (!rc)
+		rc = sluice_writer_flush(m->w, PATIENCE_MS);
+	crew_note(m, 0, rc);
+	if (m->rank == 1)
+		crew_note(m, 2, sluice_writer_close(m->w, 50));
+	crew_meet(m);
+	if (m->rank != 1)
+		crew_note(m, 2, crew_put(m, "u", 5, 10, PATIENCE_MS));
+	crew_note(m, 1, sluice_writer_close(m->w, PATIENCE_MS));
+}
+
+FIXTURE_TEST(frames_that_come_after_a_rank_has_closed_are_an_error)
+{
+	struct crew crew;
+
+	crew_init(&crew, f->ctx, scratch(f, "x.h5"), 3);
+	crew_run(&crew, act_fewer_later);
+	assert_notes(&crew, 0, 0, "");
+	assert_int_equal(crew.members[1].rc[2], -EINPROGRESS);
+	assert_int_equal(crew.members[0].rc[2], -ENODATA);
+	assert_int_equal(crew.members[2].rc[2], -ENODATA);
+	assert_notes(&crew, 1, ENODATA, "rank 1 has closed the writer after 5 frames of 'u'");
+	assert_int_equal(field_look(crew.path, "u", 5, 5), 0);
+}
+
 static void act_missing(struct member *m)
 {
 	int rc = crew_open(m);
