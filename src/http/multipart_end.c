@@ -20,6 +20,7 @@
 static struct {
 	struct sl_mutex mutex;
 	struct sl_list uploads SL_GUARDED_BY(&mutex);
+	_Atomic pid_t process; /* that registered the last */
 	bool registered SL_GUARDED_BY(&mutex);
 } alive = {.mutex = SL_MUTEX_INIT};
 
@@ -68,6 +69,9 @@ static void multipart_abort(struct sl_http_multipart *multipart)
 /* At the end of the process. A child of a fork has no part in the uploads of its parent. */
 static void multipart_abort_all(void)
 {
+	/* A thread that a fork left behind may have the mutex. */
+	if (atomic_load(&alive.process) != getpid())
+		return;
 	sl_mutex_lock(&alive.mutex);
 	sl_list_each_of (multipart, &alive.uploads, struct sl_http_multipart, alive) {
 		if (multipart->process != getpid())
@@ -86,6 +90,7 @@ void sl_http_multipart_register(struct sl_http_multipart *multipart)
 		sl_list_init(&alive.uploads);
 	if (!alive.registered)
 		alive.registered = !atexit(multipart_abort_all);
+	atomic_store(&alive.process, multipart->process);
 	sl_list_append(&alive.uploads, &multipart->alive);
 	sl_mutex_unlock(&alive.mutex);
 }
