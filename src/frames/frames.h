@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A writer whose file is not an HDF5 file of this process: its frames are blocks of an array, of which other processes
+ * A writer without an HDF5 file in this process: its frames are blocks of an array, of which other processes
  * have the rest, and go to a sink. The writer has its queues, its pool and its file thread as ever, and the file thread
  * calls the sink where it calls HDF5 otherwise. The room `ranks` has a sink.
  *

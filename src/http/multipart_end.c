@@ -119,7 +119,7 @@ static int multipart_check_locked(struct sl_http_multipart *multipart, uint64_t 
 }
 
 /*
- * Whether the server has the object, although the last call failed: of an attempt before, whose answer was lost. It does if
+ * Whether the server has the object, although the last call failed: of an attempt before, the answer of which was lost. It does if
  * an object of this length is there that is another than before.
  */
 static bool multipart_is_there(struct sl_http_multipart *multipart,

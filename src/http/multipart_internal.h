@@ -9,7 +9,7 @@
 #include "http/call.h"
 #include "http/multipart.h"
 
-/* A range of a part whose bytes have come, or are being copied. */
+/* A range of a part: its bytes have come, or are being copied. */
 struct sl_http_span {
 	size_t from, to;
 };

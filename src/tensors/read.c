@@ -2,7 +2,7 @@
 /*
  * Loads
  *
- * Reads a plan: an operation for each file and device, whose ends come through a queue of the load. One thread at a
+ * Reads a plan: an operation for each file and device. Their ends come through a queue of the load. One thread at a
  * time collects them: a thread that waits for the load, or the load's own, which there is where slices are copied
  * between devices, narrow columns gathered, or digests checked. The first failure cancels the other operations, and the load is over
  * when all are.

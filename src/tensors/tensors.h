@@ -95,7 +95,7 @@ bool sl_tensor_item_same(const struct sl_tensor_item *a, const struct sl_tensor_
  * distances.
  */
 bool sl_tensor_item_narrow(const struct sl_tensor_item *item);
-/* Writes an extent for each run of the item, whose first byte belongs at `to`. */
+/* Writes an extent for each run of the item. to: the place of its first byte. */
 void sl_tensor_item_extents(const struct sl_tensor_item *item, char *to, struct sluice_extent *out);
 
 /* ------------------------------------------------------------------------------------- memory */
