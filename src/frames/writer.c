@@ -174,7 +174,9 @@ static int writer_local_path(const char *text, char **out)
 		return rc;
 	if (strcmp(uri.scheme, "file")) {
 		name = sl_uri_name(text);
-		rc = sl_fail(-EINVAL, "'%s' is no local path, and HDF5 needs one",
+		rc = sl_fail(-EINVAL,
+		             "'%s' is no local path: HDF5 goes back to the begin of a file, so "
+		             "copy it there with sluice cp when it is closed",
 		             name ? name : uri.scheme);
 		free(name);
 	} else {
@@ -429,21 +431,6 @@ void sluice_writer_discard(sluice_writer *w)
 		close_writer(w, SL_DISCARDING, SL_FOREVER);
 }
 
-/* HDF5 writes its tables last, at the begin of the file, which an upload has sent by then. */
-static int writer_check_path(const char *path)
-{
-	static const char *const remote[] = {"s3://", "http://", "https://"};
-
-	for (size_t i = 0; i < sizeof(remote) / sizeof(remote[0]); i++)
-		if (!strncasecmp(path, remote[i], strlen(remote[i])))
-			return sl_fail(
-				-ENOTSUP,
-				"a writer of frames needs a local file, since HDF5 goes back "
-				"to the begin of a file: copy it there with sluice cp "
-				"when it is closed");
-	return 0;
-}
-
 static int writer_open(struct sluice_context *ctx, const char *path,
                        const struct sluice_writer_options *o, struct sl_sink *sink,
                        struct sluice_writer **out)
@@ -461,9 +448,7 @@ static int writer_open(struct sluice_context *ctx, const char *path,
 		return sl_fail(-EINVAL, "writer options: size is not set");
 	o = o ? o : &usual;
 	memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
-	rc = writer_check_path(path);
-	if (!rc)
-		rc = writer_check_options(&options);
+	rc = writer_check_options(&options);
 	if (!rc)
 		rc = sl_h5_usable(options.flags);
 	if (!rc)

@@ -48,8 +48,9 @@ static void after_fork(void) SL_UNCHECKED
 static void hdf5_start(void)
 {
 	pthread_atfork(before_fork, after_fork, after_fork);
-	H5get_libversion(&answers[0], &answers[1], &answers[2]);
+	/* First of all calls, since each of the others has HDF5 clean up at exit(). */
 	H5dont_atexit();
+	H5get_libversion(&answers[0], &answers[1], &answers[2]);
 	if (H5open() < 0 || H5is_library_threadsafe(&has_lock) < 0)
 		has_lock = false;
 }
