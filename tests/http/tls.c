@@ -90,6 +90,8 @@ HTTP_TEST(plain_http_on_a_tls_port_is_an_error)
 
 	with(f, "SLUICE_HTTP_ATTEMPTS", "2");
 	with(f, "SLUICE_HTTP_STALL_MS", "100");
+	/* The server waits for the end of a line, which a handshake has by chance alone. */
+	with(f, "SLUICE_HTTP_CONNECT_MS", "500");
 	snprintf(uri, sizeof(uri), "http://127.0.0.1:%d/x", server_port("good"));
 	assert_true(sluice_open(f->ctx, uri, NULL, &file) < 0);
 	snprintf(uri, sizeof(uri), "https://127.0.0.1:%d/x", server_port("plain"));
