@@ -139,18 +139,19 @@ static bool client_take_series(struct sl_client *client, int from, struct sl_ran
                                size_t n)
 {
 	struct sl_rank_series *rs;
-	bool taken = false;
+	/* A part that is taken belongs to the file thread, which frees it. */
+	bool is_part = message->kind == SL_MESSAGE_PART, taken = false;
 
 	sl_mutex_lock(&client->registry);
 	rs = client_series(client, message->series);
-	if (message->kind == SL_MESSAGE_PART)
+	if (is_part)
 		taken = client_part(client, message, from, n);
 	else if (message->kind == SL_MESSAGE_LEFT)
 		client_left(client, message);
 	else if (rs)
 		sl_series_progress(rs->series, message->a, message->b);
 	sl_mutex_unlock(&client->registry);
-	if (message->kind == SL_MESSAGE_PART && !taken)
+	if (is_part && !taken)
 		sl_writer_fail(client->writer, -EPROTO,
 		               "a part of a chunk came that no chunk needs");
 	return !taken;
