@@ -64,7 +64,7 @@ def _interruptible(call: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Make thousands of tensors without the collector of cycles, which would look at all objects of the program for them."""
+    """Make thousands of tensors without the collector of cycles, which would look at all objects for them."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -142,7 +142,7 @@ class _Torch:
         return self.torch.empty(self.shape(kind, shape), dtype=self.dtype(kind), device=self.device)
 
     def reserve(self, sizes: Iterable[int]) -> None:
-        """Let torch's allocator have one allocation of the driver, which it divides, for tensors that would take many."""
+        """Let torch's allocator have one allocation of the driver to divide, for tensors that would take many."""
         size = sum(-(-size // 512) * 512 for size in sizes if size > _LARGE)
         if self.device.type != "cuda" or size < 2 * _SEGMENT:
             return
