@@ -146,7 +146,7 @@ class _Torch:
         size = sum(-(-size // 512) * 512 for size in sizes if size > _LARGE)
         if self.device.type != "cuda" or size < 2 * _SEGMENT:
             return
-        with contextlib.suppress(self.torch.OutOfMemoryError):
+        with contextlib.suppress(self.torch.cuda.OutOfMemoryError):
             self.block(size)
 
     def shape(self, kind: str, shape: Sequence[int]) -> Sequence[int]:

@@ -138,10 +138,10 @@ static int64_t gather_wait(const struct gather *gather, sluice_op *op)
 {
 	int64_t n = sluice_wait(op, 0);
 
-	for (bool cancelled = false; n == -EINPROGRESS; n = sluice_wait(op, 50)) {
-		if (!cancelled && atomic_load(gather->stop))
+	while (n == -EINPROGRESS) {
+		if (atomic_load(gather->stop))
 			sluice_cancel(op);
-		cancelled = cancelled || atomic_load(gather->stop);
+		n = sluice_wait(op, 50);
 	}
 	if (n < 0)
 		sl_fail((int)n, "%s", sluice_op_message(op));
