@@ -40,7 +40,8 @@
  *   sluice_writer_discard          on rank 0 the same, without a time-out; on other ranks it does not wait
  *
  * Errors. The first error of any rank is the result of the next calls of all ranks; the sentence names the rank, unless it
- * is rank 0 that finds it for all, as it finds a full disk. Frames that are flushed stay. If ranks close the writer after different numbers of frames, all frames
+ * is rank 0 that finds it for all, as it finds a full disk. Frames that are flushed stay. If ranks close the writer
+ * after different numbers of frames, all frames
  * that are complete are in the file, and close returns -ENODATA.
  *
  * Death. When a rank dies, the launcher of the job ends the others. At every moment the file opens with plain HDF5 and
