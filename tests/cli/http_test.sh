@@ -285,6 +285,28 @@ an_interrupted_upload_is_not_written() {
 	[ ! -e to ] || fail "there is something"
 }
 
+# counted BUCKET WHAT N: the server of S3 has answered N requests of that kind, or N uploads are "open".
+counted() {
+	"$sluice" cp -q "s3://state/$1" - | grep -qx "$2 $3"
+}
+
+an_interrupt_of_an_upload_in_parts_aborts_it() {
+	local bucket=held-${PWD##*/} command
+	use_s3
+	noise 20000001 > from
+	for command in cp bench; do
+		[ $command = bench ] && set -- bench write --size 200M || set -- cp from
+		env --default-signal=INT "$sluice" "$@" "s3://$bucket/${PWD##*/}/$command" 2> err > out &
+		await counted "$bucket" open 1
+		kill -INT $!
+		wait $!
+		[ $? = 130 ] || fail "$command was not interrupted: $(cat err)"
+		counted "$bucket" open 0 || fail "$command left an upload"
+		[ ! -e $command ] || fail "$command is there"
+	done
+	counted "$bucket" DELETE_uploadId 2 || fail "$("$sluice" cp -q "s3://state/$bucket" -)"
+}
+
 # -------------------------------------------------------------------------------------- bench, stat
 
 stat_tells_what_a_server_says() {
