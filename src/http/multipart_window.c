@@ -176,7 +176,15 @@ void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
 	}
 }
 
-/* Returns the end of the bytes from the begin of the object on that have come, or are in pieces that are not over. */
+/* Returns the end of the bytes from the begin of the object on that have come, or are in writes that are not over. */
+static uint64_t coming_end(const struct sl_coming *coming, uint64_t end)
+{
+	for (size_t i = 0; i < coming->count; i++)
+		if (coming->extents[i].offset <= end)
+			end = SL_MAX(end, coming->extents[i].offset + coming->extents[i].length);
+	return end;
+}
+
 uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex)
 {
@@ -202,6 +210,8 @@ uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 			if (piece->offset <= end)
 				end = SL_MAX(end, piece->offset + piece->length);
 		}
+		sl_list_each (link, &multipart->locked.coming)
+			end = coming_end(SL_CONTAINER(link, struct sl_coming, link), end);
 	} while (end > before);
 	return end;
 }
