@@ -3,14 +3,15 @@
  * Both ends of an upload without a library, for bench/s3: a server that forgets the bytes it takes, and a client that is
  * the limit. Each connection is a thread.
  *
- *   put serve                          prints the port that it listens on, ends with its input
- *   put send PORT BYTES PART COUNT     puts BYTES in parts over COUNT connections
+ *   put serve                               prints the port that it listens on, ends with its input
+ *   put send PORT BYTES PART COUNT [FILE]   puts BYTES in parts over COUNT connections; those of FILE
  *
  * The server knows PUT, and of S3 the requests of an upload in parts; it looks at no signature. It has no object (HEAD and
  * GET: 404), except that GET of / tells the bytes of all bodies of PUT so far.
  */
 #include <arpa/inet.h>
 #include <err.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
@@ -29,7 +30,7 @@
 
 static _Atomic unsigned long long taken, next;
 static unsigned long long total, part;
-static int port;
+static int port, source = -1;
 
 static int send_all(int fd, const char *data, size_t length, int flags)
 {
@@ -205,6 +206,8 @@ static void *put_parts(void *memory)
 		                 "Content-Length: %llu\r\n\r\n",
 		                 at / part, length);
 
+		if (source >= 0 && pread(source, memory, length, (off_t)at) != (ssize_t)length)
+			err(1, "pread");
 		if (send_all(fd, request, (size_t)n, MSG_MORE) ||
 		    send_all(fd, memory, (size_t)length, 0) || !head_next(&head, fd))
 			err(1, "connection");
@@ -252,8 +255,10 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	if (argc == 2 && !strcmp(argv[1], "serve"))
 		listen_for_all();
-	if (argc != 6 || strcmp(argv[1], "send") != 0)
-		errx(2, "usage: put serve | put send PORT BYTES PART CONNECTIONS");
+	if (argc < 6 || argc > 7 || strcmp(argv[1], "send") != 0)
+		errx(2, "usage: put serve | put send PORT BYTES PART CONNECTIONS [FILE]");
+	if (argc == 7 && (source = open(argv[6], O_RDONLY)) < 0)
+		err(1, "%s", argv[6]);
 	port = atoi(argv[2]);
 	total = strtoull(argv[3], NULL, 10);
 	part = strtoull(argv[4], NULL, 10);
