@@ -12,9 +12,9 @@
  * the share up: a part in flight is over some day and gives its buffer back; when none is in flight, all parts that have
  * buffers are in the window, all of which fits. So the low part gets a buffer in the end, is filled, and the window moves
  * on. (Where a single part is longer than the share, the window is that part, and it waits for all others.) A write that
- * goes beyond the window waits if all bytes before it are written or being written. Otherwise the bytes that could move
- * the window may never come, and the write is refused. (Of memory of a device it waits, because the bytes before it may be
- * on their way through slots.) The share is fixed when the file is opened, so no file waits for another.
+ * goes beyond the window waits if all bytes before it are written or being written, which those of memory of a device are
+ * from their turn for slots on. Otherwise the bytes that could move the window may never come, and the write is refused.
+ * The share is fixed when the file is opened, so no file waits for another.
  *
  * Threads: pieces are submitted on any thread, which copies their bytes; where a piece had to wait, a thread of the pool
  * goes on. Reactors end calls. sluice_close() and sluice_discard() wait for their ends.
@@ -355,6 +355,10 @@ static void writing_run(struct sl_task *task)
 	writing_copy(SL_CONTAINER(task, struct sl_http_writing, task));
 }
 
+static const char too_far[] =
+	"an upload is written front to back, and this is too far ahead of bytes that are "
+	"missing (SLUICE_S3_UPLOAD_BYTES)";
+
 /* Returns why the piece cannot be taken, or NULL. */
 static const char *multipart_refusal_locked(struct sl_http_multipart *multipart,
                                             const struct sl_piece *piece, int *error)
@@ -374,10 +378,9 @@ static const char *multipart_refusal_locked(struct sl_http_multipart *multipart,
 	if (sl_http_multipart_overlaps_locked(multipart, piece->offset, end))
 		return "bytes of an upload are written once, and some of these were written "
 		       "already";
-	if (!piece->staged && end > multipart->locked.window &&
+	if (end > multipart->locked.window &&
 	    piece->offset > sl_http_multipart_chain_locked(multipart))
-		return "an upload is written front to back, and this is too far ahead of bytes "
-		       "that are missing (SLUICE_S3_UPLOAD_BYTES)";
+		return too_far;
 	return NULL;
 }
 
@@ -424,6 +427,58 @@ void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_pie
 	piece->error = error;
 	piece->message = message;
 	sl_piece_done(piece);
+}
+
+/* Each extent may follow those before it. */
+int sl_http_admits(struct sl_backend *backend, const struct sluice_extent *extents, size_t count,
+                   const char **why)
+{
+	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
+	struct sl_coming own = {.extents = extents};
+	uint64_t end = 0;
+
+	if (!multipart)
+		return 0;
+	sl_mutex_lock(&multipart->mutex);
+	sl_list_append(&multipart->locked.coming, &own.link);
+	for (; own.count < count; own.count++) {
+		uint64_t from = extents[own.count].offset, to = from + extents[own.count].length;
+
+		if (from > end && to > multipart->locked.window)
+			end = sl_http_multipart_chain_locked(multipart);
+		if (from > end && to > multipart->locked.window)
+			break;
+		if (from <= end)
+			end = SL_MAX(end, to);
+	}
+	sl_list_remove(&own.link);
+	sl_mutex_unlock(&multipart->mutex);
+	*why = too_far;
+	return own.count < count ? -ESPIPE : 0;
+}
+
+void sl_http_announce(struct sl_backend *backend, struct sl_coming *coming)
+{
+	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
+
+	if (!multipart)
+		return;
+	sl_mutex_lock(&multipart->mutex);
+	sl_list_append(&multipart->locked.coming, &coming->link);
+	sl_mutex_unlock(&multipart->mutex);
+}
+
+void sl_http_settle(struct sl_backend *backend, struct sl_coming *coming, int error)
+{
+	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
+
+	sl_mutex_lock(&multipart->mutex);
+	sl_list_remove(&coming->link);
+	sl_mutex_unlock(&multipart->mutex);
+	/* Other writes may wait for its bytes. */
+	if (error)
+		sl_http_multipart_fail(multipart, error,
+		                       "a write of the upload before this failed");
 }
 
 void sl_http_multipart_cancel(struct sl_http_multipart *multipart)
@@ -497,6 +552,7 @@ int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options
 	pthread_cond_init(&multipart->idle, NULL);
 	sl_list_init(&multipart->locked.parts);
 	sl_list_init(&multipart->locked.writings);
+	sl_list_init(&multipart->locked.coming);
 	sl_list_init(&multipart->locked.spare);
 	sl_http_multipart_take_share(multipart);
 	multipart->locked.low = 1;

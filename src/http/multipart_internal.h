@@ -58,6 +58,7 @@ struct sl_http_multipart {
 	struct {
 		struct sl_list parts;        /* that have a buffer */
 		struct sl_list writings;     /* pieces that are not over */
+		struct sl_list coming;       /* writes through slots: struct sl_coming */
 		struct sl_http_known *known; /* by number - 1 */
 		unsigned known_count;
 		unsigned low;         /* number of the first part that is not full */
@@ -92,7 +93,7 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 /* Finds the low part, and the end of the window, anew. */
 void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex);
-/* Returns the end of the bytes from the begin of the object on that have come, or are in pieces that are not over. */
+/* Returns the end of the bytes from the begin of the object on that have come, or are in writes that are not over. */
 uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex);
 /* Returns whether a byte of the range has come, or is in a piece that is not over. */
