@@ -209,7 +209,9 @@ def wrong_input_is_refused_with_a_sentence():
         assert option in message, message
     for arguments in [["rest"], ["--nothing"], ["--storage", "plain", "--codec", "deflate"]]:
         run(program, *arguments, status=2)
-    assert "none/out.h5" in run(program, "-o", "none/out.h5", status=1).stderr
+    for storage in "sluice", "plain", "sync":
+        why = run(program, "--storage", storage, "-o", "none/out.h5", status=1).stderr.splitlines()
+        assert len(why) == 1 and "none/out.h5" in why[0] and why[0].endswith("No such file or directory"), why
     assert not os.listdir()
 
 
