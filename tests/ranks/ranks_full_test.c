@@ -73,10 +73,9 @@ static void assert_frames(const struct crew *crew)
 
 FIXTURE_TEST(a_full_disk_of_a_rank_is_the_error_of_all)
 {
-	struct crew crew;
-
 	for (int pass = 3; pass < 100; pass += 24) {
-		crew_init(&crew, f->ctx, scratch(f, "x.h5"), 3);
+		struct crew crew = crew_at(f, 3);
+
 		crew.frames = FRAMES;
 		passing = pass;
 		refusing = 1000000;
@@ -96,9 +95,8 @@ FIXTURE_TEST(a_full_disk_of_a_rank_is_the_error_of_all)
 
 FIXTURE_TEST(a_rank_waits_for_room_and_loses_nothing)
 {
-	struct crew crew;
+	struct crew crew = crew_at(f, 3);
 
-	crew_init(&crew, f->ctx, scratch(f, "x.h5"), 3);
 	crew.frames = FRAMES;
 	crew.o.full_disk_ms = PATIENCE_MS;
 	passing = 20;
@@ -120,10 +118,9 @@ FIXTURE_TEST(the_disk_of_all_ranks_becomes_full)
 		SKIP("no file system can be mounted here");
 	snprintf(path, sizeof(path), "%s/x.h5", disk);
 	for (unsigned kib = 8; kib < 900; kib += 44) {
-		struct crew crew;
+		struct crew crew = crew_of(f->ctx, path, 3);
 		int error;
 
-		crew_init(&crew, f->ctx, path, 3);
 		crew.frames = FRAMES;
 		unlink(path);
 		leave_room(kib);
@@ -176,7 +173,7 @@ FIXTURE_TEST(room_that_comes_later_lets_all_ranks_go_on)
 	if (!disk[0])
 		SKIP("no file system can be mounted here");
 	snprintf(path, sizeof(path), "%s/x.h5", disk);
-	crew_init(&crew, f->ctx, path, 3);
+	crew = crew_of(f->ctx, path, 3);
 	crew.frames = FRAMES;
 	crew.o.full_disk_ms = PATIENCE_MS;
 	unlink(path);
