@@ -184,8 +184,8 @@ FIXTURE_TEST(ranks_of_a_node_share_its_memory)
 	for (int r = 0; r < 3; r++)
 		sum += crew.members[r].number;
 	assert_in_range(sum, 64, 8 * 1024);
-	/* Each has a third of it. */
-	crew.o.memory_bytes = sum * KIB / 2;
+	/* The file has 1 MiB, and each rank a third of the rest. */
+	crew.o.memory_bytes = MIB + sum * KIB / 2;
 	crew_run(&crew, act_memory);
 	assert_note(&crew, 0, ENOBUFS, "memory_bytes is");
 }
