@@ -118,7 +118,7 @@ static void act_wait(struct member *m)
 
 FIXTURE_TEST(room_that_comes_later_lets_all_ranks_go_on)
 {
-	struct crew crew = crew_of(f->ctx, disk_file(240), 3);
+	struct crew crew = crew_of(f->ctx, disk_file(120), 3);
 
 	crew.o.full_disk_ms = PATIENCE_MS;
 	crew_run(&crew, act_wait);
