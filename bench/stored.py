@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames of a simulation, and the programs that store them: for bench/writer and bench/mpi."""
 
-import argparse
 import json
 import os
 import statistics
@@ -11,14 +10,11 @@ from typing import NamedTuple
 import against
 import report
 from peers import Failed, Sample, run
+from report import say
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CORES = len(os.sched_getaffinity(0))
 KEPT = 24  # different frames of each kind
-
-
-def say(text):
-    print(text, flush=True)
 
 
 def median(values):
@@ -100,20 +96,10 @@ def compare(*paths):
         raise Failed(f"{' '.join(command)}: {text.strip()}")
 
 
-def arguments(about, grid):
+def arguments(about, grid, rows=()):
     """The options that both have."""
-    parser = argparse.ArgumentParser(description=about.strip())
-    parser.add_argument("--rounds", type=int, metavar="N", help="rounds of each row (default: 5)")
-    parser.add_argument("--quick", action="store_true", help="few frames, for a first look")
+    parser = report.parser(about, "few frames", rows=rows)
     parser.add_argument("--grid", default=grid, metavar="RxC", help="of a frame; for tests")
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="where the programs are")
-    report.add_arguments(parser)
     against.add_argument(parser)
     return parser
-
-
-def parsed(parser):
-    options = parser.parse_args()
-    if options.rounds is not None and options.rounds < 1:
-        parser.error("--rounds: must be 1 or more")
-    return options
