@@ -322,6 +322,8 @@ void crew_write(struct member *m)
 		rc = crew_put(m, crew->content, crew->first, crew->frames, PATIENCE_MS);
 	crew_note(m, 0, rc);
 	crew_end(m, 1);
+	if (!rc)
+		crew_note(m, 0, m->rc[1]);
 }
 
 /* ------------------------------------------------------------------------------- the main thread */

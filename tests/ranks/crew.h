@@ -74,7 +74,7 @@ void crew_meet(struct member *m);
 int crew_begin(struct member *m, uint64_t frames);
 int crew_flush(struct member *m);
 void crew_end(struct member *m, unsigned at); /* keeps the result as a note */
-/* Opens, adds "u", puts the frames of the crew, closes: note 0 and 1. */
+/* Opens, adds "u", puts the frames of the crew, closes: note 0 is the first error, note 1 that of close. */
 void crew_write(struct member *m);
 
 /* On the main thread: notes of all ranks are 0, but that one; and "u" has so many frames, all right. */

@@ -362,13 +362,7 @@ FIXTURE_TEST(a_transport_that_breaks_ends_all_calls)
 		crew.break_after = after;
 		crew.thread = after % 2;
 		crew_run(&crew, crew_write);
-		for (int r = 0; r < 3; r++) {
-			const struct member *m = &crew.members[r];
-
-			if ((m->rc[0] ? m->rc[0] : m->rc[1]) != -ECONNRESET)
-				fail_msg("after %ld messages rank %d: %d: %s, %d: %s", after, r,
-				         m->rc[0], m->said[0], m->rc[1], m->said[1]);
-		}
+		assert_note(&crew, 0, ECONNRESET, "");
 		assert_int_equal(crew.closed, 3);
 	}
 }
