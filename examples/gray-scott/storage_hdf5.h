@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How storage_plain.c makes its file, and which kinds of storage there are: without (storage_serial.c) or with parallel HDF5. */
+/* How storage_hdf5.c makes its file, and which kinds of storage there are: without (storage_serial.c) or with parallel HDF5. */
 #ifndef GRAY_SCOTT_STORAGE_HDF5_H
 #define GRAY_SCOTT_STORAGE_HDF5_H
 
