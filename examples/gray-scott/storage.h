@@ -41,8 +41,8 @@ struct storage_totals {
 struct storage; /* each kind has its own */
 
 /*
- * All calls are made by one thread, and if there are several ranks, by all of them. They return 0 or a negative errno. Once writing has failed, acquire,
- * submit and close return that error, and message is the sentence that goes with it.
+ * All calls are made by one thread, and if there are several ranks, by all of them. They return 0 or a negative errno.
+ * Once writing has failed, acquire, submit and close return that error, and message is the sentence that goes with it.
  */
 struct storage_calls {
 	/* Whether there is such a codec and level; if not, what is there instead. */
