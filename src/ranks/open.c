@@ -38,9 +38,14 @@ static unsigned cores_of_rank(const struct sluice_transport *t)
 static struct sl_client *client_new(const struct sluice_transport *t)
 {
 	struct sl_client *client = calloc(1, sizeof(*client));
+	bool *closed = calloc((size_t)t->ranks, sizeof(*closed));
 
-	if (!client)
+	if (!client || !closed) {
+		free(client);
+		free(closed);
 		return NULL;
+	}
+	client->closed = closed;
 	client->sink.ops = &sl_client_ops;
 	client->sink.pumped = !t->thread;
 	client->rank = t->rank;
@@ -58,8 +63,8 @@ static struct sl_client *client_new(const struct sluice_transport *t)
 }
 
 static int take_step_open(struct sl_client *client, int rc, const char *path,
-                          const struct sluice_writer_options *o, struct sl_rank_message **result,
-                          size_t *n)
+                          const struct sluice_writer_options *o, int64_t deadline,
+                          struct sl_rank_message **result, size_t *n)
 {
 	size_t path_bytes = rc ? 0 : strlen(path) + 1;
 	struct sl_open_body *body = calloc(1, sizeof(*body) + path_bytes);
@@ -78,7 +83,7 @@ static int take_step_open(struct sl_client *client, int rc, const char *path,
 		strncpy(body->version, sluice_version(), sizeof(body->version) - 1);
 		memcpy(body + 1, path, path_bytes);
 	}
-	rc = sl_client_step(client, SL_STEP_OPEN, rc, body, sizeof(*body) + path_bytes, SL_FOREVER,
+	rc = sl_client_step(client, SL_STEP_OPEN, rc, body, sizeof(*body) + path_bytes, deadline,
 	                    result, n);
 	free(body);
 	return rc;
@@ -88,11 +93,12 @@ static int take_step_open(struct sl_client *client, int rc, const char *path,
 static int take_steps_open(struct sl_client *client, int rc, const char *path,
                            const struct sluice_writer_options *o)
 {
+	int64_t deadline = o->open_ms > 0 ? sl_deadline(o->open_ms) : SL_FOREVER;
 	struct sl_rank_message *result;
 	const char *name;
 	size_t n;
 
-	rc = take_step_open(client, rc, path, o, &result, &n);
+	rc = take_step_open(client, rc, path, o, deadline, &result, &n);
 	if (rc)
 		return rc;
 	name = (const char *)(result + 1);
@@ -104,7 +110,7 @@ static int take_steps_open(struct sl_client *client, int rc, const char *path,
 			"ranks see?)",
 			name, sl_error_text(-errno));
 	free(result);
-	rc = sl_client_step(client, SL_STEP_OPENED, rc, NULL, 0, SL_FOREVER, &result, &n);
+	rc = sl_client_step(client, SL_STEP_OPENED, rc, NULL, 0, deadline, &result, &n);
 	if (!rc)
 		free(result);
 	return rc;
@@ -115,6 +121,8 @@ static int client_give_up(struct sl_client *client, int rc)
 {
 	char *sentence = strdup(sluice_last_message());
 
+	if (rc == -ETIMEDOUT)
+		sl_client_forsake(client);
 	if (client->writer) {
 		sluice_writer_discard(client->writer);
 	} else {

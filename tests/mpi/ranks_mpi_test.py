@@ -62,6 +62,14 @@ def finalized(folder):
     launch.check(path, 8, 10)
 
 
+def absent(folder):
+    """A rank that does not open the writer."""
+    done = launch.mpirun(3, program, os.path.join(folder, "x.h5"), "absent=1")
+    assert done.returncode, done
+    assert "-110: not all ranks of the communicator have called sluice_writer_open_mpi in 100 ms" in done.stderr, done
+    assert not os.listdir(folder), os.listdir(folder)
+
+
 def in_parallel(folder):
     path = os.path.join(folder, "parallel.h5")
     launch.write(program, 2, path, frames=3)
@@ -77,7 +85,7 @@ def in_parallel(folder):
     assert float(done.stdout) == expected, (done.stdout, expected)
 
 
-for case in (slow_rank, lazy_rank, other_number, finalized, in_parallel):
+for case in (slow_rank, lazy_rank, other_number, finalized, absent, in_parallel):
     with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as folder:
         print(case.__name__)
         case(folder)

@@ -18,6 +18,7 @@
  *   die=RANK       which is killed while it writes, after us=N microseconds
  *   told=PATH      a file for the frames that are visible, as 3 numbers of 8 bytes
  *   leave=1        MPI_Finalize() comes before the writer is closed
+ *   absent=RANK    which does not open the writer; the others wait 100 ms for it
  * Rank 0 prints a line for each flush: the frames that are visible then. An error of a call ends the frames; each rank closes
  * the writer in any case, and prints the error of that.
  */
@@ -39,12 +40,13 @@ enum { SERIES = 3 };
 
 static struct setup {
 	unsigned frames, every, checkpoint, append, seed, precision, us, leave;
-	int slow, lazy, die, rank, ranks;
+	int slow, lazy, die, absent, rank, ranks;
 	const char *cut, *codec, *thread, *path, *told;
 } setup = {.frames = 10,
            .slow = -1,
            .lazy = -1,
            .die = -1,
+           .absent = -1,
            .cut = "slabs",
            .codec = "deflate",
            .thread = "multiple"};
@@ -198,6 +200,7 @@ static void option(const char *text)
 		{"leave", &setup.leave, NULL, NULL},
 		{"slow", NULL, &setup.slow, NULL},
 		{"die", NULL, &setup.die, NULL},
+		{"absent", NULL, &setup.absent, NULL},
 		{"told", NULL, NULL, &setup.told},
 		{"lazy", NULL, &setup.lazy, NULL},
 		{"cut", NULL, NULL, &setup.cut},
@@ -231,6 +234,7 @@ static sluice_writer *open_writer(sluice_context *ctx)
 	o.checkpoint_frames = setup.checkpoint;
 	o.checkpoint_ms = setup.checkpoint ? 0 : -1;
 	o.threads = 2;
+	o.open_ms = setup.absent < 0 ? 0 : 100;
 	if (!setup.append) {
 		o.attributes = &attribute;
 		o.attribute_count = 1;
@@ -357,6 +361,9 @@ int main(int argc, char **argv)
 	MPI_Comm_rank(MPI_COMM_WORLD, &setup.rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &setup.ranks);
 	good(sluice_context_new(NULL, &ctx));
+	/* Until another ends the job. */
+	while (setup.absent == setup.rank)
+		doze(1000);
 	rc = run(ctx);
 	sluice_context_free(ctx);
 	if (!setup.leave)

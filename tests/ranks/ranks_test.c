@@ -609,27 +609,27 @@ FIXTURE_TEST(a_transport_that_lacks_something_is_refused)
 
 static void act_ahead(struct member *m)
 {
+	bool first = m->rank == (strcmp(m->crew->cut, "odd") ? 0 : 1);
 	int rc = crew_open(m);
 
 	if (!rc)
 		rc = crew_add(m, "u");
 	crew_note(m, 0, rc);
-	/* All but rank 0 wait until it has given all that it can. */
-	if (!m->rank) {
-		struct sluice_writer_counts counts = {.size = sizeof(counts)};
+	/* All others wait until it has given all that it can. */
+	if (first) {
 		uint64_t k = 0;
 
-		/* Until its own work is done, and there is no place all the same. */
-		while (k < 100 && (!rc || (rc == -EAGAIN && counts.stored < SLUICE_RANKS_AHEAD))) {
-			sluice_series_stats(m->s, &counts);
+		/* Until there is no place, and it has heard why. */
+		for (int i = 0; i < PATIENCE_MS / 20 && k < 100 && (!rc || rc == -EAGAIN); i++) {
+			if (rc && strstr(sluice_last_message(), "wait for rank"))
+				break;
 			k += !(rc = crew_put(m, "u", k, k + 1, 20));
 		}
 		crew_note(m, 1, rc);
 		m->rc[2] = (int)k;
 	}
 	crew_meet(m);
-	rc = m->rank ? crew_put(m, "u", 0, 40, PATIENCE_MS)
-	             : crew_put(m, "u", (uint64_t)m->rc[2], 40, PATIENCE_MS);
+	rc = crew_put(m, "u", first ? (uint64_t)m->rc[2] : 0, 40, PATIENCE_MS);
 	crew_note(m, 3, rc);
 	crew_note(m, 4, sluice_writer_close(m->w, PATIENCE_MS));
 }
@@ -638,14 +638,21 @@ FIXTURE_TEST(a_rank_that_is_ahead_waits_and_loses_nothing)
 {
 	struct crew crew;
 
-	crew_init(&crew, f->ctx, scratch(f, "x.h5"), 3);
-	crew_run(&crew, act_ahead);
-	assert_notes(&crew, 0, 0, "");
-	assert_int_equal(crew.members[0].rc[1], -EAGAIN);
-	assert_in_range(crew.members[0].rc[2], SLUICE_RANKS_AHEAD, SLUICE_RANKS_AHEAD + 4);
-	assert_notes(&crew, 3, 0, "");
-	assert_notes(&crew, 4, 0, "");
-	assert_int_equal(field_look(crew.path, "u", 40, 40), 0);
+	for (int odd = 0; odd < 2; odd++) {
+		crew_init(&crew, f->ctx, scratch(f, "x.h5"), 3);
+		/* Then it needs parts of another, and is not ahead. */
+		crew.cut = odd ? "odd" : "rows";
+		crew_run(&crew, act_ahead);
+		assert_notes(&crew, 0, 0, "");
+		assert_int_equal(crew.members[odd].rc[1], -EAGAIN);
+		assert_non_null(strstr(crew.members[odd].said[1],
+		                       odd ? "wait for rank 0" : "wait for ranks 1, 2"));
+		assert_in_range(crew.members[odd].rc[2], odd ? 1 : SLUICE_RANKS_AHEAD,
+		                SLUICE_RANKS_AHEAD + 4);
+		assert_notes(&crew, 3, 0, "");
+		assert_notes(&crew, 4, 0, "");
+		assert_int_equal(field_look(crew.path, "u", 40, 40), 0);
+	}
 }
 
 static void act_fewer(struct member *m)
@@ -739,6 +746,7 @@ FIXTURE_TEST(a_rank_that_submits_nothing_lets_others_wait_no_longer_than_they_wa
 	for (int r = 0; r < 3; r += 2) {
 		assert_int_equal(crew.members[r].rc[1], -EINPROGRESS);
 		assert_int_equal(crew.members[r].rc[2], -EINPROGRESS);
+		assert_non_null(strstr(crew.members[r].said[2], "waits for rank 1"));
 	}
 	assert_notes(&crew, 3, 0, "");
 	assert_notes(&crew, 4, 0, "");
@@ -765,8 +773,38 @@ FIXTURE_TEST(a_rank_that_does_not_add_is_no_hang)
 	crew_init(&crew, f->ctx, scratch(f, "x.h5"), 3);
 	crew_run(&crew, act_absent);
 	assert_notes(&crew, 0, 0, "");
-	assert_notes(&crew, 1, ETIMEDOUT, "not all ranks");
-	assert_notes(&crew, 2, ETIMEDOUT, "not all ranks");
+	assert_notes(&crew, 1, ETIMEDOUT, "rank 1 did not add the series in time");
+	assert_notes(&crew, 2, ETIMEDOUT, "rank 1 did not add the series in time");
+}
+
+/* frames: a bit for each rank that comes when the others have given up. */
+static void act_open_late(struct member *m)
+{
+	bool late = m->crew->frames >> m->rank & 1;
+
+	if (late)
+		crew_meet(m);
+	crew_note(m, 0, crew_open(m));
+	if (!late)
+		crew_meet(m);
+}
+
+FIXTURE_TEST(ranks_that_do_not_open_are_named)
+{
+	struct crew crew;
+
+	for (int threads = 0; threads < 2; threads++) {
+		crew_init(&crew, f->ctx, scratch(f, "x.h5"), 3);
+		crew.o.open_ms = 20;
+		crew.thread = threads;
+		crew.frames = 6;
+		crew_run(&crew, act_open_late);
+		assert_notes(&crew, 0, ETIMEDOUT, "ranks 1, 2 did not open the writer in time");
+		crew.frames = 1;
+		crew_run(&crew, act_open_late);
+		crew.members[0] = crew.members[1];
+		assert_notes(&crew, 0, ETIMEDOUT, "rank 0 does not answer");
+	}
 }
 
 static void act_close_or_add(struct member *m)
