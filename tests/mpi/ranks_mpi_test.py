@@ -62,6 +62,18 @@ def finalized(folder):
     launch.check(path, 8, 10)
 
 
+def left_behind(folder):
+    """A rank is killed before the first flush: the next run of that name removes what it finds."""
+    path = os.path.join(folder, "x.h5")
+    done = launch.run(2, program, path, "die=1", "us=100000", "frames=100000")
+    assert done.returncode, done
+    (left,) = os.listdir(folder)
+    assert left.startswith(".x.h5."), left
+    os.utime(os.path.join(folder, left), (0, 0))
+    launch.write(program, 2, path)
+    assert os.listdir(folder) == ["x.h5"], os.listdir(folder)
+
+
 def absent(folder):
     """A rank that does not open the writer."""
     done = launch.run(3, program, os.path.join(folder, "x.h5"), "absent=1")
@@ -88,7 +100,7 @@ def in_parallel(folder):
     assert float(done.stdout) == expected, (done.stdout, expected)
 
 
-for case in (slow_rank, lazy_rank, other_number, finalized, absent, in_parallel):
+for case in (slow_rank, lazy_rank, other_number, finalized, left_behind, absent, in_parallel):
     with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as folder:
         print(case.__name__)
         case(folder)

@@ -2,6 +2,7 @@
 /* A writer that several ranks share, over a transport in memory: what it stores, what it refuses, how it ends. */
 #include <fcntl.h>
 #include <hdf5.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ranks/crew.h"
@@ -603,6 +604,50 @@ FIXTURE_TEST(a_transport_that_lacks_something_is_refused)
 	assert_refused(sluice_writer_progress(w), EINVAL, "no ranks");
 	assert_refused(sluice_series_add_block(w, "u", NULL, NULL, 0, NULL), EINVAL, "no ranks");
 	assert_ok(sluice_writer_close(w, -1));
+}
+
+static bool exists(struct fixture *f, const char *name)
+{
+	return !access(scratch(f, name), F_OK);
+}
+
+/* A file of frames with a temporary name, that changed so many seconds ago. */
+static void leave_behind(struct fixture *f, struct crew *crew, const char *name, int age)
+{
+	const struct timespec then = {time(NULL) - age, 0}, times[] = {then, then};
+
+	assert_written(crew);
+	assert_int_equal(rename(crew->path, scratch(f, name)), 0);
+	assert_int_equal(utimensat(AT_FDCWD, scratch(f, name), times, 0), 0);
+}
+
+FIXTURE_TEST(the_file_that_a_killed_job_has_left_is_removed)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 128, .l_len = 16};
+	struct crew crew;
+	char path[512];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s", scratch(f, "x.h5"));
+	crew_init(&crew, f->ctx, path, 2);
+	leave_behind(f, &crew, ".x.h5.0123456789abcde0.sluice", 1000);
+	leave_behind(f, &crew, ".x.h5.0123456789abcde1.sluice", 0);
+	leave_behind(f, &crew, ".x.h5.0123456789abcde2.sluicer", 1000);
+	leave_behind(f, &crew, ".x.h5.0123456789abcde3.sluice", 1000);
+	/* Somebody writes it. */
+	fd = open(scratch(f, ".x.h5.0123456789abcde3.sluice"), O_RDWR | O_CLOEXEC);
+	assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0);
+	assert_written(&crew);
+	close(fd);
+	assert_false(exists(f, ".x.h5.0123456789abcde0.sluice"));
+	for (char c = '1'; c <= '3'; c++) {
+		char name[] = ".x.h5.0123456789abcde?.sluicer";
+
+		name[21] = c;
+		name[29] = c == '2' ? 'r' : 0;
+		assert_true(exists(f, name));
+		unlink(scratch(f, name));
+	}
 }
 
 /* --------------------------------------------------------------------------------- other ranks */
