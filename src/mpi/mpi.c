@@ -44,36 +44,38 @@ static int transport_error(int rc)
 
 /* ------------------------------------------------------------------------------------- sending */
 
+/* A number or a pointer, which the writer keeps. */
+_Static_assert(sizeof(MPI_Request) <= sizeof(void *), "a request is no larger than a pointer");
+
 static int transport_send(void *handle, int to, const void *bytes, size_t n, void **out)
 {
 	struct transport *t = handle;
-	MPI_Request *request = malloc(sizeof(*request));
-	int rc = !request ? -ENOMEM : n > INT_MAX ? -EOVERFLOW : 0;
+	MPI_Request request;
+	int rc = -ESHUTDOWN;
 
+	if (n > INT_MAX)
+		return -EOVERFLOW;
 	pthread_mutex_lock(&t->mutex);
-	if (!rc && t->finalized)
-		rc = -ESHUTDOWN;
-	if (!rc)
-		rc = transport_error(MPI_Isend(bytes, (int)n, MPI_BYTE, to, TAG, t->comm, request));
+	if (!t->finalized)
+		rc = transport_error(
+			MPI_Isend(bytes, (int)n, MPI_BYTE, to, TAG, t->comm, &request));
 	pthread_mutex_unlock(&t->mutex);
-	if (rc)
-		free(request);
-	else
-		*out = request;
+	if (!rc)
+		memcpy(out, &request, sizeof(request));
 	return rc;
 }
 
-static int transport_sent(void *handle, void *request)
+static int transport_sent(void *handle, void *out)
 {
 	struct transport *t = handle;
+	MPI_Request request;
 	int done = 0, rc;
 
+	memcpy(&request, &out, sizeof(request));
 	pthread_mutex_lock(&t->mutex);
 	rc = t->finalized ? -ESHUTDOWN
-	                  : transport_error(MPI_Test(request, &done, MPI_STATUS_IGNORE));
+	                  : transport_error(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
 	pthread_mutex_unlock(&t->mutex);
-	if (done)
-		free(request);
 	return rc ? rc : done;
 }
 

@@ -15,14 +15,14 @@
 /* For rank 0 to name the ranks that are missing. */
 #define LATE_NS ((int64_t)1000000000)
 
-struct sl_client *sl_client_of(struct sluice_writer *w)
-{
-	return SL_CONTAINER(sl_writer_sink(w), struct sl_client, sink);
-}
-
 static struct sl_client *client_of_sink(struct sl_sink *sink)
 {
 	return SL_CONTAINER(sink, struct sl_client, sink);
+}
+
+struct sl_client *sl_client_of(struct sluice_writer *w)
+{
+	return client_of_sink(sl_writer_sink(w));
 }
 
 /* ------------------------------------------------------------------------------------- answers */
@@ -102,16 +102,6 @@ static size_t part_find(const struct sl_share *share, uint64_t chunk, int from)
 	return share->part_count;
 }
 
-static bool client_part(struct sl_client *client, struct sl_rank_message *message, int from,
-                        size_t n)
-{
-	struct sl_rank_series *rs = client_series(client, message->series);
-
-	return rs && n == message->bytes &&
-	       sl_series_take_part(rs->series, part_find(rs->share, message->a, from),
-	                           message->frame, message);
-}
-
 /* A rank has ended, and gives no more frames. */
 static void client_left(struct sl_client *client, const struct sl_rank_message *message)
 {
@@ -126,20 +116,21 @@ static void client_left(struct sl_client *client, const struct sl_rank_message *
 	}
 }
 
-/* A message about a series, or a part. Returns whether it is to be freed. */
-static bool client_take_series(struct sl_client *client, int from, struct sl_rank_message *message,
+/* A message about a series; a part that is taken belongs to the file thread, which frees it. */
+static void client_take_series(struct sl_client *client, int from, struct sl_rank_message *message,
                                size_t n)
 {
-	struct sl_rank_series *rs;
-	/* A part that is taken belongs to the file thread, which frees it. */
 	bool is_part = message->kind == SL_MESSAGE_PART, taken = false;
+	struct sl_rank_series *rs;
 
 	sl_mutex_lock(&client->registry);
 	rs = client_series(client, message->series);
-	if (is_part)
-		taken = client_part(client, message, from, n);
-	else if (message->kind == SL_MESSAGE_LEFT)
+	if (message->kind == SL_MESSAGE_LEFT)
 		client_left(client, message);
+	else if (is_part)
+		taken = rs && n == message->bytes &&
+		        sl_series_take_part(rs->series, part_find(rs->share, message->a, from),
+		                            message->frame, message);
 	else if (rs)
 		sl_series_progress(rs->series, message->a, message->b,
 		                   (const struct sl_rank_names *)(message + 1));
@@ -147,7 +138,8 @@ static bool client_take_series(struct sl_client *client, int from, struct sl_ran
 	if (is_part && !taken)
 		sl_writer_fail(client->writer, -EPROTO,
 		               "a part of a chunk came that no chunk needs");
-	return !taken;
+	if (!taken)
+		free(message);
 }
 
 void sl_client_take(void *argument, int from, struct sl_rank_message *message, size_t n)
@@ -164,8 +156,7 @@ void sl_client_take(void *argument, int from, struct sl_rank_message *message, s
 	case SL_MESSAGE_STATE:
 	case SL_MESSAGE_LEFT:
 	case SL_MESSAGE_PART:
-		if (client_take_series(client, from, message, n))
-			free(message);
+		client_take_series(client, from, message, n);
 		return;
 	case SL_MESSAGE_FLUSHED:
 		sl_writer_flushed(client->writer);
@@ -452,7 +443,7 @@ static int client_flush(struct sl_sink *sink)
 	head.count = (uint32_t)client->series_count;
 	out = sl_link_message(&head, client->series_count * sizeof(uint64_t));
 	for (size_t i = 0; out && i < client->series_count; i++)
-		((uint64_t *)(&out->head + 1))[i] = client->series[i] ? client->series[i]->told : 0;
+		((uint64_t *)(&out->head + 1))[i] = client->series[i]->told;
 	sl_mutex_unlock(&client->registry);
 	if (!out)
 		return sl_fail(-ENOMEM, "no memory");
@@ -515,13 +506,6 @@ static int client_with_file(struct sl_sink *sink, int (*run)(struct sl_h5_file *
 	return rc;
 }
 
-static void rank_series_free(struct sl_rank_series *rs)
-{
-	if (rs)
-		free(rs->frame);
-	free(rs);
-}
-
 void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
 {
 	bool empty;
@@ -534,9 +518,10 @@ void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
 		struct sl_rank_series *rs = client->series[i];
 
 		/* A transport that still has it keeps it. */
-		if (!empty && rs && rs->share)
+		if (!empty && rs->share)
 			rs->share->outgoing = NULL;
-		rank_series_free(rs);
+		free(rs->frame);
+		free(rs);
 	}
 	if (client->server)
 		sl_server_free(client->server);
