@@ -528,7 +528,6 @@ void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
 	if (client->fd >= 0)
 		close(client->fd);
 	free(client->series);
-	free(client->closed);
 	free(client->locked.result);
 	pthread_cond_destroy(&client->answer);
 	sl_mutex_destroy(&client->adding);

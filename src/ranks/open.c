@@ -38,15 +38,11 @@ static unsigned cores_of_rank(const struct sluice_transport *t)
 
 static struct sl_client *client_new(const struct sluice_transport *t)
 {
-	struct sl_client *client = calloc(1, sizeof(*client));
-	bool *closed = calloc((size_t)t->ranks, sizeof(*closed));
+	struct sl_client *client =
+		calloc(1, sizeof(*client) + (size_t)t->ranks * sizeof(client->closed[0]));
 
-	if (!client || !closed) {
-		free(client);
-		free(closed);
+	if (!client)
 		return NULL;
-	}
-	client->closed = closed;
 	client->sink.ops = &sl_client_ops;
 	client->sink.pumped = !t->thread;
 	client->rank = t->rank;
@@ -217,14 +213,15 @@ struct adding_block {
 	struct sl_client *client;
 	const char *name;
 	struct sluice_series_options o;
-	struct sl_h5_layout layout;
-	struct sl_h5_set_options set;
 	const struct sluice_block *block;
 	int64_t deadline;
 };
 
 static int block_options(struct adding_block *a, const struct sluice_series_options *o)
 {
+	struct sl_h5_layout layout;
+	struct sl_h5_set_options set;
+
 	if (!a->name || !a->name[a->name[0] == '/'])
 		return sl_fail(-EINVAL, "sluice_series_add_block: the dataset has no name");
 	if (!o || o->size < sizeof(o->size))
@@ -241,7 +238,7 @@ static int block_options(struct adding_block *a, const struct sluice_series_opti
 		return sl_fail(-EINVAL, "series options: ranks would DROP different frames");
 	if (a->o.codec && strlen(a->o.codec) >= sizeof(((struct sl_add_body *)0)->codec))
 		return sl_fail(-EINVAL, "series options: there is no codec '%s'", a->o.codec);
-	return sl_series_options(&a->o, a->client->threads, &a->layout, &a->set);
+	return sl_series_options(&a->o, a->client->threads, &layout, &set);
 }
 
 static void put_names(FILE *to, const char *const *names, size_t count)

@@ -4,7 +4,7 @@
  *
  *  - link.c moves messages over a transport, on a thread of its own or in calls of the program.
  *  - client.c is the sink of a rank's writer: it writes the chunks of this rank, and tells rank 0 where.
- *  - open.c and add.c are the calls that all ranks make together.
+ *  - open.c has the calls that all ranks make together.
  *  - server.c has the HDF5 file, in rank 0, on a thread of its own; steps.c is its part in those calls.
  *  - blocks.c divides chunks among ranks.
  *
@@ -161,7 +161,6 @@ struct sl_client {
 	struct sl_mutex registry;
 	struct sl_rank_series **series; /* guarded by registry, as their number */
 	size_t series_count;
-	bool *closed; /* guarded by registry; by rank: has closed the writer */
 
 	struct sl_mutex mutex;
 	pthread_cond_t answer;
@@ -175,6 +174,8 @@ struct sl_client {
 		bool told;  /* rank 0 knows that it has failed, or cannot be told */
 		bool over;  /* the end of other ranks is not waited for */
 	} locked SL_GUARDED_BY(&mutex);
+
+	bool closed[]; /* guarded by registry; by rank: has ended */
 };
 
 extern const struct sl_sink_ops sl_client_ops;
