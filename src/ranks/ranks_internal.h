@@ -313,5 +313,7 @@ void sl_server_tell(struct sl_rank_server *server, int to, const struct sl_rank_
 bool sl_server_full(void *server, int error);
 /* All ranks have taken the step: answers. */
 void sl_server_step(struct sl_rank_server *server);
+/* A rank waits no longer for its step: fails it, with the names of those that have not taken it. */
+void sl_server_late(struct sl_rank_server *server, int from, enum sl_message_kind kind);
 
 #endif

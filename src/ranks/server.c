@@ -411,23 +411,6 @@ static const char *step_name(enum sl_message_kind kind)
 	return kind <= SL_STEP_OPENED ? "opens the writer" : "adds a series";
 }
 
-/* A rank waits no longer for its step, unless the answer is on its way. */
-static void server_late(struct sl_rank_server *server, int from, enum sl_message_kind kind)
-{
-	struct sl_rank_names missing = {0};
-	char names[80], sentence[128];
-
-	if (!server->steps[from] || server->step != kind)
-		return;
-	for (int r = 0; r < server->ranks; r++)
-		if (!server->steps[r])
-			sl_rank_names_add(&missing, r);
-	sl_rank_names_text(&missing, names, sizeof(names));
-	snprintf(sentence, sizeof(sentence), "%s did not %s in time", names,
-	         kind <= SL_STEP_OPENED ? "open the writer" : "add the series");
-	sl_server_fail(server, -ETIMEDOUT, sentence);
-}
-
 /* Takes the message. */
 static void server_step(struct sl_rank_server *server, struct sl_server_message *of)
 {
@@ -486,7 +469,7 @@ static void server_handle(struct sl_rank_server *server, struct sl_server_messag
 		               server->ranks > 1 ? sentence : strchr(sentence, ':') + 2);
 		break;
 	case SL_MESSAGE_LATE:
-		server_late(server, of->from, message->a);
+		sl_server_late(server, of->from, message->a);
 		break;
 	case SL_MESSAGE_END:
 		server_end(server, of->from, message->a);
