@@ -18,6 +18,8 @@
  *   die=RANK       which is killed while it writes, after us=N microseconds
  *   told=PATH      a file for the frames that are visible, as 3 numbers of 8 bytes
  *   leave=1        MPI_Finalize() comes before the writer is closed
+ *   only=1         SLUICE_WRITER_ONLY_HDF5
+ *   absent=RANK    which does not open the writer; the others wait 100 ms for it
  * Rank 0 prints a line for each flush: the frames that are visible then. An error of a call ends the frames; each rank closes
  * the writer in any case, and prints the error of that.
  */
@@ -38,13 +40,14 @@
 enum { SERIES = 3 };
 
 static struct setup {
-	unsigned frames, every, checkpoint, append, seed, precision, us, leave;
-	int slow, lazy, die, rank, ranks;
+	unsigned frames, every, checkpoint, append, seed, precision, us, leave, only;
+	int slow, lazy, die, absent, rank, ranks;
 	const char *cut, *codec, *thread, *path, *told;
 } setup = {.frames = 10,
            .slow = -1,
            .lazy = -1,
            .die = -1,
+           .absent = -1,
            .cut = "slabs",
            .codec = "deflate",
            .thread = "multiple"};
@@ -196,8 +199,10 @@ static void option(const char *text)
 		{"precision", &setup.precision, NULL, NULL},
 		{"us", &setup.us, NULL, NULL},
 		{"leave", &setup.leave, NULL, NULL},
+		{"only", &setup.only, NULL, NULL},
 		{"slow", NULL, &setup.slow, NULL},
 		{"die", NULL, &setup.die, NULL},
+		{"absent", NULL, &setup.absent, NULL},
 		{"told", NULL, NULL, &setup.told},
 		{"lazy", NULL, &setup.lazy, NULL},
 		{"cut", NULL, NULL, &setup.cut},
@@ -228,9 +233,11 @@ static sluice_writer *open_writer(sluice_context *ctx)
 	sluice_writer *w;
 
 	o.flags = setup.append ? SLUICE_WRITER_APPEND : SLUICE_WRITER_REPLACE;
+	o.flags |= setup.only ? SLUICE_WRITER_ONLY_HDF5 : 0;
 	o.checkpoint_frames = setup.checkpoint;
 	o.checkpoint_ms = setup.checkpoint ? 0 : -1;
 	o.threads = 2;
+	o.open_ms = setup.absent < 0 ? 0 : 100;
 	if (!setup.append) {
 		o.attributes = &attribute;
 		o.attribute_count = 1;
@@ -357,6 +364,9 @@ int main(int argc, char **argv)
 	MPI_Comm_rank(MPI_COMM_WORLD, &setup.rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &setup.ranks);
 	good(sluice_context_new(NULL, &ctx));
+	/* Until another ends the job. */
+	while (setup.absent == setup.rank)
+		doze(1000);
 	rc = run(ctx);
 	sluice_context_free(ctx);
 	if (!setup.leave)

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A writer that several ranks share: what it refuses, and how it ends when ranks wait for each other or fail. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "ranks/crew.h"
 
 /* ------------------------------------------------------------------------------------- refused */
@@ -170,22 +174,71 @@ FIXTURE_TEST(a_transport_that_lacks_something_is_refused)
 	assert_ok(sluice_writer_close(w, -1));
 }
 
+static bool exists(struct fixture *f, const char *name)
+{
+	return !access(scratch(f, name), F_OK);
+}
+
+static void write_frames(struct crew *crew)
+{
+	crew_run(crew, crew_write);
+	assert_crew_ok(crew, crew->frames);
+}
+
+/* A file of frames with a temporary name, that changed so many seconds ago. */
+static void leave_behind(struct fixture *f, struct crew *crew, const char *name, int age)
+{
+	const struct timespec then = {time(NULL) - age, 0}, times[] = {then, then};
+
+	write_frames(crew);
+	assert_int_equal(rename(crew->path, scratch(f, name)), 0);
+	assert_int_equal(utimensat(AT_FDCWD, scratch(f, name), times, 0), 0);
+}
+
+FIXTURE_TEST(the_file_that_a_killed_job_has_left_is_removed)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 128, .l_len = 16};
+	char path[512];
+	struct crew crew;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s", scratch(f, "x.h5"));
+	crew = crew_of(f->ctx, path, 2);
+	leave_behind(f, &crew, ".x.h5.0123456789abcde0.sluice", 1000);
+	leave_behind(f, &crew, ".x.h5.0123456789abcde1.sluice", 0);
+	leave_behind(f, &crew, ".x.h5.0123456789abcde2.sluicer", 1000);
+	leave_behind(f, &crew, ".x.h5.0123456789abcde3.sluice", 1000);
+	/* Somebody writes it. */
+	fd = open(scratch(f, ".x.h5.0123456789abcde3.sluice"), O_RDWR | O_CLOEXEC);
+	assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0);
+	write_frames(&crew);
+	close(fd);
+	assert_false(exists(f, ".x.h5.0123456789abcde0.sluice"));
+	for (char c = '1'; c <= '3'; c++) {
+		char name[] = ".x.h5.0123456789abcde?.sluicer";
+
+		name[21] = c;
+		name[29] = c == '2' ? 'r' : 0;
+		assert_true(exists(f, name));
+		unlink(scratch(f, name));
+	}
+}
+
 /* --------------------------------------------------------------------------------- other ranks */
 
 static void act_ahead(struct member *m)
 {
-	struct sluice_writer_counts counts = {.size = sizeof(counts)};
+	bool first = m->rank == (strcmp(m->crew->cut, "odd") ? 0 : 1);
 	int rc = crew_begin(m, 0);
 
 	crew_note(m, 0, rc);
-	/* All but rank 0 wait until it has given all that it can. */
-	if (!m->rank) {
-		/* Until its own work is done, and there is no place all the same. */
-		while (m->number < 100 &&
-		       (!rc || (rc == -EAGAIN && counts.stored < SLUICE_RANKS_AHEAD))) {
-			sluice_series_stats(m->s, &counts);
+	/* All others wait until it has given all that it can, and has heard why. */
+	if (first) {
+		for (int i = 0; i < PATIENCE_MS / 20 && m->number < 100; i++) {
 			rc = crew_put(m, "u", m->number, m->number + 1, 20);
 			m->number += !rc;
+			if (rc && (rc != -EAGAIN || strstr(sluice_last_message(), "wait for rank")))
+				break;
 		}
 		crew_note(m, 1, rc);
 	}
@@ -196,13 +249,21 @@ static void act_ahead(struct member *m)
 
 FIXTURE_TEST(a_rank_that_is_ahead_waits_and_loses_nothing)
 {
-	struct crew crew = crew_at(f, 3);
+	for (int odd = 0; odd < 2; odd++) {
+		struct crew crew = crew_at(f, 3);
+		struct member *first = &crew.members[odd];
 
-	crew_run(&crew, act_ahead);
-	assert_int_equal(crew.members[0].rc[1], -EAGAIN);
-	assert_in_range(crew.members[0].number, SLUICE_RANKS_AHEAD, SLUICE_RANKS_AHEAD + 4);
-	crew.members[0].rc[1] = 0;
-	assert_crew_ok(&crew, 40);
+		/* Then it needs parts of another, and is not ahead. */
+		crew.cut = odd ? "odd" : "rows";
+		crew_run(&crew, act_ahead);
+		assert_int_equal(first->rc[1], -EAGAIN);
+		assert_non_null(
+			strstr(first->said[1], odd ? "wait for rank 0" : "wait for ranks 1, 2"));
+		assert_in_range(first->number, odd ? 1 : SLUICE_RANKS_AHEAD,
+		                SLUICE_RANKS_AHEAD + 4);
+		first->rc[1] = 0;
+		assert_crew_ok(&crew, 40);
+	}
 }
 
 static void act_fewer(struct member *m)
@@ -255,7 +316,8 @@ static void act_missing(struct member *m)
 	crew_note(m, 0, crew_begin(m, m->rank == 1 ? 0 : 3));
 	if (m->rank != 1) {
 		crew_note(m, 1, sluice_writer_flush(m->w, 50) == -EINPROGRESS ? 0 : -EDOM);
-		crew_note(m, 2, sluice_writer_close(m->w, 50) == -EINPROGRESS ? 0 : -EDOM);
+		m->number = sluice_writer_close(m->w, 50) == -EINPROGRESS &&
+		            strstr(sluice_last_message(), "waits for rank 1");
 	}
 	crew_meet(m);
 	if (m->rank == 1)
@@ -269,6 +331,8 @@ FIXTURE_TEST(a_rank_that_submits_nothing_lets_others_wait_no_longer_than_they_wa
 
 	crew_run(&crew, act_missing);
 	assert_crew_ok(&crew, 3);
+	for (int r = 0; r < 3; r++)
+		assert_int_equal(crew.members[r].number, r != 1);
 }
 
 static void act_absent(struct member *m)
@@ -290,8 +354,37 @@ FIXTURE_TEST(a_rank_that_does_not_add_is_no_hang)
 
 	crew_run(&crew, act_absent);
 	assert_note(&crew, 0, 0, "");
-	assert_note(&crew, 1, ETIMEDOUT, "not all ranks");
-	assert_note(&crew, 2, ETIMEDOUT, "not all ranks");
+	assert_note(&crew, 1, ETIMEDOUT, "rank 1 did not add the series in time");
+	assert_note(&crew, 2, ETIMEDOUT, "rank 1 did not add the series in time");
+}
+
+/* frames: a bit for each rank that comes when the others have given up. */
+static void act_open_late(struct member *m)
+{
+	bool late = m->crew->frames >> m->rank & 1;
+
+	if (late)
+		crew_meet(m);
+	crew_note(m, 0, crew_open(m));
+	if (!late)
+		crew_meet(m);
+}
+
+FIXTURE_TEST(ranks_that_do_not_open_are_named)
+{
+	for (int threads = 0; threads < 2; threads++) {
+		struct crew crew = crew_at(f, 3);
+
+		crew.o.open_ms = 20;
+		crew.thread = threads;
+		crew.frames = 6;
+		crew_run(&crew, act_open_late);
+		assert_note(&crew, 0, ETIMEDOUT, "ranks 1, 2 did not open the writer in time");
+		crew.frames = 1;
+		crew_run(&crew, act_open_late);
+		crew.members[0] = crew.members[1];
+		assert_note(&crew, 0, ETIMEDOUT, "rank 0 does not answer");
+	}
 }
 
 static void act_close_or_add(struct member *m)
