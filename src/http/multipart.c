@@ -124,16 +124,15 @@ static void multipart_run_ready(struct sl_http_multipart *multipart, struct sl_l
 	}
 }
 
-/* Takes the parts that are full, and were not sent, if the upload has its id. */
-void sl_http_multipart_full_locked(struct sl_http_multipart *multipart, struct sl_list *out)
+/* Takes the parts that are ready, if the upload has its id. */
+static void multipart_take_full_locked(struct sl_http_multipart *multipart, struct sl_list *out)
 	SL_REQUIRES(&multipart->mutex)
 {
 	if (!multipart->locked.upload || multipart->locked.error)
 		return;
 	sl_list_each_of (part, &multipart->locked.parts, struct sl_http_part, link) {
-		if (part->sent || part->copied < part->place.length)
+		if (!part->ready)
 			continue;
-		part->sent = true;
 		sl_list_remove(&part->link);
 		sl_list_append(out, &part->link);
 		multipart->locked.flying++;
@@ -141,7 +140,7 @@ void sl_http_multipart_full_locked(struct sl_http_multipart *multipart, struct s
 }
 
 /* The id of the upload does not change any more. */
-void sl_http_multipart_send(struct sl_http_multipart *multipart, struct sl_list *full) SL_UNCHECKED
+static void multipart_send(struct sl_http_multipart *multipart, struct sl_list *full) SL_UNCHECKED
 {
 	struct sl_list *link;
 
@@ -150,13 +149,10 @@ void sl_http_multipart_send(struct sl_http_multipart *multipart, struct sl_list 
 
 		free(part->query);
 		part->query = sl_s3_upload_query(multipart->locked.upload, part->place.number);
-		part->call = (struct sl_http_call){.verb = "PUT",
-		                                   .query = part->query,
-		                                   .body = part->data,
-		                                   .length = part->place.length,
-		                                   .fields = &multipart->each,
-		                                   .stop = &multipart->dropped,
-		                                   .over = part_over};
+		part->call.query = part->query;
+		/* The server's answer about checksums may have come after the part was prepared. */
+		if (atomic_load(&multipart->plain))
+			part->call.line[0] = '\0';
 		if (part->query) {
 			sl_http_call_start(multipart->http, &part->call);
 		} else {
@@ -164,6 +160,30 @@ void sl_http_multipart_send(struct sl_http_multipart *multipart, struct sl_list 
 			part_over(&part->call);
 		}
 	}
+}
+
+void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_part *part)
+{
+	struct sl_list full, ready;
+
+	sl_list_init(&full);
+	sl_list_init(&ready);
+	part->call = (struct sl_http_call){.verb = "PUT",
+	                                   .body = part->data,
+	                                   .length = part->place.length,
+	                                   .fields = &multipart->each,
+	                                   .stop = &multipart->dropped,
+	                                   .over = part_over};
+	sl_http_call_digest(multipart->http, &part->call, !atomic_load(&multipart->plain));
+	sl_mutex_lock(&multipart->mutex);
+	part->ready = true;
+	multipart->locked.known[part->place.number - 1].full = true;
+	sl_http_multipart_move_locked(multipart);
+	multipart_take_full_locked(multipart, &full);
+	multipart_take_ready_locked(multipart, &ready);
+	sl_mutex_unlock(&multipart->mutex);
+	multipart_send(multipart, &full);
+	multipart_run_ready(multipart, &ready);
 }
 
 /* A call is over. The multipart may be freed as soon as the last is. */
@@ -180,18 +200,24 @@ static void part_over(struct sl_http_call *call)
 	struct sl_http_part *part = SL_CONTAINER(call, struct sl_http_part, call);
 	struct sl_http_multipart *multipart = part->multipart;
 	struct sl_http_answer *answer = &call->answer;
+	char **etag = &answer->texts.of[SL_HTTP_FIELD_ETAG];
+	struct sl_s3_known *known;
 	struct sl_list ready;
 
 	sl_list_init(&ready);
-	if (!answer->error && !answer->etag) {
+	if (!answer->error && !*etag) {
 		answer->error = -EPROTO;
 		answer->sentence = strdup("the server stored a part without an ETag");
 	}
+	sl_http_call_compare(multipart->http, call, part->place.number);
 	if (answer->error)
 		sl_http_multipart_fail(multipart, answer->error, answer->sentence);
 	sl_mutex_lock(&multipart->mutex);
-	multipart->locked.known[part->place.number - 1].etag = answer->etag;
-	answer->etag = NULL;
+	known = &multipart->locked.known[part->place.number - 1];
+	known->etag = answer->error ? NULL : *etag;
+	if (known->etag)
+		*etag = NULL;
+	strcpy(known->crc32c, sl_http_call_sum(call));
 	sl_http_answer_clear(answer);
 	sl_list_append(&multipart->locked.spare, &part->link);
 	multipart_take_ready_locked(multipart, &ready);
@@ -204,10 +230,18 @@ static void create_over(struct sl_http_call *call)
 {
 	struct sl_http_multipart *multipart = SL_CONTAINER(call, struct sl_http_multipart, create);
 	struct sl_http_answer *answer = &call->answer;
+	const char *sums = answer->texts.of[SL_HTTP_FIELD_CHECKSUM_ALGORITHM];
 	char id[1024] = "", *upload = NULL;
 	struct sl_list full;
 
 	sl_list_init(&full);
+	if (sl_http_call_again(multipart->http, call)) {
+		sl_http_call_start(multipart->http, call);
+		return;
+	}
+	/* A server that knows nothing of checksums does not repeat the line. */
+	if (!sums || strcasecmp(sums, "CRC32C"))
+		atomic_store(&multipart->plain, true);
 	if (answer->xml)
 		sl_s3_element(answer->xml, "UploadId", id, sizeof(id));
 	if (!answer->error && id[0])
@@ -220,12 +254,12 @@ static void create_over(struct sl_http_call *call)
 	atomic_store(&multipart->http->begun, true);
 	sl_mutex_lock(&multipart->mutex);
 	multipart->locked.upload = upload;
-	sl_http_multipart_full_locked(multipart, &full);
+	multipart_take_full_locked(multipart, &full);
 	sl_mutex_unlock(&multipart->mutex);
 	if (answer->error)
 		sl_http_multipart_fail(multipart, answer->error, answer->sentence);
 	sl_http_answer_clear(answer);
-	sl_http_multipart_send(multipart, &full);
+	multipart_send(multipart, &full);
 	multipart_landed(multipart);
 }
 
@@ -244,6 +278,8 @@ static bool multipart_begin_locked(struct sl_http_multipart *multipart)
 	                                          .stop = &multipart->dropped,
 	                                          .least = 1,
 	                                          .over = create_over};
+	if (!atomic_load(&multipart->plain))
+		strcpy(multipart->create.line, "x-amz-checksum-algorithm: CRC32C");
 	return true;
 }
 
@@ -297,15 +333,12 @@ static void writing_copy(struct sl_http_writing *writing)
 {
 	struct sl_http_multipart *multipart = writing->multipart;
 	struct sl_piece *piece = writing->piece;
-	struct sl_list full, ready;
 	struct sl_http_part *part;
 	bool waits;
 	char *sentence = NULL;
 	size_t n;
 	int error = 0;
 
-	sl_list_init(&full);
-	sl_list_init(&ready);
 	sl_mutex_lock(&multipart->mutex);
 	while (!multipart->locked.error && piece->moved < piece->length &&
 	       !atomic_load(&piece->cancelled) &&
@@ -319,13 +352,8 @@ static void writing_copy(struct sl_http_writing *writing)
 		piece->moved += n;
 		if (part->copied < part->place.length)
 			continue;
-		multipart->locked.known[part->place.number - 1].full = true;
-		sl_http_multipart_move_locked(multipart);
-		sl_http_multipart_full_locked(multipart, &full);
-		multipart_take_ready_locked(multipart, &ready);
 		sl_mutex_unlock(&multipart->mutex);
-		sl_http_multipart_send(multipart, &full);
-		multipart_run_ready(multipart, &ready);
+		sl_http_multipart_fill(multipart, part);
 		sl_mutex_lock(&multipart->mutex);
 	}
 	if (multipart->locked.error) {
@@ -485,12 +513,14 @@ int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options
                           struct sl_http_multipart **out) SL_UNCHECKED
 {
 	struct sl_http_multipart *multipart = calloc(1, sizeof(*multipart));
+	char none[SL_S3_CRC32C];
 	int rc;
 
 	if (!multipart)
 		return sl_fail(-ENOMEM, "no memory");
 	multipart->http = http;
 	multipart->process = getpid();
+	atomic_store(&multipart->plain, !sl_s3_crc32c("", 0, none));
 	sl_s3_plan_make(options->expected_size, http->core->settings.s3_part_bytes,
 	                &multipart->plan);
 	sl_mutex_init(&multipart->mutex);

@@ -24,7 +24,7 @@ struct sl_http_part {
 	size_t copied;              /* bytes that are there */
 	struct sl_http_span *spans; /* by offset, none touches another */
 	unsigned span_count, room;
-	bool sent;
+	bool ready; /* its call is prepared */
 	char *data;
 };
 
@@ -37,12 +37,6 @@ struct sl_http_writing {
 	bool copying; /* a thread has it; else it waits for a buffer */
 };
 
-/* A part, whether it has a buffer or not. */
-struct sl_http_known {
-	bool full;  /* all bytes have come */
-	char *etag; /* that the server stored with it */
-};
-
 struct sl_http_multipart {
 	struct sl_http *http;
 	struct sl_http_fields whole, each; /* of requests for the object, and for a part */
@@ -51,14 +45,15 @@ struct sl_http_multipart {
 	pid_t process;
 	struct sl_list alive; /* in the list of all; guarded by its mutex */
 	_Atomic bool dropped; /* calls are to end */
+	_Atomic bool plain;   /* parts go without checksums */
 	struct sl_http_call create;
 
 	struct sl_mutex mutex;
 	pthread_cond_t idle; /* `flying` became 0 */
 	struct {
-		struct sl_list parts;        /* that have a buffer */
-		struct sl_list writings;     /* pieces that are not over */
-		struct sl_http_known *known; /* by number - 1 */
+		struct sl_list parts;      /* that have a buffer */
+		struct sl_list writings;   /* pieces that are not over */
+		struct sl_s3_known *known; /* by number - 1 */
 		unsigned known_count;
 		unsigned low;         /* number of the first part that is not full */
 		uint64_t low_start;   /* its first byte */
@@ -103,10 +98,8 @@ bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint
 
 /* Keeps the first error, ends all calls, and ends the pieces that wait. No lock held. */
 void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, const char *sentence);
-/* Takes the parts that are full, and were not sent, if the upload has its id; and sends them. */
-void sl_http_multipart_full_locked(struct sl_http_multipart *multipart, struct sl_list *out)
-	SL_REQUIRES(&multipart->mutex);
-void sl_http_multipart_send(struct sl_http_multipart *multipart, struct sl_list *full);
+/* A part has all its bytes: prepares its call, and sends the part when the upload has its id. No lock held. */
+void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_part *part);
 
 /* ---------------------------------------------------------------------------------------- end */
 

@@ -83,7 +83,7 @@ static bool multipart_know_locked(struct sl_http_multipart *multipart, unsigned 
 	SL_REQUIRES(&multipart->mutex)
 {
 	unsigned count = multipart->locked.known_count;
-	struct sl_http_known *known;
+	struct sl_s3_known *known;
 
 	if (number <= count)
 		return true;
@@ -141,7 +141,7 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 	part->multipart = multipart;
 	part->place = *place;
 	part->copied = part->span_count = 0;
-	part->sent = false;
+	part->ready = false;
 	while (before->previous != &multipart->locked.parts &&
 	       SL_CONTAINER(before->previous, struct sl_http_part, link)->place.number >
 	               place->number)

@@ -46,8 +46,8 @@ static int request_take_lines(struct sl_http_request *request, const struct sl_s
 int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_slist *lines)
 {
 	const struct sl_http_call *call = request->call;
-	struct curl_slist checksum = {.data = (char *)"x-amz-checksum-mode: ENABLED",
-	                              .next = (struct curl_slist *)lines};
+	struct curl_slist more = {.data = (char *)"x-amz-checksum-mode: ENABLED",
+	                          .next = (struct curl_slist *)lines};
 	struct sl_s3_lines made = {{NULL}};
 	const char **given;
 	size_t count = 0;
@@ -56,7 +56,11 @@ int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_sl
 	sl_http_signed_clear(request);
 	if ((request->method == SL_HTTP_HEAD || request->method == SL_HTTP_PROBE) &&
 	    !sl_http_identity_has(request->http, "x-amz-checksum-mode"))
-		lines = &checksum;
+		lines = &more;
+	if (call && call->line[0]) {
+		more.data = (char *)call->line;
+		lines = &more;
+	}
 	for (const struct curl_slist *line = lines; line; line = line->next)
 		count++;
 	given = calloc(count + 1, sizeof(*given));
@@ -64,8 +68,8 @@ int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_sl
 	for (const struct curl_slist *line = lines; given && line; line = line->next)
 		given[count++] = line->data;
 	rc = given ? sl_s3_sign(request->http->s3, request_method(request),
-	                        call ? call->query : NULL, call ? call->body : NULL,
-	                        call ? call->length : 0, given, &made)
+	                        call ? call->query : NULL,
+	                        call && call->payload[0] ? call->payload : NULL, given, &made)
 	           : -ENOMEM;
 	free(given);
 	if (!rc)

@@ -47,7 +47,7 @@ static void xml_put(FILE *to, const char *text)
 		}
 }
 
-char *sl_s3_upload_complete(const char *const *etags, unsigned count)
+char *sl_s3_upload_complete(const struct sl_s3_known *known, unsigned count)
 {
 	char *text = NULL;
 	size_t bytes;
@@ -58,8 +58,11 @@ char *sl_s3_upload_complete(const char *const *etags, unsigned count)
 	fputs("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">", to);
 	for (unsigned i = 0; i < count; i++) {
 		fprintf(to, "<Part><PartNumber>%u</PartNumber><ETag>", i + 1);
-		xml_put(to, etags[i]);
-		fputs("</ETag></Part>", to);
+		xml_put(to, known[i].etag);
+		fputs("</ETag>", to);
+		if (known[i].crc32c[0])
+			fprintf(to, "<ChecksumCRC32C>%s</ChecksumCRC32C>", known[i].crc32c);
+		fputs("</Part>", to);
 	}
 	fputs("</CompleteMultipartUpload>", to);
 	if (!fclose(to))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Objects of S3 that are written in parts, to a server that behaves as the name of the bucket says. */
 #include "http/s3_cases.h"
+#include "s3/s3.h"
 #include "sluice/device.h"
 
 #include <signal.h>
@@ -537,4 +538,51 @@ S3_TEST(a_signature_covers_the_body_if_that_is_asked_for)
 	assert_refused(put_with(f, s3_uri("files", path), &s3, 10), EIO,
 	               "XAmzContentSHA256Mismatch");
 	buffer_free(&b);
+}
+
+/* ---------------------------------------------------------------------------------- checksums */
+
+/* Skips a test in a build without them. */
+static bool has_sums(void)
+{
+	char text[SL_S3_CRC32C];
+
+	return sl_s3_crc32c("", 0, text);
+}
+
+S3_TEST(parts_and_objects_have_the_checksums_that_the_server_checks)
+{
+	if (!has_sums())
+		SKIP("this build has no ISA-L");
+	small_parts(f);
+	arrives(f, "checked", 0, false, 1);
+	arrives(f, "checked", PART, true, 1000);
+	arrives(f, "checked", 5 * PART + 7, false, 1 << 30);
+	arrives(f, "checked-hurried", 3 * PART, true, 9973);
+}
+
+S3_TEST(another_checksum_in_the_answer_is_an_error_that_names_the_part)
+{
+	const char *path = scratch(f, "object");
+	struct buffer b = buffer_new(3 * PART, 16), small = buffer_new(PART, 16);
+
+	if (!has_sums())
+		SKIP("this build has no ISA-L");
+	small_parts(f);
+	pattern_fill(b.data, b.length, 0, 5);
+	assert_refused(put(f, s3_uri("checked-wrong", path), 0, 0, &b, b.length), EIO,
+	               " was sent with the CRC-32C ");
+	assert_non_null(strstr(sluice_last_message(), "part "));
+	assert_int_equal(counted(f, "checked-wrong", "open"), 0);
+	assert_refused(put(f, s3_uri("checked-wrong", path), 0, 0, &small, PART), EIO,
+	               "the object was sent");
+	buffer_free(&b);
+	buffer_free(&small);
+}
+
+S3_TEST(a_server_that_refuses_checksums_gets_none)
+{
+	small_parts(f);
+	arrives(f, "unaware", PART, true, 1000);
+	arrives(f, "unaware", 5 * PART + 7, false, 1 << 30);
 }
