@@ -30,7 +30,7 @@ void sl_http_answer_clear(struct sl_http_answer *answer)
 
 static bool call_has_body(const struct sl_http_call *call)
 {
-	return strcmp(call->verb, "DELETE");
+	return !strcmp(call->verb, "PUT") || !strcmp(call->verb, "POST");
 }
 
 const char *sl_http_call_sum(const struct sl_http_call *call)

@@ -523,6 +523,7 @@ int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options
 	atomic_store(&multipart->plain, !sl_s3_crc32c("", 0, none));
 	sl_s3_plan_make(options->expected_size, http->core->settings.s3_part_bytes,
 	                &multipart->plan);
+	rc = options->upload ? sl_http_multipart_parse(multipart, options->upload) : 0;
 	sl_mutex_init(&multipart->mutex);
 	pthread_cond_init(&multipart->idle, NULL);
 	sl_list_init(&multipart->locked.parts);
@@ -532,9 +533,12 @@ int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options
 	multipart->locked.low = 1;
 	sl_http_multipart_move_locked(multipart);
 	sl_http_multipart_register(multipart);
-	rc = multipart_set_fields(multipart);
+	if (!rc)
+		rc = multipart_set_fields(multipart);
 	if (!rc && multipart->plan.bytes > SL_S3_PART_MOST)
 		rc = sl_fail(-EFBIG, "'%s': S3 takes 10,000 parts of 5 GiB at most", http->name);
+	if (!rc && options->upload)
+		rc = sl_http_multipart_confirm(multipart);
 	if (rc)
 		sl_http_multipart_free(multipart);
 	else

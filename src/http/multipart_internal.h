@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An upload in parts: its parts and its window (multipart_window.c), its pieces and its calls (multipart.c), its end
- * (multipart_end.c). The files go down this list.
+ * An upload in parts: its parts and its window (multipart_window.c), an earlier attempt (multipart_resume.c), its pieces
+ * and its calls (multipart.c), its end (multipart_end.c). The files go down this list.
  */
 #ifndef SL_HTTP_MULTIPART_INTERNAL_H
 #define SL_HTTP_MULTIPART_INTERNAL_H
@@ -65,6 +65,7 @@ struct sl_http_multipart {
 		bool begun;           /* the upload is created, or will be */
 		char *upload;         /* its id; NULL: not yet */
 		bool over;            /* the server has the object, or nothing of it */
+		bool told;            /* the program has the text of it, so it is not dropped */
 		int error;
 		char *sentence;
 	} locked SL_GUARDED_BY(&mutex);
@@ -100,6 +101,14 @@ bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint
 void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, const char *sentence);
 /* A part has all its bytes: prepares its call, and sends the part when the upload has its id. No lock held. */
 void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_part *part);
+
+/* ------------------------------------------------------------------------------------- resume */
+
+/* Takes plan, id and parts out of the text of an upload that goes on, before any other thread has the upload. Returns
+ * -EINVAL for a text that is no such. */
+int sl_http_multipart_parse(struct sl_http_multipart *multipart, const char *text);
+/* Asks the server for the parts, and forgets those that it has not. Waits for it. */
+int sl_http_multipart_confirm(struct sl_http_multipart *multipart);
 
 /* ---------------------------------------------------------------------------------------- end */
 

@@ -14,7 +14,8 @@
 #include "http/call.h"
 #include "http/signed.h"
 
-#define MOST_XML ((size_t)4096)
+#define MOST_XML  ((size_t)4096)
+#define MOST_PAGE ((size_t)1 << 20) /* of a list of a thousand parts */
 
 static const char *request_method(const struct sl_http_request *request)
 {
@@ -95,11 +96,12 @@ void sl_http_signed_keep(struct sl_http_request *request, const char *data, size
 {
 	char **xml = &request->response.xml;
 	size_t length = *xml ? strlen(*xml) : 0;
+	size_t most = request->call && !strcmp(request->call->verb, "GET") ? MOST_PAGE : MOST_XML;
 
 	if (!*xml)
-		*xml = calloc(1, MOST_XML);
+		*xml = calloc(1, most);
 	/* A server that takes its time sends blanks meanwhile. */
-	for (size_t i = 0; *xml && i < bytes && length < MOST_XML - 1; i++)
+	for (size_t i = 0; *xml && i < bytes && length < most - 1; i++)
 		if (!isspace((unsigned char)data[i]) ||
 		    (length && !isspace((unsigned char)(*xml)[length - 1])))
 			(*xml)[length++] = data[i];

@@ -31,6 +31,7 @@ The name of the bucket is a list of words with '-' between them, which say how i
   slow      each part takes 10 ms more
   sink      bytes are kept nowhere
   checked   uploads say that they have a CRC-32C, and each part and object has to have it: with "wrong" the answer has another
+  replaced  a list of parts has other ETags of those with odd numbers, since another program sent these again
   unaware   requests with a line about checksums are refused
 
 The object "BUCKET" of the bucket "state" has a line for each kind of request to that bucket, with how many were answered,
@@ -401,6 +402,8 @@ class Server:
         """Three on a page."""
         with self.mutex:
             parts = sorted(self.upload_of(request)["parts"].items())
+        if "replaced" in request.words:
+            parts = [(number, ('"again' + etag if number % 2 else etag, body)) for number, (etag, body) in parts]
         parts = [part for part in parts if part[0] > int(request.asked.get("part-number-marker") or 0)]
         entries = "".join(f"<Part><PartNumber>{number}</PartNumber><ETag>{xml_text(etag)}</ETag><Size>{len(body)}</Size></Part>"
                           for number, (etag, body) in parts[:3])
