@@ -51,6 +51,15 @@ static void multipart_fail_locked(struct sl_http_multipart *multipart, int error
 	}
 }
 
+int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
+	SL_REQUIRES(&multipart->mutex)
+{
+	int error = multipart->locked.error;
+	const char *sentence = multipart->locked.sentence;
+
+	return error ? sl_fail(error, "%s", sentence ? sentence : sl_error_text(error)) : 0;
+}
+
 /* Makes the reactors end calls that are to end. */
 static void multipart_wake_reactors(struct sl_http_multipart *multipart)
 {

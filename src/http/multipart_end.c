@@ -103,19 +103,16 @@ static int multipart_check_locked(struct sl_http_multipart *multipart, uint64_t 
 {
 	const char *name = multipart->http->name;
 	uint64_t total = multipart->plan.total;
+	int rc = sl_http_multipart_error_locked(multipart);
 
-	if (multipart->locked.error)
-		return sl_fail(multipart->locked.error, "%s",
-		               multipart->locked.sentence ? multipart->locked.sentence
-		                                          : sl_error_text(multipart->locked.error));
-	if (multipart->locked.reach > end)
-		return sl_fail(-EINVAL, "'%s': nothing was written at byte %" PRIu64, name, end);
-	if (total && end != total)
-		return sl_fail(-EINVAL,
-		               "'%s': %" PRIu64 " bytes were written, and expected_size was "
-		               "%" PRIu64,
-		               name, end, total);
-	return 0;
+	if (!rc && multipart->locked.reach > end)
+		rc = sl_fail(-EINVAL, "'%s': nothing was written at byte %" PRIu64, name, end);
+	else if (!rc && total && end != total)
+		rc = sl_fail(-EINVAL,
+		             "'%s': %" PRIu64 " bytes were written, and expected_size was "
+		             "%" PRIu64,
+		             name, end, total);
+	return rc;
 }
 
 /*

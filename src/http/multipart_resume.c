@@ -45,20 +45,17 @@ int sl_http_multipart_describe(struct sl_http_multipart *multipart, char **out)
 	char *text = NULL;
 	size_t bytes;
 	FILE *to = open_memstream(&text, &bytes);
-	int rc = 0;
+	int rc;
 
 	if (!to)
 		return sl_fail(-ENOMEM, "no memory");
 	sl_mutex_lock(&multipart->mutex);
-	if (multipart->locked.error)
-		rc = sl_fail(multipart->locked.error, "%s",
-		             multipart->locked.sentence ? multipart->locked.sentence
-		                                        : "the upload failed");
-	else if (!multipart->plan.total)
+	rc = sl_http_multipart_error_locked(multipart);
+	if (!rc && !multipart->plan.total)
 		rc = sl_fail(-ENOTSUP, "'%s' has no expected_size, and cannot go on later", name);
-	else if (!multipart->locked.begun)
+	else if (!rc && !multipart->locked.begun)
 		rc = sl_fail(-ENOENT, "'%s' is not written in parts", name);
-	else if (!multipart->locked.upload || !multipart_print_locked(multipart, to))
+	else if (!rc && (!multipart->locked.upload || !multipart_print_locked(multipart, to)))
 		rc = sl_fail(-EAGAIN, "the server has no part of '%s' yet", name);
 	if (fclose(to) && !rc)
 		rc = sl_fail(-ENOMEM, "no memory");
@@ -75,95 +72,77 @@ int sl_http_multipart_describe(struct sl_http_multipart *multipart, char **out)
 static bool multipart_parse_part(struct sl_http_multipart *multipart, const char *line) SL_UNCHECKED
 {
 	const struct sl_s3_plan *plan = &multipart->plan;
-	char crc[SL_S3_CRC32C], *at;
-	uint64_t start = strtoull(line, &at, 10), length = strtoull(at, &at, 10);
 	struct sl_s3_known *known;
+	char crc[SL_S3_CRC32C];
+	uint64_t start, length;
 	int behind = 0;
 
-	if (start >= plan->total || start % plan->bytes ||
-	    length != SL_MIN(plan->bytes, plan->total - start))
+	if (sscanf(line, "%" SCNu64 " %" SCNu64 " %8s %n", &start, &length, crc, &behind) != 3 ||
+	    start >= plan->total || start % plan->bytes ||
+	    length != SL_MIN(plan->bytes, plan->total - start) || !line[behind])
 		return false;
 	known = &multipart->locked.known[start / plan->bytes];
-	if (known->etag || sscanf(at, "%8s %n", crc, &behind) != 1 || !strcspn(at + behind, "\n"))
+	if (known->etag)
 		return false;
-	if (strcmp(crc, "-"))
-		strcpy(known->crc32c, crc);
-	known->etag = strndup(at + behind, strcspn(at + behind, "\n"));
+	strcpy(known->crc32c, strcmp(crc, "-") ? crc : "");
+	known->etag = strdup(line + behind);
 	return known->etag;
 }
 
 int sl_http_multipart_parse(struct sl_http_multipart *multipart, const char *text) SL_UNCHECKED
 {
+	char *copy = strdup(text), *rest = copy, *line = copy ? strsep(&rest, "\n") : "", sums[8];
 	struct sl_s3_plan plan;
-	const char *line = strchr(text, '\n');
-	char *head = line ? strndup(text, line - text) : NULL, sums[8] = "";
-	bool valid = head && sscanf(head, "sluice upload 1 %" SCNu64 " %" SCNu64 " %7s",
-	                            &plan.total, &plan.bytes, sums) == 3;
-	uint64_t count;
+	uint64_t count = 0;
+	bool valid;
 
-	valid = valid && plan.total == multipart->plan.total && plan.bytes;
-	count = valid ? (plan.total - 1) / plan.bytes + 1 : 0;
-	if (count && count <= SL_S3_PARTS) {
+	multipart->locked.begun = multipart->locked.told = true;
+	if (sscanf(line, "sluice upload 1 %" SCNu64 " %" SCNu64 " %7s", &plan.total, &plan.bytes,
+	           sums) == 3 &&
+	    plan.total == multipart->plan.total && plan.bytes)
+		count = (plan.total - 1) / plan.bytes + 1;
+	valid = count && count <= SL_S3_PARTS;
+	if (valid) {
 		multipart->plan = plan;
 		multipart->locked.known = calloc(count, sizeof(*multipart->locked.known));
-		multipart->locked.upload = strdup(strrchr(head, ' ') + 1);
+		multipart->locked.known_count = multipart->locked.known ? count : 0;
+		multipart->locked.upload = strdup(strrchr(line, ' ') + 1);
 		atomic_store(&multipart->plain, strcmp(sums, "CRC32C"));
+		valid = multipart->locked.known && multipart->locked.upload;
 	}
-	free(head);
-	multipart->locked.begun = multipart->locked.told = true;
-	if (!multipart->locked.known)
-		return sl_fail(-EINVAL,
-		               "open options: upload is not that of an object of %" PRIu64 " bytes",
-		               multipart->plan.total);
-	multipart->locked.known_count = count;
-	while (*++line) {
-		if (!multipart_parse_part(multipart, line))
-			return sl_fail(-EINVAL, "open options: a line of upload is of no part");
-		line += strcspn(line, "\n");
-	}
-	return 0;
+	while (valid && rest && *rest)
+		valid = multipart_parse_part(multipart, strsep(&rest, "\n"));
+	free(copy);
+	return valid ? 0
+	             : sl_fail(-EINVAL,
+	                       "open options: upload is not that of an object of %" PRIu64 " bytes",
+	                       multipart->plan.total);
 }
 
-/* Returns whether two ETags are the same. Some servers leave the quotes out of lists. */
-static bool etag_is(const char *one, const char *other)
-{
-	size_t n = strlen(one), m = strlen(other);
-
-	one += n && *one == '"';
-	other += m && *other == '"';
-	n = strcspn(one, "\"");
-	m = strcspn(other, "\"");
-	return n == m && !strncmp(one, other, n);
-}
-
-/* Reads a page of the list of parts. Returns 0, with *marker at its last part if there are more; or -errno. */
+/* Reads the page of the list of parts behind *marker, and sets that to the last of them. Returns 0 or -errno. */
 static int multipart_list(struct sl_http_multipart *multipart, unsigned *marker) SL_UNCHECKED
 {
 	struct sl_http_call call = {.verb = "GET", .fields = &multipart->each};
-	char *upload = sl_s3_upload_query(multipart->locked.upload, 0), *query = NULL, *at;
-	char etag[SL_S3_TEXT], more[8] = "";
-	unsigned number, last = *marker;
+	char *upload = sl_s3_upload_query(multipart->locked.upload, 0), *query, *at;
+	char etag[SL_S3_TEXT];
 	int rc;
 
-	if (upload && asprintf(&query, "part-number-marker=%u&%s", *marker, upload) >= 0) {
-		call.query = query;
-		rc = sl_http_call_run(multipart->http, &call);
-	} else {
-		rc = sl_fail(-ENOMEM, "no memory");
+	if (!upload || asprintf(&query, "part-number-marker=%u&%s", *marker, upload) < 0) {
+		free(upload);
+		return sl_fail(-ENOMEM, "no memory");
 	}
-	if (!rc && (at = call.answer.xml)) {
-		sl_s3_element(at, "IsTruncated", more, sizeof(more));
-		while (sl_s3_known_next(&at, &number, etag)) {
-			struct sl_s3_known *known = multipart->locked.known;
+	call.query = query;
+	rc = sl_http_call_run(multipart->http, &call);
+	at = call.answer.xml;
+	while (!rc && at && sl_s3_known_next(&at, marker, etag)) {
+		bool within = *marker && *marker <= multipart->locked.known_count;
+		struct sl_s3_known *known = multipart->locked.known + (within ? *marker - 1 : 0);
 
-			last = number;
-			if (number && number <= multipart->locked.known_count &&
-			    known[number - 1].etag)
-				known[number - 1].full = etag_is(known[number - 1].etag, etag);
-		}
+		/* Some servers leave the quotes out of lists. */
+		if (within && known->etag)
+			known->full = strlen(etag) + 2 >= strlen(known->etag) &&
+			              strstr(known->etag, etag);
 	}
-	/* Each page has to be behind the one before. */
-	*marker = !strcmp(more, "true") && last > *marker ? last : 0;
 	sl_http_answer_clear(&call.answer);
 	free(upload);
 	free(query);
@@ -172,12 +151,13 @@ static int multipart_list(struct sl_http_multipart *multipart, unsigned *marker)
 
 int sl_http_multipart_confirm(struct sl_http_multipart *multipart) SL_UNCHECKED
 {
-	unsigned marker = 0;
+	unsigned marker = 0, before;
 	int rc;
 
-	do
+	do {
+		before = marker;
 		rc = multipart_list(multipart, &marker);
-	while (!rc && marker);
+	} while (!rc && marker > before && marker < SL_S3_PARTS);
 	for (unsigned i = 0; i < multipart->locked.known_count; i++) {
 		struct sl_s3_known *known = &multipart->locked.known[i];
 

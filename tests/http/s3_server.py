@@ -28,7 +28,7 @@ The name of the bucket is a list of words with '-' between them, which say how i
   lost      the first answer to a request that completes an upload is lost, after it was done
   unsure    the first answer to a request that completes an upload begins with success, and has an error in its body
   held      parts have no answer until the object "go" of the bucket "state" is asked for
-  slow      each part takes 10 ms more
+  slow      each part takes 10 ms more, and again for each further "slow"
   sink      bytes are kept nowhere
   checked   uploads say that they have a CRC-32C, and each part and object has to have it: with "wrong" the answer has another
   replaced  a list of parts has other ETags of those with odd numbers, since another program sent these again
@@ -323,8 +323,7 @@ class Server:
             raise ConnectionError("the client has given up")
         if "held" in request.words:
             self.go.wait(60)
-        if "slow" in request.words:
-            time.sleep(0.01)
+        time.sleep(0.01 * request.words.count("slow"))
         fields = self.checksum(request)
         with self.mutex:
             upload = self.upload_of(request)
