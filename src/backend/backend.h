@@ -84,6 +84,7 @@ struct sl_piece {
 	bool drops;                 /* a read of bytes that were not there: its pages do not stay */
 	char *bounce;               /* where the bytes are while data is not aligned, or NULL */
 	size_t bounced;             /* of moved, the bytes that never were in `bounce` */
+	bool waits;                 /* for a buffer, so no thread has it */
 	unsigned vain; /* calls in a row that moved nothing, and were to be made again */
 };
 

@@ -42,12 +42,11 @@ static void multipart_fail_locked(struct sl_http_multipart *multipart, int error
 		multipart->locked.sentence = sentence ? strdup(sentence) : NULL;
 	}
 	atomic_store(&multipart->dropped, true);
-	sl_list_each_of (writing, &multipart->locked.writings, struct sl_http_writing, link) {
-		if (writing->copying)
+	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
+		if (!piece->waits)
 			continue;
-		sl_list_remove(&writing->link);
-		sl_list_append(out, &writing->piece->link);
-		free(writing);
+		sl_list_remove(&piece->link);
+		sl_list_append(out, &piece->link);
 	}
 }
 
@@ -87,7 +86,7 @@ void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, cons
 
 static void part_over(struct sl_http_call *call);
 static void create_over(struct sl_http_call *call);
-static void writing_run(struct sl_task *task);
+static void piece_run(struct sl_task *task);
 
 /* Takes the pieces that wait and can go on for now. */
 static void multipart_take_ready_locked(struct sl_http_multipart *multipart, struct sl_list *out)
@@ -99,13 +98,13 @@ static void multipart_take_ready_locked(struct sl_http_multipart *multipart, str
 
 	sl_list_each (link, &multipart->locked.spare)
 		used -= SL_CONTAINER(link, struct sl_http_part, link)->place.length;
-	sl_list_each (link, &multipart->locked.writings) {
-		struct sl_http_writing *writing = SL_CONTAINER(link, struct sl_http_writing, link);
-		uint64_t at = writing->piece->offset + writing->piece->moved;
+	sl_list_each (link, &multipart->locked.pieces) {
+		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
+		uint64_t at = piece->offset + piece->moved;
 
 		if (at >= multipart->locked.window)
 			break;
-		if (writing->copying)
+		if (!piece->waits)
 			continue;
 		sl_s3_plan_find(&multipart->plan, at, &place);
 		if (place.number != given &&
@@ -115,8 +114,8 @@ static void multipart_take_ready_locked(struct sl_http_multipart *multipart, str
 			used += place.length;
 			given = place.number;
 		}
-		writing->copying = true;
-		sl_list_append(out, &writing->task.link);
+		piece->waits = false;
+		sl_list_append(out, &piece->task.link);
 	}
 }
 
@@ -125,11 +124,10 @@ static void multipart_run_ready(struct sl_http_multipart *multipart, struct sl_l
 	struct sl_list *link;
 
 	while ((link = sl_list_take(ready))) {
-		struct sl_http_writing *writing =
-			SL_CONTAINER(link, struct sl_http_writing, task.link);
+		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, task.link);
 
-		writing->task.run = writing_run;
-		sl_pool_submit(multipart->http->core->pool, &writing->task);
+		piece->task.run = piece_run;
+		sl_pool_submit(multipart->http->core->pool, &piece->task);
 	}
 }
 
@@ -295,8 +293,8 @@ static bool multipart_begin_locked(struct sl_http_multipart *multipart)
 /* -------------------------------------------------------------------------------------- copy */
 
 /* Finds where the next bytes of a piece go, of which *n are reserved. Returns NULL if they wait, or with *error. */
-static struct sl_http_part *writing_step_locked(struct sl_http_multipart *multipart,
-                                                const struct sl_piece *piece, size_t *n, int *error)
+static struct sl_http_part *piece_step_locked(struct sl_http_multipart *multipart,
+                                              const struct sl_piece *piece, size_t *n, int *error)
 	SL_REQUIRES(&multipart->mutex)
 {
 	uint64_t at = piece->offset + piece->moved, from;
@@ -322,15 +320,12 @@ static struct sl_http_part *writing_step_locked(struct sl_http_multipart *multip
 }
 
 /* The piece is over, or failed. */
-static void writing_end(struct sl_http_writing *writing, int error, const char *sentence)
+static void piece_end(struct sl_http_multipart *multipart, struct sl_piece *piece, int error,
+                      const char *sentence)
 {
-	struct sl_http_multipart *multipart = writing->multipart;
-	struct sl_piece *piece = writing->piece;
-
 	sl_mutex_lock(&multipart->mutex);
-	sl_list_remove(&writing->link);
+	sl_list_remove(&piece->link);
 	sl_mutex_unlock(&multipart->mutex);
-	free(writing);
 	piece->error = error;
 	piece->message = error && sentence ? strdup(sentence) : NULL;
 	/* From here on the file may be closed. */
@@ -338,10 +333,8 @@ static void writing_end(struct sl_http_writing *writing, int error, const char *
 }
 
 /* Copies bytes until the piece is over, or has to wait. */
-static void writing_copy(struct sl_http_writing *writing)
+static void piece_copy(struct sl_http_multipart *multipart, struct sl_piece *piece)
 {
-	struct sl_http_multipart *multipart = writing->multipart;
-	struct sl_piece *piece = writing->piece;
 	struct sl_http_part *part;
 	bool waits;
 	char *sentence = NULL;
@@ -351,7 +344,7 @@ static void writing_copy(struct sl_http_writing *writing)
 	sl_mutex_lock(&multipart->mutex);
 	while (!multipart->locked.error && piece->moved < piece->length &&
 	       !atomic_load(&piece->cancelled) &&
-	       (part = writing_step_locked(multipart, piece, &n, &error))) {
+	       (part = piece_step_locked(multipart, piece, &n, &error))) {
 		size_t from = piece->offset + piece->moved - part->place.start;
 
 		sl_mutex_unlock(&multipart->mutex);
@@ -372,8 +365,7 @@ static void writing_copy(struct sl_http_writing *writing)
 		error = -ECANCELED;
 	}
 	waits = !error && piece->moved < piece->length;
-	if (waits)
-		writing->copying = false;
+	piece->waits = waits;
 	sl_mutex_unlock(&multipart->mutex);
 	/* A piece that waits belongs to the next thread. */
 	if (waits)
@@ -383,13 +375,15 @@ static void writing_copy(struct sl_http_writing *writing)
 		                  "(SLUICE_S3_PART_BYTES)");
 	if (error)
 		sl_http_multipart_fail(multipart, error, sentence);
-	writing_end(writing, error, sentence);
+	piece_end(multipart, piece, error, sentence);
 	free(sentence);
 }
 
-static void writing_run(struct sl_task *task)
+static void piece_run(struct sl_task *task)
 {
-	writing_copy(SL_CONTAINER(task, struct sl_http_writing, task));
+	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
+
+	piece_copy(sl_http_of(piece->backend)->multipart, piece);
 }
 
 /* Returns why the piece cannot be taken, or NULL. */
@@ -420,42 +414,38 @@ static const char *multipart_refusal_locked(struct sl_http_multipart *multipart,
 
 void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_piece *piece)
 {
-	struct sl_http_writing *writing = calloc(1, sizeof(*writing));
 	struct sl_list *before;
-	const char *why = NULL;
+	const char *why;
 	char *message = NULL;
-	int error = writing ? 0 : -ENOMEM;
+	int error = 0;
 	bool create = false;
 
 	sl_mutex_lock(&multipart->mutex);
 	piece->moved = 0;
-	if (writing)
-		why = multipart_refusal_locked(multipart, piece, &error);
-	if (writing && !why) {
-		*writing = (struct sl_http_writing){
-			.multipart = multipart, .piece = piece, .copying = true};
-		before = &multipart->locked.writings;
-		while (before->previous != &multipart->locked.writings &&
-		       SL_CONTAINER(before->previous, struct sl_http_writing, link)->piece->offset >
+	piece->waits = false;
+	why = multipart_refusal_locked(multipart, piece, &error);
+	if (why) {
+		message = strdup(why);
+	} else {
+		before = &multipart->locked.pieces;
+		while (before->previous != &multipart->locked.pieces &&
+		       SL_CONTAINER(before->previous, struct sl_piece, link)->offset >
 		               piece->offset)
 			before = before->previous;
-		sl_list_append(before, &writing->link);
+		sl_list_append(before, &piece->link);
 		multipart->locked.reach =
 			SL_MAX(multipart->locked.reach, piece->offset + piece->length);
 		/* An object that fits into a part is sent when it is closed. */
 		if (SL_MAX(multipart->plan.total, multipart->locked.reach) > multipart->plan.bytes)
 			create = multipart_begin_locked(multipart);
-		error = 0;
 	}
-	message = why ? strdup(why) : NULL;
 	sl_mutex_unlock(&multipart->mutex);
 	if (create)
 		sl_http_call_start(multipart->http, &multipart->create);
-	if (!error) {
-		writing_copy(writing);
+	if (!why) {
+		piece_copy(multipart, piece);
 		return;
 	}
-	free(writing);
 	/* The object would lack these bytes. */
 	sl_http_multipart_fail(multipart, error, message);
 	piece->error = error;
@@ -468,10 +458,10 @@ void sl_http_multipart_cancel(struct sl_http_multipart *multipart)
 	bool cancelled = false;
 
 	sl_mutex_lock(&multipart->mutex);
-	sl_list_each (link, &multipart->locked.writings) {
-		struct sl_http_writing *writing = SL_CONTAINER(link, struct sl_http_writing, link);
+	sl_list_each (link, &multipart->locked.pieces) {
+		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
 
-		cancelled |= !writing->copying && atomic_load(&writing->piece->cancelled);
+		cancelled |= piece->waits && atomic_load(&piece->cancelled);
 	}
 	sl_mutex_unlock(&multipart->mutex);
 	if (cancelled)
@@ -536,7 +526,7 @@ int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options
 	sl_mutex_init(&multipart->mutex);
 	pthread_cond_init(&multipart->idle, NULL);
 	sl_list_init(&multipart->locked.parts);
-	sl_list_init(&multipart->locked.writings);
+	sl_list_init(&multipart->locked.pieces);
 	sl_list_init(&multipart->locked.spare);
 	sl_http_multipart_take_share(multipart);
 	multipart->locked.low = 1;

@@ -28,15 +28,6 @@ struct sl_http_part {
 	char *data;
 };
 
-/* A piece that is not over. */
-struct sl_http_writing {
-	struct sl_list link; /* by offset */
-	struct sl_task task;
-	struct sl_http_multipart *multipart;
-	struct sl_piece *piece;
-	bool copying; /* a thread has it; else it waits for a buffer */
-};
-
 struct sl_http_multipart {
 	struct sl_http *http;
 	struct sl_http_fields whole, each; /* of requests for the object, and for a part */
@@ -52,7 +43,7 @@ struct sl_http_multipart {
 	pthread_cond_t idle; /* `flying` became 0 */
 	struct {
 		struct sl_list parts;      /* that have a buffer */
-		struct sl_list writings;   /* pieces that are not over */
+		struct sl_list pieces;     /* that are not over, by offset */
 		struct sl_s3_known *known; /* by number - 1 */
 		unsigned known_count;
 		unsigned low;         /* number of the first part that is not full */

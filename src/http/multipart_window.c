@@ -195,9 +195,8 @@ uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 		for (unsigned i = 0; part && i < part->span_count; i++)
 			if (place.start + part->spans[i].from <= end)
 				end = SL_MAX(end, place.start + part->spans[i].to);
-		sl_list_each (link, &multipart->locked.writings) {
-			struct sl_piece *piece =
-				SL_CONTAINER(link, struct sl_http_writing, link)->piece;
+		sl_list_each (link, &multipart->locked.pieces) {
+			struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
 
 			if (piece->offset <= end)
 				end = SL_MAX(end, piece->offset + piece->length);
@@ -212,8 +211,8 @@ bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint
 {
 	struct sl_s3_part place;
 
-	sl_list_each (link, &multipart->locked.writings) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_http_writing, link)->piece;
+	sl_list_each (link, &multipart->locked.pieces) {
+		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
 
 		if (piece->offset < to && piece->offset + piece->length > from)
 			return true;
