@@ -86,7 +86,7 @@ void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, cons
 
 static void part_over(struct sl_http_call *call);
 static void create_over(struct sl_http_call *call);
-static void piece_run(struct sl_task *task);
+static void piece_go_on(struct sl_task *task);
 
 /* Takes the pieces that wait and can go on for now. */
 static void multipart_take_ready_locked(struct sl_http_multipart *multipart, struct sl_list *out)
@@ -126,7 +126,7 @@ static void multipart_run_ready(struct sl_http_multipart *multipart, struct sl_l
 	while ((link = sl_list_take(ready))) {
 		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, task.link);
 
-		piece->task.run = piece_run;
+		piece->task.run = piece_go_on;
 		sl_pool_submit(multipart->http->core->pool, &piece->task);
 	}
 }
@@ -379,7 +379,7 @@ static void piece_copy(struct sl_http_multipart *multipart, struct sl_piece *pie
 	free(sentence);
 }
 
-static void piece_run(struct sl_task *task)
+static void piece_go_on(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
 
