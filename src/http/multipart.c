@@ -12,20 +12,17 @@
  * the share up: a part in flight is over some day and gives its buffer back; when none is in flight, all parts that have
  * buffers are in the window, all of which fits. So the low part gets a buffer in the end, is filled, and the window moves
  * on. (Where a single part is longer than the share, the window is that part, and it waits for all others.) A write that
- * goes beyond the window waits if all bytes before it are written or being written. Otherwise the bytes that could move
- * the window may never come, and the write is refused. (Of memory of a device it waits, because the bytes before it may be
- * on their way through slots.) The share is fixed when the file is opened, so no file waits for another.
+ * goes beyond the window waits if all bytes before it are written or being written, which those of memory of a device are
+ * from their turn for slots on. Otherwise the bytes that could move the window may never come, and the write is refused.
+ * The share is fixed when the file is opened, so no file waits for another.
  *
  * Threads: pieces are submitted on any thread, which copies their bytes; where a piece had to wait, a thread of the pool
  * goes on. Reactors end calls. sluice_close() and sluice_discard() wait for their ends.
  */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 #include "http/multipart_internal.h"
 
@@ -386,6 +383,10 @@ static void piece_go_on(struct sl_task *task)
 	piece_copy(sl_http_of(piece->backend)->multipart, piece);
 }
 
+static const char too_far[] =
+	"an upload is written front to back, and this is too far ahead of bytes that are "
+	"missing (SLUICE_S3_UPLOAD_BYTES)";
+
 /* Returns why the piece cannot be taken, or NULL. */
 static const char *multipart_refusal_locked(struct sl_http_multipart *multipart,
                                             const struct sl_piece *piece, int *error)
@@ -405,10 +406,9 @@ static const char *multipart_refusal_locked(struct sl_http_multipart *multipart,
 	if (sl_http_multipart_overlaps_locked(multipart, piece->offset, end))
 		return "bytes of an upload are written once, and some of these were written "
 		       "already";
-	if (!piece->staged && end > multipart->locked.window &&
+	if (end > multipart->locked.window &&
 	    piece->offset > sl_http_multipart_chain_locked(multipart))
-		return "an upload is written front to back, and this is too far ahead of bytes "
-		       "that are missing (SLUICE_S3_UPLOAD_BYTES)";
+		return too_far;
 	return NULL;
 }
 
@@ -453,6 +453,58 @@ void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_pie
 	sl_piece_done(piece);
 }
 
+/* Each extent may follow those before it. */
+int sl_http_admits(struct sl_backend *backend, const struct sluice_extent *extents, size_t count,
+                   const char **why)
+{
+	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
+	struct sl_coming own = {.extents = extents};
+	uint64_t end = 0;
+
+	if (!multipart)
+		return 0;
+	sl_mutex_lock(&multipart->mutex);
+	sl_list_append(&multipart->locked.coming, &own.link);
+	for (; own.count < count; own.count++) {
+		uint64_t from = extents[own.count].offset, to = from + extents[own.count].length;
+
+		if (from > end && to > multipart->locked.window)
+			end = sl_http_multipart_chain_locked(multipart);
+		if (from > end && to > multipart->locked.window)
+			break;
+		if (from <= end)
+			end = SL_MAX(end, to);
+	}
+	sl_list_remove(&own.link);
+	sl_mutex_unlock(&multipart->mutex);
+	*why = too_far;
+	return own.count < count ? -ESPIPE : 0;
+}
+
+void sl_http_announce(struct sl_backend *backend, struct sl_coming *coming)
+{
+	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
+
+	if (!multipart)
+		return;
+	sl_mutex_lock(&multipart->mutex);
+	sl_list_append(&multipart->locked.coming, &coming->link);
+	sl_mutex_unlock(&multipart->mutex);
+}
+
+void sl_http_settle(struct sl_backend *backend, struct sl_coming *coming, int error)
+{
+	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
+
+	sl_mutex_lock(&multipart->mutex);
+	sl_list_remove(&coming->link);
+	sl_mutex_unlock(&multipart->mutex);
+	/* Other writes may wait for its bytes. */
+	if (error)
+		sl_http_multipart_fail(multipart, error,
+		                       "a write of the upload before this failed");
+}
+
 void sl_http_multipart_cancel(struct sl_http_multipart *multipart)
 {
 	bool cancelled = false;
@@ -466,81 +518,4 @@ void sl_http_multipart_cancel(struct sl_http_multipart *multipart)
 	sl_mutex_unlock(&multipart->mutex);
 	if (cancelled)
 		sl_http_multipart_fail(multipart, -ECANCELED, "the upload was cancelled");
-}
-
-/* ------------------------------------------------------------------------------ open and close */
-
-/* Fields of the user that S3 wants for each part; the others are for the object. */
-static bool line_is_of_part(const char *line)
-{
-	static const char *const each[] = {"x-amz-server-side-encryption-customer-",
-	                                   "x-amz-request-payer:", "x-amz-expected-bucket-owner:"};
-	static const char *const whole[] = {"x-amz-", "Content-", "Cache-Control:", "Expires:"};
-
-	for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++)
-		if (!strncasecmp(line, each[i], strlen(each[i])))
-			return true;
-	for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++)
-		if (!strncasecmp(line, whole[i], strlen(whole[i])))
-			return false;
-	return true;
-}
-
-static int multipart_set_fields(struct sl_http_multipart *multipart)
-{
-	struct sl_http *http = multipart->http;
-	int rc = sl_http_fields_begin(&multipart->whole, http);
-
-	if (!rc && !sl_http_identity_has(http, "Content-Type"))
-		rc = sl_http_fields_add(&multipart->whole,
-		                        "Content-Type: application/octet-stream");
-	for (struct curl_slist *line = http->headers; !rc && line; line = line->next) {
-		struct curl_slist *home;
-
-		if (!line_is_of_part(line->data))
-			continue;
-		home = curl_slist_append(multipart->each.home, line->data);
-		if (home)
-			multipart->each.home = home;
-		rc = home ? 0 : sl_fail(-ENOMEM, "no memory");
-	}
-	return rc;
-}
-
-/* No other thread has the upload yet. */
-int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options *options,
-                          struct sl_http_multipart **out) SL_UNCHECKED
-{
-	struct sl_http_multipart *multipart = calloc(1, sizeof(*multipart));
-	char none[SL_S3_CRC32C];
-	int rc;
-
-	if (!multipart)
-		return sl_fail(-ENOMEM, "no memory");
-	multipart->http = http;
-	multipart->process = getpid();
-	atomic_store(&multipart->plain, !sl_s3_crc32c("", 0, none));
-	sl_s3_plan_make(options->expected_size, http->core->settings.s3_part_bytes,
-	                &multipart->plan);
-	rc = options->upload ? sl_http_multipart_parse(multipart, options->upload) : 0;
-	sl_mutex_init(&multipart->mutex);
-	pthread_cond_init(&multipart->idle, NULL);
-	sl_list_init(&multipart->locked.parts);
-	sl_list_init(&multipart->locked.pieces);
-	sl_list_init(&multipart->locked.spare);
-	sl_http_multipart_take_share(multipart);
-	multipart->locked.low = 1;
-	sl_http_multipart_move_locked(multipart);
-	sl_http_multipart_register(multipart);
-	if (!rc)
-		rc = multipart_set_fields(multipart);
-	if (!rc && multipart->plan.bytes > SL_S3_PART_MOST)
-		rc = sl_fail(-EFBIG, "'%s': S3 takes 10,000 parts of 5 GiB at most", http->name);
-	if (!rc && options->upload)
-		rc = sl_http_multipart_confirm(multipart);
-	if (rc)
-		sl_http_multipart_free(multipart);
-	else
-		*out = multipart;
-	return rc;
 }

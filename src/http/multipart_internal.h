@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An upload in parts: its parts and its window (multipart_window.c), an earlier attempt (multipart_resume.c), its pieces
- * and its calls (multipart.c), its end (multipart_end.c). The files go down this list.
+ * An upload in parts: its parts and its window (multipart_window.c), its begin (multipart_open.c), its pieces and its calls
+ * (multipart.c), its end (multipart_end.c). The files go down this list.
  */
 #ifndef SL_HTTP_MULTIPART_INTERNAL_H
 #define SL_HTTP_MULTIPART_INTERNAL_H
@@ -44,6 +44,7 @@ struct sl_http_multipart {
 	struct {
 		struct sl_list parts;      /* that have a buffer */
 		struct sl_list pieces;     /* that are not over, by offset */
+		struct sl_list coming;     /* writes through slots: struct sl_coming */
 		struct sl_s3_known *known; /* by number - 1 */
 		unsigned known_count;
 		unsigned low;         /* number of the first part that is not full */
@@ -79,7 +80,7 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 /* Finds the low part, and the end of the window, anew. */
 void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex);
-/* Returns the end of the bytes from the begin of the object on that have come, or are in pieces that are not over. */
+/* Returns the end of the bytes from the begin of the object on that have come, or are in writes that are not over. */
 uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex);
 /* Returns whether a byte of the range has come, or is in a piece that is not over. */
@@ -95,14 +96,6 @@ int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex);
 /* A part has all its bytes: prepares its call, and sends the part when the upload has its id. No lock held. */
 void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_part *part);
-
-/* ------------------------------------------------------------------------------------- resume */
-
-/* Takes plan, id and parts out of the text of an upload that goes on, before any other thread has the upload. Returns
- * -EINVAL for a text that is no such. */
-int sl_http_multipart_parse(struct sl_http_multipart *multipart, const char *text);
-/* Asks the server for the parts, and forgets those that it has not. Waits for it. */
-int sl_http_multipart_confirm(struct sl_http_multipart *multipart);
 
 /* ---------------------------------------------------------------------------------------- end */
 

@@ -9,8 +9,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "http/multipart_internal.h"
+
+#define HUGE_PAGE ((size_t)2 << 20)
 
 /* -------------------------------------------------------------------------------------- part */
 
@@ -49,6 +52,19 @@ int sl_http_part_add(struct sl_http_part *part, size_t from, size_t to)
 		part->span_count++;
 	}
 	return 0;
+}
+
+/* Returns memory for a part. Faults of small pages would be a seventh of the processor time of sluice cp. */
+static char *part_memory(size_t length)
+{
+	void *data = NULL;
+
+	if (length < HUGE_PAGE)
+		return malloc(length);
+	if (posix_memalign(&data, HUGE_PAGE, length))
+		return NULL;
+	madvise(data, length, MADV_HUGEPAGE);
+	return data;
 }
 
 void sl_http_part_free(struct sl_http_part *part)
@@ -127,7 +143,7 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 	if (link) {
 		part = SL_CONTAINER(link, struct sl_http_part, link);
 	} else if ((part = calloc(1, sizeof(*part)))) {
-		part->data = malloc(place->length);
+		part->data = part_memory(place->length);
 		multipart->locked.used += place->length;
 	}
 	if (!part || !part->data || !multipart_know_locked(multipart, place->number)) {
@@ -176,7 +192,16 @@ void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
 	}
 }
 
-/* Returns the end of the bytes from the begin of the object on that have come, or are in pieces that are not over. */
+/* Returns the end of the bytes that follow `end` in the extents of a write. */
+static uint64_t coming_end(const struct sl_coming *coming, uint64_t end)
+{
+	for (size_t i = 0; i < coming->count; i++)
+		if (coming->extents[i].offset <= end)
+			end = SL_MAX(end, coming->extents[i].offset + coming->extents[i].length);
+	return end;
+}
+
+/* Returns the end of the bytes from the begin of the object on that have come, or are in writes that are not over. */
 uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex)
 {
@@ -201,6 +226,8 @@ uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 			if (piece->offset <= end)
 				end = SL_MAX(end, piece->offset + piece->length);
 		}
+		sl_list_each (link, &multipart->locked.coming)
+			end = coming_end(SL_CONTAINER(link, struct sl_coming, link), end);
 	} while (end > before);
 	return end;
 }

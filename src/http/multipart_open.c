@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Uploads that go on
+ * Begins of uploads in parts
  *
- * Writes an upload that is not complete as text, and takes it up by that text: parts that the server still has, with the
- * ETags that it gave them, are not sent again. The text has a line for the upload and one for each part, see
- * sluice_upload_state().
+ * Opens an upload, anew or by the text of an earlier attempt: parts that the server still has, with the ETags that it gave
+ * them, are not sent again. Writes an upload that is not complete as such a text, which has a line for the upload and one
+ * for each part: see sluice_upload_state().
  *
- * Threads: those of the program. An upload is taken up before any other thread has it.
+ * Threads: those of the program. No other thread has an upload that is being opened.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 #include "http/multipart_internal.h"
+
+/* -------------------------------------------------------------------------------------- text */
 
 /* Writes the parts that the server has. Returns how many there are. */
 static unsigned multipart_print_locked(struct sl_http_multipart *multipart, FILE *to)
@@ -89,7 +93,8 @@ static bool multipart_parse_part(struct sl_http_multipart *multipart, const char
 	return known->etag;
 }
 
-int sl_http_multipart_parse(struct sl_http_multipart *multipart, const char *text) SL_UNCHECKED
+/* Takes plan, id and parts out of a text. Returns -EINVAL for a text that is of no such upload. */
+static int multipart_parse(struct sl_http_multipart *multipart, const char *text) SL_UNCHECKED
 {
 	char *copy = strdup(text), *rest = copy, *line = copy ? strsep(&rest, "\n") : "", sums[8];
 	struct sl_s3_plan plan;
@@ -149,7 +154,8 @@ static int multipart_list(struct sl_http_multipart *multipart, unsigned *marker)
 	return rc;
 }
 
-int sl_http_multipart_confirm(struct sl_http_multipart *multipart) SL_UNCHECKED
+/* Asks the server for the parts, and forgets those that it has not. */
+static int multipart_confirm(struct sl_http_multipart *multipart) SL_UNCHECKED
 {
 	unsigned marker = 0, before;
 	int rc;
@@ -168,5 +174,83 @@ int sl_http_multipart_confirm(struct sl_http_multipart *multipart) SL_UNCHECKED
 	}
 	sl_http_multipart_move_locked(multipart);
 	atomic_store(&multipart->http->begun, true);
+	return rc;
+}
+
+/* -------------------------------------------------------------------------------------- open */
+
+/* Fields of the user that S3 wants for each part; the others are for the object. */
+static bool line_is_of_part(const char *line)
+{
+	static const char *const each[] = {"x-amz-server-side-encryption-customer-",
+	                                   "x-amz-request-payer:", "x-amz-expected-bucket-owner:"};
+	static const char *const whole[] = {"x-amz-", "Content-", "Cache-Control:", "Expires:"};
+
+	for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++)
+		if (!strncasecmp(line, each[i], strlen(each[i])))
+			return true;
+	for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++)
+		if (!strncasecmp(line, whole[i], strlen(whole[i])))
+			return false;
+	return true;
+}
+
+static int multipart_set_fields(struct sl_http_multipart *multipart)
+{
+	struct sl_http *http = multipart->http;
+	int rc = sl_http_fields_begin(&multipart->whole, http);
+
+	if (!rc && !sl_http_identity_has(http, "Content-Type"))
+		rc = sl_http_fields_add(&multipart->whole,
+		                        "Content-Type: application/octet-stream");
+	for (struct curl_slist *line = http->headers; !rc && line; line = line->next) {
+		struct curl_slist *home;
+
+		if (!line_is_of_part(line->data))
+			continue;
+		home = curl_slist_append(multipart->each.home, line->data);
+		if (home)
+			multipart->each.home = home;
+		rc = home ? 0 : sl_fail(-ENOMEM, "no memory");
+	}
+	return rc;
+}
+
+/* No other thread has the upload yet. */
+int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options *options,
+                          struct sl_http_multipart **out) SL_UNCHECKED
+{
+	struct sl_http_multipart *multipart = calloc(1, sizeof(*multipart));
+	char none[SL_S3_CRC32C];
+	int rc;
+
+	if (!multipart)
+		return sl_fail(-ENOMEM, "no memory");
+	multipart->http = http;
+	multipart->process = getpid();
+	atomic_store(&multipart->plain, !sl_s3_crc32c("", 0, none));
+	sl_s3_plan_make(options->expected_size, http->core->settings.s3_part_bytes,
+	                &multipart->plan);
+	rc = options->upload ? multipart_parse(multipart, options->upload) : 0;
+	sl_mutex_init(&multipart->mutex);
+	pthread_cond_init(&multipart->idle, NULL);
+	sl_list_init(&multipart->locked.parts);
+	sl_list_init(&multipart->locked.pieces);
+	sl_list_init(&multipart->locked.coming);
+	sl_list_init(&multipart->locked.spare);
+	sl_http_multipart_take_share(multipart);
+	multipart->locked.low = 1;
+	sl_http_multipart_move_locked(multipart);
+	sl_http_multipart_register(multipart);
+	if (!rc)
+		rc = multipart_set_fields(multipart);
+	if (!rc && multipart->plan.bytes > SL_S3_PART_MOST)
+		rc = sl_fail(-EFBIG, "'%s': S3 takes 10,000 parts of 5 GiB at most", http->name);
+	if (!rc && options->upload)
+		rc = multipart_confirm(multipart);
+	if (rc)
+		sl_http_multipart_free(multipart);
+	else
+		*out = multipart;
 	return rc;
 }
