@@ -477,8 +477,7 @@ struct sluice_open_options {
  * the meaning of each error.
  *
  * Objects of S3: the key is the bytes behind "bucket/", as they are: nothing in them is an escape,
- * and '?' and '#' belong to it. Such a file is a remote object in every respect. An
- * object of unknown length (expected_size is 0) is kept in memory until sluice_close().
+ * and '?' and '#' belong to it. Such a file is a remote object in every respect.
  *
  * Blobs: store://NAME is the blob of that name (see <sluice/store.h>), with percent-escapes for
  * '%', '?' and '#'. It is read as sluice_blob_get() gets it. Writing a blob means making it: with

@@ -332,17 +332,19 @@ int cli_part_begin(struct cli_part *part, sluice_context *ctx, const struct cli_
 /* Returns the path of the state of an upload, in a folder of the user, which is made. */
 static char *upload_state_path(const char *source, const char *uri)
 {
-	const char *base = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-	bool given = base && base[0] == '/';
+	const char *base = getenv("XDG_STATE_HOME"), *below = "";
 	char *names = cli_format("%s\n%s", source, uri), *path;
 	XXH128_hash_t hash = XXH3_128bits(names, strlen(names));
 
 	free(names);
-	path = cli_format("%s%s/sluice/%016" PRIx64 "%016" PRIx64 ".upload",
-	                  given  ? base
-	                  : home ? home
-	                         : "",
-	                  given ? "" : "/.local/state", hash.high64, hash.low64);
+	if (!base || base[0] != '/') {
+		base = getenv("HOME");
+		below = "/.local/state";
+	}
+	if (!base || base[0] != '/')
+		errx(CLI_FAILED, "--continue: neither XDG_STATE_HOME nor HOME is a path");
+	path = cli_format("%s%s/sluice/%016" PRIx64 "%016" PRIx64 ".upload", base, below,
+	                  hash.high64, hash.low64);
 	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
 		*slash = '\0';
 		if (mkdir(path, 0700) && errno != EEXIST)
@@ -396,6 +398,7 @@ int cli_part_open(sluice_context *ctx, const struct cli_end *source, const char 
 	}
 	if (!options->upload)
 		unlink(part->state);
+	options->upload = NULL;
 	free(part->body);
 	part->body = NULL;
 	part->file = target->file;
