@@ -83,6 +83,7 @@ struct sl_piece {
 	bool drops;                 /* a read of bytes that were not there: its pages do not stay */
 	char *bounce;               /* where the bytes are while data is not aligned, or NULL */
 	size_t bounced;             /* of moved, the bytes that never were in `bounce` */
+	bool waits;                 /* for a buffer, so no thread has it */
 	unsigned vain; /* calls in a row that moved nothing, and were to be made again */
 };
 
@@ -206,6 +207,8 @@ struct sl_backend_ops {
 	/* May wait. */
 	int (*sync)(struct sl_backend *backend);
 	int (*truncate)(struct sl_backend *backend, uint64_t length);
+	/* See sluice_upload_state(). On failure with a sentence. NULL: there are no uploads. */
+	int (*upload)(struct sl_backend *backend, char **out);
 	/* Makes the written bytes visible, and stable if asked for. From sluice_close(), once, when
 	 * nothing is in flight; may wait. On failure with a sentence. */
 	int (*commit)(struct sl_backend *backend);

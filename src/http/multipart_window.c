@@ -99,7 +99,7 @@ static bool multipart_know_locked(struct sl_http_multipart *multipart, unsigned 
 	SL_REQUIRES(&multipart->mutex)
 {
 	unsigned count = multipart->locked.known_count;
-	struct sl_http_known *known;
+	struct sl_s3_known *known;
 
 	if (number <= count)
 		return true;
@@ -157,7 +157,7 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 	part->multipart = multipart;
 	part->place = *place;
 	part->copied = part->span_count = 0;
-	part->sent = false;
+	part->ready = false;
 	while (before->previous != &multipart->locked.parts &&
 	       SL_CONTAINER(before->previous, struct sl_http_part, link)->place.number >
 	               place->number)
@@ -220,9 +220,8 @@ uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 		for (unsigned i = 0; part && i < part->span_count; i++)
 			if (place.start + part->spans[i].from <= end)
 				end = SL_MAX(end, place.start + part->spans[i].to);
-		sl_list_each (link, &multipart->locked.writings) {
-			struct sl_piece *piece =
-				SL_CONTAINER(link, struct sl_http_writing, link)->piece;
+		sl_list_each (link, &multipart->locked.pieces) {
+			struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
 
 			if (piece->offset <= end)
 				end = SL_MAX(end, piece->offset + piece->length);
@@ -239,8 +238,8 @@ bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint
 {
 	struct sl_s3_part place;
 
-	sl_list_each (link, &multipart->locked.writings) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_http_writing, link)->piece;
+	sl_list_each (link, &multipart->locked.pieces) {
+		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
 
 		if (piece->offset < to && piece->offset + piece->length > from)
 			return true;

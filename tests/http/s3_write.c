@@ -32,22 +32,6 @@ static sluice_file *open_put(struct fixture *f, const char *uri, unsigned flags,
 	return file;
 }
 
-/* How many requests of a kind the server answered in a bucket, or how many uploads are "open" there. */
-static long counted(struct fixture *f, const char *bucket, const char *what)
-{
-	char uri[64], text[401] = "", line[64];
-	sluice_file *file;
-	const char *at;
-
-	snprintf(uri, sizeof(uri), "s3://state/%s", bucket);
-	file = open_read(f->ctx, uri);
-	assert_true(read_now(file, text, 400, 0) > 0);
-	sluice_close(file);
-	snprintf(line, sizeof(line), "\n%s ", what);
-	at = strstr(text, line);
-	return at ? atol(at + strlen(line)) : 0;
-}
-
 /* Writes in steps without waiting for them, and closes. */
 static int put(struct fixture *f, const char *uri, unsigned flags, uint64_t expected,
                const struct buffer *b, size_t step)
@@ -69,7 +53,7 @@ static void arrives(struct fixture *f, const char *bucket, size_t n, bool known,
 	unlink(path);
 	assert_ok(put(f, s3_uri(bucket, path), 0, known ? n : 0, &b, step));
 	assert_file_is(path, b.data, n);
-	assert_int_equal(counted(f, bucket, "open"), 0);
+	assert_int_equal(s3_counted(f, bucket, "open"), 0);
 	unlink(path);
 	buffer_free(&b);
 }
@@ -92,16 +76,16 @@ S3_TEST(a_short_object_is_a_single_request_and_a_long_one_three_and_its_parts)
 	long puts, parts;
 
 	small_parts(f);
-	puts = counted(f, "once", "PUT");
-	parts = counted(f, "once", "PUT_partNumber_uploadId");
+	puts = s3_counted(f, "once", "PUT");
+	parts = s3_counted(f, "once", "PUT_partNumber_uploadId");
 	arrives(f, "once", PART, false, 1000);
 	arrives(f, "once", PART, true, 1000);
-	assert_int_equal(counted(f, "once", "PUT"), puts + 2);
-	assert_int_equal(counted(f, "once", "PUT_partNumber_uploadId"), parts);
+	assert_int_equal(s3_counted(f, "once", "PUT"), puts + 2);
+	assert_int_equal(s3_counted(f, "once", "PUT_partNumber_uploadId"), parts);
 	arrives(f, "once", 9 * PART + 1, false, 1 << 30);
 	arrives(f, "once", 9 * PART + 1, true, 1 << 30);
-	assert_int_equal(counted(f, "once", "PUT"), puts + 2);
-	assert_int_equal(counted(f, "once", "PUT_partNumber_uploadId"), parts + 20);
+	assert_int_equal(s3_counted(f, "once", "PUT"), puts + 2);
+	assert_int_equal(s3_counted(f, "once", "PUT_partNumber_uploadId"), parts + 20);
 }
 
 /* Each write is waited for, those of a window in an order that leaves its first part half filled until the end. */
@@ -157,7 +141,7 @@ static void refuses(struct fixture *f, uint64_t first, uint64_t second, int erro
 	sluice_op_free(op);
 	assert_refused(sluice_close(file), error, says);
 	assert_int_not_equal(access(path, F_OK), 0);
-	assert_int_equal(counted(f, "files", "open"), 0);
+	assert_int_equal(s3_counted(f, "files", "open"), 0);
 }
 
 S3_TEST(a_write_that_overlaps_or_is_too_far_ahead_is_refused)
@@ -189,7 +173,7 @@ S3_TEST(an_object_with_a_gap_or_of_another_length_is_none)
 	assert_int_equal(write_now(file, bytes, 3 * PART + 1, 0), -EFBIG);
 	assert_true(sluice_close(file) < 0);
 	assert_int_not_equal(access(path, F_OK), 0);
-	assert_int_equal(counted(f, "files", "open"), 0);
+	assert_int_equal(s3_counted(f, "files", "open"), 0);
 }
 
 S3_TEST(a_part_that_fails_is_sent_again)
@@ -197,7 +181,7 @@ S3_TEST(a_part_that_fails_is_sent_again)
 	small_parts(f);
 	arrives(f, "hurried", 5 * PART + 7, false, 1 << 30);
 	arrives(f, "cut", 5 * PART + 7, true, 1 << 30);
-	assert_int_equal(counted(f, "hurried", "PUT_partNumber_uploadId"), 12);
+	assert_int_equal(s3_counted(f, "hurried", "PUT_partNumber_uploadId"), 12);
 }
 
 S3_TEST(a_part_without_an_answer_is_sent_again)
@@ -222,8 +206,8 @@ S3_TEST(an_upload_that_the_server_refuses_leaves_nothing)
 	small_parts(f);
 	file_make(path, 100, 1);
 	assert_refused(put(f, s3_uri("denied", path), 0, 0, &b, PART), EACCES, "AccessDenied");
-	assert_int_equal(counted(f, "denied", "open"), 0);
-	assert_true(counted(f, "denied", "DELETE_uploadId") > 0);
+	assert_int_equal(s3_counted(f, "denied", "open"), 0);
+	assert_true(s3_counted(f, "denied", "DELETE_uploadId") > 0);
 	assert_int_equal(file_length(path), 100);
 	/* Before it begins. */
 	setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
@@ -281,7 +265,7 @@ S3_TEST(an_object_that_exists_is_not_overwritten)
 		assert_refused(sluice_open(f->ctx, s3_uri("files", path), &o, &file), EEXIST,
 		               "exists");
 	}
-	assert_int_equal(counted(f, "files", "open"), 0);
+	assert_int_equal(s3_counted(f, "files", "open"), 0);
 	buffer_free(&b);
 }
 
@@ -299,7 +283,7 @@ S3_TEST(a_discarded_upload_leaves_nothing)
 		sluice_discard(file);
 	}
 	assert_int_not_equal(access(path, F_OK), 0);
-	assert_int_equal(counted(f, "files", "open"), 0);
+	assert_int_equal(s3_counted(f, "files", "open"), 0);
 	buffer_free(&b);
 }
 
@@ -315,7 +299,7 @@ S3_TEST(a_write_that_waits_for_a_buffer_is_cancelled)
 	small_parts(f);
 	file = open_put(f, s3_uri("held", path), 0, 0);
 	op = start_write(file, b.data, b.length, 0);
-	while (!counted(f, "held", "PUT_partNumber_uploadId"))
+	while (!s3_counted(f, "held", "PUT_partNumber_uploadId"))
 		sleep_ms(5);
 	assert_int_equal(sluice_poll(op), 0);
 	begun = seconds_now();
@@ -324,8 +308,8 @@ S3_TEST(a_write_that_waits_for_a_buffer_is_cancelled)
 	sluice_op_free(op);
 	assert_int_equal(sluice_close(file), -ECANCELED);
 	assert_soon(begun);
-	assert_int_equal(counted(f, "held", "open"), 0);
-	counted(f, "go", "open");
+	assert_int_equal(s3_counted(f, "held", "open"), 0);
+	s3_counted(f, "go", "open");
 	assert_int_not_equal(access(path, F_OK), 0);
 	buffer_free(&b);
 }
@@ -367,8 +351,8 @@ S3_TEST(a_process_that_ends_in_the_middle_leaves_nothing)
 	assert_int_not_equal(access(path, F_OK), 0);
 	assert_ok(sluice_close(file));
 	assert_int_equal(file_length(path), sizeof(bytes));
-	assert_int_equal(counted(f, "exits", "POST_uploads"), 2);
-	assert_int_equal(counted(f, "exits", "open"), 0);
+	assert_int_equal(s3_counted(f, "exits", "POST_uploads"), 2);
+	assert_int_equal(s3_counted(f, "exits", "open"), 0);
 }
 
 S3_TEST(several_files_are_written_side_by_side)
@@ -422,7 +406,7 @@ static void leave_uploads(struct fixture *f, int count)
 				_exit(1);
 			pause();
 		}
-		while (counted(f, "left", "open") < i + 1)
+		while (s3_counted(f, "left", "open") < i + 1)
 			sleep_ms(5);
 		kill(child, SIGKILL);
 		assert_int_equal(waitpid(child, NULL, 0), child);
@@ -441,7 +425,7 @@ S3_TEST(uploads_that_were_left_are_listed_and_removed)
 		SKIP("the thread sanitizer takes no threads in a child of a fork");
 	small_parts(f);
 	leave_uploads(f, LEFT);
-	assert_int_equal(counted(f, "left", "open"), LEFT);
+	assert_int_equal(s3_counted(f, "left", "open"), LEFT);
 	assert_ok(sluice_list_open(f->ctx, "s3://left", NULL, SLUICE_LIST_UPLOADS, &list));
 	while ((rc = sluice_list_next(list, &e)) > 0) {
 		assert_true(count < LEFT);
@@ -458,7 +442,7 @@ S3_TEST(uploads_that_were_left_are_listed_and_removed)
 		assert_refused(sluice_remove(f->ctx, uris[i], NULL, ids[i]), ENOENT,
 		               "NoSuchUpload");
 	}
-	assert_int_equal(counted(f, "left", "open"), 0);
+	assert_int_equal(s3_counted(f, "left", "open"), 0);
 }
 
 S3_TEST(an_object_is_removed)
@@ -632,4 +616,43 @@ S3_TEST(a_signature_covers_the_body_if_that_is_asked_for)
 	assert_refused(put_with(f, s3_uri("files", path), &s3, 10), EIO,
 	               "XAmzContentSHA256Mismatch");
 	buffer_free(&b);
+}
+
+/* ---------------------------------------------------------------------------------- checksums */
+
+S3_TEST(parts_and_objects_have_the_checksums_that_the_server_checks)
+{
+	if (!s3_has_sums())
+		SKIP("this build has no ISA-L");
+	small_parts(f);
+	arrives(f, "checked", 0, false, 1);
+	arrives(f, "checked", PART, true, 1000);
+	arrives(f, "checked", 5 * PART + 7, false, 1 << 30);
+	arrives(f, "checked-hurried", 3 * PART, true, 9973);
+}
+
+S3_TEST(another_checksum_in_the_answer_is_an_error_that_names_the_part)
+{
+	const char *path = scratch(f, "object");
+	struct buffer b = buffer_new(3 * PART, 16), small = buffer_new(PART, 16);
+
+	if (!s3_has_sums())
+		SKIP("this build has no ISA-L");
+	small_parts(f);
+	pattern_fill(b.data, b.length, 0, 5);
+	assert_refused(put(f, s3_uri("checked-wrong", path), 0, 0, &b, b.length), EIO,
+	               " was sent with the CRC-32C ");
+	assert_non_null(strstr(sluice_last_message(), "part "));
+	assert_int_equal(s3_counted(f, "checked-wrong", "open"), 0);
+	assert_refused(put(f, s3_uri("checked-wrong", path), 0, 0, &small, PART), EIO,
+	               "the object was sent");
+	buffer_free(&b);
+	buffer_free(&small);
+}
+
+S3_TEST(a_server_that_refuses_checksums_gets_none)
+{
+	small_parts(f);
+	arrives(f, "unaware", PART, true, 1000);
+	arrives(f, "unaware", 5 * PART + 7, false, 1 << 30);
 }
