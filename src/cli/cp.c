@@ -234,6 +234,7 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 	cli_progress_start(&progress, copy->source->name, copy->source->length,
 	                   !o->quiet && !o->no_progress && !isatty(copy->source->fd) &&
 	                           !isatty(target->fd));
+	progress.sum = o->sum;
 	copy->there = progress.last_moved = cli_part_there(target->part);
 	if (copy->there && !o->quiet)
 		warnx("%s of %s are there", cli_size_format(copy->there, there),

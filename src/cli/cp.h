@@ -118,6 +118,7 @@ struct cli_cp_options {
 	mode_t mask;    /* the umask before this process cleared its own */
 	unsigned flags; /* enum cli_end_flags */
 	struct cli_open open;
+	_Atomic uint64_t *sum; /* of copies among others: see struct cli_progress; or NULL */
 };
 /* Runs the copies; returns an enum cli_exit. Does not return after an interrupt. */
 int cli_cp_run(struct cli_cp_options *o);

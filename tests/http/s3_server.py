@@ -377,7 +377,7 @@ class Server:
             else:
                 try:
                     os.unlink(os.path.join(self.root, request.key))
-                except FileNotFoundError:
+                except (FileNotFoundError, IsADirectoryError):
                     pass
         self.send(sock, request, 204, [], b"", 0)
 
