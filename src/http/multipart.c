@@ -16,8 +16,8 @@
  * from their turn for slots on. Otherwise the bytes that could move the window may never come, and the write is refused.
  * The share is fixed when the file is opened, so no file waits for another.
  *
- * Threads: pieces are submitted on any thread, which copies their bytes; where a piece had to wait, a thread of the pool
- * goes on. Reactors end calls. sluice_close() and sluice_discard() wait for their ends.
+ * Threads: pieces are submitted on any thread, which copies the bytes of short pieces. Threads of the pool copy those of
+ * long pieces, side by side, and go on where a piece had to wait. Reactors end calls. sluice_close() and sluice_discard() wait for their ends.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,6 +25,8 @@
 #include <strings.h>
 
 #include "http/multipart_internal.h"
+
+#define COPY_APART ((size_t)256 << 10)
 
 /* ----------------------------------------------------------------------------- ends of pieces */
 
@@ -116,16 +118,18 @@ static void multipart_take_ready_locked(struct sl_http_multipart *multipart, str
 	}
 }
 
+static void piece_copy_apart(struct sl_http_multipart *multipart, struct sl_piece *piece)
+{
+	piece->task.run = piece_go_on;
+	sl_pool_submit(multipart->http->core->pool, &piece->task);
+}
+
 static void multipart_run_ready(struct sl_http_multipart *multipart, struct sl_list *ready)
 {
 	struct sl_list *link;
 
-	while ((link = sl_list_take(ready))) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, task.link);
-
-		piece->task.run = piece_go_on;
-		sl_pool_submit(multipart->http->core->pool, &piece->task);
-	}
+	while ((link = sl_list_take(ready)))
+		piece_copy_apart(multipart, SL_CONTAINER(link, struct sl_piece, task.link));
 }
 
 /* Takes the parts that are ready, if the upload has its id. */
@@ -442,10 +446,12 @@ void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_pie
 	sl_mutex_unlock(&multipart->mutex);
 	if (create)
 		sl_http_call_start(multipart->http, &multipart->create);
-	if (!why) {
+	if (!why && piece->length >= COPY_APART)
+		piece_copy_apart(multipart, piece);
+	else if (!why)
 		piece_copy(multipart, piece);
+	if (!why)
 		return;
-	}
 	/* The object would lack these bytes. */
 	sl_http_multipart_fail(multipart, error, message);
 	piece->error = error;
