@@ -104,7 +104,7 @@ struct sluice_transport {
 	void *handle; /* the first argument of the functions */
 	int rank, ranks;
 	int node_ranks; /* ranks on the node of this rank, with itself */
-	int near;       /* this node is that of rank 0 */
+	int node;       /* the lowest rank on that node, which stands for the node */
 	int thread; /* any thread may call the functions, so that the writer has a thread for them */
 	/* Begins to send; the bytes must stay until it is sent. Returns 0 or a negative errno. */
 	int (*send)(void *handle, int to, const void *bytes, size_t n, void **request);

@@ -62,6 +62,8 @@ enum sluice_writer_flags {
 	SLUICE_WRITER_DURABLE = 1 << 2,
 	/* The program promises that nothing else in the process uses HDF5. */
 	SLUICE_WRITER_ONLY_HDF5 = 1 << 3,
+	/* Of a writer that ranks share: a file for each node, see sluice/ranks.h. */
+	SLUICE_WRITER_NODE_FILES = 1 << 4,
 };
 
 /* Options of sluice_writer_open(). Start from SLUICE_WRITER_OPTIONS_INIT. */

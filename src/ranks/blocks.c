@@ -151,15 +151,6 @@ static uint64_t chunks_across(const struct sl_h5_layout *layout, unsigned i)
 	return (layout->shape[i] - 1) / layout->chunk[i] + 1;
 }
 
-uint64_t sl_blocks_chunks(const struct sl_h5_layout *layout)
-{
-	uint64_t chunks = 1;
-
-	for (unsigned i = 0; i < layout->rank; i++)
-		chunks *= chunks_across(layout, i);
-	return chunks;
-}
-
 void sl_blocks_offset(const struct sl_h5_layout *layout, uint64_t chunk, uint64_t *offset)
 {
 	for (unsigned i = layout->rank; i--;) {
@@ -173,6 +164,7 @@ void sl_blocks_offset(const struct sl_h5_layout *layout, uint64_t chunk, uint64_
 struct sharing {
 	const struct sl_h5_layout *layout;
 	const struct sluice_block *blocks;
+	const int *files;
 	int ranks, rank;
 	size_t head;
 	struct sl_share *share;
@@ -195,10 +187,13 @@ static uint64_t block_chunk_at(const struct sharing *sh, size_t number, struct b
 	return chunk;
 }
 
+/* The part of a chunk that a rank has; a rank of another file has none. */
 static struct box box_in(const struct sharing *sh, const struct box *chunk, int rank)
 {
-	struct box block = box_of(sh->layout->rank, &sh->blocks[rank]);
+	struct box block = {0};
 
+	if (sh->files[rank] == sh->files[sh->rank])
+		block = box_of(sh->layout->rank, &sh->blocks[rank]);
 	return box_common(sh->layout->rank, chunk, &block);
 }
 
@@ -282,11 +277,11 @@ static int add_cells(struct sharing *sh, size_t chunks, int kind)
 	return rc;
 }
 
-int sl_blocks_share(const struct sl_h5_layout *layout, const struct sluice_block *blocks, int ranks,
-                    int rank, size_t head, struct sl_share **out)
+int sl_blocks_share(const struct sl_h5_layout *layout, const struct sluice_block *blocks,
+                    const int *files, int ranks, int rank, size_t head, struct sl_share **out)
 {
 	struct sl_share *share = *out = calloc(1, sizeof(*share));
-	struct sharing sh = {layout, blocks, ranks, rank, head, share, {0}, {0}};
+	struct sharing sh = {layout, blocks, files, ranks, rank, head, share, {0}, {0}};
 	size_t chunks = 1;
 	int rc = 0;
 
@@ -321,4 +316,51 @@ int sl_blocks_share(const struct sl_h5_layout *layout, const struct sluice_block
 		*out = NULL;
 	}
 	return rc;
+}
+
+/* ------------------------------------------------------------------------------------- sources */
+
+/* Makes a source longer by another that continues it; false: it does not. */
+static bool source_join(struct sl_h5_source *source, const struct sl_h5_source *other,
+                        unsigned rank)
+{
+	unsigned along = rank;
+
+	for (unsigned i = 0; i < rank; i++) {
+		if (source->start[i] == other->start[i] && source->count[i] == other->count[i])
+			continue;
+		if (along < rank || (source->start[i] + source->count[i] != other->start[i] &&
+		                     other->start[i] + other->count[i] != source->start[i]))
+			return false;
+		along = i;
+	}
+	if (source->file != other->file || along == rank)
+		return false;
+	source->start[along] = SL_MIN(source->start[along], other->start[along]);
+	source->count[along] += other->count[along];
+	return true;
+}
+
+size_t sl_blocks_sources(unsigned rank, const struct sluice_block *blocks, const int *files,
+                         int ranks, const char *const *names, struct sl_h5_source *out)
+{
+	size_t count = 0;
+
+	for (int r = 0; r < ranks; r++) {
+		struct sl_h5_source source = {.file = names[files[r]]};
+		struct box box = box_of(rank, &blocks[r]);
+
+		if (!box_elements(rank, &box))
+			continue;
+		memcpy(source.start, blocks[r].start, sizeof(source.start));
+		memcpy(source.count, blocks[r].count, sizeof(source.count));
+		/* What is joined may continue an earlier source. */
+		for (size_t i = 0; i < count; i++)
+			if (source_join(&source, &out[i], rank)) {
+				out[i] = out[--count];
+				i = (size_t)-1;
+			}
+		out[count++] = source;
+	}
+	return count;
 }

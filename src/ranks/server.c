@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of rank 0 that has the HDF5 file: a thread that takes the messages of all ranks in turn. It gives places,
+ * The part of rank 0 that has the HDF5 files: a thread that takes the messages of all ranks in turn. It gives places,
  * enters the chunks of complete frames into the index, and flushes. It waits for storage, and for nothing else but messages
  * and the time of the next checkpoint.
  */
@@ -19,7 +19,7 @@
 void sl_server_tell(struct sl_rank_server *server, int to, const struct sl_rank_message *head,
                     const void *body, size_t n)
 {
-	if (!server->gone[to])
+	if (!server->rank[to].gone)
 		sl_link_tell(server->link, to, head, body, n);
 }
 
@@ -40,8 +40,8 @@ static void server_message_free(struct sl_server_message *of)
 static void steps_drop(struct sl_rank_server *server)
 {
 	for (int r = 0; r < server->ranks; r++) {
-		server_message_free(server->steps[r]);
-		server->steps[r] = NULL;
+		server_message_free(server->rank[r].step);
+		server->rank[r].step = NULL;
 	}
 	server->step_count = 0;
 }
@@ -119,44 +119,7 @@ bool sl_server_full(void *argument, int error)
 	return !hurry && now < last;
 }
 
-/* -------------------------------------------------------------------------------------- places */
-
-#define RESTS                                          \
-	(sizeof(((struct sl_rank_server *)0)->rests) / \
-	 sizeof(((struct sl_rank_server *)0)->rests[0]))
-
-/* Keeps the rest of a place for chunks that fit into it; the smallest are given up. */
-static void rest_keep(struct sl_rank_server *server, uint64_t place, uint64_t bytes)
-{
-	size_t smallest = 0;
-
-	for (size_t i = 0; i < RESTS; i++)
-		if (server->rests[i].bytes < server->rests[smallest].bytes)
-			smallest = i;
-	if (bytes <= server->rests[smallest].bytes)
-		return;
-	server->rests[smallest].place = place;
-	server->rests[smallest].bytes = bytes;
-}
-
-/* Space of `least` bytes, if possible of `most`. */
-static int place_take(struct sl_rank_server *server, uint64_t least, uint64_t most,
-                      struct sl_rank_message *out)
-{
-	for (size_t i = 0; i < RESTS; i++) {
-		uint64_t bytes = server->rests[i].bytes;
-
-		if (bytes < least)
-			continue;
-		out->place = server->rests[i].place;
-		out->bytes = SL_MIN(bytes, most);
-		server->rests[i].place += out->bytes;
-		server->rests[i].bytes -= out->bytes;
-		return 0;
-	}
-	out->bytes = most;
-	return sl_h5_place_take(server->file, most, &out->place);
-}
+/* -------------------------------------------------------------------------------------- frames */
 
 static void server_want(struct sl_rank_server *server, int from,
                         const struct sl_rank_message *message)
@@ -164,32 +127,13 @@ static void server_want(struct sl_rank_server *server, int from,
 	struct sl_rank_message head = {.kind = SL_MESSAGE_PLACE};
 	int rc;
 
-	rest_keep(server, message->place, message->bytes);
 	sl_mutex_lock(&server->using);
-	rc = place_take(server, message->b, message->a, &head);
+	rc = sl_files_place(server, from, message, &head);
 	sl_mutex_unlock(&server->using);
 	if (rc)
 		sl_server_fail(server, rc, sluice_last_message());
 	else
 		sl_server_tell(server, from, &head, NULL, 0);
-}
-
-/* -------------------------------------------------------------------------------------- frames */
-
-static int enter_message(struct sl_server_series *ss, const struct sl_rank_message *message)
-{
-	const double *scalars = (const double *)(message + 1);
-	const struct sl_rank_record *records =
-		(const struct sl_rank_record *)(scalars + ss->layout.scalar_count);
-	uint64_t offset[SLUICE_RANK_MOST];
-	int rc = 0;
-
-	for (uint32_t i = 0; !rc && i < message->count; i++) {
-		sl_blocks_offset(&ss->layout, records[i].chunk, offset);
-		rc = sl_h5_chunk_enter(ss->dataset, message->frame, offset, records[i].mask,
-		                       records[i].place, records[i].length);
-	}
-	return rc;
 }
 
 static void slot_clear(struct sl_server_slot *slot)
@@ -214,12 +158,8 @@ static void frame_complete(struct sl_rank_server *server, struct sl_server_serie
 		             (unsigned long long)ss->complete, ss->name,
 		             (unsigned long long)slot->chunks, (unsigned long long)ss->chunks);
 	sl_mutex_lock(&server->using);
-	sl_list_each_of (of, &slot->messages, struct sl_server_message, link)
-		rc = rc ? rc : enter_message(ss, of->message);
-	ss->max_error = SL_MAX(ss->max_error, slot->error);
 	if (!rc)
-		rc = sl_h5_frames_stored(ss->dataset, ss->complete, 1, slot->scalars,
-		                         ss->max_error);
+		rc = sl_files_enter(server, ss, slot);
 	sl_mutex_unlock(&server->using);
 	slot_clear(slot);
 	if (rc) {
@@ -292,7 +232,7 @@ static bool flush_has_all(const struct sl_rank_server *server,
 static bool flush_due(const struct sl_rank_server *server)
 {
 	for (int r = 0; r < server->ranks; r++)
-		if (server->flushes[r] && flush_has_all(server, server->flushes[r]))
+		if (server->rank[r].flush && flush_has_all(server, server->rank[r].flush))
 			return true;
 	if (server->dirty_since == SL_FOREVER)
 		return false;
@@ -326,7 +266,7 @@ static void server_flush(struct sl_rank_server *server)
 	int rc;
 
 	sl_mutex_lock(&server->using);
-	rc = sl_h5_file_flush(server->file);
+	rc = sl_files_flush(server);
 	sl_mutex_unlock(&server->using);
 	if (rc) {
 		sl_server_fail(server, rc, sluice_last_message());
@@ -338,10 +278,12 @@ static void server_flush(struct sl_rank_server *server)
 		server->series[i]->visible = server->series[i]->complete;
 	tell_states(server);
 	for (int r = 0; r < server->ranks; r++) {
-		if (!server->flushes[r] || !flush_has_all(server, server->flushes[r]))
+		struct sl_rank_message **flush = &server->rank[r].flush;
+
+		if (!*flush || !flush_has_all(server, *flush))
 			continue;
-		free(server->flushes[r]);
-		server->flushes[r] = NULL;
+		free(*flush);
+		*flush = NULL;
 		sl_server_tell(server, r, &head, NULL, 0);
 	}
 }
@@ -370,9 +312,9 @@ static void server_end(struct sl_rank_server *server, int from, bool discarded)
 	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .series = SL_MESSAGE_END};
 	char sentence[128];
 
-	if (server->ended[from])
+	if (server->rank[from].ended)
 		return;
-	server->ended[from] = true;
+	server->rank[from].ended = true;
 	server->end_count++;
 	server->discarded |= discarded;
 	snprintf(sentence, sizeof(sentence), "rank %d has %s the writer%s", from,
@@ -385,7 +327,7 @@ static void server_end(struct sl_rank_server *server, int from, bool discarded)
 	/* It does not wait for the others, but for those that need its file. */
 	if (discarded && from) {
 		sl_server_tell(server, from, &head, NULL, 0);
-		server->gone[from] = true;
+		server->rank[from].gone = true;
 	}
 }
 
@@ -405,7 +347,7 @@ static void server_step(struct sl_rank_server *server, struct sl_server_message 
 		return;
 	}
 	if (server->end_count || (server->step_count && server->step != kind) ||
-	    server->steps[of->from]) {
+	    server->rank[of->from].step) {
 		snprintf(sentence, sizeof(sentence), "rank %d %s, and another %s", of->from,
 		         step_name(kind),
 		         server->end_count ? "has closed the writer" : step_name(server->step));
@@ -414,7 +356,7 @@ static void server_step(struct sl_rank_server *server, struct sl_server_message 
 		return;
 	}
 	server->step = kind;
-	server->steps[of->from] = of;
+	server->rank[of->from].step = of;
 	if (++server->step_count < server->ranks)
 		return;
 	sl_mutex_lock(&server->using);
@@ -441,8 +383,8 @@ static void server_handle(struct sl_rank_server *server, struct sl_server_messag
 		server_frame(server, of);
 		return;
 	case SL_MESSAGE_FLUSH:
-		free(server->flushes[of->from]);
-		server->flushes[of->from] = message;
+		free(server->rank[of->from].flush);
+		server->rank[of->from].flush = message;
 		of->message = NULL;
 		break;
 	case SL_MESSAGE_FAIL:
@@ -516,12 +458,10 @@ static void server_close(struct sl_rank_server *server)
 {
 	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .series = SL_MESSAGE_END};
 	bool keep = server->end_count == server->ranks && !server->discarded;
-	int rc = 0;
+	int rc;
 
 	sl_mutex_lock(&server->using);
-	if (server->file)
-		rc = sl_h5_file_close(server->file, keep);
-	server->file = NULL;
+	rc = sl_files_close(server, keep);
 	sl_mutex_unlock(&server->using);
 	if (rc)
 		sl_server_fail(server, rc, sluice_last_message());
@@ -542,7 +482,7 @@ static void *server_run(void *argument)
 			server_handle(server, of);
 			continue;
 		}
-		if (server->file && !server->error && flush_due(server))
+		if (server->file_count && !server->error && flush_due(server))
 			server_flush(server);
 		tell_states(server);
 		of = server_next(server, true);
@@ -583,31 +523,26 @@ int sl_server_start(struct sl_link *link, int ranks, struct sl_rank_server **out
 	sl_mutex_init(&server->mutex);
 	sl_mutex_init(&server->using);
 	pthread_cond_init(&server->work, NULL);
-	server->steps = calloc((size_t)ranks, sizeof(*server->steps));
-	server->ended = calloc((size_t)ranks, sizeof(*server->ended));
-	server->gone = calloc((size_t)ranks, sizeof(*server->gone));
-	server->flushes = calloc((size_t)ranks, sizeof(*server->flushes));
-	if (server->steps && server->ended && server->gone && server->flushes)
-		rc = sl_thread_start(&server->thread, "sluice-file", server_run, server);
-	else
-		rc = -ENOMEM;
+	server->rank = calloc((size_t)ranks, sizeof(*server->rank));
+	rc = server->rank ? sl_thread_start(&server->thread, "sluice-file", server_run, server)
+	                  : -ENOMEM;
 	if (!rc) {
 		*out = server;
 		return 0;
 	}
-	free(server->steps);
-	free(server->ended);
-	free(server->gone);
-	free(server->flushes);
+	free(server->rank);
 	free(server);
 	return sl_fail(rc, "rank 0 cannot start its file thread: %s", sl_error_text(rc));
 }
 
-static void server_series_free(struct sl_server_series *ss)
+void sl_server_series_free(struct sl_server_series *ss)
 {
+	if (!ss)
+		return;
 	for (unsigned i = 0; i < SLUICE_RANKS_AHEAD; i++)
 		slot_clear(&ss->slots[i]);
 	free(ss->name);
+	free(ss->datasets);
 	free(ss->blocks);
 	free(ss->frames);
 	free(ss);
@@ -626,16 +561,12 @@ void sl_server_free(struct sl_rank_server *server) SL_UNCHECKED
 	while ((at = sl_list_take(&server->locked.inbox)))
 		server_message_free(SL_CONTAINER(at, struct sl_server_message, link));
 	for (int r = 0; r < server->ranks; r++)
-		free(server->flushes[r]);
+		free(server->rank[r].flush);
 	for (size_t i = 0; i < server->series_count; i++)
-		server_series_free(server->series[i]);
-	if (server->fresh)
-		server_series_free(server->fresh);
+		sl_server_series_free(server->series[i]);
+	sl_server_series_free(server->fresh);
 	free(server->series);
-	free(server->steps);
-	free(server->ended);
-	free(server->gone);
-	free(server->flushes);
+	free(server->rank);
 	pthread_cond_destroy(&server->work);
 	sl_mutex_destroy(&server->mutex);
 	sl_mutex_destroy(&server->using);
