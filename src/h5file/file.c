@@ -310,6 +310,11 @@ const char *sl_h5_file_name(const struct sl_h5_file *file)
 	return file->own.named ? file->own.path : file->own.temporary;
 }
 
+bool sl_h5_file_is_named(const struct sl_h5_file *file)
+{
+	return file->own.named;
+}
+
 int sl_h5_place_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *place)
 {
 	int err = sl_h5_error(file);

@@ -26,6 +26,11 @@ const char *sl_h5_file_name(const struct sl_h5_file *file)
 	return NULL;
 }
 
+bool sl_h5_file_is_named(const struct sl_h5_file *file)
+{
+	return false;
+}
+
 uint64_t sl_h5_file_held(const struct sl_h5_file *file)
 {
 	return 0;

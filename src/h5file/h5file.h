@@ -147,11 +147,13 @@ int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *l
                      uint64_t frame, const uint64_t *offset, void *out, size_t n);
 
 /*
- * A file that is shared: the name by which others open it now, absolute; the file's. Space that others write to, and
+ * A file that is shared: the name by which others open it now, absolute, which is the file's, and whether this is the name
+ * that it was opened by. Space that others write to, and
  * that sl_h5_chunk_enter() makes a chunk of when its bytes are there: where the file has this chunk already, after a
  * crash, they are copied.
  */
 const char *sl_h5_file_name(const struct sl_h5_file *file);
+bool sl_h5_file_is_named(const struct sl_h5_file *file);
 int sl_h5_place_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *place);
 int sl_h5_chunk_enter(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
                       uint32_t mask, uint64_t place, size_t n);

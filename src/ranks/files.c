@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ranks/ranks_internal.h"
 
@@ -240,15 +241,10 @@ int sl_files_enter(struct sl_rank_server *server, struct sl_server_series *ss,
 
 /* ------------------------------------------------------------------------------- flush and close */
 
-/* A file that is replaced would show the frames of new files. */
-static int files_vacate(struct sl_rank_server *server)
-{
-	return server->file_count > 1 ? sl_h5_file_vacate(server->files[0].h5) : 0;
-}
-
 int sl_files_flush(struct sl_rank_server *server)
 {
-	int rc = files_vacate(server);
+	/* A file that is replaced would show the frames of new files. */
+	int rc = server->file_count > 1 ? sl_h5_file_vacate(server->files[0].h5) : 0;
 
 	for (size_t i = server->file_count; !rc && i--;)
 		rc = sl_h5_file_flush(server->files[i].h5);
@@ -258,15 +254,22 @@ int sl_files_flush(struct sl_rank_server *server)
 int sl_files_close(struct sl_rank_server *server, bool keep)
 {
 	int rc = 0, closed;
+	bool named;
 
 	/* After an error none gets frames that others lack. */
 	for (size_t i = 0; keep && !rc && i < server->file_count; i++)
 		rc = sl_h5_error(server->files[i].h5);
-	if (keep && !rc)
-		rc = files_vacate(server);
+	if (keep && !rc && server->file_count > 1)
+		rc = sl_files_flush(server);
+	named = server->file_count && server->files[0].h5 &&
+	        sl_h5_file_is_named(server->files[0].h5);
 	for (size_t i = server->file_count; i--;) {
-		closed = server->files[i].h5 ? sl_h5_file_close(server->files[i].h5, keep && !rc)
-		                             : 0;
+		struct sl_h5_file *file = server->files[i].h5;
+
+		/* Without the first file the others are of no use. */
+		if (file && !named && sl_h5_file_is_named(file))
+			unlink(sl_h5_file_name(file));
+		closed = file ? sl_h5_file_close(file, keep && !rc) : 0;
 		rc = rc ? rc : closed;
 		free(server->files[i].path);
 	}

@@ -39,19 +39,42 @@ def _options():
 OPTIONS = _options()
 
 
-def mpirun(ranks, *command):
+# Starts the part of mpirun for a host in a UTS namespace, so that it is a node of that name.
+AGENT = """#!/bin/sh
+host=$1
+shift
+exec unshare --uts sh -c 'hostname "$1"; eval "$2"' sh "$host" "$*"
+"""
+
+
+def fake_nodes(folder, ranks):
+    """Options of mpirun for nodes "a", "b" and so on, with so many ranks each; a sentence where there can be none."""
+    if "--oversubscribe" not in OPTIONS:
+        return "this mpirun is not of OpenMPI"
+    tried = subprocess.run(["unshare", "--uts", "hostname", "a"], capture_output=True, text=True)
+    if tried.returncode:
+        return f"no UTS namespace: {tried.stderr.strip()}"
+    agent = os.path.join(folder, "agent")
+    with open(agent, "w") as file:
+        file.write(AGENT)
+    os.chmod(agent, 0o700)
+    hosts = ",".join(f"{'abcdefgh'[i]}:{n}" for i, n in enumerate(ranks))
+    return ["--mca", "plm", "rsh", "--mca", "plm_rsh_agent", agent, "--host", hosts]
+
+
+def mpirun(ranks, *command, nodes=()):
     """The finished process, with its output."""
     environment = dict(os.environ, LC_ALL="C.UTF-8")
     # MPI's own memory is not ours to find leaks in.
     environment["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
     return subprocess.run(
-        ["mpirun", *OPTIONS, "-n", str(ranks), *map(str, command)],
+        ["mpirun", *OPTIONS, *nodes, "-n", str(ranks), *map(str, command)],
         capture_output=True, text=True, env=environment, timeout=300)
 
 
-def write(program, ranks, path, **options):
-    """Runs ranks_write, which has to end well. Returns its output."""
-    done = mpirun(ranks, program, path, *(f"{name}={value}" for name, value in options.items()))
+def write(program, ranks, path, on=(), **options):
+    """Runs ranks_write, which has to end well. on: options of mpirun. Returns its output."""
+    done = mpirun(ranks, program, path, *(f"{name}={value}" for name, value in options.items()), nodes=on)
     assert done.returncode == 0, (ranks, options, done.returncode, done.stdout, done.stderr)
     return done.stdout
 
@@ -90,9 +113,12 @@ def check(path, least, most):
                 continue
             found = read(file[name])
             assert len(found) <= most, (name, len(found), most)
+            # A virtual dataset has parts of frames behind those that it counts.
+            count = int(file[name].attrs.get("sluice_frames", len(found)))
             for k, one in enumerate(found):
-                assert (one == frame(number, k)).all(), (name, k)
-            counts.append(len(found))
+                right = one == frame(number, k)
+                assert (right if k < count else right | numpy.isnan(one) | (one == 0)).all(), (name, k)
+            counts.append(count)
         if counts[0]:
             times = file["fields/u_time"][: counts[0]]
             assert (times == numpy.arange(counts[0]) * 0.5).all()

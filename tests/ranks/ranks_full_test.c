@@ -71,13 +71,21 @@ static void assert_frames(const struct crew *crew)
 		fail_msg("not right (%d): \"%s\"", wrong, crew->members[0].said[1]);
 }
 
+/* One file, or files of two nodes. */
+static void ranks_init(struct crew *crew, sluice_context *ctx, const char *path, bool nodes)
+{
+	crew_init(crew, ctx, path, 3);
+	crew->frames = FRAMES;
+	crew->on_node = nodes ? 2 : 0;
+	crew->o.flags |= nodes ? SLUICE_WRITER_NODE_FILES : 0;
+}
+
 FIXTURE_TEST(a_full_disk_of_a_rank_is_the_error_of_all)
 {
 	struct crew crew;
 
 	for (int pass = 3; pass < 100; pass += 24) {
-		crew_init(&crew, f->ctx, scratch(f, "x.h5"), 3);
-		crew.frames = FRAMES;
+		ranks_init(&crew, f->ctx, scratch(f, "x.h5"), pass % 48 == 3);
 		passing = pass;
 		refusing = 1000000;
 		crew_run(&crew, act_fill);
@@ -111,21 +119,25 @@ FIXTURE_TEST(a_rank_waits_for_room_and_loses_nothing)
 	assert_frames(&crew);
 }
 
-FIXTURE_TEST(the_disk_of_all_ranks_becomes_full)
+static void assert_disk_becomes_full(struct fixture *f, bool nodes)
 {
 	unsigned errors = 0, fine = 0;
-	char path[300];
+	char path[300], of_nodes[2][320];
 
 	if (!disk[0])
 		SKIP("no file system can be mounted here");
 	snprintf(path, sizeof(path), "%s/x.h5", disk);
+	for (int i = 0; i < 2; i++)
+		snprintf(of_nodes[i], sizeof(of_nodes[i]), "%s.node-%d", path, i);
 	for (unsigned kib = 8; kib < 900; kib += 44) {
 		struct crew crew;
+		bool there;
 		int error;
 
-		crew_init(&crew, f->ctx, path, 3);
-		crew.frames = FRAMES;
+		ranks_init(&crew, f->ctx, path, nodes);
 		unlink(path);
+		unlink(of_nodes[0]);
+		unlink(of_nodes[1]);
 		leave_room(kib);
 		crew_run(&crew, act_fill);
 		error = crew.members[0].rc[0] ? crew.members[0].rc[0] : crew.members[0].rc[1];
@@ -135,11 +147,24 @@ FIXTURE_TEST(the_disk_of_all_ranks_becomes_full)
 			assert_int_equal(crew.members[r].rc[1], crew.members[0].rc[1]);
 		errors += error != 0;
 		fine += !error;
-		if (!access(path, F_OK))
+		there = !access(path, F_OK);
+		if (there)
 			assert_frames(&crew);
-		assert_int_equal(directory_entries(disk), 1 + !access(path, F_OK));
+		assert_int_equal(directory_entries(disk), 1 + there * (nodes ? 3 : 1));
 	}
 	assert_true(errors > 3 && fine > 1);
+	unlink(of_nodes[0]);
+	unlink(of_nodes[1]);
+}
+
+FIXTURE_TEST(the_disk_of_all_ranks_becomes_full)
+{
+	assert_disk_becomes_full(f, false);
+}
+
+FIXTURE_TEST(the_disk_of_the_files_of_nodes_becomes_full)
+{
+	assert_disk_becomes_full(f, true);
 }
 
 /* Room comes when ranks have been told that there is none. */
