@@ -39,25 +39,14 @@ def _options():
 OPTIONS = _options()
 
 
-# Starts the part of mpirun for a host in a UTS namespace, so that it is a node of that name.
-AGENT = """#!/bin/sh
-host=$1
-shift
-exec unshare --uts sh -c 'hostname "$1"; eval "$2"' sh "$host" "$*"
-"""
-
-
-def fake_nodes(folder, ranks):
-    """Options of mpirun for nodes "a", "b" and so on, with so many ranks each; a sentence where there can be none."""
+def fake_nodes(ranks):
+    """Options of mpirun for nodes with so many ranks each; or a sentence, where there can be none."""
     if "--oversubscribe" not in OPTIONS:
         return "this mpirun is not of OpenMPI"
     tried = subprocess.run(["unshare", "--uts", "hostname", "a"], capture_output=True, text=True)
     if tried.returncode:
         return f"no UTS namespace: {tried.stderr.strip()}"
-    agent = os.path.join(folder, "agent")
-    with open(agent, "w") as file:
-        file.write(AGENT)
-    os.chmod(agent, 0o700)
+    agent = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_node")
     hosts = ",".join(f"{'abcdefgh'[i]}:{n}" for i, n in enumerate(ranks))
     return ["--mca", "plm", "rsh", "--mca", "plm_rsh_agent", agent, "--host", hosts]
 

@@ -13,6 +13,10 @@ import tempfile
 import launch
 
 program = sys.argv[1]
+TWO = launch.fake_nodes((3, 3))
+if isinstance(TWO, str):
+    print(f"skipped: {TWO}")
+    sys.exit(77)
 
 
 def described(path):
@@ -74,9 +78,5 @@ def killed(folder):
 
 for case in (equal_in_both_layouts, continued, killed):
     with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as made:
-        TWO = launch.fake_nodes(made, (3, 3))
-        if isinstance(TWO, str):
-            print(f"skipped: {TWO}")
-            sys.exit(77)
         print(case.__name__)
         case(made)
