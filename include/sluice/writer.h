@@ -108,7 +108,7 @@ struct sluice_writer_options {
  *
  * Returns 0, the errors of open(2), or
  *   -EEXIST        the file exists, and no flag says how to treat it
- *   -EINVAL        the flags contradict each other, or path is not a path
+ *   -EINVAL        the flags contradict each other or are for ranks, or path is not a path
  *   -EWOULDBLOCK   another process has the file open
  *   -EBUSY         this process has the file open
  *   -EBADMSG       APPEND: the file is not an HDF5 file, or cannot be continued
