@@ -19,13 +19,10 @@
  * writers of one file are slow. Beside "run.h5" lie "run.h5.node-0", "run.h5.node-1" and so on, in the order of the lowest
  * ranks of the nodes. "run.h5" has all else, and for each series a virtual dataset, which HDF5 from 1.10 on, h5py and
  * h5dump read under the same name.
- *  - Each file has its part of a chunk that lies in blocks of two nodes; parts of chunks do not travel between nodes.
- *  - All files can be moved to another folder together. They keep their names: "run.h5" refers to them by these.
- *  - Where a file is missing or has fewer frames, readers get NaN, and 0 for integers. The attribute "sluice_frames" of
- *    the virtual dataset is the number of frames that were in all files at the last flush.
- *  - The program may continue the files (APPEND) with ranks on as many nodes, if the blocks of each node together are as
- *    before. SLUICE_WRITER_REPLACE removes "run.h5" before the files of nodes get their names, so that it never shows
- *    frames of new files.
+ * Files that are moved together keep their names. Where a file is missing or has fewer frames, readers get NaN, and 0 for
+ * integers; the attribute "sluice_frames" of the virtual dataset counts the frames that are in all files. APPEND needs as many
+ * nodes as before, and the same blocks of each node together. REPLACE removes "run.h5" before the files of nodes get their
+ * names, so that it never shows frames of new files.
  *
  * Differences from a writer of a single process:
  *  - A series is always stored in chunks, also with the codec "none", and a chunk has a single frame: chunk_frames above

@@ -128,34 +128,20 @@ static int check_filters(struct sl_h5_dataset *dataset, const struct sl_h5_layou
 	return err ? sl_h5_fail(dataset->file, err, "%s", sluice_last_message()) : 0;
 }
 
-/* HDF5 writes the list of sources at once if it is longer than a page. */
-static int sources_reserve(struct sl_h5_file *file, const struct sl_h5_layout *layout)
-{
-	int err;
-
-	sl_hdf5_pause();
-	err = sl_h5_room(file, layout->source_count * SL_H5_SOURCE);
-	sl_hdf5_resume();
-	return err ? sl_h5_fail(file, err, "there is no room for the names of files: %s",
-	                        sl_error_text(err))
-	           : 0;
-}
-
 static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
 	hsize_t most[SL_H5_RANK] = {layout->frames ? layout->frames : H5S_UNLIMITED};
 	hid_t list = creation_list(dataset->name, layout), type = sl_h5_type(layout->type);
-	int err = layout->sources ? sources_reserve(dataset->file, layout) : 0;
 	uint64_t place;
+	int err;
 
 	dataset->extent[0] = layout->contiguous ? layout->frames : 0;
 	for (unsigned i = 0; i < layout->rank; i++)
 		dataset->extent[i + 1] = most[i + 1] = layout->shape[i];
 	/* Direct writers write whole pages; and a list of sources lies where texts do. */
 	dataset->file->vfd.pages = layout->contiguous || layout->sources;
-	if (!err)
-		dataset->id = dataset_create(dataset->file, dataset->name, type, dataset->rank,
-		                             dataset->extent, most, list);
+	dataset->id = dataset_create(dataset->file, dataset->name, type, dataset->rank,
+	                             dataset->extent, most, list);
 	dataset->file->vfd.pages = false;
 	H5Tclose(type);
 	H5Pclose(list);
@@ -163,9 +149,9 @@ static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layou
 		return sl_h5_fail(dataset->file, -EIO, "'%s' cannot be made", dataset->name);
 	if (!layout->sources)
 		return check_filters(dataset, layout);
-	/* HDF5 must not extend the list, which may be longer than a page. Its room is taken. */
+	/* HDF5 must not extend the list in its place, which may be longer than a page. */
 	err = sl_ordered_vfd_grant(&dataset->file->vfd, 1, false, &place);
-	return err ? sl_h5_fail(dataset->file, err, "'%s' cannot be made", dataset->name) : 0;
+	return err ? sl_h5_fail(dataset->file, err, "there is no room for '%s'", dataset->name) : 0;
 }
 
 /* --------------------------------------------------------------------------------------- whole */

@@ -11,7 +11,6 @@
 /* Values of a scalar that wait for its next write. */
 #define SL_H5_PENDING 512
 #define SL_H5_COLUMN  1024 /* elements of a chunk of a one-dimensional dataset: 8 KiB of doubles */
-#define SL_H5_SOURCE  4096 /* bytes of a source, with two names, at most */
 #define SL_H5_RANK    (SLUICE_RANK_MOST + 1) /* of a dataset, at most */
 /* Bytes for the names of a group before they move for the first time; with HDF5's head of 32 a
  * page at most. */

@@ -14,26 +14,6 @@
 
 /* ---------------------------------------------------------------------------------------- open */
 
-/* Numbers the nodes in the order of their lowest ranks. */
-static int nodes_count(struct sl_rank_server *server)
-{
-	server->node_count = 0;
-	for (int r = 0; r < server->ranks; r++) {
-		const struct sl_open_body *body = (void *)(server->rank[r].step->message + 1);
-		int lowest = body->node;
-		const struct sl_open_body *its = (void *)(server->rank[lowest].step->message + 1);
-
-		if (its->node != lowest)
-			return sl_fail(-EINVAL,
-			               "transport: rank %d is on the node of rank %d, which is on "
-			               "that of rank %d",
-			               r, lowest, its->node);
-		server->rank[r].node =
-			lowest == r ? server->node_count++ : server->rank[lowest].node;
-	}
-	return 0;
-}
-
 static int file_open(struct sl_rank_server *server, size_t number,
                      const struct sl_h5_file_options *o)
 {
@@ -59,12 +39,21 @@ int sl_files_open(struct sl_rank_server *server)
 	                                     .full = sl_server_full,
 	                                     .argument = server};
 	bool apart = o->flags & SLUICE_WRITER_NODE_FILES;
-	int rc = nodes_count(server);
-	size_t count = rc || !apart ? 1 : (size_t)server->node_count + 1;
+	size_t count = 1;
+	int rc = 0;
 
+	/* Nodes are in the order of their lowest ranks. */
+	for (int r = 0; r < server->ranks; r++) {
+		const struct sl_open_body *body = (void *)(server->rank[r].step->message + 1);
+		struct sl_server_rank *rank = &server->rank[r];
+
+		rank->node = body->node == r ? server->node_count++ : server->rank[body->node].node;
+		rank->file = apart ? 1 + rank->node : 0;
+		count = SL_MAX(count, (size_t)rank->file + 1);
+	}
 	server->files = calloc(count, sizeof(*server->files));
-	if (!rc && !server->files)
-		rc = sl_fail(-ENOMEM, "no memory");
+	if (!server->files)
+		return sl_fail(-ENOMEM, "no memory");
 	options.apart = server->node_count > 1;
 	options.held_limit = sl_writer_held_limit(o->memory_bytes) / count;
 	while (!rc && server->file_count < count) {
@@ -72,40 +61,83 @@ int sl_files_open(struct sl_rank_server *server)
 		options.attribute_count = 0;
 		server->file_count++;
 	}
-	for (int r = 0; r < server->ranks; r++)
-		server->rank[r].file = apart ? 1 + server->rank[r].node : 0;
 	return rc;
 }
 
 /* ----------------------------------------------------------------------------------------- add */
 
-/* The sources of the first dataset: the blocks of the ranks. */
-static int sources_make(const struct sl_rank_server *server, struct sl_server_series *ss)
+/* Makes a source longer by a block beside it; false: it does not lie so. */
+static bool source_join(struct sl_h5_source *source, const struct sl_h5_source *other,
+                        unsigned rank)
 {
-	size_t ranks = (size_t)server->ranks;
-	struct sl_h5_source *sources = calloc(ranks, sizeof(*sources));
-	const char **names = calloc(server->file_count, sizeof(*names));
-	int *files = calloc(ranks, sizeof(*files));
+	unsigned along = rank;
 
-	for (size_t i = 0; names && i < server->file_count; i++) {
-		const char *slash = strrchr(server->files[i].path, '/');
-
-		names[i] = slash ? slash + 1 : server->files[i].path;
+	for (unsigned i = 0; i < rank; i++) {
+		if (source->start[i] == other->start[i] && source->count[i] == other->count[i])
+			continue;
+		if (along < rank || (source->start[i] + source->count[i] != other->start[i] &&
+		                     other->start[i] + other->count[i] != source->start[i]))
+			return false;
+		along = i;
 	}
-	for (size_t r = 0; files && r < ranks; r++)
-		files[r] = server->rank[r].file;
-	ss->layout.sources = sources;
-	if (sources && names && files)
-		ss->layout.source_count = sl_blocks_sources(ss->layout.rank, ss->blocks, files,
-		                                            server->ranks, names, sources);
-	free(names);
-	free(files);
-	return ss->layout.source_count ? 0 : sl_fail(-ENOMEM, "no memory");
+	if (source->file != other->file)
+		return false;
+	source->start[along] = SL_MIN(source->start[along], other->start[along]);
+	source->count[along] += other->count[along];
+	return true;
+}
+
+/* The blocks of the ranks, of which those that lie side by side in a file are a single source. Returns their number. */
+static size_t sources_fill(const struct sl_rank_server *server, const struct sl_server_series *ss,
+                           struct sl_h5_source *out)
+{
+	size_t count = 0;
+
+	for (int r = 0; r < server->ranks; r++) {
+		const char *path = server->files[server->rank[r].file].path;
+		const char *slash = strrchr(path, '/');
+		struct sl_h5_source source = {.file = slash ? slash + 1 : path};
+
+		if (!sl_block_has_any(ss->layout.rank, &ss->blocks[r]))
+			continue;
+		memcpy(source.start, ss->blocks[r].start, sizeof(source.start));
+		memcpy(source.count, ss->blocks[r].count, sizeof(source.count));
+		/* What is joined may lie beside an earlier source. */
+		for (size_t i = 0; i < count; i++)
+			if (source_join(&source, &out[i], ss->layout.rank)) {
+				out[i] = out[--count];
+				i = (size_t)-1;
+			}
+		out[count++] = source;
+	}
+	return count;
+}
+
+/* The first dataset, which is virtual if the others have the chunks. */
+static int first_add(struct sl_rank_server *server, struct sl_server_series *ss,
+                     const struct sl_h5_set_options *set, uint64_t *first)
+{
+	struct sl_h5_layout virtual = ss->layout;
+	struct sl_h5_source *sources;
+	int rc;
+
+	if (server->file_count == 1)
+		return sl_h5_dataset_add(server->files[0].h5, ss->name, &ss->layout, set,
+		                         &ss->datasets[0], first);
+	virtual.sources = sources = calloc((size_t)server->ranks, sizeof(*sources));
+	if (!sources)
+		return sl_fail(-ENOMEM, "no memory");
+	virtual.source_count = sources_fill(server, ss, sources);
+	rc = sl_h5_dataset_add(server->files[0].h5, ss->name, &virtual, set, &ss->datasets[0],
+	                       first);
+	ss->layout.precision = virtual.precision;
+	free(sources);
+	return rc;
 }
 
 /* The dataset in the file of a node has the chunks alone, and as many frames as the first dataset counts. */
 static int part_add(struct sl_rank_server *server, struct sl_server_series *ss, size_t number,
-                    struct sl_h5_layout *part, const struct sl_h5_set_options *set, uint64_t first)
+                    const struct sl_h5_set_options *set, uint64_t first)
 {
 	struct sl_h5_set_options its = *set;
 	char sentence[512];
@@ -114,10 +146,9 @@ static int part_add(struct sl_rank_server *server, struct sl_server_series *ss, 
 	its.at = true;
 	its.frame = first;
 	/* All have the chunks and filters of the file of the first node. */
-	its.chunk |= number > 1;
-	its.codec |= number > 1;
-	its.shuffle |= number > 1;
-	rc = sl_h5_dataset_add(server->files[number].h5, ss->name, part, &its,
+	if (number > 1)
+		its.chunk = its.codec = its.shuffle = true;
+	rc = sl_h5_dataset_add(server->files[number].h5, ss->name, &ss->layout, &its,
 	                       &ss->datasets[number], &first);
 	if (!rc)
 		return 0;
@@ -128,34 +159,22 @@ static int part_add(struct sl_rank_server *server, struct sl_server_series *ss, 
 int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
                  const struct sl_h5_set_options *set, uint64_t *first)
 {
-	struct sl_h5_layout part = ss->layout;
-	int rc = server->file_count > 1 ? sources_make(server, ss) : 0;
+	int rc = first_add(server, ss, set, first);
+	size_t scalars = ss->layout.scalar_count;
+	unsigned precision = ss->layout.precision;
 
-	if (!rc)
-		rc = sl_h5_dataset_add(server->files[0].h5, ss->name, &ss->layout, set,
-		                       &ss->datasets[0], first);
-	part.scalars = part.dimensions = NULL;
-	part.attributes = NULL;
-	part.scalar_count = part.attribute_count = part.precision = 0;
+	ss->layout.scalars = ss->layout.dimensions = NULL;
+	ss->layout.attributes = NULL;
+	ss->layout.scalar_count = ss->layout.attribute_count = ss->layout.precision = 0;
 	for (size_t i = 1; !rc && i < server->file_count; i++)
-		rc = part_add(server, ss, i, &part, set, *first);
-	if (!rc && server->file_count > 1) {
-		memcpy(ss->layout.chunk, part.chunk, sizeof(part.chunk));
-		ss->layout.codec = part.codec;
-		ss->layout.level = part.level;
-		ss->layout.shuffle = part.shuffle;
-		ss->layout.gather = part.gather;
-		ss->layout.contiguous = part.contiguous;
-	}
+		rc = part_add(server, ss, i, set, *first);
+	ss->layout.scalar_count = scalars;
+	ss->layout.precision = precision;
 	if (!rc && (ss->layout.gather > 1 || ss->layout.contiguous))
 		rc = sl_fail(-ENOTSUP, "'%s' %s, and ranks can share only chunks of a single frame",
 		             ss->name,
 		             ss->layout.contiguous ? "lies in one piece"
 		                                   : "has several frames in a chunk");
-	free((void *)(uintptr_t)ss->layout.sources);
-	ss->layout.sources = NULL;
-	ss->layout.scalars = ss->layout.dimensions = NULL;
-	ss->layout.attributes = NULL;
 	if (rc)
 		sl_files_forget(server, ss);
 	return rc;

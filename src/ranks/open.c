@@ -331,7 +331,7 @@ static int rank_series_new(struct adding_block *a, const struct sl_added_body *a
 	struct sl_client *client = a->client;
 	struct sl_rank_series *rs = *out = calloc(1, sizeof(*rs));
 	struct sl_h5_layout layout = added->layout;
-	bool any = true;
+	bool any = sl_block_has_any(layout.rank, a->block);
 	int rc;
 
 	if (!rs)
@@ -340,8 +340,6 @@ static int rank_series_new(struct adding_block *a, const struct sl_added_body *a
 	rs->index = added->index;
 	rs->scalars = layout.scalar_count;
 	rs->told = added->first;
-	for (unsigned i = 0; i < layout.rank; i++)
-		any &= a->block->count[i] > 0;
 	rc = sl_codec_find(added->codec, layout.level, &layout.codec);
 	if (!rc && any)
 		rc = sl_blocks_share(&layout, added->blocks,

@@ -118,6 +118,14 @@ bool sl_link_close(struct sl_link *link, bool clean);
 
 /* -------------------------------------------------------------------------------------- blocks */
 
+static inline bool sl_block_has_any(unsigned rank, const struct sluice_block *block)
+{
+	bool any = true;
+
+	for (unsigned i = 0; i < rank; i++)
+		any &= block->count[i] > 0;
+	return any;
+}
 /* Returns 0, or -EINVAL with a sentence if the blocks are not the array. */
 int sl_blocks_check(unsigned rank, const uint64_t *shape, const struct sluice_block *blocks,
                     int ranks);
@@ -132,10 +140,6 @@ int sl_blocks_share(const struct sl_h5_layout *layout, const struct sluice_block
                     const int *files, int ranks, int rank, size_t head, struct sl_share **out);
 /* The offset of a chunk. */
 void sl_blocks_offset(const struct sl_h5_layout *layout, uint64_t chunk, uint64_t *offset);
-/* The blocks of all ranks as sources, of which those that lie side by side in a file are one. names: by file. Returns their
- * number, at most that of the ranks. */
-size_t sl_blocks_sources(unsigned rank, const struct sluice_block *blocks, const int *files,
-                         int ranks, const char *const *names, struct sl_h5_source *out);
 
 /* -------------------------------------------------------------------------------------- client */
 

@@ -160,10 +160,8 @@ static void series_begin(struct sl_rank_server *server, struct sl_server_series 
 {
 	ss->complete = ss->visible = ss->told = ss->told_visible = first;
 	for (int r = 0; r < server->ranks; r++) {
-		bool any = true;
+		bool any = sl_block_has_any(ss->layout.rank, &ss->blocks[r]);
 
-		for (unsigned i = 0; i < ss->layout.rank; i++)
-			any &= ss->blocks[r].count[i] > 0;
 		ss->contributors += any;
 		/* A rank without a block is not waited for. */
 		ss->frames[r] = any ? first : UINT64_MAX;
