@@ -304,30 +304,32 @@ static int adopt_precision(struct sl_h5_dataset *dataset, struct sl_h5_layout *l
 
 /* ----------------------------------------------------------------------------------- both kinds */
 
-static int adopt_contiguous(struct sl_h5_dataset *dataset, hid_t list, struct sl_h5_layout *layout,
-                            const struct sl_h5_set_options *set)
+/* Contiguous, or virtual: then its extent is that of its sources. */
+static int adopt_counted(struct sl_h5_dataset *dataset, hid_t list, struct sl_h5_layout *layout,
+                         const struct sl_h5_set_options *set)
 {
 	const struct filters none = {.codec = &sl_codec_none};
 	int there = attribute_open_own(dataset, "sluice_frames", H5T_NATIVE_UINT64,
 	                               &dataset->frames_attribute, &dataset->frames_written);
-	int err = check_set(dataset, &none, layout, set);
+	int err = layout->sources ? sl_h5_sources_check(dataset, list, layout)
+	                          : check_set(dataset, &none, layout, set);
 
 	if (there < 0)
 		return there;
-	if (!there || dataset->frames_written > dataset->extent[0] ||
-	    H5Pget_external_count(list) > 0)
+	if (!there || (!layout->sources && (dataset->frames_written > dataset->extent[0] ||
+	                                    H5Pget_external_count(list) > 0)))
 		return sl_fail(
 			-EEXIST,
 			"'%s' has no chunks, and no attribute sluice_frames that says how far "
 			"it is written",
 			dataset->name);
-	if (err)
+	dataset->frames = dataset->frames_written;
+	if (err || layout->sources)
 		return err;
 	layout->codec = &sl_codec_none;
 	layout->level = SL_CODEC_LEVEL;
 	layout->gather = 1;
 	layout->shuffle = false;
-	dataset->frames = dataset->frames_written;
 	return sl_h5_offset_find(dataset);
 }
 
@@ -350,21 +352,6 @@ static int adopt_chunked(struct sl_h5_dataset *dataset, hid_t list, struct sl_h5
 		              dataset->name, (unsigned long long)layout->gather);
 	dataset->frames = dataset->extent[0];
 	return err;
-}
-
-/* Its extent is that of its sources. */
-static int adopt_virtual(struct sl_h5_dataset *dataset, hid_t list,
-                         const struct sl_h5_layout *layout)
-{
-	int there = attribute_open_own(dataset, "sluice_frames", H5T_NATIVE_UINT64,
-	                               &dataset->frames_attribute, &dataset->frames_written);
-
-	if (there <= 0)
-		return there ? there
-		             : sl_fail(-EEXIST, "'%s' has no attribute sluice_frames",
-		                       dataset->name);
-	dataset->frames = dataset->frames_written;
-	return sl_h5_sources_check(dataset, list, layout);
 }
 
 /* Frames are not seen any more before others come to their places; and frames before their
@@ -412,9 +399,8 @@ int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *l
 	if (!err)
 		err = check_format(dataset, kind == H5D_CHUNKED);
 	if (!err)
-		err = kind == H5D_CHUNKED   ? adopt_chunked(dataset, list, layout, set)
-		      : kind == H5D_VIRTUAL ? adopt_virtual(dataset, list, layout)
-		                            : adopt_contiguous(dataset, list, layout, set);
+		err = kind == H5D_CHUNKED ? adopt_chunked(dataset, list, layout, set)
+		                          : adopt_counted(dataset, list, layout, set);
 	H5Pclose(list);
 	if (!err && dataset->scales[0])
 		err = sl_h5_scales_agree(dataset);

@@ -310,11 +310,6 @@ const char *sl_h5_file_name(const struct sl_h5_file *file)
 	return file->own.named ? file->own.path : file->own.temporary;
 }
 
-bool sl_h5_file_is_named(const struct sl_h5_file *file)
-{
-	return file->own.named;
-}
-
 int sl_h5_place_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *place)
 {
 	int err = sl_h5_error(file);
@@ -400,7 +395,7 @@ int sl_h5_file_flush(struct sl_h5_file *file)
 
 int sl_h5_file_vacate(struct sl_h5_file *file)
 {
-	if (file->own.named || !file->own.replace || !unlink(file->own.path) || errno == ENOENT)
+	if ((!file->own.named && !file->own.replace) || !unlink(file->own.path) || errno == ENOENT)
 		return 0;
 	return sl_fail(-errno, "cannot remove '%s': %s", file->own.path, sl_error_text(-errno));
 }

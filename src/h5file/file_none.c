@@ -26,11 +26,6 @@ const char *sl_h5_file_name(const struct sl_h5_file *file)
 	return NULL;
 }
 
-bool sl_h5_file_is_named(const struct sl_h5_file *file)
-{
-	return false;
-}
-
 uint64_t sl_h5_file_held(const struct sl_h5_file *file)
 {
 	return 0;
@@ -62,5 +57,4 @@ NONE(sl_h5_attributes_give, struct sl_h5_file *file, struct sl_h5_dataset *datas
      const struct sluice_attribute *list, size_t count)
 NONE(sl_h5_file_flush, struct sl_h5_file *file)
 NONE(sl_h5_file_vacate, struct sl_h5_file *file)
-NONE(sl_h5_error, const struct sl_h5_file *file)
 NONE(sl_h5_file_close, struct sl_h5_file *file, bool keep)

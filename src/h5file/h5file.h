@@ -147,13 +147,11 @@ int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *l
                      uint64_t frame, const uint64_t *offset, void *out, size_t n);
 
 /*
- * A file that is shared: the name by which others open it now, absolute, which is the file's, and whether this is the name
- * that it was opened by. Space that others write to, and
+ * A file that is shared: the name by which others open it now, absolute; the file's. Space that others write to, and
  * that sl_h5_chunk_enter() makes a chunk of when its bytes are there: where the file has this chunk already, after a
  * crash, they are copied.
  */
 const char *sl_h5_file_name(const struct sl_h5_file *file);
-bool sl_h5_file_is_named(const struct sl_h5_file *file);
 int sl_h5_place_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *place);
 int sl_h5_chunk_enter(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
                       uint32_t mask, uint64_t place, size_t n);
@@ -199,9 +197,7 @@ int sl_h5_attributes_give(struct sl_h5_file *file, struct sl_h5_dataset *dataset
 /* Flushes: all frames that were reported stored are in the file, and on the disk if it is
  * durable. The first flush gives a new file its name. All begun frames must have been stored. */
 int sl_h5_file_flush(struct sl_h5_file *file);
-/* The first error once more; 0: there was none. */
-int sl_h5_error(const struct sl_h5_file *file);
-/* A file that is to replace another in its first flush: there is none of that name any more. */
+/* Removes the file that has the name: another, which this is to replace, or this. */
 int sl_h5_file_vacate(struct sl_h5_file *file);
 
 /*

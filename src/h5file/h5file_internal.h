@@ -77,6 +77,8 @@ struct sl_h5_dataset {
  */
 __attribute__((format(printf, 3, 4))) int sl_h5_fail(struct sl_h5_file *file, int error,
                                                      const char *format, ...);
+/* The first error once more; 0: there was none. */
+int sl_h5_error(const struct sl_h5_file *file);
 /* Between enter and leave: writes the data that HDF5's calls have left to the driver, without
  * HDF5's lock and ours. Returns the driver's error, without a sentence. */
 int sl_h5_settle(struct sl_h5_file *file);

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "ranks/ranks_internal.h"
 
@@ -54,6 +53,7 @@ int sl_files_open(struct sl_rank_server *server)
 	server->files = calloc(count, sizeof(*server->files));
 	if (!server->files)
 		return sl_fail(-ENOMEM, "no memory");
+	server->flushed = o->flags & SLUICE_WRITER_APPEND;
 	options.apart = server->node_count > 1;
 	options.held_limit = sl_writer_held_limit(o->memory_bytes) / count;
 	while (!rc && server->file_count < count) {
@@ -263,32 +263,28 @@ int sl_files_enter(struct sl_rank_server *server, struct sl_server_series *ss,
 int sl_files_flush(struct sl_rank_server *server)
 {
 	/* A file that is replaced would show the frames of new files. */
-	int rc = server->file_count > 1 ? sl_h5_file_vacate(server->files[0].h5) : 0;
+	bool vacates = server->file_count > 1 && !server->flushed;
+	int rc = vacates ? sl_h5_file_vacate(server->files[0].h5) : 0;
 
+	if (rc)
+		return rc;
 	for (size_t i = server->file_count; !rc && i--;)
 		rc = sl_h5_file_flush(server->files[i].h5);
+	/* Without the first file the others are of no use. */
+	for (size_t i = 1; rc && vacates && i < server->file_count; i++)
+		sl_h5_file_vacate(server->files[i].h5);
+	server->flushed |= !rc;
 	return rc;
 }
 
 int sl_files_close(struct sl_rank_server *server, bool keep)
 {
-	int rc = 0, closed;
-	bool named;
+	int rc = keep && server->file_count > 1 ? sl_files_flush(server) : 0;
 
-	/* After an error none gets frames that others lack. */
-	for (size_t i = 0; keep && !rc && i < server->file_count; i++)
-		rc = sl_h5_error(server->files[i].h5);
-	if (keep && !rc && server->file_count > 1)
-		rc = sl_files_flush(server);
-	named = server->file_count && server->files[0].h5 &&
-	        sl_h5_file_is_named(server->files[0].h5);
 	for (size_t i = server->file_count; i--;) {
 		struct sl_h5_file *file = server->files[i].h5;
+		int closed = file ? sl_h5_file_close(file, keep && !rc) : 0;
 
-		/* Without the first file the others are of no use. */
-		if (file && !named && sl_h5_file_is_named(file))
-			unlink(sl_h5_file_name(file));
-		closed = file ? sl_h5_file_close(file, keep && !rc) : 0;
 		rc = rc ? rc : closed;
 		free(server->files[i].path);
 	}

@@ -289,6 +289,7 @@ struct sl_rank_server {
 		struct sl_h5_file *h5;
 	} * files;
 	size_t file_count; /* the last is NULL if it could not be opened */
+	bool flushed;      /* the first is there */
 	int node_count;
 	const struct sluice_writer_options *options;
 	const char *path;
@@ -331,6 +332,8 @@ void sl_server_join(struct sl_rank_server *server);
 void sl_server_free(struct sl_rank_server *server);
 /* Keeps the first error, and tells all ranks. */
 void sl_server_fail(struct sl_rank_server *server, int error, const char *sentence);
+/* The error that a rank has sent with its sentence, which gets the number of the rank. */
+int sl_server_rank_error(const struct sl_rank_server *server, const struct sl_server_message *of);
 void sl_server_tell(struct sl_rank_server *server, int to, const struct sl_rank_message *head,
                     const void *body, size_t n);
 /* Asks whether to try again on a full disk, see sl_h5_file_options. */

@@ -58,6 +58,16 @@ void sl_server_fail(struct sl_rank_server *server, int error, const char *senten
 	server_tell_all(server, &head, server->sentence, strlen(server->sentence));
 }
 
+int sl_server_rank_error(const struct sl_rank_server *server, const struct sl_server_message *of)
+{
+	const struct sl_rank_message *message = of->message;
+	int length = (int)(of->n - sizeof(*message));
+	const char *sentence = (const char *)(message + 1);
+
+	return server->ranks > 1 ? sl_fail(message->rc, "rank %d: %.*s", of->from, length, sentence)
+	                         : sl_fail(message->rc, "%.*s", length, sentence);
+}
+
 static bool message_is_urgent(const struct sl_rank_message *message)
 {
 	return message->kind == SL_MESSAGE_FAIL || (message->kind == SL_MESSAGE_END && message->a);
@@ -369,7 +379,6 @@ static void server_step(struct sl_rank_server *server, struct sl_server_message 
 static void server_handle(struct sl_rank_server *server, struct sl_server_message *of)
 {
 	struct sl_rank_message *message = of->message;
-	char sentence[1024];
 
 	if (message->kind < SL_STEPS) {
 		server_step(server, of);
@@ -388,10 +397,7 @@ static void server_handle(struct sl_rank_server *server, struct sl_server_messag
 		of->message = NULL;
 		break;
 	case SL_MESSAGE_FAIL:
-		snprintf(sentence, sizeof(sentence), "rank %d: %.*s", of->from,
-		         (int)(of->n - sizeof(*message)), (const char *)(message + 1));
-		sl_server_fail(server, message->rc,
-		               server->ranks > 1 ? sentence : strchr(sentence, ':') + 2);
+		sl_server_fail(server, sl_server_rank_error(server, of), sluice_last_message());
 		break;
 	case SL_MESSAGE_END:
 		server_end(server, of->from, message->a);

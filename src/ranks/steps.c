@@ -27,17 +27,9 @@ static void answer_all(struct sl_rank_server *server, int rc, const void *body, 
 /* The first error of a rank, which has come with its sentence. */
 static int step_error(const struct sl_rank_server *server)
 {
-	for (int r = 0; r < server->ranks; r++) {
-		const struct sl_server_message *of = server->rank[r].step;
-		int length = (int)(of->n - sizeof(*of->message));
-
-		if (of->message->rc && server->ranks == 1)
-			return sl_fail(of->message->rc, "%.*s", length,
-			               (const char *)(of->message + 1));
-		if (of->message->rc)
-			return sl_fail(of->message->rc, "rank %d: %.*s", r, length,
-			               (const char *)(of->message + 1));
-	}
+	for (int r = 0; r < server->ranks; r++)
+		if (server->rank[r].step->message->rc)
+			return sl_server_rank_error(server, server->rank[r].step);
 	return 0;
 }
 
