@@ -11,6 +11,8 @@
 
 #include "ranks/ranks_internal.h"
 
+#define SMALL ((uint64_t)64 << 10) /* bytes of a chunk */
+
 /* ---------------------------------------------------------------------------------------- open */
 
 static int file_open(struct sl_rank_server *server, size_t number,
@@ -219,7 +221,10 @@ int sl_files_place(struct sl_rank_server *server, int from, const struct sl_rank
 		rest->bytes -= out->bytes;
 		return 0;
 	}
-	out->bytes = server->node_count > 1 ? sl_whole_pages(want->a) : want->a;
+	out->bytes = want->a;
+	/* Several small chunks share what is lost at its end. */
+	if (server->node_count > 1)
+		out->bytes = sl_whole_pages(SL_MAX(want->a, want->b < SMALL ? 16 * want->b : 0));
 	return sl_h5_place_take(server->files[rank->file].h5, out->bytes, &out->place);
 }
 
