@@ -2,8 +2,9 @@
 """What bench/device says in microseconds: submission, latency, and what waiting streams do to others."""
 
 import report
-from device_run import ORDERS, Program, Skipped, say, size_text
+from device_run import ORDERS, Program, Skipped, size_text
 from peers import GIB, KIB, MIB, Failed
+from report import say
 
 WAITING = (1, 3, 8, 64)  # streams that wait
 NOISE_US = 3  # of a median that counts as no delay

@@ -13,6 +13,7 @@ import time
 
 import report
 from peers import ENVIRONMENT, GIB, KIB, MIB, Failed, Sample, Sluice, WorkFile, run
+from report import say
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ORDERS = {"host": 0, "stream": 1}
@@ -20,10 +21,6 @@ ORDERS = {"host": 0, "stream": 1}
 
 class Skipped(Exception):
     """It cannot be measured here."""
-
-
-def say(text):
-    print(text, flush=True)
 
 
 def size_text(size):

@@ -41,9 +41,8 @@ static double nodes_stored(const char *path)
 static void report(int rank, int files)
 {
 	struct stat s = {0};
-	double most[3], sums[2], filling;
-	double own_most[] = {found.seconds, found.calls, found.longest};
-	double own_sums[] = {found.cpu, 0};
+	double own_most[] = {found.seconds, found.calls, found.longest}, most[3];
+	double own_sums[] = {found.cpu, 0}, sums[2], filling = found.filling;
 
 	/* Of all ranks, or of each one. */
 	if ((rank == 0 || files) && stat(options.sink.path, &s) < 0)
@@ -51,16 +50,14 @@ static void report(int rank, int files)
 	own_sums[1] = (double)s.st_size + (rank ? 0 : nodes_stored(options.sink.path));
 	MPI_Reduce(own_most, most, 3, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
 	MPI_Reduce(own_sums, sums, 2, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-	MPI_Reduce(&found.filling, &filling, 1, MPI_DOUBLE, MPI_MIN, 0, MPI_COMM_WORLD);
+	MPI_Reduce(&filling, &found.filling, 1, MPI_DOUBLE, MPI_MIN, 0, MPI_COMM_WORLD);
 	if (rank)
 		return;
-	printf("{\"bytes\": %zu, \"seconds\": %.6f, \"cpu_seconds\": %.6f, \"stored\": %.0f, "
-	       "\"calls\": %.6f, \"longest\": %.6f, \"filling\": %.6f, \"others\": %.6f, "
-	       "\"frames\": %llu}\n",
-	       options.sink.frames * options.sink.whole * options.sink.columns * sizeof(float),
-	       most[0], sums[0], sums[1], most[1], most[2], filling,
-	       found.busy > sums[0] ? found.busy - sums[0] : 0,
-	       (unsigned long long)options.sink.frames);
+	found.seconds = most[0];
+	found.calls = most[1];
+	found.longest = most[2];
+	found.cpu = sums[0];
+	bench_print(sums[1]);
 }
 
 int main(int argc, char **argv)

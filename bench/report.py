@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a comparison found, as a table for a terminal, for Markdown, and as JSON."""
 
+import argparse
 import json
 import os
 import platform
@@ -198,11 +199,33 @@ def as_json(rows, machine, figures=(), tables=()):
     }
 
 
-def add_arguments(parser):
-    """Those that every bench has."""
-    parser.add_argument("--markdown", metavar="FILE", help="write the table there")
-    parser.add_argument("--json", metavar="FILE", help="write every sample there")
-    parser.add_argument("--gate", action="store_true", help="exit with 1 if an aim is missed")
+def say(text):
+    print(text, flush=True)
+
+
+def parser(about, quick, rounds=5, rows=()):
+    """With the options that every bench has. quick: what --quick makes; rows: those that --rows chooses of."""
+    made = argparse.ArgumentParser(description=about.strip())
+    made.add_argument("--rounds", type=int, metavar="N", help=f"rounds of each row (default: {rounds})")
+    made.add_argument("--quick", action="store_true", help=f"{quick}, for a first look")
+    if rows:
+        made.add_argument("--rows", metavar="KEY,...", help=f"only these of {', '.join(rows)}")
+    made.add_argument("--markdown", metavar="FILE", help="write the table there")
+    made.add_argument("--json", metavar="FILE", help="write every sample there")
+    made.add_argument("--gate", action="store_true", help="exit with 1 if an aim is missed")
+    return made
+
+
+def parse(made, rows=()):
+    """The options; keys are the rows that are chosen."""
+    options = made.parse_args()
+    if options.rounds is not None and options.rounds < 1:
+        made.error("--rounds: must be 1 or more")
+    options.keys = options.rows.split(",") if rows and options.rows else list(rows)
+    for key in options.keys:
+        if key not in rows:
+            made.error(f"--rows: '{key}' is none of {', '.join(rows)}")
+    return options
 
 
 def conclude(rows, machine_is, options, figures=(), tables=()):

@@ -88,6 +88,8 @@ void options_set(const char *argument);
 /* Begins, so that nothing is left to do but to store. Returns the sink for bench_run(). */
 void *bench_begin(const struct sink_ops *ops);
 void bench_run(const struct sink_ops *ops, void *sink);
+/* A JSON object of what was found; stored: bytes of the file. */
+void bench_print(double stored);
 
 /* Another thread that calls HDF5 meanwhile. */
 void lock_start(void);

@@ -31,13 +31,7 @@ static void report(void)
 
 	if (strcmp(options.kind, sink_nothing.name) != 0 && stat(options.sink.path, &s) < 0)
 		err(1, "%s", options.sink.path);
-	printf("{\"bytes\": %zu, \"seconds\": %.6f, \"cpu_seconds\": %.6f, \"stored\": %lld, "
-	       "\"calls\": %.6f, \"longest\": %.6f, \"filling\": %.6f, \"others\": %.6f, "
-	       "\"frames\": %llu, \"lock_longest\": %.6f, \"lock_p99\": %.6f}\n",
-	       options.sink.frames * frame_cells() * sizeof(float), found.seconds, found.cpu,
-	       (long long)s.st_size, found.calls, found.longest, found.filling,
-	       found.busy > found.cpu ? found.busy - found.cpu : 0,
-	       (unsigned long long)options.sink.frames, found.lock_longest, found.lock_p99);
+	bench_print((double)s.st_size);
 }
 
 static int print_what_there_is(void)

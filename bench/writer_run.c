@@ -240,3 +240,16 @@ void bench_run(const struct sink_ops *ops, void *sink)
 	found.cpu += cpu_seconds();
 	found.busy += machine_seconds();
 }
+
+void bench_print(double stored)
+{
+	const struct sink_options *o = &options.sink;
+
+	printf("{\"bytes\": %zu, \"seconds\": %.6f, \"cpu_seconds\": %.6f, \"stored\": %.0f, "
+	       "\"calls\": %.6f, \"longest\": %.6f, \"filling\": %.6f, \"others\": %.6f, "
+	       "\"frames\": %llu, \"lock_longest\": %.6f, \"lock_p99\": %.6f}\n",
+	       o->frames * o->whole * o->columns * sizeof(float), found.seconds, found.cpu, stored,
+	       found.calls, found.longest, found.filling,
+	       found.busy > found.cpu ? found.busy - found.cpu : 0, (unsigned long long)o->frames,
+	       found.lock_longest, found.lock_p99);
+}

@@ -40,4 +40,6 @@ void hdf5_error(char *text, size_t size)
 
 	snprintf(text, size, "HDF5 does not say why");
 	H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, &found);
+	/* The errors of a thread that has ended keep HDF5 from closing at exit. */
+	H5Eclear2(H5E_DEFAULT);
 }

@@ -36,17 +36,15 @@ static const struct argp_option option_list[] = {
          "Where the reaction begins: in the middle, or in N places, the same ones each time (1)",
          0},
 	{"threads", KEY_THREADS, "N", 0,
-         "Threads that compute (one for each core; with MPI one for each rank)", 0},
+         "Threads that compute (one for each core; with several ranks one for each of them)", 0},
 	{"output", 'o', "FILE", 0, "The HDF5 file; one that exists is replaced (output.h5)", 1},
 	{"storage", KEY_STORAGE, "NAME", 0,
          "'sluice': the frame writer; 'plain': H5Dwrite by a thread in the background; 'sync': "
-         "H5Dwrite between two images (sluice). With gray-scott-mpi 'plain' is on rank 0, which "
-         "gets "
-         "the blocks of the others; gray-scott-collective has 'collective': H5Dwrite by all ranks",
+         "H5Dwrite between two images (sluice). Of several ranks rank 0 does so for all of them; "
+         "gray-scott-mpi has 'collective', too: H5Dwrite of parallel HDF5 by all ranks",
          1},
 	{"codec", KEY_CODEC, "NAME[:LEVEL]", 0,
-         "deflate, zstd, lz4 or none (deflate); with plain and sync storage gzip or none (gzip)",
-         1},
+         "deflate, zstd, lz4 or none (deflate); with other storage gzip or none (gzip)", 1},
 	{"storage-buffer-len", KEY_WAITING, "L", 0,
          "Finished images that may wait until the one before them is stored (1)", 1},
 	{"checksums", KEY_CHECKSUMS, "FILE", 0,
@@ -109,7 +107,7 @@ static void check_together(struct argp_state *state, struct options *o)
 
 	if (!o->codec[0])
 		snprintf(o->codec, sizeof o->codec, "%s", o->storage->codec);
-	if (!o->storage->knows(o->codec, o->level, why, sizeof why))
+	if (!o->storage->calls->knows(o->codec, o->level, why, sizeof why))
 		argp_error(state, "--codec: %s storage %s", o->storage->name, why);
 }
 

@@ -43,14 +43,12 @@ struct pass {
 static float *rows_new(const struct reaction *r, size_t rows)
 {
 	size_t bytes;
-	float *memory;
 
 	if (__builtin_mul_overflow(rows, r->stride * sizeof(float), &bytes) ||
 	    bytes > PTRDIFF_MAX - LINE)
 		return NULL;
 	/* A line more: the last cell of the last row has a neighbour, too. */
-	memory = aligned_alloc(LINE, bytes + LINE);
-	return memory;
+	return aligned_alloc(LINE, bytes + LINE);
 }
 
 static float *row_of(const struct reaction *r, float *grid, size_t row)
@@ -289,12 +287,13 @@ static void copy_band(unsigned index, unsigned worker, void *argument)
 {
 	const struct copy *copy = argument;
 	const struct reaction *r = copy->reaction;
-	size_t first, end, columns = r->options.columns;
+	size_t first, end, columns = r->options.columns, above = r->options.above;
+	size_t below = r->options.rows - r->options.below;
 
 	(void)worker;
 	band(r, index, &first, &end);
-	for (size_t row = first; row < end; row++)
-		memcpy(copy->to + row * columns, row_of(r, copy->from, row),
+	for (size_t row = first > above ? first : above; row < end && row < below; row++)
+		memcpy(copy->to + (row - above) * columns, row_of(r, copy->from, row),
 		       columns * sizeof(float));
 }
 

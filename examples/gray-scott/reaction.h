@@ -29,6 +29,7 @@ struct reaction_options {
 	size_t rows, columns; /* at least 1 */
 	/* The grid is a part of a larger one with `whole` rows, from its row `first`. 0: it is all of it. */
 	size_t first, whole;
+	size_t above, below; /* of these rows belong to others: they are not copied */
 	float feed, kill;
 	float diffusion_u, diffusion_v;
 	float deltat;
@@ -55,10 +56,7 @@ int reaction_new(const struct reaction_options *options, struct parallel *parall
                  struct reaction **out);
 void reaction_free(struct reaction *reaction);
 
-/*
- * Row `row` of u (0) or v (1) until the next step; the cells beside it, [-1] and [columns], belong to it. The next row
- * is reaction_stride() floats further.
- */
+/* Row `row` of u (0) or v (1) until the next step, behind the cell beside it. The next row is reaction_stride() floats further. */
 float *reaction_row(const struct reaction *reaction, int which, size_t row);
 size_t reaction_stride(const struct reaction *reaction);
 
@@ -67,7 +65,7 @@ void reaction_set(struct reaction *reaction, size_t row, size_t column, float u,
 
 void reaction_step(struct reaction *reaction, unsigned steps);
 
-/* Copies u or v as rows * columns floats. */
+/* Copies u or v, row by row without gaps. */
 void reaction_copy_u(const struct reaction *reaction, float *out);
 void reaction_copy_v(const struct reaction *reaction, float *out);
 

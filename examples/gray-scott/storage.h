@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the frames of a run go. The simulation acquires a frame, fills it and submits it; storage writes
- * it in the background and recycles its memory. There are three kinds, which hold the same but for how
- * they write: sluice's frame writer, and to compare with a thread that calls H5Dwrite, and H5Dwrite by the
- * simulation itself, in submit.
+ * it in the background and recycles its memory. The kinds hold the same but for how they write: sluice's
+ * frame writer, and to compare with H5Dwrite, by a thread or by the simulation itself, in submit.
  */
 #ifndef GRAY_SCOTT_STORAGE_H
 #define GRAY_SCOTT_STORAGE_H
@@ -33,7 +32,7 @@ struct storage_options {
 	const double *values;
 };
 
-/* Known after close. */
+/* Known after close; with several ranks frames of rank 0, and the sum of bytes. */
 struct storage_totals {
 	uint64_t frames; /* that are in the file */
 	uint64_t bytes;  /* that they take there */
@@ -42,15 +41,12 @@ struct storage_totals {
 struct storage; /* each kind has its own */
 
 /*
- * All calls are made by one thread. They return 0 or a negative errno. Once writing has failed, acquire,
- * submit and close return that error, and message is the sentence that goes with it.
+ * All calls are made by one thread, and if there are several ranks, by all of them. They return 0 or a negative errno.
+ * Once writing has failed, acquire, submit and close return that error, and message is the sentence that goes with it.
  */
-struct storage_kind {
-	const char *name, *codec; /* its default */
+struct storage_calls {
 	/* Whether there is such a codec and level; if not, what is there instead. */
 	bool (*knows)(const char *codec, int level, char *why, size_t size);
-	/* On failure *out is set, too, for message, close and free; to NULL without memory. */
-	int (*open)(const struct storage_options *options, struct storage **out);
 	/* Waits while all frames are on their way. */
 	int (*acquire)(struct storage *storage, float **frame);
 	/* The frame is storage's from now on, also if this fails. */
@@ -62,9 +58,17 @@ struct storage_kind {
 	void (*free)(struct storage *storage);
 };
 
-extern const struct storage_kind storage_sluice, storage_plain, storage_sync;
-extern const struct storage_kind storage_collective; /* sync, by all ranks together */
-extern const struct storage_kind storage_gather;     /* plain, by rank 0 for all ranks */
+struct storage_kind {
+	const char *name, *codec; /* codec: its default */
+	/* On failure *out is set, too, for message, close and free; to NULL without memory. */
+	int (*open)(const struct storage_options *options, struct storage **out);
+	const struct storage_calls *calls;
+};
+
+extern const struct storage_kind storage_sluice;
+/* H5Dwrite by a thread, and in submit. Rank 0 does it for all ranks, which send their rows to it in submit. */
+extern const struct storage_kind storage_plain, storage_sync;
+extern const struct storage_kind storage_collective; /* in submit, by all ranks together */
 
 /* Those of the program, the default first; NULL is the last. */
 extern const struct storage_kind *const storage_kinds[];

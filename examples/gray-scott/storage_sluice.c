@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Storage by sluice's frame writer. */
 #include <errno.h>
-#include <sluice/writer.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "ranks.h"
 #include "storage.h"
-#include "storage_writer.h"
 
 enum { ATTRIBUTES_MOST = 16 };
 
@@ -73,6 +72,7 @@ static bool writer_knows(const char *name, int level, char *why, size_t size)
 static int add_series(struct storage *s, const struct storage_options *o)
 {
 	struct sluice_series_options series = SLUICE_SERIES_OPTIONS_INIT;
+	struct sluice_block block = {.start = {o->first}, .count = {o->rows, o->columns}};
 	struct sluice_attribute attributes[ATTRIBUTES_MOST] = {0};
 	size_t count = 0;
 
@@ -88,7 +88,7 @@ static int add_series(struct storage *s, const struct storage_options *o)
 	series.depth = o->waiting + 1;
 	series.attributes = attributes;
 	series.attribute_count = count;
-	return storage_add_series(s->writer, o, &series, &s->series);
+	return ranks_add_series(s->writer, STORAGE_DATASET, &series, &block, &s->series);
 }
 
 static int writer_open(const struct storage_options *options, struct storage **out)
@@ -107,7 +107,7 @@ static int writer_open(const struct storage_options *options, struct storage **o
 	writer.full_disk_ms = 0;
 	rc = sluice_context_new(NULL, &s->context);
 	if (!rc)
-		rc = storage_open_writer(s->context, options->path, &writer, &s->writer);
+		rc = ranks_open_writer(s->context, options->path, &writer, &s->writer);
 	if (!rc)
 		rc = add_series(s, options);
 	return note(s, rc);
@@ -168,11 +168,8 @@ static void writer_free(struct storage *s)
 	free(s);
 }
 
-const struct storage_kind storage_sluice = {
-	.name = "sluice",
-	.codec = "deflate",
+static const struct storage_calls writer_calls = {
 	.knows = writer_knows,
-	.open = writer_open,
 	.acquire = writer_acquire,
 	.submit = writer_submit,
 	.close = writer_close,
@@ -180,3 +177,5 @@ const struct storage_kind storage_sluice = {
 	.message = writer_message,
 	.free = writer_free,
 };
+
+const struct storage_kind storage_sluice = {"sluice", "deflate", writer_open, &writer_calls};

@@ -36,15 +36,17 @@ extern "C" {
 
 /*
  * Opens a file for frames of all ranks of a communicator, which is duplicated and stays the caller's. Collective: all
- * ranks call it, with the same path and options but for `threads`. The file system of the path is one that all ranks
+ * ranks call it, with the same path and options but for `threads` and `open_ms`. The file system of the path is one that all ranks
  * see. o may be NULL. The context must outlive the writer.
  *
- * Waits until all ranks have called it.
+ * Waits until all ranks have called it, or open_ms of the options.
  *
  * Returns 0, the errors of sluice_writer_open() of any rank, which then are the result on all ranks, or
  *   -EINVAL    the communicator is MPI_COMM_NULL or an intercommunicator, MPI is not initialised or is finalised, or
  *              ranks gave different paths or options
  *   -EIO       MPI reports an error; the sentence has its text
+ *   -ETIMEDOUT   not all ranks have called it in time. MPI does not say which; and a rank that calls it later waits without
+ *              end, as in other collective calls that some have not made, so that a program calls MPI_Abort() then
  */
 SLUICE_API int sluice_writer_open_mpi(sluice_context *ctx, MPI_Comm comm, const char *path,
                                       const struct sluice_writer_options *o, sluice_writer **out);

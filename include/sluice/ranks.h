@@ -30,8 +30,9 @@
  *  - memory_bytes is the budget of a node: each rank has an equal part of it. Likewise `threads` is of a rank; its
  *    default is the number of cores that the process may use, divided by the ranks of the node where the processes
  *    are not bound to different cores.
- *  - A new file has a temporary name in its folder (".name.0123456789abcdef.sluice") until its first flush; this name
- *    stays behind if the job is killed before that.
+ *  - A new file has a temporary name in its folder (".name.0123456789abcdef.sluice") until its first flush, which comes
+ *    a second after the opening, or with checkpoint_ms. This name stays behind if the job is killed before that; the
+ *    next writer that makes a new file of this name removes it, if it has not changed for a minute.
  *  - Scalars of a frame are those of the lowest rank that has a block.
  *  - SLUICE_SERIES_DROP is refused: ranks would drop different frames.
  *  - sluice_writer_attributes, sluice_series_attributes and sluice_writer_add_coordinate are calls of rank 0; on
@@ -40,13 +41,15 @@
  *    this rank; `visible` counts frames of the dataset that a flush has made visible.
  *
  * Waits for other ranks:
- *   sluice_writer_open_ranks       until all ranks have called it
+ *   sluice_writer_open_ranks       until all ranks have called it, or open_ms of the options
  *   sluice_series_add_block        until all ranks have called it, or its time-out
  *   sluice_series_acquire, push, submit_on   for a free frame, if this rank is too far ahead; their time-outs
  *   sluice_writer_flush            until all ranks have submitted the frames that this rank has submitted, and these
  *                                  are flushed, or its time-out. There is no need that other ranks call it
  *   sluice_writer_close            until all ranks have called it or sluice_writer_discard, or its time-out
  *   sluice_writer_discard          on rank 0 the same, without a time-out; on other ranks it does not wait
+ * The sentence of a time-out names the ranks that are waited for: those that have not made the call, or whose frames are
+ * missing (the latter if they are three at most).
  *
  * Errors. The first error of any rank is the result of the next calls of all ranks; the sentence names the rank, unless it
  * is rank 0 that finds it for all, as it finds a full disk. Frames that are flushed stay. If ranks close the writer
@@ -90,7 +93,8 @@ struct sluice_block {
  *                frames that the first file counts
  *   -EEXIST      also: the dataset is in one file and not in files of nodes, or the other way round, or other parts of it
  *                are in the files of nodes
- *   -ETIMEDOUT   not all ranks have called it in time. This is an error of the writer, which stays
+ *   -ETIMEDOUT   not all ranks have called it in time, or up to a second later. This is an error of the writer, which
+ *                stays
  */
 SLUICE_API int sluice_series_add_block(sluice_writer *w, const char *dataset,
                                        const struct sluice_series_options *o,
@@ -135,13 +139,14 @@ struct sluice_transport {
 };
 
 /*
- * Opens a file for frames of all ranks: sluice_writer_open() for a writer that is shared. Called by all ranks, with
- * the same options but for `threads`; attributes are those of rank 0. The file system of the path is one that all ranks
- * see. The transport is copied; its close() is called when the writer ends, and before an error is returned.
+ * Opens a file for frames of all ranks: sluice_writer_open() for a writer that is shared. Called by all ranks, with the
+ * same options but for `threads` and `open_ms`; attributes are those of rank 0. The file system of the path is one that
+ * all ranks see. The transport is copied; its close() is called when the writer ends, and before an error is returned.
  *
  * Returns 0, or the first error of sluice_writer_open() of any rank, or
- *   -EINVAL   also: ranks gave different paths or options, or the transport lacks a function
- *   -EEXIST   also: a file of a node is there, and no flag says how to treat it
+ *   -EINVAL      also: ranks gave different paths or options, or the transport lacks a function
+ *   -EEXIST      also: a file of a node is there, and no flag says how to treat it
+ *   -ETIMEDOUT   not all ranks have called it in time. A rank that calls it later gets this error, too
  */
 SLUICE_API int sluice_writer_open_ranks(sluice_context *ctx, const struct sluice_transport *t,
                                         const char *path, const struct sluice_writer_options *o,

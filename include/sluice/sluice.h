@@ -450,11 +450,17 @@ struct sluice_open_options {
 	 * request. Many small objects that are read as a whole then take one request each and not
 	 * two. Default (0): none. */
 	uint64_t first_bytes;
+	/* With REPLACE, for an object of S3: the text of sluice_upload_state(), of an upload that was not
+	 * completed and now goes on. expected_size is that of then. The parts that the server still has
+	 * must not be written again; sluice_upload_state() lists them. sluice_open() fails with -ENOENT if
+	 * the server has no such upload any more, and with -EINVAL if the text is of none, or of another
+	 * length. Default (NULL): a new upload. */
+	const char *upload;
 };
 #define SLUICE_FIRST_BYTES (64 << 20)
-#define SLUICE_OPEN_OPTIONS_INIT                                                       \
-	{                                                                              \
-		sizeof(struct sluice_open_options), 0, 0, 0, NULL, NULL, NULL, NULL, 0 \
+#define SLUICE_OPEN_OPTIONS_INIT                                                             \
+	{                                                                                    \
+		sizeof(struct sluice_open_options), 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL \
 	}
 
 /*
@@ -471,8 +477,7 @@ struct sluice_open_options {
  * the meaning of each error.
  *
  * Objects of S3: the key is the bytes behind "bucket/", as they are: nothing in them is an escape,
- * and '?' and '#' belong to it. Such a file is a remote object in every respect. An
- * object of unknown length (expected_size is 0) is kept in memory until sluice_close().
+ * and '?' and '#' belong to it. Such a file is a remote object in every respect.
  *
  * Blobs: store://NAME is the blob of that name (see <sluice/store.h>), with percent-escapes for
  * '%', '?' and '#'. It is read as sluice_blob_get() gets it. Writing a blob means making it: with
@@ -548,6 +553,23 @@ SLUICE_API void sluice_list_close(sluice_list *list);
  */
 SLUICE_API int sluice_remove(sluice_context *ctx, const char *uri,
                              const struct sluice_open_options *o, const char *upload);
+
+/*
+ * Describes an object of S3 that is being written in parts, with expected_size, for `upload` of struct
+ * sluice_open_options: as text that the caller frees with free(). Its first line ends with the id of the
+ * upload, behind the last blank. Each further line is of a part that the server has: the offset of its
+ * bytes, their number, and more. Of parts that are on their way it says nothing. Does not wait.
+ *
+ * From the first text on the caller has the upload: its parts stay, and cost, unless sluice_close()
+ * succeeds, or sluice_remove() with the id. Without a text they are dropped as ever.
+ *
+ * Returns 0, or
+ *   -EAGAIN    the server has no part yet
+ *   -ENOENT    there is no upload in parts, since the object is short or nothing was written
+ *   -ENOTSUP   the file is no object of S3 that is written, or its length is not known
+ *   the error by which the upload failed
+ */
+SLUICE_API int sluice_upload_state(sluice_file *file, char **out);
 
 /* ------------------------------------------------------------------------------- end of a file */
 

@@ -94,12 +94,15 @@ struct sluice_writer_options {
 	 * an error, milliseconds. It retries every second, or every tenth of this time if that is
 	 * shorter. Nothing is lost meanwhile. Negative: for ever; 0: not at all. */
 	int full_disk_ms;
+	/* Of a writer that ranks share (<sluice/ranks.h>): how long its opening waits for ranks that
+	 * have not called it, milliseconds. Default (0): for ever, as collective calls of MPI wait. */
+	int open_ms;
 };
 #define SLUICE_FULL_DISK_MS 600000
 #define SLUICE_WRITER_OPTIONS_INIT                                               \
 	{                                                                        \
 		sizeof(struct sluice_writer_options), 0, 0, 0, 0, 0, 0, NULL, 0, \
-			SLUICE_FULL_DISK_MS                                      \
+			SLUICE_FULL_DISK_MS, 0                                   \
 	}
 
 /*

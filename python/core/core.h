@@ -101,6 +101,8 @@ PyObject *wrap_dlpack(void *tensor, bool versioned, struct handle *handle);
 PyObject *find_memory(PyObject *module, PyObject *buffer);
 /* list_objects(context, uri, recursive): [(name, is_prefix, length, modified_ns, etag), ...] */
 PyObject *list_objects(PyObject *module, PyObject *args);
+/* remove_object(context, uri) */
+PyObject *remove_object(PyObject *module, PyObject *args);
 /* The word of safetensors for a type, or one like it; NULL: there is no such type. */
 const char *type_word(int type);
 

@@ -2,7 +2,7 @@
 /*
  * Lists of objects
  *
- * Collects the entries of a list (sluice_list_open()) for the file system of fsspec. The thread of the call waits for
+ * Collects the entries of a list (sluice_list_open()) for the file system of fsspec, and removes objects. The thread of the call waits for
  * the server, and makes the objects of Python when all entries are there.
  */
 #include "core.h"
@@ -88,16 +88,19 @@ static PyObject *listing_rows(const struct listing *listing)
 	return rows;
 }
 
-PyObject *list_objects(PyObject *module, PyObject *args)
+/* Runs the function with a context and a URI, and whether it is recursive. Returns the call, for call_free(), or NULL. */
+static struct call *listing_run(PyObject *args, const char *format, int (*make)(void *))
 {
 	struct listing *listing = calloc(1, sizeof(*listing));
 	struct call *call = NULL;
-	PyObject *context, *uri = NULL, *rows;
+	PyObject *context, *uri = NULL;
 
-	if (!listing)
-		return PyErr_NoMemory();
-	if (PyArg_ParseTuple(args, "O!O&p:list_objects", context_type, &context,
-	                     PyUnicode_FSConverter, &uri, &listing->recursive) &&
+	if (!listing) {
+		PyErr_NoMemory();
+		return NULL;
+	}
+	if (PyArg_ParseTuple(args, format, context_type, &context, PyUnicode_FSConverter, &uri,
+	                     &listing->recursive) &&
 	    context_is_made((Context *)context))
 		call = call_new(CALL_OTHER, ((Context *)context)->handle);
 	if (call)
@@ -108,16 +111,42 @@ PyObject *list_objects(PyObject *module, PyObject *args)
 		return NULL;
 	}
 	listing->call = call;
-	call->make = listing_make;
+	call->make = make;
 	call->clean = listing_clean;
 	call->argument = listing;
 	if (!listing->uri) {
 		call_free(call);
-		return PyErr_NoMemory();
-	}
-	if (call_run(call))
+		PyErr_NoMemory();
 		return NULL;
-	rows = listing_rows(listing);
+	}
+	return call_run(call) ? NULL : call;
+}
+
+PyObject *list_objects(PyObject *module, PyObject *args)
+{
+	struct call *call = listing_run(args, "O!O&p:list_objects", listing_make);
+	PyObject *rows;
+
+	if (!call)
+		return NULL;
+	rows = listing_rows(call->argument);
 	call_free(call);
 	return rows;
+}
+
+static int removal_make(void *argument)
+{
+	struct listing *listing = argument;
+
+	return sluice_remove(listing->call->handle->context, listing->uri, NULL, NULL);
+}
+
+PyObject *remove_object(PyObject *module, PyObject *args)
+{
+	struct call *call = listing_run(args, "O!O&:remove_object", removal_make);
+
+	if (!call)
+		return NULL;
+	call_free(call);
+	Py_RETURN_NONE;
 }

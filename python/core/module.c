@@ -40,6 +40,8 @@ static PyMethodDef functions[] = {
 	{"parse_dlpack", parse_dlpack, METH_O, NULL},
 	{"find_memory", find_memory, METH_O, "(address, bytes, device) of a buffer."},
 	{"list_objects", list_objects, METH_VARARGS, "The entries of a list of objects."},
+	{"remove_object", remove_object, METH_VARARGS,
+         "Removes an object, or nothing if it is not there."},
 	{"uri_name", uri_name, METH_O, "The URI without user, password and query."},
 	{0},
 };

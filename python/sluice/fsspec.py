@@ -40,6 +40,7 @@ from ._store import Store
 
 T = TypeVar("T")
 _THREADS = 64  # that wait for servers
+_BATCH = 1000  # removals at a time
 _KEPT = 32  # remote files of a file system that stay open
 _PART = 64 << 20  # of a copy
 _WHOLE = 8 << 20  # an object of so much is a single request
@@ -430,15 +431,21 @@ class S3FileSystem(_Remote):
     def _uri(self, path: str) -> str:
         return "s3://" + path
 
-    def _listed(self, path: str, prefix: str, recursive: bool) -> dict[str, dict[str, Any]]:
-        """The entries of a bucket with that prefix."""
+    @property
+    def _context(self) -> _core.Context:
+        context: _core.Context = self._options["context"] or _context.default()
+        return context
+
+    def _rows(self, path: str, prefix: str, recursive: bool) -> list[tuple[str, bool, int, int, str]]:
         bucket = path.partition("/")[0]
         if not bucket:
             raise ValueError("S3 has no list of buckets here: name one")
-        context = self._options["context"] or _context.default()
-        rows = _core.list_objects(context, f"s3://{bucket}/{prefix}", recursive)
-        found = {}
-        for key, is_prefix, size, modified_ns, etag in rows:
+        return _core.list_objects(self._context, f"s3://{bucket}/{prefix}", recursive)
+
+    def _listed(self, path: str, prefix: str, recursive: bool) -> dict[str, dict[str, Any]]:
+        """The entries of a bucket with that prefix."""
+        bucket, found = path.partition("/")[0], {}
+        for key, is_prefix, size, modified_ns, etag in self._rows(path, prefix, recursive):
             name = f"{bucket}/{key.rstrip('/') if is_prefix else key}"
             found[name] = ({"name": name, "size": 0, "type": "directory"} if is_prefix else
                            {"name": name, "size": size, "type": "file", "ETag": etag, "mtime": modified_ns / 1e9})
@@ -477,6 +484,39 @@ class S3FileSystem(_Remote):
         if not found:
             return await super()._find(path, maxdepth=maxdepth, withdirs=withdirs, **options)
         return found if options.get("detail") else list(found)
+
+    def _remove(self, path: str) -> None:
+        self._kept.pop(path, None)
+        _core.remove_object(self._context, self._uri(path))
+
+    def rm_file(self, path: str) -> None:
+        """Remove an object, which is there, as other file systems have it."""
+        path = self._strip_protocol(path)
+        if self.info(path)["type"] == "directory":
+            raise IsADirectoryError(errno.EISDIR, "a folder, which rm(recursive=True) empties", path)
+        self._remove(path)
+
+    async def _rm_file(self, path: str, **_: Any) -> None:
+        await _on_thread(self.rm_file, path)
+
+    async def _rm(self, path: Any, recursive: bool = False, batch_size: int | None = None, maxdepth: int | None = None,
+                  **_: Any) -> None:
+        """Remove objects; with recursive those below the paths, too, of which a bucket itself stays."""
+        for name in await self._expand_path(path):
+            bucket, slash, _key = name.partition("/")
+            below: list[str] = []
+            if recursive and maxdepth:
+                below = await self._find(name, maxdepth=maxdepth)
+            elif recursive:
+                rows = await _on_thread(self._rows, name, self._prefix(name), True)
+                below = [f"{bucket}/{row[0]}" for row in rows]
+            if not below and slash:
+                await self._rm_file(name)
+            elif slash:
+                below.append(name)  # a folder may have an object of its name beside it
+            step = batch_size or _BATCH
+            for at in range(0, len(below), step):
+                await asyncio.gather(*(_on_thread(self._remove, each) for each in below[at : at + step]))
 
 
 class StoreFileSystem(_Remote):

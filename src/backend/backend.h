@@ -53,7 +53,6 @@ struct sl_piece {
 	bool aligned; /* offset and length are multiples of the file's alignment for direct I/O */
 	bool missed;  /* read_now() was tried, and did not find it in memory */
 	bool urgent;  /* a thread or stream waits for this piece already */
-	bool staged; /* of memory of a device, in a slot: pieces of earlier operations may come later */
 	/* Of a read from a backend with part() or passes(): if not NULL, the extents to which the bytes
 	 * belong, in the order of their offsets. `gaps`: bytes between them, which are dropped, less those
 	 * that several extents have. */
@@ -84,6 +83,7 @@ struct sl_piece {
 	bool drops;                 /* a read of bytes that were not there: its pages do not stay */
 	char *bounce;               /* where the bytes are while data is not aligned, or NULL */
 	size_t bounced;             /* of moved, the bytes that never were in `bounce` */
+	bool waits;                 /* for a buffer, so no thread has it */
 	unsigned vain; /* calls in a row that moved nothing, and were to be made again */
 };
 
@@ -123,6 +123,14 @@ struct sl_transfer {
 	/* The backend's own. */
 	off_t base_offset;
 	ssize_t moved; /* written when the stream comes to it */
+};
+
+/* A write that comes through slots: its pieces may come after those of later operations. The struct stays in its place
+ * until settle(). */
+struct sl_coming {
+	struct sl_list link; /* the backend's own */
+	const struct sluice_extent *extents;
+	size_t count;
 };
 
 /* How a backend wants a piece. */
@@ -176,6 +184,17 @@ struct sl_backend_ops {
 	 * NULL: always.
 	 */
 	size_t (*passes)(struct sl_backend *backend);
+	/*
+	 * Of a write that comes through slots. admits(), before it has slots: 0, or a negative errno and why bytes cannot
+	 * be written there. announce(), when its turn for slots is fixed, so that none it waits for comes behind it: other
+	 * writes may follow its bytes. settle(), after the last piece: it is over, and its bytes are missing if error is
+	 * not 0. Do not wait. The first two may hold the mutex of an operation, the third no lock. NULL, all three: any
+	 * place will do.
+	 */
+	int (*admits)(struct sl_backend *backend, const struct sluice_extent *extents, size_t count,
+	              const char **why);
+	void (*announce)(struct sl_backend *backend, struct sl_coming *coming);
+	void (*settle)(struct sl_backend *backend, struct sl_coming *coming, int error);
 	/* Called with no lock held, from any thread that is not to wait for storage;
 	 * sl_piece_done() exactly once, from any thread, also from inside. */
 	void (*submit)(struct sl_backend *backend, struct sl_piece *piece);
@@ -188,6 +207,8 @@ struct sl_backend_ops {
 	/* May wait. */
 	int (*sync)(struct sl_backend *backend);
 	int (*truncate)(struct sl_backend *backend, uint64_t length);
+	/* See sluice_upload_state(). On failure with a sentence. NULL: there are no uploads. */
+	int (*upload)(struct sl_backend *backend, char **out);
 	/* Makes the written bytes visible, and stable if asked for. From sluice_close(), once, when
 	 * nothing is in flight; may wait. On failure with a sentence. */
 	int (*commit)(struct sl_backend *backend);

@@ -65,7 +65,9 @@ static const char description[] =
 	"Measures how fast the file that URI names is read into memory, or written from it.\v"
 	"SIZE is bytes, or K, M, G, T for powers of 1024. Memory is touched before the time "
 	"starts. "
-	"What write leaves in the file is noise; the file stays.";
+	"What write leaves in the file is noise; the file stays. A remote file is written anew in "
+	"each "
+	"round, and its time ends when the server has all of it.";
 
 static error_t bench_parse_argument(char *arg, struct argp_state *state,
                                     struct cli_bench_options *o)
@@ -277,16 +279,17 @@ static int bench_check_target(const struct cli_bench_run *run)
 	/* If the name is taken, the library says so. */
 	if (cli_is_blob(o->uri))
 		return 0;
-	if (!run->path)
-		return cli_fail(-ENOTSUP, "a remote file is written as a whole and once; time "
-		                          "'sluice cp FILE URI'");
-	if (o->force || stat(run->path, &st))
+	if (run->whole && o->random)
+		return cli_fail(-ENOTSUP, "--random: '%s' is remote, and written front to back",
+		                o->name);
+	if (o->force || run->whole || stat(run->path, &st))
 		return 0;
 	if (S_ISBLK(st.st_mode) || (S_ISREG(st.st_mode) && st.st_size > 0))
 		return cli_fail(-EEXIST, "'%s' holds something; use -f to overwrite it", o->name);
 	return 0;
 }
 
+/* A remote file is opened for each round. */
 static int bench_open_file(struct cli_bench_run *run, struct cli_bench_options *o)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
@@ -298,13 +301,18 @@ static int bench_open_file(struct cli_bench_run *run, struct cli_bench_options *
 	options.flags = o->open.flags | SLUICE_OPEN_READ;
 	if (o->write) {
 		options.flags = o->open.flags | SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;
-		if (cli_is_blob(o->uri) && o->force)
+		if (!run->path && o->force)
 			options.flags |= SLUICE_OPEN_REPLACE;
+		else if (run->whole)
+			options.flags |= SLUICE_OPEN_EXCLUSIVE;
 		if (!o->size)
 			o->size = 1 << 30;
 		options.expected_size = o->size;
 	}
-	return cli_said(sluice_open(run->ctx, o->uri, &options, &run->file));
+	cli_interrupt_wait(run->whole);
+	rc = cli_said(sluice_open(run->ctx, o->uri, &options, &run->file));
+	cli_interrupt_wait(false);
+	return rc;
 }
 
 /* Fits the sizes to the file. */
@@ -367,16 +375,18 @@ static const char *mover_name(const struct cli_bench_run *run, const char *backe
 	return backend;
 }
 
-static int bench_run_rounds(struct cli_bench_run *run)
+static int bench_run_rounds(struct cli_bench_run *run, struct cli_bench_options *o)
 {
-	const struct cli_bench_options *o = run->options;
-
 	if (!o->json)
 		print_bench_head(run);
 	for (unsigned i = 0; i < o->repeat; i++) {
-		int rc = cli_bench_run_round(run, &run->rounds[i]);
+		int rc = run->file ? 0 : bench_open_file(run, o);
+		if (rc == 0)
+			rc = cli_bench_run_round(run, &run->rounds[i]);
 		if (rc)
 			return rc;
+		/* The file of this round may be replaced by the next. */
+		o->force = true;
 		if (run->rounds[i].resident > 0.01)
 			warnx("round %u: %.0f%% of the file stayed in the page cache", i + 1,
 			      run->rounds[i].resident * 100);
@@ -406,7 +416,7 @@ static int measure_round(struct cli_bench_run *run, struct cli_bench_options *o)
 	if (rc == 0)
 		rc = cli_bench_prepare(run);
 	if (rc == 0)
-		rc = bench_run_rounds(run);
+		rc = bench_run_rounds(run, o);
 	free(run->rounds);
 	return rc;
 }
@@ -423,11 +433,16 @@ int cli_bench(int argc, char **argv)
 		return CLI_FAILED;
 	run.path = cli_local_path(o.uri);
 	o.name = cli_uri_name(o.uri);
+	run.whole = o.write && !run.path && !cli_is_blob(o.uri);
+	if (run.whole)
+		cli_interrupt_catch();
 	int rc = bench_open_file(&run, &o);
 	if (rc == 0) {
 		rc = measure_round(&run, &o);
-		int closed = sluice_close(run.file);
-		rc = rc ? rc : cli_said(closed);
+		if (run.whole)
+			sluice_discard(run.file);
+		else
+			rc = cli_bench_close(&run, rc);
 		/* After the close no operation uses that memory. */
 		cli_memory_free(&run.memory);
 		free(run.slots);
@@ -435,5 +450,7 @@ int cli_bench(int argc, char **argv)
 	free(run.path);
 	free(o.name);
 	sluice_context_free(run.ctx);
+	if (cli_interrupted())
+		cli_interrupt_obey();
 	return rc ? CLI_FAILED : CLI_OK;
 }

@@ -25,10 +25,11 @@ struct cli_bench_round {
 struct cli_bench_run {
 	const struct cli_bench_options *options;
 	sluice_context *ctx;
-	sluice_file *file;
-	char *path;     /* path of a local file for --cold, or NULL */
-	uint64_t range; /* exclusive limit of random offsets */
-	uint64_t bytes; /* moved per round */
+	sluice_file *file; /* NULL between rounds if `whole` */
+	char *path;        /* path of a local file for --cold, or NULL */
+	bool whole;        /* a remote file, which each round writes as a whole and closes */
+	uint64_t range;    /* exclusive limit of random offsets */
+	uint64_t bytes;    /* moved per round */
 	uint64_t operations;
 	unsigned in_flight; /* slots */
 	struct cli_bench_slot *slots;
@@ -41,5 +42,7 @@ struct cli_bench_run {
 /* Return 0 or a negative errno, printed on stderr. */
 int cli_bench_prepare(struct cli_bench_run *run);
 int cli_bench_run_round(struct cli_bench_run *run, struct cli_bench_round *out);
+/* Closes the file; returns rc, or the error of that if rc is 0. */
+int cli_bench_close(struct cli_bench_run *run, int rc);
 
 #endif

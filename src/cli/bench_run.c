@@ -177,7 +177,7 @@ static int move_round(struct cli_bench_run *run)
 	}
 	while (rc == 0 ? t.finished < run->operations : t.finished < t.started) {
 		while (rc == 0 && t.free && t.started < run->operations)
-			rc = start_next(&t);
+			rc = cli_interrupted() ? -EINTR : start_next(&t);
 		if (t.finished == t.started)
 			break;
 		int taken = sluice_next_done(run->ctx, -1, &op);
@@ -198,6 +198,15 @@ static double cpu_seconds(void)
 	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
+int cli_bench_close(struct cli_bench_run *run, int rc)
+{
+	sluice_file *file = run->file;
+
+	run->file = NULL;
+	int closed = sluice_close(file);
+	return rc ? rc : cli_said(closed);
+}
+
 int cli_bench_run_round(struct cli_bench_run *run, struct cli_bench_round *out)
 {
 	const struct cli_bench_options *o = run->options;
@@ -213,6 +222,8 @@ int cli_bench_run_round(struct cli_bench_run *run, struct cli_bench_round *out)
 	rc = move_round(run);
 	if (rc == 0 && o->sync)
 		rc = cli_said(sluice_sync(run->file));
+	if (rc == 0 && run->whole)
+		rc = cli_bench_close(run, 0);
 	out->seconds = (double)(cli_now_ns() - start) / 1e9;
 	out->cpu_seconds = cpu_seconds() - cpu;
 	return rc;

@@ -206,6 +206,8 @@ struct cli_progress {
 	uint64_t last_moved;
 	double rate;         /* bytes per second over the last seconds */
 	uint64_t limited_ms; /* for which a server wants no requests; 0: it takes them */
+	_Atomic uint64_t
+		*sum; /* of a copy among others, which shows nothing: adds its bytes there */
 };
 void cli_progress_start(struct cli_progress *p, const char *name, uint64_t total, bool wanted);
 void cli_progress_update(struct cli_progress *p, uint64_t moved);

@@ -176,8 +176,8 @@ static void print_failure(const struct cli_copy *copy, int rc)
 		      target->replaces ? "not written" : "written in part");
 	else
 		warnx("interrupted");
-	if (!copy->source->path && copy->source->file && copy->source->length >= HINT_BYTES &&
-	    copy->moved && target->path && !target->part)
+	if ((target->path ? !copy->source->path : target->parts) && copy->source->file &&
+	    copy->source->length >= HINT_BYTES && copy->moved && !target->part)
 		warnx("with --continue, what comes of '%s' stays, and is taken up later",
 		      target->name);
 }
@@ -212,7 +212,8 @@ static int commit_parts(struct cli_end *target, unsigned flags)
 		return cli_end_commit(target, flags);
 	while (!atomic_load(&commit.over)) {
 		if (cli_interrupted()) {
-			warnx("interrupted; '%s' was not written", target->name);
+			warnx("interrupted; '%s' was not written%s", target->name,
+			      target->part ? ", and its parts are kept" : "");
 			cli_interrupt_leave();
 		}
 		nanosleep(&moment, NULL);
@@ -233,11 +234,16 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 	cli_progress_start(&progress, copy->source->name, copy->source->length,
 	                   !o->quiet && !o->no_progress && !isatty(copy->source->fd) &&
 	                           !isatty(target->fd));
+	progress.sum = o->sum;
 	copy->there = progress.last_moved = cli_part_there(target->part);
 	if (copy->there && !o->quiet)
 		warnx("%s of %s are there", cli_size_format(copy->there, there),
 		      cli_size_format(copy->source->length, all));
 	int rc = cli_copy_run(copy);
+	if (rc == 0 && target->parts && target->part) {
+		rc = cli_part_settle(target->part);
+		snprintf(copy->error, sizeof copy->error, "%s", sluice_last_message());
+	}
 	cli_progress_end(&progress);
 	/* A stream may have ended because the same Ctrl-C ended its program. */
 	if (rc == 0 && cli_interrupted())

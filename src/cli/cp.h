@@ -55,16 +55,26 @@ void cli_end_discard(struct cli_end *end);
 struct cli_part *cli_part_new(const char *target, const char **name);
 int cli_part_begin(struct cli_part *part, sluice_context *ctx, const struct cli_end *source,
                    sluice_file *file);
+/*
+ * Opens a target of S3, and takes up an upload of the same copy that was not completed. open() returns 0 or the error
+ * of sluice_open(), not printed. settle() waits until the server has all parts, and notes them; its error is printed
+ * or in sluice_last_message().
+ */
+int cli_part_open(sluice_context *ctx, const struct cli_end *source, const char *uri,
+                  struct sluice_open_options *options, struct cli_end *target);
+int cli_part_settle(struct cli_part *part);
 int cli_part_commit(struct cli_part *part);
 void cli_part_free(struct cli_part *part);
 /*
  * Moves *at to the next missing block, or to the end; returns the missing bytes from there, about
  * most.
  */
-size_t cli_part_gap(const struct cli_part *part, uint64_t *at, size_t most);
+size_t cli_part_gap(struct cli_part *part, uint64_t *at, size_t most);
 /* Records that a gap, or whole blocks at its start, were written. */
 void cli_part_wrote(struct cli_part *part, uint64_t offset, size_t n);
 uint64_t cli_part_there(const struct cli_part *part); /* bytes; 0 if part is NULL */
+/* Asks which parts the server has of an upload: an error is that of sluice_upload_state(). */
+int cli_part_look(struct cli_part *part);
 /* Saves the state from time to time. */
 int cli_part_note(struct cli_part *part);
 
@@ -108,6 +118,7 @@ struct cli_cp_options {
 	mode_t mask;    /* the umask before this process cleared its own */
 	unsigned flags; /* enum cli_end_flags */
 	struct cli_open open;
+	_Atomic uint64_t *sum; /* of copies among others: see struct cli_progress; or NULL */
 };
 /* Runs the copies; returns an enum cli_exit. Does not return after an interrupt. */
 int cli_cp_run(struct cli_cp_options *o);

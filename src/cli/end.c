@@ -329,14 +329,21 @@ static int end_open_target_stream(int fd, const struct cli_end *source, struct c
 	return 0;
 }
 
-static int end_open_remote(sluice_context *ctx, const char *uri,
-                           const struct sluice_open_options *options, struct cli_end *out)
+static bool end_is_object(const char *uri)
 {
-	int rc = sluice_open(ctx, uri, options, &out->file);
+	return !strncasecmp(uri, "s3://", 5);
+}
+
+/* source: of a copy to be continued, or NULL. */
+static int end_open_remote(sluice_context *ctx, const char *uri, const struct cli_end *source,
+                           struct sluice_open_options *options, struct cli_end *out)
+{
+	int rc = source ? cli_part_open(ctx, source, uri, options, out)
+	                : sluice_open(ctx, uri, options, &out->file);
 
 	cli_interrupt_catch();
 	out->replaces = true;
-	out->parts = !strncasecmp(uri, "s3://", 5);
+	out->parts = end_is_object(uri);
 	if (rc == -EEXIST)
 		warnx("%s; use -f to overwrite it", sluice_last_message());
 	else
@@ -365,7 +372,7 @@ static int open_alone(sluice_context *ctx, const char *uri, struct sluice_open_o
                       struct cli_end *out)
 {
 	char *alone = cli_blob_option(cli_format("%s", uri), "alone", NULL);
-	int rc = end_open_remote(ctx, alone, options, out);
+	int rc = end_open_remote(ctx, alone, NULL, options, out);
 
 	free(alone);
 	return rc;
@@ -413,12 +420,16 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
 		rc = enter_directory(source, &path);
 	out->name = cli_uri_name(path ? path : strcmp(uri, "-") ? uri : "standard output");
 	out->path = path;
-	if (rc == 0 && !path && (flags & CLI_END_CONTINUE || o->preserve))
-		rc = cli_fail(-EINVAL, "%s: '%s' is no local file",
-		              o->preserve ? "-p" : "--continue", out->name);
+	if (rc == 0 && !path && o->preserve)
+		rc = cli_fail(-EINVAL, "-p: '%s' is no local file", out->name);
+	if (rc == 0 && !path && flags & CLI_END_CONTINUE && !(fd < 0 && end_is_object(uri)))
+		rc = cli_fail(-EINVAL, "--continue: '%s' is no local file, and no object of S3",
+		              out->name);
 	if (rc == 0 && !path && fd < 0) {
-		rc = cli_is_blob(uri) ? end_open_blob(ctx, uri, source, &options, out)
-		                      : end_open_remote(ctx, uri, &options, out);
+		rc = cli_is_blob(uri)
+		             ? end_open_blob(ctx, uri, source, &options, out)
+		             : end_open_remote(ctx, uri, flags & CLI_END_CONTINUE ? source : NULL,
+		                               &options, out);
 	} else if (rc == 0) {
 		cli_interrupt_catch();
 		rc = path ? end_open_target_path(ctx, source, o, &options, out)

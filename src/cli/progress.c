@@ -4,8 +4,9 @@
  *
  * A line on the terminal: name, bar, percentage, rate, time left.
  *
- * Threads: the main thread.
+ * Threads: the main thread; a copy among others that of its own.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -138,6 +139,10 @@ void cli_progress_update(struct cli_progress *p, uint64_t moved)
 {
 	uint64_t now;
 
+	if (p->sum) {
+		atomic_fetch_add(p->sum, moved - p->last_moved);
+		p->last_moved = moved;
+	}
 	if (!p->shown)
 		return;
 	now = cli_now_ns();

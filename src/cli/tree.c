@@ -47,6 +47,7 @@ struct folder {
 struct tree {
 	const struct cli_cp_options *o;
 	struct cli_progress progress;
+	_Atomic uint64_t bytes; /* of all files, also of those that are being copied */
 	pthread_mutex_t mutex;
 	pthread_cond_t changed;  /* a field of `locked` changed; awaited by the main thread */
 	pthread_cond_t has_turn; /* tree_has_turn(), or the end; awaited by the others */
@@ -135,7 +136,7 @@ static void tree_await_change(struct tree *tree)
 {
 	struct timespec until;
 
-	cli_progress_update(&tree->progress, tree->locked.moved.bytes);
+	cli_progress_update(&tree->progress, tree->bytes);
 	if (cli_interrupted())
 		cli_interrupt_tick();
 	for (unsigned i = 0; cli_interrupted() && i < tree->count; i++)
@@ -182,6 +183,7 @@ static void *tree_thread(void *argument)
 	int rc = 0;
 
 	each.quiet = true;
+	each.sum = &tree->bytes;
 	pthread_mutex_lock(&tree->mutex);
 	for (;;) {
 		tree->locked.rc = tree->locked.rc ? tree->locked.rc : rc;

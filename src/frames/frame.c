@@ -81,12 +81,18 @@ static int refuse_wait_locked(struct sluice_series *s) SL_UNCHECKED
 	int full =
 		s->writer->locked.full ? s->writer->locked.full : s->writer->locked.full_elsewhere;
 
+	struct sl_rank_names names;
+	char text[80];
+
 	s->locked.counts.dropped += s->flags & SLUICE_SERIES_DROP ? 1 : 0;
+	sl_share_waits_for_locked(s, &names);
+	sl_rank_names_text(&names, text, sizeof(text));
 	if (full && !(s->flags & SLUICE_SERIES_DROP))
 		return sl_fail(full, "all %u frames of '%s' wait for room on the disk of '%s'",
 		               s->depth, s->name, s->writer->path);
-	return sl_fail(-EAGAIN, "all %u frames of '%s' are acquired or on the way", s->depth,
-	               s->name);
+	return sl_fail(-EAGAIN, "all %u frames of '%s' %s%s", s->depth, s->name,
+	               names.count ? "wait for " : "are acquired or on the way",
+	               names.count ? text : "");
 }
 
 /* Waits for a free frame. Ended by a free frame, the failure or end of the writer, or the

@@ -16,6 +16,15 @@
 #include "core/core.h"
 #include "h5file/h5file.h"
 
+/* Processes that a sentence names: the first of them. */
+struct sl_rank_names {
+	int count, first[4];
+};
+/* Adds a process, once. */
+void sl_rank_names_add(struct sl_rank_names *names, int rank);
+/* Writes "rank 3", or "ranks 1, 2, 3, 5 and 4 others". */
+void sl_rank_names_text(const struct sl_rank_names *names, char *out, size_t size);
+
 /* A chunk of the block. */
 struct sl_cell {
 	size_t number;  /* in the grid of the block */
@@ -52,6 +61,7 @@ struct sl_share {
 		uint64_t limit; /* frames from this number on wait */
 		uint64_t last;  /* frames from this number on never come from process `leaver` */
 		int leaver;
+		struct sl_rank_names behind; /* that others were last seen to wait for */
 		size_t arrived[SLUICE_RANKS_AHEAD], sending[SLUICE_RANKS_AHEAD];
 	} locked; /* by the writer's mutex */
 };
@@ -87,6 +97,8 @@ struct sl_sink_ops {
 	/* The writer has failed, or is discarded (0): store() and close() do not wait for long any more. Called with the
 	 * writer's mutex by any thread. */
 	void (*ended)(struct sl_sink *sink, int error, const char *sentence);
+	/* The processes whose close() has not come yet. */
+	void (*unclosed)(struct sl_sink *sink, struct sl_rank_names *names);
 	/* Makes progress on the caller's thread. */
 	void (*pump)(struct sl_sink *sink);
 	/* Runs a function with the HDF5 file, if this process has it. */
@@ -134,8 +146,10 @@ int sl_series_make(struct sluice_writer *w, const char *name, unsigned depth,
 void sl_series_enlist(struct sluice_series *s, struct sl_h5_dataset *dataset);
 void sl_series_free(struct sluice_series *s);
 
-/* All processes have stored frames up to `complete`, and a flush has made those up to `visible` so. */
-void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t visible);
+/* All processes have stored frames up to `complete`, and a flush has made those up to `visible` so. behind: the slowest, if
+ * another waits for them. */
+void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t visible,
+                        const struct sl_rank_names *behind);
 /* The process `leaver` gives no frames from `last` on: those that were submitted here are an error. */
 void sl_series_last(struct sluice_series *s, uint64_t last, int leaver);
 /* A part has come: memory of malloc(), with the head. False: it is not expected. */

@@ -362,6 +362,8 @@ double sl_chunk_make_plain(struct sluice_series *s, struct sl_packed_chunk *pack
                            uint64_t to);
 /* Whether nothing of other processes is missing for the next chunk of a frame. */
 bool sl_share_ready_locked(const struct sl_frame *frame);
+/* The processes that the first frame of the queue waits for, as far as they are known. */
+void sl_share_waits_for_locked(const struct sluice_series *s, struct sl_rank_names *names);
 /* Fails the writer if it has only frames that another process has ended without. */
 void sl_share_check_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex);
 /* The frame is stored: nothing of other processes is needed any more. */

@@ -61,6 +61,50 @@ void sl_chunk_choose(size_t element, unsigned rank, const uint64_t *shape, unsig
 	memcpy(chunk, g.chunk, rank * sizeof(*chunk));
 }
 
+/* --------------------------------------------------------------------------------------- names */
+
+#define NAMED (sizeof(((struct sl_rank_names *)0)->first) / sizeof(int))
+
+void sl_rank_names_add(struct sl_rank_names *names, int rank)
+{
+	size_t named = SL_MIN((size_t)names->count, NAMED);
+
+	for (size_t i = 0; i < named; i++)
+		if (names->first[i] == rank)
+			return;
+	if (named < NAMED)
+		names->first[named] = rank;
+	names->count++;
+}
+
+void sl_rank_names_text(const struct sl_rank_names *names, char *out, size_t size)
+{
+	int named = SL_MIN(names->count, (int)NAMED), others = names->count - named;
+	int n = snprintf(out, size, "%s", named > 1 ? "ranks" : "rank");
+
+	for (int i = 0; i < named; i++)
+		n += snprintf(out + n, size - (size_t)n, "%s %d", i ? "," : "", names->first[i]);
+	if (others)
+		snprintf(out + n, size - (size_t)n, " and %d others", others);
+}
+
+void sl_share_waits_for_locked(const struct sluice_series *s, struct sl_rank_names *names)
+{
+	const struct sl_share *share = s->share;
+	const struct sl_frame *frame;
+
+	*names = (struct sl_rank_names){0};
+	if (!share || sl_list_empty(&s->locked.queue))
+		return;
+	frame = SL_CONTAINER(s->locked.queue.next, struct sl_frame, locked.link);
+	if (frame->locked.number >= share->locked.limit)
+		*names = share->locked.behind;
+	else if (frame->locked.begun >= share->alone)
+		for (size_t i = 0; i < share->part_count; i++)
+			if (!share->parts[i].slots[frame->locked.number % SLUICE_RANKS_AHEAD])
+				sl_rank_names_add(names, share->parts[i].from);
+}
+
 /* --------------------------------------------------------------------------------------- parts */
 
 bool sl_share_ready_locked(const struct sl_frame *frame)
@@ -187,13 +231,15 @@ void sl_series_last(struct sluice_series *s, uint64_t last, int leaver)
 	sl_mutex_unlock(&s->writer->mutex);
 }
 
-void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t visible)
+void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t visible,
+                        const struct sl_rank_names *behind)
 {
 	struct sluice_writer *w = s->writer;
 	struct sluice_writer_counts *counts = &s->locked.counts;
 
 	sl_mutex_lock(&w->mutex);
 	s->share->locked.limit = complete + SLUICE_RANKS_AHEAD;
+	s->share->locked.behind = *behind;
 	counts->visible = SL_MAX(counts->visible, visible - s->first);
 	if (w->flags & SLUICE_WRITER_DURABLE)
 		counts->durable = counts->visible;

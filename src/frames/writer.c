@@ -396,6 +396,7 @@ static bool wait_for_end_locked(struct sluice_writer *w, int64_t deadline) SL_RE
 
 static int close_writer(struct sluice_writer *w, enum sl_closing how, int64_t deadline)
 {
+	struct sl_rank_names names = {0};
 	char message[1024] = "";
 	bool over;
 	int rc;
@@ -407,8 +408,13 @@ static int close_writer(struct sluice_writer *w, enum sl_closing how, int64_t de
 	if (rc)
 		snprintf(message, sizeof(message), "%s", w->locked.failure.message);
 	sl_mutex_unlock(&w->mutex);
-	if (!over)
-		return sl_fail(-EINPROGRESS, "'%s' is not closed yet", w->path);
+	if (!over) {
+		if (w->sink)
+			w->sink->ops->unclosed(w->sink, &names);
+		sl_rank_names_text(&names, message, sizeof(message));
+		return sl_fail(-EINPROGRESS, "'%s' is not closed yet%s%s", w->path,
+		               names.count ? ", and waits for " : "", names.count ? message : "");
+	}
 	sl_mutex_lock(&writers.mutex);
 	sl_list_remove(&w->link);
 	sl_mutex_unlock(&writers.mutex);

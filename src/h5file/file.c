@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "h5file/h5file_internal.h"
+#include "h5file/word.h"
 
 /* Half the children of an index node. With HDF5's default of 32, a node for frames of rank 4
  * has 4176 bytes; only blocks of at most a page are written in one piece. */
@@ -146,7 +147,8 @@ static int create_new(struct sl_h5_file *file, hid_t access)
 	if (H5Pset_local_heap_size_hint(list, SL_H5_NAMES) >= 0 && H5Pset_istore_k(list, NODE) >= 0)
 		file->id = sl_hdf5_noted(H5Fcreate(file->own.path, H5F_ACC_TRUNC, list, access));
 	H5Pclose(list);
-	if (file->id >= 0)
+	/* By this word a later writer knows what this one leaves behind, if it is killed before its first flush. */
+	if (file->id >= 0 && (!file->own.temporary || !sl_word_write(file->own.fd, 1)))
 		return 0;
 	return sl_hdf5_fail(file_error(file, -EIO), "HDF5 cannot make '%s'", file->own.path);
 }

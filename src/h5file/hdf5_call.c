@@ -71,8 +71,9 @@ int sl_hdf5_start(bool alone)
 	if (has_lock || alone)
 		return 0;
 	return sl_fail(-ENOTSUP,
-	               "this HDF5 library was built without its lock (it is not threadsafe): a "
-	               "writer needs SLUICE_WRITER_ONLY_HDF5, and nothing else may use HDF5");
+	               "this HDF5 library was built without its lock (it is not threadsafe, as "
+	               "parallel HDF5 is not): a writer needs SLUICE_WRITER_ONLY_HDF5, and "
+	               "nothing else may use HDF5");
 }
 
 /* Its setting is of the thread where HDF5 has a lock, and of the process otherwise. */

@@ -3,16 +3,21 @@
  * file thread. */
 #include "h5file/new_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "h5file/word.h"
 
 #define LEAST_FD   3
 #define SELF_BYTES sizeof("/proc/self/fd/-2147483648")
+#define LEFT_AFTER 60 /* seconds without a change */
 
 /* --------------------------------------------------------------------------------------- names */
 
@@ -50,6 +55,48 @@ static int new_file_open_nameless(const char *path, mode_t mode)
 	return -EOPNOTSUPP;
 }
 
+static bool is_temporary_of(const char *name, const char *prefix)
+{
+	size_t n = strlen(prefix),
+	       digits = strspn(name + SL_MIN(n, strlen(name)), "0123456789abcdef");
+
+	return !strncmp(name, prefix, n) && digits == 16 && !strcmp(name + n + digits, ".sluice");
+}
+
+/* A file of frames that no process has open for writing. A lock of another node may be invisible here, so its time counts,
+ * too. */
+static bool is_left(int folder, const char *name)
+{
+	int fd = openat(folder, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	struct stat status;
+	uint64_t word;
+	bool left = fd >= 0 && !fstat(fd, &status) && time(NULL) - status.st_mtime > LEFT_AFTER &&
+	            sl_word_read(fd, &word) == 1 && !sl_word_lock(fd, F_WRLCK);
+
+	if (fd >= 0)
+		close(fd);
+	return left;
+}
+
+/* Removes files of processes that were killed before they could give them this name. */
+static void new_file_remove_left(const char *path)
+{
+	char *folder = folder_of(path), *prefix;
+	DIR *directory = folder ? opendir(folder) : NULL;
+	struct dirent *entry;
+
+	if (asprintf(&prefix, ".%.200s.", strrchr(path, '/') + 1) < 0)
+		prefix = NULL;
+	while (directory && prefix && (entry = readdir(directory)))
+		if (is_temporary_of(entry->d_name, prefix) &&
+		    is_left(dirfd(directory), entry->d_name))
+			unlinkat(dirfd(directory), entry->d_name, 0);
+	if (directory)
+		closedir(directory);
+	free(prefix);
+	free(folder);
+}
+
 static int move_up(int fd)
 {
 	int up = fcntl(fd, F_DUPFD_CLOEXEC, LEAST_FD), err = errno;
@@ -72,8 +119,10 @@ int sl_new_file_open(char *path, bool replace, bool nameless, unsigned mode,
 	}
 	if (nameless)
 		file.fd = new_file_open_nameless(path, made);
-	if (file.fd == -EOPNOTSUPP || file.fd == -EISDIR || file.fd == -EINVAL)
+	if (file.fd == -EOPNOTSUPP || file.fd == -EISDIR || file.fd == -EINVAL) {
+		new_file_remove_left(path);
 		file.fd = sl_temporary_open(path, made, &file.temporary);
+	}
 	if (file.fd >= 0 && file.fd < LEAST_FD)
 		file.fd = move_up(file.fd);
 	if (file.fd < 0) {

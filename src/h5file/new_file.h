@@ -2,7 +2,8 @@
 /*
  * A file that gets its name after its first flush. Until then it has no name, and a process
  * that dies leaves nothing behind; where the file system lacks this, it has a temporary name
- * beside the final name.
+ * beside the final name. What a process that dies leaves there is removed when the next file for that name is opened, a
+ * minute later or after.
  */
 #ifndef SL_NEW_FILE_H
 #define SL_NEW_FILE_H

@@ -16,16 +16,73 @@
 #include "http/signed.h"
 
 #define CALL_BUFFER (512L << 10)
+#define SUM_LINE    "x-amz-checksum-crc32c: "
 
 void sl_http_answer_clear(struct sl_http_answer *answer)
 {
 	free(answer->sentence);
-	free(answer->etag);
+	sl_http_texts_clear(&answer->texts);
 	free(answer->xml);
 	memset(answer, 0, sizeof(*answer));
 }
 
 /* -------------------------------------------------------------------------------------- body */
+
+static bool call_has_body(const struct sl_http_call *call)
+{
+	return !strcmp(call->verb, "PUT") || !strcmp(call->verb, "POST");
+}
+
+const char *sl_http_call_sum(const struct sl_http_call *call)
+{
+	return strncmp(call->line, SUM_LINE, strlen(SUM_LINE)) ? "" : call->line + strlen(SUM_LINE);
+}
+
+void sl_http_call_digest(struct sl_http *http, struct sl_http_call *call, bool sum)
+{
+	strcpy(call->line, SUM_LINE);
+	if (!sum || !sl_s3_crc32c(call->body, call->length, call->line + strlen(SUM_LINE)))
+		call->line[0] = '\0';
+	/* Without memory the call's start tries again. */
+	if (sl_s3_payload(http->s3, call->body, call->length, call->payload))
+		call->payload[0] = '\0';
+}
+
+void sl_http_call_compare(struct sl_http *http, struct sl_http_call *call, unsigned part)
+{
+	const char *sum = sl_http_call_sum(call),
+		   *said = call->answer.texts.of[SL_HTTP_FIELD_CRC32C];
+	char name[32] = "the object";
+
+	if (call->answer.error || !sum[0] || !said || !strcmp(sum, said))
+		return;
+	if (part)
+		snprintf(name, sizeof(name), "part %u", part);
+	call->answer.error = -EIO;
+	if (asprintf(&call->answer.sentence,
+	             "'%s': %s was sent with the CRC-32C %s, and the server says %s", http->name,
+	             name, sum, said) < 0)
+		call->answer.sentence = NULL;
+}
+
+/* Servers that do not know a line refuse it by one of these. */
+bool sl_http_call_again(struct sl_http *http, struct sl_http_call *call)
+{
+	static const char *const codes[] = {"NotImplemented", "InvalidArgument", "InvalidRequest"};
+	struct sl_s3_error said;
+	bool refused = call->answer.status == 501;
+
+	sl_s3_error_parse(call->answer.xml ? call->answer.xml : "", &said);
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
+		refused |= !strcmp(said.code, codes[i]);
+	if (!call->answer.error || !call->line[0] || !refused)
+		return false;
+	sl_log(&http->core->settings, SL_LOG_INFO, "'%s' is written without checksums: %s",
+	       http->name, call->answer.sentence);
+	call->line[0] = '\0';
+	sl_http_answer_clear(&call->answer);
+	return true;
+}
 
 static size_t call_on_read(char *to, size_t size, size_t count, void *argument)
 {
@@ -66,7 +123,7 @@ const struct sl_http_fields *sl_http_call_prepare(struct sl_http_request *reques
 
 	call->given = 0;
 	curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->verb);
-	if (strcmp(call->verb, "DELETE")) {
+	if (call_has_body(call)) {
 		curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
 		curl_easy_setopt(easy, CURLOPT_READFUNCTION, call_on_read);
 		curl_easy_setopt(easy, CURLOPT_READDATA, request);
@@ -110,10 +167,10 @@ void sl_http_call_over(struct sl_http_request *request)
 	answer->status = request->response.status;
 	answer->attempts = request->attempts;
 	answer->xml = request->response.xml;
-	answer->etag = request->response.texts.of[SL_HTTP_FIELD_ETAG];
+	answer->texts = request->response.texts;
 	request->sentence = NULL;
 	request->response.xml = NULL;
-	request->response.texts.of[SL_HTTP_FIELD_ETAG] = NULL;
+	memset(&request->response.texts, 0, sizeof(request->response.texts));
 	sl_http_request_free(request);
 	free(call->url);
 	call->url = NULL;
@@ -124,11 +181,13 @@ void sl_http_call_start(struct sl_http *http, struct sl_http_call *call)
 {
 	struct sl_http_request *request = sl_http_request_new(http, SL_HTTP_CALL, NULL);
 	size_t base = strcspn(http->url, "?");
+	bool known = !call_has_body(call) || call->payload[0] ||
+	             !sl_s3_payload(http->s3, call->body, call->length, call->payload);
 
 	memset(&call->answer, 0, sizeof(call->answer));
 	if (call->query && asprintf(&call->url, "%.*s?%s", (int)base, http->url, call->query) < 0)
 		call->url = NULL;
-	if (request && (call->url || !call->query)) {
+	if (request && known && (call->url || !call->query)) {
 		request->call = call;
 		sl_http_dispatch(request);
 		return;

@@ -11,8 +11,8 @@ struct sl_http_answer {
 	char *sentence;    /* of the error, or NULL */
 	long status;       /* of the last answer; 0: none */
 	unsigned attempts; /* that failed before it */
-	char *etag;        /* that the server sent, or NULL */
-	char *xml;         /* the begin of the body, or NULL */
+	struct sl_http_texts texts;
+	char *xml; /* the begin of the body, of a GET all of it; or NULL */
 };
 void sl_http_answer_clear(struct sl_http_answer *answer);
 
@@ -23,7 +23,9 @@ struct sl_http_call {
 	const char *body;
 	size_t length;
 	const struct sl_http_fields *fields;
-	const _Atomic bool *stop; /* the call ends when it is true; NULL: never */
+	char line[40];               /* of the header, besides the fields; "": none */
+	char payload[SL_S3_PAYLOAD]; /* for the signature; "": computed when the call starts */
+	const _Atomic bool *stop;    /* the call ends when it is true; NULL: never */
 	unsigned
 		least; /* but not before so many attempts failed, and no attempt is cut; 0: at once */
 	bool brief;    /* SLUICE_HTTP_ATTEMPTS holds for it even if data of the file has moved */
@@ -37,6 +39,14 @@ struct sl_http_call {
 	_Atomic uint32_t done;
 };
 
+/* Computes a body's checksum, if that is wanted, for the header, and its payload. It takes a while: not on a reactor. */
+void sl_http_call_digest(struct sl_http *http, struct sl_http_call *call, bool sum);
+/* Returns the checksum that a digest has put into the header; "": none. */
+const char *sl_http_call_sum(const struct sl_http_call *call);
+/* Fails a call that succeeded, if the server has another checksum of its bytes. part: its number; 0: the object. */
+void sl_http_call_compare(struct sl_http *http, struct sl_http_call *call, unsigned part);
+/* Prepares a call that is over for another start without the line, if that may be why it was refused. */
+bool sl_http_call_again(struct sl_http *http, struct sl_http_call *call);
 /* Starts a call. over() is called once, perhaps before this returns. Any thread, no lock held. */
 void sl_http_call_start(struct sl_http *http, struct sl_http_call *call);
 /* Runs a call, waits for its end, and clears all of it but the answer. Returns the answer's error, with the sentence. */

@@ -12,22 +12,21 @@
  * the share up: a part in flight is over some day and gives its buffer back; when none is in flight, all parts that have
  * buffers are in the window, all of which fits. So the low part gets a buffer in the end, is filled, and the window moves
  * on. (Where a single part is longer than the share, the window is that part, and it waits for all others.) A write that
- * goes beyond the window waits if all bytes before it are written or being written. Otherwise the bytes that could move
- * the window may never come, and the write is refused. (Of memory of a device it waits, because the bytes before it may be
- * on their way through slots.) The share is fixed when the file is opened, so no file waits for another.
+ * goes beyond the window waits if all bytes before it are written or being written, which those of memory of a device are
+ * from their turn for slots on. Otherwise the bytes that could move the window may never come, and the write is refused.
+ * The share is fixed when the file is opened, so no file waits for another.
  *
- * Threads: pieces are submitted on any thread, which copies their bytes; where a piece had to wait, a thread of the pool
- * goes on. Reactors end calls. sluice_close() and sluice_discard() wait for their ends.
+ * Threads: pieces are submitted on any thread, which copies the bytes of short pieces. Threads of the pool copy those of
+ * long pieces, side by side, and go on where a piece had to wait. Reactors end calls. sluice_close() and sluice_discard() wait for their ends.
  */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 #include "http/multipart_internal.h"
+
+#define COPY_APART ((size_t)256 << 10)
 
 /* ----------------------------------------------------------------------------- ends of pieces */
 
@@ -42,13 +41,21 @@ static void multipart_fail_locked(struct sl_http_multipart *multipart, int error
 		multipart->locked.sentence = sentence ? strdup(sentence) : NULL;
 	}
 	atomic_store(&multipart->dropped, true);
-	sl_list_each_of (writing, &multipart->locked.writings, struct sl_http_writing, link) {
-		if (writing->copying)
+	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
+		if (!piece->waits)
 			continue;
-		sl_list_remove(&writing->link);
-		sl_list_append(out, &writing->piece->link);
-		free(writing);
+		sl_list_remove(&piece->link);
+		sl_list_append(out, &piece->link);
 	}
+}
+
+int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
+	SL_REQUIRES(&multipart->mutex)
+{
+	int error = multipart->locked.error;
+	const char *sentence = multipart->locked.sentence;
+
+	return error ? sl_fail(error, "%s", sentence ? sentence : sl_error_text(error)) : 0;
 }
 
 /* Makes the reactors end calls that are to end. */
@@ -78,7 +85,7 @@ void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, cons
 
 static void part_over(struct sl_http_call *call);
 static void create_over(struct sl_http_call *call);
-static void writing_run(struct sl_task *task);
+static void piece_go_on(struct sl_task *task);
 
 /* Takes the pieces that wait and can go on for now. */
 static void multipart_take_ready_locked(struct sl_http_multipart *multipart, struct sl_list *out)
@@ -90,13 +97,13 @@ static void multipart_take_ready_locked(struct sl_http_multipart *multipart, str
 
 	sl_list_each (link, &multipart->locked.spare)
 		used -= SL_CONTAINER(link, struct sl_http_part, link)->place.length;
-	sl_list_each (link, &multipart->locked.writings) {
-		struct sl_http_writing *writing = SL_CONTAINER(link, struct sl_http_writing, link);
-		uint64_t at = writing->piece->offset + writing->piece->moved;
+	sl_list_each (link, &multipart->locked.pieces) {
+		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
+		uint64_t at = piece->offset + piece->moved;
 
 		if (at >= multipart->locked.window)
 			break;
-		if (writing->copying)
+		if (!piece->waits)
 			continue;
 		sl_s3_plan_find(&multipart->plan, at, &place);
 		if (place.number != given &&
@@ -106,34 +113,34 @@ static void multipart_take_ready_locked(struct sl_http_multipart *multipart, str
 			used += place.length;
 			given = place.number;
 		}
-		writing->copying = true;
-		sl_list_append(out, &writing->task.link);
+		piece->waits = false;
+		sl_list_append(out, &piece->task.link);
 	}
+}
+
+static void piece_copy_apart(struct sl_http_multipart *multipart, struct sl_piece *piece)
+{
+	piece->task.run = piece_go_on;
+	sl_pool_submit(multipart->http->core->pool, &piece->task);
 }
 
 static void multipart_run_ready(struct sl_http_multipart *multipart, struct sl_list *ready)
 {
 	struct sl_list *link;
 
-	while ((link = sl_list_take(ready))) {
-		struct sl_http_writing *writing =
-			SL_CONTAINER(link, struct sl_http_writing, task.link);
-
-		writing->task.run = writing_run;
-		sl_pool_submit(multipart->http->core->pool, &writing->task);
-	}
+	while ((link = sl_list_take(ready)))
+		piece_copy_apart(multipart, SL_CONTAINER(link, struct sl_piece, task.link));
 }
 
-/* Takes the parts that are full, and were not sent, if the upload has its id. */
-void sl_http_multipart_full_locked(struct sl_http_multipart *multipart, struct sl_list *out)
+/* Takes the parts that are ready, if the upload has its id. */
+static void multipart_take_full_locked(struct sl_http_multipart *multipart, struct sl_list *out)
 	SL_REQUIRES(&multipart->mutex)
 {
 	if (!multipart->locked.upload || multipart->locked.error)
 		return;
 	sl_list_each_of (part, &multipart->locked.parts, struct sl_http_part, link) {
-		if (part->sent || part->copied < part->place.length)
+		if (!part->ready)
 			continue;
-		part->sent = true;
 		sl_list_remove(&part->link);
 		sl_list_append(out, &part->link);
 		multipart->locked.flying++;
@@ -141,7 +148,7 @@ void sl_http_multipart_full_locked(struct sl_http_multipart *multipart, struct s
 }
 
 /* The id of the upload does not change any more. */
-void sl_http_multipart_send(struct sl_http_multipart *multipart, struct sl_list *full) SL_UNCHECKED
+static void multipart_send(struct sl_http_multipart *multipart, struct sl_list *full) SL_UNCHECKED
 {
 	struct sl_list *link;
 
@@ -150,13 +157,10 @@ void sl_http_multipart_send(struct sl_http_multipart *multipart, struct sl_list 
 
 		free(part->query);
 		part->query = sl_s3_upload_query(multipart->locked.upload, part->place.number);
-		part->call = (struct sl_http_call){.verb = "PUT",
-		                                   .query = part->query,
-		                                   .body = part->data,
-		                                   .length = part->place.length,
-		                                   .fields = &multipart->each,
-		                                   .stop = &multipart->dropped,
-		                                   .over = part_over};
+		part->call.query = part->query;
+		/* The server's answer about checksums may have come after the part was prepared. */
+		if (atomic_load(&multipart->plain))
+			part->call.line[0] = '\0';
 		if (part->query) {
 			sl_http_call_start(multipart->http, &part->call);
 		} else {
@@ -164,6 +168,30 @@ void sl_http_multipart_send(struct sl_http_multipart *multipart, struct sl_list 
 			part_over(&part->call);
 		}
 	}
+}
+
+void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_part *part)
+{
+	struct sl_list full, ready;
+
+	sl_list_init(&full);
+	sl_list_init(&ready);
+	part->call = (struct sl_http_call){.verb = "PUT",
+	                                   .body = part->data,
+	                                   .length = part->place.length,
+	                                   .fields = &multipart->each,
+	                                   .stop = &multipart->dropped,
+	                                   .over = part_over};
+	sl_http_call_digest(multipart->http, &part->call, !atomic_load(&multipart->plain));
+	sl_mutex_lock(&multipart->mutex);
+	part->ready = true;
+	multipart->locked.known[part->place.number - 1].full = true;
+	sl_http_multipart_move_locked(multipart);
+	multipart_take_full_locked(multipart, &full);
+	multipart_take_ready_locked(multipart, &ready);
+	sl_mutex_unlock(&multipart->mutex);
+	multipart_send(multipart, &full);
+	multipart_run_ready(multipart, &ready);
 }
 
 /* A call is over. The multipart may be freed as soon as the last is. */
@@ -180,18 +208,24 @@ static void part_over(struct sl_http_call *call)
 	struct sl_http_part *part = SL_CONTAINER(call, struct sl_http_part, call);
 	struct sl_http_multipart *multipart = part->multipart;
 	struct sl_http_answer *answer = &call->answer;
+	char **etag = &answer->texts.of[SL_HTTP_FIELD_ETAG];
+	struct sl_s3_known *known;
 	struct sl_list ready;
 
 	sl_list_init(&ready);
-	if (!answer->error && !answer->etag) {
+	if (!answer->error && !*etag) {
 		answer->error = -EPROTO;
 		answer->sentence = strdup("the server stored a part without an ETag");
 	}
+	sl_http_call_compare(multipart->http, call, part->place.number);
 	if (answer->error)
 		sl_http_multipart_fail(multipart, answer->error, answer->sentence);
 	sl_mutex_lock(&multipart->mutex);
-	multipart->locked.known[part->place.number - 1].etag = answer->etag;
-	answer->etag = NULL;
+	known = &multipart->locked.known[part->place.number - 1];
+	known->etag = answer->error ? NULL : *etag;
+	if (known->etag)
+		*etag = NULL;
+	strcpy(known->crc32c, sl_http_call_sum(call));
 	sl_http_answer_clear(answer);
 	sl_list_append(&multipart->locked.spare, &part->link);
 	multipart_take_ready_locked(multipart, &ready);
@@ -204,10 +238,18 @@ static void create_over(struct sl_http_call *call)
 {
 	struct sl_http_multipart *multipart = SL_CONTAINER(call, struct sl_http_multipart, create);
 	struct sl_http_answer *answer = &call->answer;
+	const char *sums = answer->texts.of[SL_HTTP_FIELD_CHECKSUM_ALGORITHM];
 	char id[1024] = "", *upload = NULL;
 	struct sl_list full;
 
 	sl_list_init(&full);
+	if (sl_http_call_again(multipart->http, call)) {
+		sl_http_call_start(multipart->http, call);
+		return;
+	}
+	/* A server that knows nothing of checksums does not repeat the line. */
+	if (!sums || strcasecmp(sums, "CRC32C"))
+		atomic_store(&multipart->plain, true);
 	if (answer->xml)
 		sl_s3_element(answer->xml, "UploadId", id, sizeof(id));
 	if (!answer->error && id[0])
@@ -220,12 +262,12 @@ static void create_over(struct sl_http_call *call)
 	atomic_store(&multipart->http->begun, true);
 	sl_mutex_lock(&multipart->mutex);
 	multipart->locked.upload = upload;
-	sl_http_multipart_full_locked(multipart, &full);
+	multipart_take_full_locked(multipart, &full);
 	sl_mutex_unlock(&multipart->mutex);
 	if (answer->error)
 		sl_http_multipart_fail(multipart, answer->error, answer->sentence);
 	sl_http_answer_clear(answer);
-	sl_http_multipart_send(multipart, &full);
+	multipart_send(multipart, &full);
 	multipart_landed(multipart);
 }
 
@@ -244,14 +286,16 @@ static bool multipart_begin_locked(struct sl_http_multipart *multipart)
 	                                          .stop = &multipart->dropped,
 	                                          .least = 1,
 	                                          .over = create_over};
+	if (!atomic_load(&multipart->plain))
+		strcpy(multipart->create.line, "x-amz-checksum-algorithm: CRC32C");
 	return true;
 }
 
 /* -------------------------------------------------------------------------------------- copy */
 
 /* Finds where the next bytes of a piece go, of which *n are reserved. Returns NULL if they wait, or with *error. */
-static struct sl_http_part *writing_step_locked(struct sl_http_multipart *multipart,
-                                                const struct sl_piece *piece, size_t *n, int *error)
+static struct sl_http_part *piece_step_locked(struct sl_http_multipart *multipart,
+                                              const struct sl_piece *piece, size_t *n, int *error)
 	SL_REQUIRES(&multipart->mutex)
 {
 	uint64_t at = piece->offset + piece->moved, from;
@@ -277,15 +321,12 @@ static struct sl_http_part *writing_step_locked(struct sl_http_multipart *multip
 }
 
 /* The piece is over, or failed. */
-static void writing_end(struct sl_http_writing *writing, int error, const char *sentence)
+static void piece_end(struct sl_http_multipart *multipart, struct sl_piece *piece, int error,
+                      const char *sentence)
 {
-	struct sl_http_multipart *multipart = writing->multipart;
-	struct sl_piece *piece = writing->piece;
-
 	sl_mutex_lock(&multipart->mutex);
-	sl_list_remove(&writing->link);
+	sl_list_remove(&piece->link);
 	sl_mutex_unlock(&multipart->mutex);
-	free(writing);
 	piece->error = error;
 	piece->message = error && sentence ? strdup(sentence) : NULL;
 	/* From here on the file may be closed. */
@@ -293,23 +334,18 @@ static void writing_end(struct sl_http_writing *writing, int error, const char *
 }
 
 /* Copies bytes until the piece is over, or has to wait. */
-static void writing_copy(struct sl_http_writing *writing)
+static void piece_copy(struct sl_http_multipart *multipart, struct sl_piece *piece)
 {
-	struct sl_http_multipart *multipart = writing->multipart;
-	struct sl_piece *piece = writing->piece;
-	struct sl_list full, ready;
 	struct sl_http_part *part;
 	bool waits;
 	char *sentence = NULL;
 	size_t n;
 	int error = 0;
 
-	sl_list_init(&full);
-	sl_list_init(&ready);
 	sl_mutex_lock(&multipart->mutex);
 	while (!multipart->locked.error && piece->moved < piece->length &&
 	       !atomic_load(&piece->cancelled) &&
-	       (part = writing_step_locked(multipart, piece, &n, &error))) {
+	       (part = piece_step_locked(multipart, piece, &n, &error))) {
 		size_t from = piece->offset + piece->moved - part->place.start;
 
 		sl_mutex_unlock(&multipart->mutex);
@@ -319,13 +355,8 @@ static void writing_copy(struct sl_http_writing *writing)
 		piece->moved += n;
 		if (part->copied < part->place.length)
 			continue;
-		multipart->locked.known[part->place.number - 1].full = true;
-		sl_http_multipart_move_locked(multipart);
-		sl_http_multipart_full_locked(multipart, &full);
-		multipart_take_ready_locked(multipart, &ready);
 		sl_mutex_unlock(&multipart->mutex);
-		sl_http_multipart_send(multipart, &full);
-		multipart_run_ready(multipart, &ready);
+		sl_http_multipart_fill(multipart, part);
 		sl_mutex_lock(&multipart->mutex);
 	}
 	if (multipart->locked.error) {
@@ -335,8 +366,7 @@ static void writing_copy(struct sl_http_writing *writing)
 		error = -ECANCELED;
 	}
 	waits = !error && piece->moved < piece->length;
-	if (waits)
-		writing->copying = false;
+	piece->waits = waits;
 	sl_mutex_unlock(&multipart->mutex);
 	/* A piece that waits belongs to the next thread. */
 	if (waits)
@@ -346,14 +376,20 @@ static void writing_copy(struct sl_http_writing *writing)
 		                  "(SLUICE_S3_PART_BYTES)");
 	if (error)
 		sl_http_multipart_fail(multipart, error, sentence);
-	writing_end(writing, error, sentence);
+	piece_end(multipart, piece, error, sentence);
 	free(sentence);
 }
 
-static void writing_run(struct sl_task *task)
+static void piece_go_on(struct sl_task *task)
 {
-	writing_copy(SL_CONTAINER(task, struct sl_http_writing, task));
+	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
+
+	piece_copy(sl_http_of(piece->backend)->multipart, piece);
 }
+
+static const char too_far[] =
+	"an upload is written front to back, and this is too far ahead of bytes that are "
+	"missing (SLUICE_S3_UPLOAD_BYTES)";
 
 /* Returns why the piece cannot be taken, or NULL. */
 static const char *multipart_refusal_locked(struct sl_http_multipart *multipart,
@@ -374,51 +410,48 @@ static const char *multipart_refusal_locked(struct sl_http_multipart *multipart,
 	if (sl_http_multipart_overlaps_locked(multipart, piece->offset, end))
 		return "bytes of an upload are written once, and some of these were written "
 		       "already";
-	if (!piece->staged && end > multipart->locked.window &&
+	if (end > multipart->locked.window &&
 	    piece->offset > sl_http_multipart_chain_locked(multipart))
-		return "an upload is written front to back, and this is too far ahead of bytes "
-		       "that are missing (SLUICE_S3_UPLOAD_BYTES)";
+		return too_far;
 	return NULL;
 }
 
 void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_piece *piece)
 {
-	struct sl_http_writing *writing = calloc(1, sizeof(*writing));
 	struct sl_list *before;
-	const char *why = NULL;
+	const char *why;
 	char *message = NULL;
-	int error = writing ? 0 : -ENOMEM;
+	int error = 0;
 	bool create = false;
 
 	sl_mutex_lock(&multipart->mutex);
 	piece->moved = 0;
-	if (writing)
-		why = multipart_refusal_locked(multipart, piece, &error);
-	if (writing && !why) {
-		*writing = (struct sl_http_writing){
-			.multipart = multipart, .piece = piece, .copying = true};
-		before = &multipart->locked.writings;
-		while (before->previous != &multipart->locked.writings &&
-		       SL_CONTAINER(before->previous, struct sl_http_writing, link)->piece->offset >
+	piece->waits = false;
+	why = multipart_refusal_locked(multipart, piece, &error);
+	if (why) {
+		message = strdup(why);
+	} else {
+		before = &multipart->locked.pieces;
+		while (before->previous != &multipart->locked.pieces &&
+		       SL_CONTAINER(before->previous, struct sl_piece, link)->offset >
 		               piece->offset)
 			before = before->previous;
-		sl_list_append(before, &writing->link);
+		sl_list_append(before, &piece->link);
 		multipart->locked.reach =
 			SL_MAX(multipart->locked.reach, piece->offset + piece->length);
 		/* An object that fits into a part is sent when it is closed. */
 		if (SL_MAX(multipart->plan.total, multipart->locked.reach) > multipart->plan.bytes)
 			create = multipart_begin_locked(multipart);
-		error = 0;
 	}
-	message = why ? strdup(why) : NULL;
 	sl_mutex_unlock(&multipart->mutex);
 	if (create)
 		sl_http_call_start(multipart->http, &multipart->create);
-	if (!error) {
-		writing_copy(writing);
+	if (!why && piece->length >= COPY_APART)
+		piece_copy_apart(multipart, piece);
+	else if (!why)
+		piece_copy(multipart, piece);
+	if (!why)
 		return;
-	}
-	free(writing);
 	/* The object would lack these bytes. */
 	sl_http_multipart_fail(multipart, error, message);
 	piece->error = error;
@@ -426,88 +459,69 @@ void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_pie
 	sl_piece_done(piece);
 }
 
+/* Each extent may follow those before it. */
+int sl_http_admits(struct sl_backend *backend, const struct sluice_extent *extents, size_t count,
+                   const char **why)
+{
+	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
+	struct sl_coming own = {.extents = extents};
+	uint64_t end = 0;
+
+	if (!multipart)
+		return 0;
+	sl_mutex_lock(&multipart->mutex);
+	sl_list_append(&multipart->locked.coming, &own.link);
+	for (; own.count < count; own.count++) {
+		uint64_t from = extents[own.count].offset, to = from + extents[own.count].length;
+
+		if (from > end && to > multipart->locked.window)
+			end = sl_http_multipart_chain_locked(multipart);
+		if (from > end && to > multipart->locked.window)
+			break;
+		if (from <= end)
+			end = SL_MAX(end, to);
+	}
+	sl_list_remove(&own.link);
+	sl_mutex_unlock(&multipart->mutex);
+	*why = too_far;
+	return own.count < count ? -ESPIPE : 0;
+}
+
+void sl_http_announce(struct sl_backend *backend, struct sl_coming *coming)
+{
+	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
+
+	if (!multipart)
+		return;
+	sl_mutex_lock(&multipart->mutex);
+	sl_list_append(&multipart->locked.coming, &coming->link);
+	sl_mutex_unlock(&multipart->mutex);
+}
+
+void sl_http_settle(struct sl_backend *backend, struct sl_coming *coming, int error)
+{
+	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
+
+	sl_mutex_lock(&multipart->mutex);
+	sl_list_remove(&coming->link);
+	sl_mutex_unlock(&multipart->mutex);
+	/* Other writes may wait for its bytes. */
+	if (error)
+		sl_http_multipart_fail(multipart, error,
+		                       "a write of the upload before this failed");
+}
+
 void sl_http_multipart_cancel(struct sl_http_multipart *multipart)
 {
 	bool cancelled = false;
 
 	sl_mutex_lock(&multipart->mutex);
-	sl_list_each (link, &multipart->locked.writings) {
-		struct sl_http_writing *writing = SL_CONTAINER(link, struct sl_http_writing, link);
+	sl_list_each (link, &multipart->locked.pieces) {
+		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
 
-		cancelled |= !writing->copying && atomic_load(&writing->piece->cancelled);
+		cancelled |= piece->waits && atomic_load(&piece->cancelled);
 	}
 	sl_mutex_unlock(&multipart->mutex);
 	if (cancelled)
 		sl_http_multipart_fail(multipart, -ECANCELED, "the upload was cancelled");
-}
-
-/* ------------------------------------------------------------------------------ open and close */
-
-/* Fields of the user that S3 wants for each part; the others are for the object. */
-static bool line_is_of_part(const char *line)
-{
-	static const char *const each[] = {"x-amz-server-side-encryption-customer-",
-	                                   "x-amz-request-payer:", "x-amz-expected-bucket-owner:"};
-	static const char *const whole[] = {"x-amz-", "Content-", "Cache-Control:", "Expires:"};
-
-	for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++)
-		if (!strncasecmp(line, each[i], strlen(each[i])))
-			return true;
-	for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++)
-		if (!strncasecmp(line, whole[i], strlen(whole[i])))
-			return false;
-	return true;
-}
-
-static int multipart_set_fields(struct sl_http_multipart *multipart)
-{
-	struct sl_http *http = multipart->http;
-	int rc = sl_http_fields_begin(&multipart->whole, http);
-
-	if (!rc && !sl_http_identity_has(http, "Content-Type"))
-		rc = sl_http_fields_add(&multipart->whole,
-		                        "Content-Type: application/octet-stream");
-	for (struct curl_slist *line = http->headers; !rc && line; line = line->next) {
-		struct curl_slist *home;
-
-		if (!line_is_of_part(line->data))
-			continue;
-		home = curl_slist_append(multipart->each.home, line->data);
-		if (home)
-			multipart->each.home = home;
-		rc = home ? 0 : sl_fail(-ENOMEM, "no memory");
-	}
-	return rc;
-}
-
-/* No other thread has the upload yet. */
-int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options *options,
-                          struct sl_http_multipart **out) SL_UNCHECKED
-{
-	struct sl_http_multipart *multipart = calloc(1, sizeof(*multipart));
-	int rc;
-
-	if (!multipart)
-		return sl_fail(-ENOMEM, "no memory");
-	multipart->http = http;
-	multipart->process = getpid();
-	sl_s3_plan_make(options->expected_size, http->core->settings.s3_part_bytes,
-	                &multipart->plan);
-	sl_mutex_init(&multipart->mutex);
-	pthread_cond_init(&multipart->idle, NULL);
-	sl_list_init(&multipart->locked.parts);
-	sl_list_init(&multipart->locked.writings);
-	sl_list_init(&multipart->locked.spare);
-	sl_http_multipart_take_share(multipart);
-	multipart->locked.low = 1;
-	sl_http_multipart_move_locked(multipart);
-	sl_http_multipart_register(multipart);
-	rc = multipart_set_fields(multipart);
-	if (!rc && multipart->plan.bytes > SL_S3_PART_MOST)
-		rc = sl_fail(-EFBIG, "'%s': S3 takes 10,000 parts of 5 GiB at most", http->name);
-	if (rc)
-		sl_http_multipart_free(multipart);
-	else
-		*out = multipart;
-	return rc;
 }

@@ -50,7 +50,7 @@ static void multipart_abort(struct sl_http_multipart *multipart)
 	sl_http_multipart_fail(multipart, -ECANCELED, "the upload was given up");
 	multipart_wait(multipart);
 	sl_mutex_lock(&multipart->mutex);
-	upload = multipart->locked.over ? NULL : multipart->locked.upload;
+	upload = multipart->locked.over || multipart->locked.told ? NULL : multipart->locked.upload;
 	multipart->locked.over = true;
 	sl_mutex_unlock(&multipart->mutex);
 	query = upload ? sl_s3_upload_query(upload, 0) : NULL;
@@ -103,19 +103,16 @@ static int multipart_check_locked(struct sl_http_multipart *multipart, uint64_t 
 {
 	const char *name = multipart->http->name;
 	uint64_t total = multipart->plan.total;
+	int rc = sl_http_multipart_error_locked(multipart);
 
-	if (multipart->locked.error)
-		return sl_fail(multipart->locked.error, "%s",
-		               multipart->locked.sentence ? multipart->locked.sentence
-		                                          : sl_error_text(multipart->locked.error));
-	if (multipart->locked.reach > end)
-		return sl_fail(-EINVAL, "'%s': nothing was written at byte %" PRIu64, name, end);
-	if (total && end != total)
-		return sl_fail(-EINVAL,
-		               "'%s': %" PRIu64 " bytes were written, and expected_size was "
-		               "%" PRIu64,
-		               name, end, total);
-	return 0;
+	if (!rc && multipart->locked.reach > end)
+		rc = sl_fail(-EINVAL, "'%s': nothing was written at byte %" PRIu64, name, end);
+	else if (!rc && total && end != total)
+		rc = sl_fail(-EINVAL,
+		             "'%s': %" PRIu64 " bytes were written, and expected_size was "
+		             "%" PRIu64,
+		             name, end, total);
+	return rc;
 }
 
 /*
@@ -152,7 +149,11 @@ static int multipart_finish(struct sl_http_multipart *multipart, struct sl_http_
 		                        "If-None-Match: *");
 	if (rc)
 		return rc;
-	rc = sl_http_call_run(multipart->http, call);
+	do
+		sl_http_call_run(multipart->http, call);
+	while (sl_http_call_again(multipart->http, call));
+	sl_http_call_compare(multipart->http, call, 0);
+	rc = call->answer.error;
 	if (rc && multipart_is_there(multipart, &call->answer, length))
 		rc = 0;
 	else if (rc == -EEXIST && call->answer.attempts)
@@ -172,6 +173,7 @@ static int multipart_put(struct sl_http_multipart *multipart, const char *data, 
 	struct sl_http_call call = {
 		.verb = "PUT", .body = data, .length = length, .fields = &multipart->whole};
 
+	sl_http_call_digest(multipart->http, &call, !atomic_load(&multipart->plain));
 	return multipart_finish(multipart, &call, length);
 }
 
@@ -180,15 +182,11 @@ static int multipart_complete(struct sl_http_multipart *multipart, uint64_t leng
 {
 	unsigned count = multipart->locked.low - 1;
 	struct sl_http_call call = {.verb = "POST", .fields = &multipart->each};
-	const char **etags = calloc(count, sizeof(*etags));
-	char *query = sl_s3_upload_query(multipart->locked.upload, 0), *body = NULL;
+	char *query = sl_s3_upload_query(multipart->locked.upload, 0);
+	char *body = sl_s3_upload_complete(multipart->locked.known, count);
 	int rc = -ENOMEM;
 
-	for (unsigned i = 0; etags && i < count; i++)
-		etags[i] = multipart->locked.known[i].etag;
-	if (etags && query)
-		body = sl_s3_upload_complete(etags, count);
-	if (body) {
+	if (query && body) {
 		call.query = query;
 		call.body = body;
 		call.length = strlen(body);
@@ -196,7 +194,6 @@ static int multipart_complete(struct sl_http_multipart *multipart, uint64_t leng
 	} else {
 		sl_fail(rc, "no memory");
 	}
-	free(etags);
 	free(query);
 	free(body);
 	return rc;
@@ -205,31 +202,24 @@ static int multipart_complete(struct sl_http_multipart *multipart, uint64_t leng
 /* No piece is in flight. */
 int sl_http_multipart_commit(struct sl_http_multipart *multipart) SL_UNCHECKED
 {
-	struct sl_list full;
 	struct sl_http_part *last;
 	uint64_t end;
 	bool begun;
 	int rc;
 
-	sl_list_init(&full);
 	sl_mutex_lock(&multipart->mutex);
 	end = sl_http_multipart_chain_locked(multipart);
 	rc = multipart_check_locked(multipart, end);
 	begun = multipart->locked.begun;
-	last = sl_http_multipart_part_locked(multipart, multipart->locked.low);
-	if (!rc && begun && last) {
-		last->place.length = end - last->place.start;
-		multipart->locked.known[last->place.number - 1].full = true;
-		multipart->locked.low++;
-		sl_http_multipart_full_locked(multipart, &full);
-	}
+	last = sl_http_multipart_part_locked(multipart, begun ? multipart->locked.low : 1);
 	sl_mutex_unlock(&multipart->mutex);
-	sl_http_multipart_send(multipart, &full);
 	if (rc)
 		return rc;
-	if (!begun) {
-		last = sl_http_multipart_part_locked(multipart, 1);
+	if (!begun)
 		return multipart_put(multipart, last ? last->data : "", end);
+	if (last) {
+		last->place.length = end - last->place.start;
+		sl_http_multipart_fill(multipart, last);
 	}
 	multipart_wait(multipart);
 	rc = multipart_check_locked(multipart, end);

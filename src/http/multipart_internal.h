@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An upload in parts: its parts and its window (multipart_window.c), its pieces and its calls (multipart.c), its end
- * (multipart_end.c). The files go down this list.
+ * An upload in parts: its parts and its window (multipart_window.c), its begin (multipart_open.c), its pieces and its calls
+ * (multipart.c), its end (multipart_end.c). The files go down this list.
  */
 #ifndef SL_HTTP_MULTIPART_INTERNAL_H
 #define SL_HTTP_MULTIPART_INTERNAL_H
@@ -24,23 +24,8 @@ struct sl_http_part {
 	size_t copied;              /* bytes that are there */
 	struct sl_http_span *spans; /* by offset, none touches another */
 	unsigned span_count, room;
-	bool sent;
+	bool ready; /* its call is prepared */
 	char *data;
-};
-
-/* A piece that is not over. */
-struct sl_http_writing {
-	struct sl_list link; /* by offset */
-	struct sl_task task;
-	struct sl_http_multipart *multipart;
-	struct sl_piece *piece;
-	bool copying; /* a thread has it; else it waits for a buffer */
-};
-
-/* A part, whether it has a buffer or not. */
-struct sl_http_known {
-	bool full;  /* all bytes have come */
-	char *etag; /* that the server stored with it */
 };
 
 struct sl_http_multipart {
@@ -51,14 +36,16 @@ struct sl_http_multipart {
 	pid_t process;
 	struct sl_list alive; /* in the list of all; guarded by its mutex */
 	_Atomic bool dropped; /* calls are to end */
+	_Atomic bool plain;   /* parts go without checksums */
 	struct sl_http_call create;
 
 	struct sl_mutex mutex;
 	pthread_cond_t idle; /* `flying` became 0 */
 	struct {
-		struct sl_list parts;        /* that have a buffer */
-		struct sl_list writings;     /* pieces that are not over */
-		struct sl_http_known *known; /* by number - 1 */
+		struct sl_list parts;      /* that have a buffer */
+		struct sl_list pieces;     /* that are not over, by offset */
+		struct sl_list coming;     /* writes through slots: struct sl_coming */
+		struct sl_s3_known *known; /* by number - 1 */
 		unsigned known_count;
 		unsigned low;         /* number of the first part that is not full */
 		uint64_t low_start;   /* its first byte */
@@ -70,6 +57,7 @@ struct sl_http_multipart {
 		bool begun;           /* the upload is created, or will be */
 		char *upload;         /* its id; NULL: not yet */
 		bool over;            /* the server has the object, or nothing of it */
+		bool told;            /* the program has the text of it, so it is not dropped */
 		int error;
 		char *sentence;
 	} locked SL_GUARDED_BY(&mutex);
@@ -92,7 +80,7 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 /* Finds the low part, and the end of the window, anew. */
 void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex);
-/* Returns the end of the bytes from the begin of the object on that have come, or are in pieces that are not over. */
+/* Returns the end of the bytes from the begin of the object on that have come, or are in writes that are not over. */
 uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex);
 /* Returns whether a byte of the range has come, or is in a piece that is not over. */
@@ -103,10 +91,11 @@ bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint
 
 /* Keeps the first error, ends all calls, and ends the pieces that wait. No lock held. */
 void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, const char *sentence);
-/* Takes the parts that are full, and were not sent, if the upload has its id; and sends them. */
-void sl_http_multipart_full_locked(struct sl_http_multipart *multipart, struct sl_list *out)
+/* Returns the error by which it failed, with its sentence, or 0. */
+int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex);
-void sl_http_multipart_send(struct sl_http_multipart *multipart, struct sl_list *full);
+/* A part has all its bytes: prepares its call, and sends the part when the upload has its id. No lock held. */
+void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_part *part);
 
 /* ---------------------------------------------------------------------------------------- end */
 

@@ -42,6 +42,7 @@ static const char *const field_names[SL_HTTP_FIELDS] = {
 	"Date",
 	"x-amz-checksum-crc32c",
 	"x-amz-checksum-type",
+	"x-amz-checksum-algorithm",
 };
 
 /* ------------------------------------------------------------------------------------- parsing */

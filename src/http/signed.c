@@ -14,7 +14,8 @@
 #include "http/call.h"
 #include "http/signed.h"
 
-#define MOST_XML ((size_t)4096)
+#define MOST_XML  ((size_t)4096)
+#define MOST_PAGE ((size_t)1 << 20) /* of a list of a thousand parts */
 
 static const char *request_method(const struct sl_http_request *request)
 {
@@ -46,8 +47,8 @@ static int request_take_lines(struct sl_http_request *request, const struct sl_s
 int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_slist *lines)
 {
 	const struct sl_http_call *call = request->call;
-	struct curl_slist checksum = {.data = (char *)"x-amz-checksum-mode: ENABLED",
-	                              .next = (struct curl_slist *)lines};
+	struct curl_slist more = {.data = (char *)"x-amz-checksum-mode: ENABLED",
+	                          .next = (struct curl_slist *)lines};
 	struct sl_s3_lines made = {{NULL}};
 	const char **given;
 	size_t count = 0;
@@ -56,7 +57,11 @@ int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_sl
 	sl_http_signed_clear(request);
 	if ((request->method == SL_HTTP_HEAD || request->method == SL_HTTP_PROBE) &&
 	    !sl_http_identity_has(request->http, "x-amz-checksum-mode"))
-		lines = &checksum;
+		lines = &more;
+	if (call && call->line[0]) {
+		more.data = (char *)call->line;
+		lines = &more;
+	}
 	for (const struct curl_slist *line = lines; line; line = line->next)
 		count++;
 	given = calloc(count + 1, sizeof(*given));
@@ -64,8 +69,8 @@ int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_sl
 	for (const struct curl_slist *line = lines; given && line; line = line->next)
 		given[count++] = line->data;
 	rc = given ? sl_s3_sign(request->http->s3, request_method(request),
-	                        call ? call->query : NULL, call ? call->body : NULL,
-	                        call ? call->length : 0, given, &made)
+	                        call ? call->query : NULL,
+	                        call && call->payload[0] ? call->payload : NULL, given, &made)
 	           : -ENOMEM;
 	free(given);
 	if (!rc)
@@ -91,11 +96,12 @@ void sl_http_signed_keep(struct sl_http_request *request, const char *data, size
 {
 	char **xml = &request->response.xml;
 	size_t length = *xml ? strlen(*xml) : 0;
+	size_t most = request->call && !strcmp(request->call->verb, "GET") ? MOST_PAGE : MOST_XML;
 
 	if (!*xml)
-		*xml = calloc(1, MOST_XML);
+		*xml = calloc(1, most);
 	/* A server that takes its time sends blanks meanwhile. */
-	for (size_t i = 0; *xml && i < bytes && length < MOST_XML - 1; i++)
+	for (size_t i = 0; *xml && i < bytes && length < most - 1; i++)
 		if (!isspace((unsigned char)data[i]) ||
 		    (length && !isspace((unsigned char)(*xml)[length - 1])))
 			(*xml)[length++] = data[i];

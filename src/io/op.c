@@ -203,6 +203,8 @@ void sl_op_end(struct sluice_op *op)
 	sl_mutex_unlock(&op->mutex);
 	if (op->result < 0)
 		sl_file_keep_error(file, op);
+	if (op->staged)
+		sl_staged_settle(op);
 	atomic_fetch_sub_explicit(&file->bytes, op->bytes, memory_order_relaxed);
 	if (!stored)
 		sl_order_leave(op, &ready);

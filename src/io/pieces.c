@@ -279,7 +279,6 @@ static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op-
 	piece_fill(piece, &next);
 	use = op->staged ? op->staged->locked.current : NULL;
 	piece->slot_use = use;
-	piece->staged = use;
 	piece->urgent = use && sl_staged_urgent(op, use);
 	if (use)
 		use->pieces++;

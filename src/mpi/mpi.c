@@ -9,13 +9,16 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <sluice/mpi.h>
 
-#define TAG 0
+#define TAG  0
+#define LATE (-1) /* no error of MPI */
 
 /* A message that is coming. */
 struct arrival {
@@ -41,36 +44,38 @@ static int transport_error(int rc)
 
 /* ------------------------------------------------------------------------------------- sending */
 
+/* A number or a pointer, which the writer keeps. */
+_Static_assert(sizeof(MPI_Request) <= sizeof(void *), "a request is no larger than a pointer");
+
 static int transport_send(void *handle, int to, const void *bytes, size_t n, void **out)
 {
 	struct transport *t = handle;
-	MPI_Request *request = malloc(sizeof(*request));
-	int rc = !request ? -ENOMEM : n > INT_MAX ? -EOVERFLOW : 0;
+	MPI_Request request;
+	int rc = -ESHUTDOWN;
 
+	if (n > INT_MAX)
+		return -EOVERFLOW;
 	pthread_mutex_lock(&t->mutex);
-	if (!rc && t->finalized)
-		rc = -ESHUTDOWN;
-	if (!rc)
-		rc = transport_error(MPI_Isend(bytes, (int)n, MPI_BYTE, to, TAG, t->comm, request));
+	if (!t->finalized)
+		rc = transport_error(
+			MPI_Isend(bytes, (int)n, MPI_BYTE, to, TAG, t->comm, &request));
 	pthread_mutex_unlock(&t->mutex);
-	if (rc)
-		free(request);
-	else
-		*out = request;
+	if (!rc)
+		memcpy(out, &request, sizeof(request));
 	return rc;
 }
 
-static int transport_sent(void *handle, void *request)
+static int transport_sent(void *handle, void *out)
 {
 	struct transport *t = handle;
+	MPI_Request request;
 	int done = 0, rc;
 
+	memcpy(&request, &out, sizeof(request));
 	pthread_mutex_lock(&t->mutex);
 	rc = t->finalized ? -ESHUTDOWN
-	                  : transport_error(MPI_Test(request, &done, MPI_STATUS_IGNORE));
+	                  : transport_error(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
 	pthread_mutex_unlock(&t->mutex);
-	if (done)
-		free(request);
 	return rc ? rc : done;
 }
 
@@ -213,7 +218,24 @@ static int transport_look_around(struct transport *t, struct sluice_transport *o
 	return rc;
 }
 
-static int transport_new(MPI_Comm comm, struct sluice_transport *out)
+/* A duplicate of the communicator, if all ranks make it in time (0: without end). Does not spin, as OpenMPI's calls do. After
+ * a time-out MPI has its memory. */
+static int transport_duplicate(struct transport *t, MPI_Comm comm, int ms)
+{
+	const struct timespec pause = {0, 200000};
+	double begun = MPI_Wtime();
+	MPI_Request request;
+	int done = 0, rc = MPI_Comm_idup(comm, &t->comm, &request);
+
+	while (!rc && !(rc = MPI_Test(&request, &done, MPI_STATUS_IGNORE)) && !done) {
+		if (ms > 0 && (MPI_Wtime() - begun) * 1000 >= ms)
+			return LATE;
+		nanosleep(&pause, NULL);
+	}
+	return rc;
+}
+
+static int transport_new(MPI_Comm comm, int ms, struct sluice_transport *out)
 {
 	struct transport *t = calloc(1, sizeof(*t));
 	int level, rc;
@@ -222,7 +244,7 @@ static int transport_new(MPI_Comm comm, struct sluice_transport *out)
 		return MPI_ERR_NO_MEM;
 	t->last = &t->first;
 	pthread_mutex_init(&t->mutex, NULL);
-	rc = MPI_Comm_dup(comm, &t->comm);
+	rc = transport_duplicate(t, comm, ms);
 	if (!rc)
 		rc = MPI_Comm_set_errhandler(t->comm, MPI_ERRORS_RETURN);
 	if (!rc)
@@ -235,7 +257,8 @@ static int transport_new(MPI_Comm comm, struct sluice_transport *out)
 	if (!rc)
 		rc = MPI_Comm_set_attr(MPI_COMM_SELF, t->key, t);
 	if (rc) {
-		free(t);
+		if (rc != LATE)
+			free(t);
 		return rc;
 	}
 	out->handle = t;
@@ -268,13 +291,20 @@ int sluice_writer_open_mpi(sluice_context *ctx, MPI_Comm comm, const char *path,
 	struct sluice_transport t = {.size = sizeof(t)};
 	char sentence[MPI_MAX_ERROR_STRING + 64], text[MPI_MAX_ERROR_STRING];
 	const char *objection = communicator_objection(comm);
-	int rc = 0, n;
+	int rc = 0, n,
+	    ms = o && o->size > offsetof(struct sluice_writer_options, open_ms) ? o->open_ms : 0;
 
 	if (!objection)
-		rc = transport_new(comm, &t);
+		rc = transport_new(comm, ms, &t);
 	if (objection) {
 		t.error = -EINVAL;
 		snprintf(sentence, sizeof(sentence), "sluice_writer_open_mpi: %s", objection);
+	} else if (rc == LATE) {
+		t.error = -ETIMEDOUT;
+		snprintf(sentence, sizeof(sentence),
+		         "not all ranks of the communicator have called sluice_writer_open_mpi in "
+		         "%d ms",
+		         ms);
 	} else if (rc) {
 		t.error = transport_error(rc);
 		MPI_Error_string(rc, text, &n);

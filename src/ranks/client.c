@@ -12,74 +12,65 @@
 #include "ranks/ranks_internal.h"
 
 #define PUMP_NS ((int64_t)200000)
-
-struct sl_client *sl_client_of(struct sluice_writer *w)
-{
-	return SL_CONTAINER(sl_writer_sink(w), struct sl_client, sink);
-}
+/* For rank 0 to name the ranks that are missing. */
+#define LATE_NS ((int64_t)1000000000)
 
 static struct sl_client *client_of_sink(struct sl_sink *sink)
 {
 	return SL_CONTAINER(sink, struct sl_client, sink);
 }
 
-/* ------------------------------------------------------------------------------------- answers */
-
-static void client_result_locked(struct sl_client *client, struct sl_rank_message *message,
-                                 size_t n) SL_REQUIRES(&client->mutex)
+struct sl_client *sl_client_of(struct sluice_writer *w)
 {
-	/* After a time-out an answer comes that nobody expects. */
-	if (message->series != client->locked.expected) {
-		free(message);
-		return;
-	}
-	free(client->locked.result);
-	client->locked.result = message;
-	client->locked.result_bytes = n;
+	return client_of_sink(sl_writer_sink(w));
 }
+
+/* ------------------------------------------------------------------------------------- answers */
 
 static void client_answer(struct sl_client *client, struct sl_rank_message *message, size_t n)
 {
 	sl_mutex_lock(&client->mutex);
-	if (message->kind == SL_MESSAGE_RESULT) {
-		client_result_locked(client, message, n);
-		message = NULL;
-	} else {
+	if (message->kind == SL_MESSAGE_OVER) {
+		client->locked.over = true;
+	} else if (message->kind == SL_MESSAGE_PLACE) {
 		client->locked.placed = true;
 		client->locked.place = message->place;
 		client->locked.left = message->bytes;
+	} else if (message->series == client->locked.expected) {
+		free(client->locked.result);
+		client->locked.result = message;
+		client->locked.result_bytes = n;
+		message = NULL;
 	}
 	pthread_cond_broadcast(&client->answer);
 	sl_mutex_unlock(&client->mutex);
+	/* After a time-out an answer comes that nobody expects. */
 	free(message);
 }
 
-static void client_stop(struct sl_client *client)
+/* Rank 0 has failed, or has heard that another has; over: or there is no way to it. */
+static void client_failed(struct sl_client *client, int error, const char *sentence, bool over)
 {
+	sl_mutex_lock(&client->mutex);
+	client->locked.told = true;
+	client->locked.over |= over;
+	sl_mutex_unlock(&client->mutex);
+	/* First the writer, for which this is not the same as the end of the file thread's waits. */
+	if (client->writer)
+		sl_writer_fail(client->writer, error, sentence);
 	sl_mutex_lock(&client->mutex);
 	client->locked.ended = true;
 	pthread_cond_broadcast(&client->answer);
 	sl_mutex_unlock(&client->mutex);
 }
 
-/* Rank 0 has failed, or has heard that another has. */
-static void client_failed(struct sl_client *client, const struct sl_rank_message *message, size_t n)
+void sl_client_forsake(struct sl_client *client)
 {
-	char sentence[1024];
-
-	snprintf(sentence, sizeof(sentence), "%.*s", (int)(n - sizeof(*message)),
-	         (const char *)(message + 1));
 	sl_mutex_lock(&client->mutex);
-	client->locked.told = true;
-	if (!client->locked.error) {
-		client->locked.error = message->rc;
-		memcpy(client->locked.sentence, sentence, sizeof(sentence));
-	}
+	client->locked.over = true;
 	sl_mutex_unlock(&client->mutex);
-	/* First the writer, for which this is not the same as the end of the file thread's waits. */
-	if (client->writer)
-		sl_writer_fail(client->writer, message->rc, sentence);
-	client_stop(client);
+	if (client->server)
+		sl_server_lose(client->server);
 }
 
 /* With registry; NULL: there is none, or it has no block here. */
@@ -111,21 +102,12 @@ static size_t part_find(const struct sl_share *share, uint64_t chunk, int from)
 	return share->part_count;
 }
 
-static bool client_part(struct sl_client *client, struct sl_rank_message *message, int from,
-                        size_t n)
-{
-	struct sl_rank_series *rs = client_series(client, message->series);
-
-	return rs && n == message->bytes &&
-	       sl_series_take_part(rs->series, part_find(rs->share, message->a, from),
-	                           message->frame, message);
-}
-
-/* A rank has closed the writer, and gives no more frames. */
+/* A rank has ended, and gives no more frames. */
 static void client_left(struct sl_client *client, const struct sl_rank_message *message)
 {
 	const uint64_t *frames = (const uint64_t *)(message + 1);
 
+	client->closed[message->a] = true;
 	for (uint32_t i = 0; i < message->count; i++) {
 		struct sl_rank_series *rs = client_series(client, i);
 
@@ -134,43 +116,47 @@ static void client_left(struct sl_client *client, const struct sl_rank_message *
 	}
 }
 
-/* A message about a series, or a part. Returns whether it is to be freed. */
-static bool client_take_series(struct sl_client *client, int from, struct sl_rank_message *message,
+/* A message about a series; a part that is taken belongs to the file thread, which frees it. */
+static void client_take_series(struct sl_client *client, int from, struct sl_rank_message *message,
                                size_t n)
 {
-	struct sl_rank_series *rs;
-	/* A part that is taken belongs to the file thread, which frees it. */
 	bool is_part = message->kind == SL_MESSAGE_PART, taken = false;
+	struct sl_rank_series *rs;
 
 	sl_mutex_lock(&client->registry);
 	rs = client_series(client, message->series);
-	if (is_part)
-		taken = client_part(client, message, from, n);
-	else if (message->kind == SL_MESSAGE_LEFT)
+	if (message->kind == SL_MESSAGE_LEFT)
 		client_left(client, message);
+	else if (is_part)
+		taken = rs && n == message->bytes &&
+		        sl_series_take_part(rs->series, part_find(rs->share, message->a, from),
+		                            message->frame, message);
 	else if (rs)
-		sl_series_progress(rs->series, message->a, message->b);
+		sl_series_progress(rs->series, message->a, message->b,
+		                   (const struct sl_rank_names *)(message + 1));
 	sl_mutex_unlock(&client->registry);
 	if (is_part && !taken)
 		sl_writer_fail(client->writer, -EPROTO,
 		               "a part of a chunk came that no chunk needs");
-	return !taken;
+	if (!taken)
+		free(message);
 }
 
 void sl_client_take(void *argument, int from, struct sl_rank_message *message, size_t n)
 {
 	struct sl_client *client = argument;
+	char sentence[1024];
 
 	switch (message->kind) {
 	case SL_MESSAGE_RESULT:
+	case SL_MESSAGE_OVER:
 	case SL_MESSAGE_PLACE:
 		client_answer(client, message, n);
 		return;
 	case SL_MESSAGE_STATE:
 	case SL_MESSAGE_LEFT:
 	case SL_MESSAGE_PART:
-		if (client_take_series(client, from, message, n))
-			free(message);
+		client_take_series(client, from, message, n);
 		return;
 	case SL_MESSAGE_FLUSHED:
 		sl_writer_flushed(client->writer);
@@ -179,7 +165,9 @@ void sl_client_take(void *argument, int from, struct sl_rank_message *message, s
 		sl_writer_full(client->writer, message->rc);
 		break;
 	case SL_MESSAGE_FAILED:
-		client_failed(client, message, n);
+		snprintf(sentence, sizeof(sentence), "%.*s", (int)(n - sizeof(*message)),
+		         (const char *)(message + 1));
+		client_failed(client, message->rc, sentence, false);
 		break;
 	default:
 		if (client->server) {
@@ -197,12 +185,7 @@ void sl_client_broken(void *argument, int error)
 
 	snprintf(sentence, sizeof(sentence), "rank %d has lost the messages of the others: %s",
 	         client->rank, sl_error_text(error));
-	sl_mutex_lock(&client->mutex);
-	client->locked.broken = error;
-	sl_mutex_unlock(&client->mutex);
-	if (client->writer)
-		sl_writer_fail(client->writer, error, sentence);
-	client_stop(client);
+	client_failed(client, error, sentence, true);
 	if (client->server)
 		sl_server_lose(client->server);
 }
@@ -224,48 +207,40 @@ static bool client_wait_locked(struct sl_client *client, bool pump, int64_t dead
 	return !sl_cond_wait(&client->answer, &client->mutex, until) || until != deadline;
 }
 
-static int client_error_locked(struct sl_client *client) SL_REQUIRES(&client->mutex)
+/* Returns false at the deadline. */
+static bool client_wait_for_result(struct sl_client *client, int64_t deadline)
 {
-	if (client->locked.error)
-		return sl_fail(client->locked.error, "%s", client->locked.sentence);
-	if (client->locked.broken)
-		return sl_fail(client->locked.broken,
-		               "rank %d has lost the messages of the others: %s", client->rank,
-		               sl_error_text(client->locked.broken));
-	return 0;
+	bool there = true;
+
+	sl_mutex_lock(&client->mutex);
+	while (there && !client->locked.result && !client->locked.ended)
+		there = client_wait_locked(client, true, deadline);
+	sl_mutex_unlock(&client->mutex);
+	return there;
 }
 
-/* Sends a message to rank 0 and waits for its result. last: also after a failure of the writer. */
-static int client_ask(struct sl_client *client, const struct sl_rank_message *head,
-                      const void *body, size_t n, bool last, bool pump, int64_t deadline,
-                      struct sl_rank_message **out, size_t *out_bytes)
+/* The result of a step that has one, or the error that ended it. */
+static int client_take_result(struct sl_client *client, int rc, struct sl_rank_message **out,
+                              size_t *out_bytes)
 {
 	struct sl_rank_message *result;
-	bool late = false;
-	int rc = 0;
 
 	sl_mutex_lock(&client->mutex);
-	client->locked.expected = head->kind;
-	sl_mutex_unlock(&client->mutex);
-	sl_link_tell(&client->link, 0, head, body, n);
-	sl_mutex_lock(&client->mutex);
-	while (!client->locked.result && !late && !client->locked.broken &&
-	       (last || !client->locked.ended))
-		late = !client_wait_locked(client, pump, deadline);
 	result = client->locked.result;
 	*out_bytes = client->locked.result_bytes;
 	client->locked.result = NULL;
-	if (!result)
-		rc = client_error_locked(client);
 	sl_mutex_unlock(&client->mutex);
-	if (result && result->rc) {
+	if (!result) {
+		/* Without a writer this rank has refused its arguments. */
+		rc = client->writer ? sl_writer_check(client->writer) : rc;
+		return rc ? rc : sl_fail(-ECANCELED, "the writer has ended");
+	}
+	if (result->rc) {
 		rc = sl_fail(result->rc, "%.*s", (int)(*out_bytes - sizeof(*result)),
 		             (const char *)(result + 1));
 		free(result);
 		return rc;
 	}
-	if (!result)
-		return rc ? rc : sl_fail(-ETIMEDOUT, "not all ranks have called it in time");
 	*out = result;
 	return 0;
 }
@@ -274,23 +249,35 @@ int sl_client_step(struct sl_client *client, enum sl_message_kind kind, int rc, 
                    size_t n, int64_t deadline, struct sl_rank_message **out, size_t *out_bytes)
 {
 	struct sl_rank_message head = {.kind = kind, .rc = rc};
+	struct sl_rank_message late = {.kind = SL_MESSAGE_LATE, .a = kind};
 
 	if (rc) {
 		body = sluice_last_message();
 		n = strlen(body);
 	}
-	return client_ask(client, &head, body, n, false, true, deadline, out, out_bytes);
+	sl_mutex_lock(&client->mutex);
+	client->locked.expected = kind;
+	sl_mutex_unlock(&client->mutex);
+	sl_link_tell(&client->link, 0, &head, body, n);
+	if (!client_wait_for_result(client, deadline)) {
+		sl_link_tell(&client->link, 0, &late, NULL, 0);
+		if (!client_wait_for_result(client, sl_now() + LATE_NS))
+			return sl_fail(-ETIMEDOUT, "rank 0 does not answer: it has not called "
+			                           "this, or its calls make no progress");
+	}
+	return client_take_result(client, rc, out, out_bytes);
 }
 
-int sl_client_end(struct sl_client *client, bool keep, bool pump)
+void sl_client_end(struct sl_client *client, bool keep, bool pump)
 {
-	struct sl_rank_message head = {.kind = SL_MESSAGE_END, .a = !keep}, *result;
-	size_t n;
-	int rc = client_ask(client, &head, NULL, 0, true, pump, SL_FOREVER, &result, &n);
+	struct sl_rank_message head = {.kind = SL_MESSAGE_END, .a = !keep};
 
-	if (!rc)
-		free(result);
-	return rc;
+	sl_link_tell(&client->link, 0, &head, NULL, 0);
+	sl_mutex_lock(&client->mutex);
+	/* Ended by rank 0, or the loss of messages. */
+	while (!client->locked.over)
+		client_wait_locked(client, pump, SL_FOREVER);
+	sl_mutex_unlock(&client->mutex);
 }
 
 /* -------------------------------------------------------------------------------------- places */
@@ -456,7 +443,7 @@ static int client_flush(struct sl_sink *sink)
 	head.count = (uint32_t)client->series_count;
 	out = sl_link_message(&head, client->series_count * sizeof(uint64_t));
 	for (size_t i = 0; out && i < client->series_count; i++)
-		((uint64_t *)(&out->head + 1))[i] = client->series[i] ? client->series[i]->told : 0;
+		((uint64_t *)(&out->head + 1))[i] = client->series[i]->told;
 	sl_mutex_unlock(&client->registry);
 	if (!out)
 		return sl_fail(-ENOMEM, "no memory");
@@ -468,7 +455,8 @@ static int client_flush(struct sl_sink *sink)
 
 static int client_close(struct sl_sink *sink, bool keep)
 {
-	return sl_client_end(client_of_sink(sink), keep, false);
+	sl_client_end(client_of_sink(sink), keep, false);
+	return 0;
 }
 
 static void client_ended(struct sl_sink *sink, int error, const char *sentence)
@@ -478,13 +466,24 @@ static void client_ended(struct sl_sink *sink, int error, const char *sentence)
 	bool told;
 
 	sl_mutex_lock(&client->mutex);
-	told = client->locked.told || client->locked.broken || !error;
+	told = client->locked.told || !error;
 	client->locked.ended = true;
 	client->locked.told |= !told;
 	pthread_cond_broadcast(&client->answer);
 	sl_mutex_unlock(&client->mutex);
 	if (!told)
 		sl_link_tell(&client->link, 0, &head, sentence, strlen(sentence));
+}
+
+static void client_unclosed(struct sl_sink *sink, struct sl_rank_names *names)
+{
+	struct sl_client *client = client_of_sink(sink);
+
+	sl_mutex_lock(&client->registry);
+	for (int r = 0; r < client->ranks; r++)
+		if (!client->closed[r] && r != client->rank)
+			sl_rank_names_add(names, r);
+	sl_mutex_unlock(&client->registry);
 }
 
 static void client_pump(struct sl_sink *sink)
@@ -508,13 +507,6 @@ static int client_with_file(struct sl_sink *sink, int (*run)(struct sl_h5_file *
 	return rc;
 }
 
-static void rank_series_free(struct sl_rank_series *rs)
-{
-	if (rs)
-		free(rs->frame);
-	free(rs);
-}
-
 void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
 {
 	bool empty;
@@ -527,9 +519,10 @@ void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
 		struct sl_rank_series *rs = client->series[i];
 
 		/* A transport that still has it keeps it. */
-		if (!empty && rs && rs->share)
+		if (!empty && rs->share)
 			rs->share->outgoing = NULL;
-		rank_series_free(rs);
+		free(rs->frame);
+		free(rs);
 	}
 	if (client->server)
 		sl_server_free(client->server);
@@ -562,6 +555,7 @@ const struct sl_sink_ops sl_client_ops = {
 	.flush = client_flush,
 	.close = client_close,
 	.ended = client_ended,
+	.unclosed = client_unclosed,
 	.pump = client_pump,
 	.with_file = client_with_file,
 	.free = client_sink_free,

@@ -186,21 +186,10 @@ static void link_abandon(struct sl_link *link)
 	sl_mutex_unlock(&abandoned.mutex);
 }
 
-/* The thread of the link has ended. */
-static bool link_is_empty(struct sl_link *link)
-{
-	bool empty;
-
-	sl_mutex_lock(&link->mutex);
-	empty = sl_list_empty(&link->locked.outbox);
-	sl_mutex_unlock(&link->mutex);
-	return empty && sl_list_empty(&link->sending);
-}
-
 bool sl_link_close(struct sl_link *link, bool clean)
 {
+	const struct timespec pause = {0, SOON_NS};
 	int64_t until = sl_now() + LAST_NS;
-	struct timespec pause = {0, SOON_NS};
 	bool empty;
 
 	sl_mutex_lock(&link->mutex);
@@ -212,7 +201,7 @@ bool sl_link_close(struct sl_link *link, bool clean)
 	do {
 		if (!sl_link_pump(link))
 			nanosleep(&pause, NULL);
-		empty = link_is_empty(link);
+		empty = sl_list_empty(&link->sending);
 	} while (!empty && !link->failed && sl_now() < until);
 	if (link->t.close)
 		link->t.close(link->t.handle, clean && empty);

@@ -3,6 +3,7 @@
  * arguments takes its steps all the same, so that the others hear of it. Called by the program's threads. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,7 +39,8 @@ static unsigned cores_of_rank(const struct sluice_transport *t)
 
 static struct sl_client *client_new(const struct sluice_transport *t)
 {
-	struct sl_client *client = calloc(1, sizeof(*client));
+	struct sl_client *client =
+		calloc(1, sizeof(*client) + (size_t)t->ranks * sizeof(client->closed[0]));
 
 	if (!client)
 		return NULL;
@@ -59,8 +61,8 @@ static struct sl_client *client_new(const struct sluice_transport *t)
 }
 
 static int take_step_open(struct sl_client *client, int rc, const char *path,
-                          const struct sluice_writer_options *o, struct sl_rank_message **result,
-                          size_t *n)
+                          const struct sluice_writer_options *o, int64_t deadline,
+                          struct sl_rank_message **result, size_t *n)
 {
 	size_t path_bytes = rc ? 0 : strlen(path) + 1;
 	struct sl_open_body *body = calloc(1, sizeof(*body) + path_bytes);
@@ -80,7 +82,7 @@ static int take_step_open(struct sl_client *client, int rc, const char *path,
 		strncpy(body->version, sluice_version(), sizeof(body->version) - 1);
 		memcpy(body + 1, path, path_bytes);
 	}
-	rc = sl_client_step(client, SL_STEP_OPEN, rc, body, sizeof(*body) + path_bytes, SL_FOREVER,
+	rc = sl_client_step(client, SL_STEP_OPEN, rc, body, sizeof(*body) + path_bytes, deadline,
 	                    result, n);
 	free(body);
 	return rc;
@@ -90,11 +92,12 @@ static int take_step_open(struct sl_client *client, int rc, const char *path,
 static int take_steps_open(struct sl_client *client, int rc, const char *path,
                            const struct sluice_writer_options *o)
 {
+	int64_t deadline = o->open_ms > 0 ? sl_deadline(o->open_ms) : SL_FOREVER;
 	struct sl_rank_message *result;
 	const char *name;
 	size_t n;
 
-	rc = take_step_open(client, rc, path, o, &result, &n);
+	rc = take_step_open(client, rc, path, o, deadline, &result, &n);
 	if (rc)
 		return rc;
 	name = (const char *)(result + 1);
@@ -109,7 +112,7 @@ static int take_steps_open(struct sl_client *client, int rc, const char *path,
 	else if (!client->path)
 		rc = sl_fail(-ENOMEM, "no memory");
 	free(result);
-	rc = sl_client_step(client, SL_STEP_OPENED, rc, NULL, 0, SL_FOREVER, &result, &n);
+	rc = sl_client_step(client, SL_STEP_OPENED, rc, NULL, 0, deadline, &result, &n);
 	if (!rc)
 		free(result);
 	return rc;
@@ -120,6 +123,8 @@ static int client_give_up(struct sl_client *client, int rc)
 {
 	char *sentence = strdup(sluice_last_message());
 
+	if (rc == -ETIMEDOUT)
+		sl_client_forsake(client);
 	if (client->writer) {
 		sluice_writer_discard(client->writer);
 	} else {
@@ -213,14 +218,15 @@ struct adding_block {
 	struct sl_client *client;
 	const char *name;
 	struct sluice_series_options o;
-	struct sl_h5_layout layout;
-	struct sl_h5_set_options set;
 	const struct sluice_block *block;
 	int64_t deadline;
 };
 
 static int block_options(struct adding_block *a, const struct sluice_series_options *o)
 {
+	struct sl_h5_layout layout;
+	struct sl_h5_set_options set;
+
 	if (!a->name || !a->name[a->name[0] == '/'])
 		return sl_fail(-EINVAL, "sluice_series_add_block: the dataset has no name");
 	if (!o || o->size < sizeof(o->size))
@@ -237,63 +243,54 @@ static int block_options(struct adding_block *a, const struct sluice_series_opti
 		return sl_fail(-EINVAL, "series options: ranks would DROP different frames");
 	if (a->o.codec && strlen(a->o.codec) >= sizeof(((struct sl_add_body *)0)->codec))
 		return sl_fail(-EINVAL, "series options: there is no codec '%s'", a->o.codec);
-	return sl_series_options(&a->o, a->client->threads, &a->layout, &a->set);
+	return sl_series_options(&a->o, a->client->threads, &layout, &set);
 }
 
-static size_t add_names(char *to, const char *const *names, size_t count)
+static void put_names(FILE *to, const char *const *names, size_t count)
 {
-	size_t n = 0;
-
-	for (size_t i = 0; i < count; i++) {
-		size_t length = strlen(names[i]) + 1;
-
-		if (to)
-			memcpy(to + n, names[i], length);
-		n += length;
-	}
-	return n;
+	for (size_t i = 0; i < count; i++)
+		fwrite(names[i], 1, strlen(names[i]) + 1, to);
 }
 
-/* The name of the dataset, those of scalars and of dimensions. */
-static size_t add_all_names(const struct adding_block *a, char *to)
+/* Options, the name of the dataset, those of scalars and of dimensions. The caller frees them. */
+static int add_body(const struct adding_block *a, char **out, size_t *n)
 {
-	size_t dimensions = a->o.dimensions ? a->o.rank + 1 : 0;
-	size_t n = add_names(to, &a->name, 1);
+	struct sl_add_body body = {.type = a->o.type,
+	                           .rank = a->o.rank,
+	                           .frames = a->o.frames,
+	                           .level = a->o.level,
+	                           .shuffle = a->o.shuffle,
+	                           .precision = a->o.precision,
+	                           .flags = a->o.flags,
+	                           .continue_at = a->o.continue_at,
+	                           .scalars = (uint32_t)a->o.scalar_count,
+	                           .dimensions = a->o.dimensions ? a->o.rank + 1 : 0};
+	size_t used = a->o.rank * sizeof(uint64_t);
+	FILE *to = open_memstream(out, n);
 
-	n += add_names(to ? to + n : NULL, a->o.scalars, a->o.scalar_count);
-	return n + add_names(to ? to + n : NULL, a->o.dimensions, dimensions);
+	if (!to)
+		return sl_fail(-ENOMEM, "no memory");
+	memcpy(body.shape, a->o.shape, used);
+	memcpy(body.chunk, a->o.chunk, used);
+	memcpy(body.block.start, a->block->start, used);
+	memcpy(body.block.count, a->block->count, used);
+	if (a->o.codec)
+		strcpy(body.codec, a->o.codec);
+	fwrite(&body, sizeof(body), 1, to);
+	put_names(to, &a->name, 1);
+	put_names(to, a->o.scalars, body.scalars);
+	put_names(to, a->o.dimensions, body.dimensions);
+	return fclose(to) ? sl_fail(-ENOMEM, "no memory") : 0;
 }
 
 static int take_step_add(struct adding_block *a, int rc, struct sl_rank_message **result, size_t *n)
 {
-	size_t names = rc ? 0 : add_all_names(a, NULL);
-	struct sl_add_body *body = calloc(1, sizeof(*body) + names);
+	char *body = NULL;
+	size_t bytes = 0;
 
-	if (!body && !rc)
-		rc = sl_fail(-ENOMEM, "no memory");
-	if (!rc) {
-		*body = (struct sl_add_body){.type = a->o.type,
-		                             .rank = a->o.rank,
-		                             .frames = a->o.frames,
-		                             .level = a->o.level,
-		                             .shuffle = a->o.shuffle,
-		                             .precision = a->o.precision,
-		                             .flags = a->o.flags,
-		                             .continue_at = a->o.continue_at,
-		                             .scalars = (uint32_t)a->o.scalar_count,
-		                             .dimensions = a->o.dimensions ? a->o.rank + 1 : 0};
-		for (unsigned i = 0; i < a->o.rank; i++) {
-			body->shape[i] = a->o.shape[i];
-			body->chunk[i] = a->o.chunk[i];
-			body->block.start[i] = a->block->start[i];
-			body->block.count[i] = a->block->count[i];
-		}
-		if (a->o.codec)
-			strcpy(body->codec, a->o.codec);
-		add_all_names(a, (char *)(body + 1));
-	}
-	rc = sl_client_step(a->client, SL_STEP_ADD, rc, body, sizeof(*body) + names, a->deadline,
-	                    result, n);
+	if (!rc)
+		rc = add_body(a, &body, &bytes);
+	rc = sl_client_step(a->client, SL_STEP_ADD, rc, body, bytes, a->deadline, result, n);
 	free(body);
 	return rc;
 }

@@ -4,7 +4,7 @@
  *
  *  - link.c moves messages over a transport, on a thread of its own or in calls of the program.
  *  - client.c is the sink of a rank's writer: it writes the chunks of this rank, and tells rank 0 where.
- *  - open.c and add.c are the calls that all ranks make together.
+ *  - open.c has the calls that all ranks make together.
  *  - server.c has the HDF5 files, in rank 0, on a thread of its own; files.c calls HDF5, and steps.c is its part in those
  *    calls.
  *  - blocks.c divides chunks among ranks.
@@ -34,16 +34,18 @@ enum sl_message_kind {
 	SL_STEP_ADDED,
 	SL_STEPS,
 	/* To rank 0. */
-	SL_MESSAGE_END, /* a: discarded. Answered by RESULT */
+	SL_MESSAGE_END, /* a: discarded. Answered by OVER */
 	SL_MESSAGE_WANT, /* a: bytes, b: of these at least; the rest of the last place: place, bytes */
 	SL_MESSAGE_FRAME, /* series, frame, error; scalars and `count` of sl_rank_record */
 	SL_MESSAGE_FLUSH, /* for each series the frames that were told */
 	SL_MESSAGE_FAIL,  /* rc, the sentence */
+	SL_MESSAGE_LATE,  /* a: the step that the rank waits for no longer */
 	/* From rank 0. */
 	SL_MESSAGE_RESULT, /* series: kind of the step; rc and the sentence, or an answer */
+	SL_MESSAGE_OVER,   /* all ranks have ended, or this one need not wait for them */
 	SL_MESSAGE_PLACE,  /* place, bytes */
-	SL_MESSAGE_STATE,  /* series; a: complete frames, b: visible */
-	SL_MESSAGE_LEFT,   /* a: rank that has closed; for each series its frames */
+	SL_MESSAGE_STATE, /* series; a: complete frames, b: visible; struct sl_rank_names: behind */
+	SL_MESSAGE_LEFT,  /* a: rank that has ended; for each series its frames */
 	SL_MESSAGE_FLUSHED,
 	SL_MESSAGE_FAILED, /* rc, the sentence */
 	SL_MESSAGE_FULL,   /* rc: of the disk, or 0 */
@@ -175,19 +177,17 @@ struct sl_client {
 	struct sl_mutex mutex;
 	pthread_cond_t answer;
 	struct {
-		struct sl_rank_message
-			*result;   /* of a step or the end; the caller's when it has it */
-		uint32_t expected; /* kind of that step */
+		struct sl_rank_message *result; /* of a step; the caller's when it has it */
+		uint32_t expected;              /* kind of that step */
 		size_t result_bytes;
 		bool placed;
 		uint64_t place, left;
 		bool ended; /* the writer has failed or is discarded */
-		bool told;  /* by rank 0, which knows that it has failed */
-		int broken; /* the transport's error */
-		/* Before there is a writer. */
-		int error;
-		char sentence[1024];
+		bool told;  /* rank 0 knows that it has failed, or cannot be told */
+		bool over;  /* the end of other ranks is not waited for */
 	} locked SL_GUARDED_BY(&mutex);
+
+	bool closed[]; /* guarded by registry; by rank: has ended */
 };
 
 extern const struct sl_sink_ops sl_client_ops;
@@ -199,13 +199,16 @@ void sl_client_take(void *client, int from, struct sl_rank_message *message, siz
 void sl_client_broken(void *client, int error);
 /*
  * Takes a step with all other ranks. rc: of this rank, with its sentence; otherwise with n bytes. Returns the first error
- * of any rank, -ETIMEDOUT, or 0 and the answer, which the caller frees.
+ * of any rank, -ETIMEDOUT with the ranks that are missing, or 0 and the answer, which the caller frees. After the deadline
+ * rank 0 has some time to name them.
  */
 int sl_client_step(struct sl_client *client, enum sl_message_kind kind, int rc, const void *body,
                    size_t n, int64_t deadline, struct sl_rank_message **out, size_t *out_bytes);
 /* The end of this rank: answered when all have ended, or at once if it has discarded the writer. pump: this is a thread of
  * the program, which makes progress where the transport has no thread. */
-int sl_client_end(struct sl_client *client, bool keep, bool pump);
+void sl_client_end(struct sl_client *client, bool keep, bool pump);
+/* This rank waits for no other any more. */
+void sl_client_forsake(struct sl_client *client);
 void sl_client_free(struct sl_client *client, bool clean);
 
 /* -------------------------------------------------------------------------------------- server */
@@ -250,7 +253,8 @@ struct sl_server_series {
 	int contributors;
 	uint64_t chunks; /* of all ranks */
 	uint64_t complete, visible, told, told_visible;
-	uint64_t *frames; /* by rank: that were told */
+	uint64_t *frames; /* by rank: that were told; UINT64_MAX: it has no block */
+	struct sl_rank_names behind;
 	struct sl_server_slot {
 		int count;
 		struct sl_list messages;
@@ -316,7 +320,6 @@ struct sl_rank_server {
 		int node;
 	} rests[SL_SERVER_RESTS]; /* of places, and where they are used */
 	int error;
-	char sentence[1024];
 };
 
 int sl_server_start(struct sl_link *link, int ranks, struct sl_rank_server **out);
@@ -341,6 +344,8 @@ bool sl_server_full(void *server, int error);
 void sl_server_series_free(struct sl_server_series *ss);
 /* All ranks have taken the step: answers. */
 void sl_server_step(struct sl_rank_server *server);
+/* A rank waits no longer for its step: fails it, with the names of those that have not taken it. */
+void sl_server_late(struct sl_rank_server *server, int from, enum sl_message_kind kind);
 
 /* --------------------------------------------------------------------------------------- files */
 

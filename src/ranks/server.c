@@ -13,6 +13,7 @@
 
 #define CHECKPOINT_MS 1000
 #define FULL_NS       ((int64_t)1000000000)
+#define BEHIND        3 /* ranks that others wait for, at most, to be named */
 
 /* ------------------------------------------------------------------------------------ messages */
 
@@ -53,9 +54,8 @@ void sl_server_fail(struct sl_rank_server *server, int error, const char *senten
 	if (server->error)
 		return;
 	server->error = error;
-	snprintf(server->sentence, sizeof(server->sentence), "%s", sentence);
 	steps_drop(server);
-	server_tell_all(server, &head, server->sentence, strlen(server->sentence));
+	server_tell_all(server, &head, sentence, strlen(sentence));
 }
 
 int sl_server_rank_error(const struct sl_rank_server *server, const struct sl_server_message *of)
@@ -250,6 +250,23 @@ static bool flush_due(const struct sl_rank_server *server)
 	       (server->checkpoint_ns && sl_now() - server->dirty_since >= server->checkpoint_ns);
 }
 
+/* The slowest ranks, if another waits for them and they are few. Returns whether they are others than before. */
+static bool series_is_behind(struct sl_rank_server *server, struct sl_server_series *ss)
+{
+	struct sl_rank_names behind = {0};
+	bool waits = false;
+
+	for (int r = 0; r < server->ranks; r++) {
+		if (ss->frames[r] == ss->complete)
+			sl_rank_names_add(&behind, r);
+		waits |= ss->frames[r] == ss->complete + SLUICE_RANKS_AHEAD;
+	}
+	if (!waits || behind.count > BEHIND || !memcmp(&behind, &ss->behind, sizeof(behind)))
+		return false;
+	ss->behind = behind;
+	return true;
+}
+
 /* Tells how far the series are, as far as that is new. */
 static void tell_states(struct sl_rank_server *server)
 {
@@ -260,11 +277,12 @@ static void tell_states(struct sl_rank_server *server)
 		                               .a = ss->complete,
 		                               .b = ss->visible};
 
-		if (ss->told == ss->complete && ss->told_visible == ss->visible)
+		if (!series_is_behind(server, ss) && ss->told == ss->complete &&
+		    ss->told_visible == ss->visible)
 			continue;
 		ss->told = ss->complete;
 		ss->told_visible = ss->visible;
-		server_tell_all(server, &head, NULL, 0);
+		server_tell_all(server, &head, &ss->behind, sizeof(ss->behind));
 	}
 	if (server->full)
 		server_tell_full(server, 0);
@@ -319,7 +337,7 @@ static void tell_left(struct sl_rank_server *server, int leaver)
 
 static void server_end(struct sl_rank_server *server, int from, bool discarded)
 {
-	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .series = SL_MESSAGE_END};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_OVER};
 	char sentence[128];
 
 	if (server->rank[from].ended)
@@ -332,8 +350,7 @@ static void server_end(struct sl_rank_server *server, int from, bool discarded)
 	         server->step_count ? ", and others add a series" : "");
 	if (discarded || server->step_count)
 		sl_server_fail(server, discarded ? -ECANCELED : -EINVAL, sentence);
-	else if (!server->error)
-		tell_left(server, from);
+	tell_left(server, from);
 	/* It does not wait for the others, but for those that need its file. */
 	if (discarded && from) {
 		sl_server_tell(server, from, &head, NULL, 0);
@@ -399,6 +416,9 @@ static void server_handle(struct sl_rank_server *server, struct sl_server_messag
 	case SL_MESSAGE_FAIL:
 		sl_server_fail(server, sl_server_rank_error(server, of), sluice_last_message());
 		break;
+	case SL_MESSAGE_LATE:
+		sl_server_late(server, of->from, message->a);
+		break;
 	case SL_MESSAGE_END:
 		server_end(server, of->from, message->a);
 		break;
@@ -462,7 +482,7 @@ static void check_complete(struct sl_rank_server *server)
 
 static void server_close(struct sl_rank_server *server)
 {
-	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .series = SL_MESSAGE_END};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_OVER};
 	bool keep = server->end_count == server->ranks && !server->discarded;
 	int rc;
 
@@ -473,8 +493,7 @@ static void server_close(struct sl_rank_server *server)
 		sl_server_fail(server, rc, sluice_last_message());
 	if (keep)
 		check_complete(server);
-	head.rc = server->error;
-	server_tell_all(server, &head, server->sentence, strlen(server->sentence));
+	server_tell_all(server, &head, NULL, 0);
 }
 
 static void *server_run(void *argument)

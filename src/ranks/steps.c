@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps that all ranks take together, in rank 0: their arguments are compared, and files or datasets are made. Called by
- * the server's thread, with server->using. */
+ * the server's thread, with server->using but for sl_server_late(). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -258,4 +258,21 @@ void sl_server_step(struct sl_rank_server *server)
 	default:
 		step_added(server);
 	}
+}
+
+void sl_server_late(struct sl_rank_server *server, int from, enum sl_message_kind kind)
+{
+	struct sl_rank_names missing = {0};
+	char names[80], sentence[128];
+
+	/* Otherwise the answer is on its way. */
+	if (!server->rank[from].step || server->step != kind)
+		return;
+	for (int r = 0; r < server->ranks; r++)
+		if (!server->rank[r].step)
+			sl_rank_names_add(&missing, r);
+	sl_rank_names_text(&missing, names, sizeof(names));
+	snprintf(sentence, sizeof(sentence), "%s did not %s in time", names,
+	         kind <= SL_STEP_OPENED ? "open the writer" : "add the series");
+	sl_server_fail(server, -ETIMEDOUT, sentence);
 }

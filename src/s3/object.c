@@ -192,16 +192,23 @@ const char *sl_s3_url(const struct sl_s3 *s3)
 
 /* -------------------------------------------------------------------------------------- sign */
 
-int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const void *body,
-               size_t bytes, const char *const *given, struct sl_s3_lines *out)
+int sl_s3_payload(const struct sl_s3 *s3, const void *body, size_t bytes, char out[SL_S3_PAYLOAD])
+{
+	strcpy(out, "UNSIGNED-PAYLOAD");
+	return s3->sign_payload ? sl_sign_payload(body, bytes, out) : 0;
+}
+
+int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const char *payload,
+               const char *const *given, struct sl_s3_lines *out)
 {
 	struct sl_s3_lines lines = {{NULL}};
 	struct sl_s3_keys copy = {0};
 	const struct sl_s3_keys *keys = &s3->keys;
-	bool has_body = !strcmp(method, "PUT") || !strcmp(method, "POST");
-	struct sl_sign_request request = {
-		.method = method, .query = query, .region = s3->region, .service = "s3"};
-	char payload[SL_SIGN_HEX] = "UNSIGNED-PAYLOAD";
+	struct sl_sign_request request = {.method = method,
+	                                  .query = query,
+	                                  .region = s3->region,
+	                                  .service = "s3",
+	                                  .payload = payload ? payload : SL_S3_EMPTY};
 	int64_t now = time(NULL), skew;
 	struct sl_sign_key key;
 	bool done;
@@ -220,10 +227,7 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const vo
 		key.day[0] = '\0';
 	sl_mutex_unlock(&s3->mutex);
 	request.key = &key;
-	request.payload = has_body ? payload : SL_S3_EMPTY;
-	done = !has_body || !s3->sign_payload || !sl_sign_payload(body, bytes, payload);
-	done = done &&
-	       (!s3->requester_pays || sl_s3_lines_add(&lines, "x-amz-request-payer", "requester"));
+	done = !s3->requester_pays || sl_s3_lines_add(&lines, "x-amz-request-payer", "requester");
 	if (keys->id)
 		done = done &&
 		       sl_s3_authorize(&request, &s3->place, keys, now + skew, given, &lines);

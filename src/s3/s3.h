@@ -43,12 +43,18 @@ struct sl_s3_lines {
 };
 /*
  * Signs a request to the URL: at this time, since a signature is valid for minutes. query: that of the request, encoded
- * and sorted; NULL: that of the URL. body: of a PUT or POST, all of it. lines: those that the request has anyway, then
- * NULL. Any thread; never waits for storage. Returns 0, or -errno with a sentence.
+ * and sorted; NULL: that of the URL. payload: of a body that is sent; NULL: there is none. lines: those that the request
+ * has anyway, then NULL. Any thread; never waits for storage. Returns 0, or -errno with a sentence.
  */
-int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const void *body,
-               size_t bytes, const char *const *lines, struct sl_s3_lines *out);
+int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const char *payload,
+               const char *const *lines, struct sl_s3_lines *out);
 void sl_s3_lines_clear(struct sl_s3_lines *lines);
+#define SL_S3_PAYLOAD 65
+/* Finds the text that stands for a body in the signature: of its bytes, if they are to be signed. Returns 0, or -ENOMEM. */
+int sl_s3_payload(const struct sl_s3 *s3, const void *body, size_t bytes, char out[SL_S3_PAYLOAD]);
+#define SL_S3_CRC32C 9
+/* Computes the CRC-32C (RFC 3720, B.4) of bytes, in base64. Returns false in a build without ISA-L, which has it. */
+bool sl_s3_crc32c(const void *data, size_t bytes, char out[SL_S3_CRC32C]);
 
 /* ------------------------------------------------------------------------------------- error */
 
@@ -101,8 +107,16 @@ void sl_s3_plan_find(const struct sl_s3_plan *plan, uint64_t offset, struct sl_s
 #define SL_S3_UPLOADS "uploads="
 /* Returns the query of a part of an upload, or with 0 of the upload, for the caller to free; NULL: no memory. */
 char *sl_s3_upload_query(const char *upload, unsigned part);
+/* A part of an upload. */
+struct sl_s3_known {
+	bool full;  /* all bytes have come */
+	char *etag; /* that the server stored with it; NULL: it has no such part yet */
+	char crc32c[SL_S3_CRC32C]; /* that it was sent with; "": none */
+};
+/* Takes the next part out of a list of those that the server has, from *at on. Returns false behind the last. */
+bool sl_s3_known_next(char **at, unsigned *number, char etag[SL_S3_TEXT]);
 /* Returns the XML that completes an upload of these parts, for the caller to free; NULL: no memory. */
-char *sl_s3_upload_complete(const char *const *etags, unsigned count);
+char *sl_s3_upload_complete(const struct sl_s3_known *known, unsigned count);
 
 /* -------------------------------------------------------------------------------------- list */
 

@@ -47,7 +47,7 @@ static void xml_put(FILE *to, const char *text)
 		}
 }
 
-char *sl_s3_upload_complete(const char *const *etags, unsigned count)
+char *sl_s3_upload_complete(const struct sl_s3_known *known, unsigned count)
 {
 	char *text = NULL;
 	size_t bytes;
@@ -58,14 +58,35 @@ char *sl_s3_upload_complete(const char *const *etags, unsigned count)
 	fputs("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">", to);
 	for (unsigned i = 0; i < count; i++) {
 		fprintf(to, "<Part><PartNumber>%u</PartNumber><ETag>", i + 1);
-		xml_put(to, etags[i]);
-		fputs("</ETag></Part>", to);
+		xml_put(to, known[i].etag);
+		fputs("</ETag>", to);
+		if (known[i].crc32c[0]) {
+			fputs("<ChecksumCRC32C>", to);
+			xml_put(to, known[i].crc32c);
+			fputs("</ChecksumCRC32C>", to);
+		}
+		fputs("</Part>", to);
 	}
 	fputs("</CompleteMultipartUpload>", to);
 	if (!fclose(to))
 		return text;
 	free(text);
 	return NULL;
+}
+
+bool sl_s3_known_next(char **at, unsigned *number, char etag[SL_S3_TEXT])
+{
+	char *part = strstr(*at, "<Part>"), *end = part ? strstr(part, "</Part>") : NULL;
+	char text[SL_S3_TEXT];
+
+	if (!end)
+		return false;
+	*end = '\0';
+	*at = end + 1;
+	sl_s3_element(part, "PartNumber", text, sizeof(text));
+	*number = strtoul(text, NULL, 10);
+	sl_s3_element(part, "ETag", etag, SL_S3_TEXT);
+	return true;
 }
 
 void sl_s3_plan_find(const struct sl_s3_plan *plan, uint64_t offset, struct sl_s3_part *out)

@@ -32,6 +32,11 @@ object() {
 	for ((i = 0; i <= $1 / 1048573; i++)); do cat "$scratch/pattern"; done | head -c "$1"
 }
 
+# The server of S3, with keys that it knows; its objects are the files below the scratch folder.
+use_s3() {
+	export AWS_ENDPOINT_URL=http://127.0.0.1:$server_s3 AWS_ACCESS_KEY_ID=AKIDTEST AWS_SECRET_ACCESS_KEY=secret/+of=the-test
+}
+
 # ---------------------------------------------------------------------------------------------- cp
 
 # Which needs ISA-L.
@@ -40,7 +45,7 @@ checksums_of_objects_are_compared() {
 	built=$(ldd "$sluice" | grep -c libisal || true)
 	# A second request for the opening, after a second, would ask for a byte, of which there is no checksum.
 	export SLUICE_HTTP_HEDGE=0
-	export AWS_ENDPOINT_URL=http://127.0.0.1:$server_s3 AWS_ACCESS_KEY_ID=AKIDTEST AWS_SECRET_ACCESS_KEY=secret/+of=the-test
+	use_s3
 	for size in 0 1 70000 2500000; do
 		object $size > from
 		for name in sums sums-parts; do
@@ -64,7 +69,7 @@ checksums_of_objects_are_compared() {
 # Each object of this bucket consists of the bytes of its key.
 objects_below_a_prefix_are_copied_down() {
 	local backend name names=("a b" a/1 a/2 "b&<>" c+d% $'nl\nx' z/deep/er)
-	export AWS_ENDPOINT_URL=http://127.0.0.1:$server_s3 AWS_ACCESS_KEY_ID=AKIDTEST AWS_SECRET_ACCESS_KEY=secret/+of=the-test
+	use_s3
 	for backend in multi easy; do
 		status 0 "$sluice" cp -r --backend $backend s3://echo/ to-$backend
 		for name in "${names[@]}"; do
@@ -280,6 +285,28 @@ an_interrupted_upload_is_not_written() {
 	[ ! -e to ] || fail "there is something"
 }
 
+# counted BUCKET WHAT N: the server of S3 has answered N requests of that kind, or N uploads are "open".
+counted() {
+	"$sluice" cp -q "s3://state/$1" - | grep -qx "$2 $3"
+}
+
+an_interrupt_of_an_upload_in_parts_aborts_it() {
+	local bucket=held-${PWD##*/} command
+	use_s3
+	noise 20000001 > from
+	for command in cp bench; do
+		[ $command = bench ] && set -- bench write --size 200M || set -- cp from
+		env --default-signal=INT "$sluice" "$@" "s3://$bucket/${PWD##*/}/$command" 2> err > out &
+		await counted "$bucket" open 1
+		kill -INT $!
+		wait $!
+		[ $? = 130 ] || fail "$command was not interrupted: $(cat err)"
+		counted "$bucket" open 0 || fail "$command left an upload"
+		[ ! -e $command ] || fail "$command is there"
+	done
+	counted "$bucket" DELETE_uploadId 2 || fail "$("$sluice" cp -q "s3://state/$bucket" -)"
+}
+
 # -------------------------------------------------------------------------------------- bench, stat
 
 stat_tells_what_a_server_says() {
@@ -305,6 +332,23 @@ bench_reads_from_a_server() {
 	json out 'j["operations"] == 256 and j["backend"] == "easy"'
 	status 1 "$sluice" bench read "$(at missing)"
 	says "404"
+}
+
+bench_writes_to_a_server() {
+	local uri
+	use_s3
+	for uri in "$(at to)" "s3://files/${PWD##*/}/object"; do
+		status 0 "$sluice" bench write "$uri" --size 17000001 --op-size 1M --repeat 2 --json
+		json out 'j["direction"] == "write" and j["bytes"] == 17000001 and j["repeat"] == 2 and j["backend"] == "multi"'
+		[ "$(stat -c %s "${uri##*/}")" = 17000001 ] || fail "$(stat -c %s "${uri##*/}") bytes"
+		status 1 "$sluice" bench write "$uri" --size 1M
+		says "exists"
+		status 0 "$sluice" bench write "$uri" -f --size 3000001 --memory emulated --depth 1 --repeat 1
+		[ "$(stat -c %s "${uri##*/}")" = 3000001 ] || fail "$(stat -c %s "${uri##*/}") bytes"
+		status 1 "$sluice" bench write "$uri" -f --size 1M --random --op-size 4K
+		says "--random: '$uri' is remote"
+	done
+	[ "$(head -c 100000 to | gzip | wc -c)" -gt 90000 ] || fail "the bytes are no noise"
 }
 
 bench_reads_whole_what_has_no_ranges() {

@@ -229,6 +229,19 @@ preserved_owner_may_be_another_user() {
 		fail "$(stat -c %a kept made)"
 }
 
+the_bar_counts_bytes_of_files_that_are_being_copied() {
+	mkdir to
+	mkfifo a b
+	TERM=xterm timeout 60 script -qec "'$sluice' cp a b to" /dev/null < /dev/null > terminal &
+	exec 3> a 4> b
+	noise 3000000 >&3
+	noise 3000000 >&4
+	await grep -Eq 'to  [1-9][0-9.]* MiB' terminal
+	exec 3>&- 4>&-
+	wait $!
+	[ "$(stat -c %s to/a to/b | tr '\n' ' ')" = "3000000 3000000 " ] || fail "$(ls -l to)"
+}
+
 an_interrupt_leaves_no_half_file() {
 	local i
 	mkdir from to

@@ -11,17 +11,20 @@ import sys
 import tempfile
 
 sources, libraries, language = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3]
-TOOLS = {"c": ["mpicc", "mpirun"], "fortran": ["mpif90", "gfortran", "mpirun"]}[language]
+sys.path.insert(0, os.path.join(sources, "tests", "mpi"))
+import mpirun  # noqa: E402
+
+LIBRARY = os.path.join(libraries, "libsluice-mpi.so")
+COMPILER = mpirun.tool({"c": "mpicc", "fortran": "mpif90"}[language], LIBRARY)
 try:
     import h5py
     import numpy
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
-for tool in TOOLS:
-    if not shutil.which(tool):
-        print(f"skipped: there is no {tool}")
-        sys.exit(77)
+if language == "fortran" and not shutil.which("gfortran"):
+    print("skipped: there is no gfortran")
+    sys.exit(77)
 
 
 def run(*command, status=0):
@@ -43,9 +46,9 @@ def source():
 
 with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as folder:
     os.chdir(folder)
-    run(TOOLS[0], "-Wall", "-Wextra", "-Werror", "-I", os.path.join(sources, "include"), source(), "-o", "run",
+    run(COMPILER, "-Wall", "-Wextra", "-Werror", "-I", os.path.join(sources, "include"), source(), "-o", "run",
         "-L", libraries, "-lsluice-mpi", "-lsluice")
-    ranks = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", "3", "./run", "run.h5"]
+    ranks = [*mpirun.launcher(LIBRARY), "-n", "3", "./run", "run.h5"]
     run(*ranks)
     k, j, i = numpy.indices((6, 70, 50))
     with h5py.File("run.h5", "r") as found:

@@ -1,43 +1,31 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """examples/gray-scott under mpirun. A case is a function whose name is the sentence that it proves.
-usage: gray_scott_mpi_test.py GRAY_SCOTT GRAY_SCOTT_MPI [GRAY_SCOTT_COLLECTIVE]; 77 is a skip."""
+usage: gray_scott_mpi_test.py GRAY_SCOTT GRAY_SCOTT_MPI; 77 is a skip."""
 
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
-import time
+
+sys.dont_write_bytecode = True
+from cases import Skip, run, run_all  # noqa: E402
 
 try:
     import h5py
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
-if not shutil.which("mpirun"):
-    print("skipped: there is no mpirun (openmpi-bin)")
-    sys.exit(77)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "mpi"))
+from mpirun import launcher  # noqa: E402
 
-alone, by_ranks = map(os.path.abspath, sys.argv[1:3])
-collective = os.path.abspath(sys.argv[3]) if len(sys.argv) > 3 else None
+alone, by_ranks = map(os.path.abspath, sys.argv[1:])
+LAUNCHER = launcher(by_ranks)
 # OpenMPI keeps memory until the process ends.
 os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
 GRID = ["--nbrow", "41", "--nbcol", "97", "--nbimage", "5", "--nbextrastep", "40", "--blocks", "7"]
 
 
-class Skip(Exception):
-    pass
-
-
-def run(*command, status=0):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=100)
-    assert done.returncode == status, f"{command} ended with {done.returncode}: {done.stderr}"
-    return done
-
-
 def mpirun(ranks, *command, status=0):
-    return run("mpirun", "--oversubscribe", "--allow-run-as-root", "-n", ranks, *command, status=status)
+    return run(*LAUNCHER, "-n", ranks, *command, status=status)
 
 
 def contents(path):
@@ -66,14 +54,15 @@ def slabs_of_a_few_rows_change_no_bit():
     check_same(6, by_ranks, "--codec", "none")
 
 
-def the_design_of_the_course_on_rank_0_stores_the_same():
-    check_same(3, by_ranks, "--storage", "plain")
+def h5dwrite_on_rank_0_stores_the_same():
+    for storage in "plain", "sync":
+        check_same(3, by_ranks, "--storage", storage)
 
 
 def parallel_hdf5_stores_the_same():
-    if not collective:
+    if "'collective'" not in run(by_ranks, "--storage", "?", status=2).stderr:
         raise Skip("built without parallel HDF5 (libhdf5-openmpi-dev)")
-    check_same(3, collective)
+    check_same(3, by_ranks, "--storage", "collective")
 
 
 def wrong_input_is_told_by_one_rank():
@@ -81,25 +70,10 @@ def wrong_input_is_told_by_one_rank():
     assert why.count("2 rows are too few for 3 ranks") == 1, why
 
 
-cases = [
+run_all([
     the_file_of_three_ranks_is_bit_for_bit_that_of_a_program_without_mpi,
     slabs_of_a_few_rows_change_no_bit,
-    the_design_of_the_course_on_rank_0_stores_the_same,
+    h5dwrite_on_rank_0_stores_the_same,
     parallel_hdf5_stores_the_same,
     wrong_input_is_told_by_one_rank,
-]
-skipped = 0
-for case in cases:
-    begin, busy = time.monotonic(), os.times()
-    with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as folder:
-        os.chdir(folder)
-        try:
-            case()
-            cpu = sum(os.times()[2:4]) - sum(busy[2:4])
-            print(f"{case.__name__} ({time.monotonic() - begin:.1f} s, {cpu:.1f} of a processor)", flush=True)
-        except Skip as why:
-            skipped += 1
-            print(f"skipped: {case.__name__}: {why}", flush=True)
-        finally:
-            os.chdir("/")
-sys.exit(77 if skipped == len(cases) else 0)
+])

@@ -16,6 +16,9 @@ import tempfile
 import time
 import zlib
 
+sys.dont_write_bytecode = True
+from cases import Skip, run, run_all  # noqa: E402
+
 try:
     import h5py
     import numpy
@@ -30,18 +33,6 @@ STORAGES = [("sluice", "deflate"), ("sluice", "none"), ("plain", "gzip"), ("plai
 os.environ["HDF5_USE_FILE_LOCKING"] = "FALSE"
 # What a job in the background inherits would make the program ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-class Skip(Exception):
-    pass
-
-
-def run(*arguments, status=0, **options):
-    done = subprocess.run(
-        [str(a) for a in arguments], capture_output=True, text=True, timeout=120, **options
-    )
-    assert done.returncode == status, f"{arguments} ended with {done.returncode}: {done.stderr}"
-    return done
 
 
 def checksums(path):
@@ -209,7 +200,9 @@ def wrong_input_is_refused_with_a_sentence():
         assert option in message, message
     for arguments in [["rest"], ["--nothing"], ["--storage", "plain", "--codec", "deflate"]]:
         run(program, *arguments, status=2)
-    assert "none/out.h5" in run(program, "-o", "none/out.h5", status=1).stderr
+    for storage in "sluice", "plain", "sync":
+        why = run(program, "--storage", storage, "-o", "none/out.h5", status=1).stderr.splitlines()
+        assert len(why) == 1 and "none/out.h5" in why[0] and why[0].endswith("No such file or directory"), why
     assert not os.listdir()
 
 
@@ -446,7 +439,10 @@ def wrong_input_of_render_is_refused_with_a_sentence():
     assert not os.listdir()
 
 
-cases = [
+program, reference = map(os.path.abspath, (program, reference))
+if render:
+    render, decode_png = map(os.path.abspath, (render, decode_png))
+run_all([
     images_are_those_of_a_plain_implementation_but_for_rounding,
     threads_and_storage_do_not_change_a_bit_of_an_image,
     the_summary_says_what_was_stored_and_how_long_it_waited,
@@ -461,21 +457,4 @@ cases = [
     a_simulation_that_is_killed_ends_its_pictures,
     a_simulation_goes_on_when_the_store_is_gone,
     wrong_input_of_render_is_refused_with_a_sentence,
-]
-program, reference = map(os.path.abspath, (program, reference))
-if render:
-    render, decode_png = map(os.path.abspath, (render, decode_png))
-skipped = 0
-for case in cases:
-    begin = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as folder:
-        os.chdir(folder)
-        try:
-            case()
-            print(f"{case.__name__} ({time.monotonic() - begin:.1f} s)", flush=True)
-        except Skip as why:
-            skipped += 1
-            print(f"skipped: {case.__name__}: {why}", flush=True)
-        finally:
-            os.chdir("/")
-sys.exit(77 if skipped == len(cases) else 0)
+])

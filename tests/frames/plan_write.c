@@ -165,7 +165,8 @@ static void open_writer(struct session *session, sluice_context *ctx, const char
 	o.flags = session->number ? SLUICE_WRITER_APPEND : SLUICE_WRITER_REPLACE;
 	o.flags |= rng_below(r, 8) ? 0 : SLUICE_WRITER_DURABLE;
 	o.threads = rng_below(r, 5);
-	o.memory_bytes = rng_below(r, 3) ? 0 : 256 * MIB;
+	/* With a thread for each core a series may need more. */
+	o.memory_bytes = rng_below(r, 3) || !o.threads ? 0 : 256 * MIB;
 	o.checkpoint_frames = rng_below(r, 3) ? 0 : 1 + rng_below(r, 5);
 	o.checkpoint_ms = rng_below(r, 3) ? -1 : (int)rng_below(r, 4);
 	o.attributes = attributes;

@@ -1,31 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A disk that becomes full, wherever a writer is at that moment. On a small tmpfs of a mount namespace of
- * its own, which goes with the process. */
-#include <fcntl.h>
+/* A disk that becomes full, wherever a writer is at that moment. */
 #include <pthread.h>
-#include <sched.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "frames/field.h"
+#include "frames/small_disk.h"
 
-enum { DISK_KIB = 3072, FRAMES = 40 };
-
-static char disk[256]; /* empty: nothing can be mounted */
-
-/* Leaves so many KiB. */
-static void leave_room(unsigned kib)
-{
-	char ballast[300];
-	int fd;
-
-	snprintf(ballast, sizeof(ballast), "%s/ballast", disk);
-	unlink(ballast);
-	fd = open(ballast, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-	assert_int_equal(posix_fallocate(fd, 0, (off_t)(DISK_KIB - kib) * 1024), 0);
-	close(fd);
-}
+enum { FRAMES = 40 };
 
 /* How a writer got on: what it was doing when the first error came, and who was told. */
 struct story {
@@ -60,7 +41,7 @@ static void assert_it_stays(sluice_writer *w, sluice_series *const *s, struct st
 	snprintf(story->sentence, sizeof(story->sentence), "%s", error.message);
 	assert_int_equal(error.error, story->error);
 	assert_refused(sluice_series_acquire(s[0], -1, &frame), ENOSPC, error.message);
-	assert_refused(sluice_series_push(s[1], disk, &time, -1), ENOSPC, error.message);
+	assert_refused(sluice_series_push(s[1], story, &time, -1), ENOSPC, error.message);
 	assert_refused(sluice_writer_flush(w, -1), ENOSPC, error.message);
 	count(s, story);
 }
@@ -106,12 +87,6 @@ static void write_until_full(sluice_context *ctx, const char *path, unsigned eve
 	story->error = rc;
 }
 
-static void assert_nothing_else_is_left(bool file)
-{
-	/* The ballast; and the file, if it has its name. */
-	assert_int_equal(directory_entries(disk), 1 + file);
-}
-
 struct told {
 	unsigned store, flush, close, open, companion, fine;
 };
@@ -119,12 +94,9 @@ struct told {
 static void fill(sluice_context *ctx, unsigned kib, unsigned every, unsigned flags,
                  struct told *told)
 {
+	const char *path = disk_file(kib);
 	struct story story;
-	char path[300];
 
-	snprintf(path, sizeof(path), "%s/frames.h5", disk);
-	unlink(path);
-	leave_room(kib);
 	write_until_full(ctx, path, every, flags, &story);
 	if (story.error && story.error != -ENOSPC)
 		fail_msg("%u KiB: %s: \"%s\"", kib, strerror(-story.error), story.sentence);
@@ -142,7 +114,7 @@ static void fill(sluice_context *ctx, unsigned kib, unsigned every, unsigned fla
 			fail_msg("%u KiB: '%s' is not right (%d): \"%s\"", kib, names[i], wrong,
 			         story.sentence);
 	}
-	assert_nothing_else_is_left(!access(path, F_OK));
+	assert_disk_has(!access(path, F_OK));
 }
 
 FIXTURE_TEST(a_full_disk_is_an_error_that_stays_and_costs_no_flushed_frame)
@@ -150,8 +122,6 @@ FIXTURE_TEST(a_full_disk_is_an_error_that_stays_and_costs_no_flushed_frame)
 	struct told told = {0};
 	unsigned step = getenv("STRESS") ? 4 : 20;
 
-	if (!disk[0])
-		SKIP("no file system can be mounted here");
 	for (unsigned kib = 8; kib < 560; kib += step) {
 		fill(f->ctx, kib, 6, 0, &told);
 		fill(f->ctx, kib + 8, 3, SLUICE_WRITER_DURABLE, &told);
@@ -193,30 +163,25 @@ static void *flow_run(void *argument)
 
 FIXTURE_TEST(a_full_disk_is_waited_for_and_nothing_is_lost)
 {
-	if (!disk[0])
-		SKIP("no file system can be mounted here");
 	for (unsigned kib = 8; kib < 240; kib += 24) {
 		struct sluice_writer_counts stats = {.size = sizeof(stats)};
+		const char *path = disk_file(2000);
 		struct flow flow = {0};
-		char path[300];
 		sluice_writer *w;
 		pthread_t thread;
 
-		snprintf(path, sizeof(path), "%s/frames.h5", disk);
-		unlink(path);
-		leave_room(2000);
 		field_full_disk_ms = PATIENCE_MS;
 		assert_ok(field_open(f->ctx, path, 0, &w));
 		assert_ok(field_add(w, "u", kib % 48 ? "none" : "deflate", 0, &flow.s));
 		assert_ok(sluice_writer_flush(w, PATIENCE_MS));
-		leave_room(kib);
+		disk_leave_room(kib);
 		assert_int_equal(pthread_create(&thread, NULL, flow_run, &flow), 0);
 		while (!flow.refused)
 			sleep_ms(1);
 		assert_ok(sluice_writer_stats(w, &stats));
 		assert_int_equal(stats.full_now, -ENOSPC);
 		assert_int_equal(sluice_writer_flush(w, 1), -EINPROGRESS);
-		leave_room(2500);
+		disk_leave_room(2500);
 		pthread_join(thread, NULL);
 		assert_ok(flow.error);
 		assert_ok(sluice_writer_close(w, PATIENCE_MS));
@@ -228,19 +193,13 @@ FIXTURE_TEST(a_full_disk_is_waited_for_and_nothing_is_lost)
 /* By the time of the writer; by discard; the time-out of close is its own. */
 FIXTURE_TEST(a_full_disk_is_waited_for_no_longer_than_asked_for)
 {
-	char path[300];
-
-	if (!disk[0])
-		SKIP("no file system can be mounted here");
-	snprintf(path, sizeof(path), "%s/frames.h5", disk);
 	for (unsigned round = 0; round < 3; round++) {
 		struct sluice_writer_counts stats = {.size = sizeof(stats)};
+		const char *path = disk_file(200);
 		sluice_series *s;
 		sluice_writer *w;
 		int rc = 0;
 
-		unlink(path);
-		leave_room(200);
 		field_full_disk_ms = round ? -1 : 30;
 		assert_ok(field_open(f->ctx, path, 0, &w));
 		assert_ok(field_add(w, "u", "none", 0, &s));
@@ -262,7 +221,7 @@ FIXTURE_TEST(a_full_disk_is_waited_for_no_longer_than_asked_for)
 		if (round == 2)
 			sluice_writer_discard(w);
 		if (round == 1)
-			leave_room(2500);
+			disk_leave_room(2500);
 		if (round < 2)
 			assert_int_equal(sluice_writer_close(w, PATIENCE_MS), round ? 0 : -ENOSPC);
 		/* Of a disk that stays full the file has what was stored. */
@@ -278,24 +237,19 @@ FIXTURE_TEST(a_full_disk_is_waited_for_no_longer_than_asked_for)
 
 FIXTURE_TEST(a_file_goes_on_when_the_disk_has_room_again)
 {
+	const char *path = disk_file(390);
 	sluice_series *s;
 	struct story story;
-	char path[300];
 	sluice_writer *w;
 	uint64_t there;
 
-	if (!disk[0])
-		SKIP("no file system can be mounted here");
-	snprintf(path, sizeof(path), "%s/frames.h5", disk);
-	unlink(path);
-	leave_room(390);
 	write_until_full(f->ctx, path, 4, 0, &story);
 	assert_int_equal(story.error, -ENOSPC);
 	assert_in_range(story.visible[0], 1, FRAMES / 2);
 	/* Close may have left some more. */
 	there = field_count(path, "u");
 	assert_in_range(there, story.visible[0], FRAMES / 2);
-	leave_room(2000);
+	disk_leave_room(2000);
 	assert_ok(field_open(f->ctx, path, SLUICE_WRITER_APPEND, &w));
 	assert_ok(field_add(w, "u", NULL, 0, &s));
 	assert_ok(field_put(s, "u", there, 30));
@@ -305,49 +259,18 @@ FIXTURE_TEST(a_file_goes_on_when_the_disk_has_room_again)
 
 FIXTURE_TEST(a_fixed_number_of_frames_that_has_no_room_is_refused)
 {
+	const char *path = disk_file(200);
 	sluice_series *p;
-	char path[300];
 	sluice_writer *w;
 
-	if (!disk[0])
-		SKIP("no file system can be mounted here");
-	snprintf(path, sizeof(path), "%s/frames.h5", disk);
-	unlink(path);
-	leave_room(200);
 	assert_ok(field_open(f->ctx, path, 0, &w));
 	assert_refused(field_add(w, "p", "none", FRAMES, &p), ENOSPC, "no room for the 40 frames");
 	assert_refused(sluice_writer_close(w, PATIENCE_MS), ENOSPC, "No space left");
-	assert_nothing_else_is_left(false);
-}
-
-static void mount_disk(void)
-{
-	const char *base = getenv("SLUICE_TEST_DIR");
-	char size[32];
-
-	snprintf(disk, sizeof(disk), "%.200s/disk-XXXXXX", base ? base : ".");
-	snprintf(size, sizeof(size), "size=%uk", DISK_KIB + 16);
-	if (!mkdtemp(disk)) {
-		disk[0] = '\0';
-		return;
-	}
-	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-	    mount("sluice", disk, "tmpfs", 0, size)) {
-		rmdir(disk);
-		disk[0] = '\0';
-	}
+	assert_disk_has(0);
 }
 
 int main(int argc, char **argv)
 {
-	int failed;
-
-	mount_disk();
 	row_start(argc, argv);
-	failed = RUN_TESTS(NULL, NULL);
-	if (disk[0]) {
-		umount2(disk, MNT_DETACH);
-		rmdir(disk);
-	}
-	return failed;
+	return disk_run(__FILE__);
 }

@@ -3,14 +3,11 @@
  * Throws mutated texts at what is parsed of a server's answers and of URIs, and checks what must hold
  * of anything that is accepted. Arguments: seconds, and a seed to repeat a run.
  */
+#include "fuzz/fuzz.h"
 #include "http/http_internal.h"
 
 #include <ctype.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define MOST 300
 
@@ -42,17 +39,7 @@ static const char *const corpus[] = {
 };
 #define CORPUS (sizeof(corpus) / sizeof(corpus[0]))
 
-static uint64_t state;
 static const char *subject;
-
-static uint64_t draw(uint64_t below)
-{
-	uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
-
-	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-	return (z ^ z >> 31) % below;
-}
 
 static void require(bool holds, const char *what)
 {
@@ -208,31 +195,28 @@ static void check(const char *text)
 	check_uri(text);
 }
 
-int main(int argc, char **argv)
+static unsigned long runs;
+
+static void check_some(void)
 {
-	double seconds = argc > 1 ? atof(argv[1]) : 1;
-	struct timespec start, now;
-	unsigned long runs = 0;
 	char text[2 * MOST];
 
-	state = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL);
-	printf("seed %" PRIu64 "\n", state);
+	for (int i = 0; i < 1000; i++, runs++) {
+		char *exact;
+
+		mutate(text);
+		/* Of its very length, so that the sanitizer sees one byte too many. */
+		exact = strdup(text);
+		check(exact);
+		free(exact);
+	}
+}
+
+int main(int argc, char **argv)
+{
 	for (size_t i = 0; i < CORPUS; i++)
 		check(corpus[i]);
-	clock_gettime(CLOCK_MONOTONIC, &start);
-	do {
-		for (int i = 0; i < 1000; i++, runs++) {
-			char *exact;
-
-			mutate(text);
-			/* Of its very length, so that the sanitizer sees one byte too many. */
-			exact = strdup(text);
-			check(exact);
-			free(exact);
-		}
-		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while ((double)(now.tv_sec - start.tv_sec) + (double)(now.tv_nsec - start.tv_nsec) / 1e9 <
-	         seconds);
+	fuzz(argc, argv, check_some);
 	printf("%lu texts\n", runs);
 	return 0;
 }

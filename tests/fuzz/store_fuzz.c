@@ -3,27 +3,14 @@
  * Throws mutated messages at what decides whether one may be looked at, and looks at all that it lets pass, as
  * server and clients do. Arguments: seconds, and a seed to repeat a run.
  */
+#include "fuzz/fuzz.h"
 #include "protocol/protocol.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-static uint64_t state;
 static uint64_t passed[SL_MSG_TYPES];
 static volatile uint64_t sum; /* so that nothing that is read is left out */
-
-static uint64_t draw(uint64_t below)
-{
-	uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
-
-	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-	return (z ^ z >> 31) % below;
-}
 
 static void require(bool holds, const char *what, const union sl_message *m)
 {
@@ -287,32 +274,28 @@ static void check(const union sl_message *m, size_t n)
 	free(exact);
 }
 
+static unsigned long runs;
+static union sl_message last;
+
+static void check_some(void)
+{
+	for (int i = 0; i < 1000; i++, runs++) {
+		bool client;
+
+		make(&last);
+		client = last.head.type < SL_MSG_WELCOME;
+		require(!sl_message_check(&last, last.head.bytes, client), sluice_last_message(),
+		        &last);
+		check(&last, mutate(&last));
+	}
+}
+
 int main(int argc, char **argv)
 {
-	double seconds = argc > 1 ? atof(argv[1]) : 1;
-	struct timespec start, now;
-	unsigned long runs = 0;
-	union sl_message m;
-
-	state = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL);
-	printf("seed %" PRIu64 "\n", state);
-	clock_gettime(CLOCK_MONOTONIC, &start);
-	do {
-		for (int i = 0; i < 1000; i++, runs++) {
-			bool client;
-
-			make(&m);
-			client = m.head.type < SL_MSG_WELCOME;
-			require(!sl_message_check(&m, m.head.bytes, client), sluice_last_message(),
-			        &m);
-			check(&m, mutate(&m));
-		}
-		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while ((double)(now.tv_sec - start.tv_sec) + (double)(now.tv_nsec - start.tv_nsec) / 1e9 <
-	         seconds);
+	fuzz(argc, argv, check_some);
 	/* Each type was there, changed, and passed. */
 	for (unsigned type = 1; type < SL_MSG_TYPES; type++)
-		require(passed[type] > 0, "a type never passes", &m);
+		require(passed[type] > 0, "a type never passes", &last);
 	printf("%lu messages\n", runs);
 	return 0;
 }

@@ -4,20 +4,16 @@
  * other, and as long as their shapes say; of the others a sentence; and of all that no memory was taken for more than the
  * file has. Arguments: seconds, and a seed to repeat a run.
  */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/core.h"
+#include "fuzz/fuzz.h"
 #include "sluice/tensors.h"
 
 #define MOST 4096
 
-static uint64_t state;
 static uint64_t passed[3], refused[3]; /* files by their format */
 static size_t largest;                 /* allocation of the library */
 static struct subject {
@@ -52,15 +48,6 @@ void *__wrap_reallocarray(void *memory, size_t count, size_t n)
 {
 	largest = SL_MAX(largest, count * n);
 	return __real_reallocarray(memory, count, n);
-}
-
-static uint64_t draw(uint64_t below)
-{
-	uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
-
-	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-	return (z ^ z >> 31) % below;
 }
 
 static void require(bool holds, const char *what)
@@ -312,25 +299,22 @@ static void check(sluice_context *ctx, int fd)
 	sluice_tensors_close(t);
 }
 
+static sluice_context *ctx;
+static int fd;
+
+static void check_some(void)
+{
+	for (int i = 0; i < 100; i++) {
+		make();
+		check(ctx, fd);
+	}
+}
+
 int main(int argc, char **argv)
 {
-	double seconds = argc > 1 ? atof(argv[1]) : 1;
-	struct timespec start, now;
-	sluice_context *ctx;
-	int fd = memfd_create("tensors", 0);
-
-	state = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL);
-	printf("seed %" PRIu64 "\n", state);
+	fd = memfd_create("tensors", 0);
 	require(fd >= 0 && !sluice_context_new(NULL, &ctx), "a context");
-	clock_gettime(CLOCK_MONOTONIC, &start);
-	do {
-		for (int i = 0; i < 100; i++) {
-			make();
-			check(ctx, fd);
-		}
-		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while ((double)(now.tv_sec - start.tv_sec) + (double)(now.tv_nsec - start.tv_nsec) / 1e9 <
-	         seconds);
+	fuzz(argc, argv, check_some);
 	for (unsigned i = 0; i < 3; i++) {
 		printf("%s: %" PRIu64 " accepted, %" PRIu64 " refused\n",
 		       i == 0   ? "JSON"

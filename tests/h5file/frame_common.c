@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 char frame_folder[256], frame_path[512];
@@ -349,4 +350,19 @@ void companion_check(const char *name, const double *values, hsize_t count)
 	H5Sclose(space);
 	H5Dclose(dataset);
 	H5Fclose(file);
+}
+
+int frame_in_child(int (*what)(void))
+{
+	pid_t process = fork();
+	int status;
+
+	if (process == 0) {
+		alarm(60);
+		_exit(what());
+	}
+	assert_true(process > 0);
+	while (waitpid(process, &status, 0) < 0)
+		assert_int_equal(errno, EINTR);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

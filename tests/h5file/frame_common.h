@@ -46,4 +46,7 @@ void companion_check(const char *name, const double *values, hsize_t count);
 /* The last sentence has this in it. */
 void frame_said(const char *part);
 
+/* The status of a child that does it. */
+int frame_in_child(int (*what)(void));
+
 #endif

@@ -27,5 +27,9 @@ void file_say(const char *path, const char *text);
 void only_files(struct fixture *f, const char *credentials, const char *config);
 /* Returns a number of metadata_server.py: "USER/issued", "slowed/OBJECT". */
 long s3_count(struct fixture *f, const char *name);
+/* How many requests of a kind the server answered in a bucket, or how many uploads are "open" there. */
+long s3_counted(struct fixture *f, const char *bucket, const char *what);
+/* Returns whether this build sends checksums. */
+bool s3_has_sums(void);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/s3_cases.h"
+#include "s3/s3.h"
 
 #include <unistd.h>
 
@@ -123,4 +124,26 @@ long s3_count(struct fixture *f, const char *name)
 	sluice_op_free(op);
 	assert_ok(sluice_close(file));
 	return atol(text);
+}
+
+long s3_counted(struct fixture *f, const char *bucket, const char *what)
+{
+	char uri[64], text[401] = "", line[64];
+	sluice_file *file;
+	const char *at;
+
+	snprintf(uri, sizeof(uri), "s3://state/%s", bucket);
+	file = open_read(f->ctx, uri);
+	assert_true(read_now(file, text, 400, 0) > 0);
+	sluice_close(file);
+	snprintf(line, sizeof(line), "\n%s ", what);
+	at = strstr(text, line);
+	return at ? atol(at + strlen(line)) : 0;
+}
+
+bool s3_has_sums(void)
+{
+	char text[SL_S3_CRC32C];
+
+	return sl_s3_crc32c("", 0, text);
 }

@@ -28,8 +28,11 @@ The name of the bucket is a list of words with '-' between them, which say how i
   lost      the first answer to a request that completes an upload is lost, after it was done
   unsure    the first answer to a request that completes an upload begins with success, and has an error in its body
   held      parts have no answer until the object "go" of the bucket "state" is asked for
-  slow      each part takes 10 ms more
+  slow      each part takes 10 ms more, and again for each further "slow"
   sink      bytes are kept nowhere
+  checked   uploads say that they have a CRC-32C, and each part and object has to have it: with "wrong" the answer has another
+  replaced  a list of parts has other ETags of those with odd numbers, since another program sent these again
+  unaware   requests with a line about checksums are refused
 
 The object "BUCKET" of the bucket "state" has a line for each kind of request to that bucket, with how many were answered,
 and for open uploads.
@@ -280,13 +283,32 @@ class Server:
             raise Refused(404, "NoSuchUpload", "The specified upload does not exist.")
         return upload
 
+    @staticmethod
+    def checksum(request):
+        """Checks that of the body. Returns the fields of the answer."""
+        sum = request.field("x-amz-checksum-crc32c")
+        if "unaware" in request.words and sum:
+            raise Refused(400, "InvalidArgument", "x-amz-checksum-crc32c")
+        if "checked" not in request.words:
+            return []
+        own = base64.b64encode(crc32c(request.body).to_bytes(4, "big")).decode()
+        if sum != own:
+            raise Refused(400, "BadDigest", "The CRC32C you specified did not match the calculated checksum.")
+        return [("x-amz-checksum-crc32c", "AAAAAA==" if "wrong" in request.words else own)]
+
     def new_upload(self, sock, request):
+        sums = request.field("x-amz-checksum-algorithm")
+        if "unaware" in request.words and sums:
+            raise Refused(501, "NotImplemented", "A header you provided implies functionality that is not implemented")
+        if "checked" in request.words and sums != "CRC32C":
+            raise Refused(400, "InvalidRequest", "no checksums")
         with self.mutex:
             self.made += 1
             name = f"{self.made}/+=&{secrets.token_hex(8)}"
             self.uploads[name] = {"bucket": request.bucket, "key": request.key, "parts": {}, "fields": request.fields}
         self.xml(sock, request, f"<InitiateMultipartUploadResult><UploadId>{xml_text(name)}</UploadId>"
-                 "</InitiateMultipartUploadResult>")
+                 "</InitiateMultipartUploadResult>",
+                 [("x-amz-checksum-algorithm", sums)] if "checked" in request.words else [])
 
     def put_part(self, sock, request):
         number = int(request.asked["partNumber"])
@@ -301,8 +323,8 @@ class Server:
             raise ConnectionError("the client has given up")
         if "held" in request.words:
             self.go.wait(60)
-        if "slow" in request.words:
-            time.sleep(0.01)
+        time.sleep(0.01 * request.words.count("slow"))
+        fields = self.checksum(request)
         with self.mutex:
             upload = self.upload_of(request)
             if "expiring" in request.words and len(upload["parts"]) >= 2 and \
@@ -310,14 +332,18 @@ class Server:
                 raise Refused(400, "ExpiredToken", "The provided token has expired.")
             etag = f'"{secrets.token_hex(8)}&<{number}"'
             upload["parts"][number] = (etag, request.body)
-        self.send(sock, request, 200, [("ETag", etag)], b"", 0)
+        self.send(sock, request, 200, [("ETag", etag), *fields], b"", 0)
 
     def complete(self, sock, request):
         with self.mutex:
             upload = self.upload_of(request)
-            asked = [(int(number), html.unescape(etag)) for number, etag in re.findall(
-                r"<Part><PartNumber>(\d+)</PartNumber><ETag>([^<]*)</ETag></Part>", request.body.decode())]
+            found = re.findall(r"<Part><PartNumber>(\d+)</PartNumber><ETag>([^<]*)</ETag>"
+                               r"(?:<ChecksumCRC32C>([^<]*)</ChecksumCRC32C>)?</Part>", request.body.decode())
+            asked = [(int(number), html.unescape(etag)) for number, etag, _ in found]
             parts = upload["parts"]
+            if any((base64.b64encode(crc32c(parts[int(n)][1]).to_bytes(4, "big")).decode() if "checked" in request.words
+                    else "") != sum for n, _, sum in found):
+                raise Refused(400, "InvalidPart", "a checksum of a part is missing, or another")
             if not asked or asked != sorted(asked) or any(parts.get(n, ("",))[0] != etag for n, etag in asked):
                 raise Refused(400, "InvalidPart", "One or more of the specified parts could not be found.")
             unsure = "unsure" in request.words and ("unsure", request.key) not in self.busy
@@ -351,7 +377,7 @@ class Server:
             else:
                 try:
                     os.unlink(os.path.join(self.root, request.key))
-                except FileNotFoundError:
+                except (FileNotFoundError, IsADirectoryError):
                     pass
         self.send(sock, request, 204, [], b"", 0)
 
@@ -375,6 +401,8 @@ class Server:
         """Three on a page."""
         with self.mutex:
             parts = sorted(self.upload_of(request)["parts"].items())
+        if "replaced" in request.words:
+            parts = [(number, ('"again' + etag if number % 2 else etag, body)) for number, (etag, body) in parts]
         parts = [part for part in parts if part[0] > int(request.asked.get("part-number-marker") or 0)]
         entries = "".join(f"<Part><PartNumber>{number}</PartNumber><ETag>{xml_text(etag)}</ETag><Size>{len(body)}</Size></Part>"
                           for number, (etag, body) in parts[:3])
@@ -390,15 +418,16 @@ class Server:
             lines.append(f"\nopen {sum(upload['bucket'] == bucket for upload in self.uploads.values())}\n")
         return "".join(lines).ljust(400).encode()
 
-    def xml(self, sock, request, text):
+    def xml(self, sock, request, text, fields=()):
         body = ('<?xml version="1.0" encoding="UTF-8"?>\n' + text).encode()
-        self.send(sock, request, 200, [("Content-Type", "application/xml")], body, len(body))
+        self.send(sock, request, 200, [("Content-Type", "application/xml"), *fields], body, len(body))
 
     def put(self, sock, request):
         if not request.field("content-length"):
             raise Refused(411, "MissingContentLength", "You must provide the Content-Length HTTP header.")
+        fields = self.checksum(request)
         self.store(request, [request.body])
-        self.send(sock, request, 200, [("ETag", '"put"')], b"", 0)
+        self.send(sock, request, 200, [("ETag", '"put"'), *fields], b"", 0)
 
     def answer(self, sock, request):
         try:

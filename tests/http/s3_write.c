@@ -2,8 +2,11 @@
 /* Objects of S3 that are written in parts, to a server that behaves as the name of the bucket says. */
 #include "http/s3_cases.h"
 #include "sluice/device.h"
+#include "sluice/emulated.h"
 
 #include <signal.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,22 +32,6 @@ static sluice_file *open_put(struct fixture *f, const char *uri, unsigned flags,
 	return file;
 }
 
-/* How many requests of a kind the server answered in a bucket, or how many uploads are "open" there. */
-static long counted(struct fixture *f, const char *bucket, const char *what)
-{
-	char uri[64], text[401] = "", line[64];
-	sluice_file *file;
-	const char *at;
-
-	snprintf(uri, sizeof(uri), "s3://state/%s", bucket);
-	file = open_read(f->ctx, uri);
-	assert_true(read_now(file, text, 400, 0) > 0);
-	sluice_close(file);
-	snprintf(line, sizeof(line), "\n%s ", what);
-	at = strstr(text, line);
-	return at ? atol(at + strlen(line)) : 0;
-}
-
 /* Writes in steps without waiting for them, and closes. */
 static int put(struct fixture *f, const char *uri, unsigned flags, uint64_t expected,
                const struct buffer *b, size_t step)
@@ -66,7 +53,7 @@ static void arrives(struct fixture *f, const char *bucket, size_t n, bool known,
 	unlink(path);
 	assert_ok(put(f, s3_uri(bucket, path), 0, known ? n : 0, &b, step));
 	assert_file_is(path, b.data, n);
-	assert_int_equal(counted(f, bucket, "open"), 0);
+	assert_int_equal(s3_counted(f, bucket, "open"), 0);
 	unlink(path);
 	buffer_free(&b);
 }
@@ -89,16 +76,16 @@ S3_TEST(a_short_object_is_a_single_request_and_a_long_one_three_and_its_parts)
 	long puts, parts;
 
 	small_parts(f);
-	puts = counted(f, "once", "PUT");
-	parts = counted(f, "once", "PUT_partNumber_uploadId");
+	puts = s3_counted(f, "once", "PUT");
+	parts = s3_counted(f, "once", "PUT_partNumber_uploadId");
 	arrives(f, "once", PART, false, 1000);
 	arrives(f, "once", PART, true, 1000);
-	assert_int_equal(counted(f, "once", "PUT"), puts + 2);
-	assert_int_equal(counted(f, "once", "PUT_partNumber_uploadId"), parts);
+	assert_int_equal(s3_counted(f, "once", "PUT"), puts + 2);
+	assert_int_equal(s3_counted(f, "once", "PUT_partNumber_uploadId"), parts);
 	arrives(f, "once", 9 * PART + 1, false, 1 << 30);
 	arrives(f, "once", 9 * PART + 1, true, 1 << 30);
-	assert_int_equal(counted(f, "once", "PUT"), puts + 2);
-	assert_int_equal(counted(f, "once", "PUT_partNumber_uploadId"), parts + 20);
+	assert_int_equal(s3_counted(f, "once", "PUT"), puts + 2);
+	assert_int_equal(s3_counted(f, "once", "PUT_partNumber_uploadId"), parts + 20);
 }
 
 /* Each write is waited for, those of a window in an order that leaves its first part half filled until the end. */
@@ -154,7 +141,7 @@ static void refuses(struct fixture *f, uint64_t first, uint64_t second, int erro
 	sluice_op_free(op);
 	assert_refused(sluice_close(file), error, says);
 	assert_int_not_equal(access(path, F_OK), 0);
-	assert_int_equal(counted(f, "files", "open"), 0);
+	assert_int_equal(s3_counted(f, "files", "open"), 0);
 }
 
 S3_TEST(a_write_that_overlaps_or_is_too_far_ahead_is_refused)
@@ -186,7 +173,7 @@ S3_TEST(an_object_with_a_gap_or_of_another_length_is_none)
 	assert_int_equal(write_now(file, bytes, 3 * PART + 1, 0), -EFBIG);
 	assert_true(sluice_close(file) < 0);
 	assert_int_not_equal(access(path, F_OK), 0);
-	assert_int_equal(counted(f, "files", "open"), 0);
+	assert_int_equal(s3_counted(f, "files", "open"), 0);
 }
 
 S3_TEST(a_part_that_fails_is_sent_again)
@@ -194,7 +181,7 @@ S3_TEST(a_part_that_fails_is_sent_again)
 	small_parts(f);
 	arrives(f, "hurried", 5 * PART + 7, false, 1 << 30);
 	arrives(f, "cut", 5 * PART + 7, true, 1 << 30);
-	assert_int_equal(counted(f, "hurried", "PUT_partNumber_uploadId"), 12);
+	assert_int_equal(s3_counted(f, "hurried", "PUT_partNumber_uploadId"), 12);
 }
 
 S3_TEST(a_part_without_an_answer_is_sent_again)
@@ -219,8 +206,8 @@ S3_TEST(an_upload_that_the_server_refuses_leaves_nothing)
 	small_parts(f);
 	file_make(path, 100, 1);
 	assert_refused(put(f, s3_uri("denied", path), 0, 0, &b, PART), EACCES, "AccessDenied");
-	assert_int_equal(counted(f, "denied", "open"), 0);
-	assert_true(counted(f, "denied", "DELETE_uploadId") > 0);
+	assert_int_equal(s3_counted(f, "denied", "open"), 0);
+	assert_true(s3_counted(f, "denied", "DELETE_uploadId") > 0);
 	assert_int_equal(file_length(path), 100);
 	/* Before it begins. */
 	setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
@@ -278,7 +265,7 @@ S3_TEST(an_object_that_exists_is_not_overwritten)
 		assert_refused(sluice_open(f->ctx, s3_uri("files", path), &o, &file), EEXIST,
 		               "exists");
 	}
-	assert_int_equal(counted(f, "files", "open"), 0);
+	assert_int_equal(s3_counted(f, "files", "open"), 0);
 	buffer_free(&b);
 }
 
@@ -296,7 +283,7 @@ S3_TEST(a_discarded_upload_leaves_nothing)
 		sluice_discard(file);
 	}
 	assert_int_not_equal(access(path, F_OK), 0);
-	assert_int_equal(counted(f, "files", "open"), 0);
+	assert_int_equal(s3_counted(f, "files", "open"), 0);
 	buffer_free(&b);
 }
 
@@ -312,7 +299,7 @@ S3_TEST(a_write_that_waits_for_a_buffer_is_cancelled)
 	small_parts(f);
 	file = open_put(f, s3_uri("held", path), 0, 0);
 	op = start_write(file, b.data, b.length, 0);
-	while (!counted(f, "held", "PUT_partNumber_uploadId"))
+	while (!s3_counted(f, "held", "PUT_partNumber_uploadId"))
 		sleep_ms(5);
 	assert_int_equal(sluice_poll(op), 0);
 	begun = seconds_now();
@@ -321,8 +308,8 @@ S3_TEST(a_write_that_waits_for_a_buffer_is_cancelled)
 	sluice_op_free(op);
 	assert_int_equal(sluice_close(file), -ECANCELED);
 	assert_soon(begun);
-	assert_int_equal(counted(f, "held", "open"), 0);
-	counted(f, "go", "open");
+	assert_int_equal(s3_counted(f, "held", "open"), 0);
+	s3_counted(f, "go", "open");
 	assert_int_not_equal(access(path, F_OK), 0);
 	buffer_free(&b);
 }
@@ -350,22 +337,22 @@ S3_TEST(a_process_that_ends_in_the_middle_leaves_nothing)
 	int status;
 	pid_t child;
 
-	if (under_sanitizer())
-		SKIP("the thread sanitizer takes no threads in a child of a fork");
 	small_parts(f);
 	/* An upload of the parent is none of the child's. */
 	file = open_put(f, uri, 0, 0);
 	assert_write(file, bytes, sizeof(bytes), 0);
 	child = fork();
-	if (!child)
+	if (!child) {
+		forget_leaks();
 		child_leaves_in_the_middle(uri);
+	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
 	assert_int_not_equal(access(path, F_OK), 0);
 	assert_ok(sluice_close(file));
 	assert_int_equal(file_length(path), sizeof(bytes));
-	assert_int_equal(counted(f, "exits", "POST_uploads"), 2);
-	assert_int_equal(counted(f, "exits", "open"), 0);
+	assert_int_equal(s3_counted(f, "exits", "POST_uploads"), 2);
+	assert_int_equal(s3_counted(f, "exits", "open"), 0);
 }
 
 S3_TEST(several_files_are_written_side_by_side)
@@ -419,7 +406,7 @@ static void leave_uploads(struct fixture *f, int count)
 				_exit(1);
 			pause();
 		}
-		while (counted(f, "left", "open") < i + 1)
+		while (s3_counted(f, "left", "open") < i + 1)
 			sleep_ms(5);
 		kill(child, SIGKILL);
 		assert_int_equal(waitpid(child, NULL, 0), child);
@@ -434,11 +421,9 @@ S3_TEST(uploads_that_were_left_are_listed_and_removed)
 	sluice_list *list;
 	int count = 0, rc;
 
-	if (under_sanitizer())
-		SKIP("the thread sanitizer takes no threads in a child of a fork");
 	small_parts(f);
 	leave_uploads(f, LEFT);
-	assert_int_equal(counted(f, "left", "open"), LEFT);
+	assert_int_equal(s3_counted(f, "left", "open"), LEFT);
 	assert_ok(sluice_list_open(f->ctx, "s3://left", NULL, SLUICE_LIST_UPLOADS, &list));
 	while ((rc = sluice_list_next(list, &e)) > 0) {
 		assert_true(count < LEFT);
@@ -455,7 +440,7 @@ S3_TEST(uploads_that_were_left_are_listed_and_removed)
 		assert_refused(sluice_remove(f->ctx, uris[i], NULL, ids[i]), ENOENT,
 		               "NoSuchUpload");
 	}
-	assert_int_equal(counted(f, "left", "open"), 0);
+	assert_int_equal(s3_counted(f, "left", "open"), 0);
 }
 
 S3_TEST(an_object_is_removed)
@@ -499,6 +484,98 @@ S3_TEST(writes_of_device_memory_arrive_whatever_their_slots_do)
 	buffer_free(&b);
 }
 
+struct device_bytes {
+	int device;
+	char *memory;
+	sluice_stream stream;
+};
+
+static struct device_bytes device_bytes(size_t n)
+{
+	struct device_bytes d;
+	void *memory;
+
+	assert_ok(sluice_device_find("emulated", &d.device));
+	assert_ok(sluice_device_alloc(d.device, n, &memory));
+	assert_ok(sluice_stream_new(d.device, &d.stream));
+	d.memory = memory;
+	return d;
+}
+
+static void device_bytes_free(struct device_bytes *d)
+{
+	assert_ok(sluice_stream_free(d->stream));
+	assert_ok(sluice_device_free(d->memory));
+}
+
+/* Host order: the operation fails, and with it the upload. In stream order the call refuses, and nothing has begun. */
+S3_TEST(a_write_of_device_memory_that_is_too_far_ahead_is_refused)
+{
+	struct device_bytes d = device_bytes(4 * PART);
+	const char *path = scratch(f, "object"), *uri = s3_uri("files", path);
+	struct sluice_extent apart[] = {{d.memory, PART, 12 * PART}, {d.memory, 12 * PART, 0}};
+	struct stat st;
+	sluice_file *file;
+	sluice_op *op;
+
+	small_parts(f);
+	file = open_put(f, uri, 0, 0);
+	assert_moves(start_write(file, d.memory, 2 * PART, 0), 2 * PART);
+	op = start_write(file, d.memory, 2 * PART, 9 * PART);
+	assert_int_equal(sluice_wait(op, PATIENCE_MS), -ESPIPE);
+	assert_non_null(strstr(sluice_op_message(op), "too far ahead"));
+	sluice_op_free(op);
+	assert_refused(sluice_close(file), ESPIPE, "too far ahead");
+	file = open_put(f, uri, 0, 0);
+	assert_refused(sluice_write_on(file, d.memory, PART, 9 * PART, d.stream, &op), ESPIPE,
+	               "too far ahead");
+	assert_refused(sluice_writev_on(file, apart, 2, d.stream, &op), ESPIPE, "too far ahead");
+	assert_moves(start_write(file, d.memory, 2 * PART, 0), 2 * PART);
+	assert_ok(sluice_close(file));
+	assert_ok(stat(path, &st));
+	assert_int_equal(st.st_size, 2 * PART);
+	device_bytes_free(&d);
+}
+
+static _Atomic uint32_t let_go;
+
+static void hold(void *unused)
+{
+	(void)unused;
+	while (!atomic_load(&let_go))
+		usleep(1000);
+}
+
+/* The write before it is in the stream, behind a function that does not return. */
+S3_TEST(a_write_that_waits_for_a_write_of_a_stream_ends_with_it)
+{
+	struct device_bytes d = device_bytes(8 * PART);
+	const char *path = scratch(f, "object");
+	sluice_op *before, *behind;
+	sluice_file *file;
+
+	small_parts(f);
+	for (int cancel = 0; cancel < 2; cancel++) {
+		file = open_put(f, s3_uri("files", path), 0, 0);
+		/* Pinned memory is made while the device is free. */
+		assert_moves(start_write(file, d.memory, PART, 0), PART);
+		atomic_store(&let_go, 0);
+		assert_ok(sluice_emulated_call(d.device, d.stream, hold, NULL));
+		assert_ok(sluice_write_on(file, d.memory, 8 * PART, PART, d.stream, &before));
+		behind = start_write(file, d.memory, 8 * PART, 9 * PART);
+		assert_int_equal(sluice_poll(behind), 0);
+		if (cancel)
+			assert_ok(sluice_cancel(before));
+		atomic_store(&let_go, 1);
+		assert_int_equal(sluice_wait(behind, PATIENCE_MS), cancel ? -ECANCELED : 8 * PART);
+		assert_int_equal(sluice_wait(before, PATIENCE_MS), cancel ? -ECANCELED : 8 * PART);
+		sluice_op_free(before);
+		sluice_op_free(behind);
+		assert_int_equal(sluice_close(file), cancel ? -ECANCELED : 0);
+	}
+	device_bytes_free(&d);
+}
+
 /* Writes an object of that length with these options; returns 0 or the error. */
 static int put_with(struct fixture *f, const char *uri, const struct sluice_s3_options *s3,
                     size_t n)
@@ -537,4 +614,43 @@ S3_TEST(a_signature_covers_the_body_if_that_is_asked_for)
 	assert_refused(put_with(f, s3_uri("files", path), &s3, 10), EIO,
 	               "XAmzContentSHA256Mismatch");
 	buffer_free(&b);
+}
+
+/* ---------------------------------------------------------------------------------- checksums */
+
+S3_TEST(parts_and_objects_have_the_checksums_that_the_server_checks)
+{
+	if (!s3_has_sums())
+		SKIP("this build has no ISA-L");
+	small_parts(f);
+	arrives(f, "checked", 0, false, 1);
+	arrives(f, "checked", PART, true, 1000);
+	arrives(f, "checked", 5 * PART + 7, false, 1 << 30);
+	arrives(f, "checked-hurried", 3 * PART, true, 9973);
+}
+
+S3_TEST(another_checksum_in_the_answer_is_an_error_that_names_the_part)
+{
+	const char *path = scratch(f, "object");
+	struct buffer b = buffer_new(3 * PART, 16), small = buffer_new(PART, 16);
+
+	if (!s3_has_sums())
+		SKIP("this build has no ISA-L");
+	small_parts(f);
+	pattern_fill(b.data, b.length, 0, 5);
+	assert_refused(put(f, s3_uri("checked-wrong", path), 0, 0, &b, b.length), EIO,
+	               " was sent with the CRC-32C ");
+	assert_non_null(strstr(sluice_last_message(), "part "));
+	assert_int_equal(s3_counted(f, "checked-wrong", "open"), 0);
+	assert_refused(put(f, s3_uri("checked-wrong", path), 0, 0, &small, PART), EIO,
+	               "the object was sent");
+	buffer_free(&b);
+	buffer_free(&small);
+}
+
+S3_TEST(a_server_that_refuses_checksums_gets_none)
+{
+	small_parts(f);
+	arrives(f, "unaware", PART, true, 1000);
+	arrives(f, "unaware", 5 * PART + 7, false, 1 << 30);
 }

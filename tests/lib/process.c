@@ -13,6 +13,26 @@ static const bool sanitized = true;
 static const bool sanitized = false;
 #endif
 
+/* Functions that the sanitizers ask. A child of a fork may start threads, though not all races are found there. */
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void);
+static bool leaks_forgotten;
+
+const char *__tsan_default_options(void)
+{
+	return "die_after_fork=0";
+}
+
+int __lsan_is_turned_off(void)
+{
+	return leaks_forgotten;
+}
+
+void forget_leaks(void)
+{
+	leaks_forgotten = true;
+}
+
 bool under_sanitizer(void)
 {
 	return sanitized;

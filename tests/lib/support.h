@@ -200,6 +200,8 @@ double cpu_seconds(void);
 void sleep_ms(int ms);
 /* Whether the program was built for a sanitizer: limits on memory and time do not hold then. */
 bool under_sanitizer(void);
+/* In a child of a fork that ends by exit(): no search for leaks, because it has memory of threads that it lacks. */
+void forget_leaks(void);
 /* Whether everything is to be tested, however long it takes: `make stress`. */
 bool under_stress(void);
 /* How many of the rounds of a random test, each as good as the others: a third if not under stress. */

@@ -27,7 +27,7 @@ for seed in range(first, first + count):
         options["nodes"] = 1
     with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as folder:
         path, told = os.path.join(folder, "x.h5"), os.path.join(folder, "told")
-        done = launch.mpirun(
+        done = launch.run(
             ranks, program, path, f"told={told}", *(f"{name}={value}" for name, value in options.items()))
         visible = [0, 0, 0]
         if os.path.exists(told) and os.path.getsize(told) == 24:

@@ -2,7 +2,6 @@
 """Programs of MPI, started as ranks of this machine, and the frames that ranks_write has to have written."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -18,10 +17,8 @@ except ImportError as missing:
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "frames"))
 import chunks  # noqa: E402
+import mpirun  # noqa: E402
 
-if not shutil.which("mpirun"):
-    print("skipped: there is no mpirun (openmpi-bin)")
-    sys.exit(77)
 
 SERIES = [
     ("fields/u", numpy.float32, (60, 50)),
@@ -30,40 +27,22 @@ SERIES = [
 ]
 
 
-def _options():
-    # OpenMPI refuses both otherwise; MPICH knows neither.
-    told = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
-    return ["--oversubscribe", "--allow-run-as-root"] if "Open MPI" in told else []
+LAUNCHER = mpirun.launcher(sys.argv[1])
 
 
-OPTIONS = _options()
-
-
-def fake_nodes(ranks):
-    """Options of mpirun for nodes with so many ranks each; or a sentence, where there can be none."""
-    if "--oversubscribe" not in OPTIONS:
-        return "this mpirun is not of OpenMPI"
-    tried = subprocess.run(["unshare", "--uts", "hostname", "a"], capture_output=True, text=True)
-    if tried.returncode:
-        return f"no UTS namespace: {tried.stderr.strip()}"
-    agent = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_node")
-    hosts = ",".join(f"{'abcdefgh'[i]}:{n}" for i, n in enumerate(ranks))
-    return ["--mca", "plm", "rsh", "--mca", "plm_rsh_agent", agent, "--host", hosts]
-
-
-def mpirun(ranks, *command, nodes=()):
+def run(ranks, *command):
     """The finished process, with its output."""
     environment = dict(os.environ, LC_ALL="C.UTF-8")
     # MPI's own memory is not ours to find leaks in.
     environment["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
     return subprocess.run(
-        ["mpirun", *OPTIONS, *nodes, "-n", str(ranks), *map(str, command)],
+        [*LAUNCHER, "-n", str(ranks), *map(str, command)],
         capture_output=True, text=True, env=environment, timeout=300)
 
 
-def write(program, ranks, path, on=(), **options):
-    """Runs ranks_write, which has to end well. on: options of mpirun. Returns its output."""
-    done = mpirun(ranks, program, path, *(f"{name}={value}" for name, value in options.items()), nodes=on)
+def write(program, ranks, path, **options):
+    """Runs ranks_write, which has to end well. Returns its output."""
+    done = run(ranks, program, path, *(f"{name}={value}" for name, value in options.items()))
     assert done.returncode == 0, (ranks, options, done.returncode, done.stdout, done.stderr)
     return done.stdout
 

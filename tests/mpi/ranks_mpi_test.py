@@ -37,7 +37,7 @@ def slow_rank(folder):
 
 def lazy_rank(folder):
     path = os.path.join(folder, "lazy.h5")
-    done = launch.mpirun(3, program, path, "lazy=1", "every=1")
+    done = launch.run(3, program, path, "lazy=1", "every=1")
     assert done.returncode == 1, done
     for rank in range(3):
         says = f"rank {rank}: close: -61:"
@@ -56,19 +56,42 @@ def other_number(folder):
 def finalized(folder):
     """MPI_Finalize() with a writer that is open leaves the file as of its last flush."""
     path = os.path.join(folder, "left.h5")
-    done = launch.mpirun(2, program, path, "leave=1", "every=4", "frames=10")
+    done = launch.run(2, program, path, "leave=1", "every=4", "frames=10")
     assert done.returncode == 1, done
     assert "close: -108:" in done.stderr, done.stderr
     launch.check(path, 8, 10)
 
 
+def left_behind(folder):
+    """A rank is killed before the first flush: the next run of that name removes what it finds."""
+    path = os.path.join(folder, "x.h5")
+    done = launch.run(2, program, path, "die=1", "us=100000", "frames=100000")
+    assert done.returncode, done
+    (left,) = os.listdir(folder)
+    assert left.startswith(".x.h5."), left
+    os.utime(os.path.join(folder, left), (0, 0))
+    launch.write(program, 2, path)
+    assert os.listdir(folder) == ["x.h5"], os.listdir(folder)
+
+
+def absent(folder):
+    """A rank that does not open the writer."""
+    done = launch.run(3, program, os.path.join(folder, "x.h5"), "absent=1")
+    assert done.returncode, done
+    assert "-110: not all ranks of the communicator have called sluice_writer_open_mpi in 100 ms" in done.stderr, done
+    assert not os.listdir(folder), os.listdir(folder)
+
+
 def in_parallel(folder):
+    if launch.mpirun.implementation(program) != "openmpi":
+        print("not read in parallel: h5py-mpi has another MPI")
+        return
     path = os.path.join(folder, "parallel.h5")
     launch.write(program, 2, path, frames=3)
     script = os.path.join(folder, "read.py")
     with open(script, "w") as file:
         file.write(READ_IN_PARALLEL)
-    done = launch.mpirun(2, "/usr/bin/python3", script, path)
+    done = launch.run(2, "/usr/bin/python3", script, path)
     assert done.returncode == 0, done
     if "missing" in done.stdout:
         print("not read in parallel:", done.stdout.splitlines()[0])
@@ -77,7 +100,7 @@ def in_parallel(folder):
     assert float(done.stdout) == expected, (done.stdout, expected)
 
 
-for case in (slow_rank, lazy_rank, other_number, finalized, in_parallel):
+for case in (slow_rank, lazy_rank, other_number, finalized, left_behind, absent, in_parallel):
     with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as folder:
         print(case.__name__)
         case(folder)

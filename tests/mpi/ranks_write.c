@@ -19,6 +19,8 @@
  *   told=PATH      a file for the frames that are visible, as 3 numbers of 8 bytes
  *   nodes=1        a file for each node
  *   leave=1        MPI_Finalize() comes before the writer is closed
+ *   only=1         SLUICE_WRITER_ONLY_HDF5
+ *   absent=RANK    which does not open the writer; the others wait 100 ms for it
  * Rank 0 prints a line for each flush: the frames that are visible then. An error of a call ends the frames; each rank closes
  * the writer in any case, and prints the error of that.
  */
@@ -39,13 +41,14 @@
 enum { SERIES = 3 };
 
 static struct setup {
-	unsigned frames, every, checkpoint, append, seed, precision, us, after, leave, nodes;
-	int slow, lazy, die, rank, ranks;
+	unsigned frames, every, checkpoint, append, seed, precision, us, after, leave, nodes, only;
+	int slow, lazy, die, absent, rank, ranks;
 	const char *cut, *codec, *thread, *path, *told;
 } setup = {.frames = 10,
            .slow = -1,
            .lazy = -1,
            .die = -1,
+           .absent = -1,
            .cut = "slabs",
            .codec = "deflate",
            .thread = "multiple"};
@@ -199,8 +202,10 @@ static void option(const char *text)
 		{"after", &setup.after, NULL, NULL},
 		{"leave", &setup.leave, NULL, NULL},
 		{"nodes", &setup.nodes, NULL, NULL},
+		{"only", &setup.only, NULL, NULL},
 		{"slow", NULL, &setup.slow, NULL},
 		{"die", NULL, &setup.die, NULL},
+		{"absent", NULL, &setup.absent, NULL},
 		{"told", NULL, NULL, &setup.told},
 		{"lazy", NULL, &setup.lazy, NULL},
 		{"cut", NULL, NULL, &setup.cut},
@@ -232,9 +237,11 @@ static sluice_writer *open_writer(sluice_context *ctx)
 
 	o.flags = setup.append ? SLUICE_WRITER_APPEND : SLUICE_WRITER_REPLACE;
 	o.flags |= setup.nodes ? SLUICE_WRITER_NODE_FILES : 0;
+	o.flags |= setup.only ? SLUICE_WRITER_ONLY_HDF5 : 0;
 	o.checkpoint_frames = setup.checkpoint;
 	o.checkpoint_ms = setup.checkpoint ? 0 : -1;
 	o.threads = 2;
+	o.open_ms = setup.absent < 0 ? 0 : 100;
 	if (!setup.append) {
 		o.attributes = &attribute;
 		o.attribute_count = 1;
@@ -363,6 +370,9 @@ int main(int argc, char **argv)
 	MPI_Comm_rank(MPI_COMM_WORLD, &setup.rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &setup.ranks);
 	good(sluice_context_new(NULL, &ctx));
+	/* Until another ends the job. */
+	while (setup.absent == setup.rank)
+		doze(1000);
 	rc = run(ctx);
 	sluice_context_free(ctx);
 	if (!setup.leave)

@@ -315,6 +315,31 @@ def test_objects_of_s3_are_written_in_parts(bucket, tmp_path):
     assert b"\nopen 0\n" in fs.cat("state/bucket")
 
 
+def test_objects_of_s3_are_removed(bucket, tmp_path):
+    fs, _ = bucket
+    assert fs.cat("bucket/a b") == b"a b"
+    fs.rm("bucket/a b")
+    fs.rm_file("sluice+s3://bucket/b&<>")
+    fs.rm(["bucket/nl\nx", "bucket/c+d%"])
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "z"]
+    for call in (fs.rm, fs.rm_file, fs.cat):
+        with pytest.raises(FileNotFoundError):
+            call("bucket/a b")
+    with pytest.raises(FileNotFoundError):
+        fs.rm("bucket/none", recursive=True)
+    for call in (fs.rm, fs.rm_file):
+        with pytest.raises(IsADirectoryError, match="recursive=True"):
+            call("bucket/a")
+    (tmp_path / "b").write_bytes(b"b")
+    fs.rm("bucket/b", recursive=True)  # an object, and nothing below it
+    fs.rm("bucket/a", recursive=True)
+    assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == ["er"]
+    fs.rm("bucket", recursive=True, batch_size=3)
+    assert not [each for each in tmp_path.rglob("*") if each.is_file()]
+    with pytest.raises(FileNotFoundError, match="NoSuchBucket"):
+        fs.rm("none/x", recursive=True)
+
+
 def test_s3_without_credentials_says_what_is_missing(bucket, monkeypatch):
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(PermissionError, match="AWS_SECRET_ACCESS_KEY is missing"):

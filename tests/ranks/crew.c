@@ -135,15 +135,27 @@ static struct sluice_transport crew_transport(struct member *m)
 
 /* ---------------------------------------------------------------------------------------- crew */
 
-void crew_init(struct crew *crew, sluice_context *ctx, const char *path, int ranks)
+struct crew crew_of(sluice_context *ctx, const char *path, int ranks)
 {
-	*crew = (struct crew){.ranks = ranks, .thread = 1, .ctx = ctx, .path = path, .frames = 20};
-	crew->o = (struct sluice_writer_options)SLUICE_WRITER_OPTIONS_INIT;
-	crew->o.checkpoint_ms = -1;
-	crew->o.full_disk_ms = 0;
-	crew->o.threads = 2;
-	crew->o.flags = SLUICE_WRITER_REPLACE;
-	crew->codec = "deflate";
+	struct crew crew = {.ranks = ranks,
+	                    .thread = 1,
+	                    .ctx = ctx,
+	                    .path = path,
+	                    .o = SLUICE_WRITER_OPTIONS_INIT,
+	                    .frames = 20,
+	                    .content = "u",
+	                    .codec = "deflate"};
+
+	crew.o.checkpoint_ms = -1;
+	crew.o.full_disk_ms = 0;
+	crew.o.threads = 2;
+	crew.o.flags = SLUICE_WRITER_REPLACE;
+	return crew;
+}
+
+struct crew crew_at(struct fixture *f, int ranks)
+{
+	return crew_of(f->ctx, scratch(f, "x.h5"), ranks);
 }
 
 struct acting {
@@ -248,6 +260,7 @@ int crew_add(struct member *m, const char *name)
 {
 	struct sluice_series_options o = field_options(m->crew->codec, 0);
 
+	o.flags = m->crew->flags;
 	return sluice_series_add_block(m->w, name, &o, &m->block, PATIENCE_MS, &m->s);
 }
 
@@ -281,20 +294,60 @@ int crew_put(struct member *m, const char *name, uint64_t from, uint64_t to, int
 	return rc;
 }
 
+int crew_begin(struct member *m, uint64_t frames)
+{
+	int rc = crew_open(m);
+
+	if (!rc)
+		rc = crew_add(m, "u");
+	return rc ? rc : crew_put(m, "u", 0, frames, PATIENCE_MS);
+}
+
+int crew_flush(struct member *m)
+{
+	return sluice_writer_flush(m->w, PATIENCE_MS);
+}
+
+void crew_end(struct member *m, unsigned at)
+{
+	crew_note(m, at, sluice_writer_close(m->w, PATIENCE_MS));
+}
+
 void crew_write(struct member *m)
 {
-	int rc = crew_open(m), closed;
+	const struct crew *crew = m->crew;
+	int rc = crew_begin(m, 0);
 
-	if (rc) {
-		crew_note(m, 0, rc);
-		return;
-	}
-	rc = crew_add(m, "u");
 	if (!rc)
-		rc = crew_put(m, "u", 0, m->crew->frames, PATIENCE_MS);
+		rc = crew_put(m, crew->content, crew->first, crew->frames, PATIENCE_MS);
 	crew_note(m, 0, rc);
-	closed = sluice_writer_close(m->w, PATIENCE_MS);
-	crew_note(m, 1, closed);
+	crew_end(m, 1);
 	if (!rc)
-		crew_note(m, 0, closed);
+		crew_note(m, 0, m->rc[1]);
+}
+
+/* ------------------------------------------------------------------------------- the main thread */
+
+void assert_note(const struct crew *crew, unsigned at, int error, const char *says)
+{
+	for (int r = 0; r < crew->ranks; r++) {
+		const struct member *m = &crew->members[r];
+
+		if (m->rc[at] != -error || (error && !strstr(m->said[at], says)))
+			fail_msg("rank %d, note %u: %d: \"%s\", not -%d: \"%s\"", r, at, m->rc[at],
+			         m->said[at], error, says);
+	}
+}
+
+void assert_crew(const struct crew *crew, unsigned at, int error, const char *says, uint64_t frames)
+{
+	for (unsigned note = 0; note < CREW_NOTES; note++)
+		assert_note(crew, note, note == at ? error : 0, says);
+	assert_int_equal(crew->closed, crew->ranks);
+	assert_int_equal(field_look(crew->path, "u", frames, frames), 0);
+}
+
+void assert_crew_ok(const struct crew *crew, uint64_t frames)
+{
+	assert_crew(crew, 0, 0, "", frames);
 }

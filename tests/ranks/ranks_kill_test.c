@@ -66,15 +66,15 @@ struct writing {
 static int write_and_end(const void *argument)
 {
 	const struct writing *w = argument;
-	struct crew crew;
 	sluice_context *ctx;
+	struct crew crew;
 
 	points_hook = die_here;
 	series = w->series;
 	until = w->until;
 	if (sluice_context_new(NULL, &ctx))
 		return 2;
-	crew_init(&crew, ctx, path, 4);
+	crew = crew_of(ctx, path, 4);
 	crew.on_node = 2;
 	crew.cut = "odd";
 	crew.o.flags = w->flags | SLUICE_WRITER_NODE_FILES;

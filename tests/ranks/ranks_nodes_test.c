@@ -33,29 +33,19 @@ ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at)
 	return __real_pwrite64(fd, bytes, n, at);
 }
 
-static void assert_notes(const struct crew *crew, unsigned at, int error, const char *says)
-{
-	for (int r = 0; r < crew->ranks; r++) {
-		const struct member *m = &crew->members[r];
-
-		if (m->rc[at] != -error || (error && !strstr(m->said[at], says)))
-			fail_msg("rank %d: %d: \"%s\", not -%d: \"%s\"", r, m->rc[at], m->said[at],
-			         error, says);
-	}
-}
-
 static void assert_written(struct crew *crew)
 {
 	crew_run(crew, crew_write);
-	assert_notes(crew, 0, 0, "");
-	assert_int_equal(field_look(crew->path, "u", crew->frames, crew->frames), 0);
+	assert_crew_ok(crew, crew->frames);
 }
 
-static void nodes_init(struct crew *crew, struct fixture *f, int ranks, int on_node)
+static struct crew nodes_of(struct fixture *f, int ranks, int on_node)
 {
-	crew_init(crew, f->ctx, scratch(f, "x.h5"), ranks);
-	crew->on_node = on_node;
-	crew->o.flags |= SLUICE_WRITER_NODE_FILES;
+	struct crew crew = crew_at(f, ranks);
+
+	crew.on_node = on_node;
+	crew.o.flags |= SLUICE_WRITER_NODE_FILES;
+	return crew;
 }
 
 /* -------------------------------------------------------------------------------------- stored */
@@ -68,7 +58,7 @@ FIXTURE_TEST(files_of_nodes_have_the_blocks_of_their_ranks)
 
 	for (size_t c = 0; c < COUNT_OF(cuts); c++)
 		for (size_t n = 0; n < COUNT_OF(nodes); n++) {
-			nodes_init(&crew, f, nodes[n][0], nodes[n][1]);
+			crew = nodes_of(f, nodes[n][0], nodes[n][1]);
 			crew.cut = cuts[c];
 			crew.codec = (c + n) % 2 ? "none" : "deflate";
 			crew.seed = (unsigned)(1 + c * 5 + n);
@@ -81,9 +71,7 @@ FIXTURE_TEST(files_of_nodes_have_the_blocks_of_their_ranks)
 FIXTURE_TEST(a_folder_keeps_its_frames_where_it_is_moved)
 {
 	char from[300], to[300];
-	struct crew crew;
-
-	nodes_init(&crew, f, 4, 2);
+	struct crew crew = nodes_of(f, 4, 2);
 	crew.path = scratch(f, "100%b.h5");
 	assert_written(&crew);
 	assert_int_equal(mkdir(scratch(f, "moved"), 0700), 0);
@@ -122,21 +110,19 @@ static void act_attributes(struct member *m)
 			rc = sluice_series_attributes(m->s, &attribute, 1);
 	}
 	crew_note(m, 0, rc);
-	crew_note(m, 1, sluice_writer_close(m->w, PATIENCE_MS));
+	crew_end(m, 1);
 }
 
 FIXTURE_TEST(no_page_is_written_on_two_nodes)
 {
-	struct crew crew;
-
-	nodes_init(&crew, f, 3, 1);
+	struct crew crew = nodes_of(f, 3, 1);
 	crew.cut = "odd";
 	crew.o.flags = SLUICE_WRITER_REPLACE;
 	pages.looks = true;
 	crew_run(&crew, act_attributes);
 	pages.looks = false;
-	assert_notes(&crew, 0, 0, "");
-	assert_notes(&crew, 1, 0, "");
+	assert_note(&crew, 0, 0, "");
+	assert_note(&crew, 1, 0, "");
 	assert_int_equal(pages.shared, 0);
 	assert_int_equal(field_look(crew.path, "u", 20, 20), 0);
 }
@@ -158,20 +144,18 @@ static void act_continue(struct member *m)
 	if (!rc)
 		rc = crew_put(m, "u", counts.frames_before, 30, PATIENCE_MS);
 	crew_note(m, 0, rc);
-	crew_note(m, 1, sluice_writer_close(m->w, PATIENCE_MS));
+	crew_end(m, 1);
 }
 
 FIXTURE_TEST(other_ranks_on_as_many_nodes_continue_the_files)
 {
-	struct crew crew;
-
-	nodes_init(&crew, f, 4, 2);
+	struct crew crew = nodes_of(f, 4, 2);
 	assert_written(&crew);
-	nodes_init(&crew, f, 6, 3);
+	crew = nodes_of(f, 6, 3);
 	crew.o.flags = SLUICE_WRITER_APPEND | SLUICE_WRITER_NODE_FILES;
 	crew_run(&crew, act_continue);
-	assert_notes(&crew, 0, 0, "");
-	assert_notes(&crew, 1, 0, "");
+	assert_note(&crew, 0, 0, "");
+	assert_note(&crew, 1, 0, "");
 	assert_int_equal(field_look(crew.path, "u", 30, 30), 0);
 }
 
@@ -191,22 +175,20 @@ static void copy_file(const char *from, const char *to)
 /* As after a death in a flush, between the files of nodes and the first. */
 FIXTURE_TEST(frames_that_the_first_file_does_not_count_are_given_up)
 {
-	struct crew crew;
-
-	nodes_init(&crew, f, 4, 2);
+	struct crew crew = nodes_of(f, 4, 2);
 	crew.frames = 10;
 	assert_written(&crew);
 	copy_file(crew.path, scratch(f, "copy"));
 	crew.o.flags = SLUICE_WRITER_APPEND | SLUICE_WRITER_NODE_FILES;
 	crew_run(&crew, act_continue);
-	assert_notes(&crew, 1, 0, "");
+	assert_note(&crew, 1, 0, "");
 	copy_file(scratch(f, "copy"), scratch(f, "x.h5"));
 	assert_int_equal(field_look(scratch(f, "x.h5"), "u", 10, 10), 0);
-	nodes_init(&crew, f, 4, 2);
+	crew = nodes_of(f, 4, 2);
 	crew.o.flags = SLUICE_WRITER_APPEND | SLUICE_WRITER_NODE_FILES;
 	crew_run(&crew, act_continue);
-	assert_notes(&crew, 0, 0, "");
-	assert_notes(&crew, 1, 0, "");
+	assert_note(&crew, 0, 0, "");
+	assert_note(&crew, 1, 0, "");
 	assert_int_equal(field_look(crew.path, "u", 30, 30), 0);
 }
 
@@ -215,19 +197,15 @@ FIXTURE_TEST(frames_that_the_first_file_does_not_count_are_given_up)
 static void assert_not_continued(struct fixture *f, int ranks, int on_node, unsigned flags,
                                  int error, const char *says)
 {
-	struct crew crew;
-
-	nodes_init(&crew, f, ranks, on_node);
+	struct crew crew = nodes_of(f, ranks, on_node);
 	crew.o.flags = SLUICE_WRITER_APPEND | flags;
 	crew_run(&crew, act_continue);
-	assert_notes(&crew, 0, error, says);
+	assert_note(&crew, 0, error, says);
 }
 
 FIXTURE_TEST(files_of_other_nodes_are_not_continued)
 {
-	struct crew crew;
-
-	nodes_init(&crew, f, 4, 2);
+	struct crew crew = nodes_of(f, 4, 2);
 	assert_written(&crew);
 	assert_not_continued(f, 4, 1, SLUICE_WRITER_NODE_FILES, EEXIST, "has 2 parts");
 	assert_not_continued(f, 5, 3, SLUICE_WRITER_NODE_FILES, EEXIST, "part 0, of 'x.h5.node-0'");
@@ -237,7 +215,7 @@ FIXTURE_TEST(files_of_other_nodes_are_not_continued)
 	assert_not_continued(f, 4, 2, SLUICE_WRITER_NODE_FILES, EINVAL,
 	                     "x.h5.node-1': there is no");
 	/* One file. */
-	nodes_init(&crew, f, 4, 2);
+	crew = nodes_of(f, 4, 2);
 	crew.o.flags = SLUICE_WRITER_REPLACE;
 	assert_written(&crew);
 	assert_not_continued(f, 4, 2, SLUICE_WRITER_NODE_FILES, EEXIST, "its frames in this file");
@@ -260,13 +238,11 @@ FIXTURE_TEST(a_file_of_a_node_that_is_there_is_an_error)
 {
 	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
 	sluice_writer *w;
-	struct crew crew;
-
-	nodes_init(&crew, f, 4, 2);
+	struct crew crew = nodes_of(f, 4, 2);
 	crew.o.flags = SLUICE_WRITER_NODE_FILES;
 	copy_file("/dev/null", scratch(f, "x.h5.node-1"));
 	crew_run(&crew, act_open);
-	assert_notes(&crew, 0, EEXIST, "x.h5.node-1");
+	assert_note(&crew, 0, EEXIST, "x.h5.node-1");
 	assert_int_equal(directory_entries(f->dir), 1);
 	o.flags = SLUICE_WRITER_NODE_FILES;
 	assert_refused(sluice_writer_open(f->ctx, crew.path, &o, &w), EINVAL, "no ranks");

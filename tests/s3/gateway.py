@@ -54,6 +54,8 @@ osd_pool_default_pg_autoscale_mode = off
 rgw_data = {folder}
 rgw_dns_name = localhost
 rgw_frontends = beast endpoint=127.0.0.1:{port} tcp_nodelay=1
+rgw_gc_obj_min_wait = 1
+rgw_gc_processor_period = 1
 """
 
 

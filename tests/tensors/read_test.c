@@ -6,115 +6,7 @@
 
 #include "io/device_suite.h"
 #include "lib/servers.h"
-#include "tensors/table.h"
-
-enum { FILES = 3, EACH = 5 };
-
-/* FILES files of EACH tensors of bytes, of two dimensions; their lengths are multiples of nothing. */
-static struct sluice_tensors *tensors_make(struct fixture *f)
-{
-	struct sluice_tensors *table = table_new(f->ctx);
-	struct rng r = rng_new(900);
-
-	for (uint32_t file = 0; file < FILES; file++) {
-		char name[16];
-		uint64_t end = 77 + file;
-
-		for (unsigned i = 0; i < EACH; i++)
-			end += table_add(table, file, end, SLUICE_UINT8, 2,
-			                 (uint64_t[]){1 + rng_below(&r, 700),
-			                              1 + rng_below(&r, row_bytes(2000))});
-		snprintf(name, sizeof(name), "tensors%u", file);
-		file_make(scratch(f, name), end, file + 1);
-		table->files[file].file = open_read(f->ctx, address(f, name));
-		table->files[file].length = end;
-	}
-	return table;
-}
-
-/* The bytes of a want at a place of the host or a device are those of its file. */
-static void assert_tensor(const struct sluice_tensors *table, const struct sluice_tensor_want *want,
-                          const void *at)
-{
-	const struct sl_tensor *tensor = &table->tensors[want->tensor];
-	struct sluice_tensor_range whole[] = {{0, tensor->shape[0]}, {0, tensor->shape[1]}};
-	const struct sluice_tensor_range *ranges = want->ranges ? want->ranges : whole;
-	size_t rows = ranges[0].stop - ranges[0].start, width = ranges[1].stop - ranges[1].start;
-	unsigned char *held = malloc(rows * width + 1);
-
-	assert_ok(sluice_copy(held, at, rows * width));
-	for (size_t i = 0; i < rows; i++)
-		assert_pattern(held + i * width, width,
-		               tensor->offset + (ranges[0].start + i) * tensor->shape[1] +
-		                       ranges[1].start,
-		               tensor->file + 1);
-	free(held);
-}
-
-static void assert_plan(const struct sluice_tensors *table, const sluice_tensor_plan *plan,
-                        const struct sluice_tensor_want *wants, const sluice_tensor_memory *memory)
-{
-	struct sluice_tensor_item item = {sizeof(item)};
-
-	for (size_t i = 0; !sluice_tensor_plan_item(plan, i, &item); i++) {
-		struct sluice_tensor_want whole = {item.tensor, NULL, NULL};
-		const struct sluice_tensor_want *want = wants ? &wants[i] : &whole;
-
-		assert_tensor(table, want,
-		              want->to ? want->to
-		                       : (char *)sluice_tensor_memory_data(memory) + item.place);
-	}
-}
-
-static sluice_tensor_plan *plan_make(struct sluice_tensors *table,
-                                     const struct sluice_tensor_want *wants, size_t count)
-{
-	sluice_tensor_plan *plan = NULL;
-
-	assert_ok(sluice_tensor_plan_new(table, wants, count, &plan));
-	return plan;
-}
-
-static sluice_tensor_memory *memory_make(int device, const sluice_tensor_plan *plan)
-{
-	sluice_tensor_memory *memory = NULL;
-
-	assert_ok(sluice_tensor_memory_new(device, sluice_tensor_plan_bytes(plan), &memory));
-	return memory;
-}
-
-static sluice_tensor_load *load_begin(sluice_tensor_plan *plan, sluice_tensor_memory *memory,
-                                      sluice_stream stream)
-{
-	struct sluice_tensor_read_options o = SLUICE_TENSOR_READ_OPTIONS_INIT;
-	sluice_tensor_load *load = NULL;
-
-	o.on = stream != NULL;
-	o.stream = stream;
-	assert_ok(sluice_tensor_plan_read(plan, memory, &o, &load));
-	return load;
-}
-
-static uint64_t bytes_of(const sluice_tensor_plan *plan)
-{
-	struct sluice_tensor_item item = {sizeof(item)};
-	uint64_t sum = 0;
-
-	for (size_t i = 0; !sluice_tensor_plan_item(plan, i, &item); i++)
-		sum += item.bytes;
-	return sum;
-}
-
-static void load_finish(sluice_tensor_load *load, const sluice_tensor_plan *plan)
-{
-	int64_t rc = sluice_tensor_load_wait(load, PATIENCE_MS);
-
-	if (rc < 0)
-		fail_msg("%s: \"%s\"", strerror((int)-rc), sluice_tensor_load_message(load));
-	assert_int_equal(rc, bytes_of(plan));
-	assert_string_equal(sluice_tensor_load_message(load), "");
-	sluice_tensor_load_free(load);
-}
+#include "tensors/load.h"
 
 static void slice_by_chance(const struct sl_tensor *tensor, struct rng *r,
                             struct sluice_tensor_range ranges[2])
@@ -135,8 +27,7 @@ FIXTURE_TEST(all_tensors_are_read_into_the_memory_of_a_plan)
 	sluice_tensor_plan *plan = plan_make(table, NULL, 0);
 
 	for (int where = -1; where < GPU_DEVICES; where++) {
-		sluice_tensor_memory *memory =
-			memory_make(where < 0 ? -1 : gpu_device(where), plan);
+		sluice_tensor_memory *memory = memory_make(where, plan);
 
 		assert_int_equal(
 			(uintptr_t)sluice_tensor_memory_data(memory) % (where < 0 ? 4096 : 256), 0);
@@ -144,15 +35,14 @@ FIXTURE_TEST(all_tensors_are_read_into_the_memory_of_a_plan)
 		assert_plan(table, plan, NULL, memory);
 		sluice_tensor_memory_free(memory);
 	}
-	sluice_tensor_plan_free(plan);
-	table_free(table);
+	tensors_free(table, plan, NULL);
 }
 
 FIXTURE_TEST(a_kernel_behind_a_load_in_stream_order_sees_the_tensors)
 {
 	struct sluice_tensors *table = tensors_make(f);
 	sluice_tensor_plan *plan = plan_make(table, NULL, 0);
-	sluice_tensor_memory *memory = memory_make(gpu_device(0), plan);
+	sluice_tensor_memory *memory = memory_make(0, plan);
 	uint64_t n = sluice_tensor_plan_bytes(plan);
 	struct sluice_tensor_item item = {sizeof(item)};
 	sluice_stream stream = stream_new(0);
@@ -171,13 +61,11 @@ FIXTURE_TEST(a_kernel_behind_a_load_in_stream_order_sees_the_tensors)
 	}
 	assert_ok(sluice_pinned_free(taken));
 	stream_free(stream);
-	sluice_tensor_memory_free(memory);
-	sluice_tensor_plan_free(plan);
-	table_free(table);
+	tensors_free(table, plan, memory);
 }
 
 /* Slices into a memory and into destinations, on the host or a device. */
-static void reads_slices(struct sluice_tensors *table, struct rng *r, int device,
+static void reads_slices(struct sluice_tensors *table, struct rng *r, int where,
                          sluice_stream stream)
 {
 	enum { WANTS = 12 };
@@ -193,11 +81,11 @@ static void reads_slices(struct sluice_tensors *table, struct rng *r, int device
 		wants[i] = (struct sluice_tensor_want){which, ranges[i], NULL};
 		if (rng_below(r, 2))
 			continue;
-		assert_ok(sluice_tensor_memory_new(device, 2000 * 700, &own[i]));
+		assert_ok(sluice_tensor_memory_new(device_of(where), 2000 * 700, &own[i]));
 		wants[i].to = sluice_tensor_memory_data(own[i]);
 	}
 	plan = plan_make(table, wants, WANTS);
-	memory = memory_make(device, plan);
+	memory = memory_make(where, plan);
 	load_finish(load_begin(plan, memory, stream), plan);
 	assert_plan(table, plan, wants, memory);
 	for (size_t i = 0; i < WANTS; i++)
@@ -214,9 +102,9 @@ FIXTURE_TEST(slices_are_read_on_the_host_and_on_devices)
 
 	for (int round = 0; round < rounds_of(6); round++) {
 		reads_slices(table, &r, -1, NULL);
-		reads_slices(table, &r, gpu_device(round % 2), NULL);
+		reads_slices(table, &r, round % 2, NULL);
 		if (!row->on_device)
-			reads_slices(table, &r, gpu_device(0), stream);
+			reads_slices(table, &r, 0, stream);
 	}
 	stream_free(stream);
 	table_free(table);
@@ -235,7 +123,7 @@ FIXTURE_TEST(a_slice_for_two_devices_and_the_host_is_read_once)
 	                                     {2, NULL, NULL},
 	                                     {7, rows, there[0]}};
 	sluice_tensor_plan *plan = plan_make(table, wants, 5);
-	sluice_tensor_memory *memory = memory_make(gpu_device(1), plan);
+	sluice_tensor_memory *memory = memory_make(1, plan);
 	sluice_tensor_load *load = load_begin(plan, memory, NULL);
 	uint64_t all = 0, slice = half * table->tensors[7].shape[1];
 
@@ -257,9 +145,7 @@ FIXTURE_TEST(a_slice_for_two_devices_and_the_host_is_read_once)
 	device_free(there[0]);
 	device_free(there[1]);
 	free(here);
-	sluice_tensor_memory_free(memory);
-	sluice_tensor_plan_free(plan);
-	table_free(table);
+	tensors_free(table, plan, memory);
 }
 
 /* Bytes that came of the file, or 0 where nobody counts them. */
@@ -294,16 +180,14 @@ static double over_read(struct fixture *f, uint64_t width)
 	table_add(table, 0, 0, SLUICE_UINT8, 2, (uint64_t[]){ROWS, 4 * KIB});
 	table->files[0].file = open_read(f->ctx, uri);
 	plan = plan_make(table, &want, 1);
-	memory = memory_make(gpu_device(0), plan);
+	memory = memory_make(0, plan);
 	warm_up(f, 0);
 	before = bytes_came(uri);
 	load_finish(load_begin(plan, memory, NULL), plan);
 	came = (double)(bytes_came(uri) - before) / (double)(ROWS * width);
 	if (!row->remote)
 		assert_plan(table, plan, &want, memory);
-	sluice_tensor_memory_free(memory);
-	sluice_tensor_plan_free(plan);
-	table_free(table);
+	tensors_free(table, plan, memory);
 	return came;
 }
 
@@ -339,7 +223,7 @@ FIXTURE_TEST(loads_of_nothing_are_over)
 	for (size_t count = 0; count < 3; count += 2) {
 		plan = plan_make(table, wants, count);
 		assert_int_equal(sluice_tensor_plan_bytes(plan), 0);
-		memory = memory_make(gpu_device(0), plan);
+		memory = memory_make(0, plan);
 		load_finish(load_begin(plan, NULL, NULL), plan);
 		load_finish(load_begin(plan, memory, stream), plan);
 		sluice_tensor_memory_free(memory);
@@ -368,8 +252,7 @@ FIXTURE_TEST(a_load_checks_the_digests_of_its_files)
 	}
 	o.digests = digests;
 	for (int where = -1; where < GPU_DEVICES; where++) {
-		sluice_tensor_memory *memory =
-			memory_make(where < 0 ? -1 : gpu_device(where), plan);
+		sluice_tensor_memory *memory = memory_make(where, plan);
 
 		assert_ok(sluice_tensor_plan_read(plan, memory, &o, &load));
 		sluice_tensor_load_progress(load, NULL, &all);
@@ -381,9 +264,7 @@ FIXTURE_TEST(a_load_checks_the_digests_of_its_files)
 		assert_plan(table, plan, NULL, memory);
 		digests[1].bytes[3] ^= 1;
 		assert_ok(sluice_tensor_plan_read(plan, memory, &o, &load));
-		assert_int_equal(sluice_tensor_load_wait(load, PATIENCE_MS), -EBADMSG);
-		assert_non_null(strstr(sluice_tensor_load_message(load), "XXH3"));
-		sluice_tensor_load_free(load);
+		load_fail(load, EBADMSG, "XXH3");
 		digests[1].bytes[3] ^= 1;
 		if (where == 0) {
 			o.on = 1;
@@ -395,8 +276,7 @@ FIXTURE_TEST(a_load_checks_the_digests_of_its_files)
 		sluice_tensor_memory_free(memory);
 	}
 	stream_free(stream);
-	sluice_tensor_plan_free(plan);
-	table_free(table);
+	tensors_free(table, plan, NULL);
 }
 
 FIXTURE_TEST(a_file_that_fails_among_several_ends_the_load)
@@ -410,16 +290,12 @@ FIXTURE_TEST(a_file_that_fails_among_several_ends_the_load)
 	table_add(table, 1, table->files[1].length - 10, SLUICE_UINT8, 1, (uint64_t[]){MIB});
 	plan = plan_make(table, NULL, 0);
 	for (int where = -1; where < 1; where++) {
-		memory = memory_make(where < 0 ? -1 : gpu_device(where), plan);
+		memory = memory_make(where, plan);
 		load = load_begin(plan, memory, NULL);
-		assert_int_equal(sluice_tensor_load_wait(load, PATIENCE_MS), -EIO);
-		assert_non_null(strstr(sluice_tensor_load_message(load), "shorter than"));
-		assert_int_equal(sluice_tensor_load_wait(load, 0), -EIO);
-		sluice_tensor_load_free(load);
+		load_fail(load, EIO, "shorter than");
 		sluice_tensor_memory_free(memory);
 	}
-	sluice_tensor_plan_free(plan);
-	table_free(table);
+	tensors_free(table, plan, NULL);
 }
 
 /* Without its cancel the read that stands still would end after many seconds. */
@@ -440,15 +316,12 @@ FIXTURE_TEST(a_failure_cancels_the_other_reads)
 		table_add(table, i, i * MIB, SLUICE_UINT8, 1, (uint64_t[]){MIB});
 	}
 	plan = plan_make(table, NULL, 0);
-	memory = memory_make(gpu_device(0), plan);
+	memory = memory_make(0, plan);
 	begun = seconds_now();
 	load = load_begin(plan, memory, NULL);
-	assert_int_equal(sluice_tensor_load_wait(load, PATIENCE_MS), -EIO);
+	load_fail(load, EIO, "");
 	assert_true(seconds_now() - begun < 10);
-	sluice_tensor_load_free(load);
-	sluice_tensor_memory_free(memory);
-	sluice_tensor_plan_free(plan);
-	table_free(table);
+	tensors_free(table, plan, memory);
 }
 
 FIXTURE_TEST(a_load_that_is_cancelled_lets_its_stream_go_on)
@@ -464,7 +337,7 @@ FIXTURE_TEST(a_load_that_is_cancelled_lets_its_stream_go_on)
 	make_room(f);
 	table = tensors_make(f);
 	plan = plan_make(table, NULL, 0);
-	memory = memory_make(gpu_device(0), plan);
+	memory = memory_make(0, plan);
 	stream = stream_new(0);
 	hold_begin(&hold, 0, stream);
 	load = load_begin(plan, memory, stream);
@@ -476,13 +349,9 @@ FIXTURE_TEST(a_load_that_is_cancelled_lets_its_stream_go_on)
 	sluice_tensor_load_cancel(load);
 	hold_end(&hold);
 	stream_pass(0, stream);
-	assert_int_equal(sluice_tensor_load_wait(load, PATIENCE_MS), -ECANCELED);
-	assert_true(*sluice_tensor_load_message(load));
-	sluice_tensor_load_free(load);
+	load_fail(load, ECANCELED, "");
 	stream_free(stream);
-	sluice_tensor_memory_free(memory);
-	sluice_tensor_plan_free(plan);
-	table_free(table);
+	tensors_free(table, plan, memory);
 }
 
 FIXTURE_TEST(loads_that_are_cancelled_at_once_end)
@@ -491,8 +360,7 @@ FIXTURE_TEST(loads_that_are_cancelled_at_once_end)
 	sluice_tensor_plan *plan = plan_make(table, NULL, 0);
 
 	for (int where = -1; where < GPU_DEVICES; where++) {
-		sluice_tensor_memory *memory =
-			memory_make(where < 0 ? -1 : gpu_device(where), plan);
+		sluice_tensor_memory *memory = memory_make(where, plan);
 		sluice_tensor_load *load = load_begin(plan, memory, NULL);
 		int64_t rc;
 
@@ -504,15 +372,14 @@ FIXTURE_TEST(loads_that_are_cancelled_at_once_end)
 		sluice_tensor_load_free(load);
 		sluice_tensor_memory_free(memory);
 	}
-	sluice_tensor_plan_free(plan);
-	table_free(table);
+	tensors_free(table, plan, NULL);
 }
 
 FIXTURE_TEST(progress_grows_to_all_bytes)
 {
 	struct sluice_tensors *table = tensors_make(f);
 	sluice_tensor_plan *plan = plan_make(table, NULL, 0);
-	sluice_tensor_memory *memory = memory_make(gpu_device(0), plan);
+	sluice_tensor_memory *memory = memory_make(0, plan);
 	sluice_tensor_load *load = load_begin(plan, memory, NULL);
 	uint64_t read = 0, all;
 
@@ -524,9 +391,7 @@ FIXTURE_TEST(progress_grows_to_all_bytes)
 	sluice_tensor_load_progress(load, &read, NULL);
 	assert_int_equal(read, bytes_of(plan));
 	load_finish(load, plan);
-	sluice_tensor_memory_free(memory);
-	sluice_tensor_plan_free(plan);
-	table_free(table);
+	tensors_free(table, plan, memory);
 }
 
 static void *wait_for_load(void *load)
@@ -555,9 +420,7 @@ FIXTURE_TEST(several_threads_wait_for_a_load)
 		}
 		load_finish(load, plan);
 	}
-	sluice_tensor_memory_free(memory);
-	sluice_tensor_plan_free(plan);
-	table_free(table);
+	tensors_free(table, plan, memory);
 }
 
 FIXTURE_TEST(a_read_into_memory_that_is_too_small_is_refused)
@@ -571,9 +434,7 @@ FIXTURE_TEST(a_read_into_memory_that_is_too_small_is_refused)
 	assert_refused(sluice_tensor_plan_read(plan, memory, NULL, &load), EINVAL, "needs");
 	assert_refused(sluice_tensor_plan_read(plan, NULL, NULL, &load), EINVAL, "NULL");
 	assert_null(load);
-	sluice_tensor_memory_free(memory);
-	sluice_tensor_plan_free(plan);
-	table_free(table);
+	tensors_free(table, plan, memory);
 }
 
 FIXTURE_TEST(a_child_leaves_the_load_of_its_parent_alone)
@@ -598,105 +459,7 @@ FIXTURE_TEST(a_child_leaves_the_load_of_its_parent_alone)
 	assert_int_equal(status, 0);
 	load_finish(load, plan);
 	assert_plan(table, plan, NULL, memory);
-	sluice_tensor_memory_free(memory);
-	sluice_tensor_plan_free(plan);
-	table_free(table);
-}
-
-/* --------------------------------------------------------------------------- memory, DLPack */
-
-FIXTURE_TEST(memory_that_is_not_there_is_refused_with_the_numbers)
-{
-	sluice_tensor_memory *memory = NULL;
-	struct sluice_device about = {sizeof(about)};
-	char numbers[100];
-
-	assert_ok(sluice_device_describe(gpu_device(0), &about));
-	snprintf(numbers, sizeof(numbers), "need %llu bytes of memory, and ",
-	         (unsigned long long)about.memory_bytes * 2);
-	sluice_emulated_reset_calls();
-	assert_refused(sluice_tensor_memory_new(gpu_device(0), about.memory_bytes * 2, &memory),
-	               ENOMEM, numbers);
-	assert_int_equal(sluice_emulated_calls(SLUICE_EMULATED_ALLOC, NULL), 0);
-	assert_refused(sluice_tensor_memory_new(-1, (uint64_t)1 << 60, &memory), ENOMEM,
-	               "the host: the tensors need 1152921504606846976 bytes");
-	assert_refused(sluice_tensor_memory_new(1000, 1, &memory), ENODEV, "no device 1000");
-	assert_refused(sluice_tensor_memory_new(-2, 1, &memory), ENODEV, "no device -2");
-	assert_null(memory);
-}
-
-static void assert_export(const struct sl_dlpack_tensor *t, const struct sl_tensor *tensor,
-                          int device)
-{
-	unsigned char *held = malloc(tensor->bytes);
-
-	assert_int_equal(t->device.type, device < 0      ? SL_DLPACK_CPU
-	                                 : gpu_is_real() ? SL_DLPACK_CUDA
-	                                                 : SL_DLPACK_OTHER);
-	assert_int_equal(t->device.id, device == gpu_device(1) && gpu_has_two());
-	assert_int_equal(t->ndim, 2);
-	assert_int_equal(t->dtype.code, 1);
-	assert_int_equal(t->dtype.bits, 8);
-	assert_int_equal(t->dtype.lanes, 1);
-	assert_int_equal(t->shape[0], tensor->shape[0]);
-	assert_int_equal(t->shape[1], tensor->shape[1]);
-	assert_int_equal(t->strides[0], tensor->shape[1]);
-	assert_int_equal(t->strides[1], 1);
-	assert_int_equal(t->byte_offset, 0);
-	assert_ok(sluice_copy(held, t->data, tensor->bytes));
-	assert_pattern(held, tensor->bytes, tensor->offset, tensor->file + 1);
-	free(held);
-}
-
-FIXTURE_TEST(an_exported_tensor_outlives_the_memory_and_the_plan)
-{
-	struct sluice_tensors *table = tensors_make(f);
-
-	for (int where = -1; where < GPU_DEVICES; where++) {
-		int device = where < 0 ? -1 : gpu_device(where);
-		sluice_tensor_plan *plan = plan_make(table, NULL, 0);
-		sluice_tensor_memory *memory = memory_make(device, plan);
-		struct sl_dlpack_managed *plain = NULL;
-		struct sl_dlpack_managed_versioned *versioned = NULL;
-
-		load_finish(load_begin(plan, memory, NULL), plan);
-		assert_ok(sluice_tensor_to_dlpack(plan, 3, memory, 0, (void **)&plain));
-		assert_ok(sluice_tensor_to_dlpack(plan, 9, memory, 1, (void **)&versioned));
-		assert_refused(sluice_tensor_to_dlpack(plan, 9, memory, 2, (void **)&plain), EINVAL,
-		               "version 2");
-		assert_refused(sluice_tensor_to_dlpack(plan, 99, memory, 1, (void **)&plain),
-		               ENOENT, "no number 99");
-		sluice_tensor_memory_free(memory);
-		sluice_tensor_plan_free(plan);
-		assert_export(&plain->tensor, &table->tensors[3], device);
-		plain->deleter(plain);
-		assert_int_equal(versioned->version.major, 1);
-		assert_int_equal(versioned->flags, 0);
-		assert_export(&versioned->tensor, &table->tensors[9], device);
-		versioned->deleter(versioned);
-	}
-	table_free(table);
-}
-
-EMULATED_TEST(memory_is_freed_with_its_last_user, "a driver keeps memory")
-{
-	struct sluice_tensors *table = tensors_make(f);
-	struct sluice_device before = {sizeof(before)}, now = {sizeof(now)};
-	sluice_tensor_plan *plan = plan_make(table, NULL, 0);
-	struct sl_dlpack_managed *plain = NULL;
-	sluice_tensor_memory *memory;
-
-	assert_ok(sluice_device_describe(gpu_device(0), &before));
-	memory = memory_make(gpu_device(0), plan);
-	assert_ok(sluice_tensor_to_dlpack(plan, 3, memory, 0, (void **)&plain));
-	sluice_tensor_memory_free(memory);
-	assert_ok(sluice_device_describe(gpu_device(0), &now));
-	assert_true(now.free_bytes < before.free_bytes);
-	plain->deleter(plain);
-	assert_ok(sluice_device_describe(gpu_device(0), &now));
-	assert_int_equal(now.free_bytes, before.free_bytes);
-	sluice_tensor_plan_free(plan);
-	table_free(table);
+	tensors_free(table, plan, memory);
 }
 
 int main(int argc, char **argv)
@@ -706,5 +469,5 @@ int main(int argc, char **argv)
 	printf("row %s\n", row->name);
 	if (argc > 2)
 		cmocka_set_test_filter(argv[2]);
-	return RUN_FILES("read_test", "gather_test");
+	return RUN_FILES("read_test", "gather_test", "memory_test");
 }

@@ -127,7 +127,10 @@ static void copier_start(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 	bool now;
+	int rc = sl_staged_admit(op);
 
+	if (rc)
+		sl_op_fail(op, rc, strdup(sluice_last_message()));
 	staged->waiter.granted = copier_granted;
 	sl_mutex_lock(&op->mutex);
 	sl_staged_begin_locked(op);
@@ -139,6 +142,7 @@ static void copier_start(struct sluice_op *op)
 	/* Under the mutex, so that a cancel finds the waiter, or keeps it from being made. Then
 	 * nothing ends the operation while it waits, unless the waiter is withdrawn. */
 	now = staged->granted || sl_slots_take(staged->staging, &staged->waiter, true);
+	sl_staged_announce(op);
 	sl_mutex_unlock(&op->mutex);
 	if (now)
 		copier_granted(&staged->waiter);

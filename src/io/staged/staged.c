@@ -224,6 +224,38 @@ void sl_staged_start(struct sluice_op *op)
 	op->staged->route->start(op);
 }
 
+int sl_staged_admit(struct sluice_op *op)
+{
+	struct sl_backend *backend = op->file->backend;
+	const char *why;
+	int rc = 0;
+
+	if (op->kind == SL_WRITE && backend->ops->admits)
+		rc = backend->ops->admits(backend, op->extents, op->count, &why);
+	return rc ? sl_fail(rc, "%s", why) : 0;
+}
+
+void sl_staged_announce(struct sluice_op *op)
+{
+	struct sl_backend *backend = op->file->backend;
+	struct sl_coming *coming = &op->staged->coming;
+
+	if (op->kind != SL_WRITE || !backend->ops->admits)
+		return;
+	coming->extents = op->extents;
+	coming->count = op->count;
+	backend->ops->announce(backend, coming);
+}
+
+/* The operation has no piece in flight, and its result is fixed. */
+void sl_staged_settle(struct sluice_op *op)
+{
+	struct sl_backend *backend = op->file->backend;
+
+	if (sl_list_linked(&op->staged->coming.link))
+		backend->ops->settle(backend, &op->staged->coming, (int)SL_MIN(op->result, 0));
+}
+
 char *sl_staged_memory(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;

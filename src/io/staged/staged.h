@@ -93,6 +93,7 @@ struct sl_staged {
 	struct sl_staging *staging;
 	sluice_stream stream;
 	struct sl_slot_waiter waiter;
+	struct sl_coming coming; /* linked from sl_staged_announce() to sl_staged_settle() */
 	bool granted; /* of route_copier.c: the slots, before the start; for its thread alone */
 	struct sl_ring ring;    /* not of route_copier.c */
 	unsigned count;         /* of slots and uses */
@@ -149,6 +150,11 @@ char *sl_staged_memory(struct sluice_op *op);
 /* Says that all bytes of such a read are there before it has started: it needs nothing but the
  * device. */
 void sl_staged_filled(struct sluice_op *op, const char *memory, uint64_t moved);
+/* Tell a backend that wants to know it of a write: see struct sl_backend_ops. The first returns 0, or a negative errno with a
+ * sentence. */
+int sl_staged_admit(struct sluice_op *op);
+void sl_staged_announce(struct sluice_op *op);
+void sl_staged_settle(struct sluice_op *op);
 /* Makes op->locked.plan cut the next extent. Returns false if there is none now, or never again. */
 bool sl_staged_next_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex);
 /* A piece of a read is over, on the thread that moved it. No lock held. */

@@ -424,7 +424,9 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out) SL_UNCHECKED
 
 	if (rc)
 		return rc;
-	rc = stream_first_window(op, &window);
+	rc = sl_staged_admit(op);
+	if (!rc)
+		rc = stream_first_window(op, &window);
 	if (rc)
 		goto slots;
 	batch_init(&batch, op);
@@ -449,6 +451,7 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out) SL_UNCHECKED
 	sl_poller_watch(&staged->ring);
 	if (out)
 		*out = op;
+	sl_staged_announce(op);
 	if (entered == 0)
 		sl_op_start(op);
 	rc = staged->route->enqueue(&batch, &window);

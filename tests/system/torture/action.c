@@ -55,7 +55,8 @@ static bool may_refuse(const struct schedule *s, const struct action *action, in
 		return true;
 	if (s->lose && rc == LOST_ERROR)
 		return true;
-	return s->failures && rc == DRIVER_ERROR;
+	/* Slots of which a failing driver never tells the end are given up, in the end all of them. */
+	return s->failures && (rc == DRIVER_ERROR || rc == -EIO);
 }
 
 int action_submit(struct actor *actor, struct action *action, sluice_file *file)

@@ -22,8 +22,9 @@ static bool is_asked_for(const struct schedule *s, const struct action *action)
 	case DRIVER_ERROR:
 		return s->failures;
 	case -EIO:
-		/* A device is lost; a file that grows is too short when a write has failed. */
-		return s->lose || (s->sparse && !s->carefree && !action->write);
+		/* A device is lost, or no slot is left; a file that grows is too short when a write has
+		 * failed. */
+		return s->lose || s->failures || (s->sparse && !s->carefree && !action->write);
 	default:
 		return s->sparse && !s->carefree && !action->write && !action->on &&
 		       action->result >= 0 && action->result < action->expected;

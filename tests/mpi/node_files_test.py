@@ -1,7 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks on two nodes, which are two names of this machine: one file, and a file for each node. usage: nodes_test.py
-RANKS_WRITE; 77 is a skip."""
+"""Ranks on two nodes: one file, and a file for each node. usage: nodes RANKS_WRITE mpirun node_files_test.py; 77 is a skip."""
 
 import os
 import shutil
@@ -13,10 +12,6 @@ import tempfile
 import launch
 
 program = sys.argv[1]
-TWO = launch.fake_nodes((3, 3))
-if isinstance(TWO, str):
-    print(f"skipped: {TWO}")
-    sys.exit(77)
 
 
 def described(path):
@@ -42,7 +37,7 @@ def equal_in_both_layouts(folder):
     expected = described(first)
     for cut, codec, nodes in (("odd", "deflate", 0), ("odd", "deflate", 1), ("columns", "none", 1), ("some", "none", 1)):
         path = os.path.join(folder, f"{cut}-{nodes}.h5")
-        launch.write(program, 5, path, on=TWO, cut=cut, codec=codec, precision=9, nodes=nodes, every=3)
+        launch.write(program, 5, path, cut=cut, codec=codec, precision=9, nodes=nodes, every=3)
         assert described(path) == expected, (cut, nodes)
         if not nodes:
             continue
@@ -58,17 +53,17 @@ def equal_in_both_layouts(folder):
 
 def continued(folder):
     path = os.path.join(folder, "append.h5")
-    launch.write(program, 4, path, on=TWO, nodes=1, frames=8)
-    launch.write(program, 4, path, on=TWO, nodes=1, append=8, frames=8)
+    launch.write(program, 4, path, nodes=1, frames=8)
+    launch.write(program, 4, path, nodes=1, append=8, frames=8)
     launch.check(path, 16, 16)
-    done = launch.mpirun(4, program, path, "nodes=1", "append=16")
+    done = launch.run(1, program, path, "nodes=1", "append=16")
     assert done.returncode and "must be on as many nodes as before" in done.stderr, done.stderr
 
 
 def killed(folder):
     path, told = os.path.join(folder, "x.h5"), os.path.join(folder, "told")
-    done = launch.mpirun(
-        4, program, path, "nodes=1", "frames=400", "every=2", "die=3", "after=301", f"told={told}", nodes=TWO)
+    done = launch.run(
+        4, program, path, "nodes=1", "frames=400", "every=2", "die=3", "after=301", f"told={told}")
     assert done.returncode, "nobody was killed"
     with open(told, "rb") as file:
         visible = struct.unpack("3Q", file.read())

@@ -3,7 +3,8 @@
  * Storage as a course on the subject would do it: one thread in the background that calls H5Dwrite, behind
  * a bounded channel of finished frames, and a second channel on which their buffers come back. HDF5's own
  * filters shuffle and compress, on that one thread. And storage before that course: submit calls H5Dwrite
- * with the same filters, and the simulation stands still meanwhile.
+ * with the same filters, and the simulation stands still meanwhile. Of several ranks, rank 0 does so for all,
+ * or all of them with a file of parallel HDF5.
  */
 #include <errno.h>
 #include <hdf5.h>
@@ -14,13 +15,16 @@
 #include <string.h>
 
 #include "hdf5_error.h"
+#include "ranks.h"
 #include "storage.h"
 #include "storage_hdf5.h"
 
 struct storage {
-	struct storage_options options;
-	int level;      /* of gzip; 0: no filter */
-	unsigned count; /* of buffers */
+	struct storage_options options; /* of the frames that are written */
+	bool gathers;                   /* from all ranks to rank 0 */
+	bool writes;                    /* this rank */
+	int level;                      /* of gzip; 0: no filter */
+	unsigned count;                 /* of buffers */
 	float **buffers;
 	pthread_t thread;
 	bool started;
@@ -123,7 +127,7 @@ static int create(struct storage *s)
 {
 	hsize_t frame[3] = {1, s->options.rows, s->options.columns};
 
-	s->hdf5.file = storage_create_file(s->options.path, &s->hdf5.transfer);
+	s->hdf5.file = storage_create_file(s->options.path, !s->gathers, &s->hdf5.transfer);
 	if (s->hdf5.file < 0)
 		return fail(s, "cannot be created");
 	s->hdf5.memory = H5Screate_simple(3, frame, NULL);
@@ -244,8 +248,9 @@ static int make_buffers(struct storage *s)
 	return 0;
 }
 
-/* With so many buffers. */
-static int make(const struct storage_options *options, unsigned count, struct storage **out)
+/* With so many buffers, where frames are written. */
+static int make(const struct storage_options *options, unsigned count, bool gathers,
+                struct storage **out)
 {
 	struct storage *s = calloc(1, sizeof *s);
 	int rc;
@@ -254,9 +259,13 @@ static int make(const struct storage_options *options, unsigned count, struct st
 	if (!s)
 		return -ENOMEM;
 	s->options = *options;
+	s->gathers = gathers;
+	s->writes = !gathers || !ranks.own;
+	if (gathers && s->writes)
+		s->options.rows = s->options.chunk_rows = options->whole;
 	if (!strcmp(options->codec, "gzip"))
 		s->level = options->level ? options->level : 1;
-	s->count = count;
+	s->count = s->writes ? count : 1;
 	s->hdf5.file = s->hdf5.dataset = s->hdf5.memory = H5I_INVALID_HID;
 	pthread_mutex_init(&s->mutex, NULL);
 	pthread_cond_init(&s->changed, NULL);
@@ -266,10 +275,10 @@ static int make(const struct storage_options *options, unsigned count, struct st
 
 static int plain_open(const struct storage_options *options, struct storage **out)
 {
-	int rc = make(options, options->waiting + 1, out);
+	int rc = make(options, options->waiting + 1, true, out);
 	struct storage *s = *out;
 
-	if (rc)
+	if (rc || !s->writes)
 		return rc;
 	rc = -pthread_create(&s->thread, NULL, run, s);
 	if (rc)
@@ -281,6 +290,25 @@ static int plain_open(const struct storage_options *options, struct storage **ou
 	rc = s->locked.failed;
 	pthread_mutex_unlock(&s->mutex);
 	return rc;
+}
+
+static int open_without_thread(const struct storage_options *options, bool gathers,
+                               struct storage **out)
+{
+	int rc = make(options, 1, gathers, out);
+
+	hdf5_errors_quiet();
+	return rc || !(*out)->writes ? rc : create(*out);
+}
+
+static int sync_open(const struct storage_options *options, struct storage **out)
+{
+	return open_without_thread(options, true, out);
+}
+
+static int collective_open(const struct storage_options *options, struct storage **out)
+{
+	return open_without_thread(options, false, out);
 }
 
 static int plain_acquire(struct storage *s, float **frame)
@@ -297,7 +325,7 @@ static int plain_acquire(struct storage *s, float **frame)
 	return rc;
 }
 
-static int plain_submit(struct storage *s, float *frame)
+static int submit_to_thread(struct storage *s, float *frame)
 {
 	unsigned last;
 	int rc;
@@ -311,16 +339,32 @@ static int plain_submit(struct storage *s, float *frame)
 	return rc;
 }
 
+static int plain_submit(struct storage *s, float *frame)
+{
+	int rc = 0;
+
+	if (s->gathers)
+		ranks_gather(frame, s->options.whole, s->options.columns);
+	if (s->started)
+		return submit_to_thread(s, frame);
+	if (s->writes)
+		rc = append(s, frame);
+	s->locked.free[s->locked.free_count++] = frame;
+	return rc;
+}
+
 static int plain_close(struct storage *s)
 {
-	if (s->started) {
-		pthread_mutex_lock(&s->mutex);
-		s->locked.closing = true;
-		pthread_cond_broadcast(&s->changed);
-		pthread_mutex_unlock(&s->mutex);
-		pthread_join(s->thread, NULL);
-		s->started = false;
+	if (!s->started) {
+		finish(s);
+		return s->locked.failed;
 	}
+	pthread_mutex_lock(&s->mutex);
+	s->locked.closing = true;
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->mutex);
+	pthread_join(s->thread, NULL);
+	s->started = false;
 	return s->locked.failed;
 }
 
@@ -343,14 +387,12 @@ static const char *plain_message(const struct storage *s)
 
 static struct storage_totals plain_totals(const struct storage *s)
 {
-	return (struct storage_totals){.frames = s->hdf5.frames, .bytes = s->hdf5.bytes};
+	return (struct storage_totals){.frames = s->hdf5.frames,
+	                               .bytes = ranks.own ? 0 : s->hdf5.bytes};
 }
 
-const struct storage_kind storage_plain = {
-	.name = "plain",
-	.codec = "gzip",
+static const struct storage_calls plain_calls = {
 	.knows = plain_knows,
-	.open = plain_open,
 	.acquire = plain_acquire,
 	.submit = plain_submit,
 	.close = plain_close,
@@ -359,53 +401,7 @@ const struct storage_kind storage_plain = {
 	.free = plain_free,
 };
 
-/* ----------------------------------------------------------------------------- without a thread */
-
-static int sync_open(const struct storage_options *options, struct storage **out)
-{
-	int rc = make(options, 1, out);
-
-	hdf5_errors_quiet();
-	return rc ? rc : create(*out);
-}
-
-static int sync_submit(struct storage *s, float *frame)
-{
-	int rc = append(s, frame);
-
-	s->locked.free[s->locked.free_count++] = frame;
-	return rc;
-}
-
-static int sync_close(struct storage *s)
-{
-	finish(s);
-	return s->locked.failed;
-}
-
-const struct storage_kind storage_sync = {
-	.name = "sync",
-	.codec = "gzip",
-	.knows = plain_knows,
-	.open = sync_open,
-	.acquire = plain_acquire,
-	.submit = sync_submit,
-	.close = sync_close,
-	.totals = plain_totals,
-	.message = plain_message,
-	.free = plain_free,
-};
-
-/* Where the file is that of all ranks. */
-const struct storage_kind storage_collective = {
-	.name = "collective",
-	.codec = "gzip",
-	.knows = plain_knows,
-	.open = sync_open,
-	.acquire = plain_acquire,
-	.submit = sync_submit,
-	.close = sync_close,
-	.totals = plain_totals,
-	.message = plain_message,
-	.free = plain_free,
-};
+const struct storage_kind storage_plain = {"plain", "gzip", plain_open, &plain_calls};
+const struct storage_kind storage_sync = {"sync", "gzip", sync_open, &plain_calls};
+const struct storage_kind storage_collective = {"collective", "gzip", collective_open,
+                                                &plain_calls};

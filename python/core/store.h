@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store (<sluice/store.h>): stores, blobs and watches, to which the package adds the rest (_store.py). */
+#ifndef SLUICE_PYTHON_STORE_H
+#define SLUICE_PYTHON_STORE_H
+
+#include "core.h"
+
+/* Alike, so that they share what closes them. */
+typedef struct {
+	PyObject_HEAD struct handle *handle; /* NULL: closed */
+} Store, Watch;
+typedef struct {
+	PyObject_HEAD struct handle *handle; /* NULL: released */
+	PyObject *name;
+	Py_ssize_t exports;
+	bool released; /* once there are no exports */
+} Blob;
+
+/* A call with its arguments and results. */
+struct request {
+	struct call *call;
+	int (*run)(struct request *request);
+	struct handle *handle;
+	struct handle *made; /* of a seal: the blob, mapped for reading only */
+	char *name, *device; /* NULL: none */
+	int timeout_ms;
+	uint64_t bytes, cursor;
+	struct sluice_blob_options options;
+	struct sluice_blob_metadata metadata;
+	struct sluice_watch_event event;
+	bool listing;
+	int count;
+	struct sluice_blob_info rows[];
+};
+
+/* Returns a request with a copy of the name, which may be NULL; NULL with an exception. */
+struct request *request_new(struct handle *handle, int (*run)(struct request *request),
+                            const char *name, size_t rows);
+/* Makes the request. Returns 0, or -1 with an exception: then the request is freed. */
+int request_run(struct request *request);
+void request_free(struct request *request);
+/* Frees a handle without the GIL. */
+void handle_drop(struct handle *handle);
+/* Makes a request that opens an object, and gives the object its handle, of a store or NULL. Consumes the request.
+ * Returns 0, or -1 with an exception. */
+int request_open(struct request *request, struct handle **out);
+/* Returns a request that makes an object, of a store or NULL, whose handle is its own; NULL with an exception. */
+struct request *request_new_object(Store *store, bool made, int (*run)(struct request *request),
+                                   const char *name);
+PyObject *device_name(int device);
+
+#endif
