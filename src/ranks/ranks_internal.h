@@ -303,7 +303,7 @@ struct sl_rank_server {
 	/* The thread's. */
 	int64_t checkpoint_ns, full_ns, full_since, dirty_since;
 	uint64_t checkpoint_frames, frames_since;
-	bool full, discarded;
+	bool full, discarded, lost;
 	struct sl_server_rank {
 		struct sl_server_message *step; /* that is being taken */
 		struct sl_rank_message *flush;  /* its request */

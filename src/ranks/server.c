@@ -446,18 +446,9 @@ static struct sl_server_message *server_next(struct sl_rank_server *server, bool
 		if (sl_cond_wait(&server->work, &server->mutex, server_wake_at(server)))
 			break;
 	at = sl_list_take(&server->locked.inbox);
+	server->lost = server->locked.lost;
 	sl_mutex_unlock(&server->mutex);
 	return at ? SL_CONTAINER(at, struct sl_server_message, link) : NULL;
-}
-
-static bool server_lost(struct sl_rank_server *server)
-{
-	bool lost;
-
-	sl_mutex_lock(&server->mutex);
-	lost = server->locked.lost;
-	sl_mutex_unlock(&server->mutex);
-	return lost;
 }
 
 /* All ranks have closed the writer: frames that some have and others have not are an error. */
@@ -500,7 +491,7 @@ static void *server_run(void *argument)
 {
 	struct sl_rank_server *server = argument;
 
-	while (server->end_count < server->ranks && !server_lost(server)) {
+	while (server->end_count < server->ranks && !server->lost) {
 		struct sl_server_message *of = server_next(server, false);
 
 		if (of) {
