@@ -18,7 +18,7 @@
  * Files of nodes. With SLUICE_WRITER_NODE_FILES the chunks of a rank are in a file of its node, for file systems on which many
  * writers of one file are slow. Beside "run.h5" lie "run.h5.node-0", "run.h5.node-1" and so on, in the order of the lowest
  * ranks of the nodes. "run.h5" has all else, and for each series a virtual dataset, which HDF5 from 1.10 on, h5py and
- * h5dump read under the same name.
+ * h5dump read under the same name, but for the driver of parallel HDF5.
  * Files that are moved together keep their names. Where a file is missing or has fewer frames, readers get NaN, and 0 for
  * integers; the attribute "sluice_frames" of the virtual dataset counts the frames that are in all files. APPEND needs as many
  * nodes as before, and the same blocks of each node together. REPLACE removes "run.h5" before the files of nodes get their
