@@ -9,6 +9,8 @@
 #include "mpi_bench.h"
 
 #include <err.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 static void take_slab(int rank, int ranks)
@@ -20,6 +22,22 @@ static void take_slab(int rank, int ranks)
 	o->rows = o->whole * (size_t)(rank + 1) / (size_t)ranks - o->first;
 }
 
+/* Of the files of nodes beside a file; 0: there are none. */
+static double nodes_stored(const char *path)
+{
+	char *name = NULL;
+	struct stat s;
+	double sum = 0;
+	int node = 0;
+
+	while (asprintf(&name, "%s.node-%d", path, node++) > 0 && !stat(name, &s)) {
+		sum += (double)s.st_size;
+		free(name);
+	}
+	free(name);
+	return sum;
+}
+
 static void report(int rank, int files)
 {
 	struct stat s = {0};
@@ -29,7 +47,7 @@ static void report(int rank, int files)
 	/* Of all ranks, or of each one. */
 	if ((rank == 0 || files) && stat(options.sink.path, &s) < 0)
 		err(1, "%s", options.sink.path);
-	own_sums[1] = (double)s.st_size;
+	own_sums[1] = (double)s.st_size + (rank ? 0 : nodes_stored(options.sink.path));
 	MPI_Reduce(own_most, most, 3, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
 	MPI_Reduce(own_sums, sums, 2, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
 	MPI_Reduce(&filling, &found.filling, 1, MPI_DOUBLE, MPI_MIN, 0, MPI_COMM_WORLD);

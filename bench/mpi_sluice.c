@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sink=shared: one file of all ranks. sink=files: a file of each rank, PATH.0 and so on, by a writer of its own. */
+/* sink=shared: one file of all ranks. sink=nodes: the same with a file for each node. sink=files: a file of each rank, PATH.0 and
+ * so on, by a writer of its own. */
 #include "mpi_bench.h"
 
 #include <err.h>
@@ -11,7 +12,10 @@
 static int shared_open(sluice_context *context, const char *path,
                        const struct sluice_writer_options *o, sluice_writer **out)
 {
-	return sluice_writer_open_mpi(context, MPI_COMM_WORLD, path, o, out);
+	struct sluice_writer_options all = *o;
+
+	all.flags |= strcmp(options.kind, "nodes") ? 0 : SLUICE_WRITER_NODE_FILES;
+	return sluice_writer_open_mpi(context, MPI_COMM_WORLD, path, &all, out);
 }
 
 static int shared_add(sluice_writer *writer, const struct sink_options *o,
@@ -28,7 +32,7 @@ const struct sink_ops *mpi_choose(int rank, int *files)
 {
 	char *path;
 
-	if (!strcmp(options.kind, "shared")) {
+	if (!strcmp(options.kind, "shared") || !strcmp(options.kind, "nodes")) {
 		options.sink.shared = &shared;
 		return &sink_sluice;
 	}

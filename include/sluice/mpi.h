@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames from the ranks of an MPI program into one HDF5 file: libsluice-mpi (pkg-config sluice-mpi). This header opens
- * the writer; <sluice/ranks.h> says how it differs from a writer of a single process, which calls wait for other ranks,
+ * Frames from the ranks of an MPI program into one HDF5 file, or one for each node: libsluice-mpi (pkg-config sluice-mpi). This
+ * header opens the writer; <sluice/ranks.h> says how it differs from a writer of a single process, which calls wait for other ranks,
  * and what is promised when a rank dies.
  *
  *     sluice_writer_open_mpi(ctx, MPI_COMM_WORLD, "run.h5", NULL, &w);

@@ -15,6 +15,15 @@
  * that begin and end with a chunk cost least. If `chunk` is not set in the options, chunks are chosen that divide all
  * blocks where that is possible.
  *
+ * Files of nodes. With SLUICE_WRITER_NODE_FILES the chunks of a rank are in a file of its node, for file systems on which many
+ * writers of one file are slow. Beside "run.h5" lie "run.h5.node-0", "run.h5.node-1" and so on, in the order of the lowest
+ * ranks of the nodes. "run.h5" has all else, and for each series a virtual dataset, which HDF5 from 1.10 on, h5py and
+ * h5dump read under the same name, but for the driver of parallel HDF5.
+ * Files that are moved together keep their names. Where a file is missing or has fewer frames, readers get NaN, and 0 for
+ * integers; the attribute "sluice_frames" of the virtual dataset counts the frames that are in all files. APPEND needs as many
+ * nodes as before, and the same blocks of each node together. REPLACE removes "run.h5" before the files of nodes get their
+ * names, so that it never shows frames of new files.
+ *
  * Differences from a writer of a single process:
  *  - A series is always stored in chunks, also with the codec "none", and a chunk has a single frame: chunk_frames above
  *    1 is refused.
@@ -50,7 +59,9 @@
  * Death. When a rank dies, the launcher of the job ends the others. At every moment the file opens with plain HDF5 and
  * has all frames up to the last flush or checkpoint: a chunk gets into the index of the file when all bytes of its
  * frame were reported as written. A rank on another node than rank 0 calls fdatasync(2) before it reports, because the
- * bytes of another machine are not in the reach of rank 0, which syncs those of its own node with SLUICE_WRITER_DURABLE.
+ * bytes of another machine are not in the reach of rank 0, which syncs those of its own node with SLUICE_WRITER_DURABLE. No
+ * page of 4096 bytes of a file is written on two nodes. Files of nodes are flushed before the first file: after a death
+ * in a flush the virtual dataset may have frames behind those that "sluice_frames" counts, with parts that are missing.
  */
 #ifndef SLUICE_RANKS_H
 #define SLUICE_RANKS_H
@@ -78,7 +89,10 @@ struct sluice_block {
  *
  * Returns 0, the errors of sluice_series_add(), which then are the result on all ranks, or
  *   -EINVAL      the blocks overlap, leave elements out or exceed the shape, or the ranks gave different options; also
- *                an option that a shared writer refuses. The sentence names the ranks
+ *                an option that a shared writer refuses. The sentence names the ranks. Or the file of a node lacks
+ *                frames that the first file counts
+ *   -EEXIST      also: the dataset is in one file and not in files of nodes, or the other way round, or other parts of it
+ *                are in the files of nodes
  *   -ETIMEDOUT   not all ranks have called it in time, or up to a second later. This is an error of the writer, which
  *                stays
  */
@@ -108,7 +122,7 @@ struct sluice_transport {
 	void *handle; /* the first argument of the functions */
 	int rank, ranks;
 	int node_ranks; /* ranks on the node of this rank, with itself */
-	int near;       /* this node is that of rank 0 */
+	int node;       /* the lowest rank on that node, which stands for the node */
 	int thread; /* any thread may call the functions, so that the writer has a thread for them */
 	/* Begins to send; the bytes must stay until it is sent. Returns 0 or a negative errno. */
 	int (*send)(void *handle, int to, const void *bytes, size_t n, void **request);
@@ -131,6 +145,7 @@ struct sluice_transport {
  *
  * Returns 0, or the first error of sluice_writer_open() of any rank, or
  *   -EINVAL      also: ranks gave different paths or options, or the transport lacks a function
+ *   -EEXIST      also: a file of a node is there, and no flag says how to treat it
  *   -ETIMEDOUT   not all ranks have called it in time. A rank that calls it later gets this error, too
  */
 SLUICE_API int sluice_writer_open_ranks(sluice_context *ctx, const struct sluice_transport *t,

@@ -62,6 +62,8 @@ enum sluice_writer_flags {
 	SLUICE_WRITER_DURABLE = 1 << 2,
 	/* The program promises that nothing else in the process uses HDF5. */
 	SLUICE_WRITER_ONLY_HDF5 = 1 << 3,
+	/* Of a writer that ranks share: a file for each node, see sluice/ranks.h. */
+	SLUICE_WRITER_NODE_FILES = 1 << 4,
 };
 
 /* Options of sluice_writer_open(). Start from SLUICE_WRITER_OPTIONS_INIT. */
@@ -109,7 +111,7 @@ struct sluice_writer_options {
  *
  * Returns 0, the errors of open(2), or
  *   -EEXIST        the file exists, and no flag says how to treat it
- *   -EINVAL        the flags contradict each other, or path is not a path
+ *   -EINVAL        the flags contradict each other or are for ranks, or path is not a path
  *   -EWOULDBLOCK   another process has the file open
  *   -EBUSY         this process has the file open
  *   -EBADMSG       APPEND: the file is not an HDF5 file, or cannot be continued

@@ -48,7 +48,8 @@ struct sl_foreign_part {
 struct sl_share {
 	void *user; /* of the sink */
 	struct sluice_block block;
-	size_t head; /* bytes before each part, for the sink */
+	size_t head;  /* bytes before each part, for the sink */
+	size_t files; /* that hold metadata back for it in this process */
 	struct sl_cell *cells;
 	size_t count, sent, alone;     /* alone: index of the first that needs parts */
 	struct sl_foreign_part *parts; /* by their cells */

@@ -72,7 +72,8 @@ static int shape_frames(struct sluice_series *s)
 static int make_frames(struct sluice_series *s)
 {
 	size_t scalars = s->layout.scalar_count;
-	uint64_t held = s->writer->memory_bytes ? sl_h5_held_bytes(&s->layout) : 0;
+	uint64_t files = s->share ? s->share->files : 1;
+	uint64_t held = s->writer->memory_bytes ? files * sl_h5_held_bytes(&s->layout) : 0;
 	int rc = take_bytes(s, (uint64_t)s->stride * s->depth + held);
 
 	if (rc)

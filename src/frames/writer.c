@@ -149,14 +149,17 @@ int sl_writer_ask(struct sluice_writer *w, int (*run)(struct sluice_writer *w, v
 
 /* -------------------------------------------------------------------------------------- open */
 
-static int writer_check_options(const struct sluice_writer_options *o)
+static int writer_check_options(const struct sluice_writer_options *o, bool shared)
 {
-	unsigned known = (SLUICE_WRITER_ONLY_HDF5 << 1) - 1;
+	unsigned known = (SLUICE_WRITER_NODE_FILES << 1) - 1;
 
 	if (o->flags & ~known)
 		return sl_fail(-EINVAL, "writer options: unknown flags 0x%x", o->flags & ~known);
 	if (o->flags & SLUICE_WRITER_REPLACE && o->flags & SLUICE_WRITER_APPEND)
 		return sl_fail(-EINVAL, "writer options: both REPLACE and APPEND");
+	if (o->flags & SLUICE_WRITER_NODE_FILES && !shared)
+		return sl_fail(-EINVAL,
+		               "writer options: NODE_FILES, and no ranks share this writer");
 	if (o->mode & ~07777u)
 		return sl_fail(-EINVAL, "writer options: mode 0%o is no permissions", o->mode);
 	if (o->threads > 1024)
@@ -454,7 +457,7 @@ static int writer_open(struct sluice_context *ctx, const char *path,
 		return sl_fail(-EINVAL, "writer options: size is not set");
 	o = o ? o : &usual;
 	memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
-	rc = writer_check_options(&options);
+	rc = writer_check_options(&options, sink);
 	if (!rc)
 		rc = sl_h5_usable(options.flags);
 	if (!rc)

@@ -23,7 +23,7 @@ static int dataset_set_extent(struct sl_h5_dataset *dataset, uint64_t frames, co
 
 static int dataset_grow(struct sl_h5_dataset *dataset, uint64_t frames)
 {
-	if (dataset->extent[0] >= frames)
+	if (dataset->counted || dataset->extent[0] >= frames)
 		return 0;
 	return dataset_set_extent(dataset, frames, "grow to", frames - 1);
 }
@@ -297,7 +297,7 @@ int sl_h5_frames_stored(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t 
 	if (err)
 		return err;
 	/* Contiguous frames have their space, scalars do not. */
-	err = dataset->contiguous && dataset->scalar_count ? sl_h5_room(dataset->file, 0) : 0;
+	err = dataset->counted && dataset->scalar_count ? sl_h5_room(dataset->file, 0) : 0;
 	if (err)
 		return sl_fail(err, "'%s': no room for the scalars of '%s': %s",
 		               dataset->file->own.path, dataset->name, sl_error_text(err));
@@ -339,7 +339,7 @@ static int flush_attributes(struct sl_h5_dataset *dataset)
  * is the end. */
 int sl_h5_dataset_trim(struct sl_h5_dataset *dataset)
 {
-	if (dataset->contiguous || dataset->extent[0] <= dataset->frames)
+	if (dataset->counted || dataset->extent[0] <= dataset->frames)
 		return 0;
 	return dataset_set_extent(dataset, dataset->frames, "be cut behind", dataset->frames);
 }

@@ -226,7 +226,7 @@ int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout 
 
 /* Checks the requirements of ordered_vfd.h: the default format, and index nodes of at most a
  * page. */
-static int check_format(const struct sl_h5_dataset *dataset)
+static int check_format(const struct sl_h5_dataset *dataset, bool chunked)
 {
 	hid_t list = H5Fget_create_plist(dataset->file->id);
 	unsigned half = 0, sizes = 8 + 8 * (dataset->rank + 1);
@@ -238,13 +238,13 @@ static int check_format(const struct sl_h5_dataset *dataset)
 	if (H5Oget_info2(dataset->id, &info, H5O_INFO_HDR) < 0)
 		return sl_hdf5_fail(-EBADMSG, "'%s' cannot be looked at", dataset->name);
 	if (info.hdr.version != 1 ||
-	    (!dataset->contiguous &&
+	    (chunked &&
 	     (H5Dget_chunk_index_type(dataset->id, &index) < 0 || index != H5D_CHUNK_IDX_BTREE)))
 		return sl_fail(
 			-EBADMSG,
 			"'%s' is in a newer format of HDF5, which is not continued: see libver",
 			dataset->name);
-	if (!dataset->contiguous && 24 + 16 * half + (2 * half + 1) * sizes > PAGE)
+	if (chunked && 24 + 16 * half + (2 * half + 1) * sizes > PAGE)
 		return sl_fail(-EBADMSG,
 		               "the index of '%s' has nodes of more than %d bytes, which are not "
 		               "written in one piece: see H5Pset_istore_k",
@@ -304,30 +304,32 @@ static int adopt_precision(struct sl_h5_dataset *dataset, struct sl_h5_layout *l
 
 /* ----------------------------------------------------------------------------------- both kinds */
 
-static int adopt_contiguous(struct sl_h5_dataset *dataset, hid_t list, struct sl_h5_layout *layout,
-                            const struct sl_h5_set_options *set)
+/* Contiguous, or virtual: then its extent is that of its sources. */
+static int adopt_counted(struct sl_h5_dataset *dataset, hid_t list, struct sl_h5_layout *layout,
+                         const struct sl_h5_set_options *set)
 {
 	const struct filters none = {.codec = &sl_codec_none};
 	int there = attribute_open_own(dataset, "sluice_frames", H5T_NATIVE_UINT64,
 	                               &dataset->frames_attribute, &dataset->frames_written);
-	int err = check_set(dataset, &none, layout, set);
+	int err = layout->sources ? sl_h5_sources_check(dataset, list, layout)
+	                          : check_set(dataset, &none, layout, set);
 
 	if (there < 0)
 		return there;
-	if (!there || dataset->frames_written > dataset->extent[0] ||
-	    H5Pget_external_count(list) > 0)
+	if (!there || (!layout->sources && (dataset->frames_written > dataset->extent[0] ||
+	                                    H5Pget_external_count(list) > 0)))
 		return sl_fail(
 			-EEXIST,
 			"'%s' has no chunks, and no attribute sluice_frames that says how far "
 			"it is written",
 			dataset->name);
-	if (err)
+	dataset->frames = dataset->frames_written;
+	if (err || layout->sources)
 		return err;
 	layout->codec = &sl_codec_none;
 	layout->level = SL_CODEC_LEVEL;
 	layout->gather = 1;
 	layout->shuffle = false;
-	dataset->frames = dataset->frames_written;
 	return sl_h5_offset_find(dataset);
 }
 
@@ -362,7 +364,7 @@ static int go_back(struct sl_h5_dataset *dataset, uint64_t frames)
 		return sl_fail(-EINVAL, "'%s' has %llu frames, and cannot go on at %llu",
 		               dataset->name, (unsigned long long)dataset->frames,
 		               (unsigned long long)frames);
-	if (!dataset->contiguous && dataset->frames > frames) {
+	if (!dataset->counted && dataset->frames > frames) {
 		err = sl_h5_truncate(dataset->file, dataset->name, &dataset->id, dataset->extent[0],
 		                     frames);
 		dataset->extent[0] = frames;
@@ -387,14 +389,18 @@ int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *l
 	err = check_type(dataset, layout->type);
 	if (!err)
 		err = check_shape(dataset, layout);
-	if (!err && kind != H5D_CHUNKED && kind != H5D_CONTIGUOUS)
+	if (!err && kind != H5D_CHUNKED && kind != H5D_CONTIGUOUS && kind != H5D_VIRTUAL)
 		err = sl_fail(-EEXIST, "'%s' is neither chunked nor contiguous", dataset->name);
+	if (!err && (kind == H5D_VIRTUAL) != (layout->sources != NULL))
+		err = sl_fail(-EEXIST, "'%s' has its frames in %s: see SLUICE_WRITER_NODE_FILES",
+		              dataset->name, layout->sources ? "this file" : "other files");
 	dataset->contiguous = layout->contiguous = kind == H5D_CONTIGUOUS;
+	dataset->counted = kind != H5D_CHUNKED;
 	if (!err)
-		err = check_format(dataset);
+		err = check_format(dataset, kind == H5D_CHUNKED);
 	if (!err)
 		err = kind == H5D_CHUNKED ? adopt_chunked(dataset, list, layout, set)
-		                          : adopt_contiguous(dataset, list, layout, set);
+		                          : adopt_counted(dataset, list, layout, set);
 	H5Pclose(list);
 	if (!err && dataset->scales[0])
 		err = sl_h5_scales_agree(dataset);

@@ -58,7 +58,7 @@ static herr_t set_filters(hid_t list, const struct sl_h5_layout *layout)
 /* -------------------------------------------------------------------------------------- create */
 
 /* Space before any frame comes, or with it; never a fill value, for all of a chunk is written. */
-static hid_t creation_list(const struct sl_h5_layout *layout)
+static hid_t creation_list(const char *name, const struct sl_h5_layout *layout)
 {
 	hid_t list = H5Pcreate(H5P_DATASET_CREATE);
 	hsize_t chunk[SL_H5_RANK] = {SL_MAX(layout->gather, 1)};
@@ -68,7 +68,9 @@ static hid_t creation_list(const struct sl_h5_layout *layout)
 		chunk[i + 1] = layout->chunk[i];
 	good = H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) >= 0 &&
 	       H5Pset_obj_track_times(list, false) >= 0;
-	if (layout->contiguous)
+	if (layout->sources)
+		good = good && sl_h5_sources_set(list, name, layout);
+	else if (layout->contiguous)
 		good = good && H5Pset_layout(list, H5D_CONTIGUOUS) >= 0 &&
 		       H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) >= 0;
 	else
@@ -129,13 +131,15 @@ static int check_filters(struct sl_h5_dataset *dataset, const struct sl_h5_layou
 static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
 	hsize_t most[SL_H5_RANK] = {layout->frames ? layout->frames : H5S_UNLIMITED};
-	hid_t list = creation_list(layout), type = sl_h5_type(layout->type);
+	hid_t list = creation_list(dataset->name, layout), type = sl_h5_type(layout->type);
+	uint64_t place;
+	int err;
 
 	dataset->extent[0] = layout->contiguous ? layout->frames : 0;
 	for (unsigned i = 0; i < layout->rank; i++)
 		dataset->extent[i + 1] = most[i + 1] = layout->shape[i];
-	/* Direct writers write whole pages. */
-	dataset->file->vfd.pages = layout->contiguous;
+	/* Direct writers write whole pages; and a list of sources lies where texts do. */
+	dataset->file->vfd.pages = layout->contiguous || layout->sources;
 	dataset->id = dataset_create(dataset->file, dataset->name, type, dataset->rank,
 	                             dataset->extent, most, list);
 	dataset->file->vfd.pages = false;
@@ -143,7 +147,11 @@ static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layou
 	H5Pclose(list);
 	if (dataset->id < 0)
 		return sl_h5_fail(dataset->file, -EIO, "'%s' cannot be made", dataset->name);
-	return check_filters(dataset, layout);
+	if (!layout->sources)
+		return check_filters(dataset, layout);
+	/* HDF5 must not extend the list in its place, which may be longer than a page. */
+	err = sl_ordered_vfd_grant(&dataset->file->vfd, 1, false, &place);
+	return err ? sl_h5_fail(dataset->file, err, "there is no room for '%s'", dataset->name) : 0;
 }
 
 /* --------------------------------------------------------------------------------------- whole */
@@ -152,7 +160,7 @@ static int add_own_attributes(struct sl_h5_dataset *dataset, const struct sl_h5_
 {
 	bool done = true;
 
-	if (layout->contiguous)
+	if (dataset->counted)
 		dataset->frames_attribute =
 			sl_h5_attribute_make(dataset->id, "sluice_frames", H5T_NATIVE_UINT64, 0,
 		                             &dataset->frames_written);
@@ -163,7 +171,7 @@ static int add_own_attributes(struct sl_h5_dataset *dataset, const struct sl_h5_
 			sl_h5_attribute_make(dataset->id, "sluice_max_error", H5T_NATIVE_DOUBLE, 0,
 		                             &dataset->error_written);
 	}
-	if ((layout->contiguous && dataset->frames_attribute < 0) || !done ||
+	if ((dataset->counted && dataset->frames_attribute < 0) || !done ||
 	    (layout->precision && dataset->error_attribute < 0))
 		return sl_h5_fail(dataset->file, -EIO, "the attributes of '%s' cannot be made",
 		                  dataset->name);
@@ -253,6 +261,7 @@ static int dataset_new(struct sl_h5_file *file, const char *name, const struct s
 	dataset->file = file;
 	dataset->rank = layout->rank + 1;
 	dataset->contiguous = layout->contiguous;
+	dataset->counted = layout->contiguous || layout->sources;
 	dataset->id = dataset->frames_attribute = dataset->error_attribute = H5I_INVALID_HID;
 	err = sl_h5_name_new(name, &dataset->name);
 	if (err)

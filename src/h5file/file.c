@@ -245,6 +245,7 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
 	}
 	file->vfd = (struct sl_ordered_vfd){
 		.durable = file->durable, .held_limit = o->held_limit, .fd = file->own.fd};
+	file->apart = o->apart;
 	file->full = o->full;
 	file->argument = o->argument;
 	sl_hdf5_enter(&stay);
@@ -319,7 +320,7 @@ int sl_h5_place_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *place)
 		return err;
 	err = sl_h5_room(file, bytes);
 	while (!err) {
-		err = sl_ordered_vfd_grant(&file->vfd, bytes, place);
+		err = sl_ordered_vfd_grant(&file->vfd, bytes, file->apart, place);
 		if (!is_to_be_tried_again(file, err))
 			break;
 		err = 0;
@@ -392,6 +393,13 @@ static int file_flush(struct sl_h5_file *file, bool last)
 int sl_h5_file_flush(struct sl_h5_file *file)
 {
 	return file_flush(file, false);
+}
+
+int sl_h5_file_vacate(struct sl_h5_file *file)
+{
+	if ((!file->own.named && !file->own.replace) || !unlink(file->own.path) || errno == ENOENT)
+		return 0;
+	return sl_fail(-errno, "cannot remove '%s': %s", file->own.path, sl_error_text(-errno));
 }
 
 /* -------------------------------------------------------------------------------------- close */

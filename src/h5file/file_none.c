@@ -56,4 +56,5 @@ NONE(sl_h5_coordinate_add, struct sl_h5_file *file, const struct sl_h5_coordinat
 NONE(sl_h5_attributes_give, struct sl_h5_file *file, struct sl_h5_dataset *dataset,
      const struct sluice_attribute *list, size_t count)
 NONE(sl_h5_file_flush, struct sl_h5_file *file)
+NONE(sl_h5_file_vacate, struct sl_h5_file *file)
 NONE(sl_h5_file_close, struct sl_h5_file *file, bool keep)

@@ -18,6 +18,12 @@
 struct sl_h5_file;
 struct sl_h5_dataset;
 
+/* Elements of each frame that the dataset of the same name in another file has. */
+struct sl_h5_source {
+	const char *file; /* in the folder of this file */
+	uint64_t start[SLUICE_RANK_MOST], count[SLUICE_RANK_MOST];
+};
+
 /* Layout of a dataset; shapes have the slowest dimension first. */
 struct sl_h5_layout {
 	enum sluice_type type;
@@ -32,6 +38,9 @@ struct sl_h5_layout {
 	bool shuffle;
 	bool contiguous;    /* a fixed number of frames, contiguous and without chunks */
 	unsigned precision; /* 0: all bits; told in an attribute */
+	/* A virtual dataset over other files, whose datasets have the chunks; NULL: it is none. */
+	const struct sl_h5_source *sources;
+	size_t source_count;
 	const char *const *scalars;
 	size_t scalar_count;
 	const char *const *dimensions; /* rank + 1 names, that of the frames first; NULL: none */
@@ -68,6 +77,7 @@ struct sl_h5_file_options {
 	size_t attribute_count;
 	/* Other processes write to it, too: a new file has a temporary name instead of none. */
 	bool shared;
+	bool apart; /* on other machines: no page has bytes of theirs and of HDF5 */
 	/* The disk is full: waits for a while, and says whether it is to be tried again. Called
 	 * on the thread of the call, without a lock. NULL: it is not tried again. */
 	bool (*full)(void *argument, int error);
@@ -93,7 +103,7 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
  * Adds a dataset with its groups, scalars and attributes; with APPEND an existing dataset is
  * opened instead. Then type and shape must agree; chunk, codec, level and shuffle of the layout
  * are taken from the dataset and must agree where `set` says so; frames, contiguous and
- * precision must agree unless they are 0. Existing attributes stay; missing scalars get NaN for
+ * precision must agree unless they are 0; sources must be the same. Existing attributes stay; missing scalars get NaN for
  * existing frames. first: number of existing frames. A file that has its name is flushed: all
  * begun frames must have been stored. The layout is changed on success only.
  *
@@ -187,6 +197,8 @@ int sl_h5_attributes_give(struct sl_h5_file *file, struct sl_h5_dataset *dataset
 /* Flushes: all frames that were reported stored are in the file, and on the disk if it is
  * durable. The first flush gives a new file its name. All begun frames must have been stored. */
 int sl_h5_file_flush(struct sl_h5_file *file);
+/* Removes the file that has the name: another, which this is to replace, or this. */
+int sl_h5_file_vacate(struct sl_h5_file *file);
 
 /*
  * Closes the file and frees all datasets. keep: flushes first, if there was no error, without

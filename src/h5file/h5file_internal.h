@@ -21,7 +21,7 @@ struct sl_h5_file {
 	struct sl_ordered_vfd vfd;
 	hid_t id;
 	struct sl_new_file own; /* a file that was there is named, too */
-	bool durable;
+	bool durable, apart;
 	struct sl_list datasets;
 	struct sl_list open; /* guarded by the list of all open files */
 	uint64_t device, inode;
@@ -46,6 +46,7 @@ struct sl_h5_dataset {
 	char *name; /* absolute: "/fields/u" */
 	hid_t id;
 	bool contiguous;
+	bool counted;  /* an attribute has the number of frames, and not the extent */
 	unsigned rank; /* with that of the frames' numbers */
 	hsize_t extent[SL_H5_RANK];
 	/*
@@ -61,7 +62,7 @@ struct sl_h5_dataset {
 	uint64_t place;          /* offset of a contiguous dataset in the file */
 	uint64_t frames;         /* complete frames */
 	uint64_t frames_written; /* of these, those that the attribute has */
-	hid_t frames_attribute;  /* of contiguous datasets */
+	hid_t frames_attribute;  /* see `counted` */
 	hid_t error_attribute;   /* with a precision */
 	double max_error, error_written;
 	uint32_t mask; /* of all its filters */
@@ -101,6 +102,10 @@ hid_t sl_h5_access_list(void);
 
 /* Finds the offset of a contiguous dataset. */
 int sl_h5_offset_find(struct sl_h5_dataset *dataset);
+/* Gives a list of creation the sources of the layout; whether those of a list are these. */
+bool sl_h5_sources_set(hid_t list, const char *name, const struct sl_h5_layout *layout);
+int sl_h5_sources_check(const struct sl_h5_dataset *dataset, hid_t list,
+                        const struct sl_h5_layout *layout);
 /* Whether the filters of a list are those of the layout. */
 int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout *layout);
 /* Opens an existing dataset; the layout becomes that of the dataset. */

@@ -119,7 +119,8 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 	int err;
 
 	(void)max_address;
-	if (!info || H5Pget_file_locking(fapl, &locks, &ignores_missing_locks) < 0)
+	/* While it is open: a source of a virtual dataset, which nothing here reads. */
+	if (!info || (*info)->file || H5Pget_file_locking(fapl, &locks, &ignores_missing_locks) < 0)
 		return NULL;
 	file = calloc(1, sizeof(*file));
 	if (!file) {
@@ -404,7 +405,7 @@ int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes)
 	return sl_is_full(err) ? err : 0;
 }
 
-int sl_ordered_vfd_grant(struct sl_ordered_vfd *vfd, uint64_t bytes, uint64_t *place)
+int sl_ordered_vfd_grant(struct sl_ordered_vfd *vfd, uint64_t bytes, bool page, uint64_t *place)
 {
 	struct ordered_file *file;
 	int err;
@@ -414,6 +415,7 @@ int sl_ordered_vfd_grant(struct sl_ordered_vfd *vfd, uint64_t bytes, uint64_t *p
 	err = vfd->error ? vfd->error : file ? sl_ordered_check_length(file) : -EIO;
 	if (!err) {
 		*place = SL_MAX(file->eoa, file->granted);
+		*place = page ? (*place + PAGE - 1) / PAGE * PAGE : *place;
 		err = sl_ordered_reserve(file, *place + bytes);
 	}
 	if (!err)

@@ -118,9 +118,9 @@ int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd, bool again);
  */
 int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes);
 
-/* Gives space at the end of the file to others, who write it by themselves. -ENOSPC or -EDQUOT as
- * above. Called as settle is. */
-int sl_ordered_vfd_grant(struct sl_ordered_vfd *vfd, uint64_t bytes, uint64_t *place);
+/* Gives space at the end of the file to others, who write it by themselves; page: it begins with a
+ * page. -ENOSPC or -EDQUOT as above. Called as settle is. */
+int sl_ordered_vfd_grant(struct sl_ordered_vfd *vfd, uint64_t bytes, bool page, uint64_t *place);
 
 /* Writes bytes that HDF5 does not have in memory, in their place, while nothing is to be
  * flushed. */

@@ -202,7 +202,7 @@ static void transport_close(void *handle, int clean)
 static int transport_look_around(struct transport *t, struct sluice_transport *out)
 {
 	MPI_Comm node;
-	int lowest, rc;
+	int rc;
 
 	rc = MPI_Comm_rank(t->comm, &out->rank);
 	if (!rc)
@@ -213,8 +213,7 @@ static int transport_look_around(struct transport *t, struct sluice_transport *o
 		return rc;
 	rc = MPI_Comm_size(node, &out->node_ranks);
 	if (!rc)
-		rc = MPI_Allreduce(&out->rank, &lowest, 1, MPI_INT, MPI_MIN, node);
-	out->near = !rc && lowest == 0;
+		rc = MPI_Allreduce(&out->rank, &out->node, 1, MPI_INT, MPI_MIN, node);
 	MPI_Comm_free(&node);
 	return rc;
 }

@@ -151,15 +151,6 @@ static uint64_t chunks_across(const struct sl_h5_layout *layout, unsigned i)
 	return (layout->shape[i] - 1) / layout->chunk[i] + 1;
 }
 
-uint64_t sl_blocks_chunks(const struct sl_h5_layout *layout)
-{
-	uint64_t chunks = 1;
-
-	for (unsigned i = 0; i < layout->rank; i++)
-		chunks *= chunks_across(layout, i);
-	return chunks;
-}
-
 void sl_blocks_offset(const struct sl_h5_layout *layout, uint64_t chunk, uint64_t *offset)
 {
 	for (unsigned i = layout->rank; i--;) {
@@ -173,6 +164,7 @@ void sl_blocks_offset(const struct sl_h5_layout *layout, uint64_t chunk, uint64_
 struct sharing {
 	const struct sl_h5_layout *layout;
 	const struct sluice_block *blocks;
+	const int *files;
 	int ranks, rank;
 	size_t head;
 	struct sl_share *share;
@@ -195,10 +187,13 @@ static uint64_t block_chunk_at(const struct sharing *sh, size_t number, struct b
 	return chunk;
 }
 
+/* The part of a chunk that a rank has; a rank of another file has none. */
 static struct box box_in(const struct sharing *sh, const struct box *chunk, int rank)
 {
-	struct box block = box_of(sh->layout->rank, &sh->blocks[rank]);
+	struct box block = {0};
 
+	if (sh->files[rank] == sh->files[sh->rank])
+		block = box_of(sh->layout->rank, &sh->blocks[rank]);
 	return box_common(sh->layout->rank, chunk, &block);
 }
 
@@ -282,11 +277,11 @@ static int add_cells(struct sharing *sh, size_t chunks, int kind)
 	return rc;
 }
 
-int sl_blocks_share(const struct sl_h5_layout *layout, const struct sluice_block *blocks, int ranks,
-                    int rank, size_t head, struct sl_share **out)
+int sl_blocks_share(const struct sl_h5_layout *layout, const struct sluice_block *blocks,
+                    const int *files, int ranks, int rank, size_t head, struct sl_share **out)
 {
 	struct sl_share *share = *out = calloc(1, sizeof(*share));
-	struct sharing sh = {layout, blocks, ranks, rank, head, share, {0}, {0}};
+	struct sharing sh = {layout, blocks, files, ranks, rank, head, share, {0}, {0}};
 	size_t chunks = 1;
 	int rc = 0;
 

@@ -321,8 +321,8 @@ static int client_write(struct sl_client *client, const char *bytes, size_t n, u
 			continue;
 		if (err)
 			return sl_fail(err, "rank %d cannot write '%s' at byte %llu: %s",
-			               client->rank, sl_writer_path(client->writer),
-			               (unsigned long long)at, sl_error_text(err));
+			               client->rank, client->path, (unsigned long long)at,
+			               sl_error_text(err));
 		bytes += done;
 		at += (uint64_t)done;
 		n -= (size_t)done;
@@ -418,8 +418,8 @@ static int client_frame(struct sl_sink *sink, struct sl_share *share, uint64_t f
 
 	/* Rank 0 cannot bring the bytes of another machine to the disk. */
 	if (!rc && client->sync && fdatasync(client->fd))
-		rc = sl_fail(-errno, "rank %d cannot sync '%s': %s", client->rank,
-		             sl_writer_path(client->writer), sl_error_text(-errno));
+		rc = sl_fail(-errno, "rank %d cannot sync '%s': %s", client->rank, client->path,
+		             sl_error_text(-errno));
 	if (rc)
 		return rc;
 	if (rs->scalars)
@@ -501,7 +501,8 @@ static int client_with_file(struct sl_sink *sink, int (*run)(struct sl_h5_file *
 		return sl_fail(-EINVAL, "rank %d does not have the file: this is a call of rank 0",
 		               client->rank);
 	sl_mutex_lock(&client->server->using);
-	rc = run(client->server->file, argument);
+	rc = client->server->files ? run(client->server->files[0].h5, argument)
+	                           : sl_fail(-ECANCELED, "the writer has ended");
 	sl_mutex_unlock(&client->server->using);
 	return rc;
 }
@@ -528,6 +529,7 @@ void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
 	if (client->fd >= 0)
 		close(client->fd);
 	free(client->series);
+	free(client->path);
 	free(client->locked.result);
 	pthread_cond_destroy(&client->answer);
 	sl_mutex_destroy(&client->adding);

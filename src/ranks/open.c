@@ -21,9 +21,10 @@ static int transport_check(const struct sluice_transport *t)
 		return sl_fail(t->error, "%s", t->message ? t->message : sl_error_text(t->error));
 	if (!t->send || !t->sent || !t->receive)
 		return sl_fail(-EINVAL, "transport: a function is missing");
-	if (t->ranks < 1 || t->rank < 0 || t->rank >= t->ranks || t->node_ranks < 1)
-		return sl_fail(-EINVAL, "transport: rank %d of %d, with %d on its node", t->rank,
-		               t->ranks, t->node_ranks);
+	if (t->ranks < 1 || t->rank < 0 || t->rank >= t->ranks || t->node_ranks < 1 ||
+	    t->node < 0 || t->node > t->rank)
+		return sl_fail(-EINVAL, "transport: rank %d of %d, with %d on its node from %d on",
+		               t->rank, t->ranks, t->node_ranks, t->node);
 	return 0;
 }
 
@@ -48,7 +49,7 @@ static struct sl_client *client_new(const struct sluice_transport *t)
 	client->rank = t->rank;
 	client->ranks = t->ranks;
 	client->fd = -1;
-	client->sync = !t->near;
+	client->sync = t->node;
 	sl_mutex_init(&client->adding);
 	sl_mutex_init(&client->registry);
 	sl_mutex_init(&client->mutex);
@@ -76,6 +77,7 @@ static int take_step_open(struct sl_client *client, int rc, const char *path,
 		                              .mode = o->mode,
 		                              .checkpoint_ms = o->checkpoint_ms,
 		                              .full_disk_ms = o->full_disk_ms,
+		                              .node = client->link.t.node,
 		                              .path_bytes = (uint32_t)path_bytes};
 		strncpy(body->version, sluice_version(), sizeof(body->version) - 1);
 		memcpy(body + 1, path, path_bytes);
@@ -99,6 +101,7 @@ static int take_steps_open(struct sl_client *client, int rc, const char *path,
 	if (rc)
 		return rc;
 	name = (const char *)(result + 1);
+	client->path = strdup(name + strlen(name) + 1);
 	client->fd = open(name, O_WRONLY | O_CLOEXEC);
 	if (client->fd < 0)
 		rc = sl_fail(
@@ -106,6 +109,8 @@ static int take_steps_open(struct sl_client *client, int rc, const char *path,
 			"cannot open '%s', which rank 0 has made: %s (is it a file system that all "
 			"ranks see?)",
 			name, sl_error_text(-errno));
+	else if (!client->path)
+		rc = sl_fail(-ENOMEM, "no memory");
 	free(result);
 	rc = sl_client_step(client, SL_STEP_OPENED, rc, NULL, 0, deadline, &result, &n);
 	if (!rc)
@@ -146,7 +151,7 @@ static int open_options(const struct sluice_writer_options *o, const struct slui
 	if (all->memory_bytes)
 		own->memory_bytes =
 			SL_MAX((all->memory_bytes -
-		                SL_MIN(t->near ? sl_writer_held_limit(all->memory_bytes) : 0,
+		                SL_MIN(t->node == 0 ? sl_writer_held_limit(all->memory_bytes) : 0,
 		                       all->memory_bytes)) /
 		                       (uint64_t)t->node_ranks,
 		               1);
@@ -323,7 +328,7 @@ static int rank_series_new(struct adding_block *a, const struct sl_added_body *a
 	struct sl_client *client = a->client;
 	struct sl_rank_series *rs = *out = calloc(1, sizeof(*rs));
 	struct sl_h5_layout layout = added->layout;
-	bool any = true;
+	bool any = sl_block_has_any(layout.rank, a->block);
 	int rc;
 
 	if (!rs)
@@ -332,14 +337,14 @@ static int rank_series_new(struct adding_block *a, const struct sl_added_body *a
 	rs->index = added->index;
 	rs->scalars = layout.scalar_count;
 	rs->told = added->first;
-	for (unsigned i = 0; i < layout.rank; i++)
-		any &= a->block->count[i] > 0;
 	rc = sl_codec_find(added->codec, layout.level, &layout.codec);
 	if (!rc && any)
-		rc = sl_blocks_share(&layout, added->blocks, client->ranks, client->rank,
-		                     sizeof(struct sl_rank_message), &rs->share);
+		rc = sl_blocks_share(&layout, added->blocks,
+		                     (const int *)(added->blocks + client->ranks), client->ranks,
+		                     client->rank, sizeof(struct sl_rank_message), &rs->share);
 	if (!rc && any) {
 		rs->share->user = rs;
+		rs->share->files = client->server ? client->server->file_count : 1;
 		rc = sl_series_make(client->writer, a->name, a->o.depth, &layout, added->first,
 		                    rs->share, &rs->series);
 		if (rc)
@@ -356,6 +361,7 @@ static int take_steps_add(struct adding_block *a, int rc, struct sluice_series *
 	struct sl_rank_series *rs = NULL;
 	struct sl_rank_message *result, *done;
 	const struct sl_added_body *added;
+	uint64_t chunks;
 	size_t n;
 
 	rc = take_step_add(a, rc, &result, &n);
@@ -363,7 +369,9 @@ static int take_steps_add(struct adding_block *a, int rc, struct sluice_series *
 		return rc;
 	added = (const struct sl_added_body *)(result + 1);
 	rc = rank_series_new(a, added, &rs);
-	rc = sl_client_step(a->client, SL_STEP_ADDED, rc, NULL, 0, a->deadline, &done, &n);
+	chunks = !rc && rs->share ? rs->share->count - rs->share->sent : 0;
+	rc = sl_client_step(a->client, SL_STEP_ADDED, rc, &chunks, sizeof(chunks), a->deadline,
+	                    &done, &n);
 	if (rc && rs) {
 		rank_series_drop(a->client, rs);
 	} else if (!rc) {

@@ -5,7 +5,8 @@
  *  - link.c moves messages over a transport, on a thread of its own or in calls of the program.
  *  - client.c is the sink of a rank's writer: it writes the chunks of this rank, and tells rank 0 where.
  *  - open.c has the calls that all ranks make together.
- *  - server.c has the HDF5 file, in rank 0, on a thread of its own; steps.c is its part in those calls.
+ *  - server.c has the HDF5 files, in rank 0, on a thread of its own; files.c calls HDF5, and steps.c is its part in those
+ *    calls.
  *  - blocks.c divides chunks among ranks.
  *
  * The way of a chunk. A rank asks rank 0 for a place for it and for all that wait behind it (WANT, PLACE), writes it
@@ -119,17 +120,27 @@ bool sl_link_close(struct sl_link *link, bool clean);
 
 /* -------------------------------------------------------------------------------------- blocks */
 
+static inline bool sl_block_has_any(unsigned rank, const struct sluice_block *block)
+{
+	bool any = true;
+
+	for (unsigned i = 0; i < rank; i++)
+		any &= block->count[i] > 0;
+	return any;
+}
 /* Returns 0, or -EINVAL with a sentence if the blocks are not the array. */
 int sl_blocks_check(unsigned rank, const uint64_t *shape, const struct sluice_block *blocks,
                     int ranks);
 /* Chooses chunks that divide the blocks, if there are such of a good size. */
 void sl_blocks_chunk(struct sl_h5_layout *layout, const struct sluice_block *blocks, int ranks,
                      unsigned threads);
-/* The chunks of the block of a rank. head: bytes before each part that travels. */
-int sl_blocks_share(const struct sl_h5_layout *layout, const struct sluice_block *blocks, int ranks,
-                    int rank, size_t head, struct sl_share **out);
-/* Chunks of a frame of the dataset; the offset of a chunk. */
-uint64_t sl_blocks_chunks(const struct sl_h5_layout *layout);
+/*
+ * The chunks of the block of a rank. files: by rank, of its chunks; ranks of different files have no chunk in common, and each
+ * file has its part of one that lies in the blocks of both. head: bytes before each part that travels.
+ */
+int sl_blocks_share(const struct sl_h5_layout *layout, const struct sluice_block *blocks,
+                    const int *files, int ranks, int rank, size_t head, struct sl_share **out);
+/* The offset of a chunk. */
 void sl_blocks_offset(const struct sl_h5_layout *layout, uint64_t chunk, uint64_t *offset);
 
 /* -------------------------------------------------------------------------------------- client */
@@ -154,6 +165,7 @@ struct sl_client {
 	unsigned threads;
 	/* The file thread's: the file, and space that is left for its chunks. */
 	int fd;
+	char *path; /* the name that it has or will have */
 	bool sync;
 	uint64_t place, left;
 
@@ -207,6 +219,7 @@ struct sl_open_body {
 	uint64_t layout_bytes, memory_bytes, checkpoint_frames;
 	uint32_t flags, mode;
 	int32_t checkpoint_ms, full_disk_ms;
+	int32_t node;        /* of the transport */
 	uint32_t path_bytes; /* with its 0; the path follows */
 };
 struct sl_add_body {
@@ -226,16 +239,20 @@ struct sl_added_body {
 	uint64_t first;
 	uint32_t index;
 	struct sl_h5_dataset *dataset; /* for rank 0 */
-	struct sluice_block blocks[];
+	struct sluice_block blocks[];  /* by rank; behind them ints, the numbers of their files */
 };
+
+/* Rests of places that are kept. */
+#define SL_SERVER_RESTS 64
 
 struct sl_server_series {
 	char *name;
 	struct sl_h5_layout layout;
-	struct sl_h5_dataset *dataset;
-	struct sluice_block *blocks; /* by rank */
+	struct sl_h5_dataset **datasets; /* by file */
+	struct sluice_block *blocks;     /* by rank */
 	int contributors;
-	uint64_t chunks, complete, visible, told, told_visible;
+	uint64_t chunks; /* of all ranks */
+	uint64_t complete, visible, told, told_visible;
 	uint64_t *frames; /* by rank: that were told; UINT64_MAX: it has no block */
 	struct sl_rank_names behind;
 	struct sl_server_slot {
@@ -268,9 +285,16 @@ struct sl_rank_server {
 		bool lost;
 	} locked SL_GUARDED_BY(&mutex);
 
-	/* Held while the file is used; guards the options of rank 0's program, too. */
+	/* Held while a file is used; guards the options of rank 0's program, too. */
 	struct sl_mutex using;
-	struct sl_h5_file *file;
+	/* The first has all names and scalars; it has the chunks, too, or those behind it have them, a file for each node. */
+	struct sl_server_file {
+		char *path;
+		struct sl_h5_file *h5;
+	} * files;
+	size_t file_count; /* the last is NULL if it could not be opened */
+	bool flushed;      /* the first is there */
+	int node_count;
 	const struct sluice_writer_options *options;
 	const char *path;
 	const struct sluice_series_options *adding; /* NULL: rank 0 has given up */
@@ -279,18 +303,22 @@ struct sl_rank_server {
 	/* The thread's. */
 	int64_t checkpoint_ns, full_ns, full_since, dirty_since;
 	uint64_t checkpoint_frames, frames_since;
-	bool full, discarded;
-	struct sl_server_message **steps; /* by rank, of the step that is being taken */
+	bool full, discarded, lost;
+	struct sl_server_rank {
+		struct sl_server_message *step; /* that is being taken */
+		struct sl_rank_message *flush;  /* its request */
+		bool ended, gone;               /* gone: it has its answer */
+		int node, file; /* numbers: where it is, and of the file of its chunks */
+	} * rank;
 	int step_count, end_count;
 	enum sl_message_kind step;
-	bool *ended, *gone;               /* by rank; gone: it has its answer */
-	struct sl_rank_message **flushes; /* by rank: requests */
 	struct sl_server_series **series;
 	size_t series_count;
 	struct sl_server_series *fresh; /* between the two steps of adding it */
-	struct {
+	struct sl_server_rest {
 		uint64_t place, bytes;
-	} rests[64]; /* of places */
+		int node;
+	} rests[SL_SERVER_RESTS]; /* of places, and where they are used */
 	int error;
 };
 
@@ -307,13 +335,33 @@ void sl_server_join(struct sl_rank_server *server);
 void sl_server_free(struct sl_rank_server *server);
 /* Keeps the first error, and tells all ranks. */
 void sl_server_fail(struct sl_rank_server *server, int error, const char *sentence);
+/* The error that a rank has sent with its sentence, which gets the number of the rank. */
+int sl_server_rank_error(const struct sl_rank_server *server, const struct sl_server_message *of);
 void sl_server_tell(struct sl_rank_server *server, int to, const struct sl_rank_message *head,
                     const void *body, size_t n);
 /* Asks whether to try again on a full disk, see sl_h5_file_options. */
 bool sl_server_full(void *server, int error);
+void sl_server_series_free(struct sl_server_series *ss);
 /* All ranks have taken the step: answers. */
 void sl_server_step(struct sl_rank_server *server);
 /* A rank waits no longer for its step: fails it, with the names of those that have not taken it. */
 void sl_server_late(struct sl_rank_server *server, int from, enum sl_message_kind kind);
+
+/* --------------------------------------------------------------------------------------- files */
+
+/* All are called with server->using; 0, or a negative errno with a sentence. */
+int sl_files_open(struct sl_rank_server *server);
+/* Makes the datasets of a series, or continues them. first: frames that all of them have. */
+int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
+                 const struct sl_h5_set_options *set, uint64_t *first);
+void sl_files_forget(struct sl_rank_server *server, struct sl_server_series *ss);
+/* Space for chunks of a rank: what it asks for, if possible with what follows soon. */
+int sl_files_place(struct sl_rank_server *server, int from, const struct sl_rank_message *want,
+                   struct sl_rank_message *out);
+/* The chunks of the next frame get into the index, and the frame is one of all datasets. */
+int sl_files_enter(struct sl_rank_server *server, struct sl_server_series *ss,
+                   const struct sl_server_slot *slot);
+int sl_files_flush(struct sl_rank_server *server);
+int sl_files_close(struct sl_rank_server *server, bool keep);
 
 #endif

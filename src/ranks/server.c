@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of rank 0 that has the HDF5 file: a thread that takes the messages of all ranks in turn. It gives places,
+ * The part of rank 0 that has the HDF5 files: a thread that takes the messages of all ranks in turn. It gives places,
  * enters the chunks of complete frames into the index, and flushes. It waits for storage, and for nothing else but messages
  * and the time of the next checkpoint.
  */
@@ -20,7 +20,7 @@
 void sl_server_tell(struct sl_rank_server *server, int to, const struct sl_rank_message *head,
                     const void *body, size_t n)
 {
-	if (!server->gone[to])
+	if (!server->rank[to].gone)
 		sl_link_tell(server->link, to, head, body, n);
 }
 
@@ -41,8 +41,8 @@ static void server_message_free(struct sl_server_message *of)
 static void steps_drop(struct sl_rank_server *server)
 {
 	for (int r = 0; r < server->ranks; r++) {
-		server_message_free(server->steps[r]);
-		server->steps[r] = NULL;
+		server_message_free(server->rank[r].step);
+		server->rank[r].step = NULL;
 	}
 	server->step_count = 0;
 }
@@ -56,6 +56,16 @@ void sl_server_fail(struct sl_rank_server *server, int error, const char *senten
 	server->error = error;
 	steps_drop(server);
 	server_tell_all(server, &head, sentence, strlen(sentence));
+}
+
+int sl_server_rank_error(const struct sl_rank_server *server, const struct sl_server_message *of)
+{
+	const struct sl_rank_message *message = of->message;
+	int length = (int)(of->n - sizeof(*message));
+	const char *sentence = (const char *)(message + 1);
+
+	return server->ranks > 1 ? sl_fail(message->rc, "rank %d: %.*s", of->from, length, sentence)
+	                         : sl_fail(message->rc, "%.*s", length, sentence);
 }
 
 static bool message_is_urgent(const struct sl_rank_message *message)
@@ -119,44 +129,7 @@ bool sl_server_full(void *argument, int error)
 	return !hurry && now < last;
 }
 
-/* -------------------------------------------------------------------------------------- places */
-
-#define RESTS                                          \
-	(sizeof(((struct sl_rank_server *)0)->rests) / \
-	 sizeof(((struct sl_rank_server *)0)->rests[0]))
-
-/* Keeps the rest of a place for chunks that fit into it; the smallest are given up. */
-static void rest_keep(struct sl_rank_server *server, uint64_t place, uint64_t bytes)
-{
-	size_t smallest = 0;
-
-	for (size_t i = 0; i < RESTS; i++)
-		if (server->rests[i].bytes < server->rests[smallest].bytes)
-			smallest = i;
-	if (bytes <= server->rests[smallest].bytes)
-		return;
-	server->rests[smallest].place = place;
-	server->rests[smallest].bytes = bytes;
-}
-
-/* Space of `least` bytes, if possible of `most`. */
-static int place_take(struct sl_rank_server *server, uint64_t least, uint64_t most,
-                      struct sl_rank_message *out)
-{
-	for (size_t i = 0; i < RESTS; i++) {
-		uint64_t bytes = server->rests[i].bytes;
-
-		if (bytes < least)
-			continue;
-		out->place = server->rests[i].place;
-		out->bytes = SL_MIN(bytes, most);
-		server->rests[i].place += out->bytes;
-		server->rests[i].bytes -= out->bytes;
-		return 0;
-	}
-	out->bytes = most;
-	return sl_h5_place_take(server->file, most, &out->place);
-}
+/* -------------------------------------------------------------------------------------- frames */
 
 static void server_want(struct sl_rank_server *server, int from,
                         const struct sl_rank_message *message)
@@ -164,32 +137,13 @@ static void server_want(struct sl_rank_server *server, int from,
 	struct sl_rank_message head = {.kind = SL_MESSAGE_PLACE};
 	int rc;
 
-	rest_keep(server, message->place, message->bytes);
 	sl_mutex_lock(&server->using);
-	rc = place_take(server, message->b, message->a, &head);
+	rc = sl_files_place(server, from, message, &head);
 	sl_mutex_unlock(&server->using);
 	if (rc)
 		sl_server_fail(server, rc, sluice_last_message());
 	else
 		sl_server_tell(server, from, &head, NULL, 0);
-}
-
-/* -------------------------------------------------------------------------------------- frames */
-
-static int enter_message(struct sl_server_series *ss, const struct sl_rank_message *message)
-{
-	const double *scalars = (const double *)(message + 1);
-	const struct sl_rank_record *records =
-		(const struct sl_rank_record *)(scalars + ss->layout.scalar_count);
-	uint64_t offset[SLUICE_RANK_MOST];
-	int rc = 0;
-
-	for (uint32_t i = 0; !rc && i < message->count; i++) {
-		sl_blocks_offset(&ss->layout, records[i].chunk, offset);
-		rc = sl_h5_chunk_enter(ss->dataset, message->frame, offset, records[i].mask,
-		                       records[i].place, records[i].length);
-	}
-	return rc;
 }
 
 static void slot_clear(struct sl_server_slot *slot)
@@ -214,12 +168,8 @@ static void frame_complete(struct sl_rank_server *server, struct sl_server_serie
 		             (unsigned long long)ss->complete, ss->name,
 		             (unsigned long long)slot->chunks, (unsigned long long)ss->chunks);
 	sl_mutex_lock(&server->using);
-	sl_list_each_of (of, &slot->messages, struct sl_server_message, link)
-		rc = rc ? rc : enter_message(ss, of->message);
-	ss->max_error = SL_MAX(ss->max_error, slot->error);
 	if (!rc)
-		rc = sl_h5_frames_stored(ss->dataset, ss->complete, 1, slot->scalars,
-		                         ss->max_error);
+		rc = sl_files_enter(server, ss, slot);
 	sl_mutex_unlock(&server->using);
 	slot_clear(slot);
 	if (rc) {
@@ -292,7 +242,7 @@ static bool flush_has_all(const struct sl_rank_server *server,
 static bool flush_due(const struct sl_rank_server *server)
 {
 	for (int r = 0; r < server->ranks; r++)
-		if (server->flushes[r] && flush_has_all(server, server->flushes[r]))
+		if (server->rank[r].flush && flush_has_all(server, server->rank[r].flush))
 			return true;
 	if (server->dirty_since == SL_FOREVER)
 		return false;
@@ -344,7 +294,7 @@ static void server_flush(struct sl_rank_server *server)
 	int rc;
 
 	sl_mutex_lock(&server->using);
-	rc = sl_h5_file_flush(server->file);
+	rc = sl_files_flush(server);
 	sl_mutex_unlock(&server->using);
 	if (rc) {
 		sl_server_fail(server, rc, sluice_last_message());
@@ -356,10 +306,12 @@ static void server_flush(struct sl_rank_server *server)
 		server->series[i]->visible = server->series[i]->complete;
 	tell_states(server);
 	for (int r = 0; r < server->ranks; r++) {
-		if (!server->flushes[r] || !flush_has_all(server, server->flushes[r]))
+		struct sl_rank_message **flush = &server->rank[r].flush;
+
+		if (!*flush || !flush_has_all(server, *flush))
 			continue;
-		free(server->flushes[r]);
-		server->flushes[r] = NULL;
+		free(*flush);
+		*flush = NULL;
 		sl_server_tell(server, r, &head, NULL, 0);
 	}
 }
@@ -388,9 +340,9 @@ static void server_end(struct sl_rank_server *server, int from, bool discarded)
 	struct sl_rank_message head = {.kind = SL_MESSAGE_OVER};
 	char sentence[128];
 
-	if (server->ended[from])
+	if (server->rank[from].ended)
 		return;
-	server->ended[from] = true;
+	server->rank[from].ended = true;
 	server->end_count++;
 	server->discarded |= discarded;
 	snprintf(sentence, sizeof(sentence), "rank %d has %s the writer%s", from,
@@ -402,7 +354,7 @@ static void server_end(struct sl_rank_server *server, int from, bool discarded)
 	/* It does not wait for the others, but for those that need its file. */
 	if (discarded && from) {
 		sl_server_tell(server, from, &head, NULL, 0);
-		server->gone[from] = true;
+		server->rank[from].gone = true;
 	}
 }
 
@@ -422,7 +374,7 @@ static void server_step(struct sl_rank_server *server, struct sl_server_message 
 		return;
 	}
 	if (server->end_count || (server->step_count && server->step != kind) ||
-	    server->steps[of->from]) {
+	    server->rank[of->from].step) {
 		snprintf(sentence, sizeof(sentence), "rank %d %s, and another %s", of->from,
 		         step_name(kind),
 		         server->end_count ? "has closed the writer" : step_name(server->step));
@@ -431,7 +383,7 @@ static void server_step(struct sl_rank_server *server, struct sl_server_message 
 		return;
 	}
 	server->step = kind;
-	server->steps[of->from] = of;
+	server->rank[of->from].step = of;
 	if (++server->step_count < server->ranks)
 		return;
 	sl_mutex_lock(&server->using);
@@ -444,7 +396,6 @@ static void server_step(struct sl_rank_server *server, struct sl_server_message 
 static void server_handle(struct sl_rank_server *server, struct sl_server_message *of)
 {
 	struct sl_rank_message *message = of->message;
-	char sentence[1024];
 
 	if (message->kind < SL_STEPS) {
 		server_step(server, of);
@@ -458,15 +409,12 @@ static void server_handle(struct sl_rank_server *server, struct sl_server_messag
 		server_frame(server, of);
 		return;
 	case SL_MESSAGE_FLUSH:
-		free(server->flushes[of->from]);
-		server->flushes[of->from] = message;
+		free(server->rank[of->from].flush);
+		server->rank[of->from].flush = message;
 		of->message = NULL;
 		break;
 	case SL_MESSAGE_FAIL:
-		snprintf(sentence, sizeof(sentence), "rank %d: %.*s", of->from,
-		         (int)(of->n - sizeof(*message)), (const char *)(message + 1));
-		sl_server_fail(server, message->rc,
-		               server->ranks > 1 ? sentence : strchr(sentence, ':') + 2);
+		sl_server_fail(server, sl_server_rank_error(server, of), sluice_last_message());
 		break;
 	case SL_MESSAGE_LATE:
 		sl_server_late(server, of->from, message->a);
@@ -498,18 +446,9 @@ static struct sl_server_message *server_next(struct sl_rank_server *server, bool
 		if (sl_cond_wait(&server->work, &server->mutex, server_wake_at(server)))
 			break;
 	at = sl_list_take(&server->locked.inbox);
+	server->lost = server->locked.lost;
 	sl_mutex_unlock(&server->mutex);
 	return at ? SL_CONTAINER(at, struct sl_server_message, link) : NULL;
-}
-
-static bool server_lost(struct sl_rank_server *server)
-{
-	bool lost;
-
-	sl_mutex_lock(&server->mutex);
-	lost = server->locked.lost;
-	sl_mutex_unlock(&server->mutex);
-	return lost;
 }
 
 /* All ranks have closed the writer: frames that some have and others have not are an error. */
@@ -536,12 +475,10 @@ static void server_close(struct sl_rank_server *server)
 {
 	struct sl_rank_message head = {.kind = SL_MESSAGE_OVER};
 	bool keep = server->end_count == server->ranks && !server->discarded;
-	int rc = 0;
+	int rc;
 
 	sl_mutex_lock(&server->using);
-	if (server->file)
-		rc = sl_h5_file_close(server->file, keep);
-	server->file = NULL;
+	rc = sl_files_close(server, keep);
 	sl_mutex_unlock(&server->using);
 	if (rc)
 		sl_server_fail(server, rc, sluice_last_message());
@@ -554,14 +491,14 @@ static void *server_run(void *argument)
 {
 	struct sl_rank_server *server = argument;
 
-	while (server->end_count < server->ranks && !server_lost(server)) {
+	while (server->end_count < server->ranks && !server->lost) {
 		struct sl_server_message *of = server_next(server, false);
 
 		if (of) {
 			server_handle(server, of);
 			continue;
 		}
-		if (server->file && !server->error && flush_due(server))
+		if (server->file_count && !server->error && flush_due(server))
 			server_flush(server);
 		tell_states(server);
 		of = server_next(server, true);
@@ -602,31 +539,26 @@ int sl_server_start(struct sl_link *link, int ranks, struct sl_rank_server **out
 	sl_mutex_init(&server->mutex);
 	sl_mutex_init(&server->using);
 	pthread_cond_init(&server->work, NULL);
-	server->steps = calloc((size_t)ranks, sizeof(*server->steps));
-	server->ended = calloc((size_t)ranks, sizeof(*server->ended));
-	server->gone = calloc((size_t)ranks, sizeof(*server->gone));
-	server->flushes = calloc((size_t)ranks, sizeof(*server->flushes));
-	if (server->steps && server->ended && server->gone && server->flushes)
-		rc = sl_thread_start(&server->thread, "sluice-file", server_run, server);
-	else
-		rc = -ENOMEM;
+	server->rank = calloc((size_t)ranks, sizeof(*server->rank));
+	rc = server->rank ? sl_thread_start(&server->thread, "sluice-file", server_run, server)
+	                  : -ENOMEM;
 	if (!rc) {
 		*out = server;
 		return 0;
 	}
-	free(server->steps);
-	free(server->ended);
-	free(server->gone);
-	free(server->flushes);
+	free(server->rank);
 	free(server);
 	return sl_fail(rc, "rank 0 cannot start its file thread: %s", sl_error_text(rc));
 }
 
-static void server_series_free(struct sl_server_series *ss)
+void sl_server_series_free(struct sl_server_series *ss)
 {
+	if (!ss)
+		return;
 	for (unsigned i = 0; i < SLUICE_RANKS_AHEAD; i++)
 		slot_clear(&ss->slots[i]);
 	free(ss->name);
+	free(ss->datasets);
 	free(ss->blocks);
 	free(ss->frames);
 	free(ss);
@@ -645,16 +577,12 @@ void sl_server_free(struct sl_rank_server *server) SL_UNCHECKED
 	while ((at = sl_list_take(&server->locked.inbox)))
 		server_message_free(SL_CONTAINER(at, struct sl_server_message, link));
 	for (int r = 0; r < server->ranks; r++)
-		free(server->flushes[r]);
+		free(server->rank[r].flush);
 	for (size_t i = 0; i < server->series_count; i++)
-		server_series_free(server->series[i]);
-	if (server->fresh)
-		server_series_free(server->fresh);
+		sl_server_series_free(server->series[i]);
+	sl_server_series_free(server->fresh);
 	free(server->series);
-	free(server->steps);
-	free(server->ended);
-	free(server->gone);
-	free(server->flushes);
+	free(server->rank);
 	pthread_cond_destroy(&server->work);
 	sl_mutex_destroy(&server->mutex);
 	sl_mutex_destroy(&server->using);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps that all ranks take together, in rank 0: their arguments are compared, and the file or a dataset is made. Called by
+/* Steps that all ranks take together, in rank 0: their arguments are compared, and files or datasets are made. Called by
  * the server's thread, with server->using but for sl_server_late(). */
 #include <errno.h>
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 
 static const void *body_of(const struct sl_rank_server *server, int rank)
 {
-	return server->steps[rank]->message + 1;
+	return server->rank[rank].step->message + 1;
 }
 
 static void answer_all(struct sl_rank_server *server, int rc, const void *body, size_t n)
@@ -27,17 +27,9 @@ static void answer_all(struct sl_rank_server *server, int rc, const void *body, 
 /* The first error of a rank, which has come with its sentence. */
 static int step_error(const struct sl_rank_server *server)
 {
-	for (int r = 0; r < server->ranks; r++) {
-		const struct sl_server_message *of = server->steps[r];
-		int length = (int)(of->n - sizeof(*of->message));
-
-		if (of->message->rc && server->ranks == 1)
-			return sl_fail(of->message->rc, "%.*s", length,
-			               (const char *)(of->message + 1));
-		if (of->message->rc)
-			return sl_fail(of->message->rc, "rank %d: %.*s", r, length,
-			               (const char *)(of->message + 1));
-	}
+	for (int r = 0; r < server->ranks; r++)
+		if (server->rank[r].step->message->rc)
+			return sl_server_rank_error(server, server->rank[r].step);
 	return 0;
 }
 
@@ -56,7 +48,7 @@ static int compare(const struct sl_rank_server *server, const struct field *fiel
                    size_t head, const char *rest)
 {
 	const char *first = body_of(server, 0);
-	size_t n = server->steps[0]->n;
+	size_t n = server->rank[0].step->n;
 
 	for (int r = 1; r < server->ranks; r++) {
 		const char *other = body_of(server, r);
@@ -66,7 +58,7 @@ static int compare(const struct sl_rank_server *server, const struct field *fiel
 			           fields[i].bytes))
 				return sl_fail(-EINVAL, "rank 0 and rank %d gave a different %s", r,
 				               fields[i].name);
-		if (n != server->steps[r]->n ||
+		if (n != server->rank[r].step->n ||
 		    memcmp(first + head, other + head, n - sizeof(struct sl_rank_message) - head))
 			return sl_fail(-EINVAL, "rank 0 and rank %d gave a different %s", r, rest);
 	}
@@ -85,30 +77,39 @@ static const struct field open_fields[] = {
 	FIELD(struct sl_open_body, full_disk_ms),
 };
 
+/* Each rank gets the name by which it opens the file of its chunks, and that for people. */
+static int answer_open(struct sl_rank_server *server)
+{
+	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .series = server->step};
+
+	for (int r = 0; r < server->ranks; r++) {
+		const struct sl_server_file *file = &server->files[server->rank[r].file];
+		char *names;
+		int n = asprintf(&names, "%s%c%s", sl_h5_file_name(file->h5), '\0', file->path);
+
+		if (n < 0)
+			return sl_fail(-ENOMEM, "no memory");
+		sl_server_tell(server, r, &head, names, (size_t)n + 1);
+		free(names);
+	}
+	return 0;
+}
+
 static void step_open(struct sl_rank_server *server)
 {
-	const struct sluice_writer_options *o = server->options;
-	struct sl_h5_file_options options = {
-		.shared = true, .full = sl_server_full, .argument = server};
 	int rc = step_error(server);
-	const char *name = "";
 
 	if (!rc)
 		rc = compare(server, open_fields, sizeof(open_fields) / sizeof(open_fields[0]),
 		             sizeof(struct sl_open_body), "path");
-	if (!rc) {
-		options.flags = o->flags;
-		options.mode = o->mode;
-		options.attributes = o->attributes;
-		options.attribute_count = o->attribute_count;
-		options.held_limit = sl_writer_held_limit(o->memory_bytes);
-		rc = sl_h5_file_open(server->path, &options, &server->file);
-	}
-	if (!rc) {
-		name = sl_h5_file_name(server->file);
+	if (!rc)
+		rc = sl_files_open(server);
+	if (!rc)
 		server->dirty_since = sl_now();
-	}
-	answer_all(server, rc, name, strlen(name) + 1);
+	if (!rc)
+		rc = answer_open(server);
+	if (rc)
+		answer_all(server, rc, NULL, 0);
 }
 
 /* ---------------------------------------------------------------------------------------- add */
@@ -147,33 +148,12 @@ static int series_layout(struct sl_rank_server *server, struct sl_server_series 
 	return rc;
 }
 
-/* With APPEND the dataset may be one that was there. */
-static int series_dataset(struct sl_rank_server *server, struct sl_server_series *ss,
-                          const struct sl_h5_set_options *set, uint64_t *first)
-{
-	int rc = sl_h5_dataset_add(server->file, ss->name, &ss->layout, set, &ss->dataset, first);
-
-	ss->layout.scalars = ss->layout.dimensions = NULL;
-	ss->layout.attributes = NULL;
-	if (rc || (ss->layout.gather <= 1 && !ss->layout.contiguous))
-		return rc;
-	sl_h5_dataset_forget(ss->dataset);
-	return sl_fail(
-		-ENOTSUP, "'%s' %s, and ranks can share only chunks of a single frame", ss->name,
-		ss->layout.contiguous ? "lies in one piece" : "has several frames in a chunk");
-}
-
 static void series_begin(struct sl_rank_server *server, struct sl_server_series *ss, uint64_t first)
 {
-	ss->chunks = sl_blocks_chunks(&ss->layout);
 	ss->complete = ss->visible = ss->told = ss->told_visible = first;
-	for (unsigned i = 0; i < SLUICE_RANKS_AHEAD; i++)
-		sl_list_init(&ss->slots[i].messages);
 	for (int r = 0; r < server->ranks; r++) {
-		bool any = true;
+		bool any = sl_block_has_any(ss->layout.rank, &ss->blocks[r]);
 
-		for (unsigned i = 0; i < ss->layout.rank; i++)
-			any &= ss->blocks[r].count[i] > 0;
 		ss->contributors += any;
 		/* A rank without a block is not waited for. */
 		ss->frames[r] = any ? first : UINT64_MAX;
@@ -190,34 +170,27 @@ static int steps_series_new(struct sl_rank_server *server, struct sl_server_seri
 
 	server->series = list ? list : server->series;
 	if (ss) {
+		for (unsigned i = 0; i < SLUICE_RANKS_AHEAD; i++)
+			sl_list_init(&ss->slots[i].messages);
+		ss->datasets = calloc(server->file_count, sizeof(*ss->datasets));
 		ss->name = strdup((const char *)(body + 1));
 		ss->blocks = calloc((size_t)server->ranks, sizeof(*ss->blocks));
 		ss->frames = calloc((size_t)server->ranks, sizeof(*ss->frames));
 	}
 	*out = ss;
-	if (!list || !ss || !ss->name || !ss->blocks || !ss->frames)
+	if (!list || !ss || !ss->datasets || !ss->name || !ss->blocks || !ss->frames)
 		return sl_fail(-ENOMEM, "no memory");
 	for (int r = 0; r < server->ranks; r++)
 		ss->blocks[r] = ((const struct sl_add_body *)body_of(server, r))->block;
 	return 0;
 }
 
-static void series_give_up(struct sl_server_series *ss)
-{
-	if (ss) {
-		free(ss->name);
-		free(ss->blocks);
-		free(ss->frames);
-	}
-	free(ss);
-}
-
 static void step_add(struct sl_rank_server *server)
 {
 	struct sl_server_series *ss = NULL;
 	struct sl_h5_set_options set = {0};
-	size_t n =
-		sizeof(struct sl_added_body) + (size_t)server->ranks * sizeof(struct sluice_block);
+	size_t ranks = (size_t)server->ranks;
+	size_t n = sizeof(struct sl_added_body) + ranks * (sizeof(*ss->blocks) + sizeof(int));
 	struct sl_added_body *added = calloc(1, n);
 	int rc = step_error(server);
 
@@ -232,18 +205,20 @@ static void step_add(struct sl_rank_server *server)
 	if (!rc)
 		rc = series_layout(server, ss, &set);
 	if (!rc)
-		rc = series_dataset(server, ss, &set, &added->first);
+		rc = sl_files_add(server, ss, &set, &added->first);
 	if (rc) {
 		answer_all(server, rc, NULL, 0);
-		series_give_up(ss);
+		sl_server_series_free(ss);
 	} else {
 		series_begin(server, ss, added->first);
 		server->fresh = ss;
 		added->layout = ss->layout;
 		added->index = (uint32_t)server->series_count;
-		added->dataset = ss->dataset;
+		added->dataset = ss->datasets[0];
 		strncpy(added->codec, ss->layout.codec->name, sizeof(added->codec) - 1);
-		memcpy(added->blocks, ss->blocks, (size_t)server->ranks * sizeof(*ss->blocks));
+		memcpy(added->blocks, ss->blocks, ranks * sizeof(*ss->blocks));
+		for (size_t i = 0; i < ranks; i++)
+			((int *)(added->blocks + ranks))[i] = server->rank[i].file;
 		answer_all(server, 0, added, n);
 	}
 	free(added);
@@ -255,13 +230,15 @@ static void step_added(struct sl_rank_server *server)
 	int rc = step_error(server);
 
 	server->fresh = NULL;
+	for (int r = 0; ss && !rc && r < server->ranks; r++)
+		ss->chunks += *(const uint64_t *)body_of(server, r);
 	if (ss && !rc) {
 		server->series[server->series_count++] = ss;
 		if (server->dirty_since == SL_FOREVER)
 			server->dirty_since = sl_now();
 	} else if (ss) {
-		sl_h5_dataset_forget(ss->dataset);
-		series_give_up(ss);
+		sl_files_forget(server, ss);
+		sl_server_series_free(ss);
 	}
 	answer_all(server, rc, NULL, 0);
 }
@@ -289,10 +266,10 @@ void sl_server_late(struct sl_rank_server *server, int from, enum sl_message_kin
 	char names[80], sentence[128];
 
 	/* Otherwise the answer is on its way. */
-	if (!server->steps[from] || server->step != kind)
+	if (!server->rank[from].step || server->step != kind)
 		return;
 	for (int r = 0; r < server->ranks; r++)
-		if (!server->steps[r])
+		if (!server->rank[r].step)
 			sl_rank_names_add(&missing, r);
 	sl_rank_names_text(&missing, names, sizeof(names));
 	snprintf(sentence, sizeof(sentence), "%s did not %s in time", names,

@@ -70,7 +70,7 @@ const char *disk_file(unsigned kib)
 	return file_path;
 }
 
-void assert_disk_has(bool file)
+void assert_disk_has(unsigned files)
 {
-	assert_int_equal(directory_entries(disk), 1 + file);
+	assert_int_equal(directory_entries(disk), 1 + files);
 }

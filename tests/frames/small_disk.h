@@ -11,7 +11,7 @@ int disk_run(const char *file);
 const char *disk_file(unsigned kib);
 void disk_leave_room(unsigned kib);
 void disk_leave_all(void); /* by any thread */
-/* Nothing is on it but that file, if it is there, and the ballast that takes the room. */
-void assert_disk_has(bool file);
+/* Nothing is on it but so many files and the ballast that takes the room. */
+void assert_disk_has(unsigned files);
 
 #endif

@@ -266,7 +266,7 @@ FIXTURE_TEST(a_fixed_number_of_frames_that_has_no_room_is_refused)
 	assert_ok(field_open(f->ctx, path, 0, &w));
 	assert_refused(field_add(w, "p", "none", FRAMES, &p), ENOSPC, "no room for the 40 frames");
 	assert_refused(sluice_writer_close(w, PATIENCE_MS), ENOSPC, "No space left");
-	assert_disk_has(false);
+	assert_disk_has(0);
 }
 
 int main(int argc, char **argv)

@@ -266,28 +266,75 @@ static void more_name(unsigned i, char out[300])
 	snprintf(out, 300, "%s%0*u", i % 3 ? "" : "fields/", 20 + (int)(i * 37 % 230), i);
 }
 
+/* Each sixth of them is a virtual dataset: lists of sources beside texts, longer than a page and shorter. */
+static size_t more_sources(unsigned i, struct sl_h5_source *sources)
+{
+	size_t count = i % 6 ? 0 : i % 12 ? ROWS * COLUMNS : 2;
+
+	for (size_t n = 0; n < count; n++)
+		sources[n] = (struct sl_h5_source){.file = n % 2 ? "one" : "other",
+		                                   .start = {n / COLUMNS, n % COLUMNS},
+		                                   .count = {1, 1}};
+	return count;
+}
+
 static int write_names(void)
 {
+	const struct sluice_attribute late[] = {{.name = "late", .text = LONG_TEXT}};
 	struct sl_h5_file_options o = {.flags = SLUICE_WRITER_APPEND};
 	struct run run = {0};
 	int err = sl_h5_file_open(path, &o, &run.file);
 
 	for (unsigned i = 0; !err && i < MORE; i++) {
+		struct sl_h5_source sources[ROWS * COLUMNS];
 		struct sl_h5_layout layout = layout_of(1);
 		struct sl_h5_set_options set = {0};
 		struct sl_h5_dataset *added;
 		uint64_t first;
 		char name[300];
 
-		layout.scalar_count = layout.attribute_count = 0;
+		layout.source_count = more_sources(i, sources);
+		layout.sources = layout.source_count ? sources : NULL;
+		layout.attribute_count = layout.source_count ? 2 : 0;
+		layout.scalar_count = 0;
 		more_name(i, name);
 		err = sl_h5_dataset_add(run.file, name, &layout, &set, &added, &first);
 		told->more += !err;
+		/* A text that comes when the list is the last of the file. */
+		if (!err && layout.sources)
+			err = sl_h5_attributes_give(run.file, added, late, 1);
+		err = err == -EEXIST ? 0 : err;
 	}
 	return err ? err : sl_h5_file_close(run.file, true);
 }
 
 /* ---------------------------------------------------------------------------------------- look */
+
+static bool sources_are_right(hid_t set, unsigned i)
+{
+	struct sl_h5_source sources[ROWS * COLUMNS];
+	size_t wanted = more_sources(i, sources), count = 0;
+	hid_t list, attribute, type;
+	char *text = NULL, file[16] = "";
+	bool right;
+
+	if (!wanted)
+		return true;
+	list = H5Dget_create_plist(set);
+	attribute = H5Aopen(set, "text", H5P_DEFAULT);
+	type = H5Aget_type(attribute);
+	right = H5Pget_virtual_count(list, &count) >= 0 && count == wanted &&
+	        H5Aread(attribute, type, &text) >= 0 &&
+	        !strcmp(text, LONG_TEXT LONG_TEXT LONG_TEXT);
+	for (size_t n = 0; right && n < wanted; n++)
+		right = H5Pget_virtual_filename(list, n, file, sizeof(file)) >= 0 &&
+		        !strcmp(file, sources[n].file);
+	free(text);
+	H5Tclose(type);
+	H5Aclose(attribute);
+	H5Pclose(list);
+	return right;
+}
 
 /* Datasets that were added, and those that may have been. */
 static bool names_are_right(hid_t file)
@@ -298,7 +345,7 @@ static bool names_are_right(hid_t file)
 
 		more_name(i, name);
 		set = H5Dopen2(file, name, H5P_DEFAULT);
-		if (i < told->more && set < 0)
+		if (i < told->more && (set < 0 || !sources_are_right(set, i)))
 			return false;
 		H5Dclose(set);
 	}

@@ -23,6 +23,8 @@ for seed in range(first, first + count):
         "codec": chance.choice(["deflate", "none"]),
         chance.choice(["every", "checkpoint"]): chance.choice([1, 3]),
     }
+    if seed % 3 == 0:
+        options["nodes"] = 1
     with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as folder:
         path, told = os.path.join(folder, "x.h5"), os.path.join(folder, "told")
         done = launch.run(

@@ -81,9 +81,12 @@ def check(path, least, most):
                 continue
             found = read(file[name])
             assert len(found) <= most, (name, len(found), most)
+            # A virtual dataset has parts of frames behind those that it counts.
+            count = int(file[name].attrs.get("sluice_frames", len(found)))
             for k, one in enumerate(found):
-                assert (one == frame(number, k)).all(), (name, k)
-            counts.append(len(found))
+                right = one == frame(number, k)
+                assert (right if k < count else right | numpy.isnan(one) | (one == 0)).all(), (name, k)
+            counts.append(count)
         if counts[0]:
             times = file["fields/u_time"][: counts[0]]
             assert (times == numpy.arange(counts[0]) * 0.5).all()

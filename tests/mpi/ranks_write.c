@@ -15,8 +15,9 @@
  *   lazy=RANK      which submits nothing in the second half, and closes
  *   seed=N         of pauses; 0: none
  *   precision=N    of the first series
- *   die=RANK       which is killed while it writes, after us=N microseconds
+ *   die=RANK       which is killed while it writes, after us=N microseconds or before frame after=N
  *   told=PATH      a file for the frames that are visible, as 3 numbers of 8 bytes
+ *   nodes=1        a file for each node
  *   leave=1        MPI_Finalize() comes before the writer is closed
  *   only=1         SLUICE_WRITER_ONLY_HDF5
  *   absent=RANK    which does not open the writer; the others wait 100 ms for it
@@ -40,7 +41,7 @@
 enum { SERIES = 3 };
 
 static struct setup {
-	unsigned frames, every, checkpoint, append, seed, precision, us, leave, only;
+	unsigned frames, every, checkpoint, append, seed, precision, us, after, leave, nodes, only;
 	int slow, lazy, die, absent, rank, ranks;
 	const char *cut, *codec, *thread, *path, *told;
 } setup = {.frames = 10,
@@ -198,7 +199,9 @@ static void option(const char *text)
 		{"seed", &setup.seed, NULL, NULL},
 		{"precision", &setup.precision, NULL, NULL},
 		{"us", &setup.us, NULL, NULL},
+		{"after", &setup.after, NULL, NULL},
 		{"leave", &setup.leave, NULL, NULL},
+		{"nodes", &setup.nodes, NULL, NULL},
 		{"only", &setup.only, NULL, NULL},
 		{"slow", NULL, &setup.slow, NULL},
 		{"die", NULL, &setup.die, NULL},
@@ -233,6 +236,7 @@ static sluice_writer *open_writer(sluice_context *ctx)
 	sluice_writer *w;
 
 	o.flags = setup.append ? SLUICE_WRITER_APPEND : SLUICE_WRITER_REPLACE;
+	o.flags |= setup.nodes ? SLUICE_WRITER_NODE_FILES : 0;
 	o.flags |= setup.only ? SLUICE_WRITER_ONLY_HDF5 : 0;
 	o.checkpoint_frames = setup.checkpoint;
 	o.checkpoint_ms = setup.checkpoint ? 0 : -1;
@@ -293,6 +297,8 @@ static int write_frames(sluice_series *const *series, const struct sluice_block 
 
 	if (setup.slow == setup.rank)
 		doze(1000);
+	if (setup.die == setup.rank && setup.after && k == setup.after)
+		kill(getpid(), SIGKILL);
 	for (unsigned s = 0; !rc && s < SERIES; s++) {
 		pause_maybe(state);
 		if (series[s])
@@ -315,7 +321,7 @@ static int run(sluice_context *ctx)
 		series[s] = add_series(w, s, &blocks[s]);
 	if (setup.told && !setup.rank)
 		told = open(setup.told, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-	if (setup.die == setup.rank)
+	if (setup.die == setup.rank && !setup.after)
 		pthread_create(&killer, NULL, die_later, NULL);
 	if (setup.lazy == setup.rank)
 		end -= setup.frames / 2;

@@ -31,8 +31,8 @@ struct member {
 struct crew {
 	/* Set by the test. */
 	int ranks;
-	int thread; /* the transport has a thread of the writer */
-	int far;    /* ranks but 0 are on another node */
+	int thread;  /* the transport has a thread of the writer */
+	int on_node; /* so many ranks are on a node; 0: all */
 	unsigned seed;
 	const char *cut; /* "rows", "columns", "odd", "some" or NULL: rows */
 	const char *path;

@@ -51,11 +51,20 @@ static void assert_frames(const struct crew *crew)
 		fail_msg("not right (%d): \"%s\"", wrong, m->said[1]);
 }
 
+/* Files of two nodes. */
+static void crew_has_nodes(struct crew *crew)
+{
+	crew->on_node = 2;
+	crew->o.flags |= SLUICE_WRITER_NODE_FILES;
+}
+
 FIXTURE_TEST(a_full_disk_of_a_rank_is_the_error_of_all)
 {
 	for (int pass = 3; pass < 100; pass += 24) {
 		struct crew crew = crew_at(f, 3);
 
+		if (pass % 48 == 3)
+			crew_has_nodes(&crew);
 		passing = pass;
 		refusing = 1000000;
 		crew_run(&crew, act_fill);
@@ -78,14 +87,17 @@ FIXTURE_TEST(a_rank_waits_for_room_and_loses_nothing)
 	assert_crew_ok(&crew, FRAMES);
 }
 
-FIXTURE_TEST(the_disk_of_all_ranks_becomes_full)
+static void assert_disk_becomes_full(struct fixture *f, bool nodes)
 {
 	unsigned errors = 0, fine = 0;
+	char of_node[320];
 
 	for (unsigned kib = 8; kib < 900; kib += 44) {
 		struct crew crew = crew_of(f->ctx, disk_file(kib), 3);
 		int error;
 
+		if (nodes)
+			crew_has_nodes(&crew);
 		crew_run(&crew, act_fill);
 		error = crew.members[0].rc[0] ? crew.members[0].rc[0] : crew.members[0].rc[1];
 		if (error && error != -ENOSPC)
@@ -96,9 +108,23 @@ FIXTURE_TEST(the_disk_of_all_ranks_becomes_full)
 		fine += !error;
 		if (!access(crew.path, F_OK))
 			assert_frames(&crew);
-		assert_disk_has(!access(crew.path, F_OK));
+		assert_disk_has(access(crew.path, F_OK) ? 0 : nodes ? 3 : 1);
+		for (int i = 0; i < 2; i++) {
+			snprintf(of_node, sizeof(of_node), "%s.node-%d", crew.path, i);
+			unlink(of_node);
+		}
 	}
 	assert_true(errors > 3 && fine > 1);
+}
+
+FIXTURE_TEST(the_disk_of_all_ranks_becomes_full)
+{
+	assert_disk_becomes_full(f, false);
+}
+
+FIXTURE_TEST(the_disk_of_the_files_of_nodes_becomes_full)
+{
+	assert_disk_becomes_full(f, true);
 }
 
 /* Room comes when ranks have been told that there is none. The number: how often they were. */

@@ -58,7 +58,7 @@ FIXTURE_TEST(ranks_of_another_node_sync_what_they_write)
 
 	assert_written(&crew);
 	assert_int_equal(syncs, 0);
-	crew.far = 1;
+	crew.on_node = 1;
 	assert_written(&crew);
 	assert_int_equal(syncs, 2 * crew.frames);
 }

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The HDF5 files of rank 0: one, or with SLUICE_WRITER_NODE_FILES one more for each node. Then the chunks of a rank are in
+ * the file of its node, and the first file has virtual datasets. It is flushed last, so that the frames that it counts are
+ * in all files. Called by the server's thread, with server->using.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ranks/ranks_internal.h"
+
+#define SMALL ((uint64_t)64 << 10) /* bytes of a chunk */
+
+/* ---------------------------------------------------------------------------------------- open */
+
+static int file_open(struct sl_rank_server *server, size_t number,
+                     const struct sl_h5_file_options *o)
+{
+	struct sl_server_file *file = &server->files[number];
+	int length = number ? asprintf(&file->path, "%s.node-%zu", server->path, number - 1)
+	                    : asprintf(&file->path, "%s", server->path);
+
+	if (length < 0) {
+		file->path = NULL;
+		return sl_fail(-ENOMEM, "no memory");
+	}
+	return sl_h5_file_open(file->path, o, &file->h5);
+}
+
+int sl_files_open(struct sl_rank_server *server)
+{
+	const struct sluice_writer_options *o = server->options;
+	struct sl_h5_file_options options = {.flags = o->flags,
+	                                     .mode = o->mode,
+	                                     .attributes = o->attributes,
+	                                     .attribute_count = o->attribute_count,
+	                                     .shared = true,
+	                                     .full = sl_server_full,
+	                                     .argument = server};
+	bool apart = o->flags & SLUICE_WRITER_NODE_FILES;
+	size_t count = 1;
+	int rc = 0;
+
+	/* Nodes are in the order of their lowest ranks. */
+	for (int r = 0; r < server->ranks; r++) {
+		const struct sl_open_body *body = (void *)(server->rank[r].step->message + 1);
+		struct sl_server_rank *rank = &server->rank[r];
+
+		rank->node = body->node == r ? server->node_count++ : server->rank[body->node].node;
+		rank->file = apart ? 1 + rank->node : 0;
+		count = SL_MAX(count, (size_t)rank->file + 1);
+	}
+	server->files = calloc(count, sizeof(*server->files));
+	if (!server->files)
+		return sl_fail(-ENOMEM, "no memory");
+	server->flushed = o->flags & SLUICE_WRITER_APPEND;
+	options.apart = server->node_count > 1;
+	options.held_limit = sl_writer_held_limit(o->memory_bytes) / count;
+	while (!rc && server->file_count < count) {
+		rc = file_open(server, server->file_count, &options);
+		options.attribute_count = 0;
+		server->file_count++;
+	}
+	return rc;
+}
+
+/* ----------------------------------------------------------------------------------------- add */
+
+/* Makes a source longer by a block beside it; false: it does not lie so. */
+static bool source_join(struct sl_h5_source *source, const struct sl_h5_source *other,
+                        unsigned rank)
+{
+	unsigned along = rank;
+
+	for (unsigned i = 0; i < rank; i++) {
+		if (source->start[i] == other->start[i] && source->count[i] == other->count[i])
+			continue;
+		if (along < rank || (source->start[i] + source->count[i] != other->start[i] &&
+		                     other->start[i] + other->count[i] != source->start[i]))
+			return false;
+		along = i;
+	}
+	if (source->file != other->file)
+		return false;
+	source->start[along] = SL_MIN(source->start[along], other->start[along]);
+	source->count[along] += other->count[along];
+	return true;
+}
+
+/* The blocks of the ranks, of which those that lie side by side in a file are a single source. Returns their number. */
+static size_t sources_fill(const struct sl_rank_server *server, const struct sl_server_series *ss,
+                           struct sl_h5_source *out)
+{
+	size_t count = 0;
+
+	for (int r = 0; r < server->ranks; r++) {
+		const char *path = server->files[server->rank[r].file].path;
+		const char *slash = strrchr(path, '/');
+		struct sl_h5_source source = {.file = slash ? slash + 1 : path};
+
+		if (!sl_block_has_any(ss->layout.rank, &ss->blocks[r]))
+			continue;
+		memcpy(source.start, ss->blocks[r].start, sizeof(source.start));
+		memcpy(source.count, ss->blocks[r].count, sizeof(source.count));
+		/* What is joined may lie beside an earlier source. */
+		for (size_t i = 0; i < count; i++)
+			if (source_join(&source, &out[i], ss->layout.rank)) {
+				out[i] = out[--count];
+				i = (size_t)-1;
+			}
+		out[count++] = source;
+	}
+	return count;
+}
+
+/* The first dataset, which is virtual if the others have the chunks. */
+static int first_add(struct sl_rank_server *server, struct sl_server_series *ss,
+                     const struct sl_h5_set_options *set, uint64_t *first)
+{
+	struct sl_h5_layout virtual = ss->layout;
+	struct sl_h5_source *sources;
+	int rc;
+
+	if (server->file_count == 1)
+		return sl_h5_dataset_add(server->files[0].h5, ss->name, &ss->layout, set,
+		                         &ss->datasets[0], first);
+	virtual.sources = sources = calloc((size_t)server->ranks, sizeof(*sources));
+	if (!sources)
+		return sl_fail(-ENOMEM, "no memory");
+	virtual.source_count = sources_fill(server, ss, sources);
+	rc = sl_h5_dataset_add(server->files[0].h5, ss->name, &virtual, set, &ss->datasets[0],
+	                       first);
+	ss->layout.precision = virtual.precision;
+	free(sources);
+	return rc;
+}
+
+/* The dataset in the file of a node has the chunks alone, and as many frames as the first dataset counts. */
+static int part_add(struct sl_rank_server *server, struct sl_server_series *ss, size_t number,
+                    const struct sl_h5_set_options *set, uint64_t first)
+{
+	struct sl_h5_set_options its = *set;
+	char sentence[512];
+	int rc;
+
+	its.at = true;
+	its.frame = first;
+	/* All have the chunks and filters of the file of the first node. */
+	if (number > 1)
+		its.chunk = its.codec = its.shuffle = true;
+	rc = sl_h5_dataset_add(server->files[number].h5, ss->name, &ss->layout, &its,
+	                       &ss->datasets[number], &first);
+	if (!rc)
+		return 0;
+	snprintf(sentence, sizeof(sentence), "%s", sluice_last_message());
+	return sl_fail(rc, "'%s': %s", server->files[number].path, sentence);
+}
+
+int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
+                 const struct sl_h5_set_options *set, uint64_t *first)
+{
+	int rc = first_add(server, ss, set, first);
+	size_t scalars = ss->layout.scalar_count;
+	unsigned precision = ss->layout.precision;
+
+	ss->layout.scalars = ss->layout.dimensions = NULL;
+	ss->layout.attributes = NULL;
+	ss->layout.scalar_count = ss->layout.attribute_count = ss->layout.precision = 0;
+	for (size_t i = 1; !rc && i < server->file_count; i++)
+		rc = part_add(server, ss, i, set, *first);
+	ss->layout.scalar_count = scalars;
+	ss->layout.precision = precision;
+	if (!rc && (ss->layout.gather > 1 || ss->layout.contiguous))
+		rc = sl_fail(-ENOTSUP, "'%s' %s, and ranks can share only chunks of a single frame",
+		             ss->name,
+		             ss->layout.contiguous ? "lies in one piece"
+		                                   : "has several frames in a chunk");
+	if (rc)
+		sl_files_forget(server, ss);
+	return rc;
+}
+
+void sl_files_forget(struct sl_rank_server *server, struct sl_server_series *ss)
+{
+	for (size_t i = 0; i < server->file_count; i++)
+		if (ss->datasets[i])
+			sl_h5_dataset_forget(ss->datasets[i]);
+}
+
+/* -------------------------------------------------------------------------------------- places */
+
+/* Keeps the rest of a place for chunks that fit into it; the smallest are given up. */
+static void rest_keep(struct sl_rank_server *server, struct sl_server_rest rest)
+{
+	struct sl_server_rest *smallest = server->rests;
+
+	for (size_t i = 0; i < SL_SERVER_RESTS; i++)
+		if (server->rests[i].bytes < smallest->bytes)
+			smallest = &server->rests[i];
+	if (rest.bytes > smallest->bytes)
+		*smallest = rest;
+}
+
+/* No page of a file is written on two nodes: new space has whole pages, and its rest stays on the node. */
+int sl_files_place(struct sl_rank_server *server, int from, const struct sl_rank_message *want,
+                   struct sl_rank_message *out)
+{
+	const struct sl_server_rank *rank = &server->rank[from];
+
+	rest_keep(server, (struct sl_server_rest){want->place, want->bytes, rank->node});
+	for (size_t i = 0; i < SL_SERVER_RESTS; i++) {
+		struct sl_server_rest *rest = &server->rests[i];
+
+		if (rest->bytes < want->b || rest->node != rank->node)
+			continue;
+		out->place = rest->place;
+		out->bytes = SL_MIN(rest->bytes, want->a);
+		rest->place += out->bytes;
+		rest->bytes -= out->bytes;
+		return 0;
+	}
+	out->bytes = want->a;
+	/* Several small chunks share what is lost at its end. */
+	if (server->node_count > 1)
+		out->bytes = sl_whole_pages(SL_MAX(want->a, want->b < SMALL ? 16 * want->b : 0));
+	return sl_h5_place_take(server->files[rank->file].h5, out->bytes, &out->place);
+}
+
+/* -------------------------------------------------------------------------------------- frames */
+
+static int enter_message(const struct sl_rank_server *server, const struct sl_server_series *ss,
+                         const struct sl_server_message *of)
+{
+	const struct sl_rank_message *message = of->message;
+	const double *scalars = (const double *)(message + 1);
+	const struct sl_rank_record *records =
+		(const struct sl_rank_record *)(scalars + ss->layout.scalar_count);
+	struct sl_h5_dataset *dataset = ss->datasets[server->rank[of->from].file];
+	uint64_t offset[SLUICE_RANK_MOST];
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < message->count; i++) {
+		sl_blocks_offset(&ss->layout, records[i].chunk, offset);
+		rc = sl_h5_chunk_enter(dataset, message->frame, offset, records[i].mask,
+		                       records[i].place, records[i].length);
+	}
+	return rc;
+}
+
+int sl_files_enter(struct sl_rank_server *server, struct sl_server_series *ss,
+                   const struct sl_server_slot *slot)
+{
+	int rc = 0;
+
+	sl_list_each_of (of, &slot->messages, struct sl_server_message, link)
+		rc = rc ? rc : enter_message(server, ss, of);
+	ss->max_error = SL_MAX(ss->max_error, slot->error);
+	for (size_t i = server->file_count; !rc && i--;)
+		rc = sl_h5_frames_stored(ss->datasets[i], ss->complete, 1, slot->scalars,
+		                         ss->max_error);
+	return rc;
+}
+
+/* ------------------------------------------------------------------------------- flush and close */
+
+int sl_files_flush(struct sl_rank_server *server)
+{
+	/* A file that is replaced would show the frames of new files. */
+	bool vacates = server->file_count > 1 && !server->flushed;
+	int rc = vacates ? sl_h5_file_vacate(server->files[0].h5) : 0;
+
+	if (rc)
+		return rc;
+	for (size_t i = server->file_count; !rc && i--;)
+		rc = sl_h5_file_flush(server->files[i].h5);
+	/* Without the first file the others are of no use. */
+	for (size_t i = 1; rc && vacates && i < server->file_count; i++)
+		sl_h5_file_vacate(server->files[i].h5);
+	server->flushed |= !rc;
+	return rc;
+}
+
+int sl_files_close(struct sl_rank_server *server, bool keep)
+{
+	int rc = keep && server->file_count > 1 ? sl_files_flush(server) : 0;
+
+	for (size_t i = server->file_count; i--;) {
+		struct sl_h5_file *file = server->files[i].h5;
+		int closed = file ? sl_h5_file_close(file, keep && !rc) : 0;
+
+		rc = rc ? rc : closed;
+		free(server->files[i].path);
+	}
+	free(server->files);
+	server->files = NULL;
+	server->file_count = 0;
+	return rc;
+}

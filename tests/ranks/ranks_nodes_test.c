@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks on several nodes: a file for each node and a virtual dataset over them, and pages that only one node writes. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ranks/crew.h"
+
+/* By page of the file: the descriptor that has written to it. */
+enum { PAGE = 4096, PAGES = 4096 };
+static struct {
+	pthread_mutex_t mutex;
+	bool looks;
+	int by[PAGES];
+	int shared; /* writes to a page of another */
+} pages = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+ssize_t __real_pwrite64(int fd, const void *bytes, size_t n, off_t at);
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at);
+
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at)
+{
+	/* Those of HDF5 and of the server are duplicates of each other; ranks have one each. */
+	int by = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY ? fd : -1;
+
+	pthread_mutex_lock(&pages.mutex);
+	for (off_t page = at / PAGE; pages.looks && page <= (at + (off_t)n - 1) / PAGE; page++) {
+		pages.shared += pages.by[page % PAGES] && pages.by[page % PAGES] != by;
+		pages.by[page % PAGES] = by;
+	}
+	pthread_mutex_unlock(&pages.mutex);
+	return __real_pwrite64(fd, bytes, n, at);
+}
+
+static void assert_written(struct crew *crew)
+{
+	crew_run(crew, crew_write);
+	assert_crew_ok(crew, crew->frames);
+}
+
+static struct crew nodes_of(struct fixture *f, int ranks, int on_node)
+{
+	struct crew crew = crew_at(f, ranks);
+
+	crew.on_node = on_node;
+	crew.o.flags |= SLUICE_WRITER_NODE_FILES;
+	return crew;
+}
+
+/* -------------------------------------------------------------------------------------- stored */
+
+FIXTURE_TEST(files_of_nodes_have_the_blocks_of_their_ranks)
+{
+	static const char *const cuts[] = {"rows", "columns", "odd", "some"};
+	static const int nodes[][2] = {{1, 1}, {4, 2}, {5, 3}, {7, 2}};
+	struct crew crew;
+
+	for (size_t c = 0; c < COUNT_OF(cuts); c++)
+		for (size_t n = 0; n < COUNT_OF(nodes); n++) {
+			crew = nodes_of(f, nodes[n][0], nodes[n][1]);
+			crew.cut = cuts[c];
+			crew.codec = (c + n) % 2 ? "none" : "deflate";
+			crew.seed = (unsigned)(1 + c * 5 + n);
+			assert_written(&crew);
+		}
+	/* Those of the last; the others had fewer nodes. */
+	assert_int_equal(directory_entries(f->dir), 1 + 4);
+}
+
+FIXTURE_TEST(a_folder_keeps_its_frames_where_it_is_moved)
+{
+	char from[300], to[300];
+	struct crew crew = nodes_of(f, 4, 2);
+	crew.path = scratch(f, "100%b.h5");
+	assert_written(&crew);
+	assert_int_equal(mkdir(scratch(f, "moved"), 0700), 0);
+	for (int i = -1; i < 2; i++) {
+		snprintf(from, sizeof(from), "%s/100%%b.h5", f->dir);
+		snprintf(to, sizeof(to), "%s/moved/100%%b.h5", f->dir);
+		if (i >= 0) {
+			snprintf(from + strlen(from), 16, ".node-%d", i);
+			snprintf(to + strlen(to), 16, ".node-%d", i);
+		}
+		assert_int_equal(rename(from, to), 0);
+	}
+	crew.path = scratch(f, "moved/100%b.h5");
+	assert_int_equal(field_look(crew.path, "u", 20, 20), 0);
+	/* Without the file of a node its part is missing. */
+	assert_int_equal(unlink(to), 0);
+	assert_int_not_equal(field_look(crew.path, "u", 20, 20), 0);
+}
+
+/* --------------------------------------------------------------------------------------- pages */
+
+/* HDF5 writes something small in each frame. */
+static void act_attributes(struct member *m)
+{
+	char name[16];
+	double number = 1;
+	struct sluice_attribute attribute = {.name = name, .numbers = &number, .count = 1};
+	int rc = crew_open(m);
+
+	if (!rc)
+		rc = crew_add(m, "u");
+	for (uint64_t k = 0; !rc && k < 20; k++) {
+		snprintf(name, sizeof(name), "%d", (int)k);
+		rc = crew_put(m, "u", k, k + 1, PATIENCE_MS);
+		if (!rc && !m->rank)
+			rc = sluice_series_attributes(m->s, &attribute, 1);
+	}
+	crew_note(m, 0, rc);
+	crew_end(m, 1);
+}
+
+FIXTURE_TEST(no_page_is_written_on_two_nodes)
+{
+	struct crew crew = nodes_of(f, 3, 1);
+	crew.cut = "odd";
+	crew.o.flags = SLUICE_WRITER_REPLACE;
+	pages.looks = true;
+	crew_run(&crew, act_attributes);
+	pages.looks = false;
+	assert_note(&crew, 0, 0, "");
+	assert_note(&crew, 1, 0, "");
+	assert_int_equal(pages.shared, 0);
+	assert_int_equal(field_look(crew.path, "u", 20, 20), 0);
+}
+
+/* ----------------------------------------------------------------------------------- continued */
+
+static void act_continue(struct member *m)
+{
+	struct sluice_writer_counts counts = {.size = sizeof(counts)};
+	int rc = crew_open(m);
+
+	if (rc) {
+		crew_note(m, 0, rc);
+		return;
+	}
+	rc = crew_add(m, "u");
+	if (!rc)
+		rc = sluice_series_stats(m->s, &counts);
+	if (!rc)
+		rc = crew_put(m, "u", counts.frames_before, 30, PATIENCE_MS);
+	crew_note(m, 0, rc);
+	crew_end(m, 1);
+}
+
+FIXTURE_TEST(other_ranks_on_as_many_nodes_continue_the_files)
+{
+	struct crew crew = nodes_of(f, 4, 2);
+	assert_written(&crew);
+	crew = nodes_of(f, 6, 3);
+	crew.o.flags = SLUICE_WRITER_APPEND | SLUICE_WRITER_NODE_FILES;
+	crew_run(&crew, act_continue);
+	assert_note(&crew, 0, 0, "");
+	assert_note(&crew, 1, 0, "");
+	assert_int_equal(field_look(crew.path, "u", 30, 30), 0);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+	char bytes[65536];
+	int in = open(from, O_RDONLY | O_CLOEXEC);
+	int out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	ssize_t n;
+
+	while ((n = read(in, bytes, sizeof(bytes))) > 0)
+		assert_int_equal(write(out, bytes, (size_t)n), n);
+	close(in);
+	close(out);
+}
+
+/* As after a death in a flush, between the files of nodes and the first. */
+FIXTURE_TEST(frames_that_the_first_file_does_not_count_are_given_up)
+{
+	struct crew crew = nodes_of(f, 4, 2);
+	crew.frames = 10;
+	assert_written(&crew);
+	copy_file(crew.path, scratch(f, "copy"));
+	crew.o.flags = SLUICE_WRITER_APPEND | SLUICE_WRITER_NODE_FILES;
+	crew_run(&crew, act_continue);
+	assert_note(&crew, 1, 0, "");
+	copy_file(scratch(f, "copy"), scratch(f, "x.h5"));
+	assert_int_equal(field_look(scratch(f, "x.h5"), "u", 10, 10), 0);
+	crew = nodes_of(f, 4, 2);
+	crew.o.flags = SLUICE_WRITER_APPEND | SLUICE_WRITER_NODE_FILES;
+	crew_run(&crew, act_continue);
+	assert_note(&crew, 0, 0, "");
+	assert_note(&crew, 1, 0, "");
+	assert_int_equal(field_look(crew.path, "u", 30, 30), 0);
+}
+
+/* ------------------------------------------------------------------------------------- refused */
+
+static void assert_not_continued(struct fixture *f, int ranks, int on_node, unsigned flags,
+                                 int error, const char *says)
+{
+	struct crew crew = nodes_of(f, ranks, on_node);
+	crew.o.flags = SLUICE_WRITER_APPEND | flags;
+	crew_run(&crew, act_continue);
+	assert_note(&crew, 0, error, says);
+}
+
+FIXTURE_TEST(files_of_other_nodes_are_not_continued)
+{
+	struct crew crew = nodes_of(f, 4, 2);
+	assert_written(&crew);
+	assert_not_continued(f, 4, 1, SLUICE_WRITER_NODE_FILES, EEXIST, "has 2 parts");
+	assert_not_continued(f, 5, 3, SLUICE_WRITER_NODE_FILES, EEXIST, "part 0, of 'x.h5.node-0'");
+	assert_not_continued(f, 4, 2, 0, EEXIST, "its frames in other files");
+	assert_int_equal(field_look(crew.path, "u", 20, 20), 0);
+	unlink(scratch(f, "x.h5.node-1"));
+	assert_not_continued(f, 4, 2, SLUICE_WRITER_NODE_FILES, EINVAL,
+	                     "x.h5.node-1': there is no");
+	/* One file. */
+	crew = nodes_of(f, 4, 2);
+	crew.o.flags = SLUICE_WRITER_REPLACE;
+	assert_written(&crew);
+	assert_not_continued(f, 4, 2, SLUICE_WRITER_NODE_FILES, EEXIST, "its frames in this file");
+	assert_int_equal(field_look(scratch(f, "x.h5"), "u", 20, 20), 0);
+}
+
+static void act_open(struct member *m)
+{
+	int rc;
+
+	if (m->rank == 1 && m->crew->seed)
+		m->crew->o.flags = SLUICE_WRITER_REPLACE;
+	rc = crew_open(m);
+	crew_note(m, 0, rc);
+	if (!rc)
+		sluice_writer_close(m->w, PATIENCE_MS);
+}
+
+FIXTURE_TEST(a_file_of_a_node_that_is_there_is_an_error)
+{
+	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
+	sluice_writer *w;
+	struct crew crew = nodes_of(f, 4, 2);
+	crew.o.flags = SLUICE_WRITER_NODE_FILES;
+	copy_file("/dev/null", scratch(f, "x.h5.node-1"));
+	crew_run(&crew, act_open);
+	assert_note(&crew, 0, EEXIST, "x.h5.node-1");
+	assert_int_equal(directory_entries(f->dir), 1);
+	o.flags = SLUICE_WRITER_NODE_FILES;
+	assert_refused(sluice_writer_open(f->ctx, crew.path, &o, &w), EINVAL, "no ranks");
+}
+
+int main(int argc, char **argv)
+{
+	row_start(argc, argv);
+	return RUN_TESTS(NULL, NULL);
+}
