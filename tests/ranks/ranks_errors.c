@@ -98,6 +98,7 @@ FIXTURE_TEST(options_that_differ_or_are_wrong_are_refused_on_all_ranks)
 		{1, "chunk_frames is 4", .chunk_frames = 4},
 		/* Rank 1 has the dataset already when it has no memory. */
 		{1, "rank 1: 'u' needs", .depth = 100000, .error = ENOBUFS},
+		{1, "the rank's part of memory_bytes is", .depth = 100000, .error = ENOBUFS},
 	};
 
 	assert_refused_to_all(f, cases, COUNT_OF(cases));
