@@ -21,8 +21,8 @@
  * ours in each case, which call no MPI.
  *
  * No call of a program's step is collective, none is a barrier. A writer is closed or discarded before MPI_Finalize();
- * if it is not, MPI_Finalize() leaves its file as of the last flush, and calls of the writer then return -ESHUTDOWN. Calls
- * of another rank, which is not in MPI_Finalize() yet, may wait for their time-outs.
+ * if it is not, MPI_Finalize() of any rank leaves the file as of the last flush, and calls of the writer then return
+ * -ESHUTDOWN on all ranks.
  */
 #ifndef SLUICE_MPI_H
 #define SLUICE_MPI_H

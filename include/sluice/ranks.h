@@ -128,7 +128,8 @@ struct sluice_transport {
 	int (*send)(void *handle, int to, const void *bytes, size_t n, void **request);
 	/* Returns 1 if a message is sent: the request is gone. 0: not yet. Or a negative errno. */
 	int (*sent)(void *handle, void *request);
-	/* Returns 1 and a message that has arrived, in memory that the caller frees. 0: there is none. Or a negative errno. */
+	/* Returns 1 and a message that has arrived, in memory that the caller frees. 0: there is none. Or a negative errno.
+	 * A message of no bytes says that its rank sends and receives no more, though its writer is open. */
 	int (*receive)(void *handle, int *from, void **bytes, size_t *n);
 	/* The end. clean: no message is on its way; otherwise the ranks end after an error, and what others may still send
 	 * must not reach anybody else. NULL is allowed. */

@@ -29,8 +29,10 @@ static int take_bytes(struct sluice_series *s, uint64_t bytes)
 		return 0;
 	return sl_fail(-ENOBUFS,
 	               "'%s' needs %" PRIu64 " bytes of memory beside %" PRIu64
-	               " that are taken; memory_bytes is %" PRIu64 " and would have to be %" PRIu64,
-	               s->name, bytes, had, w->memory_bytes, had + bytes);
+	               " that are taken; %smemory_bytes is %" PRIu64
+	               " and would have to be %" PRIu64,
+	               s->name, bytes, had, w->sink ? "the rank's part of " : "", w->memory_bytes,
+	               had + bytes);
 }
 
 static void give_bytes(struct sluice_series *s, uint64_t bytes)

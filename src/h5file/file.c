@@ -143,14 +143,17 @@ static int file_open_old(struct sl_h5_file *file, hid_t access)
 static int create_new(struct sl_h5_file *file, hid_t access)
 {
 	hid_t list = H5Pcreate(H5P_FILE_CREATE);
+	int err = -EIO;
 
 	if (H5Pset_local_heap_size_hint(list, SL_H5_NAMES) >= 0 && H5Pset_istore_k(list, NODE) >= 0)
 		file->id = sl_hdf5_noted(H5Fcreate(file->own.path, H5F_ACC_TRUNC, list, access));
 	H5Pclose(list);
 	/* By this word a later writer knows what this one leaves behind, if it is killed before its first flush. */
-	if (file->id >= 0 && (!file->own.temporary || !sl_word_write(file->own.fd, 1)))
-		return 0;
-	return sl_hdf5_fail(file_error(file, -EIO), "HDF5 cannot make '%s'", file->own.path);
+	if (file->id >= 0)
+		err = file->own.temporary ? sl_word_write(file->own.fd, 1) : 0;
+	err = err ? file_error(file, err) : 0;
+	return err ? sl_hdf5_fail(err, "cannot make '%s': %s", file->own.path, sl_error_text(err))
+	           : 0;
 }
 
 /* With HDF5's lock, here and below. */

@@ -33,6 +33,7 @@ struct transport {
 	MPI_Comm comm;
 	int key; /* of the attribute that tells of MPI_Finalize() */
 	pthread_mutex_t mutex;
+	bool ending; /* guarded by mutex: the writer has ended */
 	bool finalized;
 	struct arrival *first, **last; /* in the order of their arrival */
 };
@@ -164,6 +165,19 @@ static int transport_receive(void *handle, int *from, void **bytes, size_t *n)
 
 /* --------------------------------------------------------------------------------------- life */
 
+/* A message of no bytes to the others, which would wait for this rank without end. With mutex. */
+static void transport_say_farewell(const struct transport *t)
+{
+	int rank, ranks;
+	MPI_Request request;
+
+	MPI_Comm_rank(t->comm, &rank);
+	MPI_Comm_size(t->comm, &ranks);
+	for (int r = 0; r < ranks; r++)
+		if (r != rank && !MPI_Isend(NULL, 0, MPI_BYTE, r, TAG, t->comm, &request))
+			MPI_Request_free(&request);
+}
+
 /* MPI_Finalize(), or the end of the transport. */
 static int transport_attribute_deleted(MPI_Comm comm, int key, void *handle, void *extra)
 {
@@ -171,6 +185,8 @@ static int transport_attribute_deleted(MPI_Comm comm, int key, void *handle, voi
 
 	(void)comm, (void)key, (void)extra;
 	pthread_mutex_lock(&t->mutex);
+	if (!t->ending)
+		transport_say_farewell(t);
 	t->finalized = true;
 	pthread_mutex_unlock(&t->mutex);
 	return MPI_SUCCESS;
@@ -183,6 +199,7 @@ static void transport_close(void *handle, int clean)
 
 	pthread_mutex_lock(&t->mutex);
 	finalized = t->finalized;
+	t->ending = true;
 	pthread_mutex_unlock(&t->mutex);
 	if (!finalized) {
 		MPI_Comm_delete_attr(MPI_COMM_SELF, t->key);

@@ -178,13 +178,19 @@ void sl_client_take(void *argument, int from, struct sl_rank_message *message, s
 	free(message);
 }
 
-void sl_client_broken(void *argument, int error)
+void sl_client_broken(void *argument, int gone, int error)
 {
 	struct sl_client *client = argument;
 	char sentence[256];
 
-	snprintf(sentence, sizeof(sentence), "rank %d has lost the messages of the others: %s",
-	         client->rank, sl_error_text(error));
+	if (error == -ESHUTDOWN)
+		snprintf(sentence, sizeof(sentence),
+		         "rank %d has ended the messages (MPI_Finalize?) with the writer open",
+		         gone < 0 ? client->rank : gone);
+	else
+		snprintf(sentence, sizeof(sentence),
+		         "rank %d has lost the messages of the others: %s", client->rank,
+		         sl_error_text(error));
 	client_failed(client, error, sentence, true);
 	if (client->server)
 		sl_server_lose(client->server);

@@ -51,7 +51,7 @@ void sl_link_tell(struct sl_link *link, int to, const struct sl_rank_message *he
 	struct sl_outgoing *out = sl_link_message(head, n);
 
 	if (!out) {
-		link->broken(link->argument, -ENOMEM);
+		link->broken(link->argument, -1, -ENOMEM);
 		return;
 	}
 	if (n)
@@ -59,10 +59,10 @@ void sl_link_tell(struct sl_link *link, int to, const struct sl_rank_message *he
 	sl_link_send(link, to, out);
 }
 
-static void link_fail(struct sl_link *link, int error)
+static void link_fail(struct sl_link *link, int gone, int error)
 {
 	if (!link->failed)
-		link->broken(link->argument, error);
+		link->broken(link->argument, gone, error);
 	link->failed = true;
 }
 
@@ -86,7 +86,7 @@ static bool link_send_some(struct sl_link *link)
 
 		any = true;
 		if (rc) {
-			link_fail(link, rc);
+			link_fail(link, -1, rc);
 			out->done(out);
 		} else {
 			sl_list_append(&link->sending, &out->link);
@@ -98,7 +98,7 @@ static bool link_send_some(struct sl_link *link)
 
 		next = at->next;
 		if (rc < 0)
-			link_fail(link, rc);
+			link_fail(link, -1, rc);
 		if (rc <= 0)
 			continue;
 		any = true;
@@ -111,7 +111,7 @@ static bool link_send_some(struct sl_link *link)
 bool sl_link_pump(struct sl_link *link)
 {
 	struct sl_rank_message *message;
-	bool any;
+	bool any, empty = false;
 	int rc = 0, from;
 	size_t n;
 
@@ -122,13 +122,14 @@ bool sl_link_pump(struct sl_link *link)
 		any = true;
 		if (n < sizeof(*message)) {
 			free(message);
-			rc = -EBADMSG;
+			empty = !n;
+			rc = empty ? -ESHUTDOWN : -EBADMSG;
 			break;
 		}
 		link->take(link->argument, from, message, n);
 	}
 	if (rc < 0)
-		link_fail(link, rc);
+		link_fail(link, empty ? from : -1, rc);
 	sl_mutex_unlock(&link->turns);
 	return any;
 }

@@ -87,7 +87,7 @@ struct sl_link {
 	struct sluice_transport t;
 	/* A message has come, which is the receiver's; the transport fails. By the thread of the link. */
 	void (*take)(void *argument, int from, struct sl_rank_message *message, size_t n);
-	void (*broken)(void *argument, int error);
+	void (*broken)(void *argument, int gone, int error); /* gone: a rank that has left, or -1 */
 	void *argument;
 	pthread_t thread;
 	struct sl_mutex turns; /* one at a time; the next two are of the turn */
@@ -196,7 +196,7 @@ extern const struct sl_sink_ops sl_client_ops;
 struct sl_client *sl_client_of(struct sluice_writer *w);
 /* Messages for this rank. */
 void sl_client_take(void *client, int from, struct sl_rank_message *message, size_t n);
-void sl_client_broken(void *client, int error);
+void sl_client_broken(void *client, int gone, int error);
 /*
  * Takes a step with all other ranks. rc: of this rank, with its sentence; otherwise with n bytes. Returns the first error
  * of any rank, -ETIMEDOUT with the ranks that are missing, or 0 and the answer, which the caller frees. After the deadline

@@ -80,7 +80,7 @@ void sl_server_take(struct sl_rank_server *server, int from, struct sl_rank_mess
 
 	if (!of) {
 		free(message);
-		server->link->broken(server->link->argument, -ENOMEM);
+		server->link->broken(server->link->argument, -1, -ENOMEM);
 		return;
 	}
 	*of = (struct sl_server_message){.from = from, .n = n, .message = message};

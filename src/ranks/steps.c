@@ -43,6 +43,26 @@ struct field {
 #name, offsetof(type, name), sizeof(((type *)0)->name) \
 	}
 
+/* A field in which two ranks differ, with its values if it is a number. */
+static int differs(int rank, const struct field *field, const char *first, const char *other)
+{
+	int64_t wide[2];
+	int32_t narrow[2];
+
+	if (field->bytes == sizeof(narrow[0])) {
+		memcpy(&narrow[0], first + field->offset, sizeof(narrow[0]));
+		memcpy(&narrow[1], other + field->offset, sizeof(narrow[1]));
+		wide[0] = narrow[0], wide[1] = narrow[1];
+	} else if (field->bytes == sizeof(wide[0])) {
+		memcpy(&wide[0], first + field->offset, sizeof(wide[0]));
+		memcpy(&wide[1], other + field->offset, sizeof(wide[1]));
+	} else {
+		return sl_fail(-EINVAL, "rank 0 and rank %d differ in %s", rank, field->name);
+	}
+	return sl_fail(-EINVAL, "rank 0 and rank %d differ in %s: %" PRId64 " and %" PRId64, rank,
+	               field->name, wide[0], wide[1]);
+}
+
 /* Compares the fields of all ranks, and all that follows the head, which is called `rest`. */
 static int compare(const struct sl_rank_server *server, const struct field *fields, size_t count,
                    size_t head, const char *rest)
@@ -56,11 +76,10 @@ static int compare(const struct sl_rank_server *server, const struct field *fiel
 		for (size_t i = 0; i < count; i++)
 			if (memcmp(first + fields[i].offset, other + fields[i].offset,
 			           fields[i].bytes))
-				return sl_fail(-EINVAL, "rank 0 and rank %d gave a different %s", r,
-				               fields[i].name);
+				return differs(r, &fields[i], first, other);
 		if (n != server->rank[r].step->n ||
 		    memcmp(first + head, other + head, n - sizeof(struct sl_rank_message) - head))
-			return sl_fail(-EINVAL, "rank 0 and rank %d gave a different %s", r, rest);
+			return sl_fail(-EINVAL, "rank 0 and rank %d differ in %s", r, rest);
 	}
 	return 0;
 }
@@ -68,7 +87,7 @@ static int compare(const struct sl_rank_server *server, const struct field *fiel
 /* --------------------------------------------------------------------------------------- open */
 
 static const struct field open_fields[] = {
-	{"version of sluice", offsetof(struct sl_open_body, version), 40},
+	{"the version of sluice", offsetof(struct sl_open_body, version), 40},
 	FIELD(struct sl_open_body, memory_bytes),
 	FIELD(struct sl_open_body, checkpoint_frames),
 	FIELD(struct sl_open_body, flags),
@@ -101,7 +120,7 @@ static void step_open(struct sl_rank_server *server)
 
 	if (!rc)
 		rc = compare(server, open_fields, sizeof(open_fields) / sizeof(open_fields[0]),
-		             sizeof(struct sl_open_body), "path");
+		             sizeof(struct sl_open_body), "the path");
 	if (!rc)
 		rc = sl_files_open(server);
 	if (!rc)
@@ -126,8 +145,8 @@ static const struct field add_fields[] = {
 	FIELD(struct sl_add_body, precision),
 	FIELD(struct sl_add_body, flags),
 	{"continue_at", offsetof(struct sl_add_body, continue_at), sizeof(uint64_t)},
-	{"number of scalars", offsetof(struct sl_add_body, scalars), sizeof(uint32_t)},
-	{"number of dimensions", offsetof(struct sl_add_body, dimensions), sizeof(uint32_t)},
+	{"the number of scalars", offsetof(struct sl_add_body, scalars), sizeof(uint32_t)},
+	{"the number of dimensions", offsetof(struct sl_add_body, dimensions), sizeof(uint32_t)},
 };
 
 static int series_layout(struct sl_rank_server *server, struct sl_server_series *ss,
@@ -197,7 +216,7 @@ static void step_add(struct sl_rank_server *server)
 	if (!rc)
 		rc = compare(server, add_fields, sizeof(add_fields) / sizeof(add_fields[0]),
 		             sizeof(struct sl_add_body),
-		             "name of the dataset, a scalar or a dimension");
+		             "the name of the dataset, a scalar or a dimension");
 	if (!rc && !added)
 		rc = sl_fail(-ENOMEM, "no memory");
 	if (!rc)

@@ -62,6 +62,18 @@ def finalized(folder):
     launch.check(path, 8, 10)
 
 
+def deserted(folder):
+    """A rank that calls MPI_Finalize() with its writer open, while others wait for it without end."""
+    for rank, level in ((0, "serialized"), (1, "multiple")):
+        path = os.path.join(folder, f"{rank}.h5")
+        done = launch.run(3, program, path, f"desert={rank}", "every=1", f"thread={level}")
+        assert done.returncode == 1, done
+        for other in {0, 1, 2} - {rank}:
+            says = f"rank {other}: close: -108: rank {rank} has ended the messages (MPI_Finalize?) with the writer open"
+            assert says in done.stderr, (says, done.stderr)
+        launch.check(path, 5, 5)
+
+
 def left_behind(folder):
     """A rank is killed before the first flush: the next run of that name removes what it finds."""
     path = os.path.join(folder, "x.h5")
@@ -100,7 +112,7 @@ def in_parallel(folder):
     assert float(done.stdout) == expected, (done.stdout, expected)
 
 
-for case in (slow_rank, lazy_rank, other_number, finalized, left_behind, absent, in_parallel):
+for case in (slow_rank, lazy_rank, other_number, finalized, deserted, left_behind, absent, in_parallel):
     with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as folder:
         print(case.__name__)
         case(folder)

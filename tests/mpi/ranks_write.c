@@ -19,6 +19,7 @@
  *   told=PATH      a file for the frames that are visible, as 3 numbers of 8 bytes
  *   nodes=1        a file for each node
  *   leave=1        MPI_Finalize() comes before the writer is closed
+ *   desert=RANK    which calls MPI_Finalize() after half of the frames, with the writer open
  *   only=1         SLUICE_WRITER_ONLY_HDF5
  *   absent=RANK    which does not open the writer; the others wait 100 ms for it
  * Rank 0 prints a line for each flush: the frames that are visible then. An error of a call ends the frames; each rank closes
@@ -42,13 +43,14 @@ enum { SERIES = 3 };
 
 static struct setup {
 	unsigned frames, every, checkpoint, append, seed, precision, us, after, leave, nodes, only;
-	int slow, lazy, die, absent, rank, ranks;
+	int slow, lazy, die, absent, desert, rank, ranks;
 	const char *cut, *codec, *thread, *path, *told;
 } setup = {.frames = 10,
            .slow = -1,
            .lazy = -1,
            .die = -1,
            .absent = -1,
+           .desert = -1,
            .cut = "slabs",
            .codec = "deflate",
            .thread = "multiple"};
@@ -206,6 +208,7 @@ static void option(const char *text)
 		{"slow", NULL, &setup.slow, NULL},
 		{"die", NULL, &setup.die, NULL},
 		{"absent", NULL, &setup.absent, NULL},
+		{"desert", NULL, &setup.desert, NULL},
 		{"told", NULL, NULL, &setup.told},
 		{"lazy", NULL, &setup.lazy, NULL},
 		{"cut", NULL, NULL, &setup.cut},
@@ -323,7 +326,7 @@ static int run(sluice_context *ctx)
 		told = open(setup.told, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	if (setup.die == setup.rank && !setup.after)
 		pthread_create(&killer, NULL, die_later, NULL);
-	if (setup.lazy == setup.rank)
+	if (setup.lazy == setup.rank || setup.desert == setup.rank)
 		end -= setup.frames / 2;
 	for (unsigned k = setup.append; !rc && k < end; k++) {
 		rc = write_frames(series, blocks, k, &state);
@@ -332,7 +335,9 @@ static int run(sluice_context *ctx)
 		if (!rc)
 			tell_visible(series, told, setup.every && (k + 1) % setup.every == 0);
 	}
-	if (setup.leave) {
+	if (setup.desert == setup.rank) {
+		MPI_Finalize();
+	} else if (setup.leave) {
 		/* No rank is in a call of the writer that needs another. */
 		MPI_Barrier(MPI_COMM_WORLD);
 		MPI_Finalize();
@@ -340,7 +345,7 @@ static int run(sluice_context *ctx)
 	}
 	if (rc)
 		fprintf(stderr, "rank %d: %d: %s\n", setup.rank, rc, sluice_last_message());
-	rc = sluice_writer_close(w, 60000);
+	rc = sluice_writer_close(w, setup.desert < 0 ? 60000 : -1);
 	if (rc)
 		fprintf(stderr, "rank %d: close: %d: %s\n", setup.rank, rc, sluice_last_message());
 	return rc;
@@ -375,7 +380,7 @@ int main(int argc, char **argv)
 		doze(1000);
 	rc = run(ctx);
 	sluice_context_free(ctx);
-	if (!setup.leave)
+	if (!setup.leave && setup.desert != setup.rank)
 		MPI_Finalize();
 	return rc ? 1 : 0;
 }

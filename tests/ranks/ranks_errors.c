@@ -86,17 +86,19 @@ FIXTURE_TEST(blocks_that_are_not_the_array_are_refused)
 FIXTURE_TEST(options_that_differ_or_are_wrong_are_refused_on_all_ranks)
 {
 	static const struct wrong cases[] = {
-		{2, "rank 0 and rank 2 gave a different shape", .shape = 1},
-		{2, "rank 0 and rank 2 gave a different codec", .codec = "none"},
-		{2, "rank 0 and rank 2 gave a different name", .scalar = "tome"},
-		{1, "rank 0 and rank 1 gave a different name", .name = "uu"},
+		{2, "rank 0 and rank 2 differ in shape", .shape = 1},
+		{2, "rank 0 and rank 2 differ in codec", .codec = "none"},
+		{2, "rank 0 and rank 2 differ in the name", .scalar = "tome"},
+		{1, "rank 0 and rank 1 differ in the name", .name = "uu"},
 		{1, "rank 1: sluice_series_add_block: the dataset has no name", .name = ""},
 		{1, "rank 1: series options: missing", .no_options = true},
 		{1, "rank 1: series options: 99 is no type", .type = 99},
+		{2, "rank 0 and rank 2 differ in type: 10 and 3", .type = SLUICE_INT16},
 		{1, "DROP", .flags = SLUICE_SERIES_DROP},
 		{1, "chunk_frames is 4", .chunk_frames = 4},
 		/* Rank 1 has the dataset already when it has no memory. */
 		{1, "rank 1: 'u' needs", .depth = 100000, .error = ENOBUFS},
+		{1, "the rank's part of memory_bytes is", .depth = 100000, .error = ENOBUFS},
 	};
 
 	assert_refused_to_all(f, cases, COUNT_OF(cases));
@@ -149,7 +151,7 @@ FIXTURE_TEST(a_file_that_cannot_be_opened_is_an_error_of_all_ranks)
 
 	assert_open_refused(f, scratch(f, "none/x.h5"), NULL, replace, ENOENT, "none/x.h5");
 	assert_open_refused(f, path, scratch(f, "y.h5"), replace, EINVAL,
-	                    "rank 0 and rank 1 gave a different path");
+	                    "rank 0 and rank 1 differ in the path");
 	assert_open_refused(f, path, "http://x/y", replace, EINVAL,
 	                    "rank 1: 'http://x/y' is no local path");
 	assert_open_refused(f, path, NULL, replace | SLUICE_WRITER_APPEND, EINVAL,

@@ -152,6 +152,27 @@ FIXTURE_TEST(room_that_comes_later_lets_all_ranks_go_on)
 	assert_crew_ok(&crew, FRAMES);
 }
 
+static void act_open(struct member *m)
+{
+	crew_note(m, 0, crew_open(m));
+}
+
+FIXTURE_TEST(a_disk_without_any_room_is_the_error_of_opening_on_all_ranks)
+{
+	static const char page[4096];
+	const char *path = disk_file(0);
+	struct crew crew = crew_of(f->ctx, path, 2);
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	while (write(fd, page, sizeof(page)) > 0)
+		;
+	close(fd);
+	crew.o.flags = SLUICE_WRITER_REPLACE;
+	crew_run(&crew, act_open);
+	assert_note(&crew, 0, ENOSPC, "No space left");
+	assert_disk_has(1);
+}
+
 int main(int argc, char **argv)
 {
 	row_start(argc, argv);
