@@ -142,13 +142,14 @@ static bool multipart_is_there(struct sl_http_multipart *multipart,
 static int multipart_finish(struct sl_http_multipart *multipart, struct sl_http_call *call,
                             uint64_t length)
 {
-	int rc = 0;
+	/* For this call alone: a server would refuse to drop parts of an object that exists. */
+	struct curl_slist home = {(char *)"If-None-Match: *", call->fields->home};
+	struct curl_slist away = {home.data, call->fields->away};
+	const struct sl_http_fields exclusive = {.away = &away, .home = &home};
+	int rc;
 
 	if (multipart->http->flags & SLUICE_OPEN_EXCLUSIVE)
-		rc = sl_http_fields_add(call->query ? &multipart->each : &multipart->whole,
-		                        "If-None-Match: *");
-	if (rc)
-		return rc;
+		call->fields = &exclusive;
 	do
 		sl_http_call_run(multipart->http, call);
 	while (sl_http_call_again(multipart->http, call));

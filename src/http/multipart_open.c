@@ -99,19 +99,20 @@ static int multipart_parse(struct sl_http_multipart *multipart, const char *text
 	char *copy = strdup(text), *rest = copy, *line = copy ? strsep(&rest, "\n") : "", sums[8];
 	struct sl_s3_plan plan;
 	uint64_t count = 0;
+	int behind = 0;
 	bool valid;
 
 	multipart->locked.begun = multipart->locked.told = true;
-	if (sscanf(line, "sluice upload 1 %" SCNu64 " %" SCNu64 " %7s", &plan.total, &plan.bytes,
-	           sums) == 3 &&
-	    plan.total == multipart->plan.total && plan.bytes)
+	if (sscanf(line, "sluice upload 1 %" SCNu64 " %" SCNu64 " %7s %n", &plan.total, &plan.bytes,
+	           sums, &behind) == 3 &&
+	    plan.total == multipart->plan.total && plan.bytes && line[behind])
 		count = (plan.total - 1) / plan.bytes + 1;
 	valid = count && count <= SL_S3_PARTS;
 	if (valid) {
 		multipart->plan = plan;
 		multipart->locked.known = calloc(count, sizeof(*multipart->locked.known));
 		multipart->locked.known_count = multipart->locked.known ? count : 0;
-		multipart->locked.upload = strdup(strrchr(line, ' ') + 1);
+		multipart->locked.upload = strdup(line + behind);
 		atomic_store(&multipart->plain, strcmp(sums, "CRC32C"));
 		valid = multipart->locked.known && multipart->locked.upload;
 	}
