@@ -250,15 +250,9 @@ static void create_over(struct sl_http_call *call)
 	multipart_landed(multipart);
 }
 
-/* Returns true if the caller has to start the call that creates the upload. */
-static bool multipart_begin_locked(struct sl_http_multipart *multipart)
-	SL_REQUIRES(&multipart->mutex)
+/* No attempt is cut: nobody would know the id of an upload that the server began. */
+static void multipart_create(struct sl_http_multipart *multipart)
 {
-	if (multipart->locked.begun || multipart->locked.error)
-		return false;
-	multipart->locked.begun = true;
-	multipart->locked.flying++;
-	/* No attempt is cut: nobody would know the id of an upload that the server began. */
 	multipart->create = (struct sl_http_call){.verb = "POST",
 	                                          .query = SL_S3_UPLOADS,
 	                                          .fields = &multipart->whole,
@@ -267,7 +261,7 @@ static bool multipart_begin_locked(struct sl_http_multipart *multipart)
 	                                          .over = create_over};
 	if (!atomic_load(&multipart->plain))
 		strcpy(multipart->create.line, "x-amz-checksum-algorithm: CRC32C");
-	return true;
+	sl_http_call_start(multipart->http, &multipart->create);
 }
 
 /* -------------------------------------------------------------------------------------- copy */
@@ -393,11 +387,13 @@ void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_pie
 	}
 	multipart->locked.reach = SL_MAX(multipart->locked.reach, piece->offset + piece->length);
 	/* An object that fits into a part is sent when it is closed. */
-	create = SL_MAX(multipart->plan.total, multipart->locked.reach) > multipart->plan.bytes &&
-	         multipart_begin_locked(multipart);
+	create = !multipart->locked.begun &&
+	         SL_MAX(multipart->plan.total, multipart->locked.reach) > multipart->plan.bytes;
+	multipart->locked.begun |= create;
+	multipart->locked.flying += create;
 	sl_mutex_unlock(&multipart->mutex);
 	if (create)
-		sl_http_call_start(multipart->http, &multipart->create);
+		multipart_create(multipart);
 	if (piece->length >= COPY_APART)
 		sl_pool_submit(multipart->http->core->pool, &piece->task);
 	else

@@ -82,7 +82,6 @@ static void multipart_abort_all(void)
 	sl_mutex_unlock(&alive.mutex);
 }
 
-/* Keeps the upload in the list of those that an end of the process aborts. */
 void sl_http_multipart_register(struct sl_http_multipart *multipart)
 {
 	sl_mutex_lock(&alive.mutex);
@@ -241,9 +240,8 @@ void sl_http_multipart_free(struct sl_http_multipart *multipart) SL_UNCHECKED
 		sl_http_part_free(part);
 	sl_list_each_of (part, &multipart->locked.spare, struct sl_http_part, link)
 		sl_http_part_free(part);
-	for (unsigned i = 0; i < multipart->locked.known_count; i++)
+	for (unsigned i = 0; multipart->locked.begun && i < SL_S3_PARTS; i++)
 		free(multipart->locked.known[i].etag);
-	free(multipart->locked.known);
 	free(multipart->locked.upload);
 	free(multipart->locked.sentence);
 	sl_http_fields_clear(&multipart->whole);
