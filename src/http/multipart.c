@@ -84,16 +84,13 @@ int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
 
 static void part_over(struct sl_http_call *call);
 
-/* Takes the pieces that wait and can go on for now. */
+/* Takes the pieces that wait and can go on for now, and gives their parts buffers. */
 static void multipart_take_ready_locked(struct sl_http_multipart *multipart, struct sl_list *out)
 	SL_REQUIRES(&multipart->mutex)
 {
-	uint64_t used = multipart->locked.used;
-	unsigned given = 0; /* the part that will get a buffer, for the first of its pieces */
 	struct sl_s3_part place;
+	int error = 0;
 
-	sl_list_each (link, &multipart->locked.spare)
-		used -= SL_CONTAINER(link, struct sl_http_part, link)->place.length;
 	sl_list_each (link, &multipart->locked.pieces) {
 		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
 		uint64_t at = piece->offset + piece->moved;
@@ -103,13 +100,9 @@ static void multipart_take_ready_locked(struct sl_http_multipart *multipart, str
 		if (!piece->waits)
 			continue;
 		sl_s3_plan_find(&multipart->plan, at, &place);
-		if (place.number != given &&
-		    !sl_http_multipart_part_locked(multipart, place.number)) {
-			if (used && used + place.length > multipart->share)
-				break;
-			used += place.length;
-			given = place.number;
-		}
+		/* Without memory the piece finds the same error. */
+		if (!sl_http_multipart_buffer_locked(multipart, &place, &error) && !error)
+			break;
 		piece->waits = false;
 		sl_list_append(out, &piece->task.link);
 	}
@@ -282,9 +275,7 @@ static struct sl_http_part *piece_step_locked(struct sl_http_multipart *multipar
 		*error = -EFBIG;
 		return NULL;
 	}
-	part = sl_http_multipart_part_locked(multipart, place.number);
-	if (!part)
-		part = sl_http_multipart_buffer_locked(multipart, &place, error);
+	part = sl_http_multipart_buffer_locked(multipart, &place, error);
 	if (!part)
 		return NULL;
 	from = at - place.start;

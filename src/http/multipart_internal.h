@@ -72,7 +72,7 @@ void sl_http_multipart_take_share(struct sl_http_multipart *multipart);
 /* Returns the part of that number if it has a buffer. */
 struct sl_http_part *sl_http_multipart_part_locked(struct sl_http_multipart *multipart,
                                                    unsigned number) SL_REQUIRES(&multipart->mutex);
-/* Gives a part of the window a buffer. Returns NULL if there is none for now, or no memory (*error is set). */
+/* Returns a part of the window, which gets a buffer. Returns NULL if there is none for now, or no memory (*error is set). */
 struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *multipart,
                                                      const struct sl_s3_part *place, int *error)
 	SL_REQUIRES(&multipart->mutex);

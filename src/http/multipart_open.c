@@ -105,7 +105,8 @@ static int multipart_parse(struct sl_http_multipart *multipart, const char *text
 	multipart->locked.begun = multipart->locked.told = true;
 	if (sscanf(line, "sluice upload 1 %" SCNu64 " %" SCNu64 " %7s %n", &plan.total, &plan.bytes,
 	           sums, &behind) == 3 &&
-	    plan.total == multipart->plan.total && plan.bytes && line[behind])
+	    plan.total == multipart->plan.total && plan.bytes && plan.bytes <= SL_S3_PART_MOST &&
+	    line[behind])
 		count = (plan.total - 1) / plan.bytes + 1;
 	valid = count && count <= SL_S3_PARTS;
 	if (valid) {

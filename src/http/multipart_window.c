@@ -90,7 +90,7 @@ static bool multipart_is_full_locked(struct sl_http_multipart *multipart, unsign
 	return number <= SL_S3_PARTS && multipart->locked.known[number - 1].full;
 }
 
-/* Frees buffers that no part has, of another length than the next part needs, or all. */
+/* Frees buffers that no part has, of another length than the next part needs. */
 static void multipart_trim_locked(struct sl_http_multipart *multipart, uint64_t except)
 	SL_REQUIRES(&multipart->mutex)
 {
@@ -108,8 +108,10 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 	SL_REQUIRES(&multipart->mutex)
 {
 	struct sl_list *link, *before = &multipart->locked.parts;
-	struct sl_http_part *part = NULL;
+	struct sl_http_part *part = sl_http_multipart_part_locked(multipart, place->number);
 
+	if (part)
+		return part;
 	multipart_trim_locked(multipart, place->length);
 	link = sl_list_take(&multipart->locked.spare);
 	if (!link && multipart->locked.used &&

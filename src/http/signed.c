@@ -14,8 +14,8 @@
 #include "http/call.h"
 #include "http/signed.h"
 
-#define MOST_ERROR  ((size_t)4096)
-#define MOST_ANSWER ((size_t)1 << 20) /* to a call: a list of a thousand parts */
+#define MOST_XML  ((size_t)16 << 10) /* a key of 1,024 characters may be six times that */
+#define MOST_PAGE ((size_t)1 << 20)  /* of a list of a thousand parts */
 
 static const char *request_method(const struct sl_http_request *request)
 {
@@ -96,7 +96,7 @@ void sl_http_signed_keep(struct sl_http_request *request, const char *data, size
 {
 	char **xml = &request->response.xml;
 	size_t length = *xml ? strlen(*xml) : 0;
-	size_t most = request->call ? MOST_ANSWER : MOST_ERROR;
+	size_t most = request->call && !strcmp(request->call->verb, "GET") ? MOST_PAGE : MOST_XML;
 
 	if (!*xml)
 		*xml = calloc(1, most);
