@@ -17,7 +17,8 @@
  * The share is fixed when the file is opened, so no file waits for another.
  *
  * Threads: pieces are submitted on any thread, which copies the bytes of short pieces. Threads of the pool copy those of
- * long pieces, side by side, and go on where a piece had to wait. Reactors end calls. sluice_close() and sluice_discard() wait for their ends.
+ * long pieces, side by side, and those of pieces that had to wait. While a piece `waits`, no thread has it. Reactors end
+ * calls; sluice_close() and sluice_discard() wait for their ends.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -91,8 +92,7 @@ static void multipart_take_ready_locked(struct sl_http_multipart *multipart, str
 	struct sl_s3_part place;
 	int error = 0;
 
-	sl_list_each (link, &multipart->locked.pieces) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
+	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
 		uint64_t at = piece->offset + piece->moved;
 
 		if (at >= multipart->locked.window)
@@ -454,9 +454,7 @@ void sl_http_multipart_cancel(struct sl_http_multipart *multipart)
 	bool cancelled = false;
 
 	sl_mutex_lock(&multipart->mutex);
-	sl_list_each (link, &multipart->locked.pieces) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
-
+	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
 		cancelled |= piece->waits && atomic_load(&piece->cancelled);
 	}
 	if (cancelled)

@@ -75,9 +75,7 @@ void sl_http_part_free(struct sl_http_part *part)
 struct sl_http_part *sl_http_multipart_part_locked(struct sl_http_multipart *multipart,
                                                    unsigned number) SL_REQUIRES(&multipart->mutex)
 {
-	sl_list_each (link, &multipart->locked.parts) {
-		struct sl_http_part *part = SL_CONTAINER(link, struct sl_http_part, link);
-
+	sl_list_each_of (part, &multipart->locked.parts, struct sl_http_part, link) {
 		if (part->place.number == number)
 			return part;
 	}
@@ -195,9 +193,7 @@ uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 		for (unsigned i = 0; part && i < part->span_count; i++)
 			if (place.start + part->spans[i].from <= end)
 				end = SL_MAX(end, place.start + part->spans[i].to);
-		sl_list_each (link, &multipart->locked.pieces) {
-			struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
-
+		sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
 			if (piece->offset <= end)
 				end = SL_MAX(end, piece->offset + piece->length);
 		}
@@ -212,9 +208,7 @@ bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint
 {
 	struct sl_s3_part place;
 
-	sl_list_each (link, &multipart->locked.pieces) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
-
+	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
 		if (piece->offset < to && piece->offset + piece->length > from)
 			return true;
 	}
