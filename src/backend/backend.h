@@ -187,8 +187,8 @@ struct sl_backend_ops {
 	/*
 	 * Of a write that comes through slots. admits(), before it has slots: 0, or a negative errno and why bytes cannot
 	 * be written there. announce(), when its turn for slots is fixed, so that none it waits for comes behind it: other
-	 * writes may follow its bytes. settle(), after the last piece: it is over, and its bytes are missing if error is
-	 * not 0. Do not wait. The first two may hold the mutex of an operation, the third no lock. NULL, all three: any
+	 * writes may follow its bytes. settle(), after the last piece, also if it was not announced: it is over, and its bytes are
+	 * missing if error is not 0. Do not wait. The first two may hold the mutex of an operation, the third no lock. NULL, all three: any
 	 * place will do.
 	 */
 	int (*admits)(struct sl_backend *backend, const struct sluice_extent *extents, size_t count,

@@ -26,9 +26,9 @@ struct sl_http_call {
 	char line[40];               /* of the header, besides the fields; "": none */
 	char payload[SL_S3_PAYLOAD]; /* for the signature; "": computed when the call starts */
 	const _Atomic bool *stop;    /* the call ends when it is true; NULL: never */
-	unsigned
-		least; /* but not before so many attempts failed, and no attempt is cut; 0: at once */
-	bool brief;    /* SLUICE_HTTP_ATTEMPTS holds for it even if data of the file has moved */
+	/* A stopped call goes on until so many attempts have failed, and no attempt is cut; 0: it ends at once. */
+	unsigned least;
+	bool brief; /* SLUICE_HTTP_ATTEMPTS holds for it even if data of the file has moved */
 	/* The call is over: on a reactor, or on the thread that has started it; no lock held. The answer is its own. */
 	void (*over)(struct sl_http_call *call);
 

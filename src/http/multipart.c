@@ -17,7 +17,8 @@
  * The share is fixed when the file is opened, so no file waits for another.
  *
  * Threads: pieces are submitted on any thread, which copies the bytes of short pieces. Threads of the pool copy those of
- * long pieces, side by side, and go on where a piece had to wait. Reactors end calls. sluice_close() and sluice_discard() wait for their ends.
+ * long pieces, side by side, and those of pieces that had to wait. While a piece `waits`, no thread has it. Reactors end
+ * calls; sluice_close() and sluice_discard() wait for their ends.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -28,25 +29,47 @@
 
 #define COPY_APART ((size_t)256 << 10)
 
+static const char too_far[] =
+	"an upload is written front to back, and this is too far ahead of bytes that are "
+	"missing (SLUICE_S3_UPLOAD_BYTES)";
+static const char too_long[] =
+	"an object of unknown length is longer than 10,000 parts (SLUICE_S3_PART_BYTES)";
+
 /* ----------------------------------------------------------------------------- ends of pieces */
 
-/* Keeps the first error, takes the pieces that wait, and ends all calls. The caller then ends the pieces, and wakes the
- * reactors. */
-static void multipart_fail_locked(struct sl_http_multipart *multipart, int error,
-                                  const char *sentence, struct sl_list *out)
-	SL_REQUIRES(&multipart->mutex)
+/* Keeps the first error, ends all calls, and the pieces that wait, of which the caller has one or holds the upload. */
+static void multipart_fail_unlock(struct sl_http_multipart *multipart, int error,
+                                  const char *sentence) SL_RELEASES(&multipart->mutex)
 {
+	struct sl_list over;
+	char *copy;
+
+	sl_list_init(&over);
 	if (!multipart->locked.error) {
 		multipart->locked.error = error;
 		multipart->locked.sentence = sentence ? strdup(sentence) : NULL;
 	}
-	atomic_store(&multipart->dropped, true);
+	error = multipart->locked.error;
+	copy = multipart->locked.sentence ? strdup(multipart->locked.sentence) : NULL;
 	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
 		if (!piece->waits)
 			continue;
 		sl_list_remove(&piece->link);
-		sl_list_append(out, &piece->link);
+		sl_list_append(&over, &piece->link);
 	}
+	sl_mutex_unlock(&multipart->mutex);
+	/* The reactors end the calls. */
+	atomic_store(&multipart->dropped, true);
+	atomic_store(&multipart->http->engine->cancelling, true);
+	sl_http_multi_wake(multipart->http->multi);
+	sl_http_end_pieces(&over, error, copy);
+	free(copy);
+}
+
+void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, const char *sentence)
+{
+	sl_mutex_lock(&multipart->mutex);
+	multipart_fail_unlock(multipart, error, sentence);
 }
 
 int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
@@ -58,47 +81,18 @@ int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
 	return error ? sl_fail(error, "%s", sentence ? sentence : sl_error_text(error)) : 0;
 }
 
-/* Makes the reactors end calls that are to end. */
-static void multipart_wake_reactors(struct sl_http_multipart *multipart)
-{
-	atomic_store(&multipart->http->engine->cancelling, true);
-	sl_http_multi_wake(multipart->http->multi);
-}
-
-void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, const char *sentence)
-{
-	struct sl_list pieces;
-	char *copy;
-
-	sl_list_init(&pieces);
-	sl_mutex_lock(&multipart->mutex);
-	multipart_fail_locked(multipart, error, sentence, &pieces);
-	error = multipart->locked.error;
-	copy = multipart->locked.sentence ? strdup(multipart->locked.sentence) : NULL;
-	sl_mutex_unlock(&multipart->mutex);
-	multipart_wake_reactors(multipart);
-	sl_http_end_pieces(&pieces, error, copy);
-	free(copy);
-}
-
 /* -------------------------------------------------------------------------------------- send */
 
 static void part_over(struct sl_http_call *call);
-static void create_over(struct sl_http_call *call);
-static void piece_go_on(struct sl_task *task);
 
-/* Takes the pieces that wait and can go on for now. */
+/* Takes the pieces that wait and can go on for now, and gives their parts buffers. */
 static void multipart_take_ready_locked(struct sl_http_multipart *multipart, struct sl_list *out)
 	SL_REQUIRES(&multipart->mutex)
 {
-	uint64_t used = multipart->locked.used;
-	unsigned given = 0; /* the part that will get a buffer, for the first of its pieces */
 	struct sl_s3_part place;
+	int error = 0;
 
-	sl_list_each (link, &multipart->locked.spare)
-		used -= SL_CONTAINER(link, struct sl_http_part, link)->place.length;
-	sl_list_each (link, &multipart->locked.pieces) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
+	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
 		uint64_t at = piece->offset + piece->moved;
 
 		if (at >= multipart->locked.window)
@@ -106,30 +100,12 @@ static void multipart_take_ready_locked(struct sl_http_multipart *multipart, str
 		if (!piece->waits)
 			continue;
 		sl_s3_plan_find(&multipart->plan, at, &place);
-		if (place.number != given &&
-		    !sl_http_multipart_part_locked(multipart, place.number)) {
-			if (used && used + place.length > multipart->share)
-				break;
-			used += place.length;
-			given = place.number;
-		}
+		/* Without memory the piece finds the same error. */
+		if (!sl_http_multipart_buffer_locked(multipart, &place, &error) && !error)
+			break;
 		piece->waits = false;
 		sl_list_append(out, &piece->task.link);
 	}
-}
-
-static void piece_copy_apart(struct sl_http_multipart *multipart, struct sl_piece *piece)
-{
-	piece->task.run = piece_go_on;
-	sl_pool_submit(multipart->http->core->pool, &piece->task);
-}
-
-static void multipart_run_ready(struct sl_http_multipart *multipart, struct sl_list *ready)
-{
-	struct sl_list *link;
-
-	while ((link = sl_list_take(ready)))
-		piece_copy_apart(multipart, SL_CONTAINER(link, struct sl_piece, task.link));
 }
 
 /* Takes the parts that are ready, if the upload has its id. */
@@ -147,35 +123,43 @@ static void multipart_take_full_locked(struct sl_http_multipart *multipart, stru
 	}
 }
 
-/* The id of the upload does not change any more. */
-static void multipart_send(struct sl_http_multipart *multipart, struct sl_list *full) SL_UNCHECKED
+/* The upload has its id, which does not change any more. */
+static void part_send(struct sl_http_multipart *multipart, struct sl_http_part *part) SL_UNCHECKED
 {
-	struct sl_list *link;
-
-	while ((link = sl_list_take(full))) {
-		struct sl_http_part *part = SL_CONTAINER(link, struct sl_http_part, link);
-
-		free(part->query);
-		part->query = sl_s3_upload_query(multipart->locked.upload, part->place.number);
-		part->call.query = part->query;
-		/* The server's answer about checksums may have come after the part was prepared. */
-		if (atomic_load(&multipart->plain))
-			part->call.line[0] = '\0';
-		if (part->query) {
-			sl_http_call_start(multipart->http, &part->call);
-		} else {
-			part->call.answer.error = -ENOMEM;
-			part_over(&part->call);
-		}
+	free(part->query);
+	part->query = sl_s3_upload_query(multipart->locked.upload, part->place.number);
+	part->call.query = part->query;
+	/* The server's answer about checksums may have come after the part was prepared. */
+	if (atomic_load(&multipart->plain))
+		part->call.line[0] = '\0';
+	if (part->query) {
+		sl_http_call_start(multipart->http, &part->call);
+	} else {
+		part->call.answer.error = -ENOMEM;
+		part_over(&part->call);
 	}
+}
+
+/* Sends parts and lets pieces go on, as far as they can. The caller has a piece or a call. */
+static void multipart_advance_unlock(struct sl_http_multipart *multipart)
+	SL_RELEASES(&multipart->mutex)
+{
+	struct sl_list full, ready, *link;
+
+	sl_list_init(&full);
+	sl_list_init(&ready);
+	multipart_take_full_locked(multipart, &full);
+	multipart_take_ready_locked(multipart, &ready);
+	sl_mutex_unlock(&multipart->mutex);
+	while ((link = sl_list_take(&full)))
+		part_send(multipart, SL_CONTAINER(link, struct sl_http_part, link));
+	while ((link = sl_list_take(&ready)))
+		sl_pool_submit(multipart->http->core->pool,
+		               SL_CONTAINER(link, struct sl_task, link));
 }
 
 void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_part *part)
 {
-	struct sl_list full, ready;
-
-	sl_list_init(&full);
-	sl_list_init(&ready);
 	part->call = (struct sl_http_call){.verb = "PUT",
 	                                   .body = part->data,
 	                                   .length = part->place.length,
@@ -187,11 +171,7 @@ void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_
 	part->ready = true;
 	multipart->locked.known[part->place.number - 1].full = true;
 	sl_http_multipart_move_locked(multipart);
-	multipart_take_full_locked(multipart, &full);
-	multipart_take_ready_locked(multipart, &ready);
-	sl_mutex_unlock(&multipart->mutex);
-	multipart_send(multipart, &full);
-	multipart_run_ready(multipart, &ready);
+	multipart_advance_unlock(multipart);
 }
 
 /* A call is over. The multipart may be freed as soon as the last is. */
@@ -210,9 +190,7 @@ static void part_over(struct sl_http_call *call)
 	struct sl_http_answer *answer = &call->answer;
 	char **etag = &answer->texts.of[SL_HTTP_FIELD_ETAG];
 	struct sl_s3_known *known;
-	struct sl_list ready;
 
-	sl_list_init(&ready);
 	if (!answer->error && !*etag) {
 		answer->error = -EPROTO;
 		answer->sentence = strdup("the server stored a part without an ETag");
@@ -228,9 +206,7 @@ static void part_over(struct sl_http_call *call)
 	strcpy(known->crc32c, sl_http_call_sum(call));
 	sl_http_answer_clear(answer);
 	sl_list_append(&multipart->locked.spare, &part->link);
-	multipart_take_ready_locked(multipart, &ready);
-	sl_mutex_unlock(&multipart->mutex);
-	multipart_run_ready(multipart, &ready);
+	multipart_advance_unlock(multipart);
 	multipart_landed(multipart);
 }
 
@@ -239,10 +215,8 @@ static void create_over(struct sl_http_call *call)
 	struct sl_http_multipart *multipart = SL_CONTAINER(call, struct sl_http_multipart, create);
 	struct sl_http_answer *answer = &call->answer;
 	const char *sums = answer->texts.of[SL_HTTP_FIELD_CHECKSUM_ALGORITHM];
-	char id[1024] = "", *upload = NULL;
-	struct sl_list full;
+	char id[SL_S3_UPLOAD] = "", *upload = NULL;
 
-	sl_list_init(&full);
 	if (sl_http_call_again(multipart->http, call)) {
 		sl_http_call_start(multipart->http, call);
 		return;
@@ -260,26 +234,18 @@ static void create_over(struct sl_http_call *call)
 	}
 	/* The server is there: from now on a request is made again for as long as parts come through. */
 	atomic_store(&multipart->http->begun, true);
-	sl_mutex_lock(&multipart->mutex);
-	multipart->locked.upload = upload;
-	multipart_take_full_locked(multipart, &full);
-	sl_mutex_unlock(&multipart->mutex);
 	if (answer->error)
 		sl_http_multipart_fail(multipart, answer->error, answer->sentence);
 	sl_http_answer_clear(answer);
-	multipart_send(multipart, &full);
+	sl_mutex_lock(&multipart->mutex);
+	multipart->locked.upload = upload;
+	multipart_advance_unlock(multipart);
 	multipart_landed(multipart);
 }
 
-/* Returns true if the caller has to start the call that creates the upload. */
-static bool multipart_begin_locked(struct sl_http_multipart *multipart)
-	SL_REQUIRES(&multipart->mutex)
+/* No attempt is cut: nobody would know the id of an upload that the server began. */
+static void multipart_create(struct sl_http_multipart *multipart)
 {
-	if (multipart->locked.begun || multipart->locked.error)
-		return false;
-	multipart->locked.begun = true;
-	multipart->locked.flying++;
-	/* No attempt is cut: nobody would know the id of an upload that the server began. */
 	multipart->create = (struct sl_http_call){.verb = "POST",
 	                                          .query = SL_S3_UPLOADS,
 	                                          .fields = &multipart->whole,
@@ -288,7 +254,7 @@ static bool multipart_begin_locked(struct sl_http_multipart *multipart)
 	                                          .over = create_over};
 	if (!atomic_load(&multipart->plain))
 		strcpy(multipart->create.line, "x-amz-checksum-algorithm: CRC32C");
-	return true;
+	sl_http_call_start(multipart->http, &multipart->create);
 }
 
 /* -------------------------------------------------------------------------------------- copy */
@@ -309,9 +275,7 @@ static struct sl_http_part *piece_step_locked(struct sl_http_multipart *multipar
 		*error = -EFBIG;
 		return NULL;
 	}
-	part = sl_http_multipart_part_locked(multipart, place.number);
-	if (!part)
-		part = sl_http_multipart_buffer_locked(multipart, &place, error);
+	part = sl_http_multipart_buffer_locked(multipart, &place, error);
 	if (!part)
 		return NULL;
 	from = at - place.start;
@@ -320,25 +284,10 @@ static struct sl_http_part *piece_step_locked(struct sl_http_multipart *multipar
 	return *error ? NULL : part;
 }
 
-/* The piece is over, or failed. */
-static void piece_end(struct sl_http_multipart *multipart, struct sl_piece *piece, int error,
-                      const char *sentence)
-{
-	sl_mutex_lock(&multipart->mutex);
-	sl_list_remove(&piece->link);
-	sl_mutex_unlock(&multipart->mutex);
-	piece->error = error;
-	piece->message = error && sentence ? strdup(sentence) : NULL;
-	/* From here on the file may be closed. */
-	sl_piece_done(piece);
-}
-
 /* Copies bytes until the piece is over, or has to wait. */
 static void piece_copy(struct sl_http_multipart *multipart, struct sl_piece *piece)
 {
 	struct sl_http_part *part;
-	bool waits;
-	char *sentence = NULL;
 	size_t n;
 	int error = 0;
 
@@ -359,25 +308,22 @@ static void piece_copy(struct sl_http_multipart *multipart, struct sl_piece *pie
 		sl_http_multipart_fill(multipart, part);
 		sl_mutex_lock(&multipart->mutex);
 	}
-	if (multipart->locked.error) {
-		error = multipart->locked.error;
-		sentence = multipart->locked.sentence ? strdup(multipart->locked.sentence) : NULL;
-	} else if (piece->moved < piece->length && atomic_load(&piece->cancelled)) {
-		error = -ECANCELED;
-	}
-	waits = !error && piece->moved < piece->length;
-	piece->waits = waits;
-	sl_mutex_unlock(&multipart->mutex);
-	/* A piece that waits belongs to the next thread. */
-	if (waits)
+	if (!multipart->locked.error && piece->moved == piece->length) {
+		sl_list_remove(&piece->link);
+		sl_mutex_unlock(&multipart->mutex);
+		/* From here on the file may be closed. */
+		sl_piece_done(piece);
 		return;
-	if (error == -EFBIG)
-		sentence = strdup("an object of unknown length is longer than 10,000 parts "
-		                  "(SLUICE_S3_PART_BYTES)");
-	if (error)
-		sl_http_multipart_fail(multipart, error, sentence);
-	piece_end(multipart, piece, error, sentence);
-	free(sentence);
+	}
+	/* The piece belongs to the thread that finds room for it, or ends it: this one, if there is an error. */
+	piece->waits = true;
+	if (atomic_load(&piece->cancelled))
+		error = -ECANCELED;
+	if (error || multipart->locked.error)
+		multipart_fail_unlock(multipart, error,
+		                      error == -EFBIG ? too_long : sl_error_text(error));
+	else
+		sl_mutex_unlock(&multipart->mutex);
 }
 
 static void piece_go_on(struct sl_task *task)
@@ -387,76 +333,62 @@ static void piece_go_on(struct sl_task *task)
 	piece_copy(sl_http_of(piece->backend)->multipart, piece);
 }
 
-static const char too_far[] =
-	"an upload is written front to back, and this is too far ahead of bytes that are "
-	"missing (SLUICE_S3_UPLOAD_BYTES)";
-
-/* Returns why the piece cannot be taken, or NULL. */
-static const char *multipart_refusal_locked(struct sl_http_multipart *multipart,
-                                            const struct sl_piece *piece, int *error)
+/* Returns why the piece cannot be taken, or 0. */
+static int multipart_refuse_locked(struct sl_http_multipart *multipart,
+                                   const struct sl_piece *piece, const char **why)
 	SL_REQUIRES(&multipart->mutex)
 {
 	uint64_t end = piece->offset + piece->length;
 
-	if (multipart->locked.error) {
-		*error = multipart->locked.error;
-		return multipart->locked.sentence ? multipart->locked.sentence
-		                                  : "the upload failed";
-	}
-	*error = -EFBIG;
+	if (multipart->locked.error)
+		return multipart->locked.error;
+	*why = "more is written than expected_size said when it was opened";
 	if (multipart->plan.total && end > multipart->plan.total)
-		return "more is written than expected_size said when it was opened";
-	*error = -ESPIPE;
+		return -EFBIG;
+	*why = "bytes of an upload are written once, and some of these were written already";
 	if (sl_http_multipart_overlaps_locked(multipart, piece->offset, end))
-		return "bytes of an upload are written once, and some of these were written "
-		       "already";
-	if (end > multipart->locked.window &&
-	    piece->offset > sl_http_multipart_chain_locked(multipart))
-		return too_far;
-	return NULL;
+		return -ESPIPE;
+	*why = too_far;
+	return end > multipart->locked.window &&
+	                       piece->offset > sl_http_multipart_chain_locked(multipart)
+	               ? -ESPIPE
+	               : 0;
 }
 
 void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_piece *piece)
 {
-	struct sl_list *before;
-	const char *why;
-	char *message = NULL;
-	int error = 0;
-	bool create = false;
+	struct sl_list *before = &multipart->locked.pieces;
+	const char *why = NULL;
+	bool create;
+	int error;
 
-	sl_mutex_lock(&multipart->mutex);
 	piece->moved = 0;
-	piece->waits = false;
-	why = multipart_refusal_locked(multipart, piece, &error);
-	if (why) {
-		message = strdup(why);
-	} else {
-		before = &multipart->locked.pieces;
-		while (before->previous != &multipart->locked.pieces &&
-		       SL_CONTAINER(before->previous, struct sl_piece, link)->offset >
-		               piece->offset)
-			before = before->previous;
-		sl_list_append(before, &piece->link);
-		multipart->locked.reach =
-			SL_MAX(multipart->locked.reach, piece->offset + piece->length);
-		/* An object that fits into a part is sent when it is closed. */
-		if (SL_MAX(multipart->plan.total, multipart->locked.reach) > multipart->plan.bytes)
-			create = multipart_begin_locked(multipart);
+	piece->task.run = piece_go_on;
+	sl_mutex_lock(&multipart->mutex);
+	error = multipart_refuse_locked(multipart, piece, &why);
+	while (before->previous != &multipart->locked.pieces &&
+	       SL_CONTAINER(before->previous, struct sl_piece, link)->offset > piece->offset)
+		before = before->previous;
+	sl_list_append(before, &piece->link);
+	piece->waits = error;
+	if (error) {
+		/* The object would lack these bytes. */
+		multipart_fail_unlock(multipart, error, why);
+		return;
 	}
+	multipart->locked.reach = SL_MAX(multipart->locked.reach, piece->offset + piece->length);
+	/* An object that fits into a part is sent when it is closed. */
+	create = !multipart->locked.begun &&
+	         SL_MAX(multipart->plan.total, multipart->locked.reach) > multipart->plan.bytes;
+	multipart->locked.begun |= create;
+	multipart->locked.flying += create;
 	sl_mutex_unlock(&multipart->mutex);
 	if (create)
-		sl_http_call_start(multipart->http, &multipart->create);
-	if (!why && piece->length >= COPY_APART)
-		piece_copy_apart(multipart, piece);
-	else if (!why)
+		multipart_create(multipart);
+	if (piece->length >= COPY_APART)
+		sl_pool_submit(multipart->http->core->pool, &piece->task);
+	else
 		piece_copy(multipart, piece);
-	if (!why)
-		return;
-	/* The object would lack these bytes. */
-	sl_http_multipart_fail(multipart, error, message);
-	piece->error = error;
-	piece->message = message;
-	sl_piece_done(piece);
 }
 
 /* Each extent may follow those before it. */
@@ -502,13 +434,19 @@ void sl_http_settle(struct sl_backend *backend, struct sl_coming *coming, int er
 {
 	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
 
+	bool announced;
+
+	if (!multipart)
+		return;
 	sl_mutex_lock(&multipart->mutex);
-	sl_list_remove(&coming->link);
-	sl_mutex_unlock(&multipart->mutex);
+	announced = sl_list_linked(&coming->link);
+	if (announced)
+		sl_list_remove(&coming->link);
 	/* Other writes may wait for its bytes. */
-	if (error)
-		sl_http_multipart_fail(multipart, error,
-		                       "a write of the upload before this failed");
+	if (announced && error)
+		multipart_fail_unlock(multipart, error, "a write of the upload before this failed");
+	else
+		sl_mutex_unlock(&multipart->mutex);
 }
 
 void sl_http_multipart_cancel(struct sl_http_multipart *multipart)
@@ -516,12 +454,11 @@ void sl_http_multipart_cancel(struct sl_http_multipart *multipart)
 	bool cancelled = false;
 
 	sl_mutex_lock(&multipart->mutex);
-	sl_list_each (link, &multipart->locked.pieces) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
-
+	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
 		cancelled |= piece->waits && atomic_load(&piece->cancelled);
 	}
-	sl_mutex_unlock(&multipart->mutex);
 	if (cancelled)
-		sl_http_multipart_fail(multipart, -ECANCELED, "the upload was cancelled");
+		multipart_fail_unlock(multipart, -ECANCELED, "the upload was cancelled");
+	else
+		sl_mutex_unlock(&multipart->mutex);
 }

@@ -82,7 +82,6 @@ static void multipart_abort_all(void)
 	sl_mutex_unlock(&alive.mutex);
 }
 
-/* Keeps the upload in the list of those that an end of the process aborts. */
 void sl_http_multipart_register(struct sl_http_multipart *multipart)
 {
 	sl_mutex_lock(&alive.mutex);
@@ -142,13 +141,14 @@ static bool multipart_is_there(struct sl_http_multipart *multipart,
 static int multipart_finish(struct sl_http_multipart *multipart, struct sl_http_call *call,
                             uint64_t length)
 {
-	int rc = 0;
+	/* For this call alone: a server would refuse to drop parts of an object that exists. */
+	struct curl_slist home = {(char *)"If-None-Match: *", call->fields->home};
+	struct curl_slist away = {home.data, call->fields->away};
+	const struct sl_http_fields exclusive = {.away = &away, .home = &home};
+	int rc;
 
 	if (multipart->http->flags & SLUICE_OPEN_EXCLUSIVE)
-		rc = sl_http_fields_add(call->query ? &multipart->each : &multipart->whole,
-		                        "If-None-Match: *");
-	if (rc)
-		return rc;
+		call->fields = &exclusive;
 	do
 		sl_http_call_run(multipart->http, call);
 	while (sl_http_call_again(multipart->http, call));
@@ -240,9 +240,8 @@ void sl_http_multipart_free(struct sl_http_multipart *multipart) SL_UNCHECKED
 		sl_http_part_free(part);
 	sl_list_each_of (part, &multipart->locked.spare, struct sl_http_part, link)
 		sl_http_part_free(part);
-	for (unsigned i = 0; i < multipart->locked.known_count; i++)
+	for (unsigned i = 0; multipart->locked.begun && i < SL_S3_PARTS; i++)
 		free(multipart->locked.known[i].etag);
-	free(multipart->locked.known);
 	free(multipart->locked.upload);
 	free(multipart->locked.sentence);
 	sl_http_fields_clear(&multipart->whole);

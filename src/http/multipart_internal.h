@@ -42,30 +42,29 @@ struct sl_http_multipart {
 	struct sl_mutex mutex;
 	pthread_cond_t idle; /* `flying` became 0 */
 	struct {
-		struct sl_list parts;      /* that have a buffer */
-		struct sl_list pieces;     /* that are not over, by offset */
-		struct sl_list coming;     /* writes through slots: struct sl_coming */
-		struct sl_s3_known *known; /* by number - 1 */
-		unsigned known_count;
-		unsigned low;         /* number of the first part that is not full */
-		uint64_t low_start;   /* its first byte */
-		uint64_t window;      /* the byte behind the window */
-		uint64_t reach;       /* the byte behind all pieces */
-		uint64_t used;        /* bytes of buffers, those in `spare` included */
-		struct sl_list spare; /* buffers of parts that are over: struct sl_http_part */
-		unsigned flying;      /* calls */
-		bool begun;           /* the upload is created, or will be */
-		char *upload;         /* its id; NULL: not yet */
-		bool over;            /* the server has the object, or nothing of it */
-		bool told;            /* the program has the text of it, so it is not dropped */
+		struct sl_list parts;  /* that have a buffer */
+		struct sl_list pieces; /* that are not over, by offset */
+		struct sl_list coming; /* writes through slots: struct sl_coming */
+		unsigned low;          /* number of the first part that is not full */
+		uint64_t low_start;    /* its first byte */
+		uint64_t window;       /* the byte behind the window */
+		uint64_t reach;        /* the byte behind all pieces */
+		uint64_t used;         /* bytes of buffers, those in `spare` included */
+		struct sl_list spare;  /* buffers of parts that are over: struct sl_http_part */
+		unsigned flying;       /* calls */
+		bool begun;            /* the upload is created, or will be */
+		char *upload;          /* its id; NULL: not yet */
+		bool over;             /* the server has the object, or nothing of it */
+		bool told;             /* the program has the text of it, so it is not dropped */
 		int error;
 		char *sentence;
+		struct sl_s3_known known[SL_S3_PARTS]; /* by number - 1 */
 	} locked SL_GUARDED_BY(&mutex);
 };
 
 /* ------------------------------------------------------------------------------------ window */
 
-/* Adds a range. Returns -EEXIST if it overlaps another, or -ENOMEM. */
+/* Adds a range that overlaps no other. Returns 0, or -ENOMEM. */
 int sl_http_part_add(struct sl_http_part *part, size_t from, size_t to);
 void sl_http_part_free(struct sl_http_part *part);
 /* Takes the file's share of the memory for parts: half at most, so that others have some, and a part in any case. */
@@ -73,7 +72,7 @@ void sl_http_multipart_take_share(struct sl_http_multipart *multipart);
 /* Returns the part of that number if it has a buffer. */
 struct sl_http_part *sl_http_multipart_part_locked(struct sl_http_multipart *multipart,
                                                    unsigned number) SL_REQUIRES(&multipart->mutex);
-/* Gives a part of the window a buffer. Returns NULL if there is none for now, or no memory (*error is set). */
+/* Returns a part of the window, which gets a buffer. Returns NULL if there is none for now, or no memory (*error is set). */
 struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *multipart,
                                                      const struct sl_s3_part *place, int *error)
 	SL_REQUIRES(&multipart->mutex);

@@ -29,7 +29,7 @@ static unsigned multipart_print_locked(struct sl_http_multipart *multipart, FILE
 
 	fprintf(to, "sluice upload 1 %" PRIu64 " %" PRIu64 " %s %s\n", plan->total, plan->bytes,
 	        atomic_load(&multipart->plain) ? "-" : "CRC32C", multipart->locked.upload);
-	for (unsigned i = 0; i < multipart->locked.known_count; i++) {
+	for (unsigned i = 0; i < SL_S3_PARTS; i++) {
 		const struct sl_s3_known *known = &multipart->locked.known[i];
 		uint64_t start = i * plan->bytes;
 
@@ -99,21 +99,21 @@ static int multipart_parse(struct sl_http_multipart *multipart, const char *text
 	char *copy = strdup(text), *rest = copy, *line = copy ? strsep(&rest, "\n") : "", sums[8];
 	struct sl_s3_plan plan;
 	uint64_t count = 0;
+	int behind = 0;
 	bool valid;
 
 	multipart->locked.begun = multipart->locked.told = true;
-	if (sscanf(line, "sluice upload 1 %" SCNu64 " %" SCNu64 " %7s", &plan.total, &plan.bytes,
-	           sums) == 3 &&
-	    plan.total == multipart->plan.total && plan.bytes)
+	if (sscanf(line, "sluice upload 1 %" SCNu64 " %" SCNu64 " %7s %n", &plan.total, &plan.bytes,
+	           sums, &behind) == 3 &&
+	    plan.total == multipart->plan.total && plan.bytes && plan.bytes <= SL_S3_PART_MOST &&
+	    line[behind])
 		count = (plan.total - 1) / plan.bytes + 1;
 	valid = count && count <= SL_S3_PARTS;
 	if (valid) {
 		multipart->plan = plan;
-		multipart->locked.known = calloc(count, sizeof(*multipart->locked.known));
-		multipart->locked.known_count = multipart->locked.known ? count : 0;
-		multipart->locked.upload = strdup(strrchr(line, ' ') + 1);
+		multipart->locked.upload = strdup(line + behind);
 		atomic_store(&multipart->plain, strcmp(sums, "CRC32C"));
-		valid = multipart->locked.known && multipart->locked.upload;
+		valid = multipart->locked.upload;
 	}
 	while (valid && rest && *rest)
 		valid = multipart_parse_part(multipart, strsep(&rest, "\n"));
@@ -140,7 +140,7 @@ static int multipart_list(struct sl_http_multipart *multipart, unsigned *marker)
 	rc = sl_http_call_run(multipart->http, &call);
 	at = call.answer.xml;
 	while (!rc && at && sl_s3_known_next(&at, marker, etag)) {
-		bool within = *marker && *marker <= multipart->locked.known_count;
+		bool within = *marker && *marker <= SL_S3_PARTS;
 		struct sl_s3_known *known = multipart->locked.known + (within ? *marker - 1 : 0);
 
 		/* Some servers leave the quotes out of lists. */
@@ -164,7 +164,7 @@ static int multipart_confirm(struct sl_http_multipart *multipart) SL_UNCHECKED
 		before = marker;
 		rc = multipart_list(multipart, &marker);
 	} while (!rc && marker > before && marker < SL_S3_PARTS);
-	for (unsigned i = 0; i < multipart->locked.known_count; i++) {
+	for (unsigned i = 0; i < SL_S3_PARTS; i++) {
 		struct sl_s3_known *known = &multipart->locked.known[i];
 
 		if (known->full)

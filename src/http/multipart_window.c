@@ -17,40 +17,36 @@
 
 /* -------------------------------------------------------------------------------------- part */
 
-/* Adds a range. Returns -EEXIST if it overlaps another, or -ENOMEM. */
 int sl_http_part_add(struct sl_http_part *part, size_t from, size_t to)
 {
-	unsigned i = part->span_count, count = part->span_count;
+	unsigned i = 0;
 	struct sl_http_span *spans = part->spans;
 
-	while (i && spans[i - 1].from >= to)
-		i--;
-	if (i && spans[i - 1].to > from)
-		return -EEXIST;
-	bool joins = i && spans[i - 1].to == from, next = i < count && spans[i].from == to;
-
-	if (joins && next) {
-		spans[i - 1].to = spans[i].to;
-		memmove(spans + i, spans + i + 1, (count - i - 1) * sizeof(*spans));
+	while (i < part->span_count && spans[i].to < from)
+		i++;
+	if (i < part->span_count && spans[i].from <= to) {
+		/* It touches that span, and perhaps the next. */
+		spans[i].from = SL_MIN(spans[i].from, from);
+		spans[i].to = SL_MAX(spans[i].to, to);
+		if (i + 1 == part->span_count || spans[i].to < spans[i + 1].from)
+			return 0;
+		spans[i].to = spans[i + 1].to;
 		part->span_count--;
-	} else if (joins) {
-		spans[i - 1].to = to;
-	} else if (next) {
-		spans[i].from = from;
-	} else {
-		if (count == part->room) {
-			unsigned room = SL_MAX(2 * part->room, 4u);
-
-			spans = realloc(spans, room * sizeof(*spans));
-			if (!spans)
-				return -ENOMEM;
-			part->spans = spans;
-			part->room = room;
-		}
-		memmove(spans + i + 1, spans + i, (count - i) * sizeof(*spans));
-		spans[i] = (struct sl_http_span){from, to};
-		part->span_count++;
+		memmove(spans + i + 1, spans + i + 2, (part->span_count - i - 1) * sizeof(*spans));
+		return 0;
 	}
+	if (part->span_count == part->room) {
+		unsigned room = SL_MAX(2 * part->room, 4u);
+
+		spans = realloc(spans, room * sizeof(*spans));
+		if (!spans)
+			return -ENOMEM;
+		part->spans = spans;
+		part->room = room;
+	}
+	memmove(spans + i + 1, spans + i, (part->span_count - i) * sizeof(*spans));
+	spans[i] = (struct sl_http_span){from, to};
+	part->span_count++;
 	return 0;
 }
 
@@ -79,9 +75,7 @@ void sl_http_part_free(struct sl_http_part *part)
 struct sl_http_part *sl_http_multipart_part_locked(struct sl_http_multipart *multipart,
                                                    unsigned number) SL_REQUIRES(&multipart->mutex)
 {
-	sl_list_each (link, &multipart->locked.parts) {
-		struct sl_http_part *part = SL_CONTAINER(link, struct sl_http_part, link);
-
+	sl_list_each_of (part, &multipart->locked.parts, struct sl_http_part, link) {
 		if (part->place.number == number)
 			return part;
 	}
@@ -91,30 +85,10 @@ struct sl_http_part *sl_http_multipart_part_locked(struct sl_http_multipart *mul
 static bool multipart_is_full_locked(struct sl_http_multipart *multipart, unsigned number)
 	SL_REQUIRES(&multipart->mutex)
 {
-	return number <= multipart->locked.known_count && multipart->locked.known[number - 1].full;
+	return number <= SL_S3_PARTS && multipart->locked.known[number - 1].full;
 }
 
-/* Makes place for what is known of a part. Returns false without memory. */
-static bool multipart_know_locked(struct sl_http_multipart *multipart, unsigned number)
-	SL_REQUIRES(&multipart->mutex)
-{
-	unsigned count = multipart->locked.known_count;
-	struct sl_s3_known *known;
-
-	if (number <= count)
-		return true;
-	count = SL_MAX(number, 2 * count);
-	known = realloc(multipart->locked.known, count * sizeof(*known));
-	if (!known)
-		return false;
-	memset(known + multipart->locked.known_count, 0,
-	       (count - multipart->locked.known_count) * sizeof(*known));
-	multipart->locked.known = known;
-	multipart->locked.known_count = count;
-	return true;
-}
-
-/* Frees buffers that no part has, of another length than the next part needs, or all. */
+/* Frees buffers that no part has, of another length than the next part needs. */
 static void multipart_trim_locked(struct sl_http_multipart *multipart, uint64_t except)
 	SL_REQUIRES(&multipart->mutex)
 {
@@ -127,14 +101,15 @@ static void multipart_trim_locked(struct sl_http_multipart *multipart, uint64_t 
 	}
 }
 
-/* Gives a part of the window a buffer. Returns NULL if there is none for now, or no memory (*error is set). */
 struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *multipart,
                                                      const struct sl_s3_part *place, int *error)
 	SL_REQUIRES(&multipart->mutex)
 {
 	struct sl_list *link, *before = &multipart->locked.parts;
-	struct sl_http_part *part = NULL;
+	struct sl_http_part *part = sl_http_multipart_part_locked(multipart, place->number);
 
+	if (part)
+		return part;
 	multipart_trim_locked(multipart, place->length);
 	link = sl_list_take(&multipart->locked.spare);
 	if (!link && multipart->locked.used &&
@@ -146,7 +121,7 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 		part->data = part_memory(place->length);
 		multipart->locked.used += place->length;
 	}
-	if (!part || !part->data || !multipart_know_locked(multipart, place->number)) {
+	if (!part || !part->data) {
 		*error = -ENOMEM;
 		if (part) {
 			multipart->locked.used -= place->length;
@@ -168,7 +143,6 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 
 /* ------------------------------------------------------------------------------------ window */
 
-/* Finds the low part, and the end of the window, anew. */
 void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex)
 {
@@ -201,7 +175,6 @@ static uint64_t coming_end(const struct sl_coming *coming, uint64_t end)
 	return end;
 }
 
-/* Returns the end of the bytes from the begin of the object on that have come, or are in writes that are not over. */
 uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex)
 {
@@ -220,9 +193,7 @@ uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 		for (unsigned i = 0; part && i < part->span_count; i++)
 			if (place.start + part->spans[i].from <= end)
 				end = SL_MAX(end, place.start + part->spans[i].to);
-		sl_list_each (link, &multipart->locked.pieces) {
-			struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
-
+		sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
 			if (piece->offset <= end)
 				end = SL_MAX(end, piece->offset + piece->length);
 		}
@@ -232,15 +203,12 @@ uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 	return end;
 }
 
-/* Returns whether a byte of the range has come, or is in a piece that is not over. */
 bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint64_t from,
                                        uint64_t to) SL_REQUIRES(&multipart->mutex)
 {
 	struct sl_s3_part place;
 
-	sl_list_each (link, &multipart->locked.pieces) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
-
+	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
 		if (piece->offset < to && piece->offset + piece->length > from)
 			return true;
 	}
@@ -262,7 +230,6 @@ bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint
 	return false;
 }
 
-/* Takes the file's share of the memory for parts: half at most, so that others have some, and a part in any case. */
 void sl_http_multipart_take_share(struct sl_http_multipart *multipart)
 {
 	struct sl_gate *gate = &multipart->http->engine->uploads;

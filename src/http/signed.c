@@ -14,8 +14,8 @@
 #include "http/call.h"
 #include "http/signed.h"
 
-#define MOST_XML  ((size_t)4096)
-#define MOST_PAGE ((size_t)1 << 20) /* of a list of a thousand parts */
+#define MOST_XML  ((size_t)16 << 10) /* a key of 1,024 characters may be six times that */
+#define MOST_PAGE ((size_t)1 << 20)  /* of a list of a thousand parts */
 
 static const char *request_method(const struct sl_http_request *request)
 {

@@ -22,7 +22,7 @@ bool sl_s3_crc32c(const void *data, size_t bytes, char out[SL_S3_CRC32C])
 		at += step;
 		bytes -= step;
 	}
-	bits = (uint64_t)~crc << 4 & UINT64_C(0xfffffffff);
+	bits = (uint64_t)~crc << 4;
 	strcpy(out, "......==");
 	for (int i = 0; i < 6; i++)
 		out[i] = digits[bits >> (30 - 6 * i) & 63];

@@ -28,23 +28,17 @@ char *sl_s3_upload_query(const char *upload, unsigned part)
 /* Writes text as the content of an element. */
 static void xml_put(FILE *to, const char *text)
 {
-	for (; *text; text++)
-		switch (*text) {
-		case '&':
-			fputs("&amp;", to);
-			break;
-		case '<':
-			fputs("&lt;", to);
-			break;
-		case '>':
-			fputs("&gt;", to);
-			break;
-		case '"':
-			fputs("&quot;", to);
-			break;
-		default:
+	static const char special[] = "&<>\"";
+	static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
+
+	for (; *text; text++) {
+		const char *found = strchr(special, *text);
+
+		if (found)
+			fputs(names[found - special], to);
+		else
 			putc(*text, to);
-		}
+	}
 }
 
 char *sl_s3_upload_complete(const struct sl_s3_known *known, unsigned count)

@@ -164,6 +164,10 @@ S3_TEST(an_upload_that_is_gone_does_not_go_on)
 
 S3_TEST(a_text_that_is_of_no_upload_is_refused)
 {
+	static const char *const begins[] = {
+		"sluice upload 1 588824 65536 -", "sluice upload 1 588824 65536 - ",
+		"sluice upload 1 588824 65536 CRC32C\n", "sluice upload 1 588824 65536 CRC32C \n",
+		"sluice upload 1 588824 6000000000 - id\n"};
 	struct buffer b = buffer_new(LENGTH, 16);
 	char *text, *uri = strdup(s3_uri("files", scratch(f, "object")));
 	struct rng r = rng_new(26);
@@ -177,6 +181,9 @@ S3_TEST(a_text_that_is_of_no_upload_is_refused)
 	n = strlen(text);
 	assert_refused(open_upload(f, uri, LENGTH + 1, text, &file), EINVAL, "is not that of");
 	assert_refused(open_upload(f, uri, LENGTH, "", &file), EINVAL, "is not that of");
+	for (size_t i = 0; i < COUNT_OF(begins); i++)
+		assert_refused(open_upload(f, uri, LENGTH, begins[i], &file), EINVAL,
+		               "is not that of");
 	assert_refused(open_upload(f, uri, 0, text, &file), EINVAL, "expected_size");
 	assert_refused(open_upload(f, "/dev/null", LENGTH, text, &file), ENOTSUP, "S3");
 	for (int i = 0; i < rounds_of(150); i++) {

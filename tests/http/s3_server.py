@@ -306,8 +306,8 @@ class Server:
             self.made += 1
             name = f"{self.made}/+=&{secrets.token_hex(8)}"
             self.uploads[name] = {"bucket": request.bucket, "key": request.key, "parts": {}, "fields": request.fields}
-        self.xml(sock, request, f"<InitiateMultipartUploadResult><UploadId>{xml_text(name)}</UploadId>"
-                 "</InitiateMultipartUploadResult>",
+        self.xml(sock, request, f"<InitiateMultipartUploadResult><Key>{xml_text(request.key.decode())}</Key>"
+                 f"<UploadId>{xml_text(name)}</UploadId></InitiateMultipartUploadResult>",
                  [("x-amz-checksum-algorithm", sums)] if "checked" in request.words else [])
 
     def put_part(self, sock, request):
@@ -370,6 +370,8 @@ class Server:
         os.rename(file.name, path)
 
     def remove(self, sock, request):
+        if request.field("if-none-match"):
+            raise Refused(412, "PreconditionFailed")
         with self.mutex:
             if "uploadId" in request.asked:
                 self.upload_of(request)

@@ -176,6 +176,43 @@ S3_TEST(an_object_with_a_gap_or_of_another_length_is_none)
 	assert_int_equal(s3_counted(f, "files", "open"), 0);
 }
 
+/* The long write is copied by a thread of the pool meanwhile, and fails with the other. */
+S3_TEST(all_writes_of_an_object_that_gets_too_long_say_why)
+{
+	static char bytes[8 * PART];
+	int failed = 0;
+
+	small_parts(f);
+	for (int i = 0; i < 200 && failed < 8; i++) {
+		sluice_file *file = open_put(f, "s3://sink/long", 0, sizeof(bytes));
+		sluice_op *op = start_write(file, bytes, sizeof(bytes), 0);
+
+		assert_int_equal(write_now(file, bytes, 1, sizeof(bytes)), -EFBIG);
+		if (sluice_wait(op, PATIENCE_MS) < 0) {
+			failed++;
+			assert_non_null(strstr(sluice_op_message(op), "expected_size"));
+		}
+		sluice_op_free(op);
+		sluice_discard(file);
+	}
+	assert_int_equal(s3_counted(f, "sink", "open"), 0);
+}
+
+/* The answer that begins an upload has the key, of which each '&' is five characters. */
+S3_TEST(an_upload_of_a_long_name_has_its_id)
+{
+	static unsigned char bytes[3 * PART];
+	struct buffer b = {.data = bytes, .length = sizeof(bytes)};
+	char uri[1100] = "s3://sink/";
+
+	small_parts(f);
+	memset(uri + strlen(uri), '&', 1024);
+	for (size_t i = 100; i < 1024; i += 100)
+		uri[i] = '/';
+	assert_ok(put(f, uri, 0, 0, &b, PART));
+	assert_int_equal(s3_counted(f, "sink", "open"), 0);
+}
+
 S3_TEST(a_part_that_fails_is_sent_again)
 {
 	small_parts(f);

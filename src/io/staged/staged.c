@@ -252,7 +252,7 @@ void sl_staged_settle(struct sluice_op *op)
 {
 	struct sl_backend *backend = op->file->backend;
 
-	if (sl_list_linked(&op->staged->coming.link))
+	if (op->kind == SL_WRITE && backend->ops->settle)
 		backend->ops->settle(backend, &op->staged->coming, (int)SL_MIN(op->result, 0));
 }
 
