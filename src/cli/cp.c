@@ -62,7 +62,7 @@ static const char description[] =
 	"SRC and DST are paths, file:///PATH, http(s)://HOST/PATH, s3://BUCKET/KEY, or "
 	"store://NAME, a blob of the store; '-' is standard input or output. If DST is a "
 	"directory, s3://BUCKET or s3://BUCKET/PREFIX/, the copy is put into it. FIFOs and "
-        "character devices are read or written as "
+	"character devices are read or written as "
 	"they are. A sparse source gives a sparse copy.";
 
 /* Adds the device to the blob's URI. "0" is the first GPU. */
