@@ -122,7 +122,7 @@ class File(_core.File):
         return self.stat().size
 
     def as_io(self, buffer_size: int = 1 << 20) -> io.BufferedIOBase:
-        """Return a seekable binary file object over this file, as of the built-in open().
+        """Return a binary file object over this file, as of the built-in open(); an S3 object is written front to back.
 
         Closing it closes this file; a with statement that ends by an exception, or its collection, discards it.
         With mode "a" it begins at the end of the file.
@@ -221,7 +221,8 @@ class _RawFile(io.RawIOBase):
         return self.file.mode != "r"
 
     def seekable(self) -> bool:
-        return True
+        # Bytes of an object are written once. numpy and zipfile then write front to back.
+        return self.readable() or not self.file.uri.lower().startswith("s3:")
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):

@@ -59,9 +59,10 @@ static const struct argp_option option_list[] = {
 static const char description[] =
 	"Copies SRC to DST, which gets its name when it is complete; several SRC into a "
 	"directory.\v"
-	"SRC and DST are paths, file:///PATH, http(s)://HOST/PATH, or store://NAME, a blob of "
-	"the store; '-' is standard input or output. If DST is a "
-	"directory, the copy is put into it. FIFOs and character devices are read or written as "
+	"SRC and DST are paths, file:///PATH, http(s)://HOST/PATH, s3://BUCKET/KEY, or "
+	"store://NAME, a blob of the store; '-' is standard input or output. If DST is a "
+	"directory, s3://BUCKET or s3://BUCKET/PREFIX/, the copy is put into it. FIFOs and "
+	"character devices are read or written as "
 	"they are. A sparse source gives a sparse copy.";
 
 /* Adds the device to the blob's URI. "0" is the first GPU. */
@@ -282,23 +283,40 @@ void cli_cp_show(const char *from, const char *to)
 	free(target);
 }
 
-int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *from,
-               const char *to, struct cli_moved *moved)
+/*
+ * A bucket, and a prefix with '/' at its end, are directories: the copy gets the last part of SRC's name. Returns its URI,
+ * or NULL if `to` is neither.
+ */
+static char *name_below(const char *from, const char *to)
+{
+	size_t end = strlen(to);
+
+	if (!cli_is_object(to) || (to[end - 1] != '/' && strchr(to + strlen("s3://"), '/')))
+		return NULL;
+	char *path = strcmp(from, "-") ? cli_local_path(from) : NULL;
+	const char *name = path ? path : from;
+	size_t n = path ? strlen(path) : cli_uri_length(from);
+	const char *slash = memrchr(name, '/', n), *last = slash ? slash + 1 : name;
+	char *uri = NULL;
+
+	if (last < name + n && strcmp(from, "-"))
+		uri = cli_format("%s%s%.*s", to, to[end - 1] == '/' ? "" : "/",
+		                 (int)(name + n - last), last);
+	free(path);
+	return uri;
+}
+
+static int copy_one(sluice_context *ctx, const struct cli_cp_options *o, const char *from,
+                    const char *uri, struct cli_moved *moved)
 {
 	struct cli_end source, target = {.fd = -1, .holes = -1};
 	struct cli_copy copy = {.source = &source, .target = &target, .device = o->through};
-	const char *uri = o->uri ? o->uri : to;
 	/*
 	 * Until there is something to clean up, a signal ends the program at once, because a server
 	 * may not answer for long.
 	 */
-	int rc;
+	int rc = cli_end_open_source(ctx, from, &o->open, &source);
 
-	if (o->dry_run) {
-		cli_cp_show(from, to);
-		return 0;
-	}
-	rc = cli_end_open_source(ctx, from, &o->open, &source);
 	if (rc)
 		return rc;
 	/* Opening the target detects the same local file under any name. */
@@ -319,7 +337,7 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *
 	/* Show the target as typed. */
 	if (rc == 0 && o->uri) {
 		free(target.name);
-		target.name = cli_uri_name(to);
+		target.name = cli_uri_name(o->target);
 	}
 	if (rc == 0)
 		rc = copy_ends(&copy, o, moved);
@@ -327,6 +345,20 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *
 	cli_interrupt_unhold();
 	cli_end_discard(&source);
 	XXH3_freeState(copy.hash);
+	return rc;
+}
+
+int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *from,
+               const char *to, struct cli_moved *moved)
+{
+	char *below = o->exact ? NULL : name_below(from, to);
+	int rc = 0;
+
+	if (o->dry_run)
+		cli_cp_show(from, below ? below : to);
+	else
+		rc = copy_one(ctx, o, from, below ? below : o->uri ? o->uri : to, moved);
+	free(below);
 	return rc;
 }
 

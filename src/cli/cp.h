@@ -35,6 +35,9 @@ struct cli_end {
 };
 enum cli_end_flags { CLI_END_FORCE = 1 << 0, CLI_END_DURABLE = 1 << 1, CLI_END_CONTINUE = 1 << 2 };
 
+bool cli_is_object(const char *uri);
+/* Returns the length without the query, which a name of an object does not have. */
+size_t cli_uri_length(const char *uri);
 /* Open an end. Return 0 or a negative errno, printed on stderr. */
 int cli_end_open_source(sluice_context *ctx, const char *uri, const struct cli_open *how,
                         struct cli_end *out);
@@ -64,7 +67,8 @@ int cli_part_open(sluice_context *ctx, const struct cli_end *source, const char 
                   struct sluice_open_options *options, struct cli_end *target);
 int cli_part_settle(struct cli_part *part);
 int cli_part_commit(struct cli_part *part);
-void cli_part_free(struct cli_part *part);
+/* Drops the upload, and then closes *file, if its state could not be saved. */
+void cli_part_free(struct cli_part *part, sluice_file **file);
 /*
  * Moves *at to the next missing block, or to the end; returns the missing bytes from there, about
  * most.

@@ -172,13 +172,23 @@ static bool same_file(const struct cli_end *source, const struct stat *st)
 	       !is_stream(st->st_mode);
 }
 
+bool cli_is_object(const char *uri)
+{
+	return !strncasecmp(uri, "s3://", 5);
+}
+
+size_t cli_uri_length(const char *uri)
+{
+	return cli_is_object(uri) ? strlen(uri) : strcspn(uri, "?");
+}
+
 /*
  * Returns a local name for a remote source: the last part of its path, still escaped, so that an
  * escaped slash leads nowhere. NULL: there is none.
  */
 static char *last_uri_part(const struct cli_end *source)
 {
-	size_t n = strcspn(source->name, "?");
+	size_t n = cli_uri_length(source->name);
 	const char *slash = source->file ? memrchr(source->name, '/', n) : NULL;
 
 	/* After http:// comes a server, not a file; a blob may have that name. */
@@ -329,11 +339,6 @@ static int end_open_target_stream(int fd, const struct cli_end *source, struct c
 	return 0;
 }
 
-static bool end_is_object(const char *uri)
-{
-	return !strncasecmp(uri, "s3://", 5);
-}
-
 /* source: of a copy to be continued, or NULL. */
 static int end_open_remote(sluice_context *ctx, const char *uri, const struct cli_end *source,
                            struct sluice_open_options *options, struct cli_end *out)
@@ -343,7 +348,7 @@ static int end_open_remote(sluice_context *ctx, const char *uri, const struct cl
 
 	cli_interrupt_catch();
 	out->replaces = true;
-	out->parts = end_is_object(uri);
+	out->parts = cli_is_object(uri);
 	if (rc == -EEXIST)
 		warnx("%s; use -f to overwrite it", sluice_last_message());
 	else
@@ -422,7 +427,7 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
 	out->path = path;
 	if (rc == 0 && !path && o->preserve)
 		rc = cli_fail(-EINVAL, "-p: '%s' is no local file", out->name);
-	if (rc == 0 && !path && flags & CLI_END_CONTINUE && !(fd < 0 && end_is_object(uri)))
+	if (rc == 0 && !path && flags & CLI_END_CONTINUE && !(fd < 0 && cli_is_object(uri)))
 		rc = cli_fail(-EINVAL, "--continue: '%s' is no local file, and no object of S3",
 		              out->name);
 	if (rc == 0 && !path && fd < 0) {
@@ -467,7 +472,7 @@ int cli_end_commit(struct cli_end *end, unsigned flags)
 
 void cli_end_discard(struct cli_end *end)
 {
-	cli_part_free(end->part);
+	cli_part_free(end->part, &end->file);
 	sluice_discard(end->file);
 	if (end->fd_owned)
 		close(end->fd);

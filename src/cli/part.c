@@ -32,6 +32,9 @@ struct cli_part {
 	bool begun;        /* path and state belong to this copy */
 	bool strong;       /* SRC has a strong ETag */
 	bool never;        /* no state is kept */
+	bool failed;       /* the state could not be saved */
+	char *uri;         /* of an upload, as the next */
+	struct sluice_open_options options;
 	uint64_t length;
 	/* The state: head, body, checksum. */
 	char *head;
@@ -157,7 +160,7 @@ static int write_note(struct cli_part *part)
 	free(text);
 	if (rc)
 		warnx("what came cannot be noted: %s", sluice_last_message());
-	part->unnoted = rc;
+	part->unnoted = part->failed = rc;
 	return rc;
 }
 
@@ -355,12 +358,11 @@ static char *upload_state_path(const char *source, const char *uri)
 }
 
 /* Has the server drop an upload that is not taken up. */
-static void drop_upload(const struct cli_part *part, const char *uri,
-                        const struct sluice_open_options *options)
+static void drop_upload(const struct cli_part *part)
 {
 	char *line = cli_format("%.*s", (int)strcspn(part->body, "\n"), part->body);
 
-	sluice_remove(part->ctx, uri, options, strrchr(line, ' ') + 1);
+	sluice_remove(part->ctx, part->uri, &part->options, strrchr(line, ' ') + 1);
 	free(line);
 }
 
@@ -374,20 +376,24 @@ int cli_part_open(sluice_context *ctx, const struct cli_end *source, const char 
 		err(CLI_FAILED, "--continue");
 	part->ctx = ctx;
 	const char *why = describe_copy(part, source, name, cli_format("upload 1 %s", uri));
-	if (why) {
-		print_anew(source, true, why);
+	/* An empty object is no upload. */
+	if (why || !part->length) {
+		if (why)
+			print_anew(source, true, why);
 		free(name);
-		cli_part_free(part);
+		cli_part_free(part, NULL);
 		return sluice_open(ctx, uri, options, &target->file);
 	}
 	target->part = part;
+	part->uri = cli_format("%s", uri);
+	part->options = *options;
 	part->state = upload_state_path(name, uri);
 	free(name);
 	why = take_up_part(part, 0);
 	if (why)
 		print_anew(source, false, why);
 	if (why && part->body)
-		drop_upload(part, uri, options);
+		drop_upload(part);
 	if (!why)
 		options->upload = part->body;
 	int rc = sluice_open(ctx, uri, options, &target->file);
@@ -420,7 +426,7 @@ int cli_part_commit(struct cli_part *part)
 	return rc;
 }
 
-void cli_part_free(struct cli_part *part)
+void cli_part_free(struct cli_part *part, sluice_file **file)
 {
 	char there[CLI_TEXT], all[CLI_TEXT];
 
@@ -432,11 +438,17 @@ void cli_part_free(struct cli_part *part)
 		unlink(part->state);
 		sluice_truncate(part->file, 0);
 	} else if (part->begun && cli_part_there(part) &&
-	           (!part->unnoted || write_note(part) == 0)) {
+	           (!part->unnoted || (!part->failed && write_note(part) == 0))) {
 		warnx("%s of %s are kept, and taken up by the same command",
 		      cli_size_format(cli_part_there(part), there),
 		      cli_size_format(part->length, all));
+	} else if (part->begun && !part->path && part->failed && access(part->state, F_OK)) {
+		/* Nothing would lead to the upload. No part is on its way to it any more. */
+		sluice_discard(*file);
+		*file = NULL;
+		drop_upload(part);
 	}
+	free(part->uri);
 	free(part->path);
 	free(part->state);
 	free(part->head);

@@ -47,7 +47,7 @@ enum { KEY_AGE = 256 };
 static const struct argp_option rm_list[] = {
 	{"recursive", 'r', NULL, 0, "All objects with names that begin as that of URI"},
 	{"dry-run", CLI_FLAG(rm_options, dry_run), NULL, 0, "Only print what would be removed"},
-	{"quiet", CLI_FLAG(rm_options, quiet), NULL, 0, "Do not print what is removed with -r"},
+	{"quiet", 'q', NULL, 0, "Do not print what is removed with -r"},
 	CLI_OPEN_OPTIONS,
 	{NULL},
 };
@@ -70,6 +70,9 @@ static error_t rm_parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case 'r':
 		o->recursive = true;
+		return 0;
+	case 'q':
+		o->quiet = true;
 		return 0;
 	case KEY_AGE:
 		o->age = cli_option_number(state, "age", arg, 0, 1000000);

@@ -227,15 +227,10 @@ static void *tree_thread(void *argument)
 
 /* ---------------------------------------------------------------------------------------- walk */
 
-static bool is_object(const char *uri)
-{
-	return !strncasecmp(uri, "s3://", 5);
-}
-
 /* Tells whether no folders are made for copies. */
 static bool tree_is_flat(const struct tree *tree)
 {
-	return tree->o->dry_run || is_object(tree->o->target);
+	return tree->o->dry_run || cli_is_object(tree->o->target);
 }
 
 /* Returns the path or URI below which copies go, without '/' at the end; the caller frees it. */
@@ -245,7 +240,7 @@ static char *tree_folder(const struct tree *tree)
 
 	if (!folder)
 		folder = cli_format("%s", tree->o->target);
-	for (size_t n = strlen(folder); is_object(folder) && folder[n - 1] == '/';)
+	for (size_t n = strlen(folder); cli_is_object(folder) && folder[n - 1] == '/';)
 		folder[--n] = '\0';
 	return folder;
 }
@@ -266,7 +261,7 @@ static int copy_link(const struct tree *tree, const char *path, const struct sta
 	int rc = n < 0 ? -errno : 0;
 
 	if (tree_is_flat(tree)) {
-		if (is_object(target))
+		if (cli_is_object(target))
 			rc = cli_fail(-EINVAL, "'%s' is a link, which S3 does not have", path);
 		else
 			cli_cp_show(path, target);
@@ -414,7 +409,7 @@ static int visit_object(struct tree *tree, const char *prefix, size_t bucket,
 	char *target = cli_format("%s/%s", folder, rest);
 	int rc;
 
-	if (is_object(folder))
+	if (cli_is_object(folder))
 		rc = 0;
 	else if (!stays_inside(rest))
 		rc = cli_fail(-EINVAL, "'%s' is not copied: no file in '%s' can have that name",
@@ -493,10 +488,10 @@ static int compare_texts(const void *a, const void *b)
  */
 static int start_source(struct tree *tree, const char *source, bool into)
 {
-	if (tree->o->recursive && is_object(source))
+	if (tree->o->recursive && cli_is_object(source))
 		return start_objects(tree, source);
 	char *path = cli_local_path(source), *target = NULL, *folder = tree_folder(tree);
-	size_t n = path ? strlen(path) : strcspn(source, "?");
+	size_t n = path ? strlen(path) : cli_uri_length(source);
 	struct stat st;
 	int rc = 0;
 
@@ -515,7 +510,7 @@ static int start_source(struct tree *tree, const char *source, bool into)
 		free(shown);
 	} else if (!path || lstat(path, &st) ||
 	           !(S_ISDIR(st.st_mode) || (tree->o->recursive && S_ISLNK(st.st_mode)))) {
-		if (named && is_object(folder))
+		if (named && cli_is_object(folder))
 			target = cli_format("%s/%s", folder, name);
 		push_job(tree, source, target ? target : tree->o->target, 0, target);
 	} else if (!tree->o->recursive) {
@@ -555,7 +550,7 @@ static void finish_folders(struct tree *tree)
 static bool has_objects(const struct cli_cp_options *o)
 {
 	for (size_t i = 0; o->recursive && i < o->count; i++)
-		if (is_object(o->sources[i]))
+		if (cli_is_object(o->sources[i]))
 			return true;
 	return false;
 }
@@ -572,7 +567,7 @@ int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 	bool fits = path && (into || o->count == 1);
 
 	/* A prefix takes any number. */
-	if (is_object(o->target)) {
+	if (cli_is_object(o->target)) {
 		fits = true;
 		into = o->count > 1;
 	}

@@ -258,6 +258,12 @@ static int http_look(struct sl_http *http, bool *exists)
 {
 	struct sl_http_request *request;
 	int rc = sl_http_ask(http, SL_HTTP_HEAD, &request);
+
+	/* An answer to HEAD has no body, in which S3 names the region of a bucket. */
+	if (http->s3 && request && request->response.status == 400) {
+		sl_http_request_free(request);
+		rc = sl_http_ask(http, SL_HTTP_PROBE, &request);
+	}
 	bool answered = request && request->response.status;
 
 	if (!rc && request)

@@ -44,7 +44,7 @@ static void multipart_abort(struct sl_http_multipart *multipart)
 	                            .stop = &multipart->dropped,
 	                            .least = 3,
 	                            .brief = true};
-	char *upload, *query;
+	char *upload, *query, *said;
 	int rc;
 
 	sl_http_multipart_fail(multipart, -ECANCELED, "the upload was given up");
@@ -57,12 +57,16 @@ static void multipart_abort(struct sl_http_multipart *multipart)
 	if (!query)
 		return;
 	call.query = query;
+	/* The sentence of the error that ended the upload stays the last. */
+	said = strdup(sluice_last_message());
 	rc = sl_http_call_run(http, &call);
 	if (rc && rc != -ENOENT)
 		sl_log(&http->core->settings, SL_LOG_ERROR,
 		       "%s: an upload was left behind (sluice s3 abandoned): %s", http->name,
 		       sluice_last_message());
+	sl_fail(0, "%s", said ? said : "");
 	sl_http_answer_clear(&call.answer);
+	free(said);
 	free(query);
 }
 

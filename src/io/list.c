@@ -28,13 +28,16 @@ struct sluice_list {
 
 static int list_open_page(struct sluice_list *list, sluice_file **out)
 {
-	char *query = sl_s3_list_query(list->uri, list->flags, list->token);
+	char *query = NULL;
 	struct sl_backend *backend;
 	struct sl_uri uri;
-	int rc = query ? sl_uri_parse(list->uri, &uri) : sl_fail(-ENOMEM, "no memory");
+	int rc = sl_uri_parse(list->uri, &uri);
 
 	if (!rc) {
-		rc = sl_http_open_list(&list->ctx->core, &uri, &list->options, query, &backend);
+		rc = sl_s3_list_query(list->uri, list->flags, list->token, &query);
+		if (!rc)
+			rc = sl_http_open_list(&list->ctx->core, &uri, &list->options, query,
+			                       &backend);
 		sl_uri_clear(&uri);
 	}
 	free(query);

@@ -6,6 +6,7 @@
  *
  * Threads: any. The text comes from servers and is not trusted.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,15 +34,16 @@ static char *list_uploads_query(const char *prefix, const char *token)
 	return query;
 }
 
-char *sl_s3_list_query(const char *uri, unsigned flags, const char *token)
+int sl_s3_list_query(const char *uri, unsigned flags, const char *token, char **out)
 {
-	struct sl_s3_name name = {NULL, NULL};
-	char *prefix = NULL, *from = NULL, *query;
+	struct sl_s3_name name;
+	char *prefix, *from, *query;
+	int rc = sl_s3_name_parse(uri, &name);
 
-	if (!sl_s3_name_parse(uri, &name)) {
-		prefix = sl_s3_encode(name.key, false);
-		from = sl_s3_encode(token, false);
-	}
+	if (rc)
+		return rc;
+	prefix = sl_s3_encode(name.key, false);
+	from = sl_s3_encode(token, false);
 	sl_s3_name_clear(&name);
 	if (prefix && flags & SLUICE_LIST_UPLOADS)
 		query = list_uploads_query(prefix, token);
@@ -52,7 +54,8 @@ char *sl_s3_list_query(const char *uri, unsigned flags, const char *token)
 		query = NULL;
 	free(prefix);
 	free(from);
-	return query;
+	*out = query;
+	return query ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
 /* Decodes percent-escapes, and '+' for a blank, in place. */

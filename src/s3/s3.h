@@ -129,9 +129,9 @@ struct sl_s3_entry {
 	uint64_t length;
 	int64_t modified; /* seconds since 1970; -1: unknown */
 };
-/* Returns the query of a page of the list of names that begin as the key of the URI, for the caller to free; NULL: no
- * memory, or no name. flags: of enum sluice_list_flags. token: of the page; "": the first. */
-char *sl_s3_list_query(const char *uri, unsigned flags, const char *token);
+/* Makes the query of a page of the list of names that begin as the key of the URI, for the caller to free.
+ * flags: of enum sluice_list_flags. token: of the page; "": the first. */
+int sl_s3_list_query(const char *uri, unsigned flags, const char *token, char **out);
 /* Takes the next entry out of a page, from *at on. Returns false behind the last. */
 bool sl_s3_list_next(char **at, struct sl_s3_entry *out);
 /* Returns whether the list goes on behind the page, with the token of the next; NULL: no memory. */

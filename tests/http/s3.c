@@ -82,6 +82,23 @@ S3_TEST(a_bucket_in_another_region_is_found)
 	reads(f, "files");
 }
 
+S3_TEST(an_object_is_written_into_another_region)
+{
+	const char *path = scratch(f, "object");
+	static const char *const buckets[] = {"north-w", "south-w"};
+
+	for (size_t i = 0; i < COUNT_OF(buckets); i++) {
+		struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+		sluice_file *file;
+
+		o.flags = SLUICE_OPEN_REPLACE;
+		unlink(path);
+		assert_ok(sluice_open(f->ctx, s3_uri(buckets[i], path), &o, &file));
+		assert_ok(sluice_close(file));
+		assert_int_equal(file_length(path), 0);
+	}
+}
+
 S3_TEST(a_clock_that_differs_is_corrected)
 {
 	reads(f, "skewed");

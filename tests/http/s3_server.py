@@ -24,6 +24,7 @@ The name of the bucket is a list of words with '-' between them, which say how i
   cut       the connection of the first PUT of each part is closed within the body
   still     the first PUT of the second part has no answer
   denied    parts from the third on are refused
+  stuck     uploads are not dropped
   expiring  from the third part on the session "token" has expired, and "token-2" has not
   lost      the first answer to a request that completes an upload is lost, after it was done
   unsure    the first answer to a request that completes an upload begins with success, and has an error in its body
@@ -375,6 +376,8 @@ class Server:
         with self.mutex:
             if "uploadId" in request.asked:
                 self.upload_of(request)
+                if "stuck" in request.words:
+                    raise Refused(405, "MethodNotAllowed", "The upload stays.")
                 del self.uploads[request.asked["uploadId"]]
             else:
                 try:

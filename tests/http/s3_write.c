@@ -246,6 +246,9 @@ S3_TEST(an_upload_that_the_server_refuses_leaves_nothing)
 	assert_int_equal(s3_counted(f, "denied", "open"), 0);
 	assert_true(s3_counted(f, "denied", "DELETE_uploadId") > 0);
 	assert_int_equal(file_length(path), 100);
+	/* The sentence says why the upload failed, whatever comes of dropping it. */
+	assert_refused(put(f, s3_uri("denied-stuck", path), 0, 0, &b, PART), EACCES,
+	               "AccessDenied");
 	/* Before it begins. */
 	setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
 	assert_refused(put(f, s3_uri("files", path), 0, 0, &b, PART), EACCES,

@@ -315,6 +315,19 @@ def test_objects_of_s3_are_written_in_parts(bucket, tmp_path):
     assert b"\nopen 0\n" in fs.cat("state/bucket")
 
 
+def test_archives_are_written_to_s3_front_to_back(bucket, tmp_path):
+    import zipfile
+
+    fs, _ = bucket
+    with fs.open("bucket/a.zip", "wb") as file, zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("name", b"text")
+    assert zipfile.ZipFile(tmp_path / "a.zip").read("name") == b"text"
+    with fs.open("bucket/b", "wb") as file:
+        file.write(b"ab")
+        with pytest.raises(OSError, match="not seekable"):
+            file.seek(0)
+
+
 def test_objects_of_s3_are_removed(bucket, tmp_path):
     fs, _ = bucket
     assert fs.cat("bucket/a b") == b"a b"

@@ -292,6 +292,41 @@ def a_source_that_cannot_go_on_is_copied_all_the_same(place):
     assert "cannot make" in place.copy("--continue", status=1, XDG_STATE_HOME=blocked)
 
 
+def an_empty_source_is_copied_all_the_same(place):
+    place.data = b""
+    with open(place.source, "wb"):
+        pass
+    assert "sluice cp:" not in place.copy("--continue")
+    place.is_complete()
+    place.new_source()
+
+
+def a_state_that_cannot_be_saved_leaves_no_upload(place):
+    os.mkdir(f"{place.root}/full")
+    with open(f"{place.root}/full/sluice", "wb"):
+        pass
+    assert "cannot be noted" in place.copy("--continue", status=1, XDG_STATE_HOME=f"{place.root}/full")
+    place.await_quiet()
+    assert not place.server.uploads and not os.path.exists(place.object)
+
+
+def a_bucket_and_a_prefix_are_directories(place):
+    os.mkdir(f"{place.root}/below")
+    for to, name in ("", "/source"), ("/", "/source"), ("/below/", "/below/source"):
+        done = subprocess.run([SLUICE, "cp", "--dry-run", place.source, f"s3://{BUCKET}{to}"], env=place.environment,
+                              stdout=subprocess.PIPE, text=True, check=True)
+        assert done.stdout == f"{place.source} -> s3://{BUCKET}{name}\n", done.stdout
+    subprocess.run([SLUICE, "cp", "-q", "/dev/stdin", f"s3://{BUCKET}/below/a?b"], input=b"x", env=place.environment, check=True)
+    for command in (place.source, f"s3://{BUCKET}/below/"), (f"s3://{BUCKET}/below/a?b", place.root):
+        subprocess.run([SLUICE, "cp", "-q", *command], env=place.environment, check=True)
+    assert os.path.getsize(f"{place.root}/below/source") == LENGTH and os.path.exists(f"{place.root}/a?b")
+
+
+def a_list_needs_a_bucket(place):
+    done = subprocess.run([SLUICE, "ls", "s3://"], env=place.environment, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1 and "the name of a bucket" in done.stderr, done.stderr
+
+
 def main():
     seed = os.environ.get("SLUICE_TEST_SEED") or str(time.time_ns())
     print(f"seed {seed}; the same again with SLUICE_TEST_SEED={seed}")
@@ -301,7 +336,9 @@ def main():
                      parts_are_noted_when_all_bytes_are_in_memory, without_the_option_nothing_is_kept, a_source_that_changed_is_copied_anew,
                      an_upload_that_is_gone_is_begun_anew, a_part_that_is_another_is_sent_again,
                      a_state_that_is_damaged_is_not_taken_up, a_server_that_refuses_parts_for_a_while_loses_none,
-                     many_files_go_on_each_by_itself, a_source_that_cannot_go_on_is_copied_all_the_same):
+                     many_files_go_on_each_by_itself, a_source_that_cannot_go_on_is_copied_all_the_same,
+                     an_empty_source_is_copied_all_the_same, a_state_that_cannot_be_saved_leaves_no_upload,
+                     a_bucket_and_a_prefix_are_directories, a_list_needs_a_bucket):
             begun = time.monotonic()
             case(place)
             print(f"ok: {case.__name__} {time.monotonic() - begun:.2f} s", flush=True)
