@@ -152,8 +152,9 @@ void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t vis
                         const struct sl_rank_names *behind);
 /* The process `leaver` gives no frames from `last` on: those that were submitted here are an error. */
 void sl_series_last(struct sluice_series *s, uint64_t last, int leaver);
-/* A part has come: memory of malloc(), with the head. False: it is not expected. */
-bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, void *bytes);
+/* A part has come: n bytes of malloc(), with the head. False: it is not expected. */
+bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, void *bytes,
+                         size_t n);
 /* The bytes of a part of a frame are not needed any more. */
 void sl_series_sent(struct sluice_series *s, uint64_t frame);
 

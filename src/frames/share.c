@@ -169,7 +169,17 @@ void sl_share_drop_parts_locked(struct sl_frame *frame)
 
 /* ---------------------------------------------------------------------------- from the sink */
 
-bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, void *bytes)
+static size_t part_bytes(const struct sl_share *share, const struct sluice_series *s, size_t part)
+{
+	size_t bytes = s->layout.element;
+
+	for (unsigned i = 0; i < s->layout.rank; i++)
+		bytes *= share->parts[part].extent[i];
+	return share->head + bytes;
+}
+
+bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, void *bytes,
+                         size_t n)
 {
 	struct sl_share *share = s->share;
 	uint64_t slot = frame % SLUICE_RANKS_AHEAD;
@@ -178,7 +188,8 @@ bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, v
 
 	sl_mutex_lock(&w->mutex);
 	/* Others may have heard earlier that an earlier frame is complete. */
-	expected = part < share->part_count && !share->parts[part].slots[slot];
+	expected = part < share->part_count && n == part_bytes(share, s, part) &&
+	           !share->parts[part].slots[slot];
 	if (expected) {
 		share->parts[part].slots[slot] = bytes;
 		share->locked.arrived[slot]++;
