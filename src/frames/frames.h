@@ -39,9 +39,10 @@ struct sl_cell {
 struct sl_foreign_part {
 	size_t cell; /* index */
 	int from;
+	size_t bytes; /* with head bytes before the elements */
 	uint64_t at[SLUICE_RANK_MOST], extent[SLUICE_RANK_MOST]; /* in the chunk, in elements */
-	void *slots
-		[SLUICE_RANKS_AHEAD]; /* by number of the frame; head bytes before the elements */
+	/* By number of the frame; guarded by the writer's mutex, but for compressors of a frame that has all of them. */
+	void *slots[SLUICE_RANKS_AHEAD];
 };
 
 /* The block of a series. Cells: first those that are sent, then those that need no parts of others. */
@@ -158,8 +159,6 @@ bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, v
 /* The bytes of a part of a frame are not needed any more. */
 void sl_series_sent(struct sluice_series *s, uint64_t frame);
 
-/* Bytes of a chunk of a dataset. */
-size_t sl_layout_chunk_bytes(const struct sl_h5_layout *layout);
 /* Chooses chunks for a block of this shape, so that each of so many threads has a chunk of a frame. */
 void sl_chunk_choose(size_t element, unsigned rank, const uint64_t *shape, unsigned threads,
                      uint64_t *chunk);

@@ -94,24 +94,6 @@ static size_t part_find(const struct sl_share *share, uint64_t chunk, int from)
 	return share->part_count;
 }
 
-/* A rank has ended, and gives no more frames. */
-static bool client_left_locked(struct sl_client *client, const struct sl_rank_message *message)
-	SL_REQUIRES(&client->registry)
-{
-	const uint64_t *frames = (const uint64_t *)(message + 1);
-
-	if (message->a >= (uint64_t)client->ranks || message->n != message->count * sizeof(*frames))
-		return false;
-	client->registered.closed[message->a] = true;
-	for (uint32_t i = 0; i < message->count; i++) {
-		struct sl_rank_series *rs = client_series_locked(client, i);
-
-		if (rs)
-			sl_series_last(rs->series, frames[i], (int)message->a);
-	}
-	return true;
-}
-
 /* Returns false if the message is wrong. A part that is taken belongs to the file thread, which frees it. */
 static bool client_take_locked(struct sl_client *client, struct sl_rank_message **message)
 	SL_REQUIRES(&client->registry)
@@ -120,8 +102,14 @@ static bool client_take_locked(struct sl_client *client, struct sl_rank_message 
 	struct sl_rank_series *rs = client_series_locked(client, of->series);
 	bool good;
 
-	if (of->kind == SL_MESSAGE_LEFT)
-		return client_left_locked(client, of);
+	if (of->kind == SL_MESSAGE_LEFT) {
+		good = of->a < (uint64_t)client->ranks;
+		if (good)
+			client->registered.closed[of->a] = true;
+		if (good && rs)
+			sl_series_last(rs->series, of->frame, (int)of->a);
+		return good;
+	}
 	if (of->kind == SL_MESSAGE_STATE) {
 		good = of->n == sizeof(struct sl_rank_names);
 		if (good && rs)
@@ -251,7 +239,7 @@ int sl_client_step(struct sl_client *client, struct sl_rank_message head, const 
 	}
 	rc = answer->rc ? sl_fail(answer->rc, "%.*s", (int)answer->n, (const char *)(answer + 1))
 	                : 0;
-	if (rc)
+	if (rc || !out)
 		free(answer);
 	else
 		*out = answer;

@@ -251,14 +251,24 @@ static int enter_message(const struct sl_rank_server *server, const struct sl_se
 int sl_files_enter(struct sl_rank_server *server, struct sl_server_series *ss,
                    const struct sl_server_slot *slot)
 {
+	const struct sl_rank_message *lowest = NULL; /* whose scalars are stored */
+	uint64_t chunks = 0;
 	int rc = 0;
 
+	sl_list_each_of (of, &slot->messages, struct sl_rank_message, link) {
+		lowest = lowest && lowest->from < of->from ? lowest : of;
+		chunks += of->count;
+		ss->max_error = SL_MAX(ss->max_error, of->error);
+	}
+	if (chunks != ss->chunks)
+		rc = sl_fail(-EPROTO, "frame %llu of '%s' came in %llu chunks instead of %llu",
+		             (unsigned long long)ss->complete, ss->name, (unsigned long long)chunks,
+		             (unsigned long long)ss->chunks);
 	sl_list_each_of (of, &slot->messages, struct sl_rank_message, link)
 		rc = rc ? rc : enter_message(server, ss, of);
-	ss->max_error = SL_MAX(ss->max_error, slot->error);
 	for (size_t i = server->file_count; !rc && i--;)
-		rc = sl_h5_frames_stored(ss->datasets[i], ss->complete, 1, slot->scalars,
-		                         ss->max_error);
+		rc = sl_h5_frames_stored(ss->datasets[i], ss->complete, 1,
+		                         (const double *)(lowest + 1), ss->max_error);
 	return rc;
 }
 

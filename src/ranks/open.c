@@ -121,10 +121,7 @@ static int take_steps_open(struct sl_client *client, int rc, const char *path,
 		rc = sl_fail(-ENOMEM, "no memory");
 	free(result);
 	head = (struct sl_rank_message){.kind = SL_STEP_OPENED, .rc = rc};
-	rc = sl_client_step(client, head, NULL, 0, deadline, &result);
-	if (!rc)
-		free(result);
-	return rc;
+	return sl_client_step(client, head, NULL, 0, deadline, NULL);
 }
 
 /* Sentences of errors survive the end of the client. */
@@ -319,7 +316,6 @@ static int rank_series_new(struct adding_block *a, const struct sl_added_body *a
 
 	if (!rs)
 		return sl_fail(-ENOMEM, "no memory");
-	rs->client = client;
 	rs->index = added->index;
 	rs->scalars = layout.scalar_count;
 	rc = sl_codec_find(added->codec, layout.level, &layout.codec);
@@ -342,7 +338,7 @@ static int rank_series_new(struct adding_block *a, const struct sl_added_body *a
 static int take_steps_add(struct adding_block *a, int rc, struct sluice_series **out)
 {
 	struct sl_rank_series *rs = NULL;
-	struct sl_rank_message head = {.kind = SL_STEP_ADDED}, *result, *done;
+	struct sl_rank_message head = {.kind = SL_STEP_ADDED}, *result;
 	const struct sl_added_body *added;
 
 	rc = take_step_add(a, rc, &result);
@@ -351,11 +347,10 @@ static int take_steps_add(struct adding_block *a, int rc, struct sluice_series *
 	added = (const struct sl_added_body *)(result + 1);
 	head.rc = rank_series_new(a, added, &rs);
 	head.a = !head.rc && rs->share ? rs->share->count - rs->share->sent : 0;
-	rc = sl_client_step(a->client, head, NULL, 0, a->deadline, &done);
+	rc = sl_client_step(a->client, head, NULL, 0, a->deadline, NULL);
 	if (rc && rs) {
 		rank_series_drop(a->client, rs);
 	} else if (!rc) {
-		free(done);
 		if (rs->series)
 			sl_series_enlist(rs->series, a->client->server ? added->dataset : NULL);
 		*out = rs->series;

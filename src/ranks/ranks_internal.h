@@ -45,7 +45,7 @@ enum sl_message_kind {
 	SL_MESSAGE_OVER,   /* all ranks have ended, or this one need not wait for them */
 	SL_MESSAGE_PLACE,  /* place, bytes */
 	SL_MESSAGE_STATE, /* series; a: complete frames, b: visible; struct sl_rank_names: behind */
-	SL_MESSAGE_LEFT,  /* a: rank that has ended; for each series its frames */
+	SL_MESSAGE_LEFT,  /* series, frame: that never come from rank a, which has ended */
 	SL_MESSAGE_FLUSHED,
 	SL_MESSAGE_FAILED, /* rc, the sentence */
 	SL_MESSAGE_FULL,   /* rc: of the disk, or 0 */
@@ -152,7 +152,6 @@ void sl_blocks_offset(const struct sl_h5_layout *layout, uint64_t chunk, uint64_
 
 /* A series of this rank. Its message of the frame that is being stored is the file thread's. */
 struct sl_rank_series {
-	struct sl_client *client;
 	uint32_t index;
 	struct sluice_series *series; /* NULL: no block */
 	struct sl_share *share;
@@ -209,7 +208,7 @@ void sl_client_take(void *client, struct sl_rank_message *message);
 void sl_client_broken(void *client, int error);
 /*
  * Takes a step with all other ranks. head: its kind; rc of this rank, with its sentence, or n bytes follow. Returns the
- * first error of any rank, -ETIMEDOUT with the ranks that are missing, or 0 and the answer, which the caller frees. After the deadline
+ * first error of any rank, -ETIMEDOUT with the ranks that are missing, or 0 and the answer, which the caller frees (out may be NULL). After the deadline
  * rank 0 has some time to name them.
  */
 int sl_client_step(struct sl_client *client, struct sl_rank_message head, const void *body,
@@ -262,10 +261,6 @@ struct sl_server_series {
 	struct sl_server_slot {
 		int count;
 		struct sl_list messages;
-		int first; /* the lowest rank, and its scalars */
-		const double *scalars;
-		double error;
-		uint64_t chunks;
 	} slots[SLUICE_RANKS_AHEAD];
 	double max_error;
 };

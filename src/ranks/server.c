@@ -136,23 +136,16 @@ static void slot_clear(struct sl_server_slot *slot)
 	while ((at = sl_list_take(&slot->messages)))
 		free(SL_CONTAINER(at, struct sl_rank_message, link));
 	slot->count = 0;
-	slot->chunks = 0;
-	slot->error = 0;
 }
 
 /* The next frame is complete: it gets into the index. */
 static void frame_complete(struct sl_rank_server *server, struct sl_server_series *ss,
                            struct sl_server_slot *slot)
 {
-	int rc = 0;
+	int rc;
 
-	if (slot->chunks != ss->chunks)
-		rc = sl_fail(-EPROTO, "frame %llu of '%s' came in %llu chunks instead of %llu",
-		             (unsigned long long)ss->complete, ss->name,
-		             (unsigned long long)slot->chunks, (unsigned long long)ss->chunks);
 	sl_mutex_lock(&server->using);
-	if (!rc)
-		rc = sl_files_enter(server, ss, slot);
+	rc = sl_files_enter(server, ss, slot);
 	sl_mutex_unlock(&server->using);
 	slot_clear(slot);
 	if (rc) {
@@ -194,13 +187,7 @@ static void server_frame(struct sl_rank_server *server, struct sl_rank_message *
 	}
 	ss = server->series[message->series];
 	slot = &ss->slots[message->frame % SLUICE_RANKS_AHEAD];
-	if (!slot->count || message->from < slot->first) {
-		slot->first = message->from;
-		slot->scalars = (const double *)(message + 1);
-	}
 	slot->count++;
-	slot->chunks += message->count;
-	slot->error = SL_MAX(slot->error, message->error);
 	sl_list_append(&slot->messages, &message->link);
 	ss->frames[message->from]++;
 	while (!server->error &&
@@ -306,21 +293,17 @@ static void server_flush(struct sl_rank_server *server)
 
 /* ------------------------------------------------------------------------------------- the end */
 
-/* The others hear how many frames they can complete. */
+/* The others hear how many frames they can complete, and that there are no more; the last message is of no series. */
 static void tell_left(struct sl_rank_server *server, int leaver)
 {
-	struct sl_rank_message head = {
-		.kind = SL_MESSAGE_LEFT, .count = (uint32_t)server->series_count, .a = leaver};
-	uint64_t *frames = calloc(server->series_count + 1, sizeof(*frames));
+	for (size_t i = 0; i <= server->series_count; i++) {
+		struct sl_rank_message head = {
+			.kind = SL_MESSAGE_LEFT, .series = (uint32_t)i, .a = (uint64_t)leaver};
 
-	if (!frames) {
-		sl_server_fail(server, -ENOMEM, "no memory");
-		return;
+		if (i < server->series_count)
+			head.frame = server->series[i]->frames[leaver];
+		server_tell_all(server, &head, NULL, 0);
 	}
-	for (size_t i = 0; i < server->series_count; i++)
-		frames[i] = server->series[i]->frames[leaver];
-	server_tell_all(server, &head, frames, server->series_count * sizeof(*frames));
-	free(frames);
 }
 
 static void server_end(struct sl_rank_server *server, int from, bool discarded)
@@ -439,18 +422,19 @@ static void check_complete(struct sl_rank_server *server)
 {
 	for (size_t i = 0; i < server->series_count; i++) {
 		const struct sl_server_series *ss = server->series[i];
+		uint64_t most = 0;
 		int least = 0;
 
-		for (int r = 0; r < server->ranks; r++)
-			if (ss->frames[r] < ss->frames[least])
-				least = r;
 		for (int r = 0; r < server->ranks; r++) {
-			if (ss->frames[r] == UINT64_MAX || ss->frames[r] == ss->frames[least])
-				continue;
-			sl_fail(-ENODATA, "rank %d has closed the writer after %llu frames of '%s'",
-			        least, (unsigned long long)ss->frames[least], ss->name);
-			sl_server_fail(server, -ENODATA, sluice_last_message());
+			least = ss->frames[r] < ss->frames[least] ? r : least;
+			if (ss->frames[r] != UINT64_MAX)
+				most = SL_MAX(most, ss->frames[r]);
 		}
+		if (ss->frames[least] == most)
+			continue;
+		sl_fail(-ENODATA, "rank %d has closed the writer after %llu frames of '%s'", least,
+		        (unsigned long long)ss->frames[least], ss->name);
+		sl_server_fail(server, -ENODATA, sluice_last_message());
 	}
 }
 
@@ -473,20 +457,18 @@ static void server_close(struct sl_rank_server *server)
 static void *server_run(void *argument)
 {
 	struct sl_rank_server *server = argument;
+	bool idle = false;
 
 	while (server->end_count < server->ranks && !server->lost) {
-		struct sl_rank_message *of = server_next(server, false);
+		struct sl_rank_message *message = server_next(server, idle);
 
-		if (of) {
-			server_handle(server, of);
-			continue;
-		}
-		if (server->file_count && !server->error && flush_due(server))
+		idle = !message;
+		if (message)
+			server_handle(server, message);
+		else if (server->file_count && !server->error && flush_due(server))
 			server_flush(server);
-		tell_states(server);
-		of = server_next(server, true);
-		if (of)
-			server_handle(server, of);
+		if (idle)
+			tell_states(server);
 	}
 	server_close(server);
 	return NULL;
