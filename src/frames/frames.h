@@ -50,7 +50,7 @@ struct sl_share {
 	void *user; /* of the sink */
 	struct sluice_block block;
 	size_t head;  /* bytes before each part, for the sink */
-	size_t files; /* that hold metadata back for it in this process */
+	size_t files; /* of this process, which hold metadata back for it */
 	struct sl_cell *cells;
 	size_t count, sent, alone;     /* alone: index of the first that needs parts */
 	struct sl_foreign_part *parts; /* by their cells */
@@ -64,7 +64,7 @@ struct sl_share {
 		int leaver;
 		struct sl_rank_names behind; /* that others were last seen to wait for */
 		size_t arrived[SLUICE_RANKS_AHEAD], sending[SLUICE_RANKS_AHEAD];
-	} locked; /* by the writer's mutex */
+	} locked; /* guarded by the writer's mutex, which clang cannot see from here */
 };
 void sl_share_free(struct sl_share *share);
 
