@@ -27,7 +27,8 @@
  * Differences from a writer of a single process:
  *  - A series is always stored in chunks, also with the codec "none", and a chunk has a single frame: chunk_frames above
  *    1 is refused.
- *  - memory_bytes is the budget of a node: each rank has an equal part of it. Likewise `threads` is of a rank; its
+ *  - memory_bytes is the budget of a node: each rank has an equal part of it, and metadata that waits for a flush is in
+ *    that of rank 0. Likewise `threads` is of a rank; its
  *    default is the number of cores that the process may use, divided by the ranks of the node where the processes
  *    are not bound to different cores.
  *  - A new file has a temporary name in its folder (".name.0123456789abcdef.sluice") until its first flush, which comes

@@ -39,9 +39,10 @@ struct sl_cell {
 struct sl_foreign_part {
 	size_t cell; /* index */
 	int from;
+	size_t bytes; /* with head bytes before the elements */
 	uint64_t at[SLUICE_RANK_MOST], extent[SLUICE_RANK_MOST]; /* in the chunk, in elements */
-	void *slots
-		[SLUICE_RANKS_AHEAD]; /* by number of the frame; head bytes before the elements */
+	/* By number of the frame; guarded by the writer's mutex, but for compressors of a frame that has all of them. */
+	void *slots[SLUICE_RANKS_AHEAD];
 };
 
 /* The block of a series. Cells: first those that are sent, then those that need no parts of others. */
@@ -49,7 +50,7 @@ struct sl_share {
 	void *user; /* of the sink */
 	struct sluice_block block;
 	size_t head;  /* bytes before each part, for the sink */
-	size_t files; /* that hold metadata back for it in this process */
+	size_t files; /* of this process, which hold metadata back for it */
 	struct sl_cell *cells;
 	size_t count, sent, alone;     /* alone: index of the first that needs parts */
 	struct sl_foreign_part *parts; /* by their cells */
@@ -63,7 +64,7 @@ struct sl_share {
 		int leaver;
 		struct sl_rank_names behind; /* that others were last seen to wait for */
 		size_t arrived[SLUICE_RANKS_AHEAD], sending[SLUICE_RANKS_AHEAD];
-	} locked; /* by the writer's mutex */
+	} locked; /* guarded by the writer's mutex, which clang cannot see from here */
 };
 void sl_share_free(struct sl_share *share);
 
@@ -152,13 +153,12 @@ void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t vis
                         const struct sl_rank_names *behind);
 /* The process `leaver` gives no frames from `last` on: those that were submitted here are an error. */
 void sl_series_last(struct sluice_series *s, uint64_t last, int leaver);
-/* A part has come: memory of malloc(), with the head. False: it is not expected. */
-bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, void *bytes);
+/* A part has come: n bytes of malloc(), with the head. False: it is not expected. */
+bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, void *bytes,
+                         size_t n);
 /* The bytes of a part of a frame are not needed any more. */
 void sl_series_sent(struct sluice_series *s, uint64_t frame);
 
-/* Bytes of a chunk of a dataset. */
-size_t sl_layout_chunk_bytes(const struct sl_h5_layout *layout);
 /* Chooses chunks for a block of this shape, so that each of so many threads has a chunk of a frame. */
 void sl_chunk_choose(size_t element, unsigned rank, const uint64_t *shape, unsigned threads,
                      uint64_t *chunk);

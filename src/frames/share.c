@@ -42,15 +42,6 @@ int sl_share_geometry(struct sluice_series *s)
 	return sl_geometry_init(g);
 }
 
-size_t sl_layout_chunk_bytes(const struct sl_h5_layout *layout)
-{
-	size_t bytes = layout->element;
-
-	for (unsigned i = 0; i < layout->rank; i++)
-		bytes *= layout->chunk[i];
-	return bytes;
-}
-
 void sl_chunk_choose(size_t element, unsigned rank, const uint64_t *shape, unsigned threads,
                      uint64_t *chunk)
 {
@@ -169,7 +160,8 @@ void sl_share_drop_parts_locked(struct sl_frame *frame)
 
 /* ---------------------------------------------------------------------------- from the sink */
 
-bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, void *bytes)
+bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, void *bytes,
+                         size_t n)
 {
 	struct sl_share *share = s->share;
 	uint64_t slot = frame % SLUICE_RANKS_AHEAD;
@@ -178,7 +170,8 @@ bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, v
 
 	sl_mutex_lock(&w->mutex);
 	/* Others may have heard earlier that an earlier frame is complete. */
-	expected = part < share->part_count && !share->parts[part].slots[slot];
+	expected = part < share->part_count && n == share->parts[part].bytes &&
+	           !share->parts[part].slots[slot];
 	if (expected) {
 		share->parts[part].slots[slot] = bytes;
 		share->locked.arrived[slot]++;

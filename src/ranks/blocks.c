@@ -234,12 +234,15 @@ static int add_parts(struct sharing *sh, size_t cell, const struct box *chunk)
 			return sl_fail(-ENOMEM, "no memory");
 		share->parts = parts;
 		part = &parts[share->part_count++];
-		*part = (struct sl_foreign_part){.cell = cell, .from = r};
+		*part = (struct sl_foreign_part){.cell = cell,
+		                                 .from = r,
+		                                 .bytes =
+		                                         sh->head + elements * sh->layout->element};
 		for (unsigned i = 0; i < rank; i++) {
 			part->at[i] = box.start[i] - chunk->start[i];
 			part->extent[i] = box.end[i] - box.start[i];
 		}
-		share->part_bytes += sh->head + elements * sh->layout->element;
+		share->part_bytes += part->bytes;
 	}
 	return 0;
 }

@@ -27,19 +27,18 @@ struct sl_client *sl_client_of(struct sluice_writer *w)
 
 /* ------------------------------------------------------------------------------------- answers */
 
-static void client_answer(struct sl_client *client, struct sl_rank_message *message, size_t n)
+static void client_answer(struct sl_client *client, struct sl_rank_message *message)
 {
+	bool placed = message->kind == SL_MESSAGE_PLACE;
+	struct sl_rank_message **answer;
+
 	sl_mutex_lock(&client->mutex);
+	answer = &client->locked.answers[placed ? SL_ANSWER_PLACE : SL_ANSWER_STEP];
 	if (message->kind == SL_MESSAGE_OVER) {
 		client->locked.over = true;
-	} else if (message->kind == SL_MESSAGE_PLACE) {
-		client->locked.placed = true;
-		client->locked.place = message->place;
-		client->locked.left = message->bytes;
-	} else if (message->series == client->locked.expected) {
-		free(client->locked.result);
-		client->locked.result = message;
-		client->locked.result_bytes = n;
+	} else if (placed || message->series == client->locked.step) {
+		free(*answer);
+		*answer = message;
 		message = NULL;
 	}
 	pthread_cond_broadcast(&client->answer);
@@ -64,19 +63,12 @@ static void client_failed(struct sl_client *client, int error, const char *sente
 	sl_mutex_unlock(&client->mutex);
 }
 
-void sl_client_forsake(struct sl_client *client)
+/* NULL: there is none, or it has no block here. */
+static struct sl_rank_series *client_series_locked(struct sl_client *client, uint32_t index)
+	SL_REQUIRES(&client->registry)
 {
-	sl_mutex_lock(&client->mutex);
-	client->locked.over = true;
-	sl_mutex_unlock(&client->mutex);
-	if (client->server)
-		sl_server_lose(client->server);
-}
-
-/* With registry; NULL: there is none, or it has no block here. */
-static struct sl_rank_series *client_series(struct sl_client *client, uint32_t index)
-{
-	struct sl_rank_series *rs = index < client->series_count ? client->series[index] : NULL;
+	struct sl_rank_series *rs =
+		index < client->registered.series_count ? client->registered.series[index] : NULL;
 
 	return rs && rs->series ? rs : NULL;
 }
@@ -102,62 +94,58 @@ static size_t part_find(const struct sl_share *share, uint64_t chunk, int from)
 	return share->part_count;
 }
 
-/* A rank has ended, and gives no more frames. */
-static void client_left(struct sl_client *client, const struct sl_rank_message *message)
+/* Returns false if the message is wrong. A part that is taken belongs to the file thread, which frees it. */
+static bool client_take_locked(struct sl_client *client, struct sl_rank_message **message)
+	SL_REQUIRES(&client->registry)
 {
-	const uint64_t *frames = (const uint64_t *)(message + 1);
+	struct sl_rank_message *of = *message;
+	struct sl_rank_series *rs = client_series_locked(client, of->series);
+	bool good;
 
-	client->closed[message->a] = true;
-	for (uint32_t i = 0; i < message->count; i++) {
-		struct sl_rank_series *rs = client_series(client, i);
-
-		if (rs)
-			sl_series_last(rs->series, frames[i], (int)message->a);
+	if (of->kind == SL_MESSAGE_LEFT) {
+		good = of->a < (uint64_t)client->ranks;
+		if (good)
+			client->registered.closed[of->a] = true;
+		if (good && rs)
+			sl_series_last(rs->series, of->frame, (int)of->a);
+		return good;
 	}
+	if (of->kind == SL_MESSAGE_STATE) {
+		good = of->n == sizeof(struct sl_rank_names);
+		if (good && rs)
+			sl_series_progress(rs->series, of->a, of->b,
+			                   (const struct sl_rank_names *)(of + 1));
+		return good;
+	}
+	good = rs && sl_series_take_part(rs->series, part_find(rs->share, of->a, of->from),
+	                                 of->frame, of, sizeof(*of) + of->n);
+	*message = good ? NULL : of;
+	return good;
 }
 
-/* A message about a series; a part that is taken belongs to the file thread, which frees it. */
-static void client_take_series(struct sl_client *client, int from, struct sl_rank_message *message,
-                               size_t n)
-{
-	bool is_part = message->kind == SL_MESSAGE_PART, taken = false;
-	struct sl_rank_series *rs;
-
-	sl_mutex_lock(&client->registry);
-	rs = client_series(client, message->series);
-	if (message->kind == SL_MESSAGE_LEFT)
-		client_left(client, message);
-	else if (is_part)
-		taken = rs && n == message->bytes &&
-		        sl_series_take_part(rs->series, part_find(rs->share, message->a, from),
-		                            message->frame, message);
-	else if (rs)
-		sl_series_progress(rs->series, message->a, message->b,
-		                   (const struct sl_rank_names *)(message + 1));
-	sl_mutex_unlock(&client->registry);
-	if (is_part && !taken)
-		sl_writer_fail(client->writer, -EPROTO,
-		               "a part of a chunk came that no chunk needs");
-	if (!taken)
-		free(message);
-}
-
-void sl_client_take(void *argument, int from, struct sl_rank_message *message, size_t n)
+void sl_client_take(void *argument, struct sl_rank_message *message)
 {
 	struct sl_client *client = argument;
 	char sentence[1024];
+	bool good = true;
 
 	switch (message->kind) {
 	case SL_MESSAGE_RESULT:
 	case SL_MESSAGE_OVER:
 	case SL_MESSAGE_PLACE:
-		client_answer(client, message, n);
+		client_answer(client, message);
 		return;
 	case SL_MESSAGE_STATE:
 	case SL_MESSAGE_LEFT:
 	case SL_MESSAGE_PART:
-		client_take_series(client, from, message, n);
-		return;
+		sl_mutex_lock(&client->registry);
+		good = client_take_locked(client, &message);
+		sl_mutex_unlock(&client->registry);
+		if (!good)
+			sl_writer_fail(client->writer, -EPROTO,
+			               "a message came that is not expected, or a part of a chunk "
+			               "that no chunk needs");
+		break;
 	case SL_MESSAGE_FLUSHED:
 		sl_writer_flushed(client->writer);
 		break;
@@ -165,13 +153,13 @@ void sl_client_take(void *argument, int from, struct sl_rank_message *message, s
 		sl_writer_full(client->writer, message->rc);
 		break;
 	case SL_MESSAGE_FAILED:
-		snprintf(sentence, sizeof(sentence), "%.*s", (int)(n - sizeof(*message)),
+		snprintf(sentence, sizeof(sentence), "%.*s", (int)message->n,
 		         (const char *)(message + 1));
 		client_failed(client, message->rc, sentence, false);
 		break;
 	default:
 		if (client->server) {
-			sl_server_take(client->server, from, message, n);
+			sl_server_take(client->server, message);
 			return;
 		}
 	}
@@ -213,65 +201,55 @@ static bool client_wait_locked(struct sl_client *client, bool pump, int64_t dead
 	return !sl_cond_wait(&client->answer, &client->mutex, until) || until != deadline;
 }
 
-/* Returns false at the deadline. */
-static bool client_wait_for_result(struct sl_client *client, int64_t deadline)
+/* Returns an answer; NULL: the writer has ended, or it is the deadline (late). */
+static struct sl_rank_message *client_await(struct sl_client *client, enum sl_answer which,
+                                            bool pump, int64_t deadline, bool *late)
 {
-	bool there = true;
+	struct sl_rank_message *answer;
 
+	*late = false;
 	sl_mutex_lock(&client->mutex);
-	while (there && !client->locked.result && !client->locked.ended)
-		there = client_wait_locked(client, true, deadline);
+	while (!client->locked.answers[which] && !client->locked.ended && !*late)
+		*late = !client_wait_locked(client, pump, deadline);
+	answer = client->locked.answers[which];
+	client->locked.answers[which] = NULL;
+	*late &= !answer;
 	sl_mutex_unlock(&client->mutex);
-	return there;
+	return answer;
 }
 
-/* The result of a step that has one, or the error that ended it. */
-static int client_take_result(struct sl_client *client, int rc, struct sl_rank_message **out,
-                              size_t *out_bytes)
+int sl_client_step(struct sl_client *client, struct sl_rank_message head, const void *body,
+                   size_t n, int64_t deadline, struct sl_rank_message **out)
 {
-	struct sl_rank_message *result;
+	struct sl_rank_message late = {.kind = SL_MESSAGE_LATE, .a = head.kind}, *answer;
+	int rc = head.rc;
+	bool is_late;
 
 	sl_mutex_lock(&client->mutex);
-	result = client->locked.result;
-	*out_bytes = client->locked.result_bytes;
-	client->locked.result = NULL;
+	client->locked.step = head.kind;
 	sl_mutex_unlock(&client->mutex);
-	if (!result) {
+	body = rc ? sluice_last_message() : body;
+	sl_link_tell(&client->link, 0, &head, body, rc ? strlen(body) : n);
+	answer = client_await(client, SL_ANSWER_STEP, true, deadline, &is_late);
+	if (is_late) {
+		sl_link_tell(&client->link, 0, &late, NULL, 0);
+		answer = client_await(client, SL_ANSWER_STEP, true, sl_now() + LATE_NS, &is_late);
+	}
+	if (is_late)
+		return sl_fail(-ETIMEDOUT, "rank 0 does not answer: it has not called this, or its "
+		                           "calls make no progress");
+	if (!answer) {
 		/* Without a writer this rank has refused its arguments. */
 		rc = client->writer ? sl_writer_check(client->writer) : rc;
 		return rc ? rc : sl_fail(-ECANCELED, "the writer has ended");
 	}
-	if (result->rc) {
-		rc = sl_fail(result->rc, "%.*s", (int)(*out_bytes - sizeof(*result)),
-		             (const char *)(result + 1));
-		free(result);
-		return rc;
-	}
-	*out = result;
-	return 0;
-}
-
-int sl_client_step(struct sl_client *client, enum sl_message_kind kind, int rc, const void *body,
-                   size_t n, int64_t deadline, struct sl_rank_message **out, size_t *out_bytes)
-{
-	struct sl_rank_message head = {.kind = kind, .rc = rc};
-	struct sl_rank_message late = {.kind = SL_MESSAGE_LATE, .a = kind};
-
-	if (rc) {
-		body = sluice_last_message();
-		n = strlen(body);
-	}
-	sl_mutex_lock(&client->mutex);
-	client->locked.expected = kind;
-	sl_mutex_unlock(&client->mutex);
-	sl_link_tell(&client->link, 0, &head, body, n);
-	if (!client_wait_for_result(client, deadline)) {
-		sl_link_tell(&client->link, 0, &late, NULL, 0);
-		if (!client_wait_for_result(client, sl_now() + LATE_NS))
-			return sl_fail(-ETIMEDOUT, "rank 0 does not answer: it has not called "
-			                           "this, or its calls make no progress");
-	}
-	return client_take_result(client, rc, out, out_bytes);
+	rc = answer->rc ? sl_fail(answer->rc, "%.*s", (int)answer->n, (const char *)(answer + 1))
+	                : 0;
+	if (rc || !out)
+		free(answer);
+	else
+		*out = answer;
+	return rc;
 }
 
 void sl_client_end(struct sl_client *client, bool keep, bool pump)
@@ -296,23 +274,20 @@ static int client_take_place(struct sl_client *client, size_t n, uint64_t waitin
 	                               .b = n,
 	                               .place = client->place,
 	                               .bytes = client->left};
-	bool placed;
+	struct sl_rank_message *answer;
+	bool late;
 
 	if (n <= client->left)
 		return 0;
-	sl_mutex_lock(&client->mutex);
-	client->locked.placed = false;
-	sl_mutex_unlock(&client->mutex);
 	sl_link_tell(&client->link, 0, &head, NULL, 0);
-	sl_mutex_lock(&client->mutex);
 	/* Ended by rank 0, or the failure or discard of this writer. */
-	while (!client->locked.placed && !client->locked.ended)
-		sl_cond_wait(&client->answer, &client->mutex, SL_FOREVER);
-	placed = client->locked.placed;
-	client->place = client->locked.place;
-	client->left = client->locked.left;
-	sl_mutex_unlock(&client->mutex);
-	return placed ? 0 : sl_fail(-ECANCELED, "the writer has ended");
+	answer = client_await(client, SL_ANSWER_PLACE, false, SL_FOREVER, &late);
+	if (!answer)
+		return sl_fail(-ECANCELED, "the writer has ended");
+	client->place = answer->place;
+	client->left = answer->bytes;
+	free(answer);
+	return 0;
 }
 
 static int client_write(struct sl_client *client, const char *bytes, size_t n, uint64_t at)
@@ -376,8 +351,7 @@ static int send_part(struct sl_client *client, struct sl_rank_series *rs,
 	out->head = (struct sl_rank_message){.kind = SL_MESSAGE_PART,
 	                                     .series = rs->index,
 	                                     .frame = chunk->frame,
-	                                     .a = cell->chunk,
-	                                     .bytes = chunk->length};
+	                                     .a = cell->chunk};
 	memcpy((void *)(uintptr_t)chunk->bytes, &out->head, sizeof(out->head));
 	out->bytes = chunk->bytes;
 	out->n = chunk->length;
@@ -435,25 +409,14 @@ static int client_frame(struct sl_sink *sink, struct sl_share *share, uint64_t f
 	               rs->frame->head.count * sizeof(struct sl_rank_record);
 	sl_link_send(&client->link, 0, rs->frame);
 	rs->frame = NULL;
-	rs->told = frame + 1;
 	return 0;
 }
 
 static int client_flush(struct sl_sink *sink)
 {
-	struct sl_client *client = client_of_sink(sink);
 	struct sl_rank_message head = {.kind = SL_MESSAGE_FLUSH};
-	struct sl_outgoing *out;
 
-	sl_mutex_lock(&client->registry);
-	head.count = (uint32_t)client->series_count;
-	out = sl_link_message(&head, client->series_count * sizeof(uint64_t));
-	for (size_t i = 0; out && i < client->series_count; i++)
-		((uint64_t *)(&out->head + 1))[i] = client->series[i]->told;
-	sl_mutex_unlock(&client->registry);
-	if (!out)
-		return sl_fail(-ENOMEM, "no memory");
-	sl_link_send(&client->link, 0, out);
+	sl_link_tell(&client_of_sink(sink)->link, 0, &head, NULL, 0);
 	return 0;
 }
 
@@ -487,7 +450,7 @@ static void client_unclosed(struct sl_sink *sink, struct sl_rank_names *names)
 
 	sl_mutex_lock(&client->registry);
 	for (int r = 0; r < client->ranks; r++)
-		if (!client->closed[r] && r != client->rank)
+		if (!client->registered.closed[r] && r != client->rank)
 			sl_rank_names_add(names, r);
 	sl_mutex_unlock(&client->registry);
 }
@@ -521,8 +484,8 @@ void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
 	if (client->server)
 		sl_server_join(client->server);
 	empty = sl_link_close(&client->link, clean);
-	for (size_t i = 0; i < client->series_count; i++) {
-		struct sl_rank_series *rs = client->series[i];
+	for (size_t i = 0; i < client->registered.series_count; i++) {
+		struct sl_rank_series *rs = client->registered.series[i];
 
 		/* A transport that still has it keeps it. */
 		if (!empty && rs->share)
@@ -534,9 +497,11 @@ void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
 		sl_server_free(client->server);
 	if (client->fd >= 0)
 		close(client->fd);
-	free(client->series);
+	free(client->registered.series);
+	free(client->registered.closed);
 	free(client->path);
-	free(client->locked.result);
+	for (unsigned i = 0; i < SL_ANSWERS; i++)
+		free(client->locked.answers[i]);
 	pthread_cond_destroy(&client->answer);
 	sl_mutex_destroy(&client->adding);
 	sl_mutex_destroy(&client->registry);

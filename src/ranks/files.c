@@ -45,7 +45,7 @@ int sl_files_open(struct sl_rank_server *server)
 
 	/* Nodes are in the order of their lowest ranks. */
 	for (int r = 0; r < server->ranks; r++) {
-		const struct sl_open_body *body = (void *)(server->rank[r].step->message + 1);
+		const struct sl_open_body *body = (void *)(server->rank[r].step + 1);
 		struct sl_server_rank *rank = &server->rank[r];
 
 		rank->node = body->node == r ? server->node_count++ : server->rank[body->node].node;
@@ -204,10 +204,10 @@ static void rest_keep(struct sl_rank_server *server, struct sl_server_rest rest)
 }
 
 /* No page of a file is written on two nodes: new space has whole pages, and its rest stays on the node. */
-int sl_files_place(struct sl_rank_server *server, int from, const struct sl_rank_message *want,
+int sl_files_place(struct sl_rank_server *server, const struct sl_rank_message *want,
                    struct sl_rank_message *out)
 {
-	const struct sl_server_rank *rank = &server->rank[from];
+	const struct sl_server_rank *rank = &server->rank[want->from];
 
 	rest_keep(server, (struct sl_server_rest){want->place, want->bytes, rank->node});
 	for (size_t i = 0; i < SL_SERVER_RESTS; i++) {
@@ -231,13 +231,12 @@ int sl_files_place(struct sl_rank_server *server, int from, const struct sl_rank
 /* -------------------------------------------------------------------------------------- frames */
 
 static int enter_message(const struct sl_rank_server *server, const struct sl_server_series *ss,
-                         const struct sl_server_message *of)
+                         const struct sl_rank_message *message)
 {
-	const struct sl_rank_message *message = of->message;
 	const double *scalars = (const double *)(message + 1);
 	const struct sl_rank_record *records =
 		(const struct sl_rank_record *)(scalars + ss->layout.scalar_count);
-	struct sl_h5_dataset *dataset = ss->datasets[server->rank[of->from].file];
+	struct sl_h5_dataset *dataset = ss->datasets[server->rank[message->from].file];
 	uint64_t offset[SLUICE_RANK_MOST];
 	int rc = 0;
 
@@ -252,14 +251,24 @@ static int enter_message(const struct sl_rank_server *server, const struct sl_se
 int sl_files_enter(struct sl_rank_server *server, struct sl_server_series *ss,
                    const struct sl_server_slot *slot)
 {
+	const struct sl_rank_message *lowest = NULL; /* whose scalars are stored */
+	uint64_t chunks = 0;
 	int rc = 0;
 
-	sl_list_each_of (of, &slot->messages, struct sl_server_message, link)
+	sl_list_each_of (of, &slot->messages, struct sl_rank_message, link) {
+		lowest = lowest && lowest->from < of->from ? lowest : of;
+		chunks += of->count;
+		ss->max_error = SL_MAX(ss->max_error, of->error);
+	}
+	if (chunks != ss->chunks)
+		rc = sl_fail(-EPROTO, "frame %llu of '%s' came in %llu chunks instead of %llu",
+		             (unsigned long long)ss->complete, ss->name, (unsigned long long)chunks,
+		             (unsigned long long)ss->chunks);
+	sl_list_each_of (of, &slot->messages, struct sl_rank_message, link)
 		rc = rc ? rc : enter_message(server, ss, of);
-	ss->max_error = SL_MAX(ss->max_error, slot->error);
 	for (size_t i = server->file_count; !rc && i--;)
-		rc = sl_h5_frames_stored(ss->datasets[i], ss->complete, 1, slot->scalars,
-		                         ss->max_error);
+		rc = sl_h5_frames_stored(ss->datasets[i], ss->complete, 1,
+		                         (const double *)(lowest + 1), ss->max_error);
 	return rc;
 }
 

@@ -120,13 +120,15 @@ bool sl_link_pump(struct sl_link *link)
 	while (!link->failed &&
 	       (rc = link->t.receive(link->t.handle, &from, (void **)&message, &n)) > 0) {
 		any = true;
-		if (n < sizeof(*message)) {
+		if (n < sizeof(*message) || from < 0 || from >= link->t.ranks) {
 			free(message);
 			empty = !n;
 			rc = empty ? -ESHUTDOWN : -EBADMSG;
 			break;
 		}
-		link->take(link->argument, from, message, n);
+		message->from = from;
+		message->n = n - sizeof(*message);
+		link->take(link->argument, message);
 	}
 	if (rc < 0)
 		link_fail(link, empty ? from : -1, rc);

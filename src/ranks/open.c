@@ -37,13 +37,17 @@ static unsigned cores_of_rank(const struct sluice_transport *t)
 	return (long)cores < online ? cores : SL_MAX(cores / (unsigned)t->node_ranks, 1);
 }
 
-static struct sl_client *client_new(const struct sluice_transport *t)
+static struct sl_client *client_new(const struct sluice_transport *t) SL_UNCHECKED
 {
-	struct sl_client *client =
-		calloc(1, sizeof(*client) + (size_t)t->ranks * sizeof(client->closed[0]));
+	struct sl_client *client = calloc(1, sizeof(*client));
 
 	if (!client)
 		return NULL;
+	client->registered.closed = calloc((size_t)t->ranks, sizeof(bool));
+	if (!client->registered.closed) {
+		free(client);
+		return NULL;
+	}
 	client->sink.ops = &sl_client_ops;
 	client->sink.pumped = !t->thread;
 	client->rank = t->rank;
@@ -60,32 +64,33 @@ static struct sl_client *client_new(const struct sluice_transport *t)
 	return client;
 }
 
-static int take_step_open(struct sl_client *client, int rc, const char *path,
-                          const struct sluice_writer_options *o, int64_t deadline,
-                          struct sl_rank_message **result, size_t *n)
-{
-	size_t path_bytes = rc ? 0 : strlen(path) + 1;
-	struct sl_open_body *body = calloc(1, sizeof(*body) + path_bytes);
+/* Strings of a message; NULL: none. */
+struct named {
+	const char *const *list;
+	size_t count;
+};
+#define LISTS 3
 
-	if (!body && !rc)
-		rc = sl_fail(-ENOMEM, "no memory");
-	if (!rc) {
-		*body = (struct sl_open_body){.layout_bytes = sizeof(struct sl_h5_layout),
-		                              .memory_bytes = o->memory_bytes,
-		                              .checkpoint_frames = o->checkpoint_frames,
-		                              .flags = o->flags,
-		                              .mode = o->mode,
-		                              .checkpoint_ms = o->checkpoint_ms,
-		                              .full_disk_ms = o->full_disk_ms,
-		                              .node = client->link.t.node,
-		                              .path_bytes = (uint32_t)path_bytes};
-		strncpy(body->version, sluice_version(), sizeof(body->version) - 1);
-		memcpy(body + 1, path, path_bytes);
+/* Takes a step with arguments, of which the names stand behind the others. */
+static int take_step(struct sl_client *client, struct sl_rank_message head, const void *body,
+                     size_t n, const struct named *names, int64_t deadline,
+                     struct sl_rank_message **result)
+{
+	char *bytes = NULL;
+	size_t count = 0;
+	FILE *to = head.rc ? NULL : open_memstream(&bytes, &count);
+
+	if (to) {
+		fwrite(body, n, 1, to);
+		for (size_t i = 0; i < LISTS; i++)
+			for (size_t s = 0; names[i].list && s < names[i].count; s++)
+				fwrite(names[i].list[s], strlen(names[i].list[s]) + 1, 1, to);
 	}
-	rc = sl_client_step(client, SL_STEP_OPEN, rc, body, sizeof(*body) + path_bytes, deadline,
-	                    result, n);
-	free(body);
-	return rc;
+	if (!head.rc && (!to || fclose(to)))
+		head.rc = sl_fail(-ENOMEM, "no memory");
+	head.rc = sl_client_step(client, head, bytes, count, deadline, result);
+	free(bytes);
+	return head.rc;
 }
 
 /* Both steps: rank 0 makes the file, the others open it. */
@@ -93,11 +98,14 @@ static int take_steps_open(struct sl_client *client, int rc, const char *path,
                            const struct sluice_writer_options *o)
 {
 	int64_t deadline = o->open_ms > 0 ? sl_deadline(o->open_ms) : SL_FOREVER;
-	struct sl_rank_message *result;
+	struct sl_rank_message head = {.kind = SL_STEP_OPEN, .rc = rc}, *result;
+	struct sl_open_body body = {
+		.layout_bytes = sizeof(struct sl_h5_layout), .o = *o, .node = client->link.t.node};
 	const char *name;
-	size_t n;
 
-	rc = take_step_open(client, rc, path, o, deadline, &result, &n);
+	strncpy(body.version, sluice_version(), sizeof(body.version) - 1);
+	rc = take_step(client, head, &body, sizeof(body), (struct named[LISTS]){{&path, 1}},
+	               deadline, &result);
 	if (rc)
 		return rc;
 	name = (const char *)(result + 1);
@@ -112,10 +120,8 @@ static int take_steps_open(struct sl_client *client, int rc, const char *path,
 	else if (!client->path)
 		rc = sl_fail(-ENOMEM, "no memory");
 	free(result);
-	rc = sl_client_step(client, SL_STEP_OPENED, rc, NULL, 0, deadline, &result, &n);
-	if (!rc)
-		free(result);
-	return rc;
+	head = (struct sl_rank_message){.kind = SL_STEP_OPENED, .rc = rc};
+	return sl_client_step(client, head, NULL, 0, deadline, NULL);
 }
 
 /* Sentences of errors survive the end of the client. */
@@ -124,7 +130,7 @@ static int client_give_up(struct sl_client *client, int rc)
 	char *sentence = strdup(sluice_last_message());
 
 	if (rc == -ETIMEDOUT)
-		sl_client_forsake(client);
+		sl_client_broken(client, -1, rc);
 	if (client->writer) {
 		sluice_writer_discard(client->writer);
 	} else {
@@ -134,6 +140,14 @@ static int client_give_up(struct sl_client *client, int rc)
 	sl_fail(rc, "%s", sentence ? sentence : sl_error_text(rc));
 	free(sentence);
 	return rc;
+}
+
+/* Before the server has messages. */
+static void server_lend(struct sl_client *client, const struct sluice_writer_options *o)
+{
+	client->server->options = o;
+	client->server->path = sl_writer_path(client->writer);
+	client->server->threads = client->threads;
 }
 
 static int open_options(const struct sluice_writer_options *o, const struct sluice_transport *t,
@@ -174,6 +188,8 @@ int sluice_writer_open_ranks(sluice_context *ctx, const struct sluice_transport 
 	if (rc) {
 		if (t && t->size >= sizeof(*t) && t->close)
 			t->close(t->handle, 0);
+		if (client)
+			free(client->registered.closed);
 		free(client);
 		return rc;
 	}
@@ -184,8 +200,7 @@ int sluice_writer_open_ranks(sluice_context *ctx, const struct sluice_transport 
 	if (!rc)
 		rc = sl_writer_open_sink(ctx, path, &own, &client->sink, &client->writer);
 	if (!rc && client->server)
-		sl_server_open_with(client->server, &all, sl_writer_path(client->writer),
-		                    client->threads);
+		server_lend(client, &all);
 	linked = sl_link_open(&client->link, t);
 	if (linked) {
 		/* The others hear of it by calls of this thread. */
@@ -246,53 +261,22 @@ static int block_options(struct adding_block *a, const struct sluice_series_opti
 	return sl_series_options(&a->o, a->client->threads, &layout, &set);
 }
 
-static void put_names(FILE *to, const char *const *names, size_t count)
+static int take_step_add(struct adding_block *a, int rc, struct sl_rank_message **result)
 {
-	for (size_t i = 0; i < count; i++)
-		fwrite(names[i], 1, strlen(names[i]) + 1, to);
-}
+	struct sl_rank_message head = {.kind = SL_STEP_ADD, .rc = rc};
+	const struct named names[LISTS] = {
+		{&a->name, 1}, {a->o.scalars, a->o.scalar_count}, {a->o.dimensions, a->o.rank + 1}};
+	struct sl_add_body body = {.o = a->o};
+	size_t used = rc ? 0 : a->o.rank * sizeof(uint64_t), rest = sizeof(body.o.shape) - used;
 
-/* Options, the name of the dataset, those of scalars and of dimensions. The caller frees them. */
-static int add_body(const struct adding_block *a, char **out, size_t *n)
-{
-	struct sl_add_body body = {.type = a->o.type,
-	                           .rank = a->o.rank,
-	                           .frames = a->o.frames,
-	                           .level = a->o.level,
-	                           .shuffle = a->o.shuffle,
-	                           .precision = a->o.precision,
-	                           .flags = a->o.flags,
-	                           .continue_at = a->o.continue_at,
-	                           .scalars = (uint32_t)a->o.scalar_count,
-	                           .dimensions = a->o.dimensions ? a->o.rank + 1 : 0};
-	size_t used = a->o.rank * sizeof(uint64_t);
-	FILE *to = open_memstream(out, n);
-
-	if (!to)
-		return sl_fail(-ENOMEM, "no memory");
-	memcpy(body.shape, a->o.shape, used);
-	memcpy(body.chunk, a->o.chunk, used);
-	memcpy(body.block.start, a->block->start, used);
-	memcpy(body.block.count, a->block->count, used);
-	if (a->o.codec)
-		strcpy(body.codec, a->o.codec);
-	fwrite(&body, sizeof(body), 1, to);
-	put_names(to, &a->name, 1);
-	put_names(to, a->o.scalars, body.scalars);
-	put_names(to, a->o.dimensions, body.dimensions);
-	return fclose(to) ? sl_fail(-ENOMEM, "no memory") : 0;
-}
-
-static int take_step_add(struct adding_block *a, int rc, struct sl_rank_message **result, size_t *n)
-{
-	char *body = NULL;
-	size_t bytes = 0;
-
-	if (!rc)
-		rc = add_body(a, &body, &bytes);
-	rc = sl_client_step(a->client, SL_STEP_ADD, rc, body, bytes, a->deadline, result, n);
-	free(body);
-	return rc;
+	if (!rc) {
+		memset((char *)body.o.shape + used, 0, rest);
+		memset((char *)body.o.chunk + used, 0, rest);
+		memcpy(body.block.start, a->block->start, used);
+		memcpy(body.block.count, a->block->count, used);
+		strncpy(body.codec, a->o.codec ? a->o.codec : "", sizeof(body.codec) - 1);
+	}
+	return take_step(a->client, head, &body, sizeof(body), names, a->deadline, result);
 }
 
 /* In the list before others can send parts. */
@@ -301,11 +285,11 @@ static int rank_series_register(struct sl_client *client, struct sl_rank_series 
 	struct sl_rank_series **series;
 
 	sl_mutex_lock(&client->registry);
-	series = realloc(client->series, (rs->index + 1) * sizeof(*series));
+	series = realloc(client->registered.series, (rs->index + 1) * sizeof(*series));
 	if (series) {
-		client->series = series;
+		client->registered.series = series;
 		series[rs->index] = rs;
-		client->series_count = rs->index + 1;
+		client->registered.series_count = rs->index + 1;
 	}
 	sl_mutex_unlock(&client->registry);
 	return series ? 0 : sl_fail(-ENOMEM, "no memory");
@@ -314,8 +298,7 @@ static int rank_series_register(struct sl_client *client, struct sl_rank_series 
 static void rank_series_drop(struct sl_client *client, struct sl_rank_series *rs)
 {
 	sl_mutex_lock(&client->registry);
-	if (client->series_count > rs->index)
-		client->series_count = rs->index;
+	client->registered.series_count = SL_MIN(client->registered.series_count, rs->index);
 	sl_mutex_unlock(&client->registry);
 	sl_series_free(rs->series);
 	free(rs);
@@ -333,10 +316,8 @@ static int rank_series_new(struct adding_block *a, const struct sl_added_body *a
 
 	if (!rs)
 		return sl_fail(-ENOMEM, "no memory");
-	rs->client = client;
 	rs->index = added->index;
 	rs->scalars = layout.scalar_count;
-	rs->told = added->first;
 	rc = sl_codec_find(added->codec, layout.level, &layout.codec);
 	if (!rc && any)
 		rc = sl_blocks_share(&layout, added->blocks,
@@ -344,14 +325,12 @@ static int rank_series_new(struct adding_block *a, const struct sl_added_body *a
 		                     client->rank, sizeof(struct sl_rank_message), &rs->share);
 	if (!rc && any) {
 		rs->share->user = rs;
-		rs->share->files = client->server ? client->server->file_count : 1;
+		rs->share->files = client->server ? added->files : 0;
 		rc = sl_series_make(client->writer, a->name, a->o.depth, &layout, added->first,
 		                    rs->share, &rs->series);
 		if (rc)
 			sl_share_free(rs->share);
 	}
-	if (!any)
-		rs->told = 0;
 	return rc ? rc : rank_series_register(client, rs);
 }
 
@@ -359,23 +338,19 @@ static int rank_series_new(struct adding_block *a, const struct sl_added_body *a
 static int take_steps_add(struct adding_block *a, int rc, struct sluice_series **out)
 {
 	struct sl_rank_series *rs = NULL;
-	struct sl_rank_message *result, *done;
+	struct sl_rank_message head = {.kind = SL_STEP_ADDED}, *result;
 	const struct sl_added_body *added;
-	uint64_t chunks;
-	size_t n;
 
-	rc = take_step_add(a, rc, &result, &n);
+	rc = take_step_add(a, rc, &result);
 	if (rc)
 		return rc;
 	added = (const struct sl_added_body *)(result + 1);
-	rc = rank_series_new(a, added, &rs);
-	chunks = !rc && rs->share ? rs->share->count - rs->share->sent : 0;
-	rc = sl_client_step(a->client, SL_STEP_ADDED, rc, &chunks, sizeof(chunks), a->deadline,
-	                    &done, &n);
+	head.rc = rank_series_new(a, added, &rs);
+	head.a = !head.rc && rs->share ? rs->share->count - rs->share->sent : 0;
+	rc = sl_client_step(a->client, head, NULL, 0, a->deadline, NULL);
 	if (rc && rs) {
 		rank_series_drop(a->client, rs);
 	} else if (!rc) {
-		free(done);
 		if (rs->series)
 			sl_series_enlist(rs->series, a->client->server ? added->dataset : NULL);
 		*out = rs->series;

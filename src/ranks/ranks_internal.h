@@ -37,7 +37,7 @@ enum sl_message_kind {
 	SL_MESSAGE_END, /* a: discarded. Answered by OVER */
 	SL_MESSAGE_WANT, /* a: bytes, b: of these at least; the rest of the last place: place, bytes */
 	SL_MESSAGE_FRAME, /* series, frame, error; scalars and `count` of sl_rank_record */
-	SL_MESSAGE_FLUSH, /* for each series the frames that were told */
+	SL_MESSAGE_FLUSH, /* of all frames that were told */
 	SL_MESSAGE_FAIL,  /* rc, the sentence */
 	SL_MESSAGE_LATE,  /* a: the step that the rank waits for no longer */
 	/* From rank 0. */
@@ -45,7 +45,7 @@ enum sl_message_kind {
 	SL_MESSAGE_OVER,   /* all ranks have ended, or this one need not wait for them */
 	SL_MESSAGE_PLACE,  /* place, bytes */
 	SL_MESSAGE_STATE, /* series; a: complete frames, b: visible; struct sl_rank_names: behind */
-	SL_MESSAGE_LEFT,  /* a: rank that has ended; for each series its frames */
+	SL_MESSAGE_LEFT,  /* series, frame: that never come from rank a, which has ended */
 	SL_MESSAGE_FLUSHED,
 	SL_MESSAGE_FAILED, /* rc, the sentence */
 	SL_MESSAGE_FULL,   /* rc: of the disk, or 0 */
@@ -53,8 +53,13 @@ enum sl_message_kind {
 	SL_MESSAGE_PART, /* series, frame; a: chunk; its elements */
 };
 
-/* The head of a message; the rest follows. */
+/* The head of a message; its body follows. */
 struct sl_rank_message {
+	/* Of a message that has arrived: it may be in a list, has a sender, and so many bytes after its head. */
+	struct sl_list link;
+	size_t n;
+	int32_t from;
+	/* Sent. */
 	uint32_t kind;
 	int32_t rc;
 	uint32_t series, count;
@@ -86,7 +91,7 @@ struct sl_outgoing {
 struct sl_link {
 	struct sluice_transport t;
 	/* A message has come, which is the receiver's; the transport fails. By the thread of the link. */
-	void (*take)(void *argument, int from, struct sl_rank_message *message, size_t n);
+	void (*take)(void *argument, struct sl_rank_message *message);
 	void (*broken)(void *argument, int gone, int error); /* gone: a rank that has left, or -1 */
 	void *argument;
 	pthread_t thread;
@@ -147,13 +152,18 @@ void sl_blocks_offset(const struct sl_h5_layout *layout, uint64_t chunk, uint64_
 
 /* A series of this rank. Its message of the frame that is being stored is the file thread's. */
 struct sl_rank_series {
-	struct sl_client *client;
 	uint32_t index;
 	struct sluice_series *series; /* NULL: no block */
 	struct sl_share *share;
 	size_t scalars;
 	struct sl_outgoing *frame;
-	uint64_t told; /* frames */
+};
+
+/* What a thread of this rank waits for. */
+enum sl_answer {
+	SL_ANSWER_STEP,
+	SL_ANSWER_PLACE,
+	SL_ANSWERS,
 };
 
 struct sl_client {
@@ -171,23 +181,21 @@ struct sl_client {
 
 	struct sl_mutex adding; /* one series at a time */
 	struct sl_mutex registry;
-	struct sl_rank_series **series; /* guarded by registry, as their number */
-	size_t series_count;
+	struct {
+		struct sl_rank_series **series;
+		size_t series_count;
+		bool *closed; /* by rank: has ended */
+	} registered SL_GUARDED_BY(&registry);
 
 	struct sl_mutex mutex;
 	pthread_cond_t answer;
 	struct {
-		struct sl_rank_message *result; /* of a step; the caller's when it has it */
-		uint32_t expected;              /* kind of that step */
-		size_t result_bytes;
-		bool placed;
-		uint64_t place, left;
-		bool ended; /* the writer has failed or is discarded */
-		bool told;  /* rank 0 knows that it has failed, or cannot be told */
-		bool over;  /* the end of other ranks is not waited for */
+		struct sl_rank_message *answers[SL_ANSWERS];
+		uint32_t step; /* that is being taken */
+		bool ended;    /* the writer has failed or is discarded */
+		bool told;     /* rank 0 knows that it has failed, or cannot be told */
+		bool over;     /* the end of other ranks is not waited for */
 	} locked SL_GUARDED_BY(&mutex);
-
-	bool closed[]; /* guarded by registry; by rank: has ended */
 };
 
 extern const struct sl_sink_ops sl_client_ops;
@@ -195,20 +203,19 @@ extern const struct sl_sink_ops sl_client_ops;
 /* The sink of a writer that ranks share. */
 struct sl_client *sl_client_of(struct sluice_writer *w);
 /* Messages for this rank. */
-void sl_client_take(void *client, int from, struct sl_rank_message *message, size_t n);
+void sl_client_take(void *client, struct sl_rank_message *message);
+/* No message comes or goes any more: this rank waits for no other. */
 void sl_client_broken(void *client, int gone, int error);
 /*
- * Takes a step with all other ranks. rc: of this rank, with its sentence; otherwise with n bytes. Returns the first error
- * of any rank, -ETIMEDOUT with the ranks that are missing, or 0 and the answer, which the caller frees. After the deadline
+ * Takes a step with all other ranks. head: its kind; rc of this rank, with its sentence, or n bytes follow. Returns the
+ * first error of any rank, -ETIMEDOUT with the ranks that are missing, or 0 and the answer, which the caller frees (out may be NULL). After the deadline
  * rank 0 has some time to name them.
  */
-int sl_client_step(struct sl_client *client, enum sl_message_kind kind, int rc, const void *body,
-                   size_t n, int64_t deadline, struct sl_rank_message **out, size_t *out_bytes);
+int sl_client_step(struct sl_client *client, struct sl_rank_message head, const void *body,
+                   size_t n, int64_t deadline, struct sl_rank_message **out);
 /* The end of this rank: answered when all have ended, or at once if it has discarded the writer. pump: this is a thread of
  * the program, which makes progress where the transport has no thread. */
 void sl_client_end(struct sl_client *client, bool keep, bool pump);
-/* This rank waits for no other any more. */
-void sl_client_forsake(struct sl_client *client);
 void sl_client_free(struct sl_client *client, bool clean);
 
 /* -------------------------------------------------------------------------------------- server */
@@ -216,28 +223,22 @@ void sl_client_free(struct sl_client *client, bool clean);
 /* The bodies of steps. */
 struct sl_open_body {
 	char version[32];
-	uint64_t layout_bytes, memory_bytes, checkpoint_frames;
-	uint32_t flags, mode;
-	int32_t checkpoint_ms, full_disk_ms;
-	int32_t node;        /* of the transport */
-	uint32_t path_bytes; /* with its 0; the path follows */
+	uint64_t layout_bytes;
+	struct sluice_writer_options o; /* its pointers are of the sender's memory */
+	int node;                       /* of the transport. The path follows */
 };
 struct sl_add_body {
-	int32_t type;
-	uint32_t rank;
-	uint64_t shape[SLUICE_RANK_MOST], chunk[SLUICE_RANK_MOST], frames;
-	char codec[32]; /* empty: not set */
-	int32_t level, shuffle;
-	uint32_t precision, flags;
-	uint64_t continue_at;
-	struct sluice_block block;
-	uint32_t scalars, dimensions; /* names that follow that of the dataset, each with its 0 */
+	struct sluice_series_options o; /* its pointers are of the sender's memory */
+	char codec[32];                 /* empty: not set */
+	struct sluice_block
+		block; /* names of the dataset, scalars and dimensions follow, each with its 0 */
 };
 struct sl_added_body {
 	struct sl_h5_layout layout;
 	char codec[32];
 	uint64_t first;
 	uint32_t index;
+	size_t files;                  /* of rank 0 */
 	struct sl_h5_dataset *dataset; /* for rank 0 */
 	struct sluice_block blocks[];  /* by rank; behind them ints, the numbers of their files */
 };
@@ -252,25 +253,16 @@ struct sl_server_series {
 	struct sluice_block *blocks;     /* by rank */
 	int contributors;
 	uint64_t chunks; /* of all ranks */
-	uint64_t complete, visible, told, told_visible;
-	uint64_t *frames; /* by rank: that were told; UINT64_MAX: it has no block */
+	uint64_t complete, visible;
+	bool changed; /* the ranks do not know of it yet */
+	/* By rank: frames that were told, UINT64_MAX: it has no block; and those that it has asked to flush. */
+	uint64_t *frames, *asked;
 	struct sl_rank_names behind;
 	struct sl_server_slot {
 		int count;
 		struct sl_list messages;
-		int first; /* the lowest rank, and its scalars */
-		const double *scalars;
-		double error;
-		uint64_t chunks;
 	} slots[SLUICE_RANKS_AHEAD];
 	double max_error;
-};
-
-struct sl_server_message {
-	struct sl_list link;
-	int from;
-	size_t n;
-	struct sl_rank_message *message;
 };
 
 struct sl_rank_server {
@@ -295,19 +287,20 @@ struct sl_rank_server {
 	size_t file_count; /* the last is NULL if it could not be opened */
 	bool flushed;      /* the first is there */
 	int node_count;
+	/* Of rank 0's program: the first three from before any message until the file is open. */
 	const struct sluice_writer_options *options;
 	const char *path;
-	const struct sluice_series_options *adding; /* NULL: rank 0 has given up */
 	unsigned threads;
+	const struct sluice_series_options *adding; /* NULL: rank 0 has given up */
 
 	/* The thread's. */
 	int64_t checkpoint_ns, full_ns, full_since, dirty_since;
 	uint64_t checkpoint_frames, frames_since;
 	bool full, discarded, lost;
 	struct sl_server_rank {
-		struct sl_server_message *step; /* that is being taken */
-		struct sl_rank_message *flush;  /* its request */
-		bool ended, gone;               /* gone: it has its answer */
+		struct sl_rank_message *step; /* that is being taken */
+		bool flush;                   /* it waits for one */
+		bool ended, gone;             /* gone: it has its answer */
 		int node, file; /* numbers: where it is, and of the file of its chunks */
 	} * rank;
 	int step_count, end_count;
@@ -323,11 +316,7 @@ struct sl_rank_server {
 };
 
 int sl_server_start(struct sl_link *link, int ranks, struct sl_rank_server **out);
-/* Before any message: the options of rank 0, which stay until the file is open. */
-void sl_server_open_with(struct sl_rank_server *server, const struct sluice_writer_options *o,
-                         const char *path, unsigned threads);
-void sl_server_take(struct sl_rank_server *server, int from, struct sl_rank_message *message,
-                    size_t n);
+void sl_server_take(struct sl_rank_server *server, struct sl_rank_message *message);
 /* There are no messages any more. */
 void sl_server_lose(struct sl_rank_server *server);
 /* After all ranks have ended, or messages are lost: waits for the end of its thread; frees it. */
@@ -336,7 +325,7 @@ void sl_server_free(struct sl_rank_server *server);
 /* Keeps the first error, and tells all ranks. */
 void sl_server_fail(struct sl_rank_server *server, int error, const char *sentence);
 /* The error that a rank has sent with its sentence, which gets the number of the rank. */
-int sl_server_rank_error(const struct sl_rank_server *server, const struct sl_server_message *of);
+int sl_server_rank_error(const struct sl_rank_server *server, const struct sl_rank_message *of);
 void sl_server_tell(struct sl_rank_server *server, int to, const struct sl_rank_message *head,
                     const void *body, size_t n);
 /* Asks whether to try again on a full disk, see sl_h5_file_options. */
@@ -355,8 +344,8 @@ int sl_files_open(struct sl_rank_server *server);
 int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
                  const struct sl_h5_set_options *set, uint64_t *first);
 void sl_files_forget(struct sl_rank_server *server, struct sl_server_series *ss);
-/* Space for chunks of a rank: what it asks for, if possible with what follows soon. */
-int sl_files_place(struct sl_rank_server *server, int from, const struct sl_rank_message *want,
+/* Space for chunks of the rank that asks: what it asks for, if possible with what follows soon. */
+int sl_files_place(struct sl_rank_server *server, const struct sl_rank_message *want,
                    struct sl_rank_message *out);
 /* The chunks of the next frame get into the index, and the frame is one of all datasets. */
 int sl_files_enter(struct sl_rank_server *server, struct sl_server_series *ss,

@@ -11,9 +11,8 @@
 
 #include "ranks/ranks_internal.h"
 
-#define CHECKPOINT_MS 1000
-#define FULL_NS       ((int64_t)1000000000)
-#define BEHIND        3 /* ranks that others wait for, at most, to be named */
+#define FULL_NS ((int64_t)1000000000)
+#define BEHIND  3 /* ranks that others wait for, at most, to be named */
 
 /* ------------------------------------------------------------------------------------ messages */
 
@@ -31,17 +30,10 @@ static void server_tell_all(struct sl_rank_server *server, const struct sl_rank_
 		sl_server_tell(server, r, head, body, n);
 }
 
-static void server_message_free(struct sl_server_message *of)
-{
-	if (of)
-		free(of->message);
-	free(of);
-}
-
 static void steps_drop(struct sl_rank_server *server)
 {
 	for (int r = 0; r < server->ranks; r++) {
-		server_message_free(server->rank[r].step);
+		free(server->rank[r].step);
 		server->rank[r].step = NULL;
 	}
 	server->step_count = 0;
@@ -58,14 +50,12 @@ void sl_server_fail(struct sl_rank_server *server, int error, const char *senten
 	server_tell_all(server, &head, sentence, strlen(sentence));
 }
 
-int sl_server_rank_error(const struct sl_rank_server *server, const struct sl_server_message *of)
+int sl_server_rank_error(const struct sl_rank_server *server, const struct sl_rank_message *of)
 {
-	const struct sl_rank_message *message = of->message;
-	int length = (int)(of->n - sizeof(*message));
-	const char *sentence = (const char *)(message + 1);
+	const char *sentence = (const char *)(of + 1);
 
-	return server->ranks > 1 ? sl_fail(message->rc, "rank %d: %.*s", of->from, length, sentence)
-	                         : sl_fail(message->rc, "%.*s", length, sentence);
+	return server->ranks > 1 ? sl_fail(of->rc, "rank %d: %.*s", of->from, (int)of->n, sentence)
+	                         : sl_fail(of->rc, "%.*s", (int)of->n, sentence);
 }
 
 static bool message_is_urgent(const struct sl_rank_message *message)
@@ -73,19 +63,10 @@ static bool message_is_urgent(const struct sl_rank_message *message)
 	return message->kind == SL_MESSAGE_FAIL || (message->kind == SL_MESSAGE_END && message->a);
 }
 
-void sl_server_take(struct sl_rank_server *server, int from, struct sl_rank_message *message,
-                    size_t n)
+void sl_server_take(struct sl_rank_server *server, struct sl_rank_message *message)
 {
-	struct sl_server_message *of = malloc(sizeof(*of));
-
-	if (!of) {
-		free(message);
-		server->link->broken(server->link->argument, -1, -ENOMEM);
-		return;
-	}
-	*of = (struct sl_server_message){.from = from, .n = n, .message = message};
 	sl_mutex_lock(&server->mutex);
-	sl_list_append(&server->locked.inbox, &of->link);
+	sl_list_append(&server->locked.inbox, &message->link);
 	server->locked.hurry |= message_is_urgent(message);
 	pthread_cond_signal(&server->work);
 	sl_mutex_unlock(&server->mutex);
@@ -131,19 +112,21 @@ bool sl_server_full(void *argument, int error)
 
 /* -------------------------------------------------------------------------------------- frames */
 
-static void server_want(struct sl_rank_server *server, int from,
-                        const struct sl_rank_message *message)
+static void server_want(struct sl_rank_server *server, const struct sl_rank_message *message)
 {
 	struct sl_rank_message head = {.kind = SL_MESSAGE_PLACE};
-	int rc;
+	int rc = -EPROTO;
 
 	sl_mutex_lock(&server->using);
-	rc = sl_files_place(server, from, message, &head);
+	if (server->file_count && message->b <= message->a && message->a <= INT64_MAX / 2)
+		rc = sl_files_place(server, message, &head);
+	else
+		sl_fail(rc, "rank %d wants a place that cannot be", message->from);
 	sl_mutex_unlock(&server->using);
 	if (rc)
 		sl_server_fail(server, rc, sluice_last_message());
 	else
-		sl_server_tell(server, from, &head, NULL, 0);
+		sl_server_tell(server, message->from, &head, NULL, 0);
 }
 
 static void slot_clear(struct sl_server_slot *slot)
@@ -151,25 +134,18 @@ static void slot_clear(struct sl_server_slot *slot)
 	struct sl_list *at;
 
 	while ((at = sl_list_take(&slot->messages)))
-		server_message_free(SL_CONTAINER(at, struct sl_server_message, link));
+		free(SL_CONTAINER(at, struct sl_rank_message, link));
 	slot->count = 0;
-	slot->chunks = 0;
-	slot->error = 0;
 }
 
 /* The next frame is complete: it gets into the index. */
 static void frame_complete(struct sl_rank_server *server, struct sl_server_series *ss,
                            struct sl_server_slot *slot)
 {
-	int rc = 0;
+	int rc;
 
-	if (slot->chunks != ss->chunks)
-		rc = sl_fail(-EPROTO, "frame %llu of '%s' came in %llu chunks instead of %llu",
-		             (unsigned long long)ss->complete, ss->name,
-		             (unsigned long long)slot->chunks, (unsigned long long)ss->chunks);
 	sl_mutex_lock(&server->using);
-	if (!rc)
-		rc = sl_files_enter(server, ss, slot);
+	rc = sl_files_enter(server, ss, slot);
 	sl_mutex_unlock(&server->using);
 	slot_clear(slot);
 	if (rc) {
@@ -177,49 +153,43 @@ static void frame_complete(struct sl_rank_server *server, struct sl_server_serie
 		return;
 	}
 	ss->complete++;
+	ss->changed = true;
 	server->frames_since++;
 	if (server->dirty_since == SL_FOREVER)
 		server->dirty_since = sl_now();
 }
 
 /* Returns whether a message of a frame is one. */
-static bool frame_is_good(const struct sl_rank_server *server, const struct sl_server_message *of)
+static bool frame_is_good(const struct sl_rank_server *server,
+                          const struct sl_rank_message *message)
 {
-	const struct sl_rank_message *message = of->message;
 	const struct sl_server_series *ss;
 
 	if (message->series >= server->series_count)
 		return false;
 	ss = server->series[message->series];
 	return message->frame - ss->complete < SLUICE_RANKS_AHEAD &&
-	       message->frame == ss->frames[of->from] &&
-	       of->n == sizeof(*message) + ss->layout.scalar_count * sizeof(double) +
-	                        message->count * sizeof(struct sl_rank_record);
+	       message->frame == ss->frames[message->from] &&
+	       message->n == ss->layout.scalar_count * sizeof(double) +
+	                             message->count * sizeof(struct sl_rank_record);
 }
 
 /* Takes the message. */
-static void server_frame(struct sl_rank_server *server, struct sl_server_message *of)
+static void server_frame(struct sl_rank_server *server, struct sl_rank_message *message)
 {
-	struct sl_rank_message *message = of->message;
 	struct sl_server_series *ss;
 	struct sl_server_slot *slot;
 
-	if (!frame_is_good(server, of)) {
+	if (!frame_is_good(server, message)) {
 		sl_server_fail(server, -EPROTO, "a frame came that is not expected");
-		server_message_free(of);
+		free(message);
 		return;
 	}
 	ss = server->series[message->series];
 	slot = &ss->slots[message->frame % SLUICE_RANKS_AHEAD];
-	if (!slot->count || of->from < slot->first) {
-		slot->first = of->from;
-		slot->scalars = (const double *)(message + 1);
-	}
 	slot->count++;
-	slot->chunks += message->count;
-	slot->error = SL_MAX(slot->error, message->error);
-	sl_list_append(&slot->messages, &of->link);
-	ss->frames[of->from]++;
+	sl_list_append(&slot->messages, &message->link);
+	ss->frames[message->from]++;
 	while (!server->error &&
 	       (slot = &ss->slots[ss->complete % SLUICE_RANKS_AHEAD])->count == ss->contributors)
 		frame_complete(server, ss, slot);
@@ -227,22 +197,29 @@ static void server_frame(struct sl_rank_server *server, struct sl_server_message
 
 /* --------------------------------------------------------------------------------------- flush */
 
-/* Whether all frames are there that a rank has asked to flush. */
-static bool flush_has_all(const struct sl_rank_server *server,
-                          const struct sl_rank_message *request)
+static void flush_ask(struct sl_rank_server *server, int from)
 {
-	const uint64_t *frames = (const uint64_t *)(request + 1);
+	server->rank[from].flush = true;
+	for (size_t i = 0; i < server->series_count; i++) {
+		struct sl_server_series *ss = server->series[i];
 
-	for (uint32_t i = 0; i < request->count && i < server->series_count; i++)
-		if (server->series[i]->complete < frames[i])
+		ss->asked[from] = ss->frames[from] == UINT64_MAX ? 0 : ss->frames[from];
+	}
+}
+
+/* Whether a rank has asked for a flush, and all its frames are there. */
+static bool flush_can_be(const struct sl_rank_server *server, int rank)
+{
+	for (size_t i = 0; i < server->series_count; i++)
+		if (server->series[i]->complete < server->series[i]->asked[rank])
 			return false;
-	return true;
+	return server->rank[rank].flush;
 }
 
 static bool flush_due(const struct sl_rank_server *server)
 {
 	for (int r = 0; r < server->ranks; r++)
-		if (server->rank[r].flush && flush_has_all(server, server->rank[r].flush))
+		if (flush_can_be(server, r))
 			return true;
 	if (server->dirty_since == SL_FOREVER)
 		return false;
@@ -277,11 +254,9 @@ static void tell_states(struct sl_rank_server *server)
 		                               .a = ss->complete,
 		                               .b = ss->visible};
 
-		if (!series_is_behind(server, ss) && ss->told == ss->complete &&
-		    ss->told_visible == ss->visible)
+		if (!series_is_behind(server, ss) && !ss->changed)
 			continue;
-		ss->told = ss->complete;
-		ss->told_visible = ss->visible;
+		ss->changed = false;
 		server_tell_all(server, &head, &ss->behind, sizeof(ss->behind));
 	}
 	if (server->full)
@@ -302,37 +277,33 @@ static void server_flush(struct sl_rank_server *server)
 	}
 	server->dirty_since = SL_FOREVER;
 	server->frames_since = 0;
-	for (size_t i = 0; i < server->series_count; i++)
-		server->series[i]->visible = server->series[i]->complete;
-	tell_states(server);
-	for (int r = 0; r < server->ranks; r++) {
-		struct sl_rank_message **flush = &server->rank[r].flush;
+	for (size_t i = 0; i < server->series_count; i++) {
+		struct sl_server_series *ss = server->series[i];
 
-		if (!*flush || !flush_has_all(server, *flush))
-			continue;
-		free(*flush);
-		*flush = NULL;
-		sl_server_tell(server, r, &head, NULL, 0);
+		ss->changed |= ss->visible != ss->complete;
+		ss->visible = ss->complete;
 	}
+	tell_states(server);
+	for (int r = 0; r < server->ranks; r++)
+		if (flush_can_be(server, r)) {
+			server->rank[r].flush = false;
+			sl_server_tell(server, r, &head, NULL, 0);
+		}
 }
 
 /* ------------------------------------------------------------------------------------- the end */
 
-/* The others hear how many frames they can complete. */
+/* The others hear how many frames they can complete, and that there are no more; the last message is of no series. */
 static void tell_left(struct sl_rank_server *server, int leaver)
 {
-	struct sl_rank_message head = {
-		.kind = SL_MESSAGE_LEFT, .count = (uint32_t)server->series_count, .a = leaver};
-	uint64_t *frames = calloc(server->series_count + 1, sizeof(*frames));
+	for (size_t i = 0; i <= server->series_count; i++) {
+		struct sl_rank_message head = {
+			.kind = SL_MESSAGE_LEFT, .series = (uint32_t)i, .a = (uint64_t)leaver};
 
-	if (!frames) {
-		sl_server_fail(server, -ENOMEM, "no memory");
-		return;
+		if (i < server->series_count)
+			head.frame = server->series[i]->frames[leaver];
+		server_tell_all(server, &head, NULL, 0);
 	}
-	for (size_t i = 0; i < server->series_count; i++)
-		frames[i] = server->series[i]->frames[leaver];
-	server_tell_all(server, &head, frames, server->series_count * sizeof(*frames));
-	free(frames);
 }
 
 static void server_end(struct sl_rank_server *server, int from, bool discarded)
@@ -364,22 +335,18 @@ static const char *step_name(enum sl_message_kind kind)
 }
 
 /* Takes the message. */
-static void server_step(struct sl_rank_server *server, struct sl_server_message *of)
+static void server_step(struct sl_rank_server *server, struct sl_rank_message *of)
 {
-	enum sl_message_kind kind = of->message->kind;
+	enum sl_message_kind kind = of->kind;
 	char sentence[256];
 
-	if (server->error) {
-		server_message_free(of);
-		return;
-	}
 	if (server->end_count || (server->step_count && server->step != kind) ||
 	    server->rank[of->from].step) {
 		snprintf(sentence, sizeof(sentence), "rank %d %s, and another %s", of->from,
 		         step_name(kind),
 		         server->end_count ? "has closed the writer" : step_name(server->step));
 		sl_server_fail(server, -EINVAL, sentence);
-		server_message_free(of);
+		free(of);
 		return;
 	}
 	server->step = kind;
@@ -393,39 +360,38 @@ static void server_step(struct sl_rank_server *server, struct sl_server_message 
 }
 
 /* Handles a message, and frees it. */
-static void server_handle(struct sl_rank_server *server, struct sl_server_message *of)
+static void server_handle(struct sl_rank_server *server, struct sl_rank_message *message)
 {
-	struct sl_rank_message *message = of->message;
-
-	if (message->kind < SL_STEPS) {
-		server_step(server, of);
-		return;
-	}
 	switch (server->error && message->kind != SL_MESSAGE_END ? SL_STEPS : message->kind) {
-	case SL_MESSAGE_WANT:
-		server_want(server, of->from, message);
-		break;
-	case SL_MESSAGE_FRAME:
-		server_frame(server, of);
+	case SL_STEP_OPEN:
+	case SL_STEP_OPENED:
+	case SL_STEP_ADD:
+	case SL_STEP_ADDED:
+		server_step(server, message);
 		return;
+	case SL_MESSAGE_FRAME:
+		server_frame(server, message);
+		return;
+	case SL_MESSAGE_WANT:
+		server_want(server, message);
+		break;
 	case SL_MESSAGE_FLUSH:
-		free(server->rank[of->from].flush);
-		server->rank[of->from].flush = message;
-		of->message = NULL;
+		flush_ask(server, message->from);
 		break;
 	case SL_MESSAGE_FAIL:
-		sl_server_fail(server, sl_server_rank_error(server, of), sluice_last_message());
+		sl_server_fail(server, sl_server_rank_error(server, message),
+		               sluice_last_message());
 		break;
 	case SL_MESSAGE_LATE:
-		sl_server_late(server, of->from, message->a);
+		sl_server_late(server, message->from, message->a);
 		break;
 	case SL_MESSAGE_END:
-		server_end(server, of->from, message->a);
+		server_end(server, message->from, message->a);
 		break;
 	default:
 		break;
 	}
-	server_message_free(of);
+	free(message);
 }
 
 static int64_t server_wake_at(const struct sl_rank_server *server)
@@ -436,7 +402,7 @@ static int64_t server_wake_at(const struct sl_rank_server *server)
 }
 
 /* Returns the next message; NULL: the time of a checkpoint has come, or messages are lost. */
-static struct sl_server_message *server_next(struct sl_rank_server *server, bool wait)
+static struct sl_rank_message *server_next(struct sl_rank_server *server, bool wait)
 {
 	struct sl_list *at = NULL;
 
@@ -448,7 +414,7 @@ static struct sl_server_message *server_next(struct sl_rank_server *server, bool
 	at = sl_list_take(&server->locked.inbox);
 	server->lost = server->locked.lost;
 	sl_mutex_unlock(&server->mutex);
-	return at ? SL_CONTAINER(at, struct sl_server_message, link) : NULL;
+	return at ? SL_CONTAINER(at, struct sl_rank_message, link) : NULL;
 }
 
 /* All ranks have closed the writer: frames that some have and others have not are an error. */
@@ -456,18 +422,19 @@ static void check_complete(struct sl_rank_server *server)
 {
 	for (size_t i = 0; i < server->series_count; i++) {
 		const struct sl_server_series *ss = server->series[i];
+		uint64_t most = 0;
 		int least = 0;
 
-		for (int r = 0; r < server->ranks; r++)
-			if (ss->frames[r] < ss->frames[least])
-				least = r;
 		for (int r = 0; r < server->ranks; r++) {
-			if (ss->frames[r] == UINT64_MAX || ss->frames[r] == ss->frames[least])
-				continue;
-			sl_fail(-ENODATA, "rank %d has closed the writer after %llu frames of '%s'",
-			        least, (unsigned long long)ss->frames[least], ss->name);
-			sl_server_fail(server, -ENODATA, sluice_last_message());
+			least = ss->frames[r] < ss->frames[least] ? r : least;
+			if (ss->frames[r] != UINT64_MAX)
+				most = SL_MAX(most, ss->frames[r]);
 		}
+		if (ss->frames[least] == most)
+			continue;
+		sl_fail(-ENODATA, "rank %d has closed the writer after %llu frames of '%s'", least,
+		        (unsigned long long)ss->frames[least], ss->name);
+		sl_server_fail(server, -ENODATA, sluice_last_message());
 	}
 }
 
@@ -490,39 +457,21 @@ static void server_close(struct sl_rank_server *server)
 static void *server_run(void *argument)
 {
 	struct sl_rank_server *server = argument;
+	bool idle = false;
 
 	while (server->end_count < server->ranks && !server->lost) {
-		struct sl_server_message *of = server_next(server, false);
+		struct sl_rank_message *message = server_next(server, idle);
 
-		if (of) {
-			server_handle(server, of);
-			continue;
-		}
-		if (server->file_count && !server->error && flush_due(server))
+		idle = !message;
+		if (message)
+			server_handle(server, message);
+		else if (server->file_count && !server->error && flush_due(server))
 			server_flush(server);
-		tell_states(server);
-		of = server_next(server, true);
-		if (of)
-			server_handle(server, of);
+		if (idle)
+			tell_states(server);
 	}
 	server_close(server);
 	return NULL;
-}
-
-void sl_server_open_with(struct sl_rank_server *server, const struct sluice_writer_options *o,
-                         const char *path, unsigned threads)
-{
-	/* The thread looks at the time of checkpoints. */
-	sl_mutex_lock(&server->mutex);
-	server->options = o;
-	server->path = path;
-	server->threads = threads;
-	server->checkpoint_frames = o->checkpoint_frames;
-	if (o->checkpoint_ms >= 0)
-		server->checkpoint_ns =
-			(int64_t)(o->checkpoint_ms ? o->checkpoint_ms : CHECKPOINT_MS) * 1000000;
-	server->full_ns = o->full_disk_ms < 0 ? SL_FOREVER : (int64_t)o->full_disk_ms * 1000000;
-	sl_mutex_unlock(&server->mutex);
 }
 
 int sl_server_start(struct sl_link *link, int ranks, struct sl_rank_server **out) SL_UNCHECKED
@@ -561,6 +510,7 @@ void sl_server_series_free(struct sl_server_series *ss)
 	free(ss->datasets);
 	free(ss->blocks);
 	free(ss->frames);
+	free(ss->asked);
 	free(ss);
 }
 
@@ -575,9 +525,7 @@ void sl_server_free(struct sl_rank_server *server) SL_UNCHECKED
 
 	steps_drop(server);
 	while ((at = sl_list_take(&server->locked.inbox)))
-		server_message_free(SL_CONTAINER(at, struct sl_server_message, link));
-	for (int r = 0; r < server->ranks; r++)
-		free(server->rank[r].flush);
+		free(SL_CONTAINER(at, struct sl_rank_message, link));
 	for (size_t i = 0; i < server->series_count; i++)
 		sl_server_series_free(server->series[i]);
 	sl_server_series_free(server->fresh);

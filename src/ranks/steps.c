@@ -10,9 +10,11 @@
 
 #include "ranks/ranks_internal.h"
 
+#define CHECKPOINT_MS 1000
+
 static const void *body_of(const struct sl_rank_server *server, int rank)
 {
-	return server->rank[rank].step->message + 1;
+	return server->rank[rank].step + 1;
 }
 
 static void answer_all(struct sl_rank_server *server, int rc, const void *body, size_t n)
@@ -28,7 +30,7 @@ static void answer_all(struct sl_rank_server *server, int rc, const void *body, 
 static int step_error(const struct sl_rank_server *server)
 {
 	for (int r = 0; r < server->ranks; r++)
-		if (server->rank[r].step->message->rc)
+		if (server->rank[r].step->rc)
 			return sl_server_rank_error(server, server->rank[r].step);
 	return 0;
 }
@@ -38,9 +40,9 @@ struct field {
 	const char *name;
 	size_t offset, bytes;
 };
-#define FIELD(type, name)                                              \
-	{                                                              \
-#name, offsetof(type, name), sizeof(((type *)0)->name) \
+#define FIELD(type, name)                                                  \
+	{                                                                  \
+#name, offsetof(type, o.name), sizeof(((type *)0)->o.name) \
 	}
 
 /* A field in which two ranks differ, with its values if it is a number. */
@@ -70,15 +72,16 @@ static int compare(const struct sl_rank_server *server, const struct field *fiel
 	const char *first = body_of(server, 0);
 	size_t n = server->rank[0].step->n;
 
-	for (int r = 1; r < server->ranks; r++) {
+	for (int r = 0; r < server->ranks; r++) {
 		const char *other = body_of(server, r);
 
+		if (server->rank[r].step->n <= head)
+			return sl_fail(-EINVAL, "rank %d has another version of sluice", r);
 		for (size_t i = 0; i < count; i++)
 			if (memcmp(first + fields[i].offset, other + fields[i].offset,
 			           fields[i].bytes))
 				return differs(r, &fields[i], first, other);
-		if (n != server->rank[r].step->n ||
-		    memcmp(first + head, other + head, n - sizeof(struct sl_rank_message) - head))
+		if (n != server->rank[r].step->n || memcmp(first + head, other + head, n - head))
 			return sl_fail(-EINVAL, "rank 0 and rank %d differ in %s", r, rest);
 	}
 	return 0;
@@ -87,7 +90,7 @@ static int compare(const struct sl_rank_server *server, const struct field *fiel
 /* --------------------------------------------------------------------------------------- open */
 
 static const struct field open_fields[] = {
-	{"the version of sluice", offsetof(struct sl_open_body, version), 40},
+	{"the version of sluice", 0, offsetof(struct sl_open_body, o)},
 	FIELD(struct sl_open_body, memory_bytes),
 	FIELD(struct sl_open_body, checkpoint_frames),
 	FIELD(struct sl_open_body, flags),
@@ -116,13 +119,21 @@ static int answer_open(struct sl_rank_server *server)
 
 static void step_open(struct sl_rank_server *server)
 {
+	const struct sluice_writer_options *o = server->options;
 	int rc = step_error(server);
 
 	if (!rc)
 		rc = compare(server, open_fields, sizeof(open_fields) / sizeof(open_fields[0]),
 		             sizeof(struct sl_open_body), "the path");
-	if (!rc)
+	if (!rc) {
+		int64_t ms = o->checkpoint_ms ? o->checkpoint_ms : CHECKPOINT_MS;
+
+		server->checkpoint_frames = o->checkpoint_frames;
+		server->checkpoint_ns = SL_MAX(ms, 0) * 1000000;
+		server->full_ns =
+			o->full_disk_ms < 0 ? SL_FOREVER : (int64_t)o->full_disk_ms * 1000000;
 		rc = sl_files_open(server);
+	}
 	if (!rc)
 		server->dirty_since = sl_now();
 	if (!rc)
@@ -139,14 +150,13 @@ static const struct field add_fields[] = {
 	FIELD(struct sl_add_body, shape),
 	FIELD(struct sl_add_body, chunk),
 	FIELD(struct sl_add_body, frames),
-	FIELD(struct sl_add_body, codec),
+	{"codec", offsetof(struct sl_add_body, codec), sizeof(((struct sl_add_body *)0)->codec)},
 	FIELD(struct sl_add_body, level),
 	FIELD(struct sl_add_body, shuffle),
 	FIELD(struct sl_add_body, precision),
 	FIELD(struct sl_add_body, flags),
-	{"continue_at", offsetof(struct sl_add_body, continue_at), sizeof(uint64_t)},
-	{"the number of scalars", offsetof(struct sl_add_body, scalars), sizeof(uint32_t)},
-	{"the number of dimensions", offsetof(struct sl_add_body, dimensions), sizeof(uint32_t)},
+	FIELD(struct sl_add_body, continue_at),
+	{"the number of scalars", offsetof(struct sl_add_body, o.scalar_count), sizeof(size_t)},
 };
 
 static int series_layout(struct sl_rank_server *server, struct sl_server_series *ss,
@@ -169,7 +179,7 @@ static int series_layout(struct sl_rank_server *server, struct sl_server_series 
 
 static void series_begin(struct sl_rank_server *server, struct sl_server_series *ss, uint64_t first)
 {
-	ss->complete = ss->visible = ss->told = ss->told_visible = first;
+	ss->complete = ss->visible = first;
 	for (int r = 0; r < server->ranks; r++) {
 		bool any = sl_block_has_any(ss->layout.rank, &ss->blocks[r]);
 
@@ -195,9 +205,10 @@ static int steps_series_new(struct sl_rank_server *server, struct sl_server_seri
 		ss->name = strdup((const char *)(body + 1));
 		ss->blocks = calloc((size_t)server->ranks, sizeof(*ss->blocks));
 		ss->frames = calloc((size_t)server->ranks, sizeof(*ss->frames));
+		ss->asked = calloc((size_t)server->ranks, sizeof(*ss->asked));
 	}
 	*out = ss;
-	if (!list || !ss || !ss->datasets || !ss->name || !ss->blocks || !ss->frames)
+	if (!list || !ss || !ss->datasets || !ss->name || !ss->blocks || !ss->frames || !ss->asked)
 		return sl_fail(-ENOMEM, "no memory");
 	for (int r = 0; r < server->ranks; r++)
 		ss->blocks[r] = ((const struct sl_add_body *)body_of(server, r))->block;
@@ -233,6 +244,7 @@ static void step_add(struct sl_rank_server *server)
 		server->fresh = ss;
 		added->layout = ss->layout;
 		added->index = (uint32_t)server->series_count;
+		added->files = server->file_count;
 		added->dataset = ss->datasets[0];
 		strncpy(added->codec, ss->layout.codec->name, sizeof(added->codec) - 1);
 		memcpy(added->blocks, ss->blocks, ranks * sizeof(*ss->blocks));
@@ -250,7 +262,7 @@ static void step_added(struct sl_rank_server *server)
 
 	server->fresh = NULL;
 	for (int r = 0; ss && !rc && r < server->ranks; r++)
-		ss->chunks += *(const uint64_t *)body_of(server, r);
+		ss->chunks += server->rank[r].step->a;
 	if (ss && !rc) {
 		server->series[server->series_count++] = ss;
 		if (server->dirty_since == SL_FOREVER)

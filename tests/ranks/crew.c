@@ -53,6 +53,8 @@ static int crew_send(void *handle, int to, const void *bytes, size_t n, void **r
 	mail->n = n;
 	mail->bytes = malloc(n);
 	memcpy(mail->bytes, bytes, n);
+	if (m->crew->spoil)
+		mail->n = n = m->crew->spoil(m, mail->bytes, n);
 	if (n > SMALL)
 		mail->sending = calloc(1, sizeof(*mail->sending));
 	*request = mail->sending;

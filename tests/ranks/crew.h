@@ -41,8 +41,10 @@ struct crew {
 	uint64_t first, frames; /* of crew_write: from, to */
 	const char *content;    /* of these frames, a name of field.h */
 	const char *codec;
-	unsigned flags;           /* of the series */
-	const void *given;        /* to the acts of the test */
+	unsigned flags;    /* of the series */
+	const void *given; /* to the acts of the test */
+	/* Changes messages that are sent; returns their length. */
+	size_t (*spoil)(const struct member *m, void *bytes, size_t n);
 	_Atomic long break_after; /* so many messages the transport fails; 0: never */
 
 	_Atomic bool broken;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "ranks/crew.h"
+#include "ranks/ranks_internal.h"
 
 /* ------------------------------------------------------------------------------------- refused */
 
@@ -459,5 +460,55 @@ FIXTURE_TEST(a_transport_that_breaks_ends_all_calls)
 		crew_run(&crew, crew_write);
 		assert_note(&crew, 0, ECONNRESET, "");
 		assert_int_equal(crew.closed, 3);
+	}
+}
+
+/* ------------------------------------------------------------------------------ wrong messages */
+
+struct spoiled {
+	enum sl_message_kind kind; /* from rank 1, but for messages that rank 0 alone sends */
+	int from, shorter;         /* by so many bytes */
+	uint64_t a, b;             /* 0: as it is */
+	int error;
+};
+
+static size_t spoil_message(const struct member *m, void *bytes, size_t n)
+{
+	const struct spoiled *given = m->crew->given;
+	struct sl_rank_message *message = bytes;
+
+	if (m->rank != given->from || message->kind != given->kind)
+		return n;
+	message->a = given->a ? given->a : message->a;
+	message->b = given->b ? given->b : message->b;
+	return n - (size_t)given->shorter;
+}
+
+FIXTURE_TEST(messages_that_are_wrong_are_the_error_of_all)
+{
+	static const struct spoiled cases[] = {
+		{SL_STEP_OPEN, 1, 40, 0, 0, EINVAL},
+		{SL_STEP_ADD, 1, 200, 0, 0, EINVAL},
+		{SL_MESSAGE_WANT, 1, 0, 1, 1 << 20, EPROTO},
+		{SL_MESSAGE_FRAME, 1, 8, 0, 0, EPROTO},
+		{SL_MESSAGE_PART, 1, 8, 0, 0, EPROTO},
+		{SL_MESSAGE_PART, 1, 0, 1000000, 0, EPROTO},
+		{SL_MESSAGE_STATE, 0, 8, 0, 0, EPROTO},
+		{SL_MESSAGE_LEFT, 0, 0, 1000000, 0, EPROTO},
+	};
+
+	for (size_t i = 0; i < COUNT_OF(cases); i++) {
+		struct crew crew = crew_at(f, 2);
+
+		crew.cut = "odd";
+		crew.given = &cases[i];
+		crew.spoil = spoil_message;
+		crew_run(&crew, crew_write);
+		for (int r = 0; r < 2; r++)
+			if (crew.members[r].rc[0] != -cases[i].error &&
+			    crew.members[r].rc[1] != -cases[i].error)
+				fail_msg("case %zu, rank %d: %d %d: %s", i, r,
+				         crew.members[r].rc[0], crew.members[r].rc[1],
+				         crew.members[r].said[0]);
 	}
 }

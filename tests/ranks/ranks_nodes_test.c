@@ -33,6 +33,41 @@ ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at)
 	return __real_pwrite64(fd, bytes, n, at);
 }
 
+/* Calls of fdatasync() by file, and the number of the last among all of them. */
+static struct sync {
+	ino_t file;
+	int count, last;
+} syncs[8];
+static int sync_count;
+
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+
+int __wrap_fdatasync(int fd)
+{
+	struct stat st;
+	size_t i = 0;
+
+	fstat(fd, &st);
+	pthread_mutex_lock(&pages.mutex);
+	while (i < COUNT_OF(syncs) && syncs[i].file && syncs[i].file != st.st_ino)
+		i++;
+	if (i < COUNT_OF(syncs))
+		syncs[i] = (struct sync){st.st_ino, syncs[i].count + 1, ++sync_count};
+	pthread_mutex_unlock(&pages.mutex);
+	return __real_fdatasync(fd);
+}
+
+static struct sync sync_of(const char *path)
+{
+	struct stat st;
+
+	for (size_t i = 0; !stat(path, &st) && i < COUNT_OF(syncs); i++)
+		if (syncs[i].file == st.st_ino)
+			return syncs[i];
+	return (struct sync){0};
+}
+
 static void assert_written(struct crew *crew)
 {
 	crew_run(crew, crew_write);
@@ -125,6 +160,86 @@ FIXTURE_TEST(no_page_is_written_on_two_nodes)
 	assert_note(&crew, 1, 0, "");
 	assert_int_equal(pages.shared, 0);
 	assert_int_equal(field_look(crew.path, "u", 20, 20), 0);
+}
+
+/* ------------------------------------------------------------------------------ disk and memory */
+
+static struct sync flushed[3];
+
+/* Rank 0 looks at the files after a flush. */
+static void act_flush(struct member *m)
+{
+	int rc = crew_begin(m, m->crew->frames);
+
+	if (!rc && !m->rank)
+		rc = crew_flush(m);
+	if (!rc && !m->rank) {
+		char path[300];
+
+		pthread_mutex_lock(&pages.mutex);
+		for (int i = 0; i < 3; i++) {
+			snprintf(path, sizeof(path), i ? "%s.node-%d" : "%s", m->path, i - 1);
+			flushed[i] = sync_of(path);
+		}
+		pthread_mutex_unlock(&pages.mutex);
+	}
+	crew_note(m, 0, rc);
+	crew_meet(m);
+	crew_end(m, 1);
+}
+
+FIXTURE_TEST(durable_files_of_nodes_are_synced_before_the_first)
+{
+	for (int durable = 0; durable < 2; durable++) {
+		struct crew crew = nodes_of(f, 4, 2);
+
+		memset(syncs, 0, sizeof(syncs));
+		crew.o.flags |= durable ? SLUICE_WRITER_DURABLE : 0;
+		crew_run(&crew, act_flush);
+		assert_crew_ok(&crew, crew.frames);
+		if (!durable) {
+			assert_int_equal(flushed[0].count + flushed[1].count, 0);
+			/* Its ranks are not on the node of rank 0, and sync each of their frames. */
+			assert_int_equal(flushed[2].count, 2 * crew.frames);
+			continue;
+		}
+		assert_true(flushed[0].count > 0 && flushed[1].count > 0);
+		assert_true(flushed[2].count > 2 * (int)crew.frames);
+		assert_true(flushed[0].last > flushed[1].last);
+		assert_true(flushed[0].last > flushed[2].last);
+	}
+}
+
+static void act_memory(struct member *m)
+{
+	struct sluice_writer_counts counts = {.size = sizeof(counts)};
+	int rc = crew_begin(m, m->crew->frames);
+
+	if (!rc)
+		rc = sluice_writer_stats(m->w, &counts);
+	m->number = counts.memory_bytes / KIB;
+	crew_note(m, 0, rc);
+	crew_end(m, 1);
+}
+
+/* 28 KiB for a series and its scalar. */
+FIXTURE_TEST(rank_0_alone_has_memory_for_the_metadata_of_all_files)
+{
+	uint64_t without[4], held = 3 * 28;
+
+	for (int limited = 0; limited < 2; limited++) {
+		struct crew crew = nodes_of(f, 4, 2);
+
+		crew.o.memory_bytes = limited ? 4 * MIB : 0;
+		crew_run(&crew, act_memory);
+		assert_crew_ok(&crew, crew.frames);
+		for (int r = 0; r < 4; r++)
+			if (limited)
+				assert_int_equal(crew.members[r].number,
+				                 without[r] + (r ? 0 : held));
+			else
+				without[r] = crew.members[r].number;
+	}
 }
 
 /* ----------------------------------------------------------------------------------- continued */
