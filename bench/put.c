@@ -9,21 +9,15 @@
  * The server knows PUT, and of S3 the requests of an upload in parts; it looks at no signature. It has no object (HEAD and
  * GET: 404), except that GET of / tells the bytes of all bodies of PUT so far.
  */
-#include <arpa/inet.h>
-#include <err.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/time.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "listen.h"
 
 #define CONNECTIONS 256
 #define CHUNK       ((size_t)1 << 20)
@@ -31,19 +25,6 @@
 static _Atomic unsigned long long taken, next;
 static unsigned long long total, part;
 static int port, source = -1;
-
-static int send_all(int fd, const char *data, size_t length, int flags)
-{
-	while (length) {
-		ssize_t n = send(fd, data, length, flags | MSG_NOSIGNAL);
-
-		if (n <= 0)
-			return -1;
-		data += n;
-		length -= (size_t)n;
-	}
-	return 0;
-}
 
 /* A head of a request or of an answer, and bytes behind it. */
 struct head {
@@ -150,42 +131,6 @@ static void *serve(void *argument)
 	return NULL;
 }
 
-static void *until_input_ends(void *unused)
-{
-	char byte;
-
-	while (read(STDIN_FILENO, &byte, 1) > 0)
-		;
-	exit(0);
-	return unused;
-}
-
-static void listen_for_all(void)
-{
-	struct sockaddr_in at = {.sin_family = AF_INET};
-	socklen_t length = sizeof(at);
-	int listener = socket(AF_INET, SOCK_STREAM, 0);
-	pthread_t thread;
-
-	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	if (listener < 0 || bind(listener, (struct sockaddr *)&at, sizeof(at)) ||
-	    listen(listener, 512) || getsockname(listener, (struct sockaddr *)&at, &length))
-		err(1, "listen");
-	printf("%d\n", ntohs(at.sin_port));
-	fflush(stdout);
-	pthread_create(&thread, NULL, until_input_ends, NULL);
-	for (;;) {
-		int fd = accept(listener, NULL, NULL);
-
-		if (fd < 0)
-			continue;
-		if (pthread_create(&thread, NULL, serve, (void *)(long)fd))
-			close(fd);
-		else
-			pthread_detach(thread);
-	}
-}
-
 /* ------------------------------------------------------------------------------------ client */
 
 static void *put_parts(void *memory)
@@ -254,7 +199,7 @@ int main(int argc, char **argv)
 {
 	signal(SIGPIPE, SIG_IGN);
 	if (argc == 2 && !strcmp(argv[1], "serve"))
-		listen_for_all();
+		listen_for_all(serve);
 	if (argc < 6 || argc > 7 || strcmp(argv[1], "send") != 0)
 		errx(2, "usage: put serve | put send PORT BYTES PART CONNECTIONS [FILE]");
 	if (argc == 7 && (source = open(argv[6], O_RDONLY)) < 0)

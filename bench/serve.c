@@ -4,35 +4,16 @@
  * are kept; a thread for each, and sendfile(). Usage: serve FILE; prints the port that it listens on, ends
  * with its input.
  */
-#include <arpa/inet.h>
-#include <err.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/sendfile.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
+
+#include "listen.h"
 
 static int file;
 static unsigned long long size;
-
-static int send_all(int fd, const char *data, size_t length, int flags)
-{
-	while (length) {
-		ssize_t n = send(fd, data, length, flags | MSG_NOSIGNAL);
-
-		if (n <= 0)
-			return -1;
-		data += n;
-		length -= (size_t)n;
-	}
-	return 0;
-}
 
 static int answer(int fd, const char *request)
 {
@@ -91,23 +72,9 @@ static void *serve(void *argument)
 	return NULL;
 }
 
-static void *until_input_ends(void *unused)
-{
-	char byte;
-
-	while (read(STDIN_FILENO, &byte, 1) > 0)
-		;
-	exit(0);
-	return unused;
-}
-
 int main(int argc, char **argv)
 {
-	struct sockaddr_in at = {.sin_family = AF_INET};
-	socklen_t length = sizeof(at);
-	pthread_t thread;
 	struct stat st;
-	int listener;
 
 	if (argc != 2)
 		errx(2, "usage: serve FILE");
@@ -115,23 +82,5 @@ int main(int argc, char **argv)
 	if (file < 0 || fstat(file, &st) || !st.st_size)
 		err(1, "%s", argv[1]);
 	size = (unsigned long long)st.st_size;
-	signal(SIGPIPE, SIG_IGN);
-	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	listener = socket(AF_INET, SOCK_STREAM, 0);
-	if (listener < 0 || bind(listener, (struct sockaddr *)&at, sizeof(at)) ||
-	    listen(listener, 512) || getsockname(listener, (struct sockaddr *)&at, &length))
-		err(1, "listen");
-	printf("%d\n", ntohs(at.sin_port));
-	fflush(stdout);
-	pthread_create(&thread, NULL, until_input_ends, NULL);
-	for (;;) {
-		int fd = accept(listener, NULL, NULL);
-
-		if (fd < 0)
-			continue;
-		if (pthread_create(&thread, NULL, serve, (void *)(long)fd))
-			close(fd);
-		else
-			pthread_detach(thread);
-	}
+	listen_for_all(serve);
 }

@@ -173,6 +173,14 @@ static int open_options(const struct sluice_writer_options *o, const struct slui
 	return 0;
 }
 
+/* No other thread has it. */
+static void client_drop(struct sl_client *client) SL_UNCHECKED
+{
+	if (client)
+		free(client->registered.closed);
+	free(client);
+}
+
 int sluice_writer_open_ranks(sluice_context *ctx, const struct sluice_transport *t,
                              const char *path, const struct sluice_writer_options *o,
                              sluice_writer **out)
@@ -188,9 +196,7 @@ int sluice_writer_open_ranks(sluice_context *ctx, const struct sluice_transport 
 	if (rc) {
 		if (t && t->size >= sizeof(*t) && t->close)
 			t->close(t->handle, 0);
-		if (client)
-			free(client->registered.closed);
-		free(client);
+		client_drop(client);
 		return rc;
 	}
 	rc = open_options(o, t, &all, &own);
