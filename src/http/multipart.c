@@ -433,7 +433,6 @@ void sl_http_announce(struct sl_backend *backend, struct sl_coming *coming)
 void sl_http_settle(struct sl_backend *backend, struct sl_coming *coming, int error)
 {
 	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
-
 	bool announced;
 
 	if (!multipart)

@@ -48,6 +48,9 @@ int sl_files_open(struct sl_rank_server *server)
 		const struct sl_open_body *body = (void *)(server->rank[r].step + 1);
 		struct sl_server_rank *rank = &server->rank[r];
 
+		if (body->node < 0 || body->node > r)
+			return sl_fail(-EPROTO, "rank %d is on no node: its lowest rank is %d", r,
+			               (int)body->node);
 		rank->node = body->node == r ? server->node_count++ : server->rank[body->node].node;
 		rank->file = apart ? 1 + rank->node : 0;
 		count = SL_MAX(count, (size_t)rank->file + 1);

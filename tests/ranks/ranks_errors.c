@@ -470,6 +470,7 @@ struct spoiled {
 	int from, shorter;         /* by so many bytes */
 	uint64_t a, b;             /* 0: as it is */
 	int error;
+	int node; /* of SL_STEP_OPEN */
 };
 
 static size_t spoil_message(const struct member *m, void *bytes, size_t n)
@@ -481,6 +482,8 @@ static size_t spoil_message(const struct member *m, void *bytes, size_t n)
 		return n;
 	message->a = given->a ? given->a : message->a;
 	message->b = given->b ? given->b : message->b;
+	if (given->node)
+		((struct sl_open_body *)(message + 1))->node = given->node;
 	return n - (size_t)given->shorter;
 }
 
@@ -488,6 +491,7 @@ FIXTURE_TEST(messages_that_are_wrong_are_the_error_of_all)
 {
 	static const struct spoiled cases[] = {
 		{SL_STEP_OPEN, 1, 40, 0, 0, EINVAL},
+		{SL_STEP_OPEN, 1, 0, 0, 0, EPROTO, .node = 100000000},
 		{SL_STEP_ADD, 1, 200, 0, 0, EINVAL},
 		{SL_MESSAGE_WANT, 1, 0, 1, 1 << 20, EPROTO},
 		{SL_MESSAGE_FRAME, 1, 8, 0, 0, EPROTO},
