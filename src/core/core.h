@@ -69,6 +69,14 @@ static inline size_t sl_type_bytes(const struct sl_type *type)
 	return type->bits / 8;
 }
 
+/* ----------------------------------------------------------------------------------- machine */
+
+/*
+ * Returns the bytes of memory that this process may use: those of the machine, or less if a cgroup that it is in has a
+ * limit. Files of /proc and /sys are looked for below root: "" but in tests.
+ */
+uint64_t sl_machine_memory(const char *root);
+
 /* -------------------------------------------------------------------------------------- text */
 
 /* Returns the length of the UTF-8 sequence at text, of at most n bytes; 0: none. */

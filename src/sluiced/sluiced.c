@@ -42,7 +42,7 @@ static const struct argp_option option_list[] = {
          "Listen at PATH; without it at $SLUICE_STORE, else at $XDG_RUNTIME_DIR/sluice.sock"},
 	{"memory", KEY_MEMORY, "SIZE", 0,
          "Host memory for blobs, in bytes or with K, M, G, T for powers of 1024, or as in '50%' of "
-         "what the machine has (default)"},
+         "what the machine has, or its cgroup may use (default)"},
 	{"keep", KEY_KEEP, "SIZE", 0,
          "How much memory is kept for the next blobs that no blob lies in any more (default: all; "
          "0: nothing)"},
@@ -64,11 +64,6 @@ static const struct argp_option option_list[] = {
          "Print the number of what an upgrade hands over"},
 	{0},
 };
-
-static uint64_t option_machine_memory(void)
-{
-	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-}
 
 /* whole: the size that 100% stands for; 0: percentages are refused. */
 static uint64_t option_size(struct argp_state *state, const char *option, const char *text,
@@ -201,7 +196,7 @@ static error_t option_parse(int key, char *arg, struct argp_state *state)
 		strcpy(settings->path, arg);
 		return 0;
 	case KEY_MEMORY:
-		settings->memory_bytes = option_size(state, "memory", arg, option_machine_memory());
+		settings->memory_bytes = option_size(state, "memory", arg, sl_machine_memory(""));
 		return 0;
 	case KEY_KEEP:
 		settings->keep_bytes = strcmp(arg, "0") ? option_size(state, "keep", arg, 0) : 0;
@@ -284,7 +279,7 @@ int main(int argc, char **argv)
 	if (settings.spill_bytes < UINT64_MAX && !settings.spill[0])
 		errx(EXIT_USAGE, "--spill-limit: without --spill nothing is spilled");
 	if (!settings.memory_bytes)
-		settings.memory_bytes = option_machine_memory() / 2;
+		settings.memory_bytes = sl_machine_memory("") / 2;
 	listener = sl_listen_inherited();
 	own = listener < 0;
 	if (!own && settings.group != SL_NO_GROUP)

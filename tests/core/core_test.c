@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers, URIs, the queue, the pool and signals. */
+/* Numbers, URIs, the memory of the machine, the queue, the pool and signals. */
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -54,6 +58,60 @@ TEST(malformed_uris_are_refused_with_a_sentence)
 	check_bad_uri("file:///a%zz", -EINVAL, "hexadecimal");
 	check_bad_uri("file:///a%00b", -EINVAL, "%00");
 	check_bad_uri("averyveryverylongscheme://x", -EPROTONOSUPPORT, "averyvery");
+}
+
+/* A machine of files: its root is a new folder, and each file lies in folders that are made for it. */
+static void machine_file(const char *root, const char *name, const char *text)
+{
+	char path[512];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s%s", root, name);
+	for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
+		*slash = '\0';
+		assert_true(!mkdir(path, 0700) || errno == EEXIST);
+		*slash = '/';
+	}
+	file = fopen(path, "w");
+	assert_non_null(file);
+	assert_true(fputs(text, file) >= 0);
+	assert_int_equal(fclose(file), 0);
+}
+
+TEST(memory_is_that_of_the_machine_or_the_least_limit_of_a_cgroup)
+{
+	char root[] = "/tmp/sluice-machine-XXXXXX", command[64];
+	uint64_t all = sl_machine_memory("/nowhere");
+
+	assert_non_null(mkdtemp(root));
+	assert_int_equal(all, (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
+	assert_int_equal(sl_machine_memory(root), all);
+
+	/* Version 2: a parent's limit counts, and "max" is none. */
+	machine_file(root, "/proc/self/cgroup", "0::/job/step:0/task\n");
+	machine_file(root, "/sys/fs/cgroup/job/step:0/task/memory.max", "max\n");
+	assert_int_equal(sl_machine_memory(root), all);
+	machine_file(root, "/sys/fs/cgroup/job/memory.max", "1048576\n");
+	assert_int_equal(sl_machine_memory(root), 1048576);
+	machine_file(root, "/sys/fs/cgroup/job/step:0/task/memory.max", "524288\n");
+	assert_int_equal(sl_machine_memory(root), 524288);
+
+	/* Version 1 beside it; the number that stands there for "no limit" is more than a machine has. */
+	machine_file(root, "/proc/self/cgroup", "9:cpu,memory_not:/x\n4:memory:/a/b\n0::/\n");
+	machine_file(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+	assert_int_equal(sl_machine_memory(root), all);
+	machine_file(root, "/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "314572800\n");
+	assert_int_equal(sl_machine_memory(root), 314572800);
+
+	/* A container that sees the host's name of its cgroup: its own limit is in the root. */
+	machine_file(root, "/proc/self/cgroup", "0::/kubepods/pod1\n");
+	machine_file(root, "/sys/fs/cgroup/memory.max", "65536\n");
+	assert_int_equal(sl_machine_memory(root), 65536);
+	machine_file(root, "/proc/self/cgroup", "0::\nbroken\n:\n");
+	assert_int_equal(sl_machine_memory(root), 65536);
+
+	snprintf(command, sizeof(command), "rm -r %s", root);
+	assert_int_equal(system(command), 0);
 }
 
 struct counted {
