@@ -68,14 +68,12 @@ void sl_http_call_compare(struct sl_http *http, struct sl_http_call *call, unsig
 /* Servers that do not know a line refuse it by one of these. */
 bool sl_http_call_again(struct sl_http *http, struct sl_http_call *call)
 {
-	static const char *const codes[] = {"NotImplemented", "InvalidArgument", "InvalidRequest"};
 	struct sl_s3_error said;
-	bool refused = call->answer.status == 501;
 
 	sl_s3_error_parse(call->answer.xml ? call->answer.xml : "", &said);
-	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
-		refused |= !strcmp(said.code, codes[i]);
-	if (!call->answer.error || !call->line[0] || !refused)
+	if (!call->answer.error || !call->line[0] ||
+	    (call->answer.status != 501 &&
+	     !sl_s3_error_is(&said, " NotImplemented InvalidArgument InvalidRequest ")))
 		return false;
 	sl_log(&http->core->settings, SL_LOG_INFO, "'%s' is written without checksums: %s",
 	       http->name, call->answer.sentence);
@@ -148,8 +146,7 @@ enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request)
 	if (!xml || !strstr(xml, "<Error>"))
 		return SL_HTTP_DONE;
 	sl_s3_error_parse(xml, &said);
-	if (!strcmp(said.code, "InternalError") || !strcmp(said.code, "SlowDown") ||
-	    !strcmp(said.code, "ServiceUnavailable"))
+	if (sl_s3_error_is(&said, SL_S3_PASSING))
 		return sl_http_request_retry(request, -EIO, said.code);
 	return request_failed(request, -EIO, "HTTP %ld for '%s': %s: %s", request->response.status,
 	                      request->http->name, said.code, said.message);

@@ -50,6 +50,14 @@ void sl_s3_element(const char *xml, const char *name, char *out, size_t size)
 	out[length] = '\0';
 }
 
+bool sl_s3_error_is(const struct sl_s3_error *error, const char *codes)
+{
+	char word[SL_S3_TEXT + 2];
+
+	snprintf(word, sizeof(word), " %s ", error->code);
+	return error->code[0] && strstr(codes, word);
+}
+
 void sl_s3_error_parse(const char *xml, struct sl_s3_error *out)
 {
 	sl_s3_element(xml, "Code", out->code, sizeof(out->code));

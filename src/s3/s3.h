@@ -64,6 +64,12 @@ struct sl_s3_error {
 };
 /* Parses XML, which is not trusted. */
 void sl_s3_error_parse(const char *xml, struct sl_s3_error *out);
+/* Returns whether its code is one of the words, which have blanks around them. */
+bool sl_s3_error_is(const struct sl_s3_error *error, const char *codes);
+/* The same request may succeed later, whatever the status says. */
+#define SL_S3_PASSING                                                                 \
+	" InternalError SlowDown ServiceUnavailable RequestTimeout OperationAborted " \
+	"ConditionalRequestConflict "
 
 /* Copies the text of the first element of that name, "" if there is none. Control characters are left out. */
 void sl_s3_element(const char *xml, const char *name, char *out, size_t size);
