@@ -191,10 +191,6 @@ static void part_over(struct sl_http_call *call)
 	char **etag = &answer->texts.of[SL_HTTP_FIELD_ETAG];
 	struct sl_s3_known *known;
 
-	if (!answer->error && !*etag) {
-		answer->error = -EPROTO;
-		answer->sentence = strdup("the server stored a part without an ETag");
-	}
 	sl_http_call_compare(multipart->http, call, part->place.number);
 	if (answer->error)
 		sl_http_multipart_fail(multipart, answer->error, answer->sentence);
@@ -215,6 +211,8 @@ static void create_over(struct sl_http_call *call)
 	struct sl_http_multipart *multipart = SL_CONTAINER(call, struct sl_http_multipart, create);
 	struct sl_http_answer *answer = &call->answer;
 	const char *sums = answer->texts.of[SL_HTTP_FIELD_CHECKSUM_ALGORITHM];
+	const char *date = answer->texts.of[SL_HTTP_FIELD_DATE];
+	int64_t began = date ? curl_getdate(date, NULL) : -1;
 	char id[SL_S3_UPLOAD] = "", *upload = NULL;
 
 	if (sl_http_call_again(multipart->http, call)) {
@@ -239,6 +237,7 @@ static void create_over(struct sl_http_call *call)
 	sl_http_answer_clear(answer);
 	sl_mutex_lock(&multipart->mutex);
 	multipart->locked.upload = upload;
+	multipart->locked.began = began;
 	multipart_advance_unlock(multipart);
 	multipart_landed(multipart);
 }

@@ -129,6 +129,8 @@ bool sl_http_signed_judge(struct sl_http_request *request, enum sl_http_verdict 
 	/* Where the server redirected a request it had no signature. */
 	if (request->url)
 		return false;
+	if (request->call)
+		sl_http_call_settle(request, &error);
 	request_parse_error(request, &error);
 	switch (sl_s3_remedy_find(http->s3, request->keys, request->response.status, &error,
 	                          date ? curl_getdate(date, NULL) : -1)) {
