@@ -112,6 +112,24 @@ S3_TEST(a_process_that_fails_is_told)
 	}
 }
 
+S3_TEST(a_process_that_does_not_end_is_ended)
+{
+	static const char *const commands[] = {"sleep 50; true", "exec >&- && sleep 50",
+	                                       "yes | cat; sleep 50"};
+	char config[200];
+
+	with(f, "SLUICE_HTTP_RETRY_MS", "300");
+	for (size_t i = 0; i < COUNT_OF(commands); i++) {
+		double begun = seconds_now();
+
+		snprintf(config, sizeof(config), "[default]\ncredential_process = %s\n",
+		         commands[i]);
+		only_files(f, "", config);
+		refused(f, "s3://echo/x", NULL, EACCES, "ended after 0.3 s (SLUICE_HTTP_RETRY_MS)");
+		assert_soon(begun);
+	}
+}
+
 S3_TEST(sources_that_sluice_cannot_ask_are_named)
 {
 	static const char *const lines[] = {"role_arn = x\nsource_profile = x\nmfa_serial = x",
