@@ -499,6 +499,9 @@ class Server:
         version = f"{there.st_ino}-{there.st_mtime_ns}-{there.st_size}"
         return path, None, self.etags.get(path, version) if "hashed" in request.words else version
 
+    def modified(self, request, path):
+        return os.path.getmtime(path) if path else 0
+
     def give(self, sock, request):
         if "crowded" not in request.words or request.method != "GET":
             self.give_alone(sock, request)
@@ -553,7 +556,7 @@ class Server:
         if request.field("if-match") not in ("", etag):
             raise Refused(412, "PreconditionFailed")
         fields = [("ETag", etag), ("Accept-Ranges", "bytes"), ("x-amz-request-id", "R1"),
-                  ("Last-Modified", email.utils.formatdate(os.path.getmtime(path) if path else 0, usegmt=True))]
+                  ("Last-Modified", email.utils.formatdate(self.modified(request, path), usegmt=True))]
         first, last, status = 0, size - 1, 200
         form = re.fullmatch(r"bytes=(\d+)-(\d+)", request.field("range"))
         if form:
