@@ -17,7 +17,6 @@
 
 #define CALL_BUFFER (512L << 10)
 #define SUM_LINE    "x-amz-checksum-crc32c: "
-#define RESULT      "CompleteMultipartUploadResult"
 
 void sl_http_answer_clear(struct sl_http_answer *answer)
 {
@@ -169,13 +168,14 @@ enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request)
 	const struct sl_http_call *call = request->call;
 	const char *xml = request->response.xml ? request->response.xml : "", *why;
 	struct sl_s3_error said;
-	char etag[SL_S3_TEXT];
+	char text[SL_S3_TEXT];
 
-	sl_s3_element(xml, "ETag", etag, sizeof(etag));
+	if (call->root)
+		sl_s3_element(xml, call->element, text, sizeof(text));
 	if (sl_http_call_settle(request, &said))
 		why = sl_s3_error_is(&said, SL_S3_PASSING) ? said.code : NULL;
-	else if (call->completes && (!etag[0] || !sl_s3_is_whole(xml, RESULT)))
-		why = "the server answered with success, and not with a whole " RESULT;
+	else if (call->root && (!sl_s3_is_whole(xml, call->root) || !text[0]))
+		why = "the server answered with success, and its XML is not whole, or another";
 	else if (!strcmp(call->verb, "PUT") && !request->response.texts.of[SL_HTTP_FIELD_ETAG])
 		why = "the server answered with success, and without an ETag";
 	else

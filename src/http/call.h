@@ -28,9 +28,11 @@ struct sl_http_call {
 	const _Atomic bool *stop;    /* the call ends when it is true; NULL: never */
 	/* A stopped call goes on until so many attempts have failed, and no attempt is cut; 0: it ends at once. */
 	unsigned least;
-	bool completes; /* it makes an object of parts, which its answer has to say */
-	/* That the object will have; "": unknown. A call that completes has a connection of its own then, on which libcurl sends
+	/* An answer is success only if its XML has that root and that element; NULL: any is. */
+	const char *root, *element;
+	/* It makes an object of parts. Where the ETag is unknown, "", it has a connection of its own, on which libcurl sends
 	 * nothing again by itself. */
+	bool completes;
 	char etag[SL_S3_TEXT];
 	bool brief; /* SLUICE_HTTP_ATTEMPTS holds for it even if data of the file has moved */
 	/* The call is over: on a reactor, or on the thread that has started it; no lock held. The answer is its own. */

@@ -213,7 +213,7 @@ static void create_over(struct sl_http_call *call)
 	const char *sums = answer->texts.of[SL_HTTP_FIELD_CHECKSUM_ALGORITHM];
 	const char *date = answer->texts.of[SL_HTTP_FIELD_DATE];
 	int64_t began = date ? curl_getdate(date, NULL) : -1;
-	char id[SL_S3_UPLOAD] = "", *upload = NULL;
+	char id[SL_S3_UPLOAD], *upload = NULL;
 
 	if (sl_http_call_again(multipart->http, call)) {
 		sl_http_call_start(multipart->http, call);
@@ -222,13 +222,10 @@ static void create_over(struct sl_http_call *call)
 	/* A server that knows nothing of checksums does not repeat the line. */
 	if (!sums || strcasecmp(sums, "CRC32C"))
 		atomic_store(&multipart->plain, true);
-	if (answer->xml)
+	if (!answer->error) {
 		sl_s3_element(answer->xml, "UploadId", id, sizeof(id));
-	if (!answer->error && id[0])
 		upload = strdup(id);
-	if (!answer->error && !upload) {
-		answer->error = -EPROTO;
-		answer->sentence = strdup("the server began an upload without an id");
+		answer->error = upload ? 0 : -ENOMEM;
 	}
 	/* The server is there: from now on a request is made again for as long as parts come through. */
 	atomic_store(&multipart->http->begun, true);
@@ -247,6 +244,8 @@ static void multipart_create(struct sl_http_multipart *multipart)
 {
 	multipart->create = (struct sl_http_call){.verb = "POST",
 	                                          .query = SL_S3_UPLOADS,
+	                                          .root = "InitiateMultipartUploadResult",
+	                                          .element = "UploadId",
 	                                          .fields = &multipart->whole,
 	                                          .stop = &multipart->dropped,
 	                                          .least = 1,

@@ -192,7 +192,11 @@ static int multipart_put(struct sl_http_multipart *multipart, const char *data, 
 static int multipart_complete(struct sl_http_multipart *multipart, uint64_t length) SL_UNCHECKED
 {
 	unsigned count = multipart->locked.low - 1;
-	struct sl_http_call call = {.verb = "POST", .fields = &multipart->each, .completes = true};
+	struct sl_http_call call = {.verb = "POST",
+	                            .fields = &multipart->each,
+	                            .root = "CompleteMultipartUploadResult",
+	                            .element = "ETag",
+	                            .completes = true};
 	char *query = sl_s3_upload_query(multipart->locked.upload, 0);
 	char *body = sl_s3_upload_complete(multipart->locked.known, count);
 	int rc = -ENOMEM;

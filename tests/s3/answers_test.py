@@ -62,6 +62,7 @@ class Plan:
         self.wrong = chance.choice([0, 0, 1, 2, 3])
         self.faults = [self.fault() for _ in range(self.wrong)]
         self.of_parts = collections.deque(self.fault() for _ in range(chance.choice([0, 0, 1, 2])))
+        self.of_begin = collections.deque(self.fault() for _ in range(chance.choice([0, 0, 0, 1, 2])))
         self.final = chance.choice(FINAL) if chance.random() < 0.1 else None
         # What others do, before the request after so many faults; or after it was done, and the answer lost.
         self.event = chance.choice([None, None, None] + ["taken", "same"] * exclusive + ["dropped", "swapped"] * (self.parts > 0) +
@@ -191,8 +192,15 @@ class Server(s3_server.Server):
         return self.say(sock, request, fault[1]) if fault else self.send(sock, request, 200, [("ETag", etag)], b"", 0)
 
     def new_upload(self, sock, request):
-        self.plan_of(request).begun += 1
-        super().new_upload(sock, request)
+        plan = self.plan_of(request)
+        plan.begun += 1
+        fault = plan.of_begin.popleft() if plan.of_begin else None
+        if not fault:
+            return super().new_upload(sock, request)
+        if fault[0]:
+            self.uploads[f"lost {plan.begun}"] = {"bucket": request.bucket, "key": request.key, "parts": {}}
+        return self.say(sock, request, fault[1], f"<InitiateMultipartUploadResult><UploadId>lost {plan.begun}</UploadId>"
+                        "</InitiateMultipartUploadResult>".encode())
 
     calls = {**s3_server.Server.calls, ("POST", "uploads"): new_upload, ("POST", "uploadId"): complete, ("PUT",): put,
              ("PUT", "partNumber", "uploadId"): put_part}
@@ -244,7 +252,7 @@ def copy(server, chance, root, round):
             raise AssertionError(f"{key} {why}: {says}, {state}, exclusive {exclusive}") from None
         failed[i] = bool(says)
     assert done.returncode == any(failed.values()), done.stderr
-    # On a machine without time the begin of an upload may take too long, and is repeated.
+    # Nobody knows the id of an upload if the answer to its begin was lost.
     left = [upload["key"].decode() for upload in server.uploads.values()]
     assert all(server.plans[bucket, key].begun > 1 for key in left), (left, done.stderr)
     server.uploads.clear()
