@@ -190,26 +190,25 @@ static int process_start(const char *command, pid_t *out)
 	return rc ? -1 : ends[0];
 }
 
-/* Reads all output, also of more than the memory, and waits for the end of the process. At the time that is killed, and false
- * returned. */
+/* Waits for the end of the process, reading its output, also if that is longer than the memory. At the time the process is
+ * killed, and false returned. */
 static bool process_await(int from, pid_t pid, int64_t until, char text[MOST_OUTPUT], int *status)
 {
 	struct pollfd output = {.fd = from, .events = POLLIN};
 	size_t length = 0;
 	ssize_t bytes;
 	pid_t ended = 0;
+	int ready;
 
-	while (((!ended && !(ended = waitpid(abs(pid), status, WNOHANG))) || output.fd >= 0) &&
-	       sl_now() < until) {
-		/* Without output this is a pause. */
-		if (poll(&output, 1, output.fd < 0 ? 1 : 50) <= 0)
-			continue;
-		bytes = read(from, text + length, MOST_OUTPUT - 1 - length);
-		if (bytes <= 0)
-			output.fd = -1;
-		else
+	do {
+		/* Its output is there when it has ended, though others may still have the pipe. */
+		ended = ended ? ended : waitpid(abs(pid), status, WNOHANG);
+		ready = poll(&output, 1, ended || output.fd < 0 ? 1 : 50);
+		if (ready > 0 && (bytes = read(from, text + length, MOST_OUTPUT - 1 - length)) > 0)
 			length = (length + (size_t)bytes) % (MOST_OUTPUT - 1);
-	}
+		else if (ready > 0)
+			output.fd = -1;
+	} while ((!ended || ready > 0) && sl_now() < until);
 	if (ended)
 		return true;
 	kill(pid, SIGKILL);
