@@ -68,14 +68,12 @@ void sl_http_call_compare(struct sl_http *http, struct sl_http_call *call, unsig
 /* Servers that do not know a line refuse it by one of these. */
 bool sl_http_call_again(struct sl_http *http, struct sl_http_call *call)
 {
-	static const char *const codes[] = {"NotImplemented", "InvalidArgument", "InvalidRequest"};
 	struct sl_s3_error said;
-	bool refused = call->answer.status == 501;
 
 	sl_s3_error_parse(call->answer.xml ? call->answer.xml : "", &said);
-	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
-		refused |= !strcmp(said.code, codes[i]);
-	if (!call->answer.error || !call->line[0] || !refused)
+	if (!call->answer.error || !call->line[0] ||
+	    (call->answer.status != 501 &&
+	     !sl_s3_error_is(&said, " NotImplemented InvalidArgument InvalidRequest ")))
 		return false;
 	sl_log(&http->core->settings, SL_LOG_INFO, "'%s' is written without checksums: %s",
 	       http->name, call->answer.sentence);
@@ -111,6 +109,16 @@ static int call_on_seek(void *argument, curl_off_t offset, int origin)
 	return CURL_SEEKFUNC_OK;
 }
 
+/* libcurl calls it before each sending, also if it sends again since a kept connection was dead. */
+static int call_on_send(void *argument, char *address, char *own, int port, int own_port)
+{
+	struct sl_http_request *request = argument;
+
+	(void)address, (void)own, (void)port, (void)own_port;
+	request->call->open++;
+	return CURL_PREREQFUNC_OK;
+}
+
 /*
  * The first attempt sends its body at once. Where a server refuses that and closes the connection, its answer may be lost:
  * every second attempt asks for permission before (Expect), as libcurl does it for a long body.
@@ -123,6 +131,9 @@ const struct sl_http_fields *sl_http_call_prepare(struct sl_http_request *reques
 
 	call->given = 0;
 	curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->verb);
+	curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, call_on_send);
+	curl_easy_setopt(easy, CURLOPT_PREREQDATA, request);
+	curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, call->completes && !call->etag[0] ? 1L : 0L);
 	if (call_has_body(call)) {
 		curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
 		curl_easy_setopt(easy, CURLOPT_READFUNCTION, call_on_read);
@@ -139,18 +150,38 @@ const struct sl_http_fields *sl_http_call_prepare(struct sl_http_request *reques
 
 /* ------------------------------------------------------------------------------------- judge */
 
+bool sl_http_call_settle(struct sl_http_request *request, struct sl_s3_error *out)
+{
+	const char *xml = request->response.xml ? request->response.xml : "";
+
+	sl_s3_error_parse(xml, out);
+	if (!out->code[0] || !sl_s3_is_whole(xml, "Error"))
+		return false;
+	if (request->call->open && strcmp(out->code, "InternalError"))
+		request->call->open--;
+	return true;
+}
+
 /* S3 may begin an answer with success before it knows, and say in the body that the request has failed. */
 enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request)
 {
-	const char *xml = request->response.xml;
+	const struct sl_http_call *call = request->call;
+	const char *xml = request->response.xml ? request->response.xml : "", *why;
 	struct sl_s3_error said;
+	char text[SL_S3_TEXT];
 
-	if (!xml || !strstr(xml, "<Error>"))
+	if (call->root)
+		sl_s3_element(xml, call->element, text, sizeof(text));
+	if (sl_http_call_settle(request, &said))
+		why = sl_s3_error_is(&said, SL_S3_PASSING) ? said.code : NULL;
+	else if (call->root && (!sl_s3_is_whole(xml, call->root) || !text[0]))
+		why = "the server answered with success, and its XML is not whole, or another";
+	else if (!strcmp(call->verb, "PUT") && !request->response.texts.of[SL_HTTP_FIELD_ETAG])
+		why = "the server answered with success, and without an ETag";
+	else
 		return SL_HTTP_DONE;
-	sl_s3_error_parse(xml, &said);
-	if (!strcmp(said.code, "InternalError") || !strcmp(said.code, "SlowDown") ||
-	    !strcmp(said.code, "ServiceUnavailable"))
-		return sl_http_request_retry(request, -EIO, said.code);
+	if (why)
+		return sl_http_request_retry(request, -EIO, why);
 	return request_failed(request, -EIO, "HTTP %ld for '%s': %s: %s", request->response.status,
 	                      request->http->name, said.code, said.message);
 }

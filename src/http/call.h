@@ -28,12 +28,19 @@ struct sl_http_call {
 	const _Atomic bool *stop;    /* the call ends when it is true; NULL: never */
 	/* A stopped call goes on until so many attempts have failed, and no attempt is cut; 0: it ends at once. */
 	unsigned least;
+	/* An answer is success only if its XML has that root and that element; NULL: any is. */
+	const char *root, *element;
+	/* It makes an object of parts. Where the ETag is unknown, "", it has a connection of its own, on which libcurl sends
+	 * nothing again by itself. */
+	bool completes;
+	char etag[SL_S3_TEXT];
 	bool brief; /* SLUICE_HTTP_ATTEMPTS holds for it even if data of the file has moved */
 	/* The call is over: on a reactor, or on the thread that has started it; no lock held. The answer is its own. */
 	void (*over)(struct sl_http_call *call);
 
 	struct sl_http_answer answer;
 
+	unsigned open; /* how often it was sent without an answer that says whether it was done */
 	char *url;
 	size_t given; /* bytes of the body that libcurl has taken in this attempt */
 	_Atomic uint32_t done;
@@ -57,6 +64,8 @@ int sl_http_call_run(struct sl_http *http, struct sl_http_call *call);
 const struct sl_http_fields *sl_http_call_prepare(struct sl_http_request *request);
 /* Judges an answer with a status of success. */
 enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request);
+/* Parses a whole error of S3, which says that nothing was done, unless it is InternalError; false: there is none. */
+bool sl_http_call_settle(struct sl_http_request *request, struct sl_s3_error *out);
 /* Ends the call of a request that is over, and frees the request. */
 void sl_http_call_over(struct sl_http_request *request);
 

@@ -191,10 +191,6 @@ static void part_over(struct sl_http_call *call)
 	char **etag = &answer->texts.of[SL_HTTP_FIELD_ETAG];
 	struct sl_s3_known *known;
 
-	if (!answer->error && !*etag) {
-		answer->error = -EPROTO;
-		answer->sentence = strdup("the server stored a part without an ETag");
-	}
 	sl_http_call_compare(multipart->http, call, part->place.number);
 	if (answer->error)
 		sl_http_multipart_fail(multipart, answer->error, answer->sentence);
@@ -215,7 +211,9 @@ static void create_over(struct sl_http_call *call)
 	struct sl_http_multipart *multipart = SL_CONTAINER(call, struct sl_http_multipart, create);
 	struct sl_http_answer *answer = &call->answer;
 	const char *sums = answer->texts.of[SL_HTTP_FIELD_CHECKSUM_ALGORITHM];
-	char id[SL_S3_UPLOAD] = "", *upload = NULL;
+	const char *date = answer->texts.of[SL_HTTP_FIELD_DATE];
+	int64_t began = date ? curl_getdate(date, NULL) : -1;
+	char id[SL_S3_UPLOAD], *upload = NULL;
 
 	if (sl_http_call_again(multipart->http, call)) {
 		sl_http_call_start(multipart->http, call);
@@ -224,13 +222,10 @@ static void create_over(struct sl_http_call *call)
 	/* A server that knows nothing of checksums does not repeat the line. */
 	if (!sums || strcasecmp(sums, "CRC32C"))
 		atomic_store(&multipart->plain, true);
-	if (answer->xml)
+	if (!answer->error) {
 		sl_s3_element(answer->xml, "UploadId", id, sizeof(id));
-	if (!answer->error && id[0])
 		upload = strdup(id);
-	if (!answer->error && !upload) {
-		answer->error = -EPROTO;
-		answer->sentence = strdup("the server began an upload without an id");
+		answer->error = upload ? 0 : -ENOMEM;
 	}
 	/* The server is there: from now on a request is made again for as long as parts come through. */
 	atomic_store(&multipart->http->begun, true);
@@ -239,6 +234,7 @@ static void create_over(struct sl_http_call *call)
 	sl_http_answer_clear(answer);
 	sl_mutex_lock(&multipart->mutex);
 	multipart->locked.upload = upload;
+	multipart->locked.began = began;
 	multipart_advance_unlock(multipart);
 	multipart_landed(multipart);
 }
@@ -248,6 +244,8 @@ static void multipart_create(struct sl_http_multipart *multipart)
 {
 	multipart->create = (struct sl_http_call){.verb = "POST",
 	                                          .query = SL_S3_UPLOADS,
+	                                          .root = "InitiateMultipartUploadResult",
+	                                          .element = "UploadId",
 	                                          .fields = &multipart->whole,
 	                                          .stop = &multipart->dropped,
 	                                          .least = 1,

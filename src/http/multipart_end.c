@@ -119,23 +119,30 @@ static int multipart_check_locked(struct sl_http_multipart *multipart, uint64_t 
 }
 
 /*
- * Whether the server has the object, although the last call failed: of an attempt before, the answer of which was lost. It does if
- * an object of this length is there that is another than before.
+ * Returns whether the server has the object, although the last call failed: by its ETag. Where that cannot be known, it has if
+ * the upload is gone after an attempt without an answer, and an object of this length is younger than the upload: both
+ * times are the server's, and equal seconds say nothing.
  */
-static bool multipart_is_there(struct sl_http_multipart *multipart,
-                               const struct sl_http_answer *answer, uint64_t length)
+static bool multipart_is_there(struct sl_http_multipart *multipart, struct sl_http_call *call,
+                               uint64_t length) SL_UNCHECKED
 {
+	bool gone = call->answer.error == -ENOENT, there = false;
 	struct sl_http_request *request;
-	const char *etag, *before = multipart->http->opened.of[SL_HTTP_FIELD_ETAG];
-	bool there;
+	const char *etag, *modified;
 
-	if (answer->error != -ENOENT)
+	if (!call->answer.status || (!call->open && !gone))
 		return false;
-	there = !sl_http_ask(multipart->http, SL_HTTP_HEAD, &request);
-	if (there) {
+	if (!call->completes)
+		sl_s3_etag(call->body, call->length, call->etag);
+	if (!sl_http_ask(multipart->http, SL_HTTP_HEAD, &request) && request->response.has_length &&
+	    request->response.length == length) {
 		etag = request->response.texts.of[SL_HTTP_FIELD_ETAG];
-		there = request->response.has_length && request->response.length == length &&
-		        etag && (!before || strcmp(etag, before));
+		modified = request->response.texts.of[SL_HTTP_FIELD_MODIFIED];
+		there = call->etag[0]
+		                ? etag && !strcmp(etag, call->etag)
+		                : call->completes && call->open && gone && modified &&
+		                          multipart->locked.began > 0 &&
+		                          curl_getdate(modified, NULL) > multipart->locked.began;
 	}
 	sl_http_request_free(request);
 	return there;
@@ -158,13 +165,13 @@ static int multipart_finish(struct sl_http_multipart *multipart, struct sl_http_
 	while (sl_http_call_again(multipart->http, call));
 	sl_http_call_compare(multipart->http, call, 0);
 	rc = call->answer.error;
-	if (rc && multipart_is_there(multipart, &call->answer, length))
+	if (rc && multipart_is_there(multipart, call, length))
 		rc = 0;
-	else if (rc == -EEXIST && call->answer.attempts)
-		sl_fail(rc, "'%s' exists; perhaps by this upload, whose first answer was lost",
-		        multipart->http->name);
 	else if (rc && call->answer.sentence)
-		sl_fail(rc, "%s", call->answer.sentence);
+		sl_fail(rc, "%s%s", call->answer.sentence,
+		        call->open ? "; the object of this upload may be there, since an answer "
+		                     "was lost"
+		                   : "");
 	sl_http_answer_clear(&call->answer);
 	sl_mutex_lock(&multipart->mutex);
 	multipart->locked.over = !rc;
@@ -185,7 +192,11 @@ static int multipart_put(struct sl_http_multipart *multipart, const char *data, 
 static int multipart_complete(struct sl_http_multipart *multipart, uint64_t length) SL_UNCHECKED
 {
 	unsigned count = multipart->locked.low - 1;
-	struct sl_http_call call = {.verb = "POST", .fields = &multipart->each};
+	struct sl_http_call call = {.verb = "POST",
+	                            .fields = &multipart->each,
+	                            .root = "CompleteMultipartUploadResult",
+	                            .element = "ETag",
+	                            .completes = true};
 	char *query = sl_s3_upload_query(multipart->locked.upload, 0);
 	char *body = sl_s3_upload_complete(multipart->locked.known, count);
 	int rc = -ENOMEM;
@@ -194,6 +205,7 @@ static int multipart_complete(struct sl_http_multipart *multipart, uint64_t leng
 		call.query = query;
 		call.body = body;
 		call.length = strlen(body);
+		sl_s3_upload_etag(multipart->locked.known, count, call.etag);
 		rc = multipart_finish(multipart, &call, length);
 	} else {
 		sl_fail(rc, "no memory");

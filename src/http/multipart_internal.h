@@ -54,6 +54,7 @@ struct sl_http_multipart {
 		unsigned flying;       /* calls */
 		bool begun;            /* the upload is created, or will be */
 		char *upload;          /* its id; NULL: not yet */
+		int64_t began;         /* in seconds, by the server; below 1: unknown */
 		bool over;             /* the server has the object, or nothing of it */
 		bool told;             /* the program has the text of it, so it is not dropped */
 		int error;

@@ -129,11 +129,17 @@ bool sl_http_signed_judge(struct sl_http_request *request, enum sl_http_verdict 
 	/* Where the server redirected a request it had no signature. */
 	if (request->url)
 		return false;
+	if (request->call)
+		sl_http_call_settle(request, &error);
 	request_parse_error(request, &error);
 	switch (sl_s3_remedy_find(http->s3, request->keys, request->response.status, &error,
 	                          date ? curl_getdate(date, NULL) : -1)) {
 	case SL_S3_NONE:
-		return false;
+		/* The others are told by their status. */
+		if (request->response.status >= 500 || !sl_s3_error_is(&error, SL_S3_PASSING))
+			return false;
+		*out = sl_http_request_retry(request, -EIO, error.code);
+		return true;
 	case SL_S3_AGAIN:
 		request->due = 0;
 		*out = SL_HTTP_AGAIN;
@@ -151,16 +157,13 @@ bool sl_http_signed_judge(struct sl_http_request *request, enum sl_http_verdict 
 
 int sl_http_signed_error(const struct sl_http_request *request, int error, char *text, size_t size)
 {
-	static const char *const denied[] = {"ExpiredToken", "InvalidToken",
-	                                     "AuthorizationHeaderMalformed"};
 	struct sl_s3_error said;
 
 	request_parse_error(request, &said);
 	snprintf(text, size, "%s%s%s%s%s%s", said.code, said.code[0] && said.message[0] ? ": " : "",
 	         said.message, said.request_id[0] ? " (request id " : "", said.request_id,
 	         said.request_id[0] ? ")" : "");
-	for (size_t i = 0; i < sizeof(denied) / sizeof(denied[0]); i++)
-		if (!strcmp(said.code, denied[i]))
-			return -EACCES;
-	return error;
+	return sl_s3_error_is(&said, " ExpiredToken InvalidToken AuthorizationHeaderMalformed ")
+	               ? -EACCES
+	               : error;
 }

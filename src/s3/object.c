@@ -247,22 +247,12 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const ch
 
 /* ------------------------------------------------------------------------------------ remedy */
 
-static bool code_is(const struct sl_s3_error *error, const char *const *codes)
-{
-	while (*codes && strcmp(*codes, error->code))
-		codes++;
-	return *codes;
-}
-
 enum sl_s3_remedy sl_s3_remedy_find(struct sl_s3 *s3, unsigned version, long status,
                                     const struct sl_s3_error *error, int64_t date)
 {
-	static const char *const skewed[] = {"RequestTimeTooSkewed", "RequestExpired", NULL};
-	static const char *const expired[] = {"ExpiredToken", "TokenRefreshRequired",
-	                                      "InvalidToken", NULL};
 	enum sl_s3_remedy remedy = SL_S3_NONE;
 
-	if (s3->issuer && code_is(error, expired))
+	if (s3->issuer && sl_s3_error_is(error, " ExpiredToken TokenRefreshRequired InvalidToken "))
 		return sl_s3_issuer_renew(s3->issuer, version) ? SL_S3_LATER : SL_S3_NONE;
 	if ((status / 100 == 3 || status == 400 || status == 403) && error->region[0] &&
 	    strcmp(error->region, s3->region)) {
@@ -270,7 +260,8 @@ enum sl_s3_remedy sl_s3_remedy_find(struct sl_s3 *s3, unsigned version, long sta
 		return SL_S3_MOVE;
 	}
 	sl_mutex_lock(&s3->mutex);
-	if (!s3->locked.skewed && date >= 0 && code_is(error, skewed)) {
+	if (!s3->locked.skewed && date >= 0 &&
+	    sl_s3_error_is(error, " RequestTimeTooSkewed RequestExpired ")) {
 		s3->locked.skew = date - time(NULL);
 		s3->locked.skewed = true;
 		remedy = SL_S3_AGAIN;

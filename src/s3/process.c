@@ -4,15 +4,20 @@
  *
  * Runs the command of credential_process, and parses the JSON that it prints, and services answer with.
  *
- * Threads: any that may wait: the process ends the wait.
+ * Threads: any that may wait: the process ends the wait, or SLUICE_HTTP_RETRY_MS.
  */
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "s3/credentials.h"
 
@@ -153,24 +158,81 @@ static bool output_is_known(const char *text)
 	return sl_s3_json_get(text, "Version", version, sizeof(version)) && !strcmp(version, "1");
 }
 
+/* ----------------------------------------------------------------------------------- process */
+
+/*
+ * Starts a command, and returns its output; -1: it cannot be started. It may ask its user at a terminal, as a process of our
+ * group. Without a terminal it has a group, so that all its processes are ended: *out is negative.
+ */
+static int process_start(const char *command, pid_t *out)
+{
+	char *const arguments[] = {(char *)"sh", (char *)"-c", (char *)command, NULL};
+	int ends[2], rc, terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t how;
+	pid_t pid = 0;
+
+	if (terminal >= 0)
+		close(terminal);
+	if (pipe2(ends, O_CLOEXEC))
+		return -1;
+	posix_spawnattr_init(&how);
+	posix_spawnattr_setflags(&how, terminal < 0 ? POSIX_SPAWN_SETPGROUP : 0);
+	posix_spawn_file_actions_init(&actions);
+	rc = posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO) ||
+	     posix_spawn(&pid, "/bin/sh", &actions, &how, arguments, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	posix_spawnattr_destroy(&how);
+	close(ends[1]);
+	if (rc)
+		close(ends[0]);
+	*out = terminal < 0 ? -pid : pid;
+	return rc ? -1 : ends[0];
+}
+
+/* Waits for the end of the process, reading its output, also if that is longer than the memory. At the time the process is
+ * killed, and false returned. */
+static bool process_await(int from, pid_t pid, int64_t until, char text[MOST_OUTPUT], int *status)
+{
+	struct pollfd output = {.fd = from, .events = POLLIN};
+	size_t length = 0;
+	ssize_t bytes;
+	pid_t ended = 0;
+	int ready;
+
+	do {
+		/* Its output is there when it has ended, though others may still have the pipe. */
+		ended = ended ? ended : waitpid(abs(pid), status, WNOHANG);
+		ready = poll(&output, 1, ended || output.fd < 0 ? 1 : 50);
+		if (ready > 0 && (bytes = read(from, text + length, MOST_OUTPUT - 1 - length)) > 0)
+			length = (length + (size_t)bytes) % (MOST_OUTPUT - 1);
+		else if (ready > 0)
+			output.fd = -1;
+	} while ((!ended || ready > 0) && sl_now() < until);
+	if (ended)
+		return true;
+	kill(pid, SIGKILL);
+	waitpid(abs(pid), status, 0);
+	return false;
+}
+
 int sl_s3_process_ask(const struct sl_s3_source *source, const struct sl_settings *settings,
                       struct sl_s3_keys *out)
 {
-	FILE *from = popen(source->texts[0], "re");
 	char *text = calloc(1, MOST_OUTPUT);
-	int status, rc = 0;
+	int64_t until = sl_now() + (int64_t)settings->http_retry_ms * 1000000;
+	int status = 0, rc = 0, from;
+	pid_t pid;
 
-	(void)settings;
-
-	if (!from || !text) {
+	from = text ? process_start(source->texts[0], &pid) : -1;
+	if (from < 0)
 		rc = sl_fail(-ENOMEM, "credential_process cannot be started");
-	} else {
-		/* The rest is read, so that the process is not ended by the pipe. */
-		if (fread(text, 1, MOST_OUTPUT - 1, from) == MOST_OUTPUT - 1)
-			while (fgetc(from) != EOF)
-				;
-	}
-	status = from ? pclose(from) : 0;
+	else if (!process_await(from, pid, until, text, &status))
+		rc = sl_fail(-EACCES,
+		             "credential_process was ended after %.1f s (SLUICE_HTTP_RETRY_MS)",
+		             (double)settings->http_retry_ms / 1000);
+	if (from >= 0)
+		close(from);
 	/* Without its status, if the program ignores SIGCHLD, the output tells. */
 	if (!rc && status > 0 && WIFSIGNALED(status))
 		rc = sl_fail(-EACCES, "credential_process was ended by signal %d",

@@ -64,7 +64,15 @@ struct sl_s3_error {
 };
 /* Parses XML, which is not trusted. */
 void sl_s3_error_parse(const char *xml, struct sl_s3_error *out);
+/* Returns whether its code is one of the words, which have blanks around them. */
+bool sl_s3_error_is(const struct sl_s3_error *error, const char *codes);
+/* The same request may succeed later, whatever the status says. */
+#define SL_S3_PASSING                                                                 \
+	" InternalError SlowDown ServiceUnavailable RequestTimeout OperationAborted " \
+	"ConditionalRequestConflict "
 
+/* Returns whether XML has that root, and its end tag at the end. */
+bool sl_s3_is_whole(const char *xml, const char *root);
 /* Copies the text of the first element of that name, "" if there is none. Control characters are left out. */
 void sl_s3_element(const char *xml, const char *name, char *out, size_t size);
 
@@ -117,6 +125,9 @@ struct sl_s3_known {
 bool sl_s3_known_next(char **at, unsigned *number, char etag[SL_S3_TEXT]);
 /* Returns the XML that completes an upload of these parts, for the caller to free; NULL: no memory. */
 char *sl_s3_upload_complete(const struct sl_s3_known *known, unsigned count);
+/* Find the ETag that an object has of bytes, or of parts, where ETags are MD5s; "": it cannot be known. */
+void sl_s3_etag(const void *data, size_t bytes, char out[SL_S3_TEXT]);
+void sl_s3_upload_etag(const struct sl_s3_known *known, unsigned count, char out[SL_S3_TEXT]);
 
 /* -------------------------------------------------------------------------------------- list */
 

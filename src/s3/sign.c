@@ -17,6 +17,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include "s3/s3.h"
 #include "s3/sign.h"
 
 #define DIGEST SL_SIGN_KEY
@@ -24,13 +25,13 @@
 
 static const char hex_digits[] = "0123456789abcdef";
 
-static void sign_hex(const unsigned char digest[DIGEST], char out[SL_SIGN_HEX])
+static void sign_hex(const unsigned char *digest, unsigned bytes, char *out)
 {
-	for (int i = 0; i < DIGEST; i++) {
+	for (unsigned i = 0; i < bytes; i++) {
 		out[2 * i] = hex_digits[digest[i] >> 4];
 		out[2 * i + 1] = hex_digits[digest[i] & 15];
 	}
-	out[SL_SIGN_HEX - 1] = '\0';
+	out[2 * bytes] = '\0';
 }
 
 /* ------------------------------------------------------------------------------------ fields */
@@ -137,8 +138,20 @@ int sl_sign_payload(const void *body, size_t bytes, char out[SL_SIGN_HEX])
 
 	if (!EVP_Digest(body, bytes, digest, NULL, EVP_sha256(), NULL))
 		return sl_fail(-ENOMEM, "no memory to sign a request");
-	sign_hex(digest, out);
+	sign_hex(digest, DIGEST, out);
 	return 0;
+}
+
+void sl_s3_etag(const void *data, size_t bytes, char out[SL_S3_TEXT])
+{
+	unsigned char digest[EVP_MAX_MD_SIZE];
+
+	out[0] = '\0';
+	if (!EVP_Digest(data, bytes, digest, NULL, EVP_md5(), NULL))
+		return;
+	sign_hex(digest, 16, out + 1);
+	out[0] = '"';
+	strcat(out, "\"");
 }
 
 /* The digest of the canonical request. */
@@ -163,7 +176,7 @@ static int sign_canonical(const struct sl_sign_request *request, const char *con
 		explicit_bzero(text, bytes);
 	free(text);
 	if (done)
-		sign_hex(digest, out);
+		sign_hex(digest, DIGEST, out);
 	return done ? 0 : -ENOMEM;
 }
 
@@ -204,7 +217,7 @@ static int sign_digest(const struct sl_sign_request *request, const char *digest
 	done = done && text && sign_hmac(key->bytes, DIGEST, text, signature);
 	free(text);
 	if (done)
-		sign_hex(signature, out);
+		sign_hex(signature, DIGEST, out);
 	explicit_bzero(&own, sizeof(own));
 	return done ? 0 : -ENOMEM;
 }

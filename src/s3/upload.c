@@ -68,6 +68,27 @@ char *sl_s3_upload_complete(const struct sl_s3_known *known, unsigned count)
 	return NULL;
 }
 
+void sl_s3_upload_etag(const struct sl_s3_known *known, unsigned count, char out[SL_S3_TEXT])
+{
+	unsigned char *sums = malloc(16 * (size_t)count), *at = sums;
+
+	out[0] = '\0';
+	for (unsigned i = 0; sums && i < count; i++) {
+		const char *hex = known[i].etag + (known[i].etag[0] == '"');
+
+		if (hex == known[i].etag || strspn(hex, "0123456789abcdef") != 32 ||
+		    strcmp(hex + 32, "\""))
+			break;
+		for (int j = 0; j < 16; j++)
+			sscanf(hex + 2 * j, "%2hhx", at++);
+	}
+	if (sums && at == sums + 16 * (size_t)count)
+		sl_s3_etag(sums, 16 * (size_t)count, out);
+	if (out[0])
+		sprintf(strrchr(out, '"'), "-%u\"", count);
+	free(sums);
+}
+
 bool sl_s3_known_next(char **at, unsigned *number, char etag[SL_S3_TEXT])
 {
 	char *part = strstr(*at, "<Part>"), *end = part ? strstr(part, "</Part>") : NULL;

@@ -90,6 +90,30 @@ S3_TEST(a_process_prints_credentials_and_is_asked_again_before_they_expire)
 	assert_int_equal(runs_in(runs), 2);
 }
 
+/* It has left another behind, its output comes late, and in steps; or there is more than is kept. */
+S3_TEST(a_process_is_over_when_it_has_ended)
+{
+	static const char *const before[] = {"sleep 20 2>/dev/null & true",
+	                                     "exec 2>/dev/null; sleep 0.3",
+	                                     "printf '{\"Version\": 1,'; sleep 0.2; printf '  '"};
+	char config[400];
+
+	for (size_t i = 0; i < COUNT_OF(before); i++) {
+		double begun = seconds_now();
+
+		snprintf(config, sizeof(config),
+		         "[default]\ncredential_process = %s; printf '%s\"AccessKeyId\": "
+		         "\"AKIDTEST\", "
+		         "\"SecretAccessKey\": \"secret/+of=the-test\"}'\n",
+		         before[i], i == 2 ? "" : "{\"Version\": 1, ");
+		only_files(f, "", config);
+		reads(f, "files");
+		assert_soon(begun);
+	}
+	only_files(f, "", "[default]\ncredential_process = yes | head -c 3000000\n");
+	refused(f, "s3://echo/x", NULL, EACCES, "printed no credentials");
+}
+
 S3_TEST(a_process_that_fails_is_told)
 {
 	static const struct {
@@ -109,6 +133,24 @@ S3_TEST(a_process_that_fails_is_told)
 		         rows[i].command);
 		only_files(f, "", config);
 		refused(f, "s3://echo/x", NULL, EACCES, rows[i].says);
+	}
+}
+
+S3_TEST(a_process_that_does_not_end_is_ended)
+{
+	static const char *const commands[] = {"sleep 50; true", "exec >&- && sleep 50",
+	                                       "yes | cat; sleep 50"};
+	char config[200];
+
+	with(f, "SLUICE_HTTP_RETRY_MS", "300");
+	for (size_t i = 0; i < COUNT_OF(commands); i++) {
+		double begun = seconds_now();
+
+		snprintf(config, sizeof(config), "[default]\ncredential_process = %s\n",
+		         commands[i]);
+		only_files(f, "", config);
+		refused(f, "s3://echo/x", NULL, EACCES, "ended after 0.3 s (SLUICE_HTTP_RETRY_MS)");
+		assert_soon(begun);
 	}
 }
 

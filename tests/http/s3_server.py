@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server that answers as S3 does: it checks the signature of each request by itself, as AWS describes Signature
 Version 4, and serves the files below a folder as objects, by GET, HEAD, PUT and DELETE, and by uploads in parts. The
-ETags of parts are no hashes of theirs.
+ETags of parts are no hashes of theirs, and those of objects neither.
 
 The name of the bucket is a list of words with '-' between them, which say how it behaves:
 
@@ -34,6 +34,7 @@ The name of the bucket is a list of words with '-' between them, which say how i
   checked   uploads say that they have a CRC-32C, and each part and object has to have it: with "wrong" the answer has another
   replaced  a list of parts has other ETags of those with odd numbers, since another program sent these again
   unaware   requests with a line about checksums are refused
+  hashed    ETags are MD5s of parts and objects, and of objects of parts those of the MD5s, as S3 has them
 
 The object "BUCKET" of the bucket "state" has a line for each kind of request to that bucket, with how many were answered,
 and for open uploads.
@@ -102,6 +103,12 @@ CRC32C = [crc32c_row(byte) for byte in range(256)]
 
 def xml_text(text):
     return html.escape(text)
+
+
+def object_etag(bodies, parts):
+    """The ETag of S3 without quotes. parts: "-" and their number; "": the object was put at once."""
+    hashes = [hashlib.md5(body) for body in bodies]
+    return hashlib.md5(b"".join(part.digest() for part in hashes)).hexdigest() + parts if parts else hashes[0].hexdigest()
 
 
 class Refused(Exception):
@@ -212,6 +219,7 @@ class Server:
         self.busy, self.begun = set(), collections.defaultdict(set)
         self.crowd = 0
         self.uploads = {}
+        self.etags = {}  # of objects that are hashed, by path
         self.counts = collections.defaultdict(collections.Counter)
         self.made = 0
         self.go = threading.Event()
@@ -331,7 +339,8 @@ class Server:
             if "expiring" in request.words and len(upload["parts"]) >= 2 and \
                     request.field("x-amz-security-token") == "token":
                 raise Refused(400, "ExpiredToken", "The provided token has expired.")
-            etag = f'"{secrets.token_hex(8)}&<{number}"'
+            etag = f'"{hashlib.md5(request.body).hexdigest()}"' if "hashed" in request.words else \
+                f'"{secrets.token_hex(8)}&<{number}"'
             upload["parts"][number] = (etag, request.body)
         self.send(sock, request, 200, [("ETag", etag), *fields], b"", 0)
 
@@ -350,7 +359,7 @@ class Server:
             unsure = "unsure" in request.words and ("unsure", request.key) not in self.busy
             self.busy.add(("unsure", request.key))
             if not unsure:
-                self.store(request, [parts[n][1] for n, _ in asked])
+                self.store(request, [parts[n][1] for n, _ in asked], f"-{len(asked)}")
                 del self.uploads[request.asked["uploadId"]]
         if unsure:
             self.xml(sock, request, "\n" * 9000 + "<Error><Code>InternalError</Code><Message>Again</Message></Error>")
@@ -359,7 +368,7 @@ class Server:
             raise ConnectionError("the answer is lost")
         self.xml(sock, request, '<CompleteMultipartUploadResult><ETag>"x"</ETag></CompleteMultipartUploadResult>')
 
-    def store(self, request, bodies):
+    def store(self, request, bodies, parts=""):
         path = os.path.join(self.root, request.key)
         if request.field("if-none-match") == "*" and os.path.exists(path):
             raise Refused(412, "PreconditionFailed")
@@ -369,6 +378,8 @@ class Server:
             for body in bodies:
                 file.write(body)
         os.rename(file.name, path)
+        if "hashed" in request.words:
+            self.etags[path] = object_etag(bodies, parts)
 
     def remove(self, sock, request):
         if request.field("if-none-match"):
@@ -485,7 +496,11 @@ class Server:
             there = os.stat(path)
         except OSError:
             raise Refused(404, "NoSuchKey", "The specified key does not exist.") from None
-        return path, None, f"{there.st_ino}-{there.st_mtime_ns}-{there.st_size}"
+        version = f"{there.st_ino}-{there.st_mtime_ns}-{there.st_size}"
+        return path, None, self.etags.get(path, version) if "hashed" in request.words else version
+
+    def modified(self, request, path):
+        return os.path.getmtime(path) if path else 0
 
     def give(self, sock, request):
         if "crowded" not in request.words or request.method != "GET":
@@ -541,7 +556,7 @@ class Server:
         if request.field("if-match") not in ("", etag):
             raise Refused(412, "PreconditionFailed")
         fields = [("ETag", etag), ("Accept-Ranges", "bytes"), ("x-amz-request-id", "R1"),
-                  ("Last-Modified", email.utils.formatdate(os.path.getmtime(path) if path else 0, usegmt=True))]
+                  ("Last-Modified", email.utils.formatdate(self.modified(request, path), usegmt=True))]
         first, last, status = 0, size - 1, 200
         form = re.fullmatch(r"bytes=(\d+)-(\d+)", request.field("range"))
         if form:

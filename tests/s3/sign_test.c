@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of objects and their places, and signatures: the published cases. */
+/* Names of objects and their places; signatures: the published cases; XML and ETags of answers. */
 #include "s3/place.h"
+#include "s3/s3.h"
 #include "s3/sign.h"
 
 #include "lib/unit.h"
@@ -143,6 +144,94 @@ TEST(endpoints_that_are_no_urls_are_refused)
 	assert_int_equal(sl_s3_place_find(&name, NULL, "other", "r", NULL, &place), -EINVAL);
 	assert_int_equal(sl_s3_place_find(&name, NULL, NULL, "evil.example/", NULL, &place),
 	                 -EINVAL);
+}
+
+TEST(an_answer_is_whole_if_it_has_its_root_and_ends_with_it)
+{
+	static const struct {
+		const char *xml;
+		bool whole;
+	} rows[] = {
+		{"<R><ETag>x</ETag></R>", true},
+		{"<?xml version=\"1.0\"?>\n<!-- <Q> --><R xmlns=\"u\"><ETag>x</ETag></R >\n", true},
+		{" <s3:R\txmlns:s3=\"u\"><s3:ETag>x</s3:ETag></s3:R>", true},
+		{"", false},
+		{" \n", false},
+		{"R", false},
+		{"<R", false},
+		{"</R>", false},
+		{"<R/>", false},
+		{"<R><ETag>x</ETag></R", false},
+		{"<R><ETag>x</ETag>", false},
+		{"<R><ETag>x</ETag></R><", false},
+		{"<R><ETag>x</ETag></R>x", false},
+		{"<RS><ETag>x</ETag></RS>", false},
+		{"<Q><R><ETag>x</ETag></R></Q>", false},
+		{"<Q><R><ETag>x</ETag></R>", false},
+		{"<!-- <R><ETag>x</ETag></R>", false},
+		{"<?<R><ETag>x</ETag></R>", false},
+		{"<!DOCTYPE html><html><body>R</body></html>", false},
+	};
+	char text[SL_S3_TEXT];
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		if (sl_s3_is_whole(rows[i].xml, "R") != rows[i].whole)
+			fail_msg("%s", rows[i].xml);
+		sl_s3_element(rows[i].xml, "ETag", text, sizeof(text));
+		if (rows[i].whole)
+			assert_string_equal(text, "x");
+	}
+	/* All that is cut is not whole. */
+	for (size_t i = 0; i < 3; i++)
+		for (size_t n = 0; n < strlen(rows[i].xml) - 1; n++) {
+			char *part = strndup(rows[i].xml, n);
+
+			assert_false(sl_s3_is_whole(part, "R"));
+			free(part);
+		}
+}
+
+TEST(an_element_has_any_prefix_and_attributes)
+{
+	static const char xml[] =
+		"<a:Error Code='no'><CodeX>1</CodeX><x:Code y='&lt;'>A&amp;B</x:Code>"
+		"<Message/><Region >r</Region><RequestId>i";
+	struct sl_s3_error said;
+
+	sl_s3_error_parse(xml, &said);
+	assert_string_equal(said.code, "A&B");
+	assert_string_equal(said.message, "");
+	assert_string_equal(said.region, "r");
+	assert_string_equal(said.request_id, "i");
+	assert_true(sl_s3_error_is(&said, " C A&B "));
+	assert_false(sl_s3_error_is(&said, " A&BC "));
+	said.code[0] = '\0';
+	assert_false(sl_s3_error_is(&said, " C  D "));
+}
+
+TEST(etags_are_those_of_s3_where_parts_have_md5s)
+{
+	static const char *const none[] = {"\"47bce5c74f589f4867dbd57e9ca9f80\"",
+	                                   "\"opaque\"",
+	                                   "",
+	                                   "47bce5c74f589f4867dbd57e9ca9f808",
+	                                   "\"47bce5c74f589f4867dbd57e9ca9f808-2\"",
+	                                   "\"47bce5c74f589f4867dbd57e9ca9f808"};
+	struct sl_s3_known parts[2] = {
+		{.etag = (char *)"\"47bce5c74f589f4867dbd57e9ca9f808\""},
+		{.etag = (char *)"\"5360af35bde9ebd8f01f492dc059593c\""},
+	};
+	char etag[SL_S3_TEXT];
+
+	sl_s3_etag("aaa", 3, etag);
+	assert_string_equal(etag, parts[0].etag);
+	sl_s3_upload_etag(parts, 2, etag);
+	assert_string_equal(etag, "\"dd0df09ae7dfe60f34e94f8e0ab0f5f9-2\"");
+	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+		parts[i % 2].etag = (char *)none[i];
+		sl_s3_upload_etag(parts, 2, etag);
+		assert_string_equal(etag, "");
+	}
 }
 
 int main(void)
