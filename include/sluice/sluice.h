@@ -345,7 +345,9 @@ enum sluice_open_flags {
 	SLUICE_OPEN_WRITE = 1 << 1,
 	/* Creates the file if it does not exist. */
 	SLUICE_OPEN_CREATE = 1 << 2,
-	/* With CREATE or REPLACE: fails with -EEXIST if the file exists. */
+	/* With CREATE or REPLACE: fails with -EEXIST if the file exists. On a file system with neither
+	 * renameat2() nor hard links the name of a REPLACE shows an empty file for a moment before the
+	 * new file takes it. */
 	SLUICE_OPEN_EXCLUSIVE = 1 << 3,
 	/* With WRITE: drops the contents of the file. */
 	SLUICE_OPEN_TRUNCATE = 1 << 4,
