@@ -20,6 +20,10 @@
  * Threads. Every call may be made from any thread at any time, but a handle must not be used while
  * another thread destroys it. sluice never runs the caller's code on its own threads, never prints,
  * and never exits. Its threads block all signals.
+ *
+ * Descriptors. Contexts and files have descriptors of their own, all of them close-on-exec. The
+ * program must not close them, as closefrom() would: operations would wait for ever, or would move
+ * bytes of another file that has got the number.
  */
 #ifndef SLUICE_SLUICE_H
 #define SLUICE_SLUICE_H
