@@ -351,7 +351,7 @@ enum sluice_open_flags {
 	SLUICE_OPEN_CREATE = 1 << 2,
 	/* With CREATE or REPLACE: fails with -EEXIST if the file exists. On a file system with neither
 	 * renameat2() nor hard links the name of a REPLACE shows an empty file for a moment before the
-	 * new file takes it. */
+	 * new file takes it; a crash in that moment leaves it. */
 	SLUICE_OPEN_EXCLUSIVE = 1 << 3,
 	/* With WRITE: drops the contents of the file. */
 	SLUICE_OPEN_TRUNCATE = 1 << 4,
