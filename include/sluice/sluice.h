@@ -20,6 +20,10 @@
  * Threads. Every call may be made from any thread at any time, but a handle must not be used while
  * another thread destroys it. sluice never runs the caller's code on its own threads, never prints,
  * and never exits. Its threads block all signals.
+ *
+ * Descriptors. Contexts and files have descriptors of their own, all of them close-on-exec. The
+ * program must not close them, as closefrom() would: operations would wait for ever, or would move
+ * bytes of another file that has got the number.
  */
 #ifndef SLUICE_SLUICE_H
 #define SLUICE_SLUICE_H
@@ -345,7 +349,9 @@ enum sluice_open_flags {
 	SLUICE_OPEN_WRITE = 1 << 1,
 	/* Creates the file if it does not exist. */
 	SLUICE_OPEN_CREATE = 1 << 2,
-	/* With CREATE or REPLACE: fails with -EEXIST if the file exists. */
+	/* With CREATE or REPLACE: fails with -EEXIST if the file exists. On a file system with neither
+	 * renameat2() nor hard links the name of a REPLACE shows an empty file for a moment before the
+	 * new file takes it; a crash in that moment leaves it. */
 	SLUICE_OPEN_EXCLUSIVE = 1 << 3,
 	/* With WRITE: drops the contents of the file. */
 	SLUICE_OPEN_TRUNCATE = 1 << 4,

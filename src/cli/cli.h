@@ -126,6 +126,8 @@ const char *cli_rate_format(double bytes_per_second, char text[CLI_TEXT]);
 const char *cli_blob_name(const char *name, char text[CLI_NAME]);
 /* Returns any text in the same form, for the caller to free. Ends the program if memory is short. */
 char *cli_visible(const char *text);
+/* Prints a line with a name between two texts, escaped as by sha256sum. Any thread. */
+void cli_print_escaped(FILE *to, const char *before, const char *name, const char *after);
 /* Writes text as a JSON string in quotes. Bytes that are not UTF-8 become U+FFFD. */
 void cli_json_text(FILE *to, const char *text);
 /* Prints `before`, and then text as a JSON string in quotes, or null. */

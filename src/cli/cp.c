@@ -134,17 +134,18 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static void print_checksum(XXH3_state_t *hash, const char *name, FILE *to)
+/* Prints the line of a sum, or writes its digits to o->digits. */
+static void print_checksum(const struct cli_cp_options *o, XXH3_state_t *hash, const char *name,
+                           FILE *to)
 {
-	XXH128_canonical_t value;
+	XXH128_hash_t value = XXH3_128bits_digest(hash);
+	char text[CLI_TEXT + sizeof "  "];
 
-	XXH128_canonicalFromHash(&value, XXH3_128bits_digest(hash));
-	/* Other threads print the lines of their files. */
-	flockfile(to);
-	for (size_t i = 0; i < sizeof value.digest; i++)
-		fprintf(to, "%02x", value.digest[i]);
-	fprintf(to, "  %s\n", name);
-	funlockfile(to);
+	sprintf(text, "%016" PRIx64 "%016" PRIx64, value.high64, value.low64);
+	if (o->digits)
+		strcpy(o->digits, text);
+	else
+		cli_print_escaped(to, strcat(text, "  "), name, "\n");
 }
 
 void cli_moved_print(const struct cli_moved *moved, uint64_t elapsed_ns)
@@ -260,9 +261,9 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 	if (rc)
 		return rc;
 	if (copy->hash && target->fd == STDOUT_FILENO)
-		print_checksum(copy->hash, copy->source->name, stderr);
+		print_checksum(o, copy->hash, copy->source->name, stderr);
 	else if (copy->hash)
-		print_checksum(copy->hash, target->name, stdout);
+		print_checksum(o, copy->hash, target->name, stdout);
 	moved->files++;
 	moved->bytes += copy->moved - copy->there - copy->holes;
 	moved->holes += copy->holes;

@@ -13,6 +13,7 @@
  */
 #include <err.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -291,6 +292,20 @@ static const char *take_up_part(struct cli_part *part, uint64_t length)
 	return why;
 }
 
+/* Forgets blocks that lie in holes: somebody may have cut the part off, and made it as long as before. */
+static void forget_holes(struct cli_part *part)
+{
+	int fd = open(part->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	off_t at = 0, end, length = (off_t)part->length;
+
+	for (; (at = lseek(fd, at, SEEK_HOLE)) >= 0 && at < length; at = end) {
+		end = lseek(fd, at, SEEK_DATA);
+		end = end < 0 ? length : end;
+		memset(part->body + at / BLOCK, '.', (size_t)((end - 1) / BLOCK - at / BLOCK + 1));
+	}
+	close(fd);
+}
+
 static void print_anew(const struct cli_end *source, bool never, const char *why)
 {
 	warnx("'%s' is copied from the start%s: %s", source->name,
@@ -313,6 +328,8 @@ int cli_part_begin(struct cli_part *part, sluice_context *ctx, const struct cli_
 	part->body = cli_format("%*s", (int)blocks, "");
 	memset(part->body, '.', blocks);
 	const char *why = never ? never : take_up_part(part, (uint64_t)st.st_size);
+	if (!why)
+		forget_holes(part);
 	if (why)
 		print_anew(source, never, why);
 	else if (cli_part_there(part) && !part->strong && !source->path)

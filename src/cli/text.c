@@ -84,6 +84,20 @@ char *cli_visible(const char *text)
 	return visible;
 }
 
+void cli_print_escaped(FILE *to, const char *before, const char *name, const char *after)
+{
+	flockfile(to);
+	fprintf(to, "%s%s", strpbrk(name, "\\\n\r") ? "\\" : "", before);
+	for (; *name; name++) {
+		if (*name == '\\' || *name == '\n' || *name == '\r')
+			fprintf(to, "\\%c", *name == '\n' ? 'n' : *name == '\r' ? 'r' : '\\');
+		else
+			putc(*name, to);
+	}
+	fputs(after, to);
+	funlockfile(to);
+}
+
 void cli_json_text(FILE *to, const char *text)
 {
 	putc('"', to);

@@ -23,8 +23,8 @@ struct verify_options {
 	bool quiet;
 	struct cli_open open;
 };
-/* Two digits of hex for each byte, and a terminating zero. */
-enum { DIGEST_TEXT = 2 * sizeof((struct sluice_digest *)NULL)->bytes + 1 };
+/* Two digits of hex for each byte, two blanks, and a terminating zero. */
+enum { DIGEST_TEXT = 2 * sizeof((struct sluice_digest *)NULL)->bytes + 3 };
 
 static const struct argp_option option_list[] = {
 	{"sha256", SLUICE_SHA256, NULL, 0, "SHA-256, a core for each file (default)"},
@@ -92,19 +92,20 @@ static int file_digest(sluice_context *ctx, const struct verify_options *o, cons
 	return rc;
 }
 
-/* Prints a line as sha256sum does: a backslash in front says that the name has escapes. */
-static void print_digest(const char *text, const char *name)
+/* Writes the digits of `cp --checksum`, which are as many as those of --xxh3. Returns 0, or a negative errno, printed. */
+static int file_plain_xxh3(sluice_context *ctx, const struct verify_options *o, const char *uri,
+                           char text[DIGEST_TEXT])
 {
-	printf("%s%s  ", strpbrk(name, "\\\n\r") ? "\\" : "", text);
-	for (; *name; name++) {
-		if (*name == '\\')
-			fputs("\\\\", stdout);
-		else if (*name == '\n' || *name == '\r')
-			fputs(*name == '\n' ? "\\n" : "\\r", stdout);
-		else
-			putchar(*name);
-	}
-	putchar('\n');
+	struct cli_cp_options cp = {.through = -1, .checksum = true, .quiet = true};
+	struct cli_moved none = {0};
+
+	cp.open = o->open;
+	cp.digits = text;
+	int rc = cli_cp_one(ctx, &cp, uri, "/dev/null", &none);
+	if (cli_interrupted())
+		cli_interrupt_obey();
+	cli_interrupt_release();
+	return rc;
 }
 
 static int verify_print(sluice_context *ctx, const struct verify_options *o,
@@ -121,22 +122,27 @@ static int verify_print(sluice_context *ctx, const struct verify_options *o,
 			continue;
 		}
 		char *name = cli_uri_name(o->files[i]);
-		print_digest(text, name);
+		strcat(text, "  ");
+		cli_print_escaped(stdout, text, name, "\n");
 		free(name);
 	}
 	return status;
 }
 
-static void unescape_name(char *name)
+/* Returns false if there is an escape that is none. */
+static bool unescape_name(char *name)
 {
 	char *to = name;
 
 	for (; *name; name++, to++) {
 		*to = *name;
-		if (*name == '\\' && name[1])
-			*to = *++name == 'n' ? '\n' : *name == 'r' ? '\r' : *name;
+		if (*name == '\\' && (!*++name || !strchr("nr\\", *name)))
+			return false;
+		if (*to == '\\')
+			*to = *name == 'n' ? '\n' : *name == 'r' ? '\r' : '\\';
 	}
 	*to = '\0';
+	return true;
 }
 
 /* Splits "HEX  NAME" in place. Returns the name, or NULL if the line is no such line. */
@@ -150,30 +156,33 @@ static char *split_line(char *line, char **hex)
 	size_t n = strspn(*hex, "0123456789abcdefABCDEF");
 	name = *hex + n;
 	if ((n != 64 && n != 32) || name[0] != ' ' || (name[1] != ' ' && name[1] != '*') ||
-	    !name[2])
+	    !name[2] || (escaped && !unescape_name(name + 2)))
 		return NULL;
 	*name = '\0';
-	if (escaped)
-		unescape_name(name + 2);
 	return name + 2;
 }
 
-static int check_line(sluice_context *ctx, const struct verify_options *o, char *line,
-                      struct cli_moved *moved)
+/* Returns whether the line, or its file, is not right. */
+static bool check_line(sluice_context *ctx, const struct verify_options *o, char *line,
+                       struct cli_moved *moved)
 {
 	char text[DIGEST_TEXT], *hex, *uri = split_line(line, &hex);
 
 	if (!uri)
 		return cli_fail(-EINVAL, "'%s': '%s' is no line 'HEX  NAME'", o->sums, line);
 	int kind = strlen(hex) == 64 ? SLUICE_SHA256 : SLUICE_XXH3_TREE;
-	int rc = file_digest(ctx, o, uri, kind, moved, text);
-	if (rc == 0 && strcasecmp(text, hex))
-		rc = -EBADMSG;
+	const char *failed = NULL;
+	if (file_digest(ctx, o, uri, kind, moved, text) ||
+	    (kind == SLUICE_SHA256 && strcasecmp(text, hex)))
+		failed = ": FAILED\n";
+	else if (strcasecmp(text, hex) &&
+	         (file_plain_xxh3(ctx, o, uri, text) || strcasecmp(text, hex)))
+		failed = ": FAILED, unless the sum is of another kind\n";
 	char *name = cli_uri_name(uri);
-	if (rc || !o->quiet)
-		printf("%s: %s\n", name, rc ? "FAILED" : "OK");
+	if (failed || !o->quiet)
+		cli_print_escaped(stdout, "", name, failed ? failed : ": OK\n");
 	free(name);
-	return rc;
+	return failed;
 }
 
 static int verify_check(sluice_context *ctx, const struct verify_options *o,
@@ -188,9 +197,13 @@ static int verify_check(sluice_context *ctx, const struct verify_options *o,
 		warn("'%s'", o->sums);
 		return CLI_FAILED;
 	}
-	for (; getline(&line, &size, sums) > 0; lines++)
+	while (getline(&line, &size, sums) > 0) {
+		if (line[0] == '#' || line[0] == '\n')
+			continue;
+		lines++;
 		if (check_line(ctx, o, line, moved))
 			status = CLI_FAILED;
+	}
 	if (ferror(sums)) {
 		warn("'%s'", o->sums);
 		status = CLI_FAILED;

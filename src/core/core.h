@@ -127,7 +127,8 @@ char *sl_temporary_name(const char *path);
  * Returns its descriptor, -EEXIST if all names that were tried are taken, or another -errno.
  */
 int sl_temporary_open(const char *path, mode_t mode, char **name);
-/* Renames a file unless the new name is taken. Returns 0 or -errno. */
+/* Renames a file unless the new name is taken. Where no call does that the name shows an empty file for a moment. Returns 0
+ * or -errno. */
 int sl_rename_to_new(const char *from, const char *to);
 /*
  * Gives the file `fd` the owner, group and permissions of the file that it replaces, as far as this process may. A

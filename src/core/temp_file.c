@@ -107,15 +107,44 @@ void sl_copy_ownership(int fd, const struct stat *old, bool keep_mode)
 		fchmod(fd, mode);
 }
 
+/* Returns whether a call that gives a name failed because the file system, or a sandbox, lacks the call. */
+static bool name_call_lacks(void)
+{
+	return errno == EINVAL || errno == ENOSYS || errno == EPERM || errno == EOPNOTSUPP ||
+	       errno == ENOTTY || errno == EMLINK;
+}
+
+/*
+ * Takes the name by an empty file, for file systems that can do no more, as some that show objects of a server. The
+ * empty file is closed first: such a file system may store a file, under its name, when it is closed.
+ */
+static int name_by_empty_file(const char *from, const char *to)
+{
+	struct stat own = {0}, there;
+	int fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600), err;
+
+	if (fd < 0)
+		return -errno;
+	fstat(fd, &own);
+	close(fd);
+	if (!rename(from, to))
+		return 0;
+	err = errno;
+	if (!lstat(to, &there) && there.st_ino == own.st_ino && there.st_dev == own.st_dev &&
+	    !there.st_size)
+		unlink(to);
+	return -err;
+}
+
 /* Without renameat2() link() is used, which also fails if the name is taken. */
 int sl_rename_to_new(const char *from, const char *to)
 {
 	if (!renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE))
 		return 0;
-	if (errno != EINVAL && errno != ENOSYS)
+	if (!name_call_lacks())
 		return -errno;
 	if (link(from, to))
-		return -errno;
+		return name_call_lacks() ? name_by_empty_file(from, to) : -errno;
 	unlink(from);
 	return 0;
 }

@@ -5,17 +5,17 @@
  * Tells the handles of this process from those that a child of fork() has inherited: the child has
  * the memory of its parent but none of its threads. Each process has a number, which contexts,
  * stores and queues carry. It is in a page that the kernel wipes in each child, whichever call made
- * the child, and the child draws a new number when it makes its first handle. Any thread.
+ * the child, and the child draws a new number when it makes its first handle. Where the kernel or a
+ * sandbox refuses such a page, each look at the number compares the id of the process. Any thread.
  */
 #include <errno.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "io/io_internal.h"
 
 #define HELD_MOST 8
 
-_Atomic(_Atomic uint32_t *) sl_process_page;
+_Atomic(_Atomic uint64_t *) sl_process_page;
 
 /* The numbers that this process and those before it have drawn; a child inherits the count. */
 static _Atomic uint32_t drawn;
@@ -42,15 +42,13 @@ int sl_process_refuse(void)
 static int process_make_page(void)
 {
 	size_t size = sysconf(_SC_PAGESIZE);
-	_Atomic uint32_t *none = NULL;
-	void *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	_Atomic uint64_t *none = NULL, *made;
 
+	made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (made == MAP_FAILED)
 		return sl_fail(-ENOMEM, "no memory");
-	if (madvise(made, size, MADV_WIPEONFORK)) {
-		munmap(made, size);
-		return sl_fail(-ENOSYS, "this kernel has no MADV_WIPEONFORK (Linux 4.14)");
-	}
+	/* In a page that is not wiped the second word says so. */
+	made[1] = madvise(made, size, MADV_WIPEONFORK) != 0;
 	if (!atomic_compare_exchange_strong(&sl_process_page, &none, made))
 		munmap(made, size);
 	return 0;
@@ -58,17 +56,21 @@ static int process_make_page(void)
 
 int sl_process_enter(uint32_t *out)
 {
-	_Atomic uint32_t *page;
-	uint32_t number = 0;
+	_Atomic uint64_t *page;
+	uint64_t own, word;
 	int rc = atomic_load(&sl_process_page) ? 0 : process_make_page();
 
 	if (rc)
 		return rc;
 	page = atomic_load(&sl_process_page);
+	word = atomic_load(page);
+	own = page[1] ? (uint64_t)getpid() << 32 : 0;
 	/* Another thread may be the first to draw. */
-	if (!atomic_load(page))
-		atomic_compare_exchange_strong(page, &number, 1 + atomic_fetch_add(&drawn, 1));
-	*out = atomic_load(page);
+	while (!word || word >> 32 != own >> 32)
+		if (atomic_compare_exchange_strong(page, &word,
+		                                   own | (1 + atomic_fetch_add(&drawn, 1))))
+			word = atomic_load(page);
+	*out = (uint32_t)word;
 	return 0;
 }
 

@@ -4,6 +4,8 @@
 #ifndef SL_IO_H
 #define SL_IO_H
 
+#include <unistd.h>
+
 #include "backend/backend.h"
 #include "core/core.h"
 #include "device/device.h"
@@ -13,17 +15,19 @@
 
 /*
  * The page that the kernel wipes in a child of fork(): holds the number of this process, or 0 while
- * the process has made no handle. Set once, with a compare-and-exchange.
+ * the process has made no handle. Where the kernel does not wipe pages, the upper half of the word is
+ * the id of the process that drew the number. Set once, with a compare-and-exchange.
  */
-extern _Atomic(_Atomic uint32_t *) sl_process_page;
+extern _Atomic(_Atomic uint64_t *) sl_process_page;
 /* Returns true if that is the number of this process, false in a child of the process. */
 static inline bool sl_process_is(uint32_t number)
 {
-	_Atomic uint32_t *page = atomic_load_explicit(&sl_process_page, memory_order_acquire);
+	_Atomic uint64_t *page = atomic_load_explicit(&sl_process_page, memory_order_acquire);
+	uint64_t word = page ? atomic_load_explicit(page, memory_order_relaxed) : 0;
 
-	return page && atomic_load_explicit(page, memory_order_relaxed) == number;
+	return (uint32_t)word == number && (!(word >> 32) || word >> 32 == (uint64_t)getpid());
 }
-/* Gives the number of this process to a new handle. Returns 0, -ENOMEM or -ENOSYS with a sentence. */
+/* Gives the number of this process to a new handle. Returns 0, or -ENOMEM with a sentence. */
 int sl_process_enter(uint32_t *out);
 /* Returns -ECHILD with a sentence. */
 int sl_process_refuse(void);

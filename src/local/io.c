@@ -163,7 +163,7 @@ int64_t sl_local_read_now(struct sl_backend *backend, void *data, size_t length,
 	/* Not preadv2(), which is a cancellation point of pthread_cancel(), and takes longer. */
 	rc = syscall(SYS_preadv2, local->descriptor, &vector, 1L, (long)offset,
 	             (long)(offset >> 32), (long)RWF_NOWAIT);
-	if (rc < 0 && errno == EOPNOTSUPP)
+	if (rc < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EPERM))
 		atomic_store(&local->use_nowait, false);
 	/* A short read may mean the end of the file or of the resident pages: an operation finds out which. */
 	if (rc != (ssize_t)length)
@@ -284,18 +284,20 @@ void sl_local_submit(struct sl_backend *backend, struct sl_piece *piece)
 
 /* ------------------------------------------------------------------------------- blocking calls */
 
-static ssize_t piece_call(struct sl_piece *piece)
+/* Returns bytes or -errno. Where a sandbox refuses the calls that take flags, as if the kernel lacked them. */
+static ssize_t piece_call(struct sl_piece *piece, struct iovec *vectors, int count, uint64_t at)
 {
-	struct iovec vector = {sl_piece_memory(piece),
-	                       SL_MIN(piece->length - piece->moved, LARGEST_CALL)};
-	off_t offset = (off_t)(piece->offset + piece->moved);
-	int descriptor = sl_piece_descriptor(piece);
-	ssize_t rc;
+	int descriptor = sl_piece_descriptor(piece), flags = sl_piece_flags(piece);
+	off_t offset = (off_t)at;
+	ssize_t rc = piece->write ? pwritev2(descriptor, vectors, count, offset, flags)
+	                          : preadv2(descriptor, vectors, count, offset, flags);
 
-	if (piece->write)
-		rc = pwritev2(descriptor, &vector, 1, offset, sl_piece_flags(piece));
-	else
-		rc = preadv2(descriptor, &vector, 1, offset, sl_piece_flags(piece));
+	if (rc < 0 && (errno == EPERM || errno == EINVAL || errno == EOPNOTSUPP)) {
+		if (flags)
+			return -EOPNOTSUPP;
+		rc = piece->write ? pwritev(descriptor, vectors, count, offset)
+		                  : preadv(descriptor, vectors, count, offset);
+	}
 	return rc < 0 ? -errno : rc;
 }
 
@@ -341,10 +343,9 @@ static ssize_t piece_read_some(struct sl_piece *piece, uint64_t at, bool *all)
 		                                  e->offset + e->length - to};
 		to = e->offset + e->length;
 	}
-	rc = preadv2(sl_piece_descriptor(piece), vectors, count, (off_t)begin,
-	             sl_piece_flags(piece));
+	rc = piece_call(piece, vectors, count, begin);
 	*all = rc == (ssize_t)(to - begin);
-	return rc < 0 ? -errno : rc ? rc + (ssize_t)(begin - at) : 0;
+	return rc > 0 ? rc + (ssize_t)(begin - at) : rc;
 }
 
 /* Reads the rest of a piece of several extents, until a call brings less than it was asked for. */
@@ -398,8 +399,13 @@ static void piece_run(struct sl_task *task)
 		return;
 	}
 	do {
+		struct iovec vector = {sl_piece_memory(piece),
+		                       SL_MIN(piece->length - piece->moved, LARGEST_CALL)};
+
 		pause_in_vain(piece->vain);
-		result = piece->extents ? piece_read_extents(piece) : piece_call(piece);
+		result = piece->extents
+		                 ? piece_read_extents(piece)
+		                 : piece_call(piece, &vector, 1, piece->offset + piece->moved);
 		if (piece->nowait && piece_gone_cold(piece, result))
 			return;
 	} while (!sl_transfer_step(piece, result));

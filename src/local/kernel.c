@@ -103,7 +103,7 @@ static void describe_uring(const struct sl_core *core, struct sluice_feature *ou
 		out->remedy = "allow it: sysctl kernel.io_uring_disabled=0, or the container's "
 			      "seccomp profile";
 	else if (error == -ENOMEM)
-		out->remedy = "raise the limit of locked memory (ulimit -l)";
+		out->remedy = "raise the limit of memory, or of locked memory (ulimit -l)";
 	else if (error == -ENOSYS)
 		out->remedy = "run Linux 5.10 or newer";
 }

@@ -68,7 +68,8 @@ int sl_transfer_step(struct sl_piece *piece, ssize_t result)
 			piece->error = -EIO;
 		return true;
 	} else if (!piece->vain && !fall_back(piece, result)) {
-		piece->error = (int)result;
+		/* That of a file system: only the library cancels operations. */
+		piece->error = result == -ECANCELED ? -EIO : (int)result;
 		return true;
 	}
 	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {

@@ -22,6 +22,7 @@
 
 #define LARGEST_REQUEST ((size_t)1 << 30)
 #define REAPED_AT_ONCE  32
+#define STUCK_NS        INT64_C(1000000000)
 
 struct uring_reactor {
 	struct sl_sleeper sleeper;
@@ -30,8 +31,9 @@ struct uring_reactor {
 	int wake;            /* eventfd that ends the reactor's sleep in the kernel */
 	uint64_t wake_value; /* where a pending read of it puts its count */
 	bool wake_armed;
-	int gone;    /* a pipe of which only the ring has the other end: it ends with the ring */
-	int refused; /* the error that io_uring_enter() returns for good, or 0 */
+	int gone;      /* a pipe of which only the ring has the other end: it ends with the ring */
+	int refused;   /* the error that io_uring_enter() returns for good, or 0 */
+	int64_t stuck; /* when it began to return nothing but errors that may pass, or 0 */
 	struct sl_list flying; /* pieces in the ring or in the kernel */
 	unsigned in_flight;    /* their number */
 	struct sl_list own;    /* pieces that this thread has submitted itself, without a wake */
@@ -130,7 +132,9 @@ static void uring_land(struct uring_reactor *reactor, struct sl_piece *piece)
 
 /*
  * Takes completions. Appends the pieces that are over to done, and continues the others; a piece for which the file
- * system did nothing continues on a worker, which can pause. Returns the number of completions.
+ * system did nothing continues on a worker, which can pause. The kernel itself cancels a request for which it can start
+ * no thread, as under a limit of processes; a worker, which there always is, makes its call. Returns the number of
+ * completions.
  */
 static unsigned uring_reap(struct uring_reactor *reactor, struct sl_list *done)
 {
@@ -139,10 +143,11 @@ static unsigned uring_reap(struct uring_reactor *reactor, struct sl_list *done)
 
 	for (unsigned i = 0; i < count; i++) {
 		struct sl_piece *piece = io_uring_cqe_get_data(completions[i]);
+		int result = completions[i]->res;
 
 		if (!piece) {
 			reactor->wake_armed = false;
-		} else if (sl_transfer_step(piece, completions[i]->res)) {
+		} else if (sl_transfer_step(piece, result == -ECANCELED ? -EAGAIN : result)) {
 			uring_land(reactor, piece);
 			sl_list_append(done, &piece->link);
 		} else if (piece->vain) {
@@ -174,17 +179,25 @@ static void uring_finish_pieces(struct uring_reactor *reactor)
 
 static void uring_enter(struct uring_reactor *reactor, bool sleep)
 {
-	int rc = sleep ? io_uring_submit_and_wait(&reactor->ring, 1)
-	               : io_uring_submit_and_get_events(&reactor->ring);
+	struct timespec moment = {0, 1000000};
+	int rc;
 
-	/* Out of memory for a moment: the requests stay in the ring, and the next call submits them. */
-	if (rc == -EAGAIN || rc == -ENOMEM) {
-		struct timespec moment = {0, 1000000};
-
-		nanosleep(&moment, NULL);
-	} else if (rc < 0 && rc != -EINTR && rc != -EBUSY) {
-		reactor->refused = rc;
+	if (reactor->refused)
+		return;
+	rc = sleep ? io_uring_submit_and_wait(&reactor->ring, 1)
+	           : io_uring_submit_and_get_events(&reactor->ring);
+	if (rc >= 0 || rc == -EINTR || io_uring_cq_ready(&reactor->ring)) {
+		reactor->stuck = 0;
+		return;
 	}
+	if (!reactor->stuck)
+		reactor->stuck = sl_now();
+	/* Out of memory for a moment: the requests stay in the ring, and the next call submits them. */
+	if ((rc == -EAGAIN || rc == -ENOMEM || rc == -EBUSY) &&
+	    sl_now() - reactor->stuck < STUCK_NS)
+		nanosleep(&moment, NULL);
+	else
+		reactor->refused = rc;
 }
 
 /* Returns whether there is something to reap, or to submit; for sl_spin_until(). */
@@ -258,14 +271,15 @@ static unsigned uring_count_taken(struct uring_reactor *reactor)
 
 /*
  * Gives all pieces to the workers after io_uring_enter() has been refused for good, for example by a seccomp filter
- * that is newer than the context.
+ * that is newer than the context, or has had no memory for STUCK_NS.
  *
  * The kernel may still be moving the pieces that it has taken, to or from memory of the caller, and no completion
  * tells when it has finished: completions are run by the refused call, and closing the ring does not wait for requests
  * that cannot be cancelled. But the kernel frees a ring, and closes the files registered with it, only after its last
  * request has ended. Once the pipe has ended, therefore, the kernel does not touch that memory, and the workers can
  * move the pieces again: a read is overwritten, a write writes the same bytes, and operations that overlap them still
- * wait for their end.
+ * wait for their end. The kernel never takes the requests that are left in a closed ring. So no operation ends, not
+ * even a cancelled one, while the kernel may touch its memory.
  *
  * Waits: for the end of the kernel's requests. A child of fork() also holds the ring: then until that child ends.
  */

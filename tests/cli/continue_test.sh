@@ -221,6 +221,21 @@ a_damaged_state_is_not_believed() {
 	holds . err from out
 }
 
+a_part_that_was_cut_and_is_long_again_is_not_believed() {
+	begin cut
+	truncate -s 1000000 .to.sluice-part
+	truncate -s $size .to.sluice-part
+	status 0 "$sluice" cp --continue "$fault/cut/x?size=$size" to
+	same from to
+	rm to
+	begin longer
+	echo more >> .to.sluice-part
+	status 0 "$sluice" cp --continue "$fault/longer/x?size=$size" to
+	says "damaged"
+	same from to
+	holds . err from out to
+}
+
 a_second_process_is_refused() {
 	local first
 	object > from
@@ -332,6 +347,102 @@ random_kills_never_give_a_wrong_byte() {
 		object $version > from
 		same from to
 		rm to
+	done
+}
+
+# Something that another program might do to the part, or to the state.
+disturb() {
+	[ -e .to.sluice-part ] && [ -e .to.sluice-state ] || return
+	case $((RANDOM % 8)) in
+	0) truncate -s $((RANDOM * size / 32768)) .to.sluice-part ;;
+	1) truncate -s $((size + 1 + RANDOM)) .to.sluice-part ;;
+	2) truncate -s $((RANDOM * size / 32768)) .to.sluice-part && truncate -s $size .to.sluice-part ;;
+	3) rm .to.sluice-part ;;
+	4) rm .to.sluice-state ;;
+	5) truncate -s $((RANDOM % 300)) .to.sluice-state ;;
+	6) echo '####' >> .to.sluice-state ;;
+	7) sed -i 's/\.\.\./.#./' .to.sluice-state ;;
+	esac
+}
+
+# stopped COMMAND...: the command is killed after a moment, unless it ends before; its status.
+stopped() {
+	local pid
+	"$@" 2> err &
+	pid=$!
+	sleep 0.$((RANDOM % 7))$((RANDOM % 10))
+	case $((RANDOM % 8)) in
+	0) ;;
+	1) kill -9 $pid 2> /dev/null ;;
+	*) kill -TERM $pid 2> /dev/null ;;
+	esac
+	wait $pid 2> /dev/null
+}
+
+# Killed, disturbed, and of an object that changes also in the middle: whole, or an error.
+a_disturbed_download_is_whole_or_an_error() {
+	local round tries version change is
+	export SLUICE_MAX_CONNECTIONS=4 SLUICE_PIECE_BYTES=256K
+	for ((round = 0; round < ${STRESS:+60}+2; round++)); do
+		size=$((1000000 + RANDOM * 150))
+		version=$((RANDOM % 100))
+		# After so many requests, which are often more than there are.
+		change=$((RANDOM % 2 ? RANDOM % 40 : 1000))
+		for ((tries = 0; tries < 8; tries++)); do
+			[ $((RANDOM % 2)) != 0 ] || disturb
+			stopped "$sluice" cp -q --continue \
+				"$fault/disturbed$round/x?size=$size&version=$version&change=$change&pace=30000:20" to
+			is=$?
+			[ ! -e to ] || break
+			[ $is != 0 ] || fail "there is no copy and no error"
+			[ $is -gt 128 ] || [ -s err ] || fail "there is no sentence"
+		done
+		[ -e to ] || { "$sluice" cp -q --continue "$fault/disturbed$round/x?size=$size&version=$version&change=$change" to 2> err ||
+			"$sluice" cp -q --continue "$fault/disturbed$round/x?size=$size&version=$version&change=$change" to; } || fail "$(cat err)"
+		object $version > from
+		object $((version + 1)) > next
+		cmp -s from to || cmp -s next to || fail "size $size, version $version, change $change: neither is whole"
+		rm -f to
+	done
+}
+
+# The same for a local file, of which others cut and add bytes between the runs and meanwhile: it has always the beginning of
+# a stream of bytes.
+a_disturbed_copy_is_whole_or_an_error() {
+	local round tries before after is
+	noise 24000000 > stream
+	for ((round = 0; round < ${STRESS:+80}+4; round++)); do
+		head -c $((RANDOM * 700)) stream > from
+		for ((tries = 0; tries < 8; tries++)); do
+			size=$(stat -c %s from)
+			[ $((RANDOM % 3)) != 0 ] || disturb
+			[ $((RANDOM % 3)) != 0 ] || head -c $((RANDOM * 700)) stream > from
+			before=$(stat -c %s from)
+			after=$before
+			(
+				[ $((RANDOM % 2)) = 0 ] || ulimit -f $((RANDOM % 24000))
+				SLUICE_PIECE_BYTES=64K stopped "$sluice" cp -q --continue from to
+			) &
+			if [ $((RANDOM % 2)) = 0 ]; then
+				sleep 0.0$((RANDOM % 5))
+				after=$((RANDOM * 700))
+				if [ $after -lt "$before" ]; then
+					truncate -s $after from
+				else
+					tail -c +$((before + 1)) stream | head -c $((after - before)) >> from
+				fi
+			fi
+			wait $!
+			is=$?
+			[ ! -e to ] || break
+			[ $is != 0 ] || fail "there is no copy and no error"
+		done
+		[ -e to ] || { before=$(stat -c %s from) && after=$before && status 0 "$sluice" cp -q --continue from to; }
+		is=$(stat -c %s to)
+		cmp -s -n "$is" to stream || fail "it is no beginning of the source"
+		[ "$is" -ge $((before < after ? before : after)) ] && [ "$is" -le $((before > after ? before : after)) ] ||
+			fail "it has $is bytes, and the source had $before and $after"
+		rm -f to .to.sluice-*
 	done
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers, URIs, the memory of the machine, the queue, the pool and signals. */
+/* Numbers, URIs, the memory of the machine, the queue, the pool, signals and names of files. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -310,6 +310,135 @@ TEST(a_wait_on_a_word_ends_at_its_deadline)
 	assert_true(sl_now() - start >= 20000000);
 	/* Not the expected value: no wait. */
 	assert_int_equal(sl_word_wait(&word, 8, SL_FOREVER), 0);
+}
+
+/* ------------------------------------------------------------------------------- a new name */
+
+static int rename_error, link_error,
+	replace_error;    /* of renameat2(), link() and rename(); 0: the kernel decides */
+static const char *thief; /* a file that takes the name before rename() fails */
+
+int __real_renameat2(int a, const char *from, int b, const char *to, unsigned flags);
+int __wrap_renameat2(int a, const char *from, int b, const char *to, unsigned flags);
+int __real_link(const char *from, const char *to);
+int __wrap_link(const char *from, const char *to);
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+
+int __wrap_renameat2(int a, const char *from, int b, const char *to, unsigned flags)
+{
+	errno = rename_error;
+	return errno ? -1 : __real_renameat2(a, from, b, to, flags);
+}
+
+int __wrap_link(const char *from, const char *to)
+{
+	errno = link_error;
+	return errno ? -1 : __real_link(from, to);
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+	if (replace_error && thief)
+		assert_int_equal(__real_rename(thief, to), 0);
+	errno = replace_error;
+	return errno ? -1 : __real_rename(from, to);
+}
+
+static char from[300], to[300], other[300];
+
+static void make(const char *path, const char *text)
+{
+	FILE *file = fopen(path, "w");
+
+	assert_non_null(file);
+	fputs(text, file);
+	assert_int_equal(fclose(file), 0);
+}
+
+static void check_text(const char *path, const char *text)
+{
+	char there[32] = "";
+	FILE *file = fopen(path, "r");
+
+	assert_non_null(file);
+	there[fread(there, 1, sizeof(there) - 1, file)] = '\0';
+	fclose(file);
+	assert_string_equal(there, text);
+}
+
+/* Gives a file its name with these errors of the calls that could. */
+static int give_name(int of_rename, int of_link, int of_replace)
+{
+	int rc;
+
+	rename_error = of_rename;
+	link_error = of_link;
+	replace_error = of_replace;
+	rc = sl_rename_to_new(from, to);
+	rename_error = link_error = replace_error = 0;
+	return rc;
+}
+
+static int name_setup(void **state)
+{
+	const char *folder = getenv("SLUICE_TEST_DIR");
+
+	(void)state;
+	folder = folder ? folder : "/tmp";
+	snprintf(from, sizeof(from), "%s/core-from.%d", folder, getpid());
+	snprintf(to, sizeof(to), "%s/core-to.%d", folder, getpid());
+	snprintf(other, sizeof(other), "%s/core-other.%d", folder, getpid());
+	thief = NULL;
+	make(from, "bytes");
+	return 0;
+}
+
+static int name_teardown(void **state)
+{
+	(void)state;
+	unlink(from);
+	unlink(to);
+	unlink(other);
+	return 0;
+}
+
+#define NAME_TEST(name) TEST_WITH(name, name_setup, name_teardown)
+
+static const int lacks[] = {0, EINVAL, ENOSYS, EPERM, EOPNOTSUPP, ENOTTY, EMLINK};
+
+NAME_TEST(a_new_name_needs_neither_renameat2_nor_links)
+{
+	for (size_t i = 0; i < sizeof(lacks) / sizeof(lacks[0]); i++)
+		for (size_t j = 0; j < sizeof(lacks) / sizeof(lacks[0]); j++) {
+			make(from, "bytes");
+			assert_int_equal(give_name(lacks[i], lacks[j], 0), 0);
+			check_text(to, "bytes");
+			assert_int_equal(access(from, F_OK), -1);
+			make(from, "other");
+			assert_int_equal(give_name(lacks[i], lacks[j], 0), -EEXIST);
+			check_text(to, "bytes");
+			check_text(from, "other");
+			unlink(to);
+		}
+}
+
+NAME_TEST(a_name_that_cannot_be_had_is_not_left_behind)
+{
+	assert_int_equal(give_name(EACCES, 0, 0), -EACCES);
+	assert_int_equal(give_name(EINVAL, EROFS, 0), -EROFS);
+	assert_int_equal(give_name(EINVAL, EPERM, EBUSY), -EBUSY);
+	assert_int_equal(access(to, F_OK), -1);
+	check_text(from, "bytes");
+}
+
+NAME_TEST(a_file_of_another_that_took_the_name_stays)
+{
+	thief = other;
+	make(other, "");
+	assert_int_equal(give_name(EINVAL, EPERM, EBUSY), -EBUSY);
+	check_text(to, "");
+	check_text(from, "bytes");
 }
 
 int main(void)

@@ -41,5 +41,5 @@ int main(int argc, char **argv)
 		mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
 	return RUN_FILES("fault_phases", "fault_bounds", "fault_results", "fault_buffer",
 	                 "fault_storage", "fault_limits", "fault_memory", "fault_sync",
-	                 "fault_refused");
+	                 "fault_refused", "fault_ring");
 }
