@@ -18,8 +18,9 @@
  *
  * Death. At every moment, and whatever kills the process, the file opens with plain HDF5 and holds
  * all frames up to the last flush or checkpoint. A new file appears under its name with its first
- * flush. A program that ends by exit() with a writer open leaves the file in the same state, and a
- * child of fork() does not touch it.
+ * flush, or when it is closed; no checkpoint comes before there is a frame. A program that ends by
+ * exit() with a writer open leaves the file in the same state, and a child of fork() does not touch
+ * it.
  *
  * HDF5. A single thread of the writer calls the HDF5 library, which is locked as a whole. If that
  * library was built without its lock (H5is_library_threadsafe), a writer opens only with
@@ -83,8 +84,8 @@ struct sluice_writer_options {
 	/* Number of chunks that are compressed at a time. Default (0): the number of cores that the
 	 * process may use. */
 	size_t threads;
-	/* A checkpoint is a flush that the writer makes by itself, if there is anything to flush:
-	 * after this many frames (0: regardless of the number), */
+	/* A checkpoint is a flush that the writer makes by itself, if a frame is complete since the
+	 * last flush: after this many frames (0: regardless of the number), */
 	uint64_t checkpoint_frames;
 	/* and after this many milliseconds (0: 1000; negative: regardless of the time). */
 	int checkpoint_ms;

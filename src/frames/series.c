@@ -532,8 +532,6 @@ static void series_enlist(struct sluice_series *s)
 	s->locked.next = s->first;
 	sl_list_append(&w->locked.series, &s->locked.link);
 	w->locked.dirty = true;
-	if (w->locked.dirty_since == SL_FOREVER)
-		w->locked.dirty_since = sl_now();
 	pthread_cond_signal(&w->work);
 	sl_mutex_unlock(&w->mutex);
 }

@@ -135,8 +135,6 @@ static void step_open(struct sl_rank_server *server)
 		rc = sl_files_open(server);
 	}
 	if (!rc)
-		server->dirty_since = sl_now();
-	if (!rc)
 		rc = answer_open(server);
 	if (rc)
 		answer_all(server, rc, NULL, 0);
@@ -265,8 +263,6 @@ static void step_added(struct sl_rank_server *server)
 		ss->chunks += server->rank[r].step->a;
 	if (ss && !rc) {
 		server->series[server->series_count++] = ss;
-		if (server->dirty_since == SL_FOREVER)
-			server->dirty_since = sl_now();
 	} else if (ss) {
 		sl_files_forget(server, ss);
 		sl_server_series_free(ss);
