@@ -108,7 +108,7 @@ struct sluice_writer_options {
 
 /*
  * Opens a file for frames. path is a local path or file:///path. o may be NULL. The context must
- * outlive the writer.
+ * outlive the writer. A file that is refused stays as it was.
  *
  * Returns 0, the errors of open(2), or
  *   -EEXIST        the file exists, and no flag says how to treat it
@@ -245,7 +245,7 @@ struct sluice_series_options {
  * memory that it will need. In a file opened with APPEND a dataset of that name is continued: type
  * and shape must match, and the dataset keeps its own chunk, chunk_frames, codec, level and shuffle (options that
  * are set must agree); attributes that exist stay unchanged. The series lives until its writer is
- * closed.
+ * closed. A series that is refused leaves the file byte for byte as it was.
  *
  * Waits: possibly for frames of other series to be stored.
  *

@@ -259,6 +259,7 @@ static int step_word(struct ordered_file *file, unsigned step)
 	int err = sl_word_write(file->fd, file->word + step);
 
 	file->word += err ? 0 : step;
+	file->left_word = 0;
 	return err;
 }
 
