@@ -59,7 +59,8 @@ enum sluice_writer_flags {
 	SLUICE_WRITER_REPLACE = 1 << 0,
 	/* The file may exist: series continue its datasets, or are new. */
 	SLUICE_WRITER_APPEND = 1 << 1,
-	/* A flush writes to the disk, so that its data survives the loss of power. */
+	/* A flush writes to the disk, so that its data survives the loss of power, if the disk writes
+	 * pages of 4096 bytes as a whole. */
 	SLUICE_WRITER_DURABLE = 1 << 2,
 	/* The program promises that nothing else in the process uses HDF5. */
 	SLUICE_WRITER_ONLY_HDF5 = 1 << 3,

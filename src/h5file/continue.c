@@ -370,7 +370,10 @@ int sl_h5_dataset_go_back(struct sl_h5_dataset *dataset)
 	bool has_error = dataset->error_attribute >= 0;
 	int err = 0;
 
-	if (!dataset->counted && dataset->extent[0] > dataset->frames) {
+	if (dataset->counted) {
+		err = sl_h5_dataset_flush(dataset);
+		err = err ? err : sl_h5_flush(dataset->file);
+	} else if (dataset->extent[0] > dataset->frames) {
 		/* By the attribute HDF5 would have the header in memory. */
 		if (has_error)
 			H5Aclose(dataset->error_attribute);
