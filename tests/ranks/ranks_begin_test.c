@@ -172,15 +172,12 @@ struct refusal {
 
 static void act_refused(struct member *m)
 {
-	static const struct sluice_attribute attribute = {.name = "new", .text = "of the file"};
 	const struct refusal *r = m->crew->given;
 	bool mine = r->rank < 0 || r->rank == m->rank;
 	struct sluice_series_options o = field_options("deflate", 0);
 	int rc;
 
 	open_fails = r->open && mine ? EACCES : 0;
-	m->crew->o.attributes = r->open ? &attribute : NULL;
-	m->crew->o.attribute_count = r->open;
 	rc = crew_open(m);
 	open_fails = 0;
 	if (!rc) {
@@ -204,6 +201,7 @@ static void act_refused(struct member *m)
 
 FIXTURE_TEST(what_ranks_refuse_leaves_all_files_as_they_are)
 {
+	static const struct sluice_attribute attribute = {.name = "new", .text = "of the file"};
 	static const struct refusal refusals[] = {
 		{-1, EEXIST, .says = "asked for none", .codec = "none"},
 		{-1, EEXIST, .says = "asked for 10 x 50", .chunk = 10},
@@ -227,6 +225,8 @@ FIXTURE_TEST(what_ranks_refuse_leaves_all_files_as_they_are)
 			crew = crew_begins(f, nodes, SLUICE_WRITER_APPEND);
 			crew.o.memory_bytes = 64 * MIB;
 			crew.given = &refusals[i];
+			crew.o.attributes = &attribute;
+			crew.o.attribute_count = refusals[i].open;
 			crew_run(&crew, act_refused);
 			assert_note(&crew, 0, refusals[i].error, refusals[i].says);
 			assert_note(&crew, 1, 0, "");
