@@ -22,6 +22,7 @@ struct sl_h5_file {
 	hid_t id;
 	struct sl_new_file own; /* a file that was there is named, too */
 	bool durable, apart;
+	bool untouched; /* an existing file, in which nothing of this writer is yet: none of HDF5's changes reach it */
 	struct sl_list datasets;
 	struct sl_list open; /* guarded by the list of all open files */
 	uint64_t device, inode;
@@ -108,9 +109,11 @@ int sl_h5_sources_check(const struct sl_h5_dataset *dataset, hid_t list,
                         const struct sl_h5_layout *layout);
 /* Whether the filters of a list are those of the layout. */
 int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout *layout);
-/* Opens an existing dataset; the layout becomes that of the dataset. */
+/* Opens an existing dataset; the layout becomes that of the dataset. Changes nothing in the file. */
 int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
                            const struct sl_h5_set_options *set);
+/* Gives frames up. They are not seen any more before others come to their places, and before their numbers go. */
+int sl_h5_dataset_go_back(struct sl_h5_dataset *dataset);
 /* The extent of a dataset that is there, of which nothing else is open, becomes that of fewer
  * frames. */
 int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_t extent,
