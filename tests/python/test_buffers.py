@@ -47,6 +47,10 @@ def test_memory_of_a_device(path, device_array, tmp_path):
         with pytest.raises(BufferError, match="contiguous"):
             f.read_into(device_array(10, strides=(2,)))
         assert f.read_into(device_array(10, strides=(1,))) == 10
+        negative = device_array(10)
+        negative.n = -1
+        with pytest.raises(OverflowError):
+            f.read_into(negative)
     with sluice.open(tmp_path / "out", "w") as f:
         assert f.write(whole) == 50_000
     assert (tmp_path / "out").read_bytes() == pattern(100_000)[7:50_007]
