@@ -127,14 +127,16 @@ def test_a_damaged_member_of_an_archive_is_refused(tmp_path, device_array, strea
             damaged = bytearray(whole)
             damaged[at] ^= 1 << int(rng.integers(8)) if array.nbytes and at > last - array.nbytes else 0x29
             path.write_bytes(damaged)
-            into = numpy.empty_like(array)
             with sluice.safe_open(path, "np") as f:
-                for call in (lambda: sluice.load(path, framework="np"), lambda: f.get_tensor(name),
-                             lambda: sluice.load(path, framework="np", names=name, allocate="one"),
-                             lambda: sluice.load_into({name: into}, path, strict=False)):
-                    with pytest.raises(OSError, match=f"tensor '{name}': its CRC-32 is .{{8}}, and should be") as raised:
-                        call()
+                for call, *arguments in ((sluice.load, path, "cpu"), (f.get_tensor, name),
+                                         (sluice.load_into, {name: numpy.empty_like(array)}, path)):
+                    options = {sluice.load: {"framework": "np", "names": name, "allocate": "one"},
+                               sluice.load_into: {"strict": False}}.get(call, {})
+                    with pytest.raises(OSError, match=f"'{name}': its CRC-32 is .{{8}}, and should be") as raised:
+                        call(*arguments, **options)
                     assert raised.value.errno == errno.EBADMSG
+                with pytest.raises(OSError, match=f"'{name}': its CRC-32"):
+                    sluice.load(path, framework="np")
                 others = [other for other in arrays if other != name]
                 assert set(sluice.load(path, framework="np", names=others)) == set(others)
                 if array.size > 1:  # a part has no sum
