@@ -27,7 +27,8 @@ class Operation(_core.Operation):
     """A read, a write or another call in flight: wait(), done, cancel(), add_done_callback(), or await it.
 
     The result is that of the call: the bytes of read_async(), the number of bytes that others have moved, a File,
-    a Stat or None. The buffer is kept until the operation is over, even if this object is dropped.
+    a Stat or None. The buffer is kept until the operation is over, even if this object is dropped; a read_async()
+    that is dropped is cancelled.
 
     >>> with sluice.open(path) as f:
     ...     f.read_async(5).wait()
