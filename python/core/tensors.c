@@ -108,7 +108,7 @@ static PyObject *shape_tuple(const uint64_t *shape, unsigned rank)
 
 static PyObject *tensors_entries(Tensors *self, PyObject *none)
 {
-	size_t count = sluice_tensors_count(self->tensors);
+	size_t count = self->tensors ? sluice_tensors_count(self->tensors) : 0;
 	PyObject *all = PyDict_New();
 
 	for (size_t i = 0; all && i < count; i++) {
@@ -136,7 +136,8 @@ static PyObject *tensors_files(Tensors *self, PyObject *none)
 	struct sluice_tensor_file f = {.size = sizeof(f)};
 	PyObject *all = PyList_New(0);
 
-	for (size_t i = 0; all && !sluice_tensors_file(self->tensors, i, &f); i++) {
+	for (size_t i = 0; all && self->tensors && !sluice_tensors_file(self->tensors, i, &f);
+	     i++) {
 		PyObject *pairs = PyDict_New(), *row;
 		const char *key, *value;
 

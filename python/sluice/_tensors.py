@@ -268,7 +268,10 @@ def _allocate(
             library.reserve(files.entries[name][5] for name in some)
         for name in some:
             _, kind, shape, _, _, size = files.entries[name]
-            batch[name] = library.view(block, place, size, kind, shape) if one else library.empty(kind, shape)
+            try:
+                batch[name] = library.view(block, place, size, kind, shape) if one else library.empty(kind, shape)
+            except ValueError as error:
+                raise ValueError(f"{name!r}: {error}") from None
             place += sizes[name]
         yield batch, (block, batch)
 
