@@ -79,8 +79,7 @@ static int held_export(PyObject *buffer, int flags, struct held *out)
 int held_take(PyObject *buffer, bool writable, struct held *out)
 {
 	PyObject *found;
-	unsigned long long address;
-	Py_ssize_t length;
+	uint64_t address, length;
 	int exported = 0;
 
 	*out = (struct held){0};
@@ -91,7 +90,8 @@ int held_take(PyObject *buffer, bool writable, struct held *out)
 	found = PyObject_CallFunction(hooks.memory, "Oi", buffer, writable);
 	if (!found)
 		return -1;
-	if (!PyArg_ParseTuple(found, "KnO", &address, &length, &out->keeper)) {
+	if (!PyArg_ParseTuple(found, "O&O&O", parse_number, &address, parse_number, &length,
+	                      &out->keeper)) {
 		out->keeper = NULL;
 		Py_DECREF(found);
 		return -1;
@@ -122,16 +122,21 @@ struct dlpack_versioned {
 };
 #define DLPACK_READ_ONLY 1
 
-static int64_t dlpack_count(const struct dlpack_tensor *t)
+/* Returns the bytes of a tensor; -1 with an exception. */
+static int64_t dlpack_bytes(const struct dlpack_tensor *t)
 {
-	int64_t count = 1;
+	int64_t count = 1, bits = (int64_t)t->bits * t->lanes;
+	bool over = t->dimensions < 0, apart = false;
 
-	for (int i = t->dimensions - 1; i >= 0; i--) {
-		if (t->strides && t->shape[i] > 1 && t->strides[i] != count)
-			return -1;
-		count *= t->shape[i];
+	for (int i = t->dimensions - 1; i >= 0 && !over; i--) {
+		apart |= t->strides && t->shape[i] > 1 && t->strides[i] != count;
+		over = t->shape[i] < 0 || __builtin_mul_overflow(count, t->shape[i], &count);
 	}
-	return count;
+	over = over || __builtin_mul_overflow(count, bits, &bits) || bits > INT64_MAX - 7;
+	if (over || (apart && count))
+		PyErr_SetString(PyExc_BufferError, over ? "the array has no such shape"
+		                                        : "the array is not C-contiguous");
+	return PyErr_Occurred() ? -1 : (bits + 7) / 8;
 }
 
 /* Returns (address, bytes, device type, read only) of a capsule, which stays as it is: its own
@@ -140,7 +145,7 @@ PyObject *parse_dlpack(PyObject *module, PyObject *capsule)
 {
 	const struct dlpack_versioned *versioned;
 	const struct dlpack_tensor *t;
-	int64_t count;
+	int64_t bytes;
 	int read_only = 0;
 
 	if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
@@ -152,14 +157,11 @@ PyObject *parse_dlpack(PyObject *module, PyObject *capsule)
 	}
 	if (!t)
 		return NULL;
-	count = dlpack_count(t);
-	if (count < 0) {
-		PyErr_SetString(PyExc_BufferError, "the array is not C-contiguous");
+	bytes = dlpack_bytes(t);
+	if (bytes < 0)
 		return NULL;
-	}
 	return Py_BuildValue("KLii", (unsigned long long)(uintptr_t)t->data + t->byte_offset,
-	                     (long long)(count * t->bits * t->lanes + 7) / 8, (int)t->device_type,
-	                     read_only);
+	                     (long long)bytes, (int)t->device_type, read_only);
 }
 
 /* The deleter of a tensor that was wrapped, and its argument's context. */

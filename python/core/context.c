@@ -51,8 +51,8 @@ struct handle *handle_withdraw(struct handle **at)
 	while (atomic_load(&handle->users) > 1 && handle->process == getpid()) {
 		Py_BEGIN_ALLOW_THREADS struct timespec slice = {.tv_nsec = 1000000};
 		nanosleep(&slice, NULL);
-		Py_END_ALLOW_THREADS if (PyErr_CheckSignals())
-		{
+		Py_END_ALLOW_THREADS reads_look(); /* some may be of a file */
+		if (PyErr_CheckSignals()) {
 			*at = handle;
 			return NULL;
 		}

@@ -17,6 +17,7 @@
 #include <sluice/writer.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 /* A method with arguments of its own types, in a table of Python's. */
 #define ANY(type, function) ((type)(void *)(function))
@@ -30,6 +31,7 @@ struct hooks {
 	PyObject *queue;     /* () -> the Queue for an operation of this thread */
 	PyObject *watch;     /* (Queue): operations of it need the daemon thread */
 	PyObject *adopt;     /* (Operation): it is over some time, and no thread will ask */
+	PyObject *tick;      /* (): reads wait, and reads() has to be called until none does */
 	PyObject *operation; /* the type of operations */
 };
 extern struct hooks hooks;
@@ -106,30 +108,68 @@ PyObject *remove_object(PyObject *module, PyObject *args);
 /* The word of safetensors for a type, or one like it; NULL: there is no such type. */
 const char *type_word(int type);
 
+/* In a list of reads; next is NULL: in none. */
+struct link {
+	struct link *next, *previous;
+};
+/* Of reads into bytes of their own: while one waits it has no bytes, and while it begins a thread submits it. */
+enum read_state { READ_NONE, READ_NEW, READ_WAITS, READ_BEGINS, READ_RUNS };
+#define READ_CANCELLED "the read was cancelled before it began"
+
 /* An operation in flight; outlives the Operation that was made for it. */
 struct pending {
-	sluice_op *op;
+	sluice_op *op;           /* NULL: not submitted */
 	struct operation *owner; /* NULL: dropped */
 	File *file;              /* with a reference */
 	Queue *queue;    /* with a reference; NULL: that of the context, awaited by its call */
 	bool wanted;     /* counted in queue->wanted */
 	PyObject *bytes; /* that it reads into, or NULL */
+
+	/* Of a read into bytes of its own. */
+	enum read_state state;
+	struct link link;
+	size_t length;
+	uint64_t offset;
+	struct handle *handle; /* of the file, which cannot be closed while it waits */
+	bool cancelled;        /* while it begins */
+
 	size_t count;
 	struct held held[];
 };
 struct pending *pending_new(File *file, size_t count);
 void pending_free(struct pending *pending);
-/* Submits extents over pending->held, at these offsets. Returns 0, or -1 with an exception. */
-int pending_submit(struct pending *pending, int kind, const uint64_t *offsets, bool on,
-                   sluice_stream stream);
-/* Waits for it in slices, and returns the result of the call. On an interrupt it is cancelled and
- * given to the daemon's care. Frees pending, or gives it away. */
-PyObject *pending_wait(struct pending *pending);
-/* Returns an Operation, which owns pending; NULL with an exception. */
-PyObject *pending_wrap(struct pending *pending);
-/* Submits pending, and returns its Operation. Frees pending if it fails. */
+/* Submits extents over pending->held, at these offsets, of a file that is open. Returns 0, -EBUSY while max_operations are
+ * in flight, or another error. */
+int pending_try(struct pending *pending, int kind, const uint64_t *offsets, bool on,
+                sluice_stream stream);
+/* Makes a transfer: waits for it in slices, and returns the result of the call. On an interrupt it is cancelled and given to
+ * the daemon's care. Frees pending, or gives it away. */
+PyObject *pending_run(struct pending *pending, int kind, const uint64_t *offsets);
+/* Starts a transfer, and returns its Operation, which owns pending. Frees pending if it fails. */
 PyObject *pending_start(struct pending *pending, int kind, const uint64_t *offsets, bool on,
                         sluice_stream stream);
+/* Keep an operation, and give it back. */
+void operation_use(struct operation *self);
+void operation_give(struct operation *self);
+/* Ends an operation with n bytes, or an error, and calls back. */
+void operation_end(struct operation *self, int64_t n, const char *message);
+
+/* Returns whether a new read has no room; -1 with an exception. */
+int read_has_to_wait(const struct pending *pending);
+/* Takes the bytes of a new read: 0; 1: it waits; -1 with an exception, and it may wait. All other operations: 0. */
+int read_enter(struct pending *pending);
+/* A read is not in flight any more, or does not wait. */
+void read_leave(struct pending *pending);
+/* Gives the handle of its file back, which may be closed then. */
+void read_let_go(struct pending *pending);
+/* Begins reads that wait, as far as there is room. Keeps an exception. Runs code of Python, as reads_look(). */
+void reads_begin(void);
+/* Looks for ends that no thread has seen, now and then, and begins reads. Keeps an exception. */
+void reads_look(void);
+/* In a child of fork(): all reads are the parent's. */
+void reads_reset(void);
+/* reads(): looks, and returns (reads that wait, bytes in flight, their most); reads(most) sets it. */
+PyObject *reads(PyObject *module, PyObject *args);
 
 enum call_kind {
 	CALL_OPEN,

@@ -120,13 +120,8 @@ static void file_dealloc(File *self)
 /* Starts a transfer of a buffer that is held: waits for it, or returns its Operation. */
 static PyObject *transfer(struct pending *pending, int kind, const uint64_t *offsets, bool async)
 {
-	if (async)
-		return pending_start(pending, kind, offsets, false, NULL);
-	if (pending_submit(pending, kind, offsets, false, NULL)) {
-		pending_free(pending);
-		return NULL;
-	}
-	return pending_wait(pending);
+	return async ? pending_start(pending, kind, offsets, false, NULL)
+	             : pending_run(pending, kind, offsets);
 }
 
 static PyObject *file_read_some(File *self, PyObject *args, PyObject *kwargs, bool async)
@@ -145,14 +140,9 @@ static PyObject *file_read_some(File *self, PyObject *args, PyObject *kwargs, bo
 	pending = pending_new(self, 1);
 	if (!pending)
 		return NULL;
-	pending->bytes = PyBytes_FromStringAndSize(NULL, n);
-	if (!pending->bytes) {
-		pending_free(pending);
-		return NULL;
-	}
-	pending->count = 1;
-	pending->held[0].data = PyBytes_AsString(pending->bytes);
-	pending->held[0].length = n;
+	pending->state = READ_NEW;
+	pending->length = (size_t)n;
+	pending->offset = offset;
 	return transfer(pending, SLUICE_READ, &offset, async);
 }
 

@@ -12,13 +12,14 @@ static PyObject *setup(PyObject *module, PyObject *args)
 		PyErr_SetString(PyExc_ImportError, "sluice works in the main interpreter alone");
 		return NULL;
 	}
-	if (!PyArg_ParseTuple(args, "OOOOOk", &given.memory, &given.queue, &given.watch,
-	                      &given.adopt, &given.operation, &main_thread))
+	if (!PyArg_ParseTuple(args, "OOOOOOk", &given.memory, &given.queue, &given.watch,
+	                      &given.adopt, &given.tick, &given.operation, &main_thread))
 		return NULL;
 	/* For as long as the process: operations end at any time. */
 	Py_INCREF(args);
 	hooks = given;
 	call_set_main(main_thread);
+	reads_reset();
 	Py_RETURN_NONE;
 }
 
@@ -42,6 +43,7 @@ static PyMethodDef functions[] = {
 	{"list_objects", list_objects, METH_VARARGS, "The entries of a list of objects."},
 	{"remove_object", remove_object, METH_VARARGS,
          "Removes an object, or nothing if it is not there."},
+	{"reads", reads, METH_VARARGS, "(reads that wait, bytes in flight, the most of them)."},
 	{"uri_name", uri_name, METH_O, "The URI without user, password and query."},
 	{0},
 };

@@ -44,6 +44,8 @@ struct pending *pending_new(File *file, size_t count)
 /* Gives back all but the handle of the operation. May run code of Python. */
 static void pending_release(struct pending *pending)
 {
+	read_leave(pending);
+	read_let_go(pending);
 	for (; pending->count; pending->count--)
 		held_give(&pending->held[pending->count - 1]);
 	if (pending->wanted)
@@ -56,24 +58,24 @@ static void pending_release(struct pending *pending)
 
 void pending_free(struct pending *pending)
 {
+	sluice_op_free(pending->op); /* first: no other thread finds it in its queue */
 	pending_release(pending);
-	sluice_op_free(pending->op);
 	free(pending);
+	reads_begin();
 }
 
-int pending_submit(struct pending *pending, int kind, const uint64_t *offsets, bool on,
-                   sluice_stream stream)
+int pending_try(struct pending *pending, int kind, const uint64_t *offsets, bool on,
+                sluice_stream stream)
 {
 	struct sluice_request request = SLUICE_REQUEST_INIT;
+	struct handle *handle = pending->handle ? pending->handle : pending->file->handle;
 	struct sluice_extent one, *extents = &one;
-	int rc = -EBUSY;
+	int rc;
 
 	if (pending->count > 1)
 		extents = calloc(pending->count, sizeof(*extents));
-	if (!extents) {
-		PyErr_NoMemory();
-		return -1;
-	}
+	if (!extents)
+		return -ENOMEM;
 	for (size_t i = 0; i < pending->count; i++)
 		extents[i] = (struct sluice_extent){pending->held[i].data, pending->held[i].length,
 		                                    offsets[i]};
@@ -85,26 +87,36 @@ int pending_submit(struct pending *pending, int kind, const uint64_t *offsets, b
 	request.stream = stream;
 	request.queue = pending->queue ? pending->queue->queue : NULL;
 	request.unless_full = 1;
-	/* While max_operations are in flight it is asked again and again, so that signals are seen. */
-	while (rc == -EBUSY && !PyErr_CheckSignals()) {
-		struct handle *handle = pending->file->handle;
+	handle_take(handle);
+	/* The end of the operation may free `pending` before this returns. */
+	Py_BEGIN_ALLOW_THREADS rc = sluice_submit(handle->file, &request, &pending->op);
+	handle_give(handle);
+	Py_END_ALLOW_THREADS if (extents != &one) free(extents);
+	return rc;
+}
 
-		if (!handle) {
+/* Submits as soon as there is a place among max_operations. Returns 0, or -1 with an exception. */
+static int pending_submit(struct pending *pending, int kind, const uint64_t *offsets, bool on,
+                          sluice_stream stream)
+{
+	int rc = -EBUSY;
+
+	/* It is asked again and again, so that signals are seen. */
+	while (!PyErr_CheckSignals()) {
+		if (!pending->file->handle) {
 			PyErr_SetString(PyExc_ValueError, "the file is closed");
 			break;
 		}
-		handle_take(handle);
-		/* The end of the operation may free `pending` before this returns. */
-		Py_BEGIN_ALLOW_THREADS rc = sluice_submit(handle->file, &request, &pending->op);
-		handle_give(handle);
-		if (rc == -EBUSY)
-			nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+		rc = pending_try(pending, kind, offsets, on, stream);
+		if (rc != -EBUSY)
+			break;
+		Py_BEGIN_ALLOW_THREADS nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 		Py_END_ALLOW_THREADS
 	}
-	if (extents != &one)
-		free(extents);
 	if (rc && !PyErr_Occurred())
 		raise_last(rc);
+	else if (!rc && pending->state == READ_BEGINS)
+		pending->state = READ_RUNS;
 	return rc ? -1 : 0;
 }
 
@@ -121,31 +133,31 @@ static PyObject *pending_value(struct pending *pending, int64_t n)
 	return bytes;
 }
 
-PyObject *pending_wait(struct pending *pending)
+/* Returns an Operation, which owns pending; NULL with an exception. */
+static PyObject *pending_wrap(struct pending *pending)
+{
+	struct operation *self =
+		(struct operation *)PyObject_CallFunctionObjArgs(hooks.operation, NULL);
+
+	if (!self)
+		return NULL;
+	self->pending = pending;
+	pending->owner = self;
+	return (PyObject *)self;
+}
+
+/* Cancels an operation whose call is interrupted, and has it ended. Keeps the exception. */
+static void pending_abandon(struct pending *pending)
 {
 	PyObject *value, *operation, *type, *error, *traceback;
-	bool raised = false;
-	int64_t n;
 
-	do {
-		Py_BEGIN_ALLOW_THREADS n = sluice_wait(pending->op, SLICE_MS);
-		Py_END_ALLOW_THREADS raised = n == -EINPROGRESS && PyErr_CheckSignals();
-	} while (n == -EINPROGRESS && !raised);
-	if (raised) {
-		PyErr_Fetch(&type, &error, &traceback);
-		sluice_cancel(pending->op);
-		operation = pending_wrap(pending);
-		value = operation ? PyObject_CallFunctionObjArgs(hooks.adopt, operation, NULL)
-		                  : NULL;
-		Py_XDECREF(value);
-		Py_XDECREF(operation);
-		PyErr_Restore(type, error, traceback);
-		return NULL;
-	}
-	value = n < 0 ? raise_error((int)n, sluice_op_message(pending->op))
-	              : pending_value(pending, n);
-	pending_free(pending);
-	return value;
+	PyErr_Fetch(&type, &error, &traceback);
+	sluice_cancel(pending->op);
+	operation = pending_wrap(pending);
+	value = operation ? PyObject_CallFunctionObjArgs(hooks.adopt, operation, NULL) : NULL;
+	Py_XDECREF(value);
+	Py_XDECREF(operation);
+	PyErr_Restore(type, error, traceback);
 }
 
 static void operation_call_back(struct operation *self, PyObject *callbacks)
@@ -171,55 +183,67 @@ static void operation_forget(struct operation *self)
 	pending_free(pending);
 }
 
-/* Takes the result if the operation is over; returns whether it is. */
-static bool operation_finish(struct operation *self)
+void operation_end(struct operation *self, int64_t n, const char *message)
 {
 	struct pending *pending = self->pending;
-	PyObject *callbacks;
-	int64_t n;
+	PyObject *callbacks = self->callbacks;
 
-	if (self->over)
-		return true;
-	n = sluice_wait(pending->op, 0);
-	if (n == -EINPROGRESS)
-		return false;
 	self->over = true;
 	if (n < 0) {
 		self->error = (int)n;
-		self->message =
-			PyUnicode_DecodeUTF8(sluice_op_message(pending->op),
-		                             strlen(sluice_op_message(pending->op)), "replace");
+		self->message = PyUnicode_DecodeUTF8(message, strlen(message), "replace");
 	} else {
 		self->result = pending_value(pending, n);
 	}
-	callbacks = self->callbacks;
 	self->callbacks = NULL;
 	if (!callbacks)
 		Py_INCREF((PyObject *)self);
 	pending_release(pending);
 	operation_forget(self);
+	reads_begin();
 	operation_call_back(self, callbacks);
 	Py_DECREF(self);
+}
+
+/* Takes the result if the operation is over; returns whether it is. */
+static bool operation_finish(struct operation *self)
+{
+	struct pending *pending = self->pending;
+	int64_t n;
+
+	if (self->over)
+		return true;
+	if ((pending->state == READ_WAITS || pending->state == READ_BEGINS) && pending->link.next)
+		return false;
+	if (!pending->op) {
+		operation_end(self, -ECHILD, "the operation is the parent's");
+		return true;
+	}
+	n = sluice_wait(pending->op, 0);
+	if (n == -EINPROGRESS)
+		return false;
+	operation_end(self, n, n < 0 ? sluice_op_message(pending->op) : "");
 	return true;
 }
 
-PyObject *pending_wrap(struct pending *pending)
+void operation_use(struct operation *self)
 {
-	struct operation *self =
-		(struct operation *)PyObject_CallFunctionObjArgs(hooks.operation, NULL);
+	Py_INCREF((PyObject *)self);
+	self->users++;
+}
 
-	if (!self)
-		return NULL;
-	self->pending = pending;
-	pending->owner = self;
-	return (PyObject *)self;
+void operation_give(struct operation *self)
+{
+	self->users--;
+	operation_forget(self);
+	Py_DECREF((PyObject *)self);
 }
 
 PyObject *pending_start(struct pending *pending, int kind, const uint64_t *offsets, bool on,
                         sluice_stream stream)
 {
 	struct operation *self;
-	int failed;
+	int rc;
 
 	pending->queue = (Queue *)PyObject_CallFunctionObjArgs(hooks.queue, NULL);
 	/* Known before the submission: another thread may end it at once. */
@@ -230,16 +254,16 @@ PyObject *pending_start(struct pending *pending, int kind, const uint64_t *offse
 	}
 	/* Another thread may end it, and frees it then after this one has the handle. */
 	self->users++;
-	failed = pending_submit(pending, kind, offsets, on, stream);
+	rc = read_enter(pending);
+	if (!rc)
+		rc = pending_submit(pending, kind, offsets, on, stream);
 	self->users--;
-	if (failed) {
-		self->pending = NULL;
-		pending_free(pending);
-		Py_DECREF(self);
+	if (rc < 0) {
+		Py_DECREF((PyObject *)self);
 		return NULL;
 	}
 	/* Bytes that were in memory. */
-	if (!self->over && sluice_poll(pending->op))
+	if (!rc && !self->over && sluice_poll(pending->op))
 		operation_finish(self);
 	operation_forget(self);
 	return (PyObject *)self;
@@ -261,6 +285,32 @@ static PyObject *operation_result(struct operation *self)
 	return self->result;
 }
 
+/* Waits for so many seconds, or for ever. */
+static PyObject *operation_await(struct operation *self, double left, bool forever)
+{
+	while (!operation_finish(self)) {
+		bool waits = !self->pending->op || self->pending->state == READ_BEGINS;
+		double most = waits ? 0.002 : SLICE_MS / 1000., slice = left < most ? left : most;
+		sluice_op *op = self->pending->op;
+
+		if (left <= 0) {
+			PyErr_SetString(PyExc_TimeoutError, "the operation is still running");
+			return NULL;
+		}
+		self->users++;
+		Py_BEGIN_ALLOW_THREADS if (waits)
+			nanosleep(&(struct timespec){.tv_nsec = (long)(slice * 1e9)}, NULL);
+		else sluice_wait(op, (int)(slice * 1000 + 0.999));
+		Py_END_ALLOW_THREADS self->users--;
+		operation_forget(self);
+		reads_look();
+		left -= forever ? 0 : slice;
+		if (PyErr_CheckSignals())
+			return NULL;
+	}
+	return operation_result(self);
+}
+
 static PyObject *operation_wait(struct operation *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"timeout", NULL};
@@ -272,32 +322,56 @@ static PyObject *operation_wait(struct operation *self, PyObject *args, PyObject
 		return NULL;
 	if (timeout != Py_None)
 		left = PyFloat_AsDouble(timeout);
-	if (PyErr_Occurred())
-		return NULL;
-	while (!operation_finish(self)) {
-		double slice = left < SLICE_MS / 1000. ? left : SLICE_MS / 1000.;
-		sluice_op *op = self->pending->op;
+	return PyErr_Occurred() ? NULL : operation_await(self, left, timeout == Py_None);
+}
 
-		if (left <= 0) {
-			PyErr_SetString(PyExc_TimeoutError, "the operation is still running");
-			return NULL;
-		}
-		self->users++;
-		Py_BEGIN_ALLOW_THREADS sluice_wait(op, (int)(slice * 1000 + 0.999));
-		Py_END_ALLOW_THREADS self->users--;
-		operation_forget(self);
-		left -= timeout == Py_None ? 0 : slice;
-		if (PyErr_CheckSignals())
-			return NULL;
+PyObject *pending_run(struct pending *pending, int kind, const uint64_t *offsets)
+{
+	int rc = read_has_to_wait(pending);
+	struct operation *operation;
+	PyObject *value = NULL;
+	bool raised = false;
+	int64_t n;
+
+	if (rc > 0) {
+		operation = (struct operation *)pending_start(pending, kind, offsets, false, NULL);
+		value = operation ? operation_await(operation, 1, true) : NULL;
+		Py_XDECREF((PyObject *)operation); /* which cancels it after an interrupt */
+		return value;
 	}
-	return operation_result(self);
+	if (rc || read_enter(pending) || pending_submit(pending, kind, offsets, false, NULL)) {
+		pending_free(pending);
+		return NULL;
+	}
+	do {
+		Py_BEGIN_ALLOW_THREADS n = sluice_wait(pending->op, SLICE_MS);
+		Py_END_ALLOW_THREADS raised = n == -EINPROGRESS && PyErr_CheckSignals();
+	} while (n == -EINPROGRESS && !raised);
+	if (raised) {
+		pending_abandon(pending);
+		return NULL;
+	}
+	value = n < 0 ? raise_error((int)n, sluice_op_message(pending->op))
+	              : pending_value(pending, n);
+	pending_free(pending);
+	return value;
 }
 
 static PyObject *operation_cancel(struct operation *self, PyObject *none)
 {
+	bool asked = true;
+
 	if (operation_is_none(self))
 		return NULL;
-	return PyBool_FromLong(!operation_finish(self) && !sluice_cancel(self->pending->op));
+	if (operation_finish(self))
+		asked = false;
+	else if (self->pending->state == READ_WAITS)
+		operation_end(self, -ECANCELED, READ_CANCELLED);
+	else if (self->pending->state == READ_BEGINS)
+		self->pending->cancelled = true;
+	else
+		asked = !sluice_cancel(self->pending->op);
+	return PyBool_FromLong(asked);
 }
 
 static PyObject *operation_done(struct operation *self, void *none)
@@ -337,7 +411,8 @@ static PyObject *operation_add_done_callback(struct operation *self, PyObject *c
 	Py_RETURN_NONE;
 }
 
-/* Leaves an operation that runs to its queue, which the daemon thread or an event loop looks at. */
+/* Leaves an operation that runs to its queue, which the daemon thread or an event loop looks at. Bytes that none can get any
+ * more are not read. */
 static void operation_drop(struct operation *self)
 {
 	struct pending *pending = self->pending;
@@ -345,11 +420,14 @@ static void operation_drop(struct operation *self)
 
 	self->pending = NULL;
 	pending->owner = NULL;
-	if (sluice_wait(pending->op, 0) != -EINPROGRESS) {
+	PyErr_Fetch(&type, &error, &traceback);
+	if (!pending->op || sluice_wait(pending->op, 0) != -EINPROGRESS) {
 		pending_free(pending);
+		PyErr_Restore(type, error, traceback);
 		return;
 	}
-	PyErr_Fetch(&type, &error, &traceback);
+	if (pending->bytes)
+		sluice_cancel(pending->op);
 	/* At the end of the interpreter no thread can be started: the memory is kept for good. */
 	if (pending_watch(pending))
 		PyErr_Clear();
@@ -436,6 +514,8 @@ static PyObject *queue_drain(Queue *self, PyObject *none)
 		struct pending *pending = sluice_op_user(op);
 
 		pending->op = op;
+		if (pending->state == READ_BEGINS)
+			pending->state = READ_RUNS;
 		if (pending->owner)
 			operation_finish(pending->owner);
 		else

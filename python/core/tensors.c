@@ -52,7 +52,7 @@ static int tensors_open(Tensors *self, sluice_context *ctx, PyObject *uris, PyOb
 		return -1;
 	}
 	for (Py_ssize_t i = 0; !rc && i < count; i++)
-		rc = !(texts[i] = PyBytes_AsString(PyList_GetItem(uris, i)));
+		rc = PyBytes_AsStringAndSize(PyList_GetItem(uris, i), (char **)&texts[i], NULL);
 	for (Py_ssize_t i = 0; !rc && i < line_count; i++)
 		rc = !(texts[count + 1 + i] = parse_text("headers", PyList_GetItem(lines, i)));
 	if (!rc) {
@@ -108,7 +108,7 @@ static PyObject *shape_tuple(const uint64_t *shape, unsigned rank)
 
 static PyObject *tensors_entries(Tensors *self, PyObject *none)
 {
-	size_t count = sluice_tensors_count(self->tensors);
+	size_t count = self->tensors ? sluice_tensors_count(self->tensors) : 0;
 	PyObject *all = PyDict_New();
 
 	for (size_t i = 0; all && i < count; i++) {
@@ -136,7 +136,8 @@ static PyObject *tensors_files(Tensors *self, PyObject *none)
 	struct sluice_tensor_file f = {.size = sizeof(f)};
 	PyObject *all = PyList_New(0);
 
-	for (size_t i = 0; all && !sluice_tensors_file(self->tensors, i, &f); i++) {
+	for (size_t i = 0; all && self->tensors && !sluice_tensors_file(self->tensors, i, &f);
+	     i++) {
 		PyObject *pairs = PyDict_New(), *row;
 		const char *key, *value;
 
@@ -161,15 +162,21 @@ static PyObject *tensors_files(Tensors *self, PyObject *none)
 
 /* ---------------------------------------------------------------------------------------- read */
 
-/* Reads ((start, stop), ...) into *out, which the caller frees. None leaves NULL. */
-static int parse_ranges(PyObject *ranges, struct sluice_tensor_range **out)
+/* Reads a tuple with (start, stop) for each dimension into *out, which the caller frees. None leaves NULL. */
+static int parse_ranges(PyObject *ranges, const struct sluice_tensor *tensor,
+                        struct sluice_tensor_range **out)
 {
 	Py_ssize_t rank = ranges == Py_None ? 0 : PyTuple_Size(ranges);
 
 	*out = NULL;
-	if (rank <= 0)
+	if (rank < 0 || ranges == Py_None)
 		return (int)rank;
-	*out = calloc(rank, sizeof(**out));
+	if (rank != (Py_ssize_t)tensor->rank) {
+		PyErr_Format(PyExc_ValueError, "tensor '%s' has %u dimensions, and not %zd",
+		             tensor->name, tensor->rank, rank);
+		return -1;
+	}
+	*out = calloc(rank + 1, sizeof(**out));
 	for (Py_ssize_t i = 0; *out && i < rank; i++)
 		if (!PyArg_ParseTuple(PyTuple_GetItem(ranges, i), "O&O&", parse_number,
 		                      &(*out)[i].start, parse_number, &(*out)[i].stop))
@@ -179,69 +186,89 @@ static int parse_ranges(PyObject *ranges, struct sluice_tensor_range **out)
 	return *out ? 0 : -1;
 }
 
-/* Reads (index, ranges, address or buffer). */
+/* Reads (index, ranges, (address, bytes) or buffer). */
 static int parse_want(Load *self, PyObject *row, struct sluice_tensor_want *out)
 {
-	struct sluice_tensor_range *ranges;
+	struct sluice_tensor tensor = {.size = sizeof(tensor)};
 	struct held *held = &self->held[self->count];
+	struct sluice_tensor_range *ranges;
 	PyObject *to, *range_list;
-	uint64_t index, address;
+	uint64_t index, address, length;
+	int rc;
 
-	if (!PyArg_ParseTuple(row, "O&OO", parse_number, &index, &range_list, &to) ||
-	    parse_ranges(range_list, &ranges))
+	if (!PyArg_ParseTuple(row, "O&OO", parse_number, &index, &range_list, &to))
 		return -1;
+	rc = sluice_tensors_get(((Tensors *)self->tensors)->tensors, index, &tensor);
+	if (rc) {
+		raise_last(rc);
+		return -1;
+	}
+	rc = parse_ranges(range_list, &tensor, &ranges);
 	out->tensor = index;
 	out->ranges = ranges;
-	if (PyLong_Check(to)) {
-		if (!parse_number(to, &address))
-			return -1;
-		out->to = (void *)(uintptr_t)address;
-	} else {
+	if (rc)
+		return -1;
+	if (!PyTuple_Check(to)) {
 		if (held_take(to, true, held))
 			return -1;
-		self->count++;
-		out->to = held->data;
+	} else if (PyArg_ParseTuple(to, "O&O&", parse_number, &address, parse_number, &length)) {
+		*held = (struct held){.data = (void *)(uintptr_t)address, .length = length};
+	} else {
+		return -1;
 	}
+	self->count++;
+	out->to = held->data;
 	return 0;
 }
 
-static int parse_digests(PyObject *list, struct sluice_digest **out)
+/* Reads a digest, or None, for each file. */
+static int parse_digests(Load *self, PyObject *list, struct sluice_digest **out)
 {
+	struct sluice_tensor_file file = {.size = sizeof(file)};
+	sluice_tensors *tensors = ((Tensors *)self->tensors)->tensors;
 	Py_ssize_t count = list == Py_None ? 0 : PyList_Size(list);
 
-	*out = count > 0 ? calloc(count, sizeof(**out)) : NULL;
-	for (Py_ssize_t i = 0; *out && i < count; i++) {
+	if (list == Py_None || count < 0)
+		return (int)count;
+	if (!count || sluice_tensors_file(tensors, count - 1, &file) ||
+	    !sluice_tensors_file(tensors, count, &file)) {
+		PyErr_Format(PyExc_ValueError, "%zd digests are not one for each file", count);
+		return -1;
+	}
+	*out = calloc(count, sizeof(**out));
+	if (!*out) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	for (Py_ssize_t i = 0; i < count; i++) {
 		PyObject *bytes = PyList_GetItem(list, i);
 		Py_ssize_t length = bytes == Py_None ? 0 : PyBytes_Size(bytes);
 
 		if (length < 0)
 			return -1;
-		(*out)[i].kind = length == 32 ? SLUICE_SHA256 : length ? SLUICE_XXH3_TREE : 0;
-		memcpy((*out)[i].bytes, length ? PyBytes_AsString(bytes) : "",
-		       (size_t)length <= sizeof((*out)[i].bytes) ? length : 0);
-	}
-	return PyErr_Occurred() ? -1 : 0;
-}
-
-/* A buffer has to have as many bytes as its tensor. */
-static int load_check(Load *self, const struct sluice_tensor_want *wants, Py_ssize_t count)
-{
-	struct sluice_tensor_item item = {.size = sizeof(item)};
-	size_t at = 0;
-
-	for (Py_ssize_t i = 0; i < count && at < self->count; i++) {
-		const struct held *held = &self->held[at];
-
-		if (wants[i].to != held->data)
-			continue;
-		at++;
-		sluice_tensor_plan_item(self->plan, i, &item);
-		if (item.bytes != held->length) {
-			PyErr_Format(PyExc_ValueError,
-			             "tensor %zu has %llu bytes, its destination %zu",
-			             wants[i].tensor, (unsigned long long)item.bytes, held->length);
+		if (length != 0 && length != 16 && length != 32) {
+			PyErr_Format(PyExc_ValueError, "a digest has 32 or 16 bytes, not %zd",
+			             length);
 			return -1;
 		}
+		(*out)[i].kind = length == 32 ? SLUICE_SHA256 : length ? SLUICE_XXH3_TREE : 0;
+		memcpy((*out)[i].bytes, length ? PyBytes_AsString(bytes) : "", length);
+	}
+	return 0;
+}
+
+/* A destination has to have as many bytes as its tensor, or the slice. */
+static int load_check(Load *self, const struct sluice_tensor_want *wants)
+{
+	struct sluice_tensor_item item = {.size = sizeof(item)};
+
+	for (size_t i = 0; i < self->count; i++) {
+		sluice_tensor_plan_item(self->plan, i, &item);
+		if (item.bytes == self->held[i].length)
+			continue;
+		PyErr_Format(PyExc_ValueError, "tensor %zu has %llu bytes, its destination %zu",
+		             wants[i].tensor, (unsigned long long)item.bytes, self->held[i].length);
+		return -1;
 	}
 	return 0;
 }
@@ -266,7 +293,7 @@ static int load_plan(Load *self, PyObject *rows)
 		if (rc)
 			raise_last(rc);
 		else
-			rc = load_check(self, wants, count);
+			rc = load_check(self, wants);
 	}
 	for (Py_ssize_t i = 0; wants && i < count; i++)
 		free((void *)wants[i].ranges);
@@ -295,7 +322,7 @@ static int load_init(Load *self, PyObject *args, PyObject *kwargs)
 	self->keeper = Py_NewRef(keeper);
 	rc = load_plan(self, rows);
 	if (!rc)
-		rc = parse_digests(digest_list, &digests);
+		rc = parse_digests(self, digest_list, &digests);
 	if (!rc) {
 		o.on = stream != Py_None;
 		o.stream = (sluice_stream)(uintptr_t)number;

@@ -239,6 +239,8 @@ static int coordinate_run(struct job *job)
 /* _coordinate(name, type, count, bytes, attributes) */
 static PyObject *writer_coordinate(Writer *self, PyObject *args)
 {
+	/* Bytes of the types of numbers; the library refuses all others. */
+	static const unsigned char sizes[] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 4, 8};
 	struct job *job = writer_job(self, coordinate_run);
 	PyObject *name, *attributes;
 	Py_ssize_t length, count;
@@ -246,6 +248,12 @@ static PyObject *writer_coordinate(Writer *self, PyObject *args)
 
 	if (!job || !PyArg_ParseTuple(args, "Oiny#O", &name, &job->type, &count, &bytes, &length,
 	                              &attributes)) {
+		job_refuse(job);
+		return NULL;
+	}
+	if ((unsigned)job->type < sizeof(sizes) &&
+	    (count > length || length != count * sizes[job->type])) {
+		PyErr_Format(PyExc_ValueError, "%zd bytes are not %zd values", length, count);
 		job_refuse(job);
 		return NULL;
 	}

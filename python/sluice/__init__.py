@@ -43,8 +43,8 @@ __all__ = [
 
 
 def _setup() -> None:
-    _core.setup(_memory.find, _operation.current_queue, _operation.watch, _operation.adopt, Operation,
-                threading.main_thread().ident)
+    _core.setup(_memory.find, _operation.current_queue, _operation.watch, _operation.adopt, _operation.tick,
+                Operation, threading.main_thread().ident)
 
 
 _setup()

@@ -227,7 +227,10 @@ class _RawFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
             raise ValueError(f"whence is {whence}, not 0, 1 or 2")
-        position = offset + (0, self.position, self.file.size if whence == os.SEEK_END else 0)[whence]
+        found = self.file.stat() if whence == os.SEEK_END else None
+        if found and found.size_unknown:
+            raise io.UnsupportedOperation("the file has no length that is known before it is read")
+        position = offset + (0, self.position, found.size if found else 0)[whence]
         if position < 0:
             raise ValueError(f"position {position} is before the start of the file")
         self.position = position

@@ -13,6 +13,7 @@ import os
 import select
 import sys
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Generator, Iterable
 
@@ -26,7 +27,8 @@ class Operation(_core.Operation):
     """A read, a write or another call in flight: wait(), done, cancel(), add_done_callback(), or await it.
 
     The result is that of the call: the bytes of read_async(), the number of bytes that others have moved, a File,
-    a Stat or None. The buffer is kept until the operation is over, even if this object is dropped.
+    a Stat or None. The buffer is kept until the operation is over, even if this object is dropped; a read_async()
+    that is dropped is cancelled.
 
     >>> with sluice.open(path) as f:
     ...     f.read_async(5).wait()
@@ -168,6 +170,8 @@ class _Daemon:
 
 _daemon = _Daemon()
 _queue: Queue | None = None
+_ticks = False  # there is a thread for reads that wait
+_TICK, _IDLE_TICKS = 0.005, 200  # seconds, and how often none waits before the thread ends
 _loops: weakref.WeakKeyDictionary[Any, Queue] = weakref.WeakKeyDictionary()
 
 
@@ -186,6 +190,29 @@ def adopt(operation: Operation) -> None:
 def _outlive(operation: Operation) -> None:
     with contextlib.suppress(OSError):  # it was cancelled
         operation.wait()
+
+
+def tick() -> None:
+    """Have a thread begin reads that wait for room, as long as there are some."""
+    global _ticks
+    if _ticks or sys.is_finalizing():
+        return
+    _ticks = True
+    try:
+        threading.Thread(target=_run_ticks, name="sluice-reads", daemon=True).start()
+    except RuntimeError:  # threads that wait for reads begin them
+        _ticks = False
+
+
+def _run_ticks() -> None:
+    global _ticks
+    idle = 0
+    while idle < _IDLE_TICKS:
+        time.sleep(_TICK)
+        idle = 0 if _core.reads()[0] else idle + 1
+    _ticks = False
+    if _core.reads()[0]:
+        tick()
 
 
 def _loop_queue(loop: Any) -> Queue:
@@ -221,9 +248,9 @@ def current_queue() -> Queue:
 
 
 def _after_fork() -> None:
-    """The queues, and the daemon thread, are the parent's."""
-    global _daemon, _queue, _loops
-    _daemon, _queue, _loops = _Daemon(), None, weakref.WeakKeyDictionary()
+    """The queues, and the threads, are the parent's."""
+    global _daemon, _queue, _loops, _ticks
+    _daemon, _queue, _loops, _ticks = _Daemon(), None, weakref.WeakKeyDictionary(), False
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -150,7 +150,11 @@ class _Torch:
             self.block(size)
 
     def shape(self, kind: str, shape: Sequence[int]) -> Sequence[int]:
-        return (*shape[:-1], shape[-1] // 2) if kind == "F4" else shape
+        if kind != "F4":
+            return shape
+        if not shape or shape[-1] % 2:
+            raise ValueError(f"F4 {list(shape)}: an element of torch is two of F4, and the last dimension is not even")
+        return (*shape[:-1], shape[-1] // 2)
 
     def block(self, size: int) -> Any:
         return self.torch.empty(size, dtype=self.torch.uint8, device=self.device)
@@ -158,8 +162,9 @@ class _Torch:
     def view(self, block: Any, place: int, size: int, kind: str, shape: Sequence[int]) -> Any:
         return block[place : place + size].view(self.dtype(kind)).view(self.shape(kind, shape))
 
-    def address(self, tensor: Any) -> int:
-        return int(tensor.data_ptr())
+    def place(self, tensor: Any) -> tuple[int, int]:
+        """The address and the bytes of a tensor."""
+        return tensor.data_ptr(), tensor.numel() * tensor.element_size()
 
     def convert(self, tensors: dict[str, Any], dtype: Any, stream: Any) -> None:
         """Convert tensors in place of the dict, in the order of the stream."""
@@ -210,8 +215,8 @@ class _Numpy:
     def view(self, block: Any, place: int, size: int, kind: str, shape: Sequence[int]) -> Any:
         return block[place : place + size].view(self.dtype(kind)).reshape(shape)
 
-    def address(self, array: Any) -> int:
-        return int(array.ctypes.data)
+    def place(self, array: Any) -> tuple[int, int]:
+        return array.ctypes.data, array.nbytes
 
     def convert(self, arrays: dict[str, Any], dtype: Any, stream: Any) -> None:
         for name, array in arrays.items():
@@ -263,7 +268,10 @@ def _allocate(
             library.reserve(files.entries[name][5] for name in some)
         for name in some:
             _, kind, shape, _, _, size = files.entries[name]
-            batch[name] = library.view(block, place, size, kind, shape) if one else library.empty(kind, shape)
+            try:
+                batch[name] = library.view(block, place, size, kind, shape) if one else library.empty(kind, shape)
+            except ValueError as error:
+                raise ValueError(f"{name!r}: {error}") from None
             place += sizes[name]
         yield batch, (block, batch)
 
@@ -356,7 +364,7 @@ def load_array(file: Path, device: Any = "cpu", **options: Any) -> Any:
 def _start(
     files: _Files, batch: Mapping[str, Any], keeper: Any, library: _Torch | _Numpy, stream: Any, digests: Any = None
 ) -> _core.Load:
-    wants = [(files.entries[name][0], None, library.address(tensor)) for name, tensor in batch.items()]
+    wants = [(files.entries[name][0], None, library.place(tensor)) for name, tensor in batch.items()]
     return _core.Load(files.core, wants, keeper, library.stream(batch.values(), stream), digests)
 
 
@@ -484,7 +492,7 @@ class safe_open:
     def _read(self, name: str, ranges: tuple[tuple[int, int], ...] | None, shape: Sequence[int]) -> Any:
         index, kind, *_ = self._entry(name)
         tensor = self._library.empty(kind, shape)
-        wants = [(index, ranges, self._library.address(tensor))]
+        wants = [(index, ranges, self._library.place(tensor))]
         _core.Load(self._opened().core, wants, tensor, None, None).wait(-1)
         return tensor
 

@@ -218,11 +218,10 @@ register_cache(_Cache, clobber=True)
 class BufferedFile(AbstractBufferedFile):
     """A file that is read, with a position and a cache. It may be pickled."""
 
-    def __init__(self, fs: Any, path: str, block_size: int | None = None, cache_type: str = "sluice",
-                 size: int | None = None, **options: Any) -> None:
-        self.file = fs._opened(path, True, block_size or fs._block)
-        super().__init__(fs, path, "rb", block_size or fs._block, cache_type=cache_type,
-                         size=self.file.found.size, **options)
+    def __init__(self, fs: Any, path: str, file: _Shared, block_size: int, cache_type: str = "sluice",
+                 **options: Any) -> None:
+        self.file = file
+        super().__init__(fs, path, "rb", block_size, cache_type=cache_type, size=file.found.size, **options)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         return bytes(self.file.read(end - start, start))
@@ -309,7 +308,13 @@ class _Reads:
     def _open(self, path: str, mode: str = "rb", block_size: int | None = None, autocommit: bool = True,
               cache_options: Any = None, size: int | None = None, **options: Any) -> Any:
         if mode == "rb":
-            return BufferedFile(self, path, block_size, cache_options=cache_options, **options)
+            block = block_size or self._block
+            file = self._opened(path, True, block)
+            if file.found.size_unknown:  # it is read to wherever it ends
+                stream: Any = file.as_io(block)
+                stream.size = None
+                return stream
+            return BufferedFile(self, path, file, block, cache_options=cache_options, **options)
         return File(self._uri(path), mode, expected_size=size or 0, **self._options).as_io()
 
 
@@ -387,11 +392,13 @@ class _Remote(_Reads, AsyncFileSystem):
         await _on_thread(self.pipe_file, path, value, mode)
 
     def _copy_out(self, path: str, lpath: str, callback: Any) -> None:
-        file = self._opened(self._strip_protocol(path), True)
-        callback.set_size(file.found.size)
+        file, at = self._opened(self._strip_protocol(path), True), 0
+        size = None if file.found.size_unknown else file.found.size
+        callback.set_size(size)
         with File(lpath, "w") as out:
-            for at in range(0, file.found.size, _PART):
-                callback.relative_update(out.write(file.read(_PART, at), at))
+            while part := file.read(_PART if size is None else min(_PART, size - at), at):
+                at += out.write(part, at)
+                callback.relative_update(len(part))
 
     async def _get_file(self, rpath: str, lpath: str, callback: Any = DEFAULT_CALLBACK, **_: Any) -> None:
         await _on_thread(self._copy_out, rpath, lpath, callback)

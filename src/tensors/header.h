@@ -68,6 +68,9 @@ int sl_json_parse(const struct sl_tensor_file *file, const char *text, size_t n,
                   int (*event)(void *context, char part, const char *text, size_t n),
                   void *context);
 
+/* Returns the CRC-32 of bytes of which those before n bytes of data have the CRC-32 `crc`; of none it is 0. */
+uint32_t sl_crc32(uint32_t crc, const void *data, size_t n);
+
 /* ---------------------------------------------------------------------------- names and memory */
 
 /* Returns 0, or -ENOMEM with a sentence. most: texts that will be added. */

@@ -23,6 +23,7 @@ struct npz_member {
 	const char *name;      /* of the array */
 	uint64_t size, offset; /* of the file, and of the record before it */
 	size_t length;         /* of the name in the archive */
+	uint32_t crc;          /* of the file */
 };
 
 struct npz {
@@ -146,6 +147,7 @@ static int npz_find(struct npz *npz, const char *entry)
 	    npz->offset - member->offset < MEMBER)
 		return npz_damaged(npz, member->name, "it ends behind the directory");
 	member->length = length;
+	member->crc = (uint32_t)npz_number(entry + 16, 4);
 	npz->extents[npz->count] = (struct sluice_extent){
 		npz->heads[npz->count], SL_MIN(FETCHED, npz->offset - member->offset),
 		member->offset};
@@ -158,6 +160,8 @@ static int npz_add(const struct npz *npz, const struct npz_member *member, const
                    size_t n)
 {
 	uint64_t room = npz->offset - member->offset, before;
+	struct sl_tensor *tensor;
+	int rc;
 
 	if (memcmp(bytes, "PK\3\4", 4) || npz_number(bytes + 26, 2) != member->length)
 		return npz_damaged(npz, member->name, "it is not where the directory says");
@@ -167,8 +171,14 @@ static int npz_add(const struct npz *npz, const struct npz_member *member, const
 	if (before > n)
 		return sl_tensor_refuse(npz->header->file, -EFBIG, member->name,
 		                        "its name is too long");
-	return sl_npy_add(npz->header, member->name, bytes + before,
-	                  SL_MIN(n - before, member->size), member->offset + before, member->size);
+	rc = sl_npy_add(npz->header, member->name, bytes + before, SL_MIN(n - before, member->size),
+	                member->offset + before, member->size);
+	if (rc)
+		return rc;
+	tensor = &npz->header->tensors[npz->header->count - 1];
+	tensor->crc_before = sl_crc32(0, bytes + before, member->size - tensor->bytes);
+	tensor->crc = member->crc;
+	return 0;
 }
 
 /* Adds the arrays of the members that were found. */
@@ -209,6 +219,7 @@ int sl_npz_read(struct sl_tensor_header *header)
 	int rc;
 
 	header->file->format = "npz";
+	header->file->summed = true;
 	if (!npz)
 		return sl_fail(-ENOMEM, "no memory to read '%s'", header->file->name);
 	npz->header = header;

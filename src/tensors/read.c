@@ -4,7 +4,7 @@
  *
  * Reads a plan: an operation for each file and device. Their ends come through a queue of the load. One thread at a
  * time collects them: a thread that waits for the load, or the load's own, which there is where slices are copied
- * between devices, narrow columns gathered, or digests checked. The first failure cancels the other operations, and the load is over
+ * between devices, narrow columns gathered, or digests or sums checked. The first failure cancels the other operations, and the load is over
  * when all are.
  *
  *   free      --[sluice_tensor_load_wait, load_run]--> collected  a thread takes ends from the queue
@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "device/device.h"
-#include "tensors/tensors.h"
+#include "tensors/header.h"
 
 enum { LOAD_FREE, LOAD_COLLECTED, LOAD_OVER };
 
@@ -33,6 +33,7 @@ struct sluice_tensor_load {
 	uint64_t read;   /* that are read from files */
 	struct sluice_digest
 		*digests; /* of all files; NULL: not checked, and there are operations */
+	bool summed;      /* the thread checks the CRC-32 of what is in archives */
 	pthread_t thread;
 	bool threaded;
 
@@ -101,6 +102,36 @@ static int load_copy_part(struct sluice_tensor_load *load, size_t part)
 	return rc;
 }
 
+/* ---------------------------------------------------------------------------------------- sums */
+
+#define SUM_STEP ((size_t)16 << 20) /* bytes, after which the stop is seen */
+
+/* Checks the whole members of archives that have come into memory of the host. */
+static int load_check_sums(const struct sluice_tensor_load *load)
+{
+	for (size_t i = 0; i < load->plan->count; i++) {
+		const struct sl_tensor_item *item = load->plan->order[i];
+		const struct sl_tensor *tensor = item->tensor;
+		const struct sl_tensor_file *file = &load->plan->tensors->files[tensor->file];
+		uint32_t crc = tensor->crc_before;
+
+		if (!file->summed || item->bytes != tensor->bytes ||
+		    load->parts.targets[i].device >= 0)
+			continue;
+		for (uint64_t at = 0; at < tensor->bytes; at += SUM_STEP) {
+			if (atomic_load(&load->stop))
+				return sl_fail(-ECANCELED, "the load was cancelled");
+			crc = sl_crc32(crc, load->parts.targets[i].to + at,
+			               SL_MIN(tensor->bytes - at, SUM_STEP));
+		}
+		if (crc != tensor->crc)
+			return sl_tensor_refuse(file, -EBADMSG, tensor->name,
+			                        "its CRC-32 is %08x, and should be %08x", crc,
+			                        tensor->crc);
+	}
+	return 0;
+}
+
 /* ------------------------------------------------------------------------------------- collect */
 
 static void load_op_ended(struct sluice_tensor_load *load, sluice_op *op)
@@ -135,11 +166,15 @@ static void load_collect(struct sluice_tensor_load *load, int64_t deadline)
 {
 	sluice_op *op;
 	bool over;
+	int rc;
 
 	while (load->ended < load->started &&
 	       !sluice_queue_next(load->queue, load_timeout(deadline), &op))
 		load_op_ended(load, op);
 	over = load->ended == load->started;
+	rc = over && load->summed && !load->error ? load_check_sums(load) : 0;
+	if (rc)
+		load_fail(load, rc, sluice_last_message());
 	atomic_store(&load->state, over ? LOAD_OVER : LOAD_FREE);
 	sl_word_wake(&load->state, INT_MAX);
 }
@@ -218,7 +253,8 @@ static int load_start(struct sluice_tensor_load *load,
 	if (!load->ops)
 		return sl_fail(-ENOMEM, "no memory");
 	rc = load_submit(load, options);
-	if (!rc && (load->parts.copied || load->parts.gathered) && load_start_thread(load))
+	if (!rc && (load->parts.copied || load->parts.gathered || load->summed) &&
+	    load_start_thread(load))
 		load_fail(load, -EAGAIN, sluice_last_message());
 	return rc;
 }
@@ -233,8 +269,13 @@ static int load_make(struct sluice_tensor_load *load, const sluice_tensor_memory
 	                                                  : SL_PARTS_COPIED;
 	int rc = sl_tensor_parts_make(load->plan, memory, kind, &load->parts);
 
-	for (size_t i = 0; i < load->plan->count; i++)
-		load->bytes += load->plan->items[i].bytes;
+	for (size_t i = 0; i < load->plan->count; i++) {
+		const struct sl_tensor_item *item = &load->plan->items[i];
+
+		load->bytes += item->bytes;
+		load->summed |=
+			kind == SL_PARTS_COPIED && tensors->files[item->tensor->file].summed;
+	}
 	load->read = load->parts.gathered;
 	for (part = load->parts.parts; !rc && part < load->parts.parts + load->parts.count;
 	     part++) {

@@ -18,6 +18,8 @@ struct sl_tensor {
 	uint64_t offset, bytes; /* in the file */
 	uint32_t file;
 	uint16_t type, rank;
+	/* Of .npz: CRC-32 of its member before its bytes, and with them. */
+	uint32_t crc_before, crc;
 };
 
 struct sl_tensor_pair {
@@ -34,6 +36,7 @@ struct sl_tensor_file {
 	sluice_file *file;
 	char *name;         /* safe to display */
 	const char *format; /* a constant */
+	bool summed;        /* its tensors have a CRC-32 */
 	uint64_t length;    /* bytes */
 	struct sl_tensor_pair *metadata;
 	size_t metadata_count;

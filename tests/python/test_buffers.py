@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kinds of memory that calls take."""
 import array
+import contextlib
 import ctypes
 import mmap
 
@@ -8,6 +9,7 @@ import numpy
 import pytest
 import sluice
 from conftest import pattern
+from sluice import _core
 
 
 def test_all_that_has_the_buffer_protocol(path):
@@ -47,6 +49,10 @@ def test_memory_of_a_device(path, device_array, tmp_path):
         with pytest.raises(BufferError, match="contiguous"):
             f.read_into(device_array(10, strides=(2,)))
         assert f.read_into(device_array(10, strides=(1,))) == 10
+        negative = device_array(10)
+        negative.n = -1
+        with pytest.raises(OverflowError):
+            f.read_into(negative)
     with sluice.open(tmp_path / "out", "w") as f:
         assert f.write(whole) == 50_000
     assert (tmp_path / "out").read_bytes() == pattern(100_000)[7:50_007]
@@ -152,3 +158,14 @@ def test_tensors_of_torch_by_their_type(path, monkeypatch):
         tensor.contiguous, tensor.kind = True, "meta"
         with pytest.raises(BufferError, match="no memory"):
             f.read_into(tensor)
+
+
+def test_objects_that_were_not_made_refuse_each_call():
+    arguments = [(), (1,), (None,), (b"x",), (1, 2), (b"x", 0), ("a", 1), (1, b"12345678"), ("x", 1, 3, b"abc", [])]
+    for kind in [kind for kind in vars(_core).values() if isinstance(kind, type) and kind is not _core.Frame]:
+        unmade = kind.__new__(kind)
+        calls = [getattr(unmade, name) for name in dir(kind) if callable(getattr(kind, name)) and name[:2] != "__"]
+        for call in [*calls, kind, memoryview]:
+            for given in arguments:
+                with contextlib.suppress(BufferError, OSError, OverflowError, TypeError, ValueError):
+                    call(*given)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file systems for fsspec, and the libraries that read through them."""
 import asyncio
+import http.server
 import io
 import multiprocessing
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,66 @@ def test_reads_that_follow_each_other_are_few_requests(tmp_path, file_server):
     with fsspec.open(f"sluice+{file_server.uri}/large") as f:
         assert b"".join(iter(lambda: f.read(10_000), b"")) == data
     assert len(file_server.asked) < 20
+
+
+@pytest.fixture
+def no_length():
+    """A server that gives no length, and no ranges."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for at in range(0, len(DATA) if self.path == "/pattern" else 0, 8000):
+                part = DATA[at:at + 8000]
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
+            self.wfile.write(b"0\r\n\r\n")
+
+        def log_message(self, *_):
+            pass
+
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, *_):  # the client has read enough
+            pass
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_an_object_without_a_length_is_read_to_its_end(no_length, tmp_path):
+    name, copy = no_length + "/pattern", str(tmp_path / "copy")
+    fs = fsspec.filesystem("sluice+http")
+    assert fs.info(name)["size"] is None and fs.size(name) is None
+    assert fs.cat(name) == fs.cat_file(name) == fs.read_bytes(name) == DATA
+    for options in ({}, {"block_size": 1000}, {"cache_type": "none"}, {"size": 5}):
+        with fs.open(name, **options) as f:
+            assert f.size is None and f.read(10) == DATA[:10] and f.seek(500) == 500 and f.read(7) == DATA[500:507]
+            assert f.read() == DATA[507:] and f.read() == b""
+            with pytest.raises(OSError, match="no length"):  # not 0
+                f.seek(0, io.SEEK_END)
+            f.seek(3)
+            with pytest.raises(OSError, match="front to back"):
+                f.read(2)
+    with fsspec.open(f"sluice+{name}", "rt", encoding="latin-1", newline="") as text:
+        assert text.read() == DATA.decode("latin-1")
+    with fsspec.open(f"sluice+{name}") as f:
+        assert list(f) == list(io.BytesIO(DATA))
+    fs.get(name, copy)
+    assert Path(copy).read_bytes() == DATA
+    with fsspec.open(f"simplecache::sluice+{name}", simplecache={"cache_storage": str(tmp_path / "cache")}) as f:
+        assert f.read() == DATA
+    assert fs.cat_ranges([name] * 3, [0, 5, -5], [10, None, None]) == [DATA[:10], DATA[5:], DATA[-5:]]
+    assert fs.head(name, 5) == DATA[:5] and fs.read_block(name, 0, 50) == DATA[:50]
+    with pytest.raises(OSError, match="no length"):
+        fs.tail(name, 5)
+    fs.get(no_length + "/empty", copy)
+    assert Path(copy).read_bytes() == b"" == fs.open(no_length + "/empty").read()
+    assert fsspec.open("sluice+file:///proc/self/status").open().read().startswith(b"Name:")
 
 
 def test_an_object_that_changes_is_read_anew_by_calls_and_not_by_files(path, file_server):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 
 import numpy
 import pytest
@@ -106,6 +107,45 @@ def test_npy_and_npz(tmp_path):
     assert (sluice.load(tmp_path / "a.npy", framework="np")["a"] == array).all()
     found = sluice.load(tmp_path / "a.npz", framework="np")
     assert (found["first"] == array).all() and found["second"].dtype == "i2" and set(found) == {"first", "second"}
+
+
+def test_a_damaged_member_of_an_archive_is_refused(tmp_path, device_array, stream):
+    path, rng = tmp_path / "a.npz", numpy.random.default_rng(1)
+    arrays = {"a": numpy.arange(12, dtype="i2").reshape(3, 4), "b": rng.integers(0, 256, 70_001, "u1"),
+              "none": numpy.zeros((0, 3)), "scalar": numpy.array(5.0)}
+    numpy.savez(path, **arrays)
+    whole = path.read_bytes()
+    assert all((sluice.load(path, framework="np")[name] == array).all() for name, array in arrays.items())
+    with zipfile.ZipFile(path) as archive:
+        members = {info.filename[:-4]: info for info in archive.infolist()}
+    for name, info in members.items():
+        begin = info.header_offset + 30 + sum(struct.unpack("<HH", whole[info.header_offset + 26:][:4]))
+        last = begin + info.file_size - 1
+        array, directory = arrays[name], whole.index(b"PK\1\2")
+        crc = whole.index(struct.pack("<I", info.CRC), directory)
+        for at in {last, last - array.nbytes // 2, last - array.nbytes - 3, crc, crc + 3}:  # spaces end the header
+            damaged = bytearray(whole)
+            damaged[at] ^= 1 << int(rng.integers(8)) if array.nbytes and at > last - array.nbytes else 0x29
+            path.write_bytes(damaged)
+            with sluice.safe_open(path, "np") as f:
+                for call, *arguments in ((sluice.load, path, "cpu"), (f.get_tensor, name),
+                                         (sluice.load_into, {name: numpy.empty_like(array)}, path)):
+                    options = {sluice.load: {"framework": "np", "names": name, "allocate": "one"},
+                               sluice.load_into: {"strict": False}}.get(call, {})
+                    with pytest.raises(OSError, match=f"'{name}': its CRC-32 is .{{8}}, and should be") as raised:
+                        call(*arguments, **options)
+                    assert raised.value.errno == errno.EBADMSG
+                with pytest.raises(OSError, match=f"'{name}': its CRC-32"):
+                    sluice.load(path, framework="np")
+                others = [other for other in arrays if other != name]
+                assert set(sluice.load(path, framework="np", names=others)) == set(others)
+                if array.size > 1:  # a part has no sum
+                    assert f.get_slice(name)[:1].shape == array[:1].shape
+            if array.nbytes:
+                for on in (None, stream):
+                    sluice.load_into({name: device_array(array.nbytes)}, path, strict=False, stream=on)
+            digest = hashlib.sha256(damaged).hexdigest()
+            assert set(sluice.load(path, framework="np", verify={"a.npz": digest})) == set(arrays)
 
 
 def test_load_into(model):
