@@ -399,7 +399,7 @@ class Server:
         if len(names) > 2:
             key = urllib.parse.quote_plus(self.uploads[names[1]]["key"], safe="/")
             more = f"<NextKeyMarker>{key}</NextKeyMarker><NextUploadIdMarker>{xml_text(names[1])}</NextUploadIdMarker>"
-        self.xml(sock, request, f"<ListMultipartUploadsResult><IsTruncated>{str(bool(more)).lower()}</IsTruncated>{more}"
+        self.xml(sock, request, f"<ListMultipartUploadsResult><EncodingType>url</EncodingType><IsTruncated>{str(bool(more)).lower()}</IsTruncated>{more}"
                  f"{entries}</ListMultipartUploadsResult>")
 
     def list_parts(self, sock, request):
@@ -464,6 +464,7 @@ class Server:
         more = at + 2 < len(names)
         token = f"<NextContinuationToken>={at + 2}=</NextContinuationToken>" if more else ""
         body = (f'<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult><Prefix>{prefix}</Prefix>'
+                f"<EncodingType>url</EncodingType>"
                 f"<IsTruncated>{str(more).lower()}</IsTruncated>{token}{entries}</ListBucketResult>").encode()
         self.send(sock, request, 200, [("Content-Type", "application/xml")], body, len(body))
 
