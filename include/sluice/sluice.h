@@ -540,12 +540,13 @@ enum sluice_list_flags {
  * until sluice_list_close(). Waits for the server. A list is used by one thread at a time, and
  * closed before its context is freed.
  *
- * Returns 0, or -ENOTSUP for a URI without lists, or the errors of sluice_open().
+ * Returns 0, or -ENOTSUP for a URI without lists, -EPROTO for a list that is cut, cannot be read or
+ * does not say how it goes on, or the errors of sluice_open().
  */
 SLUICE_API int sluice_list_open(sluice_context *ctx, const char *uri,
                                 const struct sluice_open_options *o, int recursive,
                                 sluice_list **out);
-/* Takes the next entry, and may wait for the server. Returns 1, 0 behind the last, or an error. */
+/* Takes the next entry, and may wait for the server. Returns 1, 0 behind the last, or an error of sluice_list_open(). */
 SLUICE_API int sluice_list_next(sluice_list *list, struct sluice_entry *out);
 SLUICE_API void sluice_list_close(sluice_list *list);
 /*

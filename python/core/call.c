@@ -10,9 +10,16 @@
 #include "core.h"
 
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#define S3_TEXTS 8 /* the fields of the options from access_key to version, one behind the other */
+_Static_assert(offsetof(struct sluice_s3_options, version) ==
+                       offsetof(struct sluice_s3_options, access_key) +
+                               (S3_TEXTS - 1) * sizeof(char *),
+               "a field has come between");
 
 /* A thread that makes calls of the main thread, one after another. */
 struct worker {
@@ -42,9 +49,65 @@ struct call *call_new(enum call_kind kind, struct handle *handle)
 	call->handle = handle;
 	handle_take(handle);
 	call->options = (struct sluice_open_options)SLUICE_OPEN_OPTIONS_INIT;
+	call->s3 = (struct sluice_s3_options)SLUICE_S3_OPTIONS_INIT;
 	call->info.size = sizeof(call->info);
 	sem_init(&call->over, 0, 0);
 	return call;
+}
+
+char *copy_text(const char *name, PyObject *text)
+{
+	const char *utf8 = text == Py_None ? NULL : parse_text(name, text);
+	char *copy = utf8 ? strdup(utf8) : NULL;
+
+	if (utf8 && !copy)
+		PyErr_NoMemory();
+	return copy;
+}
+
+static int call_copy_headers(struct call *call, PyObject *headers)
+{
+	Py_ssize_t count = headers == Py_None ? 0 : PySequence_Size(headers);
+
+	if (count <= 0)
+		return (int)count;
+	call->headers = calloc(count + 1, sizeof(*call->headers));
+	for (Py_ssize_t i = 0; call->headers && i < count; i++) {
+		PyObject *line = PySequence_GetItem(headers, i);
+
+		call->headers[i] = line ? copy_text("headers", line) : NULL;
+		Py_XDECREF(line);
+		if (!call->headers[i]) {
+			if (!PyErr_Occurred())
+				PyErr_SetString(PyExc_TypeError, "headers: a line is None");
+			return -1;
+		}
+	}
+	call->options.headers = (const char *const *)call->headers;
+	return call->headers || PyErr_NoMemory() ? 0 : -1;
+}
+
+int call_copy_options(struct call *call, PyObject *headers, PyObject *s3)
+{
+	static char *names[] = {"access_key", "secret_key",     "session_token", "profile",
+	                        "region",     "endpoint",       "addressing",    "version",
+	                        "anonymous",  "requester_pays", "sign_payload",  NULL};
+	const char *of[S3_TEXTS] = {NULL};
+	struct sluice_s3_options *o = &call->s3;
+	PyObject *none = PyTuple_New(0);
+
+	if (s3 != Py_None && !PyDict_Check(s3))
+		PyErr_Format(PyExc_TypeError, "s3: a dict is needed, not %R", Py_TYPE(s3));
+	else if (none && !call_copy_headers(call, headers) && s3 != Py_None &&
+	         PyArg_ParseTupleAndKeywords(none, s3, "|zzzzzzzzppp:s3", names, &of[0], &of[1],
+	                                     &of[2], &of[3], &of[4], &of[5], &of[6], &of[7],
+	                                     &o->anonymous, &o->requester_pays, &o->sign_payload))
+		call->options.s3 = o;
+	Py_XDECREF(none);
+	for (int i = 0; call->options.s3 && i < S3_TEXTS; i++)
+		if (of[i] && !((&o->access_key)[i] = strdup(of[i])))
+			PyErr_NoMemory();
+	return PyErr_Occurred() ? -1 : 0;
 }
 
 /* Without the GIL, too. */
@@ -60,6 +123,8 @@ void call_free(struct call *call)
 	free(call->headers);
 	free((char *)call->options.backend);
 	free((char *)call->options.part);
+	for (int i = 0; i < S3_TEXTS; i++)
+		free((char *)(&call->s3.access_key)[i]);
 	free(call->uri);
 	sem_destroy(&call->over);
 	free(call);
@@ -72,7 +137,6 @@ static void call_make(struct call *call)
 
 	switch (call->kind) {
 	case CALL_OPEN:
-		call->options.headers = (const char *const *)call->headers;
 		call->rc = sluice_open(call->handle->context, call->uri, &call->options,
 		                       &call->opened);
 		break;

@@ -101,9 +101,9 @@ PyObject *parse_dlpack(PyObject *module, PyObject *capsule);
 /* Makes a capsule of a tensor of DLPack, in either version, which uses the handle until it is deleted. */
 PyObject *wrap_dlpack(void *tensor, bool versioned, struct handle *handle);
 PyObject *find_memory(PyObject *module, PyObject *buffer);
-/* list_objects(context, uri, recursive): [(name, is_prefix, length, modified_ns, etag), ...] */
+/* list_objects(context, uri, headers, s3, recursive): [(name, is_prefix, length, modified_ns, etag), ...] */
 PyObject *list_objects(PyObject *module, PyObject *args);
-/* remove_object(context, uri) */
+/* remove_object(context, uri, headers, s3) */
 PyObject *remove_object(PyObject *module, PyObject *args);
 /* The word of safetensors for a type, or one like it; NULL: there is no such type. */
 const char *type_word(int type);
@@ -186,7 +186,8 @@ struct call {
 	struct handle *handle; /* used until the call is over */
 	char *uri;
 	struct sluice_open_options options;
-	char **headers; /* NULL-terminated, or NULL */
+	struct sluice_s3_options s3; /* with texts of their own */
+	char **headers;              /* NULL-terminated, or NULL */
 	uint64_t length;
 	/* Of CALL_OTHER; both without the GIL. */
 	int (*make)(void *argument);
@@ -203,6 +204,10 @@ struct call {
 };
 struct call *call_new(enum call_kind kind, struct handle *handle);
 void call_free(struct call *call);
+/* Take copies: of a text, NULL for None; of lines and of a dict with fields of struct sluice_s3_options, or None each, into
+ * call->options. NULL, and -1, with an exception. */
+char *copy_text(const char *name, PyObject *text);
+int call_copy_options(struct call *call, PyObject *headers, PyObject *s3);
 /* Makes the call; on the main thread by a thread of its own, so that signals are seen. Returns 0, or
  * -1 with an exception: then the call is freed. */
 int call_run(struct call *call);

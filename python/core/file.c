@@ -12,37 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static char *copy_text(const char *name, PyObject *text)
-{
-	const char *utf8 = text == Py_None ? NULL : parse_text(name, text);
-	char *copy = utf8 ? strdup(utf8) : NULL;
-
-	if (utf8 && !copy)
-		PyErr_NoMemory();
-	return copy;
-}
-
-static int call_copy_headers(struct call *call, PyObject *headers)
-{
-	Py_ssize_t count = headers == Py_None ? 0 : PySequence_Size(headers);
-
-	if (count <= 0)
-		return (int)count;
-	call->headers = calloc(count + 1, sizeof(*call->headers));
-	for (Py_ssize_t i = 0; call->headers && i < count; i++) {
-		PyObject *line = PySequence_GetItem(headers, i);
-
-		call->headers[i] = line ? copy_text("headers", line) : NULL;
-		Py_XDECREF(line);
-		if (!call->headers[i]) {
-			if (!PyErr_Occurred())
-				PyErr_SetString(PyExc_TypeError, "headers: a line is None");
-			return -1;
-		}
-	}
-	return call->headers ? 0 : -1;
-}
-
 static int file_open(File *self, struct call *call)
 {
 	struct handle *handle = handle_new();
@@ -64,9 +33,11 @@ static int file_open(File *self, struct call *call)
 
 static int file_init(File *self, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"context",     "uri",     "flags", "permissions", "expected_size",
-	                        "first_bytes", "backend", "part",  "headers",     NULL};
+	static char *names[] = {"context",       "uri",         "flags",   "permissions",
+	                        "expected_size", "first_bytes", "backend", "part",
+	                        "headers",       "s3",          NULL};
 	PyObject *uri, *backend = Py_None, *part = Py_None, *headers = Py_None, *context;
+	PyObject *s3 = Py_None;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	uint64_t size = 0, first = 0, permissions = o.mode;
 	struct call *call;
@@ -75,10 +46,10 @@ static int file_init(File *self, PyObject *args, PyObject *kwargs)
 		PyErr_SetString(PyExc_ValueError, "the file is open");
 		return -1;
 	}
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O&|IO&O&O&OOO:File", names, context_type,
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O&|IO&O&O&OOOO:File", names, context_type,
 	                                 &context, PyUnicode_FSConverter, &uri, &o.flags,
 	                                 parse_number, &permissions, parse_number, &size,
-	                                 parse_number, &first, &backend, &part, &headers))
+	                                 parse_number, &first, &backend, &part, &headers, &s3))
 		return -1;
 	call = context_is_made((Context *)context)
 	               ? call_new(CALL_OPEN, ((Context *)context)->handle)
@@ -92,7 +63,7 @@ static int file_init(File *self, PyObject *args, PyObject *kwargs)
 		call->uri = strdup(PyBytes_AsString(uri));
 		call->options.backend = copy_text("backend", backend);
 		call->options.part = copy_text("part", part);
-		if (!call->uri || call_copy_headers(call, headers) || PyErr_Occurred()) {
+		if (!call->uri || call_copy_options(call, headers, s3) || PyErr_Occurred()) {
 			call_free(call);
 			call = NULL;
 		}

@@ -56,8 +56,8 @@ static int listing_make(void *argument)
 	struct listing *listing = argument;
 	struct sluice_entry entry = {.size = sizeof(entry)};
 	sluice_list *list;
-	int rc = sluice_list_open(listing->call->handle->context, listing->uri, NULL,
-	                          listing->recursive, &list);
+	int rc = sluice_list_open(listing->call->handle->context, listing->uri,
+	                          &listing->call->options, listing->recursive, &list);
 
 	if (rc)
 		return rc;
@@ -88,19 +88,19 @@ static PyObject *listing_rows(const struct listing *listing)
 	return rows;
 }
 
-/* Runs the function with a context and a URI, and whether it is recursive. Returns the call, for call_free(), or NULL. */
+/* Runs the function with a context, a URI and its options, and whether it is recursive. Returns the call, for call_free(), or NULL. */
 static struct call *listing_run(PyObject *args, const char *format, int (*make)(void *))
 {
 	struct listing *listing = calloc(1, sizeof(*listing));
 	struct call *call = NULL;
-	PyObject *context, *uri = NULL;
+	PyObject *context, *headers, *s3, *uri = NULL;
 
 	if (!listing) {
 		PyErr_NoMemory();
 		return NULL;
 	}
 	if (PyArg_ParseTuple(args, format, context_type, &context, PyUnicode_FSConverter, &uri,
-	                     &listing->recursive) &&
+	                     &headers, &s3, &listing->recursive) &&
 	    context_is_made((Context *)context))
 		call = call_new(CALL_OTHER, ((Context *)context)->handle);
 	if (call)
@@ -114,9 +114,10 @@ static struct call *listing_run(PyObject *args, const char *format, int (*make)(
 	call->make = make;
 	call->clean = listing_clean;
 	call->argument = listing;
-	if (!listing->uri) {
-		call_free(call);
+	if (!listing->uri)
 		PyErr_NoMemory();
+	if (PyErr_Occurred() || call_copy_options(call, headers, s3)) {
+		call_free(call);
 		return NULL;
 	}
 	return call_run(call) ? NULL : call;
@@ -124,7 +125,7 @@ static struct call *listing_run(PyObject *args, const char *format, int (*make)(
 
 PyObject *list_objects(PyObject *module, PyObject *args)
 {
-	struct call *call = listing_run(args, "O!O&p:list_objects", listing_make);
+	struct call *call = listing_run(args, "O!O&OOp:list_objects", listing_make);
 	PyObject *rows;
 
 	if (!call)
@@ -138,12 +139,13 @@ static int removal_make(void *argument)
 {
 	struct listing *listing = argument;
 
-	return sluice_remove(listing->call->handle->context, listing->uri, NULL, NULL);
+	return sluice_remove(listing->call->handle->context, listing->uri, &listing->call->options,
+	                     NULL);
 }
 
 PyObject *remove_object(PyObject *module, PyObject *args)
 {
-	struct call *call = listing_run(args, "O!O&:remove_object", removal_make);
+	struct call *call = listing_run(args, "O!O&OO:remove_object", removal_make);
 
 	if (!call)
 		return NULL;

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
 import functools
 import io
 import os
@@ -29,7 +30,7 @@ _FLAGS = {
     "as_stored": _core.AS_STORED,
     "uncached": _core.UNCACHED,
 }
-_OPTIONS = ("permissions", "expected_size", "first_bytes", "backend", "part")
+_OPTIONS = ("permissions", "expected_size", "first_bytes", "backend", "part", "s3")
 _Headers = Union[Mapping[str, str], Sequence[str], None]
 _made: weakref.WeakSet[File] = weakref.WeakSet()  # of modes "w" and "x"
 
@@ -70,12 +71,13 @@ class File(_core.File):
             if name in _FLAGS:
                 flags |= _FLAGS[name] if value else 0
             elif name in _OPTIONS:
-                fields[name] = value
+                fields[name] = copy.copy(value)
             else:
                 raise TypeError(f"there is no option {name!r}")
-        self._remade = {"headers": headers, "context": context, **options}
+        lines = _context.header_lines(headers)
+        self._remade = {**options, **fields, "headers": lines, "context": context}
         used = context or _context.default()
-        super().__init__(used, self.uri, flags, headers=_context.header_lines(headers), **fields)
+        super().__init__(used, self.uri, flags, headers=lines, **fields)
         self.context = used
         if self.mode in ("w", "x"):
             _made.add(self)
@@ -185,7 +187,7 @@ def open(uri: str | os.PathLike[str], mode: str = "r", *, headers: _Headers = No
     headers: of requests to the origin of a URI. context: a Context, in place of the one of configure().
     options: durable, nonblock, http2, as_stored, uncached:
     bool; permissions, expected_size, first_bytes (of an object, which come with
-    its opening): int; backend, part: str.
+    its opening): int; backend, part: str; s3: a dict of fields of struct sluice_s3_options.
 
     Raises OSError or its subclass for the errno, such as FileNotFoundError.
 

@@ -219,9 +219,12 @@ class BufferedFile(AbstractBufferedFile):
     """A file that is read, with a position and a cache. It may be pickled."""
 
     def __init__(self, fs: Any, path: str, file: _Shared, block_size: int, cache_type: str = "sluice",
-                 **options: Any) -> None:
+                 cache_options: Any = None, **version: Any) -> None:
         self.file = file
-        super().__init__(fs, path, "rb", block_size, cache_type=cache_type, size=file.found.size, **options)
+        super().__init__(fs, path, "rb", block_size, cache_type=cache_type, size=file.found.size,
+                         cache_options=cache_options, **version)
+        if version:  # fsspec would ask for the newest
+            self._details = fs.info(path, **version)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         return bytes(self.file.read(end - start, start))
@@ -242,8 +245,26 @@ class BufferedFile(AbstractBufferedFile):
 # ---------------------------------------------------------------------------------------- file systems
 
 
+# Options of any file system of fsspec, beside skip_instance_cache, which its metaclass takes.
+_FSSPEC = {"asynchronous", "loop", "batch_size", "use_listings_cache", "listings_expiry_time", "max_paths"}
+
+
+def _refuse(options: Iterable[str], known: Iterable[str] = _FSSPEC, where: str = "") -> None:
+    """Raise TypeError for other options than those: a server, a version or rights must not be taken for obeyed."""
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{where}there is no option {name!r}")
+
+
+def _copied(given: Any) -> Any:
+    """Options that the caller may change, which change nothing then."""
+    if type(given) is dict:
+        return {name: _copied(value) for name, value in given.items()}
+    return type(given)(map(_copied, given)) if type(given) in (list, tuple) else given
+
+
 class _Reads:
-    """The calls of a file system that read."""
+    """The calls of a file system that read. version: options that _opened() takes, and no others."""
 
     _block = 128 << 10  # of file objects
     _options: Mapping[str, Any] = {}
@@ -255,16 +276,16 @@ class _Reads:
     def _opened(self, path: str, anew: bool = False, first: int = 0) -> _Shared:
         return _Shared(self._uri(path), first_bytes=first, **self._options)
 
-    def _ranges(self, path: str, ranges: Sequence[tuple[int | None, int | None]]) -> list[bytes]:
+    def _ranges(self, path: str, ranges: Sequence[tuple[int | None, int | None]], **version: Any) -> list[bytes]:
         # Of a file that is read from its begin, the bytes come with the opening.
         ends = [_WHOLE if end is None or end < 0 else min(end, _WHOLE) for start, end in ranges if not start]
         first = max(ends, default=0)
         try:
-            return self._opened(path, first=first).ranges(ranges)
+            return self._opened(path, first=first, **version).ranges(ranges)
         except OSError as error:
             if error.errno not in (errno.ESTALE, errno.ECHILD):
                 raise
-        return self._opened(path, True, first).ranges(ranges)  # another version, or process than the parent
+        return self._opened(path, True, first, **version).ranges(ranges)  # another version, or process than the parent
 
     def _plan(
         self, paths: list[str], starts: Any, ends: Any, on_error: str
@@ -295,12 +316,12 @@ class _Reads:
                     for i, part in zip(at, parts, strict=True)}
         return [by_place[i] for i in range(len(by_place))]
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **version: Any) -> bytes:
         """Read a file, or a range of it."""
-        return self._ranges(self._strip_protocol(path), [(start, end)])[0]
+        return self._ranges(self._strip_protocol(path), [(start, end)], **version)[0]
 
     def cat_ranges(self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None,
-                   on_error: str = "return", **_: Any) -> list[Any]:
+                   on_error: str = "return", batch_size: int | None = None) -> list[Any]:
         """Read ranges: those of each file at once, and the files side by side."""
         places, read = self._plan(paths, starts, ends, on_error)
         return self._placed(places, (map if len(places) == 1 else _pool().map)(read, places))
@@ -309,12 +330,14 @@ class _Reads:
               cache_options: Any = None, size: int | None = None, **options: Any) -> Any:
         if mode == "rb":
             block = block_size or self._block
-            file = self._opened(path, True, block)
+            version = {name: value for name, value in options.items() if name != "cache_type"}
+            file = self._opened(path, True, block, **version)
             if file.found.size_unknown:  # it is read to wherever it ends
                 stream: Any = file.as_io(block)
                 stream.size = None
                 return stream
             return BufferedFile(self, path, file, block, cache_options=cache_options, **options)
+        _refuse(options, {"cache_type"})
         return File(self._uri(path), mode, expected_size=size or 0, **self._options).as_io()
 
 
@@ -322,6 +345,10 @@ class LocalFileSystem(_Reads, local.LocalFileSystem):
     """Local files, sluice+file://: reads are sluice's, and the rest is as in fsspec."""
 
     protocol = ("sluice+file",)
+
+    def __init__(self, auto_mkdir: bool = False, **options: Any) -> None:
+        _refuse(options)
+        super().__init__(auto_mkdir=auto_mkdir, **options)
 
     def _open(self, path: str, mode: str = "rb", *arguments: Any, **options: Any) -> Any:
         kind = _Reads if mode == "rb" else local.LocalFileSystem
@@ -337,20 +364,29 @@ class _Remote(_Reads, AsyncFileSystem):
     def __init__(self, headers: Mapping[str, str] | Sequence[str] | None = None,
                  settings: dict[str, Any] | None = None, **options: Any) -> None:
         self._pid: int = os.getpid()
+        self._tls: dict[str, Any] = {}  # settings that come before others
+        _refuse(options)
         super().__init__(**options)
-        self._headers, self._settings = headers, settings
+        self._headers, self._settings = _context.header_lines(headers), _copied(settings)
         self._kept: collections.OrderedDict[str, _Shared] = collections.OrderedDict()
 
     @property
     def _options(self) -> Mapping[str, Any]:  # type: ignore[override]
-        context = None if self._settings is None else _context.with_settings(self._settings)
-        return {"headers": self._headers, "context": context}
+        settings = self._settings
+        if self._tls and settings is None:
+            settings = _context.default()._given
+        self._context = None if settings is None else _context.with_settings({**settings, **self._tls})
+        return {"headers": self._headers, "context": self._context}
 
     @property
     def loop(self) -> Any:
         if self._pid != os.getpid():  # a child of fork() has its own
             self._pid, self._loop = os.getpid(), None if self.asynchronous else get_loop()
         return self._loop
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # fsspec keeps what an instance was made with, for its cache of instances and for pickles.
+        super().__setattr__(name, _copied(value) if name in ("storage_args", "storage_options") else value)
 
     def _opened(self, path: str, anew: bool = False, first: int = 0) -> _Shared:
         file = None if anew else self._kept.get(path)
@@ -364,35 +400,35 @@ class _Remote(_Reads, AsyncFileSystem):
                     self._kept.popitem(last=False)
         return file
 
-    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
-        return await _on_thread(self.cat_file, path, start, end)
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **version: Any) -> bytes:
+        return await _on_thread(self.cat_file, path, start, end, **version)
 
     async def _cat_ranges(self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None,
-                          batch_size: int | None = None, on_error: str = "return", **_: Any) -> list[Any]:
+                          batch_size: int | None = None, on_error: str = "return") -> list[Any]:
         places, read = self._plan(paths, starts, ends, on_error)
         return self._placed(places, await asyncio.gather(*(_on_thread(read, path) for path in places)))
 
-    def info(self, path: str, **_: Any) -> dict[str, Any]:
+    def info(self, path: str, **version: Any) -> dict[str, Any]:
         """Name, size in bytes (None: unknown), type, ETag and time of the last change, as they are now."""
         path = self._strip_protocol(path)
-        found = self._opened(path, True).found
+        found = self._opened(path, True, **version).found
         return {"name": path, "size": None if found.size_unknown else found.size, "type": "file",
                 "ETag": found.etag, "mtime": found.modified_ns / 1e9}
 
-    async def _info(self, path: str, **_: Any) -> dict[str, Any]:
-        return await _on_thread(self.info, path)
+    async def _info(self, path: str, **version: Any) -> dict[str, Any]:
+        return await _on_thread(self.info, path, **version)
 
-    def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
+    def pipe_file(self, path: str, value: Any, mode: str = "overwrite") -> None:
         """Write an object as a whole."""
         uri, letter = self._uri(self._strip_protocol(path)), "x" if mode == "create" else "w"
         with File(uri, letter, expected_size=memoryview(value).nbytes, **self._options) as file:
             file.write(value)
 
-    async def _pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
+    async def _pipe_file(self, path: str, value: Any, mode: str = "overwrite") -> None:
         await _on_thread(self.pipe_file, path, value, mode)
 
-    def _copy_out(self, path: str, lpath: str, callback: Any) -> None:
-        file, at = self._opened(self._strip_protocol(path), True), 0
+    def _copy_out(self, path: str, lpath: str, callback: Any, **version: Any) -> None:
+        file, at = self._opened(self._strip_protocol(path), True, **version), 0
         size = None if file.found.size_unknown else file.found.size
         callback.set_size(size)
         with File(lpath, "w") as out:
@@ -400,10 +436,10 @@ class _Remote(_Reads, AsyncFileSystem):
                 at += out.write(part, at)
                 callback.relative_update(len(part))
 
-    async def _get_file(self, rpath: str, lpath: str, callback: Any = DEFAULT_CALLBACK, **_: Any) -> None:
-        await _on_thread(self._copy_out, rpath, lpath, callback)
+    async def _get_file(self, rpath: str, lpath: str, callback: Any = DEFAULT_CALLBACK, **version: Any) -> None:
+        await _on_thread(self._copy_out, rpath, lpath, callback, **version)
 
-    async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+    async def _ls(self, path: str, detail: bool = True) -> list[Any]:
         raise NotImplementedError(f"{path!r}: {self.protocol[0]} has no lists of files")
 
 
@@ -426,75 +462,114 @@ class HTTPFileSystem(_Remote):
         return str(self._strip_protocol(path)).rstrip("/").rpartition("/")[0]
 
 
+# Options of a client of botocore, and what they are here.
+_CLIENT = {"aws_access_key_id": "access_key", "aws_secret_access_key": "secret_key",
+           "aws_session_token": "session_token", "endpoint_url": "endpoint", "region_name": "region"}
+
+
 class S3FileSystem(_Remote):
     """Objects of S3, sluice+s3://BUCKET/KEY; a slash in a key makes a folder.
 
-    Credentials, region and server are those of the environment and the user's profile.
+    Options are those of s3fs: key, secret, token, or a profile; anon: requests are not signed; endpoint_url;
+    requester_pays; client_kwargs: those of _CLIENT, and verify (False, or a file of certificates). What is not given
+    is that of the environment and the user's profile. Calls that read take version_id, and find() takes prefix.
     """
 
     protocol = ("sluice+s3",)
     _block = 256 << 10
 
+    def __init__(self, *, anon: bool = False, endpoint_url: str | None = None, key: str | None = None,
+                 secret: str | None = None, token: str | None = None, profile: str | None = None,
+                 requester_pays: bool = False, client_kwargs: Mapping[str, Any] | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        client = {name: value for name, value in (client_kwargs or {}).items() if value is not None}
+        verify = client.pop("verify", True)
+        _refuse(client, _CLIENT, "client_kwargs: ")
+        for name, value in zip(_CLIENT, (key, secret, token, endpoint_url), strict=False):
+            if value is not None and client.setdefault(name, value) != value:
+                raise TypeError(f"{name} has another value in client_kwargs")
+        self._s3 = {_CLIENT[name]: value for name, value in client.items() if not (anon and name.startswith("aws_"))}
+        self._s3 |= {"profile": profile, "anonymous": anon, "requester_pays": requester_pays}
+        self._tls = {} if verify is True else {"ca_bundle": verify} if verify else {"tls_insecure": "1"}
+
+    @property
+    def _options(self) -> Mapping[str, Any]:  # type: ignore[override]
+        return {**super()._options, "s3": self._s3}
+
     def _uri(self, path: str) -> str:
         return "s3://" + path
 
-    @property
-    def _context(self) -> _core.Context:
-        context: _core.Context = self._options["context"] or _context.default()
-        return context
+    def _opened(self, path: str, anew: bool = False, first: int = 0, version_id: str | None = None) -> _Shared:
+        if version_id is None:
+            return super()._opened(path, anew, first)
+        options = {**self._options, "s3": {**self._s3, "version": version_id}}
+        return _Shared(self._uri(path), first_bytes=first, **options)
+
+    def _call(self, call: Callable[..., T], path: str, *more: Any) -> T:
+        """Make a call of the core for a list, or a removal."""
+        options = self._options
+        return call(options["context"] or _context.default(), self._uri(path), self._headers, self._s3, *more)
 
     def _rows(self, path: str, prefix: str, recursive: bool) -> list[tuple[str, bool, int, int, str]]:
         bucket = path.partition("/")[0]
         if not bucket:
             raise ValueError("S3 has no list of buckets here: name one")
-        return _core.list_objects(self._context, f"s3://{bucket}/{prefix}", recursive)
+        return self._call(_core.list_objects, f"{bucket}/{prefix}", recursive)
 
-    def _listed(self, path: str, prefix: str, recursive: bool) -> dict[str, dict[str, Any]]:
-        """The entries of a bucket with that prefix."""
-        bucket, found = path.partition("/")[0], {}
+    def _listed(self, path: str, prefix: str, recursive: bool) -> list[dict[str, Any]]:
+        """The entries of a bucket with that prefix. An object may have the name of a folder."""
+        bucket, found = path.partition("/")[0], []
         for key, is_prefix, size, modified_ns, etag in self._rows(path, prefix, recursive):
             name = f"{bucket}/{key.rstrip('/') if is_prefix else key}"
-            found[name] = ({"name": name, "size": 0, "type": "directory"} if is_prefix else
-                           {"name": name, "size": size, "type": "file", "ETag": etag, "mtime": modified_ns / 1e9})
-        found.pop(f"{bucket}/{prefix}", None)  # an object that stands for the folder
-        return found
+            if key != prefix or not key.endswith("/"):  # an object that stands for the folder
+                found.append({"name": name, "size": 0, "type": "directory"} if is_prefix else
+                             {"name": name, "size": size, "type": "file", "ETag": etag, "mtime": modified_ns / 1e9})
+        return sorted(found, key=lambda entry: (entry["name"], entry["type"] == "directory"))
 
     def _prefix(self, path: str) -> str:
         key = path.partition("/")[2]
         return f"{key}/" if key else ""
 
-    def info(self, path: str, **options: Any) -> dict[str, Any]:
+    def info(self, path: str, **version: Any) -> dict[str, Any]:
         """As of other file systems; a folder is there while objects are in it."""
         path = self._strip_protocol(path)
+        version.pop("refresh", None)  # nothing is cached
         if "/" in path:
             try:
-                return super().info(path, **options)
+                return super().info(path, **version)
             except FileNotFoundError:
-                if not self._listed(path, self._prefix(path), False):
+                if version.get("version_id") is not None or not self._listed(path, self._prefix(path), False):
                     raise
         return {"name": path, "size": 0, "type": "directory"}
 
-    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+    def ls(self, path: str, detail: bool = True, refresh: bool = False) -> list[Any]:
         """The objects and folders in a folder."""
         path = self._strip_protocol(path)
         found = self._listed(path, self._prefix(path), False)
         if not found and "/" in path:
-            found[path] = super().info(path)
-        return list(found.values()) if detail else list(found)
+            found = [super().info(path)]
+        return found if detail else [entry["name"] for entry in found]
 
-    async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+    async def _ls(self, path: str, detail: bool = True, refresh: bool = False) -> list[Any]:
         return await _on_thread(self.ls, path, detail)
 
-    async def _find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, **options: Any) -> Any:
+    async def _find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False,
+                    prefix: str = "", refresh: bool = False) -> Any:
         path = self._strip_protocol(path)
-        found = {} if maxdepth or withdirs else await _on_thread(self._listed, path, self._prefix(path), True)
-        if not found:
-            return await super()._find(path, maxdepth=maxdepth, withdirs=withdirs, **options)
-        return found if options.get("detail") else list(found)
+        levels = bool(maxdepth or withdirs)
+        found: dict[str, dict[str, Any]] = {}
+        if prefix or not levels:
+            rows = await _on_thread(self._listed, path, self._prefix(path) + prefix, not levels)
+            found = {entry["name"]: entry for entry in rows if withdirs or entry["type"] == "file"}
+            for name in (entry["name"] for entry in rows if entry["type"] == "directory" and maxdepth != 1):
+                found |= await super()._find(name, maxdepth and maxdepth - 1, withdirs, detail=True)
+        if not found and not prefix:
+            return await super()._find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail)
+        return found if detail else sorted(found)
 
     def _remove(self, path: str) -> None:
         self._kept.pop(path, None)
-        _core.remove_object(self._context, self._uri(path))
+        self._call(_core.remove_object, path)
 
     def rm_file(self, path: str) -> None:
         """Remove an object, which is there, as other file systems have it."""
@@ -503,11 +578,11 @@ class S3FileSystem(_Remote):
             raise IsADirectoryError(errno.EISDIR, "a folder, which rm(recursive=True) empties", path)
         self._remove(path)
 
-    async def _rm_file(self, path: str, **_: Any) -> None:
+    async def _rm_file(self, path: str) -> None:
         await _on_thread(self.rm_file, path)
 
-    async def _rm(self, path: Any, recursive: bool = False, batch_size: int | None = None, maxdepth: int | None = None,
-                  **_: Any) -> None:
+    async def _rm(self, path: Any, recursive: bool = False, batch_size: int | None = None,
+                  maxdepth: int | None = None) -> None:
         """Remove objects; with recursive those below the paths, too, of which a bucket itself stays."""
         for name in await self._expand_path(path):
             bucket, slash, _key = name.partition("/")
@@ -544,17 +619,17 @@ class StoreFileSystem(_Remote):
     def _opened(self, path: str, anew: bool = False, first: int = 0) -> _Shared:
         return _Reads._opened(self, path)  # a file that stays open would hold its blob
 
-    def info(self, path: str, **options: Any) -> dict[str, Any]:
+    def info(self, path: str, **version: Any) -> dict[str, Any]:
         """As of other file systems; a folder is there while blobs are in it."""
         path = self._strip_protocol(path)
         try:
             if path:
-                return super().info(path, **options)
+                return super().info(path, **version)
         except FileNotFoundError:
             self.ls(path)
         return {"name": path, "size": 0, "type": "directory"}
 
-    def ls(self, path: str = "", detail: bool = True, **_: Any) -> list[Any]:
+    def ls(self, path: str = "", detail: bool = True) -> list[Any]:
         """The blobs and folders in a folder."""
         path = self._strip_protocol(path)
         folder = f"{path}/" if path else ""
@@ -569,7 +644,7 @@ class StoreFileSystem(_Remote):
             found[path] = super().info(path)
         return list(found.values()) if detail else list(found)
 
-    async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+    async def _ls(self, path: str, detail: bool = True) -> list[Any]:
         return await _on_thread(self.ls, path, detail)
 
     def rm_file(self, path: str) -> None:
@@ -577,12 +652,13 @@ class StoreFileSystem(_Remote):
         with Store(self._socket) as store:
             store.delete(self._strip_protocol(path))
 
-    async def _rm_file(self, path: str, **_: Any) -> None:
+    async def _rm_file(self, path: str) -> None:
         await _on_thread(self.rm_file, path)
 
-    async def _rm(self, path: Any, recursive: bool = False, **_: Any) -> None:
+    async def _rm(self, path: Any, recursive: bool = False, batch_size: int | None = None,
+                  maxdepth: int | None = None) -> None:
         for each in [path] if isinstance(path, str) else path:
-            for name in await self._find(each) if recursive else [each]:
+            for name in await self._find(each, maxdepth=maxdepth) if recursive else [each]:
                 await self._rm_file(name)
 
 

@@ -127,6 +127,11 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--checksum: not with --continue, since what came before "
 			                  "is not read; "
 			                  "xxhsum -H2 prints that of DST");
+		for (size_t i = 0; o->cp.recursive && i < o->cp.count; i++)
+			if (!strncasecmp(o->cp.sources[i], "http://", 7) ||
+			    !strncasecmp(o->cp.sources[i], "https://", 8))
+				argp_error(state, "-r: a web server has no list of files: '%s'",
+				           cli_uri_name(o->cp.sources[i]));
 		name_blob_place(state, o);
 		return 0;
 	default:

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cli.h"
 
@@ -65,7 +66,7 @@ static void print_entry(const struct ls_options *o, const struct sluice_entry *e
 		}
 		return;
 	}
-	name = cli_visible(e->name);
+	name = isatty(STDOUT_FILENO) ? cli_visible(e->name) : cli_format("%s", e->name);
 	gmtime_r(&at, &utc);
 	strftime(date, sizeof date, "%F %T", &utc);
 	if (e->is_prefix)

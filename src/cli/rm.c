@@ -37,7 +37,8 @@ struct removal {
 	sluice_context *ctx;
 	size_t bucket; /* length of "s3://BUCKET/" at the start of uri */
 	pthread_mutex_t mutex;
-	sluice_list *list; /* guarded by mutex, as the next two */
+	sluice_list *list; /* guarded by mutex, as the next three */
+	int listed;        /* of the last sluice_list_next() */
 	uint64_t found;
 	int rc;
 };
@@ -106,9 +107,6 @@ static int entry_remove(const struct removal *all, const char *uri, const char *
 	strftime(date, sizeof date, "%F %T", &utc);
 	if (all->o->uploads ? all->o->remove : !all->o->dry_run)
 		rc = cli_said(sluice_remove(all->ctx, uri, &all->options, upload));
-	/* Its owner may have completed or dropped it meanwhile. */
-	if (rc == -ENOENT && upload)
-		rc = 0;
 	flockfile(stdout);
 	if (rc == 0 && all->o->json) {
 		cli_json_string("{\"uri\": ", uri);
@@ -132,11 +130,10 @@ static char *removal_take(struct removal *all, char **upload, int64_t *at)
 	struct sluice_entry entry = {.size = sizeof entry};
 	int64_t latest = ((int64_t)time(NULL) - (int64_t)all->o->age * HOUR_S) * 1000000000;
 	char *uri = NULL;
-	int rc = 0;
 
 	pthread_mutex_lock(&all->mutex);
-	while (!uri && !cli_interrupted() &&
-	       (rc = cli_said(sluice_list_next(all->list, &entry))) > 0) {
+	while (!uri && all->listed >= 0 && !cli_interrupted() &&
+	       (all->listed = cli_said(sluice_list_next(all->list, &entry))) > 0) {
 		if (all->o->uploads && all->o->age && entry.modified_ns > latest)
 			continue;
 		uri = cli_format("%.*s%s", (int)all->bucket, all->uri, entry.name);
@@ -144,8 +141,8 @@ static char *removal_take(struct removal *all, char **upload, int64_t *at)
 		*at = entry.modified_ns;
 		all->found++;
 	}
-	if (rc < 0)
-		all->rc = rc;
+	if (all->listed < 0)
+		all->rc = all->listed;
 	pthread_mutex_unlock(&all->mutex);
 	return uri;
 }
@@ -180,6 +177,7 @@ static int remove_list(struct removal *all)
 
 	all->uri = uri;
 	all->bucket = strlen("s3://") + rest + 1;
+	all->listed = 0;
 	all->rc = cli_said(sluice_list_open(
 		all->ctx, uri, &all->options,
 		all->o->uploads ? SLUICE_LIST_UPLOADS : SLUICE_LIST_RECURSIVE, &all->list));

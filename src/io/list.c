@@ -7,6 +7,7 @@
  * Threads: a list is used by one thread at a time, which waits for the server.
  */
 #include <errno.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,9 +21,11 @@ struct sluice_list {
 	struct sluice_context *ctx;
 	char *uri;
 	struct sluice_open_options options;
-	unsigned flags;  /* enum sluice_list_flags */
-	char *page, *at; /* the page, and the rest of it */
-	char *token;     /* of the next page; "": the first; NULL: there is none */
+	unsigned flags; /* enum sluice_list_flags */
+	char *xml;      /* of a page */
+	struct sl_s3_page page;
+	const char *token; /* of the next page; "": the first; NULL: there is none */
+	void *seen;        /* all tokens so far, for tsearch(), which own `token` */
 	struct sl_s3_entry entry;
 };
 
@@ -44,15 +47,38 @@ static int list_open_page(struct sluice_list *list, sluice_file **out)
 	return rc ? rc : sl_file_wrap(list->ctx, list->uri, SLUICE_OPEN_READ, backend, out);
 }
 
+static int compare_tokens(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+/* Takes the token of the next page, or NULL. Returns 0, -ENOMEM, or -EPROTO for one that was there before. */
+static int list_keep_token(struct sluice_list *list, char *token)
+{
+	char **kept = token ? tsearch(token, &list->seen, compare_tokens) : &token;
+
+	if (kept && *kept == token) {
+		list->token = token;
+		return 0;
+	}
+	free(token);
+	return kept ? sl_fail(-EPROTO, "'%s': the server's list comes back to a page", list->uri)
+	            : sl_fail(-ENOMEM, "no memory");
+}
+
 static int list_read_page(struct sluice_list *list)
 {
+	struct sl_s3_page page;
+	char *token;
 	sluice_op *op = NULL;
 	sluice_file *file;
 	int64_t n = list_open_page(list, &file);
 
+	/* If this page fails, the next call asks for it again. */
+	list->page.at = list->xml + PAGE_BYTES - 1;
 	if (n)
 		return (int)n;
-	n = sluice_read(file, list->page, PAGE_BYTES - 1, 0, &op);
+	n = sluice_read(file, list->xml, PAGE_BYTES - 1, 0, &op);
 	if (!n)
 		n = sluice_wait(op, -1);
 	if (n < 0 && op)
@@ -63,18 +89,13 @@ static int list_read_page(struct sluice_list *list)
 		return sl_fail(-EPROTO, "'%s': the server's list is too long", list->uri);
 	if (n < 0)
 		return (int)n;
-	list->page[n] = '\0';
-	if (!strstr(list->page, list->flags & SLUICE_LIST_UPLOADS ? "<ListMultipartUploadsResult"
-	                                                          : "<ListBucketResult"))
-		return sl_fail(-EPROTO,
-		               "'%s': the server answered with something other than a list",
-		               list->uri);
-	free(list->token);
-	list->token = NULL;
-	if (sl_s3_list_rest(list->page, &list->token) && !list->token)
-		return sl_fail(-ENOMEM, "no memory");
-	list->at = list->page;
-	return 0;
+	list->xml[n] = '\0';
+	n = sl_s3_page_read(list->uri, list->flags, list->xml, &page, &token);
+	if (!n)
+		n = list_keep_token(list, token);
+	if (!n)
+		list->page = page;
+	return (int)n;
 }
 
 int sluice_list_open(sluice_context *ctx, const char *uri, const struct sluice_open_options *o,
@@ -98,9 +119,9 @@ int sluice_list_open(sluice_context *ctx, const char *uri, const struct sluice_o
 	list->options.flags = SLUICE_OPEN_READ;
 	list->flags = (unsigned)recursive;
 	list->uri = strdup(uri);
-	list->token = strdup("");
-	list->page = list->at = calloc(1, PAGE_BYTES);
-	rc = list->uri && list->token && list->page ? 0 : sl_fail(-ENOMEM, "no memory");
+	list->token = "";
+	list->xml = list->page.at = calloc(1, PAGE_BYTES);
+	rc = list->uri && list->xml ? 0 : sl_fail(-ENOMEM, "no memory");
 	if (!rc)
 		rc = list_read_page(list);
 	/* The region of the bucket is known now. */
@@ -120,13 +141,11 @@ int sluice_list_next(sluice_list *list, struct sluice_entry *out)
 
 	if (!list || !out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_list_next: no list, or out->size is not set");
-	while (!sl_s3_list_next(&list->at, &list->entry)) {
-		if (!list->token)
-			return 0;
-		rc = list_read_page(list);
-		if (rc)
-			return rc;
-	}
+	while (!(rc = sl_s3_page_next(&list->page, &list->entry)) && list->token &&
+	       !(rc = list_read_page(list)))
+		continue;
+	if (rc <= 0)
+		return rc;
 	entry.name = list->entry.name;
 	entry.is_prefix = list->entry.is_prefix;
 	entry.length = list->entry.length;
@@ -143,8 +162,8 @@ void sluice_list_close(sluice_list *list)
 	if (!list)
 		return;
 	free(list->uri);
-	free(list->token);
-	free(list->page);
+	tdestroy(list->seen, free);
+	free(list->xml);
 	free(list);
 }
 

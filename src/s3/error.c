@@ -7,26 +7,36 @@
  * Threads: any. The text comes from servers and is not trusted.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "s3/s3.h"
 
 #define BLANKS " \t\r\n"
 
-/* Returns the character of an entity at `at`, and its length; '&' stands for itself otherwise. */
-static char entity_of(const char *at, size_t *length)
+size_t sl_s3_entity(const char *at, char out[5])
 {
-	static const struct {
-		const char *text;
-		char c;
-	} entities[] = {{"&amp;", '&'},   {"&lt;", '<'},   {"&gt;", '>'},  {"&quot;", '"'},
-	                {"&apos;", '\''}, {"&#39;", '\''}, {"&#34;", '"'}, {"&", '&'}};
-	size_t i = 0;
+	static const char *const entities[] = {"&&amp;", "<&lt;", ">&gt;", "\"&quot;", "'&apos;"};
+	bool hex = at[1] == '#' && at[2] == 'x';
+	unsigned long code = 0;
+	char *end = NULL;
+	size_t n;
 
-	while (strncmp(at, entities[i].text, strlen(entities[i].text)))
-		i++;
-	*length = strlen(entities[i].text);
-	return entities[i].c;
+	memcpy(out, "&\0\0\0", 5);
+	for (size_t i = 0; i < sizeof(entities) / sizeof(*entities); i++)
+		if (!strncmp(at, entities[i] + 1, strlen(entities[i] + 1))) {
+			out[0] = entities[i][0];
+			return strlen(entities[i] + 1);
+		}
+	if (at[1] == '#' && strspn(at + 2 + hex, SL_S3_HEX))
+		code = strtoul(at + 2 + hex, &end, hex ? 16 : 10);
+	if (!code || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) || *end != ';')
+		return 0;
+	n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+	for (size_t i = n; i-- > 1; code >>= 6)
+		out[i] = (char)(0x80 | (code & 0x3f));
+	out[0] = (char)(code | (n > 1 ? 0xf00 >> n & 0xff : 0));
+	return (size_t)(end + 1 - at);
 }
 
 /* Returns the byte behind the name of a tag, if it is that, with any prefix; else NULL. */
@@ -64,14 +74,15 @@ void sl_s3_element(const char *xml, const char *name, char *out, size_t size)
 	at = behind ? strchr(behind, '>') : NULL;
 	if (!at || at[-1] == '/')
 		return;
-	for (at++; *at && *at != '<' && length + 1 < size; at += step) {
-		char c = *at;
+	for (at++; *at && *at != '<'; at += step ? step : 1) {
+		char c[5] = {*at};
 
-		step = 1;
-		if (c == '&')
-			c = entity_of(at, &step);
-		if ((unsigned char)c >= ' ' && c != 0x7f)
-			out[length++] = c;
+		step = *at == '&' ? sl_s3_entity(at, c) : 1;
+		if ((unsigned char)c[0] < ' ' || c[0] == 0x7f)
+			continue;
+		if (length + strlen(c) >= size)
+			break;
+		length = (size_t)(stpcpy(out + length, c) - out);
 	}
 	out[length] = '\0';
 }

@@ -15,23 +15,25 @@
 #include "s3/place.h"
 #include "s3/s3.h"
 
-/* Of a list of uploads a token is the key of the last, a line feed, and its id. */
+/* Of a list of uploads a token is the key of the last, a line feed, and its id. Escapes in names are not asked for: SeaweedFS
+ * then says that names have them, and they have none. */
 static char *list_uploads_query(const char *prefix, const char *token)
 {
-	const char *line = strchr(token, '\n');
+	const char *line = strrchr(token, '\n');
 	char *key = line ? strndup(token, line - token) : NULL, *query;
 	char *from = key ? sl_s3_encode(key, false) : NULL;
 	char *id = line ? sl_s3_encode(line + 1, false) : NULL;
+	int n = -1;
 
-	if ((line && (!from || !id)) ||
-	    asprintf(&query, "encoding-type=url%s%s&prefix=%s%s%s&uploads=",
-	             line ? "&key-marker=" : "", line ? from : "", prefix,
-	             line ? "&upload-id-marker=" : "", line ? id : "") < 0)
-		query = NULL;
+	if (!line)
+		n = asprintf(&query, "prefix=%s&uploads=", prefix);
+	else if (from && id)
+		n = asprintf(&query, "key-marker=%s&prefix=%s&upload-id-marker=%s&uploads=", from,
+		             prefix, id);
 	free(key);
 	free(from);
 	free(id);
-	return query;
+	return n < 0 ? NULL : query;
 }
 
 int sl_s3_list_query(const char *uri, unsigned flags, const char *token, char **out)
@@ -58,69 +60,102 @@ int sl_s3_list_query(const char *uri, unsigned flags, const char *token, char **
 	return query ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
-/* Decodes percent-escapes, and '+' for a blank, in place. */
-static void name_decode(char *text)
+/* Decodes percent-escapes, and '+' for a blank, in place. Returns false for a '%' that begins none. */
+static bool name_decode(char *text)
 {
 	char *to = text;
 	unsigned code;
 
 	for (const char *from = text; *from; from++) {
-		if (*from == '%' && sscanf(from + 1, "%2x", &code) == 1 && code && from[2]) {
-			*to++ = (char)code;
+		code = *from == '+' ? ' ' : (unsigned char)*from;
+		if (*from == '%') {
+			if (strspn(from + 1, SL_S3_HEX) < 2 ||
+			    sscanf(from + 1, "%2x", &code) != 1 || !code)
+				return false;
 			from += 2;
-		} else {
-			*to++ = *from == '+' ? ' ' : *from;
 		}
+		*to++ = (char)code;
 	}
 	*to = '\0';
+	return true;
 }
 
-bool sl_s3_list_next(char **at, struct sl_s3_entry *out)
+/* Copies the text of an element, every byte. Returns false if there is none, it is too long, or is not well formed. */
+static bool list_text(const char *xml, const char *tag, bool encoded, char *out, size_t size)
 {
-	char *object = strchr(*at, '<'), *end, text[SL_S3_TEXT];
+	const char *at = strstr(xml, tag), *end = at ? strchr(at + 1, '<') : NULL;
+	size_t step, length = 0;
+
+	if (!end || end[1] != '/')
+		return false;
+	for (at += strlen(tag); at < end; at += step) {
+		char c[5] = {*at};
+
+		step = *at == '&' ? sl_s3_entity(at, c) : 1;
+		if (!step || length + strlen(c) >= size)
+			return false;
+		length = (size_t)(stpcpy(out + length, c) - out);
+	}
+	out[length] = '\0';
+	return length && (!encoded || name_decode(out));
+}
+
+int sl_s3_page_next(struct sl_s3_page *page, struct sl_s3_entry *out)
+{
+	char *object = strchr(page->at, '<'), *end, text[SL_S3_TEXT];
 
 	/* A search for either would go on to the end of a page that has none of them, for each entry. */
-	while (object && strncmp(object, "<Contents>", 10) &&
-	       strncmp(object, "<CommonPrefixes>", 16) && strncmp(object, "<Upload>", 8))
+	while (object && (page->uploads ? strncmp(object, "<Upload", 7) || object[7] == 'I'
+	                                : strncmp(object, "<Contents", 9) &&
+	                                          strncmp(object, "<CommonPrefixes", 15)))
 		object = strchr(object + 1, '<');
-	out->is_prefix = object && object[3] == 'm';
-	end = !object            ? NULL
-	      : object[1] == 'U' ? strstr(object, "</Upload>")
-	      : out->is_prefix   ? strstr(object, "</CommonPrefixes>")
-	                         : strstr(object, "</Contents>");
-	if (!end)
-		return false;
-	*end = '\0';
-	*at = end + 1;
-	sl_s3_element(object, out->is_prefix ? "Prefix" : "Key", out->name, sizeof(out->name));
-	name_decode(out->name);
+	if (!object)
+		return 0;
+	page->at = object;
+	out->is_prefix = object[3] == 'm';
+	end = strstr(object, page->uploads    ? "</Upload>"
+	                     : out->is_prefix ? "</CommonPrefixes>"
+	                                      : "</Contents>");
+	if (end)
+		*end = '\0';
+	if (!end ||
+	    !list_text(object, out->is_prefix ? "<Prefix>" : "<Key>", page->encoded, out->name,
+	               SL_S3_NAME) ||
+	    (page->uploads && !list_text(object, "<UploadId>", false, out->upload, SL_S3_UPLOAD)))
+		return sl_fail(-EPROTO, "'%s': the server's list has an entry that cannot be read",
+		               page->uri);
+	page->at = end + 1;
 	sl_s3_element(object, "ETag", out->etag, sizeof(out->etag));
 	sl_s3_element(object, "Size", text, sizeof(text));
 	out->length = strtoull(text, NULL, 10);
-	sl_s3_element(object, "UploadId", out->upload, sizeof(out->upload));
-	sl_s3_element(object, out->upload[0] ? "Initiated" : "LastModified", text, sizeof(text));
+	sl_s3_element(object, page->uploads ? "Initiated" : "LastModified", text, sizeof(text));
 	out->modified = sl_s3_time(text);
-	return true;
+	return 1;
 }
 
-bool sl_s3_list_rest(const char *page, char **token)
+int sl_s3_page_read(const char *uri, unsigned flags, char *xml, struct sl_s3_page *out,
+                    char **token)
 {
-	char text[SL_S3_NAME];
+	bool uploads = flags & SLUICE_LIST_UPLOADS, goes_on;
+	char text[SL_S3_TEXT], next[SL_S3_NAME], id[SL_S3_UPLOAD];
 
-	sl_s3_element(page, "IsTruncated", text, sizeof(text));
-	if (strcmp(text, "true"))
-		return false;
-	sl_s3_element(page, "NextContinuationToken", text, sizeof(text));
-	if (!text[0]) {
-		char id[SL_S3_UPLOAD];
-
-		sl_s3_element(page, "NextKeyMarker", text, sizeof(text));
-		name_decode(text);
-		sl_s3_element(page, "NextUploadIdMarker", id, sizeof(id));
-		if (!text[0] || asprintf(token, "%s\n%s", text, id) < 0)
-			*token = NULL;
-		return text[0];
-	}
-	*token = strdup(text);
-	return true;
+	*token = NULL;
+	if (!strstr(xml, uploads ? "<ListMultipartUploadsResult" : "<ListBucketResult") ||
+	    !strstr(xml, uploads ? "</ListMultipartUploadsResult>" : "</ListBucketResult>"))
+		return sl_fail(-EPROTO,
+		               "'%s': the server's answer is no list, or not the whole of it", uri);
+	sl_s3_element(xml, "EncodingType", text, sizeof(text));
+	*out = (struct sl_s3_page){uri, xml, uploads, !strcmp(text, "url")};
+	sl_s3_element(xml, "IsTruncated", text, sizeof(text));
+	sl_s3_element(xml, "NextUploadIdMarker", id, sizeof(id));
+	goes_on = list_text(xml, uploads ? "<NextKeyMarker>" : "<NextContinuationToken>",
+	                    uploads && out->encoded, next, sizeof(next));
+	/* Servers in Go leave a "false" out. */
+	if (!strcmp(text, "false") || (!text[0] && !goes_on))
+		return 0;
+	if (strcmp(text, "true") || !goes_on)
+		return sl_fail(-EPROTO, "'%s': the server's list does not say how it goes on", uri);
+	if (asprintf(token, uploads ? "%s\n%s" : "%s", next, id) < 0)
+		return sl_fail(-ENOMEM, "no memory");
+	return 0;
 }

@@ -6,6 +6,7 @@
 #include "core/core.h"
 
 #define SL_S3_TEXT 64
+#define SL_S3_HEX  "0123456789abcdefABCDEF"
 
 /* ----------------------------------------------------------------------------------- keyring */
 
@@ -73,6 +74,8 @@ bool sl_s3_error_is(const struct sl_s3_error *error, const char *codes);
 
 /* Returns whether XML has that root, and its end tag at the end. */
 bool sl_s3_is_whole(const char *xml, const char *root);
+/* Writes the character of the entity at a '&', in UTF-8, or the '&'. Returns the length of the entity; 0: it is none. */
+size_t sl_s3_entity(const char *at, char out[5]);
 /* Copies the text of the first element of that name, "" if there is none. Control characters are left out. */
 void sl_s3_element(const char *xml, const char *name, char *out, size_t size);
 
@@ -143,9 +146,17 @@ struct sl_s3_entry {
 /* Makes the query of a page of the list of names that begin as the key of the URI, for the caller to free.
  * flags: of enum sluice_list_flags. token: of the page; "": the first. */
 int sl_s3_list_query(const char *uri, unsigned flags, const char *token, char **out);
-/* Takes the next entry out of a page, from *at on. Returns false behind the last. */
-bool sl_s3_list_next(char **at, struct sl_s3_entry *out);
-/* Returns whether the list goes on behind the page, with the token of the next; NULL: no memory. */
-bool sl_s3_list_rest(const char *page, char **token);
+/* A page of a list. The texts belong to the caller. */
+struct sl_s3_page {
+	const char *uri;       /* of the list */
+	char *at;              /* the rest */
+	bool uploads, encoded; /* entries are uploads; names have percent-escapes */
+};
+/* Begins with a page, and finds the token of the next one, for the caller to free; NULL: there is none. Returns 0, -ENOMEM, or
+ * -EPROTO with a sentence: the page is no list, is cut, or does not say how the list goes on. */
+int sl_s3_page_read(const char *uri, unsigned flags, char *xml, struct sl_s3_page *out,
+                    char **token);
+/* Takes the next entry, which is empty or of the same list. Returns 1, 0 behind the last, or -EPROTO with a sentence, from then on. */
+int sl_s3_page_next(struct sl_s3_page *page, struct sl_s3_entry *out);
 
 #endif

@@ -92,6 +92,26 @@ objects_below_a_prefix_are_copied_down() {
 	says NoSuchBucket
 }
 
+a_folder_of_a_web_server_is_refused() {
+	mkdir www to
+	echo 1 > www/a
+	status 2 "$sluice" cp -r "$(at www/)" to
+	says "-r: a web server has no list of files: 'http://"
+	status 2 "$sluice" cp -rq www "${secure/https/HTTPS}/a?secret" to
+	grep -q secret err && fail "$(cat err)"
+	[ -z "$(ls to)" ] || fail "$(find to)"
+	status 0 "$sluice" cp "$(at www/a)" to
+}
+
+names_in_a_list_are_escaped_on_a_terminal_only() {
+	use_s3
+	status 0 "$sluice" ls s3://echo/nl
+	[ "$(tail -c 5 out)" = $'nl\nx' ] || fail "in a pipe: $(cat -v out)"
+	command -v script > /dev/null || skip "script(1) is missing"
+	timeout 60 script -qec "'$sluice' ls s3://echo/nl" /dev/null < /dev/null > terminal
+	grep -q 'nl\\u000ax' terminal || fail "on a terminal: $(cat -v terminal)"
+}
+
 an_interrupt_ends_a_list_that_does_not_come() {
 	export AWS_ACCESS_KEY_ID=AKIDTEST AWS_SECRET_ACCESS_KEY=secret/+of=the-test
 	"$python" - "$sluice" <<-'END' || fail "the list was waited for"

@@ -6,7 +6,7 @@ ETags of parts are no hashes of theirs, and those of objects neither.
 
 The name of the bucket is a list of words with '-' between them, which say how it behaves:
 
-  echo      each object consists of the bytes of its key
+  echo      each object consists of the bytes of its key; a version of it has its id behind them
   public    requests have to be without a signature
   payer     requests have to have x-amz-request-payer, and to sign it
   skewed    the server's clock is an hour ahead
@@ -410,8 +410,8 @@ class Server:
         if len(names) > 2:
             key = urllib.parse.quote_plus(self.uploads[names[1]]["key"], safe="/")
             more = f"<NextKeyMarker>{key}</NextKeyMarker><NextUploadIdMarker>{xml_text(names[1])}</NextUploadIdMarker>"
-        self.xml(sock, request, f"<ListMultipartUploadsResult><IsTruncated>{str(bool(more)).lower()}</IsTruncated>{more}"
-                 f"{entries}</ListMultipartUploadsResult>")
+        self.xml(sock, request, f"<ListMultipartUploadsResult><EncodingType>url</EncodingType><IsTruncated>"
+                 f"{str(bool(more)).lower()}</IsTruncated>{more}{entries}</ListMultipartUploadsResult>")
 
     def list_parts(self, sock, request):
         """Three on a page."""
@@ -475,6 +475,7 @@ class Server:
         more = at + 2 < len(names)
         token = f"<NextContinuationToken>={at + 2}=</NextContinuationToken>" if more else ""
         body = (f'<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult><Prefix>{prefix}</Prefix>'
+                f"<EncodingType>url</EncodingType>"
                 f"<IsTruncated>{str(more).lower()}</IsTruncated>{token}{entries}</ListBucketResult>").encode()
         self.send(sock, request, 200, [("Content-Type", "application/xml")], body, len(body))
 
@@ -488,7 +489,8 @@ class Server:
             data = self.state(request.key.decode())
             return None, data, "state"
         if "echo" in request.words:
-            return None, request.key, hashlib.md5(request.key).hexdigest()
+            data = request.key + request.asked.get("versionId", "").encode()
+            return None, data, hashlib.md5(data).hexdigest()
         path = os.path.join(self.root, request.key)
         try:
             if not os.path.abspath(path).startswith(self.root + b"/") or not os.path.isfile(path):

@@ -334,7 +334,7 @@ def bucket(tmp_path, monkeypatch):
 def test_objects_of_s3_are_listed_and_read(bucket):
     fs, names = bucket
     assert fs.ls("sluice+s3://bucket", detail=False) == [f"bucket/{name}" for name in
-                                                         ("a b", "a", "b&<>", "c+d%", "nl\nx", "z")]
+                                                         ("a", "a b", "b&<>", "c+d%", "nl\nx", "z")]
     assert fs.ls("bucket/a/", detail=False) == ["bucket/a/1", "bucket/a/2"]
     assert fs.find("bucket") == [f"bucket/{name}" for name in names]
     assert fs.glob("bucket/*/*") == ["bucket/a/1", "bucket/a/2", "bucket/z/deep"]
@@ -356,6 +356,132 @@ def test_objects_of_s3_are_listed_and_read(bucket):
     assert fs.cat("bucket/new") == b"new"
 
 
+def test_an_object_beside_a_folder_of_its_name_is_listed(bucket, monkeypatch):
+    import s3_server
+
+    fs, _ = bucket
+    monkeypatch.setattr(s3_server, "LISTED", ["p/ab", "p/b", "p/b/a/x", "same", "same/inner", "same/inner/x", "z"])
+    entries = [(entry["name"], entry["type"]) for entry in fs.ls("echo")]
+    assert entries == [("echo/p", "directory"), ("echo/same", "file"), ("echo/same", "directory"), ("echo/z", "file")]
+    assert fs.ls("echo/same", detail=False) == ["echo/same/inner", "echo/same/inner"]
+    assert fs.find("echo", maxdepth=1) == ["echo/same", "echo/z"] and fs.glob("echo/sam*") == ["echo/same"]
+    assert fs.find("echo/same") == fs.find("echo/same", maxdepth=2) == ["echo/same/inner", "echo/same/inner/x"]
+    assert next(fs.walk("echo")) == ("echo", ["p", "same"], ["same", "z"])
+    # A prefix is of the names that are found, and of no more.
+    for prefix, names in (("b", ["b", "b/a/x"]), ("b/", ["b/a/x"]), ("a", ["ab"]), ("z", [])):
+        assert fs.find("echo/p", prefix=prefix) == [f"echo/p/{name}" for name in names]
+    assert fs.find("echo/p", prefix="b", maxdepth=1) == ["echo/p/b"]
+    assert fs.find("echo/p", prefix="b", withdirs=True) == ["echo/p/b", "echo/p/b/a", "echo/p/b/a/x"]
+    assert fs.find("echo/p", prefix="b", maxdepth=2, detail=True).keys() == {"echo/p/b"}
+    assert fs.find("echo", prefix="s", maxdepth=2) == ["echo/same", "echo/same/inner"]
+
+
+def test_a_version_is_read_where_it_is_asked_for(bucket, tmp_path):
+    fs, _ = bucket
+    name = "echo/object"
+    for version, data in (("1+/", b"object1+/"), (None, b"object"), ("2", b"object2")):
+        assert fs.cat_file(name, version_id=version) == fs.cat(name, version_id=version) == data
+        assert fs.cat_file(name, 1, -1, version_id=version) == data[1:-1]
+        assert fs.info(name, version_id=version)["size"] == len(data)
+        with fs.open(name, version_id=version) as file:
+            again = pickle.loads(pickle.dumps(file))
+            assert file.read() == again.read() == data and file.info()["size"] == len(data)
+        fs.get(name, str(tmp_path / "copy"), version_id=version)
+        assert (tmp_path / "copy").read_bytes() == data
+    assert asyncio.run(fs._cat_file(name, version_id="3")) == b"object3"
+    with pytest.raises(FileNotFoundError):
+        fs.info("bucket/a", version_id="1")  # a folder has none
+    with pytest.raises((TypeError, OSError), match="version"):
+        fs.open(name, "wb", version_id="1")
+
+
+def test_options_that_are_not_known_are_refused(bucket, path, file_server):
+    fs, _ = bucket
+    for kind in ("sluice+http", "sluice+s3", "sluice+file", "store"):
+        for option in ("key", "endpoint_url", "version_id", "acl", "context")[2 * (kind == "sluice+s3"):]:
+            with pytest.raises(TypeError, match=option):
+                fsspec.filesystem(kind, **{option: "x"})
+        fsspec.filesystem(kind, skip_instance_cache=True, use_listings_cache=False, listings_expiry_time=1, max_paths=3)
+    fsspec.filesystem("sluice+s3", asynchronous=True, loop=None, batch_size=3)
+    for client in ({"colour": 1}, {"config": None, "use_ssl": True}, {"endpoint_url": "http://127.0.0.1:1"}):
+        with pytest.raises(TypeError, match=r"colour|use_ssl|endpoint_url"):
+            fsspec.filesystem("sluice+s3", endpoint_url="http://localhost", client_kwargs=client)
+    for own, name in ((fs, "echo/a"), fsspec.url_to_fs(f"sluice+{file_server.uri}/pattern"),
+                      fsspec.url_to_fs(f"sluice+file://{path}")):
+        for call in (own.cat_file, own.cat, own.open, own.info)[:3 if "file" in own.protocol[0] else 4]:
+            with pytest.raises(TypeError, match="colour"):
+                call(name, colour=1)
+    for call in (fs.ls, fs.find, fs.rm, fs.exists, lambda name, **o: fs.pipe_file(name, b"", **o),
+                 lambda name, **o: fs.open(name, "wb", **o), lambda name, **o: fs.get(name, "to", **o)):
+        with pytest.raises(TypeError, match="colour"):
+            call("echo/a", colour=1)
+    assert fs.ls("echo/a", detail=False, refresh=True) == ["echo/a/1", "echo/a/2"]
+
+
+def test_options_are_those_of_s3fs_and_stay_with_their_file_system(bucket, monkeypatch, tmp_path):
+    import s3_server
+
+    keys = {name: {"key": name, "secret": secret} for name, secret in s3_server.SECRETS.items()}
+    keys["ASIATEST"]["token"] = "token"
+    places = []
+    for name in "ab":
+        root = tmp_path / f"root-{name}"
+        root.mkdir()
+        (root / "object").write_bytes(name.encode())
+        places.append(f"http://127.0.0.1:{s3_server.start(root)}")
+    profile = tmp_path / "credentials"
+    profile.write_text("[mine]\naws_access_key_id = AKIDTEST\naws_secret_access_key = " + keys["AKIDTEST"]["secret"])
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(profile))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")  # which a request must not use
+    client = {"endpoint_url": places[0], "aws_access_key_id": "AKIDTEST", "region_name": "us-east-1",
+              "aws_secret_access_key": keys["AKIDTEST"]["secret"]}
+    given = [({"endpoint_url": places[0], **keys["AKIDTEST"]}, "bucket", b"a"),
+             ({"endpoint_url": places[1], **keys["AKIDTEST"]}, "bucket", b"b"),
+             ({"endpoint_url": places[1], **keys["ASIATEST"]}, "bucket", b"b"),
+             ({"endpoint_url": places[1], **keys["ASIATEST"], "secret": "wrong"}, "bucket", None),
+             ({"endpoint_url": places[0], **keys["AKIDTEST"], "anon": True}, "bucket", None),
+             ({"endpoint_url": places[0], **keys["AKIDTEST"], "anon": True}, "public", b"a"),
+             ({"client_kwargs": client}, "bucket", b"a"), ({"client_kwargs": client, "anon": True}, "public", b"a"),
+             ({"client_kwargs": {**client, "endpoint_url": places[1]}}, "bucket", b"b"),
+             ({"endpoint_url": places[0], "client_kwargs": {**client, "verify": False}}, "bucket", b"a"),
+             ({"profile": "mine", "endpoint_url": places[1]}, "bucket", b"b"),
+             ({"endpoint_url": places[0], **keys["AKIDTEST"], "requester_pays": True}, "payer", b"a"),
+             ({"endpoint_url": places[0], **keys["AKIDTEST"]}, "payer", None),
+             ({"endpoint_url": places[0], **keys["AKIDTEST"], "headers": {"x-amz-request-payer": "requester"}}, "payer",
+              b"a")]
+
+    def finds(fs, word, expected):
+        if expected is None:
+            with pytest.raises(PermissionError):
+                fs.cat_file(f"{word}/object")
+            with pytest.raises(PermissionError):
+                fs.ls(word)
+        else:
+            assert fs.cat_file(f"{word}/object") == expected and fs.ls(f"{word}/a", detail=False)
+            fs.pipe_file(f"{word}/new", b"")
+            fs.rm_file(f"{word}/new")
+
+    made = [(fsspec.filesystem("sluice+s3", **options), word, expected) for options, word, expected in given]
+    for _ in range(2):
+        for fs, word, expected in made:
+            finds(fs, word, expected)
+            finds(pickle.loads(pickle.dumps(fs)), word, expected)
+            finds(fsspec.AbstractFileSystem.from_json(fs.to_json()), word, expected)
+        # The caller changes what it has given: file systems stay what they were made as.
+        client["endpoint_url"] = "http://127.0.0.1:1"
+        client.pop("aws_access_key_id", None)
+        given[-1][0]["headers"].clear()
+    fs.clear_instance_cache()
+    finds(pickle.loads(pickle.dumps(made[6][0])), "bucket", b"a")
+    assert fsspec.filesystem("sluice+s3", **given[0][0]) is fsspec.filesystem("sluice+s3", **given[0][0])
+
+    ca = sluice._context._CA_BUNDLES[0]
+    for verify, settings in ((False, {"tls_insecure": "1"}), (ca, {"ca_bundle": ca}), (True, {}), (None, {})):
+        fs = fsspec.filesystem("sluice+s3", client_kwargs={"verify": verify}, settings={"workers": 2})
+        assert fs._options["context"]._given == {"workers": 2, **settings}
+
+
 def test_objects_of_s3_are_written_in_parts(bucket, tmp_path):
     fs, _ = bucket
     body = bytes(range(256)) * 2000 + b"end"
@@ -364,7 +490,7 @@ def test_objects_of_s3_are_written_in_parts(bucket, tmp_path):
         file.write(body)
         assert not (tmp_path / "large").exists()
     assert (tmp_path / "large").read_bytes() == body
-    fs = fsspec.filesystem("sluice+s3", context=context, skip_instance_cache=True)
+    fs = fsspec.filesystem("sluice+s3", settings={"s3_part_bytes": "64 KiB"}, skip_instance_cache=True)
     with fs.open("bucket/large 2", "wb") as file:
         for at in range(0, len(body), 10000):
             file.write(body[at:at + 10000])
