@@ -71,7 +71,8 @@ struct sluice_store_options {
 	/* Required: sizeof(struct sluice_store_options). */
 	size_t size;
 	/* How long a call keeps trying to reach a missing server, milliseconds. The first
-	 * connection is tried only once. Default (0): 5000. */
+	 * connection is tried only once. Default (0): 5000. A server that is being replaced has 10
+	 * seconds more from the moment at which a connection is made. */
 	unsigned patience_ms;
 	/* Host memory that stays mapped although none of its blobs is held, so that getting them
 	 * again costs nothing; bytes. Default (0): 1 GiB. */
@@ -255,7 +256,10 @@ SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob
  *
  * Returns 0, or
  *   -EEXIST       the name was taken meanwhile; the blob is unchanged
- *   -ECONNRESET   the server was replaced, and the blob is lost
+ *   -ECONNRESET   the server was replaced, and nothing of the blob is there: it was not sealed; or it
+ *                 was, but the answer was lost with the server, and the blob was deleted before this
+ *                 call could ask the next one (a transient blob by its last holder). So another
+ *                 process may have had it
  *   -EPERM        the blob is sealed already
  *   -ENOSPC       as for create
  *   -EDQUOT       as for create; also, the blob has more than 136 bytes of metadata (24, the note, and
@@ -268,7 +272,8 @@ SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob
  */
 SLUICE_API int sluice_blob_seal(sluice_blob *b);
 /*
- * Seals `count` blobs of one store, at most SLUICE_BLOB_BATCH: all become visible at once, or none.
+ * Seals `count` blobs of one store, at most SLUICE_BLOB_BATCH: all become visible at once, or none
+ * (-ECONNRESET only if none of them is there).
  * They may be in different places, so data on the host and on devices that belongs together can be
  * published as a unit.
  */
@@ -454,6 +459,11 @@ SLUICE_API int sluice_blob_to_dlpack(sluice_blob *b, unsigned version, void **ou
 
 /*
  * Delete a blob: its name is free at once, and its memory when the last holder has released it.
+ *
+ * A call deletes the blob that has the name when it begins, or when the server reads the request, and no
+ * later blob. If the answer is lost with the server, the next one knows whether the blob was deleted for
+ * this call, as long as the daemon remembers (the last 4095 deletes). So of several calls that delete
+ * the same blob one returns 0. A seal that replaces the blob meanwhile counts as coming after the delete.
  *
  * Return 0, or
  *   -ENOENT   there is no such blob

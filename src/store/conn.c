@@ -254,7 +254,7 @@ static void conn_adopt_locked(sluice_store *store, struct sl_conn *conn,
 {
 	bool same = store->view && store->view->store == welcome->store;
 
-	store->epoch = same ? store->epoch + 1 : ((store->epoch >> 32) + 1) << 32;
+	store->epoch = same ? store->epoch + 1 : ((store->epoch >> 32) + 1) << 32 | 1;
 	store->lease_cache_count = 0;
 	sl_mappings_forget_locked(store, !same);
 	sl_devices_reconnected_locked(store, same);

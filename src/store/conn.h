@@ -60,6 +60,12 @@ static inline bool sl_same_daemon(uint64_t epoch, uint64_t other)
 	return epoch >> 32 == other >> 32;
 }
 
+/* Returns the epoch that stands for any server of that daemon. */
+static inline uint64_t sl_epoch_of_daemon(uint64_t epoch)
+{
+	return epoch >> 32 << 32;
+}
+
 /* ------------------------------------------------------------------------------------- socket */
 
 /*
@@ -114,12 +120,13 @@ void sl_view_release(struct sl_catalogue_view *view);
 /* -------------------------------------------------------------------------------------- calls */
 
 /*
- * Sends request m and waits for the reply, which overwrites m. epoch: the server that it is for; 0:
- * any server. If it succeeds, the caller uses the reply and then calls sl_call_end().
+ * Sends request m and waits for the reply, which overwrites m. epoch: the server or the daemon that it is
+ * for; 0: any. If it succeeds, the caller uses the reply and then calls sl_call_end().
  *
  * Returns 0 if the reply has type `answer`, or
  *   -ECONNRESET  the server was replaced, and the request may or may not have been executed; m is
- *                still the request
+ *                still the request, and call->epoch that of the server that it was sent to; 0: to none
+ *   -ENOENT      another daemon has come than the one that it is for
  *   -ETIMEDOUT   only with a deadline: the server has stopped answering; a late reply is discarded
  *   other        the server's error, with its message
  */
@@ -129,7 +136,6 @@ void sl_call_end(sluice_store *store, struct sl_pending_call *call);
 struct sl_reply {
 	uint64_t epoch; /* of the server that has answered */
 	int fd;         /* now the caller's; -1: no descriptor came */
-	bool again;     /* an earlier server may have executed the request */
 };
 /* Begins and ends a call, with another try for each new server. reply: optional, except for
  * SL_MSG_MEMORY. */

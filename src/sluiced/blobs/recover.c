@@ -208,6 +208,7 @@ int sl_server_recover(struct sl_server *server)
 	recover_rows(server, SL_KIND_REGION);
 	recover_rows(server, SL_KIND_COPY);
 	recover_slots(server);
+	sl_deletes_recover(server);
 	sl_spill_recover(server);
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
 		sl_list_each_of (region, &server->memory->regions[i], struct sl_region, bucket) {
