@@ -97,6 +97,7 @@ struct sluice_store_options {
  *              environment variable SLUICE_STORE_OWNER names (a name or a number)
  *   -EPROTO    the server uses another version of the protocol
  *   -EAGAIN    the server has no place for another client
+ *   -ETIMEDOUT   the daemon is stopped (SIGSTOP)
  *   -EINVAL    no path is known, or it is too long for a socket
  *   -ENOMEM, -EMFILE, -ENFILE
  */
@@ -335,15 +336,18 @@ SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void
  *
  * Returns 0, or
  *   -ENOENT      there is no such blob
- *   -ETIMEDOUT   the blob was not sealed in time, or the daemon is stopped. A call with a time-out
- *                that is not negative returns at most two seconds after it if the daemon is silent; the next
- *                call finds the connection unchanged
+ *   -ETIMEDOUT   the blob was not sealed in time, or the daemon is stopped (SIGSTOP). A call with a
+ *                time-out that is not negative returns at most two seconds after it if a server is connected
+ *                and silent, and the next call finds the connection unchanged. If the server has died and
+ *                the supervisor is stopped, it returns after five seconds
  *   -EMFILE, -ENOMEM   the blob cannot be mapped
  *   -EIO         the blob was spilled and cannot be read; it stays, and the get may be repeated
  *   -ENOSPC      there is no memory for a spilled blob; it stays, and the get may be repeated
  *   -ENFILE      the daemon cannot send a descriptor
  *   -ENOBUFS     this store holds SLUICE_STORE_HOLDS_MOST blobs
- *   -ECONNREFUSED   the server did not come back in time
+ *   -ECONNREFUSED   the server did not come back in time. While it is being replaced, the call waits for
+ *                its successor whatever the time-out, as long as any call does (patience_ms, and 10 seconds
+ *                if the socket is there), and then has its time
  */
 SLUICE_API int sluice_blob_get(sluice_store *s, const char *name, int timeout_ms,
                                sluice_blob **out);

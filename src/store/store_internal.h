@@ -34,6 +34,7 @@ struct sluice_store {
 	struct sl_conn *conn SL_GUARDED_BY(&mutex); /* NULL: not connected */
 	struct sl_catalogue_view *view SL_GUARDED_BY(&mutex);
 	bool connecting SL_GUARDED_BY(&mutex); /* a thread connects */
+	int connect_rc SL_GUARDED_BY(&mutex);  /* of the last time */
 	uint32_t serial SL_GUARDED_BY(&mutex); /* of the last request */
 	/*
 	 * Number of the server: the lower half counts servers of a daemon, the upper half
