@@ -71,7 +71,8 @@ struct sluice_store_options {
 	/* Required: sizeof(struct sluice_store_options). */
 	size_t size;
 	/* How long a call keeps trying to reach a missing server, milliseconds. The first
-	 * connection is tried only once. Default (0): 5000. */
+	 * connection is tried only once. Default (0): 5000. A server that is being replaced has 10
+	 * seconds more from the moment at which a connection is made. */
 	unsigned patience_ms;
 	/* Host memory that stays mapped although none of its blobs is held, so that getting them
 	 * again costs nothing; bytes. Default (0): 1 GiB. */
@@ -96,6 +97,7 @@ struct sluice_store_options {
  *              environment variable SLUICE_STORE_OWNER names (a name or a number)
  *   -EPROTO    the server uses another version of the protocol
  *   -EAGAIN    the server has no place for another client
+ *   -ETIMEDOUT   the daemon is stopped (SIGSTOP)
  *   -EINVAL    no path is known, or it is too long for a socket
  *   -ENOMEM, -EMFILE, -ENFILE
  */
@@ -255,7 +257,10 @@ SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob
  *
  * Returns 0, or
  *   -EEXIST       the name was taken meanwhile; the blob is unchanged
- *   -ECONNRESET   the server was replaced, and the blob is lost
+ *   -ECONNRESET   the server was replaced, and nothing of the blob is there: it was not sealed; or it
+ *                 was, but the answer was lost with the server, and the blob was deleted before this
+ *                 call could ask the next one (a transient blob by its last holder). So another
+ *                 process may have had it
  *   -EPERM        the blob is sealed already
  *   -ENOSPC       as for create
  *   -EDQUOT       as for create; also, the blob has more than 136 bytes of metadata (24, the note, and
@@ -268,7 +273,8 @@ SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob
  */
 SLUICE_API int sluice_blob_seal(sluice_blob *b);
 /*
- * Seals `count` blobs of one store, at most SLUICE_BLOB_BATCH: all become visible at once, or none.
+ * Seals `count` blobs of one store, at most SLUICE_BLOB_BATCH: all become visible at once, or none
+ * (-ECONNRESET only if none of them is there).
  * They may be in different places, so data on the host and on devices that belongs together can be
  * published as a unit.
  */
@@ -330,15 +336,18 @@ SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void
  *
  * Returns 0, or
  *   -ENOENT      there is no such blob
- *   -ETIMEDOUT   the blob was not sealed in time, or the daemon is stopped. A call with a time-out
- *                that is not negative returns at most two seconds after it if the daemon is silent; the next
- *                call finds the connection unchanged
+ *   -ETIMEDOUT   the blob was not sealed in time, or the daemon is stopped (SIGSTOP). A call with a
+ *                time-out that is not negative returns at most two seconds after it if a server is connected
+ *                and silent, and the next call finds the connection unchanged. If the server has died and
+ *                the supervisor is stopped, it returns after five seconds
  *   -EMFILE, -ENOMEM   the blob cannot be mapped
  *   -EIO         the blob was spilled and cannot be read; it stays, and the get may be repeated
  *   -ENOSPC      there is no memory for a spilled blob; it stays, and the get may be repeated
  *   -ENFILE      the daemon cannot send a descriptor
  *   -ENOBUFS     this store holds SLUICE_STORE_HOLDS_MOST blobs
- *   -ECONNREFUSED   the server did not come back in time
+ *   -ECONNREFUSED   the server did not come back in time. While it is being replaced, the call waits for
+ *                its successor whatever the time-out, as long as any call does (patience_ms, and 10 seconds
+ *                if the socket is there), and then has its time
  */
 SLUICE_API int sluice_blob_get(sluice_store *s, const char *name, int timeout_ms,
                                sluice_blob **out);
@@ -454,6 +463,11 @@ SLUICE_API int sluice_blob_to_dlpack(sluice_blob *b, unsigned version, void **ou
 
 /*
  * Delete a blob: its name is free at once, and its memory when the last holder has released it.
+ *
+ * A call deletes the blob that has the name when it begins, or when the server reads the request, and no
+ * later blob. If the answer is lost with the server, the next one knows whether the blob was deleted for
+ * this call, as long as the daemon remembers (the last 4095 deletes). So of several calls that delete
+ * the same blob one returns 0. A seal that replaces the blob meanwhile counts as coming after the delete.
  *
  * Return 0, or
  *   -ENOENT   there is no such blob

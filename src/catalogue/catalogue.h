@@ -249,6 +249,8 @@ struct sl_catalogue;
  * read-only) or -ENOMEM.
  */
 int sl_catalogue_open(struct sl_segment *segment, unsigned *broken, struct sl_catalogue **out);
+/* Returns why that call has made an entry DYING, in words that follow the blob's name; NULL: it has not. */
+const char *sl_catalogue_damage(const struct sl_catalogue *catalogue, uint32_t slot);
 /* The segment stays mapped and unchanged. */
 void sl_catalogue_close(struct sl_catalogue *catalogue);
 

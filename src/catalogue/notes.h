@@ -15,7 +15,8 @@ struct sl_slot_notes {
 	uint64_t scan; /* the last scan that found it held */
 	uint64_t used; /* the last tick at which it was known to be held */
 	uint32_t pins;
-	bool indexed; /* has a word in the index; used in a takeover */
+	bool indexed;       /* has a word in the index; used in a takeover */
+	const char *damage; /* what the takeover has found wrong; NULL */
 };
 
 /* A stack of numbers. */

@@ -42,10 +42,16 @@ static bool takeover_is_plausible(struct takeover *t, uint32_t slot, uint32_t *p
 	return !t->page_is_used[*page - 1];
 }
 
-static void takeover_doom(struct takeover *t, uint32_t slot)
+static void takeover_doom(struct takeover *t, uint32_t slot, const char *damage)
 {
 	sl_entry_doom(t->catalogue, slot);
+	t->catalogue->notes[slot].damage = damage;
 	t->broken++;
+}
+
+const char *sl_catalogue_damage(const struct sl_catalogue *catalogue, uint32_t slot)
+{
+	return catalogue->notes[slot].damage;
 }
 
 /* The slot keeps its generation, so that a client that holds the blob is still seen. */
@@ -58,7 +64,7 @@ static void takeover_doom_broken(struct takeover *t, uint32_t slot)
 	                sl_word(generation ? generation : 1, 0, SL_ENTRY_DYING));
 	entry->metadata_size = 0;
 	entry->page = 0;
-	takeover_doom(t, slot);
+	takeover_doom(t, slot, "its record is one that no server writes");
 }
 
 static void takeover_entry(struct takeover *t, uint32_t slot)
@@ -139,14 +145,15 @@ static void takeover_complete_index(struct takeover *t, uint32_t slot)
 	sl_catalogue_record(catalogue, slot, &record);
 	if (sl_catalogue_find(catalogue, &record.key, &other) == 0) {
 		if (other != slot)
-			takeover_doom(t, slot);
+			takeover_doom(t, slot,
+			              "another blob has its name: one was replacing the other");
 		return;
 	}
 	index = sl_index_find(catalogue, hash, SL_NO_SLOT);
 	if (index)
 		atomic_store_explicit(index, sl_index_word(hash, slot), memory_order_release);
 	else
-		takeover_doom(t, slot);
+		takeover_doom(t, slot, "the index has no place for its name");
 }
 
 static void takeover_count_free(struct takeover *t)

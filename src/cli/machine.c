@@ -17,6 +17,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "core/core.h"
 #include "doctor.h"
 
 __attribute__((format(printf, 2, 3))) static void make_finding(struct cli_finding *f,
@@ -121,10 +122,18 @@ static uint64_t meminfo(const char *key)
 
 static void describe_memory(struct cli_finding *f)
 {
-	char total[CLI_TEXT], available[CLI_TEXT];
+	char total[CLI_TEXT], available[CLI_TEXT], limit[CLI_TEXT];
+	uint64_t own = sl_machine_memory(""), all = meminfo("MemTotal:");
 
-	make_finding(f, "%s, %s available", cli_size_format(meminfo("MemTotal:"), total),
-	             cli_size_format(meminfo("MemAvailable:"), available));
+	cli_size_format(all, total);
+	cli_size_format(meminfo("MemAvailable:"), available);
+	make_finding(f, "%s, %s available", total, available);
+	if (own >= all)
+		return;
+	make_finding(f, "%s, %s available; %s for the cgroup of this process", total, available,
+	             cli_size_format(own, limit));
+	f->feature.effect = "sluiced takes half of the cgroup's memory for blobs without --memory";
+	f->feature.remedy = "more memory by the cgroup, the container or the job scheduler";
 }
 
 int cli_nodes(void)

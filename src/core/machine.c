@@ -14,11 +14,14 @@
 #include "core/core.h"
 
 /* Returns the number of bytes in a file, or UINT64_MAX: there is no such file, or it sets no limit ("max"). */
-static uint64_t machine_limit(const char *path)
+static uint64_t machine_limit(const char *folder, const char *name)
 {
-	FILE *file = fopen(path, "re");
+	char path[2 * PATH_MAX];
 	uint64_t bytes;
+	FILE *file;
 
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	file = fopen(path, "re");
 	if (!file)
 		return UINT64_MAX;
 	if (fscanf(file, "%" SCNu64, &bytes) != 1)
@@ -28,22 +31,23 @@ static uint64_t machine_limit(const char *path)
 }
 
 /*
- * Returns the least limit of a cgroup and of those that it lies in. A container without a namespace for cgroups sees the
- * host's name of its cgroup, while its own limit is in the root of what is mounted there: folders that do not exist are
- * passed over, and the root is looked at as well.
+ * Returns the least limit of a cgroup and of those that it lies in, by files of either name. A container without a
+ * namespace for cgroups sees the host's name of its cgroup, while its own limit is in the root of what is mounted
+ * there: folders that do not exist are passed over, and the root is looked at as well.
  */
-static uint64_t machine_cgroup(const char *root, const char *mount, char *cgroup, const char *file)
+static uint64_t machine_cgroup(const char *root, const char *mount, char *cgroup, const char *name,
+                               const char *other)
 {
-	char path[PATH_MAX + 64];
+	char folder[PATH_MAX + 64];
 	uint64_t least = UINT64_MAX, limit;
 	char *slash;
 
 	for (;;) {
-		if (snprintf(path, sizeof(path), "%s%s%s/%s", root, mount, cgroup, file) <
-		    (int)sizeof(path)) {
-			limit = machine_limit(path);
-			least = SL_MIN(least, limit);
-		}
+		snprintf(folder, sizeof(folder), "%s%s%s", root, mount, cgroup);
+		limit = machine_limit(folder, name);
+		least = SL_MIN(least, limit);
+		limit = machine_limit(folder, other);
+		least = SL_MIN(least, limit);
 		slash = strrchr(cgroup, '/');
 		if (!slash)
 			return least;
@@ -69,10 +73,12 @@ uint64_t sl_machine_memory(const char *root)
 			continue;
 		*controllers++ = *cgroup++ = '\0';
 		if (!*controllers)
-			limit = machine_cgroup(root, "/sys/fs/cgroup", cgroup, "memory.max");
+			/* Above memory.high the kernel slows a process until it seems to hang. */
+			limit = machine_cgroup(root, "/sys/fs/cgroup", cgroup, "memory.max",
+			                       "memory.high");
 		else if (!strcmp(controllers, "memory"))
 			limit = machine_cgroup(root, "/sys/fs/cgroup/memory", cgroup,
-			                       "memory.limit_in_bytes");
+			                       "memory.limit_in_bytes", "");
 		else
 			continue;
 		least = SL_MIN(least, limit);

@@ -25,11 +25,7 @@ sluice_blob *sl_blob_new(sluice_store *store)
 	return blob;
 }
 
-/*
- * Asks the server to look whether a deleted or transient blob is still held, if it belongs to the
- * same daemon.
- */
-static void blob_nudge(sluice_store *store, const struct sl_catalogue_view *view, uint64_t id)
+void sl_blob_nudge(sluice_store *store, const struct sl_catalogue_view *view, uint64_t id)
 {
 	uint64_t epoch;
 
@@ -52,7 +48,7 @@ void sl_blob_unref(sluice_blob *blob)
 	if (blob->view) {
 		if (sl_reader_release(&blob->view->reader, &blob->held) ||
 		    blob->flags & SLUICE_BLOB_TRANSIENT)
-			blob_nudge(blob->store, blob->view, blob->id);
+			sl_blob_nudge(blob->store, blob->view, blob->id);
 		sl_view_release(blob->view);
 	}
 	free(blob->stream_seal.message);

@@ -239,13 +239,18 @@ bool sl_conn_try_read(sluice_store *store, struct sl_conn *conn, bool polite)
 int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
                   uint64_t epoch, int64_t deadline, struct sl_pending_call *call)
 {
-	int64_t until = deadline == SL_FOREVER ? SL_FOREVER : deadline + 2 * SL_GRACE_NS;
+	bool any = epoch == sl_epoch_of_daemon(epoch), limited = deadline != SL_FOREVER;
 	int rc;
 
 	*call = (struct sl_pending_call){.m = m, .fds = {-1, -1}};
 	sl_mutex_lock(&store->mutex);
-	rc = sl_conn_get_locked(store, until);
-	if (!rc && epoch && store->epoch != epoch)
+	rc = sl_conn_get_locked(store, limited);
+	/* A server that has come late has the whole time to answer. */
+	if (limited)
+		deadline = SL_MAX(deadline, sl_now());
+	if (!rc && any && epoch && !sl_same_daemon(epoch, store->epoch))
+		rc = sl_fail(-ENOENT, "the daemon has ended, and its blobs are gone");
+	else if (!rc && !any && store->epoch != epoch)
 		rc = sl_fail(-ECONNRESET, "the server was replaced");
 	if (rc) {
 		sl_mutex_unlock(&store->mutex);
@@ -262,7 +267,8 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 	/*
 	 * Without the mutex: while the server does not read, another thread must read its messages.
 	 */
-	rc = sl_socket_send(call->conn->fd, m, -1, until);
+	rc = sl_socket_send(call->conn->fd, m, -1,
+	                    limited ? deadline + 2 * SL_GRACE_NS : SL_FOREVER);
 	sl_store_step("client: asked");
 	sl_mutex_lock(&store->mutex);
 	call->sent = true;
@@ -300,13 +306,13 @@ int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answe
             struct sl_reply *reply)
 {
 	struct sl_pending_call call;
-	bool again = false;
 	int rc;
 
-	while ((rc = sl_call_begin(store, m, answer, 0, deadline, &call)) == -ECONNRESET)
-		again = true;
+	do
+		rc = sl_call_begin(store, m, answer, 0, deadline, &call);
+	while (rc == -ECONNRESET);
 	if (reply)
-		*reply = (struct sl_reply){call.epoch, call.fds[0], again};
+		*reply = (struct sl_reply){call.epoch, call.fds[0]};
 	if (rc)
 		return rc;
 	if (reply)

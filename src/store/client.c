@@ -93,7 +93,7 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 	sl_mutex_lock(&store->mutex);
 	if (!rc)
 		do
-			rc = sl_conn_open_locked(store, true, SL_FOREVER);
+			rc = sl_conn_open_locked(store, true, false);
 		while (rc == -ECONNRESET && sl_now() < deadline);
 	sl_mutex_unlock(&store->mutex);
 	if (rc) {

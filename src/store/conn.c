@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -19,8 +20,8 @@
 
 #include "store/device/devices.h"
 
-#define PAUSE_NS 5000000
-#define HELLO_NS INT64_C(10000000000)
+#define PAUSE_NS   5000000
+#define STOPPED_NS INT64_C(5000000000)
 
 /* ------------------------------------------------------------------------------------- socket */
 
@@ -199,11 +200,31 @@ void sl_view_release(struct sl_catalogue_view *view)
 
 /* --------------------------------------------------------------------------------- connection */
 
-int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, int64_t until,
+/*
+ * Returns whether the process that has made the socket, a supervisor, is stopped. Then no server comes;
+ * otherwise one may be late.
+ */
+static bool socket_listener_is_stopped(int fd)
+{
+	struct ucred listener = {0};
+	socklen_t size = sizeof(listener);
+	char path[32], state = 0;
+	FILE *file;
+
+	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &listener, &size);
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)listener.pid);
+	file = fopen(path, "re");
+	if (file) {
+		(void)!fscanf(file, "%*d (%*[^)]) %c", &state);
+		fclose(file);
+	}
+	return state == 'T' || state == 't';
+}
+
+int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, bool limited,
                   struct sl_msg_welcome *out, int fds[2])
 {
-	int64_t left = until - sl_now(), rest = SL_MAX(SL_MIN(left, HELLO_NS), 1000);
-	struct timeval limit = {rest / 1000000000, rest % 1000000000 / 1000}, none = {0, 0};
+	int64_t begun = sl_now(), waited = 0;
 	/*
 	 * With this descriptor the server sees the end of this process even from another PID
 	 * namespace. It is -1 where the kernel has no pidfd.
@@ -216,15 +237,20 @@ int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, i
 	m.hello.role = role;
 	m.hello.session = session;
 	strncpy(m.hello.prefix, prefix, sizeof(m.hello.prefix) - 1);
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	n = sl_socket_send(fd, &m, self, SL_FOREVER);
 	if (self >= 0)
 		close(self);
 	/* If the server has closed the connection already, its reason may be there to be read. */
 	if (n && n != -EPIPE && n != -ECONNRESET)
 		return sl_fail((int)n, "cannot speak to the store: %s", sl_error_text((int)n));
-	n = sl_socket_receive(fd, &m, fds, 0);
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
+	/* Ended by the welcome, by the end of the connection, or by the time. */
+	while (!sl_socket_wait(fd, POLLIN, sl_now() + SL_GRACE_NS) && waited < SL_HELLO_NS) {
+		waited = sl_now() - begun;
+		if (waited >= (limited ? STOPPED_NS : SL_HELLO_NS) &&
+		    socket_listener_is_stopped(fd))
+			return sl_call_late();
+	}
+	n = sl_socket_receive(fd, &m, fds, MSG_DONTWAIT);
 	if (n > 0 && m.head.type == SL_MSG_WELCOME && (fds[1] >= 0) == (role == SL_ROLE_CLIENT)) {
 		*out = m.welcome;
 		return 0;
@@ -254,7 +280,7 @@ static void conn_adopt_locked(sluice_store *store, struct sl_conn *conn,
 {
 	bool same = store->view && store->view->store == welcome->store;
 
-	store->epoch = same ? store->epoch + 1 : ((store->epoch >> 32) + 1) << 32;
+	store->epoch = same ? store->epoch + 1 : ((store->epoch >> 32) + 1) << 32 | 1;
 	store->lease_cache_count = 0;
 	sl_mappings_forget_locked(store, !same);
 	sl_devices_reconnected_locked(store, same);
@@ -289,7 +315,7 @@ static void conn_report_mappings_locked(sluice_store *store, const struct sl_con
 	}
 }
 
-int sl_conn_open_locked(sluice_store *store, bool once, int64_t until)
+int sl_conn_open_locked(sluice_store *store, bool once, bool limited)
 {
 	struct sl_catalogue_view *view = NULL, *before = store->view;
 	struct sl_conn *conn = calloc(1, sizeof(*conn));
@@ -306,7 +332,7 @@ int sl_conn_open_locked(sluice_store *store, bool once, int64_t until)
 	rc = sl_socket_connect(store->path, store->patience_ms, once, &conn->fd);
 	if (!rc)
 		rc = sl_conn_hello(conn->fd, SL_ROLE_CLIENT, before ? before->session : 0, "",
-		                   until, &welcome, fds);
+		                   limited, &welcome, fds);
 	if (!rc) {
 		/*
 		 * With the same daemon and session, the catalogue and our references stay mapped.
@@ -325,6 +351,7 @@ int sl_conn_open_locked(sluice_store *store, bool once, int64_t until)
 	else
 		sl_conn_unref_locked(conn);
 	store->connecting = false;
+	store->connect_rc = rc;
 	pthread_cond_broadcast(&store->connected);
 	return rc;
 }
@@ -334,19 +361,28 @@ int sl_call_late(void)
 	return sl_fail(-ETIMEDOUT, "the server did not answer in time");
 }
 
-int sl_conn_get_locked(sluice_store *store, int64_t until)
+int sl_conn_get_locked(sluice_store *store, bool limited)
 {
 	int64_t deadline = store->conn ? 0 : sl_deadline((int)store->patience_ms);
-	int rc = 0;
+	bool other = false; /* thread has tried */
+	int rc = -ECONNRESET;
 
-	while (!store->conn && (!rc || (rc == -ECONNRESET && sl_now() <= SL_MIN(deadline, until))))
-		if (store->connecting)
-			rc = sl_cond_wait(&store->connected, &store->mutex, until);
-		else
-			rc = sl_conn_open_locked(store, false, until);
+	while (!store->conn && (other || rc == -ECONNRESET) && rc != -ETIMEDOUT &&
+	       sl_now() <= deadline) {
+		other = store->connecting;
+		if (!other)
+			rc = sl_conn_open_locked(store, false, limited);
+		/* Ended by the thread that connects. */
+		else if (!sl_cond_wait(&store->connected, &store->mutex, SL_FOREVER))
+			rc = store->connect_rc ? store->connect_rc : -ECONNRESET;
+	}
 	if (store->conn)
 		return 0;
-	return rc == -ETIMEDOUT || (rc == -ECONNRESET && sl_now() >= until) ? sl_call_late() : rc;
+	if (rc == -ETIMEDOUT)
+		return limited ? sl_call_late() : -ECONNRESET;
+	if (rc == -ECONNRESET)
+		return limited ? sl_fail(-ECONNREFUSED, "no server has come in time") : rc;
+	return other ? sl_fail(rc, "the store cannot be reached: %s", sl_error_text(rc)) : rc;
 }
 
 struct sl_conn *sl_conn_acquire(sluice_store *store)
@@ -355,7 +391,7 @@ struct sl_conn *sl_conn_acquire(sluice_store *store)
 
 	sl_mutex_lock(&store->mutex);
 	if (!store->conn && !store->connecting)
-		sl_conn_open_locked(store, true, SL_FOREVER);
+		sl_conn_open_locked(store, true, false);
 	conn = store->conn;
 	if (conn)
 		conn->references++;

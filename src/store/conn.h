@@ -14,6 +14,8 @@
 
 /* The client waits this long after a deadline before it probes the server, and then once more. */
 #define SL_GRACE_NS INT64_C(1000000000)
+/* A server that has been connected to may take this time to answer, while it takes over. */
+#define SL_HELLO_NS INT64_C(10000000000)
 
 /* Guarded by store->mutex, except for fd, which never changes, and `in`, for the reading thread. */
 struct sl_conn {
@@ -60,6 +62,12 @@ static inline bool sl_same_daemon(uint64_t epoch, uint64_t other)
 	return epoch >> 32 == other >> 32;
 }
 
+/* Returns the epoch that stands for any server of that daemon. */
+static inline uint64_t sl_epoch_of_daemon(uint64_t epoch)
+{
+	return epoch >> 32 << 32;
+}
+
 /* ------------------------------------------------------------------------------------- socket */
 
 /*
@@ -80,18 +88,23 @@ void sl_close_both(int fds[2]);
 
 /* --------------------------------------------------------------------------------- connection */
 
-/* Sends SL_MSG_HELLO on a new socket and receives the welcome with its descriptors; waits until the
- * time `until`, but at most 10 seconds. */
-int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, int64_t until,
+/*
+ * Sends SL_MSG_HELLO on a new socket and receives the welcome with its descriptors. Waits 10 seconds
+ * (then -ECONNRESET); if the daemon is stopped (-ETIMEDOUT) only 5, if the call is limited in time.
+ */
+int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, bool limited,
                   struct sl_msg_welcome *out, int fds[2]);
 /* Connects the store, unless another thread does (store->connecting); releases the mutex meanwhile.
- * once, until: as above. */
-int sl_conn_open_locked(sluice_store *store, bool once, int64_t until) SL_REQUIRES(&store->mutex);
+ * once, limited: as above. */
+int sl_conn_open_locked(sluice_store *store, bool once, bool limited) SL_REQUIRES(&store->mutex);
 /* Says goodbye and closes. No other thread uses the store any more. */
 void sl_conn_close(sluice_store *store);
-/* Returns 0 when the store is connected; connects if it is not. Releases the mutex meanwhile.
- * -ETIMEDOUT: the server has accepted the connection, but has not answered by `until`. */
-int sl_conn_get_locked(sluice_store *store, int64_t until) SL_REQUIRES(&store->mutex);
+/*
+ * Returns 0 when the store is connected; connects if it is not. Releases the mutex meanwhile. If no
+ * server has come in the time of sl_socket_connect() and sl_conn_hello(): -ECONNREFUSED if the call is
+ * limited in time (-ETIMEDOUT if the daemon is stopped), and else -ECONNRESET, to be tried again.
+ */
+int sl_conn_get_locked(sluice_store *store, bool limited) SL_REQUIRES(&store->mutex);
 /*
  * Returns the connection with a reference; tries once to connect if there is none. NULL: no server.
  */
@@ -114,12 +127,13 @@ void sl_view_release(struct sl_catalogue_view *view);
 /* -------------------------------------------------------------------------------------- calls */
 
 /*
- * Sends request m and waits for the reply, which overwrites m. epoch: the server that it is for; 0:
- * any server. If it succeeds, the caller uses the reply and then calls sl_call_end().
+ * Sends request m and waits for the reply, which overwrites m. epoch: the server or the daemon that it is
+ * for; 0: any. If it succeeds, the caller uses the reply and then calls sl_call_end().
  *
  * Returns 0 if the reply has type `answer`, or
  *   -ECONNRESET  the server was replaced, and the request may or may not have been executed; m is
- *                still the request
+ *                still the request, and call->epoch that of the server that it was sent to; 0: to none
+ *   -ENOENT      another daemon has come than the one that it is for
  *   -ETIMEDOUT   only with a deadline: the server has stopped answering; a late reply is discarded
  *   other        the server's error, with its message
  */
@@ -129,7 +143,6 @@ void sl_call_end(sluice_store *store, struct sl_pending_call *call);
 struct sl_reply {
 	uint64_t epoch; /* of the server that has answered */
 	int fd;         /* now the caller's; -1: no descriptor came */
-	bool again;     /* an earlier server may have executed the request */
 };
 /* Begins and ends a call, with another try for each new server. reply: optional, except for
  * SL_MSG_MEMORY. */

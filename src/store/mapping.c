@@ -163,6 +163,7 @@ static int mapping_claim_locked(sluice_store *store, const struct sl_map_request
 {
 	struct sl_devices *devices = sl_devices_of(store);
 	int64_t until = deadline == SL_FOREVER ? SL_FOREVER : deadline + 2 * SL_GRACE_NS;
+	int64_t last = until + store->patience_ms * INT64_C(1000000) + SL_HELLO_NS;
 	struct sl_mapping *mapping;
 	bool current;
 
@@ -195,10 +196,13 @@ static int mapping_claim_locked(sluice_store *store, const struct sl_map_request
 		}
 		/*
 		 * Ended by the thread that maps the region or has sent SL_MSG_DROP for it, or by
-		 * the deadline.
+		 * the deadline; it is not late while it connects.
 		 */
-		if (sl_cond_wait(&store->mapped, &store->mutex, until))
+		if (!sl_cond_wait(&store->mapped, &store->mutex, until))
+			continue;
+		if (!store->connecting || until == last)
 			return sl_call_late();
+		until = SL_MIN(sl_now() + 2 * SL_GRACE_NS, last);
 	}
 	*out = mapping;
 	return 0;

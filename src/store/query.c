@@ -28,50 +28,107 @@ int sl_key_set(struct sl_key *key, const char *name, uint64_t id)
 	return rc;
 }
 
-/* Sends a request about a blob. m: receives the reply; may be NULL. */
-static int query_ask(sluice_store *store, enum sl_message_type type, const char *name, uint64_t id,
-                     unsigned on, union sl_message *m)
+static int query_stat(sluice_store *store, const char *name, union sl_message *m)
 {
 	int rc = sl_store_check(store, "the store");
-	union sl_message own;
-	struct sl_reply reply;
+
+	sl_message_begin(m, SL_MSG_STAT, 0, 0);
+	if (!rc)
+		rc = sl_key_set(&m->one.key, name, 0);
+	if (!rc)
+		rc = sl_call(store, m, SL_MSG_INFO, SL_FOREVER, NULL);
+	if (!rc && m->head.count != 1)
+		rc = sl_fail(-EPROTO, "the store answers what was not asked");
+	return rc;
+}
+
+/*
+ * Finds the id of the sealed blob that has a name (0: there is none), and the epoch of a server of its
+ * daemon. Asks the server only if the blob is spilled, or changes at this moment.
+ */
+static int query_find_id(sluice_store *store, const char *name, uint64_t *id, uint64_t *epoch)
+{
+	struct sl_catalogue_view *view = sl_view_acquire(store);
+	struct sl_blob_key key = {name, strlen(name), 0};
+	struct sl_held_blob held;
+	union sl_message m;
+	int rc = sl_reader_get(&view->reader, &key, &held);
+
+	/* A name that passes to another blob meanwhile may be missed. */
+	if (rc == -ENOENT)
+		rc = sl_reader_get(&view->reader, &key, &held);
+	*id = rc ? 0 : held.record.key.id;
+	*epoch = view->epoch;
+	if (!rc && sl_reader_release(&view->reader, &held))
+		sl_blob_nudge(store, view, *id);
+	sl_view_release(view);
+	if (!rc || rc == -ENOENT)
+		return 0;
+	rc = query_stat(store, name, &m);
+	if (!rc && m.info.items[0].state != SLUICE_BLOB_IS_CREATED)
+		*id = m.info.items[0].id;
+	return rc == -ENOENT ? 0 : rc;
+}
+
+/*
+ * Sends a request that changes a blob. If the reply is lost with the server, the name may be that of
+ * another blob by then, so the next server gets the id, which is never used again, and for a delete the
+ * serial number of the first request: it knows which deletes were done.
+ */
+static int query_change(sluice_store *store, enum sl_message_type type, const char *name,
+                        uint64_t id, unsigned on)
+{
+	int rc = sl_store_check(store, "the store");
+	struct sl_pending_call call;
+	union sl_message m;
+	uint64_t of = 0, daemon = 0;
 
 	if (rc)
 		return rc;
-	m = m ? m : &own;
-	sl_message_begin(m, type, 0, 0);
-	m->one.on = on;
-	rc = sl_key_set(&m->one.key, name, id);
-	if (rc)
-		return rc;
-	rc = sl_call(store, m, type == SL_MSG_STAT ? SL_MSG_INFO : SL_MSG_DONE, SL_FOREVER, &reply);
-	return rc == -ENOENT && reply.again && type == SL_MSG_DELETE ? 0 : rc;
+	sl_message_begin(&m, type, 0, 0);
+	m.one.on = on;
+	rc = sl_key_set(&m.one.key, name, id);
+	if (!rc && name)
+		rc = query_find_id(store, name, &id, &of);
+	while (!rc && (rc = sl_call_begin(store, &m, SL_MSG_DONE, daemon, SL_FOREVER, &call)) ==
+	                      -ECONNRESET) {
+		rc = 0;
+		if (daemon || !call.epoch)
+			continue;
+		daemon = sl_epoch_of_daemon(call.epoch);
+		m.one.first = m.head.serial;
+		if (id && name && sl_same_daemon(of, daemon))
+			rc = sl_key_set(&m.one.key, NULL, id);
+	}
+	if (!rc)
+		sl_call_end(store, &call);
+	else if (rc == -ENOENT && name && daemon)
+		sl_fail(rc, "'%s' is not there", name);
+	return rc;
 }
 
 int sluice_blob_delete(sluice_store *store, const char *name)
 {
-	return query_ask(store, SL_MSG_DELETE, name, 0, 0, NULL);
+	return query_change(store, SL_MSG_DELETE, name, 0, 0);
 }
 
 int sluice_blob_delete_id(sluice_store *store, uint64_t id)
 {
-	return query_ask(store, SL_MSG_DELETE, NULL, id, 0, NULL);
+	return query_change(store, SL_MSG_DELETE, NULL, id, 0);
 }
 
 int sluice_blob_pin(sluice_store *store, const char *name, int pinned)
 {
-	return query_ask(store, SL_MSG_PIN, name, 0, pinned != 0, NULL);
+	return query_change(store, SL_MSG_PIN, name, 0, pinned != 0);
 }
 
 int sluice_blob_exists(sluice_store *store, const char *name)
 {
 	union sl_message m;
-	int rc = query_ask(store, SL_MSG_STAT, name, 0, 0, &m);
+	int rc = query_stat(store, name, &m);
 
-	if (rc == -ENOENT)
-		return 0;
-	if (rc || m.head.count != 1)
-		return rc;
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
 	return m.info.items[0].state == SLUICE_BLOB_IS_SEALED ||
 	       m.info.items[0].state == SLUICE_BLOB_IS_SPILLED;
 }
@@ -93,9 +150,7 @@ int sluice_blob_stat(sluice_store *store, const char *name, struct sluice_blob_i
 
 	if (!name || !out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_blob_stat: name is NULL, or out->size is not set");
-	rc = query_ask(store, SL_MSG_STAT, name, 0, 0, &m);
-	if (!rc && m.head.count != 1)
-		rc = sl_fail(-EPROTO, "the store answers what was not asked");
+	rc = query_stat(store, name, &m);
 	if (!rc)
 		query_info(&m.info.items[0], out, out->size);
 	return rc;
@@ -174,13 +229,14 @@ int sluice_store_stats(sluice_store *store, struct sluice_store_counts *out)
 
 /* --------------------------------------------------------------------------------- the daemon */
 
-static int daemon_ask(sluice_store *store, enum sl_daemon_act act, struct sl_pending_call *call)
+static int daemon_ask(sluice_store *store, enum sl_daemon_act act, uint64_t epoch,
+                      struct sl_pending_call *call)
 {
 	union sl_message m;
 
 	sl_message_begin(&m, SL_MSG_DAEMON, 0, 0);
 	m.daemon.act = act;
-	return sl_call_begin(store, &m, SL_MSG_DONE, 0, SL_FOREVER, call);
+	return sl_call_begin(store, &m, SL_MSG_DONE, epoch, SL_FOREVER, call);
 }
 
 /*
@@ -195,7 +251,7 @@ int sluice_store_upgrade(sluice_store *store)
 	int rc = sluice_store_stats(store, &stats);
 
 	for (before = stats.upgrades; !rc && stats.upgrades == before;) {
-		rc = daemon_ask(store, SL_DAEMON_UPGRADE, &call);
+		rc = daemon_ask(store, SL_DAEMON_UPGRADE, 0, &call);
 		if (!rc)
 			sl_call_end(store, &call);
 		if (!rc || rc == -ECONNRESET)
@@ -208,17 +264,17 @@ int sluice_store_stop(sluice_store *store)
 {
 	int rc = sl_store_check(store, "sluice_store_stop"), n = 1;
 	struct sl_pending_call call;
-	bool again = false;
+	uint64_t daemon = 0;
 
 	/*
 	 * If the server is replaced meanwhile, it has not stopped the daemon; or another client's
-	 * request has.
+	 * request has, and there may be another daemon, which is not to stop.
 	 */
 	if (!rc)
-		while ((rc = daemon_ask(store, SL_DAEMON_STOP, &call)) == -ECONNRESET)
-			again = true;
+		while ((rc = daemon_ask(store, SL_DAEMON_STOP, daemon, &call)) == -ECONNRESET)
+			daemon = call.epoch ? sl_epoch_of_daemon(call.epoch) : daemon;
 	if (rc)
-		return again && rc == -ECONNREFUSED ? 0 : rc;
+		return daemon && (rc == -ECONNREFUSED || rc == -ENOENT) ? 0 : rc;
 	/* Ended by the end of the supervisor. */
 	if (call.fds[0] >= 0)
 		n = poll(&(struct pollfd){.fd = call.fds[0], .events = POLLIN}, 1, STOP_MS);

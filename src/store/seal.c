@@ -64,7 +64,29 @@ static int seal_locate(sluice_blob *blob)
 		sl_call_end(blob->store, &call);
 	}
 	return found ? rc
-	             : sl_fail(-ECONNRESET, "the server was replaced before the blob was sealed");
+	             : sl_fail(-ECONNRESET,
+	                       "the server was replaced before the blob was sealed, or it was "
+	                       "deleted since");
+}
+
+/* The same for all blobs of a seal: if one is there, the others were sealed, too, and are deleted. */
+static int seal_locate_all(sluice_blob *const *v, size_t count)
+{
+	int rc = 0, lost = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		int one = seal_locate(v[i]);
+
+		lost += one == -ECONNRESET;
+		rc = rc || one == -ECONNRESET ? rc : one;
+	}
+	for (size_t i = 0; lost < (int)count && i < count; i++)
+		if (v[i]->state == SLUICE_BLOB_IS_CREATED) {
+			v[i]->lease.id = 0;
+			v[i]->data = NULL;
+			v[i]->state = SLUICE_BLOB_IS_SEALED;
+		}
+	return lost < (int)count ? rc : -ECONNRESET;
 }
 
 int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
@@ -102,14 +124,8 @@ int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 	}
 	if (!rc)
 		rc = sl_call_begin(store, &m, SL_MSG_FOUND, v[0]->epoch, SL_FOREVER, &call);
-	if (rc == -ECONNRESET) {
-		rc = 0;
-		for (size_t i = 0; !rc && i < count; i++)
-			rc = seal_locate(v[i]);
-		return rc;
-	}
 	if (rc)
-		return rc;
+		return rc == -ECONNRESET ? seal_locate_all(v, count) : rc;
 	if (m.head.count != count)
 		rc = sl_fail(-EPROTO, "the store answers what was not asked");
 	sl_store_step("client: sealed");

@@ -34,6 +34,7 @@ struct sluice_store {
 	struct sl_conn *conn SL_GUARDED_BY(&mutex); /* NULL: not connected */
 	struct sl_catalogue_view *view SL_GUARDED_BY(&mutex);
 	bool connecting SL_GUARDED_BY(&mutex); /* a thread connects */
+	int connect_rc SL_GUARDED_BY(&mutex);  /* of the last time */
 	uint32_t serial SL_GUARDED_BY(&mutex); /* of the last request */
 	/*
 	 * Number of the server: the lower half counts servers of a daemon, the upper half
@@ -104,6 +105,11 @@ sluice_blob *sl_blob_new(sluice_store *store);
 void sl_blob_unref(sluice_blob *blob);
 /* The same for the reference of a handle or of a tensor, which a store waits for in its close. */
 void sl_blob_release_handle(sluice_blob *blob);
+/*
+ * Asks the server to look whether a deleted or transient blob is still held, if it belongs to the same
+ * daemon.
+ */
+void sl_blob_nudge(sluice_store *store, const struct sl_catalogue_view *view, uint64_t id);
 /* The same for the blobs of a call that has failed with rc; keeps the error message. */
 void sl_blobs_give_up(sluice_blob *const *blobs, size_t count, int rc);
 /* Checks a request and makes a handle of it, without memory. */

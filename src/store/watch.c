@@ -31,7 +31,7 @@ static int watch_connect(sluice_watch *watch)
 	rc = sl_socket_connect(watch->store->path, watch->store->patience_ms, false, &fd);
 	if (rc)
 		return rc;
-	rc = sl_conn_hello(fd, SL_ROLE_WATCH, 0, watch->prefix, SL_FOREVER, &welcome, fds);
+	rc = sl_conn_hello(fd, SL_ROLE_WATCH, 0, watch->prefix, false, &welcome, fds);
 	if (!rc && epoll_ctl(watch->epoll, EPOLL_CTL_ADD, fd, &event))
 		rc = sl_fail(-errno, "cannot watch: %s", sl_error_text(-errno));
 	if (rc) {

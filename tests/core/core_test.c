@@ -95,6 +95,9 @@ TEST(memory_is_that_of_the_machine_or_the_least_limit_of_a_cgroup)
 	assert_int_equal(sl_machine_memory(root), 1048576);
 	machine_file(root, "/sys/fs/cgroup/job/step:0/task/memory.max", "524288\n");
 	assert_int_equal(sl_machine_memory(root), 524288);
+	/* Above that one the kernel slows a process down until it seems to hang. */
+	machine_file(root, "/sys/fs/cgroup/job/step:0/memory.high", "262144\n");
+	assert_int_equal(sl_machine_memory(root), 262144);
 
 	/* Version 1 beside it; the number that stands there for "no limit" is more than a machine has. */
 	machine_file(root, "/proc/self/cgroup", "9:cpu,memory_not:/x\n4:memory:/a/b\n0::/\n");

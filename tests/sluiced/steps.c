@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In a daemon for tests: the server that comes by a step dies there, once. SLUICE_TEST_STEP is the step, after a
  * number and a blank, which is how often it comes by before; SLUICE_TEST_DIED the file that says that it has. At the step
- * SLUICE_TEST_PAUSE it rests for two milliseconds. For so many returns as SLUICE_TEST_NO_MEMORY says it has no memory. While
+ * SLUICE_TEST_PAUSE it rests for two milliseconds. Each time that there is a file SLUICE_TEST_NEXT, the server that comes by the
+ * step in it removes the file and dies. For so many returns as SLUICE_TEST_NO_MEMORY says it has no memory. While
  * there is a file SLUICE_TEST_HUNG, reads of files and reservations in them wait. */
 #include "core/core.h"
 
@@ -14,6 +15,21 @@
 #include <string.h>
 #include <unistd.h>
 
+static void die_if_next(const char *step)
+{
+	const char *next = getenv("SLUICE_TEST_NEXT");
+	int fd = next ? open(next, O_RDONLY | O_CLOEXEC) : -1;
+	char text[80] = "";
+	ssize_t n;
+
+	if (fd < 0)
+		return;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (n > 0 && !strcmp(text, step) && !unlink(next))
+		kill(getpid(), SIGKILL);
+}
+
 void __wrap_sl_store_step(const char *step);
 void __wrap_sl_store_step(const char *step)
 {
@@ -23,6 +39,7 @@ void __wrap_sl_store_step(const char *step)
 
 	if (pause_at && !strcmp(pause_at, step))
 		usleep(2000);
+	die_if_next(step);
 	if (!wanted || !died || strcmp(strchr(wanted, ' ') + 1, step) != 0 ||
 	    passes++ < atoi(wanted))
 		return;

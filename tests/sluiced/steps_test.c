@@ -78,15 +78,12 @@ static void live(struct daemon *d)
 
 TEST(steps_loses_nothing_wherever_the_server_dies)
 {
-	static const char *const steps[] = {"server: welcome",
-	                                    "server: region in the descriptor table",
-	                                    "server: created",
-	                                    "server: entered",
-	                                    "server: prepared",
-	                                    "server: sealed",
-	                                    "server: memory",
-	                                    "server: deleted",
-	                                    NULL};
+	static const char *const steps[] = {
+		"server: welcome",  "server: region in the descriptor table",
+		"server: created",  "server: entered",
+		"server: prepared", "server: sealed",
+		"server: memory",   "server: delete is noted",
+		"server: deleted",  NULL};
 
 	assert_true(kill_matrix_run(&(struct kill_matrix){steps, 12, .live = live}) >= 30);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a new server makes of what a server before has left, where a client has done what the library does not. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "catalogue/layout.h"
@@ -53,6 +56,144 @@ DAEMON_TEST(abandoned_request_takes_no_place_from_later_requests)
 	assert_ok(sluice_blob_delete(d->store, "sealed"));
 	raw_hang_up(c);
 	free(c);
+}
+
+/* ------------------------------------------------------------------------------ a damaged catalogue */
+
+static char report[220]; /* the file with what the daemon reports */
+
+static int begin_with_report(void **state)
+{
+	int usual = dup(STDERR_FILENO), fd;
+
+	snprintf(report, sizeof(report), "%s/store-report-%d", getenv("SLUICE_TEST_DIR"),
+	         (int)getpid());
+	fd = open(report, O_CREAT | O_TRUNC | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+	assert_true(fd >= 0 && usual >= 0);
+	dup2(fd, STDERR_FILENO);
+	close(fd);
+	daemon_setup(state);
+	dup2(usual, STDERR_FILENO);
+	return close(usual);
+}
+
+static int end_with_report(void **state)
+{
+	unlink(report);
+	return daemon_teardown(state);
+}
+
+static void assert_reported(const char *format, ...)
+{
+	static char all[65536];
+	int fd = open(report, O_RDONLY | O_CLOEXEC);
+	char wanted[400];
+	va_list arguments;
+	ssize_t n;
+
+	va_start(arguments, format);
+	vsnprintf(wanted, sizeof(wanted), format, arguments);
+	va_end(arguments);
+	n = read(fd, all, sizeof(all) - 1);
+	close(fd);
+	assert_true(n > 0);
+	all[n] = '\0';
+	if (!strstr(all, wanted))
+		fail_msg("the daemon has not reported \"%s\" but\n%s", wanted, all);
+}
+
+/* As a process of the daemon's user may. */
+static struct sl_segment *map_for_writing(const struct daemon *d)
+{
+	char folder[40], path[300], target[100];
+	struct sl_segment *segment = NULL;
+	struct dirent *entry;
+	DIR *fds;
+
+	snprintf(folder, sizeof(folder), "/proc/%d/fd", (int)daemon_server(d, 0));
+	fds = opendir(folder);
+	assert_non_null(fds);
+	while (!segment && (entry = readdir(fds))) {
+		ssize_t n;
+		int fd;
+
+		snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+		n = readlink(path, target, sizeof(target) - 1);
+		target[n > 0 ? n : 0] = '\0';
+		if (!strstr(target, "sluice-catalogue"))
+			continue;
+		fd = open(path, O_RDWR | O_CLOEXEC);
+		assert_true(fd >= 0);
+		assert_int_equal(sl_segment_map(fd, true, &segment), 0);
+		close(fd);
+	}
+	closedir(fds);
+	assert_non_null(segment);
+	return segment;
+}
+
+static struct sl_entry *entry_named(struct sl_segment *segment, const char *name)
+{
+	for (uint32_t slot = 0; slot < sl_segment_slots(segment); slot++)
+		if (!strcmp(segment->entries[slot].name, name) &&
+		    sl_word_state(segment->entries[slot].word) == SL_ENTRY_SEALED)
+			return &segment->entries[slot];
+	fail_msg("there is no '%s'", name);
+	return NULL;
+}
+
+DAEMON_TEST_WITH(each_damaged_entry_is_reported_and_dropped, begin_with_report, end_with_report)
+{
+	static const char *const names[] = {"name", "length", "place", "state", "good"};
+	unsigned long long ids[COUNT_OF(names)];
+	struct sl_segment *segment = map_for_writing(d);
+	struct sluice_blob_info info = {.size = sizeof(info)};
+
+	for (size_t i = 0; i < COUNT_OF(names); i++) {
+		assert_ok(sluice_blob_release(put(d->store, names[i], 5000, 0)));
+		assert_ok(sluice_blob_stat(d->store, names[i], &info));
+		ids[i] = info.id;
+	}
+	memcpy(entry_named(segment, "name")->name, "\033[2J", 4);
+	entry_named(segment, "length")->name_length = 1000;
+	entry_named(segment, "place")->places[0].memory = 12345;
+	entry_named(segment, "state")->word |= SL_STATE_BITS;
+	sl_segment_unmap(segment);
+	daemon_replace_server(d);
+	assert_there(d->store, "good", 5000);
+	for (size_t i = 0; i + 1 < COUNT_OF(names); i++)
+		assert_int_equal(sluice_blob_exists(d->store, names[i]), 0);
+	assert_reported("the blob '?[2J' (id %llu, entry ", ids[0]);
+	assert_reported("is dropped: its record is one that no server writes\n");
+	assert_reported("the blob 'place' (id %llu, entry ", ids[2]);
+	assert_reported("is dropped: its memory is gone, or is that of another blob\n");
+	assert_reported("the blob 'state' (id %llu, entry ", ids[3]);
+	assert_ok(sluice_blob_delete(d->store, "good"));
+}
+
+/* All is lost, and said; those who knew the old catalogue get on with the new one. */
+DAEMON_TEST_WITH(damaged_header_is_reported, begin_with_report, end_with_report)
+{
+	struct sl_segment *segment = map_for_writing(d);
+	sluice_store *other = daemon_connect(d);
+	sluice_blob *held, *none;
+
+	held = put(d->store, "old", 5000, 0);
+	segment->header->magic++;
+	sl_segment_unmap(segment);
+	daemon_replace_server(d);
+	/* A client that has heard of the server a moment ago does not know yet. */
+	while (sluice_blob_exists(d->store, "old") != 0)
+		sleep_ms(1);
+	assert_reported("all blobs are dropped: cannot open the catalogue: ");
+	assert_int_equal(sluice_blob_get(d->store, "old", 0, &none), -ENOENT);
+	assert_ok(sluice_blob_release(put(other, "new", 5000, 0)));
+	assert_there(d->store, "new", 5000);
+	assert_blob(held, "old", 5000);
+	assert_ok(sluice_blob_release(held));
+	assert_ok(sluice_blob_delete(other, "new"));
+	assert_ok(sluice_store_close(other));
+	assert_idle(d->store);
 }
 
 DAEMON_MAIN("64M")

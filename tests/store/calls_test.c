@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -525,6 +527,78 @@ DAEMON_TEST(a_time_out_needs_no_welcome)
 	assert_let_go(getter.blob, other, "missing");
 	assert_ok(sluice_store_close(other));
 	assert_idle(d->store);
+}
+
+struct patient {
+	sluice_store *store;
+	pthread_t thread;
+	int rc;
+};
+
+static void *get_at_once(void *argument)
+{
+	struct patient *p = argument;
+	sluice_blob *blob;
+
+	p->rc = sluice_blob_get(p->store, "there", 0, &blob);
+	if (!p->rc && !blob_is(blob, "there", 5000))
+		p->rc = -EILSEQ;
+	if (!p->rc)
+		sluice_blob_release(blob);
+	return NULL;
+}
+
+/* Its successor takes longer than a server that runs may be silent. */
+DAEMON_TEST(get_waits_for_a_late_successor)
+{
+	pid_t supervisor = daemon_supervisor(d, 0);
+	sluice_store *other = daemon_connect(d);
+	struct patient p[] = {{.store = other}, {.store = other}, {.store = d->store}};
+
+	assert_ok(sluice_blob_release(put(d->store, "there", 5000, 0)));
+	kill(supervisor, SIGSTOP);
+	kill(daemon_server(d, 0), SIGKILL);
+	for (size_t i = 0; i < COUNT_OF(p); i++)
+		assert_int_equal(pthread_create(&p[i].thread, NULL, get_at_once, &p[i]), 0);
+	sleep_ms(3500);
+	kill(supervisor, SIGCONT);
+	for (size_t i = 0; i < COUNT_OF(p); i++) {
+		pthread_join(p[i].thread, NULL);
+		assert_int_equal(p[i].rc, 0);
+	}
+	assert_ok(sluice_store_close(other));
+	assert_ok(sluice_blob_delete(d->store, "there"));
+}
+
+/* There is a socket, and no server comes: neither in the time of a get nor in that of any call. */
+DAEMON_TEST(get_gives_up_a_successor_that_does_not_come)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct sluice_store_options o = SLUICE_STORE_OPTIONS_INIT;
+	double begun = seconds_now();
+	struct patient p;
+	char path[120];
+
+	o.patience_ms = 100;
+	assert_ok(sluice_store_open(d->path, &o, &p.store));
+	assert_ok(sluice_blob_release(put(d->store, "there", 5000, 0)));
+	snprintf(path, sizeof(path), "%s.away", d->path);
+	assert_int_equal(rename(d->path, path), 0);
+	strcpy(address.sun_path, d->path);
+	assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(listen(listener, 5), 0);
+	kill(daemon_server(d, 0), SIGKILL);
+	sleep_ms(20);
+	get_at_once(&p);
+	assert_int_equal(p.rc, -ECONNREFUSED);
+	assert_true(seconds_now() - begun > 8);
+	assert_int_equal(rename(path, d->path), 0);
+	close(listener);
+	get_at_once(&p);
+	assert_int_equal(p.rc, 0);
+	assert_ok(sluice_store_close(p.store));
+	assert_ok(sluice_blob_delete(d->store, "there"));
 }
 
 /* Bytes of blobs that are mapped for reading. */

@@ -81,8 +81,15 @@ bool sl_blob_is_transient(const struct sl_server *server, uint32_t slot);
 
 /* ------------------------------------------------------------------------------- delete, evict */
 
-/* Deletes a blob for a client, and notifies watchers and waiting gets. */
-void sl_blob_delete(struct sl_server *server, uint32_t slot);
+/* Handles SL_MSG_DELETE; a delete that is sent again is done once. */
+int sl_handle_delete(struct sl_server *server, struct sl_peer *peer);
+/* In a new server: forgets the last delete of the server before if that has not done it. */
+void sl_deletes_recover(struct sl_server *server);
+/*
+ * Deletes a blob, and notifies watchers and waiting gets. call: of the client that wants it, in the ledger; 0:
+ * another blob has been sealed in its place.
+ */
+void sl_blob_delete(struct sl_server *server, uint32_t slot, uint64_t call);
 /* Makes the entry DYING; a sweep frees it. */
 void sl_blob_forget(struct sl_server *server, uint32_t slot);
 /*
@@ -119,6 +126,8 @@ int sl_handle_region(struct sl_server *server, struct sl_peer *peer);
 int sl_handle_locate(struct sl_server *server, struct sl_peer *peer);
 /* Finds the blob of a key that is not deleted. Returns 0 or -ENOENT. */
 int sl_key_find(const struct sl_server *server, const struct sl_key *key, uint32_t *slot);
+/* Fails with a sentence about the blob of a key. Returns the error. */
+int sl_key_refuse(const struct sl_key *key, int error, const char *why);
 /* Retries the gets that wait for a blob, which was sealed, is back in memory, or is gone. */
 void sl_get_wake(struct sl_server *server, uint32_t slot);
 /* Refuses the gets that wait for a blob that could not be read back, with spill->error. */

@@ -159,9 +159,9 @@ static void get_wait_place(struct sl_server *server, struct sl_wait *wait)
 	sl_server_at(server, wait->deadline);
 }
 
-static int get_refuse_key(const struct sl_key *key, int error, const char *why)
+int sl_key_refuse(const struct sl_key *key, int error, const char *why)
 {
-	if (key->id)
+	if (!key->name[0])
 		return sl_fail(error, "the blob with id %llu %s", (unsigned long long)key->id, why);
 	return sl_fail(error, "'%s' %s", key->name, why);
 }
@@ -181,7 +181,7 @@ static int get_begin(struct sl_server *server, struct sl_peer *peer, int64_t dea
 	if (disk || (rc == -ENOENT && patient))
 		rc = sl_wait_new(peer, message, deadline, &wait);
 	else if (rc == -ENOENT)
-		get_refuse_key(get_keys(message, &count) + missing, rc, "is not there");
+		sl_key_refuse(get_keys(message, &count) + missing, rc, "is not there");
 	if (!wait)
 		return rc;
 	wait->patient = patient;
@@ -279,7 +279,7 @@ static void get_fail_one(struct sl_server *server, struct sl_wait *wait)
 	if (!wait->disk)
 		return;
 	snprintf(text, sizeof(text), "is spilled and cannot be read: %s", server->spill->text);
-	get_refuse_key(get_missing_key(wait), error, text);
+	sl_key_refuse(get_missing_key(wait), error, text);
 	sl_peer_refuse(server, wait->peer, wait->request.serial, error);
 	sl_wait_free(server, wait);
 }
@@ -317,8 +317,8 @@ static void get_expire_one(struct sl_server *server, struct sl_wait *wait)
 		return;
 	}
 	rc = wait->patient
-	             ? get_refuse_key(get_missing_key(wait), -ETIMEDOUT, "was not sealed in time")
-	             : get_refuse_key(get_missing_key(wait), -ENOENT, "is not there");
+	             ? sl_key_refuse(get_missing_key(wait), -ETIMEDOUT, "was not sealed in time")
+	             : sl_key_refuse(get_missing_key(wait), -ENOENT, "is not there");
 	sl_peer_refuse(server, wait->peer, wait->request.serial, rc);
 	sl_wait_free(server, wait);
 }

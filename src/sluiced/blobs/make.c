@@ -222,7 +222,7 @@ static int blob_enter(struct sl_server *server, struct sl_range_lease *lease, co
 	lease->region->slots[lease->range] = slot;
 	sl_blob_add(server, slot, sl_blob_record_at(server, slot).key.id);
 	if (replaced != SL_NO_SLOT)
-		sl_blob_delete(server, replaced);
+		sl_blob_delete(server, replaced, 0);
 	return 0;
 }
 

@@ -8,14 +8,17 @@
  * not used for new blobs. Runs before the first connection is accepted.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <syslog.h>
 #include <unistd.h>
 
 #include "sluiced/blobs/blobs.h"
 #include "sluiced/memory/devices.h"
 #include "sluiced/peers/peers.h"
 #include "sluiced/spill/spill.h"
+#include "sluiced/supervisor/supervisor.h"
 
 /*
  * Opens the catalogue in that row of the descriptor table. Returns 0 or an error with a sentence.
@@ -56,6 +59,14 @@ static int recover_new_catalogue(struct sl_server *server)
 
 	if (rc)
 		return sl_fail(rc, "cannot make a catalogue: %s", sl_error_text(rc));
+	/*
+	 * Nothing is known of memory that a server before has left. Its clients keep what they have mapped,
+	 * and must not go on with the old catalogue: to them this is another daemon.
+	 */
+	for (row = 0; row < server->descriptors->used; row++)
+		if (server->descriptors->held[row].fd >= 0)
+			sl_descriptors_drop(server->descriptors, row);
+	server->descriptors->ledger->store++;
 	rc = sl_descriptors_put(server->descriptors, &saved, fd, &row);
 	if (rc) {
 		close(fd);
@@ -82,8 +93,9 @@ static void recover_rows(struct sl_server *server, enum sl_row_kind kind)
 		} else if (kind == SL_KIND_PROCESS) {
 			sl_peer_recover_process(server, row);
 		} else if (kind == SL_KIND_CATALOGUE) {
-			if (server->catalogue || recover_catalogue(server, row))
-				sl_descriptors_drop(descriptors, row);
+			if (!server->catalogue && recover_catalogue(server, row))
+				sl_report(LOG_ERR, "all blobs are dropped: %s",
+				          sluice_last_message());
 		} else if (kind == SL_KIND_COPY) {
 			if (sl_spill_recover_copy(server, row))
 				sl_descriptors_drop(descriptors, row);
@@ -121,13 +133,30 @@ static bool recover_place(struct sl_server *server, uint32_t slot)
 	return true;
 }
 
+/* Reports a blob that is dropped. Its name may be anything. */
+static void recover_report(struct sl_server *server, uint32_t slot, const char *why)
+{
+	struct sl_blob_record record = sl_blob_record_at(server, slot);
+	char name[SL_NAME_BYTES] = "";
+
+	memcpy(name, record.key.name, record.key.length);
+	if (sl_name_check(name, sizeof(name), true))
+		for (char *c = name; *c; c++)
+			*c = *c >= ' ' && *c <= '~' ? *c : '?';
+	sl_report(LOG_WARNING, "the blob '%s' (id %" PRIu64 ", entry %u) is dropped: %s", name,
+	          record.key.id, slot, why);
+}
+
 /* Recovers an entry, or deletes it, and counts it. */
 static void recover_slot(struct sl_server *server, uint32_t slot)
 {
 	enum sl_entry_state state = sl_catalogue_state(server->catalogue, slot);
+	const char *damage = sl_catalogue_damage(server->catalogue, slot);
 
 	if (state == SL_ENTRY_FREE)
 		return;
+	if (damage)
+		recover_report(server, slot, damage);
 	sl_blob_add(server, slot, sl_blob_record_at(server, slot).key.id);
 	server->blobs->top = SL_MAX(server->blobs->top, slot + 1);
 	if (state == SL_ENTRY_DYING) {
@@ -137,10 +166,13 @@ static void recover_slot(struct sl_server *server, uint32_t slot)
 	}
 	*(state == SL_ENTRY_OPEN ? &server->counts.created : &server->counts.sealed) += 1;
 	/* The lease of an OPEN entry died with the previous server. */
-	if (state != SL_ENTRY_OPEN && recover_place(server, slot))
+	if (state != SL_ENTRY_OPEN && recover_place(server, slot)) {
 		sl_blob_relist(server, slot);
-	else
-		sl_blob_forget(server, slot);
+		return;
+	}
+	if (state != SL_ENTRY_OPEN)
+		recover_report(server, slot, "its memory is gone, or is that of another blob");
+	sl_blob_forget(server, slot);
 }
 
 static void recover_slots(struct sl_server *server)
@@ -176,6 +208,7 @@ int sl_server_recover(struct sl_server *server)
 	recover_rows(server, SL_KIND_REGION);
 	recover_rows(server, SL_KIND_COPY);
 	recover_slots(server);
+	sl_deletes_recover(server);
 	sl_spill_recover(server);
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
 		sl_list_each_of (region, &server->memory->regions[i], struct sl_region, bucket) {

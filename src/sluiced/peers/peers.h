@@ -134,7 +134,6 @@ int sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t serial
 
 /* ------------------------------------------------------------------------------------ queries */
 
-int sl_handle_delete(struct sl_server *server, struct sl_peer *peer);
 int sl_handle_pin(struct sl_server *server, struct sl_peer *peer);
 int sl_handle_stat(struct sl_server *server, struct sl_peer *peer);
 int sl_handle_list(struct sl_server *server, struct sl_peer *peer);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Queries: stat, list, statistics, watches, and the requests that change a blob (delete, pin).
+ * Queries: stat, list, statistics, watches, and pin.
  *
  * On the server's thread.
  */
@@ -27,20 +27,6 @@ static int query_find(const struct sl_server *server, uint32_t *slot)
 		return 0;
 	return key->id ? sl_fail(-ENOENT, "there is no blob with id %" PRIu64, key->id)
 	               : sl_fail(-ENOENT, "'%s' is not there", key->name);
-}
-
-int sl_handle_delete(struct sl_server *server, struct sl_peer *peer)
-{
-	uint32_t slot;
-	int rc = query_find(server, &slot);
-
-	if (!rc && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_OPEN)
-		rc = sl_fail(-ENOENT, "'%s' is not sealed yet", server->in.one.key.name);
-	if (rc)
-		return rc;
-	sl_blob_delete(server, slot);
-	sl_store_step("server: deleted");
-	return sl_peer_done(server, peer, server->in.head.serial);
 }
 
 int sl_handle_pin(struct sl_server *server, struct sl_peer *peer)

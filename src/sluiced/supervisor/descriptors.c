@@ -44,7 +44,7 @@ struct descriptors_message {
 _Static_assert(sizeof(struct sl_ledger_row) == 72 && sizeof(struct sl_ledger_device) == 32 &&
                        sizeof(struct sl_ledger_cell) == 16 && sizeof(struct sl_budget) == 40 &&
                        sizeof(struct sl_server_settings) == 9000 &&
-                       sizeof(struct sl_ledger) == 11112,
+                       sizeof(struct sl_ledger) == 76656,
                "increase SL_STATE_LAYOUT");
 _Static_assert(SL_SEGMENT_VERSION < 1000 && SL_PROTOCOL_VERSION < 1000, "parts of SL_LAYOUT");
 

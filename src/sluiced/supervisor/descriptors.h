@@ -27,13 +27,15 @@
  * or in the meaning of these. The asserts in descriptors.c and in catalogue/layout.h fail when the
  * size of such a struct has changed.
  */
-#define SL_STATE_LAYOUT 2
+#define SL_STATE_LAYOUT 3
 #define SL_LAYOUT       (SL_STATE_LAYOUT * 1000000 + SL_SEGMENT_VERSION * 1000 + SL_PROTOCOL_VERSION)
 #define SL_BUDGETS_MOST 16
 #define SL_NO_GROUP     ((gid_t)-1)
 
 /* Devices that can be known. */
 #define SL_PLACES_MOST 64
+/* Deletes that are remembered. */
+#define SL_DELETES_MOST 4096u
 
 /* The role in which the other process starts a process, or a program executes itself anew. */
 enum sl_begin {
@@ -92,6 +94,11 @@ struct sl_ledger_row {
 struct sl_ledger_device {
 	char place[SLUICE_BLOB_PLACE_BYTES];
 };
+/* A delete; of which client's request. */
+struct sl_ledger_delete {
+	uint64_t blob; /* its id */
+	uint64_t call; /* session << 32 | first serial number; 0: another blob has replaced it */
+};
 /*
  * The descriptor that a process has for a row. Each process writes its column behind the rows;
  * before it begins, its parent does.
@@ -114,6 +121,9 @@ struct sl_ledger {
 	_Atomic uint64_t sessions;          /* the same */
 	_Atomic uint32_t device_count;      /* counted when their rows are written */
 	struct sl_ledger_device devices[SL_PLACES_MOST];
+	/* The last deletes: delete n is at n % SL_DELETES_MOST. Each is counted before it is done. */
+	_Atomic uint64_t deletes;
+	struct sl_ledger_delete deleted[SL_DELETES_MOST];
 	struct sl_ledger_row rows[];
 };
 
