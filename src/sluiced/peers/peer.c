@@ -169,7 +169,7 @@ static void peer_hang_up(struct sl_server *server, struct sl_peer *peer)
 	sl_peer_drop_pending(peer);
 	sl_waits_end(server, peer);
 	if (peer->role == SL_ROLE_WATCH)
-		server->peers->watchers--;
+		sl_list_remove(&peer->watch_link);
 }
 
 /*
@@ -410,7 +410,9 @@ static int peer_let_in(struct sl_server *server, struct sl_peer *peer,
 	memcpy(peer->prefix, hello->prefix, sizeof(peer->prefix));
 	server->peers->strangers--;
 	server->counts.clients++;
-	server->peers->watchers += peer->role == SL_ROLE_WATCH;
+	peer->told = server->peers->event_count;
+	if (peer->role == SL_ROLE_WATCH)
+		sl_list_append(&server->peers->watches, &peer->watch_link);
 	sl_store_step("server: welcome");
 	sl_message_begin(&server->out, SL_MSG_WELCOME, hello->head.serial, 0);
 	answer->store = server->descriptors->ledger->store;

@@ -114,20 +114,17 @@ void sl_peer_drop_pending(struct sl_peer *peer)
 		pending_free(pending);
 }
 
-static void peer_send_lost(struct sl_server *server, struct sl_peer *peer)
+int sl_peer_try(struct sl_server *server, struct sl_peer *peer, const union sl_message *m)
 {
-	sl_message_begin(&server->out, SL_MSG_EVENT, 0, 0);
-	server->out.event.item.kind = SLUICE_WATCH_LOST;
-	if (peer_send_now(peer, &server->out, server->out.head.bytes, -1) >= 0)
-		peer->lost = false;
-}
+	int rc = peer_send_now(peer, m, m->head.bytes, -1);
 
-void sl_peer_notify(struct sl_server *server, struct sl_peer *peer, const union sl_message *event)
-{
-	if (peer->lost || peer_send_now(peer, event, event->head.bytes, -1) != -EAGAIN)
-		return;
-	peer->lost = peer->waiting = true;
-	peer_poll(server, peer);
+	if (rc == -EAGAIN) {
+		peer->waiting = true;
+		peer_poll(server, peer);
+	} else if (rc < 0) {
+		peer_shut_down(peer);
+	}
+	return rc;
 }
 
 /* Turns an answer with a descriptor into a refusal. */
@@ -156,9 +153,8 @@ static void peer_writable(struct sl_server *server, struct sl_peer *peer)
 			peer_shut_down(peer);
 		pending_free(pending);
 	}
-	if (peer->lost)
-		peer_send_lost(server, peer);
-	peer->waiting = peer->lost;
+	peer->waiting = false;
+	server->peers->events_left = true;
 	peer_poll(server, peer);
 }
 
