@@ -143,6 +143,12 @@ void sl_device_inherit(struct sl_peer *before, struct sl_peer *peer)
 		sl_list_remove(&region->writer_link);
 		sl_region_set_writer(region, peer);
 	}
+	sl_list_each_of (import, &before->imports, struct sl_import, peer_link) {
+		sl_list_remove(&import->peer_link);
+		sl_list_append(&peer->imports, &import->peer_link);
+		import->peer = peer;
+	}
+	peer->import_count = before->import_count;
 }
 
 /* -------------------------------------------------------------------------------------- offer */

@@ -223,7 +223,7 @@ static void peer_handle(struct sl_server *server, struct sl_peer *peer)
 	if (rc)
 		sl_peer_refuse(server, peer, serial, rc);
 	if (rc && type == SL_MSG_HELLO)
-		sl_peer_close(server, peer, true);
+		sl_peer_close(server, peer, false);
 }
 
 /* An offer has one descriptor, a hello may have one, other messages have none. */
@@ -260,7 +260,7 @@ static void peer_readable(struct sl_server *server, struct sl_peer *peer)
 		/* The message is no request with a serial number to be answered. */
 		if (n > 0)
 			sl_peer_refuse(server, peer, SL_SERIAL_ANY, -EPROTO);
-		sl_peer_close(server, peer, !peer->role);
+		sl_peer_close(server, peer, false);
 	} else {
 		peer_handle(server, peer);
 	}
@@ -278,5 +278,5 @@ void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t even
 	else if (events & EPOLLIN)
 		peer_readable(server, peer);
 	else if (events & (EPOLLHUP | EPOLLERR))
-		sl_peer_close(server, peer, !peer->role);
+		sl_peer_close(server, peer, false);
 }

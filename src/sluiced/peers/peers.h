@@ -92,10 +92,10 @@ void sl_peer_recover(struct sl_server *server, uint32_t row);
 void sl_peer_recover_process(struct sl_server *server, uint32_t row);
 int sl_handle_hello(struct sl_server *server, struct sl_peer *peer);
 /*
- * Ends the connection. clean: the process has unmapped everything; otherwise the peer keeps its
- * blobs and memory until it dies.
+ * Ends the connection. over: the process is dead, or has said that it has unmapped everything;
+ * otherwise the peer keeps what its process may use.
  */
-void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean);
+void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool over);
 /* Closes connections that have not said their role in time, ends pins, and resumes accepting. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
 void sl_peer_free_dead(struct sl_server *server);
