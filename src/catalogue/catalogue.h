@@ -8,7 +8,7 @@
  *
  *   segment      the shared memory: header, index of names, an entry for each slot, pages for large
  *                metadata. Written by one server at a time; clients map it read-only
- *   references   shared memory of one client, which alone writes it: the blobs that it holds
+ *   references   shared memory of one client: the blobs that it holds; the server writes their end
  *   catalogue    the server's side of a segment; private to its one thread
  *   reader       a client's side: a segment and the client's references. Any thread
  *
@@ -46,6 +46,8 @@
  *   - LEAVING is DYING with a way back. The scan that finds no holder comes before AWAY, and the
  *     blob is not touched before that; while the word is LEAVING no get succeeds. A get that began
  *     earlier and sees SEALED restored, under the same generation, holds a blob that was not moved.
+ *   - References end as a blob is deleted: the server writes `ended` and then scans, and a get looks
+ *     at `ended` in g3. Either the scan sees the reference, or the get sees the end.
  *   - The window of a client's references is read by d3 as the references are, and written before
  *     them.
  *
@@ -175,15 +177,16 @@ struct sl_references;
 /* Makes a memfd for count references (a power of two); its size is fixed. */
 int sl_references_new(uint32_t count, int *fd);
 /*
- * Maps references: writable in the client (children do not get the mapping), read-only in the
- * server. The caller keeps fd. -EBADMSG: not made by sl_references_new().
+ * Maps references, to be read, or to be taken and ended; children do not get such a mapping. The
+ * caller keeps fd. -EBADMSG: not made by sl_references_new().
  */
 int sl_references_map(int fd, bool writable, struct sl_references **out);
 void sl_references_unmap(struct sl_references *references);
 /*
- * Returns whether a reference is held, as far as can be told while the client runs. In the server.
+ * Ends references, which need not be scanned any more, though their client runs: a get that takes
+ * one later gives it back and asks the server. Returns false if one is held. In the server.
  */
-bool sl_references_any(const struct sl_references *references);
+bool sl_references_end(struct sl_references *references);
 
 /* ---------------------------------------------------------------------------- a client's side */
 

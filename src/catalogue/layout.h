@@ -168,6 +168,7 @@ struct sl_references_page {
 	 * they are.
 	 */
 	_Alignas(64) _Atomic uint32_t window;
+	_Atomic uint32_t ended; /* 1: the server scans them no more; the client gets new ones */
 	_Alignas(64) _Atomic uint64_t at[];
 };
 struct sl_references {

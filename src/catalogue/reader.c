@@ -38,8 +38,8 @@ static bool reader_is_publishing(const struct sl_segment *segment, const struct 
  * Returns 0, or
  *   -ESTALE  the word has changed
  *   -ENOENT  the entry has another key (if key is not NULL)
- *   -EAGAIN  being published; or DYING by now: a scan may have counted the reference, so the
- *            server must be told
+ *   -EAGAIN  being published; or the references have ended; or DYING by now: a scan may have
+ *            counted the reference, so the server must be told
  */
 static int reader_hold(const struct sl_reader *reader, uint32_t slot, uint64_t word,
                        const struct sl_blob_key *key, struct sl_held_blob *out)
@@ -56,6 +56,8 @@ static int reader_hold(const struct sl_reader *reader, uint32_t slot, uint64_t w
 		return err;
 	if (!sl_entry_still(entry, word))
 		err = -ESTALE;
+	else if (atomic_load_explicit(&reader->references->page->ended, memory_order_seq_cst))
+		err = -EAGAIN;
 	else if (!sl_entry_read(segment, entry, word, &held.record))
 		err = -EPROTO;
 	else if (reader_is_publishing(segment, entry))

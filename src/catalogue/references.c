@@ -2,7 +2,7 @@
 /*
  * References: shared memory with the blobs that a client holds
  *
- * Any thread of a client takes and drops references; the server's thread scans them.
+ * Any thread of a client takes and drops references; the server's thread scans and ends them.
  */
 #include "catalogue/layout.h"
 
@@ -140,15 +140,17 @@ uint64_t sl_references_at(const struct sl_references *references, uint32_t posit
 	return atomic_load_explicit(&references->page->at[position], memory_order_seq_cst);
 }
 
-bool sl_references_any(const struct sl_references *references)
+bool sl_references_end(struct sl_references *references)
 {
-	uint32_t window = sl_references_window(references);
+	bool held = false;
 
-	for (uint32_t i = 0; i < window; i++) {
+	atomic_store_explicit(&references->page->ended, 1, memory_order_seq_cst);
+	for (uint32_t i = 0; i < sl_references_window(references) && !held; i++) {
 		uint64_t reference = sl_references_at(references, i);
 
-		if (reference && !(reference & SL_TICK_BITS))
-			return true;
+		held = reference && !(reference & SL_TICK_BITS);
 	}
-	return false;
+	if (held)
+		atomic_store_explicit(&references->page->ended, 0, memory_order_seq_cst);
+	return !held;
 }

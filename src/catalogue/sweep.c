@@ -143,6 +143,8 @@ int sl_catalogue_join(struct sl_catalogue *catalogue, struct sl_references *refe
 
 	if (!grown)
 		return -ENOMEM;
+	/* The server before may have died between the end of the references and the last look. */
+	atomic_store_explicit(&references->page->ended, 0, memory_order_seq_cst);
 	grown[catalogue->client_count++] = references;
 	catalogue->clients = grown;
 	return 0;

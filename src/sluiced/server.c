@@ -232,6 +232,7 @@ static int server_loop(struct sl_server *server)
 		if (server->alone && server->now >= server->supervise_at)
 			server_replace_supervisor(server);
 		sl_room_run(server);
+		sl_watchers_tell(server);
 		sl_peer_free_dead(server);
 	}
 	return 0;
@@ -307,6 +308,7 @@ static struct sl_server *server_new(struct sl_descriptors *descriptors)
 	sl_list_init(&memory.leaving);
 	sl_list_init(&peers.live);
 	sl_list_init(&peers.dead);
+	sl_list_init(&peers.watches);
 	for (unsigned i = 0; i < SL_BUCKETS; i++) {
 		sl_list_init(&memory.regions[i]);
 		sl_list_init(&blobs.leases[i]);

@@ -10,7 +10,7 @@ void shop_open(struct shop *shop, uint32_t slots)
 	assert_int_equal(sl_references_new(SL_REFERENCES_LEAST, &shop->references_fd), 0);
 	assert_int_equal(sl_segment_map(shop->fd, true, &shop->segment), 0);
 	assert_int_equal(sl_segment_map(shop->fd, false, &shop->read), 0);
-	assert_int_equal(sl_references_map(shop->references_fd, false, &shop->seen), 0);
+	assert_int_equal(sl_references_map(shop->references_fd, true, &shop->seen), 0);
 	assert_int_equal(sl_references_map(shop->references_fd, true, &shop->reader.references), 0);
 	shop->reader.segment = shop->read;
 	assert_int_equal(sl_catalogue_open(shop->segment, &broken, &shop->catalogue), 0);

@@ -198,7 +198,7 @@ static void map_all(struct sl_segment **segment)
 	if (sl_segment_map(stress->segment_fd, true, segment))
 		stress_fail("the segment cannot be mapped");
 	for (unsigned i = 0; i < READERS; i++)
-		if (sl_references_map(stress->references_fds[i], false, &server.references[i]))
+		if (sl_references_map(stress->references_fds[i], true, &server.references[i]))
 			stress_fail("references cannot be mapped");
 }
 

@@ -163,6 +163,35 @@ SHOP_TEST(references_of_a_dead_client_go)
 	assert_int_equal(shop_sweep(&shop).gone, 1);
 }
 
+static void end_references(void)
+{
+	assert_false(sl_references_end(shop.seen));
+}
+
+SHOP_TEST(references_end_only_when_none_is_held)
+{
+	struct sl_held_blob held, again;
+
+	shop_put(&shop, "a", 1, true);
+	assert_int_equal(shop_get(&shop, "a", &held), 0);
+	assert_false(sl_references_end(shop.seen));
+	/* They went on. */
+	assert_there(&shop, "a", 1);
+	sl_reader_release(&shop.reader, &held);
+	assert_true(sl_references_end(shop.seen));
+	assert_int_equal(shop_get(&shop, "a", &held), -EAGAIN);
+	assert_int_equal(sl_references_end(shop.seen), true);
+	/* The next server scans what it finds. */
+	assert_int_equal(sl_catalogue_join(shop.catalogue, shop.seen), 0);
+	assert_int_equal(shop_get(&shop, "a", &held), 0);
+	/* As if the server looked between g2 and g3. */
+	meanwhile = end_references;
+	assert_int_equal(shop_get(&shop, "a", &again), 0);
+	sl_reader_release(&shop.reader, &held);
+	sl_reader_release(&shop.reader, &again);
+	sl_catalogue_part(shop.catalogue, shop.seen);
+}
+
 SHOP_TEST(entry_pinned_by_the_server_stays)
 {
 	uint32_t slot = shop_put(&shop, "pinned", 3, true);

@@ -68,7 +68,7 @@ ssize_t raw_receive(int fd, union sl_message *m, int *with)
 	return n;
 }
 
-int raw_client(const struct daemon *d)
+static int say_hello(const struct daemon *d, uint32_t role)
 {
 	union sl_message m;
 	int fd = raw_connect(d);
@@ -76,13 +76,23 @@ int raw_client(const struct daemon *d)
 	if (fd < 0)
 		return -1;
 	sl_message_begin(&m, SL_MSG_HELLO, 1, 0);
-	m.hello.role = SL_ROLE_CLIENT;
+	m.hello.role = role;
 	if (!raw_send(fd, &m, m.head.bytes) || raw_receive(fd, &m, NULL) <= 0 ||
 	    m.head.type != SL_MSG_WELCOME) {
 		close(fd);
 		return -1;
 	}
 	return fd;
+}
+
+int raw_client(const struct daemon *d)
+{
+	return say_hello(d, SL_ROLE_CLIENT);
+}
+
+int raw_watch(const struct daemon *d)
+{
+	return say_hello(d, SL_ROLE_WATCH);
 }
 
 bool is_hung_up(int fd)

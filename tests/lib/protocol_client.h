@@ -12,8 +12,9 @@ bool raw_send(int fd, const void *data, size_t n);
 bool raw_send_with(int fd, const void *data, size_t n, const int *fds, unsigned count);
 /* One answer, and the descriptor that came with it; its length. */
 ssize_t raw_receive(int fd, union sl_message *m, int *with);
-/* A client that has said hello; -1. */
+/* A client, or a watch of all names, that has said hello; -1. */
 int raw_client(const struct daemon *d);
+int raw_watch(const struct daemon *d);
 /* The server is to hang up, after it has perhaps said why. */
 bool is_hung_up(int fd);
 

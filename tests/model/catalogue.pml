@@ -14,6 +14,8 @@
  *  - bytes of a generation are always in the same place, so a mapping that a client has kept is right;
  *  - who has seen one blob of a batch sees no other one of it unsealed;
  *  - whatever the server before was doing, the name of each sealed blob leads to it;
+ *  - a process that lives and has no connection keeps what it holds, and holds nothing that the server does not
+ *    know: a hello that comes late, after its sender has given it up, ends a connection like any other end;
  *  - what is dying goes in the end, by sweeps that are made when a client says that it has let go of such a one, or
  *    is dead: Spin finds no state in which the server waits and nobody else does anything.
  *
@@ -77,6 +79,8 @@ byte place[SLOTS];
 byte reference[READERS];
 #define REFERENCE(s, generation) ((generation) * SLOTS + (s))
 bool gone[READERS]; /* it is dead, and the server knows */
+bool ended[READERS];  /* in the references, written by the server */
+bool parted[READERS]; /* the server looks at them no more */
 
 /* Stores on their way, PLANT 1 and 2: of references, and of a word. */
 byte late_reference[READERS];
@@ -147,8 +151,14 @@ proctype reader(byte me)
 		:: else -> skip;
 		fi;
 #endif
+#if PLANT != 15
+		if
+		:: ended[me] -> goto let_go; /* g3, of the references */
+		:: else -> skip;
+		fi;
+#endif
 
-		/* It is held. */
+		/* It is held, and the server knows its holder. */
 		d_step {
 			assert(data[slot] == GENERATION(seen));
 			assert(record[slot] == name);
@@ -185,7 +195,12 @@ let_go:
 #endif
 again:
 		skip;
+		/* Who asks the server says hello, and has other references from then on. */
 		d_step {
+			if
+			:: parted[me] -> parted[me] = false; ended[me] = false;
+			:: else -> skip;
+			fi;
 			name = 0;
 			slot = 0;
 			seen = 0;
@@ -282,7 +297,7 @@ inline look_at_references() /* d3 */
 	do
 	:: d_step { r < READERS ->
 			if
-			:: reference[r] && !gone[r] &&
+			:: reference[r] && !gone[r] && !parted[r] &&
 			   reference[r] / SLOTS == GENERATION(MINE(reference[r] % SLOTS)) ->
 				held[reference[r] % SLOTS] = true;
 			:: else -> skip;
@@ -359,6 +374,30 @@ inline take_slot_over(slot)
 	fi
 }
 
+/* A connection has ended, and its process lives, as far as is known. */
+inline hang_up(c)
+{
+#if PLANT == 14
+	parted[c] = true; /* the hello of a client that has gone cannot be answered */
+#else
+	if
+	:: reference[c] -> skip;
+	:: else ->
+#if PLANT != 16
+		store(ended[c], true);
+#endif
+		if
+		:: reference[c] -> store(ended[c], false);
+		:: else ->
+#if PLANT == 16
+			store(ended[c], true);
+#endif
+			parted[c] = true;
+		fi
+	fi
+#endif
+}
+
 #define RIGHT(n) (index[n] == 0 || (LIVE(word[index[n] - 1]) && record[index[n] - 1] == n))
 
 inline take_over()
@@ -366,6 +405,10 @@ inline take_over()
 	take_slot_over(0);
 	take_slot_over(1);
 	store(publishing, 0);
+	if
+	:: !parted[0] -> store(ended[0], false);
+	:: else -> skip;
+	fi;
 	n = 0;
 	do
 	:: n < NAMES && !RIGHT(n) -> store(index[n], 0);
@@ -424,6 +467,7 @@ proctype server()
 				fi;
 				sweep();
 			:: STATE(MINE(s)) == DYING -> sweep();
+			:: !parted[0] -> hang_up(0);
 			:: else -> skip;
 			fi;
 			d_step { s = 0; n = 0; }

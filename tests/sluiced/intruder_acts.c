@@ -437,6 +437,30 @@ static void lease_and_keep(struct intruder *i)
 	say_bye(fd);
 }
 
+/* Has mapped memory that it is only to make, and gives it up. */
+static void have_before_offer(struct intruder *i)
+{
+	union sl_message m;
+	int fd = raw_client(i->d);
+	struct sl_lease lease;
+
+	expect(i,
+	       lease_memory(fd, device_number(fd, "nowhere:0"), SLUICE_BLOB_ON_DEVICE, &lease) &&
+	               lease.make,
+	       "there is no memory of a device");
+	sl_message_begin(&m, SL_MSG_HAVE, 0, 1);
+	m.ids.items[0].id = lease.place.region;
+	raw_send(fd, &m, m.head.bytes);
+	sl_message_begin(&m, SL_MSG_ABORT, 0, 1);
+	m.ids.items[0].id = lease.id;
+	raw_send(fd, &m, m.head.bytes);
+	expect(i,
+	       raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_MSG_FORGET &&
+	               m.ids.items[0].id == lease.place.region,
+	       "memory that nobody has offered is had");
+	close(fd);
+}
+
 /* Has mapped what nobody knows, and does not hear that it is to be unmapped. */
 static void have_much(struct intruder *i)
 {
@@ -549,6 +573,7 @@ const struct intruder_act intruder_acts[] = {
 	{"offers", offer_and_keep, NULL, NULL},
 	{"leases", lease_and_keep, NULL, NULL},
 	{"haves", have_much, NULL, NULL},
+	{"haves too early", have_before_offer, NULL, NULL},
 	{"refusals", be_refused, fill_up, empty},
 	{NULL, NULL, NULL, NULL},
 };

@@ -234,6 +234,36 @@ DAEMON_TEST(there_are_so_many_connections)
 	assert_ok(sluice_store_close(stores[0]));
 }
 
+static void assert_works(sluice_store *store, const char *name)
+{
+	assert_let_go(put(store, name, 10, 0), store, name);
+}
+
+/* Those that were there have their places, though others come first. */
+DAEMON_TEST(after_the_server_as_many_come_back_as_were_there)
+{
+	sluice_store *stores[4], *more;
+	struct sluice_store_options hasty = {.size = sizeof(hasty), .patience_ms = 0};
+
+	for (unsigned many = 4; many >= 3; many--) {
+		for (unsigned i = 0; i < many; i++) {
+			stores[i] = daemon_connect(d);
+			assert_works(stores[i], "before");
+		}
+		daemon_replace_server(d);
+		for (unsigned i = many; i < 4; i++)
+			stores[i] = daemon_connect(d);
+		while (sluice_store_open(d->path, &hasty, &more) != -EAGAIN)
+			sleep_ms(2);
+		for (unsigned i = 0; i < 4; i++)
+			assert_works(stores[i], "after");
+		assert_works(d->store, "after");
+		for (unsigned i = 0; i < 4; i++)
+			assert_ok(sluice_store_close(stores[i]));
+		assert_idle(d->store);
+	}
+}
+
 /* With memory of its own each. */
 static unsigned put_apart(sluice_store *store, const char *prefix, unsigned most, unsigned flags,
                           int *rc)

@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "catalogue/layout.h"
@@ -194,6 +196,110 @@ DAEMON_TEST_WITH(damaged_header_is_reported, begin_with_report, end_with_report)
 	assert_ok(sluice_blob_delete(other, "new"));
 	assert_ok(sluice_store_close(other));
 	assert_idle(d->store);
+}
+
+/* ------------------------------------------------------------------------ whose references stay */
+
+/* Says hello as a client that comes back does, and gives it up before the server has read it. */
+static void say_hello_in_vain(const struct daemon *d, uint64_t session)
+{
+	union sl_message m;
+	int fd = raw_connect(d);
+
+	sl_message_begin(&m, SL_MSG_HELLO, 1, 0);
+	m.hello.role = SL_ROLE_CLIENT;
+	m.hello.session = session;
+	assert_true(raw_send(fd, &m, m.head.bytes));
+	close(fd);
+}
+
+/* The next server comes late, as on a busy machine: it finds hellos that nobody waits for. */
+static void replace_server_late(const struct daemon *d, const struct raw *c)
+{
+	pid_t server = daemon_server(d, 0);
+
+	kill(d->supervisor, SIGSTOP);
+	kill(server, SIGKILL);
+	say_hello_in_vain(d, c->session);
+	say_hello_in_vain(d, c->session);
+	kill(d->supervisor, SIGCONT);
+	daemon_server(d, server);
+}
+
+/* The other blob takes the memory of one that is deleted, if nobody holds that. */
+static void delete_and_overwrite(const struct daemon *d, const char *name, size_t n)
+{
+	assert_ok(sluice_blob_delete(d->store, name));
+	assert_let_go(put(d->store, "other", n, 0), d->store, "other");
+}
+
+DAEMON_TEST(hello_that_comes_late_drops_nothing_that_its_process_holds)
+{
+	struct raw *c = raw_new(d), again;
+	struct sl_found_item found;
+	struct sl_held_blob held;
+	struct sluice_blob_info info = {.size = sizeof(info)};
+	sluice_blob *blob = put(d->store, "held", 200000, SLUICE_BLOB_TRANSIENT);
+	char *bytes;
+	int fd;
+
+	assert_int_equal(raw_get(c, "held", &found), 0);
+	raw_hold(c, &found, &held);
+	fd = raw_region(c, held.record.place.memory);
+	assert_true(fd >= 0);
+	bytes = mmap(NULL, 200000, PROT_READ, MAP_SHARED, fd, 0);
+	assert_true(bytes != MAP_FAILED);
+	assert_ok(sluice_blob_release(blob));
+	replace_server_late(d, c);
+	assert_ok(sluice_blob_stat(d->store, "held", &info));
+	assert_int_equal(info.holders, 1);
+	delete_and_overwrite(d, "held", 200000);
+	assert_int_equal(pattern_match(bytes, 200000, 0, seed_of("held", 200000)), 200000);
+	assert_int_equal(stats_of(d->store).dying, 1);
+	/* It comes back to what it has. */
+	raw_open_again(&again, d, c->session);
+	assert_int_equal(again.session, c->session);
+	assert_int_equal(stats_of(d->store).clients, 2);
+	raw_release(&again, &held);
+	munmap(bytes, 200000);
+	close(fd);
+	raw_bye(&again);
+	raw_hang_up(c);
+	free(c);
+	assert_idle(d->store);
+}
+
+/* A get of a client reads the catalogue, whether there is a connection or not. */
+static void get_without_connection(struct daemon *d, struct raw *c)
+{
+	struct sl_blob_key key = {.name = "held", .length = 4};
+	struct sl_held_blob held;
+	uint64_t bytes;
+	int rc;
+
+	assert_ok(sluice_blob_release(put(d->store, "held", 100000, 0)));
+	rc = sl_reader_get(&c->reader, &key, &held);
+	assert_ok(sluice_blob_delete(d->store, "held"));
+	/* Either it holds nothing, or a sweep finds that it does. */
+	assert_ok(sluice_store_trim(d->store, &bytes));
+	assert_int_equal(stats_of(d->store).dying, rc == 0);
+	if (!rc)
+		sl_reader_release(&c->reader, &held);
+}
+
+DAEMON_TEST(references_that_the_server_does_not_scan_are_not_taken)
+{
+	struct raw *c = raw_new(d);
+
+	shutdown(c->fd, SHUT_RDWR);
+	assert_idle(d->store);
+	get_without_connection(d, c);
+	raw_hang_up(c);
+	raw_open_again(c, d, 0);
+	replace_server_late(d, c);
+	get_without_connection(d, c);
+	raw_hang_up(c);
+	free(c);
 }
 
 DAEMON_MAIN("64M")

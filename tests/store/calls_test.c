@@ -295,6 +295,20 @@ DAEMON_TEST(a_watcher_that_does_not_read_is_told_what_it_lost)
 	assert_idle(d->store);
 }
 
+/* Though its process lives, and the server could not tell it what it has lost. */
+DAEMON_TEST(a_closed_watch_that_lost_events_is_gone)
+{
+	sluice_watch *watches[8];
+
+	for (size_t i = 0; i < COUNT_OF(watches); i++)
+		assert_ok(sluice_watch_open(d->store, NULL, &watches[i]));
+	for (int i = 0; i < 1000; i++)
+		assert_let_go(put(d->store, "w", 10, 0), d->store, "w");
+	for (size_t i = 0; i < COUNT_OF(watches); i++)
+		sluice_watch_close(watches[i]);
+	assert_idle(d->store);
+}
+
 DAEMON_TEST(wrong_arguments_are_refused)
 {
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;

@@ -55,7 +55,7 @@ void sl_device_peer_gone(struct sl_server *server, struct sl_peer *peer);
 void sl_device_unpublish(struct sl_server *server, struct sl_peer *peer);
 /* Decides after recovery whether a region stays, leaves, or is withdrawn with its process. */
 void sl_device_recover(struct sl_server *server, struct sl_region *region);
-/* Moves published regions to the new connection of the same process. */
+/* Moves published regions and imports to the new connection of the same process. */
 void sl_device_inherit(struct sl_peer *before, struct sl_peer *peer);
 
 /* --------------------------------------------------------------------- freeing without waiting */

@@ -86,10 +86,20 @@ static void region_begin_leaving(struct sl_server *server, struct sl_region *reg
 	sl_store_step("server: forget");
 }
 
+static void import_free(struct sl_import *import)
+{
+	sl_list_remove(&import->link);
+	sl_list_remove(&import->peer_link);
+	import->peer->import_count--;
+	free(import);
+}
+
 void sl_device_leave(struct sl_server *server, struct sl_region *region)
 {
 	/* Before the offer nobody has a mapping. */
 	if (!region->offered) {
+		sl_list_each_of (import, &region->imports, struct sl_import, link)
+			import_free(import);
 		sl_region_free(server, region);
 		return;
 	}
@@ -133,6 +143,12 @@ void sl_device_inherit(struct sl_peer *before, struct sl_peer *peer)
 		sl_list_remove(&region->writer_link);
 		sl_region_set_writer(region, peer);
 	}
+	sl_list_each_of (import, &before->imports, struct sl_import, peer_link) {
+		sl_list_remove(&import->peer_link);
+		sl_list_append(&peer->imports, &import->peer_link);
+		import->peer = peer;
+	}
+	peer->import_count = before->import_count;
 }
 
 /* -------------------------------------------------------------------------------------- offer */
@@ -239,14 +255,6 @@ int sl_device_import(struct sl_server *server, struct sl_peer *peer, struct sl_r
 	return 0;
 }
 
-static void import_free(struct sl_import *import)
-{
-	sl_list_remove(&import->link);
-	sl_list_remove(&import->peer_link);
-	import->peer->import_count--;
-	free(import);
-}
-
 int sl_handle_have(struct sl_server *server, struct sl_peer *peer)
 {
 	unsigned count = server->in.head.count, unknown = 0;
@@ -257,8 +265,8 @@ int sl_handle_have(struct sl_server *server, struct sl_peer *peer)
 		uint64_t id = server->in.ids.items[i].id;
 		struct sl_region *region = sl_region_find(server, id);
 
-		if (region && region->device < 0)
-			region = NULL;
+		if (region && (region->device < 0 || region->offered != 1))
+			region = NULL; /* no client has its descriptor */
 		if (!region || sl_device_import(server, peer, region) || region->leaving)
 			server->out.ids.items[unknown++].id = id;
 	}

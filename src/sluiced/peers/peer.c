@@ -2,9 +2,8 @@
 /*
  * Connections: accept, hello, pins, and the end of a client.
  *
- * Whether a client lives its pidfd says, not its socket, which its children may keep open. A client
- * that hangs up without saying that it has unmapped everything keeps its blobs and memory until it
- * is dead. On the server's thread.
+ * Whether a client lives its pidfd says, not its socket, which its children may keep open. On the
+ * server's thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -137,7 +136,7 @@ void sl_peer_accept(struct sl_server *server)
 	if (server->peers->strangers == SL_STRANGERS)
 		sl_list_each_of (other, &server->peers->live, struct sl_peer, link)
 			if (server->peers->strangers == SL_STRANGERS && !other->role)
-				sl_peer_close(server, other, true);
+				sl_peer_close(server, other, false);
 	/* The kernel checks owner, group and mode of the socket; every process that may connect
 	 * may do everything. */
 	peer = peer_new();
@@ -169,7 +168,7 @@ static void peer_hang_up(struct sl_server *server, struct sl_peer *peer)
 	sl_peer_drop_pending(peer);
 	sl_waits_end(server, peer);
 	if (peer->role == SL_ROLE_WATCH)
-		server->peers->watchers--;
+		sl_list_remove(&peer->watch_link);
 }
 
 /*
@@ -194,20 +193,23 @@ static void peer_give_all(struct sl_server *server, struct sl_peer *peer)
 	}
 }
 
-/* Returns true if its process may still read or write memory of ours. */
-static bool peer_holds_anything(const struct sl_peer *peer)
+/*
+ * Returns true if its process may still read or write memory of ours. The only rule for what a
+ * living process keeps, whose connection may end at any time, as by a hello that it has given up.
+ */
+static bool peer_must_stay(const struct sl_peer *peer)
 {
 	return !sl_list_empty(&peer->regions) || !sl_list_empty(&peer->imports) ||
-	       (peer->references && sl_references_any(peer->references));
+	       (peer->references && !sl_references_end(peer->references));
 }
 
-void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean)
+void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool over)
 {
 	if (peer->gone)
 		return;
 	peer_hang_up(server, peer);
-	if (!clean && peer->role == SL_ROLE_CLIENT && peer_holds_anything(peer))
-		return; /* until its process is dead */
+	if (!over && peer_must_stay(peer))
+		return; /* until its process is dead, or comes back */
 	peer_give_all(server, peer);
 	*(peer->role ? &server->counts.clients : &server->peers->strangers) -= 1;
 	if (peer->pidfd >= 0)
@@ -240,7 +242,7 @@ void sl_peer_expire(struct sl_server *server, int64_t now)
 		else if (peer->hello_by > now)
 			sl_server_at(server, peer->hello_by);
 		else
-			sl_peer_close(server, peer, true);
+			sl_peer_close(server, peer, false);
 	}
 }
 
@@ -258,7 +260,7 @@ static int peer_watch_death(struct sl_server *server, struct sl_peer *peer)
 
 static int peer_join(struct sl_server *server, struct sl_peer *peer, int fd)
 {
-	int rc = sl_references_map(fd, false, &peer->references);
+	int rc = sl_references_map(fd, true, &peer->references);
 
 	if (rc)
 		return rc;
@@ -313,14 +315,12 @@ void sl_peer_recover(struct sl_server *server, uint32_t row)
 	                  : saved;
 	if (process->id && process->kind == SL_KIND_PROCESS && process->session == saved->session)
 		peer->pidfd = server->descriptors->held[saved->process].fd;
-	if (peer->pidfd < 0 || peer_watch_death(server, peer) ||
-	    peer_join(server, peer, server->descriptors->held[row].fd)) {
-		if (peer->pidfd >= 0)
-			epoll_ctl(server->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
+	if (peer->pidfd < 0 || peer_join(server, peer, server->descriptors->held[row].fd)) {
 		free(peer);
 		sl_descriptors_drop(server->descriptors, row);
 		return;
 	}
+	peer_watch_death(server, peer); /* or it stays, as it may live */
 	peer->process = saved->process;
 	peer->awaited = atomic_load(&saved->maps);
 	server->memory->awaited += peer->awaited;
@@ -336,39 +336,39 @@ void sl_peer_recover_process(struct sl_server *server, uint32_t row)
 	sl_descriptors_drop(server->descriptors, row);
 }
 
-/*
- * Reconnects a client of the previous server to its references. Returns false if
- * it is none.
- */
-static bool peer_come_back(struct sl_server *server, struct sl_peer *peer, uint64_t session)
+/* Finds the peer of the same process that has the session in the hello; NULL: there is none. */
+static struct sl_peer *peer_find_before(struct sl_server *server, const struct sl_peer *peer)
 {
-	sl_list_each_of (before, &server->peers->live, struct sl_peer, link) {
-		int fd;
-
-		if (before->session != session || before->fd >= 0 || before->pid != peer->pid ||
-		    before->uid != peer->uid || !sl_list_empty(&before->regions))
-			continue;
-		peer->session = session;
-		peer->row = before->row;
-		peer->references = before->references;
-		before->references = NULL;
-		epoll_ctl(server->epoll, EPOLL_CTL_DEL, before->pidfd, NULL);
-		/* Both pidfds are of that process; that in the descriptor table is watched
-		 * already. */
-		peer->process = before->process;
-		before->process = SL_NO_ROW;
-		fd = peer->pidfd;
-		peer->pidfd = before->pidfd;
-		before->pidfd = fd;
-		sl_device_inherit(before, peer);
-		sl_peer_close(server, before, true);
-		return true;
-	}
-	return false;
+	sl_list_each_of (before, &server->peers->live, struct sl_peer, link)
+		if (before->references && before->session == server->in.hello.session &&
+		    before->pid == peer->pid && before->uid == peer->uid &&
+		    sl_list_empty(&before->regions))
+			return before;
+	return NULL;
 }
 
-static int peer_welcome(struct sl_server *server, struct sl_peer *peer,
-                        const struct sl_msg_hello *hello)
+/* Gives a client's new connection what the peer of the same session has. */
+static void peer_come_back(struct sl_server *server, struct sl_peer *before, struct sl_peer *peer)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &peer->death};
+	int own = peer->pidfd;
+
+	peer_hang_up(server, before);
+	peer->session = before->session;
+	peer->row = before->row;
+	peer->references = before->references;
+	before->references = NULL;
+	/* Both pidfds are of that process; that in the descriptor table is watched already. */
+	peer->process = before->process;
+	before->process = SL_NO_ROW;
+	peer->pidfd = before->pidfd;
+	before->pidfd = own;
+	epoll_ctl(server->epoll, EPOLL_CTL_MOD, peer->pidfd, &event);
+	sl_device_inherit(before, peer);
+	sl_peer_close(server, before, true);
+}
+
+static int peer_admit(struct sl_server *server, struct sl_peer *peer)
 {
 	int rc;
 
@@ -376,58 +376,63 @@ static int peer_welcome(struct sl_server *server, struct sl_peer *peer,
 		return sl_fail(-EAGAIN,
 		               "there are %u connections, which is all there may be (--clients)",
 		               (unsigned)server->counts.clients);
-	rc = peer_find_process(server, peer);
-	if (!rc && hello->role != SL_ROLE_WATCH &&
-	    !(hello->session && peer_come_back(server, peer, hello->session)))
-		rc = peer_make_references(server, peer);
-	return rc ? rc : peer_watch_death(server, peer);
+	rc = peer_watch_death(server, peer);
+	return rc || server->in.hello.role == SL_ROLE_WATCH ? rc
+	                                                    : peer_make_references(server, peer);
 }
 
-/* Sends the catalogue (to be read) and the references (to be written) in a single message. */
-static int peer_send_welcome(struct sl_server *server, struct sl_peer *peer)
+/* Sends a client the catalogue (to be read) and the owner's references (to be written). */
+static int peer_send_welcome(struct sl_server *server, const struct sl_peer *peer,
+                             const struct sl_peer *owner)
 {
+	const struct sl_msg_hello *hello = &server->in.hello;
+	struct sl_msg_welcome *answer = &server->out.welcome;
 	int fds[2] = {sl_reopen_read_only(server->descriptors->held[server->blobs->row].fd),
-	              server->descriptors->held[peer->row].fd};
+	              server->descriptors->held[owner->row].fd};
 	int rc;
 
 	if (fds[0] < 0)
 		return sl_fail(fds[0], "cannot open the catalogue: %s", sl_error_text(fds[0]));
+	sl_store_step("server: welcome");
+	sl_message_begin(&server->out, SL_MSG_WELCOME, hello->head.serial, 0);
+	answer->store = server->descriptors->ledger->store;
+	answer->epoch = atomic_load(&server->descriptors->ledger->epoch);
+	answer->session = owner->session;
+	answer->descriptors = hello->role == SL_ROLE_CLIENT ? 2 : 0;
 	/* This is the first message to the peer, so the socket has room. */
-	rc = (int)sl_fds_send(peer->fd, &server->out, server->out.head.bytes, fds, 2, MSG_DONTWAIT);
+	rc = (int)sl_fds_send(peer->fd, &server->out, server->out.head.bytes, fds,
+	                      answer->descriptors, MSG_DONTWAIT);
 	close(fds[0]);
 	if (rc == -ETOOMANYREFS)
 		return sl_descriptors_in_flight();
 	return rc < 0 ? sl_fail(rc, "cannot send the catalogue: %s", sl_error_text(rc)) : 0;
 }
 
-/* Makes it a client or a watcher, and answers its hello. */
-static int peer_let_in(struct sl_server *server, struct sl_peer *peer,
-                       const struct sl_msg_hello *hello)
+/* A client comes back, to the place that it has, only with a connection that takes the answer. */
+int sl_handle_hello(struct sl_server *server, struct sl_peer *peer)
 {
-	struct sl_msg_welcome *answer = &server->out.welcome;
+	const struct sl_msg_hello *hello = &server->in.hello;
+	struct sl_peer *before = NULL;
+	int rc = peer_find_process(server, peer);
 
+	if (!rc && hello->role == SL_ROLE_CLIENT)
+		before = peer_find_before(server, peer);
+	if (!rc && !before)
+		rc = peer_admit(server, peer);
+	if (!rc)
+		rc = peer_send_welcome(server, peer, before ? before : peer);
+	if (rc)
+		return rc;
+	if (before)
+		peer_come_back(server, before, peer);
 	peer->role = hello->role;
 	memcpy(peer->prefix, hello->prefix, sizeof(peer->prefix));
 	server->peers->strangers--;
 	server->counts.clients++;
-	server->peers->watchers += peer->role == SL_ROLE_WATCH;
-	sl_store_step("server: welcome");
-	sl_message_begin(&server->out, SL_MSG_WELCOME, hello->head.serial, 0);
-	answer->store = server->descriptors->ledger->store;
-	answer->epoch = atomic_load(&server->descriptors->ledger->epoch);
-	answer->session = peer->session;
-	answer->descriptors = peer->role == SL_ROLE_CLIENT ? 2 : 0;
-	if (peer->role == SL_ROLE_CLIENT)
-		return peer_send_welcome(server, peer);
-	return sl_peer_send(server, peer, &server->out, -1);
-}
-
-int sl_handle_hello(struct sl_server *server, struct sl_peer *peer)
-{
-	const struct sl_msg_hello *hello = &server->in.hello;
-	int rc = peer_welcome(server, peer, hello);
-
-	return rc ? rc : peer_let_in(server, peer, hello);
+	peer->told = server->peers->event_count;
+	if (peer->role == SL_ROLE_WATCH)
+		sl_list_append(&server->peers->watches, &peer->watch_link);
+	return 0;
 }
 
 /* -------------------------------------------------------------------------------------- pins */

@@ -114,20 +114,17 @@ void sl_peer_drop_pending(struct sl_peer *peer)
 		pending_free(pending);
 }
 
-static void peer_send_lost(struct sl_server *server, struct sl_peer *peer)
+int sl_peer_try(struct sl_server *server, struct sl_peer *peer, const union sl_message *m)
 {
-	sl_message_begin(&server->out, SL_MSG_EVENT, 0, 0);
-	server->out.event.item.kind = SLUICE_WATCH_LOST;
-	if (peer_send_now(peer, &server->out, server->out.head.bytes, -1) >= 0)
-		peer->lost = false;
-}
+	int rc = peer_send_now(peer, m, m->head.bytes, -1);
 
-void sl_peer_notify(struct sl_server *server, struct sl_peer *peer, const union sl_message *event)
-{
-	if (peer->lost || peer_send_now(peer, event, event->head.bytes, -1) != -EAGAIN)
-		return;
-	peer->lost = peer->waiting = true;
-	peer_poll(server, peer);
+	if (rc == -EAGAIN) {
+		peer->waiting = true;
+		peer_poll(server, peer);
+	} else if (rc < 0) {
+		peer_shut_down(peer);
+	}
+	return rc;
 }
 
 /* Turns an answer with a descriptor into a refusal. */
@@ -156,9 +153,8 @@ static void peer_writable(struct sl_server *server, struct sl_peer *peer)
 			peer_shut_down(peer);
 		pending_free(pending);
 	}
-	if (peer->lost)
-		peer_send_lost(server, peer);
-	peer->waiting = peer->lost;
+	peer->waiting = false;
+	server->peers->events_left = true;
 	peer_poll(server, peer);
 }
 
@@ -227,7 +223,7 @@ static void peer_handle(struct sl_server *server, struct sl_peer *peer)
 	if (rc)
 		sl_peer_refuse(server, peer, serial, rc);
 	if (rc && type == SL_MSG_HELLO)
-		sl_peer_close(server, peer, true);
+		sl_peer_close(server, peer, false);
 }
 
 /* An offer has one descriptor, a hello may have one, other messages have none. */
@@ -264,7 +260,7 @@ static void peer_readable(struct sl_server *server, struct sl_peer *peer)
 		/* The message is no request with a serial number to be answered. */
 		if (n > 0)
 			sl_peer_refuse(server, peer, SL_SERIAL_ANY, -EPROTO);
-		sl_peer_close(server, peer, !peer->role);
+		sl_peer_close(server, peer, false);
 	} else {
 		peer_handle(server, peer);
 	}
@@ -282,5 +278,5 @@ void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t even
 	else if (events & EPOLLIN)
 		peer_readable(server, peer);
 	else if (events & (EPOLLHUP | EPOLLERR))
-		sl_peer_close(server, peer, !peer->role);
+		sl_peer_close(server, peer, false);
 }

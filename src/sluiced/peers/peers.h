@@ -12,8 +12,9 @@
 #include "sluiced/memory/memory.h"
 #include "sluiced/server.h"
 
-#define SL_PINS_MOST 256 /* of a peer */
-#define SL_STRANGERS 64  /* connections that have not said their role */
+#define SL_PINS_MOST   256  /* of a peer */
+#define SL_STRANGERS   64   /* connections that have not said their role */
+#define SL_EVENTS_KEPT 1024 /* for watches that have not been told yet */
 
 /* A message that the peer has not read yet. */
 struct sl_pending {
@@ -62,14 +63,20 @@ struct sl_peer {
 	} pins[SL_PINS_MOST];
 	unsigned pin_count;
 
-	char prefix[SL_NAME_BYTES]; /* of a watch */
-	bool lost;                  /* events could not be sent */
+	/* Of a watch. */
+	char prefix[SL_NAME_BYTES];
+	struct sl_list watch_link; /* in server->peers->watches */
+	uint64_t told;             /* of all events, so many were sent or concern other names */
 };
 
 struct sl_peers {
 	struct sl_list live, dead;
 	uint64_t strangers; /* that have no role yet */
-	unsigned watchers;
+	struct sl_list watches;
+	struct sluice_watch_event events[SL_EVENTS_KEPT]; /* the last of event_count */
+	uint64_t event_count;
+	bool events_left;  /* some may be sent now */
+	int64_t tell_at;   /* not before, unless many are left */
 	int64_t listen_at; /* when accepting resumes after descriptors ran out; 0: it goes on */
 };
 
@@ -85,10 +92,10 @@ void sl_peer_recover(struct sl_server *server, uint32_t row);
 void sl_peer_recover_process(struct sl_server *server, uint32_t row);
 int sl_handle_hello(struct sl_server *server, struct sl_peer *peer);
 /*
- * Ends the connection. clean: the process has unmapped everything; otherwise the peer keeps its
- * blobs and memory until it dies.
+ * Ends the connection. over: the process is dead, or has said that it has unmapped everything;
+ * otherwise the peer keeps what its process may use.
  */
-void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean);
+void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool over);
 /* Closes connections that have not said their role in time, ends pins, and resumes accepting. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
 void sl_peer_free_dead(struct sl_server *server);
@@ -122,11 +129,8 @@ void sl_peer_drop_pending(struct sl_peer *peer);
  * those that it has.
  */
 int sl_peer_admit_descriptor(struct sl_peer *peer);
-/*
- * Sends an event to a watcher if its socket takes it; otherwise the watcher is told later that it
- * has lost some.
- */
-void sl_peer_notify(struct sl_server *server, struct sl_peer *peer, const union sl_message *event);
+/* Sends a message. Returns -EAGAIN if the socket takes none, or an error: the connection ends. */
+int sl_peer_try(struct sl_server *server, struct sl_peer *peer, const union sl_message *m);
 /* Answers with an error; the sentence is sluice_last_message(). */
 void sl_peer_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int error);
 /* Answers SL_MSG_DONE. Always returns 0. */
@@ -138,7 +142,9 @@ int sl_handle_pin(struct sl_server *server, struct sl_peer *peer);
 int sl_handle_stat(struct sl_server *server, struct sl_peer *peer);
 int sl_handle_list(struct sl_server *server, struct sl_peer *peer);
 int sl_handle_stats(struct sl_server *server, struct sl_peer *peer);
-/* Tells the watchers of a blob that has a name. */
+/* Notes an event of a blob that has a name, for the watchers. */
 void sl_watchers_notify(struct sl_server *server, uint32_t slot, enum sluice_watch_kind kind);
+/* Sends some of the events. Once per iteration: requests do not wait for watchers. */
+void sl_watchers_tell(struct sl_server *server);
 
 #endif

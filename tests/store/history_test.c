@@ -1,0 +1,597 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Processes that share a few names while the daemon's processes and some of them are killed, upgraded, or late: what each
+ * call has said, and when, is written down, and there must be an order of all calls that explains it, as if they came one
+ * after the other. What a process holds has its bytes until it lets go.
+ */
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/core.h"
+#include "lib/daemon.h"
+
+enum { WORKERS = 4, ROWS = 40, OPS = 30000, NAMES = 3, HANDLES = 6, OPEN_MOST = 32, BREAKS = 200 };
+
+enum what { PUT, REPLACE, GET, AWAIT, DELETE, EXISTS, KINDS };
+static const char *const texts[] = {"put", "replace", "get", "wait", "delete", "exists"};
+
+struct op {
+	uint8_t what, name;
+	int32_t rc;
+	uint64_t value;      /* that it puts, or that it has got */
+	double begun, ended; /* 0: it had no end */
+};
+
+static struct {
+	_Atomic bool stop, wrong;
+	char text[300];
+	struct diary {
+		_Atomic unsigned count;
+		struct op ops[OPS];
+	} diaries[ROWS]; /* of a process each */
+} * shared;
+
+/* ------------------------------------------------------------------------------- the processes */
+
+struct worker {
+	sluice_store *store;
+	struct rng r;
+	struct diary *diary;
+	uint64_t next; /* value */
+	bool hasty;    /* it makes only calls that end in time */
+	struct handle {
+		sluice_blob *blob;
+		uint64_t value;
+	} held[HANDLES];
+};
+
+static void wrong(const char *what, const char *name, uint64_t value)
+{
+	if (atomic_exchange(&shared->wrong, true))
+		return;
+	snprintf(shared->text, sizeof(shared->text), "%s: %s, value %llx: %s", name, what,
+	         (unsigned long long)value, sluice_last_message());
+}
+
+static size_t size_of(uint64_t value)
+{
+	uint64_t mixed = pattern_mix(value);
+
+	return sizeof(value) + (mixed % 4 ? mixed % 5000 : mixed % 150000);
+}
+
+/* The value is in front of a pattern that follows from it. */
+static void fill(sluice_blob *blob, uint64_t value)
+{
+	char *bytes = sluice_blob_mutable_data(blob);
+
+	memcpy(bytes, &value, sizeof(value));
+	pattern_fill(bytes + sizeof(value), size_of(value) - sizeof(value), 0, value);
+}
+
+static uint64_t value_of(const sluice_blob *blob)
+{
+	uint64_t value = 0;
+
+	if (sluice_blob_size(blob) >= sizeof(value))
+		memcpy(&value, sluice_blob_data(blob), sizeof(value));
+	return value;
+}
+
+static bool is_whole(const sluice_blob *blob, uint64_t value)
+{
+	size_t n = size_of(value);
+
+	return sluice_blob_size(blob) == n && value_of(blob) == value &&
+	       pattern_match((const char *)sluice_blob_data(blob) + sizeof(value),
+	                     n - sizeof(value), 0, value) == n - sizeof(value);
+}
+
+/* Keeps the handle in the place of another one, which had its bytes until now. */
+static void keep(struct worker *w, sluice_blob *blob, uint64_t value)
+{
+	struct handle *h = &w->held[rng_below(&w->r, HANDLES)];
+
+	if (h->blob && !is_whole(h->blob, h->value))
+		wrong("what was held has other bytes", sluice_blob_name(h->blob), h->value);
+	if (h->blob)
+		sluice_blob_release(h->blob);
+	*h = (struct handle){blob, value};
+}
+
+static void check_held(struct worker *w)
+{
+	for (unsigned i = 0; i < HANDLES; i++)
+		if (w->held[i].blob && !is_whole(w->held[i].blob, w->held[i].value))
+			wrong("what is held has other bytes", sluice_blob_name(w->held[i].blob),
+			      w->held[i].value);
+}
+
+static int put_value(struct worker *w, const char *name, uint64_t value, unsigned flags)
+{
+	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+	sluice_blob *blob;
+	int rc;
+
+	o.flags = flags;
+	rc = sluice_blob_create(w->store, name, size_of(value), -1, &o, &blob);
+	if (rc)
+		return rc;
+	fill(blob, value);
+	rc = sluice_blob_seal(blob);
+	/* Another process may have deleted it before it could be held. */
+	if (rc || !sluice_blob_data(blob))
+		sluice_blob_release(blob);
+	else
+		keep(w, blob, value);
+	return rc;
+}
+
+static int get_value(struct worker *w, const char *name, int timeout_ms, uint64_t *value)
+{
+	sluice_blob *blob;
+	int rc = sluice_blob_get(w->store, name, timeout_ms, &blob);
+
+	if (rc)
+		return rc;
+	*value = value_of(blob);
+	if (!is_whole(blob, *value))
+		wrong("a get of other bytes", name, *value);
+	keep(w, blob, *value);
+	return 0;
+}
+
+static const char *name_at(unsigned i)
+{
+	static const char *const names[] = {"a", "b", "c"};
+
+	return names[i];
+}
+
+static void do_op(struct worker *w)
+{
+	static const uint8_t all[] = {PUT, PUT,   REPLACE, REPLACE, GET,
+	                              GET, AWAIT, DELETE,  DELETE,  EXISTS};
+	unsigned count = atomic_load(&w->diary->count);
+	struct op *op = &w->diary->ops[count];
+	const char *name;
+
+	*op = (struct op){.what = w->hasty ? AWAIT : all[rng_below(&w->r, COUNT_OF(all))],
+	                  .name = (uint8_t)rng_below(&w->r, NAMES),
+	                  .begun = seconds_now()};
+	name = name_at(op->name);
+	if (op->what == PUT || op->what == REPLACE)
+		op->value = w->next++;
+	atomic_store(&w->diary->count, count + 1);
+	switch (op->what) {
+	case PUT:
+	case REPLACE:
+		op->rc = put_value(w, name, op->value, op->what == PUT ? 0 : SLUICE_BLOB_REPLACE);
+		break;
+	case GET:
+		op->rc = get_value(w, name, 0, &op->value);
+		break;
+	case AWAIT:
+		op->rc = get_value(w, name, 1 + (int)rng_below(&w->r, 30), &op->value);
+		break;
+	case DELETE:
+		op->rc = sluice_blob_delete(w->store, name);
+		break;
+	default:
+		op->rc = sluice_blob_exists(w->store, name);
+	}
+	atomic_thread_fence(memory_order_seq_cst);
+	op->ended = seconds_now();
+}
+
+static int work(const struct daemon *d, const char *number)
+{
+	unsigned i = (unsigned)atoi(number);
+	static struct worker w;
+
+	w = (struct worker){.store = daemon_connect(d),
+	                    .r = rng_new(i),
+	                    .diary = &shared->diaries[i],
+	                    .next = (uint64_t)(i + 1) << 32,
+	                    .hasty = i % WORKERS < 2};
+	while (!atomic_load(&shared->stop) && atomic_load(&w.diary->count) < OPS) {
+		do_op(&w);
+		check_held(&w);
+		nanosleep(&(struct timespec){0, (long)rng_below(&w.r, 1500000)}, NULL);
+	}
+	for (unsigned k = 0; k < HANDLES; k++)
+		if (w.held[k].blob)
+			sluice_blob_release(w.held[k].blob);
+	return sluice_store_close(w.store) ? 1 : 0;
+}
+
+/* ------------------------------------------------------------------------------------- a history */
+
+/* What happened to the daemon, from when to when. */
+static struct {
+	double from, to;
+} breaks[BREAKS];
+static unsigned break_count;
+
+static bool is_broken(const struct op *op)
+{
+	for (unsigned i = 0; i < break_count; i++)
+		if (op->begun <= breaks[i].to && (!op->ended || op->ended >= breaks[i].from))
+			return true;
+	return false;
+}
+
+/* A state that the name may have, and which calls under way have been done: a bit for each place in `open`. */
+struct config {
+	uint64_t value; /* 0: it is not there */
+	uint32_t done;
+};
+
+struct checker {
+	struct config *configs;
+	size_t count, room;
+	const struct op *open[OPEN_MOST];
+};
+
+static void config_add(struct checker *c, struct config config)
+{
+	for (size_t i = 0; i < c->count; i++)
+		if (c->configs[i].value == config.value && c->configs[i].done == config.done)
+			return;
+	if (c->count == c->room) {
+		c->room = 2 * c->room + 64;
+		c->configs = realloc(c->configs, c->room * sizeof(config));
+		assert_non_null(c->configs);
+	}
+	c->configs[c->count++] = config;
+}
+
+/* A call may be done in that state: sets the state after it. */
+static bool op_fits(const struct op *op, uint64_t *value)
+{
+	bool there = *value;
+
+	switch (op->what) {
+	case PUT:
+	case REPLACE:
+		if (op->ended && op->rc == -EEXIST)
+			return there;
+		if (op->what == PUT && there)
+			return false;
+		*value = op->value;
+		return true;
+	case GET:
+	case AWAIT:
+		return op->rc ? !there : *value == op->value;
+	case DELETE:
+		*value = 0;
+		/* A request that was sent again, because a server was replaced, may have been done twice. */
+		return is_broken(op) || there == !op->rc;
+	default:
+		return there == op->rc;
+	}
+}
+
+/* Does each call that is under way in each state where it may be done. */
+static void expand(struct checker *c)
+{
+	for (size_t i = 0; i < c->count; i++)
+		for (unsigned k = 0; k < OPEN_MOST; k++) {
+			struct config config = c->configs[i];
+
+			if (!c->open[k] || config.done >> k & 1 ||
+			    !op_fits(c->open[k], &config.value))
+				continue;
+			config.done |= UINT32_C(1) << k;
+			config_add(c, config);
+		}
+}
+
+/* Whether a call has surely been done when it ends; and whether it says anything. */
+static bool is_sure(const struct op *op)
+{
+	return op->ended && op->rc != -ECONNRESET;
+}
+
+static bool says_something(const struct op *op)
+{
+	bool reads = op->what == GET || op->what == AWAIT || op->what == EXISTS;
+
+	return !reads || (op->ended && op->rc != -ETIMEDOUT);
+}
+
+/* The call ends: only states in which it has been done are left. Returns false if none is. */
+static bool end_op(struct checker *c, const struct op *op)
+{
+	size_t left = 0, count;
+	unsigned k = 0;
+
+	while (c->open[k] != op)
+		k++;
+	expand(c);
+	count = c->count;
+	c->count = 0;
+	for (size_t i = 0; i < count; i++) {
+		struct config config = c->configs[i];
+
+		if (is_sure(op) && !(config.done >> k & 1))
+			continue;
+		config.done &= ~(UINT32_C(1) << k);
+		config_add(c, config);
+		left++;
+	}
+	c->open[k] = NULL;
+	return left;
+}
+
+static void begin_op(struct checker *c, const struct op *op)
+{
+	unsigned k = 0;
+
+	while (k < OPEN_MOST && c->open[k])
+		k++;
+	if (k == OPEN_MOST)
+		fail_msg("more calls at once than can be looked at");
+	c->open[k] = op;
+}
+
+struct event {
+	const struct op *op;
+	double at;
+	bool end;
+};
+
+static int by_time(const void *a, const void *b)
+{
+	const struct event *x = a, *y = b;
+
+	/* Of two at the same time the beginning comes first. */
+	return x->at < y->at ? -1 : x->at > y->at ? 1 : x->end - y->end;
+}
+
+/* Returns the call that no order explains, or NULL. */
+static const struct op *check_events(struct event *events, size_t count)
+{
+	struct checker c = {.count = 0};
+	const struct op *bad = NULL;
+
+	config_add(&c, (struct config){0, 0});
+	qsort(events, count, sizeof(*events), by_time);
+	for (size_t i = 0; !bad && i < count; i++)
+		if (!events[i].end)
+			begin_op(&c, events[i].op);
+		else if (!end_op(&c, events[i].op))
+			bad = events[i].op;
+	free(c.configs);
+	return bad;
+}
+
+static size_t add_events(struct event *events, size_t count, const struct op *op)
+{
+	if (!says_something(op))
+		return count;
+	events[count++] = (struct event){op, op->begun, false};
+	if (op->ended)
+		events[count++] = (struct event){op, op->ended, true};
+	return count;
+}
+
+static void print_around(const struct event *events, size_t count, const struct op *bad)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!events[i].end && events[i].op->begun > bad->begun - 0.02 &&
+		    events[i].op->begun <= bad->ended)
+			print_message("%.6f to %.6f: %s %llx: %d%s\n", events[i].op->begun,
+			              events[i].op->ended, texts[events[i].op->what],
+			              (unsigned long long)events[i].op->value, events[i].op->rc,
+			              is_broken(events[i].op) ? " (a server was replaced)" : "");
+}
+
+static size_t check_name(unsigned name, unsigned rows)
+{
+	struct event *events = malloc((size_t)rows * OPS * 2 * sizeof(*events));
+	const struct op *bad;
+	size_t count = 0;
+
+	assert_non_null(events);
+	for (unsigned i = 0; i < rows; i++)
+		for (unsigned k = 0; k < atomic_load(&shared->diaries[i].count); k++)
+			if (shared->diaries[i].ops[k].name == name)
+				count = add_events(events, count, &shared->diaries[i].ops[k]);
+	bad = check_events(events, count);
+	if (bad) {
+		print_around(events, count, bad);
+		fail_msg("%s: no order of the calls explains %s %llx: %d", name_at(name),
+		         texts[bad->what], (unsigned long long)bad->value, bad->rc);
+	}
+	free(events);
+	return count / 2;
+}
+
+TEST(wrong_histories_are_found)
+{
+	static const struct {
+		bool right;
+		struct op ops[5];
+	} histories[] = {
+		{true,
+	         {{PUT, 0, 0, 1, 1, 2},
+	          {GET, 0, 0, 1, 3, 4},
+	          {DELETE, 0, 0, 0, 5, 6},
+	          {GET, 0, -ENOENT, 0, 7, 8}}},
+		/* An old value. */
+		{false, {{PUT, 0, 0, 1, 1, 2}, {REPLACE, 0, 0, 2, 3, 4}, {GET, 0, 0, 1, 5, 6}}},
+		{true, {{PUT, 0, 0, 1, 1, 2}, {REPLACE, 0, 0, 2, 3, 6}, {GET, 0, 0, 1, 4, 5}}},
+		/* Two orders that exclude each other. */
+		{false,
+	         {{REPLACE, 0, 0, 1, 1, 9},
+	          {REPLACE, 0, 0, 2, 1, 9},
+	          {GET, 0, 0, 1, 2, 3},
+	          {GET, 0, 0, 2, 4, 5},
+	          {GET, 0, 0, 1, 6, 7}}},
+		/* A lost one; one that was deleted twice. */
+		{false, {{PUT, 0, 0, 1, 1, 2}, {GET, 0, -ENOENT, 0, 3, 4}}},
+		{false, {{PUT, 0, 0, 1, 1, 2}, {DELETE, 0, 0, 0, 3, 4}, {DELETE, 0, 0, 0, 5, 6}}},
+		/* A put that failed is not there later; one without an end may be. */
+		{false,
+	         {{PUT, 0, -ECONNRESET, 1, 1, 2},
+	          {GET, 0, -ENOENT, 0, 3, 4},
+	          {GET, 0, 0, 1, 5, 6}}},
+		{true, {{PUT, 0, 0, 1, 1, 0}, {GET, 0, -ENOENT, 0, 3, 4}, {GET, 0, 0, 1, 5, 6}}},
+		{false, {{PUT, 0, 0, 1, 1, 2}, {PUT, 0, 0, 2, 3, 4}}},
+		{true, {{PUT, 0, 0, 1, 1, 2}, {PUT, 0, -EEXIST, 2, 3, 4}, {EXISTS, 0, 1, 0, 5, 6}}},
+	};
+
+	for (size_t i = 0; i < COUNT_OF(histories); i++) {
+		struct event events[10];
+		size_t count = 0;
+
+		for (unsigned k = 0; k < 5 && histories[i].ops[k].begun != 0; k++)
+			count = add_events(events, count, &histories[i].ops[k]);
+		if (!check_events(events, count) != histories[i].right)
+			fail_msg("history %zu is taken for %s", i,
+			         histories[i].right ? "wrong" : "right");
+	}
+}
+
+/* --------------------------------------------------------------------------------------- deaths */
+
+struct play {
+	struct daemon *d;
+	struct rng r;
+	pid_t workers[WORKERS];
+	unsigned started;
+	unsigned done[5];
+};
+
+static void worker_start(struct play *p, unsigned i)
+{
+	/* The first two of each WORKERS numbers are those of the hasty ones. */
+	unsigned number = p->started + (i + WORKERS - p->started % WORKERS) % WORKERS;
+
+	p->workers[i] = number < ROWS ? child_start("work", p->d, named("%u", number)) : 0;
+	p->started = SL_MAX(p->started, SL_MIN(number + 1, ROWS));
+}
+
+static void kill_server(struct play *p)
+{
+	daemon_replace_server(p->d);
+}
+
+static void kill_supervisor(struct play *p)
+{
+	pid_t before = daemon_supervisor(p->d, 0);
+
+	kill(before, SIGKILL);
+	waitpid(before, NULL, 0);
+	daemon_supervisor(p->d, before);
+}
+
+static void kill_worker(struct play *p)
+{
+	unsigned i = (unsigned)rng_below(&p->r, WORKERS);
+
+	if (!p->workers[i])
+		return;
+	kill(p->workers[i], SIGKILL);
+	child_status(p->workers[i]);
+	worker_start(p, i);
+}
+
+static void upgrade(struct play *p)
+{
+	int rc = sluice_store_upgrade(p->d->store);
+
+	if (rc && rc != -EBUSY && rc != -EAGAIN)
+		fail_msg("upgrade: %d: %s", rc, sluice_last_message());
+}
+
+/* The next server comes when those that wait a while have given up. */
+static void come_late(struct play *p)
+{
+	pid_t server = daemon_server(p->d, 0), supervisor = daemon_supervisor(p->d, 0);
+
+	kill(supervisor, SIGSTOP);
+	kill(server, SIGKILL);
+	sleep_ms(2200 + (unsigned)rng_below(&p->r, 500));
+	kill(supervisor, SIGCONT);
+	daemon_server(p->d, server);
+}
+
+static void break_something(struct play *p, unsigned what)
+{
+	static void (*const acts[])(struct play *) = {kill_server, kill_supervisor, kill_worker,
+	                                              upgrade, come_late};
+
+	breaks[break_count].from = seconds_now();
+	acts[what](p);
+	/* Both of the daemon's processes are there again, and speak. */
+	stats_of(p->d->store);
+	sleep_ms(20);
+	breaks[break_count++].to = seconds_now();
+	p->done[what]++;
+}
+
+/* Each of the daemon and its clients' ends some times, by chance in which order. */
+static void play(struct play *p, unsigned count)
+{
+	for (unsigned i = 0; i < WORKERS; i++)
+		worker_start(p, i);
+	for (unsigned i = 0; i < count && !atomic_load(&shared->wrong); i++) {
+		sleep_ms(50 + (unsigned)rng_below(&p->r, 250));
+		break_something(
+			p, i == count / 2 ? 4 : (unsigned)rng_below(&p->r, under_stress() ? 5 : 4));
+	}
+	sleep_ms(300);
+	atomic_store(&shared->stop, true);
+	for (unsigned i = 0; i < WORKERS; i++)
+		if (p->workers[i])
+			assert_int_equal(child_status(p->workers[i]), 0);
+}
+
+static void run(unsigned number)
+{
+	struct play p = {.r = rng_new(1000 + number)};
+	size_t ops = 0;
+
+	atomic_store(&shared->stop, false);
+	for (unsigned i = 0; i < ROWS; i++)
+		atomic_store(&shared->diaries[i].count, 0);
+	break_count = 0;
+	setenv("SLUICE_TEST_SEED", named("%llu", (unsigned long long)(test_seed() + number)), 1);
+	daemon_setup((void **)&p.d);
+	play(&p, under_stress() ? 30 : 8);
+	for (unsigned name = 0; name < NAMES; name++)
+		sluice_blob_delete(p.d->store, name_at(name));
+	assert_idle(p.d->store);
+	/* Its supervisor may be no child of ours any more, which a failure would leave behind. */
+	daemon_end(p.d, daemon_supervisor(p.d, 0));
+	if (atomic_load(&shared->wrong))
+		fail_msg("%s", shared->text);
+	for (unsigned name = 0; name < NAMES; name++)
+		ops += check_name(name, p.started);
+	print_message("%zu calls; servers killed %u, supervisors %u, clients %u, upgrades %u, late "
+	              "servers %u\n",
+	              ops, p.done[0], p.done[1], p.done[2], p.done[3], p.done[4]);
+}
+
+TEST(there_is_an_order_of_all_calls_and_what_is_held_stays)
+{
+	for (unsigned i = 0; i < (under_stress() ? 8 : 1); i++)
+		run(i);
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const options[] = {"--memory", "256M", NULL};
+	static const struct child_role roles[] = {{"work", work}, {NULL, NULL}};
+
+	shared = shared_memory(sizeof(*shared));
+	child_run(argc, argv, roles);
+	row_start(1, argv);
+	daemon_options = options;
+	return RUN_TESTS(NULL, NULL);
+}
