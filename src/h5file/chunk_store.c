@@ -55,7 +55,7 @@ static int h5_write_chunk(struct sl_h5_dataset *dataset, uint64_t frame, const u
 	struct sl_h5_file *file = dataset->file;
 	hsize_t place[SL_H5_RANK] = {frame};
 	int err = dataset_grow(dataset, frame + 1);
-	bool stays, done;
+	bool astray, done;
 
 	if (err)
 		return err;
@@ -67,9 +67,10 @@ static int h5_write_chunk(struct sl_h5_dataset *dataset, uint64_t frame, const u
 	file->vfd.moved_bytes = part && part->bytes != n ? part->bytes : 0;
 	/* The driver tells of an error that HDF5 has kept to itself. */
 	done = H5Dwrite_chunk(dataset->id, H5P_DEFAULT, mask, place, n, bytes) >= 0;
-	stays = file->vfd.moved_bytes;
+	astray = file->vfd.moved_bytes ||
+	         (file->vfd.given && file->vfd.given != file->vfd.lent_place);
 	file->vfd.moved_bytes = 0;
-	if (!done || stays || sl_h5_settle(file))
+	if (!done || astray || sl_h5_settle(file))
 		return sl_h5_fail(file, -EIO, "frame %llu of '%s' cannot be stored",
 		                  (unsigned long long)frame, dataset->name);
 	if (part)
@@ -117,47 +118,19 @@ int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint
 	                   0);
 }
 
-/* Bytes that a crash has left HDF5 another place for. */
-static int chunk_copy(struct sl_h5_file *file, uint64_t from, uint64_t to, size_t n)
-{
-	char *bytes = malloc(n);
-	ssize_t done = bytes ? pread(file->own.fd, bytes, n, (off_t)from) : -1;
-
-	if (done == (ssize_t)n)
-		done = pwrite(file->own.fd, bytes, n, (off_t)to);
-	free(bytes);
-	return done == (ssize_t)n ? 0 : -EIO;
-}
-
 int sl_h5_chunk_enter(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
                       uint32_t mask, uint64_t place, size_t n)
 {
-	struct sl_h5_file *file = dataset->file;
-	struct sl_hdf5_stay stay;
 	/* HDF5 hands the bytes to the driver, which does not look at them. */
-	int err = chunk_store(dataset, frame, offset, mask, file, n, 0, 0, place);
-
-	if (err || file->vfd.lent_place == place)
-		return err;
-	err = chunk_copy(file, place, file->vfd.lent_place, n);
-	if (!err)
-		return 0;
-	sl_hdf5_enter(&stay);
-	err = sl_h5_fail(file, err, "frame %llu of '%s' cannot be copied",
-	                 (unsigned long long)frame, dataset->name);
-	sl_hdf5_leave(&stay);
-	return err;
+	return chunk_store(dataset, frame, offset, mask, dataset, n, 0, 0, place);
 }
 
 int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
 	uint64_t bytes = layout->gather * layout->element, whole = dataset->frames % layout->gather;
-	hid_t list = H5Fget_create_plist(dataset->file->id);
-	hsize_t at[SL_H5_RANK] = {0}, base = 0;
+	hsize_t at[SL_H5_RANK] = {0}, base = dataset->file->base;
 	int err = 0;
 
-	H5Pget_userblock(list, &base);
-	H5Pclose(list);
 	dataset->gather = layout->gather;
 	dataset->begun = dataset->frames - whole;
 	dataset->part_count = 1;
@@ -335,8 +308,8 @@ static int flush_attributes(struct sl_h5_dataset *dataset)
 	return 0;
 }
 
-/* HDF5 takes their chunks out of the index, and nothing comes to places that it has freed: this
- * is the end. */
+/* HDF5 takes chunks out of the index, and nothing comes to places that it has freed: this is the
+ * end. */
 int sl_h5_dataset_trim(struct sl_h5_dataset *dataset)
 {
 	if (dataset->counted || dataset->extent[0] <= dataset->frames)

@@ -355,22 +355,23 @@ static int adopt_chunked(struct sl_h5_dataset *dataset, hid_t list, struct sl_h5
 }
 
 /* Frames are not seen any more before others come to their places; and frames before their
- * numbers. */
-static int go_back(struct sl_h5_dataset *dataset, uint64_t frames)
+ * numbers. Behind the end there may be chunks and numbers in any case, after a death. */
+static int go_back(struct sl_h5_dataset *dataset, const struct sl_h5_set_options *set)
 {
+	uint64_t frames = set->at ? set->frame : dataset->frames;
 	int err = 0;
 
 	if (dataset->frames < frames)
 		return sl_fail(-EINVAL, "'%s' has %llu frames, and cannot go on at %llu",
 		               dataset->name, (unsigned long long)dataset->frames,
 		               (unsigned long long)frames);
-	if (!dataset->counted && dataset->frames > frames) {
+	if (!dataset->counted) {
 		err = sl_h5_truncate(dataset->file, dataset->name, &dataset->id, dataset->extent[0],
 		                     frames);
 		dataset->extent[0] = frames;
 	}
 	dataset->frames = frames;
-	return err ? err : sl_h5_scalars_truncate(dataset, frames);
+	return err ? err : sl_h5_scalars_truncate(dataset, set->at ? frames : UINT64_MAX);
 }
 
 int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
@@ -404,7 +405,7 @@ int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *l
 	H5Pclose(list);
 	if (!err && dataset->scales[0])
 		err = sl_h5_scales_agree(dataset);
-	if (!err && set->at)
-		err = go_back(dataset, set->frame);
+	if (!err)
+		err = go_back(dataset, set);
 	return err ? err : adopt_precision(dataset, layout);
 }

@@ -20,6 +20,7 @@
 struct sl_h5_file {
 	struct sl_ordered_vfd vfd;
 	hid_t id;
+	hsize_t base;           /* offset of address 0, behind a block of the user's */
 	struct sl_new_file own; /* a file that was there is named, too */
 	bool durable, apart;
 	struct sl_list datasets;
@@ -111,8 +112,8 @@ int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout 
 /* Opens an existing dataset; the layout becomes that of the dataset. */
 int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
                            const struct sl_h5_set_options *set);
-/* The extent of a dataset that is there, of which nothing else is open, becomes that of fewer
- * frames. */
+/* Gives up the frames of a dataset that is there, of which nothing else is open, from there on, and
+ * chunks behind its end. */
 int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_t extent,
                    uint64_t frames);
 void sl_h5_dataset_free(struct sl_h5_dataset *dataset);
@@ -139,7 +140,7 @@ int sl_h5_name_groups(struct sl_h5_file *file, const char *path);
 
 /* Opens existing scalars. Creates nothing, so that a refusal leaves no traces. */
 int sl_h5_scalars_open(struct sl_h5_dataset *dataset, const char *const *names, size_t count);
-/* Gives the numbers of frames from there on up. */
+/* Gives the numbers of frames from there on up, and chunks behind the end of a scalar. */
 int sl_h5_scalars_truncate(struct sl_h5_dataset *dataset, uint64_t frames);
 /* Makes the missing scalars, without numbers for the first frames. A scalar is the dimension
  * scale of the frames, or refers to it. */

@@ -41,6 +41,7 @@ struct ordered_file {
 	haddr_t noted_start;
 	size_t noted_size;
 	struct vfd_place *places;   /* of chunks that have moved */
+	struct sl_intervals pieces; /* of frames that were given up */
 	struct sl_ordered_vfd *vfd; /* the caller's */
 };
 
