@@ -60,6 +60,7 @@ struct sl_h5_dataset {
 		uint64_t place, bytes; /* 0: it is not there */
 	} * parts;
 	size_t part_count;
+	uint64_t part_bytes;     /* of each of them, when it is whole and has no filters */
 	uint64_t place;          /* offset of a contiguous dataset in the file */
 	uint64_t frames;         /* complete frames */
 	uint64_t frames_written; /* of these, those that the attribute has */
@@ -119,7 +120,8 @@ int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_
 void sl_h5_dataset_free(struct sl_h5_dataset *dataset);
 /* Bytes at the end of the file that a scalar may take in a flush. */
 #define SL_H5_AHEAD ((uint64_t)24 << 10)
-/* Frames of which only a part is stored are not to be seen. */
+/* At the end: frames of which only a part is stored are not to be seen, and a reader that makes the
+ * dataset longer finds nothing there. */
 int sl_h5_dataset_trim(struct sl_h5_dataset *dataset);
 /* For chunks with several frames: room for their places, and those of the chunks that are there
  * in part. */
