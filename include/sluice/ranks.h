@@ -31,9 +31,9 @@
  *    that of rank 0. Likewise `threads` is of a rank; its
  *    default is the number of cores that the process may use, divided by the ranks of the node where the processes
  *    are not bound to different cores.
- *  - A new file has a temporary name in its folder (".name.0123456789abcdef.sluice") until its first flush, which comes
- *    a second after the opening, or with checkpoint_ms. This name stays behind if the job is killed before that; the
- *    next writer that makes a new file of this name removes it, if it has not changed for a minute.
+ *  - A new file has a temporary name in its folder (".name.0123456789abcdef.sluice") until its first flush. No
+ *    checkpoint comes before all ranks have opened the writer and a frame is complete. This name stays behind if the job is
+ *    killed before that; the next writer that makes a new file of this name removes it, if it has not changed for a minute.
  *  - Scalars of a frame are those of the lowest rank that has a block.
  *  - SLUICE_SERIES_DROP is refused: ranks would drop different frames.
  *  - sluice_writer_attributes, sluice_series_attributes and sluice_writer_add_coordinate are calls of rank 0; on

@@ -18,8 +18,9 @@
  *
  * Death. At every moment, and whatever kills the process, the file opens with plain HDF5 and holds
  * all frames up to the last flush or checkpoint. A new file appears under its name with its first
- * flush. A program that ends by exit() with a writer open leaves the file in the same state, and a
- * child of fork() does not touch it.
+ * flush, or when it is closed; no checkpoint comes before there is a frame. A program that ends by
+ * exit() with a writer open leaves the file in the same state, and a child of fork() does not touch
+ * it.
  *
  * HDF5. A single thread of the writer calls the HDF5 library, which is locked as a whole. If that
  * library was built without its lock (H5is_library_threadsafe), a writer opens only with
@@ -58,7 +59,8 @@ enum sluice_writer_flags {
 	SLUICE_WRITER_REPLACE = 1 << 0,
 	/* The file may exist: series continue its datasets, or are new. */
 	SLUICE_WRITER_APPEND = 1 << 1,
-	/* A flush writes to the disk, so that its data survives the loss of power. */
+	/* A flush writes to the disk, so that its data survives the loss of power, if the disk writes
+	 * pages of 4096 bytes as a whole. */
 	SLUICE_WRITER_DURABLE = 1 << 2,
 	/* The program promises that nothing else in the process uses HDF5. */
 	SLUICE_WRITER_ONLY_HDF5 = 1 << 3,
@@ -83,8 +85,8 @@ struct sluice_writer_options {
 	/* Number of chunks that are compressed at a time. Default (0): the number of cores that the
 	 * process may use. */
 	size_t threads;
-	/* A checkpoint is a flush that the writer makes by itself, if there is anything to flush:
-	 * after this many frames (0: regardless of the number), */
+	/* A checkpoint is a flush that the writer makes by itself, if a frame is complete since the
+	 * last flush: after this many frames (0: regardless of the number), */
 	uint64_t checkpoint_frames;
 	/* and after this many milliseconds (0: 1000; negative: regardless of the time). */
 	int checkpoint_ms;
@@ -107,7 +109,7 @@ struct sluice_writer_options {
 
 /*
  * Opens a file for frames. path is a local path or file:///path. o may be NULL. The context must
- * outlive the writer.
+ * outlive the writer. A file that is refused stays as it was.
  *
  * Returns 0, the errors of open(2), or
  *   -EEXIST        the file exists, and no flag says how to treat it
@@ -244,7 +246,7 @@ struct sluice_series_options {
  * memory that it will need. In a file opened with APPEND a dataset of that name is continued: type
  * and shape must match, and the dataset keeps its own chunk, chunk_frames, codec, level and shuffle (options that
  * are set must agree); attributes that exist stay unchanged. The series lives until its writer is
- * closed.
+ * closed. A series that is refused leaves the file byte for byte as it was.
  *
  * Waits: possibly for frames of other series to be stored.
  *

@@ -419,10 +419,10 @@ static bool flush_is_due_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 		return false;
 	if (w->locked.flush_wanted && stored_through_locked(w) >= w->locked.flush_cut)
 		return true;
-	if (w->checkpoint_frames && w->locked.frames_since >= w->checkpoint_frames)
-		return true;
-	return w->checkpoint_ns && w->locked.dirty_since != SL_FOREVER &&
-	       sl_now() - w->locked.dirty_since >= w->checkpoint_ns;
+	if (w->locked.dirty_since == SL_FOREVER)
+		return false;
+	return (w->checkpoint_frames && w->locked.frames_since >= w->checkpoint_frames) ||
+	       (w->checkpoint_ns && sl_now() - w->locked.dirty_since >= w->checkpoint_ns);
 }
 
 void sl_count_flush_locked(struct sluice_writer *w, uint64_t through, int64_t took)

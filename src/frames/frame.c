@@ -277,7 +277,7 @@ static void bundle_arrive_locked(struct sl_frame *bundle, size_t slot) SL_UNCHEC
 	if (w->locked.dirty_since == SL_FOREVER || w->locked.flush_wanted || w->locked.closing ||
 	    (w->checkpoint_frames && w->locked.frames_since >= w->checkpoint_frames))
 		pthread_cond_signal(&w->work);
-	if (w->locked.dirty_since == SL_FOREVER)
+	if (w->locked.dirty_since == SL_FOREVER && bundle->locked.there > bundle->locked.rows)
 		w->locked.dirty_since = sl_now();
 	if (bundle->locked.there == s->layout.gather && !bundle->locked.flushing)
 		sl_frame_ready_locked(bundle);

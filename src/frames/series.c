@@ -321,66 +321,6 @@ static int packer_take(struct sluice_series *s)
 
 /* ------------------------------------------------------------------------------------ dataset */
 
-struct adding {
-	struct sluice_series *series;
-	const struct sl_h5_set_options *set;
-};
-
-/* Called by the file thread. */
-static int add_dataset(struct sluice_writer *w, void *argument)
-{
-	struct adding *adding = argument;
-	struct sluice_series *s = adding->series;
-	int rc = sl_h5_dataset_add(w->file, s->name, &s->layout, adding->set, &s->dataset,
-	                           &s->first);
-
-	if (rc)
-		return rc;
-	s->plain.mask = sl_h5_mask_shuffle(&s->layout);
-	rc = s->layout.contiguous ? sl_direct_open(s) : 0;
-	if (rc) {
-		sl_h5_dataset_forget(s->dataset);
-		s->dataset = NULL;
-	}
-	return rc;
-}
-
-/* Called by the file thread. */
-static int drop_dataset(struct sluice_writer *w, void *dataset)
-{
-	(void)w;
-	sl_h5_dataset_forget(dataset);
-	return 0;
-}
-
-static bool layout_is_same(const struct sl_h5_layout *a, const struct sl_h5_layout *b)
-{
-	return a->codec == b->codec && a->gather == b->gather && a->level == b->level &&
-	       a->contiguous == b->contiguous && a->precision == b->precision &&
-	       !memcmp(a->chunk, b->chunk, a->rank * sizeof(a->chunk[0]));
-}
-
-/* An existing dataset may differ from the options; it is then continued as it is. */
-static int ask_dataset(struct sluice_series *s, const struct sl_h5_set_options *set)
-{
-	struct sl_h5_layout asked = s->layout;
-	struct adding adding = {.series = s, .set = set};
-	int rc = sl_writer_ask(s->writer, add_dataset, &adding);
-
-	s->layout.scalars = s->layout.dimensions = NULL;
-	s->layout.attributes = NULL;
-	if (rc || layout_is_same(&asked, &s->layout))
-		return rc;
-	packer_drop(s);
-	give_bytes(s, s->decoded.length);
-	sl_area_release(&s->decoded);
-	drop_bundles(s);
-	rc = shape_frames(s);
-	if (!rc)
-		rc = make_bundles(s);
-	return rc ? rc : packer_take(s);
-}
-
 /* The chunks of a bundle, as they are in the file. */
 static int read_bundle(struct sluice_series *s, struct sl_frame *bundle)
 {
@@ -405,15 +345,13 @@ static int read_bundle(struct sluice_series *s, struct sl_frame *bundle)
 
 /* Continues a last chunk that is not full: stores it again without filters, as chunks of an
  * open bundle are. Called by the file thread. */
-static int bundle_resume(struct sluice_writer *w, void *series)
+static int bundle_resume(struct sluice_series *s)
 {
-	struct sluice_series *s = series;
 	uint64_t count = s->first % s->layout.gather;
 	struct sl_frame *bundle = sl_bundle_open_locked(s, s->first - count);
 	double max_error;
 	int rc = read_bundle(s, bundle);
 
-	(void)w;
 	for (uint64_t i = 0; i < count; i++)
 		bundle->slots[i].there = true;
 	bundle->locked.taken = bundle->locked.there = bundle->locked.rows = count;
@@ -421,19 +359,70 @@ static int bundle_resume(struct sluice_writer *w, void *series)
 	return rc ? rc : sl_file_thread_store_bundle(bundle, 0, count, &max_error);
 }
 
-static int ask_series(struct sluice_series *s, const struct sl_h5_set_options *set)
+struct adding {
+	struct sluice_series *series;
+	const struct sl_h5_set_options *set;
+	bool check; /* only whether it can be made */
+};
+
+/* Called by the file thread. */
+static int add_dataset(struct sluice_writer *w, void *argument)
 {
-	int rc = ask_dataset(s, set);
+	struct adding *adding = argument;
+	struct sluice_series *s = adding->series;
+	int rc = sl_h5_dataset_add(w->file, s->name, &s->layout, adding->set,
+	                           adding->check ? NULL : &s->dataset, &s->first);
 
-	if (!rc && s->bundles && s->first % s->layout.gather)
-		rc = sl_writer_ask(s->writer, bundle_resume, s);
-	if (rc && s->dataset) {
-		char message[1024];
-
-		snprintf(message, sizeof(message), "%s", sluice_last_message());
-		sl_writer_ask(s->writer, drop_dataset, s->dataset);
-		sl_fail(rc, "%s", message);
+	if (rc || adding->check)
+		return rc;
+	s->plain.mask = sl_h5_mask_shuffle(&s->layout);
+	if (s->layout.contiguous)
+		rc = sl_direct_open(s);
+	else if (s->bundles && s->first % s->layout.gather)
+		rc = bundle_resume(s);
+	if (rc) {
+		sl_h5_dataset_forget(s->dataset);
+		s->dataset = NULL;
 	}
+	return rc;
+}
+
+static bool layout_is_same(const struct sl_h5_layout *a, const struct sl_h5_layout *b)
+{
+	return a->codec == b->codec && a->gather == b->gather && a->level == b->level &&
+	       a->contiguous == b->contiguous && a->precision == b->precision &&
+	       !memcmp(a->chunk, b->chunk, a->rank * sizeof(a->chunk[0]));
+}
+
+/* An existing dataset may differ from the options; it is then continued as it is. */
+static int series_adapt(struct sluice_series *s)
+{
+	int rc;
+
+	packer_drop(s);
+	give_bytes(s, s->decoded.length);
+	sl_area_release(&s->decoded);
+	drop_bundles(s);
+	rc = shape_frames(s);
+	if (!rc)
+		rc = make_bundles(s);
+	return rc ? rc : packer_take(s);
+}
+
+/* The file changes when nothing can be refused any more. */
+static int ask_dataset(struct sluice_series *s, const struct sl_h5_set_options *set)
+{
+	struct sl_h5_layout asked = s->layout;
+	struct adding adding = {s, set, true};
+	int rc = sl_writer_ask(s->writer, add_dataset, &adding);
+
+	if (!rc && !layout_is_same(&asked, &s->layout))
+		rc = series_adapt(s);
+	adding.check = false;
+	if (!rc)
+		rc = sl_writer_ask(s->writer, add_dataset, &adding);
+	s->layout.scalars = s->layout.dimensions = NULL;
+	s->layout.attributes = NULL;
 	return rc;
 }
 
@@ -514,7 +503,7 @@ static int series_new(struct sluice_writer *w, const char *name,
 	if (!rc)
 		rc = series_fill(s);
 	if (!rc)
-		rc = ask_series(s, set);
+		rc = ask_dataset(s, set);
 	if (rc) {
 		sl_series_free(s);
 		return rc;
@@ -532,8 +521,6 @@ static void series_enlist(struct sluice_series *s)
 	s->locked.next = s->first;
 	sl_list_append(&w->locked.series, &s->locked.link);
 	w->locked.dirty = true;
-	if (w->locked.dirty_since == SL_FOREVER)
-		w->locked.dirty_since = sl_now();
 	pthread_cond_signal(&w->work);
 	sl_mutex_unlock(&w->mutex);
 }

@@ -71,6 +71,7 @@ int sl_h5_attributes_add(struct sl_h5_file *file, hid_t object, const char *name
 	for (size_t i = 0; !err && i < count; i++) {
 		htri_t there = H5Aexists(object, list[i].name);
 
+		file->untouched &= there > 0;
 		if (there < 0 || (!there && !attribute_set(object, &list[i])))
 			err = sl_h5_fail(file, -EIO, "attribute '%s' of '%s' cannot be written",
 			                 list[i].name, name);

@@ -354,24 +354,37 @@ static int adopt_chunked(struct sl_h5_dataset *dataset, hid_t list, struct sl_h5
 	return err;
 }
 
-/* Frames are not seen any more before others come to their places; and frames before their
- * numbers. Behind the end there may be chunks and numbers in any case, after a death. */
-static int go_back(struct sl_h5_dataset *dataset, const struct sl_h5_set_options *set)
+/* From here on frames are those that stay, and the extent is that of the file still. */
+static int check_frame(struct sl_h5_dataset *dataset, const struct sl_h5_set_options *set)
 {
-	uint64_t frames = set->at ? set->frame : dataset->frames;
-	int err = 0;
-
-	if (dataset->frames < frames)
+	if (set->at && dataset->frames < set->frame)
 		return sl_fail(-EINVAL, "'%s' has %llu frames, and cannot go on at %llu",
 		               dataset->name, (unsigned long long)dataset->frames,
-		               (unsigned long long)frames);
-	if (!dataset->counted) {
+		               (unsigned long long)set->frame);
+	dataset->frames = set->at ? set->frame : dataset->frames;
+	return 0;
+}
+
+int sl_h5_dataset_go_back(struct sl_h5_dataset *dataset, bool back)
+{
+	bool has_error = dataset->error_attribute >= 0;
+	int err = 0;
+
+	if (dataset->counted && back) {
+		err = sl_h5_dataset_flush(dataset);
+		err = err ? err : sl_h5_flush(dataset->file);
+	} else if (!dataset->counted) {
+		/* By the attribute HDF5 would have the header in memory. */
+		if (has_error)
+			H5Aclose(dataset->error_attribute);
 		err = sl_h5_truncate(dataset->file, dataset->name, &dataset->id, dataset->extent[0],
-		                     frames);
-		dataset->extent[0] = frames;
+		                     dataset->frames);
+		dataset->extent[0] = dataset->frames;
+		dataset->error_attribute =
+			has_error && !err ? H5Aopen(dataset->id, "sluice_max_error", H5P_DEFAULT)
+					  : H5I_INVALID_HID;
 	}
-	dataset->frames = frames;
-	return err ? err : sl_h5_scalars_truncate(dataset, set->at ? frames : UINT64_MAX);
+	return err ? err : sl_h5_scalars_truncate(dataset, back ? dataset->frames : UINT64_MAX);
 }
 
 int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
@@ -406,6 +419,6 @@ int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *l
 	if (!err && dataset->scales[0])
 		err = sl_h5_scales_agree(dataset);
 	if (!err)
-		err = go_back(dataset, set);
+		err = check_frame(dataset, set);
 	return err ? err : adopt_precision(dataset, layout);
 }

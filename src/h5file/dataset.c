@@ -213,7 +213,7 @@ static int dataset_reserve(struct sl_h5_dataset *dataset)
 }
 
 /* Makes the dataset with its attributes. Its scalars exist already. */
-static int dataset_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
+static int frames_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
 	int err = create_frames(dataset, layout);
 
@@ -295,13 +295,11 @@ static int check_new(const struct sl_h5_dataset *dataset)
 	return 0;
 }
 
-/* Does all checks first, then creates. Scalars are created before the frames, so that a visible
- * frame has its numbers. */
-static int dataset_add(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
-                       const struct sl_h5_set_options *set)
+/* Opens what is there. Nothing in the file changes. Returns 1 if the dataset is there. */
+static int dataset_check(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
+                         const struct sl_h5_set_options *set)
 {
-	struct sl_h5_file *file = dataset->file;
-	int found = sl_h5_name_find(file, dataset->name);
+	int found = sl_h5_name_find(dataset->file, dataset->name);
 	int err = SL_MIN(found, 0);
 
 	if (!found && set->at && set->frame)
@@ -318,25 +316,47 @@ static int dataset_add(struct sl_h5_dataset *dataset, struct sl_h5_layout *layou
 		err = sl_h5_dataset_continue(dataset, layout, set);
 	if (!err && !found)
 		err = sl_h5_scales_check(dataset, layout);
+	dataset->mask = sl_h5_mask_shuffle(layout) | sl_h5_mask_codec(layout);
+	if (!err && layout->gather > 1)
+		err = sl_h5_partial_chunks_init(dataset, layout);
+	return err ? err : found;
+}
+
+/* Scalars are created before the frames, so that a visible frame has its numbers. */
+static int dataset_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
+                        bool found, bool back)
+{
+	struct sl_h5_file *file = dataset->file;
+	int err = 0;
+
+	file->untouched = false;
+	if (file->vfd.held_limit)
+		file->vfd.held_limit += sl_h5_held_bytes(layout);
+	file->vfd.ahead += layout->scalar_count * SL_H5_AHEAD;
+	if (found)
+		err = sl_h5_dataset_go_back(dataset, back);
 	if (!err && !found)
 		err = sl_h5_name_groups(file, dataset->name);
 	if (!err)
 		err = sl_h5_scales_make(dataset, layout);
 	if (!err)
 		err = sl_h5_scalars_make(dataset, dataset->frames);
-	if (!err)
-		err = found ? sl_h5_attributes_add(file, dataset->id, dataset->name,
-		                                   layout->attributes, layout->attribute_count)
-		            : dataset_make(dataset, layout);
-	dataset->mask = sl_h5_mask_shuffle(layout) | sl_h5_mask_codec(layout);
-	if (!err && layout->gather > 1)
-		err = sl_h5_partial_chunks_init(dataset, layout);
-	/* Scalars got numbers for existing frames, attributes are new, or fewer frames are
-	 * visible. */
+	if (!err && !found)
+		err = frames_make(dataset, layout);
+	else if (!err)
+		err = sl_h5_attributes_add(file, dataset->id, dataset->name, layout->attributes,
+		                           layout->attribute_count);
+	/* Scalars got numbers for existing frames, or attributes are new. */
 	if (!err && found)
 		err = sl_h5_dataset_flush(dataset);
 	if (!err && found)
 		err = sl_h5_flush(file);
+	if (err)
+		return err;
+	sl_list_append(&file->datasets, &dataset->link);
+	err = file->own.named ? sl_h5_scales_refer(file, dataset) : 0;
+	if (err)
+		sl_list_remove(&dataset->link);
 	return err;
 }
 
@@ -348,35 +368,29 @@ int sl_h5_dataset_add(struct sl_h5_file *file, const char *name, struct sl_h5_la
 	struct sl_h5_layout whole = *layout;
 	struct sl_h5_dataset *dataset = NULL;
 	struct sl_hdf5_stay stay;
+	int found;
 
 	if (!err)
 		err = sl_h5_names_check("scalar", layout->scalars, layout->scalar_count);
 	if (!err)
-		err = file->own.named ? sl_h5_file_flush(file) : sl_h5_error(file);
+		err = out && file->own.named ? sl_h5_file_flush(file) : sl_h5_error(file);
 	if (!err)
 		err = dataset_new(file, name, layout, &dataset);
 	if (err)
 		return err;
-	if (file->vfd.held_limit)
-		file->vfd.held_limit += sl_h5_held_bytes(layout);
-	file->vfd.ahead += layout->scalar_count * SL_H5_AHEAD;
 	sl_hdf5_enter(&stay);
-	err = dataset_add(dataset, &whole, set);
-	if (!err)
-		sl_list_append(&file->datasets, &dataset->link);
-	if (!err && file->own.named)
-		err = sl_h5_scales_refer(file, dataset);
-	if (err && sl_list_linked(&dataset->link))
-		sl_list_remove(&dataset->link);
-	if (err)
+	found = dataset_check(dataset, &whole, set);
+	err = found < 0 ? found : out ? dataset_make(dataset, &whole, found, set->at) : 0;
+	if (!err) {
+		*layout = whole;
+		*first = dataset->frames;
+	}
+	if (!err && out)
+		*out = dataset;
+	else
 		sl_h5_dataset_free(dataset);
 	sl_hdf5_leave(&stay);
-	if (err)
-		return err;
-	*layout = whole;
-	*out = dataset;
-	*first = dataset->frames;
-	return 0;
+	return err;
 }
 
 void sl_h5_dataset_forget(struct sl_h5_dataset *dataset)

@@ -254,10 +254,10 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
 	file->argument = o->argument;
 	sl_hdf5_enter(&stay);
 	err = open_with_hdf5(file);
+	file->untouched = file->own.named;
+	/* In an existing file with the first flush: ranks may refuse to open it. */
 	if (!err)
 		err = sl_h5_attributes_add(file, file->id, "/", o->attributes, o->attribute_count);
-	if (!err && file->own.named)
-		err = sl_h5_flush(file);
 	sl_hdf5_leave(&stay);
 	if (err) {
 		sl_h5_file_close(file, false);
@@ -352,6 +352,8 @@ int sl_h5_flush(struct sl_h5_file *file)
 	herr_t done;
 	int err;
 
+	if (file->untouched)
+		return file_check_name(file);
 	file->vfd.flush_blocked = false;
 	file->vfd.deferred = true;
 	done = H5Fflush(file->id, H5F_SCOPE_GLOBAL);
@@ -369,6 +371,7 @@ int sl_h5_flush(struct sl_h5_file *file)
 
 int sl_h5_added(struct sl_h5_file *file)
 {
+	file->untouched = false;
 	return file->own.named ? sl_h5_flush(file) : 0;
 }
 
@@ -435,7 +438,7 @@ int sl_h5_file_close(struct sl_h5_file *file, bool keep)
 	if (keep)
 		file_flush(file, true);
 	sl_hdf5_enter(&stay);
-	err = close_with_hdf5(file, keep);
+	err = close_with_hdf5(file, keep && !file->untouched);
 	/* Clears HDF5's error stack, which may have messages about unknown filters even after
 	 * success. HDF5 would leak them if the thread ends. */
 	H5Eclear2(H5E_DEFAULT);

@@ -105,9 +105,10 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
  * are taken from the dataset and must agree where `set` says so; frames, contiguous and
  * precision must agree unless they are 0; sources must be the same. Existing attributes stay; missing scalars get NaN for
  * existing frames. first: number of existing frames. A file that has its name is flushed: all
- * begun frames must have been stored. The layout is changed on success only.
+ * begun frames must have been stored. The layout is changed on success only. Without `out` it is only checked: nothing is
+ * made, flushed or given up.
  *
- * Errors, besides those of storing, which leave the file as of its last flush:
+ * Errors, besides those of storing, which leave the file alone:
  *  -EINVAL   the dataset has fewer frames than are to be kept
  *  -EEXIST   another object has the name, or the dataset differs from the options
  *  -EBADMSG  its format is not valid after each write

@@ -23,6 +23,7 @@ struct sl_h5_file {
 	hsize_t base;           /* offset of address 0, behind a block of the user's */
 	struct sl_new_file own; /* a file that was there is named, too */
 	bool durable, apart;
+	bool untouched; /* an existing file, in which nothing of this writer is yet: none of HDF5's changes reach it */
 	struct sl_list datasets;
 	struct sl_list open; /* guarded by the list of all open files */
 	uint64_t device, inode;
@@ -110,9 +111,12 @@ int sl_h5_sources_check(const struct sl_h5_dataset *dataset, hid_t list,
                         const struct sl_h5_layout *layout);
 /* Whether the filters of a list are those of the layout. */
 int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout *layout);
-/* Opens an existing dataset; the layout becomes that of the dataset. */
+/* Opens an existing dataset; the layout becomes that of the dataset. Changes nothing in the file. */
 int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
                            const struct sl_h5_set_options *set);
+/* Gives up frames, those behind the ones that stay, if a program goes back; in any case what a death has left behind
+ * the end. Frames are not seen any more before others come to their places, and before their numbers go. */
+int sl_h5_dataset_go_back(struct sl_h5_dataset *dataset, bool back);
 /* Gives up the frames of a dataset that is there, of which nothing else is open, from there on, and
  * chunks behind its end. */
 int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_t extent,

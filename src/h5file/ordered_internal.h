@@ -27,6 +27,7 @@ struct ordered_file {
 	ino_t inode;
 	haddr_t eoa, flush_eoa; /* end of HDF5's allocations, now and at the flush */
 	uint64_t word;          /* see word.h; 0: the file has none */
+	uint64_t left_word;     /* of a dead writer, until the first change */
 	haddr_t granted;     /* end of what others were given; HDF5 knows at its next allocation */
 	haddr_t eof;         /* end of the file itself */
 	haddr_t taken;       /* end of the space that is taken for it */

@@ -105,7 +105,7 @@ static int take_word(struct ordered_file *file, unsigned flags)
 	if (there <= 0)
 		file->word = 0;
 	else if (file->word % 2 && flags & H5F_ACC_RDWR)
-		err = sl_word_write(file->fd, ++file->word);
+		err = sl_word_write(file->fd, (file->left_word = file->word++) + 1);
 	return err;
 }
 
@@ -171,6 +171,9 @@ static herr_t ordered_close(H5FD_t *base)
 	sl_held_clear(&file->held);
 	count_held(file);
 	sl_ordered_forget_places(file);
+	/* Nothing was changed: the file is as it was found, unless others change it. */
+	if (file->left_word && file->process == getpid() && !sl_ordered_check_length(file))
+		sl_word_write(file->fd, file->left_word);
 	if (close(file->fd) < 0 && !file->vfd->error)
 		file->vfd->error = -errno;
 	if (file->vfd->file == file)

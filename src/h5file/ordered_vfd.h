@@ -16,7 +16,7 @@
  *  - sets vfd->pages while it writes texts of variable length: HDF5 keeps them in blocks of
  *    4096 bytes, which it writes in place;
  *  - sets no metadata cache of its own: evicted blocks are held here.
- * Extents of datasets are written in the order in which the datasets were made.
+ * Extents of datasets are written in the order in which the datasets were made, those with a single dimension first.
  */
 #ifndef SL_ORDERED_VFD_H
 #define SL_ORDERED_VFD_H

@@ -17,7 +17,8 @@
  *                   stays in place, and its previous contents become a new block.
  *   symbol tables   The leaves of the B-trees of groups.
  *   object headers  They have the extents: frames become visible when their chunks can be
- *                   reached.
+ *                   reached, and their numbers are visible: headers of datasets with a single
+ *                   dimension come first.
  *
  * Except for new blocks, concurrent readers may see a mix of old and new blocks. The word of
  * the file (word.h) tells them: it is odd from the first of these writes to the last.
@@ -52,6 +53,7 @@ enum rank {
 	RANK_HEAP_HEAD,
 	RANK_TREE, /* of 256 levels */
 	RANK_SYMBOLS = RANK_TREE + 256,
+	RANK_COLUMN,
 	RANK_HEADER,
 };
 
@@ -131,6 +133,17 @@ bool sl_is_full(int error)
 
 /* ------------------------------------------------------------------------------------- held */
 
+/* Returns whether it is the header of a dataset with a single dimension, as scalars are. In version 1 messages begin at 16,
+ * with their type and length; the type 1 is a dataspace, which has its rank 9 bytes from there. */
+static bool is_column(const uint8_t *bytes, size_t size)
+{
+	for (size_t at = 16; bytes[0] == 1 && at + 10 <= size;
+	     at += 8 + (bytes[at + 2] | bytes[at + 3] << 8))
+		if (bytes[at] == 1 && !bytes[at + 1])
+			return bytes[at + 9] == 1;
+	return false;
+}
+
 static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
 {
 	switch (type) {
@@ -142,7 +155,7 @@ static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
 			return RANK_TREE + 255 - bytes[5];
 		return RANK_SYMBOLS;
 	case H5FD_MEM_OHDR:
-		return RANK_HEADER;
+		return is_column(bytes, size) ? RANK_COLUMN : RANK_HEADER;
 	case H5FD_MEM_LHEAP:
 		return size == HEAP_HEAD && !memcmp(bytes, "HEAP", 4) ? RANK_HEAP_HEAD : RANK_HEAP;
 	default:
@@ -259,6 +272,7 @@ static int step_word(struct ordered_file *file, unsigned step)
 	int err = sl_word_write(file->fd, file->word + step);
 
 	file->word += err ? 0 : step;
+	file->left_word = 0;
 	return err;
 }
 

@@ -118,23 +118,23 @@ static size_t sources_fill(const struct sl_rank_server *server, const struct sl_
 	return count;
 }
 
-/* The first dataset, which is virtual if the others have the chunks. */
+/* The first dataset, which is virtual if the others have the chunks. out: NULL in a check, here and below. */
 static int first_add(struct sl_rank_server *server, struct sl_server_series *ss,
-                     const struct sl_h5_set_options *set, uint64_t *first)
+                     const struct sl_h5_set_options *set, struct sl_h5_dataset **out,
+                     uint64_t *first)
 {
 	struct sl_h5_layout virtual = ss->layout;
 	struct sl_h5_source *sources;
 	int rc;
 
 	if (server->file_count == 1)
-		return sl_h5_dataset_add(server->files[0].h5, ss->name, &ss->layout, set,
-		                         &ss->datasets[0], first);
+		return sl_h5_dataset_add(server->files[0].h5, ss->name, &ss->layout, set, out,
+		                         first);
 	virtual.sources = sources = calloc((size_t)server->ranks, sizeof(*sources));
 	if (!sources)
 		return sl_fail(-ENOMEM, "no memory");
 	virtual.source_count = sources_fill(server, ss, sources);
-	rc = sl_h5_dataset_add(server->files[0].h5, ss->name, &virtual, set, &ss->datasets[0],
-	                       first);
+	rc = sl_h5_dataset_add(server->files[0].h5, ss->name, &virtual, set, out, first);
 	ss->layout.precision = virtual.precision;
 	free(sources);
 	return rc;
@@ -142,7 +142,7 @@ static int first_add(struct sl_rank_server *server, struct sl_server_series *ss,
 
 /* The dataset in the file of a node has the chunks alone, and as many frames as the first dataset counts. */
 static int part_add(struct sl_rank_server *server, struct sl_server_series *ss, size_t number,
-                    const struct sl_h5_set_options *set, uint64_t first)
+                    const struct sl_h5_set_options *set, struct sl_h5_dataset **out, uint64_t first)
 {
 	struct sl_h5_set_options its = *set;
 	char sentence[512];
@@ -153,8 +153,7 @@ static int part_add(struct sl_rank_server *server, struct sl_server_series *ss, 
 	/* All have the chunks and filters of the file of the first node. */
 	if (number > 1)
 		its.chunk = its.codec = its.shuffle = true;
-	rc = sl_h5_dataset_add(server->files[number].h5, ss->name, &ss->layout, &its,
-	                       &ss->datasets[number], &first);
+	rc = sl_h5_dataset_add(server->files[number].h5, ss->name, &ss->layout, &its, out, &first);
 	if (!rc)
 		return 0;
 	snprintf(sentence, sizeof(sentence), "%s", sluice_last_message());
@@ -162,9 +161,9 @@ static int part_add(struct sl_rank_server *server, struct sl_server_series *ss, 
 }
 
 int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
-                 const struct sl_h5_set_options *set, uint64_t *first)
+                 const struct sl_h5_set_options *set, bool check, uint64_t *first)
 {
-	int rc = first_add(server, ss, set, first);
+	int rc = first_add(server, ss, set, check ? NULL : &ss->datasets[0], first);
 	size_t scalars = ss->layout.scalar_count;
 	unsigned precision = ss->layout.precision;
 
@@ -172,7 +171,7 @@ int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
 	ss->layout.attributes = NULL;
 	ss->layout.scalar_count = ss->layout.attribute_count = ss->layout.precision = 0;
 	for (size_t i = 1; !rc && i < server->file_count; i++)
-		rc = part_add(server, ss, i, set, *first);
+		rc = part_add(server, ss, i, set, check ? NULL : &ss->datasets[i], *first);
 	ss->layout.scalar_count = scalars;
 	ss->layout.precision = precision;
 	if (!rc && (ss->layout.gather > 1 || ss->layout.contiguous))
@@ -180,16 +179,10 @@ int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
 		             ss->name,
 		             ss->layout.contiguous ? "lies in one piece"
 		                                   : "has several frames in a chunk");
-	if (rc)
-		sl_files_forget(server, ss);
-	return rc;
-}
-
-void sl_files_forget(struct sl_rank_server *server, struct sl_server_series *ss)
-{
-	for (size_t i = 0; i < server->file_count; i++)
+	for (size_t i = 0; rc && i < server->file_count; i++)
 		if (ss->datasets[i])
 			sl_h5_dataset_forget(ss->datasets[i]);
+	return rc;
 }
 
 /* -------------------------------------------------------------------------------------- places */

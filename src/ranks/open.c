@@ -340,29 +340,32 @@ static int rank_series_new(struct adding_block *a, const struct sl_added_body *a
 	return rc ? rc : rank_series_register(client, rs);
 }
 
-/* Both steps: rank 0 makes the dataset, and all ranks their memory. */
+/* Both steps: rank 0 looks at the dataset and all ranks make their memory; then rank 0 makes it. */
 static int take_steps_add(struct adding_block *a, int rc, struct sluice_series **out)
 {
 	struct sl_rank_series *rs = NULL;
 	struct sl_rank_message head = {.kind = SL_STEP_ADDED}, *result;
-	const struct sl_added_body *added;
+	struct sl_h5_dataset *dataset = NULL;
 
 	rc = take_step_add(a, rc, &result);
 	if (rc)
 		return rc;
-	added = (const struct sl_added_body *)(result + 1);
-	head.rc = rank_series_new(a, added, &rs);
+	head.rc = rank_series_new(a, (const struct sl_added_body *)(result + 1), &rs);
 	head.a = !head.rc && rs->share ? rs->share->count - rs->share->sent : 0;
-	rc = sl_client_step(a->client, head, NULL, 0, a->deadline, NULL);
-	if (rc && rs) {
-		rank_series_drop(a->client, rs);
-	} else if (!rc) {
-		if (rs->series)
-			sl_series_enlist(rs->series, a->client->server ? added->dataset : NULL);
-		*out = rs->series;
-	}
 	free(result);
-	return rc;
+	rc = sl_client_step(a->client, head, NULL, 0, a->deadline, &result);
+	if (rc) {
+		if (rs)
+			rank_series_drop(a->client, rs);
+		return rc;
+	}
+	if (a->client->server && result->n == sizeof(dataset))
+		memcpy(&dataset, result + 1, sizeof(dataset));
+	free(result);
+	if (rs->series)
+		sl_series_enlist(rs->series, dataset);
+	*out = rs->series;
+	return 0;
 }
 
 /* Rank 0 makes the dataset with the options that lie here. */

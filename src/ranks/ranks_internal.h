@@ -238,9 +238,8 @@ struct sl_added_body {
 	char codec[32];
 	uint64_t first;
 	uint32_t index;
-	size_t files;                  /* of rank 0 */
-	struct sl_h5_dataset *dataset; /* for rank 0 */
-	struct sluice_block blocks[];  /* by rank; behind them ints, the numbers of their files */
+	size_t files;                 /* of rank 0 */
+	struct sluice_block blocks[]; /* by rank; behind them ints, the numbers of their files */
 };
 
 /* Rests of places that are kept. */
@@ -340,10 +339,9 @@ void sl_server_late(struct sl_rank_server *server, int from, enum sl_message_kin
 
 /* All are called with server->using; 0, or a negative errno with a sentence. */
 int sl_files_open(struct sl_rank_server *server);
-/* Makes the datasets of a series, or continues them. first: frames that all of them have. */
+/* Makes the datasets of a series, or continues them; check: only whether that can be. first: frames that all of them have. */
 int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
-                 const struct sl_h5_set_options *set, uint64_t *first);
-void sl_files_forget(struct sl_rank_server *server, struct sl_server_series *ss);
+                 const struct sl_h5_set_options *set, bool check, uint64_t *first);
 /* Space for chunks of the rank that asks: what it asks for, if possible with what follows soon. */
 int sl_files_place(struct sl_rank_server *server, const struct sl_rank_message *want,
                    struct sl_rank_message *out);

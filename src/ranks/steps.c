@@ -135,8 +135,6 @@ static void step_open(struct sl_rank_server *server)
 		rc = sl_files_open(server);
 	}
 	if (!rc)
-		server->dirty_since = sl_now();
-	if (!rc)
 		rc = answer_open(server);
 	if (rc)
 		answer_all(server, rc, NULL, 0);
@@ -235,7 +233,7 @@ static void step_add(struct sl_rank_server *server)
 	if (!rc)
 		rc = series_layout(server, ss, &set);
 	if (!rc)
-		rc = sl_files_add(server, ss, &set, &added->first);
+		rc = sl_files_add(server, ss, &set, true, &added->first);
 	if (rc) {
 		answer_all(server, rc, NULL, 0);
 		sl_server_series_free(ss);
@@ -245,7 +243,6 @@ static void step_add(struct sl_rank_server *server)
 		added->layout = ss->layout;
 		added->index = (uint32_t)server->series_count;
 		added->files = server->file_count;
-		added->dataset = ss->datasets[0];
 		strncpy(added->codec, ss->layout.codec->name, sizeof(added->codec) - 1);
 		memcpy(added->blocks, ss->blocks, ranks * sizeof(*ss->blocks));
 		for (size_t i = 0; i < ranks; i++)
@@ -255,23 +252,29 @@ static void step_add(struct sl_rank_server *server)
 	free(added);
 }
 
+/* No rank refuses the series any more: the files change. */
 static void step_added(struct sl_rank_server *server)
 {
 	struct sl_server_series *ss = server->fresh;
+	struct sl_h5_dataset *dataset = NULL;
+	struct sl_h5_set_options set = {0};
+	uint64_t first;
 	int rc = step_error(server);
 
 	server->fresh = NULL;
+	if (ss && !rc)
+		rc = series_layout(server, ss, &set);
+	if (ss && !rc)
+		rc = sl_files_add(server, ss, &set, false, &first);
 	for (int r = 0; ss && !rc && r < server->ranks; r++)
 		ss->chunks += server->rank[r].step->a;
 	if (ss && !rc) {
 		server->series[server->series_count++] = ss;
-		if (server->dirty_since == SL_FOREVER)
-			server->dirty_since = sl_now();
-	} else if (ss) {
-		sl_files_forget(server, ss);
+		dataset = ss->datasets[0];
+	} else {
 		sl_server_series_free(ss);
 	}
-	answer_all(server, rc, NULL, 0);
+	answer_all(server, rc, &dataset, sizeof(dataset));
 }
 
 void sl_server_step(struct sl_rank_server *server)

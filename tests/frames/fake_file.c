@@ -108,21 +108,22 @@ int sl_h5_dataset_add(struct sl_h5_file *f, const char *name, struct sl_h5_layou
                       const struct sl_h5_set_options *set, struct sl_h5_dataset **out,
                       uint64_t *first)
 {
-	int rc = enter(FAKE_ADD);
 	struct fake_dataset *d = &fake.datasets[fake.count];
+	int rc;
 
 	(void)f;
 	(void)set;
-	if (rc)
+	if (fake.adopt)
+		fake.adopt(layout);
+	*first = fake.first;
+	rc = out ? enter(FAKE_ADD) : 0;
+	if (rc || !out)
 		return rc;
 	if (any_torn())
 		wrong("add while a frame is not whole");
-	if (fake.adopt)
-		fake.adopt(layout);
 	snprintf(d->name, sizeof(d->name), "%s", name);
 	d->layout = *layout;
 	d->first = fake.first;
-	*first = fake.first;
 	handles[fake.count].of = d;
 	*out = &handles[fake.count++];
 	return 0;

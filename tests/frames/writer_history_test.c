@@ -422,8 +422,6 @@ static void draw_series(uint64_t *seed, unsigned s)
 	of->o.frames = below(seed, 6) ? 0 : MOST;
 	of->o.scalars = names;
 	of->o.scalar_count = below(seed, SCALARS + 1);
-	if (!codec->filter && of->o.frames && of->o.chunk_frames < 2)
-		of->o.scalar_count = 0;
 	/* Memory for its chunks. */
 	if (of->o.chunk_frames > 1 && of->elements > 2048)
 		of->o.chunk_frames = 2 + below(seed, 4);

@@ -191,6 +191,37 @@ FIXTURE_TEST(a_dataset_that_is_other_than_asked_for_is_refused_and_the_rest_goes
 	assert_int_equal(field_look(scratch(f, "x.h5"), "g/v", 1, 1), 0);
 }
 
+/* Its chunks take more memory than those that were asked for. */
+FIXTURE_TEST(a_dataset_that_does_not_fit_keeps_its_frames)
+{
+	struct sluice_series_options o = field_options("deflate", 0);
+	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
+	static char before[1 << 21], after[1 << 21];
+	sluice_writer *w = writer_open(f, "x.h5", 0);
+	sluice_series *s = NULL;
+	uint64_t length;
+
+	o.chunk_frames = 60;
+	assert_ok(sluice_series_add(w, "u", &o, &s));
+	assert_ok(field_put(s, "u", 0, 5));
+	assert_ok(sluice_writer_close(w, -1));
+	length = file_length(scratch(f, "x.h5"));
+	assert_in_range(length, 1, sizeof(before));
+	file_read(scratch(f, "x.h5"), before, length, 0);
+	wo.flags = SLUICE_WRITER_APPEND;
+	wo.memory_bytes = 2 * MIB;
+	wo.threads = 1;
+	assert_ok(sluice_writer_open(f->ctx, scratch(f, "x.h5"), &wo, &w));
+	o.chunk_frames = 0;
+	o.flags = SLUICE_SERIES_CONTINUE_AT;
+	o.continue_at = 2;
+	assert_refused(sluice_series_add(w, "u", &o, &s), ENOBUFS, "memory_bytes");
+	assert_ok(sluice_writer_close(w, -1));
+	assert_int_equal(file_length(scratch(f, "x.h5")), length);
+	file_read(scratch(f, "x.h5"), after, length, 0);
+	assert_bytes(after, before, length);
+}
+
 FIXTURE_TEST(a_codec_that_is_not_built_in_is_refused_by_its_name)
 {
 	sluice_writer *w = writer_open(f, "x.h5", 0);

@@ -2,6 +2,7 @@
 /* What the file of a writer refuses: names, attributes, files and datasets that cannot be continued. */
 #include "h5file/earliest.h"
 #include "h5file/frame_common.h"
+#include "h5file/word.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -157,19 +158,67 @@ static void make_other(const struct other *other, const char *name)
 	H5Fclose(file);
 }
 
+/* The bytes of a file, and when it changed. */
+struct sight {
+	char bytes[1 << 18];
+	ssize_t n;
+	struct timespec changed;
+};
+
+static void file_see(struct sight *out)
+{
+	int fd = open(frame_path, O_RDONLY | O_CLOEXEC);
+	struct stat status;
+
+	assert_int_equal(fstat(fd, &status), 0);
+	out->n = read(fd, out->bytes, sizeof(out->bytes));
+	out->changed = status.st_mtim;
+	close(fd);
+	assert_in_range(out->n, 0, sizeof(out->bytes) - 1);
+}
+
+static struct sight before_it, behind_it;
+
+static void assert_untouched(void)
+{
+	file_see(&behind_it);
+	assert_int_equal(behind_it.n, before_it.n);
+	assert_memory_equal(behind_it.bytes, before_it.bytes, (size_t)before_it.n);
+	assert_memory_equal(&behind_it.changed, &before_it.changed, sizeof(before_it.changed));
+}
+
 static int continue_other(struct sl_h5_layout layout, struct sl_h5_set_options set)
 {
-	struct sl_h5_file *file = frame_open(SLUICE_WRITER_APPEND);
-	int err = add_as(file, "u", layout, set);
+	struct sl_h5_file *file;
 	char sentence[512];
+	int err;
 
+	file_see(&before_it);
+	file = frame_open(SLUICE_WRITER_APPEND);
+	err = add_as(file, "u", layout, set);
 	snprintf(sentence, sizeof(sentence), "%s", sluice_last_message());
+	if (err) {
+		frame_close(file);
+		assert_untouched();
+		file = frame_open(SLUICE_WRITER_APPEND);
+		assert_int_equal(add_as(file, "u", layout, set), err);
+	}
 	/* A refusal is no error of the file. */
 	layout = frame_layout("deflate", 1, true);
 	frame_put(frame_add(file, "beside", &layout, NULL), &layout, 0, NULL);
 	frame_close(file);
 	frame_check("beside", &layout, 1);
 	sl_fail(err, "%s", sentence);
+	return err;
+}
+
+static int open_refused(void)
+{
+	int err;
+
+	file_see(&before_it);
+	err = frame_open_as(frame_path, SLUICE_WRITER_APPEND);
+	assert_untouched();
 	return err;
 }
 
@@ -272,6 +321,122 @@ TEST(companions_that_are_none_are_refused)
 	assert_refused(continue_other(layout, none_set), EEXIST, "'/u_time'");
 }
 
+/* ------------------------------------------------------------------------------------ our own */
+
+static const char *const times[] = {"time"};
+
+/* Frames of this layout, with a number each. */
+static void make_own(struct sl_h5_layout *layout, unsigned frames)
+{
+	struct sl_h5_file *file;
+	struct sl_h5_dataset *set;
+
+	layout->scalars = times;
+	layout->scalar_count = 1;
+	unlink(frame_path);
+	file = frame_open(0);
+	set = frame_add(file, "u", layout, NULL);
+	for (unsigned frame = 0; frame < frames; frame++) {
+		double time = frame;
+
+		frame_put(set, layout, frame, &time);
+	}
+	frame_close(file);
+}
+
+/* Nothing is given up for a series that is refused. */
+TEST(a_series_that_is_to_go_back_is_refused_as_a_whole)
+{
+	static const char *const dimensions[] = {"t", "y", "x"};
+	const struct sl_h5_set_options back = {.at = true, .frame = 2};
+
+	for (unsigned kind = 0; kind < 3; kind++) {
+		struct sl_h5_layout layout = frame_layout(kind ? "deflate" : "none", 1, kind),
+				    wrong;
+
+		layout.contiguous = !kind;
+		layout.frames = kind ? 0 : 9;
+		layout.precision = kind == 2 ? 12 : 0;
+		make_own(&layout, 5);
+		wrong = layout;
+		wrong.precision = 7;
+		assert_refused(continue_other(wrong, back), EEXIST, "bits of the mantissa");
+		wrong = layout;
+		wrong.dimensions = dimensions;
+		assert_refused(continue_other(wrong, back), EEXIST, "names of its dimensions");
+		assert_refused(continue_other(layout,
+		                              ((struct sl_h5_set_options){.at = true, .frame = 6})),
+		               EINVAL, "has 5 frames");
+		frame_check("u", &layout, 5);
+		assert_int_equal(continue_other(layout, back), 0);
+		frame_check("u", &layout, 2);
+	}
+}
+
+/* While other series have frames: in a file that others may see. */
+TEST(a_series_that_comes_late_is_refused_without_a_trace)
+{
+	struct sl_h5_layout layout = frame_layout("deflate", 1, true), wrong = layout;
+	double time = 5;
+	struct sl_h5_file *file;
+	struct sl_h5_dataset *set, *beside;
+	uint64_t frames;
+
+	make_own(&layout, 5);
+	file = frame_open(SLUICE_WRITER_APPEND);
+	beside = frame_add(file, "beside", &layout, NULL);
+	frame_put(beside, &layout, 0, &time);
+	frame_flush(file);
+	file_see(&before_it);
+	wrong.shape[0]++;
+	assert_refused(add_as(file, "u", wrong, (struct sl_h5_set_options){.at = true}), EEXIST,
+	               "asked for 11 x 14");
+	assert_refused(add_as(file, "new/u_time/v", layout,
+	                      ((struct sl_h5_set_options){.at = true, .frame = 1})),
+	               EINVAL, "there is no");
+	frame_flush(file);
+	assert_untouched();
+	/* A check alone. */
+	assert_int_equal(sl_h5_dataset_add(file, "u", &layout,
+	                                   &(struct sl_h5_set_options){.at = true, .frame = 3},
+	                                   NULL, &frames),
+	                 0);
+	assert_int_equal(frames, 3);
+	frame_flush(file);
+	assert_untouched();
+	set = frame_add(file, "u", &layout, &frames);
+	assert_int_equal(frames, 5);
+	frame_put(set, &layout, 5, &time);
+	frame_close(file);
+	frame_check("u", &layout, 6);
+}
+
+/* The word of a writer that died in a flush is that of the file. */
+TEST(a_file_whose_writer_died_in_a_flush_is_left_as_it_is)
+{
+	struct sl_h5_layout layout = frame_layout("none", 1, false), wrong = layout;
+	struct sl_h5_file *file;
+	uint64_t word;
+	int fd;
+
+	make_own(&layout, 5);
+	fd = open(frame_path, O_RDWR | O_CLOEXEC);
+	assert_int_equal(sl_word_read(fd, &word), 1);
+	assert_int_equal(sl_word_write(fd, word + 1), 0);
+	file_see(&before_it);
+	file = frame_open(SLUICE_WRITER_APPEND);
+	wrong.shape[0]++;
+	assert_int_equal(add_as(file, "u", wrong, none_set), -EEXIST);
+	frame_close(file);
+	file_see(&behind_it);
+	assert_memory_equal(behind_it.bytes, before_it.bytes, (size_t)before_it.n);
+	file = frame_open(SLUICE_WRITER_APPEND);
+	frame_add(file, "u", &layout, NULL);
+	frame_close(file);
+	assert_true(sl_word_read(fd, &word) == 1 && word % 2 == 0);
+	close(fd);
+}
+
 /* -------------------------------------------------------------------------------------- formats */
 
 TEST(files_that_are_not_valid_at_every_moment_are_not_continued)
@@ -281,16 +446,15 @@ TEST(files_that_are_not_valid_at_every_moment_are_not_continued)
 	unlink(frame_path);
 	latest.latest = true;
 	make_other(&latest, "u");
-	assert_refused(frame_open_as(frame_path, SLUICE_WRITER_APPEND), EBADMSG,
-	               "format of version");
+	assert_refused(open_refused(), EBADMSG, "format of version");
 	frame_write_text("this is a text, and it is longer than a signature");
-	assert_refused(frame_open_as(frame_path, SLUICE_WRITER_APPEND), EBADMSG, "is no HDF5 file");
+	assert_refused(open_refused(), EBADMSG, "is no HDF5 file");
 	frame_write_text("");
-	assert_int_equal(frame_open_as(frame_path, SLUICE_WRITER_APPEND), -EBADMSG);
+	assert_int_equal(open_refused(), -EBADMSG);
 	/* A signature, version 0, and nothing behind it. */
 	frame_write_text("\x89HDF\r\n\x1a\n");
 	assert_int_equal(truncate(frame_path, 512), 0);
-	assert_refused(frame_open_as(frame_path, SLUICE_WRITER_APPEND), EBADMSG, "HDF5: ");
+	assert_refused(open_refused(), EBADMSG, "HDF5: ");
 }
 
 /* In HDF5's default format an index of rank 6 has nodes that are longer than a page. */

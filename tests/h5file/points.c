@@ -2,6 +2,7 @@
 #include "h5file/points.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -30,6 +31,7 @@ PUBLIC int sl_fallocate(int fd, int mode, int64_t offset, int64_t length) __asm_
 int (*points_hook)(unsigned point);
 void (*points_written)(int64_t offset, const void *bytes, size_t size);
 void (*points_barrier)(void);
+void (*points_named)(void);
 static _Atomic unsigned points;
 
 static int point(void)
@@ -88,7 +90,7 @@ int fallocate64(int fd, int mode, int64_t offset, int64_t length)
 {
 	if (point() < 0)
 		return -1;
-	if (points_written)
+	if (points_written && !(mode & FALLOC_FL_KEEP_SIZE))
 		points_written(offset + length, NULL, 0);
 	return syscall(SYS_fallocate, fd, mode, offset, length);
 }
@@ -108,9 +110,18 @@ int fdatasync(int fd)
 /* The kernel wants the offset in two halves. */
 ssize_t pwritev64v2(int fd, const struct iovec *vector, int count, int64_t offset, int flags)
 {
+	ssize_t written, left;
+
 	if (point() < 0)
 		return -1;
-	return syscall(SYS_pwritev2, fd, vector, count, offset, 0, flags);
+	left = written = syscall(SYS_pwritev2, fd, vector, count, offset, 0, flags);
+	for (int i = 0; points_written && left > 0; left -= (ssize_t)vector[i++].iov_len) {
+		size_t n = vector[i].iov_len < (size_t)left ? vector[i].iov_len : (size_t)left;
+
+		points_written(offset, vector[i].iov_base, n);
+		offset += (int64_t)n;
+	}
+	return written;
 }
 
 ssize_t sl_pwritev2(int fd, const struct iovec *vector, int count, int64_t offset, int flags)
@@ -118,18 +129,25 @@ ssize_t sl_pwritev2(int fd, const struct iovec *vector, int count, int64_t offse
 	return pwritev64v2(fd, vector, count, offset, flags);
 }
 
+static int named(long result)
+{
+	if (!result && points_named)
+		points_named();
+	return (int)result;
+}
+
 /* A name is a write, too. */
 int linkat(int from, const char *old, int to, const char *name, int flags)
 {
-	return point() < 0 ? -1 : (int)syscall(SYS_linkat, from, old, to, name, flags);
+	return point() < 0 ? -1 : named(syscall(SYS_linkat, from, old, to, name, flags));
 }
 
 int rename(const char *old, const char *name)
 {
-	return point() < 0 ? -1 : (int)syscall(SYS_rename, old, name);
+	return point() < 0 ? -1 : named(syscall(SYS_rename, old, name));
 }
 
 int renameat2(int from, const char *old, int to, const char *name, unsigned flags)
 {
-	return point() < 0 ? -1 : (int)syscall(SYS_renameat2, from, old, to, name, flags);
+	return point() < 0 ? -1 : named(syscall(SYS_renameat2, from, old, to, name, flags));
 }

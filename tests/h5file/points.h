@@ -15,5 +15,7 @@ extern int (*points_hook)(unsigned point);
 extern void (*points_written)(int64_t offset, const void *bytes, size_t size);
 /* Before fdatasync(). */
 extern void (*points_barrier)(void);
+/* A file has got a name. */
+extern void (*points_named)(void);
 
 #endif

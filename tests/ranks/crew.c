@@ -263,6 +263,7 @@ int crew_add(struct member *m, const char *name)
 	struct sluice_series_options o = field_options(m->crew->codec, 0);
 
 	o.flags = m->crew->flags;
+	o.continue_at = m->crew->at;
 	return sluice_series_add_block(m->w, name, &o, &m->block, PATIENCE_MS, &m->s);
 }
 

@@ -42,6 +42,7 @@ struct crew {
 	const char *content;    /* of these frames, a name of field.h */
 	const char *codec;
 	unsigned flags;    /* of the series */
+	uint64_t at;       /* its continue_at */
 	const void *given; /* to the acts of the test */
 	/* Changes messages that are sent; returns their length. */
 	size_t (*spoil)(const struct member *m, void *bytes, size_t n);

@@ -97,7 +97,7 @@ FIXTURE_TEST(options_that_differ_or_are_wrong_are_refused_on_all_ranks)
 		{2, "rank 0 and rank 2 differ in type: 10 and 3", .type = SLUICE_INT16},
 		{1, "DROP", .flags = SLUICE_SERIES_DROP},
 		{1, "chunk_frames is 4", .chunk_frames = 4},
-		/* Rank 1 has the dataset already when it has no memory. */
+		/* When rank 0 has looked at the dataset. */
 		{1, "rank 1: 'u' needs", .depth = 100000, .error = ENOBUFS},
 		{1, "the rank's part of memory_bytes is", .depth = 100000, .error = ENOBUFS},
 	};

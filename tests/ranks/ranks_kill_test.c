@@ -61,6 +61,7 @@ struct writing {
 	unsigned flags;
 	const char *series;
 	uint64_t until;
+	uint64_t back; /* goes on there; 0: behind the last frame */
 };
 
 static int write_and_end(const void *argument)
@@ -78,6 +79,8 @@ static int write_and_end(const void *argument)
 	crew.on_node = 2;
 	crew.cut = "odd";
 	crew.o.flags = w->flags | SLUICE_WRITER_NODE_FILES;
+	crew.flags = w->back ? SLUICE_SERIES_CONTINUE_AT : 0;
+	crew.at = w->back;
 	crew_run(&crew, act_write);
 	for (int r = 0; r < crew.ranks; r++)
 		if (crew.members[r].rc[0]) {
@@ -90,7 +93,15 @@ static int write_and_end(const void *argument)
 
 static int write_apart(unsigned flags, const char *name, uint64_t frames, unsigned at)
 {
-	struct writing w = {flags, name, frames};
+	struct writing w = {flags, name, frames, 0};
+
+	shared->at = at;
+	return hdf5_look_apart(write_and_end, &w);
+}
+
+static int go_back_apart(uint64_t back, unsigned at)
+{
+	struct writing w = {SLUICE_WRITER_APPEND, "u", FRAMES, back};
 
 	shared->at = at;
 	return hdf5_look_apart(write_and_end, &w);
@@ -130,6 +141,27 @@ TEST(frames_survive_a_death_at_any_write)
 			fail_msg("continued after point %u of %u", at, end);
 	}
 	assert_in_range(found, 10, end);
+}
+
+/* The first file has their numbers, and counts them; the files of nodes have them. */
+TEST(frames_that_are_given_up_go_before_their_numbers)
+{
+	unsigned end = 1;
+
+	for (unsigned at = 0; at <= end; at += at ? 2 * step_of(end) : 1) {
+		assert_int_equal(write_apart(SLUICE_WRITER_REPLACE, "u", FRAMES, 0), 0);
+		shared->visible = 0;
+		if (at)
+			assert_died(go_back_apart(BEFORE, at), at);
+		else
+			assert_int_equal(go_back_apart(BEFORE, 0), 0);
+		end = at ? end : shared->points;
+		if (field_look_apart(path, "u", SL_MAX(shared->visible, BEFORE), FRAMES))
+			fail_msg("at point %u of %u", at, end);
+		assert_int_equal(write_apart(SLUICE_WRITER_APPEND, "u", FRAMES + 2, 0), 0);
+		if (field_look_apart(path, "u", FRAMES + 2, FRAMES + 2))
+			fail_msg("continued after point %u of %u", at, end);
+	}
 }
 
 /* A file that is replaced must not show frames of new files: it is as it was, or gone, or new. */
