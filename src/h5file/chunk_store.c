@@ -55,7 +55,7 @@ static int h5_write_chunk(struct sl_h5_dataset *dataset, uint64_t frame, const u
 	struct sl_h5_file *file = dataset->file;
 	hsize_t place[SL_H5_RANK] = {frame};
 	int err = dataset_grow(dataset, frame + 1);
-	bool stays, done;
+	bool astray, done;
 
 	if (err)
 		return err;
@@ -67,9 +67,10 @@ static int h5_write_chunk(struct sl_h5_dataset *dataset, uint64_t frame, const u
 	file->vfd.moved_bytes = part && part->bytes != n ? part->bytes : 0;
 	/* The driver tells of an error that HDF5 has kept to itself. */
 	done = H5Dwrite_chunk(dataset->id, H5P_DEFAULT, mask, place, n, bytes) >= 0;
-	stays = file->vfd.moved_bytes;
+	astray = file->vfd.moved_bytes ||
+	         (file->vfd.given && file->vfd.given != file->vfd.lent_place);
 	file->vfd.moved_bytes = 0;
-	if (!done || stays || sl_h5_settle(file))
+	if (!done || astray || sl_h5_settle(file))
 		return sl_h5_fail(file, -EIO, "frame %llu of '%s' cannot be stored",
 		                  (unsigned long long)frame, dataset->name);
 	if (part)
@@ -117,54 +118,27 @@ int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint
 	                   0);
 }
 
-/* Bytes that a crash has left HDF5 another place for. */
-static int chunk_copy(struct sl_h5_file *file, uint64_t from, uint64_t to, size_t n)
-{
-	char *bytes = malloc(n);
-	ssize_t done = bytes ? pread(file->own.fd, bytes, n, (off_t)from) : -1;
-
-	if (done == (ssize_t)n)
-		done = pwrite(file->own.fd, bytes, n, (off_t)to);
-	free(bytes);
-	return done == (ssize_t)n ? 0 : -EIO;
-}
-
 int sl_h5_chunk_enter(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
                       uint32_t mask, uint64_t place, size_t n)
 {
-	struct sl_h5_file *file = dataset->file;
-	struct sl_hdf5_stay stay;
 	/* HDF5 hands the bytes to the driver, which does not look at them. */
-	int err = chunk_store(dataset, frame, offset, mask, file, n, 0, 0, place);
-
-	if (err || file->vfd.lent_place == place)
-		return err;
-	err = chunk_copy(file, place, file->vfd.lent_place, n);
-	if (!err)
-		return 0;
-	sl_hdf5_enter(&stay);
-	err = sl_h5_fail(file, err, "frame %llu of '%s' cannot be copied",
-	                 (unsigned long long)frame, dataset->name);
-	sl_hdf5_leave(&stay);
-	return err;
+	return chunk_store(dataset, frame, offset, mask, dataset, n, 0, 0, place);
 }
 
 int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
-	uint64_t bytes = layout->gather * layout->element, whole = dataset->frames % layout->gather;
-	hid_t list = H5Fget_create_plist(dataset->file->id);
-	hsize_t at[SL_H5_RANK] = {0}, base = 0;
+	uint64_t whole = dataset->frames % layout->gather;
+	hsize_t at[SL_H5_RANK] = {0}, base = dataset->file->base;
 	int err = 0;
 
-	H5Pget_userblock(list, &base);
-	H5Pclose(list);
 	dataset->gather = layout->gather;
 	dataset->begun = dataset->frames - whole;
 	dataset->part_count = 1;
+	dataset->part_bytes = layout->gather * layout->element;
 	for (unsigned i = 0; i < layout->rank; i++) {
 		dataset->chunk[i] = layout->chunk[i];
 		dataset->part_count *= (layout->shape[i] + layout->chunk[i] - 1) / layout->chunk[i];
-		bytes *= layout->chunk[i];
+		dataset->part_bytes *= layout->chunk[i];
 	}
 	dataset->parts = calloc(dataset->part_count, sizeof(*dataset->parts));
 	if (!dataset->parts)
@@ -181,7 +155,7 @@ int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_
 			                   dataset->name);
 		/* Whether this offset includes the user block differs between versions of HDF5.
 		 * A chunk of the full size would be overwritten in place. */
-		else if (base || (size == bytes && mask != dataset->mask))
+		else if (base || (size == dataset->part_bytes && mask != dataset->mask))
 			err = sl_fail(-ENOTSUP, "the last chunk of '%s' cannot be continued: %s",
 			              dataset->name,
 			              base ? "the file has a user's block"
@@ -234,10 +208,11 @@ static int chunk_decode(struct sl_h5_dataset *dataset, const struct sl_h5_layout
 	return 0;
 }
 
-/* Fills a chunk as HDF5 reads a chunk that was never written. */
-static void chunk_fill(struct sl_h5_dataset *dataset, size_t element, char *out, size_t n)
+/* Fills memory as HDF5 reads a chunk that was never written. */
+static void chunk_fill(hid_t dataset, char *out, size_t n)
 {
-	hid_t list = H5Dget_create_plist(dataset->id), type = H5Dget_type(dataset->id);
+	hid_t list = H5Dget_create_plist(dataset), type = H5Dget_type(dataset);
+	size_t element = H5Tget_size(type);
 	uint64_t value = 0;
 
 	H5Pget_fill_value(list, type, &value);
@@ -267,7 +242,7 @@ int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *l
 	if (part->bytes)
 		err = chunk_decode(dataset, layout, at, packed, part->bytes, out, n);
 	else
-		chunk_fill(dataset, layout->element, out, n);
+		chunk_fill(dataset->id, out, n);
 	sl_hdf5_leave(&stay);
 	free(packed);
 	return err;
@@ -335,13 +310,58 @@ static int flush_attributes(struct sl_h5_dataset *dataset)
 	return 0;
 }
 
-/* HDF5 takes their chunks out of the index, and nothing comes to places that it has freed: this
- * is the end. */
+/* Fills the rest of a chunk without filters, which nobody sees: frames may have been there. n: bytes
+ * of the chunk. Not by H5Dset_extent(), which wants the codec, and writes under HDF5's lock. */
+static int chunk_clear(struct sl_h5_file *file, hid_t dataset, uint64_t place, uint64_t from,
+                       uint64_t n)
+{
+	ssize_t done = 1;
+	char fill[4096];
+
+	chunk_fill(dataset, fill, sizeof(fill));
+	sl_hdf5_pause();
+	for (; from < n && done > 0; from += done > 0 ? done : 0)
+		done = pwrite(file->own.fd, fill, SL_MIN(n - from, sizeof(fill)),
+		              (off_t)(place + from));
+	sl_hdf5_resume();
+	return done > 0 ? 0 : sl_h5_fail(file, -EIO, "the end of a chunk cannot be written");
+}
+
+static int scalar_clear(struct sl_h5_file *file, const struct sl_h5_scalar *scalar)
+{
+	hsize_t chunk = 1, at, size = 0, bytes = sizeof(double);
+	hid_t list = H5Dget_create_plist(scalar->id);
+	unsigned mask;
+	haddr_t place;
+
+	H5Pget_chunk(list, 1, &chunk);
+	H5Pclose(list);
+	at = scalar->extent / chunk * chunk;
+	/* For the base, see sl_h5_partial_chunks_init(). */
+	if (at == scalar->extent || file->base ||
+	    H5Dget_chunk_info_by_coord(scalar->id, &at, &mask, &place, &size) < 0 || !size)
+		return 0;
+	return chunk_clear(file, scalar->id, place, (scalar->extent - at) * bytes, size);
+}
+
+/* HDF5 takes chunks out of the index, and nothing comes to places that it has freed: this is the
+ * end. */
 int sl_h5_dataset_trim(struct sl_h5_dataset *dataset)
 {
-	if (dataset->counted || dataset->extent[0] <= dataset->frames)
-		return 0;
-	return dataset_set_extent(dataset, dataset->frames, "be cut behind", dataset->frames);
+	uint64_t part = dataset->parts ? dataset->frames - dataset->begun : 0;
+	uint64_t n = part < dataset->gather ? dataset->part_bytes : 0;
+	int err = 0;
+
+	if (!dataset->counted && dataset->extent[0] > dataset->frames)
+		err = dataset_set_extent(dataset, dataset->frames, "be cut behind",
+		                         dataset->frames);
+	for (size_t i = 0; !err && i < dataset->scalar_count; i++)
+		err = scalar_clear(dataset->file, &dataset->scalars[i]);
+	for (size_t i = 0; !err && part && i < dataset->part_count; i++)
+		if (dataset->parts[i].bytes == n)
+			err = chunk_clear(dataset->file, dataset->id, dataset->parts[i].place,
+			                  n / dataset->gather * part, n);
+	return err;
 }
 
 int sl_h5_dataset_flush(struct sl_h5_dataset *dataset)

@@ -365,15 +365,15 @@ static int check_frame(struct sl_h5_dataset *dataset, const struct sl_h5_set_opt
 	return 0;
 }
 
-int sl_h5_dataset_go_back(struct sl_h5_dataset *dataset)
+int sl_h5_dataset_go_back(struct sl_h5_dataset *dataset, bool back)
 {
 	bool has_error = dataset->error_attribute >= 0;
 	int err = 0;
 
-	if (dataset->counted) {
+	if (dataset->counted && back) {
 		err = sl_h5_dataset_flush(dataset);
 		err = err ? err : sl_h5_flush(dataset->file);
-	} else if (dataset->extent[0] > dataset->frames) {
+	} else if (!dataset->counted) {
 		/* By the attribute HDF5 would have the header in memory. */
 		if (has_error)
 			H5Aclose(dataset->error_attribute);
@@ -384,7 +384,7 @@ int sl_h5_dataset_go_back(struct sl_h5_dataset *dataset)
 			has_error && !err ? H5Aopen(dataset->id, "sluice_max_error", H5P_DEFAULT)
 					  : H5I_INVALID_HID;
 	}
-	return err ? err : sl_h5_scalars_truncate(dataset, dataset->frames);
+	return err ? err : sl_h5_scalars_truncate(dataset, back ? dataset->frames : UINT64_MAX);
 }
 
 int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,

@@ -333,8 +333,8 @@ static int dataset_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout
 	if (file->vfd.held_limit)
 		file->vfd.held_limit += sl_h5_held_bytes(layout);
 	file->vfd.ahead += layout->scalar_count * SL_H5_AHEAD;
-	if (found && back)
-		err = sl_h5_dataset_go_back(dataset);
+	if (found)
+		err = sl_h5_dataset_go_back(dataset, back);
 	if (!err && !found)
 		err = sl_h5_name_groups(file, dataset->name);
 	if (!err)

@@ -133,6 +133,7 @@ static int file_open_old(struct sl_h5_file *file, hid_t access)
 		return sl_hdf5_fail(file_error(file, -EBADMSG), "'%s' cannot be continued",
 		                    file->own.path);
 	list = H5Fget_create_plist(file->id);
+	H5Pget_userblock(list, &file->base);
 	if (H5Pget_sizes(list, &address, &length) < 0 || address != 8 || length != 8)
 		err = sl_fail(-EBADMSG, "'%s' has offsets or lengths that are not of 8 bytes",
 		              file->own.path);

@@ -149,8 +149,7 @@ int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *l
 
 /*
  * A file that is shared: the name by which others open it now, absolute; the file's. Space that others write to, and
- * that sl_h5_chunk_enter() makes a chunk of when its bytes are there: where the file has this chunk already, after a
- * crash, they are copied.
+ * that sl_h5_chunk_enter() makes a chunk of when its bytes are there.
  */
 const char *sl_h5_file_name(const struct sl_h5_file *file);
 int sl_h5_place_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *place);

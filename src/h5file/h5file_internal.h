@@ -20,6 +20,7 @@
 struct sl_h5_file {
 	struct sl_ordered_vfd vfd;
 	hid_t id;
+	hsize_t base;           /* offset of address 0, behind a block of the user's */
 	struct sl_new_file own; /* a file that was there is named, too */
 	bool durable, apart;
 	bool untouched; /* an existing file, in which nothing of this writer is yet: none of HDF5's changes reach it */
@@ -60,6 +61,7 @@ struct sl_h5_dataset {
 		uint64_t place, bytes; /* 0: it is not there */
 	} * parts;
 	size_t part_count;
+	uint64_t part_bytes;     /* of each of them, when it is whole and has no filters */
 	uint64_t place;          /* offset of a contiguous dataset in the file */
 	uint64_t frames;         /* complete frames */
 	uint64_t frames_written; /* of these, those that the attribute has */
@@ -112,16 +114,18 @@ int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout 
 /* Opens an existing dataset; the layout becomes that of the dataset. Changes nothing in the file. */
 int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
                            const struct sl_h5_set_options *set);
-/* Gives frames up. They are not seen any more before others come to their places, and before their numbers go. */
-int sl_h5_dataset_go_back(struct sl_h5_dataset *dataset);
-/* The extent of a dataset that is there, of which nothing else is open, becomes that of fewer
- * frames. */
+/* Gives up frames, those behind the ones that stay, if a program goes back; in any case what a death has left behind
+ * the end. Frames are not seen any more before others come to their places, and before their numbers go. */
+int sl_h5_dataset_go_back(struct sl_h5_dataset *dataset, bool back);
+/* Gives up the frames of a dataset that is there, of which nothing else is open, from there on, and
+ * chunks behind its end. */
 int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_t extent,
                    uint64_t frames);
 void sl_h5_dataset_free(struct sl_h5_dataset *dataset);
 /* Bytes at the end of the file that a scalar may take in a flush. */
 #define SL_H5_AHEAD ((uint64_t)24 << 10)
-/* Frames of which only a part is stored are not to be seen. */
+/* At the end: frames of which only a part is stored are not to be seen, and a reader that makes the
+ * dataset longer finds nothing there. */
 int sl_h5_dataset_trim(struct sl_h5_dataset *dataset);
 /* For chunks with several frames: room for their places, and those of the chunks that are there
  * in part. */
@@ -142,7 +146,7 @@ int sl_h5_name_groups(struct sl_h5_file *file, const char *path);
 
 /* Opens existing scalars. Creates nothing, so that a refusal leaves no traces. */
 int sl_h5_scalars_open(struct sl_h5_dataset *dataset, const char *const *names, size_t count);
-/* Gives the numbers of frames from there on up. */
+/* Gives the numbers of frames from there on up, and chunks behind the end of a scalar. */
 int sl_h5_scalars_truncate(struct sl_h5_dataset *dataset, uint64_t frames);
 /* Makes the missing scalars, without numbers for the first frames. A scalar is the dimension
  * scale of the frames, or refers to it. */

@@ -42,9 +42,15 @@ struct ordered_file {
 	haddr_t noted_start;
 	size_t noted_size;
 	struct vfd_place *places;   /* of chunks that have moved */
+	struct sl_intervals pieces; /* of frames that were given up */
 	struct sl_ordered_vfd *vfd; /* the caller's */
 };
 
+/* Takes space for a chunk that the file does not refer to, or returns 0. */
+haddr_t sl_ordered_take(struct ordered_file *file, hsize_t size);
+/* The space of a chunk that has moved. */
+void sl_ordered_moved(struct ordered_file *file, haddr_t start, hsize_t size);
+void sl_ordered_forget_places(struct ordered_file *file);
 /* Keeps the first error; returns this one. */
 int sl_ordered_keep_error(struct ordered_file *file, int error, uint64_t offset);
 /* Returns 0, -ESTALE if another program has made the file shorter, or another negative errno. */

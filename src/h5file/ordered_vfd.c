@@ -170,8 +170,7 @@ static herr_t ordered_close(H5FD_t *base)
 	/* After a flush, or a failed flush: the blocks that are still held are never written. */
 	sl_held_clear(&file->held);
 	count_held(file);
-	for (struct vfd_place *place; (place = file->places); free(place))
-		file->places = place->next;
+	sl_ordered_forget_places(file);
 	/* Nothing was changed: the file is as it was found, unless others change it. */
 	if (file->left_word && file->process == getpid() && !sl_ordered_check_length(file))
 		sl_word_write(file->fd, file->left_word);
@@ -245,22 +244,6 @@ static void begin_change(struct ordered_file *file)
 	file->changed = true;
 }
 
-/* Takes a free place of this size that the file does not refer to, or returns 0. */
-static haddr_t ordered_take_place(struct ordered_file *file, hsize_t size)
-{
-	for (struct vfd_place **at = &file->places; *at; at = &(*at)->next) {
-		struct vfd_place *place = *at;
-		haddr_t start = place->start;
-
-		if (place->size != size || place->flushes == file->vfd->flushes)
-			continue;
-		*at = place->next;
-		free(place);
-		return start;
-	}
-	return 0;
-}
-
 static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t size)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
@@ -272,7 +255,7 @@ static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t 
 	if (type == H5FD_MEM_DRAW && file->vfd->given)
 		return file->vfd->given;
 	if (type == H5FD_MEM_DRAW && !file->vfd->pages)
-		place = ordered_take_place(file, size);
+		place = sl_ordered_take(file, size);
 	if (place)
 		return place;
 	if (type == H5FD_MEM_DRAW ? file->vfd->pages
@@ -292,17 +275,12 @@ static herr_t ordered_free(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 {
 	struct ordered_file *file = (struct ordered_file *)base;
 	struct sl_ordered_vfd *vfd = file->vfd;
-	struct vfd_place *place;
 
 	(void)type, (void)dxpl;
 	if (!vfd->moved_bytes || start != vfd->moved || size != vfd->moved_bytes)
 		return 0;
 	vfd->moved_bytes = 0;
-	place = malloc(sizeof(*place)); /* without it the space stays unused */
-	if (!place)
-		return 0;
-	*place = (struct vfd_place){file->places, start, size, vfd->flushes};
-	file->places = place;
+	sl_ordered_moved(file, start, size);
 	return 0;
 }
 

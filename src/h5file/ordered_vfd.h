@@ -50,7 +50,7 @@ struct sl_ordered_vfd {
 	/*
 	 * Before a call that writes a chunk whose bytes are in the file: their place, which is of
 	 * sl_ordered_vfd_grant(). HDF5 gets it where it asks for one, and nothing is written.
-	 * lent_place is told as above: another place if HDF5 had one, as after a crash.
+	 * lent_place is told as above: another place if HDF5 had one.
 	 */
 	uint64_t given;
 	/* At any time: bytes that a flush may take at the end of the file, beside nodes for the
@@ -125,6 +125,10 @@ int sl_ordered_vfd_grant(struct sl_ordered_vfd *vfd, uint64_t bytes, bool page, 
 /* Writes bytes that HDF5 does not have in memory, in their place, while nothing is to be
  * flushed. */
 int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t place, const void *bytes, size_t n);
+
+/* Space of a chunk that the file does not refer to any more: chunks that are written from now on may
+ * come there. */
+void sl_ordered_vfd_give_up(struct sl_ordered_vfd *vfd, uint64_t start, uint64_t size);
 
 /* Returns whether an error means a full disk or an exceeded quota. */
 bool sl_is_full(int error);

@@ -156,11 +156,13 @@ int sl_h5_scalars_truncate(struct sl_h5_dataset *dataset, uint64_t frames)
 	for (size_t i = 0; !err && i < dataset->scalar_count; i++) {
 		struct sl_h5_scalar *scalar = &dataset->scalars[i];
 
-		if (scalar->id < 0 || scalar->extent <= frames)
+		uint64_t kept = SL_MIN(scalar->extent, frames);
+
+		if (scalar->id < 0)
 			continue;
 		err = sl_h5_truncate(dataset->file, scalar->name, &scalar->id, scalar->extent,
-		                     frames);
-		scalar->extent = frames;
+		                     kept);
+		scalar->extent = kept;
 	}
 	return err;
 }

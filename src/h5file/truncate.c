@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gives up frames at the end of a dataset. H5Dset_extent() would take their chunks out of the
- * index, and the file would show frames of zeroes until the header is written. Here the 8 bytes
- * of the extent in the header are written while HDF5 does not have that header in memory. The
- * chunks stay in the index, as chunks after a crash do, until frames of these numbers come
- * again. Called by the file thread.
+ * Gives up frames at the end of a dataset, and chunks that a death has left behind its end.
+ * H5Dset_extent() would take chunks out of the index before the header says so, and the file
+ * would show frames of zeroes until then. Here the file is changed while HDF5 does not have the
+ * dataset in memory: first the 8 bytes of the extent in the header, then, from the root of the
+ * index down, the head of each node that loses entries. It is valid after each of these writes.
+ * Nodes that are cut off stay where they are, unused; the driver gets the space of chunks.
+ * Called by the file thread.
  */
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "h5file/h5file_internal.h"
+#include "h5file/ordered_internal.h"
 
 /* A header of version 1: the bytes of its messages are said at 8, and the first of them is at
  * 16. */
@@ -18,19 +22,32 @@
 /* A message: its type and length, and at 8 its contents. */
 #define MESSAGE      8
 #define DATASPACE    1
+#define LAYOUT       8
 #define CONTINUATION 16
+
+/* A node of an index: signature, kind, level, number of entries and neighbours; then the entries,
+ * each the length of a chunk, its offset in elements, and the address of the chunk or a node. */
+#define NODE_HEAD 24
+#define WORD      sizeof(uint64_t)
+
+struct cut {
+	struct sl_h5_file *file;
+	unsigned rank;
+	uint64_t stood; /* frames that were visible: nothing else has the space of their chunks */
+	uint64_t end[SL_H5_RANK]; /* chunks from there on are found in nodes that were seen */
+};
 
 static bool header_read(int fd, uint64_t at, void *out, size_t n)
 {
 	return pread(fd, out, n, (off_t)at) == (ssize_t)n;
 }
 
-/* Returns the offset of the extent, which must have this value; 0: not found. base: offset of
- * address 0. */
-static uint64_t find_extent(int fd, uint64_t base, uint64_t header, uint64_t extent)
+/* Reads the first n bytes of what a message of the header says; returns their offset, or 0. */
+static uint64_t find_message(const struct cut *cut, uint64_t header, unsigned wanted, void *out,
+                             size_t n)
 {
-	uint64_t at = base + header + FIRST, more[2] = {0}, there;
-	uint8_t space[2];
+	uint64_t base = cut->file->base, at = base + header + FIRST, more[2] = {0};
+	int fd = cut->file->own.fd;
 	uint16_t kind[2];
 	uint32_t bytes;
 
@@ -39,11 +56,8 @@ static uint64_t find_extent(int fd, uint64_t base, uint64_t header, uint64_t ext
 	for (uint64_t end = at + bytes; at + MESSAGE <= end; at += MESSAGE + kind[1]) {
 		if (!header_read(fd, at, kind, sizeof(kind)))
 			return 0;
-		if (kind[0] == DATASPACE && header_read(fd, at + MESSAGE, space, sizeof(space))) {
-			at += MESSAGE + (space[0] == 1 ? 8 : 4);
-			return header_read(fd, at, &there, sizeof(there)) && there == extent ? at
-			                                                                     : 0;
-		}
+		if (kind[0] == wanted)
+			return header_read(fd, at + MESSAGE, out, n) ? at + MESSAGE : 0;
 		if (kind[0] == CONTINUATION && !header_read(fd, at + MESSAGE, more, sizeof(more)))
 			return 0;
 		/* The next block, which begins with a message. */
@@ -56,25 +70,119 @@ static uint64_t find_extent(int fd, uint64_t base, uint64_t header, uint64_t ext
 	return 0;
 }
 
+static bool offset_is_before(const struct cut *cut, const uint64_t *a, const uint64_t *b)
+{
+	unsigned i = 0;
+
+	while (i + 1 < cut->rank && a[i] == b[i])
+		i++;
+	return a[i] < b[i];
+}
+
+/* Reads a node of a level below `above`; returns the number of its entries, or -EIO. */
+static int node_read(const struct cut *cut, uint64_t at, unsigned above, uint64_t *out)
+{
+	const uint8_t *head = (const uint8_t *)out;
+	int fd = cut->file->own.fd, count;
+	size_t n;
+
+	/* Kind 1: of chunks. */
+	if (!header_read(fd, at, out, NODE_HEAD) || memcmp(head, "TREE\1", 5))
+		return -EIO;
+	count = head[6] | head[7] << 8;
+	n = NODE_HEAD + count * (cut->rank + 3) * WORD;
+	return head[5] < above && n <= PAGE && header_read(fd, at, out, n) ? count : -EIO;
+}
+
+/*
+ * Takes the chunks from an offset on out of a node and those below it; off: only gives their space
+ * away, because the node itself is out. Where a death came between the writes of a split, half
+ * the entries of a node are in the node before it, too, and may be out of date there: those go as
+ * well, and their space is another's. So the last entries come first.
+ */
+static int node_cut(struct cut *cut, uint64_t address, unsigned above, const uint64_t *from,
+                    bool off)
+{
+	uint64_t node[PAGE / WORD], *entries = node + NODE_HEAD / WORD,
+				    at = cut->file->base + address;
+	int count = node_read(cut, at, above, node), kept = count, err = SL_MIN(count, 0);
+	uint8_t *head = (uint8_t *)node, level = head[5];
+	size_t words = cut->rank + 3;
+
+	for (; !err && kept; kept--) {
+		uint64_t *entry = entries + (kept - 1) * words, child = entry[words - 1];
+
+		if (offset_is_before(cut, entry + 1, from))
+			break;
+		if (level && from[0] < cut->stood)
+			err = node_cut(cut, child, level, from, true);
+		if (!offset_is_before(cut, entry + 1, cut->end))
+			continue;
+		memcpy(cut->end, entry + 1, cut->rank * WORD);
+		if (!level && entry[1] < cut->stood)
+			sl_ordered_vfd_give_up(&cut->file->vfd, cut->file->base + child,
+			                       (uint32_t)entry[0]);
+	}
+	if (err || off)
+		return err;
+	if (kept < count) {
+		/* Nothing is on its right any more; a node without entries is a leaf. */
+		head[5] = kept ? level : 0;
+		head[6] = kept & 0xff;
+		head[7] = kept >> 8;
+		node[2] = HADDR_UNDEF;
+		err = sl_ordered_vfd_change(&cut->file->vfd, at, node, NODE_HEAD);
+	}
+	for (int i = kept; !err && level && i && i > kept - 2; i--) {
+		err = node_cut(cut, entries[i * words - 1], level, from, false);
+		from = memcpy(cut->end, entries + (i - 1) * words + 1, cut->rank * WORD);
+	}
+	return err;
+}
+
+/* Layouts have the rank with that of elements, the address of the index, and the chunk. */
+static int index_cut(struct cut *cut, const uint8_t *layout, uint64_t frames)
+{
+	const uint8_t *at = layout + (layout[0] == 3 ? 3 : 8);
+	uint64_t root, from[SL_H5_RANK] = {0};
+	uint32_t chunk;
+
+	cut->rank = layout[layout[0] == 3 ? 2 : 1] - 1;
+	memcpy(&root, at, sizeof(root));
+	memcpy(&chunk, at + sizeof(root), sizeof(chunk));
+	from[0] = (frames + chunk - 1) / chunk * chunk;
+	return root == HADDR_UNDEF ? 0 : node_cut(cut, root, 256, from, false);
+}
+
 /* Called with nothing to flush, on a file that was opened so that closed objects leave HDF5's
  * memory. */
 int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_t extent,
                    uint64_t frames)
 {
-	hid_t list = H5Fget_create_plist(file->id), access = sl_h5_access_list();
-	hsize_t base = 0;
+	hid_t access = sl_h5_access_list();
+	struct cut cut = {.file = file, .stood = extent, .end = {UINT64_MAX}};
+	uint8_t space[16], layout[20];
 	uint64_t at = 0;
+	size_t skip = 0;
 	H5O_info_t info;
+	int err = 0;
 
-	if (H5Pget_userblock(list, &base) >= 0 && H5Oget_info2(*id, &info, H5O_INFO_BASIC) >= 0)
-		at = find_extent(file->own.fd, base, info.addr, extent);
+	if (H5Oget_info2(*id, &info, H5O_INFO_BASIC) >= 0 &&
+	    find_message(&cut, info.addr, LAYOUT, layout, sizeof(layout)))
+		at = find_message(&cut, info.addr, DATASPACE, space, sizeof(space));
 	H5Dclose(*id);
-	if (at && sl_ordered_vfd_change(&file->vfd, at, &frames, sizeof(frames)))
+	if (at)
+		skip = space[0] == 1 ? 8 : 4;
+	if (!at || memcmp(space + skip, &extent, sizeof(extent)))
 		at = 0;
+	if (frames < extent)
+		err = at ? sl_ordered_vfd_change(&file->vfd, at + skip, &frames, sizeof(frames))
+		         : -EIO;
+	if (!err && at)
+		err = index_cut(&cut, layout, frames);
 	*id = sl_hdf5_noted(H5Dopen2(file->id, name, access));
 	H5Pclose(access);
-	H5Pclose(list);
-	if (!at || *id < 0)
+	if (err || *id < 0)
 		return sl_h5_fail(file, -EIO, "the frames of '%s' from %llu on cannot be given up",
 		                  name, (unsigned long long)frames);
 	return 0;

@@ -6,7 +6,9 @@ import doctest
 import errno
 import gc
 import os
+import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -118,6 +120,38 @@ def test_a_file_is_continued(file):
     with sluice.Writer(file, "w") as w:
         write(w, values[:2])
     assert len(read(file)) == 2
+
+
+@pytest.mark.parametrize("chunk_frames", (1, 5, None))
+def test_frames_that_were_given_up_are_gone(file, chunk_frames):
+    """A random history of runs that go back; h5py, which makes the datasets longer, sees none of what was there."""
+    draw = random.Random(int(os.environ.get("SLUICE_TEST_SEED", 7)))
+    expected = numpy.empty((0, 500), "f8")
+    for run in range(12):
+        at, count, flush = draw.randint(0, len(expected)), draw.randint(0, 40), draw.randint(1, 9)
+        more = {"continue_at": at} if draw.random() < 0.8 else {}
+        kept = expected[:at] if more else expected
+        added = numpy.sin(numpy.arange(count * 500) * (0.01 + run)).reshape(count, 500).round(2) + 2
+        expected = numpy.concatenate((kept, added))
+        with sluice.Writer(file, mode="a") as w:
+            if chunk_frames:
+                more["chunk_frames"] = chunk_frames
+            u = w.series("u", shape=(500,), dtype="f8", scalars=["step"], **more)
+            assert u.frames == len(kept)
+            for i, frame in enumerate(added):
+                u.append(frame, step=len(kept) + i + 1)
+                if i % flush == 0:
+                    w.flush()
+        longer = shutil.copy(file, file.with_suffix(".longer"))
+        with h5py.File(longer, "a") as f:
+            u, step = f["u"], f["u_step"]
+            assert numpy.array_equal(u[...], expected)
+            assert numpy.array_equal(step[...], numpy.arange(len(expected)) + 1)
+            if hasattr(u.id, "get_num_chunks"):
+                assert u.id.get_num_chunks() == -(-len(expected) // u.chunks[0])
+            u.resize(len(expected) + 100, 0)
+            step.resize(len(expected) + 2000, 0)
+            assert not u[len(expected) :].any() and not step[len(expected) :].any()
 
 
 def test_acquired_frames_are_filled_in_place(file):
