@@ -18,7 +18,7 @@ python:
 	@echo 'PYTHONPATH=$(CURDIR)/build/python python3 -m sluice'
 
 wheel:
-	@scripts/bootstrap python
+	@scripts/bootstrap wheel
 	@scripts/wheel
 
 demo:
