@@ -14,7 +14,7 @@ import os
 import sys
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
 
-sluice = ctypes.CDLL(os.environ.get("SLUICE_LIBRARY", "libsluice.so.0"))
+sluice = ctypes.CDLL(os.environ.get("SLUICE_LIBRARY", "libsluice.so.0.1"))
 
 
 def call(name, result, *arguments):
