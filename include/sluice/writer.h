@@ -197,9 +197,8 @@ struct sluice_series_options {
 	 * a time is always enough. A compressed frame no longer counts: compressed data has a bound
 	 * of its own. Default (0): 2, the smallest number that overlaps computing and storing. */
 	unsigned depth;
-	/* "deflate", "zstd" (HDF5's filter 32015), "lz4" (32004), "bitshuffle-lz4" (32008, which
-	 * shuffles bits itself) or "none". Readers need a plugin for zstd, lz4 and bitshuffle-lz4:
-	 * see docs/writer.md. Default (NULL): "deflate". */
+	/* "none", or the name of a codec: sluice_codec_describe() lists those of this build and what
+	 * readers need, docs/writer.md compares them. Default (NULL): "deflate". */
 	const char *codec;
 	/* Level of the codec. Default (0): 1, the fastest. */
 	int level;
@@ -420,6 +419,7 @@ struct sluice_codec {
 	const char *missing; /* the reason why it is not built in; NULL: it is */
 	int filter;          /* HDF5's number of the filter; 0: none */
 	int least, most;     /* range of levels; 0 and 0: it has no levels */
+	const char *plugin;  /* what a reader needs besides HDF5, in words; NULL: nothing */
 };
 /*
  * Describes the codec with this index, counted from 0. Strings are constants.

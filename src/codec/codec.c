@@ -7,6 +7,7 @@
  * Threads: any; all tables are constant.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "codec/codec.h"
@@ -34,7 +35,7 @@ const struct sl_codec sl_codec_bitshuffle =
 	MISSING("bitshuffle-lz4", "liblz4", "liblz4", 32008, 1, true);
 #endif
 
-/* Among encoders of the same name, the first that has the level is used. */
+/* Every codec. Encoders of the same name stand side by side, and the first that has the level is used. */
 static const struct sl_codec *const codecs[] = {
 	&sl_codec_none, &sl_codec_isal, &sl_codec_libdeflate,
 	&sl_codec_zstd, &sl_codec_lz4,  &sl_codec_bitshuffle,
@@ -59,10 +60,22 @@ static bool has_level(const struct sl_codec *codec, int level)
 	return !codec->most || (level >= codec->least && level <= codec->most);
 }
 
+void sl_codec_list(char text[SL_CODEC_LIST])
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < CODECS && n < SL_CODEC_LIST; i++)
+		/* Encoders of the same format stand side by side. */
+		if (i == 0 || strcmp(codecs[i]->name, codecs[i - 1]->name))
+			n += (size_t)snprintf(text + n, SL_CODEC_LIST - n, "%s%s (%d)",
+			                      i ? ", " : "", codecs[i]->name, codecs[i]->filter);
+}
+
 int sl_codec_find(const char *name, int level, const struct sl_codec **out)
 {
 	const struct sl_codec *named = NULL, *missing = NULL;
 	int least = 0, most = 0;
+	char list[SL_CODEC_LIST];
 
 	for (size_t i = 0; i < CODECS; i++) {
 		if (strcmp(codecs[i]->name, name))
@@ -79,12 +92,11 @@ int sl_codec_find(const char *name, int level, const struct sl_codec **out)
 		/* The last match, which of several encoders has the most levels. */
 		missing = named;
 	}
-	if (!named)
-		return sl_fail(
-			-EINVAL,
-			"there is no codec '%s'; there are 'none', 'deflate', 'zstd', 'lz4' and "
-			"'bitshuffle-lz4'",
-			name);
+	if (!named) {
+		sl_codec_list(list);
+		return sl_fail(-EINVAL, "there is no codec '%s'; with HDF5's numbers there are %s",
+		               name, list);
+	}
 	if (missing)
 		return sl_fail(-ENOTSUP, "codec '%s' is not built in at level %d: %s", name, level,
 		               missing->missing);

@@ -28,6 +28,8 @@ struct sl_codec {
 	const char *encoder; /* name of the library, for users */
 	/* NULL, or the reason why it is not built in; all below is NULL then */
 	const char *missing;
+	/* what a reader needs besides HDF5, for a sentence that begins with "readers need"; NULL: nothing */
+	const char *plugin;
 	int filter;      /* HDF5's number; 0: chunks are stored uncompressed */
 	int least, most; /* levels; 0 and 0: any level is accepted */
 	bool shuffles;   /* shuffles bits itself; a byte shuffle before is useless */
@@ -43,7 +45,8 @@ struct sl_codec {
 	size_t (*state_bytes)(const void *state);
 	/*
 	 * Returns the compressed length, or 0 if it exceeds room; out is garbage then. With room <
-	 * n incompressible chunks are given up early.
+	 * n incompressible chunks are given up early. An empty chunk becomes at least 1 byte: HDF5
+	 * stores no chunk of 0 bytes. Text, and fields whose neighbours are alike, must shrink.
 	 */
 	size_t (*compress)(void *state, const void *in, size_t n, void *out, size_t room);
 	/*
@@ -53,8 +56,12 @@ struct sl_codec {
 	int (*decompress)(void *state, const void *in, size_t n, void *out, size_t length);
 };
 
+/* Writes the names of all codecs, built in or not, with the numbers of their filters, for sentences. */
+#define SL_CODEC_LIST 256
+void sl_codec_list(char text[SL_CODEC_LIST]);
+
 /*
- * Finds the codec "none", "deflate", "zstd", "lz4" or "bitshuffle-lz4" for a level.
+ * Finds a codec of the table in codec.c for a level.
  *
  * Returns 0, or with a sentence
  *   -EINVAL   there is no such name or level

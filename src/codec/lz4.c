@@ -219,6 +219,7 @@ static int lz4_decompress(void *state, const void *in, size_t n, void *out, size
 const struct sl_codec sl_codec_lz4 = {
 	.name = "lz4",
 	.encoder = "liblz4",
+	.plugin = "HDF5's plugin 32004, as Debian's hdf5-filter-plugin has it",
 	.filter = 32004,
 	.least = 1,
 	.most = 1,
@@ -234,6 +235,7 @@ const struct sl_codec sl_codec_lz4 = {
 const struct sl_codec sl_codec_bitshuffle = {
 	.name = "bitshuffle-lz4",
 	.encoder = "liblz4",
+	.plugin = "HDF5's plugin 32008, as Debian's bitshuffle has it",
 	.filter = 32008,
 	.least = 1,
 	.most = 1,

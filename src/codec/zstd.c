@@ -96,6 +96,7 @@ static int zstd_decompress(void *state, const void *in, size_t n, void *out, siz
 const struct sl_codec sl_codec_zstd = {
 	.name = "zstd",
 	.encoder = "libzstd",
+	.plugin = "HDF5's plugin 32015, which Debian's hdf5plugin 4.0 has not",
 	.filter = 32015,
 	.least = 1,
 	.most = 19, /* higher levels use too much memory for a worker */

@@ -126,6 +126,7 @@ int sluice_codec_describe(size_t index, struct sluice_codec *out)
 	told.filter = codec->filter;
 	told.least = codec->least;
 	told.most = codec->most;
+	told.plugin = codec->plugin;
 	sl_struct_give(out, &told, sizeof(told));
 	return 0;
 }

@@ -142,7 +142,7 @@ static int read_filters(const char *name, hid_t list, size_t element, struct fil
 	for (int i = 0; i < count; i++) {
 		unsigned values[SL_CODEC_VALUES] = {0}, flags;
 		size_t value_count = SL_CODEC_VALUES;
-		char text[64] = "";
+		char text[64] = "", codecs[SL_CODEC_LIST];
 		H5Z_filter_t filter = H5Pget_filter2(list, i, &flags, &value_count, values,
 		                                     sizeof(text), text, NULL);
 		const struct sl_codec *codec = codec_of(filter);
@@ -154,12 +154,11 @@ static int read_filters(const char *name, hid_t list, size_t element, struct fil
 			out->codec = codec;
 			out->level = value_count ? (int)values[0] : 0;
 		} else {
-			return sl_fail(
-				-ENOTSUP,
-				"'%s' has filter %d (%s), which is none of shuffle, deflate, "
-				"zstd (32015), lz4 (32004) and bitshuffle with LZ4 (32008), in "
-				"this order",
-				name, filter, text);
+			sl_codec_list(codecs);
+			return sl_fail(-ENOTSUP,
+			               "'%s' has filter %d (%s), which is neither shuffle, as the "
+			               "first filter, nor one of %s behind it",
+			               name, filter, text, codecs);
 		}
 	}
 	return count < 0 ? sl_hdf5_fail(-EIO, "the filters of '%s' cannot be read", name) : 0;

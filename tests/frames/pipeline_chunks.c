@@ -4,8 +4,6 @@
 
 #include "frames/pipeline_test.h"
 
-static const char *const codecs[] = {"none", "deflate", "zstd", "lz4", "bitshuffle-lz4"};
-
 static bool is_built_in(const char *codec)
 {
 	const struct sl_codec *found;
@@ -33,7 +31,10 @@ PIPELINE_TEST(every_shape_type_and_chunk_comes_back)
 {
 	static const uint64_t sizes[] = {1, 2, 3, 7, 13, 16, 31, 64};
 	struct rng r = rng_new(1);
+	unsigned codecs = 0;
 
+	while (sl_codec_at(codecs))
+		codecs++;
 	for (int round = 0; round < 150; round++) {
 		struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
 		bool chunked = rng_below(&r, 4);
@@ -46,7 +47,7 @@ PIPELINE_TEST(every_shape_type_and_chunk_comes_back)
 				sizes[rng_below(&r, o.rank < 3 ? 8 : 6)] * (o.rank == 1 ? 97 : 1);
 			o.chunk[i] = chunked ? 1 + rng_below(&r, o.shape[i] + 2) : 0;
 		}
-		o.codec = codecs[rng_below(&r, 5)];
+		o.codec = sl_codec_at(rng_below(&r, codecs))->name;
 		if (!is_built_in(o.codec))
 			continue;
 		o.shuffle =
@@ -314,10 +315,11 @@ PIPELINE_TEST(codecs_are_described)
 	struct sluice_codec codec = {.size = sizeof(codec)};
 	size_t i;
 
+	/* A reader needs something besides HDF5 for a filter that is not HDF5's own. */
 	for (i = 0; !sluice_codec_describe(i, &codec); i++)
-		assert_non_null(codec.name);
-	assert_int_equal(i, 6);
-	assert_refused(sluice_codec_describe(i, &codec), ENOENT, "6");
+		assert_true(codec.name && !codec.plugin == (codec.filter < 256 || codec.missing));
+	assert_true(i >= 6);
+	assert_refused(sluice_codec_describe(i, &codec), ENOENT, "there is no codec");
 	codec.size = 0;
 	assert_refused(sluice_codec_describe(0, &codec), EINVAL, "size");
 }
