@@ -177,7 +177,7 @@ static int stat_blob(sluice_store *store, const struct cli_store_options *o)
 static const struct figure {
 	const char *key, *meaning;
 	size_t at;
-	enum { BYTES, NOW, EVER, TIME } kind;
+	enum { BYTES, NOW, EVER, TIME, PROCESS } kind;
 } figures[] = {
 #define FIGURE(field, kind, meaning)                                               \
 	{                                                                          \
@@ -208,8 +208,8 @@ static const struct figure {
 	FIGURE(replacements, EVER, "servers before this one"),
 	FIGURE(up_ns, TIME, "time since this server began"),
 	FIGURE(upgrades, EVER, "upgrades of the daemon"),
-	FIGURE(supervisor, NOW, "process of the supervisor"),
-	FIGURE(server, NOW, "process of the server"),
+	FIGURE(supervisor, PROCESS, "process of the supervisor"),
+	FIGURE(server, PROCESS, "process of the server"),
 #undef FIGURE
 };
 enum { FIGURES = sizeof figures / sizeof *figures };
@@ -233,6 +233,9 @@ static void print_prometheus(const struct figure *figure, uint64_t value)
 	bool ever = figure->kind == EVER;
 	char key[CLI_TEXT];
 
+	/* It counts and measures nothing. */
+	if (figure->kind == PROCESS)
+		return;
 	/* Prometheus expects seconds, and the unit in the name. */
 	if (figure->kind == TIME)
 		snprintf(key, sizeof key, "%.*s_seconds",
@@ -349,7 +352,12 @@ static int stat_daemon(sluice_store *store, const struct cli_store_options *o)
 	}
 	if (o->json)
 		printf(", \"version\": \"%s\", \"devices\": [", stats.version);
-	else if (!o->prometheus)
+	else if (o->prometheus)
+		printf("# HELP sluice_store_build_info version of sluiced\n"
+		       "# TYPE sluice_store_build_info gauge\n"
+		       "sluice_store_build_info{version=\"%s\"} 1\n",
+		       stats.version);
+	else
 		printf("%-40s %s\n", "version of sluiced", stats.version);
 	rc = stat_devices(store, o);
 	if (o->json)
@@ -398,7 +406,7 @@ static void print_event(const struct sluice_watch_event *e, bool json)
 		printf("%-8s %10s  %s\n", figure_kind_name(e->kind),
 		       cli_size_format(e->bytes, size), cli_blob_name(e->name, name));
 	}
-	fflush(stdout);
+	cli_flush();
 }
 
 int cli_store_watch(sluice_store *store, const struct cli_store_options *o)

@@ -71,6 +71,8 @@ stat_shows_all_that_is_known() {
 	status 0 "$sluice" store stat --prometheus
 	grep -q '^sluice_store_sealed 1$' out || fail "$(cat out)"
 	grep -q '^# TYPE sluice_store_seals_total counter$' out || fail "$(cat out)"
+	grep -q '^sluice_store_build_info{version="[0-9.]*"} 1$' out || fail "$(cat out)"
+	! grep -q 'store_server\|store_supervisor' out || fail "ids of processes are no measures: $(cat out)"
 	grep -q '^sluice_store_up_seconds [0-9]\{1,4\}\.[0-9]\{3\}$' out || fail "$(cat out)"
 	status 0 "$sluice" store rm x
 	status 1 "$sluice" store stat x
@@ -299,6 +301,7 @@ a_daemon_is_found_upgraded_and_stopped() {
 	wait $! || fail "the daemon ended with status $?"
 	grep -q "^sluiced: .*begins at $other: process $!, 16 MiB" messages || fail "$(cat messages)"
 	grep -q "^sluiced: upgrades to" messages || fail "$(cat messages)"
+	! grep died messages || fail "a planned upgrade is told as a death"
 	grep -q "^sluiced: has stopped" messages || fail "$(cat messages)"
 	status 1 "$sluice" store stop --socket "$other"
 	says "does sluiced run there"

@@ -142,6 +142,7 @@ struct sl_descriptors {
 	int64_t patient_until;
 	/* In the supervisor: the server has sent SL_SAY_READY, SL_SAY_BYE, SL_SAY_UPGRADE. */
 	bool ready, over, upgrade;
+	bool replaced; /* in the supervisor of an upgrade: it has ended the server of before */
 };
 
 /* Makes a ledger in the supervisor; raises the limit of open files. Returns 0 or an error. */

@@ -316,9 +316,10 @@ static int supervisor_keep_one(struct supervisor *s)
 	sl_descriptors_signal(descriptors, SIGKILL);
 	if (process_bury(descriptors, &status) && WIFSIGNALED(status))
 		signal = WTERMSIG(status);
-	if (!descriptors->over && s->kill_at == SL_FOREVER)
+	if (!descriptors->over && !descriptors->replaced && s->kill_at == SL_FOREVER)
 		sl_report(LOG_WARNING, "the server (process %d) has died%s%s", (int)server,
 		          signal ? " by a signal: " : "", signal ? strsignal(signal) : "");
+	descriptors->replaced = false;
 	return 0;
 }
 
@@ -399,6 +400,7 @@ int sl_supervisor_resume(char **arguments)
 	if (begin == SL_BEGIN_UPGRADE) {
 		sl_report(LOG_NOTICE, "upgrades to %s", SLUICE_VERSION);
 		atomic_fetch_add(&descriptors.ledger->upgrades, 1);
+		descriptors.replaced = true;
 		sl_descriptors_signal(&descriptors, SIGKILL);
 	}
 	return supervisor_main(&descriptors);
