@@ -306,7 +306,8 @@ struct sluice_feature {
 };
 /*
  * Describes the feature with this index, counted from 0. The strings live as long as the context. May
- * wait for storage, and some seconds for the service that has the credentials for S3.
+ * wait for storage, and never for the network: the row "s3" names the source of credentials, and
+ * sluice_s3_check() asks it.
  *
  * Returns 0, or
  *   -ENOENT   the index is past the last feature
@@ -418,6 +419,17 @@ struct sluice_s3_options {
 		sizeof(struct sluice_s3_options), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
 			0, 0, 0                                                                   \
 	}
+
+/*
+ * Asks the source of credentials for keys, as opening an object does: a service, a command, or nothing if the keys
+ * are in the options, the environment or a file. options may be NULL. May wait some seconds. Any thread.
+ *
+ * Returns 0 if there are keys, which no server has judged yet; or with a sentence
+ *   -EACCES   no source has any
+ *   -ENOTSUP  the library was built without libcrypto, or only a source has keys that sluice cannot ask
+ *   another -errno of the source
+ */
+SLUICE_API int sluice_s3_check(const sluice_context *ctx, const struct sluice_s3_options *options);
 
 /* Options of sluice_open(). Start from SLUICE_OPEN_OPTIONS_INIT. */
 struct sluice_open_options {

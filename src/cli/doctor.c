@@ -19,11 +19,13 @@
 
 struct doctor_options {
 	const char *path;
-	bool json;
+	bool json, s3;
 };
 
 static const struct argp_option option_list[] = {
 	{"json", CLI_FLAG(doctor_options, json), NULL, 0, "One JSON object on standard output"},
+	{"s3", CLI_FLAG(doctor_options, s3), NULL, 0,
+         "Ask the source of credentials for S3, too: a service of the network, or a command"},
 	{0},
 };
 
@@ -73,34 +75,21 @@ static void print_features(const struct doctor_options *o, const sluice_context 
 	cli_list_end(o->json);
 }
 
-/* Returns the plugin of a codec; every HDF5 has deflate and none. */
-static const char *plugin_of(const struct sluice_codec *codec)
-{
-	switch (codec->filter) {
-	case 32004:
-		return "; readers need HDF5's plugin 32004, as Debian's hdf5-filter-plugin has it";
-	case 32008:
-		return "; readers need HDF5's plugin 32008, as Debian's bitshuffle has it";
-	case 32015:
-		return "; readers need HDF5's plugin 32015, which Debian's hdf5plugin 4.0 has not";
-	default:
-		return "";
-	}
-}
-
 static void print_codec(const struct doctor_options *o, const struct sluice_codec *codec)
 {
 	struct sluice_feature f = {.name = codec->name, .usable = !codec->missing};
+	const char *needs = codec->plugin ? "; readers need " : "";
+	const char *plugin = codec->plugin ? codec->plugin : "";
 	char detail[192];
 
 	if (codec->missing)
 		snprintf(detail, sizeof detail, "no: %s", codec->missing);
 	else if (codec->most > codec->least)
-		snprintf(detail, sizeof detail, "by %s, levels %d to %d%s", codec->encoder,
-		         codec->least, codec->most, plugin_of(codec));
+		snprintf(detail, sizeof detail, "by %s, levels %d to %d%s%s", codec->encoder,
+		         codec->least, codec->most, needs, plugin);
 	else
-		snprintf(detail, sizeof detail, "by %s, level %d%s", codec->encoder, codec->most,
-		         plugin_of(codec));
+		snprintf(detail, sizeof detail, "by %s, level %d%s%s", codec->encoder, codec->most,
+		         needs, plugin);
 	f.detail = detail;
 	cli_feature_print(o->json, &f, false);
 }
@@ -352,6 +341,25 @@ static char *doctor_examine_path(const struct doctor_options *o, sluice_context 
 
 /* -------------------------------------------------------------------------------------- doctor */
 
+/* Asks the source of credentials that the row of S3 names. Returns NULL, or the problem, which the caller frees. */
+static char *examine_s3(const struct doctor_options *o, const sluice_context *ctx)
+{
+	struct sluice_feature f = {.size = sizeof f};
+	char *problem = NULL;
+
+	for (size_t i = 0; sluice_context_feature(ctx, i, &f) == 0 && strcmp(f.name, "s3") != 0;)
+		i++;
+	if (!o->json)
+		fprintf(stderr, "asking for credentials of S3: %s\n", f.detail);
+	if (sluice_s3_check(ctx, NULL))
+		problem = strdup(sluice_last_message());
+	if (o->json)
+		cli_json_string(",\n  \"s3\": ", problem ? problem : "there are keys");
+	else if (!problem)
+		fputs("\nS3\n+ there are keys\n", stdout);
+	return problem;
+}
+
 static bool doctor_examine(const struct doctor_options *o)
 {
 	sluice_context *ctx = NULL;
@@ -372,12 +380,14 @@ static bool doctor_examine(const struct doctor_options *o)
 		print_writer(o, ctx);
 		print_store(o);
 		problem = doctor_examine_path(o, ctx);
+		if (o->s3 && !problem)
+			problem = examine_s3(o, ctx);
 	}
 	print_settings(o, ctx);
 	print_unknown_variables(o);
 	if (o->json)
 		printf("\n}\n");
-	fflush(stdout);
+	cli_flush();
 	if (problem)
 		warnx("%s", problem);
 	bool well = ctx && !problem;

@@ -601,7 +601,7 @@ int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feat
 		return 0;
 	}
 	if (index == 2) {
-		sl_s3_feature(core->http->keyring, core->waiting, out);
+		sl_s3_feature(core->http->keyring, out);
 		return 0;
 	}
 	if (index > 2)

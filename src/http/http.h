@@ -25,5 +25,7 @@ int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
                    const struct sluice_open_options *options, const char *upload);
 /* Describes a feature of remote files. Returns -ENOENT past the last. */
 int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feature *out);
+/* Asks for credentials of S3, as sluice_s3_check() says. */
+int sl_http_s3_check(const struct sl_core *core, const struct sluice_s3_options *options);
 
 #endif

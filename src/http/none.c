@@ -61,3 +61,9 @@ int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feat
 	out->remedy = "install libcurl4-openssl-dev and build again";
 	return 0;
 }
+
+int sl_http_s3_check(const struct sl_core *core, const struct sluice_s3_options *options)
+{
+	(void)core, (void)options;
+	return sl_fail(-EPROTONOSUPPORT, "this library was built without libcurl");
+}

@@ -167,3 +167,8 @@ int sl_http_signed_error(const struct sl_http_request *request, int error, char 
 	               ? -EACCES
 	               : error;
 }
+
+int sl_http_s3_check(const struct sl_core *core, const struct sluice_s3_options *options)
+{
+	return sl_s3_check(core->http->keyring, core->waiting, options);
+}

@@ -146,31 +146,54 @@ int sl_s3_open(struct sl_s3_keyring *keyring, struct sl_pool *waiting, const cha
 	return rc;
 }
 
-void sl_s3_feature(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
-                   struct sluice_feature *out)
+int sl_s3_check(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
+                const struct sluice_s3_options *given)
+{
+	struct sluice_s3_options options = {0};
+	struct sl_s3 s3 = {.keyring = keyring};
+	struct sl_s3_profile profile;
+	int rc = sl_sign_check();
+
+	if (given)
+		memcpy(&options, given, SL_MIN(given->size, sizeof(options)));
+	if (!rc)
+		rc = sl_s3_profile_load(options.profile, &profile);
+	if (rc)
+		return rc;
+	rc = object_know(&s3, waiting, &options, &profile);
+	sl_s3_keys_clear(&s3.keys);
+	sl_s3_profile_clear(&profile);
+	return rc;
+}
+
+void sl_s3_feature(struct sl_s3_keyring *keyring, struct sluice_feature *out)
 {
 	static const struct sluice_s3_options options = SLUICE_S3_OPTIONS_INIT;
-	struct sl_s3 s3 = {.keyring = keyring};
+	struct sl_s3_source source = {0};
 	struct sl_s3_profile profile;
 	bool built = !sl_sign_check();
 	int rc = sl_s3_profile_load(NULL, &profile);
 
 	if (!rc) {
-		rc = object_know(&s3, waiting, &options, &profile);
-		sl_s3_keys_clear(&s3.keys);
+		rc = sl_s3_source_find(&options, &profile, &source);
+		if (!rc && !source.ask)
+			rc = sl_s3_keys_check(&source.keys, source.kind);
 		sl_s3_profile_clear(&profile);
 	}
 	out->name = "s3";
 	out->usable = !rc && built;
 	out->detail = !built ? "this library was built without libcrypto"
 	              : rc   ? sl_s3_text_keep(keyring, sluice_last_message())
-	                     : s3.source;
-	out->effect = !built ? "objects of S3 cannot be opened"
-	              : rc   ? "only public objects can be read, without a signature"
-	                     : "requests to S3 are signed with these credentials";
+	                     : source.kind;
+	out->effect = !built           ? "objects of S3 cannot be opened"
+	              : rc             ? "only public objects can be read, without a signature"
+	              : source.guessed ? "it is asked for credentials, since nothing names others"
+	              : source.ask     ? "it is asked for the credentials that sign requests to S3"
+	                               : "requests to S3 are signed with these credentials";
 	out->remedy = !built ? "install libssl-dev and build again"
 	              : rc   ? "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 	                     : NULL;
+	sl_s3_source_clear(&source);
 }
 
 void sl_s3_close(struct sl_s3 *s3)

@@ -32,9 +32,11 @@ void sl_s3_close(struct sl_s3 *s3);
 /* Returns the URL of the object. */
 const char *sl_s3_url(const struct sl_s3 *s3);
 
-/* Describes the source of credentials that files without options have, and asks it. The texts live as the keyring. */
-void sl_s3_feature(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
-                   struct sluice_feature *out);
+/* Describes the source of credentials that files without options have, which is not asked. The texts live as the keyring. */
+void sl_s3_feature(struct sl_s3_keyring *keyring, struct sluice_feature *out);
+/* Asks the source of the options, or NULL, for keys, as sl_s3_open() does. Returns 0, or -errno with a sentence. */
+int sl_s3_check(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
+                const struct sluice_s3_options *options);
 
 #define SL_S3_LINES 6
 /* The lines of header that a request has besides; NULL behind the last. */

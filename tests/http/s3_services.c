@@ -123,11 +123,15 @@ static void finds(struct fixture *f, const char *kind)
 	assert_nothing_secret(feature.detail);
 }
 
-S3_TEST(services_are_asked_for_keys_once)
+S3_TEST(services_are_asked_for_keys_once_and_not_for_their_description)
 {
 	for (size_t i = 0; i < COUNT_OF(sources); i++) {
 		const char *user = choose(f, i, "lasting");
 
+		finds(f, sources[i].kind);
+		assert_int_equal(issued(f, user), 0);
+		assert_ok(sluice_s3_check(f->ctx, NULL));
+		assert_int_equal(issued(f, user), 1);
 		reads(f, "files");
 		finds(f, sources[i].kind);
 		reads(f, "files");
@@ -221,7 +225,7 @@ S3_TEST(services_that_give_no_keys_are_named)
 	for (size_t i = 0; i < COUNT_OF(rows); i++) {
 		choose(f, rows[i].source, rows[i].words);
 		refused(f, "s3://echo/x", NULL, EACCES, rows[i].says);
-		finds(f, rows[i].says);
+		assert_refused(sluice_s3_check(f->ctx, NULL), EACCES, rows[i].says);
 	}
 }
 
@@ -249,7 +253,7 @@ S3_TEST(a_newcomer_is_told_which_credentials_are_missing)
 	assert_non_null(strstr(sluice_last_message(), "AWS_ACCESS_KEY_ID and "));
 	assert_non_null(strstr(sluice_last_message(), scratch(f, "credentials")));
 	assert_non_null(strstr(sluice_last_message(), url));
-	finds(f, "no credentials: ");
+	assert_refused(sluice_s3_check(f->ctx, NULL), EACCES, "no credentials: ");
 	setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
 	refused(f, "s3://echo/x", NULL, EACCES, "AWS_EC2_METADATA_DISABLED is set");
 }
