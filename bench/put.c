@@ -106,7 +106,8 @@ static int answer_request(int fd, struct head *head, char *memory)
 	if (!strcmp(method, "POST"))
 		return answer(fd, "200 OK", "Content-Type: application/xml\r\n",
 		              strstr(target, "uploadId=")
-		                      ? "<CompleteMultipartUploadResult/>"
+		                      ? "<CompleteMultipartUploadResult><ETag>1</ETag>"
+		                        "</CompleteMultipartUploadResult>"
 		                      : "<InitiateMultipartUploadResult><UploadId>1</UploadId>"
 		                        "</InitiateMultipartUploadResult>");
 	if (!strcmp(method, "DELETE"))

@@ -231,7 +231,7 @@ static void print_bench_head(const struct cli_bench_run *run)
 	       o->cold ? ", cold" : "", o->sync ? ", synced" : "");
 	printf("%7s %11s %12s %12s %14s\n", "round", "seconds", "rate", "operations/s",
 	       "CPU s per GB");
-	fflush(stdout);
+	cli_flush();
 }
 
 static void print_bench_row(const char *label, const char *seconds, double rate, double operations,
@@ -243,7 +243,7 @@ static void print_bench_row(const char *label, const char *seconds, double rate,
 	if (cpu >= 0)
 		printf(" %14.3f", cpu);
 	putchar('\n');
-	fflush(stdout);
+	cli_flush();
 }
 
 static void print_bench_round(const struct cli_bench_run *run, unsigned i)

@@ -57,6 +57,7 @@ struct cli_open {
 	size_t header_count;
 	struct sluice_s3_options s3; /* size is 0 until one of them is set */
 	uint64_t first_bytes;        /* of a remote file, which come with its opening */
+	bool remote;                 /* an option was given that is for remote files alone */
 };
 enum {
 	CLI_KEY_BACKEND = 1000,
@@ -72,22 +73,29 @@ enum {
 	CLI_KEY_PAYS,
 	CLI_KEY_SIGN_PAYLOAD
 };
+/* How a service of S3 is asked; the whole, how any file is opened. */
+#define CLI_S3_OPTIONS                                                                           \
+	{"header", CLI_KEY_HEADER, "LINE", 0,                                                    \
+	 "A line 'Name: value' that requests for each remote file carry to its own server; may " \
+	 "be repeated"},                                                                         \
+		{"profile", CLI_KEY_PROFILE, "NAME", 0, "Of s3: the profile in ~/.aws"},         \
+		{"region", CLI_KEY_REGION, "NAME", 0, "Of s3: the region of the bucket"},        \
+		{"endpoint-url", CLI_KEY_ENDPOINT, "URL", 0, "Of s3: another server than AWS"},  \
+		{"no-sign-request", CLI_KEY_ANONYMOUS, NULL, 0,                                  \
+	         "Of s3: requests without a signature, for public objects"},                     \
+	{                                                                                        \
+		"requester-pays", CLI_KEY_PAYS, NULL, 0, "Of s3: the user pays for the requests" \
+	}
+#define CLI_VERSION_OPTION                                                                  \
+	{                                                                                   \
+		"version-id", CLI_KEY_VERSION_ID, "ID", 0, "Of s3: a version of the object" \
+	}
 #define CLI_OPEN_OPTIONS                                                                           \
 	{"backend", CLI_KEY_BACKEND, "NAME", 0,                                                    \
 	 "Move local files by 'auto', 'posix', 'uring' or 'cufile', remote ones by 'multi' or "    \
 	 "'easy'"},                                                                                \
 		{"http2", CLI_KEY_HTTP2, NULL, 0, "Of https: HTTP/2, if the server has it"},       \
-		{"header", CLI_KEY_HEADER, "LINE", 0,                                              \
-	         "A line 'Name: value' that requests for each remote file carry to its own "       \
-	         "server; may be repeated"},                                                       \
-		{"profile", CLI_KEY_PROFILE, "NAME", 0, "Of s3: the profile in ~/.aws"},           \
-		{"region", CLI_KEY_REGION, "NAME", 0, "Of s3: the region of the bucket"},          \
-		{"endpoint-url", CLI_KEY_ENDPOINT, "URL", 0, "Of s3: another server than AWS"},    \
-		{"version-id", CLI_KEY_VERSION_ID, "ID", 0, "Of s3: a version of the object"},     \
-		{"no-sign-request", CLI_KEY_ANONYMOUS, NULL, 0,                                    \
-	         "Of s3: requests without a signature, for public objects"},                       \
-		{"requester-pays", CLI_KEY_PAYS, NULL, 0,                                          \
-	         "Of s3: the user pays for the requests"},                                         \
+		CLI_S3_OPTIONS, CLI_VERSION_OPTION,                                                \
 		{"sign-payload", CLI_KEY_SIGN_PAYLOAD, NULL, 0,                                    \
 	         "Of s3: the signature covers the bytes that are written, too"},                   \
 		{"uncached", CLI_KEY_UNCACHED, NULL, 0,                                            \
@@ -103,6 +111,8 @@ void cli_open_use(const struct cli_open *o, struct sluice_open_options *options)
 
 /* Prints the library's sentence on stderr if rc is an error; returns rc. */
 int cli_said(int rc);
+/* Flushes standard output, and keeps the first error for the end of the command. Returns 0 or an errno. */
+int cli_flush(void);
 /* Prints a sentence on stderr; returns rc. */
 __attribute__((format(printf, 2, 3))) int cli_fail(int rc, const char *format, ...);
 /* Formats like asprintf(); the caller frees the result. Ends the program if memory is short. */
@@ -202,6 +212,7 @@ _Noreturn void cli_interrupt_obey(void);
 struct cli_progress {
 	const char *name;
 	uint64_t total; /* 0: unknown */
+	uint64_t files; /* that are done; shown where the total is unknown, if there are any */
 	bool shown;     /* drawing is allowed */
 	bool drawn;     /* the bar is on the screen */
 	uint64_t start_ns, last_ns;

@@ -127,6 +127,11 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--checksum: not with --continue, since what came before "
 			                  "is not read; "
 			                  "xxhsum -H2 prints that of DST");
+		bool remote = strstr(o->cp.target, "://");
+		for (size_t i = 0; i < o->cp.count; i++)
+			remote |= strstr(o->cp.sources[i], "://") != NULL;
+		if (o->cp.open.remote && !remote)
+			argp_error(state, "an option for remote files is given, and no URI of one");
 		for (size_t i = 0; o->cp.recursive && i < o->cp.count; i++)
 			if (!strncasecmp(o->cp.sources[i], "http://", 7) ||
 			    !strncasecmp(o->cp.sources[i], "https://", 8))
@@ -375,9 +380,8 @@ int cli_cp_run(struct cli_cp_options *o)
 	sluice_context *ctx;
 	int rc;
 
-	/* There is no bar yet while sluice_open() waits for a server that limits requests. */
-	if (!o->quiet)
-		setenv("SLUICE_LOG", "error", 0);
+	if (o->quiet)
+		setenv("SLUICE_LOG", "off", 0);
 	/* Several threads compute permissions; see end_open_new_file(). */
 	o->mask = umask(0);
 	if (o->count > 1 || o->recursive) {

@@ -440,6 +440,11 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
 		rc = path ? end_open_target_path(ctx, source, o, &options, out)
 		          : end_open_target_stream(fd, source, out);
 	}
+	/* Not after all bytes were written. */
+	if (rc == 0 && flags & CLI_END_DURABLE && !out->file && fsync(out->fd) &&
+	    (errno == EINVAL || errno == EROFS || errno == ENOTSUP))
+		rc = cli_fail(-EINVAL, "--durable: '%s' is no storage, and nothing lasts there",
+		              out->name);
 	if (rc)
 		cli_end_discard(out);
 	return rc;
@@ -457,9 +462,7 @@ int cli_end_commit(struct cli_end *end, unsigned flags)
 			rc = cli_fail(-errno, "'%s': %s", end->path, strerror(errno));
 		return rc;
 	}
-	/* Pipes and terminals cannot be synced. */
-	if ((flags & CLI_END_DURABLE) && fsync(end->fd) && errno != EINVAL && errno != EROFS &&
-	    errno != ENOTSUP)
+	if (flags & CLI_END_DURABLE && fsync(end->fd))
 		rc = -errno;
 	/* A network file system may report a full disk only now. */
 	if (end->fd_owned && close(end->fd) && rc == 0)

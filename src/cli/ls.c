@@ -22,7 +22,7 @@ struct ls_options {
 static const struct argp_option option_list[] = {
 	{"recursive", 'r', NULL, 0, "All objects below the prefix, not up to the next '/'"},
 	{"json", CLI_FLAG(ls_options, json), NULL, 0, "Print a JSON object for each line"},
-	CLI_OPEN_OPTIONS,
+	CLI_S3_OPTIONS,
 	{NULL},
 };
 
@@ -42,6 +42,8 @@ static error_t ls_parse(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (!o->uri)
 			argp_error(state, "the URI is missing");
+		if (cli_is_blob(o->uri))
+			argp_error(state, "'%s': sluice store ls lists blobs", o->uri);
 		return 0;
 	default:
 		return cli_open_option(&o->open, key, arg, state);

@@ -58,16 +58,27 @@ static void print_version(FILE *to, struct argp_state *state)
 	fprintf(to, "sluice %s\n", sluice_version());
 }
 
+int cli_flush(void)
+{
+	static int failed;
+
+	if (fflush(stdout) && !failed)
+		failed = errno;
+	return failed;
+}
+
 /* Fails if output could not be written, for example on a full disk. */
 static void close_output(void)
 {
 	bool unsaid = __fpending(stdout) > 0;
-	bool failed = ferror(stdout);
+	int before = cli_flush();
+	bool failed = before || ferror(stdout);
 
 	errno = 0;
 	if (fclose(stdout) && (unsaid || errno != EBADF))
 		failed = true;
 	if (failed) {
+		errno = errno ? errno : before;
 		if (errno)
 			warn("cannot write the output");
 		else
@@ -121,6 +132,9 @@ int main(int argc, char **argv)
 		print_version(stdout, NULL);
 		return CLI_OK;
 	}
+	/* argp calls it -?. */
+	if (argc > 2 && !strcmp(argv[argc - 1], "-h"))
+		argv[argc - 1] = "--help";
 	if (word[0] == '-')
 		return usage_error("unknown option '%s'", word);
 	for (size_t i = 0; i < COMMANDS; i++) {

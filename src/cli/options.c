@@ -101,6 +101,8 @@ error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_stat
 	                                       "multi", "easy",  NULL};
 
 	o->s3.size = sizeof o->s3;
+	o->remote |= key == CLI_KEY_HTTP2 || key == CLI_KEY_AS_STORED || key == CLI_KEY_HEADER ||
+	             (key >= CLI_KEY_PROFILE && key <= CLI_KEY_SIGN_PAYLOAD);
 	switch (key) {
 	case CLI_KEY_PROFILE:
 		o->s3.profile = arg;
@@ -162,5 +164,8 @@ int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **ou
 	else
 		config.backend = backend;
 	config.piece_bytes = piece_bytes;
+	/* A server that refuses or limits requests, while a call waits for it and there is no bar yet. */
+	if (!getenv("SLUICE_LOG"))
+		config.log = "error";
 	return cli_said(sluice_context_new(&config, out));
 }

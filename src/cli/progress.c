@@ -6,6 +6,7 @@
  *
  * Threads: the main thread; a copy among others that of its own.
  */
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,8 +82,11 @@ static int format_tail(const struct cli_progress *p, uint64_t moved, char *out, 
 		                cli_size_format(moved, amount),
 		                (unsigned)((p->limited_ms + 999) / 1000));
 	cli_rate_format(p->rate, rate);
+	if (p->total == 0 && p->files)
+		snprintf(left, sizeof left, "%" PRIu64 " file%s, ", p->files,
+		         p->files == 1 ? "" : "s");
 	if (p->total == 0)
-		return snprintf(out, size, "%s  %s", cli_size_format(moved, amount), rate);
+		return snprintf(out, size, "%s%s  %s", left, cli_size_format(moved, amount), rate);
 	if (p->rate >= 1 && moved < p->total)
 		format_left((double)(p->total - moved) / p->rate, left);
 	/* Rounded down: only the summary says 100%. */

@@ -49,7 +49,8 @@ static const struct argp_option rm_list[] = {
 	{"recursive", 'r', NULL, 0, "All objects with names that begin as that of URI"},
 	{"dry-run", CLI_FLAG(rm_options, dry_run), NULL, 0, "Only print what would be removed"},
 	{"quiet", 'q', NULL, 0, "Do not print what is removed with -r"},
-	CLI_OPEN_OPTIONS,
+	CLI_S3_OPTIONS,
+	CLI_VERSION_OPTION,
 	{NULL},
 };
 
@@ -60,7 +61,7 @@ static const struct argp_option abandoned_list[] = {
          "an "
          "upload may still run"},
 	{"json", CLI_FLAG(rm_options, json), NULL, 0, "Print a JSON object for each line"},
-	CLI_OPEN_OPTIONS,
+	CLI_S3_OPTIONS,
 	{NULL},
 };
 
@@ -88,7 +89,10 @@ static error_t rm_parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "the URI is missing");
 		for (size_t i = 0; i < o->count; i++)
 			if (strncasecmp(o->uris[i], "s3://", 5))
-				argp_error(state, "'%s' is no object of S3", o->uris[i]);
+				argp_error(state, "'%s' is no object of S3%s", o->uris[i],
+				           cli_is_blob(o->uris[i])
+				                   ? "; sluice store rm deletes blobs"
+				                   : "");
 		return 0;
 	default:
 		return cli_open_option(&o->open, key, arg, state);
@@ -239,7 +243,7 @@ int cli_s3(int argc, char **argv)
 	struct rm_options o = {.uploads = true};
 
 	if (argc < 2 || (strcmp(argv[1], "abandoned") && argv[1][0] != '-')) {
-		warnx("usage: sluice s3 abandoned [OPTION...] URI...");
+		warnx("usage: sluice s3 abandoned [OPTION...] URI..., or --help");
 		return CLI_USAGE;
 	}
 	/* Only --help may stand in its place. */

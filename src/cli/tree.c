@@ -136,6 +136,7 @@ static void tree_await_change(struct tree *tree)
 {
 	struct timespec until;
 
+	tree->progress.files = tree->locked.moved.files;
 	cli_progress_update(&tree->progress, tree->bytes);
 	if (cli_interrupted())
 		cli_interrupt_tick();

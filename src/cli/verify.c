@@ -145,6 +145,23 @@ static bool unescape_name(char *name)
 	return true;
 }
 
+/* Splits "SHA256 (NAME) = HEX", as sha256sum --tag prints it. */
+static char *split_tagged(char *text, char **hex)
+{
+	static const char begin[] = "SHA256 (", end[] = ") = ";
+	char *found = NULL, *name = text + strlen(begin);
+
+	if (strncmp(text, begin, strlen(begin)) != 0)
+		return NULL;
+	for (char *at = name; (at = strstr(at, end)); at++)
+		found = at;
+	if (!found || found == name || strspn(found + strlen(end), "0123456789abcdefABCDEF") != 64)
+		return NULL;
+	*hex = found + strlen(end);
+	*found = '\0';
+	return name;
+}
+
 /* Splits "HEX  NAME" in place. Returns the name, or NULL if the line is no such line. */
 static char *split_line(char *line, char **hex)
 {
@@ -152,6 +169,9 @@ static char *split_line(char *line, char **hex)
 	char *name;
 
 	line[strcspn(line, "\n")] = '\0';
+	name = split_tagged(line + escaped, hex);
+	if (name)
+		return escaped && !unescape_name(name) ? NULL : name;
 	*hex = line + escaped;
 	size_t n = strspn(*hex, "0123456789abcdefABCDEF");
 	name = *hex + n;
@@ -169,7 +189,9 @@ static bool check_line(sluice_context *ctx, const struct verify_options *o, char
 	char text[DIGEST_TEXT], *hex, *uri = split_line(line, &hex);
 
 	if (!uri)
-		return cli_fail(-EINVAL, "'%s': '%s' is no line 'HEX  NAME'", o->sums, line);
+		return cli_fail(-EINVAL,
+		                "'%s': '%s' is neither 'HEX  NAME' nor 'SHA256 (NAME) = HEX'",
+		                o->sums, line);
 	int kind = strlen(hex) == 64 ? SLUICE_SHA256 : SLUICE_XXH3_TREE;
 	const char *failed = NULL;
 	if (file_digest(ctx, o, uri, kind, moved, text) ||
@@ -222,7 +244,7 @@ int cli_verify(int argc, char **argv)
 	static const struct argp argp = {
 		option_list, verify_parse, "FILE...\n--check SUMS",
 		"Prints the digests of whole files, or checks files against such lines.\v"
-		"FILE is a path or a URI."};
+		"FILE is a path or a URI; './-' is a file named '-'."};
 	uint64_t start = cli_now_ns();
 	struct verify_options o = {0};
 	struct cli_moved moved = {0};

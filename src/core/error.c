@@ -56,8 +56,11 @@ void sl_log(const struct sl_settings *settings, enum sl_log_level level, const c
 	if (level > settings->log)
 		return;
 	now = sl_now();
-	length = snprintf(line, sizeof(line), "sluice %6d.%06d ", (int)(now / 1000000000),
-	                  (int)(now % 1000000000 / 1000));
+	/* Errors alone are for a person at a terminal; with more lines the times matter. */
+	length = settings->log == SL_LOG_ERROR
+	                 ? snprintf(line, sizeof(line), "sluice: ")
+	                 : snprintf(line, sizeof(line), "sluice %6d.%06d ", (int)(now / 1000000000),
+	                            (int)(now % 1000000000 / 1000));
 	va_start(arguments, format);
 	length += vsnprintf(line + length, sizeof(line) - length, format, arguments);
 	va_end(arguments);

@@ -34,7 +34,12 @@ int sl_path_resolve(const char *path, char **out)
 			*out = NULL;
 		free(parent);
 	}
-	return *out ? 0 : sl_fail(-errno, "cannot open '%s': %s", path, sl_error_text(-errno));
+	if (*out)
+		return 0;
+	if (errno == ENOENT && slash && *base)
+		return sl_fail(-ENOENT, "cannot make '%s': there is no folder '%.*s'", path,
+		               (int)SL_MAX(slash - path, 1), path);
+	return sl_fail(-errno, "cannot open '%s': %s", path, sl_error_text(-errno));
 }
 
 int sl_path_replaceable(const char *path, bool replace, struct stat *there)

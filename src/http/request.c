@@ -367,7 +367,13 @@ enum sl_http_verdict sl_http_request_retry(struct sl_http_request *request, int 
 	if (request->located && !limited && request->backoffs >= MOST_BACKOFFS_THERE)
 		sl_http_location_forget(request);
 	sl_http_request_go_home(request);
-	sl_log(settings, SL_LOG_DEBUG, "%s: %s; again in %" PRId64 " ms", http->name, why, wait);
+	/* A wrong port is told at once, and not when all attempts are over. */
+	if (error == -ECONNREFUSED && request->method == SL_HTTP_PROBE && request->backoffs == 1)
+		sl_log(settings, SL_LOG_ERROR, "'%s': %s; trying again, at most %" PRIu64 " times",
+		       http->name, why, settings->http_attempts);
+	else
+		sl_log(settings, SL_LOG_DEBUG, "%s: %s; again in %" PRId64 " ms", http->name, why,
+		       wait);
 	return SL_HTTP_AGAIN;
 }
 

@@ -28,15 +28,19 @@ static bool is_index(const struct sl_tensor_header *header)
 	       !memchr(header->bytes, 0, SL_MIN(header->have, 8));
 }
 
-static bool is_safetensors(const struct sl_tensor_header *header)
+static bool name_ends(const struct sl_tensor_header *header, const char *suffix)
 {
-	static const char suffix[] = ".safetensors";
 	const char *name = header->file->name;
 	size_t length = strcspn(name, "?"), n = strlen(suffix);
 
-	if (length >= n && !memcmp(name + length - n, suffix, n))
+	return length >= n && !memcmp(name + length - n, suffix, n);
+}
+
+static bool is_safetensors(const struct sl_tensor_header *header)
+{
+	if (name_ends(header, ".safetensors"))
 		return true;
-	return header->have > 8 &&
+	return !name_ends(header, ".npy") && !name_ends(header, ".npz") && header->have > 8 &&
 	       (header->bytes[8] == '{' || !memcmp(header->bytes + 4, "\0\0\0", 4));
 }
 

@@ -380,7 +380,8 @@ durable_and_quiet_do_what_they_say() {
 	status 0 "$sluice" cp --durable -q from to
 	same from to
 	[ ! -s err ] || fail "quiet said: $(cat err)"
-	"$sluice" cp --durable -q from - | cmp -s - from || fail "to a pipe"
+	"$sluice" cp --durable -q from - 2> err | cmp -s - /dev/null || fail "something went to a pipe"
+	says "is no storage"
 }
 
 a_bar_is_drawn_on_a_terminal_only_and_erased() {

@@ -230,6 +230,7 @@ trouble_that_stays_fails_the_copy_and_leaves_nothing() {
 	says "another part"
 	status 1 "$sluice" cp -f "$fault/id4/x?size=8000001&change=2" into/old
 	status 1 "$sluice" cp "http://127.0.0.1:1/x" into/to
+	grep -q "^sluice: 'http://127.0.0.1:1/x': .*; trying again" err || fail "nothing tells that a refused connection is tried again: $(cat err)"
 	status 1 "$sluice" cp "http://127.0.0.1:99999/x" into/to
 	status 1 "$sluice" cp "http://" into/to
 	holds into old

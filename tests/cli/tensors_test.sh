@@ -108,6 +108,9 @@ tensors_are_copied_into_a_new_file() {
 }
 
 wrong_files_and_wrong_usage_are_named() {
+	head -c 1000 /dev/zero > zeros.npy
+	status 1 "$sluice" tensors ls zeros.npy
+	says "it is neither .safetensors nor an index of such files, .npy or .npz"
 	local line
 	status 1 "$sluice" tensors ls missing.safetensors
 	says "missing.safetensors"

@@ -237,7 +237,9 @@ the_bar_counts_bytes_of_files_that_are_being_copied() {
 	noise 3000000 >&3
 	noise 3000000 >&4
 	await grep -Eq 'to  [1-9][0-9.]* MiB' terminal
-	exec 3>&- 4>&-
+	exec 3>&-
+	await grep -Eq 'to  1 file, [1-9][0-9.]* MiB' terminal
+	exec 4>&-
 	wait $!
 	[ "$(stat -c %s to/a to/b | tr '\n' ' ')" = "3000000 3000000 " ] || fail "$(ls -l to)"
 }

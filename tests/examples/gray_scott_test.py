@@ -202,7 +202,8 @@ def wrong_input_is_refused_with_a_sentence():
         run(program, *arguments, status=2)
     for storage in "sluice", "plain", "sync":
         why = run(program, "--storage", storage, "-o", "none/out.h5", status=1).stderr.splitlines()
-        assert len(why) == 1 and "none/out.h5" in why[0] and why[0].endswith("No such file or directory"), why
+        assert len(why) == 1 and "none/out.h5" in why[0], why
+        assert "there is no folder 'none'" in why[0] or why[0].endswith("No such file or directory"), why
     assert not os.listdir()
 
 
