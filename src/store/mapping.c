@@ -162,8 +162,10 @@ static int mapping_claim_locked(sluice_store *store, const struct sl_map_request
 	SL_REQUIRES(&store->mutex)
 {
 	struct sl_devices *devices = sl_devices_of(store);
-	int64_t until = deadline == SL_FOREVER ? SL_FOREVER : deadline + 2 * SL_GRACE_NS;
-	int64_t last = until + store->patience_ms * INT64_C(1000000) + SL_HELLO_NS;
+	bool limited = deadline != SL_FOREVER;
+	int64_t until = limited ? deadline + 2 * SL_GRACE_NS : SL_FOREVER;
+	int64_t last =
+		limited ? until + store->patience_ms * INT64_C(1000000) + SL_HELLO_NS : until;
 	struct sl_mapping *mapping;
 	bool current;
 
