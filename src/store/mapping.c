@@ -163,7 +163,8 @@ static int mapping_claim_locked(sluice_store *store, const struct sl_map_request
 {
 	struct sl_devices *devices = sl_devices_of(store);
 	bool limited = deadline != SL_FOREVER;
-	int64_t until = limited ? deadline + 2 * SL_GRACE_NS : SL_FOREVER;
+	/* The server may have come after the deadline. */
+	int64_t until = limited ? SL_MAX(deadline, sl_now()) + 2 * SL_GRACE_NS : SL_FOREVER;
 	int64_t last =
 		limited ? until + store->patience_ms * INT64_C(1000000) + SL_HELLO_NS : until;
 	struct sl_mapping *mapping;

@@ -139,7 +139,9 @@ static void recover_report(struct sl_server *server, uint32_t slot, const char *
 	struct sl_blob_record record = sl_blob_record_at(server, slot);
 	char name[SL_NAME_BYTES] = "";
 
-	memcpy(name, record.key.name, record.key.length);
+	/* A record that is not right has no name. */
+	if (record.key.name)
+		memcpy(name, record.key.name, SL_MIN(record.key.length, sizeof(name) - 1));
 	if (sl_name_check(name, sizeof(name), true))
 		for (char *c = name; *c; c++)
 			*c = *c >= ' ' && *c <= '~' ? *c : '?';
