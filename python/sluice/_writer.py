@@ -277,8 +277,9 @@ class Writer(_core.Writer):
         """Add a dataset of frames, or continue that of mode "a", and return its Series.
 
         shape, dtype: of a frame. dimensions: names, that of the frames first; xarray shows them. scalars: names of
-        numbers that come with each frame; the one with the name of the first dimension is its coordinate. codec: "deflate"
-        (default), "none" or another that sluice.doctor() lists. precision: bits of the mantissa to keep. depth: frames that the program and the writer have together. drop: append() drops a frame that it would have
+        numbers that come with each frame; the one with the name of the first dimension is its coordinate. codec:
+        "deflate" (default), "none" or another that sluice.doctor() lists. precision: bits of the mantissa to keep.
+        depth: frames that the program and the writer have together. drop: append() drops a frame that it would have
         to wait for. continue_at: the number of the next frame; later ones that the file has are given up. The others
         are as in struct sluice_series_options.
 

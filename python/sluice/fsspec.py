@@ -439,6 +439,16 @@ class _Remote(_Reads, AsyncFileSystem):
     async def _get_file(self, rpath: str, lpath: str, callback: Any = DEFAULT_CALLBACK, **version: Any) -> None:
         await _on_thread(self._copy_out, rpath, lpath, callback, **version)
 
+    async def _find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False,
+                    prefix: str = "", refresh: bool = False) -> Any:
+        found = await super()._find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail)
+        if not prefix:
+            return found
+        path = self._strip_protocol(path)
+        begin = f"{path}/{prefix}" if path else prefix
+        kept = [name for name in found if name.startswith(begin)]
+        return {name: found[name] for name in kept} if isinstance(found, dict) else kept
+
     async def _ls(self, path: str, detail: bool = True) -> list[Any]:
         raise NotImplementedError(f"{path!r}: {self.protocol[0]} has no lists of files")
 

@@ -545,3 +545,12 @@ def test_s3_without_credentials_says_what_is_missing(bucket, monkeypatch):
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(PermissionError, match="AWS_SECRET_ACCESS_KEY is missing"):
         bucket[0].ls("bucket")
+
+
+def test_blobs_are_found_by_a_prefix(daemon):
+    fs = fsspec.filesystem("store", socket=daemon.path, skip_instance_cache=True)
+    for name in "a/x1", "a/x2", "a/y1":
+        fs.pipe_file(name, b"1")
+    assert fs.find("a", prefix="x") == ["a/x1", "a/x2"]
+    assert sorted(fs.find("a", prefix="x", detail=True)) == ["a/x1", "a/x2"]
+    assert fs.glob("a/x*") == ["a/x1", "a/x2"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of other programs, as h5py makes them: those that a writer refuses, or of which it refuses a series, stay as they
-are."""
+"""Files of other programs, as h5py makes them: those that a writer refuses, or of which it refuses a series, stay as
+they are."""
 
 import os
 
