@@ -204,6 +204,7 @@ def of_readme(block: Block) -> bool:
 def readme(sources: str) -> int:
     """What README.md says to a shell, in its order, in the checkout."""
     os.chdir(sources)
+    os.environ.setdefault("SLUICE_STORE", os.path.join(tempfile.mkdtemp(), "socket"))  # su has no XDG_RUNTIME_DIR
     failed = 0
     for block in find(".", "sh", "c"):
         if block.document == "README.md" and block.language == "c":
