@@ -28,7 +28,7 @@ struct model {
 };
 
 static struct series {
-	char name[8];
+	char name[16];
 	struct sluice_series_options o;
 	size_t elements;
 	struct model model;
