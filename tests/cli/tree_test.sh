@@ -61,6 +61,7 @@ folders_that_are_there_are_merged() {
 	says "'to/from/dangling' exists; use -f"
 	[ "$(cat to/from/a/1 to/from/a/mine)" = "$(printf 'old\nmine')" ] || fail "it was overwritten"
 	same from/a/2 to/from/a/2
+	chmod u+w to/from/closed # which is as its source, and closed to users
 	status 0 "$sluice" cp -rf from to
 	same from/a/1 to/from/a/1
 	[ "$(readlink to/from/dangling)" = nowhere ] || fail "the link is missing"
