@@ -219,9 +219,9 @@ static int http_inspect(struct sl_http *http)
 	/* A field that the GET lacks is taken from the answer to HEAD. */
 	if (!rc && length > 0 && http->size < 0)
 		http->size = length;
-	/* There is no first byte of an empty object. */
+	/* There is no first byte of an empty object. The GET below confirms it where no HEAD has said its length. */
 	if (rc && request && request->response.status == 416 &&
-	    (request->response.has_range ? !request->response.range.total : !length)) {
+	    (request->response.has_range ? !request->response.range.total : length <= 0)) {
 		sl_http_texts_clear(&http->opened);
 		http->ranges = false;
 		http->size = 0;
