@@ -499,7 +499,8 @@ struct sluice_open_options {
  *
  * Blobs: store://NAME is the blob of that name (see <sluice/store.h>), with percent-escapes for
  * '%', '?' and '#'. It is read as sluice_blob_get() gets it. Writing a blob means making it: with
- * CREATE, which takes the name now, or with REPLACE, and with expected_size, its size.
+ * CREATE, which takes the name now, or with REPLACE, and with expected_size, its size; 0 is a file
+ * without bytes, to which nothing is written (-EFBIG).
  * sluice_close() seals it; sluice_discard() leaves nothing of it. Bytes that were not written are
  * undefined, as after sluice_blob_create(). The name may be followed by '?' and parameters that are
  * separated by '&':

@@ -365,9 +365,6 @@ static int check_blob_source(const struct cli_end *source, struct sluice_open_op
 			"'%s' has no length that is known before it is read, as a blob needs "
 			"it; copy it to a file first",
 			source->name);
-	if (!source->length)
-		return cli_fail(-EINVAL, "'%s' is empty, and a blob has at least one byte",
-		                source->name);
 	options->expected_size = source->length;
 	return 0;
 }

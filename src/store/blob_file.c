@@ -126,12 +126,29 @@ static int blob_file_check_options(const char *uri, const struct sl_blob_uri *b,
 	if (o->flags & SLUICE_OPEN_DURABLE)
 		return sl_fail(-ENOTSUP, "'%s': a blob is memory, which nothing makes durable",
 		               uri);
-	if (!o->expected_size)
+	if (!o->expected_size && b->device >= 0)
 		return sl_fail(-EINVAL,
-		               "'%s': a blob's size, 1 byte or more, is said when it is opened "
-		               "(expected_size)",
+		               "'%s': the size of a blob on a device, 1 byte or more, is said when "
+		               "it is opened (expected_size)",
 		               uri);
 	return 0;
+}
+
+/* A blob has a byte or more: that of a file without bytes is an array without elements, as Python makes one, too. */
+static const struct sluice_blob_metadata no_elements = {
+	.size = sizeof(no_elements), .type = SLUICE_UINT8, .rank = 1};
+
+static uint64_t blob_file_length(const sluice_blob *blob)
+{
+	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
+	uint64_t size = sluice_blob_size(blob);
+
+	if (size > 1 || sluice_blob_get_metadata(blob, &m) || !m.type)
+		return size;
+	for (unsigned i = 0; i < m.rank; i++)
+		if (!m.shape[i])
+			return 0;
+	return size;
 }
 
 static int blob_file_create(struct blob_file *file, const struct sl_blob_uri *b,
@@ -143,8 +160,9 @@ static int blob_file_create(struct blob_file *file, const struct sl_blob_uri *b,
 
 	/* RESERVE reports a name that is taken before any byte is moved. */
 	options.flags = b->flags | (replaces ? SLUICE_BLOB_REPLACE : SLUICE_BLOB_RESERVE);
-	rc = sluice_blob_create(file->shared->store, b->name, o->expected_size, b->device, &options,
-	                        &file->blob);
+	options.metadata = o->expected_size ? NULL : &no_elements;
+	rc = sluice_blob_create(file->shared->store, b->name, SL_MAX(o->expected_size, 1), b->device,
+	                        &options, &file->blob);
 	if (rc)
 		return rc;
 	file->made = true;
@@ -196,7 +214,7 @@ static int blob_open(struct sl_core *core, const struct sl_uri *uri,
 		                                        : blob_file_get(file, &b);
 	free(b.text);
 	if (!rc) {
-		file->bytes = sluice_blob_size(file->blob);
+		file->bytes = blob_file_length(file->blob);
 		file->device = sluice_blob_device(file->blob);
 		if (file->device >= 0)
 			rc = sl_blob_mover_open(core, file->device, &file->mover);

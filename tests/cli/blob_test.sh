@@ -145,11 +145,16 @@ a_blob_is_replaced_only_with_force_and_who_reads_it_keeps_the_old_one() {
 	clean
 }
 
+file_without_bytes_becomes_a_blob() {
+	: > empty
+	status 0 "$sluice" cp empty store://x
+	status 0 "$sluice" cp store://x got
+	same empty got
+	clean
+}
+
 source_that_cannot_become_a_blob_is_named() {
 	noise 1000 > from
-	: > empty
-	status 1 "$sluice" cp empty store://x
-	says "'empty' is empty, and a blob has at least one byte"
 	status 1 "$sluice" cp <(cat from) store://x
 	says "no length that is known"
 	status 1 "$sluice" cp /proc/self/status store://x

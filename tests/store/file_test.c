@@ -63,6 +63,26 @@ static void drop(struct shelf *s, const char *name)
 	assert_ok(sluice_blob_delete(s->d->store, name));
 }
 
+SHELF_TEST(file_without_bytes_is_a_blob)
+{
+	sluice_file *file;
+	sluice_op *op;
+	char byte = 1;
+
+	assert_ok(open_new(s, "store://a", SLUICE_OPEN_REPLACE, 0, &file));
+	assert_ok(sluice_write(file, &byte, 1, 0, &op));
+	assert_int_equal(sluice_wait(op, -1), -EFBIG);
+	sluice_discard(file);
+	assert_ok(open_new(s, "store://a", SLUICE_OPEN_REPLACE, 0, &file));
+	assert_ok(sluice_close(file));
+	assert_ok(sluice_open(s->ctx, "store://a", NULL, &file));
+	assert_ok(sluice_read(file, &byte, 1, 0, &op));
+	assert_int_equal(sluice_wait(op, -1), 0);
+	assert_int_equal(byte, 1);
+	assert_ok(sluice_close(file));
+	drop(s, "a");
+}
+
 SHELF_TEST(file_has_the_written_bytes_after_close)
 {
 	static const size_t sizes[] = {1, 4096, 100001, 9 * MIB + 5};
@@ -384,7 +404,6 @@ SHELF_TEST(senseless_options_are_refused)
 		{"store://a?device=31", SLUICE_OPEN_REPLACE, 1, ENOTSUP, "31"},
 		{"store://a?socket=/no/where", SLUICE_OPEN_READ, 0, ENOENT, "/no/where"},
 		{"store://a", SLUICE_OPEN_WRITE, 1, EPERM, "does not change"},
-		{"store://a", SLUICE_OPEN_REPLACE, 0, EINVAL, "expected_size"},
 		{"store://a", SLUICE_OPEN_REPLACE | SLUICE_OPEN_DURABLE, 1, ENOTSUP, "durable"},
 		{"store://a", SLUICE_OPEN_REPLACE, 1ull << 40, ENOSPC, ""},
 	};
