@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import datetime
 import errno
 import functools
+import io
 import os
 import queue
 import sys
@@ -34,7 +36,7 @@ from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.implementations import local
 from fsspec.spec import AbstractBufferedFile
 
-from . import _context, _core
+from . import _context, _core, _file
 from ._file import File
 from ._store import Store
 
@@ -242,6 +244,60 @@ class BufferedFile(AbstractBufferedFile):
         return moved
 
 
+class _Pending(_file._RawFile):
+    """Whose close() leaves the file open, for the transaction that decides about it."""
+
+    def close(self) -> None:
+        io.RawIOBase.close(self)
+
+
+class _Late(_file._Writer):
+    """A file object of a transaction: after close(), commit() gives the object its name, and discard() drops it."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        super().__init__(_Pending(file))
+
+    def commit(self) -> None:
+        if not self._file.closed:
+            self._file.close()
+
+    def discard(self) -> None:
+        self._file.discard()
+
+
+class _Whole(io.BytesIO):
+    """A file object whose bytes are in memory until close() writes them, for storage that wants the size first."""
+
+    def __init__(self, write: Callable[[bytes], None], autocommit: bool) -> None:
+        super().__init__()
+        self._write, self._autocommit = write, autocommit
+        self._bytes: bytes | None = None  # of commit()
+
+    def close(self) -> None:
+        if not self.closed:
+            self._bytes = self.getvalue()
+            super().close()
+            if self._autocommit:
+                self.commit()
+
+    def commit(self) -> None:
+        value, self._bytes = self._bytes, None
+        if value is not None:
+            self._write(value)
+
+    def discard(self) -> None:
+        self._autocommit, self._bytes = False, None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            super().close()
+        self.close()
+
+    def __del__(self) -> None:
+        self.discard()
+
+
 # ---------------------------------------------------------------------------------------- file systems
 
 
@@ -261,6 +317,18 @@ def _copied(given: Any) -> Any:
     if type(given) is dict:
         return {name: _copied(value) for name, value in given.items()}
     return type(given)(map(_copied, given)) if type(given) in (list, tuple) else given
+
+
+def _copy(source: File, found: Any, target: str, callback: Any, options: Mapping[str, Any], mode: str = "w") -> None:
+    """Copy a file, whose stat() is found, to a path or URI."""
+    size, at = None if found.size_unknown else found.size, 0
+    callback.set_size(size)
+    with File(target, mode, expected_size=size or 0, **options) as out:
+        while part := source.read(_PART if size is None else min(_PART, size - at), at):
+            at += out.write(part, at)
+            callback.relative_update(len(part))
+        if size is not None and at < size:
+            raise OSError(errno.EIO, f"has become shorter: {at} of {size} bytes", source.uri)
 
 
 class _Reads:
@@ -338,7 +406,13 @@ class _Reads:
                 return stream
             return BufferedFile(self, path, file, block, cache_options=cache_options, **options)
         _refuse(options, {"cache_type"})
-        return File(self._uri(path), mode, expected_size=size or 0, **self._options).as_io()
+        if mode.strip("b") not in ("w", "x"):
+            raise io.UnsupportedOperation(f"mode {mode!r}: {path!r} is written as a whole, with 'wb' or 'xb'")
+        return self._written(path, mode, size or 0, autocommit)
+
+    def _written(self, path: str, mode: str, size: int, autocommit: bool) -> Any:
+        file = File(self._uri(path), mode, expected_size=size, **self._options)
+        return file.as_io() if autocommit else _Late(file)
 
 
 class LocalFileSystem(_Reads, local.LocalFileSystem):
@@ -428,16 +502,62 @@ class _Remote(_Reads, AsyncFileSystem):
         await _on_thread(self.pipe_file, path, value, mode)
 
     def _copy_out(self, path: str, lpath: str, callback: Any, **version: Any) -> None:
-        file, at = self._opened(self._strip_protocol(path), True, **version), 0
-        size = None if file.found.size_unknown else file.found.size
-        callback.set_size(size)
-        with File(lpath, "w") as out:
-            while part := file.read(_PART if size is None else min(_PART, size - at), at):
-                at += out.write(part, at)
-                callback.relative_update(len(part))
+        if not os.path.isdir(lpath):  # a folder is there as soon as its files are
+            try:
+                source = self._opened(self._strip_protocol(path), True, **version)
+            except FileNotFoundError:
+                if not self.isdir(path):
+                    raise
+                os.makedirs(lpath, exist_ok=True)
+            else:
+                _copy(source, source.found, os.path.abspath(lpath), callback, {})
 
     async def _get_file(self, rpath: str, lpath: str, callback: Any = DEFAULT_CALLBACK, **version: Any) -> None:
         await _on_thread(self._copy_out, rpath, lpath, callback, **version)
+
+    def _copy_in(self, lpath: str, path: str, callback: Any, mode: str) -> None:
+        uri = self._uri(self._strip_protocol(path))
+        if not os.path.isdir(lpath):  # a folder is there with its objects
+            with File(os.path.abspath(lpath)) as source:
+                _copy(source, source.stat(), uri, callback, self._options, "x" if mode == "create" else "w")
+
+    async def _put_file(self, lpath: str, rpath: str, mode: str = "overwrite", callback: Any = DEFAULT_CALLBACK,
+                        **options: Any) -> None:
+        _refuse(options, ())
+        await _on_thread(self._copy_in, lpath, rpath, callback, mode)
+
+    def cp_file(self, path1: str, path2: str, **version: Any) -> None:
+        """Copy an object, whose bytes go through this machine."""
+        path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
+        try:
+            source = self._opened(path1, True, **version)
+        except FileNotFoundError:
+            if self.isdir(path1):
+                return  # a folder is there with its objects
+            raise
+        _copy(source, source.found, self._uri(path2), DEFAULT_CALLBACK, self._options)
+
+    async def _cp_file(self, path1: str, path2: str, **version: Any) -> None:
+        await _on_thread(self.cp_file, path1, path2, **version)
+
+    def modified(self, path: str) -> datetime.datetime:
+        """When the file was last changed."""
+        return datetime.datetime.fromtimestamp(self.info(path)["mtime"], datetime.timezone.utc)
+
+    async def _mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
+        """Do nothing: a folder is there while something is in it."""
+
+    async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
+        await self._mkdir(path)
+
+    def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
+        fsspec.asyn.sync(self.loop, self._mkdir, path, create_parents, **options)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        fsspec.asyn.sync(self.loop, self._makedirs, path, exist_ok)
+
+    async def _rm_file(self, path: str) -> None:
+        raise NotImplementedError(f"{path!r}: {self.protocol[0]} removes nothing")
 
     async def _find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False,
                     prefix: str = "", refresh: bool = False) -> Any:
@@ -526,6 +646,21 @@ class S3FileSystem(_Remote):
             raise ValueError("S3 has no list of buckets here: name one")
         return self._call(_core.list_objects, f"{bucket}/{prefix}", recursive)
 
+    async def _mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
+        path = self._strip_protocol(path)
+        if "/" not in path and not await _on_thread(self.exists, path):
+            raise PermissionError(errno.EPERM, "sluice makes no buckets", path)
+
+    async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
+        path = self._strip_protocol(path)
+        await self._mkdir(path)
+        if "/" not in path and not exist_ok:
+            raise FileExistsError(errno.EEXIST, "is there", path)
+
+    def created(self, path: str) -> datetime.datetime:
+        """When the object was made, which is changed as a whole."""
+        return self.modified(path)
+
     def _listed(self, path: str, prefix: str, recursive: bool) -> list[dict[str, Any]]:
         """The entries of a bucket with that prefix. An object may have the name of a folder."""
         bucket, found = path.partition("/")[0], []
@@ -550,6 +685,8 @@ class S3FileSystem(_Remote):
             except FileNotFoundError:
                 if version.get("version_id") is not None or not self._listed(path, self._prefix(path), False):
                     raise
+        elif path:
+            self._rows(path, "", False)  # FileNotFoundError: there is no such bucket
         return {"name": path, "size": 0, "type": "directory"}
 
     def ls(self, path: str, detail: bool = True, refresh: bool = False) -> list[Any]:
@@ -628,6 +765,18 @@ class StoreFileSystem(_Remote):
 
     def _opened(self, path: str, anew: bool = False, first: int = 0) -> _Shared:
         return _Reads._opened(self, path)  # a file that stays open would hold its blob
+
+    def _written(self, path: str, mode: str, size: int, autocommit: bool) -> Any:
+        if size:
+            return super()._written(path, mode, size, autocommit)
+        if "x" in mode and self.isfile(path):
+            raise FileExistsError(errno.EEXIST, "is there", path)
+        write = functools.partial(self.pipe_file, path, mode="create" if "x" in mode else "overwrite")
+        return _Whole(write, autocommit)
+
+    def created(self, path: str) -> datetime.datetime:
+        """When the blob was sealed."""
+        return self.modified(path)
 
     def info(self, path: str, **version: Any) -> dict[str, Any]:
         """As of other file systems; a folder is there while blobs are in it."""

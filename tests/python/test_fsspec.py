@@ -554,3 +554,14 @@ def test_blobs_are_found_by_a_prefix(daemon):
     assert fs.find("a", prefix="x") == ["a/x1", "a/x2"]
     assert sorted(fs.find("a", prefix="x", detail=True)) == ["a/x1", "a/x2"]
     assert fs.glob("a/x*") == ["a/x1", "a/x2"]
+
+
+def test_a_bucket_is_not_made(bucket):
+    fs, _ = bucket
+    assert fs.exists("bucket") and not fs.exists("none") and not fs.isdir("none")
+    fs.mkdir("bucket/folder")
+    fs.makedirs("bucket", exist_ok=True)
+    with pytest.raises(FileExistsError):
+        fs.makedirs("bucket")
+    with pytest.raises(PermissionError, match="no buckets"):
+        fs.mkdir("none")
