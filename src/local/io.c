@@ -190,9 +190,9 @@ void sl_local_execute(struct sl_piece *piece)
 /* Bypasses the page cache; returns false if the piece cannot. */
 static bool submit_direct(struct sl_local *local, struct sl_piece *piece)
 {
-	if (!piece->large || !piece->aligned || local->direct < 0 ||
-	    piece->moved % local->offset_alignment ||
-	    !atomic_load_explicit(&local->use_direct, memory_order_relaxed))
+	if (!piece->large || !piece->aligned || piece->moved % local->offset_alignment ||
+	    !atomic_load_explicit(&local->use_direct, memory_order_relaxed) ||
+	    (!local->blocks && sl_local_direct(local) < 0))
 		return false;
 	piece->direct = true;
 	if ((uintptr_t)piece->data % local->memory_alignment) {
@@ -289,8 +289,12 @@ static ssize_t piece_call(struct sl_piece *piece, struct iovec *vectors, int cou
 {
 	int descriptor = sl_piece_descriptor(piece), flags = sl_piece_flags(piece);
 	off_t offset = (off_t)at;
-	ssize_t rc = piece->write ? pwritev2(descriptor, vectors, count, offset, flags)
-	                          : preadv2(descriptor, vectors, count, offset, flags);
+	ssize_t rc;
+
+	if (descriptor < 0)
+		return -EOPNOTSUPP;
+	rc = piece->write ? pwritev2(descriptor, vectors, count, offset, flags)
+	                  : preadv2(descriptor, vectors, count, offset, flags);
 
 	if (rc < 0 && (errno == EPERM || errno == EINVAL || errno == EOPNOTSUPP)) {
 		if (flags)

@@ -123,9 +123,11 @@ static void local_find_alignment(struct sl_local *local)
 	    stat.stx_mask & STATX_DIOALIGN) {
 		offset = stat.stx_dio_offset_align;
 		memory = stat.stx_dio_mem_align;
+		local->told = true;
 	}
 	if (!offset || !memory) {
 		local->buffered = "the file cannot";
+		atomic_store(&local->use_direct, false);
 		return;
 	}
 	/* Direct and buffered writes never share a page: else the page cache could write back a page with bytes that are
@@ -150,23 +152,27 @@ static int local_open_same(const struct sl_local *local, int flags)
 	return -1;
 }
 
-/* Opens a second description of the file, with O_DIRECT. If that fails the file has no direct I/O. */
-static void local_open_direct(struct sl_local *local)
+/* Opens a second description of the file. Of several threads that open it, the descriptor of the first is kept. */
+int sl_local_direct(struct sl_local *local)
 {
-	int flags = (fcntl(local->descriptor, F_GETFL) & O_ACCMODE) | O_DIRECT | O_CLOEXEC;
+	int fd = atomic_load(&local->direct), flags;
 	char name[32];
 
-	local_find_alignment(local);
-	if (!local->offset_alignment)
-		return;
+	if (fd >= 0 || !atomic_load(&local->use_direct))
+		return fd;
+	flags = (fcntl(local->descriptor, F_GETFL) & O_ACCMODE) | O_DIRECT | O_CLOEXEC;
 	snprintf(name, sizeof(name), "/proc/self/fd/%d", local->descriptor);
-	local->direct = open(name, flags);
-	if (local->direct < 0 && errno == ENOENT)
-		local->direct = local_open_same(local, flags);
-	if (local->direct < 0) {
-		local->buffered = sl_error_text(-errno);
-		local->offset_alignment = 0;
+	fd = open(name, flags);
+	if (fd < 0 && errno == ENOENT)
+		fd = local_open_same(local, flags);
+	if (fd < 0) {
+		sl_log(&local->core->settings, SL_LOG_INFO, "'%s' is without direct I/O: %s",
+		       local->path, sl_error_text(-errno));
+		atomic_store(&local->use_direct, false);
+	} else if (!atomic_compare_exchange_strong(&local->direct, &(int){-1}, fd)) {
+		close(fd);
 	}
+	return atomic_load(&local->direct);
 }
 
 /* Returns whether the file system answers fstat() from memory. Others may ask a server, or a process. */
@@ -207,7 +213,7 @@ static void local_find_abilities(struct sl_local *local, const struct stat *stat
 	}
 	atomic_init(&local->use_nowait, kernel->nowait && !local->pseudo);
 	atomic_init(&local->use_dontcache, kernel->dontcache && !local->pseudo && !memory);
-	atomic_init(&local->use_direct, true);
+	atomic_init(&local->use_direct, !memory && !local->pseudo);
 	atomic_init(&local->resident, false);
 	local->uncached = local->flags & SLUICE_OPEN_UNCACHED && !memory && !local->pseudo;
 	/* No read then brings in more pages than it was asked for. */
@@ -216,7 +222,10 @@ static void local_find_abilities(struct sl_local *local, const struct stat *stat
 	if (memory || local->pseudo)
 		local->buffered = "its file system has no disk";
 	else
-		local_open_direct(local);
+		local_find_alignment(local);
+	/* A piece of such a file opens it on the thread that makes the call, and reactors do not wait. */
+	if (local->blocks && local->choice == SL_CHOICE_URING)
+		sl_local_direct(local);
 }
 
 static int local_fallocate(struct sl_local *local, int mode, uint64_t offset, uint64_t length)
@@ -241,8 +250,8 @@ static int local_prepare(struct sl_local *local, const struct sluice_open_option
 	rc = local_check_kind(local, &stat);
 	if (rc)
 		return rc;
-	/* io_uring fails instead of waiting for a file that has O_NONBLOCK. */
-	fcntl(local->descriptor, F_SETFL, fcntl(local->descriptor, F_GETFL) & ~O_NONBLOCK);
+	/* io_uring fails instead of waiting for a file that has O_NONBLOCK. No other flag that could be cleared is set. */
+	fcntl(local->descriptor, F_SETFL, 0);
 	if (local->flags & SLUICE_OPEN_TRUNCATE && S_ISREG(stat.st_mode) &&
 	    ftruncate(local->descriptor, 0))
 		return sl_fail(-errno, "cannot truncate '%s': %s", local->path,
@@ -260,8 +269,8 @@ static void local_close(struct sl_backend *backend)
 	sl_permits_destroy(local);
 	sl_cufile_close(local);
 	sl_replace_abandon(local);
-	if (local->direct >= 0)
-		close(local->direct);
+	if (atomic_load(&local->direct) >= 0)
+		close(atomic_load(&local->direct));
 	if (local->descriptor >= 0)
 		close(local->descriptor);
 	sl_residency_close(local);
@@ -317,7 +326,8 @@ static int local_open(struct sl_core *core, const struct sl_uri *uri,
 	local->base.ops = &sl_local_ops;
 	local->core = core;
 	local->flags = options->flags;
-	local->descriptor = local->direct = -1;
+	local->descriptor = -1;
+	atomic_init(&local->direct, -1);
 	sl_mutex_init(&local->map.mutex);
 	sl_mutex_init(&local->cufile.mutex);
 	sl_permits_init(local);
@@ -336,7 +346,9 @@ static int local_open(struct sl_core *core, const struct sl_uri *uri,
 		local_close(&local->base);
 		return rc;
 	}
-	log_opened(local);
+	/* The length may be that of a server. */
+	if (core->settings.log >= SL_LOG_INFO)
+		log_opened(local);
 	*out = &local->base;
 	return 0;
 }
@@ -400,8 +412,11 @@ static int local_stat(struct sl_backend *backend, struct sluice_file_info *out)
 	out->allocated = local->block_device ? out->length : (uint64_t)stat.st_blocks * 512;
 	out->flags = local->pseudo ? SLUICE_STAT_SIZE_UNKNOWN : 0;
 	out->modified_ns = stat.st_mtim.tv_sec * INT64_C(1000000000) + stat.st_mtim.tv_nsec;
-	out->direct_offset = local->offset_alignment;
-	out->direct_memory = local->memory_alignment;
+	/* A file system that does not tell may refuse to open the file. */
+	if (local->told ? atomic_load(&local->use_direct) : sl_local_direct(local) >= 0) {
+		out->direct_offset = local->offset_alignment;
+		out->direct_memory = local->memory_alignment;
+	}
 	out->backend = sl_choice_name(local->choice);
 	return 0;
 }
@@ -411,7 +426,7 @@ static int local_reserve(struct sl_backend *backend, uint64_t offset, uint64_t l
 	struct sl_local *local = sl_local_of(backend);
 
 	/* Only direct writes are slow while they extend the file. */
-	if (local->block_device || local->direct < 0)
+	if (local->block_device || sl_local_direct(local) < 0)
 		return 0;
 	return local_fallocate(local, 0, offset, length);
 }

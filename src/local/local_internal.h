@@ -36,8 +36,9 @@ struct sl_local {
 	bool blocks; /* and so may all other calls: the kernel has few threads for such requests */
 	bool made;   /* the file did not exist before it was opened */
 	bool uncached;        /* reads are to leave nothing in the page cache */
+	bool told;            /* the file system has told the alignment */
 	int descriptor;       /* of buffered I/O */
-	int direct;           /* opened with O_DIRECT, or -1 */
+	_Atomic int direct;   /* opened with O_DIRECT, once a piece needs it, or -1 */
 	const char *buffered; /* why there is no direct I/O, or NULL */
 	uint32_t offset_alignment, memory_alignment; /* of direct */
 	char *path;                                  /* the final name */
@@ -69,11 +70,13 @@ static inline struct sl_local *sl_local_of(struct sl_backend *backend)
 {
 	return SL_CONTAINER(backend, struct sl_local, base);
 }
+/* Opens the file for direct I/O at the first use; may wait if local->blocks. Returns -1 if that fails. */
+int sl_local_direct(struct sl_local *local);
 static inline int sl_piece_descriptor(const struct sl_piece *piece)
 {
 	struct sl_local *local = sl_local_of(piece->backend);
 
-	return piece->direct ? local->direct : local->descriptor;
+	return piece->direct ? sl_local_direct(local) : local->descriptor;
 }
 /* Returns the flags of preadv2() and pwritev2() for the piece. */
 static inline int sl_piece_flags(const struct sl_piece *piece)

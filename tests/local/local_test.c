@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -166,6 +167,60 @@ LOCAL(memory_is_taken_by_whole_pages)
 	assert_true(sl_device_find((unsigned)index)
 	                    ->ops->registered(sl_device_find((unsigned)index), pinned, LARGE));
 	assert_ok(sluice_pinned_free(pinned));
+}
+
+/* Many small files and a large one, which is the last and is read from storage. */
+static void check_descriptors(struct fixture *f, bool direct)
+{
+	enum { FILES = 64 };
+	size_t before = count_descriptors();
+	struct buffer b = buffer_new(MIB, 0);
+	sluice_file *files[FILES];
+	struct rlimit all, full;
+	char data[3];
+
+	file_make(scratch(f, "small"), sizeof(data), 1);
+	file_make(scratch(f, "big"), b.length, 2);
+	for (int i = 0; i < FILES; i++) {
+		files[i] = open_both(f->ctx, scratch(f, i < FILES - 1 ? "small" : "big"));
+		assert_read(files[i], data, sizeof(data), 0);
+		assert_pattern(data, sizeof(data), 0, i < FILES - 1 ? 1 : 2);
+	}
+	file_set_residency(scratch(f, "big"), COLD);
+	assert_int_equal(count_descriptors(), before + FILES);
+	/* With no descriptor left the bytes come through the page cache. */
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+	full = all;
+	full.rlim_cur = (rlim_t)dup(0);
+	close((int)full.rlim_cur);
+	if (!direct)
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &full), 0);
+	assert_read(files[FILES - 1], b.data, b.length, 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+	assert_pattern(b.data, b.length, 0, 2);
+	assert_int_equal(count_descriptors(), before + FILES + direct);
+	for (int i = 0; i < FILES; i++)
+		assert_ok(sluice_close(files[i]));
+	assert_int_equal(count_descriptors(), before);
+	buffer_free(&b);
+}
+
+LOCAL(a_file_takes_one_descriptor_until_a_large_piece_needs_another)
+{
+	struct fixture *f = *state;
+	struct statfs nfs = {.f_type = NFS_SUPER_MAGIC, .f_bsize = 4096, .f_blocks = 1};
+	struct sluice_config c = row_config();
+
+	if (!scratch_takes_direct(f))
+		SKIP("files here cannot be opened for direct I/O");
+	page_size = 4096;
+	c.direct_bytes = 128 * KIB;
+	fixture_config(f, &c);
+	/* Of a server's files the thread that makes the call opens it. */
+	for (int i = 0; i < 4; i++) {
+		system_ = i / 2 ? &nfs : NULL;
+		check_descriptors(f, i % 2);
+	}
 }
 
 static bool size_is_known(struct fixture *f, const char *path)
