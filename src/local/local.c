@@ -113,27 +113,28 @@ static int local_open_by_name(struct sl_local *local, const struct sluice_open_o
 	return sl_fail(-errno, "cannot open '%s': %s", local->path, sl_error_text(-errno));
 }
 
-static void local_find_alignment(struct sl_local *local)
+/* As fstat(); one call of the kernel tells the alignment of direct I/O as well. */
+static int local_look(struct sl_local *local, struct stat *out)
 {
-	struct statx stat;
-	uint32_t offset = GUESSED_ALIGNMENT, memory = GUESSED_ALIGNMENT;
+	struct statx found;
 
-	if (local->core->kernel.dioalign &&
-	    !statx(local->descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stat) &&
-	    stat.stx_mask & STATX_DIOALIGN) {
-		offset = stat.stx_dio_offset_align;
-		memory = stat.stx_dio_mem_align;
-		local->told = true;
+	local->offset_alignment = local->memory_alignment = GUESSED_ALIGNMENT;
+	if (!local->core->kernel.dioalign ||
+	    statx(local->descriptor, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN, &found))
+		return fstat(local->descriptor, out);
+	memset(out, 0, sizeof(*out));
+	out->st_mode = found.stx_mode;
+	out->st_blocks = (blkcnt_t)found.stx_blocks;
+	out->st_size = (off_t)found.stx_size;
+	out->st_ino = found.stx_ino;
+	out->st_dev = makedev(found.stx_dev_major, found.stx_dev_minor);
+	out->st_rdev = makedev(found.stx_rdev_major, found.stx_rdev_minor);
+	local->told = found.stx_mask & STATX_DIOALIGN;
+	if (local->told) {
+		local->offset_alignment = found.stx_dio_offset_align;
+		local->memory_alignment = found.stx_dio_mem_align;
 	}
-	if (!offset || !memory) {
-		local->buffered = "the file cannot";
-		atomic_store(&local->use_direct, false);
-		return;
-	}
-	/* Direct and buffered writes never share a page: else the page cache could write back a page with bytes that are
-	 * older than those of the direct write. */
-	local->offset_alignment = SL_MAX(offset, sl_page_size());
-	local->memory_alignment = memory;
+	return 0;
 }
 
 /* Opens the file again without /proc: by its name, if the name still leads to it. */
@@ -213,7 +214,6 @@ static void local_find_abilities(struct sl_local *local, const struct stat *stat
 	}
 	atomic_init(&local->use_nowait, kernel->nowait && !local->pseudo);
 	atomic_init(&local->use_dontcache, kernel->dontcache && !local->pseudo && !memory);
-	atomic_init(&local->use_direct, !memory && !local->pseudo);
 	atomic_init(&local->resident, false);
 	local->uncached = local->flags & SLUICE_OPEN_UNCACHED && !memory && !local->pseudo;
 	/* No read then brings in more pages than it was asked for. */
@@ -221,8 +221,13 @@ static void local_find_abilities(struct sl_local *local, const struct stat *stat
 		posix_fadvise(local->descriptor, 0, 0, POSIX_FADV_RANDOM);
 	if (memory || local->pseudo)
 		local->buffered = "its file system has no disk";
-	else
-		local_find_alignment(local);
+	else if (!local->offset_alignment || !local->memory_alignment)
+		local->buffered = "the file cannot";
+	/* Direct and buffered writes never share a page: else the page cache could write back a page with bytes that are
+	 * older than those of the direct write. */
+	local->offset_alignment =
+		local->buffered ? 0 : SL_MAX(local->offset_alignment, sl_page_size());
+	atomic_init(&local->use_direct, !local->buffered);
 	/* A piece of such a file opens it on the thread that makes the call, and reactors do not wait. */
 	if (local->blocks && local->choice == SL_CHOICE_URING)
 		sl_local_direct(local);
@@ -244,9 +249,11 @@ static int local_prepare(struct sl_local *local, const struct sluice_open_option
 	struct stat stat;
 	int rc;
 
-	if (fstat(local->descriptor, &stat))
+	if (local_look(local, &stat))
 		return sl_fail(-errno, "cannot look at '%s': %s", local->path,
 		               sl_error_text(-errno));
+	local->device = S_ISBLK(stat.st_mode) ? stat.st_rdev : stat.st_dev;
+	local->inode = stat.st_ino;
 	rc = local_check_kind(local, &stat);
 	if (rc)
 		return rc;
@@ -384,17 +391,14 @@ static size_t local_passes(struct sl_backend *backend)
 static char *local_identity(struct sl_backend *backend)
 {
 	struct sl_local *local = sl_local_of(backend);
-	struct stat stat;
 	char text[64];
 
-	if (fstat(local->descriptor, &stat))
-		return NULL;
 	if (local->block_device)
-		snprintf(text, sizeof(text), "block %u:%u", major(stat.st_rdev),
-		         minor(stat.st_rdev));
+		snprintf(text, sizeof(text), "block %u:%u", major(local->device),
+		         minor(local->device));
 	else
-		snprintf(text, sizeof(text), "inode %" PRIu64 ":%" PRIu64, (uint64_t)stat.st_dev,
-		         (uint64_t)stat.st_ino);
+		snprintf(text, sizeof(text), "inode %" PRIu64 ":%" PRIu64, (uint64_t)local->device,
+		         (uint64_t)local->inode);
 	return strdup(text);
 }
 

@@ -23,6 +23,7 @@
 static size_t page_size;       /* that the machine is said to have */
 static struct statfs *system_; /* that files are said to be of; NULL: the real one */
 static int stat_error;         /* of the next fstat(), once */
+static int stat_calls;
 
 size_t __wrap_sl_page_size(void);
 size_t __wrap_sl_page_size(void)
@@ -84,6 +85,7 @@ int __wrap_fstat64(int fd, struct stat *out)
 {
 	errno = stat_error;
 	stat_error = 0;
+	stat_calls++;
 	return errno ? -1 : __real_fstat64(fd, out);
 }
 
@@ -221,6 +223,27 @@ LOCAL(a_file_takes_one_descriptor_until_a_large_piece_needs_another)
 		system_ = i / 2 ? &nfs : NULL;
 		check_descriptors(f, i % 2);
 	}
+}
+
+/* That of a server is a question to the server. */
+LOCAL(a_small_read_does_not_ask_for_the_length)
+{
+	struct fixture *f = *state;
+	struct sluice_config c = row_config();
+	char data[4096];
+	sluice_file *file;
+
+	page_size = 4096;
+	c.inline_bytes = sizeof(data);
+	fixture_config(f, &c);
+	file_make(scratch(f, "small"), sizeof(data), 1);
+	file_set_residency(scratch(f, "small"), CACHED);
+	stat_calls = 0;
+	file = open_read(f->ctx, scratch(f, "small"));
+	assert_read(file, data, sizeof(data), 0);
+	assert_ok(sluice_close(file));
+	/* Where statx() tells nothing of the file, this looks at its kind. */
+	assert_true(stat_calls <= 1);
 }
 
 static bool size_is_known(struct fixture *f, const char *path)
