@@ -27,6 +27,10 @@
 #define FUSE_SUPER_MAGIC 0x65735546
 #endif
 
+#ifndef STATX_MNT_ID_UNIQUE
+#define STATX_MNT_ID_UNIQUE 0x4000 /* Linux 6.8 */
+#endif
+
 /* Alignment of direct I/O if the file system does not tell it: no disk needs more than a page. */
 #define GUESSED_ALIGNMENT 4096
 /* A small read that is alone is shared among the workers, in pieces that are worth waking a thread for. */
@@ -120,7 +124,8 @@ static int local_look(struct sl_local *local, struct stat *out)
 
 	local->offset_alignment = local->memory_alignment = GUESSED_ALIGNMENT;
 	if (!local->core->kernel.dioalign ||
-	    statx(local->descriptor, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN, &found))
+	    statx(local->descriptor, "", AT_EMPTY_PATH,
+	          STATX_BASIC_STATS | STATX_DIOALIGN | STATX_MNT_ID_UNIQUE, &found))
 		return fstat(local->descriptor, out);
 	memset(out, 0, sizeof(*out));
 	out->st_mode = found.stx_mode;
@@ -129,6 +134,8 @@ static int local_look(struct sl_local *local, struct stat *out)
 	out->st_ino = found.stx_ino;
 	out->st_dev = makedev(found.stx_dev_major, found.stx_dev_minor);
 	out->st_rdev = makedev(found.stx_rdev_major, found.stx_rdev_minor);
+	if (found.stx_mask & STATX_MNT_ID_UNIQUE)
+		local->mount = found.stx_mnt_id;
 	local->told = found.stx_mask & STATX_DIOALIGN;
 	if (local->told) {
 		local->offset_alignment = found.stx_dio_offset_align;
@@ -200,18 +207,36 @@ static bool file_system_is_pseudo(const struct statfs *fs, const struct stat *st
 	return !fs->f_blocks && !stat->st_blocks && !(served && stat->st_size);
 }
 
+/* Asks the file system, which may ask a server, unless the last file that was opened is in the same mount. */
+static bool local_is_in_memory(struct sl_local *local, const struct stat *stat)
+{
+	_Atomic uint64_t *last = &local->core->last_mount;
+	uint64_t known = atomic_load(last);
+	struct statfs fs;
+	bool memory;
+
+	if (local->mount && known >> 3 == local->mount) {
+		local->remote = known & 2;
+		local->blocks = known & 1;
+		return known & 4;
+	}
+	if (local->block_device || fstatfs(local->descriptor, &fs))
+		return false;
+	memory = fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
+	local->pseudo = !memory && file_system_is_pseudo(&fs, stat);
+	local->remote = !local->pseudo && !file_system_knows_sizes(fs.f_type);
+	local->blocks = local->remote && fs.f_type != OVERLAYFS_SUPER_MAGIC;
+	if (fs.f_blocks)
+		atomic_store(last, local->mount << 3 | (uint64_t)memory << 2 |
+		                           (uint64_t)local->remote << 1 | local->blocks);
+	return memory;
+}
+
 static void local_find_abilities(struct sl_local *local, const struct stat *stat)
 {
 	const struct sl_kernel *kernel = &local->core->kernel;
-	struct statfs fs;
-	bool memory = false;
+	bool memory = local_is_in_memory(local, stat);
 
-	if (!local->block_device && !fstatfs(local->descriptor, &fs)) {
-		memory = fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
-		local->pseudo = !memory && file_system_is_pseudo(&fs, stat);
-		local->remote = !local->pseudo && !file_system_knows_sizes(fs.f_type);
-		local->blocks = local->remote && fs.f_type != OVERLAYFS_SUPER_MAGIC;
-	}
 	atomic_init(&local->use_nowait, kernel->nowait && !local->pseudo);
 	atomic_init(&local->use_dontcache, kernel->dontcache && !local->pseudo && !memory);
 	atomic_init(&local->resident, false);

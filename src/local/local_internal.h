@@ -39,6 +39,7 @@ struct sl_local {
 	bool told;     /* the file system has told the alignment */
 	dev_t device;  /* of a block device its own, else that with the inode */
 	ino_t inode;
+	uint64_t mount;       /* which no other mount ever has, or 0 */
 	int descriptor;       /* of buffered I/O */
 	_Atomic int direct;   /* opened with O_DIRECT, once a piece needs it, or -1 */
 	const char *buffered; /* why there is no direct I/O, or NULL */

@@ -217,9 +217,9 @@ LOCAL(a_file_takes_one_descriptor_until_a_large_piece_needs_another)
 		SKIP("files here cannot be opened for direct I/O");
 	page_size = 4096;
 	c.direct_bytes = 128 * KIB;
-	fixture_config(f, &c);
 	/* Of a server's files the thread that makes the call opens it. */
 	for (int i = 0; i < 4; i++) {
+		fixture_config(f, &c);
 		system_ = i / 2 ? &nfs : NULL;
 		check_descriptors(f, i % 2);
 	}
