@@ -162,7 +162,7 @@ int64_t sl_local_read_now(struct sl_backend *backend, void *data, size_t length,
 		return -EAGAIN;
 	/* Not preadv2(), which is a cancellation point of pthread_cancel(), and takes longer. */
 	rc = syscall(SYS_preadv2, local->descriptor, &vector, 1L, (long)offset,
-	             (long)(offset >> 32), (long)RWF_NOWAIT);
+	             (long)(offset >> 32), local->memory ? 0L : (long)RWF_NOWAIT);
 	if (rc < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EPERM))
 		atomic_store(&local->use_nowait, false);
 	/* A short read may mean the end of the file or of the resident pages: an operation finds out which. */

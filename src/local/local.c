@@ -208,43 +208,42 @@ static bool file_system_is_pseudo(const struct statfs *fs, const struct stat *st
 }
 
 /* Asks the file system, which may ask a server, unless the last file that was opened is in the same mount. */
-static bool local_is_in_memory(struct sl_local *local, const struct stat *stat)
+static void local_find_file_system(struct sl_local *local, const struct stat *stat)
 {
 	_Atomic uint64_t *last = &local->core->last_mount;
 	uint64_t known = atomic_load(last);
 	struct statfs fs;
-	bool memory;
 
 	if (local->mount && known >> 3 == local->mount) {
+		local->memory = known & 4;
 		local->remote = known & 2;
 		local->blocks = known & 1;
-		return known & 4;
+		return;
 	}
 	if (local->block_device || fstatfs(local->descriptor, &fs))
-		return false;
-	memory = fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
-	local->pseudo = !memory && file_system_is_pseudo(&fs, stat);
+		return;
+	local->memory = fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
+	local->pseudo = !local->memory && file_system_is_pseudo(&fs, stat);
 	local->remote = !local->pseudo && !file_system_knows_sizes(fs.f_type);
 	local->blocks = local->remote && fs.f_type != OVERLAYFS_SUPER_MAGIC;
 	if (fs.f_blocks)
-		atomic_store(last, local->mount << 3 | (uint64_t)memory << 2 |
+		atomic_store(last, local->mount << 3 | (uint64_t)local->memory << 2 |
 		                           (uint64_t)local->remote << 1 | local->blocks);
-	return memory;
 }
 
 static void local_find_abilities(struct sl_local *local, const struct stat *stat)
 {
 	const struct sl_kernel *kernel = &local->core->kernel;
-	bool memory = local_is_in_memory(local, stat);
 
+	local_find_file_system(local, stat);
 	atomic_init(&local->use_nowait, kernel->nowait && !local->pseudo);
-	atomic_init(&local->use_dontcache, kernel->dontcache && !local->pseudo && !memory);
+	atomic_init(&local->use_dontcache, kernel->dontcache && !local->pseudo && !local->memory);
 	atomic_init(&local->resident, false);
-	local->uncached = local->flags & SLUICE_OPEN_UNCACHED && !memory && !local->pseudo;
+	local->uncached = local->flags & SLUICE_OPEN_UNCACHED && !local->memory && !local->pseudo;
 	/* No read then brings in more pages than it was asked for. */
 	if (local->uncached)
 		posix_fadvise(local->descriptor, 0, 0, POSIX_FADV_RANDOM);
-	if (memory || local->pseudo)
+	if (local->memory || local->pseudo)
 		local->buffered = "its file system has no disk";
 	else if (!local->offset_alignment || !local->memory_alignment)
 		local->buffered = "the file cannot";

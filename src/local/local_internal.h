@@ -32,6 +32,7 @@ struct sl_local {
 	bool block_device;
 	bool sink;   /* /dev/null */
 	bool pseudo; /* as /proc: sizes mean nothing, and reads have to be in order */
+	bool memory; /* as tmpfs, which refuses RWF_NOWAIT: no read of it waits */
 	bool remote; /* fstat() may ask a server, or a process */
 	bool blocks; /* and so may all other calls: the kernel has few threads for such requests */
 	bool made;   /* the file did not exist before it was opened */
@@ -84,7 +85,9 @@ static inline int sl_piece_descriptor(const struct sl_piece *piece)
 /* Returns the flags of preadv2() and pwritev2() for the piece. */
 static inline int sl_piece_flags(const struct sl_piece *piece)
 {
-	return (piece->nowait ? RWF_NOWAIT : 0) | (piece->dontcache ? RWF_DONTCACHE : 0);
+	bool nowait = piece->nowait && !sl_local_of(piece->backend)->memory;
+
+	return (nowait ? RWF_NOWAIT : 0) | (piece->dontcache ? RWF_DONTCACHE : 0);
 }
 /* Returns the address of the next byte to move. */
 static inline char *sl_piece_memory(const struct sl_piece *piece)

@@ -23,7 +23,7 @@
 static size_t page_size;       /* that the machine is said to have */
 static struct statfs *system_; /* that files are said to be of; NULL: the real one */
 static int stat_error;         /* of the next fstat(), once */
-static int stat_calls;
+static int stat_calls, reads_refused;
 
 size_t __wrap_sl_page_size(void);
 size_t __wrap_sl_page_size(void)
@@ -40,6 +40,7 @@ long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
 
 	if (number == CACHESTAT && !rc)
 		*(uint64_t *)c /= page_size / 4096;
+	reads_refused += number == SYS_preadv2 && rc < 0;
 	return rc;
 }
 
@@ -244,6 +245,29 @@ LOCAL(a_small_read_does_not_ask_for_the_length)
 	assert_ok(sluice_close(file));
 	/* Where statx() tells nothing of the file, this looks at its kind. */
 	assert_true(stat_calls <= 1);
+}
+
+/* tmpfs has no RWF_NOWAIT. */
+LOCAL(a_small_read_from_tmpfs_is_over_at_once)
+{
+	struct fixture *f = *state;
+	char path[] = "/dev/shm/sluice-test.XXXXXX", data[4096];
+	int fd = mkstemp(path);
+	sluice_file *file;
+	struct statfs fs;
+
+	if (fd < 0 || fstatfs(fd, &fs) || fs.f_type != TMPFS_MAGIC)
+		SKIP("/dev/shm is no tmpfs");
+	close(fd);
+	page_size = 4096;
+	file_make(path, sizeof(data), 1);
+	reads_refused = 0;
+	file = open_read(f->ctx, path);
+	assert_read(file, data, sizeof(data), 0);
+	assert_pattern(data, sizeof(data), 0, 1);
+	assert_int_equal(reads_refused, 0);
+	assert_ok(sluice_close(file));
+	unlink(path);
 }
 
 static bool size_is_known(struct fixture *f, const char *path)
