@@ -13,6 +13,7 @@
  * Threads: submission runs on any thread and never waits for storage; piece_run() runs on the workers of the context.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
@@ -267,6 +268,11 @@ void sl_local_submit(struct sl_backend *backend, struct sl_piece *piece)
 	if (piece->device) {
 		sl_cufile_submit(piece);
 		return;
+	}
+	/* io_uring fails instead of waiting for such a file. No other flag that could be cleared is set. */
+	if (atomic_load_explicit(&local->nonblocking, memory_order_acquire)) {
+		fcntl(local->descriptor, F_SETFL, 0);
+		atomic_store_explicit(&local->nonblocking, false, memory_order_release);
 	}
 	piece->direct = piece->nowait = piece->dontcache = piece->drops = false;
 	piece->bounce = NULL;

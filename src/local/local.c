@@ -281,8 +281,6 @@ static int local_prepare(struct sl_local *local, const struct sluice_open_option
 	rc = local_check_kind(local, &stat);
 	if (rc)
 		return rc;
-	/* io_uring fails instead of waiting for a file that has O_NONBLOCK. No other flag that could be cleared is set. */
-	fcntl(local->descriptor, F_SETFL, 0);
 	if (local->flags & SLUICE_OPEN_TRUNCATE && S_ISREG(stat.st_mode) &&
 	    ftruncate(local->descriptor, 0))
 		return sl_fail(-errno, "cannot truncate '%s': %s", local->path,
@@ -359,6 +357,7 @@ static int local_open(struct sl_core *core, const struct sl_uri *uri,
 	local->flags = options->flags;
 	local->descriptor = -1;
 	atomic_init(&local->direct, -1);
+	atomic_init(&local->nonblocking, true);
 	sl_mutex_init(&local->map.mutex);
 	sl_mutex_init(&local->cufile.mutex);
 	sl_permits_init(local);
