@@ -46,7 +46,7 @@ static void read_by_posix(const char *path)
 static void read_by_sluice(sluice_context *ctx, const char *path)
 {
 	sluice_file *file;
-	sluice_op *op;
+	sluice_op *op = NULL;
 
 	check(!sluice_open(ctx, path, NULL, &file) && !sluice_read(file, data, BYTES, 0, &op),
 	      path);

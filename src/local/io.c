@@ -269,10 +269,10 @@ void sl_local_submit(struct sl_backend *backend, struct sl_piece *piece)
 		sl_cufile_submit(piece);
 		return;
 	}
-	/* io_uring fails instead of waiting for such a file. No other flag that could be cleared is set. */
-	if (atomic_load_explicit(&local->nonblocking, memory_order_acquire)) {
+	/* io_uring fails instead of waiting for a file with O_NONBLOCK. No other flag that can be cleared is set. */
+	if (!atomic_load(&local->blocking)) {
 		fcntl(local->descriptor, F_SETFL, 0);
-		atomic_store_explicit(&local->nonblocking, false, memory_order_release);
+		atomic_store(&local->blocking, true);
 	}
 	piece->direct = piece->nowait = piece->dontcache = piece->drops = false;
 	piece->bounce = NULL;

@@ -127,15 +127,13 @@ static int local_look(struct sl_local *local, struct stat *out)
 	    statx(local->descriptor, "", AT_EMPTY_PATH,
 	          STATX_BASIC_STATS | STATX_DIOALIGN | STATX_MNT_ID_UNIQUE, &found))
 		return fstat(local->descriptor, out);
-	memset(out, 0, sizeof(*out));
-	out->st_mode = found.stx_mode;
-	out->st_blocks = (blkcnt_t)found.stx_blocks;
-	out->st_size = (off_t)found.stx_size;
-	out->st_ino = found.stx_ino;
+	*out = (struct stat){.st_mode = found.stx_mode,
+	                     .st_ino = found.stx_ino,
+	                     .st_size = (off_t)found.stx_size,
+	                     .st_blocks = (blkcnt_t)found.stx_blocks};
 	out->st_dev = makedev(found.stx_dev_major, found.stx_dev_minor);
 	out->st_rdev = makedev(found.stx_rdev_major, found.stx_rdev_minor);
-	if (found.stx_mask & STATX_MNT_ID_UNIQUE)
-		local->mount = found.stx_mnt_id;
+	local->mount = found.stx_mask & STATX_MNT_ID_UNIQUE ? found.stx_mnt_id : 0;
 	local->told = found.stx_mask & STATX_DIOALIGN;
 	if (local->told) {
 		local->offset_alignment = found.stx_dio_offset_align;
@@ -214,13 +212,16 @@ static void local_find_file_system(struct sl_local *local, const struct stat *st
 	uint64_t known = atomic_load(last);
 	struct statfs fs;
 
+	/* A block device is in the mount of its name. */
+	if (local->block_device)
+		return;
 	if (local->mount && known >> 3 == local->mount) {
 		local->memory = known & 4;
 		local->remote = known & 2;
 		local->blocks = known & 1;
 		return;
 	}
-	if (local->block_device || fstatfs(local->descriptor, &fs))
+	if (fstatfs(local->descriptor, &fs))
 		return;
 	local->memory = fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
 	local->pseudo = !local->memory && file_system_is_pseudo(&fs, stat);
@@ -357,7 +358,6 @@ static int local_open(struct sl_core *core, const struct sl_uri *uri,
 	local->flags = options->flags;
 	local->descriptor = -1;
 	atomic_init(&local->direct, -1);
-	atomic_init(&local->nonblocking, true);
 	sl_mutex_init(&local->map.mutex);
 	sl_mutex_init(&local->cufile.mutex);
 	sl_permits_init(local);
@@ -376,7 +376,6 @@ static int local_open(struct sl_core *core, const struct sl_uri *uri,
 		local_close(&local->base);
 		return rc;
 	}
-	/* The length may be that of a server. */
 	if (core->settings.log >= SL_LOG_INFO)
 		log_opened(local);
 	*out = &local->base;

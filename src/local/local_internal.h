@@ -51,7 +51,7 @@ struct sl_local {
 	mode_t lent; /* permissions that only the part has */
 
 	/* Features that the file system supports as far as is known. They only ever become false. */
-	_Atomic bool nonblocking; /* the descriptor has O_NONBLOCK still */
+	_Atomic bool blocking; /* O_NONBLOCK, which is for the open, has been cleared */
 	_Atomic bool use_direct, use_nowait, use_dontcache;
 	/* A hint: the last look found the range in the page cache. */
 	_Atomic bool resident;

@@ -23,7 +23,7 @@
 static size_t page_size;       /* that the machine is said to have */
 static struct statfs *system_; /* that files are said to be of; NULL: the real one */
 static int stat_error;         /* of the next fstat(), once */
-static int stat_calls, reads_refused;
+static _Atomic int stat_calls, reads_refused;
 
 size_t __wrap_sl_page_size(void);
 size_t __wrap_sl_page_size(void)
