@@ -301,7 +301,6 @@ static ssize_t piece_call(struct sl_piece *piece, struct iovec *vectors, int cou
 		return -EOPNOTSUPP;
 	rc = piece->write ? pwritev2(descriptor, vectors, count, offset, flags)
 	                  : preadv2(descriptor, vectors, count, offset, flags);
-
 	if (rc < 0 && (errno == EPERM || errno == EINVAL || errno == EOPNOTSUPP)) {
 		if (flags)
 			return -EOPNOTSUPP;

@@ -232,11 +232,10 @@ static void local_find_file_system(struct sl_local *local, const struct stat *st
 		                           (uint64_t)local->remote << 1 | local->blocks);
 }
 
-static void local_find_abilities(struct sl_local *local, const struct stat *stat)
+static void local_find_abilities(struct sl_local *local)
 {
 	const struct sl_kernel *kernel = &local->core->kernel;
 
-	local_find_file_system(local, stat);
 	atomic_init(&local->use_nowait, kernel->nowait && !local->pseudo);
 	atomic_init(&local->use_dontcache, kernel->dontcache && !local->pseudo && !local->memory);
 	atomic_init(&local->resident, false);
@@ -278,7 +277,7 @@ static int local_prepare(struct sl_local *local, const struct sluice_open_option
 		return sl_fail(-errno, "cannot look at '%s': %s", local->path,
 		               sl_error_text(-errno));
 	local->device = S_ISBLK(stat.st_mode) ? stat.st_rdev : stat.st_dev;
-	local->inode = stat.st_ino;
+	local->inode = S_ISBLK(stat.st_mode) ? 0 : stat.st_ino;
 	rc = local_check_kind(local, &stat);
 	if (rc)
 		return rc;
@@ -286,7 +285,8 @@ static int local_prepare(struct sl_local *local, const struct sluice_open_option
 	    ftruncate(local->descriptor, 0))
 		return sl_fail(-errno, "cannot truncate '%s': %s", local->path,
 		               sl_error_text(-errno));
-	local_find_abilities(local, &stat);
+	local_find_file_system(local, &stat);
+	local_find_abilities(local);
 	if (options->expected_size && !local->block_device)
 		return local_fallocate(local, FALLOC_FL_KEEP_SIZE, 0, options->expected_size);
 	return 0;
@@ -415,12 +415,9 @@ static char *local_identity(struct sl_backend *backend)
 	struct sl_local *local = sl_local_of(backend);
 	char text[64];
 
-	if (local->block_device)
-		snprintf(text, sizeof(text), "block %u:%u", major(local->device),
-		         minor(local->device));
-	else
-		snprintf(text, sizeof(text), "inode %" PRIu64 ":%" PRIu64, (uint64_t)local->device,
-		         (uint64_t)local->inode);
+	snprintf(text, sizeof(text), "%s %" PRIu64 ":%" PRIu64,
+	         local->block_device ? "block" : "inode", (uint64_t)local->device,
+	         (uint64_t)local->inode);
 	return strdup(text);
 }
 

@@ -36,10 +36,10 @@ struct sl_local {
 	bool remote; /* fstat() may ask a server, or a process */
 	bool blocks; /* and so may all other calls: the kernel has few threads for such requests */
 	bool made;   /* the file did not exist before it was opened */
-	bool uncached; /* reads are to leave nothing in the page cache */
-	bool told;     /* the file system has told the alignment */
-	dev_t device;  /* of a block device its own, else that with the inode */
-	ino_t inode;
+	bool uncached;        /* reads are to leave nothing in the page cache */
+	bool told;            /* the file system has told the alignment */
+	dev_t device;         /* of a block device its own, else that with the inode */
+	ino_t inode;          /* or 0 */
 	uint64_t mount;       /* which no other mount ever has, or 0 */
 	int descriptor;       /* of buffered I/O */
 	_Atomic int direct;   /* opened with O_DIRECT, once a piece needs it, or -1 */
