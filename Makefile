@@ -49,6 +49,7 @@ stress:
 bench-local:
 	@scripts/bootstrap bench
 	@$(MAKE) --no-print-directory all
+	@ninja -C build bench/bench_small
 	@bench/local $(BENCH_FLAGS)
 
 bench-http:

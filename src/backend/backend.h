@@ -35,6 +35,8 @@ struct sl_core {
 	struct sl_bounce *bounce;
 	struct sl_http_engine *http;
 	struct sl_cufile *cufile;
+	/* Of local files: the mount of the last that was opened, and what is known of its file system; or 0. */
+	_Atomic uint64_t last_mount;
 };
 
 /*

@@ -114,7 +114,8 @@ static int cufile_open_again(struct sl_local *local)
 	char name[32];
 
 	/* In compatibility mode the page cache serves any offset and length. */
-	local->cufile.direct = cufile_has_gpudirect(local->core->cufile) && local->direct >= 0;
+	local->cufile.direct =
+		cufile_has_gpudirect(local->core->cufile) && sl_local_direct(local) >= 0;
 	snprintf(name, sizeof(name), "/proc/self/fd/%d", local->descriptor);
 	descriptor = open(name, flags | O_CLOEXEC | (local->cufile.direct ? O_DIRECT : 0));
 	return descriptor < 0 ? sl_fail(-errno, "cannot open '%s' again for cuFile: %s",

@@ -13,6 +13,7 @@
  * Threads: submission runs on any thread and never waits for storage; piece_run() runs on the workers of the context.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
@@ -162,7 +163,7 @@ int64_t sl_local_read_now(struct sl_backend *backend, void *data, size_t length,
 		return -EAGAIN;
 	/* Not preadv2(), which is a cancellation point of pthread_cancel(), and takes longer. */
 	rc = syscall(SYS_preadv2, local->descriptor, &vector, 1L, (long)offset,
-	             (long)(offset >> 32), (long)RWF_NOWAIT);
+	             (long)(offset >> 32), local->memory ? 0L : (long)RWF_NOWAIT);
 	if (rc < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EPERM))
 		atomic_store(&local->use_nowait, false);
 	/* A short read may mean the end of the file or of the resident pages: an operation finds out which. */
@@ -190,9 +191,9 @@ void sl_local_execute(struct sl_piece *piece)
 /* Bypasses the page cache; returns false if the piece cannot. */
 static bool submit_direct(struct sl_local *local, struct sl_piece *piece)
 {
-	if (!piece->large || !piece->aligned || local->direct < 0 ||
-	    piece->moved % local->offset_alignment ||
-	    !atomic_load_explicit(&local->use_direct, memory_order_relaxed))
+	if (!piece->large || !piece->aligned || piece->moved % local->offset_alignment ||
+	    !atomic_load_explicit(&local->use_direct, memory_order_relaxed) ||
+	    (!local->blocks && sl_local_direct(local) < 0))
 		return false;
 	piece->direct = true;
 	if ((uintptr_t)piece->data % local->memory_alignment) {
@@ -268,6 +269,11 @@ void sl_local_submit(struct sl_backend *backend, struct sl_piece *piece)
 		sl_cufile_submit(piece);
 		return;
 	}
+	/* io_uring fails instead of waiting for a file with O_NONBLOCK. No other flag that can be cleared is set. */
+	if (!atomic_load(&local->blocking)) {
+		fcntl(local->descriptor, F_SETFL, 0);
+		atomic_store(&local->blocking, true);
+	}
 	piece->direct = piece->nowait = piece->dontcache = piece->drops = false;
 	piece->bounce = NULL;
 	piece->permits = NULL;
@@ -289,9 +295,12 @@ static ssize_t piece_call(struct sl_piece *piece, struct iovec *vectors, int cou
 {
 	int descriptor = sl_piece_descriptor(piece), flags = sl_piece_flags(piece);
 	off_t offset = (off_t)at;
-	ssize_t rc = piece->write ? pwritev2(descriptor, vectors, count, offset, flags)
-	                          : preadv2(descriptor, vectors, count, offset, flags);
+	ssize_t rc;
 
+	if (descriptor < 0)
+		return -EOPNOTSUPP;
+	rc = piece->write ? pwritev2(descriptor, vectors, count, offset, flags)
+	                  : preadv2(descriptor, vectors, count, offset, flags);
 	if (rc < 0 && (errno == EPERM || errno == EINVAL || errno == EOPNOTSUPP)) {
 		if (flags)
 			return -EOPNOTSUPP;

@@ -27,6 +27,10 @@
 #define FUSE_SUPER_MAGIC 0x65735546
 #endif
 
+#ifndef STATX_MNT_ID_UNIQUE
+#define STATX_MNT_ID_UNIQUE 0x4000 /* Linux 6.8 */
+#endif
+
 /* Alignment of direct I/O if the file system does not tell it: no disk needs more than a page. */
 #define GUESSED_ALIGNMENT 4096
 /* A small read that is alone is shared among the workers, in pieces that are worth waking a thread for. */
@@ -113,25 +117,29 @@ static int local_open_by_name(struct sl_local *local, const struct sluice_open_o
 	return sl_fail(-errno, "cannot open '%s': %s", local->path, sl_error_text(-errno));
 }
 
-static void local_find_alignment(struct sl_local *local)
+/* As fstat(); one call of the kernel tells the alignment of direct I/O as well. */
+static int local_look(struct sl_local *local, struct stat *out)
 {
-	struct statx stat;
-	uint32_t offset = GUESSED_ALIGNMENT, memory = GUESSED_ALIGNMENT;
+	struct statx found;
 
-	if (local->core->kernel.dioalign &&
-	    !statx(local->descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stat) &&
-	    stat.stx_mask & STATX_DIOALIGN) {
-		offset = stat.stx_dio_offset_align;
-		memory = stat.stx_dio_mem_align;
+	local->offset_alignment = local->memory_alignment = GUESSED_ALIGNMENT;
+	if (!local->core->kernel.dioalign ||
+	    statx(local->descriptor, "", AT_EMPTY_PATH,
+	          STATX_BASIC_STATS | STATX_DIOALIGN | STATX_MNT_ID_UNIQUE, &found))
+		return fstat(local->descriptor, out);
+	*out = (struct stat){.st_mode = found.stx_mode,
+	                     .st_ino = found.stx_ino,
+	                     .st_size = (off_t)found.stx_size,
+	                     .st_blocks = (blkcnt_t)found.stx_blocks};
+	out->st_dev = makedev(found.stx_dev_major, found.stx_dev_minor);
+	out->st_rdev = makedev(found.stx_rdev_major, found.stx_rdev_minor);
+	local->mount = found.stx_mask & STATX_MNT_ID_UNIQUE ? found.stx_mnt_id : 0;
+	local->told = found.stx_mask & STATX_DIOALIGN;
+	if (local->told) {
+		local->offset_alignment = found.stx_dio_offset_align;
+		local->memory_alignment = found.stx_dio_mem_align;
 	}
-	if (!offset || !memory) {
-		local->buffered = "the file cannot";
-		return;
-	}
-	/* Direct and buffered writes never share a page: else the page cache could write back a page with bytes that are
-	 * older than those of the direct write. */
-	local->offset_alignment = SL_MAX(offset, sl_page_size());
-	local->memory_alignment = memory;
+	return 0;
 }
 
 /* Opens the file again without /proc: by its name, if the name still leads to it. */
@@ -150,23 +158,27 @@ static int local_open_same(const struct sl_local *local, int flags)
 	return -1;
 }
 
-/* Opens a second description of the file, with O_DIRECT. If that fails the file has no direct I/O. */
-static void local_open_direct(struct sl_local *local)
+/* Opens a second description of the file. Of several threads that open it, the descriptor of the first is kept. */
+int sl_local_direct(struct sl_local *local)
 {
-	int flags = (fcntl(local->descriptor, F_GETFL) & O_ACCMODE) | O_DIRECT | O_CLOEXEC;
+	int fd = atomic_load(&local->direct), flags;
 	char name[32];
 
-	local_find_alignment(local);
-	if (!local->offset_alignment)
-		return;
+	if (fd >= 0 || !atomic_load(&local->use_direct))
+		return fd;
+	flags = (fcntl(local->descriptor, F_GETFL) & O_ACCMODE) | O_DIRECT | O_CLOEXEC;
 	snprintf(name, sizeof(name), "/proc/self/fd/%d", local->descriptor);
-	local->direct = open(name, flags);
-	if (local->direct < 0 && errno == ENOENT)
-		local->direct = local_open_same(local, flags);
-	if (local->direct < 0) {
-		local->buffered = sl_error_text(-errno);
-		local->offset_alignment = 0;
+	fd = open(name, flags);
+	if (fd < 0 && errno == ENOENT)
+		fd = local_open_same(local, flags);
+	if (fd < 0) {
+		sl_log(&local->core->settings, SL_LOG_INFO, "'%s' is without direct I/O: %s",
+		       local->path, sl_error_text(-errno));
+		atomic_store(&local->use_direct, false);
+	} else if (!atomic_compare_exchange_strong(&local->direct, &(int){-1}, fd)) {
+		close(fd);
 	}
+	return atomic_load(&local->direct);
 }
 
 /* Returns whether the file system answers fstat() from memory. Others may ask a server, or a process. */
@@ -193,30 +205,56 @@ static bool file_system_is_pseudo(const struct statfs *fs, const struct stat *st
 	return !fs->f_blocks && !stat->st_blocks && !(served && stat->st_size);
 }
 
-static void local_find_abilities(struct sl_local *local, const struct stat *stat)
+/* Asks the file system, which may ask a server, unless the last file that was opened is in the same mount. */
+static void local_find_file_system(struct sl_local *local, const struct stat *stat)
+{
+	_Atomic uint64_t *last = &local->core->last_mount;
+	uint64_t known = atomic_load(last);
+	struct statfs fs;
+
+	/* A block device is in the mount of its name. */
+	if (local->block_device)
+		return;
+	if (local->mount && known >> 3 == local->mount) {
+		local->memory = known & 4;
+		local->remote = known & 2;
+		local->blocks = known & 1;
+		return;
+	}
+	if (fstatfs(local->descriptor, &fs))
+		return;
+	local->memory = fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
+	local->pseudo = !local->memory && file_system_is_pseudo(&fs, stat);
+	local->remote = !local->pseudo && !file_system_knows_sizes(fs.f_type);
+	local->blocks = local->remote && fs.f_type != OVERLAYFS_SUPER_MAGIC;
+	if (fs.f_blocks)
+		atomic_store(last, local->mount << 3 | (uint64_t)local->memory << 2 |
+		                           (uint64_t)local->remote << 1 | local->blocks);
+}
+
+static void local_find_abilities(struct sl_local *local)
 {
 	const struct sl_kernel *kernel = &local->core->kernel;
-	struct statfs fs;
-	bool memory = false;
 
-	if (!local->block_device && !fstatfs(local->descriptor, &fs)) {
-		memory = fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
-		local->pseudo = !memory && file_system_is_pseudo(&fs, stat);
-		local->remote = !local->pseudo && !file_system_knows_sizes(fs.f_type);
-		local->blocks = local->remote && fs.f_type != OVERLAYFS_SUPER_MAGIC;
-	}
 	atomic_init(&local->use_nowait, kernel->nowait && !local->pseudo);
-	atomic_init(&local->use_dontcache, kernel->dontcache && !local->pseudo && !memory);
-	atomic_init(&local->use_direct, true);
+	atomic_init(&local->use_dontcache, kernel->dontcache && !local->pseudo && !local->memory);
 	atomic_init(&local->resident, false);
-	local->uncached = local->flags & SLUICE_OPEN_UNCACHED && !memory && !local->pseudo;
+	local->uncached = local->flags & SLUICE_OPEN_UNCACHED && !local->memory && !local->pseudo;
 	/* No read then brings in more pages than it was asked for. */
 	if (local->uncached)
 		posix_fadvise(local->descriptor, 0, 0, POSIX_FADV_RANDOM);
-	if (memory || local->pseudo)
+	if (local->memory || local->pseudo)
 		local->buffered = "its file system has no disk";
-	else
-		local_open_direct(local);
+	else if (!local->offset_alignment || !local->memory_alignment)
+		local->buffered = "the file cannot";
+	/* Direct and buffered writes never share a page: else the page cache could write back a page with bytes that are
+	 * older than those of the direct write. */
+	local->offset_alignment =
+		local->buffered ? 0 : SL_MAX(local->offset_alignment, sl_page_size());
+	atomic_init(&local->use_direct, !local->buffered);
+	/* A piece of such a file opens it on the thread that makes the call, and reactors do not wait. */
+	if (local->blocks && local->choice == SL_CHOICE_URING)
+		sl_local_direct(local);
 }
 
 static int local_fallocate(struct sl_local *local, int mode, uint64_t offset, uint64_t length)
@@ -235,19 +273,20 @@ static int local_prepare(struct sl_local *local, const struct sluice_open_option
 	struct stat stat;
 	int rc;
 
-	if (fstat(local->descriptor, &stat))
+	if (local_look(local, &stat))
 		return sl_fail(-errno, "cannot look at '%s': %s", local->path,
 		               sl_error_text(-errno));
+	local->device = S_ISBLK(stat.st_mode) ? stat.st_rdev : stat.st_dev;
+	local->inode = S_ISBLK(stat.st_mode) ? 0 : stat.st_ino;
 	rc = local_check_kind(local, &stat);
 	if (rc)
 		return rc;
-	/* io_uring fails instead of waiting for a file that has O_NONBLOCK. */
-	fcntl(local->descriptor, F_SETFL, fcntl(local->descriptor, F_GETFL) & ~O_NONBLOCK);
 	if (local->flags & SLUICE_OPEN_TRUNCATE && S_ISREG(stat.st_mode) &&
 	    ftruncate(local->descriptor, 0))
 		return sl_fail(-errno, "cannot truncate '%s': %s", local->path,
 		               sl_error_text(-errno));
-	local_find_abilities(local, &stat);
+	local_find_file_system(local, &stat);
+	local_find_abilities(local);
 	if (options->expected_size && !local->block_device)
 		return local_fallocate(local, FALLOC_FL_KEEP_SIZE, 0, options->expected_size);
 	return 0;
@@ -260,8 +299,8 @@ static void local_close(struct sl_backend *backend)
 	sl_permits_destroy(local);
 	sl_cufile_close(local);
 	sl_replace_abandon(local);
-	if (local->direct >= 0)
-		close(local->direct);
+	if (atomic_load(&local->direct) >= 0)
+		close(atomic_load(&local->direct));
 	if (local->descriptor >= 0)
 		close(local->descriptor);
 	sl_residency_close(local);
@@ -317,7 +356,8 @@ static int local_open(struct sl_core *core, const struct sl_uri *uri,
 	local->base.ops = &sl_local_ops;
 	local->core = core;
 	local->flags = options->flags;
-	local->descriptor = local->direct = -1;
+	local->descriptor = -1;
+	atomic_init(&local->direct, -1);
 	sl_mutex_init(&local->map.mutex);
 	sl_mutex_init(&local->cufile.mutex);
 	sl_permits_init(local);
@@ -336,7 +376,8 @@ static int local_open(struct sl_core *core, const struct sl_uri *uri,
 		local_close(&local->base);
 		return rc;
 	}
-	log_opened(local);
+	if (core->settings.log >= SL_LOG_INFO)
+		log_opened(local);
 	*out = &local->base;
 	return 0;
 }
@@ -372,17 +413,11 @@ static size_t local_passes(struct sl_backend *backend)
 static char *local_identity(struct sl_backend *backend)
 {
 	struct sl_local *local = sl_local_of(backend);
-	struct stat stat;
 	char text[64];
 
-	if (fstat(local->descriptor, &stat))
-		return NULL;
-	if (local->block_device)
-		snprintf(text, sizeof(text), "block %u:%u", major(stat.st_rdev),
-		         minor(stat.st_rdev));
-	else
-		snprintf(text, sizeof(text), "inode %" PRIu64 ":%" PRIu64, (uint64_t)stat.st_dev,
-		         (uint64_t)stat.st_ino);
+	snprintf(text, sizeof(text), "%s %" PRIu64 ":%" PRIu64,
+	         local->block_device ? "block" : "inode", (uint64_t)local->device,
+	         (uint64_t)local->inode);
 	return strdup(text);
 }
 
@@ -400,8 +435,11 @@ static int local_stat(struct sl_backend *backend, struct sluice_file_info *out)
 	out->allocated = local->block_device ? out->length : (uint64_t)stat.st_blocks * 512;
 	out->flags = local->pseudo ? SLUICE_STAT_SIZE_UNKNOWN : 0;
 	out->modified_ns = stat.st_mtim.tv_sec * INT64_C(1000000000) + stat.st_mtim.tv_nsec;
-	out->direct_offset = local->offset_alignment;
-	out->direct_memory = local->memory_alignment;
+	/* A file system that does not tell may refuse to open the file. */
+	if (local->told ? atomic_load(&local->use_direct) : sl_local_direct(local) >= 0) {
+		out->direct_offset = local->offset_alignment;
+		out->direct_memory = local->memory_alignment;
+	}
 	out->backend = sl_choice_name(local->choice);
 	return 0;
 }
@@ -411,7 +449,7 @@ static int local_reserve(struct sl_backend *backend, uint64_t offset, uint64_t l
 	struct sl_local *local = sl_local_of(backend);
 
 	/* Only direct writes are slow while they extend the file. */
-	if (local->block_device || local->direct < 0)
+	if (local->block_device || sl_local_direct(local) < 0)
 		return 0;
 	return local_fallocate(local, 0, offset, length);
 }

@@ -32,12 +32,17 @@ struct sl_local {
 	bool block_device;
 	bool sink;   /* /dev/null */
 	bool pseudo; /* as /proc: sizes mean nothing, and reads have to be in order */
+	bool memory; /* as tmpfs, which refuses RWF_NOWAIT: no read of it waits */
 	bool remote; /* fstat() may ask a server, or a process */
 	bool blocks; /* and so may all other calls: the kernel has few threads for such requests */
 	bool made;   /* the file did not exist before it was opened */
 	bool uncached;        /* reads are to leave nothing in the page cache */
+	bool told;            /* the file system has told the alignment */
+	dev_t device;         /* of a block device its own, else that with the inode */
+	ino_t inode;          /* or 0 */
+	uint64_t mount;       /* which no other mount ever has, or 0 */
 	int descriptor;       /* of buffered I/O */
-	int direct;           /* opened with O_DIRECT, or -1 */
+	_Atomic int direct;   /* opened with O_DIRECT, once a piece needs it, or -1 */
 	const char *buffered; /* why there is no direct I/O, or NULL */
 	uint32_t offset_alignment, memory_alignment; /* of direct */
 	char *path;                                  /* the final name */
@@ -46,6 +51,7 @@ struct sl_local {
 	mode_t lent; /* permissions that only the part has */
 
 	/* Features that the file system supports as far as is known. They only ever become false. */
+	_Atomic bool blocking; /* O_NONBLOCK, which is for the open, has been cleared */
 	_Atomic bool use_direct, use_nowait, use_dontcache;
 	/* A hint: the last look found the range in the page cache. */
 	_Atomic bool resident;
@@ -69,16 +75,20 @@ static inline struct sl_local *sl_local_of(struct sl_backend *backend)
 {
 	return SL_CONTAINER(backend, struct sl_local, base);
 }
+/* Opens the file for direct I/O at the first use; may wait if local->blocks. Returns -1 if that fails. */
+int sl_local_direct(struct sl_local *local);
 static inline int sl_piece_descriptor(const struct sl_piece *piece)
 {
 	struct sl_local *local = sl_local_of(piece->backend);
 
-	return piece->direct ? local->direct : local->descriptor;
+	return piece->direct ? sl_local_direct(local) : local->descriptor;
 }
 /* Returns the flags of preadv2() and pwritev2() for the piece. */
 static inline int sl_piece_flags(const struct sl_piece *piece)
 {
-	return (piece->nowait ? RWF_NOWAIT : 0) | (piece->dontcache ? RWF_DONTCACHE : 0);
+	bool nowait = piece->nowait && !sl_local_of(piece->backend)->memory;
+
+	return (nowait ? RWF_NOWAIT : 0) | (piece->dontcache ? RWF_DONTCACHE : 0);
 }
 /* Returns the address of the next byte to move. */
 static inline char *sl_piece_memory(const struct sl_piece *piece)

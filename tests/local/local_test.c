@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -22,6 +23,7 @@
 static size_t page_size;       /* that the machine is said to have */
 static struct statfs *system_; /* that files are said to be of; NULL: the real one */
 static int stat_error;         /* of the next fstat(), once */
+static _Atomic int stat_calls, reads_refused;
 
 size_t __wrap_sl_page_size(void);
 size_t __wrap_sl_page_size(void)
@@ -38,6 +40,7 @@ long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
 
 	if (number == CACHESTAT && !rc)
 		*(uint64_t *)c /= page_size / 4096;
+	reads_refused += number == SYS_preadv2 && rc < 0;
 	return rc;
 }
 
@@ -83,6 +86,7 @@ int __wrap_fstat64(int fd, struct stat *out)
 {
 	errno = stat_error;
 	stat_error = 0;
+	stat_calls++;
 	return errno ? -1 : __real_fstat64(fd, out);
 }
 
@@ -166,6 +170,104 @@ LOCAL(memory_is_taken_by_whole_pages)
 	assert_true(sl_device_find((unsigned)index)
 	                    ->ops->registered(sl_device_find((unsigned)index), pinned, LARGE));
 	assert_ok(sluice_pinned_free(pinned));
+}
+
+/* Many small files and a large one, which is the last and is read from storage. */
+static void check_descriptors(struct fixture *f, bool direct)
+{
+	enum { FILES = 64 };
+	size_t before = count_descriptors();
+	struct buffer b = buffer_new(MIB, 0);
+	sluice_file *files[FILES];
+	struct rlimit all, full;
+	char data[3];
+
+	file_make(scratch(f, "small"), sizeof(data), 1);
+	file_make(scratch(f, "big"), b.length, 2);
+	for (int i = 0; i < FILES; i++) {
+		files[i] = open_both(f->ctx, scratch(f, i < FILES - 1 ? "small" : "big"));
+		assert_read(files[i], data, sizeof(data), 0);
+		assert_pattern(data, sizeof(data), 0, i < FILES - 1 ? 1 : 2);
+	}
+	file_set_residency(scratch(f, "big"), COLD);
+	assert_int_equal(count_descriptors(), before + FILES);
+	/* With no descriptor left the bytes come through the page cache. */
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+	full = all;
+	full.rlim_cur = (rlim_t)dup(0);
+	close((int)full.rlim_cur);
+	if (!direct)
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &full), 0);
+	assert_read(files[FILES - 1], b.data, b.length, 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+	assert_pattern(b.data, b.length, 0, 2);
+	assert_int_equal(count_descriptors(), before + FILES + direct);
+	for (int i = 0; i < FILES; i++)
+		assert_ok(sluice_close(files[i]));
+	assert_int_equal(count_descriptors(), before);
+	buffer_free(&b);
+}
+
+LOCAL(a_file_takes_one_descriptor_until_a_large_piece_needs_another)
+{
+	struct fixture *f = *state;
+	struct statfs nfs = {.f_type = NFS_SUPER_MAGIC, .f_bsize = 4096, .f_blocks = 1};
+	struct sluice_config c = row_config();
+
+	if (!scratch_takes_direct(f))
+		SKIP("files here cannot be opened for direct I/O");
+	page_size = 4096;
+	c.direct_bytes = 128 * KIB;
+	/* Of a server's files the thread that makes the call opens it. */
+	for (int i = 0; i < 4; i++) {
+		fixture_config(f, &c);
+		system_ = i / 2 ? &nfs : NULL;
+		check_descriptors(f, i % 2);
+	}
+}
+
+/* That of a server is a question to the server. */
+LOCAL(a_small_read_does_not_ask_for_the_length)
+{
+	struct fixture *f = *state;
+	struct sluice_config c = row_config();
+	char data[4096];
+	sluice_file *file;
+
+	page_size = 4096;
+	c.inline_bytes = sizeof(data);
+	fixture_config(f, &c);
+	file_make(scratch(f, "small"), sizeof(data), 1);
+	file_set_residency(scratch(f, "small"), CACHED);
+	stat_calls = 0;
+	file = open_read(f->ctx, scratch(f, "small"));
+	assert_read(file, data, sizeof(data), 0);
+	assert_ok(sluice_close(file));
+	/* Where statx() tells nothing of the file, this looks at its kind. */
+	assert_true(stat_calls <= 1);
+}
+
+/* tmpfs has no RWF_NOWAIT. */
+LOCAL(a_small_read_from_tmpfs_is_over_at_once)
+{
+	struct fixture *f = *state;
+	char path[] = "/dev/shm/sluice-test.XXXXXX", data[4096];
+	int fd = mkstemp(path);
+	sluice_file *file;
+	struct statfs fs;
+
+	if (fd < 0 || fstatfs(fd, &fs) || fs.f_type != TMPFS_MAGIC)
+		SKIP("/dev/shm is no tmpfs");
+	close(fd);
+	page_size = 4096;
+	file_make(path, sizeof(data), 1);
+	reads_refused = 0;
+	file = open_read(f->ctx, path);
+	assert_read(file, data, sizeof(data), 0);
+	assert_pattern(data, sizeof(data), 0, 1);
+	assert_int_equal(reads_refused, 0);
+	assert_ok(sluice_close(file));
+	unlink(path);
 }
 
 static bool size_is_known(struct fixture *f, const char *path)
