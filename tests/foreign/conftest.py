@@ -41,7 +41,7 @@ def s3():
 
 
 @pytest.fixture(scope="session")
-def store(tmp_path_factory):
+def store_options(tmp_path_factory):
     """The options of a file system for a daemon's store."""
     socket = tmp_path_factory.mktemp("store") / "socket"
     daemon = subprocess.Popen([BUILD / "sluiced", "--socket", socket, "--memory", "64M"], stderr=subprocess.DEVNULL)

@@ -40,8 +40,8 @@ class S3(suite.AbstractFixtures):
 
 class Blobs(S3):
     @pytest.fixture
-    def fs(self, store):
-        return fsspec.filesystem("store", **store)
+    def fs(self, store_options):
+        return fsspec.filesystem("store", **store_options)
 
 
 for _kind in Local, S3, Blobs:

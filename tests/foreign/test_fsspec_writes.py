@@ -13,7 +13,7 @@ DATA = bytes(range(251)) * 400
 @pytest.fixture(params=["sluice+s3", "store"])
 def written(request):
     """A file system that is written, and a folder in it without objects."""
-    options = request.getfixturevalue({"sluice+s3": "s3"}.get(request.param, request.param))
+    options = request.getfixturevalue({"sluice+s3": "s3", "store": "store_options"}[request.param])
     return fsspec.filesystem(request.param, skip_instance_cache=True, **options), f"there/{request.function.__name__}"
 
 
