@@ -36,7 +36,8 @@ def _converted(error: Exception) -> Exception:
     """The error as one of safetensors, too."""
     if isinstance(error, (FileNotFoundError, PermissionError, _originals["SafetensorError"])):
         return error
-    return _error_class(type(error))(*error.args)
+    kind: Any = type(error)
+    return _error_class(kind)(*error.args)
 
 
 def _leave(what: str, call: Callable[[], Any]) -> Any:
