@@ -121,7 +121,7 @@ FIXTURE_TEST(tensors_are_in_the_order_of_their_bytes_and_found_by_any_name)
 	const char *uri = made_safetensors(
 		f, "order",
 		"{\"b\":{\"more\":[{\"a\":[1,null]},\"x\",{}],\"dtype\":\"U8\",\"shape\":[4],"
-	        "\"more\":true,"
+		"\"more\":true,"
 		"\"data_offsets\":[3,7]},"
 		"\"__metadata__\":{\"format\":\"pt\",\"\":\"\xc3\xa4\"},"
 		"\"empty\":{\"dtype\":\"F64\",\"shape\":[18446744073709551615,0,4],\"data_"
