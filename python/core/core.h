@@ -153,6 +153,8 @@ void operation_use(struct operation *self);
 void operation_give(struct operation *self);
 /* Ends an operation with n bytes, or an error, and calls back. */
 void operation_end(struct operation *self, int64_t n, const char *message);
+/* Calls callback(operation); what it raises goes to sys.unraisablehook. */
+void call_back(PyObject *callback, PyObject *operation);
 
 /* Returns whether a new read has no room; -1 with an exception. */
 int read_has_to_wait(const struct pending *pending);
