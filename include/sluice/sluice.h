@@ -532,9 +532,9 @@ SLUICE_API int sluice_open(sluice_context *ctx, const char *uri,
 typedef struct sluice_list sluice_list;
 struct sluice_entry {
 	size_t size; /* in: sizeof(struct sluice_entry) */
-	const char
-		*name; /* behind "s3://BUCKET/"; valid, as etag, until the next call for the list */
-	int is_prefix; /* 1: the common begin of several names, up to a '/' */
+	const char *
+		name; /* behind "s3://BUCKET/", or that of a bucket; valid, as etag, until the next call for the list */
+	int is_prefix;       /* 1: the common begin of several names, up to a '/' */
 	uint64_t length;     /* bytes of the object */
 	int64_t modified_ns; /* last change, nanoseconds since 1970; 0 if unknown */
 	const char *etag;    /* or "" */
@@ -548,11 +548,12 @@ enum sluice_list_flags {
 /*
  * Begins a list of the objects of S3 with names that begin as that of uri, s3://BUCKET or
  * s3://BUCKET/PREFIX, in the order of the server. recursive: 0, or of enum sluice_list_flags. With 0, names are listed up to
- * the next '/' behind the prefix. `headers` and `s3` of the options are used, and must stay valid
+ * the next '/' behind the prefix. With 0 and "s3://" the buckets are listed that belong to the user: each is a prefix, and
+ * modified_ns is when it was made. `headers` and `s3` of the options are used, and must stay valid
  * until sluice_list_close(). Waits for the server. A list is used by one thread at a time, and
  * closed before its context is freed.
  *
- * Returns 0, or -ENOTSUP for a URI without lists, -EPROTO for a list that is cut, cannot be read or
+ * Returns 0, or -ENOTSUP for a URI without lists, -ENOENT for a bucket that is not there, -EPROTO for a list that is cut, cannot be read or
  * does not say how it goes on, or the errors of sluice_open().
  */
 SLUICE_API int sluice_list_open(sluice_context *ctx, const char *uri,
