@@ -211,6 +211,9 @@ struct sluice_config {
 	 * which a file gets half at most. Each file has memory for a part in any case. 64 KiB to 1 TiB.
 	 * Default: 256 MiB. */
 	size_t s3_upload_bytes;
+	/* SLUICE_S3_COPY_BYTES: sluice_copy_object() copies a longer object in parts, several at a time; 64 KiB
+	 * to 5 GiB, which is the most that AWS copies at once. Default: 5 GiB. */
+	size_t s3_copy_bytes;
 };
 #define SLUICE_CONFIG_INIT                                                                         \
 	{                                                                                          \
@@ -573,6 +576,31 @@ SLUICE_API void sluice_list_close(sluice_list *list);
  */
 SLUICE_API int sluice_remove(sluice_context *ctx, const char *uri,
                              const struct sluice_open_options *o, const char *upload);
+
+/*
+ * Has the server of S3 copy an object, s3://BUCKET/KEY, to another name, s3://BUCKET/KEY: no byte of it comes to this
+ * machine. Both are of the service, and used with the credentials, that the options name. Of these are used: `headers` and `s3`,
+ * whose `version` is that of the source; and of the flags SLUICE_OPEN_EXCLUSIVE. o may be NULL. The object of the name is
+ * replaced at once when the copy is complete. Waits for the server, whose silence may be longer than SLUICE_HTTP_STALL_MS
+ * by a second for each 8 MiB. Any thread.
+ *
+ * The copy has the metadata of the source, unless `headers` have other: Content-Type, Content-Encoding, Content-Language,
+ * Content-Disposition, Cache-Control, Expires or x-amz-meta-..., in whose place x-amz-metadata-directive may be given.
+ * ACL, storage class and encryption are those of `headers`, or the bucket's. Where `headers` have a key
+ * (x-amz-server-side-encryption-customer-...), the source has the same, unless
+ * x-amz-copy-source-server-side-encryption-customer-... say another. An object above SLUICE_S3_COPY_BYTES is copied in
+ * parts: its tags are not copied, and its ETag is another.
+ *
+ * Returns 0, or
+ *   -ENOTSUP   an end is not of S3, or the server cannot copy: the object has to be read and written
+ *   -EINVAL    both ends are the same, and there are no headers
+ *   -EEXIST    with EXCLUSIVE: the target exists
+ *   -ESTALE    the source was changed meanwhile
+ *   -ENOENT    there is no such source, or no such bucket
+ *   the errors of sluice_open() and sluice_close()
+ */
+SLUICE_API int sluice_copy_object(sluice_context *ctx, const char *from, const char *to,
+                                  const struct sluice_open_options *o);
 
 /*
  * Describes an object of S3 that is being written in parts, with expected_size, so that a later
