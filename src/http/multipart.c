@@ -241,10 +241,6 @@ static void create_over(struct sl_http_call *call)
 /* No attempt is cut: nobody would know the id of an upload that the server began. */
 void sl_http_multipart_create(struct sl_http_multipart *multipart)
 {
-	sl_mutex_lock(&multipart->mutex);
-	multipart->locked.begun = true;
-	multipart->locked.flying++;
-	sl_mutex_unlock(&multipart->mutex);
 	multipart->create = (struct sl_http_call){.verb = "POST",
 	                                          .query = SL_S3_UPLOADS,
 	                                          .root = "InitiateMultipartUploadResult",

@@ -279,6 +279,8 @@ static int copy_by_parts(struct object_copy *copy, uint64_t size, uint64_t most)
 	if (!parts)
 		return sl_fail(-ENOMEM, "no memory");
 	atomic_store(&multipart->plain, true);
+	multipart->locked.begun = true;
+	multipart->locked.flying = 1;
 	sl_http_multipart_create(multipart);
 	sl_http_multipart_wait(multipart);
 	rc = multipart_error(multipart);

@@ -97,7 +97,7 @@ int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
 /* A part has all its bytes: prepares its call, and sends the part when the upload has its id. No lock held. */
 void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_part *part);
 
-/* Begins an upload, of which nothing flies yet. No lock held. */
+/* Begins an upload, which is `begun` and counts as flying already. No lock held. */
 void sl_http_multipart_create(struct sl_http_multipart *multipart);
 /* A call is over. The multipart may be freed as soon as the last is. */
 void sl_http_multipart_landed(struct sl_http_multipart *multipart);
