@@ -105,6 +105,8 @@ PyObject *find_memory(PyObject *module, PyObject *buffer);
 PyObject *list_objects(PyObject *module, PyObject *args);
 /* remove_object(context, uri, headers, s3) */
 PyObject *remove_object(PyObject *module, PyObject *args);
+/* copy_object(context, from, to, headers, s3, exclusive=False) */
+PyObject *copy_object(PyObject *module, PyObject *args);
 /* The word of safetensors for a type, or one like it; NULL: there is no such type. */
 const char *type_word(int type);
 

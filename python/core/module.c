@@ -55,6 +55,8 @@ static PyMethodDef functions[] = {
 	{"list_objects", list_objects, METH_VARARGS, "The entries of a list of objects."},
 	{"remove_object", remove_object, METH_VARARGS,
          "Removes an object, or nothing if it is not there."},
+	{"copy_object", copy_object, METH_VARARGS,
+         "Has the server copy an object, so that no byte of it comes here."},
 	{"reads", reads, METH_VARARGS, "(reads that wait, bytes in flight, the most of them)."},
 	{"uri_name", uri_name, METH_O, "The URI without user, password and query."},
 	{0},
