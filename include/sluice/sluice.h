@@ -211,6 +211,9 @@ struct sluice_config {
 	 * which a file gets half at most. Each file has memory for a part in any case. 64 KiB to 1 TiB.
 	 * Default: 256 MiB. */
 	size_t s3_upload_bytes;
+	/* SLUICE_S3_COPY_BYTES: sluice_copy_object() copies a longer object in parts, several at a time; 64 KiB
+	 * to 5 GiB, which is the most that AWS copies at once. Default: 5 GiB. */
+	size_t s3_copy_bytes;
 };
 #define SLUICE_CONFIG_INIT                                                                         \
 	{                                                                                          \
@@ -533,9 +536,9 @@ SLUICE_API int sluice_open(sluice_context *ctx, const char *uri,
 typedef struct sluice_list sluice_list;
 struct sluice_entry {
 	size_t size; /* in: sizeof(struct sluice_entry) */
-	const char
-		*name; /* behind "s3://BUCKET/"; valid, as etag, until the next call for the list */
-	int is_prefix; /* 1: the common begin of several names, up to a '/' */
+	const char *
+		name; /* behind "s3://BUCKET/", or that of a bucket; valid, as etag, until the next call for the list */
+	int is_prefix;       /* 1: the common begin of several names, up to a '/' */
 	uint64_t length;     /* bytes of the object */
 	int64_t modified_ns; /* last change, nanoseconds since 1970; 0 if unknown */
 	const char *etag;    /* or "" */
@@ -549,11 +552,12 @@ enum sluice_list_flags {
 /*
  * Begins a list of the objects of S3 with names that begin as that of uri, s3://BUCKET or
  * s3://BUCKET/PREFIX, in the order of the server. recursive: 0, or of enum sluice_list_flags. With 0, names are listed up to
- * the next '/' behind the prefix. `headers` and `s3` of the options are used, and must stay valid
+ * the next '/' behind the prefix. With 0 and "s3://" the buckets are listed that belong to the user: each is a prefix, and
+ * modified_ns is when it was made. `headers` and `s3` of the options are used, and must stay valid
  * until sluice_list_close(). Waits for the server. A list is used by one thread at a time, and
  * closed before its context is freed.
  *
- * Returns 0, or -ENOTSUP for a URI without lists, -EPROTO for a list that is cut, cannot be read or
+ * Returns 0, or -ENOTSUP for a URI without lists, -ENOENT for a bucket that is not there, -EPROTO for a list that is cut, cannot be read or
  * does not say how it goes on, or the errors of sluice_open().
  */
 SLUICE_API int sluice_list_open(sluice_context *ctx, const char *uri,
@@ -573,6 +577,31 @@ SLUICE_API void sluice_list_close(sluice_list *list);
  */
 SLUICE_API int sluice_remove(sluice_context *ctx, const char *uri,
                              const struct sluice_open_options *o, const char *upload);
+
+/*
+ * Has the server of S3 copy an object, s3://BUCKET/KEY, to another name, s3://BUCKET/KEY: no byte of it comes to this
+ * machine. Both are of the service, and used with the credentials, that the options name. Of these are used: `headers` and `s3`,
+ * whose `version` is that of the source; and of the flags SLUICE_OPEN_EXCLUSIVE. o may be NULL. The object of the name is
+ * replaced at once when the copy is complete. Waits for the server, whose silence may be longer than SLUICE_HTTP_STALL_MS
+ * by a second for each 8 MiB. Any thread.
+ *
+ * The copy has the metadata of the source, unless `headers` have other: Content-Type, Content-Encoding, Content-Language,
+ * Content-Disposition, Cache-Control, Expires or x-amz-meta-..., in whose place x-amz-metadata-directive may be given.
+ * ACL, storage class and encryption are those of `headers`, or the bucket's. Where `headers` have a key
+ * (x-amz-server-side-encryption-customer-...), the source has the same, unless
+ * x-amz-copy-source-server-side-encryption-customer-... say another. An object above SLUICE_S3_COPY_BYTES is copied in
+ * parts: its tags are not copied, and its ETag is another.
+ *
+ * Returns 0, or
+ *   -ENOTSUP   an end is not of S3, or the server cannot copy: the object has to be read and written
+ *   -EINVAL    both ends are the same, and there are no headers
+ *   -EEXIST    with EXCLUSIVE: the target exists
+ *   -ESTALE    the source was changed meanwhile
+ *   -ENOENT    there is no such source, or no such bucket
+ *   the errors of sluice_open() and sluice_close()
+ */
+SLUICE_API int sluice_copy_object(sluice_context *ctx, const char *from, const char *to,
+                                  const struct sluice_open_options *o);
 
 /*
  * Describes an object of S3 that is being written in parts, with expected_size, so that a later

@@ -79,7 +79,8 @@ static const struct setting {
 	NUMBER(http_retry_ms), NUMBER(http_ratelimit_ms), TEXT(http_headers_file),
 	TEXT(http_bearer), TEXT(http_bearer_file), TEXT(http_netrc), TEXT(http_client_cert),
 	TEXT(http_client_key), TEXT(http_hedge), NUMBER(http_gap_bytes),
-	NUMBER(s3_part_bytes), NUMBER(s3_upload_bytes)
+	NUMBER(s3_part_bytes), NUMBER(s3_upload_bytes),
+	NUMBER(s3_copy_bytes)
 };
 /* clang-format on */
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))

@@ -105,6 +105,8 @@ PyObject *find_memory(PyObject *module, PyObject *buffer);
 PyObject *list_objects(PyObject *module, PyObject *args);
 /* remove_object(context, uri, headers, s3) */
 PyObject *remove_object(PyObject *module, PyObject *args);
+/* copy_object(context, from, to, headers, s3, exclusive=False) */
+PyObject *copy_object(PyObject *module, PyObject *args);
 /* The word of safetensors for a type, or one like it; NULL: there is no such type. */
 const char *type_word(int type);
 
@@ -153,6 +155,8 @@ void operation_use(struct operation *self);
 void operation_give(struct operation *self);
 /* Ends an operation with n bytes, or an error, and calls back. */
 void operation_end(struct operation *self, int64_t n, const char *message);
+/* Calls callback(operation); what it raises goes to sys.unraisablehook. */
+void call_back(PyObject *callback, PyObject *operation);
 
 /* Returns whether a new read has no room; -1 with an exception. */
 int read_has_to_wait(const struct pending *pending);

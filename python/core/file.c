@@ -10,7 +10,10 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#define READ_LIMITED (64 << 20) /* bytes of a read that is compared with the file's size */
 
 static int file_open(File *self, struct call *call)
 {
@@ -95,6 +98,32 @@ static PyObject *transfer(struct pending *pending, int kind, const uint64_t *off
 	             : pending_run(pending, kind, offsets);
 }
 
+static PyObject *file_stat(File *self, PyObject *none);
+
+/*
+ * Sets *n to what is left of a regular file, or of an object whose size is known, where that is less: a buffer is made for
+ * so many bytes. Returns 0, or -1 with an exception.
+ */
+static int file_limit(File *self, Py_ssize_t *n, uint64_t offset)
+{
+	PyObject *found = *n > READ_LIMITED ? file_stat(self, NULL) : NULL;
+	uint64_t size, most = READ_LIMITED;
+	unsigned long mode;
+	bool known;
+
+	if (!found)
+		return *n > READ_LIMITED ? -1 : 0;
+	size = PyLong_AsUnsignedLongLong(PyTuple_GetItem(found, 0));
+	mode = PyLong_AsUnsignedLong(PyTuple_GetItem(found, 1));
+	known = PyTuple_GetItem(found, 7) == Py_False && (!mode || S_ISREG(mode));
+	Py_DECREF(found);
+	if (size > offset && size - offset > most)
+		most = size - offset;
+	if (known && (uint64_t)*n > most)
+		*n = (Py_ssize_t)most;
+	return 0;
+}
+
 static PyObject *file_read_some(File *self, PyObject *args, PyObject *kwargs, bool async)
 {
 	static char *names[] = {"n", "offset", NULL};
@@ -108,6 +137,8 @@ static PyObject *file_read_some(File *self, PyObject *args, PyObject *kwargs, bo
 		PyErr_Format(PyExc_ValueError, "n is %zd, which is no count of bytes", n);
 		return NULL;
 	}
+	if (file_limit(self, &n, offset))
+		return NULL;
 	pending = pending_new(self, 1);
 	if (!pending)
 		return NULL;

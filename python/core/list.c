@@ -2,7 +2,7 @@
 /*
  * Lists of objects
  *
- * Collects the entries of a list (sluice_list_open()) for the file system of fsspec, and removes objects. The thread of the call waits for
+ * Collects the entries of a list (sluice_list_open()) for the file system of fsspec, removes objects, and has their server copy them. The thread of the call waits for
  * the server, and makes the objects of Python when all entries are there.
  */
 #include "core.h"
@@ -13,8 +13,8 @@
 
 struct listing {
 	struct call *call;
-	char *uri;
-	int recursive;
+	char *uri, *target; /* target: of a copy, or NULL */
+	int recursive;      /* of a copy: exclusive */
 	size_t count;
 	struct sluice_entry *entries; /* with names and ETags of their own */
 };
@@ -29,6 +29,7 @@ static void listing_clean(void *argument)
 	}
 	free(listing->entries);
 	free(listing->uri);
+	free(listing->target);
 	free(listing);
 }
 
@@ -72,6 +73,15 @@ static int listing_make(void *argument)
 	return rc < 0 ? rc : 0;
 }
 
+static int copying_make(void *argument)
+{
+	struct listing *listing = argument;
+
+	listing->call->options.flags = listing->recursive ? SLUICE_OPEN_EXCLUSIVE : 0;
+	return sluice_copy_object(listing->call->handle->context, listing->uri, listing->target,
+	                          &listing->call->options);
+}
+
 static PyObject *listing_rows(const struct listing *listing)
 {
 	PyObject *rows = PyList_New((Py_ssize_t)listing->count);
@@ -88,24 +98,31 @@ static PyObject *listing_rows(const struct listing *listing)
 	return rows;
 }
 
-/* Runs the function with a context, a URI and its options, and whether it is recursive. Returns the call, for call_free(), or NULL. */
+/* Runs the function with a context, a URI, of a copy a second one, the options, and whether it is recursive. Returns the call, for call_free(), or NULL. */
 static struct call *listing_run(PyObject *args, const char *format, int (*make)(void *))
 {
 	struct listing *listing = calloc(1, sizeof(*listing));
 	struct call *call = NULL;
-	PyObject *context, *headers, *s3, *uri = NULL;
+	PyObject *context, *headers, *s3, *uri = NULL, *to = NULL;
+	bool copies = make == copying_make;
 
 	if (!listing) {
 		PyErr_NoMemory();
 		return NULL;
 	}
-	if (PyArg_ParseTuple(args, format, context_type, &context, PyUnicode_FSConverter, &uri,
-	                     &headers, &s3, &listing->recursive) &&
+	if ((copies ? PyArg_ParseTuple(args, format, context_type, &context, PyUnicode_FSConverter,
+	                               &uri, PyUnicode_FSConverter, &to, &headers, &s3,
+	                               &listing->recursive)
+	            : PyArg_ParseTuple(args, format, context_type, &context, PyUnicode_FSConverter,
+	                               &uri, &headers, &s3, &listing->recursive)) &&
 	    context_is_made((Context *)context))
 		call = call_new(CALL_OTHER, ((Context *)context)->handle);
 	if (call)
 		listing->uri = strdup(PyBytes_AsString(uri));
+	if (call && copies)
+		listing->target = strdup(PyBytes_AsString(to));
 	Py_XDECREF(uri);
+	Py_XDECREF(to);
 	if (!call) {
 		listing_clean(listing);
 		return NULL;
@@ -114,7 +131,7 @@ static struct call *listing_run(PyObject *args, const char *format, int (*make)(
 	call->make = make;
 	call->clean = listing_clean;
 	call->argument = listing;
-	if (!listing->uri)
+	if (!listing->uri || (copies && !listing->target))
 		PyErr_NoMemory();
 	if (PyErr_Occurred() || call_copy_options(call, headers, s3)) {
 		call_free(call);
@@ -146,6 +163,16 @@ static int removal_make(void *argument)
 PyObject *remove_object(PyObject *module, PyObject *args)
 {
 	struct call *call = listing_run(args, "O!O&OO:remove_object", removal_make);
+
+	if (!call)
+		return NULL;
+	call_free(call);
+	Py_RETURN_NONE;
+}
+
+PyObject *copy_object(PyObject *module, PyObject *args)
+{
+	struct call *call = listing_run(args, "O!O&O&OO|p:copy_object", copying_make);
 
 	if (!call)
 		return NULL;

@@ -36,13 +36,27 @@ static PyObject *uri_name(PyObject *module, PyObject *uri)
 	return rc < 0 ? raise_last(rc) : PyUnicode_DecodeFSDefault(text);
 }
 
+/* For operations that are a thread's: call_back(callback, operation). */
+static PyObject *call_back_of(PyObject *module, PyObject *args)
+{
+	PyObject *callback, *operation;
+
+	if (!PyArg_ParseTuple(args, "OO:call_back", &callback, &operation))
+		return NULL;
+	call_back(callback, operation);
+	Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
+	{"call_back", call_back_of, METH_VARARGS, NULL},
 	{"setup", setup, METH_VARARGS, NULL},
 	{"parse_dlpack", parse_dlpack, METH_O, NULL},
 	{"find_memory", find_memory, METH_O, "(address, bytes, device) of a buffer."},
 	{"list_objects", list_objects, METH_VARARGS, "The entries of a list of objects."},
 	{"remove_object", remove_object, METH_VARARGS,
          "Removes an object, or nothing if it is not there."},
+	{"copy_object", copy_object, METH_VARARGS,
+         "Has the server copy an object, so that no byte of it comes here."},
 	{"reads", reads, METH_VARARGS, "(reads that wait, bytes in flight, the most of them)."},
 	{"uri_name", uri_name, METH_O, "The URI without user, password and query."},
 	{0},

@@ -160,16 +160,19 @@ static void pending_abandon(struct pending *pending)
 	PyErr_Restore(type, error, traceback);
 }
 
+void call_back(PyObject *callback, PyObject *operation)
+{
+	PyObject *done = PyObject_CallFunctionObjArgs(callback, operation, NULL);
+
+	if (!done)
+		PyErr_WriteUnraisable(callback);
+	Py_XDECREF(done);
+}
+
 static void operation_call_back(struct operation *self, PyObject *callbacks)
 {
-	for (Py_ssize_t i = 0; callbacks && i < PyList_Size(callbacks); i++) {
-		PyObject *callback = PyList_GetItem(callbacks, i);
-		PyObject *done = PyObject_CallFunctionObjArgs(callback, self, NULL);
-
-		if (!done)
-			PyErr_WriteUnraisable(callback);
-		Py_XDECREF(done);
-	}
+	for (Py_ssize_t i = 0; callbacks && i < PyList_Size(callbacks); i++)
+		call_back(PyList_GetItem(callbacks, i), (PyObject *)self);
 	Py_XDECREF(callbacks);
 }
 

@@ -28,17 +28,18 @@ except ImportError as error:
 from . import _memory, _operation
 from ._context import Context, configure, doctor
 from ._dataset import Samples
-from ._file import File, Stat, open, open_async
+from ._file import File, Stat, copy, open, open_async
 from ._operation import Operation, progress
+from ._safetensors import patch_safetensors, patched
 from ._store import Blob, BlobInfo, Store, Watch
-from ._tensors import load, load_array, load_into, patch_safetensors, safe_open
+from ._tensors import load, load_array, load_into, safe_open
 from ._writer import Series, Writer
 
 __version__: str = _core.version
 __all__ = [
     "Blob", "BlobInfo", "Context", "File", "Operation", "Samples", "Series", "Stat", "Store", "Watch", "Writer",
-    "configure", "doctor", "load", "load_array", "load_into", "open", "open_async", "patch_safetensors", "progress",
-    "safe_open",
+    "configure", "copy", "doctor", "load", "load_array", "load_into", "open", "open_async", "patch_safetensors", "patched",
+    "progress", "safe_open",
 ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import copy
+import copy as copies
 import functools
 import io
 import os
@@ -49,6 +49,18 @@ class Stat(NamedTuple):
     whole_only: bool  # a server without ranges
 
 
+def copy(source: str, target: str, *, exclusive: bool = False, headers: _Headers = None,
+         s3: Mapping[str, Any] | None = None, context: _context.Context | None = None) -> None:
+    """Has the server of S3 copy an object to another name, so that no byte of it comes here.
+
+    The copy takes its name when it is complete. Its metadata are those of the source, unless headers give other. The
+    version of s3 is that of the source. Raises FileExistsError if exclusive, and OSError with ENOTSUP if the server
+    cannot copy, or an end is not s3://BUCKET/KEY.
+    """
+    _core.copy_object(context or _context.default(), source, target, _context.header_lines(headers),
+                      None if s3 is None else dict(s3), exclusive)
+
+
 class File(_core.File):
     """A file, by a path or a URI. Made by open(); closed by close(), discard() or a with statement.
 
@@ -71,7 +83,7 @@ class File(_core.File):
             if name in _FLAGS:
                 flags |= _FLAGS[name] if value else 0
             elif name in _OPTIONS:
-                fields[name] = copy.copy(value)
+                fields[name] = copies.copy(value)
             else:
                 raise TypeError(f"there is no option {name!r}")
         lines = _context.header_lines(headers)

@@ -84,7 +84,7 @@ class Call(Operation):
         return False
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
-        self._future.add_done_callback(lambda _: callback(self))
+        self._future.add_done_callback(lambda _: _core.call_back(callback, self))
 
     @property
     def done(self) -> bool:

@@ -28,12 +28,13 @@ _TORCH = {
     "I32": "int32", "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32",
     "F64": "float64", "C64": "complex64", "C128": "complex128", "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu", "F4": "float4_e2m1fn_x2",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }  # fmt: skip
 _NUMPY = {
     **{name: kind for name, kind in _TORCH.items() if name[0] in "BUIC" and name != "BF16"},
     "F16": "float16", "F32": "float32", "F64": "float64",
 }  # fmt: skip
-_ML_DTYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
+_ML_DTYPES = {name: kind for name, kind in _TORCH.items() if name.startswith(("BF16", "F8_"))}
 # Bytes that are on their way while memory for the next ones is allocated: at first, and later.
 _FIRST_BATCH, _BATCH = 64 << 20, 1 << 30
 # Torch's allocator takes larger tensors from segments of this length.
@@ -373,6 +374,7 @@ def load_into(
     files: Path | Sequence[Path],
     *,
     strict: bool = True,
+    tied: bool = False,
     stream: Any = None,
     verify: Path | Mapping[str, str] | None = None,
     headers: Mapping[str, str] | Sequence[str] | None = None,
@@ -382,6 +384,7 @@ def load_into(
 
     Each destination is a tensor of torch, or an array or buffer, with as many bytes as the tensor in the file;
     types and shapes of torch's and numpy's are compared. strict: a name that is on one side only raises KeyError.
+    tied: a name that is in no file is not missed if its tensor of torch, or array, is the memory of one that is read.
     The rest is as for load().
 
     >>> import numpy
@@ -392,8 +395,11 @@ def load_into(
     """
     opened = _Files(files, context, headers)
     names = [name for name in opened.entries if name in tensors]
-    if strict and (len(names) != len(opened.entries) or len(names) != len(tensors)):
-        odd = sorted(set(opened.entries) ^ set(tensors))
+    odd = sorted(set(opened.entries) ^ set(tensors)) if strict else []
+    if odd and tied:
+        places = {_memory_of(tensors[name]) for name in names}
+        odd = [name for name in odd if name not in tensors or _memory_of(tensors[name]) not in places]
+    if odd:
         raise KeyError(f"{len(odd)} names are not both in the files and among the tensors: {', '.join(odd[:5])}")
     for name in names:
         _check_alike(name, tensors[name], opened.entries[name])
@@ -401,6 +407,15 @@ def load_into(
     number = None if stream is None else max((_stream.find(tensors[name], stream) for name in names), default=0)
     _finish([_core.Load(opened.core, wants, None, number, opened.digests(verify))], stream is not None)
     return names
+
+
+def _memory_of(tensor: Any) -> tuple[Any, ...]:
+    """The same for tensors that are one memory, read as one type and shape."""
+    if hasattr(tensor, "data_ptr"):
+        return tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+    if hasattr(tensor, "ctypes"):
+        return tensor.ctypes.data, tensor.dtype, tensor.shape, tensor.strides
+    return (id(tensor),)
 
 
 def _check_alike(name: str, tensor: Any, entry: tuple[Any, ...]) -> None:
@@ -423,10 +438,11 @@ def _check_alike(name: str, tensor: Any, entry: tuple[Any, ...]) -> None:
 
 
 class _Slice:
-    """A tensor of which a part is to be read: slice[1:3, :]."""
+    """A tensor of which a part is to be read: slice[1:3, ::2]."""
 
     def __init__(self, opened: safe_open, name: str) -> None:
         self._opened = opened
+        self._files = opened._opened()
         self._name = name
         self._kind, self._shape = opened._entry(name)[1:3]
 
@@ -437,30 +453,37 @@ class _Slice:
         return str(self._kind)
 
     def __getitem__(self, index: Any) -> Any:
+        index = slice(0, 0) if isinstance(index, list) and not index else index
         given = index if isinstance(index, tuple) else (index,)
-        if Ellipsis in given:
+        if any(part is Ellipsis for part in given):
             at = given.index(Ellipsis)
             given = given[:at] + (slice(None),) * (len(self._shape) - len(given) + 1) + given[at + 1 :]
         if len(given) > len(self._shape):
             raise IndexError(f"{self._name!r} has {len(self._shape)} dimensions, not {len(given)}")
-        ranges, shape = [], []
+        ranges, shape, steps = [], [], []
         for length, part in zip(self._shape, given + (slice(None),) * (len(self._shape) - len(given)), strict=True):
             if isinstance(part, slice):
                 start, stop, step = part.indices(length)
-                if step != 1:
+                if step < 1:
                     raise ValueError(f"{self._name!r}: a step of {step} is not read; slice the tensor instead")
                 ranges.append((start, max(start, stop)))
                 shape.append(max(0, stop - start))
+                steps.append(slice(None, None, step))
             else:
                 at = range(length)[part]
                 ranges.append((at, at + 1))
-        return self._opened._read(self._name, tuple(ranges), shape)
+        found = self._opened._read(self._name, tuple(ranges), shape, self._files)
+        if all(part.step == 1 for part in steps):
+            return found
+        found = found[tuple(steps)]  # the rows and columns between are read, too
+        return found.copy() if isinstance(self._opened._library, _Numpy) else found.contiguous()
 
 
 class safe_open:
     """A file of tensors, with the calls of safetensors.safe_open.
 
     framework: "pt" or "np". device: as of load(). files: as of load(), also several.
+    backend: of safetensors, is ignored.
 
     >>> with sluice.safe_open(path + ".safetensors", "np") as f:  # doctest: +SKIP
     ...     f.keys(), f.get_tensor("a"), f.get_slice("a")[:2]
@@ -472,6 +495,7 @@ class safe_open:
         framework: str = "pt",
         device: Any = "cpu",
         *,
+        backend: str | None = None,
         headers: Any = None,
         context: _context.Context | None = None,
     ) -> None:
@@ -489,11 +513,14 @@ class safe_open:
         except KeyError:
             raise KeyError(f"no tensor is named {name!r}") from None
 
-    def _read(self, name: str, ranges: tuple[tuple[int, int], ...] | None, shape: Sequence[int]) -> Any:
-        index, kind, *_ = self._entry(name)
+    def _read(
+        self, name: str, ranges: tuple[tuple[int, int], ...] | None, shape: Sequence[int], files: _Files | None = None
+    ) -> Any:
+        files = files or self._opened()
+        index, kind, *_ = files.entries[name]
         tensor = self._library.empty(kind, shape)
         wants = [(index, ranges, self._library.place(tensor))]
-        _core.Load(self._opened().core, wants, tensor, None, None).wait(-1)
+        _core.Load(files.core, wants, tensor, None, None).wait(-1)
         return tensor
 
     def keys(self) -> list[str]:
@@ -515,6 +542,13 @@ class safe_open:
         """Read a tensor."""
         return self._read(name, None, self._entry(name)[2])
 
+    def get_tensors(self) -> dict[str, Any]:
+        """Read all tensors, and return them by name."""
+        with _uncollected():
+            tensors, loads = _load(self._opened(), self._library, None, None, None, False)
+            _finish(loads, False)
+        return tensors
+
     def get_slice(self, name: str) -> _Slice:
         """Return an object that reads a part of a tensor when it is indexed."""
         return _Slice(self, name)
@@ -526,32 +560,3 @@ class safe_open:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._files = None
-
-
-def _load_file(framework: str) -> Callable[..., dict[str, Any]]:
-    def load_file(filename: Path, device: Any = "cpu") -> dict[str, Any]:
-        return load(filename, device, framework=framework)
-
-    return load_file
-
-
-def patch_safetensors() -> None:
-    """Make libraries that call safetensors read by sluice: safe_open, and load_file of torch and numpy.
-
-    Modules that have imported these functions by name before are changed as well. Call it once.
-
-    >>> sluice.patch_safetensors()  # doctest: +SKIP
-    """
-    safetensors = importlib.import_module("safetensors")
-    replaced: list[tuple[Any, Any]] = [(safetensors.safe_open, safe_open)]
-    for module, framework in (("safetensors.torch", "pt"), ("safetensors.numpy", "np")):
-        if module.endswith("torch") and importlib.util.find_spec("torch") is None:
-            continue
-        replaced.append((importlib.import_module(module).load_file, _load_file(framework)))
-    for module_name, user in list(sys.modules.items()):
-        if user is None or module_name.split(".")[0] == "sluice":
-            continue
-        for name, value in list(vars(user).items()) if hasattr(user, "__dict__") else ():
-            for old, new in replaced:
-                if value is old:
-                    setattr(user, name, new)

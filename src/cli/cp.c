@@ -171,6 +171,8 @@ void cli_moved_print(const struct cli_moved *moved, uint64_t elapsed_ns)
 		fprintf(stderr, ", %s", cli_rate_format((double)moved->bytes / seconds, rate));
 	if (moved->holes)
 		fprintf(stderr, ", and %s of holes", cli_size_format(moved->holes, amount));
+	if (moved->by_server)
+		fprintf(stderr, "; copied by their server: %" PRIu64, moved->by_server);
 	fputc('\n', stderr);
 }
 
@@ -194,10 +196,15 @@ static void print_failure(const struct cli_copy *copy, int rc)
 		      target->name);
 }
 
+/* The commit of an upload, or the copy of an object by its server, if there is no target. */
 struct commit {
 	struct cli_end *target;
-	unsigned flags;
+	unsigned flags; /* enum cli_end_flags */
+	sluice_context *ctx;
+	const char *from, *to;
+	const struct sluice_open_options *options;
 	int rc;
+	char error[512];
 	atomic_bool over;
 };
 
@@ -205,34 +212,74 @@ static void *commit_run(void *argument)
 {
 	struct commit *commit = argument;
 
-	commit->rc = cli_end_commit(commit->target, commit->flags);
+	if (commit->target) {
+		commit->rc = cli_end_commit(commit->target, commit->flags);
+	} else {
+		commit->rc =
+			sluice_copy_object(commit->ctx, commit->from, commit->to, commit->options);
+		snprintf(commit->error, sizeof commit->error, "%s", sluice_last_message());
+	}
 	atomic_store(&commit->over, true);
 	return NULL;
 }
 
 /*
- * Commits an upload, most of which may still be on its way. Another thread does it, since sluice_close() waits as long as
- * it takes, and this one looks for interrupts.
+ * Commits an upload, most of which may still be on its way, or waits for a server's copy. Another thread does it, since
+ * the library waits as long as it takes, and this one looks for interrupts.
  */
-static int commit_parts(struct cli_end *target, unsigned flags)
+static int commit_await(struct commit *commit, const char *name, bool kept)
 {
-	struct commit commit = {.target = target, .flags = flags};
 	struct timespec moment = {0, 1000000};
 	pthread_t thread;
 
-	if (pthread_create(&thread, NULL, commit_run, &commit))
-		return cli_end_commit(target, flags);
-	while (!atomic_load(&commit.over)) {
+	if (pthread_create(&thread, NULL, commit_run, commit)) {
+		commit_run(commit);
+		return commit->rc;
+	}
+	while (!atomic_load(&commit->over)) {
 		if (cli_interrupted()) {
-			warnx("interrupted; '%s' was not written%s", target->name,
-			      target->part ? ", and its parts are kept" : "");
+			warnx("interrupted; '%s' was not written%s", name,
+			      kept ? ", and its parts are kept" : "");
 			cli_interrupt_leave();
 		}
 		nanosleep(&moment, NULL);
 		moment.tv_nsec = moment.tv_nsec < 50000000 ? 2 * moment.tv_nsec : 50000000;
 	}
 	pthread_join(thread, NULL);
-	return commit.rc;
+	return commit->rc;
+}
+
+static int commit_parts(struct cli_end *target, unsigned flags)
+{
+	struct commit commit = {.target = target, .flags = flags};
+
+	return commit_await(&commit, target->name, target->part);
+}
+
+/*
+ * Copies an object by its server. Returns 0, a negative errno, printed, or -ENOTSUP, not printed: the bytes have to pass
+ * this machine, since the server cannot, or since they have to be seen.
+ */
+static int copy_by_server(sluice_context *ctx, const struct cli_cp_options *o, const char *from,
+                          const char *to, struct cli_moved *moved)
+{
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	struct commit commit = {.ctx = ctx, .from = from, .to = to, .options = &options};
+
+	if (!cli_is_object(from) || !cli_is_object(to) || !strcmp(from, to) || o->checksum ||
+	    o->through >= 0 || o->flags & CLI_END_CONTINUE)
+		return -ENOTSUP;
+	cli_open_use(&o->open, &options);
+	options.flags = o->flags & CLI_END_FORCE ? 0 : SLUICE_OPEN_EXCLUSIVE;
+	int rc = cli_interrupt_hold() ? commit_await(&commit, to, false) : -ECANCELED;
+	cli_interrupt_unhold();
+	if (rc == -EEXIST)
+		warnx("%s; use -f to overwrite it", commit.error);
+	else if (rc && rc != -ENOTSUP && rc != -ECANCELED)
+		warnx("%s", commit.error);
+	moved->files += !rc;
+	moved->by_server += !rc;
+	return rc;
 }
 
 static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, struct cli_moved *moved)
@@ -326,8 +373,11 @@ static int copy_one(sluice_context *ctx, const struct cli_cp_options *o, const c
 	 * Until there is something to clean up, a signal ends the program at once, because a server
 	 * may not answer for long.
 	 */
-	int rc = cli_end_open_source(ctx, from, &o->open, &source);
+	int rc = copy_by_server(ctx, o, from, uri, moved);
 
+	if (rc != -ENOTSUP)
+		return rc;
+	rc = cli_end_open_source(ctx, from, &o->open, &source);
 	if (rc)
 		return rc;
 	/* Opening the target detects the same local file under any name. */

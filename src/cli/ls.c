@@ -2,7 +2,7 @@
 /*
  * sluice ls
  *
- * Lists objects of S3.
+ * Lists buckets and objects of S3.
  *
  * Threads: the main thread.
  */
@@ -59,8 +59,12 @@ static void print_entry(const struct ls_options *o, const struct sluice_entry *e
 	if (o->json) {
 		cli_json_string("{\"name\": ", e->name);
 		if (e->is_prefix)
-			printf(", \"prefix\": true}\n");
-		else {
+			printf(", \"prefix\": true");
+		if (e->is_prefix && e->modified_ns)
+			printf(", \"modified_ns\": %" PRId64, e->modified_ns);
+		if (e->is_prefix) {
+			printf("}\n");
+		} else {
 			printf(", \"length\": %" PRIu64 ", \"modified_ns\": %" PRId64, e->length,
 			       e->modified_ns);
 			cli_json_string(", \"etag\": ", e->etag);
@@ -72,7 +76,7 @@ static void print_entry(const struct ls_options *o, const struct sluice_entry *e
 	gmtime_r(&at, &utc);
 	strftime(date, sizeof date, "%F %T", &utc);
 	if (e->is_prefix)
-		printf("%15s  %19s  %s\n", "", "", name);
+		printf("%15s  %19s  %s\n", "", e->modified_ns ? date : "", name);
 	else
 		printf("%15" PRIu64 "  %s  %s\n", e->length, date, name);
 	free(name);
@@ -83,7 +87,8 @@ int cli_ls(int argc, char **argv)
 	static const struct argp argp = {
 		option_list, ls_parse, "URI",
 		"Lists the objects of S3 at s3://BUCKET/PREFIX: bytes, time of "
-		"the last change (UTC), name."};
+		"the last change (UTC), name; or at s3:// the buckets: time of "
+		"their creation, name."};
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_entry entry = {.size = sizeof entry};
 	struct ls_options o = {0};

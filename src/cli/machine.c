@@ -96,10 +96,12 @@ int cli_cores_of_node(int node)
 
 static void describe_cores(struct cli_finding *f)
 {
-	int usable = usable_cores();
+	unsigned cores = (unsigned)usable_cores(), quota = sl_machine_quota("");
+	unsigned usable = SL_MIN(cores, quota);
 	long online = sysconf(_SC_NPROCESSORS_ONLN);
 
-	make_finding(f, "%d for this process, %ld online", usable, online);
+	make_finding(f, "%u for this process%s, %ld online", usable,
+	             quota < cores ? " by its cgroup's quota" : "", online);
 	if (usable < online) {
 		f->feature.effect = "sluice starts threads for those of this process";
 		f->feature.remedy = "more cores by taskset, the cgroup or the job scheduler";

@@ -191,6 +191,7 @@ static void *tree_thread(void *argument)
 		tree->locked.moved.files += moved.files;
 		tree->locked.moved.bytes += moved.bytes;
 		tree->locked.moved.holes += moved.holes;
+		tree->locked.moved.by_server += moved.by_server;
 		moved = (struct cli_moved){0};
 		pthread_cond_broadcast(&tree->changed);
 		while (!tree_has_turn(tree) &&

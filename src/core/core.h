@@ -76,6 +76,8 @@ static inline size_t sl_type_bytes(const struct sl_type *type)
  * limit. Files of /proc and /sys are looked for below root: "" but in tests.
  */
 uint64_t sl_machine_memory(const char *root);
+/* Returns the cores that the quota of a cgroup pays for, rounded up; UINT_MAX: it has none. */
+unsigned sl_machine_quota(const char *root);
 
 /* -------------------------------------------------------------------------------------- text */
 

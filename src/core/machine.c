@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much memory this process may use: that of the machine, or the limit of a cgroup that it is in (Linux,
- * Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst). Any thread.
+ * How much memory and processor time this process may use: those of the machine, or the limit of a cgroup that it is
+ * in (Linux, Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst and scheduler/sched-bwc.rst). Any thread.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -13,40 +13,68 @@
 
 #include "core/core.h"
 
-/* Returns the number of bytes in a file, or UINT64_MAX: there is no such file, or it sets no limit ("max"). */
-static uint64_t machine_limit(const char *folder, const char *name)
+/* Returns the first number of a file, or UINT64_MAX: there is no such file, or it sets no limit ("max", -1). */
+static uint64_t machine_limit(const char *folder, const char *name, uint64_t *second)
 {
 	char path[2 * PATH_MAX];
-	uint64_t bytes;
+	uint64_t first, other = 0;
 	FILE *file;
+	int n;
 
 	snprintf(path, sizeof(path), "%s/%s", folder, name);
 	file = fopen(path, "re");
 	if (!file)
 		return UINT64_MAX;
-	if (fscanf(file, "%" SCNu64, &bytes) != 1)
-		bytes = UINT64_MAX;
+	n = fscanf(file, "%" SCNu64 " %" SCNu64, &first, &other);
 	fclose(file);
-	return bytes;
+	if (n == 2 && second)
+		*second = other;
+	return n > 0 ? first : UINT64_MAX;
+}
+
+/* A limit of one cgroup, of version 1 or 2; UINT64_MAX: none. */
+typedef uint64_t machine_limit_fn(const char *folder, bool old);
+
+static uint64_t machine_bytes(const char *folder, bool old)
+{
+	uint64_t most, high;
+
+	if (old)
+		return machine_limit(folder, "memory.limit_in_bytes", NULL);
+	most = machine_limit(folder, "memory.max", NULL);
+	/* Above memory.high the kernel slows a process until it seems to hang. */
+	high = machine_limit(folder, "memory.high", NULL);
+	return SL_MIN(most, high);
+}
+
+/* A part of a core counts as a core. */
+static uint64_t machine_quota(const char *folder, bool old)
+{
+	uint64_t period = 0,
+		 quota = machine_limit(folder, old ? "cpu.cfs_quota_us" : "cpu.max", &period);
+
+	if (old)
+		period = machine_limit(folder, "cpu.cfs_period_us", NULL);
+	if (quota == UINT64_MAX || !period || period == UINT64_MAX)
+		return UINT64_MAX;
+	return SL_MAX(quota / period + (quota % period != 0), 1);
 }
 
 /*
- * Returns the least limit of a cgroup and of those that it lies in, by files of either name. A container without a
- * namespace for cgroups sees the host's name of its cgroup, while its own limit is in the root of what is mounted
- * there: folders that do not exist are passed over, and the root is looked at as well.
+ * Returns the least limit of a cgroup and of those that it lies in. A container without a namespace for cgroups sees
+ * the host's name of its cgroup, while its own limit is in the root of what is mounted there: folders that do not
+ * exist are passed over, and the root is looked at as well.
  */
-static uint64_t machine_cgroup(const char *root, const char *mount, char *cgroup, const char *name,
-                               const char *other)
+static uint64_t machine_cgroup(const char *root, const char *mount, char *cgroup, bool old,
+                               machine_limit_fn *limit_of)
 {
 	char folder[PATH_MAX + 64];
 	uint64_t least = UINT64_MAX, limit;
 	char *slash;
 
 	for (;;) {
-		snprintf(folder, sizeof(folder), "%s%s%s", root, mount, cgroup);
-		limit = machine_limit(folder, name);
-		least = SL_MIN(least, limit);
-		limit = machine_limit(folder, other);
+		snprintf(folder, sizeof(folder), "%s/sys/fs/cgroup%s%s", root, mount, cgroup);
+		limit = limit_of(folder, old);
 		least = SL_MIN(least, limit);
 		slash = strrchr(cgroup, '/');
 		if (!slash)
@@ -55,13 +83,26 @@ static uint64_t machine_cgroup(const char *root, const char *mount, char *cgroup
 	}
 }
 
-uint64_t sl_machine_memory(const char *root)
+/* Returns true if a list "cpu,cpuacct" has the name. */
+static bool machine_lists(const char *list, const char *name)
 {
-	uint64_t least = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE), limit;
-	char path[PATH_MAX], *line = NULL, *controllers, *cgroup;
+	size_t n = strlen(name);
+
+	for (; list; list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL)
+		if (!strncmp(list, name, n) && (!list[n] || list[n] == ','))
+			return true;
+	return false;
+}
+
+/* Returns the least limit of a controller: "memory" or "cpu". UINT64_MAX: none. */
+static uint64_t machine_least(const char *root, const char *controller, machine_limit_fn *limit_of)
+{
+	char path[PATH_MAX], mount[32], *line = NULL, *controllers, *cgroup;
+	uint64_t least = UINT64_MAX, limit;
 	size_t room = 0;
 	FILE *file;
 
+	snprintf(mount, sizeof(mount), "/%s", controller);
 	snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
 	file = fopen(path, "re");
 	/* Each line is ID:CONTROLLERS:CGROUP; version 2 has no list of controllers. */
@@ -72,19 +113,29 @@ uint64_t sl_machine_memory(const char *root)
 		if (!cgroup)
 			continue;
 		*controllers++ = *cgroup++ = '\0';
-		if (!*controllers)
-			/* Above memory.high the kernel slows a process until it seems to hang. */
-			limit = machine_cgroup(root, "/sys/fs/cgroup", cgroup, "memory.max",
-			                       "memory.high");
-		else if (!strcmp(controllers, "memory"))
-			limit = machine_cgroup(root, "/sys/fs/cgroup/memory", cgroup,
-			                       "memory.limit_in_bytes", "");
-		else
+		if (*controllers && !machine_lists(controllers, controller))
 			continue;
+		limit = machine_cgroup(root, *controllers ? mount : "", cgroup, *controllers,
+		                       limit_of);
 		least = SL_MIN(least, limit);
 	}
 	free(line);
 	if (file)
 		fclose(file);
 	return least;
+}
+
+uint64_t sl_machine_memory(const char *root)
+{
+	uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t limit = machine_least(root, "memory", machine_bytes);
+
+	return SL_MIN(all, limit);
+}
+
+unsigned sl_machine_quota(const char *root)
+{
+	uint64_t cores = machine_least(root, "cpu", machine_quota);
+
+	return (unsigned)SL_MIN(cores, UINT_MAX);
 }

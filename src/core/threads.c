@@ -366,13 +366,15 @@ int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), v
 
 unsigned sl_cores(void)
 {
+	static _Atomic unsigned quota; /* 0: not read yet; any thread may */
+	unsigned cores = 1, most = quota;
 	cpu_set_t set;
-	int count;
 
-	if (sched_getaffinity(0, sizeof(set), &set))
-		return 1;
-	count = CPU_COUNT(&set);
-	return count > 0 ? count : 1;
+	if (!most)
+		quota = most = sl_machine_quota("");
+	if (!sched_getaffinity(0, sizeof(set), &set))
+		cores = (unsigned)CPU_COUNT(&set);
+	return SL_MAX(SL_MIN(cores, most), 1);
 }
 
 size_t sl_page_size(void)

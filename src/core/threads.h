@@ -129,7 +129,7 @@ void sl_gate_open(struct sl_gate *gate);
 
 /* Starts a joinable thread that blocks all signals; its name has at most 15 characters. Returns 0 or -errno. */
 int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *argument);
-/* Returns the number of processors that this process may use; at least 1. */
+/* Returns the number of processors that this process may use, by its affinity and its cgroup's quota; at least 1. */
 unsigned sl_cores(void);
 /* Returns the bytes of a page of the kernel: 4 KiB, or 16 or 64. */
 size_t sl_page_size(void);

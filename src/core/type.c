@@ -29,6 +29,8 @@ static const struct sl_type types[] = {
 	[SLUICE_FLOAT6_E2M3] = {"float6_e2m3", "F6_E2M3", SL_SMALL, 6, 15},
 	[SLUICE_FLOAT6_E3M2] = {"float6_e3m2", "F6_E3M2", SL_SMALL, 6, 16},
 	[SLUICE_FLOAT4_E2M1] = {"float4_e2m1", "F4", SL_SMALL, 4, 17},
+	[SLUICE_FLOAT8_E4M3FNUZ] = {"float8_e4m3fnuz", "F8_E4M3FNUZ", SL_SMALL, 8, 11},
+	[SLUICE_FLOAT8_E5M2FNUZ] = {"float8_e5m2fnuz", "F8_E5M2FNUZ", SL_SMALL, 8, 13},
 };
 
 const struct sl_type *sl_type_find(int type)

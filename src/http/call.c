@@ -15,8 +15,9 @@
 #include "http/call.h"
 #include "http/signed.h"
 
-#define CALL_BUFFER (512L << 10)
-#define SUM_LINE    "x-amz-checksum-crc32c: "
+#define CALL_BUFFER  (512L << 10)
+#define LEAST_COPIED (8 << 20) /* bytes in a second, of a server that copies */
+#define SUM_LINE     "x-amz-checksum-crc32c: "
 
 void sl_http_answer_clear(struct sl_http_answer *answer)
 {
@@ -176,7 +177,8 @@ enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request)
 		why = sl_s3_error_is(&said, SL_S3_PASSING) ? said.code : NULL;
 	else if (call->root && (!sl_s3_is_whole(xml, call->root) || !text[0]))
 		why = "the server answered with success, and its XML is not whole, or another";
-	else if (!strcmp(call->verb, "PUT") && !request->response.texts.of[SL_HTTP_FIELD_ETAG])
+	else if (!call->root && !strcmp(call->verb, "PUT") &&
+	         !request->response.texts.of[SL_HTTP_FIELD_ETAG])
 		why = "the server answered with success, and without an ETag";
 	else
 		return SL_HTTP_DONE;
@@ -184,6 +186,15 @@ enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request)
 		return sl_http_request_retry(request, -EIO, why);
 	return request_failed(request, -EIO, "HTTP %ld for '%s': %s: %s", request->response.status,
 	                      request->http->name, said.code, said.message);
+}
+
+int64_t sl_http_call_patience(const struct sl_http_request *request)
+{
+	uint64_t copies = request->call ? request->call->copies : 0;
+
+	/* A server that copies may say nothing until it has all. */
+	return (int64_t)request->http->core->settings.http_stall_ms * 1000000 +
+	       (int64_t)(copies / LEAST_COPIED) * 1000000000;
 }
 
 /* -------------------------------------------------------------------------------- start, over */

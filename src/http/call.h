@@ -34,7 +34,9 @@ struct sl_http_call {
 	 * nothing again by itself. */
 	bool completes;
 	char etag[SL_S3_TEXT];
-	bool brief; /* SLUICE_HTTP_ATTEMPTS holds for it even if data of the file has moved */
+	uint64_t
+		copies; /* the server copies so many bytes, or 1 less, before it answers; 0: none */
+	bool brief;     /* SLUICE_HTTP_ATTEMPTS holds for it even if data of the file has moved */
 	/* The call is over: on a reactor, or on the thread that has started it; no lock held. The answer is its own. */
 	void (*over)(struct sl_http_call *call);
 
@@ -66,6 +68,8 @@ const struct sl_http_fields *sl_http_call_prepare(struct sl_http_request *reques
 enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request);
 /* Parses a whole error of S3, which says that nothing was done, unless it is InternalError; false: there is none. */
 bool sl_http_call_settle(struct sl_http_request *request, struct sl_s3_error *out);
+/* Returns for how many ns no byte of an answer to any request may come. */
+int64_t sl_http_call_patience(const struct sl_http_request *request);
 /* Ends the call of a request that is over, and frees the request. */
 void sl_http_call_over(struct sl_http_request *request);
 

@@ -23,6 +23,9 @@ int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
 /* Removes an object of S3, or an upload of it, as sluice_remove(). Fails with -EREMOTE as sl_http_open_list() does. */
 int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
                    const struct sluice_open_options *options, const char *upload);
+/* Copies an object of S3 by its server, as sluice_copy_object(). */
+int sl_http_copy(struct sl_core *core, const struct sl_uri *from, const struct sl_uri *to,
+                 const struct sluice_open_options *options);
 /* Describes a feature of remote files. Returns -ENOENT past the last. */
 int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feature *out);
 /* Asks for credentials of S3, as sluice_s3_check() says. */

@@ -55,6 +55,7 @@ struct sl_http {
 	/* Until then no request begins: the server limits them. Of other servers, and of the origin; set by the reactors. */
 	_Atomic int64_t quiet[2];
 	struct sl_http_location location;
+	bool keeps_metadata; /* of a HEAD: lines of it that are metadata of the object */
 	char *found; /* the name of the URL at which open found the object, if another than its own; NULL */
 };
 

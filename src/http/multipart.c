@@ -174,8 +174,7 @@ void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_
 	multipart_advance_unlock(multipart);
 }
 
-/* A call is over. The multipart may be freed as soon as the last is. */
-static void multipart_landed(struct sl_http_multipart *multipart)
+void sl_http_multipart_landed(struct sl_http_multipart *multipart)
 {
 	sl_mutex_lock(&multipart->mutex);
 	if (!--multipart->locked.flying)
@@ -203,7 +202,7 @@ static void part_over(struct sl_http_call *call)
 	sl_http_answer_clear(answer);
 	sl_list_append(&multipart->locked.spare, &part->link);
 	multipart_advance_unlock(multipart);
-	multipart_landed(multipart);
+	sl_http_multipart_landed(multipart);
 }
 
 static void create_over(struct sl_http_call *call)
@@ -236,11 +235,11 @@ static void create_over(struct sl_http_call *call)
 	multipart->locked.upload = upload;
 	multipart->locked.began = began;
 	multipart_advance_unlock(multipart);
-	multipart_landed(multipart);
+	sl_http_multipart_landed(multipart);
 }
 
 /* No attempt is cut: nobody would know the id of an upload that the server began. */
-static void multipart_create(struct sl_http_multipart *multipart)
+void sl_http_multipart_create(struct sl_http_multipart *multipart)
 {
 	multipart->create = (struct sl_http_call){.verb = "POST",
 	                                          .query = SL_S3_UPLOADS,
@@ -382,7 +381,7 @@ void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_pie
 	multipart->locked.flying += create;
 	sl_mutex_unlock(&multipart->mutex);
 	if (create)
-		multipart_create(multipart);
+		sl_http_multipart_create(multipart);
 	if (piece->length >= COPY_APART)
 		sl_pool_submit(multipart->http->core->pool, &piece->task);
 	else

@@ -26,8 +26,7 @@ static struct {
 
 /* ------------------------------------------------------------------------------------- abort */
 
-/* Waits until no call flies: their ends wake this thread, and end themselves where the server is silent. */
-static void multipart_wait(struct sl_http_multipart *multipart)
+void sl_http_multipart_wait(struct sl_http_multipart *multipart)
 {
 	sl_mutex_lock(&multipart->mutex);
 	while (multipart->locked.flying)
@@ -48,7 +47,7 @@ static void multipart_abort(struct sl_http_multipart *multipart)
 	int rc;
 
 	sl_http_multipart_fail(multipart, -ECANCELED, "the upload was given up");
-	multipart_wait(multipart);
+	sl_http_multipart_wait(multipart);
 	sl_mutex_lock(&multipart->mutex);
 	upload = multipart->locked.over || multipart->locked.told ? NULL : multipart->locked.upload;
 	multipart->locked.over = true;
@@ -148,9 +147,8 @@ static bool multipart_is_there(struct sl_http_multipart *multipart, struct sl_ht
 	return there;
 }
 
-/* Makes the object visible by the last call. */
-static int multipart_finish(struct sl_http_multipart *multipart, struct sl_http_call *call,
-                            uint64_t length)
+int sl_http_multipart_finish(struct sl_http_multipart *multipart, struct sl_http_call *call,
+                             uint64_t length)
 {
 	/* For this call alone: a server would refuse to drop parts of an object that exists. */
 	struct curl_slist home = {(char *)"If-None-Match: *", call->fields->home};
@@ -185,11 +183,10 @@ static int multipart_put(struct sl_http_multipart *multipart, const char *data, 
 		.verb = "PUT", .body = data, .length = length, .fields = &multipart->whole};
 
 	sl_http_call_digest(multipart->http, &call, !atomic_load(&multipart->plain));
-	return multipart_finish(multipart, &call, length);
+	return sl_http_multipart_finish(multipart, &call, length);
 }
 
-/* All parts are there: no other thread has the upload. */
-static int multipart_complete(struct sl_http_multipart *multipart, uint64_t length) SL_UNCHECKED
+int sl_http_multipart_complete(struct sl_http_multipart *multipart, uint64_t length) SL_UNCHECKED
 {
 	unsigned count = multipart->locked.low - 1;
 	struct sl_http_call call = {.verb = "POST",
@@ -206,7 +203,7 @@ static int multipart_complete(struct sl_http_multipart *multipart, uint64_t leng
 		call.body = body;
 		call.length = strlen(body);
 		sl_s3_upload_etag(multipart->locked.known, count, call.etag);
-		rc = multipart_finish(multipart, &call, length);
+		rc = sl_http_multipart_finish(multipart, &call, length);
 	} else {
 		sl_fail(rc, "no memory");
 	}
@@ -237,9 +234,9 @@ int sl_http_multipart_commit(struct sl_http_multipart *multipart) SL_UNCHECKED
 		last->place.length = end - last->place.start;
 		sl_http_multipart_fill(multipart, last);
 	}
-	multipart_wait(multipart);
+	sl_http_multipart_wait(multipart);
 	rc = multipart_check_locked(multipart, end);
-	return rc ? rc : multipart_complete(multipart, end);
+	return rc ? rc : sl_http_multipart_complete(multipart, end);
 }
 
 /* After the wait no other thread has the upload. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An upload in parts: its parts and its window (multipart_window.c), its begin (multipart_open.c), its pieces and its calls
- * (multipart.c), its end (multipart_end.c). The files go down this list.
+ * (multipart.c), its end (multipart_end.c), copies by the server (multipart_copy.c). The files go down this list.
  */
 #ifndef SL_HTTP_MULTIPART_INTERNAL_H
 #define SL_HTTP_MULTIPART_INTERNAL_H
@@ -97,7 +97,22 @@ int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
 /* A part has all its bytes: prepares its call, and sends the part when the upload has its id. No lock held. */
 void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_part *part);
 
+/* Begins an upload, which is `begun` and counts as flying already. No lock held. */
+void sl_http_multipart_create(struct sl_http_multipart *multipart);
+/* A call is over. The multipart may be freed as soon as the last is. */
+void sl_http_multipart_landed(struct sl_http_multipart *multipart);
+/* Returns whether S3 wants a line of the user for each part; the others are for the object. */
+bool sl_http_line_is_of_part(const char *line);
+
 /* ---------------------------------------------------------------------------------------- end */
+
+/* Waits until no call flies: their ends wake this thread, and end themselves where the server is silent. */
+void sl_http_multipart_wait(struct sl_http_multipart *multipart);
+/* Makes the object visible by the last call. Returns 0, or -errno with a sentence. */
+int sl_http_multipart_finish(struct sl_http_multipart *multipart, struct sl_http_call *call,
+                             uint64_t length);
+/* All parts are there, and no other thread has the upload: the same, of the parts before the low one. */
+int sl_http_multipart_complete(struct sl_http_multipart *multipart, uint64_t length);
 
 /* Keeps the upload in the list of those that an end of the process aborts. */
 void sl_http_multipart_register(struct sl_http_multipart *multipart);

@@ -179,8 +179,7 @@ static int multipart_confirm(struct sl_http_multipart *multipart) SL_UNCHECKED
 
 /* -------------------------------------------------------------------------------------- open */
 
-/* Fields of the user that S3 wants for each part; the others are for the object. */
-static bool line_is_of_part(const char *line)
+bool sl_http_line_is_of_part(const char *line)
 {
 	static const char *const each[] = {"x-amz-server-side-encryption-customer-",
 	                                   "x-amz-request-payer:", "x-amz-expected-bucket-owner:"};
@@ -206,7 +205,7 @@ static int multipart_set_fields(struct sl_http_multipart *multipart)
 	for (struct curl_slist *line = http->headers; !rc && line; line = line->next) {
 		struct curl_slist *home;
 
-		if (!line_is_of_part(line->data))
+		if (!sl_http_line_is_of_part(line->data))
 			continue;
 		home = curl_slist_append(multipart->each.home, line->data);
 		if (home)

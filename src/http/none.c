@@ -33,6 +33,13 @@ int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
 	return none_open(core, uri, options, NULL);
 }
 
+int sl_http_copy(struct sl_core *core, const struct sl_uri *from, const struct sl_uri *to,
+                 const struct sluice_open_options *options)
+{
+	(void)to;
+	return none_open(core, from, options, NULL);
+}
+
 int sl_http_new(struct sl_core *core, struct sl_http_engine **out)
 {
 	(void)core;

@@ -232,9 +232,7 @@ static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http
 /* Returns when the request has to be looked at, if no byte comes. */
 static int64_t request_look_at(const struct sl_http_request *request)
 {
-	int64_t stall = (int64_t)request->http->core->settings.http_stall_ms * 1000000;
-
-	return SL_MIN(request->alive + stall + 1, request->slow);
+	return SL_MIN(request->alive + sl_http_call_patience(request) + 1, request->slow);
 }
 
 /* Ends, repeats or delays a request whose transfer is over. */

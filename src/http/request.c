@@ -390,6 +390,9 @@ static enum sl_http_verdict request_judge_status(struct sl_http_request *request
 		request->response.error_text[said - 1] = '\0';
 	sl_http_identity_hide(http, request->response.error_text);
 	snprintf(why, sizeof(why), "HTTP %ld", status);
+	/* The server has no copies: the caller may have another way. */
+	if (request->call && request->call->copies && (status == 405 || status == 501))
+		error = -ENOTSUP;
 	if (status == 401 && sl_http_identity_is_renewed(request) &&
 	    (request->method != SL_HTTP_PUT ||
 	     !(sl_http_upload_state(http->upload) & SL_HTTP_UPLOAD_BEGUN))) {
@@ -498,7 +501,7 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 	struct sl_piece *piece = request->piece;
 	struct sl_http *http = request->http;
 	long status = request->response.status;
-	int64_t stall = (int64_t)http->core->settings.http_stall_ms * 1000000, silent;
+	int64_t stall = sl_http_call_patience(request), silent;
 	enum sl_http_verdict verdict;
 	char why[80];
 
@@ -607,7 +610,6 @@ void sl_http_request_refresh(struct sl_http_request *request, int64_t now)
 
 bool sl_http_request_must_end(const struct sl_http_request *request, int64_t now)
 {
-	int64_t most = (int64_t)request->http->core->settings.http_stall_ms * 1000000;
-
-	return now - request->alive > most || sl_http_request_is_unwanted(request);
+	return now - request->alive > sl_http_call_patience(request) ||
+	       sl_http_request_is_unwanted(request);
 }

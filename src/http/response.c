@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "http/body.h"
+#include "http/multipart.h"
 #include "http/signed.h"
 
 #define MOST_FIELD_BYTES    ((size_t)64 << 10)
@@ -223,6 +224,7 @@ void sl_http_response_clear(struct sl_http_request *request)
 {
 	sl_http_texts_clear(&request->response.texts);
 	free(request->response.xml);
+	curl_slist_free_all(request->response.metadata);
 	memset(&request->response, 0, sizeof(request->response));
 	request->response.retry_after = -1;
 }
@@ -511,6 +513,8 @@ static void response_on_field(struct sl_http_request *request, const char *data,
 	int i = response_field(request, data, length);
 	char *line, *name, *value;
 
+	if (request->http->keeps_metadata)
+		sl_http_copy_keep(request, data, bytes);
 	request->response.kept = i >= 0;
 	if (!request->response.kept &&
 	    (length != sizeof(coding) - 1 || strncasecmp(data, coding, length)))

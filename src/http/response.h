@@ -81,10 +81,11 @@ struct sl_http_response {
 	uint64_t length;
 	int64_t retry_after; /* milliseconds, also of the fields of a limit on requests; -1: not sent */
 	struct sl_http_texts texts;
-	bool judged, accepted; /* by sl_http_accepts() */
-	uint64_t got;          /* bytes of the body that were taken */
-	char error_text[201];  /* the first line of the body of an error */
-	char *xml;             /* of S3 instead: its begin; or NULL */
+	struct curl_slist *metadata; /* lines, see struct sl_http */
+	bool judged, accepted;       /* by sl_http_accepts() */
+	uint64_t got;                /* bytes of the body that were taken */
+	char error_text[201];        /* the first line of the body of an error */
+	char *xml;                   /* of S3 instead: its begin; or NULL */
 	size_t error_bytes;
 	bool error_line_over;
 	bool tagged, in_tag; /* that body is HTML or XML; its next byte is within a tag */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists of objects, and their removal
+ * Lists of objects, their copies and their removal
  *
- * Reads the list of a bucket of S3, page by page: each page is a file that is read as a whole. Removes objects.
+ * Reads the list of a bucket of S3, page by page: each page is a file that is read as a whole. Removes objects,
+ * and has their server copy them.
  *
  * Threads: a list is used by one thread at a time, which waits for the server.
  */
@@ -191,5 +192,32 @@ int sluice_remove(sluice_context *ctx, const char *uri, const struct sluice_open
 	if (rc == -EREMOTE)
 		rc = sl_http_remove(&ctx->core, &parsed, &options, upload);
 	sl_uri_clear(&parsed);
+	return rc;
+}
+
+int sluice_copy_object(sluice_context *ctx, const char *from, const char *to,
+                       const struct sluice_open_options *o)
+{
+	struct sluice_open_options options = {0};
+	struct sl_uri source, target;
+	int rc = sl_context_check(ctx);
+
+	if (rc)
+		return rc;
+	if (!from || !to)
+		return sl_fail(-EINVAL, "sluice_copy_object: %s is NULL", from ? "to" : "from");
+	if (strncasecmp(from, "s3://", 5) || strncasecmp(to, "s3://", 5))
+		return sl_fail(-ENOTSUP, "only objects of S3 are copied by their server");
+	if (o)
+		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
+	rc = sl_uri_parse(from, &source);
+	if (rc)
+		return rc;
+	rc = sl_uri_parse(to, &target);
+	if (!rc) {
+		rc = sl_http_copy(&ctx->core, &source, &target, &options);
+		sl_uri_clear(&target);
+	}
+	sl_uri_clear(&source);
 	return rc;
 }

@@ -2,7 +2,8 @@
 /*
  * Lists of objects
  *
- * Makes the query of a page of a bucket's list (ListObjectsV2, ListMultipartUploads), and parses the XML of the page.
+ * Makes the query of a page of a bucket's list (ListObjectsV2, ListMultipartUploads), or of the list of buckets
+ * (ListBuckets), and parses the XML of the page.
  *
  * Threads: any. The text comes from servers and is not trusted.
  */
@@ -14,6 +15,27 @@
 #include "s3/credentials.h"
 #include "s3/place.h"
 #include "s3/s3.h"
+
+#define MOST_BUCKETS "1000" /* on a page */
+
+/* The elements of a kind of list: its root, an entry, the name in an entry, the time, and the token of the next page. */
+static const struct list_words {
+	const char *root, *entry, *name, *time, *next;
+} list_words[] = {
+	[SL_S3_OBJECTS] = {"ListBucketResult", "Contents", "<Key>", "LastModified",
+                           "<NextContinuationToken>"},
+	[SL_S3_UPLOADING] = {"ListMultipartUploadsResult", "Upload", "<Key>", "Initiated",
+                             "<NextKeyMarker>"},
+	[SL_S3_BUCKETS] = {"ListAllMyBucketsResult", "Bucket", "<Name>", "CreationDate",
+                           "<ContinuationToken>"},
+};
+
+static enum sl_s3_listed list_kind(const char *uri, unsigned flags)
+{
+	return sl_s3_is_service(uri) && !flags ? SL_S3_BUCKETS
+	       : flags & SLUICE_LIST_UPLOADS   ? SL_S3_UPLOADING
+	                                       : SL_S3_OBJECTS;
+}
 
 /* Of a list of uploads a token is the key of the last, a line feed, and its id. Escapes in names are not asked for: SeaweedFS
  * then says that names have them, and they have none. */
@@ -38,17 +60,25 @@ static char *list_uploads_query(const char *prefix, const char *token)
 
 int sl_s3_list_query(const char *uri, unsigned flags, const char *token, char **out)
 {
-	struct sl_s3_name name;
+	bool buckets = list_kind(uri, flags) == SL_S3_BUCKETS;
+	struct sl_s3_name name = {NULL, NULL};
 	char *prefix, *from, *query;
-	int rc = sl_s3_name_parse(uri, &name);
+	int rc = buckets ? 0 : sl_s3_name_parse(uri, &name);
 
 	if (rc)
 		return rc;
-	prefix = sl_s3_encode(name.key, false);
+	if (buckets)
+		name.key = strdup("");
+	prefix = name.key ? sl_s3_encode(name.key, false) : NULL;
 	from = sl_s3_encode(token, false);
 	sl_s3_name_clear(&name);
 	if (prefix && flags & SLUICE_LIST_UPLOADS)
 		query = list_uploads_query(prefix, token);
+	else if (buckets && prefix && from)
+		query = asprintf(&query, "%s%s%smax-buckets=" MOST_BUCKETS,
+		                 *token ? "continuation-token=" : "", from, *token ? "&" : "") < 0
+		                ? NULL
+		                : query;
 	else if (!prefix || !from ||
 	         asprintf(&query, "%s%s%s%sencoding-type=url&list-type=2&prefix=%s",
 	                  *token ? "continuation-token=" : "", from, *token ? "&" : "",
@@ -100,35 +130,46 @@ static bool list_text(const char *xml, const char *tag, bool encoded, char *out,
 	return length && (!encoded || name_decode(out));
 }
 
+/* Returns whether a tag begins the element of that name. */
+static bool list_begins(const char *tag, const char *name)
+{
+	size_t length = strlen(name);
+
+	return !strncmp(tag + 1, name, length) && strchr("> \t\r\n", tag[1 + length]);
+}
+
 int sl_s3_page_next(struct sl_s3_page *page, struct sl_s3_entry *out)
 {
-	char *object = strchr(page->at, '<'), *end, text[SL_S3_TEXT];
+	const struct list_words *words = &list_words[page->kind];
+	char *object = strchr(page->at, '<'), *end = NULL, text[SL_S3_TEXT];
+	const char *entry = words->entry, *name = words->name;
 
 	/* A search for either would go on to the end of a page that has none of them, for each entry. */
-	while (object && (page->uploads ? strncmp(object, "<Upload", 7) || object[7] == 'I'
-	                                : strncmp(object, "<Contents", 9) &&
-	                                          strncmp(object, "<CommonPrefixes", 15)))
+	while (object && !list_begins(object, words->entry) &&
+	       (page->kind != SL_S3_OBJECTS || !list_begins(object, "CommonPrefixes")))
 		object = strchr(object + 1, '<');
 	if (!object)
 		return 0;
 	page->at = object;
-	out->is_prefix = object[3] == 'm';
-	end = strstr(object, page->uploads    ? "</Upload>"
-	                     : out->is_prefix ? "</CommonPrefixes>"
-	                                      : "</Contents>");
+	out->is_prefix = page->kind == SL_S3_BUCKETS || !list_begins(object, words->entry);
+	if (out->is_prefix && page->kind == SL_S3_OBJECTS) {
+		entry = "CommonPrefixes";
+		name = "<Prefix>";
+	}
+	snprintf(text, sizeof(text), "</%s>", entry);
+	end = strstr(object, text);
 	if (end)
 		*end = '\0';
-	if (!end ||
-	    !list_text(object, out->is_prefix ? "<Prefix>" : "<Key>", page->encoded, out->name,
-	               SL_S3_NAME) ||
-	    (page->uploads && !list_text(object, "<UploadId>", false, out->upload, SL_S3_UPLOAD)))
+	if (!end || !list_text(object, name, page->encoded, out->name, SL_S3_NAME) ||
+	    (page->kind == SL_S3_UPLOADING &&
+	     !list_text(object, "<UploadId>", false, out->upload, SL_S3_UPLOAD)))
 		return sl_fail(-EPROTO, "'%s': the server's list has an entry that cannot be read",
 		               page->uri);
 	page->at = end + 1;
 	sl_s3_element(object, "ETag", out->etag, sizeof(out->etag));
 	sl_s3_element(object, "Size", text, sizeof(text));
 	out->length = strtoull(text, NULL, 10);
-	sl_s3_element(object, page->uploads ? "Initiated" : "LastModified", text, sizeof(text));
+	sl_s3_element(object, words->time, text, sizeof(text));
 	out->modified = sl_s3_time(text);
 	return 1;
 }
@@ -136,24 +177,24 @@ int sl_s3_page_next(struct sl_s3_page *page, struct sl_s3_entry *out)
 int sl_s3_page_read(const char *uri, unsigned flags, char *xml, struct sl_s3_page *out,
                     char **token)
 {
-	bool uploads = flags & SLUICE_LIST_UPLOADS, goes_on;
+	enum sl_s3_listed kind = list_kind(uri, flags);
+	bool uploads = kind == SL_S3_UPLOADING, goes_on;
 	char text[SL_S3_TEXT], next[SL_S3_NAME], id[SL_S3_UPLOAD];
 
 	*token = NULL;
-	if (!strstr(xml, uploads ? "<ListMultipartUploadsResult" : "<ListBucketResult") ||
-	    !strstr(xml, uploads ? "</ListMultipartUploadsResult>" : "</ListBucketResult>"))
+	if (!sl_s3_is_whole(xml, list_words[kind].root))
 		return sl_fail(-EPROTO,
 		               "'%s': the server's answer is no list, or not the whole of it", uri);
 	sl_s3_element(xml, "EncodingType", text, sizeof(text));
-	*out = (struct sl_s3_page){uri, xml, uploads, !strcmp(text, "url")};
+	*out = (struct sl_s3_page){uri, xml, kind, !strcmp(text, "url")};
 	sl_s3_element(xml, "IsTruncated", text, sizeof(text));
 	sl_s3_element(xml, "NextUploadIdMarker", id, sizeof(id));
-	goes_on = list_text(xml, uploads ? "<NextKeyMarker>" : "<NextContinuationToken>",
-	                    uploads && out->encoded, next, sizeof(next));
-	/* Servers in Go leave a "false" out. */
+	goes_on =
+		list_text(xml, list_words[kind].next, uploads && out->encoded, next, sizeof(next));
+	/* Servers in Go leave a "false" out, and a list of buckets has none. */
 	if (!strcmp(text, "false") || (!text[0] && !goes_on))
 		return 0;
-	if (strcmp(text, "true") || !goes_on)
+	if ((kind != SL_S3_BUCKETS && strcmp(text, "true")) || !goes_on)
 		return sl_fail(-EPROTO, "'%s': the server's list does not say how it goes on", uri);
 	if (asprintf(token, uploads ? "%s\n%s" : "%s", next, id) < 0)
 		return sl_fail(-ENOMEM, "no memory");

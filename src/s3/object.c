@@ -127,7 +127,10 @@ int sl_s3_open(struct sl_s3_keyring *keyring, struct sl_pool *waiting, const cha
 		memcpy(&options, given, SL_MIN(given->size, sizeof(options)));
 	s3->requester_pays = options.requester_pays;
 	s3->sign_payload = options.sign_payload;
-	rc = sl_s3_name_parse(uri, &name);
+	if (!query || !sl_s3_is_service(uri))
+		rc = sl_s3_name_parse(uri, &name);
+	else if (!(name.bucket = strdup("")) || !(name.key = strdup("")))
+		rc = sl_fail(-ENOMEM, "no memory");
 	if (!rc && !query && !name.key[0])
 		rc = sl_fail(-EISDIR, "'%s' is a bucket, not an object", uri);
 	if (!rc) {

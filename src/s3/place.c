@@ -14,11 +14,17 @@
 #include <strings.h>
 
 #include "s3/place.h"
+#include "s3/s3.h"
 
 #define LONGEST_BUCKET 255
 #define LONGEST_LABEL  63
 
 /* -------------------------------------------------------------------------------------- name */
+
+bool sl_s3_is_service(const char *uri)
+{
+	return !strstr(uri, "://")[3];
+}
 
 int sl_s3_name_parse(const char *uri, struct sl_s3_name *out)
 {
@@ -148,13 +154,14 @@ static int place_make(const struct sl_s3_name *name, bool virtual, const char *e
 int sl_s3_place_find(const struct sl_s3_name *name, const char *endpoint, const char *addressing,
                      const char *region, const char *query, struct sl_s3_place *out)
 {
-	bool virtual = addressing ? !strcmp(addressing, "virtual")
-	                          : !endpoint && bucket_is_label(name->bucket);
+	bool virtual = !name->bucket[0] ? false
+	               : addressing     ? !strcmp(addressing, "virtual")
+	                                : !endpoint && bucket_is_label(name->bucket);
 	struct sl_s3_place place = {0};
 	char *aws = NULL;
 	int rc;
 
-	if (addressing && !virtual && strcmp(addressing, "path"))
+	if (addressing && strcmp(addressing, "virtual") && strcmp(addressing, "path"))
 		return sl_fail(-EINVAL, "'%s' is no addressing style: 'path', 'virtual'",
 		               addressing);
 	for (const char *c = region; *c; c++)

@@ -145,14 +145,18 @@ struct sl_s3_entry {
 	uint64_t length;
 	int64_t modified; /* seconds since 1970; -1: unknown */
 };
-/* Makes the query of a page of the list of names that begin as the key of the URI, for the caller to free.
+/* Returns whether the URI is "s3://", of which the list is that of the buckets. */
+bool sl_s3_is_service(const char *uri);
+enum sl_s3_listed { SL_S3_OBJECTS, SL_S3_UPLOADING, SL_S3_BUCKETS };
+/* Makes the query of a page of the list of names that begin as the key of the URI, or of buckets, for the caller to free.
  * flags: of enum sluice_list_flags. token: of the page; "": the first. */
 int sl_s3_list_query(const char *uri, unsigned flags, const char *token, char **out);
 /* A page of a list. The texts belong to the caller. */
 struct sl_s3_page {
-	const char *uri;       /* of the list */
-	char *at;              /* the rest */
-	bool uploads, encoded; /* entries are uploads; names have percent-escapes */
+	const char *uri; /* of the list */
+	char *at;        /* the rest */
+	enum sl_s3_listed kind;
+	bool encoded; /* names have percent-escapes */
 };
 /* Begins with a page, and finds the token of the next one, for the caller to free; NULL: there is none. Returns 0, -ENOMEM, or
  * -EPROTO with a sentence: the page is no list, is cut, or does not say how the list goes on. */

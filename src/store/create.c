@@ -7,6 +7,7 @@
  * cache.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "store/device/devices.h"
@@ -151,6 +152,10 @@ int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
 		if (!rc)
 			rc = sl_call_begin(store, &m, SL_MSG_LEASES, epoch, SL_FOREVER, &call);
 	} while (rc == -ECONNRESET);
+	/* The server's number is that of whole pages or pieces. */
+	if (rc == -ENOSPC && n == 1 && without[0]->name[0])
+		return sl_fail(rc, "'%s' of %" PRIu64 " bytes: %s", without[0]->name,
+		               without[0]->bytes, sluice_last_message());
 	if (rc)
 		return rc;
 	if (m.head.count < n) {

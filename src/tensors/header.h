@@ -62,7 +62,7 @@ int sl_npy_add(struct sl_tensor_header *header, const char *name, const char *by
 
 /*
  * Parses n bytes of JSON and calls event() for each part: '{', '}', '[', ']', 'k' (a key), 's' (a text), 'n' (a number,
- * as it is written) or 'x' (true, false or null). Returns 0, the first error of event(), or -EBADMSG.
+ * as it is written) or 'x' (true, false or null, as it is written). Returns 0, the first error of event(), or -EBADMSG.
  */
 int sl_json_parse(const struct sl_tensor_file *file, const char *text, size_t n,
                   int (*event)(void *context, char part, const char *text, size_t n),

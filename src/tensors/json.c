@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON in headers of files of tensors, by yajl, which calls back for each part. On the thread that reads the header. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <yajl/yajl_parse.h>
 
@@ -22,12 +23,11 @@ static int json_part(void *json, char part, const void *text, size_t n)
 
 static int json_null(void *json)
 {
-	return json_part(json, 'x', "", 0);
+	return json_part(json, 'x', "null", 4);
 }
 static int json_boolean(void *json, int value)
 {
-	(void)value;
-	return json_part(json, 'x', "", 0);
+	return json_part(json, 'x', value ? "true" : "false", value ? 4 : 5);
 }
 static int json_number(void *json, const char *text, size_t n)
 {
@@ -58,6 +58,37 @@ static int json_array_end(void *json)
 	return json_part(json, ']', "", 0);
 }
 
+/* Returns the value of \uXXXX at n bytes of text, or 0. */
+static unsigned json_escape(const char *text, size_t n)
+{
+	char digits[5] = {0};
+
+	if (n < 6 || text[0] != '\\' || text[1] != 'u')
+		return 0;
+	memcpy(digits, text + 2, 4);
+	return (unsigned)strtoul(digits, NULL, 16);
+}
+
+/* Returns the place of a half of a surrogate pair without its other half, which yajl would read as '?', or n. */
+static size_t json_lone_surrogate(const char *text, size_t n)
+{
+	const char *end = text + n;
+
+	for (const char *at = text; (at = memchr(at, '\\', (size_t)(end - at))); at += 2) {
+		unsigned code = json_escape(at, (size_t)(end - at));
+
+		if (end - at < 2)
+			break;
+		if (code < 0xd800 || code > 0xdfff)
+			continue;
+		if (code >= 0xdc00 ||
+		    json_escape(at + 6, (size_t)(end - at) - 6) >> 10 != 0xdc00 >> 10)
+			return (size_t)(at - text);
+		at += 10;
+	}
+	return n;
+}
+
 int sl_json_parse(const struct sl_tensor_file *file, const char *text, size_t n,
                   int (*event)(void *context, char part, const char *text, size_t n), void *context)
 {
@@ -66,10 +97,15 @@ int sl_json_parse(const struct sl_tensor_file *file, const char *text, size_t n,
 	                                         json_object, json_key,      json_object_end,
 	                                         json_array,  json_array_end};
 	struct json json = {event, context, 0};
-	yajl_handle yajl = yajl_alloc(&callbacks, NULL, &json);
+	size_t lone = json_lone_surrogate(text, n);
+	yajl_handle yajl;
 	yajl_status status;
 	unsigned char *why;
 
+	if (lone < n)
+		return sl_tensor_refuse(file, -EBADMSG, NULL,
+		                        "half of a surrogate pair at byte %zu of its JSON", lone);
+	yajl = yajl_alloc(&callbacks, NULL, &json);
 	if (!yajl)
 		return sl_fail(-ENOMEM, "no memory");
 	status = yajl_parse(yajl, (const unsigned char *)text, n);

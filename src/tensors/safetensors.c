@@ -4,7 +4,7 @@
  *
  * The header is a length of 8 bytes, little endian, and so many bytes of JSON: an object with an object for each
  * tensor, {"dtype": text, "shape": [lengths], "data_offsets": [begin, end]}, and perhaps "__metadata__", an object of
- * texts. The parser is at a place of this grammar, which says what part may follow. Runs on the thread that reads the
+ * texts, or null. Other fields of a tensor are skipped. The parser is at a place of this grammar, which says what part may follow. Runs on the thread that reads the
  * header.
  */
 #include <endian.h>
@@ -27,6 +27,7 @@ enum st_place {
 	LENGTHS,
 	RANGE,
 	OFFSETS,
+	SKIPPED,
 	METADATA,
 	PAIRS,
 	VALUE
@@ -53,6 +54,7 @@ struct st_parser {
 	unsigned seen, ends; /* fields of the tensor, numbers of its "data_offsets" */
 	bool metadata;       /* was seen */
 	uint64_t shape[SLUICE_TENSOR_RANK], range[2];
+	size_t depth;    /* of objects and arrays in a value that is skipped */
 	const char *key; /* of a pair of "__metadata__" */
 };
 
@@ -92,12 +94,11 @@ static int st_begin_field(struct st_parser *p, const char *name, size_t n)
 	enum st_place place = st_is("dtype", name, n)          ? TYPE
 	                      : st_is("shape", name, n)        ? SHAPE
 	                      : st_is("data_offsets", name, n) ? RANGE
-	                                                       : END;
+	                                                       : SKIPPED;
 
-	if (place == END || p->seen & 1u << place)
+	if (place != SKIPPED && p->seen & 1u << place)
 		return sl_tensor_refuse(p->header->file, -EBADMSG, p->tensor.name,
-		                        "it has a \"%.*s\" %s", (int)SL_MIN(n, 64), name,
-		                        place == END ? "that is not known" : "twice");
+		                        "it has a \"%.*s\" twice", (int)SL_MIN(n, 64), name);
 	p->seen |= 1u << place;
 	p->place = place;
 	return 0;
@@ -140,7 +141,7 @@ static int st_number(struct st_parser *p, const char *text, size_t n)
 
 static int st_end_tensor(struct st_parser *p)
 {
-	if (p->seen != (1u << TYPE | 1u << SHAPE | 1u << RANGE))
+	if ((p->seen & ~(1u << SKIPPED)) != (1u << TYPE | 1u << SHAPE | 1u << RANGE))
 		return st_refuse(p, "its \"dtype\", \"shape\" or \"data_offsets\" is missing");
 	if (p->range[0] > p->range[1] ||
 	    __builtin_add_overflow(p->begin, p->range[0], &p->tensor.offset))
@@ -172,6 +173,12 @@ static int st_event(void *context, char part, const char *text, size_t n)
 	struct st_parser *p = context;
 	struct sl_tensor_file *file = p->header->file;
 
+	if (p->place == SKIPPED) {
+		p->depth += part == '{' || part == '[';
+		p->depth -= part == '}' || part == ']';
+		p->place = p->depth ? SKIPPED : FIELDS;
+		return 0;
+	}
 	switch (p->place << 8 | part) {
 	case TOP << 8 | 'k':
 		return st_begin_tensor(p, text, n);
@@ -197,6 +204,10 @@ static int st_event(void *context, char part, const char *text, size_t n)
 	case METADATA << 8 | '{':
 		p->place++;
 		return 0;
+	case METADATA << 8 | 'x':
+		if (!st_is("null", text, n))
+			break;
+		/* fall through */
 	case PAIRS << 8 | '}':
 		p->place = TOP;
 		return 0;

@@ -179,6 +179,7 @@ source_that_cannot_become_a_blob_is_named() {
 	says "no store at '$folder/nobody'"
 	truncate -s 300M large
 	status 1 "$sluice" cp large store://x
+	says "'x' of 314572800 bytes: "
 	says "are needed"
 	clean
 }

@@ -67,6 +67,7 @@ const struct numeric numerics[NUMERICS] = {
 	{"SLUICE_HTTP_RATELIMIT_MS", FIELD(http_ratelimit_ms), 1, 86400000, 600000, false},
 	{"SLUICE_S3_PART_BYTES", FIELD(s3_part_bytes), 64 << 10, 5ull << 30, 8 << 20, true},
 	{"SLUICE_S3_UPLOAD_BYTES", FIELD(s3_upload_bytes), 64 << 10, 1ull << 40, 256 << 20, true},
+	{"SLUICE_S3_COPY_BYTES", FIELD(s3_copy_bytes), 64 << 10, 5ull << 30, 5ull << 30, true},
 #undef FIELD
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers, URIs, the memory of the machine, the queue, the pool, signals and names of files. */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +113,37 @@ TEST(memory_is_that_of_the_machine_or_the_least_limit_of_a_cgroup)
 	assert_int_equal(sl_machine_memory(root), 65536);
 	machine_file(root, "/proc/self/cgroup", "0::\nbroken\n:\n");
 	assert_int_equal(sl_machine_memory(root), 65536);
+
+	snprintf(command, sizeof(command), "rm -r %s", root);
+	assert_int_equal(system(command), 0);
+}
+
+TEST(cores_are_limited_by_the_least_quota_of_a_cgroup)
+{
+	char root[] = "/tmp/sluice-machine-XXXXXX", command[64];
+
+	assert_non_null(mkdtemp(root));
+	assert_int_equal(sl_machine_quota(root), UINT_MAX);
+
+	/* Version 2: a part of a core counts as one, and a parent's quota counts. */
+	machine_file(root, "/proc/self/cgroup", "0::/job/task\n");
+	machine_file(root, "/sys/fs/cgroup/job/task/cpu.max", "max 100000\n");
+	assert_int_equal(sl_machine_quota(root), UINT_MAX);
+	machine_file(root, "/sys/fs/cgroup/job/cpu.max", "250000 100000\n");
+	assert_int_equal(sl_machine_quota(root), 3);
+	machine_file(root, "/sys/fs/cgroup/job/task/cpu.max", "50000 100000\n");
+	assert_int_equal(sl_machine_quota(root), 1);
+
+	/* Version 1, where a controller may share its hierarchy; -1 is no quota. */
+	machine_file(root, "/proc/self/cgroup", "3:cpuset:/c\n2:cpuacct,cpu:/a/b\n0::/\n");
+	machine_file(root, "/sys/fs/cgroup/cpu/a/b/cpu.cfs_period_us", "100000\n");
+	machine_file(root, "/sys/fs/cgroup/cpu/a/b/cpu.cfs_quota_us", "-1\n");
+	machine_file(root, "/sys/fs/cgroup/cpu/c/cpu.cfs_period_us", "100000\n");
+	machine_file(root, "/sys/fs/cgroup/cpu/c/cpu.cfs_quota_us", "100000\n");
+	assert_int_equal(sl_machine_quota(root), UINT_MAX);
+	machine_file(root, "/sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "50000\n");
+	machine_file(root, "/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "200000\n");
+	assert_int_equal(sl_machine_quota(root), 4);
 
 	snprintf(command, sizeof(command), "rm -r %s", root);
 	assert_int_equal(system(command), 0);

@@ -440,36 +440,34 @@ TEST(frames_come_after_numbers_that_are_new_to_the_file)
 
 /* ---------------------------------------------------------------------------------------- random */
 
-static void draw_stint(uint64_t *seed, const struct set *set, bool back, struct stint *out)
+static void draw_stint(uint64_t *seed, const struct set *set, struct stint *out)
 {
 	uint64_t room = set->room ? set->room : MOST;
 
 	out->scalars = (unsigned)(unit_random(seed) % (SCALARS + 1));
-	out->back = back && set->made && unit_random(seed) % 2;
+	out->back = set->made && unit_random(seed) % 2;
 	if (out->back)
 		out->from = unit_random(seed) % (set->frames + 1);
 	out->put = SL_MIN(unit_random(seed) % 14, room - out->from);
 }
 
-/* A file with shared chunks is closed, and its frames stay. */
 static void any_plan(uint64_t *seed)
 {
-	bool shares = unit_random(seed) % 3 == 0;
 	unsigned sessions = 2 + (unsigned)(unit_random(seed) % (SESSIONS - 1));
 
 	new_plan(1 + (unsigned)(unit_random(seed) % SETS));
 	for (unsigned s = 0; s < shared->count; s++)
-		shared->sets[s] = sets[unit_random(seed) % (COUNT_OF(sets) - !shares)];
+		shared->sets[s] = sets[unit_random(seed) % COUNT_OF(sets)];
 	for (unsigned i = 0; i < sessions; i++) {
 		struct look at = {.seed = unit_random(seed)};
 
 		next_session(unit_random(seed) % 2, (unsigned)(unit_random(seed) % 5));
 		for (unsigned s = 0; s < shared->count; s++)
-			draw_stint(seed, &shared->sets[s], !shares, &shared->session.stints[s]);
+			draw_stint(seed, &shared->sets[s], &shared->session.stints[s]);
 		run_session();
 		lose_anywhere(12, seed);
 		at.moment = disk_events(disk);
-		if (!shares && unit_random(seed) % 2) {
+		if (unit_random(seed) % 2) {
 			at.moment = unit_random(seed) % (at.moment + 1);
 			at.mode = shared->session.durable ? unit_random(seed) % DISK_MODES
 			                                  : DISK_KILLED;

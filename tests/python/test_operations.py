@@ -357,3 +357,25 @@ assert "main interpreter" in error or "loading in subinterpreters" in error, err
 assert len(sluice.open(sys.argv[1]).read_async(3).wait()) == 3
 """, path)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_what_callbacks_raise_goes_to_the_hook(path, monkeypatch):
+    caught = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: caught.append(raised.exc_type))
+    with sluice.open(path) as f:
+        for operation in (f.stat_async(), f.read_async(3)):
+            for kind in (ValueError, SystemExit, KeyboardInterrupt):
+                def fail(_, kind=kind):
+                    raise kind("of a callback")
+
+                operation.wait(60)
+                operation.add_done_callback(fail)
+    assert caught == [ValueError, SystemExit, KeyboardInterrupt] * 2
+
+
+def test_a_read_beyond_a_small_file_takes_its_memory_alone(path):
+    with sluice.open(path) as f:
+        whole = f.read(f.size)
+        for n in (1 << 27, 1 << 40, 2**63 - 1):
+            assert f.read(n) == f.read_async(n).wait(60) == whole
+            assert f.read(n, 5) == whole[5:] and f.read(n, 1 << 50) == b""

@@ -163,6 +163,22 @@ def test_load_into(model):
         sluice.load_into({"large": numpy.empty((1000, 600), "f4")[:, ::2]}, path, strict=False)
 
 
+def test_tied_tensors_are_no_names_that_are_missing(tmp_path):
+    data = write(tmp_path / "m.safetensors", {"a": ("F32", (3, 4))})
+    array, other = numpy.zeros((3, 4), "f4"), numpy.zeros((3, 4), "f4")
+    for tensors in ({"a": array, "head": array}, {"a": array, "head": array[:]}):
+        with pytest.raises(KeyError, match="1 names are not both .*head"):
+            sluice.load_into(tensors, tmp_path / "m.safetensors")
+        array[:] = 0
+        assert sluice.load_into(tensors, tmp_path / "m.safetensors", tied=True) == ["a"]
+        assert array.tobytes() == data["a"]
+    for odd in (other, array.T, array[:2], array.view("i4"), bytearray(48)):
+        with pytest.raises(KeyError, match="1 names are not both .*head"):
+            sluice.load_into({"a": array, "head": odd}, tmp_path / "m.safetensors", tied=True)
+    with pytest.raises(KeyError, match="1 names are not both .*: a"):
+        sluice.load_into({}, tmp_path / "m.safetensors", tied=True)
+
+
 def test_load_into_memory_of_a_device(model, device_array, stream):
     path, _, data = model
     for on in (None, stream):
@@ -225,10 +241,12 @@ def test_safe_open(model):
             a, b = sorted(rng.integers(-5, 1006, 2).tolist())
             c, d = rng.integers(-310, 310, 2).tolist()
             cut = slice(c, d)
-            for index in (slice(a, b), (slice(a, b), cut), (..., cut), (slice(None), c % 300), -1, ...):
+            step = int(rng.integers(1, 9))
+            for index in (slice(a, b), (slice(a, b), cut), (..., cut), (slice(None), c % 300), -1, ..., [],
+                          slice(a, b, step), (slice(None, None, step), slice(c, d, 7)), (3, slice(None, None, step))):
                 assert part[index].tobytes() == whole[index].tobytes() and part[index].shape == whole[index].shape
         assert f.get_slice("scalar")[()].tobytes() == data["scalar"]
-        for wrong, error in (((0, 0, 0), IndexError), (1000, IndexError), (slice(0, 9, 2), ValueError)):
+        for wrong, error in (((0, 0, 0), IndexError), (1000, IndexError), (slice(9, 0, -2), ValueError)):
             with pytest.raises(error):
                 part[wrong]
         with pytest.raises(KeyError, match="no tensor is named 'x'"):
@@ -317,7 +335,7 @@ import numpy
 safetensors.numpy.save_file({"a": numpy.arange(6.0).reshape(2, 3)}, sys.argv[1], {"by": "safetensors"})
 import sluice
 sluice.patch_safetensors()
-assert safe_open is sluice.safe_open and safetensors.safe_open is sluice.safe_open
+assert issubclass(safe_open, sluice.safe_open) and safetensors.safe_open is safe_open
 with safe_open(sys.argv[1], framework="np") as f:
     assert f.metadata() == {"by": "safetensors"} and (f.get_slice("a")[1:] == [[3, 4, 5]]).all()
 assert safetensors.numpy.load_file(sys.argv[1])["a"].sum() == 15
@@ -325,6 +343,142 @@ if "torch" in sys.modules or sys.argv[2:]:
     import safetensors.torch
     assert safetensors.torch.load_file(sys.argv[1])["a"].sum() == 15
 """
+
+
+PATCHED = r"""
+import json, os, random, struct, sys, warnings
+import numpy, safetensors, safetensors.numpy
+import sluice
+path = sys.argv[1]
+plain, error, plain_load = safetensors.safe_open, safetensors.SafetensorError, safetensors.numpy.load_file
+assert sluice.patched() == {}
+sluice.patch_safetensors()
+sluice.patch_safetensors()
+warnings.simplefilter("ignore")
+newer = hasattr(plain, "get_tensors")
+rng = random.Random(int(sys.argv[2]))
+
+def outcome(call):
+    try:
+        found = call()
+    except Exception as raised:
+        return error if isinstance(raised, error) else type(raised)
+    if isinstance(found, dict):
+        return {name: (getattr(value, "dtype", 0), getattr(value, "shape", 0), value.tobytes()
+                       if hasattr(value, "dtype") else value) for name, value in found.items()}
+    return (found.dtype, found.shape, found.tobytes()) if hasattr(found, "dtype") else found
+
+def write(header, data):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+def drawn_index(shape):
+    def part(length):
+        match rng.randrange(8):
+            case 0: return rng.randrange(-length - 2, length + 2)
+            case 1: return slice(None)
+            case 2: return slice(rng.randrange(length + 2), None)
+            case 3: return slice(None, rng.randrange(-1, length + 2))
+            case 4 if newer: return slice(None, None, rng.choice([1, 2, 3, 100]))
+            case 5 if newer: return slice(rng.randrange(length + 1), length, rng.choice([0, -1, 2, 5]))
+            case _:
+                bounds = sorted((rng.randrange(length + 1), rng.randrange(length + 1)))
+                return slice(*bounds)
+    parts = tuple(part(length) for length in shape[:rng.randrange(len(shape) + 1)])
+    match rng.randrange(8):
+        case 0: return ... if newer else slice(None)
+        case 1: return parts + (...,) if newer else parts
+        case 2: return []
+        case 3: return rng.choice([[0], "x", None, True, 1.5, parts + (slice(None),) * 9])
+        case 4 if parts: return parts[0]
+        case _: return parts
+
+def compare(make, what):
+    ours, theirs = outcome(lambda: make(safetensors.safe_open)), outcome(lambda: make(plain))
+    assert ours == theirs or (isinstance(ours, type) and isinstance(theirs, type)), (what, ours, theirs)
+
+for round in range(int(sys.argv[3])):
+    header, data = {}, b""
+    for i in range(rng.randrange(1, 4)):
+        kind, size = rng.choice([("F32", 4), ("U8", 1), ("I64", 8), ("F16", 2), ("BOOL", 1)])
+        shape = [rng.randrange(6) for _ in range(rng.randrange(4))]
+        count = size
+        for length in shape:
+            count *= length
+        header[f"t{i}"] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + count]}
+        data += bytes(rng.randrange(2) for _ in range(count))
+    good, name = dict(header), rng.choice(list(header))
+    text = None
+    match rng.randrange(12):
+        case 0: header[name] = {**header[name], "more": [{"a": None}, 1.5]}
+        case 1: header["__metadata__"] = rng.choice([None, {}, {"a": "b"}, {"a": 1}, [], "x"])
+        case 2: header[name] = {**header[name], "dtype": rng.choice(["F99", "", None, "F8_E4M3FNUZ", "BF16", "F4"])}
+        case 3: header[name] = {**header[name], "shape": rng.choice([[1] * 20, [-1], [1.0], [2**63, 2**63, 2], None])}
+        case 4: header[name] = {**header[name], "data_offsets": rng.choice([[0], [5, 1], [0, 10**9], [0, 2**64], None])}
+        case 5: data += b"x"
+        case 6: data = data[:-1]
+        case 7:
+            names = [b'"\\ud800"', b'"\\udc00x"', b'"\\ud83d\\ude00"', b'"\xff"', b'"\\\\ud800"']
+            text = json.dumps(header).encode().replace(b'"t0"', rng.choice(names))
+        case 8: text = json.dumps(header).encode() + rng.choice([b" ", b"x", b"}", b"\n\t "])
+        case 9: text = json.dumps(header).encode()[:-1]
+    write(text or header, data)
+    for what in ("keys", "metadata"):
+        if what != "metadata" or header.get("__metadata__") != {}:
+            compare(lambda opener: getattr(opener(path, framework="np"), what)(), (what, header))
+    compare(lambda opener: {name: (f := opener(path, framework="np")).get_tensor(name) for name in good}, header)
+    assert outcome(lambda: safetensors.numpy.load_file(path)) == outcome(lambda: plain_load(path)), (header, text)
+    write(good, data := b"".join([bytes(end - start) for start, end in (row["data_offsets"] for row in good.values())]))
+    for _ in range(8):
+        index = drawn_index(good[name]["shape"])
+        compare(lambda opener: opener(path, framework="np").get_slice(name)[index], (good[name], index))
+    compare(lambda opener: opener(path, framework="np").get_tensor("nothing"), "an absent name")
+
+warnings.simplefilter("error")
+f = safetensors.safe_open(path, framework="np")
+assert isinstance(f, sluice.safe_open)
+kept = f.get_slice(name)
+with f:
+    pass
+kept[:0] if kept.get_shape() else kept[()]
+for call in (f.keys, lambda: f.get_tensor(name), lambda: f.get_slice(name)):
+    try:
+        call()
+    except error as closed:
+        assert str(closed) == "File is closed"
+    else:
+        raise AssertionError("it is closed")
+try:
+    safetensors.safe_open("http://127.0.0.1:1/x", framework="np")
+except error as absent:
+    assert isinstance(absent, OSError) and "127.0.0.1" in str(absent)
+for wrong in ({"framework": "odd"}, {"framework": "np", "device": "odd"}, {"framework": "np", "backend": "odd"},
+              {"framework": "np", "more": 1}):
+    try:
+        safetensors.safe_open(path, **wrong)
+    except (error, TypeError):
+        pass
+    else:
+        raise AssertionError(wrong)
+write({"a": {"dtype": "U8", "shape": [1] * 20, "data_offsets": [0, 1]}}, b"x")
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(3):
+        assert safetensors.numpy.load_file(path)["a"].shape == (1,) * 20
+assert len(caught) == 1 and "more than 16 dimensions" in str(caught[0].message), [str(one.message) for one in caught]
+assert any("more than 16" in what and who == "safetensors" for what, who in sluice.patched().items())
+assert sluice.patched()["safetensors.numpy.load_file"] == "sluice"
+"""
+
+
+def test_what_is_patched_is_as_it_was(tmp_path):
+    """Headers and slices that are drawn: the same result as of safetensors, or both refuse."""
+    pytest.importorskip("safetensors")
+    rounds = 2000 if os.environ.get("SLUICE_TEST_ROUNDS") == "all" else 40
+    ran = subprocess.run([sys.executable, "-c", PATCHED, tmp_path / "p.safetensors", str(rounds), str(rounds)],
+                         capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_patch_safetensors(tmp_path):

@@ -92,6 +92,27 @@ def odd_keys_are_put_as_boto3_reads_them(s3, places, _):
     assert set(listed(s3)) == set(KEYS + DOTS)
 
 
+def a_copy_is_made_by_the_server(s3, places, _):
+    """Whole and in parts, of odd keys, with the metadata; and no upload is left."""
+    for i, key in enumerate(KEYS):
+        size = (0, 1000, (10 << 20) + 1)[i % 3]
+        s3.put_object(Bucket=BUCKET, Key=key, Body=noise(size, key), ContentType="text/x", Metadata={"a": "b c"})
+        for place in places:
+            said = place.sluice("cp", "--no-progress", "-f", uri(key), uri("copied/x"), fails=False,
+                                SLUICE_S3_COPY_BYTES="6M", SLUICE_S3_PART_BYTES="5M")
+            there = s3.get_object(Bucket=BUCKET, Key="copied/x")
+            assert not said and there["Body"].read() == noise(size, key), key
+            assert there["ContentType"] == "text/x" and there["Metadata"] == {"a": "b c"}, (key, there)
+        s3.delete_object(Bucket=BUCKET, Key=key)
+    assert "exists" in places[0].sluice("cp", "-q", uri("copied/x"), uri("copied/x2"), fails=False).decode() + \
+        places[0].sluice("cp", "-q", uri("copied/x"), uri("copied/x2"), fails=True)
+    assert "NoSuchKey" in places[0].sluice("cp", "-q", uri("absent"), uri("copied/y"), fails=True)
+    assert BUCKET in places[0].sluice("ls", "s3://").decode()
+    assert not s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads")
+    for key in ("copied/x", "copied/x2"):
+        s3.delete_object(Bucket=BUCKET, Key=key)
+
+
 def a_list_is_that_of_boto3(s3, places, _):
     names = [f"many/{i % 7}/{i} +%&" for i in range(2100)]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
@@ -280,6 +301,6 @@ with gateway.Gateway() as running, tempfile.TemporaryDirectory() as scratch:
                  uploads_in_parts_are_read_by_others, an_upload_that_was_killed_goes_on,
                  trees_are_copied_up_and_between_prefixes_and_removed,
                  abandoned_uploads_are_found_and_removed,
-                 errors_have_the_code_of_s3):
+                 errors_have_the_code_of_s3, a_copy_is_made_by_the_server):
         case(client, both, scratch)
         print("ok:", case.__name__, flush=True)

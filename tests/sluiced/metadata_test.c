@@ -43,7 +43,7 @@ DAEMON_TEST(metadata_comes_with_the_blob)
 	m.type = SLUICE_FLOAT4_E2M1;
 	assert_refused(sluice_blob_create(d->store, "t", 4 * 36, -1, &o, &blob), EINVAL,
 	               "whole bytes");
-	m.type = SLUICE_FLOAT4_E2M1 + 1;
+	m.type = SLUICE_FLOAT8_E5M2FNUZ + 1;
 	assert_refused(sluice_blob_create(d->store, "t", 4 * 36, -1, &o, &blob), EINVAL, "no type");
 	m.type = -1;
 	assert_refused(sluice_blob_create(d->store, "t", 4 * 36, -1, &o, &blob), EINVAL, "no type");
@@ -104,15 +104,26 @@ DAEMON_TEST(each_type_has_its_code_and_size_in_a_tensor)
 	static const struct {
 		int type, code, bits;
 	} types[] = {
-		{SLUICE_INT8, 0, 8},         {SLUICE_UINT8, 1, 8},
-		{SLUICE_INT16, 0, 16},       {SLUICE_UINT16, 1, 16},
-		{SLUICE_INT32, 0, 32},       {SLUICE_UINT32, 1, 32},
-		{SLUICE_INT64, 0, 64},       {SLUICE_UINT64, 1, 64},
-		{SLUICE_FLOAT16, 2, 16},     {SLUICE_FLOAT32, 2, 32},
-		{SLUICE_FLOAT64, 2, 64},     {SLUICE_BFLOAT16, 4, 16},
-		{SLUICE_COMPLEX64, 5, 64},   {SLUICE_COMPLEX128, 5, 128},
-		{SLUICE_BOOL, 6, 8},         {SLUICE_FLOAT8_E4M3, 10, 8},
-		{SLUICE_FLOAT8_E5M2, 12, 8}, {SLUICE_FLOAT8_E8M0, 14, 8},
+		{SLUICE_INT8, 0, 8},
+		{SLUICE_UINT8, 1, 8},
+		{SLUICE_INT16, 0, 16},
+		{SLUICE_UINT16, 1, 16},
+		{SLUICE_INT32, 0, 32},
+		{SLUICE_UINT32, 1, 32},
+		{SLUICE_INT64, 0, 64},
+		{SLUICE_UINT64, 1, 64},
+		{SLUICE_FLOAT16, 2, 16},
+		{SLUICE_FLOAT32, 2, 32},
+		{SLUICE_FLOAT64, 2, 64},
+		{SLUICE_BFLOAT16, 4, 16},
+		{SLUICE_COMPLEX64, 5, 64},
+		{SLUICE_COMPLEX128, 5, 128},
+		{SLUICE_BOOL, 6, 8},
+		{SLUICE_FLOAT8_E4M3, 10, 8},
+		{SLUICE_FLOAT8_E5M2, 12, 8},
+		{SLUICE_FLOAT8_E8M0, 14, 8},
+		{SLUICE_FLOAT8_E4M3FNUZ, 11, 8},
+		{SLUICE_FLOAT8_E5M2FNUZ, 13, 8},
 	};
 	struct managed *managed;
 

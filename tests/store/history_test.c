@@ -264,11 +264,13 @@ static bool op_fits(const struct op *op, uint64_t *value)
 		return true;
 	case GET:
 	case AWAIT:
-		return op->rc ? !there : *value == op->value;
+		if (!op->rc)
+			return *value == op->value;
+		/* A get without a wait says whether the name is there, and never that time is up. */
+		return !there && (op->what == AWAIT || op->rc != -ETIMEDOUT);
 	case DELETE:
 		*value = 0;
-		/* A request that was sent again, because a server was replaced, may have been done twice. */
-		return is_broken(op) || there == !op->rc;
+		return there == !op->rc;
 	default:
 		return there == op->rc;
 	}
@@ -299,7 +301,7 @@ static bool says_something(const struct op *op)
 {
 	bool reads = op->what == GET || op->what == AWAIT || op->what == EXISTS;
 
-	return !reads || (op->ended && op->rc != -ETIMEDOUT);
+	return !reads || (op->ended && (op->what != AWAIT || op->rc != -ETIMEDOUT));
 }
 
 /* The call ends: only states in which it has been done are left. Returns false if none is. */

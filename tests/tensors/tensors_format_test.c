@@ -36,6 +36,8 @@ FIXTURE_TEST(every_type_is_listed_with_its_bytes)
 		{"F8_E5M2", SLUICE_FLOAT8_E5M2, 8},
 		{"F8_E4M3", SLUICE_FLOAT8_E4M3, 8},
 		{"F8_E8M0", SLUICE_FLOAT8_E8M0, 8},
+		{"F8_E4M3FNUZ", SLUICE_FLOAT8_E4M3FNUZ, 8},
+		{"F8_E5M2FNUZ", SLUICE_FLOAT8_E5M2FNUZ, 8},
 		{"F6_E2M3", SLUICE_FLOAT6_E2M3, 6},
 		{"F6_E3M2", SLUICE_FLOAT6_E3M2, 6},
 		{"F4", SLUICE_FLOAT4_E2M1, 4},
@@ -118,7 +120,9 @@ FIXTURE_TEST(tensors_are_in_the_order_of_their_bytes_and_found_by_any_name)
 {
 	const char *uri = made_safetensors(
 		f, "order",
-		"{\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[3,7]},"
+		"{\"b\":{\"more\":[{\"a\":[1,null]},\"x\",{}],\"dtype\":\"U8\",\"shape\":[4],"
+		"\"more\":true,"
+		"\"data_offsets\":[3,7]},"
 		"\"__metadata__\":{\"format\":\"pt\",\"\":\"\xc3\xa4\"},"
 		"\"empty\":{\"dtype\":\"F64\",\"shape\":[18446744073709551615,0,4],\"data_"
 		"offsets\":[7,7]},"
@@ -154,7 +158,7 @@ FIXTURE_TEST(tensors_are_in_the_order_of_their_bytes_and_found_by_any_name)
 	assert_refused(sluice_tensors_metadata(t, 0, 2, &key, &value), ENOENT, "2");
 	assert_refused(sluice_tensors_file(t, 1, &file), ENOENT, "1");
 	sluice_tensors_close(t);
-	t = opened(f, made_safetensors(f, "none", "{}", 0));
+	t = opened(f, made_safetensors(f, "none", "{\"__metadata__\":null}", 0));
 	assert_int_equal(sluice_tensors_count(t), 0);
 	sluice_tensors_close(t);
 }
@@ -236,11 +240,20 @@ FIXTURE_TEST(a_header_that_is_wrong_is_refused_with_the_reason)
 		{"{\"__metadata__\":{\"k\":1}}", 0, EBADMSG, "no object of texts"},
 		{"{\"__metadata__\":{\"k\":{}}}", 0, EBADMSG, "no object of texts"},
 		{"{\"__metadata__\":\"k\"}", 0, EBADMSG, "is no object"},
+		{"{\"__metadata__\":false}", 0, EBADMSG, "is no object"},
+		{"{\"__metadata__\":null,\"__metadata__\":null}", 0, EBADMSG, "is there twice"},
+		{"{\"\\ud800\":{" U8(0, 4) "}}", 4, EBADMSG, "half of a surrogate pair at byte 2"},
+		{"{\"\\\\\\udc00\":{" U8(0, 4) "}}", 4, EBADMSG,
+	         "half of a surrogate pair at byte 4"},
+		{"{\"\\ud83dx\\ude00\":{" U8(0, 4) "}}", 4, EBADMSG, "half of a surrogate pair"},
+		{"{\"\\ud83d\\ud83d\":{" U8(0, 4) "}}", 4, EBADMSG, "half of a surrogate pair"},
+		{"{\"__metadata__\":{\"k\":\"\\udfff\"}}", 0, EBADMSG, "half of a surrogate pair"},
 		{T(U8(0, 4) ",\"dtype\":\"U8\""), 4, EBADMSG, "it has a \"dtype\" twice"},
 		{T(U8(0, 4) ",\"shape\":[4]"), 4, EBADMSG, "it has a \"shape\" twice"},
 		{T(U8(0, 4) ",\"data_offsets\":[0,4]"), 4, EBADMSG,
 	         "it has a \"data_offsets\" twice"},
-		{T(U8(0, 4) ",\"more\":1"), 4, EBADMSG, "it has a \"more\" that is not known"},
+		{T(U8(0, 4) ",\"more\":[{\"a\":[}]"), 4, EBADMSG, "no valid JSON"},
+		{T("\"more\":{}"), 4, EBADMSG, "is missing"},
 		{T("\"dtype\":\"U8\",\"shape\":[4]"), 4, EBADMSG, "is missing"},
 		{T("\"dtype\":\"U9\",\"shape\":[4],\"data_offsets\":[0,4]"), 4, ENOTSUP,
 	         "type 'U9'"},
