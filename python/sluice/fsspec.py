@@ -642,9 +642,23 @@ class S3FileSystem(_Remote):
 
     def _rows(self, path: str, prefix: str, recursive: bool) -> list[tuple[str, bool, int, int, str]]:
         bucket = path.partition("/")[0]
-        if not bucket:
-            raise ValueError("S3 has no list of buckets here: name one")
-        return self._call(_core.list_objects, f"{bucket}/{prefix}", recursive)
+        return self._call(_core.list_objects, f"{bucket}/{prefix}" if bucket else "", recursive)
+
+    def cp_file(self, path1: str, path2: str, **version: Any) -> None:
+        """Have the server copy an object; the bytes go through this machine if it cannot."""
+        _refuse(version, {"version_id"})
+        path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
+        options, s3 = self._options, {**self._s3, "version": version.get("version_id")}
+        try:
+            _core.copy_object(options["context"] or _context.default(), self._uri(path1), self._uri(path2),
+                              self._headers, s3, False)
+        except FileNotFoundError:
+            if not self.isdir(path1):  # which is there with its objects
+                raise
+        except OSError as error:
+            if error.errno != errno.ENOTSUP:
+                raise
+            super().cp_file(path1, path2, **version)
 
     async def _mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
         path = self._strip_protocol(path)
@@ -665,7 +679,7 @@ class S3FileSystem(_Remote):
         """The entries of a bucket with that prefix. An object may have the name of a folder."""
         bucket, found = path.partition("/")[0], []
         for key, is_prefix, size, modified_ns, etag in self._rows(path, prefix, recursive):
-            name = f"{bucket}/{key.rstrip('/') if is_prefix else key}"
+            name = f"{bucket}/{key.rstrip('/') if is_prefix else key}" if bucket else key.rstrip("/")
             if key != prefix or not key.endswith("/"):  # an object that stands for the folder
                 found.append({"name": name, "size": 0, "type": "directory"} if is_prefix else
                              {"name": name, "size": size, "type": "file", "ETag": etag, "mtime": modified_ns / 1e9})

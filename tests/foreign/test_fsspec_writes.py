@@ -108,3 +108,8 @@ def test_calls_are_those_of_a_dictionary(written):
                 model[a] = value
         assert (fs.find(folder) if model else []) == sorted(model)
     assert {name: bytes(data) for name, data in fs.cat(sorted(model)).items()} == model if len(model) > 1 else True
+
+
+def test_buckets_are_listed(s3):
+    fs = fsspec.filesystem("sluice+s3", **s3)
+    assert fs.ls("", detail=False) == ["there"] == fs.glob("*") and fs.isdir("there") and not fs.exists("not-there")
