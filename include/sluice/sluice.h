@@ -581,12 +581,12 @@ SLUICE_API int sluice_remove(sluice_context *ctx, const char *uri,
 /*
  * Has the server of S3 copy an object, s3://BUCKET/KEY, to another name, s3://BUCKET/KEY: no byte of it comes to this
  * machine. Both are of the service, and used with the credentials, that the options name. Of these are used: `headers` and `s3`,
- * whose `version` is that of the source; and of the flags SLUICE_OPEN_EXCLUSIVE. o may be NULL. The object of the name is
- * replaced at once when the copy is complete. Waits for the server, whose silence may be longer than SLUICE_HTTP_STALL_MS
+ * where `version` is that of the source; and of the flags SLUICE_OPEN_EXCLUSIVE. o may be NULL. The object of the name is
+ * replaced at once when the copy is complete. Waits for the server. Its silence may be longer than SLUICE_HTTP_STALL_MS
  * by a second for each 8 MiB. Any thread.
  *
  * The copy has the metadata of the source, unless `headers` have other: Content-Type, Content-Encoding, Content-Language,
- * Content-Disposition, Cache-Control, Expires or x-amz-meta-..., in whose place x-amz-metadata-directive may be given.
+ * Content-Disposition, Cache-Control, Expires or x-amz-meta-..., or instead of those x-amz-metadata-directive may be given.
  * ACL, storage class and encryption are those of `headers`, or the bucket's. Where `headers` have a key
  * (x-amz-server-side-encryption-customer-...), the source has the same, unless
  * x-amz-copy-source-server-side-encryption-customer-... say another. An object above SLUICE_S3_COPY_BYTES is copied in

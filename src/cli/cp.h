@@ -104,7 +104,8 @@ int cli_copy_run(struct cli_copy *copy);
 bool cli_crc32c_add(uint32_t *crc, const void *data, size_t n);
 
 struct cli_moved {
-	uint64_t files, bytes, holes, by_server; /* by_server: files, whose bytes were not here */
+	uint64_t files, bytes, holes,
+		by_server; /* by_server: files that were copied without passing here */
 };
 /* Prints them and their rate on stderr. */
 void cli_moved_print(const struct cli_moved *moved, uint64_t elapsed_ns);

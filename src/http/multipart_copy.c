@@ -2,7 +2,7 @@
 /*
  * Copies by the server
  *
- * Has a server of S3 copy an object: by a single request up to SLUICE_S3_COPY_BYTES, else as an upload whose parts are ranges
+ * Has a server of S3 copy an object: by a single request up to SLUICE_S3_COPY_BYTES, else as an upload, where parts are ranges
  * of the source. No byte of it comes here.
  *
  * Threads: those of the program, which wait for the server; reactors end the calls of parts.
@@ -16,7 +16,6 @@
 #include <strings.h>
 
 #include "http/multipart_internal.h"
-#include "s3/place.h"
 
 #define SOURCE   "x-amz-copy-source-"
 #define CUSTOMER "server-side-encryption-customer-"
@@ -87,18 +86,11 @@ static int copy_name_source(const struct object_copy *copy, const struct sl_uri 
 {
 	const char *query = strchr(copy->source->url, '?');
 	const char *etag = copy->source->opened.of[SL_HTTP_FIELD_ETAG];
-	struct sl_s3_name name;
-	int rc = sl_s3_name_parse(from->path, &name);
-	char *key;
+	char *place = sl_s3_copy_source(from->path, query ? query : "");
+	int rc = place ? fields_add_home(fields, "x-amz-copy-source: %s", place)
+	               : sl_fail(-ENOMEM, "no memory");
 
-	if (rc)
-		return rc;
-	key = sl_s3_encode(name.key, true);
-	rc = key ? fields_add_home(fields, "x-amz-copy-source: %s/%s%s", name.bucket, key,
-	                           query ? query : "")
-	         : sl_fail(-ENOMEM, "no memory");
-	free(key);
-	sl_s3_name_clear(&name);
+	free(place);
 	if (!rc && etag && sl_http_strong_etag(etag))
 		rc = fields_add_home(fields, SOURCE "if-match: %s", etag);
 	/* The object has the key of the source, unless the user gives another for that. */
@@ -309,7 +301,7 @@ static int copy_at_once(struct object_copy *copy, uint64_t size)
 	                            .copies = size + 1,
 	                            .completes = copy->target->flags & SLUICE_OPEN_EXCLUSIVE};
 
-	/* Nothing of that name was there when it was opened: with this ETag it is the copy, whose answer was lost. */
+	/* Nothing of that name was there when it was opened: with this ETag it is the copy, and its answer was lost. */
 	if (call.completes && etag && strlen(etag) < sizeof(call.etag))
 		strcpy(call.etag, etag);
 	return sl_http_multipart_finish(copy->target->multipart, &call, size);

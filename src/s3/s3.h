@@ -116,6 +116,9 @@ void sl_s3_plan_make(uint64_t total, uint64_t part_bytes, struct sl_s3_plan *out
 /* Finds the part that has the byte at offset, which is below the total. */
 void sl_s3_plan_find(const struct sl_s3_plan *plan, uint64_t offset, struct sl_s3_part *out);
 
+/* Returns the place of the source of a copy, of an s3 URI that is open, with that query ("" or "?..."), for the caller to
+ * free; NULL: no memory. */
+char *sl_s3_copy_source(const char *uri, const char *query);
 /* The query that begins an upload in parts. */
 #define SL_S3_UPLOADS "uploads="
 /* Returns the query of a part of an upload, or with 0 of the upload, for the caller to free; NULL: no memory. */

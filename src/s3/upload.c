@@ -25,6 +25,21 @@ char *sl_s3_upload_query(const char *upload, unsigned part)
 	return query;
 }
 
+char *sl_s3_copy_source(const char *uri, const char *query)
+{
+	struct sl_s3_name name;
+	char *key, *place;
+
+	if (sl_s3_name_parse(uri, &name))
+		return NULL;
+	key = sl_s3_encode(name.key, true);
+	if (!key || asprintf(&place, "%s/%s%s", name.bucket, key, query) < 0)
+		place = NULL;
+	free(key);
+	sl_s3_name_clear(&name);
+	return place;
+}
+
 /* Writes text as the content of an element. */
 static void xml_put(FILE *to, const char *text)
 {

@@ -161,8 +161,8 @@ static int blob_file_create(struct blob_file *file, const struct sl_blob_uri *b,
 	/* RESERVE reports a name that is taken before any byte is moved. */
 	options.flags = b->flags | (replaces ? SLUICE_BLOB_REPLACE : SLUICE_BLOB_RESERVE);
 	options.metadata = o->expected_size ? NULL : &no_elements;
-	rc = sluice_blob_create(file->shared->store, b->name, SL_MAX(o->expected_size, 1), b->device,
-	                        &options, &file->blob);
+	rc = sluice_blob_create(file->shared->store, b->name, SL_MAX(o->expected_size, 1),
+	                        b->device, &options, &file->blob);
 	if (rc)
 		return rc;
 	file->made = true;
