@@ -219,7 +219,7 @@ struct sluice_config {
 	{                                                                                          \
 		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,   \
 			NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, \
-			NULL, NULL, NULL, NULL, 0, 0, 0                                            \
+			NULL, NULL, NULL, NULL, 0, 0, 0, 0                                         \
 	}
 
 /*

@@ -38,8 +38,8 @@ from ._writer import Series, Writer
 __version__: str = _core.version
 __all__ = [
     "Blob", "BlobInfo", "Context", "File", "Operation", "Samples", "Series", "Stat", "Store", "Watch", "Writer",
-    "configure", "copy", "doctor", "load", "load_array", "load_into", "open", "open_async", "patch_safetensors", "patched",
-    "progress", "safe_open",
+    "configure", "copy", "doctor", "load", "load_array", "load_into", "open", "open_async", "patch_safetensors",
+    "patched", "progress", "safe_open",
 ]  # fmt: skip
 
 

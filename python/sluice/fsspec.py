@@ -489,6 +489,12 @@ class _Remote(_Reads, AsyncFileSystem):
         return {"name": path, "size": None if found.size_unknown else found.size, "type": "file",
                 "ETag": found.etag, "mtime": found.modified_ns / 1e9}
 
+    def _is(self, path: str, kind: str) -> bool:
+        try:
+            return bool(self.info(path)["type"] == kind)
+        except FileNotFoundError:
+            return False
+
     async def _info(self, path: str, **version: Any) -> dict[str, Any]:
         return await _on_thread(self.info, path, **version)
 
@@ -506,7 +512,7 @@ class _Remote(_Reads, AsyncFileSystem):
             try:
                 source = self._opened(self._strip_protocol(path), True, **version)
             except FileNotFoundError:
-                if not self.isdir(path):
+                if not self._is(path, "directory"):
                     raise
                 os.makedirs(lpath, exist_ok=True)
             else:
@@ -532,7 +538,7 @@ class _Remote(_Reads, AsyncFileSystem):
         try:
             source = self._opened(path1, True, **version)
         except FileNotFoundError:
-            if self.isdir(path1):
+            if self._is(path1, "directory"):
                 return  # a folder is there with its objects
             raise
         _copy(source, source.found, self._uri(path2), DEFAULT_CALLBACK, self._options)
@@ -542,7 +548,20 @@ class _Remote(_Reads, AsyncFileSystem):
 
     def modified(self, path: str) -> datetime.datetime:
         """When the file was last changed."""
-        return datetime.datetime.fromtimestamp(self.info(path)["mtime"], datetime.timezone.utc)
+        found = self.info(path)
+        if not found.get("mtime"):
+            raise OSError(errno.ENODATA, "a folder, or the server does not say when it was changed", path)
+        return datetime.datetime.fromtimestamp(found["mtime"], datetime.timezone.utc)
+
+    def touch(self, path: str, truncate: bool = True, **options: Any) -> None:
+        """Make an empty file, also in the place of one that is there, whose time alone cannot be changed."""
+        if not truncate and self.exists(path):
+            raise NotImplementedError(f"{path!r}: the time of a file that is there cannot be changed")
+        with self.open(path, "wb", **options):
+            pass
+
+    def sign(self, path: str, expiration: int = 100, **options: Any) -> str:
+        raise NotImplementedError(f"{path!r}: sluice signs no URLs")
 
     async def _mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
         """Do nothing: a folder is there while something is in it."""
@@ -653,7 +672,7 @@ class S3FileSystem(_Remote):
             _core.copy_object(options["context"] or _context.default(), self._uri(path1), self._uri(path2),
                               self._headers, s3, False)
         except FileNotFoundError:
-            if not self.isdir(path1):  # which is there with its objects
+            if not self._is(path1, "directory"):  # which is there with its objects
                 raise
         except OSError as error:
             if error.errno != errno.ENOTSUP:
@@ -661,9 +680,9 @@ class S3FileSystem(_Remote):
             super().cp_file(path1, path2, **version)
 
     async def _mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
-        path = self._strip_protocol(path)
-        if "/" not in path and not await _on_thread(self.exists, path):
-            raise PermissionError(errno.EPERM, "sluice makes no buckets", path)
+        bucket = self._strip_protocol(path).partition("/")[0]
+        if not await _on_thread(self._is, bucket, "directory"):
+            raise PermissionError(errno.EPERM, "sluice makes no buckets", bucket)
 
     async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
         path = self._strip_protocol(path)
@@ -783,7 +802,7 @@ class StoreFileSystem(_Remote):
     def _written(self, path: str, mode: str, size: int, autocommit: bool) -> Any:
         if size:
             return super()._written(path, mode, size, autocommit)
-        if "x" in mode and self.isfile(path):
+        if "x" in mode and self._is(path, "file"):
             raise FileExistsError(errno.EEXIST, "is there", path)
         write = functools.partial(self.pipe_file, path, mode="create" if "x" in mode else "overwrite")
         return _Whole(write, autocommit)
@@ -822,8 +841,14 @@ class StoreFileSystem(_Remote):
 
     def rm_file(self, path: str) -> None:
         """Delete a blob."""
+        path = self._strip_protocol(path)
         with Store(self._socket) as store:
-            store.delete(self._strip_protocol(path))
+            try:
+                store.delete(path)
+            except FileNotFoundError:
+                if self._is(path, "directory"):
+                    raise IsADirectoryError(errno.EISDIR, "a folder, which rm(recursive=True) empties", path) from None
+                raise
 
     async def _rm_file(self, path: str) -> None:
         await _on_thread(self.rm_file, path)

@@ -60,6 +60,7 @@ static size_t isal_compress(void *state, const void *in, size_t n, void *out, si
 	if (n > SL_CODEC_MOST || room <= HEAD + CHECKSUM)
 		return 0;
 	isal_deflate_stateless_init(stream);
+	stream->hist_bits = 0; /* the largest window; the call above leaves what the memory has */
 	stream->level = 1;
 	stream->level_buf = isal->level_buffer;
 	stream->level_buf_size = sizeof(isal->level_buffer);

@@ -150,6 +150,7 @@ file_without_bytes_becomes_a_blob() {
 	status 0 "$sluice" cp empty store://x
 	status 0 "$sluice" cp store://x got
 	same empty got
+	status 0 "$sluice" store rm x
 	clean
 }
 

@@ -33,6 +33,10 @@ def test_files_and_folders_go_in_and_out(written, tmp_path):
     fs.touch(f"{folder}/touched")
     assert fs.cat(f"{folder}/touched") == b"" and fs.modified(f"{folder}/touched").tzinfo
     assert fs.created(f"{folder}/a").year > 2000
+    with pytest.raises(OSError, match="a folder"):
+        fs.modified(folder)
+    with pytest.raises(IsADirectoryError, match="recursive=True"):
+        fs.rm(folder)
     with pytest.raises(FileExistsError):
         fs.put_file(str(here / "a"), f"{folder}/a", mode="create")
     with pytest.raises(FileNotFoundError):
@@ -113,3 +117,5 @@ def test_calls_are_those_of_a_dictionary(written):
 def test_buckets_are_listed(s3):
     fs = fsspec.filesystem("sluice+s3", **s3)
     assert fs.ls("", detail=False) == ["there"] == fs.glob("*") and fs.isdir("there") and not fs.exists("not-there")
+    with pytest.raises(PermissionError, match="no buckets"):
+        fs.makedirs("not-there/folder", exist_ok=True)

@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
+import sluice.fsspec  # noqa: F401
 import xarray as xr
 from zarr.storage import FsspecStore
-
-import sluice.fsspec  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,8 @@ def web(tmp_path_factory):
     temporary = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in
                         ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     (folder / "nginx.conf").write_text(
-        f"{'user root; ' if os.geteuid() == 0 else ''}daemon off; pid {folder}/pid; error_log {folder}/error.log; events {{}} http {{ access_log off; {temporary} "
+        f"{'user root; ' if os.geteuid() == 0 else ''}daemon off; pid {folder}/pid; error_log {folder}/error.log; "
+        f"events {{}} http {{ access_log off; {temporary} "
         f"server {{ listen 127.0.0.1:{port}; root {folder}/files; }} }}")
     with (folder / "said").open("w") as said:
         server = subprocess.Popen(["nginx", "-p", folder, "-c", folder / "nginx.conf"], stdout=said, stderr=said)
@@ -73,7 +73,8 @@ def test_pyarrow_reads_parquet_of_a_web_server(web):
     fs, path = fsspec.url_to_fs(f"{url}/t.parquet")
     found = pa.dataset.dataset(path, filesystem=fs, format="parquet")
     assert found.to_table().equals(made)
-    assert found.to_table(columns=["b"], filter=pa.compute.field("a") >= 90_000).equals(made.slice(90_000).select(["b"]))
+    last = found.to_table(columns=["b"], filter=pa.compute.field("a") >= 90_000)
+    assert last.equals(made.slice(90_000).select(["b"]))
 
 
 @pytest.mark.parametrize("kind", ["s3", "store_options"])

@@ -4,12 +4,11 @@ import itertools
 
 import fsspec
 import pytest
+import sluice.fsspec  # noqa: F401
 from zarr.core.buffer import cpu
 from zarr.core.buffer.core import default_buffer_prototype
 from zarr.storage import FsspecStore
 from zarr.testing.store import StoreTests
-
-import sluice.fsspec  # noqa: F401
 
 _names = itertools.count()
 
@@ -64,4 +63,5 @@ class TestLocal(Stores):
     def made(self, tmp_path):
         from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 
-        return AsyncFileSystemWrapper(fsspec.filesystem("sluice+file", auto_mkdir=True), asynchronous=True), str(tmp_path)
+        local = fsspec.filesystem("sluice+file", auto_mkdir=True)
+        return AsyncFileSystemWrapper(local, asynchronous=True), str(tmp_path)

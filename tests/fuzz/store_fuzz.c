@@ -29,7 +29,9 @@ static void add_record(union sl_message *m)
 	_Alignas(8) unsigned char bytes[SL_METADATA_MOST];
 	struct sl_metadata *record = (struct sl_metadata *)bytes;
 
-	metadata.type = (int)draw(SLUICE_FLOAT8_E5M2FNUZ + 1);
+	metadata.type = (int)draw(SLUICE_FLOAT8_E8M0 + 3);
+	if (metadata.type > SLUICE_FLOAT8_E8M0) /* the types behind it have no whole bytes */
+		metadata.type += SLUICE_FLOAT4_E2M1 - SLUICE_FLOAT8_E8M0;
 	metadata.rank = metadata.type ? (uint32_t)draw(9) : 0;
 	for (unsigned i = 0; i < metadata.rank; i++)
 		metadata.shape[i] = (int64_t)draw(3);

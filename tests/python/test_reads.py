@@ -238,10 +238,7 @@ def test_reads_that_are_refused_when_they_begin_fail_then(bound, slow, file):
     for operation in refused:
         with pytest.raises(OSError, match="INT64_MAX"):
             operation.wait()
-    with pytest.raises(OSError, match="no memory"):
-        endless.wait()
-    with pytest.raises(MemoryError):
-        file.read(2**62)
+    assert endless.wait() == DATA and file.read(2**62) == DATA
     wait_until(lambda: len(ends) == 200)
 
 

@@ -322,11 +322,6 @@ def a_bucket_and_a_prefix_are_directories(place):
     assert os.path.getsize(f"{place.root}/below/source") == LENGTH and os.path.exists(f"{place.root}/a?b")
 
 
-def a_list_needs_a_bucket(place):
-    done = subprocess.run([SLUICE, "ls", "s3://"], env=place.environment, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 1 and "the name of a bucket" in done.stderr, done.stderr
-
-
 def main():
     seed = os.environ.get("SLUICE_TEST_SEED") or str(time.time_ns())
     print(f"seed {seed}; the same again with SLUICE_TEST_SEED={seed}")
@@ -338,7 +333,7 @@ def main():
                      a_state_that_is_damaged_is_not_taken_up, a_server_that_refuses_parts_for_a_while_loses_none,
                      many_files_go_on_each_by_itself, a_source_that_cannot_go_on_is_copied_all_the_same,
                      an_empty_source_is_copied_all_the_same, a_state_that_cannot_be_saved_leaves_no_upload,
-                     a_bucket_and_a_prefix_are_directories, a_list_needs_a_bucket):
+                     a_bucket_and_a_prefix_are_directories):
             begun = time.monotonic()
             case(place)
             print(f"ok: {case.__name__} {time.monotonic() - begun:.2f} s", flush=True)
