@@ -71,13 +71,13 @@ SHELF_TEST(file_without_bytes_is_a_blob)
 
 	assert_ok(open_new(s, "store://a", SLUICE_OPEN_REPLACE, 0, &file));
 	assert_ok(sluice_write(file, &byte, 1, 0, &op));
-	assert_int_equal(sluice_wait(op, -1), -EFBIG);
+	assert_int_equal(finish(op), -EFBIG);
 	sluice_discard(file);
 	assert_ok(open_new(s, "store://a", SLUICE_OPEN_REPLACE, 0, &file));
 	assert_ok(sluice_close(file));
 	assert_ok(sluice_open(s->ctx, "store://a", NULL, &file));
 	assert_ok(sluice_read(file, &byte, 1, 0, &op));
-	assert_int_equal(sluice_wait(op, -1), 0);
+	assert_int_equal(finish(op), 0);
 	assert_int_equal(byte, 1);
 	assert_ok(sluice_close(file));
 	drop(s, "a");
