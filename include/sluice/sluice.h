@@ -593,7 +593,9 @@ SLUICE_API int sluice_remove(sluice_context *ctx, const char *uri,
  * parts: its tags are not copied, and its ETag is another.
  *
  * Returns 0, or
- *   -ENOTSUP   an end is not of S3, or the server cannot copy: the object has to be read and written
+ *   -ENOTSUP   an end is not of S3, or the server cannot copy: the object has to be read and written. A server that knows
+ *              no copies may have stored an object without bytes
+ *   -EPROTO    it has, with EXCLUSIVE, and the object stays
  *   -EINVAL    both ends are the same, and there are no headers
  *   -EEXIST    with EXCLUSIVE: the target exists
  *   -ESTALE    the source was changed meanwhile

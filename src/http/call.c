@@ -173,6 +173,11 @@ enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request)
 
 	if (call->root)
 		sl_s3_element(xml, call->element, text, sizeof(text));
+	/* It is a PUT like any other to a server that does not know the line about the source. */
+	if (call->copies && !xml[0] && request->response.texts.of[SL_HTTP_FIELD_ETAG])
+		return request_failed(request, -EPROTO,
+		                      "the server of '%s' knows no copies, and has stored no bytes",
+		                      request->http->name);
 	if (sl_http_call_settle(request, &said))
 		why = sl_s3_error_is(&said, SL_S3_PASSING) ? said.code : NULL;
 	else if (call->root && (!sl_s3_is_whole(xml, call->root) || !text[0]))
@@ -184,8 +189,10 @@ enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request)
 		return SL_HTTP_DONE;
 	if (why)
 		return sl_http_request_retry(request, -EIO, why);
-	return request_failed(request, -EIO, "HTTP %ld for '%s': %s: %s", request->response.status,
-	                      request->http->name, said.code, said.message);
+	return request_failed(
+		request, call->copies && !strcmp(said.code, "NotImplemented") ? -ENOTSUP : -EIO,
+		"HTTP %ld for '%s': %s: %s", request->response.status, request->http->name,
+		said.code, said.message);
 }
 
 int64_t sl_http_call_patience(const struct sl_http_request *request)

@@ -330,6 +330,10 @@ static int copy_run(struct object_copy *copy, const struct sl_uri *from)
 	if (!rc)
 		rc = (uint64_t)source->size > most ? copy_by_parts(copy, source->size, most)
 		                                   : copy_at_once(copy, source->size);
+	/* What a server that knows no copies has stored is written over, or was a part. With EXCLUSIVE nothing is. */
+	if (rc == -EPROTO &&
+	    (source->size > (int64_t)most || !(target->flags & SLUICE_OPEN_EXCLUSIVE)))
+		rc = -ENOTSUP;
 	/* A server refuses by the same status (412) where the source is another, and where the target exists. */
 	if (rc == -EEXIST) {
 		rc = sl_http_ask(target, SL_HTTP_HEAD, &request) ? -ESTALE : -EEXIST;
