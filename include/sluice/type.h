@@ -31,7 +31,7 @@ enum sluice_type {
 	SLUICE_FLOAT6_E2M3, /* 6 bits */
 	SLUICE_FLOAT6_E3M2, /* 6 bits */
 	SLUICE_FLOAT4_E2M1, /* 4 bits */
-	/* 8 bits; without infinities and without -0: its bits are the only NaN: types of AMD's GPUs. */
+	/* 8 bits; without infinities, and the bits of -0 are the only NaN: types of AMD's GPUs */
 	SLUICE_FLOAT8_E4M3FNUZ,
 	SLUICE_FLOAT8_E5M2FNUZ,
 };

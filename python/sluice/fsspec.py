@@ -22,283 +22,24 @@ import errno
 import functools
 import io
 import os
-import queue
-import sys
-import threading
-from concurrent.futures import Executor, Future
 from typing import Any, Callable, Iterable, Mapping, Sequence, TypeVar
 from urllib.parse import quote
 
 import fsspec
 from fsspec.asyn import AsyncFileSystem, get_loop
-from fsspec.caching import BaseCache, register_cache
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.implementations import local
-from fsspec.spec import AbstractBufferedFile
 
-from . import _context, _core, _file
+from . import _context, _core
 from ._file import File
+from ._fsspec_files import BufferedFile, _Late, _on_thread, _pool, _Shared, _Whole
 from ._store import Store
 
 T = TypeVar("T")
-_THREADS = 64  # that wait for servers
 _BATCH = 1000  # removals at a time
 _KEPT = 32  # remote files of a file system that stay open
 _PART = 64 << 20  # of a copy
 _WHOLE = 8 << 20  # an object of so much is a single request
-_LARGE = 1 << 20  # a read of so much goes past the cache
-_MOST_AHEAD = 32 << 20
-_SMALL = 16 << 10
-_SLACK = 32 << 10  # by which the places of chunks in a row differ
-_MOST_STEPS = 15
-_MOST_CACHED = 128 << 20  # of a file object
-
-
-class _Pool(Executor):
-    """Threads that the end of the interpreter does not wait for, as it does for those of a ThreadPoolExecutor."""
-
-    def __init__(self) -> None:
-        self.calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
-        self.idle = threading.Semaphore(0)  # threads without a call
-        self.lock = threading.Lock()
-        self.threads = 0  # guarded by the lock
-
-    def submit(self, call: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
-        if sys.is_finalizing():
-            raise RuntimeError("the interpreter has ended, and starts no thread")
-        future: Future[Any] = Future()
-        self.calls.put((future, functools.partial(call, *arguments, **options)))
-        with self.lock:
-            if not self.idle.acquire(blocking=False) and self.threads < _THREADS:
-                threading.Thread(target=self.run, name="sluice-fsspec", daemon=True).start()
-                self.threads += 1
-        return future
-
-    def run(self) -> None:
-        while True:
-            future, call = self.calls.get()  # which a submission ends
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(call())
-                except BaseException as error:
-                    future.set_exception(error)
-            del future, call
-            self.idle.release()
-
-
-@functools.cache
-def _pool() -> _Pool:
-    return _Pool()
-
-
-os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-async def _on_thread(call: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_pool(), functools.partial(call, *arguments, **options))
-
-
-class _Shared(File):
-    """A file that several calls read: the last of them lets go of it."""
-
-    def __init__(self, uri: str, **options: Any) -> None:
-        super().__init__(uri, **options)
-        self.found = self.stat()
-
-    def ranges(self, ranges: Iterable[tuple[int | None, int | None]]) -> list[bytes]:
-        """Read ranges, whose bounds are those of a slice."""
-        if self.found.size_unknown:
-            with File(self.uri, **self._remade).as_io() as whole:
-                data = whole.read()
-            return [data[slice(*bounds)] for bounds in ranges]
-        bounds = [slice(*given).indices(self.found.size)[:2] for given in ranges]
-        if len(bounds) == 1:
-            return [self.read(max(bounds[0][1] - bounds[0][0], 0), bounds[0][0])]
-        parts = [bytearray(max(stop - start, 0)) for start, stop in bounds]
-        self.readv([(part, start) for part, (start, _) in zip(parts, bounds, strict=True) if part])
-        return [bytes(part) for part in parts]
-
-    def __del__(self) -> None:
-        self.discard()
-
-
-# ---------------------------------------------------------------------------------------- file objects
-
-
-class _Pattern:
-    """How reads of a kind, small or large, follow each other."""
-
-    def __init__(self, ahead: int) -> None:
-        self.next = 0  # where a read follows the last one
-        self.ahead = ahead  # bytes
-        self.frontier = 0  # up to there has been read ahead
-        self.last = self.stride = 0  # where the last read was, and how far from the one before
-        self.steps = 0  # that are read ahead in a stride
-
-
-class _Cache(BaseCache):
-    """Keeps what was read last, and reads ahead on other threads where reads follow a pattern."""
-
-    name = "sluice"
-
-    def __init__(self, blocksize: int, fetcher: Callable[[int, int], bytes], size: int) -> None:
-        super().__init__(blocksize, fetcher, size)
-        # By its offset the length and the bytes of each part, the one that was used last at the end.
-        self.parts: collections.OrderedDict[int, tuple[int, Future[bytes]]] = collections.OrderedDict()
-        self.cached = 0
-        # HDF5 looks at small nodes of an index between the chunks that it reads.
-        self.patterns = _Pattern(blocksize), _Pattern(blocksize)
-
-    def find(self, at: int) -> int | None:
-        """The offset of the part that has a byte."""
-        return next((start for start, (n, _) in reversed(self.parts.items()) if start <= at < start + n), None)
-
-    def begin(self, start: int, n: int) -> int:
-        """Begin to read a part, and forget the oldest ones. Returns where it ends."""
-        n = min(n, self.size - start)
-        self.cached += n - self.parts.pop(start, (0,))[0]
-        self.parts[start] = n, _pool().submit(self.fetcher, start, start + n)
-        while self.cached > _MOST_CACHED and len(self.parts) > 2:
-            self.cached -= self.parts.popitem(last=False)[1][0]
-        return start + n
-
-    def passes(self, start: int, n: int) -> bool:
-        """Whether a read is so large that it goes past the cache."""
-        pattern = self.patterns[1]
-        large = n >= (_MOST_AHEAD // 2 if start == pattern.next else _LARGE) and self.find(start) is None
-        if large:
-            pattern.next = start + n
-        return large
-
-    def look_along(self, pattern: _Pattern, at: int, n: int) -> None:
-        """Read ahead where reads are about equally far from each other, as the chunks of a column of an array are."""
-        stride, pattern.last = at - pattern.last, at
-        alike = abs(stride - pattern.stride) <= _SLACK and stride > n + _SLACK
-        pattern.steps = min(2 * pattern.steps + 1, _MOST_STEPS) if alike else 0
-        pattern.stride = stride
-        for _ in range(pattern.steps if n <= _LARGE else 0):
-            at += stride
-            if at < self.size and self.find(at) is None:
-                self.begin(at, max(n + _SLACK, self.blocksize))
-
-    def _fetch(self, start: int | None, stop: int | None) -> bytes:
-        at, end = start or 0, self.size if stop is None else min(stop, self.size)
-        if self.passes(at, end - at):
-            return bytes(self.fetcher(at, end))
-        pattern = self.patterns[end - at >= _SMALL]
-        follows = 0 <= at - pattern.next <= self.blocksize
-        pattern.ahead = min(4 * pattern.ahead, _MOST_AHEAD) if follows else self.blocksize
-        if at < end and self.find(at) is None:
-            pattern.frontier = self.begin(at, max(end - at, self.blocksize))
-        self.look_along(pattern, at, end - at)
-        pieces = []
-        while at < end:
-            found = self.find(at)
-            if found is None:
-                found = at
-                pattern.frontier = self.begin(at, max(end - at, self.blocksize))
-            try:
-                piece = self.parts[found][1].result()[at - found : end - found]
-            except BaseException:
-                self.cached -= self.parts.pop(found)[0]
-                raise
-            if not piece:
-                break  # the file has become shorter
-            self.parts.move_to_end(found)
-            pieces.append(piece)
-            at += len(piece)
-        pattern.next = at
-        if follows and at <= pattern.frontier < min(at + pattern.ahead // 2, self.size):
-            pattern.frontier = self.begin(pattern.frontier, pattern.ahead)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-register_cache(_Cache, clobber=True)
-
-
-class BufferedFile(AbstractBufferedFile):
-    """A file that is read, with a position and a cache. It may be pickled."""
-
-    def __init__(self, fs: Any, path: str, file: _Shared, block_size: int, cache_type: str = "sluice",
-                 cache_options: Any = None, **version: Any) -> None:
-        self.file = file
-        super().__init__(fs, path, "rb", block_size, cache_type=cache_type, size=file.found.size,
-                         cache_options=cache_options, **version)
-        if version:  # fsspec would ask for the newest
-            self._details = fs.info(path, **version)
-
-    def _fetch_range(self, start: int, end: int) -> bytes:
-        return bytes(self.file.read(end - start, start))
-
-    def close(self) -> None:
-        super().close()
-        self.__dict__.pop("file", None)
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        if not isinstance(self.cache, _Cache) or not self.cache.passes(self.loc, len(view)):
-            return int(super().readinto(view))
-        moved: int = self.file.read_into(view, self.loc)
-        self.loc += moved
-        return moved
-
-
-class _Pending(_file._RawFile):
-    """Whose close() leaves the file open, for the transaction that decides about it."""
-
-    def close(self) -> None:
-        io.RawIOBase.close(self)
-
-
-class _Late(_file._Writer):
-    """A file object of a transaction: after close(), commit() gives the object its name, and discard() drops it."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        super().__init__(_Pending(file))
-
-    def commit(self) -> None:
-        if not self._file.closed:
-            self._file.close()
-
-    def discard(self) -> None:
-        self._file.discard()
-
-
-class _Whole(io.BytesIO):
-    """A file object whose bytes are in memory until close() writes them, for storage that wants the size first."""
-
-    def __init__(self, write: Callable[[bytes], None], autocommit: bool) -> None:
-        super().__init__()
-        self._write, self._autocommit = write, autocommit
-        self._bytes: bytes | None = None  # of commit()
-
-    def close(self) -> None:
-        if not self.closed:
-            self._bytes = self.getvalue()
-            super().close()
-            if self._autocommit:
-                self.commit()
-
-    def commit(self) -> None:
-        value, self._bytes = self._bytes, None
-        if value is not None:
-            self._write(value)
-
-    def discard(self) -> None:
-        self._autocommit, self._bytes = False, None
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
-            super().close()
-        self.close()
-
-    def __del__(self) -> None:
-        self.discard()
-
-
-# ---------------------------------------------------------------------------------------- file systems
 
 
 # Options of any file system of fsspec, beside skip_instance_cache, which its metaclass takes.
@@ -568,12 +309,6 @@ class _Remote(_Reads, AsyncFileSystem):
 
     async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
         await self._mkdir(path)
-
-    def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
-        fsspec.asyn.sync(self.loop, self._mkdir, path, create_parents, **options)
-
-    def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        fsspec.asyn.sync(self.loop, self._makedirs, path, exist_ok)
 
     async def _rm_file(self, path: str) -> None:
         raise NotImplementedError(f"{path!r}: {self.protocol[0]} removes nothing")

@@ -33,7 +33,7 @@ class Stores(StoreTests[FsspecStore, cpu.Buffer]):
         await store.fs._pipe_file(f"{store.path}/{key}", value.to_bytes())
 
     def test_store_repr(self, store):
-        assert "FsspecStore" in str(store)
+        assert repr(store) == f"<FsspecStore({type(store.fs).__name__}, {store.path})>"
 
     def test_store_supports_writes(self, store):
         assert store.supports_writes
