@@ -180,7 +180,9 @@ enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request)
 		                      request->http->name);
 	if (sl_http_call_settle(request, &said))
 		why = sl_s3_error_is(&said, SL_S3_PASSING) ? said.code : NULL;
-	else if (call->root && (!sl_s3_is_whole(xml, call->root) || !text[0]))
+	else if (call->root &&
+	         (!text[0] || (!sl_s3_is_whole(xml, call->root) &&
+	                       (!call->root_too || !sl_s3_is_whole(xml, call->root_too)))))
 		why = "the server answered with success, and its XML is not whole, or another";
 	else if (!call->root && !strcmp(call->verb, "PUT") &&
 	         !request->response.texts.of[SL_HTTP_FIELD_ETAG])

@@ -28,8 +28,9 @@ struct sl_http_call {
 	const _Atomic bool *stop;    /* the call ends when it is true; NULL: never */
 	/* A stopped call goes on until so many attempts have failed, and no attempt is cut; 0: it ends at once. */
 	unsigned least;
-	/* An answer is success only if its XML has that root and that element; NULL: any is. */
-	const char *root, *element;
+	/* An answer is success only if its XML has that root, or the other one of a server unlike S3, and that element; root
+	 * NULL: any is. */
+	const char *root, *root_too, *element;
 	/* It makes an object of parts. Where the ETag is unknown, "", it has a connection of its own, on which libcurl sends
 	 * nothing again by itself. */
 	bool completes;

@@ -241,14 +241,16 @@ static void create_over(struct sl_http_call *call)
 /* No attempt is cut: nobody would know the id of an upload that the server began. */
 void sl_http_multipart_create(struct sl_http_multipart *multipart)
 {
-	multipart->create = (struct sl_http_call){.verb = "POST",
-	                                          .query = SL_S3_UPLOADS,
-	                                          .root = "InitiateMultipartUploadResult",
-	                                          .element = "UploadId",
-	                                          .fields = &multipart->whole,
-	                                          .stop = &multipart->dropped,
-	                                          .least = 1,
-	                                          .over = create_over};
+	multipart->create =
+		(struct sl_http_call){.verb = "POST",
+	                              .query = SL_S3_UPLOADS,
+	                              .root = "InitiateMultipartUploadResult",
+	                              .root_too = "InitiateMultipartUpload", /* rclone */
+	                              .element = "UploadId",
+	                              .fields = &multipart->whole,
+	                              .stop = &multipart->dropped,
+	                              .least = 1,
+	                              .over = create_over};
 	if (!atomic_load(&multipart->plain))
 		strcpy(multipart->create.line, "x-amz-checksum-algorithm: CRC32C");
 	sl_http_call_start(multipart->http, &multipart->create);
