@@ -135,6 +135,18 @@ struct sl_coming {
 	size_t count;
 };
 
+/* An open() in flight. The struct stays in its place until done(). */
+struct sl_opening {
+	_Atomic bool cancelled; /* set by the engine, any thread: end early if that is easy */
+	void (*done)(struct sl_opening *);
+	const struct sl_backend_ops *ops; /* that open_start() was called of */
+
+	/* The result. */
+	struct sl_backend *backend;
+	int error;     /* 0, or negative; -EREMOTE: open() has to be called */
+	char *message; /* NULL, or the sentence behind error, which the engine frees */
+};
+
 /* How a backend wants a piece. */
 struct sl_part {
 	size_t length;  /* at most */
@@ -146,6 +158,15 @@ struct sl_backend_ops {
 	/* May wait for storage; the caller's thread. On failure with a sentence. */
 	int (*open)(struct sl_core *core, const struct sl_uri *uri,
 	            const struct sluice_open_options *options, struct sl_backend **out);
+	/*
+	 * Begins an open() on a thread that is not to wait. 0: opening->done() is called once, from a thread of the
+	 * backend, and no lock is held. -EAGAIN, without a sentence: it would wait, and a thread that may calls open(). Or another
+	 * -errno with a sentence. NULL: as if -EAGAIN.
+	 */
+	int (*open_start)(struct sl_core *core, const struct sl_uri *uri,
+	                  const struct sluice_open_options *options, struct sl_opening *opening);
+	/* Some openings have `cancelled` set now. Any thread, with the mutex of an operation. */
+	void (*cancel_open)(struct sl_core *core);
 	/* Once, after open. */
 	void (*limits)(struct sl_backend *backend, struct sl_limits *out);
 	/* Equal for two files of a context exactly if they hold the same bytes. Freed by the caller. */

@@ -19,8 +19,7 @@
 #include "http/upload.h"
 
 #define LEAST_SLOT ((size_t)1 << 20)
-#define CHECKSUM   8    /* characters of a CRC-32C in base64 */
-#define MOST_MATCH 1024 /* bytes of an ETag that is sent: servers bound what they take */
+#define CHECKSUM   8 /* characters of a CRC-32C in base64 */
 
 /* ------------------------------------------------------------------------------------ engine */
 
@@ -147,109 +146,6 @@ int sl_http_ask(struct sl_http *http, enum sl_http_method what, struct sl_http_r
 	                      : 0;
 }
 
-/* The fields of the response are those of the opening. */
-static void http_take_texts(struct sl_http *http, struct sl_http_request *request)
-{
-	sl_http_texts_clear(&http->opened);
-	http->opened = request->response.texts;
-	memset(&request->response.texts, 0, sizeof(request->response.texts));
-}
-
-static void http_take_response(struct sl_http *http, struct sl_http_request *request)
-{
-	time_t modified = -1;
-
-	free(http->found);
-	http->found = request->url ? sl_uri_name(request->url) : NULL;
-	http_take_texts(http, request);
-	if (http->opened.of[SL_HTTP_FIELD_MODIFIED])
-		modified = curl_getdate(http->opened.of[SL_HTTP_FIELD_MODIFIED], NULL);
-	http->modified_ns = modified >= 0 ? modified * INT64_C(1000000000) : 0;
-	if (request->response.status == 206) {
-		/* It may be that of the part. */
-		free(http->opened.of[SL_HTTP_FIELD_CRC32C]);
-		http->opened.of[SL_HTTP_FIELD_CRC32C] = NULL;
-		/* Without a length, a part cannot be told from a truncated body. */
-		http->ranges = request->response.range.total >= 0;
-		http->size = request->response.range.total;
-		return;
-	}
-	http->ranges = request->method == SL_HTTP_HEAD
-	                       ? request->response.ranges
-	                       : sl_http_request_asks_all(request) &&
-	                                 (request->response.ranges || request->response.got);
-	if (request->response.has_length)
-		http->size = (int64_t)request->response.length;
-	else if (request->response.status == 204)
-		http->size = 0;
-}
-
-/*
- * Finds out length, ranges and version of the object. The answer to HEAD is taken if it has a length that is not 0
- * (handlers without code for HEAD say 0), ranges, and an ETag, so that a later answer without an ETag is of another
- * version. Otherwise, and if HEAD fails, a GET asks for a single byte. With options.first_bytes there is no HEAD, and the GET
- * asks for the first bytes.
- */
-static int http_inspect(struct sl_http *http)
-{
-	struct sl_http_request *request;
-	int64_t length = -1;
-	int rc = sl_http_ask(http, http->head_most ? SL_HTTP_PROBE : SL_HTTP_HEAD, &request);
-	long status = request ? request->response.status : 0;
-
-	if (request && request->method == SL_HTTP_HEAD) {
-		if (!rc && status == 200 &&
-		    (!request->response.texts.of[SL_HTTP_FIELD_ENCODING] ||
-		     http->flags & SLUICE_OPEN_AS_STORED))
-			http_take_response(http, request);
-		sl_http_request_free(request);
-		if (http->size > 0 && http->ranges && http->opened.of[SL_HTTP_FIELD_ETAG])
-			return 0;
-		if (rc == -EREMOTE)
-			return rc;
-		/* A lasting failure without an answer would fail a GET as well. */
-		if (status < 200)
-			return rc;
-		length = http->size;
-		http->size = -1;
-		rc = sl_http_ask(http, SL_HTTP_PROBE, &request);
-	}
-	if (!rc)
-		http_take_response(http, request);
-	/* A field that the GET lacks is taken from the answer to HEAD. */
-	if (!rc && length > 0 && http->size < 0)
-		http->size = length;
-	/* There is no first byte of an empty object. The GET below confirms it where no HEAD has said its length. */
-	if (rc && request && request->response.status == 416 &&
-	    (request->response.has_range ? !request->response.range.total : length <= 0)) {
-		sl_http_texts_clear(&http->opened);
-		http->ranges = false;
-		http->size = 0;
-		rc = 0;
-	}
-	sl_http_request_free(request);
-	if (rc || http->size)
-		return rc;
-	/* Of an empty object a GET of the whole says the same. */
-	http->confirm_empty = true;
-	http->size = -1;
-	rc = sl_http_ask(http, SL_HTTP_PROBE, &request);
-	if (!rc)
-		http_take_response(http, request);
-	sl_http_request_free(request);
-	return rc;
-}
-
-/* Keeps the first bytes of the object if all of them came. */
-static void http_check_head(struct sl_http *http)
-{
-	if (http->ranges && http->head_bytes == SL_MIN((uint64_t)http->size, http->head_most))
-		return;
-	free(http->head);
-	http->head = NULL;
-	http->head_bytes = 0;
-}
-
 /*
  * Asks for the object that is to be written. A server that refuses to answer this may still accept the object; a server
  * that cannot be reached will not.
@@ -267,29 +163,13 @@ static int http_look(struct sl_http *http, bool *exists)
 	bool answered = request && request->response.status;
 
 	if (!rc && request)
-		http_take_texts(http, request);
+		sl_http_take_texts(http, request);
 	sl_http_request_free(request);
 	*exists = !rc;
 	return answered && rc != -EREMOTE ? 0 : rc;
 }
 
-/* The field by which the response to another version of the object is none. */
-static int http_add_match(struct sl_http *http)
-{
-	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
-	char *match;
-	int rc;
-
-	if (!etag || !sl_http_strong_etag(etag) || strlen(etag) > MOST_MATCH)
-		return 0;
-	if (asprintf(&match, "If-Match: %s", etag) < 0)
-		return sl_fail(-ENOMEM, "no memory");
-	rc = sl_http_fields_add(&http->fields, match);
-	free(match);
-	return rc;
-}
-
-static void http_close(struct sl_backend *backend)
+void sl_http_close(struct sl_backend *backend)
 {
 	struct sl_http *http = sl_http_of(backend);
 
@@ -362,8 +242,8 @@ static int http_start_upload(struct sl_http *http, const struct sluice_open_opti
 	return rc;
 }
 
-/* looks: at the object, which a list and a removal do not. */
-static int http_start(struct sl_http *http, const struct sluice_open_options *options, bool looks)
+/* All but what the server is asked for. */
+static int http_prepare(struct sl_http *http, const struct sluice_open_options *options)
 {
 	int rc = http_choose(http, options);
 
@@ -373,35 +253,28 @@ static int http_start(struct sl_http *http, const struct sluice_open_options *op
 		rc = sl_http_fields_begin(&http->fields, http);
 	if (!rc)
 		rc = sl_http_fields_add(&http->fields, "Accept-Encoding: identity");
-	if (!rc && http->flags & SLUICE_OPEN_WRITE)
-		return http_start_upload(http, options);
 	http->head_most = options->first_bytes;
 	http->head_all = options->expected_size && options->expected_size <= http->head_most;
-	if (!rc && looks)
-		rc = http_inspect(http);
-	if (!rc)
-		http_check_head(http);
-	if (!rc && !http->ranges)
-		rc = sl_http_body_new(http, &http->body);
-	return rc ? rc : http_add_match(http);
+	return rc;
 }
 
-/* Finds the URL of the file. */
+/* Finds the URL of the file. May wait for credentials of S3, unless `waiting` is NULL. */
 static int http_place(struct sl_http *http, const struct sl_uri *uri,
-                      const struct sluice_open_options *options, const char *query)
+                      const struct sluice_open_options *options, const char *query,
+                      struct sl_pool *waiting)
 {
 	int rc;
 
 	if (strcmp(uri->scheme, "s3"))
 		return http_parse_url(http, uri->path);
-	rc = sl_s3_open(http->engine->keyring, http->core->waiting, uri->path, options->s3, query,
-	                &http->s3);
+	rc = sl_s3_open(http->engine->keyring, waiting, uri->path, options->s3, query, &http->s3);
 	return rc ? rc : http_parse_url(http, sl_s3_url(http->s3));
 }
 
-static int http_try(struct sl_core *core, const struct sl_uri *uri,
-                    const struct sluice_open_options *options, const char *query, bool looks,
-                    struct sl_backend **out)
+/* Makes a file that has asked nothing of its server yet. */
+static int http_new(struct sl_core *core, const struct sl_uri *uri,
+                    const struct sluice_open_options *options, const char *query,
+                    struct sl_pool *waiting, struct sl_http **out)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct sl_http *http = calloc(1, sizeof(*http));
@@ -415,53 +288,95 @@ static int http_try(struct sl_core *core, const struct sl_uri *uri,
 	http->engine = core->http;
 	http->number = 1 + atomic_fetch_add(&http->engine->files, 1);
 	http->flags = options->flags;
-	http->size = -1;
+	http->size = http->said = -1;
 	sl_http_location_init(&http->location);
 	http->name = sl_uri_name(uri->path);
-	rc = http->name ? http_place(http, uri, options, query) : sl_fail(-ENOMEM, "no memory");
+	rc = http->name ? http_place(http, uri, options, query, waiting)
+	                : sl_fail(-ENOMEM, "no memory");
 	if (!rc)
-		rc = http_start(http, options, looks);
-	if (rc) {
-		http_close(&http->base);
-		return rc;
-	}
-	sl_log(&core->settings, SL_LOG_INFO, "open '%s': %" PRId64 " bytes%s", http->name,
-	       http->size, http->ranges ? "" : ", no ranges");
-	*out = &http->base;
-	return 0;
+		rc = http_prepare(http, options);
+	if (rc)
+		sl_http_close(&http->base);
+	else
+		*out = http;
+	return rc;
 }
 
 static int http_open(struct sl_core *core, const struct sl_uri *uri,
                      const struct sluice_open_options *options, struct sl_backend **out)
 {
-	int rc = http_try(core, uri, options, NULL, true, out);
+	struct sl_http *http;
+	int rc = -EREMOTE;
 
-	/* The region of the bucket is known now. */
-	return rc == -EREMOTE ? http_try(core, uri, options, NULL, true, out) : rc;
+	/* After the first time the region of the bucket is known. */
+	for (int times = 0; rc == -EREMOTE && times < 2; times++) {
+		rc = http_new(core, uri, options, NULL, core->waiting, &http);
+		if (rc)
+			return rc;
+		rc = http->flags & SLUICE_OPEN_WRITE ? http_start_upload(http, options)
+		                                     : sl_http_inspect(http);
+		if (rc)
+			sl_http_close(&http->base);
+		else
+			*out = &http->base;
+	}
+	return rc;
+}
+
+static int http_open_start(struct sl_core *core, const struct sl_uri *uri,
+                           const struct sluice_open_options *options, struct sl_opening *opening)
+{
+	struct sl_http *http;
+	int rc = options->flags & SLUICE_OPEN_WRITE
+	                 ? -EAGAIN
+	                 : http_new(core, uri, options, NULL, NULL, &http);
+
+	return rc ? rc : sl_http_inspect_start(http, opening);
+}
+
+static void http_cancel_open(struct sl_core *core)
+{
+	struct sl_http_engine *engine = core->http;
+
+	atomic_store(&engine->cancelling, true);
+	sl_mutex_lock(&engine->mutex);
+	for (unsigned i = 0; i < 2; i++)
+		if (engine->locked.multi[i])
+			sl_http_multi_wake(engine->locked.multi[i]);
+	sl_mutex_unlock(&engine->mutex);
 }
 
 int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
                       const struct sluice_open_options *options, const char *query,
                       struct sl_backend **out)
 {
-	return http_try(core, uri, options, query, false, out);
+	struct sl_http *http;
+	int rc = http_new(core, uri, options, query, core->waiting, &http);
+
+	if (rc)
+		return rc;
+	rc = sl_http_body_new(http, &http->body);
+	if (rc)
+		sl_http_close(&http->base);
+	else
+		*out = &http->base;
+	return rc;
 }
 
 int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
                    const struct sluice_open_options *options, const char *upload)
 {
 	char *query = upload ? sl_s3_upload_query(upload, 0) : NULL;
-	struct sl_backend *backend;
+	struct sl_http *http;
 	int rc = upload && !query ? sl_fail(-ENOMEM, "no memory")
-	                          : http_try(core, uri, options, NULL, false, &backend);
+	                          : http_new(core, uri, options, NULL, core->waiting, &http);
 
 	if (!rc) {
-		struct sl_http *http = sl_http_of(backend);
 		struct sl_http_call call = {
 			.verb = "DELETE", .query = query, .fields = &http->fields};
 
 		rc = sl_http_call_run(http, &call);
-		http_close(backend);
+		sl_http_close(&http->base);
 		if (rc && call.answer.sentence)
 			sl_fail(rc, "%s", call.answer.sentence);
 		sl_http_answer_clear(&call.answer);
@@ -570,6 +485,8 @@ static int http_commit(struct sl_backend *backend)
 
 const struct sl_backend_ops sl_http_ops = {
 	.open = http_open,
+	.open_start = http_open_start,
+	.cancel_open = http_cancel_open,
 	.limits = http_limits,
 	.identity = http_identity,
 	.size = sl_http_size,
@@ -584,7 +501,7 @@ const struct sl_backend_ops sl_http_ops = {
 	.truncate = http_truncate,
 	.upload = http_upload,
 	.commit = http_commit,
-	.close = http_close,
+	.close = sl_http_close,
 };
 
 int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feature *out)

@@ -42,10 +42,13 @@ struct sl_http {
 	bool ranges;                  /* the server has them */
 	bool confirm_empty; /* during open: a GET without a range confirms a length of 0 */
 	int64_t size;       /* bytes, -1: unknown */
-	size_t head_most;   /* of the first bytes a probe brings so many at most; 0: it is no use */
-	bool head_all;      /* that is the object, a list said: the probe has no range */
-	char *head;         /* the first bytes; NULL: none came */
-	size_t head_bytes;  /* so many */
+	int64_t said;       /* during open: what the answer to HEAD has said of size, or -1 */
+	struct sl_opening
+		*opening;  /* that a reactor goes on with; NULL: none, or its caller waits */
+	size_t head_most;  /* of the first bytes a probe brings so many at most; 0: it is no use */
+	bool head_all;     /* that is the object, a list said: the probe has no range */
+	char *head;        /* the first bytes; NULL: none came */
+	size_t head_bytes; /* so many */
 	int64_t modified_ns;
 	struct sl_http_texts opened;         /* the fields of the response that open has accepted */
 	struct sl_http_upload *upload;       /* of a file that is written, */
@@ -122,6 +125,15 @@ struct sl_http_request {
 /* Sends a request without a piece, and waits. The request, which the caller frees, keeps the fields of the response; NULL: no
  * memory. Returns 0, or -errno with a sentence. */
 int sl_http_ask(struct sl_http *http, enum sl_http_method what, struct sl_http_request **out);
+/* The fields of the response are those of the opening. */
+void sl_http_take_texts(struct sl_http *http, struct sl_http_request *request);
+/* Asks for the object that is to be read, and waits. Returns 0, or -errno with a sentence. */
+int sl_http_inspect(struct sl_http *http);
+/* The same without waiting: 0, and opening->done() comes; or -errno with a sentence. It closes the file on failure. */
+int sl_http_inspect_start(struct sl_http *http, struct sl_opening *opening);
+/* Goes on with an answer, which it frees. */
+void sl_http_inspect_go_on(struct sl_http_request *request);
+void sl_http_close(struct sl_backend *backend);
 
 struct sl_http_request *sl_http_request_new(struct sl_http *http, enum sl_http_method method,
                                             struct sl_piece *piece);

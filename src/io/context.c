@@ -45,6 +45,7 @@ static void context_destroy(struct sluice_context *ctx)
 	sl_mutex_destroy(&ctx->files.mutex);
 	sl_mutex_destroy(&ctx->devices.mutex);
 	sl_mutex_destroy(&ctx->submission);
+	sl_mutex_destroy(&ctx->opens.mutex);
 	free(ctx);
 }
 
@@ -272,12 +273,13 @@ static int context_start_threads(struct sl_core *core)
 }
 
 /* All are joined before any is freed: a thread may still be waking another. */
-static void context_stop_threads(struct sluice_context *ctx)
+static void context_stop_threads(struct sluice_context *ctx) SL_UNCHECKED
 {
 	struct sl_core *core = &ctx->core;
 
 	for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
 		sl_staging_stop(ctx->devices.staging[i]);
+	sl_pool_stop(ctx->opens.pool);
 	sl_pool_stop(core->waiting);
 	sl_pool_stop(core->pool);
 	sl_uring_stop(core->uring);
@@ -285,6 +287,7 @@ static void context_stop_threads(struct sluice_context *ctx)
 	sl_cufile_stop(core->cufile);
 	for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
 		sl_staging_free(ctx->devices.staging[i]);
+	sl_pool_free(ctx->opens.pool);
 	sl_pool_free(core->waiting);
 	sl_pool_free(core->pool);
 	sl_uring_free(core->uring);
@@ -314,6 +317,7 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 	sl_mutex_init(&ctx->files.mutex);
 	sl_mutex_init(&ctx->devices.mutex);
 	sl_mutex_init(&ctx->submission);
+	sl_mutex_init(&ctx->opens.mutex);
 	for (size_t i = 0; i < SL_OBJECT_BUCKETS; i++)
 		sl_list_init(&ctx->files.objects[i]);
 	sl_done_init(&ctx->done);

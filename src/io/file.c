@@ -139,10 +139,7 @@ static int file_check_options(struct sluice_open_options *o)
 	return 0;
 }
 
-/*
- * Copies the caller's options, which may be of a shorter or longer struct, with zeros for the rest.
- */
-static int file_copy_options(const struct sluice_open_options *from, struct sluice_open_options *to)
+int sl_file_copy_options(const struct sluice_open_options *from, struct sluice_open_options *to)
 {
 	memset(to, 0, sizeof(*to));
 	if (from && from->size < sizeof(from->size))
@@ -153,8 +150,9 @@ static int file_copy_options(const struct sluice_open_options *from, struct slui
 	return file_check_options(to);
 }
 
-static int file_open_backend(struct sluice_context *ctx, const char *uri,
-                             const struct sluice_open_options *options, struct sl_backend **out)
+int sl_file_open_backend(struct sluice_context *ctx, const char *uri,
+                         const struct sluice_open_options *options, struct sl_opening *opening,
+                         struct sl_backend **out)
 {
 	const struct sl_scheme *scheme = sl_schemes;
 	struct sl_uri parsed;
@@ -168,10 +166,14 @@ static int file_open_backend(struct sluice_context *ctx, const char *uri,
 		rc = sl_fail(-ENOTSUP, "open options: only a local file has a part");
 	else if (options->upload && strcmp(parsed.scheme, "s3"))
 		rc = sl_fail(-ENOTSUP, "open options: only an object of S3 has an upload");
-	else if (scheme->scheme)
-		rc = scheme->ops->open(&ctx->core, &parsed, options, out);
-	else
+	else if (!scheme->scheme)
 		rc = sl_uri_unknown(uri);
+	else if (!opening)
+		rc = scheme->ops->open(&ctx->core, &parsed, options, out);
+	else if (!scheme->ops->open_start)
+		rc = -EAGAIN;
+	else if ((opening->ops = scheme->ops))
+		rc = scheme->ops->open_start(&ctx->core, &parsed, options, opening);
 	sl_uri_clear(&parsed);
 	return rc;
 }
@@ -228,10 +230,10 @@ int sluice_open(sluice_context *ctx, const char *uri, const struct sluice_open_o
 		return rc;
 	if (!uri || !out)
 		return sl_fail(-EINVAL, "sluice_open: %s is NULL", uri ? "out" : "uri");
-	rc = file_copy_options(o, &options);
+	rc = sl_file_copy_options(o, &options);
 	if (rc)
 		return rc;
-	rc = file_open_backend(ctx, uri, &options, &backend);
+	rc = sl_file_open_backend(ctx, uri, &options, NULL, &backend);
 	return rc ? rc : sl_file_wrap(ctx, uri, options.flags, backend, out);
 }
 

@@ -39,6 +39,15 @@ struct sluice_file {
 	struct sl_task prepare;
 };
 
+/* Copies the caller's options, which may be of a shorter or longer struct, with zeros for the rest. */
+int sl_file_copy_options(const struct sluice_open_options *from, struct sluice_open_options *to);
+/*
+ * Opens what the URI names by its backend. May wait, unless `opening` is given: then open_start() is called, -EAGAIN if there is
+ * none. Returns 0, or -errno with a sentence.
+ */
+int sl_file_open_backend(struct sluice_context *ctx, const char *uri,
+                         const struct sluice_open_options *options, struct sl_opening *opening,
+                         struct sl_backend **out);
 /* Keeps the error of an operation that has failed, for sluice_sync() and sluice_close(). */
 void sl_file_keep_error(struct sluice_file *file, const struct sluice_op *op);
 /* Gives back a hold on the file (in_flight), which sluice_close() waits for. The file may be gone
@@ -73,6 +82,12 @@ struct sluice_context {
 	_Atomic uint32_t references; /* the handle's and those of operations */
 
 	struct sl_gate operations; /* in flight */
+
+	struct {
+		struct sl_mutex mutex;
+		struct sl_pool *
+			pool SL_GUARDED_BY(&mutex); /* of opening.c, from its first task on */
+	} opens;
 
 	struct sluice_queue done; /* for sluice_next_done() */
 

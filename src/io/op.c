@@ -18,12 +18,12 @@
  *   running   --[piece_done]--------------------> running    one piece less is in flight
  *   running   --[op_is_over_locked in the pump]-> over       none is in flight or to come
  *   over      --[sl_op_end]---------------------> ended      the result is fixed
- *   ended     --[op_publish]--------------------> done       waiting threads are woken
+ *   ended     --[sl_op_publish]--------------------> done       waiting threads are woken
  *
  *   any before over   --[sl_op_fail]------------> the same, stopped: no further pieces
  *   held or preparing --[sl_op_withdraw]--------> running, stopped: it ends at the next pump
  *
- * An operation that is stopped in the middle of its pieces is over when the last of them has come
+ * An open (opening.c) is new until it has ended. An operation that is stopped in the middle of its pieces is over when the last of them has come
  * back. A route may keep it running for longer: see staged/staged.c.
  */
 #include <errno.h>
@@ -52,14 +52,16 @@ struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file
 	op->done.queue = &ctx->done;
 	op->file = file;
 	op->kind = kind;
-	op->order.object = file->object;
 	op->order.effect = kind == SL_READ ? SL_READS : kind == SL_SYNC ? SL_BARRIER : SL_WRITES;
-	/* Bytes of a file in a device's memory are moved by the copier, or by a stream alone. */
-	op->order.blocks_streams = file->limits.device;
 	sl_mutex_init(&op->mutex);
 	sl_list_init(&op->locked.flying);
 	sl_list_init(&op->locked.spare);
 	op->locked.fd = -1;
+	if (!file)
+		return op;
+	op->order.object = file->object;
+	/* Bytes of a file in a device's memory are moved by the copier, or by a stream alone. */
+	op->order.blocks_streams = file->limits.device;
 	op->locked.plan.limits = &file->limits;
 	return op;
 }
@@ -80,6 +82,9 @@ static void op_free(struct sluice_op *op) SL_UNCHECKED
 	if (op->order.ranges != &op->one_range)
 		free(op->order.ranges);
 	sl_staged_free(op->staged);
+	if (op->open)
+		sl_open_drop(op);
+	free(op->open);
 	free(op->message);
 	sl_mutex_destroy(&op->mutex);
 	sl_done_leave(op);
@@ -163,7 +168,7 @@ static void op_signal(struct sluice_op *op)
 		pthread_cond_signal(&queue->arrived);
 }
 
-static void op_publish(struct sluice_op *op)
+void sl_op_publish(struct sluice_op *op)
 {
 	uint64_t one = 1;
 	uint32_t before;
@@ -208,7 +213,7 @@ void sl_op_end(struct sluice_op *op)
 	atomic_fetch_sub_explicit(&file->bytes, op->bytes, memory_order_relaxed);
 	if (!stored)
 		sl_order_leave(op, &ready);
-	op_publish(op);
+	sl_op_publish(op);
 	if (op->over)
 		op->over(op);
 	sl_op_unref(op);
@@ -398,6 +403,8 @@ int sluice_cancel(sluice_op *op)
 
 	if (rc)
 		return rc;
+	if (op->open)
+		return sl_open_cancel(op);
 	handle_settle(op);
 	/*
 	 * While the operation is not over its file can be held, and with it all that this looks at.
@@ -421,6 +428,8 @@ void sluice_op_free(sluice_op *op) SL_UNCHECKED
 	if (!op || !sl_process_is(op->ctx->process))
 		return;
 	sl_done_forget(op);
+	if (op->open)
+		sl_open_drop(op);
 	if (op->locked.fd >= 0) {
 		sl_mutex_lock(&op->mutex);
 		close(op->locked.fd);

@@ -48,8 +48,8 @@ void sl_plan_advance(struct sl_plan *plan, const struct sl_next_piece *next);
 
 /* --------------------------------------------------------------------------------- operation */
 
-/* Public kinds first; the others are awaited inside the call that makes them. */
-enum sl_op_kind { SL_READ = SLUICE_READ, SL_WRITE = SLUICE_WRITE, SL_SYNC, SL_TRUNCATE };
+/* Public kinds first; sync and truncate are awaited inside the call that makes them. */
+enum sl_op_kind { SL_READ = SLUICE_READ, SL_WRITE = SLUICE_WRITE, SL_SYNC, SL_TRUNCATE, SL_OPEN };
 
 enum { SL_OP_DONE = 1, SL_OP_AWAITED = 2 }; /* bits of sluice_op.state */
 
@@ -61,9 +61,10 @@ struct sluice_op {
 
 	/* Fixed at submission. */
 	struct sluice_context *ctx;
-	struct sluice_file *file; /* valid while the operation is not over */
+	struct sluice_file *file; /* valid while the operation is not over; of an open NULL */
 	enum sl_op_kind kind;
 	bool detached;            /* no handle was asked for: errors go to the file */
+	struct sl_open *open;     /* of SL_OPEN */
 	struct sl_staged *staged; /* NULL: between storage and the caller's memory directly */
 	struct sl_device *device; /* of this memory, if it is not the host's */
 	bool on_stream;           /* in stream order */
@@ -134,7 +135,7 @@ struct sluice_op {
 	struct sl_piece one_piece;
 };
 
-/* Returns an operation without extents, with a reference of the caller's; NULL: no memory. */
+/* Returns an operation without extents, with a reference of the caller's; NULL: no memory. file: NULL for an open. */
 struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file,
                             enum sl_op_kind kind);
 void sl_op_unref(struct sluice_op *op);
@@ -163,6 +164,12 @@ void sl_op_fail(struct sluice_op *op, int error, char *message);
 void sl_op_withdraw(struct sluice_op *op);
 /* Ends an operation that has no pieces. The engine's reference is gone afterwards. */
 void sl_op_end(struct sluice_op *op);
+/* Wakes the threads that wait for an operation, whose result is fixed. */
+void sl_op_publish(struct sluice_op *op);
+/* Asks an open to end early, as sluice_cancel(). */
+int sl_open_cancel(struct sluice_op *op);
+/* Discards the file of an open that is over, if it was not taken. */
+void sl_open_drop(struct sluice_op *op);
 /* Has submissions look again that waited for an operation that blocks streams: it is over, or
  * blocks no longer. */
 void sl_streams_unblocked(struct sluice_context *ctx);

@@ -238,6 +238,16 @@ static struct sl_s3_issuer *issuer_find_locked(struct sl_s3_keyring *keyring,
 	return NULL;
 }
 
+static bool issuer_is_ready(struct sl_s3_issuer *issuer)
+{
+	bool ready;
+
+	sl_mutex_lock(&issuer->mutex);
+	ready = !issuer_is_due_locked(issuer, time(NULL));
+	sl_mutex_unlock(&issuer->mutex);
+	return ready;
+}
+
 int sl_s3_issuer_acquire(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
                          struct sl_s3_source *source, struct sl_s3_issuer **out)
 {
@@ -247,10 +257,13 @@ int sl_s3_issuer_acquire(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
 
 	sl_mutex_lock(&keyring->mutex);
 	issuer = issuer_find_locked(keyring, source);
-	if (!issuer && (issuer = issuer_new(keyring->settings, waiting, source)))
+	if (!issuer && waiting && (issuer = issuer_new(keyring->settings, waiting, source)))
 		sl_list_append(&keyring->locked.issuers, &issuer->link);
 	sl_mutex_unlock(&keyring->mutex);
 	sl_s3_source_clear(source);
+	*out = issuer;
+	if (!waiting)
+		return issuer && issuer_is_ready(issuer) ? 0 : -EAGAIN;
 	if (!issuer)
 		return sl_fail(-ENOMEM, "no memory");
 	sl_mutex_lock(&issuer->turn);
@@ -261,10 +274,7 @@ int sl_s3_issuer_acquire(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
 	if (due)
 		rc = issuer_ask(issuer);
 	sl_mutex_unlock(&issuer->turn);
-	if (rc && !has)
-		return rc;
-	*out = issuer;
-	return 0;
+	return has ? 0 : rc;
 }
 
 int sl_s3_issuer_copy(struct sl_s3_issuer *issuer, int64_t now, struct sl_s3_keys *out,

@@ -17,7 +17,7 @@ const char *sl_s3_text_keep(struct sl_s3_keyring *keyring, const char *text);
 struct sl_s3_issuer;
 /*
  * Finds the issuer of a source, which it takes. Asks it if its keys are missing or about to expire, and waits for the
- * answer, or for another thread that asks. Returns 0, or -errno with a sentence.
+ * answer, or for another thread that asks; without `waiting`, -EAGAIN. Returns 0, or -errno with a sentence.
  */
 int sl_s3_issuer_acquire(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
                          struct sl_s3_source *source, struct sl_s3_issuer **out);

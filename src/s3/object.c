@@ -76,7 +76,9 @@ static int object_know(struct sl_s3 *s3, struct sl_pool *waiting,
 		bool guessed = source.guessed;
 
 		rc = sl_s3_issuer_acquire(s3->keyring, waiting, &source, &s3->issuer);
-		return rc && guessed ? sl_s3_source_missing(profile, sluice_last_message()) : rc;
+		return rc && guessed && waiting
+		               ? sl_s3_source_missing(profile, sluice_last_message())
+		               : rc;
 	}
 	s3->keys = source.keys;
 	return sl_s3_keys_check(&s3->keys, s3->source);

@@ -18,8 +18,8 @@ int main(int argc, char **argv)
 	/* A program that does not ignore it must survive a server that goes away. */
 	signal(SIGPIPE, SIG_DFL);
 	return RUN_FILES("answers", "refusals", "retry", "stall", "redirect", "whole", "tls", "uri",
-	                 "cancel", "bounds", "reactor", "put", "upload", "versions", "apart",
-	                 "location", "limited", "identity", "hedge", "extents", "eager",
+	                 "cancel", "open", "bounds", "reactor", "put", "upload", "versions",
+	                 "apart", "location", "limited", "identity", "hedge", "extents", "eager",
 	                 built_with_crypto() ? "s3" : NULL, "s3_keys", "s3_services", "s3_write",
 	                 "s3_resume");
 }

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Openings
+ *
+ * Asks the server about an object that is to be read: its length, ranges and version, and perhaps its first bytes. An
+ * opening is a request, or up to three in turn.
+ *
+ * Threads: a caller waits for the answers, or the reactors that get them go on; until its end one thread at a time
+ * has the file.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "http/body.h"
+#include "http/http_internal.h"
+
+#define MOST_MATCH 1024 /* bytes of an ETag that is sent: servers bound what they take */
+
+void sl_http_take_texts(struct sl_http *http, struct sl_http_request *request)
+{
+	sl_http_texts_clear(&http->opened);
+	http->opened = request->response.texts;
+	memset(&request->response.texts, 0, sizeof(request->response.texts));
+}
+
+static void opening_take_response(struct sl_http *http, struct sl_http_request *request)
+{
+	time_t modified = -1;
+
+	free(http->found);
+	http->found = request->url ? sl_uri_name(request->url) : NULL;
+	sl_http_take_texts(http, request);
+	if (http->opened.of[SL_HTTP_FIELD_MODIFIED])
+		modified = curl_getdate(http->opened.of[SL_HTTP_FIELD_MODIFIED], NULL);
+	http->modified_ns = modified >= 0 ? modified * INT64_C(1000000000) : 0;
+	if (request->response.status == 206) {
+		/* It may be that of the part. */
+		free(http->opened.of[SL_HTTP_FIELD_CRC32C]);
+		http->opened.of[SL_HTTP_FIELD_CRC32C] = NULL;
+		/* Without a length, a part cannot be told from a truncated body. */
+		http->ranges = request->response.range.total >= 0;
+		http->size = request->response.range.total;
+		return;
+	}
+	http->ranges = request->method == SL_HTTP_HEAD
+	                       ? request->response.ranges
+	                       : sl_http_request_asks_all(request) &&
+	                                 (request->response.ranges || request->response.got);
+	if (request->response.has_length)
+		http->size = (int64_t)request->response.length;
+	else if (request->response.status == 204)
+		http->size = 0;
+}
+
+/* Takes the answer to HEAD. Returns whether a GET has to ask. */
+static bool opening_take_head(struct sl_http *http, struct sl_http_request *request)
+{
+	long status = request->response.status;
+
+	if (!request->error && status == 200 &&
+	    (!request->response.texts.of[SL_HTTP_FIELD_ENCODING] ||
+	     http->flags & SLUICE_OPEN_AS_STORED))
+		opening_take_response(http, request);
+	if (http->size > 0 && http->ranges && http->opened.of[SL_HTTP_FIELD_ETAG])
+		return false;
+	/* A lasting failure without an answer would fail a GET as well. */
+	if (request->error == -EREMOTE || status < 200)
+		return false;
+	http->said = http->size;
+	http->size = -1;
+	return true;
+}
+
+/*
+ * Takes an answer. Returns whether a GET has to ask next; otherwise *rc is the end. The answer to HEAD is taken if it has
+ * a length that is not 0 (handlers without code for HEAD say 0), ranges, and an ETag, so that a later answer without an
+ * ETag is of another version. Otherwise, and if HEAD fails, a GET asks for a single byte. With options.first_bytes there
+ * is no HEAD, and the GET asks for the first bytes.
+ */
+static bool opening_take(struct sl_http *http, struct sl_http_request *request, int *rc)
+{
+	*rc = request->error;
+	if (request->method == SL_HTTP_HEAD)
+		return opening_take_head(http, request);
+	if (!*rc)
+		opening_take_response(http, request);
+	if (http->confirm_empty)
+		return false;
+	/* A field that the GET lacks is taken from the answer to HEAD. */
+	if (!*rc && http->said > 0 && http->size < 0)
+		http->size = http->said;
+	/* There is no first byte of an empty object. The GET below confirms it where no HEAD has said its length. */
+	if (*rc && request->response.status == 416 &&
+	    (request->response.has_range ? !request->response.range.total : http->said <= 0)) {
+		sl_http_texts_clear(&http->opened);
+		http->ranges = false;
+		http->size = 0;
+		*rc = 0;
+	}
+	if (*rc || http->size)
+		return false;
+	/* Of an empty object a GET of the whole says the same. */
+	http->confirm_empty = true;
+	http->size = -1;
+	return true;
+}
+
+/* Keeps the first bytes of the object if all of them came. */
+static void opening_check_head(struct sl_http *http)
+{
+	if (http->ranges && http->head_bytes == SL_MIN((uint64_t)http->size, http->head_most))
+		return;
+	free(http->head);
+	http->head = NULL;
+	http->head_bytes = 0;
+}
+
+/* The field by which the response to another version of the object is none. */
+static int opening_add_match(struct sl_http *http)
+{
+	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
+	char *match;
+	int rc;
+
+	if (!etag || !sl_http_strong_etag(etag) || strlen(etag) > MOST_MATCH)
+		return 0;
+	if (asprintf(&match, "If-Match: %s", etag) < 0)
+		return sl_fail(-ENOMEM, "no memory");
+	rc = sl_http_fields_add(&http->fields, match);
+	free(match);
+	return rc;
+}
+
+/* The server has said all. */
+static int opening_settle(struct sl_http *http)
+{
+	int rc = 0;
+
+	opening_check_head(http);
+	if (!http->ranges)
+		rc = sl_http_body_new(http, &http->body);
+	if (!rc)
+		rc = opening_add_match(http);
+	if (!rc)
+		sl_log(&http->core->settings, SL_LOG_INFO, "open '%s': %" PRId64 " bytes%s",
+		       http->name, http->size, http->ranges ? "" : ", no ranges");
+	return rc;
+}
+
+static enum sl_http_method opening_method(const struct sl_http *http)
+{
+	return http->head_most ? SL_HTTP_PROBE : SL_HTTP_HEAD;
+}
+
+int sl_http_inspect(struct sl_http *http)
+{
+	enum sl_http_method method = opening_method(http);
+	struct sl_http_request *request;
+	bool again = true;
+	int rc = 0;
+
+	for (; again; method = SL_HTTP_PROBE) {
+		rc = sl_http_ask(http, method, &request);
+		again = request && opening_take(http, request, &rc);
+		sl_http_request_free(request);
+	}
+	return rc ? rc : opening_settle(http);
+}
+
+int sl_http_inspect_start(struct sl_http *http, struct sl_opening *opening)
+{
+	struct sl_http_request *request = sl_http_request_new(http, opening_method(http), NULL);
+
+	if (!request) {
+		sl_http_close(&http->base);
+		return sl_fail(-ENOMEM, "no memory");
+	}
+	http->opening = opening;
+	sl_http_dispatch(request);
+	return 0;
+}
+
+void sl_http_inspect_go_on(struct sl_http_request *request)
+{
+	struct sl_http *http = request->http;
+	struct sl_opening *opening = http->opening;
+	struct sl_http_request *next = NULL;
+	bool again = opening_take(http, request, &opening->error);
+
+	if (again && (next = sl_http_request_new(http, SL_HTTP_PROBE, NULL)))
+		opening->error = 0;
+	else if (again)
+		opening->error = -ENOMEM;
+	else if (opening->error)
+		opening->message = request->sentence;
+	if (opening->message)
+		request->sentence = NULL;
+	sl_http_request_free(request);
+	if (next) {
+		sl_http_dispatch(next);
+		return;
+	}
+	http->opening = NULL;
+	if (!opening->error && (opening->error = opening_settle(http)))
+		opening->message = strdup(sluice_last_message());
+	if (opening->error)
+		sl_http_close(&http->base);
+	else
+		opening->backend = &http->base;
+	opening->done(opening);
+}

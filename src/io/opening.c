@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opens that end later
+ *
+ * An open is an operation without a file, which it ends with. A backend that can goes on with it when its server answers;
+ * otherwise a thread of a pool of its own calls open(): tasks of the pools that move bytes may be what it waits for.
+ *
+ * Threads: any thread starts an open; a reactor of the backend or a thread of the pool ends it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/op.h"
+
+#define OPENS_MOST 64 /* threads */
+
+struct sl_open {
+	struct sl_opening base;
+	struct sluice_op *op;
+	const char *uri;
+	struct sluice_open_options options;
+	struct sl_task task;
+	struct sluice_file *file; /* for the caller to take; guarded by the operation's mutex */
+};
+
+/* --------------------------------------------------------------------------------------- end */
+
+/* Gives the operation its result. The engine's reference is gone afterwards. */
+static void open_end(struct sl_open *open)
+{
+	struct sl_opening *base = &open->base;
+	struct sluice_op *op = open->op;
+	struct sluice_context *ctx = op->ctx;
+	struct sluice_file *file = NULL;
+
+	if (!base->error &&
+	    (base->error = sl_file_wrap(ctx, open->uri, open->options.flags, base->backend, &file)))
+		base->message = strdup(sluice_last_message());
+	sl_mutex_lock(&op->mutex);
+	op->locked.ended = true;
+	op->result = op->locked.error ? op->locked.error : base->error;
+	if (!op->locked.error)
+		op->message = base->message;
+	else
+		free(base->message);
+	if (!op->result) {
+		open->file = file;
+		file = NULL;
+	}
+	sl_mutex_unlock(&op->mutex);
+	/* A thread that sees the end may free the context, which joins this one. */
+	sluice_discard(file);
+	sl_context_leave(ctx);
+	sl_op_publish(op);
+	sl_gate_give(&ctx->operations, 1);
+	sl_op_unref(op);
+}
+
+static void open_run_task(struct sl_task *task)
+{
+	struct sl_open *open = SL_CONTAINER(task, struct sl_open, task);
+	struct sl_opening *base = &open->base;
+
+	base->message = NULL;
+	base->error = atomic_load(&base->cancelled)
+	                      ? -ECANCELED
+	                      : sl_file_open_backend(open->op->ctx, open->uri, &open->options, NULL,
+	                                             &base->backend);
+	if (base->error && base->error != -ECANCELED)
+		base->message = strdup(sluice_last_message());
+	open_end(open);
+}
+
+static int open_submit(struct sl_open *open)
+{
+	struct sluice_context *ctx = open->op->ctx;
+	int rc = 0;
+
+	sl_mutex_lock(&ctx->opens.mutex);
+	if (!ctx->opens.pool)
+		rc = sl_pool_start("sluice-open", 1, OPENS_MOST, &ctx->opens.pool);
+	if (!rc)
+		sl_pool_submit(ctx->opens.pool, &open->task);
+	sl_mutex_unlock(&ctx->opens.mutex);
+	return rc;
+}
+
+static void open_done(struct sl_opening *base)
+{
+	struct sl_open *open = SL_CONTAINER(base, struct sl_open, base);
+
+	if (base->error != -EREMOTE) {
+		open_end(open);
+		return;
+	}
+	free(base->message);
+	base->error = open_submit(open);
+	base->message = base->error ? strdup(sluice_last_message()) : NULL;
+	if (base->error)
+		open_end(open);
+}
+
+/* ------------------------------------------------------------------------------------- start */
+
+static struct sl_open *open_new(struct sluice_context *ctx, const char *uri,
+                                const struct sluice_open_options *options)
+{
+	struct sl_open *open = calloc(1, sizeof(*open));
+
+	if (!open)
+		return NULL;
+	open->base.done = open_done;
+	open->uri = uri;
+	open->options = *options;
+	open->task.run = open_run_task;
+	open->op = sl_op_new(ctx, NULL, SL_OPEN);
+	if (!open->op) {
+		free(open);
+		return NULL;
+	}
+	open->op->open = open;
+	return open;
+}
+
+int sluice_open_start(sluice_context *ctx, const char *uri, const struct sluice_open_options *o,
+                      sluice_queue *queue, void *user, sluice_op **out)
+{
+	struct sluice_request request = SLUICE_REQUEST_INIT;
+	struct sluice_open_options options;
+	int rc = sl_context_check(ctx);
+	struct sl_open *open;
+
+	if (!rc && (!uri || !out))
+		rc = sl_fail(-EINVAL, "sluice_open_start: %s is NULL", uri ? "out" : "uri");
+	if (!rc)
+		rc = sl_file_copy_options(o, &options);
+	if (rc)
+		return rc;
+	open = open_new(ctx, uri, &options);
+	if (!open)
+		return sl_fail(-ENOMEM, "no memory");
+	open->op->user = user;
+	request.queue = queue;
+	sl_done_enter(open->op, &request);
+	sl_gate_pass(&ctx->operations, 1);
+	sl_context_enter(ctx);
+	atomic_fetch_add(&open->op->references, 1);
+	/* From here on another thread may end the operation, and free its handle. */
+	*out = open->op;
+	rc = sl_file_open_backend(ctx, uri, &open->options, &open->base, NULL);
+	if (rc == -EAGAIN)
+		rc = open_submit(open);
+	if (!rc)
+		return 0;
+	/* None has begun: the caller alone has the operation. */
+	sl_gate_give(&ctx->operations, 1);
+	sl_context_leave(ctx);
+	sl_op_unref(open->op);
+	sl_op_unref(open->op);
+	return rc;
+}
+
+static struct sluice_file *open_take(struct sluice_op *op)
+{
+	struct sluice_file *file;
+
+	sl_mutex_lock(&op->mutex);
+	file = op->open->file;
+	op->open->file = NULL;
+	sl_mutex_unlock(&op->mutex);
+	return file;
+}
+
+int sluice_op_file(sluice_op *op, sluice_file **out)
+{
+	struct sluice_file *file;
+	int rc;
+
+	if (!op || !out)
+		return sl_fail(-EINVAL, "sluice_op_file: %s is NULL", op ? "out" : "op");
+	rc = sl_context_check(op->ctx);
+	if (rc)
+		return rc;
+	if (!op->open)
+		return sl_fail(-EINVAL, "the operation opens no file");
+	if (!(atomic_load(&op->state) & SL_OP_DONE))
+		return sl_fail(-EINPROGRESS, "the operation is still running");
+	if (op->result)
+		return sl_fail((int)op->result, "%s", sluice_op_message(op));
+	file = open_take(op);
+	if (!file)
+		return sl_fail(-EINVAL, "the file has been taken");
+	*out = file;
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------ for operations */
+
+int sl_open_cancel(struct sluice_op *op)
+{
+	const struct sl_backend_ops *ops = op->open->base.ops;
+	bool over;
+
+	/* Until the mutex is free the operation does not end, and keeps the context. */
+	sl_mutex_lock(&op->mutex);
+	over = op->locked.ended;
+	if (!over) {
+		op->locked.error = -ECANCELED;
+		atomic_store(&op->open->base.cancelled, true);
+		if (ops && ops->cancel_open)
+			ops->cancel_open(&op->ctx->core);
+	}
+	sl_mutex_unlock(&op->mutex);
+	return over ? sl_fail(-EALREADY, "the operation is over") : 0;
+}
+
+void sl_open_drop(struct sluice_op *op)
+{
+	sluice_discard(open_take(op));
+}
