@@ -238,23 +238,32 @@ static int call_wait(struct call *call)
 	return raised ? -1 : 0;
 }
 
-int call_run(struct call *call)
+/* Takes the result. */
+static int call_end(struct call *call)
 {
-	bool on_main = PyThread_get_thread_ident() == main_thread;
-	struct worker *worker = on_main ? worker_start(call) : NULL;
-
-	if (!worker) {
-		Py_BEGIN_ALLOW_THREADS call_make(call);
-		Py_END_ALLOW_THREADS
-	} else if (call_wait(call)) {
-		return -1;
-	} else {
-		worker->next = parked;
-		parked = worker;
-	}
 	if (!call->rc)
 		return 0;
 	raise_error(call->rc, call->message);
 	call_free(call);
 	return -1;
+}
+
+int call_make_here(struct call *call)
+{
+	Py_BEGIN_ALLOW_THREADS call_make(call);
+	Py_END_ALLOW_THREADS return call_end(call);
+}
+
+int call_run(struct call *call)
+{
+	bool on_main = PyThread_get_thread_ident() == main_thread;
+	struct worker *worker = on_main ? worker_start(call) : NULL;
+
+	if (!worker)
+		return call_make_here(call);
+	if (call_wait(call))
+		return -1;
+	worker->next = parked;
+	parked = worker;
+	return call_end(call);
 }

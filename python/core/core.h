@@ -71,6 +71,7 @@ typedef struct {
 typedef struct {
 	PyObject_HEAD struct handle *handle; /* NULL: closed */
 	PyObject *context;
+	bool remote; /* stat() does not wait */
 } File;
 typedef struct {
 	PyObject_HEAD sluice_queue *queue;
@@ -123,9 +124,10 @@ struct pending {
 	sluice_op *op;           /* NULL: not submitted */
 	struct operation *owner; /* NULL: dropped */
 	File *file;              /* with a reference */
-	Queue *queue;    /* with a reference; NULL: that of the context, awaited by its call */
-	bool wanted;     /* counted in queue->wanted */
-	PyObject *bytes; /* that it reads into, or NULL */
+	struct call *open; /* of the operation that opens `file`, with `handle` for it; or NULL */
+	Queue *queue;      /* with a reference; NULL: that of the context, awaited by its call */
+	bool wanted;       /* counted in queue->wanted */
+	PyObject *bytes;   /* that it reads into, or NULL */
 
 	/* Of a read into bytes of its own. */
 	enum read_state state;
@@ -150,6 +152,8 @@ PyObject *pending_run(struct pending *pending, int kind, const uint64_t *offsets
 /* Starts a transfer, and returns its Operation, which owns pending. Frees pending if it fails. */
 PyObject *pending_start(struct pending *pending, int kind, const uint64_t *offsets, bool on,
                         sluice_stream stream);
+/* Starts to open a file, and returns the Operation, which owns pending. NULL with an exception. */
+PyObject *pending_open(struct pending *pending);
 /* Keep an operation, and give it back. */
 void operation_use(struct operation *self);
 void operation_give(struct operation *self);
@@ -215,6 +219,8 @@ int call_copy_options(struct call *call, PyObject *headers, PyObject *s3);
 /* Makes the call; on the main thread by a thread of its own, so that signals are seen. Returns 0, or
  * -1 with an exception: then the call is freed. */
 int call_run(struct call *call);
+/* Makes the call on this thread: signals are not seen meanwhile. Returns as call_run(). */
+int call_make_here(struct call *call);
 void call_set_main(unsigned long thread);
 
 #endif

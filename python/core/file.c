@@ -10,10 +10,18 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define READ_LIMITED (64 << 20) /* bytes of a read that is compared with the file's size */
+
+/* Whether a stat() of the file asks nobody, so that it never waits. */
+static bool is_remote(const char *uri)
+{
+	return !strncasecmp(uri, "http:", 5) || !strncasecmp(uri, "https:", 6) ||
+	       !strncasecmp(uri, "s3:", 3);
+}
 
 static int file_open(File *self, struct call *call)
 {
@@ -34,7 +42,8 @@ static int file_open(File *self, struct call *call)
 	return 0;
 }
 
-static int file_init(File *self, PyObject *args, PyObject *kwargs)
+/* Takes the arguments of a file that is to be opened. NULL with an exception. */
+static struct call *file_parse(File *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"context",       "uri",         "flags",   "permissions",
 	                        "expected_size", "first_bytes", "backend", "part",
@@ -47,13 +56,13 @@ static int file_init(File *self, PyObject *args, PyObject *kwargs)
 
 	if (self->handle) {
 		PyErr_SetString(PyExc_ValueError, "the file is open");
-		return -1;
+		return NULL;
 	}
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O&|IO&O&O&OOOO:File", names, context_type,
 	                                 &context, PyUnicode_FSConverter, &uri, &o.flags,
 	                                 parse_number, &permissions, parse_number, &size,
 	                                 parse_number, &first, &backend, &part, &headers, &s3))
-		return -1;
+		return NULL;
 	call = context_is_made((Context *)context)
 	               ? call_new(CALL_OPEN, ((Context *)context)->handle)
 	               : NULL;
@@ -74,11 +83,38 @@ static int file_init(File *self, PyObject *args, PyObject *kwargs)
 	Py_DECREF(uri);
 	if (!call && !PyErr_Occurred())
 		PyErr_NoMemory();
-	if (!call || file_open(self, call))
-		return -1;
+	if (!call)
+		return NULL;
 	Py_INCREF(context);
+	Py_XDECREF(self->context);
 	self->context = context;
-	return 0;
+	self->remote = is_remote(call->uri);
+	return call;
+}
+
+static int file_init(File *self, PyObject *args, PyObject *kwargs)
+{
+	struct call *call = file_parse(self, args, kwargs);
+
+	return call ? file_open(self, call) : -1;
+}
+
+/* _start(...): as __init__, but returns an Operation at once, whose result is the file. */
+static PyObject *file_start(File *self, PyObject *args, PyObject *kwargs)
+{
+	struct call *call = file_parse(self, args, kwargs);
+	struct pending *pending = call ? pending_new(self, 0) : NULL;
+
+	if (call && !pending)
+		call_free(call);
+	if (!pending)
+		return NULL;
+	pending->open = call;
+	pending->handle = handle_new();
+	if (pending->handle)
+		return pending_open(pending);
+	pending_free(pending);
+	return NULL;
 }
 
 static void file_dealloc(File *self)
@@ -299,7 +335,7 @@ static PyObject *file_stat(File *self, PyObject *none)
 	struct sluice_file_info *info;
 	PyObject *found;
 
-	if (!call || call_run(call))
+	if (!call || (self->remote ? call_make_here(call) : call_run(call)))
 		return NULL;
 	info = &call->info;
 	found = Py_BuildValue("KIKLzzsOO", (unsigned long long)info->length, info->mode,
@@ -381,6 +417,7 @@ static PyMethodDef file_methods[] = {
          "truncate(length, /)\n--\n\nSet the length of the file in bytes.\n\n>>> with "
          "sluice.open(path, 'r+') as f:\n...     f.truncate(2), f.size\n(None, 2)"},
 	{"_on", ANY(PyCFunction, file_on), METH_VARARGS, NULL},
+	{"_start", KEYWORDS(file_start), NULL},
 	{"_stat", ANY(PyCFunction, file_stat), METH_NOARGS, NULL},
 	{"close", ANY(PyCFunction, file_close), METH_NOARGS,
          "close()\n--\n\nWait for the operations of the file, commit it, and close it.\n\n>>> f = "

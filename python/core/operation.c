@@ -60,6 +60,11 @@ void pending_free(struct pending *pending)
 {
 	sluice_op_free(pending->op); /* first: no other thread finds it in its queue */
 	pending_release(pending);
+	/* Last, as it may have the last use of the context, which an open keeps from being freed. */
+	if (pending->open) {
+		Py_BEGIN_ALLOW_THREADS call_free(pending->open);
+		Py_END_ALLOW_THREADS
+	}
 	free(pending);
 	reads_begin();
 }
@@ -120,11 +125,24 @@ static int pending_submit(struct pending *pending, int kind, const uint64_t *off
 	return rc ? -1 : 0;
 }
 
+/* Gives the file that was opened to its object, and returns that. */
+static PyObject *pending_take_file(struct pending *pending)
+{
+	if (!pending->file->handle && !sluice_op_file(pending->op, &pending->handle->file)) {
+		pending->file->handle = pending->handle;
+		pending->handle = NULL;
+	}
+	Py_INCREF((PyObject *)pending->file);
+	return (PyObject *)pending->file;
+}
+
 /* Returns the value of a call that moved n bytes. */
 static PyObject *pending_value(struct pending *pending, int64_t n)
 {
 	PyObject *bytes = pending->bytes;
 
+	if (pending->open)
+		return pending_take_file(pending);
 	if (!bytes)
 		return PyLong_FromLongLong(n);
 	if (n < PyBytes_Size(bytes)) /* the file ends there */
@@ -242,19 +260,28 @@ void operation_give(struct operation *self)
 	Py_DECREF((PyObject *)self);
 }
 
+/* Returns the Operation of what this thread is about to start, and frees pending if there is none. It is known before:
+ * another thread may end it at once. */
+static struct operation *pending_own(struct pending *pending)
+{
+	struct operation *self = NULL;
+
+	pending->queue = (Queue *)PyObject_CallFunctionObjArgs(hooks.queue, NULL);
+	if (pending->queue)
+		self = (struct operation *)pending_wrap(pending);
+	if (!self)
+		pending_free(pending);
+	return self;
+}
+
 PyObject *pending_start(struct pending *pending, int kind, const uint64_t *offsets, bool on,
                         sluice_stream stream)
 {
-	struct operation *self;
+	struct operation *self = pending_own(pending);
 	int rc;
 
-	pending->queue = (Queue *)PyObject_CallFunctionObjArgs(hooks.queue, NULL);
-	/* Known before the submission: another thread may end it at once. */
-	self = pending->queue ? (struct operation *)pending_wrap(pending) : NULL;
-	if (!self) {
-		pending_free(pending);
+	if (!self)
 		return NULL;
-	}
 	/* Another thread may end it, and frees it then after this one has the handle. */
 	self->users++;
 	rc = read_enter(pending);
@@ -267,6 +294,30 @@ PyObject *pending_start(struct pending *pending, int kind, const uint64_t *offse
 	}
 	/* Bytes that were in memory. */
 	if (!rc && !self->over && sluice_poll(pending->op))
+		operation_finish(self);
+	operation_forget(self);
+	return (PyObject *)self;
+}
+
+PyObject *pending_open(struct pending *pending)
+{
+	struct call *call = pending->open;
+	struct operation *self = pending_own(pending);
+	int rc;
+
+	if (!self)
+		return NULL;
+	self->users++;
+	Py_BEGIN_ALLOW_THREADS rc =
+		sluice_open_start(call->handle->context, call->uri, &call->options,
+	                          pending->queue->queue, pending, &pending->op);
+	Py_END_ALLOW_THREADS self->users--;
+	if (rc) {
+		pending->op = NULL;
+		operation_end(self, rc, sluice_last_message());
+		return (PyObject *)self;
+	}
+	if (!self->over && sluice_poll(pending->op))
 		operation_finish(self);
 	operation_forget(self);
 	return (PyObject *)self;
@@ -429,7 +480,7 @@ static void operation_drop(struct operation *self)
 		PyErr_Restore(type, error, traceback);
 		return;
 	}
-	if (pending->bytes)
+	if (pending->bytes || pending->open)
 		sluice_cancel(pending->op);
 	/* At the end of the interpreter no thread can be started: the memory is kept for good. */
 	if (pending_watch(pending))

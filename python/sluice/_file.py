@@ -6,7 +6,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import copy as copies
-import functools
 import io
 import os
 import warnings
@@ -74,6 +73,22 @@ class File(_core.File):
 
     def __init__(self, uri: str | os.PathLike[str], mode: str = "r", *, headers: _Headers = None,
                  context: _context.Context | None = None, **options: Any) -> None:
+        super().__init__(**self._prepare(uri, mode, headers, context, options))
+        if self.mode in ("w", "x"):
+            _made.add(self)
+
+    @classmethod
+    def _open_async(cls, uri: str | os.PathLike[str], mode: str = "r", *, headers: _Headers = None,
+                    context: _context.Context | None = None, **options: Any) -> Operation:
+        file = cls.__new__(cls)
+        operation = file._start(**file._prepare(uri, mode, headers, context, options))
+        if file.mode in ("w", "x"):
+            _made.add(file)
+        return operation
+
+    def _prepare(self, uri: str | os.PathLike[str], mode: str, headers: _Headers, context: _context.Context | None,
+                 options: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of the extension."""
         self.uri, self.mode = os.fspath(uri), str(mode).replace("b", "", 1)
         if self.mode not in _MODES:
             raise ValueError(f"mode {mode!r} is none of {', '.join(_MODES)}")
@@ -88,11 +103,8 @@ class File(_core.File):
                 raise TypeError(f"there is no option {name!r}")
         lines = _context.header_lines(headers)
         self._remade = {**options, **fields, "headers": lines, "context": context}
-        used = context or _context.default()
-        super().__init__(used, self.uri, flags, headers=lines, **fields)
-        self.context = used
-        if self.mode in ("w", "x"):
-            _made.add(self)
+        self.context = context or _context.default()
+        return {"context": self.context, "uri": self.uri, "flags": flags, "headers": lines, **fields}
 
     def read_on(self, buffer: Any, offset: int = 0, stream: Any = None) -> Operation:
         """Read into memory of a GPU in the order of a stream: after the work that the stream was given before,
@@ -217,7 +229,7 @@ def open_async(uri: str | os.PathLike[str], mode: str = "r", **options: Any) -> 
     ...     f.read(2)
     b'he'
     """
-    return Call(functools.partial(File, uri, mode, **options))
+    return File._open_async(uri, mode, **options)
 
 
 class _RawFile(io.RawIOBase):

@@ -12,7 +12,7 @@ import queue
 import sys
 import threading
 from concurrent.futures import Executor, Future
-from typing import Any, Callable, Iterable, TypeVar
+from typing import Any, Callable, Iterable, Sequence, TypeVar
 
 from fsspec.caching import BaseCache, register_cache
 from fsspec.spec import AbstractBufferedFile
@@ -78,25 +78,40 @@ async def _on_thread(call: Callable[..., T], *arguments: Any, **options: Any) ->
 class _Shared(File):
     """A file that several calls read: the last of them lets go of it."""
 
-    def __init__(self, uri: str, **options: Any) -> None:
-        super().__init__(uri, **options)
-        self.found = self.stat()
+    @functools.cached_property
+    def found(self) -> _file.Stat:
+        return self.stat()
 
-    def ranges(self, ranges: Iterable[tuple[int | None, int | None]]) -> list[bytes]:
+    def _bounds(self, ranges: Iterable[tuple[int | None, int | None]]) -> list[tuple[int, int]]:
+        """The place and the length of each."""
+        bounds = (slice(*given).indices(self.found.size)[:2] for given in ranges)
+        return [(start, max(stop - start, 0)) for start, stop in bounds]
+
+    def ranges(self, ranges: Sequence[tuple[int | None, int | None]]) -> list[bytes]:
         """Read ranges, whose bounds are those of a slice."""
         if self.found.size_unknown:
             with File(self.uri, **self._remade).as_io() as whole:
                 data = whole.read()
             return [data[slice(*bounds)] for bounds in ranges]
-        bounds = [slice(*given).indices(self.found.size)[:2] for given in ranges]
+        bounds = self._bounds(ranges)
         if len(bounds) == 1:
-            return [self.read(max(bounds[0][1] - bounds[0][0], 0), bounds[0][0])]
-        parts = [bytearray(max(stop - start, 0)) for start, stop in bounds]
-        self.readv([(part, start) for part, (start, _) in zip(parts, bounds, strict=True) if part])
-        return [bytes(part) for part in parts]
+            return [self.read(bounds[0][1], bounds[0][0])]
+        parts = [(bytearray(n), start) for start, n in bounds]
+        self.readv([part for part in parts if part[0]])
+        return [bytes(part) for part, _ in parts]
+
+    async def ranges_async(self, ranges: Sequence[tuple[int | None, int | None]]) -> list[bytes]:
+        if self.found.size_unknown:
+            return await _on_thread(self.ranges, ranges)
+        bounds = self._bounds(ranges)
+        if len(bounds) == 1:
+            return [await self.read_async(bounds[0][1], bounds[0][0])]
+        parts = [(bytearray(n), start) for start, n in bounds]
+        await self.readv_async([part for part in parts if part[0]])
+        return [bytes(part) for part, _ in parts]
 
     def __del__(self) -> None:
-        self.discard()
+        """Nothing is in flight: the extension lets go of the file."""
 
 
 class _Pattern:

@@ -22,7 +22,7 @@ import errno
 import functools
 import io
 import os
-from typing import Any, Callable, Iterable, Mapping, Sequence, TypeVar
+from typing import Any, Callable, Iterable, Mapping, Sequence, TypeVar, Union
 from urllib.parse import quote
 
 import fsspec
@@ -72,6 +72,21 @@ def _copy(source: File, found: Any, target: str, callback: Any, options: Mapping
             raise OSError(errno.EIO, f"has become shorter: {at} of {size} bytes", source.uri)
 
 
+_Ranges = Sequence[tuple[Union[int, None], Union[int, None]]]
+
+
+def _first(ranges: _Ranges) -> int:
+    """How many bytes are to come with the opening of a file, which is read from its begin."""
+    ends = [_WHOLE if end is None or end < 0 else min(end, _WHOLE) for start, end in ranges if not start]
+    return max(ends, default=0)
+
+
+def _retried(error: OSError) -> None:
+    """Raise the error, unless the file is of another version, or of another process than the parent."""
+    if error.errno not in (errno.ESTALE, errno.ECHILD):
+        raise error
+
+
 class _Reads:
     """The calls of a file system that read. version: options that _opened() takes, and no others."""
 
@@ -82,24 +97,24 @@ class _Reads:
     def _uri(self, path: str) -> str:
         return path
 
-    def _opened(self, path: str, anew: bool = False, first: int = 0) -> _Shared:
-        return _Shared(self._uri(path), first_bytes=first, **self._options)
+    def _given(self) -> Mapping[str, Any]:
+        """Options of a file."""
+        return self._options
 
-    def _ranges(self, path: str, ranges: Sequence[tuple[int | None, int | None]], **version: Any) -> list[bytes]:
-        # Of a file that is read from its begin, the bytes come with the opening.
-        ends = [_WHOLE if end is None or end < 0 else min(end, _WHOLE) for start, end in ranges if not start]
-        first = max(ends, default=0)
+    def _opened(self, path: str, anew: bool = False, first: int = 0, **version: Any) -> _Shared:
+        return _Shared(self._uri(path), first_bytes=first, **self._given(**version))
+
+    def _ranges(self, path: str, ranges: _Ranges, **version: Any) -> list[bytes]:
+        first = _first(ranges)
         try:
             return self._opened(path, first=first, **version).ranges(ranges)
         except OSError as error:
-            if error.errno not in (errno.ESTALE, errno.ECHILD):
-                raise
-        return self._opened(path, True, first, **version).ranges(ranges)  # another version, or process than the parent
+            _retried(error)
+        return self._opened(path, True, first, **version).ranges(ranges)
 
-    def _plan(
-        self, paths: list[str], starts: Any, ends: Any, on_error: str
-    ) -> tuple[dict[str, list[int]], Callable[[str], Sequence[Any]]]:
-        """The places of each file in a list of ranges, and a function that reads all of a file."""
+    @classmethod
+    def _plan(cls, paths: list[str], starts: Any, ends: Any) -> tuple[dict[str, list[int]], dict[str, _Ranges]]:
+        """The places of each file in a list of ranges, and its ranges."""
         if not isinstance(paths, list):
             raise TypeError(f"paths is a list, not {type(paths).__name__}")
         starts, ends = (list(b) if isinstance(b, Iterable) else [b] * len(paths) for b in (starts, ends))
@@ -107,17 +122,8 @@ class _Reads:
             raise ValueError(f"{len(paths)} paths, {len(starts)} starts and {len(ends)} ends are not ranges")
         places: dict[str, list[int]] = {}
         for i, path in enumerate(paths):
-            places.setdefault(self._strip_protocol(path), []).append(i)
-
-        def read(path: str) -> Sequence[Any]:
-            try:
-                return self._ranges(path, [(starts[i], ends[i]) for i in places[path]])
-            except Exception as error:
-                if on_error == "raise":
-                    raise
-                return [error] * len(places[path])
-
-        return places, read
+            places.setdefault(cls._strip_protocol(path), []).append(i)
+        return places, {path: [(starts[i], ends[i]) for i in at] for path, at in places.items()}
 
     @staticmethod
     def _placed(places: dict[str, list[int]], found: Iterable[Sequence[Any]]) -> list[Any]:
@@ -132,7 +138,16 @@ class _Reads:
     def cat_ranges(self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None,
                    on_error: str = "return", batch_size: int | None = None) -> list[Any]:
         """Read ranges: those of each file at once, and the files side by side."""
-        places, read = self._plan(paths, starts, ends, on_error)
+        places, plan = self._plan(paths, starts, ends)
+
+        def read(path: str) -> Sequence[Any]:
+            try:
+                return self._ranges(path, plan[path])
+            except Exception as error:
+                if on_error == "raise":
+                    raise
+                return [error] * len(plan[path])
+
         return self._placed(places, (map if len(places) == 1 else _pool().map)(read, places))
 
     def _open(self, path: str, mode: str = "rb", block_size: int | None = None, autocommit: bool = True,
@@ -203,25 +218,44 @@ class _Remote(_Reads, AsyncFileSystem):
         # fsspec keeps what an instance was made with, for its cache of instances and for pickles.
         super().__setattr__(name, _copied(value) if name in ("storage_args", "storage_options") else value)
 
-    def _opened(self, path: str, anew: bool = False, first: int = 0) -> _Shared:
-        file = None if anew else self._kept.get(path)
+    def _opened(self, path: str, anew: bool = False, first: int = 0, **version: Any) -> _Shared:
+        file = None if anew or version else self._kept.get(path)
+        return file or self._keep(path, super()._opened(path, first=first, **version), first, version)
+
+    async def _opened_async(self, path: str, anew: bool = False, first: int = 0, **version: Any) -> _Shared:
+        """As _opened(), and no thread waits for the server."""
+        file = None if anew or version else self._kept.get(path)
         if file is None:
-            file = super()._opened(path, first=first)
-            found = file.found
-            # A request that is to come tells another version from the one that is open.
-            if not first and not found.whole_only and (found.etag or found.modified_ns):
-                self._kept[path] = file
-                while len(self._kept) > _KEPT:
-                    self._kept.popitem(last=False)
+            opening = _Shared._open_async(self._uri(path), first_bytes=first, **self._given(**version))
+            file = self._keep(path, await opening, first, version)
         return file
 
+    def _keep(self, path: str, file: _Shared, first: int, version: Mapping[str, Any]) -> _Shared:
+        # A request that is to come tells another version from the one that is open.
+        if not first and not version and not file.found.whole_only and (file.found.etag or file.found.modified_ns):
+            self._kept[path] = file
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return file
+
+    async def _ranges_async(self, path: str, ranges: _Ranges, **version: Any) -> list[bytes]:
+        first = _first(ranges)
+        try:
+            return await (await self._opened_async(path, first=first, **version)).ranges_async(ranges)
+        except OSError as error:
+            _retried(error)
+        return await (await self._opened_async(path, True, first, **version)).ranges_async(ranges)
+
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **version: Any) -> bytes:
-        return await _on_thread(self.cat_file, path, start, end, **version)
+        return (await self._ranges_async(self._strip_protocol(path), [(start, end)], **version))[0]
 
     async def _cat_ranges(self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None,
                           batch_size: int | None = None, on_error: str = "return") -> list[Any]:
-        places, read = self._plan(paths, starts, ends, on_error)
-        return self._placed(places, await asyncio.gather(*(_on_thread(read, path) for path in places)))
+        places, plan = self._plan(paths, starts, ends)
+        reads = (self._ranges_async(path, ranges) for path, ranges in plan.items())
+        found: list[Any] = await asyncio.gather(*reads, return_exceptions=on_error != "raise")
+        return self._placed(places, ([part] * len(at) if isinstance(part, Exception) else part
+                                     for part, at in zip(found, places.values(), strict=True)))
 
     def info(self, path: str, **version: Any) -> dict[str, Any]:
         """Name, size in bytes (None: unknown), type, ETag and time of the last change, as they are now."""
@@ -248,19 +282,36 @@ class _Remote(_Reads, AsyncFileSystem):
     async def _pipe_file(self, path: str, value: Any, mode: str = "overwrite") -> None:
         await _on_thread(self.pipe_file, path, value, mode)
 
-    def _copy_out(self, path: str, lpath: str, callback: Any, **version: Any) -> None:
-        if not os.path.isdir(lpath):  # a folder is there as soon as its files are
-            try:
-                source = self._opened(self._strip_protocol(path), True, **version)
-            except FileNotFoundError:
-                if not self._is(path, "directory"):
-                    raise
-                os.makedirs(lpath, exist_ok=True)
-            else:
-                _copy(source, source.found, os.path.abspath(lpath), callback, {})
-
     async def _get_file(self, rpath: str, lpath: str, callback: Any = DEFAULT_CALLBACK, **version: Any) -> None:
-        await _on_thread(self._copy_out, rpath, lpath, callback, **version)
+        if os.path.isdir(lpath):  # a folder is there as soon as its files are
+            return
+        try:
+            source = await self._opened_async(self._strip_protocol(rpath), True, _WHOLE, **version)
+        except FileNotFoundError:
+            if not await _on_thread(self._is, rpath, "directory"):
+                raise
+            os.makedirs(lpath, exist_ok=True)
+        else:
+            await self._copy_out(source, os.path.abspath(lpath), callback)
+
+    async def _copy_out(self, source: _Shared, lpath: str, callback: Any) -> None:
+        """Copy an object to a path, where a thread only makes the file, and gives it its name."""
+        found, at = source.found, 0
+        if found.size_unknown:
+            await _on_thread(_copy, source, found, lpath, callback, {})
+            return
+        callback.set_size(found.size)
+        out = await File._open_async(lpath, "w", expected_size=found.size)
+        try:
+            while at < found.size:
+                part = await source.read_async(min(_PART, found.size - at), at)
+                if not part:
+                    raise OSError(errno.EIO, f"has become shorter: {at} of {found.size} bytes", source.uri)
+                at += await out.write_async(part, at)
+                callback.relative_update(len(part))
+            await _on_thread(out.close)
+        finally:
+            out.discard()
 
     def _copy_in(self, lpath: str, path: str, callback: Any, mode: str) -> None:
         uri = self._uri(self._strip_protocol(path))
@@ -383,11 +434,8 @@ class S3FileSystem(_Remote):
     def _uri(self, path: str) -> str:
         return "s3://" + path
 
-    def _opened(self, path: str, anew: bool = False, first: int = 0, version_id: str | None = None) -> _Shared:
-        if version_id is None:
-            return super()._opened(path, anew, first)
-        options = {**self._options, "s3": {**self._s3, "version": version_id}}
-        return _Shared(self._uri(path), first_bytes=first, **options)
+    def _given(self, version_id: str | None = None) -> Mapping[str, Any]:
+        return self._options if version_id is None else {**self._options, "s3": {**self._s3, "version": version_id}}
 
     def _call(self, call: Callable[..., T], path: str, *more: Any) -> T:
         """Make a call of the core for a list, or a removal."""
@@ -531,8 +579,8 @@ class StoreFileSystem(_Remote):
     def _uri(self, path: str) -> str:
         return f"store://{quote(path)}" + (f"?socket={quote(self._socket)}" if self._socket else "")
 
-    def _opened(self, path: str, anew: bool = False, first: int = 0) -> _Shared:
-        return _Reads._opened(self, path)  # a file that stays open would hold its blob
+    def _keep(self, path: str, file: _Shared, first: int, version: Mapping[str, Any]) -> _Shared:
+        return file  # one that stays open would hold its blob
 
     def _written(self, path: str, mode: str, size: int, autocommit: bool) -> Any:
         if size:
