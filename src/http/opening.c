@@ -35,7 +35,7 @@ static void opening_take_response(struct sl_http *http, struct sl_http_request *
 	if (http->opened.of[SL_HTTP_FIELD_MODIFIED])
 		modified = curl_getdate(http->opened.of[SL_HTTP_FIELD_MODIFIED], NULL);
 	http->modified_ns = modified >= 0 ? modified * INT64_C(1000000000) : 0;
-	if (request->response.status == 206) {
+	if (request->response.part) {
 		/* It may be that of the part. */
 		free(http->opened.of[SL_HTTP_FIELD_CRC32C]);
 		http->opened.of[SL_HTTP_FIELD_CRC32C] = NULL;

@@ -229,16 +229,38 @@ void sl_http_response_clear(struct sl_http_request *request)
 	request->response.retry_after = -1;
 }
 
-/* Whether a 206 is the part that was asked for. */
+/* Returns the length of the part that is to come: the first bytes of a small object are all of it. */
+static uint64_t response_part_length(const struct sl_http_request *request)
+{
+	const struct sl_http_range *range = &request->response.range;
+
+	return sl_http_request_has_head(request) && range->total > 0
+	               ? SL_MIN(request->length, (uint64_t)range->total)
+	               : request->length;
+}
+
+/* Whether an answer is a part: a 206, or a 200 whose range and length are those that were asked for. */
+static bool response_calls_itself_part(const struct sl_http_request *request)
+{
+	const struct sl_http_response *response = &request->response;
+	uint64_t length = response_part_length(request);
+
+	return response->status == 206 ||
+	       (response->status == 200 && request->ranged && response->has_range &&
+	        !response->bad_range && response->range.satisfied && response->range.total > 0 &&
+	        response->range.first == request->from &&
+	        response->range.last == request->from + length - 1 && response->has_length &&
+	        response->length == length);
+}
+
+/* Whether a part is the part that was asked for. */
 static bool response_is_part(struct sl_http_request *request)
 {
 	const struct sl_http_range *range = &request->response.range;
 	const struct sl_http *http = request->http;
 	uint64_t last;
 
-	/* The first bytes of a small object are all of it. */
-	if (sl_http_request_has_head(request) && range->total > 0)
-		request->length = SL_MIN(request->length, (uint64_t)range->total);
+	request->length = response_part_length(request);
 	last = request->from + request->length - 1;
 	if (!request->ranged)
 		sl_http_fail_protocol(request, "a part of what was asked for");
@@ -266,7 +288,11 @@ static bool response_is_object(struct sl_http_request *request)
 		request->length = request->response.length;
 	if (request->method == SL_HTTP_GET && request->ranged &&
 	    (request->from || request->length != (uint64_t)http->size))
-		sl_http_fail_protocol(request, "the whole object, and a part was asked for");
+		sl_http_fail_protocol(request, range->satisfied
+		                                       ? "HTTP 200, and not with the range and "
+		                                         "the length that were asked for"
+		                                       : "the whole object (HTTP 200), and a part "
+		                                         "was asked for");
 	else if (request->response.has_range && range->satisfied &&
 	         (range->first || range->last + 1 != (uint64_t)range->total))
 		sl_http_fail_protocol(request,
@@ -320,10 +346,12 @@ bool sl_http_accepts(struct sl_http_request *request)
 	         !(request->http->flags & SLUICE_OPEN_AS_STORED))
 		sl_http_fail_protocol(request, "encoded content (Content-Encoding), which only "
 		                               "SLUICE_OPEN_AS_STORED takes");
+	else if ((request->response.part = response_calls_itself_part(request)))
+		request->response.accepted =
+			response_is_part(request) && response_is_version(request);
 	else
 		request->response.accepted =
-			status == 206 ? response_is_part(request) && response_is_version(request)
-				      : response_is_version(request) && response_is_object(request);
+			response_is_version(request) && response_is_object(request);
 	if (request->response.accepted && (request->asks || request->hops))
 		sl_http_location_found(request);
 	return request->response.accepted;
@@ -419,9 +447,8 @@ static bool response_has_head(struct sl_http_request *request)
 	const struct sl_http_response *response = &request->response;
 
 	return sl_http_request_has_head(request) && sl_http_accepts(request) &&
-	       (response->status == 206 ||
-	        (response->status == 200 && request->http->head_all && response->has_length &&
-	         response->length == request->length));
+	       (response->part || (response->status == 200 && request->http->head_all &&
+	                           response->has_length && response->length == request->length));
 }
 
 size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)

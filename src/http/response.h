@@ -82,7 +82,8 @@ struct sl_http_response {
 	int64_t retry_after; /* milliseconds, also of the fields of a limit on requests; -1: not sent */
 	struct sl_http_texts texts;
 	struct curl_slist *metadata; /* lines, see struct sl_http */
-	bool judged, accepted;       /* by sl_http_accepts() */
+	bool judged, accepted;       /* by sl_http_accepts(), */
+	bool part;                   /* and it is a part of the object */
 	uint64_t got;                /* bytes of the body that were taken */
 	char error_text[201];        /* the first line of the body of an error */
 	char *xml;                   /* of S3 instead: its begin; or NULL */

@@ -19,10 +19,23 @@ HTTP_TEST(every_byte_of_an_object_is_read)
 HTTP_TEST(right_answers_in_any_form_are_taken)
 {
 	static const char *const options[] = {
-		"length=chunked", "length=close",  "close=1",       "ranges=silent",
-		"head=405",       "head=501",      "head=nolength", "etag=weak",
-		"etag=none",      "fault=lower",   "fault=interim", "fault=headers:3000",
-		"latency=20",     "pace=100000:1", "head=403",
+		"length=chunked",
+		"length=close",
+		"close=1",
+		"ranges=silent",
+		"head=405",
+		"head=501",
+		"head=nolength",
+		"etag=weak",
+		"etag=none",
+		"fault=lower",
+		"fault=interim",
+		"fault=headers:3000",
+		"latency=20",
+		"pace=100000:1",
+		"head=403",
+		"ranged=200",
+		"ranged=200&head=405",
 	};
 	size_t i;
 
@@ -81,6 +94,10 @@ HTTP_TEST(a_wrong_content_range_fails)
 	for (i = 0; i < COUNT_OF(wrong); i++) {
 		read_fails(f, fault_uri("size=5000&fault=range:%s", wrong[i].kind), 1000, 100,
 		           wrong[i].error, wrong[i].says);
+		/* Of a status that calls it the whole object none is taken. */
+		read_fails(f, fault_uri("size=5000&ranged=200&fault=range:%s", wrong[i].kind), 1000,
+		           100, wrong[i].error,
+		           wrong[i].error == ESTALE ? wrong[i].says : "HTTP 200");
 		read_fails(
 			f,
 			fault_uri("size=%zu&fault=range:%s&at=%zu", LONG, wrong[i].kind, LONG / 2),
@@ -124,6 +141,37 @@ HTTP_TEST(the_whole_object_instead_of_a_range_fails)
 	read_fails(f, fault_uri("size=%zu&fault=whole&at=%zu", LONG, LONG / 2), LONG, 0, EPROTO,
 	           "whole");
 	read_fails(f, fault_uri("size=1000&fault=partial:multipart"), 100, 10, EPROTO, "");
+}
+
+/* As rclone answers: what is taken has the range and the length that were asked for, and no others. */
+HTTP_TEST(a_part_that_has_the_status_of_the_whole_object_is_taken_by_its_fields)
+{
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	const char *uri = fault_uri("size=%zu&ranged=200", LONG);
+	sluice_file *file;
+	char bytes[3000];
+
+	reads_right(f, uri, 1, 0);
+	reads_right(f, uri, 1000, 0);
+	reads_right(f, uri, LONG - 1, 1);
+	assert_int_equal(asked(uri, "status_206"), 0);
+	options.first_bytes = 2000;
+	for (size_t size = 1000; size <= 3000; size += 1000) {
+		assert_ok(sluice_open(f->ctx, fault_uri("size=%zu&ranged=200", size), &options,
+		                      &file));
+		assert_read(file, bytes, size, 0);
+		assert_served(bytes, size, 0);
+		assert_ok(sluice_close(file));
+	}
+	read_fails(f, fault_uri("size=5000&ranged=200&length=close&fault=range:later"), 10, 100,
+	           EPROTO, "HTTP 200");
+	read_fails(f, fault_uri("size=5000&ranged=200&length=no"), 10, 100, EPROTO, "HTTP 200");
+	read_fails(f, fault_uri("size=5000&ranged=200&length=chunked"), 10, 100, EPROTO,
+	           "HTTP 200");
+	read_fails(f, fault_uri("size=5000&ranged=200&fault=cut:1"), 10, 100, EPROTO, "HTTP 200");
+	read_fails(f, fault_uri("size=5000&ranged=200&fault=long:1"), 10, 100, EPROTO, "HTTP 200");
+	read_fails(f, fault_uri("size=5000&ranged=200&change=0&ifmatch=ignore"), 10, 100, ESTALE,
+	           "ETag");
 }
 
 /* A server may ignore the range; if all was asked for, all is what comes. */

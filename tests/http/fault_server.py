@@ -12,6 +12,7 @@ with ?forget, and ends what the fault "hold" began with ?release. What is PUT is
   etag=weak|none|same instead of a strong one that names the ID; ifmatch=ignore: If-Match is not looked at
   pad=N               bytes more of ETag, in front
   modified=SECONDS    there is a Last-Modified, so many after 1970 and one more for each version
+  ranged=200          the status of parts, instead of 206
   ranges=no           only whole objects; ranges=silent: they work, but HEAD does not say so
   head=CODE|nolength  what HEAD answers
   put=length          a PUT that does not say its length gets 411
@@ -384,6 +385,9 @@ class Answer(Faults, Hub):
             return max(0, self.size - int(last)), self.size
         return int(first), min(self.size, int(last) + 1 if last else self.size)
 
+    def status(self):
+        return self.request.number("ranged", 206) if self.is_ranged() else 200
+
     def is_ranged(self):
         return "range" in self.request.headers and self.options.get("ranges") != "no"
 
@@ -463,8 +467,8 @@ class Answer(Faults, Hub):
         if self.is_ranged() and (self.first >= self.size or self.first >= self.end):
             return self.error(416, "no such range", [("Content-Range", f"bytes */{self.size}")])
         headers = self.object_headers() + list(extra)
-        status = 206 if self.is_ranged() else 200
-        if status == 206:
+        status = self.status()
+        if self.is_ranged():
             headers.append(self.content_range())
         percent = float(self.options.get("stall_percent", self.server.options.stall_percent))
         if percent and self.server.chance(percent):

@@ -54,13 +54,13 @@ class Faults:
     def fault_cut(self, argument):
         """cut:N: Content-Length and body are N bytes shorter than Content-Range"""
         end = max(self.first, self.end - int(argument))
-        self.send_head(206, self.object_headers() + [self.content_range()], end - self.first)
+        self.send_head(self.status(), self.object_headers() + [self.content_range()], end - self.first)
         self.send_bytes(self.first, end)
 
     def fault_long(self, argument):
         """long:N: Content-Length and body are N bytes longer than Content-Range"""
         end = self.end + int(argument)
-        self.send_head(206, self.object_headers() + [self.content_range()], end - self.first)
+        self.send_head(self.status(), self.object_headers() + [self.content_range()], end - self.first)
         self.send_bytes(self.first, end)
 
     def fault_endless(self, argument):
@@ -115,7 +115,7 @@ class Faults:
             "garbage": [("Content-Range", "bytes 1-x/99999999999999999999999999")],
             "twice": [self.content_range(), self.content_range(first + 1, end + 1)],
         }[argument]
-        self.send_head(206, self.object_headers() + headers, end - first)
+        self.send_head(self.status(), self.object_headers() + headers, end - first)
         self.send_bytes(first, end)
 
     def fault_whole(self, argument):
