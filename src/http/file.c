@@ -414,14 +414,19 @@ static char *http_identity(struct sl_backend *backend)
 	return strdup(sl_http_of(backend)->url);
 }
 
-/* Returns the checksum of the object, and not that of the checksums of its parts, which has "-" and their number. */
+/* Returns the checksum of the object, and not that of the checksums of its parts, which has "-" and their number, or nothing
+ * but an ETag that has these. */
 static const char *http_checksum(const struct sl_http_texts *opened)
 {
-	const char *sum = opened->of[SL_HTTP_FIELD_CRC32C];
+	const char *sum = opened->of[SL_HTTP_FIELD_CRC32C], *etag = opened->of[SL_HTTP_FIELD_ETAG];
 	const char *type = opened->of[SL_HTTP_FIELD_CHECKSUM_TYPE];
+	const char *dash = etag ? strrchr(etag, '-') : NULL;
+	bool of_parts = dash && dash[1 + strspn(dash + 1, "0123456789")] == '"' && dash[1] != '"';
 
-	return sum && strlen(sum) == CHECKSUM && !(type && strcasecmp(type, "FULL_OBJECT")) ? sum
-	                                                                                    : NULL;
+	return sum && strlen(sum) == CHECKSUM &&
+	                       (type ? !strcasecmp(type, "FULL_OBJECT") : !of_parts)
+	               ? sum
+	               : NULL;
 }
 
 static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)

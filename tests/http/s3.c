@@ -376,6 +376,10 @@ S3_TEST(the_checksum_of_an_object_is_told)
 	checksum_is(f, "s3://sums-echo/123456789", 9, "4waSgw==");
 	checksum_is(f, "s3://sums-echo-parts/123456789", 0, NULL);
 	checksum_is(f, "s3://echo/123456789", 0, NULL);
+	checksum_is(f, "s3://sums-jointed-echo/123456789", 0, "4waSgw==");
+	checksum_is(f, "s3://sums-untyped-echo/123456789", 0, "4waSgw==");
+	/* As moto has them: of the sums of parts, without a number behind it. */
+	checksum_is(f, "s3://sums-untyped-jointed-echo/123456789", 0, NULL);
 	/* A range of it may have one of its own. */
 	o.first_bytes = 100;
 	assert_ok(sluice_open(f->ctx, "s3://sums-echo/123456789", &o, &file));

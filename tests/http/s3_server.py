@@ -19,7 +19,9 @@ The name of the bucket is a list of words with '-' between them, which say how i
   away      it redirects GETs to the server itself by another name, where no request may be signed
   none      there is no such bucket
   sealed    bodies have to be part of the signature
-  sums      objects have a checksum, and with "wrong" that of other bytes, with "parts" of their parts; ranges have one, too
+  sums      objects have a checksum, and with "wrong" that of other bytes, with "parts" of their parts; ranges have one, too;
+            with "untyped" nothing says of which kind it is
+  jointed   ETags have the number of parts behind them
   hurried   the first PUT of each part is answered 503 SlowDown
   cut       the connection of the first PUT of each part is closed within the body
   still     the first PUT of the second part has no answer
@@ -553,7 +555,7 @@ class Server:
             self.list(sock, request)
             return
         path, data, version = self.body(request)
-        etag = f'"{version}"'
+        etag = f'"{version}{"-2" * ("jointed" in request.words)}"'
         size = os.path.getsize(path) if path else len(data)
         if request.field("if-match") not in ("", etag):
             raise Refused(412, "PreconditionFailed")
@@ -574,8 +576,9 @@ class Server:
         if "sums" in request.words and request.field("x-amz-checksum-mode") == "ENABLED":
             whole = data if data is not None else open(path, "rb").read()
             crc = base64.b64encode(crc32c(whole + b"x" * ("wrong" in request.words)).to_bytes(4, "big")).decode()
-            fields += [("x-amz-checksum-crc32c", crc + "-2" * ("parts" in request.words)),
-                       ("x-amz-checksum-type", "COMPOSITE" if "parts" in request.words else "FULL_OBJECT")]
+            fields.append(("x-amz-checksum-crc32c", crc + "-2" * ("parts" in request.words)))
+            if "untyped" not in request.words:
+                fields.append(("x-amz-checksum-type", "COMPOSITE" if "parts" in request.words else "FULL_OBJECT"))
         if self.is_cut(request):
             self.send(sock, request, status, fields, data[:len(data) // 2], last + 1 - first)
             if "stalls" in request.words:
