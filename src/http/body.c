@@ -4,7 +4,8 @@
  *
  * Reads an object whose server has no ranges: a single GET, from which pieces are filled, each from the end of its
  * predecessor. While no piece waits the transfer is paused, so that no more of the body is kept than a single call of libcurl
- * brings.
+ * brings. The first GET is that of the opening, if it answered with the whole object: paused before its first byte, for a
+ * while, and for so many files at most.
  *
  * Threads: pieces are submitted on any thread; the reactor that moves the request fills them. Closing the file waits
  * for the end of the request.
@@ -16,9 +17,12 @@
 
 #include "http/body.h"
 
+#define MOST_UNREAD 32
+
 struct sl_http_body {
 	struct sl_http *http;
-	bool versioned; /* the response to another attempt shows whether the bytes are the same */
+	/* The response to another attempt shows whether the bytes are the same. Set by open, before the first piece. */
+	bool versioned;
 
 	struct sl_mutex mutex;
 	pthread_cond_t ended; /* reactor became NULL */
@@ -30,7 +34,8 @@ struct sl_http_body {
 		char *rest;            /* bytes from position on that came without a piece */
 		size_t rest_bytes;
 		struct sl_http_reactor *reactor; /* of the request; NULL: there is no request */
-		bool paused;                     /* the transfer waits for a piece */
+		bool paused;                     /* the transfer waits for a piece, */
+		bool unread;                     /* and for the first since the opening */
 		bool whole;                      /* the end of the body has come */
 		bool dropped;                    /* the request is to be ended, */
 		bool renewed;                    /* and all pieces are of the next request */
@@ -128,6 +133,13 @@ static void body_rewind_locked(struct sl_http_body *body) SL_REQUIRES(&body->mut
 	body->locked.whole = false;
 }
 
+static void body_read_locked(struct sl_http_body *body) SL_REQUIRES(&body->mutex)
+{
+	if (body->locked.unread)
+		atomic_fetch_sub(&body->http->engine->unread, 1);
+	body->locked.unread = false;
+}
+
 /* Starts a request. Returns false if there is no memory. */
 static bool body_start_locked(struct sl_http_body *body) SL_REQUIRES(&body->mutex)
 {
@@ -147,6 +159,7 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 
 	sl_list_init(&done);
 	sl_mutex_lock(&body->mutex);
+	body_read_locked(body);
 	if (!piece->offset && body->locked.next && sl_list_empty(&body->locked.pieces)) {
 		/* The object is read again. If the old request still runs, sl_http_body_over() starts the new request. */
 		body_rewind_locked(body);
@@ -184,7 +197,7 @@ bool sl_http_body_look(struct sl_http_body *body, CURL *easy)
 		if (atomic_load_explicit(&SL_CONTAINER(link, struct sl_piece, link)->cancelled,
 		                         memory_order_relaxed))
 			body->locked.dropped = true;
-	go_on = body->locked.paused && !body->locked.rest_bytes;
+	go_on = body->locked.paused && !body->locked.unread && !body->locked.rest_bytes;
 	body->locked.paused &= !go_on;
 	sl_mutex_unlock(&body->mutex);
 	if (go_on && easy)
@@ -216,8 +229,8 @@ unsigned sl_http_body_state(struct sl_http_body *body, uint64_t *position)
 	first = body_first_piece_locked(body);
 	*position = body->locked.position + body->locked.rest_bytes;
 	state = (body->locked.dropped ? SL_HTTP_BODY_DROPPED : 0) |
-	        (body->locked.paused ? SL_HTTP_BODY_IDLE : 0) |
-	        (!body->versioned && body->locked.position && (!first || first->offset)
+	        (body->locked.paused && !body->locked.unread ? SL_HTTP_BODY_IDLE : 0) |
+	        (body->locked.position && !body->versioned && (!first || first->offset)
 	                 ? SL_HTTP_BODY_BEGUN
 	                 : 0);
 	sl_mutex_unlock(&body->mutex);
@@ -255,20 +268,71 @@ void sl_http_body_over(struct sl_http_body *body, int error, char *sentence)
 }
 
 /* No other thread has the body yet. */
-int sl_http_body_new(struct sl_http *http, struct sl_http_body **out) SL_UNCHECKED
+static struct sl_http_body *body_new(struct sl_http *http) SL_UNCHECKED
 {
 	struct sl_http_body *body = calloc(1, sizeof(*body));
-	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
 
 	if (!body)
-		return sl_fail(-ENOMEM, "no memory");
+		return NULL;
 	body->http = http;
-	body->versioned = (etag && sl_http_strong_etag(etag)) || http->modified_ns;
 	sl_mutex_init(&body->mutex);
 	pthread_cond_init(&body->ended, NULL);
 	sl_list_init(&body->locked.pieces);
-	*out = body;
+	return body;
+}
+
+int sl_http_body_make(struct sl_http *http)
+{
+	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
+
+	if (!http->body && !(http->body = body_new(http)))
+		return sl_fail(-ENOMEM, "no memory");
+	http->body->versioned = (etag && sl_http_strong_etag(etag)) || http->modified_ns;
 	return 0;
+}
+
+struct sl_http_request *sl_http_body_keep(struct sl_http_request *probe) SL_UNCHECKED
+{
+	struct sl_http *http = probe->http;
+	CURL *easy = probe->transfer->easy;
+	struct sl_http_request *request = NULL;
+
+	if (atomic_fetch_add(&http->engine->unread, 1) < MOST_UNREAD &&
+	    (http->body = body_new(http)))
+		request = sl_http_request_new(http, SL_HTTP_GET, NULL);
+	if (!request) {
+		atomic_fetch_sub(&http->engine->unread, 1);
+		return NULL;
+	}
+	http->body->locked.reactor = probe->transfer->reactor;
+	http->body->locked.paused = http->body->locked.unread = true;
+	request->transfer = probe->transfer;
+	request->lines = probe->lines;
+	request->asked = request->since = request->alive = probe->alive;
+	request->slow = SL_FOREVER;
+	request->response = (struct sl_http_response){.status = probe->response.status,
+	                                              .complete = true,
+	                                              .retry_after = -1,
+	                                              .judged = true,
+	                                              .accepted = true};
+	probe->transfer = NULL;
+	probe->lines = NULL;
+	curl_easy_setopt(easy, CURLOPT_PRIVATE, request);
+	curl_easy_setopt(easy, CURLOPT_HEADERDATA, request);
+	curl_easy_setopt(easy, CURLOPT_WRITEDATA, request);
+	return request;
+}
+
+bool sl_http_body_is_unread(struct sl_http_body *body)
+{
+	bool unread;
+
+	sl_mutex_lock(&body->mutex);
+	unread = body->locked.unread;
+	body->locked.renewed |= unread;
+	body_read_locked(body);
+	sl_mutex_unlock(&body->mutex);
+	return unread;
 }
 
 void sl_http_body_free(struct sl_http_body *body)
@@ -277,6 +341,7 @@ void sl_http_body_free(struct sl_http_body *body)
 		return;
 	sl_mutex_lock(&body->mutex);
 	body->locked.dropped = true;
+	body_read_locked(body);
 	/* Ended by sl_http_body_over(), on the reactor, which ends the transfer. */
 	while (body->locked.reactor) {
 		sl_http_reactor_wake(body->locked.reactor);

@@ -5,12 +5,19 @@
 
 #include "http/http_internal.h"
 
-int sl_http_body_new(struct sl_http *http, struct sl_http_body **out);
+/* Makes http->body, unless the opening has kept it. */
+int sl_http_body_make(struct sl_http *http);
 void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece);
 /* Ends the request first, and waits for that. NULL is allowed. */
 void sl_http_body_free(struct sl_http_body *body);
 
-/* The rest is for the request, on the thread that moves it. Prepares an attempt. */
+/* The rest is for the request, on the thread that moves it. */
+/* Makes a request of the transfer of a PROBE, which has answered with the whole object, and waits for the first read of its
+ * body. Returns NULL: no memory, or too many files wait for that. */
+struct sl_http_request *sl_http_body_keep(struct sl_http_request *probe);
+/* Its transfer is over. Returns whether no read has come: then a read will make another request. */
+bool sl_http_body_is_unread(struct sl_http_body *body);
+/* Prepares an attempt. */
 void sl_http_body_prepare(struct sl_http_body *body);
 /* Takes bytes that have come. Returns the result of libcurl's write callback. */
 size_t sl_http_body_take(struct sl_http_body *body, const char *data, size_t bytes);

@@ -23,6 +23,7 @@ struct sl_http_engine {
 	struct sl_gate uploads;  /* bytes of the parts of uploads to S3 */
 	_Atomic uint64_t files;  /* that were opened */
 	_Atomic uint64_t hedged; /* bytes of memory of all hedges */
+	_Atomic int unread;      /* bodies that openings have kept, and no read has come */
 	_Atomic bool cancelling; /* a piece was cancelled since the last sl_http_end_cancelled() */
 
 	struct sl_mutex mutex;

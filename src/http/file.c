@@ -355,7 +355,7 @@ int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
 
 	if (rc)
 		return rc;
-	rc = sl_http_body_new(http, &http->body);
+	rc = sl_http_body_make(http);
 	if (rc)
 		sl_http_close(&http->base);
 	else

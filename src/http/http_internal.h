@@ -53,8 +53,9 @@ struct sl_http {
 	struct sl_http_texts opened;         /* the fields of the response that open has accepted */
 	struct sl_http_upload *upload;       /* of a file that is written, */
 	struct sl_http_multipart *multipart; /* or of an object of S3 */
-	struct sl_http_body *body;           /* of a file without ranges */
-	_Atomic bool begun;                  /* data has come; set by the reactors */
+	struct sl_http_body
+		*body;      /* of a file without ranges; the reactors may make it during open */
+	_Atomic bool begun; /* data has come; set by the reactors */
 	/* Until then no request begins: the server limits them. Of other servers, and of the origin; set by the reactors. */
 	_Atomic int64_t quiet[2];
 	struct sl_http_location location;
@@ -108,6 +109,7 @@ struct sl_http_request {
 	uint64_t from, length; /* the range that it requests; length 0: to the end */
 	bool ranged;
 	bool connected;
+	bool keeps;               /* of PROBE: the body that has begun is that of http->body */
 	int64_t sent;             /* bytes of an upload that the server's kernel has */
 	int64_t asked;            /* when it began */
 	int64_t first;            /* ns until the first line of the answer */

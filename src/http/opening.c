@@ -140,7 +140,7 @@ static int opening_settle(struct sl_http *http)
 
 	opening_check_head(http);
 	if (!http->ranges)
-		rc = sl_http_body_new(http, &http->body);
+		rc = sl_http_body_make(http);
 	if (!rc)
 		rc = opening_add_match(http);
 	if (!rc)

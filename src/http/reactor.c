@@ -331,6 +331,21 @@ static void reactor_finish_requests(struct sl_http_reactor *reactor)
 	}
 }
 
+/* The opening has its answer. Its transfer goes on as a request for the body, which has no permit; or it ends. */
+static void reactor_keep(struct sl_http_reactor *reactor, struct sl_http_request *probe)
+{
+	struct sl_http_request *request = sl_http_body_keep(probe);
+
+	if (!request) {
+		reactor_stop_moving(reactor, probe, CURLE_WRITE_ERROR);
+		return;
+	}
+	reactor_count(reactor, request, 1);
+	sl_list_append(&reactor->streams, &request->link);
+	sl_list_remove(&probe->link);
+	reactor_settle(reactor, probe, sl_http_request_judge(probe, CURLE_OK));
+}
+
 /* Ends cancelled and stalled requests of a list. */
 static void reactor_look_at(struct sl_http_reactor *reactor, struct sl_list *requests, int64_t now)
 {
@@ -341,6 +356,10 @@ static void reactor_look_at(struct sl_http_reactor *reactor, struct sl_list *req
 		CURL *easy = request->transfer->easy;
 
 		next = link->next;
+		if (request->keeps) {
+			reactor_keep(reactor, request);
+			continue;
+		}
 		if (request->method == SL_HTTP_PUT
 		            ? sl_http_upload_look(request->http->upload, easy)
 		            : sl_http_request_has_body(request) &&

@@ -27,7 +27,7 @@ struct sl_http_reactor {
 	unsigned char *watch; /* by socket */
 	int watch_count;
 	int64_t timer;          /* when libcurl wants to be called; SL_FOREVER */
-	int64_t look;           /* when it has to look at all requests; SL_FOREVER */
+	int64_t look;           /* when it has to look at all requests; SL_FOREVER, 0: at once */
 	int64_t calm;           /* when it last owed no signals */
 	struct sl_list moving;  /* requests with a transfer in multi, and a permit, */
 	struct sl_list streams; /* and without: looked at whenever the reactor wakes */

@@ -102,10 +102,12 @@ bool sl_http_request_is_home(const struct sl_http_request *request)
 	return !url || (!strncasecmp(url, origin, length) && strchr("/?", url[length]));
 }
 
-/* Returns the bytes that libcurl reads at once; it allocates them for each transfer. */
+/* Returns the bytes that libcurl reads at once; it allocates them for each transfer. PROBE may be answered with the
+ * whole object. */
 static long request_buffer_bytes(const struct sl_http_request *request)
 {
-	if (!request->length || request->length >= BUFFER_BYTES - HEADER_BYTES)
+	if (!request->length || request->length >= BUFFER_BYTES - HEADER_BYTES ||
+	    request->method == SL_HTTP_PROBE)
 		return BUFFER_BYTES;
 	return (long)SL_MAX(request->length + HEADER_BYTES, LEAST_BUFFER);
 }
@@ -136,7 +138,7 @@ int sl_http_request_prepare(struct sl_http_request *request)
 		request->since += request->alive - request->due;
 	else if (!request->since)
 		request->since = request->alive;
-	request->connected = false;
+	request->connected = request->keeps = false;
 	request->sent = 0;
 	request->from = request->length = 0;
 	request->ranged = request->method == SL_HTTP_PROBE && !http->confirm_empty &&
@@ -512,7 +514,8 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 		return SL_HTTP_DONE;
 	if (request->error)
 		return SL_HTTP_FAILED;
-	if (sl_http_request_is_unwanted(request))
+	if (sl_http_request_is_unwanted(request) ||
+	    (sl_http_request_has_body(request) && sl_http_body_is_unread(request->http->body)))
 		return request_failed(request, -ECANCELED, "'%s': cancelled", http->name);
 	if (request->located && request_is_misled(request, code)) {
 		sl_http_location_forget(request);

@@ -460,6 +460,14 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 	request->alive = sl_now();
 	if (response_has_head(request))
 		return response_keep_head(request, data, bytes);
+	/* The object has no ranges, and this is its body. The reactor looks at once. */
+	if (request->method == SL_HTTP_PROBE && request->ranged && sl_http_accepts(request) &&
+	    request->response.status == 200 && !request->response.part &&
+	    !(request->http->flags & SLUICE_OPEN_WRITE)) {
+		request->keeps = true;
+		request->transfer->reactor->look = 0;
+		return CURL_WRITEFUNC_PAUSE;
+	}
 	/* Of an error the first line is told. A probe is over when its fields are there. */
 	if (request->method != SL_HTTP_GET || !sl_http_accepts(request)) {
 		response_keep_error_text(request, data, bytes);
@@ -594,6 +602,11 @@ static void response_on_fields(struct sl_http_request *request)
 	request->response.bad_length = length && !request->response.has_length;
 	request->response.ranges = ranges && !strcasecmp(ranges, "bytes");
 	request->response.retry_after = response_pause(text);
+	/* A server that makes the bytes as it goes does so for HEAD, too, until its connection is closed, and would answer
+	 * nothing on it before. */
+	if (request->method == SL_HTTP_HEAD && request->response.status == 200 && !length &&
+	    !(request->http->flags & SLUICE_OPEN_HTTP2))
+		curl_easy_setopt(request->transfer->easy, CURLOPT_FORBID_REUSE, 1L);
 }
 
 /*

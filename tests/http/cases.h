@@ -29,6 +29,8 @@ void reads_right(struct fixture *f, const char *uri, size_t n, uint64_t offset);
  */
 void read_fails(struct fixture *f, const char *uri, size_t n, uint64_t offset, int error,
                 const char *says);
+/* The same of a second read, of all n bytes as the first, which must work. */
+void read_again_fails(struct fixture *f, const char *uri, size_t n, int error, const char *says);
 void open_fails(struct fixture *f, const char *uri, int error, const char *says);
 
 /* Marks the buffer of an operation that is over, and looks for a moment that nothing changes. */

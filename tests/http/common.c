@@ -116,14 +116,18 @@ static void watch(struct buffer b)
 	*w = (struct watched){b, seconds_now() + WATCHED_MS / 1000.0};
 }
 
-void read_fails(struct fixture *f, const char *uri, size_t n, uint64_t offset, int error,
-                const char *says)
+static void fails(struct fixture *f, const char *uri, size_t n, uint64_t offset, bool again,
+                  int error, const char *says)
 {
 	struct buffer b = buffer_new(n, 0);
 	sluice_file *file = open_read(f->ctx, uri);
-	sluice_op *op = start_read(file, b.data, n, offset);
-	int64_t got = sluice_wait(op, PATIENCE_MS);
+	sluice_op *op;
+	int64_t got;
 
+	if (again)
+		assert_read(file, b.data, n, offset);
+	op = start_read(file, b.data, n, offset);
+	got = sluice_wait(op, PATIENCE_MS);
 	if (got != -error)
 		fail_msg("%s gave %lld (%s), not -%d (%s); \"%s\"", uri, (long long)got,
 		         got < 0 ? strerror((int)-got) : "bytes", error, strerror(error),
@@ -133,6 +137,17 @@ void read_fails(struct fixture *f, const char *uri, size_t n, uint64_t offset, i
 	watch(b);
 	sluice_op_free(op);
 	assert_ok(sluice_close(file));
+}
+
+void read_fails(struct fixture *f, const char *uri, size_t n, uint64_t offset, int error,
+                const char *says)
+{
+	fails(f, uri, n, offset, false, error, says);
+}
+
+void read_again_fails(struct fixture *f, const char *uri, size_t n, int error, const char *says)
+{
+	fails(f, uri, n, 0, true, error, says);
 }
 
 void open_fails(struct fixture *f, const char *uri, int error, const char *says)

@@ -118,6 +118,11 @@ class Faults:
         self.send_head(self.status(), self.object_headers() + headers, end - first)
         self.send_bytes(first, end)
 
+    def fault_busy(self, argument):
+        """an answer without a length, and nothing more on its connection until that is closed"""
+        self.send_head(200, self.object_headers())
+        self.connection.wait_for_the_other_end()
+
     def fault_whole(self, argument):
         """200 and the whole object, whatever was asked for"""
         self.send_head(200, self.object_headers(), self.size)

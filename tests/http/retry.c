@@ -164,8 +164,8 @@ HTTP_TEST(a_server_that_is_away_in_the_middle_is_waited_for)
 
 	for (i = 0; i < COUNT_OF(faults); i++)
 		reads_right(f,
-		            fault_uri("size=%zu&ranges=no&fault=reset:%zu&skip=1&times=%d", LONG,
-		                      MIB, 3 * ATTEMPTS),
+		            fault_uri("size=%zu&ranges=no&fault=reset:%zu&times=%d", LONG, MIB,
+		                      3 * ATTEMPTS),
 		            LONG, 0);
 	for (i = 0; i < COUNT_OF(faults); i++) {
 		/* Many of the pieces of one read, and the second read of a file. */
