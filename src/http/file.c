@@ -227,9 +227,9 @@ static int http_start_upload(struct sl_http *http, const struct sluice_open_opti
 	bool exclusive = http->flags & SLUICE_OPEN_EXCLUSIVE, exists = false;
 	int rc = 0;
 
-	/* The PUT says If-None-Match as well, but not every server looks at it. The region of a bucket has to be known
-	 * before the PUT begins. */
-	if (exclusive || http->s3)
+	/* The PUT says If-None-Match as well, but not every server looks at it. The region of a bucket, and how a server wants
+	 * a password, have to be known before the PUT begins. */
+	if (exclusive || http->s3 || http->password)
 		rc = http_look(http, &exists);
 	if (!rc && exclusive && exists)
 		rc = sl_fail(-EEXIST, "'%s' exists", http->name);

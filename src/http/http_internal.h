@@ -28,15 +28,17 @@ struct sl_http {
 	struct sl_http_engine *engine;
 	struct sl_http_limit *limit; /* of its origin */
 	struct sl_http_multi *multi;
-	unsigned remote;              /* enum sl_remote: the kind of reactors in multi */
-	unsigned flags;               /* of enum sluice_open_flags */
-	uint64_t number;              /* of the files of the engine, from 1 on */
-	char *url;                    /* without user, password and fragment */
-	char *name;                   /* safe to display */
-	char *credentials;            /* "user:password" for the host of the origin only, or NULL */
-	struct sl_s3 *s3;             /* signs requests to the origin; NULL: http */
-	bool identified;              /* requests to the origin need sl_http_identity_set() */
-	char *origin;                 /* scheme://host:port */
+	unsigned remote;   /* enum sl_remote: the kind of reactors in multi */
+	unsigned flags;    /* of enum sluice_open_flags */
+	uint64_t number;   /* of the files of the engine, from 1 on */
+	char *url;         /* without user, password and fragment */
+	char *name;        /* safe to display */
+	char *credentials; /* "user:password" for the host of the origin only, or NULL */
+	struct sl_s3 *s3;  /* signs requests to the origin; NULL: http */
+	bool identified;   /* requests to the origin need sl_http_identity_set() */
+	bool password;     /* of the URI, or of .netrc */
+	_Atomic long how;  /* CURLAUTH_BASIC or _DIGEST: so it takes a password; 0: unknown */
+	char *origin;      /* scheme://host:port */
 	struct curl_slist *headers;   /* of the user, for the origin only */
 	struct sl_http_fields fields; /* of every request for data */
 	bool ranges;                  /* the server has them */
@@ -95,6 +97,7 @@ struct sl_http_request {
 	bool asks;        /* it asks the origin for the file, and others wait for that */
 	bool bears;       /* its last attempt had the token, */
 	unsigned token;   /* of this version */
+	long how; /* of CURLAUTH_...: the ways by which its last attempt might tell a password */
 	int64_t limited; /* milliseconds that a limit of the server made it pause, since the piece grew */
 	unsigned attempts;
 	unsigned backoffs; /* since the piece grew */

@@ -324,9 +324,9 @@ int sl_http_identity_load(struct sl_http *http, const char *const *headers)
 		snprintf(where, sizeof(where), "open options: header %u", i + 1);
 		rc = header_add(http, where, headers[i]);
 	}
-	http->identified = http->credentials || settings->http_bearer[0] ||
-	                   settings->http_bearer_file[0] || wants_netrc(settings) ||
-	                   settings->http_client_cert[0];
+	http->password = http->credentials || wants_netrc(settings);
+	http->identified = http->password || settings->http_bearer[0] ||
+	                   settings->http_bearer_file[0] || settings->http_client_cert[0];
 	return rc;
 }
 
@@ -339,6 +339,39 @@ void sl_http_identity_clear(struct sl_http *http)
 }
 
 /* ---------------------------------------------------------------------------------------- set */
+
+#define EITHER ((long)(CURLAUTH_BASIC | CURLAUTH_DIGEST))
+
+/*
+ * Over http the server is asked how it wants a password before it is told. Over https Basic comes with the first request:
+ * servers may have something else for strangers.
+ */
+static void identity_choose(struct sl_http_request *request)
+{
+	long known = atomic_load(&request->http->how);
+	bool secure = !strncmp(request->http->origin, "https:", 6);
+
+	request->how = known ? known : secure ? (long)CURLAUTH_BASIC : EITHER;
+	curl_easy_setopt(request->transfer->easy, CURLOPT_HTTPAUTH, request->how);
+}
+
+bool sl_http_identity_learns(struct sl_http_request *request)
+{
+	long offered = 0, status = request->response.status, known = CURLAUTH_BASIC;
+
+	if (!request->how)
+		return false;
+	curl_easy_getinfo(request->transfer->easy, CURLINFO_HTTPAUTH_AVAIL, &offered);
+	offered &= EITHER;
+	/* A stranger is told something else than 401: who it is comes with the request then. */
+	if (!offered && (request->how != EITHER || status < 300 || status == 408 || status == 429 ||
+	                 status >= 500))
+		return false;
+	if (offered & CURLAUTH_DIGEST)
+		known = CURLAUTH_DIGEST;
+	atomic_store(&request->http->how, known);
+	return offered ? status == 401 && known & ~request->how : true;
+}
 
 /* The first of: a header of the user, user and password of the URI, the token, .netrc. */
 static void identity_authorize(struct sl_http_request *request)
@@ -353,6 +386,7 @@ static void identity_authorize(struct sl_http_request *request)
 		return;
 	if (http->credentials) {
 		curl_easy_setopt(easy, CURLOPT_USERPWD, http->credentials);
+		identity_choose(request);
 		return;
 	}
 	if (settings->http_bearer[0] || settings->http_bearer_file[0]) {
@@ -366,6 +400,7 @@ static void identity_authorize(struct sl_http_request *request)
 	} else if (wants_netrc(settings)) {
 		curl_easy_setopt(easy, CURLOPT_NETRC, (long)CURL_NETRC_OPTIONAL);
 		curl_easy_setopt(easy, CURLOPT_NETRC_FILE, netrc_path(settings));
+		identity_choose(request);
 	}
 }
 

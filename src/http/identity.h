@@ -47,6 +47,8 @@ bool sl_http_identity_has(const struct sl_http *http, const char *name);
 void sl_http_identity_set(struct sl_http_request *request);
 /* After a 401: reads the file of the token again. Returns whether it holds another token than the request had. */
 bool sl_http_identity_is_renewed(struct sl_http_request *request);
+/* After an attempt: learns how the server wants a password. Returns whether the attempt failed since it came another way. */
+bool sl_http_identity_learns(struct sl_http_request *request);
 /* Drops the text of an error in which the server repeats a secret. */
 void sl_http_identity_hide(const struct sl_http *http, char *text);
 

@@ -334,16 +334,17 @@ static void reactor_finish_requests(struct sl_http_reactor *reactor)
 /* The opening has its answer. Its transfer goes on as a request for the body, which has no permit; or it ends. */
 static void reactor_keep(struct sl_http_reactor *reactor, struct sl_http_request *probe)
 {
-	struct sl_http_request *request = sl_http_body_keep(probe);
+	enum sl_http_verdict verdict = sl_http_request_judge(probe, CURLE_OK);
+	struct sl_http_request *request = verdict == SL_HTTP_DONE ? sl_http_body_keep(probe) : NULL;
 
-	if (!request) {
-		reactor_stop_moving(reactor, probe, CURLE_WRITE_ERROR);
-		return;
+	if (request) {
+		reactor_count(reactor, request, 1);
+		sl_list_append(&reactor->streams, &request->link);
+	} else {
+		curl_multi_remove_handle(reactor->multi, probe->transfer->easy);
 	}
-	reactor_count(reactor, request, 1);
-	sl_list_append(&reactor->streams, &request->link);
 	sl_list_remove(&probe->link);
-	reactor_settle(reactor, probe, sl_http_request_judge(probe, CURLE_OK));
+	reactor_settle(reactor, probe, verdict);
 }
 
 /* Ends cancelled and stalled requests of a list. */

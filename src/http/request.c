@@ -187,6 +187,7 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	}
 	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, lines);
 	request->bears = false;
+	request->how = 0;
 	if (home && http->identified)
 		sl_http_identity_set(request);
 	sl_log(&http->core->settings, SL_LOG_DEBUG,
@@ -398,12 +399,6 @@ static enum sl_http_verdict request_judge_status(struct sl_http_request *request
 	/* The server has no copies: the caller may have another way. */
 	if (request->call && request->call->copies && (status == 405 || status == 501))
 		error = -ENOTSUP;
-	if (status == 401 && sl_http_identity_is_renewed(request) &&
-	    (request->method != SL_HTTP_PUT ||
-	     !(sl_http_upload_state(http->upload) & SL_HTTP_UPLOAD_BEGUN))) {
-		request->due = 0;
-		return SL_HTTP_AGAIN;
-	}
 	if (status == 429 || status == 503)
 		sl_http_limit_overloaded(http->limit, sl_now());
 	if (failure.transient || (status == 417 && request->call) ||
@@ -537,6 +532,14 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 	if (code == CURLE_OK && http->s3 && status >= 300 &&
 	    sl_http_signed_judge(request, &verdict))
 		return verdict;
+	if (code == CURLE_OK &&
+	    (sl_http_identity_learns(request) ||
+	     (status == 401 && sl_http_identity_is_renewed(request))) &&
+	    (request->method != SL_HTTP_PUT ||
+	     !(sl_http_upload_state(http->upload) & SL_HTTP_UPLOAD_BEGUN))) {
+		request->due = 0;
+		return SL_HTTP_AGAIN;
+	}
 	if (code == CURLE_OK && status >= 300 && status < 400 && status != 304)
 		return sl_http_request_follow(request);
 	if (code != CURLE_OK && !(status >= 400 && code == CURLE_PARTIAL_FILE))
@@ -558,7 +561,9 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 {
 	enum sl_http_verdict verdict = request_judge(request, code);
 
-	if (verdict == SL_HTTP_DONE && request->piece && !request->http->identified)
+	/* libcurl keeps the nonce of Digest for the next request. */
+	if (verdict == SL_HTTP_DONE && request->piece &&
+	    (!request->http->identified || atomic_load(&request->http->how) == CURLAUTH_DIGEST))
 		request->transfer->file = request->http->number;
 	if (verdict == SL_HTTP_DONE && !request->attempts &&
 	    (request->piece || (sl_http_request_has_head(request) && request->response.got)))

@@ -630,8 +630,9 @@ size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 		return 0;
 	}
 	if (bytes >= 5 && !strncasecmp(data, "HTTP/", 5) &&
-	    (!status || (request->response.complete &&
-	                 (status < 200 || request->method == SL_HTTP_PUT || request->call)))) {
+	    (!status ||
+	     (request->response.complete && (status < 200 || request->method == SL_HTTP_PUT ||
+	                                     request->call || (status == 401 && request->how))))) {
 		sl_http_response_clear(request);
 		curl_easy_getinfo(request->transfer->easy, CURLINFO_RESPONSE_CODE,
 		                  &request->response.status);

@@ -29,6 +29,7 @@ with ?forget, and ends what the fault "hold" began with ?release. What is PUT is
     skip=N, times=N   not among the first N, and no more than N of them
 
   quota=N, signed=METHOD and fault=hub: see hub.py
+  auth=KINDS: see passwords.py
   bearer=A:B:N        401, with the token that came, but for the token A; from request N on, B
 """
 
@@ -48,6 +49,7 @@ import urllib.parse
 sys.dont_write_bytecode = True
 from faults import Faults, Gone  # noqa: E402
 from hub import Hub  # noqa: E402
+from passwords import Passwords  # noqa: E402
 
 REASONS = {200: "OK", 201: "Created", 206: "Partial Content", 302: "Found", 401: "Unauthorized",
            403: "Forbidden", 404: "Not Found", 410: "Gone", 412: "Precondition Failed",
@@ -293,7 +295,7 @@ class Connection:
         self.sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
 
-class Answer(Faults, Hub):
+class Answer(Faults, Hub, Passwords):
     """One request and what is sent for it."""
 
     def __init__(self, connection, request, ledger):
@@ -322,7 +324,7 @@ class Answer(Faults, Hub):
             time.sleep(request.number("latency") / 1000)
         elif self.server.options.latency:
             time.sleep(self.server.options.latency / 1000)
-        if self.over_quota() or self.badly_signed() or self.lacks_token():
+        if self.over_quota() or self.badly_signed() or self.lacks_token() or self.lacks_password():
             return None
         with self.ledger.lock:
             if request.method == "GET":

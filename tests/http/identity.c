@@ -49,6 +49,17 @@ static void all_said(const char *uri, const char *what, bool said)
 	assert_int_equal(n, said ? lines : 0);
 }
 
+/* The first, which had no Authorization, found out how the server wants it. */
+static void all_but_the_first_said(const char *uri, const char *what)
+{
+	const char *first = strstr(asked_for(uri), " connection="), *at = first;
+
+	assert_non_null(strstr(first, "authorization=- "));
+	for (int n = 0; (at = strstr(at + 1, " connection=")); n++)
+		assert_ptr_equal(strstr(strstr(at, "authorization="), what),
+		                 strstr(at, "authorization="));
+}
+
 HTTP_TEST(headers_go_to_their_own_server_only)
 {
 	static const char *const headers[] = {"X-Test: one: two", "Authorization:Basic abc", NULL};
@@ -154,10 +165,11 @@ HTTP_TEST(a_token_goes_to_its_own_server_only)
 	reads_right(f, uri, 1000, 10);
 	all_said(to, "authorization=-", true);
 	/* More is known of a file by its URI, and by its own headers. */
-	uri = fault_uri("size=5000");
-	snprintf(with_user, sizeof(with_user), "http://me:pw@%s", uri + 7);
+	uri = fault_uri("size=5000&auth=basic");
+	snprintf(with_user, sizeof(with_user), "http://me:s3cret!@%s", uri + 7);
 	reads_right(f, with_user, 1000, 10);
-	all_said(uri, "authorization=Basic ", true);
+	assert_non_null(strstr(asked_for(uri), "authorization=Basic "));
+	assert_null(strstr(asked_for(uri), "authorization=Bearer "));
 	uri = fault_uri("size=5000");
 	reads_with(f, uri, (const char *const[]){"Authorization: Other x", NULL});
 	all_said(uri, "authorization=Other x", true);
@@ -212,21 +224,113 @@ HTTP_TEST(passwords_are_taken_from_netrc_when_asked_for)
 	reads_right(f, uri, 1000, 10);
 	all_said(uri, "authorization=-", true);
 	with(f, "SLUICE_HTTP_NETRC", path);
-	uri = fault_uri("size=5000&fault=redirect:302&on=HEAD,GET&to=%s", as_option(to));
+	uri = fault_uri("size=5000&auth=basic&fault=redirect:302&on=HEAD,GET&to=%s", as_option(to));
 	reads_right(f, uri, 1000, 10);
-	all_said(uri, "authorization=Basic bWU6czNjcmV0IQ==", true);
+	all_but_the_first_said(uri, "authorization=Basic bWU6czNjcmV0IQ==");
 	all_said(to, "authorization=-", true);
 	assert_int_equal(rename(path, scratch(f, ".netrc")), 0);
 	open_fails(f, uri, ENOENT, "SLUICE_HTTP_NETRC");
 	with(f, "SLUICE_HTTP_NETRC", "1");
-	uri = fault_uri("size=5000");
+	uri = fault_uri("size=5000&auth=basic");
 	reads_right(f, uri, 1000, 10);
-	all_said(uri, "authorization=Basic bWU6czNjcmV0IQ==", true);
+	all_but_the_first_said(uri, "authorization=Basic bWU6czNjcmV0IQ==");
 	with(f, "SLUICE_HTTP_NETRC", "0");
 	uri = fault_uri("size=5000");
 	reads_right(f, uri, 1000, 10);
 	all_said(uri, "authorization=-", true);
 	setenv("HOME", home, 1);
+}
+
+/* A URI with the user and password that the server knows; static. */
+static const char *of_me(const char *uri)
+{
+	static char with_user[4096];
+	const char *host = strstr(uri, "://") + 3;
+
+	snprintf(with_user, sizeof(with_user), "%.*sme:s3cret!@%s", (int)(host - uri), uri, host);
+	return with_user;
+}
+
+/* Nowhere is the password where Digest is offered, not even before the server has said so. */
+HTTP_TEST(digest_is_spoken_where_it_is_offered)
+{
+	static const char *const offered[] = {"digest", "sha256", "sha256,digest", "basic,digest"};
+
+	for (size_t i = 0; i < COUNT_OF(offered); i++) {
+		const char *uri = fault_uri("size=%zu&auth=%s", LONG, offered[i]);
+		sluice_file *file = open_with(f, of_me(uri), SLUICE_OPEN_READ, NULL);
+		char bytes[1000];
+
+		for (uint64_t at = 0; at < 8; at++) {
+			assert_read(file, bytes, sizeof(bytes), 1000 * at);
+			assert_served(bytes, sizeof(bytes), 1000 * at);
+		}
+		assert_null(strstr(asked_for(uri), "authorization=Basic"));
+		/* Of each thread that has a handle a request or two ask for a nonce. */
+		assert_in_range(asked(uri, "status_401"), 1, 3);
+		assert_ok(sluice_close(file));
+	}
+	/* A body without ranges, a nonce that gets old, and many requests at a time. */
+	reads_right(f, of_me(fault_uri("size=%zu&auth=digest&ranges=no&length=chunked", LONG)),
+	            LONG, 0);
+	reads_right(f, of_me(fault_uri("size=%zu&auth=digest&stale=2", LONG)), LONG, 0);
+	reads_right(f, of_me(fault_uri("size=%zu&auth=digest&head=405", LONG)), LONG, 0);
+	reads_right(f, of_me(fault_uri("size=%zu&auth=digest&fault=reset:1000&times=2", LONG)),
+	            LONG, 0);
+}
+
+HTTP_TEST(digest_with_another_password_is_refused)
+{
+	const char *uri = fault_uri("size=5000&auth=digest");
+	char with_user[4096];
+
+	snprintf(with_user, sizeof(with_user), "http://me:wr0ng-pw@%s", uri + 7);
+	open_fails(f, with_user, EACCES, "401");
+	assert_null(strstr(sluice_last_message(), "wr0ng"));
+	assert_null(strstr(asked_for(uri), "authorization=Basic"));
+	assert_in_range(asked(uri, "requests"), 2, 5);
+	open_fails(f, uri, EACCES, "401");
+}
+
+HTTP_TEST(an_upload_speaks_digest)
+{
+	for (int i = 0; i < 2; i++) {
+		const char *uri = fault_uri("auth=digest&stored=1");
+		sluice_file *file = open_with(f, of_me(uri),
+		                              i ? SLUICE_OPEN_REPLACE
+		                                : SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE |
+		                                              SLUICE_OPEN_EXCLUSIVE,
+		                              NULL);
+		struct buffer b = buffer_new(LONG, 1);
+
+		pattern_fill(b.data, LONG, 0, 3);
+		assert_write(file, b.data, LONG, 0);
+		assert_ok(sluice_close(file));
+		assert_null(strstr(asked_for(uri), "authorization=Basic"));
+		memset(b.data, 0, LONG);
+		file = open_with(f, of_me(uri), SLUICE_OPEN_READ, NULL);
+		assert_read(file, b.data, LONG, 0);
+		assert_pattern(b.data, LONG, 0, 3);
+		assert_ok(sluice_close(file));
+		buffer_free(&b);
+	}
+}
+
+/* Over TLS the password goes with the first request, as it does where a stranger is told anything but 401. */
+HTTP_TEST(a_password_is_sent_where_nothing_asks_for_digest)
+{
+	const char *uri;
+
+	for (int i = 0; i < 2; i++) {
+		uri = fault_uri("size=5000&auth=basic&else=%d", i ? 302 : 404);
+		reads_right(f, of_me(uri), 1000, 10);
+		all_but_the_first_said(uri, "authorization=Basic ");
+	}
+	uri = fault_uri_at("good", "size=5000&auth=basic&else=404");
+	reads_right(f, of_me(uri), 1000, 10);
+	all_said(uri, "authorization=Basic ", true);
+	/* It asks for Digest then. */
+	reads_right(f, of_me(fault_uri_at("good", "size=5000&auth=digest")), 1000, 10);
 }
 
 HTTP_TEST(a_certificate_is_shown_to_its_own_server)
