@@ -323,7 +323,8 @@ enum sl_http_verdict sl_http_request_retry(struct sl_http_request *request, int 
 	if (request->method == SL_HTTP_PUT &&
 	    sl_http_upload_state(http->upload) & SL_HTTP_UPLOAD_BEGUN)
 		return request_failed(request, error,
-		                      "'%s': %s, and an upload cannot go on in the middle",
+		                      "'%s': %s; an upload of which the server has bytes is not "
+		                      "begun again",
 		                      http->name, why);
 	if (sl_http_request_has_body(request) &&
 	    sl_http_body_state(http->body, &moved) & SL_HTTP_BODY_BEGUN)
@@ -389,13 +390,16 @@ static enum sl_http_verdict request_judge_status(struct sl_http_request *request
 	long status = request->response.status;
 	struct failure failure = failure_find(statuses, status);
 	size_t said = strlen(request->response.error_text);
-	char why[64], text[400];
+	char why[440], text[400];
 	int error = failure.error;
 
 	if (said && request->response.error_text[said - 1] == ' ')
 		request->response.error_text[said - 1] = '\0';
 	sl_http_identity_hide(http, request->response.error_text);
-	snprintf(why, sizeof(why), "HTTP %ld", status);
+	snprintf(text, sizeof(text), "%s", request->response.error_text);
+	if (http->s3)
+		error = sl_http_signed_error(request, error, text, sizeof(text));
+	snprintf(why, sizeof(why), "HTTP %ld%s%s", status, text[0] ? ": " : "", text);
 	/* The server has no copies: the caller may have another way. */
 	if (request->call && request->call->copies && (status == 405 || status == 501))
 		error = -ENOTSUP;
@@ -412,10 +416,7 @@ static enum sl_http_verdict request_judge_status(struct sl_http_request *request
 	else if (status == 416 && request->response.has_range &&
 	         request->response.range.total != http->size)
 		sl_http_fail_changed(request, "it has another length");
-	snprintf(text, sizeof(text), "%s", request->response.error_text);
-	if (http->s3)
-		error = sl_http_signed_error(request, error, text, sizeof(text));
-	return request_failed(request, error, "%s for '%s'%s%s", why, http->name,
+	return request_failed(request, error, "HTTP %ld for '%s'%s%s", status, http->name,
 	                      text[0] ? ": " : "", text);
 }
 

@@ -49,6 +49,13 @@ HTTP_TEST(a_refused_upload_is_an_error_in_the_words_of_the_server)
 	upload_fails(f, fault_uri("fault=status:403&on=PUT&unread=1&text=%s", as_option("no room")),
 	             LONG, EACCES, "no room");
 	upload_fails(f, fault_uri("fault=status:507&on=PUT"), 100000, EIO, "507");
+	/* Also where another attempt is not made, or they are over. */
+	upload_fails(f, fault_uri("fault=status:503&on=PUT&text=busy"), LONG, EIO,
+	             "HTTP 503: busy; ");
+	upload_fails(f, fault_uri("fault=status:503&on=PUT&text=busy"), 300, EIO,
+	             "HTTP 503: busy, after");
+	open_fails(f, fault_uri("fault=status:503&on=HEAD,GET&text=busy"), EIO,
+	           "HTTP 503: busy, after");
 }
 
 /* Bytes that were sent cannot follow; where none was, they go where they were sent to. */
