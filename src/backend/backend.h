@@ -142,8 +142,8 @@ struct sl_opening {
 	const struct sl_backend_ops *ops; /* that open_start() was called of */
 
 	/* The result. */
-	struct sl_backend *backend;
-	int error;     /* 0, or negative; -EREMOTE: open() has to be called */
+	struct sl_backend *backend; /* with an error, too, if closing it may wait; or NULL */
+	int error;                  /* 0, or negative; -EREMOTE: open() has to be called */
 	char *message; /* NULL, or the sentence behind error, which the engine frees */
 };
 

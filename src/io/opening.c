@@ -3,7 +3,8 @@
  * Opens that end later
  *
  * An open is an operation without a file, which it ends with. A backend that can goes on with it when its server answers;
- * otherwise a thread of a pool of its own calls open(): tasks of the pools that move bytes may be what it waits for.
+ * otherwise a thread of a pool of its own calls open(): tasks of the pools that move bytes may be what it waits for. The pool also
+ * closes what nobody gets.
  *
  * Threads: any thread starts an open; a reactor of the backend or a thread of the pool ends it.
  */
@@ -21,40 +22,75 @@ struct sl_open {
 	const char *uri;
 	struct sluice_open_options options;
 	struct sl_task task;
+	enum { OPEN_BEGINS, OPEN_ENDS, OPEN_GOES } stage; /* that the task is for */
 	struct sluice_file *file; /* for the caller to take; guarded by the operation's mutex */
 };
 
 /* --------------------------------------------------------------------------------------- end */
 
+static int open_submit(struct sl_open *open, int stage);
+
+/* Gives the last reference away: a file that was not taken is closed by the pool. */
+static void open_let_go(struct sl_open *open)
+{
+	struct sluice_op *op = open->op;
+
+	if (atomic_fetch_sub(&op->references, 1) != 1)
+		return;
+	atomic_store(&op->references, 1);
+	if (!open->file || open_submit(open, OPEN_GOES))
+		sl_op_unref(op);
+}
+
+/* Fixes the result. Returns false if a thread that may wait has to, since there is a file or a backend to be closed. */
+static bool open_settle(struct sl_open *open, bool may_wait)
+{
+	struct sluice_op *op = open->op;
+	bool over;
+
+	sl_mutex_lock(&op->mutex);
+	if (open->base.error && !op->locked.error) {
+		op->locked.error = open->base.error;
+		op->message = open->base.message;
+		open->base.message = NULL;
+	}
+	over = may_wait || !op->locked.error || (!open->base.backend && !open->file);
+	op->locked.ended = over;
+	op->result = op->locked.error;
+	sl_mutex_unlock(&op->mutex);
+	return over;
+}
+
 /* Gives the operation its result. The engine's reference is gone afterwards. */
-static void open_end(struct sl_open *open)
+static void open_end(struct sl_open *open, bool may_wait)
 {
 	struct sl_opening *base = &open->base;
 	struct sluice_op *op = open->op;
 	struct sluice_context *ctx = op->ctx;
-	struct sluice_file *file = NULL;
 
-	if (!base->error &&
-	    (base->error = sl_file_wrap(ctx, open->uri, open->options.flags, base->backend, &file)))
-		base->message = strdup(sluice_last_message());
-	sl_mutex_lock(&op->mutex);
-	op->locked.ended = true;
-	op->result = op->locked.error ? op->locked.error : base->error;
-	if (!op->locked.error)
-		op->message = base->message;
-	else
-		free(base->message);
-	if (!op->result) {
-		open->file = file;
-		file = NULL;
+	if (!base->error && base->backend) {
+		base->error = sl_file_wrap(ctx, open->uri, open->options.flags, base->backend,
+		                           &open->file);
+		base->backend = NULL;
+		base->message = base->error ? strdup(sluice_last_message()) : NULL;
 	}
-	sl_mutex_unlock(&op->mutex);
+	if (!open_settle(open, may_wait)) {
+		if (!open_submit(open, OPEN_ENDS))
+			return;
+		open_settle(open, true);
+	}
+	if (op->result) {
+		sluice_discard(open->file);
+		open->file = NULL;
+		if (base->backend)
+			base->backend->ops->close(base->backend);
+	}
+	free(base->message);
 	/* A thread that sees the end may free the context, which joins this one. */
-	sluice_discard(file);
 	sl_context_leave(ctx);
 	sl_op_publish(op);
 	sl_gate_give(&ctx->operations, 1);
-	sl_op_unref(op);
+	open_let_go(open);
 }
 
 static void open_run_task(struct sl_task *task)
@@ -62,21 +98,24 @@ static void open_run_task(struct sl_task *task)
 	struct sl_open *open = SL_CONTAINER(task, struct sl_open, task);
 	struct sl_opening *base = &open->base;
 
-	base->message = NULL;
-	base->error = atomic_load(&base->cancelled)
-	                      ? -ECANCELED
-	                      : sl_file_open_backend(open->op->ctx, open->uri, &open->options, NULL,
-	                                             &base->backend);
-	if (base->error && base->error != -ECANCELED)
-		base->message = strdup(sluice_last_message());
-	open_end(open);
+	if (open->stage == OPEN_GOES) {
+		sl_op_unref(open->op);
+		return;
+	}
+	if (open->stage == OPEN_BEGINS && !atomic_load(&base->cancelled)) {
+		base->error = sl_file_open_backend(open->op->ctx, open->uri, &open->options, NULL,
+		                                   &base->backend);
+		base->message = base->error ? strdup(sluice_last_message()) : NULL;
+	}
+	open_end(open, true);
 }
 
-static int open_submit(struct sl_open *open)
+static int open_submit(struct sl_open *open, int stage)
 {
 	struct sluice_context *ctx = open->op->ctx;
 	int rc = 0;
 
+	open->stage = stage;
 	sl_mutex_lock(&ctx->opens.mutex);
 	if (!ctx->opens.pool)
 		rc = sl_pool_start("sluice-open", 1, OPENS_MOST, &ctx->opens.pool);
@@ -90,15 +129,15 @@ static void open_done(struct sl_opening *base)
 {
 	struct sl_open *open = SL_CONTAINER(base, struct sl_open, base);
 
-	if (base->error != -EREMOTE) {
-		open_end(open);
-		return;
+	if (base->error == -EREMOTE) {
+		free(base->message);
+		base->message = NULL;
+		base->error = open_submit(open, OPEN_BEGINS);
+		if (!base->error)
+			return;
+		base->message = strdup(sluice_last_message());
 	}
-	free(base->message);
-	base->error = open_submit(open);
-	base->message = base->error ? strdup(sluice_last_message()) : NULL;
-	if (base->error)
-		open_end(open);
+	open_end(open, false);
 }
 
 /* ------------------------------------------------------------------------------------- start */
@@ -150,7 +189,7 @@ int sluice_open_start(sluice_context *ctx, const char *uri, const struct sluice_
 	*out = open->op;
 	rc = sl_file_open_backend(ctx, uri, &open->options, &open->base, NULL);
 	if (rc == -EAGAIN)
-		rc = open_submit(open);
+		rc = open_submit(open, OPEN_BEGINS);
 	if (!rc)
 		return 0;
 	/* None has begun: the caller alone has the operation. */
@@ -166,8 +205,9 @@ static struct sluice_file *open_take(struct sluice_op *op)
 	struct sluice_file *file;
 
 	sl_mutex_lock(&op->mutex);
-	file = op->open->file;
-	op->open->file = NULL;
+	file = op->locked.ended ? op->open->file : NULL;
+	if (file)
+		op->open->file = NULL;
 	sl_mutex_unlock(&op->mutex);
 	return file;
 }
