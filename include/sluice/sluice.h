@@ -214,12 +214,16 @@ struct sluice_config {
 	/* SLUICE_S3_COPY_BYTES: sluice_copy_object() copies a longer object in parts, several at a time; 64 KiB
 	 * to 5 GiB, which is the most that AWS copies at once. Default: 5 GiB. */
 	size_t s3_copy_bytes;
+	/* SLUICE_HTTP_ETAG: "1" (default): an object of another ETag is another object. "0": of an answer with
+	 * Last-Modified, length and that date are compared instead, for servers of one name that have ETags of their own.
+	 * Objects of S3 are always compared by their ETags. */
+	const char *http_etag;
 };
 #define SLUICE_CONFIG_INIT                                                                         \
 	{                                                                                          \
 		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,   \
 			NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, \
-			NULL, NULL, NULL, NULL, 0, 0, 0, 0                                         \
+			NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL                                   \
 	}
 
 /*

@@ -80,7 +80,7 @@ static const struct setting {
 	TEXT(http_bearer), TEXT(http_bearer_file), TEXT(http_netrc), TEXT(http_client_cert),
 	TEXT(http_client_key), TEXT(http_hedge), NUMBER(http_gap_bytes),
 	NUMBER(s3_part_bytes), NUMBER(s3_upload_bytes),
-	NUMBER(s3_copy_bytes)
+	NUMBER(s3_copy_bytes), TEXT(http_etag)
 };
 /* clang-format on */
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))

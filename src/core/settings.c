@@ -86,6 +86,8 @@ static const struct setting {
          "threads of the remote backend multi that may work at once"},
 	{"SLUICE_HTTP_HEDGE", NAME, IN(http_hedge), OUT(http_hedge), 1, 0, 0, "1", "0, 1",
          "whether a part that is much slower than others is asked for once more", switches},
+	{"SLUICE_HTTP_ETAG", NAME, IN(http_etag), OUT(http_etag), 1, 0, 0, "1", "0, 1",
+         "whether ETags tell objects apart, and not length and Last-Modified alone", switches},
 	{"SLUICE_HTTP_GAP_BYTES", BYTES, IN(http_gap_bytes), OUT(http_gap_bytes), 256 << 10, 1,
          1 << 30, "256 KiB", "1 to 1 GiB",
          "the longest gap between extents of an operation that is read and dropped"},

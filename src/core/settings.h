@@ -48,6 +48,7 @@ struct sl_settings {
 	uint64_t max_connections;
 	uint64_t http_reactors;
 	unsigned http_hedge;
+	unsigned http_etag;
 	uint64_t http_gap_bytes;
 	uint64_t http_attempts;
 	uint64_t http_retry_ms;

@@ -52,6 +52,7 @@ struct sl_http {
 	char *head;        /* the first bytes; NULL: none came */
 	size_t head_bytes; /* so many */
 	int64_t modified_ns;
+	bool by_date;                        /* its ETag is not looked at */
 	struct sl_http_texts opened;         /* the fields of the response that open has accepted */
 	struct sl_http_upload *upload;       /* of a file that is written, */
 	struct sl_http_multipart *multipart; /* or of an object of S3 */

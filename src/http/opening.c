@@ -107,6 +107,22 @@ static bool opening_take(struct sl_http *http, struct sl_http_request *request, 
 	return true;
 }
 
+/* Forgets the ETag if Last-Modified shall tell other objects. */
+static void opening_choose_version(struct sl_http *http)
+{
+	char **etag = &http->opened.of[SL_HTTP_FIELD_ETAG];
+
+	http->by_date = !http->core->settings.http_etag && !http->s3 && *etag && http->modified_ns;
+	if (!http->by_date)
+		return;
+	sl_log(&http->core->settings, SL_LOG_INFO,
+	       "'%s': its ETag is not looked at (SLUICE_HTTP_ETAG): length and Last-Modified have "
+	       "to stay",
+	       http->name);
+	free(*etag);
+	*etag = NULL;
+}
+
 /* Keeps the first bytes of the object if all of them came. */
 static void opening_check_head(struct sl_http *http)
 {
@@ -138,6 +154,7 @@ static int opening_settle(struct sl_http *http)
 {
 	int rc = 0;
 
+	opening_choose_version(http);
 	opening_check_head(http);
 	if (!http->ranges)
 		rc = sl_http_body_make(http);
@@ -205,9 +222,10 @@ void sl_http_inspect_go_on(struct sl_http_request *request)
 	http->opening = NULL;
 	if (!opening->error && (opening->error = opening_settle(http)))
 		opening->message = strdup(sluice_last_message());
-	if (opening->error)
-		sl_http_close(&http->base);
-	else
+	/* A body that has begun ends on a reactor, which closing waits for. */
+	if (!opening->error || http->body)
 		opening->backend = &http->base;
+	else
+		sl_http_close(&http->base);
 	opening->done(opening);
 }

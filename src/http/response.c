@@ -316,11 +316,12 @@ static bool response_field_is_same(const struct sl_http_request *request, enum s
 static bool response_is_version(struct sl_http_request *request)
 {
 	const char *etag = request->response.texts.of[SL_HTTP_FIELD_ETAG];
-	bool enough = etag && sl_http_strong_etag(etag);
+	bool by_date = request->http->by_date,
+	     enough = !by_date && etag && sl_http_strong_etag(etag);
 
 	if (request->method == SL_HTTP_PROBE)
 		return true;
-	if (!response_field_is_same(request, SL_HTTP_FIELD_ETAG))
+	if (!by_date && !response_field_is_same(request, SL_HTTP_FIELD_ETAG))
 		sl_http_fail_changed(request,
 		                     etag ? "it has another ETag" : "an answer lacks the ETag");
 	else if (!enough && !response_field_is_same(request, SL_HTTP_FIELD_MODIFIED))

@@ -5,7 +5,7 @@
 
 #include "lib/support.h"
 
-enum { NUMERICS = 24, WORDS = 5 };
+enum { NUMERICS = 24, WORDS = 6 };
 
 struct numeric {
 	const char *variable;

@@ -10,6 +10,7 @@ with ?forget, and ends what the fault "hold" began with ?release. What is PUT is
   file=NAME           a file below --root instead
   version=N           which content and ETag it has; change=K: one more from the K-th GET on
   etag=weak|none|same instead of a strong one that names the ID; ifmatch=ignore: If-Match is not looked at
+  farm=1              every other connection is to a server with ETags of its own
   pad=N               bytes more of ETag, in front
   modified=SECONDS    there is a Last-Modified, so many after 1970 and one more for each version
   ranged=200          the status of parts, instead of 206
@@ -412,6 +413,7 @@ class Answer(Faults, Hub, Passwords):
     def etag(self):
         kind = self.options.get("etag", "strong")
         tag = "x" * self.request.number("pad")
+        tag += "f" * ("farm" in self.options and self.connection.number % 2)
         tag = f'"{tag}{"same" if kind == "same" else self.request.id}-{self.version}"'
         return [] if kind == "none" else [("ETag", "W/" + tag if kind == "weak" else tag)]
 

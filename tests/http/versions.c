@@ -88,6 +88,35 @@ HTTP_TEST(without_an_etag_head_is_not_enough)
 	           LONG, 0, ESTALE, "ETag");
 }
 
+/* Of the same date, with ETags of their own. */
+HTTP_TEST(servers_of_one_name_are_told_apart_by_the_date_where_that_is_asked_for)
+{
+	static const char *const farm = "size=%zu&farm=1&close=1&modified=1000000000";
+	const char *log = scratch(f, "log");
+	char held[2000] = "";
+	size_t n;
+
+	read_fails(f, fault_uri(farm, LONG), LONG, 0, ESTALE, "412");
+	read_fails(f, fault_uri("size=%zu&farm=1&close=1&etag=weak&modified=1000000000", LONG),
+	           LONG, 0, ESTALE, "ETag");
+	with(f, "SLUICE_LOG", "info");
+	with(f, "SLUICE_HTTP_ETAG", "0");
+	errors_begin(log);
+	reads_right(f, fault_uri(farm, LONG), LONG, 0);
+	reads_right(f, fault_uri("size=%zu&farm=1&close=1&ranges=no&modified=1000000000", LONG),
+	            LONG, 0);
+	errors_end();
+	n = file_length(log);
+	file_read(log, held, n < sizeof(held) ? n : sizeof(held) - 1, 0);
+	assert_non_null(strstr(held, "ETag is not looked at (SLUICE_HTTP_ETAG)"));
+	/* Another date, another length, or no date to look at. */
+	read_fails(f, fault_uri("size=%zu&change=2&modified=1000000000", LONG), LONG, 0, ESTALE,
+	           "modified");
+	read_fails(f, fault_uri("size=5000&fault=range:total&modified=1000000000"), 1000, 100,
+	           ESTALE, "another length");
+	read_fails(f, fault_uri("size=%zu&farm=1&close=1", LONG), LONG, 0, ESTALE, "412");
+}
+
 /* Handlers that know nothing of HEAD say so; and what is empty is found to be. */
 HTTP_TEST(a_length_of_0_is_not_believed_of_head)
 {
