@@ -4,9 +4,9 @@
  *
  * The main thread walks the sources, or lists objects, makes folders and links, and gives files to
  * threads, each of which copies with a context of its own. A failure is printed and ends neither
- * the walk nor other copies. Many small objects are copied at once, since each takes a round trip,
- * and in one context, which has their connections; other files are four at a time. Both together
- * are bounded by their memory.
+ * the walk nor other copies. Many small objects are copied at once, up and down, since each takes a
+ * round trip, and in one context, which has their connections; other files are four at a time. Both
+ * together are bounded by their memory.
  *
  * Threads: the main thread and up to MOST_THREADS threads. `mutex` guards `locked`.
  */
@@ -29,14 +29,14 @@
 enum {
 	MOST_FILES = 4,    /* at a time, of others than small objects */
 	MOST_THREADS = 64, /* with small objects */
-	SMALL = 8 << 20,   /* bytes of an object that comes with its opening */
+	SMALL = 8 << 20,   /* bytes of an object that comes with its opening, or is a single PUT */
 	MEMORY = 64 << 20, /* bytes of all small objects in work */
 	QUEUE = 256,
 };
 
 struct job {
 	char *source, *target; /* freed by the thread that takes the job */
-	uint64_t small;        /* bytes of a small object; 0: it is none, or empty */
+	uint64_t bytes;        /* up to SMALL: of a small object */
 	bool exact;            /* see struct cli_cp_options */
 };
 /* A folder, which gets its permissions and times after its content. */
@@ -148,7 +148,8 @@ static void tree_await_change(struct tree *tree)
 	pthread_cond_timedwait(&tree->changed, &tree->mutex, &until);
 }
 
-static void push_job(struct tree *tree, const char *source, const char *target, uint64_t small,
+/* bytes: of an object that is read or written; else UINT64_MAX. */
+static void push_job(struct tree *tree, const char *source, const char *target, uint64_t bytes,
                      bool exact)
 {
 	pthread_mutex_lock(&tree->mutex);
@@ -156,14 +157,14 @@ static void push_job(struct tree *tree, const char *source, const char *target, 
 		tree_await_change(tree);
 	if (tree->locked.head - tree->locked.tail < QUEUE)
 		tree->locked.jobs[tree->locked.head++ % QUEUE] = (struct job){
-			cli_format("%s", source), cli_format("%s", target), small, exact};
+			cli_format("%s", source), cli_format("%s", target), bytes, exact};
 	pthread_cond_signal(&tree->has_turn);
 	pthread_mutex_unlock(&tree->mutex);
 }
 
 static uint64_t job_weight(const struct job *job)
 {
-	return job->small ? job->small : MEMORY / MOST_FILES;
+	return job->bytes <= SMALL ? job->bytes : MEMORY / MOST_FILES;
 }
 
 /* Tells whether a thread may take the oldest job; requires the mutex. */
@@ -207,10 +208,11 @@ static void *tree_thread(void *argument)
 			pthread_cond_broadcast(&tree->has_turn);
 		pthread_mutex_unlock(&tree->mutex);
 		each.exact = job.exact;
-		each.open.first_bytes = job.small;
-		if (!job.small && !own)
+		bool small = job.bytes <= SMALL;
+		each.open.first_bytes = small && cli_is_object(job.source) ? job.bytes : 0;
+		if (!small && !own)
 			rc = cli_context_new(each.open.backend, 0, &own);
-		sluice_context *ctx = job.small ? tree->objects : own;
+		sluice_context *ctx = small ? tree->objects : own;
 		if (ctx && !cli_interrupted())
 			rc = cli_cp_one(ctx, &each, job.source, job.target, &moved);
 		free(job.source);
@@ -314,6 +316,12 @@ static int copy_folder(struct tree *tree, const char *path, const struct stat *s
 	return 0;
 }
 
+/* Returns the bytes of an object that is written; UINT64_MAX: it is none, or their number is not known. */
+static uint64_t target_bytes(const char *target, const struct stat *st)
+{
+	return cli_is_object(target) && S_ISREG(st->st_mode) ? (uint64_t)st->st_size : UINT64_MAX;
+}
+
 /* Handles an entry of fts_read(). A folder with an error is skipped. */
 static int visit_entry(struct tree *tree, FTSENT *entry, const char *target,
                        const struct stat *root)
@@ -329,7 +337,7 @@ static int visit_entry(struct tree *tree, FTSENT *entry, const char *target,
 	case FTS_DP:
 		return 0;
 	case FTS_F:
-		push_job(tree, entry->fts_path, target, 0, true);
+		push_job(tree, entry->fts_path, target, target_bytes(target, st), true);
 		return 0;
 	case FTS_SL:
 	case FTS_SLNONE:
@@ -419,7 +427,7 @@ static int visit_object(struct tree *tree, const char *prefix, size_t bucket,
 	else
 		rc = tree_is_flat(tree) ? 0 : make_folders(tree, target, strlen(folder));
 	if (rc == 0)
-		push_job(tree, source, target, entry->length <= SMALL ? entry->length : 0, true);
+		push_job(tree, source, target, entry->length, true);
 	free(source);
 	free(shown);
 	free(target);
@@ -472,7 +480,7 @@ static int start_objects(struct tree *tree, const char *source)
 	int rc = walk_objects(tree, prefix);
 
 	if (rc == 0 && !folder)
-		push_job(tree, source, tree->o->target, 0, false);
+		push_job(tree, source, tree->o->target, UINT64_MAX, false);
 	else if (rc == 0 && !cli_interrupted())
 		rc = cli_fail(-ENOENT, "there are no objects in '%s'", source);
 	free(prefix);
@@ -494,7 +502,7 @@ static int start_source(struct tree *tree, const char *source, bool into)
 		return start_objects(tree, source);
 	char *path = cli_local_path(source), *target = NULL, *folder = tree_folder(tree);
 	size_t n = path ? strlen(path) : cli_uri_length(source);
-	struct stat st;
+	struct stat st = {0};
 	int rc = 0;
 
 	while (path && n > 1 && path[n - 1] == '/')
@@ -514,7 +522,8 @@ static int start_source(struct tree *tree, const char *source, bool into)
 	           !(S_ISDIR(st.st_mode) || (tree->o->recursive && S_ISLNK(st.st_mode)))) {
 		if (named && cli_is_object(folder))
 			target = cli_format("%s/%s", folder, name);
-		push_job(tree, source, target ? target : tree->o->target, 0, target);
+		push_job(tree, source, target ? target : tree->o->target,
+		         path ? target_bytes(folder, &st) : UINT64_MAX, target);
 	} else if (!tree->o->recursive) {
 		rc = cli_fail(-EISDIR, "'%s' is a directory, which -r copies", path);
 	} else {
@@ -548,9 +557,11 @@ static void finish_folders(struct tree *tree)
 	free(tree->folders);
 }
 
-/* Tells whether there are objects among the sources of which the list says the length. */
+/* Tells whether objects are written, or a list says the length of those that are read. */
 static bool has_objects(const struct cli_cp_options *o)
 {
+	if (cli_is_object(o->target))
+		return true;
 	for (size_t i = 0; o->recursive && i < o->count; i++)
 		if (cli_is_object(o->sources[i]))
 			return true;
