@@ -388,6 +388,12 @@ enum sluice_open_flags {
 	 * of bytes that are not there become slower, because nothing is read ahead. No effect on
 	 * writes, on files in memory, as of tmpfs, and on transfers by cuFile. */
 	SLUICE_OPEN_UNCACHED = 1 << 10,
+	/* Objects of S3, with EXCLUSIVE: the object is one of many that the program writes. That it
+	 * exists may be the -EEXIST of sluice_close() then, and not of sluice_open(): an object with an
+	 * expected_size that is not longer than a part takes a single request, once the server has shown
+	 * to this context that it keeps objects from a PUT with If-None-Match. To find that out, the
+	 * first object, and a few later ones, are sent twice. docs/s3.md says more. */
+	SLUICE_OPEN_MANY = 1 << 11,
 };
 
 /*

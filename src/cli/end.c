@@ -339,6 +339,14 @@ static int end_open_target_stream(int fd, const struct cli_end *source, struct c
 	return 0;
 }
 
+/* Prints an error of the library that may say that the target exists; returns rc. */
+static int said_of_target(int rc)
+{
+	if (rc == -EEXIST)
+		warnx("%s; use -f to overwrite it", sluice_last_message());
+	return rc == -EEXIST ? rc : cli_said(rc);
+}
+
 /* source: of a copy to be continued, or NULL. */
 static int end_open_remote(sluice_context *ctx, const char *uri, const struct cli_end *source,
                            struct sluice_open_options *options, struct cli_end *out)
@@ -349,11 +357,7 @@ static int end_open_remote(sluice_context *ctx, const char *uri, const struct cl
 	cli_interrupt_catch();
 	out->replaces = true;
 	out->parts = cli_is_object(uri);
-	if (rc == -EEXIST)
-		warnx("%s; use -f to overwrite it", sluice_last_message());
-	else
-		cli_said(rc);
-	return rc;
+	return said_of_target(rc);
 }
 
 /* Checks that the source has a size, which becomes the size of the blob. */
@@ -408,7 +412,7 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
 	options.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_REPLACE;
 	cli_open_use(&o->open, &options);
 	if (!(flags & CLI_END_FORCE))
-		options.flags |= SLUICE_OPEN_EXCLUSIVE;
+		options.flags |= SLUICE_OPEN_EXCLUSIVE | (o->sum ? SLUICE_OPEN_MANY : 0);
 	if (flags & CLI_END_DURABLE)
 		options.flags |= SLUICE_OPEN_DURABLE;
 	/*
@@ -454,7 +458,7 @@ int cli_end_commit(struct cli_end *end, unsigned flags)
 
 	if (file) {
 		end->file = NULL;
-		rc = cli_said(end->part ? cli_part_commit(end->part) : sluice_close(file));
+		rc = said_of_target(end->part ? cli_part_commit(end->part) : sluice_close(file));
 		if (rc == 0 && end->closed && chmod(end->path, 0))
 			rc = cli_fail(-errno, "'%s': %s", end->path, strerror(errno));
 		return rc;

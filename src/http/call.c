@@ -66,15 +66,19 @@ void sl_http_call_compare(struct sl_http *http, struct sl_http_call *call, unsig
 		call->answer.sentence = NULL;
 }
 
-/* Servers that do not know a line refuse it by one of these. */
-bool sl_http_call_again(struct sl_http *http, struct sl_http_call *call)
+bool sl_http_call_refused(const struct sl_http_call *call)
 {
 	struct sl_s3_error said;
 
 	sl_s3_error_parse(call->answer.xml ? call->answer.xml : "", &said);
-	if (!call->answer.error || !call->line[0] ||
-	    (call->answer.status != 501 &&
-	     !sl_s3_error_is(&said, " NotImplemented InvalidArgument InvalidRequest ")))
+	return call->answer.error &&
+	       (call->answer.status == 501 ||
+	        sl_s3_error_is(&said, " NotImplemented InvalidArgument InvalidRequest "));
+}
+
+bool sl_http_call_again(struct sl_http *http, struct sl_http_call *call)
+{
+	if (!call->line[0] || !sl_http_call_refused(call))
 		return false;
 	sl_log(&http->core->settings, SL_LOG_INFO, "'%s' is written without checksums: %s",
 	       http->name, call->answer.sentence);

@@ -55,6 +55,8 @@ void sl_http_call_digest(struct sl_http *http, struct sl_http_call *call, bool s
 const char *sl_http_call_sum(const struct sl_http_call *call);
 /* Fails a call that succeeded, if the server has another checksum of its bytes. part: its number; 0: the object. */
 void sl_http_call_compare(struct sl_http *http, struct sl_http_call *call, unsigned part);
+/* Returns whether a server has refused a call as it refuses a line of the header that it does not know. */
+bool sl_http_call_refused(const struct sl_http_call *call);
 /* Prepares a call that is over for another start without the line, if that may be why it was refused. */
 bool sl_http_call_again(struct sl_http *http, struct sl_http_call *call);
 /* Starts a call. over() is called once, perhaps before this returns. Any thread, no lock held. */

@@ -166,7 +166,25 @@ static int http_look(struct sl_http *http, bool *exists)
 		sl_http_take_texts(http, request);
 	sl_http_request_free(request);
 	*exists = !rc;
+	http->absent = rc == -ENOENT;
+	if (http->habits && (!rc || rc == -ENOENT))
+		atomic_store(&http->habits->reached, true);
 	return answered && rc != -EREMOTE ? 0 : rc;
+}
+
+/*
+ * Returns whether the object is asked for before it is written. The PUT says If-None-Match as well, but not every server
+ * looks at it. The region of a bucket, and how a server wants a password, have to be known before the PUT begins.
+ */
+static bool http_has_to_look(const struct sl_http *http, const struct sluice_open_options *options)
+{
+	bool exclusive = http->flags & SLUICE_OPEN_EXCLUSIVE;
+
+	if (!http->habits || !atomic_load(&http->habits->reached))
+		return exclusive || http->s3 || http->password;
+	return exclusive && !(http->flags & SLUICE_OPEN_MANY && options->expected_size &&
+	                      options->expected_size <= http->core->settings.s3_part_bytes &&
+	                      atomic_load(&http->habits->excludes) == SL_S3_EXCLUDES);
 }
 
 void sl_http_close(struct sl_backend *backend)
@@ -224,14 +242,13 @@ static int http_check_writing(const struct sl_http *http)
 /* Begins to write. */
 static int http_start_upload(struct sl_http *http, const struct sluice_open_options *options)
 {
-	bool exclusive = http->flags & SLUICE_OPEN_EXCLUSIVE, exists = false;
+	bool exists = false;
 	int rc = 0;
 
-	/* The PUT says If-None-Match as well, but not every server looks at it. The region of a bucket, and how a server wants
-	 * a password, have to be known before the PUT begins. */
-	if (exclusive || http->s3 || http->password)
+	http->habits = http->s3 ? sl_s3_habits_of(http->s3) : NULL;
+	if (http_has_to_look(http, options))
 		rc = http_look(http, &exists);
-	if (!rc && exclusive && exists)
+	if (!rc && http->flags & SLUICE_OPEN_EXCLUSIVE && exists)
 		rc = sl_fail(-EEXIST, "'%s' exists", http->name);
 	if (!rc)
 		rc = http_check_writing(http);

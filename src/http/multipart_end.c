@@ -147,20 +147,59 @@ static bool multipart_is_there(struct sl_http_multipart *multipart, struct sl_ht
 	return there;
 }
 
-int sl_http_multipart_finish(struct sl_http_multipart *multipart, struct sl_http_call *call,
-                             uint64_t length)
+static void habits_learn(struct sl_s3_habits *habits, int excludes)
+{
+	int known = atomic_load(&habits->excludes);
+
+	while (known < excludes &&
+	       !atomic_compare_exchange_weak(&habits->excludes, &known, excludes))
+		continue;
+}
+
+static void multipart_run(struct sl_http_multipart *multipart, struct sl_http_call *call)
+{
+	do
+		sl_http_call_run(multipart->http, call);
+	while (sl_http_call_again(multipart->http, call));
+}
+
+/*
+ * Runs a call so that it makes no object where one is. A server that refuses the line for that has said that there is
+ * none, and gets none.
+ */
+static void multipart_run_exclusive(struct sl_http_multipart *multipart, struct sl_http_call *call)
 {
 	/* For this call alone: a server would refuse to drop parts of an object that exists. */
 	struct curl_slist home = {(char *)"If-None-Match: *", call->fields->home};
 	struct curl_slist away = {home.data, call->fields->away};
-	const struct sl_http_fields exclusive = {.away = &away, .home = &home};
+	const struct sl_http_fields exclusive = {.away = &away, .home = &home},
+				    *plain = call->fields;
+	struct sl_s3_habits *habits = multipart->http->habits;
+	bool absent = multipart->http->absent, known;
+
+	known = absent && habits && atomic_load(&habits->excludes) == SL_S3_REFUSES;
+	if (!known) {
+		call->fields = &exclusive;
+		multipart_run(multipart, call);
+		call->fields = plain;
+		if (!absent || call->copies || !sl_http_call_refused(call))
+			return;
+		sl_http_answer_clear(&call->answer);
+	}
+	multipart_run(multipart, call);
+	if (!known && habits && !call->answer.error)
+		habits_learn(habits, SL_S3_REFUSES);
+}
+
+int sl_http_multipart_finish(struct sl_http_multipart *multipart, struct sl_http_call *call,
+                             uint64_t length)
+{
 	int rc;
 
 	if (multipart->http->flags & SLUICE_OPEN_EXCLUSIVE)
-		call->fields = &exclusive;
-	do
-		sl_http_call_run(multipart->http, call);
-	while (sl_http_call_again(multipart->http, call));
+		multipart_run_exclusive(multipart, call);
+	else
+		multipart_run(multipart, call);
 	sl_http_call_compare(multipart->http, call, 0);
 	rc = call->answer.error;
 	if (rc && multipart_is_there(multipart, call, length))
@@ -177,13 +216,42 @@ int sl_http_multipart_finish(struct sl_http_multipart *multipart, struct sl_http
 	return rc;
 }
 
+/*
+ * Sends a PUT again that has made an object: a server that keeps an object from a PUT with If-None-Match refuses that, by
+ * 412. Such a server is not asked for each object any more. The 1st, 2nd, 4th, 8th... object of many asks, and a single
+ * other answer ends the trust, as servers behind one name may differ.
+ */
+static void multipart_prove(struct sl_http_multipart *multipart, struct sl_http_call *call)
+{
+	struct sl_s3_habits *habits = multipart->http->habits;
+	const unsigned many = SLUICE_OPEN_MANY | SLUICE_OPEN_EXCLUSIVE;
+	unsigned count;
+
+	if (!habits || (multipart->http->flags & many) != many ||
+	    atomic_load(&habits->excludes) > SL_S3_EXCLUDES)
+		return;
+	count = 1 + atomic_fetch_add(&habits->stored, 1);
+	if (count & (count - 1))
+		return;
+	call->brief = true;
+	/* The object is there now. */
+	multipart->http->absent = false;
+	multipart_run_exclusive(multipart, call);
+	habits_learn(habits, call->answer.status == 412 ? SL_S3_EXCLUDES : SL_S3_IGNORES);
+	sl_http_answer_clear(&call->answer);
+}
+
 static int multipart_put(struct sl_http_multipart *multipart, const char *data, uint64_t length)
 {
 	struct sl_http_call call = {
 		.verb = "PUT", .body = data, .length = length, .fields = &multipart->whole};
+	int rc;
 
 	sl_http_call_digest(multipart->http, &call, !atomic_load(&multipart->plain));
-	return sl_http_multipart_finish(multipart, &call, length);
+	rc = sl_http_multipart_finish(multipart, &call, length);
+	if (!rc)
+		multipart_prove(multipart, &call);
+	return rc;
 }
 
 int sl_http_multipart_complete(struct sl_http_multipart *multipart, uint64_t length) SL_UNCHECKED

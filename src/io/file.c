@@ -103,7 +103,7 @@ int sluice_uri_name(const char *uri, char *text, size_t size)
 
 static int file_check_options(struct sluice_open_options *o)
 {
-	unsigned known = (SLUICE_OPEN_UNCACHED << 1) - 1;
+	unsigned known = (SLUICE_OPEN_MANY << 1) - 1;
 
 	if (!o->flags)
 		o->flags = SLUICE_OPEN_READ;

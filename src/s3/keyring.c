@@ -37,10 +37,11 @@ struct sl_s3_issuer {
 	} locked SL_GUARDED_BY(&mutex);
 };
 
-/* A place and its region, or a text alone. */
+/* A place, its region and its habits, or a text alone. */
 struct note {
 	struct sl_list link;
-	char region[SL_S3_TEXT];
+	char region[SL_S3_TEXT]; /* "": no server has named it */
+	struct sl_s3_habits habits;
 	char text[];
 };
 
@@ -133,10 +134,21 @@ bool sl_s3_region_find(struct sl_s3_keyring *keyring, const char *place, char ou
 
 	sl_mutex_lock(&keyring->mutex);
 	note = note_find_locked(keyring, place);
-	if (note)
+	bool named = note && note->region[0];
+	if (named)
 		strcpy(out, note->region);
 	sl_mutex_unlock(&keyring->mutex);
-	return note;
+	return named;
+}
+
+struct sl_s3_habits *sl_s3_habits_keep(struct sl_s3_keyring *keyring, const char *place)
+{
+	struct note *note;
+
+	sl_mutex_lock(&keyring->mutex);
+	note = note_keep_locked(keyring, place);
+	sl_mutex_unlock(&keyring->mutex);
+	return note ? &note->habits : NULL;
 }
 
 const char *sl_s3_text_keep(struct sl_s3_keyring *keyring, const char *text)

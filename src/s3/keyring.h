@@ -10,6 +10,8 @@
 void sl_s3_region_keep(struct sl_s3_keyring *keyring, const char *place, const char *region);
 /* Copies the region that was kept. Returns false if there is none. */
 bool sl_s3_region_find(struct sl_s3_keyring *keyring, const char *place, char region[SL_S3_TEXT]);
+/* Returns the habits of a place, which live as long as the keyring; NULL: no memory. */
+struct sl_s3_habits *sl_s3_habits_keep(struct sl_s3_keyring *keyring, const char *place);
 /* Keeps a text as long as the keyring. Returns it; without memory "". */
 const char *sl_s3_text_keep(struct sl_s3_keyring *keyring, const char *text);
 

@@ -218,6 +218,11 @@ const char *sl_s3_url(const struct sl_s3 *s3)
 	return s3->place.url;
 }
 
+struct sl_s3_habits *sl_s3_habits_of(const struct sl_s3 *s3)
+{
+	return sl_s3_habits_keep(s3->keyring, s3->where);
+}
+
 /* -------------------------------------------------------------------------------------- sign */
 
 int sl_s3_payload(const struct sl_s3 *s3, const void *body, size_t bytes, char out[SL_S3_PAYLOAD])

@@ -32,6 +32,21 @@ void sl_s3_close(struct sl_s3 *s3);
 /* Returns the URL of the object. */
 const char *sl_s3_url(const struct sl_s3 *s3);
 
+enum sl_s3_excludes {
+	SL_S3_UNKNOWN,
+	SL_S3_EXCLUDES, /* it keeps an object from a PUT with If-None-Match */
+	SL_S3_IGNORES,  /* it did not, once at least */
+	SL_S3_REFUSES,  /* such a PUT is an error */
+};
+/* The habits of a bucket's server, as files of the context have found them. Any thread. */
+struct sl_s3_habits {
+	_Atomic bool reached;    /* it has answered, and the region of the bucket is known */
+	_Atomic unsigned stored; /* objects that were opened with SLUICE_OPEN_MANY */
+	_Atomic int excludes;    /* enum sl_s3_excludes; it only grows */
+};
+/* Returns those of the object's bucket, which live as long as the keyring; NULL: no memory. */
+struct sl_s3_habits *sl_s3_habits_of(const struct sl_s3 *s3);
+
 /* Describes the source of credentials that files without options have, which is not asked. The texts live as the keyring. */
 void sl_s3_feature(struct sl_s3_keyring *keyring, struct sluice_feature *out);
 /* Asks the source of the options, or NULL, for keys, as sl_s3_open() does. Returns 0, or -errno with a sentence. */
