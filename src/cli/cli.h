@@ -189,6 +189,12 @@ bool cli_interrupt_hold(void);
 void cli_interrupt_unhold(void);
 bool cli_interrupt_held(void);
 /*
+ * Says that this thread begins, or ends, to commit an upload that it holds, which may take long; commits() tells whether
+ * any thread does. After an interrupt the main thread calls cli_interrupt_leave() then.
+ */
+void cli_interrupt_commit(bool begins);
+bool cli_interrupt_commits(void);
+/*
  * The main thread begins, or ends, to wait in the library for a server. Meanwhile an interrupt ends
  * the program once nothing is held.
  */

@@ -225,13 +225,20 @@ static void *commit_run(void *argument)
 
 /*
  * Commits an upload, most of which may still be on its way, or waits for a server's copy. Another thread does it, since
- * the library waits as long as it takes, and this one looks for interrupts.
+ * the library waits as long as it takes, and this one looks for interrupts. A copy among others commits by itself: the main
+ * thread looks.
  */
-static int commit_await(struct commit *commit, const char *name, bool kept)
+static int commit_await(struct commit *commit, const char *name, bool kept, bool among)
 {
 	struct timespec moment = {0, 1000000};
 	pthread_t thread;
 
+	if (among) {
+		cli_interrupt_commit(true);
+		commit_run(commit);
+		cli_interrupt_commit(false);
+		return commit->rc;
+	}
 	if (pthread_create(&thread, NULL, commit_run, commit)) {
 		commit_run(commit);
 		return commit->rc;
@@ -249,11 +256,11 @@ static int commit_await(struct commit *commit, const char *name, bool kept)
 	return commit->rc;
 }
 
-static int commit_parts(struct cli_end *target, unsigned flags)
+static int commit_parts(struct cli_end *target, const struct cli_cp_options *o)
 {
-	struct commit commit = {.target = target, .flags = flags};
+	struct commit commit = {.target = target, .flags = o->flags};
 
-	return commit_await(&commit, target->name, target->part);
+	return commit_await(&commit, target->name, target->part, o->sum);
 }
 
 /*
@@ -271,7 +278,7 @@ static int copy_by_server(sluice_context *ctx, const struct cli_cp_options *o, c
 		return -ENOTSUP;
 	cli_open_use(&o->open, &options);
 	options.flags = o->flags & CLI_END_FORCE ? 0 : SLUICE_OPEN_EXCLUSIVE;
-	int rc = cli_interrupt_hold() ? commit_await(&commit, to, false) : -ECANCELED;
+	int rc = cli_interrupt_hold() ? commit_await(&commit, to, false, o->sum) : -ECANCELED;
 	cli_interrupt_unhold();
 	if (rc == -EEXIST)
 		warnx("%s; use -f to overwrite it", commit.error);
@@ -314,7 +321,7 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 	/* A server may answer late, and there is nothing to clean up yet: unlike with S3, which keeps parts. */
 	if (!target->path && !target->parts)
 		cli_interrupt_release();
-	rc = target->parts ? commit_parts(target, o->flags) : cli_end_commit(target, o->flags);
+	rc = target->parts ? commit_parts(target, o) : cli_end_commit(target, o->flags);
 	if (rc)
 		return rc;
 	if (copy->hash && target->fd == STDOUT_FILENO)

@@ -15,7 +15,8 @@
 #include "cli.h"
 
 static atomic_int interrupted;
-static atomic_uint held;
+static atomic_uint held, commits;
+static atomic_bool caught;
 static atomic_bool waits; /* see cli_interrupt_wait() */
 
 static void remember_signal(int number)
@@ -57,12 +58,14 @@ static void handle_signals(void (*handler)(int))
 
 void cli_interrupt_catch(void)
 {
-	handle_signals(remember_signal);
+	if (!atomic_exchange(&caught, true))
+		handle_signals(remember_signal);
 }
 
 void cli_interrupt_release(void)
 {
 	handle_signals(SIG_DFL);
+	caught = false;
 }
 
 int cli_interrupted(void)
@@ -87,6 +90,16 @@ void cli_interrupt_wait(bool begins)
 	waits = begins;
 	if (begins && interrupted && !held)
 		cli_interrupt_obey();
+}
+
+void cli_interrupt_commit(bool begins)
+{
+	atomic_fetch_add(&commits, begins ? 1 : -1u);
+}
+
+bool cli_interrupt_commits(void)
+{
+	return commits;
 }
 
 bool cli_interrupt_held(void)

@@ -120,10 +120,15 @@ int cli_preserve(const char *source, const struct stat *st, const char *path)
 
 /*
  * After an interrupt the program does not wait for threads that wait for servers and have nothing
- * to clean up.
+ * to clean up, or whose uploads the library drops at its end.
  */
 static bool tree_may_end(void)
 {
+	if (cli_interrupted() && cli_interrupt_commits()) {
+		warnx("interrupted; the objects of which the answers are missing may not be "
+		      "written");
+		cli_interrupt_leave();
+	}
 	return cli_interrupted() && !cli_interrupt_held();
 }
 

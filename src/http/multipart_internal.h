@@ -59,7 +59,8 @@ struct sl_http_multipart {
 		bool told;             /* the program has the text of it, so it is not dropped */
 		int error;
 		char *sentence;
-		struct sl_s3_known known[SL_S3_PARTS]; /* by number - 1 */
+		/* By number - 1: SL_S3_PARTS, or 1 of an object that fits. */
+		struct sl_s3_known *known;
 	} locked SL_GUARDED_BY(&mutex);
 };
 

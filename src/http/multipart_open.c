@@ -219,17 +219,20 @@ static int multipart_set_fields(struct sl_http_multipart *multipart)
 int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options *options,
                           struct sl_http_multipart **out) SL_UNCHECKED
 {
-	struct sl_http_multipart *multipart = calloc(1, sizeof(*multipart));
+	uint64_t part = http->core->settings.s3_part_bytes, total = options->expected_size;
+	size_t known = total && total <= part && !options->upload ? 1 : SL_S3_PARTS;
+	struct sl_http_multipart *multipart =
+		calloc(1, sizeof(*multipart) + known * sizeof(struct sl_s3_known));
 	char none[SL_S3_CRC32C];
 	int rc;
 
 	if (!multipart)
 		return sl_fail(-ENOMEM, "no memory");
+	multipart->locked.known = (struct sl_s3_known *)(multipart + 1);
 	multipart->http = http;
 	multipart->process = getpid();
 	atomic_store(&multipart->plain, !sl_s3_crc32c("", 0, none));
-	sl_s3_plan_make(options->expected_size, http->core->settings.s3_part_bytes,
-	                &multipart->plan);
+	sl_s3_plan_make(total, part, &multipart->plan);
 	rc = options->upload ? multipart_parse(multipart, options->upload) : 0;
 	sl_mutex_init(&multipart->mutex);
 	pthread_cond_init(&multipart->idle, NULL);

@@ -10,6 +10,7 @@ import collections
 import hashlib
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,12 +27,13 @@ AT_ONCE = 64  # uploads at a time
 
 
 class Server(s3_server.Server):
-    """Keeps objects in memory. together: PUTs have no answer before so many of them wait, or two seconds are over once.
+    """Keeps objects in memory. together: PUTs have no answer before so many of them wait, or `patience` seconds are over
+    once.
     habit: what it does with If-None-Match: "honours", "ignores", "always" (412 to all), 501 or 400 to all, or how often it
     honours it. faults: how often a request fails. hides: it does not say whether an object is there."""
 
     def __init__(self, habit="honours", together=1, faults=0.0, seed="", hides=False):
-        self.hides = hides
+        self.hides, self.patience = hides, 2
         self.habit, self.faults, self.chance = habit, faults, random.Random(seed)
         self.objects, self.together = {}, together
         self.waiting, self.most, self.connections = 0, 0, 0
@@ -85,7 +87,7 @@ class Server(s3_server.Server):
             self.waiting += 1
             self.most = max(self.most, self.waiting)
             self.full.notify_all()
-            if not self.full.wait_for(lambda: self.most >= self.together, 2):
+            if not self.full.wait_for(lambda: self.most >= self.together, self.patience):
                 self.together = 0
             self.waiting -= 1
         with self.mutex:
@@ -100,13 +102,16 @@ class Server(s3_server.Server):
     calls = {**s3_server.Server.calls, ("PUT",): put}
 
 
-def sluice(server, *arguments, **settings):
+def environment(server):
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SLUICE_"))}
-    env = {**kept, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}", "AWS_ACCESS_KEY_ID": "AKIDTEST",
+    return {**kept, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}", "AWS_ACCESS_KEY_ID": "AKIDTEST",
            "AWS_SECRET_ACCESS_KEY": s3_server.SECRETS["AKIDTEST"], "AWS_CONFIG_FILE": "/dev/null",
-           "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "SLUICE_HTTP_BACKOFF_MS": "2", **settings}
-    return subprocess.run([SLUICE, *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
-                          timeout=60)
+           "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "SLUICE_HTTP_BACKOFF_MS": "2"}
+
+
+def sluice(server, *arguments):
+    return subprocess.run([SLUICE, *arguments], env=environment(server), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, check=False, timeout=60)
 
 
 def folder_of(files):
@@ -187,6 +192,23 @@ def a_server_that_tells_nothing_keeps_its_objects():
         assert done.returncode == 1 and server.objects == {"to/a": b"before"}, f"{habit}: {done.stderr}, {server.objects}"
 
 
+def an_interrupt_waits_for_no_answer():
+    server = Server(together=1000)
+    server.patience = 30
+    with subprocess.Popen([SLUICE, "cp", "-rq", folder_of(files_of(300)), "s3://up/to"], env=environment(server),
+                          stderr=subprocess.PIPE, text=True) as process:
+        end = time.monotonic() + 20
+        while server.waiting < 16:
+            assert time.monotonic() < end, f"{server.waiting} PUTs wait"
+            time.sleep(0.01)
+        start = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=20)[1]
+    assert time.monotonic() - start < 5, "the interrupt waited for the server"
+    assert process.returncode == -signal.SIGINT and said.count("\n") == 1 and "interrupted" in said, (process.returncode, said)
+    assert not server.objects
+
+
 def no_object_is_lost(chance):
     habit = chance.choice(["honours", "honours", "ignores", "always", 400, 501, chance.random(), chance.random() ** 0.1])
     server = Server(habit, faults=chance.choice([0, 0, 0.02, 0.2]), seed=chance.random())
@@ -217,6 +239,7 @@ def main():
     a_server_that_does_anything_else_is_asked_for_each_object()
     a_single_copy_is_asked_for()
     a_server_that_tells_nothing_keeps_its_objects()
+    an_interrupt_waits_for_no_answer()
     for i in range(ROUNDS):
         no_object_is_lost(random.Random(f"{seed} {i}"))
 
