@@ -616,6 +616,28 @@ SLUICE_API int sluice_copy_object(sluice_context *ctx, const char *from, const c
                                   const struct sluice_open_options *o);
 
 /*
+ * Makes a URL by which any program may do one thing with an object of S3, without keys, until the URL ends: method is "GET",
+ * "HEAD", "PUT" or "DELETE". The caller frees *url with free(). The URL is a secret: its signature (SigV4, in the query) stands
+ * for the keys. seconds: 1 to SLUICE_PRESIGN_MOST, from now on by the clock of this machine. end_ns, or NULL: when the URL
+ * ends, in nanoseconds since 1970: after these seconds, or before, with temporary keys of which the end is known. Keys with a
+ * session token in the options, the environment or a profile have an end that is not known.
+ *
+ * Of the options are used: `s3`, where a version and requester_pays become part of the URL; and `headers`, which are signed:
+ * a request by the URL has to have them, and no line more that begins with x-amz-. o may be NULL. Does not ask S3: the object
+ * need not be there, and the region has to be the bucket's. May wait for the source of the keys, some seconds. Any thread.
+ *
+ * Returns 0, or
+ *   -EINVAL    another method, or seconds; a malformed header; `anonymous`; a name that no bucket has
+ *   -EISDIR    a bucket without a key
+ *   -ENOTSUP   a URI that is not of S3, or the library was built without libcrypto
+ *   -EACCES    there are no keys
+ */
+SLUICE_API int sluice_presign(sluice_context *ctx, const char *method, const char *uri,
+                              const struct sluice_open_options *o, unsigned seconds, char **url,
+                              int64_t *end_ns);
+#define SLUICE_PRESIGN_MOST (7 * 24 * 3600) /* seconds */
+
+/*
  * Describes an object of S3 that is being written in parts, with expected_size, so that a later
  * sluice_open() goes on with it: the text is for `upload` of struct sluice_open_options, and the caller frees
  * it with free(). Its first line ends with the id of the upload, behind the last blank. Each further line is

@@ -108,6 +108,8 @@ PyObject *list_objects(PyObject *module, PyObject *args);
 PyObject *remove_object(PyObject *module, PyObject *args);
 /* copy_object(context, from, to, headers, s3, exclusive=False) */
 PyObject *copy_object(PyObject *module, PyObject *args);
+/* presign(context, uri, method, headers, s3, seconds): (url, end_ns) */
+PyObject *presign(PyObject *module, PyObject *args);
 /* The word of safetensors for a type, or one like it; NULL: there is no such type. */
 const char *type_word(int type);
 

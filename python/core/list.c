@@ -2,7 +2,7 @@
 /*
  * Lists of objects
  *
- * Collects the entries of a list (sluice_list_open()) for the file system of fsspec, removes objects, and has their server copy them. The thread of the call waits for
+ * Collects the entries of a list (sluice_list_open()) for the file system of fsspec, removes objects, has their server copy them, and makes URLs of them. The thread of the call waits for
  * the server, and makes the objects of Python when all entries are there.
  */
 #include "core.h"
@@ -13,8 +13,10 @@
 
 struct listing {
 	struct call *call;
-	char *uri, *target; /* target: of a copy, or NULL */
-	int recursive;      /* of a copy: exclusive */
+	char *uri, *target; /* target: of a copy; the method of a URL; or NULL */
+	int recursive;      /* of a copy: exclusive; of a URL: its seconds */
+	char *url;          /* that was made */
+	int64_t end_ns;     /* of the URL */
 	size_t count;
 	struct sluice_entry *entries; /* with names and ETags of their own */
 };
@@ -30,6 +32,7 @@ static void listing_clean(void *argument)
 	free(listing->entries);
 	free(listing->uri);
 	free(listing->target);
+	free(listing->url);
 	free(listing);
 }
 
@@ -82,6 +85,15 @@ static int copying_make(void *argument)
 	                          &listing->call->options);
 }
 
+static int presign_make(void *argument)
+{
+	struct listing *listing = argument;
+
+	return sluice_presign(listing->call->handle->context, listing->target, listing->uri,
+	                      &listing->call->options, (unsigned)listing->recursive, &listing->url,
+	                      &listing->end_ns);
+}
+
 static PyObject *listing_rows(const struct listing *listing)
 {
 	PyObject *rows = PyList_New((Py_ssize_t)listing->count);
@@ -98,13 +110,13 @@ static PyObject *listing_rows(const struct listing *listing)
 	return rows;
 }
 
-/* Runs the function with a context, a URI, of a copy a second one, the options, and whether it is recursive. Returns the call, for call_free(), or NULL. */
+/* Runs the function with a context, a URI, of a copy a second one, of a URL its method, the options, and a number. Returns the call, for call_free(), or NULL. */
 static struct call *listing_run(PyObject *args, const char *format, int (*make)(void *))
 {
 	struct listing *listing = calloc(1, sizeof(*listing));
 	struct call *call = NULL;
 	PyObject *context, *headers, *s3, *uri = NULL, *to = NULL;
-	bool copies = make == copying_make;
+	bool copies = make == copying_make || make == presign_make;
 
 	if (!listing) {
 		PyErr_NoMemory();
@@ -178,4 +190,16 @@ PyObject *copy_object(PyObject *module, PyObject *args)
 		return NULL;
 	call_free(call);
 	Py_RETURN_NONE;
+}
+
+PyObject *presign(PyObject *module, PyObject *args)
+{
+	struct call *call = listing_run(args, "O!O&O&OOi:presign", presign_make);
+	const struct listing *listing = call ? call->argument : NULL;
+	PyObject *made =
+		call ? Py_BuildValue("sL", listing->url, (long long)listing->end_ns) : NULL;
+
+	if (call)
+		call_free(call);
+	return made;
 }

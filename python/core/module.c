@@ -57,6 +57,7 @@ static PyMethodDef functions[] = {
          "Removes an object, or nothing if it is not there."},
 	{"copy_object", copy_object, METH_VARARGS,
          "Has the server copy an object, so that no byte of it comes here."},
+	{"presign", presign, METH_VARARGS, "A URL of an object, and when it ends in nanoseconds."},
 	{"reads", reads, METH_VARARGS, "(reads that wait, bytes in flight, the most of them)."},
 	{"uri_name", uri_name, METH_O, "The URI without user, password and query."},
 	{0},

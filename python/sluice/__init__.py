@@ -28,7 +28,7 @@ except ImportError as error:
 from . import _memory, _operation
 from ._context import Context, configure, doctor
 from ._dataset import Samples
-from ._file import File, Stat, copy, open, open_async
+from ._file import File, Stat, copy, open, open_async, presign
 from ._operation import Operation, progress
 from ._safetensors import patch_safetensors, patched
 from ._store import Blob, BlobInfo, Store, Watch
@@ -39,7 +39,7 @@ __version__: str = _core.version
 __all__ = [
     "Blob", "BlobInfo", "Context", "File", "Operation", "Samples", "Series", "Stat", "Store", "Watch", "Writer",
     "configure", "copy", "doctor", "load", "load_array", "load_into", "open", "open_async", "patch_safetensors",
-    "patched", "progress", "safe_open",
+    "patched", "presign", "progress", "safe_open",
 ]  # fmt: skip
 
 

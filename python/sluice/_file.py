@@ -8,6 +8,7 @@ import contextlib
 import copy as copies
 import io
 import os
+import time
 import warnings
 import weakref
 from typing import Any, Mapping, NamedTuple, Sequence, Union
@@ -58,6 +59,24 @@ def copy(source: str, target: str, *, exclusive: bool = False, headers: _Headers
     """
     _core.copy_object(context or _context.default(), source, target, _context.header_lines(headers),
                       None if s3 is None else dict(s3), exclusive)
+
+
+def presign(uri: str, *, method: str = "GET", expires: int = 3600, headers: _Headers = None,
+            s3: Mapping[str, Any] | None = None, context: _context.Context | None = None) -> str:
+    """Make a URL by which anybody may get an object of S3 without keys, or put it, look for it or remove it.
+
+    method: "GET", "PUT", "HEAD" or "DELETE". expires: seconds from now on, up to 604800. headers are signed: a request
+    by the URL has to have them. The URL is a secret. S3 is not asked. Warns if the keys that sign it end before.
+
+    >>> sluice.presign("s3://bucket/key", s3={"access_key": "A", "secret_key": "S"}).partition("?")[0]
+    'https://bucket.s3.us-east-1.amazonaws.com/key'
+    """
+    url, end_ns = _core.presign(context or _context.default(), uri, method, _context.header_lines(headers),
+                                None if s3 is None else dict(s3), expires)
+    left = end_ns // 1_000_000_000 - int(time.time())
+    if left < expires - 1:
+        warnings.warn(f"the URL of {uri!r} ends in {left} seconds, with the keys that signed it", stacklevel=2)
+    return url
 
 
 class File(_core.File):

@@ -31,7 +31,7 @@ from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.implementations import local
 
 from . import _context, _core
-from ._file import File
+from ._file import File, presign
 from ._fsspec_files import BufferedFile, _Late, _on_thread, _pool, _Shared, _Whole
 from ._store import Store
 
@@ -445,6 +445,12 @@ class S3FileSystem(_Remote):
     def _rows(self, path: str, prefix: str, recursive: bool) -> list[tuple[str, bool, int, int, str]]:
         bucket = path.partition("/")[0]
         return self._call(_core.list_objects, f"{bucket}/{prefix}" if bucket else "", recursive)
+
+    def sign(self, path: str, expiration: int = 100, method: str = "GET", **version: Any) -> str:
+        """Make a URL of an object for others, for so many seconds: see sluice.presign()."""
+        _refuse(version, {"version_id"})
+        return presign(self._uri(self._strip_protocol(path)), method=method, expires=expiration,
+                       **{**self._options, "s3": {**self._s3, "version": version.get("version_id")}})
 
     def cp_file(self, path1: str, path2: str, **version: Any) -> None:
         """Have the server copy an object; the bytes go through this machine if it cannot."""

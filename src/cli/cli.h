@@ -20,6 +20,7 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 /* The subcommands. argv[0] is "sluice NAME". They return an enum cli_exit. */
 int cli_cp(int argc, char **argv);
 int cli_ls(int argc, char **argv);
+int cli_presign(int argc, char **argv);
 int cli_rm(int argc, char **argv);
 int cli_s3(int argc, char **argv);
 int cli_stat(int argc, char **argv);

@@ -24,6 +24,7 @@ static const struct subcommand {
 } commands[] = {
 	{"cp", "sluice cp", "copy a file", cli_cp},
 	{"ls", "sluice ls", "list objects of S3", cli_ls},
+	{"presign", "sluice presign", "make URLs of objects of S3 for others", cli_presign},
 	{"rm", "sluice rm", "remove objects of S3", cli_rm},
 	{"s3", "sluice s3", "list uploads to S3 that were left behind, or remove them", cli_s3},
 	{"stat", "sluice stat", "show what is known about a file", cli_stat},

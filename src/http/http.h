@@ -28,6 +28,10 @@ int sl_http_copy(struct sl_core *core, const struct sl_uri *from, const struct s
                  const struct sluice_open_options *options);
 /* Describes a feature of remote files. Returns -ENOENT past the last. */
 int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feature *out);
+/* Makes a presigned URL of an object of S3, as sluice_presign(). */
+int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
+                    const struct sluice_open_options *options, const char *method, unsigned seconds,
+                    char **url, int64_t *end_ns);
 /* Asks for credentials of S3, as sluice_s3_check() says. */
 int sl_http_s3_check(const struct sl_core *core, const struct sluice_s3_options *options);
 

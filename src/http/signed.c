@@ -8,8 +8,10 @@
  */
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "http/call.h"
 #include "http/signed.h"
@@ -44,6 +46,20 @@ static int request_take_lines(struct sl_http_request *request, const struct sl_s
 	return 0;
 }
 
+/* Returns the texts of a list, then NULL, for the caller to free; NULL: no memory. */
+static const char **lines_array(const struct curl_slist *lines)
+{
+	const char **texts;
+	size_t count = 0;
+
+	for (const struct curl_slist *line = lines; line; line = line->next)
+		count++;
+	texts = calloc(count + 1, sizeof(*texts));
+	for (size_t i = 0; texts && lines; lines = lines->next)
+		texts[i++] = lines->data;
+	return texts;
+}
+
 int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_slist *lines)
 {
 	const struct sl_http_call *call = request->call;
@@ -51,7 +67,6 @@ int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_sl
 	                          .next = (struct curl_slist *)lines};
 	struct sl_s3_lines made = {{NULL}};
 	const char **given;
-	size_t count = 0;
 	int rc;
 
 	sl_http_signed_clear(request);
@@ -62,15 +77,10 @@ int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_sl
 		more.data = (char *)call->line;
 		lines = &more;
 	}
-	for (const struct curl_slist *line = lines; line; line = line->next)
-		count++;
-	given = calloc(count + 1, sizeof(*given));
-	count = 0;
-	for (const struct curl_slist *line = lines; given && line; line = line->next)
-		given[count++] = line->data;
+	given = lines_array(lines);
 	rc = given ? sl_s3_sign(request->http->s3, request_method(request),
 	                        call ? call->query : NULL,
-	                        call && call->payload[0] ? call->payload : NULL, given, &made)
+	                        call && call->payload[0] ? call->payload : NULL, 0, given, &made)
 	           : -ENOMEM;
 	free(given);
 	if (!rc)
@@ -171,4 +181,31 @@ int sl_http_signed_error(const struct sl_http_request *request, int error, char 
 int sl_http_s3_check(const struct sl_core *core, const struct sluice_s3_options *options)
 {
 	return sl_s3_check(core->http->keyring, core->waiting, options);
+}
+
+int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
+                    const struct sluice_open_options *options, const char *method, unsigned seconds,
+                    char **url, int64_t *end_ns)
+{
+	struct sl_s3_lines made = {{NULL}};
+	struct sl_backend *backend;
+	int64_t end = time(NULL) + seconds;
+	const char **given;
+	int rc = sl_http_open_list(core, uri, options, NULL, &backend);
+
+	if (rc)
+		return rc;
+	struct sl_http *http = sl_http_of(backend);
+	given = lines_array(http->headers);
+	rc = given ? sl_s3_sign(http->s3, method, NULL, "UNSIGNED-PAYLOAD", seconds, given, &made)
+	           : sl_fail(-ENOMEM, "no memory");
+	if (!rc &&
+	    asprintf(url, "%.*s?%s", (int)strcspn(http->url, "?"), http->url, made.of[0]) < 0)
+		rc = sl_fail(-ENOMEM, "no memory");
+	if (!rc && end_ns)
+		*end_ns = (made.expires ? SL_MIN(end, made.expires) : end) * 1000000000;
+	sl_s3_lines_clear(&made);
+	free(given);
+	sl_http_ops.close(backend);
+	return rc;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists of objects, their copies and their removal
+ * Lists of objects, their copies, their removal and their URLs
  *
  * Reads the list of a bucket of S3, page by page: each page is a file that is read as a whole. Removes objects,
- * and has their server copy them.
+ * has their server copy them, and makes presigned URLs.
  *
  * Threads: a list is used by one thread at a time, which waits for the server.
  */
@@ -219,5 +219,40 @@ int sluice_copy_object(sluice_context *ctx, const char *from, const char *to,
 		sl_uri_clear(&target);
 	}
 	sl_uri_clear(&source);
+	return rc;
+}
+
+int sluice_presign(sluice_context *ctx, const char *method, const char *uri,
+                   const struct sluice_open_options *o, unsigned seconds, char **url,
+                   int64_t *end_ns)
+{
+	static const char *const methods[] = {"GET", "HEAD", "PUT", "DELETE"};
+	struct sluice_open_options options = {0};
+	struct sl_uri parsed;
+	int known = 0, rc = sl_context_check(ctx);
+
+	if (rc)
+		return rc;
+	if (!method || !uri || !url)
+		return sl_fail(-EINVAL, "sluice_presign: method, uri or url is NULL");
+	while (known < 4 && strcmp(method, methods[known]))
+		known++;
+	if (known == 4)
+		return sl_fail(-EINVAL, "sluice_presign: '%s' is none of GET, HEAD, PUT, DELETE",
+		               method);
+	if (!seconds || seconds > SLUICE_PRESIGN_MOST)
+		return sl_fail(-EINVAL,
+		               "sluice_presign: a URL is valid for 1 to %d seconds, not %u",
+		               SLUICE_PRESIGN_MOST, seconds);
+	if (strncasecmp(uri, "s3://", 5))
+		return sl_fail(-ENOTSUP, "'%s': only objects of S3 have presigned URLs", uri);
+	if (o)
+		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
+	options.flags = SLUICE_OPEN_READ;
+	rc = sl_uri_parse(uri, &parsed);
+	if (rc)
+		return rc;
+	rc = sl_http_presign(&ctx->core, &parsed, &options, method, seconds, url, end_ns);
+	sl_uri_clear(&parsed);
 	return rc;
 }

@@ -37,7 +37,7 @@ bool sl_s3_lines_add(struct sl_s3_lines *lines, const char *name, const char *va
 	return lines->of[i];
 }
 
-/* Signs the lines of the request that begin with x-amz-, those of ours, and Host. */
+/* Signs the lines of the request that begin with x-amz-, those of ours, and Host; for a URL all. */
 static bool authorize_sign(struct sl_sign_request *request, const struct sl_s3_place *place,
                            const char *const *given, struct sl_s3_lines *lines)
 {
@@ -47,7 +47,7 @@ static bool authorize_sign(struct sl_sign_request *request, const struct sl_s3_p
 	bool done;
 
 	for (; given && *given && count < MOST_LINES; given++)
-		if (!strncasecmp(*given, "x-amz-", 6) && strchr(*given, ':'))
+		if ((request->seconds || !strncasecmp(*given, "x-amz-", 6)) && strchr(*given, ':'))
 			all[count++] = *given;
 	for (int i = 0; lines->of[i]; i++)
 		all[count++] = lines->of[i];
@@ -60,6 +60,10 @@ static bool authorize_sign(struct sl_sign_request *request, const struct sl_s3_p
 	free(host);
 	if (!done)
 		return false;
+	if (request->seconds) {
+		lines->of[0] = signature;
+		return true;
+	}
 	done = sl_s3_lines_add(lines, "Authorization", signature);
 	free(signature);
 	return done;
@@ -81,6 +85,9 @@ bool sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_place *
 		request->query = place->query;
 	request->id = keys->id;
 	request->secret = keys->secret;
+	request->token = keys->token;
+	if (request->seconds)
+		return authorize_sign(request, place, given, lines);
 	return sl_s3_lines_add(lines, "x-amz-date", date) &&
 	       sl_s3_lines_add(lines, "x-amz-content-sha256", request->payload) &&
 	       (!keys->token || sl_s3_lines_add(lines, "x-amz-security-token", keys->token)) &&

@@ -232,7 +232,7 @@ int sl_s3_payload(const struct sl_s3 *s3, const void *body, size_t bytes, char o
 }
 
 int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const char *payload,
-               const char *const *given, struct sl_s3_lines *out)
+               unsigned seconds, const char *const *given, struct sl_s3_lines *out)
 {
 	struct sl_s3_lines lines = {{NULL}};
 	struct sl_s3_keys copy = {0};
@@ -241,9 +241,11 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const ch
 	                                  .query = query,
 	                                  .region = s3->region,
 	                                  .service = "s3",
+	                                  .seconds = seconds,
 	                                  .payload = payload ? payload : SL_S3_EMPTY};
 	int64_t now = time(NULL), skew;
 	struct sl_sign_key key;
+	char *pays = NULL;
 	bool done;
 	int rc = 0;
 
@@ -251,8 +253,12 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const ch
 		rc = sl_s3_issuer_copy(s3->issuer, now, &copy, &lines.version);
 		keys = &copy;
 	}
+	if (!rc && seconds && !keys->id)
+		rc = sl_fail(-EINVAL,
+		             "a presigned URL needs keys, which anonymous users have none of");
 	if (rc)
 		return rc;
+	lines.expires = keys->expires;
 	sl_mutex_lock(&s3->mutex);
 	skew = s3->locked.skew;
 	key = s3->locked.key;
@@ -260,10 +266,19 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const ch
 		key.day[0] = '\0';
 	sl_mutex_unlock(&s3->mutex);
 	request.key = &key;
-	done = !s3->requester_pays || sl_s3_lines_add(&lines, "x-amz-request-payer", "requester");
+	if (seconds && s3->requester_pays) {
+		done = asprintf(&pays, "%s%sx-amz-request-payer=requester", s3->place.query,
+		                *s3->place.query ? "&" : "") >= 0;
+		request.query = done ? pays : NULL;
+	} else {
+		done = !s3->requester_pays ||
+		       sl_s3_lines_add(&lines, "x-amz-request-payer", "requester");
+	}
 	if (keys->id)
 		done = done &&
 		       sl_s3_authorize(&request, &s3->place, keys, now + skew, given, &lines);
+	if (request.query == pays)
+		free(pays);
 	sl_s3_keys_clear(&copy);
 	sl_mutex_lock(&s3->mutex);
 	s3->locked.key = key;

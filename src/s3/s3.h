@@ -58,14 +58,16 @@ int sl_s3_check(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
 struct sl_s3_lines {
 	char *of[SL_S3_LINES];
 	unsigned version; /* of the keys of the signature */
+	int64_t expires;  /* of these keys, in seconds since 1970; 0: never, or unknown */
 };
 /*
  * Signs a request to the URL: at this time, since a signature is valid for minutes. query: that of the request, encoded
  * and sorted; NULL: that of the URL. payload: of a body that is sent; NULL: there is none. lines: those that the request
- * has anyway, then NULL. Any thread; never waits for storage. Returns 0, or -errno with a sentence.
+ * has anyway, then NULL. seconds: 0; or of a URL that is valid so long, for anybody who sends these lines: the result is
+ * its query, instead of a line. Any thread; never waits for storage. Returns 0, or -errno with a sentence.
  */
 int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const char *payload,
-               const char *const *lines, struct sl_s3_lines *out);
+               unsigned seconds, const char *const *lines, struct sl_s3_lines *out);
 void sl_s3_lines_clear(struct sl_s3_lines *lines);
 #define SL_S3_PAYLOAD 65
 /* Finds the text that stands for a body in the signature: of its bytes, if they are to be signed. Returns 0, or -ENOMEM. */

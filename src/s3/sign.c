@@ -17,6 +17,8 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include "s3/credentials.h"
+#include "s3/place.h"
 #include "s3/s3.h"
 #include "s3/sign.h"
 
@@ -69,14 +71,14 @@ static void line_put_value(FILE *to, const char *line)
 	}
 }
 
-/* Puts the names of sorted lines, with ';' between them. */
-static void lines_put_names(FILE *to, const char *const *lines)
+/* Puts the names of sorted lines, with a text between them. */
+static void lines_put_names(FILE *to, const char *const *lines, const char *between)
 {
 	for (size_t i = 0; lines[i]; i++) {
 		if (i && !line_compare(lines[i], lines[i - 1]))
 			continue;
 		if (i)
-			putc_unlocked(';', to);
+			fputs(between, to);
 		line_put_name(to, lines[i]);
 	}
 }
@@ -169,7 +171,7 @@ static int sign_canonical(const struct sl_sign_request *request, const char *con
 	fprintf(to, "%s\n%s\n%s\n", request->method, request->path, request->query);
 	lines_put(to, lines);
 	putc_unlocked('\n', to);
-	lines_put_names(to, lines);
+	lines_put_names(to, lines, ";");
 	fprintf(to, "\n%s", request->payload);
 	done = !fclose(to) && EVP_Digest(text, bytes, digest, NULL, EVP_sha256(), NULL);
 	if (text)
@@ -222,24 +224,53 @@ static int sign_digest(const struct sl_sign_request *request, const char *digest
 	return done ? 0 : -ENOMEM;
 }
 
+/* Returns the query of a URL, less its signature, for the caller to free; NULL: no memory. */
+static char *sign_query(const struct sl_sign_request *request, const char *const *lines)
+{
+	char *id = sl_s3_encode(request->id, false), *text = NULL;
+	char *token = sl_s3_encode(request->token ? request->token : "", false);
+	size_t bytes = 0;
+	FILE *to = id && token ? open_memstream(&text, &bytes) : NULL;
+
+	if (to) {
+		fprintf(to,
+		        "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%s%%2F%.8s%%2F%s%%2F%s"
+		        "%%2F" SCOPE "&X-Amz-Date=%s&X-Amz-Expires=%u%s%s&X-Amz-SignedHeaders=",
+		        id, request->date, request->region, request->service, request->date,
+		        request->seconds, *token ? "&X-Amz-Security-Token=" : "", token);
+		lines_put_names(to, lines, "%3B");
+		fprintf(to, "%s%s", *request->query ? "&" : "", request->query);
+	}
+	free(id);
+	sl_s3_text_clear(token);
+	return to && !fclose(to) ? text : NULL;
+}
+
 int sl_sign(const struct sl_sign_request *request, char **out)
 {
 	const char **lines = lines_sorted(request->lines);
-	char hex[SL_SIGN_HEX], *text = NULL;
+	struct sl_sign_request whole = *request;
+	char hex[SL_SIGN_HEX], *text = NULL, *query = NULL;
 	size_t bytes = 0;
 	FILE *to;
-	int rc = lines ? sign_canonical(request, lines, hex) : -ENOMEM;
 
+	if (lines && request->seconds)
+		whole.query = query = sign_query(request, lines);
+	int rc = lines && whole.query ? sign_canonical(&whole, lines, hex) : -ENOMEM;
 	if (!rc)
 		rc = sign_digest(request, hex, hex);
 	to = rc ? NULL : open_memstream(&text, &bytes);
-	if (to) {
+	if (to && query) {
+		fprintf(to, "%s&X-Amz-Signature=%s", query, hex);
+		rc = fclose(to) ? -ENOMEM : 0;
+	} else if (to) {
 		fprintf(to, "AWS4-HMAC-SHA256 Credential=%s/%.8s/%s/%s/" SCOPE ", SignedHeaders=",
 		        request->id, request->date, request->region, request->service);
-		lines_put_names(to, lines);
+		lines_put_names(to, lines, ";");
 		fprintf(to, ", Signature=%s", hex);
 		rc = fclose(to) ? -ENOMEM : 0;
 	}
+	free(query);
 	free(lines);
 	if (rc || !to) {
 		free(text);

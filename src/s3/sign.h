@@ -22,13 +22,16 @@ struct sl_sign_request {
 	const char *date;         /* that of x-amz-date: "20150830T123600Z" */
 	const char *region, *service;
 	const char *id, *secret; /* of the access key */
+	const char *token;       /* of its session, for a URL; or NULL */
+	unsigned
+		seconds; /* for which a URL is valid, of which `query` has no name before "Y"; 0: it is no URL */
 	struct sl_sign_key *
 		key; /* NULL; or that of an earlier request with the same secret, region and service, renewed for another day */
 };
 #define SL_SIGN_HEX 65
 /* Prints the SHA-256 of a body, for `payload`. Returns 0, or -ENOMEM with a sentence. */
 int sl_sign_payload(const void *body, size_t bytes, char out[SL_SIGN_HEX]);
-/* Makes the value of Authorization, which the caller frees. Returns 0, or -ENOMEM with a sentence. */
+/* Makes the value of Authorization, or the query of a URL, which the caller frees. Returns 0, or -ENOMEM with a sentence. */
 int sl_sign(const struct sl_sign_request *request, char **out);
 /* Returns 0, or -ENOTSUP with a sentence if this build cannot sign. */
 int sl_sign_check(void);

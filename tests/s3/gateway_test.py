@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.dont_write_bytecode = True
 import gateway  # noqa: E402
@@ -276,6 +277,45 @@ def abandoned_uploads_are_found_and_removed(s3, places, _):
     assert not s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads")
 
 
+def a_presigned_url_needs_no_keys(s3, places, folder):
+    """curl gets and puts, removes, and is refused by another method, a changed URL, and later."""
+    def curl(url, *words, status=200):
+        done = subprocess.run(["curl", "-sS", "--path-as-is", "-g", "-o", f"{folder}/got", "-w", "%{http_code}", *words, url],
+                              env={"NO_PROXY": "*"}, capture_output=True, check=True, timeout=60)
+        with open(f"{folder}/got", "rb") as got:
+            body = got.read()
+        assert int(done.stdout) == status, (url, words, done.stdout, body)
+        return body
+
+    # Not -T, which adds the name of the file behind a '/'.
+    put = ("-X", "PUT", "--data-binary", f"@{folder}/body", "-H", "Content-Type:")
+    for place in places:
+        short = place.sluice("presign", "--expires", "1", uri("many")).decode().strip()
+        begin = time.monotonic()
+        url = {method: place.sluice("presign", "--method", method, *map(uri, KEYS + DOTS)).decode().splitlines()
+               for method in ("GET", "HEAD", "PUT", "DELETE")}
+        for i, key in enumerate(KEYS + DOTS):
+            with open(f"{folder}/body", "wb") as file:
+                file.write(noise(1000, key + place.style))
+            curl(url["PUT"][i], *put)
+            assert curl(url["GET"][i]) == noise(1000, key + place.style), key
+            curl(url["DELETE"][i], "-X", "DELETE", status=204)
+        curl(url["PUT"][0], *put)
+        curl(url["HEAD"][0], "-I")
+        curl(url["GET"][0], *put, status=403)
+        curl(url["GET"][0].replace("Expires=3600", "Expires=3601"), status=403)
+        curl(url["DELETE"][0], "-X", "DELETE", status=204)
+        curl(url["GET"][0], status=404)
+        bound = place.sluice("presign", "--method", "PUT", "--header", "Content-Type: text/x", "--header", "x-amz-meta-a: b",
+                             uri("bound")).decode().strip()
+        curl(bound, *put, status=403)
+        curl(bound, *put[:4], "-H", "Content-Type: text/x", "-H", "x-amz-meta-a: b")
+        assert s3.head_object(Bucket=BUCKET, Key="bound")["Metadata"] == {"a": "b"}
+        s3.delete_object(Bucket=BUCKET, Key="bound")
+        time.sleep(max(0, begin + 2.5 - time.monotonic()))
+        curl(short, status=403)
+
+
 def errors_have_the_code_of_s3(_, places, folder):
     with open(f"{folder}/body", "wb") as file:
         file.write(b"x")
@@ -301,6 +341,6 @@ with gateway.Gateway() as running, tempfile.TemporaryDirectory() as scratch:
                  uploads_in_parts_are_read_by_others, an_upload_that_was_killed_goes_on,
                  trees_are_copied_up_and_between_prefixes_and_removed,
                  abandoned_uploads_are_found_and_removed,
-                 errors_have_the_code_of_s3, a_copy_is_made_by_the_server):
+                 a_presigned_url_needs_no_keys, errors_have_the_code_of_s3, a_copy_is_made_by_the_server):
         case(client, both, scratch)
         print("ok:", case.__name__, flush=True)

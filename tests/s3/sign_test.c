@@ -59,6 +59,36 @@ TEST(published_requests_are_signed_as_published)
 	assert_int_equal(normalised, 6);
 }
 
+/* The example of "Authenticating Requests: Using Query Parameters" in the reference of S3's API. */
+TEST(the_published_url_is_signed_as_published)
+{
+	const char *lines[] = {"host: examplebucket.s3.amazonaws.com", NULL};
+	struct sl_sign_request request = {
+		.method = "GET",
+		.path = "/test.txt",
+		.query = "",
+		.lines = lines,
+		.payload = "UNSIGNED-PAYLOAD",
+		.date = "20130524T000000Z",
+		.region = "us-east-1",
+		.service = "s3",
+		.id = "AKIAIOSFODNN7EXAMPLE",
+		.secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+		.seconds = 86400,
+	};
+	char *query;
+
+	assert_int_equal(sl_sign(&request, &query), 0);
+	assert_string_equal(
+		query,
+		"X-Amz-Algorithm=AWS4-HMAC-SHA256"
+		"&X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F20130524%2Fus-east-1%2Fs3%2Faws4_request"
+		"&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=host"
+		"&X-Amz-Signature="
+		"aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404");
+	free(query);
+}
+
 TEST(a_key_is_the_bytes_behind_the_bucket)
 {
 	static const char *const keys[] = {"",      "a",     "/",      "a//b",    "../x",
