@@ -26,9 +26,10 @@ struct cp_options {
 	struct cli_cp_options cp;
 	const char *place; /* --device, or NULL */
 	char *uri;         /* URI of the target with the device in it, or NULL */
+	struct cli_sync_options sync;
 };
 
-enum { KEY_DURABLE = 256, KEY_THROUGH, KEY_DEVICE, KEY_CONTINUE };
+enum { KEY_DURABLE = 256, KEY_THROUGH, KEY_DEVICE, KEY_CONTINUE, KEY_INCLUDE, KEY_EXCLUDE };
 
 static const struct argp_option option_list[] = {
 	{"checksum", CLI_FLAG(cp_options, cp.checksum), NULL, 0,
@@ -46,6 +47,10 @@ static const struct argp_option option_list[] = {
 	{"quiet", 'q', NULL, 0, "No progress bar and no summary"},
 	{"no-progress", CLI_FLAG(cp_options, cp.no_progress), NULL, 0, "No progress bar"},
 	{"dry-run", CLI_FLAG(cp_options, cp.dry_run), NULL, 0, "Only print what would be copied"},
+	{"skip-existing", CLI_FLAG(cp_options, sync.skips), NULL, 0,
+         "With -r: pass over files that DST has"},
+	{"update", CLI_FLAG(cp_options, sync.updates), NULL, 0,
+         "With -r: pass over files that DST has, unless that of SRC is newer"},
 	CLI_OPEN_OPTIONS,
 	{"device", KEY_DEVICE, "DEVICE", 0,
          "DST is a blob, store://NAME: make it in memory of a GPU, by its number or name, or of "
@@ -106,6 +111,15 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 	case KEY_CONTINUE:
 		o->cp.flags |= CLI_END_CONTINUE;
 		return 0;
+	case KEY_INCLUDE:
+	case KEY_EXCLUDE:
+		o->sync.patterns = realloc(o->sync.patterns,
+		                           (o->sync.pattern_count + 1) * sizeof *o->sync.patterns);
+		if (!o->sync.patterns)
+			err(CLI_FAILED, "'%s'", arg);
+		o->sync.patterns[o->sync.pattern_count++] =
+			(struct cli_pattern){arg, key == KEY_INCLUDE};
+		return 0;
 	case KEY_THROUGH:
 		o->cp.through = cli_option_memory(state, "through", arg);
 		return 0;
@@ -127,6 +141,19 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--checksum: not with --continue, since what came before "
 			                  "is not read; "
 			                  "xxhsum -H2 prints that of DST");
+		if ((o->sync.skips || o->sync.updates) && !o->cp.recursive)
+			argp_error(state, "--skip-existing and --update are for -r");
+		if (o->sync.skips && o->sync.updates)
+			argp_error(state, "--skip-existing and --update exclude each other");
+		if (o->sync.whole && o->cp.count != 1)
+			argp_error(state, "one SRC and one DST are needed");
+		if (o->sync.whole || o->sync.skips || o->sync.updates)
+			o->cp.sync = &o->sync;
+		if (o->sync.updates)
+			o->cp.flags |= CLI_END_FORCE;
+		/* An object has no more to preserve than its time, by which the next run knows the file. */
+		o->cp.preserve |= o->sync.whole && cli_is_object(o->cp.sources[0]) &&
+		                  !cli_is_object(o->cp.target);
 		bool remote = strstr(o->cp.target, "://");
 		for (size_t i = 0; i < o->cp.count; i++)
 			remote |= strstr(o->cp.sources[i], "://") != NULL;
@@ -457,14 +484,53 @@ int cli_cp_run(struct cli_cp_options *o)
 	return rc ? CLI_FAILED : CLI_OK;
 }
 
+static int cp_main(const struct argp *argp, int argc, char **argv, struct cp_options *o)
+{
+	argp_parse(argp, argc, argv, 0, NULL, o);
+	int status = cli_cp_run(&o->cp);
+	free(o->uri);
+	free(o->sync.patterns);
+	free(o->cp.open.headers);
+	return status;
+}
+
 int cli_cp(int argc, char **argv)
 {
 	static const struct argp argp = {option_list, cp_parse, "SRC... DST", description};
 	struct cp_options o = {.cp = {.through = -1}};
 
-	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	int status = cli_cp_run(&o.cp);
-	free(o.uri);
-	free(o.cp.open.headers);
-	return status;
+	return cp_main(&argp, argc, argv, &o);
+}
+
+static const struct argp_option sync_list[] = {
+	{"delete", CLI_FLAG(cp_options, sync.removes), NULL, 0,
+         "Then remove what only DST has, if all was listed and copied"},
+	{"etag", CLI_FLAG(cp_options, sync.etags), NULL, 0,
+         "Between objects of S3: compare their ETags, and times only where these cannot be "
+         "compared"},
+	{"exclude", KEY_EXCLUDE, "PATTERN", 0,
+         "Leave out names that match: '*' is anything, also '/', '?' a character, '[a-c]' one of "
+         "these"},
+	{"include", KEY_INCLUDE, "PATTERN", 0,
+         "Take them nevertheless: of all patterns the last that matches counts"},
+	{"dry-run", CLI_FLAG(cp_options, cp.dry_run), NULL, 0,
+         "Only print what would be copied and removed"},
+	{"preserve", 'p', NULL, 0, "Between folders: as for cp"},
+	{"quiet", 'q', NULL, 0, "No progress bar, no summary, and not what is removed"},
+	{"no-progress", CLI_FLAG(cp_options, cp.no_progress), NULL, 0, "No progress bar"},
+	CLI_S3_OPTIONS,
+	{0},
+};
+
+int cli_sync(int argc, char **argv)
+{
+	static const struct argp argp = {
+		sync_list, cp_parse, "SRC DST",
+		"Makes DST have the files of SRC: copies those that are missing there, have "
+		"another length, or are "
+		"newer in SRC.\vSRC and DST are folders, or s3://BUCKET/PREFIX."};
+	struct cp_options o = {.cp = {.through = -1, .recursive = true, .flags = CLI_END_FORCE},
+	                       .sync = {.whole = true}};
+
+	return cp_main(&argp, argc, argv, &o);
 }

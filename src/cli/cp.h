@@ -109,6 +109,41 @@ struct cli_moved {
 };
 /* Prints them and their rate on stderr. */
 void cli_moved_print(const struct cli_moved *moved, uint64_t elapsed_ns);
+/* Which files of a tree are copied: see sync.c. */
+struct cli_pattern {
+	const char *text;
+	bool includes;
+};
+struct cli_sync_options {
+	bool whole; /* sluice sync: the target gets the content of the source, other lengths are copied, too */
+	bool skips;   /* --skip-existing; otherwise what is newer than the target is copied */
+	bool updates; /* --update */
+	bool removes, etags;          /* --delete, --etag */
+	struct cli_pattern *patterns; /* of which the last that matches counts */
+	size_t pattern_count;
+	char *folder; /* the target, without '/' at its end */
+	struct cli_known *known;
+	size_t known_count, sorted; /* sorted: of them, at the begin */
+};
+struct cli_source {
+	uint64_t length;
+	int64_t modified_ns;
+	const char *etag; /* or "" */
+	bool is_link;
+};
+struct cli_cp_options;
+/*
+ * Begins a tree: lists a target on S3. folder: of the target, which is taken. Returns 0 or a negative errno, printed; in any case
+ * finish() follows, with that error, or the first of the copies, or 0. Then it removes, and returns the error.
+ */
+int cli_sync_begin(const struct cli_cp_options *o, sluice_context *ctx, char *folder);
+int cli_sync_finish(const struct cli_cp_options *o, sluice_context *ctx, int rc);
+/* Tells whether a source is to be copied to a target. inside: the target is below the folder. */
+bool cli_sync_takes(struct cli_sync_options *sync, const char *target, bool inside,
+                    const struct cli_source *source);
+/* Tells whether an object is there to show a folder, as consoles make them. */
+bool cli_is_marker(const struct sluice_entry *entry);
+
 /* The options of a copy. */
 struct cli_cp_options {
 	char **sources;
@@ -125,6 +160,7 @@ struct cli_cp_options {
 	unsigned flags; /* enum cli_end_flags */
 	struct cli_open open;
 	_Atomic uint64_t *sum; /* of copies among others: see struct cli_progress; or NULL */
+	struct cli_sync_options *sync; /* or NULL: all is copied */
 };
 /* Runs the copies; returns an enum cli_exit. Does not return after an interrupt. */
 int cli_cp_run(struct cli_cp_options *o);

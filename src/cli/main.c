@@ -33,6 +33,8 @@ static const struct subcommand {
          cli_doctor},
 	{"verify", "sluice verify", "print digests of files, or check them", cli_verify},
 	{"store", "sluice store", "share named memory with other processes", cli_store},
+	{"sync", "sluice sync", "make a folder or prefix of S3 have the files of another",
+         cli_sync},
 	{"tensors", "sluice tensors", "list named arrays in files, such as the weights of models",
          cli_tensors},
 };

@@ -242,6 +242,12 @@ static bool tree_is_flat(const struct tree *tree)
 	return tree->o->dry_run || cli_is_object(tree->o->target);
 }
 
+/* Tells whether the content of the source becomes that of the target. */
+static bool tree_syncs(const struct tree *tree)
+{
+	return tree->o->sync && tree->o->sync->whole;
+}
+
 /* Returns the path or URI below which copies go, without '/' at the end; the caller frees it. */
 static char *tree_folder(const struct tree *tree)
 {
@@ -332,7 +338,14 @@ static int visit_entry(struct tree *tree, FTSENT *entry, const char *target,
                        const struct stat *root)
 {
 	const struct stat *st = entry->fts_statp;
+	struct cli_source source = {(uint64_t)st->st_size,
+	                            st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec,
+	                            "", S_ISLNK(st->st_mode)};
+	bool leaf = entry->fts_info == FTS_F || entry->fts_info == FTS_SL ||
+	            entry->fts_info == FTS_SLNONE || entry->fts_info == FTS_DEFAULT;
 
+	if (leaf && tree->o->sync && !cli_sync_takes(tree->o->sync, target, true, &source))
+		return 0;
 	switch (entry->fts_info) {
 	case FTS_D:
 		if (st->st_dev == root->st_dev && st->st_ino == root->st_ino)
@@ -363,7 +376,9 @@ static int visit_entry(struct tree *tree, FTSENT *entry, const char *target,
 
 static void walk_source(struct tree *tree, char *path, const char *target)
 {
-	FTS *fts = fts_open((char *[]){path, NULL}, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+	FTS *fts =
+		fts_open((char *[]){path, NULL},
+	                 FTS_PHYSICAL | FTS_NOCHDIR | (tree_syncs(tree) ? FTS_COMFOLLOW : 0), NULL);
 	struct stat root = {0};
 	FTSENT *entry;
 
@@ -422,16 +437,22 @@ static int visit_object(struct tree *tree, const char *prefix, size_t bucket,
 	size_t n = strlen(prefix) - bucket;
 	const char *rest = strncmp(name, prefix + bucket, n) ? "" : name + n;
 	char *target = cli_format("%s/%s", folder, rest);
+	bool inside = cli_is_object(folder) || stays_inside(rest), takes = true;
+	struct cli_source object = {entry->length,
+	                            entry->modified_ns ? entry->modified_ns : INT64_MAX,
+	                            entry->etag, false};
 	int rc;
 
-	if (cli_is_object(folder))
+	if (tree->o->sync)
+		takes = cli_sync_takes(tree->o->sync, target, inside, &object);
+	if (!takes || cli_is_object(folder))
 		rc = 0;
-	else if (!stays_inside(rest))
+	else if (!inside)
 		rc = cli_fail(-EINVAL, "'%s' is not copied: no file in '%s' can have that name",
 		              shown, folder);
 	else
 		rc = tree_is_flat(tree) ? 0 : make_folders(tree, target, strlen(folder));
-	if (rc == 0)
+	if (rc == 0 && takes)
 		push_job(tree, source, target, entry->length, true);
 	free(source);
 	free(shown);
@@ -439,8 +460,7 @@ static int visit_object(struct tree *tree, const char *prefix, size_t bucket,
 	return rc;
 }
 
-/* Tells whether an object is there to show a folder, as consoles make them. */
-static bool is_marker(const struct sluice_entry *entry)
+bool cli_is_marker(const struct sluice_entry *entry)
 {
 	size_t n = strlen(entry->name);
 
@@ -465,7 +485,7 @@ static int walk_objects(struct tree *tree, const char *prefix)
 	int rc = cli_said(sluice_list_open(tree->objects, prefix, &options, 1, &list));
 	while (list && !cli_interrupted() && (rc = cli_said(sluice_list_next(list, &entry))) > 0) {
 		cli_interrupt_wait(false);
-		rc = is_marker(&entry) ? 0 : visit_object(tree, prefix, bucket, &entry, folder);
+		rc = cli_is_marker(&entry) ? 0 : visit_object(tree, prefix, bucket, &entry, folder);
 		tree->rc = tree->rc ? tree->rc : rc;
 		found = 1;
 		cli_interrupt_wait(true);
@@ -484,7 +504,7 @@ static int start_objects(struct tree *tree, const char *source)
 	char *prefix = cli_format("%s%s", source, folder ? "" : "/");
 	int rc = walk_objects(tree, prefix);
 
-	if (rc == 0 && !folder)
+	if (rc == 0 && !folder && !tree->o->sync)
 		push_job(tree, source, tree->o->target, UINT64_MAX, false);
 	else if (rc == 0 && !cli_interrupted())
 		rc = cli_fail(-ENOENT, "there are no objects in '%s'", source);
@@ -517,14 +537,20 @@ static int start_source(struct tree *tree, const char *source, bool into)
 	                        slash ? slash + 1 : last);
 	bool named = into && *name && strcmp(name, ".") && strcmp(name, "..");
 	bool kept = named && *(char **)tsearch(name, &tree->names, compare_texts) == name;
+	bool is_folder = path && !(tree_syncs(tree) ? stat : lstat)(path, &st) &&
+	                 (S_ISDIR(st.st_mode) || (tree->o->recursive && S_ISLNK(st.st_mode)));
 
 	if (named && !kept) {
 		char *shown = cli_uri_name(source);
 
 		rc = cli_fail(-EEXIST, "'%s': there was a SRC of that name already", shown);
 		free(shown);
-	} else if (!path || lstat(path, &st) ||
-	           !(S_ISDIR(st.st_mode) || (tree->o->recursive && S_ISLNK(st.st_mode)))) {
+	} else if (!is_folder && tree->o->sync) {
+		char *shown = cli_uri_name(source);
+
+		rc = cli_fail(-ENOTDIR, "'%s' is no folder", shown);
+		free(shown);
+	} else if (!is_folder) {
 		if (named && cli_is_object(folder))
 			target = cli_format("%s/%s", folder, name);
 		push_job(tree, source, target ? target : tree->o->target,
@@ -605,6 +631,13 @@ int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 		free(tree);
 		return -ENOMEM;
 	}
+	into = into && !tree_syncs(tree);
+	if (o->sync && (rc = cli_sync_begin(o, tree->objects, tree_folder(tree)))) {
+		cli_sync_finish(o, tree->objects, rc);
+		sluice_context_free(tree->objects);
+		free(tree);
+		return rc;
+	}
 	unsigned most = tree->objects ? MOST_THREADS : MOST_FILES;
 	pthread_mutex_init(&tree->mutex, NULL);
 	pthread_cond_init(&tree->changed, NULL);
@@ -635,10 +668,12 @@ int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 	finish_folders(tree);
 	if (ends)
 		cli_interrupt_obey();
+	rc = tree->rc ? tree->rc : tree->locked.rc;
+	if (o->sync)
+		rc = cli_sync_finish(o, tree->objects, rc);
 	sluice_context_free(tree->objects);
 	tdestroy(tree->names, free);
 	*moved = tree->locked.moved;
-	rc = tree->rc ? tree->rc : tree->locked.rc;
 	free(tree);
 	return rc;
 }

@@ -134,6 +134,59 @@ messages_about_several_do_not_show_passwords() {
 	done
 }
 
+sync_copies_what_differs_between_folders() {
+	tree
+	status 0 "$sluice" sync from to
+	diff -r --no-dereference from to > diff || fail "$(cat diff)"
+	status 0 "$sluice" sync --dry-run from to/
+	[ ! -s out ] || fail "again: $(cat out)"
+	echo more >> from/a/1
+	touch -d "next minute" from/a/2
+	rm to/a/3
+	touch -d 2001-01-01 from/a/4
+	ln -sfn elsewhere from/dangling
+	echo mine > to/a/mine
+	ln -s nowhere to/a/mine-too
+	mkdir to/hollow
+	status 0 "$sluice" sync --dry-run --delete from to
+	[ "$(sort out)" = "$(printf 'delete to/a/mine\ndelete to/a/mine-too\nfrom/a/1 -> to/a/1\nfrom/a/2 -> to/a/2\nfrom/a/3 -> to/a/3\nfrom/dangling -> to/dangling')" ] || fail "$(cat out)"
+	status 0 "$sluice" sync --delete --exclude '*/mine' from to
+	[ "$(cat out)" = "delete to/a/mine-too" ] || fail "$(cat out)"
+	rm -d to/a/mine to/hollow
+	diff -r --no-dereference from to > diff || fail "$(cat diff)"
+}
+
+sync_refuses_what_is_no_pair_of_folders() {
+	mkdir -p a/b c
+	echo text > a/file
+	ln -s a link
+	status 2 "$sluice" sync a
+	status 2 "$sluice" sync a b c
+	status 1 "$sluice" sync a/file c
+	says "'a/file' is no folder"
+	status 1 "$sluice" sync --delete none c
+	says "'none' is no folder"
+	status 1 "$sluice" sync --delete c none/deep
+	for pair in "a a" "a a/b" "a/b a" "link a/." ". a" "a/b/ ./"; do
+		# shellcheck disable=SC2086 # two words
+		status 1 "$sluice" sync --delete $pair
+		says "are one, or one is in the other"
+	done
+	[ "$(cat a/file)" = text ] || fail "a file is gone"
+	echo mine > c/mine
+	mkfifo a/fifo
+	status 1 "$sluice" sync --delete a c
+	says "nothing is deleted"
+	[ -e c/mine ] || fail "it was removed"
+	status 0 "$sluice" sync --delete --exclude fifo link c
+	holds c b file
+	status 2 "$sluice" cp --update a/file c
+	says "are for -r"
+	status 2 "$sluice" cp -r --update --skip-existing a c
+	status 1 "$sluice" cp -r --update a/file c
+	says "'a/file' is no folder"
+}
+
 sources_of_one_name_are_refused() {
 	mkdir a b to
 	echo a > a/x
