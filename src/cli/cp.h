@@ -138,6 +138,7 @@ struct cli_cp_options;
  */
 int cli_sync_begin(const struct cli_cp_options *o, sluice_context *ctx, char *folder);
 int cli_sync_finish(const struct cli_cp_options *o, sluice_context *ctx, int rc);
+struct cli_source cli_source_of(const struct stat *st);
 /* Tells whether a source is to be copied to a target. inside: the target is below the folder. */
 bool cli_sync_takes(struct cli_sync_options *sync, const char *target, bool inside,
                     const struct cli_source *source);

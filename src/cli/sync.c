@@ -142,6 +142,16 @@ static bool etags_compare(const char *one, const char *other)
 	return *one && *other && (parts && others ? !strcmp(parts, others) : parts == others);
 }
 
+struct cli_source cli_source_of(const struct stat *st)
+{
+	const int64_t second = 1000000000, most = INT64_MAX / second - 1, at = st->st_mtim.tv_sec;
+	/* Files of damaged archives have times that 64 bits do not hold in nanoseconds. */
+	int64_t seconds = at > most ? most : at < -most ? -most : at;
+
+	return (struct cli_source){(uint64_t)st->st_size, seconds * second + st->st_mtim.tv_nsec,
+	                           "", S_ISLNK(st->st_mode)};
+}
+
 bool cli_sync_takes(struct cli_sync_options *sync, const char *target, bool inside,
                     const struct cli_source *source)
 {
@@ -163,8 +173,8 @@ bool cli_sync_takes(struct cli_sync_options *sync, const char *target, bool insi
 		if ((source->is_link ? lstat : stat)(target, &st) ||
 		    (source->is_link ? !S_ISLNK(st.st_mode) : S_ISDIR(st.st_mode)))
 			return true;
-		there.length = (uint64_t)st.st_size;
-		there.modified_ns = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
+		there.length = cli_source_of(&st).length;
+		there.modified_ns = cli_source_of(&st).modified_ns;
 	}
 	if (!known || sync->skips)
 		return !known;

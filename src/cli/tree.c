@@ -338,9 +338,7 @@ static int visit_entry(struct tree *tree, FTSENT *entry, const char *target,
                        const struct stat *root)
 {
 	const struct stat *st = entry->fts_statp;
-	struct cli_source source = {(uint64_t)st->st_size,
-	                            st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec,
-	                            "", S_ISLNK(st->st_mode)};
+	struct cli_source source = cli_source_of(st);
 	bool leaf = entry->fts_info == FTS_F || entry->fts_info == FTS_SL ||
 	            entry->fts_info == FTS_SLNONE || entry->fts_info == FTS_DEFAULT;
 

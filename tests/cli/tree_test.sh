@@ -156,6 +156,21 @@ sync_copies_what_differs_between_folders() {
 	diff -r --no-dereference from to > diff || fail "$(cat diff)"
 }
 
+times_beyond_all_clocks_are_compared() {
+	mkdir from
+	echo text > from/a
+	touch -d @9500000000 from/a # in 2271, beyond 64 bits of nanoseconds
+	[ "$(stat -c %Y from/a)" = 9500000000 ] || skip "no such times here"
+	echo text > from/b
+	status 0 "$sluice" sync from to
+	touch -d @9500000001 to/a to/b
+	status 0 "$sluice" sync --dry-run from to
+	[ ! -s out ] || fail "$(cat out)"
+	touch -d @1 to/a
+	status 0 "$sluice" sync --dry-run from to
+	[ "$(cat out)" = "from/a -> to/a" ] || fail "$(cat out)"
+}
+
 sync_refuses_what_is_no_pair_of_folders() {
 	mkdir -p a/b c
 	echo text > a/file
@@ -180,6 +195,9 @@ sync_refuses_what_is_no_pair_of_folders() {
 	[ -e c/mine ] || fail "it was removed"
 	status 0 "$sluice" sync --delete --exclude fifo link c
 	holds c b file
+	status 1 "$sluice" sync --no-sign-request a s3://
+	status 1 "$sluice" cp -r --no-sign-request a s3://
+	[ ! -e s3: ] || fail "s3:// became a folder"
 	status 2 "$sluice" cp --update a/file c
 	says "are for -r"
 	status 2 "$sluice" cp -r --update --skip-existing a c

@@ -254,7 +254,8 @@ class Round:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SLUICE_"))}
         env = {**kept, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.server.port}", "AWS_ACCESS_KEY_ID": "AKIDTEST",
                "AWS_SECRET_ACCESS_KEY": s3_server.SECRETS["AKIDTEST"], "AWS_CONFIG_FILE": "/dev/null",
-               "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "SLUICE_HTTP_BACKOFF_MS": "2"}
+               "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "SLUICE_HTTP_BACKOFF_MS": "2",
+               "LC_ALL": "C.UTF-8"}
         process = subprocess.Popen([SLUICE, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    errors="surrogateescape")
         self.server.process = process
