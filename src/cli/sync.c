@@ -73,11 +73,12 @@ static struct cli_known *sync_find(const struct cli_sync_options *sync, const ch
 	                    : NULL;
 }
 
-/* Returns a path or prefix with a '/' at the end; NULL: a folder that is not there. The caller frees it. */
+/* Returns a path, or bucket and prefix, with a '/' at the end; NULL: a folder that is not there. The caller frees it. */
 static char *sync_place(const char *uri)
 {
-	char *path = cli_local_path(uri),
-	     *real = path ? realpath(path, NULL) : cli_format("%s", uri);
+	char *path = cli_local_path(uri);
+	char *real = path ? realpath(path, NULL)
+	                  : cli_format("%s", uri + (cli_is_object(uri) ? strlen("s3://") : 0));
 	char *place = real ? cli_format("%s/", real) : NULL;
 
 	for (size_t n = place ? strlen(place) : 0; n > 1 && place[n - 2] == '/'; n--)

@@ -3,6 +3,7 @@
 #include "http/s3_cases.h"
 
 #include <sys/stat.h>
+#include <time.h>
 
 S3_TEST(a_missing_credential_is_named)
 {
@@ -165,4 +166,44 @@ S3_TEST(sources_that_sluice_cannot_ask_are_named)
 		only_files(f, "", config);
 		refused(f, "s3://echo/x", NULL, ENOTSUP, "credential_process");
 	}
+}
+
+S3_TEST(a_url_is_made_of_an_object_only)
+{
+	struct sluice_s3_options s3 = SLUICE_S3_OPTIONS_INIT;
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	const char *headers[] = {"x-amz-a: b", NULL};
+	int64_t end, begin = (int64_t)time(NULL) * 1000000000;
+	char *url;
+
+	options.s3 = &s3;
+	options.headers = headers;
+	s3.requester_pays = 1;
+	assert_ok(sluice_presign(f->ctx, "GET", "s3://none/x", &options, 60, &url, &end));
+	assert_non_null(strstr(url, "&X-Amz-SignedHeaders=host%3Bx-amz-a&x-amz-request-payer="
+	                            "requester&X-Amz-Signature="));
+	assert_true(end >= begin + INT64_C(60000000000) && end <= begin + INT64_C(90000000000));
+	free(url);
+	assert_ok(sluice_presign(f->ctx, "DELETE", "s3://none/x", NULL, SLUICE_PRESIGN_MOST, &url,
+	                         NULL));
+	free(url);
+	assert_refused(sluice_presign(f->ctx, "POST", "s3://none/x", NULL, 60, &url, NULL), EINVAL,
+	               "'POST'");
+	assert_refused(sluice_presign(f->ctx, "GET", "s3://none/x", NULL, 0, &url, NULL), EINVAL,
+	               "not 0");
+	assert_refused(sluice_presign(f->ctx, "GET", "s3://none/x", NULL, SLUICE_PRESIGN_MOST + 1,
+	                              &url, NULL),
+	               EINVAL, "604801");
+	assert_refused(sluice_presign(f->ctx, "GET", "s3://none/", NULL, 60, &url, NULL), EISDIR,
+	               "is a bucket");
+	assert_refused(sluice_presign(f->ctx, "GET", "/tmp/x", NULL, 60, &url, NULL), ENOTSUP,
+	               "S3");
+	assert_refused(sluice_presign(f->ctx, "GET", NULL, NULL, 60, &url, NULL), EINVAL, "NULL");
+	headers[0] = "Host: x";
+	assert_refused(sluice_presign(f->ctx, "GET", "s3://none/x", &options, 60, &url, NULL),
+	               EINVAL, "Host");
+	headers[0] = NULL;
+	s3.anonymous = 1;
+	assert_refused(sluice_presign(f->ctx, "GET", "s3://none/x", &options, 60, &url, NULL),
+	               EINVAL, "keys");
 }
