@@ -71,14 +71,14 @@ static void line_put_value(FILE *to, const char *line)
 	}
 }
 
-/* Puts the names of sorted lines, with a text between them. */
-static void lines_put_names(FILE *to, const char *const *lines, const char *between)
+/* Puts the names of sorted lines, with ';' between them. */
+static void lines_put_names(FILE *to, const char *const *lines)
 {
 	for (size_t i = 0; lines[i]; i++) {
 		if (i && !line_compare(lines[i], lines[i - 1]))
 			continue;
 		if (i)
-			fputs(between, to);
+			putc_unlocked(';', to);
 		line_put_name(to, lines[i]);
 	}
 }
@@ -171,7 +171,7 @@ static int sign_canonical(const struct sl_sign_request *request, const char *con
 	fprintf(to, "%s\n%s\n%s\n", request->method, request->path, request->query);
 	lines_put(to, lines);
 	putc_unlocked('\n', to);
-	lines_put_names(to, lines, ";");
+	lines_put_names(to, lines);
 	fprintf(to, "\n%s", request->payload);
 	done = !fclose(to) && EVP_Digest(text, bytes, digest, NULL, EVP_sha256(), NULL);
 	if (text)
@@ -227,23 +227,27 @@ static int sign_digest(const struct sl_sign_request *request, const char *digest
 /* Returns the query of a URL, less its signature, for the caller to free; NULL: no memory. */
 static char *sign_query(const struct sl_sign_request *request, const char *const *lines)
 {
-	char *id = sl_s3_encode(request->id, false), *text = NULL;
+	char *id = sl_s3_encode(request->id, false), *names = NULL, *text;
 	char *token = sl_s3_encode(request->token ? request->token : "", false);
 	size_t bytes = 0;
-	FILE *to = id && token ? open_memstream(&text, &bytes) : NULL;
+	FILE *to = open_memstream(&names, &bytes);
 
-	if (to) {
-		fprintf(to,
-		        "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%s%%2F%.8s%%2F%s%%2F%s"
-		        "%%2F" SCOPE "&X-Amz-Date=%s&X-Amz-Expires=%u%s%s&X-Amz-SignedHeaders=",
-		        id, request->date, request->region, request->service, request->date,
-		        request->seconds, *token ? "&X-Amz-Security-Token=" : "", token);
-		lines_put_names(to, lines, "%3B");
-		fprintf(to, "%s%s", *request->query ? "&" : "", request->query);
-	}
+	if (to)
+		lines_put_names(to, lines);
+	char *escaped = to && !fclose(to) ? sl_s3_encode(names, false) : NULL;
+	if (!id || !token || !escaped ||
+	    asprintf(&text,
+	             "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%s%%2F%.8s%%2F%s%%2F%s%%"
+	             "2F" SCOPE "&X-Amz-Date=%s&X-Amz-Expires=%u%s%s&X-Amz-SignedHeaders=%s%s%s",
+	             id, request->date, request->region, request->service, request->date,
+	             request->seconds, *token ? "&X-Amz-Security-Token=" : "", token, escaped,
+	             *request->query ? "&" : "", request->query) < 0)
+		text = NULL;
 	free(id);
 	sl_s3_text_clear(token);
-	return to && !fclose(to) ? text : NULL;
+	free(names);
+	free(escaped);
+	return text;
 }
 
 int sl_sign(const struct sl_sign_request *request, char **out)
@@ -266,7 +270,7 @@ int sl_sign(const struct sl_sign_request *request, char **out)
 	} else if (to) {
 		fprintf(to, "AWS4-HMAC-SHA256 Credential=%s/%.8s/%s/%s/" SCOPE ", SignedHeaders=",
 		        request->id, request->date, request->region, request->service);
-		lines_put_names(to, lines, ";");
+		lines_put_names(to, lines);
 		fprintf(to, ", Signature=%s", hex);
 		rc = fclose(to) ? -ENOMEM : 0;
 	}
