@@ -30,8 +30,17 @@ enum field {
 extern const char *const field_names[FIELDS];
 void field_fill(enum field field, uint64_t *seed, void *out, size_t n);
 
-/* By the library whose format it is, with none of sluice's sources. False: it is not to be read. */
-bool reference_decode(const struct sl_codec *codec, const void *in, size_t n, void *out,
-                      size_t length);
+/* A codec as the tests know it. It is decoded by the library whose format it is, with none of sluice's sources. */
+struct reference {
+	const char *name;
+	int filter;
+	bool shuffles; /* its bits itself, so that a byte shuffle is not the default */
+	/* False: it is not to be read, or its library is not there. */
+	bool (*decode)(const unsigned char *in, size_t n, size_t element, unsigned char *out,
+	               size_t length);
+};
+extern const struct reference references[]; /* the last has no name */
+/* Returns NULL if no test has such a filter. */
+const struct reference *reference_of(int filter);
 
 #endif

@@ -34,6 +34,16 @@ static const struct sl_codec *built_in(size_t i)
 	for (size_t index_ = 0; sl_codec_at(index_); index_++) \
 		for (const struct sl_codec *codec = built_in(index_); codec; codec = NULL)
 
+/* By the tests' own decoder, with elements of a byte. */
+static bool reference_decode(const struct sl_codec *codec, const void *in, size_t n, void *out,
+                             size_t length)
+{
+	const struct reference *known = reference_of(codec->filter);
+
+	/* every_codec_has_the_number_that_its_readers_know says more. */
+	return known && known->decode(in, n, 1, out, length);
+}
+
 static void *state_of(const struct sl_codec *codec, int level, size_t n)
 {
 	void *codec_state = NULL;
@@ -43,6 +53,22 @@ static void *state_of(const struct sl_codec *codec, int level, size_t n)
 }
 
 /* ------------------------------------------------------------------------------------- table */
+
+/* Readers have the decoders, by these numbers: a number that is mistyped in the product is seen here. */
+TEST(every_codec_has_the_number_that_its_readers_know)
+{
+	for (size_t i = 0; sl_codec_at(i); i++) {
+		const struct sl_codec *codec = sl_codec_at(i);
+		const struct reference *known = reference_of(codec->filter);
+
+		if (!known || strcmp(known->name, codec->name) != 0)
+			fail_msg("codec '%s' of filter %d has no row among the references in "
+			         "tests/codec/codec_reference.c, with a decoder by another library "
+			         "than its encoder's if there is one",
+			         codec->name, codec->filter);
+		assert_int_equal(known->shuffles, codec->shuffles);
+	}
+}
 
 TEST(a_codec_is_found_by_its_name_and_level)
 {

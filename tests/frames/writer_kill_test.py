@@ -13,9 +13,7 @@ import time
 
 try:
     import h5py
-    import lz4.block  # noqa: F401
     import numpy
-    import zstandard  # noqa: F401
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
