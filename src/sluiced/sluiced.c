@@ -60,8 +60,7 @@ static const struct argp_option option_list[] = {
 	{"group", KEY_GROUP, "GROUP", 0,
          "Let the members of this group, by name or number, connect too: all of them may read, "
          "make and delete everything. Without it only the daemon's user may, and root"},
-	{"layout", KEY_LAYOUT, NULL, OPTION_HIDDEN,
-         "Print the number of what an upgrade hands over"},
+	{"layout", KEY_LAYOUT, NULL, 0, "Print the number of what an upgrade hands over"},
 	{0},
 };
 
