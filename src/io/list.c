@@ -99,6 +99,16 @@ static int list_read_page(struct sluice_list *list)
 	return (int)n;
 }
 
+/* Returns -ENOTSUP, with a sentence that names the URI without its secrets. */
+static int list_refuse(const char *uri, const char *why)
+{
+	char *name = sl_uri_name(uri);
+
+	sl_fail(-ENOTSUP, "'%s': %s", name ? name : "the URI", why);
+	free(name);
+	return -ENOTSUP;
+}
+
 int sluice_list_open(sluice_context *ctx, const char *uri, const struct sluice_open_options *o,
                      int recursive, sluice_list **out)
 {
@@ -110,7 +120,7 @@ int sluice_list_open(sluice_context *ctx, const char *uri, const struct sluice_o
 	if (!uri || !out)
 		return sl_fail(-EINVAL, "sluice_list_open: %s is NULL", uri ? "out" : "uri");
 	if (strncasecmp(uri, "s3://", 5))
-		return sl_fail(-ENOTSUP, "only s3:// URIs have lists");
+		return list_refuse(uri, "only s3:// URIs have lists");
 	list = calloc(1, sizeof(*list));
 	if (!list)
 		return sl_fail(-ENOMEM, "no memory");
@@ -180,7 +190,7 @@ int sluice_remove(sluice_context *ctx, const char *uri, const struct sluice_open
 	if (!uri)
 		return sl_fail(-EINVAL, "sluice_remove: uri is NULL");
 	if (strncasecmp(uri, "s3://", 5))
-		return sl_fail(-ENOTSUP, "only objects of S3 are removed");
+		return list_refuse(uri, "only objects of S3 are removed");
 	if (o)
 		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
 	options.flags = SLUICE_OPEN_READ;
@@ -207,7 +217,8 @@ int sluice_copy_object(sluice_context *ctx, const char *from, const char *to,
 	if (!from || !to)
 		return sl_fail(-EINVAL, "sluice_copy_object: %s is NULL", from ? "to" : "from");
 	if (strncasecmp(from, "s3://", 5) || strncasecmp(to, "s3://", 5))
-		return sl_fail(-ENOTSUP, "only objects of S3 are copied by their server");
+		return list_refuse(strncasecmp(from, "s3://", 5) ? from : to,
+		                   "only objects of S3 are copied by their server");
 	if (o)
 		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
 	rc = sl_uri_parse(from, &source);

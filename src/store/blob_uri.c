@@ -108,8 +108,8 @@ int sl_blob_uri_parse(const char *uri, struct sl_blob_uri *out)
 		rc = blob_uri_options(uri, options, &b);
 	if (!rc && b.id && *b.name)
 		rc = sl_fail(-EINVAL, "'%s': a blob is named, or has its id said; not both", uri);
-	if (!rc && !b.id)
-		rc = sl_name_check(b.name, SL_NAME_BYTES, false);
+	if (!rc && !b.id && (rc = sl_name_check(b.name, SL_NAME_BYTES, false)))
+		sl_fail(rc, "'%.*s': %s", (int)strcspn(uri, "?"), uri, sluice_last_message());
 	if (rc)
 		free(b.text);
 	else

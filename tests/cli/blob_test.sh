@@ -165,10 +165,11 @@ source_that_cannot_become_a_blob_is_named() {
 	status 1 "$sluice" cp --durable from store://x
 	says "durable"
 	status 1 "$sluice" cp from store://
-	says "a name is empty"
+	says "'store://': a name is empty"
 	status 1 "$sluice" cp from "store://$(printf 'x%.0s' {1..256})"
 	says "255"
 	status 1 "$sluice" cp from 'store://a%0ab'
+	says "'store://a%0ab': a name is no UTF-8"
 	status 1 "$sluice" cp from 'store://x?colour=red'
 	says "colour"
 	status 1 "$sluice" cp store://x to

@@ -64,6 +64,10 @@ sums_of_another_kind_are_no_damage() {
 	says "no line"
 	status 2 "$sluice" cp from to.other --version-id 1
 	says "no URI of one"
+	status 1 "$sluice" ls .
+	says "'.': only s3:// URIs have lists"
+	status 1 "$sluice" ls 'http://me:secret@127.0.0.1:1/a?b=c'
+	says "'http://127.0.0.1:1/a?...': only s3:// URIs have lists"
 	status 2 "$sluice" ls store://
 	says "sluice store ls"
 	cp from "a) = b"
