@@ -14,6 +14,8 @@
 
 #include "store/device/devices.h"
 
+#define REFUSED_PAUSE_NS 5000000
+
 /* Ends a call. Caller holds store->mutex. */
 static void call_finish_locked(struct sl_pending_call *call, int rc)
 {
@@ -143,13 +145,21 @@ static void call_read_locked(sluice_store *store, struct sl_conn *conn, int64_t 
 {
 	int fds[2], flags = deadline == SL_FOREVER ? 0 : MSG_DONTWAIT;
 	ssize_t n = -EAGAIN;
+	bool refused;
 
 	conn->reading = true;
 	sl_mutex_unlock(&store->mutex);
 	if (!flags || sl_socket_wait(conn->fd, POLLIN, deadline))
 		n = sl_socket_receive(conn->fd, &conn->in, fds, flags);
+	refused = n > 0 && conn->in.head.serial == SL_SERIAL_ANY;
+	/*
+	 * A message that this server refuses is sent again, to it too, as often as it refuses it. The pause is without
+	 * the mutex; threads that wait for a reply meanwhile would get none.
+	 */
+	if (refused)
+		nanosleep(&(struct timespec){0, REFUSED_PAUSE_NS}, NULL);
 	sl_mutex_lock(&store->mutex);
-	if (n > 0 && conn->in.head.serial != SL_SERIAL_ANY) {
+	if (n > 0 && !refused) {
 		conn->heard++;
 		call_hand_over_locked(store, conn, fds);
 	} else if (n != -EAGAIN) {

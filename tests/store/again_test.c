@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "lib/daemon.h"
+#include "protocol/protocol.h"
 #include "protocol/step.h"
 
 static char next[220]; /* the file with the step at which a server dies */
@@ -43,6 +44,49 @@ void __wrap_sl_store_step(const char *step)
 		return;
 	while (!atomic_load(&self->goes_on))
 		usleep(500);
+}
+
+/* While it spoils, questions for the counts leave here as no server takes them. */
+static _Atomic bool spoils;
+static atomic_uint spoiled;
+
+ssize_t __real_sl_fds_send(int socket, const void *data, size_t bytes, const int *fds,
+                           unsigned count, int flags);
+ssize_t __wrap_sl_fds_send(int socket, const void *data, size_t bytes, const int *fds,
+                           unsigned count, int flags);
+ssize_t __wrap_sl_fds_send(int socket, const void *data, size_t bytes, const int *fds,
+                           unsigned count, int flags)
+{
+	union sl_message m;
+
+	memcpy(&m, data, bytes);
+	if (m.head.type == SL_MSG_STATS && atomic_load(&spoils)) {
+		m.head.count = UINT16_MAX;
+		atomic_fetch_add(&spoiled, 1);
+	}
+	return __real_sl_fds_send(socket, &m, bytes, fds, count, flags);
+}
+
+/* ------------------------------------------------------------------------------- a refused message */
+
+static void *heal(void *unused)
+{
+	sleep_ms(500);
+	atomic_store(&spoils, false);
+	return unused;
+}
+
+/* The server cannot say which request it has refused; all are sent again, but not as fast as it answers. */
+DAEMON_TEST(message_that_a_server_does_not_take_is_sent_again_with_pauses)
+{
+	struct sluice_store_counts counts = {.size = sizeof(counts)};
+	pthread_t thread;
+
+	atomic_store(&spoils, true);
+	assert_int_equal(pthread_create(&thread, NULL, heal, NULL), 0);
+	assert_ok(sluice_store_stats(d->store, &counts));
+	pthread_join(thread, NULL);
+	assert_in_range(atomic_load(&spoiled), 2, 500 / 5 + 1);
 }
 
 /* ------------------------------------------------------------------------------------- a lost reply */
