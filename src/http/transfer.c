@@ -49,6 +49,9 @@ static bool environment_has_proxy(void)
 static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *http)
 {
 	const struct sl_settings *settings = &http->core->settings;
+	const char *bundle = settings->ca_bundle[0] ? settings->ca_bundle
+	                     : http->s3             ? sl_s3_ca_bundle(http->s3)
+	                                            : NULL;
 	CURL *easy = transfer->easy;
 
 	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer->reason);
@@ -75,8 +78,8 @@ static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *h
 	                                                 : (long)CURL_HTTP_VERSION_1_1);
 	if (http->flags & SLUICE_OPEN_HTTP2)
 		curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L);
-	if (settings->ca_bundle[0]) {
-		curl_easy_setopt(easy, CURLOPT_CAINFO, settings->ca_bundle);
+	if (bundle) {
+		curl_easy_setopt(easy, CURLOPT_CAINFO, bundle);
 		curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
 	}
 	if (settings->tls_insecure) {

@@ -434,6 +434,13 @@ void sl_http_upload_submit(struct sl_http_upload *upload, struct sl_piece *piece
 
 /* ------------------------------------------------------------------------------- open and close */
 
+/* Whether the URL has a signature of AWS's second version, which is of a Content-Type as well. */
+static bool upload_is_signed(const char *url)
+{
+	return strchr(url, '?') && strstr(url, "AWSAccessKeyId=") && strstr(url, "Signature=") &&
+	       strstr(url, "Expires=");
+}
+
 /* No other thread has the upload yet. */
 int sl_http_upload_new(struct sl_http *http, const struct sluice_open_options *options,
                        struct sl_http_upload **out) SL_UNCHECKED
@@ -454,7 +461,7 @@ int sl_http_upload_new(struct sl_http *http, const struct sluice_open_options *o
 	pthread_cond_init(&upload->ended, NULL);
 	sl_list_init(&upload->locked.unsent);
 	rc = sl_http_fields_begin(&upload->fields, http);
-	if (!rc && !sl_http_identity_has(http, "Content-Type"))
+	if (!rc && !sl_http_identity_has(http, "Content-Type") && !upload_is_signed(http->url))
 		rc = sl_http_fields_add(&upload->fields, "Content-Type: application/octet-stream");
 	if (!rc && upload->exclusive)
 		rc = sl_http_fields_add(&upload->fields, "If-None-Match: *");

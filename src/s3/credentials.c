@@ -208,8 +208,7 @@ static int source_browser(const struct asked *asked, struct sl_s3_source *out)
 /* Returns the URL of the Security Token Service, for the caller to free. */
 static char *role_service(const struct asked *asked)
 {
-	static const char *const names[] = {"AWS_ENDPOINT_URL_STS", "AWS_ENDPOINT_URL", NULL};
-	const char *set = sl_s3_variable(names);
+	const char *set = sl_s3_endpoint(asked->profile, SL_S3_ENDPOINT_STS);
 	char *url;
 
 	if (set)

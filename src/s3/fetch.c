@@ -33,6 +33,9 @@ static size_t answer_on_body(char *data, size_t size, size_t count, void *argume
 static void call_prepare(CURL *easy, const struct sl_settings *settings,
                          const struct sl_s3_call *call)
 {
+	const char *bundle = settings->ca_bundle[0]
+	                             ? settings->ca_bundle
+	                             : sl_s3_variable((const char *const[]){"AWS_CA_BUNDLE", NULL});
 	long connect = call->near ? NEAR_CONNECT_MS : (long)settings->http_connect_ms;
 	long most = call->near ? NEAR_MS : connect + (long)settings->http_stall_ms;
 
@@ -48,8 +51,8 @@ static void call_prepare(CURL *easy, const struct sl_settings *settings,
 	curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
 	if (call->near)
 		curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
-	if (settings->ca_bundle[0])
-		curl_easy_setopt(easy, CURLOPT_CAINFO, settings->ca_bundle);
+	if (bundle)
+		curl_easy_setopt(easy, CURLOPT_CAINFO, bundle);
 	if (settings->tls_insecure) {
 		curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
 		curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);

@@ -21,6 +21,7 @@ struct sl_s3 {
 	struct sl_s3_keyring *keyring;
 	char *where; /* endpoint and bucket, of which the keyring knows the region */
 	char region[SL_S3_TEXT];
+	char *ca_bundle; /* of AWS's settings; or NULL */
 	bool requester_pays, sign_payload;
 	const char *source;          /* of the keys, in words */
 	struct sl_s3_keys keys;      /* without an issuer */
@@ -42,11 +43,12 @@ static int object_place(struct sl_s3 *s3, const struct sl_s3_name *name,
                         const struct sluice_s3_options *options,
                         const struct sl_s3_profile *profile, const char *query)
 {
-	static const char *const endpoints[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", NULL};
+	static const char *const bundles[] = {"AWS_CA_BUNDLE", NULL};
 	const char *region =
 		sl_s3_choose(options->region, sl_s3_regions, profile->of[SL_S3_REGION]);
 	const char *endpoint =
-		sl_s3_choose(options->endpoint, endpoints, profile->of[SL_S3_ENDPOINT]);
+		options->endpoint ? options->endpoint : sl_s3_endpoint(profile, SL_S3_ENDPOINT_S3);
+	const char *bundle = sl_s3_choose(NULL, bundles, profile->of[SL_S3_CA_BUNDLE]);
 	const char *addressing =
 		options->addressing ? options->addressing : profile->of[SL_S3_ADDRESSING];
 
@@ -55,6 +57,8 @@ static int object_place(struct sl_s3 *s3, const struct sl_s3_name *name,
 	if (region && strlen(region) >= SL_S3_TEXT)
 		return sl_fail(-EINVAL, "the region '%s' is too long", region);
 	strcpy(s3->region, region ? region : "us-east-1");
+	if (bundle && !(s3->ca_bundle = strdup(bundle)))
+		return sl_fail(-ENOMEM, "no memory");
 	if (asprintf(&s3->where, "%s %s", endpoint ? endpoint : "", name->bucket) < 0) {
 		s3->where = NULL;
 		return sl_fail(-ENOMEM, "no memory");
@@ -207,6 +211,7 @@ void sl_s3_close(struct sl_s3 *s3)
 		return;
 	sl_s3_place_clear(&s3->place);
 	sl_s3_keys_clear(&s3->keys);
+	free(s3->ca_bundle);
 	free(s3->where);
 	sl_mutex_destroy(&s3->mutex);
 	explicit_bzero(s3, sizeof(*s3));
@@ -221,6 +226,11 @@ const char *sl_s3_url(const struct sl_s3 *s3)
 struct sl_s3_habits *sl_s3_habits_of(const struct sl_s3 *s3)
 {
 	return sl_s3_habits_keep(s3->keyring, s3->where);
+}
+
+const char *sl_s3_ca_bundle(const struct sl_s3 *s3)
+{
+	return s3->ca_bundle;
 }
 
 /* -------------------------------------------------------------------------------------- sign */

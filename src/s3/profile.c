@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "s3/profile.h"
 
@@ -22,6 +23,11 @@ static const char *const value_names[SL_S3_VALUES] = {
 	"credential_process",
 	"region",
 	"endpoint_url",
+	"services",
+	"[services]s3.endpoint_url",
+	"[services]sts.endpoint_url",
+	"ignore_configured_endpoint_urls",
+	"ca_bundle",
 	"s3.addressing_style",
 	"role_arn",
 	"source_profile",
@@ -52,6 +58,21 @@ const char *sl_s3_choose(const char *option, const char *const *names, const cha
 	return set ? set : of_profile;
 }
 
+const char *sl_s3_endpoint(const struct sl_s3_profile *profile, enum sl_s3_value service)
+{
+	static const char *const ignore[] = {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", NULL};
+	const char *own =
+		service == SL_S3_ENDPOINT_STS ? "AWS_ENDPOINT_URL_STS" : "AWS_ENDPOINT_URL_S3";
+	const char *ignored = sl_s3_choose(NULL, ignore, profile->of[SL_S3_IGNORE_ENDPOINTS]);
+	const char *of_profile =
+		profile->of[service] ? profile->of[service] : profile->of[SL_S3_ENDPOINT];
+
+	return ignored && !strcasecmp(ignored, "true")
+	               ? NULL
+	               : sl_s3_choose(NULL, (const char *const[]){own, "AWS_ENDPOINT_URL", NULL},
+	                              of_profile);
+}
+
 /* ------------------------------------------------------------------------------------- lines */
 
 static char *text_strip(char *text)
@@ -63,34 +84,41 @@ static char *text_strip(char *text)
 	return text + strspn(text, " \t\r\n");
 }
 
-/* Whether the text between brackets names the profile: "NAME", or of the config file "profile NAME" or "default". */
-static bool section_is(char *section, const char *name, bool shared)
+/* Whether the text between brackets is the section: "NAME", or with a kind "KIND NAME" or "default". Quotes are for blanks. */
+static bool section_is(char *section, const char *kind, const char *name)
 {
+	size_t length = strlen(kind);
 	char *end = strchr(section, ']');
 
 	if (end)
 		*end = '\0';
 	section = text_strip(section);
-	if (shared || !strcmp(section, "default"))
-		return !strcmp(section, name);
-	if (strncmp(section, "profile", 7) || !strchr(" \t", section[7]) || !section[7])
+	if (!length || !strcmp(section, "default"))
+		return !strcmp(section, name) && strcmp(kind, "services");
+	if (strncmp(section, kind, length) || !isspace((unsigned char)section[length]))
 		return false;
-	return !strcmp(text_strip(section + 7), name);
+	section = text_strip(section + length);
+	end = section + strlen(section);
+	if (end > section + 1 && strchr("\"'", *section) && end[-1] == *section) {
+		end[-1] = '\0';
+		section++;
+	}
+	return !strcmp(section, name);
 }
 
-/* A line "name = value"; the names within the value of the line `outer` begin with that. */
+/* A line "name = value", the name in any case; the names within the value of the line `outer` begin with that. */
 static int profile_take(struct sl_s3_profile *profile, const char *outer, char *line, bool shared)
 {
-	char *equal = strchr(line, '='), name[64];
+	char *equal = strpbrk(line, *outer ? "=" : "=:"), name[64];
 
 	if (!equal)
 		return 0;
 	*equal = '\0';
-	snprintf(name, sizeof(name), "%s%s%s", outer, *outer ? "." : "", text_strip(line));
+	snprintf(name, sizeof(name), "%s%s", outer, text_strip(line));
 	for (int i = 0; i < SL_S3_VALUES; i++) {
 		const char *value = text_strip(equal + 1);
 
-		if (strcmp(name, value_names[i]) || profile->of[i] || !*value)
+		if (strcasecmp(name, value_names[i]) || profile->of[i] || !*value)
 			continue;
 		profile->of[i] = strdup(value);
 		profile->shared[i] = shared;
@@ -99,30 +127,35 @@ static int profile_take(struct sl_s3_profile *profile, const char *outer, char *
 	return 0;
 }
 
-static int profile_read(struct sl_s3_profile *profile, FILE *file, bool shared)
+/* Reads the section of that kind and name: "profile"; "", a profile of the credentials file; "services". */
+static int profile_read(struct sl_s3_profile *profile, FILE *file, const char *kind,
+                        const char *name, bool *found)
 {
-	char *line = NULL, outer[32] = "";
+	char *line = NULL, outer[48] = "";
 	size_t size = 0;
 	bool inside = false;
 	int rc = 0;
 
-	while (!rc && getline(&line, &size, file) >= 0) {
+	for (bool first = true; !rc && getline(&line, &size, file) >= 0; first = false) {
+		bool marked = first && !strncmp(line, "\xef\xbb\xbf", 3);
 		bool indented = line[0] == ' ' || line[0] == '\t';
-		char *text = text_strip(line);
+		char *text = text_strip(line + 3 * marked);
 
 		if (!*text || *text == '#' || *text == ';')
 			continue;
 		if (*text == '[' && !indented) {
-			inside = section_is(text + 1, profile->name, shared);
-			profile->found |= inside;
+			inside = section_is(text + 1, kind, name);
+			*found |= inside;
 			outer[0] = '\0';
 			continue;
 		}
 		if (!inside)
 			continue;
 		if (!indented)
-			snprintf(outer, sizeof(outer), "%.*s", (int)strcspn(text, " \t="), text);
-		rc = profile_take(profile, indented ? outer : "", text, shared);
+			snprintf(outer, sizeof(outer), "%s%.*s.", *kind == 's' ? "[services]" : "",
+			         (int)strcspn(text, " \t=:"), text);
+		if (indented || *kind != 's')
+			rc = profile_take(profile, indented ? outer : "", text, !*kind);
 	}
 	if (line)
 		explicit_bzero(line, size);
@@ -147,7 +180,7 @@ static char *file_path(const char *variable, const char *usual)
 }
 
 static int profile_read_file(struct sl_s3_profile *profile, const char *path, const char *variable,
-                             bool shared)
+                             const char *kind, const char *name, bool *found)
 {
 	FILE *file = fopen(path, "re");
 	int rc;
@@ -157,7 +190,7 @@ static int profile_read_file(struct sl_s3_profile *profile, const char *path, co
 		return 0;
 	if (!file)
 		return sl_fail(-errno, "%s: '%s': %s", variable, path, strerror(errno));
-	rc = profile_read(profile, file, shared);
+	rc = profile_read(profile, file, kind, name, found);
 	if (!rc && ferror(file))
 		rc = sl_fail(-EIO, "'%s' cannot be read", path);
 	fclose(file);
@@ -172,15 +205,26 @@ int sl_s3_profile_load(const char *name, struct sl_s3_profile *out)
 	                         : sl_s3_variable((const char *const[]){
 					   "AWS_PROFILE", "AWS_DEFAULT_PROFILE", NULL});
 	struct sl_s3_profile profile = {.name = named ? named : "default"};
+	const char *services;
+	bool has_services = false;
 	int rc;
 
 	profile.credentials = file_path(credentials, ".aws/credentials");
 	profile.config = file_path(config, ".aws/config");
 	rc = profile.credentials && profile.config ? 0 : sl_fail(-ENOMEM, "no memory");
 	if (!rc)
-		rc = profile_read_file(&profile, profile.credentials, credentials, true);
+		rc = profile_read_file(&profile, profile.credentials, credentials, "", profile.name,
+		                       &profile.found);
 	if (!rc)
-		rc = profile_read_file(&profile, profile.config, config, false);
+		rc = profile_read_file(&profile, profile.config, config, "profile", profile.name,
+		                       &profile.found);
+	services = profile.of[SL_S3_SERVICES];
+	if (!rc && services)
+		rc = profile_read_file(&profile, profile.config, config, "services", services,
+		                       &has_services);
+	if (!rc && services && !has_services)
+		rc = sl_fail(-EINVAL, "the profile '%s' has services = %s, which '%s' has not",
+		             profile.name, services, profile.config);
 	if (!rc && named && strcmp(named, "default") && !profile.found)
 		rc = sl_fail(-EINVAL, "there is no profile '%s' in '%s' and '%s'", named,
 		             profile.credentials, profile.config);

@@ -13,6 +13,11 @@ enum sl_s3_value {
 	SL_S3_PROCESS,
 	SL_S3_REGION,
 	SL_S3_ENDPOINT,
+	SL_S3_SERVICES,
+	SL_S3_ENDPOINT_S3, /* of the section that `services` names, as the next */
+	SL_S3_ENDPOINT_STS,
+	SL_S3_IGNORE_ENDPOINTS,
+	SL_S3_CA_BUNDLE,
 	SL_S3_ADDRESSING,
 	SL_S3_ROLE,
 	SL_S3_SOURCE_PROFILE,
@@ -44,5 +49,7 @@ void sl_s3_profile_clear(struct sl_s3_profile *profile);
 const char *sl_s3_variable(const char *const *names);
 /* Returns the first that is there of an option, a variable of such a list, and a value of the profile; or NULL. */
 const char *sl_s3_choose(const char *option, const char *const *names, const char *of_profile);
+/* Returns the endpoint that the environment or the profile has for a service, by that value of it; or NULL. */
+const char *sl_s3_endpoint(const struct sl_s3_profile *profile, enum sl_s3_value service);
 
 #endif

@@ -31,6 +31,8 @@ int sl_s3_open(struct sl_s3_keyring *keyring, struct sl_pool *waiting, const cha
 void sl_s3_close(struct sl_s3 *s3);
 /* Returns the URL of the object. */
 const char *sl_s3_url(const struct sl_s3 *s3);
+/* Returns the file of certificates that AWS's settings name; or NULL. */
+const char *sl_s3_ca_bundle(const struct sl_s3 *s3);
 
 enum sl_s3_excludes {
 	SL_S3_UNKNOWN,

@@ -95,6 +95,32 @@ HTTP_TEST(headers_go_to_their_own_server_only)
 	all_said(to, "authorization=-", true);
 }
 
+/* The second version of AWS's signatures covers a Content-Type, and that of a presigned URL has none. */
+HTTP_TEST(a_presigned_upload_has_the_headers_that_were_signed)
+{
+	static const struct {
+		const char *options, *type;
+		const char *const headers[2];
+	} rows[] = {
+		{"AWSAccessKeyId=A&Signature=s%2B&Expires=9", "content-type=- ", {NULL}},
+		{"Expires=9&Signature=s&AWSAccessKeyId=A",
+	         "content-type=a/b ",
+	         {"Content-Type: a/b"}},
+		{"X-Amz-Signature=s&X-Amz-Expires=9",
+	         "content-type=application/octet-stream ",
+	         {NULL}},
+	};
+
+	for (size_t i = 0; i < COUNT_OF(rows); i++) {
+		const char *uri = fault_uri("size=5000&%s", rows[i].options);
+		sluice_file *file = open_with(f, uri, SLUICE_OPEN_REPLACE, rows[i].headers);
+
+		assert_write(file, "hello", 5, 0);
+		assert_ok(sluice_close(file));
+		all_said(uri, rows[i].type, true);
+	}
+}
+
 HTTP_TEST(headers_that_are_not_the_users_are_refused)
 {
 	static const struct {

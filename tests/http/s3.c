@@ -349,6 +349,28 @@ S3_TEST(a_server_without_a_good_certificate_is_refused)
 	refused(f, "s3://echo/x", NULL, EACCES, "certificate");
 }
 
+S3_TEST(certificates_are_those_of_awss_settings_where_there_are_no_others)
+{
+	char config[600];
+
+	over_tls("s3_good");
+	unsetenv("SLUICE_CA_BUNDLE");
+	fixture_config(f, &row->config);
+	setenv("AWS_CA_BUNDLE", server_ca(), 1);
+	reads(f, "files");
+	setenv("AWS_CA_BUNDLE", "/nonexistent/ca.pem", 1);
+	refused(f, "s3://echo/x", NULL, EINVAL, "");
+	with(f, "SLUICE_CA_BUNDLE", server_ca());
+	reads(f, "files");
+	unsetenv("SLUICE_CA_BUNDLE");
+	fixture_config(f, &row->config);
+	unsetenv("AWS_CA_BUNDLE");
+	snprintf(config, sizeof(config), "[default]\nca_bundle = %s\n", server_ca());
+	file_say(scratch(f, "config"), config);
+	setenv("AWS_CONFIG_FILE", scratch(f, "config"), 1);
+	reads(f, "files");
+}
+
 static void checksum_is(struct fixture *f, const char *uri, uint64_t first, const char *expected)
 {
 	struct sluice_file_info info = {.size = sizeof(info)};

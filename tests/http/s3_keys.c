@@ -57,6 +57,84 @@ S3_TEST(profiles_have_credentials)
 	reads_with(f, "files", &s3);
 }
 
+/* The server of objects, as s3_environment() names it. */
+static const char *server(void)
+{
+	static char url[100];
+
+	snprintf(url, sizeof(url), "%s", getenv("AWS_ENDPOINT_URL"));
+	return url;
+}
+
+S3_TEST(names_of_profiles_and_settings_are_read_in_any_form)
+{
+	static const char *const sections[][2] = {{"[profile \"my prof\"]", "my prof"},
+	                                          {"[profile 'my prof']", "my prof"},
+	                                          {"[ profile\t\"x]", "\"x"},
+	                                          {"[profile \"]", "\""}};
+	struct sluice_s3_options s3 = SLUICE_S3_OPTIONS_INIT;
+	char config[500];
+
+	for (size_t i = 0; i < COUNT_OF(sections); i++) {
+		snprintf(config, sizeof(config),
+		         "\xef\xbb\xbf%s\nAWS_Access_Key_ID = AKIDTEST\n"
+		         "AWS_SECRET_ACCESS_KEY: secret/+of=the-test\nREGION : us-east-1\n",
+		         sections[i][0]);
+		only_files(f, "", config);
+		s3.profile = sections[i][1];
+		reads_with(f, "files", &s3);
+	}
+	only_files(f,
+	           "\xef\xbb\xbf[my prof]\naws_access_key_id = AKIDTEST\n"
+	           "aws_secret_access_key = secret/+of=the-test\n",
+	           "");
+	s3.profile = "my prof";
+	reads_with(f, "files", &s3);
+}
+
+S3_TEST(a_profile_names_its_server_by_services)
+{
+	char config[600];
+
+	snprintf(
+		config, sizeof(config),
+		"[services other]\ns3 =\n  endpoint_url = http://127.0.0.1:1\n"
+		"[default]\nservices = mine\nendpoint_url = http://127.0.0.1:2\nregion = "
+	        "us-east-1\n"
+		"s3 =\n  endpoint_url = http://127.0.0.1:3\n"
+		"[services mine]\nregion = eu-north-1\nsts =\n  endpoint_url = http://127.0.0.1:4\n"
+		"s3 =\n  endpoint_url = %s\n",
+		server());
+	unsetenv("AWS_ENDPOINT_URL");
+	file_say(scratch(f, "config"), config);
+	setenv("AWS_CONFIG_FILE", scratch(f, "config"), 1);
+	reads(f, "files");
+	file_say(scratch(f, "config"), "[default]\nservices = mine\n");
+	refused(f, "s3://echo/x", NULL, EINVAL, "services = mine");
+}
+
+S3_TEST(endpoints_of_files_and_variables_are_ignored_where_that_is_asked_for)
+{
+	struct sluice_s3_options s3 = SLUICE_S3_OPTIONS_INIT;
+	char endpoint[100], proxy[100];
+
+	snprintf(endpoint, sizeof(endpoint), "%s", server());
+	/* It connects nobody to AWS. */
+	snprintf(proxy, sizeof(proxy), "http://127.0.0.1:%d", server_port("plain"));
+	setenv("https_proxy", proxy, 1);
+	setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "TRUE", 1);
+	refused(f, "s3://code403/x", NULL, EACCES, "the proxy refused");
+	s3.endpoint = endpoint;
+	reads_with(f, "files", &s3);
+	setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "false", 1);
+	file_say(scratch(f, "config"), "[default]\nignore_configured_endpoint_urls = true\n");
+	setenv("AWS_CONFIG_FILE", scratch(f, "config"), 1);
+	reads(f, "files");
+	unsetenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
+	refused(f, "s3://code403/x", NULL, EACCES, "the proxy refused");
+	unsetenv("https_proxy");
+}
+
 /* How often a process ran that leaves a line of four bytes each time. */
 static long runs_in(const char *path)
 {
