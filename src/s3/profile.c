@@ -218,13 +218,23 @@ int sl_s3_profile_load(const char *name, struct sl_s3_profile *out)
 	if (!rc)
 		rc = profile_read_file(&profile, profile.config, config, "profile", profile.name,
 		                       &profile.found);
+	/* Keys are of one file. */
+	for (int i = SL_S3_SECRET; i <= SL_S3_TOKEN; i++)
+		if (profile.of[SL_S3_KEY_ID] && profile.shared[i] != profile.shared[SL_S3_KEY_ID]) {
+			free(profile.of[i]);
+			profile.of[i] = NULL;
+		}
 	services = profile.of[SL_S3_SERVICES];
 	if (!rc && services)
 		rc = profile_read_file(&profile, profile.config, config, "services", services,
 		                       &has_services);
-	if (!rc && services && !has_services)
-		rc = sl_fail(-EINVAL, "the profile '%s' has services = %s, which '%s' has not",
-		             profile.name, services, profile.config);
+	/* An endpoint that is none fails where it is asked for, and is told. */
+	if (!rc && services && !has_services &&
+	    asprintf(&profile.of[SL_S3_ENDPOINT_S3], "of services = %s, which is not in '%s',",
+	             services, profile.config) < 0) {
+		profile.of[SL_S3_ENDPOINT_S3] = NULL;
+		rc = sl_fail(-ENOMEM, "no memory");
+	}
 	if (!rc && named && strcmp(named, "default") && !profile.found)
 		rc = sl_fail(-EINVAL, "there is no profile '%s' in '%s' and '%s'", named,
 		             profile.credentials, profile.config);

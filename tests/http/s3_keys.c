@@ -44,6 +44,15 @@ S3_TEST(profiles_have_credentials)
 	reads(f, "north");
 	s3.profile = "third";
 	reads_with(f, "files", &s3);
+	/* A token is that of its keys, and not of other keys in the other file. */
+	only_files(f,
+	           "[default]\naws_access_key_id = AKIDTEST\n"
+	           "aws_secret_access_key = secret/+of=the-test\n",
+	           "[default]\naws_session_token = expired\n[profile third]\naws_access_key_id = "
+	           "AKIDTEST\n"
+	           "aws_secret_access_key = secret/+of=the-test\n[profile other]\n");
+	setenv("AWS_PROFILE", "default", 1);
+	reads(f, "files");
 	/* Keys in the environment come before the profile of the environment, not before that of the options. */
 	setenv("AWS_ACCESS_KEY_ID", "AKIDOTHER", 1);
 	setenv("AWS_SECRET_ACCESS_KEY", "x", 1);
@@ -100,7 +109,7 @@ S3_TEST(a_profile_names_its_server_by_services)
 		config, sizeof(config),
 		"[services other]\ns3 =\n  endpoint_url = http://127.0.0.1:1\n"
 		"[default]\nservices = mine\nendpoint_url = http://127.0.0.1:2\nregion = "
-	        "us-east-1\n"
+		"us-east-1\n"
 		"s3 =\n  endpoint_url = http://127.0.0.1:3\n"
 		"[services mine]\nregion = eu-north-1\nsts =\n  endpoint_url = http://127.0.0.1:4\n"
 		"s3 =\n  endpoint_url = %s\n",
