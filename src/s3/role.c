@@ -43,23 +43,26 @@ int sl_s3_role_ask(const struct sl_s3_source *source, const struct sl_settings *
 	static const struct sl_s3_name server = {(char *)"", (char *)""};
 	const struct sl_s3_source *base = source->base;
 	struct sl_s3_keys asked = {0};
-	struct sl_sign_request request = {.method = "GET",
-	                                  .payload = SL_S3_EMPTY,
-	                                  .region = source->texts[1],
-	                                  .service = "sts"};
+	/* As AWS's programs do it: other services know no GET. */
+	const char *body = source->texts[2];
+	char payload[SL_SIGN_HEX];
+	struct sl_sign_request request = {
+		.method = "POST", .payload = payload, .region = source->texts[1], .service = "sts"};
 	struct sl_s3_lines lines = {{NULL}};
 	struct sl_s3_place place = {0};
-	int rc = sl_s3_place_find(&server, source->texts[0], "path", source->texts[1],
-	                          source->texts[2], &place);
+	int rc =
+		sl_s3_place_find(&server, source->texts[0], "path", source->texts[1], NULL, &place);
 
+	if (!rc)
+		rc = sl_sign_payload(body, strlen(body), payload);
 	if (!rc && base->ask)
 		rc = base->ask(base, settings, &asked);
 	if (!rc && !sl_s3_authorize(&request, &place, base->ask ? &asked : &base->keys, time(NULL),
 	                            NULL, &lines))
 		rc = sl_fail(-ENOMEM, "no memory to sign a request");
 	if (!rc) {
-		struct sl_s3_call call = {"keys", "GET", place.url, (const char *const *)lines.of,
-		                          NULL,   false};
+		struct sl_s3_call call = {"keys", "POST", place.url, (const char *const *)lines.of,
+		                          body,   false};
 
 		rc = role_call(settings, &call, out);
 	}

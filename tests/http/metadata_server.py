@@ -17,7 +17,7 @@ behave for it:
   PUT /USER/latest/api/token                                 and GET /USER/latest/meta-data/iam/...: of machines (IMDSv2)
   GET /USER/container                                        of containers
   GET /USER/process                                          as a credential_process prints them
-  GET /USER/?Action=AssumeRole..., signed                    of the Security Token Service
+  POST /USER/, Action=AssumeRole..., signed                  of the Security Token Service
   POST /USER/, Action=AssumeRoleWithWebIdentity...           the same, for the token IDENTITY
   GET /USER/issued                                           so many keys were given to that user
   GET /slowed/NAME                                           so often S3 answered SlowDown for that object
@@ -121,16 +121,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def security(self, user, rest, body):
         """Says AccessDenied with the reason, or gives keys."""
         why = ""
-        asked = dict(urllib.parse.parse_qsl(rest[1:] if self.command == "GET" else body))
-        if self.command == "GET":
+        asked = dict(urllib.parse.parse_qsl(body))
+        if asked.get("Action") == "AssumeRole":
             request = s3_server.Request((self.requestline + "\r\n" + str(self.headers).replace("\n", "\r\n")).encode())
+            request.words, request.body = ["sealed"], body.encode()
             try:
                 request.check("sts")
             except s3_server.Refused as refused:
                 why = f"{refused.code}: {refused.message}"
         elif asked.get("WebIdentityToken") != IDENTITY:
             why = "the token is wrong"
-        if asked.get("Action") != ("AssumeRole" if self.command == "GET" else "AssumeRoleWithWebIdentity"):
+        if self.command != "POST" or asked.get("Action") not in ("AssumeRole", "AssumeRoleWithWebIdentity"):
             why = "the action is wrong"
         if asked.get("Version") != "2011-06-15" or not asked.get("RoleArn", "").startswith("arn:aws:iam::1:role/"):
             why = "the role is wrong"
