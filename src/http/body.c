@@ -267,38 +267,33 @@ void sl_http_body_over(struct sl_http_body *body, int error, char *sentence)
 	sl_http_end_pieces(&done, -ENOMEM, NULL);
 }
 
-/* No other thread has the body yet. */
-static struct sl_http_body *body_new(struct sl_http *http) SL_UNCHECKED
+/* No other thread has the body yet, or it waits for the first piece. */
+int sl_http_body_make(struct sl_http *http) SL_UNCHECKED
 {
-	struct sl_http_body *body = calloc(1, sizeof(*body));
+	struct sl_http_body *body = http->body ? http->body : calloc(1, sizeof(*body));
+	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
 
 	if (!body)
-		return NULL;
+		return sl_fail(-ENOMEM, "no memory");
+	body->versioned = (etag && sl_http_strong_etag(etag)) || http->modified_ns;
+	if (http->body)
+		return 0;
 	body->http = http;
 	sl_mutex_init(&body->mutex);
 	pthread_cond_init(&body->ended, NULL);
 	sl_list_init(&body->locked.pieces);
-	return body;
-}
-
-int sl_http_body_make(struct sl_http *http)
-{
-	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
-
-	if (!http->body && !(http->body = body_new(http)))
-		return sl_fail(-ENOMEM, "no memory");
-	http->body->versioned = (etag && sl_http_strong_etag(etag)) || http->modified_ns;
+	http->body = body;
 	return 0;
 }
 
+/* Open waits, and no other thread has the body yet. */
 struct sl_http_request *sl_http_body_keep(struct sl_http_request *probe) SL_UNCHECKED
 {
 	struct sl_http *http = probe->http;
 	CURL *easy = probe->transfer->easy;
 	struct sl_http_request *request = NULL;
 
-	if (atomic_fetch_add(&http->engine->unread, 1) < MOST_UNREAD &&
-	    (http->body = body_new(http)))
+	if (atomic_fetch_add(&http->engine->unread, 1) < MOST_UNREAD && !sl_http_body_make(http))
 		request = sl_http_request_new(http, SL_HTTP_GET, NULL);
 	if (!request) {
 		atomic_fetch_sub(&http->engine->unread, 1);
@@ -308,15 +303,13 @@ struct sl_http_request *sl_http_body_keep(struct sl_http_request *probe) SL_UNCH
 	http->body->locked.paused = http->body->locked.unread = true;
 	request->transfer = probe->transfer;
 	request->lines = probe->lines;
-	request->asked = request->since = request->alive = probe->alive;
-	request->slow = SL_FOREVER;
-	request->response = (struct sl_http_response){.status = probe->response.status,
-	                                              .complete = true,
-	                                              .retry_after = -1,
-	                                              .judged = true,
-	                                              .accepted = true};
 	probe->transfer = NULL;
 	probe->lines = NULL;
+	request->asked = request->since = request->alive = probe->alive;
+	request->slow = SL_FOREVER;
+	request->response.status = probe->response.status;
+	request->response.retry_after = -1;
+	request->response.complete = request->response.judged = request->response.accepted = true;
 	curl_easy_setopt(easy, CURLOPT_PRIVATE, request);
 	curl_easy_setopt(easy, CURLOPT_HEADERDATA, request);
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, request);

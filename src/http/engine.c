@@ -376,3 +376,37 @@ void sl_http_free(struct sl_http_engine *engine) SL_UNCHECKED
 	sl_mutex_destroy(&engine->mutex);
 	free(engine);
 }
+
+int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feature *out)
+{
+	const struct sl_settings *settings = &core->settings;
+
+	if (index == 0) {
+		out->name = "http, https";
+		out->usable = 1;
+		out->detail = curl_version();
+		out->effect = settings->remote == SL_REMOTE_MULTI
+		                      ? "remote files are moved by reactors, many transfers each"
+		                      : "remote files are moved by a thread for each connection";
+		return 0;
+	}
+	if (index == 2) {
+		sl_s3_feature(core->http->keyring, out);
+		return 0;
+	}
+	if (index > 2)
+		return -ENOENT;
+	out->name = "trust in servers";
+	out->usable = !settings->tls_insecure;
+	out->detail = settings->tls_insecure   ? "switched off by SLUICE_TLS_INSECURE"
+	              : settings->ca_bundle[0] ? settings->ca_bundle
+	                                       : "the system's certificates";
+	out->effect = settings->tls_insecure
+	                      ? "every server is trusted: anyone on the way can read "
+	                        "and change what is transferred"
+	                      : "a server must prove its name by a certificate";
+	out->remedy = settings->tls_insecure
+	                      ? "unset it, and name the certificates in SLUICE_CA_BUNDLE"
+	                      : NULL;
+	return 0;
+}

@@ -363,14 +363,16 @@ bool sl_http_identity_learns(struct sl_http_request *request)
 		return false;
 	curl_easy_getinfo(request->transfer->easy, CURLINFO_HTTPAUTH_AVAIL, &offered);
 	offered &= EITHER;
-	/* A stranger is told something else than 401: who it is comes with the request then. */
+	/* A stranger is told something else than 401: the password comes with the request then. */
 	if (!offered && (request->how != EITHER || status < 300 || status == 408 || status == 429 ||
 	                 status >= 500))
 		return false;
 	if (offered & CURLAUTH_DIGEST)
 		known = CURLAUTH_DIGEST;
+	else if (request->how == CURLAUTH_DIGEST)
+		return false;
 	atomic_store(&request->http->how, known);
-	return offered ? status == 401 && known & ~request->how : true;
+	return !offered || (status == 401 && known & ~request->how);
 }
 
 /* The first of: a header of the user, user and password of the URI, the token, .netrc. */

@@ -116,8 +116,7 @@ static void opening_choose_version(struct sl_http *http)
 	if (!http->by_date)
 		return;
 	sl_log(&http->core->settings, SL_LOG_INFO,
-	       "'%s': its ETag is not looked at (SLUICE_HTTP_ETAG): length and Last-Modified have "
-	       "to stay",
+	       "'%s': by length and Last-Modified: its ETag is not looked at (SLUICE_HTTP_ETAG)",
 	       http->name);
 	free(*etag);
 	*etag = NULL;

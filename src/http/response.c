@@ -24,7 +24,6 @@
 #define MOST_FIELD_BYTES    ((size_t)64 << 10)
 #define MOST_SAID_BYTES     4096
 #define MOST_REDIRECT_BYTES (1 << 20)
-#define LONGEST_WAIT_S      UINT64_C(31536000)
 
 static const char *const field_names[SL_HTTP_FIELDS] = {
 	"ETag",
@@ -45,159 +44,6 @@ static const char *const field_names[SL_HTTP_FIELDS] = {
 	"x-amz-checksum-type",
 	"x-amz-checksum-algorithm",
 };
-
-/* ------------------------------------------------------------------------------------- parsing */
-
-/* Digits from *text on, which is moved behind them. */
-static bool parse_digits(const char **text, uint64_t *out)
-{
-	const char *c = *text;
-	uint64_t value = 0;
-
-	if (!isdigit((unsigned char)*c))
-		return false;
-	for (; isdigit((unsigned char)*c); c++) {
-		unsigned digit = *c - '0';
-
-		if (value > ((uint64_t)INT64_MAX - digit) / 10)
-			return false;
-		value = value * 10 + digit;
-	}
-	*text = c;
-	*out = value;
-	return true;
-}
-
-bool sl_http_parse_length(const char *text, uint64_t *out)
-{
-	uint64_t value;
-
-	if (!parse_digits(&text, &value) || *text)
-		return false;
-	*out = value;
-	return true;
-}
-
-bool sl_http_parse_range(const char *text, struct sl_http_range *out)
-{
-	struct sl_http_range range = {.total = -1};
-	uint64_t total;
-
-	if (strncasecmp(text, "bytes", 5) || text[5] != ' ')
-		return false;
-	text += 6;
-	range.satisfied = *text != '*';
-	if (!range.satisfied)
-		text++;
-	else if (!parse_digits(&text, &range.first) || *text++ != '-' ||
-	         !parse_digits(&text, &range.last) || range.last < range.first)
-		return false;
-	if (*text++ != '/')
-		return false;
-	if (!strcmp(text, "*")) {
-		if (!range.satisfied)
-			return false;
-	} else {
-		if (!sl_http_parse_length(text, &total) || (range.satisfied && range.last >= total))
-			return false;
-		range.total = (int64_t)total;
-	}
-	*out = range;
-	return true;
-}
-
-static int64_t milliseconds_of(uint64_t seconds)
-{
-	return (int64_t)SL_MIN(seconds, LONGEST_WAIT_S) * 1000;
-}
-
-int64_t sl_http_parse_retry_after(const char *text, int64_t now)
-{
-	uint64_t seconds;
-	time_t date;
-
-	if (isdigit((unsigned char)text[0]))
-		return sl_http_parse_length(text, &seconds) ? milliseconds_of(seconds) : -1;
-	date = curl_getdate(text, NULL);
-	if (date < 0)
-		return -1;
-	return date <= now ? 0 : milliseconds_of((uint64_t)(date - now));
-}
-
-int64_t sl_http_parse_ratelimit(const char *text)
-{
-	uint64_t value, left = 0;
-	int64_t longest = -1;
-	const char *equals;
-
-	for (; (equals = strchr(text, '=')); text = equals) {
-		const char *name = equals++;
-
-		while (name > text && isalpha((unsigned char)name[-1]))
-			name--;
-		if (!parse_digits(&equals, &value))
-			continue;
-		if (!strncasecmp(name, "r=", 2) || !strncasecmp(name, "remaining=", 10))
-			left = value;
-		else if (!left && (!strncasecmp(name, "t=", 2) || !strncasecmp(name, "reset=", 6)))
-			longest = SL_MAX(longest, milliseconds_of(value));
-	}
-	return longest;
-}
-
-int64_t sl_http_parse_ratelimit_reset(const char *text, int64_t now)
-{
-	uint64_t value;
-
-	if (!sl_http_parse_length(text, &value))
-		return -1;
-	if (value > LONGEST_WAIT_S)
-		value = value > (uint64_t)now ? value - (uint64_t)now : 0;
-	return milliseconds_of(value);
-}
-
-bool sl_http_strong_etag(const char *text)
-{
-	size_t length = strlen(text);
-
-	if (length < 2 || text[0] != '"' || text[length - 1] != '"')
-		return false;
-	for (size_t i = 1; i < length - 1; i++)
-		if ((unsigned char)text[i] <= ' ' || text[i] == '"' || text[i] == 0x7f)
-			return false;
-	return true;
-}
-
-void sl_http_copy_etag(const char *text, char *out)
-{
-	size_t length = strlen(text);
-
-	out[0] = '\0';
-	if (length >= SL_HTTP_ETAG)
-		return;
-	for (size_t i = 0; i < length; i++)
-		if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
-			return;
-	memcpy(out, text, length + 1);
-}
-
-bool sl_http_parse_field(char *line, char **name, char **value)
-{
-	char *colon = strchr(line, ':'), *end;
-
-	if (!colon || colon == line)
-		return false;
-	end = line + strlen(line);
-	*colon++ = '\0';
-	while (*colon == ' ' || *colon == '\t')
-		colon++;
-	while (end > colon && strchr(" \t\r\n", end[-1]))
-		end--;
-	*end = '\0';
-	*name = line;
-	*value = colon;
-	return true;
-}
 
 /* -------------------------------------------------------------------------------------- checks */
 
@@ -229,28 +75,21 @@ void sl_http_response_clear(struct sl_http_request *request)
 	request->response.retry_after = -1;
 }
 
-/* Returns the length of the part that is to come: the first bytes of a small object are all of it. */
-static uint64_t response_part_length(const struct sl_http_request *request)
-{
-	const struct sl_http_range *range = &request->response.range;
-
-	return sl_http_request_has_head(request) && range->total > 0
-	               ? SL_MIN(request->length, (uint64_t)range->total)
-	               : request->length;
-}
-
 /* Whether an answer is a part: a 206, or a 200 whose range and length are those that were asked for. */
-static bool response_calls_itself_part(const struct sl_http_request *request)
+static bool response_has_part(struct sl_http_request *request)
 {
 	const struct sl_http_response *response = &request->response;
-	uint64_t length = response_part_length(request);
+	const struct sl_http_range *range = &response->range;
 
+	/* The first bytes of a small object are all of it. */
+	if (sl_http_request_has_head(request) && range->total > 0)
+		request->length = SL_MIN(request->length, (uint64_t)range->total);
 	return response->status == 206 ||
 	       (response->status == 200 && request->ranged && response->has_range &&
-	        !response->bad_range && response->range.satisfied && response->range.total > 0 &&
-	        response->range.first == request->from &&
-	        response->range.last == request->from + length - 1 && response->has_length &&
-	        response->length == length);
+	        !response->bad_range && range->satisfied && range->total > 0 &&
+	        range->first == request->from && response->has_length &&
+	        range->last == request->from + request->length - 1 &&
+	        response->length == request->length);
 }
 
 /* Whether a part is the part that was asked for. */
@@ -258,10 +97,8 @@ static bool response_is_part(struct sl_http_request *request)
 {
 	const struct sl_http_range *range = &request->response.range;
 	const struct sl_http *http = request->http;
-	uint64_t last;
+	uint64_t last = request->from + request->length - 1;
 
-	request->length = response_part_length(request);
-	last = request->from + request->length - 1;
 	if (!request->ranged)
 		sl_http_fail_protocol(request, "a part of what was asked for");
 	else if (request->response.bad_range)
@@ -288,11 +125,8 @@ static bool response_is_object(struct sl_http_request *request)
 		request->length = request->response.length;
 	if (request->method == SL_HTTP_GET && request->ranged &&
 	    (request->from || request->length != (uint64_t)http->size))
-		sl_http_fail_protocol(request, range->satisfied
-		                                       ? "HTTP 200, and not with the range and "
-		                                         "the length that were asked for"
-		                                       : "the whole object (HTTP 200), and a part "
-		                                         "was asked for");
+		sl_http_fail_protocol(request, "HTTP 200, as for the whole object, and a part was "
+		                               "asked for");
 	else if (request->response.has_range && range->satisfied &&
 	         (range->first || range->last + 1 != (uint64_t)range->total))
 		sl_http_fail_protocol(request,
@@ -347,7 +181,7 @@ bool sl_http_accepts(struct sl_http_request *request)
 	         !(request->http->flags & SLUICE_OPEN_AS_STORED))
 		sl_http_fail_protocol(request, "encoded content (Content-Encoding), which only "
 		                               "SLUICE_OPEN_AS_STORED takes");
-	else if ((request->response.part = response_calls_itself_part(request)))
+	else if ((request->response.part = response_has_part(request)))
 		request->response.accepted =
 			response_is_part(request) && response_is_version(request);
 	else

@@ -21,7 +21,7 @@ struct sl_s3 {
 	struct sl_s3_keyring *keyring;
 	char *where; /* endpoint and bucket, of which the keyring knows the region */
 	char region[SL_S3_TEXT];
-	char *ca_bundle; /* of AWS's settings; or NULL */
+	const char *ca_bundle; /* of AWS's settings; or NULL */
 	bool requester_pays, sign_payload;
 	const char *source;          /* of the keys, in words */
 	struct sl_s3_keys keys;      /* without an issuer */
@@ -57,8 +57,7 @@ static int object_place(struct sl_s3 *s3, const struct sl_s3_name *name,
 	if (region && strlen(region) >= SL_S3_TEXT)
 		return sl_fail(-EINVAL, "the region '%s' is too long", region);
 	strcpy(s3->region, region ? region : "us-east-1");
-	if (bundle && !(s3->ca_bundle = strdup(bundle)))
-		return sl_fail(-ENOMEM, "no memory");
+	s3->ca_bundle = bundle ? sl_s3_text_keep(s3->keyring, bundle) : NULL;
 	if (asprintf(&s3->where, "%s %s", endpoint ? endpoint : "", name->bucket) < 0) {
 		s3->where = NULL;
 		return sl_fail(-ENOMEM, "no memory");
@@ -211,7 +210,6 @@ void sl_s3_close(struct sl_s3 *s3)
 		return;
 	sl_s3_place_clear(&s3->place);
 	sl_s3_keys_clear(&s3->keys);
-	free(s3->ca_bundle);
 	free(s3->where);
 	sl_mutex_destroy(&s3->mutex);
 	explicit_bzero(s3, sizeof(*s3));

@@ -208,7 +208,7 @@ def customers_of_boto3(tool):
     raise AssertionError("it is read without the key")
 
 
-@feature("who asks pays (`--requester-pays`)")
+@feature("requester pays (`--requester-pays`)")
 def payer(tool):
     tool.put("paid", noise(BIG))
     assert tool("cp", "-q", "--requester-pays", "s3://first-bucket/paid", "-") == noise(BIG)

@@ -316,6 +316,11 @@ HTTP_TEST(digest_with_another_password_is_refused)
 	assert_null(strstr(asked_for(uri), "authorization=Basic"));
 	assert_in_range(asked(uri, "requests"), 2, 5);
 	open_fails(f, uri, EACCES, "401");
+	/* A server that always wants the other is not asked for ever. */
+	uri = fault_uri("size=5000&auth=flip");
+	open_fails(f, of_me(uri), EACCES, "401");
+	assert_in_range(asked(uri, "requests"), 2, 8);
+	open_fails(f, of_me(fault_uri_at("good", "size=5000&auth=flip")), EACCES, "401");
 }
 
 HTTP_TEST(an_upload_speaks_digest)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passwords of fault_server.py: auth=KINDS asks for that of "me", by the ways that it offers, separated by commas: basic,
-digest, sha256. Each answer of Digest (RFC 7616) is computed here. stale=N: a nonce is good for N requests. else=CODE:
+digest, sha256; or "flip", Digest until that comes, and then Basic. Each answer of Digest (RFC 7616) is computed here. stale=N: a nonce is good for N requests. else=CODE:
 requests without an Authorization get that status."""
 
 import hashlib
@@ -23,6 +23,8 @@ class Passwords:
         if not came and "else" in self.options:
             self.error(int(self.options["else"]), "nothing for strangers", [("Location", "/login")])
             return True
+        if kinds == ["flip"]:
+            kinds = ["basic" if came.startswith("Digest ") else "digest"]
         stale = False
         if came.startswith("Digest "):
             good, stale = self.good_digest(came, kinds)
