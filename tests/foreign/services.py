@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services of S3 on loopback: SeaweedFS and `rclone serve s3` of PyPI, moto's server, and Ceph's gateway of Debian's packages.
+"""Services of S3 on loopback: SeaweedFS and `rclone serve s3` of PyPI, moto's server, Ceph's gateway of Debian.
 
 with start(name) as service: it has an endpoint and keys. A service that is missing here gives LookupError.
 """
@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -56,14 +55,16 @@ def command(name, ports, folder):
     if name == "moto":
         return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(ports[0])]
     Path(f"{folder}/s3.json").write_text(json.dumps({"identities": [
-        {"name": "test", "credentials": [{"accessKey": ACCESS, "secretKey": SECRET}], "actions": ["Admin", "Read", "Write", "List"]}]}))
+        {"name": "test", "credentials": [{"accessKey": ACCESS, "secretKey": SECRET}],
+         "actions": ["Admin", "Read", "Write", "List"]}]}))
     os.mkdir(f"{folder}/data")
-    where = [f"-{kind}={port}" for kind, port in zip(("s3.port", "master.port", "volume.port", "filer.port"), ports)]
-    grpc = [f"-{kind}={port}" for kind, port in zip(("s3.port.grpc", "master.port.grpc", "volume.port.grpc", "filer.port.grpc"), ports[4:])]
+    kinds = ["s3.port", "master.port", "volume.port", "filer.port"]
+    kinds += [f"{kind}.grpc" for kind in kinds]
     # Each bucket has volumes of its own.
-    return [program("weed"), "server", f"-dir={folder}/data", "-ip=127.0.0.1", "-filer", "-s3", f"-s3.config={folder}/s3.json",
-            "-s3.domainName=localhost", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-volume.max=60", "-master.volumeSizeLimitMB=64",
-            *where, *grpc]
+    return [program("weed"), "server", f"-dir={folder}/data", "-ip=127.0.0.1", "-filer", "-s3",
+            f"-s3.config={folder}/s3.json", "-s3.domainName=localhost", "-s3.port.iceberg=0", "-s3.port.lance=0",
+            "-master.telemetry=false", "-volume.max=60", "-master.volumeSizeLimitMB=64",
+            *(f"-{kind}={port}" for kind, port in zip(kinds, ports, strict=True))]
 
 
 @contextlib.contextmanager
@@ -87,7 +88,8 @@ def start(name):
     service = Service(name, ports[0], environment)
     server = None
     try:
-        server = subprocess.Popen(command(name, ports, folder), env=os.environ | {"WEED_S3_SSE_KEK": "5a" * 32}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder,
+        server = subprocess.Popen(command(name, ports, folder), env=os.environ | {"WEED_S3_SSE_KEK": "5a" * 32},
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder,
                                   preexec_fn=gateway.die_with_parent)
         until = time.monotonic() + WAIT_S
         while True:

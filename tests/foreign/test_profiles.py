@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files and variables of AWS, drawn at random: sluice asks the server, with the keys and in the region, that botocore chooses.
+"""Files and variables of AWS, drawn at random: server, keys and region are those that botocore chooses.
 
 A server of this test sees which: endpoints differ in their paths, and what goes to AWS comes to it as to a proxy.
 SLUICE_TEST_SEED; with STRESS 2,000 rounds.
@@ -60,13 +60,15 @@ def keys(chance, mark):
 
 
 def nested(chance, name, values):
-    return f"{name} =\n" + "".join(f"{chance.choice([' ', '    ', chr(9)])}{key} = {value}\n" for key, value in values.items())
+    return f"{name} =\n" + "".join(f"{chance.choice([' ', '    ', chr(9)])}{key} = {value}\n"
+                                   for key, value in values.items())
 
 
 def section(chance, head, lines):
     chance.shuffle(lines)
     for _ in range(chance.choice([0, 0, 1])):
-        lines.insert(chance.randint(0, len(lines)), chance.choice(["\n", "# a = b\n", "; remark\n", "nothing_known = x\n"]))
+        lines.insert(chance.randint(0, len(lines)),
+                     chance.choice(["\n", "# a = b\n", "; remark\n", "nothing_known = x\n"]))
     return chance.choice(["", "\n", "# remark\n"]) + f"[{head}]\n" + "".join(lines)
 
 
@@ -77,7 +79,7 @@ def profile(chance, name, url):
     if drawn(chance, 0.5):
         lines.append(line(chance, "endpoint_url", url()))
     if drawn(chance, 0.4):
-        lines.append(line(chance, "services", chance.choice(["one", "the other", "none"] if drawn(chance, 0.2) else ["one"])))
+        lines.append(line(chance, "services", chance.choice(["one", "one", "one", "the other", "none"])))
     if drawn(chance, 0.2):
         lines.append(line(chance, "ignore_configured_endpoint_urls", chance.choice(["true", "True", "false", "no"])))
     if drawn(chance, 0.4):
@@ -87,7 +89,8 @@ def profile(chance, name, url):
 
 
 def services(chance, name, url):
-    own = {"s3": {"endpoint_url": url()}, "sts": {"endpoint_url": url()}, "dynamodb": {"endpoint_url": url(), "region": "x"}}
+    own = {"s3": {"endpoint_url": url()}, "sts": {"endpoint_url": url()},
+           "dynamodb": {"endpoint_url": url(), "region": "x"}}
     lines = [nested(chance, key, value) for key, value in own.items() if drawn(chance, 0.7)]
     return section(chance, f'services "{name}"' if " " in name else f"services {name}", lines)
 
@@ -106,7 +109,8 @@ def files(chance, url):
             variables["AWS_SESSION_TOKEN"] = "E2A"
     for name, share, value in (("AWS_DEFAULT_REGION", 0.3, chance.choice(REGIONS)), ("AWS_ENDPOINT_URL", 0.3, url()),
                                ("AWS_ENDPOINT_URL_S3", 0.2, url()), ("AWS_ENDPOINT_URL_STS", 0.2, url()),
-                               ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", 0.15, chance.choice(["true", "TRUE", "false", "1"]))):
+                               ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", 0.15,
+                                chance.choice(["true", "TRUE", "false", "1"]))):
         if drawn(chance, share):
             variables[name] = value
     return "".join(config), "".join(credentials), variables
@@ -121,7 +125,8 @@ def of_botocore(environment):
         session = botocore.session.Session()
         chosen = session.get_credentials()
         region = session.get_config_variable("region") or "us-east-1"
-        endpoint = session.create_client("s3", region_name=region, aws_access_key_id="x", aws_secret_access_key="x").meta.endpoint_url
+        endpoint = session.create_client("s3", region_name=region, aws_access_key_id="x",
+                                         aws_secret_access_key="x").meta.endpoint_url
     except botocore.exceptions.BotoCoreError:
         return None
     finally:
@@ -146,7 +151,7 @@ def test_the_choice_is_that_of_botocore(tmp_path):
     kinds = set()
     for number in range(ROUNDS):
         chance = random.Random(f"{seed} {number}")
-        config, credentials, variables = files(chance, lambda: f"{here}/e{chance.randint(1, 99)}")
+        config, credentials, variables = files(chance, lambda chance=chance: f"{here}/e{chance.randint(1, 99)}")
         (tmp_path / "config").write_text(config)
         (tmp_path / "credentials").write_text(credentials)
         environment = plain | variables | {
@@ -154,11 +159,12 @@ def test_the_choice_is_that_of_botocore(tmp_path):
             "AWS_EC2_METADATA_DISABLED": "true", "https_proxy": here, "SLUICE_HTTP_ATTEMPTS": "1"}
         expected = of_botocore(environment)
         server.seen.clear()
-        done = subprocess.run([BUILD / "sluice", "stat", "s3://bucket/key"], env=environment, capture_output=True, text=True,
-                              timeout=60)
+        done = subprocess.run([BUILD / "sluice", "stat", "s3://bucket/key"], env=environment, capture_output=True,
+                              text=True, timeout=60)
         seen = server.seen[0] if server.seen else None
         assert done.returncode
-        assert seen == expected, f"round {number} of seed {seed}: {done.stderr}\n{variables}\n--- config\n{config}\n--- credentials\n{credentials}"
+        assert seen == expected, (f"round {number} of seed {seed}: {done.stderr}\n{variables}\n--- config\n{config}\n"
+                                  f"--- credentials\n{credentials}")
         kinds.add("AWS" if expected and expected[0] == "AWS" else bool(expected))
     server.shutdown()
     assert kinds == {"AWS", True, False}

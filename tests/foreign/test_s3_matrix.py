@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services of S3 and features, as docs/s3.md has them: see s3_matrix.py. A service that is missing here is skipped, and says so."""
+"""Services of S3 and features, as docs/s3.md has them: see s3_matrix.py. A service that is missing is skipped."""
 import os
 import re
 from pathlib import Path
 
 import pytest
-
 import s3_matrix
 import services
 
@@ -28,7 +27,8 @@ def test_the_matrix_is_that_of_the_document(name):
     if missing:
         pytest.skip(missing[name])
     assert not wrong
-    assert dict(zip([words for words, _, _ in s3_matrix.FEATURES], columns[name])) == documented()[name]
+    cells = {words: cell for (words, _, _), cell in zip(s3_matrix.FEATURES, columns[name], strict=True)}
+    assert cells == documented()[name]
 
 
 def test_the_releases_of_the_document_are_those_that_are_run():
