@@ -320,12 +320,14 @@ static PyObject *blob_describe(Blob *self, PyObject *none)
 
 static PyMethodDef blob_methods[] = {
 	{"seal", ANY(PyCFunction, blob_seal), METH_NOARGS,
-         "seal()\n--\n\nPublish the blob: it does not change any more, and others can get it. "
+         "seal($self, /)\n--\n\nPublish the blob: it does not change any more, and others can get "
+         "it. "
          "Raises BufferError "
          "while a view of it can write, FileExistsError if another blob has taken the name.\n\n"
          ">>> store.create('zeros', 3, 'f8').seal()  # doctest: +SKIP"},
 	{"release", ANY(PyCFunction, blob_release), METH_NOARGS,
-         "release()\n--\n\nGive the blob back, as soon as it has no views. One that is not sealed "
+         "release($self, /)\n--\n\nGive the blob back, as soon as it has no views. One that is not "
+         "sealed "
          "disappears."},
 	{"_fill", ANY(PyCFunction, blob_fill), METH_VARARGS, NULL},
 	{"_dlpack", ANY(PyCFunction, blob_dlpack), METH_O, NULL},

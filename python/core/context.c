@@ -206,10 +206,12 @@ static PyObject *context_features(Context *self, PyObject *none)
 
 static PyMethodDef context_methods[] = {
 	{"settings", ANY(PyCFunction, context_settings), METH_NOARGS,
-         "settings()\n--\n\nThe settings in force: (variable, value, source, range, meaning) "
+         "settings($self, /)\n--\n\nThe settings in force: (variable, value, source, range, "
+         "meaning) "
          "each."},
 	{"features", ANY(PyCFunction, context_features), METH_NOARGS,
-         "features()\n--\n\nFeatures of this machine: (name, usable, finding, effect, remedy) "
+         "features($self, /)\n--\n\nFeatures of this machine: (name, usable, finding, effect, "
+         "remedy) "
          "each."},
 	{0},
 };

@@ -383,47 +383,57 @@ static PyObject *file_closed(File *self, void *none)
 
 static PyMethodDef file_methods[] = {
 	{"read", KEYWORDS(file_read),
-         "read(n, offset=0)\n--\n\nRead n bytes at offset. The result is shorter only where the "
+         "read($self, /, n, offset=0)\n--\n\nRead n bytes at offset. The result is shorter only "
+         "where the "
          "file ends.\n\n>>> with sluice.open(path) as f:\n...     f.read(5)\nb'hello'"},
 	{"read_async", KEYWORDS(file_read_async),
-         "read_async(n, offset=0)\n--\n\nAs read(), but returns an Operation at once.\n\n>>> with "
+         "read_async($self, /, n, offset=0)\n--\n\nAs read(), but returns an Operation at "
+         "once.\n\n>>> with "
          "sluice.open(path) as f:\n...     f.read_async(5).wait()\nb'hello'"},
 	{"read_into", KEYWORDS(file_read_into),
-         "read_into(buffer, offset=0)\n--\n\nRead into a C-contiguous buffer in the memory of "
+         "read_into($self, /, buffer, offset=0)\n--\n\nRead into a C-contiguous buffer in the "
+         "memory of "
          "the host or of a device, until it is full or the file ends. Returns the number of "
          "bytes.\n\n>>> with sluice.open(path) as f:\n...     b = bytearray(4)\n...     "
          "f.read_into(b, 1), b\n(4, bytearray(b'ello'))"},
 	{"read_into_async", KEYWORDS(file_read_into_async),
-         "read_into_async(buffer, offset=0)\n--\n\nAs read_into(), but returns an Operation at "
+         "read_into_async($self, /, buffer, offset=0)\n--\n\nAs read_into(), but returns an "
+         "Operation at "
          "once. The buffer stays exported until the operation is over."},
 	{"write", KEYWORDS(file_write),
-         "write(buffer, offset=0)\n--\n\nWrite the bytes of a C-contiguous buffer at offset. "
+         "write($self, /, buffer, offset=0)\n--\n\nWrite the bytes of a C-contiguous buffer at "
+         "offset. "
          "Returns their number.\n\n>>> with sluice.open(path, 'r+') as f:\n...     f.write(b'J', "
          "0)\n1"},
 	{"write_async", KEYWORDS(file_write_async),
-         "write_async(buffer, offset=0)\n--\n\nAs write(), but returns an Operation at once. The "
+         "write_async($self, /, buffer, offset=0)\n--\n\nAs write(), but returns an Operation at "
+         "once. The "
          "buffer must not change until the operation is over."},
 	{"readv", ANY(PyCFunction, file_readv), METH_O,
-         "readv(pairs)\n--\n\nRead many ranges at once: a list of (buffer, offset). Returns the "
+         "readv($self, pairs, /)\n--\n\nRead many ranges at once: a list of (buffer, offset). "
+         "Returns the "
          "sum of the bytes.\n\n>>> with sluice.open(path) as f:\n...     a, b = bytearray(1), "
          "bytearray(2)\n...     f.readv([(a, 0), (b, 3)]), a, b\n(3, bytearray(b'h'), "
          "bytearray(b'lo'))"},
 	{"readv_async", ANY(PyCFunction, file_readv_async), METH_O,
-         "readv_async(pairs)\n--\n\nAs readv(), but returns an Operation at once."},
+         "readv_async($self, pairs, /)\n--\n\nAs readv(), but returns an Operation at once."},
 	{"sync", ANY(PyCFunction, file_sync), METH_NOARGS,
-         "sync()\n--\n\nWait for the writes so far, and for stable storage, as os.fsync().\n\n>>> "
+         "sync($self, /)\n--\n\nWait for the writes so far, and for stable storage, as "
+         "os.fsync().\n\n>>> "
          "with sluice.open(path, 'r+') as f:\n...     f.write(b'J'), f.sync()\n(1, None)"},
 	{"truncate", ANY(PyCFunction, file_truncate), METH_O,
-         "truncate(length, /)\n--\n\nSet the length of the file in bytes.\n\n>>> with "
+         "truncate($self, length, /)\n--\n\nSet the length of the file in bytes.\n\n>>> with "
          "sluice.open(path, 'r+') as f:\n...     f.truncate(2), f.size\n(None, 2)"},
 	{"_on", ANY(PyCFunction, file_on), METH_VARARGS, NULL},
 	{"_start", KEYWORDS(file_start), NULL},
 	{"_stat", ANY(PyCFunction, file_stat), METH_NOARGS, NULL},
 	{"close", ANY(PyCFunction, file_close), METH_NOARGS,
-         "close()\n--\n\nWait for the operations of the file, commit it, and close it.\n\n>>> f = "
+         "close($self, /)\n--\n\nWait for the operations of the file, commit it, and close "
+         "it.\n\n>>> f = "
          "sluice.open(path)\n>>> f.close()"},
 	{"discard", ANY(PyCFunction, file_discard), METH_NOARGS,
-         "discard()\n--\n\nClose the file without a commit: with mode 'w' or 'x' nothing of it "
+         "discard($self, /)\n--\n\nClose the file without a commit: with mode 'w' or 'x' nothing "
+         "of it "
          "remains.\n\n>>> f = sluice.open(path, 'w')\n>>> f.discard()  # the old contents stay"},
 	{0},
 };

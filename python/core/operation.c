@@ -500,17 +500,20 @@ static void operation_dealloc(struct operation *self)
 
 static PyMethodDef operation_methods[] = {
 	{"wait", ANY(PyCFunction, operation_wait), METH_VARARGS | METH_KEYWORDS,
-         "wait(timeout=None)\n--\n\nWait until the operation is over, and return its result: the "
+         "wait($self, /, timeout=None)\n--\n\nWait until the operation is over, and return its "
+         "result: the "
          "bytes, or the number of bytes moved.\n\ntimeout: seconds; None waits for ever.\n\n"
          "Raises TimeoutError while it runs, or the error of the operation.\n\n>>> with "
          "sluice.open(path) as f:\n...     f.read_async(2).wait(timeout=60)\nb'he'"},
 	{"cancel", ANY(PyCFunction, operation_cancel), METH_NOARGS,
-         "cancel()\n--\n\nAsk the operation to end early. Returns False if it is over. wait() "
+         "cancel($self, /)\n--\n\nAsk the operation to end early. Returns False if it is over. "
+         "wait() "
          "tells whether it was cancelled (OSError, ECANCELED) or completed.\n\n>>> with "
          "sluice.open(path) as f:\n...     operation = f.read_async(2)\n...     value = "
          "operation.wait()\n...     operation.cancel()\nFalse"},
 	{"add_done_callback", ANY(PyCFunction, operation_add_done_callback), METH_O,
-         "add_done_callback(callback)\n--\n\nCall callback(operation) when the operation is "
+         "add_done_callback($self, callback, /)\n--\n\nCall callback(operation) when the operation "
+         "is "
          "over, on the thread that sees its end, or now if it is over.\n\n>>> ends = []\n>>> with "
          "sluice.open(path) as f:\n...     f.read_async(2).add_done_callback(ends.append)"},
 	{0},

@@ -321,7 +321,7 @@ static void frame_dealloc(Frame *self)
 
 static PyMethodDef series_methods[] = {
 	{"stats", ANY(PyCFunction, series_stats), METH_NOARGS,
-         "stats()\n--\n\nThe counts of this series, as those of Writer.stats()."},
+         "stats($self, /)\n--\n\nThe counts of this series, as those of Writer.stats()."},
 	{"_attributes", ANY(PyCFunction, series_attributes), METH_O, NULL},
 	{"_append", ANY(PyCFunction, series_append), METH_VARARGS, NULL},
 	{"_acquire", ANY(PyCFunction, series_acquire), METH_VARARGS, NULL},

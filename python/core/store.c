@@ -195,12 +195,13 @@ static PyObject *watch_fileno(Watch *self, PyObject *none)
 static PyMethodDef store_methods[] = {
 	{"_rows", ANY(PyCFunction, store_rows), METH_VARARGS, NULL},
 	{"delete", ANY(PyCFunction, store_delete), METH_O,
-         "delete(name, /)\n--\n\nDelete a blob: its name is free at once, its memory when nobody "
+         "delete($self, name, /)\n--\n\nDelete a blob: its name is free at once, its memory when "
+         "nobody "
          "holds it any more. Raises FileNotFoundError if there is none.\n\n>>> "
          "store.delete('numbers')  "
          "# doctest: +SKIP"},
 	{"close", ANY(PyCFunction, store_close), METH_NOARGS,
-         "close()\n--\n\nClose the store. Blobs, views and watches of it stay valid; the "
+         "close($self, /)\n--\n\nClose the store. Blobs, views and watches of it stay valid; the "
          "connection ends with "
          "the last of them."},
 	{0},
@@ -216,7 +217,8 @@ PyType_Spec store_spec = {"sluice._core.Store", sizeof(Store), 0,
 
 static PyMethodDef watch_methods[] = {
 	{"_take", ANY(PyCFunction, watch_take), METH_NOARGS, NULL},
-	{"fileno", ANY(PyCFunction, watch_fileno), METH_NOARGS, NULL},
+	{"fileno", ANY(PyCFunction, watch_fileno), METH_NOARGS,
+         "fileno($self, /)\n--\n\nA descriptor that is readable while there are events."},
 	{"_close", ANY(PyCFunction, store_close), METH_NOARGS, NULL},
 	{0},
 };

@@ -386,9 +386,10 @@ static PyObject *load_progress(Load *self, PyObject *none)
 
 static PyMethodDef tensors_methods[] = {
 	{"entries", ANY(PyCFunction, tensors_entries), METH_NOARGS,
-         "entries()\n--\n\nThe tensors by name: (index, type, shape, file, offset, bytes) each."},
+         "entries($self, /)\n--\n\nThe tensors by name: (index, type, shape, file, offset, bytes) "
+         "each."},
 	{"files", ANY(PyCFunction, tensors_files), METH_NOARGS,
-         "files()\n--\n\nThe files: (name, format, bytes, metadata) each."},
+         "files($self, /)\n--\n\nThe files: (name, format, bytes, metadata) each."},
 	{0},
 };
 static PyType_Slot tensors_slots[] = {
@@ -402,9 +403,9 @@ PyType_Spec tensors_spec = {"sluice._core.Tensors", sizeof(Tensors), 0, Py_TPFLA
 
 static PyMethodDef load_methods[] = {
 	{"wait", ANY(PyCFunction, load_wait), METH_O,
-         "wait(ms, /)\n--\n\nThe bytes of the tensors; None: the load is running still."},
+         "wait($self, ms, /)\n--\n\nThe bytes of the tensors; None: the load is running still."},
 	{"progress", ANY(PyCFunction, load_progress), METH_NOARGS,
-         "progress()\n--\n\nThe bytes that were read from files, and those that will be."},
+         "progress($self, /)\n--\n\nThe bytes that were read from files, and those that will be."},
 	{0},
 };
 static PyType_Slot load_slots[] = {

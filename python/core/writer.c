@@ -320,11 +320,13 @@ static PyObject *writer_stats(Writer *self, PyObject *none)
 
 static PyMethodDef writer_methods[] = {
 	{"flush", ANY(PyCFunction, writer_flush), METH_NOARGS,
-         "flush()\n--\n\nWait until all frames so far are in the file, which any program with HDF5 "
+         "flush($self, /)\n--\n\nWait until all frames so far are in the file, which any program "
+         "with HDF5 "
          "can open "
          "then.\n\n>>> with sluice.Writer(path + '.h5', 'w') as w:\n...     w.flush()"},
 	{"stats", ANY(PyCFunction, writer_stats), METH_NOARGS,
-         "stats()\n--\n\nThe counts of all series by their names in struct sluice_writer_counts; "
+         "stats($self, /)\n--\n\nThe counts of all series by their names in struct "
+         "sluice_writer_counts; "
          "after a "
          "flush() they are final.\n\n>>> with sluice.Writer(path + '.h5', 'w') as w:\n...     "
          "w.stats()['stored']\n0"},
@@ -332,7 +334,8 @@ static PyMethodDef writer_methods[] = {
 	{"_coordinate", ANY(PyCFunction, writer_coordinate), METH_VARARGS, NULL},
 	{"_close", ANY(PyCFunction, writer_close), METH_NOARGS, NULL},
 	{"discard", ANY(PyCFunction, writer_discard), METH_NOARGS,
-         "discard()\n--\n\nClose the file as its last flush left it; a new file that has not been "
+         "discard($self, /)\n--\n\nClose the file as its last flush left it; a new file that has "
+         "not been "
          "flushed does "
          "not appear.\n\n>>> w = sluice.Writer(path + '.h5', 'w')\n>>> w.discard()"},
 	{0},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Sequence, final
 
 from ._operation import Operation as _Operation
 
@@ -68,11 +68,13 @@ class File:
     @property
     def closed(self) -> bool: ...
 
+@final
 class Tensors:
     def __init__(self, context: Context, uris: list[bytes], headers: list[str], /) -> None: ...
     def files(self) -> list[tuple[str, str, int, dict[str, str]]]: ...
     def entries(self) -> dict[str, tuple[int, str, tuple[int, ...], int, int, int]]: ...
 
+@final
 class Load:
     def __init__(
         self, tensors: Tensors, wants: list[tuple[int, Any, Any]], keeper: Any, stream: int | None,
@@ -95,6 +97,10 @@ class Writer:
     ) -> None: ...
     @property
     def closed(self) -> bool: ...
+
+@final
+class Frame:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Series:
     def __init__(self, *args: Any, **options: Any) -> None: ...
