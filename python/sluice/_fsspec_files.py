@@ -23,6 +23,7 @@ from ._file import File
 T = TypeVar("T")
 _THREADS = 64  # that wait for servers
 _LARGE = 1 << 20  # a read of so much goes past the cache
+_COPIED = 256 << 10  # bytes that are there already, and that a thread copies rather than the event loop
 _MOST_AHEAD = 32 << 20
 _SMALL = 16 << 10
 _SLACK = 32 << 10  # by which the places of chunks in a row differ
@@ -105,7 +106,10 @@ class _Shared(File):
             return await _on_thread(self.ranges, ranges)
         bounds = self._bounds(ranges)
         if len(bounds) == 1:
-            return [await self.read_async(bounds[0][1], bounds[0][0])]
+            start, n = bounds[0]
+            if n >= _COPIED and start + n <= self._remade.get("first_bytes", 0):
+                return [await _on_thread(self.read, n, start)]
+            return [await self.read_async(n, start)]
         parts = [(bytearray(n), start) for start, n in bounds]
         await self.readv_async([part for part in parts if part[0]])
         return [bytes(part) for part, _ in parts]

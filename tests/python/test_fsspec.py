@@ -188,6 +188,34 @@ def test_coroutines_run_in_any_loop(path, file_server):
     asyncio.run(reads())
 
 
+def test_the_thread_of_the_loop_copies_no_large_object(tmp_path, file_server, monkeypatch):
+    fs, copied, threads = sluice.fsspec.HTTPFileSystem(asynchronous=True), [], {}
+    for size in (5, 256 << 10, 3 << 20, 9 << 20):
+        (tmp_path / str(size)).write_bytes(pattern(100_000) * (size // 100_000) + pattern(size % 100_000))
+    read = sluice.File.read
+
+    def reads(file, n, offset=0):
+        copied.append((n, offset))
+        threads[threading.current_thread()] = True
+        return read(file, n, offset)
+
+    monkeypatch.setattr(sluice.fsspec._Shared, "read", reads)
+
+    async def all_of(size, *bounds):
+        there = (tmp_path / str(size)).read_bytes()
+        return await fs._cat_file(f"{file_server.uri}/{size}", *bounds) == there[slice(*(bounds or (None,)))]
+
+    async def sizes():
+        for size, bounds in ((5, ()), (256 << 10, ()), (3 << 20, ()), (3 << 20, (0, 2 << 20)),
+                             (3 << 20, (0, 100)), (3 << 20, (7, None)), (9 << 20, ()), (3 << 20, (-5, None))):
+            assert await all_of(size, *bounds), (size, bounds)
+
+    asyncio.run(sizes())
+    # Others are small, or have to be asked for yet, which no thread waits for.
+    assert copied == [(256 << 10, 0), (3 << 20, 0), (2 << 20, 0)]
+    assert threading.main_thread() not in threads
+
+
 def test_objects_are_written_and_copied(tmp_path, file_server):
     fs, name = fsspec.url_to_fs(f"sluice+{file_server.uri}/new")
     fs.pipe_file(name, b"written")
