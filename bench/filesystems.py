@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """zarr and h5py over HTTP through the file systems of sluice and of fsspec: `bench/python --rows fsspec`.
 
-Runs by an interpreter that has these packages, with the arguments URI, folder and rounds. The server at URI serves the folder.
+Chunks of zarr come by requests of S3, too, beside s3fs, and by zarr's store over obstore. Runs by an interpreter that
+has these packages, with the arguments URI, folder and rounds. The server at URI serves the folder, whose folders stand
+for buckets.
 """
 
 import os
@@ -28,7 +30,7 @@ def make(folder):
 
     data = numpy.random.default_rng(1).integers(0, 255, 256 << 20, "u1")
     for i, (chunk, shard, size) in enumerate(ARRAYS.values()):
-        array = zarr.create_array(f"{folder}/{i}.zarr", shape=(size,), chunks=(chunk,), dtype="u1", compressors=None,
+        array = zarr.create_array(f"{folder}/arrays/{i}.zarr", shape=(size,), chunks=(chunk,), dtype="u1", compressors=None,
                                   shards=(shard,) if shard else None)
         array[:] = data[:size]
     with h5py.File(f"{folder}/data.h5", "w") as file:
@@ -52,15 +54,31 @@ OF_H5PY = {
 }
 
 
+WAYS = ["sluice+http", "http", "sluice+s3", "s3", "obstore"]
+
+
+def store_of(way, uri, path):
+    """A store of zarr."""
+    import obstore.store
+    from zarr.storage import FsspecStore, ObjectStore
+
+    if way == "obstore":
+        made = obstore.store.HTTPStore(f"{uri}/{path}", client_options={"allow_http": True})
+        return ObjectStore(made, read_only=True)
+    if way.endswith("s3"):
+        return FsspecStore.from_url(f"{way}://{path}", {"endpoint_url": uri, "key": "a", "secret": "b"}, read_only=True)
+    return FsspecStore.from_url(f"{way.removesuffix('http')}{uri}/{path}", read_only=True)
+
+
 def reads(uri):
-    """Yields (name, call): call(prefix) reads by the file system of the protocol, and returns the seconds and a sum."""
+    """Yields (name, ways, call): call(way) reads in one of these ways, and returns the seconds and a sum."""
     import fsspec
     import h5py
     import zarr
 
-    def by_zarr(url, concurrency):
+    def by_zarr(store, concurrency):
         zarr.config.set({"async.concurrency": concurrency})
-        array = zarr.open_array(zarr.storage.FsspecStore.from_url(url, read_only=True), mode="r")
+        array = zarr.open_array(store, mode="r", zarr_format=3)
         begun = time.perf_counter()
         data = array[:]
         return time.perf_counter() - begun, int(data[::4096].sum())
@@ -73,28 +91,33 @@ def reads(uri):
 
     for i, name in enumerate(ARRAYS):
         for concurrency in (10, 64):
-            yield (f"{name}, {concurrency} at a time",
-                   lambda prefix, i=i, n=concurrency: by_zarr(f"{prefix}{uri}/{i}.zarr", n))
+            yield (f"{name}, {concurrency} at a time", WAYS,
+                   lambda way, i=i, n=concurrency: by_zarr(store_of(way, uri, f"arrays/{i}.zarr"), n))
     for name, read in OF_H5PY.items():
-        yield name, lambda prefix, read=read: by_h5py(f"{prefix}{uri}/data.h5", read)
+        yield name, WAYS[:2], lambda way, read=read: by_h5py(f"{way.removesuffix('http')}{uri}/data.h5", read)
 
 
 def measure(uri, rounds):
     import sluice.fsspec  # noqa: F401  makes sluice+http known
 
-    print("| | sluice, s | fsspec, s | times |\n|---|--:|--:|--:|")
-    for name, call in reads(uri):
-        times = {"sluice+": [], "": []}
+    print("| s | sluice+http | fsspec's http | times | sluice+s3 | s3fs | times | obstore |\n|---" + "|--:" * 7 + "|")
+    for name, ways, call in reads(uri):
+        times = {way: [] for way in ways}
         for _ in range(rounds):
             sums = set()
-            for prefix, of in times.items():
-                seconds, total = call(prefix)
+            for way, of in times.items():
+                seconds, total = call(way)
                 of.append(seconds)
                 sums.add(total)
             if len(sums) > 1:
-                raise SystemExit(f"bench/python: {name}: the two sides read different bytes")
-        ours, theirs = map(statistics.median, times.values())
-        print(f"| {name} | {ours:.3f} | {theirs:.3f} | {theirs / ours:.1f} |", flush=True)
+                raise SystemExit(f"bench/python: {name}: the ways read different bytes")
+        found = {way: statistics.median(of) for way, of in times.items()}
+        cells = [name]
+        for ours, theirs in (WAYS[:2], WAYS[2:4]) if len(ways) > 2 else (WAYS[:2],):
+            cells += [f"{found[ours]:.3f}", f"{found[theirs]:.3f}", f"{found[theirs] / found[ours]:.1f}"]
+        if "obstore" in found:
+            cells.append(f"{found['obstore']:.3f}")
+        print(f"| {' | '.join(cells + [''] * (8 - len(cells)))} |", flush=True)
 
 
 if __name__ == "__main__":
