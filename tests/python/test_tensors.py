@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import queue
+import random
 import struct
 import subprocess
 import sys
@@ -253,6 +254,52 @@ def test_safe_open(model):
             f.get_tensor("x")
     with pytest.raises(ValueError, match="closed"):
         f.keys()
+
+
+def test_any_part_of_any_tensor_comes_to_any_memory(tmp_path, device_array, stream):
+    """Random models, in several files, read by every call: whole, in parts, tied, to host and device."""
+    for _ in range(3000 if os.environ.get("STRESS") else 10):
+        draw = random.Random(seed := random.randrange(1 << 32))
+        print("seed", seed)
+        data, shapes, files = {}, {}, []
+        for number in range(draw.randrange(1, 4)):
+            lengths = 0, 1, 2, 3, 7, 40, 500
+            made = {f"{number}.{i}": (draw.choice(list(NUMPY)), draw.choices(lengths, k=draw.randrange(4)))
+                    for i in range(draw.randrange(1, 9))}
+            made = {name: (kind, shape) for name, (kind, shape) in made.items() if numpy.prod(shape) < 1 << 20}
+            files.append(tmp_path / f"{seed}.{number}.safetensors")
+            data |= write(files[-1], made)
+            shapes |= made
+        arrays = {name: numpy.frombuffer(data[name], NUMPY[kind]).reshape(shape)
+                  for name, (kind, shape) in shapes.items()}
+        chosen = draw.sample(list(shapes), draw.randrange(len(shapes) + 1))
+        found = sluice.load(files, framework="np", names=chosen, allocate=draw.choice(("torch", "one")))
+        assert set(found) == set(chosen)
+        for name, array in found.items():
+            assert (array.dtype, array.shape, array.tobytes()) == (arrays[name].dtype, arrays[name].shape, data[name])
+        into = {name: numpy.empty_like(array) for name, array in arrays.items()}
+        heads = {f"head{i}": into[name] for i, name in enumerate(chosen)}
+        assert sorted(sluice.load_into(into | heads, files, tied=True)) == sorted(shapes)
+        assert all(array.tobytes() == data[name] for name, array in into.items())
+        places = {name: device_array(len(data[name])) for name in chosen if data[name]}
+        on = draw.choice((None, stream))
+        sluice.load_into(places, files, strict=False, stream=on)
+        with sluice.safe_open(files, "np") as f:
+            for name in draw.sample(list(shapes), min(5, len(shapes))):
+                index = ()
+                for n in shapes[name][1][:draw.randrange(4)]:
+                    cut = slice(draw.randrange(-n - 2, n + 3), draw.randrange(-n - 2, n + 3), draw.randrange(1, 9))
+                    index += (draw.randrange(-n, n) if n and draw.randrange(2) else cut,)
+                index += (...,) * draw.randrange(2)
+                part = f.get_slice(name)[index]
+                want = arrays[name][index]
+                assert part.tobytes() == want.tobytes() and part.shape == want.shape, (name, shapes[name], index)
+        if on is not None and places:
+            with sluice.open(files[0]) as f:  # a read behind it, on the same stream, is over after it
+                assert f.read_on(device_array(1), 0, stream).wait(60) == 1
+        assert all(array.get() == data[name] for name, array in places.items())
+        for file in files:
+            file.unlink()
 
 
 def test_verify(model, tmp_path):
