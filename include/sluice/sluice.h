@@ -589,6 +589,25 @@ SLUICE_API int sluice_remove(sluice_context *ctx, const char *uri,
                              const struct sluice_open_options *o, const char *upload);
 
 /*
+ * Removes objects of S3, each as sluice_remove() does: up to a thousand by a request (DeleteObjects) where their server
+ * knows that, and else, or where a name would be ambiguous there, by a request for each, several at a time. URIs that follow
+ * each other and are of a bucket share requests. An object is removed if the server says so and names it. `headers` and `s3`
+ * of the options are used; o may be NULL. Waits for the server. Any thread, also several at a time.
+ *
+ * errors: NULL, or room for `count` numbers, of which each becomes 0 or the -errno of its object. messages: NULL, or room
+ * for `count` texts, of which each becomes the sentence of that error, for the caller to free with free(), or NULL. Both are
+ * written unless the call returns -EINVAL or -ENOMEM before it begins; the URIs have to stay until it returns.
+ *
+ * Returns 0 if none of the objects is there any more, also if there were none, or
+ *   -EINVAL    a URI is NULL
+ *   -ENOTSUP   a URI that is not of S3
+ *   the error of the first object that was not removed; the others were, or have an error of their own
+ */
+SLUICE_API int sluice_remove_many(sluice_context *ctx, const char *const *uris, size_t count,
+                                  const struct sluice_open_options *o, int *errors,
+                                  char **messages);
+
+/*
  * Has the server of S3 copy an object, s3://BUCKET/KEY, to another name, s3://BUCKET/KEY: no byte of it comes to this
  * machine. Both are of the service, and used with the credentials, that the options name. Of these are used: `headers` and `s3`,
  * where `version` is that of the source; and of the flags SLUICE_OPEN_EXCLUSIVE. o may be NULL. The object of the name is

@@ -17,7 +17,7 @@
 
 #include "cli.h"
 
-enum { THREADS = 32, HOUR_S = 3600, DAY_H = 24 };
+enum { THREADS = 32, MANY = 1000, MANY_THREADS = 4, HOUR_S = 3600, DAY_H = 24 };
 
 struct rm_options {
 	struct cli_open open;
@@ -35,6 +35,7 @@ struct removal {
 	const char *uri;
 	struct sluice_open_options options;
 	sluice_context *ctx;
+	bool many;     /* are removed by a request */
 	size_t bucket; /* length of "s3://BUCKET/" at the start of uri */
 	pthread_mutex_t mutex;
 	sluice_list *list; /* guarded by mutex, as the next three */
@@ -99,18 +100,16 @@ static error_t rm_parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* Removes, or shows, an entry. Returns 0 or a negative errno, printed. */
-static int entry_remove(const struct removal *all, const char *uri, const char *upload, int64_t at)
+/* Shows an entry that was, or would be, removed; rc: or was not. Returns rc. */
+static int entry_show(const struct removal *all, const char *uri, const char *upload, int64_t at,
+                      int rc)
 {
 	char date[32], *shown = cli_visible(uri);
 	time_t seconds = at / 1000000000;
 	struct tm utc;
-	int rc = 0;
 
 	gmtime_r(&seconds, &utc);
 	strftime(date, sizeof date, "%F %T", &utc);
-	if (all->o->uploads ? all->o->remove : !all->o->dry_run)
-		rc = cli_said(sluice_remove(all->ctx, uri, &all->options, upload));
 	flockfile(stdout);
 	if (rc == 0 && all->o->json) {
 		cli_json_string("{\"uri\": ", uri);
@@ -128,14 +127,23 @@ static int entry_remove(const struct removal *all, const char *uri, const char *
 	return rc;
 }
 
-/* Takes the next entry that is to be removed; NULL: there is none. */
+/* Removes, or shows, an entry. Returns 0 or a negative errno, printed. */
+static int entry_remove(const struct removal *all, const char *uri, const char *upload, int64_t at)
+{
+	int rc = 0;
+
+	if (all->o->uploads ? all->o->remove : !all->o->dry_run)
+		rc = cli_said(sluice_remove(all->ctx, uri, &all->options, upload));
+	return entry_show(all, uri, upload, at, rc);
+}
+
+/* Takes the next entry that is to be removed; NULL: there is none. Requires the mutex. */
 static char *removal_take(struct removal *all, char **upload, int64_t *at)
 {
 	struct sluice_entry entry = {.size = sizeof entry};
 	int64_t latest = ((int64_t)time(NULL) - (int64_t)all->o->age * HOUR_S) * 1000000000;
 	char *uri = NULL;
 
-	pthread_mutex_lock(&all->mutex);
 	while (!uri && all->listed >= 0 && !cli_interrupted() &&
 	       (all->listed = cli_said(sluice_list_next(all->list, &entry))) > 0) {
 		if (all->o->uploads && all->o->age && entry.modified_ns > latest)
@@ -147,28 +155,51 @@ static char *removal_take(struct removal *all, char **upload, int64_t *at)
 	}
 	if (all->listed < 0)
 		all->rc = all->listed;
-	pthread_mutex_unlock(&all->mutex);
 	return uri;
+}
+
+/* Removes entries by requests for many. Returns 0 or a negative errno, printed. */
+static int removal_many(struct removal *all, char **uris, size_t count)
+{
+	char *messages[MANY];
+	int errors[MANY], rc;
+
+	rc = sluice_remove_many(all->ctx, (const char *const *)uris, count, &all->options, errors,
+	                        messages);
+	for (size_t i = 0; i < count; i++) {
+		if (errors[i])
+			warnx("%s", messages[i] ? messages[i] : strerror(-errors[i]));
+		entry_show(all, uris[i], NULL, 0, errors[i]);
+		free(messages[i]);
+	}
+	return rc;
 }
 
 static void *removal_run(void *argument)
 {
 	struct removal *all = argument;
-	char *uri, *upload = NULL;
-	int64_t at;
+	char *uris[MANY], *upload = NULL;
+	size_t count;
+	int64_t at = 0;
 
-	while ((uri = removal_take(all, &upload, &at))) {
-		int rc = entry_remove(all, uri, upload, at);
-
-		free(uri);
-		free(upload);
-		if (!rc)
-			continue;
+	for (;;) {
 		pthread_mutex_lock(&all->mutex);
-		all->rc = rc;
+		for (count = 0; count < (all->many ? MANY : 1); count++)
+			if (!(uris[count] = removal_take(all, &upload, &at)))
+				break;
+		pthread_mutex_unlock(&all->mutex);
+		if (!count)
+			return NULL;
+		int rc = all->many ? removal_many(all, uris, count)
+		                   : entry_remove(all, uris[0], upload, at);
+		while (count)
+			free(uris[--count]);
+		free(upload);
+		upload = NULL;
+		pthread_mutex_lock(&all->mutex);
+		all->rc = rc ? rc : all->rc;
 		pthread_mutex_unlock(&all->mutex);
 	}
-	return NULL;
 }
 
 /* Removes all that a list has. */
@@ -185,7 +216,8 @@ static int remove_list(struct removal *all)
 	all->rc = cli_said(sluice_list_open(
 		all->ctx, uri, &all->options,
 		all->o->uploads ? SLUICE_LIST_UPLOADS : SLUICE_LIST_RECURSIVE, &all->list));
-	while (all->list && count < THREADS &&
+	all->many = !all->o->uploads && !all->o->dry_run;
+	while (all->list && count < (all->many ? MANY_THREADS : THREADS) &&
 	       !pthread_create(&threads[count], NULL, removal_run, all))
 		count++;
 	if (all->list && !count)

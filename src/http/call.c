@@ -262,13 +262,17 @@ static void call_wake(struct sl_http_call *call)
 	sl_word_wake(done, 1);
 }
 
-int sl_http_call_run(struct sl_http *http, struct sl_http_call *call)
+void sl_http_call_begin(struct sl_http *http, struct sl_http_call *call)
 {
-	int error;
-
 	call->over = call_wake;
 	atomic_store(&call->done, 0);
 	sl_http_call_start(http, call);
+}
+
+int sl_http_call_await(struct sl_http_call *call)
+{
+	int error;
+
 	/* Ended by call_wake(). */
 	while (!atomic_load(&call->done))
 		sl_word_wait(&call->done, 0, SL_FOREVER);
@@ -276,4 +280,10 @@ int sl_http_call_run(struct sl_http *http, struct sl_http_call *call)
 	return error ? sl_fail(error, "%s",
 	                       call->answer.sentence ? call->answer.sentence : sl_error_text(error))
 	             : 0;
+}
+
+int sl_http_call_run(struct sl_http *http, struct sl_http_call *call)
+{
+	sl_http_call_begin(http, call);
+	return sl_http_call_await(call);
 }

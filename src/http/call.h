@@ -61,7 +61,10 @@ bool sl_http_call_refused(const struct sl_http_call *call);
 bool sl_http_call_again(struct sl_http *http, struct sl_http_call *call);
 /* Starts a call. over() is called once, perhaps before this returns. Any thread, no lock held. */
 void sl_http_call_start(struct sl_http *http, struct sl_http_call *call);
-/* Runs a call, waits for its end, and clears all of it but the answer. Returns the answer's error, with the sentence. */
+/* Starts a call for sl_http_call_await(), which waits for its end. That returns the answer's error, with the sentence. */
+void sl_http_call_begin(struct sl_http *http, struct sl_http_call *call);
+int sl_http_call_await(struct sl_http_call *call);
+/* Both. */
 int sl_http_call_run(struct sl_http *http, struct sl_http_call *call);
 
 /* The rest is for the request, on the thread that moves it. Sets the transfer up for an attempt, and returns the lines

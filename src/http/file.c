@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "http/body.h"
-#include "http/call.h"
 #include "http/http_internal.h"
 #include "http/multipart.h"
 #include "http/upload.h"
@@ -377,28 +376,6 @@ int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
 		sl_http_close(&http->base);
 	else
 		*out = &http->base;
-	return rc;
-}
-
-int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
-                   const struct sluice_open_options *options, const char *upload)
-{
-	char *query = upload ? sl_s3_upload_query(upload, 0) : NULL;
-	struct sl_http *http;
-	int rc = upload && !query ? sl_fail(-ENOMEM, "no memory")
-	                          : http_new(core, uri, options, NULL, core->waiting, &http);
-
-	if (!rc) {
-		struct sl_http_call call = {
-			.verb = "DELETE", .query = query, .fields = &http->fields};
-
-		rc = sl_http_call_run(http, &call);
-		sl_http_close(&http->base);
-		if (rc && call.answer.sentence)
-			sl_fail(rc, "%s", call.answer.sentence);
-		sl_http_answer_clear(&call.answer);
-	}
-	free(query);
 	return rc;
 }
 

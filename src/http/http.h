@@ -20,9 +20,12 @@ void sl_http_free(struct sl_http_engine *engine);
 int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
                       const struct sluice_open_options *options, const char *query,
                       struct sl_backend **out);
-/* Removes an object of S3, or an upload of it, as sluice_remove(). Fails with -EREMOTE as sl_http_open_list() does. */
+/* Removes an object of S3, or an upload of it, as sluice_remove(). */
 int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
                    const struct sluice_open_options *options, const char *upload);
+/* Removes objects as sluice_remove_many(). errors and messages get all results; messages: or NULL. */
+void sl_http_remove_many(struct sl_core *core, const char *const *uris, size_t count,
+                         const struct sluice_open_options *options, int *errors, char **messages);
 /* Copies an object of S3 by its server, as sluice_copy_object(). */
 int sl_http_copy(struct sl_core *core, const struct sl_uri *from, const struct sl_uri *to,
                  const struct sluice_open_options *options);

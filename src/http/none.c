@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In the place of the other http files where the build has no libcurl. */
 #include <errno.h>
+#include <string.h>
 
 #include "http/http.h"
 
@@ -31,6 +32,17 @@ int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
 {
 	(void)upload;
 	return none_open(core, uri, options, NULL);
+}
+
+void sl_http_remove_many(struct sl_core *core, const char *const *uris, size_t count,
+                         const struct sluice_open_options *options, int *errors, char **messages)
+{
+	(void)uris;
+	for (size_t i = 0; i < count; i++) {
+		errors[i] = none_open(core, NULL, options, NULL);
+		if (messages)
+			messages[i] = strdup(sluice_last_message());
+	}
 }
 
 int sl_http_copy(struct sl_core *core, const struct sl_uri *from, const struct sl_uri *to,

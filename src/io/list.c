@@ -198,10 +198,36 @@ int sluice_remove(sluice_context *ctx, const char *uri, const struct sluice_open
 	if (rc)
 		return rc;
 	rc = sl_http_remove(&ctx->core, &parsed, &options, upload);
-	/* The region of the bucket is known now. */
-	if (rc == -EREMOTE)
-		rc = sl_http_remove(&ctx->core, &parsed, &options, upload);
 	sl_uri_clear(&parsed);
+	return rc;
+}
+
+int sluice_remove_many(sluice_context *ctx, const char *const *uris, size_t count,
+                       const struct sluice_open_options *o, int *errors, char **messages)
+{
+	struct sluice_open_options options = {0};
+	int *own = NULL, rc = sl_context_check(ctx);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < count; i++)
+		if (!uris || !uris[i])
+			return sl_fail(-EINVAL, "sluice_remove_many: a URI is NULL");
+	if (o)
+		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
+	options.flags = SLUICE_OPEN_READ;
+	if (!errors && count)
+		errors = own = calloc(count, sizeof(*errors));
+	if (!errors && count)
+		return sl_fail(-ENOMEM, "no memory");
+	if (messages)
+		memset(messages, 0, count * sizeof(*messages));
+	sl_http_remove_many(&ctx->core, uris, count, &options, errors, messages);
+	for (size_t i = 0; !rc && i < count; i++)
+		if ((rc = errors[i]))
+			sl_fail(rc, "'%s' was not removed: %s", uris[i],
+			        messages && messages[i] ? messages[i] : sl_error_text(rc));
+	free(own);
 	return rc;
 }
 

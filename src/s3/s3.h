@@ -45,6 +45,7 @@ struct sl_s3_habits {
 	_Atomic bool reached;    /* it has answered, and the region of the bucket is known */
 	_Atomic unsigned stored; /* objects that were opened with SLUICE_OPEN_MANY */
 	_Atomic int excludes;    /* enum sl_s3_excludes; it only grows */
+	_Atomic bool single;     /* it knows no request that removes many */
 };
 /* Returns those of the object's bucket, which live as long as the keyring; NULL: no memory. */
 struct sl_s3_habits *sl_s3_habits_of(const struct sl_s3 *s3);
@@ -155,6 +156,18 @@ char *sl_s3_upload_complete(const struct sl_s3_known *known, unsigned count);
 /* Find the ETag that an object has of bytes, or of parts, where ETags are MD5s; "": it cannot be known. */
 void sl_s3_etag(const void *data, size_t bytes, char out[SL_S3_TEXT]);
 void sl_s3_upload_etag(const struct sl_s3_known *known, unsigned count, char out[SL_S3_TEXT]);
+
+/* ------------------------------------------------------------------------------------ remove */
+
+/* Returns the key of an s3 URI if it can stand in a request that removes many: it is the same to every parser of XML and of
+ * names. NULL: it cannot. */
+const char *sl_s3_bulk_key(const char *uri);
+/* Returns the XML that removes those of the objects, all of a bucket, for the caller to free; NULL: no memory. */
+char *sl_s3_bulk_body(const char *const *uris, size_t count);
+/* Takes the next key out of an answer, from *at on. Returns false behind the last. */
+bool sl_s3_bulk_next(char **at, char **key, bool *removed);
+/* Writes the line of the header with the MD5 of bytes, or "". */
+void sl_s3_md5_line(const void *data, size_t bytes, char out[40]);
 
 /* -------------------------------------------------------------------------------------- list */
 

@@ -156,6 +156,17 @@ void sl_s3_etag(const void *data, size_t bytes, char out[SL_S3_TEXT])
 	strcat(out, "\"");
 }
 
+void sl_s3_md5_line(const void *data, size_t bytes, char out[40])
+{
+	unsigned char digest[EVP_MAX_MD_SIZE];
+	char *text = stpcpy(out, "Content-MD5: ");
+
+	if (EVP_Digest(data, bytes, digest, NULL, EVP_md5(), NULL))
+		EVP_EncodeBlock((unsigned char *)text, digest, 16);
+	else
+		out[0] = '\0';
+}
+
 /* The digest of the canonical request. */
 static int sign_canonical(const struct sl_sign_request *request, const char *const *lines,
                           char out[SL_SIGN_HEX])

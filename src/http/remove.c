@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Removal of objects of S3
+ *
+ * One by one, or a thousand by a request where their server knows that. An object is removed if the server says so and
+ * names it: those that it does not name, and those of a server that knows no such request, are removed one by one, several
+ * at a time.
+ *
+ * Threads: those of the program, which wait for calls.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "http/call.h"
+
+enum {
+	AT_A_TIME = 32,
+	MOST_NAMES = 1000,     /* in a request, by S3's rule */
+	MOST_BODY = 256 << 10, /* about so many bytes: the answer repeats the names */
+	OPEN = 1,              /* in place of an error: not removed yet */
+};
+
+/* ------------------------------------------------------------------------------------ one by one */
+
+/* The removal of an object, or of an upload of it. */
+struct single {
+	struct sl_backend *backend; /* NULL: it could not begin */
+	struct sl_http_call call;
+	char *query;
+	int error;
+	char *sentence;
+};
+
+static void single_begin(struct single *single, struct sl_core *core, const struct sl_uri *uri,
+                         const struct sluice_open_options *options, const char *upload)
+{
+	*single = (struct single){.query = upload ? sl_s3_upload_query(upload, 0) : NULL};
+	single->error = upload && !single->query
+	                        ? sl_fail(-ENOMEM, "no memory")
+	                        : sl_http_open_list(core, uri, options, NULL, &single->backend);
+	if (single->error) {
+		single->sentence = strdup(sluice_last_message());
+		return;
+	}
+	single->call = (struct sl_http_call){.verb = "DELETE",
+	                                     .query = single->query,
+	                                     .fields = &sl_http_of(single->backend)->fields};
+	sl_http_call_begin(sl_http_of(single->backend), &single->call);
+}
+
+/* Waits for the answer. Returns 0, or -errno with a sentence. */
+static int single_end(struct single *single)
+{
+	if (single->backend) {
+		single->error = sl_http_call_await(&single->call);
+		single->sentence = single->call.answer.sentence;
+		single->call.answer.sentence = NULL;
+		sl_http_ops.close(single->backend);
+		sl_http_answer_clear(&single->call.answer);
+	}
+	if (single->error && single->sentence)
+		sl_fail(single->error, "%s", single->sentence);
+	free(single->sentence);
+	free(single->query);
+	return single->error;
+}
+
+int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
+                   const struct sluice_open_options *options, const char *upload)
+{
+	struct single single;
+	int rc;
+
+	single_begin(&single, core, uri, options, upload);
+	rc = single_end(&single);
+	/* The region of the bucket is known now. */
+	if (rc != -EREMOTE)
+		return rc;
+	single_begin(&single, core, uri, options, upload);
+	return single_end(&single);
+}
+
+/* ------------------------------------------------------------------------------------------ many */
+
+/* The objects of a call of sluice_remove_many(). */
+struct removals {
+	struct sl_core *core;
+	const struct sluice_open_options *options;
+	const char *const *uris;
+	int *errors;
+	char **messages; /* or NULL */
+};
+
+/* Notes the result of an object, of which the last sentence tells. */
+static void removals_note(struct removals *all, size_t i, int error)
+{
+	all->errors[i] = error;
+	if (error && all->messages)
+		all->messages[i] = strdup(sluice_last_message());
+}
+
+static int uri_parse(const char *text, struct sl_uri *out)
+{
+	int rc = sl_uri_parse(text, out);
+
+	if (rc || !strcmp(out->scheme, "s3"))
+		return rc;
+	sl_uri_clear(out);
+	return sl_fail(-ENOTSUP, "only objects of S3 are removed");
+}
+
+static void removals_end_one(struct removals *all, struct single *single, size_t i)
+{
+	struct sl_uri uri;
+	int rc = single_end(single);
+
+	if (rc == -EREMOTE && !uri_parse(all->uris[i], &uri)) {
+		rc = sl_http_remove(all->core, &uri, all->options, NULL);
+		sl_uri_clear(&uri);
+	}
+	removals_note(all, i, rc);
+}
+
+/* Removes those that are OPEN. */
+static void removals_one_by_one(struct removals *all, size_t count)
+{
+	struct single ring[AT_A_TIME];
+	size_t of[AT_A_TIME], head = 0, tail = 0;
+	struct sl_uri uri;
+
+	for (size_t i = 0; i < count; i++) {
+		int rc = all->errors[i] == OPEN ? uri_parse(all->uris[i], &uri) : 0;
+
+		if (rc)
+			removals_note(all, i, rc);
+		if (all->errors[i] != OPEN)
+			continue;
+		if (head - tail == AT_A_TIME) {
+			removals_end_one(all, &ring[tail % AT_A_TIME], of[tail % AT_A_TIME]);
+			tail++;
+		}
+		single_begin(&ring[head % AT_A_TIME], all->core, &uri, all->options, NULL);
+		of[head++ % AT_A_TIME] = i;
+		sl_uri_clear(&uri);
+	}
+	for (; tail < head; tail++)
+		removals_end_one(all, &ring[tail % AT_A_TIME], of[tail % AT_A_TIME]);
+}
+
+/* Takes the names out of an answer. One that is also named by an error stays OPEN. */
+static void removals_read(struct removals *all, size_t from, size_t to, char *xml)
+{
+	bool removed;
+	char *key;
+	size_t i = from;
+
+	for (char *at = xml; sl_s3_bulk_next(&at, &key, &removed);) {
+		/* Answers have the order of the request, more or less. */
+		for (size_t n = from; n < to; n++, i = i + 1 < to ? i + 1 : from) {
+			const char *name = sl_s3_bulk_key(all->uris[i]);
+
+			if (!name || strcmp(name, key))
+				continue;
+			all->errors[i] = removed && all->errors[i] != -EIO ? 0 : -EIO;
+			break;
+		}
+	}
+	for (i = from; i < to; i++)
+		all->errors[i] = all->errors[i] ? OPEN : 0;
+}
+
+/*
+ * Returns whether a failed request tells nothing of the objects, as that of a server that knows no such request: by its
+ * status, or by an answer that is no DeleteResult. Such a server is not asked again, unless it may mean the names.
+ */
+static bool bulk_is_unknown(const struct sl_http_call *call, struct sl_s3_habits *habits)
+{
+	long status = call->answer.status;
+	struct sl_s3_error said;
+	bool unknown;
+
+	sl_s3_error_parse(call->answer.xml ? call->answer.xml : "", &said);
+	unknown = status / 100 == 2 || status == 405 || status == 501 ||
+	          (status == 404 && strcmp(said.code, "NoSuchBucket"));
+	if (unknown && habits)
+		atomic_store(&habits->single, true);
+	return unknown || status == 400 || status == 411 || status == 415;
+}
+
+/* Removes objects of a bucket by a request; those that stay OPEN have to be removed one by one. */
+static int removals_at_once(struct removals *all, const struct sl_uri *uri, size_t from, size_t to)
+{
+	struct sl_http_call call = {
+		.verb = "POST", .root = "DeleteResult", .element = "Key", .brief = true};
+	struct sl_s3_habits *habits;
+	struct sl_backend *backend;
+	char *body;
+	int rc = sl_http_open_list(all->core, uri, all->options, "delete=", &backend);
+
+	if (rc)
+		return rc;
+	habits = sl_s3_habits_of(sl_http_of(backend)->s3);
+	body = habits && atomic_load(&habits->single)
+	               ? NULL
+	               : sl_s3_bulk_body(all->uris + from, to - from);
+	if (body) {
+		call.body = body;
+		call.length = strlen(body);
+		call.fields = &sl_http_of(backend)->fields;
+		sl_s3_md5_line(body, call.length, call.line);
+		rc = sl_http_call_run(sl_http_of(backend), &call);
+		if (!rc)
+			removals_read(all, from, to, call.answer.xml);
+		else if (rc != -EREMOTE && bulk_is_unknown(&call, habits))
+			rc = 0;
+	}
+	sl_http_answer_clear(&call.answer);
+	sl_http_ops.close(backend);
+	free(body);
+	return rc;
+}
+
+/* Returns the end of the objects that go with the first into a request; *names of them have names that can. */
+static size_t removals_find_end(const struct removals *all, size_t from, size_t count,
+                                size_t *names)
+{
+	size_t bucket = strcspn(all->uris[from] + strlen("s3://"), "/") + strlen("s3:///");
+	size_t i = from, bytes = 0;
+
+	*names = 0;
+	for (; i < count && *names < MOST_NAMES && bytes < MOST_BODY &&
+	       !strncmp(all->uris[i], all->uris[from], bucket);
+	     i++) {
+		const char *key = sl_s3_bulk_key(all->uris[i]);
+
+		*names += key != NULL;
+		bytes += key ? strlen(key) : 0;
+	}
+	return SL_MAX(i, from + 1);
+}
+
+void sl_http_remove_many(struct sl_core *core, const char *const *uris, size_t count,
+                         const struct sluice_open_options *options, int *errors, char **messages)
+{
+	struct removals all = {core, options, uris, errors, messages};
+	struct sluice_s3_options s3 = {0};
+	size_t names = 0, to;
+	struct sl_uri uri;
+
+	if (options->s3)
+		memcpy(&s3, options->s3, SL_MIN(options->s3->size, sizeof(s3)));
+	for (size_t i = 0; i < count; i++)
+		errors[i] = OPEN;
+	for (size_t from = 0; from < count && !s3.version; from = to) {
+		to = from + 1;
+		if (strncmp(uris[from], "s3://", strlen("s3://")))
+			continue;
+		to = removals_find_end(&all, from, count, &names);
+		if (names < 2 || uri_parse(uris[from], &uri))
+			continue;
+		int rc = removals_at_once(&all, &uri, from, to);
+		/* The region of the bucket is known now. */
+		if (rc == -EREMOTE)
+			rc = removals_at_once(&all, &uri, from, to);
+		for (size_t i = from; rc && i < to; i++)
+			removals_note(&all, i, rc);
+		sl_uri_clear(&uri);
+	}
+	removals_one_by_one(&all, count);
+}

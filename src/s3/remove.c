@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Removal of many objects by a request (DeleteObjects)
+ *
+ * Makes the XML that names them, and parses the answer, which names those that were removed.
+ *
+ * Threads: any. The answer comes from servers and is not trusted.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "s3/s3.h"
+
+/* Servers have their own ideas about escapes, blanks, and empty parts of a name: a wrong one would remove another object. */
+const char *sl_s3_bulk_key(const char *uri)
+{
+	const char *key = strchr(uri + strlen("s3://"), '/');
+	size_t n = key ? strlen(++key) : 0;
+
+	if (!n || key[0] == '/' || key[n - 1] == '/' || key[0] == ' ' || key[n - 1] == ' ' ||
+	    strpbrk(key, "<>&\"'%+\\") || strstr(key, "//") || strstr(key, "./") ||
+	    key[n - 1] == '.' || strstr(key, "  ") || !sl_utf8_valid(key, n))
+		return NULL;
+	for (const char *c = key; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			return NULL;
+	return key;
+}
+
+char *sl_s3_bulk_body(const char *const *uris, size_t count)
+{
+	char *text = NULL;
+	size_t bytes;
+	FILE *to = open_memstream(&text, &bytes);
+
+	if (!to)
+		return NULL;
+	fputs("<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">", to);
+	for (size_t i = 0; i < count; i++) {
+		const char *key = sl_s3_bulk_key(uris[i]);
+
+		if (key)
+			fprintf(to, "<Object><Key>%s</Key></Object>", key);
+	}
+	fputs("</Delete>", to);
+	if (!fclose(to))
+		return text;
+	free(text);
+	return NULL;
+}
+
+bool sl_s3_bulk_next(char **at, char **key, bool *removed)
+{
+	char *entry = strchr(*at, '<'), *end = NULL;
+
+	while (entry && strncmp(entry, "<Deleted>", 9) && strncmp(entry, "<Error>", 7))
+		entry = strchr(entry + 1, '<');
+	*removed = entry && entry[1] == 'D';
+	if (entry)
+		end = strstr(entry, *removed ? "</Deleted>" : "</Error>");
+	if (!end)
+		return false;
+	*end = '\0';
+	*at = end + 1;
+	*key = strstr(entry, "<Key>");
+	end = *key ? strchr(*key + 1, '<') : NULL;
+	if (!end || strncmp(end, "</Key>", 6)) {
+		*key = end = entry;
+	} else {
+		*key += strlen("<Key>");
+	}
+	*end = '\0';
+	return true;
+}
