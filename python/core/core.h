@@ -106,6 +106,7 @@ PyObject *find_memory(PyObject *module, PyObject *buffer);
 PyObject *list_objects(PyObject *module, PyObject *args);
 /* remove_object(context, uri, headers, s3) */
 PyObject *remove_object(PyObject *module, PyObject *args);
+PyObject *remove_objects(PyObject *module, PyObject *args);
 /* copy_object(context, from, to, headers, s3, exclusive=False) */
 PyObject *copy_object(PyObject *module, PyObject *args);
 /* presign(context, uri, method, headers, s3, seconds): (url, end_ns) */

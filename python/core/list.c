@@ -14,9 +14,10 @@
 struct listing {
 	struct call *call;
 	char *uri, *target; /* target: of a copy; the method of a URL; or NULL */
-	int recursive;      /* of a copy: exclusive; of a URL: its seconds */
-	char *url;          /* that was made */
-	int64_t end_ns;     /* of the URL */
+	size_t bytes;  /* of uri, which is several with a NUL between them if objects are removed */
+	int recursive; /* of a copy: exclusive; of a URL: its seconds */
+	char *url;     /* that was made */
+	int64_t end_ns; /* of the URL */
 	size_t count;
 	struct sluice_entry *entries; /* with names and ETags of their own */
 };
@@ -94,6 +95,28 @@ static int presign_make(void *argument)
 	                      &listing->end_ns);
 }
 
+static int removals_make(void *argument)
+{
+	struct listing *listing = argument;
+	const char *end = listing->uri + listing->bytes, **uris;
+	size_t count = 1;
+
+	for (const char *at = listing->uri; at < end; at++)
+		count += !*at;
+	uris = calloc(count, sizeof(*uris));
+	if (!uris) {
+		strcpy(listing->call->message, "no memory for the names");
+		return -ENOMEM;
+	}
+	count = 0;
+	for (const char *at = listing->uri; at <= end; at += strlen(at) + 1)
+		uris[count++] = at;
+	int rc = sluice_remove_many(listing->call->handle->context, uris, count,
+	                            &listing->call->options, NULL, NULL);
+	free(uris);
+	return rc;
+}
+
 static PyObject *listing_rows(const struct listing *listing)
 {
 	PyObject *rows = PyList_New((Py_ssize_t)listing->count);
@@ -116,21 +139,27 @@ static struct call *listing_run(PyObject *args, const char *format, int (*make)(
 	struct listing *listing = calloc(1, sizeof(*listing));
 	struct call *call = NULL;
 	PyObject *context, *headers, *s3, *uri = NULL, *to = NULL;
-	bool copies = make == copying_make || make == presign_make;
+	bool copies = make == copying_make || make == presign_make, removes = make == removals_make;
 
 	if (!listing) {
 		PyErr_NoMemory();
 		return NULL;
 	}
-	if ((copies ? PyArg_ParseTuple(args, format, context_type, &context, PyUnicode_FSConverter,
-	                               &uri, PyUnicode_FSConverter, &to, &headers, &s3,
-	                               &listing->recursive)
-	            : PyArg_ParseTuple(args, format, context_type, &context, PyUnicode_FSConverter,
-	                               &uri, &headers, &s3, &listing->recursive)) &&
+	if ((removes ? PyArg_ParseTuple(args, format, context_type, &context, &uri, &headers, &s3)
+	     : copies
+	             ? PyArg_ParseTuple(args, format, context_type, &context, PyUnicode_FSConverter,
+	                                &uri, PyUnicode_FSConverter, &to, &headers, &s3,
+	                                &listing->recursive)
+	             : PyArg_ParseTuple(args, format, context_type, &context, PyUnicode_FSConverter,
+	                                &uri, &headers, &s3, &listing->recursive)) &&
 	    context_is_made((Context *)context))
 		call = call_new(CALL_OTHER, ((Context *)context)->handle);
-	if (call)
-		listing->uri = strdup(PyBytes_AsString(uri));
+	if (removes)
+		Py_XINCREF(uri);
+	if (call && (listing->uri = malloc((size_t)PyBytes_Size(uri) + 1))) {
+		listing->bytes = (size_t)PyBytes_Size(uri);
+		memcpy(listing->uri, PyBytes_AsString(uri), listing->bytes + 1);
+	}
 	if (call && copies)
 		listing->target = strdup(PyBytes_AsString(to));
 	Py_XDECREF(uri);
@@ -175,6 +204,16 @@ static int removal_make(void *argument)
 PyObject *remove_object(PyObject *module, PyObject *args)
 {
 	struct call *call = listing_run(args, "O!O&OO:remove_object", removal_make);
+
+	if (!call)
+		return NULL;
+	call_free(call);
+	Py_RETURN_NONE;
+}
+
+PyObject *remove_objects(PyObject *module, PyObject *args)
+{
+	struct call *call = listing_run(args, "O!SOO:remove_objects", removals_make);
 
 	if (!call)
 		return NULL;

@@ -55,6 +55,8 @@ static PyMethodDef functions[] = {
 	{"list_objects", list_objects, METH_VARARGS, "The entries of a list of objects."},
 	{"remove_object", remove_object, METH_VARARGS,
          "Removes an object, or nothing if it is not there."},
+	{"remove_objects", remove_objects, METH_VARARGS,
+         "Removes the objects of URIs with a NUL between them; those that are not there are none."},
 	{"copy_object", copy_object, METH_VARARGS,
          "Has the server copy an object, so that no byte of it comes here."},
 	{"presign", presign, METH_VARARGS, "A URL of an object, and when it ends in nanoseconds."},

@@ -540,6 +540,12 @@ class S3FileSystem(_Remote):
         self._kept.pop(path, None)
         self._call(_core.remove_object, path)
 
+    def _remove_many(self, paths: list[str]) -> None:
+        for path in paths:
+            self._kept.pop(path, None)
+        uris, options = b"\0".join(os.fsencode(self._uri(path)) for path in paths), self._options
+        _core.remove_objects(options["context"] or _context.default(), uris, self._headers, self._s3)
+
     def rm_file(self, path: str) -> None:
         """Remove an object, which is there, as other file systems have it."""
         path = self._strip_protocol(path)
@@ -567,7 +573,7 @@ class S3FileSystem(_Remote):
                 below.append(name)  # a folder may have an object of its name beside it
             step = batch_size or _BATCH
             for at in range(0, len(below), step):
-                await asyncio.gather(*(_on_thread(self._remove, each) for each in below[at : at + step]))
+                await _on_thread(self._remove_many, below[at : at + step])
 
 
 class StoreFileSystem(_Remote):

@@ -399,6 +399,18 @@ class Server:
                     pass
         self.send(sock, request, 204, [], b"", 0)
 
+    def remove_many(self, sock, request):
+        keys = [html.unescape(key) for key in re.findall("<Object><Key>([^<]*)</Key></Object>", request.body.decode())]
+        if base64.b64decode(request.field("content-md5")) != hashlib.md5(request.body).digest() or len(keys) > 1000:
+            raise Refused(400, "InvalidDigest")
+        for key in keys:
+            try:
+                os.unlink(os.path.join(self.root, key.encode()))
+            except (FileNotFoundError, IsADirectoryError):
+                pass
+        entries = "".join(f"<Deleted><Key>{xml_text(key)}</Key></Deleted>" for key in keys)
+        self.xml(sock, request, f"<DeleteResult>{entries}</DeleteResult>")
+
     def list_uploads(self, sock, request):
         """Two on a page."""
         prefix, marker = request.asked["prefix"].encode(), request.asked.get("upload-id-marker", "")
@@ -482,7 +494,7 @@ class Server:
         self.send(sock, request, 200, [("Content-Type", "application/xml")], body, len(body))
 
     calls = {("PUT",): put, ("PUT", "partNumber", "uploadId"): put_part, ("POST", "uploads"): new_upload,
-             ("POST", "uploadId"): complete, ("DELETE",): remove, ("DELETE", "uploadId"): remove,
+             ("POST", "uploadId"): complete, ("DELETE",): remove, ("DELETE", "uploadId"): remove, ("POST", "delete"): remove_many,
              ("GET", "uploads"): list_uploads, ("GET", "uploadId"): list_parts}
 
     def body(self, request):
@@ -545,7 +557,7 @@ class Server:
             if "busy" in request.words and request.method == "GET" and request.key not in self.busy:
                 self.busy.add(request.key)
                 raise Refused(503, "SlowDown", "Please reduce your request rate.")
-        call = (request.method, *sorted(request.asked.keys() & {"uploads", "uploadId", "partNumber"}))
+        call = (request.method, *sorted(request.asked.keys() & {"uploads", "uploadId", "partNumber", "delete"}))
         with self.mutex:
             self.counts[request.bucket]["_".join(call)] += 1
         if call in self.calls:

@@ -567,6 +567,17 @@ def test_objects_of_s3_are_removed(bucket, tmp_path):
         fs.rm("none/x", recursive=True)
 
 
+def test_many_objects_of_s3_are_removed_by_a_request(bucket, tmp_path):
+    fs, _ = bucket
+    before = fs.cat("state/bucket").split()
+    fs.rm("bucket", recursive=True)
+    assert not [each for each in tmp_path.rglob("*") if each.is_file()]
+    after = fs.cat("state/bucket").split()
+    assert after.count(b"POST_delete") == 1 and before.count(b"POST_delete") == 0
+    # Names that servers may read differently.
+    assert int(after[after.index(b"DELETE") + 1]) == 3
+
+
 def test_s3_without_credentials_says_what_is_missing(bucket, monkeypatch):
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(PermissionError, match="AWS_SECRET_ACCESS_KEY is missing"):

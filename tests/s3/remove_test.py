@@ -98,13 +98,7 @@ class Server(s3_server.Server):
                 body = body[:self.chance.randrange(len(body))]
         self.send(sock, request, 200, [("Content-Type", "application/xml")], body, len(body))
 
-    def give_alone(self, sock, request):
-        if request.method == "POST" and "delete" in request.asked:
-            request.check()
-            return self.remove_many(sock, request)
-        return super().give_alone(sock, request)
-
-    calls = {**s3_server.Server.calls, ("DELETE",): remove}
+    calls = {**s3_server.Server.calls, ("DELETE",): remove, ("POST", "delete"): remove_many}
 
 
 def rm(server, prefix):
