@@ -20,6 +20,8 @@
 
 #include "cp.h"
 
+enum { MANY = 1000 }; /* files that are removed at a time */
+
 /* A file of the target, or of the source. */
 struct cli_known {
 	char *name;  /* below the target */
@@ -218,28 +220,40 @@ static int sync_walk(struct cli_sync_options *sync)
 	return rc;
 }
 
-/* Removes, or shows, a file of the target. Returns 0 or a negative errno, printed. */
-static int sync_remove(const struct cli_cp_options *o, sluice_context *ctx, const char *name)
+/* Removes, or shows, files of the target. Returns 0 or a negative errno, printed. */
+static int sync_remove(const struct cli_cp_options *o, sluice_context *ctx, char **targets,
+                       size_t count)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
-	char *target = cli_format("%s/%s", o->sync->folder, name), *shown = cli_visible(target);
-	int rc = 0;
+	bool objects = cli_is_object(o->sync->folder);
+	char *messages[MANY] = {NULL};
+	int errors[MANY], rc = 0;
 
 	cli_open_use(&o->open, &options);
-	if (!o->dry_run && cli_is_object(target))
-		rc = cli_said(sluice_remove(ctx, target, &options, NULL));
-	else if (!o->dry_run && unlink(target))
-		rc = cli_fail(-errno, "'%s': %s", shown, strerror(errno));
-	if (!rc && (o->dry_run || !o->quiet))
-		printf("delete %s\n", shown);
-	free(shown);
-	free(target);
+	for (size_t i = 0; i < count; i++)
+		errors[i] = o->dry_run ? 0 : objects ? -ENOMEM : unlink(targets[i]) ? -errno : 0;
+	if (!o->dry_run && objects)
+		sluice_remove_many(ctx, (const char *const *)targets, count, &options, errors,
+		                   messages);
+	for (size_t i = 0; i < count; i++) {
+		char *shown = cli_visible(targets[i]);
+
+		if (errors[i])
+			rc = cli_fail(errors[i], "'%s' is not deleted: %s", shown,
+			              messages[i] ? messages[i] : strerror(-errors[i]));
+		else if (o->dry_run || !o->quiet)
+			printf("delete %s\n", shown);
+		free(messages[i]);
+		free(shown);
+	}
 	return rc;
 }
 
 int cli_sync_finish(const struct cli_cp_options *o, sluice_context *ctx, int rc)
 {
 	struct cli_sync_options *sync = o->sync;
+	char *targets[MANY];
+	size_t count = 0;
 
 	if (!rc && sync->removes && !cli_is_object(sync->folder))
 		rc = sync_walk(sync);
@@ -247,15 +261,17 @@ int cli_sync_finish(const struct cli_cp_options *o, sluice_context *ctx, int rc)
 	if (sync->removes && rc && !cli_interrupted())
 		warnx("nothing is deleted, since not all could be listed and copied");
 	for (size_t i = 0; i < sync->known_count; i++) {
-		struct cli_known *known = &sync->known[i];
+		const struct cli_known *known = &sync->known[i];
 
-		if (removes && !known->wanted && !cli_interrupted() &&
-		    sync_includes(sync, known->name)) {
-			int failed = sync_remove(o, ctx, known->name);
-
-			rc = rc ? rc : failed;
-		}
+		if (removes && !known->wanted && sync_includes(sync, known->name))
+			targets[count++] = cli_format("%s/%s", sync->folder, known->name);
 		free(known->name);
+		if (count < MANY && (!count || i + 1 < sync->known_count))
+			continue;
+		int failed = cli_interrupted() ? -ECANCELED : sync_remove(o, ctx, targets, count);
+		rc = rc ? rc : failed;
+		while (count)
+			free(targets[--count]);
 	}
 	free(sync->known);
 	free(sync->folder);

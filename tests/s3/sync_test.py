@@ -10,6 +10,7 @@ that is printed; with STRESS 1000 of them.
 
 import fnmatch
 import hashlib
+import html
 import os
 import random
 import re
@@ -41,7 +42,7 @@ class Server(s3_server.Server):
     """Objects in memory. accident: of a round, and the object or request that it is of."""
 
     def __init__(self):
-        self.buckets, self.accident, self.which, self.process = {}, None, None, None
+        self.buckets, self.accident, self.which, self.process, self.bulk = {}, None, None, None, True
         super().__init__("/nowhere")
         self.begin({}, {})
 
@@ -97,6 +98,16 @@ class Server(s3_server.Server):
             self.buckets[request.bucket].pop(self.key(request), None)
         self.send(sock, request, 204, [], b"", 0)
 
+    def remove_many(self, sock, request):
+        if not self.bulk:
+            raise s3_server.Refused(501, "NotImplemented")
+        keys = [html.unescape(key) for key in re.findall("<Object><Key>([^<]*)</Key></Object>", request.body.decode())]
+        with self.mutex:
+            for key in keys:
+                self.buckets[request.bucket].pop(key, None)
+        self.xml(sock, request, "<DeleteResult>" + "".join(f"<Deleted><Key>{html.escape(key)}</Key></Deleted>" for key in keys) +
+                 "</DeleteResult>")
+
     def list(self, sock, request):
         """Three on a page."""
         prefix = urllib.parse.unquote_plus(request.query.partition("prefix=")[2].partition("&")[0], errors="surrogateescape")
@@ -113,7 +124,7 @@ class Server(s3_server.Server):
         self.xml(sock, request, f"<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>{str(bool(more)).lower()}"
                  f"</IsTruncated>{more}{entries}</ListBucketResult>")
 
-    calls = {**s3_server.Server.calls, ("PUT",): put, ("DELETE",): remove}
+    calls = {**s3_server.Server.calls, ("PUT",): put, ("DELETE",): remove, ("POST", "delete"): remove_many}
 
 
 def clashes(name, names):
@@ -226,6 +237,7 @@ class Round:
             assert sorted(re.findall("^delete |(?= -> )", done.stdout, re.M)) == [""] * len(taken) + ["delete "] * len(removed), \
                 (done.stdout, taken, removed)
         assert self.state(ends[1]) == before, "a dry run has changed something"
+        server.bulk = chance.random() < 0.7
         server.accident, server.which, server.asked, server.moved = self.accident, self.which, 0, 0
         done = self.sluice(*words, "-q")
         killed = done.returncode < 0
