@@ -144,7 +144,7 @@ struct sl_opening {
 	/* The result. */
 	struct sl_backend *backend; /* with an error, too, if closing it may wait; or NULL */
 	int error;                  /* 0, or negative; -EREMOTE: open() has to be called */
-	char *message; /* NULL, or the sentence behind error, which the engine frees */
+	char *message;              /* NULL, or the sentence behind error, which the engine frees */
 };
 
 /* How a backend wants a piece. */
