@@ -88,6 +88,8 @@ static error_t rm_parse(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (!o->count)
 			argp_error(state, "the URI is missing");
+		if (o->open.s3.version && (o->recursive || o->count > 1))
+			argp_error(state, "--version-id: only for a single object");
 		for (size_t i = 0; i < o->count; i++)
 			if (strncasecmp(o->uris[i], "s3://", 5))
 				argp_error(state, "'%s' is no object of S3%s", o->uris[i],

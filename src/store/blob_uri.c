@@ -59,6 +59,8 @@ static int blob_uri_option(const char *uri, const char *key, const char *value,
 		b->device = (int)small;
 	} else if (value && !strcmp(key, "id")) {
 		rc = blob_uri_number(uri, key, value, UINT64_MAX, &b->id);
+		if (!rc && !b->id)
+			rc = sl_fail(-EINVAL, "'%s': id: no blob has the number 0", uri);
 	} else if (value && !strcmp(key, "wait_ms")) {
 		rc = blob_uri_number(uri, key, value, INT_MAX, &small);
 		b->wait_ms = (int)small;

@@ -170,6 +170,8 @@ source_that_cannot_become_a_blob_is_named() {
 	says "255"
 	status 1 "$sluice" cp from 'store://a%0ab'
 	says "'store://a%0ab': a name is no UTF-8"
+	status 1 "$sluice" store get --id 0 to
+	says "no blob has the number 0"
 	status 1 "$sluice" cp from 'store://x?colour=red'
 	says "colour"
 	status 1 "$sluice" cp store://x to

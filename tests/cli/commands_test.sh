@@ -68,6 +68,8 @@ sums_of_another_kind_are_no_damage() {
 	says "'.': only s3:// URIs have lists"
 	status 1 "$sluice" ls 'http://me:secret@127.0.0.1:1/a?b=c'
 	says "'http://127.0.0.1:1/a?...': only s3:// URIs have lists"
+	status 2 "$sluice" rm -r --version-id=1 s3://b/x
+	says "only for a single object"
 	status 2 "$sluice" ls store://
 	says "sluice store ls"
 	cp from "a) = b"
