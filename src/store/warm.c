@@ -9,7 +9,7 @@
  * refuses, that small page is all that is left, and the rest is allocated on the first write.
  *
  * Each call waits for all processors to drain their lists of pages, some milliseconds if they are
- * busy, so each thread makes a single call. Short-lived threads called sluice-warm share the
+ * busy, so each thread makes few calls. But a signal, SIGKILL too, waits for the call. Short-lived threads called sluice-warm share the
  * pages with the caller, which joins them.
  */
 #include <errno.h>
@@ -32,6 +32,8 @@
 #define THREADS_MOST 8
 /* For fewer bytes it is not worth starting another thread. */
 #define PART ((size_t)32 << 20)
+/* The most of a single call: 50 ms, or a second on a busy machine. */
+#define CALL_MOST ((size_t)128 << 20)
 
 struct warm_part {
 	pthread_t thread;
@@ -56,7 +58,8 @@ static void *warm_collapse(void *argument)
 {
 	const struct warm_part *part = argument;
 
-	madvise(part->base, part->bytes, COLLAPSE);
+	for (size_t at = 0; at < part->bytes; at += CALL_MOST)
+		madvise(part->base + at, SL_MIN(CALL_MOST, part->bytes - at), COLLAPSE);
 	return NULL;
 }
 

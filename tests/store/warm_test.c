@@ -26,6 +26,7 @@ static struct {
 	int advice, error; /* error: of that advice; 0: what is true */
 	size_t part;       /* of a collapse that is done all the same */
 	int delay_ms;      /* of each collapse */
+	_Atomic size_t asked, longest;
 } kernel;
 
 int __real_madvise(void *at, size_t n, int advice);
@@ -33,8 +34,12 @@ int __wrap_madvise(void *at, size_t n, int advice);
 
 int __wrap_madvise(void *at, size_t n, int advice)
 {
-	if (advice == COLLAPSE)
+	if (advice == COLLAPSE) {
 		kernel.collapses++;
+		kernel.asked += n;
+		if (n > kernel.longest)
+			kernel.longest = n;
+	}
 	if (advice == COLLAPSE && kernel.delay_ms)
 		sleep_ms(kernel.delay_ms);
 	if (!kernel.error || advice != kernel.advice)
@@ -68,6 +73,21 @@ static int setup(void **state)
 {
 	memset(&kernel, 0, sizeof(kernel));
 	return daemon_setup(state);
+}
+
+static const char *const little[] = {"--memory", "64M", NULL};
+static const char *const much[] = {"--memory", "2G", NULL};
+
+static int setup_large(void **state)
+{
+	daemon_options = much;
+	return setup(state);
+}
+
+static int teardown_large(void **state)
+{
+	daemon_options = little;
+	return daemon_teardown(state);
 }
 
 static size_t resident(const void *at, size_t n)
@@ -262,6 +282,19 @@ WARM_TEST(holes_in_huge_pages_are_memory_that_is_free)
 	assert_idle(d->store);
 }
 
+/* The kernel does not look for signals in a call, however long it is. */
+DAEMON_TEST_WITH(a_signal_waits_for_a_part_of_a_large_blob_only, setup_large, teardown_large)
+{
+	sluice_blob *blob;
+
+	kernel.advice = COLLAPSE;
+	kernel.error = EINVAL;
+	assert_ok(sluice_blob_create(d->store, "large", 1536 * MIB, -1, NULL, &blob));
+	assert_int_equal(kernel.asked, 1536 * MIB);
+	assert_in_range(kernel.longest, 1, 128 * MIB);
+	assert_ok(sluice_blob_release(blob));
+}
+
 struct part {
 	sluice_blob *blob;
 	size_t at, n;
@@ -332,8 +365,6 @@ WARM_TEST(where_a_part_takes_long_the_rest_is_made_ready_at_once)
 
 int main(void)
 {
-	static const char *const options[] = {"--memory", "64M", NULL};
-
-	daemon_options = options;
+	daemon_options = little;
 	return RUN_TESTS(NULL, NULL);
 }
