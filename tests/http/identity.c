@@ -55,7 +55,7 @@ static void all_but_the_first_said(const char *uri, const char *what)
 	const char *first = strstr(asked_for(uri), " connection="), *at = first;
 
 	assert_non_null(strstr(first, "authorization=- "));
-	for (int n = 0; (at = strstr(at + 1, " connection=")); n++)
+	while ((at = strstr(at + 1, " connection=")))
 		assert_ptr_equal(strstr(strstr(at, "authorization="), what),
 		                 strstr(at, "authorization="));
 }
