@@ -66,7 +66,7 @@ struct sl_s3_lines {
 /*
  * Signs a request to the URL: at this time, since a signature is valid for minutes. query: that of the request, encoded
  * and sorted; NULL: that of the URL. payload: of a body that is sent; NULL: there is none. lines: those that the request
- * has anyway, then NULL. seconds: 0; or of a URL that is valid so long, for anybody who sends these lines: the result is
+ * has anyway, then NULL. seconds: 0; or of a URL that is valid so long, if its sender adds these lines: the result is
  * its query, instead of a line. Any thread; never waits for storage. Returns 0, or -errno with a sentence.
  */
 int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const char *payload,
