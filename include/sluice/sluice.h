@@ -595,8 +595,8 @@ SLUICE_API int sluice_remove(sluice_context *ctx, const char *uri,
  * of the options are used; o may be NULL. Waits for the server. Any thread, also several at a time.
  *
  * errors: NULL, or room for `count` numbers, of which each becomes 0 or the -errno of its object. messages: NULL, or room
- * for `count` texts, of which each becomes the sentence of that error, for the caller to free with free(), or NULL. Both are
- * written unless the call returns -EINVAL or -ENOMEM before it begins; the URIs have to stay until it returns.
+ * for `count` texts, of which each becomes the sentence of that error, for the caller to free with free(), or NULL. Neither
+ * is written if the call cannot begin: -EINVAL, -ENOTSUP, -ENOMEM. The URIs have to stay until it returns.
  *
  * Returns 0 if none of the objects is there any more, also if there were none, or
  *   -EINVAL    a URI is NULL

@@ -21,11 +21,12 @@ int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
                       const struct sluice_open_options *options, const char *query,
                       struct sl_backend **out);
 /* Removes an object of S3, or an upload of it, as sluice_remove(). */
-int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
-                   const struct sluice_open_options *options, const char *upload);
-/* Removes objects as sluice_remove_many(). errors and messages get all results; messages: or NULL. */
-void sl_http_remove_many(struct sl_core *core, const char *const *uris, size_t count,
-                         const struct sluice_open_options *options, int *errors, char **messages);
+int sl_http_remove(struct sl_core *core, const char *uri, const struct sluice_open_options *options,
+                   const char *upload);
+/* Removes objects as sluice_remove_many(). errors and messages get all results; messages: or NULL. Returns 0, or -errno with
+ * a sentence if it cannot begin. */
+int sl_http_remove_many(struct sl_core *core, const char *const *uris, size_t count,
+                        const struct sluice_open_options *options, int *errors, char **messages);
 /* Copies an object of S3 by its server, as sluice_copy_object(). */
 int sl_http_copy(struct sl_core *core, const struct sl_uri *from, const struct sl_uri *to,
                  const struct sluice_open_options *options);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In the place of the other http files where the build has no libcurl. */
 #include <errno.h>
-#include <string.h>
 
 #include "http/http.h"
 
@@ -27,22 +26,19 @@ int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
 	return none_open(core, uri, options, out);
 }
 
-int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
-                   const struct sluice_open_options *options, const char *upload)
+int sl_http_remove(struct sl_core *core, const char *uri, const struct sluice_open_options *options,
+                   const char *upload)
 {
+	(void)uri;
 	(void)upload;
-	return none_open(core, uri, options, NULL);
+	return none_open(core, NULL, options, NULL);
 }
 
-void sl_http_remove_many(struct sl_core *core, const char *const *uris, size_t count,
-                         const struct sluice_open_options *options, int *errors, char **messages)
+int sl_http_remove_many(struct sl_core *core, const char *const *uris, size_t count,
+                        const struct sluice_open_options *options, int *errors, char **messages)
 {
-	(void)uris;
-	for (size_t i = 0; i < count; i++) {
-		errors[i] = none_open(core, NULL, options, NULL);
-		if (messages)
-			messages[i] = strdup(sluice_last_message());
-	}
+	(void)uris, (void)count, (void)errors, (void)messages;
+	return none_open(core, NULL, options, NULL);
 }
 
 int sl_http_copy(struct sl_core *core, const struct sl_uri *from, const struct sl_uri *to,

@@ -16,9 +16,8 @@
 
 enum {
 	AT_A_TIME = 32,
-	MOST_NAMES = 1000,     /* in a request, by S3's rule */
-	MOST_BODY = 256 << 10, /* about so many bytes: the answer repeats the names */
-	OPEN = 1,              /* in place of an error: not removed yet */
+	MOST_NAMES = 1000, /* in a request, by S3's rule */
+	OPEN = 1,          /* in place of an error: not removed yet */
 };
 
 /* ------------------------------------------------------------------------------------ one by one */
@@ -32,13 +31,20 @@ struct single {
 	char *sentence;
 };
 
-static void single_begin(struct single *single, struct sl_core *core, const struct sl_uri *uri,
+static void single_begin(struct single *single, struct sl_core *core, const char *text,
                          const struct sluice_open_options *options, const char *upload)
 {
-	*single = (struct single){.query = upload ? sl_s3_upload_query(upload, 0) : NULL};
-	single->error = upload && !single->query
-	                        ? sl_fail(-ENOMEM, "no memory")
-	                        : sl_http_open_list(core, uri, options, NULL, &single->backend);
+	struct sl_uri uri;
+
+	*single = (struct single){.error = sl_uri_parse(text, &uri)};
+	if (!single->error) {
+		single->query = upload ? sl_s3_upload_query(upload, 0) : NULL;
+		single->error =
+			upload && !single->query
+				? sl_fail(-ENOMEM, "no memory")
+				: sl_http_open_list(core, &uri, options, NULL, &single->backend);
+		sl_uri_clear(&uri);
+	}
 	if (single->error) {
 		single->sentence = strdup(sluice_last_message());
 		return;
@@ -66,19 +72,18 @@ static int single_end(struct single *single)
 	return single->error;
 }
 
-int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
-                   const struct sluice_open_options *options, const char *upload)
+int sl_http_remove(struct sl_core *core, const char *uri, const struct sluice_open_options *options,
+                   const char *upload)
 {
 	struct single single;
-	int rc;
+	int rc = -EREMOTE;
 
-	single_begin(&single, core, uri, options, upload);
-	rc = single_end(&single);
-	/* The region of the bucket is known now. */
-	if (rc != -EREMOTE)
-		return rc;
-	single_begin(&single, core, uri, options, upload);
-	return single_end(&single);
+	/* The second time the region of the bucket is known. */
+	for (int i = 0; i < 2 && rc == -EREMOTE; i++) {
+		single_begin(&single, core, uri, options, upload);
+		rc = single_end(&single);
+	}
+	return rc;
 }
 
 /* ------------------------------------------------------------------------------------------ many */
@@ -100,26 +105,13 @@ static void removals_note(struct removals *all, size_t i, int error)
 		all->messages[i] = strdup(sluice_last_message());
 }
 
-static int uri_parse(const char *text, struct sl_uri *out)
-{
-	int rc = sl_uri_parse(text, out);
-
-	if (rc || !strcmp(out->scheme, "s3"))
-		return rc;
-	sl_uri_clear(out);
-	return sl_fail(-ENOTSUP, "only objects of S3 are removed");
-}
-
 static void removals_end_one(struct removals *all, struct single *single, size_t i)
 {
-	struct sl_uri uri;
 	int rc = single_end(single);
 
-	if (rc == -EREMOTE && !uri_parse(all->uris[i], &uri)) {
-		rc = sl_http_remove(all->core, &uri, all->options, NULL);
-		sl_uri_clear(&uri);
-	}
-	removals_note(all, i, rc);
+	removals_note(all, i,
+	              rc == -EREMOTE ? sl_http_remove(all->core, all->uris[i], all->options, NULL)
+	                             : rc);
 }
 
 /* Removes those that are OPEN. */
@@ -127,22 +119,16 @@ static void removals_one_by_one(struct removals *all, size_t count)
 {
 	struct single ring[AT_A_TIME];
 	size_t of[AT_A_TIME], head = 0, tail = 0;
-	struct sl_uri uri;
 
 	for (size_t i = 0; i < count; i++) {
-		int rc = all->errors[i] == OPEN ? uri_parse(all->uris[i], &uri) : 0;
-
-		if (rc)
-			removals_note(all, i, rc);
 		if (all->errors[i] != OPEN)
 			continue;
 		if (head - tail == AT_A_TIME) {
 			removals_end_one(all, &ring[tail % AT_A_TIME], of[tail % AT_A_TIME]);
 			tail++;
 		}
-		single_begin(&ring[head % AT_A_TIME], all->core, &uri, all->options, NULL);
+		single_begin(&ring[head % AT_A_TIME], all->core, all->uris[i], all->options, NULL);
 		of[head++ % AT_A_TIME] = i;
-		sl_uri_clear(&uri);
 	}
 	for (; tail < head; tail++)
 		removals_end_one(all, &ring[tail % AT_A_TIME], of[tail % AT_A_TIME]);
@@ -171,40 +157,27 @@ static void removals_read(struct removals *all, size_t from, size_t to, char *xm
 }
 
 /*
- * Returns whether a failed request tells nothing of the objects, as that of a server that knows no such request: by its
- * status, or by an answer that is no DeleteResult. Such a server is not asked again, unless it may mean the names.
+ * Removes objects of a bucket by a request. Those that the server does not name stay OPEN, and all of them if it answers with
+ * anything else; it is not asked again then.
  */
-static bool bulk_is_unknown(const struct sl_http_call *call, struct sl_s3_habits *habits)
-{
-	long status = call->answer.status;
-	struct sl_s3_error said;
-	bool unknown;
-
-	sl_s3_error_parse(call->answer.xml ? call->answer.xml : "", &said);
-	unknown = status / 100 == 2 || status == 405 || status == 501 ||
-	          (status == 404 && strcmp(said.code, "NoSuchBucket"));
-	if (unknown && habits)
-		atomic_store(&habits->single, true);
-	return unknown || status == 400 || status == 411 || status == 415;
-}
-
-/* Removes objects of a bucket by a request; those that stay OPEN have to be removed one by one. */
-static int removals_at_once(struct removals *all, const struct sl_uri *uri, size_t from, size_t to)
+static void removals_at_once(struct removals *all, size_t from, size_t to)
 {
 	struct sl_http_call call = {
 		.verb = "POST", .root = "DeleteResult", .element = "Key", .brief = true};
+	char *body = sl_s3_bulk_body(all->uris + from, to - from);
+	struct sl_backend *backend = NULL;
 	struct sl_s3_habits *habits;
-	struct sl_backend *backend;
-	char *body;
-	int rc = sl_http_open_list(all->core, uri, all->options, "delete=", &backend);
+	struct sl_uri uri;
+	int rc = body ? sl_uri_parse(all->uris[from], &uri) : 0;
 
-	if (rc)
-		return rc;
-	habits = sl_s3_habits_of(sl_http_of(backend)->s3);
-	body = habits && atomic_load(&habits->single)
-	               ? NULL
-	               : sl_s3_bulk_body(all->uris + from, to - from);
-	if (body) {
+	if (!body)
+		return;
+	if (!rc) {
+		rc = sl_http_open_list(all->core, &uri, all->options, "delete=", &backend);
+		sl_uri_clear(&uri);
+	}
+	habits = rc ? NULL : sl_s3_habits_of(sl_http_of(backend)->s3);
+	if (habits && !atomic_load(&habits->single)) {
 		call.body = body;
 		call.length = strlen(body);
 		call.fields = &sl_http_of(backend)->fields;
@@ -212,60 +185,37 @@ static int removals_at_once(struct removals *all, const struct sl_uri *uri, size
 		rc = sl_http_call_run(sl_http_of(backend), &call);
 		if (!rc)
 			removals_read(all, from, to, call.answer.xml);
-		else if (rc != -EREMOTE && bulk_is_unknown(&call, habits))
-			rc = 0;
+		else if (call.answer.status && rc != -EREMOTE)
+			atomic_store(&habits->single, true);
+		rc = call.answer.status ? 0 : rc;
 	}
+	for (size_t i = from; rc && i < to; i++)
+		removals_note(all, i, rc);
 	sl_http_answer_clear(&call.answer);
-	sl_http_ops.close(backend);
+	if (backend)
+		sl_http_ops.close(backend);
 	free(body);
-	return rc;
 }
 
-/* Returns the end of the objects that go with the first into a request; *names of them have names that can. */
-static size_t removals_find_end(const struct removals *all, size_t from, size_t count,
-                                size_t *names)
-{
-	size_t bucket = strcspn(all->uris[from] + strlen("s3://"), "/") + strlen("s3:///");
-	size_t i = from, bytes = 0;
-
-	*names = 0;
-	for (; i < count && *names < MOST_NAMES && bytes < MOST_BODY &&
-	       !strncmp(all->uris[i], all->uris[from], bucket);
-	     i++) {
-		const char *key = sl_s3_bulk_key(all->uris[i]);
-
-		*names += key != NULL;
-		bytes += key ? strlen(key) : 0;
-	}
-	return SL_MAX(i, from + 1);
-}
-
-void sl_http_remove_many(struct sl_core *core, const char *const *uris, size_t count,
-                         const struct sluice_open_options *options, int *errors, char **messages)
+int sl_http_remove_many(struct sl_core *core, const char *const *uris, size_t count,
+                        const struct sluice_open_options *options, int *errors, char **messages)
 {
 	struct removals all = {core, options, uris, errors, messages};
 	struct sluice_s3_options s3 = {0};
-	size_t names = 0, to;
-	struct sl_uri uri;
 
 	if (options->s3)
 		memcpy(&s3, options->s3, SL_MIN(options->s3->size, sizeof(s3)));
 	for (size_t i = 0; i < count; i++)
 		errors[i] = OPEN;
-	for (size_t from = 0; from < count && !s3.version; from = to) {
+	for (size_t from = 0, to; from < count && !s3.version; from = to) {
+		size_t bucket = strcspn(uris[from] + strlen("s3://"), "/") + strlen("s3:///");
+
 		to = from + 1;
-		if (strncmp(uris[from], "s3://", strlen("s3://")))
-			continue;
-		to = removals_find_end(&all, from, count, &names);
-		if (names < 2 || uri_parse(uris[from], &uri))
-			continue;
-		int rc = removals_at_once(&all, &uri, from, to);
-		/* The region of the bucket is known now. */
-		if (rc == -EREMOTE)
-			rc = removals_at_once(&all, &uri, from, to);
-		for (size_t i = from; rc && i < to; i++)
-			removals_note(&all, i, rc);
-		sl_uri_clear(&uri);
+		while (to < count && to < from + MOST_NAMES &&
+		       !strncmp(uris[to], uris[from], bucket))
+			to++;
+		removals_at_once(&all, from, to);
 	}
 	removals_one_by_one(&all, count);
+	return 0;
 }

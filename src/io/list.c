@@ -182,7 +182,6 @@ int sluice_remove(sluice_context *ctx, const char *uri, const struct sluice_open
                   const char *upload)
 {
 	struct sluice_open_options options = {0};
-	struct sl_uri parsed;
 	int rc = sl_context_check(ctx);
 
 	if (rc)
@@ -194,12 +193,7 @@ int sluice_remove(sluice_context *ctx, const char *uri, const struct sluice_open
 	if (o)
 		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
 	options.flags = SLUICE_OPEN_READ;
-	rc = sl_uri_parse(uri, &parsed);
-	if (rc)
-		return rc;
-	rc = sl_http_remove(&ctx->core, &parsed, &options, upload);
-	sl_uri_clear(&parsed);
-	return rc;
+	return sl_http_remove(&ctx->core, uri, &options, upload);
 }
 
 int sluice_remove_many(sluice_context *ctx, const char *const *uris, size_t count,
@@ -208,21 +202,21 @@ int sluice_remove_many(sluice_context *ctx, const char *const *uris, size_t coun
 	struct sluice_open_options options = {0};
 	int *own = NULL, rc = sl_context_check(ctx);
 
+	for (size_t i = 0; !rc && i < count; i++)
+		if (!uris || !uris[i])
+			rc = sl_fail(-EINVAL, "sluice_remove_many: a URI is NULL");
+		else if (strncasecmp(uris[i], "s3://", 5))
+			rc = sl_fail(-ENOTSUP, "only objects of S3 are removed");
+	if (!rc && !errors && !(errors = own = calloc(count + 1, sizeof(*errors))))
+		rc = sl_fail(-ENOMEM, "no memory");
 	if (rc)
 		return rc;
-	for (size_t i = 0; i < count; i++)
-		if (!uris || !uris[i])
-			return sl_fail(-EINVAL, "sluice_remove_many: a URI is NULL");
 	if (o)
 		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
 	options.flags = SLUICE_OPEN_READ;
-	if (!errors && count)
-		errors = own = calloc(count, sizeof(*errors));
-	if (!errors && count)
-		return sl_fail(-ENOMEM, "no memory");
 	if (messages)
 		memset(messages, 0, count * sizeof(*messages));
-	sl_http_remove_many(&ctx->core, uris, count, &options, errors, messages);
+	rc = sl_http_remove_many(&ctx->core, uris, count, &options, errors, messages);
 	for (size_t i = 0; !rc && i < count; i++)
 		if ((rc = errors[i]))
 			sl_fail(rc, "'%s' was not removed: %s", uris[i],

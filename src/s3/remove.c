@@ -31,7 +31,7 @@ const char *sl_s3_bulk_key(const char *uri)
 char *sl_s3_bulk_body(const char *const *uris, size_t count)
 {
 	char *text = NULL;
-	size_t bytes;
+	size_t bytes, names = 0;
 	FILE *to = open_memstream(&text, &bytes);
 
 	if (!to)
@@ -40,11 +40,12 @@ char *sl_s3_bulk_body(const char *const *uris, size_t count)
 	for (size_t i = 0; i < count; i++) {
 		const char *key = sl_s3_bulk_key(uris[i]);
 
+		names += key != NULL;
 		if (key)
 			fprintf(to, "<Object><Key>%s</Key></Object>", key);
 	}
 	fputs("</Delete>", to);
-	if (!fclose(to))
+	if (!fclose(to) && names)
 		return text;
 	free(text);
 	return NULL;

@@ -162,7 +162,7 @@ void sl_s3_upload_etag(const struct sl_s3_known *known, unsigned count, char out
 /* Returns the key of an s3 URI if it can stand in a request that removes many: it is the same to every parser of XML and of
  * names. NULL: it cannot. */
 const char *sl_s3_bulk_key(const char *uri);
-/* Returns the XML that removes those of the objects, all of a bucket, for the caller to free; NULL: no memory. */
+/* Returns the XML that removes those of the objects, all of a bucket, for the caller to free; NULL: none can, or no memory. */
 char *sl_s3_bulk_body(const char *const *uris, size_t count);
 /* Takes the next key out of an answer, from *at on. Returns false behind the last. */
 bool sl_s3_bulk_next(char **at, char **key, bool *removed);
