@@ -120,7 +120,7 @@ int cli_preserve(const char *source, const struct stat *st, const char *path)
 
 /*
  * After an interrupt the program does not wait for threads that wait for servers and have nothing
- * to clean up, or whose uploads the library drops at its end.
+ * to clean up, or has uploads that the library drops at its end.
  */
 static bool tree_may_end(void)
 {
