@@ -59,8 +59,10 @@ def on_a_gpu(file: sluice.File, tensor: Any) -> sluice.Operation:
     return file.read_on(tensor, 0, stream=None)
 
 
-def copies(uri: str) -> None:
+def objects(uri: str) -> None:
     sluice.copy(uri, uri + ".copy", exclusive=True, headers=["X-Key: a"], s3={"region": "a"}, context=None)
+    keys = {"access_key": "A", "secret_key": "S"}
+    assert_type(sluice.presign(uri, method="PUT", expires=60, headers={"X-Key": "a"}, s3=keys, context=None), str)
 
 
 def tensors(folder: Path) -> None:
