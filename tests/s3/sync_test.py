@@ -4,7 +4,7 @@
 
 What is missing, has another length or is newer in the source is copied, and with --delete the rest is removed, unless a list or
 a copy failed. Each round has a direction, options and perhaps an accident: a server that breaks a list or refuses an object, a
-FIFO, or SIGKILL at a request. A run after one that succeeded copies nothing. The rounds are of SLUICE_TEST_SEED, or of a seed
+FIFO, or SIGKILL or SIGINT at a request. A run after one that succeeded copies nothing. The rounds are of SLUICE_TEST_SEED, or of a seed
 that is printed; with STRESS 1000 of them.
 """
 
@@ -15,6 +15,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -55,8 +56,8 @@ class Server(s3_server.Server):
             self.asked += 1
             kills = self.accident == "kill" and self.asked == self.which
         if kills:
-            self.process.kill()
-            raise ConnectionError("killed")
+            self.process.send_signal(self.how)
+            time.sleep(0.02)
         super().give(sock, request)
 
     def body(self, request):
@@ -237,7 +238,7 @@ class Round:
             assert sorted(re.findall("^delete |(?= -> )", done.stdout, re.M)) == [""] * len(taken) + ["delete "] * len(removed), \
                 (done.stdout, taken, removed)
         assert self.state(ends[1]) == before, "a dry run has changed something"
-        server.bulk = chance.random() < 0.7
+        server.bulk, server.how = chance.random() < 0.7, chance.choice([signal.SIGKILL, signal.SIGINT])
         server.accident, server.which, server.asked, server.moved = self.accident, self.which, 0, 0
         done = self.sluice(*words, "-q")
         killed = done.returncode < 0
@@ -249,6 +250,9 @@ class Round:
         server.accident = None
         if killed:
             self.check(ends, taken, failed, removed, partly=True)
+            there = {key.removeprefix("p/") if self.to_s3 else key: data for key, (data, _) in self.state(ends[1]).items()}
+            missing = {name for name in taken if there.get(name) != self.source[name].data}
+            assert not missing or removed <= there.keys(), "something was removed before all was copied"
             done = self.sluice(*words, "-q")
         if broken or failed:
             assert done.returncode == 1, "it should have failed"
