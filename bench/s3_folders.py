@@ -170,7 +170,7 @@ def tools(b):
     return there + [name for name in ("rclone", "s5cmd") if name not in lacks], lacks
 
 
-def measure(b, scale):
+def measure(b, scale, sets):
     there, lacks = tools(b)
     if "weed" in lacks or not there:
         return [report.Row("s3-folders", "folders of files", 0, "", "", None, {}, skipped=f"missing: {' '.join(lacks)}, of PyPI")]
@@ -180,7 +180,8 @@ def measure(b, scale):
     weed = Weed(b)
     b.plain = weed.port
     rows = []
-    for name, (count, size) in SETS.items():
+    for name in sets:
+        count, size = SETS[name]
         folder = Folder(b, name, max(1, round(count * scale)), size if count > 1 else max(64 * MIB, round(size * scale) // MIB * MIB))
         title = f"{folder.count:,} of {folder.size >> 10 if size < MIB else folder.size >> 20} {'KiB' if size < MIB else 'MiB'}"
         for road in b.roads:

@@ -33,6 +33,7 @@ struct sl_http_multipart {
 	struct sl_http_fields whole, each; /* of requests for the object, and for a part */
 	struct sl_s3_plan plan;
 	uint64_t share; /* bytes of buffers at a time, or one part if that is more */
+	unsigned most;  /* parts: SL_S3_PARTS, or 1 where the object fits into one */
 	pid_t process;
 	struct sl_list alive; /* in the list of all; guarded by its mutex */
 	_Atomic bool dropped; /* calls are to end */
@@ -59,8 +60,7 @@ struct sl_http_multipart {
 		bool told;             /* the program has the text of it, so it is not dropped */
 		int error;
 		char *sentence;
-		/* By number - 1: SL_S3_PARTS, or 1 of an object that fits. */
-		struct sl_s3_known *known;
+		struct sl_s3_known *known; /* by number - 1 */
 	} locked SL_GUARDED_BY(&mutex);
 };
 

@@ -220,9 +220,9 @@ int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options
                           struct sl_http_multipart **out) SL_UNCHECKED
 {
 	uint64_t part = http->core->settings.s3_part_bytes, total = options->expected_size;
-	size_t known = total && total <= part && !options->upload ? 1 : SL_S3_PARTS;
+	unsigned most = total && total <= part && !options->upload ? 1 : SL_S3_PARTS;
 	struct sl_http_multipart *multipart =
-		calloc(1, sizeof(*multipart) + known * sizeof(struct sl_s3_known));
+		calloc(1, sizeof(*multipart) + most * sizeof(struct sl_s3_known));
 	char none[SL_S3_CRC32C];
 	int rc;
 
@@ -230,6 +230,7 @@ int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options
 		return sl_fail(-ENOMEM, "no memory");
 	multipart->locked.known = (struct sl_s3_known *)(multipart + 1);
 	multipart->http = http;
+	multipart->most = most;
 	multipart->process = getpid();
 	atomic_store(&multipart->plain, !sl_s3_crc32c("", 0, none));
 	sl_s3_plan_make(total, part, &multipart->plan);

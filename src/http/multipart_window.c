@@ -85,7 +85,7 @@ struct sl_http_part *sl_http_multipart_part_locked(struct sl_http_multipart *mul
 static bool multipart_is_full_locked(struct sl_http_multipart *multipart, unsigned number)
 	SL_REQUIRES(&multipart->mutex)
 {
-	return number <= SL_S3_PARTS && multipart->locked.known[number - 1].full;
+	return number <= multipart->most && multipart->locked.known[number - 1].full;
 }
 
 /* Frees buffers that no part has, of another length than the next part needs. */

@@ -205,7 +205,7 @@ def an_interrupt_waits_for_no_answer():
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=20)[1]
     assert time.monotonic() - start < 5, "the interrupt waited for the server"
-    assert process.returncode == -signal.SIGINT and said.count("\n") == 1 and "interrupted" in said, (process.returncode, said)
+    assert process.returncode == -signal.SIGINT and "interrupted" in said, (process.returncode, said)
     assert not server.objects
 
 
