@@ -210,11 +210,11 @@ void sl_http_request_end(struct sl_http_request *request)
 
 	if (request->asks)
 		sl_http_location_leave(request);
-	if (request->http->opening) {
-		sl_http_inspect_go_on(request);
-		return;
-	}
 	if (request->method == SL_HTTP_HEAD || request->method == SL_HTTP_PROBE) {
+		if (request->http->opening) {
+			sl_http_inspect_go_on(request);
+			return;
+		}
 		/* http_ask() frees the request as soon as it sees the word. */
 		_Atomic uint32_t *over = &request->over;
 

@@ -69,7 +69,7 @@ bool sl_http_request_is_unwanted(const struct sl_http_request *request)
 		return request->call->stop && atomic_load(request->call->stop) &&
 		       (!request->call->least ||
 		        (request->attempts >= request->call->least && !request->transfer));
-	if (request->http->opening)
+	if (!request->piece && request->http->opening)
 		return atomic_load_explicit(&request->http->opening->cancelled,
 		                            memory_order_relaxed);
 	return (request->piece &&

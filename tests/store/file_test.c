@@ -394,7 +394,7 @@ SHELF_TEST(senseless_options_are_refused)
 		{"store://a?cache=1", SLUICE_OPEN_REPLACE, 1, EINVAL, "cache"},
 		{"store://a?socket", SLUICE_OPEN_READ, 0, EINVAL, "socket"},
 		{"store://a?id=1", SLUICE_OPEN_READ, 0, EINVAL, "not both"},
-		{"store://?id=0", SLUICE_OPEN_READ, 0, EINVAL, "empty"},
+		{"store://?id=0", SLUICE_OPEN_READ, 0, EINVAL, "number 0"},
 		{"store://?id=-1", SLUICE_OPEN_READ, 0, EINVAL, "-1"},
 		{"store://?id=99", SLUICE_OPEN_READ, 0, ENOENT, ""},
 		{"store://?id=1", SLUICE_OPEN_REPLACE, 1, EINVAL, "id"},
