@@ -922,7 +922,7 @@ SLUICE_API int sluice_cancel(sluice_op *op);
  */
 SLUICE_API int sluice_op_fd(sluice_op *op);
 
-/* Returns the pointer that was passed to sluice_submit() as `user`, or NULL. */
+/* Returns the pointer that was passed to sluice_submit() or sluice_open_start() as `user`, or NULL. */
 SLUICE_API void *sluice_op_user(const sluice_op *op);
 
 /*
@@ -935,17 +935,18 @@ SLUICE_API const char *sluice_op_message(const sluice_op *op);
 SLUICE_API void sluice_op_free(sluice_op *op);
 
 /*
- * Begins to open a file as sluice_open() does, and returns at once; its operation ends with the file. An object of http,
- * https or s3 that is read takes no thread until then, unless credentials have to be asked for; other files are opened
- * by threads of the context, 64 at most. uri, o and all that they point to have to stay as they are until the operation is over. queue reports the operation, as
- * that of struct sluice_request, or NULL; sluice_op_user() returns user. Any thread.
+ * Begins to open a file as sluice_open() does, and returns at once; its operation ends with the
+ * file. An object of http, https or s3 that is read takes no thread until then, unless credentials
+ * have to be asked for; other files are opened by threads of the context, 64 at most. uri, o and
+ * all that they point to have to stay as they are until the operation is over. queue reports the
+ * operation, as that of struct sluice_request, or NULL; sluice_op_user() returns user. Any thread.
  *
- * sluice_wait() returns 0 when the file is open, or the errors of sluice_open(); sluice_cancel() ends an open early where it
- * waits for a server of http, https or s3, or for a thread. sluice_op_file() then gives the file, which is the
- * caller's, once; sluice_op_free() discards a file that was not taken. While it runs, an open keeps its context as an
- * open file does.
+ * sluice_wait() returns 0 when the file is open, or the errors of sluice_open(). sluice_cancel()
+ * ends an open early where it waits for a server of http, https or s3, or for a thread.
+ * sluice_op_file() then gives the file, which is the caller's, once; sluice_op_free() discards a
+ * file that was not taken. While it runs, an open keeps its context as an open file does.
  *
- * Returns 0, or a negative errno if no operation was begun. sluice_op_file() returns 0, or
+ * Returns 0, or a negative errno if no operation was begun: *out is NULL then. sluice_op_file() returns 0, or
  *   -EINPROGRESS   the operation is still running
  *   -EINVAL        it opens no file, or the file has been taken
  *   the error of the operation

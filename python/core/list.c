@@ -2,8 +2,9 @@
 /*
  * Lists of objects
  *
- * Collects the entries of a list (sluice_list_open()) for the file system of fsspec, removes objects, has their server copy them, and makes URLs of them. The thread of the call waits for
- * the server, and makes the objects of Python when all entries are there.
+ * Collects the entries of a list (sluice_list_open()) for the file system of fsspec, removes objects, has their server
+ * copy them, and makes URLs of them. The thread of the call waits for the server, and makes the objects of Python when
+ * all entries are there.
  */
 #include "core.h"
 
@@ -133,7 +134,8 @@ static PyObject *listing_rows(const struct listing *listing)
 	return rows;
 }
 
-/* Runs the function with a context, a URI, of a copy a second one, of a URL its method, the options, and a number. Returns the call, for call_free(), or NULL. */
+/* Runs the function with a context, a URI, of a copy a second one, of a URL its method, the options, and a number. Returns
+ * the call, for call_free(), or NULL. */
 static struct call *listing_run(PyObject *args, const char *format, int (*make)(void *))
 {
 	struct listing *listing = calloc(1, sizeof(*listing));
@@ -201,34 +203,28 @@ static int removal_make(void *argument)
 	                     NULL);
 }
 
-PyObject *remove_object(PyObject *module, PyObject *args)
+/* Ends a call that has no result. */
+static PyObject *listing_done(struct call *call)
 {
-	struct call *call = listing_run(args, "O!O&OO:remove_object", removal_make);
-
 	if (!call)
 		return NULL;
 	call_free(call);
 	Py_RETURN_NONE;
+}
+
+PyObject *remove_object(PyObject *module, PyObject *args)
+{
+	return listing_done(listing_run(args, "O!O&OO:remove_object", removal_make));
 }
 
 PyObject *remove_objects(PyObject *module, PyObject *args)
 {
-	struct call *call = listing_run(args, "O!SOO:remove_objects", removals_make);
-
-	if (!call)
-		return NULL;
-	call_free(call);
-	Py_RETURN_NONE;
+	return listing_done(listing_run(args, "O!SOO:remove_objects", removals_make));
 }
 
 PyObject *copy_object(PyObject *module, PyObject *args)
 {
-	struct call *call = listing_run(args, "O!O&O&OO|p:copy_object", copying_make);
-
-	if (!call)
-		return NULL;
-	call_free(call);
-	Py_RETURN_NONE;
+	return listing_done(listing_run(args, "O!O&O&OO|p:copy_object", copying_make));
 }
 
 PyObject *presign(PyObject *module, PyObject *args)

@@ -94,14 +94,14 @@ struct removals {
 	const struct sluice_open_options *options;
 	const char *const *uris;
 	int *errors;
-	char **messages; /* or NULL */
+	char **messages;
 };
 
 /* Notes the result of an object, of which the last sentence tells. */
 static void removals_note(struct removals *all, size_t i, int error)
 {
 	all->errors[i] = error;
-	if (error && all->messages)
+	if (error)
 		all->messages[i] = strdup(sluice_last_message());
 }
 

@@ -201,26 +201,33 @@ int sluice_remove_many(sluice_context *ctx, const char *const *uris, size_t coun
 {
 	struct sluice_open_options options = {0};
 	int *own = NULL, rc = sl_context_check(ctx);
+	char **texts = NULL;
 
 	for (size_t i = 0; !rc && i < count; i++)
 		if (!uris || !uris[i])
 			rc = sl_fail(-EINVAL, "sluice_remove_many: a URI is NULL");
 		else if (strncasecmp(uris[i], "s3://", 5))
-			rc = sl_fail(-ENOTSUP, "only objects of S3 are removed");
+			rc = list_refuse(uris[i], "only objects of S3 are removed");
 	if (!rc && !errors && !(errors = own = calloc(count + 1, sizeof(*errors))))
 		rc = sl_fail(-ENOMEM, "no memory");
-	if (rc)
+	if (!rc && !messages && !(messages = texts = calloc(count + 1, sizeof(*messages))))
+		rc = sl_fail(-ENOMEM, "no memory");
+	if (rc) {
+		free(own);
 		return rc;
+	}
 	if (o)
 		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
 	options.flags = SLUICE_OPEN_READ;
-	if (messages)
-		memset(messages, 0, count * sizeof(*messages));
+	memset(messages, 0, count * sizeof(*messages));
 	rc = sl_http_remove_many(&ctx->core, uris, count, &options, errors, messages);
 	for (size_t i = 0; !rc && i < count; i++)
 		if ((rc = errors[i]))
 			sl_fail(rc, "'%s' was not removed: %s", uris[i],
-			        messages && messages[i] ? messages[i] : sl_error_text(rc));
+			        messages[i] ? messages[i] : sl_error_text(rc));
+	for (size_t i = 0; texts && i < count; i++)
+		free(texts[i]);
+	free(texts);
 	free(own);
 	return rc;
 }
@@ -276,7 +283,7 @@ int sluice_presign(sluice_context *ctx, const char *method, const char *uri,
 		               "sluice_presign: a URL is valid for 1 to %d seconds, not %u",
 		               SLUICE_PRESIGN_MOST, seconds);
 	if (strncasecmp(uri, "s3://", 5))
-		return sl_fail(-ENOTSUP, "'%s': only objects of S3 have presigned URLs", uri);
+		return list_refuse(uri, "only objects of S3 have presigned URLs");
 	if (o)
 		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
 	options.flags = SLUICE_OPEN_READ;

@@ -23,8 +23,9 @@
  *   any before over   --[sl_op_fail]------------> the same, stopped: no further pieces
  *   held or preparing --[sl_op_withdraw]--------> running, stopped: it ends at the next pump
  *
- * An open (opening.c) is new until it has ended. An operation that is stopped in the middle of its pieces is over when the last of them has come
- * back. A route may keep it running for longer: see staged/staged.c.
+ * An open (opening.c) is new until it has ended. An operation that is stopped in the middle of its
+ * pieces is over when the last of them has come back. A route may keep it running for longer: see
+ * staged/staged.c.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -22,8 +22,10 @@ struct sl_open {
 	const char *uri;
 	struct sluice_open_options options;
 	struct sl_task task;
-	enum { OPEN_BEGINS, OPEN_ENDS, OPEN_GOES } stage; /* that the task is for */
-	struct sluice_file *file; /* for the caller to take; guarded by the operation's mutex */
+	/* What the task is for. As `base`, the caller's, then that of the thread that goes on with the open. */
+	enum { OPEN_BEGINS, OPEN_ENDS, OPEN_GOES } stage;
+	/* For the caller to take: that thread's until the operation has ended, then guarded by its mutex. */
+	struct sluice_file *file;
 };
 
 /* --------------------------------------------------------------------------------------- end */
@@ -172,8 +174,10 @@ int sluice_open_start(sluice_context *ctx, const char *uri, const struct sluice_
 
 	if (!rc && (!uri || !out))
 		rc = sl_fail(-EINVAL, "sluice_open_start: %s is NULL", uri ? "out" : "uri");
-	if (!rc)
-		rc = sl_file_copy_options(o, &options);
+	if (rc)
+		return rc;
+	*out = NULL;
+	rc = sl_file_copy_options(o, &options);
 	if (rc)
 		return rc;
 	open = open_new(ctx, uri, &options);
@@ -195,6 +199,7 @@ int sluice_open_start(sluice_context *ctx, const char *uri, const struct sluice_
 	/* None has begun: the caller alone has the operation. */
 	sl_gate_give(&ctx->operations, 1);
 	sl_context_leave(ctx);
+	*out = NULL;
 	sl_op_unref(open->op);
 	sl_op_unref(open->op);
 	return rc;
@@ -246,7 +251,7 @@ int sl_open_cancel(struct sluice_op *op)
 	sl_mutex_lock(&op->mutex);
 	over = op->locked.ended;
 	if (!over) {
-		op->locked.error = -ECANCELED;
+		op->locked.error = op->locked.error ? op->locked.error : -ECANCELED;
 		atomic_store(&op->open->base.cancelled, true);
 		if (ops && ops->cancel_open)
 			ops->cancel_open(&op->ctx->core);

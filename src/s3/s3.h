@@ -23,8 +23,8 @@ struct sl_s3;
 
 /*
  * Finds place and credentials of an s3 URI. Tasks of the pool may wait. May wait for storage, and for the process or the
- * service that has the credentials; without a pool -EAGAIN instead. query: NULL; or that of a list, encoded and sorted, of the bucket, whatever the key. Returns 0, or
- * -errno with a sentence.
+ * service that has the credentials; without a pool -EAGAIN instead. query: NULL; or that of a list, encoded and sorted, of
+ * the bucket, whatever the key. Returns 0, or -errno with a sentence.
  */
 int sl_s3_open(struct sl_s3_keyring *keyring, struct sl_pool *waiting, const char *uri,
                const struct sluice_s3_options *options, const char *query, struct sl_s3 **out);

@@ -9,8 +9,8 @@
  * refuses, that small page is all that is left, and the rest is allocated on the first write.
  *
  * Each call waits for all processors to drain their lists of pages, some milliseconds if they are
- * busy, so each thread makes few calls. But a signal, SIGKILL too, waits for the call. Short-lived threads called sluice-warm share the
- * pages with the caller, which joins them.
+ * busy, so each thread makes few calls. But a signal, SIGKILL too, waits for the call. Short-lived
+ * threads called sluice-warm share the pages with the caller, which joins them.
  */
 #include <errno.h>
 #include <sys/mman.h>

@@ -372,6 +372,17 @@ no_message_shows_a_password() {
 		status 1 "$sluice" stat "$uri"
 		! grep -q SECRET err || fail "$(cat err)"
 	done
+	# By each command, whatever it thinks of the URI.
+	local line
+	for uri in ftp://user:SECRET@host/x http://user:SECRET@127.0.0.1:1/x; do
+		for line in "ls" "rm" "rm -r" "presign" "verify --check" "bench read" "tensors ls" "s3 abandoned" "cp -r to" \
+			"sync to" "store put name" "store get"; do
+			SLUICE_HTTP_ATTEMPTS=1 timeout 20 "$sluice" $line "$uri" > out 2> err < /dev/null && fail "$line $uri: status 0"
+			! grep -q SECRET out err || fail "$line: $(cat out err)"
+		done
+		SLUICE_HTTP_ATTEMPTS=1 timeout 20 "$sluice" sync "$uri" to > out 2> err && fail "sync $uri: status 0"
+		! grep -q SECRET out err || fail "sync: $(cat out err)"
+	done
 }
 
 the_log_tells_of_local_files() {

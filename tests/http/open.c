@@ -105,6 +105,7 @@ HTTP_TEST(opens_that_cannot_begin_or_fail_say_why)
 	assert_refused(sluice_op_file(NULL, &(sluice_file *){NULL}), EINVAL, "op is NULL");
 	assert_refused(sluice_open_start(f->ctx, "gopher://x", NULL, NULL, NULL, &op),
 	               EPROTONOSUPPORT, "gopher");
+	assert_null(op);
 	o.headers = headers;
 	assert_refused(sluice_open_start(f->ctx, fault_uri("size=1"), &o, NULL, NULL, &op), EINVAL,
 	               "header 1");

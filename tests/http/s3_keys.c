@@ -261,6 +261,7 @@ S3_TEST(a_url_is_made_of_an_object_only)
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	const char *headers[] = {"x-amz-a: b", NULL};
 	int64_t end, begin = (int64_t)time(NULL) * 1000000000;
+	const char *secret = "http://user:hidden@h/x";
 	char *url;
 
 	options.s3 = &s3;
@@ -285,6 +286,10 @@ S3_TEST(a_url_is_made_of_an_object_only)
 	               "is a bucket");
 	assert_refused(sluice_presign(f->ctx, "GET", "/tmp/x", NULL, 60, &url, NULL), ENOTSUP,
 	               "S3");
+	assert_refused(sluice_presign(f->ctx, "GET", secret, NULL, 60, &url, NULL), ENOTSUP, "h/x");
+	assert_null(strstr(sluice_last_message(), "hidden"));
+	assert_refused(sluice_remove_many(f->ctx, &secret, 1, NULL, NULL, NULL), ENOTSUP, "h/x");
+	assert_null(strstr(sluice_last_message(), "hidden"));
 	assert_refused(sluice_presign(f->ctx, "GET", NULL, NULL, 60, &url, NULL), EINVAL, "NULL");
 	headers[0] = "Host: x";
 	assert_refused(sluice_presign(f->ctx, "GET", "s3://none/x", &options, 60, &url, NULL),
