@@ -92,7 +92,8 @@ static error_t rm_parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--version-id: only for a single object");
 		for (size_t i = 0; i < o->count; i++)
 			if (strncasecmp(o->uris[i], "s3://", 5))
-				argp_error(state, "'%s' is no object of S3%s", o->uris[i],
+				argp_error(state, "'%s' is no object of S3%s",
+				           cli_uri_name(o->uris[i]),
 				           cli_is_blob(o->uris[i])
 				                   ? "; sluice store rm deletes blobs"
 				                   : "");

@@ -94,14 +94,16 @@ static char *sync_place(const char *uri)
 static int sync_check(const char *source, const char *target)
 {
 	char *from = sync_place(source), *to = sync_place(target);
-	bool apart =
-		!from || !to || (strncmp(from, to, strlen(to)) && strncmp(to, from, strlen(from)));
+	char *one = cli_uri_name(source), *other = cli_uri_name(target);
+	int rc = 0;
 
+	if (from && to && (!strncmp(from, to, strlen(to)) || !strncmp(to, from, strlen(from))))
+		rc = cli_fail(-EINVAL, "'%s' and '%s' are one, or one is in the other", one, other);
 	free(from);
 	free(to);
-	return apart ? 0
-	             : cli_fail(-EINVAL, "'%s' and '%s' are one, or one is in the other", source,
-	                        target);
+	free(one);
+	free(other);
+	return rc;
 }
 
 /* Lists a target on S3. */

@@ -216,7 +216,12 @@ static int verify_check(sluice_context *ctx, const struct verify_options *o,
 	char *line = NULL;
 
 	if (!sums) {
-		warn("'%s'", o->sums);
+		/* A URI, perhaps, which is no file of sums. */
+		int error = errno;
+		char *shown = cli_uri_name(o->sums);
+
+		warnx("'%s': %s", shown, strerror(error));
+		free(shown);
 		return CLI_FAILED;
 	}
 	while (getline(&line, &size, sums) > 0) {
