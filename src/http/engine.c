@@ -192,10 +192,12 @@ void sl_http_arrived(struct sl_http_request *request, size_t bytes)
 
 void sl_http_permit_give(struct sl_http_request *request)
 {
+	int64_t now = sl_now();
 	struct sl_list ready;
 
 	sl_list_init(&ready);
-	sl_http_limit_leave(request->http->limit, sl_now(), &ready);
+	sl_http_limit_leave(request->http->limit, now, now - request->asked < 2 * request->first,
+	                    &ready);
 	engine_submit_all(&ready);
 }
 

@@ -16,6 +16,7 @@
 
 #define LEAST_LOOK_NS 50000000 /* a rate over a shorter time means nothing */
 #define FIRST_ALLOWED 16
+#define SOON_ALLOWED  64
 #define FOLLOWS       1.25 /* the gain of a doubling after which the next is tried */
 #define FASTER        1.04 /* the gain that justifies more permits */
 #define AS_FAST       0.98 /* the rate at which fewer permits are enough */
@@ -272,12 +273,27 @@ static void limits_admit_locked(struct sl_http_limits *limits, struct sl_list *o
 	}
 }
 
-void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, struct sl_list *out)
+/* A window of fewer transfers would tell nothing about this number. */
+static void limit_add_one(struct sl_http_limit *limit, int64_t now)
+{
+	unsigned allowed = atomic_load(&limit->allowed);
+
+	if (!limit->locked.starting || allowed >= SOON_ALLOWED ||
+	    sl_list_empty(&limit->locked.waiting))
+		return;
+	limit->locked.tried_from = 0;
+	limit->locked.rate = 0;
+	limit_allow(limit, allowed + 1, now);
+}
+
+void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, bool waited, struct sl_list *out)
 {
 	struct sl_http_limits *limits = limit->limits;
 
 	sl_mutex_lock(&limits->mutex);
 	limit_look(limit, now);
+	if (waited)
+		limit_add_one(limit, now);
 	limit->locked.active--;
 	limits->locked.active--;
 	limits_admit_locked(limits, out);

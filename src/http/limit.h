@@ -11,7 +11,8 @@ struct sl_http_request;
 /*
  * The limit of an origin (scheme://host:port): how many transfers it has at a time. A look compares the goodput of two
  * windows of time, before and after a change of the number. From a cold start the number doubles while the goodput
- * follows. Later it is tried in turn with a quarter more, kept if that brings more bytes per second, and with a fifth
+ * follows; until SOON_ALLOWED each answer that took longer to come than to pass adds one as well, because connections that
+ * mostly wait are too few. Later it is tried in turn with a quarter more, kept if that brings more bytes per second, and with a fifth
  * less, kept if that brings as many. It is halved when the server says that it is overloaded, or refuses connections.
  */
 struct sl_http_limit {
@@ -65,8 +66,10 @@ struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const
 void sl_http_limit_release(struct sl_http_limit *limit);
 /* Returns true if the request has a permit; false if it waits in the list, for sl_http_limit_leave() of another. */
 bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *request);
-/* Gives a permit back; appends the requests, of any origin, that have a permit now. */
-void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, struct sl_list *out);
+/* Gives a permit back; appends the requests, of any origin, that have a permit now. waited: the transfer spent most of its time
+ * until the first byte of the answer. */
+void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, bool waited,
+                         struct sl_list *out);
 /* Counts bytes of a body, and looks if it is time; appends as sl_http_limit_leave(). */
 void sl_http_limit_arrived(struct sl_http_limit *limit, size_t bytes, int64_t now,
                            struct sl_list *out);

@@ -133,6 +133,7 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	sl_http_transfer_renew(request, home);
 	sl_http_response_clear(request);
 	request->asked = request->alive = sl_now();
+	request->first = 0;
 	/* The time in which others had the turn is not counted. */
 	if (request->due)
 		request->since += request->alive - request->due;

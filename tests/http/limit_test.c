@@ -15,8 +15,10 @@ struct server {
 
 struct transfer {
 	struct sl_http_request *request;
-	double left;    /* bytes */
+	double left; /* bytes */
+	double share; /* of server->each, about 1: no two connections are alike, and do not move in step */
 	unsigned quiet; /* ms until its first byte */
+	int64_t began, first;
 };
 
 struct simulation {
@@ -26,7 +28,7 @@ struct simulation {
 	struct sl_http_request requests[MANY];
 	struct sl_piece piece;
 	struct transfer running[MANY];
-	unsigned count, connections;
+	unsigned count, connections, random;
 	double arrived; /* bytes of all */
 	int64_t now;
 };
@@ -42,7 +44,11 @@ static void start(struct simulation *s, struct sl_http_request *request)
 
 	t->request = request;
 	t->left = (double)part_of(s, UINT64_C(1) << 40, UINT64_MAX);
+	s->random = s->random * 1103515245 + 12345;
+	t->share = 0.8 + (s->random >> 16) % 1000 / 2500.;
 	t->quiet = s->server->rtt;
+	t->began = s->now;
+	t->first = 0;
 	if (s->count > s->connections) {
 		s->connections = s->count;
 		t->quiet *= 2;
@@ -80,12 +86,13 @@ static void end(struct simulation *s)
 /* A transfer ends, and another one of the same request waits again. */
 static void finish(struct simulation *s, unsigned i)
 {
-	struct sl_http_request *request = s->running[i].request;
+	struct transfer over = s->running[i];
+	struct sl_http_request *request = over.request;
 	struct sl_list ready;
 
 	s->running[i] = s->running[--s->count];
 	sl_list_init(&ready);
-	sl_http_limit_leave(s->limit, s->now, &ready);
+	sl_http_limit_leave(s->limit, s->now, s->now - over.began < 2 * over.first, &ready);
 	start_all(s, &ready);
 	if (sl_http_limit_enter(s->limit, request))
 		start(s, request);
@@ -97,8 +104,10 @@ static bool move(struct simulation *s, struct transfer *t, double bytes)
 	struct sl_list ready;
 
 	if (t->quiet) {
-		if (!--t->quiet)
-			sl_http_limit_answered(s->limit, s->server->rtt * INT64_C(1000000));
+		if (--t->quiet)
+			return false;
+		t->first = s->now - t->began;
+		sl_http_limit_answered(s->limit, s->server->rtt * INT64_C(1000000));
 		return false;
 	}
 	sl_list_init(&ready);
@@ -128,7 +137,9 @@ static double run(struct simulation *s, unsigned ms)
 		most *= SL_MAX(1 - over / 100., 0.1);
 		for (unsigned i = s->count; i-- > 0;)
 			if (move(s, &s->running[i],
-			         SL_MIN(server->each, most / SL_MAX(moving, 1)) * STEP_NS))
+			         SL_MIN(server->each * s->running[i].share,
+			                most / SL_MAX(moving, 1)) *
+			                 STEP_NS))
 				finish(s, i);
 		assert_true(s->count <= MOST);
 	}
@@ -150,6 +161,18 @@ TEST(it_doubles_from_a_cold_start)
 		assert_int_equal(atomic_load(&s.limit->allowed), MOST);
 		end(&s);
 	}
+}
+
+/* Transfers that mostly wait: 64 after a few round trips, before a window has told anything. */
+TEST(short_transfers_do_not_wait_for_a_window)
+{
+	const struct server far = {.each = 0.5, .most = 1000, .rtt = 20};
+	struct simulation s;
+
+	begin(&s, &far);
+	run(&s, 120);
+	assert_in_range(atomic_load(&s.limit->allowed), 64, MOST);
+	end(&s);
 }
 
 /* And stays where it is good: trials cost little. */
@@ -294,7 +317,7 @@ TEST(origins_share_the_turns)
 	assert_int_equal(begin_some(second, requests[1], EACH), TURNS / 4);
 	sl_list_init(&ready);
 	for (unsigned i = 0; i < TURNS; i++)
-		sl_http_limit_leave(i % 4 < 3 ? first : second, limits.most, &ready);
+		sl_http_limit_leave(i % 4 < 3 ? first : second, limits.most, false, &ready);
 	assert_int_equal(first->locked.active, TURNS / 2);
 	assert_int_equal(second->locked.active, TURNS / 2);
 	assert_int_equal(limits.locked.active, TURNS);
