@@ -4,6 +4,9 @@
  *
  * They run C functions as kernels, choose the device's schedule by a seed, count the calls that the
  * device gets, and make calls fail. Everything in <sluice/device.h> works on this device as well.
+ *
+ * The calls are in libsluice-emulated.a, which goes with libsluice.a: `pkg-config --libs sluice-emulated` names both.
+ * Beside libsluice.so it does not link; that library has the device, and not these calls.
  */
 #ifndef SLUICE_EMULATED_H
 #define SLUICE_EMULATED_H
@@ -19,20 +22,20 @@ extern "C" {
  * memory is not a device's. A kernel that writes to memory which is mapped read-only ends the
  * program.
  */
-SLUICE_API void *sluice_emulated_memory(const void *memory);
+void *sluice_emulated_memory(const void *memory);
 
 /*
  * Runs kernel(argument) on a thread of the device, in stream order. The kernel must neither wait
  * nor call the device.
  */
-SLUICE_API int sluice_emulated_launch(int device, sluice_stream stream, void (*kernel)(void *),
-                                      void *argument);
+int sluice_emulated_launch(int device, sluice_stream stream, void (*kernel)(void *),
+                           void *argument);
 /*
  * Runs function(argument) as a host function, in stream order. It may wait but must not call the
  * device. The device runs one host function at a time, whatever their streams.
  */
-SLUICE_API int sluice_emulated_call(int device, sluice_stream stream, void (*function)(void *),
-                                    void *argument);
+int sluice_emulated_call(int device, sluice_stream stream, void (*function)(void *),
+                         void *argument);
 
 /* The random part of the device's timing and choices. Start from SLUICE_EMULATED_OPTIONS_INIT. */
 struct sluice_emulated_options {
@@ -51,7 +54,7 @@ struct sluice_emulated_options {
 		sizeof(struct sluice_emulated_options), 0, 0, 0 \
 	}
 /* Applies the options from now on. The device must be idle, else the behaviour is undefined. */
-SLUICE_API int sluice_emulated_configure(int device, const struct sluice_emulated_options *o);
+int sluice_emulated_configure(int device, const struct sluice_emulated_options *o);
 
 /* The kinds of driver calls that are counted and that can be made to fail. */
 enum sluice_emulated_kind {
@@ -77,29 +80,28 @@ enum sluice_emulated_kind {
  * threads whose name begins with prefix, or all if prefix is NULL. A thread counts under the name
  * that it had at its first call.
  */
-SLUICE_API uint64_t sluice_emulated_calls(enum sluice_emulated_kind kind, const char *prefix);
+uint64_t sluice_emulated_calls(enum sluice_emulated_kind kind, const char *prefix);
 /* Sets all these counts to 0. */
-SLUICE_API void sluice_emulated_reset_calls(void);
+void sluice_emulated_reset_calls(void);
 
 /*
  * Makes the nth call of this kind from now on (1 is the next) fail with this negative errno; with n
  * 0 no call fails.
  */
-SLUICE_API void sluice_emulated_fail(enum sluice_emulated_kind kind, uint64_t n, int error);
+void sluice_emulated_fail(enum sluice_emulated_kind kind, uint64_t n, int error);
 /*
  * Loses the device, or brings it back. While it is lost every call returns -EIO and nothing that
  * the device was given continues; calls that free a resource free it nevertheless. With lost 0 the
  * device is back and idle: its earlier work is forgotten. The same call recovers from an illegal
  * address (-EFAULT).
  */
-SLUICE_API void sluice_emulated_lose(int device, int lost);
+void sluice_emulated_lose(int device, int lost);
 
 /*
  * Calls line() with a text for each stream and each blocked call, which says what it is waiting
  * for.
  */
-SLUICE_API void sluice_emulated_report(int device, void (*line)(void *to, const char *text),
-                                       void *to);
+void sluice_emulated_report(int device, void (*line)(void *to, const char *text), void *to);
 
 #ifdef __cplusplus
 }

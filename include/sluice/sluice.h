@@ -439,7 +439,7 @@ struct sluice_s3_options {
  *
  * Returns 0 if there are keys, which no server has judged yet; or with a sentence
  *   -EACCES   no source has any
- *   -ENOTSUP  the library was built without libcrypto, or only a source has keys that sluice cannot ask
+ *   -ENOTSUP  only a source has keys that sluice cannot ask
  *   another -errno of the source
  */
 SLUICE_API int sluice_s3_check(const sluice_context *ctx, const struct sluice_s3_options *options);
@@ -530,7 +530,7 @@ struct sluice_open_options {
  * Returns 0, or
  *   -EISDIR            a directory
  *   -ESPIPE            a FIFO, a socket or another character device, which have no offsets
- *   -EPROTONOSUPPORT   a scheme that this build does not have
+ *   -EPROTONOSUPPORT   a scheme that sluice does not know
  *   -EINVAL            contradictory flags, or a malformed URI
  *   the errors of open(2)
  *   for store://, the errors of the store, and
@@ -648,7 +648,7 @@ SLUICE_API int sluice_copy_object(sluice_context *ctx, const char *from, const c
  * Returns 0, or
  *   -EINVAL    another method, or seconds; a malformed header; `anonymous`; a name that no bucket has
  *   -EISDIR    a bucket without a key
- *   -ENOTSUP   a URI that is not of S3, or the library was built without libcrypto
+ *   -ENOTSUP   a URI that is not of S3
  *   -EACCES    there are no keys
  */
 SLUICE_API int sluice_presign(sluice_context *ctx, const char *method, const char *uri,

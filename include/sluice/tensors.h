@@ -58,7 +58,6 @@ typedef struct sluice_tensor_load sluice_tensor_load;
  *   -EINVAL    an index among other files
  *   -ENOTSUP   a type of elements or a compression that sluice does not know; an array in Fortran order
  *   -EPROTO    a format that sluice does not know
- *   -ENOSYS    this build has no JSON (yajl)
  * The sentence names the file and the tensor.
  */
 SLUICE_API int sluice_tensors_open(sluice_context *ctx, const char *const *uris, size_t count,
@@ -263,7 +262,6 @@ SLUICE_API void sluice_tensor_load_free(sluice_tensor_load *load);
  *
  * Returns 0, the error of a read, or
  *   -EINVAL   an unknown kind
- *   -ENOSYS   SHA256, and this build has no libcrypto
  *   -EIO      the file has become shorter meanwhile
  *   -ENOMEM, -EAGAIN   no memory, or no thread could be started
  */

@@ -20,20 +20,20 @@ PyTypeObject *blob_type;
 
 static int run_get(struct request *request)
 {
-	struct handle *handle = request->handle;
+	struct handle *handle = request->call.handle;
 	int left = request->timeout_ms, slice, rc;
 
 	do {
 		slice = left < 0 || left > LEFT_MS ? LEFT_MS : left;
 		rc = sluice_blob_get(handle->of->store, request->name, slice, &handle->blob);
 		left -= left < 0 ? 0 : slice;
-	} while (rc == -ETIMEDOUT && left && !atomic_load(&request->call->left));
+	} while (rc == -ETIMEDOUT && left && !atomic_load(&request->call.left));
 	return rc;
 }
 
 static int run_create(struct request *request)
 {
-	struct handle *handle = request->handle;
+	struct handle *handle = request->call.handle;
 	int device = -1, rc = 0;
 
 	if (request->device)
@@ -56,10 +56,8 @@ static int request_parse(struct request *request, PyObject *made)
 	if (!PyArg_ParseTuple(made, "O&zIsO!", parse_number, &request->bytes, &device,
 	                      &request->options.flags, &type, &PyTuple_Type, &shape))
 		return -1;
-	if (device && !(request->device = strdup(device))) {
-		PyErr_NoMemory();
+	if (device && !(request->device = call_copy(&request->call, device, strlen(device))))
 		return -1;
-	}
 	for (m->type = 1; (word = type_word(m->type)) && strcmp(word, type);)
 		m->type++;
 	m->rank = (unsigned)PyTuple_Size(shape);
@@ -176,7 +174,7 @@ static void blob_releasebuffer(Blob *self, Py_buffer *view)
  * children of fork() have it. */
 static int run_seal(struct request *request)
 {
-	struct handle *handle = request->handle, *reader = request->made;
+	struct handle *handle = request->call.handle, *reader = request->made;
 	int rc = sluice_blob_seal(handle->blob);
 
 	if (!rc && sluice_blob_device(handle->blob) < 0 &&

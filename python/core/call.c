@@ -37,95 +37,95 @@ void call_set_main(unsigned long thread)
 	parked = NULL; /* in a child of fork(): they are the parent's */
 }
 
-struct call *call_new(enum call_kind kind, struct handle *handle)
+void *call_new(size_t size, struct handle *handle, int (*make)(struct call *),
+               void (*clean)(struct call *))
 {
-	struct call *call = calloc(1, sizeof(*call));
+	struct call *call = calloc(1, size);
 
-	if (!call) {
-		PyErr_NoMemory();
-		return NULL;
-	}
-	call->kind = kind;
+	if (!call)
+		return PyErr_NoMemory();
+	call->make = make;
+	call->clean = clean;
 	call->handle = handle;
 	handle_take(handle);
-	call->options = (struct sluice_open_options)SLUICE_OPEN_OPTIONS_INIT;
-	call->s3 = (struct sluice_s3_options)SLUICE_S3_OPTIONS_INIT;
-	call->info.size = sizeof(call->info);
 	sem_init(&call->over, 0, 0);
 	return call;
 }
 
-char *copy_text(const char *name, PyObject *text)
+void *call_copy(struct call *call, const void *bytes, size_t n)
 {
-	const char *utf8 = text == Py_None ? NULL : parse_text(name, text);
-	char *copy = utf8 ? strdup(utf8) : NULL;
+	struct copy *copy = calloc(1, sizeof(*copy) + n + 1);
 
-	if (utf8 && !copy)
-		PyErr_NoMemory();
-	return copy;
+	if (!copy)
+		return PyErr_NoMemory();
+	if (bytes)
+		memcpy(copy->data, bytes, n);
+	copy->next = call->copies;
+	call->copies = copy;
+	return copy->data;
 }
 
-static int call_copy_headers(struct call *call, PyObject *headers)
+const char *call_text(struct call *call, const char *name, PyObject *text)
+{
+	const char *utf8 = parse_text(name, text);
+
+	return utf8 ? call_copy(call, utf8, strlen(utf8)) : NULL;
+}
+
+static int opening_copy_headers(struct opening *opening, PyObject *headers)
 {
 	Py_ssize_t count = headers == Py_None ? 0 : PySequence_Size(headers);
+	const char **lines;
 
 	if (count <= 0)
 		return (int)count;
-	call->headers = calloc(count + 1, sizeof(*call->headers));
-	for (Py_ssize_t i = 0; call->headers && i < count; i++) {
+	lines = call_copy(&opening->call, NULL, (count + 1) * sizeof(*lines));
+	for (Py_ssize_t i = 0; lines && i < count; i++) {
 		PyObject *line = PySequence_GetItem(headers, i);
 
-		call->headers[i] = line ? copy_text("headers", line) : NULL;
+		lines[i] = line ? call_text(&opening->call, "headers", line) : NULL;
 		Py_XDECREF(line);
-		if (!call->headers[i]) {
-			if (!PyErr_Occurred())
-				PyErr_SetString(PyExc_TypeError, "headers: a line is None");
+		if (!lines[i])
 			return -1;
-		}
 	}
-	call->options.headers = (const char *const *)call->headers;
-	return call->headers || PyErr_NoMemory() ? 0 : -1;
+	opening->options.headers = lines;
+	return lines ? 0 : -1;
 }
 
-int call_copy_options(struct call *call, PyObject *headers, PyObject *s3)
+int opening_copy_options(struct opening *opening, PyObject *headers, PyObject *s3)
 {
 	static char *names[] = {"access_key", "secret_key",     "session_token", "profile",
 	                        "region",     "endpoint",       "addressing",    "version",
 	                        "anonymous",  "requester_pays", "sign_payload",  NULL};
 	const char *of[S3_TEXTS] = {NULL};
-	struct sluice_s3_options *o = &call->s3;
+	struct sluice_s3_options *o = &opening->s3;
 	PyObject *none = PyTuple_New(0);
 
+	*o = (struct sluice_s3_options)SLUICE_S3_OPTIONS_INIT;
 	if (s3 != Py_None && !PyDict_Check(s3))
 		PyErr_Format(PyExc_TypeError, "s3: a dict is needed, not %R", Py_TYPE(s3));
-	else if (none && !call_copy_headers(call, headers) && s3 != Py_None &&
+	else if (none && !opening_copy_headers(opening, headers) && s3 != Py_None &&
 	         PyArg_ParseTupleAndKeywords(none, s3, "|zzzzzzzzppp:s3", names, &of[0], &of[1],
 	                                     &of[2], &of[3], &of[4], &of[5], &of[6], &of[7],
 	                                     &o->anonymous, &o->requester_pays, &o->sign_payload))
-		call->options.s3 = o;
+		opening->options.s3 = o;
 	Py_XDECREF(none);
-	for (int i = 0; call->options.s3 && i < S3_TEXTS; i++)
-		if (of[i] && !((&o->access_key)[i] = strdup(of[i])))
-			PyErr_NoMemory();
+	for (int i = 0; opening->options.s3 && i < S3_TEXTS; i++)
+		if (of[i])
+			(&o->access_key)[i] = call_copy(&opening->call, of[i], strlen(of[i]));
 	return PyErr_Occurred() ? -1 : 0;
 }
 
 /* Without the GIL, too. */
 void call_free(struct call *call)
 {
-	if (call->opened)
-		sluice_discard(call->opened);
 	if (call->clean)
-		call->clean(call->argument);
+		call->clean(call);
 	handle_give(call->handle);
-	for (char **line = call->headers; line && *line; line++)
-		free(*line);
-	free(call->headers);
-	free((char *)call->options.backend);
-	free((char *)call->options.part);
-	for (int i = 0; i < S3_TEXTS; i++)
-		free((char *)(&call->s3.access_key)[i]);
-	free(call->uri);
+	for (struct copy *copy = call->copies, *next; copy; copy = next) {
+		next = copy->next;
+		free(copy);
+	}
 	sem_destroy(&call->over);
 	free(call);
 }
@@ -133,34 +133,7 @@ void call_free(struct call *call)
 /* Without the GIL. */
 static void call_make(struct call *call)
 {
-	sluice_file *file = call->handle->file;
-
-	switch (call->kind) {
-	case CALL_OPEN:
-		call->rc = sluice_open(call->handle->context, call->uri, &call->options,
-		                       &call->opened);
-		break;
-	case CALL_CLOSE:
-		call->handle->file = NULL;
-		call->rc = sluice_close(file);
-		break;
-	case CALL_DISCARD:
-		call->handle->file = NULL;
-		sluice_discard(file);
-		break;
-	case CALL_SYNC:
-		call->rc = sluice_sync(file);
-		break;
-	case CALL_STAT:
-		call->rc = sluice_stat(file, &call->info);
-		break;
-	case CALL_TRUNCATE:
-		call->rc = sluice_truncate(file, call->length);
-		break;
-	case CALL_OTHER:
-		call->rc = call->make(call->argument);
-		break;
-	}
+	call->rc = call->make(call);
 	if (call->rc && !call->message[0])
 		strncpy(call->message, sluice_last_message(), sizeof(call->message) - 1);
 }
@@ -266,4 +239,12 @@ int call_run(struct call *call)
 	worker->next = parked;
 	parked = worker;
 	return call_end(call);
+}
+
+PyObject *call_finish(struct call *call)
+{
+	if (!call || call_run(call))
+		return NULL;
+	call_free(call);
+	Py_RETURN_NONE;
 }

@@ -127,10 +127,11 @@ struct pending {
 	sluice_op *op;           /* NULL: not submitted */
 	struct operation *owner; /* NULL: dropped */
 	File *file;              /* with a reference */
-	struct call *open; /* of the operation that opens `file`, with `handle` for it; or NULL */
-	Queue *queue;      /* with a reference; NULL: that of the context, awaited by its call */
-	bool wanted;       /* counted in queue->wanted */
-	PyObject *bytes;   /* that it reads into, or NULL */
+	struct opening
+		*open;   /* of the operation that opens `file`, with `handle` for it; or NULL */
+	Queue *queue;    /* with a reference; NULL: that of the context, awaited by its call */
+	bool wanted;     /* counted in queue->wanted */
+	PyObject *bytes; /* that it reads into, or NULL */
 
 	/* Of a read into bytes of its own. */
 	enum read_state state;
@@ -182,48 +183,51 @@ void reads_reset(void);
 /* reads(): looks, and returns (reads that wait, bytes in flight, their most); reads(most) sets it. */
 PyObject *reads(PyObject *module, PyObject *args);
 
-enum call_kind {
-	CALL_OPEN,
-	CALL_CLOSE,
-	CALL_DISCARD,
-	CALL_SYNC,
-	CALL_STAT,
-	CALL_TRUNCATE,
-	CALL_OTHER
-};
-/* A call that may wait and cannot be cancelled. */
+/* A call that may wait and cannot be cancelled: the first member of a struct with its arguments and results, of which copies
+ * are the call's, since a thread may have to end it alone. */
 struct call {
-	enum call_kind kind;
 	struct handle *handle; /* used until the call is over */
-	char *uri;
-	struct sluice_open_options options;
-	struct sluice_s3_options s3; /* with texts of their own */
-	char **headers;              /* NULL-terminated, or NULL */
-	uint64_t length;
-	/* Of CALL_OTHER; both without the GIL. */
-	int (*make)(void *argument);
-	void (*clean)(void *argument); /* when the call is freed */
-	void *argument;
+	/* Both without the GIL. */
+	int (*make)(struct call *call);
+	void (*clean)(struct call *call); /* frees the results that nobody has taken; or NULL */
+	struct copy {
+		struct copy *next;
+		max_align_t data[];
+	} * copies;
 	/* Results, valid when it is over. */
 	int rc;
-	sluice_file *opened;
-	struct sluice_file_info info;
 	char message[512];
 
 	sem_t over;
 	_Atomic bool left; /* by the caller, or by the thread that made the call */
 };
-struct call *call_new(enum call_kind kind, struct handle *handle);
+/* Returns a struct of that size, which begins with the call; NULL with an exception. */
+void *call_new(size_t size, struct handle *handle, int (*make)(struct call *),
+               void (*clean)(struct call *));
 void call_free(struct call *call);
-/* Take copies: of a text, NULL for None; of lines and of a dict with fields of struct sluice_s3_options, or None each, into
- * call->options. NULL, and -1, with an exception. */
-char *copy_text(const char *name, PyObject *text);
-int call_copy_options(struct call *call, PyObject *headers, PyObject *s3);
+/* Return memory of the call with the bytes, of NULL with zeros; and with a text. NULL with an exception. */
+void *call_copy(struct call *call, const void *bytes, size_t n);
+const char *call_text(struct call *call, const char *name, PyObject *text);
+
+/* A call with a URI and the options of an open. */
+struct opening {
+	struct call call;
+	const char *uri;
+	struct sluice_open_options options;
+	struct sluice_s3_options s3;
+	sluice_file *opened; /* of a file: the result */
+};
+/* Takes copies of lines and of a dict with fields of struct sluice_s3_options, or None each, into the options. Returns 0, or -1
+ * with an exception. */
+int opening_copy_options(struct opening *opening, PyObject *headers, PyObject *s3);
+
 /* Makes the call; on the main thread by a thread of its own, so that signals are seen. Returns 0, or
  * -1 with an exception: then the call is freed. */
 int call_run(struct call *call);
 /* Makes the call on this thread: signals are not seen meanwhile. Returns as call_run(). */
 int call_make_here(struct call *call);
+/* The same for a call without a result, which is freed; None, or NULL with an exception. */
+PyObject *call_finish(struct call *call);
 void call_set_main(unsigned long thread);
 
 #endif

@@ -23,27 +23,44 @@ static bool is_remote(const char *uri)
 	       !strncasecmp(uri, "s3:", 3);
 }
 
-static int file_open(File *self, struct call *call)
+/* ---------------------------------------------------------------------------------------- open */
+
+static int open_make(struct call *call)
+{
+	struct opening *o = (struct opening *)call;
+
+	return sluice_open(call->handle->context, o->uri, &o->options, &o->opened);
+}
+
+static void open_clean(struct call *call)
+{
+	struct opening *o = (struct opening *)call;
+
+	if (o->opened)
+		sluice_discard(o->opened);
+}
+
+static int file_open(File *self, struct opening *o)
 {
 	struct handle *handle = handle_new();
 
 	if (!handle) {
-		call_free(call);
+		call_free(&o->call);
 		return -1;
 	}
-	if (call_run(call)) {
+	if (call_run(&o->call)) {
 		handle_give(handle);
 		return -1;
 	}
-	handle->file = call->opened;
-	call->opened = NULL;
+	handle->file = o->opened;
+	o->opened = NULL;
 	self->handle = handle;
-	call_free(call);
+	call_free(&o->call);
 	return 0;
 }
 
 /* Takes the arguments of a file that is to be opened. NULL with an exception. */
-static struct call *file_parse(File *self, PyObject *args, PyObject *kwargs)
+static struct opening *file_parse(File *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"context",       "uri",         "flags",   "permissions",
 	                        "expected_size", "first_bytes", "backend", "part",
@@ -52,7 +69,7 @@ static struct call *file_parse(File *self, PyObject *args, PyObject *kwargs)
 	PyObject *s3 = Py_None;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	uint64_t size = 0, first = 0, permissions = o.mode;
-	struct call *call;
+	struct opening *made;
 
 	if (self->handle) {
 		PyErr_SetString(PyExc_ValueError, "the file is open");
@@ -63,53 +80,56 @@ static struct call *file_parse(File *self, PyObject *args, PyObject *kwargs)
 	                                 parse_number, &permissions, parse_number, &size,
 	                                 parse_number, &first, &backend, &part, &headers, &s3))
 		return NULL;
-	call = context_is_made((Context *)context)
-	               ? call_new(CALL_OPEN, ((Context *)context)->handle)
+	made = context_is_made((Context *)context)
+	               ? call_new(sizeof(*made), ((Context *)context)->handle, open_make,
+	                          open_clean)
 	               : NULL;
-	if (call) {
-		call->options = o;
+	if (made) {
+		struct call *call = &made->call;
+
 		/* The library refuses the largest number as no permissions. */
-		call->options.mode = permissions < UINT_MAX ? (unsigned)permissions : UINT_MAX;
-		call->options.expected_size = size;
-		call->options.first_bytes = first;
-		call->uri = strdup(PyBytes_AsString(uri));
-		call->options.backend = copy_text("backend", backend);
-		call->options.part = copy_text("part", part);
-		if (!call->uri || call_copy_options(call, headers, s3) || PyErr_Occurred()) {
+		o.mode = permissions < UINT_MAX ? (unsigned)permissions : UINT_MAX;
+		o.expected_size = size;
+		o.first_bytes = first;
+		if (backend != Py_None)
+			o.backend = call_text(call, "backend", backend);
+		if (part != Py_None)
+			o.part = call_text(call, "part", part);
+		made->options = o;
+		made->uri = call_copy(call, PyBytes_AsString(uri), PyBytes_Size(uri));
+		if (opening_copy_options(made, headers, s3)) {
 			call_free(call);
-			call = NULL;
+			made = NULL;
 		}
 	}
 	Py_DECREF(uri);
-	if (!call && !PyErr_Occurred())
-		PyErr_NoMemory();
-	if (!call)
+	if (!made)
 		return NULL;
 	Py_INCREF(context);
 	Py_XDECREF(self->context);
 	self->context = context;
-	self->remote = is_remote(call->uri);
-	return call;
+	self->remote = is_remote(made->uri);
+	return made;
 }
 
 static int file_init(File *self, PyObject *args, PyObject *kwargs)
 {
-	struct call *call = file_parse(self, args, kwargs);
+	struct opening *made = file_parse(self, args, kwargs);
 
-	return call ? file_open(self, call) : -1;
+	return made ? file_open(self, made) : -1;
 }
 
 /* _start(...): as __init__, but returns an Operation at once, whose result is the file. */
 static PyObject *file_start(File *self, PyObject *args, PyObject *kwargs)
 {
-	struct call *call = file_parse(self, args, kwargs);
-	struct pending *pending = call ? pending_new(self, 0) : NULL;
+	struct opening *made = file_parse(self, args, kwargs);
+	struct pending *pending = made ? pending_new(self, 0) : NULL;
 
-	if (call && !pending)
-		call_free(call);
+	if (made && !pending)
+		call_free(&made->call);
 	if (!pending)
 		return NULL;
-	pending->open = call;
+	pending->open = made;
 	pending->handle = handle_new();
 	if (pending->handle)
 		return pending_open(pending);
@@ -294,62 +314,93 @@ FORMS(file_read_into, ARGS, file_move(self, args, kwargs, SLUICE_READ, async))
 FORMS(file_write, ARGS, file_move(self, args, kwargs, SLUICE_WRITE, async))
 FORMS(file_readv, (File * self, PyObject *pairs), file_readv_some(self, pairs, async))
 
-static struct call *file_call_new(File *self, enum call_kind kind)
+struct file_call {
+	struct call call;
+	uint64_t length;
+	struct sluice_file_info info;
+};
+
+/* Returns a call of a file that is open; NULL with an exception. */
+static struct file_call *file_call_new(File *self, int (*make)(struct call *))
 {
 	if (self->handle)
-		return call_new(kind, self->handle);
+		return call_new(sizeof(struct file_call), self->handle, make, NULL);
 	PyErr_SetString(PyExc_ValueError, "the file is closed");
 	return NULL;
 }
 
-/* Makes a call that has no result. */
-static PyObject *file_call(struct call *call)
+static int sync_make(struct call *call)
 {
-	if (!call || call_run(call))
-		return NULL;
-	call_free(call);
-	Py_RETURN_NONE;
+	return sluice_sync(call->handle->file);
 }
 
 static PyObject *file_sync(File *self, PyObject *none)
 {
-	return file_call(file_call_new(self, CALL_SYNC));
+	return call_finish((struct call *)file_call_new(self, sync_make));
+}
+
+static int truncate_make(struct call *call)
+{
+	return sluice_truncate(call->handle->file, ((struct file_call *)call)->length);
 }
 
 static PyObject *file_truncate(File *self, PyObject *length)
 {
-	struct call *call = file_call_new(self, CALL_TRUNCATE);
+	struct file_call *made = file_call_new(self, truncate_make);
 
-	if (!call)
+	if (!made)
 		return NULL;
-	if (!parse_number(length, &call->length)) {
-		call_free(call);
+	if (!parse_number(length, &made->length)) {
+		call_free(&made->call);
 		return NULL;
 	}
-	return file_call(call);
+	return call_finish(&made->call);
+}
+
+static int stat_make(struct call *call)
+{
+	struct sluice_file_info *info = &((struct file_call *)call)->info;
+
+	info->size = sizeof(*info);
+	return sluice_stat(call->handle->file, info);
 }
 
 static PyObject *file_stat(File *self, PyObject *none)
 {
-	struct call *call = file_call_new(self, CALL_STAT);
+	struct file_call *made = file_call_new(self, stat_make);
 	struct sluice_file_info *info;
 	PyObject *found;
 
-	if (!call || (self->remote ? call_make_here(call) : call_run(call)))
+	if (!made || (self->remote ? call_make_here(&made->call) : call_run(&made->call)))
 		return NULL;
-	info = &call->info;
+	info = &made->info;
 	found = Py_BuildValue("KIKLzzsOO", (unsigned long long)info->length, info->mode,
 	                      (unsigned long long)info->allocated, (long long)info->modified_ns,
 	                      info->full_etag ? info->full_etag : info->etag, info->final_uri,
 	                      info->backend,
 	                      info->flags & SLUICE_STAT_SIZE_UNKNOWN ? Py_True : Py_False,
 	                      info->flags & SLUICE_STAT_WHOLE_ONLY ? Py_True : Py_False);
-	call_free(call);
+	call_free(&made->call);
 	return found;
 }
 
-/* Ends the file by a call of that kind. */
-static PyObject *file_end(File *self, enum call_kind kind)
+static int close_make(struct call *call)
+{
+	sluice_file *file = call->handle->file;
+
+	call->handle->file = NULL;
+	return sluice_close(file);
+}
+
+static int discard_make(struct call *call)
+{
+	sluice_discard(call->handle->file);
+	call->handle->file = NULL;
+	return 0;
+}
+
+/* Ends the file by that call. */
+static PyObject *file_end(File *self, int (*make)(struct call *))
 {
 	struct handle *handle;
 	struct call *call;
@@ -359,19 +410,19 @@ static PyObject *file_end(File *self, enum call_kind kind)
 	handle = handle_withdraw(&self->handle);
 	if (!handle)
 		return NULL;
-	call = call_new(kind, handle);
+	call = call_new(sizeof(*call), handle, make, NULL);
 	handle_give(handle);
-	return file_call(call);
+	return call_finish(call);
 }
 
 static PyObject *file_close(File *self, PyObject *none)
 {
-	return file_end(self, CALL_CLOSE);
+	return file_end(self, close_make);
 }
 
 static PyObject *file_discard(File *self, PyObject *none)
 {
-	return file_end(self, CALL_DISCARD);
+	return file_end(self, discard_make);
 }
 
 static PyObject *file_closed(File *self, void *none)

@@ -13,29 +13,27 @@
 #include <string.h>
 
 struct listing {
-	struct call *call;
-	char *uri, *target; /* target: of a copy; the method of a URL; or NULL */
-	size_t bytes;  /* of uri, which is several with a NUL between them if objects are removed */
-	int recursive; /* of a copy: exclusive; of a URL: its seconds */
-	char *url;     /* that was made */
-	int64_t end_ns; /* of the URL */
+	struct opening
+		opening;    /* its uri is several with a NUL between them if objects are removed */
+	const char *target; /* of a copy; the method of a URL; or NULL */
+	size_t bytes;       /* of uri */
+	int recursive;      /* of a copy: exclusive; of a URL: its seconds */
+	char *url;          /* that was made */
+	int64_t end_ns;     /* of the URL */
 	size_t count;
 	struct sluice_entry *entries; /* with names and ETags of their own */
 };
 
-static void listing_clean(void *argument)
+static void listing_clean(struct call *call)
 {
-	struct listing *listing = argument;
+	struct listing *listing = (struct listing *)call;
 
 	for (size_t i = 0; i < listing->count; i++) {
 		free((char *)listing->entries[i].name);
 		free((char *)listing->entries[i].etag);
 	}
 	free(listing->entries);
-	free(listing->uri);
-	free(listing->target);
 	free(listing->url);
-	free(listing);
 }
 
 /* Returns 0, or -ENOMEM. */
@@ -57,20 +55,20 @@ static int listing_add(struct listing *listing, const struct sluice_entry *entry
 	return last->name && last->etag ? 0 : -ENOMEM;
 }
 
-static int listing_make(void *argument)
+static int listing_make(struct call *call)
 {
-	struct listing *listing = argument;
+	struct listing *listing = (struct listing *)call;
 	struct sluice_entry entry = {.size = sizeof(entry)};
 	sluice_list *list;
-	int rc = sluice_list_open(listing->call->handle->context, listing->uri,
-	                          &listing->call->options, listing->recursive, &list);
+	int rc = sluice_list_open(call->handle->context, listing->opening.uri,
+	                          &listing->opening.options, listing->recursive, &list);
 
 	if (rc)
 		return rc;
-	while ((rc = sluice_list_next(list, &entry)) > 0 && !atomic_load(&listing->call->left)) {
+	while ((rc = sluice_list_next(list, &entry)) > 0 && !atomic_load(&call->left)) {
 		rc = listing_add(listing, &entry);
 		if (rc) {
-			strcpy(listing->call->message, "no memory for a list");
+			strcpy(call->message, "no memory for a list");
 			break;
 		}
 	}
@@ -78,42 +76,42 @@ static int listing_make(void *argument)
 	return rc < 0 ? rc : 0;
 }
 
-static int copying_make(void *argument)
+static int copying_make(struct call *call)
 {
-	struct listing *listing = argument;
+	struct listing *listing = (struct listing *)call;
 
-	listing->call->options.flags = listing->recursive ? SLUICE_OPEN_EXCLUSIVE : 0;
-	return sluice_copy_object(listing->call->handle->context, listing->uri, listing->target,
-	                          &listing->call->options);
+	listing->opening.options.flags = listing->recursive ? SLUICE_OPEN_EXCLUSIVE : 0;
+	return sluice_copy_object(call->handle->context, listing->opening.uri, listing->target,
+	                          &listing->opening.options);
 }
 
-static int presign_make(void *argument)
+static int presign_make(struct call *call)
 {
-	struct listing *listing = argument;
+	struct listing *listing = (struct listing *)call;
 
-	return sluice_presign(listing->call->handle->context, listing->target, listing->uri,
-	                      &listing->call->options, (unsigned)listing->recursive, &listing->url,
-	                      &listing->end_ns);
+	return sluice_presign(call->handle->context, listing->target, listing->opening.uri,
+	                      &listing->opening.options, (unsigned)listing->recursive,
+	                      &listing->url, &listing->end_ns);
 }
 
-static int removals_make(void *argument)
+static int removals_make(struct call *call)
 {
-	struct listing *listing = argument;
-	const char *end = listing->uri + listing->bytes, **uris;
+	struct listing *listing = (struct listing *)call;
+	const char *end = listing->opening.uri + listing->bytes, **uris;
 	size_t count = 1;
 
-	for (const char *at = listing->uri; at < end; at++)
+	for (const char *at = listing->opening.uri; at < end; at++)
 		count += !*at;
 	uris = calloc(count, sizeof(*uris));
 	if (!uris) {
-		strcpy(listing->call->message, "no memory for the names");
+		strcpy(call->message, "no memory for the names");
 		return -ENOMEM;
 	}
 	count = 0;
-	for (const char *at = listing->uri; at <= end; at += strlen(at) + 1)
+	for (const char *at = listing->opening.uri; at <= end; at += strlen(at) + 1)
 		uris[count++] = at;
-	int rc = sluice_remove_many(listing->call->handle->context, uris, count,
-	                            &listing->call->options, NULL, NULL);
+	int rc = sluice_remove_many(call->handle->context, uris, count, &listing->opening.options,
+	                            NULL, NULL);
 	free(uris);
 	return rc;
 }
@@ -134,107 +132,89 @@ static PyObject *listing_rows(const struct listing *listing)
 	return rows;
 }
 
-/* Runs the function with a context, a URI, of a copy a second one, of a URL its method, the options, and a number. Returns
- * the call, for call_free(), or NULL. */
-static struct call *listing_run(PyObject *args, const char *format, int (*make)(void *))
+/* Returns a call of the function with a context, a URI, of a copy a second one, of a URL its method, the options, and a
+ * number; NULL with an exception. */
+static struct listing *listing_new(PyObject *args, const char *format, int (*make)(struct call *))
 {
-	struct listing *listing = calloc(1, sizeof(*listing));
-	struct call *call = NULL;
 	PyObject *context, *headers, *s3, *uri = NULL, *to = NULL;
 	bool copies = make == copying_make || make == presign_make, removes = make == removals_make;
+	struct listing *listing = NULL;
+	int number = 0;
 
-	if (!listing) {
-		PyErr_NoMemory();
-		return NULL;
-	}
 	if ((removes ? PyArg_ParseTuple(args, format, context_type, &context, &uri, &headers, &s3)
 	     : copies
 	             ? PyArg_ParseTuple(args, format, context_type, &context, PyUnicode_FSConverter,
-	                                &uri, PyUnicode_FSConverter, &to, &headers, &s3,
-	                                &listing->recursive)
+	                                &uri, PyUnicode_FSConverter, &to, &headers, &s3, &number)
 	             : PyArg_ParseTuple(args, format, context_type, &context, PyUnicode_FSConverter,
-	                                &uri, &headers, &s3, &listing->recursive)) &&
+	                                &uri, &headers, &s3, &number)) &&
 	    context_is_made((Context *)context))
-		call = call_new(CALL_OTHER, ((Context *)context)->handle);
+		listing = call_new(sizeof(*listing), ((Context *)context)->handle, make,
+		                   listing_clean);
 	if (removes)
 		Py_XINCREF(uri);
-	if (call && (listing->uri = malloc((size_t)PyBytes_Size(uri) + 1))) {
+	if (listing) {
+		struct call *call = &listing->opening.call;
+
+		listing->recursive = number;
 		listing->bytes = (size_t)PyBytes_Size(uri);
-		memcpy(listing->uri, PyBytes_AsString(uri), listing->bytes + 1);
+		listing->opening.options = (struct sluice_open_options)SLUICE_OPEN_OPTIONS_INIT;
+		listing->opening.uri = call_copy(call, PyBytes_AsString(uri), listing->bytes);
+		if (copies)
+			listing->target = call_copy(call, PyBytes_AsString(to), PyBytes_Size(to));
+		if (opening_copy_options(&listing->opening, headers, s3)) {
+			call_free(call);
+			listing = NULL;
+		}
 	}
-	if (call && copies)
-		listing->target = strdup(PyBytes_AsString(to));
 	Py_XDECREF(uri);
 	Py_XDECREF(to);
-	if (!call) {
-		listing_clean(listing);
-		return NULL;
-	}
-	listing->call = call;
-	call->make = make;
-	call->clean = listing_clean;
-	call->argument = listing;
-	if (!listing->uri || (copies && !listing->target))
-		PyErr_NoMemory();
-	if (PyErr_Occurred() || call_copy_options(call, headers, s3)) {
-		call_free(call);
-		return NULL;
-	}
-	return call_run(call) ? NULL : call;
+	return listing;
 }
 
 PyObject *list_objects(PyObject *module, PyObject *args)
 {
-	struct call *call = listing_run(args, "O!O&OOp:list_objects", listing_make);
+	struct listing *listing = listing_new(args, "O!O&OOp:list_objects", listing_make);
 	PyObject *rows;
 
-	if (!call)
+	if (!listing || call_run(&listing->opening.call))
 		return NULL;
-	rows = listing_rows(call->argument);
-	call_free(call);
+	rows = listing_rows(listing);
+	call_free(&listing->opening.call);
 	return rows;
 }
 
-static int removal_make(void *argument)
+static int removal_make(struct call *call)
 {
-	struct listing *listing = argument;
+	struct listing *listing = (struct listing *)call;
 
-	return sluice_remove(listing->call->handle->context, listing->uri, &listing->call->options,
+	return sluice_remove(call->handle->context, listing->opening.uri, &listing->opening.options,
 	                     NULL);
-}
-
-/* Ends a call that has no result. */
-static PyObject *listing_done(struct call *call)
-{
-	if (!call)
-		return NULL;
-	call_free(call);
-	Py_RETURN_NONE;
 }
 
 PyObject *remove_object(PyObject *module, PyObject *args)
 {
-	return listing_done(listing_run(args, "O!O&OO:remove_object", removal_make));
+	return call_finish((struct call *)listing_new(args, "O!O&OO:remove_object", removal_make));
 }
 
 PyObject *remove_objects(PyObject *module, PyObject *args)
 {
-	return listing_done(listing_run(args, "O!SOO:remove_objects", removals_make));
+	return call_finish((struct call *)listing_new(args, "O!SOO:remove_objects", removals_make));
 }
 
 PyObject *copy_object(PyObject *module, PyObject *args)
 {
-	return listing_done(listing_run(args, "O!O&O&OO|p:copy_object", copying_make));
+	return call_finish(
+		(struct call *)listing_new(args, "O!O&O&OO|p:copy_object", copying_make));
 }
 
 PyObject *presign(PyObject *module, PyObject *args)
 {
-	struct call *call = listing_run(args, "O!O&O&OOi:presign", presign_make);
-	const struct listing *listing = call ? call->argument : NULL;
-	PyObject *made =
-		call ? Py_BuildValue("sL", listing->url, (long long)listing->end_ns) : NULL;
+	struct listing *listing = listing_new(args, "O!O&O&OOi:presign", presign_make);
+	PyObject *made;
 
-	if (call)
-		call_free(call);
+	if (!listing || call_run(&listing->opening.call))
+		return NULL;
+	made = Py_BuildValue("sL", listing->url, (long long)listing->end_ns);
+	call_free(&listing->opening.call);
 	return made;
 }

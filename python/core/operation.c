@@ -62,7 +62,7 @@ void pending_free(struct pending *pending)
 	pending_release(pending);
 	/* Last, as it may have the last use of the context, which an open keeps from being freed. */
 	if (pending->open) {
-		Py_BEGIN_ALLOW_THREADS call_free(pending->open);
+		Py_BEGIN_ALLOW_THREADS call_free(&pending->open->call);
 		Py_END_ALLOW_THREADS
 	}
 	free(pending);
@@ -301,7 +301,7 @@ PyObject *pending_start(struct pending *pending, int kind, const uint64_t *offse
 
 PyObject *pending_open(struct pending *pending)
 {
-	struct call *call = pending->open;
+	struct opening *opening = pending->open;
 	struct operation *self = pending_own(pending);
 	int rc;
 
@@ -309,7 +309,7 @@ PyObject *pending_open(struct pending *pending)
 		return NULL;
 	self->users++;
 	Py_BEGIN_ALLOW_THREADS rc =
-		sluice_open_start(call->handle->context, call->uri, &call->options,
+		sluice_open_start(opening->call.handle->context, opening->uri, &opening->options,
 	                          pending->queue->queue, pending, &pending->op);
 	Py_END_ALLOW_THREADS self->users--;
 	if (rc) {

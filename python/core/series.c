@@ -31,7 +31,22 @@ static int parse_lengths(PyObject *tuple, void *out)
 
 static int add_run(struct job *job)
 {
-	return sluice_series_add(job->call->handle->writer, job->name, &job->add, &job->series);
+	return sluice_series_add(job->call.handle->writer, job->name, &job->add, &job->series);
+}
+
+/* Copies a list of texts. Returns 0, or -1 with an exception. */
+static int job_texts(struct job *job, const char *what, PyObject *list, const char *const **out,
+                     size_t *count)
+{
+	Py_ssize_t n = PyList_Size(list);
+	const char **texts = n > 0 ? call_copy(&job->call, NULL, n * sizeof(*texts)) : NULL;
+
+	for (Py_ssize_t i = 0; texts && i < n; i++)
+		if (!(texts[i] = call_text(&job->call, what, PyList_GetItem(list, i))))
+			return -1;
+	*out = texts;
+	*count = n > 0 ? n : 0;
+	return PyErr_Occurred() ? -1 : 0;
 }
 
 /* Reads the options of a series into its job. Returns 0, or -1 with an exception. */
@@ -60,9 +75,9 @@ static int parse_series(Series *self, struct job *job, PyObject *args, PyObject 
 	o.depth = depth < UINT_MAX ? (unsigned)depth : UINT_MAX;
 	o.precision = precision < UINT_MAX ? (unsigned)precision : UINT_MAX;
 	job->add = o;
-	job->name = job_text(job, "name", name);
+	job->name = call_text(&job->call, "name", name);
 	if (codec != Py_None)
-		job->add.codec = job_text(job, "codec", codec);
+		job->add.codec = call_text(&job->call, "codec", codec);
 	if (PyErr_Occurred() ||
 	    job_texts(job, "scalars", scalars, &job->add.scalars, &job->add.scalar_count) ||
 	    job_attributes(job, attributes, &job->add.attributes, &job->add.attribute_count))
@@ -94,7 +109,7 @@ static int series_init(Series *self, PyObject *args, PyObject *kwargs)
 		PyErr_NoMemory();
 		return job_refuse(job);
 	}
-	if (call_run(job->call)) {
+	if (call_run(&job->call)) {
 		free(area);
 		return -1;
 	}
@@ -103,7 +118,7 @@ static int series_init(Series *self, PyObject *args, PyObject *kwargs)
 	self->writer = (Writer *)Py_NewRef(writer);
 	/* The job's use of the handle keeps the writer open. */
 	sluice_series_keep_memory(self->series, &area->memory, &area->bytes);
-	call_free(job->call);
+	call_free(&job->call);
 	area->next = self->writer->areas;
 	self->writer->areas = self->area = area;
 	return 0;

@@ -3,6 +3,8 @@
 #include "store.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,9 +14,109 @@
 
 PyTypeObject *store_type, *watch_type;
 
+/* -------------------------------------------------------------------------------------- requests */
+
+static void request_clean(struct call *call)
+{
+	struct request *request = (struct request *)call;
+
+	if (request->made)
+		handle_give(request->made);
+}
+
+static int request_make(struct call *call)
+{
+	struct request *request = (struct request *)call;
+	int rc = request->run(request);
+
+	if (rc && request->name && !strstr(sluice_last_message(), request->name))
+		snprintf(call->message, sizeof(call->message), "'%s': %s", request->name,
+		         sluice_last_message());
+	return rc;
+}
+
+struct request *request_new(struct handle *handle, int (*run)(struct request *request),
+                            const char *name, size_t rows)
+{
+	struct request *request;
+
+	if (!handle) {
+		PyErr_SetString(PyExc_ValueError, "the store is closed");
+		return NULL;
+	}
+	request = call_new(sizeof(*request) + rows * sizeof(request->rows[0]), handle, request_make,
+	                   request_clean);
+	if (!request)
+		return NULL;
+	request->run = run;
+	if (name && !(request->name = call_copy(&request->call, name, strlen(name)))) {
+		request_free(request);
+		return NULL;
+	}
+	return request;
+}
+
+int request_run(struct request *request)
+{
+	return request ? call_run(&request->call) : -1;
+}
+
+void request_free(struct request *request)
+{
+	call_free(&request->call);
+}
+
+void handle_drop(struct handle *handle)
+{
+	if (handle) {
+		Py_BEGIN_ALLOW_THREADS handle_give(handle);
+		Py_END_ALLOW_THREADS
+	}
+}
+
+int request_open(struct request *request, struct handle **out)
+{
+	struct handle *handle = request ? request->call.handle : NULL;
+
+	if (!handle)
+		return -1;
+	handle_take(handle);
+	if (request_run(request)) {
+		handle_drop(handle);
+		return -1;
+	}
+	request_free(request);
+	*out = handle;
+	return 0;
+}
+
+struct request *request_new_object(Store *store, bool made, int (*run)(struct request *request),
+                                   const char *name)
+{
+	struct request *request;
+	struct handle *handle;
+
+	if (made || (store && !store->handle)) {
+		PyErr_SetString(PyExc_ValueError,
+		                made ? "the object is made" : "the store is closed");
+		return NULL;
+	}
+	handle = handle_new();
+	if (handle && store) {
+		handle->of = store->handle;
+		handle_take(handle->of);
+	}
+	request = handle ? request_new(handle, run, name, 0) : NULL;
+	if (handle)
+		handle_give(handle); /* the request has it */
+	return request;
+}
+
+/* ----------------------------------------------------------------------------------------- store */
+
 static int run_open(struct request *request)
 {
-	return sluice_store_open(request->name, NULL, &request->handle->store);
+	return sluice_store_open(request->name, NULL, &request->call.handle->store);
 }
 
 static int store_init(Store *self, PyObject *args, PyObject *kwargs)
@@ -74,7 +176,7 @@ static PyObject *info_row(const struct sluice_blob_info *i)
 
 static int run_list(struct request *request)
 {
-	sluice_store *store = request->handle->store;
+	sluice_store *store = request->call.handle->store;
 
 	request->rows[0].size = sizeof(request->rows[0]);
 	if (!request->listing)
@@ -118,7 +220,7 @@ static PyObject *store_rows(Store *self, PyObject *args)
 
 static int run_delete(struct request *request)
 {
-	return sluice_blob_delete(request->handle->store, request->name);
+	return sluice_blob_delete(request->call.handle->store, request->name);
 }
 
 static PyObject *store_delete(Store *self, PyObject *name)
@@ -136,8 +238,8 @@ static PyObject *store_delete(Store *self, PyObject *name)
 
 static int run_watch(struct request *request)
 {
-	return sluice_watch_open(request->handle->of->store, request->name,
-	                         &request->handle->watch);
+	return sluice_watch_open(request->call.handle->of->store, request->name,
+	                         &request->call.handle->watch);
 }
 
 static int watch_init(Watch *self, PyObject *args, PyObject *kwargs)
@@ -154,7 +256,7 @@ static int watch_init(Watch *self, PyObject *args, PyObject *kwargs)
 /* A call that was interrupted may still take an event, and ends this wait. */
 static int run_next(struct request *request)
 {
-	struct handle *handle = request->handle;
+	struct handle *handle = request->call.handle;
 	int rc;
 
 	while (atomic_exchange(&handle->busy, true))

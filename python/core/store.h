@@ -18,11 +18,10 @@ typedef struct {
 
 /* A call with its arguments and results. */
 struct request {
-	struct call *call;
+	struct call call;
 	int (*run)(struct request *request);
-	struct handle *handle;
-	struct handle *made; /* of a seal: the blob, mapped for reading only */
-	char *name, *device; /* NULL: none */
+	struct handle *made;       /* of a seal: the blob, mapped for reading only */
+	const char *name, *device; /* NULL: none */
 	int timeout_ms;
 	uint64_t bytes, cursor;
 	struct sluice_blob_options options;

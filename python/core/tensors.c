@@ -39,35 +39,48 @@ const char *type_word(int type)
 
 /* ---------------------------------------------------------------------------------------- open */
 
-/* Opens the files of a sequence of bytes. Returns 0, or -1 with an exception. */
-static int tensors_open(Tensors *self, sluice_context *ctx, PyObject *uris, PyObject *lines)
-{
-	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
-	Py_ssize_t count = PyList_Size(uris), line_count = PyList_Size(lines);
-	const char **texts = calloc(count + line_count + 2, sizeof(*texts));
-	int rc = 0;
+struct tensors_opening {
+	struct opening opening;
+	const char **uris;
+	size_t count;
+	sluice_tensors *opened;
+};
 
-	if (!texts) {
-		PyErr_NoMemory();
-		return -1;
+static int tensors_opening_make(struct call *call)
+{
+	struct tensors_opening *o = (struct tensors_opening *)call;
+
+	return sluice_tensors_open(call->handle->context, o->uris, o->count, &o->opening.options,
+	                           &o->opened);
+}
+
+static void tensors_opening_clean(struct call *call)
+{
+	sluice_tensors_close(((struct tensors_opening *)call)->opened);
+}
+
+/* Takes copies of a list of bytes. Returns 0, or -1 with an exception. */
+static int tensors_copy_uris(struct tensors_opening *o, PyObject *uris)
+{
+	struct call *call = &o->opening.call;
+
+	o->count = (size_t)PyList_Size(uris);
+	o->uris = call_copy(call, NULL, o->count * sizeof(*o->uris));
+	for (size_t i = 0; o->uris && i < o->count; i++) {
+		char *uri;
+
+		/* An error if it has a zero. */
+		if (PyBytes_AsStringAndSize(PyList_GetItem(uris, i), &uri, NULL) ||
+		    !(o->uris[i] = call_copy(call, uri, strlen(uri))))
+			return -1;
 	}
-	for (Py_ssize_t i = 0; !rc && i < count; i++)
-		rc = PyBytes_AsStringAndSize(PyList_GetItem(uris, i), (char **)&texts[i], NULL);
-	for (Py_ssize_t i = 0; !rc && i < line_count; i++)
-		rc = !(texts[count + 1 + i] = parse_text("headers", PyList_GetItem(lines, i)));
-	if (!rc) {
-		o.headers = line_count ? texts + count + 1 : NULL;
-		Py_BEGIN_ALLOW_THREADS rc =
-			sluice_tensors_open(ctx, texts, count, &o, &self->tensors);
-		Py_END_ALLOW_THREADS if (rc) raise_last(rc);
-	}
-	free(texts);
-	return rc ? -1 : 0;
+	return o->uris ? 0 : -1;
 }
 
 static int tensors_init(Tensors *self, PyObject *args, PyObject *kwargs)
 {
 	PyObject *context, *uris, *lines;
+	struct tensors_opening *o;
 
 	if (!PyArg_ParseTuple(args, "O!O!O!:Tensors", context_type, &context, &PyList_Type, &uris,
 	                      &PyList_Type, &lines) ||
@@ -77,10 +90,21 @@ static int tensors_init(Tensors *self, PyObject *args, PyObject *kwargs)
 		PyErr_SetString(PyExc_ValueError, "the files are open");
 		return -1;
 	}
-	if (tensors_open(self, ((Context *)context)->handle->context, uris, lines))
+	o = call_new(sizeof(*o), ((Context *)context)->handle, tensors_opening_make,
+	             tensors_opening_clean);
+	if (!o)
 		return -1;
-	Py_INCREF(context);
-	self->context = context;
+	o->opening.options = (struct sluice_open_options)SLUICE_OPEN_OPTIONS_INIT;
+	if (tensors_copy_uris(o, uris) || opening_copy_options(&o->opening, lines, Py_None)) {
+		call_free(&o->opening.call);
+		return -1;
+	}
+	if (call_run(&o->opening.call))
+		return -1;
+	self->tensors = o->opened;
+	o->opened = NULL;
+	call_free(&o->opening.call);
+	self->context = Py_NewRef(context);
 	return 0;
 }
 

@@ -10,14 +10,76 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 PyTypeObject *writer_type;
 
+/* ----------------------------------------------------------------------------------------- jobs */
+
+static void job_clean(struct call *call)
+{
+	sluice_writer_discard(((struct job *)call)->opened);
+}
+
+static int job_make(struct call *call)
+{
+	struct job *job = (struct job *)call;
+
+	return job->run(job);
+}
+
+/* Returns a job whose call has the handle; NULL with an exception. */
+static struct job *job_new(struct handle *handle, int (*run)(struct job *job))
+{
+	struct job *job = call_new(sizeof(*job), handle, job_make, job_clean);
+
+	if (job)
+		job->run = run;
+	return job;
+}
+
+int job_attributes(struct job *job, PyObject *rows, const struct sluice_attribute **out,
+                   size_t *count)
+{
+	Py_ssize_t n = PyList_Size(rows), length;
+	struct sluice_attribute *list =
+		n > 0 ? call_copy(&job->call, NULL, n * sizeof(*list)) : NULL;
+	const char *name, *kind, *bytes;
+
+	for (Py_ssize_t i = 0; list && i < n; i++) {
+		const void *copy;
+
+		if (!PyArg_ParseTuple(PyList_GetItem(rows, i), "ssy#", &name, &kind, &bytes,
+		                      &length))
+			return -1;
+		list[i].name = call_copy(&job->call, name, strlen(name));
+		copy = call_copy(&job->call, bytes, length);
+		if (!list[i].name || !copy)
+			return -1;
+		list[i].text = *kind == 't' ? copy : NULL;
+		list[i].integers = *kind == 'i' ? copy : NULL;
+		list[i].numbers = *kind == 'n' ? copy : NULL;
+		list[i].count = *kind == 't' ? 0 : length / sizeof(double);
+	}
+	*out = list;
+	*count = n > 0 ? n : 0;
+	return PyErr_Occurred() ? -1 : 0;
+}
+
+int job_refuse(struct job *job)
+{
+	if (job)
+		call_free(&job->call);
+	return -1;
+}
+
+/* -------------------------------------------------------------------------------- open and close */
+
 static int open_run(struct job *job)
 {
-	return sluice_writer_open(job->call->handle->context, job->name, &job->open, &job->opened);
+	return sluice_writer_open(job->call.handle->context, job->name, &job->open, &job->opened);
 }
 
 static int writer_init(Writer *self, PyObject *args, PyObject *kwargs)
@@ -47,7 +109,7 @@ static int writer_init(Writer *self, PyObject *args, PyObject *kwargs)
 		/* The library refuses the largest numbers. */
 		job->open.mode = permissions < UINT_MAX ? (unsigned)permissions : UINT_MAX;
 		job->open.threads = threads;
-		job->name = job_copy(job, PyBytes_AsString(path), PyBytes_Size(path));
+		job->name = call_copy(&job->call, PyBytes_AsString(path), PyBytes_Size(path));
 	}
 	Py_DECREF(path);
 	if (!job || !job->name ||
@@ -56,14 +118,14 @@ static int writer_init(Writer *self, PyObject *args, PyObject *kwargs)
 	self->handle = handle_new();
 	if (!self->handle)
 		return job_refuse(job);
-	if (call_run(job->call)) {
+	if (call_run(&job->call)) {
 		handle_give(self->handle);
 		self->handle = NULL;
 		return -1;
 	}
 	self->handle->writer = job->opened;
 	job->opened = NULL;
-	call_free(job->call);
+	call_free(&job->call);
 	self->process = getpid();
 	self->context = Py_NewRef(context);
 	return 0;
@@ -77,14 +139,6 @@ struct handle *writer_take(Writer *self)
 	}
 	handle_take(self->handle);
 	return self->handle;
-}
-
-PyObject *writer_run(struct job *job)
-{
-	if (call_run(job->call))
-		return NULL;
-	call_free(job->call);
-	Py_RETURN_NONE;
 }
 
 struct job *writer_job(Writer *self, int (*run)(struct job *job))
@@ -158,8 +212,8 @@ static PyObject *writer_close(Writer *self, PyObject *none)
 
 static int discard_run(struct job *job)
 {
-	sluice_writer_discard(job->call->handle->writer);
-	job->call->handle->writer = NULL;
+	sluice_writer_discard(job->call.handle->writer);
+	job->call.handle->writer = NULL;
 	return 0;
 }
 
@@ -175,9 +229,9 @@ static PyObject *writer_discard(Writer *self, PyObject *none)
 	if (!job)
 		return NULL;
 	handle_give(handle);
-	if (call_run(job->call))
+	if (call_run(&job->call))
 		return NULL;
-	call_free(job->call);
+	call_free(&job->call);
 	writer_ended(self);
 	Py_RETURN_NONE;
 }
@@ -208,7 +262,7 @@ static int attributes_run(struct job *job)
 {
 	return job->series ? sluice_series_attributes(job->series, job->attributes,
 	                                              job->attribute_count)
-	                   : sluice_writer_attributes(job->call->handle->writer, job->attributes,
+	                   : sluice_writer_attributes(job->call.handle->writer, job->attributes,
 	                                              job->attribute_count);
 }
 
@@ -221,7 +275,7 @@ PyObject *writer_add_attributes(Writer *writer, sluice_series *series, PyObject 
 		return NULL;
 	}
 	job->series = series;
-	return writer_run(job);
+	return call_finish(&job->call);
 }
 
 static PyObject *writer_attributes(Writer *self, PyObject *rows)
@@ -231,7 +285,7 @@ static PyObject *writer_attributes(Writer *self, PyObject *rows)
 
 static int coordinate_run(struct job *job)
 {
-	return sluice_writer_add_coordinate(job->call->handle->writer, job->name, job->type,
+	return sluice_writer_add_coordinate(job->call.handle->writer, job->name, job->type,
 	                                    job->count, job->values, job->attributes,
 	                                    job->attribute_count);
 }
@@ -258,14 +312,14 @@ static PyObject *writer_coordinate(Writer *self, PyObject *args)
 		return NULL;
 	}
 	job->count = count;
-	job->name = job_text(job, "coordinate", name);
-	job->values = job->name ? job_copy(job, bytes, length) : NULL;
+	job->name = call_text(&job->call, "coordinate", name);
+	job->values = job->name ? call_copy(&job->call, bytes, length) : NULL;
 	if (!job->values ||
 	    job_attributes(job, attributes, &job->attributes, &job->attribute_count)) {
 		job_refuse(job);
 		return NULL;
 	}
-	return writer_run(job);
+	return call_finish(&job->call);
 }
 
 /* clang-format off */

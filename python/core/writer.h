@@ -38,13 +38,9 @@ typedef struct {
 	size_t bytes;
 } Frame;
 
-/* A call of the writer with all that it needs, in memory of its own: a thread may have to end it alone. */
+/* A call of the writer. */
 struct job {
-	struct call *call;
-	struct copy {
-		struct copy *next;
-		max_align_t data[];
-	} * copies;
+	struct call call;
 	int (*run)(struct job *job);
 	const char *name;
 	struct sluice_writer_options open;
@@ -58,14 +54,6 @@ struct job {
 	sluice_writer *opened;
 };
 
-/* Returns a job whose call has the handle; NULL with an exception. */
-struct job *job_new(struct handle *handle, int (*run)(struct job *job));
-/* Returns memory with the bytes; of NULL, with zeros. NULL with an exception. */
-void *job_copy(struct job *job, const void *bytes, size_t n);
-const char *job_text(struct job *job, const char *what, PyObject *text);
-/* Copies a list of texts. Returns 0, or -1 with an exception. */
-int job_texts(struct job *job, const char *what, PyObject *list, const char *const **out,
-              size_t *count);
 /* Copies a list of (name, kind, bytes): kind is "text", "integers" or "numbers". */
 int job_attributes(struct job *job, PyObject *rows, const struct sluice_attribute **out,
                    size_t *count);
@@ -76,8 +64,6 @@ int job_refuse(struct job *job);
 struct handle *writer_take(Writer *self);
 /* Returns a job for a writer that is open; NULL with an exception. */
 struct job *writer_job(Writer *self, int (*run)(struct job *job));
-/* Makes the call of a job that has no result. */
-PyObject *writer_run(struct job *job);
 /* series NULL: of the whole writer. */
 PyObject *writer_add_attributes(Writer *writer, sluice_series *series, PyObject *rows);
 PyObject *writer_counts(Writer *writer, sluice_series *series);

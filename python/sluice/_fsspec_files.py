@@ -7,21 +7,16 @@ import asyncio
 import collections
 import functools
 import io
-import os
-import queue
-import sys
-import threading
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from typing import Any, Callable, Iterable, Sequence, TypeVar
 
 from fsspec.caching import BaseCache, register_cache
 from fsspec.spec import AbstractBufferedFile
 
-from . import _file
+from . import _file, _threads
 from ._file import File
 
 T = TypeVar("T")
-_THREADS = 64  # that wait for servers
 _LARGE = 1 << 20  # a read of so much goes past the cache
 _COPIED = 256 << 10  # bytes that are there already, and that a thread copies rather than the event loop
 _MOST_AHEAD = 32 << 20
@@ -31,49 +26,9 @@ _MOST_STEPS = 15
 _MOST_CACHED = 128 << 20  # of a file object
 
 
-class _Pool(Executor):
-    """Threads that the end of the interpreter does not wait for, as it does for those of a ThreadPoolExecutor."""
-
-    def __init__(self) -> None:
-        self.calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
-        self.idle = threading.Semaphore(0)  # threads without a call
-        self.lock = threading.Lock()
-        self.threads = 0  # guarded by the lock
-
-    def submit(self, call: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
-        if sys.is_finalizing():
-            raise RuntimeError("the interpreter has ended, and starts no thread")
-        future: Future[Any] = Future()
-        self.calls.put((future, functools.partial(call, *arguments, **options)))
-        with self.lock:
-            if not self.idle.acquire(blocking=False) and self.threads < _THREADS:
-                threading.Thread(target=self.run, name="sluice-fsspec", daemon=True).start()
-                self.threads += 1
-        return future
-
-    def run(self) -> None:
-        while True:
-            future, call = self.calls.get()  # which a submission ends
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(call())
-                except BaseException as error:
-                    future.set_exception(error)
-            del future, call
-            self.idle.release()
-
-
-@functools.cache
-def _pool() -> _Pool:
-    return _Pool()
-
-
-os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
 async def _on_thread(call: Callable[..., T], *arguments: Any, **options: Any) -> T:
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_pool(), functools.partial(call, *arguments, **options))
+    return await loop.run_in_executor(_threads.waiting(), functools.partial(call, *arguments, **options))
 
 
 class _Shared(File):
@@ -150,7 +105,7 @@ class _Cache(BaseCache):
         """Begin to read a part, and forget the oldest ones. Returns where it ends."""
         n = min(n, self.size - start)
         self.cached += n - self.parts.pop(start, (0,))[0]
-        self.parts[start] = n, _pool().submit(self.fetcher, start, start + n)
+        self.parts[start] = n, _threads.waiting().submit(self.fetcher, start, start + n)
         while self.cached > _MOST_CACHED and len(self.parts) > 2:
             self.cached -= self.parts.popitem(last=False)[1][0]
         return start + n

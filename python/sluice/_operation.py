@@ -61,21 +61,12 @@ class Operation(_core.Operation):
 
 
 class Call(Operation):
-    """A call that a thread of its own makes, and that cannot be cancelled."""
+    """A call that another thread makes, and that cannot be cancelled."""
 
     def __init__(self, function: Callable[[], object]) -> None:
-        from concurrent.futures import Future
+        from . import _threads
 
-        self._future = Future[object]()
-        threading.Thread(target=self._run, args=(function,), name="sluice-call", daemon=True).start()
-
-    def _run(self, function: Callable[[], object]) -> None:
-        try:
-            result = function()
-        except BaseException as error:
-            self._future.set_exception(error)
-        else:
-            self._future.set_result(result)
+        self._future = _threads.calls().submit(function)
 
     def wait(self, timeout: float | None = None) -> Any:
         return self._future.result(timeout)
@@ -183,13 +174,8 @@ def watch(queue: Queue) -> None:
 
 
 def adopt(operation: Operation) -> None:
-    """Keep an operation whose call was interrupted until it is over, on a thread of its own: rare."""
-    threading.Thread(target=_outlive, args=(operation,), name="sluice-end", daemon=True).start()
-
-
-def _outlive(operation: Operation) -> None:
-    with contextlib.suppress(OSError):  # it was cancelled
-        operation.wait()
+    """Keep an operation whose call was interrupted until it is over, on another thread: rare."""
+    Call(operation.wait)
 
 
 def tick() -> None:

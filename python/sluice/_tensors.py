@@ -11,7 +11,7 @@ import importlib.util
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from . import _context, _core, _stream
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 Path = str | os.PathLike[str]
 Names = str | Iterable[str] | Callable[[str], bool] | None
-T = TypeVar("T")
 
 # Types of elements in torch and numpy, by the names of safetensors.
 _TORCH = {
@@ -41,28 +40,6 @@ _FIRST_BATCH, _BATCH = 64 << 20, 1 << 30
 _LARGE, _SEGMENT = 1 << 20, 20 << 20
 
 
-def _interruptible(call: Callable[[], T]) -> T:
-    """Make a call that waits on a thread of its own, so that signals are seen meanwhile."""
-    if threading.current_thread() is not threading.main_thread():
-        return call()
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(call())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="sluice-open", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.05)
-    if errors:
-        raise errors[0]
-    return results[0]
-
-
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
     """Make thousands of tensors without the collector of cycles, which would look at all objects for them."""
@@ -81,8 +58,7 @@ class _Files:
     def __init__(self, files: Path | Sequence[Path], context: _context.Context | None, headers: Any) -> None:
         uris = [files] if isinstance(files, (str, os.PathLike)) else list(files)
         paths, lines = [os.fsencode(uri) for uri in uris], _context.header_lines(headers)
-        made = context or _context.default()
-        self.core = _interruptible(lambda: _core.Tensors(made, paths, lines))
+        self.core = _core.Tensors(context or _context.default(), paths, lines)
         self.files = self.core.files()
         self.entries = self.core.entries()
 

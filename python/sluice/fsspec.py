@@ -30,9 +30,9 @@ from fsspec.asyn import AsyncFileSystem, get_loop
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.implementations import local
 
-from . import _context, _core
+from . import _context, _core, _threads
 from ._file import File, presign
-from ._fsspec_files import BufferedFile, _Late, _on_thread, _pool, _Shared, _Whole
+from ._fsspec_files import BufferedFile, _Late, _on_thread, _Shared, _Whole
 from ._store import Store
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class _Reads:
                     raise
                 return [error] * len(plan[path])
 
-        return self._placed(places, (map if len(places) == 1 else _pool().map)(read, places))
+        return self._placed(places, (map if len(places) == 1 else _threads.waiting().map)(read, places))
 
     def _open(self, path: str, mode: str = "rb", block_size: int | None = None, autocommit: bool = True,
               cache_options: Any = None, size: int | None = None, **options: Any) -> Any:

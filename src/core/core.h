@@ -85,6 +85,14 @@ unsigned sl_machine_quota(const char *root);
 size_t sl_utf8_sequence(const char *text, size_t n);
 /* Returns true if all n bytes are UTF-8. */
 bool sl_utf8_valid(const char *text, size_t n);
+/*
+ * Parses n bytes of JSON and calls event() for each part: '{', '}', '[', ']', 'k' (a key), 's' (a text), 'n' (a number,
+ * as it is written) or 'x' (true, false or null, as it is written). Returns 0, the first error of event(), or -EBADMSG
+ * with a sentence that begins with the name.
+ */
+typedef int sl_json_event(void *context, char part, const char *text, size_t n);
+int sl_json_parse(const char *name, const char *text, size_t n, sl_json_event *event,
+                  void *context);
 
 /* ----------------------------------------------------------------------------- names of files */
 

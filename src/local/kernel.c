@@ -91,15 +91,12 @@ static void describe_uring(const struct sl_core *core, struct sluice_feature *ou
 
 	out->name = "io_uring";
 	out->usable = !error;
-	out->detail = !error                 ? "there"
-	              : error == -ECANCELED  ? "switched off by the settings"
-	              : error == -EOPNOTSUPP ? "this library was built without liburing"
-	                                     : sl_error_text(error);
+	out->detail = !error                ? "there"
+	              : error == -ECANCELED ? "switched off by the settings"
+	                                    : sl_error_text(error);
 	out->effect = !error ? "cold data is read and written at depth by the reactors"
 	                     : "cold data is read and written by the workers' blocking calls";
-	if (error == -EOPNOTSUPP)
-		out->remedy = "install liburing-dev and build again";
-	else if (error == -EPERM)
+	if (error == -EPERM)
 		out->remedy = "allow it: sysctl kernel.io_uring_disabled=0, or the container's "
 			      "seccomp profile";
 	else if (error == -ENOMEM)

@@ -118,12 +118,9 @@ int sl_s3_open(struct sl_s3_keyring *keyring, struct sl_pool *waiting, const cha
 {
 	struct sluice_s3_options options = {0};
 	struct sl_s3_name name = {NULL, NULL};
-	struct sl_s3 *s3;
-	int rc = sl_sign_check();
+	struct sl_s3 *s3 = calloc(1, sizeof(*s3));
+	int rc = 0;
 
-	if (rc)
-		return rc;
-	s3 = calloc(1, sizeof(*s3));
 	if (!s3)
 		return sl_fail(-ENOMEM, "no memory");
 	sl_mutex_init(&s3->mutex);
@@ -160,12 +157,11 @@ int sl_s3_check(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
 	struct sluice_s3_options options = {0};
 	struct sl_s3 s3 = {.keyring = keyring};
 	struct sl_s3_profile profile;
-	int rc = sl_sign_check();
+	int rc;
 
 	if (given)
 		memcpy(&options, given, SL_MIN(given->size, sizeof(options)));
-	if (!rc)
-		rc = sl_s3_profile_load(options.profile, &profile);
+	rc = sl_s3_profile_load(options.profile, &profile);
 	if (rc)
 		return rc;
 	rc = object_know(&s3, waiting, &options, &profile);
@@ -179,7 +175,6 @@ void sl_s3_feature(struct sl_s3_keyring *keyring, struct sluice_feature *out)
 	static const struct sluice_s3_options options = SLUICE_S3_OPTIONS_INIT;
 	struct sl_s3_source source = {0};
 	struct sl_s3_profile profile;
-	bool built = !sl_sign_check();
 	int rc = sl_s3_profile_load(NULL, &profile);
 
 	if (!rc) {
@@ -189,18 +184,13 @@ void sl_s3_feature(struct sl_s3_keyring *keyring, struct sluice_feature *out)
 		sl_s3_profile_clear(&profile);
 	}
 	out->name = "s3";
-	out->usable = !rc && built;
-	out->detail = !built ? "this library was built without libcrypto"
-	              : rc   ? sl_s3_text_keep(keyring, sluice_last_message())
-	                     : source.kind;
-	out->effect = !built           ? "objects of S3 cannot be opened"
-	              : rc             ? "only public objects can be read, without a signature"
+	out->usable = !rc;
+	out->detail = rc ? sl_s3_text_keep(keyring, sluice_last_message()) : source.kind;
+	out->effect = rc               ? "only public objects can be read, without a signature"
 	              : source.guessed ? "it is asked for credentials, since nothing names others"
 	              : source.ask     ? "it is asked for the credentials that sign requests to S3"
 	                               : "requests to S3 are signed with these credentials";
-	out->remedy = !built ? "install libssl-dev and build again"
-	              : rc   ? "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-	                     : NULL;
+	out->remedy = rc ? "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE" : NULL;
 	sl_s3_source_clear(&source);
 }
 

@@ -6,7 +6,6 @@
  *
  * Threads: any that may wait: the process ends the wait, or SLUICE_HTTP_RETRY_MS.
  */
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -25,87 +24,35 @@
 
 /* -------------------------------------------------------------------------------------- JSON */
 
-static const char *json_blanks(const char *at)
+struct process_search {
+	const char *name;
+	char *out;
+	size_t size;
+	unsigned depth; /* open objects and arrays */
+	bool next;      /* the value of that name is next */
+	bool found;
+};
+
+static int process_part(void *context, char part, const char *text, size_t n)
 {
-	return at + strspn(at, " \t\r\n");
-}
+	struct process_search *s = context;
 
-/* Copies the string that begins at a quote. Returns the end of it, or NULL if it is none, or has a zero or a character
- * beyond ASCII as an escape: no key has. */
-static const char *json_string(const char *at, char *out, size_t size)
-{
-	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-	size_t length = 0;
-
-	if (*at++ != '"')
-		return NULL;
-	for (; *at != '"'; at++) {
-		const char *escape;
-		unsigned code = 0;
-
-		if ((unsigned char)*at < ' ' || length + 1 >= size)
-			return NULL;
-		if (*at != '\\') {
-			out[length++] = *at;
-		} else if (*++at == 'u' && sscanf(at + 1, "%4x", &code) == 1 && code &&
-		           code < 0x80 && strspn(at + 1, "0123456789abcdefABCDEF") >= 4) {
-			out[length++] = (char)code;
-			at += 4;
-		} else if (*at && (escape = strchr(from, *at))) {
-			out[length++] = to[escape - from];
-		} else {
-			return NULL;
-		}
+	if (s->next && strchr("sn", part) && n < s->size && !memchr(text, '\0', n)) {
+		memcpy(s->out, text, n);
+		s->out[n] = '\0';
+		s->found = true;
 	}
-	out[length] = '\0';
-	return at + 1;
-}
-
-/* Returns the end of a value, of which only the nesting is looked at; NULL: it has none. */
-static const char *json_skip(const char *at)
-{
-	char text[MOST_OUTPUT];
-	int depth = 0;
-
-	do {
-		at = json_blanks(at);
-		if (*at == '"') {
-			at = json_string(at, text, sizeof(text));
-			if (!at)
-				return NULL;
-			continue;
-		}
-		if (!*at)
-			return NULL;
-		depth += *at == '{' || *at == '[';
-		depth -= *at == '}' || *at == ']';
-		at++;
-	} while (depth > 0 || !strchr(",}", *json_blanks(at)));
-	return at;
+	s->depth += part == '{' || part == '[';
+	s->depth -= part == '}' || part == ']';
+	s->next = part == 'k' && s->depth == 1 && n == strlen(s->name) && !memcmp(text, s->name, n);
+	return 0;
 }
 
 bool sl_s3_json_get(const char *text, const char *name, char *out, size_t size)
 {
-	const char *at = json_blanks(text);
-	char key[128];
+	struct process_search search = {.name = name, .out = out, .size = size};
 
-	if (*at++ != '{')
-		return false;
-	while ((at = json_string(json_blanks(at), key, sizeof(key))) &&
-	       *(at = json_blanks(at)) == ':') {
-		at = json_blanks(at + 1);
-		if (!strcmp(key, name) && isdigit((unsigned char)*at)) {
-			snprintf(out, size, "%.*s", (int)strspn(at, "0123456789"), at);
-			return true;
-		}
-		if (!strcmp(key, name))
-			return json_string(at, out, size);
-		at = json_skip(at);
-		if (!at || *(at = json_blanks(at)) != ',')
-			return false;
-		at++;
-	}
-	return false;
+	return !sl_json_parse("keys", text, strlen(text), process_part, &search) && search.found;
 }
 
 /* ------------------------------------------------------------------------------------ output */

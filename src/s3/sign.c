@@ -122,11 +122,6 @@ static const char **lines_sorted(const char *const *lines)
 
 /* ----------------------------------------------------------------------------------- signing */
 
-int sl_sign_check(void)
-{
-	return 0;
-}
-
 static bool sign_hmac(const void *key, size_t key_bytes, const char *text,
                       unsigned char out[DIGEST])
 {

@@ -33,7 +33,5 @@ struct sl_sign_request {
 int sl_sign_payload(const void *body, size_t bytes, char out[SL_SIGN_HEX]);
 /* Makes the value of Authorization, or the query of a URL, which the caller frees. Returns 0, or -ENOMEM with a sentence. */
 int sl_sign(const struct sl_sign_request *request, char **out);
-/* Returns 0, or -ENOTSUP with a sentence if this build cannot sign. */
-int sl_sign_check(void);
 
 #endif

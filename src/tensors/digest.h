@@ -35,7 +35,7 @@ struct sl_digest_read {
  * ends within 50 ms after *stop is set, but for reads that are in the kernel. When it returns no thread
  * uses the buffers any more.
  *
- * Returns 0, -ECANCELED, -EINVAL for an unknown kind, -ENOSYS, -EIO if the file has become shorter, or the error of a
+ * Returns 0, -ECANCELED, -EINVAL for an unknown kind, -EIO if the file has become shorter, or the error of a
  * read or of a call, all with a sentence.
  */
 int sl_digest_compute(struct sl_digest_read *read, struct sluice_digest *out);
@@ -48,7 +48,7 @@ char *sl_digest_map(size_t bytes);
 
 #define SL_SHA256_BYTES 32
 struct sl_sha256;
-/* Begins a SHA-256. Returns 0, -ENOSYS if this build has no libcrypto, or -ENOMEM, with a sentence. */
+/* Begins a SHA-256. Returns 0, or -ENOMEM with a sentence. */
 int sl_sha256_new(struct sl_sha256 **out);
 /* Adds bytes. Returns 0, or -EIO if libcrypto has failed. */
 int sl_sha256_add(struct sl_sha256 *sha, const void *data, size_t n);

@@ -60,14 +60,6 @@ int sl_npz_read(struct sl_tensor_header *header);
 int sl_npy_add(struct sl_tensor_header *header, const char *name, const char *bytes, size_t n,
                uint64_t offset, uint64_t length);
 
-/*
- * Parses n bytes of JSON and calls event() for each part: '{', '}', '[', ']', 'k' (a key), 's' (a text), 'n' (a number,
- * as it is written) or 'x' (true, false or null, as it is written). Returns 0, the first error of event(), or -EBADMSG.
- */
-int sl_json_parse(const struct sl_tensor_file *file, const char *text, size_t n,
-                  int (*event)(void *context, char part, const char *text, size_t n),
-                  void *context);
-
 /* Returns the CRC-32 of bytes of which those before n bytes of data have the CRC-32 `crc`; of none it is 0. */
 uint32_t sl_crc32(uint32_t crc, const void *data, size_t n);
 

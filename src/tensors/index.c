@@ -111,7 +111,7 @@ int sl_tensor_index_read(struct sl_tensor_header *header)
 		return sl_tensor_refuse(p.file, -EFBIG, NULL, "an index may have 100 MB");
 	rc = sl_tensor_header_need(header, p.file->length);
 	if (!rc)
-		rc = sl_json_parse(p.file, header->bytes, header->have, index_event, &p);
+		rc = sl_json_parse(p.file->name, header->bytes, header->have, index_event, &p);
 	if (!rc && !p.found)
 		rc = sl_tensor_refuse(p.file, -EPROTO, NULL,
 		                      "it is JSON, but has no \"weight_map\"");

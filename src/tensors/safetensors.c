@@ -259,8 +259,8 @@ int sl_safetensors_read(struct sl_tensor_header *header)
 	if (!rc && (!length || header->bytes[sizeof(length)] != '{'))
 		rc = st_refuse(&p, expected[START]);
 	if (!rc)
-		rc = sl_json_parse(header->file, header->bytes + sizeof(length), length, st_event,
-		                   &p);
+		rc = sl_json_parse(header->file->name, header->bytes + sizeof(length), length,
+		                   st_event, &p);
 	if (!rc)
 		rc = st_check_metadata(header->file);
 	return rc ? rc : sl_tensor_header_sort(header, p.begin);

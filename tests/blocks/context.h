@@ -4,7 +4,6 @@
  * threads, and kernels that are functions. blocks.py puts the piece into block(), and defines the document's name.
  */
 #include <sluice/device.h>
-#include <sluice/emulated.h>
 #include <sluice/frames.h>
 #include <sluice/sluice.h>
 #include <sluice/store.h>

@@ -163,7 +163,6 @@ bool row_has_uring(void)
 
 bool machine_has_uring(void)
 {
-#ifdef BUILT_WITH_URING
 	struct io_uring_params p;
 	long fd;
 
@@ -172,27 +171,6 @@ bool machine_has_uring(void)
 	if (fd >= 0)
 		close((int)fd);
 	return fd >= 0;
-#else
-	return false;
-#endif
-}
-
-bool built_with_curl(void)
-{
-#ifdef BUILT_WITH_CURL
-	return true;
-#else
-	return false;
-#endif
-}
-
-bool built_with_crypto(void)
-{
-#ifdef BUILT_WITH_CRYPTO
-	return true;
-#else
-	return false;
-#endif
 }
 
 static void clear_environment(void)
@@ -228,16 +206,6 @@ static void clear_proxies(void)
 
 static void row_start_remote(void)
 {
-	if (!built_with_curl()) {
-		printf("skipped: row \"%s\" needs libcurl, which this build does not have\n",
-		       row->name);
-		exit(77);
-	}
-	if (row->s3 && !built_with_crypto()) {
-		printf("skipped: row \"%s\" needs libcrypto, which this build does not have\n",
-		       row->name);
-		exit(77);
-	}
 	servers_start();
 	setenv("SLUICE_REMOTE_BACKEND", row->remote, 1);
 	setenv("SLUICE_CA_BUNDLE", server_ca(), 1);
@@ -317,7 +285,7 @@ void row_start(int argc, char **argv)
 		row_start_cufile();
 	if (row->config.backend && strcmp(row->config.backend, "uring") == 0 &&
 	    !machine_has_uring()) {
-		printf("skipped: row \"%s\" needs io_uring, which this build or this kernel does "
+		printf("skipped: row \"%s\" needs io_uring, which this kernel does "
 		       "not have\n",
 		       row->name);
 		exit(77);

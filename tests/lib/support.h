@@ -70,8 +70,6 @@ bool row_is_store(void);
 bool row_has_uring(void);
 /* What io_uring answers when it is asked directly, without sluice. */
 bool machine_has_uring(void);
-bool built_with_curl(void);
-bool built_with_crypto(void);
 
 /* A test's surroundings: a scratch directory below SLUICE_TEST_DIR and a context of the row. */
 struct fixture {

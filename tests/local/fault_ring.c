@@ -16,14 +16,13 @@ static _Atomic unsigned requests, cancelled;
 static _Atomic unsigned calls_left, failing_calls; /* until calls fail, and how many do */
 static _Atomic int call_error;
 
-/* Weak: a build without liburing has none of them. */
 unsigned __real_io_uring_peek_batch_cqe(struct io_uring *ring, struct io_uring_cqe **out,
-                                        unsigned count) __attribute__((weak));
+                                        unsigned count);
 unsigned __wrap_io_uring_peek_batch_cqe(struct io_uring *ring, struct io_uring_cqe **out,
                                         unsigned count);
-int __real_io_uring_submit_and_wait(struct io_uring *ring, unsigned n) __attribute__((weak));
+int __real_io_uring_submit_and_wait(struct io_uring *ring, unsigned n);
 int __wrap_io_uring_submit_and_wait(struct io_uring *ring, unsigned n);
-int __real_io_uring_submit_and_get_events(struct io_uring *ring) __attribute__((weak));
+int __real_io_uring_submit_and_get_events(struct io_uring *ring);
 int __wrap_io_uring_submit_and_get_events(struct io_uring *ring);
 
 unsigned __wrap_io_uring_peek_batch_cqe(struct io_uring *ring, struct io_uring_cqe **out,

@@ -52,7 +52,7 @@ def interrupted_soon(*calls):
 
 
 def test_an_open_is_interrupted(mute_server):
-    interrupted_soon(lambda: sluice.open(mute_server))
+    interrupted_soon(lambda: sluice.open(mute_server), lambda: sluice.load(mute_server, framework="np"))
 
 
 def test_a_read_is_interrupted_and_its_buffer_stays_exported_until_it_is_over(slow_server):

@@ -19,16 +19,6 @@ enum { SEED = 7, FILES = 3 };
 
 static const int kinds[] = {SLUICE_SHA256, SLUICE_XXH3_TREE};
 
-static bool has_kind(int kind)
-{
-#ifdef BUILT_WITH_CRYPTO
-	(void)kind;
-	return true;
-#else
-	return kind != SLUICE_SHA256;
-#endif
-}
-
 static struct sluice_digest digest_of(sluice_context *ctx, const char *uri, int kind,
                                       unsigned workers)
 {
@@ -65,8 +55,6 @@ FIXTURE_TEST(sha256_is_that_of_fips_180)
 	         "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"},
 	};
 
-	if (!has_kind(SLUICE_SHA256))
-		SKIP("this build has no libcrypto");
 	for (size_t i = 0; i < COUNT_OF(vectors); i++) {
 		const char *path = scratch(f, "vector");
 		size_t n = strlen(vectors[i].text);
@@ -143,8 +131,6 @@ FIXTURE_TEST(each_flipped_bit_changes_the_digest)
 
 	file_make(scratch(f, "file"), MIDDLE, SEED);
 	for (size_t k = 0; k < COUNT_OF(kinds); k++) {
-		if (!has_kind(kinds[k]))
-			continue;
 		struct sluice_digest whole = digest_of(f->ctx, address(f, "file"), kinds[k], 0);
 		for (int i = 0; i < rounds_of(30); i++) {
 			const size_t edges[] = {0, MIB - 1, MIB, 8 * MIB, MIDDLE - 1};
@@ -175,9 +161,6 @@ FIXTURE_TEST(wrong_arguments_of_a_digest_are_refused)
 	assert_refused(sluice_file_digest(NULL, SLUICE_SHA256, 0, &digest), EINVAL, "file is NULL");
 	assert_refused(sluice_file_digest(file, SLUICE_XXH3_TREE, 0, NULL), EINVAL, "out is NULL");
 	assert_refused(sluice_file_digest(file, 3, 0, &digest), EINVAL, "3 is no kind");
-	if (!has_kind(SLUICE_SHA256))
-		assert_refused(sluice_file_digest(file, SLUICE_SHA256, 0, &digest), ENOSYS,
-		               "libcrypto");
 	assert_int_equal(digest.kind, 0);
 	assert_ok(sluice_close(file));
 }
@@ -325,8 +308,7 @@ static void load_into(struct fixture *f, int kind, const int devices[2])
 FIXTURE_TEST(a_load_with_right_digests_has_all_bytes_on_the_host)
 {
 	for (size_t k = 0; k < COUNT_OF(kinds); k++)
-		if (has_kind(kinds[k]))
-			load_into(f, kinds[k], (const int[]){-1, -1});
+		load_into(f, kinds[k], (const int[]){-1, -1});
 }
 
 FIXTURE_TEST(a_load_with_right_digests_has_all_bytes_on_devices)
@@ -351,8 +333,6 @@ FIXTURE_TEST(a_load_fails_if_a_bit_of_a_file_was_flipped)
 	unsigned char byte;
 
 	for (size_t k = 0; k < COUNT_OF(kinds); k++) {
-		if (!has_kind(kinds[k]))
-			continue;
 		load_of_patterns(&load, f, kinds[k]);
 		file_read(scratch(f, "file2"), &byte, 1, LONG - 1);
 		byte ^= 0x10;

@@ -17,40 +17,26 @@
 /* The scheduler is imitated in a call of this many on its way in, and again on its way out. */
 #define PREEMPTED_IN 16
 
-/* Counts of a thread's calls. Kept after the thread ends, because counts include ended threads. */
-struct record {
-	struct record *next;
-	char name[16];
-	_Atomic uint64_t calls[SLUICE_EMULATED_KINDS];
-};
+struct emulated_calls sl_emulated_calls;
 
-static struct {
-	_Atomic(struct record *) records; /* list that only grows at its head */
-	struct {
-		/* calls up to and including the failing call; 0: none fails */
-		_Atomic uint64_t left;
-		_Atomic int error; /* set before left */
-	} failures[SLUICE_EMULATED_KINDS];
-} calls;
+static _Thread_local struct call_record *own_record;
 
-static _Thread_local struct record *own_record;
-
-static struct record *make_record(void)
+static struct call_record *make_record(void)
 {
-	struct record *record = calloc(1, sizeof(*record));
+	struct call_record *record = calloc(1, sizeof(*record));
 
 	if (!record)
 		return NULL;
 	pthread_getname_np(pthread_self(), record->name, sizeof(record->name));
-	record->next = atomic_load(&calls.records);
-	while (!atomic_compare_exchange_weak(&calls.records, &record->next, record))
+	record->next = atomic_load(&sl_emulated_calls.records);
+	while (!atomic_compare_exchange_weak(&sl_emulated_calls.records, &record->next, record))
 		;
 	return record;
 }
 
 int sl_emulated_count(enum sluice_emulated_kind kind)
 {
-	_Atomic uint64_t *left = &calls.failures[kind].left;
+	_Atomic uint64_t *left = &sl_emulated_calls.failures[kind].left;
 	uint64_t n = atomic_load(left);
 
 	if (!own_record)
@@ -59,35 +45,7 @@ int sl_emulated_count(enum sluice_emulated_kind kind)
 		atomic_fetch_add_explicit(&own_record->calls[kind], 1, memory_order_relaxed);
 	while (n && !atomic_compare_exchange_weak(left, &n, n - 1))
 		;
-	return n == 1 ? atomic_load(&calls.failures[kind].error) : 0;
-}
-
-uint64_t sluice_emulated_calls(enum sluice_emulated_kind kind, const char *prefix)
-{
-	uint64_t sum = 0;
-
-	if ((unsigned)kind >= SLUICE_EMULATED_KINDS)
-		return 0;
-	for (struct record *r = atomic_load(&calls.records); r; r = r->next)
-		if (!prefix || !strncmp(r->name, prefix, strlen(prefix)))
-			sum += atomic_load_explicit(&r->calls[kind], memory_order_relaxed);
-	return sum;
-}
-
-void sluice_emulated_reset_calls(void)
-{
-	for (struct record *r = atomic_load(&calls.records); r; r = r->next)
-		for (unsigned kind = 0; kind < SLUICE_EMULATED_KINDS; kind++)
-			atomic_store_explicit(&r->calls[kind], 0, memory_order_relaxed);
-}
-
-void sluice_emulated_fail(enum sluice_emulated_kind kind, uint64_t n, int error)
-{
-	if ((unsigned)kind >= SLUICE_EMULATED_KINDS)
-		return;
-	atomic_store(&calls.failures[kind].left, 0);
-	atomic_store(&calls.failures[kind].error, error);
-	atomic_store(&calls.failures[kind].left, n);
+	return n == 1 ? atomic_load(&sl_emulated_calls.failures[kind].error) : 0;
 }
 
 /* SplitMix64 (Steele, Lea and Flood, 2014). */
@@ -181,56 +139,4 @@ void sl_emulated_fault(struct emulated *device, int error)
 	pthread_cond_broadcast(&device->reached);
 	pthread_cond_broadcast(&device->work);
 	pthread_cond_broadcast(&device->function);
-}
-
-/* -------------------------------------------------------------------------- from outside */
-
-int sluice_emulated_configure(int device, const struct sluice_emulated_options *o)
-{
-	struct sluice_emulated_options options = SLUICE_EMULATED_OPTIONS_INIT;
-	struct emulated *found = sl_emulated_numbered(device);
-
-	if (!found)
-		return -ENODEV;
-	if (!o || o->size < sizeof(o->size))
-		return sl_fail(-EINVAL, "sluice_emulated_configure: o->size is not set");
-	memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
-	sl_mutex_lock(&found->mutex);
-	found->options = options;
-	found->random = options.seed;
-	sl_mutex_unlock(&found->mutex);
-	return 0;
-}
-
-/* Removes all commands that the failed device will not execute. */
-static void drop_commands(struct emulated *device) SL_REQUIRES(&device->mutex)
-{
-	/*
-	 * A running command cannot be stopped, and sleeping calls are about to leave: wait for
-	 * both.
-	 */
-	device->sleepers++;
-	while (device->executing || device->calling || !sl_list_empty(&device->held))
-		sl_cond_wait(&device->progress, &device->mutex, SL_FOREVER);
-	device->sleepers--;
-	device->handed = NULL;
-	while (!sl_list_empty(&device->commands))
-		sl_emulated_retire(device,
-		                   SL_CONTAINER(device->commands.next, struct command, in_device));
-}
-
-void sluice_emulated_lose(int device, int lost)
-{
-	struct emulated *found = sl_emulated_numbered(device);
-
-	if (!found || sl_emulated_start(found))
-		return;
-	sl_mutex_lock(&found->mutex);
-	if (lost) {
-		sl_emulated_fault(found, -EIO);
-	} else if (found->error) {
-		drop_commands(found);
-		found->error = 0;
-	}
-	sl_mutex_unlock(&found->mutex);
 }

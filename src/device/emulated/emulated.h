@@ -26,6 +26,21 @@ struct sl_interval *sl_emulated_lookup(const struct sl_intervals *set, const voi
 
 /* ----------------------------------------------------------------------------------- calls.c */
 
+/* Counts of a thread's calls. Kept after the thread ends, because counts include ended threads. */
+struct call_record {
+	struct call_record *next;
+	char name[16];
+	_Atomic uint64_t calls[SLUICE_EMULATED_KINDS];
+};
+extern struct emulated_calls {
+	_Atomic(struct call_record *) records; /* list that only grows at its head */
+	struct {
+		/* calls up to and including the failing call; 0: none fails */
+		_Atomic uint64_t left;
+		_Atomic int error; /* set before left */
+	} failures[SLUICE_EMULATED_KINDS];
+} sl_emulated_calls;
+
 /*
  * Begin and end every driver call. enter() counts the call, fails if the call was made to fail or
  * the device has stopped, and on success returns with the mutex held. leave() releases the mutex.
@@ -128,6 +143,9 @@ int sl_emulated_copy(struct sl_device *device, sluice_stream stream, void *to, c
                      size_t length, bool wait);
 int sl_emulated_event_record(struct sl_device *device, sluice_event event, sluice_stream stream);
 int sl_emulated_event_await(struct sl_device *device, sluice_event event, sluice_stream stream);
+/* Enqueues a call of the function, as a KERNEL or as a FUNCTION of the host. */
+int sl_emulated_launch(int device, sluice_stream stream, enum command_kind kind,
+                       void (*function)(void *), void *argument);
 
 /* --------------------------------------------------------------------------------- channel.c */
 

@@ -390,8 +390,8 @@ int sl_emulated_event_await(struct sl_device *device, sluice_event event, sluice
 	return give_event(device, event, stream, &order);
 }
 
-static int launch_order(int device, sluice_stream stream, enum command_kind kind,
-                        void (*function)(void *), void *argument)
+int sl_emulated_launch(int device, sluice_stream stream, enum command_kind kind,
+                       void (*function)(void *), void *argument)
 {
 	struct emulated *found = sl_emulated_numbered(device);
 	struct order order = {.command.kind = kind, .call = "launch"};
@@ -407,14 +407,4 @@ static int launch_order(int device, sluice_stream stream, enum command_kind kind
 	if (rc)
 		sl_fail(rc, "%s: cannot launch: %s", found->base.name, sl_error_text(rc));
 	return rc;
-}
-
-int sluice_emulated_launch(int device, sluice_stream stream, void (*kernel)(void *), void *argument)
-{
-	return launch_order(device, stream, KERNEL, kernel, argument);
-}
-
-int sluice_emulated_call(int device, sluice_stream stream, void (*function)(void *), void *argument)
-{
-	return launch_order(device, stream, FUNCTION, function, argument);
 }

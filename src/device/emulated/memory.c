@@ -86,24 +86,6 @@ char *sl_emulated_peer(struct emulated *device, const void *memory, size_t lengt
 	return NULL;
 }
 
-void *sluice_emulated_memory(const void *memory)
-{
-	struct emulated *device;
-	struct range *range;
-	void *bytes = NULL;
-
-	for (unsigned i = 0; (device = sl_emulated_each(i)) && !bytes; i++) {
-		if (!sl_emulated_started(device) || !in_arena(device, memory))
-			continue;
-		sl_mutex_lock(&device->mutex);
-		range = find_range(&device->allocations, memory);
-		if (range)
-			bytes = range->bytes + ((uintptr_t)memory - range->at.start);
-		sl_mutex_unlock(&device->mutex);
-	}
-	return bytes;
-}
-
 /* ----------------------------------------------------------------------------- allocating */
 
 struct gap {

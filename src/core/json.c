@@ -1,21 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON in headers of files of tensors, by yajl, which calls back for each part. On the thread that reads the header. */
+/*
+ * JSON
+ *
+ * By yajl, which calls back for each part.
+ *
+ * Threads: any.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <yajl/yajl_parse.h>
 
-#include "tensors/header.h"
+#include "core/core.h"
 
-struct json {
-	int (*event)(void *context, char part, const char *text, size_t n);
+struct json_reader {
+	sl_json_event *event;
 	void *context;
 	int rc;
 };
 
 static int json_part(void *json, char part, const void *text, size_t n)
 {
-	struct json *j = json;
+	struct json_reader *j = json;
 
 	j->rc = j->event(j->context, part, text, n);
 	return !j->rc;
@@ -89,22 +95,21 @@ static size_t json_lone_surrogate(const char *text, size_t n)
 	return n;
 }
 
-int sl_json_parse(const struct sl_tensor_file *file, const char *text, size_t n,
-                  int (*event)(void *context, char part, const char *text, size_t n), void *context)
+int sl_json_parse(const char *name, const char *text, size_t n, sl_json_event *event, void *context)
 {
 	static const yajl_callbacks callbacks = {json_null,   json_boolean,  NULL,
 	                                         NULL,        json_number,   json_text,
 	                                         json_object, json_key,      json_object_end,
 	                                         json_array,  json_array_end};
-	struct json json = {event, context, 0};
+	struct json_reader json = {event, context, 0};
 	size_t lone = json_lone_surrogate(text, n);
 	yajl_handle yajl;
 	yajl_status status;
 	unsigned char *why;
 
 	if (lone < n)
-		return sl_tensor_refuse(file, -EBADMSG, NULL,
-		                        "half of a surrogate pair at byte %zu of its JSON", lone);
+		return sl_fail(-EBADMSG, "'%s': half of a surrogate pair at byte %zu of its JSON",
+		               name, lone);
 	yajl = yajl_alloc(&callbacks, NULL, &json);
 	if (!yajl)
 		return sl_fail(-ENOMEM, "no memory");
@@ -113,10 +118,9 @@ int sl_json_parse(const struct sl_tensor_file *file, const char *text, size_t n,
 		status = yajl_complete_parse(yajl);
 	if (status == yajl_status_error) {
 		why = yajl_get_error(yajl, 0, NULL, 0);
-		json.rc = sl_tensor_refuse(file, -EBADMSG, NULL,
-		                           "no valid JSON before byte %zu of it: %.*s",
-		                           yajl_get_bytes_consumed(yajl),
-		                           why ? (int)strcspn((char *)why, "\n") : 0, why);
+		json.rc = sl_fail(-EBADMSG, "'%s': no valid JSON before byte %zu of it: %.*s", name,
+		                  yajl_get_bytes_consumed(yajl),
+		                  why ? (int)strcspn((char *)why, "\n") : 0, why);
 		yajl_free_error(yajl, why);
 	}
 	yajl_free(yajl);
