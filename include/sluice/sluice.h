@@ -481,17 +481,11 @@ struct sluice_open_options {
 	 * request. Many small objects that are read as a whole then take one request each and not
 	 * two. Default (0): none. */
 	uint64_t first_bytes;
-	/* With REPLACE, for an object of S3: a text of sluice_upload_state(), of an upload that was not
-	 * completed and now goes on. expected_size has to be the same as then. Parts that the server still
-	 * has must not be written again; sluice_upload_state() lists them. sluice_open() fails with
-	 * -ENOENT if the server has no such upload any more, and with -EINVAL if the text is of none, or
-	 * of another length. Default (NULL): a new upload. */
-	const char *upload;
 };
 #define SLUICE_FIRST_BYTES (64 << 20)
-#define SLUICE_OPEN_OPTIONS_INIT                                                             \
-	{                                                                                    \
-		sizeof(struct sluice_open_options), 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL \
+#define SLUICE_OPEN_OPTIONS_INIT                                                       \
+	{                                                                              \
+		sizeof(struct sluice_open_options), 0, 0, 0, NULL, NULL, NULL, NULL, 0 \
 	}
 
 /*
@@ -655,26 +649,6 @@ SLUICE_API int sluice_presign(sluice_context *ctx, const char *method, const cha
                               const struct sluice_open_options *o, unsigned seconds, char **url,
                               int64_t *end_ns);
 #define SLUICE_PRESIGN_MOST (7 * 24 * 3600) /* seconds */
-
-/*
- * Describes an object of S3 that is being written in parts, with expected_size, so that a later
- * sluice_open() goes on with it: the text is for `upload` of struct sluice_open_options, and the caller frees
- * it with free(). Its first line ends with the id of the upload, behind the last blank. Each further line is
- * of a part that the server has, and begins with the offset of the part and its length, both in bytes. Parts
- * that are still being sent are not in the text. Any thread; does not wait.
- *
- * After the first text the parts belong to the caller: the server keeps them, and charges for them, until
- * sluice_close() succeeds, or sluice_remove() is called with the id. The same holds for a file that was opened
- * with `upload`. The parts of any other upload are dropped if it is not completed.
- *
- * Returns 0, or
- *   -EINVAL    an argument is NULL
- *   -EAGAIN    the server has no part yet
- *   -ENOENT    there is no upload in parts, since the object is short or nothing was written
- *   -ENOTSUP   the file is no object of S3 that is written, or its length is not known
- *   the error by which the upload failed
- */
-SLUICE_API int sluice_upload_state(sluice_file *file, char **out);
 
 /* ------------------------------------------------------------------------------- end of a file */
 

@@ -701,9 +701,6 @@ int cli_copy_run(struct cli_copy *copy)
 		rc = turn_chunk(p);
 	if (rc == 0)
 		rc = pipeline_check_sum(p);
-	/* Once writes are cancelled an upload is over. */
-	if (rc && copy->target->part)
-		cli_part_look(copy->target->part);
 	pipeline_stop(p);
 	free(p);
 	if (rc == 0 && copy->target->file && copy->target->sparse)

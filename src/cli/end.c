@@ -347,12 +347,10 @@ static int said_of_target(int rc)
 	return rc == -EEXIST ? rc : cli_said(rc);
 }
 
-/* source: of a copy to be continued, or NULL. */
-static int end_open_remote(sluice_context *ctx, const char *uri, const struct cli_end *source,
+static int end_open_remote(sluice_context *ctx, const char *uri,
                            struct sluice_open_options *options, struct cli_end *out)
 {
-	int rc = source ? cli_part_open(ctx, source, uri, options, out)
-	                : sluice_open(ctx, uri, options, &out->file);
+	int rc = sluice_open(ctx, uri, options, &out->file);
 
 	cli_interrupt_catch();
 	out->replaces = true;
@@ -378,7 +376,7 @@ static int open_alone(sluice_context *ctx, const char *uri, struct sluice_open_o
                       struct cli_end *out)
 {
 	char *alone = cli_blob_option(cli_format("%s", uri), "alone", NULL);
-	int rc = end_open_remote(ctx, alone, NULL, options, out);
+	int rc = end_open_remote(ctx, alone, options, out);
 
 	free(alone);
 	return rc;
@@ -428,14 +426,11 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
 	out->path = path;
 	if (rc == 0 && !path && o->preserve)
 		rc = cli_fail(-EINVAL, "-p: '%s' is no local file", out->name);
-	if (rc == 0 && !path && flags & CLI_END_CONTINUE && !(fd < 0 && cli_is_object(uri)))
-		rc = cli_fail(-EINVAL, "--continue: '%s' is no local file, and no object of S3",
-		              out->name);
+	if (rc == 0 && !path && flags & CLI_END_CONTINUE)
+		rc = cli_fail(-EINVAL, "--continue: '%s' is no local file", out->name);
 	if (rc == 0 && !path && fd < 0) {
-		rc = cli_is_blob(uri)
-		             ? end_open_blob(ctx, uri, source, &options, out)
-		             : end_open_remote(ctx, uri, flags & CLI_END_CONTINUE ? source : NULL,
-		                               &options, out);
+		rc = cli_is_blob(uri) ? end_open_blob(ctx, uri, source, &options, out)
+		                      : end_open_remote(ctx, uri, &options, out);
 	} else if (rc == 0) {
 		cli_interrupt_catch();
 		rc = path ? end_open_target_path(ctx, source, o, &options, out)
@@ -476,7 +471,7 @@ int cli_end_commit(struct cli_end *end, unsigned flags)
 
 void cli_end_discard(struct cli_end *end)
 {
-	cli_part_free(end->part, &end->file);
+	cli_part_free(end->part);
 	sluice_discard(end->file);
 	if (end->fd_owned)
 		close(end->fd);

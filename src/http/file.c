@@ -465,14 +465,6 @@ static int http_truncate(struct sl_backend *backend, uint64_t length)
 	return -ENOTSUP;
 }
 
-static int http_upload(struct sl_backend *backend, char **out)
-{
-	struct sl_http *http = sl_http_of(backend);
-
-	return http->multipart ? sl_http_multipart_describe(http->multipart, out)
-	                       : sl_fail(-ENOTSUP, "'%s' is not written in parts", http->name);
-}
-
 static int http_commit(struct sl_backend *backend)
 {
 	struct sl_http *http = sl_http_of(backend);
@@ -498,7 +490,6 @@ const struct sl_backend_ops sl_http_ops = {
 	.cancel = sl_http_cancel,
 	.sync = http_sync,
 	.truncate = http_truncate,
-	.upload = http_upload,
 	.commit = http_commit,
 	.close = sl_http_close,
 };

@@ -15,8 +15,6 @@ void sl_http_announce(struct sl_backend *backend, struct sl_coming *coming);
 void sl_http_settle(struct sl_backend *backend, struct sl_coming *coming, int error);
 /* Ends cancelled pieces that wait; the object will lack their bytes, so it fails. Any thread. */
 void sl_http_multipart_cancel(struct sl_http_multipart *multipart);
-/* See sluice_upload_state(). */
-int sl_http_multipart_describe(struct sl_http_multipart *multipart, char **out);
 /* Sends the rest, and makes the object visible. Returns 0, or -errno with a sentence. */
 int sl_http_multipart_commit(struct sl_http_multipart *multipart);
 /* Without a commit that succeeded, the server is told to drop what it has, and waited for. NULL is allowed. */
