@@ -20,5 +20,6 @@ int main(int argc, char **argv)
 	return RUN_FILES("answers", "refusals", "retry", "stall", "redirect", "whole", "tls", "uri",
 	                 "cancel", "open", "bounds", "reactor", "put", "upload", "versions",
 	                 "apart", "location", "limited", "identity", "hedge", "extents", "eager",
-	                 built_with_crypto() ? "s3" : NULL, "s3_keys", "s3_services", "s3_write");
+	                 built_with_crypto() ? "s3" : NULL, "s3_keys", "s3_services", "s3_write",
+	                 "s3_device");
 }
