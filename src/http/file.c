@@ -137,12 +137,8 @@ int sl_http_ask(struct sl_http *http, enum sl_http_method what, struct sl_http_r
 		return sl_fail(-ENOMEM, "no memory");
 	sl_http_dispatch(request);
 	/* Ended by sl_http_request_end(). */
-	while (!atomic_load(&request->over))
-		sl_word_wait(&request->over, 0, SL_FOREVER);
-	return request->error ? sl_fail(request->error, "%s",
-	                                request->sentence ? request->sentence
-	                                                  : sl_error_text(request->error))
-	                      : 0;
+	sl_flag_await(&request->over);
+	return sl_fail_with(request->error, request->sentence);
 }
 
 /*

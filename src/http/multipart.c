@@ -75,10 +75,7 @@ void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, cons
 int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex)
 {
-	int error = multipart->locked.error;
-	const char *sentence = multipart->locked.sentence;
-
-	return error ? sl_fail(error, "%s", sentence ? sentence : sl_error_text(error)) : 0;
+	return sl_fail_with(multipart->locked.error, multipart->locked.sentence);
 }
 
 /* -------------------------------------------------------------------------------------- send */

@@ -282,8 +282,7 @@ static void file_drain(struct sluice_file *file)
 	if (!atomic_fetch_or(&file->in_flight, SL_FILE_CLOSING))
 		return;
 	/* sl_file_release() at the end of the file's last operation ends the wait. */
-	while (!atomic_load(&file->drained))
-		sl_word_wait(&file->drained, 0, SL_FOREVER);
+	sl_flag_await(&file->drained);
 }
 
 static void file_forget(struct sluice_file *file)
