@@ -453,9 +453,10 @@ struct sluice_open_options {
 	/* Permissions of a file that is created, less the umask. Default (0): 0666. */
 	unsigned mode;
 	/* For a file to be written: its final length in bytes, so that its space is reserved now or
-	 * refused with -ENOSPC. Required for store://, where it is the size of the blob. For a
-	 * remote file to be read, only with first_bytes: the length that a list said, so that the
-	 * opening asks for the object and not for a range of it, which some servers answer sooner.
+	 * refused with -ENOSPC. Required for store://, where it is the size of the blob, and for http
+	 * and https, unless the object is empty. For a remote file to be read, only with first_bytes: the
+	 * length that a list said, so that the opening asks for the object and not for a range of it, which
+	 * some servers answer sooner.
 	 * Default (0): unknown. */
 	uint64_t expected_size;
 	/* The backend of this file, as in struct sluice_config; "easy" or "multi" for remote files.
@@ -498,8 +499,9 @@ struct sluice_open_options {
  *
  * Remote objects: an object is read as it was when it was opened; if it changes, reads fail with
  * -ESTALE. It can be written as a whole, front to back, with REPLACE or with WRITE and CREATE; the
- * server has it when sluice_close() succeeds. docs/remote.md lists the errors that are retried and
- * the meaning of each error.
+ * server has it when sluice_close() succeeds. By http and https a write is -ENOTSUP from memory of a
+ * device, in stream order, or without expected_size. docs/remote.md lists the errors that are retried
+ * and the meaning of each error.
  *
  * Objects of S3: the key is the bytes behind "bucket/", as they are: nothing in them is an escape,
  * and '?' and '#' belong to it. Such a file is a remote object in every respect.

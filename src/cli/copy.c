@@ -61,7 +61,7 @@ struct pipeline {
 	/* next chunk to read; chunks of the file are ordered tail <= hashed, sent <= head */
 	uint64_t head;
 	uint64_t hashed; /* next chunk to hash */
-	uint64_t sent;   /* next chunk to send to a stream, or an upload in parts */
+	uint64_t sent;   /* next chunk to send to a stream, or a target in order */
 	uint64_t tail;   /* oldest chunk in use */
 	uint64_t offset; /* offset of the next read */
 	bool ended;      /* nothing left to read */
@@ -474,7 +474,7 @@ static int chunk_filled(struct pipeline *p, struct chunk *chunk)
 		return pipeline_said(p->copy, rc);
 	if (chunk->length == 0 || p->into)
 		chunk_written(p, chunk);
-	else if (target->file && !target->parts)
+	else if (target->file && !target->in_order)
 		return chunk_write(p, chunk);
 	return 0;
 }
@@ -601,8 +601,7 @@ static int pipeline_work_in_order(struct pipeline *p)
 		if (rc)
 			return rc;
 	}
-	/* An upload takes writes that are not too far ahead of missing bytes. */
-	for (; p->copy->target->parts && p->sent < p->head && chunk_at(p, p->sent)->full;
+	for (; p->copy->target->in_order && p->sent < p->head && chunk_at(p, p->sent)->full;
 	     p->sent++) {
 		struct chunk *chunk = chunk_at(p, p->sent);
 		int rc = chunk->written ? 0 : chunk_write(p, chunk);

@@ -23,6 +23,7 @@ struct cli_end {
 	int holes;        /* source: descriptor for SEEK_HOLE, or -1; owned */
 	bool replaces;    /* target: a new file that gets its name at the end */
 	bool closed;      /* target: without permissions when complete */
+	bool in_order;    /* target: is written front to back */
 	bool parts;       /* target: a server may keep parts of it */
 	char *memory;     /* bytes of an open blob, else NULL */
 	int place;        /* device that holds memory, or -1 for the host */

@@ -354,21 +354,22 @@ static int end_open_remote(sluice_context *ctx, const char *uri,
 
 	cli_interrupt_catch();
 	out->replaces = true;
+	out->in_order = !cli_is_blob(uri);
 	out->parts = cli_is_object(uri);
 	return said_of_target(rc);
 }
 
-/* Checks that the source has a size, which becomes the size of the blob. */
-static int check_blob_source(const struct cli_end *source, struct sluice_open_options *options)
+/* Checks that the source has a length, with which a blob and a PUT begin. */
+static int check_length(const struct cli_end *source, const char *uri)
 {
-	if (!source->length_known)
-		return cli_fail(
-			-ESPIPE,
-			"'%s' has no length that is known before it is read, as a blob needs "
-			"it; copy it to a file first",
-			source->name);
-	options->expected_size = source->length;
-	return 0;
+	bool blob = cli_is_blob(uri);
+
+	if (source->length_known || cli_is_object(uri))
+		return 0;
+	return cli_fail(-ENOTSUP,
+	                "'%s' has no length that is known before it is read, as %s needs it; copy "
+	                "it to a file first",
+	                source->name, blob ? "a blob" : "a web server");
 }
 
 /* Opens a blob without the rest of common memory, because this process makes no other blob. */
@@ -382,14 +383,12 @@ static int open_alone(sluice_context *ctx, const char *uri, struct sluice_open_o
 	return rc;
 }
 
-static int end_open_blob(sluice_context *ctx, const char *uri, const struct cli_end *source,
-                         struct sluice_open_options *options, struct cli_end *out)
+static int end_open_blob(sluice_context *ctx, const char *uri, struct sluice_open_options *options,
+                         struct cli_end *out)
 {
 	struct sluice_file_info st = {.size = sizeof st};
-	int rc = check_blob_source(source, options);
+	int rc = open_alone(ctx, uri, options, out);
 
-	if (rc == 0)
-		rc = open_alone(ctx, uri, options, out);
 	if (rc == 0 && sluice_stat(out->file, &st) == 0) {
 		out->memory = st.memory;
 		out->place = st.device;
@@ -429,8 +428,10 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
 	if (rc == 0 && !path && flags & CLI_END_CONTINUE)
 		rc = cli_fail(-EINVAL, "--continue: '%s' is no local file", out->name);
 	if (rc == 0 && !path && fd < 0) {
-		rc = cli_is_blob(uri) ? end_open_blob(ctx, uri, source, &options, out)
-		                      : end_open_remote(ctx, uri, &options, out);
+		rc = check_length(source, uri);
+		if (rc == 0)
+			rc = cli_is_blob(uri) ? end_open_blob(ctx, uri, &options, out)
+			                      : end_open_remote(ctx, uri, &options, out);
 	} else if (rc == 0) {
 		cli_interrupt_catch();
 		rc = path ? end_open_target_path(ctx, source, o, &options, out)

@@ -250,7 +250,7 @@ static int http_start_upload(struct sl_http *http, const struct sluice_open_opti
 	if (!rc && http->s3)
 		rc = sl_http_multipart_new(http, options, &http->multipart);
 	else if (!rc)
-		rc = sl_http_upload_new(http, options, &http->upload);
+		rc = sl_http_upload_new(http, options->expected_size);
 	return rc;
 }
 

@@ -395,8 +395,10 @@ int sl_http_admits(struct sl_backend *backend, const struct sluice_extent *exten
 	struct sl_coming own = {.extents = extents};
 	uint64_t end = 0;
 
+	*why = "a PUT is written from memory of the host, and not in stream order: copy the bytes "
+	       "there, and write those";
 	if (!multipart)
-		return 0;
+		return -ENOTSUP;
 	sl_mutex_lock(&multipart->mutex);
 	sl_list_append(&multipart->locked.coming, &own.link);
 	for (; own.count < count; own.count++) {

@@ -8,7 +8,7 @@
 int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options *options,
                           struct sl_http_multipart **out);
 void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_piece *piece);
-/* As in struct sl_backend_ops; the single PUT of a plain server has a rule of its own. */
+/* As in struct sl_backend_ops. A PUT to a plain server takes no bytes through slots. */
 int sl_http_admits(struct sl_backend *backend, const struct sluice_extent *extents, size_t count,
                    const char **why);
 void sl_http_announce(struct sl_backend *backend, struct sl_coming *coming);
