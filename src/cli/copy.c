@@ -101,6 +101,9 @@ static void choose_memory(struct pipeline *p)
 
 	if (p->copy->device >= 0)
 		return;
+	/* A web server is sent bytes from memory of the host, which the blob is read into. */
+	if (source->memory && source->place >= 0 && target->in_order && !target->parts)
+		return;
 	if (source->memory && (source->place >= 0 || !target->memory))
 		p->from = source;
 	else if (target->memory)
