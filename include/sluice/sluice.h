@@ -453,9 +453,10 @@ struct sluice_open_options {
 	/* Permissions of a file that is created, less the umask. Default (0): 0666. */
 	unsigned mode;
 	/* For a file to be written: its final length in bytes, so that its space is reserved now or
-	 * refused with -ENOSPC. Required for store://, where it is the size of the blob. For a
-	 * remote file to be read, only with first_bytes: the length that a list said, so that the
-	 * opening asks for the object and not for a range of it, which some servers answer sooner.
+	 * refused with -ENOSPC. Required for store://, where it is the size of the blob, and for http
+	 * and https, unless the object is empty. For a remote file to be read, only with first_bytes: the
+	 * length that a list said, so that the opening asks for the object and not for a range of it, which
+	 * some servers answer sooner.
 	 * Default (0): unknown. */
 	uint64_t expected_size;
 	/* The backend of this file, as in struct sluice_config; "easy" or "multi" for remote files.
@@ -481,17 +482,11 @@ struct sluice_open_options {
 	 * request. Many small objects that are read as a whole then take one request each and not
 	 * two. Default (0): none. */
 	uint64_t first_bytes;
-	/* With REPLACE, for an object of S3: a text of sluice_upload_state(), of an upload that was not
-	 * completed and now goes on. expected_size has to be the same as then. Parts that the server still
-	 * has must not be written again; sluice_upload_state() lists them. sluice_open() fails with
-	 * -ENOENT if the server has no such upload any more, and with -EINVAL if the text is of none, or
-	 * of another length. Default (NULL): a new upload. */
-	const char *upload;
 };
 #define SLUICE_FIRST_BYTES (64 << 20)
-#define SLUICE_OPEN_OPTIONS_INIT                                                             \
-	{                                                                                    \
-		sizeof(struct sluice_open_options), 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL \
+#define SLUICE_OPEN_OPTIONS_INIT                                                       \
+	{                                                                              \
+		sizeof(struct sluice_open_options), 0, 0, 0, NULL, NULL, NULL, NULL, 0 \
 	}
 
 /*
@@ -504,8 +499,9 @@ struct sluice_open_options {
  *
  * Remote objects: an object is read as it was when it was opened; if it changes, reads fail with
  * -ESTALE. It can be written as a whole, front to back, with REPLACE or with WRITE and CREATE; the
- * server has it when sluice_close() succeeds. docs/remote.md lists the errors that are retried and
- * the meaning of each error.
+ * server has it when sluice_close() succeeds. By http and https a write is -ENOTSUP from memory of a
+ * device, in stream order, or without expected_size. docs/remote.md lists the errors that are retried
+ * and the meaning of each error.
  *
  * Objects of S3: the key is the bytes behind "bucket/", as they are: nothing in them is an escape,
  * and '?' and '#' belong to it. Such a file is a remote object in every respect.
@@ -655,26 +651,6 @@ SLUICE_API int sluice_presign(sluice_context *ctx, const char *method, const cha
                               const struct sluice_open_options *o, unsigned seconds, char **url,
                               int64_t *end_ns);
 #define SLUICE_PRESIGN_MOST (7 * 24 * 3600) /* seconds */
-
-/*
- * Describes an object of S3 that is being written in parts, with expected_size, so that a later
- * sluice_open() goes on with it: the text is for `upload` of struct sluice_open_options, and the caller frees
- * it with free(). Its first line ends with the id of the upload, behind the last blank. Each further line is
- * of a part that the server has, and begins with the offset of the part and its length, both in bytes. Parts
- * that are still being sent are not in the text. Any thread; does not wait.
- *
- * After the first text the parts belong to the caller: the server keeps them, and charges for them, until
- * sluice_close() succeeds, or sluice_remove() is called with the id. The same holds for a file that was opened
- * with `upload`. The parts of any other upload are dropped if it is not completed.
- *
- * Returns 0, or
- *   -EINVAL    an argument is NULL
- *   -EAGAIN    the server has no part yet
- *   -ENOENT    there is no upload in parts, since the object is short or nothing was written
- *   -ENOTSUP   the file is no object of S3 that is written, or its length is not known
- *   the error by which the upload failed
- */
-SLUICE_API int sluice_upload_state(sluice_file *file, char **out);
 
 /* ------------------------------------------------------------------------------- end of a file */
 

@@ -229,8 +229,9 @@ def open(uri: str | os.PathLike[str], mode: str = "r", *, headers: _Headers = No
     it is missing. Offsets are explicit in every mode.
     headers: of requests to the origin of a URI. context: a Context, in place of the one of configure().
     options: durable, nonblock, http2, as_stored, uncached:
-    bool; permissions, expected_size, first_bytes (of an object, which come with
-    its opening): int; backend, part: str; s3: a dict of fields of struct sluice_s3_options.
+    bool; permissions, expected_size (without which http and store write no
+    bytes), first_bytes (of an object, which come with its opening): int;
+    backend, part: str; s3: a dict of fields of struct sluice_s3_options.
 
     Raises OSError or its subclass for the errno, such as FileNotFoundError.
 

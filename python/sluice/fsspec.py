@@ -191,6 +191,8 @@ class _Remote(_Reads, AsyncFileSystem):
     headers: of requests. settings: of a Context for the files; None: those of configure().
     """
 
+    _sized = True  # a file begins with its size
+
     def __init__(self, headers: Mapping[str, str] | Sequence[str] | None = None,
                  settings: dict[str, Any] | None = None, **options: Any) -> None:
         self._pid: int = os.getpid()
@@ -272,6 +274,14 @@ class _Remote(_Reads, AsyncFileSystem):
 
     async def _info(self, path: str, **version: Any) -> dict[str, Any]:
         return await _on_thread(self.info, path, **version)
+
+    def _written(self, path: str, mode: str, size: int, autocommit: bool) -> Any:
+        if size or not self._sized:
+            return super()._written(path, mode, size, autocommit)
+        if "x" in mode and self._is(path, "file"):
+            raise FileExistsError(errno.EEXIST, "is there", path)
+        write = functools.partial(self.pipe_file, path, mode="create" if "x" in mode else "overwrite")
+        return _Whole(write, autocommit)
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite") -> None:
         """Write an object as a whole."""
@@ -412,6 +422,7 @@ class S3FileSystem(_Remote):
 
     protocol = ("sluice+s3",)
     _block = 256 << 10
+    _sized = False
 
     def __init__(self, *, anon: bool = False, endpoint_url: str | None = None, key: str | None = None,
                  secret: str | None = None, token: str | None = None, profile: str | None = None,
@@ -593,14 +604,6 @@ class StoreFileSystem(_Remote):
 
     def _keep(self, path: str, file: _Shared, first: int, version: Mapping[str, Any]) -> _Shared:
         return file  # one that stays open would hold its blob
-
-    def _written(self, path: str, mode: str, size: int, autocommit: bool) -> Any:
-        if size:
-            return super()._written(path, mode, size, autocommit)
-        if "x" in mode and self._is(path, "file"):
-            raise FileExistsError(errno.EEXIST, "is there", path)
-        write = functools.partial(self.pipe_file, path, mode="create" if "x" in mode else "overwrite")
-        return _Whole(write, autocommit)
 
     def created(self, path: str) -> datetime.datetime:
         """When the blob was sealed."""

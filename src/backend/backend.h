@@ -230,8 +230,6 @@ struct sl_backend_ops {
 	/* May wait. */
 	int (*sync)(struct sl_backend *backend);
 	int (*truncate)(struct sl_backend *backend, uint64_t length);
-	/* See sluice_upload_state(). On failure with a sentence. NULL: there are no uploads. */
-	int (*upload)(struct sl_backend *backend, char **out);
 	/* Makes the written bytes visible, and stable if asked for. From sluice_close(), once, when
 	 * nothing is in flight; may wait. On failure with a sentence. */
 	int (*commit)(struct sl_backend *backend);

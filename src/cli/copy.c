@@ -61,7 +61,7 @@ struct pipeline {
 	/* next chunk to read; chunks of the file are ordered tail <= hashed, sent <= head */
 	uint64_t head;
 	uint64_t hashed; /* next chunk to hash */
-	uint64_t sent;   /* next chunk to send to a stream, or an upload in parts */
+	uint64_t sent;   /* next chunk to send to a stream, or a target in order */
 	uint64_t tail;   /* oldest chunk in use */
 	uint64_t offset; /* offset of the next read */
 	bool ended;      /* nothing left to read */
@@ -100,6 +100,9 @@ static void choose_memory(struct pipeline *p)
 	const struct cli_end *source = p->copy->source, *target = p->copy->target;
 
 	if (p->copy->device >= 0)
+		return;
+	/* A web server is sent bytes from memory of the host, which the blob is read into. */
+	if (source->memory && source->place >= 0 && target->in_order && !target->parts)
 		return;
 	if (source->memory && (source->place >= 0 || !target->memory))
 		p->from = source;
@@ -474,7 +477,7 @@ static int chunk_filled(struct pipeline *p, struct chunk *chunk)
 		return pipeline_said(p->copy, rc);
 	if (chunk->length == 0 || p->into)
 		chunk_written(p, chunk);
-	else if (target->file && !target->parts)
+	else if (target->file && !target->in_order)
 		return chunk_write(p, chunk);
 	return 0;
 }
@@ -601,8 +604,7 @@ static int pipeline_work_in_order(struct pipeline *p)
 		if (rc)
 			return rc;
 	}
-	/* An upload takes writes that are not too far ahead of missing bytes. */
-	for (; p->copy->target->parts && p->sent < p->head && chunk_at(p, p->sent)->full;
+	for (; p->copy->target->in_order && p->sent < p->head && chunk_at(p, p->sent)->full;
 	     p->sent++) {
 		struct chunk *chunk = chunk_at(p, p->sent);
 		int rc = chunk->written ? 0 : chunk_write(p, chunk);
@@ -701,9 +703,6 @@ int cli_copy_run(struct cli_copy *copy)
 		rc = turn_chunk(p);
 	if (rc == 0)
 		rc = pipeline_check_sum(p);
-	/* Once writes are cancelled an upload is over. */
-	if (rc && copy->target->part)
-		cli_part_look(copy->target->part);
 	pipeline_stop(p);
 	free(p);
 	if (rc == 0 && copy->target->file && copy->target->sparse)

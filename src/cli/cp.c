@@ -141,6 +141,9 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--checksum: not with --continue, since what came before "
 			                  "is not read; "
 			                  "xxhsum -H2 prints that of DST");
+		if (o->cp.flags & CLI_END_CONTINUE && cli_is_object(o->cp.target))
+			argp_error(state, "--continue: not with a DST on S3, where an "
+			                  "interrupted upload begins anew");
 		if ((o->sync.skips || o->sync.updates) && !o->cp.recursive)
 			argp_error(state, "--skip-existing and --update are for -r");
 		if (o->sync.skips && o->sync.updates)
@@ -217,7 +220,7 @@ static void print_failure(const struct cli_copy *copy, int rc)
 		      target->replaces ? "not written" : "written in part");
 	else
 		warnx("interrupted");
-	if ((target->path ? !copy->source->path : target->parts) && copy->source->file &&
+	if (target->path && !copy->source->path && copy->source->file &&
 	    copy->source->length >= HINT_BYTES && copy->moved && !target->part)
 		warnx("with --continue, what comes of '%s' stays, and is taken up later",
 		      target->name);
@@ -255,7 +258,7 @@ static void *commit_run(void *argument)
  * the library waits as long as it takes, and this one looks for interrupts. A copy among others commits by itself: the main
  * thread looks.
  */
-static int commit_await(struct commit *commit, const char *name, bool kept, bool among)
+static int commit_await(struct commit *commit, const char *name, bool among)
 {
 	struct timespec moment = {0, 1000000};
 	pthread_t thread;
@@ -272,8 +275,7 @@ static int commit_await(struct commit *commit, const char *name, bool kept, bool
 	}
 	while (!atomic_load(&commit->over)) {
 		if (cli_interrupted()) {
-			warnx("interrupted; '%s' was not written%s", name,
-			      kept ? ", and its parts are kept" : "");
+			warnx("interrupted; '%s' was not written", name);
 			cli_interrupt_leave();
 		}
 		nanosleep(&moment, NULL);
@@ -287,7 +289,7 @@ static int commit_parts(struct cli_end *target, const struct cli_cp_options *o)
 {
 	struct commit commit = {.target = target, .flags = o->flags};
 
-	return commit_await(&commit, target->name, target->part, o->sum);
+	return commit_await(&commit, target->name, o->sum);
 }
 
 /*
@@ -301,11 +303,11 @@ static int copy_by_server(sluice_context *ctx, const struct cli_cp_options *o, c
 	struct commit commit = {.ctx = ctx, .from = from, .to = to, .options = &options};
 
 	if (!cli_is_object(from) || !cli_is_object(to) || !strcmp(from, to) || o->checksum ||
-	    o->through >= 0 || o->flags & CLI_END_CONTINUE)
+	    o->through >= 0)
 		return -ENOTSUP;
 	cli_open_use(&o->open, &options);
 	options.flags = o->flags & CLI_END_FORCE ? 0 : SLUICE_OPEN_EXCLUSIVE;
-	int rc = cli_interrupt_hold() ? commit_await(&commit, to, false, o->sum) : -ECANCELED;
+	int rc = cli_interrupt_hold() ? commit_await(&commit, to, o->sum) : -ECANCELED;
 	cli_interrupt_unhold();
 	if (rc == -EEXIST)
 		warnx("%s; use -f to overwrite it", commit.error);
@@ -333,10 +335,6 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 		warnx("%s of %s are there", cli_size_format(copy->there, there),
 		      cli_size_format(copy->source->length, all));
 	int rc = cli_copy_run(copy);
-	if (rc == 0 && target->parts && target->part) {
-		rc = cli_part_settle(target->part);
-		snprintf(copy->error, sizeof copy->error, "%s", sluice_last_message());
-	}
 	cli_progress_end(&progress);
 	/* A stream may have ended because the same Ctrl-C ended its program. */
 	if (rc == 0 && cli_interrupted())

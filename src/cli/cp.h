@@ -23,6 +23,7 @@ struct cli_end {
 	int holes;        /* source: descriptor for SEEK_HOLE, or -1; owned */
 	bool replaces;    /* target: a new file that gets its name at the end */
 	bool closed;      /* target: without permissions when complete */
+	bool in_order;    /* target: is written front to back */
 	bool parts;       /* target: a server may keep parts of it */
 	char *memory;     /* bytes of an open blob, else NULL */
 	int place;        /* device that holds memory, or -1 for the host */
@@ -58,17 +59,8 @@ void cli_end_discard(struct cli_end *end);
 struct cli_part *cli_part_new(const char *target, const char **name);
 int cli_part_begin(struct cli_part *part, sluice_context *ctx, const struct cli_end *source,
                    sluice_file *file);
-/*
- * Opens a target of S3, and takes up an upload of the same copy that was not completed. open() returns 0 or the error
- * of sluice_open(), not printed. settle() waits until the server has all parts, and notes them; its error is printed
- * or in sluice_last_message().
- */
-int cli_part_open(sluice_context *ctx, const struct cli_end *source, const char *uri,
-                  struct sluice_open_options *options, struct cli_end *target);
-int cli_part_settle(struct cli_part *part);
 int cli_part_commit(struct cli_part *part);
-/* Drops the upload, and then closes *file, if its state could not be saved. */
-void cli_part_free(struct cli_part *part, sluice_file **file);
+void cli_part_free(struct cli_part *part);
 /*
  * Moves *at to the next missing block, or to the end; returns the missing bytes from there, about
  * most.
@@ -77,8 +69,6 @@ size_t cli_part_gap(struct cli_part *part, uint64_t *at, size_t most);
 /* Records that a gap, or whole blocks at its start, were written. */
 void cli_part_wrote(struct cli_part *part, uint64_t offset, size_t n);
 uint64_t cli_part_there(const struct cli_part *part); /* bytes; 0 if part is NULL */
-/* Asks which parts the server has of an upload: an error is that of sluice_upload_state(). */
-int cli_part_look(struct cli_part *part);
 /* Saves the state from time to time. */
 int cli_part_note(struct cli_part *part);
 

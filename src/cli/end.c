@@ -347,30 +347,29 @@ static int said_of_target(int rc)
 	return rc == -EEXIST ? rc : cli_said(rc);
 }
 
-/* source: of a copy to be continued, or NULL. */
-static int end_open_remote(sluice_context *ctx, const char *uri, const struct cli_end *source,
+static int end_open_remote(sluice_context *ctx, const char *uri,
                            struct sluice_open_options *options, struct cli_end *out)
 {
-	int rc = source ? cli_part_open(ctx, source, uri, options, out)
-	                : sluice_open(ctx, uri, options, &out->file);
+	int rc = sluice_open(ctx, uri, options, &out->file);
 
 	cli_interrupt_catch();
 	out->replaces = true;
+	out->in_order = !cli_is_blob(uri);
 	out->parts = cli_is_object(uri);
 	return said_of_target(rc);
 }
 
-/* Checks that the source has a size, which becomes the size of the blob. */
-static int check_blob_source(const struct cli_end *source, struct sluice_open_options *options)
+/* Checks that the source has a length, with which a blob and a PUT begin. */
+static int check_length(const struct cli_end *source, const char *uri)
 {
-	if (!source->length_known)
-		return cli_fail(
-			-ESPIPE,
-			"'%s' has no length that is known before it is read, as a blob needs "
-			"it; copy it to a file first",
-			source->name);
-	options->expected_size = source->length;
-	return 0;
+	bool blob = cli_is_blob(uri);
+
+	if (source->length_known || cli_is_object(uri))
+		return 0;
+	return cli_fail(-ENOTSUP,
+	                "'%s' has no length that is known before it is read, as %s needs it; copy "
+	                "it to a file first",
+	                source->name, blob ? "a blob" : "a web server");
 }
 
 /* Opens a blob without the rest of common memory, because this process makes no other blob. */
@@ -378,20 +377,18 @@ static int open_alone(sluice_context *ctx, const char *uri, struct sluice_open_o
                       struct cli_end *out)
 {
 	char *alone = cli_blob_option(cli_format("%s", uri), "alone", NULL);
-	int rc = end_open_remote(ctx, alone, NULL, options, out);
+	int rc = end_open_remote(ctx, alone, options, out);
 
 	free(alone);
 	return rc;
 }
 
-static int end_open_blob(sluice_context *ctx, const char *uri, const struct cli_end *source,
-                         struct sluice_open_options *options, struct cli_end *out)
+static int end_open_blob(sluice_context *ctx, const char *uri, struct sluice_open_options *options,
+                         struct cli_end *out)
 {
 	struct sluice_file_info st = {.size = sizeof st};
-	int rc = check_blob_source(source, options);
+	int rc = open_alone(ctx, uri, options, out);
 
-	if (rc == 0)
-		rc = open_alone(ctx, uri, options, out);
 	if (rc == 0 && sluice_stat(out->file, &st) == 0) {
 		out->memory = st.memory;
 		out->place = st.device;
@@ -428,14 +425,13 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
 	out->path = path;
 	if (rc == 0 && !path && o->preserve)
 		rc = cli_fail(-EINVAL, "-p: '%s' is no local file", out->name);
-	if (rc == 0 && !path && flags & CLI_END_CONTINUE && !(fd < 0 && cli_is_object(uri)))
-		rc = cli_fail(-EINVAL, "--continue: '%s' is no local file, and no object of S3",
-		              out->name);
+	if (rc == 0 && !path && flags & CLI_END_CONTINUE)
+		rc = cli_fail(-EINVAL, "--continue: '%s' is no local file", out->name);
 	if (rc == 0 && !path && fd < 0) {
-		rc = cli_is_blob(uri)
-		             ? end_open_blob(ctx, uri, source, &options, out)
-		             : end_open_remote(ctx, uri, flags & CLI_END_CONTINUE ? source : NULL,
-		                               &options, out);
+		rc = check_length(source, uri);
+		if (rc == 0)
+			rc = cli_is_blob(uri) ? end_open_blob(ctx, uri, &options, out)
+			                      : end_open_remote(ctx, uri, &options, out);
 	} else if (rc == 0) {
 		cli_interrupt_catch();
 		rc = path ? end_open_target_path(ctx, source, o, &options, out)
@@ -476,7 +472,7 @@ int cli_end_commit(struct cli_end *end, unsigned flags)
 
 void cli_end_discard(struct cli_end *end)
 {
-	cli_part_free(end->part, &end->file);
+	cli_part_free(end->part);
 	sluice_discard(end->file);
 	if (end->fd_owned)
 		close(end->fd);

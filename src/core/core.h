@@ -37,6 +37,8 @@ struct stat;
 
 /* Sets the sentence that sluice_last_message() returns on this thread, and returns error. */
 __attribute__((format(printf, 2, 3))) int sl_fail(int error, const char *format, ...);
+/* The same with a whole sentence; NULL: the text of the error. Keeps the message if the error is 0. */
+int sl_fail_with(int error, const char *sentence);
 /* Returns the text of a negative errno, for sentences. */
 const char *sl_error_text(int error);
 

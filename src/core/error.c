@@ -26,6 +26,11 @@ int sl_fail(int error, const char *format, ...)
 	return error;
 }
 
+int sl_fail_with(int error, const char *sentence)
+{
+	return error ? sl_fail(error, "%s", sentence ? sentence : sl_error_text(error)) : 0;
+}
+
 const char *sl_error_text(int error)
 {
 	const char *text = strerrordesc_np(-error);

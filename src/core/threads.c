@@ -55,6 +55,18 @@ void sl_word_wake(_Atomic uint32_t *word, int count)
 	syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, count, NULL, NULL, 0);
 }
 
+void sl_flag_raise(_Atomic uint32_t *flag)
+{
+	atomic_store(flag, 1);
+	sl_word_wake(flag, 1);
+}
+
+void sl_flag_await(_Atomic uint32_t *flag)
+{
+	while (!atomic_load(flag))
+		sl_word_wait(flag, 0, SL_FOREVER);
+}
+
 int sl_cond_wait(pthread_cond_t *condition, struct sl_mutex *mutex, int64_t deadline)
 {
 	struct timespec until = {deadline / 1000000000, deadline % 1000000000};

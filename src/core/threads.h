@@ -28,6 +28,9 @@ int64_t sl_deadline(int timeout_ms);
  */
 int sl_word_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline);
 void sl_word_wake(_Atomic uint32_t *word, int count);
+/* Sets a flag, which was 0, to 1. A thread that awaits it may free it at once. */
+void sl_flag_raise(_Atomic uint32_t *flag);
+void sl_flag_await(_Atomic uint32_t *flag);
 /*
  * Polls for a short time before the caller sleeps, because falling asleep and being woken takes longer than the next
  * event of a running operation usually does. Polls more rarely after it has found nothing.

@@ -106,7 +106,7 @@ static void device_copy_done(struct sluice_op *op)
 	if (rc) {
 		if (frame->locked.state != SL_FRAME_QUEUED)
 			frame->locked.number = frame->series->locked.next;
-		sl_fail(rc, "%s", sl_op_message(op) ? sl_op_message(op) : sl_error_text(rc));
+		sl_fail_with(rc, sl_op_message(op));
 		sl_writer_fail_locked(w, rc, "copy", frame);
 	} else if (frame->locked.state == SL_FRAME_QUEUED) {
 		sl_frame_ready_locked(frame);

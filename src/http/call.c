@@ -255,11 +255,7 @@ void sl_http_call_start(struct sl_http *http, struct sl_http_call *call)
 
 static void call_wake(struct sl_http_call *call)
 {
-	_Atomic uint32_t *done = &call->done;
-
-	/* sl_http_call_run() may return as soon as it sees the word. */
-	atomic_store(done, 1);
-	sl_word_wake(done, 1);
+	sl_flag_raise(&call->done);
 }
 
 void sl_http_call_begin(struct sl_http *http, struct sl_http_call *call)
@@ -271,15 +267,9 @@ void sl_http_call_begin(struct sl_http *http, struct sl_http_call *call)
 
 int sl_http_call_await(struct sl_http_call *call)
 {
-	int error;
-
 	/* Ended by call_wake(). */
-	while (!atomic_load(&call->done))
-		sl_word_wait(&call->done, 0, SL_FOREVER);
-	error = call->answer.error;
-	return error ? sl_fail(error, "%s",
-	                       call->answer.sentence ? call->answer.sentence : sl_error_text(error))
-	             : 0;
+	sl_flag_await(&call->done);
+	return sl_fail_with(call->answer.error, call->answer.sentence);
 }
 
 int sl_http_call_run(struct sl_http *http, struct sl_http_call *call)

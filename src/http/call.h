@@ -12,7 +12,7 @@ struct sl_http_answer {
 	long status;       /* of the last answer; 0: none */
 	unsigned attempts; /* that failed before it */
 	struct sl_http_texts texts;
-	char *xml; /* the begin of the body, of a GET all of it; or NULL */
+	char *xml; /* the begin of the body, of DeleteResult all of it; or NULL */
 };
 void sl_http_answer_clear(struct sl_http_answer *answer);
 

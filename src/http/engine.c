@@ -217,11 +217,7 @@ void sl_http_request_end(struct sl_http_request *request)
 			sl_http_inspect_go_on(request);
 			return;
 		}
-		/* http_ask() frees the request as soon as it sees the word. */
-		_Atomic uint32_t *over = &request->over;
-
-		atomic_store(over, 1);
-		sl_word_wake(over, 1);
+		sl_flag_raise(&request->over);
 		return;
 	}
 	if (request->call) {

@@ -137,12 +137,8 @@ int sl_http_ask(struct sl_http *http, enum sl_http_method what, struct sl_http_r
 		return sl_fail(-ENOMEM, "no memory");
 	sl_http_dispatch(request);
 	/* Ended by sl_http_request_end(). */
-	while (!atomic_load(&request->over))
-		sl_word_wait(&request->over, 0, SL_FOREVER);
-	return request->error ? sl_fail(request->error, "%s",
-	                                request->sentence ? request->sentence
-	                                                  : sl_error_text(request->error))
-	                      : 0;
+	sl_flag_await(&request->over);
+	return sl_fail_with(request->error, request->sentence);
 }
 
 /*
@@ -254,7 +250,7 @@ static int http_start_upload(struct sl_http *http, const struct sluice_open_opti
 	if (!rc && http->s3)
 		rc = sl_http_multipart_new(http, options, &http->multipart);
 	else if (!rc)
-		rc = sl_http_upload_new(http, options, &http->upload);
+		rc = sl_http_upload_new(http, options->expected_size);
 	return rc;
 }
 
@@ -465,14 +461,6 @@ static int http_truncate(struct sl_backend *backend, uint64_t length)
 	return -ENOTSUP;
 }
 
-static int http_upload(struct sl_backend *backend, char **out)
-{
-	struct sl_http *http = sl_http_of(backend);
-
-	return http->multipart ? sl_http_multipart_describe(http->multipart, out)
-	                       : sl_fail(-ENOTSUP, "'%s' is not written in parts", http->name);
-}
-
 static int http_commit(struct sl_backend *backend)
 {
 	struct sl_http *http = sl_http_of(backend);
@@ -498,7 +486,6 @@ const struct sl_backend_ops sl_http_ops = {
 	.cancel = sl_http_cancel,
 	.sync = http_sync,
 	.truncate = http_truncate,
-	.upload = http_upload,
 	.commit = http_commit,
 	.close = sl_http_close,
 };

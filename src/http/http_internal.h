@@ -42,7 +42,7 @@ struct sl_http {
 	_Atomic long how; /* CURLAUTH_BASIC or _DIGEST: so it takes a password; 0: unknown */
 	char *origin;     /* scheme://host:port */
 	struct curl_slist *headers;   /* of the user, for the origin only */
-	struct sl_http_fields fields; /* of every request for data */
+	struct sl_http_fields fields; /* of every request for data, or of the PUT */
 	bool ranges;                  /* the server has them */
 	bool confirm_empty; /* during open: a GET without a range confirms a length of 0 */
 	int64_t size;       /* bytes, -1: unknown */
@@ -116,6 +116,7 @@ struct sl_http_request {
 	bool ranged;
 	bool connected;
 	bool keeps;               /* of PROBE: the body that has begun is that of http->body */
+	bool unexpected;          /* of all attempts: the server refused "Expect" */
 	int64_t sent;             /* bytes of an upload that the server's kernel has */
 	int64_t asked;            /* when it began */
 	int64_t first;            /* ns until the first line of the answer */

@@ -72,8 +72,7 @@ enum sl_http_verdict sl_http_request_follow(struct sl_http_request *request)
 	if (!to)
 		return request_failed(request, -EPROTO, "'%s': HTTP %ld without a Location", name,
 		                      request->response.status);
-	if (request->method == SL_HTTP_PUT &&
-	    sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_BEGUN)
+	if (sl_http_upload_state(request) & SL_HTTP_UPLOAD_BEGUN)
 		return request_failed(request, -EPROTO,
 		                      "'%s': redirected after the upload had begun", name);
 	if (++request->hops > MOST_HOPS)

@@ -75,10 +75,7 @@ void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, cons
 int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex)
 {
-	int error = multipart->locked.error;
-	const char *sentence = multipart->locked.sentence;
-
-	return error ? sl_fail(error, "%s", sentence ? sentence : sl_error_text(error)) : 0;
+	return sl_fail_with(multipart->locked.error, multipart->locked.sentence);
 }
 
 /* -------------------------------------------------------------------------------------- send */
@@ -398,8 +395,10 @@ int sl_http_admits(struct sl_backend *backend, const struct sluice_extent *exten
 	struct sl_coming own = {.extents = extents};
 	uint64_t end = 0;
 
+	*why = "a PUT is written from memory of the host, and not in stream order: copy the bytes "
+	       "there, and write those";
 	if (!multipart)
-		return 0;
+		return -ENOTSUP;
 	sl_mutex_lock(&multipart->mutex);
 	sl_list_append(&multipart->locked.coming, &own.link);
 	for (; own.count < count; own.count++) {

@@ -8,15 +8,13 @@
 int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options *options,
                           struct sl_http_multipart **out);
 void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_piece *piece);
-/* As in struct sl_backend_ops; the single PUT of a plain server has a rule of its own. */
+/* As in struct sl_backend_ops. A PUT to a plain server takes no bytes through slots. */
 int sl_http_admits(struct sl_backend *backend, const struct sluice_extent *extents, size_t count,
                    const char **why);
 void sl_http_announce(struct sl_backend *backend, struct sl_coming *coming);
 void sl_http_settle(struct sl_backend *backend, struct sl_coming *coming, int error);
 /* Ends cancelled pieces that wait; the object will lack their bytes, so it fails. Any thread. */
 void sl_http_multipart_cancel(struct sl_http_multipart *multipart);
-/* See sluice_upload_state(). */
-int sl_http_multipart_describe(struct sl_http_multipart *multipart, char **out);
 /* Sends the rest, and makes the object visible. Returns 0, or -errno with a sentence. */
 int sl_http_multipart_commit(struct sl_http_multipart *multipart);
 /* Without a commit that succeeded, the server is told to drop what it has, and waited for. NULL is allowed. */

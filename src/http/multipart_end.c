@@ -49,7 +49,7 @@ static void multipart_abort(struct sl_http_multipart *multipart)
 	sl_http_multipart_fail(multipart, -ECANCELED, "the upload was given up");
 	sl_http_multipart_wait(multipart);
 	sl_mutex_lock(&multipart->mutex);
-	upload = multipart->locked.over || multipart->locked.told ? NULL : multipart->locked.upload;
+	upload = multipart->locked.over ? NULL : multipart->locked.upload;
 	multipart->locked.over = true;
 	sl_mutex_unlock(&multipart->mutex);
 	query = upload ? sl_s3_upload_query(upload, 0) : NULL;

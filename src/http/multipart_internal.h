@@ -57,7 +57,6 @@ struct sl_http_multipart {
 		char *upload;          /* its id; NULL: not yet */
 		int64_t began;         /* in seconds, by the server; below 1: unknown */
 		bool over;             /* the server has the object, or nothing of it */
-		bool told;             /* the program has the text of it, so it is not dropped */
 		int error;
 		char *sentence;
 		struct sl_s3_known *known; /* by number - 1 */

@@ -62,7 +62,7 @@ bool sl_http_request_is_unwanted(const struct sl_http_request *request)
 	uint64_t position;
 
 	if (request->method == SL_HTTP_PUT)
-		return sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_DROPPED;
+		return sl_http_upload_state(request) & SL_HTTP_UPLOAD_DROPPED;
 	if (sl_http_request_has_body(request))
 		return sl_http_body_state(request->http->body, &position) & SL_HTTP_BODY_DROPPED;
 	if (request->call)
@@ -162,9 +162,9 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, request);
 	curl_easy_setopt(easy, CURLOPT_NOBODY, request->method == SL_HTTP_HEAD ? 1L : 0L);
 	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, request_buffer_bytes(request));
-	fields = request->call                    ? sl_http_call_prepare(request)
-	         : request->method == SL_HTTP_PUT ? sl_http_upload_prepare(http->upload, easy)
-	                                          : &http->fields;
+	if (request->method == SL_HTTP_PUT)
+		sl_http_upload_prepare(http->upload, easy);
+	fields = request->call ? sl_http_call_prepare(request) : &http->fields;
 	lines = home ? fields->home : fields->away;
 	if (http->s3 && !request->url && !sl_http_identity_has(http, "Authorization")) {
 		int rc = sl_http_signed_prepare(request, lines);
@@ -181,7 +181,7 @@ int sl_http_request_prepare(struct sl_http_request *request)
 		transfer->lines = (struct curl_slist){.data = transfer->range, .next = lines};
 		lines = &transfer->lines;
 	}
-	if (request->call && request->attempts % 2 == 0) {
+	if (request->unexpected || (request->call && request->attempts % 2 == 0)) {
 		strcpy(transfer->range, "Expect:");
 		transfer->lines = (struct curl_slist){.data = transfer->range, .next = lines};
 		lines = &transfer->lines;
@@ -321,8 +321,7 @@ enum sl_http_verdict sl_http_request_retry(struct sl_http_request *request, int 
 	int64_t now = sl_now(), silent, rest, wait;
 	uint64_t moved = request->piece ? request->piece->moved : call ? call->given : 0;
 
-	if (request->method == SL_HTTP_PUT &&
-	    sl_http_upload_state(http->upload) & SL_HTTP_UPLOAD_BEGUN)
+	if (sl_http_upload_state(request) & SL_HTTP_UPLOAD_BEGUN)
 		return request_failed(request, error,
 		                      "'%s': %s; an upload of which the server has bytes is not "
 		                      "begun again",
@@ -406,9 +405,10 @@ static enum sl_http_verdict request_judge_status(struct sl_http_request *request
 		error = -ENOTSUP;
 	if (status == 429 || status == 503)
 		sl_http_limit_overloaded(http->limit, sl_now());
-	if (failure.transient || (status == 417 && request->call) ||
-	    (status == 417 && request->method == SL_HTTP_PUT &&
-	     sl_http_upload_without_expect(http->upload)))
+	if (status == 417)
+		request->unexpected = true;
+	if (failure.transient ||
+	    (status == 417 && (request->call || request->method == SL_HTTP_PUT)))
 		return sl_http_request_retry(request, failure.error, why);
 	if (status == 412 && http->flags & SLUICE_OPEN_EXCLUSIVE)
 		sl_http_request_fail(request, -EEXIST, "'%s' exists", http->name);
@@ -537,8 +537,7 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 	if (code == CURLE_OK &&
 	    (sl_http_identity_learns(request) ||
 	     (status == 401 && sl_http_identity_is_renewed(request))) &&
-	    (request->method != SL_HTTP_PUT ||
-	     !(sl_http_upload_state(http->upload) & SL_HTTP_UPLOAD_BEGUN))) {
+	    !(sl_http_upload_state(request) & SL_HTTP_UPLOAD_BEGUN)) {
 		request->due = 0;
 		return SL_HTTP_AGAIN;
 	}
@@ -550,7 +549,8 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 		return request_judge_status(request);
 	if (request->call)
 		return sl_http_call_judge(request);
-	if (request->method == SL_HTTP_PUT && !sl_http_upload_is_whole(http->upload))
+	if (request->method == SL_HTTP_PUT &&
+	    !(sl_http_upload_state(request) & SL_HTTP_UPLOAD_WHOLE))
 		sl_http_fail_protocol(request, "success before it had everything");
 	if (request->error ||
 	    ((request->method == SL_HTTP_GET || request->method == SL_HTTP_PROBE) &&
@@ -614,9 +614,7 @@ void sl_http_request_refresh(struct sl_http_request *request, int64_t now)
 	curl_easy_getinfo(request->transfer->easy, CURLINFO_ACTIVESOCKET, &socket);
 	if (!ioctl(socket, SIOCOUTQ, &queued))
 		sent -= queued;
-	if (sent != request->sent ||
-	    (request->method == SL_HTTP_PUT &&
-	     sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_IDLE))
+	if (sent != request->sent || sl_http_upload_state(request) & SL_HTTP_UPLOAD_IDLE)
 		request->alive = now;
 	request->sent = sent;
 }

@@ -17,7 +17,7 @@
 #include "http/signed.h"
 
 #define MOST_XML  ((size_t)16 << 10) /* a key of 1,024 characters may be six times that */
-#define MOST_PAGE ((size_t)1 << 20)  /* of a list of a thousand parts, or removed objects */
+#define MOST_PAGE ((size_t)1 << 20)  /* of a list of a thousand removed objects */
 
 static const char *request_method(const struct sl_http_request *request)
 {
@@ -107,8 +107,7 @@ void sl_http_signed_keep(struct sl_http_request *request, const char *data, size
 	char **xml = &request->response.xml;
 	size_t length = *xml ? strlen(*xml) : 0;
 	const struct sl_http_call *call = request->call;
-	bool page = call && (!strcmp(call->verb, "GET") ||
-	                     (call->root && !strcmp(call->root, "DeleteResult")));
+	bool page = call && call->root && !strcmp(call->root, "DeleteResult");
 	size_t most = page ? MOST_PAGE : MOST_XML;
 
 	if (!*xml)

@@ -121,8 +121,6 @@ static int file_check_options(struct sluice_open_options *o)
 	if (o->part && (!(o->flags & SLUICE_OPEN_REPLACE) || strchr(o->part, '/')))
 		return sl_fail(-EINVAL,
 		               "open options: a part needs REPLACE, and a name without '/'");
-	if (o->upload && !(o->flags & SLUICE_OPEN_REPLACE && o->expected_size))
-		return sl_fail(-EINVAL, "open options: an upload needs REPLACE and expected_size");
 	if (o->flags & SLUICE_OPEN_EXCLUSIVE && !(o->flags & SLUICE_OPEN_CREATE))
 		return sl_fail(-EINVAL, "open options: EXCLUSIVE needs CREATE or REPLACE");
 	if (o->mode & ~07777u)
@@ -164,8 +162,6 @@ int sl_file_open_backend(struct sluice_context *ctx, const char *uri,
 		scheme++;
 	if (options->part && strcmp(parsed.scheme, "file"))
 		rc = sl_fail(-ENOTSUP, "open options: only a local file has a part");
-	else if (options->upload && strcmp(parsed.scheme, "s3"))
-		rc = sl_fail(-ENOTSUP, "open options: only an object of S3 has an upload");
 	else if (!scheme->scheme)
 		rc = sl_uri_unknown(uri);
 	else if (!opening)
@@ -286,8 +282,7 @@ static void file_drain(struct sluice_file *file)
 	if (!atomic_fetch_or(&file->in_flight, SL_FILE_CLOSING))
 		return;
 	/* sl_file_release() at the end of the file's last operation ends the wait. */
-	while (!atomic_load(&file->drained))
-		sl_word_wait(&file->drained, 0, SL_FOREVER);
+	sl_flag_await(&file->drained);
 }
 
 static void file_forget(struct sluice_file *file)
@@ -356,20 +351,6 @@ int sluice_stat(sluice_file *file, struct sluice_file_info *out)
 	stat.size = size;
 	memcpy(out, &stat, SL_MIN(size, sizeof(stat)));
 	return 0;
-}
-
-int sluice_upload_state(sluice_file *file, char **out)
-{
-	int rc;
-
-	if (!file || !out)
-		return sl_fail(-EINVAL, "sluice_upload_state: %s is NULL", file ? "out" : "file");
-	rc = sl_context_check(file->ctx);
-	if (rc)
-		return rc;
-	return file->backend->ops->upload
-	               ? file->backend->ops->upload(file->backend, out)
-	               : sl_fail(-ENOTSUP, "'%s' is not written in parts", file->uri);
 }
 
 int sluice_sync(sluice_file *file)

@@ -366,8 +366,7 @@ static void *uring_run(void *argument)
 
 	this_reactor = reactor;
 	reactor->start_error = rc;
-	atomic_store(&reactor->started, 1);
-	sl_word_wake(&reactor->started, 1);
+	sl_flag_raise(&reactor->started);
 	if (rc)
 		return NULL;
 	uring_serve(reactor);
@@ -401,8 +400,7 @@ static int uring_reactor_start(struct sl_uring *uring, struct uring_reactor *rea
 	snprintf(name, sizeof(name), "sluice-ring-%u", uring->count % 1000);
 	rc = sl_thread_start(&reactor->thread, name, uring_run, reactor);
 	if (!rc) {
-		while (!atomic_load(&reactor->started))
-			sl_word_wait(&reactor->started, 0, SL_FOREVER);
+		sl_flag_await(&reactor->started);
 		rc = reactor->start_error;
 		if (!rc)
 			return 0;

@@ -149,8 +149,6 @@ struct sl_s3_known {
 	char *etag; /* that the server stored with it; NULL: it has no such part yet */
 	char crc32c[SL_S3_CRC32C]; /* that it was sent with; "": none */
 };
-/* Takes the next part out of a list of those that the server has, from *at on. Returns false behind the last. */
-bool sl_s3_known_next(char **at, unsigned *number, char etag[SL_S3_TEXT]);
 /* Returns the XML that completes an upload of these parts, for the caller to free; NULL: no memory. */
 char *sl_s3_upload_complete(const struct sl_s3_known *known, unsigned count);
 /* Find the ETag that an object has of bytes, or of parts, where ETags are MD5s; "": it cannot be known. */

@@ -104,21 +104,6 @@ void sl_s3_upload_etag(const struct sl_s3_known *known, unsigned count, char out
 	free(sums);
 }
 
-bool sl_s3_known_next(char **at, unsigned *number, char etag[SL_S3_TEXT])
-{
-	char *part = strstr(*at, "<Part>"), *end = part ? strstr(part, "</Part>") : NULL;
-	char text[SL_S3_TEXT];
-
-	if (!end)
-		return false;
-	*end = '\0';
-	*at = end + 1;
-	sl_s3_element(part, "PartNumber", text, sizeof(text));
-	*number = strtoul(text, NULL, 10);
-	sl_s3_element(part, "ETag", etag, SL_S3_TEXT);
-	return true;
-}
-
 void sl_s3_plan_find(const struct sl_s3_plan *plan, uint64_t offset, struct sl_s3_part *out)
 {
 	uint64_t start = 0, bytes = plan->bytes;

@@ -319,6 +319,8 @@ special_files_and_laid_traps_are_refused() {
 	[ ! -e to ] || fail "there is something"
 	status 2 "$sluice" cp --continue --checksum from to
 	says "--checksum"
+	status 2 "$sluice" cp --continue from s3://bucket/key
+	says "an interrupted upload begins anew"
 }
 
 # Holes that are too small to be left out, for longer than one chunk.

@@ -112,12 +112,13 @@ HTTP_TEST(stalled_reads_leave_local_files_alone)
 	buffer_free(&b);
 }
 
-static sluice_file *open_put(struct fixture *f, const char *uri)
+static sluice_file *open_put(struct fixture *f, const char *uri, uint64_t length)
 {
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	sluice_file *file = NULL;
 
 	o.flags = SLUICE_OPEN_REPLACE;
+	o.expected_size = length;
 	assert_ok(sluice_open(f->ctx, uri, &o, &file));
 	return file;
 }
@@ -134,13 +135,13 @@ HTTP_TEST(stalled_reads_leave_an_upload_alone)
 	patient(f);
 	stall(f, &s);
 	begun = seconds_now();
-	file = open_put(f, uri);
+	file = open_put(f, uri, 300000);
 	assert_write(file, b.data, 300000, 0);
 	assert_ok(sluice_close(file));
 	assert_soon(begun);
 	assert_non_null(strstr(asked_for(uri), "/object 300000\n"));
 	stuck = fault_uri("fault=stall:1000&on=PUT");
-	file = open_put(f, stuck);
+	file = open_put(f, stuck, b.length);
 	op = start_write(file, b.data, b.length, 0);
 	wait_until_asked(stuck, "PUT", 1);
 	/* And one that stands still leaves others alone. */
@@ -160,7 +161,7 @@ HTTP_TEST(an_upload_that_rests_is_cancelled)
 
 	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "60000");
 	with(f, "SLUICE_HTTP_RETRY_MS", "120000");
-	file = open_put(f, uri);
+	file = open_put(f, uri, b.length);
 	op = start_write(file, b.data, b.length, 0);
 	wait_until_asked(uri, "PUT", 1);
 	sleep_ms(50);

@@ -29,6 +29,20 @@ static void reads_with(struct fixture *f, const char *uri, const char *const *he
 	assert_ok(sluice_close(file));
 }
 
+static void writes_with(struct fixture *f, const char *uri, unsigned flags,
+                        const char *const *headers, const void *data, size_t n)
+{
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	sluice_file *file = NULL;
+
+	options.flags = flags;
+	options.headers = headers;
+	options.expected_size = n;
+	assert_ok(sluice_open(f->ctx, uri, &options, &file));
+	assert_write(file, data, n, 0);
+	assert_ok(sluice_close(file));
+}
+
 static void file_say(const char *path, const char *text)
 {
 	file_write(path, text, strlen(text), 0);
@@ -65,7 +79,6 @@ HTTP_TEST(headers_go_to_their_own_server_only)
 	static const char *const headers[] = {"X-Test: one: two", "Authorization:Basic abc", NULL};
 	const char *to = fault_uri_at("other", "size=5000");
 	const char *here = fault_uri("size=5000"), *uri;
-	sluice_file *file;
 
 	uri = fault_uri("size=5000&fault=redirect:302&on=HEAD,GET&to=%s", as_option(to));
 	reads_with(f, uri, headers);
@@ -78,18 +91,15 @@ HTTP_TEST(headers_go_to_their_own_server_only)
 	all_said(here, "x-test=one: two", true);
 	/* Other requests than GET; the default that a header replaces. */
 	uri = fault_uri("size=5000");
-	file = open_with(f, uri, SLUICE_OPEN_REPLACE,
-	                 (const char *const[]){"X-Test:a", "Content-Type: text/plain", NULL});
-	assert_write(file, "hello", 5, 0);
-	assert_ok(sluice_close(file));
+	writes_with(f, uri, SLUICE_OPEN_REPLACE,
+	            (const char *const[]){"X-Test:a", "Content-Type: text/plain", NULL}, "hello",
+	            5);
 	all_said(uri, "x-test=a", true);
 	all_said(uri, "content-type=text/plain", true);
 	/* Redirected uploads. */
 	to = fault_uri_at("other", "size=5000");
 	uri = fault_uri("fault=redirect:307&on=PUT&to=%s", as_option(to));
-	file = open_with(f, uri, SLUICE_OPEN_REPLACE, headers);
-	assert_write(file, "hello", 5, 0);
-	assert_ok(sluice_close(file));
+	writes_with(f, uri, SLUICE_OPEN_REPLACE, headers, "hello", 5);
 	all_said(uri, "x-test=one: two", true);
 	all_said(to, "x-test=-", true);
 	all_said(to, "authorization=-", true);
@@ -113,10 +123,8 @@ HTTP_TEST(a_presigned_upload_has_the_headers_that_were_signed)
 
 	for (size_t i = 0; i < COUNT_OF(rows); i++) {
 		const char *uri = fault_uri("size=5000&%s", rows[i].options);
-		sluice_file *file = open_with(f, uri, SLUICE_OPEN_REPLACE, rows[i].headers);
 
-		assert_write(file, "hello", 5, 0);
-		assert_ok(sluice_close(file));
+		writes_with(f, uri, SLUICE_OPEN_REPLACE, rows[i].headers, "hello", 5);
 		all_said(uri, rows[i].type, true);
 	}
 }
@@ -327,16 +335,12 @@ HTTP_TEST(an_upload_speaks_digest)
 {
 	for (int i = 0; i < 2; i++) {
 		const char *uri = fault_uri("auth=digest&stored=1");
-		sluice_file *file = open_with(f, of_me(uri),
-		                              i ? SLUICE_OPEN_REPLACE
-		                                : SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE |
-		                                              SLUICE_OPEN_EXCLUSIVE,
-		                              NULL);
+		unsigned flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE | SLUICE_OPEN_EXCLUSIVE;
 		struct buffer b = buffer_new(LONG, 1);
+		sluice_file *file;
 
 		pattern_fill(b.data, LONG, 0, 3);
-		assert_write(file, b.data, LONG, 0);
-		assert_ok(sluice_close(file));
+		writes_with(f, of_me(uri), i ? SLUICE_OPEN_REPLACE : flags, NULL, b.data, LONG);
 		assert_null(strstr(asked_for(uri), "authorization=Basic"));
 		memset(b.data, 0, LONG);
 		file = open_with(f, of_me(uri), SLUICE_OPEN_READ, NULL);

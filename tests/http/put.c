@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "http/cases.h"
+#include "sluice/device.h"
 
 #define REPLACE SLUICE_OPEN_REPLACE
 #define CREATE  (SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE)
@@ -28,11 +29,12 @@ HTTP_TEST(a_whole_object_is_written_and_read_back)
 		size_t n = sizes[i / 4];
 		const char *path = scratch(f, "put"), *uri = nginx_uri(path, row->tls);
 		struct buffer b = buffer_new(n, i % 2 ? 16 : 0);
-		sluice_file *file = open_put(
-			f, uri, i % 4 / 2 ? CREATE | SLUICE_OPEN_TRUNCATE : REPLACE, i % 2 ? n : 0);
+		sluice_file *file =
+			open_put(f, uri, i % 4 / 2 ? CREATE | SLUICE_OPEN_TRUNCATE : REPLACE, n);
 
 		pattern_fill(b.data, n, 0, i);
-		assert_write(file, b.data, n, 0);
+		if (n)
+			assert_write(file, b.data, n, 0);
 		assert_ok(sluice_close(file));
 		assert_file_is(path, b.data, n);
 		file = open_read(f->ctx, uri);
@@ -45,22 +47,58 @@ HTTP_TEST(a_whole_object_is_written_and_read_back)
 	}
 }
 
-HTTP_TEST(the_length_is_told_if_it_is_known)
+HTTP_TEST(the_length_is_told)
 {
+	static const struct {
+		size_t bytes;
+		const char *told, *stored;
+	} objects[] = {{5000, "content-length=5000", "/object 5000\n"},
+	               {0, "content-length=0", "/object 0\n"}};
 	static char bytes[5000];
-	int known;
 
-	for (known = 0; known < 2; known++) {
+	for (size_t i = 0; i < COUNT_OF(objects); i++) {
 		const char *uri = fault_uri("stored=1");
-		sluice_file *file = open_put(f, uri, REPLACE, known ? sizeof(bytes) : 0);
+		sluice_file *file = open_put(f, uri, REPLACE, objects[i].bytes);
 
-		assert_write(file, bytes, sizeof(bytes), 0);
+		if (objects[i].bytes)
+			assert_write(file, bytes, objects[i].bytes, 0);
 		assert_ok(sluice_close(file));
 		assert_int_equal(asked(uri, "PUT"), 1);
-		assert_non_null(
-			strstr(asked_for(uri), known ? "content-length=5000" : "content-length=-"));
-		assert_non_null(strstr(asked_for(uri), "/object 5000\n"));
+		assert_non_null(strstr(asked_for(uri), objects[i].told));
+		assert_non_null(strstr(asked_for(uri), objects[i].stored));
 	}
+}
+
+/* Nothing is sent before; the sentence says what to do. */
+HTTP_TEST(a_write_without_a_length_or_from_a_device_is_refused)
+{
+	const char *uri = fault_uri("stored=1");
+	sluice_file *file = open_put(f, uri, REPLACE, 0);
+	sluice_op *op = start_write(file, "bytes", 5, 0);
+	sluice_stream stream;
+	void *memory;
+	int device;
+
+	assert_int_equal(sluice_wait(op, PATIENCE_MS), -ENOTSUP);
+	assert_non_null(strstr(sluice_op_message(op), "expected_size"));
+	sluice_op_free(op);
+	assert_int_equal(sluice_close(file), -ENOTSUP);
+	assert_non_null(strstr(sluice_last_message(), "expected_size"));
+	assert_ok(sluice_device_find("emulated", &device));
+	assert_ok(sluice_device_alloc(device, 5, &memory));
+	assert_ok(sluice_stream_new(device, &stream));
+	file = open_put(f, uri, REPLACE, 5);
+	op = start_write(file, memory, 5, 0);
+	assert_int_equal(sluice_wait(op, PATIENCE_MS), -ENOTSUP);
+	assert_non_null(strstr(sluice_op_message(op), "memory of the host"));
+	sluice_op_free(op);
+	assert_int_equal(sluice_close(file), -ENOTSUP);
+	file = open_put(f, uri, REPLACE, 5);
+	assert_refused(sluice_write_on(file, memory, 5, 0, stream, NULL), ENOTSUP, "stream order");
+	sluice_discard(file);
+	assert_ok(sluice_stream_free(stream));
+	assert_ok(sluice_device_free(memory));
+	assert_int_equal(asked(uri, "PUT"), 0);
 }
 
 /* In the order of the bytes, each without waiting for the one before. */
@@ -69,7 +107,7 @@ HTTP_TEST(many_writes_make_one_object)
 	enum { WRITES = 200, SPAN = 20011 };
 	const char *uri = nginx_uri(scratch(f, "many"), row->tls);
 	struct buffer b = buffer_new(WRITES * SPAN, 0);
-	sluice_file *file = open_put(f, uri, REPLACE, 0);
+	sluice_file *file = open_put(f, uri, REPLACE, b.length);
 	int i;
 
 	pattern_fill(b.data, b.length, 0, 5);
@@ -80,64 +118,25 @@ HTTP_TEST(many_writes_make_one_object)
 	buffer_free(&b);
 }
 
-HTTP_TEST(early_arrival_waits_for_its_predecessor)
+HTTP_TEST(writes_ahead_and_behind_are_refused)
 {
-	enum { SPANS = 10, SPAN = 30000 };
-	struct buffer b = buffer_new(SPANS * SPAN, 0), copy = buffer_new(SPANS * SPAN, 0);
-	sluice_file *file = open_put(f, nginx_uri(scratch(f, "ahead"), row->tls), REPLACE, 0);
-	int i;
-
-	pattern_fill(b.data, b.length, 0, 6);
-	memcpy(copy.data, b.data, b.length);
-	for (i = SPANS - 1; i >= 0; i--) {
-		assert_write(file, copy.data + i * SPAN, SPAN, (uint64_t)i * SPAN);
-		/* The source is the caller's again. */
-		memset(copy.data + i * SPAN, 0xee, SPAN);
-	}
-	assert_ok(sluice_close(file));
-	assert_file_is(scratch(f, "ahead"), b.data, b.length);
-	buffer_free(&b);
-	buffer_free(&copy);
-}
-
-HTTP_TEST(far_ahead_and_behind_are_refused)
-{
+	static const uint64_t places[] = {1001, 500};
 	struct buffer b = buffer_new(3 * MIB, 0);
 	const char *path = scratch(f, "seek");
-	sluice_file *file;
-	sluice_op *op;
 
-	with(f, "SLUICE_BOUNCE_BYTES", "1M");
-	with(f, "SLUICE_PIECE_BYTES", "64K");
-	file = open_put(f, nginx_uri(path, row->tls), REPLACE, 0);
-	assert_write(file, b.data, 1000, 0);
-	op = start_write(file, b.data, 3 * MIB, MIB);
-	assert_int_equal(sluice_wait(op, PATIENCE_MS), -ESPIPE);
-	assert_true(*sluice_op_message(op));
-	sluice_op_free(op);
-	sluice_discard(file);
-	file = open_put(f, nginx_uri(path, row->tls), REPLACE, 0);
-	assert_write(file, b.data, 1000, 0);
-	op = start_write(file, b.data, 10, 500);
-	assert_int_equal(sluice_wait(op, PATIENCE_MS), -ESPIPE);
-	assert_true(*sluice_op_message(op));
-	sluice_op_free(op);
-	sluice_discard(file);
+	for (size_t i = 0; i < COUNT_OF(places); i++) {
+		sluice_file *file = open_put(f, nginx_uri(path, row->tls), REPLACE, b.length);
+		sluice_op *op;
+
+		assert_write(file, b.data, 1000, 0);
+		op = start_write(file, b.data, MIB, places[i]);
+		assert_int_equal(sluice_wait(op, PATIENCE_MS), -ESPIPE);
+		assert_non_null(strstr(sluice_op_message(op), "front to back"));
+		sluice_op_free(op);
+		assert_int_equal(sluice_close(file), -ESPIPE);
+	}
 	assert_int_not_equal(access(path, F_OK), 0);
 	buffer_free(&b);
-}
-
-HTTP_TEST(a_gap_is_not_committed)
-{
-	static char bytes[1000];
-	const char *path = scratch(f, "gap");
-	sluice_file *file = open_put(f, nginx_uri(path, row->tls), REPLACE, 0);
-
-	assert_write(file, bytes, 1000, 0);
-	assert_write(file, bytes, 1000, 2000);
-	assert_true(sluice_close(file) < 0);
-	assert_true(*sluice_last_message());
-	assert_int_not_equal(access(path, F_OK), 0);
 }
 
 HTTP_TEST(another_length_than_was_announced_is_not_committed)
@@ -165,7 +164,7 @@ HTTP_TEST(until_close_the_name_shows_what_it_showed)
 
 	pattern_fill(b.data, b.length, 0, 7);
 	file_write(path, "old", 3, 0);
-	file = open_put(f, nginx_uri(path, row->tls), REPLACE, 0);
+	file = open_put(f, nginx_uri(path, row->tls), REPLACE, b.length);
 	assert_write(file, b.data, b.length, 0);
 	sleep_ms(50);
 	assert_file_is(path, "old", 3);
@@ -178,9 +177,9 @@ HTTP_TEST(until_close_the_name_shows_what_it_showed)
 	sleep_ms(50);
 	assert_file_is(path, "old", 3);
 	/* One that never wrote asks the server for nothing. */
-	sluice_discard(open_put(f, nginx_uri(path, row->tls), REPLACE, 0));
+	sluice_discard(open_put(f, nginx_uri(path, row->tls), REPLACE, b.length));
 	assert_file_is(path, "old", 3);
-	file = open_put(f, nginx_uri(path, row->tls), REPLACE, 0);
+	file = open_put(f, nginx_uri(path, row->tls), REPLACE, b.length);
 	assert_write(file, b.data, b.length, 0);
 	assert_ok(sluice_close(file));
 	assert_file_is(path, b.data, b.length);
@@ -190,13 +189,14 @@ HTTP_TEST(until_close_the_name_shows_what_it_showed)
 HTTP_TEST(exclusive_does_not_overwrite)
 {
 	const char *uri = fault_uri("stored=1");
-	sluice_file *file = open_put(f, uri, REPLACE | SLUICE_OPEN_EXCLUSIVE, 0);
+	sluice_file *file = open_put(f, uri, REPLACE | SLUICE_OPEN_EXCLUSIVE, 5);
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	int rc;
 
 	assert_write(file, "first", 5, 0);
 	assert_ok(sluice_close(file));
 	o.flags = REPLACE | SLUICE_OPEN_EXCLUSIVE;
+	o.expected_size = 7;
 	file = NULL;
 	rc = sluice_open(f->ctx, uri, &o, &file);
 	if (rc == 0) {

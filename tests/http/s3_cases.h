@@ -31,5 +31,8 @@ long s3_count(struct fixture *f, const char *name);
 long s3_counted(struct fixture *f, const char *bucket, const char *what);
 /* Returns whether this build sends checksums. */
 bool s3_has_sums(void);
+/* Parts of 64 KiB, and a share of four of them. */
+void s3_small_parts(struct fixture *f);
+sluice_file *s3_open_put(struct fixture *f, const char *uri, unsigned flags, uint64_t expected);
 
 #endif

@@ -149,3 +149,20 @@ bool s3_has_sums(void)
 
 	return sl_s3_crc32c("", 0, text);
 }
+
+void s3_small_parts(struct fixture *f)
+{
+	with(f, "SLUICE_S3_PART_BYTES", "64K");
+	with(f, "SLUICE_S3_UPLOAD_BYTES", "512K");
+}
+
+sluice_file *s3_open_put(struct fixture *f, const char *uri, unsigned flags, uint64_t expected)
+{
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	sluice_file *file = NULL;
+
+	o.flags = SLUICE_OPEN_REPLACE | flags;
+	o.expected_size = expected;
+	assert_ok(sluice_open(f->ctx, uri, &o, &file));
+	return file;
+}

@@ -31,10 +31,9 @@ The name of the bucket is a list of words with '-' between them, which say how i
   lost      the first answer to a request that completes an upload is lost, after it was done
   unsure    the first answer to a request that completes an upload begins with success, and has an error in its body
   held      parts have no answer until the object "go" of the bucket "state" is asked for
-  slow      each part takes 10 ms more, and again for each further "slow"
+  slow      each part takes 10 ms more
   sink      bytes are kept nowhere
   checked   uploads say that they have a CRC-32C, and each part and object has to have it: with "wrong" the answer has another
-  replaced  a list of parts has other ETags of those with odd numbers, since another program sent these again
   unaware   requests with a line about checksums are refused
   hashed    ETags are MD5s of parts and objects, and of objects of parts those of the MD5s, as S3 has them
 
@@ -334,7 +333,8 @@ class Server:
             raise ConnectionError("the client has given up")
         if "held" in request.words:
             self.go.wait(60)
-        time.sleep(0.01 * request.words.count("slow"))
+        if "slow" in request.words:
+            time.sleep(0.01)
         fields = self.checksum(request)
         with self.mutex:
             upload = self.upload_of(request)
@@ -427,19 +427,6 @@ class Server:
         self.xml(sock, request, f"<ListMultipartUploadsResult><EncodingType>url</EncodingType><IsTruncated>"
                  f"{str(bool(more)).lower()}</IsTruncated>{more}{entries}</ListMultipartUploadsResult>")
 
-    def list_parts(self, sock, request):
-        """Three on a page."""
-        with self.mutex:
-            parts = sorted(self.upload_of(request)["parts"].items())
-        if "replaced" in request.words:
-            parts = [(number, ('"again' + etag if number % 2 else etag, body)) for number, (etag, body) in parts]
-        parts = [part for part in parts if part[0] > int(request.asked.get("part-number-marker") or 0)]
-        entries = "".join(f"<Part><PartNumber>{number}</PartNumber><ETag>{xml_text(etag)}</ETag><Size>{len(body)}</Size></Part>"
-                          for number, (etag, body) in parts[:3])
-        more = f"<NextPartNumberMarker>{parts[2][0]}</NextPartNumberMarker>" if len(parts) > 3 else ""
-        self.xml(sock, request, f"<ListPartsResult><IsTruncated>{str(len(parts) > 3).lower()}</IsTruncated>{more}{entries}"
-                 "</ListPartsResult>")
-
     def state(self, bucket):
         if bucket == "go":
             self.go.set()
@@ -495,7 +482,7 @@ class Server:
 
     calls = {("PUT",): put, ("PUT", "partNumber", "uploadId"): put_part, ("POST", "uploads"): new_upload,
              ("POST", "uploadId"): complete, ("DELETE",): remove, ("DELETE", "uploadId"): remove, ("POST", "delete"): remove_many,
-             ("GET", "uploads"): list_uploads, ("GET", "uploadId"): list_parts}
+             ("GET", "uploads"): list_uploads}
 
     def body(self, request):
         """The object's name on disk, or its bytes, and its version."""

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Objects of S3 that are written in parts, to a server that behaves as the name of the bucket says. */
 #include "http/s3_cases.h"
-#include "sluice/device.h"
-#include "sluice/emulated.h"
 
 #include <signal.h>
-#include <stdatomic.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,29 +10,11 @@
 
 enum { PART = 64 << 10 };
 
-/* Small parts, and a share of four of them. */
-static void small_parts(struct fixture *f)
-{
-	with(f, "SLUICE_S3_PART_BYTES", "64K");
-	with(f, "SLUICE_S3_UPLOAD_BYTES", "512K");
-}
-
-static sluice_file *open_put(struct fixture *f, const char *uri, unsigned flags, uint64_t expected)
-{
-	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
-	sluice_file *file = NULL;
-
-	o.flags = SLUICE_OPEN_REPLACE | flags;
-	o.expected_size = expected;
-	assert_ok(sluice_open(f->ctx, uri, &o, &file));
-	return file;
-}
-
 /* Writes in steps without waiting for them, and closes. */
 static int put(struct fixture *f, const char *uri, unsigned flags, uint64_t expected,
                const struct buffer *b, size_t step)
 {
-	sluice_file *file = open_put(f, uri, flags, expected);
+	sluice_file *file = s3_open_put(f, uri, flags, expected);
 
 	for (size_t at = 0; at < b->length; at += step)
 		sluice_write(file, b->data + at, LEAST(step, b->length - at), at, NULL);
@@ -64,7 +42,7 @@ S3_TEST(an_object_of_any_length_arrives_in_parts)
 	                                 PART + 1, 2 * PART, 3 * PART + 11, 40 * PART + 7};
 	static const size_t steps[] = {1 << 30, 9973, 3 * PART};
 
-	small_parts(f);
+	s3_small_parts(f);
 	for (size_t i = 0; i < COUNT_OF(lengths); i++)
 		for (size_t j = 0; j < COUNT_OF(steps); j++)
 			arrives(f, "files", lengths[i], (i + j) % 2, steps[j]);
@@ -75,7 +53,7 @@ S3_TEST(a_short_object_is_a_single_request_and_a_long_one_three_and_its_parts)
 {
 	long puts, parts;
 
-	small_parts(f);
+	s3_small_parts(f);
 	puts = s3_counted(f, "once", "PUT");
 	parts = s3_counted(f, "once", "PUT_partNumber_uploadId");
 	arrives(f, "once", PART, false, 1000);
@@ -97,9 +75,9 @@ S3_TEST(writes_within_a_window_come_in_any_order)
 	struct rng r = rng_new(26);
 	sluice_file *file;
 
-	small_parts(f);
+	s3_small_parts(f);
 	pattern_fill(b.data, b.length, 0, 3);
-	file = open_put(f, s3_uri("files", path), 0, 0);
+	file = s3_open_put(f, s3_uri("files", path), 0, 0);
 	for (int round = 0; round < ROUNDS; round++) {
 		int order[WINDOW * PIECES];
 
@@ -131,7 +109,7 @@ static void refuses(struct fixture *f, uint64_t first, uint64_t second, int erro
 {
 	static char bytes[2 * PART];
 	const char *path = scratch(f, "object");
-	sluice_file *file = open_put(f, s3_uri("files", path), 0, 0);
+	sluice_file *file = s3_open_put(f, s3_uri("files", path), 0, 0);
 	sluice_op *op;
 
 	assert_write(file, bytes, sizeof(bytes), first);
@@ -146,7 +124,7 @@ static void refuses(struct fixture *f, uint64_t first, uint64_t second, int erro
 
 S3_TEST(a_write_that_overlaps_or_is_too_far_ahead_is_refused)
 {
-	small_parts(f);
+	s3_small_parts(f);
 	for (uint64_t at = 0; at < 2 * PART; at += PART / 2 + 1)
 		refuses(f, 0, at, ESPIPE, "already");
 	refuses(f, PART, 1, ESPIPE, "already");
@@ -161,15 +139,15 @@ S3_TEST(an_object_with_a_gap_or_of_another_length_is_none)
 	const char *path = scratch(f, "object"), *uri = s3_uri("files", path);
 	sluice_file *file;
 
-	small_parts(f);
-	file = open_put(f, uri, 0, 0);
+	s3_small_parts(f);
+	file = s3_open_put(f, uri, 0, 0);
 	assert_write(file, bytes, PART, 0);
 	assert_write(file, bytes, PART, PART + 1);
 	assert_refused(sluice_close(file), EINVAL, "nothing was written at byte 65536");
-	file = open_put(f, uri, 0, sizeof(bytes));
+	file = s3_open_put(f, uri, 0, sizeof(bytes));
 	assert_write(file, bytes, sizeof(bytes) - 1, 0);
 	assert_refused(sluice_close(file), EINVAL, "expected_size was 327680");
-	file = open_put(f, uri, 0, 3 * PART);
+	file = s3_open_put(f, uri, 0, 3 * PART);
 	assert_int_equal(write_now(file, bytes, 3 * PART + 1, 0), -EFBIG);
 	assert_true(sluice_close(file) < 0);
 	assert_int_not_equal(access(path, F_OK), 0);
@@ -182,9 +160,9 @@ S3_TEST(all_writes_of_an_object_that_gets_too_long_say_why)
 	static char bytes[8 * PART];
 	int failed = 0;
 
-	small_parts(f);
+	s3_small_parts(f);
 	for (int i = 0; i < 200 && failed < 8; i++) {
-		sluice_file *file = open_put(f, "s3://sink/long", 0, sizeof(bytes));
+		sluice_file *file = s3_open_put(f, "s3://sink/long", 0, sizeof(bytes));
 		sluice_op *op = start_write(file, bytes, sizeof(bytes), 0);
 
 		assert_int_equal(write_now(file, bytes, 1, sizeof(bytes)), -EFBIG);
@@ -205,7 +183,7 @@ S3_TEST(an_upload_of_a_long_name_has_its_id)
 	struct buffer b = {.data = bytes, .length = sizeof(bytes)};
 	char uri[1100] = "s3://sink/";
 
-	small_parts(f);
+	s3_small_parts(f);
 	memset(uri + strlen(uri), '&', 1024);
 	for (size_t i = 100; i < 1024; i += 100)
 		uri[i] = '/';
@@ -215,7 +193,7 @@ S3_TEST(an_upload_of_a_long_name_has_its_id)
 
 S3_TEST(a_part_that_fails_is_sent_again)
 {
-	small_parts(f);
+	s3_small_parts(f);
 	arrives(f, "hurried", 5 * PART + 7, false, 1 << 30);
 	arrives(f, "cut", 5 * PART + 7, true, 1 << 30);
 	assert_int_equal(s3_counted(f, "hurried", "PUT_partNumber_uploadId"), 12);
@@ -223,14 +201,14 @@ S3_TEST(a_part_that_fails_is_sent_again)
 
 S3_TEST(a_part_without_an_answer_is_sent_again)
 {
-	small_parts(f);
+	s3_small_parts(f);
 	with(f, "SLUICE_HTTP_STALL_MS", "500");
 	arrives(f, "still", 5 * PART + 7, false, 1 << 30);
 }
 
 S3_TEST(an_object_is_there_although_the_last_answer_was_lost)
 {
-	small_parts(f);
+	s3_small_parts(f);
 	arrives(f, "lost-hashed", 5 * PART + 7, false, 1 << 30);
 	arrives(f, "unsure", 5 * PART + 7, true, 1 << 30);
 }
@@ -242,9 +220,9 @@ S3_TEST(an_object_that_may_be_there_is_said_so)
 	static char bytes[3 * PART];
 	sluice_file *file;
 
-	small_parts(f);
+	s3_small_parts(f);
 	for (int skewed = 0; skewed < 2; skewed++) {
-		file = open_put(f, s3_uri(skewed ? "lost-skewed" : "lost", path), 0, 0);
+		file = s3_open_put(f, s3_uri(skewed ? "lost-skewed" : "lost", path), 0, 0);
 		assert_write(file, bytes, sizeof(bytes), 0);
 		while (!skewed && !s3_counted(f, "lost", "PUT_partNumber_uploadId"))
 			sleep_ms(5);
@@ -264,7 +242,7 @@ S3_TEST(an_upload_that_the_server_refuses_leaves_nothing)
 	const char *path = scratch(f, "object");
 	struct buffer b = buffer_new(30 * PART, 0);
 
-	small_parts(f);
+	s3_small_parts(f);
 	file_make(path, 100, 1);
 	assert_refused(put(f, s3_uri("denied", path), 0, 0, &b, PART), EACCES, "AccessDenied");
 	assert_int_equal(s3_counted(f, "denied", "open"), 0);
@@ -284,7 +262,7 @@ S3_TEST(keys_that_expire_in_the_middle_are_renewed)
 {
 	char config[2048], runs[512];
 
-	small_parts(f);
+	s3_small_parts(f);
 	snprintf(runs, sizeof(runs), "%s", scratch(f, "runs"));
 	snprintf(
 		config, sizeof(config),
@@ -315,13 +293,13 @@ S3_TEST(an_object_that_exists_is_not_overwritten)
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	sluice_file *file, *other;
 
-	small_parts(f);
+	s3_small_parts(f);
 	o.flags = SLUICE_OPEN_REPLACE | SLUICE_OPEN_EXCLUSIVE;
 	for (size_t n = PART; n <= b.length; n += b.length - PART) {
 		/* Two that begin while there is none. */
 		unlink(path);
-		file = open_put(f, s3_uri("files", path), SLUICE_OPEN_EXCLUSIVE, 0);
-		other = open_put(f, s3_uri("files", path), SLUICE_OPEN_EXCLUSIVE, 0);
+		file = s3_open_put(f, s3_uri("files", path), SLUICE_OPEN_EXCLUSIVE, 0);
+		other = s3_open_put(f, s3_uri("files", path), SLUICE_OPEN_EXCLUSIVE, 0);
 		assert_write(file, b.data, n, 0);
 		assert_write(other, b.data, n, 0);
 		assert_ok(sluice_close(file));
@@ -339,9 +317,9 @@ S3_TEST(a_discarded_upload_leaves_nothing)
 	struct buffer b = buffer_new(6 * PART, 0);
 	sluice_file *file;
 
-	small_parts(f);
+	s3_small_parts(f);
 	for (size_t n = 0; n <= b.length; n += PART / 2 * 3) {
-		file = open_put(f, s3_uri("files", path), 0, n % 2 ? b.length : 0);
+		file = s3_open_put(f, s3_uri("files", path), 0, n % 2 ? b.length : 0);
 		if (n)
 			assert_write(file, b.data, n, 0);
 		sluice_discard(file);
@@ -360,8 +338,8 @@ S3_TEST(a_write_that_waits_for_a_buffer_is_cancelled)
 	sluice_file *file;
 	sluice_op *op;
 
-	small_parts(f);
-	file = open_put(f, s3_uri("held", path), 0, 0);
+	s3_small_parts(f);
+	file = s3_open_put(f, s3_uri("held", path), 0, 0);
 	op = start_write(file, b.data, b.length, 0);
 	while (!s3_counted(f, "held", "PUT_partNumber_uploadId"))
 		sleep_ms(5);
@@ -401,9 +379,9 @@ S3_TEST(a_process_that_ends_in_the_middle_leaves_nothing)
 	int status;
 	pid_t child;
 
-	small_parts(f);
+	s3_small_parts(f);
 	/* An upload of the parent is none of the child's. */
-	file = open_put(f, uri, 0, 0);
+	file = s3_open_put(f, uri, 0, 0);
 	assert_write(file, bytes, sizeof(bytes), 0);
 	child = fork();
 	if (!child) {
@@ -426,11 +404,11 @@ S3_TEST(several_files_are_written_side_by_side)
 	sluice_file *files[FILES];
 	char name[16];
 
-	small_parts(f);
+	s3_small_parts(f);
 	pattern_fill(b.data, b.length, 0, 4);
 	for (int i = 0; i < FILES; i++) {
 		snprintf(name, sizeof(name), "object%d", i);
-		files[i] = open_put(f, s3_uri("files", scratch(f, name)), 0, 0);
+		files[i] = s3_open_put(f, s3_uri("files", scratch(f, name)), 0, 0);
 	}
 	for (size_t at = 0; at < b.length; at += PART - 5)
 		for (int i = 0; i < FILES; i++)
@@ -485,7 +463,7 @@ S3_TEST(uploads_that_were_left_are_listed_and_removed)
 	sluice_list *list;
 	int count = 0, rc;
 
-	small_parts(f);
+	s3_small_parts(f);
 	leave_uploads(f, LEFT);
 	assert_int_equal(s3_counted(f, "left", "open"), LEFT);
 	assert_ok(sluice_list_open(f->ctx, "s3://left", NULL, SLUICE_LIST_UPLOADS, &list));
@@ -521,125 +499,6 @@ S3_TEST(an_object_is_removed)
 	assert_refused(sluice_remove(f->ctx, NULL, NULL, NULL), EINVAL, "NULL");
 }
 
-/* From memory of a device, several at a time, of which the bytes come through slots. */
-S3_TEST(writes_of_device_memory_arrive_whatever_their_slots_do)
-{
-	enum { WRITES = 6, BYTES = 8 * PART + 100 };
-	const char *path = scratch(f, "object");
-	struct buffer b = buffer_new((size_t)WRITES * BYTES, 0);
-	sluice_file *file;
-	sluice_op *ops[WRITES];
-	void *memory;
-	int device;
-
-	assert_ok(sluice_device_find("emulated", &device));
-	small_parts(f);
-	pattern_fill(b.data, b.length, 0, 7);
-	assert_ok(sluice_device_alloc(device, b.length, &memory));
-	assert_ok(sluice_copy(memory, b.data, b.length));
-	file = open_put(f, s3_uri("files", path), 0, 0);
-	for (size_t i = 0; i < WRITES; i++)
-		ops[i] = start_write(file, (char *)memory + i * BYTES, BYTES, i * BYTES);
-	for (size_t i = 0; i < WRITES; i++)
-		assert_moves(ops[i], BYTES);
-	assert_ok(sluice_close(file));
-	assert_file_is(path, b.data, b.length);
-	assert_ok(sluice_device_free(memory));
-	buffer_free(&b);
-}
-
-struct device_bytes {
-	int device;
-	char *memory;
-	sluice_stream stream;
-};
-
-static struct device_bytes device_bytes(size_t n)
-{
-	struct device_bytes d;
-	void *memory;
-
-	assert_ok(sluice_device_find("emulated", &d.device));
-	assert_ok(sluice_device_alloc(d.device, n, &memory));
-	assert_ok(sluice_stream_new(d.device, &d.stream));
-	d.memory = memory;
-	return d;
-}
-
-static void device_bytes_free(struct device_bytes *d)
-{
-	assert_ok(sluice_stream_free(d->stream));
-	assert_ok(sluice_device_free(d->memory));
-}
-
-/* Host order: the operation fails, and with it the upload. In stream order the call refuses, and nothing has begun. */
-S3_TEST(a_write_of_device_memory_that_is_too_far_ahead_is_refused)
-{
-	struct device_bytes d = device_bytes(4 * PART);
-	const char *path = scratch(f, "object"), *uri = s3_uri("files", path);
-	struct sluice_extent apart[] = {{d.memory, PART, 12 * PART}, {d.memory, 12 * PART, 0}};
-	struct stat st;
-	sluice_file *file;
-	sluice_op *op;
-
-	small_parts(f);
-	file = open_put(f, uri, 0, 0);
-	assert_moves(start_write(file, d.memory, 2 * PART, 0), 2 * PART);
-	op = start_write(file, d.memory, 2 * PART, 9 * PART);
-	assert_int_equal(sluice_wait(op, PATIENCE_MS), -ESPIPE);
-	assert_non_null(strstr(sluice_op_message(op), "too far ahead"));
-	sluice_op_free(op);
-	assert_refused(sluice_close(file), ESPIPE, "too far ahead");
-	file = open_put(f, uri, 0, 0);
-	assert_refused(sluice_write_on(file, d.memory, PART, 9 * PART, d.stream, &op), ESPIPE,
-	               "too far ahead");
-	assert_refused(sluice_writev_on(file, apart, 2, d.stream, &op), ESPIPE, "too far ahead");
-	assert_moves(start_write(file, d.memory, 2 * PART, 0), 2 * PART);
-	assert_ok(sluice_close(file));
-	assert_ok(stat(path, &st));
-	assert_int_equal(st.st_size, 2 * PART);
-	device_bytes_free(&d);
-}
-
-static _Atomic uint32_t let_go;
-
-static void hold(void *unused)
-{
-	(void)unused;
-	while (!atomic_load(&let_go))
-		usleep(1000);
-}
-
-/* The write before it is in the stream, behind a function that does not return. */
-S3_TEST(a_write_that_waits_for_a_write_of_a_stream_ends_with_it)
-{
-	struct device_bytes d = device_bytes(8 * PART);
-	const char *path = scratch(f, "object");
-	sluice_op *before, *behind;
-	sluice_file *file;
-
-	small_parts(f);
-	for (int cancel = 0; cancel < 2; cancel++) {
-		file = open_put(f, s3_uri("files", path), 0, 0);
-		/* Pinned memory is made while the device is free. */
-		assert_moves(start_write(file, d.memory, PART, 0), PART);
-		atomic_store(&let_go, 0);
-		assert_ok(sluice_emulated_call(d.device, d.stream, hold, NULL));
-		assert_ok(sluice_write_on(file, d.memory, 8 * PART, PART, d.stream, &before));
-		behind = start_write(file, d.memory, 8 * PART, 9 * PART);
-		assert_int_equal(sluice_poll(behind), 0);
-		if (cancel)
-			assert_ok(sluice_cancel(before));
-		atomic_store(&let_go, 1);
-		assert_int_equal(sluice_wait(behind, PATIENCE_MS), cancel ? -ECANCELED : 8 * PART);
-		assert_int_equal(sluice_wait(before, PATIENCE_MS), cancel ? -ECANCELED : 8 * PART);
-		sluice_op_free(before);
-		sluice_op_free(behind);
-		assert_int_equal(sluice_close(file), cancel ? -ECANCELED : 0);
-	}
-	device_bytes_free(&d);
-}
-
 /* Writes an object of that length with these options; returns 0 or the error. */
 static int put_with(struct fixture *f, const char *uri, const struct sluice_s3_options *s3,
                     size_t n)
@@ -665,7 +524,7 @@ S3_TEST(a_signature_covers_the_body_if_that_is_asked_for)
 	struct buffer b = buffer_new(5 * PART + 7, 0);
 	const char *path = scratch(f, "sealed");
 
-	small_parts(f);
+	s3_small_parts(f);
 	s3.sign_payload = 1;
 	pattern_fill(b.data, b.length, 0, 9);
 	for (size_t i = 0; i < COUNT_OF(lengths); i++) {
@@ -686,7 +545,7 @@ S3_TEST(parts_and_objects_have_the_checksums_that_the_server_checks)
 {
 	if (!s3_has_sums())
 		SKIP("this build has no ISA-L");
-	small_parts(f);
+	s3_small_parts(f);
 	arrives(f, "checked", 0, false, 1);
 	arrives(f, "checked", PART, true, 1000);
 	arrives(f, "checked", 5 * PART + 7, false, 1 << 30);
@@ -700,7 +559,7 @@ S3_TEST(another_checksum_in_the_answer_is_an_error_that_names_the_part)
 
 	if (!s3_has_sums())
 		SKIP("this build has no ISA-L");
-	small_parts(f);
+	s3_small_parts(f);
 	pattern_fill(b.data, b.length, 0, 5);
 	assert_refused(put(f, s3_uri("checked-wrong", path), 0, 0, &b, b.length), EIO,
 	               " was sent with the CRC-32C ");
@@ -714,7 +573,7 @@ S3_TEST(another_checksum_in_the_answer_is_an_error_that_names_the_part)
 
 S3_TEST(a_server_that_refuses_checksums_gets_none)
 {
-	small_parts(f);
+	s3_small_parts(f);
 	arrives(f, "unaware", PART, true, 1000);
 	arrives(f, "unaware", 5 * PART + 7, false, 1 << 30);
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file systems for fsspec, and the libraries that read through them."""
 import asyncio
+import errno
 import http.server
 import io
 import multiprocessing
@@ -119,6 +120,60 @@ def no_length():
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+@pytest.fixture
+def put_server():
+    """A server that keeps bodies of PUT, which need a length: its URI, and the bodies by path."""
+    stored = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self, status, body=b""):
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body if self.command == "GET" else b"")
+
+        def do_GET(self):
+            self.answer(200 if self.path in stored else 404, stored.get(self.path, b""))
+
+        do_HEAD = do_GET
+
+        def do_PUT(self):
+            stored[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+            self.answer(201)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", stored
+        server.shutdown()
+
+
+def test_objects_of_a_web_server_are_written_with_their_length(put_server, tmp_path):
+    uri, stored = put_server
+    fs = fsspec.filesystem("sluice+http")
+    (tmp_path / "file").write_bytes(DATA)
+    fs.pipe_file(f"{uri}/pipe", DATA)
+    fs.put_file(str(tmp_path / "file"), f"{uri}/put")
+    for name, options in ("whole", {}), ("sized", {"size": 2 * len(DATA)}):
+        with fs.open(f"{uri}/{name}", "wb", **options) as f:
+            f.write(DATA)
+            f.write(DATA)
+    with fs.open(f"{uri}/empty", "wb"):
+        pass
+    with pytest.raises(FileExistsError):
+        fs.open(f"{uri}/put", "xb")
+    with sluice.open(f"{uri}/file", "w", expected_size=len(DATA)) as f:
+        assert f.write(DATA) == len(DATA)
+    with pytest.raises(OSError, match="expected_size") as caught, sluice.open(f"{uri}/none", "w") as f:
+        f.write(DATA)
+    assert caught.value.errno == errno.ENOTSUP
+    assert stored == {"/pipe": DATA, "/put": DATA, "/whole": 2 * DATA, "/sized": 2 * DATA, "/empty": b"", "/file": DATA}
 
 
 def test_an_object_without_a_length_is_read_to_its_end(no_length, tmp_path):

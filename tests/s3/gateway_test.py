@@ -4,7 +4,6 @@
 
 import concurrent.futures
 import functools
-import glob
 import hashlib
 import json
 import os
@@ -211,33 +210,6 @@ def uploads_in_parts_are_read_by_others(s3, places, folder):
     assert not s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads")
 
 
-def an_upload_that_was_killed_goes_on(s3, places, folder):
-    """boto3 lists its parts, and replaces one, which is sent again."""
-    body = noise(50 << 20, "goes on")
-    with open(f"{folder}/body", "wb") as file:
-        file.write(body)
-    key = {"Bucket": BUCKET, "Key": "goes on"}
-    for place in places:
-        place.environment["XDG_STATE_HOME"] = f"{folder}/state"
-        command, more = ["cp", "--continue", f"{folder}/body", uri("goes on")], {"SLUICE_S3_PART_BYTES": "5M"}
-        copy = subprocess.Popen([SLUICE, *command], env={**place.environment, **more, "SLUICE_S3_UPLOAD_BYTES": "5M"})
-        while not glob.glob(f"{folder}/state/sluice/*.upload"):
-            assert copy.poll() is None
-        copy.kill()
-        copy.wait()
-        [upload] = s3.list_multipart_uploads(Bucket=BUCKET)["Uploads"]
-        upload = {"UploadId": upload["UploadId"], **key}
-        parts = s3.list_parts(**upload)["Parts"]
-        assert 0 < len(parts) < 10, parts
-        s3.upload_part(**upload, PartNumber=1, Body=b"another")
-        place.sluice(*command, **more)
-        there = s3.get_object(**key)
-        assert there["Body"].read() == body and there["ETag"].endswith('-10"'), there["ETag"]
-        assert not s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads") and not os.listdir(f"{folder}/state/sluice"), (
-            s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads"), os.listdir(f"{folder}/state/sluice"))
-        s3.delete_object(**key)
-
-
 def trees_are_copied_up_and_between_prefixes_and_removed(s3, places, folder):
     names = ["one", "a/two", "a/b/three+four %41", *(f"many/{i}" for i in range(30))]
     for name in names:
@@ -338,8 +310,7 @@ with gateway.Gateway() as running, tempfile.TemporaryDirectory() as scratch:
     both = [Place(running, scratch, style) for style in ("path", "virtual")]
     for case in (odd_keys_are_read_as_boto3_put_them, odd_keys_are_put_as_boto3_reads_them, a_list_is_that_of_boto3,
                  a_prefix_is_copied_down, large_objects_are_the_same, an_object_of_several_parts_is_read,
-                 uploads_in_parts_are_read_by_others, an_upload_that_was_killed_goes_on,
-                 trees_are_copied_up_and_between_prefixes_and_removed,
+                 uploads_in_parts_are_read_by_others, trees_are_copied_up_and_between_prefixes_and_removed,
                  abandoned_uploads_are_found_and_removed,
                  a_presigned_url_needs_no_keys, errors_have_the_code_of_s3, a_copy_is_made_by_the_server):
         case(client, both, scratch)

@@ -27,11 +27,7 @@
 /* On the thread that gave slots back. */
 static void stream_granted(struct sl_slot_waiter *waiter)
 {
-	_Atomic uint32_t *word = waiter->word;
-
-	/* The waiting thread may go on, and free the operation, as soon as it sees the store. */
-	atomic_store(word, 1);
-	sl_word_wake(word, 1);
+	sl_flag_raise(waiter->word);
 }
 
 static int stream_take_slots(struct sluice_op *op)
@@ -47,8 +43,7 @@ static int stream_take_slots(struct sluice_op *op)
 			return sl_fail(-EAGAIN, "all of SLUICE_STAGING_BYTES is in use");
 		/* The operations that have the slots end the wait; they need nothing of this
 		 * thread. */
-		while (!atomic_load(&word))
-			sl_word_wait(&word, 0, SL_FOREVER);
+		sl_flag_await(&word);
 	}
 	if (!staged->waiter.refused)
 		return 0;
