@@ -171,18 +171,14 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* Prints the line of a sum, or writes its digits to o->digits. */
-static void print_checksum(const struct cli_cp_options *o, XXH3_state_t *hash, const char *name,
-                           FILE *to)
+/* Prints the line of a sum. */
+static void print_checksum(const XXH3_state_t *hash, const char *name, FILE *to)
 {
 	XXH128_hash_t value = XXH3_128bits_digest(hash);
 	char text[CLI_TEXT + sizeof "  "];
 
-	sprintf(text, "%016" PRIx64 "%016" PRIx64, value.high64, value.low64);
-	if (o->digits)
-		strcpy(o->digits, text);
-	else
-		cli_print_escaped(to, strcat(text, "  "), name, "\n");
+	sprintf(text, "%016" PRIx64 "%016" PRIx64 "  ", value.high64, value.low64);
+	cli_print_escaped(to, text, name, "\n");
 }
 
 void cli_moved_print(const struct cli_moved *moved, uint64_t elapsed_ns)
@@ -352,9 +348,9 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 	if (rc)
 		return rc;
 	if (copy->hash && target->fd == STDOUT_FILENO)
-		print_checksum(o, copy->hash, copy->source->name, stderr);
+		print_checksum(copy->hash, copy->source->name, stderr);
 	else if (copy->hash)
-		print_checksum(o, copy->hash, target->name, stdout);
+		print_checksum(copy->hash, target->name, stdout);
 	moved->files++;
 	moved->bytes += copy->moved - copy->there - copy->holes;
 	moved->holes += copy->holes;

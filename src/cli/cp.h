@@ -153,7 +153,6 @@ struct cli_cp_options {
 	const char *uri; /* of the target if other than as typed, else NULL */
 	int through;     /* device whose memory buffers the bytes, or -1 */
 	bool checksum, quiet, no_progress;
-	char *digits;             /* gets the checksum, which is not printed then; or NULL */
 	bool recursive, preserve; /* -r, -p */
 	bool dry_run;
 	bool exact;     /* the copy is named target, even if that is a directory */
