@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command `sluice`: functions for all its files. The files know only the library's public
- * headers. All of it runs on the main thread, except where a comment says otherwise.
+ * The command `sluice`: functions for all its files. The files know the library's public headers
+ * and core. All of it runs on the main thread, except where a comment says otherwise.
  */
 #ifndef SLUICE_CLI_H
 #define SLUICE_CLI_H
@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "core/core.h"
 #include "sluice/device.h"
 #include "sluice/sluice.h"
 
@@ -144,8 +145,6 @@ void cli_print_escaped(FILE *to, const char *before, const char *name, const cha
 void cli_json_text(FILE *to, const char *text);
 /* Prints `before`, and then text as a JSON string in quotes, or null. */
 void cli_json_string(const char *before, const char *text);
-
-uint64_t cli_now_ns(void); /* monotonic */
 
 /*
  * Returns the local path that uri names, or NULL if the library has to interpret uri. The caller

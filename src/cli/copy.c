@@ -227,7 +227,7 @@ static bool pass_hole(struct pipeline *p, size_t *n)
 static size_t next_length(struct pipeline *p)
 {
 	const struct cli_copy *copy = p->copy;
-	uint64_t ms = (cli_now_ns() - p->start_ns) / 1000000 + 1;
+	uint64_t ms = (sl_now() - p->start_ns) / 1000000 + 1;
 	uint64_t rate = (copy->moved - copy->there - copy->holes) * 1000 / ms;
 	size_t n = p->chunk_bytes;
 
@@ -253,7 +253,7 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	                       .chunk_bytes = SMALL_CHUNK,
 	                       .through = {.device = -1},
 	                       .crc = UINT32_MAX,
-	                       .start_ns = cli_now_ns()};
+	                       .start_ns = sl_now()};
 	/* Threads read to device memory; sources without ranges arrive in file order. */
 	if (source->whole_only &&
 	    (copy->device >= 0 || (copy->target->memory && copy->target->place >= 0)))

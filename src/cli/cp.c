@@ -456,7 +456,7 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *
 int cli_cp_run(struct cli_cp_options *o)
 {
 	struct cli_moved moved = {0};
-	uint64_t start = cli_now_ns();
+	uint64_t start = sl_now();
 	sluice_context *ctx;
 	int rc;
 
@@ -476,7 +476,7 @@ int cli_cp_run(struct cli_cp_options *o)
 	if (cli_interrupted())
 		cli_interrupt_obey();
 	if (!o->quiet && moved.files)
-		cli_moved_print(&moved, cli_now_ns() - start);
+		cli_moved_print(&moved, sl_now() - start);
 	return rc ? CLI_FAILED : CLI_OK;
 }
 

@@ -226,7 +226,7 @@ int cli_verify(int argc, char **argv)
 		option_list, verify_parse, "FILE...\n--check SUMS",
 		"Prints the digests of whole files, or checks files against such lines.\v"
 		"FILE is a path or a URI; './-' is a file named '-'."};
-	uint64_t start = cli_now_ns();
+	uint64_t start = sl_now();
 	struct verify_options o = {0};
 	struct cli_moved moved = {0};
 	sluice_context *ctx;
@@ -236,7 +236,7 @@ int cli_verify(int argc, char **argv)
 		return CLI_FAILED;
 	int status = (o.sums ? verify_check : verify_print)(ctx, &o, &moved);
 	if (!o.quiet && moved.files)
-		cli_moved_print(&moved, cli_now_ns() - start);
+		cli_moved_print(&moved, sl_now() - start);
 	sluice_context_free(ctx);
 	free(o.open.headers);
 	return status;

@@ -81,8 +81,8 @@ unsigned sl_machine_quota(const char *root);
 
 /* -------------------------------------------------------------------------------------- text */
 
-/* Returns the length of the UTF-8 sequence at text, of at most n bytes; 0: none. */
-size_t sl_utf8_sequence(const char *text, size_t n);
+/* Returns the length of the UTF-8 sequence at text, of at most n bytes, and sets its character; 0: none. */
+size_t sl_utf8_sequence(const char *text, size_t n, uint32_t *character);
 /* Returns true if all n bytes are UTF-8. */
 bool sl_utf8_valid(const char *text, size_t n);
 
