@@ -281,6 +281,15 @@ static int file_take_error(struct sluice_file *file, bool failed)
 	return error;
 }
 
+void sl_file_release(struct sluice_file *file)
+{
+	if (atomic_fetch_sub(&file->in_flight, 1) != (SL_FILE_CLOSING | 1))
+		return;
+	/* file_drain() waits for this word, and the file is freed then: nothing is read behind the store. */
+	atomic_store(&file->drained, 1);
+	sl_word_wake(&file->drained, 1);
+}
+
 static void file_drain(struct sluice_file *file)
 {
 	if (!atomic_fetch_or(&file->in_flight, SL_FILE_CLOSING))
@@ -339,7 +348,6 @@ const char *sl_file_name(const struct sluice_file *file)
 int sluice_stat(sluice_file *file, struct sluice_file_info *out)
 {
 	struct sluice_file_info stat = {.device = -1};
-	size_t size;
 	int rc;
 
 	if (!file || !out)
@@ -347,14 +355,12 @@ int sluice_stat(sluice_file *file, struct sluice_file_info *out)
 	rc = sl_context_check(file->ctx);
 	if (rc)
 		return rc;
-	size = out->size;
-	if (size < sizeof(size))
+	if (out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_stat: out->size is not set");
 	rc = file->backend->ops->stat(file->backend, &stat);
 	if (rc)
 		return rc;
-	stat.size = size;
-	memcpy(out, &stat, SL_MIN(size, sizeof(stat)));
+	sl_struct_give(out, &stat, sizeof(stat));
 	return 0;
 }
 
