@@ -120,7 +120,7 @@ static int start_next(struct traffic *t)
 
 	if (o->random) {
 		unsigned __int128 blocks = run->range / o->op_size;
-		offset = (uint64_t)(blocks * cli_random(&run->random) >> 64) * o->op_size;
+		offset = (uint64_t)(blocks * sl_random(&run->random) >> 64) * o->op_size;
 	} else if (length > run->bytes - offset) {
 		length = run->bytes - offset;
 	}

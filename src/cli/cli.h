@@ -175,7 +175,6 @@ int cli_memory_new(struct cli_memory *m, int device, size_t size, bool huge);
 /* Fills all of the memory with noise. */
 int cli_memory_fill(struct cli_memory *m, uint64_t seed);
 void cli_memory_free(struct cli_memory *m);
-uint64_t cli_random(uint64_t *state);
 
 /* ---------------------------------------------------------------------------------- interrupt */
 

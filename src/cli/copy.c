@@ -269,7 +269,7 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	}
 	choose_memory(p);
 	p->sums = source->crc32c && !copy->target->part && copy->device < 0 &&
-	          !(p->into && p->into->place >= 0) && cli_crc32c_add(&p->crc, NULL, 0);
+	          !(p->into && p->into->place >= 0) && sl_crc32c_add(&p->crc, NULL, 0);
 	int rc = pipeline_said(copy, sluice_queue_new(&p->queue));
 	/* Chunks of a host's blob are parts of the blob. */
 	if (rc == 0 && !(pipeline_blob(p) && pipeline_blob(p)->place < 0))
@@ -594,7 +594,7 @@ static int pipeline_work_in_order(struct pipeline *p)
 		if (p->copy->hash)
 			XXH3_128bits_update(p->copy->hash, chunk->data, chunk->length);
 		if (p->sums)
-			cli_crc32c_add(&p->crc, chunk->data, chunk->length);
+			sl_crc32c_add(&p->crc, chunk->data, chunk->length);
 	}
 	if (!p->copy->target->file && p->sent < p->head && chunk_at(p, p->sent)->full) {
 		int rc = stream_write(p, chunk_at(p, p->sent++));
@@ -669,17 +669,13 @@ static int turn_chunk(struct pipeline *p)
 	return rc;
 }
 
-/* Compares the sum of the bytes that came, in base64 (RFC 4648), with the server's. */
+/* Compares the sum of the bytes that came with the server's. */
 static int pipeline_check_sum(const struct pipeline *p)
 {
-	static const char digits[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	const struct cli_end *source = p->copy->source;
-	uint64_t bits = (uint64_t)~p->crc << 4 & UINT64_C(0xfffffffff);
-	char text[] = "......==";
+	char text[SL_CRC32C_TEXT];
 
-	for (int i = 0; i < 6; i++)
-		text[i] = digits[bits >> (30 - 6 * i) & 63];
+	sl_crc32c_text(p->crc, text);
 	if (!p->sums || !strcmp(text, source->crc32c))
 		return 0;
 	return pipeline_fail(p->copy, -EIO,

@@ -97,15 +97,9 @@ struct cli_copy {
  */
 int cli_copy_run(struct cli_copy *copy);
 
-/*
- * Adds bytes to a CRC-32C (RFC 3720, B.4), which begins as UINT32_MAX and is inverted at the end.
- * Returns false in a build without ISA-L, which has it.
- */
-bool cli_crc32c_add(uint32_t *crc, const void *data, size_t n);
-
 struct cli_moved {
-	uint64_t files, bytes, holes,
-		by_server; /* by_server: files that were copied without passing here */
+	uint64_t files, bytes, holes;
+	uint64_t by_server; /* files that were copied without passing here */
 };
 /* Prints them and their rate on stderr. */
 void cli_moved_print(const struct cli_moved *moved, uint64_t elapsed_ns);

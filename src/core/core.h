@@ -86,6 +86,26 @@ size_t sl_utf8_sequence(const char *text, size_t n, uint32_t *character);
 /* Returns true if all n bytes are UTF-8. */
 bool sl_utf8_valid(const char *text, size_t n);
 
+/* --------------------------------------------------------------------------- sums and noise */
+
+/*
+ * Adds bytes to a CRC-32C (RFC 3720, B.4), which begins as UINT32_MAX. Returns false in a build without ISA-L, which
+ * has it.
+ */
+bool sl_crc32c_add(uint32_t *crc, const void *data, size_t n);
+#define SL_CRC32C_TEXT 9
+/* Writes the CRC-32C of all bytes that were added, in base64 (RFC 4648), as S3 has it; returns text. */
+const char *sl_crc32c_text(uint32_t crc, char text[SL_CRC32C_TEXT]);
+/* Returns the next number of SplitMix64 (Steele, Lea and Flood, 2014): enough for jitter, random offsets and noise. */
+static inline uint64_t sl_random(uint64_t *sequence)
+{
+	uint64_t x = *sequence += 0x9e3779b97f4a7c15;
+
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+	x = (x ^ x >> 27) * 0x94d049bb133111eb;
+	return x ^ x >> 31;
+}
+
 /* ----------------------------------------------------------------------------- names of files */
 
 struct sl_uri {
@@ -137,6 +157,8 @@ int sl_rename_to_new(const char *from, const char *to);
  * set-ID bit is kept only together with the owner or group that it was set for.
  */
 void sl_copy_ownership(int fd, const struct stat *old, bool keep_mode);
+/* Returns the time of the last change in nanoseconds, or the nearest that 64 bits hold. */
+int64_t sl_modified_ns(const struct stat *st);
 
 /* ------------------------------------------------------------------------ passing descriptors */
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* UTF-8 (RFC 3629). Any thread. */
+/* UTF-8 (RFC 3629), and sums in base64 (RFC 4648). Any thread. */
+#include <string.h>
+
 #include "core/core.h"
 
 size_t sl_utf8_sequence(const char *text, size_t n, uint32_t *character)
@@ -38,4 +40,16 @@ bool sl_utf8_valid(const char *text, size_t n)
 			return false;
 	}
 	return true;
+}
+
+const char *sl_crc32c_text(uint32_t crc, char text[SL_CRC32C_TEXT])
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	uint64_t bits = (uint64_t)~crc << 4;
+
+	strcpy(text, "......==");
+	for (int i = 0; i < 6; i++)
+		text[i] = digits[bits >> (30 - 6 * i) & 63];
+	return text;
 }
