@@ -42,8 +42,7 @@ static const struct argp_option option_list[] = {
          "Copy directories and all that is in them; links as links; from s3://BUCKET/PREFIX/ all "
          "objects below the prefix, and to it all files"},
 	{NULL, 'R', NULL, OPTION_ALIAS, NULL},
-	{"preserve", 'p', NULL, 0,
-         "Keep owner, permissions, times, ACLs and extended attributes of the user"},
+	{"preserve", 'p', NULL, 0, "Keep owner, permissions and times"},
 	{"quiet", 'q', NULL, 0, "No progress bar and no summary"},
 	{"no-progress", CLI_FLAG(cp_options, cp.no_progress), NULL, 0, "No progress bar"},
 	{"dry-run", CLI_FLAG(cp_options, cp.dry_run), NULL, 0, "Only print what would be copied"},

@@ -172,8 +172,8 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *
  */
 int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved);
 /*
- * Copies owner, permissions, times and extended attributes of a local file to path. Returns 0 or a
- * negative errno, printed.
+ * Copies owner, permissions and times of a local file to path. Returns 0 or a negative errno, printed. Says once in a
+ * run that extended attributes are not copied.
  */
 int cli_preserve(const char *source, const struct stat *st, const char *path);
 
