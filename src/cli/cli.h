@@ -32,6 +32,25 @@ int cli_sync(int argc, char **argv);
 int cli_tensors(int argc, char **argv);
 int cli_verify(int argc, char **argv);
 
+/* -------------------------------------------------------------------------------------- words */
+
+/*
+ * Words of which one follows a command, as "cp" in "sluice cp": an array of `count` structs of `bytes` bytes, each of
+ * which begins with the strings name, arguments and meaning.
+ */
+struct cli_words {
+	const char *command;        /* "sluice" */
+	const char *before, *after; /* of their list in the help; after may be NULL */
+	int width;                  /* of the arguments in the list; 0: they are not shown */
+	const void *of;
+	size_t count, bytes;
+};
+/*
+ * Finds the word in argv[1], names the program after both, and returns the struct: argc - 1 and argv + 1 are for
+ * argp. Returns NULL, with *status for the end, if there is no such word, or after a request for help.
+ */
+const void *cli_word_find(const struct cli_words *words, int argc, char **argv, int *status);
+
 /* ------------------------------------------------------------------------------------ options */
 
 /*
@@ -52,8 +71,19 @@ const char *cli_option_choice(struct argp_state *state, const char *option, cons
 enum { CLI_FIRST_FLAG = 4096, CLI_LAST_FLAG = 8191 };
 error_t cli_option_flag(int key, struct argp_state *state);
 
+/* The arguments of a subcommand that are no options. */
+struct cli_arguments {
+	char **of;
+	size_t count;
+	size_t least, most;
+	const char *noun; /* "FILE": it is missing where there are too few; NULL: none may be */
+};
+/* Parsers call it for keys that they do not know. Checks the number of arguments at the end. */
+error_t cli_arguments_option(struct cli_arguments *a, int key, struct argp_state *state);
+
 /* How files are opened; options of several subcommands. */
 struct cli_open {
+	struct cli_arguments arguments;
 	const char *backend;  /* or NULL */
 	unsigned flags;       /* enum sluice_open_flags, for reading */
 	const char **headers; /* of remote files, and NULL behind them; or NULL: none */
@@ -109,6 +139,8 @@ enum {
 			"gzip, as it is"                                                           \
 	}
 error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_state *state);
+/* The parser of a subcommand that has no other options but flags; its input begins with a struct cli_open. */
+error_t cli_open_parse(int key, char *arg, struct argp_state *state);
 /* Sets the options that are for remote files; o stays in use. */
 void cli_open_use(const struct cli_open *o, struct sluice_open_options *options);
 

@@ -18,7 +18,7 @@
 #include "sluice/writer.h"
 
 struct doctor_options {
-	const char *path;
+	struct cli_arguments path;
 	bool json, s3;
 };
 
@@ -39,15 +39,8 @@ static error_t doctor_parse(int key, char *arg, struct argp_state *state)
 {
 	struct doctor_options *o = state->input;
 
-	switch (key) {
-	case ARGP_KEY_ARG:
-		if (o->path)
-			argp_error(state, "too many arguments: '%s'", arg);
-		o->path = arg;
-		return 0;
-	default:
-		return cli_option_flag(key, state);
-	}
+	(void)arg;
+	return cli_arguments_option(&o->path, key, state);
 }
 
 /* ------------------------------------------------------------------------------------ findings */
@@ -323,7 +316,7 @@ static void print_path(const char *path, const struct sluice_file_info *st, cons
 /* Returns the reason why the path cannot be examined, for the caller to free, or NULL. */
 static char *doctor_examine_path(const struct doctor_options *o, sluice_context *ctx)
 {
-	const char *path = o->path ? o->path : ".";
+	const char *path = o->path.count ? o->path.of[0] : ".";
 	struct sluice_file_info st = {.size = sizeof st};
 	char *problem = stat_path(ctx, path, &st), *name = cli_uri_name(path);
 
@@ -332,7 +325,7 @@ static char *doctor_examine_path(const struct doctor_options *o, sluice_context 
 	else
 		print_path(name, &st, problem);
 	free(name);
-	if (o->path)
+	if (o->path.count)
 		return problem;
 	/* If no path was given, an unwritable working directory is no fault. */
 	free(problem);
@@ -399,7 +392,7 @@ static bool doctor_examine(const struct doctor_options *o)
 int cli_doctor(int argc, char **argv)
 {
 	static const struct argp argp = {option_list, doctor_parse, "[PATH]", description};
-	struct doctor_options o = {0};
+	struct doctor_options o = {.path.most = 1};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	return doctor_examine(&o) ? CLI_OK : CLI_FAILED;

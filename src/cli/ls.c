@@ -15,7 +15,6 @@
 
 struct ls_options {
 	struct cli_open open;
-	const char *uri;
 	bool recursive, json;
 };
 
@@ -34,17 +33,11 @@ static error_t ls_parse(int key, char *arg, struct argp_state *state)
 	case 'r':
 		o->recursive = true;
 		return 0;
-	case ARGP_KEY_ARG:
-		if (o->uri)
-			argp_error(state, "more than one URI");
-		o->uri = arg;
-		return 0;
 	case ARGP_KEY_END:
-		if (!o->uri)
-			argp_error(state, "the URI is missing");
-		if (cli_is_blob(o->uri))
-			argp_error(state, "'%s': sluice store ls lists blobs", o->uri);
-		return 0;
+		if (o->open.arguments.count && cli_is_blob(o->open.arguments.of[0]))
+			argp_error(state, "'%s': sluice store ls lists blobs",
+			           o->open.arguments.of[0]);
+		/* fall through */
 	default:
 		return cli_open_option(&o->open, key, arg, state);
 	}
@@ -91,7 +84,7 @@ int cli_ls(int argc, char **argv)
 		"their creation, name."};
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_entry entry = {.size = sizeof entry};
-	struct ls_options o = {0};
+	struct ls_options o = {.open.arguments = {.least = 1, .most = 1, .noun = "URI"}};
 	sluice_list *list = NULL;
 	sluice_context *ctx;
 
@@ -99,7 +92,8 @@ int cli_ls(int argc, char **argv)
 	if (cli_context_new(o.open.backend, 0, &ctx))
 		return CLI_FAILED;
 	cli_open_use(&o.open, &options);
-	int rc = cli_said(sluice_list_open(ctx, o.uri, &options, o.recursive, &list));
+	int rc = cli_said(
+		sluice_list_open(ctx, o.open.arguments.of[0], &options, o.recursive, &list));
 	while (list && (rc = cli_said(sluice_list_next(list, &entry))) > 0)
 		print_entry(&o, &entry);
 	sluice_list_close(list);

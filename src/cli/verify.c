@@ -16,8 +16,6 @@
 #include "sluice/tensors.h"
 
 struct verify_options {
-	char **files;
-	size_t count;
 	const char *sums; /* --check, or NULL */
 	int kind;         /* of enum sluice_digest_kind, or 0: not chosen */
 	bool quiet;
@@ -51,16 +49,11 @@ static error_t verify_parse(int key, char *arg, struct argp_state *state)
 	case 'q':
 		o->quiet = true;
 		return 0;
-	case ARGP_KEY_ARGS:
-		o->files = state->argv + state->next;
-		o->count = (size_t)(state->argc - state->next);
-		return 0;
 	case ARGP_KEY_END:
-		if (o->sums && (o->count || o->kind))
+		if (o->sums && (o->open.arguments.count || o->kind))
 			argp_error(state, "--check: the lines of SUMS name files and kinds");
-		if (!o->sums && !o->count)
-			argp_error(state, "FILE is missing");
-		return 0;
+		o->open.arguments.least = !o->sums;
+		/* fall through */
 	default:
 		return cli_open_option(&o->open, key, arg, state);
 	}
@@ -93,17 +86,18 @@ static int file_digest(sluice_context *ctx, const struct verify_options *o, cons
 static int verify_print(sluice_context *ctx, const struct verify_options *o,
                         struct cli_moved *moved)
 {
+	const struct cli_arguments *files = &o->open.arguments;
 	char text[DIGEST_TEXT];
 	int status = CLI_OK;
 
-	for (size_t i = 0; i < o->count; i++) {
+	for (size_t i = 0; i < files->count; i++) {
 		int kind = o->kind ? o->kind : SLUICE_SHA256;
 
-		if (file_digest(ctx, o, o->files[i], kind, moved, text)) {
+		if (file_digest(ctx, o, files->of[i], kind, moved, text)) {
 			status = CLI_FAILED;
 			continue;
 		}
-		char *name = cli_uri_name(o->files[i]);
+		char *name = cli_uri_name(files->of[i]);
 		strcat(text, "  ");
 		cli_print_escaped(stdout, text, name, "\n");
 		free(name);
@@ -227,7 +221,7 @@ int cli_verify(int argc, char **argv)
 		"Prints the digests of whole files, or checks files against such lines.\v"
 		"FILE is a path or a URI; './-' is a file named '-'."};
 	uint64_t start = sl_now();
-	struct verify_options o = {0};
+	struct verify_options o = {.open.arguments = {.most = SIZE_MAX, .noun = "FILE"}};
 	struct cli_moved moved = {0};
 	sluice_context *ctx;
 
