@@ -43,6 +43,19 @@ int cli_end_open_source(sluice_context *ctx, const char *uri, const struct cli_o
                         struct cli_end *out);
 int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, const char *uri,
                         const struct cli_end *source, struct cli_end *out);
+/* Compares the CRC-32C of all bytes with the server's. Returns 0, or -EIO with a sentence in sluice_last_message(). */
+int cli_end_check_sum(const struct cli_end *source, uint32_t crc);
+/* Returns for how long the server of an end wants no requests. */
+uint64_t cli_end_limited_ms(const struct cli_end *end);
+/* Smaller holes are read, as are the bytes between a larger hole and the next multiple of CLI_PART_BLOCK. */
+#define CLI_LEAST_HOLE (1 << 20)
+/* Returns the start of the next data at or behind `at`, or the length. */
+uint64_t cli_end_next_data(const struct cli_end *source, uint64_t at);
+/*
+ * Returns the start of the next large hole, or a place behind `at` without a large hole before: a multiple of
+ * CLI_PART_BLOCK, or the length.
+ */
+uint64_t cli_end_next_hole(const struct cli_end *source, uint64_t at);
 /* Makes the written bytes take effect; prints errors. */
 int cli_end_commit(struct cli_end *end, unsigned flags);
 /* Releases the end; bytes not committed have no effect. */
