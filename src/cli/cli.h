@@ -159,9 +159,10 @@ int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **ou
 
 #define CLI_TEXT 32
 
-/* Format "4.0 GiB" and "2.24 GB/s"; both return text. */
+/* Format "4.0 GiB", "2.24 GB/s" and, in UTC, "2026-01-31 12:00:00"; they return text. */
 const char *cli_size_format(uint64_t bytes, char text[CLI_TEXT]);
 const char *cli_rate_format(double bytes_per_second, char text[CLI_TEXT]);
+const char *cli_date_format(int64_t ns, char text[CLI_TEXT]);
 
 /*
  * Writes the name of a blob with invisible characters, such as direction marks, as \u202e; returns

@@ -18,7 +18,7 @@
 #include "sluice/writer.h"
 
 struct doctor_options {
-	struct cli_arguments path;
+	struct cli_arguments path; /* first: see doctor_parse() */
 	bool json, s3;
 };
 
@@ -37,13 +37,49 @@ static const char description[] =
 
 static error_t doctor_parse(int key, char *arg, struct argp_state *state)
 {
-	struct doctor_options *o = state->input;
-
 	(void)arg;
-	return cli_arguments_option(&o->path, key, state);
+	return cli_arguments_option(state->input, key, state);
 }
 
 /* ------------------------------------------------------------------------------------ findings */
+
+void cli_feature_begin(bool json, const struct sluice_feature *f, bool first)
+{
+	if (!json) {
+		printf("%c %-16s %s\n", f->usable ? '+' : '-', f->name, f->detail);
+		if (f->effect)
+			printf("  %-16s %s\n", "", f->effect);
+		if (f->remedy)
+			printf("  %-16s remedy: %s\n", "", f->remedy);
+		return;
+	}
+	cli_json_string(first ? "\n    {\"name\": " : ",\n    {\"name\": ", f->name);
+	printf(", \"usable\": %s", f->usable ? "true" : "false");
+	cli_json_string(", \"detail\": ", f->detail);
+	cli_json_string(", \"effect\": ", f->effect);
+	cli_json_string(", \"remedy\": ", f->remedy);
+}
+
+void cli_feature_print(bool json, const struct sluice_feature *f, bool first)
+{
+	cli_feature_begin(json, f, first);
+	if (json)
+		putchar('}');
+}
+
+void cli_heading_print(bool json, const char *title, const char *key)
+{
+	if (json)
+		printf(",\n  \"%s\": [", key);
+	else
+		printf("\n%s\n", title);
+}
+
+void cli_list_end(bool json)
+{
+	if (json)
+		printf("\n  ]");
+}
 
 static void print_machine(const struct doctor_options *o)
 {
@@ -148,11 +184,6 @@ static void print_settings(const struct doctor_options *o, const sluice_context 
 	cli_list_end(o->json);
 }
 
-static size_t least_of(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
-
 /*
  * Returns how many characters must be changed, inserted or deleted to turn a into b. Long names
  * count as far.
@@ -171,8 +202,8 @@ static size_t edit_distance(const char *a, const char *b)
 		row[0] = i;
 		for (size_t j = 1; j <= n; j++) {
 			size_t above = row[j];
-			row[j] = least_of(least_of(above, row[j - 1]) + 1,
-			                  diagonal + (a[i - 1] != b[j - 1]));
+			row[j] = SL_MIN(SL_MIN(above, row[j - 1]) + 1,
+			                diagonal + (a[i - 1] != b[j - 1]));
 			diagonal = above;
 		}
 	}

@@ -8,7 +8,6 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -45,31 +44,26 @@ static error_t ls_parse(int key, char *arg, struct argp_state *state)
 
 static void print_entry(const struct ls_options *o, const struct sluice_entry *e)
 {
-	time_t at = e->modified_ns / 1000000000;
-	char date[32], *name;
-	struct tm utc;
+	char date[CLI_TEXT] = "", *name;
 
 	if (o->json) {
 		cli_json_string("{\"name\": ", e->name);
 		if (e->is_prefix)
 			printf(", \"prefix\": true");
-		if (e->is_prefix && e->modified_ns)
+		else
+			printf(", \"length\": %" PRIu64, e->length);
+		if (!e->is_prefix || e->modified_ns)
 			printf(", \"modified_ns\": %" PRId64, e->modified_ns);
-		if (e->is_prefix) {
-			printf("}\n");
-		} else {
-			printf(", \"length\": %" PRIu64 ", \"modified_ns\": %" PRId64, e->length,
-			       e->modified_ns);
+		if (!e->is_prefix)
 			cli_json_string(", \"etag\": ", e->etag);
-			printf("}\n");
-		}
+		printf("}\n");
 		return;
 	}
 	name = isatty(STDOUT_FILENO) ? cli_visible(e->name) : cli_format("%s", e->name);
-	gmtime_r(&at, &utc);
-	strftime(date, sizeof date, "%F %T", &utc);
+	if (e->modified_ns || !e->is_prefix)
+		cli_date_format(e->modified_ns, date);
 	if (e->is_prefix)
-		printf("%15s  %19s  %s\n", "", e->modified_ns ? date : "", name);
+		printf("%15s  %19s  %s\n", "", date, name);
 	else
 		printf("%15" PRIu64 "  %s  %s\n", e->length, date, name);
 	free(name);

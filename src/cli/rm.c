@@ -100,22 +100,16 @@ static error_t rm_parse(int key, char *arg, struct argp_state *state)
 static int entry_show(const struct removal *all, const char *uri, const char *upload, int64_t at,
                       int rc)
 {
-	char date[32], *shown = cli_visible(uri);
-	time_t seconds = at / 1000000000;
-	struct tm utc;
+	char date[CLI_TEXT], *shown = cli_visible(uri);
 
-	gmtime_r(&seconds, &utc);
-	strftime(date, sizeof date, "%F %T", &utc);
 	flockfile(stdout);
 	if (rc == 0 && all->o->json) {
 		cli_json_string("{\"uri\": ", uri);
 		cli_json_string(", \"upload\": ", upload);
 		printf(", \"begun_ns\": %" PRId64 "}\n", at);
 	} else if (rc == 0 && upload) {
-		printf("%s  %s\n", date, shown);
-	} else if (rc == 0 && all->o->recursive && !all->o->quiet) {
-		printf("%s\n", shown);
-	} else if (rc == 0 && all->o->dry_run) {
+		printf("%s  %s\n", cli_date_format(at, date), shown);
+	} else if (rc == 0 && (all->o->dry_run || (all->o->recursive && !all->o->quiet))) {
 		printf("%s\n", shown);
 	}
 	funlockfile(stdout);
