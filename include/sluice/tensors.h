@@ -192,12 +192,11 @@ SLUICE_API int sluice_tensor_to_dlpack(const sluice_tensor_plan *plan, size_t in
 enum sluice_digest_kind {
 	SLUICE_SHA256 = 1, /* FIPS 180-4; 32 bytes; a core for each file */
 	/*
-	 * XXH3 of 128 bits, in its canonical form (16 bytes, big endian), over: the XXH3 of 64 bits of each
-	 * MiB of the file, canonical (8 bytes, big endian), one after the other, then the length of the file
-	 * in bytes (8 bytes, big endian). The last MiB may be shorter; a file of 0 bytes has none. All with
-	 * seed 0 (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md). Computed on several cores.
+	 * XXH3 of 128 bits with seed 0 in its canonical form (16 bytes, big endian), as `xxhsum -H2` prints it
+	 * (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md); a core for each file. It finds damage and
+	 * is no protection from forgery.
 	 */
-	SLUICE_XXH3_TREE,
+	SLUICE_XXH3_128,
 };
 struct sluice_digest {
 	int kind; /* of enum sluice_digest_kind; 0: none, the file is not checked */
@@ -258,15 +257,14 @@ SLUICE_API void sluice_tensor_load_free(sluice_tensor_load *load);
 
 /*
  * Computes the digest of a whole file, in large reads ahead of the computation, with at most 64 MiB of
- * memory; waits for it. workers: threads that compute an XXH3_TREE; 0: as many as cores.
+ * memory; waits for it.
  *
  * Returns 0, the error of a read, or
  *   -EINVAL   an unknown kind
  *   -EIO      the file has become shorter meanwhile
- *   -ENOMEM, -EAGAIN   no memory, or no thread could be started
+ *   -ENOMEM
  */
-SLUICE_API int sluice_file_digest(sluice_file *file, int kind, unsigned workers,
-                                  struct sluice_digest *out);
+SLUICE_API int sluice_file_digest(sluice_file *file, int kind, struct sluice_digest *out);
 
 #ifdef __cplusplus
 }

@@ -275,7 +275,7 @@ static int parse_digests(Load *self, PyObject *list, struct sluice_digest **out)
 			             length);
 			return -1;
 		}
-		(*out)[i].kind = length == 32 ? SLUICE_SHA256 : length ? SLUICE_XXH3_TREE : 0;
+		(*out)[i].kind = length == 32 ? SLUICE_SHA256 : length ? SLUICE_XXH3_128 : 0;
 		memcpy((*out)[i].bytes, length ? PyBytes_AsString(bytes) : "", length);
 	}
 	return 0;

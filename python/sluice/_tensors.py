@@ -92,7 +92,7 @@ class _Files:
                 raise KeyError(f"there is no digest of {name!r}")
             digests.append(bytes.fromhex(text))
             if len(text) not in (32, 64):
-                raise ValueError(f"{name!r}: a digest has 64 digits (SHA-256) or 32 (XXH3 tree), not {len(text)}")
+                raise ValueError(f"{name!r}: a digest has 64 digits (SHA-256) or 32 (XXH3-128), not {len(text)}")
         return digests
 
 

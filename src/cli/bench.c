@@ -69,25 +69,15 @@ static const char description[] =
 	"each "
 	"round, and its time ends when the server has all of it.";
 
-static error_t bench_parse_argument(char *arg, struct argp_state *state,
-                                    struct cli_bench_options *o)
+/* Takes the arguments, and makes the checks that need no look at the file. */
+static void bench_check_options(struct argp_state *state, struct cli_bench_options *o)
 {
-	if (state->arg_num == 0 && !strcmp(arg, "write"))
-		o->write = true;
-	else if (state->arg_num == 0 && strcmp(arg, "read"))
-		argp_error(state, "'%s' is neither read nor write", arg);
-	else if (state->arg_num == 1)
-		o->uri = arg;
-	else if (state->arg_num > 1)
-		argp_error(state, "too many arguments: '%s'", arg);
-	return 0;
-}
+	const char *direction = o->open.arguments.of[0];
 
-/* Checks that need no look at the file. */
-static void bench_check_options(struct argp_state *state, const struct cli_bench_options *o)
-{
-	if (!o->uri)
-		argp_error(state, state->arg_num ? "URI is missing" : "read or write is missing");
+	o->uri = o->open.arguments.of[1];
+	o->write = !strcmp(direction, "write");
+	if (!o->write && strcmp(direction, "read"))
+		argp_error(state, "'%s' is neither read nor write", direction);
 	if (o->chunk && (o->chunk % 4096 || o->chunk > 1 << 30))
 		argp_error(state, "--chunk: must be a multiple of 4K and at most 1G");
 	if (o->size && o->op_size > o->size)
@@ -140,9 +130,8 @@ static error_t bench_parse(int key, char *arg, struct argp_state *state)
 	case 'f':
 		o->force = true;
 		return 0;
-	case ARGP_KEY_ARG:
-		return bench_parse_argument(arg, state, o);
 	case ARGP_KEY_END:
+		cli_open_option(&o->open, key, arg, state);
 		bench_check_options(state, o);
 		return 0;
 	default:
@@ -425,7 +414,12 @@ int cli_bench(int argc, char **argv)
 {
 	static const struct argp argp = {option_list, bench_parse, "read|write URI", description};
 	struct cli_bench_options o = {
-		.memory = "host", .device = -1, .depth = 16, .repeat = 5, .seed = 1};
+		.open.arguments = {.least = 2, .most = 2, .noun = "read, write or the URI"},
+		.memory = "host",
+		.device = -1,
+		.depth = 16,
+		.repeat = 5,
+		.seed = 1};
 	struct cli_bench_run run = {.options = &o};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);

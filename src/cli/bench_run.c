@@ -120,7 +120,7 @@ static int start_next(struct traffic *t)
 
 	if (o->random) {
 		unsigned __int128 blocks = run->range / o->op_size;
-		offset = (uint64_t)(blocks * cli_random(&run->random) >> 64) * o->op_size;
+		offset = (uint64_t)(blocks * sl_random(&run->random) >> 64) * o->op_size;
 	} else if (length > run->bytes - offset) {
 		length = run->bytes - offset;
 	}
@@ -218,13 +218,13 @@ int cli_bench_run_round(struct cli_bench_run *run, struct cli_bench_round *out)
 	if (rc)
 		return rc;
 	double cpu = cpu_seconds();
-	uint64_t start = cli_now_ns();
+	uint64_t start = sl_now();
 	rc = move_round(run);
 	if (rc == 0 && o->sync)
 		rc = cli_said(sluice_sync(run->file));
 	if (rc == 0 && run->whole)
 		rc = cli_bench_close(run, 0);
-	out->seconds = (double)(cli_now_ns() - start) / 1e9;
+	out->seconds = (double)(sl_now() - start) / 1e9;
 	out->cpu_seconds = cpu_seconds() - cpu;
 	return rc;
 }

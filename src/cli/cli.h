@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command `sluice`: functions for all its files. The files know only the library's public
- * headers. All of it runs on the main thread, except where a comment says otherwise.
+ * The command `sluice`: functions for all its files. The files know the library's public headers
+ * and core. All of it runs on the main thread, except where a comment says otherwise.
  */
 #ifndef SLUICE_CLI_H
 #define SLUICE_CLI_H
@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "core/core.h"
 #include "sluice/device.h"
 #include "sluice/sluice.h"
 
@@ -30,6 +31,25 @@ int cli_store(int argc, char **argv);
 int cli_sync(int argc, char **argv);
 int cli_tensors(int argc, char **argv);
 int cli_verify(int argc, char **argv);
+
+/* -------------------------------------------------------------------------------------- words */
+
+/*
+ * Words of which one follows a command, as "cp" in "sluice cp": an array of `count` structs of `bytes` bytes, each of
+ * which begins with the strings name, arguments and meaning.
+ */
+struct cli_words {
+	const char *command;        /* "sluice" */
+	const char *before, *after; /* of their list in the help; after may be NULL */
+	int width;                  /* of the arguments in the list; 0: they are not shown */
+	const void *of;
+	size_t count, bytes;
+};
+/*
+ * Finds the word in argv[1], names the program after both, and returns the struct: argc - 1 and argv + 1 are for
+ * argp. Returns NULL, with *status for the end, if there is no such word, or after a request for help.
+ */
+const void *cli_word_find(const struct cli_words *words, int argc, char **argv, int *status);
 
 /* ------------------------------------------------------------------------------------ options */
 
@@ -51,8 +71,19 @@ const char *cli_option_choice(struct argp_state *state, const char *option, cons
 enum { CLI_FIRST_FLAG = 4096, CLI_LAST_FLAG = 8191 };
 error_t cli_option_flag(int key, struct argp_state *state);
 
+/* The arguments of a subcommand that are no options. */
+struct cli_arguments {
+	char **of;
+	size_t count;
+	size_t least, most;
+	const char *noun; /* "FILE": it is missing where there are too few; NULL: none may be */
+};
+/* Parsers call it for keys that they do not know. Checks the number of arguments at the end. */
+error_t cli_arguments_option(struct cli_arguments *a, int key, struct argp_state *state);
+
 /* How files are opened; options of several subcommands. */
 struct cli_open {
+	struct cli_arguments arguments;
 	const char *backend;  /* or NULL */
 	unsigned flags;       /* enum sluice_open_flags, for reading */
 	const char **headers; /* of remote files, and NULL behind them; or NULL: none */
@@ -108,6 +139,8 @@ enum {
 			"gzip, as it is"                                                           \
 	}
 error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_state *state);
+/* The parser of a subcommand that has no other options but flags; its input begins with a struct cli_open. */
+error_t cli_open_parse(int key, char *arg, struct argp_state *state);
 /* Sets the options that are for remote files; o stays in use. */
 void cli_open_use(const struct cli_open *o, struct sluice_open_options *options);
 
@@ -126,9 +159,10 @@ int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **ou
 
 #define CLI_TEXT 32
 
-/* Format "4.0 GiB" and "2.24 GB/s"; both return text. */
+/* Format "4.0 GiB", "2.24 GB/s" and, in UTC, "2026-01-31 12:00:00"; they return text. */
 const char *cli_size_format(uint64_t bytes, char text[CLI_TEXT]);
 const char *cli_rate_format(double bytes_per_second, char text[CLI_TEXT]);
+const char *cli_date_format(int64_t ns, char text[CLI_TEXT]);
 
 /*
  * Writes the name of a blob with invisible characters, such as direction marks, as \u202e; returns
@@ -144,8 +178,6 @@ void cli_print_escaped(FILE *to, const char *before, const char *name, const cha
 void cli_json_text(FILE *to, const char *text);
 /* Prints `before`, and then text as a JSON string in quotes, or null. */
 void cli_json_string(const char *before, const char *text);
-
-uint64_t cli_now_ns(void); /* monotonic */
 
 /*
  * Returns the local path that uri names, or NULL if the library has to interpret uri. The caller
@@ -176,7 +208,6 @@ int cli_memory_new(struct cli_memory *m, int device, size_t size, bool huge);
 /* Fills all of the memory with noise. */
 int cli_memory_fill(struct cli_memory *m, uint64_t seed);
 void cli_memory_free(struct cli_memory *m);
-uint64_t cli_random(uint64_t *state);
 
 /* ---------------------------------------------------------------------------------- interrupt */
 

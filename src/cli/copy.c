@@ -9,7 +9,6 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,12 +25,6 @@ enum {
 	/* Zero blocks of this size are left out of a sparse copy. */
 	BLOCK = 64 << 10,
 	BLOCKS = LARGE_CHUNK / BLOCK,
-	/*
-	 * Smaller holes are read, as are the bytes between a larger hole and the next multiple of
-	 * ALIGNED.
-	 */
-	LEAST_HOLE = 1 << 20,
-	ALIGNED = CLI_PART_BLOCK,
 	WAIT_MS = 100,
 };
 
@@ -73,20 +66,12 @@ struct pipeline {
 	struct sluice_extent extents[BLOCKS];
 };
 
-static int pipeline_fail(struct cli_copy *copy, int rc, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(copy->error, sizeof copy->error, format, args);
-	va_end(args);
-	return rc;
-}
-
-/* Keeps the library's sentence if rc is an error; returns rc. */
+/* Keeps the sentence of an error, since what follows may replace it; returns rc. */
 static int pipeline_said(struct cli_copy *copy, int rc)
 {
-	return rc ? pipeline_fail(copy, rc, "%s", sluice_last_message()) : 0;
+	if (rc)
+		snprintf(copy->error, sizeof copy->error, "%s", sluice_last_message());
+	return rc;
 }
 
 static struct chunk *chunk_at(struct pipeline *p, uint64_t i)
@@ -131,58 +116,14 @@ static int pipeline_new_memory(struct pipeline *p)
 	else
 		p->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (!p->memory || p->memory == MAP_FAILED) {
-		p->memory = NULL;
-		return pipeline_fail(p->copy, -ENOMEM, "no memory for buffers of %zu bytes", bytes);
-	}
+	p->memory = p->memory == MAP_FAILED ? NULL : p->memory;
+	if (!p->memory)
+		return sl_fail(-ENOMEM, "no memory for buffers of %zu bytes", bytes);
 	if (p->depth > 1)
 		madvise(p->memory, bytes, MADV_HUGEPAGE);
 	for (size_t i = 0; i < p->depth; i++)
 		p->chunks[i].data = p->memory + i * p->chunk_bytes;
 	return 0;
-}
-
-/* Returns the start of the next data at or behind `at`, or the length. */
-static uint64_t next_data(const struct cli_end *source, uint64_t at)
-{
-	off_t data = lseek(source->holes, (off_t)at, SEEK_DATA);
-	struct stat st;
-
-	/* ENXIO also means that the file became shorter. */
-	if (data < 0 && errno == ENXIO && !fstat(source->holes, &st) &&
-	    (uint64_t)st.st_size >= source->length)
-		return source->length;
-	if (data < 0)
-		return at;
-	return (uint64_t)data < source->length ? (uint64_t)data : source->length;
-}
-
-/*
- * Returns the start of the next large hole, or a place behind `at` without a large hole before: a
- * multiple of ALIGNED, or the length.
- */
-static uint64_t next_hole(struct pipeline *p, uint64_t at)
-{
-	const struct cli_end *source = p->copy->source;
-
-	for (uint64_t most = at + LARGE_CHUNK; at < most;) {
-		off_t hole = lseek(source->holes, (off_t)at, SEEK_HOLE);
-		uint64_t data;
-
-		if (hole < 0)
-			return source->length;
-		data = next_data(source, (uint64_t)hole);
-		if (data == (uint64_t)hole)
-			return source->length;
-		if (data - (uint64_t)hole >= LEAST_HOLE || data == source->length)
-			return ((uint64_t)hole + ALIGNED - 1) / ALIGNED * ALIGNED;
-		at = data;
-	}
-	/*
-	 * A multiple of the block of --continue: a chunk that ended within a block would mark all
-	 * of it as present.
-	 */
-	return at / ALIGNED * ALIGNED;
 }
 
 /*
@@ -199,11 +140,11 @@ static bool pass_hole(struct pipeline *p, size_t *n)
 	if (copy->source->holes < 0 || at >= copy->source->length)
 		return false;
 	if (at >= p->data) {
-		end = next_data(copy->source, at);
+		end = cli_end_next_data(copy->source, at);
 		if (end < copy->source->length)
-			end = end / ALIGNED * ALIGNED;
-		if (end <= at || (end - at < LEAST_HOLE && end < copy->source->length)) {
-			end = p->data = next_hole(p, at);
+			end = end / CLI_PART_BLOCK * CLI_PART_BLOCK;
+		if (end <= at || (end - at < CLI_LEAST_HOLE && end < copy->source->length)) {
+			end = p->data = cli_end_next_hole(copy->source, at);
 		} else if (copy->target->sparse && !copy->hash) {
 			if (copy->target->part)
 				cli_part_wrote(copy->target->part, at, end - at);
@@ -217,8 +158,7 @@ static bool pass_hole(struct pipeline *p, size_t *n)
 			p->zeros = true;
 		}
 	}
-	if (*n > end - at)
-		*n = end - at;
+	*n = SL_MIN(*n, end - at);
 	return false;
 }
 
@@ -230,7 +170,7 @@ static bool pass_hole(struct pipeline *p, size_t *n)
 static size_t next_length(struct pipeline *p)
 {
 	const struct cli_copy *copy = p->copy;
-	uint64_t ms = (cli_now_ns() - p->start_ns) / 1000000 + 1;
+	uint64_t ms = (sl_now() - p->start_ns) / 1000000 + 1;
 	uint64_t rate = (copy->moved - copy->there - copy->holes) * 1000 / ms;
 	size_t n = p->chunk_bytes;
 
@@ -256,7 +196,7 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	                       .chunk_bytes = SMALL_CHUNK,
 	                       .through = {.device = -1},
 	                       .crc = UINT32_MAX,
-	                       .start_ns = cli_now_ns()};
+	                       .start_ns = sl_now()};
 	/* Threads read to device memory; sources without ranges arrive in file order. */
 	if (source->whole_only &&
 	    (copy->device >= 0 || (copy->target->memory && copy->target->place >= 0)))
@@ -272,26 +212,20 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	}
 	choose_memory(p);
 	p->sums = source->crc32c && !copy->target->part && copy->device < 0 &&
-	          !(p->into && p->into->place >= 0) && cli_crc32c_add(&p->crc, NULL, 0);
-	int rc = pipeline_said(copy, sluice_queue_new(&p->queue));
+	          !(p->into && p->into->place >= 0) && sl_crc32c_add(&p->crc, NULL, 0);
+	int rc = sluice_queue_new(&p->queue);
 	/* Chunks of a host's blob are parts of the blob. */
 	if (rc == 0 && !(pipeline_blob(p) && pipeline_blob(p)->place < 0))
 		rc = pipeline_new_memory(p);
-	if (rc)
-		return rc;
-	if (copy->device < 0) {
-		next_length(p);
-		return 0;
-	}
-	size_t bytes = p->depth * p->chunk_bytes;
-	rc = cli_memory_new(&p->through, copy->device, bytes, false);
-	if (rc)
-		return pipeline_fail(copy, rc, "no memory of the device for buffers of %zu bytes",
-		                     bytes);
-	for (size_t i = 0; i < p->depth; i++)
+	if (rc == 0 && copy->device >= 0)
+		rc = cli_memory_new(&p->through, copy->device, p->depth * p->chunk_bytes, false);
+	if (rc && copy->device >= 0)
+		sl_fail(rc, "no memory of the device for buffers");
+	for (size_t i = 0; p->through.data && i < p->depth; i++)
 		p->chunks[i].device = p->through.data + i * p->chunk_bytes;
-	next_length(p);
-	return 0;
+	if (rc == 0)
+		next_length(p);
+	return rc;
 }
 
 static void chunk_written(struct pipeline *p, struct chunk *chunk)
@@ -333,15 +267,12 @@ static int stream_pause(struct pipeline *p, const struct cli_end *end, short eve
 	if (errno == EAGAIN || errno == EWOULDBLOCK)
 		poll(&fd, 1, WAIT_MS);
 	else if (errno != EINTR)
-		return pipeline_fail(p->copy, -errno, "'%s': %s", end->name, strerror(errno));
+		return sl_fail(-errno, "'%s': %s", end->name, strerror(errno));
 	cli_progress_update(p->copy->progress, p->copy->moved);
 	return cli_interrupted() ? -ECANCELED : 0;
 }
 
-/*
- * Fills the chunk as far as the stream goes; for a target stream with the result of a single
- * read().
- */
+/* Fills the chunk as far as the stream goes; for a target stream with the result of a single read(). */
 static int stream_read(struct pipeline *p, struct chunk *chunk)
 {
 	const struct cli_end *source = p->copy->source;
@@ -350,17 +281,16 @@ static int stream_read(struct pipeline *p, struct chunk *chunk)
 	chunk->length = 0;
 	while (chunk->length < want) {
 		ssize_t n = read(source->fd, chunk->data + chunk->length, want - chunk->length);
-		if (n < 0) {
-			int rc = stream_pause(p, source, POLLIN);
-			if (rc)
-				return rc;
+		int rc = n < 0 ? stream_pause(p, source, POLLIN) : 0;
+
+		if (rc)
+			return rc;
+		if (n < 0)
 			continue;
-		}
 		if (n == 0) {
 			if (source->length_known)
-				return pipeline_fail(p->copy, -EIO,
-				                     "'%s' became shorter while it was copied",
-				                     source->name);
+				return sl_fail(-EIO, "'%s' became shorter while it was copied",
+				               source->name);
 			p->ended = true;
 			break;
 		}
@@ -379,12 +309,11 @@ static int stream_write(struct pipeline *p, struct chunk *chunk)
 
 	while (done < chunk->length) {
 		ssize_t n = write(target->fd, chunk->data + done, chunk->length - done);
-		if (n < 0) {
-			int rc = stream_pause(p, target, POLLOUT);
-			if (rc)
-				return rc;
-			continue;
-		}
+		int rc = n < 0 ? stream_pause(p, target, POLLOUT) : 0;
+
+		if (rc)
+			return rc;
+		n = SL_MAX(n, (ssize_t)0);
 		done += (size_t)n;
 		p->copy->moved += (size_t)n;
 	}
@@ -404,14 +333,11 @@ static int submit_chunk(struct pipeline *p, const struct cli_end *end, int kind,
 	request.count = count;
 	request.user = chunk;
 	request.queue = p->queue;
-	/*
-	 * A stream cannot learn that a source of unknown length has ended, nor reach a blob on
-	 * another device.
-	 */
+	/* A stream does not learn that a source of unknown length has ended, and reaches no blob on another device. */
 	request.on = p->through.device >= 0 && p->copy->source->length_known &&
 	             (!end->memory || end->place < 0 || end->place == p->through.device);
 	request.stream = p->through.streams[(size_t)(chunk - p->chunks) % CLI_STREAMS];
-	return pipeline_said(p->copy, sluice_submit(end->file, &request, &chunk->op));
+	return sluice_submit(end->file, &request, &chunk->op);
 }
 
 /* Lists the parts of the chunk to be written; neighbouring blocks form an extent. */
@@ -427,7 +353,7 @@ static size_t cut_extents(struct pipeline *p, const struct chunk *chunk)
 		return 1;
 	}
 	for (size_t at = 0; at < chunk->length; at += BLOCK) {
-		size_t n = chunk->length - at < BLOCK ? chunk->length - at : BLOCK;
+		size_t n = SL_MIN(chunk->length - at, (size_t)BLOCK);
 
 		if (!memcmp(chunk->data + at, zero, n)) {
 			joins = false;
@@ -443,19 +369,13 @@ static size_t cut_extents(struct pipeline *p, const struct chunk *chunk)
 	return count;
 }
 
-/* With --through the library gets device memory in place of host memory. */
-static void move_extents(struct pipeline *p, const struct chunk *chunk, size_t count)
-{
-	for (size_t i = 0; chunk->device && i < count; i++)
-		p->extents[i].data = chunk->device + ((char *)p->extents[i].data - chunk->data);
-}
-
 static int chunk_write(struct pipeline *p, struct chunk *chunk)
 {
 	size_t count = cut_extents(p, chunk);
 
-	move_extents(p, chunk, count);
-
+	/* With --through the library gets device memory in place of host memory. */
+	for (size_t i = 0; chunk->device && i < count; i++)
+		p->extents[i].data = chunk->device + ((char *)p->extents[i].data - chunk->data);
 	if (count > 0)
 		return submit_chunk(p, p->copy->target, SLUICE_WRITE, chunk, p->extents, count);
 	chunk_written(p, chunk);
@@ -465,16 +385,16 @@ static int chunk_write(struct pipeline *p, struct chunk *chunk)
 /* Handles a chunk that has been read. */
 static int chunk_filled(struct pipeline *p, struct chunk *chunk)
 {
-	const struct cli_end *source = p->copy->source, *target = p->copy->target;
+	const struct cli_end *target = p->copy->target;
 	int rc = 0;
 
 	chunk->full = true;
-	if (chunk->device && !source->file)
+	if (chunk->device && !p->copy->source->file)
 		rc = sluice_copy(chunk->device, chunk->data, chunk->length);
 	else if (chunk->device && pipeline_wants_copy(p))
 		rc = sluice_copy(chunk->data, chunk->device, chunk->length);
 	if (rc)
-		return pipeline_said(p->copy, rc);
+		return rc;
 	if (chunk->length == 0 || p->into)
 		chunk_written(p, chunk);
 	else if (target->file && !target->in_order)
@@ -487,8 +407,7 @@ static int chunk_read(struct pipeline *p, struct chunk *chunk, size_t n)
 	const struct cli_end *source = p->copy->source;
 
 	if (source->length_known && n < chunk->length)
-		return pipeline_fail(p->copy, -EIO, "'%s' became shorter while it was copied",
-		                     source->name);
+		return sl_fail(-EIO, "'%s' became shorter while it was copied", source->name);
 	chunk->length = n;
 	if (!source->length_known) {
 		p->offset += n;
@@ -504,37 +423,25 @@ static int chunk_operation_done(struct pipeline *p, sluice_op *op)
 	int rc = 0;
 
 	if (n < 0)
-		rc = pipeline_fail(p->copy, (int)n, "%s", sluice_op_message(op));
+		rc = sl_fail((int)n, "%s", sluice_op_message(op));
 	chunk->op = NULL;
 	sluice_op_free(op);
-	if (rc)
-		return rc;
-	if (!chunk->full)
-		return chunk_read(p, chunk, (size_t)n);
-	chunk_written(p, chunk);
-	return 0;
+	if (rc == 0 && !chunk->full)
+		rc = chunk_read(p, chunk, (size_t)n);
+	else if (rc == 0)
+		chunk_written(p, chunk);
+	return rc;
 }
 
 /* ------------------------------------------------------------------------------------ the turn */
-
-/* Returns for how long the server of an end wants no requests. */
-static uint64_t end_limited_ms(const struct cli_end *end)
-{
-	struct sluice_file_info info = {.size = sizeof info};
-
-	if (!end->file || end->path || end->memory || sluice_stat(end->file, &info))
-		return 0;
-	return info.limited_ms;
-}
 
 static void pipeline_show(struct pipeline *p)
 {
 	struct cli_progress *progress = p->copy->progress;
 
 	if (progress->shown) {
-		progress->limited_ms = end_limited_ms(p->copy->source);
-		if (!progress->limited_ms)
-			progress->limited_ms = end_limited_ms(p->copy->target);
+		uint64_t ms = cli_end_limited_ms(p->copy->source);
+		progress->limited_ms = ms ? ms : cli_end_limited_ms(p->copy->target);
 	}
 	cli_progress_update(progress, p->copy->moved);
 }
@@ -597,7 +504,7 @@ static int pipeline_work_in_order(struct pipeline *p)
 		if (p->copy->hash)
 			XXH3_128bits_update(p->copy->hash, chunk->data, chunk->length);
 		if (p->sums)
-			cli_crc32c_add(&p->crc, chunk->data, chunk->length);
+			sl_crc32c_add(&p->crc, chunk->data, chunk->length);
 	}
 	if (!p->copy->target->file && p->sent < p->head && chunk_at(p, p->sent)->full) {
 		int rc = stream_write(p, chunk_at(p, p->sent++));
@@ -637,11 +544,11 @@ static int pipeline_take_finished(struct pipeline *p)
 		return 0;
 	for (;; timeout_ms = 0) {
 		int rc = sluice_queue_next(p->queue, timeout_ms, &op);
-		if (rc == -EAGAIN)
+
+		if (rc == 0)
+			rc = chunk_operation_done(p, op);
+		else if (rc == -EAGAIN)
 			return 0;
-		if (rc)
-			return pipeline_said(p->copy, rc);
-		rc = chunk_operation_done(p, op);
 		if (rc)
 			return rc;
 	}
@@ -649,62 +556,39 @@ static int pipeline_take_finished(struct pipeline *p)
 
 static int turn_chunk(struct pipeline *p)
 {
-	bool stream = !p->copy->source->file;
 	int rc = 0;
 
 	if (cli_interrupted())
 		return -ECANCELED;
 	/* Reading a stream may take long, so its chunks are processed singly. */
-	while (rc == 0 && pipeline_may_read(p)) {
+	for (bool stream = false; rc == 0 && !stream && pipeline_may_read(p);) {
 		rc = pipeline_read_next(p);
-		if (stream)
-			break;
+		stream = !p->copy->source->file;
 	}
 	if (rc == 0)
 		rc = pipeline_work_in_order(p);
 	if (rc == 0)
 		rc = pipeline_take_finished(p);
 	if (rc == 0 && p->copy->target->part && cli_part_note(p->copy->target->part))
-		rc = pipeline_fail(p->copy, -EIO, "the copy to '%s' was ended",
-		                   p->copy->target->name);
-	pipeline_show(p);
+		rc = sl_fail(-EIO, "the copy to '%s' was ended", p->copy->target->name);
+	if (rc == 0)
+		pipeline_show(p);
 	return rc;
-}
-
-/* Compares the sum of the bytes that came, in base64 (RFC 4648), with the server's. */
-static int pipeline_check_sum(const struct pipeline *p)
-{
-	static const char digits[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	const struct cli_end *source = p->copy->source;
-	uint64_t bits = (uint64_t)~p->crc << 4 & UINT64_C(0xfffffffff);
-	char text[] = "......==";
-
-	for (int i = 0; i < 6; i++)
-		text[i] = digits[bits >> (30 - 6 * i) & 63];
-	if (!p->sums || !strcmp(text, source->crc32c))
-		return 0;
-	return pipeline_fail(p->copy, -EIO,
-	                     "'%s': the CRC-32C of the bytes that came is %s, and the server "
-	                     "says %s",
-	                     source->name, text, source->crc32c);
 }
 
 int cli_copy_run(struct cli_copy *copy)
 {
-	struct pipeline *p = malloc(sizeof *p);
+	struct pipeline p;
 	int rc;
 
 	copy->moved = copy->there;
-	if (!p)
-		return pipeline_fail(copy, -ENOMEM, "out of memory");
-	rc = pipeline_start(p, copy);
-	while (rc == 0 && !(p->ended && p->tail == p->head))
-		rc = turn_chunk(p);
-	if (rc == 0)
-		rc = pipeline_check_sum(p);
-	pipeline_stop(p);
-	free(p);
+	rc = pipeline_start(&p, copy);
+	while (rc == 0 && !(p.ended && p.tail == p.head))
+		rc = turn_chunk(&p);
+	if (rc == 0 && p.sums)
+		rc = cli_end_check_sum(copy->source, p.crc);
+	pipeline_said(copy, rc);
+	pipeline_stop(&p);
 	if (rc == 0 && copy->target->file && copy->target->sparse)
 		rc = pipeline_said(copy, sluice_truncate(copy->target->file, copy->source->length));
 	return rc;

@@ -42,8 +42,7 @@ static const struct argp_option option_list[] = {
          "Copy directories and all that is in them; links as links; from s3://BUCKET/PREFIX/ all "
          "objects below the prefix, and to it all files"},
 	{NULL, 'R', NULL, OPTION_ALIAS, NULL},
-	{"preserve", 'p', NULL, 0,
-         "Keep owner, permissions, times, ACLs and extended attributes of the user"},
+	{"preserve", 'p', NULL, 0, "Keep owner, permissions and times"},
 	{"quiet", 'q', NULL, 0, "No progress bar and no summary"},
 	{"no-progress", CLI_FLAG(cp_options, cp.no_progress), NULL, 0, "No progress bar"},
 	{"dry-run", CLI_FLAG(cp_options, cp.dry_run), NULL, 0, "Only print what would be copied"},
@@ -174,18 +173,14 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* Prints the line of a sum, or writes its digits to o->digits. */
-static void print_checksum(const struct cli_cp_options *o, XXH3_state_t *hash, const char *name,
-                           FILE *to)
+/* Prints the line of a sum. */
+static void print_checksum(const XXH3_state_t *hash, const char *name, FILE *to)
 {
 	XXH128_hash_t value = XXH3_128bits_digest(hash);
 	char text[CLI_TEXT + sizeof "  "];
 
-	sprintf(text, "%016" PRIx64 "%016" PRIx64, value.high64, value.low64);
-	if (o->digits)
-		strcpy(o->digits, text);
-	else
-		cli_print_escaped(to, strcat(text, "  "), name, "\n");
+	sprintf(text, "%016" PRIx64 "%016" PRIx64 "  ", value.high64, value.low64);
+	cli_print_escaped(to, text, name, "\n");
 }
 
 void cli_moved_print(const struct cli_moved *moved, uint64_t elapsed_ns)
@@ -350,9 +345,9 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 	if (rc)
 		return rc;
 	if (copy->hash && target->fd == STDOUT_FILENO)
-		print_checksum(o, copy->hash, copy->source->name, stderr);
+		print_checksum(copy->hash, copy->source->name, stderr);
 	else if (copy->hash)
-		print_checksum(o, copy->hash, target->name, stdout);
+		print_checksum(copy->hash, target->name, stdout);
 	moved->files++;
 	moved->bytes += copy->moved - copy->there - copy->holes;
 	moved->holes += copy->holes;
@@ -458,7 +453,7 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *
 int cli_cp_run(struct cli_cp_options *o)
 {
 	struct cli_moved moved = {0};
-	uint64_t start = cli_now_ns();
+	uint64_t start = sl_now();
 	sluice_context *ctx;
 	int rc;
 
@@ -478,7 +473,7 @@ int cli_cp_run(struct cli_cp_options *o)
 	if (cli_interrupted())
 		cli_interrupt_obey();
 	if (!o->quiet && moved.files)
-		cli_moved_print(&moved, cli_now_ns() - start);
+		cli_moved_print(&moved, sl_now() - start);
 	return rc ? CLI_FAILED : CLI_OK;
 }
 

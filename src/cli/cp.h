@@ -44,6 +44,19 @@ int cli_end_open_source(sluice_context *ctx, const char *uri, const struct cli_o
                         struct cli_end *out);
 int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, const char *uri,
                         const struct cli_end *source, struct cli_end *out);
+/* Compares the CRC-32C of all bytes with the server's. Returns 0, or -EIO with a sentence in sluice_last_message(). */
+int cli_end_check_sum(const struct cli_end *source, uint32_t crc);
+/* Returns for how long the server of an end wants no requests. */
+uint64_t cli_end_limited_ms(const struct cli_end *end);
+/* Smaller holes are read, as are the bytes between a larger hole and the next multiple of CLI_PART_BLOCK. */
+#define CLI_LEAST_HOLE (1 << 20)
+/* Returns the start of the next data at or behind `at`, or the length. */
+uint64_t cli_end_next_data(const struct cli_end *source, uint64_t at);
+/*
+ * Returns the start of the next large hole, or a place behind `at` without a large hole before: a multiple of
+ * CLI_PART_BLOCK, or the length.
+ */
+uint64_t cli_end_next_hole(const struct cli_end *source, uint64_t at);
 /* Makes the written bytes take effect; prints errors. */
 int cli_end_commit(struct cli_end *end, unsigned flags);
 /* Releases the end; bytes not committed have no effect. */
@@ -87,15 +100,9 @@ struct cli_copy {
  */
 int cli_copy_run(struct cli_copy *copy);
 
-/*
- * Adds bytes to a CRC-32C (RFC 3720, B.4), which begins as UINT32_MAX and is inverted at the end.
- * Returns false in a build without ISA-L, which has it.
- */
-bool cli_crc32c_add(uint32_t *crc, const void *data, size_t n);
-
 struct cli_moved {
-	uint64_t files, bytes, holes,
-		by_server; /* by_server: files that were copied without passing here */
+	uint64_t files, bytes, holes;
+	uint64_t by_server; /* files that were copied without passing here */
 };
 /* Prints them and their rate on stderr. */
 void cli_moved_print(const struct cli_moved *moved, uint64_t elapsed_ns);
@@ -143,7 +150,6 @@ struct cli_cp_options {
 	const char *uri; /* of the target if other than as typed, else NULL */
 	int through;     /* device whose memory buffers the bytes, or -1 */
 	bool checksum, quiet, no_progress;
-	char *digits;             /* gets the checksum, which is not printed then; or NULL */
 	bool recursive, preserve; /* -r, -p */
 	bool dry_run;
 	bool exact;     /* the copy is named target, even if that is a directory */
@@ -169,8 +175,8 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *
  */
 int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved);
 /*
- * Copies owner, permissions, times and extended attributes of a local file to path. Returns 0 or a
- * negative errno, printed.
+ * Copies owner, permissions and times of a local file to path. Returns 0 or a negative errno, printed. Says once in a
+ * run that extended attributes are not copied.
  */
 int cli_preserve(const char *source, const struct stat *st, const char *path);
 

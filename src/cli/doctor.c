@@ -18,7 +18,7 @@
 #include "sluice/writer.h"
 
 struct doctor_options {
-	const char *path;
+	struct cli_arguments path; /* first: see doctor_parse() */
 	bool json, s3;
 };
 
@@ -37,20 +37,49 @@ static const char description[] =
 
 static error_t doctor_parse(int key, char *arg, struct argp_state *state)
 {
-	struct doctor_options *o = state->input;
-
-	switch (key) {
-	case ARGP_KEY_ARG:
-		if (o->path)
-			argp_error(state, "too many arguments: '%s'", arg);
-		o->path = arg;
-		return 0;
-	default:
-		return cli_option_flag(key, state);
-	}
+	(void)arg;
+	return cli_arguments_option(state->input, key, state);
 }
 
 /* ------------------------------------------------------------------------------------ findings */
+
+void cli_feature_begin(bool json, const struct sluice_feature *f, bool first)
+{
+	if (!json) {
+		printf("%c %-16s %s\n", f->usable ? '+' : '-', f->name, f->detail);
+		if (f->effect)
+			printf("  %-16s %s\n", "", f->effect);
+		if (f->remedy)
+			printf("  %-16s remedy: %s\n", "", f->remedy);
+		return;
+	}
+	cli_json_string(first ? "\n    {\"name\": " : ",\n    {\"name\": ", f->name);
+	printf(", \"usable\": %s", f->usable ? "true" : "false");
+	cli_json_string(", \"detail\": ", f->detail);
+	cli_json_string(", \"effect\": ", f->effect);
+	cli_json_string(", \"remedy\": ", f->remedy);
+}
+
+void cli_feature_print(bool json, const struct sluice_feature *f, bool first)
+{
+	cli_feature_begin(json, f, first);
+	if (json)
+		putchar('}');
+}
+
+void cli_heading_print(bool json, const char *title, const char *key)
+{
+	if (json)
+		printf(",\n  \"%s\": [", key);
+	else
+		printf("\n%s\n", title);
+}
+
+void cli_list_end(bool json)
+{
+	if (json)
+		printf("\n  ]");
+}
 
 static void print_machine(const struct doctor_options *o)
 {
@@ -155,11 +184,6 @@ static void print_settings(const struct doctor_options *o, const sluice_context 
 	cli_list_end(o->json);
 }
 
-static size_t least_of(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
-
 /*
  * Returns how many characters must be changed, inserted or deleted to turn a into b. Long names
  * count as far.
@@ -178,8 +202,8 @@ static size_t edit_distance(const char *a, const char *b)
 		row[0] = i;
 		for (size_t j = 1; j <= n; j++) {
 			size_t above = row[j];
-			row[j] = least_of(least_of(above, row[j - 1]) + 1,
-			                  diagonal + (a[i - 1] != b[j - 1]));
+			row[j] = SL_MIN(SL_MIN(above, row[j - 1]) + 1,
+			                diagonal + (a[i - 1] != b[j - 1]));
 			diagonal = above;
 		}
 	}
@@ -323,7 +347,7 @@ static void print_path(const char *path, const struct sluice_file_info *st, cons
 /* Returns the reason why the path cannot be examined, for the caller to free, or NULL. */
 static char *doctor_examine_path(const struct doctor_options *o, sluice_context *ctx)
 {
-	const char *path = o->path ? o->path : ".";
+	const char *path = o->path.count ? o->path.of[0] : ".";
 	struct sluice_file_info st = {.size = sizeof st};
 	char *problem = stat_path(ctx, path, &st), *name = cli_uri_name(path);
 
@@ -332,7 +356,7 @@ static char *doctor_examine_path(const struct doctor_options *o, sluice_context 
 	else
 		print_path(name, &st, problem);
 	free(name);
-	if (o->path)
+	if (o->path.count)
 		return problem;
 	/* If no path was given, an unwritable working directory is no fault. */
 	free(problem);
@@ -399,7 +423,7 @@ static bool doctor_examine(const struct doctor_options *o)
 int cli_doctor(int argc, char **argv)
 {
 	static const struct argp argp = {option_list, doctor_parse, "[PATH]", description};
-	struct doctor_options o = {0};
+	struct doctor_options o = {.path.most = 1};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	return doctor_examine(&o) ? CLI_OK : CLI_FAILED;

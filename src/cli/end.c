@@ -17,7 +17,8 @@
 
 #include "cp.h"
 
-#define SMALL (1 << 20)
+#define SMALL      (1 << 20)
+#define LOOK_AHEAD (4 << 20) /* for a large hole */
 
 /*
  * Returns the descriptor of this process that name stands for, or -1. Opening such a name would
@@ -164,6 +165,64 @@ int cli_end_open_source(sluice_context *ctx, const char *uri, const struct cli_o
 	if (rc)
 		cli_end_discard(out);
 	return rc;
+}
+
+uint64_t cli_end_next_data(const struct cli_end *source, uint64_t at)
+{
+	off_t data = lseek(source->holes, (off_t)at, SEEK_DATA);
+	struct stat st;
+
+	/* ENXIO also means that the file became shorter. */
+	if (data < 0 && errno == ENXIO && !fstat(source->holes, &st) &&
+	    (uint64_t)st.st_size >= source->length)
+		return source->length;
+	if (data < 0)
+		return at;
+	return (uint64_t)data < source->length ? (uint64_t)data : source->length;
+}
+
+uint64_t cli_end_next_hole(const struct cli_end *source, uint64_t at)
+{
+	for (uint64_t most = at + LOOK_AHEAD; at < most;) {
+		off_t hole = lseek(source->holes, (off_t)at, SEEK_HOLE);
+		uint64_t data;
+
+		if (hole < 0)
+			return source->length;
+		data = cli_end_next_data(source, (uint64_t)hole);
+		if (data == (uint64_t)hole)
+			return source->length;
+		if (data - (uint64_t)hole >= CLI_LEAST_HOLE || data == source->length)
+			return ((uint64_t)hole + CLI_PART_BLOCK - 1) / CLI_PART_BLOCK *
+			       CLI_PART_BLOCK;
+		at = data;
+	}
+	/*
+	 * A multiple of the block of --continue: a chunk that ended within a block would mark all
+	 * of it as present.
+	 */
+	return at / CLI_PART_BLOCK * CLI_PART_BLOCK;
+}
+
+uint64_t cli_end_limited_ms(const struct cli_end *end)
+{
+	struct sluice_file_info info = {.size = sizeof info};
+
+	if (!end->file || end->path || end->memory || sluice_stat(end->file, &info))
+		return 0;
+	return info.limited_ms;
+}
+
+int cli_end_check_sum(const struct cli_end *source, uint32_t crc)
+{
+	char text[SL_CRC32C_TEXT];
+
+	sl_crc32c_text(crc, text);
+	if (!strcmp(text, source->crc32c))
+		return 0;
+	return sl_fail(-EIO,
+	               "'%s': the CRC-32C of the bytes that came is %s, and the server says %s",
+	               source->name, text, source->crc32c);
 }
 
 static bool same_file(const struct cli_end *source, const struct stat *st)

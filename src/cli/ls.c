@@ -8,14 +8,12 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli.h"
 
 struct ls_options {
 	struct cli_open open;
-	const char *uri;
 	bool recursive, json;
 };
 
@@ -34,17 +32,11 @@ static error_t ls_parse(int key, char *arg, struct argp_state *state)
 	case 'r':
 		o->recursive = true;
 		return 0;
-	case ARGP_KEY_ARG:
-		if (o->uri)
-			argp_error(state, "more than one URI");
-		o->uri = arg;
-		return 0;
 	case ARGP_KEY_END:
-		if (!o->uri)
-			argp_error(state, "the URI is missing");
-		if (cli_is_blob(o->uri))
-			argp_error(state, "'%s': sluice store ls lists blobs", o->uri);
-		return 0;
+		if (o->open.arguments.count && cli_is_blob(o->open.arguments.of[0]))
+			argp_error(state, "'%s': sluice store ls lists blobs",
+			           o->open.arguments.of[0]);
+		/* fall through */
 	default:
 		return cli_open_option(&o->open, key, arg, state);
 	}
@@ -52,31 +44,26 @@ static error_t ls_parse(int key, char *arg, struct argp_state *state)
 
 static void print_entry(const struct ls_options *o, const struct sluice_entry *e)
 {
-	time_t at = e->modified_ns / 1000000000;
-	char date[32], *name;
-	struct tm utc;
+	char date[CLI_TEXT] = "", *name;
 
 	if (o->json) {
 		cli_json_string("{\"name\": ", e->name);
 		if (e->is_prefix)
 			printf(", \"prefix\": true");
-		if (e->is_prefix && e->modified_ns)
+		else
+			printf(", \"length\": %" PRIu64, e->length);
+		if (!e->is_prefix || e->modified_ns)
 			printf(", \"modified_ns\": %" PRId64, e->modified_ns);
-		if (e->is_prefix) {
-			printf("}\n");
-		} else {
-			printf(", \"length\": %" PRIu64 ", \"modified_ns\": %" PRId64, e->length,
-			       e->modified_ns);
+		if (!e->is_prefix)
 			cli_json_string(", \"etag\": ", e->etag);
-			printf("}\n");
-		}
+		printf("}\n");
 		return;
 	}
 	name = isatty(STDOUT_FILENO) ? cli_visible(e->name) : cli_format("%s", e->name);
-	gmtime_r(&at, &utc);
-	strftime(date, sizeof date, "%F %T", &utc);
+	if (e->modified_ns || !e->is_prefix)
+		cli_date_format(e->modified_ns, date);
 	if (e->is_prefix)
-		printf("%15s  %19s  %s\n", "", e->modified_ns ? date : "", name);
+		printf("%15s  %19s  %s\n", "", date, name);
 	else
 		printf("%15" PRIu64 "  %s  %s\n", e->length, date, name);
 	free(name);
@@ -91,7 +78,7 @@ int cli_ls(int argc, char **argv)
 		"their creation, name."};
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_entry entry = {.size = sizeof entry};
-	struct ls_options o = {0};
+	struct ls_options o = {.open.arguments = {.least = 1, .most = 1, .noun = "URI"}};
 	sluice_list *list = NULL;
 	sluice_context *ctx;
 
@@ -99,7 +86,8 @@ int cli_ls(int argc, char **argv)
 	if (cli_context_new(o.open.backend, 0, &ctx))
 		return CLI_FAILED;
 	cli_open_use(&o.open, &options);
-	int rc = cli_said(sluice_list_open(ctx, o.uri, &options, o.recursive, &list));
+	int rc = cli_said(
+		sluice_list_open(ctx, o.open.arguments.of[0], &options, o.recursive, &list));
 	while (list && (rc = cli_said(sluice_list_next(list, &entry))) > 0)
 		print_entry(&o, &entry);
 	sluice_list_close(list);

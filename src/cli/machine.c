@@ -17,7 +17,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "core/core.h"
 #include "doctor.h"
 
 __attribute__((format(printf, 2, 3))) static void make_finding(struct cli_finding *f,

@@ -19,41 +19,33 @@
 #include "cli.h"
 
 static const struct subcommand {
-	const char *name, *name_for_people, *meaning;
+	const char *name, *arguments, *meaning;
 	int (*run)(int argc, char **argv);
 } commands[] = {
-	{"cp", "sluice cp", "copy a file", cli_cp},
-	{"ls", "sluice ls", "list objects of S3", cli_ls},
-	{"presign", "sluice presign", "make URLs of objects of S3 for others", cli_presign},
-	{"rm", "sluice rm", "remove objects of S3", cli_rm},
-	{"s3", "sluice s3", "list uploads to S3 that were left behind, or remove them", cli_s3},
-	{"stat", "sluice stat", "show what is known about a file", cli_stat},
-	{"bench", "sluice bench", "measure reading or writing of a file", cli_bench},
-	{"doctor", "sluice doctor", "show what this machine offers and what sluice makes of it",
-         cli_doctor},
-	{"verify", "sluice verify", "print digests of files, or check them", cli_verify},
-	{"store", "sluice store", "share named memory with other processes", cli_store},
-	{"sync", "sluice sync", "make a folder or prefix of S3 have the files of another",
-         cli_sync},
-	{"tensors", "sluice tensors", "list named arrays in files, such as the weights of models",
-         cli_tensors},
+	{"cp", "", "copy a file", cli_cp},
+	{"ls", "", "list objects of S3", cli_ls},
+	{"presign", "", "make URLs of objects of S3 for others", cli_presign},
+	{"rm", "", "remove objects of S3", cli_rm},
+	{"s3", "", "list uploads to S3 that were left behind, or remove them", cli_s3},
+	{"stat", "", "show what is known about a file", cli_stat},
+	{"bench", "", "measure reading or writing of a file", cli_bench},
+	{"doctor", "", "show what this machine offers and what sluice makes of it", cli_doctor},
+	{"verify", "", "print digests of files, or check them", cli_verify},
+	{"store", "", "share named memory with other processes", cli_store},
+	{"sync", "", "make a folder or prefix of S3 have the files of another", cli_sync},
+	{"tensors", "", "list named arrays in files, such as the weights of models", cli_tensors},
 };
-enum { COMMANDS = sizeof commands / sizeof *commands };
 
-static void print_commands(FILE *to)
-{
-	fputs("Usage: sluice COMMAND [OPTION...] [ARGUMENT...]\n"
-	      "Moves bytes between storage and memory.\n\n",
-	      to);
-	for (size_t i = 0; i < COMMANDS; i++)
-		fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].meaning);
-	fputs("\n"
-	      "  sluice COMMAND --help   what a command takes\n"
-	      "  sluice --version        the version of the library\n\n"
-	      "Exit status: 0 done, 1 failed, 2 wrong usage. Settings are taken from SLUICE_*\n"
-	      "variables, which sluice doctor lists.\n",
-	      to);
-}
+static const struct cli_words words = {
+	.command = "sluice",
+	.before = "Moves bytes between storage and memory.",
+	.after = "  sluice --version        the version of the library\n\n"
+		 "Exit status: 0 done, 1 failed, 2 wrong usage. Settings are taken from SLUICE_*\n"
+		 "variables, which sluice doctor lists.\n",
+	.of = commands,
+	.count = sizeof commands / sizeof *commands,
+	.bytes = sizeof *commands,
+};
 
 static void print_version(FILE *to, struct argp_state *state)
 {
@@ -103,15 +95,10 @@ static void occupy_standard_descriptors(void)
 			open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-static int usage_error(const char *format, const char *what)
-{
-	warnx(format, what);
-	fputs("Try 'sluice --help'.\n", stderr);
-	return CLI_USAGE;
-}
-
 int main(int argc, char **argv)
 {
+	int status;
+
 	occupy_standard_descriptors();
 	/* Only for the width of names on the terminal: numbers keep their machine-readable form. */
 	setlocale(LC_CTYPE, "");
@@ -122,31 +109,7 @@ int main(int argc, char **argv)
 	argp_program_version_hook = print_version;
 	program_invocation_name = program_invocation_short_name = "sluice";
 
-	if (argc < 2) {
-		print_commands(stderr);
-		return CLI_USAGE;
-	}
-	const char *word = argv[1];
-	if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) {
-		print_commands(stdout);
-		return CLI_OK;
-	}
-	if (!strcmp(word, "--version") || !strcmp(word, "-V")) {
-		print_version(stdout, NULL);
-		return CLI_OK;
-	}
-	/* argp calls it -?. */
-	if (argc > 2 && !strcmp(argv[argc - 1], "-h"))
-		argv[argc - 1] = "--help";
-	if (word[0] == '-')
-		return usage_error("unknown option '%s'", word);
-	for (size_t i = 0; i < COMMANDS; i++) {
-		if (strcmp(word, commands[i].name))
-			continue;
-		/* argp and warn() print it before their messages. */
-		argv[1] = program_invocation_name = program_invocation_short_name =
-			(char *)commands[i].name_for_people;
-		return commands[i].run(argc - 1, argv + 1);
-	}
-	return usage_error("unknown command '%s'", word);
+	const struct subcommand *command = cli_word_find(&words, argc, argv, &status);
+
+	return command ? command->run(argc - 1, argv + 1) : status;
 }

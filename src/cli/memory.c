@@ -93,35 +93,16 @@ void cli_memory_free(struct cli_memory *m)
 
 int cli_memory_fill(struct cli_memory *m, uint64_t seed)
 {
-	uint64_t *words = m->device < 0 ? (uint64_t *)m->data : malloc(PIECE);
-	int rc = 0;
+	uint64_t *words = malloc(PIECE);
+	int rc = words ? 0 : cli_fail(-ENOMEM, "out of memory");
 
-	if (m->device < 0) {
-		for (size_t i = 0; i < m->size / sizeof *words; i++)
-			words[i] = cli_random(&seed);
-		return 0;
-	}
-	for (size_t at = 0; words && rc == 0 && at < m->size; at += PIECE) {
-		size_t n = m->size - at < PIECE ? m->size - at : PIECE;
+	for (size_t at = 0; rc == 0 && at < m->size; at += PIECE) {
+		size_t n = SL_MIN(m->size - at, (size_t)PIECE);
 
 		for (size_t i = 0; i < PIECE / sizeof *words; i++)
-			words[i] = cli_random(&seed);
-		rc = sluice_copy(m->data + at, words, n);
+			words[i] = sl_random(&seed);
+		rc = cli_said(sluice_copy(m->data + at, words, n));
 	}
-	cli_said(rc);
-	if (!words)
-		warnx("out of memory");
-	rc = words ? rc : -ENOMEM;
 	free(words);
 	return rc;
-}
-
-/* SplitMix64: sufficient for random offsets and noise. */
-uint64_t cli_random(uint64_t *state)
-{
-	uint64_t x = *state += 0x9e3779b97f4a7c15;
-
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-	x = (x ^ x >> 27) * 0x94d049bb133111eb;
-	return x ^ x >> 31;
 }

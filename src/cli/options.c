@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Options common to the subcommands
+ * Words and options common to the subcommands
  *
- * Parses sizes, numbers, choices and the options of struct cli_open.
+ * Finds words, and parses sizes, numbers, choices and the options of struct cli_open.
  *
  * Threads: the main thread.
  */
@@ -14,6 +14,59 @@
 #include <string.h>
 
 #include "cli.h"
+
+/* Returns name, arguments and meaning. */
+static const char *const *word_at(const struct cli_words *words, size_t i)
+{
+	return (const char *const *)((const char *)words->of + i * words->bytes);
+}
+
+static void words_print(const struct cli_words *words, FILE *to)
+{
+	fprintf(to, "Usage: %s COMMAND [OPTION...] [ARGUMENT...]\n%s\n\n", words->command,
+	        words->before);
+	for (size_t i = 0; i < words->count; i++) {
+		const char *const *word = word_at(words, i);
+
+		fprintf(to, "  %-8s %-*s%s\n", word[0], words->width, words->width ? word[1] : "",
+		        word[2]);
+	}
+	fprintf(to, "\n  %s COMMAND --help   what a command takes\n%s", words->command,
+	        words->after ? words->after : "");
+}
+
+const void *cli_word_find(const struct cli_words *words, int argc, char **argv, int *status)
+{
+	const char *wanted = argc > 1 ? argv[1] : "";
+	static char name[48]; /* argp and warn() print it before their messages */
+
+	*status = CLI_OK;
+	/* argp calls it -?. */
+	if (argc > 2 && !strcmp(argv[argc - 1], "-h"))
+		argv[argc - 1] = "--help";
+	for (size_t i = 0; i < words->count; i++)
+		if (!strcmp(wanted, word_at(words, i)[0])) {
+			snprintf(name, sizeof name, "%s %s", words->command, wanted);
+			argv[1] = program_invocation_name = program_invocation_short_name = name;
+			return word_at(words, i);
+		}
+	if (!strcmp(wanted, "--help") || !strcmp(wanted, "-h") || !strcmp(wanted, "help")) {
+		words_print(words, stdout);
+		return NULL;
+	}
+	if (!strcmp(wanted, "--version") || !strcmp(wanted, "-V")) {
+		printf("sluice %s\n", sluice_version());
+		return NULL;
+	}
+	*status = CLI_USAGE;
+	if (!*wanted) {
+		words_print(words, stderr);
+		return NULL;
+	}
+	warnx("unknown %s '%s'", wanted[0] == '-' ? "option" : "command", wanted);
+	fprintf(stderr, "Try '%s --help'.\n", words->command);
+	return NULL;
+}
 
 uint64_t cli_option_size(struct argp_state *state, const char *option, const char *text)
 {
@@ -95,6 +148,24 @@ error_t cli_option_flag(int key, struct argp_state *state)
 	return 0;
 }
 
+error_t cli_arguments_option(struct cli_arguments *a, int key, struct argp_state *state)
+{
+	switch (key) {
+	case ARGP_KEY_ARGS:
+		a->of = state->argv + state->next;
+		a->count = (size_t)(state->argc - state->next);
+		return 0;
+	case ARGP_KEY_END:
+		if (a->count < a->least)
+			argp_error(state, "%s is missing", a->noun);
+		if (a->count > a->most)
+			argp_error(state, "too many arguments: '%s'", a->of[a->most]);
+		return 0;
+	default:
+		return cli_option_flag(key, state);
+	}
+}
+
 error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_state *state)
 {
 	static const char *const backends[] = {"auto",  "posix", "uring", "cufile",
@@ -145,8 +216,13 @@ error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_stat
 		o->flags |= SLUICE_OPEN_HTTP2;
 		return 0;
 	default:
-		return cli_option_flag(key, state);
+		return cli_arguments_option(&o->arguments, key, state);
 	}
+}
+
+error_t cli_open_parse(int key, char *arg, struct argp_state *state)
+{
+	return cli_open_option(state->input, key, arg, state);
 }
 
 void cli_open_use(const struct cli_open *o, struct sluice_open_options *options)

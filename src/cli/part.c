@@ -123,13 +123,13 @@ static int write_note(struct cli_part *part)
 
 int cli_part_note(struct cli_part *part)
 {
-	uint64_t start = cli_now_ns();
+	uint64_t start = sl_now();
 
 	if (start < part->due || !part->unnoted)
 		return 0;
 	int rc = write_note(part);
 	/* Saving takes at most a fiftieth of the time. */
-	uint64_t now = cli_now_ns(), rest = (now - start) * 50;
+	uint64_t now = sl_now(), rest = (now - start) * 50;
 	part->due = now + (rest > INTERVAL_NS ? rest : INTERVAL_NS);
 	return rc;
 }

@@ -16,8 +16,6 @@ struct presign_options {
 	struct cli_open open;
 	const char *method;
 	unsigned seconds;
-	char **uris;
-	size_t count;
 };
 
 enum { KEY_EXPIRES = 256, KEY_METHOD };
@@ -44,14 +42,6 @@ static error_t presign_parse(int key, char *arg, struct argp_state *state)
 	case KEY_METHOD:
 		o->method = cli_option_choice(state, "method", arg, methods);
 		return 0;
-	case ARGP_KEY_ARGS:
-		o->uris = state->argv + state->next;
-		o->count = (size_t)(state->argc - state->next);
-		return 0;
-	case ARGP_KEY_END:
-		if (!o->count)
-			argp_error(state, "the URI is missing");
-		return 0;
 	default:
 		return cli_open_option(&o->open, key, arg, state);
 	}
@@ -64,7 +54,10 @@ int cli_presign(int argc, char **argv)
 	                                 "which anybody may get it, put it or "
 	                                 "remove it until the URL ends. No server is asked."};
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
-	struct presign_options o = {.method = "GET", .seconds = 3600};
+	struct presign_options o = {.open.arguments = {.least = 1, .most = SIZE_MAX, .noun = "URI"},
+	                            .method = "GET",
+	                            .seconds = 3600};
+	const struct cli_arguments *uris = &o.open.arguments;
 	sluice_context *ctx;
 	int failed = 0;
 
@@ -72,11 +65,11 @@ int cli_presign(int argc, char **argv)
 	if (cli_context_new(o.open.backend, 0, &ctx))
 		return CLI_FAILED;
 	cli_open_use(&o.open, &options);
-	for (size_t i = 0; i < o.count; i++) {
+	for (size_t i = 0; i < uris->count; i++) {
 		int64_t wanted = time(NULL) + o.seconds, end_ns;
 		char *url;
 
-		if (cli_said(sluice_presign(ctx, o.method, o.uris[i], &options, o.seconds, &url,
+		if (cli_said(sluice_presign(ctx, o.method, uris->of[i], &options, o.seconds, &url,
 		                            &end_ns))) {
 			failed = 1;
 			continue;
@@ -85,7 +78,7 @@ int cli_presign(int argc, char **argv)
 		free(url);
 		if (end_ns / 1000000000 < wanted)
 			warnx("'%s': the URL ends in %lld seconds, with the keys that signed it",
-			      o.uris[i], (long long)(end_ns / 1000000000 - time(NULL)));
+			      uris->of[i], (long long)(end_ns / 1000000000 - time(NULL)));
 	}
 	sluice_context_free(ctx);
 	free(o.open.headers);

@@ -136,7 +136,7 @@ void cli_progress_start(struct cli_progress *p, const char *name, uint64_t total
 
 	*p = (struct cli_progress){.name = name, .total = total};
 	p->shown = wanted && !dumb && isatty(STDERR_FILENO);
-	p->start_ns = p->last_ns = cli_now_ns();
+	p->start_ns = p->last_ns = sl_now();
 }
 
 void cli_progress_update(struct cli_progress *p, uint64_t moved)
@@ -149,7 +149,7 @@ void cli_progress_update(struct cli_progress *p, uint64_t moved)
 	}
 	if (!p->shown)
 		return;
-	now = cli_now_ns();
+	now = sl_now();
 	if (now - p->last_ns < INTERVAL_NS)
 		return;
 

@@ -21,8 +21,6 @@ enum { THREADS = 32, MANY = 1000, MANY_THREADS = 4, HOUR_S = 3600, DAY_H = 24 };
 
 struct rm_options {
 	struct cli_open open;
-	char **uris;
-	size_t count;
 	bool recursive, dry_run, quiet;
 	bool uploads, remove, json; /* of sluice s3 abandoned */
 	uint64_t age;               /* hours */
@@ -69,6 +67,7 @@ static const struct argp_option abandoned_list[] = {
 static error_t rm_parse(int key, char *arg, struct argp_state *state)
 {
 	struct rm_options *o = state->input;
+	const struct cli_arguments *uris = &o->open.arguments;
 
 	switch (key) {
 	case 'r':
@@ -81,23 +80,17 @@ static error_t rm_parse(int key, char *arg, struct argp_state *state)
 		o->age = cli_option_number(state, "age", arg, 0, 1000000);
 		o->aged = true;
 		return 0;
-	case ARGP_KEY_ARGS:
-		o->uris = state->argv + state->next;
-		o->count = (size_t)(state->argc - state->next);
-		return 0;
 	case ARGP_KEY_END:
-		if (!o->count)
-			argp_error(state, "the URI is missing");
-		if (o->open.s3.version && (o->recursive || o->count > 1))
+		if (o->open.s3.version && (o->recursive || uris->count > 1))
 			argp_error(state, "--version-id: only for a single object");
-		for (size_t i = 0; i < o->count; i++)
-			if (strncasecmp(o->uris[i], "s3://", 5))
+		for (size_t i = 0; i < uris->count; i++)
+			if (strncasecmp(uris->of[i], "s3://", 5))
 				argp_error(state, "'%s' is no object of S3%s",
-				           cli_uri_name(o->uris[i]),
-				           cli_is_blob(o->uris[i])
+				           cli_uri_name(uris->of[i]),
+				           cli_is_blob(uris->of[i])
 				                   ? "; sluice store rm deletes blobs"
 				                   : "");
-		return 0;
+		/* fall through */
 	default:
 		return cli_open_option(&o->open, key, arg, state);
 	}
@@ -107,22 +100,16 @@ static error_t rm_parse(int key, char *arg, struct argp_state *state)
 static int entry_show(const struct removal *all, const char *uri, const char *upload, int64_t at,
                       int rc)
 {
-	char date[32], *shown = cli_visible(uri);
-	time_t seconds = at / 1000000000;
-	struct tm utc;
+	char date[CLI_TEXT], *shown = cli_visible(uri);
 
-	gmtime_r(&seconds, &utc);
-	strftime(date, sizeof date, "%F %T", &utc);
 	flockfile(stdout);
 	if (rc == 0 && all->o->json) {
 		cli_json_string("{\"uri\": ", uri);
 		cli_json_string(", \"upload\": ", upload);
 		printf(", \"begun_ns\": %" PRId64 "}\n", at);
 	} else if (rc == 0 && upload) {
-		printf("%s  %s\n", date, shown);
-	} else if (rc == 0 && all->o->recursive && !all->o->quiet) {
-		printf("%s\n", shown);
-	} else if (rc == 0 && all->o->dry_run) {
+		printf("%s  %s\n", cli_date_format(at, date), shown);
+	} else if (rc == 0 && (all->o->dry_run || (all->o->recursive && !all->o->quiet))) {
 		printf("%s\n", shown);
 	}
 	funlockfile(stdout);
@@ -244,10 +231,10 @@ static int remove_all(const struct rm_options *o)
 	cli_open_use(&o->open, &all.options);
 	if (cli_context_new(o->open.backend, 0, &all.ctx))
 		return CLI_FAILED;
-	for (size_t i = 0; i < o->count; i++) {
+	for (size_t i = 0; i < o->open.arguments.count; i++) {
 		int failed;
 
-		all.uri = o->uris[i];
+		all.uri = o->open.arguments.of[i];
 		all.found = 0;
 		failed = o->recursive || o->uploads ? remove_list(&all)
 		                                    : entry_remove(&all, all.uri, NULL, 0);
@@ -263,7 +250,7 @@ int cli_rm(int argc, char **argv)
 	static const struct argp argp = {
 		rm_list, rm_parse, "URI...",
 		"Removes objects of S3, s3://BUCKET/KEY; with -r all below s3://BUCKET/PREFIX."};
-	struct rm_options o = {0};
+	struct rm_options o = {.open.arguments = {.least = 1, .most = SIZE_MAX, .noun = "URI"}};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	return remove_all(&o);
@@ -275,7 +262,8 @@ int cli_s3(int argc, char **argv)
 		abandoned_list, rm_parse, "abandoned URI...",
 		"Lists uploads in parts that were begun below s3://BUCKET/PREFIX, and neither "
 		"completed nor dropped. S3 keeps their parts, which cost as much as objects."};
-	struct rm_options o = {.uploads = true};
+	struct rm_options o = {.open.arguments = {.least = 1, .most = SIZE_MAX, .noun = "URI"},
+	                       .uploads = true};
 
 	if (argc < 2 || (strcmp(argv[1], "abandoned") && argv[1][0] != '-')) {
 		warnx("usage: sluice s3 abandoned [OPTION...] URI..., or --help");

@@ -14,7 +14,6 @@
 #include "cli.h"
 
 struct stat_options {
-	const char *uri;
 	struct cli_open open;
 	bool json;
 };
@@ -24,25 +23,6 @@ static const struct argp_option option_list[] = {
 	CLI_OPEN_OPTIONS,
 	{0},
 };
-
-static error_t stat_parse(int key, char *arg, struct argp_state *state)
-{
-	struct stat_options *o = state->input;
-
-	switch (key) {
-	case ARGP_KEY_ARG:
-		if (o->uri)
-			argp_error(state, "too many arguments: '%s'", arg);
-		o->uri = arg;
-		return 0;
-	case ARGP_KEY_END:
-		if (!o->uri)
-			argp_error(state, "URI is missing");
-		return 0;
-	default:
-		return cli_open_option(&o->open, key, arg, state);
-	}
-}
 
 static const char *kind_name(const struct sluice_file_info *st)
 {
@@ -140,23 +120,24 @@ static void print_stat_json(const char *uri, const struct sluice_file_info *st)
 
 int cli_stat(int argc, char **argv)
 {
-	static const struct argp argp = {option_list, stat_parse, "URI",
+	static const struct argp argp = {option_list, cli_open_parse, "URI",
 	                                 "Shows what is known about the file that URI names."};
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_file_info st = {.size = sizeof st};
-	struct stat_options o = {0};
+	struct stat_options o = {.open.arguments = {.least = 1, .most = 1, .noun = "URI"}};
 	sluice_context *ctx;
 	sluice_file *file = NULL;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	const char *uri = o.open.arguments.of[0];
 	if (cli_context_new(o.open.backend, 0, &ctx))
 		return CLI_FAILED;
 	options.flags = SLUICE_OPEN_READ | o.open.flags;
 	cli_open_use(&o.open, &options);
-	int rc = cli_said(sluice_open(ctx, o.uri, &options, &file));
+	int rc = cli_said(sluice_open(ctx, uri, &options, &file));
 	if (rc == 0)
 		rc = cli_said(sluice_stat(file, &st));
-	char *name = cli_uri_name(o.uri);
+	char *name = cli_uri_name(uri);
 	if (!st.full_etag)
 		st.full_etag = st.etag;
 	if (rc == 0)

@@ -6,7 +6,6 @@
  *
  * Threads: the main thread.
  */
-#include <err.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,20 +50,12 @@ static error_t store_parse(int key, char *arg, struct argp_state *state)
 	case KEY_COUNT:
 		o->count = cli_option_number(state, "count", arg, 1, UINT64_MAX);
 		return 0;
-	case ARGP_KEY_ARGS:
-		o->arguments = state->argv + state->next;
-		o->argument_count = (unsigned)(state->argc - state->next);
-		return 0;
 	case ARGP_KEY_END:
-		if (o->argument_count < o->least)
-			argp_error(state, "too few arguments");
-		if (o->argument_count > o->most)
-			argp_error(state, "too many arguments: '%s'", o->arguments[o->most]);
-		if (o->prometheus && (o->json || o->argument_count))
+		if (o->prometheus && (o->json || o->arguments.count))
 			argp_error(state, "--prometheus: of the daemon only, and not with --json");
-		return 0;
+		/* fall through */
 	default:
-		return cli_option_flag(key, state);
+		return cli_arguments_option(&o->arguments, key, state);
 	}
 }
 
@@ -92,29 +83,29 @@ static int run_cp(const char *source, const char *target, bool force)
 /* put and get are 'sluice cp' with other names for the blob. */
 static int store_put(sluice_store *store, const struct cli_store_options *o)
 {
-	char *uri = cli_blob_uri(o->arguments[0]);
+	char *uri = cli_blob_uri(o->arguments.of[0]);
 	int rc;
 
 	(void)store;
 	uri = add_option(uri, o->socket, "socket", o->socket);
 	uri = add_option(uri, o->flags & SLUICE_BLOB_CACHE, "cache", NULL);
 	uri = add_option(uri, o->flags & SLUICE_BLOB_PIN, "pin", NULL);
-	rc = run_cp(o->arguments[1], uri, o->replace);
+	rc = run_cp(o->arguments.of[1], uri, o->replace);
 	free(uri);
 	return rc;
 }
 
 static int store_get(sluice_store *store, const struct cli_store_options *o)
 {
-	char *uri = cli_blob_uri(o->by_id ? "" : o->arguments[0]), wait[16];
+	char *uri = cli_blob_uri(o->by_id ? "" : o->arguments.of[0]), wait[16];
 	int rc;
 
 	(void)store;
 	snprintf(wait, sizeof wait, "%d", o->wait_ms);
 	uri = add_option(uri, o->socket, "socket", o->socket);
-	uri = add_option(uri, o->by_id, "id", o->arguments[0]);
+	uri = add_option(uri, o->by_id, "id", o->arguments.of[0]);
 	uri = add_option(uri, o->wait_ms, "wait_ms", wait);
-	rc = run_cp(uri, o->arguments[1], true);
+	rc = run_cp(uri, o->arguments.of[1], true);
 	free(uri);
 	return rc;
 }
@@ -123,8 +114,8 @@ static int store_rm(sluice_store *store, const struct cli_store_options *o)
 {
 	int first = 0;
 
-	for (unsigned i = 0; i < o->argument_count; i++) {
-		int rc = cli_said(sluice_blob_delete(store, o->arguments[i]));
+	for (unsigned i = 0; i < o->arguments.count; i++) {
+		int rc = cli_said(sluice_blob_delete(store, o->arguments.of[i]));
 
 		first = first ? first : rc;
 	}
@@ -184,7 +175,7 @@ static const struct store_command {
 	int (*run)(sluice_store *store, const struct cli_store_options *o);
 	unsigned least, most; /* arguments */
 	bool by_uri;          /* run() connects itself, and store is NULL */
-} words[] = {
+} commands[] = {
 	{"ls", "[PREFIX]", "Lists the blobs whose names begin with PREFIX.", ls_options,
          cli_store_ls, 0, 1},
 	{"put", "NAME FILE", "Publishes the bytes of FILE, which is a path or a URI, as NAME.",
@@ -205,59 +196,34 @@ static const struct store_command {
 	{"stop", "", "Stops the daemon, and waits until it has ended; all blobs are gone.",
          rm_options, store_stop, 0, 0},
 };
-enum { WORDS = sizeof words / sizeof *words };
 
-static void print_store_commands(FILE *to)
-{
-	fputs("Usage: sluice store COMMAND [OPTION...] [ARGUMENT...]\n"
-	      "Named blobs of memory that processes of this machine share, by the daemon "
-	      "sluiced.\n\n",
-	      to);
-	for (size_t i = 0; i < WORDS; i++)
-		fprintf(to, "  %-7s %-10s %s\n", words[i].name, words[i].arguments,
-		        words[i].meaning);
-	fputs("\n  sluice store COMMAND --help   what a command takes\n", to);
-}
-
-static int run_store_command(const struct store_command *word, int argc, char **argv)
-{
-	const struct argp argp = {word->options, store_parse, word->arguments, word->meaning};
-	struct cli_store_options o = {.least = word->least, .most = word->most};
-	char name[32];
-	sluice_store *store = NULL;
-	int rc = 0;
-
-	snprintf(name, sizeof name, "sluice store %s", word->name);
-	argv[0] = program_invocation_name = program_invocation_short_name = name;
-	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	if (!word->by_uri)
-		rc = cli_said(sluice_store_open(o.socket, NULL, &store));
-	if (!rc) {
-		rc = word->run(store, &o);
-		sluice_store_close(store);
-	}
-	/* The name is valid only within this function. */
-	program_invocation_name = program_invocation_short_name = "sluice store";
-	return rc < 0 ? CLI_FAILED : CLI_OK;
-}
+static const struct cli_words words = {
+	.command = "sluice store",
+	.before = "Named blobs of memory that processes share, by the daemon sluiced.",
+	.of = commands,
+	.count = sizeof commands / sizeof *commands,
+	.bytes = sizeof *commands,
+	.width = 11,
+};
 
 int cli_store(int argc, char **argv)
 {
-	const char *wanted = argc > 1 ? argv[1] : "";
+	int status, rc = 0;
+	const struct store_command *command = cli_word_find(&words, argc, argv, &status);
+	sluice_store *store = NULL;
 
-	if (!strcmp(wanted, "--help") || !strcmp(wanted, "-h") || !strcmp(wanted, "help")) {
-		print_store_commands(stdout);
-		return CLI_OK;
+	if (!command)
+		return status;
+	const struct argp argp = {command->options, store_parse, command->arguments,
+	                          command->meaning};
+	struct cli_store_options o = {
+		.arguments = {.least = command->least, .most = command->most, .noun = "NAME"}};
+	argp_parse(&argp, argc - 1, argv + 1, 0, NULL, &o);
+	if (!command->by_uri)
+		rc = cli_said(sluice_store_open(o.socket, NULL, &store));
+	if (!rc) {
+		rc = command->run(store, &o);
+		sluice_store_close(store);
 	}
-	if (!strcmp(wanted, "--version") || !strcmp(wanted, "-V")) {
-		printf("sluice %s\n", sluice_version());
-		return CLI_OK;
-	}
-	for (size_t i = 0; i < WORDS; i++)
-		if (!strcmp(wanted, words[i].name))
-			return run_store_command(&words[i], argc - 1, argv + 1);
-	if (*wanted)
-		warnx("unknown command '%s'", wanted);
-	print_store_commands(stderr);
-	return CLI_USAGE;
+	return rc < 0 ? CLI_FAILED : CLI_OK;
 }

@@ -8,13 +8,12 @@
 
 /* The command line. */
 struct cli_store_options {
+	struct cli_arguments arguments;
 	const char *socket;
 	bool json, prometheus, replace, by_id;
 	unsigned flags; /* enum sluice_blob_flags */
 	int wait_ms;
 	uint64_t count; /* 0: unlimited */
-	char **arguments;
-	unsigned argument_count, least, most;
 };
 /* Return 0 or a negative errno, printed on stderr. */
 int cli_store_ls(sluice_store *store, const struct cli_store_options *o);

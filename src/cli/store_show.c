@@ -117,7 +117,7 @@ int cli_store_ls(sluice_store *store, const struct cli_store_options *o)
 {
 	struct sluice_blob_info *infos;
 	size_t count;
-	int rc = list_blobs(store, o->argument_count ? o->arguments[0] : "", &infos, &count);
+	int rc = list_blobs(store, o->arguments.count ? o->arguments.of[0] : "", &infos, &count);
 
 	if (rc)
 		return rc;
@@ -160,7 +160,7 @@ static void print_blob(const struct sluice_blob_info *info)
 static int stat_blob(sluice_store *store, const struct cli_store_options *o)
 {
 	struct sluice_blob_info info = {.size = sizeof info};
-	int rc = cli_said(sluice_blob_stat(store, o->arguments[0], &info));
+	int rc = cli_said(sluice_blob_stat(store, o->arguments.of[0], &info));
 
 	if (rc)
 		return rc;
@@ -379,7 +379,7 @@ int cli_store_trim(sluice_store *store, const struct cli_store_options *o)
 
 int cli_store_stat(sluice_store *store, const struct cli_store_options *o)
 {
-	return o->argument_count ? stat_blob(store, o) : stat_daemon(store, o);
+	return o->arguments.count ? stat_blob(store, o) : stat_daemon(store, o);
 }
 
 /* ------------------------------------------------------------------------------------- watch */
@@ -414,7 +414,7 @@ int cli_store_watch(sluice_store *store, const struct cli_store_options *o)
 	struct sluice_watch_event e = {.size = sizeof e};
 	sluice_watch *watch = NULL;
 	uint64_t seen = 0;
-	int rc = sluice_watch_open(store, o->argument_count ? o->arguments[0] : "", &watch);
+	int rc = sluice_watch_open(store, o->arguments.count ? o->arguments.of[0] : "", &watch);
 
 	while (!rc && !ferror(stdout) && (!o->count || seen < o->count)) {
 		rc = sluice_watch_next(watch, -1, &e);

@@ -149,12 +149,8 @@ static bool etags_compare(const char *one, const char *other)
 
 struct cli_source cli_source_of(const struct stat *st)
 {
-	const int64_t second = 1000000000, most = INT64_MAX / second - 1, at = st->st_mtim.tv_sec;
-	/* Files of damaged archives have times that 64 bits do not hold in nanoseconds. */
-	int64_t seconds = at > most ? most : at < -most ? -most : at;
-
-	return (struct cli_source){(uint64_t)st->st_size, seconds * second + st->st_mtim.tv_nsec,
-	                           "", S_ISLNK(st->st_mode)};
+	return (struct cli_source){(uint64_t)st->st_size, sl_modified_ns(st), "",
+	                           S_ISLNK(st->st_mode)};
 }
 
 bool cli_sync_takes(struct cli_sync_options *sync, const char *target, bool inside,
@@ -178,8 +174,8 @@ bool cli_sync_takes(struct cli_sync_options *sync, const char *target, bool insi
 		if ((source->is_link ? lstat : stat)(target, &st) ||
 		    (source->is_link ? !S_ISLNK(st.st_mode) : S_ISDIR(st.st_mode)))
 			return true;
-		there.length = cli_source_of(&st).length;
-		there.modified_ns = cli_source_of(&st).modified_ns;
+		there.length = (uint64_t)st.st_size;
+		there.modified_ns = sl_modified_ns(&st);
 	}
 	if (!known || sync->skips)
 		return !known;

@@ -32,20 +32,10 @@ static error_t tensors_parse(int key, char *arg, struct argp_state *state)
 			err(CLI_FAILED, "--name");
 		o->patterns[o->pattern_count++] = arg;
 		return 0;
-	case ARGP_KEY_ARGS:
-		o->files = (const char **)state->argv + state->next;
-		o->count = (size_t)(state->argc - state->next);
-		return 0;
 	case ARGP_KEY_END:
-		if (!o->count)
-			argp_error(state, "FILE is missing");
-		if (o->copies && o->count < 2)
-			argp_error(state, "the name of the file to make is missing");
-		if (o->copies)
-			o->target = o->files[--o->count];
 		if (o->stream && o->device < 0)
 			argp_error(state, "--stream: needs a --device");
-		return 0;
+		/* fall through */
 	default:
 		return cli_open_option(&o->open, key, arg, state);
 	}
@@ -136,78 +126,56 @@ static const struct tensors_command {
 	const char *name, *arguments, *meaning;
 	const struct argp_option *options;
 	int (*run)(sluice_tensors *tensors, const struct cli_tensors_options *o);
-} tensors_commands[] = {
+	bool copies; /* the last file is made */
+} commands[] = {
 	{"ls", "FILE...", "Lists the tensors in FILEs: safetensors, an index of such, npy or npz.",
          ls_options, tensors_ls},
 	{"cp", "FILE... DEST", "Copies tensors in FILEs into DEST, a new safetensors file.",
-         cp_options, cli_tensors_cp},
+         cp_options, cli_tensors_cp, true},
 	{"bench", "FILE...",
          "Measures how fast all tensors in FILEs are loaded, and in turn how fast the same bytes "
          "are read by an operation for each file. The first load is not timed.",
          bench_options, cli_tensors_bench},
 };
-enum { TENSORS_COMMANDS = sizeof tensors_commands / sizeof *tensors_commands };
 
-static void print_tensors_commands(FILE *to)
-{
-	fputs("Usage: sluice tensors COMMAND [OPTION...] FILE...\n"
-	      "Named arrays in files, such as the weights of models. A FILE is a path or a "
-	      "URI.\n\n",
-	      to);
-	for (size_t i = 0; i < TENSORS_COMMANDS; i++)
-		fprintf(to, "  %-7s %-13s %s\n", tensors_commands[i].name,
-		        tensors_commands[i].arguments, tensors_commands[i].meaning);
-	fputs("\n  sluice tensors COMMAND --help   what a command takes\n", to);
-}
-
-static int run_tensors_command(const struct tensors_command *command, int argc, char **argv)
-{
-	const struct argp argp = {command->options, tensors_parse, command->arguments,
-	                          command->meaning};
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
-	struct cli_tensors_options o = {
-		.device = -1, .rounds = 5, .copies = command->run == cli_tensors_cp};
-	char name[32];
-	sluice_context *ctx = NULL;
-	sluice_tensors *tensors = NULL;
-
-	snprintf(name, sizeof name, "sluice tensors %s", command->name);
-	argv[0] = program_invocation_name = program_invocation_short_name = name;
-	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	int rc = cli_context_new(o.open.backend, 0, &ctx);
-	o.ctx = ctx;
-	options.flags = SLUICE_OPEN_READ | o.open.flags;
-	cli_open_use(&o.open, &options);
-	if (!rc)
-		rc = cli_said(sluice_tensors_open(ctx, o.files, o.count, &options, &tensors));
-	if (!rc)
-		rc = command->run(tensors, &o);
-	sluice_tensors_close(tensors);
-	sluice_context_free(ctx);
-	free(o.open.headers);
-	free(o.patterns);
-	/* The name is valid only within this function. */
-	program_invocation_name = program_invocation_short_name = "sluice tensors";
-	return rc < 0 ? CLI_FAILED : CLI_OK;
-}
+static const struct cli_words words = {
+	.command = "sluice tensors",
+	.before = "Named arrays in files, such as the weights of models.",
+	.of = commands,
+	.count = sizeof commands / sizeof *commands,
+	.bytes = sizeof *commands,
+	.width = 14,
+};
 
 int cli_tensors(int argc, char **argv)
 {
-	const char *wanted = argc > 1 ? argv[1] : "";
+	int status;
+	const struct tensors_command *command = cli_word_find(&words, argc, argv, &status);
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	sluice_tensors *tensors = NULL;
 
-	if (!strcmp(wanted, "--help") || !strcmp(wanted, "-h") || !strcmp(wanted, "help")) {
-		print_tensors_commands(stdout);
-		return CLI_OK;
-	}
-	if (!strcmp(wanted, "--version") || !strcmp(wanted, "-V")) {
-		printf("sluice %s\n", sluice_version());
-		return CLI_OK;
-	}
-	for (size_t i = 0; i < TENSORS_COMMANDS; i++)
-		if (!strcmp(wanted, tensors_commands[i].name))
-			return run_tensors_command(&tensors_commands[i], argc - 1, argv + 1);
-	if (*wanted)
-		warnx("unknown command '%s'", wanted);
-	print_tensors_commands(stderr);
-	return CLI_USAGE;
+	if (!command)
+		return status;
+	const struct argp argp = {command->options, tensors_parse, command->arguments,
+	                          command->meaning};
+	struct cli_tensors_options o = {.device = -1, .rounds = 5};
+	o.open.arguments = (struct cli_arguments){.least = command->copies ? 2 : 1,
+	                                          .most = SIZE_MAX,
+	                                          .noun = command->copies ? "DEST" : "FILE"};
+	argp_parse(&argp, argc - 1, argv + 1, 0, NULL, &o);
+	const char **files = (const char **)o.open.arguments.of;
+	size_t count = o.open.arguments.count - command->copies;
+	o.target = files[count];
+	int rc = cli_context_new(o.open.backend, 0, &o.ctx);
+	options.flags = SLUICE_OPEN_READ | o.open.flags;
+	cli_open_use(&o.open, &options);
+	if (!rc)
+		rc = cli_said(sluice_tensors_open(o.ctx, files, count, &options, &tensors));
+	if (!rc)
+		rc = command->run(tensors, &o);
+	sluice_tensors_close(tensors);
+	sluice_context_free(o.ctx);
+	free(o.open.headers);
+	free(o.patterns);
+	return rc < 0 ? CLI_FAILED : CLI_OK;
 }

@@ -7,16 +7,13 @@
 #include "sluice/tensors.h"
 
 struct cli_tensors_options {
-	const char **files;
-	size_t count;
 	struct cli_open open;
 	sluice_context *ctx;
 	bool metadata;
 	/* Of cp. */
 	const char **patterns;
 	size_t pattern_count;
-	const char *target;
-	bool copies; /* the last file is the target */
+	const char *target; /* the last argument */
 	/* Of bench. */
 	int device; /* -1: the host */
 	bool stream;

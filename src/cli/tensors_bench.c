@@ -111,13 +111,13 @@ static int tensors_bench_run(struct tensors_bench *b)
 	int rc = tensors_bench_load(b);
 
 	for (unsigned i = 0; !rc && i < o->rounds; i++) {
-		uint64_t start = cli_now_ns(), middle;
+		uint64_t start = sl_now(), middle;
 
 		rc = tensors_bench_load(b);
-		middle = cli_now_ns();
+		middle = sl_now();
 		rc = rc ? rc : tensors_bench_read(b);
 		load += (double)(middle - start);
-		bare += (double)(cli_now_ns() - middle);
+		bare += (double)(sl_now() - middle);
 	}
 	if (rc)
 		return rc;

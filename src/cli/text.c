@@ -2,7 +2,7 @@
 /*
  * Text
  *
- * JSON strings, local paths, URIs of blobs, the clock.
+ * JSON strings, local paths, URIs of blobs, sizes, rates and times.
  *
  * Threads: any.
  */
@@ -14,27 +14,8 @@
 
 #include "cli.h"
 
-/* Returns the length of the UTF-8 sequence at s and its character, or 0 if it is malformed. */
-static size_t utf8_length(const unsigned char *s, uint32_t *out)
-{
-	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-	size_t n = s[0] < 0x80             ? 1
-	           : (s[0] & 0xe0) == 0xc0 ? 2
-	           : (s[0] & 0xf0) == 0xe0 ? 3
-	           : (s[0] & 0xf8) == 0xf0 ? 4
-	                                   : 0;
-	uint32_t code = n > 1 ? s[0] & (0x7fu >> n) : s[0];
-
-	for (size_t i = 1; i < n; i++) {
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-		code = code << 6 | (s[i] & 0x3f);
-	}
-	if (n == 0 || code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
-		return 0;
-	*out = code;
-	return n;
-}
+/* The most bytes of a sequence; none has the zero at the end of its text in it. */
+enum { SEQUENCE = 4 };
 
 /*
  * Returns true for characters that are invisible or change how others are shown: controls, direction marks,
@@ -55,13 +36,13 @@ static bool is_invisible(uint32_t code)
 
 static void write_visible(const char *name, char *to)
 {
-	for (const unsigned char *s = (const unsigned char *)name; *s;) {
+	for (const char *s = name; *s;) {
 		uint32_t code = 0;
-		size_t n = utf8_length(s, &code);
+		size_t n = sl_utf8_sequence(s, SEQUENCE, &code);
 
 		n = n ? n : 1;
 		to += is_invisible(code) ? sprintf(to, "\\u%04x", code)
-		                         : sprintf(to, "%.*s", (int)n, (const char *)s);
+		                         : sprintf(to, "%.*s", (int)n, s);
 		s += n;
 	}
 	*to = '\0';
@@ -101,9 +82,9 @@ void cli_print_escaped(FILE *to, const char *before, const char *name, const cha
 void cli_json_text(FILE *to, const char *text)
 {
 	putc('"', to);
-	for (const unsigned char *s = (const unsigned char *)text; *s;) {
+	for (const char *s = text; *s;) {
 		uint32_t code = 0;
-		size_t n = utf8_length(s, &code);
+		size_t n = sl_utf8_sequence(s, SEQUENCE, &code);
 
 		if (n == 0) {
 			fputs("\\ufffd", to);
@@ -129,71 +110,24 @@ void cli_json_string(const char *before, const char *text)
 		fputs("null", stdout);
 }
 
-uint64_t cli_now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* Returns NULL unless text is a plain %-escaped path. */
-static char *percent_decode(const char *text)
-{
-	char *path = malloc(strlen(text) + 1), *to = path;
-
-	if (!path)
-		return NULL;
-	for (; *text; text++) {
-		if (*text != '%') {
-			*to++ = *text;
-			continue;
-		}
-		int high = hex_digit(text[1]);
-		int low = high < 0 ? -1 : hex_digit(text[2]);
-		if (low < 0 || (high == 0 && low == 0)) {
-			free(path);
-			return NULL;
-		}
-		*to++ = (char)(high << 4 | low);
-		text += 2;
-	}
-	*to = '\0';
-	return path;
-}
-
 char *cli_local_path(const char *uri)
 {
-	static const char scheme[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				     "0123456789+-.";
-	size_t n = isalpha((unsigned char)uri[0]) ? strspn(uri, scheme) : 0;
+	struct sl_uri parsed;
 
-	if (n == 0 || strncmp(uri + n, "://", 3))
-		return strdup(uri);
-	const char *rest = uri + n + 3;
-	if (!strncmp(rest, "localhost/", 10))
-		rest += 9;
-	if (strncasecmp(uri, "file://", 7) || rest[0] != '/')
+	if (sl_uri_parse(uri, &parsed))
 		return NULL;
-	return percent_decode(rest);
+	if (!strcmp(parsed.scheme, "file"))
+		return parsed.path;
+	sl_uri_clear(&parsed);
+	return NULL;
 }
 
 char *cli_uri_name(const char *uri)
 {
-	int length = sluice_uri_name(uri, NULL, 0);
-	char *name = length < 0 ? NULL : malloc((size_t)length + 1);
+	char *name = sl_uri_name(uri);
 
 	if (!name)
 		err(CLI_FAILED, "URI");
-	sluice_uri_name(uri, name, (size_t)length + 1);
 	return name;
 }
 
@@ -234,4 +168,42 @@ char *cli_blob_uri(const char *name)
 
 	free(escaped);
 	return uri;
+}
+
+const char *cli_size_format(uint64_t bytes, char text[CLI_TEXT])
+{
+	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+	double value = (double)bytes / 1024;
+	size_t i = 0;
+
+	if (bytes < 1024) {
+		snprintf(text, CLI_TEXT, "%u B", (unsigned)bytes);
+		return text;
+	}
+	/* 1024.0 would belong to the next unit. */
+	for (; value >= 1023.95; i++)
+		value /= 1024;
+	snprintf(text, CLI_TEXT, "%.1f %s", value, units[i]);
+	return text;
+}
+
+const char *cli_rate_format(double bytes_per_second, char text[CLI_TEXT])
+{
+	if (bytes_per_second >= 999.5e6)
+		snprintf(text, CLI_TEXT, "%.2f GB/s", bytes_per_second / 1e9);
+	else if (bytes_per_second >= 999.5e3)
+		snprintf(text, CLI_TEXT, "%.0f MB/s", bytes_per_second / 1e6);
+	else
+		snprintf(text, CLI_TEXT, "%.0f kB/s", bytes_per_second / 1e3);
+	return text;
+}
+
+const char *cli_date_format(int64_t ns, char text[CLI_TEXT])
+{
+	time_t seconds = ns / 1000000000;
+	struct tm utc;
+
+	gmtime_r(&seconds, &utc);
+	strftime(text, CLI_TEXT, "%F %T", &utc);
+	return text;
 }

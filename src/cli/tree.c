@@ -2,44 +2,24 @@
 /*
  * Copies of several files and folders
  *
- * The main thread walks the sources, or lists objects, makes folders and links, and gives files to
- * threads, each of which copies with a context of its own. A failure is printed and ends neither
- * the walk nor other copies. Many small objects are copied at once, up and down, since each takes a
- * round trip, and in one context, which has their connections; other files are four at a time. Both
- * together are bounded by their memory.
+ * Walks the sources, or lists objects, makes folders and links, and gives files to the threads of jobs.c. A failure is
+ * printed and does not end the walk.
  *
- * Threads: the main thread and up to MOST_THREADS threads. `mutex` guards `locked`.
+ * Threads: the main thread; cli_preserve() any.
  */
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
 #include <linux/limits.h>
-#include <malloc.h>
-#include <pthread.h>
 #include <search.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "cp.h"
+#include "jobs.h"
 
-enum {
-	MOST_FILES = 4,    /* at a time, of others than small objects */
-	MOST_THREADS = 64, /* with small objects */
-	SMALL = 8 << 20,   /* bytes of an object that comes with its opening, or is a single PUT */
-	MEMORY = 64 << 20, /* bytes of all small objects in work */
-	QUEUE = 256,
-};
-
-struct job {
-	char *source, *target; /* freed by the thread that takes the job */
-	uint64_t bytes;        /* up to SMALL: of a small object */
-	bool exact;            /* see struct cli_cp_options */
-};
 /* A folder, which gets its permissions and times after its content. */
 struct folder {
 	char *source, *path;
@@ -47,24 +27,8 @@ struct folder {
 };
 struct tree {
 	const struct cli_cp_options *o;
-	struct cli_progress progress;
-	_Atomic uint64_t bytes; /* of all files, also of those that are being copied */
-	pthread_mutex_t mutex;
-	pthread_cond_t changed;  /* a field of `locked` changed; awaited by the main thread */
-	pthread_cond_t has_turn; /* tree_has_turn(), or the end; awaited by the others */
-	struct {
-		struct job jobs[QUEUE]; /* from tail to head */
-		uint64_t head, tail;
-		bool ended;       /* no more jobs will come */
-		unsigned working; /* threads that have not ended */
-		uint64_t weight;  /* of the jobs in work */
-		int rc;           /* error of the first failed copy, or 0 */
-		struct cli_moved moved;
-	} locked;                /* guarded by mutex */
-	sluice_context *objects; /* for lists and small objects, of all threads; or NULL */
-	/* Used by the main thread only. */
-	pthread_t threads[MOST_THREADS];
-	unsigned count; /* number of threads */
+	struct cli_jobs *jobs;
+	sluice_context *objects; /* for lists and small objects; or NULL */
 	struct folder *folders;
 	size_t folder_count;
 	void *names; /* sources so far, for tsearch() */
@@ -73,26 +37,24 @@ struct tree {
 
 /* ------------------------------------------------------------------------------------ preserve */
 
-static int copy_attributes(const char *source, const char *path)
+/* Says once in a run that there is something that copies do not have. */
+static void tell_lost(const char *source, const char *what)
 {
-	/* Default ACLs of the folder gave the copy ACLs that source need not have. */
-	(void)!removexattr(path, "system.posix_acl_access");
-	(void)!removexattr(path, "system.posix_acl_default");
+	static atomic_flag told = ATOMIC_FLAG_INIT;
 
-	char *names = malloc(2 * XATTR_LIST_MAX), *value = names + XATTR_LIST_MAX;
-	ssize_t n = names ? listxattr(source, names, XATTR_LIST_MAX) : 0;
-	int rc = names ? 0 : -ENOMEM;
+	if (!atomic_flag_test_and_set(&told))
+		warnx("'%s' has %s, which are not copied; 'cp -a' copies them", source, what);
+}
 
-	for (char *name = names; name < names + n; name += strlen(name) + 1) {
-		if (strncmp(name, "user.", 5) && strncmp(name, "system.posix_acl_", 17))
-			continue;
-		ssize_t length = getxattr(source, name, value, XATTR_SIZE_MAX);
-		if (length < 0 || setxattr(path, name, value, (size_t)length, 0))
-			rc = cli_fail(-errno, "'%s': %s is not kept: %s", path, name,
-			              strerror(errno));
-	}
-	free(names);
-	return rc;
+static bool has_attributes(const char *source)
+{
+	static const char acl[] = "system.posix_acl_", user[] = "user.";
+	char names[4096];
+	ssize_t n = listxattr(source, names, sizeof names);
+
+	if (n < 0)
+		return errno == ERANGE;
+	return memmem(names, n, user, strlen(user)) || memmem(names, n, acl, strlen(acl));
 }
 
 int cli_preserve(const char *source, const struct stat *st, const char *path)
@@ -100,10 +62,15 @@ int cli_preserve(const char *source, const struct stat *st, const char *path)
 	struct timespec times[] = {st->st_atim, st->st_mtim};
 	int flags = S_ISLNK(st->st_mode) ? AT_SYMLINK_NOFOLLOW : 0;
 	mode_t mode = st->st_mode & 07777;
-	int rc = 0, failed = 0;
+	int failed = 0;
 
-	if (source && !flags)
-		rc = copy_attributes(source, path);
+	if (source && !flags && has_attributes(source))
+		tell_lost(source, "extended attributes or access control lists");
+	/* Default lists of the folder would give others access that the permissions of source do not. */
+	if (source && !flags) {
+		(void)!removexattr(path, "system.posix_acl_access");
+		(void)!removexattr(path, "system.posix_acl_default");
+	}
 	/* Only root may change the owner; set-ID bits make sense with the same owner alone. */
 	if (source && fchownat(AT_FDCWD, path, st->st_uid, st->st_gid, flags)) {
 		failed = errno == EPERM ? 0 : errno;
@@ -114,125 +81,7 @@ int cli_preserve(const char *source, const struct stat *st, const char *path)
 		failed = errno;
 	if (utimensat(AT_FDCWD, path, times, flags))
 		failed = errno;
-	return failed ? cli_fail(-failed, "'%s': -p: %s", path, strerror(failed)) : rc;
-}
-
-/* ------------------------------------------------------------------------------------- threads */
-
-/*
- * After an interrupt the program does not wait for threads that wait for servers and have nothing
- * to clean up, or has uploads that the library drops at its end.
- */
-static bool tree_may_end(void)
-{
-	if (cli_interrupted() && cli_interrupt_commits()) {
-		warnx("interrupted; the objects of which the answers are missing may not be "
-		      "written");
-		cli_interrupt_leave();
-	}
-	return cli_interrupted() && !cli_interrupt_held();
-}
-
-/*
- * Waits until a thread takes or finishes a job, or ends; requires the mutex. After an interrupt
- * signals the threads repeatedly, because they may wait for the other end of a FIFO or for a
- * terminal, and the signal itself reached a single thread.
- */
-static void tree_await_change(struct tree *tree)
-{
-	struct timespec until;
-
-	tree->progress.files = tree->locked.moved.files;
-	cli_progress_update(&tree->progress, tree->bytes);
-	if (cli_interrupted())
-		cli_interrupt_tick();
-	for (unsigned i = 0; cli_interrupted() && i < tree->count; i++)
-		pthread_kill(tree->threads[i], SIGALRM);
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += (until.tv_nsec + 100000000) / 1000000000;
-	until.tv_nsec = (until.tv_nsec + 100000000) % 1000000000;
-	pthread_cond_timedwait(&tree->changed, &tree->mutex, &until);
-}
-
-/* bytes: of an object that is read or written; else UINT64_MAX. */
-static void push_job(struct tree *tree, const char *source, const char *target, uint64_t bytes,
-                     bool exact)
-{
-	pthread_mutex_lock(&tree->mutex);
-	while (tree->locked.head - tree->locked.tail == QUEUE && !tree_may_end())
-		tree_await_change(tree);
-	if (tree->locked.head - tree->locked.tail < QUEUE)
-		tree->locked.jobs[tree->locked.head++ % QUEUE] = (struct job){
-			cli_format("%s", source), cli_format("%s", target), bytes, exact};
-	pthread_cond_signal(&tree->has_turn);
-	pthread_mutex_unlock(&tree->mutex);
-}
-
-static uint64_t job_weight(const struct job *job)
-{
-	return job->bytes <= SMALL ? job->bytes : MEMORY / MOST_FILES;
-}
-
-/* Tells whether a thread may take the oldest job; requires the mutex. */
-static bool tree_has_turn(const struct tree *tree)
-{
-	const struct job *job = &tree->locked.jobs[tree->locked.tail % QUEUE];
-
-	return tree->locked.head != tree->locked.tail &&
-	       tree->locked.weight + job_weight(job) <= MEMORY;
-}
-
-static void *tree_thread(void *argument)
-{
-	struct tree *tree = argument;
-	struct cli_moved moved = {0};
-	struct cli_cp_options each = *tree->o;
-	sluice_context *own = NULL;
-	int rc = 0;
-
-	each.quiet = true;
-	each.sum = &tree->bytes;
-	pthread_mutex_lock(&tree->mutex);
-	for (;;) {
-		tree->locked.rc = tree->locked.rc ? tree->locked.rc : rc;
-		tree->locked.moved.files += moved.files;
-		tree->locked.moved.bytes += moved.bytes;
-		tree->locked.moved.holes += moved.holes;
-		tree->locked.moved.by_server += moved.by_server;
-		moved = (struct cli_moved){0};
-		pthread_cond_broadcast(&tree->changed);
-		while (!tree_has_turn(tree) &&
-		       !(tree->locked.ended && tree->locked.head == tree->locked.tail))
-			pthread_cond_wait(&tree->has_turn, &tree->mutex);
-		if (tree->locked.head == tree->locked.tail)
-			break;
-		struct job job = tree->locked.jobs[tree->locked.tail++ % QUEUE];
-		tree->locked.weight += job_weight(&job);
-		if (tree_has_turn(tree))
-			pthread_cond_signal(&tree->has_turn);
-		else if (tree->locked.ended)
-			pthread_cond_broadcast(&tree->has_turn);
-		pthread_mutex_unlock(&tree->mutex);
-		each.exact = job.exact;
-		bool small = job.bytes <= SMALL;
-		each.open.first_bytes = small && cli_is_object(job.source) ? job.bytes : 0;
-		if (!small && !own)
-			rc = cli_context_new(each.open.backend, 0, &own);
-		sluice_context *ctx = small ? tree->objects : own;
-		if (ctx && !cli_interrupted())
-			rc = cli_cp_one(ctx, &each, job.source, job.target, &moved);
-		free(job.source);
-		free(job.target);
-		pthread_mutex_lock(&tree->mutex);
-		tree->locked.weight -= job_weight(&job);
-	}
-	pthread_mutex_unlock(&tree->mutex);
-	sluice_context_free(own);
-	pthread_mutex_lock(&tree->mutex);
-	tree->locked.working--;
-	pthread_cond_broadcast(&tree->changed);
-	pthread_mutex_unlock(&tree->mutex);
-	return NULL;
+	return failed ? cli_fail(-failed, "'%s': -p: %s", path, strerror(failed)) : 0;
 }
 
 /* ---------------------------------------------------------------------------------------- walk */
@@ -354,7 +203,9 @@ static int visit_entry(struct tree *tree, FTSENT *entry, const char *target,
 	case FTS_DP:
 		return 0;
 	case FTS_F:
-		push_job(tree, entry->fts_path, target, target_bytes(target, st), true);
+		if (tree->o->preserve && st->st_nlink > 1)
+			tell_lost(entry->fts_path, "hard links");
+		cli_jobs_push(tree->jobs, entry->fts_path, target, target_bytes(target, st), true);
 		return 0;
 	case FTS_SL:
 	case FTS_SLNONE:
@@ -363,7 +214,8 @@ static int visit_entry(struct tree *tree, FTSENT *entry, const char *target,
 		return cli_fail(-ELOOP, "'%s' is a directory that it is in, which has no end",
 		                entry->fts_path);
 	case FTS_DEFAULT:
-		return cli_fail(-EINVAL, "'%s' is %s, which -r does not copy", entry->fts_path,
+		return cli_fail(-EINVAL, "'%s' is %s, which -r does not copy; 'cp -a' does",
+		                entry->fts_path,
 		                S_ISFIFO(st->st_mode)   ? "a FIFO"
 		                : S_ISSOCK(st->st_mode) ? "a socket"
 		                                        : "a device");
@@ -452,7 +304,7 @@ static int visit_object(struct tree *tree, const char *prefix, size_t bucket,
 	else
 		rc = tree_is_flat(tree) ? 0 : make_folders(tree, target, strlen(folder));
 	if (rc == 0 && takes)
-		push_job(tree, source, target, entry->length, true);
+		cli_jobs_push(tree->jobs, source, target, entry->length, true);
 	free(source);
 	free(shown);
 	free(target);
@@ -504,7 +356,7 @@ static int start_objects(struct tree *tree, const char *source)
 	int rc = walk_objects(tree, prefix);
 
 	if (rc == 0 && !folder && !tree->o->sync)
-		push_job(tree, source, tree->o->target, UINT64_MAX, false);
+		cli_jobs_push(tree->jobs, source, tree->o->target, UINT64_MAX, false);
 	else if (rc == 0 && !cli_interrupted())
 		rc = cli_fail(-ENOENT, "there are no objects in '%s'", source);
 	free(prefix);
@@ -552,8 +404,8 @@ static int start_source(struct tree *tree, const char *source, bool into)
 	} else if (!is_folder) {
 		if (named && cli_is_object(folder))
 			target = cli_format("%s/%s", folder, name);
-		push_job(tree, source, target ? target : tree->o->target,
-		         path ? target_bytes(folder, &st) : UINT64_MAX, target);
+		cli_jobs_push(tree->jobs, source, target ? target : tree->o->target,
+		              path ? target_bytes(folder, &st) : UINT64_MAX, target);
 	} else if (!tree->o->recursive) {
 		rc = cli_fail(-EISDIR, "'%s' is a directory, which -r copies", path);
 	} else {
@@ -600,14 +452,13 @@ static bool has_objects(const struct cli_cp_options *o)
 
 int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 {
-	struct tree *tree = calloc(1, sizeof *tree);
+	struct tree tree = {.o = o};
 	/* The user writes ./- for a directory of that name. */
 	char *path = strcmp(o->target, "-") ? cli_local_path(o->target) : NULL;
 	struct stat st;
 	bool into = path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+	bool fits = path && (into || o->count == 1), left;
 	int rc = 0;
-
-	bool fits = path && (into || o->count == 1);
 
 	/* A prefix takes any number. */
 	if (cli_is_object(o->target)) {
@@ -620,62 +471,29 @@ int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 		rc = cli_fail(-ENOTDIR, "'%s' is no directory, as several SRC, and -r, need it",
 		              path);
 		free(path);
-		free(tree);
 		return rc;
 	}
-	if (!tree)
-		err(CLI_FAILED, "cp");
-	tree->o = o;
-	if (has_objects(o) && cli_context_new(o->open.backend, 0, &tree->objects)) {
-		free(tree);
+	if (has_objects(o) && cli_context_new(o->open.backend, 0, &tree.objects))
 		return -ENOMEM;
-	}
-	into = into && !tree_syncs(tree);
-	if (o->sync && (rc = cli_sync_begin(o, tree->objects, tree_folder(tree)))) {
-		cli_sync_finish(o, tree->objects, rc);
-		sluice_context_free(tree->objects);
-		free(tree);
+	into = into && !tree_syncs(&tree);
+	if (o->sync && (rc = cli_sync_begin(o, tree.objects, tree_folder(&tree)))) {
+		cli_sync_finish(o, tree.objects, rc);
+		sluice_context_free(tree.objects);
 		return rc;
 	}
-	unsigned most = tree->objects ? MOST_THREADS : MOST_FILES;
-	pthread_mutex_init(&tree->mutex, NULL);
-	pthread_cond_init(&tree->changed, NULL);
-	pthread_cond_init(&tree->has_turn, NULL);
-	cli_progress_start(&tree->progress, o->target, 0, !o->quiet && !o->no_progress);
-	cli_interrupt_catch();
-	/* Each small file has the pages of another again; to fault them in anew is a fifth of the processor time. */
-	mallopt(M_MMAP_THRESHOLD, 2 * MEMORY);
-	mallopt(M_TRIM_THRESHOLD, 2 * MEMORY);
-	pthread_mutex_lock(&tree->mutex);
-	while (tree->count < most &&
-	       !pthread_create(&tree->threads[tree->count], NULL, tree_thread, tree))
-		tree->locked.working = ++tree->count;
-	pthread_mutex_unlock(&tree->mutex);
-	if (!tree->count)
-		errx(CLI_FAILED, "cannot start a thread");
+	tree.jobs = cli_jobs_start(o, tree.objects);
 	for (size_t i = 0; i < o->count && !cli_interrupted(); i++) {
-		rc = start_source(tree, o->sources[i], into);
-		tree->rc = tree->rc ? tree->rc : rc;
+		rc = start_source(&tree, o->sources[i], into);
+		tree.rc = tree.rc ? tree.rc : rc;
 	}
-	pthread_mutex_lock(&tree->mutex);
-	tree->locked.ended = true;
-	pthread_cond_broadcast(&tree->has_turn);
-	while (tree->locked.working && !tree_may_end())
-		tree_await_change(tree);
-	bool ends = tree->locked.working;
-	pthread_mutex_unlock(&tree->mutex);
-	while (tree->count && !ends)
-		pthread_join(tree->threads[--tree->count], NULL);
-	cli_progress_end(&tree->progress);
-	finish_folders(tree);
-	if (ends)
+	rc = cli_jobs_finish(tree.jobs, moved, &left);
+	finish_folders(&tree);
+	if (left)
 		cli_interrupt_obey();
-	rc = tree->rc ? tree->rc : tree->locked.rc;
+	rc = tree.rc ? tree.rc : rc;
 	if (o->sync)
-		rc = cli_sync_finish(o, tree->objects, rc);
-	sluice_context_free(tree->objects);
-	tdestroy(tree->names, free);
-	*moved = tree->locked.moved;
-	free(tree);
+		rc = cli_sync_finish(o, tree.objects, rc);
+	sluice_context_free(tree.objects);
+	tdestroy(tree.names, free);
 	return rc;
 }

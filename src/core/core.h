@@ -83,8 +83,8 @@ unsigned sl_machine_quota(const char *root);
 
 /* -------------------------------------------------------------------------------------- text */
 
-/* Returns the length of the UTF-8 sequence at text, of at most n bytes; 0: none. */
-size_t sl_utf8_sequence(const char *text, size_t n);
+/* Returns the length of the UTF-8 sequence at text, of at most n bytes, and sets its character; 0: none. */
+size_t sl_utf8_sequence(const char *text, size_t n, uint32_t *character);
 /* Returns true if all n bytes are UTF-8. */
 bool sl_utf8_valid(const char *text, size_t n);
 /*
@@ -95,6 +95,26 @@ bool sl_utf8_valid(const char *text, size_t n);
 typedef int sl_json_event(void *context, char part, const char *text, size_t n);
 int sl_json_parse(const char *name, const char *text, size_t n, sl_json_event *event,
                   void *context);
+
+/* --------------------------------------------------------------------------- sums and noise */
+
+/*
+ * Adds bytes to a CRC-32C (RFC 3720, B.4), which begins as UINT32_MAX. Returns false in a build without ISA-L, which
+ * has it.
+ */
+bool sl_crc32c_add(uint32_t *crc, const void *data, size_t n);
+#define SL_CRC32C_TEXT 9
+/* Writes the CRC-32C of all bytes that were added, in base64 (RFC 4648), as S3 has it; returns text. */
+const char *sl_crc32c_text(uint32_t crc, char text[SL_CRC32C_TEXT]);
+/* Returns the next number of SplitMix64 (Steele, Lea and Flood, 2014): enough for jitter, random offsets and noise. */
+static inline uint64_t sl_random(uint64_t *sequence)
+{
+	uint64_t x = *sequence += 0x9e3779b97f4a7c15;
+
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+	x = (x ^ x >> 27) * 0x94d049bb133111eb;
+	return x ^ x >> 31;
+}
 
 /* ----------------------------------------------------------------------------- names of files */
 
@@ -147,6 +167,8 @@ int sl_rename_to_new(const char *from, const char *to);
  * set-ID bit is kept only together with the owner or group that it was set for.
  */
 void sl_copy_ownership(int fd, const struct stat *old, bool keep_mode);
+/* Returns the time of the last change in nanoseconds, or the nearest that 64 bits hold. */
+int64_t sl_modified_ns(const struct stat *st);
 
 /* ------------------------------------------------------------------------ passing descriptors */
 

@@ -153,3 +153,11 @@ int sl_rename_to_new(const char *from, const char *to)
 	unlink(from);
 	return 0;
 }
+
+int64_t sl_modified_ns(const struct stat *st)
+{
+	const int64_t second = 1000000000, most = INT64_MAX / second - 1;
+
+	/* Files of damaged archives have any time. */
+	return SL_MAX(SL_MIN(st->st_mtim.tv_sec, most), -most) * second + st->st_mtim.tv_nsec;
+}

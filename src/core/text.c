@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* UTF-8 (RFC 3629). Any thread. */
+/* UTF-8 (RFC 3629), and sums in base64 (RFC 4648). Any thread. */
+#include <string.h>
+
 #include "core/core.h"
 
-size_t sl_utf8_sequence(const char *text, size_t n)
+size_t sl_utf8_sequence(const char *text, size_t n, uint32_t *character)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
 	const unsigned char *s = (const unsigned char *)text;
@@ -20,17 +22,34 @@ size_t sl_utf8_sequence(const char *text, size_t n)
 			return 0;
 		code = code << 6 | (s[i] & 0x3f);
 	}
-	return code < least[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)
-	               ? 0
-	               : length;
+	if (code < least[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+		return 0;
+	*character = code;
+	return length;
 }
 
 bool sl_utf8_valid(const char *text, size_t n)
 {
+	uint32_t character;
+
 	for (size_t at = 0, length; at < n; at += length) {
-		length = (signed char)text[at] >= 0 ? 1 : sl_utf8_sequence(text + at, n - at);
+		length = (signed char)text[at] >= 0
+		                 ? 1
+		                 : sl_utf8_sequence(text + at, n - at, &character);
 		if (!length)
 			return false;
 	}
 	return true;
+}
+
+const char *sl_crc32c_text(uint32_t crc, char text[SL_CRC32C_TEXT])
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	uint64_t bits = (uint64_t)~crc << 4;
+
+	strcpy(text, "......==");
+	for (int i = 0; i < 6; i++)
+		text[i] = digits[bits >> (30 - 6 * i) & 63];
+	return text;
 }

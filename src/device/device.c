@@ -162,10 +162,9 @@ int sluice_device_describe(int device, struct sluice_device *out)
 	rc = found->ops->describe(found, &description);
 	if (rc)
 		return device_said(found, rc, "describe it");
-	description.size = out->size;
 	description.name = found->name;
 	description.real = found->kind->missing != NULL;
-	memcpy(out, &description, SL_MIN(out->size, sizeof(description)));
+	sl_struct_give(out, &description, sizeof(description));
 	return 0;
 }
 
@@ -194,8 +193,7 @@ int sluice_device_feature(int index, struct sluice_feature *out)
 		for (unsigned i = 0; (*kind)->feature && !(*kind)->feature(i, &feature); i++) {
 			if (index--)
 				continue;
-			feature.size = out->size;
-			memcpy(out, &feature, SL_MIN(out->size, sizeof(feature)));
+			sl_struct_give(out, &feature, sizeof(feature));
 			return 0;
 		}
 	}

@@ -41,9 +41,11 @@ const char *sl_http_call_sum(const struct sl_http_call *call)
 
 void sl_http_call_digest(struct sl_http *http, struct sl_http_call *call, bool sum)
 {
-	strcpy(call->line, SUM_LINE);
-	if (!sum || !sl_s3_crc32c(call->body, call->length, call->line + strlen(SUM_LINE)))
-		call->line[0] = '\0';
+	uint32_t crc = UINT32_MAX;
+
+	call->line[0] = '\0';
+	if (sum && sl_crc32c_add(&crc, call->body, call->length))
+		sl_crc32c_text(crc, stpcpy(call->line, SUM_LINE));
 	/* Without memory the call's start tries again. */
 	if (sl_s3_payload(http->s3, call->body, call->length, call->payload))
 		call->payload[0] = '\0';

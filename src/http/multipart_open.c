@@ -58,7 +58,7 @@ int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options
 	unsigned most = total && total <= part ? 1 : SL_S3_PARTS;
 	struct sl_http_multipart *multipart =
 		calloc(1, sizeof(*multipart) + most * sizeof(struct sl_s3_known));
-	char none[SL_S3_CRC32C];
+	uint32_t crc = UINT32_MAX;
 	int rc;
 
 	if (!multipart)
@@ -67,7 +67,7 @@ int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options
 	multipart->http = http;
 	multipart->most = most;
 	multipart->process = getpid();
-	atomic_store(&multipart->plain, !sl_s3_crc32c("", 0, none));
+	atomic_store(&multipart->plain, !sl_crc32c_add(&crc, NULL, 0));
 	sl_s3_plan_make(total, part, &multipart->plan);
 	sl_mutex_init(&multipart->mutex);
 	pthread_cond_init(&multipart->idle, NULL);

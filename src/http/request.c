@@ -245,16 +245,6 @@ static struct failure failure_find(const struct failure *table, long code)
 	return *table;
 }
 
-/* splitmix64 */
-static uint64_t request_random(uint64_t *state)
-{
-	uint64_t x = *state += 0x9e3779b97f4a7c15;
-
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-	x = (x ^ x >> 27) * 0x94d049bb133111eb;
-	return x ^ x >> 31;
-}
-
 /*
  * Jitter: from half of a limit that doubles with each attempt up to all of it. Without the half the
  * unluckiest of many requests would have used up its attempts before a server is back that was
@@ -269,7 +259,7 @@ static int64_t request_backoff_ms(struct sl_http_request *request)
 		request->random = (uint64_t)sl_now() ^ (uintptr_t)request;
 	request->backoffs++;
 	limit = SL_MIN(limit, settings->http_backoff_max_ms);
-	return (int64_t)(limit - request_random(&request->random) % (limit / 2 + 1));
+	return (int64_t)(limit - sl_random(&request->random) % (limit / 2 + 1));
 }
 
 bool sl_http_request_must_rest(struct sl_http_request *request)

@@ -372,8 +372,7 @@ int sluice_context_setting(const sluice_context *ctx, size_t index, struct sluic
 		return sl_fail(rc, "there is no setting %zu", index);
 	if (ctx)
 		setting.value = ctx->texts[index];
-	setting.size = out->size;
-	memcpy(out, &setting, SL_MIN(out->size, sizeof(setting)));
+	sl_struct_give(out, &setting, sizeof(setting));
 	return 0;
 }
 
@@ -399,7 +398,6 @@ int sluice_context_feature(const sluice_context *ctx, size_t index, struct sluic
 		rc = sl_http_feature(&ctx->core, index - SL_LOCAL_FEATURES, &feature);
 	if (rc)
 		return sl_fail(rc, "there is no feature %zu", index);
-	feature.size = out->size;
-	memcpy(out, &feature, SL_MIN(out->size, sizeof(feature)));
+	sl_struct_give(out, &feature, sizeof(feature));
 	return 0;
 }

@@ -277,6 +277,13 @@ static int file_take_error(struct sluice_file *file, bool failed)
 	return error;
 }
 
+void sl_file_release(struct sluice_file *file)
+{
+	if (atomic_fetch_sub(&file->in_flight, 1) != (SL_FILE_CLOSING | 1))
+		return;
+	sl_flag_raise(&file->drained);
+}
+
 static void file_drain(struct sluice_file *file)
 {
 	if (!atomic_fetch_or(&file->in_flight, SL_FILE_CLOSING))
@@ -334,7 +341,6 @@ const char *sl_file_name(const struct sluice_file *file)
 int sluice_stat(sluice_file *file, struct sluice_file_info *out)
 {
 	struct sluice_file_info stat = {.device = -1};
-	size_t size;
 	int rc;
 
 	if (!file || !out)
@@ -342,14 +348,12 @@ int sluice_stat(sluice_file *file, struct sluice_file_info *out)
 	rc = sl_context_check(file->ctx);
 	if (rc)
 		return rc;
-	size = out->size;
-	if (size < sizeof(size))
+	if (out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_stat: out->size is not set");
 	rc = file->backend->ops->stat(file->backend, &stat);
 	if (rc)
 		return rc;
-	stat.size = size;
-	memcpy(out, &stat, SL_MIN(size, sizeof(stat)));
+	sl_struct_give(out, &stat, sizeof(stat));
 	return 0;
 }
 

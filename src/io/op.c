@@ -125,13 +125,6 @@ int sl_op_admit(struct sluice_context *ctx, int full)
 	               ctx->core.settings.max_operations);
 }
 
-void sl_file_release(struct sluice_file *file)
-{
-	if (atomic_fetch_sub(&file->in_flight, 1) != (SL_FILE_CLOSING | 1))
-		return;
-	sl_flag_raise(&file->drained);
-}
-
 /* --------------------------------------------------------------------------------------- end */
 
 /*

@@ -425,7 +425,7 @@ static int local_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
 	struct sl_local *local = sl_local_of(backend);
 	struct stat stat;
-	int64_t size = sl_local_size(backend), most = INT64_MAX / 1000000000 - 1, seconds;
+	int64_t size = sl_local_size(backend);
 
 	if (fstat(local->descriptor, &stat))
 		return sl_fail(-errno, "cannot look at '%s': %s", local->path,
@@ -434,9 +434,7 @@ static int local_stat(struct sl_backend *backend, struct sluice_file_info *out)
 	out->length = size >= 0 ? (uint64_t)size : (uint64_t)stat.st_size;
 	out->allocated = local->block_device ? out->length : (uint64_t)stat.st_blocks * 512;
 	out->flags = local->pseudo ? SLUICE_STAT_SIZE_UNKNOWN : 0;
-	/* Files of damaged archives have times that 64 bits do not hold in nanoseconds. */
-	seconds = SL_MAX(SL_MIN(stat.st_mtim.tv_sec, most), -most);
-	out->modified_ns = seconds * INT64_C(1000000000) + stat.st_mtim.tv_nsec;
+	out->modified_ns = sl_modified_ns(&stat);
 	/* A file system that does not tell may refuse to open the file. */
 	if (local->told ? atomic_load(&local->use_direct) : sl_local_direct(local) >= 0) {
 		out->direct_offset = local->offset_alignment;

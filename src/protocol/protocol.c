@@ -150,25 +150,18 @@ const struct sl_metadata *sl_message_metadata(const union sl_message *m)
 
 /* ------------------------------------------------------------------------------- what is said */
 
-/* Returns true if a control character begins at s, which is UTF-8. */
-static bool is_control(const char *s)
-{
-	unsigned char c = (unsigned char)*s;
-
-	return c < 0x20 || c == 0x7f || (c == 0xc2 && (unsigned char)s[1] < 0xa0);
-}
-
 int sl_name_check(const char *name, size_t size, bool empty)
 {
 	size_t length = strnlen(name, size);
+	uint32_t c;
 
 	if (length >= SL_MIN(size, SL_NAME_BYTES))
 		return sl_fail(-EINVAL, "a name has at most %d bytes", SLUICE_BLOB_NAME_MOST);
 	if (!length && !empty)
 		return sl_fail(-EINVAL, "a name is empty");
 	for (size_t at = 0, n; at < length; at += n) {
-		n = sl_utf8_sequence(name + at, length - at);
-		if (!n || is_control(name + at))
+		n = sl_utf8_sequence(name + at, length - at, &c);
+		if (!n || c < 0x20 || (c >= 0x7f && c < 0xa0))
 			return sl_fail(-EINVAL,
 			               "a name is no UTF-8, or has control characters in it");
 	}

@@ -75,9 +75,6 @@ void sl_s3_lines_clear(struct sl_s3_lines *lines);
 #define SL_S3_PAYLOAD 65
 /* Finds the text that stands for a body in the signature: of its bytes, if they are to be signed. Returns 0, or -ENOMEM. */
 int sl_s3_payload(const struct sl_s3 *s3, const void *body, size_t bytes, char out[SL_S3_PAYLOAD]);
-#define SL_S3_CRC32C 9
-/* Computes the CRC-32C (RFC 3720, B.4) of bytes, in base64. Returns false in a build without ISA-L, which has it. */
-bool sl_s3_crc32c(const void *data, size_t bytes, char out[SL_S3_CRC32C]);
 
 /* ------------------------------------------------------------------------------------- error */
 
@@ -147,7 +144,7 @@ char *sl_s3_upload_query(const char *upload, unsigned part);
 struct sl_s3_known {
 	bool full;  /* all bytes have come */
 	char *etag; /* that the server stored with it; NULL: it has no such part yet */
-	char crc32c[SL_S3_CRC32C]; /* that it was sent with; "": none */
+	char crc32c[SL_CRC32C_TEXT]; /* that it was sent with; "": none */
 };
 /* Returns the XML that completes an upload of these parts, for the caller to free; NULL: no memory. */
 char *sl_s3_upload_complete(const struct sl_s3_known *known, unsigned count);

@@ -138,9 +138,9 @@ static void query_info(const struct sluice_blob_info *in, struct sluice_blob_inf
 {
 	struct sluice_blob_info info = *in;
 
-	info.size = size;
 	info.device = in->device < 0 ? -1 : sl_place_find(in->place);
-	memcpy(out, &info, SL_MIN(size, sizeof(info)));
+	out->size = size;
+	sl_struct_give(out, &info, sizeof(info));
 }
 
 int sluice_blob_stat(sluice_store *store, const char *name, struct sluice_blob_info *out)

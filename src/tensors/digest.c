@@ -2,11 +2,10 @@
 /*
  * Digests of whole files
  *
- * Reads a file front to back, ahead of the computation, through a few buffers that are used in turn. A turn
- * is the bytes that are in a buffer at a time. The turns of a tree (SLUICE_XXH3_TREE) are hashed by several threads,
- * and their leaves combined in order; SHA-256 is computed by a single thread.
+ * Reads a file front to back, ahead of the computation, through a few buffers that are used in turn. A turn is the
+ * bytes that are in a buffer at a time.
  *
- * Threads: the caller's starts reads, waits for them and takes buffers back; threads of its own hash.
+ * Threads: the caller's starts reads, waits for them, and hashes.
  */
 #include "tensors/digest.h"
 
@@ -22,318 +21,166 @@
 
 #include "io/io.h"
 
-#define LEAVES_MOST  8 /* of a buffer */
-#define WORKERS_MOST 64
-#define STOP_MS      50 /* a wait looks at *stop so often */
+#define STOP_MS 50 /* a wait looks at *stop so often */
 /* Of sluice_file_digest(). */
-#define FILE_BUFFER  (LEAVES_MOST * SL_DIGEST_LEAF)
+#define FILE_BUFFER  ((size_t)8 << 20)
 #define FILE_BUFFERS 8
 
-struct digest_buffer {
-	char *data;
-	sluice_op *op; /* the read into it, or NULL */
-	size_t length; /* bytes that it has read */
-	XXH64_canonical_t leaves[LEAVES_MOST];
-	bool hashed; /* guarded by the mutex of the ring */
-};
-
 /* Turns are counted from 0, and turn n is in buffer n % read->buffers. */
-struct digest_ring {
+struct digest_run {
 	const struct sl_digest_read *read;
-	/* The caller's. */
 	uint64_t turns; /* of the file; UINT64_MAX: not known yet */
-	uint64_t started, arrived, retired;
-	uint64_t length; /* bytes that have arrived */
-	XXH3_state_t tree;
-	/* The hashing thread's, or the caller's after its end. */
-	struct sl_sha256 *sha;
-
-	struct sl_mutex mutex;
-	pthread_cond_t work, progress;
-	struct {
-		uint64_t arrived, taken; /* turns that may be hashed, and that a thread has taken */
-		bool ended;              /* no turn will come */
-		int error;
-	} locked SL_GUARDED_BY(&mutex);
-	pthread_t threads[WORKERS_MOST];
-	unsigned thread_count;
-	struct digest_buffer buffers[SL_DIGEST_BUFFERS];
+	uint64_t started, ended;
+	uint64_t length;       /* bytes that have arrived */
+	struct sl_sha256 *sha; /* of SHA-256, else NULL */
+	XXH3_state_t xxh3;
+	sluice_op *reads[SL_DIGEST_BUFFERS]; /* into the buffers, or NULL */
 };
 
-static struct digest_buffer *ring_buffer(struct digest_ring *ring, uint64_t turn)
+static int run_stopped(const struct digest_run *run)
 {
-	return &ring->buffers[turn % ring->read->buffers];
-}
-
-static size_t buffer_leaves(const struct digest_buffer *buffer)
-{
-	return (buffer->length + SL_DIGEST_LEAF - 1) / SL_DIGEST_LEAF;
-}
-
-/* ------------------------------------------------------------------------------ hashing threads */
-
-static int buffer_hash(struct digest_ring *ring, struct digest_buffer *buffer)
-{
-	if (ring->sha)
-		return sl_sha256_add(ring->sha, buffer->data, buffer->length);
-	for (size_t i = 0; i < buffer_leaves(buffer); i++) {
-		size_t at = i * SL_DIGEST_LEAF;
-		size_t n = SL_MIN(buffer->length - at, SL_DIGEST_LEAF);
-
-		XXH64_canonicalFromHash(&buffer->leaves[i], XXH3_64bits(buffer->data + at, n));
-	}
-	return 0;
-}
-
-/* Hashes turns until there will be none. Its sleep is ended by a turn that arrives, or by ring_stop(). */
-static void *digest_run(void *argument)
-{
-	struct digest_ring *ring = argument;
-
-	sl_mutex_lock(&ring->mutex);
-	for (;;) {
-		while (ring->locked.taken == ring->locked.arrived && !ring->locked.ended)
-			sl_cond_wait(&ring->work, &ring->mutex, SL_FOREVER);
-		if (ring->locked.taken == ring->locked.arrived)
-			break;
-		struct digest_buffer *buffer = ring_buffer(ring, ring->locked.taken++);
-		sl_mutex_unlock(&ring->mutex);
-		int rc = buffer_hash(ring, buffer);
-		sl_mutex_lock(&ring->mutex);
-		buffer->hashed = true;
-		ring->locked.error = ring->locked.error ? ring->locked.error : rc;
-		pthread_cond_signal(&ring->progress);
-	}
-	sl_mutex_unlock(&ring->mutex);
-	return NULL;
-}
-
-/* ---------------------------------------------------------------------------- the caller's thread */
-
-static int ring_stopped(const struct digest_ring *ring)
-{
-	const _Atomic bool *stop = ring->read->stop;
+	const _Atomic bool *stop = run->read->stop;
 
 	return stop && atomic_load(stop) ? sl_fail(-ECANCELED, "the read was cancelled") : 0;
 }
 
-/* Adds a sentence to an error of libcrypto. */
-static int ring_said(const struct digest_ring *ring, int rc)
-{
-	return rc ? sl_fail(rc, "cannot compute the SHA-256 of '%s'",
-	                    sl_file_name(ring->read->file))
-	          : 0;
-}
-
 /* Starts reads into all free buffers. */
-static int ring_start_reads(struct digest_ring *ring)
+static int run_start_reads(struct digest_run *run)
 {
-	const struct sl_digest_read *read = ring->read;
+	const struct sl_digest_read *read = run->read;
 	/* If the length is unknown, the end of a read is the start of the next. */
 	unsigned ahead = read->length == UINT64_MAX ? 1 : read->buffers;
-
-	while (ring->started < ring->turns && ring->started - ring->retired < ahead) {
-		struct digest_buffer *buffer = ring_buffer(ring, ring->started);
-		uint64_t offset = ring->started * read->buffer_bytes;
-		size_t n = SL_MIN(read->length - offset, read->buffer_bytes);
-		int rc = sluice_read(read->file, buffer->data, n, offset, &buffer->op);
-
-		if (rc)
-			return rc;
-		ring->started++;
-	}
-	return 0;
-}
-
-/* Takes the result of the next read. */
-static int ring_take_read(struct digest_ring *ring, struct digest_buffer *buffer)
-{
-	const struct sl_digest_read *read = ring->read;
-	uint64_t offset = ring->arrived * read->buffer_bytes;
-	int64_t n = sluice_wait(buffer->op, STOP_MS);
 	int rc = 0;
 
-	while (n == -EINPROGRESS && !(rc = ring_stopped(ring)))
-		n = sluice_wait(buffer->op, STOP_MS);
+	while (!rc && run->started < run->turns && run->started - run->ended < ahead) {
+		unsigned buffer = run->started % read->buffers;
+		uint64_t offset = run->started * read->buffer_bytes;
+		size_t n = SL_MIN(read->length - offset, read->buffer_bytes);
+
+		rc = sluice_read(read->file, read->memory + buffer * read->buffer_bytes, n, offset,
+		                 &run->reads[buffer]);
+		run->started += !rc;
+	}
+	return rc;
+}
+
+/* Waits for the next read. Returns its bytes, or an error. */
+static int64_t run_take_read(struct digest_run *run, sluice_op **op)
+{
+	const struct sl_digest_read *read = run->read;
+	uint64_t offset = run->ended * read->buffer_bytes;
+	int64_t n = sluice_wait(*op, STOP_MS);
+	int rc = 0;
+
+	while (n == -EINPROGRESS && !(rc = run_stopped(run)))
+		n = sluice_wait(*op, STOP_MS);
 	if (rc)
 		return rc;
 	if (n < 0)
-		sl_fail((int)n, "%s", sluice_op_message(buffer->op));
-	sluice_op_free(buffer->op);
-	buffer->op = NULL;
-	if (n < 0)
-		return (int)n;
-	buffer->length = n;
-	ring->length += n;
+		return sl_fail((int)n, "%s", sluice_op_message(*op));
+	sluice_op_free(*op);
+	*op = NULL;
+	run->length += n;
 	if (read->moved)
 		atomic_fetch_add(read->moved, n);
-	if ((size_t)n == read->buffer_bytes || ring->length == read->length)
-		return 0;
+	if ((size_t)n == read->buffer_bytes || run->length == read->length)
+		return n;
 	if (read->length != UINT64_MAX)
 		return sl_fail(-EIO, "'%s' ends at byte %" PRIu64 ", and not at %" PRIu64,
 		               sl_file_name(read->file), offset + n, read->length);
-	ring->turns = ring->arrived + 1;
+	run->turns = run->ended + 1;
+	return n;
+}
+
+static int run_hash(struct digest_run *run, const char *data, size_t n)
+{
+	if (run->sha)
+		return sl_sha256_add(run->sha, data, n);
+	XXH3_128bits_update(&run->xxh3, data, n);
 	return 0;
 }
 
-/* Gives the next turn to the hashing threads when its bytes are there. */
-static int ring_arrive(struct digest_ring *ring)
+/* Takes the bytes of the next turn, and gives its buffer back. */
+static int run_turn(struct digest_run *run)
 {
-	const struct sl_digest_read *read = ring->read;
-	struct digest_buffer *buffer = ring_buffer(ring, ring->arrived);
-	uint64_t offset = ring->arrived * read->buffer_bytes;
-	int rc = ring_take_read(ring, buffer);
+	const struct sl_digest_read *read = run->read;
+	unsigned buffer = run->ended % read->buffers;
+	const char *data = read->memory + buffer * read->buffer_bytes;
+	int64_t n = run_take_read(run, &run->reads[buffer]);
+	int rc = n < 0 ? (int)n : 0;
 
-	if (rc)
-		return rc;
-	sl_mutex_lock(&ring->mutex);
-	buffer->hashed = false;
-	ring->locked.arrived = ++ring->arrived;
-	pthread_cond_signal(&ring->work);
-	sl_mutex_unlock(&ring->mutex);
-	if (!read->arrived)
-		return 0;
-	return read->arrived(read->argument, (ring->arrived - 1) % read->buffers, buffer->data,
-	                     buffer->length, offset);
+	if (!rc && read->arrived)
+		rc = read->arrived(read->argument, buffer, data, n,
+		                   run->ended * read->buffer_bytes);
+	if (!rc)
+		rc = run_hash(run, data, n);
+	if (!rc && read->release)
+		rc = read->release(read->argument, buffer);
+	run->ended++;
+	return rc;
 }
 
-/* Takes the next buffer back. Returns 1, 0 if it is not hashed yet and !wait, or an error. */
-static int ring_retire(struct digest_ring *ring, bool wait)
+/* Ends the reads that are in flight after an error. Waits for them. */
+static void run_end_reads(struct digest_run *run)
 {
-	const struct sl_digest_read *read = ring->read;
-	struct digest_buffer *buffer = ring_buffer(ring, ring->retired);
-	bool hashed;
-	int rc = 0;
-
-	sl_mutex_lock(&ring->mutex);
-	while (wait && !buffer->hashed && !(rc = ring_stopped(ring)))
-		sl_cond_wait(&ring->progress, &ring->mutex, sl_deadline(STOP_MS));
-	hashed = buffer->hashed;
-	rc = rc ? rc : ring_said(ring, ring->locked.error);
-	sl_mutex_unlock(&ring->mutex);
-	if (rc || !hashed)
-		return rc;
-	if (read->release)
-		rc = read->release(read->argument, ring->retired % read->buffers);
-	if (!ring->sha)
-		XXH3_128bits_update(&ring->tree, buffer->leaves,
-		                    buffer_leaves(buffer) * sizeof(buffer->leaves[0]));
-	ring->retired++;
-	return rc ? rc : 1;
-}
-
-static int ring_run(struct digest_ring *ring)
-{
-	int rc = 0;
-
-	while (ring->retired < ring->turns) {
-		rc = ring_stopped(ring);
-		if (!rc)
-			rc = ring_start_reads(ring);
-		bool idle = ring->arrived == ring->started;
-		if (!rc && !idle)
-			rc = ring_arrive(ring);
-		if (!rc)
-			rc = ring_retire(ring, idle);
-		while (rc > 0 && ring->retired < ring->arrived)
-			rc = ring_retire(ring, false);
-		if (rc < 0)
-			return rc;
+	for (unsigned i = 0; i < run->read->buffers; i++)
+		if (run->reads[i])
+			sluice_cancel(run->reads[i]);
+	for (unsigned i = 0; i < run->read->buffers; i++) {
+		if (run->reads[i])
+			sluice_wait(run->reads[i], -1);
+		sluice_op_free(run->reads[i]);
 	}
-	return 0;
 }
 
-/* Ends the reads that are in flight after an error, then the hashing threads. Waits for both. */
-static void ring_stop(struct digest_ring *ring)
+/* Sets the digest of all bytes. */
+static int run_result(struct digest_run *run, unsigned char out[SL_SHA256_BYTES])
 {
-	for (unsigned i = 0; i < ring->read->buffers; i++)
-		if (ring->buffers[i].op)
-			sluice_cancel(ring->buffers[i].op);
-	for (unsigned i = 0; i < ring->read->buffers; i++) {
-		if (ring->buffers[i].op)
-			sluice_wait(ring->buffers[i].op, -1);
-		sluice_op_free(ring->buffers[i].op);
-	}
-	sl_mutex_lock(&ring->mutex);
-	ring->locked.taken = ring->locked.arrived;
-	ring->locked.ended = true;
-	pthread_cond_broadcast(&ring->work);
-	sl_mutex_unlock(&ring->mutex);
-	while (ring->thread_count)
-		pthread_join(ring->threads[--ring->thread_count], NULL);
-	sl_mutex_destroy(&ring->mutex);
-	pthread_cond_destroy(&ring->work);
-	pthread_cond_destroy(&ring->progress);
-}
-
-static int ring_start(struct digest_ring *ring)
-{
-	const struct sl_digest_read *read = ring->read;
-	unsigned workers = ring->sha ? 1 : SL_MIN(read->workers, WORKERS_MOST);
-
-	ring->turns = read->length / read->buffer_bytes + (read->length % read->buffer_bytes > 0);
-	if (read->length == UINT64_MAX)
-		ring->turns = UINT64_MAX;
-	XXH3_128bits_reset(&ring->tree);
-	sl_mutex_init(&ring->mutex);
-	pthread_cond_init(&ring->work, NULL);
-	pthread_cond_init(&ring->progress, NULL);
-	for (unsigned i = 0; i < read->buffers; i++)
-		ring->buffers[i].data = read->memory + i * read->buffer_bytes;
-	while (ring->thread_count < SL_MIN(workers, ring->turns)) {
-		int rc = sl_thread_start(&ring->threads[ring->thread_count], "sluice-digest",
-		                         digest_run, ring);
-		if (rc && !ring->thread_count)
-			return sl_fail(rc, "cannot start a thread: %s", sl_error_text(rc));
-		if (rc)
-			break;
-		ring->thread_count++;
-	}
-	return 0;
-}
-
-/* Combines the leaves of a tree, which are all in it, with the length. */
-static void tree_end(struct digest_ring *ring, unsigned char out[sizeof(XXH128_canonical_t)])
-{
-	XXH64_canonical_t length;
 	XXH128_canonical_t value;
 
-	XXH64_canonicalFromHash(&length, ring->length);
-	XXH3_128bits_update(&ring->tree, &length, sizeof(length));
-	XXH128_canonicalFromHash(&value, XXH3_128bits_digest(&ring->tree));
+	if (run->sha)
+		return sl_sha256_end(run->sha, out);
+	XXH128_canonicalFromHash(&value, XXH3_128bits_digest(&run->xxh3));
 	memcpy(out, &value, sizeof(value));
+	return 0;
 }
 
 int sl_digest_compute(struct sl_digest_read *read, struct sluice_digest *out)
 {
 	struct sluice_digest digest = {read->kind, {0}};
-	struct digest_ring ring = {.read = read};
+	struct digest_run run = {.read = read};
 	char *message = NULL;
 	int rc = 0;
 
 	if (read->kind == SLUICE_SHA256)
-		rc = sl_sha256_new(&ring.sha);
-	else if (read->kind != SLUICE_XXH3_TREE)
+		rc = sl_sha256_new(&run.sha);
+	else if (read->kind != SLUICE_XXH3_128)
 		rc = sl_fail(-EINVAL, "%d is no kind of digest", read->kind);
 	if (rc)
 		return rc;
-	rc = ring_start(&ring);
+	run.turns = read->length / read->buffer_bytes + (read->length % read->buffer_bytes > 0);
+	if (read->length == UINT64_MAX)
+		run.turns = UINT64_MAX;
+	XXH3_128bits_reset(&run.xxh3);
+	while (!rc && run.ended < run.turns) {
+		rc = run_stopped(&run);
+		if (!rc)
+			rc = run_start_reads(&run);
+		if (!rc)
+			rc = run_turn(&run);
+	}
 	if (!rc)
-		rc = ring_run(&ring);
+		rc = run_result(&run, digest.bytes);
 	/* A cancel may have a sentence of its own. */
 	if (rc)
 		message = strdup(sluice_last_message());
-	ring_stop(&ring);
+	run_end_reads(&run);
 	if (rc)
 		sl_fail(rc, "%s", message ? message : sl_error_text(rc));
-	else if (ring.sha)
-		rc = ring_said(&ring, sl_sha256_end(ring.sha, digest.bytes));
 	else
-		tree_end(&ring, digest.bytes);
-	free(message);
-	sl_sha256_free(ring.sha);
-	if (!rc)
 		*out = digest;
+	free(message);
+	sl_sha256_free(run.sha);
 	return rc;
 }
 
@@ -367,15 +214,10 @@ char *sl_digest_map(size_t bytes)
 	return memory;
 }
 
-int sluice_file_digest(sluice_file *file, int kind, unsigned workers, struct sluice_digest *out)
+int sluice_file_digest(sluice_file *file, int kind, struct sluice_digest *out)
 {
 	struct sluice_file_info info = {.size = sizeof(info)};
-	struct sl_digest_read read = {
-		.file = file,
-		.kind = kind,
-		.workers = workers ? workers : sl_cores(),
-		.buffer_bytes = FILE_BUFFER,
-	};
+	struct sl_digest_read read = {.file = file, .kind = kind, .buffer_bytes = FILE_BUFFER};
 	size_t bytes;
 	int rc;
 

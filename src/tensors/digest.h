@@ -7,17 +7,15 @@
 
 #include "core/core.h"
 
-#define SL_DIGEST_LEAF    ((size_t)1 << 20) /* bytes of which a tree has an XXH3 of its own */
-#define SL_DIGEST_BUFFERS 32                /* at most */
+#define SL_DIGEST_BUFFERS 32 /* at most */
 #define SL_DIGEST_TEXT    65
 
 struct sl_digest_read {
 	sluice_file *file;
 	int kind;            /* of enum sluice_digest_kind */
-	unsigned workers;    /* threads that hash, if that is possible in any order; at least 1 */
 	uint64_t length;     /* bytes of the file; UINT64_MAX: up to its end, wherever that is */
 	char *memory;        /* of all buffers, aligned to a page */
-	size_t buffer_bytes; /* a multiple of 1 MiB, at most 8 MiB */
+	size_t buffer_bytes; /* a multiple of a page */
 	unsigned buffers;
 	/*
 	 * NULL, or called on the calling thread when bytes of the file are in a buffer, in their order, and before the
@@ -31,9 +29,8 @@ struct sl_digest_read {
 	const _Atomic bool *stop; /* NULL, or ends the read early once set */
 };
 /*
- * Reads the file and computes its digest. Waits for the reads, the hashing threads and the calls above; each wait
- * ends within 50 ms after *stop is set, but for reads that are in the kernel. When it returns no thread
- * uses the buffers any more.
+ * Reads the file and computes its digest. Waits for the reads and the calls above; each wait ends within 50 ms
+ * after *stop is set, but for reads that are in the kernel. When it returns no read uses the buffers any more.
  *
  * Returns 0, -ECANCELED, -EINVAL for an unknown kind, -EIO if the file has become shorter, or the error of a
  * read or of a call, all with a sentence.
@@ -50,7 +47,7 @@ char *sl_digest_map(size_t bytes);
 struct sl_sha256;
 /* Begins a SHA-256. Returns 0, or -ENOMEM with a sentence. */
 int sl_sha256_new(struct sl_sha256 **out);
-/* Adds bytes. Returns 0, or -EIO if libcrypto has failed. */
+/* Adds bytes. Returns 0, or -EIO with a sentence if libcrypto has failed. */
 int sl_sha256_add(struct sl_sha256 *sha, const void *data, size_t n);
 /* Sets the digest of all bytes; nothing may be added then. Returns as sl_sha256_add(). */
 int sl_sha256_end(struct sl_sha256 *sha, unsigned char out[SL_SHA256_BYTES]);

@@ -31,12 +31,16 @@ int sl_sha256_new(struct sl_sha256 **out)
 
 int sl_sha256_add(struct sl_sha256 *sha, const void *data, size_t n)
 {
-	return EVP_DigestUpdate(sha256_context(sha), data, n) ? 0 : -EIO;
+	return EVP_DigestUpdate(sha256_context(sha), data, n)
+	               ? 0
+	               : sl_fail(-EIO, "libcrypto cannot compute SHA-256");
 }
 
 int sl_sha256_end(struct sl_sha256 *sha, unsigned char out[SL_SHA256_BYTES])
 {
-	return EVP_DigestFinal_ex(sha256_context(sha), out, NULL) ? 0 : -EIO;
+	return EVP_DigestFinal_ex(sha256_context(sha), out, NULL)
+	               ? 0
+	               : sl_fail(-EIO, "libcrypto cannot end SHA-256");
 }
 
 void sl_sha256_free(struct sl_sha256 *sha)

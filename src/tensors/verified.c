@@ -3,11 +3,11 @@
  * Loads that check their files by digests
  *
  * Reads each file once and as a whole into buffers of the load's own, from where its bytes are hashed and copied to
- * their destinations. A buffer is used again when both are done, so the hashing threads hold no memory that other
- * operations of the context need.
+ * their destinations. A buffer is used again when both are done, so hashing holds no memory that other operations of the
+ * context need.
  *
- * Threads: a few, each of which reads a file at a time and copies its bytes, and for each of these the
- * hashing threads of digest.c. The thread that calls sl_tensor_read_verified() waits for them.
+ * Threads: a few, each of which reads a file at a time, copies its bytes and hashes them. The thread that calls
+ * sl_tensor_read_verified() waits for them.
  */
 #include <errno.h>
 
@@ -101,8 +101,7 @@ static int reader_read(struct verified_reader *reader, const struct sl_tensor_pa
 	struct sl_digest_read read = {
 		.file = file->file,
 		/* A file without a digest is read in the same way. */
-		.kind = wanted->kind ? wanted->kind : SLUICE_XXH3_TREE,
-		.workers = SL_MAX(sl_cores() / load->threads, 1),
+		.kind = wanted->kind ? wanted->kind : SLUICE_XXH3_128,
 		.length = file->length,
 		.memory = reader->lanes.memory,
 		.buffer_bytes = BUFFER_BYTES,
@@ -122,7 +121,7 @@ static int reader_read(struct verified_reader *reader, const struct sl_tensor_pa
 	rc = sl_digest_compute(&read, &digest);
 	if (!rc && wanted->kind && !sl_digest_equal(&digest, wanted))
 		rc = sl_fail(-EBADMSG, "'%s' has the %s %s, and not %s", file->name,
-		             wanted->kind == SLUICE_SHA256 ? "SHA-256" : "XXH3 tree",
+		             wanted->kind == SLUICE_SHA256 ? "SHA-256" : "XXH3-128",
 		             sl_digest_format(&digest, is), sl_digest_format(wanted, should));
 	return rc;
 }

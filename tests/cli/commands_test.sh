@@ -24,7 +24,7 @@ sha256_lines_are_those_of_sha256sum() {
 	input=binary status 0 "$sluice" verify -c -
 }
 
-the_xxh3_tree_finds_a_flipped_bit() {
+the_xxh3_finds_a_flipped_bit() {
 	noise 5000000 > from
 	noise 10 > other
 	status 0 "$sluice" verify --xxh3 from other
@@ -36,22 +36,21 @@ the_xxh3_tree_finds_a_flipped_bit() {
 	printf "$(cat byte)" | dd of=from bs=1 seek=4000000 conv=notrunc status=none
 	status 1 "$sluice" verify --check sums
 	grep -q '^from: FAILED' out && grep -qx 'other: OK' out || fail "$(cat out)"
-	# The sum of nothing but the length of an empty file, which is the same for ever.
+	# As xxhsum -H2 prints them.
 	: > from
-	status 0 "$sluice" verify -q --xxh3 from
-	[ "$(cat out)" = "2c0a8a99dc147d5445c3b49d035665b2  from" ] || fail "$(cat out)"
+	seq 2000000 > other
+	status 0 "$sluice" verify -q --xxh3 from other
+	printf '%s\n' "99aa06d3014798d86001c324468d497f  from" "8f31e26b593645beb4a961057df23e26  other" > expected
+	same out expected
 }
 
-sums_of_another_kind_are_no_damage() {
+sums_of_cp_are_checked() {
 	noise 5000001 > from
 	"$sluice" cp -q --checksum from to > sums
 	status 0 "$sluice" verify -q --check sums
 	[ ! -s out ] || fail "$(cat out)"
 	status 0 "$sluice" verify --check sums
 	grep -qx 'to: OK' out || fail "$(cat out)"
-	md5sum from > md5
-	status 1 "$sluice" verify -q --check md5
-	grep -q '^from: .*of another kind' out || fail "$(cat out)"
 	echo x >> to
 	status 1 "$sluice" verify -q --check sums
 	grep -q '^to: FAILED' out || fail "$(cat out)"

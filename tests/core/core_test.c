@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers, URIs, the memory of the machine, the queue, the pool, signals and names of files. */
+/* Numbers, sums, URIs, the memory of the machine, the queue, the pool, signals and names of files. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -29,6 +29,22 @@ TEST(the_less_and_the_greater_evaluate_each_number_once)
 	assert_int_equal(SL_MAX(less++, SL_MAX(greater++, 3)), 11);
 	assert_int_equal(less, 2);
 	assert_int_equal(greater, 12);
+}
+
+TEST(sums_and_noise_are_those_of_their_definitions)
+{
+	char text[SL_CRC32C_TEXT];
+	uint32_t crc = UINT32_MAX;
+	uint64_t noise = 1234567;
+
+	/* The first numbers of the reference implementation (https://prng.di.unimi.it/splitmix64.c). */
+	assert_true(sl_random(&noise) == UINT64_C(6457827717110365317));
+	assert_true(sl_random(&noise) == UINT64_C(3203168211198807973));
+	if (!sl_crc32c_add(&crc, "1234", 4))
+		skip();
+	sl_crc32c_add(&crc, "56789", 5);
+	assert_int_equal(~crc, 0xe3069283);
+	assert_string_equal(sl_crc32c_text(crc, text), "4waSgw==");
 }
 
 TEST(paths_and_file_uris_name_the_same_files)

@@ -313,6 +313,12 @@ def test_verify(model, tmp_path):
         sluice.load(path, framework="np", verify={path.name: "0" + right[1:] if right[0] != "0" else "1" + right[1:]})
     with pytest.raises(KeyError, match="no digest"):
         sluice.load(path, framework="np", verify={})
+    counted = tmp_path / "counted.npy"
+    numpy.save(counted, numpy.arange(300000, dtype="<u4"))
+    sums.write_text("e185f526206c1ec33ee755a726c8c5df  counted.npy\n")  # as xxhsum -H2 prints it
+    assert len(sluice.load(counted, framework="np", verify=sums)) == 1
+    with pytest.raises(OSError, match="XXH3-128 e185f526206c1ec33ee755a726c8c5df"):
+        sluice.load(counted, framework="np", verify={"counted.npy": "0" * 32})
     with pytest.raises(ValueError, match="64 digits"):
         sluice.load(path, framework="np", verify={path.name: "00"})
 

@@ -17,15 +17,14 @@
 #define MIDDLE (9 * MIB + 5)
 enum { SEED = 7, FILES = 3 };
 
-static const int kinds[] = {SLUICE_SHA256, SLUICE_XXH3_TREE};
+static const int kinds[] = {SLUICE_SHA256, SLUICE_XXH3_128};
 
-static struct sluice_digest digest_of(sluice_context *ctx, const char *uri, int kind,
-                                      unsigned workers)
+static struct sluice_digest digest_of(sluice_context *ctx, const char *uri, int kind)
 {
 	sluice_file *file = open_read(ctx, uri);
 	struct sluice_digest digest;
 
-	assert_ok(sluice_file_digest(file, kind, workers, &digest));
+	assert_ok(sluice_file_digest(file, kind, &digest));
 	assert_int_equal(digest.kind, kind);
 	assert_ok(sluice_close(file));
 	return digest;
@@ -66,62 +65,47 @@ FIXTURE_TEST(sha256_is_that_of_fips_180)
 		file_write(path, bytes, n * vectors[i].times, 0);
 		free(bytes);
 		struct sluice_digest digest =
-			digest_of(f->ctx, address(f, "vector"), SLUICE_SHA256, 0);
+			digest_of(f->ctx, address(f, "vector"), SLUICE_SHA256);
 		assert_digest(&digest, vectors[i].digest);
 	}
 }
 
-/* The tree as its definition has it, in one memory. */
-static void tree_reference(const unsigned char *bytes, size_t n, unsigned char out[16])
+/* The digest of bytes in one memory. */
+static void assert_xxh3_of(const struct sluice_digest *digest, const void *bytes, size_t n)
 {
-	size_t leaves = (n + MIB - 1) / MIB;
-	unsigned char *all = malloc(leaves * 8 + 8);
-	XXH128_hash_t root;
+	XXH128_canonical_t canonical;
 
-	for (size_t i = 0; i <= leaves; i++) {
-		size_t length = n - i * MIB < MIB ? n - i * MIB : MIB;
-		uint64_t value = i < leaves ? XXH3_64bits(bytes + i * MIB, length) : n;
-
-		for (int j = 0; j < 8; j++)
-			all[i * 8 + j] = (unsigned char)(value >> (56 - 8 * j));
-	}
-	root = XXH3_128bits(all, leaves * 8 + 8);
-	for (int j = 0; j < 8; j++) {
-		out[j] = (unsigned char)(root.high64 >> (56 - 8 * j));
-		out[8 + j] = (unsigned char)(root.low64 >> (56 - 8 * j));
-	}
-	free(all);
+	XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes, n));
+	assert_memory_equal(digest->bytes, &canonical, sizeof(canonical));
 }
 
-FIXTURE_TEST(the_tree_is_as_its_definition_says)
+FIXTURE_TEST(xxh3_is_that_of_all_bytes)
 {
-	static const size_t sizes[] = {0, 1, MIB - 1, MIB, MIB + 1, MIDDLE, LARGE};
-	unsigned char *bytes = malloc(LARGE), expected[16];
+	static const size_t sizes[] = {0, 1, MIB - 1, MIB, MIB + 1, 8 * MIB, MIDDLE, LARGE};
+	unsigned char *bytes = malloc(LARGE);
 
 	pattern_fill(bytes, LARGE, 0, SEED);
 	for (size_t i = 0; i < COUNT_OF(sizes); i++) {
 		file_make(scratch(f, "file"), sizes[i], SEED);
-		tree_reference(bytes, sizes[i], expected);
-		for (unsigned workers = 0; workers < 4; workers += 1 + sizes[i] / LARGE) {
-			struct sluice_digest digest =
-				digest_of(f->ctx, address(f, "file"), SLUICE_XXH3_TREE, workers);
-			assert_memory_equal(digest.bytes, expected, sizeof(expected));
-		}
+		struct sluice_digest digest =
+			digest_of(f->ctx, address(f, "file"), SLUICE_XXH3_128);
+		assert_xxh3_of(&digest, bytes, sizes[i]);
+		if (!sizes[i])
+			assert_digest(&digest, "99aa06d3014798d86001c324468d497f");
 	}
 	free(bytes);
 }
 
 FIXTURE_TEST(a_file_of_unknown_length_has_a_digest)
 {
-	unsigned char bytes[4096], expected[16];
+	unsigned char bytes[4096];
 	struct sluice_digest digest;
 	FILE *file = fopen("/proc/version", "r");
 	size_t n = fread(bytes, 1, sizeof(bytes), file);
 
 	fclose(file);
-	digest = digest_of(f->ctx, "/proc/version", SLUICE_XXH3_TREE, 0);
-	tree_reference(bytes, n, expected);
-	assert_memory_equal(digest.bytes, expected, sizeof(expected));
+	digest = digest_of(f->ctx, "/proc/version", SLUICE_XXH3_128);
+	assert_xxh3_of(&digest, bytes, n);
 }
 
 FIXTURE_TEST(each_flipped_bit_changes_the_digest)
@@ -131,7 +115,7 @@ FIXTURE_TEST(each_flipped_bit_changes_the_digest)
 
 	file_make(scratch(f, "file"), MIDDLE, SEED);
 	for (size_t k = 0; k < COUNT_OF(kinds); k++) {
-		struct sluice_digest whole = digest_of(f->ctx, address(f, "file"), kinds[k], 0);
+		struct sluice_digest whole = digest_of(f->ctx, address(f, "file"), kinds[k]);
 		for (int i = 0; i < rounds_of(30); i++) {
 			const size_t edges[] = {0, MIB - 1, MIB, 8 * MIB, MIDDLE - 1};
 			size_t at = i < (int)COUNT_OF(edges) ? edges[i] : rng_below(&rng, MIDDLE);
@@ -141,12 +125,12 @@ FIXTURE_TEST(each_flipped_bit_changes_the_digest)
 			byte ^= bit;
 			file_write(scratch(f, "file"), &byte, 1, at);
 			struct sluice_digest other =
-				digest_of(f->ctx, address(f, "file"), kinds[k], 0);
+				digest_of(f->ctx, address(f, "file"), kinds[k]);
 			assert_false(sl_digest_equal(&whole, &other));
 			byte ^= bit;
 			file_write(scratch(f, "file"), &byte, 1, at);
 		}
-		struct sluice_digest again = digest_of(f->ctx, address(f, "file"), kinds[k], 0);
+		struct sluice_digest again = digest_of(f->ctx, address(f, "file"), kinds[k]);
 		assert_true(sl_digest_equal(&whole, &again));
 	}
 }
@@ -158,9 +142,9 @@ FIXTURE_TEST(wrong_arguments_of_a_digest_are_refused)
 
 	file_make(scratch(f, "file"), 10, SEED);
 	file = open_read(f->ctx, address(f, "file"));
-	assert_refused(sluice_file_digest(NULL, SLUICE_SHA256, 0, &digest), EINVAL, "file is NULL");
-	assert_refused(sluice_file_digest(file, SLUICE_XXH3_TREE, 0, NULL), EINVAL, "out is NULL");
-	assert_refused(sluice_file_digest(file, 3, 0, &digest), EINVAL, "3 is no kind");
+	assert_refused(sluice_file_digest(NULL, SLUICE_SHA256, &digest), EINVAL, "file is NULL");
+	assert_refused(sluice_file_digest(file, SLUICE_XXH3_128, NULL), EINVAL, "out is NULL");
+	assert_refused(sluice_file_digest(file, 3, &digest), EINVAL, "3 is no kind");
 	assert_int_equal(digest.kind, 0);
 	assert_ok(sluice_close(file));
 }
@@ -173,7 +157,7 @@ FIXTURE_TEST(a_file_that_changes_on_its_server_has_no_digest)
 	if (!row->remote)
 		SKIP("local files are read as they are");
 	file = open_read(f->ctx, fault_uri("size=%zu&change=2", LARGE));
-	assert_refused(sluice_file_digest(file, SLUICE_XXH3_TREE, 0, &digest), ESTALE, "changed");
+	assert_refused(sluice_file_digest(file, SLUICE_XXH3_128, &digest), ESTALE, "changed");
 	assert_ok(sluice_close(file));
 }
 
@@ -234,7 +218,7 @@ static void load_of_patterns(struct load *load, struct fixture *f, int kind)
 		snprintf(name, sizeof(name), "file%zu", i);
 		file_make(scratch(f, name), lengths[i], SEED + i);
 		load_add(load, f->ctx, address(f, name), lengths[i]);
-		load->digests[i] = digest_of(f->ctx, address(f, name), kind, 0);
+		load->digests[i] = digest_of(f->ctx, address(f, name), kind);
 	}
 }
 
@@ -320,10 +304,10 @@ FIXTURE_TEST(a_load_with_right_digests_has_all_bytes_on_devices)
 	slow.delay_us = 5000;
 	if (!gpu_is_real())
 		assert_ok(sluice_emulated_configure(gpu_device(0), &slow));
-	load_into(f, SLUICE_XXH3_TREE, (const int[]){gpu_device(0), gpu_device(1)});
+	load_into(f, SLUICE_XXH3_128, (const int[]){gpu_device(0), gpu_device(1)});
 	if (!gpu_is_real())
 		assert_ok(sluice_emulated_configure(gpu_device(0), &fast));
-	load_into(f, SLUICE_XXH3_TREE, (const int[]){gpu_device(1), -1});
+	load_into(f, SLUICE_XXH3_128, (const int[]){gpu_device(1), -1});
 }
 
 FIXTURE_TEST(a_load_fails_if_a_bit_of_a_file_was_flipped)
@@ -340,7 +324,7 @@ FIXTURE_TEST(a_load_fails_if_a_bit_of_a_file_was_flipped)
 		/* A file on a server is then another one, which a new handle reads. */
 		assert_ok(sluice_close(load.files[2].file));
 		load.files[2].file = open_read(f->ctx, address(f, "file2"));
-		struct sluice_digest digest = digest_of(f->ctx, address(f, "file2"), kinds[k], 0);
+		struct sluice_digest digest = digest_of(f->ctx, address(f, "file2"), kinds[k]);
 		assert_refused(load_run(&load), EBADMSG, "file2");
 		assert_non_null(
 			strstr(sluice_last_message(), sl_digest_format(&load.digests[2], should)));
@@ -355,7 +339,7 @@ FIXTURE_TEST(a_file_of_a_load_may_have_no_digest)
 	static struct load load;
 	char *bytes = malloc(MIDDLE);
 
-	load_of_patterns(&load, f, SLUICE_XXH3_TREE);
+	load_of_patterns(&load, f, SLUICE_XXH3_128);
 	load.digests[0] = (struct sluice_digest){0};
 	load.parts[0].extents = malloc(sizeof(*load.parts[0].extents));
 	load.parts[0].extents[0] = (struct sluice_extent){bytes, MIDDLE, 0};
@@ -370,7 +354,7 @@ FIXTURE_TEST(a_load_fails_if_a_file_has_become_shorter)
 {
 	static struct load load;
 
-	load_of_patterns(&load, f, SLUICE_XXH3_TREE);
+	load_of_patterns(&load, f, SLUICE_XXH3_128);
 	load.files[0].length += 5 * MIB;
 	assert_refused(load_run(&load), EIO, "file0");
 	load_end(&load);
@@ -380,7 +364,7 @@ FIXTURE_TEST(a_load_that_is_cancelled_before_it_begins_reads_nothing)
 {
 	static struct load load;
 
-	load_of_patterns(&load, f, SLUICE_XXH3_TREE);
+	load_of_patterns(&load, f, SLUICE_XXH3_128);
 	load.stop = true;
 	assert_refused(load_run(&load), ECANCELED, "cancelled");
 	assert_int_equal(load.moved, 0);
@@ -408,7 +392,7 @@ FIXTURE_TEST(a_cancel_ends_a_load_that_waits_for_a_server)
 	uri = fault_uri("size=%zu&fault=hold:1000", MIDDLE);
 	load_start(&load);
 	load_add(&load, f->ctx, uri, MIDDLE);
-	load.digests[0].kind = SLUICE_XXH3_TREE;
+	load.digests[0].kind = SLUICE_XXH3_128;
 	begun = seconds_now();
 	assert_int_equal(pthread_create(&thread, NULL, stop_soon, &load), 0);
 	assert_refused(load_run(&load), ECANCELED, "cancelled");
@@ -431,7 +415,7 @@ FIXTURE_TEST(the_first_error_ends_the_reads_of_other_files)
 	load_add(&load, f->ctx, uri, MIDDLE);
 	file_make(scratch(f, "file"), 1000, SEED);
 	load_add(&load, f->ctx, address(f, "file"), 1000);
-	load.digests[0].kind = load.digests[1].kind = SLUICE_XXH3_TREE;
+	load.digests[0].kind = load.digests[1].kind = SLUICE_XXH3_128;
 	begun = seconds_now();
 	assert_refused(load_run(&load), EBADMSG, "file");
 	assert_true(seconds_now() - begun < 10);

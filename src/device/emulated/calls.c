@@ -48,14 +48,9 @@ int sl_emulated_count(enum sluice_emulated_kind kind)
 	return n == 1 ? atomic_load(&sl_emulated_calls.failures[kind].error) : 0;
 }
 
-/* SplitMix64 (Steele, Lea and Flood, 2014). */
 uint64_t sl_emulated_random(struct emulated *device, uint64_t limit)
 {
-	uint64_t z = device->random += UINT64_C(0x9e3779b97f4a7c15);
-
-	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-	return (z ^ z >> 31) % limit;
+	return sl_random(&device->random) % limit;
 }
 
 /* Releases the mutex for a moment now and then, as if the thread were preempted. */

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Copies of several files at a time
+ *
+ * The main thread gives files to threads, each of which copies with a context of its own. A failure is printed and ends
+ * no other copy. Many small objects are copied at once, up and down, since each takes a round trip, and in one context,
+ * which has their connections; other files are four at a time. Both together are bounded by their memory.
+ *
+ * Threads: the main thread and up to MOST_THREADS threads.
+ */
+#include <err.h>
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "jobs.h"
+
+enum {
+	MOST_FILES = 4,    /* at a time, of others than small objects */
+	MOST_THREADS = 64, /* with small objects */
+	SMALL = 8 << 20,   /* bytes of an object that comes with its opening, or is a single PUT */
+	MEMORY = 64 << 20, /* bytes of all small objects in work */
+	QUEUE = 256,
+	WAIT_MS = 100,
+};
+
+struct job {
+	char *source, *target; /* freed by the thread that takes the job */
+	uint64_t bytes;        /* up to SMALL: of a small object */
+	bool exact;            /* see struct cli_cp_options */
+};
+struct cli_jobs {
+	const struct cli_cp_options *o;
+	sluice_context *objects;
+	_Atomic uint64_t bytes; /* of all files, also of those that are being copied */
+	struct sl_mutex mutex;
+	pthread_cond_t changed;  /* a field of `locked` changed; awaited by the main thread */
+	pthread_cond_t has_turn; /* jobs_has_turn_locked(), or the end; awaited by the others */
+	struct {
+		struct job queue[QUEUE]; /* from tail to head */
+		uint64_t head, tail;
+		bool ended;       /* no more jobs will come */
+		unsigned working; /* threads that have not ended */
+		uint64_t weight;  /* of the jobs in work */
+		int rc;           /* error of the first failed copy, or 0 */
+		struct cli_moved moved;
+	} locked SL_GUARDED_BY(&mutex);
+	/* The main thread's. */
+	struct cli_progress progress;
+	pthread_t threads[MOST_THREADS];
+	unsigned count; /* number of threads */
+};
+
+/*
+ * After an interrupt the program does not wait for threads that wait for servers and have nothing
+ * to clean up, or has uploads that the library drops at its end.
+ */
+static bool jobs_may_end(void)
+{
+	if (cli_interrupted() && cli_interrupt_commits()) {
+		warnx("interrupted; the objects of which the answers are missing may not be "
+		      "written");
+		cli_interrupt_leave();
+	}
+	return cli_interrupted() && !cli_interrupt_held();
+}
+
+/*
+ * Waits until a thread takes or finishes a job, or ends. After an interrupt signals the threads
+ * repeatedly, because they may wait for the other end of a FIFO or for a terminal, and the signal
+ * itself reached a single thread.
+ */
+static void jobs_await_change_locked(struct cli_jobs *jobs) SL_REQUIRES(&jobs->mutex)
+{
+	jobs->progress.files = jobs->locked.moved.files;
+	cli_progress_update(&jobs->progress, jobs->bytes);
+	if (cli_interrupted())
+		cli_interrupt_tick();
+	for (unsigned i = 0; cli_interrupted() && i < jobs->count; i++)
+		pthread_kill(jobs->threads[i], SIGALRM);
+	sl_cond_wait(&jobs->changed, &jobs->mutex, sl_deadline(WAIT_MS));
+}
+
+void cli_jobs_push(struct cli_jobs *jobs, const char *source, const char *target, uint64_t bytes,
+                   bool exact)
+{
+	sl_mutex_lock(&jobs->mutex);
+	while (jobs->locked.head - jobs->locked.tail == QUEUE && !jobs_may_end())
+		jobs_await_change_locked(jobs);
+	if (jobs->locked.head - jobs->locked.tail < QUEUE)
+		jobs->locked.queue[jobs->locked.head++ % QUEUE] = (struct job){
+			cli_format("%s", source), cli_format("%s", target), bytes, exact};
+	pthread_cond_signal(&jobs->has_turn);
+	sl_mutex_unlock(&jobs->mutex);
+}
+
+/* ------------------------------------------------------------------------------------- threads */
+
+static uint64_t job_weight(const struct job *job)
+{
+	return job->bytes <= SMALL ? job->bytes : MEMORY / MOST_FILES;
+}
+
+/* Tells whether a thread may take the oldest job. */
+static bool jobs_has_turn_locked(const struct cli_jobs *jobs) SL_REQUIRES(&jobs->mutex)
+{
+	const struct job *job = &jobs->locked.queue[jobs->locked.tail % QUEUE];
+
+	return jobs->locked.head != jobs->locked.tail &&
+	       jobs->locked.weight + job_weight(job) <= MEMORY;
+}
+
+static void jobs_add_locked(struct cli_jobs *jobs, const struct cli_moved *moved, int rc)
+	SL_REQUIRES(&jobs->mutex)
+{
+	struct cli_moved *all = &jobs->locked.moved;
+
+	jobs->locked.rc = jobs->locked.rc ? jobs->locked.rc : rc;
+	all->files += moved->files;
+	all->bytes += moved->bytes;
+	all->holes += moved->holes;
+	all->by_server += moved->by_server;
+	pthread_cond_broadcast(&jobs->changed);
+}
+
+/* Takes the oldest job. Returns false at the end. The sleep is ended by a push, by a job that ends, or at the end. */
+static bool jobs_take_locked(struct cli_jobs *jobs, struct job *out) SL_REQUIRES(&jobs->mutex)
+{
+	while (!jobs_has_turn_locked(jobs) &&
+	       !(jobs->locked.ended && jobs->locked.head == jobs->locked.tail))
+		sl_cond_wait(&jobs->has_turn, &jobs->mutex, SL_FOREVER);
+	if (jobs->locked.head == jobs->locked.tail)
+		return false;
+	*out = jobs->locked.queue[jobs->locked.tail++ % QUEUE];
+	jobs->locked.weight += job_weight(out);
+	if (jobs_has_turn_locked(jobs))
+		pthread_cond_signal(&jobs->has_turn);
+	else if (jobs->locked.ended)
+		pthread_cond_broadcast(&jobs->has_turn);
+	return true;
+}
+
+static void *jobs_run(void *argument)
+{
+	struct cli_jobs *jobs = argument;
+	struct cli_cp_options each = *jobs->o;
+	sluice_context *own = NULL;
+	struct job job;
+	int rc = 0;
+
+	each.quiet = true;
+	each.sum = &jobs->bytes;
+	sl_mutex_lock(&jobs->mutex);
+	while (jobs_take_locked(jobs, &job)) {
+		struct cli_moved moved = {0};
+		bool small = job.bytes <= SMALL;
+
+		sl_mutex_unlock(&jobs->mutex);
+		each.exact = job.exact;
+		each.open.first_bytes = small && cli_is_object(job.source) ? job.bytes : 0;
+		if (!small && !own)
+			rc = cli_context_new(each.open.backend, 0, &own);
+		sluice_context *ctx = small ? jobs->objects : own;
+		if (ctx && !cli_interrupted())
+			rc = cli_cp_one(ctx, &each, job.source, job.target, &moved);
+		free(job.source);
+		free(job.target);
+		sl_mutex_lock(&jobs->mutex);
+		jobs->locked.weight -= job_weight(&job);
+		jobs_add_locked(jobs, &moved, rc);
+	}
+	sl_mutex_unlock(&jobs->mutex);
+	sluice_context_free(own);
+	sl_mutex_lock(&jobs->mutex);
+	jobs->locked.working--;
+	pthread_cond_broadcast(&jobs->changed);
+	sl_mutex_unlock(&jobs->mutex);
+	return NULL;
+}
+
+/* ------------------------------------------------------------------------------ start and end */
+
+struct cli_jobs *cli_jobs_start(const struct cli_cp_options *o, sluice_context *objects)
+{
+	struct cli_jobs *jobs = calloc(1, sizeof *jobs);
+	unsigned most = objects ? MOST_THREADS : MOST_FILES;
+
+	if (!jobs)
+		err(CLI_FAILED, "cp");
+	jobs->o = o;
+	jobs->objects = objects;
+	sl_mutex_init(&jobs->mutex);
+	pthread_cond_init(&jobs->changed, NULL);
+	pthread_cond_init(&jobs->has_turn, NULL);
+	cli_progress_start(&jobs->progress, o->target, 0, !o->quiet && !o->no_progress);
+	cli_interrupt_catch();
+	/* Each small file has the pages of another again; to fault them in anew is a fifth of the processor time. */
+	mallopt(M_MMAP_THRESHOLD, 2 * MEMORY);
+	mallopt(M_TRIM_THRESHOLD, 2 * MEMORY);
+	sl_mutex_lock(&jobs->mutex);
+	/* Not by sl_thread_start(): signals end system calls of these threads. */
+	while (jobs->count < most &&
+	       !pthread_create(&jobs->threads[jobs->count], NULL, jobs_run, jobs))
+		jobs->locked.working = ++jobs->count;
+	sl_mutex_unlock(&jobs->mutex);
+	if (!jobs->count)
+		errx(CLI_FAILED, "cannot start a thread");
+	return jobs;
+}
+
+int cli_jobs_finish(struct cli_jobs *jobs, struct cli_moved *moved, bool *left)
+{
+	int rc;
+
+	sl_mutex_lock(&jobs->mutex);
+	jobs->locked.ended = true;
+	pthread_cond_broadcast(&jobs->has_turn);
+	while (jobs->locked.working && !jobs_may_end())
+		jobs_await_change_locked(jobs);
+	*left = jobs->locked.working;
+	rc = jobs->locked.rc;
+	*moved = jobs->locked.moved;
+	sl_mutex_unlock(&jobs->mutex);
+	cli_progress_end(&jobs->progress);
+	if (*left)
+		return rc;
+	while (jobs->count)
+		pthread_join(jobs->threads[--jobs->count], NULL);
+	free(jobs);
+	return rc;
+}
