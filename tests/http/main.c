@@ -20,6 +20,5 @@ int main(int argc, char **argv)
 	return RUN_FILES("answers", "refusals", "retry", "stall", "redirect", "whole", "tls", "uri",
 	                 "cancel", "open", "bounds", "reactor", "put", "upload", "versions",
 	                 "apart", "location", "limited", "identity", "hedge", "extents", "eager",
-	                 "s3", "s3_keys", "s3_services", "s3_write",
-	                 "s3_device");
+	                 "s3", "s3_keys", "s3_services", "s3_write", "s3_device");
 }
