@@ -126,7 +126,7 @@ static sluice_context *ring_of(const struct job *job)
 	config.slots = job->slots;
 	config.slot_bytes = job->slot_bytes;
 	if (ctx)
-		CHECK(sluice_context_free(ctx));
+		CHECK(sluice_context_close(ctx));
 	CHECK(sluice_context_new(&config, &ctx));
 	return ctx;
 }

@@ -22,8 +22,8 @@ struct hand {
 	struct crew *crew;
 	pthread_t thread;
 	char *buffers[BUFFERS];
-	sluice_stream stream;
-	sluice_event events[BUFFERS];
+	CUstream stream;
+	CUevent events[BUFFERS];
 };
 
 struct crew {
@@ -312,13 +312,13 @@ void job_ceiling(const struct job *job)
 {
 	static void *pinned;
 	struct clock clock = {0};
-	sluice_stream stream;
+	CUstream stream;
 
 	if (!pinned) {
 		CHECK(sluice_pinned_alloc(device, job->bytes, &pinned));
 		memset(pinned, 1, job->bytes);
 	}
-	CHECK(sluice_stream_new(device, &stream));
+	CHECK(sluice_stream_new(device, (sluice_stream *)&stream));
 	clock_start(&clock);
 	for (unsigned i = 0; i < job->count; i++)
 		CHECK(sluice_copy_on(job->write ? pinned : device_memory,

@@ -86,5 +86,5 @@ int main(int argc, char **argv)
 	       cpu_seconds() - begun);
 	for (int i = 0; i < FILES; i++)
 		unlink(paths[i]);
-	return -sluice_context_free(ctx);
+	return -sluice_context_close(ctx);
 }

@@ -184,8 +184,8 @@ static void close_handle(uint32_t key)
 
 /* ------------------------------------------------------------------------------------------ copy */
 
-static sluice_stream stream;
-static sluice_event events[2];
+static CUstream stream;
+static CUevent events[2];
 static CUdeviceptr whole; /* most_bytes, of either process */
 
 static char *host_bytes(void)

@@ -115,7 +115,7 @@ static void sluice_sink_close(void *sink)
 	if (s->stats)
 		print_stats(s);
 	CHECK(sluice_writer_close(s->writer, -1));
-	CHECK(sluice_context_free(s->context));
+	CHECK(sluice_context_close(s->context));
 	free(s);
 }
 

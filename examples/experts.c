@@ -96,6 +96,7 @@ static unsigned run_step(sluice_file *file, int device, sluice_stream stream, un
 {
 	static uint64_t random = 1;
 	struct sluice_extent missing[CHOSEN * MATRICES];
+	struct sluice_request request = SLUICE_REQUEST_INIT;
 	struct step *step = &steps[number];
 	size_t n = 0;
 
@@ -105,8 +106,13 @@ static unsigned run_step(sluice_file *file, int device, sluice_stream stream, un
 		step->expert[i] = (random >> 48) * (random >> 32 & 0xffff) * count >> 32;
 		step->data[i] = place(step->expert[i], number + 1, missing, &n);
 	}
+	request.kind = SLUICE_READ;
+	request.extents = missing;
+	request.count = n;
+	request.on = 1;
+	request.stream = stream;
 	if (n)
-		check(sluice_readv_on(file, missing, n, stream, &step->read));
+		check(sluice_submit(file, &request, &step->read));
 	check(sluice_emulated_launch(device, stream, kernel, step));
 	return n / MATRICES;
 }
@@ -144,6 +150,6 @@ int main(int argc, char **argv)
 	for (int i = 0; i < SLOTS; i++)
 		check(sluice_device_free(slots[i].data));
 	check(sluice_stream_free(stream));
-	sluice_tensors_close(tensors);
-	return check(sluice_context_free(ctx));
+	sluice_tensors_free(tensors);
+	return check(sluice_context_close(ctx));
 }

@@ -94,7 +94,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < count; i++)
 		sum += jobs[i].sum;
 	printf("%" PRIu64 " is the sum of the %" PRIu64 " bytes of %s\n", sum, st.length, argv[1]);
-	sluice_context_free(ctx);
+	sluice_context_close(ctx);
 	free(jobs);
 	return 0;
 }

@@ -34,7 +34,7 @@ int main(int argc, char **argv)
 
 	sluice_op_free(op);
 	sluice_close(file);
-	sluice_context_free(ctx);
+	sluice_context_close(ctx);
 	free(data);
 	return n < 0;
 }

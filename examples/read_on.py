@@ -14,7 +14,7 @@ import os
 import sys
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
 
-sluice = ctypes.CDLL(os.environ.get("SLUICE_LIBRARY", "libsluice.so.0.1"))
+sluice = ctypes.CDLL(os.environ.get("SLUICE_LIBRARY", "libsluice.so.0.2"))
 
 
 def call(name, result, *arguments):
@@ -35,7 +35,7 @@ def call(name, result, *arguments):
 handle = POINTER(c_void_p)
 sluice_last_message = call("sluice_last_message", c_char_p)
 context_new = call("sluice_context_new", c_int, c_void_p, handle)
-context_free = call("sluice_context_free", c_int, c_void_p)
+context_free = call("sluice_context_close", c_int, c_void_p)
 file_open = call("sluice_open", c_int, c_void_p, c_char_p, c_void_p, handle)
 file_close = call("sluice_close", c_int, c_void_p)
 read_on = call("sluice_read_on", c_int, c_void_p, c_void_p, c_size_t, c_uint64, c_void_p, handle)

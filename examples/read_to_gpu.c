@@ -127,7 +127,7 @@ int main(int argc, char **argv)
 		fail("the host's sum is another");
 
 	check(sluice_close(file));
-	sluice_context_free(ctx);
+	sluice_context_close(ctx);
 	cuda(cuMemFree(data));
 	cuda(cuMemFree(sum_there));
 	cuda(cuStreamDestroy(stream)); /* not before the operations on it are over */

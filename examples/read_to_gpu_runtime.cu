@@ -96,7 +96,7 @@ int main(int argc, char **argv)
 		fail("the host's sum is another");
 
 	check(sluice_close(file));
-	sluice_context_free(ctx);
+	sluice_context_close(ctx);
 	cuda(cudaFree(data));
 	cuda(cudaFree(sum_there));
 	cuda(cudaStreamDestroy(stream)); // not before the operations on it are over

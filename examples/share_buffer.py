@@ -17,7 +17,7 @@ from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c
 
 import numpy as np
 
-sluice = ctypes.CDLL(os.environ.get("SLUICE_LIBRARY", "libsluice.so.0.1"))
+sluice = ctypes.CDLL(os.environ.get("SLUICE_LIBRARY", "libsluice.so.0.2"))
 
 # Of <sluice/type.h>.
 TYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16",

@@ -82,6 +82,6 @@ int main(int argc, char **argv)
 	       (double)stats.raw_bytes / 1e6, (double)stats.stored_bytes / 1e6,
 	       (double)stats.waited_ns / 1e6);
 	check("closing", sluice_writer_close(writer, -1));
-	check("the context", sluice_context_free(ctx));
+	check("the context", sluice_context_close(ctx));
 	return 0;
 }

@@ -39,7 +39,7 @@ module sluice
       type(c_ptr), value :: config
       type(c_ptr), intent(out) :: context
     end function
-    integer(c_int) function sluice_context_free(context) bind(c)
+    integer(c_int) function sluice_context_close(context) bind(c)
       import
       type(c_ptr), value :: context
     end function
@@ -126,7 +126,7 @@ program write_ranks
     call must(sluice_series_submit(series, frame, c_null_ptr))
   end do
   call must(sluice_writer_close(writer, -1_c_int))
-  call must(sluice_context_free(context))
+  call must(sluice_context_close(context))
   call MPI_Finalize()
 
 contains

@@ -29,7 +29,7 @@ int live_open(struct live *l, const char *name, int wait_ms, char *why, size_t s
 
 void live_close(struct live *l)
 {
-	sluice_watch_close(l->watch);
+	sluice_watch_free(l->watch);
 	sluice_store_close(l->store);
 }
 

@@ -148,7 +148,7 @@ static int writer_close(struct storage *s)
 		s->totals.frames = 0;
 	s->writer = NULL;
 	s->series = NULL;
-	if (!sluice_context_free(s->context))
+	if (!sluice_context_close(s->context))
 		s->context = NULL;
 	return s->failed;
 }

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 /* An event of a device; a cudaEvent_t can be passed as it is. */
-typedef struct CUevent_st *sluice_event;
+typedef void *sluice_event;
 
 /* Description of a device. Strings are constants. */
 struct sluice_device {

@@ -72,7 +72,7 @@ SLUICE_API int sluice_frames_begin(sluice_frames *f, int timeout_ms);
 SLUICE_API int sluice_frames_check(sluice_frames *f);
 
 /* Closes the file. */
-SLUICE_API void sluice_frames_close(sluice_frames *f);
+SLUICE_API void sluice_frames_free(sluice_frames *f);
 
 #ifdef __cplusplus
 }

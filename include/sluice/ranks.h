@@ -78,8 +78,8 @@ extern "C" {
 
 /* The part of the array that a rank has, in elements. If a count is 0, the rank has no part. */
 struct sluice_block {
-	uint64_t start[SLUICE_RANK_MOST];
-	uint64_t count[SLUICE_RANK_MOST];
+	uint64_t start[SLUICE_FRAME_RANK_MOST];
+	uint64_t count[SLUICE_FRAME_RANK_MOST];
 };
 
 /*

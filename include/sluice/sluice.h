@@ -46,20 +46,20 @@ typedef struct sluice_file sluice_file;
 typedef struct sluice_op sluice_op;
 typedef struct sluice_queue sluice_queue;
 /*
- * A stream of a device; a cudaStream_t can be passed as it is. 0 is the default stream of the
+ * A stream of a device; a cudaStream_t or hipStream_t can be passed as it is. 0 is the default stream of the
  * device that holds the memory of the same call; (sluice_stream)2 in CUDA is the calling thread's
  * default stream. See <sluice/device.h>.
  */
-typedef struct CUstream_st *sluice_stream;
+typedef void *sluice_stream;
 
 /*
  * The version of these headers. Until 1.0 a program must be compiled again for each minor version.
  */
 #define SLUICE_VERSION_MAJOR 0
-#define SLUICE_VERSION_MINOR 1
+#define SLUICE_VERSION_MINOR 2
 #define SLUICE_VERSION_PATCH 0
 
-/* Returns the version of the library that is running, such as "0.1.0". */
+/* Returns the version of the library that is running, such as "0.2.0". */
 SLUICE_API const char *sluice_version(void);
 
 /* ------------------------------------------------------------------------------------ context */
@@ -238,19 +238,19 @@ struct sluice_config {
 SLUICE_API int sluice_context_new(const struct sluice_config *config, sluice_context **out);
 
 /*
- * Stops the threads and frees the context. Handles of operations that are over stay valid until
+ * Stops the threads and frees the context; NULL is allowed. Handles of operations that are over stay valid until
  * sluice_op_free().
  *
  * Returns 0, or
  *   -EBUSY   files are open; nothing was done
  */
-SLUICE_API int sluice_context_free(sluice_context *ctx);
+SLUICE_API int sluice_context_close(sluice_context *ctx);
 
 /*
  * Gives the context n bytes at `memory` for staging transfers of a device (see <sluice/device.h>),
  * in place of SLUICE_STAGING_BYTES of its own. The device must be able to copy from and to the
  * memory directly, as with memory of sluice_pinned_alloc() or cudaHostAlloc(). The context owns it
- * until sluice_context_free().
+ * until sluice_context_close().
  *
  * With NULL and 0 the context pins its own memory now instead of at the first operation on the
  * device's memory, and makes cuFile do the same if the settings use cuFile. A driver blocks this
@@ -269,7 +269,7 @@ SLUICE_API int sluice_context_staging(sluice_context *ctx, int device, void *mem
  * Registers memory of a GPU with cuFile, as cuFileBufRegister() does, so that transfers from and to
  * it need no memory of cuFile's own. A registration costs as much as many transfers: use it for
  * memory that is used again and again. It lasts until sluice_unregister_buffer() with the same
- * address or sluice_context_free(). Both calls must not be made while operations use the memory,
+ * address or sluice_context_close(). Both calls must not be made while operations use the memory,
  * and unregistering must come before the memory is freed. The driver may block both calls while any
  * command that it was given is waiting.
  *
@@ -560,7 +560,7 @@ enum sluice_list_flags {
  * s3://BUCKET/PREFIX, in the order of the server. recursive: 0, or of enum sluice_list_flags. With 0, names are listed up to
  * the next '/' behind the prefix. With 0 and "s3://" the buckets are listed that belong to the user: each is a prefix, and
  * modified_ns is when it was made. `headers` and `s3` of the options are used, and must stay valid
- * until sluice_list_close(). Waits for the server. A list is used by one thread at a time, and
+ * until sluice_list_free(). Waits for the server. A list is used by one thread at a time, and
  * closed before its context is freed.
  *
  * Returns 0, or -ENOTSUP for a URI without lists, -ENOENT for a bucket that is not there, -EPROTO for a list that is cut, cannot be read or
@@ -571,7 +571,7 @@ SLUICE_API int sluice_list_open(sluice_context *ctx, const char *uri,
                                 sluice_list **out);
 /* Takes the next entry, and may wait for the server. Returns 1, 0 behind the last, or an error of sluice_list_open(). */
 SLUICE_API int sluice_list_next(sluice_list *list, struct sluice_entry *out);
-SLUICE_API void sluice_list_close(sluice_list *list);
+SLUICE_API void sluice_list_free(sluice_list *list);
 /*
  * Removes an object of S3; or, if upload is not NULL, what the server has of an upload of that object: its parts, which
  * nobody will complete. `headers` and `s3` of the options are used; o may be NULL. Waits for the server. Any thread.
@@ -782,18 +782,6 @@ SLUICE_API int sluice_write(sluice_file *file, const void *src, size_t n, uint64
                             sluice_op **out);
 
 /*
- * Start a read or a write of many extents as a single operation; the array is copied. The result of
- * the operation is the sum over the extents. A read takes each extent up to the end of the file.
- * The extents of a write must not overlap in the file (-EINVAL). Where extents of a read overlap in
- * memory it is undefined whose bytes stay; in stream order, those of the last extent. Bytes between
- * extents that follow each other closely may be read from the file and dropped.
- */
-SLUICE_API int sluice_readv(sluice_file *file, const struct sluice_extent *v, size_t count,
-                            sluice_op **out);
-SLUICE_API int sluice_writev(sluice_file *file, const struct sluice_extent *v, size_t count,
-                             sluice_op **out);
-
-/*
  * Start a read or a write in stream order and return at once.
  *
  * Memory of devices: every data pointer in this header may point to memory of a device. Within an
@@ -828,12 +816,14 @@ SLUICE_API int sluice_read_on(sluice_file *file, void *dst, size_t n, uint64_t o
                               sluice_stream stream, sluice_op **out);
 SLUICE_API int sluice_write_on(sluice_file *file, const void *src, size_t n, uint64_t offset,
                                sluice_stream stream, sluice_op **out);
-SLUICE_API int sluice_readv_on(sluice_file *file, const struct sluice_extent *v, size_t count,
-                               sluice_stream stream, sluice_op **out);
-SLUICE_API int sluice_writev_on(sluice_file *file, const struct sluice_extent *v, size_t count,
-                                sluice_stream stream, sluice_op **out);
 
-/* The general form of the calls above. Start from SLUICE_REQUEST_INIT. */
+/*
+ * The general form of the calls above: a read or a write of many extents as a single operation. Start from
+ * SLUICE_REQUEST_INIT. The result of the operation is the sum over the extents. A read takes each extent up to the end of
+ * the file. The extents of a write must not overlap in the file (-EINVAL). Where extents of a read overlap in memory it is
+ * undefined whose bytes stay; in stream order, those of the last extent. Bytes between extents that follow each other
+ * closely may be read from the file and dropped.
+ */
 enum sluice_request_kind { SLUICE_READ = 1, SLUICE_WRITE = 2 };
 struct sluice_request {
 	size_t size;                         /* required: sizeof(struct sluice_request) */
@@ -843,7 +833,8 @@ struct sluice_request {
 	void *user;                          /* returned by sluice_op_user() */
 	int on; /* 1: in the order of the stream below; 0: awaited on the host */
 	sluice_stream stream;
-	sluice_queue *queue; /* reports the operation; NULL: sluice_next_done() does */
+	/* Reports the operation: of sluice_queue_new(), or NULL, that of the context. */
+	sluice_queue *queue;
 	/* 1: sluice_submit() returns -EBUSY where it would wait for a place among
 	 * SLUICE_MAX_OPERATIONS */
 	int unless_full;
@@ -933,7 +924,22 @@ SLUICE_API int sluice_open_start(sluice_context *ctx, const char *uri,
 SLUICE_API int sluice_op_file(sluice_op *op, sluice_file **out);
 
 /*
- * Takes the next finished operation, in the order in which operations finished. Operations without
+ * Returns the queue of the context, which reports its operations whose request names no other. It is a part of the context:
+ * sluice_queue_free() leaves it alone, and requests of other contexts must not name it (-EINVAL). NULL: ctx is NULL.
+ */
+SLUICE_API sluice_queue *sluice_context_queue(sluice_context *ctx);
+
+/*
+ * Makes a queue of the program's own, for the operations of any contexts whose request names it
+ * (struct sluice_request, `queue`): so that each event loop of a program takes its own operations
+ * and no others. The queue is independent of contexts.
+ *
+ * Returns 0, or -ENOMEM.
+ */
+SLUICE_API int sluice_queue_new(sluice_queue **out);
+
+/*
+ * Takes the next finished operation of the queue, in the order in which operations finished. Operations without
  * a handle, and those whose end sluice_wait() has returned, are left out. Waits as sluice_wait()
  * does; for remote reads that end one after the other it is woken once, about 1 ms after the
  * first at most. The handle is the same that the submitting call returned, and still has to be freed,
@@ -942,33 +948,18 @@ SLUICE_API int sluice_op_file(sluice_op *op, sluice_file **out);
  * Returns 0, or
  *   -EAGAIN   no operation finished in time
  */
-SLUICE_API int sluice_next_done(sluice_context *ctx, int timeout_ms, sluice_op **out);
+SLUICE_API int sluice_queue_next(sluice_queue *queue, int timeout_ms, sluice_op **out);
 
 /*
- * Returns an eventfd that is readable while sluice_next_done() has an operation to return. It is
- * owned by the context and must only be polled.
+ * Returns an eventfd that is readable while sluice_queue_next() has an operation to return. It is
+ * owned by the queue and must only be polled.
  *
  * Errors: -EMFILE, -ENOMEM.
  */
-SLUICE_API int sluice_done_fd(sluice_context *ctx);
-
-/*
- * Makes a queue of the program's own, for the operations of any contexts whose request names it
- * (struct sluice_request, `queue`): so that each event loop of a program takes its own operations
- * and no others. sluice_next_done() does not report these. The queue is independent of contexts.
- *
- * Returns 0, or -ENOMEM.
- */
-SLUICE_API int sluice_queue_new(sluice_queue **out);
-
-/* Takes the next finished operation of the queue, as sluice_next_done() does. */
-SLUICE_API int sluice_queue_next(sluice_queue *queue, int timeout_ms, sluice_op **out);
-
-/* Returns an eventfd for the queue, as sluice_done_fd() does. It is owned by the queue. */
 SLUICE_API int sluice_queue_fd(sluice_queue *queue);
 
 /*
- * Frees the queue and closes its eventfd. Operations that named it go on, and sluice_wait() tells
+ * Frees a queue of sluice_queue_new() and closes its eventfd. Operations that named it go on, and sluice_wait() tells
  * their ends.
  */
 SLUICE_API void sluice_queue_free(sluice_queue *queue);

@@ -656,7 +656,7 @@ SLUICE_API int sluice_watch_fd(const sluice_watch *w);
  */
 SLUICE_API int sluice_watch_next(sluice_watch *w, int timeout_ms, struct sluice_watch_event *out);
 /* Closes the watch. */
-SLUICE_API void sluice_watch_close(sluice_watch *w);
+SLUICE_API void sluice_watch_free(sluice_watch *w);
 
 #ifdef __cplusplus
 }

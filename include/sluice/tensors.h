@@ -38,7 +38,7 @@ typedef struct sluice_tensor_memory sluice_tensor_memory;
 typedef struct sluice_tensor_load sluice_tensor_load;
 
 /* The most dimensions of a tensor. */
-#define SLUICE_TENSOR_RANK 16
+#define SLUICE_TENSOR_RANK_MOST 16
 
 /* -------------------------------------------------------------------------------------- files */
 
@@ -64,7 +64,7 @@ SLUICE_API int sluice_tensors_open(sluice_context *ctx, const char *const *uris,
                                    const struct sluice_open_options *open_options,
                                    sluice_tensors **out);
 /* Closes the files. Plans must have been freed before. */
-SLUICE_API void sluice_tensors_close(sluice_tensors *tensors);
+SLUICE_API void sluice_tensors_free(sluice_tensors *tensors);
 
 /* A tensor in a file. Strings and shapes live as long as the sluice_tensors. */
 struct sluice_tensor {
@@ -97,7 +97,7 @@ struct sluice_tensor_file {
 	const char *format; /* "safetensors", "npy" or "npz"; a constant */
 	uint64_t bytes;     /* length of the file */
 	size_t metadata;    /* pairs of text in "__metadata__" */
-	sluice_file *file;  /* open for reading, closed by sluice_tensors_close() */
+	sluice_file *file;  /* open for reading, closed by sluice_tensors_free() */
 };
 /* Describes the file with this number. Returns 0, or -ENOENT past the last. */
 SLUICE_API int sluice_tensors_file(const sluice_tensors *tensors, size_t file,
@@ -124,7 +124,7 @@ struct sluice_tensor_want {
 };
 /*
  * Plans to read tensors, or all tensors if wants is NULL; the arrays are copied. A plan may be read many
- * times, also at once. It must be freed before sluice_tensors_close().
+ * times, also at once. It must be freed before sluice_tensors_free().
  *
  * Without destinations of its own each tensor is given a place in a sluice_tensor_memory, at a multiple of
  * 256 bytes and in the order of the files, so that tensors that follow each other in a file, with lengths

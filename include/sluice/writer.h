@@ -168,7 +168,7 @@ enum sluice_series_flags {
 	SLUICE_SERIES_CONTINUE_AT = 1 << 1,
 };
 
-#define SLUICE_RANK_MOST 4
+#define SLUICE_FRAME_RANK_MOST 4
 
 /*
  * Options of sluice_series_add(). Start from SLUICE_SERIES_OPTIONS_INIT; type, rank and shape are
@@ -180,13 +180,13 @@ struct sluice_series_options {
 	/* Required: element type, of enum sluice_type, up to SLUICE_FLOAT64, because HDF5 has
 	 * standard types for these. */
 	int type;
-	/* Required: number of dimensions of a frame, 1 to SLUICE_RANK_MOST. */
+	/* Required: number of dimensions of a frame, 1 to SLUICE_FRAME_RANK_MOST. */
 	unsigned rank;
 	/* Required: elements in each dimension, the slowest dimension first, as in arrays of C. */
-	uint64_t shape[SLUICE_RANK_MOST];
+	uint64_t shape[SLUICE_FRAME_RANK_MOST];
 	/* Elements of a frame in a chunk, the unit of compression; a chunk larger than the frame is cut to it.
 	 * Default (all 0): chosen so that every core has a chunk of each frame, 256 KiB to 1 MiB. */
-	uint64_t chunk[SLUICE_RANK_MOST];
+	uint64_t chunk[SLUICE_FRAME_RANK_MOST];
 	/* The largest number of frames of the series. Default (0): the series grows. With codec
 	 * "none" a series with a fixed number is a contiguous dataset, in which frames lie one
 	 * behind the other. Its space on the disk is allocated when the series is added, and frames

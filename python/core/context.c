@@ -34,12 +34,12 @@ void handle_give(struct handle *handle)
 		return;
 	sluice_discard(handle->file);
 	sluice_writer_discard(handle->writer);
-	sluice_watch_close(handle->watch);
+	sluice_watch_free(handle->watch);
 	sluice_blob_release(handle->blob);
 	sluice_store_close(handle->store);
 	if (handle->of)
 		handle_give(handle->of);
-	sluice_context_free(handle->context);
+	sluice_context_close(handle->context);
 	free(handle);
 }
 

@@ -72,7 +72,7 @@ static int listing_make(struct call *call)
 			break;
 		}
 	}
-	sluice_list_close(list);
+	sluice_list_free(list);
 	return rc < 0 ? rc : 0;
 }
 

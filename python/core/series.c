@@ -13,7 +13,7 @@ PyTypeObject *frame_type, *series_type;
 /* A converter of PyArg_Parse: a tuple of lengths. */
 struct lengths {
 	unsigned rank;
-	uint64_t of[SLUICE_RANK_MOST];
+	uint64_t of[SLUICE_FRAME_RANK_MOST];
 };
 
 static int parse_lengths(PyObject *tuple, void *out)
@@ -21,7 +21,7 @@ static int parse_lengths(PyObject *tuple, void *out)
 	struct lengths *lengths = out;
 	Py_ssize_t rank = PyTuple_Size(tuple);
 
-	for (Py_ssize_t i = 0; i < rank && i < SLUICE_RANK_MOST; i++)
+	for (Py_ssize_t i = 0; i < rank && i < SLUICE_FRAME_RANK_MOST; i++)
 		if (!parse_number(PyTuple_GetItem(tuple, i), &lengths->of[i]))
 			return 0;
 	/* The library refuses ranks that it does not have. */

@@ -56,7 +56,7 @@ static int tensors_opening_make(struct call *call)
 
 static void tensors_opening_clean(struct call *call)
 {
-	sluice_tensors_close(((struct tensors_opening *)call)->opened);
+	sluice_tensors_free(((struct tensors_opening *)call)->opened);
 }
 
 /* Takes copies of a list of bytes. Returns 0, or -1 with an exception. */
@@ -110,7 +110,7 @@ static int tensors_init(Tensors *self, PyObject *args, PyObject *kwargs)
 
 static void tensors_dealloc(Tensors *self)
 {
-	Py_BEGIN_ALLOW_THREADS sluice_tensors_close(self->tensors);
+	Py_BEGIN_ALLOW_THREADS sluice_tensors_free(self->tensors);
 	Py_END_ALLOW_THREADS Py_XDECREF(self->context);
 	object_free(self);
 }

@@ -443,7 +443,7 @@ int cli_bench(int argc, char **argv)
 	}
 	free(run.path);
 	free(o.name);
-	sluice_context_free(run.ctx);
+	sluice_context_close(run.ctx);
 	if (cli_interrupted())
 		cli_interrupt_obey();
 	return rc ? CLI_FAILED : CLI_OK;

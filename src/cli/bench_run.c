@@ -180,7 +180,7 @@ static int move_round(struct cli_bench_run *run)
 			rc = cli_interrupted() ? -EINTR : start_next(&t);
 		if (t.finished == t.started)
 			break;
-		int taken = sluice_next_done(run->ctx, -1, &op);
+		int taken = sluice_queue_next(sluice_context_queue(run->ctx), -1, &op);
 		if (taken)
 			return cli_said(taken);
 		taken = finish_operation(&t, op, rc != 0);

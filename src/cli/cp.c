@@ -468,7 +468,7 @@ int cli_cp_run(struct cli_cp_options *o)
 		if (rc)
 			return CLI_FAILED;
 		rc = cli_cp_one(ctx, o, o->sources[0], o->target, &moved);
-		sluice_context_free(ctx);
+		sluice_context_close(ctx);
 	}
 	if (cli_interrupted())
 		cli_interrupt_obey();

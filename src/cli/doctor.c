@@ -416,7 +416,7 @@ static bool doctor_examine(const struct doctor_options *o)
 		warnx("%s", problem);
 	bool well = ctx && !problem;
 	free(problem);
-	sluice_context_free(ctx);
+	sluice_context_close(ctx);
 	return well;
 }
 

@@ -171,7 +171,7 @@ static void *jobs_run(void *argument)
 		jobs_add_locked(jobs, &moved, rc);
 	}
 	sl_mutex_unlock(&jobs->mutex);
-	sluice_context_free(own);
+	sluice_context_close(own);
 	sl_mutex_lock(&jobs->mutex);
 	jobs->locked.working--;
 	pthread_cond_broadcast(&jobs->changed);

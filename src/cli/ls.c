@@ -90,8 +90,8 @@ int cli_ls(int argc, char **argv)
 		sluice_list_open(ctx, o.open.arguments.of[0], &options, o.recursive, &list));
 	while (list && (rc = cli_said(sluice_list_next(list, &entry))) > 0)
 		print_entry(&o, &entry);
-	sluice_list_close(list);
-	sluice_context_free(ctx);
+	sluice_list_free(list);
+	sluice_context_close(ctx);
 	free(o.open.headers);
 	return rc ? CLI_FAILED : CLI_OK;
 }

@@ -80,7 +80,7 @@ int cli_presign(int argc, char **argv)
 			warnx("'%s': the URL ends in %lld seconds, with the keys that signed it",
 			      uris->of[i], (long long)(end_ns / 1000000000 - time(NULL)));
 	}
-	sluice_context_free(ctx);
+	sluice_context_close(ctx);
 	free(o.open.headers);
 	return failed ? CLI_FAILED : CLI_OK;
 }

@@ -214,7 +214,7 @@ static int remove_list(struct removal *all)
 		removal_run(all);
 	while (count)
 		pthread_join(threads[--count], NULL);
-	sluice_list_close(all->list);
+	sluice_list_free(all->list);
 	all->list = NULL;
 	if (!all->rc && !all->found && !all->o->uploads)
 		all->rc = cli_fail(-ENOENT, "there are no objects in '%s'", uri);
@@ -240,7 +240,7 @@ static int remove_all(const struct rm_options *o)
 		                                    : entry_remove(&all, all.uri, NULL, 0);
 		rc = rc ? rc : failed;
 	}
-	sluice_context_free(all.ctx);
+	sluice_context_close(all.ctx);
 	free(o->open.headers);
 	return rc ? CLI_FAILED : CLI_OK;
 }

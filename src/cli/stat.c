@@ -144,7 +144,7 @@ int cli_stat(int argc, char **argv)
 		(o.json ? print_stat_json : print_stat_for_people)(name, &st);
 	free(name);
 	sluice_discard(file);
-	sluice_context_free(ctx);
+	sluice_context_close(ctx);
 	free(o.open.headers);
 	return rc ? CLI_FAILED : CLI_OK;
 }

@@ -424,6 +424,6 @@ int cli_store_watch(sluice_store *store, const struct cli_store_options *o)
 		seen++;
 	}
 	cli_said(rc);
-	sluice_watch_close(watch);
+	sluice_watch_free(watch);
 	return rc;
 }

@@ -125,7 +125,7 @@ static int sync_list(const struct cli_cp_options *o, sluice_context *ctx)
 		known->modified_ns = entry.modified_ns ? entry.modified_ns : INT64_MIN;
 		snprintf(known->etag, sizeof known->etag, "%s", entry.etag);
 	}
-	sluice_list_close(list);
+	sluice_list_free(list);
 	free(prefix);
 	sync_sort(o->sync);
 	return rc;

@@ -45,7 +45,7 @@ static error_t tensors_parse(int key, char *arg, struct argp_state *state)
 
 static void list_tensor(const struct sluice_tensor *tensor, const char *file)
 {
-	char size[CLI_TEXT], shape[3 + 22 * SLUICE_TENSOR_RANK] = "[", *end = shape + 1;
+	char size[CLI_TEXT], shape[3 + 22 * SLUICE_TENSOR_RANK_MOST] = "[", *end = shape + 1;
 	char *name = cli_visible(tensor->name);
 
 	for (unsigned i = 0; i < tensor->rank; i++)
@@ -173,8 +173,8 @@ int cli_tensors(int argc, char **argv)
 		rc = cli_said(sluice_tensors_open(o.ctx, files, count, &options, &tensors));
 	if (!rc)
 		rc = command->run(tensors, &o);
-	sluice_tensors_close(tensors);
-	sluice_context_free(o.ctx);
+	sluice_tensors_free(tensors);
+	sluice_context_close(o.ctx);
 	free(o.open.headers);
 	free(o.patterns);
 	return rc < 0 ? CLI_FAILED : CLI_OK;

@@ -342,7 +342,7 @@ static int walk_objects(struct tree *tree, const char *prefix)
 		cli_interrupt_wait(true);
 	}
 	cli_interrupt_wait(false);
-	sluice_list_close(list);
+	sluice_list_free(list);
 	free(folder);
 	return rc < 0 ? rc : found;
 }
@@ -478,7 +478,7 @@ int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 	into = into && !tree_syncs(&tree);
 	if (o->sync && (rc = cli_sync_begin(o, tree.objects, tree_folder(&tree)))) {
 		cli_sync_finish(o, tree.objects, rc);
-		sluice_context_free(tree.objects);
+		sluice_context_close(tree.objects);
 		return rc;
 	}
 	tree.jobs = cli_jobs_start(o, tree.objects);
@@ -493,7 +493,7 @@ int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 	rc = tree.rc ? tree.rc : rc;
 	if (o->sync)
 		rc = cli_sync_finish(o, tree.objects, rc);
-	sluice_context_free(tree.objects);
+	sluice_context_close(tree.objects);
 	tdestroy(tree.names, free);
 	return rc;
 }

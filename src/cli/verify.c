@@ -231,7 +231,7 @@ int cli_verify(int argc, char **argv)
 	int status = (o.sums ? verify_check : verify_print)(ctx, &o, &moved);
 	if (!o.quiet && moved.files)
 		cli_moved_print(&moved, sl_now() - start);
-	sluice_context_free(ctx);
+	sluice_context_close(ctx);
 	free(o.open.headers);
 	return status;
 }

@@ -23,7 +23,7 @@ struct cuda {
 	_Atomic bool is_open;
 	CUcontext primary; /* retained for good */
 	/* always empty; cuStreamQuery() on this stream reports sticky errors */
-	sluice_stream probe;
+	CUstream probe;
 };
 
 static inline struct cuda *sl_cuda_of(struct sl_device *device)

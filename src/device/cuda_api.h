@@ -17,6 +17,8 @@ typedef int CUresult;
 typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
 
 enum {
 	CUDA_SUCCESS = 0,
@@ -135,82 +137,81 @@ struct CUmemcpy2D {
 	size_t width, height;
 };
 
-#define SL_CUDA_FUNCTIONS(X)                                                                      \
-	X(cuInit, (unsigned flags))                                                               \
-	X(cuDriverGetVersion, (int *version))                                                     \
-	X(cuDeviceGetCount, (int *count))                                                         \
-	X(cuDeviceGet, (CUdevice * device, int ordinal))                                          \
-	X(cuDeviceGetName, (char *name, int size, CUdevice device))                               \
-	X(cuDeviceGetPCIBusId, (char *address, int size, CUdevice device))                        \
-	X(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device))                                 \
-	X(cuDeviceGetAttribute, (int *value, int attribute, CUdevice device))                     \
-	X(cuDevicePrimaryCtxRetain, (CUcontext * ctx, CUdevice device))                           \
-	X(cuCtxGetCurrent, (CUcontext * ctx))                                                     \
-	X(cuCtxPushCurrent_v2, (CUcontext ctx))                                                   \
-	X(cuCtxPopCurrent_v2, (CUcontext * ctx))                                                  \
-	X(cuCtxGetDevice, (CUdevice * device))                                                    \
-	X(cuMemGetInfo_v2, (size_t * available, size_t * total))                                  \
-	X(cuMemAlloc_v2, (CUdeviceptr * memory, size_t length))                                   \
-	X(cuMemFree_v2, (CUdeviceptr memory))                                                     \
-	X(cuMemHostRegister_v2, (void *memory, size_t length, unsigned flags))                    \
-	X(cuMemHostUnregister, (void *memory))                                                    \
-	X(cuPointerGetAttributes,                                                                 \
-	  (unsigned count, int *attributes, void **values, CUdeviceptr pointer))                  \
-	X(cuStreamCreate, (sluice_stream * stream, unsigned flags))                               \
-	X(cuStreamDestroy_v2, (sluice_stream stream))                                             \
-	X(cuStreamQuery, (sluice_stream stream))                                                  \
-	X(cuStreamSynchronize, (sluice_stream stream))                                            \
-	X(cuStreamIsCapturing, (sluice_stream stream, int *status))                               \
-	X(cuThreadExchangeStreamCaptureMode, (int *mode))                                         \
-	X(cuStreamGetCtx, (sluice_stream stream, CUcontext * ctx))                                \
-	X(cuStreamBatchMemOp_v2, (sluice_stream stream, unsigned count,                           \
-	                          CUstreamBatchMemOpParams *operations, unsigned flags))          \
-	X(cuStreamWaitValue32_v2,                                                                 \
-	  (sluice_stream stream, CUdeviceptr address, uint32_t value, unsigned flags))            \
-	X(cuStreamWriteValue32_v2,                                                                \
-	  (sluice_stream stream, CUdeviceptr address, uint32_t value, unsigned flags))            \
-	X(cuStreamWaitEvent, (sluice_stream stream, sluice_event event, unsigned flags))          \
-	X(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t length, sluice_stream stream)) \
-	X(cuMemcpy2DAsync_v2, (const struct CUmemcpy2D *copy, sluice_stream stream))              \
-	X(cuEventCreate, (sluice_event * event, unsigned flags))                                  \
-	X(cuEventDestroy_v2, (sluice_event event))                                                \
-	X(cuEventRecord, (sluice_event event, sluice_stream stream))                              \
-	X(cuEventQuery, (sluice_event event))                                                     \
-	X(cuEventSynchronize, (sluice_event event))                                               \
-	X(cuGetErrorName, (CUresult error, const char **name))                                    \
-	X(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer))                      \
-	X(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags))                                \
-	X(cuMemGetAddressRange_v2, (CUdeviceptr * start, size_t * length, CUdeviceptr memory))    \
-	X(cuMemGetAllocationGranularity,                                                          \
-	  (size_t * bytes, const struct CUmemAllocationProp *prop, int option))                   \
-	X(cuMemAddressReserve, (CUdeviceptr * memory, size_t length, size_t alignment,            \
-	                        CUdeviceptr wish, unsigned long long flags))                      \
-	X(cuMemAddressFree, (CUdeviceptr memory, size_t length))                                  \
-	X(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t length,                     \
-	                const struct CUmemAllocationProp *prop, unsigned long long flags))        \
-	X(cuMemRelease, (CUmemGenericAllocationHandle handle))                                    \
-	X(cuMemMap, (CUdeviceptr memory, size_t length, size_t offset,                            \
-	             CUmemGenericAllocationHandle handle, unsigned long long flags))              \
-	X(cuMemUnmap, (CUdeviceptr memory, size_t length))                                        \
-	X(cuMemSetAccess,                                                                         \
-	  (CUdeviceptr memory, size_t length, const struct CUmemAccessDesc *desc, size_t count))  \
-	X(cuMemExportToShareableHandle, (void *shareable, CUmemGenericAllocationHandle handle,    \
-	                                 int type, unsigned long long flags))                     \
-	X(cuMemImportFromShareableHandle,                                                         \
-	  (CUmemGenericAllocationHandle * handle, void *shareable, int type))                     \
-	X(cuMemGetAllocationPropertiesFromHandle,                                                 \
-	  (struct CUmemAllocationProp * prop, CUmemGenericAllocationHandle handle))               \
-	X(cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr memory))                       \
-	X(cuIpcOpenMemHandle_v2, (CUdeviceptr * memory, CUipcMemHandle handle, unsigned flags))   \
+#define SL_CUDA_FUNCTIONS(X)                                                                       \
+	X(cuInit, (unsigned flags))                                                                \
+	X(cuDriverGetVersion, (int *version))                                                      \
+	X(cuDeviceGetCount, (int *count))                                                          \
+	X(cuDeviceGet, (CUdevice * device, int ordinal))                                           \
+	X(cuDeviceGetName, (char *name, int size, CUdevice device))                                \
+	X(cuDeviceGetPCIBusId, (char *address, int size, CUdevice device))                         \
+	X(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device))                                  \
+	X(cuDeviceGetAttribute, (int *value, int attribute, CUdevice device))                      \
+	X(cuDevicePrimaryCtxRetain, (CUcontext * ctx, CUdevice device))                            \
+	X(cuCtxGetCurrent, (CUcontext * ctx))                                                      \
+	X(cuCtxPushCurrent_v2, (CUcontext ctx))                                                    \
+	X(cuCtxPopCurrent_v2, (CUcontext * ctx))                                                   \
+	X(cuCtxGetDevice, (CUdevice * device))                                                     \
+	X(cuMemGetInfo_v2, (size_t * available, size_t * total))                                   \
+	X(cuMemAlloc_v2, (CUdeviceptr * memory, size_t length))                                    \
+	X(cuMemFree_v2, (CUdeviceptr memory))                                                      \
+	X(cuMemHostRegister_v2, (void *memory, size_t length, unsigned flags))                     \
+	X(cuMemHostUnregister, (void *memory))                                                     \
+	X(cuPointerGetAttributes,                                                                  \
+	  (unsigned count, int *attributes, void **values, CUdeviceptr pointer))                   \
+	X(cuStreamCreate, (CUstream * stream, unsigned flags))                                     \
+	X(cuStreamDestroy_v2, (CUstream stream))                                                   \
+	X(cuStreamQuery, (CUstream stream))                                                        \
+	X(cuStreamSynchronize, (CUstream stream))                                                  \
+	X(cuStreamIsCapturing, (CUstream stream, int *status))                                     \
+	X(cuThreadExchangeStreamCaptureMode, (int *mode))                                          \
+	X(cuStreamGetCtx, (CUstream stream, CUcontext * ctx))                                      \
+	X(cuStreamBatchMemOp_v2,                                                                   \
+	  (CUstream stream, unsigned count, CUstreamBatchMemOpParams *operations, unsigned flags)) \
+	X(cuStreamWaitValue32_v2,                                                                  \
+	  (CUstream stream, CUdeviceptr address, uint32_t value, unsigned flags))                  \
+	X(cuStreamWriteValue32_v2,                                                                 \
+	  (CUstream stream, CUdeviceptr address, uint32_t value, unsigned flags))                  \
+	X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                     \
+	X(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t length, CUstream stream))       \
+	X(cuMemcpy2DAsync_v2, (const struct CUmemcpy2D *copy, CUstream stream))                    \
+	X(cuEventCreate, (CUevent * event, unsigned flags))                                        \
+	X(cuEventDestroy_v2, (CUevent event))                                                      \
+	X(cuEventRecord, (CUevent event, CUstream stream))                                         \
+	X(cuEventQuery, (CUevent event))                                                           \
+	X(cuEventSynchronize, (CUevent event))                                                     \
+	X(cuGetErrorName, (CUresult error, const char **name))                                     \
+	X(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer))                       \
+	X(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags))                                 \
+	X(cuMemGetAddressRange_v2, (CUdeviceptr * start, size_t * length, CUdeviceptr memory))     \
+	X(cuMemGetAllocationGranularity,                                                           \
+	  (size_t * bytes, const struct CUmemAllocationProp *prop, int option))                    \
+	X(cuMemAddressReserve, (CUdeviceptr * memory, size_t length, size_t alignment,             \
+	                        CUdeviceptr wish, unsigned long long flags))                       \
+	X(cuMemAddressFree, (CUdeviceptr memory, size_t length))                                   \
+	X(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t length,                      \
+	                const struct CUmemAllocationProp *prop, unsigned long long flags))         \
+	X(cuMemRelease, (CUmemGenericAllocationHandle handle))                                     \
+	X(cuMemMap, (CUdeviceptr memory, size_t length, size_t offset,                             \
+	             CUmemGenericAllocationHandle handle, unsigned long long flags))               \
+	X(cuMemUnmap, (CUdeviceptr memory, size_t length))                                         \
+	X(cuMemSetAccess,                                                                          \
+	  (CUdeviceptr memory, size_t length, const struct CUmemAccessDesc *desc, size_t count))   \
+	X(cuMemExportToShareableHandle, (void *shareable, CUmemGenericAllocationHandle handle,     \
+	                                 int type, unsigned long long flags))                      \
+	X(cuMemImportFromShareableHandle,                                                          \
+	  (CUmemGenericAllocationHandle * handle, void *shareable, int type))                      \
+	X(cuMemGetAllocationPropertiesFromHandle,                                                  \
+	  (struct CUmemAllocationProp * prop, CUmemGenericAllocationHandle handle))                \
+	X(cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr memory))                        \
+	X(cuIpcOpenMemHandle_v2, (CUdeviceptr * memory, CUipcMemHandle handle, unsigned flags))    \
 	X(cuIpcCloseMemHandle, (CUdeviceptr memory))
 
 /* Functions that a driver may be without; NULL then. */
-#define SL_CUDA_OPTIONAL(X)                                                                        \
-	/* Of CUDA 12.8, which all later drivers have beside that of CUDA 13. */                   \
-	X(cuMemcpyBatchAsync,                                                                      \
-	  (CUdeviceptr * to, CUdeviceptr * from, size_t * lengths, size_t count,                   \
-	   struct CUmemcpyAttributes * attributes, size_t * starts, size_t kinds, size_t * failed, \
-	   sluice_stream stream))
+#define SL_CUDA_OPTIONAL(X)                                                            \
+	/* Of CUDA 12.8, which all later drivers have beside that of CUDA 13. */       \
+	X(cuMemcpyBatchAsync, (CUdeviceptr * to, CUdeviceptr * from, size_t * lengths, \
+	                       size_t count, struct CUmemcpyAttributes * attributes,   \
+	                       size_t * starts, size_t kinds, size_t * failed, CUstream stream))
 
 struct sl_cuda_api {
 #define FIELD(name, arguments) CUresult(*name) arguments;

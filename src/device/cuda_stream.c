@@ -19,7 +19,8 @@
 
 int sl_cuda_stream_new(struct sl_device *device, sluice_stream *out)
 {
-	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuStreamCreate(out, CU_STREAM_NON_BLOCKING));
+	IN_CONTEXT(device, NULL,
+	           sl_cuda_driver()->cuStreamCreate((CUstream *)out, CU_STREAM_NON_BLOCKING));
 }
 
 int sl_cuda_stream_free(struct sl_device *device, sluice_stream stream)
@@ -220,7 +221,8 @@ int sl_cuda_copy(struct sl_device *device, sluice_stream stream, void *to, const
 
 int sl_cuda_event_new(struct sl_device *device, sluice_event *out)
 {
-	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuEventCreate(out, CU_EVENT_DISABLE_TIMING));
+	IN_CONTEXT(device, NULL,
+	           sl_cuda_driver()->cuEventCreate((CUevent *)out, CU_EVENT_DISABLE_TIMING));
 }
 
 int sl_cuda_event_free(struct sl_device *device, sluice_event event)

@@ -40,7 +40,8 @@ struct sl_foreign_part {
 	size_t cell; /* index */
 	int from;
 	size_t bytes; /* with head bytes before the elements */
-	uint64_t at[SLUICE_RANK_MOST], extent[SLUICE_RANK_MOST]; /* in the chunk, in elements */
+	uint64_t at[SLUICE_FRAME_RANK_MOST],
+		extent[SLUICE_FRAME_RANK_MOST]; /* in the chunk, in elements */
 	/* By number of the frame; guarded by the writer's mutex, but for compressors of a frame that has all of them. */
 	void *slots[SLUICE_RANKS_AHEAD];
 };

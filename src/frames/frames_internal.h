@@ -55,7 +55,7 @@ void sl_area_release(struct sl_area *area);
 
 /* How a frame is divided into chunks; or a bundle, whose first dimension is that of its frames.
  * Chunks are numbered in C order. */
-#define SL_GEOMETRY_MOST (SLUICE_RANK_MOST + 1)
+#define SL_GEOMETRY_MOST (SLUICE_FRAME_RANK_MOST + 1)
 struct sl_geometry {
 	size_t element;
 	unsigned rank;

@@ -20,9 +20,9 @@ static int read_shape(const struct sluice_series_options *o, struct sl_h5_layout
 	if (type->number > SL_REAL)
 		return sl_fail(-EINVAL, "series options: HDF5 has no standard type for %s",
 		               type->name);
-	if (!o->rank || o->rank > SLUICE_RANK_MOST)
+	if (!o->rank || o->rank > SLUICE_FRAME_RANK_MOST)
 		return sl_fail(-EINVAL, "series options: rank %u is not 1 to %d", o->rank,
-		               SLUICE_RANK_MOST);
+		               SLUICE_FRAME_RANK_MOST);
 	layout->type = (enum sluice_type)o->type;
 	layout->element = sl_type_bytes(type);
 	layout->rank = o->rank;

@@ -66,7 +66,7 @@ static int check_shape(struct sl_h5_dataset *dataset, struct sl_h5_layout *layou
 	hsize_t most[H5S_MAX_RANK], extent[H5S_MAX_RANK];
 	hid_t space = H5Dget_space(dataset->id);
 	int rank = H5Sget_simple_extent_dims(space, extent, most);
-	uint64_t shape[SLUICE_RANK_MOST], frames;
+	uint64_t shape[SLUICE_FRAME_RANK_MOST], frames;
 
 	H5Sclose(space);
 	if (rank != (int)dataset->rank)
@@ -91,7 +91,7 @@ static int check_chunk(const struct sl_h5_dataset *dataset, hid_t list, struct s
                        const struct sl_h5_set_options *set)
 {
 	hsize_t chunk[H5S_MAX_RANK];
-	uint64_t its[SLUICE_RANK_MOST];
+	uint64_t its[SLUICE_FRAME_RANK_MOST];
 
 	if (H5Pget_chunk(list, H5S_MAX_RANK, chunk) != (int)dataset->rank)
 		return sl_hdf5_fail(-EEXIST, "'%s' has no chunks of its rank", dataset->name);

@@ -21,7 +21,7 @@ struct sl_h5_dataset;
 /* Elements of each frame that the dataset of the same name in another file has. */
 struct sl_h5_source {
 	const char *file; /* in the folder of this file */
-	uint64_t start[SLUICE_RANK_MOST], count[SLUICE_RANK_MOST];
+	uint64_t start[SLUICE_FRAME_RANK_MOST], count[SLUICE_FRAME_RANK_MOST];
 };
 
 /* Layout of a dataset; shapes have the slowest dimension first. */
@@ -29,11 +29,11 @@ struct sl_h5_layout {
 	enum sluice_type type;
 	size_t element; /* bytes of an element */
 	unsigned rank;  /* of a frame */
-	uint64_t shape[SLUICE_RANK_MOST];
-	uint64_t chunk[SLUICE_RANK_MOST]; /* in a frame; at most the shape */
-	uint64_t frames;                  /* the fixed number; 0: it grows */
-	uint64_t gather;                  /* frames of a chunk; 0 is the same as 1 */
-	const struct sl_codec *codec;     /* sl_codec_none: stored as it is */
+	uint64_t shape[SLUICE_FRAME_RANK_MOST];
+	uint64_t chunk[SLUICE_FRAME_RANK_MOST]; /* in a frame; at most the shape */
+	uint64_t frames;                        /* the fixed number; 0: it grows */
+	uint64_t gather;                        /* frames of a chunk; 0 is the same as 1 */
+	const struct sl_codec *codec;           /* sl_codec_none: stored as it is */
 	int level;
 	bool shuffle;
 	bool contiguous;    /* a fixed number of frames, contiguous and without chunks */

@@ -11,7 +11,7 @@
 /* Values of a scalar that wait for its next write. */
 #define SL_H5_PENDING 512
 #define SL_H5_COLUMN  1024 /* elements of a chunk of a one-dimensional dataset: 8 KiB of doubles */
-#define SL_H5_RANK    (SLUICE_RANK_MOST + 1) /* of a dataset, at most */
+#define SL_H5_RANK    (SLUICE_FRAME_RANK_MOST + 1) /* of a dataset, at most */
 /* Bytes for the names of a group before they move for the first time; with HDF5's head of 32 a
  * page at most. */
 #define SL_H5_NAMES 4000
@@ -56,7 +56,7 @@ struct sl_h5_dataset {
 	 * of which not all have come, by their number among those of a frame, and where they
 	 * lie in the file.
 	 */
-	uint64_t gather, chunk[SLUICE_RANK_MOST], begun;
+	uint64_t gather, chunk[SLUICE_FRAME_RANK_MOST], begun;
 	struct sl_h5_partial_chunk {
 		uint64_t place, bytes; /* 0: it is not there */
 	} * parts;

@@ -116,7 +116,7 @@ int sluice_frames_open(const char *path, sluice_frames **out)
 		*out = f;
 		return 0;
 	}
-	sluice_frames_close(f);
+	sluice_frames_free(f);
 	return sl_fail(rc, "cannot open '%s': %s", path, sl_error_text(rc));
 }
 
@@ -174,7 +174,7 @@ int sluice_frames_check(sluice_frames *f)
 	return same ? 0 : sl_fail(-EAGAIN, "'%s' has changed meanwhile", f->path);
 }
 
-void sluice_frames_close(sluice_frames *f)
+void sluice_frames_free(sluice_frames *f)
 {
 	if (!f)
 		return;

@@ -321,6 +321,8 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 	for (size_t i = 0; i < SL_OBJECT_BUCKETS; i++)
 		sl_list_init(&ctx->files.objects[i]);
 	sl_done_init(&ctx->done);
+	ctx->done.process = process;
+	ctx->done.context = ctx;
 	rc = sl_settings_load(config, &ctx->core.settings);
 	atomic_init(&ctx->operations.most, ctx->core.settings.max_operations);
 	if (!rc)
@@ -340,7 +342,7 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 	return 0;
 }
 
-int sluice_context_free(sluice_context *ctx)
+int sluice_context_close(sluice_context *ctx)
 {
 	unsigned files;
 	int rc = ctx ? sl_context_check(ctx) : 0;

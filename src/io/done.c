@@ -3,8 +3,8 @@
  * Queues of operations that are over
  *
  * Each context has a queue, and a program makes more: an operation enters the queue that its request
- * named, or that of its context, in the step that makes it done. Any thread; only sluice_next_done()
- * and sluice_queue_next() wait. An operation keeps the memory of a queue that the program made.
+ * named, or that of its context, in the step that makes it done. Any thread; only sluice_queue_next()
+ * waits. An operation keeps the memory of a queue that the program made.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static void done_unref(struct sluice_queue *queue)
 
 void sl_done_enter(struct sluice_op *op, const struct sluice_request *r)
 {
-	if (!SL_REQUEST_HAS(r, queue) || !r->queue)
+	if (!SL_REQUEST_HAS(r, queue) || !r->queue || r->queue->context)
 		return;
 	op->done.queue = r->queue;
 	atomic_fetch_add_explicit(&r->queue->references, 1, memory_order_relaxed);
@@ -167,35 +167,6 @@ static struct sluice_op *done_take_locked(struct sluice_queue *queue) SL_REQUIRE
 
 /* -------------------------------------------------------------------------------- public calls */
 
-static int done_next(struct sluice_queue *queue, int timeout_ms, sluice_op **out)
-{
-	int64_t deadline = timeout_ms ? sl_deadline(timeout_ms) : 0;
-	struct sluice_op *op;
-	int rc = 0;
-
-	sl_mutex_lock(&queue->mutex);
-	/* sl_op_end() of an operation or the deadline ends the wait. */
-	while (!(op = done_take_locked(queue)) && timeout_ms && rc != -ETIMEDOUT) {
-		queue->locked.waiters++;
-		rc = sl_cond_wait(&queue->arrived, &queue->mutex, deadline);
-		queue->locked.waiters--;
-	}
-	sl_mutex_unlock(&queue->mutex);
-	if (!op)
-		return sl_fail(-EAGAIN, "no operation finished in time");
-	*out = op;
-	return 0;
-}
-
-int sluice_next_done(sluice_context *ctx, int timeout_ms, sluice_op **out)
-{
-	int rc = sl_context_check(ctx);
-
-	if (!rc && !out)
-		rc = sl_fail(-EINVAL, "sluice_next_done: out is NULL");
-	return rc ? rc : done_next(&ctx->done, timeout_ms, out);
-}
-
 int sl_done_eventfd(int *fd, bool ready)
 {
 	if (*fd < 0)
@@ -204,21 +175,20 @@ int sl_done_eventfd(int *fd, bool ready)
 	                : sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
 }
 
-static int done_fd(struct sluice_queue *queue)
+sluice_queue *sluice_context_queue(sluice_context *ctx)
 {
-	int fd;
-
-	sl_mutex_lock(&queue->mutex);
-	fd = sl_done_eventfd(&queue->locked.fd, !sl_list_empty(&queue->locked.list));
-	sl_mutex_unlock(&queue->mutex);
-	return fd;
+	if (!ctx)
+		sl_fail(-EINVAL, "the context is NULL");
+	return ctx ? &ctx->done : NULL;
 }
 
-int sluice_done_fd(sluice_context *ctx)
+int sl_done_check(const struct sluice_context *ctx, const struct sluice_queue *queue)
 {
-	int rc = sl_context_check(ctx);
-
-	return rc ? rc : done_fd(&ctx->done);
+	if (queue && !sl_process_is(queue->process))
+		return sl_process_refuse();
+	if (!queue || !queue->context || queue->context == ctx)
+		return 0;
+	return sl_fail(-EINVAL, "the queue is that of another context");
 }
 
 int sluice_queue_new(sluice_queue **out)
@@ -250,23 +220,43 @@ static int done_check(const struct sluice_queue *queue)
 
 int sluice_queue_next(sluice_queue *queue, int timeout_ms, sluice_op **out)
 {
+	int64_t deadline = timeout_ms ? sl_deadline(timeout_ms) : 0;
+	struct sluice_op *op;
 	int rc = done_check(queue);
 
 	if (!rc && !out)
 		rc = sl_fail(-EINVAL, "sluice_queue_next: out is NULL");
-	return rc ? rc : done_next(queue, timeout_ms, out);
+	if (rc)
+		return rc;
+	sl_mutex_lock(&queue->mutex);
+	/* sl_op_end() of an operation or the deadline ends the wait. */
+	while (!(op = done_take_locked(queue)) && timeout_ms && rc != -ETIMEDOUT) {
+		queue->locked.waiters++;
+		rc = sl_cond_wait(&queue->arrived, &queue->mutex, deadline);
+		queue->locked.waiters--;
+	}
+	sl_mutex_unlock(&queue->mutex);
+	if (!op)
+		return sl_fail(-EAGAIN, "no operation finished in time");
+	*out = op;
+	return 0;
 }
 
 int sluice_queue_fd(sluice_queue *queue)
 {
-	int rc = done_check(queue);
+	int rc = done_check(queue), fd;
 
-	return rc ? rc : done_fd(queue);
+	if (rc)
+		return rc;
+	sl_mutex_lock(&queue->mutex);
+	fd = sl_done_eventfd(&queue->locked.fd, !sl_list_empty(&queue->locked.list));
+	sl_mutex_unlock(&queue->mutex);
+	return fd;
 }
 
 void sluice_queue_free(sluice_queue *queue)
 {
-	if (!queue || !sl_process_is(queue->process))
+	if (!queue || queue->context || !sl_process_is(queue->process))
 		return;
 	sl_mutex_lock(&queue->mutex);
 	if (queue->locked.fd >= 0)

@@ -59,6 +59,8 @@ void sl_file_release(struct sluice_file *file);
 /* A queue of operations that are over: that of a context, or of sluice_queue_new(). */
 struct sluice_queue {
 	uint32_t process; /* see sl_process_is() */
+	const struct sluice_context
+		*context; /* of which it is a part; NULL: of sluice_queue_new() */
 	/* Of sluice_queue_new(): the handle's and those of operations. */
 	_Atomic uint32_t references;
 	struct sl_mutex mutex;
@@ -89,7 +91,7 @@ struct sluice_context {
 			pool SL_GUARDED_BY(&mutex); /* of opening.c, from its first task on */
 	} opens;
 
-	struct sluice_queue done; /* for sluice_next_done() */
+	struct sluice_queue done; /* for sluice_context_queue() */
 
 	/* Held while an operation in stream order enters the order of its object and its commands
 	 * are enqueued. No worker, reactor, poller or copier takes it. */

@@ -139,7 +139,7 @@ int sluice_list_open(sluice_context *ctx, const char *uri, const struct sluice_o
 	if (rc == -EREMOTE)
 		rc = list_read_page(list);
 	if (rc)
-		sluice_list_close(list);
+		sluice_list_free(list);
 	else
 		*out = list;
 	return rc;
@@ -168,7 +168,7 @@ int sluice_list_next(sluice_list *list, struct sluice_entry *out)
 	return 1;
 }
 
-void sluice_list_close(sluice_list *list)
+void sluice_list_free(sluice_list *list)
 {
 	if (!list)
 		return;

@@ -186,6 +186,8 @@ static inline bool sl_wants_stream(const struct sluice_request *r)
 
 void sl_done_init(struct sluice_queue *queue);
 void sl_done_destroy(struct sluice_queue *queue);
+/* Returns 0 if operations of the context may name the queue, which may be NULL, or -errno. */
+int sl_done_check(const struct sluice_context *ctx, const struct sluice_queue *queue);
 /* Has the operation use the queue that the request names, with a reference, if it names a queue. */
 void sl_done_enter(struct sluice_op *op, const struct sluice_request *r);
 /* Gives the reference back. */

@@ -177,7 +177,9 @@ int sluice_open_start(sluice_context *ctx, const char *uri, const struct sluice_
 	if (rc)
 		return rc;
 	*out = NULL;
-	rc = sl_file_copy_options(o, &options);
+	rc = sl_done_check(ctx, queue);
+	if (!rc)
+		rc = sl_file_copy_options(o, &options);
 	if (rc)
 		return rc;
 	open = open_new(ctx, uri, &options);

@@ -29,8 +29,8 @@ static int request_check(struct sluice_file *file, const struct sluice_request *
 	if (!(file->flags & (r->kind == SLUICE_READ ? SLUICE_OPEN_READ : SLUICE_OPEN_WRITE)))
 		return sl_fail(-EBADF, "'%s' was not opened for %s", file->uri,
 		               r->kind == SLUICE_READ ? "reading" : "writing");
-	if (SL_REQUEST_HAS(r, queue) && r->queue && !sl_process_is(r->queue->process))
-		return sl_process_refuse();
+	if (SL_REQUEST_HAS(r, queue) && sl_done_check(file->ctx, r->queue))
+		return sl_done_check(file->ctx, r->queue);
 	if (r->count && !r->extents)
 		return sl_fail(-EINVAL, "request: extents is NULL");
 	for (size_t i = 0; i < r->count; i++) {
@@ -413,57 +413,39 @@ int sluice_submit(sluice_file *file, const struct sluice_request *r, sluice_op *
 	return r ? submit_request(file, r, out) : sl_fail(-EINVAL, "request is NULL");
 }
 
-static int submit_extents(sluice_file *file, int kind, const struct sluice_extent *v, size_t count,
-                          bool on, sluice_stream stream, sluice_op **out)
+static int submit_extent(sluice_file *file, int kind, const struct sluice_extent *extent, bool on,
+                         sluice_stream stream, sluice_op **out)
 {
 	struct sluice_request r = SLUICE_REQUEST_INIT;
 
 	r.kind = kind;
-	r.extents = v;
-	r.count = count;
+	r.extents = extent;
+	r.count = 1;
 	r.on = on;
 	r.stream = stream;
 	return sluice_submit(file, &r, out);
 }
 
-int sluice_readv(sluice_file *file, const struct sluice_extent *v, size_t count, sluice_op **out)
-{
-	return submit_extents(file, SLUICE_READ, v, count, false, NULL, out);
-}
-
-int sluice_writev(sluice_file *file, const struct sluice_extent *v, size_t count, sluice_op **out)
-{
-	return submit_extents(file, SLUICE_WRITE, v, count, false, NULL, out);
-}
-
-int sluice_readv_on(sluice_file *file, const struct sluice_extent *v, size_t count,
-                    sluice_stream stream, sluice_op **out)
-{
-	return submit_extents(file, SLUICE_READ, v, count, true, stream, out);
-}
-
-int sluice_writev_on(sluice_file *file, const struct sluice_extent *v, size_t count,
-                     sluice_stream stream, sluice_op **out)
-{
-	return submit_extents(file, SLUICE_WRITE, v, count, true, stream, out);
-}
-
 int sluice_read(sluice_file *file, void *dst, size_t n, uint64_t offset, sluice_op **out)
 {
-	return sluice_readv(file, &(struct sluice_extent){dst, n, offset}, 1, out);
+	struct sluice_extent extent = {dst, n, offset};
+
+	return submit_extent(file, SLUICE_READ, &extent, false, NULL, out);
 }
 
 int sluice_write(sluice_file *file, const void *src, size_t n, uint64_t offset, sluice_op **out)
 {
 	struct sluice_extent extent = {(void *)(uintptr_t)src, n, offset};
 
-	return sluice_writev(file, &extent, 1, out);
+	return submit_extent(file, SLUICE_WRITE, &extent, false, NULL, out);
 }
 
 int sluice_read_on(sluice_file *file, void *dst, size_t n, uint64_t offset, sluice_stream stream,
                    sluice_op **out)
 {
-	return sluice_readv_on(file, &(struct sluice_extent){dst, n, offset}, 1, stream, out);
+	struct sluice_extent extent = {dst, n, offset};
+
+	return submit_extent(file, SLUICE_READ, &extent, true, stream, out);
 }
 
 int sluice_write_on(sluice_file *file, const void *src, size_t n, uint64_t offset,
@@ -471,5 +453,5 @@ int sluice_write_on(sluice_file *file, const void *src, size_t n, uint64_t offse
 {
 	struct sluice_extent extent = {(void *)(uintptr_t)src, n, offset};
 
-	return sluice_writev_on(file, &extent, 1, stream, out);
+	return submit_extent(file, SLUICE_WRITE, &extent, true, stream, out);
 }

@@ -9,7 +9,7 @@
 
 /* A part of the array. */
 struct box {
-	uint64_t start[SLUICE_RANK_MOST], end[SLUICE_RANK_MOST];
+	uint64_t start[SLUICE_FRAME_RANK_MOST], end[SLUICE_FRAME_RANK_MOST];
 };
 
 static struct box box_of(unsigned rank, const struct sluice_block *block)
@@ -127,7 +127,7 @@ static uint64_t chunk_near(uint64_t unit, uint64_t wanted, uint64_t length)
 void sl_blocks_chunk(struct sl_h5_layout *layout, const struct sluice_block *blocks, int ranks,
                      unsigned threads)
 {
-	uint64_t largest[SLUICE_RANK_MOST] = {0}, units[SLUICE_RANK_MOST] = {0};
+	uint64_t largest[SLUICE_FRAME_RANK_MOST] = {0}, units[SLUICE_FRAME_RANK_MOST] = {0};
 
 	for (int r = 0; r < ranks; r++)
 		for (unsigned i = 0; i < layout->rank; i++) {
@@ -168,7 +168,8 @@ struct sharing {
 	int ranks, rank;
 	size_t head;
 	struct sl_share *share;
-	uint64_t first[SLUICE_RANK_MOST], across[SLUICE_RANK_MOST]; /* chunks of the block */
+	uint64_t first[SLUICE_FRAME_RANK_MOST],
+		across[SLUICE_FRAME_RANK_MOST]; /* chunks of the block */
 };
 
 /* A chunk of the block: its number in the dataset, and its elements. */

@@ -233,7 +233,7 @@ static int enter_message(const struct sl_rank_server *server, const struct sl_se
 	const struct sl_rank_record *records =
 		(const struct sl_rank_record *)(scalars + ss->layout.scalar_count);
 	struct sl_h5_dataset *dataset = ss->datasets[server->rank[message->from].file];
-	uint64_t offset[SLUICE_RANK_MOST];
+	uint64_t offset[SLUICE_FRAME_RANK_MOST];
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < message->count; i++) {

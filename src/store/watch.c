@@ -64,7 +64,7 @@ int sluice_watch_open(sluice_store *store, const char *prefix, sluice_watch **ou
 	rc = watch->epoll < 0 ? sl_fail(-errno, "cannot watch: %s", sl_error_text(-errno))
 	                      : watch_connect(watch);
 	if (rc)
-		sluice_watch_close(watch);
+		sluice_watch_free(watch);
 	else
 		*out = watch;
 	return rc;
@@ -118,7 +118,7 @@ int sluice_watch_next(sluice_watch *watch, int timeout_ms, struct sluice_watch_e
 	return 0;
 }
 
-void sluice_watch_close(sluice_watch *watch)
+void sluice_watch_free(sluice_watch *watch)
 {
 	if (!watch || sl_store_check(watch->store, ""))
 		return;

@@ -57,10 +57,15 @@ int sl_tensor_file_read(const struct sl_tensor_file *file, void *to, size_t n, u
 int sl_tensor_file_read_all(const struct sl_tensor_file *file, const struct sluice_extent *extents,
                             size_t count)
 {
-	sluice_op *op;
-	int64_t moved = sluice_readv(file->file, extents, count, &op);
+	struct sluice_request request = SLUICE_REQUEST_INIT;
 	uint64_t bytes = 0;
+	int64_t moved;
+	sluice_op *op;
 
+	request.kind = SLUICE_READ;
+	request.extents = extents;
+	request.count = count;
+	moved = sluice_submit(file->file, &request, &op);
 	if (moved)
 		return (int)moved;
 	for (size_t i = 0; i < count; i++)

@@ -36,7 +36,7 @@ static const char *npy_value(const char *dictionary, const char *key)
 	return at + strspn(at, " ");
 }
 
-static int npy_shape(const char *text, uint64_t shape[SLUICE_TENSOR_RANK], uint16_t *rank)
+static int npy_shape(const char *text, uint64_t shape[SLUICE_TENSOR_RANK_MOST], uint16_t *rank)
 {
 	if (*text++ != '(')
 		return -EBADMSG;
@@ -45,7 +45,7 @@ static int npy_shape(const char *text, uint64_t shape[SLUICE_TENSOR_RANK], uint1
 
 		if (*text == ')')
 			return 0;
-		if (*text < '0' || *text > '9' || *rank == SLUICE_TENSOR_RANK)
+		if (*text < '0' || *text > '9' || *rank == SLUICE_TENSOR_RANK_MOST)
 			return -EBADMSG;
 		errno = 0;
 		shape[(*rank)++] = strtoull(text, &end, 10);
@@ -57,7 +57,7 @@ static int npy_shape(const char *text, uint64_t shape[SLUICE_TENSOR_RANK], uint1
 
 /* Sets type and shape of the tensor by the dictionary. */
 static int npy_parse(const struct sl_tensor_file *file, const char *dictionary,
-                     struct sl_tensor *tensor, uint64_t shape[SLUICE_TENSOR_RANK])
+                     struct sl_tensor *tensor, uint64_t shape[SLUICE_TENSOR_RANK_MOST])
 {
 	const char *order = npy_value(dictionary, "'fortran_order':");
 	bool fortran = !strncmp(order, "True", 4);
@@ -85,7 +85,7 @@ static int npy_parse(const struct sl_tensor_file *file, const char *dictionary,
 int sl_npy_add(struct sl_tensor_header *header, const char *name, const char *bytes, size_t n,
                uint64_t offset, uint64_t length)
 {
-	uint64_t shape[SLUICE_TENSOR_RANK], begin;
+	uint64_t shape[SLUICE_TENSOR_RANK_MOST], begin;
 	struct sl_tensor tensor = {.name = name, .shape = shape};
 	char text[HEADER_MOST + 1];
 	uint16_t length_16;

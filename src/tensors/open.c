@@ -277,13 +277,13 @@ int sluice_tensors_open(sluice_context *ctx, const char *const *uris, size_t cou
 	free(index.pairs);
 	free(index.files);
 	if (rc)
-		sluice_tensors_close(t);
+		sluice_tensors_free(t);
 	else
 		*out = t;
 	return rc;
 }
 
-void sluice_tensors_close(sluice_tensors *t)
+void sluice_tensors_free(sluice_tensors *t)
 {
 	if (t)
 		tensors_clear(t);

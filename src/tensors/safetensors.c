@@ -53,7 +53,7 @@ struct st_parser {
 	struct sl_tensor tensor;
 	unsigned seen, ends; /* fields of the tensor, numbers of its "data_offsets" */
 	bool metadata;       /* was seen */
-	uint64_t shape[SLUICE_TENSOR_RANK], range[2];
+	uint64_t shape[SLUICE_TENSOR_RANK_MOST], range[2];
 	size_t depth;    /* of objects and arrays in a value that is skipped */
 	const char *key; /* of a pair of "__metadata__" */
 };
@@ -128,7 +128,7 @@ static int st_number(struct st_parser *p, const char *text, size_t n)
 			return sl_tensor_refuse(p->header->file, -EBADMSG, p->tensor.name,
 			                        "%.*s is no length or offset", (int)SL_MIN(n, 64),
 			                        text);
-	if (p->place == LENGTHS && p->tensor.rank == SLUICE_TENSOR_RANK)
+	if (p->place == LENGTHS && p->tensor.rank == SLUICE_TENSOR_RANK_MOST)
 		return st_refuse(p, "it has more than 16 dimensions");
 	if (p->place == OFFSETS && p->ends == 2)
 		return st_refuse(p, expected[OFFSETS]);

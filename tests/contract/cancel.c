@@ -159,7 +159,7 @@ FIXTURE_TEST(a_cancelled_operation_is_reported_like_any_other)
 	file = open_read(f->ctx, address(f, "reported"));
 	op = start_read(file, b.data, b.length, 0);
 	sluice_cancel(op);
-	assert_ok(sluice_next_done(f->ctx, PATIENCE_MS, &done));
+	assert_ok(sluice_queue_next(sluice_context_queue(f->ctx), PATIENCE_MS, &done));
 	assert_ptr_equal(op, done);
 	got = finish(op);
 	assert_true(got == -ECANCELED || got == (int64_t)b.length);

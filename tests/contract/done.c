@@ -123,7 +123,7 @@ FIXTURE_TEST(each_finished_operation_is_reported_once_with_its_user_pointer)
 	for (i = 0; i < OPERATIONS; i++) {
 		int *user;
 
-		assert_ok(sluice_next_done(f->ctx, PATIENCE_MS, &op));
+		assert_ok(sluice_queue_next(sluice_context_queue(f->ctx), PATIENCE_MS, &op));
 		user = sluice_op_user(op);
 		assert_in_range(user - seen, 0, OPERATIONS - 1);
 		assert_ptr_equal(op, ops[user - seen]);
@@ -132,7 +132,7 @@ FIXTURE_TEST(each_finished_operation_is_reported_once_with_its_user_pointer)
 		assert_moves(op, 3000);
 	}
 	op = NULL;
-	assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
+	assert_int_equal(sluice_queue_next(sluice_context_queue(f->ctx), 0, &op), -EAGAIN);
 	assert_null(op);
 	assert_pattern(b.data, b.length, 0, 1);
 	assert_ok(sluice_close(file));
@@ -155,7 +155,7 @@ FIXTURE_TEST(finished_operations_come_in_the_order_in_which_they_finished)
 			;
 	}
 	for (i = 0; i < OPERATIONS; i++) {
-		assert_ok(sluice_next_done(f->ctx, PATIENCE_MS, &op));
+		assert_ok(sluice_queue_next(sluice_context_queue(f->ctx), PATIENCE_MS, &op));
 		assert_ptr_equal(op, ops[i]);
 		assert_moves(op, 1);
 	}
@@ -173,9 +173,9 @@ FIXTURE_TEST(operation_ended_in_wait_is_not_reported)
 	while (!sluice_poll(polled) && seconds_now() < deadline)
 		;
 	/* To have polled it is not to have taken it. */
-	assert_ok(sluice_next_done(f->ctx, PATIENCE_MS, &op));
+	assert_ok(sluice_queue_next(sluice_context_queue(f->ctx), PATIENCE_MS, &op));
 	assert_ptr_equal(op, polled);
-	assert_int_equal(sluice_next_done(f->ctx, 20, &op), -EAGAIN);
+	assert_int_equal(sluice_queue_next(sluice_context_queue(f->ctx), 20, &op), -EAGAIN);
 	sluice_op_free(waited);
 	sluice_op_free(polled);
 	assert_ok(sluice_close(file));
@@ -201,9 +201,9 @@ LOCAL_TEST(a_freed_handle_is_not_reported, WRITES_IN_PLACE)
 	assert_ok(sluice_write(file, b.data, 5000, 0, NULL));
 	assert_ok(sluice_sync(file));
 	op = NULL;
-	assert_int_equal(sluice_next_done(f->ctx, 10, &op), -EAGAIN);
+	assert_int_equal(sluice_queue_next(sluice_context_queue(f->ctx), 10, &op), -EAGAIN);
 	assert_null(op);
-	assert_false(readable(sluice_done_fd(f->ctx), 0));
+	assert_false(readable(sluice_queue_fd(sluice_context_queue(f->ctx)), 0));
 	assert_ok(sluice_close(file));
 	assert_file_is(path, b.data, b.length);
 	buffer_free(&b);
@@ -213,11 +213,11 @@ FIXTURE_TEST(the_queue_has_a_descriptor_that_is_readable_while_it_holds_somethin
 {
 	enum { OPERATIONS = 20 };
 	sluice_file *file = open_any(f, "fd");
-	int fd = sluice_done_fd(f->ctx), round, i;
+	int fd = sluice_queue_fd(sluice_context_queue(f->ctx)), round, i;
 	sluice_op *ops[OPERATIONS], *op;
 
 	assert_true(fd >= 0);
-	assert_int_equal(sluice_done_fd(f->ctx), fd);
+	assert_int_equal(sluice_queue_fd(sluice_context_queue(f->ctx)), fd);
 	assert_false(readable(fd, 0));
 	for (round = 0; round < 3; round++) {
 		for (i = 0; i < OPERATIONS; i++)
@@ -235,7 +235,7 @@ FIXTURE_TEST(the_queue_has_a_descriptor_that_is_readable_while_it_holds_somethin
 					break;
 				}
 			} else {
-				assert_ok(sluice_next_done(f->ctx, 0, &op));
+				assert_ok(sluice_queue_next(sluice_context_queue(f->ctx), 0, &op));
 				for (int j = 0; j < OPERATIONS; j++)
 					if (ops[j] == op)
 						ops[j] = NULL;
@@ -243,7 +243,7 @@ FIXTURE_TEST(the_queue_has_a_descriptor_that_is_readable_while_it_holds_somethin
 			}
 		}
 		assert_false(readable(fd, 10));
-		assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
+		assert_int_equal(sluice_queue_next(sluice_context_queue(f->ctx), 0, &op), -EAGAIN);
 	}
 	assert_ok(sluice_close(file));
 }
@@ -253,8 +253,8 @@ FIXTURE_TEST(next_done_waits_as_long_as_it_was_told)
 	sluice_op *op = NULL;
 	double begun = seconds_now(), took;
 
-	assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
-	assert_int_equal(sluice_next_done(f->ctx, 100, &op), -EAGAIN);
+	assert_int_equal(sluice_queue_next(sluice_context_queue(f->ctx), 0, &op), -EAGAIN);
+	assert_int_equal(sluice_queue_next(sluice_context_queue(f->ctx), 100, &op), -EAGAIN);
 	took = seconds_now() - begun;
 	if (took < 0.099 || took > 20)
 		fail_msg("100 ms took %.3f s", took);
@@ -271,7 +271,7 @@ static void *take(void *arg)
 {
 	struct taker *t = arg;
 
-	t->rc = sluice_next_done(t->ctx, -1, &t->op);
+	t->rc = sluice_queue_next(sluice_context_queue(t->ctx), -1, &t->op);
 	return NULL;
 }
 
@@ -318,13 +318,13 @@ FIXTURE_TEST(two_contexts_do_not_share_a_queue)
 	b = open_any(&second, "b");
 	op_a = start_any(a, 1, 0);
 	op_b = start_any(b, 1, 1);
-	assert_ok(sluice_next_done(other, PATIENCE_MS, &op));
+	assert_ok(sluice_queue_next(sluice_context_queue(other), PATIENCE_MS, &op));
 	assert_ptr_equal(op, op_b);
-	assert_int_equal(sluice_next_done(other, 20, &op), -EAGAIN);
-	assert_ok(sluice_next_done(f->ctx, PATIENCE_MS, &op));
+	assert_int_equal(sluice_queue_next(sluice_context_queue(other), 20, &op), -EAGAIN);
+	assert_ok(sluice_queue_next(sluice_context_queue(f->ctx), PATIENCE_MS, &op));
 	assert_ptr_equal(op, op_a);
 	assert_ok(sluice_close(b));
-	assert_ok(sluice_context_free(other));
+	assert_ok(sluice_context_close(other));
 	assert_moves(op_a, 1);
 	assert_moves(op_b, 1);
 	op_a = start_any(a, 1, 2);
@@ -362,7 +362,7 @@ ROW_TEST(immediate_completion_is_an_operation_like_others, .memory = "into an ar
 				assert_true(readable(sluice_op_fd(ops[i]), 0));
 		}
 		assert_pattern(byte, HANDLES, 0, 1);
-		assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
+		assert_int_equal(sluice_queue_next(sluice_context_queue(f->ctx), 0, &op), -EAGAIN);
 		for (int i = 0; i < HANDLES; i++)
 			sluice_op_free(ops[i]);
 	}
@@ -428,7 +428,7 @@ FIXTURE_TEST(an_operation_is_in_the_queue_that_its_request_names_and_in_no_other
 	for (int i = 0; i < OPERATIONS; i++)
 		assert_moves(ops[i], BYTES);
 	assert_pattern(b.data, b.length, 0, 1);
-	assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
+	assert_int_equal(sluice_queue_next(sluice_context_queue(f->ctx), 0, &op), -EAGAIN);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(left[i], 0);
 		assert_false(readable(fd[i], 0));
@@ -462,7 +462,7 @@ FIXTURE_TEST(operations_outlive_the_queue_that_they_named)
 	assert_moves(small, 1);
 	assert_moves(ended, 1);
 	assert_pattern(b.data, b.length, 0, 1);
-	assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
+	assert_int_equal(sluice_queue_next(sluice_context_queue(f->ctx), 0, &op), -EAGAIN);
 	assert_ok(sluice_close(file));
 	sluice_queue_free(NULL);
 	buffer_free(&b);
@@ -492,7 +492,7 @@ FIXTURE_TEST(a_queue_serves_several_contexts_and_outlives_them)
 			assert_moves(ops[i], 1);
 	}
 	assert_ok(sluice_close(files[1]));
-	assert_ok(sluice_context_free(other));
+	assert_ok(sluice_context_close(other));
 	ops[0] = start_queued(files[0], bytes, 1, 0, queue);
 	assert_ok(sluice_queue_next(queue, PATIENCE_MS, &op));
 	assert_ptr_equal(op, ops[0]);
@@ -515,7 +515,7 @@ ROW_TEST(a_request_of_an_older_program_names_no_queue, .device = "the requests a
 	r.count = 1;
 	r.queue = (sluice_queue *)8;
 	assert_ok(sluice_submit(file, &r, &op));
-	assert_ok(sluice_next_done(f->ctx, PATIENCE_MS, &next));
+	assert_ok(sluice_queue_next(sluice_context_queue(f->ctx), PATIENCE_MS, &next));
 	assert_ptr_equal(op, next);
 	assert_moves(op, 0);
 	assert_ok(sluice_close(file));

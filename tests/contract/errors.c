@@ -169,7 +169,7 @@ FIXTURE_TEST(the_library_prints_nothing)
 
 		c.workers = i == 1 ? 100000 : 0;
 		if (sluice_context_new(&c, &ctx) == 0)
-			sluice_context_free(ctx);
+			sluice_context_close(ctx);
 		sluice_open(f->ctx, "no/such/file", NULL, &file);
 		sluice_open(f->ctx, "no://such/scheme", NULL, &file);
 		if (open_flags(f->ctx, scratch(f, "x"), SLUICE_OPEN_REPLACE, &file) == 0) {

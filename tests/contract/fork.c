@@ -46,15 +46,15 @@ static int try_inherited(const struct inherited *h)
 	CHECK(7, sluice_truncate(h->file, 0) == -ECHILD);
 	CHECK(8, sluice_read(h->file, &byte, 1, 0, &op) == -ECHILD && !op);
 	CHECK(9, sluice_write(h->file, "x", 1, 0, &op) == -ECHILD && !op);
-	CHECK(10, sluice_readv(h->file, &v, 1, &op) == -ECHILD && !op);
-	CHECK(11, sluice_writev(h->file, &v, 1, &op) == -ECHILD && !op);
+	CHECK(10, submit_read(h->file, &v, 1, &op) == -ECHILD && !op);
+	CHECK(11, submit_write(h->file, &v, 1, &op) == -ECHILD && !op);
 	CHECK(12, sluice_submit(h->file, &r, &op) == -ECHILD && !op);
 	CHECK(13, sluice_wait(h->done, -1) == -ECHILD);
 	CHECK(14, sluice_wait(h->running, -1) == -ECHILD);
 	CHECK(15, sluice_cancel(h->running) == -ECHILD);
 	CHECK(16, sluice_op_fd(h->running) == -ECHILD);
-	CHECK(17, sluice_next_done(h->ctx, -1, &op) == -ECHILD && !op);
-	CHECK(18, sluice_done_fd(h->ctx) == -ECHILD);
+	CHECK(17, sluice_queue_next(sluice_context_queue(h->ctx), -1, &op) == -ECHILD && !op);
+	CHECK(18, sluice_queue_fd(sluice_context_queue(h->ctx)) == -ECHILD);
 	CHECK(19, *sluice_version());
 	CHECK(20, sluice_last_message());
 	CHECK(21, sluice_poll(h->done) == -ECHILD);
@@ -67,7 +67,7 @@ static int try_inherited(const struct inherited *h)
 	CHECK(22, sluice_close(h->file) == -ECHILD);
 	sluice_discard(h->replacing);
 	CHECK(23, sluice_close(h->replacing) == -ECHILD);
-	CHECK(24, sluice_context_free(h->ctx) == -ECHILD);
+	CHECK(24, sluice_context_close(h->ctx) == -ECHILD);
 	return 0;
 }
 
@@ -122,7 +122,7 @@ static int child(const struct inherited *h)
 	failed = read_parts(h, ctx);
 	if (failed)
 		return failed;
-	CHECK(28, sluice_context_free(ctx) == 0);
+	CHECK(28, sluice_context_close(ctx) == 0);
 	/* The context of this process makes its parent's no better. */
 	return try_inherited(h);
 }

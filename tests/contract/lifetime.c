@@ -7,7 +7,7 @@
 
 TEST(null_is_a_valid_argument_to_every_destructor)
 {
-	assert_int_equal(sluice_context_free(NULL), 0);
+	assert_int_equal(sluice_context_close(NULL), 0);
 	assert_int_equal(sluice_close(NULL), 0);
 	sluice_discard(NULL);
 	sluice_op_free(NULL);
@@ -18,14 +18,14 @@ LOCAL_TEST(a_context_with_open_files_is_not_freed, WRITES_IN_PLACE)
 	const char *path = scratch(f, "busy");
 	sluice_file *a = open_both(f->ctx, path), *b = open_both(f->ctx, path);
 
-	assert_refused(sluice_context_free(f->ctx), EBUSY, "");
+	assert_refused(sluice_context_close(f->ctx), EBUSY, "");
 	assert_write(a, "works", 5, 0);
 	assert_ok(sluice_close(a));
-	assert_refused(sluice_context_free(f->ctx), EBUSY, "");
+	assert_refused(sluice_context_close(f->ctx), EBUSY, "");
 	assert_write(b, "still", 5, 5);
 	assert_ok(sluice_close(b));
 	assert_file_is(path, "worksstill", 10);
-	assert_ok(sluice_context_free(f->ctx));
+	assert_ok(sluice_context_close(f->ctx));
 	f->ctx = NULL;
 }
 
@@ -37,7 +37,7 @@ FIXTURE_TEST(a_context_without_work_comes_and_goes)
 		sluice_context *ctx = NULL;
 
 		assert_ok(sluice_context_new(&row->config, &ctx));
-		assert_ok(sluice_context_free(ctx));
+		assert_ok(sluice_context_close(ctx));
 	}
 	fixture_config(f, &row->config);
 }
@@ -54,7 +54,7 @@ LOCAL_TEST(operations_that_are_over_outlive_their_context, WRITES_IN_PLACE)
 
 	assert_int_equal(sluice_wait(waited, PATIENCE_MS), 1);
 	assert_ok(sluice_close(file));
-	assert_ok(sluice_context_free(f->ctx));
+	assert_ok(sluice_context_close(f->ctx));
 	f->ctx = NULL;
 
 	assert_int_equal(sluice_poll(good), 1);
@@ -143,7 +143,7 @@ LOCAL_TEST(the_array_of_a_call_may_go_at_once, WRITES_IN_PLACE)
 	assert_write(file, "done", 4, 0);
 	assert_ok(sluice_close(file));
 	assert_file_is(path, "done", 4);
-	assert_ok(sluice_context_free(ctx));
+	assert_ok(sluice_context_close(ctx));
 }
 
 /* A bit for each signal, from /proc/self/task/TID/status; 0 if the thread is not ours to judge. */
@@ -173,7 +173,7 @@ FIXTURE_TEST(the_threads_block_all_signals)
 	DIR *d;
 
 	/* Threads that were there before the context do not count (a sanitizer has one). */
-	assert_ok(sluice_context_free(f->ctx));
+	assert_ok(sluice_context_close(f->ctx));
 	f->ctx = NULL;
 	sleep_ms(50);
 	d = opendir("/proc/self/task");
@@ -210,7 +210,7 @@ FIXTURE_TEST(failed_memory_is_not_handed_out)
 	file = open_any(f, "there");
 	assert_int_equal(sluice_read(file, NULL, 5, 0, &op), -EINVAL);
 	assert_ptr_equal(op, f);
-	assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
+	assert_int_equal(sluice_queue_next(sluice_context_queue(f->ctx), 0, &op), -EAGAIN);
 	assert_ptr_equal(op, f);
 	assert_ok(sluice_close(file));
 }

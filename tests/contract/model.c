@@ -65,9 +65,9 @@ static void submit_step(struct step *s, sluice_file *file, unsigned char *model,
 		at += v->length;
 	}
 	if (s->write)
-		assert_ok(sluice_writev(file, s->v, s->count, &s->op));
+		assert_ok(submit_write(file, s->v, s->count, &s->op));
 	else
-		assert_ok(sluice_readv(file, s->v, s->count, &s->op));
+		assert_ok(submit_read(file, s->v, s->count, &s->op));
 }
 
 static void finish_step(struct step *s)

@@ -182,8 +182,8 @@ FIXTURE_TEST(the_order_holds_extent_by_extent)
 	for (i = 0; i < BLOCKS / 3; i++)
 		third[i] = (struct sluice_extent){a.data + 3 * i * BLOCK, BLOCK, 3 * i * BLOCK};
 	all = start_write(file, a.data, a.length, 0);
-	assert_ok(sluice_writev(file, even, COUNT_OF(even), &evens));
-	assert_ok(sluice_writev(file, third, COUNT_OF(third), &thirds));
+	assert_ok(submit_write(file, even, COUNT_OF(even), &evens));
+	assert_ok(submit_write(file, third, COUNT_OF(third), &thirds));
 	read = start_read(file, dst.data, dst.length, 0);
 	assert_moves(read, dst.length);
 	assert_moves(all, a.length);
@@ -303,7 +303,7 @@ static void *rewrite(void *argument)
 		sluice_op *op = NULL;
 
 		memset(page, i, sizeof(page));
-		if (sluice_writev(r->file, v, 2, &op))
+		if (submit_write(r->file, v, 2, &op))
 			break;
 		sluice_wait(op, -1);
 		sluice_op_free(op);

@@ -454,7 +454,7 @@ FIXTURE_TEST(descriptors_are_not_inherited)
 	sluice_op *op;
 	int fd, flags, seen = 0;
 
-	assert_ok(sluice_context_free(f->ctx));
+	assert_ok(sluice_context_close(f->ctx));
 	f->ctx = NULL;
 	for (fd = 0; fd < MOST; fd++)
 		before[fd] = fcntl(fd, F_GETFD) >= 0;
@@ -462,7 +462,7 @@ FIXTURE_TEST(descriptors_are_not_inherited)
 	file = open_any(f, "cloexec");
 	op = start_any(file, 1, 0);
 	assert_true(sluice_op_fd(op) >= 0);
-	assert_true(sluice_done_fd(f->ctx) >= 0);
+	assert_true(sluice_queue_fd(sluice_context_queue(f->ctx)) >= 0);
 	for (fd = 0; fd < MOST; fd++) {
 		flags = fcntl(fd, F_GETFD);
 		if (flags < 0 || before[fd] || is_of_libcurl(fd))

@@ -102,7 +102,7 @@ SETTINGS_TEST(without_anything_the_defaults_are_in_force)
 	}
 	assert_string_equal(setting_of(ctx, "SLUICE_BACKEND").value, "auto");
 	assert_string_equal(setting_of(ctx, "SLUICE_DISABLE").source, "default");
-	assert_ok(sluice_context_free(ctx));
+	assert_ok(sluice_context_close(ctx));
 }
 
 SETTINGS_TEST(each_setting_is_described)
@@ -128,7 +128,7 @@ SETTINGS_TEST(each_setting_is_described)
 	assert_int_equal(sluice_context_setting(NULL, i, &bare), -ENOENT);
 	s.size = 0;
 	assert_refused(sluice_context_setting(ctx, 0, &s), EINVAL, "size");
-	assert_ok(sluice_context_free(ctx));
+	assert_ok(sluice_context_close(ctx));
 }
 
 SETTINGS_TEST(the_struct_comes_before_the_environment_before_the_default)
@@ -151,13 +151,13 @@ SETTINGS_TEST(the_struct_comes_before_the_environment_before_the_default)
 	c.workers = 6;
 	check_setting(ctx, "SLUICE_WORKERS", 5, "config");
 	check_setting(ctx, "SLUICE_OPERATION_DEPTH", 7, "environment");
-	assert_ok(sluice_context_free(ctx));
+	assert_ok(sluice_context_close(ctx));
 
 	c.backend = "auto";
 	ctx = make(&c);
 	assert_string_equal(setting_of(ctx, "SLUICE_BACKEND").value, "auto");
 	assert_string_equal(setting_of(ctx, "SLUICE_BACKEND").source, "config");
-	assert_ok(sluice_context_free(ctx));
+	assert_ok(sluice_context_close(ctx));
 }
 
 SETTINGS_TEST(an_empty_variable_is_as_good_as_none)
@@ -172,7 +172,7 @@ SETTINGS_TEST(an_empty_variable_is_as_good_as_none)
 	ctx = make(NULL);
 	check_setting(ctx, "SLUICE_MAX_OPERATIONS", 262144, "default");
 	assert_string_equal(setting_of(ctx, "SLUICE_BACKEND").source, "default");
-	assert_ok(sluice_context_free(ctx));
+	assert_ok(sluice_context_close(ctx));
 }
 
 SETTINGS_TEST(sizes_may_have_a_unit)
@@ -194,7 +194,7 @@ SETTINGS_TEST(sizes_may_have_a_unit)
 		ctx = make(NULL);
 		check_setting(ctx, "SLUICE_PIECE_BYTES", cases[i].value, "environment");
 		check_setting(ctx, "SLUICE_DIRECT_BYTES", cases[i].value, "environment");
-		assert_ok(sluice_context_free(ctx));
+		assert_ok(sluice_context_close(ctx));
 	}
 }
 
@@ -211,7 +211,7 @@ SETTINGS_TEST(a_shorter_struct_has_only_its_own_fields)
 	ctx = make(&c);
 	check_setting(ctx, "SLUICE_WORKERS", 2, "config");
 	check_setting(ctx, "SLUICE_PIECE_BYTES", 1 << 20, "default");
-	assert_ok(sluice_context_free(ctx));
+	assert_ok(sluice_context_close(ctx));
 }
 
 static struct sluice_feature feature_of(const sluice_context *ctx, const char *name)
@@ -243,7 +243,7 @@ SETTINGS_TEST(each_feature_is_described)
 	assert_refused(sluice_context_feature(ctx, 0, &s), EINVAL, "size");
 	assert_refused(sluice_context_feature(NULL, 0, &s), EINVAL, "");
 	assert_int_equal(feature_of(ctx, "io_uring").usable, machine_has_uring());
-	assert_ok(sluice_context_free(ctx));
+	assert_ok(sluice_context_close(ctx));
 }
 
 SETTINGS_TEST(disabled_feature_is_not_usable)
@@ -261,7 +261,7 @@ SETTINGS_TEST(disabled_feature_is_not_usable)
 		    strstr(s.name, "NOWAIT") || strstr(s.name, "DONTCACHE") ||
 		    strstr(s.name, "DIOALIGN"))
 			assert_int_equal(s.usable, 0);
-	assert_ok(sluice_context_free(ctx));
+	assert_ok(sluice_context_close(ctx));
 }
 
 SETTINGS_TEST(the_number_of_threads_is_what_was_set)
@@ -284,7 +284,7 @@ SETTINGS_TEST(the_number_of_threads_is_what_was_set)
 		c.reactors = cases[i].reactors;
 		ctx = make(&c);
 		now = count_threads();
-		assert_ok(sluice_context_free(ctx));
+		assert_ok(sluice_context_close(ctx));
 		/* And the first of those that wait for storage. */
 		assert_int_equal(now - before,
 		                 1 + cases[i].workers +

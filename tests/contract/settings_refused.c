@@ -49,7 +49,7 @@ SETTINGS_TEST(the_edges_of_each_range_are_accepted_and_beyond_them_refused)
 			set_field(&c, n, value);
 			ctx = make(&c);
 			check_setting(ctx, n->variable, value, "config");
-			assert_ok(sluice_context_free(ctx));
+			assert_ok(sluice_context_close(ctx));
 			ctx = NULL;
 		}
 	}
@@ -109,7 +109,7 @@ SETTINGS_TEST(slots_are_checked_against_pieces_and_the_budget)
 	setenv("SLUICE_SLOT_BYTES", "0", 1);
 	ctx = make(NULL);
 	check_setting(ctx, "SLUICE_SLOTS", 0, "environment");
-	assert_ok(sluice_context_free(ctx));
+	assert_ok(sluice_context_close(ctx));
 	ctx = NULL;
 	setenv("SLUICE_SLOTS", "65", 1);
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_SLOTS");
@@ -127,7 +127,7 @@ SETTINGS_TEST(slots_are_checked_against_pieces_and_the_budget)
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_STAGING_BYTES");
 	c.staging_bytes = MIB;
 	ctx = make(&c);
-	assert_ok(sluice_context_free(ctx));
+	assert_ok(sluice_context_close(ctx));
 	c.slots = 1;
 	c.staging_bytes = 124 * KIB; /* the half for stream order has 60 KiB */
 	ctx = NULL;
@@ -207,18 +207,18 @@ SETTINGS_TEST(words_of_remote_files_are_checked)
 
 		ctx = make(NULL);
 		assert_string_equal(setting_of(ctx, w->variable).value, w->fallback);
-		assert_ok(sluice_context_free(ctx));
+		assert_ok(sluice_context_close(ctx));
 		setenv(w->variable, w->other, 1);
 		ctx = make(NULL);
 		assert_string_equal(setting_of(ctx, w->variable).value, w->other);
 		assert_string_equal(setting_of(ctx, w->variable).source, "environment");
-		assert_ok(sluice_context_free(ctx));
+		assert_ok(sluice_context_close(ctx));
 		c = (struct sluice_config)SLUICE_CONFIG_INIT;
 		memcpy((char *)&c + w->offset, &w->fallback, sizeof(w->fallback));
 		ctx = make(&c);
 		assert_string_equal(setting_of(ctx, w->variable).value, w->fallback);
 		assert_string_equal(setting_of(ctx, w->variable).source, "config");
-		assert_ok(sluice_context_free(ctx));
+		assert_ok(sluice_context_close(ctx));
 		ctx = NULL;
 		for (j = 0; j < COUNT_OF(w->wrong) && w->wrong[j]; j++) {
 			setenv(w->variable, w->wrong[j], 1);
@@ -233,7 +233,7 @@ SETTINGS_TEST(words_of_remote_files_are_checked)
 	setenv("SLUICE_CA_BUNDLE", "/dev/null", 1);
 	ctx = make(NULL);
 	assert_string_equal(setting_of(ctx, "SLUICE_CA_BUNDLE").value, "/dev/null");
-	assert_ok(sluice_context_free(ctx));
+	assert_ok(sluice_context_close(ctx));
 	ctx = NULL;
 	memset(lengthy, 'x', sizeof(lengthy) - 1);
 	lengthy[sizeof(lengthy) - 1] = '\0';

@@ -11,9 +11,9 @@ static sluice_op *start_vector(sluice_file *file, bool write, const struct sluic
 	sluice_op *op = NULL;
 
 	if (write)
-		assert_ok(sluice_writev(file, v, count, &op));
+		assert_ok(submit_write(file, v, count, &op));
 	else
-		assert_ok(sluice_readv(file, v, count, &op));
+		assert_ok(submit_read(file, v, count, &op));
 	assert_non_null(op);
 	return op;
 }
@@ -167,11 +167,11 @@ LOCAL_TEST(extents_of_one_write_must_not_overlap, WRITES_IN_PLACE)
 	size_t i;
 
 	for (i = 0; i < COUNT_OF(bad); i++)
-		assert_refused(sluice_writev(file, bad[i].v, 3, &op), EINVAL, "overlap");
+		assert_refused(submit_write(file, bad[i].v, 3, &op), EINVAL, "overlap");
 	for (i = 0; i < 500; i++)
 		many[i] = (struct sluice_extent){src, 7, (i * 211 % 500) * 7};
 	many[77].length++;
-	assert_refused(sluice_writev(file, many, 500, &op), EINVAL, "overlap");
+	assert_refused(submit_write(file, many, 500, &op), EINVAL, "overlap");
 	assert_null(op);
 	assert_int_equal(file_length(path), 0);
 	assert_moves(start_vector(file, true, fine, COUNT_OF(fine)), 30);
@@ -220,11 +220,11 @@ LOCAL_TEST(call_with_a_bad_extent_is_refused_whole, WRITES_IN_PLACE)
 	sluice_file *file = open_both(f->ctx, path);
 	sluice_op *op = NULL;
 
-	assert_refused(sluice_writev(file, null, 2, &op), EINVAL, "");
-	assert_refused(sluice_readv(file, null, 2, &op), EINVAL, "");
-	assert_refused(sluice_writev(file, far, 2, &op), EINVAL, "");
-	assert_refused(sluice_readv(file, far, 2, &op), EINVAL, "");
-	assert_refused(sluice_readv(file, NULL, 2, &op), EINVAL, "");
+	assert_refused(submit_write(file, null, 2, &op), EINVAL, "");
+	assert_refused(submit_read(file, null, 2, &op), EINVAL, "");
+	assert_refused(submit_write(file, far, 2, &op), EINVAL, "");
+	assert_refused(submit_read(file, far, 2, &op), EINVAL, "");
+	assert_refused(submit_read(file, NULL, 2, &op), EINVAL, "");
 	assert_null(op);
 	assert_int_equal(file_length(path), 0);
 	assert_ok(sluice_close(file));

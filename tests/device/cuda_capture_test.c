@@ -91,7 +91,7 @@ CAPTURE_TEST(so_is_the_default_stream_while_a_blocking_one_is_captured)
 	sluice_op *op;
 
 	assert_int_equal(sluice_stream_free(c->captured), 0);
-	assert_int_equal(cu.cuStreamCreate(&c->captured, 0), 0);
+	assert_int_equal(cu.cuStreamCreate((CUstream *)&c->captured, 0), 0);
 	begin(c, RELAXED);
 	refused(c, NULL);
 	refused(c, (sluice_stream)1);

@@ -67,7 +67,7 @@ void cuda_file_open(struct cuda_file *f)
 void cuda_file_close(struct cuda_file *f)
 {
 	assert_int_equal(sluice_close(f->file), 0);
-	assert_int_equal(sluice_context_free(f->ctx), 0);
+	assert_int_equal(sluice_context_close(f->ctx), 0);
 	free(f->bytes);
 }
 

@@ -140,7 +140,7 @@ static CUcontext second_context(CUdevice device, sluice_stream *stream)
 	CUcontext ctx;
 
 	assert_int_equal(cu.cuCtxCreate_v2(&ctx, 0, device), 0);
-	assert_int_equal(cu.cuStreamCreate(stream, CU_STREAM_NON_BLOCKING), 0);
+	assert_int_equal(cu.cuStreamCreate((CUstream *)stream, CU_STREAM_NON_BLOCKING), 0);
 	assert_int_equal(cu.cuCtxPopCurrent_v2(NULL), 0);
 	return ctx;
 }

@@ -16,7 +16,7 @@ static const char ptx[] = ".version 8.0\n.target sm_90\n.address_size 64\n"
 			  ".visible .entry sluice_spin(.param .u64 a)\n{\n}\n";
 
 struct fake_test {
-	sluice_stream stream, other;
+	CUstream stream, other;
 	CUdeviceptr memory;
 	unsigned char *pinned; /* the first bytes are a word */
 	_Atomic uint32_t *word;
@@ -50,7 +50,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void hold(struct fake_test *t, sluice_stream stream)
+static void hold(struct fake_test *t, CUstream stream)
 {
 	assert_int_equal(cu.cuStreamWaitValue32_v2(stream, (uintptr_t)t->word, 1, 0), 0);
 }
@@ -129,8 +129,8 @@ FAKE_TEST(a_kernel_at_a_wrong_address_ends_the_device)
 
 FAKE_TEST(an_event_of_one_device_is_awaited_on_the_other)
 {
-	sluice_stream there;
-	sluice_event event;
+	CUstream there;
+	CUevent event;
 
 	assert_int_equal(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), 0);
 	hold(t, t->stream);
@@ -154,7 +154,7 @@ FAKE_TEST(events_tell_the_time_between_them)
 {
 	uint64_t nanoseconds = 3000000;
 	void *parameters[] = {&nanoseconds};
-	sluice_event from, to, timeless;
+	CUevent from, to, timeless;
 	CUfunction function;
 	CUmodule module;
 	float ms = 0;
@@ -184,7 +184,7 @@ FAKE_TEST(events_tell_the_time_between_them)
 
 FAKE_TEST(the_default_stream_comes_after_blocking_streams)
 {
-	sluice_stream blocking;
+	CUstream blocking;
 
 	assert_int_equal(cu.cuStreamCreate(&blocking, 0), 0);
 	hold(t, blocking);
@@ -209,8 +209,8 @@ FAKE_TEST(the_default_stream_comes_after_blocking_streams)
 
 FAKE_TEST(call_without_its_context_is_refused)
 {
-	sluice_stream stream;
-	sluice_event event;
+	CUstream stream;
+	CUevent event;
 	CUdeviceptr memory;
 	CUcontext ctx;
 	int n;

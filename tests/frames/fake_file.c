@@ -294,7 +294,7 @@ static bool decode(const struct sl_h5_layout *l, const struct fake_chunk *chunk,
 static bool place(const struct sl_h5_layout *l, const struct fake_chunk *chunk,
                   const unsigned char *from, unsigned char *out)
 {
-	uint64_t at[SLUICE_RANK_MOST] = {0};
+	uint64_t at[SLUICE_FRAME_RANK_MOST] = {0};
 
 	for (size_t i = 0;; i++) {
 		size_t to = 0;

@@ -20,7 +20,7 @@ enum fake_call {
 };
 
 struct fake_chunk {
-	uint64_t offset[SLUICE_RANK_MOST];
+	uint64_t offset[SLUICE_FRAME_RANK_MOST];
 	uint32_t mask;
 	size_t length;
 	unsigned char *bytes;

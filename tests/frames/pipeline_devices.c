@@ -260,7 +260,7 @@ PIPELINE_TEST(a_device_that_is_lost_is_an_error_of_the_copy)
 	assert_int_equal(fake.datasets[0].flushed, 1);
 	sluice_device_free(memory);
 	sluice_stream_free(stream);
-	assert_ok(sluice_context_free(f->ctx));
+	assert_ok(sluice_context_close(f->ctx));
 	f->ctx = NULL;
 	sluice_emulated_lose(0, 0);
 }

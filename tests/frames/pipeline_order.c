@@ -393,6 +393,6 @@ PIPELINE_TEST(a_context_stays_while_a_writer_is_open)
 {
 	sluice_writer *w = writer_open(f, NULL);
 
-	assert_refused(sluice_context_free(f->ctx), EBUSY, "open");
+	assert_refused(sluice_context_close(f->ctx), EBUSY, "open");
 	assert_ok(sluice_writer_close(w, -1));
 }

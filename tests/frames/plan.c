@@ -40,7 +40,7 @@ static void draw_shape(struct rng *r, struct plan_series *s)
 	struct sluice_series_options *o = &s->o;
 	uint64_t room = MOST_BYTES / content_element_bytes(o->type);
 
-	o->rank = 1 + (unsigned)rng_below(r, SLUICE_RANK_MOST);
+	o->rank = 1 + (unsigned)rng_below(r, SLUICE_FRAME_RANK_MOST);
 	s->elements = 1;
 	for (unsigned d = 0; d < o->rank; d++) {
 		o->shape[d] = draw_size(r, room);

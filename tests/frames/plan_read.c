@@ -36,12 +36,12 @@ static void lend(const struct plan_series *s, hid_t list)
 	                      .decoder_present = 1,
 	                      .name = "lent",
 	                      .filter = decode};
-	hsize_t chunk[SLUICE_RANK_MOST + 1];
+	hsize_t chunk[SLUICE_FRAME_RANK_MOST + 1];
 
 	assert_ok(sl_codec_find(s->o.codec, s->o.level ? s->o.level : 1, &lent));
 	if (H5Pget_layout(list) != H5D_CHUNKED)
 		return;
-	H5Pget_chunk(list, SLUICE_RANK_MOST + 1, chunk);
+	H5Pget_chunk(list, SLUICE_FRAME_RANK_MOST + 1, chunk);
 	lent_bytes = content_element_bytes(s->o.type);
 	for (unsigned d = 0; d <= s->o.rank; d++)
 		lent_bytes *= chunk[d];
@@ -90,9 +90,9 @@ static void check_filters(const struct plan_series *s, hid_t list)
 
 static void check_chunk(const struct plan_series *s, hid_t list)
 {
-	hsize_t chunk[SLUICE_RANK_MOST + 1];
+	hsize_t chunk[SLUICE_FRAME_RANK_MOST + 1];
 
-	assert_int_equal(H5Pget_chunk(list, SLUICE_RANK_MOST + 1, chunk), s->o.rank + 1);
+	assert_int_equal(H5Pget_chunk(list, SLUICE_FRAME_RANK_MOST + 1, chunk), s->o.rank + 1);
 	if (s->o.chunk_frames)
 		assert_true(chunk[0] == s->o.chunk_frames || chunk[0] == s->o.frames);
 	else
@@ -119,7 +119,7 @@ static uint64_t number_of(hid_t object, const char *name)
 static uint64_t check_shape(const struct plan_series *s, hid_t set, bool contiguous)
 {
 	hid_t space = H5Dget_space(set);
-	hsize_t extent[SLUICE_RANK_MOST + 1], most[SLUICE_RANK_MOST + 1];
+	hsize_t extent[SLUICE_FRAME_RANK_MOST + 1], most[SLUICE_FRAME_RANK_MOST + 1];
 
 	assert_int_equal(H5Sget_simple_extent_dims(space, extent, most), s->o.rank + 1);
 	assert_true(most[0] == (s->o.frames ? s->o.frames : H5S_UNLIMITED));

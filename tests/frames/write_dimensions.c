@@ -157,6 +157,6 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "killed"))
 		_exit(0);
 	check(sluice_writer_close(w, -1));
-	sluice_context_free(ctx);
+	sluice_context_close(ctx);
 	return 0;
 }

@@ -76,7 +76,7 @@ static void store(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layo
 {
 	size_t n = ROWS * COLUMNS * layout->element;
 	unsigned char bytes[ROWS * COLUMNS * 8], shuffled[sizeof(bytes)], packed[4096];
-	const uint64_t offset[SLUICE_RANK_MOST] = {0};
+	const uint64_t offset[SLUICE_FRAME_RANK_MOST] = {0};
 	double time = frame * 0.5;
 	void *state;
 

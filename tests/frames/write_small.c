@@ -102,6 +102,6 @@ int main(int argc, char **argv)
 		}
 	}
 	check(sluice_writer_close(w, -1));
-	check(sluice_context_free(context));
+	check(sluice_context_close(context));
 	return 0;
 }

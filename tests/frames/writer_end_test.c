@@ -213,7 +213,7 @@ static void go_on_with_children(void)
 	good(field_put(u, "u", MORE + CHILDREN - 1, MORE + CHILDREN));
 	good(field_put(p, "p", MORE, MORE + CHILDREN));
 	good(sluice_writer_close(w, -1));
-	good(sluice_context_free(ctx));
+	good(sluice_context_close(ctx));
 	exit(STATUS);
 }
 
@@ -267,7 +267,7 @@ static void its_thread_dies(void)
 	DEMAND(sluice_writer_flush(w, -1) == -EIO);
 	DEMAND(field_add(w, "x", "none", 0, &u) == -EIO);
 	DEMAND(sluice_writer_close(w, SECONDS * 1000) == -EIO);
-	good(sluice_context_free(ctx));
+	good(sluice_context_close(ctx));
 	end_by_exit(STATUS);
 }
 

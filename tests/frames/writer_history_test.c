@@ -159,8 +159,8 @@ static size_t decode(unsigned flags, size_t count, const unsigned values[], size
 static void lend(const struct series *of, hid_t list)
 {
 	H5Z_class2_t class = {H5Z_CLASS_T_VERS, 0, 1, 1, "lent", NULL, NULL, decode};
-	hsize_t chunk[SLUICE_RANK_MOST + 1];
-	int rank = H5Pget_chunk(list, SLUICE_RANK_MOST + 1, chunk);
+	hsize_t chunk[SLUICE_FRAME_RANK_MOST + 1];
+	int rank = H5Pget_chunk(list, SLUICE_FRAME_RANK_MOST + 1, chunk);
 
 	if (sl_codec_find(of->o.codec, 1, &lent))
 		return;
@@ -184,7 +184,7 @@ static int wrong(const char *format, ...)
 
 static struct place {
 	haddr_t start;
-	hsize_t size, offset[SLUICE_RANK_MOST + 1];
+	hsize_t size, offset[SLUICE_FRAME_RANK_MOST + 1];
 	char name[80];
 } places[CHUNKS];
 static size_t place_count;
@@ -199,8 +199,8 @@ static int place_compare(const void *left, const void *right)
 /* Takes down the places of its visible chunks; after a close there are no others. */
 static int look_at_chunks(hid_t set, const char *name, hsize_t extent)
 {
-	hsize_t count = 0, wanted = 1, offset[SLUICE_RANK_MOST + 1], chunk[SLUICE_RANK_MOST + 1],
-		extents[SLUICE_RANK_MOST + 1];
+	hsize_t count = 0, wanted = 1, offset[SLUICE_FRAME_RANK_MOST + 1],
+		chunk[SLUICE_FRAME_RANK_MOST + 1], extents[SLUICE_FRAME_RANK_MOST + 1];
 	hid_t space = H5Dget_space(set), list = H5Dget_create_plist(set);
 	int rank = H5Sget_simple_extent_dims(space, extents, NULL);
 	unsigned mask;
@@ -295,7 +295,8 @@ static int look_behind(hid_t file, const char *name, unsigned s)
 {
 	hid_t set = H5Dopen2(file, name, H5P_DEFAULT), space = H5Dget_space(set),
 	      list = H5Dget_create_plist(set);
-	hsize_t extent[SLUICE_RANK_MOST + 1], most[SLUICE_RANK_MOST + 1], before, elements = 1;
+	hsize_t extent[SLUICE_FRAME_RANK_MOST + 1], most[SLUICE_FRAME_RANK_MOST + 1], before,
+		elements = 1;
 	int rank = H5Sget_simple_extent_dims(space, extent, most);
 	float *all;
 

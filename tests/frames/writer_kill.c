@@ -159,7 +159,7 @@ static void go_on(const struct way *way, const char *path, char **counts)
 		for (unsigned frame = (unsigned)atoi(counts[s]); frame < FRAMES; frame++)
 			put(&run, s, frame);
 	good(sluice_writer_close(run.w, 60000));
-	good(sluice_context_free(run.ctx));
+	good(sluice_context_close(run.ctx));
 }
 
 static int die(unsigned point)

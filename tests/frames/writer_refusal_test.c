@@ -83,7 +83,7 @@ static int try_as_nobody(const char *folder, const char *file)
 		return 2;
 	if (field_open(ctx, file, SLUICE_WRITER_APPEND, &w) != -EACCES)
 		return 3;
-	return sluice_context_free(ctx) ? 4 : 0;
+	return sluice_context_close(ctx) ? 4 : 0;
 }
 
 /* A child of a process that has no context. */

@@ -220,7 +220,7 @@ FIXTURE_TEST(a_run_goes_on_at_an_earlier_frame)
 		assert_before(s[i], 7);
 		frames_put(s[i], 7, 9);
 	}
-	sluice_frames_close(reader);
+	sluice_frames_free(reader);
 	assert_ok(sluice_writer_close(w, -1));
 	file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
 	for (unsigned i = 0; i < 3; i++)

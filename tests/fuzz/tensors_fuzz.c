@@ -256,7 +256,8 @@ static void check_tensor(const sluice_tensors *t, size_t index, uint64_t *end)
 	require(!sluice_tensors_find(t, tensor.name, &found) && found == index,
 	        "a name is not found");
 	require(sl_utf8_valid(tensor.name, strlen(tensor.name)), "a name is no UTF-8");
-	require(tensor.rank <= SLUICE_TENSOR_RANK && sl_type_find(tensor.type), "an unknown type");
+	require(tensor.rank <= SLUICE_TENSOR_RANK_MOST && sl_type_find(tensor.type),
+	        "an unknown type");
 	require(tensor.offset >= *end, "tensors overlap");
 	require(tensor.offset <= subject.n && tensor.bytes <= subject.n - tensor.offset,
 	        "a tensor ends behind the file");
@@ -296,7 +297,7 @@ static void check(sluice_context *ctx, int fd)
 		check_tensor(t, i, &end);
 	if (!sluice_tensors_file(t, 0, &file) && !strcmp(file.format, "safetensors"))
 		require(!sluice_tensors_count(t) || end == subject.n, "bytes belong to no tensor");
-	sluice_tensors_close(t);
+	sluice_tensors_free(t);
 }
 
 static sluice_context *ctx;
@@ -323,6 +324,6 @@ int main(int argc, char **argv)
 		       passed[i], refused[i]);
 		require(passed[i] && refused[i], "all are judged alike");
 	}
-	sluice_context_free(ctx);
+	sluice_context_close(ctx);
 	return 0;
 }

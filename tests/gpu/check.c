@@ -172,7 +172,7 @@ static int run_one(const struct check *check)
 	good = check->run();
 	fflush(stdout);
 	if (ctx)
-		MUST(sluice_context_free(ctx));
+		MUST(sluice_context_close(ctx));
 	return !good;
 }
 

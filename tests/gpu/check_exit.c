@@ -93,7 +93,7 @@ static int use_device(void)
 	MUST(sluice_close(in));
 	MUST(sluice_device_free(memory));
 	MUST(sluice_stream_free(stream));
-	MUST(sluice_context_free(ctx));
+	MUST(sluice_context_close(ctx));
 	return !good;
 }
 

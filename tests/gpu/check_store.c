@@ -32,7 +32,7 @@ static int produce(void)
 	for (int i = 0; i < SIZES; i++)
 		release_blob(put_blob(sizes[i].name, size_of(i), 0, seed + (uint64_t)i));
 	MUST(sluice_store_close(store));
-	MUST(sluice_context_free(ctx));
+	MUST(sluice_context_close(ctx));
 	return 0;
 }
 
@@ -69,7 +69,7 @@ static int read_all(void)
 	store_join();
 	good = all_are_there();
 	MUST(sluice_store_close(store));
-	MUST(sluice_context_free(ctx));
+	MUST(sluice_context_close(ctx));
 	return !good;
 }
 

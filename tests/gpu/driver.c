@@ -123,9 +123,9 @@ CUdeviceptr driver_memory(size_t length)
 	return memory;
 }
 
-sluice_stream driver_stream(void)
+CUstream driver_stream(void)
 {
-	sluice_stream stream;
+	CUstream stream;
 
 	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	return stream;
@@ -150,7 +150,7 @@ const char *driver_kernels(void)
 }
 
 static CUresult launch(enum driver_kernel kernel, uint64_t argument, unsigned blocks,
-                       unsigned threads, sluice_stream stream)
+                       unsigned threads, CUstream stream)
 {
 	void *parameters[] = {&argument};
 
@@ -160,12 +160,12 @@ static CUresult launch(enum driver_kernel kernel, uint64_t argument, unsigned bl
 	                         parameters, NULL);
 }
 
-CUresult driver_launch(enum driver_kernel kernel, uint64_t argument, sluice_stream stream)
+CUresult driver_launch(enum driver_kernel kernel, uint64_t argument, CUstream stream)
 {
 	return launch(kernel, argument, 1, 1, stream);
 }
 
-CUresult driver_launch_wide(enum driver_kernel kernel, uint64_t argument, sluice_stream stream)
+CUresult driver_launch_wide(enum driver_kernel kernel, uint64_t argument, CUstream stream)
 {
 	int processors = 0;
 	CUdevice device;

@@ -35,7 +35,7 @@ void driver_must(CUresult rc, const char *call);
 /* Host memory that the device can use at the same address, zeroed. */
 void *driver_pinned(size_t length);
 CUdeviceptr driver_memory(size_t length);
-sluice_stream driver_stream(void);
+CUstream driver_stream(void);
 
 enum driver_kernel { KERNEL_SPIN, KERNEL_STAMP, KERNELS };
 /* Loads them; a text that says why they cannot be, or NULL. */
@@ -44,9 +44,9 @@ const char *driver_kernels(void);
  * KERNEL_SPIN runs for `argument` nanoseconds; KERNEL_STAMP writes the device's clock, which is not 0, to
  * the 64-bit word whose address is `argument`.
  */
-CUresult driver_launch(enum driver_kernel kernel, uint64_t argument, sluice_stream stream);
+CUresult driver_launch(enum driver_kernel kernel, uint64_t argument, CUstream stream);
 /* The same on so many threads that no other kernel fits onto the device. */
-CUresult driver_launch_wide(enum driver_kernel kernel, uint64_t argument, sluice_stream stream);
+CUresult driver_launch_wide(enum driver_kernel kernel, uint64_t argument, CUstream stream);
 
 /* Seconds of CLOCK_MONOTONIC. */
 double driver_now(void);

@@ -200,7 +200,7 @@ static int store_chunks(struct sl_h5_dataset *dataset, const struct sl_h5_layout
                         uint64_t frame, const unsigned char *bytes, enum frame_masks masks)
 {
 	uint32_t filters = sl_h5_mask_codec(layout) | sl_h5_mask_shuffle(layout);
-	uint64_t offset[SLUICE_RANK_MOST] = {0};
+	uint64_t offset[SLUICE_FRAME_RANK_MOST] = {0};
 	int d = 0, err = 0;
 
 	for (unsigned i = 0; !err && d >= 0; i++) {
@@ -254,7 +254,7 @@ static void check_chunk(hid_t dataset, const struct sl_h5_layout *layout,
 	unsigned char *stored, *shuffled = malloc(n), *back = malloc(n), *chunk = malloc(n);
 	hsize_t length;
 	uint32_t mask;
-	uint64_t offset[SLUICE_RANK_MOST];
+	uint64_t offset[SLUICE_FRAME_RANK_MOST];
 	void *state;
 
 	for (unsigned i = 0; i < layout->rank; i++)
@@ -280,7 +280,7 @@ static void check_chunk(hid_t dataset, const struct sl_h5_layout *layout,
 
 static void check_decoded(hid_t dataset, const struct sl_h5_layout *layout, hsize_t frames)
 {
-	hsize_t count, place[SLUICE_RANK_MOST + 1];
+	hsize_t count, place[SLUICE_FRAME_RANK_MOST + 1];
 	hid_t space = H5Dget_space(dataset);
 
 	assert_true(H5Dget_num_chunks(dataset, space, &count) >= 0);
@@ -318,7 +318,7 @@ void frame_check(const char *name, const struct sl_h5_layout *layout, hsize_t fr
 {
 	hid_t file = H5Fopen(frame_path, H5F_ACC_RDONLY, H5P_DEFAULT);
 	hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT), space = H5Dget_space(dataset);
-	hsize_t extent[SLUICE_RANK_MOST + 1];
+	hsize_t extent[SLUICE_FRAME_RANK_MOST + 1];
 
 	assert_int_equal(H5Sget_simple_extent_dims(space, extent, NULL), layout->rank + 1);
 	assert_int_equal(extent[0], layout->contiguous ? layout->frames : frames);

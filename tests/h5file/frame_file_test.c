@@ -40,7 +40,7 @@ static struct sl_h5_layout any_layout(uint64_t *seed)
 	layout = frame_layout(codec, 1, unit_random(seed) % 2);
 	layout.type = types[type].type;
 	layout.element = types[type].element;
-	layout.rank = 1 + unit_random(seed) % SLUICE_RANK_MOST;
+	layout.rank = 1 + unit_random(seed) % SLUICE_FRAME_RANK_MOST;
 	for (unsigned i = 0; i < layout.rank; i++) {
 		layout.shape[i] = 1 + unit_random(seed) % (layout.rank > 2 ? 7 : 23);
 		layout.chunk[i] = 1 + unit_random(seed) % layout.shape[i];

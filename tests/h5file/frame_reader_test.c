@@ -186,7 +186,7 @@ static void write_and_read(unsigned at)
 		read_beside(file, at);
 	}
 	frame_close(file);
-	sluice_frames_close(reader.frames);
+	sluice_frames_free(reader.frames);
 }
 
 TEST(a_reader_that_follows_the_rule_sees_whole_frames)
@@ -255,7 +255,7 @@ static void read_beside_a_process(void)
 		begin_to_read(&reader);
 		read_on(&reader);
 	}
-	sluice_frames_close(reader.frames);
+	sluice_frames_free(reader.frames);
 	assert_int_equal(kill(writer, SIGKILL), 0);
 	assert_int_equal(waitpid(writer, NULL, 0), writer);
 	print_message(
@@ -278,7 +278,7 @@ static struct reader *the_reader(void)
 {
 	static struct reader r;
 
-	sluice_frames_close(r.frames);
+	sluice_frames_free(r.frames);
 	r = (struct reader){0};
 	assert_int_equal(sluice_frames_open(frame_path, &r.frames), 0);
 	wrong_by_the_rule = right_by_the_rule = 0;
@@ -374,7 +374,7 @@ TEST(a_file_that_is_replaced_is_another_one)
 	assert_int_equal(r->count, 6);
 	read_on(r);
 	assert_int_equal(right_by_the_rule, 1);
-	sluice_frames_close(r->frames);
+	sluice_frames_free(r->frames);
 }
 
 /* With an argument it is a writer for follow_h5py_test.py: of that file, until it is killed; with another one, of

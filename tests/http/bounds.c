@@ -265,7 +265,7 @@ HTTP_TEST(four_files_on_256_connections_take_bounded_memory)
 		for (size_t j = 0; j < PARTS; j++)
 			v[j] = (struct sluice_extent){b.data + (i * PARTS + j) * PART, PART,
 			                              2 * j * PART};
-		assert_ok(sluice_readv(files[i], v, PARTS, &ops[i]));
+		assert_ok(submit_read(files[i], v, PARTS, &ops[i]));
 	}
 	wait_until_asked(uri, "peak", most);
 	held = memory_in_use();
@@ -359,7 +359,7 @@ HTTP_TEST(many_small_extents_are_read)
 	for (i = 0; i < EXTENTS; i++)
 		v[i] = (struct sluice_extent){b.data + i * 700, 700,
 		                              rng_below(&r, 100 * MIB - 700)};
-	assert_ok(sluice_readv(file, v, EXTENTS, &op));
+	assert_ok(submit_read(file, v, EXTENTS, &op));
 	assert_moves(op, EXTENTS * 700);
 	for (i = 0; i < EXTENTS; i++)
 		assert_served(v[i].data, 700, v[i].offset);

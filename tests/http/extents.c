@@ -17,7 +17,7 @@ static void reads_extents(struct fixture *f, const char *uri, size_t step, bool 
 	for (size_t i = 0; i < COUNT; i++)
 		v[i] = (struct sluice_extent){b.data + i * (EACH + 1), EACH,
 		                              (mixed ? i * 7 % COUNT : i) * step};
-	assert_ok(sluice_readv(file, v, COUNT, &op));
+	assert_ok(submit_read(file, v, COUNT, &op));
 	assert_moves(op, (int64_t)COUNT * EACH);
 	for (size_t i = 0; i < COUNT; i++) {
 		assert_served(v[i].data, EACH, v[i].offset);

@@ -14,7 +14,7 @@ static sluice_op *start_open(struct fixture *f, const char *uri, sluice_queue *q
 /* An open whose handle is gone keeps the context until its end. */
 static void wait_until_free(struct fixture *f)
 {
-	while (sluice_context_free(f->ctx) == -EBUSY)
+	while (sluice_context_close(f->ctx) == -EBUSY)
 		sleep_ms(1);
 	f->ctx = NULL;
 	assert_ok(sluice_context_new(&row->config, &f->ctx));

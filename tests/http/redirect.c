@@ -185,7 +185,7 @@ HTTP_TEST(a_password_is_in_no_message)
 	snprintf(text, sizeof(text), "http://%s@127.0.0.1:99999/x", USER);
 	open_fails(f, text, EINVAL, "");
 	assert_null(strstr(sluice_last_message(), SECRET));
-	assert_ok(sluice_context_free(f->ctx));
+	assert_ok(sluice_context_close(f->ctx));
 	f->ctx = NULL;
 	errors_end();
 	n = file_length(log);

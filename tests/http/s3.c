@@ -272,7 +272,7 @@ static void lists(struct fixture *f, const char *uri, int recursive, const char 
 	}
 	assert_ok(rc);
 	assert_string_equal(all, expected);
-	sluice_list_close(list);
+	sluice_list_free(list);
 }
 
 S3_TEST(objects_are_listed_page_by_page)
@@ -301,7 +301,7 @@ S3_TEST(a_list_that_cannot_be_had_is_an_error)
 	assert_refused(sluice_list_open(f->ctx, "s3://echo/x", &options, 0, &list), EACCES,
 	               "AccessDenied");
 	assert_null(list);
-	sluice_list_close(list);
+	sluice_list_free(list);
 }
 
 /* ---------------------------------------------------------------------------- TLS, checksums */

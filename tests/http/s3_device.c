@@ -82,7 +82,7 @@ S3_TEST(a_write_of_device_memory_that_is_too_far_ahead_is_refused)
 	file = s3_open_put(f, uri, 0, 0);
 	assert_refused(sluice_write_on(file, d.memory, PART, 9 * PART, d.stream, &op), ESPIPE,
 	               "too far ahead");
-	assert_refused(sluice_writev_on(file, apart, 2, d.stream, &op), ESPIPE, "too far ahead");
+	assert_refused(submit_write_on(file, apart, 2, d.stream, &op), ESPIPE, "too far ahead");
 	assert_moves(start_write(file, d.memory, 2 * PART, 0), 2 * PART);
 	assert_ok(sluice_close(file));
 	assert_ok(stat(path, &st));

@@ -474,7 +474,7 @@ S3_TEST(uploads_that_were_left_are_listed_and_removed)
 		snprintf(ids[count++], sizeof(ids[0]), "%s", e.upload);
 	}
 	assert_ok(rc);
-	sluice_list_close(list);
+	sluice_list_free(list);
 	assert_int_equal(count, LEFT);
 	for (int i = 0; i < LEFT; i++) {
 		assert_non_null(strstr(uris[i], "+%"));

@@ -114,7 +114,7 @@ HTTP_TEST(an_operation_that_is_over_is_reported_while_another_stands_still)
 	quick = open_read(f->ctx, fault_uri("size=100000&latency=100"));
 	ops[0] = start_read(slow, bytes[0], 100, 0);
 	ops[1] = start_read(quick, bytes[1], 100, 0);
-	assert_ok(sluice_next_done(f->ctx, PATIENCE_MS, &over));
+	assert_ok(sluice_queue_next(sluice_context_queue(f->ctx), PATIENCE_MS, &over));
 	assert_ptr_equal(over, ops[1]);
 	assert_int_equal(sluice_poll(ops[0]), 0);
 	assert_served(bytes[1], 100, 0);

@@ -80,7 +80,7 @@ HTTP_TEST(a_bundle_that_is_not_there_is_an_error_that_names_it)
 		assert_true(rc < 0);
 	}
 	assert_non_null(strstr(sluice_last_message(), "/nonexistent/ca.pem"));
-	assert_ok(sluice_context_free(ctx));
+	assert_ok(sluice_context_close(ctx));
 }
 
 HTTP_TEST(plain_http_on_a_tls_port_is_an_error)

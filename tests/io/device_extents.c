@@ -135,9 +135,9 @@ static sluice_op *start_readv(sluice_file *file, const struct layout_test *t, bo
 	sluice_op *op = NULL;
 
 	if (on)
-		assert_ok(sluice_readv_on(file, t->v, t->count, stream, &op));
+		assert_ok(submit_read_on(file, t->v, t->count, stream, &op));
 	else
-		assert_ok(sluice_readv(file, t->v, t->count, &op));
+		assert_ok(submit_read(file, t->v, t->count, &op));
 	return op;
 }
 
@@ -205,9 +205,9 @@ LOCAL_TEST(extents_come_back_as_they_were_written, "a remote file cannot be writ
 		assert_ok(sluice_copy(t.memory, image, t.room));
 		file = open_both(f->ctx, path);
 		if (round % 2)
-			assert_ok(sluice_writev_on(file, t.v, t.count, stream, &op));
+			assert_ok(submit_write_on(file, t.v, t.count, stream, &op));
 		else
-			assert_ok(sluice_writev(file, t.v, t.count, &op));
+			assert_ok(submit_write(file, t.v, t.count, &op));
 		assert_moves(op, bytes_of(&t, t.length));
 		assert_ok(sluice_close(file));
 		assert_file_is(path, expected, t.length);
@@ -242,7 +242,7 @@ FIXTURE_TEST(in_stream_order_the_last_of_the_extents_in_one_place_stays)
 			v[i] = (struct sluice_extent){memory + at, LENGTH, i * LENGTH};
 			pattern_fill(expected + at, LENGTH, v[i].offset, 1);
 		}
-		assert_ok(sluice_readv_on(file, v, COUNT, streams[round % 2], &op));
+		assert_ok(submit_read_on(file, v, COUNT, streams[round % 2], &op));
 		assert_moves(op, n);
 		device_get(held, memory, n);
 		assert_memory_equal(held, expected, n);
@@ -275,9 +275,9 @@ LOCAL_TEST(extents_that_follow_each_other_are_read_in_few_pieces, NO_GATE)
 
 		bend(NULL);
 		if (round)
-			assert_ok(sluice_readv_on(file, v, EXTENTS, stream, &op));
+			assert_ok(submit_read_on(file, v, EXTENTS, stream, &op));
 		else
-			assert_ok(sluice_readv(file, v, EXTENTS, &op));
+			assert_ok(submit_read(file, v, EXTENTS, &op));
 		assert_moves(op, (size_t)EXTENTS * LENGTH);
 		assert_in_range(gate_count(), 1, EXTENTS / 16);
 	}

@@ -306,7 +306,7 @@ EMULATED_TEST(a_lost_device_ends_its_operations, NOT_LOST)
 	if (sluice_read_on(file, memory, 1000, 0, stream, &ops[0]) == 0)
 		assert_fails(ops[0], EIO);
 	assert_ok(sluice_close(file));
-	assert_ok(sluice_context_free(f->ctx));
+	assert_ok(sluice_context_close(f->ctx));
 	hold_end(&h);
 	sluice_emulated_lose(0, 0);
 	assert_ok(sluice_context_new(&row->config, &f->ctx));
@@ -369,7 +369,7 @@ EMULATED_TEST(a_lost_device_ends_a_submission_that_waits_for_room, NOT_LOST)
 	pthread_join(s.thread, NULL);
 	assert_int_equal(s.result, -EIO);
 	assert_ok(sluice_close(s.file));
-	assert_ok(sluice_context_free(f->ctx));
+	assert_ok(sluice_context_close(f->ctx));
 	sluice_emulated_lose(0, 0);
 	assert_ok(sluice_context_new(&row->config, &f->ctx));
 	stream_goes_on(f, s.stream, s.memory);

@@ -8,12 +8,12 @@ static void refused(sluice_file *file, const struct sluice_extent *v, size_t cou
 {
 	sluice_op *op = NULL;
 
-	assert_refused(sluice_readv(file, v, count, &op), EINVAL, says);
-	assert_refused(sluice_readv_on(file, v, count, stream, &op), EINVAL, says);
-	assert_refused(sluice_readv_on(file, v, count, stream, NULL), EINVAL, says);
+	assert_refused(submit_read(file, v, count, &op), EINVAL, says);
+	assert_refused(submit_read_on(file, v, count, stream, &op), EINVAL, says);
+	assert_refused(submit_read_on(file, v, count, stream, NULL), EINVAL, says);
 	if (!row->remote) {
-		assert_refused(sluice_writev(file, v, count, &op), EINVAL, says);
-		assert_refused(sluice_writev_on(file, v, count, stream, &op), EINVAL, says);
+		assert_refused(submit_write(file, v, count, &op), EINVAL, says);
+		assert_refused(submit_write_on(file, v, count, stream, &op), EINVAL, says);
 	}
 	assert_null(op);
 }
@@ -53,9 +53,9 @@ FIXTURE_TEST(memory_of_two_places_in_one_operation_is_refused)
 	refused(file, before, COUNT_OF(before), stream, "host");
 	if (!row->remote)
 		file_make(scratch(f, "mixed"), 64, 1);
-	assert_ok(sluice_readv_on(file, fine, COUNT_OF(fine), stream, &op));
+	assert_ok(submit_read_on(file, fine, COUNT_OF(fine), stream, &op));
 	assert_moves(op, 20);
-	assert_ok(sluice_readv(file, fine, COUNT_OF(fine), &op));
+	assert_ok(submit_read(file, fine, COUNT_OF(fine), &op));
 	assert_moves(op, 20);
 	assert_ok(sluice_close(file));
 	device_free(zero);
@@ -113,7 +113,7 @@ FIXTURE_TEST(a_wrong_request_in_stream_order_is_refused)
 			assert_refused(sluice_write_on(file, memory, 10, 0, stream, &op), EBADF,
 			               "");
 		else
-			assert_refused(sluice_writev_on(file, overlap, 2, stream, &op), EINVAL,
+			assert_refused(submit_write_on(file, overlap, 2, stream, &op), EINVAL,
 			               "overlap");
 	}
 	assert_null(op);

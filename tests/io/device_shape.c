@@ -66,9 +66,9 @@ FIXTURE_TEST(thousands_of_small_extents_are_read)
 
 		file_set_residency(path, (enum residency)(round / 2));
 		if (round % 2)
-			assert_ok(sluice_readv_on(file, v, EXTENTS, stream, &op));
+			assert_ok(submit_read_on(file, v, EXTENTS, stream, &op));
 		else
-			assert_ok(sluice_readv(file, v, EXTENTS, &op));
+			assert_ok(submit_read(file, v, EXTENTS, &op));
 		assert_moves(op, total);
 		check_scattered(v, memory, 1);
 		device_free(memory);
@@ -105,9 +105,9 @@ LOCAL_TEST(thousands_of_small_extents_are_written, "a remote file cannot be writ
 		assert_ok(sluice_copy(memory, image, length));
 		file = open_both(f->ctx, path);
 		if (round % 2)
-			assert_ok(sluice_writev_on(file, v, EXTENTS, stream, &op));
+			assert_ok(submit_write_on(file, v, EXTENTS, stream, &op));
 		else
-			assert_ok(sluice_writev(file, v, EXTENTS, &op));
+			assert_ok(submit_write(file, v, EXTENTS, &op));
 		memset(v, 0xff, EXTENTS * sizeof(*v)); /* the array was copied */
 		assert_moves(op, total);
 		assert_ok(sluice_close(file));
@@ -167,17 +167,17 @@ LOCAL_TEST(extents_of_any_length_and_place_are_written_and_read_back,
 		assert_ok(sluice_copy(src, image, room));
 		file = open_both(f->ctx, path);
 		if (round & 1)
-			assert_ok(sluice_writev_on(file, v, COUNT, stream, &op));
+			assert_ok(submit_write_on(file, v, COUNT, stream, &op));
 		else
-			assert_ok(sluice_writev(file, v, COUNT, &op));
+			assert_ok(submit_write(file, v, COUNT, &op));
 		assert_moves(op, total);
 		file_set_residency(path, (enum residency)(round % RESIDENCIES));
 		for (i = 0; i < COUNT; i++)
 			v[i].data = dst + ((char *)v[i].data - src);
 		if (round & 2)
-			assert_ok(sluice_readv_on(file, v, COUNT, stream, &op));
+			assert_ok(submit_read_on(file, v, COUNT, stream, &op));
 		else
-			assert_ok(sluice_readv(file, v, COUNT, &op));
+			assert_ok(submit_read(file, v, COUNT, &op));
 		assert_moves(op, total);
 		device_get(image, dst, room);
 		for (i = 0; i < COUNT; i++)

@@ -259,7 +259,7 @@ EMULATED_TEST(a_lost_device_costs_no_processor_while_storage_stands_still,
 	assert_true(used < 60);
 	gate_reset();
 	assert_ok(sluice_close(file));
-	assert_ok(sluice_context_free(f->ctx));
+	assert_ok(sluice_context_close(f->ctx));
 	sluice_emulated_lose(0, 0);
 	assert_ok(sluice_context_new(&row->config, &f->ctx));
 	device_free(memory);

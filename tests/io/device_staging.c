@@ -21,7 +21,7 @@ FIXTURE_TEST(too_little_staging_is_refused_when_the_context_is_made)
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_STAGING_BYTES");
 	c.staging_bytes = 128 * KIB;
 	assert_ok(sluice_context_new(&c, &ctx));
-	assert_ok(sluice_context_free(ctx));
+	assert_ok(sluice_context_close(ctx));
 	ctx = NULL;
 	c.slot_bytes = 32 * KIB;
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_SLOT_BYTES");
@@ -58,7 +58,7 @@ FIXTURE_TEST(the_least_staging_that_is_not_refused_is_enough)
 		c.staging_bytes = 64 * KIB;
 		while (sluice_context_new(&c, &ctx))
 			c.staging_bytes += 4 * KIB;
-		assert_ok(sluice_context_free(ctx));
+		assert_ok(sluice_context_close(ctx));
 		fixture_config(f, &c);
 		every_slot_that_the_memory_holds_can_be_had(f);
 	}
@@ -118,7 +118,7 @@ FIXTURE_TEST(an_applications_pinned_memory_is_used)
 	moves_both_ways(f, 1, 3 * MIB);
 	assert_refused(sluice_context_staging(f->ctx, gpu_device(1), pinned[1], n), EBUSY,
 	               gpu_name(1));
-	assert_ok(sluice_context_free(f->ctx));
+	assert_ok(sluice_context_close(f->ctx));
 	f->ctx = NULL;
 	/* It is the application's again. */
 	for (device = 0; device < 2; device++)
@@ -154,7 +154,7 @@ FIXTURE_TEST(two_contexts_use_one_device)
 		assert_device(other, n - 1, 1, 1);
 	}
 	assert_ok(sluice_close(b));
-	assert_ok(sluice_context_free(second.ctx));
+	assert_ok(sluice_context_close(second.ctx));
 	assert_moves(start_read_on(a, memory, n, 0, stream), n);
 	assert_ok(sluice_close(a));
 	device_free(memory);
@@ -185,7 +185,7 @@ FIXTURE_TEST(contexts_come_and_go_while_the_device_works)
 		assert_moves(start_read(own, small, 100, (uint64_t)round), 100);
 		assert_device(small, 100, (uint64_t)round, 1);
 		assert_ok(sluice_close(own));
-		assert_ok(sluice_context_free(other.ctx));
+		assert_ok(sluice_context_close(other.ctx));
 		for (i = 0; i < COUNT_OF(ops); i++)
 			assert_moves(ops[i], n);
 		assert_device(memory, n, 0, 1);

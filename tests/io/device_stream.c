@@ -232,7 +232,7 @@ FIXTURE_TEST(poll_says_that_a_read_is_over_once_the_stream_has_passed)
 		                 before);
 		assert_refused(sluice_cancel(op), EALREADY, "");
 		if (round % 2) {
-			assert_ok(sluice_next_done(f->ctx, 0, &done));
+			assert_ok(sluice_queue_next(sluice_context_queue(f->ctx), 0, &done));
 			assert_ptr_equal(done, op);
 		}
 		assert_int_equal(sluice_wait(op, 0), n);

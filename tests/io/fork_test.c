@@ -76,17 +76,17 @@ static void generations(const char *path, int depth, sluice_context **older)
 				CHECK(sluice_open(older[i], path, NULL, (sluice_file **)&none) ==
 				      -ECHILD);
 				CHECK(strstr(sluice_last_message(), "forked"));
-				CHECK(sluice_context_free(older[i]) == -ECHILD);
+				CHECK(sluice_context_close(older[i]) == -ECHILD);
 			}
 			generations(path, depth + 1, older);
 			/* Whose number is newer than that of the parent's handles. */
-			CHECK(sluice_context_free(older[0]) == -ECHILD);
+			CHECK(sluice_context_close(older[0]) == -ECHILD);
 			_exit(0);
 		}
 		CHECK(ends_well(child));
 		use(ctx, path);
 	}
-	CHECK(!sluice_context_free(ctx));
+	CHECK(!sluice_context_close(ctx));
 }
 
 static void check_refused(int error)

@@ -105,3 +105,40 @@ int64_t write_now(sluice_file *file, const void *src, size_t n, uint64_t offset)
 {
 	return finish(start_write(file, src, n, offset));
 }
+
+/* ------------------------------------------------------------------------------------ extents */
+
+static int submit_extents(sluice_file *file, int kind, const struct sluice_extent *v, size_t count,
+                          bool on, sluice_stream stream, sluice_op **out)
+{
+	struct sluice_request r = SLUICE_REQUEST_INIT;
+
+	r.kind = kind;
+	r.extents = v;
+	r.count = count;
+	r.on = on;
+	r.stream = stream;
+	return sluice_submit(file, &r, out);
+}
+
+int submit_read(sluice_file *file, const struct sluice_extent *v, size_t count, sluice_op **out)
+{
+	return submit_extents(file, SLUICE_READ, v, count, false, NULL, out);
+}
+
+int submit_write(sluice_file *file, const struct sluice_extent *v, size_t count, sluice_op **out)
+{
+	return submit_extents(file, SLUICE_WRITE, v, count, false, NULL, out);
+}
+
+int submit_read_on(sluice_file *file, const struct sluice_extent *v, size_t count,
+                   sluice_stream stream, sluice_op **out)
+{
+	return submit_extents(file, SLUICE_READ, v, count, true, stream, out);
+}
+
+int submit_write_on(sluice_file *file, const struct sluice_extent *v, size_t count,
+                    sluice_stream stream, sluice_op **out)
+{
+	return submit_extents(file, SLUICE_WRITE, v, count, true, stream, out);
+}

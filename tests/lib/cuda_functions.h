@@ -15,8 +15,8 @@ typedef struct CUgreenCtx_st *CUgreenCtx;
 
 enum { CU_MEMHOSTALLOC_PORTABLE = 1, CU_MEMHOSTALLOC_DEVICEMAP = 2 };
 enum { CU_STREAM_BLOCKING = 0 };
-#define CU_STREAM_LEGACY     ((sluice_stream)1)
-#define CU_STREAM_PER_THREAD ((sluice_stream)2)
+#define CU_STREAM_LEGACY     ((CUstream)1)
+#define CU_STREAM_PER_THREAD ((CUstream)2)
 
 /* What a part of a device is; its size is all that matters here. */
 typedef union {
@@ -32,8 +32,8 @@ typedef union {
 	X(cuCtxDestroy_v2, (CUcontext ctx))                                                        \
 	X(cuCtxSetCurrent, (CUcontext ctx))                                                        \
 	X(cuCtxSynchronize, (void))                                                                \
-	X(cuMemAllocAsync, (CUdeviceptr * memory, size_t length, sluice_stream stream))            \
-	X(cuMemFreeAsync, (CUdeviceptr memory, sluice_stream stream))                              \
+	X(cuMemAllocAsync, (CUdeviceptr * memory, size_t length, CUstream stream))                 \
+	X(cuMemFreeAsync, (CUdeviceptr memory, CUstream stream))                                   \
 	X(cuMemAllocManaged, (CUdeviceptr * memory, size_t length, unsigned flags))                \
 	X(cuMemHostAlloc, (void **memory, size_t length, unsigned flags))                          \
 	X(cuMemFreeHost, (void *memory))                                                           \
@@ -43,19 +43,18 @@ typedef union {
 	X(cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t length))                      \
 	X(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t length))                            \
 	X(cuMemcpyHtoDAsync_v2,                                                                    \
-	  (CUdeviceptr to, const void *from, size_t length, sluice_stream stream))                 \
-	X(cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t length, sluice_stream stream)) \
+	  (CUdeviceptr to, const void *from, size_t length, CUstream stream))                      \
+	X(cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t length, CUstream stream))      \
 	X(cuMemcpyDtoDAsync_v2,                                                                    \
-	  (CUdeviceptr to, CUdeviceptr from, size_t length, sluice_stream stream))                 \
+	  (CUdeviceptr to, CUdeviceptr from, size_t length, CUstream stream))                      \
 	X(cuMemsetD8_v2, (CUdeviceptr to, unsigned char byte, size_t length))                      \
-	X(cuMemsetD8Async,                                                                         \
-	  (CUdeviceptr to, unsigned char byte, size_t length, sluice_stream stream))               \
-	X(cuStreamCreateWithPriority, (sluice_stream * stream, unsigned flags, int priority))      \
-	X(cuStreamBeginCapture_v2, (sluice_stream stream, int mode))                               \
-	X(cuStreamEndCapture, (sluice_stream stream, CUgraph * graph))                             \
+	X(cuMemsetD8Async, (CUdeviceptr to, unsigned char byte, size_t length, CUstream stream))   \
+	X(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority))           \
+	X(cuStreamBeginCapture_v2, (CUstream stream, int mode))                                    \
+	X(cuStreamEndCapture, (CUstream stream, CUgraph * graph))                                  \
 	X(cuGraphDestroy, (CUgraph graph))                                                         \
-	X(cuLaunchHostFunc, (sluice_stream stream, void (*function)(void *), void *argument))      \
-	X(cuEventElapsedTime, (float *milliseconds, sluice_event from, sluice_event to))           \
+	X(cuLaunchHostFunc, (CUstream stream, void (*function)(void *), void *argument))           \
+	X(cuEventElapsedTime, (float *milliseconds, CUevent from, CUevent to))                     \
 	X(cuModuleLoadData, (CUmodule * module, const void *image))                                \
 	X(cuModuleLoadDataEx,                                                                      \
 	  (CUmodule * module, const void *image, unsigned count, int *options, void **values))     \
@@ -63,17 +62,16 @@ typedef union {
 	X(cuModuleUnload, (CUmodule module))                                                       \
 	X(cuLaunchKernel, (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, \
 	                   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,  \
-	                   sluice_stream stream, void **parameters, void **extra))
+	                   CUstream stream, void **parameters, void **extra))
 
 /* The fake driver has none of these, and a real one may be without. */
-#define PROBE_CUDA_FUNCTIONS(X)                                                                   \
-	X(cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t count, sluice_stream stream)) \
-	X(cuCtxGetStreamPriorityRange, (int *least, int *greatest))                               \
-	X(cuDeviceGetDevResource, (CUdevice device, CUdevResource * resource, int type))          \
-	X(cuDevResourceGenerateDesc, (void **description, CUdevResource *resources, unsigned n))  \
-	X(cuGreenCtxCreate,                                                                       \
-	  (CUgreenCtx * ctx, void *description, CUdevice device, unsigned flags))                 \
-	X(cuGreenCtxStreamCreate,                                                                 \
-	  (sluice_stream * stream, CUgreenCtx ctx, unsigned flags, int priority))
+#define PROBE_CUDA_FUNCTIONS(X)                                                                  \
+	X(cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t count, CUstream stream))     \
+	X(cuCtxGetStreamPriorityRange, (int *least, int *greatest))                              \
+	X(cuDeviceGetDevResource, (CUdevice device, CUdevResource * resource, int type))         \
+	X(cuDevResourceGenerateDesc, (void **description, CUdevResource *resources, unsigned n)) \
+	X(cuGreenCtxCreate,                                                                      \
+	  (CUgreenCtx * ctx, void *description, CUdevice device, unsigned flags))                \
+	X(cuGreenCtxStreamCreate, (CUstream * stream, CUgreenCtx ctx, unsigned flags, int priority))
 
 #endif

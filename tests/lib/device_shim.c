@@ -520,20 +520,6 @@ int __wrap_sluice_write(sluice_file *file, const void *src, size_t n, uint64_t o
 	                : __real_sluice_write(file, src, n, offset, out);
 }
 
-int __wrap_sluice_readv(sluice_file *file, const struct sluice_extent *v, size_t count,
-                        sluice_op **out)
-{
-	return active() ? submit_extents(file, SLUICE_READ, v, count, out)
-	                : __real_sluice_readv(file, v, count, out);
-}
-
-int __wrap_sluice_writev(sluice_file *file, const struct sluice_extent *v, size_t count,
-                         sluice_op **out)
-{
-	return active() ? submit_extents(file, SLUICE_WRITE, v, count, out)
-	                : __real_sluice_writev(file, v, count, out);
-}
-
 int64_t __wrap_sluice_wait(sluice_op *op, int timeout_ms)
 {
 	int64_t result = __real_sluice_wait(op, timeout_ms);
@@ -543,9 +529,9 @@ int64_t __wrap_sluice_wait(sluice_op *op, int timeout_ms)
 	return result;
 }
 
-int __wrap_sluice_next_done(sluice_context *ctx, int timeout_ms, sluice_op **out)
+int __wrap_sluice_queue_next(sluice_queue *queue, int timeout_ms, sluice_op **out)
 {
-	int rc = __real_sluice_next_done(ctx, timeout_ms, out);
+	int rc = __real_sluice_queue_next(queue, timeout_ms, out);
 
 	if (!rc && active())
 		settle(shadow_of(*out), __real_sluice_wait(*out, 0));

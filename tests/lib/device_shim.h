@@ -13,12 +13,8 @@ int __real_sluice_submit(sluice_file *file, const struct sluice_request *r, slui
 int __real_sluice_read(sluice_file *file, void *dst, size_t n, uint64_t offset, sluice_op **out);
 int __real_sluice_write(sluice_file *file, const void *src, size_t n, uint64_t offset,
                         sluice_op **out);
-int __real_sluice_readv(sluice_file *file, const struct sluice_extent *v, size_t count,
-                        sluice_op **out);
-int __real_sluice_writev(sluice_file *file, const struct sluice_extent *v, size_t count,
-                         sluice_op **out);
 int64_t __real_sluice_wait(sluice_op *op, int timeout_ms);
-int __real_sluice_next_done(sluice_context *ctx, int timeout_ms, sluice_op **out);
+int __real_sluice_queue_next(sluice_queue *queue, int timeout_ms, sluice_op **out);
 void *__real_sluice_op_user(const sluice_op *op);
 void __real_sluice_op_free(sluice_op *op);
 int __real_sluice_sync(sluice_file *file);
@@ -29,12 +25,8 @@ int __wrap_sluice_submit(sluice_file *file, const struct sluice_request *r, slui
 int __wrap_sluice_read(sluice_file *file, void *dst, size_t n, uint64_t offset, sluice_op **out);
 int __wrap_sluice_write(sluice_file *file, const void *src, size_t n, uint64_t offset,
                         sluice_op **out);
-int __wrap_sluice_readv(sluice_file *file, const struct sluice_extent *v, size_t count,
-                        sluice_op **out);
-int __wrap_sluice_writev(sluice_file *file, const struct sluice_extent *v, size_t count,
-                         sluice_op **out);
 int64_t __wrap_sluice_wait(sluice_op *op, int timeout_ms);
-int __wrap_sluice_next_done(sluice_context *ctx, int timeout_ms, sluice_op **out);
+int __wrap_sluice_queue_next(sluice_queue *queue, int timeout_ms, sluice_op **out);
 void *__wrap_sluice_op_user(const sluice_op *op);
 void __wrap_sluice_op_free(sluice_op *op);
 int __wrap_sluice_sync(sluice_file *file);

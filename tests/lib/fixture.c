@@ -54,7 +54,7 @@ int fixture_teardown(void **state)
 {
 	struct fixture *f = *state;
 	size_t descriptors, threads;
-	int rc = f->ctx ? sluice_context_free(f->ctx) : 0;
+	int rc = f->ctx ? sluice_context_close(f->ctx) : 0;
 
 	nftw(f->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	descriptors = count_descriptors();
@@ -69,7 +69,7 @@ int fixture_teardown(void **state)
 	if (seconds_now() - f->begun > 0.5)
 		print_message("[  %6.2f s]\n", seconds_now() - f->begun);
 	if (rc < 0)
-		print_error("sluice_context_free(): %s: %s\n", strerror(-rc),
+		print_error("sluice_context_close(): %s: %s\n", strerror(-rc),
 		            sluice_last_message());
 	if (rc == 0 && descriptors != f->descriptors)
 		print_error("%zu descriptors before, %zu after\n", f->descriptors, descriptors);
@@ -84,7 +84,7 @@ int fixture_teardown(void **state)
 
 void fixture_config(struct fixture *f, const struct sluice_config *config)
 {
-	assert_ok(sluice_context_free(f->ctx));
+	assert_ok(sluice_context_close(f->ctx));
 	f->ctx = NULL;
 	assert_ok(sluice_context_new(config, &f->ctx));
 }

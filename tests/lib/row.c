@@ -240,7 +240,7 @@ static void row_start_cufile(void)
 		printf("skipped: %s\n", sluice_last_message());
 		exit(77);
 	}
-	sluice_context_free(ctx);
+	sluice_context_close(ctx);
 }
 
 static void *do_nothing(void *arg)

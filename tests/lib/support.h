@@ -257,4 +257,12 @@ sluice_op *start_any(sluice_file *file, size_t n, uint64_t offset);
 #define assert_read(file, dst, n, offset)  assert_int_equal(read_now(file, dst, n, offset), n)
 #define assert_write(file, src, n, offset) assert_int_equal(write_now(file, src, n, offset), n)
 
+/* sluice_submit() of a read or a write of extents, awaited on the host or in the order of a stream. */
+int submit_read(sluice_file *file, const struct sluice_extent *v, size_t count, sluice_op **out);
+int submit_write(sluice_file *file, const struct sluice_extent *v, size_t count, sluice_op **out);
+int submit_read_on(sluice_file *file, const struct sluice_extent *v, size_t count,
+                   sluice_stream stream, sluice_op **out);
+int submit_write_on(sluice_file *file, const struct sluice_extent *v, size_t count,
+                    sluice_stream stream, sluice_op **out);
+
 #endif

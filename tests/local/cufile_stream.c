@@ -107,9 +107,9 @@ CUFILE_TEST(a_transfer_that_fails_on_a_stream_lets_it_go_on)
 
 		setenv(faults[i / 2].variable, faults[i / 2].value, 1);
 		if (i % 2)
-			assert_ok(sluice_writev_on(file, v, 3, stream, &op));
+			assert_ok(submit_write_on(file, v, 3, stream, &op));
 		else
-			assert_ok(sluice_readv_on(file, v, 3, stream, &op));
+			assert_ok(submit_read_on(file, v, 3, stream, &op));
 		launch_fill(0, stream, memory, 4096, 0, 12);
 		launch_take(0, stream, memory, 4096, host);
 		stream_pass(0, stream);
@@ -356,7 +356,7 @@ CUFILE_TEST(operation_that_would_wait_is_not_enqueued)
 	for (size_t i = 0; i < COUNT_OF(v); i++)
 		v[i] = (struct sluice_extent){memory + 8 * i, 8, 8 * i};
 	hold_begin(&hold, 0, other);
-	assert_ok(sluice_writev_on(file, v, COUNT_OF(v), other, &op));
+	assert_ok(submit_write_on(file, v, COUNT_OF(v), other, &op));
 	assert_refused(sluice_read_on(file, memory, 4096, 0, stream, NULL), EAGAIN, "same bytes");
 	assert_refused(sluice_read_on(file, memory, 4096, 0, other, NULL), EAGAIN, "same bytes");
 	hold_end(&hold);
@@ -388,12 +388,12 @@ CUFILE_TEST(submission_waits_for_what_it_overlaps)
 	/* Too many for cuFile, and so nothing that calls the driver later. */
 	for (size_t i = 0; i < MANY; i++)
 		v[i] = (struct sluice_extent){src + 8 * i, 8, 8 * i};
-	assert_ok(sluice_writev_on(file, v, MANY, other, &op));
+	assert_ok(submit_write_on(file, v, MANY, other, &op));
 	assert_moves(op, 8 * MANY);
 	assert_moves(start_read_on(file, dst, 8 * MANY, 0, stream), 8 * MANY);
 	device_fill(src, 8 * MANY, 0, 60);
 	hold_begin(&hold, 0, other);
-	assert_ok(sluice_writev_on(file, v, MANY, other, &op));
+	assert_ok(submit_write_on(file, v, MANY, other, &op));
 	assert_int_equal(pthread_create(&thread, NULL, let_go_soon, &hold), 0);
 	read = start_read_on(file, dst, 8 * MANY, 0, stream);
 	assert_moves(read, 8 * MANY);

@@ -142,10 +142,10 @@ CUFILE_TEST(many_extents_on_a_stream_go_without_it)
 	file = open_read(f->ctx, path);
 	for (size_t i = 0; i < MANY; i++)
 		v[i] = (struct sluice_extent){memory + i * N, N, i * N};
-	assert_ok(sluice_readv_on(file, v, MANY, stream, &op));
+	assert_ok(submit_read_on(file, v, MANY, stream, &op));
 	assert_moves(op, MANY * N);
 	assert_int_equal(fake_calls("ENQUEUE"), before);
-	assert_ok(sluice_readv_on(file, v, MANY - 1, stream, &op));
+	assert_ok(submit_read_on(file, v, MANY - 1, stream, &op));
 	assert_moves(op, (MANY - 1) * N);
 	if (has_fake())
 		assert_int_equal(fake_calls("ENQUEUE") - before, stream ? MANY - 1 : 0);
@@ -180,7 +180,7 @@ CUFILE_TEST(managed_memory_goes_without_it)
 	/* Also where only one of many extents is such. */
 	both[0] = (struct sluice_extent){device, n / 2, 0};
 	both[1] = (struct sluice_extent){memory + n / 2, n / 2, n / 2};
-	assert_ok(sluice_readv(file, both, 2, &op));
+	assert_ok(submit_read(file, both, 2, &op));
 	assert_moves(op, n);
 	assert_device(device, n / 2, 0, 7);
 	assert_pattern(memory, n, 0, 7);

@@ -58,7 +58,7 @@ static sluice_op *start_many(sluice_file *file, struct buffer *b)
 
 	for (i = 0; i < EXTENTS; i++)
 		v[i] = (struct sluice_extent){b->data + i * EXTENT, EXTENT, (uint64_t)i * EXTENT};
-	assert_ok(sluice_readv(file, v, EXTENTS, &op));
+	assert_ok(submit_read(file, v, EXTENTS, &op));
 	return op;
 }
 
@@ -165,7 +165,8 @@ FAULT_TEST(buffer_is_untouched_after_poll_and_the_descriptor_told_the_end)
 		else if (way == 1)
 			assert_true(readable(sluice_op_fd(op), PATIENCE_MS));
 		else
-			assert_ok(sluice_next_done(f->ctx, PATIENCE_MS, &done));
+			assert_ok(sluice_queue_next(sluice_context_queue(f->ctx), PATIENCE_MS,
+			                            &done));
 		check_marks(&b);
 		assert_int_equal(sluice_wait(op, 0), -EIO);
 		sluice_op_free(op);

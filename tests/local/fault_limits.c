@@ -61,7 +61,7 @@ FAULT_TEST(without_descriptors_there_is_a_clear_error)
 	snprintf(said[0], sizeof(said[0]), "%.255s", sluice_last_message());
 	rc[1] = sluice_op_fd(op);
 	snprintf(said[1], sizeof(said[1]), "%.255s", sluice_last_message());
-	rc[2] = sluice_done_fd(f->ctx);
+	rc[2] = sluice_queue_fd(sluice_context_queue(f->ctx));
 	rc[3] = sluice_context_new(&row->config, &ctx);
 	snprintf(said[2], sizeof(said[2]), "%.255s", sluice_last_message());
 	rc[4] = open_flags(f->ctx, scratch(f, "new"), SLUICE_OPEN_REPLACE, &none);
@@ -78,7 +78,7 @@ FAULT_TEST(without_descriptors_there_is_a_clear_error)
 	assert_int_equal(rc[2], -EMFILE);
 	assert_int_equal(rc[4], -EMFILE);
 	if (rc[3] == 0) /* posix alone needs none */
-		assert_ok(sluice_context_free(ctx));
+		assert_ok(sluice_context_close(ctx));
 	else
 		assert_true(*said[2]);
 	assert_null(none);
@@ -160,7 +160,7 @@ FAULT_TEST(a_thread_that_does_not_start_is_an_error)
 
 	c.workers = 3;
 	c.reactors = 2;
-	assert_ok(sluice_context_free(f->ctx));
+	assert_ok(sluice_context_close(f->ctx));
 	f->ctx = NULL;
 	for (n = 1; n < 20 && rc != 0; n++) {
 		sluice_context *ctx = NULL;
@@ -173,13 +173,13 @@ FAULT_TEST(a_thread_that_does_not_start_is_an_error)
 
 			assert_write(file, "x", 1, 0);
 			assert_ok(sluice_close(file));
-			assert_ok(sluice_context_free(ctx));
+			assert_ok(sluice_context_close(ctx));
 			failed++;
 			rc = -1;
 			continue;
 		}
 		if (rc == 0) {
-			assert_ok(sluice_context_free(ctx));
+			assert_ok(sluice_context_close(ctx));
 			break;
 		}
 		assert_true(rc == -EAGAIN || rc == -ENOSYS);

@@ -46,7 +46,7 @@ static bool do_work(struct work *w)
 		v[i] = (struct sluice_extent){w->b->data + i * 100000, 100000,
 		                              (uint64_t)i * 100000};
 	op = NULL;
-	rc = in ? sluice_readv(in, v, 20, &op) : 0;
+	rc = in ? submit_read(in, v, 20, &op) : 0;
 	w->told |= rc != 0;
 	right = right && (rc == 0 || is_memory(rc));
 	if (op) {
@@ -83,7 +83,7 @@ static bool do_work(struct work *w)
 	right = right && (rc == 0 || is_memory(rc));
 	rc = in ? sluice_close(in) : 0;
 	w->told |= rc != 0;
-	right = right && sluice_context_free(ctx) == 0;
+	right = right && sluice_context_close(ctx) == 0;
 	return right;
 }
 

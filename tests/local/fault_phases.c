@@ -32,13 +32,13 @@ FAULT_TEST(a_running_operation_says_so)
 	assert_int_equal(sluice_poll(op), 0);
 	assert_string_equal(sluice_op_message(op), "");
 	assert_false(readable(fd, 0));
-	assert_false(readable(sluice_done_fd(f->ctx), 0));
-	assert_int_equal(sluice_next_done(f->ctx, 0, &other), -EAGAIN);
+	assert_false(readable(sluice_queue_fd(sluice_context_queue(f->ctx)), 0));
+	assert_int_equal(sluice_queue_next(sluice_context_queue(f->ctx), 0, &other), -EAGAIN);
 	gate_open();
 	assert_true(readable(fd, PATIENCE_MS));
 	assert_int_equal(sluice_poll(op), 1);
 	/* A wait that ended too early did not see the end. */
-	assert_ok(sluice_next_done(f->ctx, PATIENCE_MS, &other));
+	assert_ok(sluice_queue_next(sluice_context_queue(f->ctx), PATIENCE_MS, &other));
 	assert_ptr_equal(op, other);
 	assert_moves(op, SPAN);
 	assert_ok(sluice_close(file));
@@ -204,7 +204,7 @@ FAULT_TEST(an_operation_that_was_let_go_still_moves_its_bytes)
 	sluice_op_free(behind);
 	gate_open();
 	assert_ok(sluice_sync(file));
-	assert_int_equal(sluice_next_done(f->ctx, 0, &none), -EAGAIN);
+	assert_int_equal(sluice_queue_next(sluice_context_queue(f->ctx), 0, &none), -EAGAIN);
 	assert_ok(sluice_close(file));
 	assert_file_is(path, b.data, SPAN);
 	buffer_free(&b);
@@ -299,7 +299,7 @@ FAULT_TEST(close_waits_for_blobs_in_flight)
 		assert_ok(sluice_write(c.file, b.data, SPAN / 2, 0, NULL));
 		assert_ok(sluice_write(c.file, b.data + SPAN / 2, SPAN / 2, SPAN / 2, NULL));
 		assert_true(gate_holds(1));
-		assert_refused(sluice_context_free(f->ctx), EBUSY, "");
+		assert_refused(sluice_context_close(f->ctx), EBUSY, "");
 		call_begin(&c);
 		sleep_ms(100);
 		assert_false(atomic_load(&c.over));

@@ -29,7 +29,7 @@ static void in_child(struct fixture *f, void (*run)(struct fixture *f))
 	pid_t child;
 	int status;
 
-	assert_ok(sluice_context_free(f->ctx));
+	assert_ok(sluice_context_close(f->ctx));
 	f->ctx = NULL;
 	child = fork();
 	if (!child) {
@@ -133,7 +133,7 @@ static void without_from_the_start(struct fixture *f)
 	CHECK(!sluice_context_feature(ctx, 0, &feature));
 	CHECK(!row_has_uring() || strstr(feature.detail, strerror(EPERM)));
 	use(ctx, f);
-	CHECK(!sluice_context_free(ctx));
+	CHECK(!sluice_context_close(ctx));
 }
 
 FAULT_TEST(io_uring_enter_may_be_refused_from_the_start)
@@ -155,7 +155,7 @@ static void without_later(struct fixture *f)
 	options.flags = SLUICE_OPEN_READ;
 	options.backend = "uring";
 	CHECK(sluice_open(ctx, scratch(f, "used"), &options, &file) == -ENOSYS);
-	CHECK(!sluice_context_free(ctx));
+	CHECK(!sluice_context_close(ctx));
 }
 
 FAULT_TEST(io_uring_enter_may_be_refused_later)
@@ -201,7 +201,7 @@ static void without_in_the_middle(struct fixture *f, bool write)
 	for (size_t i = 0; i < LENGTH; i++)
 		CHECK(bytes[i] == 0x55);
 	free(bytes);
-	CHECK(!sluice_context_free(ctx));
+	CHECK(!sluice_context_close(ctx));
 }
 
 static void without_in_a_read(struct fixture *f)
@@ -231,7 +231,7 @@ static void without_fallocate(struct fixture *f, int error)
 	CHECK(!sluice_context_new(&row->config, &ctx));
 	deny(SYS_fallocate, error);
 	use(ctx, f);
-	CHECK(!sluice_context_free(ctx));
+	CHECK(!sluice_context_close(ctx));
 }
 
 static void fallocate_is_unknown(struct fixture *f)
@@ -265,7 +265,7 @@ static void in_a_jail(struct fixture *f)
 
 	CHECK(!sluice_context_new(&row->config, &ctx));
 	CHECK(!sluice_context_feature(ctx, 4, &feature[0]));
-	CHECK(!sluice_context_free(ctx));
+	CHECK(!sluice_context_close(ctx));
 	if (chdir(f->dir) || chroot("."))
 		_exit(SKIPPED);
 	CHECK(access("/proc", F_OK));
@@ -277,7 +277,7 @@ static void in_a_jail(struct fixture *f)
 	CHECK(!sluice_stat(file, &st));
 	CHECK(!direct || st.direct_offset);
 	CHECK(!sluice_close(file));
-	CHECK(!sluice_context_free(ctx));
+	CHECK(!sluice_context_close(ctx));
 }
 
 FAULT_TEST(direct_io_needs_no_proc)

@@ -71,7 +71,7 @@ static void check_near_extents(sluice_file *file, const unsigned char *bytes, si
 		v[i] = (struct sluice_extent){back[i], 100 + i, at};
 		at += 100 + i;
 	}
-	assert_ok(sluice_readv(file, v, EXTENTS, &op));
+	assert_ok(submit_read(file, v, EXTENTS, &op));
 	assert_int_equal(sluice_wait(op, -1), EXTENTS * 100 + EXTENTS * (EXTENTS - 1) / 2);
 	sluice_op_free(op);
 	for (size_t i = 0; i < EXTENTS; i++)
@@ -258,9 +258,9 @@ FAULT_TEST(operation_fails_with_a_bad_extent_among_many)
 		file_set_residency(path, round / 2 ? COLD : CACHED);
 		bend(bad_sector);
 		if (round % 2)
-			assert_ok(sluice_writev(file, v, EXTENTS, &op));
+			assert_ok(submit_write(file, v, EXTENTS, &op));
 		else
-			assert_ok(sluice_readv(file, v, EXTENTS, &op));
+			assert_ok(submit_read(file, v, EXTENTS, &op));
 		assert_fails(op, EIO);
 		bend(NULL);
 	}

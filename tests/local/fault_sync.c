@@ -166,7 +166,7 @@ FAULT_TEST(a_replacement_that_lacks_nothing_takes_the_name)
 	file_write(path, "old", 3, 0);
 	assert_ok(open_flags(f->ctx, path, SLUICE_OPEN_REPLACE | SLUICE_OPEN_READ, &file));
 	assert_write(file, "new!", 4, 0);
-	assert_refused(sluice_writev(file, twice, 2, NULL), EINVAL, "overlap");
+	assert_refused(submit_write(file, twice, 2, NULL), EINVAL, "overlap");
 	assert_refused(sluice_truncate(file, (uint64_t)INT64_MAX + 1), EINVAL, "");
 	bend(nothing_comes);
 	file_set_residency(path, COLD);

@@ -247,7 +247,7 @@ static void read_extents(sluice_file *file, const unsigned char *bytes, unsigned
 		v[i] = (struct sluice_extent){back + sum, 100 + i, 50000 + i * i * 500};
 		sum += v[i].length;
 	}
-	if (!moved("readv", sluice_readv(file, v, COUNT_OF(v), &op), &op, sum))
+	if (!moved("readv", submit_read(file, v, COUNT_OF(v), &op), &op, sum))
 		return;
 	for (size_t i = 0; i < COUNT_OF(v); i++)
 		if (memcmp(v[i].data, bytes + v[i].offset, v[i].length))
@@ -331,11 +331,11 @@ static void use(const struct refusal *r)
 		_exit(0);
 	if (r->moment == 1)
 		refuse(r);
-	said("done fd", sluice_done_fd(ctx));
+	said("done fd", sluice_queue_fd(sluice_context_queue(ctx)));
 	use_file(ctx, r, bytes, back);
 	report->renewed = replace(ctx, "new", SLUICE_OPEN_EXCLUSIVE, bytes);
 	report->changed = replace(ctx, "old", SLUICE_OPEN_DURABLE, bytes);
-	said("free", sluice_context_free(ctx));
+	said("free", sluice_context_close(ctx));
 	_exit(0);
 }
 

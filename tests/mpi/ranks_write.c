@@ -379,7 +379,7 @@ int main(int argc, char **argv)
 	while (setup.absent == setup.rank)
 		doze(1000);
 	rc = run(ctx);
-	sluice_context_free(ctx);
+	sluice_context_close(ctx);
 	if (!setup.leave && setup.desert != setup.rank)
 		MPI_Finalize();
 	return rc ? 1 : 0;

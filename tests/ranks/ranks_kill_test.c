@@ -87,7 +87,7 @@ static int write_and_end(const void *argument)
 			fprintf(stderr, "rank %d: %s\n", r, crew.members[r].said[0]);
 			return 1;
 		}
-	sluice_context_free(ctx);
+	sluice_context_close(ctx);
 	return 0;
 }
 

@@ -255,7 +255,7 @@ DAEMON_TEST(spilled_blob_can_be_deleted)
 	assert_ok(sluice_blob_delete(d->store, "b/0"));
 	assert_ok(sluice_watch_next(watch, 5000, &e));
 	assert_int_equal(e.kind, SLUICE_WATCH_DELETED);
-	sluice_watch_close(watch);
+	sluice_watch_free(watch);
 	assert_int_equal(sluice_blob_get(d->store, "b/0", 0, &blob), -ENOENT);
 	put_away(d->store, "b/0", 100, 0);
 	check(d->store, "b/0", 100);

@@ -265,7 +265,7 @@ DAEMON_TEST(a_watch_tells_what_happens)
 	assert_string_equal(e.name, "a/2");
 	assert_false(readable(sluice_watch_fd(watch), 20));
 	assert_refused(sluice_store_close(d->store), EBUSY, "watches");
-	sluice_watch_close(watch);
+	sluice_watch_free(watch);
 	assert_ok(sluice_blob_delete(d->store, "b/1"));
 	assert_idle(d->store);
 }
@@ -290,7 +290,7 @@ DAEMON_TEST(a_watcher_that_does_not_read_is_told_what_it_lost)
 	assert_int_equal(e.kind, SLUICE_WATCH_CREATED);
 	assert_ok(sluice_watch_next(watch, 5000, &e));
 	assert_int_equal(e.kind, SLUICE_WATCH_SEALED);
-	sluice_watch_close(watch);
+	sluice_watch_free(watch);
 	assert_ok(sluice_blob_delete(d->store, "w"));
 	assert_idle(d->store);
 }
@@ -305,7 +305,7 @@ DAEMON_TEST(a_closed_watch_that_lost_events_is_gone)
 	for (int i = 0; i < 1000; i++)
 		assert_let_go(put(d->store, "w", 10, 0), d->store, "w");
 	for (size_t i = 0; i < COUNT_OF(watches); i++)
-		sluice_watch_close(watches[i]);
+		sluice_watch_free(watches[i]);
 	assert_idle(d->store);
 }
 
@@ -336,7 +336,7 @@ DAEMON_TEST(wrong_arguments_are_refused)
 	assert_refused(sluice_store_open("/tmp/there/is/nothing", NULL, &store), ENOENT, "nothing");
 	assert_ok(sluice_blob_release(NULL));
 	assert_ok(sluice_store_close(NULL));
-	sluice_watch_close(NULL);
+	sluice_watch_free(NULL);
 	/* "../x" is a name as any other. */
 	assert_let_go(put(d->store, "../../x", 5, 0), d->store, "../../x");
 	assert_idle(d->store);
@@ -509,7 +509,7 @@ DAEMON_TEST(a_time_out_needs_no_server)
 	for (unsigned i = 0; i < COUNT_OF(getters); i++)
 		assert_int_equal(getters[i].rc[0], -ETIMEDOUT);
 	assert_refused(sluice_blob_get(other, "another", 0, &getters[0].blob), ENOENT, "another");
-	sluice_watch_close(watch);
+	sluice_watch_free(watch);
 	assert_ok(sluice_store_close(other));
 	assert_let_go(blob, d->store, "there");
 	assert_ok(sluice_blob_delete(d->store, "missing"));

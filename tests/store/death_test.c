@@ -315,7 +315,7 @@ DEATH_TEST(unsealed_blob_fails_when_the_server_dies)
 	do
 		assert_ok(sluice_watch_next(watch, 5000, &e));
 	while (e.kind != SLUICE_WATCH_DELETED || strcmp(e.name, "x") != 0);
-	sluice_watch_close(watch);
+	sluice_watch_free(watch);
 	assert_idle(d->store);
 }
 

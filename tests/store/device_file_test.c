@@ -39,7 +39,7 @@ static int teardown(void **state)
 	void *d = s->d;
 
 	assert_ok(sluice_stream_free(s->stream));
-	assert_ok(sluice_context_free(s->ctx));
+	assert_ok(sluice_context_close(s->ctx));
 	assert_idle(s->d->store);
 	daemon_teardown(&d);
 	free(s);
@@ -193,10 +193,10 @@ SHELF_TEST(several_extents_are_one_operation)
 	pattern_fill(b.data, N, 0, SEED);
 	for (size_t i = 0; i < COUNT; i++)
 		v[i] = (struct sluice_extent){b.data + i * EACH, EACH, i * EACH};
-	assert_ok(sluice_writev(file, v, COUNT, &op));
+	assert_ok(submit_write(file, v, COUNT, &op));
 	assert_int_equal(finish(op), N);
 	memset(b.data, 0, N);
-	assert_ok(sluice_readv(file, v, COUNT, &op));
+	assert_ok(submit_read(file, v, COUNT, &op));
 	assert_int_equal(finish(op), N);
 	assert_pattern(b.data, N, 0, SEED);
 	assert_ok(sluice_close(file));
@@ -210,7 +210,7 @@ SHELF_TEST(oversized_request_makes_no_blob)
 	char bytes[200] = {0};
 	sluice_op *op;
 
-	assert_refused(sluice_context_free(s->ctx), EBUSY, "1 file");
+	assert_refused(sluice_context_close(s->ctx), EBUSY, "1 file");
 	assert_ok(sluice_read(file, bytes, 200, 50, &op));
 	assert_int_equal(finish(op), 50);
 	assert_ok(sluice_write(file, bytes, 100, 1, &op));
@@ -312,7 +312,7 @@ SHELF_TEST(memory_out_of_a_streams_reach_is_refused)
 	assert_refused(sluice_write_on(file, host, 10, 0, s->stream, &op), ENOTSUP, "pinned");
 	for (size_t i = 0; i < 65; i++)
 		v[i] = (struct sluice_extent){memory + i, 1, i};
-	assert_refused(sluice_writev_on(file, v, 65, s->stream, &op), E2BIG, "64");
+	assert_refused(submit_write_on(file, v, 65, s->stream, &op), E2BIG, "64");
 	if (gpu_has_two()) {
 		char *far = alloc_on(ELSE, 10);
 

@@ -33,7 +33,7 @@ static int teardown(void **state)
 	struct shelf *s = *state;
 	void *d = s->d;
 
-	assert_ok(sluice_context_free(s->ctx));
+	assert_ok(sluice_context_close(s->ctx));
 	assert_idle(s->d->store);
 	daemon_teardown(&d);
 	free(s);

@@ -60,7 +60,7 @@ DAEMON_TEST(the_last_release_deletes)
 		assert_event(watch, SLUICE_WATCH_DELETED, "y");
 		assert_event(watch, SLUICE_WATCH_DELETED, "x");
 	}
-	sluice_watch_close(watch);
+	sluice_watch_free(watch);
 	assert_ok(sluice_store_close(other));
 	assert_idle(d->store);
 }

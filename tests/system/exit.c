@@ -38,7 +38,7 @@ static void look(void)
 		_exit(1);
 	}
 	must(sluice_close(late_file));
-	must(sluice_context_free(late));
+	must(sluice_context_close(late));
 	_exit(0);
 }
 

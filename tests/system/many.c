@@ -212,7 +212,7 @@ static void *take_all(void *arg)
 	struct taker *t = arg;
 	sluice_op *op;
 
-	while (sluice_next_done(t->ctx, 2000, &op) == 0) {
+	while (sluice_queue_next(sluice_context_queue(t->ctx), 2000, &op) == 0) {
 		struct record *r = sluice_op_user(op);
 
 		t->taken++;

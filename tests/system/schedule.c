@@ -133,7 +133,7 @@ static void *take(void *arg)
 	while (!atomic_load(&t->stop)) {
 		struct pending *p;
 
-		if (sluice_next_done(t->ctx, 5, &op) != 0)
+		if (sluice_queue_next(sluice_context_queue(t->ctx), 5, &op) != 0)
 			continue;
 		p = sluice_op_user(op);
 		atomic_store(&p->over, true);

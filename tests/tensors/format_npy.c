@@ -58,7 +58,7 @@ FIXTURE_TEST(an_npy_file_is_a_tensor_with_its_name)
 		assert_int_equal(tensor.shape[1], 3);
 		assert_int_equal(tensor.bytes, types[i].bytes * 6);
 		assert_int_equal(tensor.offset, n - tensor.bytes);
-		sluice_tensors_close(t);
+		sluice_tensors_free(t);
 	}
 }
 
@@ -107,7 +107,7 @@ FIXTURE_TEST(an_npy_file_that_is_wrong_is_refused)
 			assert_open_refused(f, made(f, name, bytes, n), npys[i].error,
 			                    npys[i].says);
 		else
-			sluice_tensors_close(opened(f, made(f, name, bytes, n)));
+			sluice_tensors_free(opened(f, made(f, name, bytes, n)));
 	}
 	write_npy(bytes, 1, npys[0].dictionary, 4);
 	bytes[6] = 4;
@@ -215,7 +215,7 @@ FIXTURE_TEST(members_of_an_npz_file_are_tensors)
 				assert_int_equal(zip->bytes[got(t, i).offset], 7);
 				assert_int_equal(got(t, i).bytes, 8);
 			}
-			sluice_tensors_close(t);
+			sluice_tensors_free(t);
 			free(zip);
 		}
 }

@@ -25,7 +25,7 @@ static int plan_setup(void **state)
 static int plan_teardown(void **state)
 {
 	(void)state;
-	return sluice_context_free(ctx);
+	return sluice_context_close(ctx);
 }
 
 static uint64_t below(uint64_t *seed, uint64_t bound)
@@ -39,7 +39,7 @@ static uint64_t below(uint64_t *seed, uint64_t bound)
 static size_t model_bits(const struct sl_tensor *tensor, const struct sluice_tensor_range *ranges,
                          size_t *out)
 {
-	uint64_t at[SLUICE_TENSOR_RANK] = {0}, bits = sl_type_find(tensor->type)->bits;
+	uint64_t at[SLUICE_TENSOR_RANK_MOST] = {0}, bits = sl_type_find(tensor->type)->bits;
 	size_t count = 0;
 	unsigned i;
 
@@ -110,7 +110,7 @@ static uint64_t add_by_chance(struct sluice_tensors *table, uint32_t file, uint6
 {
 	int type = types[below(seed, sizeof(types) / sizeof(types[0]))];
 	unsigned rank = (unsigned)below(seed, 6);
-	uint64_t shape[SLUICE_TENSOR_RANK], bits = sl_type_find(type)->bits;
+	uint64_t shape[SLUICE_TENSOR_RANK_MOST], bits = sl_type_find(type)->bits;
 
 	for (unsigned i = 0; i < rank; i++)
 		bits *= shape[i] = below(seed, 20) ? 1 + below(seed, 5) : 0;
@@ -142,7 +142,7 @@ TEST(a_slice_is_the_elements_that_its_ranges_name)
 	for (int round = 0; round < ROUNDS; round++) {
 		static unsigned char expected[FILE_SIZE], got[FILE_SIZE];
 		struct sluice_tensors *table = table_new(ctx);
-		struct sluice_tensor_range ranges[SLUICE_TENSOR_RANK];
+		struct sluice_tensor_range ranges[SLUICE_TENSOR_RANK_MOST];
 		struct sluice_tensor_want want = {0, ranges, got};
 		struct sluice_tensor_item item = {sizeof(item)};
 		sluice_tensor_plan *plan = NULL;
@@ -179,7 +179,7 @@ static void check_wants(uint64_t *seed, enum sl_tensor_parts_kind kind)
 {
 	enum { WANTS = 40 };
 	static unsigned char expected[FILE_SIZE], places[WANTS][4096];
-	struct sluice_tensor_range ranges[WANTS][SLUICE_TENSOR_RANK];
+	struct sluice_tensor_range ranges[WANTS][SLUICE_TENSOR_RANK_MOST];
 	struct sluice_tensor_want wants[WANTS];
 	struct sluice_tensors *table = table_new(ctx);
 	sluice_tensor_memory *memory;

@@ -83,7 +83,7 @@ FIXTURE_TEST(every_type_is_listed_with_its_bytes)
 		assert_int_equal(tensor.offset, begin);
 		begin += tensor.bytes;
 	}
-	sluice_tensors_close(t);
+	sluice_tensors_free(t);
 }
 
 FIXTURE_TEST(each_rank_from_0_to_16_keeps_its_shape)
@@ -113,7 +113,7 @@ FIXTURE_TEST(each_rank_from_0_to_16_keeps_its_shape)
 		for (unsigned i = 0; i < rank; i++)
 			assert_int_equal(tensor.shape[i], i == 0 ? 7 : i == 1 ? 2 : 1);
 	}
-	sluice_tensors_close(t);
+	sluice_tensors_free(t);
 }
 
 FIXTURE_TEST(tensors_are_in_the_order_of_their_bytes_and_found_by_any_name)
@@ -157,10 +157,10 @@ FIXTURE_TEST(tensors_are_in_the_order_of_their_bytes_and_found_by_any_name)
 	assert_string_equal(value, "\xc3\xa4");
 	assert_refused(sluice_tensors_metadata(t, 0, 2, &key, &value), ENOENT, "2");
 	assert_refused(sluice_tensors_file(t, 1, &file), ENOENT, "1");
-	sluice_tensors_close(t);
+	sluice_tensors_free(t);
 	t = opened(f, made_safetensors(f, "none", "{\"__metadata__\":null}", 0));
 	assert_int_equal(sluice_tensors_count(t), 0);
-	sluice_tensors_close(t);
+	sluice_tensors_free(t);
 }
 
 /* Names of the length and the kind of those of a model. */
@@ -193,7 +193,7 @@ FIXTURE_TEST(tensors_of_20000_are_found_in_a_few_milliseconds)
 		best = SL_MIN(best, seconds_now() - begun);
 		assert_int_equal(sluice_tensors_count(t), MANY);
 		if (i < 2)
-			sluice_tensors_close(t);
+			sluice_tensors_free(t);
 	}
 	print_message("opened in %.1f ms\n", best * 1e3);
 	for (size_t i = 0; i < MANY; i += 7) {
@@ -201,7 +201,7 @@ FIXTURE_TEST(tensors_of_20000_are_found_in_a_few_milliseconds)
 		         i / 128, i % 128);
 		assert_int_equal(found(t, name).offset, 8 + strlen(json) + 4 * i);
 	}
-	sluice_tensors_close(t);
+	sluice_tensors_free(t);
 	free(json);
 }
 
@@ -375,7 +375,7 @@ FIXTURE_TEST(a_name_is_unique_among_files)
 	assert_int_equal(sluice_tensors_count(t), 20);
 	for (size_t i = 0; i < 20; i++)
 		assert_int_equal(got(t, i).file, i / 10);
-	sluice_tensors_close(t);
+	sluice_tensors_free(t);
 	t = NULL;
 	assert_refused(sluice_tensors_open(f->ctx, uris, 3, NULL, &t), EBADMSG, "one', too");
 	assert_null(t);
@@ -399,7 +399,7 @@ FIXTURE_TEST(the_error_of_a_file_among_many_is_told)
 	}
 	assert_ok(sluice_tensors_open(f->ctx, uris, FILES, NULL, &t));
 	assert_int_equal(sluice_tensors_count(t), 3 * FILES);
-	sluice_tensors_close(t);
+	sluice_tensors_free(t);
 	t = NULL;
 	made_safetensors(f, "bad", "{", 12);
 	free((void *)uris[17]);
@@ -431,7 +431,7 @@ FIXTURE_TEST(an_index_opens_the_files_beside_it)
 	assert_non_null(strstr(file.name, "/2.safetensors"));
 	assert_string_equal(file.format, "safetensors");
 	assert_refused(sluice_tensors_file(t, 2, &file), ENOENT, "2");
-	sluice_tensors_close(t);
+	sluice_tensors_free(t);
 }
 
 FIXTURE_TEST(an_index_that_is_wrong_is_refused)

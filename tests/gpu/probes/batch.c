@@ -22,7 +22,7 @@ enum { SEGMENTS = 20000, SPACE = 256 << 20, SLOT = 8 << 20, GAP = 256 };
 /* CUDA Driver API reference, CUDA 13.0: without `failed`. */
 static CUresult (*batch_of_13)(CUdeviceptr *to, CUdeviceptr *from, size_t *lengths, size_t count,
                                struct CUmemcpyAttributes *attributes, size_t *starts, size_t kinds,
-                               sluice_stream stream);
+                               CUstream stream);
 
 static CUdeviceptr to[SEGMENTS], from[SEGMENTS];
 static size_t lengths[SEGMENTS];
@@ -31,7 +31,7 @@ static CUdeviceptr there, scratch;
 static bool rows;
 static _Atomic uint32_t *done_word;
 
-static CUresult give_batch(size_t first, size_t count, sluice_stream stream)
+static CUresult give_batch(size_t first, size_t count, CUstream stream)
 {
 	struct CUmemcpyAttributes attributes = {.source_order = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
 	size_t start = 0, failed = SIZE_MAX;
@@ -57,7 +57,7 @@ static CUresult give_batch(size_t first, size_t count, sluice_stream stream)
 }
 
 /* One by one if `at_once` is 1. */
-static void give_all(size_t first, size_t count, size_t at_once, sluice_stream stream)
+static void give_all(size_t first, size_t count, size_t at_once, CUstream stream)
 {
 	for (size_t i = first; i < first + count; i += at_once) {
 		size_t n = at_once < first + count - i ? at_once : first + count - i;
@@ -116,7 +116,7 @@ static double processor_seconds(void)
 
 /* --------------------------------------------------------------------------------------- takes */
 
-static void try_stream(const char *name, sluice_stream stream)
+static void try_stream(const char *name, CUstream stream)
 {
 	CUresult rc = give_batch(0, 4, stream);
 
@@ -130,7 +130,7 @@ static void try_stream(const char *name, sluice_stream stream)
 static void takes(void)
 {
 	CUresult (*find)(const char *, void **, int, uint64_t, int *) = NULL;
-	sluice_stream stream = driver_stream();
+	CUstream stream = driver_stream();
 	int version = 0, status;
 	CUgraph graph;
 	CUresult rc;
@@ -177,7 +177,7 @@ enum { CALLS_MOST = 3000 };
 struct attempt {
 	size_t at_once; /* 1: single copies */
 	bool between;   /* a wait before and a write behind each call */
-	sluice_stream stream;
+	CUstream stream;
 	_Atomic unsigned given;
 	_Atomic bool over;
 };
@@ -280,7 +280,7 @@ static void word_way(const char *way, size_t length, size_t count)
 {
 	enum { ROUNDS = 300 };
 	bool in = way[0] == 'i', device = way[0] == 's';
-	sluice_stream stream = driver_stream(), other = driver_stream();
+	CUstream stream = driver_stream(), other = driver_stream();
 	size_t apart = (length + GAP) * count, wrong = 0;
 	char *seen = pinned + SPACE / 2;
 
@@ -337,7 +337,7 @@ static void word(void)
 
 static void kernel_way(const char *way, size_t length, size_t at_once)
 {
-	sluice_stream busy = driver_stream(), stream = driver_stream();
+	CUstream busy = driver_stream(), stream = driver_stream();
 	double start;
 	bool beside;
 
@@ -375,7 +375,7 @@ struct cost {
 	double seconds, submitted, processor;
 };
 
-static struct cost measure(size_t count, size_t at_once, sluice_stream stream)
+static struct cost measure(size_t count, size_t at_once, CUstream stream)
 {
 	struct cost cost;
 	double start, before;
@@ -403,7 +403,7 @@ static void say_rate(const char *way, const char *length, size_t count, size_t b
 }
 
 /* A slot in one copy to scratch memory, its segments from there; mixed in slots of SLOT bytes. */
-static struct cost measure_scratch(size_t count, size_t at_once, sluice_stream stream)
+static struct cost measure_scratch(size_t count, size_t at_once, CUstream stream)
 {
 	double start = driver_now(), before = processor_seconds();
 	struct cost cost;
@@ -430,7 +430,7 @@ static struct cost measure_scratch(size_t count, size_t at_once, sluice_stream s
 static void rates(void)
 {
 	static const size_t at_once[] = {1, 16, 64, 256};
-	sluice_stream stream = driver_stream();
+	CUstream stream = driver_stream();
 	size_t bytes, count;
 	char text[40];
 
@@ -482,8 +482,8 @@ enum { SMALL_ROUNDS = 300 };
 /* 64 copies of 4 KiB and what says that they are done, until that has said so. */
 static void small_way(const char *name, const char *way, size_t at_once, size_t each)
 {
-	sluice_stream stream = driver_stream();
-	sluice_event events[64];
+	CUstream stream = driver_stream();
+	CUevent events[64];
 	double start, before, submitted = 0;
 	uint32_t value = 0;
 	bool words = name[0] == 'w';
@@ -549,7 +549,7 @@ static void streams_way(const char *way, size_t length, size_t at_once)
 
 	for (int unrelated = 0; unrelated < 2; unrelated++) {
 		for (unsigned n = 1; n <= 8; n++) {
-			sluice_stream waiting[8], other = driver_stream();
+			CUstream waiting[8], other = driver_stream();
 			bool done;
 
 			gate_close();
@@ -599,7 +599,7 @@ static void streams(void)
 /* ---------------------------------------------------------------------------------------- much */
 
 static _Atomic bool much_over;
-static sluice_stream much_stream;
+static CUstream much_stream;
 
 static void *give_much(void *argument)
 {

@@ -135,7 +135,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void measure(sluice_stream stream, enum way way, size_t length)
+static void measure(CUstream stream, enum way way, size_t length)
 {
 	double times[ROUNDS], median;
 
@@ -160,7 +160,7 @@ static void measure(sluice_stream stream, enum way way, size_t length)
 int main(void)
 {
 	pthread_t thread;
-	sluice_stream stream;
+	CUstream stream;
 
 	probe_start();
 	pinned = driver_pinned(LARGEST);

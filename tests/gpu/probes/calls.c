@@ -19,8 +19,8 @@ enum { COPY = 4096, LARGE = 1 << 20, MAPPED = 2 << 20 };
 #define PATIENCE 0.2 /* seconds */
 
 /* What the calls use, made beforehand; for those that use something up, one for each try. */
-static sluice_stream stream, doomed_stream;
-static sluice_event event, recorded, doomed_event;
+static CUstream stream, doomed_stream;
+static CUevent event, recorded, doomed_event;
 static CUdeviceptr doomed_memory, asynchronous;
 static void *pages, *registered, *allocated;
 static char *ordinary;
@@ -52,8 +52,8 @@ static void *values = &type;
 static size_t available, total;
 static CUcontext ctx;
 static void *made_host;
-static sluice_stream made_stream;
-static sluice_event made_event;
+static CUstream made_stream;
+static CUevent made_event;
 static CUdeviceptr made_memory;
 
 CALL(cuStreamQuery, stream)
@@ -261,7 +261,7 @@ static const struct call {
 
 /* ------------------------------------------------------------------------------ what stands in the way */
 
-static sluice_stream waiting;
+static CUstream waiting;
 static pthread_t other;
 static bool other_runs;
 static _Atomic unsigned given;

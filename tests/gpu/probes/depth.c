@@ -12,8 +12,8 @@ enum { MOST = 40000, BATCH = 32 };
 
 struct attempt {
 	const char *what;
-	sluice_stream stream;
-	sluice_event event;
+	CUstream stream;
+	CUevent event;
 	_Atomic unsigned given;
 	_Atomic bool over;
 };
@@ -23,7 +23,7 @@ static void nothing(void *unused)
 	(void)unused;
 }
 
-static CUresult batch(sluice_stream s, unsigned count)
+static CUresult batch(CUstream s, unsigned count)
 {
 	CUstreamBatchMemOpParams operations[BATCH];
 
@@ -39,7 +39,7 @@ static CUresult batch(sluice_stream s, unsigned count)
 
 static CUresult give(struct attempt *a)
 {
-	sluice_stream s = a->stream;
+	CUstream s = a->stream;
 
 	if (!strcmp(a->what, "wait"))
 		return gate_wait(s);

@@ -8,8 +8,8 @@
 enum { SAMPLES = 500, WARM = 50 };
 
 static _Atomic uint64_t *seen; /* what the device writes last */
-static sluice_stream stream;
-static sluice_event event;
+static CUstream stream;
+static CUevent event;
 static double called; /* when the host function ran */
 
 static int compare(const void *a, const void *b)

@@ -31,10 +31,10 @@ static const unsigned numbers[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 24, 31, 3
 
 /* ------------------------------------------------------------------------------- what waits */
 
-static sluice_stream waiting[STREAMS_MOST], behind;
-static sluice_event event;
+static CUstream waiting[STREAMS_MOST], behind;
+static CUevent event;
 
-static void give_wait(const char *how, sluice_stream s)
+static void give_wait(const char *how, CUstream s)
 {
 	CUstreamBatchMemOpParams two[2] = {0};
 
@@ -57,7 +57,7 @@ static void give_wait(const char *how, sluice_stream s)
 	}
 }
 
-static CUresult give(const char *what, sluice_stream s)
+static CUresult give(const char *what, CUstream s)
 {
 	if (!strcmp(what, "kernel"))
 		return driver_launch(KERNEL_SPIN, 0, s);
@@ -104,9 +104,9 @@ static void let_go(const char *how, unsigned n)
 
 static CUcontext second;
 
-static sluice_stream in_second_context(void)
+static CUstream in_second_context(void)
 {
-	sluice_stream s;
+	CUstream s;
 	CUcontext ctx;
 	CUdevice device;
 
@@ -122,12 +122,12 @@ static sluice_stream in_second_context(void)
 	return s;
 }
 
-static sluice_stream in_green_context(void)
+static CUstream in_green_context(void)
 {
 	static CUgreenCtx green;
 	CUdevResource whole;
 	void *description;
-	sluice_stream s;
+	CUstream s;
 	CUdevice device;
 
 	NEED(cuGreenCtxCreate);
@@ -142,10 +142,10 @@ static sluice_stream in_green_context(void)
 	return s;
 }
 
-static sluice_stream new_unrelated(const char *kind)
+static CUstream new_unrelated(const char *kind)
 {
 	int least, greatest;
-	sluice_stream s;
+	CUstream s;
 
 	if (!strcmp(kind, "priority")) {
 		NEED(cuCtxGetStreamPriorityRange);
@@ -160,7 +160,7 @@ static sluice_stream new_unrelated(const char *kind)
 	return driver_stream();
 }
 
-static void give_unrelated(const char *probe, sluice_stream s)
+static void give_unrelated(const char *probe, CUstream s)
 {
 	CUcontext ctx;
 
@@ -175,7 +175,7 @@ static void give_unrelated(const char *probe, sluice_stream s)
 static unsigned count_running(const char *how, const char *what, const char *kind, unsigned n,
                               const char *probe)
 {
-	sluice_stream unrelated[UNRELATED];
+	CUstream unrelated[UNRELATED];
 	unsigned done = 0;
 
 	for (unsigned i = 0; i < UNRELATED / 2; i++)

@@ -78,7 +78,7 @@ CUdeviceptr gate_word(void)
 	return (uintptr_t)word;
 }
 
-CUresult gate_wait(sluice_stream s)
+CUresult gate_wait(CUstream s)
 {
 	return cu.cuStreamWaitValue32_v2(s, gate_word(), 1, CU_STREAM_WAIT_VALUE_GEQ);
 }
@@ -90,7 +90,7 @@ void gate_stand(void *unused)
 		usleep(20);
 }
 
-bool stream_is_done(sluice_stream s, double seconds)
+bool stream_is_done(CUstream s, double seconds)
 {
 	double end = driver_now() + seconds;
 	CUresult rc;
@@ -105,7 +105,7 @@ bool stream_is_done(sluice_stream s, double seconds)
 	return false;
 }
 
-void stream_finish(sluice_stream s)
+void stream_finish(CUstream s)
 {
 	MUST(cuStreamSynchronize(s));
 	MUST(cuStreamDestroy_v2(s));

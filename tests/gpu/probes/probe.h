@@ -23,7 +23,7 @@ void gate_close(void);
 void gate_open(void);
 bool gate_is_open(void);
 CUdeviceptr gate_word(void);         /* a word for waits for 1 or more */
-CUresult gate_wait(sluice_stream s); /* by value */
+CUresult gate_wait(CUstream s); /* by value */
 void gate_stand(void *unused);       /* as a host function */
 
 /* Pinned memory and memory of the device, a megabyte of each, for copies. */
@@ -31,8 +31,8 @@ extern char *host;
 extern CUdeviceptr memory;
 
 /* Whether the stream has done all within the time; the driver is only asked for the stream's state. */
-bool stream_is_done(sluice_stream s, double seconds);
-void stream_finish(sluice_stream s); /* waits for it, and frees it */
+bool stream_is_done(CUstream s, double seconds);
+void stream_finish(CUstream s); /* waits for it, and frees it */
 
 void sleep_ms(unsigned ms);
 /* A line of output, at once. */

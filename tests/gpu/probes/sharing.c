@@ -22,7 +22,7 @@
 enum { PATIENCE_MS = 2000 };
 
 static CUdevice device;
-static sluice_stream waiting;
+static CUstream waiting;
 static size_t whole; /* granularity */
 
 /* ------------------------------------------------------------------------------ what calls use */

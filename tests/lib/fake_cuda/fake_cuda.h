@@ -107,15 +107,15 @@ CUcontext fake_current(void);
 /* ----------------------------------------------------------------------- fake_cuda_stream.c */
 
 /* As both name them. */
-#define FAKE_LEGACY     ((sluice_stream)1)
-#define FAKE_PER_THREAD ((sluice_stream)2)
+#define FAKE_LEGACY     ((CUstream)1)
+#define FAKE_PER_THREAD ((CUstream)2)
 
-static inline bool fake_is_default(sluice_stream stream)
+static inline bool fake_is_default(CUstream stream)
 {
 	return (uintptr_t)stream <= (uintptr_t)FAKE_PER_THREAD;
 }
 /* Others are in the set; fake.mutex held. */
-static inline bool fake_is_stream(sluice_stream stream)
+static inline bool fake_is_stream(CUstream stream)
 {
 	return fake_known(&fake.streams, stream);
 }
@@ -124,13 +124,13 @@ static inline bool fake_is_stream(sluice_stream stream)
 struct on {
 	CUcontext ctx;
 	struct sl_device *device;
-	sluice_stream stream;
+	CUstream stream;
 	bool captured; /* what it is given is not done */
 };
 /* The calling thread has a context. */
-CUresult fake_stream(sluice_stream stream, struct on *out);
+CUresult fake_stream(CUstream stream, struct on *out);
 /* With fake_enter(), for a call that gives something to a stream. */
-CUresult fake_on(enum fake_call call, sluice_stream stream, struct on *out);
+CUresult fake_on(enum fake_call call, CUstream stream, struct on *out);
 
 /* ---------------------------------------------------------------------- fake_cuda_capture.c */
 

@@ -58,7 +58,7 @@ bool fake_holds_legacy_up(CUcontext ctx)
 	return false;
 }
 
-CUresult cuStreamBeginCapture_v2(sluice_stream stream, int mode)
+CUresult cuStreamBeginCapture_v2(CUstream stream, int mode)
 {
 	CUresult rc = fake_enter(CALL_cuStreamBeginCapture_v2, 0, NULL);
 
@@ -87,7 +87,7 @@ struct CUgraph_st {
 	int nothing; /* it cannot be launched */
 };
 
-CUresult cuStreamEndCapture(sluice_stream stream, CUgraph *graph)
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
 	CUresult rc = fake_enter(CALL_cuStreamEndCapture, 0, NULL);
 
@@ -122,7 +122,7 @@ CUresult cuGraphDestroy(CUgraph graph)
 	return rc;
 }
 
-CUresult cuStreamIsCapturing(sluice_stream stream, int *status)
+CUresult cuStreamIsCapturing(CUstream stream, int *status)
 {
 	CUcontext ctx;
 	CUresult rc = fake_enter(CALL_cuStreamIsCapturing, NEEDS_CONTEXT, &ctx);

@@ -128,7 +128,7 @@ static CUresult copy(const struct on *on, void *to, const void *from, size_t len
 }
 
 static CUresult copy_async(enum fake_call call, CUdeviceptr to, CUdeviceptr from, size_t length,
-                           sluice_stream stream)
+                           CUstream stream)
 {
 	struct on on;
 	CUresult rc = fake_on(call, stream, &on);
@@ -146,7 +146,7 @@ static CUresult copy_now(enum fake_call call, CUdeviceptr to, CUdeviceptr from, 
 	return rc ? rc : copy(&on, (void *)(uintptr_t)to, (void *)(uintptr_t)from, length, true);
 }
 
-CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t length, sluice_stream stream)
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t length, CUstream stream)
 {
 	return copy_async(CALL_cuMemcpyAsync, to, from, length, stream);
 }
@@ -180,7 +180,7 @@ static CUresult copy_batch(const struct on *on, const CUdeviceptr *to, const CUd
 
 CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *lengths, size_t count,
                             struct CUmemcpyAttributes *attributes, size_t *starts, size_t kinds,
-                            size_t *failed, sluice_stream stream)
+                            size_t *failed, CUstream stream)
 {
 	struct on on;
 	CUresult rc = fake_on(CALL_cuMemcpyBatchAsync, stream, &on);
@@ -195,7 +195,7 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *lengths,
 	return rc ? rc : copy_batch(&on, to, from, lengths, count);
 }
 
-CUresult cuMemcpy2DAsync_v2(const struct CUmemcpy2D *copy, sluice_stream stream)
+CUresult cuMemcpy2DAsync_v2(const struct CUmemcpy2D *copy, CUstream stream)
 {
 	CUdeviceptr *to = calloc(2 * copy->height + 1, sizeof(*to)), *from = to + copy->height;
 	size_t *lengths = calloc(copy->height + 1, sizeof(*lengths));
@@ -222,17 +222,17 @@ CUresult cuMemcpy2DAsync_v2(const struct CUmemcpy2D *copy, sluice_stream stream)
 	return rc;
 }
 
-CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t length, sluice_stream stream)
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t length, CUstream stream)
 {
 	return copy_async(CALL_cuMemcpyHtoDAsync_v2, to, (uintptr_t)from, length, stream);
 }
 
-CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t length, sluice_stream stream)
+CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t length, CUstream stream)
 {
 	return copy_async(CALL_cuMemcpyDtoHAsync_v2, (uintptr_t)to, from, length, stream);
 }
 
-CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t length, sluice_stream stream)
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t length, CUstream stream)
 {
 	return copy_async(CALL_cuMemcpyDtoDAsync_v2, to, from, length, stream);
 }
@@ -272,7 +272,7 @@ static void run_fill(void *argument)
 }
 
 static CUresult set(enum fake_call call, CUdeviceptr to, unsigned char byte, size_t length,
-                    sluice_stream stream)
+                    CUstream stream)
 {
 	struct fill *fill;
 	struct on on;
@@ -295,7 +295,7 @@ CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char byte, size_t length)
 	return set(CALL_cuMemsetD8_v2, to, byte, length, FAKE_LEGACY);
 }
 
-CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t length, sluice_stream stream)
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t length, CUstream stream)
 {
 	return set(CALL_cuMemsetD8Async, to, byte, length, stream);
 }

@@ -14,7 +14,7 @@ struct CUevent_st {
 	_Atomic int64_t stamp;
 };
 
-static CUresult enter(enum fake_call call, unsigned needs, sluice_event event)
+static CUresult enter(enum fake_call call, unsigned needs, CUevent event)
 {
 	CUresult rc = fake_enter(call, needs, NULL);
 
@@ -38,7 +38,7 @@ static struct sl_device *device_of(struct CUevent_st *event)
 	return &event->ctx->device->base;
 }
 
-CUresult cuEventCreate(sluice_event *out, unsigned flags)
+CUresult cuEventCreate(CUevent *out, unsigned flags)
 {
 	struct CUevent_st *event;
 	CUcontext ctx;
@@ -66,7 +66,7 @@ CUresult cuEventCreate(sluice_event *out, unsigned flags)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuEventDestroy_v2(sluice_event event)
+CUresult cuEventDestroy_v2(CUevent event)
 {
 	CUresult rc = enter(CALL_cuEventDestroy_v2, NEEDS_CONTEXT, event);
 
@@ -104,7 +104,7 @@ static CUresult stamp(struct CUevent_st *event, const struct on *on)
 	return rc;
 }
 
-CUresult cuEventRecord(sluice_event event, sluice_stream stream)
+CUresult cuEventRecord(CUevent event, CUstream stream)
 {
 	CUresult rc = enter(CALL_cuEventRecord, NEEDS_CONTEXT, event);
 	struct on on;
@@ -148,7 +148,7 @@ static CUresult await_far(struct CUevent_st *event, const struct on *on)
 	return fake_error(rc);
 }
 
-CUresult cuStreamWaitEvent(sluice_stream stream, sluice_event event, unsigned flags)
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
 {
 	CUresult rc = enter(CALL_cuStreamWaitEvent, NEEDS_CONTEXT, event);
 	struct on on;
@@ -166,7 +166,7 @@ CUresult cuStreamWaitEvent(sluice_stream stream, sluice_event event, unsigned fl
 
 /* ------------------------------------------------------------------------------------- asking */
 
-CUresult cuEventQuery(sluice_event event)
+CUresult cuEventQuery(CUevent event)
 {
 	CUresult rc = enter(CALL_cuEventQuery, UNSAFE, event);
 	int answer;
@@ -177,7 +177,7 @@ CUresult cuEventQuery(sluice_event event)
 	return answer == 1 ? CUDA_SUCCESS : answer ? fake_error(answer) : CUDA_ERROR_NOT_READY;
 }
 
-CUresult cuEventSynchronize(sluice_event event)
+CUresult cuEventSynchronize(CUevent event)
 {
 	CUresult rc = enter(CALL_cuEventSynchronize, UNSAFE, event);
 
@@ -185,7 +185,7 @@ CUresult cuEventSynchronize(sluice_event event)
 	          : fake_error(sl_emulated_event_synchronize(device_of(event), event->emulated));
 }
 
-CUresult cuEventElapsedTime(float *milliseconds, sluice_event from, sluice_event to)
+CUresult cuEventElapsedTime(float *milliseconds, CUevent from, CUevent to)
 {
 	CUresult rc = enter(CALL_cuEventElapsedTime, 0, from);
 

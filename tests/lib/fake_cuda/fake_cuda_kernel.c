@@ -151,7 +151,7 @@ static struct launch *launch_new(const struct fake_kernel *kernel, struct sl_dev
 
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
-                        sluice_stream stream, void **parameters, void **extra)
+                        CUstream stream, void **parameters, void **extra)
 {
 	struct launch *launch;
 	struct on on;

@@ -121,7 +121,7 @@ CUresult fake_pool_free(const struct on *on, const struct block *block)
 }
 
 /* A capture would take it into the graph, which the fake cannot. */
-CUresult cuMemAllocAsync(CUdeviceptr *out, size_t length, sluice_stream stream)
+CUresult cuMemAllocAsync(CUdeviceptr *out, size_t length, CUstream stream)
 {
 	struct on on;
 	CUresult rc = fake_on(CALL_cuMemAllocAsync, stream, &on);
@@ -131,7 +131,7 @@ CUresult cuMemAllocAsync(CUdeviceptr *out, size_t length, sluice_stream stream)
 	return rc ? rc : alloc(&on, length, out);
 }
 
-CUresult cuMemFreeAsync(CUdeviceptr memory, sluice_stream stream)
+CUresult cuMemFreeAsync(CUdeviceptr memory, CUstream stream)
 {
 	struct on on;
 	CUresult rc = fake_on(CALL_cuMemFreeAsync, stream, &on);

@@ -18,7 +18,7 @@ static void set_blocking(struct CUstream_st *stream, bool blocking)
 	sl_mutex_unlock(&device->mutex);
 }
 
-static CUresult create(CUcontext ctx, unsigned flags, sluice_stream *out)
+static CUresult create(CUcontext ctx, unsigned flags, CUstream *out)
 {
 	struct CUstream_st *stream = calloc(1, sizeof(*stream));
 	CUresult rc;
@@ -40,7 +40,7 @@ static CUresult create(CUcontext ctx, unsigned flags, sluice_stream *out)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuStreamCreate(sluice_stream *out, unsigned flags)
+CUresult cuStreamCreate(CUstream *out, unsigned flags)
 {
 	CUcontext ctx;
 	CUresult rc = fake_enter(CALL_cuStreamCreate, NEEDS_CONTEXT, &ctx);
@@ -50,7 +50,7 @@ CUresult cuStreamCreate(sluice_stream *out, unsigned flags)
 	return rc ? rc : create(ctx, flags, out);
 }
 
-CUresult cuStreamCreateWithPriority(sluice_stream *out, unsigned flags, int priority)
+CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
 {
 	CUcontext ctx;
 	CUresult rc = fake_enter(CALL_cuStreamCreateWithPriority, NEEDS_CONTEXT, &ctx);
@@ -61,7 +61,7 @@ CUresult cuStreamCreateWithPriority(sluice_stream *out, unsigned flags, int prio
 	return rc ? rc : create(ctx, flags, out);
 }
 
-CUresult cuStreamDestroy_v2(sluice_stream stream)
+CUresult cuStreamDestroy_v2(CUstream stream)
 {
 	CUresult rc = fake_enter(CALL_cuStreamDestroy_v2, NEEDS_CONTEXT, NULL);
 
@@ -82,7 +82,7 @@ CUresult cuStreamDestroy_v2(sluice_stream stream)
 	return rc;
 }
 
-CUresult cuStreamGetCtx(sluice_stream stream, CUcontext *out)
+CUresult cuStreamGetCtx(CUstream stream, CUcontext *out)
 {
 	CUcontext current;
 	CUresult rc = fake_enter(CALL_cuStreamGetCtx, 0, &current);
@@ -105,7 +105,7 @@ CUresult cuStreamGetCtx(sluice_stream stream, CUcontext *out)
 /* ------------------------------------------------------------------------- giving, and asking */
 
 /* fake.mutex held. */
-static CUresult resolve(sluice_stream stream, CUcontext current, struct on *out)
+static CUresult resolve(CUstream stream, CUcontext current, struct on *out)
 {
 	*out = (struct on){.ctx = current, .stream = stream};
 	if (fake_is_default(stream)) {
@@ -124,7 +124,7 @@ static CUresult resolve(sluice_stream stream, CUcontext current, struct on *out)
 	return CUDA_SUCCESS;
 }
 
-CUresult fake_stream(sluice_stream stream, struct on *out)
+CUresult fake_stream(CUstream stream, struct on *out)
 {
 	CUresult rc;
 
@@ -134,7 +134,7 @@ CUresult fake_stream(sluice_stream stream, struct on *out)
 	return rc;
 }
 
-CUresult fake_on(enum fake_call call, sluice_stream stream, struct on *out)
+CUresult fake_on(enum fake_call call, CUstream stream, struct on *out)
 {
 	CUresult rc = fake_enter(call, NEEDS_CONTEXT, NULL);
 
@@ -142,7 +142,7 @@ CUresult fake_on(enum fake_call call, sluice_stream stream, struct on *out)
 }
 
 /* A stream in a capture has nothing to wait for, and asking ends the capture. */
-static CUresult enter_to_ask(enum fake_call call, sluice_stream stream, struct on *out)
+static CUresult enter_to_ask(enum fake_call call, CUstream stream, struct on *out)
 {
 	CUresult rc = fake_enter(call, NEEDS_CONTEXT | UNSAFE, NULL);
 
@@ -160,7 +160,7 @@ static CUresult enter_to_ask(enum fake_call call, sluice_stream stream, struct o
  * The next stream of the context behind a number of them, of those that the default stream comes after or
  * of all; false: there is none.
  */
-static bool next_of(CUcontext ctx, bool all, unsigned skipped, sluice_stream *out)
+static bool next_of(CUcontext ctx, bool all, unsigned skipped, CUstream *out)
 {
 	bool found = false;
 
@@ -181,7 +181,7 @@ static bool next_of(CUcontext ctx, bool all, unsigned skipped, sluice_stream *ou
 /* Asks or waits for a stream, and for all that it comes after or, at all, for all of the context. */
 static int over(const struct on *on, bool all, int (*ask)(struct sl_device *, sluice_stream))
 {
-	sluice_stream stream = on->stream;
+	CUstream stream = on->stream;
 	int answer = ask(on->device, stream);
 
 	if (all || (uintptr_t)stream < (uintptr_t)FAKE_PER_THREAD)
@@ -190,7 +190,7 @@ static int over(const struct on *on, bool all, int (*ask)(struct sl_device *, sl
 	return answer;
 }
 
-CUresult cuStreamQuery(sluice_stream stream)
+CUresult cuStreamQuery(CUstream stream)
 {
 	struct on on;
 	CUresult rc = enter_to_ask(CALL_cuStreamQuery, stream, &on);
@@ -202,7 +202,7 @@ CUresult cuStreamQuery(sluice_stream stream)
 	return answer == 1 ? CUDA_SUCCESS : answer ? fake_error(answer) : CUDA_ERROR_NOT_READY;
 }
 
-CUresult cuStreamSynchronize(sluice_stream stream)
+CUresult cuStreamSynchronize(CUstream stream)
 {
 	struct on on;
 	CUresult rc = enter_to_ask(CALL_cuStreamSynchronize, stream, &on);
@@ -220,7 +220,7 @@ CUresult cuCtxSynchronize(void)
 
 /* ----------------------------------------------------------------------------- host functions */
 
-CUresult cuLaunchHostFunc(sluice_stream stream, void (*function)(void *), void *argument)
+CUresult cuLaunchHostFunc(CUstream stream, void (*function)(void *), void *argument)
 {
 	struct on on;
 	CUresult rc = fake_on(CALL_cuLaunchHostFunc, stream, &on);

@@ -45,7 +45,7 @@ static CUresult give_word(const struct on *on, enum sl_command_kind kind, CUdevi
 	return fake_error(sl_emulated_enqueue(on->device, on->stream, &command, 1, &taken));
 }
 
-CUresult cuStreamWaitValue32_v2(sluice_stream stream, CUdeviceptr address, uint32_t value,
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, uint32_t value,
                                 unsigned flags)
 {
 	struct on on;
@@ -54,7 +54,7 @@ CUresult cuStreamWaitValue32_v2(sluice_stream stream, CUdeviceptr address, uint3
 	return rc ? rc : give_word(&on, SL_AWAIT_WORD, address, value, flags);
 }
 
-CUresult cuStreamWriteValue32_v2(sluice_stream stream, CUdeviceptr address, uint32_t value,
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, uint32_t value,
                                  unsigned flags)
 {
 	struct on on;
@@ -63,7 +63,7 @@ CUresult cuStreamWriteValue32_v2(sluice_stream stream, CUdeviceptr address, uint
 	return rc ? rc : give_word(&on, SL_WRITE_WORD, address, value, flags);
 }
 
-CUresult cuStreamBatchMemOp_v2(sluice_stream stream, unsigned count,
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned count,
                                CUstreamBatchMemOpParams *operations, unsigned flags)
 {
 	struct on on;

@@ -43,10 +43,10 @@ static int submit(struct action *action, sluice_file *file, sluice_op **out)
 		               ? sluice_write_on(file, e->data, e->length, e->offset, stream, out)
 		               : sluice_read_on(file, e->data, e->length, e->offset, stream, out);
 	if (action->on)
-		return action->write ? sluice_writev_on(file, e, action->count, stream, out)
-		                     : sluice_readv_on(file, e, action->count, stream, out);
-	return action->write ? sluice_writev(file, e, action->count, out)
-	                     : sluice_readv(file, e, action->count, out);
+		return action->write ? submit_write_on(file, e, action->count, stream, out)
+		                     : submit_read_on(file, e, action->count, stream, out);
+	return action->write ? submit_write(file, e, action->count, out)
+	                     : submit_read(file, e, action->count, out);
 }
 
 static bool may_refuse(const struct schedule *s, const struct action *action, int rc)

@@ -270,7 +270,7 @@ void run_close(struct run *run)
 	verify_file(run);
 	check_guards(run);
 	doing("freeing the context");
-	rc = sluice_context_free(run->ctx);
+	rc = sluice_context_close(run->ctx);
 	if (rc)
 		caught("wrong result", "freeing the context: %s", sluice_last_message());
 	if (run->schedule->lose)
