@@ -109,7 +109,7 @@ static bool context_of_its_own(void)
 	need_cuda();
 	DRIVER(cuDeviceGet, &device, ordinal_of(0));
 	DRIVER(cuCtxCreate_v2, &own, 0, device);
-	DRIVER(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+	DRIVER(cuStreamCreate, (CUstream *)&stream, CU_STREAM_NON_BLOCKING);
 	DRIVER(cuMemAlloc_v2, &memory, LENGTH);
 	DRIVER(cuCtxPopCurrent_v2, &gone);
 	MUST(sluice_read_on(in, (void *)(uintptr_t)memory, LENGTH, 5, stream, &op));

@@ -235,7 +235,7 @@ static bool blocking_stream(void)
 
 	need_cuda();
 	in = open_in();
-	DRIVER(cuStreamCreate, &stream, 0);
+	DRIVER(cuStreamCreate, (CUstream *)&stream, 0);
 	MUST(sluice_read_on(in, memory, n, 7, SLUICE_STREAM_DEFAULT, &a));
 	look_on(0, stream, &behind, memory, n, 7);
 	MUST(sluice_read_on(in, other, n, 9, stream, &b));
