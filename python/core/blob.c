@@ -87,7 +87,7 @@ static int blob_init(Blob *self, PyObject *args, PyObject *kwargs)
 	if (request)
 		request->timeout_ms = timeout;
 	if (request && made != Py_None && request_parse(request, made)) {
-		request_free(request);
+		call_free(&request->call);
 		return -1;
 	}
 	if (request_open(request, &self->handle))
@@ -205,7 +205,7 @@ static PyObject *blob_seal(Blob *self, PyObject *none)
 		return NULL;
 	request->made = handle_new();
 	if (!request->made) {
-		request_free(request);
+		call_free(&request->call);
 		return NULL;
 	}
 	request->made->of = handle->of;
@@ -217,7 +217,7 @@ static PyObject *blob_seal(Blob *self, PyObject *none)
 		self->handle = request->made;
 		request->made = handle;
 	}
-	Py_BEGIN_ALLOW_THREADS request_free(request);
+	Py_BEGIN_ALLOW_THREADS call_free(&request->call);
 	Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 

@@ -50,7 +50,7 @@ struct request *request_new(struct handle *handle, int (*run)(struct request *re
 		return NULL;
 	request->run = run;
 	if (name && !(request->name = call_copy(&request->call, name, strlen(name)))) {
-		request_free(request);
+		call_free(&request->call);
 		return NULL;
 	}
 	return request;
@@ -59,11 +59,6 @@ struct request *request_new(struct handle *handle, int (*run)(struct request *re
 int request_run(struct request *request)
 {
 	return request ? call_run(&request->call) : -1;
-}
-
-void request_free(struct request *request)
-{
-	call_free(&request->call);
 }
 
 void handle_drop(struct handle *handle)
@@ -85,7 +80,7 @@ int request_open(struct request *request, struct handle **out)
 		handle_drop(handle);
 		return -1;
 	}
-	request_free(request);
+	call_free(&request->call);
 	*out = handle;
 	return 0;
 }
@@ -214,7 +209,7 @@ static PyObject *store_rows(Store *self, PyObject *args)
 	}
 	if (rows)
 		rows = Py_BuildValue("(NK)", rows, (unsigned long long)request->cursor);
-	request_free(request);
+	call_free(&request->call);
 	return rows;
 }
 
@@ -228,10 +223,7 @@ static PyObject *store_delete(Store *self, PyObject *name)
 	const char *text = parse_text("name", name);
 	struct request *request = text ? request_new(self->handle, run_delete, text, 0) : NULL;
 
-	if (request_run(request))
-		return NULL;
-	request_free(request);
-	Py_RETURN_NONE;
+	return request ? call_finish(&request->call) : NULL;
 }
 
 /* ---------------------------------------------------------------------------------------- watch */
@@ -282,7 +274,7 @@ static PyObject *watch_take(Watch *self, PyObject *none)
 		                      (unsigned long long)e->bytes);
 	else
 		event = Py_NewRef(Py_None);
-	request_free(request);
+	call_free(&request->call);
 	return event;
 }
 

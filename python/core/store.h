@@ -37,7 +37,6 @@ struct request *request_new(struct handle *handle, int (*run)(struct request *re
                             const char *name, size_t rows);
 /* Makes the request. Returns 0, or -1 with an exception: then the request is freed. */
 int request_run(struct request *request);
-void request_free(struct request *request);
 /* Frees a handle without the GIL. */
 void handle_drop(struct handle *handle);
 /* Makes a request that opens an object, and gives the object its handle, of a store or NULL. Consumes the request.

@@ -235,7 +235,7 @@ static int64_t request_look_at(const struct sl_http_request *request)
 	return SL_MIN(request->alive + sl_http_call_patience(request) + 1, request->slow);
 }
 
-/* Ends, repeats or delays a request whose transfer is over. */
+/* Ends, repeats or delays a request after its transfer. */
 static void reactor_settle(struct sl_http_reactor *reactor, struct sl_http_request *request,
                            enum sl_http_verdict verdict)
 {
@@ -375,7 +375,7 @@ static void reactor_look_at(struct sl_http_reactor *reactor, struct sl_list *req
 	}
 }
 
-/* Wakes requests whose pause is over. */
+/* Wakes requests after their pause. */
 static void reactor_look_at_resting(struct sl_http_reactor *reactor, int64_t now)
 {
 	struct sl_list *link, *next;

@@ -92,6 +92,22 @@ objects_below_a_prefix_are_copied_down() {
 	says NoSuchBucket
 }
 
+a_bucket_and_a_prefix_are_directories() {
+	use_s3
+	local to name=${PWD##*/}
+	noise 5000 > source
+	mkdir below into
+	for to in "|/source" "/|/source" "/below/|/below/source"; do
+		status 0 "$sluice" cp --dry-run source "s3://files${to%|*}"
+		[ "$(cat out)" = "source -> s3://files${to#*|}" ] || fail "$(cat out)"
+	done
+	input=source status 0 "$sluice" cp -q /dev/stdin "s3://files/$name/below/a?b"
+	status 0 "$sluice" cp -q source "s3://files/$name/below/"
+	status 0 "$sluice" cp -q "s3://files/$name/below/a?b" into
+	same source below/source
+	same source "into/a?b"
+}
+
 a_folder_of_a_web_server_is_refused() {
 	mkdir www to
 	echo 1 > www/a
@@ -169,7 +185,7 @@ sparse_file_is_sent_with_its_length() {
 	input=from status 0 "$sluice" cp -f - "$fault/${PWD##*/}/again?put=length"
 	status 1 "$sluice" cp -f <(cat from) "$fault/${PWD##*/}/more?stored=1"
 	says "no length"
-	cat from | status 1 "$sluice" cp -f - "$fault/${PWD##*/}/more?stored=1"
+	cat from | "$sluice" cp -f - "$fault/${PWD##*/}/more?stored=1" 2> err && fail "a pipe has a length"
 	says "copy it to a file first"
 	status 1 "$sluice" stat "$fault/${PWD##*/}/more?stored=1"
 }

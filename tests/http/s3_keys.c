@@ -213,6 +213,8 @@ S3_TEST(a_process_that_fails_is_told)
 		{"echo '{\"Version\": 1, \"AccessKeyId\": \"A\"}'", "printed no credentials"},
 		{"echo '{\"Version\": 2, \"AccessKeyId\": \"A\", \"SecretAccessKey\": \"s\"}'",
 	         "printed no credentials"},
+		{"echo '{\"Version\": 1, \"AccessKeyId\": \"A\", \"SecretAccessKey\": \"s\"} more'",
+	         "printed no credentials"},
 	};
 	char config[200];
 
