@@ -22,17 +22,6 @@ struct sl_plan {
 	size_t gap;            /* and the gaps between them of so many bytes, */
 	bool passes;           /* which are not read */
 };
-struct sl_next_piece {
-	char *data;
-	size_t length;
-	uint64_t offset;
-	bool large;   /* of an extent of at least direct_bytes */
-	bool aligned; /* large, and at multiples of the alignment */
-	/* Of which it is; `gaps` bytes lie between them, less those that several have. */
-	const struct sluice_extent *extents;
-	size_t count;
-	int64_t gaps;
-};
 /*
  * Skips extents, from `position` in extent number *extent on, that have nothing left; bytes behind
  * the file's end count as nothing. Returns the bytes that are left of the extent that it comes to;
@@ -42,9 +31,12 @@ uint64_t sl_extents_skip(const struct sluice_extent *extents, size_t count, uint
                          size_t *extent, uint64_t *position);
 /* Returns the largest piece of an operation while that many bytes of its file are in flight. */
 size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes);
-/* Looks at the next piece. Returns false if there is none. */
-bool sl_plan_peek(struct sl_plan *plan, struct sl_next_piece *out);
-void sl_plan_advance(struct sl_plan *plan, const struct sl_next_piece *next);
+/* Returns whether there is a next piece. */
+bool sl_plan_goes_on(struct sl_plan *plan);
+/* Writes the next piece, which there is: its place, its bytes, and its extents, even if it has just one. */
+void sl_plan_cut(struct sl_plan *plan, struct sl_piece *out);
+/* Goes on behind that piece. */
+void sl_plan_advance(struct sl_plan *plan, const struct sl_piece *piece);
 
 /* --------------------------------------------------------------------------------- operation */
 

@@ -48,7 +48,7 @@ size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes)
 
 /* Returns true if an extent may belong to the piece by the kind of the backend. */
 static bool plan_takes(const struct sl_plan *plan, const struct sluice_extent *e,
-                       const struct sl_next_piece *piece, int64_t gaps, uint64_t wanted)
+                       const struct sl_piece *piece, int64_t gaps, uint64_t wanted)
 {
 	/* Gaps are read: no more bytes than belong to the extents. */
 	if (!plan->passes)
@@ -57,9 +57,9 @@ static bool plan_takes(const struct sl_plan *plan, const struct sluice_extent *e
 }
 
 /* Adds the extents behind the first to a piece that is all of that, while none begins before it in the file. */
-static void plan_join(const struct sl_plan *plan, size_t most, struct sl_next_piece *out)
+static void plan_join(const struct sl_plan *plan, size_t most, struct sl_piece *out)
 {
-	for (size_t i = plan->extent + 1; i < plan->count && out->count < JOINED_MOST; i++) {
+	for (size_t i = plan->extent + 1; i < plan->count && out->extent_count < JOINED_MOST; i++) {
 		const struct sluice_extent *e = &plan->extents[i];
 		uint64_t end = e->offset + e->length;
 		uint64_t length = SL_MAX(out->length, end - out->offset);
@@ -71,11 +71,17 @@ static void plan_join(const struct sl_plan *plan, size_t most, struct sl_next_pi
 			return;
 		out->length = length;
 		out->gaps = gaps;
-		out->count++;
+		out->extent_count++;
 	}
 }
 
-bool sl_plan_peek(struct sl_plan *plan, struct sl_next_piece *out)
+bool sl_plan_goes_on(struct sl_plan *plan)
+{
+	return sl_extents_skip(plan->extents, plan->count, plan->file_size, &plan->extent,
+	                       &plan->position);
+}
+
+void sl_plan_cut(struct sl_plan *plan, struct sl_piece *out)
 {
 	const struct sl_limits *limits = plan->limits;
 	uint32_t alignment = limits->alignment;
@@ -85,26 +91,24 @@ bool sl_plan_peek(struct sl_plan *plan, struct sl_next_piece *out)
 	                                &plan->position);
 	uint64_t head;
 
-	if (!left)
-		return false;
 	extent = &plan->extents[plan->extent];
 	out->data = (char *)extent->data + plan->position;
 	out->offset = extent->offset + plan->position;
 	out->large = extent->length >= plan->direct_bytes;
 	out->aligned = false;
 	out->extents = extent;
-	out->count = 1;
+	out->extent_count = 1;
 	out->gaps = 0;
 	if (limits->sequential) {
 		out->length = left;
-		return true;
+		return;
 	}
 	/* Pieces end at multiples of their length, so that no two share a page. */
 	out->length = SL_MIN(left, limits->remote ? piece : piece - out->offset % piece);
 	if (plan->joins && out->length == extent->length && !(plan->passes && out->large))
 		plan_join(plan, piece, out);
 	if (!out->large || !alignment)
-		return true;
+		return;
 	head = -out->offset & (alignment - 1);
 	if (head) {
 		out->length = SL_MIN(head, left);
@@ -112,17 +116,15 @@ bool sl_plan_peek(struct sl_plan *plan, struct sl_next_piece *out)
 		out->length -= out->length % alignment;
 		out->aligned = true;
 	}
-	return true;
 }
 
-void sl_plan_advance(struct sl_plan *plan, const struct sl_next_piece *next)
+void sl_plan_advance(struct sl_plan *plan, const struct sl_piece *piece)
 {
-	plan->taken += next->length - next->gaps;
-	if (next->count > 1) {
-		plan->extent += next->count;
-		return;
-	}
-	plan->position += next->length;
+	plan->taken += piece->length - piece->gaps;
+	if (piece->extent_count > 1)
+		plan->extent += piece->extent_count;
+	else
+		plan->position += piece->length;
 }
 
 /* ------------------------------------------------------------------------------------ pieces */
@@ -203,22 +205,17 @@ static struct sl_piece *piece_take_locked(struct sluice_op *op) SL_REQUIRES(&op-
 	return piece;
 }
 
-static void piece_fill(struct sl_piece *piece, const struct sl_next_piece *next)
+/* Sets all that the plan has not. */
+static void piece_fill(struct sl_piece *piece)
 {
 	struct sluice_op *op = piece->op;
 
 	piece->backend = op->file->backend;
-	piece->data = next->data;
-	piece->length = next->length;
-	piece->offset = next->offset;
 	piece->device = op->staged ? NULL : op->device;
 	piece->write = op->kind == SL_WRITE;
-	piece->large = next->large;
-	piece->aligned = next->aligned;
 	piece->missed = op->missed;
-	piece->extents = next->count > 1 ? next->extents : NULL;
-	piece->extent_count = next->count;
-	piece->gaps = next->gaps;
+	if (piece->extent_count == 1)
+		piece->extents = NULL;
 	piece->done = piece_done;
 	atomic_store_explicit(&piece->cancelled, false, memory_order_relaxed);
 	piece->moved = 0;
@@ -259,30 +256,33 @@ static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
  */
 static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 {
-	struct sl_next_piece next;
+	struct sl_plan *plan = &op->locked.plan;
 	struct sl_slot_use *use;
 	struct sl_piece *piece;
 	bool changes;
 
 	if (op->locked.stopped || op->locked.in_flight >= plan_depth_locked(op))
 		return NULL;
-	while (!sl_plan_peek(&op->locked.plan, &next))
+	while (!sl_plan_goes_on(plan))
 		if (!op->staged || !sl_staged_next_locked(op))
 			return NULL;
-	changes = op->kind == SL_WRITE && next.aligned != op->locked.aligned;
-	if (op->locked.in_flight && (changes || op->locked.plan.limits->sequential))
-		return NULL;
 	piece = piece_take_locked(op);
 	if (!piece)
 		return NULL;
-	sl_plan_advance(&op->locked.plan, &next);
-	piece_fill(piece, &next);
+	sl_plan_cut(plan, piece);
+	changes = op->kind == SL_WRITE && piece->aligned != op->locked.aligned;
+	if (op->locked.in_flight && (changes || plan->limits->sequential)) {
+		sl_list_append(&op->locked.spare, &piece->engine_link);
+		return NULL;
+	}
+	sl_plan_advance(plan, piece);
+	piece_fill(piece);
 	use = op->staged ? op->staged->locked.current : NULL;
 	piece->slot_use = use;
 	piece->urgent = use && sl_staged_urgent(op, use);
 	if (use)
 		use->pieces++;
-	op->locked.aligned = next.aligned;
+	op->locked.aligned = piece->aligned;
 	op->locked.in_flight++;
 	sl_list_append(&op->locked.flying, &piece->engine_link);
 	return piece;

@@ -27,7 +27,16 @@ static struct sluice_extent extent_of(uint64_t *seed)
 	return (struct sluice_extent){(void *)(address + offset % 4096), length, offset};
 }
 
-static void check_cut(const struct sl_plan *plan, const struct sl_next_piece *cut)
+/* Cuts the next piece. Returns false if there is none. */
+static bool next_cut(struct sl_plan *plan, struct sl_piece *cut)
+{
+	if (!sl_plan_goes_on(plan))
+		return false;
+	sl_plan_cut(plan, cut);
+	return true;
+}
+
+static void check_cut(const struct sl_plan *plan, const struct sl_piece *cut)
 {
 	uint32_t alignment = plan->limits->alignment;
 
@@ -49,11 +58,11 @@ static void check_plan(struct sl_plan *plan)
 	uint64_t aligned = 0, total = 0;
 	size_t extent = 0;
 	uint64_t position = 0;
-	struct sl_next_piece cut, again;
+	struct sl_piece cut, again;
 
-	while (sl_plan_peek(plan, &cut)) {
+	while (next_cut(plan, &cut)) {
 		check_cut(plan, &cut);
-		assert_true(sl_plan_peek(plan, &again));
+		assert_true(next_cut(plan, &again));
 		assert_ptr_equal(cut.data, again.data);
 		assert_int_equal(cut.length, again.length);
 		for (;;) {
@@ -120,7 +129,7 @@ TEST(pieces_join_extents_that_are_near_each_other)
 		                       .gap = unit_random(&seed) % 4000,
 		                       .passes = round % 2};
 		uint64_t at = 0, total = 0, taken = 0;
-		struct sl_next_piece cut;
+		struct sl_piece cut;
 
 		for (size_t i = 0; i < COUNT; i++) {
 			at += unit_random(&seed) % 5000;
@@ -129,23 +138,23 @@ TEST(pieces_join_extents_that_are_near_each_other)
 			total += SL_MIN(at + extents[i].length, SL_MAX(plan.file_size, at)) - at;
 			at += unit_random(&seed) % 4 ? extents[i].length : 0;
 		}
-		while (sl_plan_peek(&plan, &cut)) {
+		while (next_cut(&plan, &cut)) {
 			uint64_t bytes = 0, end = 0;
 
-			for (size_t i = 0; i < cut.count; i++) {
+			for (size_t i = 0; i < cut.extent_count; i++) {
 				bytes += cut.extents[i].length;
-				assert_true(!plan.passes || cut.count == 1 ||
+				assert_true(!plan.passes || cut.extent_count == 1 ||
 				            (cut.extents[i].offset >= end &&
 				             cut.extents[i].length < plan.direct_bytes));
 				end = SL_MAX(end, cut.extents[i].offset + cut.extents[i].length);
 			}
-			if (cut.count > 1) {
+			if (cut.extent_count > 1) {
 				assert_int_equal(cut.offset, cut.extents->offset);
 				assert_int_equal(cut.offset + cut.length, end);
 				assert_int_equal(cut.length, bytes + cut.gaps);
 				assert_true(plan.passes || cut.gaps <= (int64_t)bytes);
 				assert_true(cut.offset + cut.length <= plan.file_size);
-				joined += cut.count;
+				joined += cut.extent_count;
 			}
 			assert_true(cut.length <= PIECE);
 			taken += cut.length - cut.gaps;
@@ -167,9 +176,9 @@ TEST(only_the_ragged_edges_of_a_large_aligned_extent_are_not_direct)
 	                       .direct_bytes = PIECE,
 	                       .file_size = INT64_MAX};
 	uint64_t direct = 0, edges = 0;
-	struct sl_next_piece cut;
+	struct sl_piece cut;
 
-	while (sl_plan_peek(&plan, &cut)) {
+	while (next_cut(&plan, &cut)) {
 		*(cut.aligned ? &direct : &edges) += cut.length;
 		sl_plan_advance(&plan, &cut);
 	}
@@ -186,15 +195,15 @@ TEST(a_sequential_file_gets_one_piece_for_each_extent)
 	                       .limits = &limits,
 	                       .direct_bytes = PIECE,
 	                       .file_size = INT64_MAX};
-	struct sl_next_piece cut;
+	struct sl_piece cut;
 
-	assert_true(sl_plan_peek(&plan, &cut));
+	assert_true(next_cut(&plan, &cut));
 	assert_int_equal(cut.length, 10 * PIECE + 1);
 	sl_plan_advance(&plan, &cut);
-	assert_true(sl_plan_peek(&plan, &cut));
+	assert_true(next_cut(&plan, &cut));
 	assert_int_equal(cut.length, 3);
 	sl_plan_advance(&plan, &cut);
-	assert_false(sl_plan_peek(&plan, &cut));
+	assert_false(next_cut(&plan, &cut));
 }
 
 int main(void)
