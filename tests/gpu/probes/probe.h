@@ -22,9 +22,9 @@ const char *probe_connections(void);
 void gate_close(void);
 void gate_open(void);
 bool gate_is_open(void);
-CUdeviceptr gate_word(void);         /* a word for waits for 1 or more */
+CUdeviceptr gate_word(void);    /* a word for waits for 1 or more */
 CUresult gate_wait(CUstream s); /* by value */
-void gate_stand(void *unused);       /* as a host function */
+void gate_stand(void *unused);  /* as a host function */
 
 /* Pinned memory and memory of the device, a megabyte of each, for copies. */
 extern char *host;
