@@ -274,7 +274,7 @@ static void limits_admit_locked(struct sl_http_limits *limits, struct sl_list *o
 }
 
 /* A window of fewer transfers would tell nothing about this number. */
-static void limit_add_one(struct sl_http_limit *limit, int64_t now)
+static void limit_add_some(struct sl_http_limit *limit, int64_t now)
 {
 	unsigned allowed = atomic_load(&limit->allowed);
 
@@ -283,7 +283,7 @@ static void limit_add_one(struct sl_http_limit *limit, int64_t now)
 		return;
 	limit->locked.tried_from = 0;
 	limit->locked.rate = 0;
-	limit_allow(limit, allowed + 1, now);
+	limit_allow(limit, SL_MIN(allowed + 3, SOON_ALLOWED), now);
 }
 
 void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, bool waited, struct sl_list *out)
@@ -293,7 +293,7 @@ void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, bool waited, 
 	sl_mutex_lock(&limits->mutex);
 	limit_look(limit, now);
 	if (waited)
-		limit_add_one(limit, now);
+		limit_add_some(limit, now);
 	limit->locked.active--;
 	limits->locked.active--;
 	limits_admit_locked(limits, out);
