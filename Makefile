@@ -31,9 +31,10 @@ demo-files:
 	@$(MAKE) --no-print-directory all
 	@scripts/demo-files
 
+# By ROOM="http s3" the suites of these alone.
 check:
 	@scripts/bootstrap check
-	@scripts/check
+	@ROOM="$(ROOM)" scripts/check
 
 check-python:
 	@scripts/bootstrap check
@@ -117,7 +118,8 @@ help:
 	@echo 'make wheel        a wheel of it in build/wheel, with all libraries that it needs; by pip and auditwheel'
 	@echo 'make demo         simulate, store 200 images in the background, and look at some in demo/'
 	@echo 'make demo-files   copy a file of 1 GiB with sluice, cp and dd, and compare'
-	@echo 'make check        build and run the tests, with sanitizers; some minutes'
+	@echo 'make check        build and run the tests; some minutes'
+	@echo '                  only the tests of some folders of tests/: ROOM="http s3"'
 	@echo 'make check-python the tests of the Python package with numpy 2, torch, mypy and ruff of PyPI'
 	@echo 'make check-gpu    the tests on an NVIDIA GPU; skipped without one'
 	@echo 'make stress       the tests that take long'

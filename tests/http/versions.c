@@ -170,6 +170,7 @@ HTTP_TEST(an_answer_may_be_cut_anywhere)
 			            fault_uri("size=100&%s&fault=raw&times=1&cut=%d&lines=%s",
 			                      answers[i].options, cut, as_option(answers[i].lines)),
 			            100, 0);
+	with(f, "SLUICE_HTTP_RETRY_MS", "1000");
 	read_again_fails(
 		f,
 		fault_uri("size=100&head=nolength&ranges=no&length=chunked&fault=raw&skip=1&cut="

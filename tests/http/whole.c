@@ -163,6 +163,7 @@ HTTP_TEST(a_body_that_breaks_off_never_counts_as_whole)
 	sluice_op_free(op);
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
+	with(f, "SLUICE_HTTP_RETRY_MS", "1000");
 	read_fails(f, fault_uri("size=%zu&ranges=no&fault=reset:100000", LONG), LONG, 0, ECONNRESET,
 	           "");
 	/* The first GET is the one of open. */

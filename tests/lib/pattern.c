@@ -16,6 +16,7 @@ static uint64_t pattern_word(uint64_t index, uint64_t seed)
 	return pattern_mix(index * 0x2545f4914f6cdd1dull + seed);
 }
 
+/* A whole word is no call of memcpy() or memcmp(): those would be most of the time of many tests. */
 void pattern_fill(void *dst, size_t n, uint64_t offset, uint64_t seed)
 {
 	unsigned char *out = dst;
@@ -25,7 +26,10 @@ void pattern_fill(void *dst, size_t n, uint64_t offset, uint64_t seed)
 		size_t from = offset % 8;
 		size_t part = 8 - from < n ? 8 - from : n;
 
-		memcpy(out, (unsigned char *)&word + from, part);
+		if (part == 8)
+			memcpy(out, &word, 8);
+		else
+			memcpy(out, (unsigned char *)&word + from, part);
 		out += part;
 		offset += part;
 		n -= part;
@@ -42,7 +46,8 @@ size_t pattern_match(const void *src, size_t n, uint64_t offset, uint64_t seed)
 		size_t from = offset % 8;
 		size_t part = 8 - from < n - done ? 8 - from : n - done;
 
-		if (memcmp(in + done, (unsigned char *)&word + from, part) != 0)
+		if (part == 8 ? memcmp(in + done, &word, 8) != 0
+		              : memcmp(in + done, (unsigned char *)&word + from, part) != 0)
 			return done +
 			       first_difference(in + done, (unsigned char *)&word + from, part);
 		offset += part;
