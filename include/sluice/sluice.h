@@ -11,8 +11,10 @@
  * Conventions. A call returns 0 (or a count, where its comment says so) or a negative errno. The
  * sentence that explains an error is sluice_op_message() for an operation and sluice_last_message()
  * for every other call. Results are the last arguments and are written only on success. Sizes and
- * offsets are in bytes; times are in milliseconds unless a name says otherwise. Every destructor
- * accepts NULL. In a child of fork() every call with a handle of its parent returns -ECHILD, and a
+ * offsets are in bytes; times are in milliseconds unless a name says otherwise. -EINPROGRESS: it goes
+ * on, and the program calls again. -ETIMEDOUT: it was given up, and nothing is running. -EAGAIN: there
+ * is nothing, or no room, thread or place, now, and nothing was begun; of <sluice/frames.h>: read
+ * again. NULL where an argument has to be there is -EINVAL. Every destructor accepts NULL. In a child of fork() every call with a handle of its parent returns -ECHILD, and a
  * destructor does nothing; the child may make contexts of its own. It must not use devices if its
  * parent has used them (-ECHILD). It may wait for ever over https if a thread of its parent was in
  * OpenSSL at the fork, because locks of OpenSSL stay locked in the child.

@@ -134,5 +134,5 @@ int main(void)
 	static const char *const options[] = {"--memory", "64M", NULL};
 
 	daemon_options = options;
-	return RUN_FILES("doors_null", "doors_fork");
+	return RUN_FILES("doors_null", "doors_fork", "doors_time_out");
 }
