@@ -40,7 +40,7 @@
 extern "C" {
 #endif
 
-/* A file that is being followed. To be used by one thread at a time. */
+/* A file that is being followed. To be used by one thread at a time, also in a child of fork(). */
 typedef struct sluice_frames sluice_frames;
 
 /*

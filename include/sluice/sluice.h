@@ -11,8 +11,10 @@
  * Conventions. A call returns 0 (or a count, where its comment says so) or a negative errno. The
  * sentence that explains an error is sluice_op_message() for an operation and sluice_last_message()
  * for every other call. Results are the last arguments and are written only on success. Sizes and
- * offsets are in bytes; times are in milliseconds unless a name says otherwise. Every destructor
- * accepts NULL. In a child of fork() every call with a handle of its parent returns -ECHILD, and a
+ * offsets are in bytes; times are in milliseconds unless a name says otherwise. -EINPROGRESS: it goes
+ * on, and the program calls again. -ETIMEDOUT: it was given up, and nothing is running. -EAGAIN: there
+ * is nothing, or no room, thread or place, now, and nothing was begun; of <sluice/frames.h>: read
+ * again. NULL where an argument has to be there is -EINVAL. Every destructor accepts NULL. In a child of fork() every call with a handle of its parent returns -ECHILD, and a
  * destructor does nothing; the child may make contexts of its own. It must not use devices if its
  * parent has used them (-ECHILD). It may wait for ever over https if a thread of its parent was in
  * OpenSSL at the fork, because locks of OpenSSL stay locked in the child.
@@ -542,10 +544,11 @@ SLUICE_API int sluice_open(sluice_context *ctx, const char *uri,
 typedef struct sluice_list sluice_list;
 struct sluice_entry {
 	size_t size; /* in: sizeof(struct sluice_entry) */
-	const char *
-		name; /* behind "s3://BUCKET/", or that of a bucket; valid, as etag, until the next call for the list */
-	int is_prefix;       /* 1: the common begin of several names, up to a '/' */
-	uint64_t length;     /* bytes of the object */
+	/* Behind "s3://BUCKET/", or that of a bucket; for a folder, the path of the entry, which begins as that of uri. Valid,
+	 * as etag, until the next call for the list. */
+	const char *name;
+	int is_prefix;       /* 1: the common begin of several names, up to a '/'; a folder */
+	uint64_t length;     /* bytes of the object or file */
 	int64_t modified_ns; /* last change, nanoseconds since 1970; 0 if unknown */
 	const char *etag;    /* or "" */
 	const char *upload;  /* the id of an upload that was not completed, or "" */
@@ -557,35 +560,50 @@ enum sluice_list_flags {
 };
 /*
  * Begins a list of the objects of S3 with names that begin as that of uri, s3://BUCKET or
- * s3://BUCKET/PREFIX, in the order of the server. recursive: 0, or of enum sluice_list_flags. With 0, names are listed up to
+ * s3://BUCKET/PREFIX, in the order of the server. flags: 0, or of enum sluice_list_flags. With 0, names are listed up to
  * the next '/' behind the prefix. With 0 and "s3://" the buckets are listed that belong to the user: each is a prefix, and
  * modified_ns is when it was made. `headers` and `s3` of the options are used, and must stay valid
  * until sluice_list_free(). Waits for the server. A list is used by one thread at a time, and
- * closed before its context is freed.
+ * freed before its context is closed.
  *
- * Returns 0, or -ENOTSUP for a URI without lists, -ENOENT for a bucket that is not there, -EPROTO for a list that is cut, cannot be read or
- * does not say how it goes on, or the errors of sluice_open().
+ * Or of the entries of a folder, a path or file:///path, in the order of the bytes of their names, in which that of a folder
+ * ends with '/'. With 0, folders in it are prefixes; with SLUICE_LIST_RECURSIVE all below it is listed that is no folder. Names
+ * that begin with '.' are listed, except "." and "..". A symbolic link is an entry with the length of its text and is not
+ * followed, unless uri names it. What goes meanwhile may be left out. Waits for storage.
+ *
+ * Returns 0, or
+ *   -EINVAL    unknown flags
+ *   -ENOTSUP   a URI without lists, or without uploads
+ *   -ENOENT    a bucket or folder that is not there
+ *   -ENOTDIR   a path that is no folder
+ *   -EPROTO    a list that is cut, cannot be read or does not say how it goes on
+ *   the errors of sluice_open()
  */
 SLUICE_API int sluice_list_open(sluice_context *ctx, const char *uri,
-                                const struct sluice_open_options *o, int recursive,
+                                const struct sluice_open_options *o, unsigned flags,
                                 sluice_list **out);
-/* Takes the next entry, and may wait for the server. Returns 1, 0 behind the last, or an error of sluice_list_open(). */
+/*
+ * Takes the next entry, and may wait as sluice_list_open(). Returns 1, 0 behind the last, or an error of sluice_list_open();
+ * behind a folder that cannot be read (-EACCES) the list goes on.
+ */
 SLUICE_API int sluice_list_next(sluice_list *list, struct sluice_entry *out);
 SLUICE_API void sluice_list_free(sluice_list *list);
 /*
- * Removes an object of S3; or, if upload is not NULL, what the server has of an upload of that object: its parts, which
- * nobody will complete. `headers` and `s3` of the options are used; o may be NULL. Waits for the server. Any thread.
+ * Removes a local file, or a link itself, as unlink(2) does; or an object of S3; or, if upload is not NULL, what the server has of an upload of that object: its parts, which
+ * nobody will complete. `headers` and `s3` of the options are used; o may be NULL. Waits for the server or for storage. Any
+ * thread.
  *
  * Returns 0, also if there was no such object, or
- *   -ENOTSUP   a URI that is not of S3
- *   -ENOENT    there is no such upload, or no such bucket
+ *   -ENOTSUP   a URI of another scheme, or an upload that is not of S3
+ *   -ENOENT    there is no such file, upload or bucket
+ *   -EISDIR    a folder, also if it is empty, or a bucket
  *   the errors of sluice_open()
  */
 SLUICE_API int sluice_remove(sluice_context *ctx, const char *uri,
                              const struct sluice_open_options *o, const char *upload);
 
 /*
- * Removes objects of S3, each as sluice_remove() does: up to a thousand by a request (DeleteObjects) where their server
+ * Removes files and objects, each as sluice_remove() does. Objects of S3: up to a thousand by a request (DeleteObjects) where their server
  * knows that, and else, or where a name would be ambiguous there, by a request for each, several at a time. URIs that follow
  * each other and are of a bucket share requests. An object is removed if the server says so and names it. `headers` and `s3`
  * of the options are used; o may be NULL. Waits for the server. Any thread, also several at a time.
@@ -596,8 +614,8 @@ SLUICE_API int sluice_remove(sluice_context *ctx, const char *uri,
  *
  * Returns 0 if none of the objects is there any more, also if there were none, or
  *   -EINVAL    a URI is NULL
- *   -ENOTSUP   a URI that is not of S3
- *   the error of the first object that was not removed; the others were, or have an error of their own
+ *   -ENOTSUP   a URI of another scheme
+ *   the error of the first that was not removed; the others were, or have an error of their own
  */
 SLUICE_API int sluice_remove_many(sluice_context *ctx, const char *const *uris, size_t count,
                                   const struct sluice_open_options *o, int *errors,

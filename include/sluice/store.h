@@ -303,9 +303,9 @@ SLUICE_API int sluice_blob_seal_many_on(sluice_blob *const *v, size_t count, slu
  * Waits until a seal in stream order has happened; timeout_ms as for sluice_wait().
  *
  * Returns 0 if the blob is sealed, or
- *   -ETIMEDOUT   the stream has not come that far yet
- *   -EINVAL      no seal was requested
- *   -EIO         the device has failed; the blob is unchanged
+ *   -EINPROGRESS   the stream has not come that far yet
+ *   -EINVAL        no seal was requested
+ *   -EIO           the device has failed; the blob is unchanged
  *   the errors of sluice_blob_seal(); the blob is unchanged
  */
 SLUICE_API int sluice_blob_wait_sealed(sluice_blob *b, int timeout_ms);
@@ -589,7 +589,7 @@ SLUICE_API int sluice_store_upgrade(sluice_store *s);
  * mapped keep its bytes.
  *
  * Returns 0, or
- *   -ETIMEDOUT   the daemon takes more than 30 s to end
+ *   -EINPROGRESS   the daemon takes more than 30 s to end, and goes on
  */
 SLUICE_API int sluice_store_stop(sluice_store *s);
 

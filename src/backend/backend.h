@@ -12,6 +12,7 @@ struct sl_bounce;
 struct sl_cufile;
 struct sl_device;
 struct sl_http_engine;
+struct sl_listing;
 struct sl_slot_use;
 struct sl_uring;
 
@@ -235,6 +236,15 @@ struct sl_backend_ops {
 	int (*commit)(struct sl_backend *backend);
 	/* When nothing is in flight. Without a commit before, REPLACE leaves nothing behind. */
 	void (*close)(struct sl_backend *backend);
+	/*
+	 * Of folders, as sluice_list_open() and sluice_list_next(). May wait. On failure with a sentence. NULL, all three: the
+	 * scheme has no lists, or is S3, whose lists the engine reads.
+	 */
+	int (*list_open)(const struct sl_uri *uri, bool recursive, struct sl_listing **out);
+	int (*list_next)(struct sl_listing *listing, struct sluice_entry *out);
+	void (*list_close)(struct sl_listing *listing);
+	/* As sluice_remove(), and NULL as above. May wait. On failure with a sentence. */
+	int (*remove)(const struct sl_uri *uri);
 };
 
 struct sl_backend {

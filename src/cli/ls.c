@@ -2,7 +2,7 @@
 /*
  * sluice ls
  *
- * Lists buckets and objects of S3.
+ * Lists buckets and objects of S3, and folders.
  *
  * Threads: the main thread.
  */
@@ -18,7 +18,7 @@ struct ls_options {
 };
 
 static const struct argp_option option_list[] = {
-	{"recursive", 'r', NULL, 0, "All objects below the prefix, not up to the next '/'"},
+	{"recursive", 'r', NULL, 0, "All below the prefix or folder, not up to the next '/'"},
 	{"json", CLI_FLAG(ls_options, json), NULL, 0, "Print a JSON object for each line"},
 	CLI_S3_OPTIONS,
 	{NULL},
@@ -75,7 +75,7 @@ int cli_ls(int argc, char **argv)
 		option_list, ls_parse, "URI",
 		"Lists the objects of S3 at s3://BUCKET/PREFIX: bytes, time of "
 		"the last change (UTC), name; or at s3:// the buckets: time of "
-		"their creation, name."};
+		"their creation, name; or a local folder."};
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_entry entry = {.size = sizeof entry};
 	struct ls_options o = {.open.arguments = {.least = 1, .most = 1, .noun = "URI"}};

@@ -230,6 +230,8 @@ int sluice_size_parse(const char *text, uint64_t *out)
 	unsigned shift = 0;
 	bool fraction;
 
+	if (!text || !out)
+		return sl_fail(-EINVAL, "sluice_size_parse: %s is NULL", text ? "out" : "text");
 	errno = 0;
 	value = strtoull(text, &end, 10);
 	if (!isdigit((unsigned char)text[0]))

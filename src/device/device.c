@@ -65,6 +65,12 @@ bool sl_device_any_known(void)
 	return atomic_load_explicit(&all.numbered, memory_order_acquire);
 }
 
+/* Returns 0, or -ECHILD as sl_device_check_process(), but loads no driver. */
+static int device_check_fork(void)
+{
+	return sl_device_any_known() ? sl_device_check_process() : 0;
+}
+
 struct sl_device *sl_device_find(unsigned index)
 {
 	pthread_once(&all.once, number_devices);
@@ -123,14 +129,15 @@ static int device_open(struct sl_device *device)
 	return device->ops->open ? device->ops->open(device) : 0;
 }
 
-/* Returns the opened device with that public number, or NULL with a sentence. */
-static struct sl_device *device_numbered(int number)
+/* Finds and opens the device with that public number. Returns 0, or with a sentence -ENODEV or -ECHILD. */
+static int device_numbered(int number, struct sl_device **out)
 {
-	struct sl_device *device = number < 0 ? NULL : sl_device_find(number);
+	int rc = sl_device_check_process();
 
-	if (!device)
-		sl_fail(-ENODEV, "there is no device %d", number);
-	return device && !device_open(device) ? device : NULL;
+	*out = rc || number < 0 ? NULL : sl_device_find(number);
+	if (!rc && !*out)
+		rc = sl_fail(-ENODEV, "there is no device %d", number);
+	return !rc && device_open(*out) ? -ENODEV : rc;
 }
 
 /* Adds a sentence to an error; passes results >= 0 through. */
@@ -148,14 +155,14 @@ static int no_result_pointer(const char *function)
 
 int sluice_device_describe(int device, struct sluice_device *out)
 {
-	struct sl_device *found = device < 0 ? NULL : sl_device_find(device);
+	int rc = sl_device_check_process();
+	struct sl_device *found = rc || device < 0 ? NULL : sl_device_find(device);
 	struct sluice_device description = {0};
-	int rc;
 
 	if (!out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_device_describe: out->size is not set");
 	if (!found)
-		return sl_fail(-ENOENT, "there is no device %d", device);
+		return rc ? rc : sl_fail(-ENOENT, "there is no device %d", device);
 	rc = device_open(found);
 	if (rc)
 		return rc;
@@ -247,6 +254,7 @@ int sluice_device_find(const char *name, int *device)
 	struct sl_device *found;
 	size_t length;
 	bool real;
+	int rc;
 
 	if (!device)
 		return no_result_pointer("sluice_device_find");
@@ -256,6 +264,9 @@ int sluice_device_find(const char *name, int *device)
 		return sl_fail(-EINVAL,
 		               "\"%s\" is no name of a device: behind the colon comes a number",
 		               name);
+	rc = sl_device_check_process();
+	if (rc)
+		return rc;
 	real = is_word(name, length, REAL);
 	snprintf(full, sizeof(full), strchr(name, ':') ? "%s" : "%s:0", name);
 	for (unsigned i = 0; (found = sl_device_find(i)); i++) {
@@ -280,10 +291,11 @@ int sluice_device_of(const void *memory)
 
 int sluice_device_alloc(int device, size_t n, void **out)
 {
-	struct sl_device *found = device_numbered(device);
+	struct sl_device *found;
+	int rc = device_numbered(device, &found);
 
-	if (!found)
-		return -ENODEV;
+	if (rc)
+		return rc;
 	if (!out)
 		return no_result_pointer("sluice_device_alloc");
 	if (!n)
@@ -294,9 +306,10 @@ int sluice_device_alloc(int device, size_t n, void **out)
 int sluice_device_free(void *memory)
 {
 	struct sl_device *device;
+	int rc = memory ? device_check_fork() : 0;
 
-	if (!memory)
-		return 0;
+	if (!memory || rc)
+		return rc;
 	device = sl_device_of_memory(memory);
 	if (!device)
 		return sl_fail(-EINVAL, "sluice_device_free: %p is no memory of a device", memory);
@@ -312,13 +325,13 @@ struct pinned {
 
 int sluice_pinned_alloc(int device, size_t n, void **out)
 {
-	struct sl_device *found = device_numbered(device);
 	size_t page = sl_page_size(), length = sl_whole_pages(n);
+	struct sl_device *found;
 	struct pinned *pinned;
-	int rc;
+	int rc = device_numbered(device, &found);
 
-	if (!found)
-		return -ENODEV;
+	if (rc)
+		return rc;
 	if (!out)
 		return no_result_pointer("sluice_pinned_alloc");
 	if (!n)
@@ -343,10 +356,10 @@ int sluice_pinned_free(void *memory)
 	size_t page = sl_page_size();
 	struct pinned *pinned;
 	struct sl_device *device;
-	int rc;
+	int rc = memory ? device_check_fork() : 0;
 
-	if (!memory)
-		return 0;
+	if (!memory || rc)
+		return rc;
 	pinned = (struct pinned *)((char *)memory - page);
 	if ((uintptr_t)memory % page || pinned->mark != PINNED_MARK)
 		return sl_fail(-EINVAL, "sluice_pinned_free: %p is no pinned memory", memory);
@@ -362,10 +375,11 @@ int sluice_pinned_free(void *memory)
 
 int sluice_stream_new(int device, sluice_stream *out)
 {
-	struct sl_device *found = device_numbered(device);
+	struct sl_device *found;
+	int rc = device_numbered(device, &found);
 
-	if (!found)
-		return -ENODEV;
+	if (rc)
+		return rc;
 	if (!out)
 		return no_result_pointer("sluice_stream_new");
 	return device_said(found, found->ops->stream_new(found, out), "make a stream");
@@ -381,9 +395,10 @@ static int no_stream(const struct sl_device *device, sluice_stream stream)
 int sluice_stream_free(sluice_stream stream)
 {
 	struct sl_device *device;
+	int rc = stream ? device_check_fork() : 0;
 
-	if (!stream)
-		return 0;
+	if (!stream || rc)
+		return rc;
 	device = sl_device_of_stream(stream, NULL);
 	if (!device)
 		return no_stream(NULL, stream);
@@ -393,10 +408,10 @@ int sluice_stream_free(sluice_stream stream)
 /* Returns the opened device if the stream belongs to it, else NULL with the error in *rc. */
 static struct sl_device *device_with_stream(int number, sluice_stream stream, int *rc)
 {
-	struct sl_device *device = device_numbered(number);
+	struct sl_device *device;
 
-	*rc = -ENODEV;
-	if (!device)
+	*rc = device_numbered(number, &device);
+	if (*rc)
 		return NULL;
 	if (sl_device_of_stream(stream, device) == device)
 		return device;
@@ -437,11 +452,15 @@ static struct sl_device *device_of_either(const void *dst, const void *src)
 int sluice_copy_on(void *dst, const void *src, size_t n, sluice_stream stream)
 {
 	struct sl_device *device;
+	int rc;
 
 	if (!n)
 		return 0;
 	if (!dst || !src)
 		return sl_fail(-EINVAL, "sluice_copy_on: there is no memory");
+	rc = device_check_fork();
+	if (rc)
+		return rc;
 	if ((uintptr_t)stream > SL_COMMON_STREAMS) {
 		device = sl_device_of_stream(stream, NULL);
 		if (!device)
@@ -456,22 +475,22 @@ int sluice_copy_on(void *dst, const void *src, size_t n, sluice_stream stream)
 
 void sl_device_reach(int device, int other)
 {
-	struct sl_device *to = device_numbered(device);
-	struct sl_device *from = other < 0 || other == device ? NULL : device_numbered(other);
+	struct sl_device *to, *from;
 
-	if (to && from && to->ops == from->ops && to->ops->reach)
+	if (other >= 0 && other != device && !device_numbered(device, &to) &&
+	    !device_numbered(other, &from) && to->ops == from->ops && to->ops->reach)
 		to->ops->reach(to, from);
 }
 
 int sl_device_copy_rows(int device, void *to, const void *from, size_t length, size_t count,
                         size_t to_pitch, size_t from_pitch, sluice_stream stream)
 {
-	struct sl_device *found = device_numbered(device);
 	struct sl_command commands[ROWS_AT_ONCE];
 	size_t taken, reach = count ? (count - 1) * from_pitch + length : 0;
-	int rc = found ? 0 : -ENODEV;
+	struct sl_device *found;
+	int rc = device_numbered(device, &found);
 
-	if (found && !found->ops->registered(found, from, reach)) {
+	if (!rc && !found->ops->registered(found, from, reach)) {
 		for (size_t i = 0; !rc && i < count; i++)
 			rc = found->ops->copy(found, stream, (char *)to + i * to_pitch,
 			                      (const char *)from + i * from_pitch, length, false);
@@ -494,6 +513,7 @@ int sl_device_copy_rows(int device, void *to, const void *from, size_t length, s
 int sluice_copy(void *dst, const void *src, size_t n)
 {
 	struct sl_device *device;
+	int rc;
 
 	if (!n)
 		return 0;
@@ -504,6 +524,9 @@ int sluice_copy(void *dst, const void *src, size_t n)
 		memcpy(dst, src, n);
 		return 0;
 	}
+	rc = device_check_fork();
+	if (rc)
+		return rc;
 	return device_said(device,
 	                   device->ops->copy(device, SLUICE_STREAM_DEFAULT, dst, src, n, true),
 	                   "copy");
@@ -513,10 +536,11 @@ int sluice_copy(void *dst, const void *src, size_t n)
 
 int sluice_event_new(int device, sluice_event *out)
 {
-	struct sl_device *found = device_numbered(device);
+	struct sl_device *found;
+	int rc = device_numbered(device, &found);
 
-	if (!found)
-		return -ENODEV;
+	if (rc)
+		return rc;
 	if (!out)
 		return no_result_pointer("sluice_event_new");
 	return device_said(found, found->ops->event_new(found, out), "make an event");
@@ -524,9 +548,11 @@ int sluice_event_new(int device, sluice_event *out)
 
 static struct sl_device *device_with_event(sluice_event event, struct sl_device *wanted, int *rc)
 {
-	struct sl_device *device = event ? device_of_event(event, wanted) : NULL;
+	struct sl_device *device;
 
-	if (!device)
+	*rc = device_check_fork();
+	device = event && !*rc ? device_of_event(event, wanted) : NULL;
+	if (!device && !*rc)
 		*rc = sl_fail(-EINVAL, "%p is no event of a device", (void *)event);
 	return device;
 }

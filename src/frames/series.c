@@ -623,9 +623,14 @@ int sluice_series_add(sluice_writer *w, const char *dataset, const struct sluice
 
 int sluice_series_keep_memory(sluice_series *s, void **memory, size_t *bytes)
 {
+	int rc;
+
 	if (!s || !memory || !bytes)
 		return sl_fail(-EINVAL, "sluice_series_keep_memory: %s is NULL",
 		               s ? "a result" : "the series");
+	rc = sl_context_check(s->writer->ctx);
+	if (rc)
+		return rc;
 	s->kept = true;
 	*memory = s->area.memory;
 	*bytes = s->area.length;

@@ -148,28 +148,40 @@ int sl_file_copy_options(const struct sluice_open_options *from, struct sluice_o
 	return file_check_options(to);
 }
 
+int sl_file_find_backend(const char *uri, struct sl_uri *parsed, const struct sl_backend_ops **out)
+{
+	const struct sl_scheme *scheme = sl_schemes;
+	int rc = sl_uri_parse(uri, parsed);
+
+	if (rc)
+		return rc;
+	while (scheme->scheme && strcmp(scheme->scheme, parsed->scheme))
+		scheme++;
+	*out = scheme->ops;
+	if (*out)
+		return 0;
+	sl_uri_clear(parsed);
+	return sl_uri_unknown(uri);
+}
+
 int sl_file_open_backend(struct sluice_context *ctx, const char *uri,
                          const struct sluice_open_options *options, struct sl_opening *opening,
                          struct sl_backend **out)
 {
-	const struct sl_scheme *scheme = sl_schemes;
+	const struct sl_backend_ops *ops;
 	struct sl_uri parsed;
-	int rc = sl_uri_parse(uri, &parsed);
+	int rc = sl_file_find_backend(uri, &parsed, &ops);
 
 	if (rc)
 		return rc;
-	while (scheme->scheme && strcmp(scheme->scheme, parsed.scheme))
-		scheme++;
 	if (options->part && strcmp(parsed.scheme, "file"))
 		rc = sl_fail(-ENOTSUP, "open options: only a local file has a part");
-	else if (!scheme->scheme)
-		rc = sl_uri_unknown(uri);
 	else if (!opening)
-		rc = scheme->ops->open(&ctx->core, &parsed, options, out);
-	else if (!scheme->ops->open_start)
+		rc = ops->open(&ctx->core, &parsed, options, out);
+	else if (!ops->open_start)
 		rc = -EAGAIN;
-	else if ((opening->ops = scheme->ops))
-		rc = scheme->ops->open_start(&ctx->core, &parsed, options, opening);
+	else if ((opening->ops = ops))
+		rc = ops->open_start(&ctx->core, &parsed, options, opening);
 	sl_uri_clear(&parsed);
 	return rc;
 }

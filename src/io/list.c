@@ -2,10 +2,10 @@
 /*
  * Lists of objects, their copies, their removal and their URLs
  *
- * Reads the list of a bucket of S3, page by page: each page is a file that is read as a whole. Removes objects,
- * has their server copy them, and makes presigned URLs.
+ * Reads the list of a bucket of S3, page by page: each page is a file that is read as a whole; other lists are those of
+ * the backend. Removes objects, has their server copy them, and makes presigned URLs.
  *
- * Threads: a list is used by one thread at a time, which waits for the server.
+ * Threads: a list is used by one thread at a time, which waits for the server or for storage.
  */
 #include <errno.h>
 #include <search.h>
@@ -20,6 +20,8 @@
 
 struct sluice_list {
 	struct sluice_context *ctx;
+	const struct sl_backend_ops *ops;
+	struct sl_listing *listing; /* of the backend; NULL: of S3, as all that follows */
 	char *uri;
 	struct sluice_open_options options;
 	unsigned flags; /* enum sluice_list_flags */
@@ -109,26 +111,19 @@ static int list_refuse(const char *uri, const char *why)
 	return -ENOTSUP;
 }
 
-int sluice_list_open(sluice_context *ctx, const char *uri, const struct sluice_open_options *o,
-                     int recursive, sluice_list **out)
+static bool list_is_s3(const char *uri)
 {
-	struct sluice_list *list;
-	int rc = sl_context_check(ctx);
+	return !strncasecmp(uri, "s3://", 5);
+}
 
-	if (rc)
-		return rc;
-	if (!uri || !out)
-		return sl_fail(-EINVAL, "sluice_list_open: %s is NULL", uri ? "out" : "uri");
-	if (strncasecmp(uri, "s3://", 5))
-		return list_refuse(uri, "only s3:// URIs have lists");
-	list = calloc(1, sizeof(*list));
-	if (!list)
-		return sl_fail(-ENOMEM, "no memory");
-	list->ctx = ctx;
+static int list_open_objects(struct sluice_list *list, const char *uri,
+                             const struct sluice_open_options *o)
+{
+	int rc;
+
 	if (o)
 		memcpy(&list->options, o, SL_MIN(o->size, sizeof(list->options)));
 	list->options.flags = SLUICE_OPEN_READ;
-	list->flags = (unsigned)recursive;
 	list->uri = strdup(uri);
 	list->token = "";
 	list->xml = list->page.at = calloc(1, PAGE_BYTES);
@@ -136,13 +131,66 @@ int sluice_list_open(sluice_context *ctx, const char *uri, const struct sluice_o
 	if (!rc)
 		rc = list_read_page(list);
 	/* The region of the bucket is known now. */
-	if (rc == -EREMOTE)
-		rc = list_read_page(list);
+	return rc == -EREMOTE ? list_read_page(list) : rc;
+}
+
+int sluice_list_open(sluice_context *ctx, const char *uri, const struct sluice_open_options *o,
+                     unsigned flags, sluice_list **out)
+{
+	const unsigned known = SLUICE_LIST_RECURSIVE | SLUICE_LIST_UPLOADS;
+	struct sluice_list *list;
+	struct sl_uri parsed;
+	int rc = sl_context_check(ctx);
+
+	if (rc)
+		return rc;
+	if (!uri || !out)
+		return sl_fail(-EINVAL, "sluice_list_open: %s is NULL", uri ? "out" : "uri");
+	if (flags & ~known)
+		return sl_fail(-EINVAL, "sluice_list_open: unknown flags 0x%x", flags & ~known);
+	list = calloc(1, sizeof(*list));
+	if (!list)
+		return sl_fail(-ENOMEM, "no memory");
+	list->ctx = ctx;
+	list->flags = flags;
+	rc = sl_file_find_backend(uri, &parsed, &list->ops);
+	if (rc) {
+		free(list);
+		return rc;
+	}
+	if (list_is_s3(uri))
+		rc = list_open_objects(list, uri, o);
+	else if (!list->ops->list_open)
+		rc = list_refuse(uri, "only folders and s3:// URIs have lists");
+	else if (flags & SLUICE_LIST_UPLOADS)
+		rc = list_refuse(uri, "only s3:// URIs have uploads");
+	else
+		rc = list->ops->list_open(&parsed, flags & SLUICE_LIST_RECURSIVE, &list->listing);
+	sl_uri_clear(&parsed);
 	if (rc)
 		sluice_list_free(list);
 	else
 		*out = list;
 	return rc;
+}
+
+static int list_next_object(struct sluice_list *list, struct sluice_entry *out)
+{
+	int rc;
+
+	while (!(rc = sl_s3_page_next(&list->page, &list->entry)) && list->token &&
+	       !(rc = list_read_page(list)))
+		continue;
+	if (rc <= 0)
+		return rc;
+	out->name = list->entry.name;
+	out->is_prefix = list->entry.is_prefix;
+	out->length = list->entry.length;
+	out->modified_ns =
+		list->entry.modified > 0 ? list->entry.modified * INT64_C(1000000000) : 0;
+	out->etag = list->entry.etag;
+	out->upload = list->entry.upload;
+	return 1;
 }
 
 int sluice_list_next(sluice_list *list, struct sluice_entry *out)
@@ -152,30 +200,48 @@ int sluice_list_next(sluice_list *list, struct sluice_entry *out)
 
 	if (!list || !out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_list_next: no list, or out->size is not set");
-	while (!(rc = sl_s3_page_next(&list->page, &list->entry)) && list->token &&
-	       !(rc = list_read_page(list)))
-		continue;
-	if (rc <= 0)
-		return rc;
-	entry.name = list->entry.name;
-	entry.is_prefix = list->entry.is_prefix;
-	entry.length = list->entry.length;
-	entry.modified_ns =
-		list->entry.modified > 0 ? list->entry.modified * INT64_C(1000000000) : 0;
-	entry.etag = list->entry.etag;
-	entry.upload = list->entry.upload;
-	sl_struct_give(out, &entry, sizeof(entry));
-	return 1;
+	rc = sl_context_check(list->ctx);
+	if (!rc)
+		rc = list->listing ? list->ops->list_next(list->listing, &entry)
+		                   : list_next_object(list, &entry);
+	if (rc > 0)
+		sl_struct_give(out, &entry, sizeof(entry));
+	return rc;
 }
 
 void sluice_list_free(sluice_list *list)
 {
-	if (!list)
+	if (!list || !sl_process_is(list->ctx->process))
 		return;
+	if (list->listing)
+		list->ops->list_close(list->listing);
 	free(list->uri);
 	tdestroy(list->seen, free);
 	free(list->xml);
 	free(list);
+}
+
+/* Removes an object of S3 or a file; or only says whether it could be. */
+static int list_remove(struct sluice_context *ctx, const char *uri,
+                       const struct sluice_open_options *options, const char *upload, bool only_ask)
+{
+	const struct sl_backend_ops *ops;
+	struct sl_uri parsed;
+	int rc;
+
+	if (list_is_s3(uri))
+		return only_ask ? 0 : sl_http_remove(&ctx->core, uri, options, upload);
+	rc = sl_file_find_backend(uri, &parsed, &ops);
+	if (rc)
+		return rc;
+	if (!ops->remove)
+		rc = list_refuse(uri, "only local files and objects of S3 are removed");
+	else if (upload)
+		rc = list_refuse(uri, "only objects of S3 have uploads");
+	else if (!only_ask)
+		rc = ops->remove(&parsed);
+	sl_uri_clear(&parsed);
+	return rc;
 }
 
 int sluice_remove(sluice_context *ctx, const char *uri, const struct sluice_open_options *o,
@@ -188,12 +254,29 @@ int sluice_remove(sluice_context *ctx, const char *uri, const struct sluice_open
 		return rc;
 	if (!uri)
 		return sl_fail(-EINVAL, "sluice_remove: uri is NULL");
-	if (strncasecmp(uri, "s3://", 5))
-		return list_refuse(uri, "only objects of S3 are removed");
 	if (o)
 		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
 	options.flags = SLUICE_OPEN_READ;
-	return sl_http_remove(&ctx->core, uri, &options, upload);
+	return list_remove(ctx, uri, &options, upload, false);
+}
+
+/* Removes what the URIs name, objects that follow each other together. */
+static void list_remove_each(struct sluice_context *ctx, const char *const *uris, size_t count,
+                             const struct sluice_open_options *options, int *errors,
+                             char **messages)
+{
+	for (size_t i = 0, end; i < count; i = end) {
+		for (end = i; end < count && list_is_s3(uris[end]); end++)
+			continue;
+		if (end > i) {
+			sl_http_remove_many(&ctx->core, uris + i, end - i, options, errors + i,
+			                    messages + i);
+			continue;
+		}
+		errors[i] = list_remove(ctx, uris[i], options, NULL, false);
+		messages[i] = errors[i] ? strdup(sluice_last_message()) : NULL;
+		end++;
+	}
 }
 
 int sluice_remove_many(sluice_context *ctx, const char *const *uris, size_t count,
@@ -206,8 +289,8 @@ int sluice_remove_many(sluice_context *ctx, const char *const *uris, size_t coun
 	for (size_t i = 0; !rc && i < count; i++)
 		if (!uris || !uris[i])
 			rc = sl_fail(-EINVAL, "sluice_remove_many: a URI is NULL");
-		else if (strncasecmp(uris[i], "s3://", 5))
-			rc = list_refuse(uris[i], "only objects of S3 are removed");
+		else
+			rc = list_remove(ctx, uris[i], NULL, NULL, true);
 	if (!rc && !errors && !(errors = own = calloc(count + 1, sizeof(*errors))))
 		rc = sl_fail(-ENOMEM, "no memory");
 	if (!rc && !messages && !(messages = texts = calloc(count + 1, sizeof(*messages))))
@@ -220,7 +303,7 @@ int sluice_remove_many(sluice_context *ctx, const char *const *uris, size_t coun
 		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
 	options.flags = SLUICE_OPEN_READ;
 	memset(messages, 0, count * sizeof(*messages));
-	rc = sl_http_remove_many(&ctx->core, uris, count, &options, errors, messages);
+	list_remove_each(ctx, uris, count, &options, errors, messages);
 	for (size_t i = 0; !rc && i < count; i++)
 		if ((rc = errors[i]))
 			sl_fail(rc, "'%s' was not removed: %s", uris[i],
@@ -243,8 +326,8 @@ int sluice_copy_object(sluice_context *ctx, const char *from, const char *to,
 		return rc;
 	if (!from || !to)
 		return sl_fail(-EINVAL, "sluice_copy_object: %s is NULL", from ? "to" : "from");
-	if (strncasecmp(from, "s3://", 5) || strncasecmp(to, "s3://", 5))
-		return list_refuse(strncasecmp(from, "s3://", 5) ? from : to,
+	if (!list_is_s3(from) || !list_is_s3(to))
+		return list_refuse(list_is_s3(from) ? to : from,
 		                   "only objects of S3 are copied by their server");
 	if (o)
 		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
@@ -282,7 +365,7 @@ int sluice_presign(sluice_context *ctx, const char *method, const char *uri,
 		return sl_fail(-EINVAL,
 		               "sluice_presign: a URL is valid for 1 to %d seconds, not %u",
 		               SLUICE_PRESIGN_MOST, seconds);
-	if (strncasecmp(uri, "s3://", 5))
+	if (!list_is_s3(uri))
 		return list_refuse(uri, "only objects of S3 have presigned URLs");
 	if (o)
 		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));

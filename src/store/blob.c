@@ -89,7 +89,7 @@ int sluice_blob_release(sluice_blob *blob)
 
 int sluice_blob_release_many(sluice_blob *const *v, size_t count)
 {
-	int rc = 0;
+	int rc = v || !count ? 0 : sl_fail(-EINVAL, "sluice_blob_release_many: NULL");
 
 	for (size_t i = 0; !rc && i < count; i++)
 		rc = sluice_blob_release(v[i]);
@@ -120,7 +120,9 @@ int sluice_blob_device(const sluice_blob *blob)
 
 int sluice_blob_kind(const sluice_blob *blob)
 {
-	return blob ? (int)blob->kind : sl_fail(-EINVAL, "sluice_blob_kind: the blob is NULL");
+	int rc = sl_store_check(blob ? blob->store : NULL, "sluice_blob_kind");
+
+	return rc ? rc : (int)blob->kind;
 }
 
 uint64_t sluice_blob_id(const sluice_blob *blob)
@@ -136,9 +138,13 @@ const char *sluice_blob_name(const sluice_blob *blob)
 int sluice_blob_get_metadata(const sluice_blob *blob, struct sluice_blob_metadata *out)
 {
 	struct sluice_blob_metadata m = {0};
+	int rc;
 
 	if (!blob || !out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_blob_get_metadata: NULL, or out->size is not set");
+	rc = sl_store_check(blob->store, "sluice_blob_get_metadata");
+	if (rc)
+		return rc;
 	if (blob->metadata)
 		sl_metadata_read(blob->metadata, &m);
 	sl_struct_give(out, &m, sizeof(m));

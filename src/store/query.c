@@ -279,5 +279,7 @@ int sluice_store_stop(sluice_store *store)
 	if (call.fds[0] >= 0)
 		n = poll(&(struct pollfd){.fd = call.fds[0], .events = POLLIN}, 1, STOP_MS);
 	sl_call_end(store, &call);
-	return n > 0 ? 0 : sl_fail(-ETIMEDOUT, "the daemon has not ended in %d s", STOP_MS / 1000);
+	return n > 0 ? 0
+	             : sl_fail(-EINPROGRESS, "the daemon has not ended in %d s, and goes on ending",
+	                       STOP_MS / 1000);
 }

@@ -72,7 +72,10 @@ int sluice_watch_open(sluice_store *store, const char *prefix, sluice_watch **ou
 
 int sluice_watch_fd(const sluice_watch *watch)
 {
-	return watch ? watch->epoll : sl_fail(-EINVAL, "sluice_watch_fd: the watch is NULL");
+	int rc = watch ? sl_store_check(watch->store, "sluice_watch_fd")
+	               : sl_fail(-EINVAL, "sluice_watch_fd: the watch is NULL");
+
+	return rc ? rc : watch->epoll;
 }
 
 /* Waits for an event. Returns 0, -EAGAIN at the deadline, or -ECONNRESET: the server is gone. */

@@ -292,11 +292,17 @@ void sluice_tensors_free(sluice_tensors *t)
 
 /* --------------------------------------------------------------------------------------- list */
 
-static int tensors_check(const sluice_tensors *t, const char *noun, size_t index, size_t count)
+static int tensors_check(const sluice_tensors *t, const char *call, bool results)
 {
-	int rc = sl_context_check(t ? t->ctx : NULL);
+	if (!t || !results)
+		return sl_fail(-EINVAL, "%s: %s", call,
+		               t ? "a result is NULL, or its size is not set" : "no tensors");
+	return sl_context_check(t->ctx);
+}
 
-	return rc || index < count ? rc : sl_fail(-ENOENT, "there is no %s %zu", noun, index);
+static int tensors_check_index(const char *noun, size_t index, size_t count)
+{
+	return index < count ? 0 : sl_fail(-ENOENT, "there is no %s %zu", noun, index);
 }
 
 const char *sluice_type_name(int type)
@@ -315,14 +321,16 @@ const char *sluice_type_word(int type)
 
 size_t sluice_tensors_count(const sluice_tensors *t)
 {
-	return t->count;
+	return t ? t->count : 0;
 }
 
 int sluice_tensors_get(const sluice_tensors *t, size_t index, struct sluice_tensor *out)
 {
 	struct sluice_tensor given = {0};
-	int rc = tensors_check(t, "tensor", index, t->count);
+	int rc = tensors_check(t, "sluice_tensors_get", out && out->size >= sizeof(out->size));
 
+	if (!rc)
+		rc = tensors_check_index("tensor", index, t->count);
 	if (rc)
 		return rc;
 	given.name = t->tensors[index].name;
@@ -339,7 +347,7 @@ int sluice_tensors_get(const sluice_tensors *t, size_t index, struct sluice_tens
 int sluice_tensors_find(const sluice_tensors *t, const char *name, size_t *index)
 {
 	const struct sl_name *slot;
-	int rc = sl_context_check(t->ctx);
+	int rc = tensors_check(t, "sluice_tensors_find", name && index);
 
 	if (rc)
 		return rc;
@@ -353,8 +361,10 @@ int sluice_tensors_find(const sluice_tensors *t, const char *name, size_t *index
 int sluice_tensors_file(const sluice_tensors *t, size_t number, struct sluice_tensor_file *out)
 {
 	struct sluice_tensor_file given = {0};
-	int rc = tensors_check(t, "file", number, t->file_count);
+	int rc = tensors_check(t, "sluice_tensors_file", out && out->size >= sizeof(out->size));
 
+	if (!rc)
+		rc = tensors_check_index("file", number, t->file_count);
 	if (rc)
 		return rc;
 	given.name = t->files[number].name;
@@ -369,10 +379,13 @@ int sluice_tensors_file(const sluice_tensors *t, size_t number, struct sluice_te
 int sluice_tensors_metadata(const sluice_tensors *t, size_t number, size_t index, const char **key,
                             const char **value)
 {
-	int rc = tensors_check(t, "file", number, t->file_count);
+	int rc = tensors_check(t, "sluice_tensors_metadata", key && value);
 
 	if (!rc)
-		rc = tensors_check(t, "pair of metadata", index, t->files[number].metadata_count);
+		rc = tensors_check_index("file", number, t->file_count);
+	if (!rc)
+		rc = tensors_check_index("pair of metadata", index,
+		                         t->files[number].metadata_count);
 	if (!rc) {
 		*key = t->files[number].metadata[index].key;
 		*value = t->files[number].metadata[index].value;

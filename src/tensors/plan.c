@@ -258,9 +258,13 @@ int sluice_tensor_plan_item(const sluice_tensor_plan *plan, size_t index,
 {
 	const struct sl_tensor_item *item;
 	struct sluice_tensor_item told = {0};
+	int rc;
 
 	if (!plan || !out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_tensor_plan_item: NULL, or out->size is not set");
+	rc = sl_context_check(plan->tensors->ctx);
+	if (rc)
+		return rc;
 	if (index >= plan->count)
 		return sl_fail(-ENOENT, "the plan has %zu tensors, and no number %zu", plan->count,
 		               index);

@@ -62,10 +62,13 @@ sums_of_cp_are_checked() {
 	says "no line"
 	status 2 "$sluice" cp from to.other --version-id 1
 	says "no URI of one"
-	status 1 "$sluice" ls .
-	says "'.': only s3:// URIs have lists"
+	mkdir -p listed/sub && echo 12345 > listed/a && touch listed/sub/b
+	"$sluice" ls -r listed | awk '{ print $1, $NF }' > out
+	[ "$(cat out)" = $'6 listed/a\n0 listed/sub/b' ] || fail "$(cat out)"
+	status 1 "$sluice" ls absent
+	says "cannot list 'absent'"
 	status 1 "$sluice" ls 'http://me:secret@127.0.0.1:1/a?b=c'
-	says "'http://127.0.0.1:1/a?...': only s3:// URIs have lists"
+	says "'http://127.0.0.1:1/a?...': only folders and s3:// URIs have lists"
 	status 2 "$sluice" rm -r --version-id=1 s3://b/x
 	says "only for a single object"
 	status 2 "$sluice" ls store://

@@ -295,7 +295,7 @@ S3_TEST(a_list_that_cannot_be_had_is_an_error)
 
 	assert_refused(sluice_list_open(f->ctx, "s3://none/x", NULL, 0, &list), ENOENT,
 	               "NoSuchBucket");
-	assert_refused(sluice_list_open(f->ctx, "/folder", NULL, 0, &list), ENOTSUP, "s3://");
+	assert_refused(sluice_list_open(f->ctx, "http://h/", NULL, 0, &list), ENOTSUP, "s3://");
 	options.s3 = &s3;
 	s3.anonymous = 1;
 	assert_refused(sluice_list_open(f->ctx, "s3://echo/x", &options, 0, &list), EACCES,

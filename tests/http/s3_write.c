@@ -495,7 +495,7 @@ S3_TEST(an_object_is_removed)
 	assert_ok(sluice_remove(f->ctx, s3_uri("north", path), NULL, NULL));
 	assert_refused(sluice_remove(f->ctx, "s3://none/x", NULL, NULL), ENOENT, "NoSuchBucket");
 	assert_refused(sluice_remove(f->ctx, "s3://files/", NULL, NULL), EISDIR, "is a bucket");
-	assert_refused(sluice_remove(f->ctx, "/tmp/x", NULL, NULL), ENOTSUP, "S3");
+	assert_refused(sluice_remove(f->ctx, "store://x", NULL, NULL), ENOTSUP, "S3");
 	assert_refused(sluice_remove(f->ctx, NULL, NULL, NULL), EINVAL, "NULL");
 }
 

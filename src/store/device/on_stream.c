@@ -435,7 +435,7 @@ int sluice_blob_wait_sealed(sluice_blob *blob, int timeout_ms)
 	while (blob->stream_seal.pending && !rc && !atomic_load(&devices->stop))
 		rc = sl_cond_wait(&devices->stream_ops.changed, &devices->mutex, deadline);
 	rc = blob->stream_seal.pending
-	             ? sl_fail(-ETIMEDOUT, "the stream has not come to the seal yet")
+	             ? sl_fail(-EINPROGRESS, "the stream has not come to the seal yet")
 	             : blob->stream_seal.rc;
 	if (!blob->stream_seal.pending && rc)
 		sl_fail(rc, "%s",
