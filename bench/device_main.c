@@ -111,9 +111,9 @@ static void choose(const char *name, struct sluice_config *config)
 	if (!strcmp(name, "paged")) /* writes go through the page cache, whatever their size */
 		config->direct_bytes = (uint64_t)1 << 40;
 	else if (!strcmp(name, "waiting")) /* nothing is read by the submitting call */
-		config->inline_bytes = 1;
+		config->tune = "inline_bytes=1";
 	else if (!strcmp(name, "slots")) /* so that it is known what a chunk is */
-		config->slot_bytes = 8 << 20;
+		config->tune = "slot_bytes=8M";
 	else if (strcmp(name, "default"))
 		fail("there are no settings '%s'", name);
 }
@@ -122,9 +122,10 @@ static sluice_context *ring_of(const struct job *job)
 {
 	static sluice_context *ctx;
 	struct sluice_config config = SLUICE_CONFIG_INIT;
+	char tune[64];
 
-	config.slots = job->slots;
-	config.slot_bytes = job->slot_bytes;
+	snprintf(tune, sizeof(tune), "slots=%u,slot_bytes=%zu", job->slots, job->slot_bytes);
+	config.tune = tune;
 	if (ctx)
 		CHECK(sluice_context_close(ctx));
 	CHECK(sluice_context_new(&config, &ctx));

@@ -87,30 +87,10 @@ struct sluice_config {
 	 * of blocking calls that a file may have in progress (separate threads make those); 1 to
 	 * 256. Default: as many threads as cores, and 16 calls. */
 	size_t workers;
-	/* SLUICE_REACTORS: threads that drive io_uring; 1 to 64. Default: 2, or 1 with fewer than
-	 * 4 cores. */
-	size_t reactors;
-	/* SLUICE_REACTOR_DEPTH: requests that a file may have in flight in each reactor; 1 to 4096.
-	 * Default: 128. */
-	size_t reactor_depth;
-	/* SLUICE_PIECE_BYTES: the largest request to a backend; 4 KiB to 1 GiB, a multiple of 4
-	 * KiB. Default: 1 MiB. */
-	size_t piece_bytes;
-	/* SLUICE_OPERATION_DEPTH: pieces that an operation may have in flight; 1 to 4096.
-	 * Default: 128. */
-	size_t operation_depth;
 	/* SLUICE_DIRECT_BYTES: extents of at least this length bypass the page cache where they
 	 * can, as do shorter ones that are read into memory of a device and have such a length
 	 * together; 4 KiB to 1 TiB. Default: 256 KiB. */
 	size_t direct_bytes;
-	/* SLUICE_INLINE_BYTES: reads of at most this length whose bytes are in the page cache are
-	 * done inside the submitting call; 1 to 16 MiB, at most piece_bytes. Default: 64 KiB, or
-	 * piece_bytes if that is less. */
-	size_t inline_bytes;
-	/* SLUICE_BOUNCE_BYTES: memory for direct I/O of data that is not aligned, allocated on
-	 * demand; 4 KiB to 1 TiB, at least piece_bytes. Default: 64 MiB, or piece_bytes if that is
-	 * more. */
-	size_t bounce_bytes;
 	/* SLUICE_MAX_OPERATIONS: operations in flight. When the limit is reached, submission waits
 	 * until any of them ends, or returns -EAGAIN with SLUICE_OPEN_NONBLOCK; 1 to 16777216.
 	 * Default: 262144. */
@@ -121,19 +101,6 @@ struct sluice_config {
 	 * for those in stream order; up to 512 KiB come on top. It is made at the first use of the
 	 * device, and never grows. Default: 256 MiB. */
 	size_t staging_bytes;
-	/* SLUICE_SLOT_BYTES: size of a slot of the pinned memory; 4 KiB to 1 GiB, a multiple of 4
-	 * KiB, at least piece_bytes. Default: chosen for each operation. */
-	size_t slot_bytes;
-	/* SLUICE_SLOTS: slots that an operation cycles through; 1 to 64. Default: chosen for each
-	 * operation. */
-	size_t slots;
-	/* SLUICE_CUFILE_THREADS: threads that call cuFile for operations that are awaited on the
-	 * host; 1 to 64. Default: 8. */
-	size_t cufile_threads;
-	/* SLUICE_CUFILE_STREAMS: "0" (default), or "1": cuFile also moves the bytes of operations
-	 * in stream order, for experiments. That needs the kernel module nvidia-fs: without it,
-	 * "cufile" refuses such operations (-ENOTSUP), see docs/asynchrony.md. */
-	const char *cufile_streams;
 
 	/* SLUICE_REMOTE_BACKEND: for http:// and https://, either "multi" (default), a few threads
 	 * that each drive many transfers, or "easy", a thread for each connection, up to 64. */
@@ -144,9 +111,6 @@ struct sluice_config {
 	 * may always have a quarter of this number, rounded up, and each upload has its own
 	 * connection. Default: 256. */
 	size_t max_connections;
-	/* SLUICE_HTTP_REACTORS: threads of "multi" that may work at once; 1 to 64. Default: as many
-	 * as cores, at most 64. */
-	size_t http_reactors;
 	/* SLUICE_HTTP_ATTEMPTS: requests in a row that may fail before the first byte of a file's
 	 * data has arrived; then opening or reading the file fails; 1 to 1000. Default: 6. */
 	size_t http_attempts;
@@ -154,9 +118,6 @@ struct sluice_config {
 	 * between half the limit and the limit, and the limit doubles with each further attempt; 1
 	 * to 3600000. Default: 200. */
 	size_t http_backoff_ms;
-	/* SLUICE_HTTP_BACKOFF_MAX_MS: the largest value of that limit; 1 to 3600000. Default:
-	 * 20000. */
-	size_t http_backoff_max_ms;
 	/* SLUICE_HTTP_CONNECT_MS: time-out for connecting; 1 to 3600000. Default: 10000. */
 	size_t http_connect_ms;
 	/* SLUICE_HTTP_STALL_MS: time-out for a connection on which no byte arrives; 1 to 3600000.
@@ -201,10 +162,6 @@ struct sluice_config {
 	 * origin usually do is asked for once more, on another connection; at most 5 % of the requests
 	 * more, and 128 MiB of memory. "0": never. */
 	const char *http_hedge;
-	/* SLUICE_HTTP_GAP_BYTES: the longest gap between two extents of an operation that is read and
-	 * dropped, so that a single request is for both; 1 byte to 1 GiB. A gap that takes longer than
-	 * a round trip is not, and at most as many bytes are dropped as asked for. Default: 256 KiB. */
-	size_t http_gap_bytes;
 	/* SLUICE_S3_PART_BYTES: an object of S3 that is longer is written in parts of this length, 64 KiB to
 	 * 5 GiB; AWS takes no parts below 5 MiB. Parts of an object that would have more than 10,000 are
 	 * longer. Default: 8 MiB. */
@@ -213,19 +170,37 @@ struct sluice_config {
 	 * which a file gets half at most. Each file has memory for a part in any case. 64 KiB to 1 TiB.
 	 * Default: 256 MiB. */
 	size_t s3_upload_bytes;
-	/* SLUICE_S3_COPY_BYTES: sluice_copy_object() copies a longer object in parts, several at a time; 64 KiB
-	 * to 5 GiB, which is the most that AWS copies at once. Default: 5 GiB. */
-	size_t s3_copy_bytes;
 	/* SLUICE_HTTP_ETAG: "1" (default): an object of another ETag is another object. "0": of an answer with
 	 * Last-Modified, length and that date are compared instead, for servers of one name that have ETags of their own.
 	 * Objects of S3 are always compared by their ETags. */
 	const char *http_etag;
+
+	/* Settings that programs seldom need, as "piece_bytes=64K,slots=2": the name is that of the variable without
+	 * SLUICE_, in lower case, and the value is as in the variable. The last value of a name counts. Sizes are in
+	 * bytes, or have a unit (K, M, G, T).
+	 *
+	 *   reactors             1 to 64, 2 (1 below 4 cores)    threads that drive io_uring
+	 *   reactor_depth        1 to 4096, 128                  requests of a file in flight, for each reactor
+	 *   piece_bytes          4K to 1G in steps of 4K, 1M     the largest request to a backend
+	 *   operation_depth      1 to 4096, 128                  pieces of an operation in flight
+	 *   inline_bytes         1 to 16M, 64K                   cached reads done by the submitting call; <= piece_bytes
+	 *   bounce_bytes         4K to 1T, 64M                   memory for unaligned direct I/O; >= piece_bytes
+	 *   slot_bytes           4K to 1G, by operation          a slot of the pinned memory; >= piece_bytes
+	 *   slots                1 to 64, by operation           slots that an operation cycles through
+	 *   cufile_threads       1 to 64, 8                      threads that call cuFile for what the host awaits
+	 *   cufile_streams       0 or 1, 0                       cuFile in stream order, too; see docs/asynchrony.md
+	 *   http_reactors        1 to 64, as many as cores       threads of "multi" that may work at once
+	 *   http_gap_bytes       1 to 1G, 256K                   the longest gap between extents that is read and dropped
+	 *   http_backoff_max_ms  1 to 3600000, 20000             the largest limit of a pause between attempts
+	 *   s3_copy_bytes        64K to 5G, 5G                   a longer object is copied by its server in parts
+	 */
+	const char *tune;
 };
-#define SLUICE_CONFIG_INIT                                                                         \
-	{                                                                                          \
-		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,   \
-			NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, \
-			NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL                                   \
+#define SLUICE_CONFIG_INIT                                                                       \
+	{                                                                                        \
+		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, NULL, 0, 0, 0, 0, 0, NULL, \
+			NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL,  \
+			NULL                                                                     \
 	}
 
 /*

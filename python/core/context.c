@@ -69,18 +69,13 @@ static const struct setting {
 	bool is_text;
 	size_t at;
 } settings[] = {
-	TEXT(backend), TEXT(disable), NUMBER(workers), NUMBER(reactors), NUMBER(reactor_depth),
-	NUMBER(piece_bytes), NUMBER(operation_depth), NUMBER(direct_bytes), NUMBER(inline_bytes),
-	NUMBER(bounce_bytes), NUMBER(max_operations), NUMBER(staging_bytes), NUMBER(slot_bytes),
-	NUMBER(slots), NUMBER(cufile_threads), TEXT(cufile_streams), TEXT(remote_backend),
-	NUMBER(max_connections), NUMBER(http_reactors), NUMBER(http_attempts),
-	NUMBER(http_backoff_ms), NUMBER(http_backoff_max_ms), NUMBER(http_connect_ms),
-	NUMBER(http_stall_ms), TEXT(ca_bundle), TEXT(tls_insecure), TEXT(log),
-	NUMBER(http_retry_ms), NUMBER(http_ratelimit_ms), TEXT(http_headers_file),
-	TEXT(http_bearer), TEXT(http_bearer_file), TEXT(http_netrc), TEXT(http_client_cert),
-	TEXT(http_client_key), TEXT(http_hedge), NUMBER(http_gap_bytes),
-	NUMBER(s3_part_bytes), NUMBER(s3_upload_bytes),
-	NUMBER(s3_copy_bytes), TEXT(http_etag)
+	TEXT(backend), TEXT(disable), NUMBER(workers), NUMBER(direct_bytes), NUMBER(max_operations),
+	NUMBER(staging_bytes), TEXT(remote_backend), NUMBER(max_connections), NUMBER(http_attempts),
+	NUMBER(http_backoff_ms), NUMBER(http_connect_ms), NUMBER(http_stall_ms), TEXT(ca_bundle),
+	TEXT(tls_insecure), TEXT(log), NUMBER(http_retry_ms), NUMBER(http_ratelimit_ms),
+	TEXT(http_headers_file), TEXT(http_bearer), TEXT(http_bearer_file), TEXT(http_netrc),
+	TEXT(http_client_cert), TEXT(http_client_key), TEXT(http_hedge), NUMBER(s3_part_bytes),
+	NUMBER(s3_upload_bytes), TEXT(http_etag), TEXT(tune)
 };
 /* clang-format on */
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))

@@ -16,6 +16,13 @@ from . import _core
 # Certificates, where the library's own default may be another system's.
 _CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 
+# Settings that are names in the text `tune`.
+_TUNED = (
+    "reactors", "reactor_depth", "piece_bytes", "operation_depth", "inline_bytes", "bounce_bytes", "slot_bytes",
+    "slots", "cufile_threads", "cufile_streams", "http_reactors", "http_gap_bytes", "http_backoff_max_ms",
+    "s3_copy_bytes",
+)  # fmt: skip
+
 
 def _ca_bundle() -> str | None:
     if os.environ.get("SLUICE_CA_BUNDLE"):
@@ -36,8 +43,9 @@ def header_lines(headers: Mapping[str, str] | Sequence[str] | None) -> list[str]
 class Context(_core.Context):
     """Settings and threads of its own, for files that are opened with it.
 
-    The settings are the fields of struct sluice_config: numbers, texts, and sizes such as "64 MiB". Those
-    that are not given come from the environment (SLUICE_WORKERS for workers), else they have their defaults.
+    The settings are the fields of struct sluice_config, and the names that its `tune` has: numbers, texts,
+    and sizes such as "64 MiB". Those that are not given come from the environment (SLUICE_WORKERS for
+    workers), else they have their defaults.
     Raises OSError for a value that is wrong, TypeError for a name that is.
 
     >>> context = sluice.Context(workers=2, piece_bytes="256 KiB")
@@ -47,6 +55,11 @@ class Context(_core.Context):
 
     def __init__(self, **settings: int | str | bool | None) -> None:
         given = {"ca_bundle": _ca_bundle(), **settings}
+        for name in _TUNED:
+            value = given.pop(name, None)
+            if value is not None:
+                number = int(value) if isinstance(value, bool) else value
+                given["tune"] = f"{given.get('tune') or ''},{name}={number}"
         super().__init__(**given)
         self._given = settings
 

@@ -234,12 +234,16 @@ void cli_open_use(const struct cli_open *o, struct sluice_open_options *options)
 int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **out)
 {
 	struct sluice_config config = SLUICE_CONFIG_INIT;
+	char tune[64];
 
 	if (backend && (!strcmp(backend, "multi") || !strcmp(backend, "easy")))
 		config.remote_backend = backend;
 	else
 		config.backend = backend;
-	config.piece_bytes = piece_bytes;
+	if (piece_bytes) {
+		snprintf(tune, sizeof(tune), "piece_bytes=%zu", piece_bytes);
+		config.tune = tune;
+	}
 	/* A server that refuses or limits requests, while a call waits for it and there is no bar yet. */
 	if (!getenv("SLUICE_LOG"))
 		config.log = "error";

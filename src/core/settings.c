@@ -14,9 +14,12 @@
 
 #include "core/core.h"
 
-/* The form of a setting's text. */
-enum setting_kind { COUNT, BYTES, CHOICE, DISABLE, NAME, TEXT, SECRET };
+#define TUNE 0 /* in place of a field: the setting is a name in `tune` */
 
+/* The form of a setting's text. */
+enum setting_kind { COUNT, BYTES, DISABLE, NAME, TEXT, SECRET };
+
+static const char *const choices[] = {"auto", "posix", "uring", "cufile", NULL};
 static const char *const remotes[] = {"multi", "easy", NULL};
 static const char *const switches[] = {"0", "1", NULL};
 static const char *const levels[] = {"off", "error", "info", "debug", NULL};
@@ -24,7 +27,7 @@ static const char *const levels[] = {"off", "error", "info", "debug", NULL};
 static const struct setting {
 	const char *variable;
 	enum setting_kind kind;
-	size_t in;  /* offset of its field in struct sluice_config */
+	size_t in;  /* offset of its field in struct sluice_config, or TUNE */
 	size_t out; /* and in struct sl_settings */
 	uint64_t fallback;
 	uint64_t least, most;
@@ -35,30 +38,30 @@ static const struct setting {
 } table[] = {
 #define IN(field)  offsetof(struct sluice_config, field)
 #define OUT(field) offsetof(struct sl_settings, field)
-	{"SLUICE_BACKEND", CHOICE, IN(backend), OUT(choice), SL_CHOICE_AUTO, 0, 0, "auto",
-         "auto, posix, uring, cufile", "what moves the bytes of local files"},
+	{"SLUICE_BACKEND", NAME, IN(backend), OUT(choice), SL_CHOICE_AUTO, 0, 0, "auto",
+         "auto, posix, uring, cufile", "what moves the bytes of local files", choices},
 	{"SLUICE_DISABLE", DISABLE, IN(disable), OUT(disable), 0, 0, 0, "none",
          "any of uring, cachestat, nowait, dontcache, dioalign, comma-separated",
          "kernel features that are not used although they may be there"},
 	{"SLUICE_WORKERS", COUNT, IN(workers), OUT(workers), 0, 1, 256,
          "one for each core, and 16 calls", "1 to 256",
          "threads that copy what is in memory, and blocking calls that one file has at a time"},
-	{"SLUICE_REACTORS", COUNT, IN(reactors), OUT(reactors), 0, 1, 64,
-         "2, with less than 4 cores 1", "1 to 64", "threads that drive io_uring"},
-	{"SLUICE_REACTOR_DEPTH", COUNT, IN(reactor_depth), OUT(reactor_depth), 128, 1, 4096, "128",
-         "1 to 4096", "requests that one file has in flight, for each reactor"},
-	{"SLUICE_PIECE_BYTES", BYTES, IN(piece_bytes), OUT(piece_bytes), 1 << 20, 4096, 1 << 30,
-         "1 MiB", "4 KiB to 1 GiB, a multiple of 4 KiB", "what one request moves at most"},
-	{"SLUICE_OPERATION_DEPTH", COUNT, IN(operation_depth), OUT(operation_depth), 128, 1, 4096,
-         "128", "1 to 4096", "pieces that one operation has in flight"},
+	{"SLUICE_REACTORS", COUNT, TUNE, OUT(reactors), 0, 1, 64, "2, with less than 4 cores 1",
+         "1 to 64", "threads that drive io_uring"},
+	{"SLUICE_REACTOR_DEPTH", COUNT, TUNE, OUT(reactor_depth), 128, 1, 4096, "128", "1 to 4096",
+         "requests that one file has in flight, for each reactor"},
+	{"SLUICE_PIECE_BYTES", BYTES, TUNE, OUT(piece_bytes), 1 << 20, 4096, 1 << 30, "1 MiB",
+         "4 KiB to 1 GiB, a multiple of 4 KiB", "what one request moves at most"},
+	{"SLUICE_OPERATION_DEPTH", COUNT, TUNE, OUT(operation_depth), 128, 1, 4096, "128",
+         "1 to 4096", "pieces that one operation has in flight"},
 	{"SLUICE_DIRECT_BYTES", BYTES, IN(direct_bytes), OUT(direct_bytes), 256 << 10, 4096,
          UINT64_C(1) << 40, "256 KiB", "4 KiB to 1 TiB",
          "extents of at least this length bypass the page cache where they can"},
-	{"SLUICE_INLINE_BYTES", BYTES, IN(inline_bytes), OUT(inline_bytes), 0, 1, 16 << 20,
+	{"SLUICE_INLINE_BYTES", BYTES, TUNE, OUT(inline_bytes), 0, 1, 16 << 20,
          "64 KiB, or SLUICE_PIECE_BYTES if that is less", "1 to 16 MiB, at most SLUICE_PIECE_BYTES",
          "resident reads of at most this length are done by the submitting call"},
-	{"SLUICE_BOUNCE_BYTES", BYTES, IN(bounce_bytes), OUT(bounce_bytes), 0, 4096,
-         UINT64_C(1) << 40, "64 MiB, or SLUICE_PIECE_BYTES if that is more",
+	{"SLUICE_BOUNCE_BYTES", BYTES, TUNE, OUT(bounce_bytes), 0, 4096, UINT64_C(1) << 40,
+         "64 MiB, or SLUICE_PIECE_BYTES if that is more",
          "4 KiB to 1 TiB, at least SLUICE_PIECE_BYTES",
          "memory for direct I/O of data that is not aligned, taken when it is needed"},
 	{"SLUICE_MAX_OPERATIONS", COUNT, IN(max_operations), OUT(max_operations), 1 << 18, 1,
@@ -67,29 +70,29 @@ static const struct setting {
          UINT64_C(1) << 40, "256 MiB, or more if a ring of slots needs it", "64 KiB to 1 TiB",
          "pinned memory for each device that is used, half of it for operations that are awaited "
          "on the host"},
-	{"SLUICE_SLOT_BYTES", BYTES, IN(slot_bytes), OUT(slot_bytes), 0, 0, 1 << 30, "by operation",
+	{"SLUICE_SLOT_BYTES", BYTES, TUNE, OUT(slot_bytes), 0, 0, 1 << 30, "by operation",
          "0 (by operation), or up to 1 GiB, a multiple of 4 KiB, at least SLUICE_PIECE_BYTES",
          "what one slot of pinned memory holds"},
-	{"SLUICE_SLOTS", COUNT, IN(slots), OUT(slots), 0, 0, 64, "by operation",
+	{"SLUICE_SLOTS", COUNT, TUNE, OUT(slots), 0, 0, 64, "by operation",
          "0 (by operation) to 64", "slots that one operation cycles through"},
-	{"SLUICE_CUFILE_THREADS", COUNT, IN(cufile_threads), OUT(cufile_threads), 8, 1, 64, "8",
-         "1 to 64", "threads that call cuFile for what is awaited on the host"},
-	{"SLUICE_CUFILE_STREAMS", NAME, IN(cufile_streams), OUT(cufile_streams), 0, 0, 0, "0",
-         "0, 1", "whether cuFile does what comes in stream order, too", switches},
+	{"SLUICE_CUFILE_THREADS", COUNT, TUNE, OUT(cufile_threads), 8, 1, 64, "8", "1 to 64",
+         "threads that call cuFile for what is awaited on the host"},
+	{"SLUICE_CUFILE_STREAMS", NAME, TUNE, OUT(cufile_streams), 0, 0, 0, "0", "0, 1",
+         "whether cuFile does what comes in stream order, too", switches},
 	{"SLUICE_REMOTE_BACKEND", NAME, IN(remote_backend), OUT(remote), SL_REMOTE_MULTI, 0, 0,
          "multi", "multi, easy", "what moves the bytes of remote files", remotes},
 	{"SLUICE_MAX_CONNECTIONS", COUNT, IN(max_connections), OUT(max_connections), 256, 1, 4096,
          "256", "1 to 4096, and at most a quarter of the limit of descriptors",
          "connections to servers at a time; each origin may have a quarter of them in any case"},
-	{"SLUICE_HTTP_REACTORS", COUNT, IN(http_reactors), OUT(http_reactors), 0, 1, 64,
+	{"SLUICE_HTTP_REACTORS", COUNT, TUNE, OUT(http_reactors), 0, 1, 64,
          "one for each core, at most 64", "1 to 64",
          "threads of the remote backend multi that may work at once"},
 	{"SLUICE_HTTP_HEDGE", NAME, IN(http_hedge), OUT(http_hedge), 1, 0, 0, "1", "0, 1",
          "whether a part that is much slower than others is asked for once more", switches},
 	{"SLUICE_HTTP_ETAG", NAME, IN(http_etag), OUT(http_etag), 1, 0, 0, "1", "0, 1",
          "whether ETags tell objects apart, and not length and Last-Modified alone", switches},
-	{"SLUICE_HTTP_GAP_BYTES", BYTES, IN(http_gap_bytes), OUT(http_gap_bytes), 256 << 10, 1,
-         1 << 30, "256 KiB", "1 to 1 GiB",
+	{"SLUICE_HTTP_GAP_BYTES", BYTES, TUNE, OUT(http_gap_bytes), 256 << 10, 1, 1 << 30,
+         "256 KiB", "1 to 1 GiB",
          "the longest gap between extents of an operation that is read and dropped"},
 	{"SLUICE_HTTP_ATTEMPTS", COUNT, IN(http_attempts), OUT(http_attempts), 6, 1, 1000, "6",
          "1 to 1000",
@@ -100,8 +103,8 @@ static const struct setting {
 	{"SLUICE_HTTP_BACKOFF_MS", COUNT, IN(http_backoff_ms), OUT(http_backoff_ms), 0, 1, 3600000,
          "200, or SLUICE_HTTP_BACKOFF_MAX_MS if that is less", "1 to 3600000",
          "milliseconds within which the first new attempt is made"},
-	{"SLUICE_HTTP_BACKOFF_MAX_MS", COUNT, IN(http_backoff_max_ms), OUT(http_backoff_max_ms), 0,
-         1, 3600000, "20000, or SLUICE_HTTP_BACKOFF_MS if that is more", "1 to 3600000",
+	{"SLUICE_HTTP_BACKOFF_MAX_MS", COUNT, TUNE, OUT(http_backoff_max_ms), 0, 1, 3600000,
+         "20000, or SLUICE_HTTP_BACKOFF_MS if that is more", "1 to 3600000",
          "milliseconds within which a later attempt is made, however many there were"},
 	{"SLUICE_HTTP_CONNECT_MS", COUNT, IN(http_connect_ms), OUT(http_connect_ms), 10000, 1,
          3600000, "10000", "1 to 3600000", "milliseconds that connecting may take"},
@@ -116,8 +119,8 @@ static const struct setting {
 	{"SLUICE_S3_UPLOAD_BYTES", BYTES, IN(s3_upload_bytes), OUT(s3_upload_bytes), 256 << 20,
          64 << 10, UINT64_C(1) << 40, "256 MiB", "64 KiB to 1 TiB",
          "memory for the parts of all files that are written to S3, beyond a part for each"},
-	{"SLUICE_S3_COPY_BYTES", BYTES, IN(s3_copy_bytes), OUT(s3_copy_bytes), UINT64_C(5) << 30,
-         64 << 10, UINT64_C(5) << 30, "5 GiB", "64 KiB to 5 GiB",
+	{"SLUICE_S3_COPY_BYTES", BYTES, TUNE, OUT(s3_copy_bytes), UINT64_C(5) << 30, 64 << 10,
+         UINT64_C(5) << 30, "5 GiB", "64 KiB to 5 GiB",
          "a longer object of S3 is copied by its server in parts"},
 	{"SLUICE_HTTP_HEADERS_FILE", TEXT, IN(http_headers_file), OUT(http_headers_file), 0, 0, 0,
          "none", "a file", "lines 'Name: value' that requests to a file's own server carry"},
@@ -144,28 +147,9 @@ static const struct setting {
 #define SETTINGS (sizeof(table) / sizeof(table[0]))
 _Static_assert(SETTINGS <= SL_SETTINGS_MOST, "each setting has a place");
 
-static const char *const choices[] = {"auto", "posix", "uring", "cufile"};
 static const char *const features[] = {"uring", "cachestat", "nowait", "dontcache", "dioalign"};
 
 static const char CONFIG[] = "config", ENVIRONMENT[] = "environment", DEFAULT[] = "default";
-
-int sl_choice_parse(const char *what, const char *name, unsigned *out)
-{
-	for (unsigned i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
-		if (!strcmp(name, choices[i])) {
-			*out = i;
-			return 0;
-		}
-	}
-	return sl_fail(-EINVAL,
-	               "%s: no backend is called '%s'; there are auto, posix, uring and cufile",
-	               what, name);
-}
-
-const char *sl_choice_name(unsigned choice)
-{
-	return choices[choice];
-}
 
 static int setting_parse_name(const char *what, const char *text, const char *const *names,
                               const char *range, unsigned *out)
@@ -177,6 +161,16 @@ static int setting_parse_name(const char *what, const char *text, const char *co
 		}
 	}
 	return sl_fail(-EINVAL, "%s: '%s' is none of %s", what, text, range);
+}
+
+int sl_choice_parse(const char *what, const char *name, unsigned *out)
+{
+	return setting_parse_name(what, name, choices, "auto, posix, uring, cufile", out);
+}
+
+const char *sl_choice_name(unsigned choice)
+{
+	return choices[choice];
 }
 
 int sl_remote_parse(const char *what, const char *name, unsigned *out)
@@ -291,8 +285,6 @@ static int setting_load_text(const struct setting *setting, const char *text,
 	int rc;
 
 	switch (setting->kind) {
-	case CHOICE:
-		return sl_choice_parse(setting->variable, text, field);
 	case DISABLE:
 		return setting_parse_disable(setting->variable, text, field);
 	case NAME:
@@ -308,27 +300,49 @@ static int setting_load_text(const struct setting *setting, const char *text,
 	}
 }
 
+/* Splits the text `tune`, of which values[] gets the value of each setting that it names. */
+static int settings_tune(char *tune, const char *values[])
+{
+	char *rest, *value;
+
+	for (char *name = strtok_r(tune, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+		size_t i = 0;
+
+		value = strchr(name, '=');
+		if (!value)
+			return sl_fail(-EINVAL, "tune: '%s' has no '='", name);
+		*value++ = '\0';
+		for (char *c = name; *c; c++) /* as toupper() in the C locale */
+			*c = (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
+		while (i < SETTINGS && strcmp(table[i].variable + strlen("SLUICE_"), name))
+			i++;
+		if (i == SETTINGS)
+			return sl_fail(-EINVAL, "tune: there is no setting SLUICE_%s", name);
+		if (table[i].in != TUNE)
+			return sl_fail(-EINVAL, "tune: SLUICE_%s has a field of its own", name);
+		values[i] = value;
+	}
+	return 0;
+}
+
 static int setting_load(const struct setting *setting, const struct sluice_config *config,
-                        struct sl_settings *out, const char **source)
+                        const char *text, struct sl_settings *out, const char **source)
 {
 	const void *in = (const char *)config + setting->in;
 	bool numeric = setting->kind == COUNT || setting->kind == BYTES;
-	/* A program that was built against an older header has a shorter struct. */
-	bool given = config && setting->in + sizeof(size_t) <= config->size;
-	const char *text = getenv(setting->variable);
+	bool given = setting->in != TUNE;
+	const char *variable = getenv(setting->variable);
 
 	if (given && numeric && *(const size_t *)in) {
 		*source = CONFIG;
 		*(uint64_t *)((char *)out + setting->out) = *(const size_t *)in;
 		return setting_check_range(setting, *(const size_t *)in);
 	}
-	if (given && !numeric && *(const char *const *)in) {
-		*source = CONFIG;
-		return setting_load_text(setting, *(const char *const *)in, out);
-	}
-	if (text && *text) {
-		*source = ENVIRONMENT;
-		return setting_load_text(setting, text, out);
+	if (given && !numeric && *(const char *const *)in)
+		text = *(const char *const *)in;
+	if (text || (variable && *variable)) {
+		*source = text ? CONFIG : ENVIRONMENT;
+		return setting_load_text(setting, text ? text : variable, out);
 	}
 	*source = DEFAULT;
 	if (numeric)
@@ -340,22 +354,29 @@ static int setting_load(const struct setting *setting, const struct sluice_confi
 
 static int settings_check(const struct sl_settings *s)
 {
+	const struct {
+		const char *name;
+		uint64_t value;
+		const char *of;
+		uint64_t bound; /* 0: none */
+	} pairs[] = {
+		{"SLUICE_PIECE_BYTES", s->piece_bytes, "SLUICE_BOUNCE_BYTES", s->bounce_bytes},
+		{"SLUICE_PIECE_BYTES", s->piece_bytes, "SLUICE_SLOT_BYTES", s->slot_bytes},
+		{"SLUICE_INLINE_BYTES", s->inline_bytes, "SLUICE_PIECE_BYTES", s->piece_bytes},
+		{"SLUICE_HTTP_BACKOFF_MS", s->http_backoff_ms, "SLUICE_HTTP_BACKOFF_MAX_MS",
+	         s->http_backoff_max_ms},
+	};
+
 	if (s->piece_bytes % 4096)
 		return sl_fail(-EINVAL, "SLUICE_PIECE_BYTES: %" PRIu64 " is no multiple of 4 KiB",
 		               s->piece_bytes);
 	if (s->choice == SL_CHOICE_URING && s->disable & SL_DISABLE_URING)
 		return sl_fail(-EINVAL, "SLUICE_BACKEND asks for uring, which SLUICE_DISABLE "
 		                        "switches off");
-	if (s->bounce_bytes && s->bounce_bytes < s->piece_bytes)
-		return sl_fail(-EINVAL,
-		               "SLUICE_BOUNCE_BYTES: %" PRIu64 " is less than "
-		               "SLUICE_PIECE_BYTES, %" PRIu64,
-		               s->bounce_bytes, s->piece_bytes);
-	if (s->http_backoff_max_ms && s->http_backoff_ms > s->http_backoff_max_ms)
-		return sl_fail(-EINVAL,
-		               "SLUICE_HTTP_BACKOFF_MS: %" PRIu64 " is more than "
-		               "SLUICE_HTTP_BACKOFF_MAX_MS, %" PRIu64,
-		               s->http_backoff_ms, s->http_backoff_max_ms);
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
+		if (pairs[i].bound && pairs[i].value > pairs[i].bound)
+			return sl_fail(-EINVAL, "%s: %" PRIu64 " is more than %s, %" PRIu64,
+			               pairs[i].name, pairs[i].value, pairs[i].of, pairs[i].bound);
 	if (s->http_bearer[0] && s->http_bearer_file[0])
 		return sl_fail(-EINVAL, "SLUICE_HTTP_BEARER and SLUICE_HTTP_BEARER_FILE are both "
 		                        "set, and a request has one token");
@@ -364,28 +385,30 @@ static int settings_check(const struct sl_settings *s)
 	if (s->slot_bytes % 4096)
 		return sl_fail(-EINVAL, "SLUICE_SLOT_BYTES: %" PRIu64 " is no multiple of 4 KiB",
 		               s->slot_bytes);
-	if (s->slot_bytes && s->slot_bytes < s->piece_bytes)
-		return sl_fail(-EINVAL,
-		               "SLUICE_SLOT_BYTES: %" PRIu64 " is less than "
-		               "SLUICE_PIECE_BYTES, %" PRIu64,
-		               s->slot_bytes, s->piece_bytes);
-	if (s->inline_bytes > s->piece_bytes)
-		return sl_fail(-EINVAL,
-		               "SLUICE_INLINE_BYTES: %" PRIu64 " is more than "
-		               "SLUICE_PIECE_BYTES, %" PRIu64,
-		               s->inline_bytes, s->piece_bytes);
 	return 0;
 }
 
 int sl_settings_load(const struct sluice_config *config, struct sl_settings *out)
 {
 	struct sl_settings settings = {0};
-	int rc;
+	struct sluice_config whole = {0};
+	const char *tuned[SETTINGS] = {NULL};
+	char tune[SL_SETTING_TEXT] = "";
+	int rc = 0;
 
 	if (config && config->size < sizeof(config->size))
 		return sl_fail(-EINVAL, "config: size is not set");
+	/* A program that was built against an older header has a shorter struct. */
+	if (config)
+		memcpy(&whole, config, SL_MIN(config->size, sizeof(whole)));
+	if (whole.tune)
+		rc = setting_parse_text("tune", whole.tune, sizeof(tune), tune);
+	if (!rc)
+		rc = settings_tune(tune, tuned);
+	if (rc)
+		return rc;
 	for (size_t i = 0; i < SETTINGS; i++) {
-		rc = setting_load(&table[i], config, &settings, &settings.sources[i]);
+		rc = setting_load(&table[i], &whole, tuned[i], &settings, &settings.sources[i]);
 		if (rc)
 			return rc;
 	}
@@ -416,9 +439,6 @@ void sl_setting_print(size_t index, const struct sl_settings *settings, char *te
 	setting = &table[index];
 	field = (const char *)settings + setting->out;
 	switch (setting->kind) {
-	case CHOICE:
-		snprintf(text, size, "%s", choices[*(const unsigned *)field]);
-		return;
 	case NAME:
 		snprintf(text, size, "%s", setting->names[*(const unsigned *)field]);
 		return;

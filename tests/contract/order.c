@@ -257,7 +257,7 @@ ROW_TEST(order_reads_on_a_handle_overlap_in_time, .memory = WATCHED, .order = ON
 	bool proved = false;
 	sluice_file *file;
 
-	c.operation_depth = 4;
+	config_tune(&c, "operation_depth", 4);
 	fixture_config(f, &c);
 	file_make(path, length + 4096, 1);
 	file = open_read(f->ctx, path);
@@ -323,7 +323,8 @@ FIXTURE_TEST(a_read_beside_a_write_is_all_old_or_all_new)
 
 	/* So long that writes come while the submitting call copies. */
 	c.backend = row->config.backend;
-	c.inline_bytes = c.piece_bytes = r.length;
+	config_tune(&c, "inline_bytes", r.length);
+	config_tune(&c, "piece_bytes", r.length);
 	c.direct_bytes = (size_t)1 << 40;
 	fixture_config(f, &c);
 	r.file = open_both(f->ctx, scratch(f, "torn"));

@@ -12,7 +12,9 @@
 
 static size_t piece_of_row(void)
 {
-	return row->config.piece_bytes ? row->config.piece_bytes : MIB;
+	size_t piece = config_tuned(&row->config, "piece_bytes");
+
+	return piece ? piece : MIB;
 }
 
 FIXTURE_TEST(a_whole_file_is_read)

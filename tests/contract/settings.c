@@ -45,35 +45,35 @@ void check_setting(const sluice_context *ctx, const char *variable, uint64_t val
 const struct numeric numerics[NUMERICS] = {
 #define FIELD(f) offsetof(struct sluice_config, f)
 	{"SLUICE_WORKERS", FIELD(workers), 1, 256, 0, false},
-	{"SLUICE_REACTORS", FIELD(reactors), 1, 64, 0, false},
-	{"SLUICE_REACTOR_DEPTH", FIELD(reactor_depth), 1, 4096, 128, false},
-	{"SLUICE_PIECE_BYTES", FIELD(piece_bytes), 4096, 1 << 30, 1 << 20, true},
-	{"SLUICE_OPERATION_DEPTH", FIELD(operation_depth), 1, 4096, 128, false},
+	{"SLUICE_REACTORS", TUNE, 1, 64, 0, false},
+	{"SLUICE_REACTOR_DEPTH", TUNE, 1, 4096, 128, false},
+	{"SLUICE_PIECE_BYTES", TUNE, 4096, 1 << 30, 1 << 20, true},
+	{"SLUICE_OPERATION_DEPTH", TUNE, 1, 4096, 128, false},
 	{"SLUICE_DIRECT_BYTES", FIELD(direct_bytes), 4096, 1ull << 40, 256 << 10, true},
-	{"SLUICE_INLINE_BYTES", FIELD(inline_bytes), 1, 16 << 20, 64 << 10, true},
-	{"SLUICE_BOUNCE_BYTES", FIELD(bounce_bytes), 4096, 1ull << 40, 64 << 20, true},
+	{"SLUICE_INLINE_BYTES", TUNE, 1, 16 << 20, 64 << 10, true},
+	{"SLUICE_BOUNCE_BYTES", TUNE, 4096, 1ull << 40, 64 << 20, true},
 	{"SLUICE_MAX_OPERATIONS", FIELD(max_operations), 1, 16777216, 262144, false},
 	{"SLUICE_STAGING_BYTES", FIELD(staging_bytes), 64 << 10, 1ull << 40, 256 << 20, true},
-	{"SLUICE_CUFILE_THREADS", FIELD(cufile_threads), 1, 64, 8, false},
+	{"SLUICE_CUFILE_THREADS", TUNE, 1, 64, 8, false},
 	{"SLUICE_MAX_CONNECTIONS", FIELD(max_connections), 1, 4096, 256, false},
-	{"SLUICE_HTTP_REACTORS", FIELD(http_reactors), 1, 64, 0, false},
-	{"SLUICE_HTTP_GAP_BYTES", FIELD(http_gap_bytes), 1, 1 << 30, 256 << 10, true},
+	{"SLUICE_HTTP_REACTORS", TUNE, 1, 64, 0, false},
+	{"SLUICE_HTTP_GAP_BYTES", TUNE, 1, 1 << 30, 256 << 10, true},
 	{"SLUICE_HTTP_ATTEMPTS", FIELD(http_attempts), 1, 1000, 6, false},
 	{"SLUICE_HTTP_RETRY_MS", FIELD(http_retry_ms), 1, 86400000, 60000, false},
 	{"SLUICE_HTTP_BACKOFF_MS", FIELD(http_backoff_ms), 1, 3600000, 200, false},
-	{"SLUICE_HTTP_BACKOFF_MAX_MS", FIELD(http_backoff_max_ms), 1, 3600000, 20000, false},
+	{"SLUICE_HTTP_BACKOFF_MAX_MS", TUNE, 1, 3600000, 20000, false},
 	{"SLUICE_HTTP_CONNECT_MS", FIELD(http_connect_ms), 1, 3600000, 10000, false},
 	{"SLUICE_HTTP_STALL_MS", FIELD(http_stall_ms), 1, 3600000, 30000, false},
 	{"SLUICE_HTTP_RATELIMIT_MS", FIELD(http_ratelimit_ms), 1, 86400000, 600000, false},
 	{"SLUICE_S3_PART_BYTES", FIELD(s3_part_bytes), 64 << 10, 5ull << 30, 8 << 20, true},
 	{"SLUICE_S3_UPLOAD_BYTES", FIELD(s3_upload_bytes), 64 << 10, 1ull << 40, 256 << 20, true},
-	{"SLUICE_S3_COPY_BYTES", FIELD(s3_copy_bytes), 64 << 10, 5ull << 30, 5ull << 30, true},
+	{"SLUICE_S3_COPY_BYTES", TUNE, 64 << 10, 5ull << 30, 5ull << 30, true},
 #undef FIELD
 };
 
 const struct word words[WORDS] = {
 #define FIELD(f) offsetof(struct sluice_config, f)
-	{"SLUICE_CUFILE_STREAMS", FIELD(cufile_streams), "0", "1", {"yes", "2", "01"}},
+	{"SLUICE_CUFILE_STREAMS", TUNE, "0", "1", {"yes", "2", "01"}},
 	{"SLUICE_REMOTE_BACKEND",
          FIELD(remote_backend),
          "multi",
@@ -204,13 +204,39 @@ SETTINGS_TEST(a_shorter_struct_has_only_its_own_fields)
 	struct sluice_config c = SLUICE_CONFIG_INIT;
 	sluice_context *ctx;
 
-	c.size = offsetof(struct sluice_config, reactors);
+	c.size = offsetof(struct sluice_config, direct_bytes);
 	c.workers = 2;
-	c.reactors = SIZE_MAX;
-	c.piece_bytes = 17;
+	c.direct_bytes = 17;
+	c.tune = NOWHERE;
 	ctx = make(&c);
 	check_setting(ctx, "SLUICE_WORKERS", 2, "config");
-	check_setting(ctx, "SLUICE_PIECE_BYTES", 1 << 20, "default");
+	check_setting(ctx, "SLUICE_DIRECT_BYTES", 256 << 10, "default");
+	assert_ok(sluice_context_close(ctx));
+	c.size = offsetof(struct sluice_config, tune);
+	c.direct_bytes = 8192;
+	ctx = make(&c);
+	check_setting(ctx, "SLUICE_DIRECT_BYTES", 8192, "config");
+	assert_ok(sluice_context_close(ctx));
+}
+
+SETTINGS_TEST(tune_comes_before_the_environment_and_its_last_value_counts)
+{
+	struct sluice_config c = SLUICE_CONFIG_INIT;
+	sluice_context *ctx;
+
+	setenv("SLUICE_PIECE_BYTES", "128K", 1);
+	setenv("SLUICE_OPERATION_DEPTH", "7", 1);
+	c.tune = "piece_bytes=32K,slots=3,,piece_bytes=64 KiB,cufile_streams=1,";
+	ctx = make(&c);
+	check_setting(ctx, "SLUICE_PIECE_BYTES", 64 << 10, "config");
+	check_setting(ctx, "SLUICE_SLOTS", 3, "config");
+	check_setting(ctx, "SLUICE_CUFILE_STREAMS", 1, "config");
+	check_setting(ctx, "SLUICE_OPERATION_DEPTH", 7, "environment");
+	check_setting(ctx, "SLUICE_REACTOR_DEPTH", 128, "default");
+	assert_ok(sluice_context_close(ctx));
+	c.tune = "";
+	ctx = make(&c);
+	check_setting(ctx, "SLUICE_PIECE_BYTES", 128 << 10, "environment");
 	assert_ok(sluice_context_close(ctx));
 }
 
@@ -281,7 +307,7 @@ SETTINGS_TEST(the_number_of_threads_is_what_was_set)
 		size_t now;
 
 		c.workers = cases[i].workers;
-		c.reactors = cases[i].reactors;
+		config_tune(&c, "reactors", cases[i].reactors);
 		ctx = make(&c);
 		now = count_threads();
 		assert_ok(sluice_context_close(ctx));

@@ -7,9 +7,11 @@
 
 enum { NUMERICS = 24, WORDS = 6 };
 
+#define TUNE 0 /* the setting has no field and is named in `tune` */
+
 struct numeric {
 	const char *variable;
-	size_t offset; /* in struct sluice_config */
+	size_t offset; /* in struct sluice_config, or TUNE */
 	uint64_t least, most;
 	uint64_t fallback; /* 0: depends on the machine */
 	bool bytes;

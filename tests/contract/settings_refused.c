@@ -1,10 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Settings that are wrong, each for itself or together: refused by the name of the variable. */
+#include <ctype.h>
+
 #include "contract/settings.h"
 
-static void set_field(struct sluice_config *c, const struct numeric *n, uint64_t value)
+static char *tune_of(const char *variable, const char *value)
 {
-	*(size_t *)((char *)c + n->offset) = (size_t)value;
+	static char text[128];
+	size_t i = strlen("SLUICE_"), n = 0;
+
+	for (; variable[i]; i++)
+		text[n++] = (char)tolower((unsigned char)variable[i]);
+	snprintf(text + n, sizeof(text) - n, "=%s", value);
+	return text;
+}
+
+static void set_number(struct sluice_config *c, const struct numeric *n, uint64_t value)
+{
+	char *name = tune_of(n->variable, "");
+
+	if (n->offset != TUNE) {
+		*(size_t *)((char *)c + n->offset) = (size_t)value;
+		return;
+	}
+	name[strlen(name) - 1] = '\0';
+	config_tune(c, name, (size_t)value);
+}
+
+static void set_word(struct sluice_config *c, const struct word *w, const char *value)
+{
+	if (w->offset != TUNE)
+		memcpy((char *)c + w->offset, &value, sizeof(value));
+	else
+		c->tune = tune_of(w->variable, value);
 }
 
 SETTINGS_TEST(the_edges_of_each_range_are_accepted_and_beyond_them_refused)
@@ -22,7 +50,7 @@ SETTINGS_TEST(the_edges_of_each_range_are_accepted_and_beyond_them_refused)
 		for (j = 0; j < COUNT_OF(bad); j++) {
 			c = (struct sluice_config)SLUICE_CONFIG_INIT;
 			c.backend = "posix";
-			set_field(&c, n, bad[j]);
+			set_number(&c, n, bad[j]);
 			if (bad[j])
 				assert_refused(sluice_context_new(&c, &ctx), EINVAL, n->variable);
 			c = (struct sluice_config)SLUICE_CONFIG_INIT;
@@ -39,14 +67,14 @@ SETTINGS_TEST(the_edges_of_each_range_are_accepted_and_beyond_them_refused)
 			c = (struct sluice_config)SLUICE_CONFIG_INIT;
 			c.backend = "posix";
 			/* Each alone is right; together with the others it has to be as well. */
-			c.piece_bytes =
-				strcmp(n->variable, "SLUICE_INLINE_BYTES") == 0 ? 16 * MIB : 4096;
-			c.inline_bytes = 1;
+			config_tune(&c, "piece_bytes",
+			            strcmp(n->variable, "SLUICE_INLINE_BYTES") ? 4096 : 16 * MIB);
+			config_tune(&c, "inline_bytes", 1);
 			c.http_backoff_ms = 1;
-			c.http_backoff_max_ms = 3600000;
+			config_tune(&c, "http_backoff_max_ms", 3600000);
 			if (strcmp(n->variable, "SLUICE_BOUNCE_BYTES") == 0 && j)
-				c.piece_bytes = MIB;
-			set_field(&c, n, value);
+				config_tune(&c, "piece_bytes", MIB);
+			set_number(&c, n, value);
 			ctx = make(&c);
 			check_setting(ctx, n->variable, value, "config");
 			assert_ok(sluice_context_close(ctx));
@@ -100,6 +128,37 @@ SETTINGS_TEST(setting_without_a_number_is_refused_by_its_variable)
 	assert_null(ctx);
 }
 
+SETTINGS_TEST(a_wrong_text_of_tune_is_refused_by_what_is_wrong_in_it)
+{
+	static const struct {
+		const char *tune, *says;
+	} cases[] = {
+		{"colour=1", "SLUICE_COLOUR"},
+		{"slots=2,=1", "no setting SLUICE_"},
+		{"slots=2,workers=1", "SLUICE_WORKERS has a field"},
+		{"tune=1", "SLUICE_TUNE"},
+		{"slots", "'slots' has no '='"},
+		{"slots=", "SLUICE_SLOTS: ''"},
+		{"slots=65", "SLUICE_SLOTS: 65"},
+		{"slots=2 ", "SLUICE_SLOTS: '2 '"},
+		{"piece_bytes=5000", "SLUICE_PIECE_BYTES: 5000"},
+		{"cufile_streams=yes", "SLUICE_CUFILE_STREAMS: 'yes'"},
+	};
+	struct sluice_config c = SLUICE_CONFIG_INIT;
+	sluice_context *ctx = NULL;
+	char lengthy[5000];
+
+	for (size_t i = 0; i < COUNT_OF(cases); i++) {
+		c.tune = cases[i].tune;
+		assert_refused(sluice_context_new(&c, &ctx), EINVAL, cases[i].says);
+	}
+	memset(lengthy, ',', sizeof(lengthy) - 1);
+	lengthy[sizeof(lengthy) - 1] = '\0';
+	c.tune = lengthy;
+	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "tune: longer");
+	assert_null(ctx);
+}
+
 SETTINGS_TEST(slots_are_checked_against_pieces_and_the_budget)
 {
 	struct sluice_config c = SLUICE_CONFIG_INIT;
@@ -117,18 +176,18 @@ SETTINGS_TEST(slots_are_checked_against_pieces_and_the_budget)
 	setenv("SLUICE_SLOT_BYTES", "1000", 1);
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_SLOT_BYTES");
 	unsetenv("SLUICE_SLOT_BYTES");
-	c.slot_bytes = 512 * KIB;
+	config_tune(&c, "slot_bytes", 512 * KIB);
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_PIECE_BYTES");
-	c.piece_bytes = 64 * KIB;
-	c.slot_bytes = 64 * KIB;
-	c.slots = 8;
+	config_tune(&c, "piece_bytes", 64 * KIB);
+	config_tune(&c, "slot_bytes", 64 * KIB);
+	config_tune(&c, "slots", 8);
 	/* Half of it has to hold 512 KiB. */
 	c.staging_bytes = 1016 * KIB;
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_STAGING_BYTES");
 	c.staging_bytes = MIB;
 	ctx = make(&c);
 	assert_ok(sluice_context_close(ctx));
-	c.slots = 1;
+	config_tune(&c, "slots", 1);
 	c.staging_bytes = 124 * KIB; /* the half for stream order has 60 KiB */
 	ctx = NULL;
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_STAGING_BYTES");
@@ -140,21 +199,21 @@ SETTINGS_TEST(settings_are_checked_against_each_other)
 	struct sluice_config c = SLUICE_CONFIG_INIT;
 	sluice_context *ctx = NULL;
 
-	c.piece_bytes = 4096 + 512;
+	config_tune(&c, "piece_bytes", 4096 + 512);
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_PIECE_BYTES");
 	setenv("SLUICE_PIECE_BYTES", "5000", 1);
 	assert_refused(sluice_context_new(NULL, &ctx), EINVAL, "SLUICE_PIECE_BYTES");
 	unsetenv("SLUICE_PIECE_BYTES");
 	c = (struct sluice_config)SLUICE_CONFIG_INIT;
-	c.piece_bytes = 4 * MIB;
-	c.bounce_bytes = 2 * MIB;
+	config_tune(&c, "piece_bytes", 4 * MIB);
+	config_tune(&c, "bounce_bytes", 2 * MIB);
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_BOUNCE_BYTES");
-	c.bounce_bytes = 0;
-	c.inline_bytes = 5 * MIB;
+	config_tune(&c, "bounce_bytes", 0);
+	config_tune(&c, "inline_bytes", 5 * MIB);
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_INLINE_BYTES");
 	c = (struct sluice_config)SLUICE_CONFIG_INIT;
 	c.http_backoff_ms = 5000;
-	c.http_backoff_max_ms = 4999;
+	config_tune(&c, "http_backoff_max_ms", 4999);
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_HTTP_BACKOFF_MS");
 	c = (struct sluice_config)SLUICE_CONFIG_INIT;
 	c.backend = "uring";
@@ -214,7 +273,7 @@ SETTINGS_TEST(words_of_remote_files_are_checked)
 		assert_string_equal(setting_of(ctx, w->variable).source, "environment");
 		assert_ok(sluice_context_close(ctx));
 		c = (struct sluice_config)SLUICE_CONFIG_INIT;
-		memcpy((char *)&c + w->offset, &w->fallback, sizeof(w->fallback));
+		set_word(&c, w, w->fallback);
 		ctx = make(&c);
 		assert_string_equal(setting_of(ctx, w->variable).value, w->fallback);
 		assert_string_equal(setting_of(ctx, w->variable).source, "config");
@@ -226,7 +285,7 @@ SETTINGS_TEST(words_of_remote_files_are_checked)
 			assert_non_null(strstr(sluice_last_message(), w->wrong[j]));
 			unsetenv(w->variable);
 			c = (struct sluice_config)SLUICE_CONFIG_INIT;
-			memcpy((char *)&c + w->offset, &w->wrong[j], sizeof(w->wrong[j]));
+			set_word(&c, w, w->wrong[j]);
 			assert_refused(sluice_context_new(&c, &ctx), EINVAL, w->variable);
 		}
 	}

@@ -9,7 +9,9 @@
 
 static size_t piece_of_row(void)
 {
-	return row->config.piece_bytes ? row->config.piece_bytes : MIB;
+	size_t piece = config_tuned(&row->config, "piece_bytes");
+
+	return piece ? piece : MIB;
 }
 
 FIXTURE_TEST(a_file_of_any_length_is_written)

@@ -347,9 +347,11 @@ EMULATED_TEST(a_lost_device_ends_a_submission_that_waits_for_room, NOT_LOST)
 	struct gpu_hold h;
 	int i;
 
-	c.piece_bytes = c.slot_bytes = 4 * KIB;
-	c.inline_bytes = c.bounce_bytes = 0;
-	c.slots = 4;
+	config_tune(&c, "piece_bytes", 4 * KIB);
+	config_tune(&c, "slot_bytes", 4 * KIB);
+	config_tune(&c, "inline_bytes", 0);
+	config_tune(&c, "bounce_bytes", 0);
+	config_tune(&c, "slots", 4);
 	c.staging_bytes = MIB;
 	fixture_config(f, &c);
 	s.memory = device_new(0, s.n);

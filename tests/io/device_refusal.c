@@ -130,10 +130,11 @@ static void small_staging(struct fixture *f)
 {
 	struct sluice_config c = row_config();
 
-	c.piece_bytes = 16 * KIB;
-	c.inline_bytes = c.bounce_bytes = 0;
-	c.slot_bytes = 64 * KIB;
-	c.slots = 2;
+	config_tune(&c, "piece_bytes", 16 * KIB);
+	config_tune(&c, "inline_bytes", 0);
+	config_tune(&c, "bounce_bytes", 0);
+	config_tune(&c, "slot_bytes", 64 * KIB);
+	config_tune(&c, "slots", 2);
 	c.staging_bytes = 264 * KIB;
 	fixture_config(f, &c);
 }

@@ -259,7 +259,7 @@ LOCAL_TEST(large_cold_read_bypasses_the_page_cache, "it is about the page cache"
 	}
 	/* Odd edges go through the cache, and nothing else; but the kernel reads ahead of an edge, and what
 	 * is resident is taken from the cache, which can go on and on if pieces are small. */
-	for (round = 0; round < (row->config.piece_bytes ? 2 : 4); round++) {
+	for (round = 0; round < (config_tuned(&row->config, "piece_bytes") ? 2 : 4); round++) {
 		size_t from = round < 2 ? 0 : 777, part = round < 2 ? n : n - 2000;
 		size_t cached;
 

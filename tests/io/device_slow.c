@@ -143,10 +143,11 @@ LOCAL_TEST(a_slow_piece_holds_up_no_other_slot, NO_GATE)
 	sluice_op *op;
 
 	c.backend = "posix";
-	c.slots = 2;
-	c.slot_bytes = c.piece_bytes = part;
+	config_tune(&c, "slots", 2);
+	config_tune(&c, "slot_bytes", part);
+	config_tune(&c, "piece_bytes", part);
 	c.staging_bytes = MIB;
-	c.bounce_bytes = 0;
+	config_tune(&c, "bounce_bytes", 0);
 	fixture_config(f, &c);
 	file_make(path, n, 1);
 	file = open_read(f->ctx, path);
@@ -196,8 +197,9 @@ LOCAL_TEST(a_large_submission_goes_beside_a_stream_that_stands, "a local file is
 	sluice_op *op;
 	bool returned;
 
-	c.piece_bytes = c.slot_bytes = 4 * KIB;
-	c.slots = 4;
+	config_tune(&c, "piece_bytes", 4 * KIB);
+	config_tune(&c, "slot_bytes", 4 * KIB);
+	config_tune(&c, "slots", 4);
 	c.staging_bytes = MIB;
 	fixture_config(f, &c);
 	s.memory = device_new(0, s.n);

@@ -10,22 +10,23 @@ FIXTURE_TEST(too_little_staging_is_refused_when_the_context_is_made)
 	sluice_context *ctx = NULL;
 
 	(void)f;
-	c.piece_bytes = 64 * KIB;
-	c.inline_bytes = c.bounce_bytes = 0;
-	c.slot_bytes = 64 * KIB;
-	c.slots = 4;
+	config_tune(&c, "piece_bytes", 64 * KIB);
+	config_tune(&c, "inline_bytes", 0);
+	config_tune(&c, "bounce_bytes", 0);
+	config_tune(&c, "slot_bytes", 64 * KIB);
+	config_tune(&c, "slots", 4);
 	c.staging_bytes = 128 * KIB; /* the stream's part */
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_STAGING_BYTES");
-	c.slots = 1;
+	config_tune(&c, "slots", 1);
 	c.staging_bytes = 124 * KIB;
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_STAGING_BYTES");
 	c.staging_bytes = 128 * KIB;
 	assert_ok(sluice_context_new(&c, &ctx));
 	assert_ok(sluice_context_close(ctx));
 	ctx = NULL;
-	c.slot_bytes = 32 * KIB;
+	config_tune(&c, "slot_bytes", 32 * KIB);
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_SLOT_BYTES");
-	c.slot_bytes = 64 * KIB + 512;
+	config_tune(&c, "slot_bytes", 64 * KIB + 512);
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_SLOT_BYTES");
 	assert_null(ctx);
 }
@@ -52,9 +53,12 @@ FIXTURE_TEST(the_least_staging_that_is_not_refused_is_enough)
 	struct sluice_config c = row_config();
 	sluice_context *ctx = NULL;
 
-	c.piece_bytes = c.slot_bytes = 4 * KIB;
-	c.inline_bytes = c.bounce_bytes = 0;
-	for (c.slots = 1; c.slots <= 64; c.slots *= 2) {
+	config_tune(&c, "piece_bytes", 4 * KIB);
+	config_tune(&c, "slot_bytes", 4 * KIB);
+	config_tune(&c, "inline_bytes", 0);
+	config_tune(&c, "bounce_bytes", 0);
+	for (size_t slots = 1; slots <= 64; slots *= 2) {
+		config_tune(&c, "slots", slots);
 		c.staging_bytes = 64 * KIB;
 		while (sluice_context_new(&c, &ctx))
 			c.staging_bytes += 4 * KIB;
@@ -301,10 +305,11 @@ LOCAL_TEST(an_operation_of_one_ring_waits_for_no_slot, "a local file is cut shor
 	int64_t got = -EIO;
 	int patience;
 
-	c.piece_bytes = 64 * KIB;
-	c.inline_bytes = c.bounce_bytes = 0;
-	c.slot_bytes = 64 * KIB;
-	c.slots = 4;
+	config_tune(&c, "piece_bytes", 64 * KIB);
+	config_tune(&c, "inline_bytes", 0);
+	config_tune(&c, "bounce_bytes", 0);
+	config_tune(&c, "slot_bytes", 64 * KIB);
+	config_tune(&c, "slots", 4);
 	c.staging_bytes = MIB;
 	fixture_config(f, &c);
 	warm_up(f, 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <linux/io_uring.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -15,12 +16,14 @@ extern char **environ;
 #define CONFIG  .size = sizeof(struct sluice_config)
 
 /* Just enough pinned memory for one slot, and for one ring of two; operations wait for it. */
-#define SMALL_STAGING CONFIG, .slot_bytes = 64 * KIB, .slots = 2, .staging_bytes = 264 * KIB
-#define LEAST_STAGING                                                                 \
-	CONFIG, .workers = 2, .reactors = 1, .reactor_depth = 3, .piece_bytes = 4096, \
-		.operation_depth = 2, .direct_bytes = 4096, .inline_bytes = 1,        \
-		.bounce_bytes = 8192, .slot_bytes = 16 * KIB, .slots = 2,             \
-		.staging_bytes = 72 * KIB
+#define SMALL_STAGING(piece) \
+	CONFIG, .staging_bytes = 264 * KIB, .tune = "slot_bytes=64K,slots=2,piece_bytes=" piece
+#define LEAST_TUNE                                                       \
+	"reactors=1,reactor_depth=3,piece_bytes=4096,operation_depth=2," \
+	"inline_bytes=1,bounce_bytes=8192"
+#define LEAST_STAGING                                                          \
+	CONFIG, .workers = 2, .direct_bytes = 4096, .staging_bytes = 72 * KIB, \
+		.tune = LEAST_TUNE ",slot_bytes=16K,slots=2"
 
 /*
  * The small ones cut everything as small as the settings allow, so that files of a few hundred KiB
@@ -39,16 +42,14 @@ static const struct row rows[] = {
 	{"all_off", {CONFIG, .disable = ALL_OFF}},
 	{"uring_rest_off",
          {CONFIG, .backend = "uring", .disable = "cachestat,nowait,dontcache,dioalign"}},
-	{"auto_small",
-         {CONFIG, .workers = 2, .reactors = 1, .reactor_depth = 3, .piece_bytes = 4096,
-          .operation_depth = 2, .direct_bytes = 4096, .inline_bytes = 1, .bounce_bytes = 8192}},
+	{"auto_small", {CONFIG, .workers = 2, .direct_bytes = 4096, .tune = LEAST_TUNE}},
 	{"posix_small",
-         {CONFIG, .backend = "posix", .workers = 1, .piece_bytes = 8192, .operation_depth = 1,
-          .direct_bytes = 4096, .inline_bytes = 100, .bounce_bytes = 8192}},
+         {CONFIG, .backend = "posix", .workers = 1, .direct_bytes = 4096,
+          .tune = "piece_bytes=8192,operation_depth=1,inline_bytes=100,bounce_bytes=8192"}},
 	{"uring_small",
-         {CONFIG, .backend = "uring", .workers = 1, .reactors = 3, .reactor_depth = 1,
-          .piece_bytes = 4096, .operation_depth = 4096, .direct_bytes = 4096, .inline_bytes = 1,
-          .bounce_bytes = 4096}},
+         {CONFIG, .backend = "uring", .workers = 1, .direct_bytes = 4096,
+          .tune = "reactors=3,reactor_depth=1,piece_bytes=4096,operation_depth=4096,"
+                  "inline_bytes=1,bounce_bytes=4096"}},
 	{"http_multi", {CONFIG}, "multi", false},
 	{"http_easy", {CONFIG}, "easy", false},
 	{"https_multi", {CONFIG}, "multi", true},
@@ -57,29 +58,29 @@ static const struct row rows[] = {
 	{"s3_easy", {CONFIG}, "easy", .s3 = true},
 	{"store", {CONFIG}, "store"},
 	{"store_small",
-         {CONFIG, .workers = 2, .piece_bytes = 4096, .operation_depth = 2, .inline_bytes = 1},
+         {CONFIG, .workers = 2, .tune = "piece_bytes=4096,operation_depth=2,inline_bytes=1"},
          "store"},
 	{"store_device", {CONFIG}, "store", .memory = DEVICE_MEMORY},
 	{"store_any",
-         {SMALL_STAGING, .piece_bytes = 32 * KIB},
+         {SMALL_STAGING("32K")},
          "store",
          .memory = ANY_MEMORY,
          .order = ANY_ORDER,
          .delays = true},
 	{"store_there", {CONFIG}, "store", .on_device = true},
 	{"store_there_small",
-         {SMALL_STAGING, .piece_bytes = 4096, .operation_depth = 2},
+         {SMALL_STAGING("4096,operation_depth=2")},
          "store",
          .on_device = true,
          .delays = true},
 	{"store_there_any",
-         {SMALL_STAGING, .piece_bytes = 32 * KIB},
+         {SMALL_STAGING("32K")},
          "store",
          .on_device = true,
          .memory = ANY_MEMORY,
          .delays = true},
 	{"store_there_stream",
-         {SMALL_STAGING, .piece_bytes = 32 * KIB},
+         {SMALL_STAGING("32K")},
          "store",
          .on_device = true,
          .memory = ANY_MEMORY,
@@ -99,17 +100,14 @@ static const struct row rows[] = {
          {CONFIG, .backend = "uring"},
          .memory = DEVICE_MEMORY,
          .order = STREAM_ORDER},
-	{"small_device",
-         {SMALL_STAGING, .piece_bytes = 64 * KIB},
-         .memory = DEVICE_MEMORY,
-         .delays = true},
+	{"small_device", {SMALL_STAGING("64K")}, .memory = DEVICE_MEMORY, .delays = true},
 	{"small_stream",
-         {SMALL_STAGING, .piece_bytes = 16 * KIB},
+         {SMALL_STAGING("16K")},
          .memory = DEVICE_MEMORY,
          .order = STREAM_ORDER,
          .delays = true},
 	{"small_any",
-         {SMALL_STAGING, .piece_bytes = 32 * KIB},
+         {SMALL_STAGING("32K")},
          .memory = ANY_MEMORY,
          .order = ANY_ORDER,
          .delays = true},
@@ -120,10 +118,10 @@ static const struct row rows[] = {
          .order = STREAM_ORDER,
          .delays = true},
 	{"cufile_device",
-         {CONFIG, .backend = "cufile", .cufile_streams = "1"},
+         {CONFIG, .backend = "cufile", .tune = "cufile_streams=1"},
          .memory = DEVICE_MEMORY},
 	{"cufile_stream",
-         {CONFIG, .backend = "cufile", .cufile_threads = 1, .cufile_streams = "1"},
+         {CONFIG, .backend = "cufile", .tune = "cufile_threads=1,cufile_streams=1"},
          .memory = DEVICE_MEMORY,
          .order = STREAM_ORDER},
 	{"http_multi_device", {CONFIG}, "multi", .memory = DEVICE_MEMORY},
@@ -144,9 +142,59 @@ struct sluice_config row_config(void)
 	return row->config;
 }
 
+/* The value of that name in `tune`, or NULL. */
+static const char *tuned_text(const struct sluice_config *config, const char *name)
+{
+	size_t length = strlen(name);
+	const char *found = NULL;
+
+	for (const char *at = config->tune; at; at = strchr(at, ',')) {
+		at += *at == ',';
+		if (!strncmp(at, name, length) && at[length] == '=')
+			found = at + length + 1;
+	}
+	return found;
+}
+
+size_t config_tuned(const struct sluice_config *config, const char *name)
+{
+	const char *value = tuned_text(config, name);
+	char text[32] = "0";
+	uint64_t number;
+
+	if (value)
+		snprintf(text, sizeof(text), "%.*s", (int)strcspn(value, ","), value);
+	assert_ok(sluice_size_parse(text, &number));
+	return number;
+}
+
+void config_tune(struct sluice_config *config, const char *name, size_t value)
+{
+	static char texts[64][512];
+	static _Atomic unsigned calls;
+	char *text = texts[atomic_fetch_add(&calls, 1) % COUNT_OF(texts)];
+	size_t length, used = 0, of = strlen(name);
+
+	for (const char *at = config->tune; at && *at; at += length + (at[length] == ',')) {
+		length = strcspn(at, ",");
+		if (strncmp(at, name, of) != 0 || at[of] != '=')
+			used += (size_t)snprintf(text + used, sizeof(texts[0]) - used, "%s%.*s",
+			                         used ? "," : "", (int)length, at);
+		assert_true(used < sizeof(texts[0]));
+	}
+	if (value)
+		used += (size_t)snprintf(text + used, sizeof(texts[0]) - used, "%s%s=%zu",
+		                         used ? "," : "", name, value);
+	assert_true(used < sizeof(texts[0]));
+	text[used] = '\0';
+	config->tune = text;
+}
+
 size_t row_bytes(size_t n)
 {
-	return row->config.piece_bytes && row->config.piece_bytes < 64 * KIB ? n / 16 : n;
+	size_t piece = config_tuned(&row->config, "piece_bytes");
+
+	return piece && piece < 64 * KIB ? n / 16 : n;
 }
 
 bool row_is_store(void)

@@ -62,6 +62,10 @@ void row_start(int argc, char **argv);
 void row_start_devices(void);
 /* The row's settings; a test may change single ones. */
 struct sluice_config row_config(void);
+/* Sets a number in `tune`, beside the others that are there; 0: as if it were not named. The text lives for the next 60 calls. */
+void config_tune(struct sluice_config *config, const char *name, size_t value);
+/* The number that `tune` has for that name, or 0. */
+size_t config_tuned(const struct sluice_config *config, const char *name);
 /* n bytes, or fewer for a row whose pieces are so small that n would take long. */
 size_t row_bytes(size_t n);
 /* Whether files are blobs: they have at least one byte. */

@@ -73,7 +73,7 @@ void use_auto(struct fixture *f)
 {
 	struct sluice_config c = SLUICE_CONFIG_INIT;
 
-	c.cufile_streams = "1";
+	c.tune = "cufile_streams=1";
 	fixture_config(f, &c);
 }
 

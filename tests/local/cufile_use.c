@@ -96,7 +96,7 @@ CUFILE_TEST(streams_go_without_it_unless_that_is_asked_for)
 	unsigned before = fake_calls("ENQUEUE");
 	sluice_file *file;
 
-	c.cufile_streams = NULL;
+	config_tune(&c, "cufile_streams", 0);
 	fixture_config(f, &c);
 	file_make(path, 4 * MIB, 4);
 	file = open_read(f->ctx, path);

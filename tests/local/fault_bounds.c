@@ -12,10 +12,10 @@ static void two_threads(struct fixture *f)
 	struct sluice_config c = row_config();
 
 	c.workers = 2;
-	c.reactors = 2;
-	c.piece_bytes = MIB;
+	config_tune(&c, "reactors", 2);
+	config_tune(&c, "piece_bytes", MIB);
 	c.direct_bytes = SPAN;
-	c.inline_bytes = 1;
+	config_tune(&c, "inline_bytes", 1);
 	fixture_config(f, &c);
 }
 
@@ -163,8 +163,8 @@ static void at_most_operations(struct fixture *f, size_t most)
 	struct sluice_config c = row_config();
 
 	c.workers = 1;
-	c.reactors = 1;
-	c.inline_bytes = 1;
+	config_tune(&c, "reactors", 1);
+	config_tune(&c, "inline_bytes", 1);
 	c.max_operations = most;
 	fixture_config(f, &c);
 }
@@ -306,9 +306,9 @@ FAULT_TEST(an_operation_has_no_more_pieces_in_flight_than_its_depth)
 
 	for (depth = 1; depth <= 4; depth += 3) {
 		c.workers = 8;
-		c.reactors = 8;
-		c.operation_depth = depth;
-		c.piece_bytes = 64 * KIB;
+		config_tune(&c, "reactors", 8);
+		config_tune(&c, "operation_depth", depth);
+		config_tune(&c, "piece_bytes", 64 * KIB);
 		fixture_config(f, &c);
 		atomic_store(&most_in_step, 0);
 		file = open_both(f->ctx, scratch(f, "depth"));
@@ -334,7 +334,7 @@ FAULT_TEST(no_more_than_four_workers_write_into_one_page_cache)
 	if (strcmp(row->name, "uring") == 0)
 		SKIP("the kernel's own threads write, as many as it likes");
 	c.workers = 12;
-	c.piece_bytes = 64 * KIB;
+	config_tune(&c, "piece_bytes", 64 * KIB);
 	c.direct_bytes = 1ull << 40;
 	fixture_config(f, &c);
 	file = open_both(f->ctx, scratch(f, "one"));

@@ -80,9 +80,9 @@ static void slow_threads(struct fixture *f)
 	struct sluice_config c = row_config();
 
 	c.workers = 4;
-	c.reactors = 2;
-	c.piece_bytes = 64 * KIB;
-	c.inline_bytes = 1;
+	config_tune(&c, "reactors", 2);
+	config_tune(&c, "piece_bytes", 64 * KIB);
+	config_tune(&c, "inline_bytes", 1);
 	fixture_config(f, &c);
 }
 

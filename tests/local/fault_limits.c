@@ -159,7 +159,7 @@ FAULT_TEST(a_thread_that_does_not_start_is_an_error)
 	int failed = 0, rc = -1;
 
 	c.workers = 3;
-	c.reactors = 2;
+	config_tune(&c, "reactors", 2);
 	assert_ok(sluice_context_close(f->ctx));
 	f->ctx = NULL;
 	for (n = 1; n < 20 && rc != 0; n++) {

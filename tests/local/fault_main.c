@@ -24,11 +24,11 @@ void one_thread(struct fixture *f)
 	struct sluice_config c = row_config();
 
 	c.workers = 1;
-	c.reactors = 1;
-	c.reactor_depth = 1;
-	c.operation_depth = 1;
-	c.piece_bytes = 64 * KIB;
-	c.inline_bytes = 1;
+	config_tune(&c, "reactors", 1);
+	config_tune(&c, "reactor_depth", 1);
+	config_tune(&c, "operation_depth", 1);
+	config_tune(&c, "piece_bytes", 64 * KIB);
+	config_tune(&c, "inline_bytes", 1);
 	fixture_config(f, &c);
 }
 

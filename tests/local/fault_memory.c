@@ -29,7 +29,7 @@ static bool do_work(struct work *w)
 	int rc, i;
 
 	c.workers = 2;
-	c.piece_bytes = 256 * KIB;
+	config_tune(&c, "piece_bytes", 256 * KIB);
 	rc = sluice_context_new(&c, &ctx);
 	if (rc) {
 		w->told = true;

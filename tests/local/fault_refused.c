@@ -172,8 +172,8 @@ static void without_in_the_middle(struct fixture *f, bool write)
 	sluice_file *file;
 	sluice_op *op;
 
-	c.reactors = 1;
-	c.piece_bytes = 256 * KIB;
+	config_tune(&c, "reactors", 1);
+	config_tune(&c, "piece_bytes", 256 * KIB);
 	file_make(path, LENGTH, write ? 1 : 2);
 	file_set_residency(path, COLD);
 	CHECK(!sluice_context_new(&c, &ctx));

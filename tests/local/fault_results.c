@@ -12,8 +12,8 @@ static void small_pieces(struct fixture *f)
 {
 	struct sluice_config c = row_config();
 
-	c.piece_bytes = 128 * KIB;
-	c.inline_bytes = 1;
+	config_tune(&c, "piece_bytes", 128 * KIB);
+	config_tune(&c, "inline_bytes", 1);
 	c.direct_bytes = 64 * KIB;
 	fixture_config(f, &c);
 }
@@ -412,9 +412,9 @@ FAULT_TEST(the_first_error_is_kept)
 	sluice_op *op;
 
 	c.workers = 8;
-	c.reactors = 1;
-	c.reactor_depth = 1;
-	c.piece_bytes = 128 * KIB;
+	config_tune(&c, "reactors", 1);
+	config_tune(&c, "reactor_depth", 1);
+	config_tune(&c, "piece_bytes", 128 * KIB);
 	fixture_config(f, &c);
 	file_make(path, MIB, 1);
 	file = open_both(f->ctx, path);

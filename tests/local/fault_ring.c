@@ -101,9 +101,9 @@ static void one_reactor(struct fixture *f)
 {
 	struct sluice_config c = row_config();
 
-	c.reactors = 1;
-	c.piece_bytes = 128 * KIB;
-	c.inline_bytes = 1;
+	config_tune(&c, "reactors", 1);
+	config_tune(&c, "piece_bytes", 128 * KIB);
+	config_tune(&c, "inline_bytes", 1);
 	fixture_config(f, &c);
 }
 

@@ -235,7 +235,7 @@ LOCAL(a_small_read_does_not_ask_for_the_length)
 	sluice_file *file;
 
 	page_size = 4096;
-	c.inline_bytes = sizeof(data);
+	config_tune(&c, "inline_bytes", sizeof(data));
 	fixture_config(f, &c);
 	file_make(scratch(f, "small"), sizeof(data), 1);
 	file_set_residency(scratch(f, "small"), CACHED);
@@ -309,7 +309,7 @@ LOCAL(why_a_length_cannot_be_had_is_told)
 	sluice_file *file;
 
 	page_size = 4096;
-	c.inline_bytes = 1;
+	config_tune(&c, "inline_bytes", 1);
 	fixture_config(f, &c);
 	file_make(scratch(f, "stale"), sizeof(data), 1);
 	file = open_read(f->ctx, scratch(f, "stale"));

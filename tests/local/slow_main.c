@@ -242,8 +242,8 @@ SLOW_TEST(a_file_that_hangs_does_not_keep_the_buffers_of_others)
 
 	assert_ok(sluice_close(good));
 	assert_ok(sluice_close(bad));
-	c.piece_bytes = MIB;
-	c.bounce_bytes = 2 * MIB;
+	config_tune(&c, "piece_bytes", MIB);
+	config_tune(&c, "bounce_bytes", 2 * MIB);
 	fixture_config(fixture, &c);
 	good = open_both(fixture->ctx, scratch(fixture, "good"));
 	bad = open_both(fixture->ctx, slow_path);

@@ -148,6 +148,11 @@ def test_settings_are_checked_and_belong_to_their_context(path):
                             ({"workers": 1.5}, OSError), ({"log": "off\0"}, ValueError)):
         with pytest.raises(error, match=next(iter(settings)) if settings != {"workers": 100_000} else "WORKERS"):
             sluice.Context(**settings)
+    tuned = sluice.Context(tune="slots=3,piece_bytes=1M", piece_bytes="64 KiB", cufile_streams=True, slot_bytes=None)
+    values = {name: value for name, value, *_ in tuned.settings()}
+    assert [values[f"SLUICE_{name}"] for name in ("SLOTS", "PIECE_BYTES", "CUFILE_STREAMS")] == ["3", "64 KiB", "1"]
+    with pytest.raises(OSError, match="SLUICE_PIECE_BYTES: 'many'"):
+        sluice.Context(piece_bytes="many")
     assert "secret" not in repr(sluice.Context(http_bearer="secret"))
     assert repr(context) == "sluice.Context(workers=3, piece_bytes='64 KiB', log='off', tls_insecure=False)"
     sluice.configure(workers=2)

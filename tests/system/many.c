@@ -145,7 +145,7 @@ static void open_four(struct fixture *f, const char *path, sluice_file **files)
 {
 	struct sluice_config c = row_config();
 
-	c.inline_bytes = 1; /* each goes the long way */
+	config_tune(&c, "inline_bytes", 1); /* each goes the long way */
 	fixture_config(f, &c);
 	for (int t = 0; t < THREADS; t++)
 		files[t] = open_both(f->ctx, path);

@@ -216,7 +216,8 @@ static void play(struct fixture *f, int round)
 FIXTURE_TEST(random_schedules_keep_the_order_of_submission)
 {
 	/* Rows with tiny pieces take the longest for each. */
-	int rounds = (under_stress() ? 120 : 8) / (row->config.piece_bytes ? 4 : 1);
+	int rounds =
+		(under_stress() ? 120 : 8) / (config_tuned(&row->config, "piece_bytes") ? 4 : 1);
 
 	for (int round = 0; round < rounds; round++)
 		play(f, round);

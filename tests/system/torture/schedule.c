@@ -29,6 +29,13 @@ static size_t least_staging(size_t slot, size_t slots)
 	return (2 * power * slots + power / 8 + 4 * 4096) / 4096 * 4096;
 }
 
+static size_t slot_of(const struct sluice_config *c)
+{
+	size_t slot = config_tuned(c, "slot_bytes");
+
+	return slot ? slot : config_tuned(c, "piece_bytes");
+}
+
 static void draw_config(struct rng *rng, struct schedule *s)
 {
 	static const char *const backends[] = {"auto", "posix", "uring"};
@@ -38,16 +45,17 @@ static void draw_config(struct rng *rng, struct schedule *s)
 	*c = (struct sluice_config)SLUICE_CONFIG_INIT;
 	c->backend = backends[rng_below(rng, machine_has_uring() ? 3 : 2)];
 	c->workers = PICK(rng, 1, 1, 2, 4);
-	c->reactors = PICK(rng, 1, 1, 2);
-	c->piece_bytes = PICK(rng, 4096, 4096, 8192, 16384, 65536);
-	c->operation_depth = PICK(rng, 1, 2, 4, 64);
+	config_tune(c, "reactors", PICK(rng, 1, 1, 2));
+	config_tune(c, "piece_bytes", PICK(rng, 4096, 4096, 8192, 16384, 65536));
+	config_tune(c, "operation_depth", PICK(rng, 1, 2, 4, 64));
 	c->direct_bytes = one_in(rng, 6) ? 4096 : 64 * MIB;
-	c->bounce_bytes = 2 * 65536;
+	config_tune(c, "bounce_bytes", 2 * 65536);
 	if (!one_in(rng, 5))
-		c->slot_bytes = c->piece_bytes * PICK(rng, 1, 1, 2, 3);
-	c->slots = PICK(rng, 0, 1, 2, 2, 3, 5);
-	slots = c->slots ? c->slots : 1;
-	c->staging_bytes = least_staging(c->slot_bytes ? c->slot_bytes : c->piece_bytes, slots);
+		config_tune(c, "slot_bytes",
+		            config_tuned(c, "piece_bytes") * PICK(rng, 1, 1, 2, 3));
+	config_tune(c, "slots", PICK(rng, 0, 1, 2, 2, 3, 5));
+	slots = SL_MAX(config_tuned(c, "slots"), 1);
+	c->staging_bytes = least_staging(slot_of(c), slots);
 	c->staging_bytes = c->staging_bytes * PICK(rng, 2, 2, 3, 4, 16, 64) / 2 / 4096 * 4096;
 	if (c->staging_bytes < 64 * KIB)
 		c->staging_bytes = 64 * KIB;
@@ -55,9 +63,9 @@ static void draw_config(struct rng *rng, struct schedule *s)
 		c->max_operations = PICK(rng, 1, 2, 5, 20);
 	c->remote_backend = one_in(rng, 2) ? "easy" : "multi";
 	c->max_connections = PICK(rng, 1, 2, 6, 16);
-	c->http_reactors = PICK(rng, 1, 2);
+	config_tune(c, "http_reactors", PICK(rng, 1, 2));
 	c->http_backoff_ms = 2;
-	c->http_backoff_max_ms = 10;
+	config_tune(c, "http_backoff_max_ms", 10);
 	s->own_staging = one_in(rng, 8);
 }
 
@@ -102,7 +110,7 @@ static void draw_device(struct rng *rng, struct schedule *s)
 static void limit_work(struct schedule *s)
 {
 	const struct sluice_config *c = &s->config;
-	size_t slot = c->slot_bytes ? c->slot_bytes : c->piece_bytes, delay = 0, preempt = 0;
+	size_t slot = slot_of(c), delay = 0, preempt = 0;
 	unsigned least = s->lanes < 6 ? 6 : s->lanes, together = s->lanes < 8 ? s->lanes : 8;
 
 	for (unsigned i = 0; i < s->devices; i++) {
@@ -247,11 +255,8 @@ void schedule_print(const struct schedule *s)
 	printf("schedule: %u threads, %u streams on %u devices, %u steps, %zu bytes for each%s\n",
 	       s->threads, s->lanes, s->devices, s->steps, s->region,
 	       s->sparse ? ", in a file that grows" : "");
-	printf("settings: %s, workers %zu, reactors %zu, piece %zu, depth %zu, direct %zu, slot "
-	       "%zu, "
-	       "slots %zu, staging %zu%s, operations %zu\n",
-	       c->backend, c->workers, c->reactors, c->piece_bytes, c->operation_depth,
-	       c->direct_bytes, c->slot_bytes, c->slots, c->staging_bytes,
+	printf("settings: %s, workers %zu, direct %zu, %s, staging %zu%s, operations %zu\n",
+	       c->backend, c->workers, c->direct_bytes, c->tune, c->staging_bytes,
 	       s->own_staging ? " (the test's own)" : "", c->max_operations);
 	for (unsigned i = 0; i < s->devices && !gpu_is_real(); i++)
 		printf("device %u: seed %llu, delay %u us, preempt %u us\n", i,
