@@ -126,7 +126,7 @@ void sl_local_list_close(struct sl_listing *listing)
 
 int sl_local_remove(const struct sl_uri *uri)
 {
-	return unlink(uri->path) ? sl_fail(-errno, "cannot remove '%s': %s", uri->path,
-	                                   sl_error_text(-errno))
-	                         : 0;
+	return unlink(uri->path)
+	               ? sl_fail(-errno, "cannot remove '%s': %s", uri->path, sl_error_text(-errno))
+	               : 0;
 }
