@@ -63,8 +63,6 @@ sl_s3_asker sl_s3_role_ask;
 /* The URL of that service; the file of a web identity's token; the query: */
 sl_s3_asker sl_s3_identity_ask;
 
-/* Reads a file that has a token of a line, without its end. Returns 0, or -EACCES with a sentence that names the file. */
-int sl_s3_token_read(const char *path, char *text, size_t size);
 /* Returns seconds since 1970 of "2015-08-30T12:36:00Z", or with "+01:00" for the Z; -1: neither. */
 int64_t sl_s3_time(const char *text);
 /* Copies the string, or the number, of that name in an object of JSON. Returns false if there is none. */

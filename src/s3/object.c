@@ -14,8 +14,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "s3/authorize.h"
 #include "s3/keyring.h"
+#include "s3/sign.h"
 
 struct sl_s3 {
 	struct sl_s3_keyring *keyring;
@@ -230,9 +230,9 @@ int sl_s3_payload(const struct sl_s3 *s3, const void *body, size_t bytes, char o
 }
 
 int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const char *payload,
-               unsigned seconds, const char *const *given, struct sl_s3_lines *out)
+               unsigned seconds, const struct curl_slist *given, struct sl_s3_signed *out)
 {
-	struct sl_s3_lines lines = {{NULL}};
+	struct sl_s3_signed made = {NULL};
 	struct sl_s3_keys copy = {0};
 	const struct sl_s3_keys *keys = &s3->keys;
 	struct sl_sign_request request = {.method = method,
@@ -244,11 +244,10 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const ch
 	int64_t now = time(NULL), skew;
 	struct sl_sign_key key;
 	char *pays = NULL;
-	bool done;
 	int rc = 0;
 
 	if (s3->issuer) {
-		rc = sl_s3_issuer_copy(s3->issuer, now, &copy, &lines.version);
+		rc = sl_s3_issuer_copy(s3->issuer, now, &copy, &made.version);
 		keys = &copy;
 	}
 	if (!rc && seconds && !keys->id)
@@ -256,39 +255,35 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const ch
 		             "a presigned URL needs keys, which anonymous users have none of");
 	if (rc)
 		return rc;
-	lines.expires = keys->expires;
+	made.expires = keys->expires;
 	sl_mutex_lock(&s3->mutex);
 	skew = s3->locked.skew;
 	key = s3->locked.key;
-	if (lines.version != s3->locked.version)
+	if (made.version != s3->locked.version)
 		key.day[0] = '\0';
 	sl_mutex_unlock(&s3->mutex);
 	request.key = &key;
-	if (seconds && s3->requester_pays) {
-		done = asprintf(&pays, "%s%sx-amz-request-payer=requester", s3->place.query,
-		                *s3->place.query ? "&" : "") >= 0;
-		request.query = done ? pays : NULL;
-	} else {
-		done = !s3->requester_pays ||
-		       sl_s3_lines_add(&lines, "x-amz-request-payer", "requester");
+	if (s3->requester_pays && seconds) {
+		request.query = pays = sl_format("%s%sx-amz-request-payer=requester",
+		                                 s3->place.query, *s3->place.query ? "&" : "");
+		rc = pays ? 0 : sl_fail(-ENOMEM, "no memory");
+	} else if (s3->requester_pays) {
+		rc = sl_s3_line_add(&made.lines, "x-amz-request-payer: requester");
 	}
-	if (keys->id)
-		done = done &&
-		       sl_s3_authorize(&request, &s3->place, keys, now + skew, given, &lines);
-	if (request.query == pays)
-		free(pays);
+	if (!rc && keys->id)
+		rc = sl_s3_authorize(&request, &s3->place, keys, now + skew, given, &made.lines);
+	free(pays);
 	sl_s3_keys_clear(&copy);
 	sl_mutex_lock(&s3->mutex);
 	s3->locked.key = key;
-	s3->locked.version = lines.version;
+	s3->locked.version = made.version;
 	sl_mutex_unlock(&s3->mutex);
 	explicit_bzero(&key, sizeof(key));
-	if (!done) {
-		sl_s3_lines_clear(&lines);
-		return sl_fail(-ENOMEM, "no memory to sign a request");
-	}
-	*out = lines;
-	return 0;
+	if (rc)
+		sl_s3_lines_clear(&made.lines);
+	else
+		*out = made;
+	return rc;
 }
 
 /* ------------------------------------------------------------------------------------ remedy */
