@@ -63,10 +63,8 @@ static int http_keep_credentials(struct sl_http *http, CURLU *url)
 
 	if (url_part(url, CURLUPART_USER, CURLU_URLDECODE, &user)) {
 		url_part(url, CURLUPART_PASSWORD, CURLU_URLDECODE, &password);
-		if (asprintf(&http->credentials, "%s:%s", user, password ? password : "") < 0) {
-			http->credentials = NULL;
-			rc = -ENOMEM;
-		}
+		http->credentials = sl_format("%s:%s", user, password ? password : "");
+		rc = http->credentials ? 0 : -ENOMEM;
 	}
 	free(user);
 	free(password);
@@ -81,15 +79,13 @@ static int http_keep_origin(struct sl_http *http, CURLU *url)
 
 	/* As it stands in URLs: with the port only where it is not the scheme's default. */
 	url_part(url, CURLUPART_PORT, CURLU_NO_DEFAULT_PORT, &port);
-	if (!have || asprintf(&http->origin, "%s://%s%s%s", scheme, host, port ? ":" : "",
-	                      port ? port : "") < 0) {
-		http->origin = NULL;
-		have = false;
-	}
+	if (have)
+		http->origin =
+			sl_format("%s://%s%s%s", scheme, host, port ? ":" : "", port ? port : "");
 	free(scheme);
 	free(host);
 	free(port);
-	return have ? 0 : -ENOMEM;
+	return http->origin ? 0 : -ENOMEM;
 }
 
 /* Takes the URI apart by libcurl's rules (RFC 3986). */

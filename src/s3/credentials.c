@@ -209,14 +209,10 @@ static int source_browser(const struct asked *asked, struct sl_s3_source *out)
 static char *role_service(const struct asked *asked)
 {
 	const char *set = sl_s3_endpoint(asked->profile, SL_S3_ENDPOINT_STS);
-	char *url;
 
-	if (set)
-		return strdup(set);
-	if (asprintf(&url, "https://sts.%s.amazonaws.com%s", asked->region,
-	             strncmp(asked->region, "cn-", 3) ? "" : ".cn") < 0)
-		url = NULL;
-	return url;
+	return set ? strdup(set)
+	           : sl_format("https://sts.%s.amazonaws.com%s", asked->region,
+	                       strncmp(asked->region, "cn-", 3) ? "" : ".cn");
 }
 
 /* Returns the query of a call, for the caller to free. */
@@ -278,15 +274,13 @@ static int source_container(const struct asked *asked, struct sl_s3_source *out)
 {
 	const char *path = variable_value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
 	const char *url = variable_value("AWS_CONTAINER_CREDENTIALS_FULL_URI");
-	char *full = NULL;
 
 	(void)asked;
 	if (!path && !url)
 		return 0;
-	if (asprintf(&full, "%s%s", path ? "http://169.254.170.2/" : url,
-	             path ? path + strspn(path, "/") : "") < 0)
-		full = NULL;
-	return source_ask(out, "the container", 1, sl_s3_container_ask, full,
+	return source_ask(out, "the container", 1, sl_s3_container_ask,
+	                  path ? sl_format("http://169.254.170.2/%s", path + strspn(path, "/"))
+	                       : strdup(url),
 	                  text_copy(variable_value("AWS_CONTAINER_AUTHORIZATION_TOKEN")),
 	                  text_copy(variable_value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")));
 }

@@ -58,10 +58,9 @@ static int object_place(struct sl_s3 *s3, const struct sl_s3_name *name,
 		return sl_fail(-EINVAL, "the region '%s' is too long", region);
 	strcpy(s3->region, region ? region : "us-east-1");
 	s3->ca_bundle = bundle ? sl_s3_text_keep(s3->keyring, bundle) : NULL;
-	if (asprintf(&s3->where, "%s %s", endpoint ? endpoint : "", name->bucket) < 0) {
-		s3->where = NULL;
+	s3->where = sl_format("%s %s", endpoint ? endpoint : "", name->bucket);
+	if (!s3->where)
 		return sl_fail(-ENOMEM, "no memory");
-	}
 	sl_s3_region_find(s3->keyring, s3->where, s3->region);
 	return sl_s3_place_find(name, endpoint, addressing, s3->region, query, &s3->place);
 }
@@ -91,19 +90,18 @@ static int object_know(struct sl_s3 *s3, struct sl_pool *waiting,
 static int object_resolve(struct sl_s3 *s3, struct sl_pool *waiting, const struct sl_s3_name *name,
                           const struct sluice_s3_options *options, const char *query)
 {
-	char *version = NULL, *id = options->version ? sl_s3_encode(options->version, false) : NULL;
+	char *version = NULL, *id;
 	struct sl_s3_profile profile;
 	int rc = sl_s3_profile_load(options->profile, &profile);
 
-	if (rc) {
-		free(id);
+	if (rc)
 		return rc;
+	if (options->version) {
+		id = sl_s3_encode(options->version, false);
+		version = id ? sl_format("versionId=%s", id) : NULL;
+		rc = version ? 0 : sl_fail(-ENOMEM, "no memory");
+		free(id);
 	}
-	if (options->version && (!id || asprintf(&version, "versionId=%s", id) < 0)) {
-		version = NULL;
-		rc = sl_fail(-ENOMEM, "no memory");
-	}
-	free(id);
 	if (!rc)
 		rc = object_place(s3, name, options, &profile, query ? query : version);
 	free(version);

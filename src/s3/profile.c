@@ -170,13 +170,10 @@ static char *file_path(const char *variable, const char *usual)
 {
 	const char *path = sl_s3_variable((const char *const[]){variable, NULL});
 	const char *home = sl_s3_variable((const char *const[]){"HOME", NULL});
-	char *full;
 
-	if (path && strncmp(path, "~/", 2))
-		return strdup(path);
-	if (asprintf(&full, "%s/%s", home ? home : "", path ? path + 2 : usual) < 0)
-		return NULL;
-	return full;
+	return path && strncmp(path, "~/", 2)
+	               ? strdup(path)
+	               : sl_format("%s/%s", home ? home : "", path ? path + 2 : usual);
 }
 
 static int profile_read_file(struct sl_s3_profile *profile, const char *path, const char *variable,
@@ -229,11 +226,10 @@ int sl_s3_profile_load(const char *name, struct sl_s3_profile *out)
 		rc = profile_read_file(&profile, profile.config, config, "services", services,
 		                       &has_services);
 	/* An endpoint that is none fails where it is asked for, and is told. */
-	if (!rc && services && !has_services &&
-	    asprintf(&profile.of[SL_S3_ENDPOINT_S3], "of services = %s, which is not in '%s',",
-	             services, profile.config) < 0) {
-		profile.of[SL_S3_ENDPOINT_S3] = NULL;
-		rc = sl_fail(-ENOMEM, "no memory");
+	if (!rc && services && !has_services) {
+		profile.of[SL_S3_ENDPOINT_S3] = sl_format("of services = %s, which is not in '%s',",
+		                                          services, profile.config);
+		rc = profile.of[SL_S3_ENDPOINT_S3] ? 0 : sl_fail(-ENOMEM, "no memory");
 	}
 	if (!rc && named && strcmp(named, "default") && !profile.found)
 		rc = sl_fail(-EINVAL, "there is no profile '%s' in '%s' and '%s'", named,
