@@ -23,7 +23,6 @@ struct sl_s3 {
 	char region[SL_S3_TEXT];
 	const char *ca_bundle; /* of AWS's settings; or NULL */
 	bool requester_pays, sign_payload;
-	const char *source;          /* of the keys, in words */
 	struct sl_s3_keys keys;      /* without an issuer */
 	struct sl_s3_issuer *issuer; /* of keys that expire; or NULL */
 	struct sl_s3_place place;
@@ -43,20 +42,19 @@ static int object_place(struct sl_s3 *s3, const struct sl_s3_name *name,
                         const struct sluice_s3_options *options,
                         const struct sl_s3_profile *profile, const char *query)
 {
-	static const char *const bundles[] = {"AWS_CA_BUNDLE", NULL};
-	const char *region =
-		sl_s3_choose(options->region, sl_s3_regions, profile->of[SL_S3_REGION]);
+	const char *region = sl_s3_region(options->region, profile);
 	const char *endpoint =
 		options->endpoint ? options->endpoint : sl_s3_endpoint(profile, SL_S3_ENDPOINT_S3);
-	const char *bundle = sl_s3_choose(NULL, bundles, profile->of[SL_S3_CA_BUNDLE]);
+	const char *bundle = sl_s3_variable("AWS_CA_BUNDLE");
 	const char *addressing =
 		options->addressing ? options->addressing : profile->of[SL_S3_ADDRESSING];
 
 	if (addressing && !strcmp(addressing, "auto"))
 		addressing = NULL;
-	if (region && strlen(region) >= SL_S3_TEXT)
+	if (strlen(region) >= SL_S3_TEXT)
 		return sl_fail(-EINVAL, "the region '%s' is too long", region);
-	strcpy(s3->region, region ? region : "us-east-1");
+	strcpy(s3->region, region);
+	bundle = bundle ? bundle : profile->of[SL_S3_CA_BUNDLE];
 	s3->ca_bundle = bundle ? sl_s3_text_keep(s3->keyring, bundle) : NULL;
 	s3->where = sl_format("%s %s", endpoint ? endpoint : "", name->bucket);
 	if (!s3->where)
@@ -73,7 +71,6 @@ static int object_know(struct sl_s3 *s3, struct sl_pool *waiting,
 
 	if (rc)
 		return rc;
-	s3->source = source.kind;
 	if (source.ask) {
 		bool guessed = source.guessed;
 
@@ -83,7 +80,7 @@ static int object_know(struct sl_s3 *s3, struct sl_pool *waiting,
 		               : rc;
 	}
 	s3->keys = source.keys;
-	return sl_s3_keys_check(&s3->keys, s3->source);
+	return sl_s3_keys_check(&s3->keys, source.kind);
 }
 
 /* Finds place and credentials. */

@@ -49,9 +49,8 @@ static size_t answer_on_body(char *data, size_t size, size_t count, void *argume
 static void call_prepare(CURL *easy, const struct sl_settings *settings,
                          const struct service_call *call)
 {
-	const char *bundle = settings->ca_bundle[0]
-	                             ? settings->ca_bundle
-	                             : sl_s3_variable((const char *const[]){"AWS_CA_BUNDLE", NULL});
+	const char *bundle =
+		settings->ca_bundle[0] ? settings->ca_bundle : sl_s3_variable("AWS_CA_BUNDLE");
 	long connect = call->near ? NEAR_CONNECT_MS : (long)settings->http_connect_ms;
 	long most = call->near ? NEAR_MS : connect + (long)settings->http_stall_ms;
 
