@@ -158,8 +158,8 @@ static int http_look(struct sl_http *http, bool *exists)
 	sl_http_request_free(request);
 	*exists = !rc;
 	http->absent = rc == -ENOENT;
-	if (http->habits && (!rc || rc == -ENOENT))
-		atomic_store(&http->habits->reached, true);
+	if (http->s3 && (!rc || rc == -ENOENT))
+		atomic_store(&sl_s3_habits_of(http->s3)->reached, true);
 	return answered && rc != -EREMOTE ? 0 : rc;
 }
 
@@ -169,13 +169,14 @@ static int http_look(struct sl_http *http, bool *exists)
  */
 static bool http_has_to_look(const struct sl_http *http, const struct sluice_open_options *options)
 {
+	struct sl_s3_habits *habits = http->s3 ? sl_s3_habits_of(http->s3) : NULL;
 	bool exclusive = http->flags & SLUICE_OPEN_EXCLUSIVE;
 
-	if (!http->habits || !atomic_load(&http->habits->reached))
+	if (!habits || !atomic_load(&habits->reached))
 		return exclusive || http->s3 || http->password;
 	return exclusive && !(http->flags & SLUICE_OPEN_MANY && options->expected_size &&
 	                      options->expected_size <= http->core->settings.s3_part_bytes &&
-	                      atomic_load(&http->habits->excludes) == SL_S3_EXCLUDES);
+	                      atomic_load(&habits->excludes) == SL_S3_EXCLUDES);
 }
 
 void sl_http_close(struct sl_backend *backend)
@@ -236,7 +237,6 @@ static int http_start_upload(struct sl_http *http, const struct sluice_open_opti
 	bool exists = false;
 	int rc = 0;
 
-	http->habits = http->s3 ? sl_s3_habits_of(http->s3) : NULL;
 	if (http_has_to_look(http, options))
 		rc = http_look(http, &exists);
 	if (!rc && http->flags & SLUICE_OPEN_EXCLUSIVE && exists)

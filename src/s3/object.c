@@ -19,9 +19,9 @@
 
 struct sl_s3 {
 	struct sl_s3_keyring *keyring;
-	char *where; /* endpoint and bucket, of which the keyring knows the region */
+	struct sl_s3_note *note; /* of endpoint and bucket */
 	char region[SL_S3_TEXT];
-	const char *ca_bundle; /* of AWS's settings; or NULL */
+	char *ca_bundle; /* of AWS's settings; or NULL */
 	bool requester_pays, sign_payload;
 	struct sl_s3_keys keys;      /* without an issuer */
 	struct sl_s3_issuer *issuer; /* of keys that expire; or NULL */
@@ -48,6 +48,7 @@ static int object_place(struct sl_s3 *s3, const struct sl_s3_name *name,
 	const char *bundle = sl_s3_variable("AWS_CA_BUNDLE");
 	const char *addressing =
 		options->addressing ? options->addressing : profile->of[SL_S3_ADDRESSING];
+	char *where;
 
 	if (addressing && !strcmp(addressing, "auto"))
 		addressing = NULL;
@@ -55,11 +56,13 @@ static int object_place(struct sl_s3 *s3, const struct sl_s3_name *name,
 		return sl_fail(-EINVAL, "the region '%s' is too long", region);
 	strcpy(s3->region, region);
 	bundle = bundle ? bundle : profile->of[SL_S3_CA_BUNDLE];
-	s3->ca_bundle = bundle ? sl_s3_text_keep(s3->keyring, bundle) : NULL;
-	s3->where = sl_format("%s %s", endpoint ? endpoint : "", name->bucket);
-	if (!s3->where)
+	where = sl_format("%s %s", endpoint ? endpoint : "", name->bucket);
+	s3->note = where ? sl_s3_note_keep(s3->keyring, where) : NULL;
+	free(where);
+	s3->ca_bundle = bundle ? strdup(bundle) : NULL;
+	if (!s3->note || (bundle && !s3->ca_bundle))
 		return sl_fail(-ENOMEM, "no memory");
-	sl_s3_region_find(s3->keyring, s3->where, s3->region);
+	sl_s3_region_find(s3->keyring, s3->note, s3->region);
 	return sl_s3_place_find(name, endpoint, addressing, s3->region, query, &s3->place);
 }
 
@@ -170,6 +173,7 @@ void sl_s3_feature(struct sl_s3_keyring *keyring, struct sluice_feature *out)
 	static const struct sluice_s3_options options = SLUICE_S3_OPTIONS_INIT;
 	struct sl_s3_source source = {0};
 	struct sl_s3_profile profile;
+	struct sl_s3_note *note;
 	int rc = sl_s3_profile_load(NULL, &profile);
 
 	if (!rc) {
@@ -180,7 +184,8 @@ void sl_s3_feature(struct sl_s3_keyring *keyring, struct sluice_feature *out)
 	}
 	out->name = "s3";
 	out->usable = !rc;
-	out->detail = rc ? sl_s3_text_keep(keyring, sluice_last_message()) : source.kind;
+	note = rc ? sl_s3_note_keep(keyring, sluice_last_message()) : NULL;
+	out->detail = note ? note->text : rc ? "" : source.kind;
 	out->effect = rc               ? "only public objects can be read, without a signature"
 	              : source.guessed ? "it is asked for credentials, since nothing names others"
 	              : source.ask     ? "it is asked for the credentials that sign requests to S3"
@@ -195,7 +200,7 @@ void sl_s3_close(struct sl_s3 *s3)
 		return;
 	sl_s3_place_clear(&s3->place);
 	sl_s3_keys_clear(&s3->keys);
-	free(s3->where);
+	free(s3->ca_bundle);
 	sl_mutex_destroy(&s3->mutex);
 	explicit_bzero(s3, sizeof(*s3));
 	free(s3);
@@ -208,7 +213,7 @@ const char *sl_s3_url(const struct sl_s3 *s3)
 
 struct sl_s3_habits *sl_s3_habits_of(const struct sl_s3 *s3)
 {
-	return sl_s3_habits_keep(s3->keyring, s3->where);
+	return &s3->note->habits;
 }
 
 const char *sl_s3_ca_bundle(const struct sl_s3 *s3)
@@ -292,7 +297,7 @@ enum sl_s3_remedy sl_s3_remedy_find(struct sl_s3 *s3, unsigned version, long sta
 		return sl_s3_issuer_renew(s3->issuer, version) ? SL_S3_LATER : SL_S3_NONE;
 	if ((status / 100 == 3 || status == 400 || status == 403) && error->region[0] &&
 	    strcmp(error->region, s3->region)) {
-		sl_s3_region_keep(s3->keyring, s3->where, error->region);
+		sl_s3_region_keep(s3->keyring, s3->note, error->region);
 		return SL_S3_MOVE;
 	}
 	sl_mutex_lock(&s3->mutex);

@@ -49,7 +49,7 @@ struct sl_s3_habits {
 	_Atomic int excludes;    /* enum sl_s3_excludes; it only grows */
 	_Atomic bool single;     /* it knows no request that removes many */
 };
-/* Returns those of the object's bucket, which live as long as the keyring; NULL: no memory. */
+/* Returns those of the object's bucket, which live as long as the keyring. */
 struct sl_s3_habits *sl_s3_habits_of(const struct sl_s3 *s3);
 
 /* Describes the source of credentials that files without options have, which is not asked. The texts live as the keyring. */
