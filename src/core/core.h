@@ -83,6 +83,8 @@ unsigned sl_machine_quota(const char *root);
 
 /* -------------------------------------------------------------------------------------- text */
 
+/* Formats like asprintf(). The caller frees the result; NULL: no memory. */
+__attribute__((format(printf, 1, 2))) char *sl_format(const char *format, ...);
 /* Returns the length of the UTF-8 sequence at text, of at most n bytes, and sets its character; 0: none. */
 size_t sl_utf8_sequence(const char *text, size_t n, uint32_t *character);
 /* Returns true if all n bytes are UTF-8. */

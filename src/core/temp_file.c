@@ -30,8 +30,8 @@ int sl_path_resolve(const char *path, char **out)
 		folder = slash ? strndup(path, slash - path + 1) : strdup(".");
 		parent = folder ? realpath(folder, NULL) : NULL;
 		free(folder);
-		if (parent && asprintf(out, "%s/%s", strcmp(parent, "/") ? parent : "", base) < 0)
-			*out = NULL;
+		if (parent)
+			*out = sl_format("%s/%s", strcmp(parent, "/") ? parent : "", base);
 		free(parent);
 	}
 	if (*out)
@@ -61,13 +61,10 @@ char *sl_temporary_name(const char *path)
 {
 	int folder = (int)(strrchr(path, '/') - path + 1);
 	uint64_t random = 0;
-	char *name;
 
-	if (getrandom(&random, sizeof(random), 0) != sizeof(random) ||
-	    asprintf(&name, "%.*s.%.200s.%016" PRIx64 ".sluice", folder, path, path + folder,
-	             random) < 0)
+	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
 		return NULL;
-	return name;
+	return sl_format("%.*s.%.200s.%016" PRIx64 ".sluice", folder, path, path + folder, random);
 }
 
 int sl_temporary_open(const char *path, mode_t mode, char **name)

@@ -1,8 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* UTF-8 (RFC 3629), and sums in base64 (RFC 4648). Any thread. */
+/* Formatted text, UTF-8 (RFC 3629), and sums in base64 (RFC 4648). Any thread. */
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/core.h"
+
+char *sl_format(const char *format, ...)
+{
+	va_list arguments;
+	char *text;
+
+	va_start(arguments, format);
+	if (vasprintf(&text, format, arguments) < 0)
+		text = NULL;
+	va_end(arguments);
+	return text;
+}
 
 size_t sl_utf8_sequence(const char *text, size_t n, uint32_t *character)
 {

@@ -31,11 +31,7 @@ static void memory_file_limits(struct sl_backend *backend, struct sl_limits *out
 
 static char *memory_file_identity(struct sl_backend *backend)
 {
-	char *text;
-
-	return asprintf(&text, "frames:%p", (void *)memory_file_series(backend)->area.memory) < 0
-	               ? NULL
-	               : text;
+	return sl_format("frames:%p", (void *)memory_file_series(backend)->area.memory);
 }
 
 static int64_t memory_file_size(struct sl_backend *backend)

@@ -52,15 +52,12 @@ int sl_writer_check_locked(const struct sluice_writer *w)
 static char *failure_describe_locked(const struct sluice_writer *w, const char *stage,
                                      const struct sl_frame *frame) SL_REQUIRES(&w->mutex)
 {
-	char *text;
-	int rc;
+	char *text =
+		frame ? sl_format("cannot %s frame %" PRIu64 " of '%s': %s", stage,
+	                          frame->locked.number, frame->series->name, sluice_last_message())
+		      : sl_format("cannot %s '%s': %s", stage, w->path, sluice_last_message());
 
-	if (frame)
-		rc = asprintf(&text, "cannot %s frame %" PRIu64 " of '%s': %s", stage,
-		              frame->locked.number, frame->series->name, sluice_last_message());
-	else
-		rc = asprintf(&text, "cannot %s '%s': %s", stage, w->path, sluice_last_message());
-	return rc < 0 ? message_lost : text;
+	return text ? text : message_lost;
 }
 
 /* Takes the message, which is the writer's. */

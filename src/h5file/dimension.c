@@ -63,11 +63,10 @@ int sl_h5_scales_name(struct sl_h5_dataset *dataset, const struct sl_h5_layout *
 	int group = (int)(scale_last_part(dataset->name) - dataset->name);
 
 	for (unsigned i = 0; layout->dimensions && i < dataset->rank; i++) {
-		if (asprintf(&dataset->scales[i], "%.*s%s", group, dataset->name,
-		             layout->dimensions[i]) < 0) {
-			dataset->scales[i] = NULL;
+		dataset->scales[i] =
+			sl_format("%.*s%s", group, dataset->name, layout->dimensions[i]);
+		if (!dataset->scales[i])
 			return sl_fail(-ENOMEM, "no memory");
-		}
 		if (!strcmp(dataset->scales[i], dataset->name))
 			return sl_fail(-EINVAL, "'%s' has a dimension of its own name",
 			               dataset->name);

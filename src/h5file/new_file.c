@@ -81,12 +81,10 @@ static bool is_left(int folder, const char *name)
 /* Removes files of processes that were killed before they could give them this name. */
 static void new_file_remove_left(const char *path)
 {
-	char *folder = folder_of(path), *prefix;
+	char *folder = folder_of(path), *prefix = sl_format(".%.200s.", strrchr(path, '/') + 1);
 	DIR *directory = folder ? opendir(folder) : NULL;
 	struct dirent *entry;
 
-	if (asprintf(&prefix, ".%.200s.", strrchr(path, '/') + 1) < 0)
-		prefix = NULL;
 	while (directory && prefix && (entry = readdir(directory)))
 		if (is_temporary_of(entry->d_name, prefix) &&
 		    is_left(dirfd(directory), entry->d_name))

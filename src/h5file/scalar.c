@@ -192,8 +192,8 @@ static int scalar_init(struct sl_h5_scalar *scalar, const struct sl_h5_dataset *
 	scalar->pending = calloc(SL_H5_PENDING, sizeof(double));
 	if (scale && !strcmp(strrchr(scale, '/') + 1, name))
 		scalar->name = strdup(scale);
-	else if (asprintf(&scalar->name, "%s_%s", dataset->name, name) < 0)
-		scalar->name = NULL;
+	else
+		scalar->name = sl_format("%s_%s", dataset->name, name);
 	return scalar->pending && scalar->name ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 

@@ -179,11 +179,10 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 			sl_http_reactor_wake(body->locked.reactor);
 	}
 	sl_mutex_unlock(&body->mutex);
-	if (error == -ENOTSUP && asprintf(&sentence,
-	                                  "'%s': the server has no ranges, so it is read from "
-	                                  "front to back",
-	                                  body->http->name) < 0)
-		sentence = NULL;
+	if (error == -ENOTSUP)
+		sentence = sl_format(
+			"'%s': the server has no ranges, so it is read from front to back",
+			body->http->name);
 	sl_http_end_pieces(&done, error, sentence);
 	free(sentence);
 }

@@ -62,10 +62,9 @@ void sl_http_call_compare(struct sl_http *http, struct sl_http_call *call, unsig
 	if (part)
 		snprintf(name, sizeof(name), "part %u", part);
 	call->answer.error = -EIO;
-	if (asprintf(&call->answer.sentence,
-	             "'%s': %s was sent with the CRC-32C %s, and the server says %s", http->name,
-	             name, sum, said) < 0)
-		call->answer.sentence = NULL;
+	call->answer.sentence =
+		sl_format("'%s': %s was sent with the CRC-32C %s, and the server says %s",
+	                  http->name, name, sum, said);
 }
 
 bool sl_http_call_refused(const struct sl_http_call *call)
@@ -242,8 +241,8 @@ void sl_http_call_start(struct sl_http *http, struct sl_http_call *call)
 	             !sl_s3_payload(http->s3, call->body, call->length, call->payload);
 
 	memset(&call->answer, 0, sizeof(call->answer));
-	if (call->query && asprintf(&call->url, "%.*s?%s", (int)base, http->url, call->query) < 0)
-		call->url = NULL;
+	if (call->query)
+		call->url = sl_format("%.*s?%s", (int)base, http->url, call->query);
 	if (request && known && (call->url || !call->query)) {
 		request->call = call;
 		sl_http_dispatch(request);

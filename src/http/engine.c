@@ -244,8 +244,7 @@ void sl_http_request_end(struct sl_http_request *request)
 static void piece_refuse(struct sl_piece *piece, int error, const char *name, const char *why)
 {
 	piece->error = error;
-	if (asprintf(&piece->message, "'%s': %s", name, why) < 0)
-		piece->message = NULL;
+	piece->message = sl_format("'%s': %s", name, why);
 	sl_piece_done(piece);
 }
 

@@ -63,10 +63,8 @@ static int http_keep_credentials(struct sl_http *http, CURLU *url)
 
 	if (url_part(url, CURLUPART_USER, CURLU_URLDECODE, &user)) {
 		url_part(url, CURLUPART_PASSWORD, CURLU_URLDECODE, &password);
-		if (asprintf(&http->credentials, "%s:%s", user, password ? password : "") < 0) {
-			http->credentials = NULL;
-			rc = -ENOMEM;
-		}
+		http->credentials = sl_format("%s:%s", user, password ? password : "");
+		rc = http->credentials ? 0 : -ENOMEM;
 	}
 	free(user);
 	free(password);
@@ -81,15 +79,13 @@ static int http_keep_origin(struct sl_http *http, CURLU *url)
 
 	/* As it stands in URLs: with the port only where it is not the scheme's default. */
 	url_part(url, CURLUPART_PORT, CURLU_NO_DEFAULT_PORT, &port);
-	if (!have || asprintf(&http->origin, "%s://%s%s%s", scheme, host, port ? ":" : "",
-	                      port ? port : "") < 0) {
-		http->origin = NULL;
-		have = false;
-	}
+	if (have)
+		http->origin =
+			sl_format("%s://%s%s%s", scheme, host, port ? ":" : "", port ? port : "");
 	free(scheme);
 	free(host);
 	free(port);
-	return have ? 0 : -ENOMEM;
+	return http->origin ? 0 : -ENOMEM;
 }
 
 /* Takes the URI apart by libcurl's rules (RFC 3986). */
@@ -162,8 +158,8 @@ static int http_look(struct sl_http *http, bool *exists)
 	sl_http_request_free(request);
 	*exists = !rc;
 	http->absent = rc == -ENOENT;
-	if (http->habits && (!rc || rc == -ENOENT))
-		atomic_store(&http->habits->reached, true);
+	if (http->s3 && (!rc || rc == -ENOENT))
+		atomic_store(&sl_s3_habits_of(http->s3)->reached, true);
 	return answered && rc != -EREMOTE ? 0 : rc;
 }
 
@@ -173,13 +169,14 @@ static int http_look(struct sl_http *http, bool *exists)
  */
 static bool http_has_to_look(const struct sl_http *http, const struct sluice_open_options *options)
 {
+	struct sl_s3_habits *habits = http->s3 ? sl_s3_habits_of(http->s3) : NULL;
 	bool exclusive = http->flags & SLUICE_OPEN_EXCLUSIVE;
 
-	if (!http->habits || !atomic_load(&http->habits->reached))
+	if (!habits || !atomic_load(&habits->reached))
 		return exclusive || http->s3 || http->password;
 	return exclusive && !(http->flags & SLUICE_OPEN_MANY && options->expected_size &&
 	                      options->expected_size <= http->core->settings.s3_part_bytes &&
-	                      atomic_load(&http->habits->excludes) == SL_S3_EXCLUDES);
+	                      atomic_load(&habits->excludes) == SL_S3_EXCLUDES);
 }
 
 void sl_http_close(struct sl_backend *backend)
@@ -240,7 +237,6 @@ static int http_start_upload(struct sl_http *http, const struct sluice_open_opti
 	bool exists = false;
 	int rc = 0;
 
-	http->habits = http->s3 ? sl_s3_habits_of(http->s3) : NULL;
 	if (http_has_to_look(http, options))
 		rc = http_look(http, &exists);
 	if (!rc && http->flags & SLUICE_OPEN_EXCLUSIVE && exists)

@@ -28,19 +28,18 @@ struct sl_http {
 	struct sl_http_engine *engine;
 	struct sl_http_limit *limit; /* of its origin */
 	struct sl_http_multi *multi;
-	unsigned remote;             /* enum sl_remote: the kind of reactors in multi */
-	unsigned flags;              /* of enum sluice_open_flags */
-	uint64_t number;             /* of the files of the engine, from 1 on */
-	char *url;                   /* without user, password and fragment */
-	char *name;                  /* safe to display */
-	char *credentials;           /* "user:password" for the host of the origin only, or NULL */
-	struct sl_s3 *s3;            /* signs requests to the origin; NULL: http */
-	struct sl_s3_habits *habits; /* of an object that is written; NULL: no memory for them */
-	bool absent;                 /* the server has said that there is no such object */
-	bool identified;             /* requests to the origin need sl_http_identity_set() */
-	bool password;               /* of the URI, or of .netrc */
-	_Atomic long how; /* CURLAUTH_BASIC or _DIGEST: so it takes a password; 0: unknown */
-	char *origin;     /* scheme://host:port */
+	unsigned remote;   /* enum sl_remote: the kind of reactors in multi */
+	unsigned flags;    /* of enum sluice_open_flags */
+	uint64_t number;   /* of the files of the engine, from 1 on */
+	char *url;         /* without user, password and fragment */
+	char *name;        /* safe to display */
+	char *credentials; /* "user:password" for the host of the origin only, or NULL */
+	struct sl_s3 *s3;  /* signs requests to the origin; NULL: http */
+	bool absent;       /* the server has said that there is no such object */
+	bool identified;   /* requests to the origin need sl_http_identity_set() */
+	bool password;     /* of the URI, or of .netrc */
+	_Atomic long how;  /* CURLAUTH_BASIC or _DIGEST: so it takes a password; 0: unknown */
+	char *origin;      /* scheme://host:port */
 	struct curl_slist *headers;   /* of the user, for the origin only */
 	struct sl_http_fields fields; /* of every request for data, or of the PUT */
 	bool ranges;                  /* the server has them */

@@ -27,39 +27,24 @@
 
 int sl_http_fields_add(struct sl_http_fields *fields, const char *line)
 {
-	struct curl_slist *away = curl_slist_append(fields->away, line);
-	struct curl_slist *home = curl_slist_append(fields->home, line);
+	int rc = sl_s3_line_add(&fields->away, "%s", line);
 
-	fields->away = away ? away : fields->away;
-	fields->home = home ? home : fields->home;
-	return away && home ? 0 : sl_fail(-ENOMEM, "no memory");
+	return rc ? rc : sl_s3_line_add(&fields->home, "%s", line);
 }
 
 int sl_http_fields_begin(struct sl_http_fields *fields, const struct sl_http *http)
 {
-	struct curl_slist *home;
+	int rc = 0;
 
-	for (struct curl_slist *line = http->headers; line; line = line->next) {
-		home = curl_slist_append(fields->home, line->data);
-		if (!home)
-			return sl_fail(-ENOMEM, "no memory");
-		fields->home = home;
-	}
-	return 0;
-}
-
-static void lines_clear(struct curl_slist **lines)
-{
-	for (struct curl_slist *line = *lines; line; line = line->next)
-		explicit_bzero(line->data, strlen(line->data));
-	curl_slist_free_all(*lines);
-	*lines = NULL;
+	for (struct curl_slist *line = http->headers; !rc && line; line = line->next)
+		rc = sl_s3_line_add(&fields->home, "%s", line->data);
+	return rc;
 }
 
 void sl_http_fields_clear(struct sl_http_fields *fields)
 {
-	lines_clear(&fields->away);
-	lines_clear(&fields->home);
+	sl_s3_lines_clear(&fields->away);
+	sl_s3_lines_clear(&fields->home);
 }
 
 /* ------------------------------------------------------------------------------------ headers */
@@ -108,8 +93,6 @@ static int header_add(struct sl_http *http, const char *where, const char *text)
 {
 	size_t name = strcspn(text, ":");
 	const char *value = text + name + (text[name] == ':');
-	struct curl_slist *headers;
-	char *line;
 
 	if (!text[name] || !is_header_name(text, name))
 		return sl_fail(-EINVAL, "%s is no 'Name: value'", where);
@@ -124,15 +107,8 @@ static int header_add(struct sl_http *http, const char *where, const char *text)
 			               own_names[i]);
 	value += strspn(value, " \t");
 	/* libcurl leaves a field out that has a colon and no value. */
-	if (asprintf(&line, "%.*s%s%s", (int)name, text, *value ? ": " : ";", value) < 0)
-		return sl_fail(-ENOMEM, "no memory");
-	headers = curl_slist_append(http->headers, line);
-	explicit_bzero(line, strlen(line));
-	free(line);
-	if (!headers)
-		return sl_fail(-ENOMEM, "no memory");
-	http->headers = headers;
-	return 0;
+	return sl_s3_line_add(&http->headers, "%.*s%s%s", (int)name, text, *value ? ": " : ";",
+	                      value);
 }
 
 static int headers_read(struct sl_http *http, const char *path)
@@ -332,7 +308,7 @@ int sl_http_identity_load(struct sl_http *http, const char *const *headers)
 
 void sl_http_identity_clear(struct sl_http *http)
 {
-	lines_clear(&http->headers);
+	sl_s3_lines_clear(&http->headers);
 	if (http->credentials)
 		explicit_bzero(http->credentials, strlen(http->credentials));
 	free(http->credentials);

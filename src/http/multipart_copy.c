@@ -9,7 +9,6 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,28 +55,9 @@ static bool line_is_metadata(const char *line)
 	                                    "x-amz-website-redirect-location:"};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (!strncasecmp(line, names[i], strlen(names[i])))
+		if (line_begins(line, names[i]))
 			return true;
 	return false;
-}
-
-__attribute__((format(printf, 2, 3))) static int fields_add_home(struct sl_http_fields *fields,
-                                                                 const char *format, ...)
-{
-	struct curl_slist *home = NULL;
-	va_list arguments;
-	char *line;
-
-	va_start(arguments, format);
-	if (vasprintf(&line, format, arguments) < 0)
-		line = NULL;
-	va_end(arguments);
-	if (line && (home = curl_slist_append(fields->home, line)))
-		fields->home = home;
-	if (line)
-		explicit_bzero(line, strlen(line));
-	free(line);
-	return home ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
 /* The lines by which the server finds the source, and has the key of it. */
@@ -87,18 +67,18 @@ static int copy_name_source(const struct object_copy *copy, const struct sl_uri 
 	const char *query = strchr(copy->source->url, '?');
 	const char *etag = copy->source->opened.of[SL_HTTP_FIELD_ETAG];
 	char *place = sl_s3_copy_source(from->path, query ? query : "");
-	int rc = place ? fields_add_home(fields, "x-amz-copy-source: %s", place)
+	int rc = place ? sl_s3_line_add(&fields->home, "x-amz-copy-source: %s", place)
 	               : sl_fail(-ENOMEM, "no memory");
 
 	free(place);
 	if (!rc && etag && sl_http_strong_etag(etag))
-		rc = fields_add_home(fields, SOURCE "if-match: %s", etag);
+		rc = sl_s3_line_add(&fields->home, SOURCE "if-match: %s", etag);
 	/* The object has the key of the source, unless the user gives another for that. */
 	if (!sl_http_identity_has(copy->target, SOURCE CUSTOMER "algorithm"))
 		for (struct curl_slist *l = copy->target->headers; !rc && l; l = l->next)
 			if (line_begins(l->data, "x-amz-" CUSTOMER))
-				rc = fields_add_home(fields, SOURCE "%s",
-				                     l->data + strlen("x-amz-"));
+				rc = sl_s3_line_add(&fields->home, SOURCE "%s",
+				                    l->data + strlen("x-amz-"));
 	return rc;
 }
 
@@ -114,11 +94,11 @@ static int copy_make_lines(struct object_copy *copy, const struct sl_uri *from)
 		else if (!sl_http_identity_has(target, "x-amz-metadata-directive"))
 			copy->replaces |= line_is_metadata(l->data);
 	if (!rc && copy->replaces && !sl_http_identity_has(target, "x-amz-metadata-directive"))
-		rc = fields_add_home(&copy->all, "x-amz-metadata-directive: REPLACE");
+		rc = sl_s3_line_add(&copy->all.home, "x-amz-metadata-directive: REPLACE");
 	for (struct curl_slist *l = target->headers; !rc && l; l = l->next)
 		if (line_begins(l->data, SOURCE) || line_begins(l->data, "x-amz-source-") ||
 		    sl_http_line_is_of_part(l->data))
-			rc = fields_add_home(&copy->part, "%s", l->data);
+			rc = sl_s3_line_add(&copy->part.home, "%s", l->data);
 	if (!rc)
 		rc = copy_name_source(copy, from, &copy->all);
 	return rc ? rc : copy_name_source(copy, from, &copy->part);
@@ -126,20 +106,12 @@ static int copy_make_lines(struct object_copy *copy, const struct sl_uri *from)
 
 void sl_http_copy_keep(struct sl_http_request *request, const char *data, size_t bytes)
 {
-	struct curl_slist *lines = NULL;
-	char *line;
+	int length = 0;
 
-	if (!line_is_metadata(data))
-		return;
-	line = strndup(data, bytes);
-	if (line) {
-		line[strcspn(line, "\r\n")] = '\0';
-		lines = curl_slist_append(request->response.metadata, line);
-	}
-	free(line);
-	if (lines)
-		request->response.metadata = lines;
-	else
+	while ((size_t)length < bytes && !strchr("\r\n", data[length]))
+		length++;
+	if (line_is_metadata(data) &&
+	    sl_s3_line_add(&request->response.metadata, "%.*s", length, data))
 		sl_http_request_fail(request, -ENOMEM, "no memory for a header");
 }
 
@@ -155,14 +127,14 @@ static int copy_make_whole(struct object_copy *copy, struct sl_http_fields *whol
 		    !line_begins(l->data, "x-amz-metadata-directive:") &&
 		    !line_begins(l->data, "x-amz-tagging-directive:") &&
 		    (copy->replaces || !line_is_metadata(l->data)))
-			rc = fields_add_home(whole, "%s", l->data);
+			rc = sl_s3_line_add(&whole->home, "%s", l->data);
 	if (rc || copy->replaces)
 		return rc;
 	copy->source->keeps_metadata = true;
 	rc = sl_http_ask(copy->source, SL_HTTP_HEAD, &request);
 	for (struct curl_slist *l = request ? request->response.metadata : NULL; !rc && l;
 	     l = l->next)
-		rc = fields_add_home(whole, "%s", l->data);
+		rc = sl_s3_line_add(&whole->home, "%s", l->data);
 	sl_http_request_free(request);
 	return rc;
 }

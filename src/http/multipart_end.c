@@ -174,10 +174,10 @@ static void multipart_run_exclusive(struct sl_http_multipart *multipart, struct 
 	struct curl_slist away = {home.data, call->fields->away};
 	const struct sl_http_fields exclusive = {.away = &away, .home = &home},
 				    *plain = call->fields;
-	struct sl_s3_habits *habits = multipart->http->habits;
+	struct sl_s3_habits *habits = sl_s3_habits_of(multipart->http->s3);
 	bool absent = multipart->http->absent, known;
 
-	known = absent && habits && atomic_load(&habits->excludes) == SL_S3_REFUSES;
+	known = absent && atomic_load(&habits->excludes) == SL_S3_REFUSES;
 	if (!known) {
 		call->fields = &exclusive;
 		multipart_run(multipart, call);
@@ -187,7 +187,7 @@ static void multipart_run_exclusive(struct sl_http_multipart *multipart, struct 
 		sl_http_answer_clear(&call->answer);
 	}
 	multipart_run(multipart, call);
-	if (!known && habits && !call->answer.error)
+	if (!known && !call->answer.error)
 		habits_learn(habits, SL_S3_REFUSES);
 }
 
@@ -223,11 +223,11 @@ int sl_http_multipart_finish(struct sl_http_multipart *multipart, struct sl_http
  */
 static void multipart_prove(struct sl_http_multipart *multipart, struct sl_http_call *call)
 {
-	struct sl_s3_habits *habits = multipart->http->habits;
+	struct sl_s3_habits *habits = sl_s3_habits_of(multipart->http->s3);
 	const unsigned many = SLUICE_OPEN_MANY | SLUICE_OPEN_EXCLUSIVE;
 	unsigned count;
 
-	if (!habits || (multipart->http->flags & many) != many ||
+	if ((multipart->http->flags & many) != many ||
 	    atomic_load(&habits->excludes) > SL_S3_EXCLUDES)
 		return;
 	count = 1 + atomic_fetch_add(&habits->stored, 1);

@@ -37,16 +37,9 @@ static int multipart_set_fields(struct sl_http_multipart *multipart)
 	if (!rc && !sl_http_identity_has(http, "Content-Type"))
 		rc = sl_http_fields_add(&multipart->whole,
 		                        "Content-Type: application/octet-stream");
-	for (struct curl_slist *line = http->headers; !rc && line; line = line->next) {
-		struct curl_slist *home;
-
-		if (!sl_http_line_is_of_part(line->data))
-			continue;
-		home = curl_slist_append(multipart->each.home, line->data);
-		if (home)
-			multipart->each.home = home;
-		rc = home ? 0 : sl_fail(-ENOMEM, "no memory");
-	}
+	for (struct curl_slist *line = http->headers; !rc && line; line = line->next)
+		if (sl_http_line_is_of_part(line->data))
+			rc = sl_s3_line_add(&multipart->each.home, "%s", line->data);
 	return rc;
 }
 

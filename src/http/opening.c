@@ -141,9 +141,8 @@ static int opening_add_match(struct sl_http *http)
 
 	if (!etag || !sl_http_strong_etag(etag) || strlen(etag) > MOST_MATCH)
 		return 0;
-	if (asprintf(&match, "If-Match: %s", etag) < 0)
-		return sl_fail(-ENOMEM, "no memory");
-	rc = sl_http_fields_add(&http->fields, match);
+	match = sl_format("If-Match: %s", etag);
+	rc = match ? sl_http_fields_add(&http->fields, match) : sl_fail(-ENOMEM, "no memory");
 	free(match);
 	return rc;
 }

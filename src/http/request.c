@@ -51,7 +51,7 @@ void sl_http_request_free(struct sl_http_request *request)
 	if (!request)
 		return;
 	sl_http_response_clear(request);
-	sl_http_signed_clear(request);
+	sl_s3_lines_clear(&request->lines);
 	free(request->url);
 	free(request->sentence);
 	free(request);

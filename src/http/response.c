@@ -365,7 +365,8 @@ static char *response_keep(struct sl_http_request *request, char **kept, char *l
 		*kept = memmove(line, value, strlen(value) + 1);
 		return NULL;
 	}
-	if (asprintf(&all, "%s, %s", *kept, value) < 0) {
+	all = sl_format("%s, %s", *kept, value);
+	if (!all) {
 		sl_http_request_fail(request, -ENOMEM, "no memory for a header");
 		return line;
 	}

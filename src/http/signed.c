@@ -26,50 +26,15 @@ static const char *request_method(const struct sl_http_request *request)
 	                                         : "GET";
 }
 
-/* Copies the lines into a list behind those that are signed. */
-static int request_take_lines(struct sl_http_request *request, const struct sl_s3_lines *made,
-                              const struct curl_slist *lines)
-{
-	struct curl_slist *longer = NULL;
-
-	for (int i = 0; made->of[i] && (!i || longer); i++)
-		if ((longer = curl_slist_append(request->lines, made->of[i])))
-			request->lines = longer;
-	if (made->of[0] && !longer)
-		return -ENOMEM;
-	for (; lines; lines = lines->next) {
-		longer = curl_slist_append(request->lines, lines->data);
-		if (!longer)
-			return -ENOMEM;
-		request->lines = longer;
-	}
-	return 0;
-}
-
-/* Returns the texts of a list, then NULL, for the caller to free; NULL: no memory. */
-static const char **lines_array(const struct curl_slist *lines)
-{
-	const char **texts;
-	size_t count = 0;
-
-	for (const struct curl_slist *line = lines; line; line = line->next)
-		count++;
-	texts = calloc(count + 1, sizeof(*texts));
-	for (size_t i = 0; texts && lines; lines = lines->next)
-		texts[i++] = lines->data;
-	return texts;
-}
-
 int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_slist *lines)
 {
 	const struct sl_http_call *call = request->call;
 	struct curl_slist more = {.data = (char *)"x-amz-checksum-mode: ENABLED",
 	                          .next = (struct curl_slist *)lines};
-	struct sl_s3_lines made = {{NULL}};
-	const char **given;
+	struct sl_s3_signed made = {NULL};
 	int rc;
 
-	sl_http_signed_clear(request);
+	sl_s3_lines_clear(&request->lines);
 	if ((request->method == SL_HTTP_HEAD || request->method == SL_HTTP_PROBE) &&
 	    !sl_http_identity_has(request->http, "x-amz-checksum-mode"))
 		lines = &more;
@@ -77,27 +42,15 @@ int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_sl
 		more.data = (char *)call->line;
 		lines = &more;
 	}
-	given = lines_array(lines);
-	rc = given ? sl_s3_sign(request->http->s3, request_method(request),
-	                        call ? call->query : NULL,
-	                        call && call->payload[0] ? call->payload : NULL, 0, given, &made)
-	           : -ENOMEM;
-	free(given);
-	if (!rc)
-		rc = request_take_lines(request, &made, lines);
+	rc = sl_s3_sign(request->http->s3, request_method(request), call ? call->query : NULL,
+	                call && call->payload[0] ? call->payload : NULL, 0, lines, &made);
+	request->lines = made.lines;
 	request->keys = made.version;
-	sl_s3_lines_clear(&made);
+	for (; !rc && lines; lines = lines->next)
+		rc = sl_s3_line_add(&request->lines, "%s", lines->data);
 	if (rc)
 		sl_http_request_fail(request, rc, "no memory to sign a request");
 	return rc;
-}
-
-void sl_http_signed_clear(struct sl_http_request *request)
-{
-	for (struct curl_slist *line = request->lines; line; line = line->next)
-		explicit_bzero(line->data, strlen(line->data));
-	curl_slist_free_all(request->lines);
-	request->lines = NULL;
 }
 
 /* ------------------------------------------------------------------------------------- errors */
@@ -189,25 +142,23 @@ int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
                     const struct sluice_open_options *options, const char *method, unsigned seconds,
                     char **url, int64_t *end_ns)
 {
-	struct sl_s3_lines made = {{NULL}};
+	struct sl_s3_signed made = {NULL};
 	struct sl_backend *backend;
 	int64_t end = time(NULL) + seconds;
-	const char **given;
 	int rc = sl_http_open_list(core, uri, options, NULL, &backend);
 
 	if (rc)
 		return rc;
 	struct sl_http *http = sl_http_of(backend);
-	given = lines_array(http->headers);
-	rc = given ? sl_s3_sign(http->s3, method, NULL, "UNSIGNED-PAYLOAD", seconds, given, &made)
-	           : sl_fail(-ENOMEM, "no memory");
-	if (!rc &&
-	    asprintf(url, "%.*s?%s", (int)strcspn(http->url, "?"), http->url, made.of[0]) < 0)
-		rc = sl_fail(-ENOMEM, "no memory");
+	rc = sl_s3_sign(http->s3, method, NULL, "UNSIGNED-PAYLOAD", seconds, http->headers, &made);
+	if (!rc) {
+		*url = sl_format("%.*s?%s", (int)strcspn(http->url, "?"), http->url,
+		                 made.lines->data);
+		rc = *url ? 0 : sl_fail(-ENOMEM, "no memory");
+	}
 	if (!rc && end_ns)
 		*end_ns = (made.expires ? SL_MIN(end, made.expires) : end) * 1000000000;
-	sl_s3_lines_clear(&made);
-	free(given);
+	sl_s3_lines_clear(&made.lines);
 	sl_http_ops.close(backend);
 	return rc;
 }

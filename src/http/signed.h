@@ -8,7 +8,6 @@
 /* Signs the next attempt, which has these lines. Returns 0, with all lines in request->lines, or -errno with the
  * sentence kept. */
 int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_slist *lines);
-void sl_http_signed_clear(struct sl_http_request *request);
 /* Keeps bytes of the body of an error. */
 void sl_http_signed_keep(struct sl_http_request *request, const char *data, size_t bytes);
 /* Judges an error that the next attempt may not have. Returns false if nothing helps. */

@@ -144,26 +144,19 @@ static bool piece_lacks_bytes(struct sluice_op *op, const struct sl_piece *piece
 static char *piece_message(struct sluice_op *op, const struct sl_piece *piece, bool lacks)
 {
 	uint64_t at = piece->offset + piece->moved;
-	char *message;
-	int rc;
 
 	if (piece->message)
 		return piece->message;
 	if (lacks && op->on_stream)
-		rc = asprintf(&message,
-		              "'%s' ends at byte %" PRIu64 ", before what was to be read in "
-		              "stream order",
-		              op->file->uri, at);
-	else if (lacks)
-		rc = asprintf(&message,
-		              "'%s' was cut short while it was read: bytes from %" PRIu64
-		              " on are missing",
-		              op->file->uri, at);
-	else
-		rc = asprintf(&message, "cannot %s '%s' at byte %" PRIu64 ": %s",
-		              piece->write ? "write" : "read", op->file->uri, at,
-		              sl_error_text(piece->error));
-	return rc < 0 ? NULL : message;
+		return sl_format("'%s' ends at byte %" PRIu64
+		                 ", before what was to be read in stream order",
+		                 op->file->uri, at);
+	if (lacks)
+		return sl_format("'%s' was cut short while it was read: bytes from %" PRIu64
+		                 " on are missing",
+		                 op->file->uri, at);
+	return sl_format("cannot %s '%s' at byte %" PRIu64 ": %s", piece->write ? "write" : "read",
+	                 op->file->uri, at, sl_error_text(piece->error));
 }
 
 /* The piece is over: on the thread that moved it, no lock held. */
@@ -380,11 +373,7 @@ static void op_proceed(struct sluice_op *op)
 /* Fails the operation because a call of its backend has failed. */
 static void op_fail_call(struct sluice_op *op, int rc, const char *what)
 {
-	char *message;
-
-	if (asprintf(&message, "cannot %s '%s': %s", what, op->file->uri, sl_error_text(rc)) < 0)
-		message = NULL;
-	sl_op_fail(op, rc, message);
+	sl_op_fail(op, rc, sl_format("cannot %s '%s': %s", what, op->file->uri, sl_error_text(rc)));
 }
 
 static bool op_is_stopped(struct sluice_op *op)
@@ -487,17 +476,13 @@ static uint64_t op_count_bytes(struct sluice_op *op)
  */
 static void op_check_end(struct sluice_op *op, uint64_t size)
 {
-	char *message;
-
 	for (size_t i = 0; i < op->count; i++) {
 		if (!op->extents[i].length || op->extents[i].offset + op->extents[i].length <= size)
 			continue;
-		if (asprintf(&message,
-		             "'%s' ends at byte %" PRIu64
-		             ", before what was to be read in stream order",
-		             op->file->uri, size) < 0)
-			message = NULL;
-		sl_op_fail(op, -EIO, message);
+		sl_op_fail(op, -EIO,
+		           sl_format("'%s' ends at byte %" PRIu64
+		                     ", before what was to be read in stream order",
+		                     op->file->uri, size));
 		return;
 	}
 }

@@ -265,10 +265,9 @@ static int cufile_failed(const struct sl_local *local, bool write, uint64_t offs
 {
 	int error = (int)-result;
 
-	if (asprintf(message, "cuFile cannot %s '%s' at byte %" PRIu64 ": CUfileOpError %d (%s)",
-	             write ? "write" : "read", local->path, offset, error,
-	             sl_cufile_error(error)) < 0)
-		*message = NULL;
+	*message = sl_format("cuFile cannot %s '%s' at byte %" PRIu64 ": CUfileOpError %d (%s)",
+	                     write ? "write" : "read", local->path, offset, error,
+	                     sl_cufile_error(error));
 	return -EIO;
 }
 
@@ -379,7 +378,6 @@ int sl_cufile_passed(struct sl_backend *backend, const struct sl_transfer *t, bo
                      char **message)
 {
 	struct sl_local *local = sl_local_of(backend);
-	int rc = 0;
 
 	*message = NULL;
 	if (t->moved == (ssize_t)t->length)
@@ -387,16 +385,13 @@ int sl_cufile_passed(struct sl_backend *backend, const struct sl_transfer *t, bo
 	if (t->moved <= -CU_FILE_DRIVER_NOT_INITIALIZED)
 		return cufile_failed(local, write, (uint64_t)t->offset, t->moved, message);
 	if (t->moved < 0)
-		rc = asprintf(message, "cuFile cannot %s '%s' at byte %" PRIu64,
-		              write ? "write" : "read", local->path, (uint64_t)t->offset);
+		*message = sl_format("cuFile cannot %s '%s' at byte %" PRIu64,
+		                     write ? "write" : "read", local->path, (uint64_t)t->offset);
 	else
-		rc = asprintf(message,
-		              "cuFile %s %zd of %zu bytes %s '%s' at byte %" PRIu64
-		              " in stream order",
-		              write ? "wrote" : "read", t->moved, t->length, write ? "to" : "of",
-		              local->path, (uint64_t)t->offset);
-	if (rc < 0)
-		*message = NULL;
+		*message = sl_format("cuFile %s %zd of %zu bytes %s '%s' at byte %" PRIu64
+		                     " in stream order",
+		                     write ? "wrote" : "read", t->moved, t->length,
+		                     write ? "to" : "of", local->path, (uint64_t)t->offset);
 	return -EIO;
 }
 

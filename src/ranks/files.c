@@ -19,13 +19,11 @@ static int file_open(struct sl_rank_server *server, size_t number,
                      const struct sl_h5_file_options *o)
 {
 	struct sl_server_file *file = &server->files[number];
-	int length = number ? asprintf(&file->path, "%s.node-%zu", server->path, number - 1)
-	                    : asprintf(&file->path, "%s", server->path);
 
-	if (length < 0) {
-		file->path = NULL;
+	file->path =
+		number ? sl_format("%s.node-%zu", server->path, number - 1) : strdup(server->path);
+	if (!file->path)
 		return sl_fail(-ENOMEM, "no memory");
-	}
 	return sl_h5_file_open(file->path, o, &file->h5);
 }
 

@@ -16,13 +16,6 @@
 #include "s3/credentials.h"
 #include "s3/place.h"
 
-void sl_s3_text_clear(char *text)
-{
-	if (text)
-		explicit_bzero(text, strlen(text));
-	free(text);
-}
-
 void sl_s3_keys_clear(struct sl_s3_keys *keys)
 {
 	sl_s3_text_clear(keys->id);
@@ -96,8 +89,6 @@ bool sl_s3_source_equal(const struct sl_s3_source *one, const struct sl_s3_sourc
 
 /* ------------------------------------------------------------------------------------ sources */
 
-const char *const sl_s3_regions[] = {"AWS_REGION", "AWS_DEFAULT_REGION", NULL};
-
 #define MOST_ROLES 5 /* of which each is assumed by the keys of the next */
 
 /* The place in which sources are looked for. */
@@ -107,11 +98,6 @@ struct asked {
 	const char *region;
 	int depth; /* roles that are assumed by the keys that are looked for */
 };
-
-static const char *variable_value(const char *name)
-{
-	return sl_s3_variable((const char *const[]){name, NULL});
-}
 
 /* Takes a pair, which may be missing, but not in half. The names are for the sentence. */
 static int keys_take(const char *const values[3], const char *const names[2], const char *where,
@@ -148,7 +134,7 @@ static int source_environment(const struct asked *asked, struct sl_s3_source *ou
 
 	out->kind = "the environment (AWS_ACCESS_KEY_ID)";
 	for (int i = 0; i < 3; i++)
-		values[i] = variable_value(names[i]);
+		values[i] = sl_s3_variable(names[i]);
 	return asked->options->profile ? 0
 	                               : keys_take(values, names, "the environment", &out->keys);
 }
@@ -209,14 +195,10 @@ static int source_browser(const struct asked *asked, struct sl_s3_source *out)
 static char *role_service(const struct asked *asked)
 {
 	const char *set = sl_s3_endpoint(asked->profile, SL_S3_ENDPOINT_STS);
-	char *url;
 
-	if (set)
-		return strdup(set);
-	if (asprintf(&url, "https://sts.%s.amazonaws.com%s", asked->region,
-	             strncmp(asked->region, "cn-", 3) ? "" : ".cn") < 0)
-		url = NULL;
-	return url;
+	return set ? strdup(set)
+	           : sl_format("https://sts.%s.amazonaws.com%s", asked->region,
+	                       strncmp(asked->region, "cn-", 3) ? "" : ".cn");
 }
 
 /* Returns the query of a call, for the caller to free. */
@@ -254,11 +236,11 @@ static int source_identity(const struct asked *asked, struct sl_s3_source *out)
 {
 	const struct sl_s3_profile *profile = asked->profile;
 	const char *file =
-		asked->options->profile ? NULL : variable_value("AWS_WEB_IDENTITY_TOKEN_FILE");
+		asked->options->profile ? NULL : sl_s3_variable("AWS_WEB_IDENTITY_TOKEN_FILE");
 	bool of_profile = !file;
-	const char *role = of_profile ? profile->of[SL_S3_ROLE] : variable_value("AWS_ROLE_ARN");
+	const char *role = of_profile ? profile->of[SL_S3_ROLE] : sl_s3_variable("AWS_ROLE_ARN");
 	const char *session = of_profile ? profile->of[SL_S3_SESSION_NAME]
-	                                 : variable_value("AWS_ROLE_SESSION_NAME");
+	                                 : sl_s3_variable("AWS_ROLE_SESSION_NAME");
 
 	if (of_profile)
 		file = profile->of[SL_S3_WEB_IDENTITY];
@@ -276,26 +258,24 @@ static int source_identity(const struct asked *asked, struct sl_s3_source *out)
 
 static int source_container(const struct asked *asked, struct sl_s3_source *out)
 {
-	const char *path = variable_value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-	const char *url = variable_value("AWS_CONTAINER_CREDENTIALS_FULL_URI");
-	char *full = NULL;
+	const char *path = sl_s3_variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+	const char *url = sl_s3_variable("AWS_CONTAINER_CREDENTIALS_FULL_URI");
 
 	(void)asked;
 	if (!path && !url)
 		return 0;
-	if (asprintf(&full, "%s%s", path ? "http://169.254.170.2/" : url,
-	             path ? path + strspn(path, "/") : "") < 0)
-		full = NULL;
-	return source_ask(out, "the container", 1, sl_s3_container_ask, full,
-	                  text_copy(variable_value("AWS_CONTAINER_AUTHORIZATION_TOKEN")),
-	                  text_copy(variable_value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")));
+	return source_ask(out, "the container", 1, sl_s3_container_ask,
+	                  path ? sl_format("http://169.254.170.2/%s", path + strspn(path, "/"))
+	                       : strdup(url),
+	                  text_copy(sl_s3_variable("AWS_CONTAINER_AUTHORIZATION_TOKEN")),
+	                  text_copy(sl_s3_variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")));
 }
 
 static int source_machine(const struct asked *asked, struct sl_s3_source *out)
 {
-	const char *disabled = variable_value("AWS_EC2_METADATA_DISABLED");
-	const char *mode = variable_value("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
-	const char *service = variable_value("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+	const char *disabled = sl_s3_variable("AWS_EC2_METADATA_DISABLED");
+	const char *mode = sl_s3_variable("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
+	const char *service = sl_s3_variable("AWS_EC2_METADATA_SERVICE_ENDPOINT");
 
 	(void)asked;
 	if (disabled && !strcasecmp(disabled, "true"))
@@ -408,9 +388,7 @@ int sl_s3_source_find(const struct sluice_s3_options *options, const struct sl_s
 	                                           source_profile, source_process,
 	                                           source_browser, source_container,
 	                                           source_machine, NULL};
-	const char *region =
-		sl_s3_choose(options->region, sl_s3_regions, profile->of[SL_S3_REGION]);
-	struct asked asked = {options, profile, region ? region : "us-east-1", 0};
+	struct asked asked = {options, profile, sl_s3_region(options->region, profile), 0};
 	struct sl_s3_source source = {0};
 	int rc = source_first(sources, &asked, &source);
 

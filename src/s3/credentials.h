@@ -10,17 +10,12 @@ struct sl_s3_keys {
 	char *token;       /* of a session; or NULL */
 	int64_t expires;   /* seconds since 1970; 0: never */
 };
-/* Wipes and frees a text; NULL is allowed. */
-void sl_s3_text_clear(char *text);
 void sl_s3_keys_clear(struct sl_s3_keys *keys);
 /* Returns 0 or -ENOMEM with a sentence. */
 int sl_s3_keys_copy(const struct sl_s3_keys *keys, struct sl_s3_keys *out);
 bool sl_s3_keys_equal(const struct sl_s3_keys *one, const struct sl_s3_keys *other);
 /* Returns 0, or -EINVAL with a sentence that names `where`: a key can be no part of a line of header. */
 int sl_s3_keys_check(const struct sl_s3_keys *keys, const char *where);
-
-/* The variables that have the region. */
-extern const char *const sl_s3_regions[];
 
 #define SL_S3_TEXTS 3
 
@@ -63,8 +58,6 @@ sl_s3_asker sl_s3_role_ask;
 /* The URL of that service; the file of a web identity's token; the query: */
 sl_s3_asker sl_s3_identity_ask;
 
-/* Reads a file that has a token of a line, without its end. Returns 0, or -EACCES with a sentence that names the file. */
-int sl_s3_token_read(const char *path, char *text, size_t size);
 /* Returns seconds since 1970 of "2015-08-30T12:36:00Z", or with "+01:00" for the Z; -1: neither. */
 int64_t sl_s3_time(const char *text);
 /* Copies the string, or the number, of that name in an object of JSON. Returns false if there is none. */

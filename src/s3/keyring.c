@@ -37,14 +37,6 @@ struct sl_s3_issuer {
 	} locked SL_GUARDED_BY(&mutex);
 };
 
-/* A place, its region and its habits, or a text alone. */
-struct note {
-	struct sl_list link;
-	char region[SL_S3_TEXT]; /* "": no server has named it */
-	struct sl_s3_habits habits;
-	char text[];
-};
-
 struct sl_s3_keyring {
 	const struct sl_settings *settings;
 	struct sl_mutex mutex;
@@ -85,18 +77,18 @@ void sl_s3_keyring_free(struct sl_s3_keyring *keyring) SL_UNCHECKED
 	while ((link = sl_list_take(&keyring->locked.issuers)))
 		issuer_free(SL_CONTAINER(link, struct sl_s3_issuer, link));
 	while ((link = sl_list_take(&keyring->locked.notes)))
-		free(SL_CONTAINER(link, struct note, link));
+		free(SL_CONTAINER(link, struct sl_s3_note, link));
 	sl_mutex_destroy(&keyring->mutex);
 	free(keyring);
 }
 
 /* ------------------------------------------------------------------------------------- notes */
 
-static struct note *note_find_locked(struct sl_s3_keyring *keyring, const char *text)
+static struct sl_s3_note *note_find_locked(struct sl_s3_keyring *keyring, const char *text)
 	SL_REQUIRES(&keyring->mutex)
 {
 	sl_list_each (link, &keyring->locked.notes) {
-		struct note *note = SL_CONTAINER(link, struct note, link);
+		struct sl_s3_note *note = SL_CONTAINER(link, struct sl_s3_note, link);
 
 		if (!strcmp(note->text, text))
 			return note;
@@ -104,61 +96,34 @@ static struct note *note_find_locked(struct sl_s3_keyring *keyring, const char *
 	return NULL;
 }
 
-/* Finds or makes the note of a text. Returns NULL without memory. */
-static struct note *note_keep_locked(struct sl_s3_keyring *keyring, const char *text)
-	SL_REQUIRES(&keyring->mutex)
+struct sl_s3_note *sl_s3_note_keep(struct sl_s3_keyring *keyring, const char *text)
 {
-	struct note *note = note_find_locked(keyring, text);
+	struct sl_s3_note *note;
 
+	sl_mutex_lock(&keyring->mutex);
+	note = note_find_locked(keyring, text);
 	if (!note && (note = calloc(1, sizeof(*note) + strlen(text) + 1))) {
 		strcpy(note->text, text);
 		sl_list_append(&keyring->locked.notes, &note->link);
 	}
+	sl_mutex_unlock(&keyring->mutex);
 	return note;
 }
 
-void sl_s3_region_keep(struct sl_s3_keyring *keyring, const char *place, const char *region)
+void sl_s3_region_keep(struct sl_s3_keyring *keyring, struct sl_s3_note *note, const char *region)
 {
-	struct note *note;
-
 	sl_mutex_lock(&keyring->mutex);
-	note = note_keep_locked(keyring, place);
-	if (note)
-		snprintf(note->region, sizeof(note->region), "%s", region);
+	snprintf(note->region, sizeof(note->region), "%s", region);
 	sl_mutex_unlock(&keyring->mutex);
 }
 
-bool sl_s3_region_find(struct sl_s3_keyring *keyring, const char *place, char out[SL_S3_TEXT])
+void sl_s3_region_find(struct sl_s3_keyring *keyring, const struct sl_s3_note *note,
+                       char out[SL_S3_TEXT])
 {
-	struct note *note;
-
 	sl_mutex_lock(&keyring->mutex);
-	note = note_find_locked(keyring, place);
-	bool named = note && note->region[0];
-	if (named)
+	if (note->region[0])
 		strcpy(out, note->region);
 	sl_mutex_unlock(&keyring->mutex);
-	return named;
-}
-
-struct sl_s3_habits *sl_s3_habits_keep(struct sl_s3_keyring *keyring, const char *place)
-{
-	struct note *note;
-
-	sl_mutex_lock(&keyring->mutex);
-	note = note_keep_locked(keyring, place);
-	sl_mutex_unlock(&keyring->mutex);
-	return note ? &note->habits : NULL;
-}
-
-const char *sl_s3_text_keep(struct sl_s3_keyring *keyring, const char *text)
-{
-	struct note *note;
-
-	sl_mutex_lock(&keyring->mutex);
-	note = note_keep_locked(keyring, text);
-	sl_mutex_unlock(&keyring->mutex);
-	return note ? note->text : "";
 }
 
 /* ----------------------------------------------------------------------------------- issuers */

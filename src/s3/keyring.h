@@ -6,14 +6,20 @@
 #include "s3/credentials.h"
 #include "s3/s3.h"
 
-/* Keeps the region that a server named for a place, which is its endpoint and bucket. Without memory it does not. */
-void sl_s3_region_keep(struct sl_s3_keyring *keyring, const char *place, const char *region);
-/* Copies the region that was kept. Returns false if there is none. */
-bool sl_s3_region_find(struct sl_s3_keyring *keyring, const char *place, char region[SL_S3_TEXT]);
-/* Returns the habits of a place, which live as long as the keyring; NULL: no memory. */
-struct sl_s3_habits *sl_s3_habits_keep(struct sl_s3_keyring *keyring, const char *place);
-/* Keeps a text as long as the keyring. Returns it; without memory "". */
-const char *sl_s3_text_keep(struct sl_s3_keyring *keyring, const char *text);
+/* A place, which is an endpoint and a bucket, with its region and its habits; or a text alone. It lives as long as the keyring. */
+struct sl_s3_note {
+	struct sl_list link;
+	char region[SL_S3_TEXT]; /* "": no server has named it; guarded by the keyring */
+	struct sl_s3_habits habits;
+	char text[];
+};
+/* Finds or makes the note of a text. Returns NULL without memory. */
+struct sl_s3_note *sl_s3_note_keep(struct sl_s3_keyring *keyring, const char *text);
+/* Keeps the region that a server named. */
+void sl_s3_region_keep(struct sl_s3_keyring *keyring, struct sl_s3_note *note, const char *region);
+/* Copies the region that was kept, if there is one. */
+void sl_s3_region_find(struct sl_s3_keyring *keyring, const struct sl_s3_note *note,
+                       char region[SL_S3_TEXT]);
 
 /* A source that is asked for keys, and its last answer. It lives as long as the keyring. */
 struct sl_s3_issuer;

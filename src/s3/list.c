@@ -42,48 +42,42 @@ static enum sl_s3_listed list_kind(const char *uri, unsigned flags)
 static char *list_uploads_query(const char *prefix, const char *token)
 {
 	const char *line = strrchr(token, '\n');
-	char *key = line ? strndup(token, line - token) : NULL, *query;
+	char *key = line ? strndup(token, line - token) : NULL, *query = NULL;
 	char *from = key ? sl_s3_encode(key, false) : NULL;
 	char *id = line ? sl_s3_encode(line + 1, false) : NULL;
-	int n = -1;
 
 	if (!line)
-		n = asprintf(&query, "prefix=%s&uploads=", prefix);
+		query = sl_format("prefix=%s&uploads=", prefix);
 	else if (from && id)
-		n = asprintf(&query, "key-marker=%s&prefix=%s&upload-id-marker=%s&uploads=", from,
-		             prefix, id);
+		query = sl_format("key-marker=%s&prefix=%s&upload-id-marker=%s&uploads=", from,
+		                  prefix, id);
 	free(key);
 	free(from);
 	free(id);
-	return n < 0 ? NULL : query;
+	return query;
 }
 
 int sl_s3_list_query(const char *uri, unsigned flags, const char *token, char **out)
 {
 	bool buckets = list_kind(uri, flags) == SL_S3_BUCKETS;
 	struct sl_s3_name name = {NULL, NULL};
-	char *prefix, *from, *query;
+	char *prefix, *from, *query = NULL;
 	int rc = buckets ? 0 : sl_s3_name_parse(uri, &name);
 
 	if (rc)
 		return rc;
-	if (buckets)
-		name.key = strdup("");
-	prefix = name.key ? sl_s3_encode(name.key, false) : NULL;
+	prefix = sl_s3_encode(buckets ? "" : name.key, false);
 	from = sl_s3_encode(token, false);
 	sl_s3_name_clear(&name);
 	if (prefix && flags & SLUICE_LIST_UPLOADS)
 		query = list_uploads_query(prefix, token);
-	else if (buckets && prefix && from)
-		query = asprintf(&query, "%s%s%smax-buckets=" MOST_BUCKETS,
-		                 *token ? "continuation-token=" : "", from, *token ? "&" : "") < 0
-		                ? NULL
-		                : query;
-	else if (!prefix || !from ||
-	         asprintf(&query, "%s%s%s%sencoding-type=url&list-type=2&prefix=%s",
-	                  *token ? "continuation-token=" : "", from, *token ? "&" : "",
-	                  flags & SLUICE_LIST_RECURSIVE ? "" : "delimiter=%2F&", prefix) < 0)
-		query = NULL;
+	else if (prefix && from)
+		query = sl_format("%s%s%s%s%s%s", *token ? "continuation-token=" : "", from,
+		                  *token ? "&" : "",
+		                  buckets || flags & SLUICE_LIST_RECURSIVE ? "" : "delimiter=%2F&",
+		                  buckets ? "max-buckets=" MOST_BUCKETS
+		                          : "encoding-type=url&list-type=2&prefix=",
+		                  prefix);
 	free(prefix);
 	free(from);
 	*out = query;
@@ -196,7 +190,6 @@ int sl_s3_page_read(const char *uri, unsigned flags, char *xml, struct sl_s3_pag
 		return 0;
 	if ((kind != SL_S3_BUCKETS && strcmp(text, "true")) || !goes_on)
 		return sl_fail(-EPROTO, "'%s': the server's list does not say how it goes on", uri);
-	if (asprintf(token, uploads ? "%s\n%s" : "%s", next, id) < 0)
-		return sl_fail(-ENOMEM, "no memory");
-	return 0;
+	*token = uploads ? sl_format("%s\n%s", next, id) : strdup(next);
+	return *token ? 0 : sl_fail(-ENOMEM, "no memory");
 }

@@ -14,16 +14,15 @@
 #include <string.h>
 #include <time.h>
 
-#include "s3/authorize.h"
 #include "s3/keyring.h"
+#include "s3/sign.h"
 
 struct sl_s3 {
 	struct sl_s3_keyring *keyring;
-	char *where; /* endpoint and bucket, of which the keyring knows the region */
+	struct sl_s3_note *note; /* of endpoint and bucket */
 	char region[SL_S3_TEXT];
-	const char *ca_bundle; /* of AWS's settings; or NULL */
+	char *ca_bundle; /* of AWS's settings; or NULL */
 	bool requester_pays, sign_payload;
-	const char *source;          /* of the keys, in words */
 	struct sl_s3_keys keys;      /* without an issuer */
 	struct sl_s3_issuer *issuer; /* of keys that expire; or NULL */
 	struct sl_s3_place place;
@@ -43,26 +42,27 @@ static int object_place(struct sl_s3 *s3, const struct sl_s3_name *name,
                         const struct sluice_s3_options *options,
                         const struct sl_s3_profile *profile, const char *query)
 {
-	static const char *const bundles[] = {"AWS_CA_BUNDLE", NULL};
-	const char *region =
-		sl_s3_choose(options->region, sl_s3_regions, profile->of[SL_S3_REGION]);
+	const char *region = sl_s3_region(options->region, profile);
 	const char *endpoint =
 		options->endpoint ? options->endpoint : sl_s3_endpoint(profile, SL_S3_ENDPOINT_S3);
-	const char *bundle = sl_s3_choose(NULL, bundles, profile->of[SL_S3_CA_BUNDLE]);
+	const char *bundle = sl_s3_variable("AWS_CA_BUNDLE");
 	const char *addressing =
 		options->addressing ? options->addressing : profile->of[SL_S3_ADDRESSING];
+	char *where;
 
 	if (addressing && !strcmp(addressing, "auto"))
 		addressing = NULL;
-	if (region && strlen(region) >= SL_S3_TEXT)
+	if (strlen(region) >= SL_S3_TEXT)
 		return sl_fail(-EINVAL, "the region '%s' is too long", region);
-	strcpy(s3->region, region ? region : "us-east-1");
-	s3->ca_bundle = bundle ? sl_s3_text_keep(s3->keyring, bundle) : NULL;
-	if (asprintf(&s3->where, "%s %s", endpoint ? endpoint : "", name->bucket) < 0) {
-		s3->where = NULL;
+	strcpy(s3->region, region);
+	bundle = bundle ? bundle : profile->of[SL_S3_CA_BUNDLE];
+	where = sl_format("%s %s", endpoint ? endpoint : "", name->bucket);
+	s3->note = where ? sl_s3_note_keep(s3->keyring, where) : NULL;
+	free(where);
+	s3->ca_bundle = bundle ? strdup(bundle) : NULL;
+	if (!s3->note || (bundle && !s3->ca_bundle))
 		return sl_fail(-ENOMEM, "no memory");
-	}
-	sl_s3_region_find(s3->keyring, s3->where, s3->region);
+	sl_s3_region_find(s3->keyring, s3->note, s3->region);
 	return sl_s3_place_find(name, endpoint, addressing, s3->region, query, &s3->place);
 }
 
@@ -74,7 +74,6 @@ static int object_know(struct sl_s3 *s3, struct sl_pool *waiting,
 
 	if (rc)
 		return rc;
-	s3->source = source.kind;
 	if (source.ask) {
 		bool guessed = source.guessed;
 
@@ -84,26 +83,25 @@ static int object_know(struct sl_s3 *s3, struct sl_pool *waiting,
 		               : rc;
 	}
 	s3->keys = source.keys;
-	return sl_s3_keys_check(&s3->keys, s3->source);
+	return sl_s3_keys_check(&s3->keys, source.kind);
 }
 
 /* Finds place and credentials. */
 static int object_resolve(struct sl_s3 *s3, struct sl_pool *waiting, const struct sl_s3_name *name,
                           const struct sluice_s3_options *options, const char *query)
 {
-	char *version = NULL, *id = options->version ? sl_s3_encode(options->version, false) : NULL;
+	char *version = NULL, *id;
 	struct sl_s3_profile profile;
 	int rc = sl_s3_profile_load(options->profile, &profile);
 
-	if (rc) {
-		free(id);
+	if (rc)
 		return rc;
+	if (options->version) {
+		id = sl_s3_encode(options->version, false);
+		version = id ? sl_format("versionId=%s", id) : NULL;
+		rc = version ? 0 : sl_fail(-ENOMEM, "no memory");
+		free(id);
 	}
-	if (options->version && (!id || asprintf(&version, "versionId=%s", id) < 0)) {
-		version = NULL;
-		rc = sl_fail(-ENOMEM, "no memory");
-	}
-	free(id);
 	if (!rc)
 		rc = object_place(s3, name, options, &profile, query ? query : version);
 	free(version);
@@ -175,6 +173,7 @@ void sl_s3_feature(struct sl_s3_keyring *keyring, struct sluice_feature *out)
 	static const struct sluice_s3_options options = SLUICE_S3_OPTIONS_INIT;
 	struct sl_s3_source source = {0};
 	struct sl_s3_profile profile;
+	struct sl_s3_note *note;
 	int rc = sl_s3_profile_load(NULL, &profile);
 
 	if (!rc) {
@@ -185,7 +184,8 @@ void sl_s3_feature(struct sl_s3_keyring *keyring, struct sluice_feature *out)
 	}
 	out->name = "s3";
 	out->usable = !rc;
-	out->detail = rc ? sl_s3_text_keep(keyring, sluice_last_message()) : source.kind;
+	note = rc ? sl_s3_note_keep(keyring, sluice_last_message()) : NULL;
+	out->detail = note ? note->text : rc ? "" : source.kind;
 	out->effect = rc               ? "only public objects can be read, without a signature"
 	              : source.guessed ? "it is asked for credentials, since nothing names others"
 	              : source.ask     ? "it is asked for the credentials that sign requests to S3"
@@ -200,7 +200,7 @@ void sl_s3_close(struct sl_s3 *s3)
 		return;
 	sl_s3_place_clear(&s3->place);
 	sl_s3_keys_clear(&s3->keys);
-	free(s3->where);
+	free(s3->ca_bundle);
 	sl_mutex_destroy(&s3->mutex);
 	explicit_bzero(s3, sizeof(*s3));
 	free(s3);
@@ -213,7 +213,7 @@ const char *sl_s3_url(const struct sl_s3 *s3)
 
 struct sl_s3_habits *sl_s3_habits_of(const struct sl_s3 *s3)
 {
-	return sl_s3_habits_keep(s3->keyring, s3->where);
+	return &s3->note->habits;
 }
 
 const char *sl_s3_ca_bundle(const struct sl_s3 *s3)
@@ -230,9 +230,9 @@ int sl_s3_payload(const struct sl_s3 *s3, const void *body, size_t bytes, char o
 }
 
 int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const char *payload,
-               unsigned seconds, const char *const *given, struct sl_s3_lines *out)
+               unsigned seconds, const struct curl_slist *given, struct sl_s3_signed *out)
 {
-	struct sl_s3_lines lines = {{NULL}};
+	struct sl_s3_signed made = {NULL};
 	struct sl_s3_keys copy = {0};
 	const struct sl_s3_keys *keys = &s3->keys;
 	struct sl_sign_request request = {.method = method,
@@ -244,11 +244,10 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const ch
 	int64_t now = time(NULL), skew;
 	struct sl_sign_key key;
 	char *pays = NULL;
-	bool done;
 	int rc = 0;
 
 	if (s3->issuer) {
-		rc = sl_s3_issuer_copy(s3->issuer, now, &copy, &lines.version);
+		rc = sl_s3_issuer_copy(s3->issuer, now, &copy, &made.version);
 		keys = &copy;
 	}
 	if (!rc && seconds && !keys->id)
@@ -256,39 +255,35 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const ch
 		             "a presigned URL needs keys, which anonymous users have none of");
 	if (rc)
 		return rc;
-	lines.expires = keys->expires;
+	made.expires = keys->expires;
 	sl_mutex_lock(&s3->mutex);
 	skew = s3->locked.skew;
 	key = s3->locked.key;
-	if (lines.version != s3->locked.version)
+	if (made.version != s3->locked.version)
 		key.day[0] = '\0';
 	sl_mutex_unlock(&s3->mutex);
 	request.key = &key;
-	if (seconds && s3->requester_pays) {
-		done = asprintf(&pays, "%s%sx-amz-request-payer=requester", s3->place.query,
-		                *s3->place.query ? "&" : "") >= 0;
-		request.query = done ? pays : NULL;
-	} else {
-		done = !s3->requester_pays ||
-		       sl_s3_lines_add(&lines, "x-amz-request-payer", "requester");
+	if (s3->requester_pays && seconds) {
+		request.query = pays = sl_format("%s%sx-amz-request-payer=requester",
+		                                 s3->place.query, *s3->place.query ? "&" : "");
+		rc = pays ? 0 : sl_fail(-ENOMEM, "no memory");
+	} else if (s3->requester_pays) {
+		rc = sl_s3_line_add(&made.lines, "x-amz-request-payer: requester");
 	}
-	if (keys->id)
-		done = done &&
-		       sl_s3_authorize(&request, &s3->place, keys, now + skew, given, &lines);
-	if (request.query == pays)
-		free(pays);
+	if (!rc && keys->id)
+		rc = sl_s3_authorize(&request, &s3->place, keys, now + skew, given, &made.lines);
+	free(pays);
 	sl_s3_keys_clear(&copy);
 	sl_mutex_lock(&s3->mutex);
 	s3->locked.key = key;
-	s3->locked.version = lines.version;
+	s3->locked.version = made.version;
 	sl_mutex_unlock(&s3->mutex);
 	explicit_bzero(&key, sizeof(key));
-	if (!done) {
-		sl_s3_lines_clear(&lines);
-		return sl_fail(-ENOMEM, "no memory to sign a request");
-	}
-	*out = lines;
-	return 0;
+	if (rc)
+		sl_s3_lines_clear(&made.lines);
+	else
+		*out = made;
+	return rc;
 }
 
 /* ------------------------------------------------------------------------------------ remedy */
@@ -302,7 +297,7 @@ enum sl_s3_remedy sl_s3_remedy_find(struct sl_s3 *s3, unsigned version, long sta
 		return sl_s3_issuer_renew(s3->issuer, version) ? SL_S3_LATER : SL_S3_NONE;
 	if ((status / 100 == 3 || status == 400 || status == 403) && error->region[0] &&
 	    strcmp(error->region, s3->region)) {
-		sl_s3_region_keep(s3->keyring, s3->where, error->region);
+		sl_s3_region_keep(s3->keyring, s3->note, error->region);
 		return SL_S3_MOVE;
 	}
 	sl_mutex_lock(&s3->mutex);

@@ -90,10 +90,10 @@ static bool bucket_is_label(const char *bucket)
 }
 
 /*
- * Takes an endpoint apart: the length of its scheme with "://", its host in lower case without the port of the scheme,
- * and the path behind it. Returns 0, or -errno with a sentence.
+ * Takes an endpoint apart: its scheme with "://", its host in lower case without the port of the scheme, and the path
+ * behind it. Returns 0, or -errno with a sentence.
  */
-static int endpoint_parse(const char *endpoint, int *scheme, char **host, const char **path)
+static int endpoint_parse(const char *endpoint, const char **scheme, char **host, const char **path)
 {
 	bool plain = !strncasecmp(endpoint, "http://", 7);
 	const char *rest = endpoint + (plain ? 7 : 8), *usual = plain ? ":80" : ":443";
@@ -117,7 +117,7 @@ static int endpoint_parse(const char *endpoint, int *scheme, char **host, const 
 		return sl_fail(-ENOMEM, "no memory");
 	for (char *c = name; *c; c++)
 		*c = (char)tolower((unsigned char)*c);
-	*scheme = plain ? 7 : 8;
+	*scheme = plain ? "http://" : "https://";
 	*host = name;
 	return 0;
 }
@@ -126,8 +126,8 @@ static int place_make(const struct sl_s3_name *name, bool virtual, const char *e
                       const char *query, struct sl_s3_place *place)
 {
 	char *host = NULL, *key;
-	const char *before = "", *inside = virtual ? "" : name->bucket;
-	int scheme = 0, length, rc = endpoint_parse(endpoint, &scheme, &host, &before);
+	const char *scheme = "", *before = "", *inside = virtual ? "" : name->bucket;
+	int length, rc = endpoint_parse(endpoint, &scheme, &host, &before);
 
 	if (rc)
 		return rc;
@@ -135,17 +135,14 @@ static int place_make(const struct sl_s3_name *name, bool virtual, const char *e
 	while (length && before[length - 1] == '/')
 		length--;
 	key = sl_s3_encode(name->key, true);
-	if (!key || asprintf(&place->host, "%s%s%s", virtual ? name->bucket : "",
-	                     virtual ? "." : "", host) < 0)
-		place->host = NULL;
-	if (!key || asprintf(&place->path, "%.*s%s%s/%s", length, before, *inside ? "/" : "",
-	                     inside, key) < 0)
-		place->path = NULL;
+	place->host = sl_format("%s%s%s", virtual ? name->bucket : "", virtual ? "." : "", host);
+	if (key)
+		place->path =
+			sl_format("%.*s%s%s/%s", length, before, *inside ? "/" : "", inside, key);
 	place->query = strdup(query);
-	if (!place->host || !place->path ||
-	    asprintf(&place->url, "%.*s%s%s%s%s", scheme, scheme == 7 ? "http://" : "https://",
-	             place->host, place->path, *query ? "?" : "", query) < 0)
-		place->url = NULL;
+	if (place->host && place->path)
+		place->url = sl_format("%s%s%s%s%s", scheme, place->host, place->path,
+		                       *query ? "?" : "", query);
 	free(host);
 	free(key);
 	return place->query && place->url ? 0 : sl_fail(-ENOMEM, "no memory");

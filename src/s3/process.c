@@ -97,14 +97,6 @@ bool sl_s3_keys_parse(sl_s3_getter *get, const char *text, const char *token,
 	return true;
 }
 
-/* Whether the output is in the form that sluice knows. */
-static bool output_is_known(const char *text)
-{
-	char version[8];
-
-	return sl_s3_json_get(text, "Version", version, sizeof(version)) && !strcmp(version, "1");
-}
-
 /* ----------------------------------------------------------------------------------- process */
 
 /*
@@ -169,6 +161,7 @@ int sl_s3_process_ask(const struct sl_s3_source *source, const struct sl_setting
 	char *text = calloc(1, MOST_OUTPUT);
 	int64_t until = sl_now() + (int64_t)settings->http_retry_ms * 1000000;
 	int status = 0, rc = 0, from;
+	char version[8]; /* of the form of the output */
 	pid_t pid;
 
 	from = text ? process_start(source->texts[0], &pid) : -1;
@@ -187,8 +180,9 @@ int sl_s3_process_ask(const struct sl_s3_source *source, const struct sl_setting
 	else if (!rc && status > 0)
 		rc = sl_fail(-EACCES, "credential_process failed with status %d",
 		             WEXITSTATUS(status));
-	if (!rc && (!output_is_known(text) ||
-	            !sl_s3_keys_parse(sl_s3_json_get, text, "SessionToken", out)))
+	if (!rc &&
+	    (!sl_s3_json_get(text, "Version", version, sizeof(version)) || strcmp(version, "1") ||
+	     !sl_s3_keys_parse(sl_s3_json_get, text, "SessionToken", out)))
 		rc = sl_fail(-EACCES, "credential_process printed no credentials (JSON with "
 		                      "Version 1, AccessKeyId and SecretAccessKey)");
 	if (text)

@@ -41,36 +41,50 @@ static const char *const value_names[SL_S3_VALUES] = {
 	"sso_start_url",
 };
 
-const char *sl_s3_variable(const char *const *names)
+void sl_s3_text_clear(char *text)
 {
-	const char *value = NULL;
-
-	for (; *names; names++)
-		if ((value = getenv(*names)) && *value)
-			return value;
-	return NULL;
+	if (text)
+		explicit_bzero(text, strlen(text));
+	free(text);
 }
 
-const char *sl_s3_choose(const char *option, const char *const *names, const char *of_profile)
+const char *sl_s3_variable(const char *name)
 {
-	const char *set = option ? option : sl_s3_variable(names);
+	const char *value = getenv(name);
 
-	return set ? set : of_profile;
+	return value && *value ? value : NULL;
+}
+
+/* Returns the first that is there of two variables, and a value of the profile; or NULL. */
+static const char *value_choose(const char *variable, const char *other, const char *of_profile)
+{
+	const char *value = sl_s3_variable(variable);
+
+	value = value ? value : sl_s3_variable(other);
+	return value ? value : of_profile;
+}
+
+const char *sl_s3_region(const char *option, const struct sl_s3_profile *profile)
+{
+	const char *region = option ? option
+	                            : value_choose("AWS_REGION", "AWS_DEFAULT_REGION",
+	                                           profile->of[SL_S3_REGION]);
+
+	return region ? region : "us-east-1";
 }
 
 const char *sl_s3_endpoint(const struct sl_s3_profile *profile, enum sl_s3_value service)
 {
-	static const char *const ignore[] = {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", NULL};
 	const char *own =
 		service == SL_S3_ENDPOINT_STS ? "AWS_ENDPOINT_URL_STS" : "AWS_ENDPOINT_URL_S3";
-	const char *ignored = sl_s3_choose(NULL, ignore, profile->of[SL_S3_IGNORE_ENDPOINTS]);
+	const char *ignored = sl_s3_variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
 	const char *of_profile =
 		profile->of[service] ? profile->of[service] : profile->of[SL_S3_ENDPOINT];
 
+	ignored = ignored ? ignored : profile->of[SL_S3_IGNORE_ENDPOINTS];
 	return ignored && !strcasecmp(ignored, "true")
 	               ? NULL
-	               : sl_s3_choose(NULL, (const char *const[]){own, "AWS_ENDPOINT_URL", NULL},
-	                              of_profile);
+	               : value_choose(own, "AWS_ENDPOINT_URL", of_profile);
 }
 
 /* ------------------------------------------------------------------------------------- lines */
@@ -168,15 +182,12 @@ static int profile_read(struct sl_s3_profile *profile, FILE *file, const char *k
 /* Returns the path that the variable has, or that in the user's folder, for the caller to free. */
 static char *file_path(const char *variable, const char *usual)
 {
-	const char *path = sl_s3_variable((const char *const[]){variable, NULL});
-	const char *home = sl_s3_variable((const char *const[]){"HOME", NULL});
-	char *full;
+	const char *path = sl_s3_variable(variable);
+	const char *home = sl_s3_variable("HOME");
 
-	if (path && strncmp(path, "~/", 2))
-		return strdup(path);
-	if (asprintf(&full, "%s/%s", home ? home : "", path ? path + 2 : usual) < 0)
-		return NULL;
-	return full;
+	return path && strncmp(path, "~/", 2)
+	               ? strdup(path)
+	               : sl_format("%s/%s", home ? home : "", path ? path + 2 : usual);
 }
 
 static int profile_read_file(struct sl_s3_profile *profile, const char *path, const char *variable,
@@ -186,7 +197,7 @@ static int profile_read_file(struct sl_s3_profile *profile, const char *path, co
 	int rc;
 
 	/* A file of another user's home is as good as missing. */
-	if (!file && (errno == ENOENT || !sl_s3_variable((const char *const[]){variable, NULL})))
+	if (!file && (errno == ENOENT || !sl_s3_variable(variable)))
 		return 0;
 	if (!file)
 		return sl_fail(-errno, "%s: '%s': %s", variable, path, strerror(errno));
@@ -201,9 +212,7 @@ int sl_s3_profile_load(const char *name, struct sl_s3_profile *out)
 {
 	static const char credentials[] = "AWS_SHARED_CREDENTIALS_FILE",
 			  config[] = "AWS_CONFIG_FILE";
-	const char *named = name ? name
-	                         : sl_s3_variable((const char *const[]){
-					   "AWS_PROFILE", "AWS_DEFAULT_PROFILE", NULL});
+	const char *named = name ? name : value_choose("AWS_PROFILE", "AWS_DEFAULT_PROFILE", NULL);
 	struct sl_s3_profile profile = {.name = named ? named : "default"};
 	const char *services;
 	bool has_services = false;
@@ -229,11 +238,10 @@ int sl_s3_profile_load(const char *name, struct sl_s3_profile *out)
 		rc = profile_read_file(&profile, profile.config, config, "services", services,
 		                       &has_services);
 	/* An endpoint that is none fails where it is asked for, and is told. */
-	if (!rc && services && !has_services &&
-	    asprintf(&profile.of[SL_S3_ENDPOINT_S3], "of services = %s, which is not in '%s',",
-	             services, profile.config) < 0) {
-		profile.of[SL_S3_ENDPOINT_S3] = NULL;
-		rc = sl_fail(-ENOMEM, "no memory");
+	if (!rc && services && !has_services) {
+		profile.of[SL_S3_ENDPOINT_S3] = sl_format("of services = %s, which is not in '%s',",
+		                                          services, profile.config);
+		rc = profile.of[SL_S3_ENDPOINT_S3] ? 0 : sl_fail(-ENOMEM, "no memory");
 	}
 	if (!rc && named && strcmp(named, "default") && !profile.found)
 		rc = sl_fail(-EINVAL, "there is no profile '%s' in '%s' and '%s'", named,
@@ -249,9 +257,6 @@ void sl_s3_profile_clear(struct sl_s3_profile *profile)
 {
 	free(profile->credentials);
 	free(profile->config);
-	for (int i = 0; i < SL_S3_VALUES; i++) {
-		if (profile->of[i])
-			explicit_bzero(profile->of[i], strlen(profile->of[i]));
-		free(profile->of[i]);
-	}
+	for (int i = 0; i < SL_S3_VALUES; i++)
+		sl_s3_text_clear(profile->of[i]);
 }

@@ -45,10 +45,12 @@ struct sl_s3_profile {
  */
 int sl_s3_profile_load(const char *name, struct sl_s3_profile *out);
 void sl_s3_profile_clear(struct sl_s3_profile *profile);
-/* Returns the value of the first variable that is set and not empty, of a list that ends with NULL; or NULL. */
-const char *sl_s3_variable(const char *const *names);
-/* Returns the first that is there of an option, a variable of such a list, and a value of the profile; or NULL. */
-const char *sl_s3_choose(const char *option, const char *const *names, const char *of_profile);
+/* Wipes and frees a text; NULL is allowed. */
+void sl_s3_text_clear(char *text);
+/* Returns the value of a variable that is set and not empty; or NULL. */
+const char *sl_s3_variable(const char *name);
+/* Returns the region of the option, the environment or the profile; else that which AWS's programs have. */
+const char *sl_s3_region(const char *option, const struct sl_s3_profile *profile);
 /* Returns the endpoint that the environment or the profile has for a service, by that value of it; or NULL. */
 const char *sl_s3_endpoint(const struct sl_s3_profile *profile, enum sl_s3_value service);
 

@@ -5,6 +5,8 @@
 
 #include "core/core.h"
 
+struct curl_slist;
+
 #define SL_S3_TEXT 64
 #define SL_S3_HEX  "0123456789abcdefABCDEF"
 
@@ -47,7 +49,7 @@ struct sl_s3_habits {
 	_Atomic int excludes;    /* enum sl_s3_excludes; it only grows */
 	_Atomic bool single;     /* it knows no request that removes many */
 };
-/* Returns those of the object's bucket, which live as long as the keyring; NULL: no memory. */
+/* Returns those of the object's bucket, which live as long as the keyring. */
 struct sl_s3_habits *sl_s3_habits_of(const struct sl_s3 *s3);
 
 /* Describes the source of credentials that files without options have, which is not asked. The texts live as the keyring. */
@@ -56,22 +58,25 @@ void sl_s3_feature(struct sl_s3_keyring *keyring, struct sluice_feature *out);
 int sl_s3_check(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
                 const struct sluice_s3_options *options);
 
-#define SL_S3_LINES 6
-/* The lines of header that a request has besides; NULL behind the last. */
-struct sl_s3_lines {
-	char *of[SL_S3_LINES];
-	unsigned version; /* of the keys of the signature */
-	int64_t expires;  /* of these keys, in seconds since 1970; 0: never, or unknown */
+/* Adds a line to a list of lines of header. Returns 0, or -ENOMEM with a sentence. */
+__attribute__((format(printf, 2, 3))) int sl_s3_line_add(struct curl_slist **lines,
+                                                         const char *format, ...);
+/* Wipes and frees all lines. */
+void sl_s3_lines_clear(struct curl_slist **lines);
+/* What a signature adds to a request. */
+struct sl_s3_signed {
+	struct curl_slist *lines; /* of header */
+	unsigned version;         /* of the keys of the signature */
+	int64_t expires;          /* of these keys, in seconds since 1970; 0: never, or unknown */
 };
 /*
  * Signs a request to the URL: at this time, since a signature is valid for minutes. query: that of the request, encoded
  * and sorted; NULL: that of the URL. payload: of a body that is sent; NULL: there is none. lines: those that the request
- * has anyway, then NULL. seconds: 0; or of a URL that is valid so long, if its sender adds these lines: the result is
- * its query, instead of a line. Any thread; never waits for storage. Returns 0, or -errno with a sentence.
+ * has anyway. seconds: 0; or of a URL that is valid so long, if its sender adds these lines: the result is its query,
+ * instead of a line. Any thread; never waits for storage. Returns 0, or -errno with a sentence.
  */
 int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *query, const char *payload,
-               unsigned seconds, const char *const *lines, struct sl_s3_lines *out);
-void sl_s3_lines_clear(struct sl_s3_lines *lines);
+               unsigned seconds, const struct curl_slist *lines, struct sl_s3_signed *out);
 #define SL_S3_PAYLOAD 65
 /* Finds the text that stands for a body in the signature: of its bytes, if they are to be signed. Returns 0, or -ENOMEM. */
 int sl_s3_payload(const struct sl_s3 *s3, const void *body, size_t bytes, char out[SL_S3_PAYLOAD]);

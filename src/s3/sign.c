@@ -3,27 +3,31 @@
  * Signature Version 4
  *
  * Signs a request as AWS describes it: a canonical form of the request is digested, and the digest is authenticated by
- * a key that is derived from the secret for a day, a region and a service. libcrypto has the digests.
+ * a key that is derived from the secret for a day, a region and a service. libcrypto has the digests. A signed request has
+ * lines of header besides its own: the time, the digest of its body, the token of the session, and the signature of all
+ * that begin with x-amz-.
  *
  * Threads: any.
  */
 #include <ctype.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
+#include <curl/curl.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
-#include "s3/credentials.h"
-#include "s3/place.h"
-#include "s3/s3.h"
 #include "s3/sign.h"
 
-#define DIGEST SL_SIGN_KEY
-#define SCOPE  "aws4_request"
+#define DIGEST     SL_SIGN_KEY
+#define SCOPE      "aws4_request"
+#define MOST_LINES 64 /* of the user that are signed */
+#define OWN_LINES  5  /* of sluice that are signed */
 
 static const char hex_digits[] = "0123456789abcdef";
 
@@ -36,7 +40,31 @@ static void sign_hex(const unsigned char *digest, unsigned bytes, char *out)
 	out[2 * bytes] = '\0';
 }
 
-/* ------------------------------------------------------------------------------------ fields */
+/* ------------------------------------------------------------------------------------- lines */
+
+int sl_s3_line_add(struct curl_slist **lines, const char *format, ...)
+{
+	struct curl_slist *longer = NULL;
+	va_list arguments;
+	char *line;
+
+	va_start(arguments, format);
+	if (vasprintf(&line, format, arguments) < 0)
+		line = NULL;
+	va_end(arguments);
+	if (line && (longer = curl_slist_append(*lines, line)))
+		*lines = longer;
+	sl_s3_text_clear(line);
+	return longer ? 0 : sl_fail(-ENOMEM, "no memory");
+}
+
+void sl_s3_lines_clear(struct curl_slist **lines)
+{
+	for (struct curl_slist *line = *lines; line; line = line->next)
+		explicit_bzero(line->data, strlen(line->data));
+	curl_slist_free_all(*lines);
+	*lines = NULL;
+}
 
 /* Compares the names of two lines, as bytes in lower case. */
 static int line_compare(const char *one, const char *other)
@@ -71,9 +99,15 @@ static void line_put_value(FILE *to, const char *line)
 	}
 }
 
-/* Puts the names of sorted lines, with ';' between them. */
-static void lines_put_names(FILE *to, const char *const *lines)
+/* Returns the names of sorted lines, with ';' between them, for the caller to free; NULL: no memory. */
+static char *lines_names(const char *const *lines)
 {
+	char *text = NULL;
+	size_t bytes;
+	FILE *to = open_memstream(&text, &bytes);
+
+	if (!to)
+		return NULL;
 	for (size_t i = 0; lines[i]; i++) {
 		if (i && !line_compare(lines[i], lines[i - 1]))
 			continue;
@@ -81,6 +115,10 @@ static void lines_put_names(FILE *to, const char *const *lines)
 			putc_unlocked(';', to);
 		line_put_name(to, lines[i]);
 	}
+	if (!fclose(to))
+		return text;
+	free(text);
+	return NULL;
 }
 
 static void lines_put(FILE *to, const char *const *lines)
@@ -164,7 +202,7 @@ void sl_s3_md5_line(const void *data, size_t bytes, char out[40])
 
 /* The digest of the canonical request. */
 static int sign_canonical(const struct sl_sign_request *request, const char *const *lines,
-                          char out[SL_SIGN_HEX])
+                          const char *names, char out[SL_SIGN_HEX])
 {
 	unsigned char digest[DIGEST];
 	char *text = NULL;
@@ -176,9 +214,7 @@ static int sign_canonical(const struct sl_sign_request *request, const char *con
 		return -ENOMEM;
 	fprintf(to, "%s\n%s\n%s\n", request->method, request->path, request->query);
 	lines_put(to, lines);
-	putc_unlocked('\n', to);
-	lines_put_names(to, lines);
-	fprintf(to, "\n%s", request->payload);
+	fprintf(to, "\n%s\n%s", names, request->payload);
 	done = !fclose(to) && EVP_Digest(text, bytes, digest, NULL, EVP_sha256(), NULL);
 	if (text)
 		explicit_bzero(text, bytes);
@@ -197,12 +233,10 @@ static bool sign_derive(const struct sl_sign_request *request, struct sl_sign_ke
 
 	if (!strncmp(key->day, request->date, sizeof(key->day) - 1))
 		return true;
-	if (asprintf(&text, "AWS4%s", request->secret) < 0)
-		return false;
+	text = sl_format("AWS4%s", request->secret);
 	snprintf(key->day, sizeof(key->day), "%.8s", request->date);
-	done = sign_hmac(text, strlen(text), key->day, key->bytes);
-	explicit_bzero(text, strlen(text));
-	free(text);
+	done = text && sign_hmac(text, strlen(text), key->day, key->bytes);
+	sl_s3_text_clear(text);
 	for (int i = 0; i < 3; i++)
 		done = done && sign_hmac(key->bytes, DIGEST, steps[i], key->bytes);
 	if (!done)
@@ -216,13 +250,11 @@ static int sign_digest(const struct sl_sign_request *request, const char *digest
 {
 	struct sl_sign_key own = {0}, *key = request->key ? request->key : &own;
 	unsigned char signature[DIGEST];
-	char *text;
-	bool done = sign_derive(request, key);
+	char *text = sl_format("AWS4-HMAC-SHA256\n%s\n%.8s/%s/%s/" SCOPE "\n%s", request->date,
+	                       request->date, request->region, request->service, digest);
+	bool done =
+		text && sign_derive(request, key) && sign_hmac(key->bytes, DIGEST, text, signature);
 
-	if (asprintf(&text, "AWS4-HMAC-SHA256\n%s\n%.8s/%s/%s/" SCOPE "\n%s", request->date,
-	             request->date, request->region, request->service, digest) < 0)
-		text = NULL;
-	done = done && text && sign_hmac(key->bytes, DIGEST, text, signature);
 	free(text);
 	if (done)
 		sign_hex(signature, DIGEST, out);
@@ -231,27 +263,20 @@ static int sign_digest(const struct sl_sign_request *request, const char *digest
 }
 
 /* Returns the query of a URL, less its signature, for the caller to free; NULL: no memory. */
-static char *sign_query(const struct sl_sign_request *request, const char *const *lines)
+static char *sign_query(const struct sl_sign_request *request, const char *names)
 {
-	char *id = sl_s3_encode(request->id, false), *names = NULL, *text;
-	char *token = sl_s3_encode(request->token ? request->token : "", false);
-	size_t bytes = 0;
-	FILE *to = open_memstream(&names, &bytes);
+	char *id = sl_s3_encode(request->id, false), *escaped = sl_s3_encode(names, false);
+	char *token = sl_s3_encode(request->token ? request->token : "", false), *text = NULL;
 
-	if (to)
-		lines_put_names(to, lines);
-	char *escaped = to && !fclose(to) ? sl_s3_encode(names, false) : NULL;
-	if (!id || !token || !escaped ||
-	    asprintf(&text,
-	             "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%s%%2F%.8s%%2F%s%%2F%s%%"
-	             "2F" SCOPE "&X-Amz-Date=%s&X-Amz-Expires=%u%s%s&X-Amz-SignedHeaders=%s%s%s",
-	             id, request->date, request->region, request->service, request->date,
-	             request->seconds, *token ? "&X-Amz-Security-Token=" : "", token, escaped,
-	             *request->query ? "&" : "", request->query) < 0)
-		text = NULL;
+	if (id && token && escaped)
+		text = sl_format(
+			"X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%s%%2F%.8s%%2F%s%%2F%s%%"
+			"2F" SCOPE "&X-Amz-Date=%s&X-Amz-Expires=%u%s%s&X-Amz-SignedHeaders=%s%s%s",
+			id, request->date, request->region, request->service, request->date,
+			request->seconds, *token ? "&X-Amz-Security-Token=" : "", token, escaped,
+			*request->query ? "&" : "", request->query);
 	free(id);
 	sl_s3_text_clear(token);
-	free(names);
 	free(escaped);
 	return text;
 }
@@ -259,33 +284,69 @@ static char *sign_query(const struct sl_sign_request *request, const char *const
 int sl_sign(const struct sl_sign_request *request, char **out)
 {
 	const char **lines = lines_sorted(request->lines);
+	char *names = lines ? lines_names(lines) : NULL, *query = NULL, *text = NULL;
 	struct sl_sign_request whole = *request;
-	char hex[SL_SIGN_HEX], *text = NULL, *query = NULL;
-	size_t bytes = 0;
-	FILE *to;
+	char hex[SL_SIGN_HEX];
 
-	if (lines && request->seconds)
-		whole.query = query = sign_query(request, lines);
-	int rc = lines && whole.query ? sign_canonical(&whole, lines, hex) : -ENOMEM;
-	if (!rc)
-		rc = sign_digest(request, hex, hex);
-	to = rc ? NULL : open_memstream(&text, &bytes);
-	if (to && query) {
-		fprintf(to, "%s&X-Amz-Signature=%s", query, hex);
-		rc = fclose(to) ? -ENOMEM : 0;
-	} else if (to) {
-		fprintf(to, "AWS4-HMAC-SHA256 Credential=%s/%.8s/%s/%s/" SCOPE ", SignedHeaders=",
-		        request->id, request->date, request->region, request->service);
-		lines_put_names(to, lines);
-		fprintf(to, ", Signature=%s", hex);
-		rc = fclose(to) ? -ENOMEM : 0;
-	}
+	if (names && request->seconds)
+		whole.query = query = sign_query(request, names);
+	if (names && whole.query && !sign_canonical(&whole, lines, names, hex) &&
+	    !sign_digest(request, hex, hex))
+		text = query ? sl_format("%s&X-Amz-Signature=%s", query, hex)
+		             : sl_format("AWS4-HMAC-SHA256 Credential=%s/%.8s/%s/%s/" SCOPE
+		                         ", SignedHeaders=%s, Signature=%s",
+		                         request->id, request->date, request->region,
+		                         request->service, names, hex);
 	free(query);
+	free(names);
 	free(lines);
-	if (rc || !to) {
-		free(text);
-		return sl_fail(-ENOMEM, "no memory to sign a request");
-	}
 	*out = text;
-	return 0;
+	return text ? 0 : sl_fail(-ENOMEM, "no memory to sign a request");
+}
+
+int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_place *place,
+                    const struct sl_s3_keys *keys, int64_t at, const struct curl_slist *given,
+                    struct curl_slist **lines)
+{
+	char date[sizeof("20150830T123600Z")], *host = sl_format("host: %s", place->host);
+	int rc = host ? 0 : sl_fail(-ENOMEM, "no memory to sign a request");
+	const char *all[MOST_LINES + OWN_LINES + 1];
+	char *signature = NULL;
+	time_t seconds = (time_t)at;
+	size_t count = 0;
+	struct tm utc;
+
+	gmtime_r(&seconds, &utc);
+	strftime(date, sizeof(date), "%Y%m%dT%H%M%SZ", &utc);
+	request->date = date;
+	request->path = place->path;
+	if (!request->query)
+		request->query = place->query;
+	request->id = keys->id;
+	request->secret = keys->secret;
+	request->token = keys->token;
+	request->lines = all;
+	if (!rc && !request->seconds) {
+		rc = sl_s3_line_add(lines, "x-amz-date: %s", date);
+		rc = rc ? rc : sl_s3_line_add(lines, "x-amz-content-sha256: %s", request->payload);
+		if (!rc && keys->token)
+			rc = sl_s3_line_add(lines, "x-amz-security-token: %s", keys->token);
+	}
+	/* Those of the user that begin with x-amz-, those of ours, and Host; for a URL all. */
+	for (; given && count < MOST_LINES; given = given->next)
+		if ((request->seconds || !strncasecmp(given->data, "x-amz-", 6)) &&
+		    strchr(given->data, ':'))
+			all[count++] = given->data;
+	for (const struct curl_slist *line = *lines; line; line = line->next)
+		all[count++] = line->data;
+	all[count++] = host;
+	all[count] = NULL;
+	if (!rc)
+		rc = sl_sign(request, &signature);
+	if (!rc)
+		rc = sl_s3_line_add(lines, request->seconds ? "%s" : "Authorization: %s",
+		                    signature);
+	free(host);
+	free(signature);
+	return rc;
 }

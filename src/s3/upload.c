@@ -15,12 +15,12 @@
 
 char *sl_s3_upload_query(const char *upload, unsigned part)
 {
-	char *id = sl_s3_encode(upload, false), *query, number[32] = "";
+	char *id = sl_s3_encode(upload, false), *query = NULL, number[32] = "";
 
 	if (part)
 		snprintf(number, sizeof(number), "partNumber=%u&", part);
-	if (!id || asprintf(&query, "%suploadId=%s", number, id) < 0)
-		query = NULL;
+	if (id)
+		query = sl_format("%suploadId=%s", number, id);
 	free(id);
 	return query;
 }
@@ -28,13 +28,13 @@ char *sl_s3_upload_query(const char *upload, unsigned part)
 char *sl_s3_copy_source(const char *uri, const char *query)
 {
 	struct sl_s3_name name;
-	char *key, *place;
+	char *key, *place = NULL;
 
 	if (sl_s3_name_parse(uri, &name))
 		return NULL;
 	key = sl_s3_encode(name.key, true);
-	if (!key || asprintf(&place, "%s/%s%s", name.bucket, key, query) < 0)
-		place = NULL;
+	if (key)
+		place = sl_format("%s/%s%s", name.bucket, key, query);
 	free(key);
 	sl_s3_name_clear(&name);
 	return place;
@@ -69,11 +69,8 @@ char *sl_s3_upload_complete(const struct sl_s3_known *known, unsigned count)
 		fprintf(to, "<Part><PartNumber>%u</PartNumber><ETag>", i + 1);
 		xml_put(to, known[i].etag);
 		fputs("</ETag>", to);
-		if (known[i].crc32c[0]) {
-			fputs("<ChecksumCRC32C>", to);
-			xml_put(to, known[i].crc32c);
-			fputs("</ChecksumCRC32C>", to);
-		}
+		if (known[i].crc32c[0])
+			fprintf(to, "<ChecksumCRC32C>%s</ChecksumCRC32C>", known[i].crc32c);
 		fputs("</Part>", to);
 	}
 	fputs("</CompleteMultipartUpload>", to);

@@ -260,10 +260,8 @@ static void blob_limits(struct sl_backend *backend, struct sl_limits *out)
 static char *blob_identity(struct sl_backend *backend)
 {
 	struct blob_file *file = blob_file_of(backend);
-	char *text;
 
-	return asprintf(&text, "blob %d:%p", file->device, (void *)file->host.start) < 0 ? NULL
-	                                                                                 : text;
+	return sl_format("blob %d:%p", file->device, (void *)file->host.start);
 }
 
 static int64_t blob_size(struct sl_backend *backend)

@@ -3,7 +3,7 @@
  * Digests of whole files
  *
  * Reads a file front to back, ahead of the computation, through a few buffers that are used in turn. A turn is the
- * bytes that are in a buffer at a time.
+ * bytes that are in a buffer at a time. SHA-256 is libcrypto's, which takes the instructions that the processor has for it.
  *
  * Threads: the caller's starts reads, waits for them, and hashes.
  */
@@ -16,6 +16,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <openssl/evp.h>
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -25,14 +27,15 @@
 /* Of sluice_file_digest(). */
 #define FILE_BUFFER  ((size_t)8 << 20)
 #define FILE_BUFFERS 8
+#define SHA256_BYTES 32
 
 /* Turns are counted from 0, and turn n is in buffer n % read->buffers. */
 struct digest_run {
 	const struct sl_digest_read *read;
 	uint64_t turns; /* of the file; UINT64_MAX: not known yet */
 	uint64_t started, ended;
-	uint64_t length;       /* bytes that have arrived */
-	struct sl_sha256 *sha; /* of SHA-256, else NULL */
+	uint64_t length; /* bytes that have arrived */
+	EVP_MD_CTX *sha; /* of SHA-256, else NULL */
 	XXH3_state_t xxh3;
 	sluice_op *reads[SL_DIGEST_BUFFERS]; /* into the buffers, or NULL */
 };
@@ -95,7 +98,9 @@ static int64_t run_take_read(struct digest_run *run, sluice_op **op)
 static int run_hash(struct digest_run *run, const char *data, size_t n)
 {
 	if (run->sha)
-		return sl_sha256_add(run->sha, data, n);
+		return EVP_DigestUpdate(run->sha, data, n)
+		               ? 0
+		               : sl_fail(-EIO, "libcrypto cannot compute SHA-256");
 	XXH3_128bits_update(&run->xxh3, data, n);
 	return 0;
 }
@@ -134,12 +139,14 @@ static void run_end_reads(struct digest_run *run)
 }
 
 /* Sets the digest of all bytes. */
-static int run_result(struct digest_run *run, unsigned char out[SL_SHA256_BYTES])
+static int run_result(struct digest_run *run, unsigned char out[SHA256_BYTES])
 {
 	XXH128_canonical_t value;
 
 	if (run->sha)
-		return sl_sha256_end(run->sha, out);
+		return EVP_DigestFinal_ex(run->sha, out, NULL)
+		               ? 0
+		               : sl_fail(-EIO, "libcrypto cannot end SHA-256");
 	XXH128_canonicalFromHash(&value, XXH3_128bits_digest(&run->xxh3));
 	memcpy(out, &value, sizeof(value));
 	return 0;
@@ -152,12 +159,13 @@ int sl_digest_compute(struct sl_digest_read *read, struct sluice_digest *out)
 	char *message = NULL;
 	int rc = 0;
 
-	if (read->kind == SLUICE_SHA256)
-		rc = sl_sha256_new(&run.sha);
-	else if (read->kind != SLUICE_XXH3_128)
-		rc = sl_fail(-EINVAL, "%d is no kind of digest", read->kind);
-	if (rc)
-		return rc;
+	if (read->kind != SLUICE_SHA256 && read->kind != SLUICE_XXH3_128)
+		return sl_fail(-EINVAL, "%d is no kind of digest", read->kind);
+	if (read->kind == SLUICE_SHA256) {
+		run.sha = EVP_MD_CTX_new();
+		if (!run.sha || !EVP_DigestInit_ex(run.sha, EVP_sha256(), NULL))
+			rc = sl_fail(-ENOMEM, "libcrypto cannot begin SHA-256");
+	}
 	run.turns = read->length / read->buffer_bytes + (read->length % read->buffer_bytes > 0);
 	if (read->length == UINT64_MAX)
 		run.turns = UINT64_MAX;
@@ -180,7 +188,7 @@ int sl_digest_compute(struct sl_digest_read *read, struct sluice_digest *out)
 	else
 		*out = digest;
 	free(message);
-	sl_sha256_free(run.sha);
+	EVP_MD_CTX_free(run.sha);
 	return rc;
 }
 
@@ -188,7 +196,7 @@ int sl_digest_compute(struct sl_digest_read *read, struct sluice_digest *out)
 
 static size_t digest_bytes(const struct sluice_digest *digest)
 {
-	return digest->kind == SLUICE_SHA256 ? SL_SHA256_BYTES : sizeof(XXH128_canonical_t);
+	return digest->kind == SLUICE_SHA256 ? SHA256_BYTES : sizeof(XXH128_canonical_t);
 }
 
 const char *sl_digest_format(const struct sluice_digest *digest, char text[SL_DIGEST_TEXT])

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads of whole files through buffers of their own, of which a digest is computed; SHA-256. */
+/* Reads of whole files through buffers of their own, of which a digest is computed. */
 #ifndef SL_DIGEST_H
 #define SL_DIGEST_H
 
@@ -42,16 +42,5 @@ const char *sl_digest_format(const struct sluice_digest *digest, char text[SL_DI
 bool sl_digest_equal(const struct sluice_digest *a, const struct sluice_digest *b);
 /* Maps memory of the host for buffers; munmap() frees it. Returns NULL if there is none. */
 char *sl_digest_map(size_t bytes);
-
-#define SL_SHA256_BYTES 32
-struct sl_sha256;
-/* Begins a SHA-256. Returns 0, or -ENOMEM with a sentence. */
-int sl_sha256_new(struct sl_sha256 **out);
-/* Adds bytes. Returns 0, or -EIO with a sentence if libcrypto has failed. */
-int sl_sha256_add(struct sl_sha256 *sha, const void *data, size_t n);
-/* Sets the digest of all bytes; nothing may be added then. Returns as sl_sha256_add(). */
-int sl_sha256_end(struct sl_sha256 *sha, unsigned char out[SL_SHA256_BYTES]);
-/* Accepts NULL. */
-void sl_sha256_free(struct sl_sha256 *sha);
 
 #endif

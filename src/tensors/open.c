@@ -214,11 +214,10 @@ static char *sibling_uri(const char *uri, const char *name)
 {
 	const char *scheme = strstr(uri, "://"), *start = scheme ? scheme + 3 : uri;
 	const char *end = start + (scheme ? strcspn(start, "?#") : strlen(start));
-	char *sibling;
 
 	while (end > start && end[-1] != '/')
 		end--;
-	return asprintf(&sibling, "%.*s%s", (int)(end - uri), uri, name) < 0 ? NULL : sibling;
+	return sl_format("%.*s%s", (int)(end - uri), uri, name);
 }
 
 /* Opens the files of an index in place of the index, and checks that each has its tensors. */

@@ -301,11 +301,9 @@ static void stream_drain(struct sluice_op *op)
 static void stream_fail(struct sl_batch *batch, int rc)
 {
 	struct sluice_op *op = batch->op;
-	char *message;
+	char *message = sl_format("%s did not take the commands: %s",
+	                          sl_staging_device(op->staged->staging)->name, sl_error_text(rc));
 
-	if (asprintf(&message, "%s did not take the commands: %s",
-	             sl_staging_device(op->staged->staging)->name, sl_error_text(rc)) < 0)
-		message = NULL;
 	sl_mutex_lock(&op->mutex);
 	sl_ring_retreat(&op->staged->ring, batch->enqueued);
 	if (batch->unfinished) {

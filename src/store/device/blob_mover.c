@@ -28,9 +28,7 @@ static void host_memory_limits(struct sl_backend *backend, struct sl_limits *out
 
 static char *host_memory_identity(struct sl_backend *backend)
 {
-	char *text;
-
-	return asprintf(&text, "memory:%p", (void *)backend) < 0 ? NULL : text;
+	return sl_format("memory:%p", (void *)backend);
 }
 
 static void host_memory_close(struct sl_backend *backend)
