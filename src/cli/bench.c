@@ -281,12 +281,11 @@ static int bench_check_target(const struct cli_bench_run *run)
 /* A remote file is opened for each round. */
 static int bench_open_file(struct cli_bench_run *run, struct cli_bench_options *o)
 {
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	struct sluice_open_options options = cli_open_options(&o->open);
 	int rc = o->write ? bench_check_target(run) : 0;
 
 	if (rc)
 		return rc;
-	cli_open_use(&o->open, &options);
 	options.flags = o->open.flags | SLUICE_OPEN_READ;
 	if (o->write) {
 		options.flags = o->open.flags | SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;

@@ -141,8 +141,8 @@ enum {
 error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_state *state);
 /* The parser of a subcommand that has no other options but flags; its input begins with a struct cli_open. */
 error_t cli_open_parse(int key, char *arg, struct argp_state *state);
-/* Sets the options that are for remote files; o stays in use. */
-void cli_open_use(const struct cli_open *o, struct sluice_open_options *options);
+/* Returns the options that are for remote files; o stays in use. */
+struct sluice_open_options cli_open_options(const struct cli_open *o);
 
 /* Prints the library's sentence on stderr if rc is an error; returns rc. */
 int cli_said(int rc);

@@ -294,13 +294,12 @@ static int commit_parts(struct cli_end *target, const struct cli_cp_options *o)
 static int copy_by_server(sluice_context *ctx, const struct cli_cp_options *o, const char *from,
                           const char *to, struct cli_moved *moved)
 {
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	struct sluice_open_options options = cli_open_options(&o->open);
 	struct commit commit = {.ctx = ctx, .from = from, .to = to, .options = &options};
 
 	if (!cli_is_object(from) || !cli_is_object(to) || !strcmp(from, to) || o->checksum ||
 	    o->through >= 0)
 		return -ENOTSUP;
-	cli_open_use(&o->open, &options);
 	options.flags = o->flags & CLI_END_FORCE ? 0 : SLUICE_OPEN_EXCLUSIVE;
 	int rc = cli_interrupt_hold() ? commit_await(&commit, to, o->sum) : -ECANCELED;
 	cli_interrupt_unhold();

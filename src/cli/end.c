@@ -109,11 +109,10 @@ static int end_open_file(sluice_context *ctx, struct cli_end *end, const char *u
 static int end_open_source_file(sluice_context *ctx, const char *uri, const struct cli_open *how,
                                 struct cli_end *end)
 {
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	struct sluice_open_options options = cli_open_options(how);
 	struct sluice_file_info st = {.size = sizeof st};
 
 	options.flags = SLUICE_OPEN_READ | how->flags;
-	cli_open_use(how, &options);
 	options.first_bytes = options.expected_size = how->first_bytes;
 	int rc = end_open_file(ctx, end, uri, &options);
 
@@ -459,14 +458,13 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
                         const struct cli_end *source, struct cli_end *out)
 {
 	unsigned flags = o->flags;
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	struct sluice_open_options options = cli_open_options(&o->open);
 	int fd = named_descriptor(uri, STDOUT_FILENO);
 	char *path = fd < 0 ? cli_local_path(uri) : NULL;
 	int rc = 0;
 
 	*out = (struct cli_end){.fd = -1, .holes = -1};
 	options.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_REPLACE;
-	cli_open_use(&o->open, &options);
 	if (!(flags & CLI_END_FORCE))
 		options.flags |= SLUICE_OPEN_EXCLUSIVE | (o->sum ? SLUICE_OPEN_MANY : 0);
 	if (flags & CLI_END_DURABLE)

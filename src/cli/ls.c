@@ -76,7 +76,6 @@ int cli_ls(int argc, char **argv)
 		"Lists the objects of S3 at s3://BUCKET/PREFIX: bytes, time of "
 		"the last change (UTC), name; or at s3:// the buckets: time of "
 		"their creation, name; or a local folder."};
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_entry entry = {.size = sizeof entry};
 	struct ls_options o = {.open.arguments = {.least = 1, .most = 1, .noun = "URI"}};
 	sluice_list *list = NULL;
@@ -85,7 +84,7 @@ int cli_ls(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	if (cli_context_new(o.open.backend, 0, &ctx))
 		return CLI_FAILED;
-	cli_open_use(&o.open, &options);
+	struct sluice_open_options options = cli_open_options(&o.open);
 	int rc = cli_said(
 		sluice_list_open(ctx, o.open.arguments.of[0], &options, o.recursive, &list));
 	while (list && (rc = cli_said(sluice_list_next(list, &entry))) > 0)

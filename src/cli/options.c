@@ -225,10 +225,13 @@ error_t cli_open_parse(int key, char *arg, struct argp_state *state)
 	return cli_open_option(state->input, key, arg, state);
 }
 
-void cli_open_use(const struct cli_open *o, struct sluice_open_options *options)
+struct sluice_open_options cli_open_options(const struct cli_open *o)
 {
-	options->headers = o->headers;
-	options->s3 = o->s3.size ? &o->s3 : NULL;
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+
+	options.headers = o->headers;
+	options.s3 = o->s3.size ? &o->s3 : NULL;
+	return options;
 }
 
 int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **out)

@@ -53,7 +53,6 @@ int cli_presign(int argc, char **argv)
 	                                 "Prints a URL for each object of S3, s3://BUCKET/KEY, by "
 	                                 "which anybody may get it, put it or "
 	                                 "remove it until the URL ends. No server is asked."};
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct presign_options o = {.open.arguments = {.least = 1, .most = SIZE_MAX, .noun = "URI"},
 	                            .method = "GET",
 	                            .seconds = 3600};
@@ -64,7 +63,7 @@ int cli_presign(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	if (cli_context_new(o.open.backend, 0, &ctx))
 		return CLI_FAILED;
-	cli_open_use(&o.open, &options);
+	struct sluice_open_options options = cli_open_options(&o.open);
 	for (size_t i = 0; i < uris->count; i++) {
 		int64_t wanted = time(NULL) + o.seconds, end_ns;
 		char *url;

@@ -224,11 +224,10 @@ static int remove_list(struct removal *all)
 
 static int remove_all(const struct rm_options *o)
 {
-	struct removal all = {.o = o, .options = SLUICE_OPEN_OPTIONS_INIT};
+	struct removal all = {.o = o, .options = cli_open_options(&o->open)};
 	int rc = 0;
 
 	pthread_mutex_init(&all.mutex, NULL);
-	cli_open_use(&o->open, &all.options);
 	if (cli_context_new(o->open.backend, 0, &all.ctx))
 		return CLI_FAILED;
 	for (size_t i = 0; i < o->open.arguments.count; i++) {

@@ -122,7 +122,6 @@ int cli_stat(int argc, char **argv)
 {
 	static const struct argp argp = {option_list, cli_open_parse, "URI",
 	                                 "Shows what is known about the file that URI names."};
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_file_info st = {.size = sizeof st};
 	struct stat_options o = {.open.arguments = {.least = 1, .most = 1, .noun = "URI"}};
 	sluice_context *ctx;
@@ -132,8 +131,8 @@ int cli_stat(int argc, char **argv)
 	const char *uri = o.open.arguments.of[0];
 	if (cli_context_new(o.open.backend, 0, &ctx))
 		return CLI_FAILED;
+	struct sluice_open_options options = cli_open_options(&o.open);
 	options.flags = SLUICE_OPEN_READ | o.open.flags;
-	cli_open_use(&o.open, &options);
 	int rc = cli_said(sluice_open(ctx, uri, &options, &file));
 	if (rc == 0)
 		rc = cli_said(sluice_stat(file, &st));

@@ -109,13 +109,12 @@ static int sync_check(const char *source, const char *target)
 /* Lists a target on S3. */
 static int sync_list(const struct cli_cp_options *o, sluice_context *ctx)
 {
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	struct sluice_open_options options = cli_open_options(&o->open);
 	struct sluice_entry entry = {.size = sizeof entry};
 	char *prefix = cli_format("%s/", o->sync->folder);
 	size_t skipped = strlen(strchr(prefix + strlen("s3://"), '/') + 1);
 	sluice_list *list = NULL;
 
-	cli_open_use(&o->open, &options);
 	int rc = cli_said(sluice_list_open(ctx, prefix, &options, SLUICE_LIST_RECURSIVE, &list));
 	while (list && (rc = cli_said(sluice_list_next(list, &entry))) > 0) {
 		if (cli_is_marker(&entry) || strlen(entry.name) < skipped)
@@ -222,12 +221,11 @@ static int sync_walk(struct cli_sync_options *sync)
 static int sync_remove(const struct cli_cp_options *o, sluice_context *ctx, char **targets,
                        size_t count)
 {
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	struct sluice_open_options options = cli_open_options(&o->open);
 	bool objects = cli_is_object(o->sync->folder);
 	char *messages[MANY] = {NULL};
 	int errors[MANY], rc = 0;
 
-	cli_open_use(&o->open, &options);
 	for (size_t i = 0; i < count; i++)
 		errors[i] = o->dry_run ? 0 : objects ? -ENOMEM : unlink(targets[i]) ? -errno : 0;
 	if (!o->dry_run && objects)

@@ -151,7 +151,6 @@ int cli_tensors(int argc, char **argv)
 {
 	int status;
 	const struct tensors_command *command = cli_word_find(&words, argc, argv, &status);
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	sluice_tensors *tensors = NULL;
 
 	if (!command)
@@ -167,8 +166,8 @@ int cli_tensors(int argc, char **argv)
 	size_t count = o.open.arguments.count - command->copies;
 	o.target = files[count];
 	int rc = cli_context_new(o.open.backend, 0, &o.ctx);
+	struct sluice_open_options options = cli_open_options(&o.open);
 	options.flags = SLUICE_OPEN_READ | o.open.flags;
-	cli_open_use(&o.open, &options);
 	if (!rc)
 		rc = cli_said(sluice_tensors_open(o.ctx, files, count, &options, &tensors));
 	if (!rc)

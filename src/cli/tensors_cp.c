@@ -206,7 +206,7 @@ static int write_file(struct tensors_copy *copy, const char *header, size_t n)
 int cli_tensors_cp(sluice_tensors *tensors, const struct cli_tensors_options *o)
 {
 	struct tensors_copy copy = {.tensors = tensors, .options = o};
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	struct sluice_open_options options = cli_open_options(&o->open);
 	char *header = NULL;
 	uint64_t data;
 	size_t n;
@@ -214,7 +214,6 @@ int cli_tensors_cp(sluice_tensors *tensors, const struct cli_tensors_options *o)
 
 	options.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_REPLACE;
 	options.expected_size = n + data;
-	cli_open_use(&o->open, &options);
 	cli_interrupt_catch();
 	if (!rc)
 		rc = cli_said(sluice_open(o->ctx, o->target, &options, &copy.out));

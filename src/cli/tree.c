@@ -324,14 +324,13 @@ bool cli_is_marker(const struct sluice_entry *entry)
  */
 static int walk_objects(struct tree *tree, const char *prefix)
 {
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	struct sluice_open_options options = cli_open_options(&tree->o->open);
 	struct sluice_entry entry = {.size = sizeof entry};
 	size_t bucket = strlen("s3://") + strcspn(prefix + strlen("s3://"), "/") + 1;
 	char *folder = tree_folder(tree);
 	sluice_list *list = NULL;
 	int found = 0;
 
-	cli_open_use(&tree->o->open, &options);
 	cli_interrupt_wait(true);
 	int rc = cli_said(sluice_list_open(tree->objects, prefix, &options, 1, &list));
 	while (list && !cli_interrupted() && (rc = cli_said(sluice_list_next(list, &entry))) > 0) {

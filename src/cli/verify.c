@@ -63,13 +63,12 @@ static error_t verify_parse(int key, char *arg, struct argp_state *state)
 static int file_digest(sluice_context *ctx, const struct verify_options *o, const char *uri,
                        int kind, struct cli_moved *moved, char text[DIGEST_TEXT])
 {
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	struct sluice_open_options options = cli_open_options(&o->open);
 	struct sluice_file_info info = {.size = sizeof info};
 	struct sluice_digest digest;
 	sluice_file *file;
 
 	options.flags = SLUICE_OPEN_READ | o->open.flags;
-	cli_open_use(&o->open, &options);
 	int rc = cli_said(sluice_open(ctx, uri, &options, &file));
 	if (rc)
 		return rc;
