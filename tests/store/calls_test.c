@@ -345,15 +345,16 @@ DAEMON_TEST(wrong_arguments_are_refused)
 DAEMON_TEST(a_child_must_not_use_the_store)
 {
 	sluice_blob *blob, *other;
+	int where = place(); /* the child must not look for a device */
 	pid_t pid;
 
-	assert_ok(create_on(d->store, "x", 100, place(), 0, &blob));
+	assert_ok(create_on(d->store, "x", 100, where, 0, &blob));
 	pid = fork();
 	if (!pid) {
 		const int rcs[] = {
 			sluice_blob_get(d->store, "x", 0, &other),
-			sluice_blob_get_on(d->store, "x", place(), 0, &other),
-			sluice_blob_create(d->store, "y", 1, place(), NULL, &other),
+			sluice_blob_get_on(d->store, "x", where, 0, &other),
+			sluice_blob_create(d->store, "y", 1, where, NULL, &other),
 			sluice_blob_publish(d->store, "y", blob, 1, NULL, &other),
 			sluice_blob_seal_on(blob, NULL),
 			sluice_blob_wait_sealed(blob, 0),

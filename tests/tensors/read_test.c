@@ -132,7 +132,8 @@ FIXTURE_TEST(a_slice_for_two_devices_and_the_host_is_read_once)
 	assert_int_equal(all, table->tensors[2].bytes + (gpu_has_two() ? 2 : 3) * slice);
 	load_finish(load, plan);
 	assert_plan(table, plan, wants, memory);
-	if (gpu_has_two()) {
+	/* An empty slice is of no device. */
+	if (gpu_has_two() && slice) {
 		sluice_stream stream = stream_new(1);
 		struct sluice_tensor_read_options o = SLUICE_TENSOR_READ_OPTIONS_INIT;
 
