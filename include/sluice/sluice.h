@@ -688,13 +688,14 @@ SLUICE_API int sluice_remove(sluice_context *ctx, const char *uri,
  * Removes files and objects, each as sluice_remove() does. Objects of S3: up to a thousand by a request (DeleteObjects) where their server
  * knows that, and else, or where a name would be ambiguous there, by a request for each, several at a time. URIs that follow
  * each other and are of a bucket share requests. An object is removed if the server says so and names it. `headers` and `s3`
- * of the options are used; o may be NULL. Waits for the server. Any thread, also several at a time.
+ * of the options are used; o may be NULL. Waits for servers and storage. Any thread, also several at a time.
  *
- * errors: NULL, or room for `count` numbers, of which each becomes 0 or the -errno of its object. messages: NULL, or room
+ * errors: NULL, or room for `count` numbers, of which each becomes 0 or the -errno of its URI. messages: NULL, or room
  * for `count` texts, of which each becomes the sentence of that error, for the caller to free with free(), or NULL. Neither
  * is written if the call cannot begin: -EINVAL, -ENOTSUP, -ENOMEM. The URIs have to stay until it returns.
  *
- * Returns 0 if none of the objects is there any more, also if there were none, or
+ * Returns 0 if none is there any more, also if an object of S3 was not there, or
+ *   -ENOENT    a local file that was not there
  *   -EINVAL    a URI is NULL
  *   -ENOTSUP   a URI of another scheme
  *   the error of the first that was not removed; the others were, or have an error of their own

@@ -225,11 +225,11 @@ struct sluice_tensor_read_options {
  * between them. From 32,768 runs on, narrow columns are read as whole rows by up to 4 threads, through up to 64 MiB of
  * memory of the load's own, pinned for a device, unless in stream order or with digests. memory may be NULL if all tensors have
  * destinations. Until the load is over all destinations belong to sluice;
- * the plan and the memory must outlive it. In stream order it waits as sluice_readv_on() does; all
+ * the plan and the memory must outlive it. In stream order it waits as sluice_read_on() does; all
  * destinations are of one device then. A whole member of an .npz file that comes into memory of the host has to have the
  * CRC-32 of the archive, else the load fails with -EBADMSG; not in stream order or with digests.
  *
- * Returns 0, the errors of sluice_readv() and sluice_readv_on(), or
+ * Returns 0, the errors of sluice_submit(), or
  *   -EINVAL   the memory is NULL or too small
  *   -E2BIG    in stream order, or with digests: more than 16,000,000 runs of a file, narrow columns included
  */

@@ -57,9 +57,12 @@ class Context(_core.Context):
         given = {"ca_bundle": _ca_bundle(), **settings}
         for name in _TUNED:
             value = given.pop(name, None)
-            if value is not None:
-                number = int(value) if isinstance(value, bool) else value
-                given["tune"] = f"{given.get('tune') or ''},{name}={number}"
+            if value is None or value == 0:
+                continue  # the default, as for the fields
+            number = int(value) if isinstance(value, bool) else value
+            if not isinstance(number, (int, str)) or "," in str(number):
+                raise TypeError(f"{name} is a number or a text without a comma")
+            given["tune"] = f"{given.get('tune') or ''},{name}={number}"
         super().__init__(**given)
         self._given = settings
 

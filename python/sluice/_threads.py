@@ -26,11 +26,11 @@ class Pool(Executor):
         if sys.is_finalizing():
             raise RuntimeError("the interpreter has ended, and starts no thread")
         future: Future[Any] = Future()
-        self.calls.put((future, functools.partial(call, *arguments, **options)))
         with self.lock:
             if not self.idle.acquire(blocking=False) and self.threads < self.most:
                 threading.Thread(target=self.run, name="sluice-call", daemon=True).start()
                 self.threads += 1
+        self.calls.put((future, functools.partial(call, *arguments, **options)))
         return future
 
     def run(self) -> None:

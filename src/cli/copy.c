@@ -217,10 +217,11 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	/* Chunks of a host's blob are parts of the blob. */
 	if (rc == 0 && !(pipeline_blob(p) && pipeline_blob(p)->place < 0))
 		rc = pipeline_new_memory(p);
-	if (rc == 0 && copy->device >= 0)
+	if (rc == 0 && copy->device >= 0) {
 		rc = cli_memory_new(&p->through, copy->device, p->depth * p->chunk_bytes, false);
-	if (rc && copy->device >= 0)
-		sl_fail(rc, "no memory of the device for buffers");
+		if (rc)
+			sl_fail(rc, "no memory of the device for buffers");
+	}
 	for (size_t i = 0; p->through.data && i < p->depth; i++)
 		p->chunks[i].device = p->through.data + i * p->chunk_bytes;
 	if (rc == 0)

@@ -23,7 +23,7 @@ static const struct subcommand {
 	int (*run)(int argc, char **argv);
 } commands[] = {
 	{"cp", "", "copy a file", cli_cp},
-	{"ls", "", "list objects of S3", cli_ls},
+	{"ls", "", "list objects of S3, or a folder", cli_ls},
 	{"presign", "", "make URLs of objects of S3 for others", cli_presign},
 	{"rm", "", "remove objects of S3", cli_rm},
 	{"s3", "", "list uploads to S3 that were left behind, or remove them", cli_s3},

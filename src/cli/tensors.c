@@ -158,9 +158,10 @@ int cli_tensors(int argc, char **argv)
 	const struct argp argp = {command->options, tensors_parse, command->arguments,
 	                          command->meaning};
 	struct cli_tensors_options o = {.device = -1, .rounds = 5};
-	o.open.arguments = (struct cli_arguments){.least = command->copies ? 2 : 1,
-	                                          .most = SIZE_MAX,
-	                                          .noun = command->copies ? "DEST" : "FILE"};
+	o.open.arguments =
+		(struct cli_arguments){.least = command->copies ? 2 : 1,
+	                               .most = SIZE_MAX,
+	                               .noun = command->copies ? "FILE or DEST" : "FILE"};
 	argp_parse(&argp, argc - 1, argv + 1, 0, NULL, &o);
 	const char **files = (const char **)o.open.arguments.of;
 	size_t count = o.open.arguments.count - command->copies;

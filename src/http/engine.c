@@ -23,8 +23,9 @@
 
 #define MOST_THREADS 64 /* of easy */
 /* A reactor of `multi` has no room with so much work, or if it has not slept for so many rounds. */
-#define SHARE_BYTES ((uint64_t)2 << 20)
-#define BUSY_ROUNDS 8
+#define SHARE_BYTES  ((uint64_t)2 << 20)
+#define BUSY_ROUNDS  8
+#define SHORT_UPLOAD ((int64_t)1 << 20) /* bytes */
 
 struct sl_http_multi {
 	struct sl_http_engine *engine;
@@ -193,11 +194,12 @@ void sl_http_arrived(struct sl_http_request *request, size_t bytes)
 void sl_http_permit_give(struct sl_http_request *request)
 {
 	int64_t now = sl_now();
+	/* The answer to a long upload comes late because of its bytes. */
+	bool waited = now - request->asked < 2 * request->first && request->sent <= SHORT_UPLOAD;
 	struct sl_list ready;
 
 	sl_list_init(&ready);
-	sl_http_limit_leave(request->http->limit, now, now - request->asked < 2 * request->first,
-	                    &ready);
+	sl_http_limit_leave(request->http->limit, now, waited, &ready);
 	engine_submit_all(&ready);
 }
 

@@ -278,7 +278,7 @@ static void limit_add_some(struct sl_http_limit *limit, int64_t now)
 {
 	unsigned allowed = atomic_load(&limit->allowed);
 
-	if (!limit->locked.starting || allowed >= SOON_ALLOWED ||
+	if (!limit->locked.starting || allowed >= SL_MIN(limit->most, SOON_ALLOWED) ||
 	    sl_list_empty(&limit->locked.waiting))
 		return;
 	limit->locked.tried_from = 0;

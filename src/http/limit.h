@@ -11,8 +11,8 @@ struct sl_http_request;
 /*
  * The limit of an origin (scheme://host:port): how many transfers it has at a time. A look compares the goodput of two
  * windows of time, before and after a change of the number. From a cold start the number doubles while the goodput
- * follows; until SOON_ALLOWED each answer that took longer to come than to pass adds three as well, because connections that
- * mostly wait are too few. Later it is tried in turn with a quarter more, kept if that brings more bytes per second, and with a fifth
+ * follows; until SOON_ALLOWED each answer to a short request that took longer to come than to pass adds three as well, because
+ * connections that mostly wait are too few. Later it is tried in turn with a quarter more, kept if that brings more bytes per second, and with a fifth
  * less, kept if that brings as many. It is halved when the server says that it is overloaded, or refuses connections.
  */
 struct sl_http_limit {

@@ -395,11 +395,11 @@ static enum sl_http_verdict request_judge_status(struct sl_http_request *request
 		error = -ENOTSUP;
 	if (status == 429 || status == 503)
 		sl_http_limit_overloaded(http->limit, sl_now());
-	if (status == 417)
-		request->unexpected = true;
-	if (failure.transient ||
-	    (status == 417 && (request->call || request->method == SL_HTTP_PUT)))
+	if (failure.transient || (status == 417 && !request->unexpected &&
+	                          (request->call || request->method == SL_HTTP_PUT))) {
+		request->unexpected |= status == 417;
 		return sl_http_request_retry(request, failure.error, why);
+	}
 	if (status == 412 && http->flags & SLUICE_OPEN_EXCLUSIVE)
 		sl_http_request_fail(request, -EEXIST, "'%s' exists", http->name);
 	else if (status == 412 && request->method != SL_HTTP_PUT && !request->call)

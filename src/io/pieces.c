@@ -252,9 +252,12 @@ static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op-
 	struct sl_plan *plan = &op->locked.plan;
 	struct sl_slot_use *use;
 	struct sl_piece *piece;
-	bool changes;
+	bool changes, queues;
 
-	if (op->locked.stopped || op->locked.in_flight >= plan_depth_locked(op))
+	/* Those of an upload come before the pieces of a later write. */
+	queues = plan->limits->sequential && plan->limits->remote && op->kind == SL_WRITE &&
+	         !op->staged;
+	if (op->locked.stopped || (!queues && op->locked.in_flight >= plan_depth_locked(op)))
 		return NULL;
 	while (!sl_plan_goes_on(plan))
 		if (!op->staged || !sl_staged_next_locked(op))
@@ -264,7 +267,7 @@ static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op-
 		return NULL;
 	sl_plan_cut(plan, piece);
 	changes = op->kind == SL_WRITE && piece->aligned != op->locked.aligned;
-	if (op->locked.in_flight && (changes || plan->limits->sequential)) {
+	if (op->locked.in_flight && !queues && (changes || plan->limits->sequential)) {
 		sl_list_append(&op->locked.spare, &piece->engine_link);
 		return NULL;
 	}

@@ -65,7 +65,9 @@ int sl_local_list_open(const struct sl_uri *uri, bool recursive, struct sl_listi
 	if (!at)
 		rc = listing_fail(uri->path, errno);
 	else if (at->fts_info != FTS_D)
-		rc = listing_fail(uri->path, at->fts_info == FTS_NS ? at->fts_errno : ENOTDIR);
+		rc = listing_fail(uri->path, at->fts_info == FTS_NS       ? at->fts_errno
+		                             : at->fts_info == FTS_SLNONE ? ENOENT
+		                                                          : ENOTDIR);
 	else if ((listing->ahead = fts_read(listing->walk)) && listing->ahead->fts_level == 0 &&
 	         listing->ahead->fts_info != FTS_DP)
 		rc = listing_fail(uri->path, listing->ahead->fts_errno);

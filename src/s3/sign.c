@@ -297,7 +297,7 @@ int sl_sign(const struct sl_sign_request *request, char **out)
 		                         ", SignedHeaders=%s, Signature=%s",
 		                         request->id, request->date, request->region,
 		                         request->service, names, hex);
-	free(query);
+	sl_s3_text_clear(query);
 	free(names);
 	free(lines);
 	*out = text;
@@ -347,6 +347,6 @@ int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_place *p
 		rc = sl_s3_line_add(lines, request->seconds ? "%s" : "Authorization: %s",
 		                    signature);
 	free(host);
-	free(signature);
+	sl_s3_text_clear(signature);
 	return rc;
 }

@@ -6,6 +6,7 @@ usage: cluster_test.py SOURCES LIBRARIES c|fortran; 77 is a skip."""
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,10 +28,10 @@ if language == "fortran" and not shutil.which("gfortran"):
     sys.exit(77)
 
 
-def run(*command, status=0):
+def run(*command, status=(0,)):
     done = subprocess.run(command, capture_output=True, text=True, timeout=100,
                           env={**os.environ, "LD_LIBRARY_PATH": libraries})
-    assert done.returncode == status, f"{command} ended with {done.returncode}: {done.stdout}{done.stderr}"
+    assert done.returncode in status, f"{command} ended with {done.returncode}: {done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
 
@@ -61,6 +62,7 @@ for rows in (70, 2):
             assert found["fields/u"].dtype == numpy.float64
             assert (found["fields/u"][...] == 10000 * k + 100 * j + i).all()
         if rows == 70:
-            why = run(*ranks, status=1)
+            # Open MPI 4.1's own mpirun crashes at times when all ranks abort at once.
+            why = run(*ranks, status=(1, -signal.SIGSEGV))
             assert "run.h5' exists" in why, why
         os.chdir("/")

@@ -63,18 +63,23 @@ static void start_all(struct simulation *s, struct sl_list *ready)
 		start(s, SL_CONTAINER(link, struct sl_http_request, link));
 }
 
-static void begin(struct simulation *s, const struct server *server)
+static void begin_with(struct simulation *s, const struct server *server, unsigned most)
 {
 	memset(s, 0, sizeof(*s));
 	s->server = server;
-	sl_http_limits_init(&s->limits, MOST);
-	s->limit = sl_http_limit_acquire(&s->limits, "http://host", MOST);
+	sl_http_limits_init(&s->limits, most);
+	s->limit = sl_http_limit_acquire(&s->limits, "http://host", most);
 	s->now = sl_now();
 	for (unsigned i = 0; i < MANY; i++) {
 		s->requests[i].piece = &s->piece;
 		if (sl_http_limit_enter(s->limit, &s->requests[i]))
 			start(s, &s->requests[i]);
 	}
+}
+
+static void begin(struct simulation *s, const struct server *server)
+{
+	begin_with(s, server, MOST);
 }
 
 static void end(struct simulation *s)
@@ -172,6 +177,20 @@ TEST(short_transfers_do_not_wait_for_a_window)
 	begin(&s, &far);
 	run(&s, 120);
 	assert_in_range(atomic_load(&s.limit->allowed), 64, MOST);
+	end(&s);
+}
+
+/* A lower limit of the context ends the start as any does: parts grow. */
+TEST(a_start_ends_at_the_limit_of_the_context)
+{
+	enum { FEW = 16 };
+	const struct server far = {.each = 0.5, .most = 1000, .rtt = 20};
+	struct simulation s;
+
+	begin_with(&s, &far, FEW);
+	run(&s, 3000);
+	assert_int_equal(atomic_load(&s.limit->allowed), FEW);
+	assert_true(part_of(&s, UINT64_C(1) << 40, UINT64_MAX) > 1 << 20);
 	end(&s);
 }
 

@@ -101,18 +101,27 @@ HTTP_TEST(a_write_without_a_length_or_from_a_device_is_refused)
 	assert_int_equal(asked(uri, "PUT"), 0);
 }
 
-/* In the order of the bytes, each without waiting for the one before. */
+/* In the order of the bytes, each without waiting for the one before; every second write has many extents. */
 HTTP_TEST(many_writes_make_one_object)
 {
-	enum { WRITES = 200, SPAN = 20011 };
+	enum { WRITES = 20, EXTENTS = 211, SPAN = EXTENTS * 997 };
+	struct sluice_extent v[EXTENTS];
 	const char *uri = nginx_uri(scratch(f, "many"), row->tls);
 	struct buffer b = buffer_new(WRITES * SPAN, 0);
 	sluice_file *file = open_put(f, uri, REPLACE, b.length);
 	int i;
 
 	pattern_fill(b.data, b.length, 0, 5);
-	for (i = 0; i < WRITES; i++)
-		assert_ok(sluice_write(file, b.data + i * SPAN, SPAN, (uint64_t)i * SPAN, NULL));
+	for (i = 0; i < WRITES; i += 2) {
+		for (int k = 0; k < EXTENTS; k++) {
+			size_t at = (size_t)i * SPAN + (size_t)k * (SPAN / EXTENTS);
+
+			v[k] = (struct sluice_extent){b.data + at, SPAN / EXTENTS, at};
+		}
+		assert_ok(submit_write(file, v, EXTENTS, NULL));
+		assert_ok(sluice_write(file, b.data + (i + 1) * SPAN, SPAN,
+		                       (i + 1) * (uint64_t)SPAN, NULL));
+	}
 	assert_ok(sluice_close(file));
 	assert_file_is(scratch(f, "many"), b.data, b.length);
 	buffer_free(&b);

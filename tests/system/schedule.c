@@ -261,7 +261,7 @@ static void *repeat_reads(void *arg)
 	sluice_op *op;
 
 	while (!atomic_load(r->stop)) {
-		struct stamp first, next;
+		struct stamp first = {0}, next;
 
 		if (sluice_read(r->file, data, (size_t)REPEATED * BLOCK, 0, &op) != 0 ||
 		    sluice_wait(op, PATIENCE_MS) != REPEATED * BLOCK) {
