@@ -402,7 +402,7 @@ S3_TEST(several_files_are_written_side_by_side)
 	enum { FILES = 5 };
 	struct buffer b = buffer_new(10 * PART + 3, 0);
 	sluice_file *files[FILES];
-	char name[16];
+	char name[20];
 
 	s3_small_parts(f);
 	pattern_fill(b.data, b.length, 0, 4);
