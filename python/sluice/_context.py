@@ -57,7 +57,7 @@ class Context(_core.Context):
         given = {"ca_bundle": _ca_bundle(), **settings}
         for name in _TUNED:
             value = given.pop(name, None)
-            if value is None or value == 0:
+            if value is None or (value == 0 and not isinstance(value, bool)):
                 continue  # the default, as for the fields
             number = int(value) if isinstance(value, bool) else value
             if not isinstance(number, (int, str)) or "," in str(number):
