@@ -159,12 +159,14 @@ static int profile_read(struct sl_s3_profile *profile, FILE *file, const char *k
 			continue;
 		if (*text == '[' && !indented) {
 			inside = section_is(text + 1, kind, name);
-			*found |= inside;
+			*found |= inside && *kind != 's';
 			outer[0] = '\0';
 			continue;
 		}
 		if (!inside)
 			continue;
+		/* An empty section of services is none, as for AWS's tools. */
+		*found = true;
 		if (!indented)
 			snprintf(outer, sizeof(outer), "%s%.*s.", *kind == 's' ? "[services]" : "",
 			         (int)strcspn(text, " \t=:"), text);
