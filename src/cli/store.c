@@ -216,8 +216,9 @@ int cli_store(int argc, char **argv)
 		return status;
 	const struct argp argp = {command->options, store_parse, command->arguments,
 	                          command->meaning};
-	struct cli_store_options o = {
-		.arguments = {.least = command->least, .most = command->most, .noun = "an argument"}};
+	struct cli_store_options o = {.arguments = {.least = command->least,
+	                                            .most = command->most,
+	                                            .noun = "an argument"}};
 	argp_parse(&argp, argc - 1, argv + 1, 0, NULL, &o);
 	if (!command->by_uri)
 		rc = cli_said(sluice_store_open(o.socket, NULL, &store));
