@@ -103,12 +103,12 @@ struct sl_limits {
 	unsigned spread;    /* of which this many pieces are wanted, unless part() says more */
 	unsigned depth;     /* pieces of an operation in flight */
 	uint32_t alignment; /* of offset and length of aligned pieces; 0: there are none */
-	bool sequential;    /* a single piece for each extent, in turn */
-	bool whole;         /* and no extent can be had in parts */
-	bool remote;        /* pieces take long, and come in any order */
-	bool all_or_none;   /* an incomplete file is not committed, however it was opened */
-	bool size_waits;    /* size() may wait for storage: a thread that may wait asks */
-	bool touches;       /* read_now() touches data itself, which has to be the host's */
+	bool sequential; /* a single piece for each extent, in turn; writes of remote files at once */
+	bool whole;      /* and no extent can be had in parts */
+	bool remote;     /* pieces take long, and come in any order */
+	bool all_or_none; /* an incomplete file is not committed, however it was opened */
+	bool size_waits;  /* size() may wait for storage: a thread that may wait asks */
+	bool touches;     /* read_now() touches data itself, which has to be the host's */
 	/*
 	 * The device whose memory the bytes of the file are; NULL: none. Pieces then are of host memory, or of any
 	 * device's, with `device` set, and takes() is not asked. Streams of that device move transfers between

@@ -272,6 +272,8 @@ char *cli_uri_name(const char *uri);
 
 /* Returns true if uri names a blob of the store. */
 bool cli_is_blob(const char *uri);
+/* Returns true if uri is of S3. */
+bool cli_is_object(const char *uri);
 /*
  * Appends "key" or "key=value", escaped, to the URI of a blob. Frees uri; the caller frees the
  * result.

@@ -36,7 +36,6 @@ struct cli_end {
 };
 enum cli_end_flags { CLI_END_FORCE = 1 << 0, CLI_END_DURABLE = 1 << 1, CLI_END_CONTINUE = 1 << 2 };
 
-bool cli_is_object(const char *uri);
 /* Returns the length without the query, which a name of an object does not have. */
 size_t cli_uri_length(const char *uri);
 /* Open an end. Return 0 or a negative errno, printed on stderr. */

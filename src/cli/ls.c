@@ -87,10 +87,18 @@ int cli_ls(int argc, char **argv)
 	struct sluice_open_options options = cli_open_options(&o.open);
 	int rc = cli_said(
 		sluice_list_open(ctx, o.open.arguments.of[0], &options, o.recursive, &list));
-	while (list && (rc = cli_said(sluice_list_next(list, &entry))) > 0)
-		print_entry(&o, &entry);
+	int failed = rc;
+	while (list && (rc = cli_said(sluice_list_next(list, &entry)))) {
+		if (rc > 0)
+			print_entry(&o, &entry);
+		else
+			failed = rc;
+		/* The list of a local folder goes on behind a folder that cannot be read. */
+		if (rc < 0 && cli_is_object(o.open.arguments.of[0]))
+			break;
+	}
 	sluice_list_free(list);
 	sluice_context_close(ctx);
 	free(o.open.headers);
-	return rc ? CLI_FAILED : CLI_OK;
+	return failed ? CLI_FAILED : CLI_OK;
 }

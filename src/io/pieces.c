@@ -254,7 +254,7 @@ static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op-
 	struct sl_piece *piece;
 	bool changes, queues;
 
-	/* Those of an upload come before the pieces of a later write. */
+	/* An upload is front to back: all pieces of a write come before those of a later write. */
 	queues = plan->limits->sequential && plan->limits->remote && op->kind == SL_WRITE &&
 	         !op->staged;
 	if (op->locked.stopped || (!queues && op->locked.in_flight >= plan_depth_locked(op)))

@@ -20,6 +20,7 @@
 static int request_check(struct sluice_file *file, const struct sluice_request *r)
 {
 	uint64_t total = 0;
+	int rc;
 
 	if (r->size < sizeof(r->size) + sizeof(r->kind))
 		return sl_fail(-EINVAL, "request: size is not set");
@@ -29,8 +30,9 @@ static int request_check(struct sluice_file *file, const struct sluice_request *
 	if (!(file->flags & (r->kind == SLUICE_READ ? SLUICE_OPEN_READ : SLUICE_OPEN_WRITE)))
 		return sl_fail(-EBADF, "'%s' was not opened for %s", file->uri,
 		               r->kind == SLUICE_READ ? "reading" : "writing");
-	if (SL_REQUEST_HAS(r, queue) && sl_done_check(file->ctx, r->queue))
-		return sl_done_check(file->ctx, r->queue);
+	rc = SL_REQUEST_HAS(r, queue) ? sl_done_check(file->ctx, r->queue) : 0;
+	if (rc)
+		return rc;
 	if (r->count && !r->extents)
 		return sl_fail(-EINVAL, "request: extents is NULL");
 	for (size_t i = 0; i < r->count; i++) {

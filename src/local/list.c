@@ -68,8 +68,9 @@ int sl_local_list_open(const struct sl_uri *uri, bool recursive, struct sl_listi
 		rc = listing_fail(uri->path, at->fts_info == FTS_NS       ? at->fts_errno
 		                             : at->fts_info == FTS_SLNONE ? ENOENT
 		                                                          : ENOTDIR);
-	else if ((listing->ahead = fts_read(listing->walk)) && listing->ahead->fts_level == 0 &&
-	         listing->ahead->fts_info != FTS_DP)
+	else if (!(listing->ahead = fts_read(listing->walk)))
+		rc = listing_fail(uri->path, errno);
+	else if (listing->ahead->fts_level == 0 && listing->ahead->fts_info != FTS_DP)
 		rc = listing_fail(uri->path, listing->ahead->fts_errno);
 	if (rc)
 		sl_local_list_close(listing);

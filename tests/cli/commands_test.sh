@@ -250,6 +250,20 @@ doctor_lists_machine_features_and_settings() {
 	holds . err out
 }
 
+a_list_goes_on_behind_a_folder_that_cannot_be_read() {
+	[ "$(id -u)" = 0 ] || skip "only root makes folders of another user"
+	local as=(setpriv --reuid 4321 --regid 4321 --clear-groups)
+	mkdir -p listed/closed listed/open && touch listed/closed/x listed/open/y
+	chmod 700 listed/closed
+	chmod 711 "$scratch"
+	chmod 777 .
+	"${as[@]}" bash -c 'cd "$1" && "$2" --version' - "$PWD" "$sluice" > /dev/null 2>&1 ||
+		skip "no other user gets here"
+	status 1 "${as[@]}" "$sluice" ls -r listed
+	says "cannot list 'listed/closed': Permission denied"
+	grep -q "listed/open/y" out || fail "$(cat out)"
+}
+
 doctor_knows_wrong_and_unknown_variables() {
 	SLUICE_WORKERS=2 SLUICE_WORKRES=3 SLUICE_SOMETHING=1 SLUICE_STORE=/nobody SLUICE_STORE_OWNER=1 status 0 "$sluice" doctor --json
 	json out '{s["variable"]: s for s in j["settings"]}["SLUICE_WORKERS"]["source"] == "environment"'
