@@ -82,8 +82,8 @@ class Weed:
         os.mkdir(folder)
         with open(b.path("weed.json"), "w", encoding="ascii") as file:
             file.write(CONFIGURATION)
-        self.port = free_port()
-        ports = [f"-{what}.port={port}" for what, port in (("master", free_port()), ("volume", free_port()),
+        self.port, self.master = free_port(), free_port()
+        ports = [f"-{what}.port={port}" for what, port in (("master", self.master), ("volume", free_port()),
                                                           ("filer", free_port()), ("s3", self.port))]
         with open(b.path("weed.log"), "wb") as log:
             b.children.append(subprocess.Popen(
@@ -102,12 +102,16 @@ class Weed:
             else:
                 return
 
+    def vacuum(self):
+        """Gives back the memory of objects that are removed, which SeaweedFS does by itself every quarter of an hour."""
+        urllib.request.urlopen(f"http://127.0.0.1:{self.master}/vol/vacuum?garbageThreshold=0.1", timeout=120).close()
+
 
 class Folder:
     """Files of one length, and the copies of it that the tools make."""
 
-    def __init__(self, b, name, count, size):
-        self.b, self.name, self.count, self.size, self.runs = b, name, count, size, 0
+    def __init__(self, b, weed, name, count, size):
+        self.b, self.weed, self.name, self.count, self.size, self.runs = b, weed, name, count, size, 0
         self.source = b.path(f"folder-{name}")
         for i in range(count):
             os.makedirs(f"{self.source}/{i % 20:02}", exist_ok=True)
@@ -138,17 +142,19 @@ class Folder:
             ("obstore", "up"): [*obstore, self.source, prefix], ("obstore", "down"): [*obstore, target, prefix],
         }[tool, way]
 
-    def remove(self, near, prefix):
+    def remove(self, prefix):
         """Removes what is below a prefix. Returns the number of objects."""
-        return len(run([self.b.sluice.program, "rm", "-r", f"s3://{BUCKET}/{prefix}/"], **self.environment(near))[0].splitlines())
+        gone = run([self.b.sluice.program, "rm", "-r", f"s3://{BUCKET}/{prefix}/"], **self.environment(self.weed.port))[0]
+        self.weed.vacuum()
+        return len(gone.splitlines())
 
-    def side(self, tool, way, near, port):
+    def side(self, tool, way, port):
         def measure():
             self.runs += 1
             prefix = f"{self.name}-{self.runs}" if way == "up" else self.name
             target = self.b.path(prefix)
             _, seconds, cpu = run(self.commands(tool, way, port, prefix, target), **self.environment(port))
-            there = self.remove(near, prefix) if way == "up" else sum(
+            there = self.remove(prefix) if way == "up" else sum(
                 os.path.getsize(os.path.join(at, name)) == self.size for at, _, names in os.walk(target) for name in names)
             if there != self.count:
                 raise Failed(f"{tool} has moved {there} files instead of {self.count}")
@@ -182,7 +188,7 @@ def measure(b, scale, sets):
     rows = []
     for name in sets:
         count, size = SETS[name]
-        folder = Folder(b, name, max(1, round(count * scale)), size if count > 1 else max(64 * MIB, round(size * scale) // MIB * MIB))
+        folder = Folder(b, weed, name, max(1, round(count * scale)), size if count > 1 else max(64 * MIB, round(size * scale) // MIB * MIB))
         title = f"{folder.count:,} of {folder.size >> 10 if size < MIB else folder.size >> 20} {'KiB' if size < MIB else 'MiB'}"
         for road in b.roads:
             if road == "stalls":
@@ -190,7 +196,7 @@ def measure(b, scale, sets):
             port = weed.port if road == "near" else roads.Relay(b, latency=roads.USUAL).port
             run(folder.commands("sluice", "up", weed.port, name, "") + ["-f"], **folder.environment(weed.port))
             for way in ("up", "down"):
-                samples = against.in_turn(b.rounds, {tool: folder.side(tool, way, weed.port, port) for tool in ["sluice", *there]})
+                samples = against.in_turn(b.rounds, {tool: folder.side(tool, way, port) for tool in ["sluice", *there]})
                 best = max(there, key=lambda tool: statistics.median(s.rate for s in samples[tool]))
                 row = f"{title}, {way}, {road}"
                 b.tables.append((row, ["", "files a second", "ms of processor time for each"], [
@@ -200,5 +206,5 @@ def measure(b, scale, sets):
                                        + (f", {roads.USUAL} ms away" if road != "near" else "") + "; the start of each program "
                                        f"included. rclone has {TASKS} transfers, obstore {TASKS} tasks.", samples,
                                        [best, *[tool for tool in there if tool != best]]))
-        folder.remove(weed.port, name)
+        folder.remove(name)
     return rows

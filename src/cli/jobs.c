@@ -17,10 +17,10 @@
 #include "jobs.h"
 
 enum {
-	MOST_FILES = 4,    /* at a time, of others than small objects */
-	MOST_THREADS = 64, /* with small objects */
-	SMALL = 8 << 20,   /* bytes of an object that comes with its opening, or is a single PUT */
-	MEMORY = 64 << 20, /* bytes of all small objects in work */
+	MOST_FILES = 4,     /* at a time, of others than small objects */
+	MOST_THREADS = 256, /* with small objects */
+	SMALL = 8 << 20,    /* bytes of an object that comes with its opening, or is a single PUT */
+	MEMORY = 128 << 20, /* bytes of all small objects in work */
 	QUEUE = 256,
 	WAIT_MS = 100,
 };
@@ -42,6 +42,7 @@ struct cli_jobs {
 		uint64_t head, tail;
 		bool ended;       /* no more jobs will come */
 		unsigned working; /* threads that have not ended */
+		unsigned idle;    /* threads that wait for a job */
 		uint64_t weight;  /* of the jobs in work */
 		int rc;           /* error of the first failed copy, or 0 */
 		struct cli_moved moved;
@@ -49,7 +50,7 @@ struct cli_jobs {
 	/* The main thread's. */
 	struct cli_progress progress;
 	pthread_t threads[MOST_THREADS];
-	unsigned count; /* number of threads */
+	unsigned count, most; /* number of threads, and its limit */
 };
 
 /*
@@ -80,19 +81,6 @@ static void jobs_await_change_locked(struct cli_jobs *jobs) SL_REQUIRES(&jobs->m
 	for (unsigned i = 0; cli_interrupted() && i < jobs->count; i++)
 		pthread_kill(jobs->threads[i], SIGALRM);
 	sl_cond_wait(&jobs->changed, &jobs->mutex, sl_deadline(WAIT_MS));
-}
-
-void cli_jobs_push(struct cli_jobs *jobs, const char *source, const char *target, uint64_t bytes,
-                   bool exact)
-{
-	sl_mutex_lock(&jobs->mutex);
-	while (jobs->locked.head - jobs->locked.tail == QUEUE && !jobs_may_end())
-		jobs_await_change_locked(jobs);
-	if (jobs->locked.head - jobs->locked.tail < QUEUE)
-		jobs->locked.queue[jobs->locked.head++ % QUEUE] = (struct job){
-			cli_format("%s", source), cli_format("%s", target), bytes, exact};
-	pthread_cond_signal(&jobs->has_turn);
-	sl_mutex_unlock(&jobs->mutex);
 }
 
 /* ------------------------------------------------------------------------------------- threads */
@@ -128,8 +116,11 @@ static void jobs_add_locked(struct cli_jobs *jobs, const struct cli_moved *moved
 static bool jobs_take_locked(struct cli_jobs *jobs, struct job *out) SL_REQUIRES(&jobs->mutex)
 {
 	while (!jobs_has_turn_locked(jobs) &&
-	       !(jobs->locked.ended && jobs->locked.head == jobs->locked.tail))
+	       !(jobs->locked.ended && jobs->locked.head == jobs->locked.tail)) {
+		jobs->locked.idle++;
 		sl_cond_wait(&jobs->has_turn, &jobs->mutex, SL_FOREVER);
+		jobs->locked.idle--;
+	}
 	if (jobs->locked.head == jobs->locked.tail)
 		return false;
 	*out = jobs->locked.queue[jobs->locked.tail++ % QUEUE];
@@ -181,28 +172,52 @@ static void *jobs_run(void *argument)
 
 /* ------------------------------------------------------------------------------ start and end */
 
+/* The main thread calls it. Not by sl_thread_start(): signals end system calls of these threads. */
+static void jobs_add_thread_locked(struct cli_jobs *jobs) SL_REQUIRES(&jobs->mutex)
+{
+	if (!pthread_create(&jobs->threads[jobs->count], NULL, jobs_run, jobs))
+		jobs->locked.working = ++jobs->count;
+}
+
+void cli_jobs_push(struct cli_jobs *jobs, const char *source, const char *target, uint64_t bytes,
+                   bool exact)
+{
+	sl_mutex_lock(&jobs->mutex);
+	while (jobs->locked.head - jobs->locked.tail == QUEUE && !jobs_may_end())
+		jobs_await_change_locked(jobs);
+	if (jobs->locked.head - jobs->locked.tail < QUEUE)
+		jobs->locked.queue[jobs->locked.head++ % QUEUE] = (struct job){
+			cli_format("%s", source), cli_format("%s", target), bytes, exact};
+	if (jobs->count < jobs->most && jobs_has_turn_locked(jobs) &&
+	    jobs->locked.head - jobs->locked.tail > jobs->locked.idle)
+		jobs_add_thread_locked(jobs);
+	pthread_cond_signal(&jobs->has_turn);
+	sl_mutex_unlock(&jobs->mutex);
+}
+
 struct cli_jobs *cli_jobs_start(const struct cli_cp_options *o, sluice_context *objects)
 {
 	struct cli_jobs *jobs = calloc(1, sizeof *jobs);
-	unsigned most = objects ? MOST_THREADS : MOST_FILES;
 
 	if (!jobs)
 		err(CLI_FAILED, "cp");
 	jobs->o = o;
 	jobs->objects = objects;
+	jobs->most = objects ? MOST_THREADS : MOST_FILES;
 	sl_mutex_init(&jobs->mutex);
 	pthread_cond_init(&jobs->changed, NULL);
 	pthread_cond_init(&jobs->has_turn, NULL);
 	cli_progress_start(&jobs->progress, o->target, 0, !o->quiet && !o->no_progress);
 	cli_interrupt_catch();
-	/* Each small file has the pages of another again; to fault them in anew is a fifth of the processor time. */
+	/*
+	 * Each small file has the pages of another again, whichever thread had those; to fault them in anew is a fifth
+	 * of the processor time.
+	 */
+	mallopt(M_ARENA_MAX, 1);
 	mallopt(M_MMAP_THRESHOLD, 2 * MEMORY);
 	mallopt(M_TRIM_THRESHOLD, 2 * MEMORY);
 	sl_mutex_lock(&jobs->mutex);
-	/* Not by sl_thread_start(): signals end system calls of these threads. */
-	while (jobs->count < most &&
-	       !pthread_create(&jobs->threads[jobs->count], NULL, jobs_run, jobs))
-		jobs->locked.working = ++jobs->count;
+	jobs_add_thread_locked(jobs);
 	sl_mutex_unlock(&jobs->mutex);
 	if (!jobs->count)
 		errx(CLI_FAILED, "cannot start a thread");

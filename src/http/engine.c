@@ -199,7 +199,7 @@ void sl_http_permit_give(struct sl_http_request *request)
 	struct sl_list ready;
 
 	sl_list_init(&ready);
-	sl_http_limit_leave(request->http->limit, now, waited, &ready);
+	sl_http_limit_leave(request->http->limit, now, waited ? request->first : 0, &ready);
 	engine_submit_all(&ready);
 }
 

@@ -273,27 +273,34 @@ static void limits_admit_locked(struct sl_http_limits *limits, struct sl_list *o
 	}
 }
 
-/* A window of fewer transfers would tell nothing about this number. */
-static void limit_add_some(struct sl_http_limit *limit, int64_t now)
+/*
+ * Connections that mostly wait are too few, until the server takes half as long again as at its best: then it is busy. A
+ * window of fewer transfers would tell nothing about this number.
+ */
+static void limit_add_some(struct sl_http_limit *limit, int64_t waited, int64_t now)
 {
 	unsigned allowed = atomic_load(&limit->allowed);
+	int64_t soonest = limit->locked.soonest;
 
-	if (!limit->locked.starting || allowed >= SL_MIN(limit->most, SOON_ALLOWED) ||
+	soonest = limit->locked.soonest = soonest ? SL_MIN(soonest, waited) : waited;
+	if (!limit->locked.starting || allowed >= limit->most ||
+	    (allowed >= SOON_ALLOWED && 2 * waited > 3 * soonest) ||
 	    sl_list_empty(&limit->locked.waiting))
 		return;
 	limit->locked.tried_from = 0;
 	limit->locked.rate = 0;
-	limit_allow(limit, SL_MIN(allowed + 3, SOON_ALLOWED), now);
+	limit_allow(limit, allowed + (allowed < SOON_ALLOWED ? 3 : 1), now);
 }
 
-void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, bool waited, struct sl_list *out)
+void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, int64_t waited,
+                         struct sl_list *out)
 {
 	struct sl_http_limits *limits = limit->limits;
 
 	sl_mutex_lock(&limits->mutex);
 	limit_look(limit, now);
 	if (waited)
-		limit_add_some(limit, now);
+		limit_add_some(limit, waited, now);
 	limit->locked.active--;
 	limits->locked.active--;
 	limits_admit_locked(limits, out);

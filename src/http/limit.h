@@ -11,8 +11,8 @@ struct sl_http_request;
 /*
  * The limit of an origin (scheme://host:port): how many transfers it has at a time. A look compares the goodput of two
  * windows of time, before and after a change of the number. From a cold start the number doubles while the goodput
- * follows; until SOON_ALLOWED each answer to a short request that took longer to come than to pass adds three as well, because
- * connections that mostly wait are too few. Later it is tried in turn with a quarter more, kept if that brings more bytes per second, and with a fifth
+ * follows; each answer to a short request that took longer to come than to pass adds three as well; from SOON_ALLOWED
+ * on one, while answers come nearly as soon as the soonest did. Later it is tried in turn with a quarter more, kept if that brings more bytes per second, and with a fifth
  * less, kept if that brings as many. It is halved when the server says that it is overloaded, or refuses connections.
  */
 struct sl_http_limit {
@@ -38,6 +38,7 @@ struct sl_http_limit {
 		unsigned tried_from;    /* `allowed` before the trial that runs, or 0 */
 		unsigned pause;         /* windows until the next trial */
 		unsigned lost;          /* trials in a row that were taken back */
+		int64_t soonest;        /* ns: the shortest wait of a short transfer; 0: none yet */
 		int64_t since;          /* begin of the window */
 		int64_t halved;         /* when the server last was overloaded */
 		double rate;            /* bytes per ns before the trial; 0: not known */
@@ -66,9 +67,9 @@ struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const
 void sl_http_limit_release(struct sl_http_limit *limit);
 /* Returns true if the request has a permit; false if it waits in the list, for sl_http_limit_leave() of another. */
 bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *request);
-/* Gives a permit back; appends the requests, of any origin, that have a permit now. waited: the transfer spent most of its time
- * until the first byte of the answer. */
-void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, bool waited,
+/* Gives a permit back; appends the requests, of any origin, that have a permit now. waited: ns until the first byte of the
+ * answer, if a short transfer spent most of its time so; else 0. */
+void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, int64_t waited,
                          struct sl_list *out);
 /* Counts bytes of a body, and looks if it is time; appends as sl_http_limit_leave(). */
 void sl_http_limit_arrived(struct sl_http_limit *limit, size_t bytes, int64_t now,

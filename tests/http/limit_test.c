@@ -11,6 +11,8 @@ struct server {
 	double each, most; /* bytes a nanosecond: of one transfer, and of all together */
 	unsigned rtt;      /* ms */
 	unsigned worse;    /* transfers above which each more costs a percent of `most` */
+	unsigned
+		at_once; /* requests that it answers in a round trip; more wait for each other; 0: any number */
 };
 
 struct transfer {
@@ -47,6 +49,8 @@ static void start(struct simulation *s, struct sl_http_request *request)
 	s->random = s->random * 1103515245 + 12345;
 	t->share = 0.8 + (s->random >> 16) % 1000 / 2500.;
 	t->quiet = s->server->rtt;
+	if (s->server->at_once)
+		t->quiet = SL_MAX(t->quiet, t->quiet * s->count / s->server->at_once);
 	t->began = s->now;
 	t->first = 0;
 	if (s->count > s->connections) {
@@ -97,7 +101,8 @@ static void finish(struct simulation *s, unsigned i)
 
 	s->running[i] = s->running[--s->count];
 	sl_list_init(&ready);
-	sl_http_limit_leave(s->limit, s->now, s->now - over.began < 2 * over.first, &ready);
+	sl_http_limit_leave(s->limit, s->now, s->now - over.began < 2 * over.first ? over.first : 0,
+	                    &ready);
 	start_all(s, &ready);
 	if (sl_http_limit_enter(s->limit, request))
 		start(s, request);
@@ -112,7 +117,7 @@ static bool move(struct simulation *s, struct transfer *t, double bytes)
 		if (--t->quiet)
 			return false;
 		t->first = s->now - t->began;
-		sl_http_limit_answered(s->limit, s->server->rtt * INT64_C(1000000));
+		sl_http_limit_answered(s->limit, t->first);
 		return false;
 	}
 	sl_list_init(&ready);
@@ -177,6 +182,18 @@ TEST(short_transfers_do_not_wait_for_a_window)
 	begin(&s, &far);
 	run(&s, 120);
 	assert_in_range(atomic_load(&s.limit->allowed), 64, MOST);
+	end(&s);
+}
+
+/* The server answers the first of them at once and the others later: it has enough to do. */
+TEST(short_transfers_do_not_crowd_a_busy_server)
+{
+	const struct server near = {.each = 4, .most = 1000, .rtt = 2, .at_once = 16};
+	struct simulation s;
+
+	begin(&s, &near);
+	run(&s, 400);
+	assert_in_range(atomic_load(&s.limit->allowed), 64, 128);
 	end(&s);
 }
 
@@ -336,7 +353,7 @@ TEST(origins_share_the_turns)
 	assert_int_equal(begin_some(second, requests[1], EACH), TURNS / 4);
 	sl_list_init(&ready);
 	for (unsigned i = 0; i < TURNS; i++)
-		sl_http_limit_leave(i % 4 < 3 ? first : second, limits.most, false, &ready);
+		sl_http_limit_leave(i % 4 < 3 ? first : second, limits.most, 0, &ready);
 	assert_int_equal(first->locked.active, TURNS / 2);
 	assert_int_equal(second->locked.active, TURNS / 2);
 	assert_int_equal(limits.locked.active, TURNS);

@@ -23,7 +23,7 @@ import s3_server  # noqa: E402
 
 SLUICE = sys.argv[1]
 ROUNDS = 60 if os.environ.get("STRESS") else 4
-AT_ONCE = 64  # uploads at a time
+AT_ONCE = 256  # uploads at a time
 
 
 class Server(s3_server.Server):
@@ -125,13 +125,13 @@ def folder_of(files):
 
 
 def small_objects_go_up_many_at_a_time():
-    files = {f"{i % 7}/{i}": os.urandom(i % 5 * 1000) for i in range(200)}
+    files = {f"{i % 7}/{i}": os.urandom(i % 5 * 1000) for i in range(3 * AT_ONCE)}
     folder, server = folder_of(files), Server(together=16)
     done = sluice(server, "cp", "-rq", folder, "s3://up/to")
     assert done.returncode == 0, done.stderr
     assert server.objects == {f"to/{name}": data for name, data in files.items()}
     assert server.most >= 16, f"{server.most} at a time"
-    assert server.connections <= 64, f"{server.connections} connections"
+    assert server.connections <= AT_ONCE, f"{server.connections} connections"
     names = [os.path.join(folder, name) for name in files if name.startswith("3/")]
     server = Server(together=16)
     done = sluice(server, "cp", "-q", *names, "s3://up")
@@ -151,8 +151,8 @@ def files_of(count, chance=random):
 
 
 def a_server_that_honours_the_header_is_asked_once():
-    files, server = files_of(400), Server()
-    before = sorted(files)[::40]
+    files, server = files_of(4 * AT_ONCE), Server()
+    before = sorted(files)[::100]
     done = go_up(server, files, before=before)
     assert done.returncode == 1 and done.stderr.count("exists; use -f") == len(before), done.stderr
     assert server.objects == {f"to/{name}": b"before" if name in before else data for name, data in files.items()}
@@ -212,7 +212,7 @@ def an_interrupt_waits_for_no_answer():
 def no_object_is_lost(chance):
     habit = chance.choice(["honours", "honours", "ignores", "always", 400, 501, chance.random(), chance.random() ** 0.1])
     server = Server(habit, faults=chance.choice([0, 0, 0.02, 0.2]), seed=chance.random())
-    files = files_of(chance.choice([1, 2, 5, 40, 300]), chance)
+    files = files_of(chance.choice([1, 2, 5, 40, 600]), chance)
     before = [name for name in files if chance.random() < 0.2]
     done = go_up(server, files, before=before)
     said = f"{habit}, faults {server.faults}, {len(before)} of {len(files)} before: {done.stderr[-1000:]}"
