@@ -132,7 +132,7 @@ static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layou
 {
 	hsize_t most[SL_H5_RANK] = {layout->frames ? layout->frames : H5S_UNLIMITED};
 	hid_t list = creation_list(dataset->name, layout), type = sl_h5_type(layout->type);
-	uint64_t place;
+	uint64_t start;
 	int err;
 
 	dataset->extent[0] = layout->contiguous ? layout->frames : 0;
@@ -150,7 +150,7 @@ static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layou
 	if (!layout->sources)
 		return check_filters(dataset, layout);
 	/* HDF5 must not extend the list in its place, which may be longer than a page. */
-	err = sl_ordered_vfd_grant(&dataset->file->vfd, 1, false, &place);
+	err = sl_ordered_vfd_grant(&dataset->file->vfd, 1, false, &start);
 	return err ? sl_h5_fail(dataset->file, err, "there is no room for '%s'", dataset->name) : 0;
 }
 
@@ -180,11 +180,11 @@ static int add_own_attributes(struct sl_h5_dataset *dataset, const struct sl_h5_
 
 int sl_h5_offset_find(struct sl_h5_dataset *dataset)
 {
-	haddr_t place = H5Dget_offset(dataset->id);
+	haddr_t start = H5Dget_offset(dataset->id);
 
-	if (place == HADDR_UNDEF)
+	if (start == HADDR_UNDEF)
 		return sl_h5_fail(dataset->file, -EIO, "HDF5 has no place for '%s'", dataset->name);
-	dataset->place = place;
+	dataset->start = start;
 	return 0;
 }
 
@@ -198,7 +198,7 @@ static int dataset_reserve(struct sl_h5_dataset *dataset)
 
 	if (fstat(fd, &before) < 0)
 		return sl_h5_fail(dataset->file, -errno, "its length is not known");
-	done = TEMP_FAILURE_RETRY(fallocate(fd, 0, (off_t)dataset->place, bytes));
+	done = TEMP_FAILURE_RETRY(fallocate(fd, 0, (off_t)dataset->start, bytes));
 	err = done ? -errno : 0;
 	/* Not every file system can; then the flush sees. */
 	if (!err || err == -EOPNOTSUPP || err == -ENOSYS)
@@ -240,7 +240,7 @@ void sl_h5_dataset_free(struct sl_h5_dataset *dataset)
 		H5Aclose(dataset->error_attribute);
 	if (dataset->id >= 0)
 		H5Dclose(dataset->id);
-	free(dataset->parts);
+	free(dataset->partial);
 	for (unsigned i = 0; i < dataset->rank; i++)
 		free(dataset->scales[i]);
 	free(dataset->name);

@@ -316,7 +316,7 @@ const char *sl_h5_file_name(const struct sl_h5_file *file)
 	return file->own.named ? file->own.path : file->own.temporary;
 }
 
-int sl_h5_place_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *place)
+int sl_h5_space_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *start)
 {
 	int err = sl_h5_error(file);
 
@@ -324,7 +324,7 @@ int sl_h5_place_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *place)
 		return err;
 	err = sl_h5_room(file, bytes);
 	while (!err) {
-		err = sl_ordered_vfd_grant(&file->vfd, bytes, file->apart, place);
+		err = sl_ordered_vfd_grant(&file->vfd, bytes, file->apart, start);
 		if (!is_to_be_tried_again(file, err))
 			break;
 		err = 0;

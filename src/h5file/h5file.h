@@ -152,9 +152,9 @@ int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *l
  * that sl_h5_chunk_enter() makes a chunk of when its bytes are there.
  */
 const char *sl_h5_file_name(const struct sl_h5_file *file);
-int sl_h5_place_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *place);
+int sl_h5_space_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *start);
 int sl_h5_chunk_enter(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                      uint32_t mask, uint64_t place, size_t n);
+                      uint32_t mask, uint64_t start, size_t n);
 
 /*
  * Contiguous datasets: returns the offset of frame 0 in the file, a multiple of 4096 in new

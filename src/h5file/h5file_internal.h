@@ -58,11 +58,11 @@ struct sl_h5_dataset {
 	 */
 	uint64_t gather, chunk[SLUICE_FRAME_RANK_MOST], begun;
 	struct sl_h5_partial_chunk {
-		uint64_t place, bytes; /* 0: it is not there */
-	} * parts;
-	size_t part_count;
-	uint64_t part_bytes;     /* of each of them, when it is whole and has no filters */
-	uint64_t place;          /* offset of a contiguous dataset in the file */
+		uint64_t start, bytes; /* 0: it is not there */
+	} * partial;
+	size_t partial_count;
+	uint64_t partial_bytes;  /* of each of them, when it is whole and has no filters */
+	uint64_t start;          /* offset of a contiguous dataset in the file */
 	uint64_t frames;         /* complete frames */
 	uint64_t frames_written; /* of these, those that the attribute has */
 	hid_t frames_attribute;  /* see `counted` */
@@ -127,8 +127,7 @@ void sl_h5_dataset_free(struct sl_h5_dataset *dataset);
 /* At the end: frames of which only a part is stored are not to be seen, and a reader that makes the
  * dataset longer finds nothing there. */
 int sl_h5_dataset_trim(struct sl_h5_dataset *dataset);
-/* For chunks with several frames: room for their places, and those of the chunks that are there
- * in part. */
+/* For chunks with several frames: their records, and those of chunks that are partly there. */
 int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
 /* Writes scalars and attributes before a flush. */
 int sl_h5_dataset_flush(struct sl_h5_dataset *dataset);

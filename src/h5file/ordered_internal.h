@@ -8,10 +8,12 @@
 #include "h5file/ordered_vfd.h"
 
 #define PAGE 4096
+/* The largest off_t. */
+#define LAST_ADDRESS ((haddr_t)INT64_MAX)
 
-/* Space of a chunk that has moved. The file refers to it until the flush that comes next. */
-struct vfd_place {
-	struct vfd_place *next;
+/* Old space of a chunk with a new size. The file refers to it until the next flush. */
+struct spare_chunk {
+	struct spare_chunk *next;
 	haddr_t start;
 	hsize_t size;
 	uint64_t flushes; /* that there had been */
@@ -37,20 +39,20 @@ struct ordered_file {
 	bool superblock; /* is among it */
 	bool leaving;    /* settle writes it */
 	bool written;    /* it is, and is forgotten at the next call */
-	/* Raw data in memory that was lent, which settle writes, too; NULL: there is none. */
+	/* Raw data in the memory of a chunk, which settle writes, too; NULL: there is none. */
 	const void *noted;
 	haddr_t noted_start;
 	size_t noted_size;
-	struct vfd_place *places;   /* of chunks that have moved */
+	struct spare_chunk *spare;
 	struct sl_intervals pieces; /* of frames that were given up */
 	struct sl_ordered_vfd *vfd; /* the caller's */
 };
 
 /* Takes space for a chunk that the file does not refer to, or returns 0. */
 haddr_t sl_ordered_take(struct ordered_file *file, hsize_t size);
-/* The space of a chunk that has moved. */
+/* Keeps the old space of a chunk. */
 void sl_ordered_moved(struct ordered_file *file, haddr_t start, hsize_t size);
-void sl_ordered_forget_places(struct ordered_file *file);
+void sl_ordered_forget_space(struct ordered_file *file);
 /* Keeps the first error; returns this one. */
 int sl_ordered_keep_error(struct ordered_file *file, int error, uint64_t offset);
 /* Returns 0, -ESTALE if another program has made the file shorter, or another negative errno. */

@@ -8,8 +8,8 @@
  * of frames: datasets grow, and chunks are written. The caller
  *  - stores with H5Fflush and H5Fclose only. A flush of a single object leaves the rest behind:
  *    if this would make the file invalid, nothing is written until the next H5Fflush;
- *  - never rewrites a chunk with another size unless `moved` has its place, never shrinks or
- *    deletes: HDF5 reuses freed space at once, where the last flush may still have data;
+ *  - never rewrites a chunk with another size unless vfd->chunk says where it was, never shrinks
+ *    or deletes: HDF5 reuses freed space at once, where the last flush may still have data;
  *  - gives a new file its name (rename) after its first H5Fflush;
  *  - adds to a file that has its name a single object at a time, each with its H5Fflush;
  *  - uses files with offsets and lengths of 8 bytes, HDF5's default;
@@ -25,6 +25,26 @@
 
 #include "core/core.h"
 
+/* A call of HDF5 that writes a chunk: arguments of the driver, which HDF5 has no room for. The
+ * memory does not change until sl_ordered_vfd_settle(), which writes it. */
+struct sl_vfd_chunk {
+	struct {
+		const void *bytes;
+		size_t n;
+		size_t from, to; /* of these bytes, those to be written; both 0: all */
+		/* The bytes are in the file already, in this space of sl_ordered_vfd_grant():
+		 * HDF5 gets it where it asks for space, and nothing is written. 0: they are not. */
+		uint64_t granted;
+		/* A chunk that is written again with another size: its old space. HDF5 gives it
+		 * to the driver, which uses it again after the next flush. old_bytes 0: none. */
+		uint64_t old_start, old_bytes;
+	} in;
+	struct {
+		uint64_t start; /* where in the file the bytes belong */
+		bool old_freed;
+	} out;
+};
+
 struct sl_ordered_vfd {
 	/* Set by the caller. */
 	bool durable;        /* H5Fflush also brings it to the disk, in the same order */
@@ -34,25 +54,9 @@ struct sl_ordered_vfd {
 	/* At any time: H5Fflush writes nothing, and H5Fclose drops held blocks. HDF5 calls both
 	 * by itself when it is taken down at the end of the program. */
 	bool flush_blocked;
-	/* At any time: raw data in this memory, and the writes of H5Fflush, are deferred to
-	 * sl_ordered_vfd_settle(). The memory must not change until then. */
-	const void *lent;
-	size_t lent_bytes;
-	size_t lent_from, lent_to; /* of these bytes, those that are to be written; both 0: all */
-	uint64_t lent_place;       /* told: where in the file the first of them belongs */
-	bool deferred;             /* H5Fflush does so */
-	/*
-	 * Before a call that writes a chunk again with another size: the place and the bytes
-	 * that it has. HDF5 gives them to the driver then (moved_bytes is 0 behind the call),
-	 * which uses them again after the next flush.
-	 */
-	uint64_t moved, moved_bytes;
-	/*
-	 * Before a call that writes a chunk whose bytes are in the file: their place, which is of
-	 * sl_ordered_vfd_grant(). HDF5 gets it where it asks for one, and nothing is written.
-	 * lent_place is told as above: another place if HDF5 had one.
-	 */
-	uint64_t given;
+	bool deferred; /* at any time: the writes of H5Fflush are left to sl_ordered_vfd_settle() */
+	/* For the time of a call that writes a chunk; NULL: raw data is written at once. */
+	struct sl_vfd_chunk *chunk;
 	/* At any time: bytes that a flush may take at the end of the file, beside nodes for the
 	 * last chunk. */
 	uint64_t ahead;
@@ -120,11 +124,11 @@ int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes);
 
 /* Gives space at the end of the file to others, who write it by themselves; page: it begins with a
  * page. -ENOSPC or -EDQUOT as above. Called as settle is. */
-int sl_ordered_vfd_grant(struct sl_ordered_vfd *vfd, uint64_t bytes, bool page, uint64_t *place);
+int sl_ordered_vfd_grant(struct sl_ordered_vfd *vfd, uint64_t bytes, bool page, uint64_t *start);
 
 /* Writes bytes that HDF5 does not have in memory, in their place, while nothing is to be
  * flushed. */
-int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t place, const void *bytes, size_t n);
+int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t start, const void *bytes, size_t n);
 
 /* Space of a chunk that the file does not refer to any more: chunks that are written from now on may
  * come there. */

@@ -219,7 +219,7 @@ int sl_files_place(struct sl_rank_server *server, const struct sl_rank_message *
 	/* Several small chunks share what is lost at its end. */
 	if (server->node_count > 1)
 		out->bytes = sl_whole_pages(SL_MAX(want->a, want->b < SMALL ? 16 * want->b : 0));
-	return sl_h5_place_take(server->files[rank->file].h5, out->bytes, &out->place);
+	return sl_h5_space_take(server->files[rank->file].h5, out->bytes, &out->place);
 }
 
 /* -------------------------------------------------------------------------------------- frames */
