@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes the chunk of a frame that goes to the file: rounds, shuffles and compresses its
- * elements. Runs on the threads of the writer's pool; chunks that a flush stores in part are
- * made by the file thread.
+ * Makes a chunk as it goes to the file: elements of a frame are gathered, rounded, shuffled and
+ * compressed.
+ *
+ * Threads: the writer's pool; the file thread, for chunks of a bundle in a flush.
  */
 #include <errno.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Contiguous series: the engine writes their frames to the file, several at a time and without
- * HDF5, which only knows where the dataset lies. Writes are started by the file thread and
- * ended by the engine's threads.
+ * HDF5, which only knows where the dataset lies.
+ *
+ * Threads: the file thread starts writes; a thread of the engine ends them.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,7 +24,6 @@ int sl_direct_open(struct sluice_series *s)
 	return sluice_open(s->writer->ctx, path, &options, &s->file);
 }
 
-/* Ends a write. Called by the engine's thread that ends the operation. */
 static void direct_done(struct sluice_op *op)
 {
 	struct sl_frame *frame = sluice_op_user(op);
@@ -44,7 +44,7 @@ static void direct_done(struct sluice_op *op)
 		s->locked.counts.stored_bytes += s->geometry.frame_bytes;
 		frame->locked.written = true;
 	}
-	w->locked.writes--;
+	w->queue.writes--;
 	pthread_cond_signal(&w->work);
 	/* A thread that closes the writer waits for this write if the file thread has died. */
 	pthread_cond_broadcast(&w->progress);
@@ -69,12 +69,12 @@ void sl_direct_start_locked(struct sl_frame *frame) SL_UNCHECKED
 		s->locked.queued--;
 	frame->locked.writing = true;
 	frame->locked.write_begun = sl_now();
-	w->locked.writes++;
+	w->queue.writes++;
 	sl_mutex_unlock(&w->mutex);
 	rc = sl_op_submit(s->file, &r, direct_done);
 	sl_mutex_lock(&w->mutex);
 	if (rc) {
-		w->locked.writes--;
+		w->queue.writes--;
 		sl_writer_fail_locked(w, rc, "store", frame);
 	}
 }

@@ -129,7 +129,7 @@ void sl_writer_fail(struct sluice_writer *w, int error, const char *sentence);
 /* The flush that was asked for is over. */
 void sl_writer_flushed(struct sluice_writer *w);
 /* Asks on the file thread whether to try again on a full disk; waits for a while. */
-bool sl_file_thread_full(void *writer, int error);
+bool sl_disk_full(void *writer, int error);
 /* The disk is full, for another process, which waits (0: no more). */
 void sl_writer_full(struct sluice_writer *w, int error);
 

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Division of frames into chunks, and the position of a chunk's bytes in its frame. No state;
- * any thread. */
+/*
+ * Division of frames into chunks, and the position of a chunk's bytes in the frame.
+ *
+ * Threads: any. No state.
+ */
 #include <errno.h>
+#include <string.h>
 
 #include "frames/frames_internal.h"
 
@@ -109,4 +113,23 @@ bool sl_block_run(const struct sl_geometry *g, const struct sl_block *block, uin
 	}
 	++*at;
 	return true;
+}
+
+bool sl_geometry_lies_whole(const struct sl_geometry *g)
+{
+	struct sl_block first, last;
+
+	sl_geometry_block(g, 0, &first);
+	sl_geometry_block(g, g->chunks - 1, &last);
+	return first.whole && last.whole;
+}
+
+void sl_chunk_choose(size_t element, unsigned rank, const uint64_t *shape, unsigned threads,
+                     uint64_t *chunk)
+{
+	struct sl_geometry g = {.element = element, .rank = rank};
+
+	memcpy(g.shape, shape, rank * sizeof(*shape));
+	sl_geometry_choose(&g, threads);
+	memcpy(chunk, g.chunk, rank * sizeof(*chunk));
 }

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options of a series: checked, and completed with defaults. Any thread. */
+/*
+ * Options of a series, checked and completed with defaults.
+ *
+ * Threads: any. No state.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames from device memory, in stream order: a write to a file that is the memory of the
- * series' frames. So the engine's rules for rings, streams and devices apply; its pieces are
- * copied by the writer's pool.
+ * Frames from device memory, in stream order: a write to a file over the memory of the series'
+ * frames. So the engine's rules for rings, streams and devices apply.
+ *
+ * Threads: the program's submit; the writer's pool copies the pieces; a thread of the engine ends
+ * the operation.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,8 +91,7 @@ int sl_memory_file_open(struct sluice_series *s)
 
 /* ------------------------------------------------------------------------------------- frames */
 
-/* Ends a copy. Called by the thread that ends the operation, maybe before the frame is in its
- * queue. */
+/* Ends a copy, maybe before the frame is in the queue. */
 static void device_copy_done(struct sluice_op *op)
 {
 	struct sl_frame *frame = sluice_op_user(op);
@@ -110,7 +110,7 @@ static void device_copy_done(struct sluice_op *op)
 		frame->locked.filled = true;
 	}
 	/* Behind this nothing of the writer is touched. */
-	w->locked.copies--;
+	w->queue.copies--;
 	pthread_cond_broadcast(&w->progress);
 	sl_mutex_unlock(&w->mutex);
 }
@@ -132,13 +132,13 @@ static int start_copy(struct sl_frame *frame, const void *from, sluice_stream st
 	r.user = frame;
 	sl_mutex_lock(&w->mutex);
 	frame->locked.filled = false;
-	w->locked.copies++;
+	w->queue.copies++;
 	sl_mutex_unlock(&w->mutex);
 	rc = sl_op_submit(s->memory_file, &r, device_copy_done);
 	if (!rc)
 		return 0;
 	sl_mutex_lock(&w->mutex);
-	w->locked.copies--;
+	w->queue.copies--;
 	s->locked.incoming--;
 	sl_frame_recycle_locked(frame);
 	pthread_cond_broadcast(&w->progress);

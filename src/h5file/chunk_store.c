@@ -368,7 +368,7 @@ int sl_h5_dataset_trim(struct sl_h5_dataset *dataset)
 
 int sl_h5_dataset_flush(struct sl_h5_dataset *dataset)
 {
-	int err = sl_h5_scalars_flush(dataset);
+	int err = dataset->scalar_count ? sl_h5_scalars_flush(dataset) : 0;
 
 	return err ? err : flush_attributes(dataset);
 }

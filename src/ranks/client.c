@@ -298,7 +298,7 @@ static int client_write(struct sl_client *client, const char *bytes, size_t n, u
 
 		if (err == -EINTR)
 			continue;
-		if ((err == -ENOSPC || err == -EDQUOT) && sl_file_thread_full(client->writer, err))
+		if ((err == -ENOSPC || err == -EDQUOT) && sl_disk_full(client->writer, err))
 			continue;
 		if (err)
 			return sl_fail(err, "rank %d cannot write '%s' at byte %llu: %s",
