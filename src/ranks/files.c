@@ -183,43 +183,43 @@ int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
 	return rc;
 }
 
-/* -------------------------------------------------------------------------------------- places */
+/* --------------------------------------------------------------------------------------- space */
 
-/* Keeps the rest of a place for chunks that fit into it; the smallest are given up. */
+/* Keeps the rest of a space for smaller chunks; the smallest rests are given up. */
 static void rest_keep(struct sl_rank_server *server, struct sl_server_rest rest)
 {
 	struct sl_server_rest *smallest = server->rests;
 
 	for (size_t i = 0; i < SL_SERVER_RESTS; i++)
-		if (server->rests[i].bytes < smallest->bytes)
+		if (server->rests[i].space.bytes < smallest->space.bytes)
 			smallest = &server->rests[i];
-	if (rest.bytes > smallest->bytes)
+	if (rest.space.bytes > smallest->space.bytes)
 		*smallest = rest;
 }
 
 /* No page of a file is written on two nodes: new space has whole pages, and its rest stays on the node. */
-int sl_files_place(struct sl_rank_server *server, const struct sl_rank_message *want,
-                   struct sl_rank_message *out)
+int sl_files_space(struct sl_rank_server *server, const struct sl_rank_message *of,
+                   struct sl_rank_space *out)
 {
-	const struct sl_server_rank *rank = &server->rank[want->from];
+	const struct sl_server_rank *rank = &server->rank[of->from];
+	uint64_t bytes = of->want.bytes, least = of->want.least;
 
-	rest_keep(server, (struct sl_server_rest){want->place, want->bytes, rank->node});
+	rest_keep(server, (struct sl_server_rest){of->want.rest, rank->node});
 	for (size_t i = 0; i < SL_SERVER_RESTS; i++) {
-		struct sl_server_rest *rest = &server->rests[i];
+		struct sl_rank_space *rest = &server->rests[i].space;
 
-		if (rest->bytes < want->b || rest->node != rank->node)
+		if (rest->bytes < least || server->rests[i].node != rank->node)
 			continue;
-		out->place = rest->place;
-		out->bytes = SL_MIN(rest->bytes, want->a);
-		rest->place += out->bytes;
+		*out = (struct sl_rank_space){rest->start, SL_MIN(rest->bytes, bytes)};
+		rest->start += out->bytes;
 		rest->bytes -= out->bytes;
 		return 0;
 	}
-	out->bytes = want->a;
-	/* Several small chunks share what is lost at its end. */
+	out->bytes = bytes;
+	/* Several small chunks have the loss at its end in common. */
 	if (server->node_count > 1)
-		out->bytes = sl_whole_pages(SL_MAX(want->a, want->b < SMALL ? 16 * want->b : 0));
-	return sl_h5_space_take(server->files[rank->file].h5, out->bytes, &out->place);
+		out->bytes = sl_whole_pages(SL_MAX(bytes, least < SMALL ? 16 * least : 0));
+	return sl_h5_space_take(server->files[rank->file].h5, out->bytes, &out->start);
 }
 
 /* -------------------------------------------------------------------------------------- frames */
@@ -234,10 +234,10 @@ static int enter_message(const struct sl_rank_server *server, const struct sl_se
 	uint64_t offset[SLUICE_FRAME_RANK_MOST];
 	int rc = 0;
 
-	for (uint32_t i = 0; !rc && i < message->count; i++) {
+	for (uint32_t i = 0; !rc && i < message->frame.count; i++) {
 		sl_blocks_offset(&ss->layout, records[i].chunk, offset);
-		rc = sl_h5_chunk_enter(dataset, message->frame, offset, records[i].mask,
-		                       records[i].place, records[i].length);
+		rc = sl_h5_chunk_enter(dataset, message->frame.frame, offset, records[i].mask,
+		                       records[i].start, records[i].length);
 	}
 	return rc;
 }
@@ -251,8 +251,8 @@ int sl_files_enter(struct sl_rank_server *server, struct sl_server_series *ss,
 
 	sl_list_each_of (of, &slot->messages, struct sl_rank_message, link) {
 		lowest = lowest && lowest->from < of->from ? lowest : of;
-		chunks += of->count;
-		ss->max_error = SL_MAX(ss->max_error, of->error);
+		chunks += of->frame.count;
+		ss->max_error = SL_MAX(ss->max_error, of->frame.max_error);
 	}
 	if (chunks != ss->chunks)
 		rc = sl_fail(-EPROTO, "frame %llu of '%s' came in %llu chunks instead of %llu",

@@ -78,7 +78,7 @@ static int take_step(struct sl_client *client, struct sl_rank_message head, cons
 {
 	char *bytes = NULL;
 	size_t count = 0;
-	FILE *to = head.rc ? NULL : open_memstream(&bytes, &count);
+	FILE *to = head.step.rc ? NULL : open_memstream(&bytes, &count);
 
 	if (to) {
 		fwrite(body, n, 1, to);
@@ -86,11 +86,11 @@ static int take_step(struct sl_client *client, struct sl_rank_message head, cons
 			for (size_t s = 0; names[i].list && s < names[i].count; s++)
 				fwrite(names[i].list[s], strlen(names[i].list[s]) + 1, 1, to);
 	}
-	if (!head.rc && (!to || fclose(to)))
-		head.rc = sl_fail(-ENOMEM, "no memory");
-	head.rc = sl_client_step(client, head, bytes, count, deadline, result);
+	if (!head.step.rc && (!to || fclose(to)))
+		head.step.rc = sl_fail(-ENOMEM, "no memory");
+	head.step.rc = sl_client_step(client, head, bytes, count, deadline, result);
 	free(bytes);
-	return head.rc;
+	return head.step.rc;
 }
 
 /* Both steps: rank 0 makes the file, the others open it. */
@@ -98,7 +98,7 @@ static int take_steps_open(struct sl_client *client, int rc, const char *path,
                            const struct sluice_writer_options *o)
 {
 	int64_t deadline = o->open_ms > 0 ? sl_deadline(o->open_ms) : SL_FOREVER;
-	struct sl_rank_message head = {.kind = SL_STEP_OPEN, .rc = rc}, *result;
+	struct sl_rank_message head = {.kind = SL_STEP_OPEN, .step = {.rc = rc}}, *result;
 	struct sl_open_body body = {
 		.layout_bytes = sizeof(struct sl_h5_layout), .o = *o, .node = client->link.t.node};
 	const char *name;
@@ -120,7 +120,7 @@ static int take_steps_open(struct sl_client *client, int rc, const char *path,
 	else if (!client->path)
 		rc = sl_fail(-ENOMEM, "no memory");
 	free(result);
-	head = (struct sl_rank_message){.kind = SL_STEP_OPENED, .rc = rc};
+	head = (struct sl_rank_message){.kind = SL_STEP_OPENED, .step = {.rc = rc}};
 	return sl_client_step(client, head, NULL, 0, deadline, NULL);
 }
 
@@ -269,7 +269,7 @@ static int block_options(struct adding_block *a, const struct sluice_series_opti
 
 static int take_step_add(struct adding_block *a, int rc, struct sl_rank_message **result)
 {
-	struct sl_rank_message head = {.kind = SL_STEP_ADD, .rc = rc};
+	struct sl_rank_message head = {.kind = SL_STEP_ADD, .step = {.rc = rc}};
 	const struct named names[LISTS] = {
 		{&a->name, 1}, {a->o.scalars, a->o.scalar_count}, {a->o.dimensions, a->o.rank + 1}};
 	struct sl_add_body body = {.o = a->o};
@@ -350,8 +350,8 @@ static int take_steps_add(struct adding_block *a, int rc, struct sluice_series *
 	rc = take_step_add(a, rc, &result);
 	if (rc)
 		return rc;
-	head.rc = rank_series_new(a, (const struct sl_added_body *)(result + 1), &rs);
-	head.a = !head.rc && rs->share ? rs->share->count - rs->share->sent : 0;
+	head.step.rc = rank_series_new(a, (const struct sl_added_body *)(result + 1), &rs);
+	head.step.chunks = !head.step.rc && rs->share ? rs->share->count - rs->share->sent : 0;
 	free(result);
 	rc = sl_client_step(a->client, head, NULL, 0, a->deadline, &result);
 	if (rc) {

@@ -27,49 +27,89 @@
 #include "h5file/h5file.h"
 
 enum sl_message_kind {
-	/* Steps that all ranks take together, answered by RESULT. */
+	/* Steps, answered by RESULT. Then come the arguments; with an error the sentence. */
 	SL_STEP_OPEN,
 	SL_STEP_OPENED,
 	SL_STEP_ADD,
 	SL_STEP_ADDED,
 	SL_STEPS,
 	/* To rank 0. */
-	SL_MESSAGE_END, /* a: discarded. Answered by OVER */
-	SL_MESSAGE_WANT, /* a: bytes, b: of these at least; the rest of the last place: place, bytes */
-	SL_MESSAGE_FRAME, /* series, frame, error; scalars and `count` of sl_rank_record */
-	SL_MESSAGE_FLUSH, /* of all frames that were told */
-	SL_MESSAGE_FAIL,  /* rc, the sentence */
-	SL_MESSAGE_LATE,  /* a: the step that the rank waits for no longer */
+	SL_MESSAGE_END,   /* answered by OVER */
+	SL_MESSAGE_WANT,  /* answered by SPACE */
+	SL_MESSAGE_FRAME, /* then come scalars, and `count` of sl_rank_record */
+	SL_MESSAGE_FLUSH, /* of all frames told so far; answered by FLUSHED */
+	SL_MESSAGE_FAIL,  /* then comes the sentence */
+	SL_MESSAGE_LATE,  /* the rank waits for a step no longer */
 	/* From rank 0. */
-	SL_MESSAGE_RESULT, /* series: kind of the step; rc and the sentence, or an answer */
+	SL_MESSAGE_RESULT, /* then comes the answer; with an error the sentence */
 	SL_MESSAGE_OVER,   /* all ranks have ended, or this one need not wait for them */
-	SL_MESSAGE_PLACE,  /* place, bytes */
-	SL_MESSAGE_STATE, /* series; a: complete frames, b: visible; struct sl_rank_names: behind */
-	SL_MESSAGE_LEFT,  /* series, frame: that never come from rank a, which has ended */
+	SL_MESSAGE_SPACE,
+	SL_MESSAGE_STATE, /* then comes struct sl_rank_names: behind */
+	SL_MESSAGE_LEFT,
 	SL_MESSAGE_FLUSHED,
-	SL_MESSAGE_FAILED, /* rc, the sentence */
-	SL_MESSAGE_FULL,   /* rc: of the disk, or 0 */
+	SL_MESSAGE_FAILED, /* then comes the sentence */
+	SL_MESSAGE_FULL,
 	/* Between ranks. */
-	SL_MESSAGE_PART, /* series, frame; a: chunk; its elements */
+	SL_MESSAGE_PART, /* then come the elements */
 };
 
-/* The head of a message; its body follows. */
+/* Space in a file for chunks. */
+struct sl_rank_space {
+	uint64_t start, bytes;
+};
+
+/* The head of a message, with a struct for each kind that has fields. */
 struct sl_rank_message {
-	/* Of a message that has arrived: it may be in a list, has a sender, and so many bytes after its head. */
+	/* After its arrival: it may be in a list, has a sender, and so many bytes after its head. */
 	struct sl_list link;
 	size_t n;
 	int32_t from;
 	/* Sent. */
 	uint32_t kind;
-	int32_t rc;
-	uint32_t series, count;
-	uint64_t frame, a, b, place, bytes;
-	double error;
+	union {
+		struct {
+			int32_t rc;
+			uint64_t chunks; /* SL_STEP_ADDED: of the dataset, stored by this rank */
+		} step;
+		struct {
+			bool discarded;
+		} end;
+		struct {
+			uint64_t bytes, least;     /* wanted, and needed at once */
+			struct sl_rank_space rest; /* of the last space */
+		} want;
+		struct sl_rank_space space;
+		struct {
+			uint32_t series, count;
+			uint64_t frame;
+			double max_error;
+		} frame;
+		struct {
+			int32_t error; /* FULL: 0: the disk has room again */
+		} failed;              /* FAIL, FAILED and FULL */
+		struct {
+			uint32_t step;
+			int32_t rc;
+		} result; /* RESULT and LATE */
+		struct {
+			uint32_t series;
+			uint64_t complete, visible; /* frames */
+		} state;
+		/* Frames from this number on never come from a rank, which has ended. */
+		struct {
+			uint32_t series;
+			uint64_t frame, rank;
+		} left;
+		struct {
+			uint32_t series;
+			uint64_t frame, chunk;
+		} part;
+	};
 };
 
-/* A chunk that is written. */
+/* A chunk in the file. */
 struct sl_rank_record {
-	uint64_t chunk, place; /* chunk: its number in the grid of the dataset */
+	uint64_t chunk, start; /* chunk: its number in the grid of the dataset */
 	uint32_t length, mask;
 };
 
@@ -162,7 +202,7 @@ struct sl_rank_series {
 /* What a thread of this rank waits for. */
 enum sl_answer {
 	SL_ANSWER_STEP,
-	SL_ANSWER_PLACE,
+	SL_ANSWER_SPACE,
 	SL_ANSWERS,
 };
 
@@ -173,11 +213,11 @@ struct sl_client {
 	struct sl_rank_server *server; /* of rank 0; NULL: another has the file */
 	struct sluice_writer *writer;
 	unsigned threads;
-	/* The file thread's: the file, and space that is left for its chunks. */
+	/* The file thread's: the file, and the space left for chunks. */
 	int fd;
 	char *path; /* the name that it has or will have */
 	bool sync;
-	uint64_t place, left;
+	struct sl_rank_space space;
 
 	struct sl_mutex adding; /* one series at a time */
 	struct sl_mutex registry;
@@ -242,7 +282,7 @@ struct sl_added_body {
 	struct sluice_block blocks[]; /* by rank; behind them ints, the numbers of their files */
 };
 
-/* Rests of places that are kept. */
+/* Rests of space, at most. */
 #define SL_SERVER_RESTS 64
 
 struct sl_server_series {
@@ -308,9 +348,9 @@ struct sl_rank_server {
 	size_t series_count;
 	struct sl_server_series *fresh; /* between the two steps of adding it */
 	struct sl_server_rest {
-		uint64_t place, bytes;
+		struct sl_rank_space space;
 		int node;
-	} rests[SL_SERVER_RESTS]; /* of places, and where they are used */
+	} rests[SL_SERVER_RESTS]; /* of space, and where it is used */
 	int error;
 };
 
@@ -321,15 +361,22 @@ void sl_server_lose(struct sl_rank_server *server);
 /* After all ranks have ended, or messages are lost: waits for the end of its thread; frees it. */
 void sl_server_join(struct sl_rank_server *server);
 void sl_server_free(struct sl_rank_server *server);
+void sl_server_tell(struct sl_rank_server *server, int to, const struct sl_rank_message *head,
+                    const void *body, size_t n);
+void sl_server_tell_all(struct sl_rank_server *server, const struct sl_rank_message *head,
+                        const void *body, size_t n);
+/* The disk is full (0: no more). */
+void sl_server_tell_full(struct sl_rank_server *server, int error);
+/* Asks whether to try again on a full disk, see sl_h5_file_options. */
+bool sl_server_full(void *server, int error);
+void sl_server_drop_steps(struct sl_rank_server *server);
+void sl_server_slot_clear(struct sl_server_slot *slot);
+void sl_server_series_free(struct sl_server_series *ss);
 /* Keeps the first error, and tells all ranks. */
 void sl_server_fail(struct sl_rank_server *server, int error, const char *sentence);
 /* The error that a rank has sent with its sentence, which gets the number of the rank. */
-int sl_server_rank_error(const struct sl_rank_server *server, const struct sl_rank_message *of);
-void sl_server_tell(struct sl_rank_server *server, int to, const struct sl_rank_message *head,
-                    const void *body, size_t n);
-/* Asks whether to try again on a full disk, see sl_h5_file_options. */
-bool sl_server_full(void *server, int error);
-void sl_server_series_free(struct sl_server_series *ss);
+int sl_server_rank_error(const struct sl_rank_server *server, const struct sl_rank_message *of,
+                         int error);
 /* All ranks have taken the step: answers. */
 void sl_server_step(struct sl_rank_server *server);
 /* A rank waits no longer for its step: fails it, with the names of those that have not taken it. */
@@ -343,8 +390,8 @@ int sl_files_open(struct sl_rank_server *server);
 int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
                  const struct sl_h5_set_options *set, bool check, uint64_t *first);
 /* Space for chunks of the rank that asks: what it asks for, if possible with what follows soon. */
-int sl_files_place(struct sl_rank_server *server, const struct sl_rank_message *want,
-                   struct sl_rank_message *out);
+int sl_files_space(struct sl_rank_server *server, const struct sl_rank_message *of,
+                   struct sl_rank_space *out);
 /* The chunks of the next frame get into the index, and the frame is one of all datasets. */
 int sl_files_enter(struct sl_rank_server *server, struct sl_server_series *ss,
                    const struct sl_server_slot *slot);

@@ -19,7 +19,7 @@ static const void *body_of(const struct sl_rank_server *server, int rank)
 
 static void answer_all(struct sl_rank_server *server, int rc, const void *body, size_t n)
 {
-	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .series = server->step, .rc = rc};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .result = {server->step, rc}};
 
 	for (int r = 0; r < server->ranks; r++)
 		sl_server_tell(server, r, &head, rc ? sluice_last_message() : body,
@@ -30,8 +30,9 @@ static void answer_all(struct sl_rank_server *server, int rc, const void *body, 
 static int step_error(const struct sl_rank_server *server)
 {
 	for (int r = 0; r < server->ranks; r++)
-		if (server->rank[r].step->rc)
-			return sl_server_rank_error(server, server->rank[r].step);
+		if (server->rank[r].step->step.rc)
+			return sl_server_rank_error(server, server->rank[r].step,
+			                            server->rank[r].step->step.rc);
 	return 0;
 }
 
@@ -102,7 +103,7 @@ static const struct field open_fields[] = {
 /* Each rank gets the name by which it opens the file of its chunks, and that for people. */
 static int answer_open(struct sl_rank_server *server)
 {
-	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .series = server->step};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .result = {server->step, 0}};
 
 	for (int r = 0; r < server->ranks; r++) {
 		const struct sl_server_file *file = &server->files[server->rank[r].file];
@@ -267,7 +268,7 @@ static void step_added(struct sl_rank_server *server)
 	if (ss && !rc)
 		rc = sl_files_add(server, ss, &set, false, &first);
 	for (int r = 0; ss && !rc && r < server->ranks; r++)
-		ss->chunks += server->rank[r].step->a;
+		ss->chunks += server->rank[r].step->step.chunks;
 	if (ss && !rc) {
 		server->series[server->series_count++] = ss;
 		dataset = ss->datasets[0];
