@@ -432,6 +432,7 @@ static void client_ended(struct sl_sink *sink, int error, const char *sentence)
 {
 	struct sl_client *client = client_of_sink(sink);
 	struct sl_rank_message head = {.kind = SL_MESSAGE_FAIL, .failed = {error}};
+	struct sl_outgoing *out = NULL;
 	bool told;
 
 	sl_mutex_lock(&client->mutex);
@@ -440,8 +441,14 @@ static void client_ended(struct sl_sink *sink, int error, const char *sentence)
 	client->locked.told |= !told;
 	pthread_cond_broadcast(&client->answer);
 	sl_mutex_unlock(&client->mutex);
+	/* Not by sl_link_tell(), which ends in the writer's mutex without memory. Rank 0 then hears
+	 * of the end alone, after fewer frames. */
 	if (!told)
-		sl_link_tell(&client->link, 0, &head, sentence, strlen(sentence));
+		out = sl_link_message(&head, strlen(sentence));
+	if (!out)
+		return;
+	memcpy(&out->head + 1, sentence, strlen(sentence));
+	sl_link_send(&client->link, 0, out);
 }
 
 static void client_unclosed(struct sl_sink *sink, struct sl_rank_names *names)
