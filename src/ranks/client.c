@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sink of a rank's writer. The file thread writes chunks to places that rank 0 has given, and posts the messages;
- * the thread of the link, or the program in calls of the writer, takes the answers.
+ * The sink of a rank's writer: chunks are written to space from rank 0, and rank 0 is told where.
+ *
+ * Threads: the file thread writes chunks and posts messages; the thread of the link, or the program in calls of the
+ * writer, takes answers.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +14,7 @@
 #include "ranks/ranks_internal.h"
 
 #define PUMP_NS ((int64_t)200000)
-/* For rank 0 to name the ranks that are missing. */
+/* For rank 0 to name the missing ranks. */
 #define LATE_NS ((int64_t)1000000000)
 
 static struct sl_client *client_of_sink(struct sl_sink *sink)
@@ -43,18 +45,18 @@ static void client_answer(struct sl_client *client, struct sl_rank_message *mess
 	}
 	pthread_cond_broadcast(&client->answer);
 	sl_mutex_unlock(&client->mutex);
-	/* After a time-out an answer comes that nobody expects. */
+	/* After a time-out nobody expects the answer. */
 	free(message);
 }
 
-/* Rank 0 has failed, or has heard that another has; over: or there is no way to it. */
+/* Rank 0 has failed, or has heard of a failed rank; over: or there is no way to it. */
 static void client_failed(struct sl_client *client, int error, const char *sentence, bool over)
 {
 	sl_mutex_lock(&client->mutex);
 	client->locked.told = true;
 	client->locked.over |= over;
 	sl_mutex_unlock(&client->mutex);
-	/* First the writer, for which this is not the same as the end of the file thread's waits. */
+	/* First the writer: waits of the file thread end with its error. */
 	if (client->writer)
 		sl_writer_fail(client->writer, error, sentence);
 	sl_mutex_lock(&client->mutex);
@@ -73,8 +75,7 @@ static struct sl_rank_series *client_series_locked(struct sl_client *client, uin
 	return rs && rs->series ? rs : NULL;
 }
 
-/* The part of a chunk that comes from a rank; parts are in the order of chunks, and those of a chunk in that of ranks.
- * The number of parts: there is none. */
+/* Finds a part by chunk and rank, in this order. The number of parts: there is none. */
 static size_t part_find(const struct sl_share *share, uint64_t chunk, int from)
 {
 	size_t low = 0, high = share->part_count;
@@ -94,7 +95,7 @@ static size_t part_find(const struct sl_share *share, uint64_t chunk, int from)
 	return share->part_count;
 }
 
-/* Returns false if the message is wrong. A part that is taken belongs to the file thread, which frees it. */
+/* Returns false if the message is wrong. A part belongs to the file thread from then on. */
 static bool client_take_locked(struct sl_client *client, struct sl_rank_message **message)
 	SL_REQUIRES(&client->registry)
 {
@@ -189,7 +190,7 @@ void sl_client_broken(void *argument, int gone, int error)
 
 /* --------------------------------------------------------------------------------------- steps */
 
-/* Waits for an answer; ended by it, a failure, or the deadline. pump: this is a thread of the program. */
+/* Waits for an answer; ended by it, a failure, or the deadline. pump: this is the program's thread. */
 static bool client_wait_locked(struct sl_client *client, bool pump, int64_t deadline)
 	SL_REQUIRES(&client->mutex)
 {
@@ -243,7 +244,7 @@ int sl_client_step(struct sl_client *client, struct sl_rank_message head, const 
 		return sl_fail(-ETIMEDOUT, "rank 0 does not answer: it has not called this, or its "
 		                           "calls make no progress");
 	if (!answer) {
-		/* Without a writer this rank has refused its arguments. */
+		/* Without a writer this rank has refused the arguments. */
 		rc = client->writer ? sl_writer_check(client->writer) : rc;
 		return rc ? rc : sl_fail(-ECANCELED, "the writer has ended");
 	}
@@ -283,7 +284,7 @@ static int client_take_space(struct sl_client *client, size_t n, uint64_t waitin
 	if (n <= client->space.bytes)
 		return 0;
 	sl_link_tell(&client->link, 0, &head, NULL, 0);
-	/* Ended by rank 0, or the failure or discard of this writer. */
+	/* Ended by rank 0, or by this writer's failure or discard. */
 	answer = client_await(client, SL_ANSWER_SPACE, false, SL_FOREVER, &late);
 	if (!answer)
 		return sl_fail(-ECANCELED, "the writer has ended");
@@ -315,7 +316,7 @@ static int client_write(struct sl_client *client, const char *bytes, size_t n, u
 
 /* -------------------------------------------------------------------------------------- frames */
 
-/* Begins the message of a frame: scalars, then records. */
+/* Begins a frame's message: scalars, then records. */
 static int frame_message(struct sl_rank_series *rs, uint64_t frame)
 {
 	struct sl_rank_message head = {.kind = SL_MESSAGE_FRAME,
@@ -341,7 +342,7 @@ static void part_sent(struct sl_outgoing *out)
 	free(out);
 }
 
-/* The bytes of the message are memory of the share. */
+/* The message lies in the share's memory. */
 static int send_part(struct sl_client *client, struct sl_rank_series *rs,
                      const struct sl_sink_chunk *chunk)
 {
@@ -396,7 +397,7 @@ static int client_frame(struct sl_sink *sink, struct sl_share *share, uint64_t f
 	struct sl_rank_series *rs = share->user;
 	int rc = frame_message(rs, frame);
 
-	/* Rank 0 cannot bring the bytes of another machine to the disk. */
+	/* Rank 0 cannot bring another machine's bytes to the disk. */
 	if (!rc && client->sync && fdatasync(client->fd))
 		rc = sl_fail(-errno, "rank %d cannot sync '%s': %s", client->rank, client->path,
 		             sl_error_text(-errno));
@@ -494,7 +495,7 @@ void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
 	for (size_t i = 0; i < client->registered.series_count; i++) {
 		struct sl_rank_series *rs = client->registered.series[i];
 
-		/* A transport that still has it keeps it. */
+		/* A transport may still read it. */
 		if (!empty && rs->share)
 			rs->share->outgoing = NULL;
 		free(rs->frame);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The HDF5 files of rank 0: one, or with SLUICE_WRITER_NODE_FILES one more for each node. Then the chunks of a rank are in
- * the file of its node, and the first file has virtual datasets. It is flushed last, so that the frames that it counts are
- * in all files. Called by the server's thread, with server->using.
+ * The HDF5 files in rank 0: a single file, or with SLUICE_WRITER_NODE_FILES another for each node. Then a rank's chunks are
+ * in the node's file, and the first file has virtual datasets. It is flushed last, so that all files have the frames it
+ * counts.
+ *
+ * Threads: the server's, with server->using.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -41,7 +43,7 @@ int sl_files_open(struct sl_rank_server *server)
 	size_t count = 1;
 	int rc = 0;
 
-	/* Nodes are in the order of their lowest ranks. */
+	/* Nodes are ordered by their lowest ranks. */
 	for (int r = 0; r < server->ranks; r++) {
 		const struct sl_open_body *body = (void *)(server->rank[r].step + 1);
 		struct sl_server_rank *rank = &server->rank[r];
@@ -90,7 +92,7 @@ static bool source_join(struct sl_h5_source *source, const struct sl_h5_source *
 	return true;
 }
 
-/* The blocks of the ranks, of which those that lie side by side in a file are a single source. Returns their number. */
+/* The ranks' blocks; blocks side by side in a file are a single source. Returns the number of sources. */
 static size_t sources_fill(const struct sl_rank_server *server, const struct sl_server_series *ss,
                            struct sl_h5_source *out)
 {
@@ -116,7 +118,7 @@ static size_t sources_fill(const struct sl_rank_server *server, const struct sl_
 	return count;
 }
 
-/* The first dataset, which is virtual if the others have the chunks. out: NULL in a check, here and below. */
+/* The first dataset, virtual if others have the chunks. out: NULL in a check, here and below. */
 static int first_add(struct sl_rank_server *server, struct sl_server_series *ss,
                      const struct sl_h5_set_options *set, struct sl_h5_dataset **out,
                      uint64_t *first)
@@ -138,7 +140,7 @@ static int first_add(struct sl_rank_server *server, struct sl_server_series *ss,
 	return rc;
 }
 
-/* The dataset in the file of a node has the chunks alone, and as many frames as the first dataset counts. */
+/* The dataset in a node's file: chunks alone, and as many frames as the first dataset counts. */
 static int part_add(struct sl_rank_server *server, struct sl_server_series *ss, size_t number,
                     const struct sl_h5_set_options *set, struct sl_h5_dataset **out, uint64_t first)
 {
@@ -148,7 +150,7 @@ static int part_add(struct sl_rank_server *server, struct sl_server_series *ss, 
 
 	its.at = true;
 	its.frame = first;
-	/* All have the chunks and filters of the file of the first node. */
+	/* All have the chunks and filters of the first node's file. */
 	if (number > 1)
 		its.chunk = its.codec = its.shuffle = true;
 	rc = sl_h5_dataset_add(server->files[number].h5, ss->name, &ss->layout, &its, out, &first);
@@ -185,7 +187,7 @@ int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
 
 /* --------------------------------------------------------------------------------------- space */
 
-/* Keeps the rest of a space for smaller chunks; the smallest rests are given up. */
+/* Keeps a rest for smaller chunks; the smallest rests are given up. */
 static void rest_keep(struct sl_rank_server *server, struct sl_server_rest rest)
 {
 	struct sl_server_rest *smallest = server->rests;
@@ -216,7 +218,7 @@ int sl_files_space(struct sl_rank_server *server, const struct sl_rank_message *
 		return 0;
 	}
 	out->bytes = bytes;
-	/* Several small chunks have the loss at its end in common. */
+	/* The end is lost once for several small chunks. */
 	if (server->node_count > 1)
 		out->bytes = sl_whole_pages(SL_MAX(bytes, least < SMALL ? 16 * least : 0));
 	return sl_h5_space_take(server->files[rank->file].h5, out->bytes, &out->start);
@@ -270,7 +272,7 @@ int sl_files_enter(struct sl_rank_server *server, struct sl_server_series *ss,
 
 int sl_files_flush(struct sl_rank_server *server)
 {
-	/* A file that is replaced would show the frames of new files. */
+	/* A file to be replaced would show frames from new files. */
 	bool vacates = server->file_count > 1 && !server->flushed;
 	int rc = vacates ? sl_h5_file_vacate(server->files[0].h5) : 0;
 

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a writer that ranks share, and adding a series: calls that all ranks make together. A rank that has to refuse its
- * arguments takes its steps all the same, so that the others hear of it. Called by the program's threads. */
+/*
+ * Calls of all ranks together: opening a writer, and adding a series. A rank with wrong arguments takes its steps all the
+ * same, so that the others hear of it.
+ *
+ * Threads: the program's.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,7 +32,7 @@ static int transport_check(const struct sluice_transport *t)
 	return 0;
 }
 
-/* Cores of this rank, if they are not divided among the ranks of the node already. */
+/* Cores for this rank, if they are not divided among the node's ranks already. */
 static unsigned cores_of_rank(const struct sluice_transport *t)
 {
 	unsigned cores = sl_cores();
@@ -64,14 +68,14 @@ static struct sl_client *client_new(const struct sluice_transport *t) SL_UNCHECK
 	return client;
 }
 
-/* Strings of a message; NULL: none. */
+/* Strings for a message; NULL: none. */
 struct named {
 	const char *const *list;
 	size_t count;
 };
 #define LISTS 3
 
-/* Takes a step with arguments, of which the names stand behind the others. */
+/* Takes a step with arguments, the names last. */
 static int take_step(struct sl_client *client, struct sl_rank_message head, const void *body,
                      size_t n, const struct named *names, int64_t deadline,
                      struct sl_rank_message **result)
@@ -124,7 +128,7 @@ static int take_steps_open(struct sl_client *client, int rc, const char *path,
 	return sl_client_step(client, head, NULL, 0, deadline, NULL);
 }
 
-/* Sentences of errors survive the end of the client. */
+/* The sentence survives the client. */
 static int client_give_up(struct sl_client *client, int rc)
 {
 	char *sentence = strdup(sluice_last_message());
@@ -161,7 +165,7 @@ static int open_options(const struct sluice_writer_options *o, const struct slui
 	memcpy(all, o, SL_MIN(o->size, sizeof(*all)));
 	all->size = sizeof(*all);
 	*own = *all;
-	/* The file, of rank 0, is in the budget of its node. */
+	/* The file is in the budget of rank 0's node. */
 	if (all->memory_bytes)
 		own->memory_bytes =
 			SL_MAX((all->memory_bytes -
@@ -209,7 +213,7 @@ int sluice_writer_open_ranks(sluice_context *ctx, const struct sluice_transport 
 		server_lend(client, &all);
 	linked = sl_link_open(&client->link, t);
 	if (linked) {
-		/* The others hear of it by calls of this thread. */
+		/* The others hear of it through this thread. */
 		client->link.t.thread = 0;
 		client->sink.pumped = true;
 		rc = rc ? rc : sl_fail(linked, "no thread: %s", sl_error_text(linked));
@@ -310,7 +314,7 @@ static void rank_series_drop(struct sl_client *client, struct sl_rank_series *rs
 	free(rs);
 }
 
-/* The series of this rank, with its memory; without one if it has no block. */
+/* A series with its memory; without, if this rank has no block. */
 static int rank_series_new(struct adding_block *a, const struct sl_added_body *added,
                            struct sl_rank_series **out)
 {
@@ -368,7 +372,7 @@ static int take_steps_add(struct adding_block *a, int rc, struct sluice_series *
 	return 0;
 }
 
-/* Rank 0 makes the dataset with the options that lie here. */
+/* Rank 0 makes the dataset with the options on this stack. */
 static void add_lend(struct sl_client *client, const struct sluice_series_options *o)
 {
 	if (!client->server)

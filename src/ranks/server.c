@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of rank 0 that has the HDF5 files: a thread that takes the messages of all ranks in turn. It gives places,
- * enters the chunks of complete frames into the index, and flushes. It waits for storage, and for nothing else but messages
- * and the time of the next checkpoint.
+ * The server, in rank 0: it takes the messages from all ranks in turn, gives space, enters the chunks of complete frames into
+ * the index, and flushes. It waits for storage, and for nothing else but messages and the time of the next checkpoint.
+ *
+ * Threads: the server's own, with the HDF5 files; the link's brings messages.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 
 #include "ranks/ranks_internal.h"
 
-#define BEHIND 3 /* ranks that others wait for, at most, to be named */
+#define BEHIND 3 /* slow ranks, at most, to be named */
 
 static bool message_is_urgent(const struct sl_rank_message *message)
 {
@@ -77,7 +78,7 @@ static void frame_complete(struct sl_rank_server *server, struct sl_server_serie
 		server->dirty_since = sl_now();
 }
 
-/* Returns whether a message of a frame is one. */
+/* Returns whether the message has the expected frame, and its length. */
 static bool frame_is_good(const struct sl_rank_server *server,
                           const struct sl_rank_message *message)
 {
@@ -125,7 +126,7 @@ static void flush_ask(struct sl_rank_server *server, int from)
 	}
 }
 
-/* Whether a rank has asked for a flush, and all its frames are there. */
+/* Whether a rank has asked for a flush, and all of its frames are there. */
 static bool flush_can_be(const struct sl_rank_server *server, int rank)
 {
 	for (size_t i = 0; i < server->series_count; i++)
@@ -162,7 +163,7 @@ static bool series_is_behind(struct sl_rank_server *server, struct sl_server_ser
 	return true;
 }
 
-/* Tells how far the series are, as far as that is new. */
+/* Tells the progress of series, if it is new. */
 static void tell_states(struct sl_rank_server *server)
 {
 	for (size_t i = 0; i < server->series_count; i++) {
@@ -209,7 +210,7 @@ static void server_flush(struct sl_rank_server *server)
 
 /* ------------------------------------------------------------------------------------- the end */
 
-/* The others hear how many frames they can complete, and that there are no more; the last message is of no series. */
+/* The others hear how many frames they can complete; the last message is about no series. */
 static void tell_left(struct sl_rank_server *server, int leaver)
 {
 	for (size_t i = 0; i <= server->series_count; i++) {
@@ -239,7 +240,7 @@ static void server_end(struct sl_rank_server *server, int from, bool discarded)
 	if (discarded || server->step_count)
 		sl_server_fail(server, discarded ? -ECANCELED : -EINVAL, sentence);
 	tell_left(server, from);
-	/* It does not wait for the others, but for those that need its file. */
+	/* It waits for others only if they need its file. */
 	if (discarded && from) {
 		sl_server_tell(server, from, &head, NULL, 0);
 		server->rank[from].gone = true;
@@ -318,13 +319,13 @@ static int64_t server_wake_at(const struct sl_rank_server *server)
 	return server->dirty_since + server->checkpoint_ns;
 }
 
-/* Returns the next message; NULL: the time of a checkpoint has come, or messages are lost. */
+/* Returns the next message; NULL: it is time for a checkpoint, or messages are lost. */
 static struct sl_rank_message *server_next(struct sl_rank_server *server, bool wait)
 {
 	struct sl_list *at = NULL;
 
 	sl_mutex_lock(&server->mutex);
-	/* Ended by a message, the loss of messages, or the next checkpoint. */
+	/* Ended by a message, the link's end, or the next checkpoint. */
 	while (wait && sl_list_empty(&server->locked.inbox) && !server->locked.lost)
 		if (sl_cond_wait(&server->work, &server->mutex, server_wake_at(server)))
 			break;
@@ -334,7 +335,7 @@ static struct sl_rank_message *server_next(struct sl_rank_server *server, bool w
 	return at ? SL_CONTAINER(at, struct sl_rank_message, link) : NULL;
 }
 
-/* All ranks have closed the writer: frames that some have and others have not are an error. */
+/* All ranks have closed the writer: frames without all blocks are an error. */
 static void check_complete(struct sl_rank_server *server)
 {
 	for (size_t i = 0; i < server->series_count; i++) {

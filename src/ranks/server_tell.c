@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the server of rank 0 tells the ranks: answers, errors, and a full disk, for which it waits.
+ * The server's words to the ranks: answers, errors, and a full disk, for which it waits.
  *
  * Threads: the server's.
  */
@@ -77,7 +77,7 @@ bool sl_server_full(void *argument, int error)
 	last = server->full_ns == SL_FOREVER ? SL_FOREVER : server->full_since + server->full_ns;
 	until = SL_MIN(now + SL_MIN(FULL_NS, server->full_ns / 10), last);
 	sl_mutex_lock(&server->mutex);
-	/* Ended by the time, or a rank that fails or discards the writer. */
+	/* Ended by the time, or a rank's failure or discard. */
 	while (!server->locked.hurry && sl_now() < until)
 		sl_cond_wait(&server->work, &server->mutex, until);
 	hurry = server->locked.hurry;
