@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Storing chunks of frames and their scalars, and reading the last chunk of a dataset that is
- * continued. Called by the file thread. */
+/* Chunks: storing them and scalars, and reading the last chunk when a dataset is continued.
+ * Threads: the file thread. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,49 +81,47 @@ static int h5_write_chunk(struct sl_h5_dataset *dataset, uint64_t frame, const u
 }
 
 static int chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                       uint32_t mask, struct sl_vfd_chunk chunk)
+                       uint32_t mask, struct sl_vfd_chunk *chunk)
 {
 	int err = sl_h5_error(dataset->file);
-	struct sl_hdf5_stay stay;
 
 	if (err)
 		return err;
-	err = sl_h5_room(dataset->file, chunk.in.granted ? 0 : chunk.in.n);
+	err = sl_h5_room(dataset->file, chunk->in.granted ? 0 : chunk->in.n);
 	if (err)
 		return sl_fail(err, "'%s': no room for frame %llu of '%s': %s",
 		               dataset->file->own.path, (unsigned long long)frame, dataset->name,
 		               sl_error_text(err));
-	sl_hdf5_enter(&stay);
-	err = h5_write_chunk(dataset, frame, offset, mask, &chunk);
-	sl_hdf5_leave(&stay);
+	sl_hdf5_enter();
+	err = h5_write_chunk(dataset, frame, offset, mask, chunk);
+	sl_hdf5_leave();
 	return err;
 }
 
 int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
                       uint32_t mask, const void *bytes, size_t n)
 {
-	return chunk_store(dataset, frame, offset, mask,
-	                   (struct sl_vfd_chunk){.in = {.bytes = bytes, .n = n}});
+	struct sl_vfd_chunk chunk = {.in = {.bytes = bytes, .n = n}};
+
+	return chunk_store(dataset, frame, offset, mask, &chunk);
 }
 
 int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
                              uint64_t to, const uint64_t *offset, const void *bytes, size_t n)
 {
 	size_t row = n / dataset->gather;
+	struct sl_vfd_chunk chunk = {.in = {bytes, n, .from = from * row, .to = to * row}};
 
-	return chunk_store(
-		dataset, frame, offset, dataset->mask,
-		(struct sl_vfd_chunk){
-			.in = {.bytes = bytes, .n = n, .from = from * row, .to = to * row}});
+	return chunk_store(dataset, frame, offset, dataset->mask, &chunk);
 }
 
 int sl_h5_chunk_enter(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
                       uint32_t mask, uint64_t start, size_t n)
 {
 	/* HDF5 hands the bytes to the driver, which does not look at them. */
-	return chunk_store(
-		dataset, frame, offset, mask,
-		(struct sl_vfd_chunk){.in = {.bytes = dataset, .n = n, .granted = start}});
+	struct sl_vfd_chunk chunk = {.in = {.bytes = dataset, .n = n, .granted = start}};
+
+	return chunk_store(dataset, frame, offset, mask, &chunk);
 }
 
 int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
@@ -230,7 +228,6 @@ int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *l
 	struct sl_h5_partial_chunk *partial = partial_of(dataset, frame, offset);
 	int err = sl_h5_error(dataset->file);
 	hsize_t at[SL_H5_RANK] = {frame};
-	struct sl_hdf5_stay stay;
 	void *packed;
 
 	if (err)
@@ -240,12 +237,12 @@ int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *l
 	packed = malloc(partial->bytes + 1);
 	if (!packed)
 		return sl_fail(-ENOMEM, "no memory");
-	sl_hdf5_enter(&stay);
+	sl_hdf5_enter();
 	if (partial->bytes)
 		err = chunk_decode(dataset, layout, at, packed, partial->bytes, out, n);
 	else
 		chunk_fill(dataset->id, out, n);
-	sl_hdf5_leave(&stay);
+	sl_hdf5_leave();
 	free(packed);
 	return err;
 }
@@ -269,7 +266,6 @@ int sl_h5_frames_stored(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t 
                         const double *scalars, double max_error)
 {
 	int err = sl_h5_error(dataset->file);
-	struct sl_hdf5_stay stay;
 
 	if (err)
 		return err;
@@ -278,13 +274,12 @@ int sl_h5_frames_stored(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t 
 	if (err)
 		return sl_fail(err, "'%s': no room for the scalars of '%s': %s",
 		               dataset->file->own.path, dataset->name, sl_error_text(err));
-	sl_hdf5_enter(&stay);
-	/* Not with their first chunk: HDF5 would overwrite the part of a chunk behind a smaller
-	 * extent, in place. */
+	sl_hdf5_enter();
+	/* Not before: HDF5 would overwrite a chunk in place behind a smaller extent. */
 	err = dataset_grow(dataset, frame + count);
 	for (uint64_t i = 0; !err && i < count && dataset->scalar_count; i++)
 		err = sl_h5_scalars_add(dataset, scalars + i * dataset->scalar_count);
-	sl_hdf5_leave(&stay);
+	sl_hdf5_leave();
 	if (err)
 		return err;
 	dataset->frames = frame + count;
@@ -312,8 +307,8 @@ static int flush_attributes(struct sl_h5_dataset *dataset)
 	return 0;
 }
 
-/* Fills the rest of a chunk without filters, which nobody sees: frames may have been there. n: bytes
- * of the chunk. Not by H5Dset_extent(), which wants the codec, and writes under HDF5's lock. */
+/* Fills the unseen rest of a chunk without filters, n bytes long: frames may have been there. Not by
+ * H5Dset_extent(), which wants the codec, and writes under HDF5's lock. */
 static int chunk_clear(struct sl_h5_file *file, hid_t dataset, uint64_t start, uint64_t from,
                        uint64_t n)
 {
@@ -346,8 +341,7 @@ static int scalar_clear(struct sl_h5_file *file, const struct sl_h5_scalar *scal
 	return chunk_clear(file, scalar->id, start, (scalar->extent - at) * bytes, size);
 }
 
-/* HDF5 takes chunks out of the index, and nothing uses space that it has freed: this is the
- * end. */
+/* HDF5 takes chunks out of the index. At the end nothing uses the freed space. */
 int sl_h5_dataset_trim(struct sl_h5_dataset *dataset)
 {
 	uint64_t last = dataset->partial ? dataset->frames - dataset->begun : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* New datasets: creates them and checks that HDF5 made them as asked. Called by the file
- * thread. */
+/* New datasets: making them, and whether HDF5 made them as asked.
+ * Threads: the file thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -188,8 +188,7 @@ int sl_h5_offset_find(struct sl_h5_dataset *dataset)
 	return 0;
 }
 
-/* HDF5 asks for the space of a new file no sooner than the first flush, when frames could be
- * lost. */
+/* HDF5 asks for a new file's space in the first flush only, when frames could be lost. */
 static int dataset_reserve(struct sl_h5_dataset *dataset)
 {
 	off_t bytes = (off_t)H5Dget_storage_size(dataset->id);
@@ -203,8 +202,7 @@ static int dataset_reserve(struct sl_h5_dataset *dataset)
 	/* Not every file system can; then the flush sees. */
 	if (!err || err == -EOPNOTSUPP || err == -ENOSYS)
 		return 0;
-	/* Some file systems allocate all free space before they fail; a file that stays must
-	 * not fill the disk. */
+	/* Some file systems take all free space before they fail; the file must not keep it. */
 	if (ftruncate(fd, before.st_size) < 0)
 		err = -errno;
 	return sl_h5_fail(dataset->file, err, "there is no room for the %llu frames of '%s': %s",
@@ -367,7 +365,6 @@ int sl_h5_dataset_add(struct sl_h5_file *file, const char *name, struct sl_h5_la
 	int err = sl_h5_attributes_check(layout->attributes, layout->attribute_count);
 	struct sl_h5_layout whole = *layout;
 	struct sl_h5_dataset *dataset = NULL;
-	struct sl_hdf5_stay stay;
 	int found;
 
 	if (!err)
@@ -378,7 +375,7 @@ int sl_h5_dataset_add(struct sl_h5_file *file, const char *name, struct sl_h5_la
 		err = dataset_new(file, name, layout, &dataset);
 	if (err)
 		return err;
-	sl_hdf5_enter(&stay);
+	sl_hdf5_enter();
 	found = dataset_check(dataset, &whole, set);
 	err = found < 0 ? found : out ? dataset_make(dataset, &whole, found, set->at) : 0;
 	if (!err) {
@@ -389,16 +386,14 @@ int sl_h5_dataset_add(struct sl_h5_file *file, const char *name, struct sl_h5_la
 		*out = dataset;
 	else
 		sl_h5_dataset_free(dataset);
-	sl_hdf5_leave(&stay);
+	sl_hdf5_leave();
 	return err;
 }
 
 void sl_h5_dataset_forget(struct sl_h5_dataset *dataset)
 {
-	struct sl_hdf5_stay stay;
-
 	sl_list_remove(&dataset->link);
-	sl_hdf5_enter(&stay);
+	sl_hdf5_enter();
 	sl_h5_dataset_free(dataset);
-	sl_hdf5_leave(&stay);
+	sl_hdf5_leave();
 }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dimension scales, in the form of HDF5's specification that netCDF-4 and xarray read: datasets
- * of one dimension in the group of the frames, with the attribute CLASS. The attribute
- * DIMENSION_LIST of a dataset refers to the scale of each of its dimensions, and REFERENCE_LIST
- * of a scale refers to these datasets. Called by the file thread.
+ * Dimension scales, as in HDF5's specification, for netCDF-4 and xarray: datasets with a single
+ * dimension in the frames' group, with the attribute CLASS. A dataset's DIMENSION_LIST refers to a
+ * scale for each dimension, and a scale's REFERENCE_LIST refers to these datasets.
  *
  * A longer REFERENCE_LIST would replace an attribute by another, which is not valid after each
  * write. So a scale gets it when the file gets its name, or with its first dataset after that,
  * and it never changes. Readers follow DIMENSION_LIST; REFERENCE_LIST gives the length of
- * growing dimensions that several datasets share.
+ * growing dimensions with several datasets. Threads: the file thread.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,8 +16,7 @@
 
 #include "h5file/h5file_internal.h"
 
-/* netCDF-4's text in the attribute NAME of a dimension without a coordinate; the length
- * follows. */
+/* netCDF-4's NAME for a dimension without a coordinate; the length follows. */
 #define NO_COORDINATE "This is a netCDF dimension but not a netCDF variable."
 /* Entries of REFERENCE_LIST that fit into an attribute. */
 #define REFERENCES_MOST 4000
@@ -315,7 +313,6 @@ static int make_coordinate(struct sl_h5_file *file, const char *path,
 int sl_h5_coordinate_add(struct sl_h5_file *file, const struct sl_h5_coordinate *c)
 {
 	int err = sl_h5_attributes_check(c->attributes, c->attribute_count), found;
-	struct sl_hdf5_stay stay;
 	char *path = NULL;
 	hid_t type;
 
@@ -328,14 +325,14 @@ int sl_h5_coordinate_add(struct sl_h5_file *file, const struct sl_h5_coordinate 
 		err = sl_h5_name_new(c->name, &path);
 	if (err)
 		return err;
-	sl_hdf5_enter(&stay);
+	sl_hdf5_enter();
 	type = sl_h5_type(c->type);
 	found = sl_h5_name_find(file, path);
 	err = found < 0 ? found
 	      : found   ? check_coordinate(file, path, c, type)
 	                : make_coordinate(file, path, c, type);
 	H5Tclose(type);
-	sl_hdf5_leave(&stay);
+	sl_hdf5_leave();
 	free(path);
 	return err;
 }

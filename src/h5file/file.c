@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The HDF5 file of a writer: its name, opening, flush and end. Called by the file thread. */
+/* The HDF5 file: opening, flush and end.
+ * Threads: the file thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -166,11 +167,10 @@ static int open_with_hdf5(struct sl_h5_file *file)
 	if (access < 0)
 		return sl_hdf5_fail(-ENOMEM, "HDF5 has no memory");
 	err = sl_ordered_vfd_set(access, &file->vfd);
-	/* HDF5 flushes by itself when it has made a file, and when it is taken down while a
-	 * frame is stored in part, by exit() or H5close() of the program. */
+	/* HDF5 flushes by itself after it has made a file, and when exit() or H5close() of the
+	 * program takes it down, maybe with a partly stored frame. */
 	file->vfd.flush_blocked = true;
-	/* An id that is forgotten does not keep the file open. HDF5 2 has a later format by
-	 * default. */
+	/* A forgotten id does not keep the file open. HDF5 2 has a later format by default. */
 	if (!err && (H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) < 0 ||
 	             H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST) < 0))
 		err = sl_hdf5_fail(-EIO, "HDF5 refuses its settings");
@@ -227,7 +227,6 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
 {
 	int err = sl_h5_attributes_check(o->attributes, o->attribute_count);
 	struct sl_h5_file *file;
-	struct sl_hdf5_stay stay;
 
 	if (!err)
 		err = sl_h5_usable(o->flags);
@@ -252,13 +251,13 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
 	file->apart = o->apart;
 	file->full = o->full;
 	file->argument = o->argument;
-	sl_hdf5_enter(&stay);
+	sl_hdf5_enter();
 	err = open_with_hdf5(file);
 	file->untouched = file->own.named;
 	/* In an existing file with the first flush: ranks may refuse to open it. */
 	if (!err)
 		err = sl_h5_attributes_add(file, file->id, "/", o->attributes, o->attribute_count);
-	sl_hdf5_leave(&stay);
+	sl_hdf5_leave();
 	if (err) {
 		sl_h5_file_close(file, false);
 		return err;
@@ -378,11 +377,10 @@ int sl_h5_added(struct sl_h5_file *file)
 static int file_flush(struct sl_h5_file *file, bool last)
 {
 	int err = sl_h5_error(file);
-	struct sl_hdf5_stay stay;
 
 	if (err)
 		return err;
-	sl_hdf5_enter(&stay);
+	sl_hdf5_enter();
 	sl_list_each_of (dataset, &file->datasets, struct sl_h5_dataset, link) {
 		if (!err)
 			err = sl_h5_dataset_flush(dataset);
@@ -393,7 +391,7 @@ static int file_flush(struct sl_h5_file *file, bool last)
 	}
 	if (!err)
 		err = sl_h5_flush(file);
-	sl_hdf5_leave(&stay);
+	sl_hdf5_leave();
 	return err;
 }
 
@@ -432,17 +430,16 @@ static int close_with_hdf5(struct sl_h5_file *file, bool keep)
 
 int sl_h5_file_close(struct sl_h5_file *file, bool keep)
 {
-	struct sl_hdf5_stay stay;
 	int err;
 
 	if (keep)
 		file_flush(file, true);
-	sl_hdf5_enter(&stay);
+	sl_hdf5_enter();
 	err = close_with_hdf5(file, keep && !file->untouched);
 	/* Clears HDF5's error stack, which may have messages about unknown filters even after
 	 * success. HDF5 would leak them if the thread ends. */
 	H5Eclear2(H5E_DEFAULT);
-	sl_hdf5_leave(&stay);
+	sl_hdf5_leave();
 	/* If HDF5 has not let go of it, it may come back to the driver. */
 	if (file->id < 0)
 		h5_file_free(file);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The HDF5 file where HDF5 is not built in. Opening a writer fails, so only the first two
- * functions are ever called. */
+/* The HDF5 file in a build without HDF5: opening a writer fails, so only the first two functions
+ * are ever called. Threads: any. */
 #include <errno.h>
 
 #include "h5file/h5file.h"

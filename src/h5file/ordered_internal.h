@@ -1,15 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of the ordered driver, shared by ordered_vfd.c and write_order.c. Guarded by
- * vfd->mutex. */
+/* The ordered driver, inside: ordered_vfd.c, space.c, write_order.c and held.c. Threads: the
+ * driver's; vfd->mutex guards all of it. */
 #ifndef SL_ORDERED_INTERNAL_H
 #define SL_ORDERED_INTERNAL_H
 
-#include "h5file/held.h"
 #include "h5file/ordered_vfd.h"
 
 #define PAGE 4096
 /* The largest off_t. */
 #define LAST_ADDRESS ((haddr_t)INT64_MAX)
+
+/* ---------------------------------------------------------------- blocks held back (held.c) */
+
+struct sl_held_block {
+	struct sl_interval range; /* in the file; no two blocks overlap */
+	int type;                 /* meaning defined by the owner, */
+	int rank;                 /* and this */
+	uint8_t bytes[];
+};
+struct sl_held_blocks {
+	struct sl_intervals set;
+	size_t count;
+	uint64_t bytes;
+};
+
+/* Holds bytes instead of held bytes in this range. Blocks of another type stay outside of it. */
+int sl_held_put(struct sl_held_blocks *held, uint64_t start, size_t size, int type, int rank,
+                const void *bytes);
+/* Forgets a range. */
+int sl_held_forget(struct sl_held_blocks *held, uint64_t start, uint64_t end);
+/* Copies held bytes of a range to their place in `bytes`, and leaves the rest of it unchanged. */
+void sl_held_get(const struct sl_held_blocks *held, uint64_t start, size_t size, void *bytes);
+/* All blocks, by rank, then by start; the caller frees the array, NULL if there are none. */
+int sl_held_sorted(const struct sl_held_blocks *held, struct sl_held_block ***out);
+void sl_held_clear(struct sl_held_blocks *held);
+
+/* -------------------------------------------------------------------------------------- file */
 
 /* Old space of a chunk with a new size. The file refers to it until the next flush. */
 struct spare_chunk {
@@ -57,8 +83,7 @@ void sl_ordered_forget_space(struct ordered_file *file);
 int sl_ordered_keep_error(struct ordered_file *file, int error, uint64_t offset);
 /* Returns 0, -ESTALE if another program has made the file shorter, or another negative errno. */
 int sl_ordered_check_length(const struct ordered_file *file);
-/* Writes all bytes, at any length of the file; gives the file space up to an offset. Return 0
- * or a negative errno. */
+/* Writes all bytes; gives the file space up to an offset. Return 0 or a negative errno. */
 int sl_ordered_write_all(struct ordered_file *file, uint64_t start, size_t size, const void *bytes);
 int sl_ordered_reserve(struct ordered_file *file, uint64_t end);
 /* Holds a block of metadata back. */

@@ -36,11 +36,8 @@ static herr_t ordered_tell(int error, uint64_t offset, const char *what)
 	return -1;
 }
 
-/*
- * Around each call to the driver. A child of fork() has no thread that would unlock the mutex,
- * and needs none: nothing changes while settle holds it, which leaves the held blocks to the
- * next call.
- */
+/* Around each call to the driver. In a child of fork() no thread would unlock the mutex, and none
+ * needs to: nothing changes while settle holds it, which leaves the held blocks to the next call. */
 static void ordered_enter(struct ordered_file *file) SL_UNCHECKED
 {
 	if (file->process != getpid() && file->ours) {
@@ -140,8 +137,7 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 	return &file->pub;
 }
 
-/* Space that was taken behind the end of the file; a part of it may have been before there was
- * no more. */
+/* Space taken behind the end of the file, maybe not all that was asked for. */
 static void ordered_give_back(struct ordered_file *file)
 {
 	struct stat status;
@@ -183,11 +179,9 @@ static int ordered_compare(const H5FD_t *left, const H5FD_t *right)
 	return a->inode < b->inode ? -1 : a->inode > b->inode;
 }
 
-/*
- * HDF5 must not gather metadata into larger writes nor allocate ahead: each block comes as a
- * write of its own with its type, and the end of the allocations is the end of the used bytes.
- * HDF5 must not look up the name, which a file may not have yet.
- */
+/* HDF5 must not gather metadata into larger writes nor allocate ahead: each block is a write with
+ * its type, and allocations end where used bytes do. It must not look up a name that a file may not
+ * have yet. */
 static herr_t ordered_query(const H5FD_t *base, unsigned long *flags)
 {
 	(void)base;
@@ -203,8 +197,7 @@ static herr_t ordered_get_handle(H5FD_t *base, hid_t fapl, void **out)
 	return 0;
 }
 
-/* Locks as HDF5's own driver does. HDF5 calls it unless HDF5_USE_FILE_LOCKING or the fapl says
- * no. */
+/* As HDF5's own driver. HDF5 calls it unless HDF5_USE_FILE_LOCKING or the fapl says no. */
 static herr_t lock_as(struct ordered_file *file, int how)
 {
 	if (flock(file->fd, how | LOCK_NB) == 0 || (errno == ENOSYS && file->ignores_missing_locks))
@@ -282,12 +275,9 @@ static herr_t ordered_free(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 	return 0;
 }
 
-/*
- * HDF5 reuses freed space at once from its own list; only space at the end of the file goes to
- * the driver. So the driver reports, for raw data, the end of the moving chunk as the end of
- * the file until the chunk is freed. Metadata may grow where it is the last in the file, so space
- * that others were given counts.
- */
+/* HDF5 reuses freed space at once from its own list; only space at the end of the file goes to the
+ * driver. So for raw data the driver reports the end of the old space as the end of the file until
+ * it is freed. Metadata may grow at the end of the file, so granted space counts. */
 static haddr_t ordered_get_eoa(const H5FD_t *base, H5FD_mem_t type)
 {
 	const struct ordered_file *file = (const struct ordered_file *)base;
@@ -376,8 +366,7 @@ static int take_raw(struct ordered_file *file, haddr_t start, size_t size, const
 	return 0;
 }
 
-/* Returns whether this is a block of texts, which HDF5 treats as raw data and rewrites in
- * place, in H5Fflush. */
+/* Whether it is a block of texts: HDF5 treats it as raw data and rewrites it in H5Fflush. */
 static bool is_texts(const void *bytes, size_t size)
 {
 	return size > 4 && size <= PAGE && memcmp(bytes, "GCOL", 4) == 0;
@@ -518,8 +507,8 @@ static const H5FD_class_t ordered_class = {
 	.flush = ordered_flush,
 	.lock = ordered_lock,
 	.unlock = ordered_unlock,
-	/* As HDF5 has it, but for the places of names that have moved: until the next flush the
-	 * file refers to them, and only names may come there. */
+	/* As HDF5 has it, but for old space of names: until the next flush the file refers to it,
+	 * and only names may come there. */
 	.fl_map = {H5FD_MEM_SUPER, H5FD_MEM_SUPER, H5FD_MEM_SUPER, H5FD_MEM_DRAW, H5FD_MEM_DRAW,
                    H5FD_MEM_LHEAP, H5FD_MEM_SUPER},
 };

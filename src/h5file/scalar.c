@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scalars: datasets of a number for each frame, beside the dataset of the frames. Called by the
- * file thread. */
+/* Scalars: datasets with a number for each frame, beside the frames' dataset.
+ * Threads: the file thread. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Space in the file: room on the disk before a chunk is written, space at the end for other
- * processes, and spare space inside the file, which later chunks use. Spare is the old space of a
- * chunk with a new size, for a chunk of the old size, and pieces, which frames had before they
- * were given up. Without memory for its record, spare space stays unused.
- *
- * Threads: the driver's, with vfd->mutex; the file thread.
+ * processes, and spare space for later chunks. Spare is the old space of a chunk with a new size,
+ * for a chunk of the old size, and pieces from frames that were given up. Without memory for its
+ * record, spare space stays unused. Threads: the driver's, with vfd->mutex; the file thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,8 +23,7 @@
 
 /* -------------------------------------------------------------------------------- at the end */
 
-/* In tmpfs a page costs more if its space was taken before, so space is taken there only when
- * little is left. */
+/* In tmpfs a page costs more if its space was taken before: only when little is left. */
 static bool has_plenty(const struct ordered_file *file, haddr_t bytes)
 {
 	struct statfs system;
