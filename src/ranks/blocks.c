@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Blocks of an array: whether they are all of it, and the rank for each chunk.
- *
- * Threads: any. No state.
- */
+/* Blocks of an array: whether they are all of it, and the rank for each chunk.
+ * Threads: any. No state. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

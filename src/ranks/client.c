@@ -154,12 +154,12 @@ void sl_client_take(void *argument, struct sl_rank_message *message)
 		sl_writer_flushed(client->writer);
 		break;
 	case SL_MESSAGE_FULL:
-		sl_writer_full(client->writer, message->failed.error);
+		sl_writer_full(client->writer, message->error);
 		break;
 	case SL_MESSAGE_FAILED:
 		snprintf(sentence, sizeof(sentence), "%.*s", (int)message->n,
 		         (const char *)(message + 1));
-		client_failed(client, message->failed.error, sentence, false);
+		client_failed(client, message->error, sentence, false);
 		break;
 	default:
 		if (client->server) {
@@ -260,7 +260,7 @@ int sl_client_step(struct sl_client *client, struct sl_rank_message head, const 
 
 void sl_client_end(struct sl_client *client, bool keep, bool pump)
 {
-	struct sl_rank_message head = {.kind = SL_MESSAGE_END, .end = {.discarded = !keep}};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_END, .discarded = !keep};
 
 	sl_link_tell(&client->link, 0, &head, NULL, 0);
 	sl_mutex_lock(&client->mutex);
@@ -432,7 +432,7 @@ static int client_close(struct sl_sink *sink, bool keep)
 static void client_ended(struct sl_sink *sink, int error, const char *sentence)
 {
 	struct sl_client *client = client_of_sink(sink);
-	struct sl_rank_message head = {.kind = SL_MESSAGE_FAIL, .failed = {error}};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_FAIL, .error = error};
 	struct sl_outgoing *out = NULL;
 	bool told;
 

@@ -71,9 +71,7 @@ struct sl_rank_message {
 			int32_t rc;
 			uint64_t chunks; /* SL_STEP_ADDED: stored by this rank */
 		} step;
-		struct {
-			bool discarded;
-		} end;
+		bool discarded; /* END */
 		struct {
 			uint64_t bytes, least;     /* wanted, and needed at once */
 			struct sl_rank_space rest; /* unused */
@@ -84,9 +82,7 @@ struct sl_rank_message {
 			uint64_t frame;
 			double max_error;
 		} frame;
-		struct {
-			int32_t error; /* FULL: 0: the disk has room again */
-		} failed;              /* FAIL, FAILED and FULL */
+		int32_t error; /* FAIL, FAILED and FULL (0: the disk has room again) */
 		struct {
 			uint32_t step;
 			int32_t rc;

@@ -17,7 +17,7 @@
 static bool message_is_urgent(const struct sl_rank_message *message)
 {
 	return message->kind == SL_MESSAGE_FAIL ||
-	       (message->kind == SL_MESSAGE_END && message->end.discarded);
+	       (message->kind == SL_MESSAGE_END && message->discarded);
 }
 
 void sl_server_take(struct sl_rank_server *server, struct sl_rank_message *message)
@@ -297,14 +297,14 @@ static void server_handle(struct sl_rank_server *server, struct sl_rank_message 
 		flush_ask(server, message->from);
 		break;
 	case SL_MESSAGE_FAIL:
-		sl_server_fail(server, sl_server_rank_error(server, message, message->failed.error),
+		sl_server_fail(server, sl_server_rank_error(server, message, message->error),
 		               sluice_last_message());
 		break;
 	case SL_MESSAGE_LATE:
 		sl_server_late(server, message->from, message->result.step);
 		break;
 	case SL_MESSAGE_END:
-		server_end(server, message->from, message->end.discarded);
+		server_end(server, message->from, message->discarded);
 		break;
 	default:
 		break;

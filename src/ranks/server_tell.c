@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The server's words to the ranks: answers, errors, and a full disk, for which it waits.
- *
- * Threads: the server's.
- */
+/* The server's words to the ranks: answers, errors, and a full disk, for which it waits.
+ * Threads: the server's. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +34,7 @@ void sl_server_drop_steps(struct sl_rank_server *server)
 
 void sl_server_fail(struct sl_rank_server *server, int error, const char *sentence)
 {
-	struct sl_rank_message head = {.kind = SL_MESSAGE_FAILED, .failed = {error}};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_FAILED, .error = error};
 
 	if (server->error)
 		return;
@@ -57,7 +54,7 @@ int sl_server_rank_error(const struct sl_rank_server *server, const struct sl_ra
 
 void sl_server_tell_full(struct sl_rank_server *server, int error)
 {
-	struct sl_rank_message head = {.kind = SL_MESSAGE_FULL, .failed = {error}};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_FULL, .error = error};
 
 	sl_server_tell_all(server, &head, NULL, 0);
 	server->full = error;

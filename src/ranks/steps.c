@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The steps of all ranks, in rank 0: arguments are compared, and files or datasets are made.
- *
- * Threads: the server's, with server->using but for sl_server_late().
- */
+/* Steps of all ranks, in rank 0: arguments are compared, and files or datasets are made.
+ * Threads: the server's, with server->using but for sl_server_late(). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
