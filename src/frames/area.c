@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Memory of frames and chunks, present from the start and not inherited by children; and the
- * writer's memory_bytes.
- *
- * Threads: the program's, in the calls that add a series or free it.
- */
+/* Memory for frames and chunks, present from the start; and the writer's memory_bytes.
+ * Threads: the program's, in the calls that add a series or free it. */
 #include <errno.h>
 #include <inttypes.h>
 #include <sys/mman.h>

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The compressors: tasks of the writer's pool, as many as chunks may be compressed at a time. A
- * compressor without a chunk, or a free buffer for a packed chunk, ends;
- * sl_compress_kick_locked() submits it again.
+ * The compressors: tasks for the writer's pool, each with a chunk at a time. Without a chunk, or a
+ * free buffer for it, a compressor ends; sl_compress_kick_locked() submits it again.
  *
- * The pool belongs to the writer and not to the context. Workers of the context make blocking
- * calls to files and slow servers; chunks would wait behind these calls, and the number of
- * workers is chosen for them.
+ * The pool belongs to the writer and not to the context: workers there make blocking calls to
+ * files and slow servers, and chunks would wait behind these calls.
  *
  * Threads: the pool.
  */
@@ -51,7 +49,7 @@ static void compressor_deliver_locked(struct sl_packed_chunk *packed, double max
 		s->writer->queue.finished++;
 		s->writer->queue.finished_bytes += packed->length;
 		if (packed->bytes == packed->room)
-			sl_frame_used_locked(frame, 1);
+			sl_frame_used_locked(frame);
 	}
 	pthread_cond_signal(&s->writer->work);
 }

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A full disk: a writer waits for room instead of failing, as long as its program allows.
- *
- * Threads: the file thread waits, inside a call of the file; a sink tells of another process.
- */
+/* A full disk: a writer waits for room instead of failing, as long as its program allows.
+ * Threads: the file thread waits, inside a call; a sink tells about another process. */
 #include <inttypes.h>
 
 #include "frames/frames_internal.h"

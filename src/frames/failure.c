@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The failure of a writer: the first error stays, wakes all threads, and is the result of each later
- * call. Frames in flight are dropped.
- *
- * Threads: any, with the writer's mutex; threads of a sink take it here.
- */
+/* Failure of a writer: the first error wakes all threads, and is the result of each later call.
+ * Threads: any, with the writer's mutex; a sink's take it here. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

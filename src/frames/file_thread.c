@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file thread: it makes all calls to the HDF5 file of a writer, or to a sink. It stores chunks
- * as they come, those of a series in the order of the frames; between two frames it flushes or runs
- * a command, such as adding a series. It sleeps while there is nothing to do, and sets a timeout
- * only for a flush.
+ * The file thread: it makes all calls to a writer's HDF5 file, or to a sink. It stores chunks as
+ * they come, each series in the order of its frames; between two frames it flushes or runs a
+ * command, such as adding a series. It sleeps while there is nothing to do, and sets a timeout only
+ * for a flush.
  *
  * Threads: the file thread; sl_writer_ask() is for the program's.
  */
@@ -68,8 +68,7 @@ static void count_frames(struct sluice_series *s, uint64_t frames)
 	s->locked.counts.raw_bytes += frames * s->frame_bytes;
 }
 
-/* Completes a stored frame, or the rest of a bundle that a flush has stored in part. Releases the
- * mutex meanwhile. */
+/* Completes a stored frame, or a bundle after its last rows. Releases the mutex meanwhile. */
 static void frame_stored_locked(struct sl_frame *frame) SL_UNCHECKED
 {
 	struct sluice_series *s = frame->series;
@@ -98,7 +97,7 @@ static void frame_stored_locked(struct sl_frame *frame) SL_UNCHECKED
 	sl_frame_recycle_locked(frame);
 }
 
-/* Returns a chunk of a series without a packer, as it lies in the frame. */
+/* Returns a chunk as it lies in the frame, for a series without a packer. */
 static struct sl_packed_chunk *plain_chunk(struct sl_frame *frame)
 {
 	struct sluice_series *s = frame->series;
@@ -157,7 +156,7 @@ static void store_chunk_locked(struct sl_packed_chunk *packed) SL_UNCHECKED
 
 	if (!s->packer)
 		waiting += (s->geometry.chunks - frame->locked.begun) * s->geometry.chunk_bytes;
-	/* From here on it is stored in part, whatever comes of it. */
+	/* From here on the frame is partly stored, also after an error. */
 	frame->locked.stored++;
 	file_thread_unlock(w, "store", frame);
 	rc = chunk_to_file(packed, waiting);
@@ -170,7 +169,7 @@ static void store_chunk_locked(struct sl_packed_chunk *packed) SL_UNCHECKED
 	if (s->packer) {
 		/* Of the last chunk the frame itself is free at once. */
 		if (packed->bytes != packed->room && frame->locked.stored < s->geometry.chunks)
-			sl_frame_used_locked(frame, 1);
+			sl_frame_used_locked(frame);
 		sl_list_append(&s->packer->locked.free, &packed->link);
 		sl_compress_kick_locked(w);
 	}
@@ -179,7 +178,7 @@ static void store_chunk_locked(struct sl_packed_chunk *packed) SL_UNCHECKED
 }
 
 /* Before a flush or a command a frame is begun only if a partly stored frame needs a buffer and
- * none is free, because frames that are not begun may have them. See frames_internal.h. */
+ * none is free, because later frames may have them. See frames_internal.h. */
 static bool begin_one_locked(struct sluice_writer *w, const struct sluice_series *of)
 	SL_REQUIRES(&w->mutex)
 {
@@ -203,8 +202,8 @@ static bool has_packed(const struct sl_frame *frame)
 	       sl_queue_has_parts_locked(frame);
 }
 
-/* Takes a packed chunk that may be stored now, or returns NULL. The series is moved to the end
- * of the list, so that all are served in turn. */
+/* Takes a packed chunk to be stored now, or returns NULL. The series moves to the end of the list,
+ * so that all are served in turn. */
 static struct sl_packed_chunk *packed_next_locked(struct sluice_writer *w, bool cut)
 	SL_REQUIRES(&w->mutex)
 {
@@ -251,7 +250,7 @@ int sl_file_thread_store_bundle(struct sl_frame *bundle, uint64_t from, uint64_t
 	return rc;
 }
 
-/* Stores the frames of a bundle that is not full. Releases the mutex meanwhile. */
+/* Stores the frames of an open bundle. Releases the mutex meanwhile. */
 static void store_rows_locked(struct sl_frame *bundle) SL_UNCHECKED
 {
 	struct sluice_series *s = bundle->series;
@@ -297,7 +296,7 @@ static void store_bundles_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 
 /* -------------------------------------------------------------------------------- contiguous */
 
-/* Returns the first frame of a queue if it is written, or NULL: frames of a contiguous series. */
+/* Returns a frame at the front of its queue if it is written, or NULL. */
 static struct sl_frame *next_written_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link) {
@@ -309,8 +308,7 @@ static struct sl_frame *next_written_locked(struct sluice_writer *w) SL_REQUIRES
 	return NULL;
 }
 
-/* Returns a frame that can be given to the engine, or NULL. The engine writes several at a
- * time. */
+/* Returns a frame for the engine, or NULL. The engine writes several at a time. */
 static struct sl_frame *next_to_write_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link) {
@@ -348,7 +346,7 @@ static bool store_something_locked(struct sluice_writer *w, bool cut) SL_REQUIRE
 
 /* ----------------------------------------------------------------------------------- commands */
 
-int sl_writer_ask(struct sluice_writer *w, int (*run)(struct sluice_writer *w, void *argument),
+int sl_writer_ask(struct sluice_writer *w, int (*run)(struct sl_h5_file *file, void *argument),
                   void *argument)
 {
 	struct sl_file_command command = {.run = run, .argument = argument};
@@ -357,7 +355,7 @@ int sl_writer_ask(struct sluice_writer *w, int (*run)(struct sluice_writer *w, v
 	sl_mutex_lock(&w->mutex);
 	sl_list_append(&w->locked.commands, &command.link);
 	pthread_cond_signal(&w->work);
-	/* Ended by the file thread or its end. A command that has begun is awaited, because it
+	/* Ended by the file thread or its end. After its begin the command is awaited, because it
 	 * is on this thread's stack. */
 	while (!command.done && !w->locked.ended &&
 	       !(sl_list_linked(&command.link) && sl_writer_check_locked(w)))
@@ -380,7 +378,7 @@ static void command_run_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 	int rc;
 
 	file_thread_unlock(w, "store", NULL);
-	rc = command->run(w, command->argument);
+	rc = command->run(w->file, command->argument);
 	file_thread_lock(w);
 	command->result = rc;
 	if (rc)
@@ -410,7 +408,7 @@ static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 	w->flush.dirty = false;
 	w->flush.dirty_since = SL_FOREVER;
 	w->flush.frames_since = 0;
-	/* Frames that came to bundles meanwhile. */
+	/* More frames came to bundles meanwhile. */
 	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link) {
 		struct sl_frame *frame = sl_queue_current(s);
 
@@ -424,7 +422,7 @@ static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 	sl_flush_done_locked(w, through, sl_now() - begun);
 }
 
-/* Other processes may need chunks of this one before the flush, so nothing waits for it. */
+/* Other processes may need more chunks from here before the flush, so nothing waits for it. */
 static void sink_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	int rc;
@@ -499,7 +497,7 @@ static void file_thread_end_locked(struct sluice_writer *w) SL_REQUIRES(&w->mute
 	/* Ended by the ends of those operations. */
 	while (w->queue.writes)
 		sl_cond_wait(&w->work, &w->mutex, SL_FOREVER);
-	/* After an error, too: frames that are partly stored are left out. */
+	/* After an error, too: partly stored frames are left out. */
 	keep = w->locked.closing == SL_CLOSING;
 	if (keep)
 		store_bundles_locked(w);
@@ -518,8 +516,8 @@ static void file_thread_tell_end_unlock(struct sluice_writer *w) SL_RELEASES(&w-
 	sl_mutex_unlock(&w->mutex);
 }
 
-/* Called when the thread ends inside HDF5, by pthread_exit() or a cancellation by other code.
- * The file cannot be closed, because HDF5 stays locked; it is left as of its last flush. */
+/* The thread has ended inside HDF5, by pthread_exit() or a cancellation by other code. The file
+ * cannot be closed, because HDF5 stays locked; it stays as the last flush left it. */
 static void file_thread_died(void *argument)
 {
 	struct sluice_writer *w = argument;

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * When a writer is flushed: on request, by the number of frames or by time. The file thread makes
- * the flush itself (file_thread.c).
- *
- * Threads: the program's ask and wait; the file thread; with a sink, the thread with the answer.
- */
+/* Flushes: when they are due, and the wait for them. file_thread.c makes them.
+ * Threads: the program's ask and wait; the file thread; a sink's brings its answer. */
 #include <errno.h>
 
 #include "frames/frames_internal.h"
@@ -49,7 +45,7 @@ void sl_flush_done_locked(struct sluice_writer *w, uint64_t through, int64_t too
 		counts->flush.bytes = counts->stored_bytes;
 		counts->flush.busy_ns += (uint64_t)took;
 		counts->flushes++;
-		/* A sink says so of each series. */
+		/* A sink tells this for each series. */
 		if (w->sink)
 			continue;
 		counts->visible = counts->stored;

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Frames of a series in the program's calls: buffers for it, with the wait for them, and their way
- * to the queue.
- *
- * Threads: the program's.
- */
+/* Frames in the program's calls: the wait for a free frame, and its way to the queue.
+ * Threads: the program's. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -96,8 +92,7 @@ static int refuse_wait_locked(struct sluice_series *s) SL_UNCHECKED
 	               names.count ? text : "");
 }
 
-/* Waits for a free frame. Ended by a free frame, the failure or end of the writer, or the
- * deadline. */
+/* Waits for a free frame. Ended by it, the writer's failure or end, or the deadline. */
 static int wait_for_frame_locked(struct sluice_series *s, int timeout_ms) SL_UNCHECKED
 {
 	struct sluice_writer *w = s->writer;
@@ -146,7 +141,7 @@ int sl_frame_take(struct sluice_series *s, int timeout_ms, enum sl_frame_state s
 		s->locked.incoming += state == SL_FRAME_FILLING;
 		*out = frame;
 	} else if (!sl_list_empty(&s->locked.free)) {
-		/* Wakes another thread for the free frame that this call did not take. */
+		/* Wakes another thread for the free frame. */
 		pthread_cond_signal(&s->freed);
 	}
 	sl_mutex_unlock(&s->writer->mutex);

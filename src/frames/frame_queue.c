@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The queue of a writer: frames of each series from their submission until they are free again, the
- * bundles in which small frames are gathered, and the choice of the next frame.
- *
- * Threads: the program's, the pool and the file thread, with the writer's mutex.
- */
+/* The queue of a writer: frames from submission until they are free, bundles, and what is next.
+ * Threads: the program's, the pool and the file thread, with the writer's mutex. */
 #include <string.h>
 
 #include "frames/frames_internal.h"
@@ -99,11 +95,8 @@ static bool queue_is_ahead_locked(const struct sluice_writer *w) SL_REQUIRES(&w-
 	return false;
 }
 
-/*
- * Returns how many compressors may run. If packed chunks wait to be stored while frames wait to
- * be compressed, the file thread is the bottleneck and needs a core: one compressor less.
- * Storing a chunk checks again.
- */
+/* Returns how many compressors may run. If packed chunks wait to be stored while frames wait to be
+ * compressed, the file thread is the bottleneck and needs a core: one compressor less. */
 static unsigned queue_compressors_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	bool less = w->threads > 1 && w->queue.finished > 1 && queue_is_ahead_locked(w);
@@ -118,8 +111,8 @@ struct sl_frame *sl_queue_next_locked(struct sluice_writer *w, bool more)
 	return queue_oldest_locked(w);
 }
 
-/* Submits at most one compressor, which submits the next. So a program that submits a frame
- * wakes one thread and does not wait for a wake-up of each core. */
+/* Submits a single compressor, which submits the next: so a program with a new frame wakes a single
+ * thread. */
 void sl_compress_kick_locked(struct sluice_writer *w)
 {
 	if (!sl_queue_next_locked(w, true))
@@ -157,12 +150,12 @@ void sl_frame_recycle_locked(struct sl_frame *frame)
 	pthread_cond_signal(&s->freed);
 }
 
-void sl_frame_used_locked(struct sl_frame *frame, size_t chunks)
+void sl_frame_used_locked(struct sl_frame *frame)
 {
 	struct sluice_series *s = frame->series;
 	struct sl_frame *spare;
 
-	frame->locked.uses -= chunks;
+	frame->locked.uses--;
 	if (frame->locked.uses || frame->slots)
 		return;
 	spare = SL_CONTAINER(sl_list_take(&s->locked.spare), struct sl_frame, locked.link);
@@ -282,7 +275,7 @@ void sl_queue_append_locked(struct sl_frame *frame, const double *scalars, bool 
 	frame->locked.number = s->locked.next++;
 	frame->locked.sequence = ++w->queue.sequence;
 	s->locked.counts.submitted++;
-	/* The file thread finds that another process never has it. */
+	/* Another process never has it: the file thread finds out. */
 	if (s->share && frame->locked.number >= s->share->locked.last)
 		pthread_cond_signal(&w->work);
 	if (s->bundles) {

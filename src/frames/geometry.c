@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Division of frames into chunks, and the position of a chunk's bytes in the frame.
- *
- * Threads: any. No state.
- */
+/* Geometry: how frames are divided into chunks, and where a chunk's bytes are in the frame.
+ * Threads: any. No state. */
 #include <errno.h>
 #include <string.h>
 
@@ -32,11 +29,8 @@ int sl_geometry_init(struct sl_geometry *g)
 	return 0;
 }
 
-/*
- * Divides the slowest dimensions first, so that a chunk is contiguous in its frame. If there
- * are more chunks than threads, their number is a multiple of it, so that all threads end at
- * once.
- */
+/* Divides the slowest dimensions first, so that a chunk is contiguous in its frame. More chunks than
+ * threads are a multiple of these, so that all threads end at once. */
 void sl_geometry_choose(struct sl_geometry *g, unsigned threads)
 {
 	uint64_t bytes = g->element, wanted, size;
@@ -57,7 +51,7 @@ void sl_geometry_choose(struct sl_geometry *g, unsigned threads)
 
 void sl_geometry_block(const struct sl_geometry *g, size_t number, struct sl_block *out)
 {
-	bool thin = true; /* a single row of all dimensions so far */
+	bool thin = true; /* a single row in all dimensions so far */
 
 	out->edge = false;
 	out->whole = true;
@@ -81,7 +75,7 @@ void sl_geometry_block(const struct sl_geometry *g, size_t number, struct sl_blo
 	out->whole &= !out->edge;
 }
 
-/* The first dimension of those at the end that lie together. */
+/* Behind the result all dimensions lie in one piece, in the frame and in the chunk. */
 static unsigned run_dimension(const struct sl_geometry *g, const struct sl_block *block)
 {
 	unsigned from = g->rank - 1;

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Packers: the memory of compressors for chunks of a kind, which series of this kind use together.
- *
- * Threads: the program's, in the calls that add a series or free it.
- */
+/* Packers: the compressors' memory for a kind of chunks, used by all series with such chunks.
+ * Threads: the program's, in the calls that add a series or free it. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "frames/frames_internal.h"
 
-/* Buffers of packed chunks, and scratch for each compressor; they may be exchanged. */
+/* Buffers for packed chunks, and scratch for each compressor; they may be exchanged. */
 static size_t rooms_of(const struct sl_packer *packer)
 {
 	return packer->in_place ? 0 : (size_t)packer->count * (SL_PACKED_PER_COMPRESSOR + 1);
@@ -33,7 +30,7 @@ static void packer_free(struct sl_packer *packer)
 	free(packer);
 }
 
-/* Makes the fields that are needed to compute `bytes`. */
+/* Makes the fields behind `bytes`. */
 static int packer_new(const struct sl_packer *kind, struct sl_packer **out)
 {
 	size_t packed = (size_t)kind->count * SL_PACKED_PER_COMPRESSOR;
@@ -80,7 +77,7 @@ static int packer_fill(struct sl_packer *packer)
 	return 0;
 }
 
-/* Returns the packer of a series with equal chunks, or NULL. */
+/* Returns a packer for equal chunks, or NULL. */
 static struct sl_packer *packer_find(struct sluice_writer *w, const struct sl_packer *kind)
 {
 	sl_list_each_of (packer, &w->locked.packers, struct sl_packer, link) {
@@ -110,7 +107,7 @@ static int packer_make(struct sluice_series *s, const struct sl_packer *kind,
 		packer_free(packer);
 		return rc;
 	}
-	/* Of all series that share the packer. */
+	/* They are the packer's, which other series use, too. */
 	s->bytes -= packer->bytes;
 	sl_mutex_lock(&w->mutex);
 	sl_list_append(&w->locked.packers, &packer->link);

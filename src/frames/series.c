@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Adding a series: the dataset and all memory for it, so that no frame waits for memory later.
- *
- * Threads: the program's; functions that run as commands: the file thread.
- */
+/* Series: adding one, with the dataset and all its memory, so that no frame waits for memory later.
+ * Threads: the program's; functions that run as commands: the file thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,7 +10,7 @@
 
 /* ------------------------------------------------------------------------------------- memory */
 
-/* Makes the chunks of a frame, or of a block. */
+/* Divides a frame, or a block. */
 static int shape_chunks(struct sluice_series *s)
 {
 	const struct sl_h5_layout *layout = &s->layout;
@@ -97,7 +94,7 @@ static int make_bundles(struct sluice_series *s)
 
 	if (gather < 2)
 		return 0;
-	/* All frames that the program may have, and two bundles that are stored. */
+	/* For all frames with the program, and two more for the file thread. */
 	least = s->depth / gather + 3;
 	count = SL_MAX(least, SL_BUNDLES);
 	bytes = (stride + scalars * sizeof(double) + gather * sizeof(struct sl_bundle_slot)) *
@@ -145,7 +142,7 @@ static void drop_bundles(struct sluice_series *s)
 
 /* ------------------------------------------------------------------------------------ dataset */
 
-/* The chunks of a bundle, as they are in the file. */
+/* Reads a bundle from the file. */
 static int read_bundle(struct sluice_series *s, struct sl_frame *bundle)
 {
 	const struct sl_geometry *g = &s->geometry;
@@ -167,8 +164,8 @@ static int read_bundle(struct sluice_series *s, struct sl_frame *bundle)
 	return rc;
 }
 
-/* Continues a last chunk that is not full: stores it again without filters, as chunks of an
- * open bundle are. Called by the file thread. */
+/* Continues the last chunk before it is full: stores it again without filters, as for an open
+ * bundle. Called by the file thread. */
 static int bundle_resume(struct sluice_series *s)
 {
 	uint64_t count = s->first % s->layout.gather;
@@ -190,11 +187,11 @@ struct adding {
 };
 
 /* Called by the file thread. */
-static int add_dataset(struct sluice_writer *w, void *argument)
+static int add_dataset(struct sl_h5_file *file, void *argument)
 {
 	struct adding *adding = argument;
 	struct sluice_series *s = adding->series;
-	int rc = sl_h5_dataset_add(w->file, s->name, &s->layout, adding->set,
+	int rc = sl_h5_dataset_add(file, s->name, &s->layout, adding->set,
 	                           adding->check ? NULL : &s->dataset, &s->first);
 
 	if (rc || adding->check)
@@ -254,7 +251,7 @@ static int ask_dataset(struct sluice_series *s, const struct sl_h5_set_options *
 
 void sl_series_close(struct sluice_series *s)
 {
-	/* The file thread knows of errors already. */
+	/* The file thread knows errors already. */
 	sluice_discard(s->file);
 	sluice_discard(s->memory_file);
 	s->file = s->memory_file = NULL;

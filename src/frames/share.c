@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The share of a process: frames are blocks of an array, and chunks with elements of several
- * processes travel in parts. Here is all that a sink adds to the queues of a writer.
+ * The share of a process: frames are blocks of an array, and parts of chunks travel. Most of a
+ * writer's work for a sink is here.
  *
  * Threads: the pool and the file thread; the threads of the sink bring parts and progress; the
  * program's wait.
@@ -105,7 +105,7 @@ void sl_part_geometry(const struct sl_geometry *g, const struct sl_foreign_part 
 	memcpy(block->at, part->at, sizeof(part->at));
 }
 
-/* Before the frame is reported, because parts of the frame that gets its slots come after that. */
+/* Before the frame is reported, because then parts of another frame come to its slots. */
 void sl_share_drop_parts_locked(struct sl_frame *frame)
 {
 	struct sl_share *share = frame->series->share;
@@ -203,7 +203,7 @@ void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t vis
 
 /* ------------------------------------------------------------------------------------ waiting */
 
-#define PUMP_NS ((int64_t)200000) /* between two calls of a sink that needs calls */
+#define PUMP_NS ((int64_t)200000) /* between two calls of pump() */
 
 int sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
 {

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Statistics of writers and series, errors of writers, and the list of codecs.
- *
- * Threads: the program's.
- */
+/* Statistics of writers and series, errors of writers, and the list of codecs.
+ * Threads: the program's. */
 #include <errno.h>
 
 #include "frames/frames_internal.h"
@@ -78,7 +75,7 @@ int sluice_writer_stats(const sluice_writer *writer, struct sluice_writer_counts
 	sl_mutex_lock(&w->mutex);
 	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link)
 		stats_add_series_locked(&stats, s);
-	/* Counters of the writer: of all series at once, and of shared memory. */
+	/* The writer's own: for all series at once, and for common memory. */
 	stats.flush = w->flush.stage;
 	stats.flushes = w->flush.count;
 	stats.memory_bytes = w->locked.bytes + (w->memory_bytes ? 0 : w->locked.held);

@@ -109,7 +109,7 @@ static void device_copy_done(struct sluice_op *op)
 	} else {
 		frame->locked.filled = true;
 	}
-	/* Behind this nothing of the writer is touched. */
+	/* From here on the writer may be gone. */
 	w->queue.copies--;
 	pthread_cond_broadcast(&w->progress);
 	sl_mutex_unlock(&w->mutex);
@@ -121,15 +121,10 @@ static int start_copy(struct sl_frame *frame, const void *from, sluice_stream st
 	struct sluice_writer *w = s->writer;
 	struct sluice_extent extent = {(void *)(uintptr_t)from, s->frame_bytes,
 	                               (uint64_t)(frame->data - s->area.memory)};
-	struct sluice_request r = SLUICE_REQUEST_INIT;
+	struct sluice_request r = {sizeof(r), SLUICE_WRITE,     .extents = &extent, .count = 1,
+	                           .on = 1,   .stream = stream, .user = frame};
 	int rc;
 
-	r.kind = SLUICE_WRITE;
-	r.extents = &extent;
-	r.count = 1;
-	r.on = 1;
-	r.stream = stream;
-	r.user = frame;
 	sl_mutex_lock(&w->mutex);
 	frame->locked.filled = false;
 	w->queue.copies++;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A writer from opening to end; attributes and coordinates.
- *
- * Threads: the program's; functions that run as commands: the file thread.
- */
+/* A writer: opening and end; attributes and coordinates.
+ * Threads: the program's; functions that run as commands: the file thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,14 +9,13 @@
 #include "frames/frames_internal.h"
 
 #define CHECKPOINT_MS 1000
-/* The part of memory_bytes for metadata that is held back until a flush, besides that of each
- * series; see sl_h5_file_options. */
+/* A share of memory_bytes for metadata held back until a flush, besides each series'; see
+ * sl_h5_file_options. */
 #define HELD_PART  16
 #define HELD_LEAST ((uint64_t)1 << 20)
 #define HELD_MOST  ((uint64_t)16 << 20)
 
-/* All writers of the process, so that a closed handle can be recognised, unless another writer
- * has its address. */
+/* All writers, to recognise a closed handle, unless another writer has its address. */
 static struct {
 	struct sl_mutex mutex;
 	struct sl_list list; /* guarded by mutex */
@@ -79,8 +75,12 @@ static int writer_local_path(const char *text, char **out)
 }
 
 /* Called by the file thread. */
-static int file_open_run(struct sluice_writer *w, void *options)
+static int file_open_run(struct sl_h5_file *none, void *argument)
 {
+	const struct sl_h5_file_options *options = argument;
+	struct sluice_writer *w = options->argument;
+
+	(void)none;
 	return sl_h5_file_open(w->path, options, &w->file);
 }
 
@@ -97,30 +97,16 @@ static int ask_file(struct sluice_writer *w, const struct sluice_writer_options 
 	return sl_writer_ask(w, file_open_run, &options);
 }
 
-struct file_call {
-	int (*run)(struct sl_h5_file *file, void *argument);
-	void *argument;
-};
-
-/* Called by the file thread. */
-static int file_call_run(struct sluice_writer *w, void *argument)
-{
-	struct file_call *call = argument;
-
-	return call->run(w->file, call->argument);
-}
-
 /* Runs a function between two frames. */
 static int with_file(struct sluice_writer *w, int (*run)(struct sl_h5_file *file, void *argument),
                      void *argument)
 {
-	struct file_call call = {run, argument};
 	int rc = sl_context_check(w->ctx);
 
 	if (rc)
 		return rc;
 	if (!w->sink)
-		return sl_writer_ask(w, file_call_run, &call);
+		return sl_writer_ask(w, run, argument);
 	rc = sl_writer_check(w);
 	return rc ? rc : w->sink->ops->with_file(w->sink, run, argument);
 }
@@ -143,14 +129,14 @@ static void set_options(struct sluice_writer *w, const struct sluice_writer_opti
 	if (o->checkpoint_ms >= 0)
 		w->flush.checkpoint_ns =
 			(int64_t)(o->checkpoint_ms ? o->checkpoint_ms : CHECKPOINT_MS) * 1000000;
-	/* These are of the process that has the file. */
+	/* These are for the process with the file. */
 	if (w->sink)
 		w->flush.checkpoint_frames = (uint64_t)(w->flush.checkpoint_ns = 0);
 }
 
 static void writer_free(struct sluice_writer *w) SL_UNCHECKED
 {
-	/* Files first: their ends are the last that others do. Then the threads that made them. */
+	/* Files first: the engine's threads are done with the writer then. Then our threads. */
 	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link)
 		sl_series_close(s);
 	sl_pool_stop(w->pool);
