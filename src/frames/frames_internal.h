@@ -239,7 +239,7 @@ struct sluice_series {
 	} locked;
 };
 
-/* ------------------------------------------------------------------- the parts of a writer */
+/* ---------------------------------------------------------------------- inside of a writer */
 
 /* Frames on their way, in all series: frame_queue.c. */
 struct sl_frame_queue {

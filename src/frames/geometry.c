@@ -42,10 +42,10 @@ void sl_geometry_choose(struct sl_geometry *g, unsigned threads)
 	if (wanted > threads)
 		wanted = (wanted + threads - 1) / threads * threads;
 	for (unsigned i = 0; i < g->rank; i++) {
-		uint64_t parts = SL_MIN(SL_MAX(wanted, 1), g->shape[i]);
+		uint64_t count = SL_MIN(SL_MAX(wanted, 1), g->shape[i]);
 
-		g->chunk[i] = (g->shape[i] + parts - 1) / parts;
-		wanted = (wanted + parts - 1) / parts;
+		g->chunk[i] = (g->shape[i] + count - 1) / count;
+		wanted = (wanted + count - 1) / count;
 	}
 }
 

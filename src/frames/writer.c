@@ -9,9 +9,9 @@
 #include "frames/frames_internal.h"
 
 #define CHECKPOINT_MS 1000
-/* A share of memory_bytes for metadata held back until a flush, besides each series'; see
+/* For metadata held back until a flush, of memory_bytes; besides each series', see
  * sl_h5_file_options. */
-#define HELD_PART  16
+#define HELD_DIVISOR  16
 #define HELD_LEAST ((uint64_t)1 << 20)
 #define HELD_MOST  ((uint64_t)16 << 20)
 
@@ -113,7 +113,7 @@ static int with_file(struct sluice_writer *w, int (*run)(struct sl_h5_file *file
 
 uint64_t sl_writer_held_limit(uint64_t memory_bytes)
 {
-	return memory_bytes ? SL_MIN(SL_MAX(memory_bytes / HELD_PART, HELD_LEAST), HELD_MOST) : 0;
+	return memory_bytes ? SL_MIN(SL_MAX(memory_bytes / HELD_DIVISOR, HELD_LEAST), HELD_MOST) : 0;
 }
 
 static void set_options(struct sluice_writer *w, const struct sluice_writer_options *o) SL_UNCHECKED

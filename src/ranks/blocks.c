@@ -209,8 +209,8 @@ static int chunk_owner(const struct sharing *sh, const struct box *chunk, bool *
 
 	*alone = box_elements(rank, &own) == box_elements(rank, chunk);
 	for (int r = 0; !*alone && r < sh->ranks; r++) {
-		struct box part = box_in(sh, chunk, r);
-		uint64_t elements = box_elements(rank, &part);
+		struct box common = box_in(sh, chunk, r);
+		uint64_t elements = box_elements(rank, &common);
 
 		owner = elements > most ? r : owner;
 		most = SL_MAX(most, elements);

@@ -141,7 +141,7 @@ static int first_add(struct sl_rank_server *server, struct sl_server_series *ss,
 }
 
 /* The dataset in a node's file: chunks alone, and as many frames as the first dataset counts. */
-static int part_add(struct sl_rank_server *server, struct sl_server_series *ss, size_t number,
+static int node_add(struct sl_rank_server *server, struct sl_server_series *ss, size_t number,
                     const struct sl_h5_set_options *set, struct sl_h5_dataset **out, uint64_t first)
 {
 	struct sl_h5_set_options its = *set;
@@ -171,7 +171,7 @@ int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
 	ss->layout.attributes = NULL;
 	ss->layout.scalar_count = ss->layout.attribute_count = ss->layout.precision = 0;
 	for (size_t i = 1; !rc && i < server->file_count; i++)
-		rc = part_add(server, ss, i, set, check ? NULL : &ss->datasets[i], *first);
+		rc = node_add(server, ss, i, set, check ? NULL : &ss->datasets[i], *first);
 	ss->layout.scalar_count = scalars;
 	ss->layout.precision = precision;
 	if (!rc && (ss->layout.gather > 1 || ss->layout.contiguous))

@@ -147,7 +147,7 @@ static int client_give_up(struct sl_client *client, int rc)
 }
 
 /* Before the server has messages. */
-static void server_lend(struct sl_client *client, const struct sluice_writer_options *o)
+static void server_set_options(struct sl_client *client, const struct sluice_writer_options *o)
 {
 	client->server->options = o;
 	client->server->path = sl_writer_path(client->writer);
@@ -210,7 +210,7 @@ int sluice_writer_open_ranks(sluice_context *ctx, const struct sluice_transport 
 	if (!rc)
 		rc = sl_writer_open_sink(ctx, path, &own, &client->sink, &client->writer);
 	if (!rc && client->server)
-		server_lend(client, &all);
+		server_set_options(client, &all);
 	linked = sl_link_open(&client->link, t);
 	if (linked) {
 		/* The others hear of it through this thread. */
@@ -373,7 +373,7 @@ static int take_steps_add(struct adding_block *a, int rc, struct sluice_series *
 }
 
 /* Rank 0 makes the dataset with the options on this stack. */
-static void add_lend(struct sl_client *client, const struct sluice_series_options *o)
+static void add_set_options(struct sl_client *client, const struct sluice_series_options *o)
 {
 	if (!client->server)
 		return;
@@ -402,9 +402,9 @@ int sluice_series_add_block(sluice_writer *w, const char *dataset,
 	if (!rc && !out)
 		rc = sl_fail(-EINVAL, "sluice_series_add_block: out is NULL");
 	sl_mutex_lock(&a.client->adding);
-	add_lend(a.client, &a.o);
+	add_set_options(a.client, &a.o);
 	rc = take_steps_add(&a, rc, &s);
-	add_lend(a.client, NULL);
+	add_set_options(a.client, NULL);
 	sl_mutex_unlock(&a.client->adding);
 	if (rc == -ETIMEDOUT)
 		sl_writer_fail(w, rc, sluice_last_message());
