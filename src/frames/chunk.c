@@ -47,8 +47,7 @@ static void gather_block(const struct sl_geometry *g, const struct sl_block *blo
 	}
 }
 
-/* Copies a chunk out of its frame. Elements beyond the frame come from parts, or become 0, HDF5's
- * fill value. */
+/* Copies a chunk out of its frame. Other elements come from parts, or are 0, HDF5's fill value. */
 static void chunk_gather(const struct sluice_series *s, const struct sl_packed_chunk *packed,
                          bool shuffle, char *to)
 {
@@ -94,8 +93,7 @@ static bool chunk_run_equals(const struct sl_geometry *g, const char *planes,
 	return true;
 }
 
-/* Decodes the first compressed chunk of a series and compares it with the frame, to notice a
- * broken codec library before any data is lost. */
+/* Decodes the first compressed chunk of a series and compares it: a codec library may be broken. */
 static int chunk_verify(struct sluice_series *s, void *state, const struct sl_packed_chunk *packed)
 {
 	const struct sl_geometry *g = &s->geometry;
@@ -186,8 +184,7 @@ int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_packed
 	}
 	if (s->layout.codec->filter)
 		return chunk_compress(s, compressor, packed);
-	/* Another program's dataset may have a shuffle and no codec; a gathered chunk is then
-	 * shuffled. */
+	/* Another program's dataset may have a shuffle and no codec: for a gathered chunk. */
 	packed->mask = sl_h5_mask_shuffle(&s->layout);
 	packed->length = s->geometry.chunk_bytes;
 	packed->bytes = packed->frame->data + packed->block.start;

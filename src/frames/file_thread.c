@@ -202,8 +202,7 @@ static bool has_packed(const struct sl_frame *frame)
 	       sl_queue_has_parts_locked(frame);
 }
 
-/* Takes a packed chunk to be stored now, or returns NULL. The series moves to the end of the list,
- * so that all are served in turn. */
+/* Takes a packed chunk to be stored now, or returns NULL. Series are served in turn. */
 static struct sl_packed_chunk *packed_next_locked(struct sluice_writer *w, bool cut)
 	SL_REQUIRES(&w->mutex)
 {
@@ -436,8 +435,7 @@ static void sink_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 		sl_writer_fail_locked(w, rc, "flush", NULL);
 }
 
-/* Flushes or runs a command if one is due and no frame is partly stored. Returns whether it
- * did. */
+/* Flushes or runs a command, if it may and no frame is partly stored. Returns whether it did. */
 static bool run_between_frames_locked(struct sluice_writer *w, bool *wanted) SL_REQUIRES(&w->mutex)
 {
 	bool asked = !sl_list_empty(&w->locked.commands), due = sl_flush_is_due_locked(w);
@@ -458,8 +456,7 @@ static bool run_between_frames_locked(struct sluice_writer *w, bool *wanted) SL_
 
 /* --------------------------------------------------------------------------------------- life */
 
-/* Stores until the writer is closed and everything is stored, or until it fails or is
- * discarded. */
+/* Stores until everything is stored and the writer closed, or until it fails or is discarded. */
 static void file_thread_serve_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	bool wanted = false;

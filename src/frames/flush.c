@@ -90,13 +90,11 @@ int sluice_writer_flush(sluice_writer *w, int timeout_ms)
 	wait = !rc && (w->flush.dirty || w->flush.done < cut);
 	if (wait)
 		flush_ask_for_locked(w);
-	/* Ended by a flush behind those frames, by the failure or the end of the writer, or the
-	 * deadline. */
+	/* Ended by a flush behind those frames, the writer's failure or end, or the deadline. */
 	while (!rc && wait) {
 		bool late = sl_writer_wait_locked(w, &w->progress, deadline);
 
-		/* A flush from before the request counts if it has those frames: everything else
-		 * was there before it. */
+		/* An earlier flush counts if it has those frames: all else was there before it. */
 		wait = w->flush.done < cut || w->flush.count <= before;
 		if (wait && late)
 			rc = sl_fail(-EINPROGRESS, "'%s' is not flushed yet", w->path);

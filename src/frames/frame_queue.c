@@ -111,8 +111,7 @@ struct sl_frame *sl_queue_next_locked(struct sluice_writer *w, bool more)
 	return queue_oldest_locked(w);
 }
 
-/* Submits a single compressor, which submits the next: so a program with a new frame wakes a single
- * thread. */
+/* A single compressor, which submits the next: the program's thread wakes only one. */
 void sl_compress_kick_locked(struct sluice_writer *w)
 {
 	if (!sl_queue_next_locked(w, true))

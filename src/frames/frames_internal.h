@@ -110,8 +110,7 @@ struct sl_packed_chunk {
 	uint32_t mask;
 };
 
-/* Compressor states, scratch memory and packed chunks for a kind of chunks; series with equal
- * chunks use the same packer. Each compressor fills a packed chunk while two wait during a flush. */
+/* Compressors' memory for a kind of chunks: of three packed chunks for each, two wait in a flush. */
 #define SL_PACKED_PER_COMPRESSOR 3
 struct sl_packer {
 	struct sl_list link; /* of the writer */
@@ -189,7 +188,6 @@ struct sl_frame {
  * bundle goes through the queue as a frame does. A flush before then stores its frames without
  * filters. The program gets a frame only if there will be a slot for it.
  */
-#define SL_BUNDLES 4 /* at least */
 
 /* ----------------------------------------------------------------------------------- series */
 
@@ -438,8 +436,7 @@ static inline void sl_writer_pump(struct sluice_writer *w)
 	if (w->sink && w->sink->pumped)
 		w->sink->ops->pump(w->sink);
 }
-/* As sl_cond_wait(), for the program's threads, which pump a sink meanwhile. It may return before
- * anything has happened. */
+/* As sl_cond_wait(), for the program's threads, which pump a sink meanwhile. May return early. */
 int sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
 	SL_REQUIRES(&w->mutex);
 /* The processes for which the first frame in the queue waits, as far as known. */

@@ -8,6 +8,8 @@
 
 #include "frames/frames_internal.h"
 
+#define BUNDLES_LEAST 4
+
 /* ------------------------------------------------------------------------------------- memory */
 
 /* Divides a frame, or a block. */
@@ -96,7 +98,7 @@ static int make_bundles(struct sluice_series *s)
 		return 0;
 	/* For all frames with the program, and two more for the file thread. */
 	least = s->depth / gather + 3;
-	count = SL_MAX(least, SL_BUNDLES);
+	count = SL_MAX(least, BUNDLES_LEAST);
 	bytes = (stride + scalars * sizeof(double) + gather * sizeof(struct sl_bundle_slot)) *
 	                count +
 	        row;

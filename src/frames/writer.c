@@ -11,9 +11,9 @@
 #define CHECKPOINT_MS 1000
 /* For metadata held back until a flush, of memory_bytes; besides each series', see
  * sl_h5_file_options. */
-#define HELD_DIVISOR  16
-#define HELD_LEAST ((uint64_t)1 << 20)
-#define HELD_MOST  ((uint64_t)16 << 20)
+#define HELD_DIVISOR 16
+#define HELD_LEAST   ((uint64_t)1 << 20)
+#define HELD_MOST    ((uint64_t)16 << 20)
 
 /* All writers, to recognise a closed handle, unless another writer has its address. */
 static struct {
@@ -113,7 +113,8 @@ static int with_file(struct sluice_writer *w, int (*run)(struct sl_h5_file *file
 
 uint64_t sl_writer_held_limit(uint64_t memory_bytes)
 {
-	return memory_bytes ? SL_MIN(SL_MAX(memory_bytes / HELD_DIVISOR, HELD_LEAST), HELD_MOST) : 0;
+	return memory_bytes ? SL_MIN(SL_MAX(memory_bytes / HELD_DIVISOR, HELD_LEAST), HELD_MOST)
+	                    : 0;
 }
 
 static void set_options(struct sluice_writer *w, const struct sluice_writer_options *o) SL_UNCHECKED
@@ -215,8 +216,7 @@ static void start_closing_locked(struct sluice_writer *w, enum sl_closing how)
 		pthread_cond_broadcast(&s->freed);
 }
 
-/* Waits until the file thread has ended and nothing is in flight. Returns false if the deadline
- * passes first. */
+/* Waits until the file thread has ended and nothing is in flight. False: that is not in time. */
 static bool wait_for_end_locked(struct sluice_writer *w, int64_t deadline) SL_REQUIRES(&w->mutex)
 {
 	while (!w->locked.ended || w->queue.copies || w->queue.writes)
@@ -345,28 +345,24 @@ static int attributes_run(struct sl_h5_file *file, void *argument)
 	return sl_h5_attributes_give(file, giving->dataset, giving->attributes, giving->count);
 }
 
-static int ask_attributes(struct sluice_writer *w, struct sl_h5_dataset *dataset,
-                          const struct sluice_attribute *attributes, size_t count)
-{
-	struct giving giving = {dataset, attributes, count};
-
-	return with_file(w, attributes_run, &giving);
-}
-
 int sluice_writer_attributes(sluice_writer *w, const struct sluice_attribute *attributes,
                              size_t count)
 {
+	struct giving giving = {NULL, attributes, count};
+
 	if (!w)
 		return sl_fail(-EINVAL, "sluice_writer_attributes: the writer is NULL");
-	return ask_attributes(w, NULL, attributes, count);
+	return with_file(w, attributes_run, &giving);
 }
 
 int sluice_series_attributes(sluice_series *s, const struct sluice_attribute *attributes,
                              size_t count)
 {
+	struct giving giving = {s ? s->dataset : NULL, attributes, count};
+
 	if (!s)
 		return sl_fail(-EINVAL, "sluice_series_attributes: the series is NULL");
-	return ask_attributes(s->writer, s->dataset, attributes, count);
+	return with_file(s->writer, attributes_run, &giving);
 }
 
 /* --------------------------------------------------------------------------------- coordinates */

@@ -79,24 +79,3 @@ int sl_h5_attributes_add(struct sl_h5_file *file, hid_t object, const char *name
 	file->vfd.pages = false;
 	return err;
 }
-
-int sl_h5_attributes_give(struct sl_h5_file *file, struct sl_h5_dataset *dataset,
-                          const struct sluice_attribute *list, size_t count)
-{
-	int err = sl_h5_attributes_check(list, count);
-	hid_t object = dataset ? dataset->id : file->id;
-
-	if (!err)
-		err = file->own.named ? sl_h5_file_flush(file) : sl_h5_error(file);
-	sl_hdf5_enter();
-	for (size_t i = 0; !err && i < count; i++)
-		if (H5Aexists(object, list[i].name) > 0)
-			err = sl_fail(-EEXIST, "there is an attribute '%s' already", list[i].name);
-	if (!err)
-		err = sl_h5_attributes_add(file, object, dataset ? dataset->name : "/", list,
-		                           count);
-	if (!err && file->own.named)
-		err = sl_h5_flush(file);
-	sl_hdf5_leave();
-	return err;
-}

@@ -366,3 +366,29 @@ int sl_h5_dataset_flush(struct sl_h5_dataset *dataset)
 
 	return err ? err : flush_attributes(dataset);
 }
+
+int sl_h5_datasets_flush(struct sl_h5_file *file, bool last)
+{
+	int err = sl_h5_error(file);
+
+	if (err)
+		return err;
+	sl_hdf5_enter();
+	sl_list_each_of (dataset, &file->datasets, struct sl_h5_dataset, link) {
+		if (!err)
+			err = sl_h5_dataset_flush(dataset);
+		if (!err && !file->own.named)
+			err = sl_h5_scales_refer(file, dataset);
+		if (!err && last)
+			err = sl_h5_dataset_trim(dataset);
+	}
+	if (!err)
+		err = sl_h5_flush(file);
+	sl_hdf5_leave();
+	return err;
+}
+
+int sl_h5_file_flush(struct sl_h5_file *file)
+{
+	return sl_h5_datasets_flush(file, false);
+}

@@ -10,36 +10,6 @@
 
 #include "h5file/h5file_internal.h"
 
-/* --------------------------------------------------------------------------------------- types */
-
-/* As h5py makes it: HDF5 1.10 has no name for it. */
-static hid_t float16(void)
-{
-	hid_t type = H5Tcopy(H5T_NATIVE_FLOAT);
-
-	H5Tset_fields(type, 15, 10, 5, 0, 10);
-	H5Tset_size(type, 2);
-	H5Tset_ebias(type, 15);
-	return type;
-}
-
-hid_t sl_h5_type(enum sluice_type type)
-{
-	const hid_t native[] = {
-		[SLUICE_INT8] = H5T_NATIVE_INT8,     [SLUICE_UINT8] = H5T_NATIVE_UINT8,
-		[SLUICE_INT16] = H5T_NATIVE_INT16,   [SLUICE_UINT16] = H5T_NATIVE_UINT16,
-		[SLUICE_INT32] = H5T_NATIVE_INT32,   [SLUICE_UINT32] = H5T_NATIVE_UINT32,
-		[SLUICE_INT64] = H5T_NATIVE_INT64,   [SLUICE_UINT64] = H5T_NATIVE_UINT64,
-		[SLUICE_FLOAT32] = H5T_NATIVE_FLOAT, [SLUICE_FLOAT64] = H5T_NATIVE_DOUBLE,
-	};
-
-	if (type == SLUICE_FLOAT16)
-		return float16();
-	return (size_t)type < sizeof(native) / sizeof(native[0]) && native[type]
-	               ? H5Tcopy(native[type])
-	               : H5I_INVALID_HID;
-}
-
 /* ------------------------------------------------------------------------------------- filters */
 
 /* Optional: HDF5 itself need not have the filter, and chunks may come without it. */
@@ -82,42 +52,6 @@ static hid_t creation_list(const char *name, const struct sl_h5_layout *layout)
 	return H5I_INVALID_HID;
 }
 
-/* Needs no cache of chunks: chunks are written whole, and scalars in place. */
-hid_t sl_h5_access_list(void)
-{
-	hid_t list = H5Pcreate(H5P_DATASET_ACCESS);
-
-	H5Pset_chunk_cache(list, 0, 0, H5D_CHUNK_CACHE_W0_DEFAULT);
-	return list;
-}
-
-static hid_t dataset_create(struct sl_h5_file *file, const char *name, hid_t type, unsigned rank,
-                            const hsize_t *extent, const hsize_t *most, hid_t list)
-{
-	hid_t space = H5Screate_simple((int)rank, extent, most), access = sl_h5_access_list();
-	hid_t id = H5I_INVALID_HID;
-
-	if (list >= 0 && space >= 0 && access >= 0)
-		id = sl_hdf5_noted(
-			H5Dcreate2(file->id, name, type, space, H5P_DEFAULT, list, access));
-	H5Pclose(access);
-	H5Sclose(space);
-	return id;
-}
-
-hid_t sl_h5_column(struct sl_h5_file *file, const char *name, hid_t type, hsize_t length)
-{
-	hsize_t most = length ? length : H5S_UNLIMITED, chunk = SL_H5_COLUMN;
-	hid_t list = H5Pcreate(H5P_DATASET_CREATE), id = H5I_INVALID_HID;
-
-	if (H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) >= 0 &&
-	    H5Pset_obj_track_times(list, false) >= 0 &&
-	    (length || H5Pset_chunk(list, 1, &chunk) >= 0))
-		id = dataset_create(file, name, type, 1, &length, &most, list);
-	H5Pclose(list);
-	return id;
-}
-
 /* A filter that is loaded may have changed them. */
 static int check_filters(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
@@ -140,8 +74,8 @@ static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layou
 		dataset->extent[i + 1] = most[i + 1] = layout->shape[i];
 	/* Direct writers write whole pages; and a list of sources lies where texts do. */
 	dataset->file->vfd.pages = layout->contiguous || layout->sources;
-	dataset->id = dataset_create(dataset->file, dataset->name, type, dataset->rank,
-	                             dataset->extent, most, list);
+	dataset->id = sl_h5_create(dataset->file, dataset->name, type, dataset->rank,
+	                           dataset->extent, most, list);
 	dataset->file->vfd.pages = false;
 	H5Tclose(type);
 	H5Pclose(list);
@@ -175,16 +109,6 @@ static int add_own_attributes(struct sl_h5_dataset *dataset, const struct sl_h5_
 	    (layout->precision && dataset->error_attribute < 0))
 		return sl_h5_fail(dataset->file, -EIO, "the attributes of '%s' cannot be made",
 		                  dataset->name);
-	return 0;
-}
-
-int sl_h5_offset_find(struct sl_h5_dataset *dataset)
-{
-	haddr_t start = H5Dget_offset(dataset->id);
-
-	if (start == HADDR_UNDEF)
-		return sl_h5_fail(dataset->file, -EIO, "HDF5 has no place for '%s'", dataset->name);
-	dataset->start = start;
 	return 0;
 }
 
@@ -320,6 +244,29 @@ static int dataset_check(struct sl_h5_dataset *dataset, struct sl_h5_layout *lay
 	return err ? err : found;
 }
 
+/* Makes missing scales, before anything refers to them. */
+static int need_scale(struct sl_h5_dataset *dataset, unsigned i, uint64_t length)
+{
+	const char *path = dataset->scales[i];
+	int found = sl_h5_name_find(dataset->file, path);
+
+	if (found)
+		return SL_MIN(found, 0);
+	for (size_t c = 0; c < dataset->scalar_count; c++)
+		if (!strcmp(dataset->scalars[c].name, path))
+			return sl_h5_scalar_make(dataset, &dataset->scalars[c]);
+	return sl_h5_scale_make(dataset->file, path, length);
+}
+
+static int make_scales(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
+{
+	int err = 0;
+
+	for (unsigned i = 0; !err && dataset->scales[0] && i < dataset->rank; i++)
+		err = need_scale(dataset, i, i ? layout->shape[i - 1] : layout->frames);
+	return err;
+}
+
 /* Scalars are created before the frames, so that a visible frame has its numbers. */
 static int dataset_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
                         bool found, bool back)
@@ -336,7 +283,7 @@ static int dataset_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout
 	if (!err && !found)
 		err = sl_h5_name_groups(file, dataset->name);
 	if (!err)
-		err = sl_h5_scales_make(dataset, layout);
+		err = make_scales(dataset, layout);
 	if (!err)
 		err = sl_h5_scalars_make(dataset, dataset->frames);
 	if (!err && !found)

@@ -3,7 +3,6 @@
  * Threads: the file thread. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,32 +52,6 @@ static void file_delist(struct sl_h5_file *file)
 	if (sl_list_linked(&file->open))
 		sl_list_remove(&file->open);
 	sl_mutex_unlock(&all.mutex);
-}
-
-/* ------------------------------------------------------------------------------------- errors */
-
-int sl_h5_fail(struct sl_h5_file *file, int error, const char *format, ...)
-{
-	char sentence[512];
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(sentence, sizeof(sentence), format, arguments);
-	va_end(arguments);
-	if (file->error)
-		return sl_h5_error(file);
-	file->error = file->vfd.error ? file->vfd.error : error;
-	sl_hdf5_fail(file->error, "'%s': %s", file->own.path, sentence);
-	snprintf(file->message, sizeof(file->message), "%s", sluice_last_message());
-	/* HDF5's cached changes must not reach the file. */
-	if (!file->vfd.error)
-		file->vfd.error = file->error;
-	return file->error;
-}
-
-int sl_h5_error(const struct sl_h5_file *file)
-{
-	return file->error ? sl_fail(file->error, "%s", file->message) : 0;
 }
 
 /* --------------------------------------------------------------------------------------- open */
@@ -266,138 +239,9 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
 	return 0;
 }
 
-/* -------------------------------------------------------------------------------------- flush */
-
-/* Data in a file without a name is lost when its last descriptor is closed. */
-static int file_check_name(struct sl_h5_file *file)
-{
-	struct stat status;
-
-	if (fstat(file->own.fd, &status))
-		return sl_h5_fail(file, -errno, "cannot look at it: %s", sl_error_text(-errno));
-	if (!status.st_nlink)
-		return sl_h5_fail(file, -ESTALE,
-		                  "it was deleted or replaced: what is written goes nowhere");
-	return 0;
-}
-
-static bool is_to_be_tried_again(const struct sl_h5_file *file, int err)
-{
-	return sl_is_full(err) && !file->vfd.error && file->full && file->full(file->argument, err);
-}
-
-int sl_h5_settle(struct sl_h5_file *file)
-{
-	int err;
-
-	sl_hdf5_pause();
-	do
-		err = sl_ordered_vfd_settle(&file->vfd, file->full);
-	while (is_to_be_tried_again(file, err));
-	if (err && !file->vfd.error)
-		err = sl_ordered_vfd_settle(&file->vfd, false);
-	sl_hdf5_resume();
-	return err;
-}
-
-int sl_h5_room(struct sl_h5_file *file, uint64_t bytes)
-{
-	int err;
-
-	do
-		err = sl_ordered_vfd_room(&file->vfd, bytes);
-	while (is_to_be_tried_again(file, err));
-	return err;
-}
-
 const char *sl_h5_file_name(const struct sl_h5_file *file)
 {
 	return file->own.named ? file->own.path : file->own.temporary;
-}
-
-int sl_h5_space_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *start)
-{
-	int err = sl_h5_error(file);
-
-	if (err)
-		return err;
-	err = sl_h5_room(file, bytes);
-	while (!err) {
-		err = sl_ordered_vfd_grant(&file->vfd, bytes, file->apart, start);
-		if (!is_to_be_tried_again(file, err))
-			break;
-		err = 0;
-	}
-	if (err)
-		return sl_fail(err, "'%s': no room for %llu bytes of chunks: %s", file->own.path,
-		               (unsigned long long)bytes, sl_error_text(err));
-	return 0;
-}
-
-static int give_name(struct sl_h5_file *file)
-{
-	int err;
-
-	sl_hdf5_pause();
-	do
-		err = sl_new_file_name(&file->own, file->durable);
-	while (!file->own.named && is_to_be_tried_again(file, err));
-	sl_hdf5_resume();
-	return err;
-}
-
-int sl_h5_flush(struct sl_h5_file *file)
-{
-	herr_t done;
-	int err;
-
-	if (file->untouched)
-		return file_check_name(file);
-	file->vfd.flush_blocked = false;
-	file->vfd.deferred = true;
-	done = H5Fflush(file->id, H5F_SCOPE_GLOBAL);
-	file->vfd.flush_blocked = true;
-	file->vfd.deferred = false;
-	if (done < 0 || sl_h5_settle(file))
-		return sl_h5_fail(file, -EIO, "it cannot be flushed");
-	if (!file->own.named) {
-		err = give_name(file);
-		if (err)
-			return sl_h5_fail(file, err, "%s", sluice_last_message());
-	}
-	return file_check_name(file);
-}
-
-int sl_h5_added(struct sl_h5_file *file)
-{
-	file->untouched = false;
-	return file->own.named ? sl_h5_flush(file) : 0;
-}
-
-static int file_flush(struct sl_h5_file *file, bool last)
-{
-	int err = sl_h5_error(file);
-
-	if (err)
-		return err;
-	sl_hdf5_enter();
-	sl_list_each_of (dataset, &file->datasets, struct sl_h5_dataset, link) {
-		if (!err)
-			err = sl_h5_dataset_flush(dataset);
-		if (!err && !file->own.named)
-			err = sl_h5_scales_refer(file, dataset);
-		if (!err && last)
-			err = sl_h5_dataset_trim(dataset);
-	}
-	if (!err)
-		err = sl_h5_flush(file);
-	sl_hdf5_leave();
-	return err;
-}
-
-int sl_h5_file_flush(struct sl_h5_file *file)
-{
-	return file_flush(file, false);
 }
 
 int sl_h5_file_vacate(struct sl_h5_file *file)
@@ -433,7 +277,7 @@ int sl_h5_file_close(struct sl_h5_file *file, bool keep)
 	int err;
 
 	if (keep)
-		file_flush(file, true);
+		sl_h5_datasets_flush(file, true);
 	sl_hdf5_enter();
 	err = close_with_hdf5(file, keep && !file->untouched);
 	/* Clears HDF5's error stack, which may have messages about unknown filters even after

@@ -134,6 +134,9 @@ int sl_h5_added(struct sl_h5_file *file);
 /* HDF5's type for elements; constants of the library, but for float16. Closed by the caller. */
 hid_t sl_h5_type(enum sluice_type type);
 
+/* Makes a dataset. */
+hid_t sl_h5_create(struct sl_h5_file *file, const char *name, hid_t type, unsigned rank,
+                   const hsize_t *extent, const hsize_t *most, hid_t list);
 /* Makes a one-dimensional dataset of this length, or with 0 a growing dataset. */
 hid_t sl_h5_column(struct sl_h5_file *file, const char *name, hid_t type, hsize_t length);
 /* Access properties of all datasets: no cache of chunks. */
@@ -157,6 +160,8 @@ int sl_h5_dataset_go_back(struct sl_h5_dataset *dataset, bool back);
 int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_t extent,
                    uint64_t frames);
 void sl_h5_dataset_free(struct sl_h5_dataset *dataset);
+/* Flushes the file with all datasets. last: then it is closed. */
+int sl_h5_datasets_flush(struct sl_h5_file *file, bool last);
 /* Bytes at the end of the file that a scalar may take in a flush. */
 #define SL_H5_AHEAD ((uint64_t)24 << 10)
 /* At the end: partly stored frames are not seen, and a longer extent would show nothing. */
@@ -199,8 +204,11 @@ int sl_h5_scales_check(struct sl_h5_dataset *dataset, const struct sl_h5_layout 
 int sl_h5_scales_agree(const struct sl_h5_dataset *dataset);
 /* Makes a scalar a dimension scale. */
 int sl_h5_scale_mark(struct sl_h5_file *file, hid_t id, const char *path);
-/* Makes missing scales, before anything refers to them; gives a dataset the first of them. */
-int sl_h5_scales_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
+/* A dimension without a coordinate has a length and no bytes. */
+int sl_h5_scale_make(struct sl_h5_file *file, const char *path, uint64_t length);
+/* The length of a scale, 0: it grows; negative: it is none. */
+int64_t sl_h5_scale_length(struct sl_h5_file *file, const char *path);
+/* Gives a dataset the first of its scales. */
 int sl_h5_scales_attach(struct sl_h5_dataset *dataset, hid_t id, unsigned rank);
 /* Gives scales of a dataset that have none the references to all datasets of the list. */
 int sl_h5_scales_refer(struct sl_h5_file *file, const struct sl_h5_dataset *dataset);
