@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The compressors: tasks for the writer's pool, each with a chunk at a time. Without a chunk, or a
- * free buffer for it, a compressor ends; sl_compress_kick_locked() submits it again.
+ * free buffer for it, a compressor ends; sl_queue_kick_locked() submits it again.
  *
  * The pool belongs to the writer and not to the context: workers there make blocking calls to
  * files and slow servers, and chunks would wait behind these calls.
@@ -67,7 +67,7 @@ static void compressor_run(struct sl_task *task)
 		double max_error;
 		int rc;
 
-		sl_compress_kick_locked(w);
+		sl_queue_kick_locked(w);
 		sl_mutex_unlock(&w->mutex);
 		sl_series_block(s, packed->number, &packed->block);
 		rc = sl_chunk_make(s, compressor->index, packed, &max_error);

@@ -171,7 +171,7 @@ static void store_chunk_locked(struct sl_packed_chunk *packed) SL_UNCHECKED
 		if (packed->bytes != packed->room && frame->locked.stored < s->geometry.chunks)
 			sl_frame_used_locked(frame);
 		sl_list_append(&s->packer->locked.free, &packed->link);
-		sl_compress_kick_locked(w);
+		sl_queue_kick_locked(w);
 	}
 	if (frame->locked.stored == s->geometry.chunks)
 		frame_stored_locked(frame);

@@ -112,7 +112,7 @@ struct sl_frame *sl_queue_next_locked(struct sluice_writer *w, bool more)
 }
 
 /* A single compressor, which submits the next: the program's thread wakes only one. */
-void sl_compress_kick_locked(struct sluice_writer *w)
+void sl_queue_kick_locked(struct sluice_writer *w)
 {
 	if (!sl_queue_next_locked(w, true))
 		return;
@@ -260,7 +260,7 @@ void sl_frame_ready_locked(struct sl_frame *frame) SL_UNCHECKED
 	}
 	frame->locked.ready = true;
 	if (frame->series->packer)
-		sl_compress_kick_locked(w);
+		sl_queue_kick_locked(w);
 	else
 		pthread_cond_signal(&w->work);
 }

@@ -392,7 +392,7 @@ bool sl_queue_has_parts_locked(const struct sl_frame *frame);
  * work, or for another (more), if so many may run. */
 struct sl_frame *sl_queue_next_locked(struct sluice_writer *w, bool more) SL_REQUIRES(&w->mutex);
 /* Starts a compressor if there is a chunk for it. */
-void sl_compress_kick_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex);
+void sl_queue_kick_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex);
 /* Its bytes are there (may release the mutex); chunks no longer need its buffer; it is free again. */
 void sl_frame_ready_locked(struct sl_frame *frame);
 void sl_frame_used_locked(struct sl_frame *frame);

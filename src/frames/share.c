@@ -136,7 +136,7 @@ bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, v
 		share->parts[part].slots[slot] = bytes;
 		share->locked.arrived[slot]++;
 		if (share->locked.arrived[slot] == share->part_count)
-			sl_compress_kick_locked(w);
+			sl_queue_kick_locked(w);
 	}
 	sl_mutex_unlock(&w->mutex);
 	return expected;
@@ -149,7 +149,7 @@ void sl_series_sent(struct sluice_series *s, uint64_t frame)
 
 	sl_mutex_lock(&w->mutex);
 	if (!--*sending)
-		sl_compress_kick_locked(w);
+		sl_queue_kick_locked(w);
 	sl_mutex_unlock(&w->mutex);
 }
 
@@ -196,7 +196,7 @@ void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t vis
 	counts->visible = SL_MAX(counts->visible, visible - s->first);
 	if (w->flags & SLUICE_WRITER_DURABLE)
 		counts->durable = counts->visible;
-	sl_compress_kick_locked(w);
+	sl_queue_kick_locked(w);
 	pthread_cond_signal(&w->work);
 	sl_mutex_unlock(&w->mutex);
 }
