@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A writer without an HDF5 file in this process: frames are blocks of an array, other processes have the rest, and a sink
- * gets the chunks. The file thread calls it instead of HDF5. The room `ranks` has a sink.
+ * A writer without an HDF5 file in this process: frames are blocks of an array, other processes
+ * have the rest, and a sink gets the chunks. The file thread calls it instead of HDF5. The room
+ * `ranks` has a sink.
  *
- * A block begins and ends inside chunks with elements of other processes, too. Each chunk has an owner: the others send
- * their parts, and the owner compresses the chunk after all parts have come.
- *
+ * A block begins and ends inside chunks with elements of other processes, too. Each chunk has an
+ * owner: the others send their parts, and the owner compresses the chunk after all parts have come.
  * Threads: see the functions.
  */
 #ifndef SL_FRAMES_H
@@ -42,11 +42,11 @@ struct sl_foreign_part {
 	size_t bytes; /* with head bytes before the elements */
 	uint64_t at[SLUICE_FRAME_RANK_MOST],
 		extent[SLUICE_FRAME_RANK_MOST]; /* in the chunk, in elements */
-	/* By number of the frame; guarded by the writer's mutex. When all parts are there, compressors read it without. */
+	/* By frame; guarded by the writer's mutex, but for compressors when all parts are there. */
 	void *slots[SLUICE_RANKS_AHEAD];
 };
 
-/* The share of a process in a series: the cells of its block. First those sent, then those without foreign parts. */
+/* A process's share of a series. Cells: first those sent, then those without foreign parts. */
 struct sl_share {
 	void *user; /* of the sink */
 	struct sluice_block block;
@@ -84,8 +84,8 @@ struct sl_sink_chunk {
 	uint64_t waiting; /* bytes of the next chunks, as far as known */
 };
 
-/* The file thread calls the first four, without the writer's locks; they may wait. They return 0, or a negative errno
- * with a sentence, and the writer fails. */
+/* The file thread calls the first four, without the writer's locks; they may wait. They return 0,
+ * or a negative errno with a sentence, and the writer fails. */
 struct sl_sink_ops {
 	/* Stores an own chunk, or sends a part: its bytes are the sink's until sl_series_sent(). */
 	int (*store)(struct sl_sink *sink, const struct sl_sink_chunk *chunk);
@@ -96,8 +96,8 @@ struct sl_sink_ops {
 	int (*flush)(struct sl_sink *sink);
 	/* The last call. keep: with all frames. */
 	int (*close)(struct sl_sink *sink, bool keep);
-	/* The writer has failed, or is discarded (0): store() and close() do not wait for long any more. Called with the
-	 * writer's mutex by any thread. */
+	/* The writer has failed, or is discarded (0): store() and close() do not wait for long any
+	 * more. Called with the writer's mutex by any thread. */
 	void (*ended)(struct sl_sink *sink, int error, const char *sentence);
 	/* The processes without a close() yet. */
 	void (*unclosed)(struct sl_sink *sink, struct sl_rank_names *names);
@@ -112,8 +112,8 @@ struct sl_sink_ops {
 
 /* -------------------------------------------------------------------------------------- writer */
 
-/* As sluice_writer_open(), with a sink, the writer's on success; NULL: with a file. memory_bytes and threads are this
- * process's; the flags are for the file, and checked. */
+/* As sluice_writer_open(), with a sink, the writer's on success; NULL: with a file. memory_bytes
+ * and threads are this process's; the flags are for the file, and checked. */
 int sl_writer_open_sink(struct sluice_context *ctx, const char *path,
                         const struct sluice_writer_options *o, struct sl_sink *sink,
                         struct sluice_writer **out);
@@ -138,16 +138,16 @@ void sl_writer_full(struct sluice_writer *w, int error);
 int sl_series_options(const struct sluice_series_options *o, unsigned threads,
                       struct sl_h5_layout *layout, struct sl_h5_set_options *set);
 
-/* Makes a series with all its memory. The dataset has this layout and `first` frames. The share is the caller's until
- * sl_series_enlist(); after this frames can be submitted. */
+/* Makes a series with all its memory. The dataset has this layout and `first` frames. The share is
+ * the caller's until sl_series_enlist(); after this frames can be submitted. */
 int sl_series_make(struct sluice_writer *w, const char *name, unsigned depth,
                    const struct sl_h5_layout *layout, uint64_t first, struct sl_share *share,
                    struct sluice_series **out);
 void sl_series_enlist(struct sluice_series *s, struct sl_h5_dataset *dataset);
 void sl_series_free(struct sluice_series *s);
 
-/* All processes have stored frames up to `complete`, and a flush has made those up to `visible` so. behind: the slowest, if
- * another waits for them. */
+/* All processes have stored frames up to `complete`, and those up to `visible` are flushed. behind:
+ * the slowest, if another waits for them. */
 void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t visible,
                         const struct sl_rank_names *behind);
 /* The process `leaver` gives no frames from `last` on: to have submitted them is an error. */

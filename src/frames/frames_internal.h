@@ -17,8 +17,8 @@
  *
  * No deadlock. A chunk waits for three things: a buffer for the packed chunk, its turn to be
  * stored, and a pause between frames.
- *  - Chunks in a series get buffers in the order of the frames (sl_queue_next_locked). If a chunk of
- *    a later frame has a buffer, all earlier chunks have a buffer or are stored, so the first frame
+ *  - Chunks in a series get buffers in the order of frames (sl_queue_next_locked). If a chunk of a
+ *    later frame has a buffer, all earlier chunks have a buffer or are stored, so the first frame
  *    in a queue can always be stored completely. A frame without its bytes (in the order of a
  *    stream) gets no buffer, nor do the frames behind it; other series continue.
  *  - A chunk is stored when its frame is first in the queue: see above. Series without a packer
@@ -110,7 +110,7 @@ struct sl_packed_chunk {
 	uint32_t mask;
 };
 
-/* Compressors' memory for a kind of chunks: of three packed chunks for each, two wait in a flush. */
+/* Compressors' memory for a kind of chunks. Each has three packed chunks: two wait in a flush. */
 #define SL_PACKED_PER_COMPRESSOR 3
 struct sl_packer {
 	struct sl_list link; /* of the writer */
@@ -393,7 +393,7 @@ bool sl_queue_has_parts_locked(const struct sl_frame *frame);
 struct sl_frame *sl_queue_next_locked(struct sluice_writer *w, bool more) SL_REQUIRES(&w->mutex);
 /* Starts a compressor if there is a chunk for it. */
 void sl_queue_kick_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex);
-/* Its bytes are there (may release the mutex); chunks no longer need its buffer; it is free again. */
+/* Its bytes are there (may release the mutex); a chunk no longer needs its buffer; it is free. */
 void sl_frame_ready_locked(struct sl_frame *frame);
 void sl_frame_used_locked(struct sl_frame *frame);
 void sl_frame_recycle_locked(struct sl_frame *frame);
@@ -451,7 +451,7 @@ void sl_share_gather(struct sluice_series *s, struct sl_packed_chunk *packed);
 void sl_part_geometry(const struct sl_geometry *g, const struct sl_foreign_part *part,
                       struct sl_geometry *out, struct sl_block *block);
 
-/* Closes its files when nothing is in flight. The rest is freed when the pool has no task either. */
+/* Closes its files when nothing is in flight; the rest is freed when the pool has no task. */
 void sl_series_close(struct sluice_series *s);
 
 #endif

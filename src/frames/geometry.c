@@ -29,8 +29,8 @@ int sl_geometry_init(struct sl_geometry *g)
 	return 0;
 }
 
-/* Divides the slowest dimensions first, so that a chunk is contiguous in its frame. More chunks than
- * threads are a multiple of these, so that all threads end at once. */
+/* Divides the slowest dimensions first, so that a chunk is contiguous in its frame. More chunks
+ * than threads are a multiple of these, so that all threads end at once. */
 void sl_geometry_choose(struct sl_geometry *g, unsigned threads)
 {
 	uint64_t bytes = g->element, wanted, size;

@@ -172,7 +172,7 @@ int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_
 	return err;
 }
 
-/* Decodes with our own codec, because HDF5 may lack zstd and lz4. packed: partial->bytes of them. */
+/* Decodes with our own codec: HDF5 may lack zstd and lz4. packed: partial->bytes of them. */
 static int chunk_decode(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
                         const hsize_t *at, void *packed, size_t length, void *out, size_t n)
 {
@@ -307,8 +307,8 @@ static int flush_attributes(struct sl_h5_dataset *dataset)
 	return 0;
 }
 
-/* Fills the unseen rest of a chunk without filters, n bytes long: frames may have been there. Not by
- * H5Dset_extent(), which wants the codec, and writes under HDF5's lock. */
+/* Fills the unseen rest of a chunk without filters, n bytes long: frames may have been there. Not
+ * by H5Dset_extent(), which wants the codec, and writes under HDF5's lock. */
 static int chunk_clear(struct sl_h5_file *file, hid_t dataset, uint64_t start, uint64_t from,
                        uint64_t n)
 {

@@ -188,7 +188,7 @@ static int check_set(const struct sl_h5_dataset *dataset, const struct filters *
 	return 0;
 }
 
-/* A level unknown to the codec is ignored, such as "0" of zstd: the format does not depend on it. */
+/* A level unknown to the codec is ignored, such as "0" of zstd: the format is the same. */
 static int adopt_filters(const struct sl_h5_dataset *dataset, hid_t list,
                          struct sl_h5_layout *layout, const struct sl_h5_set_options *set)
 {

@@ -123,7 +123,8 @@ static int create_new(struct sl_h5_file *file, hid_t access)
 	if (H5Pset_local_heap_size_hint(list, SL_H5_NAMES) >= 0 && H5Pset_istore_k(list, NODE) >= 0)
 		file->id = sl_hdf5_noted(H5Fcreate(file->own.path, H5F_ACC_TRUNC, list, access));
 	H5Pclose(list);
-	/* By this word a later writer knows what this one leaves behind, if it is killed before its first flush. */
+	/* By this word a later writer knows what this one leaves behind, if it is killed before its
+	 * first flush. */
 	if (file->id >= 0)
 		err = file->own.temporary ? sl_word_write(file->own.fd, 1) : 0;
 	err = err ? file_error(file, err) : 0;

@@ -98,12 +98,12 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
 
 /*
  * Adds a dataset with its groups, scalars and attributes; with APPEND an existing dataset is
- * opened instead. Then type and shape must agree; chunk, codec, level and shuffle are taken from the
- * dataset and must agree where `set` says so; frames, contiguous and precision must agree unless
- * they are 0; sources must be the same. Existing attributes stay; missing scalars get NaN for
- * existing frames, and first is the number of these. A named file is flushed: all begun frames must
- * have been stored. The layout is changed on success only. Without `out` it is only checked: nothing
- * is made, flushed or given up.
+ * opened instead. Then type and shape must agree; chunk, codec, level and shuffle are taken from
+ * the dataset and must agree where `set` says so; frames, contiguous and precision must agree or be
+ * 0; sources must be the same. Existing attributes stay; missing scalars get NaN for
+ * existing frames, and first is their number. A named file is flushed: all begun frames must have
+ * been stored. The layout is changed on success only. Without `out` it is only checked: nothing is
+ * made, flushed or given up.
  *
  * Errors, besides those of storing, which leave the file alone:
  *  -EINVAL   the dataset has fewer frames than are to be kept

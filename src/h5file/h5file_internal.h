@@ -36,8 +36,8 @@ __attribute__((format(printf, 2, 3))) int sl_hdf5_fail(int error, const char *fo
 /* ------------------------------------------------------------------------------------- file */
 
 /* A file without a name until its first flush: a process that dies before leaves nothing. Where the
- * file system lacks this, it has a temporary name beside the final name; a dead process's is removed
- * when the next file for that name is opened, a minute later or after. */
+ * file system lacks this, it has a temporary name beside the final name; a dead process's is
+ * removed when the next file for that name is opened, a minute later or after. */
 struct sl_new_file {
 	char *path;      /* absolute, no symbolic link */
 	char *temporary; /* NULL: it has none */
@@ -64,7 +64,7 @@ struct sl_h5_file {
 	hsize_t base;           /* offset of address 0, behind a block of the user's */
 	struct sl_new_file own; /* a file that was there is named, too */
 	bool durable, apart;
-	bool untouched; /* an existing file, in which nothing of this writer is yet: none of HDF5's changes reach it */
+	bool untouched; /* an existing file, before this writer's first change: HDF5 makes none */
 	struct sl_list datasets;
 	struct sl_list open; /* guarded by the list of all open files */
 	uint64_t device, inode;
@@ -150,13 +150,13 @@ int sl_h5_sources_check(const struct sl_h5_dataset *dataset, hid_t list,
                         const struct sl_h5_layout *layout);
 /* Whether the filters of a list are those of the layout. */
 int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout *layout);
-/* Opens an existing dataset; the layout becomes that of the dataset. Changes nothing in the file. */
+/* Opens an existing dataset, and takes over its layout. Changes nothing in the file. */
 int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
                            const struct sl_h5_set_options *set);
-/* Gives up frames, if a program goes back, and in any case chunks left behind the end by a death. The frames are not seen
- * any more before others use their space, and before their numbers go. */
+/* Gives up frames, if a program goes back, and in any case chunks left behind the end by a death.
+ * The frames are not seen any more before others use their space, and before their numbers go. */
 int sl_h5_dataset_go_back(struct sl_h5_dataset *dataset, bool back);
-/* Gives up frames from a number on, and chunks behind the end. Nothing else has the dataset open. */
+/* Gives up frames from a number on, and chunks behind the end. Nothing else has it open. */
 int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_t extent,
                    uint64_t frames);
 void sl_h5_dataset_free(struct sl_h5_dataset *dataset);
@@ -222,9 +222,9 @@ hid_t sl_h5_attribute_make(hid_t object, const char *name, hid_t type, hsize_t c
 bool sl_h5_attribute_write(hid_t object, const char *name, hid_t type, hsize_t count,
                            const void *value);
 
-/* Gives an object its attributes; existing attributes stay. name: for sentences. Called once between
- * two flushes, after an object was created: HDF5 fills a block of texts before it takes another, in a
- * single write that must not cross a page, and extends the last block in the file. */
+/* Gives an object its attributes; existing attributes stay. name: for sentences. Called once
+ * between two flushes, after an object was created: HDF5 fills a block of texts before it takes
+ * another, in a single write that must not cross a page, and extends the last block in the file. */
 int sl_h5_attributes_add(struct sl_h5_file *file, hid_t object, const char *name,
                          const struct sluice_attribute *list, size_t count);
 

@@ -62,7 +62,8 @@ static bool is_temporary_of(const char *name, const char *prefix)
 	return !strncmp(name, prefix, n) && digits == 16 && !strcmp(name + n + digits, ".sluice");
 }
 
-/* A file of frames that no process has open for writing. Another node's lock may be invisible, so its time counts, too. */
+/* A file of frames that no process has open for writing. Another node's lock may be invisible, so
+ * its time counts, too. */
 static bool is_left(int folder, const char *name)
 {
 	int fd = openat(folder, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

@@ -37,7 +37,7 @@ static herr_t ordered_tell(int error, uint64_t offset, const char *what)
 }
 
 /* Around each call to the driver. In a child of fork() no thread would unlock the mutex, and none
- * needs to: nothing changes while settle holds it, which leaves the held blocks to the next call. */
+ * needs to: nothing changes while settle holds it, and the next call clears held blocks. */
 static void ordered_enter(struct ordered_file *file) SL_UNCHECKED
 {
 	if (file->process != getpid() && file->ours) {

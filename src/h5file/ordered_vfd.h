@@ -16,7 +16,7 @@
  *  - sets vfd->pages while it writes texts of variable length: HDF5 keeps them in blocks of
  *    4096 bytes, which it writes in place;
  *  - sets no metadata cache of its own: evicted blocks are held here.
- * Extents of datasets are written in the order in which the datasets were made, those with a single dimension first.
+ * Extents are written in the order of the datasets, those with a single dimension first.
  */
 #ifndef SL_ORDERED_VFD_H
 #define SL_ORDERED_VFD_H
@@ -60,8 +60,8 @@ struct sl_ordered_vfd {
 	/* At any time: bytes for a flush at the end, beside nodes for the last chunk. */
 	uint64_t ahead;
 
-	/* The driver's. HDF5's calls to the driver hold the mutex inside HDF5's lock, settle without
-	 * that lock. A thread that takes HDF5 down is the only other thread, and waits for settle. */
+	/* The driver's. HDF5's calls to the driver hold the mutex inside HDF5's lock, settle
+	 * without it: only a thread that takes HDF5 down waits for settle. */
 	struct sl_mutex mutex;
 	struct ordered_file *file; /* NULL: closed */
 

@@ -92,10 +92,10 @@ static int node_read(const struct cut *cut, uint64_t at, unsigned above, uint64_
 	return head[5] < above && n <= PAGE && header_read(fd, at, out, n) ? count : -EIO;
 }
 
-/* Takes chunks from an offset on out of a node and those below it; off: only gives their space away,
- * because the node itself is out. Where a death came between the writes of a split, half the entries
- * are in the node before, too, and may be out of date there: they go as well, and their space is
- * another's. So the last entries come first. */
+/* Takes chunks from an offset on out of a node and those below it; off: only gives their space
+ * away, because the node itself is out. Where a death came between the writes of a split, half the
+ * entries are in the node before, too, and may be out of date there: they go as well, and their
+ * space is another's. So the last entries come first. */
 static int node_cut(struct cut *cut, uint64_t address, unsigned above, const uint64_t *from,
                     bool off)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The word of a file with frames: its lock and value, and the calls for readers (<sluice/frames.h>).
+/* The word of a file with frames: lock, value, and the calls of <sluice/frames.h> for readers.
  * Threads: a writer's; a reader's handle is used by a single thread at a time. */
 #include "h5file/word.h"
 

@@ -42,7 +42,7 @@
 #include "h5file/ordered_internal.h"
 #include "h5file/word.h"
 
-/* The first bytes of a local heap, and where among them HDF5 says which bytes for names are free. */
+/* The first bytes of a local heap, and where they say which bytes for names are free. */
 #define HEAP_HEAD 32
 #define HEAP_FREE 16
 
@@ -131,8 +131,8 @@ bool sl_is_full(int error)
 
 /* ------------------------------------------------------------------------------------- held */
 
-/* Whether it is the header of a dataset with a single dimension, as scalars are. In version 1 messages begin at 16, with
- * type and length; the type 1 is a dataspace, with its rank 9 bytes from there. */
+/* Whether it is the header of a dataset with a single dimension, as scalars are. In version 1
+ * messages begin at 16, with type and length; type 1 is a dataspace, its rank 9 bytes on. */
 static bool is_column(const uint8_t *bytes, size_t size)
 {
 	for (size_t at = 16; bytes[0] == 1 && at + 10 <= size;

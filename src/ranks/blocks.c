@@ -116,7 +116,7 @@ static bool chunk_wastes(uint64_t length, uint64_t size)
 	return rest && (size - rest) > length / 8;
 }
 
-/* The nearest size below the wanted size that divides `unit`, or the wanted size if none is near. */
+/* The next smaller size that divides `unit`, or the wanted size if none is near. */
 static uint64_t chunk_near(uint64_t unit, uint64_t wanted, uint64_t length)
 {
 	for (uint64_t size = SL_MIN(wanted, unit); size && size * 4 >= wanted; size--)

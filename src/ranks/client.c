@@ -2,8 +2,8 @@
 /*
  * The sink of a rank's writer: chunks are written to space from rank 0, and rank 0 is told where.
  *
- * Threads: the file thread writes chunks and posts messages; the thread of the link, or the program in calls of the
- * writer, takes answers.
+ * Threads: the file thread writes chunks and posts messages; the thread of the link, or the program
+ * in calls of the writer, takes answers.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -190,7 +190,7 @@ void sl_client_broken(void *argument, int gone, int error)
 
 /* --------------------------------------------------------------------------------------- steps */
 
-/* Waits for an answer; ended by it, a failure, or the deadline. pump: this is the program's thread. */
+/* Waits for an answer; ended by it, a failure, or the deadline. pump: by the program's thread. */
 static bool client_wait_locked(struct sl_client *client, bool pump, int64_t deadline)
 	SL_REQUIRES(&client->mutex)
 {

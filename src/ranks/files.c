@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The HDF5 files in rank 0: a single file, or with SLUICE_WRITER_NODE_FILES another for each node. Then a rank's chunks are
- * in the node's file, and the first file has virtual datasets. It is flushed last, so that all files have the frames it
- * counts.
- *
- * Threads: the server's, with server->using.
+ * The HDF5 files in rank 0: a single file, or with SLUICE_WRITER_NODE_FILES another for each node.
+ * Then a rank's chunks are in the node's file, and the first file has virtual datasets. It is
+ * flushed last, so that all files have the frames it counts. Threads: the server's, with
+ * server->using.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -92,7 +91,7 @@ static bool source_join(struct sl_h5_source *source, const struct sl_h5_source *
 	return true;
 }
 
-/* The ranks' blocks; blocks side by side in a file are a single source. Returns the number of sources. */
+/* Joins the ranks' blocks, side by side in a file, to a source. Returns the number of sources. */
 static size_t sources_fill(const struct sl_rank_server *server, const struct sl_server_series *ss,
                            struct sl_h5_source *out)
 {
@@ -199,7 +198,7 @@ static void rest_keep(struct sl_rank_server *server, struct sl_server_rest rest)
 		*smallest = rest;
 }
 
-/* No page of a file is written on two nodes: new space has whole pages, and its rest stays on the node. */
+/* No page is written on two nodes: new space has whole pages, and its rest stays on the node. */
 int sl_files_space(struct sl_rank_server *server, const struct sl_rank_message *of,
                    struct sl_rank_space *out)
 {
@@ -268,7 +267,7 @@ int sl_files_enter(struct sl_rank_server *server, struct sl_server_series *ss,
 	return rc;
 }
 
-/* ------------------------------------------------------------------------------- flush and close */
+/* ---------------------------------------------------------------------------- flush and close */
 
 int sl_files_flush(struct sl_rank_server *server)
 {

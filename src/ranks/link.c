@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages between ranks. The transport's functions are called in turns. A thread looks for messages again and again,
- * because a transport cannot be waited for: at once after a message, and then more and more rarely. A message to be sent
- * wakes it.
- *
+ * Messages between ranks. The transport's functions are called in turns. A thread looks for
+ * messages again and again, because a transport cannot be waited for: at once after a message, and
+ * then more and more rarely. A message to be sent wakes it.
  * Threads: the link's own, or the program's; any thread sends.
  */
 #include <errno.h>

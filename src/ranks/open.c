@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls of all ranks together: opening a writer, and adding a series. A rank with wrong arguments takes its steps all the
- * same, so that the others hear of it.
- *
- * Threads: the program's.
+ * Calls of all ranks together: opening a writer, and adding a series. A rank with wrong arguments
+ * takes its steps all the same, so that the others hear of it. Threads: the program's.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -4,18 +4,20 @@
  *
  *  - open.c has the calls of all ranks together, in steps.
  *  - client.c is the sink of a rank's writer: it writes the rank's chunks, and tells rank 0 where.
- *  - server.c takes the messages in rank 0; steps.c answers steps, files.c calls HDF5, server_tell.c tells the ranks.
+ *  - server.c takes the messages in rank 0; steps.c answers steps, files.c calls HDF5, and
+ *    server_tell.c tells the ranks.
  *  - link.c moves messages over a transport.
  *  - blocks.c divides chunks among ranks.
  *
- * The way of a chunk. A rank asks rank 0 for space for it and all chunks behind it (WANT, SPACE), writes it there, and
- * makes a record. When all chunks of a frame are written, the records go to rank 0 (FRAME). With the records from all ranks
- * the chunks are entered into the index, and the frame counts. So the index never has a chunk without bytes, and a flush
- * waits for nobody.
+ * The way of a chunk. A rank asks rank 0 for space for it and all chunks behind it (WANT, SPACE),
+ * writes it there, and makes a record. When all chunks of a frame are written, the records go to
+ * rank 0 (FRAME). With the records from all ranks the chunks are entered into the index, and the
+ * frame counts. So the index never has a chunk without bytes, and a flush waits for nobody.
  *
- * Threads: see each file. Locks are taken in this order: client->adding; link->turns, or server->using for HDF5;
- * client->registry; the writer's mutex; client->mutex; the link's mutex, or server->mutex for the inbox. Without memory for
- * a message sl_link_tell() takes the writer's mutex, so it is not called with it.
+ * Threads: see each file. Locks are taken in this order: client->adding; link->turns, or
+ * server->using for HDF5; client->registry; the writer's mutex; client->mutex; the link's mutex, or
+ * server->mutex for the inbox. Without memory for a message sl_link_tell() takes the writer's
+ * mutex, so it is not called with it.
  */
 #ifndef SL_RANKS_INTERNAL_H
 #define SL_RANKS_INTERNAL_H
@@ -125,7 +127,7 @@ struct sl_outgoing {
 
 struct sl_link {
 	struct sluice_transport t;
-	/* Takes a message; the transport fails (gone: a rank has left, or -1). By the link's thread. */
+	/* By the link's thread: takes a message; the transport fails (gone: a rank left, or -1). */
 	void (*take)(void *argument, struct sl_rank_message *message);
 	void (*broken)(void *argument, int gone, int error);
 	void *argument;
@@ -152,8 +154,8 @@ void sl_link_tell(struct sl_link *link, int to, const struct sl_rank_message *he
                   const void *body, size_t n);
 /* Sends and receives without waiting. Returns whether there was anything. */
 bool sl_link_pump(struct sl_link *link);
-/* Sends the last messages, for a while, and closes the transport. clean: the ranks owe each other no message. Returns false
- * if a message could not be sent: its bytes must stay. */
+/* Sends the last messages, for a while, and closes the transport. clean: the ranks owe each other
+ * no message. Returns false if a message could not be sent: its bytes must stay. */
 bool sl_link_close(struct sl_link *link, bool clean);
 
 /* -------------------------------------------------------------------------------------- blocks */
@@ -172,8 +174,8 @@ int sl_blocks_check(unsigned rank, const uint64_t *shape, const struct sluice_bl
 /* Chooses chunks which divide the blocks, if their size is good. */
 void sl_blocks_chunk(struct sl_h5_layout *layout, const struct sluice_block *blocks, int ranks,
                      unsigned threads);
-/* Makes the share of a rank. files: by rank, for its chunks; ranks with different files have no chunk in common, and each
- * file has a chunk with the elements of its ranks. head: bytes before each part. */
+/* Makes a rank's share. files: by rank, for its chunks; ranks with different files have no chunk in
+ * common, and each file has a chunk with its ranks' elements. head: bytes before each part. */
 int sl_blocks_share(const struct sl_h5_layout *layout, const struct sluice_block *blocks,
                     const int *files, int ranks, int rank, size_t head, struct sl_share **out);
 /* The offset of a chunk, in elements. */
@@ -237,14 +239,13 @@ void sl_client_take(void *client, struct sl_rank_message *message);
 /* No message comes or goes any more: this rank waits for no other. */
 void sl_client_broken(void *client, int gone, int error);
 /*
- * Takes a step with all other ranks. head: the kind; an error with the thread's sentence, or n bytes follow. Returns the
- * first error of any rank, -ETIMEDOUT with the missing ranks, or 0 and the answer, freed by the caller (out may be NULL).
- * After the deadline rank 0 has some time to name them.
+ * Takes a step with all other ranks. head: the kind; an error with the thread's sentence, or n
+ * bytes follow. Returns the first error of any rank, -ETIMEDOUT with the ranks that rank 0 misses,
+ * after some more time for it, or 0 and the answer, freed by the caller (out may be NULL).
  */
 int sl_client_step(struct sl_client *client, struct sl_rank_message head, const void *body,
                    size_t n, int64_t deadline, struct sl_rank_message **out);
-/* The end of this rank: waits until all have ended, or not if it discards the writer. pump: this is the program's thread,
- * with a transport without a thread. */
+/* The end of this rank: waits for all others, unless it discards. pump: by the program's thread. */
 void sl_client_end(struct sl_client *client, bool keep, bool pump);
 void sl_client_free(struct sl_client *client, bool clean);
 
@@ -306,7 +307,7 @@ struct sl_rank_server {
 
 	/* Held while a file is used; guards the options from rank 0's program, too. */
 	struct sl_mutex using;
-	/* The first has all names and scalars; the chunks are there, too, or in a file for each node. */
+	/* The first has all names and scalars; and the chunks, or there is a file for each node. */
 	struct sl_server_file {
 		char *path;
 		struct sl_h5_file *h5;
@@ -374,7 +375,7 @@ void sl_server_late(struct sl_rank_server *server, int from, enum sl_message_kin
 
 /* All are called with server->using; 0, or a negative errno with a sentence. */
 int sl_files_open(struct sl_rank_server *server);
-/* Makes a series' datasets, or continues them; check: whether it can. first: frames in all of them. */
+/* Makes or continues a series' datasets; check: whether it can. first: frames in all of them. */
 int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
                  const struct sl_h5_set_options *set, bool check, uint64_t *first);
 /* Answers WANT. */

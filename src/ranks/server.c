@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The server, in rank 0: it takes the messages from all ranks in turn, gives space, enters the chunks of complete frames into
- * the index, and flushes. It waits for storage, and for nothing else but messages and the time of the next checkpoint.
+ * The server, in rank 0: it takes the messages from all ranks in turn, gives space, enters the
+ * chunks of complete frames into the index, and flushes. It waits for storage, and for nothing else
+ * but messages and the time of the next checkpoint.
  *
  * Threads: the server's own, with the HDF5 files; the link's brings messages.
  */
@@ -146,7 +147,7 @@ static bool flush_due(const struct sl_rank_server *server)
 	       (server->checkpoint_ns && sl_now() - server->dirty_since >= server->checkpoint_ns);
 }
 
-/* The slowest ranks, if another waits for them and they are few. Returns whether they are others than before. */
+/* Finds the slowest ranks, if they are few and another waits for them. True: they are new. */
 static bool series_is_behind(struct sl_rank_server *server, struct sl_server_series *ss)
 {
 	struct sl_rank_names behind = {0};
