@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Makes the chunk of a frame that goes to the file: rounds, shuffles and compresses its
- * elements. Runs on the threads of the writer's pool; chunks that a flush stores in part are
- * made by the file thread.
- */
+/* Chunks as they go to the file: gathered from a frame, rounded, shuffled and compressed.
+ * Threads: the writer's pool; the file thread, for chunks of a bundle in a flush. */
 #include <errno.h>
 #include <string.h>
 
 #include "frames/frames_internal.h"
 
-#define COMPARED_BYTES 4096 /* that are compared at a time */
+#define COMPARED_BYTES 4096 /* at a time */
 
 static enum sl_float chunk_float(enum sluice_type type)
 {
@@ -18,7 +15,7 @@ static enum sl_float chunk_float(enum sluice_type type)
 	                                : SL_FLOAT64;
 }
 
-/* In the frame, which is ours: no two chunks have an element in common. */
+/* In the frame: no two chunks have an element in common. */
 static double chunk_round(struct sluice_series *s, const struct sl_packed_chunk *packed)
 {
 	const struct sl_geometry *g = &s->geometry;
@@ -50,8 +47,7 @@ static void gather_block(const struct sl_geometry *g, const struct sl_block *blo
 	}
 }
 
-/* Copies a chunk out of its frame. Elements beyond the frame become 0, HDF5's fill value; or they
- * are of other processes. */
+/* Copies a chunk out of its frame. Other elements come from parts, or are 0, HDF5's fill value. */
 static void chunk_gather(const struct sluice_series *s, const struct sl_packed_chunk *packed,
                          bool shuffle, char *to)
 {
@@ -79,7 +75,7 @@ static void chunk_gather(const struct sluice_series *s, const struct sl_packed_c
 
 /* ------------------------------------------------------------------------------------- proof */
 
-/* Whether a shuffled run is that of the frame. */
+/* Whether a shuffled run equals the frame's. */
 static bool chunk_run_equals(const struct sl_geometry *g, const char *planes,
                              const struct sl_run *run, const char *frame)
 {
@@ -97,8 +93,7 @@ static bool chunk_run_equals(const struct sl_geometry *g, const char *planes,
 	return true;
 }
 
-/* Decodes the first compressed chunk of a series and compares it with the frame, so that a
- * codec library that is broken is noticed before any data is lost. */
+/* Decodes the first compressed chunk of a series and compares it: a codec library may be broken. */
 static int chunk_verify(struct sluice_series *s, void *state, const struct sl_packed_chunk *packed)
 {
 	const struct sl_geometry *g = &s->geometry;
@@ -123,17 +118,14 @@ static int chunk_verify(struct sluice_series *s, void *state, const struct sl_pa
 
 /* ----------------------------------------------------------------------------------- chunks */
 
-/*
- * A chunk that does not become smaller. If it lies in the frame as it is, the file gets that:
- * it costs us nothing, and readers no filter. Otherwise it is as gathered, and shuffled if that
- * is so.
- */
+/* For a chunk no smaller than before. If it lies in the frame as it is, the file gets these bytes:
+ * no copy, and no filter for readers. Otherwise it stays as gathered, maybe shuffled. */
 static void chunk_keep_raw(struct sluice_series *s, char **scratch, const char *gathered,
                            struct sl_packed_chunk *packed)
 {
 	packed->length = s->geometry.chunk_bytes;
 	packed->mask = sl_h5_mask_codec(&s->layout);
-	/* Frames of it may lie there so already. */
+	/* Earlier frames may lie there so already. */
 	if (s->bundles && !packed->block.whole) {
 		chunk_gather(s, packed, false, packed->room);
 		packed->mask |= sl_h5_mask_shuffle(&s->layout);
@@ -192,8 +184,7 @@ int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_packed
 	}
 	if (s->layout.codec->filter)
 		return chunk_compress(s, compressor, packed);
-	/* A dataset of another program may have a shuffle and no codec; a gathered chunk is
-	 * then shuffled. */
+	/* Another program's dataset may have a shuffle and no codec: for a gathered chunk. */
 	packed->mask = sl_h5_mask_shuffle(&s->layout);
 	packed->length = s->geometry.chunk_bytes;
 	packed->bytes = packed->frame->data + packed->block.start;

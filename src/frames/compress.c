@@ -1,77 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The compressors: tasks of the writer's pool, as many as chunks may be compressed at a time. A
- * compressor that finds no chunk, or no free buffer for a packed chunk, ends;
- * sl_compress_kick_locked() submits it again.
+ * The compressors: tasks for the writer's pool, each with a chunk at a time. Without a chunk, or a
+ * free buffer for it, a compressor ends; sl_queue_kick_locked() submits it again.
  *
- * The pool belongs to the writer and not to the context. Workers of the context make blocking
- * calls to files and slow servers; chunks would wait behind these calls, and the number of
- * workers is chosen for them.
+ * The pool belongs to the writer and not to the context: workers there make blocking calls to
+ * files and slow servers, and chunks would wait behind these calls.
+ *
+ * Threads: the pool.
  */
-
 #include "frames/frames_internal.h"
 
-/* Returns the first frame of the queue that has chunks to begin, or NULL. */
-static struct sl_frame *first_unbegun_locked(struct sluice_series *s)
-{
-	sl_list_each_of (frame, &s->locked.queue, struct sl_frame, locked.link) {
-		if (frame->locked.begun < s->geometry.chunks)
-			return frame;
-	}
-	return NULL;
-}
-
-/* Returns the oldest frame with a chunk to begin and a buffer for it, or NULL. */
-static struct sl_frame *next_frame_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
-{
-	struct sl_frame *oldest = NULL;
-
-	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
-		struct sl_frame *frame;
-
-		if (!s->packer || sl_list_empty(&s->packer->locked.free))
-			continue;
-		frame = first_unbegun_locked(s);
-		if (!frame || !frame->locked.ready || !sl_share_ready_locked(frame))
-			continue;
-		if (!oldest || frame->locked.sequence < oldest->locked.sequence)
-			oldest = frame;
-	}
-	return oldest;
-}
-
-static bool packing_is_over_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
-{
-	return w->locked.failure.error || w->locked.closing == SL_DISCARDING;
-}
-
-/* A frame of which nothing is begun: the program is ahead of storage. */
-static bool any_queued_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
-{
-	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link)
-		if (s->locked.queued)
-			return true;
-	return false;
-}
-
-/*
- * Returns how many compressors may run. If packed chunks wait to be stored while frames wait to
- * be compressed, the file thread is the bottleneck and needs a core: one compressor less.
- * Storing a chunk checks again.
- */
-static unsigned compressors_allowed_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
-{
-	bool less = w->threads > 1 && w->locked.finished > 1 && any_queued_locked(w);
-
-	return w->threads - less;
-}
-
 /* Takes the next chunk for a running compressor, or returns NULL. */
-static struct sl_packed_chunk *next_chunk_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+static struct sl_packed_chunk *compressor_next_locked(struct sluice_writer *w)
+	SL_REQUIRES(&w->mutex)
 {
-	bool may = !packing_is_over_locked(w) &&
-	           w->locked.compressing <= compressors_allowed_locked(w);
-	struct sl_frame *frame = may ? next_frame_locked(w) : NULL;
+	struct sl_frame *frame = sl_queue_next_locked(w, false);
 	struct sl_packed_chunk *packed;
 
 	if (!frame)
@@ -103,10 +46,10 @@ static void compressor_deliver_locked(struct sl_packed_chunk *packed, double max
 		sl_list_append(&s->packer->locked.free, &packed->link);
 	} else {
 		sl_list_append(&frame->locked.finished, &packed->link);
-		s->writer->locked.finished++;
-		s->writer->locked.finished_bytes += packed->length;
+		s->writer->queue.finished++;
+		s->writer->queue.finished_bytes += packed->length;
 		if (packed->bytes == packed->room)
-			sl_frame_used_locked(frame, 1);
+			sl_frame_used_locked(frame);
 	}
 	pthread_cond_signal(&s->writer->work);
 }
@@ -118,13 +61,13 @@ static void compressor_run(struct sl_task *task)
 	struct sl_packed_chunk *packed;
 
 	sl_mutex_lock(&w->mutex);
-	while ((packed = next_chunk_locked(w))) {
+	while ((packed = compressor_next_locked(w))) {
 		struct sluice_series *s = packed->frame->series;
 		int64_t begun = sl_now();
 		double max_error;
 		int rc;
 
-		sl_compress_kick_locked(w);
+		sl_queue_kick_locked(w);
 		sl_mutex_unlock(&w->mutex);
 		sl_series_block(s, packed->number, &packed->block);
 		rc = sl_chunk_make(s, compressor->index, packed, &max_error);
@@ -135,27 +78,8 @@ static void compressor_run(struct sl_task *task)
 			compressor_deliver_locked(packed, max_error, sl_now() - begun);
 	}
 	compressor->busy = false;
-	w->locked.compressing--;
+	w->queue.compressing--;
 	sl_mutex_unlock(&w->mutex);
-}
-
-/* Submits at most one compressor, which submits the next. So a program that submits a frame
- * wakes one thread and does not wait for a wake-up of each core. */
-void sl_compress_kick_locked(struct sluice_writer *w)
-{
-	if (w->locked.compressing >= compressors_allowed_locked(w) || packing_is_over_locked(w) ||
-	    !next_frame_locked(w))
-		return;
-	for (unsigned i = 0; i < w->threads; i++) {
-		struct sl_compressor *compressor = &w->compressors[i];
-
-		if (compressor->busy)
-			continue;
-		compressor->busy = true;
-		w->locked.compressing++;
-		sl_pool_submit(w->pool, &compressor->task);
-		return;
-	}
 }
 
 int sl_compress_start(struct sluice_writer *w)

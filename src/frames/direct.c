@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Contiguous series: the engine writes their frames to the file, several at a time and without
- * HDF5, which only knows where the dataset lies. Writes are started by the file thread and
- * ended by the engine's threads.
- */
+/* Contiguous series: the engine writes their frames, several at a time. HDF5 knows where they are.
+ * Threads: the file thread starts writes; a thread of the engine ends them. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -13,7 +10,7 @@ int sl_direct_open(struct sluice_series *s)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	char path[64];
-	int fd, rc = sl_h5_dataset_offset(s->dataset, &s->place, &fd);
+	int fd, rc = sl_h5_dataset_offset(s->dataset, &s->start, &fd);
 
 	if (rc)
 		return rc;
@@ -23,7 +20,6 @@ int sl_direct_open(struct sluice_series *s)
 	return sluice_open(s->writer->ctx, path, &options, &s->file);
 }
 
-/* Ends a write. Called by the engine's thread that ends the operation. */
 static void direct_done(struct sluice_op *op)
 {
 	struct sl_frame *frame = sluice_op_user(op);
@@ -36,7 +32,7 @@ static void direct_done(struct sluice_op *op)
 	if (rc) {
 		/* The engine knows the file by its descriptor only. */
 		sl_fail(rc, "'%s' cannot be written at byte %" PRIu64 ": %s", w->path,
-		        s->place + frame->locked.number * s->geometry.frame_bytes,
+		        s->start + frame->locked.number * s->geometry.frame_bytes,
 		        sl_error_text(rc));
 		sl_writer_fail_locked(w, rc, "store", frame);
 	} else {
@@ -44,11 +40,11 @@ static void direct_done(struct sluice_op *op)
 		s->locked.counts.stored_bytes += s->geometry.frame_bytes;
 		frame->locked.written = true;
 	}
-	w->locked.writes--;
+	w->queue.writes--;
 	pthread_cond_signal(&w->work);
 	/* A thread that closes the writer waits for this write if the file thread has died. */
 	pthread_cond_broadcast(&w->progress);
-	/* Behind this nothing of the writer is touched. */
+	/* From here on the writer may be gone. */
 	sl_mutex_unlock(&w->mutex);
 }
 
@@ -56,25 +52,22 @@ void sl_direct_start_locked(struct sl_frame *frame) SL_UNCHECKED
 {
 	struct sluice_series *s = frame->series;
 	struct sluice_writer *w = s->writer;
-	struct sluice_request r = SLUICE_REQUEST_INIT;
 	struct sluice_extent extent = {frame->data, s->geometry.frame_bytes,
-	                               s->place + frame->locked.number * s->geometry.frame_bytes};
+	                               s->start + frame->locked.number * s->geometry.frame_bytes};
+	struct sluice_request r = {sizeof(r), SLUICE_WRITE, .extents = &extent, .count = 1,
+	                           .user = frame};
 	int rc;
 
-	r.kind = SLUICE_WRITE;
-	r.extents = &extent;
-	r.count = 1;
-	r.user = frame;
 	if (!s->geometry.chunks)
 		s->locked.queued--;
 	frame->locked.writing = true;
 	frame->locked.write_begun = sl_now();
-	w->locked.writes++;
+	w->queue.writes++;
 	sl_mutex_unlock(&w->mutex);
 	rc = sl_op_submit(s->file, &r, direct_done);
 	sl_mutex_lock(&w->mutex);
 	if (rc) {
-		w->locked.writes--;
+		w->queue.writes--;
 		sl_writer_fail_locked(w, rc, "store", frame);
 	}
 }

@@ -1,116 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file thread: the thread of a writer that makes all calls to its HDF5 file. It stores
- * chunks as they come, those of a series in the order of its frames; between two frames it
- * flushes or runs a command, such as adding a series. It sleeps while there is nothing to do,
- * and sets a timeout only if something is to be flushed.
+ * The file thread: it makes all calls to a writer's HDF5 file, or to a sink. It stores chunks as
+ * they come, each series in the order of its frames; between two frames it flushes or runs a
+ * command, such as adding a series. It sleeps while there is nothing to do, and sets a timeout only
+ * for a flush.
+ *
+ * Threads: the file thread; sl_writer_ask() is for the program's.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "frames/frames_internal.h"
 
-static struct sl_frame *series_first(struct sluice_series *s)
-{
-	return sl_list_item(s->locked.queue.next, &s->locked.queue, struct sl_frame, locked.link);
-}
-
-/* Returns whether the file has a part of the frame. */
-static bool is_partial(const struct sl_frame *frame)
+/* Returns whether the file has some chunks of the frame. */
+static bool frame_is_partial(const struct sl_frame *frame)
 {
 	return frame->locked.stored || frame->locked.writing;
 }
 
-static bool any_frame_locked(struct sluice_writer *w, bool (*is)(const struct sl_frame *))
-	SL_REQUIRES(&w->mutex)
+static bool any_is_partial_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
+	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link) {
 		sl_list_each_of (frame, &s->locked.queue, struct sl_frame, locked.link)
-			if (is(frame))
+			if (frame_is_partial(frame))
 				return true;
 	}
 	return false;
-}
-
-/* Returns the next frame or bundle to be stored, which may be the open bundle, or NULL. */
-static struct sl_frame *series_current(struct sluice_series *s)
-{
-	struct sl_frame *first = series_first(s);
-
-	return first ? first : s->locked.open;
-}
-
-/* Returns the sequence number up to which all frames are stored, or will be by a flush. */
-static uint64_t stored_through_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
-{
-	uint64_t through = w->locked.sequence;
-
-	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
-		struct sl_frame *frame = series_current(s);
-		size_t there = frame ? frame->locked.there : 0;
-
-		if (!frame)
-			continue;
-		if (!frame->slots || frame->locked.ready)
-			through = SL_MIN(through, frame->locked.sequence - 1);
-		else if (there < frame->locked.taken)
-			through = SL_MIN(through, frame->slots[there].sequence - 1);
-	}
-	return through;
 }
 
 /* Releases the mutex for a call to the file, and notes the stage for an error report. */
 static void file_thread_unlock(struct sluice_writer *w, const char *stage,
                                const struct sl_frame *frame) SL_RELEASES(&w->mutex)
 {
-	w->locked.doing.stage = stage;
-	w->locked.doing.frame = frame;
+	w->failure.doing.stage = stage;
+	w->failure.doing.frame = frame;
 	sl_mutex_unlock(&w->mutex);
 }
 
 static void file_thread_lock(struct sluice_writer *w) SL_ACQUIRES(&w->mutex) SL_UNCHECKED
 {
 	uint64_t held = w->file ? sl_h5_file_held(w->file) : 0;
-	int64_t full_ns = w->locked.full ? sl_now() - w->locked.full_since : 0;
+	int64_t waited_ns = w->disk.error ? sl_disk_waited(w) : 0;
 
-	if (w->locked.full)
-		sl_log(sl_context_settings(w->ctx), SL_LOG_ERROR,
-		       "'%s': it was waited for %" PRId64 " ms", w->path, full_ns / 1000000);
 	sl_mutex_lock(&w->mutex);
 	w->locked.held = held;
-	w->locked.full = 0;
-	w->locked.full_ns += (uint64_t)full_ns;
-}
-
-#define FULL_NS ((int64_t)1000000000) /* until a full disk is tried again */
-
-/* Reads without the mutex: these fields are changed by this thread alone. */
-bool sl_file_thread_full(void *writer, int error) SL_UNCHECKED
-{
-	struct sluice_writer *w = writer;
-	int64_t now = sl_now(), until, last;
-	bool again;
-
-	if (!w->full_ns)
-		return false;
-	if (!w->locked.full)
-		sl_log(sl_context_settings(w->ctx), SL_LOG_ERROR,
-		       "'%s': %s: the writer waits for room", w->path, sl_error_text(error));
-	sl_mutex_lock(&w->mutex);
-	if (!w->locked.full) {
-		w->locked.full_since = now;
-		w->locked.full_waits++;
-	}
-	w->locked.full = error;
-	last = w->full_ns == SL_FOREVER ? SL_FOREVER : w->locked.full_since + w->full_ns;
-	until = SL_MIN(now + SL_MIN(FULL_NS, w->full_ns / 10), last);
-	/* Ended by the time, or by sluice_writer_discard(). */
-	while (w->locked.closing != SL_DISCARDING && sl_now() < until)
-		sl_cond_wait(&w->work, &w->mutex, until);
-	again = now < last && w->locked.closing != SL_DISCARDING;
-	sl_mutex_unlock(&w->mutex);
-	return again;
+	w->disk.error = 0;
+	w->disk.waited_ns += (uint64_t)waited_ns;
 }
 
 /* ------------------------------------------------------------------------------------ storing */
@@ -133,8 +68,7 @@ static void count_frames(struct sluice_series *s, uint64_t frames)
 	s->locked.counts.raw_bytes += frames * s->frame_bytes;
 }
 
-/* Completes a stored frame, or the rest of a bundle that a flush has stored in part. Releases the
- * mutex meanwhile. */
+/* Completes a stored frame, or a bundle after its last rows. Releases the mutex meanwhile. */
 static void frame_stored_locked(struct sl_frame *frame) SL_UNCHECKED
 {
 	struct sluice_series *s = frame->series;
@@ -156,14 +90,14 @@ static void frame_stored_locked(struct sl_frame *frame) SL_UNCHECKED
 	}
 	sl_list_remove(&frame->locked.link);
 	count_frames(s, to - from);
-	w->locked.frames_since += !frame->slots;
-	w->locked.dirty = true;
-	if (w->locked.dirty_since == SL_FOREVER)
-		w->locked.dirty_since = sl_now();
+	w->flush.frames_since += !frame->slots;
+	w->flush.dirty = true;
+	if (w->flush.dirty_since == SL_FOREVER)
+		w->flush.dirty_since = sl_now();
 	sl_frame_recycle_locked(frame);
 }
 
-/* Returns a chunk of a series without a packer, as it lies in the frame. */
+/* Returns a chunk as it lies in the frame, for a series without a packer. */
 static struct sl_packed_chunk *plain_chunk(struct sl_frame *frame)
 {
 	struct sluice_series *s = frame->series;
@@ -216,13 +150,13 @@ static void store_chunk_locked(struct sl_packed_chunk *packed) SL_UNCHECKED
 	struct sl_frame *frame = packed->frame;
 	struct sluice_series *s = frame->series;
 	struct sluice_writer *w = s->writer;
-	uint64_t waiting = w->locked.finished_bytes;
+	uint64_t waiting = w->queue.finished_bytes;
 	int64_t begun = sl_now();
 	int rc;
 
 	if (!s->packer)
 		waiting += (s->geometry.chunks - frame->locked.begun) * s->geometry.chunk_bytes;
-	/* From here on it is stored in part, whatever comes of it. */
+	/* From here on the frame is partly stored, also after an error. */
 	frame->locked.stored++;
 	file_thread_unlock(w, "store", frame);
 	rc = chunk_to_file(packed, waiting);
@@ -235,25 +169,25 @@ static void store_chunk_locked(struct sl_packed_chunk *packed) SL_UNCHECKED
 	if (s->packer) {
 		/* Of the last chunk the frame itself is free at once. */
 		if (packed->bytes != packed->room && frame->locked.stored < s->geometry.chunks)
-			sl_frame_used_locked(frame, 1);
+			sl_frame_used_locked(frame);
 		sl_list_append(&s->packer->locked.free, &packed->link);
-		sl_compress_kick_locked(w);
+		sl_queue_kick_locked(w);
 	}
 	if (frame->locked.stored == s->geometry.chunks)
 		frame_stored_locked(frame);
 }
 
 /* Before a flush or a command a frame is begun only if a partly stored frame needs a buffer and
- * none is free, because frames that are not begun may have them. See frames_internal.h. */
+ * none is free, because later frames may have them. See frames_internal.h. */
 static bool begin_one_locked(struct sluice_writer *w, const struct sluice_series *of)
 	SL_REQUIRES(&w->mutex)
 {
 	if (!of->packer || !sl_list_empty(&of->packer->locked.free))
 		return false;
-	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
-		struct sl_frame *frame = series_first(s);
+	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link) {
+		struct sl_frame *frame = sl_queue_first(s);
 
-		if (s->packer == of->packer && frame && is_partial(frame) &&
+		if (s->packer == of->packer && frame && frame_is_partial(frame) &&
 		    frame->locked.begun < s->geometry.chunks)
 			return true;
 	}
@@ -265,30 +199,29 @@ static bool has_packed(const struct sl_frame *frame)
 	if (frame->series->packer)
 		return !sl_list_empty(&frame->locked.finished);
 	return frame->locked.ready && frame->locked.begun < frame->series->geometry.chunks &&
-	       sl_share_ready_locked(frame);
+	       sl_queue_has_parts_locked(frame);
 }
 
-/* Takes a packed chunk that may be stored now, or returns NULL. The series is moved to the end
- * of the list, so that all are served in turn. */
+/* Takes a packed chunk to be stored now, or returns NULL. Series are served in turn. */
 static struct sl_packed_chunk *packed_next_locked(struct sluice_writer *w, bool cut)
 	SL_REQUIRES(&w->mutex)
 {
 	struct sl_packed_chunk *packed;
 
-	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
-		struct sl_frame *frame = series_first(s);
+	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link) {
+		struct sl_frame *frame = sl_queue_first(s);
 
 		if (!frame || !has_packed(frame) ||
-		    (cut && !is_partial(frame) && !begin_one_locked(w, s)))
+		    (cut && !frame_is_partial(frame) && !begin_one_locked(w, s)))
 			continue;
 		sl_list_remove(&s->locked.link);
-		sl_list_append(&w->locked.series, &s->locked.link);
+		sl_list_append(&w->queue.series, &s->locked.link);
 		if (!s->packer)
 			return plain_chunk(frame);
 		packed = SL_CONTAINER(sl_list_take(&frame->locked.finished), struct sl_packed_chunk,
 		                      link);
-		w->locked.finished--;
-		w->locked.finished_bytes -= packed->length;
+		w->queue.finished--;
+		w->queue.finished_bytes -= packed->length;
 		return packed;
 	}
 	return NULL;
@@ -316,7 +249,7 @@ int sl_file_thread_store_bundle(struct sl_frame *bundle, uint64_t from, uint64_t
 	return rc;
 }
 
-/* Stores the frames of a bundle that is not full. Releases the mutex meanwhile. */
+/* Stores the frames of an open bundle. Releases the mutex meanwhile. */
 static void store_rows_locked(struct sl_frame *bundle) SL_UNCHECKED
 {
 	struct sluice_series *s = bundle->series;
@@ -352,21 +285,21 @@ static void store_rows_locked(struct sl_frame *bundle) SL_UNCHECKED
 
 static void store_bundles_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
-		struct sl_frame *frame = series_current(s);
+	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link) {
+		struct sl_frame *frame = sl_queue_current(s);
 
-		if (frame && frame->slots && !frame->locked.ready && !w->locked.failure.error)
+		if (frame && frame->slots && !frame->locked.ready && !w->failure.error)
 			store_rows_locked(frame);
 	}
 }
 
 /* -------------------------------------------------------------------------------- contiguous */
 
-/* Returns the first frame of a queue if it is written, or NULL: frames of a contiguous series. */
+/* Returns a frame at the front of its queue if it is written, or NULL. */
 static struct sl_frame *next_written_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
-		struct sl_frame *frame = series_first(s);
+	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link) {
+		struct sl_frame *frame = sl_queue_first(s);
 
 		if (frame && frame->locked.written)
 			return frame;
@@ -374,11 +307,10 @@ static struct sl_frame *next_written_locked(struct sluice_writer *w) SL_REQUIRES
 	return NULL;
 }
 
-/* Returns a frame that can be given to the engine, or NULL. The engine writes several at a
- * time. */
+/* Returns a frame for the engine, or NULL. The engine writes several at a time. */
 static struct sl_frame *next_to_write_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
+	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link) {
 		if (!s->layout.contiguous)
 			continue;
 		sl_list_each_of (frame, &s->locked.queue, struct sl_frame, locked.link) {
@@ -411,92 +343,31 @@ static bool store_something_locked(struct sluice_writer *w, bool cut) SL_REQUIRE
 	return packed;
 }
 
-/* ----------------------------------------------------------------------------- between frames */
+/* ----------------------------------------------------------------------------------- commands */
 
-static bool flush_is_due_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+int sl_writer_ask(struct sluice_writer *w, int (*run)(struct sl_h5_file *file, void *argument),
+                  void *argument)
 {
-	if (w->locked.flushing)
-		return false;
-	if (w->locked.flush_wanted && stored_through_locked(w) >= w->locked.flush_cut)
-		return true;
-	if (w->locked.dirty_since == SL_FOREVER)
-		return false;
-	return (w->checkpoint_frames && w->locked.frames_since >= w->checkpoint_frames) ||
-	       (w->checkpoint_ns && sl_now() - w->locked.dirty_since >= w->checkpoint_ns);
-}
-
-void sl_count_flush_locked(struct sluice_writer *w, uint64_t through, int64_t took)
-{
-	if (through >= w->locked.flush_cut) {
-		w->locked.flush_cut = w->locked.flush_last;
-		w->locked.flush_wanted = through < w->locked.flush_last;
-	}
-	w->locked.flushes++;
-	w->locked.flush.busy_ns += (uint64_t)took;
-	w->locked.flushed = SL_MAX(w->locked.flushed, through);
-	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
-		struct sluice_writer_counts *counts = &s->locked.counts;
-
-		/* No other thread stores, so these frames were stored before the flush. */
-		w->locked.flush.bytes += counts->stored_bytes - counts->flush.bytes;
-		counts->flush.bytes = counts->stored_bytes;
-		counts->flush.busy_ns += (uint64_t)took;
-		counts->flushes++;
-		/* A sink says so of each series. */
-		if (w->sink)
-			continue;
-		counts->visible = counts->stored;
-		if (w->flags & SLUICE_WRITER_DURABLE)
-			counts->durable = counts->stored;
-	}
-	pthread_cond_broadcast(&w->progress);
-}
-
-static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
-{
-	uint64_t through = stored_through_locked(w);
-	int64_t begun = sl_now();
+	struct sl_file_command command = {.run = run, .argument = argument};
 	int rc;
 
-	store_bundles_locked(w);
-	if (w->locked.failure.error)
-		return;
-	file_thread_unlock(w, "flush", NULL);
-	rc = sl_h5_file_flush(w->file);
-	file_thread_lock(w);
-	if (rc) {
-		sl_writer_fail_locked(w, rc, "flush", NULL);
-		return;
+	sl_mutex_lock(&w->mutex);
+	sl_list_append(&w->locked.commands, &command.link);
+	pthread_cond_signal(&w->work);
+	/* Ended by the file thread or its end. After its begin the command is awaited, because it
+	 * is on this thread's stack. */
+	while (!command.done && !w->locked.ended &&
+	       !(sl_list_linked(&command.link) && sl_writer_check_locked(w)))
+		sl_cond_wait(&w->progress, &w->mutex, SL_FOREVER);
+	if (command.done) {
+		rc = command.result ? sl_fail(command.result, "%s", command.message) : 0;
+	} else {
+		if (sl_list_linked(&command.link))
+			sl_list_remove(&command.link);
+		rc = sl_writer_check_locked(w);
 	}
-	w->locked.dirty = false;
-	w->locked.dirty_since = SL_FOREVER;
-	w->locked.frames_since = 0;
-	/* Frames that came to bundles meanwhile. */
-	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
-		struct sl_frame *frame = series_current(s);
-
-		if (!frame || !frame->slots || frame->locked.ready ||
-		    frame->locked.there == frame->locked.rows)
-			continue;
-		w->locked.dirty = true;
-		w->locked.dirty_since = sl_now();
-		w->locked.frames_since += frame->locked.there - frame->locked.rows;
-	}
-	sl_count_flush_locked(w, through, sl_now() - begun);
-}
-
-/* Other processes may need chunks of this one before the flush, so nothing waits for it. */
-static void sink_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
-{
-	int rc;
-
-	w->locked.flushing = true;
-	w->locked.flush_through = stored_through_locked(w);
-	file_thread_unlock(w, "flush", NULL);
-	rc = w->sink->ops->flush(w->sink);
-	file_thread_lock(w);
-	if (rc)
-		sl_writer_fail_locked(w, rc, "flush", NULL);
+	sl_mutex_unlock(&w->mutex);
+	return rc;
 }
 
 static void command_run_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
@@ -506,7 +377,7 @@ static void command_run_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 	int rc;
 
 	file_thread_unlock(w, "store", NULL);
-	rc = command->run(w, command->argument);
+	rc = command->run(w->file, command->argument);
 	file_thread_lock(w);
 	command->result = rc;
 	if (rc)
@@ -515,18 +386,66 @@ static void command_run_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 	pthread_cond_broadcast(&w->progress);
 }
 
-/* Flushes or runs a command if one is due and no frame is partly stored. Returns whether it
- * did. */
+/* ----------------------------------------------------------------------------- between frames */
+
+static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+{
+	uint64_t through = sl_queue_stored_through_locked(w);
+	int64_t begun = sl_now();
+	int rc;
+
+	store_bundles_locked(w);
+	if (w->failure.error)
+		return;
+	file_thread_unlock(w, "flush", NULL);
+	rc = sl_h5_file_flush(w->file);
+	file_thread_lock(w);
+	if (rc) {
+		sl_writer_fail_locked(w, rc, "flush", NULL);
+		return;
+	}
+	w->flush.dirty = false;
+	w->flush.dirty_since = SL_FOREVER;
+	w->flush.frames_since = 0;
+	/* More frames came to bundles meanwhile. */
+	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link) {
+		struct sl_frame *frame = sl_queue_current(s);
+
+		if (!frame || !frame->slots || frame->locked.ready ||
+		    frame->locked.there == frame->locked.rows)
+			continue;
+		w->flush.dirty = true;
+		w->flush.dirty_since = sl_now();
+		w->flush.frames_since += frame->locked.there - frame->locked.rows;
+	}
+	sl_flush_done_locked(w, through, sl_now() - begun);
+}
+
+/* Other processes may need more chunks from here before the flush, so nothing waits for it. */
+static void sink_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+{
+	int rc;
+
+	w->flush.asked = true;
+	w->flush.asked_through = sl_queue_stored_through_locked(w);
+	file_thread_unlock(w, "flush", NULL);
+	rc = w->sink->ops->flush(w->sink);
+	file_thread_lock(w);
+	if (rc)
+		sl_writer_fail_locked(w, rc, "flush", NULL);
+}
+
+/* Flushes or runs a command, if it may and no frame is partly stored. Returns whether it did. */
 static bool run_between_frames_locked(struct sluice_writer *w, bool *wanted) SL_REQUIRES(&w->mutex)
 {
-	bool asked = !sl_list_empty(&w->locked.commands), due = flush_is_due_locked(w);
+	bool asked = !sl_list_empty(&w->locked.commands), due = sl_flush_is_due_locked(w);
 
 	*wanted = (asked || due) && !w->sink;
 	if (w->sink && due)
 		sink_flush_locked(w);
 	if (w->sink)
 		return due;
-	if (!*wanted || any_frame_locked(w, is_partial))
+	if (!*wanted || any_is_partial_locked(w))
 		return false;
 	if (due)
 		file_thread_flush_locked(w);
@@ -537,38 +456,31 @@ static bool run_between_frames_locked(struct sluice_writer *w, bool *wanted) SL_
 
 /* --------------------------------------------------------------------------------------- life */
 
-static int64_t wake_at_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
-{
-	if (!w->checkpoint_ns || w->locked.dirty_since == SL_FOREVER)
-		return SL_FOREVER;
-	return w->locked.dirty_since + w->checkpoint_ns;
-}
-
-/* Stores until the writer is closed and everything is stored, or until it fails or is
- * discarded. */
+/* Stores until everything is stored and the writer closed, or until it fails or is discarded. */
 static void file_thread_serve_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	bool wanted = false;
 
 	for (;;) {
-		bool failed = w->locked.failure.error;
+		bool failed = w->failure.error;
 
 		if (w->locked.closing == SL_DISCARDING || (failed && w->locked.closing))
 			return;
 		if (!failed &&
 		    (run_between_frames_locked(w, &wanted) || store_something_locked(w, wanted)))
 			continue;
-		if (!failed && w->locked.closing && stored_through_locked(w) == w->locked.sequence)
+		if (!failed && w->locked.closing &&
+		    sl_queue_stored_through_locked(w) == w->queue.sequence)
 			return;
 		if (!failed && w->sink) {
 			sl_share_check_locked(w);
-			if (w->locked.failure.error)
+			if (w->failure.error)
 				continue;
 		}
 		/* Ended by a chunk, a frame, a flush, a command, the end of the writer, or the
 		 * next checkpoint. A pending flush waits for chunks and has no timeout. */
 		sl_cond_wait(&w->work, &w->mutex,
-		             failed || wanted ? SL_FOREVER : wake_at_locked(w));
+		             failed || wanted ? SL_FOREVER : sl_flush_wake_at_locked(w));
 	}
 }
 
@@ -580,9 +492,9 @@ static void file_thread_end_locked(struct sluice_writer *w) SL_REQUIRES(&w->mute
 	if (!w->file && !w->sink)
 		return;
 	/* Ended by the ends of those operations. */
-	while (w->locked.writes)
+	while (w->queue.writes)
 		sl_cond_wait(&w->work, &w->mutex, SL_FOREVER);
-	/* After an error, too: frames that are partly stored are left out. */
+	/* After an error, too: partly stored frames are left out. */
 	keep = w->locked.closing == SL_CLOSING;
 	if (keep)
 		store_bundles_locked(w);
@@ -601,15 +513,15 @@ static void file_thread_tell_end_unlock(struct sluice_writer *w) SL_RELEASES(&w-
 	sl_mutex_unlock(&w->mutex);
 }
 
-/* Called when the thread ends inside HDF5, by pthread_exit() or a cancellation by other code.
- * The file cannot be closed, because HDF5 stays locked; it is left as of its last flush. */
+/* The thread has ended inside HDF5, by pthread_exit() or a cancellation by other code. The file
+ * cannot be closed, because HDF5 stays locked; it stays as the last flush left it. */
 static void file_thread_died(void *argument)
 {
 	struct sluice_writer *w = argument;
 
 	sl_mutex_lock(&w->mutex);
 	sl_fail(-EIO, "the thread that has the file has died");
-	sl_writer_fail_locked(w, -EIO, w->locked.doing.stage, w->locked.doing.frame);
+	sl_writer_fail_locked(w, -EIO, w->failure.doing.stage, w->failure.doing.frame);
 	file_thread_tell_end_unlock(w);
 }
 

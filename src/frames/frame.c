@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Frames of a series: buffers that go to the program and come back through the queue. Called by
- * the program's threads, and by the file thread and compressors when a frame is free again.
- */
+/* Frames in the program's calls: the wait for a free frame, and its way to the queue.
+ * Threads: the program's. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -78,8 +76,7 @@ static void count_wait(struct sluice_series *s, int64_t begun)
 
 static int refuse_wait_locked(struct sluice_series *s) SL_UNCHECKED
 {
-	int full =
-		s->writer->locked.full ? s->writer->locked.full : s->writer->locked.full_elsewhere;
+	int full = s->writer->disk.error ? s->writer->disk.error : s->writer->disk.elsewhere;
 
 	struct sl_rank_names names;
 	char text[80];
@@ -95,8 +92,7 @@ static int refuse_wait_locked(struct sluice_series *s) SL_UNCHECKED
 	               names.count ? text : "");
 }
 
-/* Waits for a free frame. Ended by a free frame, the failure or end of the writer, or the
- * deadline. */
+/* Waits for a free frame. Ended by it, the writer's failure or end, or the deadline. */
 static int wait_for_frame_locked(struct sluice_series *s, int timeout_ms) SL_UNCHECKED
 {
 	struct sluice_writer *w = s->writer;
@@ -145,171 +141,11 @@ int sl_frame_take(struct sluice_series *s, int timeout_ms, enum sl_frame_state s
 		s->locked.incoming += state == SL_FRAME_FILLING;
 		*out = frame;
 	} else if (!sl_list_empty(&s->locked.free)) {
-		/* Wakes another thread for the free frame that this call did not take. */
+		/* Wakes another thread for the free frame. */
 		pthread_cond_signal(&s->freed);
 	}
 	sl_mutex_unlock(&s->writer->mutex);
 	return rc;
-}
-
-/* ----------------------------------------------------------------------------------- the line */
-
-void sl_frame_recycle_locked(struct sl_frame *frame)
-{
-	struct sluice_series *s = frame->series;
-
-	frame->locked.state = SL_FRAME_FREE;
-	if (frame->slots) {
-		sl_list_append(&s->locked.bundles, &frame->locked.link);
-		s->locked.room += s->layout.gather;
-		pthread_cond_broadcast(&s->freed);
-		return;
-	}
-	if (!frame->data) {
-		sl_list_append(&s->locked.spare, &frame->locked.link);
-		return;
-	}
-	sl_list_append(&s->locked.free, &frame->locked.link);
-	pthread_cond_signal(&s->freed);
-}
-
-void sl_frame_used_locked(struct sl_frame *frame, size_t chunks)
-{
-	struct sluice_series *s = frame->series;
-	struct sl_frame *spare;
-
-	frame->locked.uses -= chunks;
-	if (frame->locked.uses || frame->slots)
-		return;
-	spare = SL_CONTAINER(sl_list_take(&s->locked.spare), struct sl_frame, locked.link);
-	spare->data = frame->data;
-	frame->data = NULL;
-	s->frame_of[(size_t)(spare->data - s->area.memory) / s->stride] = spare;
-	sl_frame_recycle_locked(spare);
-}
-
-static void append_to_queue_locked(struct sl_frame *frame)
-{
-	struct sluice_series *s = frame->series;
-
-	frame->locked.ready = false;
-	frame->locked.writing = frame->locked.written = false;
-	frame->locked.begun = frame->locked.rounded = frame->locked.stored = 0;
-	frame->locked.uses = s->geometry.chunks;
-	sl_list_append(&s->locked.queue, &frame->locked.link);
-	s->locked.queued++;
-	s->locked.counts.queued_most = SL_MAX(s->locked.counts.queued_most, s->locked.queued);
-}
-
-struct sl_frame *sl_bundle_open_locked(struct sluice_series *s, uint64_t number)
-{
-	struct sl_frame *bundle =
-		SL_CONTAINER(sl_list_take(&s->locked.bundles), struct sl_frame, locked.link);
-
-	bundle->locked.state = SL_FRAME_QUEUED;
-	bundle->locked.number = number;
-	bundle->locked.ready = false;
-	bundle->locked.taken = bundle->locked.there = bundle->locked.rows = 0;
-	s->locked.open = bundle;
-	return bundle;
-}
-
-static void bundle_take_slot_locked(struct sl_frame *frame, const double *scalars) SL_UNCHECKED
-{
-	struct sluice_series *s = frame->series;
-	struct sl_frame *bundle = s->locked.open;
-	size_t count = s->layout.scalar_count, slot;
-
-	if (!bundle)
-		bundle = sl_bundle_open_locked(s, frame->locked.number);
-	slot = bundle->locked.taken++;
-	if (count)
-		memcpy(bundle->scalars + slot * count, scalars, count * sizeof(*scalars));
-	bundle->slots[slot] = (struct sl_bundle_slot){.sequence = frame->locked.sequence};
-	frame->locked.bundle = bundle;
-	frame->locked.slot = slot;
-	s->locked.room--;
-	if (slot == bundle->locked.rows)
-		bundle->locked.sequence = frame->locked.sequence;
-	if (bundle->locked.taken < s->layout.gather)
-		return;
-	s->locked.open = NULL;
-	append_to_queue_locked(bundle);
-}
-
-/* Appends the frame to the queue, or to a bundle, which releases the mutex meanwhile. */
-static void frame_append_locked(struct sl_frame *frame, const double *scalars,
-                                bool ready) SL_UNCHECKED
-{
-	struct sluice_series *s = frame->series;
-	struct sluice_writer *w = s->writer;
-
-	frame->locked.state = SL_FRAME_QUEUED;
-	frame->locked.number = s->locked.next++;
-	frame->locked.sequence = ++w->locked.sequence;
-	s->locked.counts.submitted++;
-	/* The file thread finds that another process never has it. */
-	if (s->share && frame->locked.number >= s->share->locked.last)
-		pthread_cond_signal(&w->work);
-	if (s->bundles) {
-		bundle_take_slot_locked(frame, scalars);
-	} else {
-		if (s->layout.scalar_count)
-			memcpy(frame->scalars, scalars, s->layout.scalar_count * sizeof(*scalars));
-		append_to_queue_locked(frame);
-	}
-	if (ready)
-		sl_frame_ready_locked(frame);
-}
-
-/* Wakes the file thread only if it has something to do. */
-static void bundle_arrive_locked(struct sl_frame *bundle, size_t slot) SL_UNCHECKED
-{
-	struct sluice_series *s = bundle->series;
-	struct sluice_writer *w = s->writer;
-
-	bundle->slots[slot].there = true;
-	while (bundle->locked.there < bundle->locked.taken &&
-	       bundle->slots[bundle->locked.there].there)
-		bundle->locked.there++;
-	w->locked.frames_since++;
-	w->locked.dirty = true;
-	if (w->locked.dirty_since == SL_FOREVER || w->locked.flush_wanted || w->locked.closing ||
-	    (w->checkpoint_frames && w->locked.frames_since >= w->checkpoint_frames))
-		pthread_cond_signal(&w->work);
-	if (w->locked.dirty_since == SL_FOREVER && bundle->locked.there > bundle->locked.rows)
-		w->locked.dirty_since = sl_now();
-	if (bundle->locked.there == s->layout.gather && !bundle->locked.flushing)
-		sl_frame_ready_locked(bundle);
-}
-
-/* Copies a frame to its slot of the bundle. Releases the mutex meanwhile. */
-static void copy_to_bundle_locked(struct sl_frame *frame) SL_UNCHECKED
-{
-	struct sluice_series *s = frame->series;
-	struct sl_frame *bundle = frame->locked.bundle;
-	size_t slot = frame->locked.slot;
-
-	sl_mutex_unlock(&s->writer->mutex);
-	memcpy(bundle->data + slot * s->frame_bytes, frame->data, s->frame_bytes);
-	sl_mutex_lock(&s->writer->mutex);
-	bundle_arrive_locked(bundle, slot);
-	sl_frame_recycle_locked(frame);
-}
-
-void sl_frame_ready_locked(struct sl_frame *frame) SL_UNCHECKED
-{
-	struct sluice_writer *w = frame->series->writer;
-
-	if (frame->series->bundles && !frame->slots) {
-		copy_to_bundle_locked(frame);
-		return;
-	}
-	frame->locked.ready = true;
-	if (frame->series->packer)
-		sl_compress_kick_locked(w);
-	else
-		pthread_cond_signal(&w->work);
 }
 
 int sl_frame_enqueue(struct sl_frame *frame, const double *scalars, bool ready)
@@ -323,7 +159,7 @@ int sl_frame_enqueue(struct sl_frame *frame, const double *scalars, bool ready)
 	if (rc)
 		sl_frame_recycle_locked(frame);
 	else
-		frame_append_locked(frame, scalars, ready || frame->locked.filled);
+		sl_queue_append_locked(frame, scalars, ready || frame->locked.filled);
 	sl_mutex_unlock(&s->writer->mutex);
 	return rc;
 }
@@ -359,7 +195,7 @@ int sluice_series_submit(sluice_series *s, void *data, const double *scalars)
 		rc = series_check_room_locked(s);
 	if (!rc) {
 		s->locked.held--;
-		frame_append_locked(frame, scalars, true);
+		sl_queue_append_locked(frame, scalars, true);
 	}
 	sl_mutex_unlock(&s->writer->mutex);
 	return rc;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A writer without an HDF5 file in this process: its frames are blocks of an array, of which other processes
- * have the rest, and go to a sink. The writer has its queues, its pool and its file thread as ever, and the file thread
- * calls the sink where it calls HDF5 otherwise. The room `ranks` has a sink.
+ * A writer without an HDF5 file in this process: frames are blocks of an array, other processes
+ * have the rest, and a sink gets the chunks. The file thread calls it instead of HDF5. The room
+ * `ranks` has a sink.
  *
- * The block of a process begins and ends inside of chunks that other processes have elements of, too. Each chunk belongs
- * to a process: this one sends its part of a chunk that belongs to another, and gets the parts of chunks of its own,
- * before they are compressed.
+ * A block begins and ends inside chunks with elements of other processes, too. Each chunk has an
+ * owner: the others send their parts, and the owner compresses the chunk after all parts have come.
+ * Threads: see the functions.
  */
 #ifndef SL_FRAMES_H
 #define SL_FRAMES_H
@@ -16,7 +16,7 @@
 #include "core/core.h"
 #include "h5file/h5file.h"
 
-/* Processes that a sentence names: the first of them. */
+/* Processes for a sentence: the first are named. */
 struct sl_rank_names {
 	int count, first[4];
 };
@@ -25,45 +25,45 @@ void sl_rank_names_add(struct sl_rank_names *names, int rank);
 /* Writes "rank 3", or "ranks 1, 2, 3, 5 and 4 others". */
 void sl_rank_names_text(const struct sl_rank_names *names, char *out, size_t size);
 
-/* A chunk of the block. */
+/* A chunk with elements of the block. */
 struct sl_cell {
-	size_t number;  /* in the grid of the block */
-	uint64_t chunk; /* in the grid of the dataset, in C order */
-	int to;         /* the process that has it; -1: this one */
-	size_t start;   /* to another: of its bytes in the memory for a frame, */
-	size_t bytes;   /* and their number */
-	size_t part;    /* the first part that it needs; others follow */
+	size_t number;  /* in the block's grid */
+	uint64_t chunk; /* in the dataset's grid, in C order */
+	int to;         /* the owner; -1: this process */
+	size_t start;   /* of the part to the owner in outgoing memory, */
+	size_t bytes;   /* and its length */
+	size_t part;    /* the first foreign part; others follow */
 };
 
-/* A part of a chunk of this process that another has: dense, of each frame on the way. */
+/* Another process's part of an own chunk, for each frame on the way. */
 struct sl_foreign_part {
 	size_t cell; /* index */
 	int from;
 	size_t bytes; /* with head bytes before the elements */
 	uint64_t at[SLUICE_FRAME_RANK_MOST],
 		extent[SLUICE_FRAME_RANK_MOST]; /* in the chunk, in elements */
-	/* By number of the frame; guarded by the writer's mutex, but for compressors of a frame that has all of them. */
+	/* By frame; guarded by the writer's mutex, but for compressors when all parts are there. */
 	void *slots[SLUICE_RANKS_AHEAD];
 };
 
-/* The block of a series. Cells: first those that are sent, then those that need no parts of others. */
+/* A process's share of a series. Cells: first those sent, then those without foreign parts. */
 struct sl_share {
 	void *user; /* of the sink */
 	struct sluice_block block;
 	size_t head;  /* bytes before each part, for the sink */
-	size_t files; /* of this process, which hold metadata back for it */
+	size_t files; /* in this process, with metadata held back for it */
 	struct sl_cell *cells;
-	size_t count, sent, alone;     /* alone: index of the first that needs parts */
+	size_t count, sent, alone;     /* alone: index of the first with foreign parts */
 	struct sl_foreign_part *parts; /* by their cells */
 	size_t part_count;
-	size_t part_bytes; /* of the largest set of these that are there at a time */
-	char *outgoing;    /* parts that are sent, for SLUICE_RANKS_AHEAD frames */
-	size_t stride;     /* of these; 0: there are none */
+	size_t part_bytes; /* of all parts for a frame */
+	char *outgoing;    /* parts to be sent, for SLUICE_RANKS_AHEAD frames */
+	size_t stride;     /* from frame to frame; 0: there are none */
 	struct {
 		uint64_t limit; /* frames from this number on wait */
 		uint64_t last;  /* frames from this number on never come from process `leaver` */
 		int leaver;
-		struct sl_rank_names behind; /* that others were last seen to wait for */
+		struct sl_rank_names behind; /* others wait for them */
 		size_t arrived[SLUICE_RANKS_AHEAD], sending[SLUICE_RANKS_AHEAD];
 	} locked; /* guarded by the writer's mutex, which clang cannot see from here */
 };
@@ -81,55 +81,55 @@ struct sl_sink_chunk {
 	uint32_t mask;
 	const void *bytes;
 	size_t length;
-	uint64_t waiting; /* bytes of the chunks that come next, as far as they are known */
+	uint64_t waiting; /* bytes of the next chunks, as far as known */
 };
 
-/* The file thread calls the first four, without a lock of the writer; they may wait. They return 0, or a negative errno
- * with a sentence, which is the end of the writer. */
+/* The file thread calls the first four, without the writer's locks; they may wait. They return 0,
+ * or a negative errno with a sentence, and the writer fails. */
 struct sl_sink_ops {
-	/* Stores a chunk of this process, or sends a part: its bytes are the sink's until sl_share_sent(). */
+	/* Stores an own chunk, or sends a part: its bytes are the sink's until sl_series_sent(). */
 	int (*store)(struct sl_sink *sink, const struct sl_sink_chunk *chunk);
-	/* All chunks of a frame were stored or sent. Called in the order of the frames of a series. */
+	/* All chunks of a frame were stored or sent. Called in the order of a series' frames. */
 	int (*frame)(struct sl_sink *sink, struct sl_share *share, uint64_t frame,
 	             const double *scalars, double max_error);
-	/* Asks for a flush of all those frames; sl_writer_flushed() answers. Does not wait. */
+	/* Asks for a flush with all frames so far; sl_writer_flushed() answers. Does not wait. */
 	int (*flush)(struct sl_sink *sink);
-	/* The last call. keep: with all those frames. */
+	/* The last call. keep: with all frames. */
 	int (*close)(struct sl_sink *sink, bool keep);
-	/* The writer has failed, or is discarded (0): store() and close() do not wait for long any more. Called with the
-	 * writer's mutex by any thread. */
+	/* The writer has failed, or is discarded (0): store() and close() do not wait for long any
+	 * more. Called with the writer's mutex by any thread. */
 	void (*ended)(struct sl_sink *sink, int error, const char *sentence);
-	/* The processes whose close() has not come yet. */
+	/* The processes without a close() yet. */
 	void (*unclosed)(struct sl_sink *sink, struct sl_rank_names *names);
 	/* Makes progress on the caller's thread. */
 	void (*pump)(struct sl_sink *sink);
 	/* Runs a function with the HDF5 file, if this process has it. */
 	int (*with_file)(struct sl_sink *sink, int (*run)(struct sl_h5_file *file, void *argument),
 	                 void *argument);
-	/* After everything else; error of the writer. */
+	/* After everything else. */
 	void (*free)(struct sl_sink *sink);
 };
 
 /* -------------------------------------------------------------------------------------- writer */
 
-/* As sluice_writer_open(), with a sink, which is the writer's on success. memory_bytes and threads are of this process.
- * The flags of o are for the file, and are checked. */
+/* As sluice_writer_open(), with a sink, the writer's on success; NULL: with a file. memory_bytes
+ * and threads are this process's; the flags are for the file, and checked. */
 int sl_writer_open_sink(struct sluice_context *ctx, const char *path,
                         const struct sluice_writer_options *o, struct sl_sink *sink,
                         struct sluice_writer **out);
-/* Returns NULL if the writer has a file of its own. */
+/* Returns NULL if the writer has a file. */
 struct sl_sink *sl_writer_sink(const struct sluice_writer *w);
 const char *sl_writer_path(const struct sluice_writer *w);
-/* The part of memory_bytes for metadata that is held back until a flush. */
+/* The bytes among memory_bytes for metadata held back until a flush. */
 uint64_t sl_writer_held_limit(uint64_t memory_bytes);
 /* Returns 0 or the writer's first error with its sentence. */
 int sl_writer_check(struct sluice_writer *w);
-/* The sentence of the error is complete. */
+/* The sentence is complete. */
 void sl_writer_fail(struct sluice_writer *w, int error, const char *sentence);
-/* The flush that was asked for is over. */
+/* The answer to flush(). */
 void sl_writer_flushed(struct sluice_writer *w);
 /* Asks on the file thread whether to try again on a full disk; waits for a while. */
-bool sl_file_thread_full(void *writer, int error);
+bool sl_disk_full(void *writer, int error);
 /* The disk is full, for another process, which waits (0: no more). */
 void sl_writer_full(struct sluice_writer *w, int error);
 
@@ -138,29 +138,27 @@ void sl_writer_full(struct sluice_writer *w, int error);
 int sl_series_options(const struct sluice_series_options *o, unsigned threads,
                       struct sl_h5_layout *layout, struct sl_h5_set_options *set);
 
-/*
- * Makes a series with all its memory, but for its user. layout: of the dataset, which has `first` frames. The share is the
- * caller's until sl_series_enlist(), behind which frames can be submitted.
- */
+/* Makes a series with all its memory. The dataset has this layout and `first` frames. The share is
+ * the caller's until sl_series_enlist(); after this frames can be submitted. */
 int sl_series_make(struct sluice_writer *w, const char *name, unsigned depth,
                    const struct sl_h5_layout *layout, uint64_t first, struct sl_share *share,
                    struct sluice_series **out);
 void sl_series_enlist(struct sluice_series *s, struct sl_h5_dataset *dataset);
 void sl_series_free(struct sluice_series *s);
 
-/* All processes have stored frames up to `complete`, and a flush has made those up to `visible` so. behind: the slowest, if
- * another waits for them. */
+/* All processes have stored frames up to `complete`, and those up to `visible` are flushed. behind:
+ * the slowest, if another waits for them. */
 void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t visible,
                         const struct sl_rank_names *behind);
-/* The process `leaver` gives no frames from `last` on: those that were submitted here are an error. */
+/* The process `leaver` gives no frames from `last` on: to have submitted them is an error. */
 void sl_series_last(struct sluice_series *s, uint64_t last, int leaver);
 /* A part has come: n bytes of malloc(), with the head. False: it is not expected. */
 bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, void *bytes,
                          size_t n);
-/* The bytes of a part of a frame are not needed any more. */
+/* A part is sent: its bytes are free again. */
 void sl_series_sent(struct sluice_series *s, uint64_t frame);
 
-/* Chooses chunks for a block of this shape, so that each of so many threads has a chunk of a frame. */
+/* Chooses chunks for a block with this shape, a chunk or more for each thread. */
 void sl_chunk_choose(size_t element, unsigned rank, const uint64_t *shape, unsigned threads,
                      uint64_t *chunk);
 

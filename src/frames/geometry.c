@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Division of frames into chunks, and the position of a chunk's bytes in its frame. No state;
- * any thread. */
+/* Geometry: how frames are divided into chunks, and where a chunk's bytes are in the frame.
+ * Threads: any. No state. */
 #include <errno.h>
+#include <string.h>
 
 #include "frames/frames_internal.h"
 
@@ -28,11 +29,8 @@ int sl_geometry_init(struct sl_geometry *g)
 	return 0;
 }
 
-/*
- * Divides the slowest dimensions first, so that a chunk is contiguous in its frame. If there
- * are more chunks than threads, their number is a multiple of it, so that all threads end at
- * once.
- */
+/* Divides the slowest dimensions first, so that a chunk is contiguous in its frame. More chunks
+ * than threads are a multiple of these, so that all threads end at once. */
 void sl_geometry_choose(struct sl_geometry *g, unsigned threads)
 {
 	uint64_t bytes = g->element, wanted, size;
@@ -44,16 +42,16 @@ void sl_geometry_choose(struct sl_geometry *g, unsigned threads)
 	if (wanted > threads)
 		wanted = (wanted + threads - 1) / threads * threads;
 	for (unsigned i = 0; i < g->rank; i++) {
-		uint64_t parts = SL_MIN(SL_MAX(wanted, 1), g->shape[i]);
+		uint64_t count = SL_MIN(SL_MAX(wanted, 1), g->shape[i]);
 
-		g->chunk[i] = (g->shape[i] + parts - 1) / parts;
-		wanted = (wanted + parts - 1) / parts;
+		g->chunk[i] = (g->shape[i] + count - 1) / count;
+		wanted = (wanted + count - 1) / count;
 	}
 }
 
 void sl_geometry_block(const struct sl_geometry *g, size_t number, struct sl_block *out)
 {
-	bool thin = true; /* a single row of all dimensions so far */
+	bool thin = true; /* a single row in all dimensions so far */
 
 	out->edge = false;
 	out->whole = true;
@@ -77,7 +75,7 @@ void sl_geometry_block(const struct sl_geometry *g, size_t number, struct sl_blo
 	out->whole &= !out->edge;
 }
 
-/* The first dimension of those at the end that lie together. */
+/* Behind the result all dimensions lie in one piece, in the frame and in the chunk. */
 static unsigned run_dimension(const struct sl_geometry *g, const struct sl_block *block)
 {
 	unsigned from = g->rank - 1;
@@ -109,4 +107,23 @@ bool sl_block_run(const struct sl_geometry *g, const struct sl_block *block, uin
 	}
 	++*at;
 	return true;
+}
+
+bool sl_geometry_lies_whole(const struct sl_geometry *g)
+{
+	struct sl_block first, last;
+
+	sl_geometry_block(g, 0, &first);
+	sl_geometry_block(g, g->chunks - 1, &last);
+	return first.whole && last.whole;
+}
+
+void sl_chunk_choose(size_t element, unsigned rank, const uint64_t *shape, unsigned threads,
+                     uint64_t *chunk)
+{
+	struct sl_geometry g = {.element = element, .rank = rank};
+
+	memcpy(g.shape, shape, rank * sizeof(*shape));
+	sl_geometry_choose(&g, threads);
+	memcpy(chunk, g.chunk, rank * sizeof(*chunk));
 }

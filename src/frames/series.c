@@ -1,46 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Adding a series: its dataset, and all the memory that it will need. Called by the program's
- * threads; functions that run as commands are called by the file thread. */
+/* Series: adding one, with the dataset and all its memory, so that no frame waits for memory later.
+ * Threads: the program's; functions that run as commands: the file thread. */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "frames/frames_internal.h"
 
+#define BUNDLES_LEAST 4
+
 /* ------------------------------------------------------------------------------------- memory */
 
-/* Takes bytes for a series from memory_bytes. */
-static int take_bytes(struct sluice_series *s, uint64_t bytes)
+/* Divides a frame, or a block. */
+static int shape_chunks(struct sluice_series *s)
 {
-	struct sluice_writer *w = s->writer;
-	uint64_t had;
-	bool fits;
+	const struct sl_h5_layout *layout = &s->layout;
+	struct sl_geometry *g = &s->geometry;
 
-	sl_mutex_lock(&w->mutex);
-	had = w->locked.bytes;
-	fits = !w->memory_bytes || (had <= w->memory_bytes && bytes <= w->memory_bytes - had);
-	if (fits)
-		w->locked.bytes += bytes;
-	sl_mutex_unlock(&w->mutex);
-	s->bytes += fits ? bytes : 0;
-	if (fits)
-		return 0;
-	return sl_fail(-ENOBUFS,
-	               "'%s' needs %" PRIu64 " bytes of memory beside %" PRIu64
-	               " that are taken; %smemory_bytes is %" PRIu64
-	               " and would have to be %" PRIu64,
-	               s->name, bytes, had, w->sink ? "the rank's part of " : "", w->memory_bytes,
-	               had + bytes);
-}
-
-static void give_bytes(struct sluice_series *s, uint64_t bytes)
-{
-	sl_mutex_lock(&s->writer->mutex);
-	s->writer->locked.bytes -= bytes;
-	sl_mutex_unlock(&s->writer->mutex);
-	s->bytes -= bytes;
+	*g = (struct sl_geometry){.element = layout->element, .rank = layout->rank};
+	memcpy(g->shape, layout->shape, sizeof(layout->shape));
+	memcpy(g->chunk, layout->chunk, sizeof(layout->chunk));
+	for (unsigned i = 0; s->share && i < g->rank; i++) {
+		g->shape[i] = s->share->block.count[i];
+		g->origin[i] = s->share->block.start[i] % g->chunk[i];
+	}
+	return sl_geometry_init(g);
 }
 
 static int shape_frames(struct sluice_series *s)
@@ -49,7 +34,7 @@ static int shape_frames(struct sluice_series *s)
 	struct sl_geometry *g = &s->geometry;
 	int rc;
 
-	rc = sl_share_geometry(s);
+	rc = shape_chunks(s);
 	s->frame_bytes = g->frame_bytes;
 	s->stride = sl_whole_pages(g->frame_bytes);
 	if (!rc && layout->gather > 1) {
@@ -76,7 +61,7 @@ static int make_frames(struct sluice_series *s)
 	size_t scalars = s->layout.scalar_count;
 	uint64_t files = s->share ? s->share->files : 1;
 	uint64_t held = s->writer->memory_bytes ? files * sl_h5_held_bytes(&s->layout) : 0;
-	int rc = take_bytes(s, (uint64_t)s->stride * s->depth + held);
+	int rc = sl_bytes_take(s, (uint64_t)s->stride * s->depth + held);
 
 	if (rc)
 		return rc;
@@ -102,31 +87,22 @@ static int make_frames(struct sluice_series *s)
 	return rc;
 }
 
-static bool lies_whole(const struct sl_geometry *g)
-{
-	struct sl_block first, last;
-
-	sl_geometry_block(g, 0, &first);
-	sl_geometry_block(g, g->chunks - 1, &last);
-	return first.whole && last.whole;
-}
-
 static int make_bundles(struct sluice_series *s)
 {
 	uint64_t gather = s->layout.gather, scalars = s->layout.scalar_count * gather, least, bytes;
 	size_t stride = sl_whole_pages(s->geometry.frame_bytes);
-	size_t row = lies_whole(&s->geometry) ? 0 : s->geometry.chunk_bytes, count;
+	size_t row = sl_geometry_lies_whole(&s->geometry) ? 0 : s->geometry.chunk_bytes, count;
 	int rc;
 
 	if (gather < 2)
 		return 0;
-	/* All frames that the program may have, and two bundles that are stored. */
+	/* For all frames with the program, and two more for the file thread. */
 	least = s->depth / gather + 3;
-	count = SL_MAX(least, SL_BUNDLES);
+	count = SL_MAX(least, BUNDLES_LEAST);
 	bytes = (stride + scalars * sizeof(double) + gather * sizeof(struct sl_bundle_slot)) *
 	                count +
 	        row;
-	rc = take_bytes(s, bytes);
+	rc = sl_bytes_take(s, bytes);
 	if (rc)
 		return rc;
 	s->bundle_bytes = bytes;
@@ -153,7 +129,7 @@ static int make_bundles(struct sluice_series *s)
 
 static void drop_bundles(struct sluice_series *s)
 {
-	give_bytes(s, s->bundle_bytes);
+	sl_bytes_give(s, s->bundle_bytes);
 	sl_area_release(&s->bundle_area);
 	sl_area_release(&s->rows);
 	free(s->bundles);
@@ -166,162 +142,9 @@ static void drop_bundles(struct sluice_series *s)
 	sl_list_init(&s->locked.bundles);
 }
 
-/* -------------------------------------------------------------------------------------- packers */
-
-/* Buffers of packed chunks, and scratch for each compressor; they may be exchanged. */
-static size_t rooms_of(const struct sl_packer *packer)
-{
-	return packer->in_place ? 0 : (size_t)packer->count * (SL_PACKED_PER_COMPRESSOR + 1);
-}
-
-static size_t room_of(const struct sl_packer *packer)
-{
-	return (packer->chunk_bytes + 4095) / 4096 * 4096;
-}
-
-static void packer_free(struct sl_packer *packer)
-{
-	if (!packer)
-		return;
-	for (unsigned i = 0; packer->states && i < packer->count; i++)
-		packer->codec->state_free(packer->states[i]);
-	sl_area_release(&packer->area);
-	free(packer->states);
-	free(packer->scratch);
-	free(packer->packed);
-	free(packer);
-}
-
-/* Makes the fields that are needed to compute `bytes`. */
-static int packer_new(const struct sl_packer *kind, struct sl_packer **out)
-{
-	size_t packed = (size_t)kind->count * SL_PACKED_PER_COMPRESSOR;
-	struct sl_packer *packer = *out = calloc(1, sizeof(*packer));
-	int rc;
-
-	if (!packer)
-		return sl_fail(-ENOMEM, "no memory");
-	*packer = *kind;
-	sl_list_init(&packer->locked.free);
-	packer->states = calloc(kind->count, sizeof(*packer->states));
-	packer->scratch = calloc(kind->count, sizeof(*packer->scratch));
-	packer->packed = calloc(packed, sizeof(*packer->packed));
-	if (!packer->states || !packer->scratch || !packer->packed)
-		return sl_fail(-ENOMEM, "no memory");
-	rc = kind->codec->state_new(kind->level, kind->element, kind->chunk_bytes,
-	                            &packer->states[0]);
-	if (rc)
-		return rc;
-	packer->bytes = (uint64_t)rooms_of(packer) * room_of(packer) +
-	                (uint64_t)kind->codec->state_bytes(packer->states[0]) * kind->count +
-	                packed * sizeof(struct sl_packed_chunk);
-	return 0;
-}
-
-static int packer_fill(struct sl_packer *packer)
-{
-	size_t packed = (size_t)packer->count * SL_PACKED_PER_COMPRESSOR;
-	int rc = sl_area_take(&packer->area, rooms_of(packer) * room_of(packer));
-	char *room = packer->area.memory;
-
-	for (unsigned i = 1; !rc && i < packer->count; i++)
-		rc = packer->codec->state_new(packer->level, packer->element, packer->chunk_bytes,
-		                              &packer->states[i]);
-	if (rc)
-		return rc;
-	for (size_t i = 0; i < packed; i++) {
-		if (!packer->in_place)
-			packer->packed[i].room = room + i * room_of(packer);
-		sl_list_append(&packer->locked.free, &packer->packed[i].link);
-	}
-	for (unsigned i = 0; i < packer->count && !packer->in_place; i++)
-		packer->scratch[i] = room + (packed + i) * room_of(packer);
-	return 0;
-}
-
-/* Returns the packer of a series with equal chunks, or NULL. */
-static struct sl_packer *packer_find(struct sluice_writer *w, const struct sl_packer *kind)
-{
-	sl_list_each_of (packer, &w->locked.packers, struct sl_packer, link) {
-		if (packer->codec == kind->codec && packer->level == kind->level &&
-		    packer->element == kind->element && packer->chunk_bytes == kind->chunk_bytes &&
-		    packer->in_place == kind->in_place)
-			return packer;
-	}
-	return NULL;
-}
-
-static int packer_make(struct sluice_series *s, const struct sl_packer *kind,
-                       struct sl_packer **out)
-{
-	struct sluice_writer *w = s->writer;
-	struct sl_packer *packer;
-	int rc = packer_new(kind, &packer);
-
-	if (!rc)
-		rc = take_bytes(s, packer->bytes);
-	if (!rc) {
-		rc = packer_fill(packer);
-		if (rc)
-			give_bytes(s, packer->bytes);
-	}
-	if (rc) {
-		packer_free(packer);
-		return rc;
-	}
-	/* Of all series that share the packer. */
-	s->bytes -= packer->bytes;
-	sl_mutex_lock(&w->mutex);
-	sl_list_append(&w->locked.packers, &packer->link);
-	sl_mutex_unlock(&w->mutex);
-	*out = packer;
-	return 0;
-}
-
-static void packer_drop(struct sluice_series *s)
-{
-	struct sluice_writer *w = s->writer;
-	struct sl_packer *packer = s->packer;
-
-	s->packer = NULL;
-	if (!packer || --packer->users)
-		return;
-	sl_mutex_lock(&w->mutex);
-	sl_list_remove(&packer->link);
-	w->locked.bytes -= packer->bytes;
-	sl_mutex_unlock(&w->mutex);
-	packer_free(packer);
-}
-
-/* With writer->adding, which guards the numbers of users. */
-static int packer_take(struct sluice_series *s)
-{
-	struct sl_packer kind = {.codec = s->layout.codec,
-	                         .level = s->layout.level,
-	                         .element = s->geometry.element,
-	                         .chunk_bytes = s->geometry.chunk_bytes,
-	                         .count = s->writer->threads};
-	size_t decoded = s->layout.codec->filter ? sl_whole_pages(s->geometry.chunk_bytes) : 0;
-	int rc;
-
-	/* All chunks lie in the frame as they will be in the file. */
-	kind.in_place =
-		s->layout.contiguous || (!s->layout.codec->filter && lies_whole(&s->geometry) &&
-	                                 (!s->share || s->share->alone == s->share->count));
-	if (kind.in_place && !s->layout.precision)
-		return 0;
-	s->packer = packer_find(s->writer, &kind);
-	rc = s->packer ? 0 : packer_make(s, &kind, &s->packer);
-	if (rc)
-		return rc;
-	s->packer->users++;
-	rc = take_bytes(s, decoded);
-	return rc ? rc : sl_area_take(&s->decoded, decoded);
-}
-
 /* ------------------------------------------------------------------------------------ dataset */
 
-/* The chunks of a bundle, as they are in the file. */
+/* Reads a bundle from the file. */
 static int read_bundle(struct sluice_series *s, struct sl_frame *bundle)
 {
 	const struct sl_geometry *g = &s->geometry;
@@ -343,8 +166,8 @@ static int read_bundle(struct sluice_series *s, struct sl_frame *bundle)
 	return rc;
 }
 
-/* Continues a last chunk that is not full: stores it again without filters, as chunks of an
- * open bundle are. Called by the file thread. */
+/* Continues the last chunk before it is full: stores it again without filters, as for an open
+ * bundle. Called by the file thread. */
 static int bundle_resume(struct sluice_series *s)
 {
 	uint64_t count = s->first % s->layout.gather;
@@ -366,11 +189,11 @@ struct adding {
 };
 
 /* Called by the file thread. */
-static int add_dataset(struct sluice_writer *w, void *argument)
+static int add_dataset(struct sl_h5_file *file, void *argument)
 {
 	struct adding *adding = argument;
 	struct sluice_series *s = adding->series;
-	int rc = sl_h5_dataset_add(w->file, s->name, &s->layout, adding->set,
+	int rc = sl_h5_dataset_add(file, s->name, &s->layout, adding->set,
 	                           adding->check ? NULL : &s->dataset, &s->first);
 
 	if (rc || adding->check)
@@ -399,14 +222,14 @@ static int series_adapt(struct sluice_series *s)
 {
 	int rc;
 
-	packer_drop(s);
-	give_bytes(s, s->decoded.length);
+	sl_packer_drop(s);
+	sl_bytes_give(s, s->decoded.length);
 	sl_area_release(&s->decoded);
 	drop_bundles(s);
 	rc = shape_frames(s);
 	if (!rc)
 		rc = make_bundles(s);
-	return rc ? rc : packer_take(s);
+	return rc ? rc : sl_packer_take(s);
 }
 
 /* The file changes when nothing can be refused any more. */
@@ -430,7 +253,7 @@ static int ask_dataset(struct sluice_series *s, const struct sl_h5_set_options *
 
 void sl_series_close(struct sluice_series *s)
 {
-	/* The file thread knows of errors already. */
+	/* The file thread knows errors already. */
 	sluice_discard(s->file);
 	sluice_discard(s->memory_file);
 	s->file = s->memory_file = NULL;
@@ -441,9 +264,9 @@ void sl_series_free(struct sluice_series *s)
 	if (!s)
 		return;
 	sl_series_close(s);
-	packer_drop(s);
+	sl_packer_drop(s);
 	drop_bundles(s);
-	give_bytes(s, s->bytes);
+	sl_bytes_give(s, s->bytes);
 	if (!s->kept)
 		sl_area_release(&s->area);
 	sl_area_release(&s->decoded);
@@ -485,7 +308,7 @@ static int series_fill(struct sluice_series *s)
 	if (!rc)
 		rc = make_bundles(s);
 	if (!rc)
-		rc = packer_take(s);
+		rc = sl_packer_take(s);
 	return rc ? rc : sl_memory_file_open(s);
 }
 
@@ -512,15 +335,15 @@ static int series_new(struct sluice_writer *w, const char *name,
 	return 0;
 }
 
-/* With writer->adding, where the series is one of this process alone. */
-static void series_enlist(struct sluice_series *s)
+void sl_series_enlist(struct sluice_series *s, struct sl_h5_dataset *dataset)
 {
 	struct sluice_writer *w = s->writer;
 
+	s->dataset = dataset;
 	sl_mutex_lock(&w->mutex);
 	s->locked.next = s->first;
-	sl_list_append(&w->locked.series, &s->locked.link);
-	w->locked.dirty = true;
+	sl_list_append(&w->queue.series, &s->locked.link);
+	w->flush.dirty = true;
 	pthread_cond_signal(&w->work);
 	sl_mutex_unlock(&w->mutex);
 }
@@ -546,7 +369,7 @@ int sl_series_make(struct sluice_writer *w, const char *name, unsigned depth,
 		rc = series_fill(s);
 	}
 	if (!rc)
-		rc = take_bytes(s, (share->stride + share->part_bytes) * SLUICE_RANKS_AHEAD);
+		rc = sl_bytes_take(s, (share->stride + share->part_bytes) * SLUICE_RANKS_AHEAD);
 	if (s && rc) {
 		s->share = NULL;
 		sl_series_free(s);
@@ -557,18 +380,12 @@ int sl_series_make(struct sluice_writer *w, const char *name, unsigned depth,
 	return rc;
 }
 
-void sl_series_enlist(struct sluice_series *s, struct sl_h5_dataset *dataset)
-{
-	s->dataset = dataset;
-	series_enlist(s);
-}
-
 static int series_check_name_locked(struct sluice_writer *w, const char *name)
 	SL_REQUIRES(&w->mutex)
 {
 	int rc = sl_writer_check_locked(w);
 
-	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
+	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link) {
 		if (!rc && !strcmp(name + (*name == '/'), s->name + (*s->name == '/')))
 			rc = sl_fail(-EEXIST, "this writer has a series '%s'", name);
 	}
@@ -590,7 +407,7 @@ static int series_add(struct sluice_writer *w, const char *name,
 		rc = series_new(w, name, o, &set, &s);
 	if (rc)
 		return rc;
-	series_enlist(s);
+	sl_series_enlist(s, s->dataset);
 	*out = s;
 	return 0;
 }

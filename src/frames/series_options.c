@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options of a series: checked, and completed with defaults. Any thread. */
+/* Options of a series: checked, and completed with defaults.
+ * Threads: any. No state. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "frames/frames_internal.h"
 
 #define FLAGS (unsigned)(SLUICE_SERIES_DROP | SLUICE_SERIES_CONTINUE_AT)
-/* Bytes of a chunk that small frames share. */
+/* Bytes of a chunk with several small frames. */
 #define SMALL       ((uint64_t)64 << 10)
 #define GATHER_MOST ((uint64_t)1024)
 

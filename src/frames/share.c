@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames that are blocks of an array which other processes have the rest of: their chunks, and the parts of chunks that
- * travel. Called by the pool, the file thread, and the threads of the sink. */
+/*
+ * The share of a process: frames are blocks of an array, and parts of chunks travel. Most of a
+ * writer's work for a sink is here.
+ *
+ * Threads: the pool and the file thread; the threads of the sink bring parts and progress; the
+ * program's wait.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,36 +25,6 @@ void sl_share_free(struct sl_share *share)
 	free(share->cells);
 	free(share->outgoing);
 	free(share);
-}
-
-void sl_series_block(const struct sluice_series *s, size_t number, struct sl_block *out)
-{
-	sl_geometry_block(&s->geometry, s->share ? s->share->cells[number].number : number, out);
-}
-
-int sl_share_geometry(struct sluice_series *s)
-{
-	const struct sl_h5_layout *layout = &s->layout;
-	struct sl_geometry *g = &s->geometry;
-
-	*g = (struct sl_geometry){.element = layout->element, .rank = layout->rank};
-	memcpy(g->shape, layout->shape, sizeof(layout->shape));
-	memcpy(g->chunk, layout->chunk, sizeof(layout->chunk));
-	for (unsigned i = 0; s->share && i < g->rank; i++) {
-		g->shape[i] = s->share->block.count[i];
-		g->origin[i] = s->share->block.start[i] % g->chunk[i];
-	}
-	return sl_geometry_init(g);
-}
-
-void sl_chunk_choose(size_t element, unsigned rank, const uint64_t *shape, unsigned threads,
-                     uint64_t *chunk)
-{
-	struct sl_geometry g = {.element = element, .rank = rank};
-
-	memcpy(g.shape, shape, rank * sizeof(*shape));
-	sl_geometry_choose(&g, threads);
-	memcpy(chunk, g.chunk, rank * sizeof(*chunk));
 }
 
 /* --------------------------------------------------------------------------------------- names */
@@ -98,21 +73,6 @@ void sl_share_waits_for_locked(const struct sluice_series *s, struct sl_rank_nam
 
 /* --------------------------------------------------------------------------------------- parts */
 
-bool sl_share_ready_locked(const struct sl_frame *frame)
-{
-	const struct sl_share *share = frame->series->share;
-	uint64_t slot = frame->locked.number % SLUICE_RANKS_AHEAD;
-
-	if (!share)
-		return true;
-	if (frame->locked.number >= SL_MIN(share->locked.limit, share->locked.last))
-		return false;
-	if (frame->locked.begun < share->sent)
-		return frame->locked.begun || !share->locked.sending[slot];
-	return frame->locked.begun < share->alone ||
-	       share->locked.arrived[slot] == share->part_count;
-}
-
 void sl_share_gather(struct sluice_series *s, struct sl_packed_chunk *packed)
 {
 	const struct sl_share *share = s->share;
@@ -145,7 +105,7 @@ void sl_part_geometry(const struct sl_geometry *g, const struct sl_foreign_part 
 	memcpy(block->at, part->at, sizeof(part->at));
 }
 
-/* Before the frame is reported, because parts of the frame that gets its slots come after that. */
+/* Before the frame is reported, because then parts of another frame come to its slots. */
 void sl_share_drop_parts_locked(struct sl_frame *frame)
 {
 	struct sl_share *share = frame->series->share;
@@ -176,7 +136,7 @@ bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, v
 		share->parts[part].slots[slot] = bytes;
 		share->locked.arrived[slot]++;
 		if (share->locked.arrived[slot] == share->part_count)
-			sl_compress_kick_locked(w);
+			sl_queue_kick_locked(w);
 	}
 	sl_mutex_unlock(&w->mutex);
 	return expected;
@@ -189,7 +149,7 @@ void sl_series_sent(struct sluice_series *s, uint64_t frame)
 
 	sl_mutex_lock(&w->mutex);
 	if (!--*sending)
-		sl_compress_kick_locked(w);
+		sl_queue_kick_locked(w);
 	sl_mutex_unlock(&w->mutex);
 }
 
@@ -197,7 +157,7 @@ void sl_share_check_locked(struct sluice_writer *w)
 {
 	const struct sluice_series *stuck = NULL;
 
-	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
+	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link) {
 		uint64_t complete = s->share->locked.limit - SLUICE_RANKS_AHEAD;
 
 		if (complete < SL_MIN(s->locked.next, s->share->locked.last))
@@ -236,7 +196,24 @@ void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t vis
 	counts->visible = SL_MAX(counts->visible, visible - s->first);
 	if (w->flags & SLUICE_WRITER_DURABLE)
 		counts->durable = counts->visible;
-	sl_compress_kick_locked(w);
+	sl_queue_kick_locked(w);
 	pthread_cond_signal(&w->work);
 	sl_mutex_unlock(&w->mutex);
+}
+
+/* ------------------------------------------------------------------------------------ waiting */
+
+#define PUMP_NS ((int64_t)200000) /* between two calls of pump() */
+
+int sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
+{
+	int64_t until = deadline;
+
+	if (w->sink && w->sink->pumped) {
+		sl_mutex_unlock(&w->mutex);
+		sl_writer_pump(w);
+		sl_mutex_lock(&w->mutex);
+		until = SL_MIN(deadline, sl_now() + PUMP_NS);
+	}
+	return sl_cond_wait(condition, &w->mutex, until) && until == deadline ? -ETIMEDOUT : 0;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Statistics of writers and series, errors of writers, and the list of codecs. Called by the
- * program's threads. */
+/* Statistics of writers and series, errors of writers, and the list of codecs.
+ * Threads: the program's. */
 #include <errno.h>
-#include <string.h>
 
 #include "frames/frames_internal.h"
 
@@ -74,17 +73,17 @@ int sluice_writer_stats(const sluice_writer *writer, struct sluice_writer_counts
 	if (rc)
 		return rc;
 	sl_mutex_lock(&w->mutex);
-	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link)
+	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link)
 		stats_add_series_locked(&stats, s);
-	/* Counters of the writer: of all series at once, and of shared memory. */
-	stats.flush = w->locked.flush;
-	stats.flushes = w->locked.flushes;
+	/* The writer's own: for all series at once, and for common memory. */
+	stats.flush = w->flush.stage;
+	stats.flushes = w->flush.count;
 	stats.memory_bytes = w->locked.bytes + (w->memory_bytes ? 0 : w->locked.held);
-	stats.full_ns = w->locked.full_ns;
-	if (w->locked.full)
-		stats.full_ns += (uint64_t)(sl_now() - w->locked.full_since);
-	stats.full_waits = w->locked.full_waits;
-	stats.full_now = w->locked.full ? w->locked.full : w->locked.full_elsewhere;
+	stats.full_ns = w->disk.waited_ns;
+	if (w->disk.error)
+		stats.full_ns += (uint64_t)(sl_now() - w->disk.since);
+	stats.full_waits = w->disk.waits;
+	stats.full_now = w->disk.error ? w->disk.error : w->disk.elsewhere;
 	sl_mutex_unlock(&w->mutex);
 	sl_struct_give(out, &stats, sizeof(stats));
 	return 0;
@@ -99,11 +98,11 @@ int sluice_writer_error(const sluice_writer *writer, struct sluice_writer_failur
 	if (rc)
 		return rc;
 	sl_mutex_lock(&w->mutex);
-	error.error = w->locked.failure.error;
-	error.dataset = w->locked.failure.series ? w->locked.failure.series->name : NULL;
-	error.frame = w->locked.failure.frame;
-	error.stage = w->locked.failure.stage;
-	error.message = w->locked.failure.message;
+	error.error = w->failure.error;
+	error.dataset = w->failure.series ? w->failure.series->name : NULL;
+	error.frame = w->failure.frame;
+	error.stage = w->failure.stage;
+	error.message = w->failure.message;
 	sl_mutex_unlock(&w->mutex);
 	if (!error.error)
 		return 0;

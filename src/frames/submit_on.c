@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames from device memory, in stream order: a write to a file that is the memory of the
- * series' frames. So the engine's rules for rings, streams and devices apply; its pieces are
- * copied by the writer's pool.
+ * Frames from device memory, in stream order: a write to a file over the memory of the series'
+ * frames. So the engine's rules for rings, streams and devices apply.
+ *
+ * Threads: the program's submit; the writer's pool copies the pieces; a thread of the engine ends
+ * the operation.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,8 +91,7 @@ int sl_memory_file_open(struct sluice_series *s)
 
 /* ------------------------------------------------------------------------------------- frames */
 
-/* Ends a copy. Called by the thread that ends the operation, maybe before the frame is in its
- * queue. */
+/* Ends a copy, maybe before the frame is in the queue. */
 static void device_copy_done(struct sluice_op *op)
 {
 	struct sl_frame *frame = sluice_op_user(op);
@@ -109,8 +109,8 @@ static void device_copy_done(struct sluice_op *op)
 	} else {
 		frame->locked.filled = true;
 	}
-	/* Behind this nothing of the writer is touched. */
-	w->locked.copies--;
+	/* From here on the writer may be gone. */
+	w->queue.copies--;
 	pthread_cond_broadcast(&w->progress);
 	sl_mutex_unlock(&w->mutex);
 }
@@ -121,24 +121,19 @@ static int start_copy(struct sl_frame *frame, const void *from, sluice_stream st
 	struct sluice_writer *w = s->writer;
 	struct sluice_extent extent = {(void *)(uintptr_t)from, s->frame_bytes,
 	                               (uint64_t)(frame->data - s->area.memory)};
-	struct sluice_request r = SLUICE_REQUEST_INIT;
+	struct sluice_request r = {sizeof(r), SLUICE_WRITE,     .extents = &extent, .count = 1,
+	                           .on = 1,   .stream = stream, .user = frame};
 	int rc;
 
-	r.kind = SLUICE_WRITE;
-	r.extents = &extent;
-	r.count = 1;
-	r.on = 1;
-	r.stream = stream;
-	r.user = frame;
 	sl_mutex_lock(&w->mutex);
 	frame->locked.filled = false;
-	w->locked.copies++;
+	w->queue.copies++;
 	sl_mutex_unlock(&w->mutex);
 	rc = sl_op_submit(s->memory_file, &r, device_copy_done);
 	if (!rc)
 		return 0;
 	sl_mutex_lock(&w->mutex);
-	w->locked.copies--;
+	w->queue.copies--;
 	s->locked.incoming--;
 	sl_frame_recycle_locked(frame);
 	pthread_cond_broadcast(&w->progress);

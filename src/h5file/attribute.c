@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attributes: texts and numbers of a dataset or of the file. Called by the file thread. */
+/* Attributes: texts and numbers of a dataset or the file.
+ * Threads: the file thread. */
 #include <errno.h>
 
 #include "h5file/h5file_internal.h"
@@ -22,8 +23,7 @@ hid_t sl_h5_attribute_make(hid_t object, const char *name, hid_t type, hsize_t c
 	hid_t space = count ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR);
 	hid_t list = H5Pcreate(H5P_ATTRIBUTE_CREATE), attribute;
 
-	/* HDF5 has another message for names with a character set; in its default format links
-	 * have none. */
+	/* For a character set HDF5 has another message; in the default format links have none. */
 	for (const char *c = name; *c; c++)
 		if (*c & 0x80)
 			H5Pset_char_encoding(list, H5T_CSET_UTF8);
@@ -77,27 +77,5 @@ int sl_h5_attributes_add(struct sl_h5_file *file, hid_t object, const char *name
 			                 list[i].name, name);
 	}
 	file->vfd.pages = false;
-	return err;
-}
-
-int sl_h5_attributes_give(struct sl_h5_file *file, struct sl_h5_dataset *dataset,
-                          const struct sluice_attribute *list, size_t count)
-{
-	int err = sl_h5_attributes_check(list, count);
-	hid_t object = dataset ? dataset->id : file->id;
-	struct sl_hdf5_stay stay;
-
-	if (!err)
-		err = file->own.named ? sl_h5_file_flush(file) : sl_h5_error(file);
-	sl_hdf5_enter(&stay);
-	for (size_t i = 0; !err && i < count; i++)
-		if (H5Aexists(object, list[i].name) > 0)
-			err = sl_fail(-EEXIST, "there is an attribute '%s' already", list[i].name);
-	if (!err)
-		err = sl_h5_attributes_add(file, object, dataset ? dataset->name : "/", list,
-		                           count);
-	if (!err && file->own.named)
-		err = sl_h5_flush(file);
-	sl_hdf5_leave(&stay);
 	return err;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks of attributes and names, without HDF5. Any thread. */
+/* Checks: attributes and names, without HDF5.
+ * Threads: any. */
 #include <errno.h>
 #include <string.h>
 

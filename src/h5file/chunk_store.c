@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Storing chunks of frames and their scalars, and reading the last chunk of a dataset that is
- * continued. Called by the file thread. */
+/* Chunks: storing them and scalars, and reading the last chunk when a dataset is continued.
+ * Threads: the file thread. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,16 +28,16 @@ static int dataset_grow(struct sl_h5_dataset *dataset, uint64_t frames)
 	return dataset_set_extent(dataset, frames, "grow to", frames - 1);
 }
 
-/* Returns the place of a chunk that is stored in part, or NULL if a chunk has a single frame. */
-static struct sl_h5_partial_chunk *part_of(struct sl_h5_dataset *dataset, uint64_t frame,
-                                           const uint64_t *offset)
+/* Returns the record of a chunk that is stored partly, or NULL if a chunk has a single frame. */
+static struct sl_h5_partial_chunk *partial_of(struct sl_h5_dataset *dataset, uint64_t frame,
+                                              const uint64_t *offset)
 {
 	size_t number = 0;
 
-	if (!dataset->parts)
+	if (!dataset->partial)
 		return NULL;
 	if (dataset->begun != frame)
-		memset(dataset->parts, 0, dataset->part_count * sizeof(*dataset->parts));
+		memset(dataset->partial, 0, dataset->partial_count * sizeof(*dataset->partial));
 	dataset->begun = frame;
 	for (unsigned i = 0; i + 1 < dataset->rank; i++) {
 		uint64_t across =
@@ -45,84 +45,83 @@ static struct sl_h5_partial_chunk *part_of(struct sl_h5_dataset *dataset, uint64
 
 		number = number * across + offset[i] / dataset->chunk[i];
 	}
-	return &dataset->parts[number];
+	return &dataset->partial[number];
 }
 
 static int h5_write_chunk(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                          uint32_t mask, const void *bytes, size_t n)
+                          uint32_t mask, struct sl_vfd_chunk *chunk)
 {
-	struct sl_h5_partial_chunk *part = part_of(dataset, frame, offset);
+	struct sl_h5_partial_chunk *partial = partial_of(dataset, frame, offset);
 	struct sl_h5_file *file = dataset->file;
-	hsize_t place[SL_H5_RANK] = {frame};
+	hsize_t at[SL_H5_RANK] = {frame};
 	int err = dataset_grow(dataset, frame + 1);
 	bool astray, done;
 
 	if (err)
 		return err;
 	for (unsigned i = 1; i < dataset->rank; i++)
-		place[i] = offset[i - 1];
-	file->vfd.lent = bytes;
-	file->vfd.lent_bytes = n;
-	file->vfd.moved = part ? part->place : 0;
-	file->vfd.moved_bytes = part && part->bytes != n ? part->bytes : 0;
+		at[i] = offset[i - 1];
+	if (partial && partial->bytes != chunk->in.n) {
+		chunk->in.old_start = partial->start;
+		chunk->in.old_bytes = partial->bytes;
+	}
+	file->vfd.chunk = chunk;
 	/* The driver tells of an error that HDF5 has kept to itself. */
-	done = H5Dwrite_chunk(dataset->id, H5P_DEFAULT, mask, place, n, bytes) >= 0;
-	astray = file->vfd.moved_bytes ||
-	         (file->vfd.given && file->vfd.given != file->vfd.lent_place);
-	file->vfd.moved_bytes = 0;
+	done = H5Dwrite_chunk(dataset->id, H5P_DEFAULT, mask, at, chunk->in.n, chunk->in.bytes) >=
+	       0;
+	file->vfd.chunk = NULL;
+	astray = (chunk->in.old_bytes && !chunk->out.old_freed) ||
+	         (chunk->in.granted && chunk->in.granted != chunk->out.start);
 	if (!done || astray || sl_h5_settle(file))
 		return sl_h5_fail(file, -EIO, "frame %llu of '%s' cannot be stored",
 		                  (unsigned long long)frame, dataset->name);
-	if (part)
-		*part = (struct sl_h5_partial_chunk){file->vfd.lent_place, n};
+	if (partial)
+		*partial = (struct sl_h5_partial_chunk){chunk->out.start, chunk->in.n};
 	return 0;
 }
 
-/* from, to: bytes, and given: a place, see sl_ordered_vfd. */
 static int chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                       uint32_t mask, const void *bytes, size_t n, size_t from, size_t to,
-                       uint64_t given)
+                       uint32_t mask, struct sl_vfd_chunk *chunk)
 {
 	int err = sl_h5_error(dataset->file);
-	struct sl_hdf5_stay stay;
 
 	if (err)
 		return err;
-	err = sl_h5_room(dataset->file, given ? 0 : n);
+	err = sl_h5_room(dataset->file, chunk->in.granted ? 0 : chunk->in.n);
 	if (err)
 		return sl_fail(err, "'%s': no room for frame %llu of '%s': %s",
 		               dataset->file->own.path, (unsigned long long)frame, dataset->name,
 		               sl_error_text(err));
-	dataset->file->vfd.lent_from = from;
-	dataset->file->vfd.lent_to = to;
-	dataset->file->vfd.given = given;
-	sl_hdf5_enter(&stay);
-	err = h5_write_chunk(dataset, frame, offset, mask, bytes, n);
-	sl_hdf5_leave(&stay);
-	dataset->file->vfd.given = 0;
+	sl_hdf5_enter();
+	err = h5_write_chunk(dataset, frame, offset, mask, chunk);
+	sl_hdf5_leave();
 	return err;
 }
 
 int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
                       uint32_t mask, const void *bytes, size_t n)
 {
-	return chunk_store(dataset, frame, offset, mask, bytes, n, 0, 0, 0);
+	struct sl_vfd_chunk chunk = {.in = {.bytes = bytes, .n = n}};
+
+	return chunk_store(dataset, frame, offset, mask, &chunk);
 }
 
 int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
                              uint64_t to, const uint64_t *offset, const void *bytes, size_t n)
 {
 	size_t row = n / dataset->gather;
+	struct sl_vfd_chunk chunk = {.in = {bytes, n, .from = from * row, .to = to * row}};
 
-	return chunk_store(dataset, frame, offset, dataset->mask, bytes, n, from * row, to * row,
-	                   0);
+	return chunk_store(dataset, frame, offset, dataset->mask, &chunk);
 }
 
 int sl_h5_chunk_enter(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                      uint32_t mask, uint64_t place, size_t n)
+                      uint32_t mask, uint64_t start, size_t n)
 {
 	/* HDF5 hands the bytes to the driver, which does not look at them. */
-	return chunk_store(dataset, frame, offset, mask, dataset, n, 0, 0, place);
+	struct sl_vfd_chunk chunk = {.in = {.bytes = dataset, .n = n, .granted = start}};
+
+	return chunk_store(dataset, frame, offset, mask, &chunk);
 }
 
 int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
@@ -133,35 +132,36 @@ int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_
 
 	dataset->gather = layout->gather;
 	dataset->begun = dataset->frames - whole;
-	dataset->part_count = 1;
-	dataset->part_bytes = layout->gather * layout->element;
+	dataset->partial_count = 1;
+	dataset->partial_bytes = layout->gather * layout->element;
 	for (unsigned i = 0; i < layout->rank; i++) {
 		dataset->chunk[i] = layout->chunk[i];
-		dataset->part_count *= (layout->shape[i] + layout->chunk[i] - 1) / layout->chunk[i];
-		dataset->part_bytes *= layout->chunk[i];
+		dataset->partial_count *=
+			(layout->shape[i] + layout->chunk[i] - 1) / layout->chunk[i];
+		dataset->partial_bytes *= layout->chunk[i];
 	}
-	dataset->parts = calloc(dataset->part_count, sizeof(*dataset->parts));
-	if (!dataset->parts)
+	dataset->partial = calloc(dataset->partial_count, sizeof(*dataset->partial));
+	if (!dataset->partial)
 		return sl_fail(-ENOMEM, "no memory");
 	at[0] = dataset->begun;
-	for (size_t number = 0; !err && whole && number < dataset->part_count; number++) {
-		struct sl_h5_partial_chunk *part = &dataset->parts[number];
+	for (size_t number = 0; !err && whole && number < dataset->partial_count; number++) {
+		struct sl_h5_partial_chunk *partial = &dataset->partial[number];
 		unsigned mask = 0;
-		haddr_t place;
+		haddr_t start;
 		hsize_t size = 0;
 
-		if (H5Dget_chunk_info_by_coord(dataset->id, at, &mask, &place, &size) < 0)
+		if (H5Dget_chunk_info_by_coord(dataset->id, at, &mask, &start, &size) < 0)
 			err = sl_hdf5_fail(-EIO, "the last chunk of '%s' is not found",
 			                   dataset->name);
 		/* Whether this offset includes the user block differs between versions of HDF5.
 		 * A chunk of the full size would be overwritten in place. */
-		else if (base || (size == dataset->part_bytes && mask != dataset->mask))
+		else if (base || (size == dataset->partial_bytes && mask != dataset->mask))
 			err = sl_fail(-ENOTSUP, "the last chunk of '%s' cannot be continued: %s",
 			              dataset->name,
 			              base ? "the file has a user's block"
 			                   : "it has the size of one without filters");
 		else if (size)
-			*part = (struct sl_h5_partial_chunk){place, size};
+			*partial = (struct sl_h5_partial_chunk){start, size};
 		for (unsigned i = layout->rank; i--;) {
 			at[i + 1] += layout->chunk[i];
 			if (at[i + 1] < layout->shape[i])
@@ -172,7 +172,7 @@ int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_
 	return err;
 }
 
-/* Decodes with our own codec, because HDF5 may lack zstd and lz4. packed: part->bytes of them. */
+/* Decodes with our own codec: HDF5 may lack zstd and lz4. packed: partial->bytes of them. */
 static int chunk_decode(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
                         const hsize_t *at, void *packed, size_t length, void *out, size_t n)
 {
@@ -225,25 +225,24 @@ static void chunk_fill(hid_t dataset, char *out, size_t n)
 int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
                      uint64_t frame, const uint64_t *offset, void *out, size_t n)
 {
-	struct sl_h5_partial_chunk *part = part_of(dataset, frame, offset);
+	struct sl_h5_partial_chunk *partial = partial_of(dataset, frame, offset);
 	int err = sl_h5_error(dataset->file);
 	hsize_t at[SL_H5_RANK] = {frame};
-	struct sl_hdf5_stay stay;
 	void *packed;
 
 	if (err)
 		return err;
 	for (unsigned i = 1; i < dataset->rank; i++)
 		at[i] = offset[i - 1];
-	packed = malloc(part->bytes + 1);
+	packed = malloc(partial->bytes + 1);
 	if (!packed)
 		return sl_fail(-ENOMEM, "no memory");
-	sl_hdf5_enter(&stay);
-	if (part->bytes)
-		err = chunk_decode(dataset, layout, at, packed, part->bytes, out, n);
+	sl_hdf5_enter();
+	if (partial->bytes)
+		err = chunk_decode(dataset, layout, at, packed, partial->bytes, out, n);
 	else
 		chunk_fill(dataset->id, out, n);
-	sl_hdf5_leave(&stay);
+	sl_hdf5_leave();
 	free(packed);
 	return err;
 }
@@ -256,7 +255,7 @@ int sl_h5_dataset_offset(struct sl_h5_dataset *dataset, uint64_t *offset, int *f
 		return err;
 	if (!dataset->contiguous)
 		return sl_fail(-EINVAL, "'%s' does not lie in one piece", dataset->name);
-	*offset = dataset->place;
+	*offset = dataset->start;
 	*fd = dataset->file->own.fd;
 	return 0;
 }
@@ -267,7 +266,6 @@ int sl_h5_frames_stored(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t 
                         const double *scalars, double max_error)
 {
 	int err = sl_h5_error(dataset->file);
-	struct sl_hdf5_stay stay;
 
 	if (err)
 		return err;
@@ -276,13 +274,12 @@ int sl_h5_frames_stored(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t 
 	if (err)
 		return sl_fail(err, "'%s': no room for the scalars of '%s': %s",
 		               dataset->file->own.path, dataset->name, sl_error_text(err));
-	sl_hdf5_enter(&stay);
-	/* Not with their first chunk: HDF5 would overwrite the part of a chunk behind a smaller
-	 * extent, in place. */
+	sl_hdf5_enter();
+	/* Not before: HDF5 would overwrite a chunk in place behind a smaller extent. */
 	err = dataset_grow(dataset, frame + count);
 	for (uint64_t i = 0; !err && i < count && dataset->scalar_count; i++)
 		err = sl_h5_scalars_add(dataset, scalars + i * dataset->scalar_count);
-	sl_hdf5_leave(&stay);
+	sl_hdf5_leave();
 	if (err)
 		return err;
 	dataset->frames = frame + count;
@@ -310,9 +307,9 @@ static int flush_attributes(struct sl_h5_dataset *dataset)
 	return 0;
 }
 
-/* Fills the rest of a chunk without filters, which nobody sees: frames may have been there. n: bytes
- * of the chunk. Not by H5Dset_extent(), which wants the codec, and writes under HDF5's lock. */
-static int chunk_clear(struct sl_h5_file *file, hid_t dataset, uint64_t place, uint64_t from,
+/* Fills the unseen rest of a chunk without filters, n bytes long: frames may have been there. Not
+ * by H5Dset_extent(), which wants the codec, and writes under HDF5's lock. */
+static int chunk_clear(struct sl_h5_file *file, hid_t dataset, uint64_t start, uint64_t from,
                        uint64_t n)
 {
 	ssize_t done = 1;
@@ -322,7 +319,7 @@ static int chunk_clear(struct sl_h5_file *file, hid_t dataset, uint64_t place, u
 	sl_hdf5_pause();
 	for (; from < n && done > 0; from += done > 0 ? done : 0)
 		done = pwrite(file->own.fd, fill, SL_MIN(n - from, sizeof(fill)),
-		              (off_t)(place + from));
+		              (off_t)(start + from));
 	sl_hdf5_resume();
 	return done > 0 ? 0 : sl_h5_fail(file, -EIO, "the end of a chunk cannot be written");
 }
@@ -332,24 +329,23 @@ static int scalar_clear(struct sl_h5_file *file, const struct sl_h5_scalar *scal
 	hsize_t chunk = 1, at, size = 0, bytes = sizeof(double);
 	hid_t list = H5Dget_create_plist(scalar->id);
 	unsigned mask;
-	haddr_t place;
+	haddr_t start;
 
 	H5Pget_chunk(list, 1, &chunk);
 	H5Pclose(list);
 	at = scalar->extent / chunk * chunk;
 	/* For the base, see sl_h5_partial_chunks_init(). */
 	if (at == scalar->extent || file->base ||
-	    H5Dget_chunk_info_by_coord(scalar->id, &at, &mask, &place, &size) < 0 || !size)
+	    H5Dget_chunk_info_by_coord(scalar->id, &at, &mask, &start, &size) < 0 || !size)
 		return 0;
-	return chunk_clear(file, scalar->id, place, (scalar->extent - at) * bytes, size);
+	return chunk_clear(file, scalar->id, start, (scalar->extent - at) * bytes, size);
 }
 
-/* HDF5 takes chunks out of the index, and nothing comes to places that it has freed: this is the
- * end. */
+/* HDF5 takes chunks out of the index. At the end nothing uses the freed space. */
 int sl_h5_dataset_trim(struct sl_h5_dataset *dataset)
 {
-	uint64_t part = dataset->parts ? dataset->frames - dataset->begun : 0;
-	uint64_t n = part < dataset->gather ? dataset->part_bytes : 0;
+	uint64_t last = dataset->partial ? dataset->frames - dataset->begun : 0;
+	uint64_t n = last < dataset->gather ? dataset->partial_bytes : 0;
 	int err = 0;
 
 	if (!dataset->counted && dataset->extent[0] > dataset->frames)
@@ -357,16 +353,42 @@ int sl_h5_dataset_trim(struct sl_h5_dataset *dataset)
 		                         dataset->frames);
 	for (size_t i = 0; !err && i < dataset->scalar_count; i++)
 		err = scalar_clear(dataset->file, &dataset->scalars[i]);
-	for (size_t i = 0; !err && part && i < dataset->part_count; i++)
-		if (dataset->parts[i].bytes == n)
-			err = chunk_clear(dataset->file, dataset->id, dataset->parts[i].place,
-			                  n / dataset->gather * part, n);
+	for (size_t i = 0; !err && last && i < dataset->partial_count; i++)
+		if (dataset->partial[i].bytes == n)
+			err = chunk_clear(dataset->file, dataset->id, dataset->partial[i].start,
+			                  n / dataset->gather * last, n);
 	return err;
 }
 
 int sl_h5_dataset_flush(struct sl_h5_dataset *dataset)
 {
-	int err = sl_h5_scalars_flush(dataset);
+	int err = dataset->scalar_count ? sl_h5_scalars_flush(dataset) : 0;
 
 	return err ? err : flush_attributes(dataset);
+}
+
+int sl_h5_datasets_flush(struct sl_h5_file *file, bool last)
+{
+	int err = sl_h5_error(file);
+
+	if (err)
+		return err;
+	sl_hdf5_enter();
+	sl_list_each_of (dataset, &file->datasets, struct sl_h5_dataset, link) {
+		if (!err)
+			err = sl_h5_dataset_flush(dataset);
+		if (!err && !file->own.named)
+			err = sl_h5_scales_refer(file, dataset);
+		if (!err && last)
+			err = sl_h5_dataset_trim(dataset);
+	}
+	if (!err)
+		err = sl_h5_flush(file);
+	sl_hdf5_leave();
+	return err;
+}
+
+int sl_h5_file_flush(struct sl_h5_file *file)
+{
+	return sl_h5_datasets_flush(file, false);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Continuing existing datasets: checks whether frames can be added, and takes over their
- * layout. Called by the file thread. */
+/* Continuing a dataset: whether frames can be added, and the layout it has.
+ * Threads: the file thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -188,8 +188,7 @@ static int check_set(const struct sl_h5_dataset *dataset, const struct filters *
 	return 0;
 }
 
-/* A level that the codec does not have, such as "0" of zstd, is ignored: the format of a chunk
- * does not depend on it. */
+/* A level unknown to the codec is ignored, such as "0" of zstd: the format is the same. */
 static int adopt_filters(const struct sl_h5_dataset *dataset, hid_t list,
                          struct sl_h5_layout *layout, const struct sl_h5_set_options *set)
 {
@@ -223,8 +222,7 @@ int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout 
 
 /* -------------------------------------------------------------------------------------- format */
 
-/* Checks the requirements of ordered_vfd.h: the default format, and index nodes of at most a
- * page. */
+/* Requirements of ordered_vfd.h: the default format, and index nodes of at most a page. */
 static int check_format(const struct sl_h5_dataset *dataset, bool chunked)
 {
 	hid_t list = H5Fget_create_plist(dataset->file->id);
@@ -253,8 +251,7 @@ static int check_format(const struct sl_h5_dataset *dataset, bool chunked)
 
 /* ---------------------------------------------------------------------------------- attributes */
 
-/* A scalar that this writer updates in its place; 1, 0: there is none, or an error with a
- * sentence. */
+/* A value to be updated in place; 1, 0: there is none, or an error with a sentence. */
 static int attribute_open_own(const struct sl_h5_dataset *dataset, const char *name, hid_t type,
                               hid_t *out, void *value)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* New datasets: creates them and checks that HDF5 made them as asked. Called by the file
- * thread. */
+/* New datasets: making them, and whether HDF5 made them as asked.
+ * Threads: the file thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,36 +9,6 @@
 #include <unistd.h>
 
 #include "h5file/h5file_internal.h"
-
-/* --------------------------------------------------------------------------------------- types */
-
-/* As h5py makes it: HDF5 1.10 has no name for it. */
-static hid_t float16(void)
-{
-	hid_t type = H5Tcopy(H5T_NATIVE_FLOAT);
-
-	H5Tset_fields(type, 15, 10, 5, 0, 10);
-	H5Tset_size(type, 2);
-	H5Tset_ebias(type, 15);
-	return type;
-}
-
-hid_t sl_h5_type(enum sluice_type type)
-{
-	const hid_t native[] = {
-		[SLUICE_INT8] = H5T_NATIVE_INT8,     [SLUICE_UINT8] = H5T_NATIVE_UINT8,
-		[SLUICE_INT16] = H5T_NATIVE_INT16,   [SLUICE_UINT16] = H5T_NATIVE_UINT16,
-		[SLUICE_INT32] = H5T_NATIVE_INT32,   [SLUICE_UINT32] = H5T_NATIVE_UINT32,
-		[SLUICE_INT64] = H5T_NATIVE_INT64,   [SLUICE_UINT64] = H5T_NATIVE_UINT64,
-		[SLUICE_FLOAT32] = H5T_NATIVE_FLOAT, [SLUICE_FLOAT64] = H5T_NATIVE_DOUBLE,
-	};
-
-	if (type == SLUICE_FLOAT16)
-		return float16();
-	return (size_t)type < sizeof(native) / sizeof(native[0]) && native[type]
-	               ? H5Tcopy(native[type])
-	               : H5I_INVALID_HID;
-}
 
 /* ------------------------------------------------------------------------------------- filters */
 
@@ -82,42 +52,6 @@ static hid_t creation_list(const char *name, const struct sl_h5_layout *layout)
 	return H5I_INVALID_HID;
 }
 
-/* Needs no cache of chunks: chunks are written whole, and scalars in place. */
-hid_t sl_h5_access_list(void)
-{
-	hid_t list = H5Pcreate(H5P_DATASET_ACCESS);
-
-	H5Pset_chunk_cache(list, 0, 0, H5D_CHUNK_CACHE_W0_DEFAULT);
-	return list;
-}
-
-static hid_t dataset_create(struct sl_h5_file *file, const char *name, hid_t type, unsigned rank,
-                            const hsize_t *extent, const hsize_t *most, hid_t list)
-{
-	hid_t space = H5Screate_simple((int)rank, extent, most), access = sl_h5_access_list();
-	hid_t id = H5I_INVALID_HID;
-
-	if (list >= 0 && space >= 0 && access >= 0)
-		id = sl_hdf5_noted(
-			H5Dcreate2(file->id, name, type, space, H5P_DEFAULT, list, access));
-	H5Pclose(access);
-	H5Sclose(space);
-	return id;
-}
-
-hid_t sl_h5_column(struct sl_h5_file *file, const char *name, hid_t type, hsize_t length)
-{
-	hsize_t most = length ? length : H5S_UNLIMITED, chunk = SL_H5_COLUMN;
-	hid_t list = H5Pcreate(H5P_DATASET_CREATE), id = H5I_INVALID_HID;
-
-	if (H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) >= 0 &&
-	    H5Pset_obj_track_times(list, false) >= 0 &&
-	    (length || H5Pset_chunk(list, 1, &chunk) >= 0))
-		id = dataset_create(file, name, type, 1, &length, &most, list);
-	H5Pclose(list);
-	return id;
-}
-
 /* A filter that is loaded may have changed them. */
 static int check_filters(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
@@ -132,7 +66,7 @@ static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layou
 {
 	hsize_t most[SL_H5_RANK] = {layout->frames ? layout->frames : H5S_UNLIMITED};
 	hid_t list = creation_list(dataset->name, layout), type = sl_h5_type(layout->type);
-	uint64_t place;
+	uint64_t start;
 	int err;
 
 	dataset->extent[0] = layout->contiguous ? layout->frames : 0;
@@ -140,8 +74,8 @@ static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layou
 		dataset->extent[i + 1] = most[i + 1] = layout->shape[i];
 	/* Direct writers write whole pages; and a list of sources lies where texts do. */
 	dataset->file->vfd.pages = layout->contiguous || layout->sources;
-	dataset->id = dataset_create(dataset->file, dataset->name, type, dataset->rank,
-	                             dataset->extent, most, list);
+	dataset->id = sl_h5_create(dataset->file, dataset->name, type, dataset->rank,
+	                           dataset->extent, most, list);
 	dataset->file->vfd.pages = false;
 	H5Tclose(type);
 	H5Pclose(list);
@@ -150,7 +84,7 @@ static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layou
 	if (!layout->sources)
 		return check_filters(dataset, layout);
 	/* HDF5 must not extend the list in its place, which may be longer than a page. */
-	err = sl_ordered_vfd_grant(&dataset->file->vfd, 1, false, &place);
+	err = sl_ordered_vfd_grant(&dataset->file->vfd, 1, false, &start);
 	return err ? sl_h5_fail(dataset->file, err, "there is no room for '%s'", dataset->name) : 0;
 }
 
@@ -178,18 +112,7 @@ static int add_own_attributes(struct sl_h5_dataset *dataset, const struct sl_h5_
 	return 0;
 }
 
-int sl_h5_offset_find(struct sl_h5_dataset *dataset)
-{
-	haddr_t place = H5Dget_offset(dataset->id);
-
-	if (place == HADDR_UNDEF)
-		return sl_h5_fail(dataset->file, -EIO, "HDF5 has no place for '%s'", dataset->name);
-	dataset->place = place;
-	return 0;
-}
-
-/* HDF5 asks for the space of a new file no sooner than the first flush, when frames could be
- * lost. */
+/* HDF5 asks for a new file's space in the first flush only, when frames could be lost. */
 static int dataset_reserve(struct sl_h5_dataset *dataset)
 {
 	off_t bytes = (off_t)H5Dget_storage_size(dataset->id);
@@ -198,13 +121,12 @@ static int dataset_reserve(struct sl_h5_dataset *dataset)
 
 	if (fstat(fd, &before) < 0)
 		return sl_h5_fail(dataset->file, -errno, "its length is not known");
-	done = TEMP_FAILURE_RETRY(fallocate(fd, 0, (off_t)dataset->place, bytes));
+	done = TEMP_FAILURE_RETRY(fallocate(fd, 0, (off_t)dataset->start, bytes));
 	err = done ? -errno : 0;
 	/* Not every file system can; then the flush sees. */
 	if (!err || err == -EOPNOTSUPP || err == -ENOSYS)
 		return 0;
-	/* Some file systems allocate all free space before they fail; a file that stays must
-	 * not fill the disk. */
+	/* Some file systems take all free space before they fail; the file must not keep it. */
 	if (ftruncate(fd, before.st_size) < 0)
 		err = -errno;
 	return sl_h5_fail(dataset->file, err, "there is no room for the %llu frames of '%s': %s",
@@ -240,7 +162,7 @@ void sl_h5_dataset_free(struct sl_h5_dataset *dataset)
 		H5Aclose(dataset->error_attribute);
 	if (dataset->id >= 0)
 		H5Dclose(dataset->id);
-	free(dataset->parts);
+	free(dataset->partial);
 	for (unsigned i = 0; i < dataset->rank; i++)
 		free(dataset->scales[i]);
 	free(dataset->name);
@@ -322,6 +244,29 @@ static int dataset_check(struct sl_h5_dataset *dataset, struct sl_h5_layout *lay
 	return err ? err : found;
 }
 
+/* Makes missing scales, before anything refers to them. */
+static int need_scale(struct sl_h5_dataset *dataset, unsigned i, uint64_t length)
+{
+	const char *path = dataset->scales[i];
+	int found = sl_h5_name_find(dataset->file, path);
+
+	if (found)
+		return SL_MIN(found, 0);
+	for (size_t c = 0; c < dataset->scalar_count; c++)
+		if (!strcmp(dataset->scalars[c].name, path))
+			return sl_h5_scalar_make(dataset, &dataset->scalars[c]);
+	return sl_h5_scale_make(dataset->file, path, length);
+}
+
+static int make_scales(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
+{
+	int err = 0;
+
+	for (unsigned i = 0; !err && dataset->scales[0] && i < dataset->rank; i++)
+		err = need_scale(dataset, i, i ? layout->shape[i - 1] : layout->frames);
+	return err;
+}
+
 /* Scalars are created before the frames, so that a visible frame has its numbers. */
 static int dataset_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
                         bool found, bool back)
@@ -338,7 +283,7 @@ static int dataset_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout
 	if (!err && !found)
 		err = sl_h5_name_groups(file, dataset->name);
 	if (!err)
-		err = sl_h5_scales_make(dataset, layout);
+		err = make_scales(dataset, layout);
 	if (!err)
 		err = sl_h5_scalars_make(dataset, dataset->frames);
 	if (!err && !found)
@@ -367,7 +312,6 @@ int sl_h5_dataset_add(struct sl_h5_file *file, const char *name, struct sl_h5_la
 	int err = sl_h5_attributes_check(layout->attributes, layout->attribute_count);
 	struct sl_h5_layout whole = *layout;
 	struct sl_h5_dataset *dataset = NULL;
-	struct sl_hdf5_stay stay;
 	int found;
 
 	if (!err)
@@ -378,7 +322,7 @@ int sl_h5_dataset_add(struct sl_h5_file *file, const char *name, struct sl_h5_la
 		err = dataset_new(file, name, layout, &dataset);
 	if (err)
 		return err;
-	sl_hdf5_enter(&stay);
+	sl_hdf5_enter();
 	found = dataset_check(dataset, &whole, set);
 	err = found < 0 ? found : out ? dataset_make(dataset, &whole, found, set->at) : 0;
 	if (!err) {
@@ -389,16 +333,14 @@ int sl_h5_dataset_add(struct sl_h5_file *file, const char *name, struct sl_h5_la
 		*out = dataset;
 	else
 		sl_h5_dataset_free(dataset);
-	sl_hdf5_leave(&stay);
+	sl_hdf5_leave();
 	return err;
 }
 
 void sl_h5_dataset_forget(struct sl_h5_dataset *dataset)
 {
-	struct sl_hdf5_stay stay;
-
 	sl_list_remove(&dataset->link);
-	sl_hdf5_enter(&stay);
+	sl_hdf5_enter();
 	sl_h5_dataset_free(dataset);
-	sl_hdf5_leave(&stay);
+	sl_hdf5_leave();
 }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dimension scales, in the form of HDF5's specification that netCDF-4 and xarray read: datasets
- * of one dimension in the group of the frames, with the attribute CLASS. The attribute
- * DIMENSION_LIST of a dataset refers to the scale of each of its dimensions, and REFERENCE_LIST
- * of a scale refers to these datasets. Called by the file thread.
+ * Dimension scales, as in HDF5's specification, for netCDF-4 and xarray: datasets with a single
+ * dimension in the frames' group, with the attribute CLASS. A dataset's DIMENSION_LIST refers to a
+ * scale for each dimension, and a scale's REFERENCE_LIST refers to these datasets.
  *
  * A longer REFERENCE_LIST would replace an attribute by another, which is not valid after each
  * write. So a scale gets it when the file gets its name, or with its first dataset after that,
  * and it never changes. Readers follow DIMENSION_LIST; REFERENCE_LIST gives the length of
- * growing dimensions that several datasets share.
+ * growing dimensions with several datasets. Threads: the file thread.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,8 +16,7 @@
 
 #include "h5file/h5file_internal.h"
 
-/* netCDF-4's text in the attribute NAME of a dimension without a coordinate; the length
- * follows. */
+/* netCDF-4's NAME for a dimension without a coordinate; the length follows. */
 #define NO_COORDINATE "This is a netCDF dimension but not a netCDF variable."
 /* Entries of REFERENCE_LIST that fit into an attribute. */
 #define REFERENCES_MOST 4000
@@ -74,8 +72,7 @@ int sl_h5_scales_name(struct sl_h5_dataset *dataset, const struct sl_h5_layout *
 	return 0;
 }
 
-/* The length of a scale, 0: it grows; negative: it is none. */
-static int64_t scale_length(struct sl_h5_file *file, const char *path)
+int64_t sl_h5_scale_length(struct sl_h5_file *file, const char *path)
 {
 	hid_t id = H5Dopen2(file->id, path, H5P_DEFAULT), space = H5Dget_space(id);
 	hsize_t extent[H5S_MAX_RANK] = {0}, most[H5S_MAX_RANK] = {0};
@@ -93,7 +90,7 @@ static int check_scale(struct sl_h5_dataset *dataset, unsigned i, uint64_t wante
 {
 	const char *path = dataset->scales[i];
 	int found = sl_h5_name_find(dataset->file, path);
-	int64_t length = found > 0 ? scale_length(dataset->file, path) : 0;
+	int64_t length = found > 0 ? sl_h5_scale_length(dataset->file, path) : 0;
 
 	for (size_t c = 0; i && c < dataset->scalar_count; c++)
 		if (!strcmp(dataset->scalars[c].name, path))
@@ -152,8 +149,7 @@ int sl_h5_scales_agree(const struct sl_h5_dataset *dataset)
 
 /* ---------------------------------------------------------------------------------------- make */
 
-/* A dimension without a coordinate has a length and no bytes. */
-static int make_scale(struct sl_h5_file *file, const char *path, uint64_t length)
+int sl_h5_scale_make(struct sl_h5_file *file, const char *path, uint64_t length)
 {
 	char text[sizeof(NO_COORDINATE) + 24];
 	hid_t id = sl_h5_column(file, path, H5T_IEEE_F32BE, length);
@@ -185,28 +181,6 @@ int sl_h5_scales_attach(struct sl_h5_dataset *dataset, hid_t id, unsigned rank)
 	H5Tclose(type);
 	return done ? 0
 	            : sl_h5_fail(file, -EIO, "'%s' cannot be given its dimensions", dataset->name);
-}
-
-static int need_scale(struct sl_h5_dataset *dataset, unsigned i, uint64_t length)
-{
-	const char *path = dataset->scales[i];
-	int found = sl_h5_name_find(dataset->file, path);
-
-	if (found)
-		return SL_MIN(found, 0);
-	for (size_t c = 0; c < dataset->scalar_count; c++)
-		if (!strcmp(dataset->scalars[c].name, path))
-			return sl_h5_scalar_make(dataset, &dataset->scalars[c]);
-	return make_scale(dataset->file, path, length);
-}
-
-int sl_h5_scales_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
-{
-	int err = 0;
-
-	for (unsigned i = 0; !err && dataset->scales[0] && i < dataset->rank; i++)
-		err = need_scale(dataset, i, i ? layout->shape[i - 1] : layout->frames);
-	return err;
 }
 
 /* --------------------------------------------------------------------------------- references */
@@ -268,74 +242,5 @@ int sl_h5_scales_refer(struct sl_h5_file *file, const struct sl_h5_dataset *data
 		if (!err && !there)
 			err = sl_h5_added(file);
 	}
-	return err;
-}
-
-/* -------------------------------------------------------------------------------- coordinates */
-
-/* An existing coordinate must have the same values. */
-static int check_coordinate(struct sl_h5_file *file, const char *path,
-                            const struct sl_h5_coordinate *c, hid_t wanted)
-{
-	hid_t id = sl_hdf5_noted(H5Dopen2(file->id, path, H5P_DEFAULT)), type = H5Dget_type(id);
-	void *values = malloc(c->count * c->element);
-	bool same = values && H5Tequal(type, wanted) > 0 &&
-	            scale_length(file, path) == (int64_t)c->count &&
-	            H5Dread(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0 &&
-	            !memcmp(values, c->values, c->count * c->element);
-
-	free(values);
-	H5Tclose(type);
-	H5Dclose(id);
-	return same ? 0
-	            : sl_fail(-EEXIST,
-	                      "'%s' is in the file, and is not a coordinate of these values", path);
-}
-
-static int make_coordinate(struct sl_h5_file *file, const char *path,
-                           const struct sl_h5_coordinate *c, hid_t type)
-{
-	int err = sl_h5_name_groups(file, path);
-	hid_t id = H5I_INVALID_HID;
-
-	if (err)
-		return err;
-	id = sl_h5_column(file, path, type, c->count);
-	if (id < 0 ||
-	    sl_hdf5_noted(H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, c->values)) < 0)
-		err = sl_h5_fail(file, -EIO, "'%s' cannot be written", path);
-	if (!err)
-		err = sl_h5_scale_mark(file, id, path);
-	if (!err)
-		err = sl_h5_attributes_add(file, id, path, c->attributes, c->attribute_count);
-	H5Dclose(id);
-	return err ? err : sl_h5_added(file);
-}
-
-int sl_h5_coordinate_add(struct sl_h5_file *file, const struct sl_h5_coordinate *c)
-{
-	int err = sl_h5_attributes_check(c->attributes, c->attribute_count), found;
-	struct sl_hdf5_stay stay;
-	char *path = NULL;
-	hid_t type;
-
-	if (!err)
-		err = file->own.named ? sl_h5_file_flush(file) : sl_h5_error(file);
-	if (!err && (err = sl_h5_room(file, c->count * c->element)))
-		sl_fail(err, "'%s': no room for '%s': %s", file->own.path, c->name,
-		        sl_error_text(err));
-	if (!err)
-		err = sl_h5_name_new(c->name, &path);
-	if (err)
-		return err;
-	sl_hdf5_enter(&stay);
-	type = sl_h5_type(c->type);
-	found = sl_h5_name_find(file, path);
-	err = found < 0 ? found
-	      : found   ? check_coordinate(file, path, c, type)
-	                : make_coordinate(file, path, c, type);
-	H5Tclose(type);
-	sl_hdf5_leave(&stay);
-	free(path);
 	return err;
 }

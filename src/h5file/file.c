@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The HDF5 file of a writer: its name, opening, flush and end. Called by the file thread. */
+/* The HDF5 file: opening, flush and end.
+ * Threads: the file thread. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,32 +52,6 @@ static void file_delist(struct sl_h5_file *file)
 	if (sl_list_linked(&file->open))
 		sl_list_remove(&file->open);
 	sl_mutex_unlock(&all.mutex);
-}
-
-/* ------------------------------------------------------------------------------------- errors */
-
-int sl_h5_fail(struct sl_h5_file *file, int error, const char *format, ...)
-{
-	char sentence[512];
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(sentence, sizeof(sentence), format, arguments);
-	va_end(arguments);
-	if (file->error)
-		return sl_h5_error(file);
-	file->error = file->vfd.error ? file->vfd.error : error;
-	sl_hdf5_fail(file->error, "'%s': %s", file->own.path, sentence);
-	snprintf(file->message, sizeof(file->message), "%s", sluice_last_message());
-	/* HDF5's cached changes must not reach the file. */
-	if (!file->vfd.error)
-		file->vfd.error = file->error;
-	return file->error;
-}
-
-int sl_h5_error(const struct sl_h5_file *file)
-{
-	return file->error ? sl_fail(file->error, "%s", file->message) : 0;
 }
 
 /* --------------------------------------------------------------------------------------- open */
@@ -149,7 +123,8 @@ static int create_new(struct sl_h5_file *file, hid_t access)
 	if (H5Pset_local_heap_size_hint(list, SL_H5_NAMES) >= 0 && H5Pset_istore_k(list, NODE) >= 0)
 		file->id = sl_hdf5_noted(H5Fcreate(file->own.path, H5F_ACC_TRUNC, list, access));
 	H5Pclose(list);
-	/* By this word a later writer knows what this one leaves behind, if it is killed before its first flush. */
+	/* By this word a later writer knows what this one leaves behind, if it is killed before its
+	 * first flush. */
 	if (file->id >= 0)
 		err = file->own.temporary ? sl_word_write(file->own.fd, 1) : 0;
 	err = err ? file_error(file, err) : 0;
@@ -166,11 +141,10 @@ static int open_with_hdf5(struct sl_h5_file *file)
 	if (access < 0)
 		return sl_hdf5_fail(-ENOMEM, "HDF5 has no memory");
 	err = sl_ordered_vfd_set(access, &file->vfd);
-	/* HDF5 flushes by itself when it has made a file, and when it is taken down while a
-	 * frame is stored in part, by exit() or H5close() of the program. */
+	/* HDF5 flushes by itself after it has made a file, and when exit() or H5close() of the
+	 * program takes it down, maybe with a partly stored frame. */
 	file->vfd.flush_blocked = true;
-	/* An id that is forgotten does not keep the file open. HDF5 2 has a later format by
-	 * default. */
+	/* A forgotten id does not keep the file open. HDF5 2 has a later format by default. */
 	if (!err && (H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) < 0 ||
 	             H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST) < 0))
 		err = sl_hdf5_fail(-EIO, "HDF5 refuses its settings");
@@ -227,7 +201,6 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
 {
 	int err = sl_h5_attributes_check(o->attributes, o->attribute_count);
 	struct sl_h5_file *file;
-	struct sl_hdf5_stay stay;
 
 	if (!err)
 		err = sl_h5_usable(o->flags);
@@ -252,13 +225,13 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
 	file->apart = o->apart;
 	file->full = o->full;
 	file->argument = o->argument;
-	sl_hdf5_enter(&stay);
+	sl_hdf5_enter();
 	err = open_with_hdf5(file);
 	file->untouched = file->own.named;
 	/* In an existing file with the first flush: ranks may refuse to open it. */
 	if (!err)
 		err = sl_h5_attributes_add(file, file->id, "/", o->attributes, o->attribute_count);
-	sl_hdf5_leave(&stay);
+	sl_hdf5_leave();
 	if (err) {
 		sl_h5_file_close(file, false);
 		return err;
@@ -267,139 +240,9 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
 	return 0;
 }
 
-/* -------------------------------------------------------------------------------------- flush */
-
-/* Data in a file without a name is lost when its last descriptor is closed. */
-static int file_check_name(struct sl_h5_file *file)
-{
-	struct stat status;
-
-	if (fstat(file->own.fd, &status))
-		return sl_h5_fail(file, -errno, "cannot look at it: %s", sl_error_text(-errno));
-	if (!status.st_nlink)
-		return sl_h5_fail(file, -ESTALE,
-		                  "it was deleted or replaced: what is written goes nowhere");
-	return 0;
-}
-
-static bool is_to_be_tried_again(const struct sl_h5_file *file, int err)
-{
-	return sl_is_full(err) && !file->vfd.error && file->full && file->full(file->argument, err);
-}
-
-int sl_h5_settle(struct sl_h5_file *file)
-{
-	int err;
-
-	sl_hdf5_pause();
-	do
-		err = sl_ordered_vfd_settle(&file->vfd, file->full);
-	while (is_to_be_tried_again(file, err));
-	if (err && !file->vfd.error)
-		err = sl_ordered_vfd_settle(&file->vfd, false);
-	sl_hdf5_resume();
-	return err;
-}
-
-int sl_h5_room(struct sl_h5_file *file, uint64_t bytes)
-{
-	int err;
-
-	do
-		err = sl_ordered_vfd_room(&file->vfd, bytes);
-	while (is_to_be_tried_again(file, err));
-	return err;
-}
-
 const char *sl_h5_file_name(const struct sl_h5_file *file)
 {
 	return file->own.named ? file->own.path : file->own.temporary;
-}
-
-int sl_h5_place_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *place)
-{
-	int err = sl_h5_error(file);
-
-	if (err)
-		return err;
-	err = sl_h5_room(file, bytes);
-	while (!err) {
-		err = sl_ordered_vfd_grant(&file->vfd, bytes, file->apart, place);
-		if (!is_to_be_tried_again(file, err))
-			break;
-		err = 0;
-	}
-	if (err)
-		return sl_fail(err, "'%s': no room for %llu bytes of chunks: %s", file->own.path,
-		               (unsigned long long)bytes, sl_error_text(err));
-	return 0;
-}
-
-static int give_name(struct sl_h5_file *file)
-{
-	int err;
-
-	sl_hdf5_pause();
-	do
-		err = sl_new_file_name(&file->own, file->durable);
-	while (!file->own.named && is_to_be_tried_again(file, err));
-	sl_hdf5_resume();
-	return err;
-}
-
-int sl_h5_flush(struct sl_h5_file *file)
-{
-	herr_t done;
-	int err;
-
-	if (file->untouched)
-		return file_check_name(file);
-	file->vfd.flush_blocked = false;
-	file->vfd.deferred = true;
-	done = H5Fflush(file->id, H5F_SCOPE_GLOBAL);
-	file->vfd.flush_blocked = true;
-	file->vfd.deferred = false;
-	if (done < 0 || sl_h5_settle(file))
-		return sl_h5_fail(file, -EIO, "it cannot be flushed");
-	if (!file->own.named) {
-		err = give_name(file);
-		if (err)
-			return sl_h5_fail(file, err, "%s", sluice_last_message());
-	}
-	return file_check_name(file);
-}
-
-int sl_h5_added(struct sl_h5_file *file)
-{
-	file->untouched = false;
-	return file->own.named ? sl_h5_flush(file) : 0;
-}
-
-static int file_flush(struct sl_h5_file *file, bool last)
-{
-	int err = sl_h5_error(file);
-	struct sl_hdf5_stay stay;
-
-	if (err)
-		return err;
-	sl_hdf5_enter(&stay);
-	sl_list_each_of (dataset, &file->datasets, struct sl_h5_dataset, link) {
-		if (!err)
-			err = sl_h5_dataset_flush(dataset);
-		if (!err && !file->own.named)
-			err = sl_h5_scales_refer(file, dataset);
-		if (!err && last)
-			err = sl_h5_dataset_trim(dataset);
-	}
-	if (!err)
-		err = sl_h5_flush(file);
-	sl_hdf5_leave(&stay);
-	return err;
-}
-
-int sl_h5_file_flush(struct sl_h5_file *file)
-{
-	return file_flush(file, false);
 }
 
 int sl_h5_file_vacate(struct sl_h5_file *file)
@@ -432,17 +275,16 @@ static int close_with_hdf5(struct sl_h5_file *file, bool keep)
 
 int sl_h5_file_close(struct sl_h5_file *file, bool keep)
 {
-	struct sl_hdf5_stay stay;
 	int err;
 
 	if (keep)
-		file_flush(file, true);
-	sl_hdf5_enter(&stay);
+		sl_h5_datasets_flush(file, true);
+	sl_hdf5_enter();
 	err = close_with_hdf5(file, keep && !file->untouched);
 	/* Clears HDF5's error stack, which may have messages about unknown filters even after
 	 * success. HDF5 would leak them if the thread ends. */
 	H5Eclear2(H5E_DEFAULT);
-	sl_hdf5_leave(&stay);
+	sl_hdf5_leave();
 	/* If HDF5 has not let go of it, it may come back to the driver. */
 	if (file->id < 0)
 		h5_file_free(file);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The HDF5 file where HDF5 is not built in. Opening a writer fails, so only the first two
- * functions are ever called. */
+/* The HDF5 file in a build without HDF5: opening a writer fails, so only the first two functions
+ * are ever called. Threads: any. */
 #include <errno.h>
 
 #include "h5file/h5file.h"
@@ -46,9 +46,9 @@ NONE(sl_h5_chunk_store_frames, struct sl_h5_dataset *dataset, uint64_t frame, ui
      uint64_t to, const uint64_t *offset, const void *bytes, size_t n)
 NONE(sl_h5_chunk_read, struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
      uint64_t frame, const uint64_t *offset, void *out, size_t n)
-NONE(sl_h5_place_take, struct sl_h5_file *file, uint64_t bytes, uint64_t *place)
+NONE(sl_h5_space_take, struct sl_h5_file *file, uint64_t bytes, uint64_t *start)
 NONE(sl_h5_chunk_enter, struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
-     uint32_t mask, uint64_t place, size_t n)
+     uint32_t mask, uint64_t start, size_t n)
 NONE(sl_h5_dataset_offset, struct sl_h5_dataset *dataset, uint64_t *offset, int *fd)
 NONE(sl_h5_frames_stored, struct sl_h5_dataset *dataset, uint64_t frame, uint64_t count,
      const double *scalars, double max_error)

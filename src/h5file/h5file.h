@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The HDF5 file of a writer. The file thread makes all calls that take a file or a dataset;
- * they may wait for storage and for HDF5's lock. They return 0 or a negative errno, with a
- * sentence via sl_fail() that includes HDF5's own words.
+ * The HDF5 file of a writer. Calls return 0 or a negative errno, with a sentence via sl_fail() with
+ * HDF5's own words. After the first error of storing or flushing the file stays as the last flush
+ * left it: every later call returns this error, and sl_h5_file_close() closes it in order.
  *
- * After the first error of storing or flushing the file is left as of its last flush: every
- * later call returns that error, and sl_h5_file_close() closes it in order.
+ * Threads: the file thread makes all calls with a file or a dataset; they may wait for storage and
+ * for HDF5's lock.
  */
 #ifndef SL_H5FILE_H
 #define SL_H5FILE_H
@@ -70,8 +70,7 @@ static inline uint32_t sl_h5_mask_codec(const struct sl_h5_layout *layout)
 
 struct sl_h5_file_options {
 	unsigned flags, mode; /* of the public options */
-	/* Metadata held back, in bytes; 0: no limit. A dataset that is added adds
-	 * sl_h5_held_bytes() to a limit. */
+	/* Bytes of metadata held back; 0: no limit. Each dataset adds sl_h5_held_bytes() to it. */
 	uint64_t held_limit;
 	const struct sluice_attribute *attributes;
 	size_t attribute_count;
@@ -92,20 +91,18 @@ int sl_h5_attributes_check(const struct sluice_attribute *list, size_t count);
 /* what: "scalar" or "dimension", for the sentence */
 int sl_h5_names_check(const char *what, const char *const *names, size_t count);
 
-/*
- * Opens the file; path is local. Errors: see sluice_writer_open(). A continued file keeps its
- * attributes. In files of other programs the guarantees do not cover a kill during a single
- * write of a metadata block that crosses two pages.
- */
+/* Opens the file; path is local. Errors: see sluice_writer_open(). A continued file keeps its
+ * attributes. In other programs' files the guarantees do not cover a kill during a single write of
+ * a metadata block across two pages. */
 int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct sl_h5_file **out);
 
 /*
  * Adds a dataset with its groups, scalars and attributes; with APPEND an existing dataset is
- * opened instead. Then type and shape must agree; chunk, codec, level and shuffle of the layout
- * are taken from the dataset and must agree where `set` says so; frames, contiguous and
- * precision must agree unless they are 0; sources must be the same. Existing attributes stay; missing scalars get NaN for
- * existing frames. first: number of existing frames. A file that has its name is flushed: all
- * begun frames must have been stored. The layout is changed on success only. Without `out` it is only checked: nothing is
+ * opened instead. Then type and shape must agree; chunk, codec, level and shuffle are taken from
+ * the dataset and must agree where `set` says so; frames, contiguous and precision must agree or be
+ * 0; sources must be the same. Existing attributes stay; missing scalars get NaN for
+ * existing frames, and first is their number. A named file is flushed: all begun frames must have
+ * been stored. The layout is changed on success only. Without `out` it is only checked: nothing is
  * made, flushed or given up.
  *
  * Errors, besides those of storing, which leave the file alone:
@@ -123,57 +120,45 @@ int sl_h5_dataset_add(struct sl_h5_file *file, const char *name, struct sl_h5_la
                       const struct sl_h5_set_options *set, struct sl_h5_dataset **out,
                       uint64_t *first);
 
-/* Forgets a dataset that was given no frame since it was added; it stays in the file, and can
- * be added again. */
+/* Forgets a dataset without new frames; it stays in the file, and can be added again. */
 void sl_h5_dataset_forget(struct sl_h5_dataset *dataset);
 
 /*
- * Stores a chunk that was filtered already. frame: number of its first frame in the dataset.
- * Chunks of a frame come in any order, those of later frames after the first of the frame
- * before. offset: of the chunk in the frame, in elements. mask: HDF5's filter mask, with bits
- * of filters that were left out. The bytes are the caller's again on return. After the error of
- * a full disk the file is unchanged and can be flushed.
+ * Stores a filtered chunk. frame: number of its first frame in the dataset. Chunks of a frame come
+ * in any order, after the first chunk of the frame before. offset: where the chunk begins in the
+ * frame, in elements. mask: HDF5's filter mask, with bits for omitted filters. The bytes are the
+ * caller's again on return. When the disk is full the file is unchanged and can be flushed.
  */
 int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
                       uint32_t mask, const void *bytes, size_t n);
-/*
- * Stores frames from..to of a chunk that is not full; earlier frames are stored already. bytes:
- * the whole chunk, without filters. It stays unfiltered in its place until sl_h5_chunk_store()
- * brings all of it, which takes another place; the old place is kept until the next flush.
- */
+/* Stores frames from..to of a chunk before it is full; earlier frames are stored already. bytes:
+ * the whole chunk, without filters. It stays unfiltered until sl_h5_chunk_store() brings all of it,
+ * in other space; the old space is kept until the next flush. */
 int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
                              uint64_t to, const uint64_t *offset, const void *bytes, size_t n);
-/* Reads a chunk that was there in part when the dataset was added, without its filters: n bytes. */
+/* Reads a chunk that was partly there when the dataset was added, without its filters: n bytes. */
 int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
                      uint64_t frame, const uint64_t *offset, void *out, size_t n);
 
-/*
- * A file that is shared: the name by which others open it now, absolute; the file's. Space that others write to, and
- * that sl_h5_chunk_enter() makes a chunk of when its bytes are there.
- */
+/* A shared file: the absolute name for others to open it now, which stays the file's. Space for
+ * others to write a chunk; when its bytes are there, it is entered. */
 const char *sl_h5_file_name(const struct sl_h5_file *file);
-int sl_h5_place_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *place);
+int sl_h5_space_take(struct sl_h5_file *file, uint64_t bytes, uint64_t *start);
 int sl_h5_chunk_enter(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                      uint32_t mask, uint64_t place, size_t n);
+                      uint32_t mask, uint64_t start, size_t n);
 
-/*
- * Contiguous datasets: returns the offset of frame 0 in the file, a multiple of 4096 in new
+/* Contiguous datasets: returns the offset of frame 0 in the file, a multiple of 4096 in new
  * datasets, and a descriptor for writes outside HDF5, which must end before the next flush. The
  * descriptor stays the file's and shares its lock. The file may have no name yet:
- * open("/proc/self/fd/N") opens it again, for example for O_DIRECT.
- */
+ * open("/proc/self/fd/N") opens it again, for example for O_DIRECT. */
 int sl_h5_dataset_offset(struct sl_h5_dataset *dataset, uint64_t *offset, int *fd);
 
-/*
- * Reports that `count` frames from `frame` on are stored, and takes their scalars, those of a
- * frame together. Called in the order of the frames. max_error: the largest rounding error so
- * far.
- */
+/* Reports `count` stored frames from `frame` on, and takes their scalars, frame by frame. Called in
+ * the order of the frames. max_error: the largest rounding error so far. */
 int sl_h5_frames_stored(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t count,
                         const double *scalars, double max_error);
 
-/* A coordinate: an array of numbers with a single dimension, which datasets of frames refer to
- * by name. */
+/* A coordinate: numbers in a single dimension; datasets of frames refer to it by name. */
 struct sl_h5_coordinate {
 	const char *name;
 	enum sluice_type type;
@@ -182,29 +167,24 @@ struct sl_h5_coordinate {
 	const struct sluice_attribute *attributes;
 	size_t attribute_count;
 };
-/* Makes a coordinate. All begun frames must have been stored; a file that has its name is
- * flushed. -EEXIST: the name is taken by anything but the same values. Else errors of storing. */
+/* Makes a coordinate. All begun frames must have been stored; a named file is flushed. -EEXIST: the
+ * name is taken by anything but the same values. Else errors of storing. */
 int sl_h5_coordinate_add(struct sl_h5_file *file, const struct sl_h5_coordinate *c);
 
-/*
- * Gives the root or a dataset attributes; all or none. All begun frames must have been stored;
- * a file that has its name is flushed. -EINVAL, -EEXIST: there is an attribute of that name.
- * Else errors of storing.
- */
+/* Gives the root or a dataset attributes; all or none. All begun frames must have been stored; a
+ * named file is flushed. -EINVAL, -EEXIST: there is such an attribute. Else errors of storing. */
 int sl_h5_attributes_give(struct sl_h5_file *file, struct sl_h5_dataset *dataset,
                           const struct sluice_attribute *list, size_t count);
 
-/* Flushes: all frames that were reported stored are in the file, and on the disk if it is
- * durable. The first flush gives a new file its name. All begun frames must have been stored. */
+/* Flushes: all reported frames are in the file, and on the disk if it is durable. The first flush
+ * gives a new file its name. All begun frames must have been stored. */
 int sl_h5_file_flush(struct sl_h5_file *file);
 /* Removes the file that has the name: another, which this is to replace, or this. */
 int sl_h5_file_vacate(struct sl_h5_file *file);
 
-/*
- * Closes the file and frees all datasets. keep: flushes first, if there was no error, without
- * partly stored frames. Otherwise the file stays as of its last flush, and a new file without a
- * flush is removed. Returns the first error.
- */
+/* Closes the file and frees all datasets. keep: flushes first, if there was no error, without
+ * partly stored frames. Otherwise the file stays as the last flush left it, and a new file without
+ * a flush is removed. Returns the first error. */
 int sl_h5_file_close(struct sl_h5_file *file, bool keep);
 
 /* Bytes of memory that hold metadata back now. */

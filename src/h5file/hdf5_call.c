@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of HDF5: the lock that a writer holds around them, and HDF5's messages of errors.
- * Called by the file threads, and by any thread that forks. */
-#include "h5file/hdf5_call.h"
-
+/* Calls of HDF5: a writer's lock around them, and HDF5's messages for errors.
+ * Threads: file threads, and any thread that forks. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,14 +8,15 @@
 #include <string.h>
 #include <time.h>
 
+#include "h5file/h5file_internal.h"
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static hbool_t has_lock;    /* written once */
 static unsigned answers[3]; /* the version of the library that answers; written once */
-/* Held from enter to leave: HDF5 may have no lock of its own, and a child of fork() would have
- * it locked by a thread that it has not. */
+/* Held from enter to leave: HDF5 may have no lock, and a child of fork() would find it locked. */
 static struct sl_mutex lock = SL_MUTEX_INIT;
-/* How long fork() waits for the lock: a thread that forks inside HDF5 holds HDF5's lock, which
- * the owner of this lock waits for. */
+/* fork() waits so long: a thread that forks inside HDF5 holds HDF5's lock, and the owner of this
+ * lock waits for that. */
 #define FORK_SECONDS 1
 
 struct words {
@@ -25,6 +24,13 @@ struct words {
 };
 static _Thread_local struct words noted;
 static _Thread_local bool forking; /* with the lock */
+/* How the program has HDF5 print errors, from enter to leave. */
+static _Thread_local struct {
+	H5E_auto2_t print;
+	H5E_auto1_t print_old;
+	void *data;
+	unsigned current; /* the interface of the setting: print, or print_old */
+} setting;
 
 static void before_fork(void)
 {
@@ -76,28 +82,28 @@ int sl_hdf5_start(bool alone)
 	               "nothing else may use HDF5");
 }
 
-/* Its setting is of the thread where HDF5 has a lock, and of the process otherwise. */
-void sl_hdf5_enter(struct sl_hdf5_stay *stay) SL_UNCHECKED
+/* Where HDF5 has a lock, the setting is the thread's, and the process's otherwise. */
+void sl_hdf5_enter(void) SL_UNCHECKED
 {
 	sl_mutex_lock(&lock);
 	noted = (struct words){"", ""};
-	*stay = (struct sl_hdf5_stay){0};
-	H5Eauto_is_v2(H5E_DEFAULT, &stay->current);
-	if (stay->current) {
-		H5Eget_auto2(H5E_DEFAULT, &stay->print, &stay->data);
+	setting.current = 0;
+	H5Eauto_is_v2(H5E_DEFAULT, &setting.current);
+	if (setting.current) {
+		H5Eget_auto2(H5E_DEFAULT, &setting.print, &setting.data);
 		H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 	} else {
-		H5Eget_auto1(&stay->print_old, &stay->data);
+		H5Eget_auto1(&setting.print_old, &setting.data);
 		H5Eset_auto1(NULL, NULL);
 	}
 }
 
-void sl_hdf5_leave(struct sl_hdf5_stay *stay) SL_UNCHECKED
+void sl_hdf5_leave(void) SL_UNCHECKED
 {
-	if (stay->current)
-		H5Eset_auto2(H5E_DEFAULT, stay->print, stay->data);
+	if (setting.current)
+		H5Eset_auto2(H5E_DEFAULT, setting.print, setting.data);
 	else
-		H5Eset_auto1(stay->print_old, stay->data);
+		H5Eset_auto1(setting.print_old, setting.data);
 	sl_mutex_unlock(&lock);
 }
 

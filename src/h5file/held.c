@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Metadata that is held back: blocks of a file in memory, by their range. Called by the ordered
- * driver with its mutex. */
-#include "h5file/held.h"
-
+/* Metadata held back: blocks of a file in memory, by their range.
+ * Threads: the ordered driver's, with its mutex. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "h5file/ordered_internal.h"
 
 static struct sl_held_block *held_block(struct sl_interval *range)
 {

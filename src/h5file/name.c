@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names in the file: checks them and creates the groups on their path. Called by the file
- * thread. */
+/* Names in the file: checking them, and making the groups on their path.
+ * Threads: the file thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file without a name until its first flush: opening, naming and closing it. Called by the
- * file thread. */
-#include "h5file/new_file.h"
-
+/* A file without a name until its first flush: opening, naming and closing it.
+ * Threads: the file thread. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "h5file/h5file_internal.h"
 #include "h5file/word.h"
 
 #define LEAST_FD   3
@@ -63,8 +62,8 @@ static bool is_temporary_of(const char *name, const char *prefix)
 	return !strncmp(name, prefix, n) && digits == 16 && !strcmp(name + n + digits, ".sluice");
 }
 
-/* A file of frames that no process has open for writing. A lock of another node may be invisible here, so its time counts,
- * too. */
+/* A file of frames that no process has open for writing. Another node's lock may be invisible, so
+ * its time counts, too. */
 static bool is_left(int folder, const char *name)
 {
 	int fd = openat(folder, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

@@ -1,17 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of the ordered driver, shared by ordered_vfd.c and write_order.c. Guarded by
- * vfd->mutex. */
+/* The ordered driver, inside: ordered_vfd.c, space.c, write_order.c and held.c. Threads: the
+ * driver's; vfd->mutex guards all of it. */
 #ifndef SL_ORDERED_INTERNAL_H
 #define SL_ORDERED_INTERNAL_H
 
-#include "h5file/held.h"
 #include "h5file/ordered_vfd.h"
 
 #define PAGE 4096
+/* The largest off_t. */
+#define LAST_ADDRESS ((haddr_t)INT64_MAX)
 
-/* Space of a chunk that has moved. The file refers to it until the flush that comes next. */
-struct vfd_place {
-	struct vfd_place *next;
+/* ---------------------------------------------------------------- blocks held back (held.c) */
+
+struct sl_held_block {
+	struct sl_interval range; /* in the file; no two blocks overlap */
+	int type;                 /* meaning defined by the owner, */
+	int rank;                 /* and this */
+	uint8_t bytes[];
+};
+struct sl_held_blocks {
+	struct sl_intervals set;
+	size_t count;
+	uint64_t bytes;
+};
+
+/* Holds bytes instead of held bytes in this range. Blocks of another type stay outside of it. */
+int sl_held_put(struct sl_held_blocks *held, uint64_t start, size_t size, int type, int rank,
+                const void *bytes);
+/* Forgets a range. */
+int sl_held_forget(struct sl_held_blocks *held, uint64_t start, uint64_t end);
+/* Copies held bytes of a range to their place in `bytes`, and leaves the rest of it unchanged. */
+void sl_held_get(const struct sl_held_blocks *held, uint64_t start, size_t size, void *bytes);
+/* All blocks, by rank, then by start; the caller frees the array, NULL if there are none. */
+int sl_held_sorted(const struct sl_held_blocks *held, struct sl_held_block ***out);
+void sl_held_clear(struct sl_held_blocks *held);
+
+/* -------------------------------------------------------------------------------------- file */
+
+/* Old space of a chunk with a new size. The file refers to it until the next flush. */
+struct spare_chunk {
+	struct spare_chunk *next;
 	haddr_t start;
 	hsize_t size;
 	uint64_t flushes; /* that there had been */
@@ -37,26 +65,25 @@ struct ordered_file {
 	bool superblock; /* is among it */
 	bool leaving;    /* settle writes it */
 	bool written;    /* it is, and is forgotten at the next call */
-	/* Raw data in memory that was lent, which settle writes, too; NULL: there is none. */
+	/* Raw data in the memory of a chunk, which settle writes, too; NULL: there is none. */
 	const void *noted;
 	haddr_t noted_start;
 	size_t noted_size;
-	struct vfd_place *places;   /* of chunks that have moved */
+	struct spare_chunk *spare;
 	struct sl_intervals pieces; /* of frames that were given up */
 	struct sl_ordered_vfd *vfd; /* the caller's */
 };
 
 /* Takes space for a chunk that the file does not refer to, or returns 0. */
 haddr_t sl_ordered_take(struct ordered_file *file, hsize_t size);
-/* The space of a chunk that has moved. */
+/* Keeps the old space of a chunk. */
 void sl_ordered_moved(struct ordered_file *file, haddr_t start, hsize_t size);
-void sl_ordered_forget_places(struct ordered_file *file);
+void sl_ordered_forget_space(struct ordered_file *file);
 /* Keeps the first error; returns this one. */
 int sl_ordered_keep_error(struct ordered_file *file, int error, uint64_t offset);
 /* Returns 0, -ESTALE if another program has made the file shorter, or another negative errno. */
 int sl_ordered_check_length(const struct ordered_file *file);
-/* Writes all bytes, at any length of the file; gives the file space up to an offset. Return 0
- * or a negative errno. */
+/* Writes all bytes; gives the file space up to an offset. Return 0 or a negative errno. */
 int sl_ordered_write_all(struct ordered_file *file, uint64_t start, size_t size, const void *bytes);
 int sl_ordered_reserve(struct ordered_file *file, uint64_t end);
 /* Holds a block of metadata back. */

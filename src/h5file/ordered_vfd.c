@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ordered file driver: the functions that HDF5 calls, and the calls of the file thread that
- * write the data they have deferred (settle, room). See write_order.c for the order of the
- * writes. Called by the thread that is in HDF5, which is the file thread or a thread that takes
- * HDF5 down.
+ * The ordered file driver: the functions that HDF5 calls, and settle, by which the file thread
+ * writes the data they have deferred. See write_order.c for the order of the writes.
+ *
+ * Threads: the thread that is in HDF5, which is the file thread or a thread that takes HDF5 down.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "h5file/ordered_internal.h"
@@ -20,14 +18,6 @@
 
 /* The driver's number in HDF5's list, where numbers from 512 on are free. */
 #define ORDERED_VALUE 0x5c1
-/* Largest offset: that of off_t. */
-#define LAST_ADDRESS ((haddr_t)INT64_MAX)
-/* Space that is taken ahead for chunks, so that not each of them asks for some. */
-#define STEP ((haddr_t)2 << 20)
-/* Space behind a chunk for the index nodes that it requires, each in a page. */
-#define AHEAD ((haddr_t)64 << 10)
-/* Free space that other programs do not use up before the next chunk. */
-#define PLENTY ((haddr_t)1 << 30)
 
 static hid_t driver = H5I_INVALID_HID; /* guarded by HDF5's own lock, as the driver's calls are */
 
@@ -46,11 +36,8 @@ static herr_t ordered_tell(int error, uint64_t offset, const char *what)
 	return -1;
 }
 
-/*
- * Around each call to the driver. A child of fork() has no thread that would unlock the mutex,
- * and needs none: nothing changes while settle holds it, which leaves the held blocks to the
- * next call.
- */
+/* Around each call to the driver. In a child of fork() no thread would unlock the mutex, and none
+ * needs to: nothing changes while settle holds it, and the next call clears held blocks. */
 static void ordered_enter(struct ordered_file *file) SL_UNCHECKED
 {
 	if (file->process != getpid() && file->ours) {
@@ -150,8 +137,7 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 	return &file->pub;
 }
 
-/* Space that was taken behind the end of the file; a part of it may have been before there was
- * no more. */
+/* Space taken behind the end of the file, maybe not all that was asked for. */
 static void ordered_give_back(struct ordered_file *file)
 {
 	struct stat status;
@@ -170,7 +156,7 @@ static herr_t ordered_close(H5FD_t *base)
 	/* After a flush, or a failed flush: the blocks that are still held are never written. */
 	sl_held_clear(&file->held);
 	count_held(file);
-	sl_ordered_forget_places(file);
+	sl_ordered_forget_space(file);
 	/* Nothing was changed: the file is as it was found, unless others change it. */
 	if (file->left_word && file->process == getpid() && !sl_ordered_check_length(file))
 		sl_word_write(file->fd, file->left_word);
@@ -193,11 +179,9 @@ static int ordered_compare(const H5FD_t *left, const H5FD_t *right)
 	return a->inode < b->inode ? -1 : a->inode > b->inode;
 }
 
-/*
- * HDF5 must not gather metadata into larger writes nor allocate ahead: each block comes as a
- * write of its own with its type, and the end of the allocations is the end of the used bytes.
- * HDF5 must not look up the name, which a file may not have yet.
- */
+/* HDF5 must not gather metadata into larger writes nor allocate ahead: each block is a write with
+ * its type, and allocations end where used bytes do. It must not look up a name that a file may not
+ * have yet. */
 static herr_t ordered_query(const H5FD_t *base, unsigned long *flags)
 {
 	(void)base;
@@ -213,8 +197,7 @@ static herr_t ordered_get_handle(H5FD_t *base, hid_t fapl, void **out)
 	return 0;
 }
 
-/* Locks as HDF5's own driver does. HDF5 calls it unless HDF5_USE_FILE_LOCKING or the fapl says
- * no. */
+/* As HDF5's own driver. HDF5 calls it unless HDF5_USE_FILE_LOCKING or the fapl says no. */
 static herr_t lock_as(struct ordered_file *file, int how)
 {
 	if (flock(file->fd, how | LOCK_NB) == 0 || (errno == ENOSYS && file->ignores_missing_locks))
@@ -247,17 +230,17 @@ static void begin_change(struct ordered_file *file)
 static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t size)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
-	haddr_t start, place = 0;
+	haddr_t start, spare = 0;
 
 	(void)dxpl;
 	begin_change(file);
 	start = file->eoa = SL_MAX(file->eoa, file->granted);
-	if (type == H5FD_MEM_DRAW && file->vfd->given)
-		return file->vfd->given;
+	if (type == H5FD_MEM_DRAW && file->vfd->chunk && file->vfd->chunk->in.granted)
+		return file->vfd->chunk->in.granted;
 	if (type == H5FD_MEM_DRAW && !file->vfd->pages)
-		place = sl_ordered_take(file, size);
-	if (place)
-		return place;
+		spare = sl_ordered_take(file, size);
+	if (spare)
+		return spare;
 	if (type == H5FD_MEM_DRAW ? file->vfd->pages
 	                          : size <= PAGE && start / PAGE != (start + size - 1) / PAGE)
 		start = (start + PAGE - 1) / PAGE * PAGE;
@@ -270,33 +253,37 @@ static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t 
 	return start;
 }
 
+/* The chunk that has old space, until HDF5 frees it; NULL: none. */
+static struct sl_vfd_chunk *chunk_moving(const struct sl_ordered_vfd *vfd)
+{
+	struct sl_vfd_chunk *chunk = vfd->chunk;
+
+	return chunk && chunk->in.old_bytes && !chunk->out.old_freed ? chunk : NULL;
+}
+
 /* Nothing is given back at once: the file may still refer to it. */
 static herr_t ordered_free(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start, hsize_t size)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
-	struct sl_ordered_vfd *vfd = file->vfd;
+	struct sl_vfd_chunk *chunk = chunk_moving(file->vfd);
 
 	(void)type, (void)dxpl;
-	if (!vfd->moved_bytes || start != vfd->moved || size != vfd->moved_bytes)
+	if (!chunk || start != chunk->in.old_start || size != chunk->in.old_bytes)
 		return 0;
-	vfd->moved_bytes = 0;
+	chunk->out.old_freed = true;
 	sl_ordered_moved(file, start, size);
 	return 0;
 }
 
-/*
- * HDF5 reuses freed space at once from its own list; only space at the end of the file goes to
- * the driver. So the driver reports, for raw data, the end of the moving chunk as the end of
- * the file until the chunk is freed. Metadata may grow where it is the last in the file, so space
- * that others were given counts.
- */
+/* HDF5 reuses freed space at once from its own list; only space at the end of the file goes to the
+ * driver. So for raw data the driver reports the end of the old space as the end of the file until
+ * it is freed. Metadata may grow at the end of the file, so granted space counts. */
 static haddr_t ordered_get_eoa(const H5FD_t *base, H5FD_mem_t type)
 {
 	const struct ordered_file *file = (const struct ordered_file *)base;
-	const struct sl_ordered_vfd *vfd = file->vfd;
+	const struct sl_vfd_chunk *chunk = type == H5FD_MEM_DRAW ? chunk_moving(file->vfd) : NULL;
 
-	return type == H5FD_MEM_DRAW && vfd->moved_bytes ? vfd->moved + vfd->moved_bytes
-	                                                 : SL_MAX(file->eoa, file->granted);
+	return chunk ? chunk->in.old_start + chunk->in.old_bytes : SL_MAX(file->eoa, file->granted);
 }
 
 static herr_t ordered_set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t end)
@@ -343,68 +330,6 @@ static herr_t ordered_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 	return 0;
 }
 
-/* In tmpfs a page costs more if its space was taken before, so space is taken there only when
- * little is left. */
-static bool has_plenty(const struct ordered_file *file, haddr_t bytes)
-{
-	struct statfs system;
-
-	return !fstatfs(file->fd, &system) && system.f_type == TMPFS_MAGIC &&
-	       (haddr_t)system.f_bavail * (haddr_t)system.f_bsize > PLENTY + bytes;
-}
-
-/* From max(eof, taken) on, behind the end of the file; -errno. */
-static int ordered_take_space(struct ordered_file *file, haddr_t end)
-{
-	haddr_t from = SL_MAX(file->eof, file->taken);
-	int done;
-
-	done = TEMP_FAILURE_RETRY(fallocate(file->fd, FALLOC_FL_KEEP_SIZE, from, end - from));
-	file->taken = done ? from : end;
-	return done ? -errno : 0;
-}
-
-int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes)
-{
-	struct ordered_file *file;
-	haddr_t end;
-	int err = 0;
-
-	sl_mutex_lock(&vfd->mutex);
-	file = vfd->file;
-	end = file ? SL_MAX(file->eoa, file->granted) + bytes + AHEAD + vfd->ahead : 0;
-	if (file && !vfd->error && SL_MAX(file->eof, file->taken) < end &&
-	    !has_plenty(file, bytes)) {
-		err = ordered_take_space(file, end + STEP);
-		if (err)
-			err = ordered_take_space(file, end);
-		/* Where the file system cannot, it is not asked again, and the write sees. */
-		if (err && !sl_is_full(err))
-			file->taken = LAST_ADDRESS;
-	}
-	sl_mutex_unlock(&vfd->mutex);
-	return sl_is_full(err) ? err : 0;
-}
-
-int sl_ordered_vfd_grant(struct sl_ordered_vfd *vfd, uint64_t bytes, bool page, uint64_t *place)
-{
-	struct ordered_file *file;
-	int err;
-
-	sl_mutex_lock(&vfd->mutex);
-	file = vfd->file;
-	err = vfd->error ? vfd->error : file ? sl_ordered_check_length(file) : -EIO;
-	if (!err) {
-		*place = SL_MAX(file->eoa, file->granted);
-		*place = page ? (*place + PAGE - 1) / PAGE * PAGE : *place;
-		err = sl_ordered_reserve(file, *place + bytes);
-	}
-	if (!err)
-		file->granted = *place + bytes;
-	sl_mutex_unlock(&vfd->mutex);
-	return err;
-}
-
 static int write_raw(struct ordered_file *file, haddr_t start, size_t size, const void *bytes)
 {
 	int err = sl_ordered_check_length(file);
@@ -418,30 +343,30 @@ static int write_raw(struct ordered_file *file, haddr_t start, size_t size, cons
 	return err;
 }
 
-static bool is_lent(const struct ordered_file *file, const void *bytes, size_t size)
+static bool is_of_chunk(const struct sl_vfd_chunk *chunk, const void *bytes, size_t size)
 {
-	const char *first = file->vfd->lent, *at = bytes;
+	const char *first = chunk ? chunk->in.bytes : NULL, *at = bytes;
 
-	return first && at >= first && at + size <= first + file->vfd->lent_bytes && !file->noted;
+	return first && at >= first && at + size <= first + chunk->in.n;
 }
 
 static int take_raw(struct ordered_file *file, haddr_t start, size_t size, const void *bytes)
 {
+	struct sl_vfd_chunk *chunk = file->vfd->chunk;
 	int err = sl_held_forget(&file->held, start, start + size);
 
-	if (err || !is_lent(file, bytes, size))
+	if (err || file->noted || !is_of_chunk(chunk, bytes, size))
 		return err ? err : write_raw(file, start, size, bytes);
-	file->vfd->lent_place = start;
-	if (file->vfd->given)
+	chunk->out.start = start;
+	if (chunk->in.granted)
 		return 0;
-	file->noted = (const char *)bytes + file->vfd->lent_from;
-	file->noted_start = start + file->vfd->lent_from;
-	file->noted_size = file->vfd->lent_to ? file->vfd->lent_to - file->vfd->lent_from : size;
+	file->noted = (const char *)bytes + chunk->in.from;
+	file->noted_start = start + chunk->in.from;
+	file->noted_size = chunk->in.to ? chunk->in.to - chunk->in.from : size;
 	return 0;
 }
 
-/* Returns whether this is a block of texts, which HDF5 treats as raw data and rewrites in
- * place, in H5Fflush. */
+/* Whether it is a block of texts: HDF5 treats it as raw data and rewrites it in H5Fflush. */
 static bool is_texts(const void *bytes, size_t size)
 {
 	return size > 4 && size <= PAGE && memcmp(bytes, "GCOL", 4) == 0;
@@ -495,7 +420,7 @@ static herr_t ordered_flush(H5FD_t *base, hid_t dxpl, hbool_t closing)
 	return closing ? 0 : ordered_tell(err, vfd->error_offset, "flushing");
 }
 
-int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t place, const void *bytes, size_t n)
+int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t start, const void *bytes, size_t n)
 {
 	struct ordered_file *file;
 	int err = -EIO;
@@ -505,7 +430,7 @@ int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t place, const void
 	if (file && !vfd->error)
 		err = sl_ordered_turn_word(file, true);
 	if (!err)
-		err = sl_ordered_write_all(file, place, n, bytes);
+		err = sl_ordered_write_all(file, start, n, bytes);
 	if (!err)
 		err = sl_ordered_barrier(file);
 	if (!err)
@@ -543,8 +468,6 @@ int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd, bool again)
 	if (!vfd->file && !vfd->error)
 		vfd->error = -EIO; /* HDF5 was taken down meanwhile */
 	err = vfd->file ? write_left(vfd->file, again) : vfd->error;
-	vfd->lent = NULL;
-	vfd->lent_from = vfd->lent_to = 0;
 	sl_mutex_unlock(&vfd->mutex);
 	if (!before)
 		ordered_tell(vfd->error, vfd->error_offset, "writing");
@@ -584,8 +507,8 @@ static const H5FD_class_t ordered_class = {
 	.flush = ordered_flush,
 	.lock = ordered_lock,
 	.unlock = ordered_unlock,
-	/* As HDF5 has it, but for the places of names that have moved: until the next flush the
-	 * file refers to them, and only names may come there. */
+	/* As HDF5 has it, but for old space of names: until the next flush the file refers to it,
+	 * and only names may come there. */
 	.fl_map = {H5FD_MEM_SUPER, H5FD_MEM_SUPER, H5FD_MEM_SUPER, H5FD_MEM_DRAW, H5FD_MEM_DRAW,
                    H5FD_MEM_LHEAP, H5FD_MEM_SUPER},
 };

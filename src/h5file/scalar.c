@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scalars: datasets of a number for each frame, beside the dataset of the frames. Called by the
- * file thread. */
+/* Scalars: datasets with a number for each frame, beside the frames' dataset.
+ * Threads: the file thread. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -30,13 +30,17 @@ static herr_t scalar_write(const struct sl_h5_scalar *scalar)
 static int scalar_flush(struct sl_h5_file *file, struct sl_h5_scalar *scalar)
 {
 	hsize_t end = scalar->start + scalar->count;
+	struct sl_vfd_chunk chunk = {
+		.in = {.bytes = scalar->pending, .n = scalar->count * sizeof(double)}};
+	bool done;
 
 	if (!scalar->count)
 		return 0;
-	file->vfd.lent = scalar->pending;
-	file->vfd.lent_bytes = scalar->count * sizeof(double);
-	if ((end > scalar->extent && H5Dset_extent(scalar->id, &end) < 0) ||
-	    scalar_write(scalar) < 0 || sl_h5_settle(file))
+	done = end <= scalar->extent || H5Dset_extent(scalar->id, &end) >= 0;
+	file->vfd.chunk = &chunk;
+	done = done && scalar_write(scalar) >= 0;
+	file->vfd.chunk = NULL;
+	if (!done || sl_h5_settle(file))
 		return sl_h5_fail(file, -EIO, "'%s' cannot be written", scalar->name);
 	scalar->extent = SL_MAX(scalar->extent, end);
 	scalar->start = end;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Virtual datasets, whose frames are in datasets of the same name in other files. HDF5 does not open these files here: the
- * driver refuses (ordered_open), because a dataset of frames is neither read nor asked for the length of its sources. Where
- * a source is missing or shorter, readers get the fill value. Called by the file thread.
+ * Virtual datasets: the frames are in other files, in datasets with the same name. HDF5 does not
+ * open these files here: the driver refuses (ordered_open), because a dataset of frames is neither
+ * read nor asked for the length of sources. Where a source is missing or shorter, readers get the
+ * fill value. Threads: the file thread.
  */
 #include <errno.h>
 #include <math.h>

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gives up frames at the end of a dataset, and chunks that a death has left behind its end.
+ * Gives up frames at the end of a dataset, and chunks left behind its end by a death.
  * H5Dset_extent() would take chunks out of the index before the header says so, and the file
  * would show frames of zeroes until then. Here the file is changed while HDF5 does not have the
  * dataset in memory: first the 8 bytes of the extent in the header, then, from the root of the
  * index down, the head of each node that loses entries. It is valid after each of these writes.
- * Nodes that are cut off stay where they are, unused; the driver gets the space of chunks.
- * Called by the file thread.
+ * Detached nodes stay, unused; the driver gets the chunks' space. Threads: the file thread.
  */
 #include <errno.h>
 #include <string.h>
@@ -15,8 +14,7 @@
 #include "h5file/h5file_internal.h"
 #include "h5file/ordered_internal.h"
 
-/* A header of version 1: the bytes of its messages are said at 8, and the first of them is at
- * 16. */
+/* A header of version 1: the number of bytes of messages is at 8, and the first of these at 16. */
 #define BLOCK_BYTES 8
 #define FIRST       16
 /* A message: its type and length, and at 8 its contents. */
@@ -94,12 +92,10 @@ static int node_read(const struct cut *cut, uint64_t at, unsigned above, uint64_
 	return head[5] < above && n <= PAGE && header_read(fd, at, out, n) ? count : -EIO;
 }
 
-/*
- * Takes the chunks from an offset on out of a node and those below it; off: only gives their space
- * away, because the node itself is out. Where a death came between the writes of a split, half
- * the entries of a node are in the node before it, too, and may be out of date there: those go as
- * well, and their space is another's. So the last entries come first.
- */
+/* Takes chunks from an offset on out of a node and those below it; off: only gives their space
+ * away, because the node itself is out. Where a death came between the writes of a split, half the
+ * entries are in the node before, too, and may be out of date there: they go as well, and their
+ * space is another's. So the last entries come first. */
 static int node_cut(struct cut *cut, uint64_t address, unsigned above, const uint64_t *from,
                     bool off)
 {
@@ -154,8 +150,7 @@ static int index_cut(struct cut *cut, const uint8_t *layout, uint64_t frames)
 	return root == HADDR_UNDEF ? 0 : node_cut(cut, root, 256, from, false);
 }
 
-/* Called with nothing to flush, on a file that was opened so that closed objects leave HDF5's
- * memory. */
+/* Called with nothing to flush. The file was opened so that closed objects leave HDF5's memory. */
 int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_t extent,
                    uint64_t frames)
 {

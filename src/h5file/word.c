@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The word of a file of frames: its lock and its value for the writer, and the calls of readers
- * (<sluice/frames.h>). A reader's handle is used by a single thread at a time. */
+/* The word of a file with frames: lock, value, and the calls of <sluice/frames.h> for readers.
+ * Threads: a writer's; a reader's handle is used by a single thread at a time. */
 #include "h5file/word.h"
 
 #include <endian.h>
@@ -21,8 +21,7 @@ struct word {
 	uint64_t word; /* little endian */
 };
 
-/* ------------------------------------------------------------------------------------ the
- * writer */
+/* -------------------------------------------------------------------------------------- writer */
 
 static struct flock word_range(short type)
 {
@@ -59,8 +58,7 @@ int sl_word_write(int fd, uint64_t number)
 	return pwrite(fd, &word, sizeof(word), SL_WORD_PLACE) < 0 ? -errno : 0;
 }
 
-/* ----------------------------------------------------------------------------------- its
- * readers */
+/* ------------------------------------------------------------------------------------- readers */
 
 struct sluice_frames {
 	char *path;

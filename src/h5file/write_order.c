@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The order of writes: the file of the ordered driver, which is valid after each single write.
- * Called by the driver, with its mutex, on the thread that is in HDF5 or in settle.
+ * Threads: the driver's, with its mutex: in HDF5, or in settle.
  *
- * Raw data is written at once, to places that nothing in the file refers to; or other processes
+ * Raw data is written at once, to space that nothing in the file refers to; or other processes
  * have written it, where sl_ordered_vfd_grant() has given them space. Metadata is held back, and a
  * flush writes it in this order:
  *
@@ -23,15 +23,15 @@
  * Except for new blocks, concurrent readers may see a mix of old and new blocks. The word of
  * the file (word.h) tells them: it is odd from the first of these writes to the last.
  *
- * A write that crosses a page may be cut there when the process is killed. So metadata blocks
- * are placed inside a page, and the file gets its space before the first of these writes. If
- * another program has placed a leaf across two pages, it is written in two steps if it only
- * grows; all other such blocks are exposed to a kill inside the call that writes them.
+ * A kill may cut a write at the end of a page. So metadata blocks are placed inside a page, and the
+ * file gets its space before the first of these writes. A leaf across two pages, of another
+ * program, is written in two steps if it only grows; all other such blocks are exposed to a kill
+ * inside the call that writes them.
  *
  * None of these writes needs HDF5's lock. A chunk is in the caller's memory, HDF5 only gives it
- * a place, and nothing reads it before the flush. A flush writes the driver's copies of the
- * blocks; HDF5 takes them for written, and reads are served from the copies until they are.
- * Only calls of the driver change them, which the mutex excludes.
+ * space, and nothing reads it before the flush. A flush writes the driver's copies of the blocks;
+ * HDF5 takes them for written, and reads get the copies until then. Only calls of the driver change
+ * them, under the mutex.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@
 #include "h5file/ordered_internal.h"
 #include "h5file/word.h"
 
-/* The first bytes of a local heap, and where among them HDF5 says which place for names is free. */
+/* The first bytes of a local heap, and where they say which bytes for names are free. */
 #define HEAP_HEAD 32
 #define HEAP_FREE 16
 
@@ -67,11 +67,9 @@ int sl_ordered_keep_error(struct ordered_file *file, int error, uint64_t offset)
 	return error;
 }
 
-/*
- * Another program may truncate the file: HDF5 itself calls open(2) with O_TRUNC before it asks
- * for the lock. Then the file would be filled behind its new end, with nothing before. So its
- * length is compared before each write of raw data, and with its word before each flush.
- */
+/* Another program may truncate the file: HDF5 itself calls open(2) with O_TRUNC before it asks for
+ * the lock. Then the file would be filled behind its new end, with nothing before. So its length is
+ * compared before each write of raw data, and with its word before each flush. */
 int sl_ordered_check_length(const struct ordered_file *file)
 {
 	off_t length = lseek(file->fd, 0, SEEK_END); /* quicker than fstat() */
@@ -133,8 +131,8 @@ bool sl_is_full(int error)
 
 /* ------------------------------------------------------------------------------------- held */
 
-/* Returns whether it is the header of a dataset with a single dimension, as scalars are. In version 1 messages begin at 16,
- * with their type and length; the type 1 is a dataspace, which has its rank 9 bytes from there. */
+/* Whether it is the header of a dataset with a single dimension, as scalars are. In version 1
+ * messages begin at 16, with type and length; type 1 is a dataspace, its rank 9 bytes on. */
 static bool is_column(const uint8_t *bytes, size_t size)
 {
 	for (size_t at = 16; bytes[0] == 1 && at + 10 <= size;
@@ -236,11 +234,9 @@ static unsigned entries_of(const uint8_t *node)
 	return node[6] | node[7] << 8;
 }
 
-/*
- * Returns where to divide a block that another program has placed across two pages; 0: nowhere.
- * A leaf that grows has its new entries at its end and their number at its start: written from
- * its end, it has either all entries or the old entries.
- */
+/* Returns where to divide another program's block across two pages; 0: nowhere. A growing leaf has
+ * new entries at its end and their number at its start: written from its end, it has either all
+ * entries or the old entries. */
 static uint64_t where_to_cut(struct ordered_file *file, const struct sl_held_block *block)
 {
 	uint64_t start = block->range.start, end = block->range.end;
@@ -285,12 +281,10 @@ int sl_ordered_turn_word(struct ordered_file *file, bool odd)
 	return step_word(file, 1);
 }
 
-/*
- * HDF5 links the free places among the names of a group through these places themselves, and
- * refuses a group where a new name lies in a place that its head calls free. So the heads say
- * first that nothing is free, then the names are written, and then the heads, which may send
- * readers to another block of names.
- */
+/* HDF5 links the free bytes among a group's names through these bytes themselves, and refuses a
+ * group where a new name lies in bytes that its head calls free. So the heads say first that
+ * nothing is free, then the names are written, and then the heads, which may send readers to
+ * another block of names. */
 static int seal_heaps(struct ordered_file *file, struct sl_held_block **blocks)
 {
 	static const uint8_t none[8] = {1};
@@ -343,8 +337,7 @@ static int write_held(struct ordered_file *file, struct sl_held_block **blocks, 
 	return err;
 }
 
-/* Returns whether HDF5 has written everything: then the superblock has the end of its
- * allocations, too. */
+/* Whether HDF5 has written everything, also the end of its allocations in the superblock. */
 bool sl_ordered_is_complete(const struct ordered_file *file)
 {
 	return file->eoa == file->flushed_eoa || file->superblock;

@@ -2,8 +2,8 @@
 /*
  * libsluice-mpi: the transport of a writer that the ranks of a communicator share. It knows the public headers only.
  *
- * Every call of MPI is made by the thread that is in a function of the transport, with its mutex; MPI_Finalize() comes
- * in by an attribute of MPI_COMM_SELF, with the same mutex, after which there are no calls any more.
+ * Threads: the thread in a function of the transport makes the calls of MPI, with its mutex; MPI_Finalize() comes in by an
+ * attribute of MPI_COMM_SELF, with the same mutex, after which there are no calls any more.
  */
 #include <errno.h>
 #include <limits.h>

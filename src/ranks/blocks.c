@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks of an array: whether they are the array, and which rank has which chunk. No state; any thread. */
+/* Blocks of an array: whether they are all of it, and the rank for each chunk.
+ * Threads: any. No state. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 
 #include "ranks/ranks_internal.h"
 
-/* A part of the array. */
+/* A range in each dimension. */
 struct box {
 	uint64_t start[SLUICE_FRAME_RANK_MOST], end[SLUICE_FRAME_RANK_MOST];
 };
@@ -107,7 +108,7 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
 	return a;
 }
 
-/* Elements that the last chunk has beyond the array: at most an eighth of it is acceptable. */
+/* Whether the last chunk has too many elements beyond the array: more than an eighth of it. */
 static bool chunk_wastes(uint64_t length, uint64_t size)
 {
 	uint64_t rest = length % size;
@@ -115,7 +116,7 @@ static bool chunk_wastes(uint64_t length, uint64_t size)
 	return rest && (size - rest) > length / 8;
 }
 
-/* The size of a chunk that is closest to the wanted size and divides `unit`, or that size if there is none near. */
+/* The next smaller size that divides `unit`, or the wanted size if none is near. */
 static uint64_t chunk_near(uint64_t unit, uint64_t wanted, uint64_t length)
 {
 	for (uint64_t size = SL_MIN(wanted, unit); size && size * 4 >= wanted; size--)
@@ -172,7 +173,7 @@ struct sharing {
 		across[SLUICE_FRAME_RANK_MOST]; /* chunks of the block */
 };
 
-/* A chunk of the block: its number in the dataset, and its elements. */
+/* A chunk by its number in the block: returns the number in the dataset. */
 static uint64_t block_chunk_at(const struct sharing *sh, size_t number, struct box *box)
 {
 	const struct sl_h5_layout *layout = sh->layout;
@@ -188,7 +189,7 @@ static uint64_t block_chunk_at(const struct sharing *sh, size_t number, struct b
 	return chunk;
 }
 
-/* The part of a chunk that a rank has; a rank of another file has none. */
+/* The elements of a chunk in the block of a rank; none, if it uses another file. */
 static struct box box_in(const struct sharing *sh, const struct box *chunk, int rank)
 {
 	struct box block = {0};
@@ -198,7 +199,7 @@ static struct box box_in(const struct sharing *sh, const struct box *chunk, int 
 	return box_common(sh->layout->rank, chunk, &block);
 }
 
-/* Returns the rank that has a chunk. alone: it has all elements of it. */
+/* Returns the rank to store a chunk, with most elements. alone: this rank has all of them. */
 static int chunk_owner(const struct sharing *sh, const struct box *chunk, bool *alone)
 {
 	unsigned rank = sh->layout->rank;
@@ -208,8 +209,8 @@ static int chunk_owner(const struct sharing *sh, const struct box *chunk, bool *
 
 	*alone = box_elements(rank, &own) == box_elements(rank, chunk);
 	for (int r = 0; !*alone && r < sh->ranks; r++) {
-		struct box part = box_in(sh, chunk, r);
-		uint64_t elements = box_elements(rank, &part);
+		struct box common = box_in(sh, chunk, r);
+		uint64_t elements = box_elements(rank, &common);
 
 		owner = elements > most ? r : owner;
 		most = SL_MAX(most, elements);
@@ -217,7 +218,7 @@ static int chunk_owner(const struct sharing *sh, const struct box *chunk, bool *
 	return owner;
 }
 
-/* The parts of a chunk of this rank that others have. */
+/* Other ranks' parts of a chunk. */
 static int add_parts(struct sharing *sh, size_t cell, const struct box *chunk)
 {
 	struct sl_share *share = sh->share;
@@ -250,7 +251,7 @@ static int add_parts(struct sharing *sh, size_t cell, const struct box *chunk)
 
 enum { CHUNK_SENT, CHUNK_ALONE, CHUNK_SHARED, CHUNK_KINDS };
 
-/* Adds the chunks of a kind, so that those of each kind follow each other. */
+/* Adds the chunks of a kind, which follow each other. */
 static int add_cells(struct sharing *sh, size_t chunks, int kind)
 {
 	struct sl_share *share = sh->share;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sink of a rank's writer. The file thread writes chunks to places that rank 0 has given, and posts the messages;
- * the thread of the link, or the program in calls of the writer, takes the answers.
+ * The sink of a rank's writer: chunks are written to space from rank 0, and rank 0 is told where.
+ *
+ * Threads: the file thread writes chunks and posts messages; the thread of the link, or the program
+ * in calls of the writer, takes answers.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +14,7 @@
 #include "ranks/ranks_internal.h"
 
 #define PUMP_NS ((int64_t)200000)
-/* For rank 0 to name the ranks that are missing. */
+/* For rank 0 to name the missing ranks. */
 #define LATE_NS ((int64_t)1000000000)
 
 static struct sl_client *client_of_sink(struct sl_sink *sink)
@@ -29,32 +31,32 @@ struct sl_client *sl_client_of(struct sluice_writer *w)
 
 static void client_answer(struct sl_client *client, struct sl_rank_message *message)
 {
-	bool placed = message->kind == SL_MESSAGE_PLACE;
+	bool space = message->kind == SL_MESSAGE_SPACE;
 	struct sl_rank_message **answer;
 
 	sl_mutex_lock(&client->mutex);
-	answer = &client->locked.answers[placed ? SL_ANSWER_PLACE : SL_ANSWER_STEP];
+	answer = &client->locked.answers[space ? SL_ANSWER_SPACE : SL_ANSWER_STEP];
 	if (message->kind == SL_MESSAGE_OVER) {
 		client->locked.over = true;
-	} else if (placed || message->series == client->locked.step) {
+	} else if (space || message->result.step == client->locked.step) {
 		free(*answer);
 		*answer = message;
 		message = NULL;
 	}
 	pthread_cond_broadcast(&client->answer);
 	sl_mutex_unlock(&client->mutex);
-	/* After a time-out an answer comes that nobody expects. */
+	/* After a time-out nobody expects the answer. */
 	free(message);
 }
 
-/* Rank 0 has failed, or has heard that another has; over: or there is no way to it. */
+/* Rank 0 has failed, or has heard of a failed rank; over: or there is no way to it. */
 static void client_failed(struct sl_client *client, int error, const char *sentence, bool over)
 {
 	sl_mutex_lock(&client->mutex);
 	client->locked.told = true;
 	client->locked.over |= over;
 	sl_mutex_unlock(&client->mutex);
-	/* First the writer, for which this is not the same as the end of the file thread's waits. */
+	/* First the writer: waits of the file thread end with its error. */
 	if (client->writer)
 		sl_writer_fail(client->writer, error, sentence);
 	sl_mutex_lock(&client->mutex);
@@ -73,8 +75,7 @@ static struct sl_rank_series *client_series_locked(struct sl_client *client, uin
 	return rs && rs->series ? rs : NULL;
 }
 
-/* The part of a chunk that comes from a rank; parts are in the order of chunks, and those of a chunk in that of ranks.
- * The number of parts: there is none. */
+/* Finds a part by chunk and rank, in this order. The number of parts: there is none. */
 static size_t part_find(const struct sl_share *share, uint64_t chunk, int from)
 {
 	size_t low = 0, high = share->part_count;
@@ -94,31 +95,34 @@ static size_t part_find(const struct sl_share *share, uint64_t chunk, int from)
 	return share->part_count;
 }
 
-/* Returns false if the message is wrong. A part that is taken belongs to the file thread, which frees it. */
+/* Returns false if the message is wrong. A part belongs to the file thread from then on. */
 static bool client_take_locked(struct sl_client *client, struct sl_rank_message **message)
 	SL_REQUIRES(&client->registry)
 {
 	struct sl_rank_message *of = *message;
-	struct sl_rank_series *rs = client_series_locked(client, of->series);
+	struct sl_rank_series *rs;
 	bool good;
 
 	if (of->kind == SL_MESSAGE_LEFT) {
-		good = of->a < (uint64_t)client->ranks;
+		rs = client_series_locked(client, of->left.series);
+		good = of->left.rank < (uint64_t)client->ranks;
 		if (good)
-			client->registered.closed[of->a] = true;
+			client->registered.closed[of->left.rank] = true;
 		if (good && rs)
-			sl_series_last(rs->series, of->frame, (int)of->a);
+			sl_series_last(rs->series, of->left.frame, (int)of->left.rank);
 		return good;
 	}
 	if (of->kind == SL_MESSAGE_STATE) {
+		rs = client_series_locked(client, of->state.series);
 		good = of->n == sizeof(struct sl_rank_names);
 		if (good && rs)
-			sl_series_progress(rs->series, of->a, of->b,
+			sl_series_progress(rs->series, of->state.complete, of->state.visible,
 			                   (const struct sl_rank_names *)(of + 1));
 		return good;
 	}
-	good = rs && sl_series_take_part(rs->series, part_find(rs->share, of->a, of->from),
-	                                 of->frame, of, sizeof(*of) + of->n);
+	rs = client_series_locked(client, of->part.series);
+	good = rs && sl_series_take_part(rs->series, part_find(rs->share, of->part.chunk, of->from),
+	                                 of->part.frame, of, sizeof(*of) + of->n);
 	*message = good ? NULL : of;
 	return good;
 }
@@ -132,7 +136,7 @@ void sl_client_take(void *argument, struct sl_rank_message *message)
 	switch (message->kind) {
 	case SL_MESSAGE_RESULT:
 	case SL_MESSAGE_OVER:
-	case SL_MESSAGE_PLACE:
+	case SL_MESSAGE_SPACE:
 		client_answer(client, message);
 		return;
 	case SL_MESSAGE_STATE:
@@ -150,12 +154,12 @@ void sl_client_take(void *argument, struct sl_rank_message *message)
 		sl_writer_flushed(client->writer);
 		break;
 	case SL_MESSAGE_FULL:
-		sl_writer_full(client->writer, message->rc);
+		sl_writer_full(client->writer, message->error);
 		break;
 	case SL_MESSAGE_FAILED:
 		snprintf(sentence, sizeof(sentence), "%.*s", (int)message->n,
 		         (const char *)(message + 1));
-		client_failed(client, message->rc, sentence, false);
+		client_failed(client, message->error, sentence, false);
 		break;
 	default:
 		if (client->server) {
@@ -186,7 +190,7 @@ void sl_client_broken(void *argument, int gone, int error)
 
 /* --------------------------------------------------------------------------------------- steps */
 
-/* Waits for an answer; ended by it, a failure, or the deadline. pump: this is a thread of the program. */
+/* Waits for an answer; ended by it, a failure, or the deadline. pump: by the program's thread. */
 static bool client_wait_locked(struct sl_client *client, bool pump, int64_t deadline)
 	SL_REQUIRES(&client->mutex)
 {
@@ -221,8 +225,9 @@ static struct sl_rank_message *client_await(struct sl_client *client, enum sl_an
 int sl_client_step(struct sl_client *client, struct sl_rank_message head, const void *body,
                    size_t n, int64_t deadline, struct sl_rank_message **out)
 {
-	struct sl_rank_message late = {.kind = SL_MESSAGE_LATE, .a = head.kind}, *answer;
-	int rc = head.rc;
+	struct sl_rank_message late = {.kind = SL_MESSAGE_LATE, .result = {.step = head.kind}};
+	struct sl_rank_message *answer;
+	int rc = head.step.rc;
 	bool is_late;
 
 	sl_mutex_lock(&client->mutex);
@@ -239,12 +244,13 @@ int sl_client_step(struct sl_client *client, struct sl_rank_message head, const 
 		return sl_fail(-ETIMEDOUT, "rank 0 does not answer: it has not called this, or its "
 		                           "calls make no progress");
 	if (!answer) {
-		/* Without a writer this rank has refused its arguments. */
+		/* Without a writer this rank has refused the arguments. */
 		rc = client->writer ? sl_writer_check(client->writer) : rc;
 		return rc ? rc : sl_fail(-ECANCELED, "the writer has ended");
 	}
-	rc = answer->rc ? sl_fail(answer->rc, "%.*s", (int)answer->n, (const char *)(answer + 1))
-	                : 0;
+	rc = answer->result.rc;
+	if (rc)
+		sl_fail(rc, "%.*s", (int)answer->n, (const char *)(answer + 1));
 	if (rc || !out)
 		free(answer);
 	else
@@ -254,7 +260,7 @@ int sl_client_step(struct sl_client *client, struct sl_rank_message head, const 
 
 void sl_client_end(struct sl_client *client, bool keep, bool pump)
 {
-	struct sl_rank_message head = {.kind = SL_MESSAGE_END, .a = !keep};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_END, .discarded = !keep};
 
 	sl_link_tell(&client->link, 0, &head, NULL, 0);
 	sl_mutex_lock(&client->mutex);
@@ -264,28 +270,25 @@ void sl_client_end(struct sl_client *client, bool keep, bool pump)
 	sl_mutex_unlock(&client->mutex);
 }
 
-/* -------------------------------------------------------------------------------------- places */
+/* --------------------------------------------------------------------------------------- space */
 
-/* Makes sure that there is space for n bytes. waiting: that follow soon. */
-static int client_take_place(struct sl_client *client, size_t n, uint64_t waiting)
+/* Gets space for n bytes, if it has none. waiting: bytes to come soon. */
+static int client_take_space(struct sl_client *client, size_t n, uint64_t waiting)
 {
-	struct sl_rank_message head = {.kind = SL_MESSAGE_WANT,
-	                               .a = n + waiting,
-	                               .b = n,
-	                               .place = client->place,
-	                               .bytes = client->left};
+	struct sl_rank_message head = {
+		.kind = SL_MESSAGE_WANT,
+		.want = {.bytes = n + waiting, .least = n, .rest = client->space}};
 	struct sl_rank_message *answer;
 	bool late;
 
-	if (n <= client->left)
+	if (n <= client->space.bytes)
 		return 0;
 	sl_link_tell(&client->link, 0, &head, NULL, 0);
-	/* Ended by rank 0, or the failure or discard of this writer. */
-	answer = client_await(client, SL_ANSWER_PLACE, false, SL_FOREVER, &late);
+	/* Ended by rank 0, or by this writer's failure or discard. */
+	answer = client_await(client, SL_ANSWER_SPACE, false, SL_FOREVER, &late);
 	if (!answer)
 		return sl_fail(-ECANCELED, "the writer has ended");
-	client->place = answer->place;
-	client->left = answer->bytes;
+	client->space = answer->space;
 	free(answer);
 	return 0;
 }
@@ -298,7 +301,7 @@ static int client_write(struct sl_client *client, const char *bytes, size_t n, u
 
 		if (err == -EINTR)
 			continue;
-		if ((err == -ENOSPC || err == -EDQUOT) && sl_file_thread_full(client->writer, err))
+		if ((err == -ENOSPC || err == -EDQUOT) && sl_disk_full(client->writer, err))
 			continue;
 		if (err)
 			return sl_fail(err, "rank %d cannot write '%s' at byte %llu: %s",
@@ -313,11 +316,11 @@ static int client_write(struct sl_client *client, const char *bytes, size_t n, u
 
 /* -------------------------------------------------------------------------------------- frames */
 
-/* Begins the message of a frame: scalars, then records. */
+/* Begins a frame's message: scalars, then records. */
 static int frame_message(struct sl_rank_series *rs, uint64_t frame)
 {
-	struct sl_rank_message head = {
-		.kind = SL_MESSAGE_FRAME, .series = rs->index, .frame = frame};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_FRAME,
+	                               .frame = {.series = rs->index, .frame = frame}};
 	size_t scalars = rs->scalars * sizeof(double);
 
 	if (!rs->frame)
@@ -335,11 +338,11 @@ static void part_sent(struct sl_outgoing *out)
 {
 	struct sl_rank_series *rs = out->user;
 
-	sl_series_sent(rs->series, out->head.frame);
+	sl_series_sent(rs->series, out->head.part.frame);
 	free(out);
 }
 
-/* The bytes of the message are memory of the share. */
+/* The message lies in the share's memory. */
 static int send_part(struct sl_client *client, struct sl_rank_series *rs,
                      const struct sl_sink_chunk *chunk)
 {
@@ -349,9 +352,7 @@ static int send_part(struct sl_client *client, struct sl_rank_series *rs,
 	if (!out)
 		return sl_fail(-ENOMEM, "no memory");
 	out->head = (struct sl_rank_message){.kind = SL_MESSAGE_PART,
-	                                     .series = rs->index,
-	                                     .frame = chunk->frame,
-	                                     .a = cell->chunk};
+	                                     .part = {rs->index, chunk->frame, cell->chunk}};
 	memcpy((void *)(uintptr_t)chunk->bytes, &out->head, sizeof(out->head));
 	out->bytes = chunk->bytes;
 	out->n = chunk->length;
@@ -372,20 +373,20 @@ static int client_store(struct sl_sink *sink, const struct sl_sink_chunk *chunk)
 		return rc;
 	if (chunk->number < chunk->share->sent)
 		return send_part(client, rs, chunk);
-	rc = client_take_place(client, chunk->length, chunk->waiting);
+	rc = client_take_space(client, chunk->length, chunk->waiting);
 	if (!rc)
-		rc = client_write(client, chunk->bytes, chunk->length, client->place);
+		rc = client_write(client, chunk->bytes, chunk->length, client->space.start);
 	if (rc)
 		return rc;
 	record = (struct sl_rank_record *)(frame_scalars(rs) + rs->scalars);
-	record[rs->frame->head.count++] = (struct sl_rank_record){
+	record[rs->frame->head.frame.count++] = (struct sl_rank_record){
 		.chunk = chunk->share->cells[chunk->number].chunk,
-		.place = client->place,
+		.start = client->space.start,
 		.length = (uint32_t)chunk->length,
 		.mask = chunk->mask,
 	};
-	client->place += chunk->length;
-	client->left -= chunk->length;
+	client->space.start += chunk->length;
+	client->space.bytes -= chunk->length;
 	return 0;
 }
 
@@ -396,7 +397,7 @@ static int client_frame(struct sl_sink *sink, struct sl_share *share, uint64_t f
 	struct sl_rank_series *rs = share->user;
 	int rc = frame_message(rs, frame);
 
-	/* Rank 0 cannot bring the bytes of another machine to the disk. */
+	/* Rank 0 cannot bring another machine's bytes to the disk. */
 	if (!rc && client->sync && fdatasync(client->fd))
 		rc = sl_fail(-errno, "rank %d cannot sync '%s': %s", client->rank, client->path,
 		             sl_error_text(-errno));
@@ -404,9 +405,9 @@ static int client_frame(struct sl_sink *sink, struct sl_share *share, uint64_t f
 		return rc;
 	if (rs->scalars)
 		memcpy(frame_scalars(rs), scalars, rs->scalars * sizeof(*scalars));
-	rs->frame->head.error = max_error;
+	rs->frame->head.frame.max_error = max_error;
 	rs->frame->n = sizeof(rs->frame->head) + rs->scalars * sizeof(*scalars) +
-	               rs->frame->head.count * sizeof(struct sl_rank_record);
+	               rs->frame->head.frame.count * sizeof(struct sl_rank_record);
 	sl_link_send(&client->link, 0, rs->frame);
 	rs->frame = NULL;
 	return 0;
@@ -431,7 +432,8 @@ static int client_close(struct sl_sink *sink, bool keep)
 static void client_ended(struct sl_sink *sink, int error, const char *sentence)
 {
 	struct sl_client *client = client_of_sink(sink);
-	struct sl_rank_message head = {.kind = SL_MESSAGE_FAIL, .rc = error};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_FAIL, .error = error};
+	struct sl_outgoing *out = NULL;
 	bool told;
 
 	sl_mutex_lock(&client->mutex);
@@ -440,8 +442,14 @@ static void client_ended(struct sl_sink *sink, int error, const char *sentence)
 	client->locked.told |= !told;
 	pthread_cond_broadcast(&client->answer);
 	sl_mutex_unlock(&client->mutex);
+	/* Not by sl_link_tell(), which ends in the writer's mutex without memory. Rank 0 then hears
+	 * of the end alone, after fewer frames. */
 	if (!told)
-		sl_link_tell(&client->link, 0, &head, sentence, strlen(sentence));
+		out = sl_link_message(&head, strlen(sentence));
+	if (!out)
+		return;
+	memcpy(&out->head + 1, sentence, strlen(sentence));
+	sl_link_send(&client->link, 0, out);
 }
 
 static void client_unclosed(struct sl_sink *sink, struct sl_rank_names *names)
@@ -487,7 +495,7 @@ void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
 	for (size_t i = 0; i < client->registered.series_count; i++) {
 		struct sl_rank_series *rs = client->registered.series[i];
 
-		/* A transport that still has it keeps it. */
+		/* A transport may still read it. */
 		if (!empty && rs->share)
 			rs->share->outgoing = NULL;
 		free(rs->frame);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The HDF5 files of rank 0: one, or with SLUICE_WRITER_NODE_FILES one more for each node. Then the chunks of a rank are in
- * the file of its node, and the first file has virtual datasets. It is flushed last, so that the frames that it counts are
- * in all files. Called by the server's thread, with server->using.
+ * The HDF5 files in rank 0: a single file, or with SLUICE_WRITER_NODE_FILES another for each node.
+ * Then a rank's chunks are in the node's file, and the first file has virtual datasets. It is
+ * flushed last, so that all files have the frames it counts. Threads: the server's, with
+ * server->using.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@ int sl_files_open(struct sl_rank_server *server)
 	size_t count = 1;
 	int rc = 0;
 
-	/* Nodes are in the order of their lowest ranks. */
+	/* Nodes are ordered by their lowest ranks. */
 	for (int r = 0; r < server->ranks; r++) {
 		const struct sl_open_body *body = (void *)(server->rank[r].step + 1);
 		struct sl_server_rank *rank = &server->rank[r];
@@ -90,7 +91,7 @@ static bool source_join(struct sl_h5_source *source, const struct sl_h5_source *
 	return true;
 }
 
-/* The blocks of the ranks, of which those that lie side by side in a file are a single source. Returns their number. */
+/* Joins the ranks' blocks, side by side in a file, to a source. Returns the number of sources. */
 static size_t sources_fill(const struct sl_rank_server *server, const struct sl_server_series *ss,
                            struct sl_h5_source *out)
 {
@@ -116,7 +117,7 @@ static size_t sources_fill(const struct sl_rank_server *server, const struct sl_
 	return count;
 }
 
-/* The first dataset, which is virtual if the others have the chunks. out: NULL in a check, here and below. */
+/* The first dataset, virtual if others have the chunks. out: NULL in a check, here and below. */
 static int first_add(struct sl_rank_server *server, struct sl_server_series *ss,
                      const struct sl_h5_set_options *set, struct sl_h5_dataset **out,
                      uint64_t *first)
@@ -138,8 +139,8 @@ static int first_add(struct sl_rank_server *server, struct sl_server_series *ss,
 	return rc;
 }
 
-/* The dataset in the file of a node has the chunks alone, and as many frames as the first dataset counts. */
-static int part_add(struct sl_rank_server *server, struct sl_server_series *ss, size_t number,
+/* The dataset in a node's file: chunks alone, and as many frames as the first dataset counts. */
+static int node_add(struct sl_rank_server *server, struct sl_server_series *ss, size_t number,
                     const struct sl_h5_set_options *set, struct sl_h5_dataset **out, uint64_t first)
 {
 	struct sl_h5_set_options its = *set;
@@ -148,7 +149,7 @@ static int part_add(struct sl_rank_server *server, struct sl_server_series *ss, 
 
 	its.at = true;
 	its.frame = first;
-	/* All have the chunks and filters of the file of the first node. */
+	/* All have the chunks and filters of the first node's file. */
 	if (number > 1)
 		its.chunk = its.codec = its.shuffle = true;
 	rc = sl_h5_dataset_add(server->files[number].h5, ss->name, &ss->layout, &its, out, &first);
@@ -169,7 +170,7 @@ int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
 	ss->layout.attributes = NULL;
 	ss->layout.scalar_count = ss->layout.attribute_count = ss->layout.precision = 0;
 	for (size_t i = 1; !rc && i < server->file_count; i++)
-		rc = part_add(server, ss, i, set, check ? NULL : &ss->datasets[i], *first);
+		rc = node_add(server, ss, i, set, check ? NULL : &ss->datasets[i], *first);
 	ss->layout.scalar_count = scalars;
 	ss->layout.precision = precision;
 	if (!rc && (ss->layout.gather > 1 || ss->layout.contiguous))
@@ -183,43 +184,43 @@ int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
 	return rc;
 }
 
-/* -------------------------------------------------------------------------------------- places */
+/* --------------------------------------------------------------------------------------- space */
 
-/* Keeps the rest of a place for chunks that fit into it; the smallest are given up. */
+/* Keeps a rest for smaller chunks; the smallest rests are given up. */
 static void rest_keep(struct sl_rank_server *server, struct sl_server_rest rest)
 {
 	struct sl_server_rest *smallest = server->rests;
 
 	for (size_t i = 0; i < SL_SERVER_RESTS; i++)
-		if (server->rests[i].bytes < smallest->bytes)
+		if (server->rests[i].space.bytes < smallest->space.bytes)
 			smallest = &server->rests[i];
-	if (rest.bytes > smallest->bytes)
+	if (rest.space.bytes > smallest->space.bytes)
 		*smallest = rest;
 }
 
-/* No page of a file is written on two nodes: new space has whole pages, and its rest stays on the node. */
-int sl_files_place(struct sl_rank_server *server, const struct sl_rank_message *want,
-                   struct sl_rank_message *out)
+/* No page is written on two nodes: new space has whole pages, and its rest stays on the node. */
+int sl_files_space(struct sl_rank_server *server, const struct sl_rank_message *of,
+                   struct sl_rank_space *out)
 {
-	const struct sl_server_rank *rank = &server->rank[want->from];
+	const struct sl_server_rank *rank = &server->rank[of->from];
+	uint64_t bytes = of->want.bytes, least = of->want.least;
 
-	rest_keep(server, (struct sl_server_rest){want->place, want->bytes, rank->node});
+	rest_keep(server, (struct sl_server_rest){of->want.rest, rank->node});
 	for (size_t i = 0; i < SL_SERVER_RESTS; i++) {
-		struct sl_server_rest *rest = &server->rests[i];
+		struct sl_rank_space *rest = &server->rests[i].space;
 
-		if (rest->bytes < want->b || rest->node != rank->node)
+		if (rest->bytes < least || server->rests[i].node != rank->node)
 			continue;
-		out->place = rest->place;
-		out->bytes = SL_MIN(rest->bytes, want->a);
-		rest->place += out->bytes;
+		*out = (struct sl_rank_space){rest->start, SL_MIN(rest->bytes, bytes)};
+		rest->start += out->bytes;
 		rest->bytes -= out->bytes;
 		return 0;
 	}
-	out->bytes = want->a;
-	/* Several small chunks share what is lost at its end. */
+	out->bytes = bytes;
+	/* The end is lost once for several small chunks. */
 	if (server->node_count > 1)
-		out->bytes = sl_whole_pages(SL_MAX(want->a, want->b < SMALL ? 16 * want->b : 0));
-	return sl_h5_place_take(server->files[rank->file].h5, out->bytes, &out->place);
+		out->bytes = sl_whole_pages(SL_MAX(bytes, least < SMALL ? 16 * least : 0));
+	return sl_h5_space_take(server->files[rank->file].h5, out->bytes, &out->start);
 }
 
 /* -------------------------------------------------------------------------------------- frames */
@@ -234,10 +235,10 @@ static int enter_message(const struct sl_rank_server *server, const struct sl_se
 	uint64_t offset[SLUICE_FRAME_RANK_MOST];
 	int rc = 0;
 
-	for (uint32_t i = 0; !rc && i < message->count; i++) {
+	for (uint32_t i = 0; !rc && i < message->frame.count; i++) {
 		sl_blocks_offset(&ss->layout, records[i].chunk, offset);
-		rc = sl_h5_chunk_enter(dataset, message->frame, offset, records[i].mask,
-		                       records[i].place, records[i].length);
+		rc = sl_h5_chunk_enter(dataset, message->frame.frame, offset, records[i].mask,
+		                       records[i].start, records[i].length);
 	}
 	return rc;
 }
@@ -251,8 +252,8 @@ int sl_files_enter(struct sl_rank_server *server, struct sl_server_series *ss,
 
 	sl_list_each_of (of, &slot->messages, struct sl_rank_message, link) {
 		lowest = lowest && lowest->from < of->from ? lowest : of;
-		chunks += of->count;
-		ss->max_error = SL_MAX(ss->max_error, of->error);
+		chunks += of->frame.count;
+		ss->max_error = SL_MAX(ss->max_error, of->frame.max_error);
 	}
 	if (chunks != ss->chunks)
 		rc = sl_fail(-EPROTO, "frame %llu of '%s' came in %llu chunks instead of %llu",
@@ -266,11 +267,11 @@ int sl_files_enter(struct sl_rank_server *server, struct sl_server_series *ss,
 	return rc;
 }
 
-/* ------------------------------------------------------------------------------- flush and close */
+/* ---------------------------------------------------------------------------- flush and close */
 
 int sl_files_flush(struct sl_rank_server *server)
 {
-	/* A file that is replaced would show the frames of new files. */
+	/* A file to be replaced would show frames from new files. */
 	bool vacates = server->file_count > 1 && !server->flushed;
 	int rc = vacates ? sl_h5_file_vacate(server->files[0].h5) : 0;
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages between ranks. The functions of the transport are called in turns, which a thread of the link takes, or the
- * program's threads. The thread looks for messages again and again, because a transport cannot be waited for: at once
- * after a message, and then more and more rarely. A message that is to be sent wakes it.
+ * Messages between ranks. The transport's functions are called in turns. A thread looks for
+ * messages again and again, because a transport cannot be waited for: at once after a message, and
+ * then more and more rarely. A message to be sent wakes it.
+ * Threads: the link's own, or the program's; any thread sends.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -66,7 +67,7 @@ static void link_fail(struct sl_link *link, int gone, int error)
 	link->failed = true;
 }
 
-/* Begins to send what is new, and ends what is sent. */
+/* Begins to send new messages, and ends those sent. */
 static bool link_send_some(struct sl_link *link)
 {
 	struct sl_list *at, *next;
@@ -169,7 +170,7 @@ int sl_link_open(struct sl_link *link, const struct sluice_transport *t) SL_UNCH
 	return t->thread ? sl_thread_start(&link->thread, "sluice-ranks", link_run, link) : 0;
 }
 
-/* Messages that a transport has and never sent: it may still read them. */
+/* Messages left with a transport, which may still read them. */
 static struct {
 	struct sl_mutex mutex;
 	struct sl_list list; /* guarded by mutex */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a writer that ranks share, and adding a series: calls that all ranks make together. A rank that has to refuse its
- * arguments takes its steps all the same, so that the others hear of it. Called by the program's threads. */
+/*
+ * Calls of all ranks together: opening a writer, and adding a series. A rank with wrong arguments
+ * takes its steps all the same, so that the others hear of it. Threads: the program's.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,7 +30,7 @@ static int transport_check(const struct sluice_transport *t)
 	return 0;
 }
 
-/* Cores of this rank, if they are not divided among the ranks of the node already. */
+/* Cores for this rank, if they are not divided among the node's ranks already. */
 static unsigned cores_of_rank(const struct sluice_transport *t)
 {
 	unsigned cores = sl_cores();
@@ -64,21 +66,21 @@ static struct sl_client *client_new(const struct sluice_transport *t) SL_UNCHECK
 	return client;
 }
 
-/* Strings of a message; NULL: none. */
+/* Strings for a message; NULL: none. */
 struct named {
 	const char *const *list;
 	size_t count;
 };
 #define LISTS 3
 
-/* Takes a step with arguments, of which the names stand behind the others. */
+/* Takes a step with arguments, the names last. */
 static int take_step(struct sl_client *client, struct sl_rank_message head, const void *body,
                      size_t n, const struct named *names, int64_t deadline,
                      struct sl_rank_message **result)
 {
 	char *bytes = NULL;
 	size_t count = 0;
-	FILE *to = head.rc ? NULL : open_memstream(&bytes, &count);
+	FILE *to = head.step.rc ? NULL : open_memstream(&bytes, &count);
 
 	if (to) {
 		fwrite(body, n, 1, to);
@@ -86,11 +88,11 @@ static int take_step(struct sl_client *client, struct sl_rank_message head, cons
 			for (size_t s = 0; names[i].list && s < names[i].count; s++)
 				fwrite(names[i].list[s], strlen(names[i].list[s]) + 1, 1, to);
 	}
-	if (!head.rc && (!to || fclose(to)))
-		head.rc = sl_fail(-ENOMEM, "no memory");
-	head.rc = sl_client_step(client, head, bytes, count, deadline, result);
+	if (!head.step.rc && (!to || fclose(to)))
+		head.step.rc = sl_fail(-ENOMEM, "no memory");
+	head.step.rc = sl_client_step(client, head, bytes, count, deadline, result);
 	free(bytes);
-	return head.rc;
+	return head.step.rc;
 }
 
 /* Both steps: rank 0 makes the file, the others open it. */
@@ -98,7 +100,7 @@ static int take_steps_open(struct sl_client *client, int rc, const char *path,
                            const struct sluice_writer_options *o)
 {
 	int64_t deadline = o->open_ms > 0 ? sl_deadline(o->open_ms) : SL_FOREVER;
-	struct sl_rank_message head = {.kind = SL_STEP_OPEN, .rc = rc}, *result;
+	struct sl_rank_message head = {.kind = SL_STEP_OPEN, .step = {.rc = rc}}, *result;
 	struct sl_open_body body = {
 		.layout_bytes = sizeof(struct sl_h5_layout), .o = *o, .node = client->link.t.node};
 	const char *name;
@@ -120,11 +122,11 @@ static int take_steps_open(struct sl_client *client, int rc, const char *path,
 	else if (!client->path)
 		rc = sl_fail(-ENOMEM, "no memory");
 	free(result);
-	head = (struct sl_rank_message){.kind = SL_STEP_OPENED, .rc = rc};
+	head = (struct sl_rank_message){.kind = SL_STEP_OPENED, .step = {.rc = rc}};
 	return sl_client_step(client, head, NULL, 0, deadline, NULL);
 }
 
-/* Sentences of errors survive the end of the client. */
+/* The sentence survives the client. */
 static int client_give_up(struct sl_client *client, int rc)
 {
 	char *sentence = strdup(sluice_last_message());
@@ -143,7 +145,7 @@ static int client_give_up(struct sl_client *client, int rc)
 }
 
 /* Before the server has messages. */
-static void server_lend(struct sl_client *client, const struct sluice_writer_options *o)
+static void server_set_options(struct sl_client *client, const struct sluice_writer_options *o)
 {
 	client->server->options = o;
 	client->server->path = sl_writer_path(client->writer);
@@ -161,7 +163,7 @@ static int open_options(const struct sluice_writer_options *o, const struct slui
 	memcpy(all, o, SL_MIN(o->size, sizeof(*all)));
 	all->size = sizeof(*all);
 	*own = *all;
-	/* The file, of rank 0, is in the budget of its node. */
+	/* The file is in the budget of rank 0's node. */
 	if (all->memory_bytes)
 		own->memory_bytes =
 			SL_MAX((all->memory_bytes -
@@ -206,10 +208,10 @@ int sluice_writer_open_ranks(sluice_context *ctx, const struct sluice_transport 
 	if (!rc)
 		rc = sl_writer_open_sink(ctx, path, &own, &client->sink, &client->writer);
 	if (!rc && client->server)
-		server_lend(client, &all);
+		server_set_options(client, &all);
 	linked = sl_link_open(&client->link, t);
 	if (linked) {
-		/* The others hear of it by calls of this thread. */
+		/* The others hear of it through this thread. */
 		client->link.t.thread = 0;
 		client->sink.pumped = true;
 		rc = rc ? rc : sl_fail(linked, "no thread: %s", sl_error_text(linked));
@@ -269,7 +271,7 @@ static int block_options(struct adding_block *a, const struct sluice_series_opti
 
 static int take_step_add(struct adding_block *a, int rc, struct sl_rank_message **result)
 {
-	struct sl_rank_message head = {.kind = SL_STEP_ADD, .rc = rc};
+	struct sl_rank_message head = {.kind = SL_STEP_ADD, .step = {.rc = rc}};
 	const struct named names[LISTS] = {
 		{&a->name, 1}, {a->o.scalars, a->o.scalar_count}, {a->o.dimensions, a->o.rank + 1}};
 	struct sl_add_body body = {.o = a->o};
@@ -310,7 +312,7 @@ static void rank_series_drop(struct sl_client *client, struct sl_rank_series *rs
 	free(rs);
 }
 
-/* The series of this rank, with its memory; without one if it has no block. */
+/* A series with its memory; without, if this rank has no block. */
 static int rank_series_new(struct adding_block *a, const struct sl_added_body *added,
                            struct sl_rank_series **out)
 {
@@ -350,8 +352,8 @@ static int take_steps_add(struct adding_block *a, int rc, struct sluice_series *
 	rc = take_step_add(a, rc, &result);
 	if (rc)
 		return rc;
-	head.rc = rank_series_new(a, (const struct sl_added_body *)(result + 1), &rs);
-	head.a = !head.rc && rs->share ? rs->share->count - rs->share->sent : 0;
+	head.step.rc = rank_series_new(a, (const struct sl_added_body *)(result + 1), &rs);
+	head.step.chunks = !head.step.rc && rs->share ? rs->share->count - rs->share->sent : 0;
 	free(result);
 	rc = sl_client_step(a->client, head, NULL, 0, a->deadline, &result);
 	if (rc) {
@@ -368,8 +370,8 @@ static int take_steps_add(struct adding_block *a, int rc, struct sluice_series *
 	return 0;
 }
 
-/* Rank 0 makes the dataset with the options that lie here. */
-static void add_lend(struct sl_client *client, const struct sluice_series_options *o)
+/* Rank 0 makes the dataset with the options on this stack. */
+static void add_set_options(struct sl_client *client, const struct sluice_series_options *o)
 {
 	if (!client->server)
 		return;
@@ -398,9 +400,9 @@ int sluice_series_add_block(sluice_writer *w, const char *dataset,
 	if (!rc && !out)
 		rc = sl_fail(-EINVAL, "sluice_series_add_block: out is NULL");
 	sl_mutex_lock(&a.client->adding);
-	add_lend(a.client, &a.o);
+	add_set_options(a.client, &a.o);
 	rc = take_steps_add(&a, rc, &s);
-	add_lend(a.client, NULL);
+	add_set_options(a.client, NULL);
 	sl_mutex_unlock(&a.client->adding);
 	if (rc == -ETIMEDOUT)
 		sl_writer_fail(w, rc, sluice_last_message());

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of rank 0 that has the HDF5 files: a thread that takes the messages of all ranks in turn. It gives places,
- * enters the chunks of complete frames into the index, and flushes. It waits for storage, and for nothing else but messages
- * and the time of the next checkpoint.
+ * The server, in rank 0: it takes the messages from all ranks in turn, gives space, enters the
+ * chunks of complete frames into the index, and flushes. It waits for storage, and for nothing else
+ * but messages and the time of the next checkpoint.
+ *
+ * Threads: the server's own, with the HDF5 files; the link's brings messages.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,56 +13,12 @@
 
 #include "ranks/ranks_internal.h"
 
-#define FULL_NS ((int64_t)1000000000)
-#define BEHIND  3 /* ranks that others wait for, at most, to be named */
-
-/* ------------------------------------------------------------------------------------ messages */
-
-void sl_server_tell(struct sl_rank_server *server, int to, const struct sl_rank_message *head,
-                    const void *body, size_t n)
-{
-	if (!server->rank[to].gone)
-		sl_link_tell(server->link, to, head, body, n);
-}
-
-static void server_tell_all(struct sl_rank_server *server, const struct sl_rank_message *head,
-                            const void *body, size_t n)
-{
-	for (int r = 0; r < server->ranks; r++)
-		sl_server_tell(server, r, head, body, n);
-}
-
-static void steps_drop(struct sl_rank_server *server)
-{
-	for (int r = 0; r < server->ranks; r++) {
-		free(server->rank[r].step);
-		server->rank[r].step = NULL;
-	}
-	server->step_count = 0;
-}
-
-void sl_server_fail(struct sl_rank_server *server, int error, const char *sentence)
-{
-	struct sl_rank_message head = {.kind = SL_MESSAGE_FAILED, .rc = error};
-
-	if (server->error)
-		return;
-	server->error = error;
-	steps_drop(server);
-	server_tell_all(server, &head, sentence, strlen(sentence));
-}
-
-int sl_server_rank_error(const struct sl_rank_server *server, const struct sl_rank_message *of)
-{
-	const char *sentence = (const char *)(of + 1);
-
-	return server->ranks > 1 ? sl_fail(of->rc, "rank %d: %.*s", of->from, (int)of->n, sentence)
-	                         : sl_fail(of->rc, "%.*s", (int)of->n, sentence);
-}
+#define BEHIND 3 /* slow ranks, at most, to be named */
 
 static bool message_is_urgent(const struct sl_rank_message *message)
 {
-	return message->kind == SL_MESSAGE_FAIL || (message->kind == SL_MESSAGE_END && message->a);
+	return message->kind == SL_MESSAGE_FAIL ||
+	       (message->kind == SL_MESSAGE_END && message->discarded);
 }
 
 void sl_server_take(struct sl_rank_server *server, struct sl_rank_message *message)
@@ -80,62 +38,24 @@ void sl_server_lose(struct sl_rank_server *server)
 	sl_mutex_unlock(&server->mutex);
 }
 
-static void server_tell_full(struct sl_rank_server *server, int error)
-{
-	struct sl_rank_message head = {.kind = SL_MESSAGE_FULL, .rc = error};
-
-	server_tell_all(server, &head, NULL, 0);
-	server->full = error;
-	server->full_since = sl_now();
-}
-
-bool sl_server_full(void *argument, int error)
-{
-	struct sl_rank_server *server = argument;
-	int64_t now = sl_now(), last, until;
-	bool hurry;
-
-	if (!server->full_ns)
-		return false;
-	if (!server->full)
-		server_tell_full(server, error);
-	last = server->full_ns == SL_FOREVER ? SL_FOREVER : server->full_since + server->full_ns;
-	until = SL_MIN(now + SL_MIN(FULL_NS, server->full_ns / 10), last);
-	sl_mutex_lock(&server->mutex);
-	/* Ended by the time, or a rank that fails or discards the writer. */
-	while (!server->locked.hurry && sl_now() < until)
-		sl_cond_wait(&server->work, &server->mutex, until);
-	hurry = server->locked.hurry;
-	sl_mutex_unlock(&server->mutex);
-	return !hurry && now < last;
-}
-
 /* -------------------------------------------------------------------------------------- frames */
 
 static void server_want(struct sl_rank_server *server, const struct sl_rank_message *message)
 {
-	struct sl_rank_message head = {.kind = SL_MESSAGE_PLACE};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_SPACE};
 	int rc = -EPROTO;
 
 	sl_mutex_lock(&server->using);
-	if (server->file_count && message->b <= message->a && message->a <= INT64_MAX / 2)
-		rc = sl_files_place(server, message, &head);
+	if (server->file_count && message->want.least <= message->want.bytes &&
+	    message->want.bytes <= INT64_MAX / 2)
+		rc = sl_files_space(server, message, &head.space);
 	else
-		sl_fail(rc, "rank %d wants a place that cannot be", message->from);
+		sl_fail(rc, "rank %d wants space that cannot be", message->from);
 	sl_mutex_unlock(&server->using);
 	if (rc)
 		sl_server_fail(server, rc, sluice_last_message());
 	else
 		sl_server_tell(server, message->from, &head, NULL, 0);
-}
-
-static void slot_clear(struct sl_server_slot *slot)
-{
-	struct sl_list *at;
-
-	while ((at = sl_list_take(&slot->messages)))
-		free(SL_CONTAINER(at, struct sl_rank_message, link));
-	slot->count = 0;
 }
 
 /* The next frame is complete: it gets into the index. */
@@ -147,7 +67,7 @@ static void frame_complete(struct sl_rank_server *server, struct sl_server_serie
 	sl_mutex_lock(&server->using);
 	rc = sl_files_enter(server, ss, slot);
 	sl_mutex_unlock(&server->using);
-	slot_clear(slot);
+	sl_server_slot_clear(slot);
 	if (rc) {
 		sl_server_fail(server, rc, sluice_last_message());
 		return;
@@ -159,19 +79,19 @@ static void frame_complete(struct sl_rank_server *server, struct sl_server_serie
 		server->dirty_since = sl_now();
 }
 
-/* Returns whether a message of a frame is one. */
+/* Returns whether the message has the expected frame, and its length. */
 static bool frame_is_good(const struct sl_rank_server *server,
                           const struct sl_rank_message *message)
 {
 	const struct sl_server_series *ss;
 
-	if (message->series >= server->series_count)
+	if (message->frame.series >= server->series_count)
 		return false;
-	ss = server->series[message->series];
-	return message->frame - ss->complete < SLUICE_RANKS_AHEAD &&
-	       message->frame == ss->frames[message->from] &&
+	ss = server->series[message->frame.series];
+	return message->frame.frame - ss->complete < SLUICE_RANKS_AHEAD &&
+	       message->frame.frame == ss->frames[message->from] &&
 	       message->n == ss->layout.scalar_count * sizeof(double) +
-	                             message->count * sizeof(struct sl_rank_record);
+	                             message->frame.count * sizeof(struct sl_rank_record);
 }
 
 /* Takes the message. */
@@ -185,8 +105,8 @@ static void server_frame(struct sl_rank_server *server, struct sl_rank_message *
 		free(message);
 		return;
 	}
-	ss = server->series[message->series];
-	slot = &ss->slots[message->frame % SLUICE_RANKS_AHEAD];
+	ss = server->series[message->frame.series];
+	slot = &ss->slots[message->frame.frame % SLUICE_RANKS_AHEAD];
 	slot->count++;
 	sl_list_append(&slot->messages, &message->link);
 	ss->frames[message->from]++;
@@ -207,7 +127,7 @@ static void flush_ask(struct sl_rank_server *server, int from)
 	}
 }
 
-/* Whether a rank has asked for a flush, and all its frames are there. */
+/* Whether a rank has asked for a flush, and all of its frames are there. */
 static bool flush_can_be(const struct sl_rank_server *server, int rank)
 {
 	for (size_t i = 0; i < server->series_count; i++)
@@ -227,7 +147,7 @@ static bool flush_due(const struct sl_rank_server *server)
 	       (server->checkpoint_ns && sl_now() - server->dirty_since >= server->checkpoint_ns);
 }
 
-/* The slowest ranks, if another waits for them and they are few. Returns whether they are others than before. */
+/* Finds the slowest ranks, if they are few and another waits for them. True: they are new. */
 static bool series_is_behind(struct sl_rank_server *server, struct sl_server_series *ss)
 {
 	struct sl_rank_names behind = {0};
@@ -244,23 +164,21 @@ static bool series_is_behind(struct sl_rank_server *server, struct sl_server_ser
 	return true;
 }
 
-/* Tells how far the series are, as far as that is new. */
+/* Tells the progress of series, if it is new. */
 static void tell_states(struct sl_rank_server *server)
 {
 	for (size_t i = 0; i < server->series_count; i++) {
 		struct sl_server_series *ss = server->series[i];
 		struct sl_rank_message head = {.kind = SL_MESSAGE_STATE,
-		                               .series = (uint32_t)i,
-		                               .a = ss->complete,
-		                               .b = ss->visible};
+		                               .state = {(uint32_t)i, ss->complete, ss->visible}};
 
 		if (!series_is_behind(server, ss) && !ss->changed)
 			continue;
 		ss->changed = false;
-		server_tell_all(server, &head, &ss->behind, sizeof(ss->behind));
+		sl_server_tell_all(server, &head, &ss->behind, sizeof(ss->behind));
 	}
 	if (server->full)
-		server_tell_full(server, 0);
+		sl_server_tell_full(server, 0);
 }
 
 static void server_flush(struct sl_rank_server *server)
@@ -293,16 +211,17 @@ static void server_flush(struct sl_rank_server *server)
 
 /* ------------------------------------------------------------------------------------- the end */
 
-/* The others hear how many frames they can complete, and that there are no more; the last message is of no series. */
+/* The others hear how many frames they can complete; the last message is about no series. */
 static void tell_left(struct sl_rank_server *server, int leaver)
 {
 	for (size_t i = 0; i <= server->series_count; i++) {
 		struct sl_rank_message head = {
-			.kind = SL_MESSAGE_LEFT, .series = (uint32_t)i, .a = (uint64_t)leaver};
+			.kind = SL_MESSAGE_LEFT,
+			.left = {.series = (uint32_t)i, .rank = (uint64_t)leaver}};
 
 		if (i < server->series_count)
-			head.frame = server->series[i]->frames[leaver];
-		server_tell_all(server, &head, NULL, 0);
+			head.left.frame = server->series[i]->frames[leaver];
+		sl_server_tell_all(server, &head, NULL, 0);
 	}
 }
 
@@ -322,7 +241,7 @@ static void server_end(struct sl_rank_server *server, int from, bool discarded)
 	if (discarded || server->step_count)
 		sl_server_fail(server, discarded ? -ECANCELED : -EINVAL, sentence);
 	tell_left(server, from);
-	/* It does not wait for the others, but for those that need its file. */
+	/* It waits for others only if they need its file. */
 	if (discarded && from) {
 		sl_server_tell(server, from, &head, NULL, 0);
 		server->rank[from].gone = true;
@@ -356,7 +275,7 @@ static void server_step(struct sl_rank_server *server, struct sl_rank_message *o
 	sl_mutex_lock(&server->using);
 	sl_server_step(server);
 	sl_mutex_unlock(&server->using);
-	steps_drop(server);
+	sl_server_drop_steps(server);
 }
 
 /* Handles a message, and frees it. */
@@ -379,14 +298,14 @@ static void server_handle(struct sl_rank_server *server, struct sl_rank_message 
 		flush_ask(server, message->from);
 		break;
 	case SL_MESSAGE_FAIL:
-		sl_server_fail(server, sl_server_rank_error(server, message),
+		sl_server_fail(server, sl_server_rank_error(server, message, message->error),
 		               sluice_last_message());
 		break;
 	case SL_MESSAGE_LATE:
-		sl_server_late(server, message->from, message->a);
+		sl_server_late(server, message->from, message->result.step);
 		break;
 	case SL_MESSAGE_END:
-		server_end(server, message->from, message->a);
+		server_end(server, message->from, message->discarded);
 		break;
 	default:
 		break;
@@ -401,13 +320,13 @@ static int64_t server_wake_at(const struct sl_rank_server *server)
 	return server->dirty_since + server->checkpoint_ns;
 }
 
-/* Returns the next message; NULL: the time of a checkpoint has come, or messages are lost. */
+/* Returns the next message; NULL: it is time for a checkpoint, or messages are lost. */
 static struct sl_rank_message *server_next(struct sl_rank_server *server, bool wait)
 {
 	struct sl_list *at = NULL;
 
 	sl_mutex_lock(&server->mutex);
-	/* Ended by a message, the loss of messages, or the next checkpoint. */
+	/* Ended by a message, the link's end, or the next checkpoint. */
 	while (wait && sl_list_empty(&server->locked.inbox) && !server->locked.lost)
 		if (sl_cond_wait(&server->work, &server->mutex, server_wake_at(server)))
 			break;
@@ -417,7 +336,7 @@ static struct sl_rank_message *server_next(struct sl_rank_server *server, bool w
 	return at ? SL_CONTAINER(at, struct sl_rank_message, link) : NULL;
 }
 
-/* All ranks have closed the writer: frames that some have and others have not are an error. */
+/* All ranks have closed the writer: frames without all blocks are an error. */
 static void check_complete(struct sl_rank_server *server)
 {
 	for (size_t i = 0; i < server->series_count; i++) {
@@ -451,7 +370,7 @@ static void server_close(struct sl_rank_server *server)
 		sl_server_fail(server, rc, sluice_last_message());
 	if (keep)
 		check_complete(server);
-	server_tell_all(server, &head, NULL, 0);
+	sl_server_tell_all(server, &head, NULL, 0);
 }
 
 static void *server_run(void *argument)
@@ -500,20 +419,6 @@ int sl_server_start(struct sl_link *link, int ranks, struct sl_rank_server **out
 	return sl_fail(rc, "rank 0 cannot start its file thread: %s", sl_error_text(rc));
 }
 
-void sl_server_series_free(struct sl_server_series *ss)
-{
-	if (!ss)
-		return;
-	for (unsigned i = 0; i < SLUICE_RANKS_AHEAD; i++)
-		slot_clear(&ss->slots[i]);
-	free(ss->name);
-	free(ss->datasets);
-	free(ss->blocks);
-	free(ss->frames);
-	free(ss->asked);
-	free(ss);
-}
-
 void sl_server_join(struct sl_rank_server *server)
 {
 	pthread_join(server->thread, NULL);
@@ -523,7 +428,7 @@ void sl_server_free(struct sl_rank_server *server) SL_UNCHECKED
 {
 	struct sl_list *at;
 
-	steps_drop(server);
+	sl_server_drop_steps(server);
 	while ((at = sl_list_take(&server->locked.inbox)))
 		free(SL_CONTAINER(at, struct sl_rank_message, link));
 	for (size_t i = 0; i < server->series_count; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps that all ranks take together, in rank 0: their arguments are compared, and files or datasets are made. Called by
- * the server's thread, with server->using but for sl_server_late(). */
+/* Steps of all ranks, in rank 0: arguments are compared, and files or datasets are made.
+ * Threads: the server's, with server->using but for sl_server_late(). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -19,23 +19,24 @@ static const void *body_of(const struct sl_rank_server *server, int rank)
 
 static void answer_all(struct sl_rank_server *server, int rc, const void *body, size_t n)
 {
-	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .series = server->step, .rc = rc};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .result = {server->step, rc}};
 
 	for (int r = 0; r < server->ranks; r++)
 		sl_server_tell(server, r, &head, rc ? sluice_last_message() : body,
 		               rc ? strlen(sluice_last_message()) : n);
 }
 
-/* The first error of a rank, which has come with its sentence. */
+/* The first rank's error, with its sentence. */
 static int step_error(const struct sl_rank_server *server)
 {
 	for (int r = 0; r < server->ranks; r++)
-		if (server->rank[r].step->rc)
-			return sl_server_rank_error(server, server->rank[r].step);
+		if (server->rank[r].step->step.rc)
+			return sl_server_rank_error(server, server->rank[r].step,
+			                            server->rank[r].step->step.rc);
 	return 0;
 }
 
-/* A field of the bodies of a step. */
+/* A field in the bodies of a step. */
 struct field {
 	const char *name;
 	size_t offset, bytes;
@@ -45,7 +46,7 @@ struct field {
 #name, offsetof(type, o.name), sizeof(((type *)0)->o.name) \
 	}
 
-/* A field in which two ranks differ, with its values if it is a number. */
+/* Two ranks differ in a field: the error, with both values if they are numbers. */
 static int differs(int rank, const struct field *field, const char *first, const char *other)
 {
 	int64_t wide[2];
@@ -65,7 +66,7 @@ static int differs(int rank, const struct field *field, const char *first, const
 	               field->name, wide[0], wide[1]);
 }
 
-/* Compares the fields of all ranks, and all that follows the head, which is called `rest`. */
+/* Compares the ranks' fields, and all bytes behind the head, which the sentence calls `rest`. */
 static int compare(const struct sl_rank_server *server, const struct field *fields, size_t count,
                    size_t head, const char *rest)
 {
@@ -99,10 +100,10 @@ static const struct field open_fields[] = {
 	FIELD(struct sl_open_body, full_disk_ms),
 };
 
-/* Each rank gets the name by which it opens the file of its chunks, and that for people. */
+/* Each rank gets two names for the file of its chunks: to open it, and for people. */
 static int answer_open(struct sl_rank_server *server)
 {
-	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .series = server->step};
+	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .result = {server->step, 0}};
 
 	for (int r = 0; r < server->ranks; r++) {
 		const struct sl_server_file *file = &server->files[server->rank[r].file];
@@ -187,7 +188,7 @@ static void series_begin(struct sl_rank_server *server, struct sl_server_series 
 	}
 }
 
-/* The series that all ranks are about to add, behind those that they have. */
+/* Makes the series of the step. */
 static int steps_series_new(struct sl_rank_server *server, struct sl_server_series **out)
 {
 	const struct sl_add_body *body = body_of(server, 0);
@@ -267,7 +268,7 @@ static void step_added(struct sl_rank_server *server)
 	if (ss && !rc)
 		rc = sl_files_add(server, ss, &set, false, &first);
 	for (int r = 0; ss && !rc && r < server->ranks; r++)
-		ss->chunks += server->rank[r].step->a;
+		ss->chunks += server->rank[r].step->step.chunks;
 	if (ss && !rc) {
 		server->series[server->series_count++] = ss;
 		dataset = ss->datasets[0];

@@ -463,7 +463,7 @@ static void write_to_place(struct sl_h5_file *file, struct sl_h5_layout *layout,
 	unsigned char *bytes = frame_make(layout, frame);
 	int fd = open(sl_h5_file_name(file), O_WRONLY | O_CLOEXEC);
 
-	assert_ok(sl_h5_place_take(file, frame_bytes(layout), place));
+	assert_ok(sl_h5_space_take(file, frame_bytes(layout), place));
 	assert_int_equal(pwrite(fd, bytes, frame_bytes(layout), (off_t)*place),
 	                 frame_bytes(layout));
 	close(fd);

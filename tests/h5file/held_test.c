@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "h5file/held.h"
+#include "h5file/ordered_internal.h"
 
 #include "lib/unit.h"
 

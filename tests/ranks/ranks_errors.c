@@ -468,7 +468,7 @@ FIXTURE_TEST(a_transport_that_breaks_ends_all_calls)
 struct spoiled {
 	enum sl_message_kind kind; /* from rank 1, but for messages that rank 0 alone sends */
 	int from, shorter;         /* by so many bytes */
-	uint64_t a, b;             /* 0: as it is */
+	uint64_t field;            /* of the message; 0: as it is */
 	int error;
 	int node; /* of SL_STEP_OPEN */
 };
@@ -480,8 +480,12 @@ static size_t spoil_message(const struct member *m, void *bytes, size_t n)
 
 	if (m->rank != given->from || message->kind != given->kind)
 		return n;
-	message->a = given->a ? given->a : message->a;
-	message->b = given->b ? given->b : message->b;
+	if (given->kind == SL_MESSAGE_WANT)
+		message->want.least = message->want.bytes + given->field;
+	if (given->kind == SL_MESSAGE_PART && given->field)
+		message->part.chunk = given->field;
+	if (given->kind == SL_MESSAGE_LEFT)
+		message->left.rank = given->field;
 	if (given->node)
 		((struct sl_open_body *)(message + 1))->node = given->node;
 	return n - (size_t)given->shorter;
@@ -490,15 +494,15 @@ static size_t spoil_message(const struct member *m, void *bytes, size_t n)
 FIXTURE_TEST(messages_that_are_wrong_are_the_error_of_all)
 {
 	static const struct spoiled cases[] = {
-		{SL_STEP_OPEN, 1, 40, 0, 0, EINVAL},
-		{SL_STEP_OPEN, 1, 0, 0, 0, EPROTO, .node = 100000000},
-		{SL_STEP_ADD, 1, 200, 0, 0, EINVAL},
-		{SL_MESSAGE_WANT, 1, 0, 1, 1 << 20, EPROTO},
-		{SL_MESSAGE_FRAME, 1, 8, 0, 0, EPROTO},
-		{SL_MESSAGE_PART, 1, 8, 0, 0, EPROTO},
-		{SL_MESSAGE_PART, 1, 0, 1000000, 0, EPROTO},
-		{SL_MESSAGE_STATE, 0, 8, 0, 0, EPROTO},
-		{SL_MESSAGE_LEFT, 0, 0, 1000000, 0, EPROTO},
+		{SL_STEP_OPEN, 1, 40, 0, EINVAL},
+		{SL_STEP_OPEN, 1, 0, 0, EPROTO, .node = 100000000},
+		{SL_STEP_ADD, 1, 200, 0, EINVAL},
+		{SL_MESSAGE_WANT, 1, 0, 1 << 20, EPROTO},
+		{SL_MESSAGE_FRAME, 1, 8, 0, EPROTO},
+		{SL_MESSAGE_PART, 1, 8, 0, EPROTO},
+		{SL_MESSAGE_PART, 1, 0, 1000000, EPROTO},
+		{SL_MESSAGE_STATE, 0, 8, 0, EPROTO},
+		{SL_MESSAGE_LEFT, 0, 0, 1000000, EPROTO},
 	};
 
 	for (size_t i = 0; i < COUNT_OF(cases); i++) {

@@ -10,6 +10,9 @@ enum { FRAMES = 40 };
 
 /* Writes of chunks to pass, and then so many to refuse. Only ranks open the file for nothing but writing. */
 static _Atomic int passing, refusing;
+/* The first memory behind a refused write is refused, too: that of the message which tells of it. */
+static bool starving;
+static _Thread_local bool starved;
 
 ssize_t __real_pwrite64(int fd, const void *bytes, size_t n, off_t at);
 ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at);
@@ -18,10 +21,22 @@ ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at)
 {
 	if (refusing > 0 && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY && --passing < 0 &&
 	    --refusing >= 0) {
+		starved = starving;
 		errno = ENOSPC;
 		return -1;
 	}
 	return __real_pwrite64(fd, bytes, n, at);
+}
+
+void *__real_malloc(size_t n);
+void *__wrap_malloc(size_t n);
+
+void *__wrap_malloc(size_t n)
+{
+	bool refused = starved;
+
+	starved = false;
+	return refused ? NULL : __real_malloc(n);
 }
 
 /* The number: frames that were visible. */
@@ -73,6 +88,24 @@ FIXTURE_TEST(a_full_disk_of_a_rank_is_the_error_of_all)
 		refusing = 0;
 		assert_frames(&crew);
 	}
+}
+
+FIXTURE_TEST(a_rank_without_memory_for_its_error_ends_all_the_same)
+{
+	struct crew crew = crew_at(f, 3);
+	int full = 0;
+
+	starving = true;
+	passing = 20;
+	refusing = 1;
+	crew_run(&crew, act_fill);
+	starving = false;
+	for (int r = 0; r < 3; r++) {
+		full += crew.members[r].rc[1] == -ENOSPC;
+		assert_int_not_equal(crew.members[r].rc[1], 0);
+	}
+	assert_int_equal(full, 1);
+	assert_frames(&crew);
 }
 
 FIXTURE_TEST(a_rank_waits_for_room_and_loses_nothing)
