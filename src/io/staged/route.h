@@ -70,7 +70,7 @@ struct sl_route {
 	/* Required in stream order. Returns the next window: at most so many commands, but for the
 	 * first chunk. It ends early if it is more than SL_COMMANDS_MOST. The submitting call, no
 	 * lock held. */
-	struct sl_window (*window)(const struct sl_staged *staged, unsigned most);
+	struct sl_window (*window)(struct sl_staged *staged, unsigned most);
 	/* Required in stream order. Enqueues a window: the submitting call, with ctx->submission.
 	 * Waits for nothing but the driver. Returns 0 or the driver's error. */
 	int (*enqueue)(struct sl_batch *batch, const struct sl_window *window);

@@ -72,7 +72,7 @@ static void copier_fill_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 		struct sl_slot_use *use = &staged->uses[staged->locked.filled % staged->count];
 
 		if (!use->empty || op->locked.stopped ||
-		    !sl_chunk_next(&staged->locked.copied, &use->chunk))
+		    !sl_chunk_next(&staged->given, &use->chunk))
 			return;
 		use->empty = false;
 		staged->locked.filled++;
@@ -134,6 +134,7 @@ static void copier_start(struct sluice_op *op)
 	staged->waiter.granted = copier_granted;
 	sl_mutex_lock(&op->mutex);
 	sl_staged_begin_locked(op);
+	staged->given = staged->shape;
 	staged->locked.waiting = !op->locked.stopped;
 	if (!staged->locked.waiting) {
 		sl_op_pump_unlock(op);

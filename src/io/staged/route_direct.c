@@ -27,7 +27,7 @@ static void direct_finish(struct sluice_op *op)
 	sl_ring_stop(&op->staged->ring, 0);
 }
 
-static struct sl_window direct_window(const struct sl_staged *staged, unsigned most)
+static struct sl_window direct_window(struct sl_staged *staged, unsigned most)
 {
 	(void)staged;
 	(void)most;

@@ -110,7 +110,7 @@ static void transfers_start(struct sluice_op *op)
 	sl_op_pump_unlock(op);
 }
 
-static struct sl_window transfers_window(const struct sl_staged *staged, unsigned most)
+static struct sl_window transfers_window(struct sl_staged *staged, unsigned most)
 {
 	(void)most;
 	return (struct sl_window){1, staged->transfer_count * TRANSFER_COMMANDS + 1, false};

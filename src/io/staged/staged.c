@@ -154,8 +154,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		.hold = sl_stream_hold,
 		.release = sl_stream_release,
 	};
-	staged->locked.chunks = staged->locked.copied = chunks;
-	staged->enqueued = staged->passed = chunks;
+	staged->locked.chunks = staged->given = chunks;
 	op->staged = staged;
 	op->on_stream = route->on_stream;
 	op->order.blocks_streams = !route->on_stream || route->stream_stores;
@@ -207,7 +206,6 @@ void sl_staged_begin_locked(struct sluice_op *op)
 
 	staged->shape.file_size = op->locked.plan.file_size;
 	staged->locked.chunks.file_size = op->locked.plan.file_size;
-	staged->locked.copied.file_size = op->locked.plan.file_size;
 	staged->locked.started = true;
 }
 

@@ -87,6 +87,17 @@ struct sl_slot_use {
 	uint64_t left;
 };
 
+/*
+ * How far an operation has come in its chunks:
+ *
+ *   shape                 how all are cut; fixed before the first
+ *   locked.chunks, next   where storage is: the next chunk that is handed out in pieces
+ *   given                 where the device is: of sl_route_stream the next that is enqueued, the
+ *                         submitting call's; of a write by route_copier.c the next that the copier
+ *                         fills, `filled` by number, guarded by op->mutex
+ *   ring.entered          by number: how many the stream has been given, or will be
+ *   locked.passed         by number: how many the stream has passed
+ */
 struct sl_staged {
 	struct sluice_op *op;
 	const struct sl_route *route;
@@ -95,35 +106,34 @@ struct sl_staged {
 	struct sl_slot_waiter waiter;
 	struct sl_coming coming; /* linked from sl_staged_announce() to sl_staged_settle() */
 	bool granted; /* of route_copier.c: the slots, before the start; for its thread alone */
-	struct sl_ring ring;    /* not of route_copier.c */
-	unsigned count;         /* of slots and uses */
-	struct sl_chunks shape; /* how all chunks are cut; fixed before the first */
+	struct sl_ring ring; /* not of route_copier.c */
+	unsigned count;      /* of slots and uses */
+	struct sl_chunks shape;
 
 	struct {
-		bool started;    /* nothing holds the operation back, and its plan is made */
-		bool waiting;    /* for slots; of route_copier.c */
-		bool submitting; /* there may be more to enqueue */
-		bool exhausted;  /* the last piece has been handed out */
-		bool draining;   /* the device refused a slot's last word: the stream has to run out
-		                  */
-		bool drained;    /* and it has */
-		unsigned copies; /* of the copier, in flight */
-		unsigned commands;           /* in flight on the device */
-		struct sl_chunks chunks;     /* that are handed out in pieces */
-		uint64_t next;               /* the number of the next of them */
+		bool started;      /* nothing holds the operation back, and its plan is made */
+		bool waiting;      /* for slots; of route_copier.c */
+		bool submitting;   /* there may be more to enqueue */
+		bool exhausted;    /* the last piece has been handed out */
+		bool draining;     /* a slot's last word was refused: the stream has to run out, */
+		bool drained;      /* and it has */
+		unsigned copies;   /* of the copier, in flight */
+		unsigned commands; /* in flight on the device */
+		struct sl_chunks chunks;
+		uint64_t next;
 		struct sl_slot_use *current; /* its pieces are handed out now; or NULL */
-		struct sl_chunks copied; /* route_copier.c, write: those that the copier fills */
-		uint64_t filled;         /* the number of the next of them */
+		uint64_t filled, passed;
 		struct sluice_extent extent; /* that op->locked.plan cuts */
 	} locked;                            /* guarded by op->mutex */
 
 	_Atomic uint64_t expected; /* of a read: bytes that its slots have yet to get */
 
 	struct sl_copy_job drain; /* while draining */
-	/* Chunks that are enqueued, the submitting call's; and chunks that the stream has passed,
-	 * guarded by op->mutex. */
-	struct sl_chunks enqueued, passed;
-	uint64_t passed_number;
+	struct sl_chunks given;
+	/* Of sl_route_stream: the commands of each chunk, by its number, from the look at its window until
+	 * the stream has passed it. A chunk is 3 or more: SL_COMMANDS_MOST / 3 are in flight at most, and
+	 * the window behind them has fewer. */
+	uint16_t costs[2 * SL_COMMANDS_MOST / 3];
 
 	/* Of route_transfers.c. The submitting call's; untouched from then until the stream has
 	 * passed. */

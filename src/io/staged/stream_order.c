@@ -116,7 +116,7 @@ static size_t stream_copies(const struct sl_staged *staged, char *slot, struct s
 	struct sl_span span;
 	size_t count = 0;
 
-	while (sl_span_next(&staged->enqueued, chunk, &span))
+	while (sl_span_next(&staged->given, chunk, &span))
 		out[count++] = (struct sl_command){
 			.kind = SL_COPY,
 			.copy.to = read ? span.memory : slot + span.at,
@@ -126,8 +126,8 @@ static size_t stream_copies(const struct sl_staged *staged, char *slot, struct s
 	return count;
 }
 
-/* Returns the places in a channel that the commands of a chunk occupy. */
-static unsigned stream_places(const struct sl_staged *staged, struct sl_chunk chunk)
+/* Returns how many commands the device's queue counts for a chunk. */
+static unsigned stream_cost(const struct sl_staged *staged, struct sl_chunk chunk)
 {
 	struct sl_command copies[SL_SPANS_MOST];
 	size_t count;
@@ -188,20 +188,26 @@ static void stream_chunk_done(struct sluice_op *op, struct sl_slot_use *use)
 	sl_ring_store(&op->staged->ring, use->number);
 }
 
-static struct sl_window stream_window(const struct sl_staged *staged, unsigned most)
+static uint16_t *stream_noted_cost(struct sl_staged *staged, uint64_t number)
 {
-	struct sl_chunks walk = staged->enqueued;
+	return &staged->costs[number % (sizeof(staged->costs) / sizeof(staged->costs[0]))];
+}
+
+static struct sl_window stream_window(struct sl_staged *staged, unsigned most)
+{
+	struct sl_chunks walk = staged->given;
 	struct sl_chunk chunk;
 	struct sl_window window = {0};
 
 	while (sl_chunk_next(&walk, &chunk)) {
-		unsigned places = stream_places(staged, chunk);
+		unsigned cost = stream_cost(staged, chunk);
 
-		window.more = window.chunks && window.commands + places > most;
+		window.more = window.chunks && window.commands + cost > most;
 		if (window.more)
 			break;
+		*stream_noted_cost(staged, staged->ring.entered + window.chunks) = (uint16_t)cost;
 		window.chunks++;
-		window.commands += places;
+		window.commands += cost;
 		if (window.commands > SL_COMMANDS_MOST)
 			break;
 	}
@@ -215,7 +221,7 @@ static int stream_enqueue(struct sl_batch *batch, const struct sl_window *window
 	int rc = 0;
 
 	for (uint64_t i = 0; !rc && i < window->chunks; i++) {
-		sl_chunk_next(&batch->op->staged->enqueued, &chunk);
+		sl_chunk_next(&batch->op->staged->given, &chunk);
 		sl_batch_add(batch, first + i, &chunk);
 		if (sl_batch_is_full(batch))
 			rc = sl_batch_flush(batch);
@@ -405,38 +411,34 @@ static int stream_first_window(struct sluice_op *op, struct sl_window *window)
 	return 0;
 }
 
-/* stream_enter_order() returns with ctx->submission, which the analysis cannot follow. */
-int sl_stream_enter(struct sluice_op *op, sluice_op **out) SL_UNCHECKED
+/*
+ * Submits an operation that has its slots, from its first window on. On failure nothing of it is
+ * left. stream_enter_order() returns with ctx->submission, which the analysis cannot follow.
+ */
+static int stream_submit(struct sluice_op *op, const struct sl_window *window,
+                         sluice_op **out) SL_UNCHECKED
 {
 	struct sl_staged *staged = op->staged;
 	struct sluice_context *ctx = op->ctx;
+	bool blocks = window->more;
 	struct sl_batch batch;
-	struct sl_window window;
-	bool blocks;
-	int rc = stream_take_slots(op), entered;
+	int rc, entered;
 
-	if (rc)
-		return rc;
-	rc = sl_staged_admit(op);
-	if (!rc)
-		rc = stream_first_window(op, &window);
-	if (rc)
-		goto slots;
 	batch_init(&batch, op);
 	/* References of the handle and of this call: another thread may end the operation at any
 	 * time. */
 	atomic_fetch_add(&op->references, out ? 2 : 1);
 	atomic_fetch_add(&op->file->in_flight, 1);
 	staged->locked.submitting = true;
-	blocks = window.more;
 	op->order.blocks_streams |= blocks;
 	/* The numbers come before the order, after which another thread may start the operation:
 	 * the chunks that it has entered can then be filled. */
-	stream_enter_window(op, &window);
-	entered = stream_enter_order(op, &window);
+	stream_enter_window(op, window);
+	entered = stream_enter_order(op, window);
 	if (entered < 0) {
-		rc = entered;
-		goto references;
+		sl_file_release(op->file);
+		atomic_fetch_sub(&op->references, out ? 2 : 1);
+		return entered;
 	}
 	/* The poller has to watch before the start, and *out has to be set before it: the operation
 	 * may be over as it starts. It starts before its commands are enqueued, so that no await
@@ -447,7 +449,7 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out) SL_UNCHECKED
 	sl_staged_announce(op);
 	if (entered == 0)
 		sl_op_start(op);
-	rc = staged->route->enqueue(&batch, &window);
+	rc = staged->route->enqueue(&batch, window);
 	sl_mutex_unlock(&ctx->submission);
 	if (rc)
 		stream_fail(&batch, rc);
@@ -462,12 +464,25 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out) SL_UNCHECKED
 	sl_op_pump_unlock(op);
 	sl_op_unref(op);
 	return 0;
+}
 
-references:
-	sl_file_release(op->file);
-	atomic_fetch_sub(&op->references, out ? 2 : 1);
-	slots:
-	sl_slots_give(staged->staging, staged->waiter.half, staged->slots, staged->waiter.count);
+int sl_stream_enter(struct sluice_op *op, sluice_op **out)
+{
+	struct sl_staged *staged = op->staged;
+	struct sl_window window;
+	int rc = stream_take_slots(op);
+
+	if (rc)
+		return rc;
+	rc = sl_staged_admit(op);
+	if (!rc)
+		rc = stream_first_window(op, &window);
+	if (!rc)
+		rc = stream_submit(op, &window, out);
+	/* Without an error the operation may be gone. */
+	if (rc)
+		sl_slots_give(staged->staging, staged->waiter.half, staged->slots,
+		              staged->waiter.count);
 	return rc;
 }
 
@@ -477,16 +492,11 @@ references:
  * others. */
 static unsigned stream_passed_locked(struct sl_staged *staged)
 {
-	uint64_t passed = sl_ring_passed(&staged->ring);
+	uint64_t passed = SL_MIN(sl_ring_passed(&staged->ring), staged->ring.entered);
 	unsigned commands = 0;
-	struct sl_chunk chunk;
 
-	while (staged->route->has_memory && staged->passed_number < passed &&
-	       sl_chunk_next(&staged->passed, &chunk)) {
-		staged->passed_number++;
-		commands += stream_places(staged, chunk);
-	}
-	commands = SL_MIN(commands, staged->locked.commands);
+	while (staged->route->has_memory && staged->locked.passed < passed)
+		commands += *stream_noted_cost(staged, staged->locked.passed++);
 	staged->locked.commands -= commands;
 	return commands;
 }
