@@ -138,10 +138,11 @@ static struct sluice_op *order_find_holder_locked(struct sl_object *object, stru
 	return NULL;
 }
 
+/* The ranges that the search for a holder has passed are free of both kinds. */
 static bool order_is_behind_blocker_locked(struct sl_object *object, struct sluice_op *op)
 	SL_REQUIRES(&object->mutex)
 {
-	for (size_t i = 0; i < op->order.count; i++)
+	for (size_t i = op->order.passed; i < op->order.count; i++)
 		if (order_holder_at_locked(object, op, &op->order.ranges[i].interval, true))
 			return true;
 	return false;
@@ -167,8 +168,8 @@ int sl_order_enter(struct sluice_op *op)
 	op->order.follows = false;
 	op->order.passed = 0;
 	op->order.sequence = ++object->locked.sequence;
-	behind = order_is_behind_blocker_locked(object, op);
 	holder = order_find_holder_locked(object, op);
+	behind = order_is_behind_blocker_locked(object, op);
 	op->order.blocks_streams |= behind;
 	if (!order_insert_locked(object, op)) {
 		rc = -EINVAL;
