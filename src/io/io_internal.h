@@ -39,6 +39,11 @@ struct sluice_file {
 	struct sl_task prepare;
 };
 
+/* Returns the bytes of a piece of the file. */
+static inline size_t sl_piece_size(const struct sluice_file *file)
+{
+	return SL_MAX(file->limits.piece_size, sizeof(struct sl_piece));
+}
 /* Copies the caller's options, which may be of a shorter or longer struct, with zeros for the rest. */
 int sl_file_copy_options(const struct sluice_open_options *from, struct sluice_open_options *to);
 /* Parses a URI, to be cleared by the caller, and finds its backend. Returns 0, or -errno with a sentence. */

@@ -43,7 +43,8 @@
 struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file,
                             enum sl_op_kind kind) SL_UNCHECKED
 {
-	struct sluice_op *op = calloc(1, sizeof(*op));
+	struct sluice_op *op =
+		calloc(1, sizeof(*op) + (file ? sl_piece_size(file) : sizeof(struct sl_piece)));
 
 	if (!op)
 		return NULL;
@@ -75,7 +76,7 @@ static void op_free(struct sluice_op *op) SL_UNCHECKED
 	while ((link = sl_list_take(&op->locked.spare))) {
 		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, engine_link);
 
-		if (piece != &op->one_piece)
+		if (piece != op->one_piece)
 			free(piece);
 	}
 	if (op->extents != &op->one_extent)
@@ -209,7 +210,7 @@ void sl_op_end(struct sluice_op *op)
 	sl_op_unref(op);
 	if (!stored)
 		sl_streams_unblocked(ctx);
-	/* Its places are given back before other operations start, so that none of those waits for
+	/* It is counted out before other operations start, so that none of those waits for
 	 * it; they keep the file open themselves. */
 	sl_gate_give(&ctx->operations, 1);
 	sl_file_release(file);

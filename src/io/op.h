@@ -33,7 +33,7 @@ uint64_t sl_extents_skip(const struct sluice_extent *extents, size_t count, uint
 size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes);
 /* Returns whether there is a next piece. */
 bool sl_plan_goes_on(struct sl_plan *plan);
-/* Writes the next piece, which there is: its place, its bytes, and its extents, even if it has just one. */
+/* Writes the next piece, which there is: its offset, its bytes, and its extents, even if it has just one. */
 void sl_plan_cut(struct sl_plan *plan, struct sl_piece *out);
 /* Goes on behind that piece. */
 void sl_plan_advance(struct sl_plan *plan, const struct sl_piece *piece);
@@ -124,14 +124,15 @@ struct sluice_op {
 	/* For the common operation: one extent, one piece. */
 	struct sluice_extent one_extent;
 	struct sl_range one_range;
-	struct sl_piece one_piece;
+	struct sl_piece one_piece[]; /* sl_piece_size() bytes */
 };
 
 /* Returns an operation without extents, with a reference of the caller's; NULL: no memory. file: NULL for an open. */
 struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file,
                             enum sl_op_kind kind);
 void sl_op_unref(struct sluice_op *op);
-/* Waits for a place among max_operations, unless `full` is an error. Returns 0, or that. */
+/* Counts an operation in, of max_operations; waits while there are as many, unless `full` is an error. Returns 0, or
+ * that. */
 int sl_op_admit(struct sluice_context *ctx, int full);
 /* Enters the order, and starts the operation if nothing holds it back. Sets *out, if there is one,
  * before. Returns 0, or -EINVAL with a sentence. */

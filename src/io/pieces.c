@@ -189,10 +189,10 @@ static struct sl_piece *piece_take_locked(struct sluice_op *op) SL_REQUIRES(&op-
 
 	if (link)
 		return SL_CONTAINER(link, struct sl_piece, engine_link);
-	if (!op->one_piece.op)
-		piece = &op->one_piece;
+	if (!op->one_piece->op)
+		piece = op->one_piece;
 	else
-		piece = calloc(1, sizeof(*piece));
+		piece = calloc(1, sl_piece_size(op->file));
 	if (piece)
 		piece->op = op;
 	return piece;
@@ -212,6 +212,7 @@ static void piece_fill(struct sl_piece *piece)
 	piece->done = piece_done;
 	atomic_store_explicit(&piece->cancelled, false, memory_order_relaxed);
 	piece->moved = 0;
+	piece->direct = false;
 	piece->error = 0;
 	piece->message = NULL;
 }
@@ -224,23 +225,23 @@ static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	const struct sl_staged *staged = op->staged;
 	uint64_t bytes = atomic_load_explicit(&op->file->bytes, memory_order_relaxed);
 	uint64_t room = UINT64_MAX;
-	struct sl_part part;
+	struct sl_cut cut;
 
 	if (op->kind == SL_READ && backend->ops->passes && !op->device) {
 		plan->gap = backend->ops->passes(backend);
 		plan->joins = plan->passes = plan->gap;
 	}
-	if (op->kind != SL_READ || !backend->ops->part)
+	if (op->kind != SL_READ || !backend->ops->cut)
 		return plan->limits->depth;
 	/* The other operations of the file have slots as well. */
 	if (staged && staged->shape.slot_bytes)
 		room = staged->count * staged->shape.slot_bytes *
 		       SL_MAX(bytes / SL_MAX(op->bytes, 1), 1);
-	part = backend->ops->part(backend, bytes - SL_MIN(bytes, plan->taken), room);
-	plan->piece_bytes = part.length;
+	cut = backend->ops->cut(backend, bytes - SL_MIN(bytes, plan->taken), room);
+	plan->piece_bytes = cut.length;
 	plan->joins = !staged;
-	plan->gap = part.gap;
-	return part.depth;
+	plan->gap = cut.gap;
+	return cut.depth;
 }
 
 /*
@@ -431,21 +432,21 @@ static bool op_read_now(struct sluice_op *op) SL_UNCHECKED
 {
 	struct sl_backend *backend = op->file->backend;
 	const struct sluice_extent *extent = &op->extents[0];
-	char *place;
+	char *to;
 	int64_t moved;
 
 	if (op->missed || op->kind != SL_READ || op->count != 1 || !extent->length || op->device ||
 	    !backend->ops->read_now || extent->length > op->ctx->core.settings.inline_bytes)
 		return false;
-	place = op->staged ? sl_staged_memory(op) : extent->data;
-	if (!place)
+	to = op->staged ? sl_staged_memory(op) : extent->data;
+	if (!to)
 		return false;
-	moved = backend->ops->read_now(backend, place, extent->length, extent->offset);
+	moved = backend->ops->read_now(backend, to, extent->length, extent->offset);
 	op->missed = moved < 0;
 	if (op->missed)
 		return false;
 	if (op->staged) {
-		sl_staged_filled(op, place, (uint64_t)moved);
+		sl_staged_filled(op, to, (uint64_t)moved);
 	} else {
 		op->locked.moved = (uint64_t)moved;
 		sl_op_end(op);

@@ -139,23 +139,24 @@ static int route_find_memory(const struct sluice_request *r, struct sl_device **
 
 /*
  * Asks whether the backend moves the bytes to and from the device's memory itself, as
- * sl_backend_ops.takes(). Never on a default stream, because its number means a stream of each
+ * sl_device_moves.takes(). Never on a default stream, because its number means a stream of each
  * context or thread.
  */
 static int route_by_backend(struct sluice_op *op, struct sl_device *memory,
                             const struct sluice_request *r)
 {
 	struct sl_backend *backend = op->file->backend;
+	const struct sl_device_moves *moves = backend->ops->moves;
 	int rc;
 
-	if (!memory || !backend->ops->takes)
+	if (!memory || !moves || !moves->takes)
 		return 0;
 	if (sl_wants_stream(r) &&
 	    (!op->ctx->core.settings.cufile_streams || (uintptr_t)r->stream <= SL_COMMON_STREAMS ||
 	     !sl_transfers_fit(op)))
 		return 0;
-	rc = backend->ops->takes(backend, memory, op->extents, op->count, op->kind == SL_WRITE,
-	                         sl_wants_stream(r));
+	rc = moves->takes(backend, memory, op->extents, op->count, op->kind == SL_WRITE,
+	                  sl_wants_stream(r));
 	if (rc <= 0)
 		return rc;
 	sl_context_expect_exit(op->ctx, SL_EXIT_BACKEND);

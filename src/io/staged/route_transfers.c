@@ -67,8 +67,8 @@ static void transfers_give(struct sl_staged *staged)
 	stopped = op->locked.stopped;
 	sl_mutex_unlock(&op->mutex);
 	while (!stopped && !rc && given < count) {
-		rc = backend->ops->enqueue(backend, op->device, staged->stream,
-		                           &staged->transfers[given], op->kind == SL_WRITE);
+		rc = backend->ops->moves->enqueue(backend, op->device, staged->stream,
+		                                  &staged->transfers[given], op->kind == SL_WRITE);
 		given += !rc;
 	}
 	staged->transfer_count = given;
@@ -87,8 +87,8 @@ static void transfers_end(struct sluice_op *op)
 	if (staged->slots[0].lost)
 		return;
 	for (unsigned i = 0; i < staged->transfer_count; i++) {
-		int rc = backend->ops->passed(backend, &staged->transfers[i], op->kind == SL_WRITE,
-		                              &message);
+		int rc = backend->ops->moves->passed(backend, &staged->transfers[i],
+		                                     op->kind == SL_WRITE, &message);
 
 		if (rc)
 			sl_op_fail(op, rc, message);

@@ -83,7 +83,7 @@ static uint64_t staged_gap(const struct sluice_op *op)
 
 	if (op->kind != SL_READ)
 		return 0;
-	return backend->ops->part ? backend->ops->part(backend, 0, 0).gap : LOCAL_GAP;
+	return backend->ops->cut ? backend->ops->cut(backend, 0, 0).gap : LOCAL_GAP;
 }
 
 static bool staged_is_single(const struct sl_chunks *chunks)
@@ -105,7 +105,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		.direct_bytes = settings->direct_bytes,
 		.file_size = INT64_MAX,
 		.gap = staged_gap(op),
-		.dropped = op->file->backend->ops->part ? 1 : LOCAL_DROPPED,
+		.dropped = op->file->backend->ops->cut ? 1 : LOCAL_DROPPED,
 		.write = op->kind == SL_WRITE,
 		/* A short read of a file of unknown length is then the end of its chunk. */
 		.apart = op->file->limits.sequential,
@@ -222,36 +222,40 @@ void sl_staged_start(struct sluice_op *op)
 	op->staged->route->start(op);
 }
 
+/* Returns the functions of a backend that wants to know of the operation; NULL: it does not. */
+static const struct sl_slot_writes *staged_slot_writes(const struct sluice_op *op)
+{
+	return op->kind == SL_WRITE ? op->file->backend->ops->slot_writes : NULL;
+}
+
 int sl_staged_admit(struct sluice_op *op)
 {
-	struct sl_backend *backend = op->file->backend;
+	const struct sl_slot_writes *told = staged_slot_writes(op);
 	const char *why;
-	int rc = 0;
+	int rc = told ? told->admits(op->file->backend, op->extents, op->count, &why) : 0;
 
-	if (op->kind == SL_WRITE && backend->ops->admits)
-		rc = backend->ops->admits(backend, op->extents, op->count, &why);
 	return rc ? sl_fail(rc, "%s", why) : 0;
 }
 
 void sl_staged_announce(struct sluice_op *op)
 {
-	struct sl_backend *backend = op->file->backend;
+	const struct sl_slot_writes *told = staged_slot_writes(op);
 	struct sl_coming *coming = &op->staged->coming;
 
-	if (op->kind != SL_WRITE || !backend->ops->admits)
+	if (!told)
 		return;
 	coming->extents = op->extents;
 	coming->count = op->count;
-	backend->ops->announce(backend, coming);
+	told->announce(op->file->backend, coming);
 }
 
 /* The operation has no piece in flight, and its result is fixed. */
 void sl_staged_settle(struct sluice_op *op)
 {
-	struct sl_backend *backend = op->file->backend;
+	const struct sl_slot_writes *told = staged_slot_writes(op);
 
-	if (op->kind == SL_WRITE && backend->ops->settle)
-		backend->ops->settle(backend, &op->staged->coming, (int)SL_MIN(op->result, 0));
+	if (told)
+		told->settle(op->file->backend, &op->staged->coming, (int)SL_MIN(op->result, 0));
 }
 
 char *sl_staged_memory(struct sluice_op *op)

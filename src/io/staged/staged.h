@@ -160,7 +160,7 @@ char *sl_staged_memory(struct sluice_op *op);
 /* Says that all bytes of such a read are there before it has started: it needs nothing but the
  * device. */
 void sl_staged_filled(struct sluice_op *op, const char *memory, uint64_t moved);
-/* Tell a backend that wants to know it of a write: see struct sl_backend_ops. The first returns 0, or a negative errno with a
+/* Tell a backend of a write, as struct sl_slot_writes. The first returns 0, or a negative errno with a
  * sentence. */
 int sl_staged_admit(struct sluice_op *op);
 void sl_staged_announce(struct sluice_op *op);
