@@ -220,6 +220,7 @@ struct sl_device {
 /* A kind of devices. The table is in sluice.c and ends with NULL. */
 struct sl_device_kind {
 	const char *name; /* "emulated" */
+	bool cufile;      /* NVIDIA's: cuFile takes memory of such a device, after enter() */
 	/*
 	 * Returns text for users that says why devices are missing, or "". NULL: the kind is not
 	 * hardware, and the name "device" does not include it.

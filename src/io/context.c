@@ -170,8 +170,7 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 	if (!memory && !n) {
 		struct sl_staging *own;
 
-		if (found->ops->enter)
-			sl_cufile_prepare(ctx->core.cufile);
+		sl_cufile_prepare(ctx->core.cufile, found);
 		return sl_context_get_staging(ctx, found, &own);
 	}
 	if (!memory || (uintptr_t)memory % SL_SLOT_LEAST)

@@ -58,11 +58,12 @@ static bool cufile_has_gpudirect(const struct sl_cufile *cufile)
 	return api && api->gpudirect;
 }
 
-void sl_cufile_prepare(struct sl_cufile *cufile)
+void sl_cufile_prepare(struct sl_cufile *cufile, const struct sl_device *device)
 {
 	unsigned choice = cufile->core->settings.choice;
 
-	if (choice == SL_CHOICE_CUFILE || (choice == SL_CHOICE_AUTO && cufile->module))
+	if (device->kind->cufile &&
+	    (choice == SL_CHOICE_CUFILE || (choice == SL_CHOICE_AUTO && cufile->module)))
 		sl_cufile_open();
 }
 
@@ -234,7 +235,7 @@ static int cufile_takes(struct sl_backend *backend, struct sl_device *device,
 	bool named = local->choice == SL_CHOICE_CUFILE;
 	int rc;
 
-	if (!device->ops->enter || local->pseudo || local->sink ||
+	if (!device->kind->cufile || local->pseudo || local->sink ||
 	    atomic_load_explicit(&local->cufile.left, memory_order_relaxed) ||
 	    atomic_load(&local->core->cufile->abandoned))
 		return 0;
