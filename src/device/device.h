@@ -43,14 +43,14 @@ size_t sl_copies_joined(const struct sl_command *commands, size_t count);
  * distances, and without overlaps.
  */
 size_t sl_copies_rows(const struct sl_command *commands, size_t count);
-/* Returns the places of a channel that so many copies occupy which are given together. */
-unsigned sl_copies_places(size_t count);
+/* Returns how many commands a channel counts for so many copies that are given together. */
+unsigned sl_copies_cost(size_t count);
 
 struct sl_device;
 
-/* Returns the places of a channel that commands occupy on a stream. */
-unsigned sl_commands_places(struct sl_device *device, sluice_stream stream,
-                            const struct sl_command *commands, size_t count);
+/* Returns how many a channel counts for these commands of a stream. */
+unsigned sl_commands_cost(struct sl_device *device, sluice_stream stream,
+                          const struct sl_command *commands, size_t count);
 
 /*
  * An allocation that a process lends to others. The kind of device defines the content of handle.

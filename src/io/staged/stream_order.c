@@ -135,7 +135,7 @@ static unsigned stream_cost(const struct sl_staged *staged, struct sl_chunk chun
 	if (chunk.spans == 1)
 		return 3;
 	count = stream_copies(staged, staged->slots[0].data, &chunk, copies);
-	return 2 + sl_commands_places(sl_staging_device(staged->staging), staged->stream, copies,
+	return 2 + sl_commands_cost(sl_staging_device(staged->staging), staged->stream, copies,
 	                              count);
 }
 
