@@ -16,7 +16,8 @@ struct sl_listing;
 struct sl_slot_use;
 struct sl_uring;
 
-/* Features of the running kernel, less those that SLUICE_DISABLE masks. Fixed once the context is */
+/* Features of the running kernel, less those that SLUICE_DISABLE masks. Fixed once the context
+ * is */
 struct sl_kernel {
 	bool cachestat;
 	bool nowait;
@@ -35,16 +36,15 @@ struct sl_core {
 	struct sl_bounce *bounce;
 	struct sl_http_engine *http;
 	struct sl_cufile *cufile;
-	/* Of local files: the mount of the last that was opened, and what is known of its file
-	 * system; or 0. */
+	/* Of local files: the mount of the last, and what is known of its file system; or 0. */
 	_Atomic uint64_t last_mount;
 };
 
 /*
  * The bytes that one call of a backend moves. The engine fills in the first group and hands the
  * piece over with submit(); from then until sl_piece_done() the backend alone touches it, but for
- * `cancelled`. A backend with a state of its own for each piece has a struct that begins with this
- * one, of limits.piece_size bytes, which are 0 at first.
+ * `cancelled`. A backend that keeps more for each piece has a struct that begins with this,
+ * limits.piece_size bytes long; the rest is 0 at first.
  */
 struct sl_piece {
 	struct sl_backend *backend;
@@ -74,7 +74,7 @@ struct sl_piece {
 
 	/* The result. */
 	size_t moved;  /* bytes from the start of the piece; less than length: the file ended */
-	bool direct;   /* they went around the page cache, and are in the cache of no core */
+	bool direct;   /* they went around the page cache: no core has them in its cache */
 	int error;     /* 0, or negative: then moved means nothing */
 	char *message; /* NULL, or the sentence behind error, which the engine frees */
 
@@ -131,10 +131,14 @@ struct sl_cut {
 };
 
 /*
- * What every backend does. The engine calls all of it, on a thread that may hold the lock of
- * submissions, which no backend takes, and no other lock but those that a function names. Only
- * functions that say so may wait for storage or a server. Those that return int return 0 or a
- * negative errno. Optional ones say what NULL means.
+ * Every backend. Each function names the thread:
+ *
+ *   caller   an application's, in a public call, or a thread for opens: it may wait
+ *   waiting  a thread of core->waiting: it may wait
+ *   any      nothing in it waits
+ *
+ * Such a thread holds no lock but those named, and perhaps that for submissions, which no backend
+ * takes. int: 0 or a negative errno, with a sentence where the comment says so.
  */
 struct sl_backend_ops {
 	/* NULL, both: the backend never does. */
@@ -143,70 +147,62 @@ struct sl_backend_ops {
 
 	/* ----------------------------------------------------------------- open and close */
 
-	/* On a thread of the application, or of the context's opens. May wait. On failure with a
-	 * sentence, and nothing is left. NULL: no URI names such a file. */
+	/* Caller. Sentence. On failure nothing is left. NULL: no URI names such a file. */
 	int (*open)(struct sl_core *core, const struct sl_uri *uri,
 	            const struct sluice_open_options *options, struct sl_backend **out);
 	/*
-	 * Begins an open() on a thread of the application. 0: opening->done() is called once, from
-	 * a thread of the backend, with no lock held. -EAGAIN, without a sentence: it would wait,
-	 * and a thread that may calls open(). Or another -errno with a sentence. NULL: as if
-	 * -EAGAIN.
+	 * Any: begins an open(). 0: opening->done() is called once, from a thread of the backend
+	 * without a lock. -EAGAIN, without a sentence: it would wait, and a thread that may calls
+	 * open(). Or another -errno with a sentence. NULL: as if -EAGAIN.
 	 */
 	int (*open_start)(struct sl_core *core, const struct sl_uri *uri,
 	                  const struct sluice_open_options *options, struct sl_opening *opening);
-	/* Some openings have `cancelled` set now. Any thread, with the mutex of an operation. NULL:
-	 * with open_start(). */
+	/* Any, with an operation's mutex: some openings have `cancelled` set. NULL: as above. */
 	void (*cancel_open)(struct sl_core *core);
-	/* Once, behind open(). *out is 0. */
+	/* Any, once, behind open(). *out is 0. */
 	void (*limits)(struct sl_backend *backend, struct sl_limits *out);
-	/* Once, behind open(): a string that two files of a context share exactly if they hold the
-	 * same bytes. The caller frees it. */
+	/* Any, once, behind open(): equal for two files in a context exactly if they hold the same
+	 * bytes. The engine frees it. */
 	char *(*identity)(struct sl_backend *backend);
-	/* In sluice_close(), once, with nothing in flight: makes the written bytes visible, and
-	 * stable if asked for. May wait. On failure with a sentence. */
+	/* Caller, once, with nothing in flight: makes the bytes visible, and stable if asked for.
+	 * Sentence. */
 	int (*commit)(struct sl_backend *backend);
-	/* With nothing in flight, on a thread that may wait; frees the backend. Without a commit
-	 * before, REPLACE leaves nothing behind. */
+	/* Caller, with nothing in flight. REPLACE without a commit leaves nothing. */
 	void (*close)(struct sl_backend *backend);
 
 	/* ----------------------------------------------------------------- pieces */
 
-	/* Bytes in the file, -1 if only reading tells, or a negative errno below that. At the start
-	 * of each operation, any thread: waits only if limits say size_waits. NULL: as -1. */
+	/* Any, when an operation starts; waiting, if limits say size_waits: bytes in the file, -1
+	 * if only reading tells, or a negative errno below that. NULL: -1. */
 	int64_t (*size)(struct sl_backend *backend);
-	/* Reads bytes that are in memory already: length, or -EAGAIN, also if data is memory that
-	 * the processor does not reach. Any thread. NULL: it cannot. */
+	/* Any: reads bytes that are in memory already. Length, or -EAGAIN, also if the processor
+	 * does not reach data. NULL: it cannot. */
 	int64_t (*read_now)(struct sl_backend *backend, void *data, size_t length, uint64_t offset);
 	/*
-	 * Says how the next piece is to be read. left: bytes in flight of the file that are not
-	 * handed out; room: bytes of memory that the pieces of the operation may occupy. Any
-	 * thread, with the mutex of an operation. NULL: as the limits say.
+	 * Any, with an operation's mutex: how the next piece is to be read. left: bytes in flight
+	 * of the file that are not handed out; room: bytes that the pieces of the operation may
+	 * occupy in memory. NULL: as the limits say.
 	 */
 	struct sl_cut (*cut)(struct sl_backend *backend, uint64_t left, uint64_t room);
-	/*
-	 * Returns how many bytes may lie between two extents of host memory that one piece reads;
-	 * it passes over them. 0: a piece has one extent for now. Any thread, with the mutex of an
-	 * operation. NULL: always 0.
-	 */
+	/* Any, with an operation's mutex: how many bytes may lie between two extents in host memory
+	 * that one piece reads; it passes over them. 0: a piece has one extent for now. NULL: 0. */
 	size_t (*passes)(struct sl_backend *backend);
-	/* Takes the piece until sl_piece_done(), which comes once, from any thread, also from
-	 * inside. Any thread. */
+	/* Any: the backend has the piece until it calls sl_piece_done(), on any thread, perhaps
+	 * inside. */
 	void (*submit)(struct sl_backend *backend, struct sl_piece *piece);
-	/* Some pieces have `cancelled` set now: wakes the threads that move them. Any thread.
-	 * NULL: there is no thread to be woken. */
+	/* Any: some pieces have `cancelled` set now; wakes the threads that move them. NULL: there
+	 * is no thread to be woken. */
 	void (*cancel)(struct sl_backend *backend);
 
 	/* ----------------------------------------------------------------- the file as a whole */
 
-	/* In sluice_stat(); may wait. If the bytes of the file are memory, it says where: this is
-	 * how a copy reads right into them, or writes right from them, with another file's backend.
-	 * On failure with a sentence. */
+	/* Caller. Sentence. If the bytes are memory, it says where: this is how a copy reads right
+	 * into them, or writes right from them, with another file's backend. */
 	int (*stat)(struct sl_backend *backend, struct sluice_file_info *out);
-	/* A range that a write is about to extend the file to, before its first piece. On a thread
-	 * of core->waiting; may wait. An error ends the operation. NULL: nothing to prepare. */
+	/* Waiting: a range that a write extends the file to, before its first piece. An error ends
+	 * the operation. NULL: nothing to prepare. */
 	int (*reserve)(struct sl_backend *backend, uint64_t offset, uint64_t length);
-	/* On a thread of core->waiting; may wait. */
+	/* Waiting. */
 	int (*sync)(struct sl_backend *backend);
 	int (*truncate)(struct sl_backend *backend, uint64_t length);
 
@@ -214,8 +210,7 @@ struct sl_backend_ops {
 
 	/*
 	 * Of folders, as sluice_list_open() and sluice_list_next(). May wait. On failure with a
-	 * sentence. NULL, all three: the scheme has no lists, or is S3, whose lists the engine
-	 * reads.
+	 * sentence. NULL, all three: the scheme has no lists, or is S3.
 	 */
 	int (*list_open)(const struct sl_uri *uri, bool recursive, struct sl_listing **out);
 	int (*list_next)(struct sl_listing *listing, struct sluice_entry *out);
@@ -237,23 +232,21 @@ struct sl_transfer {
 	ssize_t moved; /* written when the stream comes to it */
 };
 
-/* Of a backend that moves bytes between files and memory of devices itself. Submitting calls may
- * call the device's driver. */
+/* For a backend that moves bytes between files and memory of devices itself. */
 struct sl_device_moves {
 	/*
-	 * Whether the backend moves these extents to and from that device's memory itself: 1; 0: it
-	 * does not; or why it cannot follow its settings, with a sentence. From a submitting call.
-	 * If it does, pieces of the extents may be submitted with `device` set, or, if in_stream,
-	 * transfers be given to a stream of the device. NULL: limits.device says it.
+	 * A submitting call, which may call the driver: whether the backend moves these extents to
+	 * and from that device's memory itself: 1; 0: it does not; or why it cannot follow its
+	 * settings, with a sentence. If it does, pieces of the extents may be submitted with
+	 * `device` set, or, if in_stream, transfers go to a stream. NULL: see limits.device.
 	 */
 	int (*takes)(struct sl_backend *backend, struct sl_device *device,
 	             const struct sluice_extent *extents, size_t count, bool write, bool in_stream);
-	/* Gives a transfer to a stream. From a submitting call, with the lock of submissions. On
-	 * failure with a sentence. */
+	/* The same with the lock for submissions: gives a transfer to a stream. Sentence. */
 	int (*enqueue)(struct sl_backend *backend, struct sl_device *device, sluice_stream stream,
 	               struct sl_transfer *transfer, bool write);
-	/* The stream has passed it: 0, or why not all of it was moved, and the sentence, or NULL.
-	 * On the thread that ends the operation; no call of the driver. */
+	/* Any, without a call of the driver: the stream has passed it. 0, or why not all bytes were
+	 * moved, and the sentence, or NULL. */
 	int (*passed)(struct sl_backend *backend, const struct sl_transfer *transfer, bool write,
 	              char **message);
 };
@@ -268,17 +261,16 @@ struct sl_coming {
 	size_t count;
 };
 
-/* Of a backend that writes bytes in their order. */
+/* For a backend that writes bytes in their order. */
 struct sl_slot_writes {
-	/* Before the write has slots: 0, or a negative errno and why bytes cannot be written there.
-	 * Any thread. */
+	/* Any, before the write has slots: 0, or -errno and why bytes cannot be written there. */
 	int (*admits)(struct sl_backend *backend, const struct sluice_extent *extents, size_t count,
 	              const char **why);
-	/* The turn of the write for slots is fixed, so that none it waits for comes behind it:
-	 * other writes may follow its bytes. Any thread, perhaps with the mutex of an operation. */
+	/* Any, perhaps with an operation's mutex: its turn for slots is fixed, so that none it
+	 * waits for comes behind it. Other writes may follow its bytes. */
 	void (*announce)(struct sl_backend *backend, struct sl_coming *coming);
-	/* Behind the last piece of each write in slots, announced or not: it is over, and its bytes
-	 * are missing if error is not 0. Any thread. */
+	/* Any, behind the last piece, announced or not: the write is over, and its bytes are
+	 * missing if error is not 0. */
 	void (*settle)(struct sl_backend *backend, struct sl_coming *coming, int error);
 };
 

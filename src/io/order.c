@@ -25,7 +25,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "io/op.h"
+#include "io/io_internal.h"
 
 /* Takes over identity. */
 void sl_object_init(struct sl_object *object, char *identity)
@@ -40,11 +40,9 @@ void sl_object_destroy(struct sl_object *object)
 	free(object->identity);
 }
 
-/* In object->writes: counts writes that have entered. The bits below count writes that have not
- * left. */
+/* In object->writes: counts writes that have entered; the bits below, those that have not left. */
 #define ONE_ENTERED (UINT64_C(1) << 32)
-/* To find the latest of many that overlap may cost a look at each: after so many looks any holder
- * will do. */
+/* The latest of many that overlap may cost a look at each: after so many any holder will do. */
 #define LOOKS_ENOUGH 64
 
 static struct sluice_op *range_owner(struct sl_interval *interval)

@@ -79,16 +79,16 @@ static inline struct sl_local *sl_local_of(struct sl_backend *backend)
 struct sl_local_piece {
 	struct sl_piece base;
 	struct sl_local_way {
-		struct sl_permits *permits; /* its permit, held or awaited; NULL: none */
-		bool nowait;    /* bytes that are not resident are left to another thread */
+		struct sl_permits *permits; /* held or awaited; NULL: none */
+		bool nowait;    /* bytes are left to another thread unless they are resident */
 		bool dontcache; /* through the page cache without staying there */
-		bool drops;     /* a read of bytes that were not there: its pages do not stay */
+		bool drops;     /* a read of absent bytes: the pages do not stay */
 		char *bounce;   /* where the bytes are while data is not aligned, or NULL */
-		size_t skipped; /* bytes from the start of the piece that never are in `bounce` */
-		unsigned vain;  /* calls in a row that moved nothing, and were to be made again */
+		size_t skipped; /* bytes from the start, which never are in `bounce` */
+		unsigned vain;  /* calls in a row which moved nothing, and were to be made again */
 	} way;
 };
-/* Returns how a piece is being moved: of the thread that has the piece. */
+/* Returns how a piece is being moved; for the thread with the piece. */
 static inline struct sl_local_way *sl_local_way_of(const struct sl_piece *piece)
 {
 	return &SL_CONTAINER(piece, struct sl_local_piece, base)->way;

@@ -15,8 +15,7 @@
 #define SPIN_NS   1000000 /* longer than a copy takes; naps take longer than they say */
 #define LEAST_NAP 20000
 #define MOST_NAP  1000000
-/* A nap takes at most a hundredth of the time in which nothing has moved, which nobody notices
- * after such a wait. */
+/* A nap takes at most a hundredth of the time in which nothing has moved: nobody notices. */
 #define LONG_NS      INT64_C(1000000000)
 #define LONG_NAP     10000000
 #define SUSPECT_NS   INT64_C(500000000)

@@ -2,9 +2,8 @@
 /*
  * Slots
  *
- * Gives parts of the pinned memory, and words, to operations, and queues operations for which there
- * are too few. Each half of the memory is divided by a buddy allocator. Any thread; waits for
- * nobody.
+ * Gives pinned memory, and words, to operations, and queues operations for which there
+ * are too few. Each half of the memory is divided by a buddy allocator. Any thread; none waits.
  */
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -157,8 +156,8 @@ static bool slot_take_locked(struct sl_staging *staging, const struct sl_slot_wa
 	return true;
 }
 
-/* Grants all slots of the waiter or none. Returns true also if it is refused: the memory will never
- * suffice. */
+/* Grants all slots of the waiter or none. Returns true if it is refused, too: it can never have so
+ * much. */
 static bool slots_grant_locked(struct sl_staging *staging, struct sl_slot_waiter *waiter)
 	SL_REQUIRES(&staging->mutex)
 {

@@ -28,7 +28,7 @@ struct emulated;
 enum channel_type { CHANNEL_COPY, CHANNEL_KERNEL, CHANNEL_TYPES, CHANNEL_NONE = CHANNEL_TYPES };
 struct channel {
 	struct sl_list commands;
-	unsigned count; /* the costs of its commands */
+	unsigned count; /* the costs of the commands */
 };
 
 struct stream {

@@ -4,14 +4,14 @@
  *
  * An operation in stream order. The backend has the stream itself move the bytes. The stream is
  * given all transfers, and a word behind them; their results are read when it has passed the word.
- * The stream knows nothing of our order among operations: see order.stream in op.h. The submitting
- * call, and the thread that ends the operation.
+ * The stream knows nothing of our order among operations: see order.stream in io_internal.h. The
+ * submitting call, and the thread that ends the operation.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/staged/route.h"
+#include "io/staged/staged.h"
 
 /* The most bytes of a transfer: Linux moves no more than 2 GiB less a page in one call. */
 #define LARGEST_TRANSFER ((size_t)1 << 30)
@@ -32,7 +32,7 @@ bool sl_transfers_fit(const struct sluice_op *op)
 	return transfers_count(op) <= SL_TRANSFERS_MOST;
 }
 
-int sl_transfers_new(struct sl_staged *staged)
+static int transfers_make(struct sl_staged *staged)
 {
 	struct sluice_op *op = staged->op;
 	struct sl_transfer *next = calloc(transfers_count(op), sizeof(*next));
@@ -53,8 +53,7 @@ int sl_transfers_new(struct sl_staged *staged)
 	return 0;
 }
 
-/* Gives them to the stream. On failure the operation fails, and the stream does what it was given
- * before. */
+/* Gives them to the stream. On failure the operation fails, and the stream does the others. */
 static void transfers_give(struct sl_staged *staged)
 {
 	struct sluice_op *op = staged->op;
@@ -134,6 +133,7 @@ static int transfers_enqueue(struct sl_batch *batch, const struct sl_window *win
 const struct sl_route sl_route_transfers = {
 	.on_stream = true,
 	.stream_stores = true,
+	.make = transfers_make,
 	.start = transfers_start,
 	.end = transfers_end,
 	.window = transfers_window,

@@ -14,11 +14,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "io/staged/route.h"
+#include "io/staged/staged.h"
 
 /* An operation that fits into half of the bound is enqueued in one step, so that two operations on
- * two streams find room beside each other; the rest follows little by little, so that the device is
- * never idle. */
+ * two streams find room beside each other; the rest follows bit by bit, so that the device is never
+ * idle. */
 #define FIRST_WINDOW (SL_COMMANDS_MOST / 2)
 #define LATER_WINDOW (SL_COMMANDS_MOST / 8)
 
@@ -41,8 +41,7 @@ static int stream_take_slots(struct sluice_op *op)
 	if (!sl_slots_take(staged->staging, &staged->waiter, wait)) {
 		if (!wait)
 			return sl_fail(-EAGAIN, "all of SLUICE_STAGING_BYTES is in use");
-		/* The operations that have the slots end the wait; they need nothing of this
-		 * thread. */
+		/* The operations with the slots end the wait, without this thread. */
 		sl_flag_await(&word);
 	}
 	if (!staged->waiter.refused)
@@ -103,12 +102,7 @@ int sl_batch_flush(struct sl_batch *batch)
 	return rc;
 }
 
-static struct sl_command *batch_command(struct sl_batch *batch)
-{
-	return &batch->commands[batch->count++];
-}
-
-/* Makes the copies of a chunk, between its slot and the operation's memory. Returns their number. */
+/* Makes the copies of a chunk, between slot and memory. Returns their number. */
 static size_t stream_copies(const struct sl_staged *staged, char *slot, struct sl_chunk *chunk,
                             struct sl_command *out)
 {
@@ -135,8 +129,8 @@ static unsigned stream_cost(const struct sl_staged *staged, struct sl_chunk chun
 	if (chunk.spans == 1)
 		return 3;
 	count = stream_copies(staged, staged->slots[0].data, &chunk, copies);
-	return 2 + sl_commands_cost(sl_staging_device(staged->staging), staged->stream, copies,
-	                              count);
+	return 2 +
+	       sl_commands_cost(sl_staging_device(staged->staging), staged->stream, copies, count);
 }
 
 void sl_batch_add(struct sl_batch *batch, uint64_t number, struct sl_chunk *chunk)
@@ -146,25 +140,25 @@ void sl_batch_add(struct sl_batch *batch, uint64_t number, struct sl_chunk *chun
 
 	batch->chunks[batch->chunk_count].number = number;
 	batch->chunks[batch->chunk_count].start = batch->count;
-	if (!sl_ring_await(&staged->ring, number, batch_command(batch)))
-		batch->count--;
+	batch->count += sl_ring_await(&staged->ring, number, &batch->commands[batch->count]);
 	if (chunk)
 		batch->count += stream_copies(staged, slot, chunk, &batch->commands[batch->count]);
-	sl_ring_write(&staged->ring, number, batch_command(batch));
+	sl_ring_write(&staged->ring, number, &batch->commands[batch->count++]);
 	batch->chunks[batch->chunk_count++].end = batch->count;
-}
-
-bool sl_batch_is_full(const struct sl_batch *batch)
-{
-	return batch->chunk_count == SL_BATCH_CHUNKS ||
-	       batch->count + SL_SPANS_MOST + 2 > SL_BATCH_COMMANDS;
 }
 
 /* ----------------------------------------------------------------------------- memory's route */
 
 /* Of memory of a device: the stream copies between it and the slots of a ring; words that the
- * processor and the device write for each other say when a slot is full and when it is free
+ * processor and the device write for each other say when a slot is full, and when free
  * (staging.h). */
+
+void sl_stream_start(struct sluice_op *op)
+{
+	sl_mutex_lock(&op->mutex);
+	sl_staged_begin_locked(op);
+	sl_op_pump_unlock(op);
+}
 
 static char *stream_memory(struct sluice_op *op)
 {
@@ -223,7 +217,8 @@ static int stream_enqueue(struct sl_batch *batch, const struct sl_window *window
 	for (uint64_t i = 0; !rc && i < window->chunks; i++) {
 		sl_chunk_next(&batch->op->staged->given, &chunk);
 		sl_batch_add(batch, first + i, &chunk);
-		if (sl_batch_is_full(batch))
+		if (batch->chunk_count == SL_BATCH_CHUNKS ||
+		    batch->count + SL_SPANS_MOST + 2 > SL_BATCH_COMMANDS)
 			rc = sl_batch_flush(batch);
 	}
 	return rc ? rc : sl_batch_flush(batch);
@@ -232,7 +227,7 @@ static int stream_enqueue(struct sl_batch *batch, const struct sl_window *window
 const struct sl_route sl_route_stream = {
 	.on_stream = true,
 	.has_memory = true,
-	.start = sl_route_start,
+	.start = sl_stream_start,
 	.memory = stream_memory,
 	.filled = stream_filled,
 	.next = sl_route_next_range,
@@ -271,8 +266,8 @@ static void stream_drained(struct sl_copy_job *drain, int error)
 	sl_op_pump_unlock(op);
 }
 
-/* Returns an event behind all commands of the stream; NULL: the driver refuses, or the stream is of
- * another context. */
+/* Returns an event behind all commands of the stream; NULL: the driver refuses, or its context is
+ * another. */
 static sluice_event stream_record(struct sl_device *device, sluice_stream stream)
 {
 	sluice_event event;
@@ -332,11 +327,11 @@ static int stream_refuse(int rc, const struct sluice_op *op)
 }
 
 /*
- * Takes room for the first window, then ctx->submission, and enters the order of the object.
- * No operation may be enqueued behind an operation that needs a thread that the driver may hold up,
- * or that has yet to enqueue commands itself, perhaps on the same stream; and an operation that its
- * stream moves, behind none at all. Returns as sl_order_enter(), with ctx->submission if that is
- * not negative.
+ * Takes room for the first window, then ctx->submission, and enters the order of the object. No
+ * operation may be enqueued behind an operation that needs a thread that the driver may hold up, or
+ * that has yet to enqueue commands itself, perhaps on the same stream; and an operation that its
+ * stream moves, behind none at all. Returns as sl_order_enter(), with ctx->submission unless
+ * negative.
  */
 static int stream_enter_order(struct sluice_op *op, const struct sl_window *window) SL_UNCHECKED
 {
@@ -372,8 +367,7 @@ static int stream_enter_order(struct sluice_op *op, const struct sl_window *wind
 	}
 }
 
-/* Enqueues all windows behind the first: each waits, without a lock, until the stream has room for
- * it. */
+/* Enqueues all windows behind the first: each waits, without a lock, for room in the stream. */
 static void stream_enter_rest(struct sluice_op *op, struct sl_batch *batch)
 {
 	struct sluice_context *ctx = op->ctx;
@@ -399,8 +393,7 @@ static void stream_enter_rest(struct sluice_op *op, struct sl_batch *batch)
 	}
 }
 
-/* Finds the first window. Without waiting that is all chunks, or the
- * operation is refused. */
+/* Finds the first window. Without waiting that is all chunks, or the operation is refused. */
 static int stream_first_window(struct sluice_op *op, struct sl_window *window)
 {
 	bool all = op->file->flags & SLUICE_OPEN_NONBLOCK;
@@ -425,8 +418,7 @@ static int stream_submit(struct sluice_op *op, const struct sl_window *window,
 	int rc, entered;
 
 	batch_init(&batch, op);
-	/* References of the handle and of this call: another thread may end the operation at any
-	 * time. */
+	/* References of the handle and of this call: another thread may end the operation. */
 	atomic_fetch_add(&op->references, out ? 2 : 1);
 	atomic_fetch_add(&op->file->in_flight, 1);
 	staged->locked.submitting = true;
@@ -488,7 +480,7 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 
 /* ------------------------------------------------------------------------------------ poller */
 
-/* Returns the commands of chunks that the stream has passed since the last call: they make room for
+/* Returns the commands of chunks that the stream has passed since the last call: there is room for
  * others. */
 static unsigned stream_passed_locked(struct sl_staged *staged)
 {
@@ -505,9 +497,8 @@ static unsigned stream_passed_locked(struct sl_staged *staged)
 static void stream_lose(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
-	char *message = strdup("the device is lost");
 
-	sl_op_fail(op, -EIO, message);
+	sl_op_fail(op, -EIO, strdup("the device is lost"));
 	sl_mutex_lock(&op->mutex);
 	if (!op->locked.over)
 		for (unsigned i = 0; i < staged->count; i++)
