@@ -341,6 +341,11 @@ void sl_cache_start(struct sl_staging *staging)
 	staging->caches = cache_can_demote() ? sl_cores() * OWN_CACHE : 0;
 }
 
+bool sl_staging_lost(const struct sl_staging *staging)
+{
+	return atomic_load_explicit(&staging->lost, memory_order_acquire);
+}
+
 void sl_slots_expect(struct sl_staging *staging, uint64_t bytes)
 {
 	atomic_fetch_add_explicit(&staging->expected, bytes, memory_order_relaxed);
