@@ -7,8 +7,8 @@
  */
 #include "device/device.h"
 
-/* Copies for each place in a channel, fewer than the 25 that were measured (docs/internals/stream.md). */
-#define COPIES_IN_A_PLACE 24
+/* Copies that a channel counts as a command, fewer than the 25 that were measured (docs/internals/stream.md). */
+#define COPIES_OF_A_COMMAND 24
 
 struct hull {
 	uintptr_t start, end;
@@ -95,21 +95,21 @@ size_t sl_copies_rows(const struct sl_command *commands, size_t count)
 	return hulls_meet(&all_to, &all_from) ? 1 : n;
 }
 
-unsigned sl_copies_places(size_t count)
+unsigned sl_copies_cost(size_t count)
 {
-	return (unsigned)((count + COPIES_IN_A_PLACE - 1) / COPIES_IN_A_PLACE);
+	return (unsigned)((count + COPIES_OF_A_COMMAND - 1) / COPIES_OF_A_COMMAND);
 }
 
-unsigned sl_commands_places(struct sl_device *device, sluice_stream stream,
-                            const struct sl_command *commands, size_t count)
+unsigned sl_commands_cost(struct sl_device *device, sluice_stream stream,
+                          const struct sl_command *commands, size_t count)
 {
-	unsigned places = 0;
+	unsigned cost = 0;
 
 	if (!device->ops->joins(device, stream))
 		return (unsigned)count;
 	for (size_t i = 0, joined; i < count; i += joined) {
 		joined = SL_MAX(sl_copies_joined(commands + i, count - i), 1);
-		places += sl_copies_places(joined);
+		cost += sl_copies_cost(joined);
 	}
-	return places;
+	return cost;
 }

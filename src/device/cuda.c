@@ -507,6 +507,7 @@ static const struct sl_device_ops cuda_ops = {
 
 const struct sl_device_kind sl_cuda = {
 	.name = "cuda",
+	.cufile = true,
 	.missing = cuda_missing,
 	.feature = sl_cuda_feature,
 	.find = cuda_find,

@@ -39,14 +39,13 @@ static void number_devices(void)
 {
 	struct sl_device *device;
 
-	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind; kind++) {
+	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind; kind++)
 		for (unsigned i = 0; all.count < SL_DEVICES_MOST && (device = (*kind)->find(i));
 		     i++) {
 			device->kind = *kind;
 			device->index = all.count;
 			all.devices[all.count++] = device;
 		}
-	}
 	all.process = getpid();
 	atomic_store(&all.numbered, true);
 }
@@ -148,9 +147,13 @@ static int device_said(const struct sl_device *device, int rc, const char *what)
 	return sl_fail(rc, "%s: cannot %s: %s", device->name, what, sl_error_text(rc));
 }
 
-static int no_result_pointer(const char *function)
+/* As device_numbered(), for a function that gives the caller something of the device. */
+static int device_giving(int number, const void *out, const char *function,
+                         struct sl_device **found)
 {
-	return sl_fail(-EINVAL, "%s: out is NULL", function);
+	int rc = device_numbered(number, found);
+
+	return rc || out ? rc : sl_fail(-EINVAL, "%s: out is NULL", function);
 }
 
 int sluice_device_describe(int device, struct sluice_device *out)
@@ -212,9 +215,7 @@ static bool is_word(const char *name, size_t length, const char *word)
 	return length == strlen(word) && !strncmp(name, word, length);
 }
 
-/*
- * Returns true if the word before the colon names that kind, or is REAL and the kind is hardware.
- */
+/* Returns true if the word before the colon names that kind, or is REAL and the kind is hardware. */
 static bool name_means(const char *name, size_t length, const struct sl_device_kind *kind)
 {
 	return is_word(name, length, REAL) ? kind->missing != NULL
@@ -257,7 +258,7 @@ int sluice_device_find(const char *name, int *device)
 	int rc;
 
 	if (!device)
-		return no_result_pointer("sluice_device_find");
+		return sl_fail(-EINVAL, "sluice_device_find: out is NULL");
 	if (!name || !*name)
 		return sl_fail(-EINVAL, "the name of the device is empty");
 	if (!split_name(name, &length, &number))
@@ -292,12 +293,10 @@ int sluice_device_of(const void *memory)
 int sluice_device_alloc(int device, size_t n, void **out)
 {
 	struct sl_device *found;
-	int rc = device_numbered(device, &found);
+	int rc = device_giving(device, out, "sluice_device_alloc", &found);
 
 	if (rc)
 		return rc;
-	if (!out)
-		return no_result_pointer("sluice_device_alloc");
 	if (!n)
 		return sl_fail(-EINVAL, "%s: cannot allocate 0 bytes", found->name);
 	return device_said(found, found->ops->alloc(found, n, out), "allocate memory");
@@ -328,12 +327,10 @@ int sluice_pinned_alloc(int device, size_t n, void **out)
 	size_t page = sl_page_size(), length = sl_whole_pages(n);
 	struct sl_device *found;
 	struct pinned *pinned;
-	int rc = device_numbered(device, &found);
+	int rc = device_giving(device, out, "sluice_pinned_alloc", &found);
 
 	if (rc)
 		return rc;
-	if (!out)
-		return no_result_pointer("sluice_pinned_alloc");
 	if (!n)
 		return sl_fail(-EINVAL, "%s: cannot pin 0 bytes", found->name);
 	pinned = length < n ? MAP_FAILED
@@ -376,13 +373,9 @@ int sluice_pinned_free(void *memory)
 int sluice_stream_new(int device, sluice_stream *out)
 {
 	struct sl_device *found;
-	int rc = device_numbered(device, &found);
+	int rc = device_giving(device, out, "sluice_stream_new", &found);
 
-	if (rc)
-		return rc;
-	if (!out)
-		return no_result_pointer("sluice_stream_new");
-	return device_said(found, found->ops->stream_new(found, out), "make a stream");
+	return rc ? rc : device_said(found, found->ops->stream_new(found, out), "make a stream");
 }
 
 static int no_stream(const struct sl_device *device, sluice_stream stream)
@@ -400,9 +393,9 @@ int sluice_stream_free(sluice_stream stream)
 	if (!stream || rc)
 		return rc;
 	device = sl_device_of_stream(stream, NULL);
-	if (!device)
-		return no_stream(NULL, stream);
-	return device_said(device, device->ops->stream_free(device, stream), "free a stream");
+	return device ? device_said(device, device->ops->stream_free(device, stream),
+	                            "free a stream")
+	              : no_stream(NULL, stream);
 }
 
 /* Returns the opened device if the stream belongs to it, else NULL with the error in *rc. */
@@ -411,12 +404,9 @@ static struct sl_device *device_with_stream(int number, sluice_stream stream, in
 	struct sl_device *device;
 
 	*rc = device_numbered(number, &device);
-	if (*rc)
-		return NULL;
-	if (sl_device_of_stream(stream, device) == device)
-		return device;
-	*rc = no_stream(device, stream);
-	return NULL;
+	if (!*rc && sl_device_of_stream(stream, device) != device)
+		*rc = no_stream(device, stream);
+	return *rc ? NULL : device;
 }
 
 int sluice_stream_query(int device, sluice_stream stream)
@@ -433,10 +423,9 @@ int sluice_stream_synchronize(int device, sluice_stream stream)
 	int rc;
 	struct sl_device *found = device_with_stream(device, stream, &rc);
 
-	if (!found)
-		return rc;
-	return device_said(found, found->ops->stream_synchronize(found, stream),
-	                   "wait for a stream");
+	return found ? device_said(found, found->ops->stream_synchronize(found, stream),
+	                           "wait for a stream")
+	             : rc;
 }
 
 /* --------------------------------------------------------------------------------- copies */
@@ -451,6 +440,7 @@ static struct sl_device *device_of_either(const void *dst, const void *src)
 
 int sluice_copy_on(void *dst, const void *src, size_t n, sluice_stream stream)
 {
+	bool common = (uintptr_t)stream <= SL_COMMON_STREAMS;
 	struct sl_device *device;
 	int rc;
 
@@ -461,15 +451,10 @@ int sluice_copy_on(void *dst, const void *src, size_t n, sluice_stream stream)
 	rc = device_check_fork();
 	if (rc)
 		return rc;
-	if ((uintptr_t)stream > SL_COMMON_STREAMS) {
-		device = sl_device_of_stream(stream, NULL);
-		if (!device)
-			return no_stream(NULL, stream);
-	} else {
-		device = device_of_either(dst, src);
-		if (!device)
-			return sl_fail(-EINVAL, "sluice_copy_on: neither memory is a device's");
-	}
+	device = common ? device_of_either(dst, src) : sl_device_of_stream(stream, NULL);
+	if (!device)
+		return common ? sl_fail(-EINVAL, "sluice_copy_on: neither memory is a device's")
+		              : no_stream(NULL, stream);
 	return device_said(device, device->ops->copy(device, stream, dst, src, n, false), "copy");
 }
 
@@ -537,13 +522,9 @@ int sluice_copy(void *dst, const void *src, size_t n)
 int sluice_event_new(int device, sluice_event *out)
 {
 	struct sl_device *found;
-	int rc = device_numbered(device, &found);
+	int rc = device_giving(device, out, "sluice_event_new", &found);
 
-	if (rc)
-		return rc;
-	if (!out)
-		return no_result_pointer("sluice_event_new");
-	return device_said(found, found->ops->event_new(found, out), "make an event");
+	return rc ? rc : device_said(found, found->ops->event_new(found, out), "make an event");
 }
 
 static struct sl_device *device_with_event(sluice_event event, struct sl_device *wanted, int *rc)
@@ -563,20 +544,16 @@ static struct sl_device *device_with_both(sluice_event event, sluice_stream stre
 	struct sl_device *wanted = sl_device_of_stream(stream, sl_device_current());
 	struct sl_device *device = device_with_event(event, wanted, rc);
 
-	if (!device || sl_device_of_stream(stream, device) == device)
-		return device;
-	*rc = no_stream(device, stream);
-	return NULL;
+	if (device && sl_device_of_stream(stream, device) != device)
+		*rc = no_stream(device, stream);
+	return *rc ? NULL : device;
 }
 
 int sluice_event_free(sluice_event event)
 {
-	int rc;
-	struct sl_device *device;
+	int rc = 0;
+	struct sl_device *device = event ? device_with_event(event, NULL, &rc) : NULL;
 
-	if (!event)
-		return 0;
-	device = device_with_event(event, NULL, &rc);
 	return device ? device_said(device, device->ops->event_free(device, event), "free an event")
 	              : rc;
 }
@@ -586,10 +563,9 @@ int sluice_event_record(sluice_event event, sluice_stream stream)
 	int rc;
 	struct sl_device *device = device_with_both(event, stream, &rc);
 
-	if (!device)
-		return rc;
-	return device_said(device, device->ops->event_record(device, event, stream),
-	                   "record an event");
+	return device ? device_said(device, device->ops->event_record(device, event, stream),
+	                            "record an event")
+	              : rc;
 }
 
 int sluice_event_await(sluice_event event, sluice_stream stream)
@@ -597,10 +573,9 @@ int sluice_event_await(sluice_event event, sluice_stream stream)
 	int rc;
 	struct sl_device *device = device_with_both(event, stream, &rc);
 
-	if (!device)
-		return rc;
-	return device_said(device, device->ops->event_await(device, event, stream),
-	                   "await an event");
+	return device ? device_said(device, device->ops->event_await(device, event, stream),
+	                            "await an event")
+	              : rc;
 }
 
 int sluice_event_query(sluice_event event)
@@ -617,8 +592,7 @@ int sluice_event_synchronize(sluice_event event)
 	int rc;
 	struct sl_device *device = device_with_event(event, NULL, &rc);
 
-	if (!device)
-		return rc;
-	return device_said(device, device->ops->event_synchronize(device, event),
-	                   "wait for an event");
+	return device ? device_said(device, device->ops->event_synchronize(device, event),
+	                            "wait for an event")
+	              : rc;
 }

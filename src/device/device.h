@@ -39,18 +39,18 @@ struct sl_command {
  */
 size_t sl_copies_joined(const struct sl_command *commands, size_t count);
 /*
- * Returns how many of the commands, from the first on, are copies of the rows of a table: of the same length, at the same
- * distances, and without overlaps.
+ * Returns how many of the commands, from the first on, are copies of the rows of a table: of the
+ * same length, at the same distances, and without overlaps.
  */
 size_t sl_copies_rows(const struct sl_command *commands, size_t count);
-/* Returns the places of a channel that so many copies occupy which are given together. */
-unsigned sl_copies_places(size_t count);
+/* Returns how many commands a channel counts for so many copies that are given together. */
+unsigned sl_copies_cost(size_t count);
 
 struct sl_device;
 
-/* Returns the places of a channel that commands occupy on a stream. */
-unsigned sl_commands_places(struct sl_device *device, sluice_stream stream,
-                            const struct sl_command *commands, size_t count);
+/* Returns how many a channel counts for these commands of a stream. */
+unsigned sl_commands_cost(struct sl_device *device, sluice_stream stream,
+                          const struct sl_command *commands, size_t count);
 
 /*
  * An allocation that a process lends to others. The kind of device defines the content of handle.
@@ -82,7 +82,7 @@ struct sl_device_ops {
 
 	int (*alloc)(struct sl_device *device, size_t length, void **out);
 	int (*free)(struct sl_device *device, void *memory);
-	/* register_memory() has the kernel make pages that are not there yet, on its own thread alone. */
+	/* register_memory() has the kernel make absent pages, on its own thread alone. */
 	bool makes_pages;
 	/* Registers whole pages of host memory; may wait until the device is idle. */
 	int (*register_memory)(struct sl_device *device, void *memory, size_t length);
@@ -104,7 +104,7 @@ struct sl_device_ops {
 	                    sluice_stream stream); /* 1: idle, 0: not yet */
 	int (*stream_synchronize)(struct sl_device *device, sluice_stream stream);
 	/*
-	 * Returns 0 if the stream accepts commands, or -EINVAL with a sentence while it is being
+	 * Returns 0 if the stream accepts commands, or -EINVAL with a sentence while it is
 	 * captured.
 	 */
 	int (*stream_check)(struct sl_device *device, sluice_stream stream);
@@ -114,10 +114,7 @@ struct sl_device_ops {
 	 * them. Makes no driver call.
 	 */
 	bool (*joins)(struct sl_device *device, sluice_stream stream);
-	/*
-	 * Enqueues commands in order. *taken is the number of commands that were enqueued, on
-	 * failure too.
-	 */
+	/* Enqueues commands in order. *taken: how many were enqueued, on failure too. */
 	int (*enqueue)(struct sl_device *device, sluice_stream stream,
 	               const struct sl_command *commands, size_t count, size_t *taken);
 
@@ -144,8 +141,8 @@ struct sl_device_ops {
 	bool (*managed)(struct sl_device *device, const void *memory);
 
 	/*
-	 * Lets the device copy from another of its kind without a detour through host memory, where that is possible.
-	 * NULL: there is none.
+	 * Lets the device copy from another of its kind without a detour through host memory, where
+	 * possible. NULL: never.
 	 */
 	void (*reach)(struct sl_device *device, struct sl_device *other);
 
@@ -220,27 +217,22 @@ struct sl_device {
 /* A kind of devices. The table is in sluice.c and ends with NULL. */
 struct sl_device_kind {
 	const char *name; /* "emulated" */
+	bool cufile;      /* NVIDIA's: cuFile takes memory of such a device, after enter() */
 	/*
 	 * Returns text for users that says why devices are missing, or "". NULL: the kind is not
 	 * hardware, and the name "device" does not include it.
 	 */
 	const char *(*missing)(void);
 	/*
-	 * Returns the feature at index for sluice_device_feature(), or -ENOENT past the last. May
-	 * be NULL.
+	 * Returns the feature at index for sluice_device_feature(), or -ENOENT past the last; NULL:
+	 * none.
 	 */
 	int (*feature)(unsigned index, struct sluice_feature *out);
 	/* Returns the device at index of this kind, or NULL past the last. Opens no device. */
 	struct sl_device *(*find)(unsigned index);
-	/*
-	 * Returns the device that owns the memory, or NULL. Counts as a driver call only if it
-	 * makes one.
-	 */
+	/* Returns the device that owns the memory, or NULL. A driver call only if it makes one. */
 	struct sl_device *(*of_memory)(const void *memory);
-	/*
-	 * Returns the device of a stream, or NULL if the stream is of another kind or a default
-	 * stream.
-	 */
+	/* Returns the device of a stream, or NULL: of another kind, or a default stream. */
 	struct sl_device *(*of_stream)(sluice_stream stream);
 	/*
 	 * Returns the device of an event. If events do not reveal their device: `wanted` if it is
@@ -248,8 +240,7 @@ struct sl_device_kind {
 	 */
 	struct sl_device *(*of_event)(sluice_event event, struct sl_device *wanted);
 	/*
-	 * Returns the device that is current in the driver for the calling thread, or NULL. May be
-	 * NULL.
+	 * Returns the device that is current in the driver for this thread, or NULL. May be NULL.
 	 */
 	struct sl_device *(*current)(void);
 };
@@ -268,12 +259,13 @@ static inline const char *sl_device_place(const struct sl_device *device)
 }
 /* Returns the device that owns the byte at this address, or NULL for host memory. */
 struct sl_device *sl_device_of_memory(const void *memory);
-/* Lets a device copy from another without a detour through host memory, where that is possible; -1: the host. */
+/* Lets a device copy from another without a detour through host memory, where that is possible; -1:
+ * the host. */
 void sl_device_reach(int device, int other);
 /*
- * Copies rows from memory of the host to the device, in the order of the stream; to, from: the first row. Memory that is not
- * registered with the device is copied row by row.
- * Makes driver calls. Returns 0, or an error with a sentence.
+ * Copies rows from memory of the host to the device, in the order of the stream; to, from: the
+ * first row. Memory that is not registered with the device is copied row by row. Makes driver
+ * calls. Returns 0, or an error with a sentence.
  */
 int sl_device_copy_rows(int device, void *to, const void *from, size_t length, size_t count,
                         size_t to_pitch, size_t from_pitch, sluice_stream stream);

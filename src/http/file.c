@@ -378,7 +378,8 @@ static void http_limits(struct sl_backend *backend, struct sl_limits *out)
 	struct sl_http *http = sl_http_of(backend);
 
 	out->remote = true;
-	out->piece_bytes = LEAST_SLOT; /* http_part() says more of pieces */
+	out->piece_bytes = LEAST_SLOT; /* http_cut() says more of pieces */
+	out->piece_size = sizeof(struct sl_http_piece);
 	out->depth = 1;
 	out->alignment = 0;
 	out->sequential = http->upload || http->multipart || !http->ranges;
@@ -386,13 +387,13 @@ static void http_limits(struct sl_backend *backend, struct sl_limits *out)
 	out->all_or_none = http->upload || http->multipart;
 }
 
-static struct sl_part http_part(struct sl_backend *backend, uint64_t left, uint64_t room)
+static struct sl_cut http_cut(struct sl_backend *backend, uint64_t left, uint64_t room)
 {
 	const struct sl_http *http = sl_http_of(backend);
-	struct sl_part part = sl_http_limit_part(http->limit, left, room);
+	struct sl_cut cut = sl_http_limit_cut(http->limit, left, room);
 
-	part.gap = SL_MIN(part.gap, http->core->settings.http_gap_bytes);
-	return part;
+	cut.gap = SL_MIN(cut.gap, http->core->settings.http_gap_bytes);
+	return cut;
 }
 
 static char *http_identity(struct sl_backend *backend)
@@ -466,6 +467,12 @@ static int http_commit(struct sl_backend *backend)
 	                       : 0;
 }
 
+static const struct sl_slot_writes http_slot_writes = {
+	.admits = sl_http_admits,
+	.announce = sl_http_announce,
+	.settle = sl_http_settle,
+};
+
 const struct sl_backend_ops sl_http_ops = {
 	.open = http_open,
 	.open_start = http_open_start,
@@ -474,10 +481,8 @@ const struct sl_backend_ops sl_http_ops = {
 	.identity = http_identity,
 	.size = sl_http_size,
 	.stat = http_stat,
-	.part = http_part,
-	.admits = sl_http_admits,
-	.announce = sl_http_announce,
-	.settle = sl_http_settle,
+	.cut = http_cut,
+	.slot_writes = &http_slot_writes,
 	.submit = sl_http_submit,
 	.cancel = sl_http_cancel,
 	.sync = http_sync,

@@ -369,7 +369,7 @@ void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_lis
  * A part is half of what each connection still has to get, so that parts become small towards the end and the last of
  * them does not run alone.
  */
-struct sl_part sl_http_limit_part(const struct sl_http_limit *limit, uint64_t left, uint64_t room)
+struct sl_cut sl_http_limit_cut(const struct sl_http_limit *limit, uint64_t left, uint64_t room)
 {
 	unsigned allowed = atomic_load_explicit(&limit->allowed, memory_order_relaxed);
 	size_t largest = atomic_load_explicit(&limit->largest, memory_order_relaxed);
@@ -377,7 +377,7 @@ struct sl_part sl_http_limit_part(const struct sl_http_limit *limit, uint64_t le
 	uint64_t part = SL_MIN(SL_MAX(fair, USUAL_PART), SL_MAX(fits, LEAST_PART));
 
 	part = SL_MIN(part, largest);
-	return (struct sl_part){
+	return (struct sl_cut){
 		.length = (size_t)(part / PART_UNIT * PART_UNIT),
 		.gap = atomic_load_explicit(&limit->trip, memory_order_relaxed),
 		.depth = 2 * allowed,

@@ -85,6 +85,6 @@ void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_lis
  * that a file needs in flight so that no connection waits for the next. left: bytes that the file still has to ask
  * for; room: bytes of memory that its requests may occupy together.
  */
-struct sl_part sl_http_limit_part(const struct sl_http_limit *limit, uint64_t left, uint64_t room);
+struct sl_cut sl_http_limit_cut(const struct sl_http_limit *limit, uint64_t left, uint64_t room);
 
 #endif

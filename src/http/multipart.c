@@ -52,7 +52,7 @@ static void multipart_fail_unlock(struct sl_http_multipart *multipart, int error
 	error = multipart->locked.error;
 	copy = multipart->locked.sentence ? strdup(multipart->locked.sentence) : NULL;
 	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
-		if (!piece->waits)
+		if (!sl_http_piece_of(piece)->waits)
 			continue;
 		sl_list_remove(&piece->link);
 		sl_list_append(&over, &piece->link);
@@ -94,13 +94,13 @@ static void multipart_take_ready_locked(struct sl_http_multipart *multipart, str
 
 		if (at >= multipart->locked.window)
 			break;
-		if (!piece->waits)
+		if (!sl_http_piece_of(piece)->waits)
 			continue;
 		sl_s3_plan_find(&multipart->plan, at, &place);
 		/* Without memory the piece finds the same error. */
 		if (!sl_http_multipart_buffer_locked(multipart, &place, &error) && !error)
 			break;
-		piece->waits = false;
+		sl_http_piece_of(piece)->waits = false;
 		sl_list_append(out, &piece->task.link);
 	}
 }
@@ -312,7 +312,7 @@ static void piece_copy(struct sl_http_multipart *multipart, struct sl_piece *pie
 		return;
 	}
 	/* The piece belongs to the thread that finds room for it, or ends it: this one, if there is an error. */
-	piece->waits = true;
+	sl_http_piece_of(piece)->waits = true;
 	if (atomic_load(&piece->cancelled))
 		error = -ECANCELED;
 	if (error || multipart->locked.error)
@@ -366,7 +366,7 @@ void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_pie
 	       SL_CONTAINER(before->previous, struct sl_piece, link)->offset > piece->offset)
 		before = before->previous;
 	sl_list_append(before, &piece->link);
-	piece->waits = error;
+	sl_http_piece_of(piece)->waits = error;
 	if (error) {
 		/* The object would lack these bytes. */
 		multipart_fail_unlock(multipart, error, why);
@@ -452,7 +452,7 @@ void sl_http_multipart_cancel(struct sl_http_multipart *multipart)
 
 	sl_mutex_lock(&multipart->mutex);
 	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
-		cancelled |= piece->waits && atomic_load(&piece->cancelled);
+		cancelled |= sl_http_piece_of(piece)->waits && atomic_load(&piece->cancelled);
 	}
 	if (cancelled)
 		multipart_fail_unlock(multipart, -ECANCELED, "the upload was cancelled");

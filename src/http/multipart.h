@@ -7,6 +7,15 @@
 
 int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options *options,
                           struct sl_http_multipart **out);
+/* A piece of a remote file. */
+struct sl_http_piece {
+	struct sl_piece base;
+	bool waits; /* for a buffer of an upload, so no thread has it */
+};
+static inline struct sl_http_piece *sl_http_piece_of(const struct sl_piece *piece)
+{
+	return SL_CONTAINER(piece, struct sl_http_piece, base);
+}
 void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_piece *piece);
 /* As in struct sl_backend_ops. A PUT to a plain server takes no bytes through slots. */
 int sl_http_admits(struct sl_backend *backend, const struct sluice_extent *extents, size_t count,

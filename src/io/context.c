@@ -12,7 +12,6 @@
 
 #include "http/http.h"
 #include "io/io_internal.h"
-#include "io/op.h"
 #include "local/local.h"
 
 struct sluice_context *sl_context_of(struct sl_core *core)
@@ -58,7 +57,7 @@ void sl_context_unref(struct sluice_context *ctx)
 /* ----------------------------------------------------------------------------------- staging */
 
 /* Checks that the budget gives every slot that an operation may need; without a budget, chooses
- * such a budget. */
+ * it. */
 static int context_check_staging(struct sl_settings *s, bool own)
 {
 	uint64_t slot = s->slot_bytes ? s->slot_bytes : s->piece_bytes;
@@ -83,8 +82,7 @@ static int context_check_staging(struct sl_settings *s, bool own)
 /*
  * At the end of the process a driver, or a library above it, shuts down in its handler of exit(),
  * which runs before ours if it was registered later. So ours is registered once more after each of
- * them has been started. It fails all that is in flight, and joins the threads that would call the
- * driver.
+ * them has been started. It fails all that is in flight, and joins threads that call the driver.
  */
 static struct {
 	struct sl_mutex mutex;
@@ -170,8 +168,7 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 	if (!memory && !n) {
 		struct sl_staging *own;
 
-		if (found->ops->enter)
-			sl_cufile_prepare(ctx->core.cufile);
+		sl_cufile_prepare(ctx->core.cufile, found);
 		return sl_context_get_staging(ctx, found, &own);
 	}
 	if (!memory || (uintptr_t)memory % SL_SLOT_LEAST)

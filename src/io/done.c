@@ -2,16 +2,16 @@
 /*
  * Queues of operations that are over
  *
- * Each context has a queue, and a program makes more: an operation enters the queue that its request
- * named, or that of its context, in the step that makes it done. Any thread; only sluice_queue_next()
- * waits. An operation keeps the memory of a queue that the program made.
+ * Each context has a queue, and a program makes more: an operation enters the queue that its
+ * request named, or that of its context, in the step that makes it done. Any thread; only
+ * sluice_queue_next() waits. An operation keeps the memory of a queue that the program made.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "io/op.h"
+#include "io/io_internal.h"
 
 /* -------------------------------------------------------------------------------------- life */
 
@@ -34,7 +34,7 @@ void sl_done_destroy(struct sluice_queue *queue) SL_UNCHECKED
 	sl_mutex_destroy(&queue->mutex);
 }
 
-static void done_unref(struct sluice_queue *queue)
+void sl_done_unref(struct sluice_queue *queue)
 {
 	if (atomic_fetch_sub(&queue->references, 1) != 1)
 		return;
@@ -53,7 +53,7 @@ void sl_done_enter(struct sluice_op *op, const struct sluice_request *r)
 void sl_done_leave(struct sluice_op *op)
 {
 	if (op->done.queue != &op->ctx->done)
-		done_unref(op->done.queue);
+		sl_done_unref(op->done.queue);
 }
 
 /* -------------------------------------------------------------------------------- operations */
@@ -77,66 +77,6 @@ bool sl_done_append_locked(struct sluice_queue *queue, struct sluice_op *op)
 		(void)!write(queue->locked.fd, &one, sizeof(one));
 	sl_list_append(&queue->locked.list, &op->done.link);
 	return queue->locked.waiters;
-}
-
-/* Takes an operation that was kept, or makes one. Its fields that operations which are over at once
- * have are written anew, so a kept operation is as good as new, in any context. */
-static struct sluice_op *done_make_locked(struct sluice_queue *queue, struct sluice_file *file)
-	SL_REQUIRES(&queue->mutex)
-{
-	struct sluice_op *op;
-
-	if (!queue->locked.kept_count)
-		return sl_op_new(file->ctx, file, SL_READ);
-	op = queue->locked.kept[--queue->locked.kept_count];
-	op->ctx = file->ctx;
-	atomic_fetch_add(&op->ctx->references, 1);
-	return op;
-}
-
-bool sl_done_new(struct sluice_file *file, int64_t result, const struct sluice_request *r,
-                 sluice_op **out)
-{
-	bool named = SL_REQUEST_HAS(r, queue) && r->queue;
-	struct sluice_queue *queue = named ? r->queue : &file->ctx->done;
-	struct sluice_op *op;
-	bool signal = false;
-
-	sl_mutex_lock(&queue->mutex);
-	op = done_make_locked(queue, file);
-	if (op) {
-		op->at_once = true;
-		op->result = result;
-		op->user = SL_REQUEST_HAS(r, user) ? r->user : NULL;
-		sl_done_enter(op, r);
-		atomic_store_explicit(&op->done.reported, false, memory_order_relaxed);
-		atomic_store_explicit(&op->state, SL_OP_DONE, memory_order_release);
-		*out = op;
-		signal = sl_done_append_locked(queue, op);
-	}
-	sl_mutex_unlock(&queue->mutex);
-	if (signal)
-		pthread_cond_signal(&queue->arrived);
-	return op;
-}
-
-bool sl_done_keep(struct sluice_op *op)
-{
-	struct sluice_queue *queue = op->done.queue;
-	struct sluice_context *ctx = op->ctx;
-	bool own = queue == &ctx->done, keep;
-
-	sl_mutex_lock(&queue->mutex);
-	keep = queue->locked.kept_count <
-	       sizeof(queue->locked.kept) / sizeof(queue->locked.kept[0]);
-	if (keep)
-		queue->locked.kept[queue->locked.kept_count++] = op;
-	sl_mutex_unlock(&queue->mutex);
-	if (keep && !own)
-		done_unref(queue);
-	if (keep)
-		sl_context_unref(ctx);
-	return keep;
 }
 
 void sl_done_forget(struct sluice_op *op)
@@ -263,5 +203,5 @@ void sluice_queue_free(sluice_queue *queue)
 		close(queue->locked.fd);
 	queue->locked.fd = -1;
 	sl_mutex_unlock(&queue->mutex);
-	done_unref(queue);
+	sl_done_unref(queue);
 }

@@ -2,15 +2,15 @@
 /*
  * Files
  *
- * Opens, closes, syncs and truncates files, and finds the object that all files with the same bytes
- * share. Public calls on the application's threads; close, sync and truncate wait for operations.
+ * Opens and closes files, and finds the object that all files with the same bytes share. Public
+ * calls on the application's threads; close waits for operations.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/op.h"
+#include "io/io_internal.h"
 
 /* ----------------------------------------------------------------------------------- objects */
 
@@ -46,20 +46,15 @@ static struct sl_object *object_acquire(struct sluice_context *ctx, struct sl_ba
 	bucket = object_bucket(ctx, identity);
 	sl_mutex_lock(&ctx->files.mutex);
 	object = object_find(bucket, identity);
-	if (object) {
-		object->references++;
-		free(identity);
-	} else {
-		object = calloc(1, sizeof(*object));
-		if (object) {
-			sl_object_init(object, identity);
-			object->references = 1;
-			sl_list_append(bucket, &object->link);
-		} else {
-			free(identity);
-		}
+	if (!object && (object = calloc(1, sizeof(*object)))) {
+		sl_object_init(object, identity);
+		sl_list_append(bucket, &object->link);
+		identity = NULL;
 	}
+	if (object)
+		object->references++;
 	sl_mutex_unlock(&ctx->files.mutex);
+	free(identity);
 	return object;
 }
 
@@ -271,9 +266,7 @@ void sl_file_keep_error(struct sluice_file *file, const struct sluice_op *op)
 	sl_mutex_unlock(&file->mutex);
 }
 
-/* Returns the error that is kept for the caller, once, and sets its sentence. failed: also an error
- * that was told before. */
-static int file_take_error(struct sluice_file *file, bool failed)
+int sl_file_take_error(struct sluice_file *file, bool failed)
 {
 	struct sl_file_error *kept;
 	int error;
@@ -323,10 +316,9 @@ int sluice_close(sluice_file *file)
 	if (rc)
 		return rc;
 	file_drain(file);
-	/* A file that lacks bytes is not given its name, even if that error has been returned
-	 * before. */
+	/* A file that lacks bytes gets no name, even if that error has been returned before. */
 	whole = file->flags & SLUICE_OPEN_REPLACE || file->limits.all_or_none;
-	error = file_take_error(file, whole);
+	error = sl_file_take_error(file, whole);
 	if (!error || !whole) {
 		rc = file->backend->ops->commit(file->backend);
 		error = error ? error : rc;
@@ -343,7 +335,7 @@ void sluice_discard(sluice_file *file)
 	file_forget(file);
 }
 
-/* --------------------------------------------------------------------------- stat, sync, size */
+/* -------------------------------------------------------------------------------------- stat */
 
 const char *sl_file_name(const struct sluice_file *file)
 {
@@ -367,38 +359,4 @@ int sluice_stat(sluice_file *file, struct sluice_file_info *out)
 		return rc;
 	sl_struct_give(out, &stat, sizeof(stat));
 	return 0;
-}
-
-int sluice_sync(sluice_file *file)
-{
-	int rc, error;
-
-	if (!file)
-		return sl_fail(-EINVAL, "sluice_sync: file is NULL");
-	rc = sl_context_check(file->ctx);
-	if (rc)
-		return rc;
-	/* A barrier over all bytes: it comes after all operations before it; later reads do not
-	 * wait for it. */
-	rc = sl_op_run(file, SL_SYNC, 0);
-	error = file_take_error(file, false);
-	return error ? error : rc;
-}
-
-int sluice_truncate(sluice_file *file, uint64_t length)
-{
-	int rc;
-
-	if (!file)
-		return sl_fail(-EINVAL, "sluice_truncate: file is NULL");
-	rc = sl_context_check(file->ctx);
-	if (rc)
-		return rc;
-	if (!(file->flags & SLUICE_OPEN_WRITE))
-		return sl_fail(-EBADF, "'%s' was not opened for writing", file->uri);
-	if (length > INT64_MAX)
-		return sl_fail(-EINVAL, "sluice_truncate: %" PRIu64 " is beyond INT64_MAX", length);
-	/* Over all bytes: the range that it changes is unknown until the truncates ahead of it are
-	 * over. */
-	return sl_op_run(file, SL_TRUNCATE, length);
 }

@@ -15,8 +15,8 @@
 
 /*
  * The page that the kernel wipes in a child of fork(): holds the number of this process, or 0 while
- * the process has made no handle. Where the kernel does not wipe pages, the upper half of the word is
- * the id of the process that drew the number. Set once, with a compare-and-exchange.
+ * the process has made no handle. Where the kernel does not wipe pages, the upper half of the word
+ * is the id of the process that drew the number. Set once, with a compare-and-exchange.
  */
 extern _Atomic(_Atomic uint64_t *) sl_process_page;
 /* Returns true if that is the number of this process, false in a child of the process. */
@@ -33,8 +33,8 @@ int sl_process_enter(uint32_t *out);
 int sl_process_refuse(void);
 /* Has every later fork() wait for the mutex, so that a child does not find it locked. */
 void sl_fork_hold(struct sl_mutex *mutex);
-/* Returns 0, -ECHILD for a context of a parent, or -EINVAL for NULL, with a sentence. Every public
- * call begins with it. */
+/* Returns 0, -ECHILD for a context of a parent, or -EINVAL for NULL, with a sentence. Public calls
+ * begin with it. */
 int sl_context_check(const struct sluice_context *ctx);
 /* Returns the context that a backend's core is part of. */
 struct sluice_context *sl_context_of(struct sl_core *core);
@@ -44,8 +44,8 @@ const struct sl_settings *sl_context_settings(const struct sluice_context *ctx);
  */
 void sl_context_enter(struct sluice_context *ctx);
 void sl_context_leave(struct sluice_context *ctx);
-/* Returns the staging of a device that the submission of the caller's operation has started. Any
- * thread; does not wait. */
+/* Returns the staging of a device that the caller's operation has started. Any thread; does not
+ * wait. */
 struct sl_staging *sl_context_staging_of(struct sluice_context *ctx,
                                          const struct sl_device *device);
 
@@ -77,8 +77,7 @@ int sl_op_submit(struct sluice_file *file, const struct sluice_request *r,
  */
 int sl_op_submit_staged(struct sluice_file *file, struct sl_staging *staging,
                         const struct sluice_request *r, void (*over)(struct sluice_op *));
-/* In over(): returns the bytes that were moved or a negative errno, and the sentence that goes with
- * it, or NULL. */
+/* In over(): returns the bytes moved or a negative errno, and its sentence, or NULL. */
 int64_t sl_op_result(const struct sluice_op *op);
 const char *sl_op_message(const struct sluice_op *op);
 void *sl_op_user(const struct sluice_op *op);

@@ -2,18 +2,17 @@
 /*
  * Operations
  *
- * The life of an operation from its memory to its end, and the public calls on a handle: wait, poll,
- * cancel. done.c has the queues of operations that are over. The threads that submit call it, any
- * thread that ends a piece, a copy or a command, and any thread of the application; only the waits
- * wait.
+ * Operations from their memory to their end. done.c has the queues for those that are
+ * over, handle.c the public calls. The threads that submit call it, and any thread that ends a
+ * piece, a copy or a command; none waits.
  *
  *   new       --[sl_op_enter: 0]----------------> started    nothing holds it back
  *   new       --[sl_op_enter: 1]----------------> held       an earlier operation overlaps it
  *   held      --[sl_order_leave of another]-----> started    by sl_op_start_all()
  *   started   --[op_read_now]-------------------> ended      its bytes were in memory
- *   started   --[op_prepare]--------------------> preparing  a thread that may wait gets the size
+ *   started   --[sl_prepare]--------------------> preparing  a thread that may wait gets the size
  *   started   --[op_plan, op_proceed]-----------> running
- *   preparing --[file_run_prepare: op_proceed]--> running
+ *   preparing --[op_prepared: op_proceed]-------> running
  *   running   --[piece_next_locked]-------------> running    one piece more is in flight
  *   running   --[piece_done]--------------------> running    one piece less is in flight
  *   running   --[op_is_over_locked in the pump]-> over       none is in flight or to come
@@ -24,7 +23,7 @@
  *   held or preparing --[sl_op_withdraw]--------> running, stopped: it ends at the next pump
  *
  * An open (opening.c) is new until it has ended. An operation that is stopped in the middle of its
- * pieces is over when the last of them has come back. A route may keep it running for longer: see
+ * pieces is over when the last of them has come back. A route may keep it for longer:
  * staged/staged.c.
  */
 #include <errno.h>
@@ -34,7 +33,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "io/op.h"
 #include "io/staged/staged.h"
 
 /* ------------------------------------------------------------------------------------ memory */
@@ -43,7 +41,8 @@
 struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file,
                             enum sl_op_kind kind) SL_UNCHECKED
 {
-	struct sluice_op *op = calloc(1, sizeof(*op));
+	struct sluice_op *op =
+		calloc(1, sizeof(*op) + (file ? sl_piece_size(file) : sizeof(struct sl_piece)));
 
 	if (!op)
 		return NULL;
@@ -75,7 +74,7 @@ static void op_free(struct sluice_op *op) SL_UNCHECKED
 	while ((link = sl_list_take(&op->locked.spare))) {
 		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, engine_link);
 
-		if (piece != &op->one_piece)
+		if (piece != op->one_piece)
 			free(piece);
 	}
 	if (op->extents != &op->one_extent)
@@ -83,8 +82,6 @@ static void op_free(struct sluice_op *op) SL_UNCHECKED
 	if (op->order.ranges != &op->one_range)
 		free(op->order.ranges);
 	sl_staged_free(op->staged);
-	if (op->open)
-		sl_open_drop(op);
 	free(op->open);
 	free(op->message);
 	sl_mutex_destroy(&op->mutex);
@@ -112,17 +109,6 @@ const char *sl_op_message(const struct sluice_op *op)
 void *sl_op_user(const struct sluice_op *op)
 {
 	return op->user;
-}
-
-/* --------------------------------------------------------------------------------- admission */
-
-int sl_op_admit(struct sluice_context *ctx, int full)
-{
-	/* The end of any operation ends the wait. */
-	if (sl_gate_take(&ctx->operations, 1, !full))
-		return 0;
-	return sl_fail(full, "%" PRIu64 " operations are in flight, which is SLUICE_MAX_OPERATIONS",
-	               ctx->core.settings.max_operations);
 }
 
 /* --------------------------------------------------------------------------------------- end */
@@ -183,14 +169,12 @@ void sl_streams_unblocked(struct sluice_context *ctx)
 	sl_word_wake(&ctx->unblocked, INT_MAX);
 }
 
-void sl_op_end(struct sluice_op *op)
+void sl_op_end(struct sluice_op *op, struct sl_list *ready)
 {
 	struct sluice_context *ctx = op->ctx;
 	struct sluice_file *file = op->file;
-	struct sl_list ready;
 	bool stored;
 
-	sl_list_init(&ready);
 	sl_mutex_lock(&op->mutex);
 	op->locked.ended = true;
 	stored = op->locked.stored;
@@ -202,18 +186,27 @@ void sl_op_end(struct sluice_op *op)
 		sl_staged_settle(op);
 	atomic_fetch_sub_explicit(&file->bytes, op->bytes, memory_order_relaxed);
 	if (!stored)
-		sl_order_leave(op, &ready);
+		sl_order_leave(op, ready);
 	sl_op_publish(op);
 	if (op->over)
 		op->over(op);
 	sl_op_unref(op);
 	if (!stored)
 		sl_streams_unblocked(ctx);
-	/* Its places are given back before other operations start, so that none of those waits for
-	 * it; they keep the file open themselves. */
+	/* It is counted out before other operations start, so that none of those waits for it; they
+	 * keep the file open themselves. */
 	sl_gate_give(&ctx->operations, 1);
 	sl_file_release(file);
-	sl_op_start_all(&ready);
+}
+
+bool sl_op_is_stopped(struct sluice_op *op)
+{
+	bool stopped;
+
+	sl_mutex_lock(&op->mutex);
+	stopped = op->locked.stopped;
+	sl_mutex_unlock(&op->mutex);
+	return stopped;
 }
 
 void sl_op_fail(struct sluice_op *op, int error, char *message)
@@ -245,215 +238,4 @@ void sl_op_fail(struct sluice_op *op, int error, char *message)
 		sl_file_release(file);
 	}
 	free(message);
-}
-
-/* ----------------------------------------------------------------------------------- handles */
-
-static int handle_check(const struct sluice_op *op)
-{
-	if (!op)
-		return sl_fail(-EINVAL, "op is NULL");
-	return sl_context_check(op->ctx);
-}
-
-static bool handle_is_done(void *argument)
-{
-	const struct sluice_op *op = argument;
-
-	return atomic_load_explicit(&op->state, memory_order_acquire) & SL_OP_DONE;
-}
-
-/* Waits until the operation is done; sl_op_end() or the deadline ends the wait. Returns false at
- * the deadline. */
-static bool handle_wait_until(struct sluice_op *op, int64_t deadline)
-{
-	uint32_t state = atomic_load(&op->state);
-
-	while (!(state & SL_OP_DONE)) {
-		if (!(state & SL_OP_AWAITED)) {
-			state = atomic_fetch_or(&op->state, SL_OP_AWAITED) | SL_OP_AWAITED;
-			continue;
-		}
-		if (sl_word_wait(&op->state, state, deadline) == -ETIMEDOUT)
-			return atomic_load(&op->state) & SL_OP_DONE;
-		state = atomic_load(&op->state);
-	}
-	return true;
-}
-
-/*
- * Ends an operation in stream order that is over by the words of the device, which any thread can
- * read, before the poller has seen them.
- */
-static void handle_settle(struct sluice_op *op)
-{
-	bool over, hold;
-
-	if (!op->on_stream || atomic_load(&op->state) & SL_OP_DONE)
-		return;
-	sl_mutex_lock(&op->mutex);
-	over = op->locked.over || sl_staged_over_locked(op);
-	if (!over) {
-		sl_mutex_unlock(&op->mutex);
-		return;
-	}
-	/* Operations that this thread starts may be over before it has finished waking a thread for
-	 * them: the hold on the file keeps the context until then. */
-	hold = !op->locked.ended;
-	if (hold)
-		atomic_fetch_add(&op->file->in_flight, 1);
-	sl_op_pump_unlock(op);
-	/* Another thread may be ending it, and does not wait for anything. */
-	handle_wait_until(op, SL_FOREVER);
-	if (hold)
-		sl_file_release(op->file);
-}
-
-int64_t sluice_wait(sluice_op *op, int timeout_ms)
-{
-	static _Thread_local struct sl_spin spin;
-	int rc = handle_check(op);
-
-	if (rc)
-		return rc;
-	handle_settle(op);
-	if (!handle_is_done(op)) {
-		/* sl_spin_until() is part of the time. */
-		int64_t deadline = sl_deadline(timeout_ms);
-
-		if (!timeout_ms ||
-		    !(sl_spin_until(&spin, handle_is_done, op) || handle_wait_until(op, deadline)))
-			return sl_fail(-EINPROGRESS, "the operation is still running");
-	}
-	sl_done_forget(op);
-	return op->result;
-}
-
-int sluice_poll(const sluice_op *op)
-{
-	int rc = handle_check(op);
-
-	if (rc)
-		return rc;
-	/* The queue, its descriptor and cancel then agree that it is over. */
-	handle_settle((struct sluice_op *)(uintptr_t)op);
-	return atomic_load(&op->state) & SL_OP_DONE;
-}
-
-uint64_t sluice_op_moved(const sluice_op *op)
-{
-	struct sluice_op *asked = (struct sluice_op *)(uintptr_t)op;
-	int64_t moved;
-
-	if (!op || !sl_process_is(op->ctx->process))
-		return 0;
-	if (atomic_load(&op->state) & SL_OP_DONE && op->result >= 0)
-		return (uint64_t)op->result;
-	sl_mutex_lock(&asked->mutex);
-	moved = (int64_t)asked->locked.moved;
-	sl_mutex_unlock(&asked->mutex);
-	/* The gaps of a staged read are taken off before they have come. */
-	return (uint64_t)SL_MAX(moved, 0);
-}
-
-int sluice_op_fd(sluice_op *op)
-{
-	int rc = handle_check(op);
-
-	if (rc)
-		return rc;
-	sl_mutex_lock(&op->mutex);
-	rc = sl_done_eventfd(&op->locked.fd, atomic_load(&op->state) & SL_OP_DONE);
-	sl_mutex_unlock(&op->mutex);
-	return rc;
-}
-
-void *sluice_op_user(const sluice_op *op)
-{
-	return op ? op->user : NULL;
-}
-
-const char *sluice_op_message(const sluice_op *op)
-{
-	bool failed;
-
-	if (!op || !sl_process_is(op->ctx->process))
-		return "";
-	handle_settle((struct sluice_op *)(uintptr_t)op);
-	failed = atomic_load(&op->state) & SL_OP_DONE && op->result < 0;
-	if (!failed)
-		return "";
-	return op->message ? op->message : sl_error_text((int)op->result);
-}
-
-int sluice_cancel(sluice_op *op)
-{
-	int rc = handle_check(op);
-	bool over;
-
-	if (rc)
-		return rc;
-	if (op->open)
-		return sl_open_cancel(op);
-	handle_settle(op);
-	/*
-	 * While the operation is not over its file can be held, and with it all that this looks at.
-	 */
-	sl_mutex_lock(&op->mutex);
-	over = op->at_once || op->locked.ended;
-	if (!over)
-		atomic_fetch_add(&op->file->in_flight, 1);
-	sl_mutex_unlock(&op->mutex);
-	if (over)
-		return sl_fail(-EALREADY, "the operation is over");
-	sl_op_fail(op, -ECANCELED, NULL);
-	sl_op_withdraw(op);
-	sl_file_release(op->file);
-	return 0;
-}
-
-/* Reads the descriptor without the mutex: only calls with the handle write it. */
-void sluice_op_free(sluice_op *op) SL_UNCHECKED
-{
-	if (!op || !sl_process_is(op->ctx->process))
-		return;
-	sl_done_forget(op);
-	if (op->open)
-		sl_open_drop(op);
-	if (op->locked.fd >= 0) {
-		sl_mutex_lock(&op->mutex);
-		close(op->locked.fd);
-		op->locked.fd = -1;
-		sl_mutex_unlock(&op->mutex);
-	}
-	if (!op->at_once || !sl_done_keep(op))
-		sl_op_unref(op);
-}
-
-int sl_op_run(struct sluice_file *file, enum sl_op_kind kind, uint64_t length)
-{
-	struct sluice_op *op = sl_op_new(file->ctx, file, kind);
-	struct sluice_op *handle = NULL;
-	int rc;
-
-	if (!op)
-		return sl_fail(-ENOMEM, "no memory");
-	op->length = length;
-	op->order.ranges = &op->one_range;
-	op->order.count = 1;
-	op->one_range.interval.end = UINT64_MAX;
-	op->one_range.op = op;
-	op->done.reported = true;
-	sl_gate_pass(&file->ctx->operations, 1);
-	rc = sl_op_enter(file, op, &handle);
-	if (rc) {
-		sl_op_unref(op);
-		sl_gate_give(&file->ctx->operations, 1);
-		return rc;
-	}
-	rc = (int)sluice_wait(handle, -1);
-	if (rc)
-		sl_fail(rc, "%s", sluice_op_message(handle));
-	sluice_op_free(handle);
-	return rc;
 }

@@ -2,9 +2,9 @@
 /*
  * Opens that end later
  *
- * An open is an operation without a file, which it ends with. A backend that can goes on with it when its server answers;
- * otherwise a thread of a pool of its own calls open(): tasks of the pools that move bytes may be what it waits for. The pool also
- * closes what nobody gets.
+ * An open is an operation without a file, which it ends with. A backend that can goes on with it
+ * when its server answers; otherwise a thread of a pool of its own calls open(): tasks of the pools
+ * that move bytes may be what it waits for. The pool also closes what nobody gets.
  *
  * Threads: any thread starts an open; a reactor of the backend or a thread of the pool ends it.
  */
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/op.h"
+#include "io/io_internal.h"
 
 #define OPENS_MOST 64 /* threads */
 
@@ -22,9 +22,10 @@ struct sl_open {
 	const char *uri;
 	struct sluice_open_options options;
 	struct sl_task task;
-	/* What the task is for. As `base`, the caller's, then that of the thread that goes on with the open. */
+	/* What the task is for. As `base` it is the caller's, then the thread's that goes on. */
 	enum { OPEN_BEGINS, OPEN_ENDS, OPEN_GOES } stage;
-	/* For the caller to take: that thread's until the operation has ended, then guarded by its mutex. */
+	/* For the caller to take: that thread's until the operation has ended, then under its
+	 * mutex. */
 	struct sluice_file *file;
 };
 
@@ -32,19 +33,41 @@ struct sl_open {
 
 static int open_submit(struct sl_open *open, int stage);
 
-/* Gives the last reference away: a file that was not taken is closed by the pool. */
-static void open_let_go(struct sl_open *open)
+struct sluice_file *sl_open_take(struct sluice_op *op)
+{
+	struct sluice_file *file;
+
+	sl_mutex_lock(&op->mutex);
+	file = op->locked.ended ? op->open->file : NULL;
+	if (file)
+		op->open->file = NULL;
+	sl_mutex_unlock(&op->mutex);
+	return file;
+}
+
+/* Gives a reference away: with the last a file that was not taken is closed, if need be by the
+ * pool. */
+static void open_let_go(struct sl_open *open, bool may_wait)
 {
 	struct sluice_op *op = open->op;
 
 	if (atomic_fetch_sub(&op->references, 1) != 1)
 		return;
 	atomic_store(&op->references, 1);
-	if (!open->file || open_submit(open, OPEN_GOES))
-		sl_op_unref(op);
+	if (!may_wait && open->file && !open_submit(open, OPEN_GOES))
+		return;
+	sluice_discard(sl_open_take(op));
+	sl_op_unref(op);
 }
 
-/* Fixes the result. Returns false if a thread that may wait has to, since there is a file or a backend to be closed. */
+void sl_open_let_go(struct sluice_op *op)
+{
+	sluice_discard(sl_open_take(op));
+	open_let_go(op->open, true);
+}
+
+/* Fixes the result. Returns false if a thread that may wait has to: a file or a backend is to be
+ * closed. */
 static bool open_settle(struct sl_open *open, bool may_wait)
 {
 	struct sluice_op *op = open->op;
@@ -92,7 +115,7 @@ static void open_end(struct sl_open *open, bool may_wait)
 	sl_context_leave(ctx);
 	sl_op_publish(op);
 	sl_gate_give(&ctx->operations, 1);
-	open_let_go(open);
+	open_let_go(open, false);
 }
 
 static void open_run_task(struct sl_task *task)
@@ -101,7 +124,7 @@ static void open_run_task(struct sl_task *task)
 	struct sl_opening *base = &open->base;
 
 	if (open->stage == OPEN_GOES) {
-		sl_op_unref(open->op);
+		open_let_go(open, true);
 		return;
 	}
 	if (open->stage == OPEN_BEGINS && !atomic_load(&base->cancelled)) {
@@ -207,41 +230,6 @@ int sluice_open_start(sluice_context *ctx, const char *uri, const struct sluice_
 	return rc;
 }
 
-static struct sluice_file *open_take(struct sluice_op *op)
-{
-	struct sluice_file *file;
-
-	sl_mutex_lock(&op->mutex);
-	file = op->locked.ended ? op->open->file : NULL;
-	if (file)
-		op->open->file = NULL;
-	sl_mutex_unlock(&op->mutex);
-	return file;
-}
-
-int sluice_op_file(sluice_op *op, sluice_file **out)
-{
-	struct sluice_file *file;
-	int rc;
-
-	if (!op || !out)
-		return sl_fail(-EINVAL, "sluice_op_file: %s is NULL", op ? "out" : "op");
-	rc = sl_context_check(op->ctx);
-	if (rc)
-		return rc;
-	if (!op->open)
-		return sl_fail(-EINVAL, "the operation opens no file");
-	if (!(atomic_load(&op->state) & SL_OP_DONE))
-		return sl_fail(-EINPROGRESS, "the operation is still running");
-	if (op->result)
-		return sl_fail((int)op->result, "%s", sluice_op_message(op));
-	file = open_take(op);
-	if (!file)
-		return sl_fail(-EINVAL, "the file has been taken");
-	*out = file;
-	return 0;
-}
-
 /* ------------------------------------------------------------------------------ for operations */
 
 int sl_open_cancel(struct sluice_op *op)
@@ -260,9 +248,4 @@ int sl_open_cancel(struct sluice_op *op)
 	}
 	sl_mutex_unlock(&op->mutex);
 	return over ? sl_fail(-EALREADY, "the operation is over") : 0;
-}
-
-void sl_open_drop(struct sluice_op *op)
-{
-	sluice_discard(open_take(op));
 }

@@ -25,7 +25,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "io/op.h"
+#include "io/io_internal.h"
 
 /* Takes over identity. */
 void sl_object_init(struct sl_object *object, char *identity)
@@ -40,11 +40,9 @@ void sl_object_destroy(struct sl_object *object)
 	free(object->identity);
 }
 
-/* In object->writes: counts writes that have entered. The bits below count writes that have not
- * left. */
+/* In object->writes: counts writes that have entered; the bits below, those that have not left. */
 #define ONE_ENTERED (UINT64_C(1) << 32)
-/* To find the latest of many that overlap may cost a look at each: after so many looks any holder
- * will do. */
+/* The latest of many that overlap may cost a look at each: after so many any holder will do. */
 #define LOOKS_ENOUGH 64
 
 static struct sluice_op *range_owner(struct sl_interval *interval)
@@ -138,10 +136,11 @@ static struct sluice_op *order_find_holder_locked(struct sl_object *object, stru
 	return NULL;
 }
 
+/* The ranges that the search for a holder has passed are free of both kinds. */
 static bool order_is_behind_blocker_locked(struct sl_object *object, struct sluice_op *op)
 	SL_REQUIRES(&object->mutex)
 {
-	for (size_t i = 0; i < op->order.count; i++)
+	for (size_t i = op->order.passed; i < op->order.count; i++)
 		if (order_holder_at_locked(object, op, &op->order.ranges[i].interval, true))
 			return true;
 	return false;
@@ -167,8 +166,8 @@ int sl_order_enter(struct sluice_op *op)
 	op->order.follows = false;
 	op->order.passed = 0;
 	op->order.sequence = ++object->locked.sequence;
-	behind = order_is_behind_blocker_locked(object, op);
 	holder = order_find_holder_locked(object, op);
+	behind = order_is_behind_blocker_locked(object, op);
 	op->order.blocks_streams |= behind;
 	if (!order_insert_locked(object, op)) {
 		rc = -EINVAL;

@@ -4,16 +4,14 @@
  *
  * Runs an operation: starts it, cuts its extents into pieces, hands those to the backend, and sees
  * when the last has come back. Any thread that submits, or that ends a piece, a copy or a wait of
- * another operation. Calls that may wait for storage run on the context's pool for such calls
- * (core.waiting).
+ * another operation. Calls that may wait for storage run on the pool core.waiting.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "io/op.h"
-#include "io/staged/route.h"
+#include "io/staged/staged.h"
 
 /* The bytes of a piece to or from memory of a device, without the engine's slots. */
 #define DEVICE_PIECE ((size_t)8 << 20)
@@ -21,19 +19,6 @@
 #define JOINED_MOST 1024
 
 /* ------------------------------------------------------------------------------------- plan */
-
-uint64_t sl_extents_skip(const struct sluice_extent *extents, size_t count, uint64_t file_size,
-                         size_t *extent, uint64_t *position)
-{
-	for (; *extent < count; ++*extent, *position = 0) {
-		const struct sluice_extent *e = &extents[*extent];
-		uint64_t end = SL_MIN(e->offset + e->length, file_size);
-
-		if (e->offset + *position < end)
-			return end - e->offset - *position;
-	}
-	return 0;
-}
 
 size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes)
 {
@@ -56,7 +41,7 @@ static bool plan_takes(const struct sl_plan *plan, const struct sluice_extent *e
 	return e->length < plan->direct_bytes && e->offset >= piece->offset + piece->length;
 }
 
-/* Adds the extents behind the first to a piece that is all of that, while none begins before it in the file. */
+/* Adds extents to a piece that is all of the first, while none begins before it in the file. */
 static void plan_join(const struct sl_plan *plan, size_t most, struct sl_piece *out)
 {
 	for (size_t i = plan->extent + 1; i < plan->count && out->extent_count < JOINED_MOST; i++) {
@@ -189,10 +174,10 @@ static struct sl_piece *piece_take_locked(struct sluice_op *op) SL_REQUIRES(&op-
 
 	if (link)
 		return SL_CONTAINER(link, struct sl_piece, engine_link);
-	if (!op->one_piece.op)
-		piece = &op->one_piece;
+	if (!op->one_piece->op)
+		piece = op->one_piece;
 	else
-		piece = calloc(1, sizeof(*piece));
+		piece = calloc(1, sl_piece_size(op->file));
 	if (piece)
 		piece->op = op;
 	return piece;
@@ -212,6 +197,7 @@ static void piece_fill(struct sl_piece *piece)
 	piece->done = piece_done;
 	atomic_store_explicit(&piece->cancelled, false, memory_order_relaxed);
 	piece->moved = 0;
+	piece->direct = false;
 	piece->error = 0;
 	piece->message = NULL;
 }
@@ -224,23 +210,23 @@ static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	const struct sl_staged *staged = op->staged;
 	uint64_t bytes = atomic_load_explicit(&op->file->bytes, memory_order_relaxed);
 	uint64_t room = UINT64_MAX;
-	struct sl_part part;
+	struct sl_cut cut;
 
 	if (op->kind == SL_READ && backend->ops->passes && !op->device) {
 		plan->gap = backend->ops->passes(backend);
 		plan->joins = plan->passes = plan->gap;
 	}
-	if (op->kind != SL_READ || !backend->ops->part)
+	if (op->kind != SL_READ || !backend->ops->cut)
 		return plan->limits->depth;
 	/* The other operations of the file have slots as well. */
 	if (staged && staged->shape.slot_bytes)
 		room = staged->count * staged->shape.slot_bytes *
 		       SL_MAX(bytes / SL_MAX(op->bytes, 1), 1);
-	part = backend->ops->part(backend, bytes - SL_MIN(bytes, plan->taken), room);
-	plan->piece_bytes = part.length;
+	cut = backend->ops->cut(backend, bytes - SL_MIN(bytes, plan->taken), room);
+	plan->piece_bytes = cut.length;
 	plan->joins = !staged;
-	plan->gap = part.gap;
-	return part.depth;
+	plan->gap = cut.gap;
+	return cut.depth;
 }
 
 /*
@@ -288,8 +274,7 @@ static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op-
 
 static bool op_is_over_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 {
-	/* With nothing in flight and no next piece the plan has ended, or the operation was
-	 * stopped. */
+	/* With nothing in flight and no next piece the plan has ended, or it was stopped. */
 	return op->staged ? sl_staged_over_locked(op) : !op->locked.in_flight;
 }
 
@@ -307,6 +292,15 @@ static bool op_leaves_object_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex
 	atomic_fetch_add(&op->references, 1);
 	atomic_fetch_add(&op->file->in_flight, 1);
 	return true;
+}
+
+static void op_end(struct sluice_op *op)
+{
+	struct sl_list ready;
+
+	sl_list_init(&ready);
+	sl_op_end(op, &ready);
+	sl_op_start_all(&ready);
 }
 
 static void op_leave_object(struct sluice_op *op)
@@ -358,7 +352,7 @@ void sl_op_pump_unlock(struct sluice_op *op)
 		return;
 	if (op->staged)
 		sl_staged_end(op);
-	sl_op_end(op);
+	op_end(op);
 }
 
 /* ------------------------------------------------------------------------------------- start */
@@ -379,16 +373,6 @@ static void op_fail_call(struct sluice_op *op, int rc, const char *what)
 	sl_op_fail(op, rc, sl_format("cannot %s '%s': %s", what, op->file->uri, sl_error_text(rc)));
 }
 
-static bool op_is_stopped(struct sluice_op *op)
-{
-	bool stopped;
-
-	sl_mutex_lock(&op->mutex);
-	stopped = op->locked.stopped;
-	sl_mutex_unlock(&op->mutex);
-	return stopped;
-}
-
 /* Runs a sync or a truncate, on a thread that may wait. */
 static void op_run_task(struct sl_task *task)
 {
@@ -397,7 +381,7 @@ static void op_run_task(struct sl_task *task)
 	int rc = 0;
 
 	/* An operation that was cancelled before it began leaves no trace. */
-	if (!op_is_stopped(op))
+	if (!sl_op_is_stopped(op))
 		rc = op->kind == SL_SYNC ? backend->ops->sync(backend)
 		                         : backend->ops->truncate(backend, op->length);
 	if (rc)
@@ -425,43 +409,33 @@ static bool op_wants_reserve(const struct sluice_op *op, int64_t size)
 /*
  * Reads a small extent that is in memory. The operation is then over as it starts, or, in stream
  * order, when the device has copied the bytes. Returns false if it has to go on. No piece is in
- * flight yet.
+ * flight.
  */
 static bool op_read_now(struct sluice_op *op) SL_UNCHECKED
 {
 	struct sl_backend *backend = op->file->backend;
 	const struct sluice_extent *extent = &op->extents[0];
-	char *place;
+	char *to;
 	int64_t moved;
 
 	if (op->missed || op->kind != SL_READ || op->count != 1 || !extent->length || op->device ||
 	    !backend->ops->read_now || extent->length > op->ctx->core.settings.inline_bytes)
 		return false;
-	place = op->staged ? sl_staged_memory(op) : extent->data;
-	if (!place)
+	to = op->staged ? sl_staged_memory(op) : extent->data;
+	if (!to)
 		return false;
-	moved = backend->ops->read_now(backend, place, extent->length, extent->offset);
+	moved = backend->ops->read_now(backend, to, extent->length, extent->offset);
 	op->missed = moved < 0;
 	if (op->missed)
 		return false;
 	if (op->staged) {
-		sl_staged_filled(op, place, (uint64_t)moved);
+		sl_staged_filled(op, to, (uint64_t)moved);
+		sl_op_pump_unlock(op);
 	} else {
 		op->locked.moved = (uint64_t)moved;
-		sl_op_end(op);
+		op_end(op);
 	}
 	return true;
-}
-
-/*
- * Returns the length of the largest piece. A write to a local file is not divided among more
- * workers than it needs, because the file has a single lock.
- */
-static size_t op_piece_bytes(struct sluice_op *op, uint64_t bytes)
-{
-	const struct sl_limits *limits = &op->file->limits;
-
-	return op->kind == SL_READ ? sl_plan_piece(limits, bytes) : limits->piece_bytes;
 }
 
 /* Adds the bytes of the operation to those in flight of its file, and returns the sum. */
@@ -474,8 +448,7 @@ static uint64_t op_count_bytes(struct sluice_op *op)
 }
 
 /*
- * Fails an operation that goes beyond the end of the file: in stream order its program cannot learn
- * of a short read.
+ * Fails an operation that goes beyond the end of the file: in stream order no short read is told.
  */
 static void op_check_end(struct sluice_op *op, uint64_t size)
 {
@@ -490,144 +463,58 @@ static void op_check_end(struct sluice_op *op, uint64_t size)
 	}
 }
 
-/* Makes the plan of the pieces. size: of the file now, -1 if unknown, or a negative errno below
- * that. */
+/* Makes the plan of the pieces. size: of the file, -1 if unknown, or a negative errno below. */
 static void op_plan(struct sluice_op *op, int64_t size)
 {
+	const struct sl_limits *limits = &op->file->limits;
+	uint64_t bytes;
+
 	if (size < -1 && op->kind == SL_READ)
 		sl_op_fail(op, (int)size, NULL);
 	if (size >= 0 && op->kind == SL_READ && op->on_stream && !op->order.follows)
 		op_check_end(op, (uint64_t)size);
 	if (size < 0 || op->kind != SL_READ)
 		size = INT64_MAX;
+	bytes = op_count_bytes(op);
 	/* In stream order the poller may be reading the plan already. */
 	sl_mutex_lock(&op->mutex);
 	op->locked.plan = (struct sl_plan){
 		.extents = op->extents,
-		.count = op->staged
-	                         ? 0
-	                         : op->count, /* sl_staged_next_locked() sets it, chunk by chunk */
-		.limits = &op->file->limits,
-		.direct_bytes = op->ctx->core.settings.direct_bytes,
+		/* Of a staged operation sl_staged_next_locked() sets it, chunk by chunk. */
+		.count = op->staged ? 0 : op->count,
+		.limits = limits,
+		.direct_bytes = op->device ? UINT64_MAX : op->ctx->core.settings.direct_bytes,
 		.file_size = (uint64_t)size,
-		.piece_bytes = op_piece_bytes(op, op_count_bytes(op)),
+		/* More workers than it needs would only wait for the lock of a local file. */
+		.piece_bytes = op->device            ? DEVICE_PIECE
+	                       : op->kind == SL_READ ? sl_plan_piece(limits, bytes)
+	                                             : limits->piece_bytes,
 	};
-	if (op->device) {
-		op->locked.plan.direct_bytes = UINT64_MAX;
-		op->locked.plan.piece_bytes = DEVICE_PIECE;
-	}
 	sl_mutex_unlock(&op->mutex);
 }
 
-/* Takes an operation out of the batch; NULL: it is empty. */
-static struct sluice_op *file_take_prepared(struct sluice_file *file)
+/* The size is known. Reserves space for a write that extends the file: then it may wait. */
+static void op_prepared(struct sluice_op *op, int64_t size)
 {
-	struct sluice_op *op = NULL;
-	struct sl_list *link;
+	struct sl_backend *backend = op->file->backend;
+	int rc = 0;
 
-	sl_mutex_lock(&file->mutex);
-	link = sl_list_take(&file->locked.batch);
-	if (link) {
-		op = SL_CONTAINER(link, struct sluice_op, order.link);
-		op->preparing = false;
-	}
-	sl_mutex_unlock(&file->mutex);
-	return op;
-}
-
-/* Makes a batch of the operations that are not prepared. Returns false if there is none: the task
- * is over. */
-static bool file_take_batch(struct sluice_file *file)
-{
-	struct sl_list *link;
-	bool some;
-
-	sl_mutex_lock(&file->mutex);
-	while ((link = sl_list_take(&file->locked.unprepared)))
-		sl_list_append(&file->locked.batch, link);
-	some = file->locked.preparing = !sl_list_empty(&file->locked.batch);
-	sl_mutex_unlock(&file->mutex);
-	return some;
-}
-
-/*
- * Asks for the size once for all operations of a batch, and reserves space for those that extend
- * the file. Runs on a thread that may wait, so a file on storage that does not answer occupies
- * a single thread, however many operations it has.
- */
-static void file_run_prepare(struct sl_task *task)
-{
-	struct sluice_file *file = SL_CONTAINER(task, struct sluice_file, prepare);
-	struct sl_backend *backend = file->backend;
-	struct sluice_op *op;
-
-	while (file_take_batch(file)) {
-		int64_t size = backend->ops->size(backend);
-
-		while ((op = file_take_prepared(file))) {
-			int rc = 0;
-
-			op_plan(op, size);
-			if (op_wants_reserve(op, size) && !op_is_stopped(op))
-				rc = backend->ops->reserve(backend, op->extents[0].offset,
-				                           op->extents[0].length);
-			if (rc)
-				op_fail_call(op, rc, "reserve space for");
-			op_proceed(op);
-		}
-	}
-	sl_file_release(file);
-}
-
-static void op_prepare(struct sluice_op *op)
-{
-	struct sluice_file *file = op->file;
-	bool submit;
-
-	sl_mutex_lock(&file->mutex);
-	/* A cancel first stops the operation and then looks for `preparing`: either it is seen
-	 * here, or it finds the operation in the list. */
-	if (op_is_stopped(op)) {
-		sl_mutex_unlock(&file->mutex);
-		op_plan(op, -1);
-		op_proceed(op);
-		return;
-	}
-	op->preparing = true;
-	sl_list_append(&file->locked.unprepared, &op->order.link);
-	submit = !file->locked.preparing;
-	file->locked.preparing = true;
-	/* Under the mutex: once it is released the operation may be over, and the file closed. */
-	if (submit)
-		atomic_fetch_add(&file->in_flight, 1);
-	sl_mutex_unlock(&file->mutex);
-	if (!submit)
-		return;
-	file->prepare.run = file_run_prepare;
-	sl_pool_submit(file->ctx->core.waiting, &file->prepare);
+	op_plan(op, size);
+	if (op_wants_reserve(op, size) && !sl_op_is_stopped(op))
+		rc = backend->ops->reserve(backend, op->extents[0].offset, op->extents[0].length);
+	if (rc)
+		op_fail_call(op, rc, "reserve space for");
+	op_proceed(op);
 }
 
 void sl_op_withdraw(struct sluice_op *op)
 {
-	struct sluice_file *file = op->file;
-	bool prepares;
-
-	if (sl_order_withdraw(op)) {
+	if (sl_order_withdraw(op))
 		op_proceed(op);
-		return;
-	}
-	sl_mutex_lock(&file->mutex);
-	prepares = op->preparing;
-	op->preparing = false;
-	if (prepares)
-		sl_list_remove(&op->order.link);
-	sl_mutex_unlock(&file->mutex);
-	if (prepares) {
-		op_plan(op, -1);
-		op_proceed(op);
-	} else if (op->staged) {
-		sl_staged_cancel(op);
-	}
+	else if (sl_prepare_withdraw(op))
+		op_prepared(op, -1);
+	else if (op->staged && op->staged->route->cancel)
+		op->staged->route->cancel(op);
 }
 
 void sl_op_start(struct sluice_op *op)
@@ -639,13 +526,13 @@ void sl_op_start(struct sluice_op *op)
 	if (op_read_now(op))
 		return;
 	if (needs_size && op->file->limits.size_waits) {
-		op_prepare(op);
+		sl_prepare(op, op_prepared);
 		return;
 	}
 	if (needs_size && backend->ops->size)
 		size = backend->ops->size(backend);
 	if (op_wants_reserve(op, size)) {
-		op_prepare(op);
+		sl_prepare(op, op_prepared);
 		return;
 	}
 	op_plan(op, size);
@@ -659,8 +546,7 @@ void sl_op_start(struct sluice_op *op)
 
 void sl_op_start_all(struct sl_list *ready)
 {
-	/* An operation that ends at its start lets other operations start: a queue instead of a
-	 * recursion. */
+	/* An operation that ends at its start lets others start: a queue instead of a recursion. */
 	static _Thread_local struct sl_list *starting;
 	struct sl_list *link;
 

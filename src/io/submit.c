@@ -3,17 +3,17 @@
  * Submission
  *
  * Checks a request, makes an operation of it, chooses the route of its bytes to their memory, and
- * starts it: the bytes go straight, by the backend, or by a route of staged/; the memory, the stream
- * and the file decide. A small read of bytes in memory is over before its call returns. Runs on the thread that submits; may call the driver; waits only for a place
- * among SLUICE_MAX_OPERATIONS, and in stream order as staged/stream_order.c says.
+ * starts it: the bytes go straight, by the backend, or by a route of staged/; the memory, the
+ * stream and the file decide. A small read of bytes in memory is over before its call returns. Runs
+ * on the thread that submits; may call the driver; waits only while SLUICE_MAX_OPERATIONS are in
+ * flight, and in stream order as staged/stream_order.c says.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/op.h"
-#include "io/staged/route.h"
+#include "io/staged/staged.h"
 
 /* ----------------------------------------------------------------------------------- request */
 
@@ -139,23 +139,23 @@ static int route_find_memory(const struct sluice_request *r, struct sl_device **
 
 /*
  * Asks whether the backend moves the bytes to and from the device's memory itself, as
- * sl_backend_ops.takes(). Never on a default stream, because its number means a stream of each
- * context or thread.
+ * sl_device_moves.takes(). Never on a default stream, whose number means several.
  */
 static int route_by_backend(struct sluice_op *op, struct sl_device *memory,
                             const struct sluice_request *r)
 {
 	struct sl_backend *backend = op->file->backend;
+	const struct sl_device_moves *moves = backend->ops->moves;
 	int rc;
 
-	if (!memory || !backend->ops->takes)
+	if (!memory || !moves || !moves->takes)
 		return 0;
 	if (sl_wants_stream(r) &&
 	    (!op->ctx->core.settings.cufile_streams || (uintptr_t)r->stream <= SL_COMMON_STREAMS ||
 	     !sl_transfers_fit(op)))
 		return 0;
-	rc = backend->ops->takes(backend, memory, op->extents, op->count, op->kind == SL_WRITE,
-	                         sl_wants_stream(r));
+	rc = moves->takes(backend, memory, op->extents, op->count, op->kind == SL_WRITE,
+	                  sl_wants_stream(r));
 	if (rc <= 0)
 		return rc;
 	sl_context_expect_exit(op->ctx, SL_EXIT_BACKEND);
@@ -303,8 +303,7 @@ int sl_op_enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out)
 	return 0;
 }
 
-/* Submits a request that has been admitted. missed: the bytes were asked for, and are not in
- * memory. */
+/* Submits a request that has been admitted. missed: the bytes are not in memory. */
 static int submit_admitted(struct sluice_file *file, const struct sluice_request *r,
                            void (*over)(struct sluice_op *), bool missed, sluice_op **out)
 {
@@ -330,7 +329,7 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
 
 /*
  * Reads a small extent that is in memory before the call returns. The operation is not admitted,
- * and enters no order, which is right while there is no write. Returns false if it has to be
+ * and enters no order, which is right while there is no write. Returns false if it is to be
  * submitted.
  */
 static bool submit_read_at_once(struct sluice_file *file, const struct sluice_request *r,
@@ -354,7 +353,18 @@ static bool submit_read_at_once(struct sluice_file *file, const struct sluice_re
 	/* If a write has entered meanwhile, the bytes may be neither old nor new. */
 	if (*missed || sl_order_mark(file->object) != mark)
 		return false;
-	return sl_done_new(file, moved, r, out);
+	return sl_at_once_new(file, moved, r, out);
+}
+
+/* Counts an operation in, of max_operations; waits while there are as many, unless `full` is an
+ * error. Returns 0, or that. */
+static int submit_admit(struct sluice_context *ctx, int full)
+{
+	/* The end of any operation ends the wait. */
+	if (sl_gate_take(&ctx->operations, 1, !full))
+		return 0;
+	return sl_fail(full, "%" PRIu64 " operations are in flight, which is SLUICE_MAX_OPERATIONS",
+	               ctx->core.settings.max_operations);
 }
 
 static int submit_request(struct sluice_file *file, const struct sluice_request *r, sluice_op **out)
@@ -368,7 +378,7 @@ static int submit_request(struct sluice_file *file, const struct sluice_request 
 	if (!rc && submit_read_at_once(file, r, &missed, out))
 		return 0;
 	if (!rc)
-		rc = sl_op_admit(file->ctx, full);
+		rc = submit_admit(file->ctx, full);
 	return rc ? rc : submit_admitted(file, r, NULL, missed, out);
 }
 
@@ -403,7 +413,7 @@ static int submit_check_file(const struct sluice_file *file)
 {
 	if (!file)
 		return sl_fail(-EINVAL, "file is NULL");
-	return sl_context_check(file->ctx);
+	return sl_process_is(file->ctx->process) ? 0 : sl_process_refuse();
 }
 
 int sluice_submit(sluice_file *file, const struct sluice_request *r, sluice_op **out)

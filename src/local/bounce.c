@@ -83,15 +83,14 @@ static void bounce_copy_in(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
 
-	memcpy(piece->bounce + piece->moved, piece->data + piece->moved,
-	       piece->length - piece->moved);
+	memcpy(sl_piece_memory(piece), piece->data + piece->moved, piece->length - piece->moved);
 	sl_local_execute(piece);
 }
 
 /* Executes a piece that has its buffer. */
 static void bounce_execute(struct sl_piece *piece)
 {
-	piece->bounced = piece->moved;
+	sl_local_way_of(piece)->skipped = piece->moved;
 	if (piece->write) {
 		piece->task.run = bounce_copy_in;
 		sl_pool_submit(sl_local_of(piece->backend)->core->pool, &piece->task);
@@ -114,7 +113,7 @@ static bool bounce_allows_locked(const struct sl_bounce *bounce, const struct sl
 static void bounce_assign_locked(struct sl_bounce *bounce, struct sl_piece *piece, char *buffer)
 	SL_REQUIRES(&bounce->mutex)
 {
-	piece->bounce = buffer;
+	sl_local_way_of(piece)->bounce = buffer;
 	bounce->locked.blocked += sl_local_of(piece->backend)->blocks;
 }
 
@@ -155,6 +154,7 @@ void sl_bounce_cancel(struct sl_backend *backend, struct sl_list *out)
 static void bounce_release(struct sl_piece *piece)
 {
 	struct sl_bounce *bounce = sl_local_of(piece->backend)->core->bounce;
+	char *buffer = sl_local_way_of(piece)->bounce;
 	struct sl_piece *next = NULL;
 
 	sl_mutex_lock(&bounce->mutex);
@@ -167,12 +167,12 @@ static void bounce_release(struct sl_piece *piece)
 	}
 	if (next) {
 		sl_list_remove(&next->link);
-		bounce_assign_locked(bounce, next, piece->bounce);
+		bounce_assign_locked(bounce, next, buffer);
 	} else {
-		bounce->locked.buffers[bounce->locked.free++] = piece->bounce;
+		bounce->locked.buffers[bounce->locked.free++] = buffer;
 	}
 	sl_mutex_unlock(&bounce->mutex);
-	piece->bounce = NULL;
+	sl_local_way_of(piece)->bounce = NULL;
 	if (next)
 		bounce_execute(next);
 }
@@ -180,9 +180,9 @@ static void bounce_release(struct sl_piece *piece)
 static void bounce_copy_out(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
+	const struct sl_local_way *way = sl_local_way_of(piece);
 
-	memcpy(piece->data + piece->bounced, piece->bounce + piece->bounced,
-	       piece->moved - piece->bounced);
+	memcpy(piece->data + way->skipped, way->bounce + way->skipped, piece->moved - way->skipped);
 	bounce_release(piece);
 	sl_piece_done(piece);
 }

@@ -58,11 +58,12 @@ static bool cufile_has_gpudirect(const struct sl_cufile *cufile)
 	return api && api->gpudirect;
 }
 
-void sl_cufile_prepare(struct sl_cufile *cufile)
+void sl_cufile_prepare(struct sl_cufile *cufile, const struct sl_device *device)
 {
 	unsigned choice = cufile->core->settings.choice;
 
-	if (choice == SL_CHOICE_CUFILE || (choice == SL_CHOICE_AUTO && cufile->module))
+	if (device->kind->cufile &&
+	    (choice == SL_CHOICE_CUFILE || (choice == SL_CHOICE_AUTO && cufile->module)))
 		sl_cufile_open();
 }
 
@@ -226,14 +227,15 @@ static bool has_managed(struct sl_device *device, const struct sluice_extent *ex
 	return false;
 }
 
-int sl_cufile_takes(struct sl_backend *backend, struct sl_device *device,
-                    const struct sluice_extent *extents, size_t count, bool write, bool in_stream)
+static int cufile_takes(struct sl_backend *backend, struct sl_device *device,
+                        const struct sluice_extent *extents, size_t count, bool write,
+                        bool in_stream)
 {
 	struct sl_local *local = sl_local_of(backend);
 	bool named = local->choice == SL_CHOICE_CUFILE;
 	int rc;
 
-	if (!device->ops->enter || local->pseudo || local->sink ||
+	if (!device->kind->cufile || local->pseudo || local->sink ||
 	    atomic_load_explicit(&local->cufile.left, memory_order_relaxed) ||
 	    atomic_load(&local->core->cufile->abandoned))
 		return 0;
@@ -331,8 +333,6 @@ void sl_cufile_submit(struct sl_piece *piece)
 {
 	struct sl_cufile *cufile = sl_local_of(piece->backend)->core->cufile;
 
-	piece->direct = piece->nowait = piece->dontcache = false;
-	piece->bounce = NULL;
 	piece->task.run = cufile_run;
 	piece->task.home = 0;
 	if (atomic_load(&cufile->abandoned))
@@ -348,8 +348,8 @@ void sl_cufile_submit(struct sl_piece *piece)
  * The stream is not registered with cuFile (cuFileStreamRegister), which would be a hint only: at the end of the
  * process cuFile waits for all registered streams, and crashes if the program has freed any of them.
  */
-int sl_cufile_enqueue(struct sl_backend *backend, struct sl_device *device, sluice_stream stream,
-                      struct sl_transfer *t, bool write)
+static int cufile_enqueue(struct sl_backend *backend, struct sl_device *device,
+                          sluice_stream stream, struct sl_transfer *t, bool write)
 {
 	const struct sl_cufile_api *api = sl_cufile_open();
 	struct sl_local *local = sl_local_of(backend);
@@ -374,8 +374,8 @@ int sl_cufile_enqueue(struct sl_backend *backend, struct sl_device *device, slui
 		write ? "write" : "read", local->path, rc.err, sl_cufile_error(rc.err), rc.cu_err);
 }
 
-int sl_cufile_passed(struct sl_backend *backend, const struct sl_transfer *t, bool write,
-                     char **message)
+static int cufile_passed(struct sl_backend *backend, const struct sl_transfer *t, bool write,
+                         char **message)
 {
 	struct sl_local *local = sl_local_of(backend);
 
@@ -394,6 +394,12 @@ int sl_cufile_passed(struct sl_backend *backend, const struct sl_transfer *t, bo
 		                     write ? "to" : "of", local->path, (uint64_t)t->offset);
 	return -EIO;
 }
+
+const struct sl_device_moves sl_cufile_moves = {
+	.takes = cufile_takes,
+	.enqueue = cufile_enqueue,
+	.passed = cufile_passed,
+};
 
 /* ----------------------------------------------------------------------------------------- end */
 

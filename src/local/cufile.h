@@ -27,13 +27,8 @@ struct sl_cufile {
 	} locked SL_GUARDED_BY(&mutex);
 };
 
-/* Functions of struct sl_backend_ops, for local files. */
-int sl_cufile_takes(struct sl_backend *backend, struct sl_device *device,
-                    const struct sluice_extent *extents, size_t count, bool write, bool in_stream);
-int sl_cufile_enqueue(struct sl_backend *backend, struct sl_device *device, sluice_stream stream,
-                      struct sl_transfer *transfer, bool write);
-int sl_cufile_passed(struct sl_backend *backend, const struct sl_transfer *transfer, bool write,
-                     char **message);
+/* Of local files. */
+extern const struct sl_device_moves sl_cufile_moves;
 /* Deregisters the file. To be called before its descriptors are closed. */
 void sl_cufile_close(struct sl_local *local);
 

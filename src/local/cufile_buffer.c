@@ -63,7 +63,7 @@ int sl_cufile_register(struct sl_cufile *cufile, struct sl_device *device, void 
 	CUfileError_t rc;
 	int error;
 
-	if (!device->ops->enter)
+	if (!device->kind->cufile)
 		return sl_fail(-ENOTSUP, "cuFile is for GPUs of NVIDIA, and %s is none",
 		               device->name);
 	if (device->ops->managed && device->ops->managed(device, memory))

@@ -27,10 +27,10 @@
 #include "local/local_internal.h"
 
 #define LARGEST_CALL ((size_t)1 << 30)
-/* Of a call for several extents: places for those and for the gaps between them, and the longest gap that it reads. */
-#define CALL_PLACES 64
-#define CALL_GAP    4096
-#define PAGES_ASKED 4096 /* of mincore() at a time */
+/* Of a call for several extents: the vectors for those and for the gaps between them, and the longest gap that it reads. */
+#define CALL_VECTORS 64
+#define CALL_GAP     4096
+#define PAGES_ASKED  4096 /* of mincore() at a time */
 
 /* --------------------------------------------------------------------------------- residency */
 
@@ -210,18 +210,19 @@ static bool submit_direct(struct sl_local *local, struct sl_piece *piece)
 static void submit_cold(struct sl_piece *piece)
 {
 	struct sl_local *local = sl_local_of(piece->backend);
+	struct sl_local_way *way = sl_local_way_of(piece);
 
 	atomic_store_explicit(&local->resident, false, memory_order_relaxed);
-	piece->nowait = false;
+	way->nowait = false;
 	/* RWF_NOWAIT also refuses pages that the kernel is moving. */
-	piece->drops = local->uncached && !sl_resident(local, piece->offset + piece->moved,
-	                                               piece->length - piece->moved);
+	way->drops = local->uncached && !sl_resident(local, piece->offset + piece->moved,
+	                                             piece->length - piece->moved);
 	if (submit_direct(local, piece))
 		return;
-	piece->dontcache = (piece->large || local->uncached) &&
-	                   atomic_load_explicit(&local->use_dontcache, memory_order_relaxed);
+	way->dontcache = (piece->large || local->uncached) &&
+	                 atomic_load_explicit(&local->use_dontcache, memory_order_relaxed);
 	/* Dropping pages may wait for the file system, which no reactor does. */
-	if (piece->drops && !piece->dontcache)
+	if (way->drops && !way->dontcache)
 		sl_posix_submit(piece);
 	else
 		sl_local_execute(piece);
@@ -257,7 +258,7 @@ static void submit_local_read(struct sl_local *local, struct sl_piece *piece)
 		sl_uring_submit(piece);
 		return;
 	}
-	piece->nowait = nowait;
+	sl_local_way_of(piece)->nowait = nowait;
 	sl_posix_submit(piece);
 }
 
@@ -265,6 +266,7 @@ void sl_local_submit(struct sl_backend *backend, struct sl_piece *piece)
 {
 	struct sl_local *local = sl_local_of(backend);
 
+	*sl_local_way_of(piece) = (struct sl_local_way){0};
 	if (piece->device) {
 		sl_cufile_submit(piece);
 		return;
@@ -274,10 +276,6 @@ void sl_local_submit(struct sl_backend *backend, struct sl_piece *piece)
 		fcntl(local->descriptor, F_SETFL, 0);
 		atomic_store(&local->blocking, true);
 	}
-	piece->direct = piece->nowait = piece->dontcache = piece->drops = false;
-	piece->bounce = NULL;
-	piece->permits = NULL;
-	piece->vain = 0;
 	if (!piece->write)
 		submit_local_read(local, piece);
 	else if (submit_direct(local, piece))
@@ -338,12 +336,12 @@ static ssize_t piece_read_some(struct sl_piece *piece, uint64_t at, bool *all)
 	static _Thread_local char dropped[CALL_GAP];
 	const struct sluice_extent *e = piece_find(piece, at),
 				   *end = piece->extents + piece->extent_count;
-	struct iovec vectors[CALL_PLACES];
+	struct iovec vectors[CALL_VECTORS];
 	uint64_t begin = SL_MAX(at, e->offset), to = begin;
 	int count = 0;
 	ssize_t rc;
 
-	for (; e < end && count + 2 <= CALL_PLACES && (to == begin || e->offset - to <= CALL_GAP);
+	for (; e < end && count + 2 <= CALL_VECTORS && (to == begin || e->offset - to <= CALL_GAP);
 	     e++) {
 		if (e->offset > to)
 			vectors[count++] = (struct iovec){dropped, e->offset - to};
@@ -400,6 +398,7 @@ static void pause_in_vain(unsigned vain)
 static void piece_run(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
+	const struct sl_local_way *way = sl_local_way_of(piece);
 	ssize_t result;
 
 	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
@@ -411,11 +410,11 @@ static void piece_run(struct sl_task *task)
 		struct iovec vector = {sl_piece_memory(piece),
 		                       SL_MIN(piece->length - piece->moved, LARGEST_CALL)};
 
-		pause_in_vain(piece->vain);
+		pause_in_vain(way->vain);
 		result = piece->extents
 		                 ? piece_read_extents(piece)
 		                 : piece_call(piece, &vector, 1, piece->offset + piece->moved);
-		if (piece->nowait && piece_gone_cold(piece, result))
+		if (way->nowait && piece_gone_cold(piece, result))
 			return;
 	} while (!sl_transfer_step(piece, result));
 	sl_local_done(piece);
@@ -426,18 +425,19 @@ void sl_posix_start(struct sl_piece *piece)
 	struct sl_core *core = sl_local_of(piece->backend)->core;
 
 	/* A call with NOWAIT waits for no storage. */
-	sl_pool_submit(piece->nowait ? core->pool : core->waiting, &piece->task);
+	sl_pool_submit(sl_local_way_of(piece)->nowait ? core->pool : core->waiting, &piece->task);
 }
 
 void sl_posix_submit(struct sl_piece *piece)
 {
+	const struct sl_local_way *way = sl_local_way_of(piece);
 	bool page_cache = !piece->direct && !sl_local_of(piece->backend)->block_device;
 
 	piece->task.run = piece_run;
 	piece->task.urgent = piece->urgent;
 	piece->task.home = (uintptr_t)piece->data / piece->length;
 	/* A piece that comes from a reactor keeps its permit. */
-	if (piece->nowait || piece->permits)
+	if (way->nowait || way->permits)
 		sl_posix_start(piece);
 	else
 		sl_permit_take(piece,

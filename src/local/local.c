@@ -394,6 +394,7 @@ static void local_limits(struct sl_backend *backend, struct sl_limits *out)
 	out->alignment = local->offset_alignment;
 	out->sequential = local->pseudo;
 	out->size_waits = local->remote;
+	out->piece_size = sizeof(struct sl_local_piece);
 }
 
 /*
@@ -492,9 +493,7 @@ const struct sl_backend_ops sl_local_ops = {
 	.size = sl_local_size,
 	.stat = local_stat,
 	.read_now = sl_local_read_now,
-	.takes = sl_cufile_takes,
-	.enqueue = sl_cufile_enqueue,
-	.passed = sl_cufile_passed,
+	.moves = &sl_cufile_moves,
 	.passes = local_passes,
 	.submit = sl_local_submit,
 	.cancel = sl_permits_cancel,

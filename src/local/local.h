@@ -32,8 +32,8 @@ void sl_cufile_free(struct sl_cufile *cufile);
 void sl_cufile_abandon(struct sl_cufile *cufile);
 /* Returns 0, or -ENOSYS with a sentence that begins with the parameter `what`. */
 int sl_cufile_choose(const char *what);
-/* Makes cuFile allocate its memory now, if it will be used: a call of the driver. */
-void sl_cufile_prepare(struct sl_cufile *cufile);
+/* Makes cuFile allocate its memory now, if it will be used for the device: a call of the driver. */
+void sl_cufile_prepare(struct sl_cufile *cufile, const struct sl_device *device);
 /* Describes it for sluice_context_feature(). */
 void sl_cufile_feature(const struct sl_core *core, struct sluice_feature *out);
 /* Memory of a device, as sluice_register_buffer(). */

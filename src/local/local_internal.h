@@ -75,6 +75,24 @@ static inline struct sl_local *sl_local_of(struct sl_backend *backend)
 {
 	return SL_CONTAINER(backend, struct sl_local, base);
 }
+
+struct sl_local_piece {
+	struct sl_piece base;
+	struct sl_local_way {
+		struct sl_permits *permits; /* held or awaited; NULL: none */
+		bool nowait;    /* bytes are left to another thread unless they are resident */
+		bool dontcache; /* through the page cache without staying there */
+		bool drops;     /* a read of absent bytes: the pages do not stay */
+		char *bounce;   /* where the bytes are while data is not aligned, or NULL */
+		size_t skipped; /* bytes from the start, which never are in `bounce` */
+		unsigned vain;  /* calls in a row which moved nothing, and were to be made again */
+	} way;
+};
+/* Returns how a piece is being moved; for the thread with the piece. */
+static inline struct sl_local_way *sl_local_way_of(const struct sl_piece *piece)
+{
+	return &SL_CONTAINER(piece, struct sl_local_piece, base)->way;
+}
 /* Opens the file for direct I/O at the first use; may wait if local->blocks. Returns -1 if that fails. */
 int sl_local_direct(struct sl_local *local);
 static inline int sl_piece_descriptor(const struct sl_piece *piece)
@@ -86,14 +104,17 @@ static inline int sl_piece_descriptor(const struct sl_piece *piece)
 /* Returns the flags of preadv2() and pwritev2() for the piece. */
 static inline int sl_piece_flags(const struct sl_piece *piece)
 {
-	bool nowait = piece->nowait && !sl_local_of(piece->backend)->memory;
+	const struct sl_local_way *way = sl_local_way_of(piece);
+	bool nowait = way->nowait && !sl_local_of(piece->backend)->memory;
 
-	return (nowait ? RWF_NOWAIT : 0) | (piece->dontcache ? RWF_DONTCACHE : 0);
+	return (nowait ? RWF_NOWAIT : 0) | (way->dontcache ? RWF_DONTCACHE : 0);
 }
 /* Returns the address of the next byte to move. */
 static inline char *sl_piece_memory(const struct sl_piece *piece)
 {
-	return (piece->bounce ? piece->bounce : piece->data) + piece->moved;
+	char *bounce = sl_local_way_of(piece)->bounce;
+
+	return (bounce ? bounce : piece->data) + piece->moved;
 }
 
 /* ---------------------------------------------------------------------------------------- io.c */

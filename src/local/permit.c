@@ -38,7 +38,7 @@ void sl_permits_destroy(struct sl_local *local)
 
 void sl_local_end_cancelled(struct sl_piece *piece)
 {
-	piece->permits = NULL;
+	sl_local_way_of(piece)->permits = NULL;
 	piece->error = -ECANCELED;
 	sl_local_done(piece);
 }
@@ -48,7 +48,7 @@ void sl_permit_take(struct sl_piece *piece, enum sl_permit_kind kind)
 	struct sl_permits *permits = &sl_local_of(piece->backend)->permits[kind];
 	bool now, cancelled;
 
-	piece->permits = permits;
+	sl_local_way_of(piece)->permits = permits;
 	sl_mutex_lock(&permits->mutex);
 	now = permits->count < permits->most;
 	/* sl_permits_cancel() runs later and finds the piece in the list, or has run already and will not again. */
@@ -66,10 +66,10 @@ void sl_permit_take(struct sl_piece *piece, enum sl_permit_kind kind)
 
 void sl_permit_give(struct sl_piece *piece)
 {
-	struct sl_permits *permits = piece->permits;
+	struct sl_permits *permits = sl_local_way_of(piece)->permits;
 	struct sl_list *next;
 
-	piece->permits = NULL;
+	sl_local_way_of(piece)->permits = NULL;
 	sl_pool_task_waits_no_more();
 	sl_mutex_lock(&permits->mutex);
 	next = sl_list_take(&permits->waiting);

@@ -27,7 +27,9 @@ static void log_result(const struct sl_piece *piece, ssize_t result)
 	sl_log(&local->core->settings, SL_LOG_DEBUG,
 	       "%s '%s' bytes %" PRIu64 "+%zu%s by %s: %zd%s%s", piece->write ? "write" : "read",
 	       local->path, piece->offset + piece->moved, asked, piece->direct ? " direct" : "",
-	       piece->permits == &local->permits[SL_PERMIT_RING] ? "io_uring" : "a thread", result,
+	       sl_local_way_of(piece)->permits == &local->permits[SL_PERMIT_RING] ? "io_uring"
+	                                                                          : "a thread",
+	       result,
 	       result < 0                ? " "
 	       : result < (ssize_t)asked ? ", short"
 	                                 : "",
@@ -38,15 +40,16 @@ static void log_result(const struct sl_piece *piece, ssize_t result)
 static bool fall_back(struct sl_piece *piece, ssize_t result)
 {
 	struct sl_local *local = sl_local_of(piece->backend);
+	struct sl_local_way *way = sl_local_way_of(piece);
 
 	if (piece->direct && (result == -EINVAL || result == -EOPNOTSUPP)) {
 		atomic_store(&local->use_direct, false);
 		piece->direct = false;
 		return true;
 	}
-	if (piece->dontcache && (result == -EOPNOTSUPP || result == -EINVAL)) {
+	if (way->dontcache && (result == -EOPNOTSUPP || result == -EINVAL)) {
 		atomic_store(&local->use_dontcache, false);
-		piece->dontcache = false;
+		way->dontcache = false;
 		return true;
 	}
 	return false;
@@ -54,9 +57,11 @@ static bool fall_back(struct sl_piece *piece, ssize_t result)
 
 int sl_transfer_step(struct sl_piece *piece, ssize_t result)
 {
+	struct sl_local_way *way = sl_local_way_of(piece);
+
 	if (sl_local_of(piece->backend)->core->settings.log >= SL_LOG_DEBUG)
 		log_result(piece, result);
-	piece->vain = result == -EINTR || result == -EAGAIN ? piece->vain + 1 : 0;
+	way->vain = result == -EINTR || result == -EAGAIN ? way->vain + 1 : 0;
 	if (result > 0) {
 		piece->moved += result;
 		if (piece->moved == piece->length)
@@ -67,7 +72,7 @@ int sl_transfer_step(struct sl_piece *piece, ssize_t result)
 		if (piece->write)
 			piece->error = -EIO;
 		return true;
-	} else if (!piece->vain && !fall_back(piece, result)) {
+	} else if (!way->vain && !fall_back(piece, result)) {
 		/* That of a file system: only the library cancels operations. */
 		piece->error = result == -ECANCELED ? -EIO : (int)result;
 		return true;
@@ -83,8 +88,9 @@ int sl_transfer_step(struct sl_piece *piece, ssize_t result)
 static void piece_drop_pages(struct sl_piece *piece)
 {
 	uint64_t start = piece->offset - piece->offset % sl_page_size();
+	const struct sl_local_way *way = sl_local_way_of(piece);
 
-	if (piece->drops && !piece->direct && !piece->dontcache)
+	if (way->drops && !piece->direct && !way->dontcache)
 		posix_fadvise(sl_local_of(piece->backend)->descriptor, start,
 		              sl_whole_pages(piece->offset + piece->length - start),
 		              POSIX_FADV_DONTNEED);
@@ -92,10 +98,12 @@ static void piece_drop_pages(struct sl_piece *piece)
 
 void sl_local_done(struct sl_piece *piece)
 {
+	const struct sl_local_way *way = sl_local_way_of(piece);
+
 	/* On a reactor only if the file system has just refused the flags that do the same. */
 	piece_drop_pages(piece);
-	if (piece->permits)
+	if (way->permits)
 		sl_permit_give(piece);
-	if (!piece->bounce || sl_bounce_finish(piece))
+	if (!way->bounce || sl_bounce_finish(piece))
 		sl_piece_done(piece);
 }

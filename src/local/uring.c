@@ -93,7 +93,7 @@ static void uring_add_request(struct uring_reactor *reactor, struct sl_piece *pi
 	io_uring_sqe_set_data(request, piece);
 }
 
-/* Returns how many requests can be added before the kernel takes some; a place is left for the wake. The kernel itself may
+/* Returns how many requests can be added before the kernel takes some; one is left for the wake. The kernel itself may
  * have any number: the permits of each file bound them. */
 static unsigned uring_room(struct uring_reactor *reactor)
 {
@@ -150,7 +150,7 @@ static unsigned uring_reap(struct uring_reactor *reactor, struct sl_list *done)
 		} else if (sl_transfer_step(piece, result == -ECANCELED ? -EAGAIN : result)) {
 			uring_land(reactor, piece);
 			sl_list_append(done, &piece->link);
-		} else if (piece->vain) {
+		} else if (sl_local_way_of(piece)->vain) {
 			uring_land(reactor, piece);
 			sl_posix_submit(piece);
 		} else if (uring_room(reactor)) {

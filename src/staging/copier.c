@@ -124,10 +124,8 @@ static void lane_start(struct sl_staging *staging, struct sl_copier_lane *lane)
 	lane->large += lane->rounds[at].large;
 }
 
-/*
- * Small jobs are collected while two rounds are in flight; a large one keeps the device busy, and
- * starts at once.
- */
+/* Small jobs are collected while two rounds are in flight; a large one, which keeps the device busy,
+ * starts at once. */
 static bool lane_may_start(const struct sl_copier_lane *lane)
 {
 	if (sl_list_empty(&lane->waiting) || lane->count == SL_ROUNDS_MOST)
@@ -178,8 +176,7 @@ static bool lane_finish(struct sl_staging *staging, struct sl_copier_lane *lane)
 
 /*
  * Asks whether the stream has run out. The number of a default stream would mean the copier's own
- * stream here, so without an event it cannot be known. Returns 1: it has; 0: not yet; or a negative
- * errno.
+ * stream here, so without an event it cannot be known. 1: it has; 0: not yet; or a negative errno.
  */
 static int copier_ask_drain(struct sl_device *device, const struct sl_copy_job *drain)
 {
@@ -283,8 +280,7 @@ static void *copier_run(void *argument)
 		if (atomic_exchange(&staging->suspect, false))
 			copier_ask_device(staging, &asked);
 		if (copier_in_flight(copier)) {
-			/* A thread cannot sleep on events, and a copy takes as long as a look
-			 * around. */
+			/* No thread can sleep on events, and a copy takes as long as a look. */
 			if (sl_now() - moved > ASK_NS)
 				copier_ask_device(staging, &asked);
 			if (!any && sl_now() - moved > SPIN_NS)

@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "staging/staging_internal.h"
@@ -15,12 +16,23 @@
 #define SPIN_NS   1000000 /* longer than a copy takes; naps take longer than they say */
 #define LEAST_NAP 20000
 #define MOST_NAP  1000000
-/* A nap takes at most a hundredth of the time in which nothing has moved, which nobody notices
- * after such a wait. */
+/* A nap takes at most a hundredth of the time in which nothing has moved: nobody notices. */
 #define LONG_NS      INT64_C(1000000000)
 #define LONG_NAP     10000000
 #define SUSPECT_NS   INT64_C(500000000)
 #define SEEN_AT_ONCE 64
+
+void sl_nap_precisely(void)
+{
+	prctl(PR_SET_TIMERSLACK, 1UL);
+}
+
+void sl_nap_shortly(void)
+{
+	struct timespec pause = {0, 10000};
+
+	nanosleep(&pause, NULL);
+}
 
 static uint32_t ring_sum(const struct sl_ring *ring)
 {

@@ -2,9 +2,8 @@
 /*
  * Slots
  *
- * Gives parts of the pinned memory, and words, to operations, and queues operations for which there
- * are too few. Each half of the memory is divided by a buddy allocator. Any thread; waits for
- * nobody.
+ * Gives pinned memory, and words, to operations, and queues operations for which there
+ * are too few. Each half of the memory is divided by a buddy allocator. Any thread; none waits.
  */
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -157,8 +156,8 @@ static bool slot_take_locked(struct sl_staging *staging, const struct sl_slot_wa
 	return true;
 }
 
-/* Grants all slots of the waiter or none. Returns true also if it is refused: the memory will never
- * suffice. */
+/* Grants all slots of the waiter or none. Returns true if it is refused, too: it can never have so
+ * much. */
 static bool slots_grant_locked(struct sl_staging *staging, struct sl_slot_waiter *waiter)
 	SL_REQUIRES(&staging->mutex)
 {
@@ -340,6 +339,11 @@ static void cache_demote(const char *data, size_t length)
 void sl_cache_start(struct sl_staging *staging)
 {
 	staging->caches = cache_can_demote() ? sl_cores() * OWN_CACHE : 0;
+}
+
+bool sl_staging_lost(const struct sl_staging *staging)
+{
+	return atomic_load_explicit(&staging->lost, memory_order_acquire);
 }
 
 void sl_slots_expect(struct sl_staging *staging, uint64_t bytes)

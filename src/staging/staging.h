@@ -2,8 +2,7 @@
 /*
  * Staging: the path between storage and the memory of a device. Pinned memory is divided into
  * slots. Operations in stream order cycle through a ring of slots, and the poller watches the words
- * that the device writes for them. The copier calls the driver for operations that are awaited on
- * the host.
+ * that the device writes for them. The copier calls the driver for operations awaited on the host.
  */
 #ifndef SL_STAGING_H
 #define SL_STAGING_H
@@ -16,21 +15,19 @@ struct sl_staging;
 /* The least memory of a slot; all lengths of slots are powers of two. */
 #define SL_SLOT_LEAST ((size_t)4096)
 
-/* The two halves of the memory, so that neither kind of operation can use up the slots that the
- * other needs. */
+/* The two halves of the memory, so that neither kind of operation can use up the other's slots. */
 enum sl_half { SL_HALF_STREAM, SL_HALF_HOST, SL_HALVES };
 
 /*
- * Makes pinned memory for a device in a context, and starts its copier and its poller.
- * memory: the application's, of staging_bytes and registered with the device, or NULL. pool: its
- * workers, as many as the settings say, help to make memory.
- * Returns 0, or a negative errno with a sentence.
+ * Makes pinned memory for a device in a context, and starts a copier and a poller. memory: the
+ * application's, of staging_bytes and registered with the device, or NULL. pool: its workers, as
+ * many as the settings say, help to make memory. Returns 0, or a negative errno with a sentence.
  * Calls the driver, which may hold the call up while waits are pending: only from public calls,
  * without a lock that the end of such a wait needs.
  */
 int sl_staging_start(struct sl_device *device, const struct sl_settings *settings, void *memory,
                      struct sl_pool *pool, struct sl_staging **out);
-/* Fails all that is in flight and joins the threads: the process ends. NULL is allowed, here and
+/* Fails all that is in flight and joins the threads: the process ends. NULL is allowed, as
  * below. */
 void sl_staging_abandon(struct sl_staging *staging);
 /* Joins the threads, after the last operation. */
@@ -40,8 +37,8 @@ void sl_staging_free(struct sl_staging *staging);
 struct sl_device *sl_staging_device(const struct sl_staging *staging);
 /* Returns the bytes of the largest slot that a half can ever give. */
 size_t sl_staging_largest(const struct sl_staging *staging, enum sl_half half);
-/* Returns the bytes of a half of a budget; 0: too little for any slot. own: the memory is not the application's, which
- * has to hold the words, too. */
+/* Returns the bytes of a half of a budget; 0: too little for any slot. own: the memory is not the
+ * application's, which has to hold the words, too. */
 size_t sl_staging_half(uint64_t budget, bool own, enum sl_half half);
 /* Returns true once the device is gone: it will do nothing more of its work. */
 bool sl_staging_lost(const struct sl_staging *staging);
@@ -51,8 +48,8 @@ bool sl_staging_lost(const struct sl_staging *staging);
 /*
  * Pinned memory and, in stream order, two words on cache lines of their own in memory that the
  * device has mapped. The processor alone writes the first word, the device alone the second. Both
- * hold the sequence number of the slot's last use; they only move forward, and are equal while the
- * slot is free.
+ * hold the sequence number of the slot's last use; they only move forward, and are equal in a free
+ * slot.
  */
 struct sl_slot {
 	char *data;            /* NULL: words only */
@@ -95,18 +92,15 @@ struct sl_slot_waiter {
 bool sl_slots_take(struct sl_staging *staging, struct sl_slot_waiter *waiter, bool wait);
 /* Takes a waiter out of the queue. Returns true if it was waiting; it is not granted any more. */
 bool sl_slots_withdraw(struct sl_staging *staging, struct sl_slot_waiter *waiter);
-/*
- * Gives slots back, grants slots to waiters, and calls their granted(). No lock held.
- */
+/* Gives slots back, grants slots to waiters, and calls their granted(). No lock held. */
 void sl_slots_give(struct sl_staging *staging, enum sl_half half, struct sl_slot *slots,
                    unsigned count);
 
 /* -------------------------------------------------------------------------------------- ring */
 
 /*
- * The slots that an operation in stream order cycles through: chunk i uses slot i % count, with
- * the number after that of the slot's last use. The words of a slot that have reached number n
- * mean:
+ * The slots that an operation in stream order cycles through: chunk i uses slot i % count, with the
+ * number after that of the slot's last use. The words of a slot that have reached number n mean:
  *
  *   read    the processor's: the chunk is in the slot     the device's: it has been copied out
  *   write   the device's: the chunk is in the slot        the processor's: it has been stored
@@ -127,7 +121,7 @@ struct sl_ring {
 	struct sl_slot *slots;
 	uint64_t entered; /* chunks */
 
-	/* The poller calls these on its thread, with no lock held but its own in hold(), while it
+	/* The poller calls these on its thread, with no lock but its own in hold(), while it
 	 * watches the ring. */
 	void (*moved)(
 		struct sl_ring *); /* a word of the device has changed, or the device is lost */
@@ -138,8 +132,8 @@ struct sl_ring {
 	bool told; /* that the device is lost */
 };
 
-/* Adds the numbers of so many more chunks, which are never taken back. To be called before anything
- * is enqueued. */
+/* Adds the numbers of so many more chunks, which are never taken back; before anything is
+ * enqueued. */
 void sl_ring_enter(struct sl_ring *ring, uint64_t chunks);
 /*
  * Says that no more than so many chunks were enqueued, nor will be. sl_ring_stop() has to follow.
@@ -149,8 +143,7 @@ void sl_ring_retreat(struct sl_ring *ring, uint64_t chunks);
 bool sl_ring_ready(const struct sl_ring *ring, uint64_t chunk);
 /* Says that the processor has done its part of a chunk. Not after sl_ring_stop(). */
 void sl_ring_store(struct sl_ring *ring, uint64_t chunk);
-/* Lets all commands run out that are enqueued for that slot, or will be for numbers that were
- * entered. */
+/* Lets all commands run out that are enqueued for that slot, or will be for entered numbers. */
 void sl_ring_stop(struct sl_ring *ring, unsigned slot);
 /* Returns true if the device has done all chunks that were enqueued. */
 bool sl_ring_rests(const struct sl_ring *ring);
@@ -161,8 +154,7 @@ bool sl_ring_await(const struct sl_ring *ring, uint64_t chunk, struct sl_command
 /* Makes the write of the device's word behind the copies of a chunk. */
 void sl_ring_write(const struct sl_ring *ring, uint64_t chunk, struct sl_command *out);
 
-/* Commands of this context in flight on the device: a bound well below the number that a channel
- * holds. */
+/* Commands of this context in flight on the device: well below the number in a channel. */
 #define SL_COMMANDS_MOST 768
 /*
  * Waits until so many more commands may be enqueued, first come, first served. Others that are in
@@ -188,7 +180,8 @@ struct sl_copy_job {
 	sluice_event event;   /* or when this event has come, which the copier frees; NULL: none */
 	bool to_device;
 	uint64_t bytes; /* of its copies, about */
-	/* Makes the next copy, of at most SL_JOB_COPIES_MOST; false past the last. The copier's thread. */
+	/* Makes the next copy, of at most SL_JOB_COPIES_MOST; false past the last. The copier's
+	 * thread. */
 	bool (*next)(struct sl_copy_job *, struct sl_command *out);
 	/* The job is over: the device does not touch the slot any more. The copier's thread, no
 	 * lock held. */

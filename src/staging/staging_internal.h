@@ -5,8 +5,7 @@
 
 #include "staging/staging.h"
 
-/* A buddy allocator: blocks of a range, in lengths of powers of two from SL_SLOT_LEAST on. Not
- * thread-safe. */
+/* A buddy allocator: blocks of a range, in powers of two from SL_SLOT_LEAST on. Not thread-safe. */
 #define SL_BUDDY_ORDERS 28
 struct sl_buddy {
 	char *base;
@@ -91,7 +90,8 @@ void sl_copier_free(struct sl_staging *staging);
 
 void sl_cache_start(struct sl_staging *staging);
 
-/* Makes the pages of memory that was mapped. Waits for workers of the pool that have begun to help, and for no other. */
+/* Makes the pages of memory that was mapped. Waits for workers of the pool that have begun to help,
+ * and for no other. */
 void sl_staging_touch(char *memory, size_t length, struct sl_pool *pool, unsigned workers);
 
 struct sl_staging {

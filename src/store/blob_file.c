@@ -384,6 +384,11 @@ static int blob_truncate(struct sl_backend *backend, uint64_t length)
 	return length == blob_file_of(backend)->bytes ? 0 : -EPERM;
 }
 
+static const struct sl_device_moves blob_moves = {
+	.enqueue = blob_enqueue,
+	.passed = blob_passed,
+};
+
 const struct sl_backend_ops sl_blob_ops = {
 	.open = blob_open,
 	.limits = blob_limits,
@@ -391,8 +396,7 @@ const struct sl_backend_ops sl_blob_ops = {
 	.size = blob_size,
 	.stat = blob_stat,
 	.read_now = blob_read_now,
-	.enqueue = blob_enqueue,
-	.passed = blob_passed,
+	.moves = &blob_moves,
 	.submit = blob_submit,
 	.sync = blob_sync,
 	.truncate = blob_truncate,

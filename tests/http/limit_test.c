@@ -37,7 +37,7 @@ struct simulation {
 
 static size_t part_of(const struct simulation *s, uint64_t left, uint64_t room)
 {
-	return sl_http_limit_part(s->limit, left, room).length;
+	return sl_http_limit_cut(s->limit, left, room).length;
 }
 
 static void start(struct simulation *s, struct sl_http_request *request)
@@ -285,9 +285,9 @@ TEST(parts_follow_what_is_left_and_what_fits)
 	run(&s, 3000);
 	assert_int_equal(atomic_load(&s.limit->allowed), MOST);
 	assert_in_range(part_of(&s, UINT64_C(1) << 40, UINT64_MAX), 32 << 20, 64 << 20);
-	assert_int_equal(sl_http_limit_part(s.limit, 1, 1).depth, 2 * MOST);
+	assert_int_equal(sl_http_limit_cut(s.limit, 1, 1).depth, 2 * MOST);
 	/* A round trip: 1.6 MB. */
-	assert_in_range(sl_http_limit_part(s.limit, 1, 1).gap, 1200000, 1800000);
+	assert_in_range(sl_http_limit_cut(s.limit, 1, 1).gap, 1200000, 1800000);
 	assert_int_equal(part_of(&s, UINT64_C(4) << 30, UINT64_MAX), 8 << 20);
 	assert_int_equal(part_of(&s, 1, UINT64_MAX), 1 << 20);
 	assert_int_equal(part_of(&s, UINT64_C(1) << 40, 64 << 20), 256 << 10);

@@ -2,7 +2,7 @@
 /* The order of overlapping operations against a model that compares every pair. */
 #include <errno.h>
 
-#include "io/op.h"
+#include "io/io_internal.h"
 #include "lib/unit.h"
 
 #define OPERATIONS 60

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "io/op.h"
+#include "io/io_internal.h"
 #include "lib/unit.h"
 
 #define ROUNDS 20000

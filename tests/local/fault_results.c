@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "local/fault.h"
+#include "local/local_internal.h"
 
 #define LENGTH (3 * MIB + 4321)
 
@@ -183,7 +184,7 @@ static _Atomic unsigned refused;
 
 static ssize_t refuse_direct(const struct sl_piece *piece, ssize_t result)
 {
-	if (!piece->direct && !piece->dontcache)
+	if (!piece->direct && !sl_local_way_of(piece)->dontcache)
 		return result;
 	atomic_fetch_add(&refused, 1);
 	return piece->direct ? -EINVAL : -EOPNOTSUPP;

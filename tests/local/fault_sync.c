@@ -4,7 +4,6 @@
 #include <pthread.h>
 
 #include "io/io_internal.h"
-#include "io/order.h"
 #include "local/fault.h"
 
 FAULT_TEST(sync_asks_the_storage)

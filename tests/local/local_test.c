@@ -120,6 +120,30 @@ LOCAL(residency_is_counted_in_pages_of_the_machine)
 	sl_residency_close(&local);
 }
 
+static int never_enter(struct sl_device *device, sluice_stream stream)
+{
+	(void)device, (void)stream;
+	abort();
+}
+
+/* As HIP's, whose devices have contexts, too. */
+LOCAL(cufile_is_not_given_memory_of_another_vendors_gpu)
+{
+	const struct sl_device_ops ops = {.enter = never_enter};
+	const struct sl_device_kind kind = {.name = "other"};
+	struct sl_device device = {.ops = &ops, .kind = &kind, .name = "other:0"};
+	struct sl_core core = {0};
+	struct sl_local local = {.core = &core, .choice = SL_CHOICE_CUFILE};
+	char memory;
+
+	(void)state;
+	assert_ok(sl_cufile_new(&core, &core.cufile));
+	assert_int_equal(sl_local_ops.moves->takes(&local.base, &device, NULL, 0, false, false), 0);
+	assert_int_equal(sl_cufile_register(core.cufile, &device, &memory, 1), -ENOTSUP);
+	assert_non_null(strstr(sluice_last_message(), "other:0 is none"));
+	sl_cufile_free(core.cufile);
+}
+
 /* Direct and buffered writes must not meet in a page. */
 LOCAL(direct_io_is_of_whole_pages)
 {

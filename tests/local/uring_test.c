@@ -30,7 +30,7 @@ TEST(a_reactor_at_full_depth_sleeps_although_more_is_queued)
 	struct sl_settings settings = {.reactors = 1, .reactor_depth = 1, .workers = 1, .calls = 1};
 	struct sl_core core = {.settings = settings};
 	struct sl_local local = {.core = &core};
-	struct sl_piece pieces[PIECES] = {0};
+	struct sl_local_piece pieces[PIECES] = {0};
 	int64_t until = sl_now() + 200000000, before;
 	char bytes[PIECES];
 	int ends[2], rc;
@@ -44,11 +44,11 @@ TEST(a_reactor_at_full_depth_sleeps_although_more_is_queued)
 	local.descriptor = ends[0];
 	sl_permits_init(&local);
 	for (int i = 0; i < PIECES; i++) {
-		pieces[i].backend = &local.base;
-		pieces[i].data = &bytes[i];
-		pieces[i].length = 1;
-		pieces[i].done = piece_done;
-		sl_uring_submit(&pieces[i]);
+		pieces[i].base.backend = &local.base;
+		pieces[i].base.data = &bytes[i];
+		pieces[i].base.length = 1;
+		pieces[i].base.done = piece_done;
+		sl_uring_submit(&pieces[i].base);
 	}
 	before = nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
 	while (sl_now() < until)

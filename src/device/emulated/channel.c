@@ -87,7 +87,7 @@ void sl_emulated_channel_enter(struct command *command, enum channel_type type,
 		return;
 	command->stream->channels[type] = channel;
 	command->stream->in_channel[type]++;
-	channel->count += command->places;
+	channel->count += command->cost;
 	sl_list_append(&channel->commands, &command->in_channel);
 }
 
@@ -96,7 +96,7 @@ void sl_emulated_channel_leave(struct command *command)
 	if (!command->channel)
 		return;
 	command->stream->in_channel[command->type]--;
-	command->channel->count -= command->places;
+	command->channel->count -= command->cost;
 	command->channel = NULL;
 	sl_list_remove(&command->in_channel);
 }

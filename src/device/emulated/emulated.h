@@ -68,17 +68,17 @@ void sl_emulated_fault(struct emulated *device, int error) SL_REQUIRES(&device->
 
 /* ---------------------------------------------------------------------------------- memory.c */
 
-enum place {
-	PLACE_DEVICE,
-	PLACE_READ_ONLY, /* device memory that is mapped read-only */
-	PLACE_REGISTERED,
-	PLACE_HOST,
-	PLACE_WRONG,
-	PLACE_FOREIGN
+enum memory_kind {
+	MEMORY_DEVICE,
+	MEMORY_READ_ONLY, /* device memory that is mapped read-only */
+	MEMORY_REGISTERED,
+	MEMORY_HOST,
+	MEMORY_WRONG,
+	MEMORY_FOREIGN
 };
-/* Classifies a range; for the first four places *bytes is its mapping. */
-enum place sl_emulated_place(struct emulated *device, const void *memory, size_t length,
-                             char **bytes) SL_REQUIRES(&device->mutex);
+/* Classifies a range; for the first four kinds *bytes is its mapping. */
+enum memory_kind sl_emulated_memory_kind(struct emulated *device, const void *memory, size_t length,
+                                         char **bytes) SL_REQUIRES(&device->mutex);
 /* Returns where the bytes of memory of another device are; NULL: it is none, or not all of it is there. Takes the
  * other device's mutex. */
 char *sl_emulated_peer(struct emulated *device, const void *memory, size_t length);

@@ -41,9 +41,9 @@ static struct command *new_command(struct emulated *device)
 	return block;
 }
 
-static bool is_devices_place(enum place place)
+static bool is_devices_memory(enum memory_kind kind)
 {
-	return place == PLACE_DEVICE || place == PLACE_READ_ONLY || place == PLACE_WRONG;
+	return kind == MEMORY_DEVICE || kind == MEMORY_READ_ONLY || kind == MEMORY_WRONG;
 }
 
 /*
@@ -55,21 +55,21 @@ static int resolve_copy(struct emulated *device, struct copy *copy, const struct
                         enum channel_type *type) SL_REQUIRES(&device->mutex)
 {
 	char *to, *from;
-	enum place there, here;
+	enum memory_kind there, here;
 
-	there = sl_emulated_place(device, copy->to, copy->length, &to);
-	here = sl_emulated_place(device, copy->from, copy->length, &from);
-	if (!(is_devices_place(there) || is_devices_place(here)) || there == PLACE_FOREIGN ||
-	    (here == PLACE_FOREIGN && !order->peer) || there == PLACE_READ_ONLY)
+	there = sl_emulated_memory_kind(device, copy->to, copy->length, &to);
+	here = sl_emulated_memory_kind(device, copy->from, copy->length, &from);
+	if (!(is_devices_memory(there) || is_devices_memory(here)) || there == MEMORY_FOREIGN ||
+	    (here == MEMORY_FOREIGN && !order->peer) || there == MEMORY_READ_ONLY)
 		return -EINVAL;
-	if ((there == PLACE_HOST || here == PLACE_HOST) && !order->any_host)
+	if ((there == MEMORY_HOST || here == MEMORY_HOST) && !order->any_host)
 		return -EINVAL;
-	if (here == PLACE_FOREIGN)
+	if (here == MEMORY_FOREIGN)
 		from = order->peer;
 	copy->to_bytes = to;
 	copy->from_bytes = from;
-	copy->wrong = copy->length && (there == PLACE_WRONG || here == PLACE_WRONG);
-	*type = here == PLACE_REGISTERED || here == PLACE_HOST ? CHANNEL_COPY : CHANNEL_NONE;
+	copy->wrong = copy->length && (there == MEMORY_WRONG || here == MEMORY_WRONG);
+	*type = here == MEMORY_REGISTERED || here == MEMORY_HOST ? CHANNEL_COPY : CHANNEL_NONE;
 	return 0;
 }
 
@@ -106,8 +106,8 @@ static int resolve_order(struct emulated *device, struct order *order, enum chan
 	case AWAIT_WORD:
 	case WRITE_WORD:
 		if ((uintptr_t)command->word.at % sizeof(uint32_t) ||
-		    sl_emulated_place(device, command->word.at, sizeof(uint32_t), &bytes) !=
-		            PLACE_REGISTERED)
+		    sl_emulated_memory_kind(device, command->word.at, sizeof(uint32_t), &bytes) !=
+		            MEMORY_REGISTERED)
 			return -EINVAL;
 		return 0;
 	default:
@@ -138,9 +138,9 @@ static void append_command(struct emulated *device, struct stream *stream, struc
 	command->stream = stream;
 	command->sequence = ++device->sequence;
 	command->begin = 0;
-	command->places = command->kind == COPY && command->copy.batch
-	                          ? sl_copies_places(command->copy.count)
-	                          : 1;
+	command->cost = command->kind == COPY && command->copy.batch
+	                        ? sl_copies_cost(command->copy.count)
+	                        : 1;
 	sl_list_init(&command->waiters);
 	tie_event(command);
 	sl_emulated_channel_enter(command, type, channel);
@@ -304,15 +304,15 @@ int sl_emulated_enqueue(struct sl_device *base, sluice_stream stream,
 	return rc;
 }
 
-static int place_of_bytes(struct emulated *device, const void *memory, size_t length)
+static int kind_of_bytes(struct emulated *device, const void *memory, size_t length)
 {
-	enum place place;
+	enum memory_kind kind;
 	char *bytes;
 
 	sl_mutex_lock(&device->mutex);
-	place = sl_emulated_place(device, memory, length, &bytes);
+	kind = sl_emulated_memory_kind(device, memory, length, &bytes);
 	sl_mutex_unlock(&device->mutex);
-	return place;
+	return kind;
 }
 
 static int copy_and_wait(struct emulated *device, sluice_stream handle, struct order *order)
@@ -346,9 +346,9 @@ int sl_emulated_copy(struct sl_device *base, sluice_stream stream, void *to, con
 	order.command.kind = COPY;
 	order.command.copy.one = (struct copy){.to = to, .from = from, .length = length};
 	order.peer = sl_emulated_peer(device, from, length);
-	if (wait || place_of_bytes(device, to, length) == PLACE_HOST)
+	if (wait || kind_of_bytes(device, to, length) == MEMORY_HOST)
 		return copy_and_wait(device, stream, &order);
-	if (place_of_bytes(device, from, length) == PLACE_HOST) {
+	if (kind_of_bytes(device, from, length) == MEMORY_HOST) {
 		staged = malloc(length);
 		if (!staged)
 			return -ENOMEM;

@@ -51,37 +51,37 @@ static bool is_elsewhere(struct emulated *device, const void *memory)
 	return false;
 }
 
-enum place sl_emulated_place(struct emulated *device, const void *memory, size_t length,
-                             char **bytes)
+enum memory_kind sl_emulated_memory_kind(struct emulated *device, const void *memory, size_t length,
+                                         char **bytes)
 {
 	struct range *range = find_range(&device->allocations, memory);
 
 	*bytes = (char *)memory;
 	if (range || in_arena(device, memory)) {
 		if (!range_covers(range, memory, length))
-			return PLACE_WRONG;
+			return MEMORY_WRONG;
 		*bytes = range->bytes + ((uintptr_t)memory - range->at.start);
-		return range->read_only ? PLACE_READ_ONLY : PLACE_DEVICE;
+		return range->read_only ? MEMORY_READ_ONLY : MEMORY_DEVICE;
 	}
 	if (is_elsewhere(device, memory))
-		return PLACE_FOREIGN;
+		return MEMORY_FOREIGN;
 	range = find_range(&device->registrations, memory);
-	return range_covers(range, memory, length) ? PLACE_REGISTERED : PLACE_HOST;
+	return range_covers(range, memory, length) ? MEMORY_REGISTERED : MEMORY_HOST;
 }
 
 char *sl_emulated_peer(struct emulated *device, const void *memory, size_t length)
 {
 	struct emulated *other;
-	enum place place;
+	enum memory_kind kind;
 	char *bytes;
 
 	for (unsigned i = 0; (other = sl_emulated_each(i)); i++) {
 		if (other == device || !in_arena(other, memory))
 			continue;
 		sl_mutex_lock(&other->mutex);
-		place = sl_emulated_place(other, memory, length, &bytes);
+		kind = sl_emulated_memory_kind(other, memory, length, &bytes);
 		sl_mutex_unlock(&other->mutex);
-		return place == PLACE_DEVICE || place == PLACE_READ_ONLY ? bytes : NULL;
+		return kind == MEMORY_DEVICE || kind == MEMORY_READ_ONLY ? bytes : NULL;
 	}
 	return NULL;
 }

@@ -24,8 +24,8 @@ static void write_word(FILE *to, struct emulated *device, const struct command *
 	char *bytes;
 
 	/* On a failed device the memory may be gone. */
-	if (sl_emulated_place(device, command->word.at, sizeof(uint32_t), &bytes) !=
-	    PLACE_REGISTERED)
+	if (sl_emulated_memory_kind(device, command->word.at, sizeof(uint32_t), &bytes) !=
+	    MEMORY_REGISTERED)
 		return;
 	fprintf(to, ", word %p is %u and is to be %u", (void *)command->word.at,
 	        atomic_load_explicit(command->word.at, memory_order_acquire), command->word.value);

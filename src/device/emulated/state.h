@@ -28,7 +28,7 @@ struct emulated;
 enum channel_type { CHANNEL_COPY, CHANNEL_KERNEL, CHANNEL_TYPES, CHANNEL_NONE = CHANNEL_TYPES };
 struct channel {
 	struct sl_list commands;
-	unsigned count; /* of places that they occupy */
+	unsigned count; /* the costs of the commands */
 };
 
 struct stream {
@@ -92,7 +92,7 @@ struct command {
 	/* Managed by the device from here on. */
 	struct stream *stream;
 	struct channel *channel; /* NULL if in no channel */
-	unsigned places;         /* that it occupies there */
+	unsigned cost;           /* sl_copies_cost(), or 1 */
 	enum channel_type type;
 	struct sl_list in_stream, in_channel, in_device;
 	struct sl_list waiters;

@@ -4,10 +4,9 @@
  *
  * Cuts the extents of a staged operation into chunks, each of which a slot holds. Extents that are
  * near each other in the file lie in the slot as in the file, with the bytes between them, so that
- * they are read in large pieces; each of them is a span, which is copied to its own memory.
- * Long ranges of the file have slots of their own, in which bytes that are aligned in the file are
- * aligned in memory. Short ranges are packed, several to a slot. Only
- * arithmetic; any thread.
+ * they are read in large pieces; each of them is a span, which is copied to its own memory. Long
+ * ranges of the file have slots of their own, in which bytes that are aligned in the file are
+ * aligned in memory. Short ranges are packed, several to a slot. Only arithmetic; any thread.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -18,9 +17,9 @@
 #define ALONE_ALIGN  ((size_t)64 << 10) /* a multiple of what direct I/O wants */
 
 /*
- * Returns true if extent b, which follows extent a, is near it in the file: no more bytes lie between
- * them than the gap allows, nor, over all of a range, than `dropped` times those of its extents. Small
- * extents are written through the page cache, and large ones around it.
+ * Returns true if extent b, which follows extent a, is near it in the file: no more bytes lie
+ * between them than the gap allows, nor, over all of a range, than `dropped` times those of its
+ * extents. Small extents are written through the page cache, and large ones around it.
  */
 static bool chunk_joins(const struct sl_chunks *chunks, size_t a, size_t b)
 {
@@ -160,7 +159,7 @@ static size_t chunk_power_of_two(uint64_t least, uint64_t n)
 	return power;
 }
 
-/* The bytes of the largest range, of all, of all when they are packed, and the number of extents. */
+/* Bytes in the largest range, in all, and in all when packed, and the number of extents. */
 struct extent_sums {
 	uint64_t largest, total, packed, count;
 };
@@ -200,7 +199,8 @@ static unsigned chunks_count(const struct sl_chunks *chunks, unsigned most)
 #define LOCAL_SLOTS  4
 #define REMOTE_SLOTS 8
 #define LARGEST_AUTO (8 * MIB) /* four slots of this length stay in the last cache */
-/* Of a long read from a server that is awaited: as much memory, and a part that comes late holds up little of it. */
+/* Of a long read from a server that is awaited: as much memory, and a late request holds up
+ * little. */
 #define MANY_SLOTS 64
 /* The most chunks of an operation in stream order before slots become larger. With their commands
  * they are half of SL_COMMANDS_MOST, which is enqueued in one step. */

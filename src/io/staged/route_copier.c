@@ -10,10 +10,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "io/staged/route.h"
+#include "io/staged/staged.h"
 
-/* Makes the copies of a chunk, span by span; of a read no more than was read. The copier's
- * thread. */
+/* Makes the copies of a chunk, span by span; of a read what was read. The copier's thread. */
 static bool copier_job_next(struct sl_copy_job *job, struct sl_command *out)
 {
 	struct sl_slot_use *use = SL_CONTAINER(job, struct sl_slot_use, job);
@@ -72,7 +71,7 @@ static void copier_fill_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 		struct sl_slot_use *use = &staged->uses[staged->locked.filled % staged->count];
 
 		if (!use->empty || op->locked.stopped ||
-		    !sl_chunk_next(&staged->locked.copied, &use->chunk))
+		    !sl_chunk_next(&staged->given, &use->chunk))
 			return;
 		use->empty = false;
 		staged->locked.filled++;
@@ -100,8 +99,8 @@ static void copier_granted(struct sl_slot_waiter *waiter)
 }
 
 /*
- * Takes the slot before the start if it is free. The operation waits for nothing meanwhile, so there
- * is nothing that a cancel would have to end.
+ * Takes the slot before the start if it is free. The operation waits for nothing meanwhile, so
+ * there is nothing that a cancel would have to end.
  */
 static char *copier_memory(struct sluice_op *op)
 {
@@ -134,6 +133,7 @@ static void copier_start(struct sluice_op *op)
 	staged->waiter.granted = copier_granted;
 	sl_mutex_lock(&op->mutex);
 	sl_staged_begin_locked(op);
+	staged->given = staged->shape;
 	staged->locked.waiting = !op->locked.stopped;
 	if (!staged->locked.waiting) {
 		sl_op_pump_unlock(op);
@@ -160,8 +160,8 @@ static void copier_cancel(struct sluice_op *op)
 }
 
 /*
- * A read takes any slot, so that a slow piece holds up its own slot alone. The chunks of a write lie in their slots in
- * order.
+ * A read takes any slot, so that a slow piece holds up its own slot alone. The chunks of a write
+ * lie in their slots in order.
  */
 static struct sl_slot_use *copier_slot(struct sluice_op *op, uint64_t number)
 {

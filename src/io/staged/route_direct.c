@@ -4,10 +4,10 @@
  *
  * Host memory in stream order. The bytes go straight between storage and the caller's memory; a
  * slot without memory has two uses: the stream reaches the first when the operation may begin, and
- * waits for the second until it is over. The submitting call, the poller, and the threads that end
+ * waits for the second until it is over. The submitting call, the poller, and threads that end
  * pieces.
  */
-#include "io/staged/route.h"
+#include "io/staged/staged.h"
 
 /* All extents, once the stream has come to the operation. */
 static bool direct_next(struct sluice_op *op) SL_REQUIRES(&op->mutex)
@@ -27,7 +27,7 @@ static void direct_finish(struct sluice_op *op)
 	sl_ring_stop(&op->staged->ring, 0);
 }
 
-static struct sl_window direct_window(const struct sl_staged *staged, unsigned most)
+static struct sl_window direct_window(struct sl_staged *staged, unsigned most)
 {
 	(void)staged;
 	(void)most;
@@ -44,7 +44,7 @@ static int direct_enqueue(struct sl_batch *batch, const struct sl_window *window
 const struct sl_route sl_route_direct = {
 	.on_stream = true,
 	.awaits = true,
-	.start = sl_route_start,
+	.start = sl_stream_start,
 	.next = direct_next,
 	.finish = direct_finish,
 	.window = direct_window,

@@ -4,14 +4,14 @@
  *
  * An operation in stream order. The backend has the stream itself move the bytes. The stream is
  * given all transfers, and a word behind them; their results are read when it has passed the word.
- * The stream knows nothing of our order among operations: see order.stream in op.h. The submitting
- * call, and the thread that ends the operation.
+ * The stream knows nothing of our order among operations: see order.stream in io_internal.h. The
+ * submitting call, and the thread that ends the operation.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/staged/route.h"
+#include "io/staged/staged.h"
 
 /* The most bytes of a transfer: Linux moves no more than 2 GiB less a page in one call. */
 #define LARGEST_TRANSFER ((size_t)1 << 30)
@@ -32,7 +32,7 @@ bool sl_transfers_fit(const struct sluice_op *op)
 	return transfers_count(op) <= SL_TRANSFERS_MOST;
 }
 
-int sl_transfers_new(struct sl_staged *staged)
+static int transfers_make(struct sl_staged *staged)
 {
 	struct sluice_op *op = staged->op;
 	struct sl_transfer *next = calloc(transfers_count(op), sizeof(*next));
@@ -53,8 +53,7 @@ int sl_transfers_new(struct sl_staged *staged)
 	return 0;
 }
 
-/* Gives them to the stream. On failure the operation fails, and the stream does what it was given
- * before. */
+/* Gives them to the stream. On failure the operation fails, and the stream does the others. */
 static void transfers_give(struct sl_staged *staged)
 {
 	struct sluice_op *op = staged->op;
@@ -67,8 +66,8 @@ static void transfers_give(struct sl_staged *staged)
 	stopped = op->locked.stopped;
 	sl_mutex_unlock(&op->mutex);
 	while (!stopped && !rc && given < count) {
-		rc = backend->ops->enqueue(backend, op->device, staged->stream,
-		                           &staged->transfers[given], op->kind == SL_WRITE);
+		rc = backend->ops->moves->enqueue(backend, op->device, staged->stream,
+		                                  &staged->transfers[given], op->kind == SL_WRITE);
 		given += !rc;
 	}
 	staged->transfer_count = given;
@@ -87,8 +86,8 @@ static void transfers_end(struct sluice_op *op)
 	if (staged->slots[0].lost)
 		return;
 	for (unsigned i = 0; i < staged->transfer_count; i++) {
-		int rc = backend->ops->passed(backend, &staged->transfers[i], op->kind == SL_WRITE,
-		                              &message);
+		int rc = backend->ops->moves->passed(backend, &staged->transfers[i],
+		                                     op->kind == SL_WRITE, &message);
 
 		if (rc)
 			sl_op_fail(op, rc, message);
@@ -110,7 +109,7 @@ static void transfers_start(struct sluice_op *op)
 	sl_op_pump_unlock(op);
 }
 
-static struct sl_window transfers_window(const struct sl_staged *staged, unsigned most)
+static struct sl_window transfers_window(struct sl_staged *staged, unsigned most)
 {
 	(void)most;
 	return (struct sl_window){1, staged->transfer_count * TRANSFER_COMMANDS + 1, false};
@@ -134,6 +133,7 @@ static int transfers_enqueue(struct sl_batch *batch, const struct sl_window *win
 const struct sl_route sl_route_transfers = {
 	.on_stream = true,
 	.stream_stores = true,
+	.make = transfers_make,
 	.start = transfers_start,
 	.end = transfers_end,
 	.window = transfers_window,

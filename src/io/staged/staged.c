@@ -3,7 +3,7 @@
  * Staged operations
  *
  * Operations that do not move bytes straight between storage and host memory. Chunks of them pass
- * through slots; a route (route.h) says how a slot is filled and emptied. This file has the common
+ * through slots; a route (staged.h) says how a slot is filled and emptied. This file has the common
  * part of the routes: when a chunk may be opened, which pieces it has, and when the operation is
  * over. The threads that run pieces, the copier, the poller and the submitting call come here; none
  * waits. stream_order.c has the submission in stream order.
@@ -48,11 +48,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/staged/route.h"
+#include "io/staged/staged.h"
 
 /* Copying so many bytes from the page cache costs as much as one more piece. */
 #define LOCAL_GAP (16 << 10)
-/* Reads from a disk are at most so many times longer than asked for, less one: columns of an eighth. */
+/* Reads from a disk are so many times longer than asked for, less one: columns of an eighth. */
 #define LOCAL_DROPPED 7
 
 /* --------------------------------------------------------------------------------- new, free */
@@ -83,7 +83,7 @@ static uint64_t staged_gap(const struct sluice_op *op)
 
 	if (op->kind != SL_READ)
 		return 0;
-	return backend->ops->part ? backend->ops->part(backend, 0, 0).gap : LOCAL_GAP;
+	return backend->ops->cut ? backend->ops->cut(backend, 0, 0).gap : LOCAL_GAP;
 }
 
 static bool staged_is_single(const struct sl_chunks *chunks)
@@ -105,7 +105,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		.direct_bytes = settings->direct_bytes,
 		.file_size = INT64_MAX,
 		.gap = staged_gap(op),
-		.dropped = op->file->backend->ops->part ? 1 : LOCAL_DROPPED,
+		.dropped = op->file->backend->ops->cut ? 1 : LOCAL_DROPPED,
 		.write = op->kind == SL_WRITE,
 		/* A short read of a file of unknown length is then the end of its chunk. */
 		.apart = op->file->limits.sequential,
@@ -154,16 +154,14 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		.hold = sl_stream_hold,
 		.release = sl_stream_release,
 	};
-	staged->locked.chunks = staged->locked.copied = chunks;
-	staged->enqueued = staged->passed = chunks;
+	staged->locked.chunks = staged->given = chunks;
 	op->staged = staged;
 	op->on_stream = route->on_stream;
 	op->order.blocks_streams = !route->on_stream || route->stream_stores;
-	/* The number of a default stream means a stream of each context or thread: it orders
-	 * nothing. */
+	/* The number of a default stream is not of one stream: it orders nothing. */
 	op->order.stream =
 		route->stream_stores && (uintptr_t)stream > SL_COMMON_STREAMS ? stream : NULL;
-	return route->stream_stores ? sl_transfers_new(staged) : 0;
+	return route->make ? route->make(staged) : 0;
 }
 
 void sl_staged_free(struct sl_staged *staged)
@@ -179,15 +177,15 @@ void sl_staged_free(struct sl_staged *staged)
 
 /* ------------------------------------------------------------------------------------- start */
 
-/* Announces the bytes that the slots will get. */
-static void staged_expect(struct sluice_op *op, uint64_t bytes)
+void sl_staged_start(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 
-	if (op->kind != SL_READ || !staged->route->has_memory)
-		return;
-	atomic_store_explicit(&staged->expected, bytes, memory_order_relaxed);
-	sl_slots_expect(staged->staging, bytes);
+	if (op->kind == SL_READ && staged->route->has_memory) {
+		atomic_store_explicit(&staged->expected, op->bytes, memory_order_relaxed);
+		sl_slots_expect(staged->staging, op->bytes);
+	}
+	staged->route->start(op);
 }
 
 void sl_staged_got(struct sluice_op *op, const struct sl_piece *piece)
@@ -207,53 +205,43 @@ void sl_staged_begin_locked(struct sluice_op *op)
 
 	staged->shape.file_size = op->locked.plan.file_size;
 	staged->locked.chunks.file_size = op->locked.plan.file_size;
-	staged->locked.copied.file_size = op->locked.plan.file_size;
 	staged->locked.started = true;
 }
 
-void sl_route_start(struct sluice_op *op)
+/* Returns the functions of a backend that wants to know of the operation; NULL: it does not. */
+static const struct sl_slot_writes *staged_slot_writes(const struct sluice_op *op)
 {
-	sl_mutex_lock(&op->mutex);
-	sl_staged_begin_locked(op);
-	sl_op_pump_unlock(op);
-}
-
-void sl_staged_start(struct sluice_op *op)
-{
-	staged_expect(op, op->bytes);
-	op->staged->route->start(op);
+	return op->kind == SL_WRITE ? op->file->backend->ops->slot_writes : NULL;
 }
 
 int sl_staged_admit(struct sluice_op *op)
 {
-	struct sl_backend *backend = op->file->backend;
+	const struct sl_slot_writes *told = staged_slot_writes(op);
 	const char *why;
-	int rc = 0;
+	int rc = told ? told->admits(op->file->backend, op->extents, op->count, &why) : 0;
 
-	if (op->kind == SL_WRITE && backend->ops->admits)
-		rc = backend->ops->admits(backend, op->extents, op->count, &why);
 	return rc ? sl_fail(rc, "%s", why) : 0;
 }
 
 void sl_staged_announce(struct sluice_op *op)
 {
-	struct sl_backend *backend = op->file->backend;
+	const struct sl_slot_writes *told = staged_slot_writes(op);
 	struct sl_coming *coming = &op->staged->coming;
 
-	if (op->kind != SL_WRITE || !backend->ops->admits)
+	if (!told)
 		return;
 	coming->extents = op->extents;
 	coming->count = op->count;
-	backend->ops->announce(backend, coming);
+	told->announce(op->file->backend, coming);
 }
 
 /* The operation has no piece in flight, and its result is fixed. */
 void sl_staged_settle(struct sluice_op *op)
 {
-	struct sl_backend *backend = op->file->backend;
+	const struct sl_slot_writes *told = staged_slot_writes(op);
 
-	if (op->kind == SL_WRITE && backend->ops->settle)
-		backend->ops->settle(backend, &op->staged->coming, (int)SL_MIN(op->result, 0));
+	if (told)
+		told->settle(op->file->backend, &op->staged->coming, (int)SL_MIN(op->result, 0));
 }
 
 char *sl_staged_memory(struct sluice_op *op)
@@ -282,13 +270,6 @@ void sl_staged_filled(struct sluice_op *op, const char *memory, uint64_t moved)
 	staged->locked.exhausted = true;
 	if (!op->locked.stopped)
 		staged->route->filled(op);
-	sl_op_pump_unlock(op);
-}
-
-void sl_staged_cancel(struct sluice_op *op)
-{
-	if (op->staged->route->cancel)
-		op->staged->route->cancel(op);
 }
 
 /* ------------------------------------------------------------------------------------- chunks */
@@ -399,8 +380,8 @@ void sl_staged_stop_locked(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 
-	/* A slot with pieces in flight is not for the device yet: the last of them lets the stream
-	 * go on. */
+	/* A slot with pieces in flight is not for the device yet: their end lets the stream go
+	 * on. */
 	for (unsigned i = 0; op->on_stream && i < staged->count; i++)
 		if (!staged->uses[i].pieces)
 			sl_ring_stop(&staged->ring, i);

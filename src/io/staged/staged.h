@@ -3,13 +3,11 @@
 #ifndef SL_IO_STAGED_H
 #define SL_IO_STAGED_H
 
-#include "io/op.h"
+#include "io/io_internal.h"
 
 /* ------------------------------------------------------------------------------------ chunks */
 
-/*
- * Cuts the extents of an operation into chunks, in order. A slot holds a chunk at a time.
- */
+/* Cuts the extents of an operation into chunks, in order. A slot holds a chunk at a time. */
 struct sl_chunks {
 	const struct sluice_extent *extents;
 	size_t count;
@@ -36,7 +34,7 @@ struct sl_chunk {
 	bool large;     /* of a range of at least direct_bytes */
 	unsigned spans; /* that are left */
 };
-/* Bytes of an extent that are contiguous in the slot, in the file, and in the operation's memory. */
+/* Bytes of an extent that are contiguous in the slot, the file, and the operation's memory. */
 struct sl_span {
 	char *memory;
 	size_t at, length;
@@ -56,10 +54,7 @@ struct sl_slot_range {
  */
 int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
                    const struct sl_settings *settings, size_t half, unsigned *slots);
-/*
- * Take the next chunk, or the next span or range of a chunk, which they use up. Return false past
- * the last.
- */
+/* Take the next chunk, or the next span or range of a chunk, and use it up. False past the last. */
 bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out);
 bool sl_span_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct sl_span *out);
 bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
@@ -87,6 +82,17 @@ struct sl_slot_use {
 	uint64_t left;
 };
 
+/*
+ * How far an operation has come in its chunks:
+ *
+ *   shape                 how all are cut; fixed before the first
+ *   locked.chunks, next   where storage is: the next chunk that is handed out in pieces
+ *   given                 where the device is: of sl_route_stream the next that is enqueued, the
+ *                         submitting call's; of a write by route_copier.c the next that the copier
+ *                         fills, `filled` by number, guarded by op->mutex
+ *   ring.entered          by number: how many the stream has been given, or will be
+ *   locked.passed         by number: how many the stream has passed
+ */
 struct sl_staged {
 	struct sluice_op *op;
 	const struct sl_route *route;
@@ -95,38 +101,36 @@ struct sl_staged {
 	struct sl_slot_waiter waiter;
 	struct sl_coming coming; /* linked from sl_staged_announce() to sl_staged_settle() */
 	bool granted; /* of route_copier.c: the slots, before the start; for its thread alone */
-	struct sl_ring ring;    /* not of route_copier.c */
-	unsigned count;         /* of slots and uses */
-	struct sl_chunks shape; /* how all chunks are cut; fixed before the first */
+	struct sl_ring ring; /* not of route_copier.c */
+	unsigned count;      /* of slots and uses */
+	struct sl_chunks shape;
 
 	struct {
-		bool started;    /* nothing holds the operation back, and its plan is made */
-		bool waiting;    /* for slots; of route_copier.c */
-		bool submitting; /* there may be more to enqueue */
-		bool exhausted;  /* the last piece has been handed out */
-		bool draining;   /* the device refused a slot's last word: the stream has to run out
-		                  */
-		bool drained;    /* and it has */
-		unsigned copies; /* of the copier, in flight */
-		unsigned commands;           /* in flight on the device */
-		struct sl_chunks chunks;     /* that are handed out in pieces */
-		uint64_t next;               /* the number of the next of them */
+		bool started;      /* nothing holds the operation back, and its plan is made */
+		bool waiting;      /* for slots; of route_copier.c */
+		bool submitting;   /* there may be more to enqueue */
+		bool exhausted;    /* the last piece has been handed out */
+		bool draining;     /* a slot's last word was refused: the stream has to run out, */
+		bool drained;      /* and it has */
+		unsigned copies;   /* of the copier, in flight */
+		unsigned commands; /* in flight on the device */
+		struct sl_chunks chunks;
+		uint64_t next;
 		struct sl_slot_use *current; /* its pieces are handed out now; or NULL */
-		struct sl_chunks copied; /* route_copier.c, write: those that the copier fills */
-		uint64_t filled;         /* the number of the next of them */
+		uint64_t filled, passed;
 		struct sluice_extent extent; /* that op->locked.plan cuts */
 	} locked;                            /* guarded by op->mutex */
 
 	_Atomic uint64_t expected; /* of a read: bytes that its slots have yet to get */
 
 	struct sl_copy_job drain; /* while draining */
-	/* Chunks that are enqueued, the submitting call's; and chunks that the stream has passed,
-	 * guarded by op->mutex. */
-	struct sl_chunks enqueued, passed;
-	uint64_t passed_number;
+	struct sl_chunks given;
+	/* Of sl_route_stream: the cost of each chunk, by number, from the look at its window until
+	 * the stream has passed it. A chunk is 3 or more: SL_COMMANDS_MOST / 3 are in flight at
+	 * most, and the window behind them has fewer. */
+	uint16_t costs[2 * SL_COMMANDS_MOST / 3];
 
-	/* Of route_transfers.c. The submitting call's; untouched from then until the stream has
-	 * passed. */
+	/* Of route_transfers.c. The submitting call's; untouched until the stream has passed. */
 	struct sl_transfer *transfers;
 	unsigned transfer_count;
 
@@ -139,8 +143,7 @@ struct sl_staged {
 int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct sl_route *route,
                   sluice_stream stream);
 void sl_staged_free(struct sl_staged *staged);
-/* Starts an operation that nothing holds back; op->locked.plan has its limits. It goes on by
- * itself. */
+/* Starts an operation that nothing holds back; op->locked.plan has its limits. */
 void sl_staged_start(struct sluice_op *op);
 /* The first step of a route's start(). */
 void sl_staged_begin_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex);
@@ -148,9 +151,10 @@ void sl_staged_begin_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex);
  * operation, or has no slot yet. */
 char *sl_staged_memory(struct sluice_op *op);
 /* Says that all bytes of such a read are there before it has started: it needs nothing but the
- * device. */
-void sl_staged_filled(struct sluice_op *op, const char *memory, uint64_t moved);
-/* Tell a backend that wants to know it of a write: see struct sl_backend_ops. The first returns 0, or a negative errno with a
+ * device. Returns with op->mutex, for the pump. */
+void sl_staged_filled(struct sluice_op *op, const char *memory, uint64_t moved)
+	SL_ACQUIRES(&op->mutex);
+/* Tell a backend of a write, as struct sl_slot_writes. The first returns 0, or -errno with a
  * sentence. */
 int sl_staged_admit(struct sluice_op *op);
 void sl_staged_announce(struct sluice_op *op);
@@ -159,22 +163,107 @@ void sl_staged_settle(struct sluice_op *op);
 bool sl_staged_next_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex);
 /* A piece of a read is over, on the thread that moved it. No lock held. */
 void sl_staged_got(struct sluice_op *op, const struct sl_piece *piece);
-/* Returns true if the stream may be blocked on this slot: its pieces go before those of later
- * operations. */
+/* Returns true if the stream may be blocked on this slot: its pieces go before those of others. */
 bool sl_staged_urgent(const struct sluice_op *op, const struct sl_slot_use *use);
 /* A piece in that slot is over. */
 void sl_staged_piece_done_locked(struct sluice_op *op, struct sl_slot_use *use, size_t moved)
 	SL_REQUIRES(&op->mutex);
 /* Lets the stream go on: the operation has failed or was cancelled. */
 void sl_staged_stop_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex);
-/* Ends a wait for slots. Takes op->mutex. */
-void sl_staged_cancel(struct sluice_op *op);
-/* Returns true if the operation does not touch the file any more; or neither the file nor, here or
- * on the device, memory. */
+/* Returns true if the operation does not touch the file any more; or neither file nor memory. */
 bool sl_staged_stored_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex);
 bool sl_staged_over_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex);
 /* Gives back slots and commands. */
 void sl_staged_end(struct sluice_op *op);
+
+/* ------------------------------------------------------------------------------------ routes */
+
+#define SL_BATCH_COMMANDS (2 * SL_SPANS_MOST)
+#define SL_BATCH_CHUNKS   32
+
+/* Commands that are to be given to the stream, and where the chunks end in them. */
+struct sl_batch {
+	struct sluice_op *op;
+	struct sl_command commands[SL_BATCH_COMMANDS];
+	size_t count;
+	struct {
+		uint64_t number;
+		size_t start, end;
+	} chunks[SL_BATCH_CHUNKS];
+	unsigned chunk_count;
+	uint64_t enqueued; /* chunks in all */
+	/* Has commands in the stream, but not the write of its last word; NULL: none. */
+	struct sl_slot *unfinished;
+};
+/* Adds the await, the copies of a chunk, if it has any, and the write of the word. */
+void sl_batch_add(struct sl_batch *batch, uint64_t number, struct sl_chunk *chunk);
+/* Gives the commands to the stream. Returns 0 or the driver's error. */
+int sl_batch_flush(struct sl_batch *batch);
+
+/* The chunks that are entered and enqueued together, and their commands. */
+struct sl_window {
+	uint64_t chunks;
+	unsigned commands;
+	bool more; /* than these */
+};
+
+/*
+ * A route. The functions run with op->mutex held, unless they say otherwise; those of stream order
+ * are NULL for a route that is awaited on the host.
+ */
+struct sl_route {
+	bool on_stream;     /* in stream order: slots have words */
+	bool has_memory;    /* slots have memory, and hold chunks */
+	bool awaits;        /* a read waits for the stream, too */
+	bool stream_stores; /* the stream moves the bytes to and from the file itself */
+
+	/* Optional: makes what the route adds. Returns 0, or a negative errno with a sentence. */
+	int (*make)(struct sl_staged *staged);
+	/* Required. Begins with sl_staged_begin_locked(), and pumps unless it waits for slots.
+	 * Takes op->mutex. */
+	void (*start)(struct sluice_op *op);
+	/* For small reads at submission, or NULL, both: returns the memory of the first slot, NULL
+	 * if it is not free, no lock held; and takes the only chunk, which is in it. */
+	char *(*memory)(struct sluice_op *op);
+	void (*filled)(struct sluice_op *op);
+	/* Optional: ends a wait for slots. Takes op->mutex. */
+	void (*cancel)(struct sluice_op *op);
+	/* Makes op->locked.plan cut the next extent, as sl_staged_next_locked(). NULL: no
+	 * pieces. */
+	bool (*next)(struct sluice_op *op);
+	/* Required with memory: the slot for a chunk, to be filled (read) or with the chunk
+	 * (write); NULL: not yet. */
+	struct sl_slot_use *(*slot)(struct sluice_op *op, uint64_t number);
+	/* Required with memory: storage has done its part of a chunk. */
+	void (*chunk_done)(struct sluice_op *op, struct sl_slot_use *use);
+	/* Optional: no piece is in flight or to come. Lets the stream pass the last word. */
+	void (*finish)(struct sluice_op *op);
+	/* Optional: the operation is over. No lock held. */
+	void (*end)(struct sluice_op *op);
+
+	/* Required in stream order. Returns the next window: at most so many commands, but for
+	 * the first chunk. It ends early at more than SL_COMMANDS_MOST. The submitting call, no
+	 * lock. */
+	struct sl_window (*window)(struct sl_staged *staged, unsigned most);
+	/* Required in stream order. Enqueues a window: the submitting call, with ctx->submission.
+	 * Waits for nothing but the driver. Returns 0 or the driver's error. */
+	int (*enqueue)(struct sl_batch *batch, const struct sl_window *window);
+};
+
+extern const struct sl_route sl_route_copier;    /* memory of a device, awaited on the host */
+extern const struct sl_route sl_route_stream;    /* memory of a device, in stream order */
+extern const struct sl_route sl_route_direct;    /* host memory in stream order */
+extern const struct sl_route sl_route_transfers; /* in stream order, by the backend */
+
+/* start() of a route in stream order that needs nothing else. */
+void sl_stream_start(struct sluice_op *op);
+/* next() of the routes with memory: the ranges of the next chunk, once its slot is ready. */
+bool sl_route_next_range(struct sluice_op *op) SL_REQUIRES(&op->mutex);
+
+/* The most transfers of an operation: a stream is given all of them together. */
+#define SL_TRANSFERS_MOST 64
+/* Whether the operation has no more of them. */
+bool sl_transfers_fit(const struct sluice_op *op);
 
 /* ------------------------------------------------------------------------------ stream order */
 

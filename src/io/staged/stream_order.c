@@ -14,11 +14,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "io/staged/route.h"
+#include "io/staged/staged.h"
 
 /* An operation that fits into half of the bound is enqueued in one step, so that two operations on
- * two streams find room beside each other; the rest follows little by little, so that the device is
- * never idle. */
+ * two streams find room beside each other; the rest follows bit by bit, so that the device is never
+ * idle. */
 #define FIRST_WINDOW (SL_COMMANDS_MOST / 2)
 #define LATER_WINDOW (SL_COMMANDS_MOST / 8)
 
@@ -41,8 +41,7 @@ static int stream_take_slots(struct sluice_op *op)
 	if (!sl_slots_take(staged->staging, &staged->waiter, wait)) {
 		if (!wait)
 			return sl_fail(-EAGAIN, "all of SLUICE_STAGING_BYTES is in use");
-		/* The operations that have the slots end the wait; they need nothing of this
-		 * thread. */
+		/* The operations with the slots end the wait, without this thread. */
 		sl_flag_await(&word);
 	}
 	if (!staged->waiter.refused)
@@ -103,12 +102,7 @@ int sl_batch_flush(struct sl_batch *batch)
 	return rc;
 }
 
-static struct sl_command *batch_command(struct sl_batch *batch)
-{
-	return &batch->commands[batch->count++];
-}
-
-/* Makes the copies of a chunk, between its slot and the operation's memory. Returns their number. */
+/* Makes the copies of a chunk, between slot and memory. Returns their number. */
 static size_t stream_copies(const struct sl_staged *staged, char *slot, struct sl_chunk *chunk,
                             struct sl_command *out)
 {
@@ -116,7 +110,7 @@ static size_t stream_copies(const struct sl_staged *staged, char *slot, struct s
 	struct sl_span span;
 	size_t count = 0;
 
-	while (sl_span_next(&staged->enqueued, chunk, &span))
+	while (sl_span_next(&staged->given, chunk, &span))
 		out[count++] = (struct sl_command){
 			.kind = SL_COPY,
 			.copy.to = read ? span.memory : slot + span.at,
@@ -126,8 +120,8 @@ static size_t stream_copies(const struct sl_staged *staged, char *slot, struct s
 	return count;
 }
 
-/* Returns the places in a channel that the commands of a chunk occupy. */
-static unsigned stream_places(const struct sl_staged *staged, struct sl_chunk chunk)
+/* Returns how many commands the device's queue counts for a chunk. */
+static unsigned stream_cost(const struct sl_staged *staged, struct sl_chunk chunk)
 {
 	struct sl_command copies[SL_SPANS_MOST];
 	size_t count;
@@ -135,8 +129,8 @@ static unsigned stream_places(const struct sl_staged *staged, struct sl_chunk ch
 	if (chunk.spans == 1)
 		return 3;
 	count = stream_copies(staged, staged->slots[0].data, &chunk, copies);
-	return 2 + sl_commands_places(sl_staging_device(staged->staging), staged->stream, copies,
-	                              count);
+	return 2 +
+	       sl_commands_cost(sl_staging_device(staged->staging), staged->stream, copies, count);
 }
 
 void sl_batch_add(struct sl_batch *batch, uint64_t number, struct sl_chunk *chunk)
@@ -146,25 +140,25 @@ void sl_batch_add(struct sl_batch *batch, uint64_t number, struct sl_chunk *chun
 
 	batch->chunks[batch->chunk_count].number = number;
 	batch->chunks[batch->chunk_count].start = batch->count;
-	if (!sl_ring_await(&staged->ring, number, batch_command(batch)))
-		batch->count--;
+	batch->count += sl_ring_await(&staged->ring, number, &batch->commands[batch->count]);
 	if (chunk)
 		batch->count += stream_copies(staged, slot, chunk, &batch->commands[batch->count]);
-	sl_ring_write(&staged->ring, number, batch_command(batch));
+	sl_ring_write(&staged->ring, number, &batch->commands[batch->count++]);
 	batch->chunks[batch->chunk_count++].end = batch->count;
-}
-
-bool sl_batch_is_full(const struct sl_batch *batch)
-{
-	return batch->chunk_count == SL_BATCH_CHUNKS ||
-	       batch->count + SL_SPANS_MOST + 2 > SL_BATCH_COMMANDS;
 }
 
 /* ----------------------------------------------------------------------------- memory's route */
 
 /* Of memory of a device: the stream copies between it and the slots of a ring; words that the
- * processor and the device write for each other say when a slot is full and when it is free
+ * processor and the device write for each other say when a slot is full, and when free
  * (staging.h). */
+
+void sl_stream_start(struct sluice_op *op)
+{
+	sl_mutex_lock(&op->mutex);
+	sl_staged_begin_locked(op);
+	sl_op_pump_unlock(op);
+}
 
 static char *stream_memory(struct sluice_op *op)
 {
@@ -188,20 +182,26 @@ static void stream_chunk_done(struct sluice_op *op, struct sl_slot_use *use)
 	sl_ring_store(&op->staged->ring, use->number);
 }
 
-static struct sl_window stream_window(const struct sl_staged *staged, unsigned most)
+static uint16_t *stream_noted_cost(struct sl_staged *staged, uint64_t number)
 {
-	struct sl_chunks walk = staged->enqueued;
+	return &staged->costs[number % (sizeof(staged->costs) / sizeof(staged->costs[0]))];
+}
+
+static struct sl_window stream_window(struct sl_staged *staged, unsigned most)
+{
+	struct sl_chunks walk = staged->given;
 	struct sl_chunk chunk;
 	struct sl_window window = {0};
 
 	while (sl_chunk_next(&walk, &chunk)) {
-		unsigned places = stream_places(staged, chunk);
+		unsigned cost = stream_cost(staged, chunk);
 
-		window.more = window.chunks && window.commands + places > most;
+		window.more = window.chunks && window.commands + cost > most;
 		if (window.more)
 			break;
+		*stream_noted_cost(staged, staged->ring.entered + window.chunks) = (uint16_t)cost;
 		window.chunks++;
-		window.commands += places;
+		window.commands += cost;
 		if (window.commands > SL_COMMANDS_MOST)
 			break;
 	}
@@ -215,9 +215,10 @@ static int stream_enqueue(struct sl_batch *batch, const struct sl_window *window
 	int rc = 0;
 
 	for (uint64_t i = 0; !rc && i < window->chunks; i++) {
-		sl_chunk_next(&batch->op->staged->enqueued, &chunk);
+		sl_chunk_next(&batch->op->staged->given, &chunk);
 		sl_batch_add(batch, first + i, &chunk);
-		if (sl_batch_is_full(batch))
+		if (batch->chunk_count == SL_BATCH_CHUNKS ||
+		    batch->count + SL_SPANS_MOST + 2 > SL_BATCH_COMMANDS)
 			rc = sl_batch_flush(batch);
 	}
 	return rc ? rc : sl_batch_flush(batch);
@@ -226,7 +227,7 @@ static int stream_enqueue(struct sl_batch *batch, const struct sl_window *window
 const struct sl_route sl_route_stream = {
 	.on_stream = true,
 	.has_memory = true,
-	.start = sl_route_start,
+	.start = sl_stream_start,
 	.memory = stream_memory,
 	.filled = stream_filled,
 	.next = sl_route_next_range,
@@ -265,8 +266,8 @@ static void stream_drained(struct sl_copy_job *drain, int error)
 	sl_op_pump_unlock(op);
 }
 
-/* Returns an event behind all commands of the stream; NULL: the driver refuses, or the stream is of
- * another context. */
+/* Returns an event behind all commands of the stream; NULL: the driver refuses, or its context is
+ * another. */
 static sluice_event stream_record(struct sl_device *device, sluice_stream stream)
 {
 	sluice_event event;
@@ -326,11 +327,11 @@ static int stream_refuse(int rc, const struct sluice_op *op)
 }
 
 /*
- * Takes room for the first window, then ctx->submission, and enters the order of the object.
- * No operation may be enqueued behind an operation that needs a thread that the driver may hold up,
- * or that has yet to enqueue commands itself, perhaps on the same stream; and an operation that its
- * stream moves, behind none at all. Returns as sl_order_enter(), with ctx->submission if that is
- * not negative.
+ * Takes room for the first window, then ctx->submission, and enters the order of the object. No
+ * operation may be enqueued behind an operation that needs a thread that the driver may hold up, or
+ * that has yet to enqueue commands itself, perhaps on the same stream; and an operation that its
+ * stream moves, behind none at all. Returns as sl_order_enter(), with ctx->submission unless
+ * negative.
  */
 static int stream_enter_order(struct sluice_op *op, const struct sl_window *window) SL_UNCHECKED
 {
@@ -366,8 +367,7 @@ static int stream_enter_order(struct sluice_op *op, const struct sl_window *wind
 	}
 }
 
-/* Enqueues all windows behind the first: each waits, without a lock, until the stream has room for
- * it. */
+/* Enqueues all windows behind the first: each waits, without a lock, for room in the stream. */
 static void stream_enter_rest(struct sluice_op *op, struct sl_batch *batch)
 {
 	struct sluice_context *ctx = op->ctx;
@@ -393,8 +393,7 @@ static void stream_enter_rest(struct sluice_op *op, struct sl_batch *batch)
 	}
 }
 
-/* Finds the first window. Without waiting that is all chunks, or the
- * operation is refused. */
+/* Finds the first window. Without waiting that is all chunks, or the operation is refused. */
 static int stream_first_window(struct sluice_op *op, struct sl_window *window)
 {
 	bool all = op->file->flags & SLUICE_OPEN_NONBLOCK;
@@ -405,38 +404,33 @@ static int stream_first_window(struct sluice_op *op, struct sl_window *window)
 	return 0;
 }
 
-/* stream_enter_order() returns with ctx->submission, which the analysis cannot follow. */
-int sl_stream_enter(struct sluice_op *op, sluice_op **out) SL_UNCHECKED
+/*
+ * Submits an operation that has its slots, from its first window on. On failure nothing of it is
+ * left. stream_enter_order() returns with ctx->submission, which the analysis cannot follow.
+ */
+static int stream_submit(struct sluice_op *op, const struct sl_window *window,
+                         sluice_op **out) SL_UNCHECKED
 {
 	struct sl_staged *staged = op->staged;
 	struct sluice_context *ctx = op->ctx;
+	bool blocks = window->more;
 	struct sl_batch batch;
-	struct sl_window window;
-	bool blocks;
-	int rc = stream_take_slots(op), entered;
+	int rc, entered;
 
-	if (rc)
-		return rc;
-	rc = sl_staged_admit(op);
-	if (!rc)
-		rc = stream_first_window(op, &window);
-	if (rc)
-		goto slots;
 	batch_init(&batch, op);
-	/* References of the handle and of this call: another thread may end the operation at any
-	 * time. */
+	/* References of the handle and of this call: another thread may end the operation. */
 	atomic_fetch_add(&op->references, out ? 2 : 1);
 	atomic_fetch_add(&op->file->in_flight, 1);
 	staged->locked.submitting = true;
-	blocks = window.more;
 	op->order.blocks_streams |= blocks;
 	/* The numbers come before the order, after which another thread may start the operation:
 	 * the chunks that it has entered can then be filled. */
-	stream_enter_window(op, &window);
-	entered = stream_enter_order(op, &window);
+	stream_enter_window(op, window);
+	entered = stream_enter_order(op, window);
 	if (entered < 0) {
-		rc = entered;
-		goto references;
+		sl_file_release(op->file);
+		atomic_fetch_sub(&op->references, out ? 2 : 1);
+		return entered;
 	}
 	/* The poller has to watch before the start, and *out has to be set before it: the operation
 	 * may be over as it starts. It starts before its commands are enqueued, so that no await
@@ -447,7 +441,7 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out) SL_UNCHECKED
 	sl_staged_announce(op);
 	if (entered == 0)
 		sl_op_start(op);
-	rc = staged->route->enqueue(&batch, &window);
+	rc = staged->route->enqueue(&batch, window);
 	sl_mutex_unlock(&ctx->submission);
 	if (rc)
 		stream_fail(&batch, rc);
@@ -462,31 +456,39 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out) SL_UNCHECKED
 	sl_op_pump_unlock(op);
 	sl_op_unref(op);
 	return 0;
+}
 
-references:
-	sl_file_release(op->file);
-	atomic_fetch_sub(&op->references, out ? 2 : 1);
-	slots:
-	sl_slots_give(staged->staging, staged->waiter.half, staged->slots, staged->waiter.count);
+int sl_stream_enter(struct sluice_op *op, sluice_op **out)
+{
+	struct sl_staged *staged = op->staged;
+	struct sl_window window;
+	int rc = stream_take_slots(op);
+
+	if (rc)
+		return rc;
+	rc = sl_staged_admit(op);
+	if (!rc)
+		rc = stream_first_window(op, &window);
+	if (!rc)
+		rc = stream_submit(op, &window, out);
+	/* Without an error the operation may be gone. */
+	if (rc)
+		sl_slots_give(staged->staging, staged->waiter.half, staged->slots,
+		              staged->waiter.count);
 	return rc;
 }
 
 /* ------------------------------------------------------------------------------------ poller */
 
-/* Returns the commands of chunks that the stream has passed since the last call: they make room for
+/* Returns the commands of chunks that the stream has passed since the last call: there is room for
  * others. */
 static unsigned stream_passed_locked(struct sl_staged *staged)
 {
-	uint64_t passed = sl_ring_passed(&staged->ring);
+	uint64_t passed = SL_MIN(sl_ring_passed(&staged->ring), staged->ring.entered);
 	unsigned commands = 0;
-	struct sl_chunk chunk;
 
-	while (staged->route->has_memory && staged->passed_number < passed &&
-	       sl_chunk_next(&staged->passed, &chunk)) {
-		staged->passed_number++;
-		commands += stream_places(staged, chunk);
-	}
-	commands = SL_MIN(commands, staged->locked.commands);
+	while (staged->route->has_memory && staged->locked.passed < passed)
+		commands += *stream_noted_cost(staged, staged->locked.passed++);
 	staged->locked.commands -= commands;
 	return commands;
 }
@@ -495,9 +497,8 @@ static unsigned stream_passed_locked(struct sl_staged *staged)
 static void stream_lose(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
-	char *message = strdup("the device is lost");
 
-	sl_op_fail(op, -EIO, message);
+	sl_op_fail(op, -EIO, strdup("the device is lost"));
 	sl_mutex_lock(&op->mutex);
 	if (!op->locked.over)
 		for (unsigned i = 0; i < staged->count; i++)

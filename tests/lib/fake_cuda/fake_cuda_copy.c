@@ -33,14 +33,14 @@ void *fake_bytes(struct sl_device *device, const void *memory, size_t length, bo
 {
 	struct emulated *owner = device_at(memory), *self = sl_emulated_of(device);
 	struct emulated *at = owner ? owner : self;
-	enum place place;
+	enum memory_kind kind;
 	char *bytes;
 
 	sl_mutex_lock(&at->mutex);
-	place = sl_emulated_place(at, memory, length, &bytes);
+	kind = sl_emulated_memory_kind(at, memory, length, &bytes);
 	sl_mutex_unlock(&at->mutex);
-	if (place == PLACE_DEVICE || place == PLACE_REGISTERED ||
-	    (place == PLACE_READ_ONLY && !write))
+	if (kind == MEMORY_DEVICE || kind == MEMORY_REGISTERED ||
+	    (kind == MEMORY_READ_ONLY && !write))
 		return bytes;
 	sl_mutex_lock(&self->mutex);
 	sl_emulated_fault(self, -EFAULT);
@@ -82,15 +82,15 @@ static bool is_pageable(const void *memory)
 static bool is_read_only(const void *memory, size_t length)
 {
 	struct emulated *device = device_at(memory);
-	enum place place = PLACE_HOST;
+	enum memory_kind kind = MEMORY_HOST;
 	char *bytes;
 
 	if (!device)
 		return false;
 	sl_mutex_lock(&device->mutex);
-	place = sl_emulated_place(device, memory, length, &bytes);
+	kind = sl_emulated_memory_kind(device, memory, length, &bytes);
 	sl_mutex_unlock(&device->mutex);
-	return place == PLACE_READ_ONLY;
+	return kind == MEMORY_READ_ONLY;
 }
 
 static CUresult copy_far(const struct on *on, void *to, const void *from, size_t length, bool wait)

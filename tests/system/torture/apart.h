@@ -9,7 +9,7 @@
 
 #include "system/torture/torture.h"
 
-#include "io/staged/route.h"
+#include "io/staged/staged.h"
 
 struct apart {
 	struct sluice_op *op;

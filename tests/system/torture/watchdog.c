@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-#include "io/staged/route.h"
+#include "io/staged/staged.h"
 
 static struct {
 	_Atomic uint64_t moves;

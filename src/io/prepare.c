@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Preparing
+ *
+ * Asks for the size of a file where that may wait for storage: once for all operations that have
+ * come meanwhile, on a single thread of core.waiting, however many the file has.
+ */
+#include "io/io_internal.h"
+
+/* Takes an operation out of the batch; NULL: it is empty. */
+static struct sluice_op *prepare_take(struct sluice_file *file)
+{
+	struct sluice_op *op = NULL;
+	struct sl_list *link;
+
+	sl_mutex_lock(&file->mutex);
+	link = sl_list_take(&file->locked.batch);
+	if (link) {
+		op = SL_CONTAINER(link, struct sluice_op, order.link);
+		op->preparing = false;
+	}
+	sl_mutex_unlock(&file->mutex);
+	return op;
+}
+
+/* Makes a batch of the operations so far. Returns false if there is none: the task is over. */
+static bool prepare_take_batch(struct sluice_file *file)
+{
+	struct sl_list *link;
+	bool some;
+
+	sl_mutex_lock(&file->mutex);
+	while ((link = sl_list_take(&file->locked.unprepared)))
+		sl_list_append(&file->locked.batch, link);
+	some = file->locked.preparing = !sl_list_empty(&file->locked.batch);
+	sl_mutex_unlock(&file->mutex);
+	return some;
+}
+
+static void prepare_run(struct sl_task *task)
+{
+	struct sluice_file *file = SL_CONTAINER(task, struct sluice_file, prepare);
+	struct sluice_op *op;
+
+	while (prepare_take_batch(file)) {
+		int64_t size = file->backend->ops->size(file->backend);
+
+		while ((op = prepare_take(file)))
+			op->prepared(op, size);
+	}
+	sl_file_release(file);
+}
+
+void sl_prepare(struct sluice_op *op, void (*prepared)(struct sluice_op *, int64_t size))
+{
+	struct sluice_file *file = op->file;
+	bool submit;
+
+	op->prepared = prepared;
+	sl_mutex_lock(&file->mutex);
+	/* A cancel first stops the operation and then looks for `preparing`: either it is seen
+	 * here, or it finds the operation in the list. */
+	if (sl_op_is_stopped(op)) {
+		sl_mutex_unlock(&file->mutex);
+		prepared(op, -1);
+		return;
+	}
+	op->preparing = true;
+	sl_list_append(&file->locked.unprepared, &op->order.link);
+	submit = !file->locked.preparing;
+	file->locked.preparing = true;
+	/* Under the mutex: once it is released the operation may be over, and the file closed. */
+	if (submit)
+		atomic_fetch_add(&file->in_flight, 1);
+	sl_mutex_unlock(&file->mutex);
+	if (!submit)
+		return;
+	file->prepare.run = prepare_run;
+	sl_pool_submit(file->ctx->core.waiting, &file->prepare);
+}
+
+bool sl_prepare_withdraw(struct sluice_op *op)
+{
+	struct sluice_file *file = op->file;
+	bool prepares;
+
+	sl_mutex_lock(&file->mutex);
+	prepares = op->preparing;
+	op->preparing = false;
+	if (prepares)
+		sl_list_remove(&op->order.link);
+	sl_mutex_unlock(&file->mutex);
+	return prepares;
+}
