@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/body.h"
+#include "http/http_internal.h"
 
 #define MOST_UNREAD 32
 
@@ -77,8 +77,10 @@ static size_t body_fill_locked(struct sl_http_body *body, const char *data, size
 	return taken;
 }
 
-size_t sl_http_body_take(struct sl_http_body *body, const char *data, size_t bytes)
+/* Takes bytes that have come. Returns the result of libcurl's write callback. */
+static size_t body_put(struct sl_http_request *request, const char *data, size_t bytes)
 {
+	struct sl_http_body *body = request->http->body;
 	size_t skipped, taken, result = bytes;
 	struct sl_list done;
 	char *rest;
@@ -103,6 +105,7 @@ size_t sl_http_body_take(struct sl_http_body *body, const char *data, size_t byt
 			result = 0;
 		}
 	}
+	request->moved = body->locked.position + body->locked.rest_bytes;
 	sl_mutex_unlock(&body->mutex);
 	sl_http_end_pieces(&done, 0, NULL);
 	return result;
@@ -143,7 +146,7 @@ static void body_read_locked(struct sl_http_body *body) SL_REQUIRES(&body->mutex
 /* Starts a request. Returns false if there is no memory. */
 static bool body_start_locked(struct sl_http_body *body) SL_REQUIRES(&body->mutex)
 {
-	struct sl_http_request *request = sl_http_request_new(body->http, SL_HTTP_GET, NULL);
+	struct sl_http_request *request = sl_http_request_new(body->http, &sl_http_kind_body);
 
 	body->locked.dropped = body->locked.paused = false;
 	if (request)
@@ -161,7 +164,7 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 	sl_mutex_lock(&body->mutex);
 	body_read_locked(body);
 	if (!piece->offset && body->locked.next && sl_list_empty(&body->locked.pieces)) {
-		/* The object is read again. If the old request still runs, sl_http_body_over() starts the new request. */
+		/* The object is read again. If the old request still runs, body_end() starts the new request. */
 		body_rewind_locked(body);
 		body->locked.dropped = body->locked.renewed = body->locked.reactor;
 	}
@@ -187,26 +190,23 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 	free(sentence);
 }
 
-bool sl_http_body_look(struct sl_http_body *body, CURL *easy)
+/* -------------------------------------------------------------------------------------- kind */
+
+static bool body_is_unwanted(const struct sl_http_request *request)
 {
-	bool go_on;
+	struct sl_http_body *body = request->http->body;
+	bool dropped;
 
 	sl_mutex_lock(&body->mutex);
-	sl_list_each (link, &body->locked.pieces)
-		if (atomic_load_explicit(&SL_CONTAINER(link, struct sl_piece, link)->cancelled,
-		                         memory_order_relaxed))
-			body->locked.dropped = true;
-	go_on = body->locked.paused && !body->locked.unread && !body->locked.rest_bytes;
-	body->locked.paused &= !go_on;
+	dropped = body->locked.dropped;
 	sl_mutex_unlock(&body->mutex);
-	if (go_on && easy)
-		curl_easy_pause(easy, CURLPAUSE_CONT);
-	return go_on;
+	return dropped;
 }
 
 /* The next attempt begins at the first byte: bytes that pieces have already are skipped. */
-void sl_http_body_prepare(struct sl_http_body *body)
+static void body_prepare(struct sl_http_request *request)
 {
+	struct sl_http_body *body = request->http->body;
 	struct sl_piece *first;
 
 	sl_mutex_lock(&body->mutex);
@@ -219,27 +219,92 @@ void sl_http_body_prepare(struct sl_http_body *body)
 	sl_mutex_unlock(&body->mutex);
 }
 
-unsigned sl_http_body_state(struct sl_http_body *body, uint64_t *position)
+static size_t body_take(struct sl_http_request *request, const char *data, size_t bytes)
 {
+	int64_t size = request->http->size;
+	size_t taken;
+
+	if (!sl_http_accepts(request))
+		return sl_http_error_take(request, data, bytes) ? bytes : 0;
+	if (size >= 0 && bytes > (uint64_t)size - request->response.got) {
+		sl_http_fail_protocol(request, "more bytes than were asked for");
+		return 0;
+	}
+	taken = body_put(request, data, bytes);
+	if (taken == bytes)
+		sl_http_begun(request, bytes);
+	return taken;
+}
+
+/* Drops the request if a piece was cancelled. Silence has a reason while no piece waits. */
+static bool body_look(struct sl_http_request *request, CURL *easy)
+{
+	struct sl_http_body *body = request->http->body;
+	bool idle, go_on;
+
+	sl_mutex_lock(&body->mutex);
+	sl_list_each (link, &body->locked.pieces)
+		if (atomic_load_explicit(&SL_CONTAINER(link, struct sl_piece, link)->cancelled,
+		                         memory_order_relaxed))
+			body->locked.dropped = true;
+	idle = body->locked.paused && !body->locked.unread;
+	go_on = idle && !body->locked.rest_bytes;
+	body->locked.paused &= !go_on;
+	sl_mutex_unlock(&body->mutex);
+	if (go_on && easy)
+		curl_easy_pause(easy, CURLPAUSE_CONT);
+	return idle;
+}
+
+/* If no read has come since the opening, a read will make another request. */
+static bool body_ended(struct sl_http_request *request)
+{
+	struct sl_http_body *body = request->http->body;
+	bool unread;
+
+	sl_mutex_lock(&body->mutex);
+	unread = body->locked.unread;
+	body->locked.renewed |= unread;
+	body_read_locked(body);
+	sl_mutex_unlock(&body->mutex);
+	return unread;
+}
+
+static enum sl_http_verdict body_judge(struct sl_http_request *request)
+{
+	int64_t size = request->http->size;
+
+	if (!sl_http_accepts(request))
+		return SL_HTTP_FAILED;
+	return size < 0 || request->response.got == (uint64_t)size
+	               ? SL_HTTP_DONE
+	               : sl_http_request_retry(request, -EIO, SL_HTTP_SHORT);
+}
+
+/* After pieces are over another attempt may bring other bytes. */
+static const char *body_stuck(const struct sl_http_request *request)
+{
+	struct sl_http_body *body = request->http->body;
 	struct sl_piece *first;
-	unsigned state;
+	bool stuck;
 
 	sl_mutex_lock(&body->mutex);
 	first = body_first_piece_locked(body);
-	*position = body->locked.position + body->locked.rest_bytes;
-	state = (body->locked.dropped ? SL_HTTP_BODY_DROPPED : 0) |
-	        (body->locked.paused && !body->locked.unread ? SL_HTTP_BODY_IDLE : 0) |
-	        (body->locked.position && !body->versioned && (!first || first->offset)
-	                 ? SL_HTTP_BODY_BEGUN
-	                 : 0);
+	stuck = body->locked.position && !body->versioned && (!first || first->offset);
 	sl_mutex_unlock(&body->mutex);
-	return state;
+	return stuck ? ", and without ranges, ETag and Last-Modified it cannot go on in the middle"
+	             : NULL;
 }
 
-void sl_http_body_over(struct sl_http_body *body, int error, char *sentence)
+static void body_end(struct sl_http_request *request)
 {
+	struct sl_http_body *body = request->http->body;
 	struct sl_list done, *link;
+	char *sentence = request->sentence;
+	int error = request->error;
 
+	request->sentence = NULL;
+	sl_http_request_free(request);
 	sl_list_init(&done);
 	sl_mutex_lock(&body->mutex);
 	if (!body->locked.renewed && !error) {
@@ -265,6 +330,22 @@ void sl_http_body_over(struct sl_http_body *body, int error, char *sentence)
 	sl_mutex_unlock(&body->mutex);
 	sl_http_end_pieces(&done, -ENOMEM, NULL);
 }
+
+const struct sl_http_kind sl_http_kind_body = {
+	.verb = "GET",
+	.bytes = sizeof(struct sl_http_request),
+	.stream = true,
+	.unwanted = body_is_unwanted,
+	.prepare = body_prepare,
+	.take = body_take,
+	.look = body_look,
+	.ended = body_ended,
+	.judge = body_judge,
+	.stuck = body_stuck,
+	.end = body_end,
+};
+
+/* ------------------------------------------------------------------------------- opening, end */
 
 /* No other thread has the body yet, or it waits for the first piece. */
 int sl_http_body_make(struct sl_http *http) SL_UNCHECKED
@@ -293,7 +374,7 @@ struct sl_http_request *sl_http_body_keep(struct sl_http_request *probe) SL_UNCH
 	struct sl_http_request *request = NULL;
 
 	if (atomic_fetch_add(&http->engine->unread, 1) < MOST_UNREAD && !sl_http_body_make(http))
-		request = sl_http_request_new(http, SL_HTTP_GET, NULL);
+		request = sl_http_request_new(http, &sl_http_kind_body);
 	if (!request) {
 		atomic_fetch_sub(&http->engine->unread, 1);
 		return NULL;
@@ -315,18 +396,6 @@ struct sl_http_request *sl_http_body_keep(struct sl_http_request *probe) SL_UNCH
 	return request;
 }
 
-bool sl_http_body_is_unread(struct sl_http_body *body)
-{
-	bool unread;
-
-	sl_mutex_lock(&body->mutex);
-	unread = body->locked.unread;
-	body->locked.renewed |= unread;
-	body_read_locked(body);
-	sl_mutex_unlock(&body->mutex);
-	return unread;
-}
-
 void sl_http_body_free(struct sl_http_body *body)
 {
 	if (!body)
@@ -334,7 +403,7 @@ void sl_http_body_free(struct sl_http_body *body)
 	sl_mutex_lock(&body->mutex);
 	body->locked.dropped = true;
 	body_read_locked(body);
-	/* Ended by sl_http_body_over(), on the reactor, which ends the transfer. */
+	/* Ended by body_end(), on the reactor, which ends the transfer. */
 	while (body->locked.reactor) {
 		sl_http_reactor_wake(body->locked.reactor);
 		sl_cond_wait(&body->ended, &body->mutex, SL_FOREVER);

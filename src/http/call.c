@@ -98,6 +98,7 @@ static size_t call_on_read(char *to, size_t size, size_t count, void *argument)
 		return CURL_READFUNC_ABORT;
 	memcpy(to, call->body + call->given, bytes);
 	call->given += bytes;
+	request->moved = call->given;
 	/* libcurl asks when the socket has taken what it was given. */
 	request->alive = sl_now();
 	sl_http_arrived(request, bytes);
@@ -111,7 +112,7 @@ static int call_on_seek(void *argument, curl_off_t offset, int origin)
 
 	if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > request->call->length)
 		return CURL_SEEKFUNC_FAIL;
-	request->call->given = (size_t)offset;
+	request->moved = request->call->given = (size_t)offset;
 	return CURL_SEEKFUNC_OK;
 }
 
@@ -129,13 +130,16 @@ static int call_on_send(void *argument, char *address, char *own, int port, int 
  * The first attempt sends its body at once. Where a server refuses that and closes the connection, its answer may be lost:
  * every second attempt asks for permission before (Expect), as libcurl does it for a long body.
  */
-const struct sl_http_fields *sl_http_call_prepare(struct sl_http_request *request)
+static void call_set_up(struct sl_http_request *request)
 {
 	struct sl_http_call *call = request->call;
 	uint64_t stall = request->http->core->settings.http_stall_ms;
 	CURL *easy = request->transfer->easy;
 
 	call->given = 0;
+	request->length = call->length;
+	if (request->attempts % 2 == 0)
+		strcpy(request->transfer->line, "Expect:");
 	curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->verb);
 	curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, call_on_send);
 	curl_easy_setopt(easy, CURLOPT_PREREQDATA, request);
@@ -151,12 +155,20 @@ const struct sl_http_fields *sl_http_call_prepare(struct sl_http_request *reques
 		curl_easy_setopt(easy, CURLOPT_EXPECT_100_TIMEOUT_MS,
 		                 (long)SL_MIN(1000, stall / 2));
 	}
-	return call->fields;
+}
+
+static bool call_is_unwanted(const struct sl_http_request *request)
+{
+	const struct sl_http_call *call = request->call;
+
+	return call->stop && atomic_load(call->stop) &&
+	       (!call->least || (request->attempts >= call->least && !request->transfer));
 }
 
 /* ------------------------------------------------------------------------------------- judge */
 
-bool sl_http_call_settle(struct sl_http_request *request, struct sl_s3_error *out)
+/* Parses a whole error of S3, which says that nothing was done, unless it is InternalError; false: there is none. */
+static bool call_settle(struct sl_http_request *request, struct sl_s3_error *out)
 {
 	const char *xml = request->response.xml ? request->response.xml : "";
 
@@ -168,8 +180,18 @@ bool sl_http_call_settle(struct sl_http_request *request, struct sl_s3_error *ou
 	return true;
 }
 
+static bool call_ended(struct sl_http_request *request)
+{
+	struct sl_s3_error said;
+
+	/* Where the server redirected a request it had no signature. */
+	if (request->response.status >= 300 && !request->url)
+		call_settle(request, &said);
+	return false;
+}
+
 /* S3 may begin an answer with success before it knows, and say in the body that the request has failed. */
-enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request)
+static enum sl_http_verdict call_judge(struct sl_http_request *request)
 {
 	const struct sl_http_call *call = request->call;
 	const char *xml = request->response.xml ? request->response.xml : "", *why;
@@ -183,7 +205,7 @@ enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request)
 		return request_failed(request, -EPROTO,
 		                      "the server of '%s' knows no copies, and has stored no bytes",
 		                      request->http->name);
-	if (sl_http_call_settle(request, &said))
+	if (call_settle(request, &said))
 		why = sl_s3_error_is(&said, SL_S3_PASSING) ? said.code : NULL;
 	else if (call->root &&
 	         (!text[0] || (!sl_s3_is_whole(xml, call->root) &&
@@ -202,18 +224,9 @@ enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request)
 		said.code, said.message);
 }
 
-int64_t sl_http_call_patience(const struct sl_http_request *request)
-{
-	uint64_t copies = request->call ? request->call->copies : 0;
-
-	/* A server that copies may say nothing until it has all. */
-	return (int64_t)request->http->core->settings.http_stall_ms * 1000000 +
-	       (int64_t)(copies / LEAST_COPIED) * 1000000000;
-}
-
 /* -------------------------------------------------------------------------------- start, over */
 
-void sl_http_call_over(struct sl_http_request *request)
+static void call_end(struct sl_http_request *request)
 {
 	struct sl_http_call *call = request->call;
 	struct sl_http_answer *answer = &call->answer;
@@ -221,6 +234,10 @@ void sl_http_call_over(struct sl_http_request *request)
 	answer->error = request->error;
 	answer->sentence = request->sentence;
 	answer->status = request->response.status;
+	/* The server has no copies: the caller may have another way. */
+	if (call->copies && (answer->status == 405 || answer->status == 501) && answer->error &&
+	    answer->error != -ECANCELED)
+		answer->error = -ENOTSUP;
 	answer->attempts = request->attempts;
 	answer->xml = request->response.xml;
 	answer->texts = request->response.texts;
@@ -233,9 +250,20 @@ void sl_http_call_over(struct sl_http_request *request)
 	call->over(call);
 }
 
+const struct sl_http_kind sl_http_kind_call = {
+	.bytes = sizeof(struct sl_http_request),
+	.sends = true,
+	.urgent = true,
+	.unwanted = call_is_unwanted,
+	.prepare = call_set_up,
+	.ended = call_ended,
+	.judge = call_judge,
+	.end = call_end,
+};
+
 void sl_http_call_start(struct sl_http *http, struct sl_http_call *call)
 {
-	struct sl_http_request *request = sl_http_request_new(http, SL_HTTP_CALL, NULL);
+	struct sl_http_request *request = sl_http_request_new(http, &sl_http_kind_call);
 	size_t base = strcspn(http->url, "?");
 	bool known = !call_has_body(call) || call->payload[0] ||
 	             !sl_s3_payload(http->s3, call->body, call->length, call->payload);
@@ -245,6 +273,14 @@ void sl_http_call_start(struct sl_http *http, struct sl_http_call *call)
 		call->url = sl_format("%.*s?%s", (int)base, http->url, call->query);
 	if (request && known && (call->url || !call->query)) {
 		request->call = call;
+		request->verb = call->verb;
+		if (call->url)
+			request->origin_url = call->url;
+		request->fields = call->fields;
+		request->brief = call->brief;
+		request->work = call->length;
+		/* A server that copies may say nothing until it has all. */
+		request->patience += (int64_t)(call->copies / LEAST_COPIED) * 1000000000;
 		sl_http_dispatch(request);
 		return;
 	}

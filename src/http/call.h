@@ -67,16 +67,4 @@ int sl_http_call_await(struct sl_http_call *call);
 /* Both. */
 int sl_http_call_run(struct sl_http *http, struct sl_http_call *call);
 
-/* The rest is for the request, on the thread that moves it. Sets the transfer up for an attempt, and returns the lines
- * of its header. */
-const struct sl_http_fields *sl_http_call_prepare(struct sl_http_request *request);
-/* Judges an answer with a status of success. */
-enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request);
-/* Parses a whole error of S3, which says that nothing was done, unless it is InternalError; false: there is none. */
-bool sl_http_call_settle(struct sl_http_request *request, struct sl_s3_error *out);
-/* Returns for how many ns no byte of an answer to any request may come. */
-int64_t sl_http_call_patience(const struct sl_http_request *request);
-/* Ends the call of a request that is over, and frees the request. */
-void sl_http_call_over(struct sl_http_request *request);
-
 #endif

@@ -2,10 +2,8 @@
 /*
  * The engine of remote files
  *
- * The part of a context that remote files share. Makes a request of each piece, gives it a permit of its origin, hands
- * it to a reactor (reactor.c), and ends the piece when the reactor has finished with the request. Permits bound the
- * transfers that run at a time; their number follows the throughput of the origin. As many reactors work as there is
- * work for.
+ * What remote files share in a context. A request waits for its target (location.c) and for a permit of its origin
+ * (limit.c), and goes to a reactor; the end of a transfer hands its permit on. As many reactors work as there is work for.
  *
  * Threads: any. The limits have a mutex, and another is held while a reactor is started; no other function waits.
  */
@@ -13,19 +11,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
-#include "http/body.h"
-#include "http/call.h"
 #include "http/http_internal.h"
-#include "http/multipart.h"
-#include "http/upload.h"
 
 #define MOST_THREADS 64 /* of easy */
 /* A reactor of `multi` has no room with so much work, or if it has not slept for so many rounds. */
-#define SHARE_BYTES  ((uint64_t)2 << 20)
-#define BUSY_ROUNDS  8
-#define SHORT_UPLOAD ((int64_t)1 << 20) /* bytes */
+#define SHARE_BYTES   ((uint64_t)2 << 20)
+#define BUSY_ROUNDS   8
+#define REQUEST_BYTES ((uint64_t)16 << 10) /* the work of a request beside its bytes */
+#define STREAM_BYTES  ((uint64_t)1 << 20)  /* the work of an upload, or of a body without ranges */
+#define SHORT_UPLOAD  ((int64_t)1 << 20)   /* bytes */
 
 struct sl_http_multi {
 	struct sl_http_engine *engine;
@@ -41,13 +39,74 @@ struct sl_http_multi {
 
 /* ------------------------------------------------------------------------------------ reactors */
 
+void sl_http_reactor_wake(struct sl_http_reactor *reactor)
+{
+	uint64_t one = 1;
+
+	atomic_store(&reactor->looks, true);
+	/* Fails only if 2^64 - 2 wakes are pending. */
+	(void)!write(reactor->wake, &one, sizeof(one));
+}
+
+static void reactor_wake_sleeper(struct sl_sleeper *sleeper)
+{
+	uint64_t one = 1;
+
+	(void)!write(SL_CONTAINER(sleeper, struct sl_http_reactor, sleeper)->wake, &one,
+	             sizeof(one));
+}
+
+void sl_http_reactor_count(struct sl_http_reactor *reactor, const struct sl_http_request *request,
+                           int sign)
+{
+	uint64_t work = REQUEST_BYTES + (request->kind->stream ? STREAM_BYTES : request->work);
+
+	atomic_fetch_add_explicit(&reactor->load, sign, memory_order_relaxed);
+	atomic_fetch_add_explicit(&reactor->work, sign * work, memory_order_relaxed);
+}
+
+static void reactor_free(struct sl_http_reactor *reactor)
+{
+	struct sl_list *link;
+
+	while ((link = sl_list_take(&reactor->unused)))
+		sl_http_transfer_free(SL_CONTAINER(link, struct sl_http_transfer, link));
+	sl_http_reactor_close(reactor);
+	if (reactor->wake >= 0)
+		close(reactor->wake);
+	sl_queue_destroy(&reactor->inbox);
+}
+
+/* Starts a reactor, of which `engine` and `share` are set. Returns 0, or -errno with a sentence. */
+static int reactor_start(struct sl_http_reactor *reactor, unsigned index)
+{
+	char name[16];
+	int rc;
+
+	reactor->sleeper.wake = reactor_wake_sleeper;
+	reactor->look = SL_FOREVER;
+	sl_list_init(&reactor->moving);
+	sl_list_init(&reactor->streams);
+	sl_list_init(&reactor->resting);
+	sl_list_init(&reactor->unused);
+	sl_queue_init(&reactor->inbox);
+	reactor->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	snprintf(name, sizeof(name), "sluice-http-%u", index % 1000);
+	rc = sl_http_reactor_open(reactor)
+	             ? sl_thread_start(&reactor->thread, name, sl_http_reactor_run, reactor)
+	             : sl_fail(-EMFILE, "no descriptors for a thread of transfers");
+	if (rc)
+		reactor_free(reactor);
+	return rc;
+}
+
 /* Starts reactor number `count`, unless another thread has. Returns 0, or why it cannot. */
 static int multi_grow(struct sl_http_multi *multi, unsigned count)
 {
 	int rc = 0;
 
 	sl_mutex_lock(&multi->mutex);
-	if (multi->count == count && !(rc = sl_http_reactor_start(&multi->reactors[count], count)))
+	if (multi->count == count && !(rc = reactor_start(&multi->reactors[count], count)))
 		multi->count++;
 	sl_mutex_unlock(&multi->mutex);
 	return rc;
@@ -105,7 +164,7 @@ void sl_http_multi_free(struct sl_http_multi *multi)
 	if (!multi)
 		return;
 	for (unsigned i = 0; i < multi->count; i++)
-		sl_http_reactor_free(&multi->reactors[i]);
+		reactor_free(&multi->reactors[i]);
 	sl_mutex_destroy(&multi->mutex);
 	free(multi);
 }
@@ -150,7 +209,8 @@ struct sl_http_reactor *sl_http_multi_submit(struct sl_http_multi *multi,
 {
 	struct sl_http_reactor *reactor = multi_choose_reactor(multi);
 
-	sl_http_reactor_push(reactor, request);
+	sl_http_reactor_count(reactor, request, 1);
+	sl_queue_push(&reactor->inbox, &request->link, false);
 	return reactor;
 }
 
@@ -171,6 +231,33 @@ void sl_http_dispatch(struct sl_http_request *request)
 		sl_http_multi_submit(request->http->multi, request);
 }
 
+void sl_http_dispatch_all(struct sl_list *ready)
+{
+	struct sl_list *link;
+
+	while ((link = sl_list_take(ready)))
+		sl_http_dispatch(SL_CONTAINER(link, struct sl_http_request, link));
+}
+
+void sl_http_located(struct sl_http_request *request)
+{
+	struct sl_list ready;
+
+	sl_list_init(&ready);
+	sl_http_location_found(request, &ready);
+	sl_http_dispatch_all(&ready);
+}
+
+void sl_http_location_over(struct sl_http_request *request)
+{
+	struct sl_list ready;
+
+	sl_list_init(&ready);
+	sl_http_location_leave(request, &ready);
+	sl_http_dispatch_all(&ready);
+}
+
+/* Their permits are theirs. */
 static void engine_submit_all(struct sl_list *ready)
 {
 	struct sl_list *link;
@@ -203,96 +290,6 @@ void sl_http_permit_give(struct sl_http_request *request)
 	engine_submit_all(&ready);
 }
 
-void sl_http_request_end(struct sl_http_request *request)
-{
-	struct sl_http_upload *upload = request->http->upload;
-	struct sl_http_body *body = request->http->body;
-	struct sl_http_hedge *hedge = request->hedge;
-	struct sl_piece *piece = request->piece;
-	char *sentence = request->sentence;
-	int error = request->error;
-
-	if (request->asks)
-		sl_http_location_leave(request);
-	if (request->method == SL_HTTP_HEAD || request->method == SL_HTTP_PROBE) {
-		if (request->http->opening) {
-			sl_http_inspect_go_on(request);
-			return;
-		}
-		sl_flag_raise(&request->over);
-		return;
-	}
-	if (request->call) {
-		sl_http_call_over(request);
-		return;
-	}
-	request->sentence = NULL;
-	sl_http_request_free(request);
-	if (!piece) {
-		if (upload)
-			sl_http_upload_over(upload, error, sentence);
-		else
-			sl_http_body_over(body, error, sentence);
-		return;
-	}
-	piece->error = error;
-	piece->message = sentence;
-	if (hedge)
-		sl_http_hedge_over(hedge);
-	else
-		sl_piece_done(piece);
-}
-
-static void piece_refuse(struct sl_piece *piece, int error, const char *name, const char *why)
-{
-	piece->error = error;
-	piece->message = sl_format("'%s': %s", name, why);
-	sl_piece_done(piece);
-}
-
-void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece)
-{
-	struct sl_http *http = sl_http_of(backend);
-	struct sl_http_request *request;
-
-	if (http->multipart) {
-		sl_http_multipart_submit(http->multipart, piece);
-		return;
-	}
-	if (piece->write) {
-		sl_http_upload_submit(http->upload, piece);
-		return;
-	}
-	if (http->body) {
-		sl_http_body_submit(http->body, piece);
-		return;
-	}
-	if (piece->offset + piece->length <= http->head_bytes) {
-		sl_http_piece_put(piece, 0, http->head + piece->offset, piece->length);
-		piece->moved = piece->length;
-		sl_piece_done(piece);
-		return;
-	}
-	request = sl_http_request_new(http, SL_HTTP_GET, piece);
-	if (!request) {
-		piece_refuse(piece, -ENOMEM, http->name, "no memory");
-		return;
-	}
-	sl_http_dispatch(request);
-}
-
-/* Several cancels in a row are handled together. */
-void sl_http_cancel(struct sl_backend *backend)
-{
-	struct sl_http *http = sl_http_of(backend);
-
-	if (http->multipart)
-		sl_http_multipart_cancel(http->multipart);
-	sl_http_location_cancel(http);
-	atomic_store(&http->engine->cancelling, true);
-	sl_http_multi_wake(http->multi);
-}
-
 void sl_http_end_cancelled(struct sl_http_engine *engine)
 {
 	struct sl_list gone;
@@ -302,24 +299,6 @@ void sl_http_end_cancelled(struct sl_http_engine *engine)
 	sl_list_init(&gone);
 	sl_http_limits_admit_cancelled(&engine->limits, &gone);
 	engine_submit_all(&gone);
-}
-
-void sl_http_end_pieces(struct sl_list *pieces, int error, const char *sentence)
-{
-	struct sl_list *link;
-
-	while ((link = sl_list_take(pieces))) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
-
-		piece->error = error;
-		piece->message = error && sentence ? strdup(sentence) : NULL;
-		sl_piece_done(piece);
-	}
-}
-
-int64_t sl_http_size(struct sl_backend *backend)
-{
-	return sl_http_of(backend)->size;
 }
 
 /* -------------------------------------------------------------------------------------- engine */

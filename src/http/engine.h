@@ -4,6 +4,7 @@
 #define SL_HTTP_ENGINE_H
 
 #include <curl/curl.h>
+#include <sys/epoll.h>
 
 #include "http/http.h"
 #include "http/identity.h"
@@ -12,7 +13,6 @@
 /* ------------------------------------------------------------------------------------ engine */
 
 struct sl_http_multi;
-struct sl_http_reactor;
 struct sl_s3_keyring;
 
 struct sl_http_engine {
@@ -35,18 +35,16 @@ struct sl_http_engine {
 /* Functions of struct sl_backend_ops. */
 int64_t sl_http_size(struct sl_backend *backend);
 void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece);
-void sl_http_cancel(struct sl_backend *backend);
-/* Ends all pieces of a list; sentence is copied for each if there is an error. */
-void sl_http_end_pieces(struct sl_list *pieces, int error, const char *sentence);
-
 /* Gives the request to a reactor as soon as its target is known and it has a permit. */
 void sl_http_dispatch(struct sl_http_request *request);
+void sl_http_dispatch_all(struct sl_list *requests);
+/* An accepted response shows where the object is, or the request that asked for that is over: dispatches those that wait. */
+void sl_http_located(struct sl_http_request *request);
+void sl_http_location_over(struct sl_http_request *request);
 /* Counts bytes of a body for the limit of the request's origin, which may let further requests begin. */
 void sl_http_arrived(struct sl_http_request *request, size_t bytes);
 /* Gives the permit of a request back, and dispatches the requests that have one now. */
 void sl_http_permit_give(struct sl_http_request *request);
-/* Ends the piece of a request that is over and has no permit. */
-void sl_http_request_end(struct sl_http_request *request);
 /* Dispatches the cancelled requests that wait for a permit, so that the reactors end them. */
 void sl_http_end_cancelled(struct sl_http_engine *engine);
 
@@ -63,5 +61,70 @@ struct sl_http_reactor *sl_http_multi_submit(struct sl_http_multi *multi,
                                              struct sl_http_request *request);
 /* Makes the reactors look for cancelled requests, and for uploads that have more to send. */
 void sl_http_multi_wake(struct sl_http_multi *multi);
+
+/* A thread that moves requests with a multi handle of libcurl and epoll. */
+struct sl_http_reactor {
+	struct sl_sleeper sleeper;
+	struct sl_http_engine *engine;
+	struct sl_queue inbox; /* requests that it shall move at once */
+	_Atomic int load;      /* of the inbox, of moving and of streams, */
+	_Atomic uint64_t work; /* and their bytes */
+	_Atomic unsigned busy; /* rounds since it last slept; 0: it sleeps */
+	_Atomic bool looks;    /* it shall look at all requests */
+	int share; /* connections that are kept, and requests that it has before the next reactor */
+	pthread_t thread;
+	int wake;  /* eventfd that ends the reactor's sleep */
+	int epoll; /* -1: it could not be made */
+	CURLM *multi;
+	long connections;     /* CURLMOPT_MAX_TOTAL_CONNECTIONS */
+	unsigned char *watch; /* by socket */
+	int watch_count;
+	int64_t timer;          /* when libcurl wants to be called; SL_FOREVER */
+	int64_t look;           /* when it has to look at all requests; SL_FOREVER, 0: at once */
+	int64_t calm;           /* when it last owed no signals */
+	struct sl_list moving;  /* requests with a transfer in multi, and a permit, */
+	struct sl_list streams; /* and without: looked at whenever the reactor wakes */
+	struct sl_list resting; /* requests that are due later, without a turn */
+	struct sl_list unused;  /* handles of libcurl */
+};
+
+/* Counts a request in or out. */
+void sl_http_reactor_count(struct sl_http_reactor *reactor, const struct sl_http_request *request,
+                           int sign);
+/* Makes it look for cancelled requests, and for uploads that have more to send. Any thread. */
+void sl_http_reactor_wake(struct sl_http_reactor *reactor);
+/* The thread of a reactor. */
+void *sl_http_reactor_run(void *reactor);
+
+/* -------------------------------------------------------------------------------- transfer.c */
+
+/* Makes and frees epoll and the multi handle. */
+bool sl_http_reactor_open(struct sl_http_reactor *reactor);
+void sl_http_reactor_close(struct sl_http_reactor *reactor);
+/* Tell libcurl of an event of epoll, and of the time. Return 0, or the error of libcurl. */
+CURLMcode sl_http_reactor_handle(struct sl_http_reactor *reactor, const struct epoll_event *event);
+CURLMcode sl_http_reactor_run_timer(struct sl_http_reactor *reactor);
+
+/* A handle of libcurl. It stays with its reactor. */
+struct sl_http_transfer {
+	struct sl_list link; /* in unused */
+	struct sl_http_reactor *reactor;
+	CURL *easy;
+	uint64_t file; /* the number of the file of its options; 0: none */
+	bool home;     /* they are for the file's origin */
+	char *url;     /* that is parsed; NULL: none */
+	CURLU *parsed;
+	char line[64];           /* of the header of this attempt; "": none, */
+	struct curl_slist lines; /* and with those of the file behind it */
+	char reason[CURL_ERROR_SIZE];
+};
+/* Returns NULL if there is no memory. */
+struct sl_http_transfer *sl_http_transfer_new(struct sl_http_reactor *reactor);
+void sl_http_transfer_free(struct sl_http_transfer *transfer);
+/*
+ * Forgets all options of the request's handle, unless its last request was a GET for the same file at the same place
+ * that succeeded: nothing of one file, least of all its password, goes to another server.
+ */
+void sl_http_transfer_renew(struct sl_http_request *request, bool home);
 
 #endif

@@ -12,10 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/body.h"
-#include "http/http_internal.h"
 #include "http/multipart.h"
-#include "http/upload.h"
 
 #define LEAST_SLOT ((size_t)1 << 20)
 #define CHECKSUM   8 /* characters of a CRC-32C in base64 */
@@ -124,19 +121,6 @@ static int http_parse_url(struct sl_http *http, const char *text)
 	return rc ? sl_fail(rc, "no memory") : 0;
 }
 
-int sl_http_ask(struct sl_http *http, enum sl_http_method what, struct sl_http_request **out)
-{
-	struct sl_http_request *request = sl_http_request_new(http, what, NULL);
-
-	*out = request;
-	if (!request)
-		return sl_fail(-ENOMEM, "no memory");
-	sl_http_dispatch(request);
-	/* Ended by sl_http_request_end(). */
-	sl_flag_await(&request->over);
-	return sl_fail_with(request->error, request->sentence);
-}
-
 /*
  * Asks for the object that is to be written. A server that refuses to answer this may still accept the object; a server
  * that cannot be reached will not.
@@ -144,12 +128,12 @@ int sl_http_ask(struct sl_http *http, enum sl_http_method what, struct sl_http_r
 static int http_look(struct sl_http *http, bool *exists)
 {
 	struct sl_http_request *request;
-	int rc = sl_http_ask(http, SL_HTTP_HEAD, &request);
+	int rc = sl_http_ask(http, &sl_http_kind_head, &request);
 
 	/* An answer to HEAD has no body, in which S3 names the region of a bucket. */
 	if (http->s3 && request && request->response.status == 400) {
 		sl_http_request_free(request);
-		rc = sl_http_ask(http, SL_HTTP_PROBE, &request);
+		rc = sl_http_ask(http, &sl_http_kind_probe, &request);
 	}
 	bool answered = request && request->response.status;
 
@@ -179,7 +163,7 @@ static bool http_has_to_look(const struct sl_http *http, const struct sluice_ope
 	                      atomic_load(&habits->excludes) == SL_S3_EXCLUDES);
 }
 
-void sl_http_close(struct sl_backend *backend)
+static void http_close(struct sl_backend *backend)
 {
 	struct sl_http *http = sl_http_of(backend);
 
@@ -304,7 +288,7 @@ static int http_new(struct sl_core *core, const struct sl_uri *uri,
 	if (!rc)
 		rc = http_prepare(http, options);
 	if (rc)
-		sl_http_close(&http->base);
+		sl_http_ops.close(&http->base);
 	else
 		*out = http;
 	return rc;
@@ -324,7 +308,7 @@ static int http_open(struct sl_core *core, const struct sl_uri *uri,
 		rc = http->flags & SLUICE_OPEN_WRITE ? http_start_upload(http, options)
 		                                     : sl_http_inspect(http);
 		if (rc)
-			sl_http_close(&http->base);
+			sl_http_ops.close(&http->base);
 		else
 			*out = &http->base;
 	}
@@ -340,6 +324,21 @@ static int http_open_start(struct sl_core *core, const struct sl_uri *uri,
 	                 : http_new(core, uri, options, NULL, NULL, &http);
 
 	return rc ? rc : sl_http_inspect_start(http, opening);
+}
+
+/* Several cancels in a row are handled together. */
+static void http_cancel(struct sl_backend *backend)
+{
+	struct sl_http *http = sl_http_of(backend);
+	struct sl_list ready;
+
+	if (http->multipart)
+		sl_http_multipart_cancel(http->multipart);
+	sl_list_init(&ready);
+	sl_http_location_cancel(http, &ready);
+	sl_http_dispatch_all(&ready);
+	atomic_store(&http->engine->cancelling, true);
+	sl_http_multi_wake(http->multi);
 }
 
 static void http_cancel_open(struct sl_core *core)
@@ -365,7 +364,7 @@ int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
 		return rc;
 	rc = sl_http_body_make(http);
 	if (rc)
-		sl_http_close(&http->base);
+		sl_http_ops.close(&http->base);
 	else
 		*out = &http->base;
 	return rc;
@@ -479,9 +478,9 @@ const struct sl_backend_ops sl_http_ops = {
 	.announce = sl_http_announce,
 	.settle = sl_http_settle,
 	.submit = sl_http_submit,
-	.cancel = sl_http_cancel,
+	.cancel = http_cancel,
 	.sync = http_sync,
 	.truncate = http_truncate,
 	.commit = http_commit,
-	.close = sl_http_close,
+	.close = http_close,
 };

@@ -8,10 +8,8 @@
 #define SL_HTTP_INTERNAL_H
 
 #include "http/engine.h"
-#include "http/hedge.h"
 #include "http/identity.h"
 #include "http/location.h"
-#include "http/reactor.h"
 #include "http/response.h"
 #include "s3/s3.h"
 
@@ -63,7 +61,8 @@ struct sl_http {
 	/* Until then no request begins: the server limits them. Of other servers, and of the origin; set by the reactors. */
 	_Atomic int64_t quiet[2];
 	struct sl_http_location location;
-	bool keeps_metadata; /* of a HEAD: lines of it that are metadata of the object */
+	/* Takes a line of the header of an answer, for its metadata; NULL: none is wanted. */
+	void (*keep_metadata)(struct sl_http_request *request, const char *data, size_t bytes);
 	char *found; /* the name of the URL at which open found the object, if another than its own; NULL */
 };
 
@@ -72,10 +71,46 @@ static inline struct sl_http *sl_http_of(struct sl_backend *backend)
 	return SL_CONTAINER(backend, struct sl_http, base);
 }
 
-/* PROBE is a GET of a single byte, or of an object that seems to be empty. CALL has a verb of its own. */
-enum sl_http_method { SL_HTTP_HEAD, SL_HTTP_PROBE, SL_HTTP_GET, SL_HTTP_PUT, SL_HTTP_CALL };
 /* AGAIN: at request->due, with the permit if that is now. ANEW: as a new request, since the target is unknown. */
 enum sl_http_verdict { SL_HTTP_DONE, SL_HTTP_AGAIN, SL_HTTP_ANEW, SL_HTTP_FAILED };
+
+/* A kind of requests: the points at which their attempts differ, in the order of an attempt. */
+struct sl_http_kind {
+	const char *verb; /* NULL: a call has its own */
+	size_t bytes;     /* of its struct, which begins with the request */
+	/* Set of GETs of pieces, which are many: they go where the object was found, and the handle keeps their options. */
+	bool part;
+	bool opens; /* the answer tells the version of the object; other answers have to agree with it */
+	bool bare;  /* an answer has no body */
+	bool sends; /* the request has a body */
+	/* It may wait for its caller: it has no permit, and is looked at whenever its reactor wakes. */
+	bool stream;
+	bool urgent; /* it goes before others without a permit: a thread waits for it, or it is late already */
+	const struct sl_http_kind *next; /* of the next attempt, after a failure; NULL: the same */
+
+	/* Returns whether its caller has cancelled or dropped it. */
+	bool (*unwanted)(const struct sl_http_request *request);
+	/* Sets the transfer up for an attempt, which is set up as a GET of the whole object. */
+	void (*prepare)(struct sl_http_request *request);
+	/* Takes bytes of a body. Returns the result of libcurl's write callback. NULL: of an error the text is kept. */
+	size_t (*take)(struct sl_http_request *request, const char *data, size_t bytes);
+	/* Resumes a transfer that has paused, if it may go on; easy is NULL between attempts. Returns whether silence has a
+	 * reason. NULL: it has none. */
+	bool (*look)(struct sl_http_request *request, CURL *easy);
+	/* The time request->slow has come: sets the next. Returns whether the attempt ends, and begins anew. */
+	bool (*late)(struct sl_http_request *request, int64_t now);
+	/* The transfer is over. Returns whether nothing that came is wanted. NULL: it is. */
+	bool (*ended)(struct sl_http_request *request);
+	/* Judges an answer with a status of success. NULL: that is enough. */
+	enum sl_http_verdict (*judge)(struct sl_http_request *request);
+	/* Returns why no other attempt can follow, as the end of a sentence, or NULL. NULL: any number can. */
+	const char *(*stuck)(const struct sl_http_request *request);
+	/* The request is over, and has no permit: tells its caller, and frees it. */
+	void (*end)(struct sl_http_request *request);
+};
+extern const struct sl_http_kind sl_http_kind_head, sl_http_kind_probe;   /* probe.c */
+extern const struct sl_http_kind sl_http_kind_range, sl_http_kind_second; /* range.c */
+extern const struct sl_http_kind sl_http_kind_body, sl_http_kind_call, sl_http_kind_put;
 
 /*
  * A request. A single thread has it at any time: the thread that made it, the reactor that moves it, or, under the mutex of
@@ -84,13 +119,15 @@ enum sl_http_verdict { SL_HTTP_DONE, SL_HTTP_AGAIN, SL_HTTP_ANEW, SL_HTTP_FAILED
 struct sl_http_request {
 	struct sl_list link;
 	struct sl_http *http;
-	struct sl_piece
-		*piece; /* of a GET of a range; a GET without a piece is that of http->body */
-	struct sl_piece *instead;    /* of a hedge: the piece of the first request; else NULL */
-	struct sl_http_hedge *hedge; /* of a first request that has a second */
-	struct sl_http_transfer *transfer; /* lent by the reactor, or NULL */
-	enum sl_http_method method;
-	struct sl_http_call *call; /* of CALL */
+	const struct sl_http_kind *kind;
+	const char *verb;
+	const char *origin_url;              /* with the query of a call */
+	struct sl_http_transfer *transfer;   /* lent by the reactor, or NULL */
+	struct sl_http_call *call;           /* of the kind call, else NULL */
+	const struct sl_http_fields *fields; /* of its header */
+	uint64_t work;                       /* bytes that it is to move; 0: few */
+	int64_t patience;                    /* ns in which no byte may come */
+	bool brief; /* SLUICE_HTTP_ATTEMPTS holds for it even if data of the file has moved */
 
 	char *url; /* the target of a redirect, or NULL: http->url */
 	unsigned hops;
@@ -103,23 +140,21 @@ struct sl_http_request {
 	int64_t limited; /* milliseconds that a limit of the server made it pause, since the piece grew */
 	unsigned attempts;
 	unsigned backoffs; /* since the piece grew */
-	uint64_t
-		reached; /* the most bytes of the piece, or of a call's body, that an attempt has moved */
-	int64_t since;         /* when the last of them came; before that, the first attempt */
-	int64_t due;           /* of the next attempt; 0: at once */
-	_Atomic uint32_t over; /* of HEAD and PROBE: 1 ends the wait of http_ask() */
-	uint64_t random;
+	uint64_t moved;    /* bytes of the piece, or of another body, so far, */
+	uint64_t reached;  /* and at the most after an attempt */
+	int64_t since;     /* when the last of them came; before that, the first attempt */
+	int64_t due;       /* of the next attempt; 0: at once */
 
 	/* Of the attempt that runs. */
 	uint64_t from, length; /* the range that it requests; length 0: to the end */
 	bool ranged;
 	bool connected;
-	bool keeps;               /* of PROBE: the body that has begun is that of http->body */
+	bool keeps;               /* the body that has begun is that of http->body */
 	bool unexpected;          /* of all attempts: the server refused "Expect" */
 	int64_t sent;             /* bytes of an upload that the server's kernel has */
 	int64_t asked;            /* when it began */
 	int64_t first;            /* ns until the first line of the answer */
-	int64_t slow;             /* when it is time for a hedge; SL_FOREVER: never */
+	int64_t slow;             /* when kind->late() is called; SL_FOREVER: never */
 	int64_t alive;            /* when the last byte came or went, or a silence had a reason */
 	struct curl_slist *lines; /* of its header, if it is signed; else NULL */
 	unsigned keys;            /* the version of those that signed it */
@@ -130,50 +165,41 @@ struct sl_http_request {
 	char *sentence; /* or NULL */
 };
 
-/* Sends a request without a piece, and waits. The request, which the caller frees, keeps the fields of the response; NULL: no
- * memory. Returns 0, or -errno with a sentence. */
-int sl_http_ask(struct sl_http *http, enum sl_http_method what, struct sl_http_request **out);
-/* The fields of the response are those of the opening. */
-void sl_http_take_texts(struct sl_http *http, struct sl_http_request *request);
-/* Asks for the object that is to be read, and waits. Returns 0, or -errno with a sentence. */
-int sl_http_inspect(struct sl_http *http);
-/* The same without waiting: 0, and opening->done() comes; or -errno with a sentence. It closes the file on failure. */
-int sl_http_inspect_start(struct sl_http *http, struct sl_opening *opening);
-/* Goes on with an answer, which it frees. */
-void sl_http_inspect_go_on(struct sl_http_request *request);
-void sl_http_close(struct sl_backend *backend);
+#define SL_HTTP_BUFFER (256L << 10) /* of a transfer; more does not stay in the cache */
+#define SL_HTTP_SHORT  "the body is shorter than it should be"
 
-struct sl_http_request *sl_http_request_new(struct sl_http *http, enum sl_http_method method,
-                                            struct sl_piece *piece);
+/* Returns why no other attempt can follow, or NULL. */
+static inline const char *sl_http_request_stuck(const struct sl_http_request *request)
+{
+	return request->kind->stuck ? request->kind->stuck(request) : NULL;
+}
+
+static inline bool sl_http_request_is_unwanted(const struct sl_http_request *request)
+{
+	return request->kind->unwanted(request);
+}
+
+/* ----------------------------------------------------------------------------- request_base.c */
+
+/* Makes a request, in memory for the struct of its kind. NULL: no memory. */
+struct sl_http_request *sl_http_request_new(struct sl_http *http, const struct sl_http_kind *kind);
 void sl_http_request_free(struct sl_http_request *request);
-/* Returns whether the piece is cancelled, the call stopped, or the upload or body dropped. */
-bool sl_http_request_is_unwanted(const struct sl_http_request *request);
-/* Returns whether the request brings the first bytes of the object. After a failure a byte is asked for. */
-static inline bool sl_http_request_has_head(const struct sl_http_request *request)
-{
-	return request->method == SL_HTTP_PROBE && request->http->head_most &&
-	       !request->http->confirm_empty && !request->backoffs;
-}
-/* Returns whether it asks for the object, which should have no more bytes than those. */
-static inline bool sl_http_request_asks_all(const struct sl_http_request *request)
-{
-	return sl_http_request_has_head(request) && request->http->head_all;
-}
-static inline bool sl_http_request_has_body(const struct sl_http_request *request)
-{
-	return request->method == SL_HTTP_GET && !request->piece;
-}
-/* Returns whether the request needs a permit. An upload and a body need none: they may wait for their caller. */
-static inline bool sl_http_request_has_permit(const struct sl_http_request *request)
-{
-	return request->method != SL_HTTP_PUT && !sl_http_request_has_body(request);
-}
 /* Returns whether the next attempt goes to the origin of the file's URI. */
 bool sl_http_request_is_home(const struct sl_http_request *request);
+/* The next attempt asks the origin. */
+void sl_http_request_go_home(struct sl_http_request *request);
+/* Keeps the first error. */
+__attribute__((format(printf, 3, 4))) void sl_http_request_fail(struct sl_http_request *request,
+                                                                int error, const char *format, ...);
+#define request_failed(request, ...) (sl_http_request_fail(request, __VA_ARGS__), SL_HTTP_FAILED)
+/* Ends a piece with a sentence, which it takes; or all pieces of a list, for each of which it is copied. */
+void sl_http_end_piece(struct sl_piece *piece, int error, char *sentence);
+void sl_http_end_pieces(struct sl_list *pieces, int error, const char *sentence);
+
+/* --------------------------------------------------------------------------------- request.c */
+
 /* Sets the transfer up for the next attempt. Returns 0, or -errno with the sentence kept. */
 int sl_http_request_prepare(struct sl_http_request *request);
-/* Returns whether the request has to pause first, until request->due, because the server limits requests. */
-bool sl_http_request_must_rest(struct sl_http_request *request);
 /* Decides after an attempt. */
 enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURLcode code);
 /* Updates `alive` for progress that no byte of a response shows. */
@@ -181,16 +207,57 @@ void sl_http_request_refresh(struct sl_http_request *request, int64_t now);
 /* Returns whether no byte came for too long, or the request is unwanted: the caller ends the transfer then, and judges
  * it with CURLE_ABORTED_BY_CALLBACK. */
 bool sl_http_request_must_end(const struct sl_http_request *request, int64_t now);
-/* Keeps the first error. */
-__attribute__((format(printf, 3, 4))) void sl_http_request_fail(struct sl_http_request *request,
-                                                                int error, const char *format, ...);
-#define request_failed(request, ...) (sl_http_request_fail(request, __VA_ARGS__), SL_HTTP_FAILED)
+
+/* ----------------------------------------------------------------------------------- retry.c */
+
 /* Decides about another attempt after an error that may pass. */
 enum sl_http_verdict sl_http_request_retry(struct sl_http_request *request, int error,
                                            const char *why);
-/* Judges a redirect, which is followed at once. */
-enum sl_http_verdict sl_http_request_follow(struct sl_http_request *request);
-/* The next attempt asks the origin. */
-void sl_http_request_go_home(struct sl_http_request *request);
+/* Returns whether the request has to pause first, until request->due, because the server limits requests. */
+bool sl_http_request_must_rest(struct sl_http_request *request);
+
+/* ----------------------------------------------------------------------------------- probe.c */
+
+/* Asks for the object by a request of that kind: over() is called at its end, with the request, which it frees. Returns
+ * 0, or -ENOMEM with a sentence. */
+int sl_http_probe_start(struct sl_http *http, const struct sl_http_kind *kind,
+                        void (*over)(struct sl_http_request *request));
+/* The same, and waits. The request, which the caller frees, keeps the fields of the response; NULL: no memory. Returns 0, or
+ * -errno with a sentence. */
+int sl_http_ask(struct sl_http *http, const struct sl_http_kind *kind,
+                struct sl_http_request **out);
+/* Returns whether the request asks for the whole object, which should have no more than the first bytes that are wanted. */
+bool sl_http_probe_asks_all(const struct sl_http_request *request);
+
+/* --------------------------------------------------------------------------------- opening.c */
+
+/* The fields of the response are those of the opening. */
+void sl_http_take_texts(struct sl_http *http, struct sl_http_request *request);
+/* Asks for the object that is to be read, and waits. Returns 0, or -errno with a sentence. */
+int sl_http_inspect(struct sl_http *http);
+/* The same without waiting: 0, and opening->done() comes; or -errno with a sentence. It closes the file on failure. */
+int sl_http_inspect_start(struct sl_http *http, struct sl_opening *opening);
+
+/* ------------------------------------------------------------------------------------ body.c */
+
+/* Makes http->body, unless the opening has kept it. */
+int sl_http_body_make(struct sl_http *http);
+void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece);
+/* Ends the request first, and waits for that. NULL is allowed. */
+void sl_http_body_free(struct sl_http_body *body);
+
+/* Makes a request of the transfer of a PROBE, which has answered with the whole object, and waits for the first read of its
+ * body, on the reactor that moves it. Returns NULL: no memory, or too many files wait for that. */
+struct sl_http_request *sl_http_body_keep(struct sl_http_request *probe);
+
+/* ---------------------------------------------------------------------------------- upload.c */
+
+/* length: of the object; 0: only an empty object can be written. */
+int sl_http_upload_new(struct sl_http *http, uint64_t length);
+void sl_http_upload_submit(struct sl_http_upload *upload, struct sl_piece *piece);
+/* Sends the rest and waits for the response. Returns 0, or -errno with a sentence. */
+int sl_http_upload_commit(struct sl_http_upload *upload);
+/* Without a commit before, the server keeps nothing. NULL is allowed. */
+void sl_http_upload_free(struct sl_http_upload *upload);
 
 #endif

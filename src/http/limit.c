@@ -30,6 +30,107 @@
 #define PART_UNIT     ((size_t)64 << 10)
 #define MOST_UNUSED   16
 
+/* ------------------------------------------------------------------------------------- pace */
+
+#define LEAST_PARTS 30   /* before which it is not known when a part is slow */
+#define MOST_PARTS  1000 /* after which older parts count half */
+#define STEP        1.25
+#define USUAL       0.95     /* of the parts are not slow */
+#define MARGIN      2        /* times the slowest of those */
+#define LEAST_SLOW  30000000 /* ns more than expected */
+#define SHARE       0.05     /* hedges to requests */
+#define MOST_CREDIT 16
+#define AVERAGE     16 /* parts of a moving average */
+
+/* No other thread has it yet. */
+void sl_http_pace_init(struct sl_http_pace *pace) SL_UNCHECKED
+{
+	memset(pace, 0, sizeof(*pace));
+	pace->credit = 1; /* the first request of all may stand still */
+	sl_mutex_init(&pace->mutex);
+}
+
+void sl_http_pace_destroy(struct sl_http_pace *pace)
+{
+	sl_mutex_destroy(&pace->mutex);
+}
+
+static double pace_expected(const struct sl_http_pace *pace, uint64_t bytes)
+{
+	return pace->first + pace->each * (double)bytes;
+}
+
+static void pace_average(double *average, double value, unsigned count)
+{
+	*average += (value - *average) / SL_MIN(count + 1, AVERAGE);
+}
+
+void sl_http_pace_add(struct sl_http_pace *pace, uint64_t bytes, int64_t first, int64_t all)
+{
+	double limit = 1, each = bytes ? (double)(all - first) / (double)bytes : 0;
+	unsigned bucket = 0;
+
+	sl_mutex_lock(&pace->mutex);
+	if (pace->count)
+		for (limit *= pace_expected(pace, bytes);
+		     bucket < SL_PACE_BUCKETS - 1 && (double)all > limit; bucket++)
+			limit *= STEP;
+	/* A part that is slow itself would make the next seem usual. */
+	if (bucket < SL_PACE_BUCKETS / 2) {
+		pace_average(&pace->first, (double)first, pace->count);
+		pace_average(&pace->each, each, pace->count);
+	}
+	pace->parts[bucket]++;
+	pace->count++;
+	if (pace->count > MOST_PARTS) {
+		pace->count = 0;
+		for (unsigned i = 0; i < SL_PACE_BUCKETS; i++)
+			pace->count += pace->parts[i] /= 2;
+	}
+	pace->credit = SL_MIN(pace->credit + SHARE, MOST_CREDIT);
+	sl_mutex_unlock(&pace->mutex);
+}
+
+int64_t sl_http_pace_slow(struct sl_http_pace *pace, uint64_t bytes)
+{
+	double expected, limit = 1;
+	int64_t slow = SL_FOREVER;
+	unsigned usual;
+
+	sl_mutex_lock(&pace->mutex);
+	if (pace->count >= LEAST_PARTS) {
+		usual = pace->parts[0];
+		for (unsigned i = 1; i < SL_PACE_BUCKETS && usual < USUAL * pace->count; i++) {
+			usual += pace->parts[i];
+			limit *= STEP;
+		}
+		expected = pace_expected(pace, bytes);
+		slow = (int64_t)SL_MAX(MARGIN * limit * expected, expected + LEAST_SLOW);
+	}
+	sl_mutex_unlock(&pace->mutex);
+	return slow;
+}
+
+int64_t sl_http_pace_due(struct sl_http_pace *pace, uint64_t bytes)
+{
+	int64_t slow = sl_http_pace_slow(pace, bytes);
+
+	return slow == SL_FOREVER ? SL_PACE_LOOK_NS : slow;
+}
+
+bool sl_http_pace_take_credit(struct sl_http_pace *pace)
+{
+	bool may;
+
+	sl_mutex_lock(&pace->mutex);
+	may = pace->credit >= 1;
+	pace->credit -= may;
+	sl_mutex_unlock(&pace->mutex);
+	return may;
+}
+
+/* ------------------------------------------------------------------------------------- limit */
+
 /* No other thread has the limits yet. */
 void sl_http_limits_init(struct sl_http_limits *limits, unsigned most) SL_UNCHECKED
 {
@@ -134,10 +235,10 @@ bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *re
 	enters = limit_has_room_locked(limits, limit) || sl_http_request_is_unwanted(request);
 	if (enters)
 		limit_begin_locked(limits, limit);
-	else if (request->piece && !request->instead)
-		sl_list_append(&limit->locked.waiting, &request->link);
-	else /* A request of open is short, and a thread waits for it; a hedge is late already. */
-		sl_list_append(limit->locked.waiting.next, &request->link);
+	else
+		sl_list_append(request->kind->urgent ? limit->locked.waiting.next
+		                                     : &limit->locked.waiting,
+		               &request->link);
 	sl_mutex_unlock(&limits->mutex);
 	return enters;
 }

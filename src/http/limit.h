@@ -1,12 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many transfers an origin has at a time, and how many bytes each of them asks for. */
+/* How many transfers an origin has at a time, how many bytes each asks for, and how long they take. */
 #ifndef SL_HTTP_LIMIT_H
 #define SL_HTTP_LIMIT_H
 
 #include "backend/backend.h"
-#include "http/hedge.h"
 
 struct sl_http_request;
+
+/* ------------------------------------------------------------------------------------- pace */
+
+#define SL_PACE_BUCKETS 24
+#define SL_PACE_LOOK_NS 50000000 /* until a part is looked at again */
+
+/* How long the parts of an origin take. All fields are guarded by the mutex. */
+struct sl_http_pace {
+	struct sl_mutex mutex;
+	double first, each; /* moving averages: ns until the first byte, and for each behind it */
+	/* Parts by their time as a multiple of the expected time: bucket i is for at most 1.25^i. */
+	unsigned parts[SL_PACE_BUCKETS], count;
+	double credit; /* hedges that may begin */
+};
+void sl_http_pace_init(struct sl_http_pace *pace);
+void sl_http_pace_destroy(struct sl_http_pace *pace);
+/* A part of that many bytes is over, without a retry; its first byte came after `first` ns, its last after `all`. */
+void sl_http_pace_add(struct sl_http_pace *pace, uint64_t bytes, int64_t first, int64_t all);
+/* Returns the ns after which a part of that many bytes is slow; SL_FOREVER while too few parts are over. */
+int64_t sl_http_pace_slow(struct sl_http_pace *pace, uint64_t bytes);
+/* Returns the ns after which it has to be looked at: the same, or SL_PACE_LOOK_NS. */
+int64_t sl_http_pace_due(struct sl_http_pace *pace, uint64_t bytes);
+/* Returns whether there may be another hedge, and counts it. */
+bool sl_http_pace_take_credit(struct sl_http_pace *pace);
+
+/* ------------------------------------------------------------------------------------- limit */
 
 /*
  * The limit of an origin (scheme://host:port): how many transfers it has at a time. A look compares the goodput of two

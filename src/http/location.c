@@ -13,7 +13,6 @@
 #include <strings.h>
 
 #include "http/http_internal.h"
-#include "http/upload.h"
 
 #define MOST_HOPS 10
 #define MOST_MISLED \
@@ -42,18 +41,13 @@ static char *url_without_user(const char *text)
 	return copy;
 }
 
-/* Only a GET of a range: HEAD may be redirected elsewhere, and other requests are alone. */
-static bool request_has_location(const struct sl_http_request *request)
-{
-	return request->method == SL_HTTP_GET && request->piece;
-}
-
 static void location_note_redirect(struct sl_http_request *request)
 {
 	struct sl_http_location *location = &request->http->location;
 
 	atomic_store_explicit(&location->redirects, true, memory_order_relaxed);
-	if (!request_has_location(request) || request->asks)
+	/* HEAD may be redirected elsewhere, and other requests are alone. */
+	if (!request->kind->part || request->asks)
 		return;
 	/* The file's first redirect: requests that come now wait for this answer. */
 	sl_mutex_lock(&location->mutex);
@@ -72,7 +66,7 @@ enum sl_http_verdict sl_http_request_follow(struct sl_http_request *request)
 	if (!to)
 		return request_failed(request, -EPROTO, "'%s': HTTP %ld without a Location", name,
 		                      request->response.status);
-	if (sl_http_upload_state(request) & SL_HTTP_UPLOAD_BEGUN)
+	if (sl_http_request_stuck(request))
 		return request_failed(request, -EPROTO,
 		                      "'%s': redirected after the upload had begun", name);
 	if (++request->hops > MOST_HOPS)
@@ -96,14 +90,6 @@ enum sl_http_verdict sl_http_request_follow(struct sl_http_request *request)
 	return SL_HTTP_AGAIN;
 }
 
-void sl_http_request_go_home(struct sl_http_request *request)
-{
-	free(request->url);
-	request->url = NULL;
-	request->hops = 0;
-	request->located = 0;
-}
-
 /* ----------------------------------------------------------------------------------- location */
 
 /* No other thread has the location yet. */
@@ -125,7 +111,7 @@ bool sl_http_location_enter(struct sl_http_request *request)
 	struct sl_http_location *location = &request->http->location;
 	bool enters = true;
 
-	if (!request_has_location(request) || request->asks || request->misled >= MOST_MISLED)
+	if (!request->kind->part || request->asks || request->misled >= MOST_MISLED)
 		return true;
 	sl_mutex_lock(&location->mutex);
 	if (location->locked.url) {
@@ -134,8 +120,8 @@ bool sl_http_location_enter(struct sl_http_request *request)
 		request->located = request->url ? location->locked.version : 0;
 	} else if (!location->locked.asked) {
 		location->locked.asked = request->asks = true;
-	} else if (request->instead) {
-		/* A hedge does not wait: its first request may be asking. */
+	} else if (request->kind->urgent) {
+		/* The second GET of a part does not wait: the first may be asking. */
 		sl_http_request_fail(request, -EAGAIN, "the target is being asked for");
 	} else if (!sl_http_request_is_unwanted(request)) {
 		/* sl_http_location_cancel() finds a request that is cancelled from now on. */
@@ -160,22 +146,12 @@ static void location_take_waiting_locked(struct sl_http_location *location,
 		sl_list_append(out, link);
 }
 
-static void location_dispatch(struct sl_list *ready)
-{
-	struct sl_list *link;
-
-	while ((link = sl_list_take(ready)))
-		sl_http_dispatch(SL_CONTAINER(link, struct sl_http_request, link));
-}
-
-void sl_http_location_found(struct sl_http_request *request)
+void sl_http_location_found(struct sl_http_request *request, struct sl_list *out)
 {
 	struct sl_http_location *location = &request->http->location;
-	struct sl_list ready;
 
-	if (request->method != SL_HTTP_PROBE && !request_has_location(request))
+	if (!request->kind->opens && !request->kind->part)
 		return;
-	sl_list_init(&ready);
 	sl_mutex_lock(&location->mutex);
 	if (!request->hops) {
 		/* The origin redirects no more. */
@@ -186,9 +162,8 @@ void sl_http_location_found(struct sl_http_request *request)
 		location->locked.url = strdup(request->url);
 		location->locked.version++;
 	}
-	location_take_waiting_locked(location, request, &ready);
+	location_take_waiting_locked(location, request, out);
 	sl_mutex_unlock(&location->mutex);
-	location_dispatch(&ready);
 }
 
 void sl_http_location_forget(struct sl_http_request *request)
@@ -205,40 +180,36 @@ void sl_http_location_forget(struct sl_http_request *request)
 	sl_http_request_go_home(request);
 }
 
-void sl_http_location_leave(struct sl_http_request *request)
+void sl_http_location_leave(struct sl_http_request *request, struct sl_list *out)
 {
 	struct sl_http_location *location = &request->http->location;
-	struct sl_list ready, *link;
+	struct sl_list *link;
 
-	sl_list_init(&ready);
 	sl_mutex_lock(&location->mutex);
-	location_take_waiting_locked(location, request, &ready);
+	location_take_waiting_locked(location, request, out);
 	sl_mutex_unlock(&location->mutex);
-	while (request->error && request->error != -ECANCELED && (link = sl_list_take(&ready))) {
+	while (request->error && request->error != -ECANCELED && (link = sl_list_take(out))) {
 		struct sl_http_request *other = SL_CONTAINER(link, struct sl_http_request, link);
 
 		sl_http_request_fail(other, request->error, "%s",
 		                     request->sentence ? request->sentence
 		                                       : sl_error_text(request->error));
-		sl_http_request_end(other);
+		other->kind->end(other);
 	}
-	location_dispatch(&ready);
 }
 
-void sl_http_location_cancel(struct sl_http *http)
+void sl_http_location_cancel(struct sl_http *http, struct sl_list *out)
 {
 	struct sl_http_location *location = &http->location;
-	struct sl_list ready, *link, *next;
+	struct sl_list *link, *next;
 
-	sl_list_init(&ready);
 	sl_mutex_lock(&location->mutex);
 	for (link = location->locked.waiting.next; link != &location->locked.waiting; link = next) {
 		next = link->next;
 		if (!sl_http_request_is_unwanted(SL_CONTAINER(link, struct sl_http_request, link)))
 			continue;
 		sl_list_remove(link);
-		sl_list_append(&ready, link);
+		sl_list_append(out, link);
 	}
 	sl_mutex_unlock(&location->mutex);
-	location_dispatch(&ready);
 }

@@ -30,14 +30,17 @@ void sl_http_location_destroy(struct sl_http_location *location);
  * it is dispatched after that, or ended with the same error, or ended by a cancel. Before the request takes a permit.
  */
 bool sl_http_location_enter(struct sl_http_request *request);
-/* A response to a request that asked, or was redirected, was accepted: the target is known from now on, and requests that waited go there. */
-void sl_http_location_found(struct sl_http_request *request);
+/* A response to a request that asked, or was redirected, was accepted: the target is known from now on. Appends the requests
+ * that waited for it, which go there; so do the functions below. */
+void sl_http_location_found(struct sl_http_request *request, struct sl_list *out);
 /* Forgets the target that the request had of it, unless there is another by now. */
 void sl_http_location_forget(struct sl_http_request *request);
 /* A request that asked the origin is over: if in vain, the requests that waited for it fail as it did, or go on if it was
  * cancelled. */
-void sl_http_location_leave(struct sl_http_request *request);
-/* Dispatches the requests that wait and are cancelled. Any thread, no lock held. */
-void sl_http_location_cancel(struct sl_http *http);
+void sl_http_location_leave(struct sl_http_request *request, struct sl_list *out);
+/* A piece was cancelled: its request waits no more. Any thread, no lock held. */
+void sl_http_location_cancel(struct sl_http *http, struct sl_list *out);
+/* Judges a redirect, which is followed at once. */
+enum sl_http_verdict sl_http_request_follow(struct sl_http_request *request);
 
 #endif

@@ -19,7 +19,5 @@ void sl_http_multipart_cancel(struct sl_http_multipart *multipart);
 int sl_http_multipart_commit(struct sl_http_multipart *multipart);
 /* Without a commit that succeeded, the server is told to drop what it has, and waited for. NULL is allowed. */
 void sl_http_multipart_free(struct sl_http_multipart *multipart);
-/* Keeps a line of the header of a response, for a copy, if it is metadata of the object. */
-void sl_http_copy_keep(struct sl_http_request *request, const char *data, size_t bytes);
 
 #endif

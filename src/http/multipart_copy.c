@@ -104,7 +104,8 @@ static int copy_make_lines(struct object_copy *copy, const struct sl_uri *from)
 	return rc ? rc : copy_name_source(copy, from, &copy->part);
 }
 
-void sl_http_copy_keep(struct sl_http_request *request, const char *data, size_t bytes)
+/* Keeps a line of the header of a response if it is metadata of the object. */
+static void copy_keep(struct sl_http_request *request, const char *data, size_t bytes)
 {
 	int length = 0;
 
@@ -130,8 +131,8 @@ static int copy_make_whole(struct object_copy *copy, struct sl_http_fields *whol
 			rc = sl_s3_line_add(&whole->home, "%s", l->data);
 	if (rc || copy->replaces)
 		return rc;
-	copy->source->keeps_metadata = true;
-	rc = sl_http_ask(copy->source, SL_HTTP_HEAD, &request);
+	copy->source->keep_metadata = copy_keep;
+	rc = sl_http_ask(copy->source, &sl_http_kind_head, &request);
 	for (struct curl_slist *l = request ? request->response.metadata : NULL; !rc && l;
 	     l = l->next)
 		rc = sl_s3_line_add(&whole->home, "%s", l->data);
@@ -206,7 +207,7 @@ static int copy_check_source(struct object_copy *copy)
 {
 	const char *etag = copy->source->opened.of[SL_HTTP_FIELD_ETAG], *now;
 	struct sl_http_request *request;
-	int rc = sl_http_ask(copy->source, SL_HTTP_HEAD, &request);
+	int rc = sl_http_ask(copy->source, &sl_http_kind_head, &request);
 
 	now = request ? request->response.texts.of[SL_HTTP_FIELD_ETAG] : NULL;
 	if (!rc && (!now || strcmp(now, etag)))
@@ -308,7 +309,7 @@ static int copy_run(struct object_copy *copy, const struct sl_uri *from)
 		rc = -ENOTSUP;
 	/* A server refuses by the same status (412) where the source is another, and where the target exists. */
 	if (rc == -EEXIST) {
-		rc = sl_http_ask(target, SL_HTTP_HEAD, &request) ? -ESTALE : -EEXIST;
+		rc = sl_http_ask(target, &sl_http_kind_head, &request) ? -ESTALE : -EEXIST;
 		sl_http_request_free(request);
 	}
 	if (rc == -ESTALE)

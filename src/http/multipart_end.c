@@ -133,8 +133,8 @@ static bool multipart_is_there(struct sl_http_multipart *multipart, struct sl_ht
 		return false;
 	if (!call->completes)
 		sl_s3_etag(call->body, call->length, call->etag);
-	if (!sl_http_ask(multipart->http, SL_HTTP_HEAD, &request) && request->response.has_length &&
-	    request->response.length == length) {
+	if (!sl_http_ask(multipart->http, &sl_http_kind_head, &request) &&
+	    request->response.has_length && request->response.length == length) {
 		etag = request->response.texts.of[SL_HTTP_FIELD_ETAG];
 		modified = request->response.texts.of[SL_HTTP_FIELD_MODIFIED];
 		there = call->etag[0]

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/body.h"
 #include "http/http_internal.h"
 
 #define MOST_MATCH 1024 /* bytes of an ETag that is sent: servers bound what they take */
@@ -44,9 +43,9 @@ static void opening_take_response(struct sl_http *http, struct sl_http_request *
 		http->size = request->response.range.total;
 		return;
 	}
-	http->ranges = request->method == SL_HTTP_HEAD
+	http->ranges = request->kind->bare
 	                       ? request->response.ranges
-	                       : sl_http_request_asks_all(request) &&
+	                       : sl_http_probe_asks_all(request) &&
 	                                 (request->response.ranges || request->response.got);
 	if (request->response.has_length)
 		http->size = (int64_t)request->response.length;
@@ -82,7 +81,7 @@ static bool opening_take_head(struct sl_http *http, struct sl_http_request *requ
 static bool opening_take(struct sl_http *http, struct sl_http_request *request, int *rc)
 {
 	*rc = request->error;
-	if (request->method == SL_HTTP_HEAD)
+	if (request->kind->bare)
 		return opening_take_head(http, request);
 	if (!*rc)
 		opening_take_response(http, request);
@@ -164,66 +163,63 @@ static int opening_settle(struct sl_http *http)
 	return rc;
 }
 
-static enum sl_http_method opening_method(const struct sl_http *http)
+/* The kind of the first request. */
+static const struct sl_http_kind *opening_kind(const struct sl_http *http)
 {
-	return http->head_most ? SL_HTTP_PROBE : SL_HTTP_HEAD;
+	return http->head_most ? &sl_http_kind_probe : &sl_http_kind_head;
 }
 
 int sl_http_inspect(struct sl_http *http)
 {
-	enum sl_http_method method = opening_method(http);
+	const struct sl_http_kind *kind = opening_kind(http);
 	struct sl_http_request *request;
 	bool again = true;
 	int rc = 0;
 
-	for (; again; method = SL_HTTP_PROBE) {
-		rc = sl_http_ask(http, method, &request);
+	for (; again; kind = &sl_http_kind_probe) {
+		rc = sl_http_ask(http, kind, &request);
 		again = request && opening_take(http, request, &rc);
 		sl_http_request_free(request);
 	}
 	return rc ? rc : opening_settle(http);
 }
 
-int sl_http_inspect_start(struct sl_http *http, struct sl_opening *opening)
-{
-	struct sl_http_request *request = sl_http_request_new(http, opening_method(http), NULL);
-
-	if (!request) {
-		sl_http_close(&http->base);
-		return sl_fail(-ENOMEM, "no memory");
-	}
-	http->opening = opening;
-	sl_http_dispatch(request);
-	return 0;
-}
-
-void sl_http_inspect_go_on(struct sl_http_request *request)
+/* Goes on with an answer. */
+static void opening_go_on(struct sl_http_request *request)
 {
 	struct sl_http *http = request->http;
 	struct sl_opening *opening = http->opening;
-	struct sl_http_request *next = NULL;
 	bool again = opening_take(http, request, &opening->error);
 
-	if (again && (next = sl_http_request_new(http, SL_HTTP_PROBE, NULL)))
+	if (again) {
 		opening->error = 0;
-	else if (again)
-		opening->error = -ENOMEM;
-	else if (opening->error)
+	} else if (opening->error) {
 		opening->message = request->sentence;
-	if (opening->message)
 		request->sentence = NULL;
-	sl_http_request_free(request);
-	if (next) {
-		sl_http_dispatch(next);
-		return;
 	}
+	sl_http_request_free(request);
+	if (again && !sl_http_probe_start(http, &sl_http_kind_probe, opening_go_on))
+		return;
 	http->opening = NULL;
-	if (!opening->error && (opening->error = opening_settle(http)))
+	if (again)
+		opening->error = -ENOMEM;
+	else if (!opening->error && (opening->error = opening_settle(http)))
 		opening->message = strdup(sluice_last_message());
 	/* A body that has begun ends on a reactor, which closing waits for. */
 	if (!opening->error || http->body)
 		opening->backend = &http->base;
 	else
-		sl_http_close(&http->base);
+		sl_http_ops.close(&http->base);
 	opening->done(opening);
+}
+
+int sl_http_inspect_start(struct sl_http *http, struct sl_opening *opening)
+{
+	int rc;
+
+	http->opening = opening;
+	rc = sl_http_probe_start(http, opening_kind(http), opening_go_on);
+	if (rc)
+		sl_http_ops.close(&http->base);
+	return rc;
 }

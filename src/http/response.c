@@ -17,8 +17,6 @@
 #include <strings.h>
 #include <time.h>
 
-#include "http/body.h"
-#include "http/multipart.h"
 #include "http/signed.h"
 
 #define MOST_FIELD_BYTES    ((size_t)64 << 10)
@@ -59,31 +57,12 @@ void sl_http_fail_protocol(struct sl_http_request *request, const char *what)
 	                     request->http->name, what);
 }
 
-void sl_http_texts_clear(struct sl_http_texts *texts)
-{
-	for (int i = 0; i < SL_HTTP_FIELDS; i++)
-		free(texts->of[i]);
-	memset(texts, 0, sizeof(*texts));
-}
-
-void sl_http_response_clear(struct sl_http_request *request)
-{
-	sl_http_texts_clear(&request->response.texts);
-	free(request->response.xml);
-	curl_slist_free_all(request->response.metadata);
-	memset(&request->response, 0, sizeof(request->response));
-	request->response.retry_after = -1;
-}
-
 /* Whether an answer is a part: a 206, or a 200 whose range and length are those that were asked for. */
 static bool response_has_part(struct sl_http_request *request)
 {
 	const struct sl_http_response *response = &request->response;
 	const struct sl_http_range *range = &response->range;
 
-	/* The first bytes of a small object are all of it. */
-	if (sl_http_request_has_head(request) && range->total > 0)
-		request->length = SL_MIN(request->length, (uint64_t)range->total);
 	return response->status == 206 ||
 	       (response->status == 200 && request->ranged && response->has_range &&
 	        !response->bad_range && range->satisfied && range->total > 0 &&
@@ -120,10 +99,7 @@ static bool response_is_object(struct sl_http_request *request)
 	const struct sl_http_range *range = &request->response.range;
 	const struct sl_http *http = request->http;
 
-	/* A longer object than the list said is read as if the opening had brought nothing. */
-	if (sl_http_request_asks_all(request) && request->response.length <= request->length)
-		request->length = request->response.length;
-	if (request->method == SL_HTTP_GET && request->ranged &&
+	if (!request->kind->opens && request->ranged &&
 	    (request->from || request->length != (uint64_t)http->size))
 		sl_http_fail_protocol(request, "HTTP 200, as for the whole object, and a part was "
 		                               "asked for");
@@ -153,7 +129,7 @@ static bool response_is_version(struct sl_http_request *request)
 	bool by_date = request->http->by_date,
 	     enough = !by_date && etag && sl_http_strong_etag(etag);
 
-	if (request->method == SL_HTTP_PROBE)
+	if (request->kind->opens)
 		return true;
 	if (!by_date && !response_field_is_same(request, SL_HTTP_FIELD_ETAG))
 		sl_http_fail_changed(request,
@@ -173,7 +149,7 @@ bool sl_http_accepts(struct sl_http_request *request)
 	if (request->response.judged)
 		return request->response.accepted;
 	request->response.judged = true;
-	if (status != 200 && status != 206 && !(status == 204 && request->method == SL_HTTP_PROBE))
+	if (status != 200 && status != 206 && !(status == 204 && request->kind->opens))
 		return false;
 	if (request->response.bad_length)
 		sl_http_fail_protocol(request, "a Content-Length that is none");
@@ -188,13 +164,12 @@ bool sl_http_accepts(struct sl_http_request *request)
 		request->response.accepted =
 			response_is_version(request) && response_is_object(request);
 	if (request->response.accepted && (request->asks || request->hops))
-		sl_http_location_found(request);
+		sl_http_located(request);
 	return request->response.accepted;
 }
 
 /* Keeps the first line of the body of an error; of HTML and XML, the text between the tags. */
-static void response_keep_error_text(struct sl_http_request *request, const char *data,
-                                     size_t bytes)
+static void response_keep_error(struct sl_http_request *request, const char *data, size_t bytes)
 {
 	char *said = request->response.error_text;
 	size_t length = strlen(said);
@@ -227,6 +202,15 @@ static void response_keep_error_text(struct sl_http_request *request, const char
 	said[length] = '\0';
 }
 
+bool sl_http_error_take(struct sl_http_request *request, const char *data, size_t bytes)
+{
+	/* libcurl tells where a redirect leads when all of its body has come. */
+	size_t most = request->response.status / 100 == 3 ? MOST_REDIRECT_BYTES : MOST_SAID_BYTES;
+
+	response_keep_error(request, data, bytes);
+	return !request->error && request->response.error_bytes <= most;
+}
+
 void sl_http_piece_put(const struct sl_piece *piece, size_t at, const char *data, size_t bytes)
 {
 	uint64_t from = piece->offset + at, end = from + bytes;
@@ -245,7 +229,7 @@ void sl_http_piece_put(const struct sl_piece *piece, size_t at, const char *data
 	}
 }
 
-static void response_begun(struct sl_http_request *request, size_t bytes)
+void sl_http_begun(struct sl_http_request *request, size_t bytes)
 {
 	request->response.got += bytes;
 	if (bytes && !atomic_load_explicit(&request->http->begun, memory_order_relaxed))
@@ -253,88 +237,15 @@ static void response_begun(struct sl_http_request *request, size_t bytes)
 	sl_http_arrived(request, bytes);
 }
 
-/* Keeps bytes that came with the opening. Returns as sl_http_on_body(). */
-static size_t response_keep_head(struct sl_http_request *request, const char *data, size_t bytes)
-{
-	struct sl_http *http = request->http;
-
-	if (bytes > request->length - request->response.got) {
-		sl_http_fail_protocol(request, "more bytes than were asked for");
-		return 0;
-	}
-	if (!request->response.got) {
-		free(http->head);
-		http->head = malloc(request->length);
-	}
-	if (!http->head) {
-		sl_http_request_fail(request, -ENOMEM, "no memory for the first bytes");
-		return 0;
-	}
-	memcpy(http->head + request->response.got, data, bytes);
-	response_begun(request, bytes);
-	http->head_bytes = request->response.got;
-	return bytes;
-}
-
-/* Whether the bytes are those of the object that the opening keeps. */
-static bool response_has_head(struct sl_http_request *request)
-{
-	const struct sl_http_response *response = &request->response;
-
-	return sl_http_request_has_head(request) && sl_http_accepts(request) &&
-	       (response->part || (response->status == 200 && request->http->head_all &&
-	                           response->has_length && response->length == request->length));
-}
-
 size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 {
 	struct sl_http_request *request = argument;
-	struct sl_piece *piece = request->piece;
-	size_t bytes = size * count, room, most;
 
 	request->alive = sl_now();
-	if (response_has_head(request))
-		return response_keep_head(request, data, bytes);
-	/* The object has no ranges, and this is its body. The reactor looks at once. */
-	if (request->method == SL_HTTP_PROBE && request->ranged && sl_http_accepts(request) &&
-	    request->response.status == 200 && !request->response.part &&
-	    !(request->http->flags & SLUICE_OPEN_WRITE)) {
-		request->keeps = true;
-		request->transfer->reactor->look = 0;
-		return CURL_WRITEFUNC_PAUSE;
-	}
-	/* Of an error the first line is told. A probe is over when its fields are there. */
-	if (request->method != SL_HTTP_GET || !sl_http_accepts(request)) {
-		response_keep_error_text(request, data, bytes);
-		/* libcurl tells where a redirect leads when all of its body has come. */
-		most = request->response.status / 100 == 3 ? MOST_REDIRECT_BYTES : MOST_SAID_BYTES;
-		return request->method == SL_HTTP_PUT || request->call ||
-		                       (!request->error && request->response.error_bytes <= most &&
-		                        (request->method == SL_HTTP_GET ||
-		                         request->response.status >= 300))
-		               ? bytes
-		               : 0;
-	}
-	if (piece && atomic_load_explicit(&piece->cancelled, memory_order_relaxed))
-		return 0;
-	room = piece                      ? piece->length - piece->moved
-	       : request->http->size >= 0 ? (uint64_t)request->http->size - request->response.got
-	                                  : bytes;
-	if (bytes > room) {
-		sl_http_fail_protocol(request, "more bytes than were asked for");
-		return 0;
-	}
-	if (piece) {
-		sl_http_piece_put(piece, piece->moved, data, bytes);
-		piece->moved += bytes;
-	} else {
-		size_t rc = sl_http_body_take(request->http->body, data, bytes);
-
-		if (rc != bytes)
-			return rc;
-	}
-	response_begun(request, bytes);
-	return bytes;
+	if (request->kind->take)
+		return request->kind->take(request, data, size * count);
+	sl_http_error_take(request, data, size * count);
+	return size * count;
 }
 
 /* Returns enum sl_http_field of a name; -1: it is not kept. Limits are asked for only if there is one. */
@@ -384,8 +295,8 @@ static void response_on_field(struct sl_http_request *request, const char *data,
 	int i = response_field(request, data, length);
 	char *line, *name, *value;
 
-	if (request->http->keeps_metadata)
-		sl_http_copy_keep(request, data, bytes);
+	if (request->http->keep_metadata)
+		request->http->keep_metadata(request, data, bytes);
 	request->response.kept = i >= 0;
 	if (!request->response.kept &&
 	    (length != sizeof(coding) - 1 || strncasecmp(data, coding, length)))
@@ -440,7 +351,7 @@ static void response_on_fields(struct sl_http_request *request)
 	request->response.retry_after = response_pause(text);
 	/* A server that makes the bytes as it goes does so for HEAD, too, until its connection is closed, and would answer
 	 * nothing on it before. */
-	if (request->method == SL_HTTP_HEAD && request->response.status == 200 && !length &&
+	if (request->kind->bare && request->response.status == 200 && !length &&
 	    !(request->http->flags & SLUICE_OPEN_HTTP2))
 		curl_easy_setopt(request->transfer->easy, CURLOPT_FORBID_REUSE, 1L);
 }
@@ -466,10 +377,9 @@ size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 		return 0;
 	}
 	if (bytes >= 5 && !strncasecmp(data, "HTTP/", 5) &&
-	    (!status ||
-	     (request->response.complete && (status < 200 || request->method == SL_HTTP_PUT ||
-	                                     request->call || (status == 401 && request->how))))) {
-		sl_http_response_clear(request);
+	    (!status || (request->response.complete && (status < 200 || request->kind->sends ||
+	                                                (status == 401 && request->how))))) {
+		sl_http_response_clear(&request->response);
 		curl_easy_getinfo(request->transfer->easy, CURLINFO_RESPONSE_CODE,
 		                  &request->response.status);
 	} else if (!request->response.complete && (data[0] == '\r' || data[0] == '\n')) {

@@ -91,13 +91,17 @@ struct sl_http_response {
 	bool error_line_over;
 	bool tagged, in_tag; /* that body is HTML or XML; its next byte is within a tag */
 };
+/* Forgets the response. */
+void sl_http_response_clear(struct sl_http_response *response);
 /* Returns whether the response is as expected; checks once, and keeps the error. */
 bool sl_http_accepts(struct sl_http_request *request);
-/* Forgets the response. */
-void sl_http_response_clear(struct sl_http_request *request);
 /* Callbacks of libcurl for the lines of the header and the bytes of the body. */
 size_t sl_http_on_line(char *data, size_t size, size_t count, void *request);
 size_t sl_http_on_body(char *data, size_t size, size_t count, void *request);
+/* Keeps bytes of the body of an error. Returns whether more is wanted. */
+bool sl_http_error_take(struct sl_http_request *request, const char *data, size_t bytes);
+/* Counts bytes of an object. */
+void sl_http_begun(struct sl_http_request *request, size_t bytes);
 /* Copies bytes that lie `at` bytes behind the begin of a piece to where they belong. */
 void sl_http_piece_put(const struct sl_piece *piece, size_t at, const char *data, size_t bytes);
 /* Fail the request: the response does not follow the protocol; the response is about another version. */

@@ -19,13 +19,6 @@
 #define MOST_XML  ((size_t)16 << 10) /* a key of 1,024 characters may be six times that */
 #define MOST_PAGE ((size_t)1 << 20)  /* of a list of a thousand removed objects */
 
-static const char *request_method(const struct sl_http_request *request)
-{
-	return request->call                     ? request->call->verb
-	       : request->method == SL_HTTP_HEAD ? "HEAD"
-	                                         : "GET";
-}
-
 int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_slist *lines)
 {
 	const struct sl_http_call *call = request->call;
@@ -35,14 +28,13 @@ int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_sl
 	int rc;
 
 	sl_s3_lines_clear(&request->lines);
-	if ((request->method == SL_HTTP_HEAD || request->method == SL_HTTP_PROBE) &&
-	    !sl_http_identity_has(request->http, "x-amz-checksum-mode"))
+	if (request->kind->opens && !sl_http_identity_has(request->http, "x-amz-checksum-mode"))
 		lines = &more;
 	if (call && call->line[0]) {
 		more.data = (char *)call->line;
 		lines = &more;
 	}
-	rc = sl_s3_sign(request->http->s3, request_method(request), call ? call->query : NULL,
+	rc = sl_s3_sign(request->http->s3, request->verb, call ? call->query : NULL,
 	                call && call->payload[0] ? call->payload : NULL, 0, lines, &made);
 	request->lines = made.lines;
 	request->keys = made.version;
@@ -94,8 +86,6 @@ bool sl_http_signed_judge(struct sl_http_request *request, enum sl_http_verdict 
 	/* Where the server redirected a request it had no signature. */
 	if (request->url)
 		return false;
-	if (request->call)
-		sl_http_call_settle(request, &error);
 	request_parse_error(request, &error);
 	switch (sl_s3_remedy_find(http->s3, request->keys, request->response.status, &error,
 	                          date ? curl_getdate(date, NULL) : -1)) {

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/upload.h"
+#include "http/http_internal.h"
 
 #define UPLOAD_BUFFER (512L << 10)
 #define KEPT_BYTES    ((size_t)64 << 10)
@@ -85,9 +85,18 @@ static size_t upload_on_read(char *to, size_t size, size_t count, void *argument
 	return paused ? CURL_READFUNC_PAUSE : n;
 }
 
-void sl_http_upload_prepare(struct sl_http_upload *upload, CURL *easy)
+/* -------------------------------------------------------------------------------------- kind */
+
+static bool upload_is_unwanted(const struct sl_http_request *request)
 {
-	long patience = (long)upload->http->core->settings.http_stall_ms / 2;
+	return atomic_load(&request->http->upload->dropped);
+}
+
+static void upload_prepare(struct sl_http_request *request)
+{
+	struct sl_http_upload *upload = request->http->upload;
+	long patience = (long)request->http->core->settings.http_stall_ms / 2;
+	CURL *easy = request->transfer->easy;
 
 	sl_mutex_lock(&upload->mutex);
 	upload->locked.sent = 0;
@@ -102,53 +111,82 @@ void sl_http_upload_prepare(struct sl_http_upload *upload, CURL *easy)
 	curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)upload->length);
 }
 
-/* With EXCLUSIVE a server that was sent everything may have the object, and would refuse the second attempt. */
-unsigned sl_http_upload_state(const struct sl_http_request *request)
+/* Silence has a reason while the caller has nothing to send. */
+static bool upload_look(struct sl_http_request *request, CURL *easy)
 {
 	struct sl_http_upload *upload = request->http->upload;
-	bool exclusive = request->http->flags & SLUICE_OPEN_EXCLUSIVE, all;
-	unsigned state;
-
-	if (request->method != SL_HTTP_PUT)
-		return 0;
-	sl_mutex_lock(&upload->mutex);
-	all = upload->locked.sent == upload->length;
-	state = (upload->locked.paused ? SL_HTTP_UPLOAD_IDLE : 0) |
-	        (atomic_load(&upload->dropped) ? SL_HTTP_UPLOAD_DROPPED : 0) |
-	        (all && upload->locked.complete ? SL_HTTP_UPLOAD_WHOLE : 0);
-	if (upload->locked.taken > KEPT_BYTES || (exclusive && all && upload->length))
-		state |= SL_HTTP_UPLOAD_BEGUN;
-	sl_mutex_unlock(&upload->mutex);
-	return state;
-}
-
-bool sl_http_upload_look(struct sl_http_upload *upload, CURL *easy)
-{
-	bool go_on;
+	bool paused, go_on;
 
 	sl_mutex_lock(&upload->mutex);
 	/* The beginning of a cancelled operation may have been sent: the object would lack the rest. */
 	sl_list_each_of (piece, &upload->locked.pieces, struct sl_piece, link)
 		upload->dropped |= atomic_load(&piece->cancelled);
-	go_on = upload->locked.paused &&
-	        (upload->locked.complete || !sl_list_empty(&upload->locked.pieces));
+	paused = upload->locked.paused;
+	go_on = paused && (upload->locked.complete || !sl_list_empty(&upload->locked.pieces));
 	upload->locked.paused &= !go_on;
 	sl_mutex_unlock(&upload->mutex);
 	if (go_on && easy)
 		curl_easy_pause(easy, CURLPAUSE_CONT);
-	return go_on;
+	return paused;
+}
+
+static enum sl_http_verdict upload_judge(struct sl_http_request *request)
+{
+	struct sl_http_upload *upload = request->http->upload;
+	bool whole;
+
+	sl_mutex_lock(&upload->mutex);
+	whole = upload->locked.sent == upload->length && upload->locked.complete;
+	sl_mutex_unlock(&upload->mutex);
+	if (whole)
+		return SL_HTTP_DONE;
+	sl_http_fail_protocol(request, "success before it had everything");
+	return SL_HTTP_FAILED;
+}
+
+/* With EXCLUSIVE a server that was sent everything may have the object, and would refuse the second attempt. */
+static const char *upload_stuck(const struct sl_http_request *request)
+{
+	struct sl_http_upload *upload = request->http->upload;
+	bool exclusive = request->http->flags & SLUICE_OPEN_EXCLUSIVE, stuck;
+
+	sl_mutex_lock(&upload->mutex);
+	stuck = upload->locked.taken > KEPT_BYTES ||
+	        (exclusive && upload->length && upload->locked.sent == upload->length);
+	sl_mutex_unlock(&upload->mutex);
+	return stuck ? "; an upload of which the server has bytes is not begun again" : NULL;
 }
 
 /* After an error no piece comes any more, and before a success the last has ended. */
-void sl_http_upload_over(struct sl_http_upload *upload, int error, char *sentence) SL_UNCHECKED
+static void upload_end(struct sl_http_request *request) SL_UNCHECKED
 {
+	struct sl_http_upload *upload = request->http->upload;
+	int error = request->error;
+
 	sl_mutex_lock(&upload->mutex);
 	upload->locked.error = error;
-	upload->locked.sentence = sentence;
+	upload->locked.sentence = request->sentence;
 	sl_mutex_unlock(&upload->mutex);
-	sl_http_end_pieces(&upload->locked.pieces, error, sentence);
+	request->sentence = NULL;
+	sl_http_request_free(request);
+	sl_http_end_pieces(&upload->locked.pieces, error, upload->locked.sentence);
 	sl_flag_raise(&upload->over);
 }
+
+const struct sl_http_kind sl_http_kind_put = {
+	.verb = "PUT",
+	.bytes = sizeof(struct sl_http_request),
+	.sends = true,
+	.stream = true,
+	.unwanted = upload_is_unwanted,
+	.prepare = upload_prepare,
+	.look = upload_look,
+	.judge = upload_judge,
+	.stuck = upload_stuck,
+	.end = upload_end,
+};
+
+/* ------------------------------------------------------------------------------------ submit */
 
 /* Starts the request, with the first byte. Returns 0, or -ENOMEM. */
 static int upload_start_locked(struct sl_http_upload *upload) SL_REQUIRES(&upload->mutex)
@@ -157,7 +195,7 @@ static int upload_start_locked(struct sl_http_upload *upload) SL_REQUIRES(&uploa
 
 	if (upload->locked.reactor)
 		return 0;
-	request = sl_http_request_new(upload->http, SL_HTTP_PUT, NULL);
+	request = sl_http_request_new(upload->http, &sl_http_kind_put);
 	if (!request)
 		return sl_fail(-ENOMEM, "no memory");
 	atomic_store(&upload->over, 0);
@@ -205,9 +243,7 @@ void sl_http_upload_submit(struct sl_http_upload *upload, struct sl_piece *piece
 	sl_mutex_unlock(&upload->mutex);
 	if (!error)
 		return;
-	piece->error = error;
-	piece->message = why ? strdup(why) : NULL;
-	sl_piece_done(piece);
+	sl_http_end_piece(piece, error, why ? strdup(why) : NULL);
 }
 
 /* Whether the URL has a signature of AWS's second version, which is of a Content-Type as well. */
@@ -238,7 +274,7 @@ int sl_http_upload_new(struct sl_http *http, uint64_t length) SL_UNCHECKED
 	return rc;
 }
 
-/* Waits for sl_http_upload_over(), which the reactor calls at the end of the request. */
+/* Waits for upload_end(), which the reactor calls at the end of the request. */
 static void upload_wait(struct sl_http_upload *upload) SL_UNCHECKED
 {
 	if (upload->locked.reactor)
