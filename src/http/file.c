@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "http/multipart.h"
 
@@ -367,6 +368,36 @@ int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
 		sl_http_ops.close(&http->base);
 	else
 		*out = &http->base;
+	return rc;
+}
+
+int sl_http_s3_check(const struct sl_core *core, const struct sluice_s3_options *options)
+{
+	return sl_s3_check(core->http->keyring, core->waiting, options);
+}
+
+int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
+                    const struct sluice_open_options *options, const char *method, unsigned seconds,
+                    char **url, int64_t *end_ns)
+{
+	struct sl_s3_signed made = {NULL};
+	struct sl_backend *backend;
+	int64_t end = time(NULL) + seconds;
+	int rc = sl_http_open_list(core, uri, options, NULL, &backend);
+
+	if (rc)
+		return rc;
+	struct sl_http *http = sl_http_of(backend);
+	rc = sl_s3_sign(http->s3, method, NULL, "UNSIGNED-PAYLOAD", seconds, http->headers, &made);
+	if (!rc) {
+		*url = sl_format("%.*s?%s", (int)strcspn(http->url, "?"), http->url,
+		                 made.lines->data);
+		rc = *url ? 0 : sl_fail(-ENOMEM, "no memory");
+	}
+	if (!rc && end_ns)
+		*end_ns = (made.expires ? SL_MIN(end, made.expires) : end) * 1000000000;
+	sl_s3_lines_clear(&made.lines);
+	sl_http_ops.close(backend);
 	return rc;
 }
 
