@@ -233,40 +233,27 @@ void sl_http_dispatch(struct sl_http_request *request)
 
 void sl_http_dispatch_all(struct sl_list *ready)
 {
-	struct sl_list *link;
-
-	while ((link = sl_list_take(ready)))
-		sl_http_dispatch(SL_CONTAINER(link, struct sl_http_request, link));
+	sl_list_each_of (request, ready, struct sl_http_request, link)
+		sl_http_dispatch(request);
 }
 
-void sl_http_located(struct sl_http_request *request)
+void sl_http_located(struct sl_http_request *request, bool found)
 {
 	struct sl_list ready;
 
 	sl_list_init(&ready);
-	sl_http_location_found(request, &ready);
+	if (found)
+		sl_http_location_found(request, &ready);
+	else
+		sl_http_location_leave(request, &ready);
 	sl_http_dispatch_all(&ready);
 }
 
-void sl_http_location_over(struct sl_http_request *request)
-{
-	struct sl_list ready;
-
-	sl_list_init(&ready);
-	sl_http_location_leave(request, &ready);
-	sl_http_dispatch_all(&ready);
-}
-
-/* Their permits are theirs. */
+/* All have permits. */
 static void engine_submit_all(struct sl_list *ready)
 {
-	struct sl_list *link;
-
-	while ((link = sl_list_take(ready))) {
-		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
-
+	sl_list_each_of (request, ready, struct sl_http_request, link)
 		sl_http_multi_submit(request->http->multi, request);
-	}
 }
 
 void sl_http_arrived(struct sl_http_request *request, size_t bytes)

@@ -39,8 +39,7 @@ void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece);
 void sl_http_dispatch(struct sl_http_request *request);
 void sl_http_dispatch_all(struct sl_list *requests);
 /* An accepted response shows where the object is, or the request that asked for that is over: dispatches those that wait. */
-void sl_http_located(struct sl_http_request *request);
-void sl_http_location_over(struct sl_http_request *request);
+void sl_http_located(struct sl_http_request *request, bool found);
 /* Counts bytes of a body for the limit of the request's origin, which may let further requests begin. */
 void sl_http_arrived(struct sl_http_request *request, size_t bytes);
 /* Gives the permit of a request back, and dispatches the requests that have one now. */

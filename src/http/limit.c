@@ -441,21 +441,14 @@ void sl_http_limit_overloaded(struct sl_http_limit *limit, int64_t now)
 void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_list *out)
 {
 	sl_mutex_lock(&limits->mutex);
-	sl_list_each (origin, &limits->locked.origins) {
-		struct sl_http_limit *limit = limit_of(origin);
-		struct sl_list *link, *next;
-
-		for (link = limit->locked.waiting.next; link != &limit->locked.waiting;
-		     link = next) {
-			next = link->next;
-			if (!sl_http_request_is_unwanted(
-				    SL_CONTAINER(link, struct sl_http_request, link)))
+	sl_list_each_of (limit, &limits->locked.origins, struct sl_http_limit, locked.link)
+		sl_list_each_of (request, &limit->locked.waiting, struct sl_http_request, link) {
+			if (!sl_http_request_is_unwanted(request))
 				continue;
 			limit_begin_locked(limits, limit);
-			sl_list_remove(link);
-			sl_list_append(out, link);
+			sl_list_remove(&request->link);
+			sl_list_append(out, &request->link);
 		}
-	}
 	sl_mutex_unlock(&limits->mutex);
 }
 

@@ -201,15 +201,13 @@ void sl_http_location_leave(struct sl_http_request *request, struct sl_list *out
 void sl_http_location_cancel(struct sl_http *http, struct sl_list *out)
 {
 	struct sl_http_location *location = &http->location;
-	struct sl_list *link, *next;
 
 	sl_mutex_lock(&location->mutex);
-	for (link = location->locked.waiting.next; link != &location->locked.waiting; link = next) {
-		next = link->next;
-		if (!sl_http_request_is_unwanted(SL_CONTAINER(link, struct sl_http_request, link)))
+	sl_list_each_of (request, &location->locked.waiting, struct sl_http_request, link) {
+		if (!sl_http_request_is_unwanted(request))
 			continue;
-		sl_list_remove(link);
-		sl_list_append(out, link);
+		sl_list_remove(&request->link);
+		sl_list_append(out, &request->link);
 	}
 	sl_mutex_unlock(&location->mutex);
 }

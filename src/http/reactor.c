@@ -23,10 +23,8 @@
 #include "http/http_internal.h"
 
 #define EVENTS_AT_ONCE  64
-#define REQUEST_BYTES   ((uint64_t)16 << 10) /* the work of a request beside its bytes */
-#define STREAM_BYTES    ((uint64_t)1 << 20) /* the work of an upload, or of a body without ranges */
-#define LEAST_SLEEP_NS  5000                /* less is the call alone */
-#define LONGEST_HOLD_NS 1000000             /* of the signals for operations that are over */
+#define LEAST_SLEEP_NS  5000    /* less is the call alone */
+#define LONGEST_HOLD_NS 1000000 /* of the signals for operations that are over */
 
 /* ----------------------------------------------------------------------------------- requests */
 
@@ -66,7 +64,7 @@ static int64_t request_look_at(const struct sl_http_request *request)
 static void reactor_end(struct sl_http_request *request)
 {
 	if (request->asks)
-		sl_http_location_over(request);
+		sl_http_located(request, false);
 	request->kind->end(request);
 }
 
@@ -142,12 +140,11 @@ static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http
 static void reactor_start_requests(struct sl_http_reactor *reactor)
 {
 	struct sl_list taken;
-	struct sl_list *link;
 
 	sl_list_init(&taken);
 	sl_queue_take(&reactor->inbox, &taken, UINT_MAX);
-	while ((link = sl_list_take(&taken)))
-		reactor_start_moving(reactor, SL_CONTAINER(link, struct sl_http_request, link));
+	sl_list_each_of (request, &taken, struct sl_http_request, link)
+		reactor_start_moving(reactor, request);
 }
 
 static void reactor_finish_requests(struct sl_http_reactor *reactor)
@@ -185,12 +182,7 @@ static void reactor_keep(struct sl_http_reactor *reactor, struct sl_http_request
 /* Ends cancelled and stalled requests of a list. */
 static void reactor_look_at(struct sl_http_reactor *reactor, struct sl_list *requests, int64_t now)
 {
-	struct sl_list *link, *next;
-
-	for (link = requests->next; link != requests; link = next) {
-		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
-
-		next = link->next;
+	sl_list_each_of (request, requests, struct sl_http_request, link) {
 		if (request->keeps) {
 			reactor_keep(reactor, request);
 			continue;
@@ -207,22 +199,17 @@ static void reactor_look_at(struct sl_http_reactor *reactor, struct sl_list *req
 /* Wakes requests after their pause. */
 static void reactor_look_at_resting(struct sl_http_reactor *reactor, int64_t now)
 {
-	struct sl_list *link, *next;
-
-	for (link = reactor->resting.next; link != &reactor->resting; link = next) {
-		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
-
-		next = link->next;
+	sl_list_each_of (request, &reactor->resting, struct sl_http_request, link) {
 		if (request->kind->look)
 			request->kind->look(request, NULL);
 		if (sl_http_request_is_unwanted(request)) {
-			sl_list_remove(link);
+			sl_list_remove(&request->link);
 			sl_http_request_fail(request, -ECANCELED, "cancelled");
 			reactor_end(request);
 		} else if (request->due > now) {
 			reactor->look = SL_MIN(reactor->look, request->due);
 		} else {
-			sl_list_remove(link);
+			sl_list_remove(&request->link);
 			if (!request->kind->stream) {
 				sl_http_dispatch(request);
 			} else {

@@ -164,7 +164,7 @@ bool sl_http_accepts(struct sl_http_request *request)
 		request->response.accepted =
 			response_is_version(request) && response_is_object(request);
 	if (request->response.accepted && (request->asks || request->hops))
-		sl_http_located(request);
+		sl_http_located(request, true);
 	return request->response.accepted;
 }
 
