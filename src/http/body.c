@@ -2,13 +2,11 @@
 /*
  * Objects without ranges
  *
- * Reads an object whose server has no ranges: a single GET, from which pieces are filled, each from the end of its
- * predecessor. While no piece waits the transfer is paused, so that no more of the body is kept than a single call of libcurl
- * brings. The first GET is that of the opening, if it answered with the whole object: paused before its first byte, for a
- * while, and for so many files at most.
+ * Reads an object from a server without ranges: a single GET fills the pieces, one behind the other. While no piece waits the
+ * transfer is paused, so only the bytes from a single call by libcurl are kept. If the opening's GET brings the whole object it
+ * is the first: paused before its first byte, for a while, and for so many files at most.
  *
- * Threads: pieces are submitted on any thread; the reactor that moves the request fills them. Closing the file waits
- * for the end of the request.
+ * Threads: any thread submits pieces; the reactor that moves the request fills them. Closing the file waits for its end.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -28,17 +26,17 @@ struct sl_http_body {
 	pthread_cond_t ended; /* reactor became NULL */
 	struct {
 		struct sl_list pieces; /* without gaps */
-		uint64_t next;         /* offset of the next piece */
-		uint64_t position;     /* offset of the first byte that no piece has */
-		uint64_t skip;         /* bytes of this attempt that pieces have already */
-		char *rest;            /* bytes from position on that came without a piece */
+		uint64_t next;         /* where the next piece begins */
+		uint64_t position;     /* the first byte that no piece has */
+		uint64_t skip;         /* bytes from this attempt that pieces have already */
+		char *rest;            /* bytes from position on, without a piece */
 		size_t rest_bytes;
-		struct sl_http_reactor *reactor; /* of the request; NULL: there is no request */
+		struct sl_http_reactor *reactor; /* moves the request; NULL: there is none */
 		bool paused;                     /* the transfer waits for a piece, */
 		bool unread;                     /* and for the first since the opening */
-		bool whole;                      /* the end of the body has come */
+		bool whole;                      /* the body's end has come */
 		bool dropped;                    /* the request is to be ended, */
-		bool renewed;                    /* and all pieces are of the next request */
+		bool renewed;                    /* and all pieces are for the next request */
 	} locked SL_GUARDED_BY(&mutex);
 };
 
@@ -50,8 +48,8 @@ static struct sl_piece *body_first_piece_locked(struct sl_http_body *body) SL_RE
 }
 
 /*
- * Fills pieces, and moves those that are over to done. If the length is known the last piece ends with the request.
- * Returns how many bytes were taken.
+ * Fills pieces, and moves full ones to done. If the length is known the last piece ends with the request. Returns how many
+ * bytes were taken.
  */
 static size_t body_fill_locked(struct sl_http_body *body, const char *data, size_t bytes,
                                struct sl_list *done) SL_REQUIRES(&body->mutex)
@@ -77,7 +75,7 @@ static size_t body_fill_locked(struct sl_http_body *body, const char *data, size
 	return taken;
 }
 
-/* Takes bytes that have come. Returns the result of libcurl's write callback. */
+/* Fills pieces, and keeps the rest. Returns as kind->take(). */
 static size_t body_put(struct sl_http_request *request, const char *data, size_t bytes)
 {
 	struct sl_http_body *body = request->http->body;
@@ -111,7 +109,7 @@ static size_t body_put(struct sl_http_request *request, const char *data, size_t
 	return result;
 }
 
-/* Fills pieces from the rest; after the end of the body moves all pieces to done. */
+/* Fills pieces from the rest; after the body's end moves all pieces to done. */
 static void body_settle_locked(struct sl_http_body *body, struct sl_list *done)
 	SL_REQUIRES(&body->mutex)
 {
@@ -203,7 +201,7 @@ static bool body_is_unwanted(const struct sl_http_request *request)
 	return dropped;
 }
 
-/* The next attempt begins at the first byte: bytes that pieces have already are skipped. */
+/* An attempt begins at the first byte: bytes in pieces are skipped. */
 static void body_prepare(struct sl_http_request *request)
 {
 	struct sl_http_body *body = request->http->body;
@@ -322,7 +320,7 @@ static void body_end(struct sl_http_request *request)
 	sl_mutex_lock(&body->mutex);
 	body->locked.reactor = NULL;
 	body->locked.renewed = false;
-	/* Pieces that were submitted meanwhile need another request. */
+	/* Pieces submitted meanwhile need another request. */
 	if (body_first_piece_locked(body) && !body->locked.whole && !body_start_locked(body))
 		while ((link = sl_list_take(&body->locked.pieces)))
 			sl_list_append(&done, link);
@@ -403,7 +401,7 @@ void sl_http_body_free(struct sl_http_body *body)
 	sl_mutex_lock(&body->mutex);
 	body->locked.dropped = true;
 	body_read_locked(body);
-	/* Ended by body_end(), on the reactor, which ends the transfer. */
+	/* Ended by body_end(), on the reactor. */
 	while (body->locked.reactor) {
 		sl_http_reactor_wake(body->locked.reactor);
 		sl_cond_wait(&body->ended, &body->mutex, SL_FOREVER);

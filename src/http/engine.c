@@ -21,19 +21,19 @@
 /* A reactor of `multi` has no room with so much work, or if it has not slept for so many rounds. */
 #define SHARE_BYTES   ((uint64_t)2 << 20)
 #define BUSY_ROUNDS   8
-#define REQUEST_BYTES ((uint64_t)16 << 10) /* the work of a request beside its bytes */
-#define STREAM_BYTES  ((uint64_t)1 << 20)  /* the work of an upload, or of a body without ranges */
+#define REQUEST_BYTES ((uint64_t)16 << 10) /* a request's work beside its bytes */
+#define STREAM_BYTES  ((uint64_t)1 << 20)  /* the work of a stream */
 #define SHORT_UPLOAD  ((int64_t)1 << 20)   /* bytes */
 
 struct sl_http_multi {
 	struct sl_http_engine *engine;
-	unsigned parts;       /* reactors that there may be */
-	uint64_t share_bytes; /* the work of a reactor before the next is chosen */
-	/* Reactors that are chosen because those before them do not sleep. The threads that submit need cores, too: on
-	 * two of them a second reactor takes its time from these, and from the first. */
+	unsigned parts;       /* reactors at most */
+	uint64_t share_bytes; /* a reactor's work before the next is chosen */
+	/* So many reactors are chosen because the others do not sleep. Submitting threads need cores, too: on two cores a
+	 * second reactor takes its time from them, and from the first. */
 	unsigned spread;
 	struct sl_mutex mutex;  /* held while a reactor is started */
-	_Atomic unsigned count; /* that there are; grows under mutex */
+	_Atomic unsigned count; /* grows under mutex */
 	struct sl_http_reactor reactors[];
 };
 
@@ -181,7 +181,7 @@ static bool reactor_has_room(const struct sl_http_multi *multi,
 	        (last || atomic_load_explicit(&reactor->busy, memory_order_relaxed) < BUSY_ROUNDS));
 }
 
-/* Returns the first reactor that has room, which may have to be started, or else that with the least work. */
+/* Returns the first reactor with room, which may have to be started, or else the one with the least work. */
 static struct sl_http_reactor *multi_choose_reactor(struct sl_http_multi *multi)
 {
 	struct sl_http_reactor *least = multi->reactors;

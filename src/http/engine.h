@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of a context that remote files share: limits of origins (limit.h), reactors. */
+/* What remote files share in a context: permits and reactors. */
 #ifndef SL_HTTP_ENGINE_H
 #define SL_HTTP_ENGINE_H
 
@@ -20,10 +20,10 @@ struct sl_http_engine {
 	struct sl_http_limits limits;
 	struct sl_http_token token;
 	struct sl_s3_keyring *keyring;
-	struct sl_gate uploads;  /* bytes of the parts of uploads to S3 */
-	_Atomic uint64_t files;  /* that were opened */
-	_Atomic uint64_t hedged; /* bytes of memory of all hedges */
-	_Atomic int unread;      /* bodies that openings have kept, and no read has come */
+	struct sl_gate uploads;  /* bytes in parts of uploads to S3 */
+	_Atomic uint64_t files;  /* files ever opened */
+	_Atomic uint64_t hedged; /* bytes of memory in hedges */
+	_Atomic int unread;      /* bodies kept by openings, before the first read */
 	_Atomic bool cancelling; /* a piece was cancelled since the last sl_http_end_cancelled() */
 
 	struct sl_mutex mutex;
@@ -32,47 +32,47 @@ struct sl_http_engine {
 	} locked SL_GUARDED_BY(&mutex);
 };
 
-/* Functions of struct sl_backend_ops. */
+/* For struct sl_backend_ops. */
 int64_t sl_http_size(struct sl_backend *backend);
 void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece);
 /* Gives the request to a reactor as soon as its target is known and it has a permit. */
 void sl_http_dispatch(struct sl_http_request *request);
 void sl_http_dispatch_all(struct sl_list *requests);
-/* An accepted response shows where the object is, or the request that asked for that is over: dispatches those that wait. */
+/* An accepted response shows where the object is, or the asking request is over: dispatches the waiting requests. */
 void sl_http_located(struct sl_http_request *request, bool found);
-/* Counts bytes of a body for the limit of the request's origin, which may let further requests begin. */
+/* Counts bytes of a body for the origin's limit, which may let further requests begin. */
 void sl_http_arrived(struct sl_http_request *request, size_t bytes);
-/* Gives the permit of a request back, and dispatches the requests that have one now. */
+/* Gives a permit back; requests with a new permit go to reactors. */
 void sl_http_permit_give(struct sl_http_request *request);
-/* Dispatches the cancelled requests that wait for a permit, so that the reactors end them. */
+/* Cancelled requests without a permit go to reactors, which end them. */
 void sl_http_end_cancelled(struct sl_http_engine *engine);
 
 /* ---------------------------------------------------------------------------------- reactors */
 
-/* Returns the transfers that a kind of reactors may have. */
+/* Returns how many transfers a kind of reactors may have. */
 unsigned sl_http_multi_most(const struct sl_http_engine *engine, unsigned remote);
 /* Starts the first reactor of a kind. With `easy` there may be as many as connections, up to 64. */
 int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out);
 void sl_http_multi_stop(struct sl_http_multi *multi);
 void sl_http_multi_free(struct sl_http_multi *multi);
-/* Gives the request to a reactor, and returns that, which lives as long as the engine. */
+/* Gives the request to a reactor, and returns the reactor, which lives as long as the engine. */
 struct sl_http_reactor *sl_http_multi_submit(struct sl_http_multi *multi,
                                              struct sl_http_request *request);
-/* Makes the reactors look for cancelled requests, and for uploads that have more to send. */
+/* Makes all reactors look at their requests: some are cancelled, or have more to send. */
 void sl_http_multi_wake(struct sl_http_multi *multi);
 
-/* A thread that moves requests with a multi handle of libcurl and epoll. */
+/* A thread with a multi handle of libcurl and epoll, which moves requests. */
 struct sl_http_reactor {
 	struct sl_sleeper sleeper;
 	struct sl_http_engine *engine;
-	struct sl_queue inbox; /* requests that it shall move at once */
-	_Atomic int load;      /* of the inbox, of moving and of streams, */
+	struct sl_queue inbox; /* requests to move at once */
+	_Atomic int load;      /* requests in inbox, moving and streams, */
 	_Atomic uint64_t work; /* and their bytes */
 	_Atomic unsigned busy; /* rounds since it last slept; 0: it sleeps */
 	_Atomic bool looks;    /* it shall look at all requests */
-	int share; /* connections that are kept, and requests that it has before the next reactor */
+	int share; /* kept connections, and requests before the next reactor gets some */
 	pthread_t thread;
-	int wake;  /* eventfd that ends the reactor's sleep */
+	int wake;  /* eventfd: ends the reactor's sleep */
 	int epoll; /* -1: it could not be made */
 	CURLM *multi;
 	long connections;     /* CURLMOPT_MAX_TOTAL_CONNECTIONS */
@@ -83,14 +83,14 @@ struct sl_http_reactor {
 	int64_t calm;           /* when it last owed no signals */
 	struct sl_list moving;  /* requests with a transfer in multi, and a permit, */
 	struct sl_list streams; /* and without: looked at whenever the reactor wakes */
-	struct sl_list resting; /* requests that are due later, without a turn */
+	struct sl_list resting; /* requests due later */
 	struct sl_list unused;  /* handles of libcurl */
 };
 
 /* Counts a request in or out. */
 void sl_http_reactor_count(struct sl_http_reactor *reactor, const struct sl_http_request *request,
                            int sign);
-/* Makes it look for cancelled requests, and for uploads that have more to send. Any thread. */
+/* As sl_http_multi_wake(), for a single reactor. */
 void sl_http_reactor_wake(struct sl_http_reactor *reactor);
 /* The thread of a reactor. */
 void *sl_http_reactor_run(void *reactor);
@@ -100,7 +100,7 @@ void *sl_http_reactor_run(void *reactor);
 /* Makes and frees epoll and the multi handle. */
 bool sl_http_reactor_open(struct sl_http_reactor *reactor);
 void sl_http_reactor_close(struct sl_http_reactor *reactor);
-/* Tell libcurl of an event of epoll, and of the time. Return 0, or the error of libcurl. */
+/* Tell libcurl about an event of epoll, and about the time. Return 0, or its error. */
 CURLMcode sl_http_reactor_handle(struct sl_http_reactor *reactor, const struct epoll_event *event);
 CURLMcode sl_http_reactor_run_timer(struct sl_http_reactor *reactor);
 
@@ -109,21 +109,19 @@ struct sl_http_transfer {
 	struct sl_list link; /* in unused */
 	struct sl_http_reactor *reactor;
 	CURL *easy;
-	uint64_t file; /* the number of the file of its options; 0: none */
-	bool home;     /* they are for the file's origin */
-	char *url;     /* that is parsed; NULL: none */
-	CURLU *parsed;
-	char line[64];           /* of the header of this attempt; "": none, */
-	struct curl_slist lines; /* and with those of the file behind it */
+	uint64_t file;           /* the number of the file behind its options; 0: none */
+	bool home;               /* they are for the file's origin */
+	char *url;               /* as text, */
+	CURLU *parsed;           /* and parsed; NULL: none */
+	char line[64];           /* of this attempt's header; "": none, */
+	struct curl_slist lines; /* and with the file's lines behind it */
 	char reason[CURL_ERROR_SIZE];
 };
-/* Returns NULL if there is no memory. */
+/* NULL: no memory. */
 struct sl_http_transfer *sl_http_transfer_new(struct sl_http_reactor *reactor);
 void sl_http_transfer_free(struct sl_http_transfer *transfer);
-/*
- * Forgets all options of the request's handle, unless its last request was a GET for the same file at the same place
- * that succeeded: nothing of one file, least of all its password, goes to another server.
- */
+/* Forgets all options of the request's handle, unless its last request was a successful GET for the same file at the same
+ * place: nothing of a file, least of all its password, goes to another server. */
 void sl_http_transfer_renew(struct sl_http_request *request, bool home);
 
 #endif

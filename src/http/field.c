@@ -2,7 +2,7 @@
 /*
  * Fields
  *
- * Parses the values of fields of a header, which come from servers and are not trusted; forgets a response.
+ * Parses the values in a header, which come from servers and are not trusted; forgets a response.
  *
  * Threads: any.
  */

@@ -25,7 +25,7 @@ static void http_global_init(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* The reactors that move the file. They start with the first file that needs them. */
+/* Gives the file its reactors, which start with the first such file. */
 static int http_start_reactors(struct sl_http *http)
 {
 	struct sl_http_engine *engine = http->engine;
@@ -123,8 +123,8 @@ static int http_parse_url(struct sl_http *http, const char *text)
 }
 
 /*
- * Asks for the object that is to be written. A server that refuses to answer this may still accept the object; a server
- * that cannot be reached will not.
+ * Asks for an object to be written. A server that refuses to answer may still accept the object; a server out of reach will
+ * not.
  */
 static int http_look(struct sl_http *http, bool *exists)
 {
@@ -150,7 +150,7 @@ static int http_look(struct sl_http *http, bool *exists)
 
 /*
  * Returns whether the object is asked for before it is written. The PUT says If-None-Match as well, but not every server
- * looks at it. The region of a bucket, and how a server wants a password, have to be known before the PUT begins.
+ * looks at it. A bucket's region, and how a server wants a password, have to be known before the PUT begins.
  */
 static bool http_has_to_look(const struct sl_http *http, const struct sluice_open_options *options)
 {
@@ -264,7 +264,7 @@ static int http_place(struct sl_http *http, const struct sl_uri *uri,
 	return rc ? rc : http_parse_url(http, sl_s3_url(http->s3));
 }
 
-/* Makes a file that has asked nothing of its server yet. */
+/* Makes a file, and asks no server. */
 static int http_new(struct sl_core *core, const struct sl_uri *uri,
                     const struct sluice_open_options *options, const char *query,
                     struct sl_pool *waiting, struct sl_http **out)
@@ -430,8 +430,7 @@ static char *http_identity(struct sl_backend *backend)
 	return strdup(sl_http_of(backend)->url);
 }
 
-/* Returns the checksum of the object, and not that of the checksums of its parts, which has "-" and their number, or nothing
- * but an ETag that has these. */
+/* Returns the object's checksum. That of its parts' checksums ends in "-" and their number, or the ETag does. */
 static const char *http_checksum(const struct sl_http_texts *opened)
 {
 	const char *sum = opened->of[SL_HTTP_FIELD_CRC32C], *etag = opened->of[SL_HTTP_FIELD_ETAG];
@@ -448,7 +447,7 @@ static const char *http_checksum(const struct sl_http_texts *opened)
 static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
 	struct sl_http *http = sl_http_of(backend);
-	/* Of a file that is written it is that of the object before. */
+	/* For a file to be written it is that of the object before. */
 	const char *etag = http->multipart ? NULL : http->opened.of[SL_HTTP_FIELD_ETAG];
 	int64_t now = sl_now();
 

@@ -2,9 +2,9 @@
 /*
  * Hedges
  *
- * A part that takes much longer than the parts of its origin usually do is asked for once more, on another connection.
- * The second request receives into memory of its own, because the first may still write to the caller's; its bytes are
- * copied there when the first has ended. Whichever request loses is awaited before the piece ends.
+ * A part that takes much longer than its origin's parts usually do is asked for once more, on another connection. The second
+ * request has memory of its own, because the first may still write to the caller's; its bytes are copied there when the first
+ * has ended. Whichever request loses is awaited before the piece ends.
  *
  *   first runs, second runs --[hedge_second_done, all bytes]--> won      the first is told to end
  *   first runs, second runs --[hedge_second_done, an error]---> alone    the first goes on
@@ -21,13 +21,13 @@
 
 #include "http/hedge.h"
 
-/* Bytes of all hedges of a context. */
+/* Bytes in all hedges of a context. */
 #define MOST_BYTES ((uint64_t)128 << 20)
 
 struct sl_http_hedge {
 	struct sl_http_engine *engine;
-	struct sl_http_multi *multi; /* that moves both */
-	struct sl_piece *piece;      /* of the first request */
+	struct sl_http_multi *multi; /* moves both */
+	struct sl_piece *piece;      /* the first request's */
 	size_t from;                 /* where in the piece the second request begins */
 	struct sl_piece second;
 	_Atomic bool won; /* the second has all its bytes */
@@ -75,7 +75,7 @@ static void hedge_second_done(struct sl_piece *second)
 		hedge_end(hedge);
 }
 
-/* Returns whether there may be another hedge, of that many bytes, and counts it. */
+/* Returns whether there may be another hedge, and counts its bytes. */
 static bool hedge_take(struct sl_http *http, uint64_t bytes)
 {
 	struct sl_http_engine *engine = http->engine;

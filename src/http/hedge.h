@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GETs of pieces, and hedges: a second GET of a part that is much slower than its fellows. */
+/* GETs of pieces, and hedges: a second GET for a part much slower than its fellows. */
 #ifndef SL_HTTP_HEDGE_H
 #define SL_HTTP_HEDGE_H
 
@@ -11,8 +11,8 @@ struct sl_http_hedge;
 struct sl_http_get {
 	struct sl_http_request request;
 	struct sl_piece *piece;
-	struct sl_piece *instead;    /* of a second GET: the piece of the first; else NULL */
-	struct sl_http_hedge *hedge; /* of a first GET that has a second; else NULL */
+	struct sl_piece *instead;    /* in a second GET: the first GET's piece; else NULL */
+	struct sl_http_hedge *hedge; /* in a first GET with a second; else NULL */
 };
 
 static inline struct sl_http_get *sl_http_get_of(const struct sl_http_request *request)

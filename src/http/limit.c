@@ -2,11 +2,11 @@
 /*
  * Limits of transfers
  *
- * Permits bound the transfers that an origin has at a time. Their number follows the goodput: it aims at the product of
- * bandwidth and delay, which a single connection to a far or slow server does not fill. The length of a part follows
- * them, so that the time between two requests of a connection, a round trip, is small beside the time of its transfer.
+ * Permits bound an origin's transfers. Their number follows the goodput: it aims at bandwidth times delay, more than a single
+ * connection to a far or slow server carries. The length of a part follows them: a connection's pause between two parts, a
+ * round trip, is to be small beside their time. The pace of an origin is how long its parts take.
  *
- * Threads: any; the mutex of the limits guards them, and no function waits.
+ * Threads: any; the limits share a mutex, and a pace has its own. No function waits.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +17,12 @@
 #define LEAST_LOOK_NS 50000000 /* a rate over a shorter time means nothing */
 #define FIRST_ALLOWED 16
 #define SOON_ALLOWED  64
-#define FOLLOWS       1.25 /* the gain of a doubling after which the next is tried */
-#define FASTER        1.04 /* the gain that justifies more permits */
-#define AS_FAST       0.98 /* the rate at which fewer permits are enough */
+#define FOLLOWS       1.25 /* the gain by a doubling that leads to the next */
+#define FASTER        1.04 /* the gain to justify more permits */
+#define AS_FAST       0.98 /* the rate to justify fewer permits */
 #define PAUSE         8    /* windows between trials */
-#define MOST_PAUSE    6    /* doublings of that, after trials that were taken back */
-#define ROUND_TRIPS   32   /* the least that a part takes, if it may be so long */
+#define MOST_PAUSE    6    /* doublings of that, after failed trials */
+#define ROUND_TRIPS   32   /* a part takes so many, if it may be so long */
 #define LEAST_PART    ((size_t)256 << 10)
 #define USUAL_PART    ((size_t)1 << 20)
 #define LARGEST_PART  ((size_t)64 << 20)
@@ -32,15 +32,15 @@
 
 /* ------------------------------------------------------------------------------------- pace */
 
-#define LEAST_PARTS 30   /* before which it is not known when a part is slow */
-#define MOST_PARTS  1000 /* after which older parts count half */
+#define LEAST_PARTS 30   /* until then no part is known to be slow */
+#define MOST_PARTS  1000 /* from then on older parts count half */
 #define STEP        1.25
-#define USUAL       0.95     /* of the parts are not slow */
-#define MARGIN      2        /* times the slowest of those */
+#define USUAL       0.95     /* the share of parts that are not slow */
+#define MARGIN      2        /* times the slowest usual part */
 #define LEAST_SLOW  30000000 /* ns more than expected */
 #define SHARE       0.05     /* hedges to requests */
 #define MOST_CREDIT 16
-#define AVERAGE     16 /* parts of a moving average */
+#define AVERAGE     16 /* parts in a moving average */
 
 /* No other thread has it yet. */
 void sl_http_pace_init(struct sl_http_pace *pace) SL_UNCHECKED
@@ -75,7 +75,7 @@ void sl_http_pace_add(struct sl_http_pace *pace, uint64_t bytes, int64_t first, 
 		for (limit *= pace_expected(pace, bytes);
 		     bucket < SL_PACE_BUCKETS - 1 && (double)all > limit; bucket++)
 			limit *= STEP;
-	/* A part that is slow itself would make the next seem usual. */
+	/* A slow part would make the next seem usual. */
 	if (bucket < SL_PACE_BUCKETS / 2) {
 		pace_average(&pace->first, (double)first, pace->count);
 		pace_average(&pace->each, each, pace->count);
@@ -189,7 +189,7 @@ struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const
 	return limit;
 }
 
-/* The limit of an origin without files is kept for its next file, unless there are many of those. */
+/* An origin without files keeps its limit for the next file, unless there are many such origins. */
 void sl_http_limit_release(struct sl_http_limit *limit)
 {
 	struct sl_http_limits *limits = limit->limits;
@@ -231,7 +231,7 @@ bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *re
 	bool enters;
 
 	sl_mutex_lock(&limits->mutex);
-	/* sl_http_limits_admit_cancelled() may have run already for a request that was cancelled before. */
+	/* sl_http_limits_admit_cancelled() may have run before, and found no request to end. */
 	enters = limit_has_room_locked(limits, limit) || sl_http_request_is_unwanted(request);
 	if (enters)
 		limit_begin_locked(limits, limit);
@@ -243,7 +243,7 @@ bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *re
 	return enters;
 }
 
-/* Begins a window: at once, or when the transfers of a change have come to their speed. */
+/* Begins a window: at once, or when new transfers have come to their speed. */
 static void limit_begin_window(struct sl_http_limit *limit, int64_t now, bool settling)
 {
 	int64_t rtt = atomic_load_explicit(&limit->rtt, memory_order_relaxed);
@@ -270,7 +270,7 @@ static void limit_settle(struct sl_http_limit *limit, bool gained)
 	limit->locked.pause = PAUSE << limit->locked.lost;
 }
 
-/* The trial that ran has shown a rate: keeps its number, or goes back. */
+/* A trial has shown a rate: keeps its number, or goes back. */
 static void limit_judge(struct sl_http_limit *limit, double rate, int64_t now)
 {
 	unsigned from = limit->locked.tried_from;
@@ -311,8 +311,8 @@ static bool limit_try(struct sl_http_limit *limit, int64_t now)
 }
 
 /*
- * At the end of a window. While the limit is not reached, or no request waits for more, the rate tells nothing about
- * it; nor does it before the transfers above the limit have ended. The caller holds the mutex of the limits.
+ * At the end of a window. Its rate tells nothing while the limit is not reached, or no request waits for more, or transfers
+ * above the limit still run. The caller holds the mutex.
  */
 static void limit_look(struct sl_http_limit *limit, int64_t now)
 {
@@ -346,7 +346,7 @@ static void limit_look(struct sl_http_limit *limit, int64_t now)
 		limit_begin_window(limit, now, false);
 }
 
-/* Returns the origin with the fewest permits of those that have room and a waiting request, or NULL. */
+/* Among origins with room and a waiting request, returns the one with the fewest permits; or NULL. */
 static struct sl_http_limit *limits_next_locked(struct sl_http_limits *limits)
 	SL_REQUIRES(&limits->mutex)
 {
@@ -374,7 +374,7 @@ static void limits_admit_locked(struct sl_http_limits *limits, struct sl_list *o
 	}
 }
 
-/* A window of fewer transfers would tell nothing about this number. */
+/* A window with fewer transfers would tell nothing about this number. */
 static void limit_add_some(struct sl_http_limit *limit, int64_t now)
 {
 	unsigned allowed = atomic_load(&limit->allowed);
@@ -419,7 +419,7 @@ void sl_http_limit_answered(struct sl_http_limit *limit, int64_t ns)
 {
 	int64_t rtt = atomic_load_explicit(&limit->rtt, memory_order_relaxed);
 
-	/* The fastest counts: a server that is busy answers later. A lost update of two threads does no harm. */
+	/* The fastest counts: a busy server answers later. A lost update does no harm. */
 	rtt = !rtt || ns < rtt ? ns : rtt + (ns - rtt) / 256;
 	atomic_store_explicit(&limit->rtt, rtt, memory_order_relaxed);
 }
@@ -453,8 +453,7 @@ void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_lis
 }
 
 /*
- * A part is half of what each connection still has to get, so that parts become small towards the end and the last of
- * them does not run alone.
+ * A part is half the bytes left to each connection: parts become small towards the end, and the last does not run alone.
  */
 struct sl_part sl_http_limit_part(const struct sl_http_limit *limit, uint64_t left, uint64_t room)
 {

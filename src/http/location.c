@@ -2,8 +2,8 @@
 /*
  * Redirects
  *
- * Follows a redirect, and remembers for an open file where a GET has found the object, so that its other requests ask
- * there. When the target refuses, a single request asks the origin again; the others wait for its end.
+ * Follows a redirect, and remembers where a GET has found the object: other requests ask there. When this target refuses, a
+ * single request asks the origin again; the others wait for its end.
  *
  * Threads: any. Each file has a mutex; no thread waits, only requests do.
  */
@@ -25,7 +25,7 @@ static bool url_is_secure(const char *url)
 	return !strncasecmp(url, "https:", 6);
 }
 
-/* The URL without user and password: those of a server's making are not used. NULL: no URL. */
+/* The URL without user and password: a server's are not used. NULL: no URL. */
 static char *url_without_user(const char *text)
 {
 	CURLU *url = curl_url();
@@ -49,7 +49,7 @@ static void location_note_redirect(struct sl_http_request *request)
 	/* HEAD may be redirected elsewhere, and other requests are alone. */
 	if (!request->kind->part || request->asks)
 		return;
-	/* The file's first redirect: requests that come now wait for this answer. */
+	/* The file's first redirect: new requests wait for this answer. */
 	sl_mutex_lock(&location->mutex);
 	if (!location->locked.url && !location->locked.asked)
 		location->locked.asked = request->asks = true;
@@ -124,7 +124,7 @@ bool sl_http_location_enter(struct sl_http_request *request)
 		/* The second GET of a part does not wait: the first may be asking. */
 		sl_http_request_fail(request, -EAGAIN, "the target is being asked for");
 	} else if (!sl_http_request_is_unwanted(request)) {
-		/* sl_http_location_cancel() finds a request that is cancelled from now on. */
+		/* If it is cancelled from now on, sl_http_location_cancel() finds it. */
 		sl_list_append(&location->locked.waiting, &request->link);
 		enters = false;
 	}
@@ -132,7 +132,7 @@ bool sl_http_location_enter(struct sl_http_request *request)
 	return enters;
 }
 
-/* Takes the requests that wait for the answer to this request, which asks no more. */
+/* Takes the waiting requests if this request asks, which it does no more. */
 static void location_take_waiting_locked(struct sl_http_location *location,
                                          struct sl_http_request *request, struct sl_list *out)
 	SL_REQUIRES(&location->mutex)

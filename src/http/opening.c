@@ -2,11 +2,10 @@
 /*
  * Openings
  *
- * Asks the server about an object that is to be read: its length, ranges and version, and perhaps its first bytes. An
- * opening is a request, or up to three in turn.
+ * Asks the server about an object to read: its length, ranges and version, and perhaps its first bytes. An opening is a
+ * request, or up to three in turn.
  *
- * Threads: a caller waits for the answers, or the reactors that get them go on; until its end one thread at a time
- * has the file.
+ * Threads: a caller waits for the answers, or the reactors go on with them; until its end one thread at a time has the file.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -15,7 +14,7 @@
 
 #include "http/http_internal.h"
 
-#define MOST_MATCH 1024 /* bytes of an ETag that is sent: servers bound what they take */
+#define MOST_MATCH 1024 /* bytes in an ETag to send: servers bound them */
 
 void sl_http_take_texts(struct sl_http *http, struct sl_http_request *request)
 {
@@ -35,7 +34,7 @@ static void opening_take_response(struct sl_http *http, struct sl_http_request *
 		modified = curl_getdate(http->opened.of[SL_HTTP_FIELD_MODIFIED], NULL);
 	http->modified_ns = modified >= 0 ? modified * INT64_C(1000000000) : 0;
 	if (request->response.part) {
-		/* It may be that of the part. */
+		/* It may be the part's. */
 		free(http->opened.of[SL_HTTP_FIELD_CRC32C]);
 		http->opened.of[SL_HTTP_FIELD_CRC32C] = NULL;
 		/* Without a length, a part cannot be told from a truncated body. */
@@ -73,10 +72,10 @@ static bool opening_take_head(struct sl_http *http, struct sl_http_request *requ
 }
 
 /*
- * Takes an answer. Returns whether a GET has to ask next; otherwise *rc is the end. The answer to HEAD is taken if it has
- * a length that is not 0 (handlers without code for HEAD say 0), ranges, and an ETag, so that a later answer without an
- * ETag is of another version. Otherwise, and if HEAD fails, a GET asks for a single byte. With options.first_bytes there
- * is no HEAD, and the GET asks for the first bytes.
+ * Takes an answer. Returns whether a GET has to ask next; otherwise *rc is the end. The answer to HEAD is taken if it has a
+ * length other than 0 (handlers without code for HEAD say 0), ranges, and an ETag: then a later answer without an ETag is about
+ * another version. Otherwise, and if HEAD fails, a GET asks for a single byte. With options.first_bytes there is no HEAD, and
+ * the GET asks for the first bytes.
  */
 static bool opening_take(struct sl_http *http, struct sl_http_request *request, int *rc)
 {
@@ -87,10 +86,10 @@ static bool opening_take(struct sl_http *http, struct sl_http_request *request, 
 		opening_take_response(http, request);
 	if (http->confirm_empty)
 		return false;
-	/* A field that the GET lacks is taken from the answer to HEAD. */
+	/* A field missing here is taken from the answer to HEAD. */
 	if (!*rc && http->said > 0 && http->size < 0)
 		http->size = http->said;
-	/* There is no first byte of an empty object. The GET below confirms it where no HEAD has said its length. */
+	/* An empty object has no first byte. The GET below confirms it where no HEAD has said its length. */
 	if (*rc && request->response.status == 416 &&
 	    (request->response.has_range ? !request->response.range.total : http->said <= 0)) {
 		sl_http_texts_clear(&http->opened);
@@ -100,7 +99,7 @@ static bool opening_take(struct sl_http *http, struct sl_http_request *request, 
 	}
 	if (*rc || http->size)
 		return false;
-	/* Of an empty object a GET of the whole says the same. */
+	/* A GET of the whole says the same about an empty object. */
 	http->confirm_empty = true;
 	http->size = -1;
 	return true;
@@ -131,7 +130,7 @@ static void opening_check_head(struct sl_http *http)
 	http->head_bytes = 0;
 }
 
-/* The field by which the response to another version of the object is none. */
+/* By this field another version of the object is no answer. */
 static int opening_add_match(struct sl_http *http)
 {
 	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
@@ -205,7 +204,7 @@ static void opening_go_on(struct sl_http_request *request)
 		opening->error = -ENOMEM;
 	else if (!opening->error && (opening->error = opening_settle(http)))
 		opening->message = strdup(sluice_last_message());
-	/* A body that has begun ends on a reactor, which closing waits for. */
+	/* A body has begun, and ends on a reactor; closing waits for it. */
 	if (!opening->error || http->body)
 		opening->backend = &http->base;
 	else

@@ -2,8 +2,8 @@
 /*
  * Probes
  *
- * Requests by which a server tells about an object: HEAD; or a GET of a single byte, of the first bytes that open wants, or of
- * an object that seems to be empty. A HEAD that fails becomes such a GET.
+ * Requests for news about an object: HEAD; or a GET of a single byte, of the first bytes for an opening, or of a whole object
+ * that seems empty. A failed HEAD becomes such a GET.
  *
  * Threads: any thread starts a probe; the reactor that moves the request takes the first bytes.
  */
@@ -13,7 +13,7 @@
 
 #include "http/hedge.h"
 
-#define SLOW_ANSWER INT64_C(1000000000) /* ns, to open, of an origin whose parts are not slower */
+#define SLOW_ANSWER INT64_C(1000000000) /* ns, to open, where parts are not slower */
 
 struct probe {
 	struct sl_http_request request;
@@ -21,7 +21,7 @@ struct probe {
 	_Atomic uint32_t answered; /* 1 ends the wait of sl_http_ask() */
 };
 
-/* Returns whether the first bytes of the object are asked for; after a failure it is a single byte. */
+/* Returns whether the first bytes are asked for; after a failure it is a single byte. */
 static bool probe_has_head(const struct sl_http_request *request)
 {
 	return !request->kind->bare && request->http->head_most && !request->http->confirm_empty &&
@@ -78,8 +78,8 @@ static bool probe_is_late(struct sl_http_request *request, int64_t now)
 	return sl_http_pace_take_credit(&request->http->limit->pace);
 }
 
-/* Looks at the fields of an answer once. The first bytes of a small object are all of it. A longer object than a list said
- * is read as if the opening had brought nothing. */
+/* Looks at an answer's fields once. The first bytes of a small object are all of it. A longer object than a list said is
+ * read as if the opening had brought nothing. */
 static bool probe_accepts(struct sl_http_request *request)
 {
 	const struct sl_http_response *response = &request->response;
@@ -116,7 +116,7 @@ static size_t probe_keep_head(struct sl_http_request *request, const char *data,
 	return bytes;
 }
 
-/* It is over when its fields are there, but for the text of an error. */
+/* It is over when its fields are there, but for an error's text. */
 static size_t probe_take_error(struct sl_http_request *request, const char *data, size_t bytes)
 {
 	return sl_http_error_take(request, data, bytes) && request->response.status >= 300 ? bytes

@@ -2,12 +2,12 @@
 /*
  * Reactors of remote files
  *
- * Moves requests: each reactor drives many transfers with libcurl's multi interface and epoll, or, for a file that
- * `easy` moves, a single transfer. A reactor keeps what libcurl would make anew for each transfer: its handles, with the
- * options of the last file, and the sockets of kept connections in epoll.
+ * Moves requests: each reactor drives many transfers with libcurl's multi interface and epoll, or, with `easy`, a single
+ * transfer. A reactor keeps what libcurl would make anew for each transfer: handles, with the last file's options, and the
+ * sockets of kept connections in epoll (transfer.c).
  *
- * Threads: the reactors. They wake on events: a socket, a time that libcurl or a pause has set, a push to the inbox, a
- * cancel. No reactor waits for a server, so a request is started, and cancelled, whatever the others do.
+ * Threads: the reactors. They wake on events: a socket, a time set by libcurl or a pause, a push to the inbox, a cancel. No
+ * reactor waits for a server, so a request is started, and cancelled, whatever the others do.
  */
 #include <errno.h>
 #include <limits.h>
@@ -24,11 +24,11 @@
 
 #define EVENTS_AT_ONCE  64
 #define LEAST_SLEEP_NS  5000    /* less is the call alone */
-#define LONGEST_HOLD_NS 1000000 /* of the signals for operations that are over */
+#define LONGEST_HOLD_NS 1000000 /* of signals for ended operations */
 
 /* ----------------------------------------------------------------------------------- requests */
 
-/* Gives the request a handle of libcurl, the last that was used: it is in the cache. Returns NULL without memory. */
+/* Gives the request a handle of libcurl, the last one used: it is in the cache. Returns NULL without memory. */
 static struct sl_http_transfer *reactor_lend(struct sl_http_reactor *reactor,
                                              struct sl_http_request *request)
 {
@@ -163,7 +163,7 @@ static void reactor_finish_requests(struct sl_http_reactor *reactor)
 	}
 }
 
-/* The opening has its answer. Its transfer goes on as a request for the body, which has no permit; or it ends. */
+/* The opening has its answer. The transfer goes on as a request for the body, without a permit; or it ends. */
 static void reactor_keep(struct sl_http_reactor *reactor, struct sl_http_request *probe)
 {
 	enum sl_http_verdict verdict = sl_http_request_judge(probe, CURLE_OK);
@@ -308,9 +308,8 @@ static void reactor_restart(struct sl_http_reactor *reactor)
 }
 
 /*
- * A thread that waits for operations is woken when as many are over as are left, so that it takes several, and submits
- * others while these move. It is woken earlier by reactor_poll() if nothing is ready; and the reactor sleeps only when
- * it owes no signals.
+ * A thread in wait for operations is woken when as many are over as are left: so it takes several, and submits others while
+ * these move. reactor_poll() wakes it earlier if nothing is ready; the reactor sleeps only when it owes no signals.
  */
 static void reactor_wake_waiting(struct sl_http_reactor *reactor)
 {

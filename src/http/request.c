@@ -2,8 +2,8 @@
 /*
  * Attempts
  *
- * The loop of a request of any kind: sets a transfer of libcurl up for each attempt, and judges the attempt after the
- * transfer: done, failed, to be repeated, or redirected. The kind (struct sl_http_kind) is asked where kinds differ.
+ * Sets a transfer up for each attempt of a request, and judges it after the transfer: done, failed, to be repeated, or
+ * redirected. Where requests differ their kind is asked (struct sl_http_kind).
  *
  * Threads: the reactor that moves the request.
  */
@@ -28,7 +28,7 @@ static struct curl_slist *request_add_line(struct sl_http_request *request,
 {
 	struct sl_http_transfer *transfer = request->transfer;
 
-	/* libcurl takes longer to make this line of CURLOPT_RANGE. */
+	/* CURLOPT_RANGE takes libcurl longer. */
 	if (request->ranged)
 		snprintf(transfer->line, sizeof(transfer->line),
 		         "Range: bytes=%" PRIu64 "-%" PRIu64, request->from,
@@ -89,7 +89,7 @@ int sl_http_request_prepare(struct sl_http_request *request)
 
 /* ---------------------------------------------------------------------------- after an attempt */
 
-/* The meaning of a code of libcurl or of a status, and whether the same request may succeed later. */
+/* What a code of libcurl or a status means, and whether the same request may succeed later. */
 struct failure {
 	long code; /* 0: any other */
 	int error;
@@ -104,13 +104,13 @@ static const struct failure transports[] = {
 	{CURLE_SEND_ERROR, -ECONNRESET, true},
 	{CURLE_RECV_ERROR, -ECONNRESET, true},
 	{CURLE_GOT_NOTHING, -ECONNRESET, true},
-	{CURLE_SEND_FAIL_REWIND, -ECONNRESET, true}, /* of an upload, on a kept connection */
+	{CURLE_SEND_FAIL_REWIND, -ECONNRESET, true}, /* an upload's, on a kept connection */
 	{CURLE_PARTIAL_FILE, -EIO, true},
 	{CURLE_HTTP2, -EIO, true},
 	{CURLE_HTTP2_STREAM, -EIO, true},
 	{CURLE_PEER_FAILED_VERIFICATION, -EACCES, false},
 	{CURLE_SSL_CLIENTCERT, -EACCES, false},
-	{CURLE_SSL_CERTPROBLEM, -EINVAL, false}, /* of a certificate of ours */
+	{CURLE_SSL_CERTPROBLEM, -EINVAL, false}, /* our certificate is bad */
 	{CURLE_OUT_OF_MEMORY, -ENOMEM, false},
 	{CURLE_SSL_CACERT_BADFILE, -EINVAL, false},
 	{0, -EPROTO, false},
@@ -179,7 +179,7 @@ static bool request_is_broken_off(struct sl_http_request *request, CURLcode code
 	if (code == CURLE_SSL_CONNECT_ERROR)
 		return strcasestr(why, "SYSCALL") || strcasestr(why, "reset by peer") ||
 		       strcasestr(why, "unexpected eof");
-	/* Bytes that an answer left behind on its connection are lost with it: the next connection is clean. */
+	/* An answer may leave bytes behind on its connection: the next connection is clean. */
 	curl_easy_getinfo(request->transfer->easy, CURLINFO_NUM_CONNECTS, &connects);
 	return !connects && (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_OUT_OF_MEMORY ||
 	                     code == CURLE_WEIRD_SERVER_REPLY);
@@ -204,7 +204,7 @@ static enum sl_http_verdict request_judge_failure(struct sl_http_request *reques
 		code = CURLE_OUT_OF_MEMORY;
 	if (request_is_broken_off(request, code, why))
 		code = CURLE_RECV_ERROR;
-	/* libcurl says so of a line of header that is longer than it accepts. */
+	/* libcurl calls a line of header so that is too long for it. */
 	if (code == CURLE_OUT_OF_MEMORY && request_is_connected(request))
 		return request_failed(request, -EPROTO, "'%s': a line of the header is too long",
 		                      name);
@@ -219,7 +219,7 @@ static enum sl_http_verdict request_judge_failure(struct sl_http_request *reques
 	return request_failed(request, failure.error, "'%s': %s", name, why);
 }
 
-/* Whether the target that was remembered has expired, or is away. */
+/* Whether the remembered target has expired, or is away. */
 static bool request_is_misled(struct sl_http_request *request, CURLcode code)
 {
 	long status = request->response.status;
@@ -239,7 +239,7 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 
 	if (request->error)
 		return SL_HTTP_FAILED;
-	/* A part that is whole, whatever came of the transfer then. */
+	/* The part is whole, whatever the transfer came to then. */
 	if (kind->part && request->response.accepted && request->response.got == request->length)
 		return SL_HTTP_DONE;
 	if (sl_http_request_is_unwanted(request) || (kind->ended && kind->ended(request)))
@@ -294,7 +294,7 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 		                 sl_now() - request->asked);
 	if (verdict == SL_HTTP_FAILED && !request->error)
 		sl_http_fail_protocol(request, "a status that was not asked for");
-	/* libcurl 8 repeats the rewind that failed in each later transfer of the handle, also after a reset. */
+	/* libcurl 8 repeats a failed rewind in each later transfer of the handle, also after a reset. */
 	if (code == CURLE_SEND_FAIL_REWIND) {
 		sl_http_transfer_free(request->transfer);
 		request->transfer = NULL;
@@ -310,10 +310,7 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 	return verdict;
 }
 
-/*
- * Connecting has a time-out of its own. An upload is alive while the server's kernel takes its bytes, of which ours
- * may hold megabytes.
- */
+/* Connecting has a time-out of its own. An upload is alive while the server's kernel takes bytes; ours may hold megabytes. */
 void sl_http_request_refresh(struct sl_http_request *request, int64_t now)
 {
 	curl_socket_t socket = CURL_SOCKET_BAD;

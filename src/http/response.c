@@ -2,9 +2,8 @@
 /*
  * Responses
  *
- * Parses the response to a request while it arrives, checks that it is the response to that request and about the
- * version of the object that was opened, and copies the body to memory. No byte reaches the memory of a piece before
- * the header was accepted, and none beyond its end.
+ * Parses a response while it arrives, and checks it: it answers the request, and is about the opened version of the object. The
+ * kind of the request takes the body; no byte reaches a piece's memory before the header is accepted, and none beyond its end.
  *
  * Threads: the reactor that moves the request; libcurl calls sl_http_on_line() and sl_http_on_body(). The text comes
  * from servers and is not trusted.
@@ -57,7 +56,7 @@ void sl_http_fail_protocol(struct sl_http_request *request, const char *what)
 	                     request->http->name, what);
 }
 
-/* Whether an answer is a part: a 206, or a 200 whose range and length are those that were asked for. */
+/* Whether an answer is a part: a 206, or a 200 with the requested range and length. */
 static bool response_has_part(struct sl_http_request *request)
 {
 	const struct sl_http_response *response = &request->response;
@@ -71,7 +70,7 @@ static bool response_has_part(struct sl_http_request *request)
 	        response->length == request->length);
 }
 
-/* Whether a part is the part that was asked for. */
+/* Whether a part is the requested part. */
 static bool response_is_part(struct sl_http_request *request)
 {
 	const struct sl_http_range *range = &request->response.range;
@@ -93,7 +92,7 @@ static bool response_is_part(struct sl_http_request *request)
 	return !request->error;
 }
 
-/* Whether a 200 is the whole object, and that was asked for. */
+/* Whether a 200 is the whole object, as requested. */
 static bool response_is_object(struct sl_http_request *request)
 {
 	const struct sl_http_range *range = &request->response.range;
@@ -113,7 +112,7 @@ static bool response_is_object(struct sl_http_request *request)
 	return !request->error;
 }
 
-/* Returns whether a field has the value that it had when the file was opened. */
+/* Returns whether a field has the same value as in the opening. */
 static bool response_field_is_same(const struct sl_http_request *request, enum sl_http_field field)
 {
 	const char *before = request->http->opened.of[field];
@@ -122,7 +121,7 @@ static bool response_field_is_same(const struct sl_http_request *request, enum s
 	return before && now ? !strcmp(before, now) : before == now;
 }
 
-/* Whether the response is about the version that was opened. An equal strong ETag is enough. */
+/* Whether the response is about the opened version. An equal strong ETag is enough. */
 static bool response_is_version(struct sl_http_request *request)
 {
 	const char *etag = request->response.texts.of[SL_HTTP_FIELD_ETAG];
@@ -141,7 +140,7 @@ static bool response_is_version(struct sl_http_request *request)
 	return !request->error;
 }
 
-/* Looks at the fields of an answer to a GET, once, before its body is touched. */
+/* Looks at the fields of an answer to a GET, once, before the body. */
 bool sl_http_accepts(struct sl_http_request *request)
 {
 	long status = request->response.status;
@@ -168,7 +167,7 @@ bool sl_http_accepts(struct sl_http_request *request)
 	return request->response.accepted;
 }
 
-/* Keeps the first line of the body of an error; of HTML and XML, the text between the tags. */
+/* Keeps the first line of an error's body; in HTML and XML, the text between the tags. */
 static void response_keep_error(struct sl_http_request *request, const char *data, size_t bytes)
 {
 	char *said = request->response.error_text;
@@ -204,7 +203,7 @@ static void response_keep_error(struct sl_http_request *request, const char *dat
 
 bool sl_http_error_take(struct sl_http_request *request, const char *data, size_t bytes)
 {
-	/* libcurl tells where a redirect leads when all of its body has come. */
+	/* libcurl tells where a redirect leads when the whole body has come. */
 	size_t most = request->response.status / 100 == 3 ? MOST_REDIRECT_BYTES : MOST_SAID_BYTES;
 
 	response_keep_error(request, data, bytes);
@@ -262,8 +261,8 @@ static int response_field(const struct sl_http_request *request, const char *nam
 }
 
 /*
- * Keeps a value, for which it may use `line`, the memory that has it; several values of a name become a list, as if they
- * were on the same line (RFC 9110, 5.2). Returns memory that is to be freed.
+ * Keeps a value, perhaps in its own memory, `line`. Several values with a name become a list, as on a single line (RFC 9110,
+ * 5.2). Returns memory to free.
  */
 static char *response_keep(struct sl_http_request *request, char **kept, char *line,
                            const char *value)
@@ -286,7 +285,7 @@ static char *response_keep(struct sl_http_request *request, char **kept, char *l
 	return line;
 }
 
-/* A field. Most of them tell nothing that is asked for, and are not even copied. */
+/* A field. Most tell nothing of use, and are not even copied. */
 static void response_on_field(struct sl_http_request *request, const char *data, size_t bytes)
 {
 	static const char coding[] = "Transfer-Encoding";
@@ -307,7 +306,7 @@ static void response_on_field(struct sl_http_request *request, const char *data,
 		return;
 	}
 	if (sl_http_parse_field(line, &name, &value)) {
-		/* libcurl would decode it, and not tell that its end is missing. */
+		/* libcurl would decode it, and not miss its end. */
 		if (!request->response.kept && strcasecmp(value, "chunked") &&
 		    strcasecmp(value, "identity"))
 			sl_http_fail_protocol(request,
@@ -332,7 +331,7 @@ static int64_t response_pause(char *const *text)
 	return -1;
 }
 
-/* The fields are complete. Two values that differ are none. */
+/* The fields are complete. Two different values are none. */
 static void response_on_fields(struct sl_http_request *request)
 {
 	char *const *text = request->response.texts.of;
@@ -341,7 +340,7 @@ static void response_on_fields(struct sl_http_request *request)
 
 	request->response.complete = true;
 	request->response.has_range = range && sl_http_parse_range(range, &request->response.range);
-	/* The Content-Range of a multipart body is not that of its bytes. */
+	/* A multipart body has a Content-Range for each part. */
 	request->response.bad_range = (range && !request->response.has_range) ||
 	                              (type && !strncasecmp(type, "multipart/byteranges", 20));
 	request->response.has_length =
@@ -349,17 +348,15 @@ static void response_on_fields(struct sl_http_request *request)
 	request->response.bad_length = length && !request->response.has_length;
 	request->response.ranges = ranges && !strcasecmp(ranges, "bytes");
 	request->response.retry_after = response_pause(text);
-	/* A server that makes the bytes as it goes does so for HEAD, too, until its connection is closed, and would answer
-	 * nothing on it before. */
+	/* A server that makes the bytes as it goes may do so for HEAD, too; until then it answers nothing on the connection. */
 	if (request->kind->bare && request->response.status == 200 && !length &&
 	    !(request->http->flags & SLUICE_OPEN_HTTP2))
 		curl_easy_setopt(request->transfer->easy, CURLOPT_FORBID_REUSE, 1L);
 }
 
 /*
- * Called for each line; the line of the status begins an answer, of which there may be several: interim ones,
- * and the answer after a refused "Expect" of an upload. Lines behind the fields of the last answer are a trailer, which
- * has nothing that could still be checked.
+ * Called for each line. A status line begins an answer; there may be several: interim answers, and the answer after a refused
+ * "Expect". Lines behind the last answer's fields are a trailer, too late for any check.
  */
 size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 {
@@ -385,7 +382,7 @@ size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 	} else if (!request->response.complete && (data[0] == '\r' || data[0] == '\n')) {
 		response_on_fields(request);
 	} else if (!request->response.complete && (data[0] == ' ' || data[0] == '\t')) {
-		/* Of fields of which nothing is asked, any may be folded. */
+		/* Other fields may be folded. */
 		if (request->response.kept)
 			sl_http_fail_protocol(request, "a folded line of its header");
 	} else if (!request->response.complete) {

@@ -2,7 +2,7 @@
 /*
  * Repetitions
  *
- * Decides whether and when an attempt is made again: after a failure that may pass, and where the server limits requests.
+ * Decides whether and when an attempt is made again: after a passing failure, and where the server limits requests.
  *
  * Threads: the reactor that moves the request.
  */
@@ -11,13 +11,12 @@
 
 #include "http/http_internal.h"
 
-#define MOST_BACKOFFS_THERE 2 /* at a target that was remembered, before the origin is asked */
+#define MOST_BACKOFFS_THERE 2 /* at a remembered target, before the origin is asked */
 #define SAME_LIMIT_NS       INT64_C(1000000000)
 
 /*
- * Jitter: from half of a limit that doubles with each attempt up to all of it. Without the half the
- * unluckiest of many requests would have used up its attempts before a server is back that was
- * started anew.
+ * Jitter: from half a limit up to all of it; the limit doubles with each attempt. Without the half the unluckiest of many
+ * requests would have used up its attempts before a restarted server is back.
  */
 static int64_t retry_backoff_ms(struct sl_http_request *request)
 {
@@ -62,9 +61,9 @@ static void retry_limit(struct sl_http_request *request, int64_t wait, int64_t n
 }
 
 /*
- * Until data of the file has come the attempts are counted: its server may never have been there. From then on only
- * the time counts in which the piece did not grow. A longer wait than is left of it is not begun if the server asks
- * for it (Retry-After), and else shortened.
+ * Until data of the file has come attempts are counted: its server may never have been there. From then on only the time
+ * counts since the piece grew. A longer wait than the time left is not begun if the server asks for it (Retry-After), and
+ * else shortened.
  */
 enum sl_http_verdict sl_http_request_retry(struct sl_http_request *request, int error,
                                            const char *why)
@@ -117,8 +116,8 @@ enum sl_http_verdict sl_http_request_retry(struct sl_http_request *request, int 
 	request->due = now + wait * 1000000;
 	if (limited)
 		retry_limit(request, wait, now);
-	/* The origin is asked anew: it may lead elsewhere now. So it is for the file if a target that was remembered
-	 * fails again and again. */
+	/* The origin is asked anew, and for the whole file if a remembered target fails again and again: it may lead
+	 * elsewhere now. */
 	if (request->located && !limited && request->backoffs >= MOST_BACKOFFS_THERE)
 		sl_http_location_forget(request);
 	sl_http_request_go_home(request);

@@ -2,8 +2,8 @@
 /*
  * Handles of libcurl
  *
- * The handles of a reactor, and the sockets that they have in epoll. A handle keeps its options for the next part of the same
- * file, because setting them takes longer than a small part that is near; a kept connection stays in epoll.
+ * A reactor's handles, and their sockets in epoll. A handle keeps its options for the next part of the same file, because
+ * setting them takes longer than a small part from near by; a kept connection stays in epoll.
  *
  * Threads: the reactor.
  */
@@ -17,13 +17,13 @@
 
 /* ----------------------------------------------------------------------------------- sockets */
 
-/* Of a socket, beside EPOLLIN and EPOLLOUT as epoll has them. */
+/* A socket's state, beside EPOLLIN and EPOLLOUT as epoll has them. */
 enum {
 	WATCH_KEPT = 0x40, /* libcurl closes it with reactor_close_socket() */
 	WATCH_IDLE = 0x80  /* no transfer has it */
 };
 
-/* Returns the state of a socket; NULL: no memory. */
+/* Returns a socket's state; NULL: no memory. */
 static unsigned char *reactor_watch(struct sl_http_reactor *reactor, curl_socket_t socket)
 {
 	if (socket >= reactor->watch_count) {
@@ -154,7 +154,7 @@ CURLMcode sl_http_reactor_handle(struct sl_http_reactor *reactor, const struct e
 		return CURLM_OK;
 	}
 	watch = &reactor->watch[event->data.fd];
-	/* The server has closed a kept connection, which libcurl will see when it wants it. */
+	/* The server has closed a kept connection, as libcurl will see when it wants it. */
 	if (*watch & WATCH_IDLE) {
 		reactor_set_watch(reactor, event->data.fd, watch, 0);
 		return CURLM_OK;
@@ -174,8 +174,7 @@ CURLMcode sl_http_reactor_run_timer(struct sl_http_reactor *reactor)
 	if (reactor->timer > sl_now())
 		return CURLM_OK;
 	rc = curl_multi_socket_action(reactor->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-	/* libcurl does not repeat a time that it has told, also if we were too early for it, and
-	 * does not tell that there is none any more. */
+	/* libcurl tells a time once, also if we were too early for it, and does not say when there is none any more. */
 	curl_multi_timeout(reactor->multi, &left_ms);
 	multi_on_timer(reactor->multi, left_ms ? left_ms : 1, reactor);
 	return rc;
@@ -205,7 +204,7 @@ struct sl_http_transfer *sl_http_transfer_new(struct sl_http_reactor *reactor)
 	return NULL;
 }
 
-/* Returns whether the environment names a proxy, of any kind that libcurl looks for. */
+/* Returns whether the environment names a proxy for libcurl. */
 static bool environment_has_proxy(void)
 {
 	static const char *const names[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy",
@@ -237,7 +236,7 @@ static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *h
 	/* libcurl would look again for each request. */
 	if (!environment_has_proxy())
 		curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
-	/* A transfer that ends while a name is looked up does not wait for the name server. */
+	/* A transfer may end while a name is looked up, and does not wait for the name server. */
 	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
 	curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -260,10 +259,7 @@ static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *h
 	}
 }
 
-/*
- * Sets the URL, which is parsed once for all requests to it. Where it cannot be parsed, libcurl gets the text, and says
- * why.
- */
+/* Sets the URL, parsed once for all its requests. Where that fails libcurl gets the text, and says why. */
 static void transfer_set_url(struct sl_http_transfer *transfer, const char *url, unsigned flags)
 {
 	if (!transfer->url || strcmp(transfer->url, url)) {
