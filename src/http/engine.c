@@ -181,7 +181,7 @@ static bool reactor_has_room(const struct sl_http_multi *multi,
 	        (last || atomic_load_explicit(&reactor->busy, memory_order_relaxed) < BUSY_ROUNDS));
 }
 
-/* Returns the first reactor with room, which may have to be started, or else the one with the least work. */
+/* Returns the first reactor with room, which may have to be started, or else that with the least work. */
 static struct sl_http_reactor *multi_choose_reactor(struct sl_http_multi *multi)
 {
 	struct sl_http_reactor *least = multi->reactors;
@@ -268,7 +268,7 @@ void sl_http_arrived(struct sl_http_request *request, size_t bytes)
 void sl_http_permit_give(struct sl_http_request *request)
 {
 	int64_t now = sl_now();
-	/* The answer to a long upload comes late because of its bytes. */
+	/* A long upload's answer comes late. */
 	bool waited = now - request->asked < 2 * request->first && request->sent <= SHORT_UPLOAD;
 	struct sl_list ready;
 

@@ -35,7 +35,7 @@ struct sl_http_engine {
 /* For struct sl_backend_ops. */
 int64_t sl_http_size(struct sl_backend *backend);
 void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece);
-/* Gives the request to a reactor as soon as its target is known and it has a permit. */
+/* Gives the request to a reactor as soon as it has a target and a permit. */
 void sl_http_dispatch(struct sl_http_request *request);
 void sl_http_dispatch_all(struct sl_list *requests);
 /* An accepted response shows where the object is, or the asking request is over: dispatches the waiting requests. */
@@ -100,7 +100,7 @@ void *sl_http_reactor_run(void *reactor);
 /* Makes and frees epoll and the multi handle. */
 bool sl_http_reactor_open(struct sl_http_reactor *reactor);
 void sl_http_reactor_close(struct sl_http_reactor *reactor);
-/* Tell libcurl about an event of epoll, and about the time. Return 0, or its error. */
+/* Tell libcurl about an event of epoll, and about the time. Return 0, or an error. */
 CURLMcode sl_http_reactor_handle(struct sl_http_reactor *reactor, const struct epoll_event *event);
 CURLMcode sl_http_reactor_run_timer(struct sl_http_reactor *reactor);
 
@@ -109,7 +109,7 @@ struct sl_http_transfer {
 	struct sl_list link; /* in unused */
 	struct sl_http_reactor *reactor;
 	CURL *easy;
-	uint64_t file;           /* the number of the file behind its options; 0: none */
+	uint64_t file;           /* the number of the file behind the options; 0: none */
 	bool home;               /* they are for the file's origin */
 	char *url;               /* as text, */
 	CURLU *parsed;           /* and parsed; NULL: none */

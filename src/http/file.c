@@ -25,7 +25,7 @@ static void http_global_init(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* Gives the file its reactors, which start with the first such file. */
+/* Gives the file reactors, which start with the first such file. */
 static int http_start_reactors(struct sl_http *http)
 {
 	struct sl_http_engine *engine = http->engine;
@@ -235,7 +235,7 @@ static int http_start_upload(struct sl_http *http, const struct sluice_open_opti
 	return rc;
 }
 
-/* All but what the server is asked for. */
+/* All before the server is asked. */
 static int http_prepare(struct sl_http *http, const struct sluice_open_options *options)
 {
 	int rc = http_choose(http, options);

@@ -75,7 +75,7 @@ static void hedge_second_done(struct sl_piece *second)
 		hedge_end(hedge);
 }
 
-/* Returns whether there may be another hedge, and counts its bytes. */
+/* Returns whether there may be another hedge, and counts the bytes. */
 static bool hedge_take(struct sl_http *http, uint64_t bytes)
 {
 	struct sl_http_engine *engine = http->engine;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GETs of pieces, and hedges: a second GET for a part much slower than its fellows. */
+/* GETs of pieces, and hedges: a second GET for a part much slower than others. */
 #ifndef SL_HTTP_HEDGE_H
 #define SL_HTTP_HEDGE_H
 
@@ -29,13 +29,13 @@ static inline bool sl_http_may_hedge(const struct sl_http *http)
 
 /*
  * Members `late` of the kinds range and second. The first asks for the rest of a part once more, if it is slow by now, there
- * were few hedges, and memory is left for them; its own attempt goes on. The attempt of a slow second GET begins anew.
+ * were few hedges, and memory is left for them; this attempt goes on. The attempt of a slow second GET begins anew.
  */
 bool sl_http_hedge_look(struct sl_http_request *request, int64_t now);
 bool sl_http_hedge_look_second(struct sl_http_request *request, int64_t now);
 /* Returns whether the second request has brought the rest: the first is to end. */
 bool sl_http_hedge_is_won(const struct sl_http_hedge *hedge);
-/* The first request is over, and its piece has its result. Ends the piece, at once or when the second request has
+/* The first request is over, and its piece has the result. Ends the piece, at once or when the second request has
  * ended. On the reactor that moved the first. */
 void sl_http_hedge_over(struct sl_http_hedge *hedge);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A remote file and its requests. A piece becomes a request (range.c); the request waits for a permit (engine.c), and a
- * reactor moves it (reactor.c) in attempts, each a transfer by libcurl (request.c, response.c); its end ends the piece.
+ * reactor moves it (reactor.c) in attempts, each a transfer by libcurl (request.c, response.c); the last ends the piece.
  */
 #ifndef SL_HTTP_INTERNAL_H
 #define SL_HTTP_INTERNAL_H
@@ -17,7 +17,7 @@ struct sl_http_call;
 struct sl_http_multipart;
 struct sl_http_upload;
 
-/* An open file. Fixed by open, except `begun`, `quiet` and `how`, and what has a lock: `location`, `upload`, `multipart`, `body`. */
+/* An open file. Fixed by open, except `begun`, `quiet` and `how`, and the locked `location`, `upload`, `multipart` and `body`. */
 struct sl_http {
 	struct sl_backend base;
 	struct sl_core *core;
@@ -33,7 +33,7 @@ struct sl_http {
 	struct sl_s3 *s3;  /* signs requests to the origin; NULL: http */
 	bool absent;       /* the server has said: there is no such object */
 	bool identified;   /* requests to the origin need sl_http_identity_set() */
-	bool password;     /* the URI or .netrc has one */
+	bool password;     /* in the URI or .netrc */
 	_Atomic long how;  /* CURLAUTH_BASIC or _DIGEST: so it takes a password; 0: unknown */
 	char *origin;      /* scheme://host:port */
 	struct curl_slist *headers;   /* the user's, for the origin only */
@@ -74,19 +74,19 @@ enum sl_http_verdict { SL_HTTP_DONE, SL_HTTP_AGAIN, SL_HTTP_ANEW, SL_HTTP_FAILED
 /* A kind of requests: the points where their attempts differ. */
 struct sl_http_kind {
 	const char *verb; /* NULL: a call has its own */
-	size_t bytes;     /* the size of its struct, which begins with the request */
-	bool part; /* a GET of a piece: it goes where the object was found, and its handle keeps the options */
+	size_t bytes;     /* sizeof its struct, which begins with the request */
+	bool part; /* a GET of a piece: it goes where the object was found, and leaves options to the next */
 	bool opens; /* the answer tells the object's version; other answers have to agree with it */
 	bool bare;  /* an answer has no body */
 	bool sends; /* the request has a body */
-	bool stream; /* it may wait for its caller, without a permit: its reactor looks at it at each wake */
+	bool stream; /* it may wait for its caller, without a permit: looked at whenever the reactor wakes */
 	bool urgent; /* it goes before others without a permit: a thread waits for it, or it is late already */
 	const struct sl_http_kind
 		*next; /* the kind of the attempt after a failure; NULL: the same */
 
 	/* Returns whether its caller has cancelled or dropped it. */
 	bool (*unwanted)(const struct sl_http_request *request);
-	/* Makes an attempt, now a GET of the whole object, its own. */
+	/* Changes an attempt from a GET of the whole object. */
 	void (*prepare)(struct sl_http_request *request);
 	/* Takes bytes of a body. Returns as libcurl's write callback does. NULL: the text of an error is kept. */
 	size_t (*take)(struct sl_http_request *request, const char *data, size_t bytes);
@@ -95,7 +95,7 @@ struct sl_http_kind {
 	bool (*look)(struct sl_http_request *request, CURL *easy);
 	/* The time request->slow has come: sets the next. Returns whether the attempt is to begin anew. */
 	bool (*late)(struct sl_http_request *request, int64_t now);
-	/* The transfer is over. Returns whether its result is unwanted. NULL: it is wanted. */
+	/* The transfer is over. Returns whether the result is unwanted. NULL: it is wanted. */
 	bool (*ended)(struct sl_http_request *request);
 	/* Judges an answer with a status of success. NULL: the status is enough. */
 	enum sl_http_verdict (*judge)(struct sl_http_request *request);
@@ -117,7 +117,7 @@ struct sl_http_request {
 	const char *origin_url;              /* with the query of a call */
 	struct sl_http_transfer *transfer;   /* lent by the reactor, or NULL */
 	struct sl_http_call *call;           /* for the kind call, else NULL */
-	const struct sl_http_fields *fields; /* lines of its header */
+	const struct sl_http_fields *fields; /* lines of the header */
 	uint64_t work;                       /* bytes to move; 0: few */
 	int64_t patience;                    /* ns without a byte */
 	bool brief; /* SLUICE_HTTP_ATTEMPTS holds for it even if the file's data has moved */
@@ -127,9 +127,9 @@ struct sl_http_request {
 	unsigned located; /* it went to the remembered target of this version; 0: to none */
 	unsigned misled;  /* remembered targets have failed it so often, since the piece grew */
 	bool asks;        /* it asks the origin for the file, and others wait */
-	bool bears;       /* its last attempt had the token, */
+	bool bears;       /* the last attempt had the token, */
 	unsigned token;   /* in this version */
-	long how; /* CURLAUTH_...: the ways in which its last attempt might tell a password */
+	long how;         /* CURLAUTH_...: ways in which the last attempt might tell a password */
 	int64_t limited; /* ms in which it paused since the server limits requests, since the piece grew */
 	unsigned attempts;
 	unsigned backoffs; /* since the piece grew */
@@ -142,7 +142,7 @@ struct sl_http_request {
 	uint64_t from, length; /* the requested range; length 0: to the end */
 	bool ranged;
 	bool connected;
-	bool keeps;               /* its body has begun, and becomes http->body */
+	bool keeps;               /* the body has begun, and becomes http->body */
 	bool unexpected;          /* not only now: the server refused "Expect" */
 	int64_t sent;             /* bytes of an upload in the server's kernel */
 	int64_t asked;            /* when it began */
@@ -211,14 +211,14 @@ bool sl_http_request_must_rest(struct sl_http_request *request);
 
 /* ----------------------------------------------------------------------------------- probe.c */
 
-/* Asks for the object by a request; over() is called at its end, and frees it. Returns 0, or -ENOMEM with a sentence. */
+/* Asks for the object by a request; at the end over() is called, and frees it. Returns 0, or -ENOMEM with a sentence. */
 int sl_http_probe_start(struct sl_http *http, const struct sl_http_kind *kind,
                         void (*over)(struct sl_http_request *request));
 /* Asks for the object, and waits. The caller frees the request, which has the response; NULL: no memory. Returns 0, or -errno
  * with a sentence. */
 int sl_http_ask(struct sl_http *http, const struct sl_http_kind *kind,
                 struct sl_http_request **out);
-/* Returns whether a probe asks for the whole object, in the place of its first bytes. */
+/* Returns whether a probe asks for the whole object, in the place of first bytes. */
 bool sl_http_probe_asks_all(const struct sl_http_request *request);
 
 /* --------------------------------------------------------------------------------- opening.c */

@@ -346,7 +346,7 @@ static void limit_look(struct sl_http_limit *limit, int64_t now)
 		limit_begin_window(limit, now, false);
 }
 
-/* Among origins with room and a waiting request, returns the one with the fewest permits; or NULL. */
+/* Among origins with room and a waiting request, returns that with the fewest permits; or NULL. */
 static struct sl_http_limit *limits_next_locked(struct sl_http_limits *limits)
 	SL_REQUIRES(&limits->mutex)
 {

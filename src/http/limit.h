@@ -46,13 +46,13 @@ struct sl_http_limit {
 	_Atomic int64_t look;     /* when to look next */
 	_Atomic int64_t rtt;      /* the fewest ns to an answer lately; 0: none yet */
 	_Atomic unsigned allowed; /* transfers; written under the mutex */
-	/* Bytes: the largest part worth its wait, and a transfer in a round trip. Written under the mutex. */
+	/* Bytes: the largest useful part, and a transfer in a round trip. Written under the mutex. */
 	_Atomic size_t largest, trip;
 	unsigned most; /* `allowed` at most */
 	struct sl_http_pace pace;
 	struct {
 		struct sl_list link;    /* in origins */
-		unsigned files;         /* its open files */
+		unsigned files;         /* open */
 		struct sl_list waiting; /* requests without a permit */
 		unsigned active;        /* permits in use */
 		bool starting;          /* it doubles */
@@ -95,7 +95,7 @@ void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, bool waited,
 /* Counts bytes in a body, and looks if it is time; appends as sl_http_limit_leave(). */
 void sl_http_limit_arrived(struct sl_http_limit *limit, size_t bytes, int64_t now,
                            struct sl_list *out);
-/* An answer began so many ns after its request. */
+/* An answer began so many ns after the request. */
 void sl_http_limit_answered(struct sl_http_limit *limit, int64_t ns);
 /* Halves the limit after a response with status 429 or 503, or a refused connection. */
 void sl_http_limit_overloaded(struct sl_http_limit *limit, int64_t now);

@@ -28,7 +28,7 @@
 
 /* ----------------------------------------------------------------------------------- requests */
 
-/* Gives the request a handle of libcurl, the last one used: it is in the cache. Returns NULL without memory. */
+/* Gives the request a handle of libcurl, the last in use: it is in the cache. Returns NULL without memory. */
 static struct sl_http_transfer *reactor_lend(struct sl_http_reactor *reactor,
                                              struct sl_http_request *request)
 {

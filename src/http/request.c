@@ -89,7 +89,7 @@ int sl_http_request_prepare(struct sl_http_request *request)
 
 /* ---------------------------------------------------------------------------- after an attempt */
 
-/* What a code of libcurl or a status means, and whether the same request may succeed later. */
+/* The meaning of libcurl's code or a status, and whether the same request may succeed later. */
 struct failure {
 	long code; /* 0: any other */
 	int error;

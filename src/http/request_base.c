@@ -2,7 +2,7 @@
 /*
  * Requests of any kind
  *
- * What all kinds share besides their attempts: memory, the target, the first error, and the end of pieces.
+ * All kinds share, besides attempts: memory, the target, the first error, and the end of pieces.
  *
  * Threads: a single thread has a request at any time.
  */

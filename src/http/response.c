@@ -306,7 +306,7 @@ static void response_on_field(struct sl_http_request *request, const char *data,
 		return;
 	}
 	if (sl_http_parse_field(line, &name, &value)) {
-		/* libcurl would decode it, and not miss its end. */
+		/* libcurl would decode it, and not miss the end. */
 		if (!request->response.kept && strcasecmp(value, "chunked") &&
 		    strcasecmp(value, "identity"))
 			sl_http_fail_protocol(request,

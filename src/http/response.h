@@ -86,10 +86,10 @@ struct sl_http_response {
 	bool part;                   /* and it is a part */
 	uint64_t got;                /* bytes taken from the body */
 	char error_text[201];        /* the first line of an error's body */
-	char *xml;                   /* with S3: its begin; or NULL */
+	char *xml;                   /* with S3: the begin; or NULL */
 	size_t error_bytes;
 	bool error_line_over;
-	bool tagged, in_tag; /* it is HTML or XML; its next byte is within a tag */
+	bool tagged, in_tag; /* it is HTML or XML; the next byte is within a tag */
 };
 /* Forgets the response. */
 void sl_http_response_clear(struct sl_http_response *response);

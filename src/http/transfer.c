@@ -259,7 +259,7 @@ static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *h
 	}
 }
 
-/* Sets the URL, parsed once for all its requests. Where that fails libcurl gets the text, and says why. */
+/* Sets the URL, parsed once for all requests. Where that fails libcurl gets the text, and says why. */
 static void transfer_set_url(struct sl_http_transfer *transfer, const char *url, unsigned flags)
 {
 	if (!transfer->url || strcmp(transfer->url, url)) {

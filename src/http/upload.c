@@ -26,7 +26,7 @@ struct sl_http_upload {
 
 	struct sl_mutex mutex;
 	struct {
-		struct sl_list pieces;           /* each begins where the one before ends */
+		struct sl_list pieces;           /* each begins where the last ends */
 		uint64_t end;                    /* where the last piece ends */
 		uint64_t taken;                  /* bytes gone from pieces, */
 		uint64_t sent;                   /* and sent by this attempt */
