@@ -75,40 +75,6 @@ static size_t body_fill_locked(struct sl_http_body *body, const char *data, size
 	return taken;
 }
 
-/* Fills pieces, and keeps the rest. Returns as kind->take(). */
-static size_t body_put(struct sl_http_request *request, const char *data, size_t bytes)
-{
-	struct sl_http_body *body = request->http->body;
-	size_t skipped, taken, result = bytes;
-	struct sl_list done;
-	char *rest;
-
-	sl_list_init(&done);
-	sl_mutex_lock(&body->mutex);
-	body->locked.paused = body->locked.rest_bytes;
-	if (body->locked.dropped || body->locked.paused) {
-		result = body->locked.dropped ? 0 : CURL_WRITEFUNC_PAUSE;
-		sl_mutex_unlock(&body->mutex);
-		return result;
-	}
-	skipped = SL_MIN(bytes, body->locked.skip);
-	body->locked.skip -= skipped;
-	taken = skipped + body_fill_locked(body, data + skipped, bytes - skipped, &done);
-	if (taken < bytes) {
-		rest = realloc(body->locked.rest, bytes - taken);
-		if (rest) {
-			body->locked.rest = memcpy(rest, data + taken, bytes - taken);
-			body->locked.rest_bytes = bytes - taken;
-		} else {
-			result = 0;
-		}
-	}
-	request->moved = body->locked.position + body->locked.rest_bytes;
-	sl_mutex_unlock(&body->mutex);
-	sl_http_end_pieces(&done, 0, NULL);
-	return result;
-}
-
 /* Fills pieces from the rest; after the body's end moves all pieces to done. */
 static void body_settle_locked(struct sl_http_body *body, struct sl_list *done)
 	SL_REQUIRES(&body->mutex)
@@ -155,7 +121,6 @@ static bool body_start_locked(struct sl_http_body *body) SL_REQUIRES(&body->mute
 void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 {
 	struct sl_list done;
-	char *sentence = NULL;
 	int error = 0;
 
 	sl_list_init(&done);
@@ -170,9 +135,7 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 		error = -ENOTSUP;
 	else if (!body->locked.reactor && !body->locked.whole && !body_start_locked(body))
 		error = -ENOMEM;
-	if (error) {
-		sl_list_append(&done, &piece->link);
-	} else {
+	if (!error) {
 		body->locked.next += piece->length;
 		sl_list_append(&body->locked.pieces, &piece->link);
 		body_settle_locked(body, &done);
@@ -180,12 +143,13 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 			sl_http_reactor_wake(body->locked.reactor);
 	}
 	sl_mutex_unlock(&body->mutex);
-	if (error == -ENOTSUP)
-		sentence = sl_format(
-			"'%s': the server has no ranges, so it is read from front to back",
-			body->http->name);
-	sl_http_end_pieces(&done, error, sentence);
-	free(sentence);
+	sl_http_end_pieces(&done, 0, NULL);
+	if (error)
+		sl_http_end_piece(piece, error,
+		                  error == -ENOMEM ? NULL
+		                                   : sl_format("'%s': the server has no ranges, so "
+		                                               "it is read from front to back",
+		                                               body->http->name));
 }
 
 /* -------------------------------------------------------------------------------------- kind */
@@ -217,10 +181,14 @@ static void body_prepare(struct sl_http_request *request)
 	sl_mutex_unlock(&body->mutex);
 }
 
+/* Fills pieces, and keeps the rest. */
 static size_t body_take(struct sl_http_request *request, const char *data, size_t bytes)
 {
+	struct sl_http_body *body = request->http->body;
 	int64_t size = request->http->size;
-	size_t taken;
+	size_t skipped, taken, result = bytes;
+	struct sl_list done;
+	char *rest;
 
 	if (!sl_http_accepts(request))
 		return sl_http_error_take(request, data, bytes) ? bytes : 0;
@@ -228,10 +196,29 @@ static size_t body_take(struct sl_http_request *request, const char *data, size_
 		sl_http_fail_protocol(request, "more bytes than were asked for");
 		return 0;
 	}
-	taken = body_put(request, data, bytes);
-	if (taken == bytes)
+	sl_list_init(&done);
+	sl_mutex_lock(&body->mutex);
+	body->locked.paused = body->locked.rest_bytes;
+	if (body->locked.dropped || body->locked.paused) {
+		result = body->locked.dropped ? 0 : CURL_WRITEFUNC_PAUSE;
+		sl_mutex_unlock(&body->mutex);
+		return result;
+	}
+	skipped = SL_MIN(bytes, body->locked.skip);
+	body->locked.skip -= skipped;
+	taken = skipped + body_fill_locked(body, data + skipped, bytes - skipped, &done);
+	if (taken < bytes && (rest = realloc(body->locked.rest, bytes - taken))) {
+		body->locked.rest = memcpy(rest, data + taken, bytes - taken);
+		body->locked.rest_bytes = bytes - taken;
+	} else if (taken < bytes) {
+		result = 0;
+	}
+	request->moved = body->locked.position + body->locked.rest_bytes;
+	sl_mutex_unlock(&body->mutex);
+	sl_http_end_pieces(&done, 0, NULL);
+	if (result)
 		sl_http_begun(request, bytes);
-	return taken;
+	return result;
 }
 
 /* Drops the request if a piece was cancelled. Silence has a reason while no piece waits. */

@@ -211,9 +211,9 @@ bool sl_http_request_must_rest(struct sl_http_request *request);
 
 /* ----------------------------------------------------------------------------------- probe.c */
 
-/* Asks for the object by a request; at the end over() is called, and frees it. Returns 0, or -ENOMEM with a sentence. */
-int sl_http_probe_start(struct sl_http *http, const struct sl_http_kind *kind,
-                        void (*over)(struct sl_http_request *request));
+/* Asks for the object by a request; at the end over() is called, and frees it. NULL: no memory. */
+struct sl_http_request *sl_http_probe_start(struct sl_http *http, const struct sl_http_kind *kind,
+                                            void (*over)(struct sl_http_request *request));
 /* Asks for the object, and waits. The caller frees the request, which has the response; NULL: no memory. Returns 0, or -errno
  * with a sentence. */
 int sl_http_ask(struct sl_http *http, const struct sl_http_kind *kind,

@@ -141,11 +141,6 @@ void sl_http_limits_init(struct sl_http_limits *limits, unsigned most) SL_UNCHEC
 	limits->locked.active = 0;
 }
 
-static struct sl_http_limit *limit_of(struct sl_list *link)
-{
-	return SL_CONTAINER(link, struct sl_http_limit, locked.link);
-}
-
 static void limit_free(struct sl_http_limit *limit)
 {
 	sl_http_pace_destroy(&limit->pace);
@@ -155,10 +150,8 @@ static void limit_free(struct sl_http_limit *limit)
 /* No other thread has the limits any more. */
 void sl_http_limits_destroy(struct sl_http_limits *limits) SL_UNCHECKED
 {
-	struct sl_list *link;
-
-	while ((link = sl_list_take(&limits->locked.origins)))
-		limit_free(limit_of(link));
+	sl_list_each_of (limit, &limits->locked.origins, struct sl_http_limit, locked.link)
+		limit_free(limit);
 	sl_mutex_destroy(&limits->mutex);
 }
 
@@ -168,9 +161,9 @@ struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const
 	struct sl_http_limit *limit = NULL;
 
 	sl_mutex_lock(&limits->mutex);
-	sl_list_each (link, &limits->locked.origins)
-		if (!strcasecmp(limit_of(link)->origin, origin) && limit_of(link)->most == most)
-			limit = limit_of(link);
+	sl_list_each_of (known, &limits->locked.origins, struct sl_http_limit, locked.link)
+		if (!strcasecmp(known->origin, origin) && known->most == most)
+			limit = known;
 	if (!limit && (limit = calloc(1, sizeof(*limit) + strlen(origin) + 1))) {
 		strcpy(limit->origin, origin);
 		limit->limits = limits;
@@ -200,9 +193,9 @@ void sl_http_limit_release(struct sl_http_limit *limit)
 	limit->locked.files--;
 	sl_list_remove(&limit->locked.link);
 	sl_list_append(&limits->locked.origins, &limit->locked.link);
-	sl_list_each (link, &limits->locked.origins)
-		if (!limit_of(link)->locked.files && !unused++)
-			oldest = limit_of(link);
+	sl_list_each_of (other, &limits->locked.origins, struct sl_http_limit, locked.link)
+		if (!other->locked.files && !unused++)
+			oldest = other;
 	if (unused > MOST_UNUSED) {
 		sl_list_remove(&oldest->locked.link);
 		limit_free(oldest);
@@ -352,14 +345,11 @@ static struct sl_http_limit *limits_next_locked(struct sl_http_limits *limits)
 {
 	struct sl_http_limit *next = NULL;
 
-	sl_list_each (link, &limits->locked.origins) {
-		struct sl_http_limit *limit = limit_of(link);
-
+	sl_list_each_of (limit, &limits->locked.origins, struct sl_http_limit, locked.link)
 		if (!sl_list_empty(&limit->locked.waiting) &&
 		    limit_has_room_locked(limits, limit) &&
 		    (!next || limit->locked.active < next->locked.active))
 			next = limit;
-	}
 	return next;
 }
 

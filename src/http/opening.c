@@ -197,7 +197,7 @@ static void opening_go_on(struct sl_http_request *request)
 		request->sentence = NULL;
 	}
 	sl_http_request_free(request);
-	if (again && !sl_http_probe_start(http, &sl_http_kind_probe, opening_go_on))
+	if (again && sl_http_probe_start(http, &sl_http_kind_probe, opening_go_on))
 		return;
 	http->opening = NULL;
 	if (again)
@@ -214,11 +214,9 @@ static void opening_go_on(struct sl_http_request *request)
 
 int sl_http_inspect_start(struct sl_http *http, struct sl_opening *opening)
 {
-	int rc;
-
 	http->opening = opening;
-	rc = sl_http_probe_start(http, opening_kind(http), opening_go_on);
-	if (rc)
-		sl_http_ops.close(&http->base);
-	return rc;
+	if (sl_http_probe_start(http, opening_kind(http), opening_go_on))
+		return 0;
+	sl_http_ops.close(&http->base);
+	return sl_fail(-ENOMEM, "no memory");
 }

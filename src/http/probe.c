@@ -166,16 +166,16 @@ const struct sl_http_kind sl_http_kind_head = {PROBE_KIND,
 
 /* -------------------------------------------------------------------------------------- start */
 
-int sl_http_probe_start(struct sl_http *http, const struct sl_http_kind *kind,
-                        void (*over)(struct sl_http_request *request))
+struct sl_http_request *sl_http_probe_start(struct sl_http *http, const struct sl_http_kind *kind,
+                                            void (*over)(struct sl_http_request *request))
 {
 	struct sl_http_request *request = sl_http_request_new(http, kind);
 
 	if (!request)
-		return sl_fail(-ENOMEM, "no memory");
+		return NULL;
 	SL_CONTAINER(request, struct probe, request)->over = over;
 	sl_http_dispatch(request);
-	return 0;
+	return request;
 }
 
 static void probe_wake(struct sl_http_request *request)
@@ -185,13 +185,11 @@ static void probe_wake(struct sl_http_request *request)
 
 int sl_http_ask(struct sl_http *http, const struct sl_http_kind *kind, struct sl_http_request **out)
 {
-	struct sl_http_request *request = sl_http_request_new(http, kind);
+	struct sl_http_request *request = sl_http_probe_start(http, kind, probe_wake);
 
 	*out = request;
 	if (!request)
 		return sl_fail(-ENOMEM, "no memory");
-	SL_CONTAINER(request, struct probe, request)->over = probe_wake;
-	sl_http_dispatch(request);
 	/* Ended by probe_wake(). */
 	sl_flag_await(&SL_CONTAINER(request, struct probe, request)->answered);
 	return sl_fail_with(request->error, request->sentence);

@@ -168,31 +168,21 @@ bool sl_http_accepts(struct sl_http_request *request)
 }
 
 /* Keeps the first line of an error's body; in HTML and XML, the text between the tags. */
-static void response_keep_error(struct sl_http_request *request, const char *data, size_t bytes)
+static void response_keep_error(struct sl_http_response *response, const char *data, size_t bytes)
 {
-	char *said = request->response.error_text;
+	char *said = response->error_text;
 	size_t length = strlen(said);
 
-	if (!request->response.error_bytes && bytes)
-		request->response.tagged = data[0] == '<';
-	request->response.error_bytes += bytes;
-	if (request->http->s3) {
-		sl_http_signed_keep(request, data, bytes);
-		return;
-	}
-	for (size_t i = 0; i < bytes && length < sizeof(request->response.error_text) - 1; i++) {
+	for (size_t i = 0; i < bytes && length < sizeof(response->error_text) - 1; i++) {
 		char c = data[i];
 
-		if (request->response.tagged && (c == '<' || c == '>')) {
-			request->response.in_tag = c == '<';
+		if (response->tagged && (c == '<' || c == '>')) {
+			response->in_tag = c == '<';
 			c = ' ';
 		}
-		if (request->response.in_tag || request->response.error_line_over)
+		if (response->in_tag || response->error_line_over)
 			continue;
-		if (c == '\n' && length) {
-			request->response.error_line_over = true;
-			continue;
-		}
+		response->error_line_over = c == '\n' && length;
 		if ((unsigned char)c < ' ' || c == 0x7f ||
 		    (c == ' ' && (!length || said[length - 1] == ' ')))
 			continue;
@@ -206,7 +196,13 @@ bool sl_http_error_take(struct sl_http_request *request, const char *data, size_
 	/* libcurl tells where a redirect leads when the whole body has come. */
 	size_t most = request->response.status / 100 == 3 ? MOST_REDIRECT_BYTES : MOST_SAID_BYTES;
 
-	response_keep_error(request, data, bytes);
+	if (!request->response.error_bytes && bytes)
+		request->response.tagged = data[0] == '<';
+	request->response.error_bytes += bytes;
+	if (request->http->s3)
+		sl_http_signed_keep(request, data, bytes);
+	else
+		response_keep_error(&request->response, data, bytes);
 	return !request->error && request->response.error_bytes <= most;
 }
 
