@@ -26,7 +26,6 @@
 #define SHORT_UPLOAD  ((int64_t)1 << 20)   /* bytes */
 
 struct sl_http_multi {
-	struct sl_http_engine *engine;
 	unsigned parts;       /* reactors at most */
 	uint64_t share_bytes; /* a reactor's work before the next is chosen */
 	/* So many reactors are chosen because the others do not sleep. Submitting threads need cores, too: on two cores a
@@ -131,7 +130,6 @@ int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct s
 	multi = calloc(1, sizeof(*multi) + parts * sizeof(multi->reactors[0]));
 	if (!multi)
 		return sl_fail(-ENOMEM, "no memory for the reactors");
-	multi->engine = engine;
 	multi->parts = parts;
 	multi->spread = SL_MAX(sl_cores() / 2, 1);
 	multi->share_bytes = remote == SL_REMOTE_EASY ? 1 : SHARE_BYTES;

@@ -25,10 +25,8 @@
 #define MOST_BYTES ((uint64_t)128 << 20)
 
 struct sl_http_hedge {
-	struct sl_http_engine *engine;
-	struct sl_http_multi *multi; /* moves both */
-	struct sl_piece *piece;      /* the first request's */
-	size_t from;                 /* where in the piece the second request begins */
+	struct sl_piece *piece; /* the first request's */
+	size_t from;            /* where in the piece the second request begins */
 	struct sl_piece second;
 	_Atomic bool won; /* the second has all its bytes */
 	struct sl_mutex mutex;
@@ -50,7 +48,7 @@ static void hedge_end(struct sl_http_hedge *hedge)
 		free(piece->message);
 		piece->message = NULL;
 	}
-	atomic_fetch_sub(&hedge->engine->hedged, hedge->second.length);
+	atomic_fetch_sub(&sl_http_of(piece->backend)->engine->hedged, hedge->second.length);
 	sl_mutex_destroy(&hedge->mutex);
 	free(hedge);
 	sl_piece_done(piece);
@@ -69,7 +67,7 @@ static void hedge_second_done(struct sl_piece *second)
 	over = hedge->locked.first_over;
 	/* Under the mutex: then the first request is not over, and the hedge stays. */
 	if (!over && atomic_load(&hedge->won))
-		sl_http_multi_wake(hedge->multi);
+		sl_http_multi_wake(sl_http_of(hedge->piece->backend)->multi);
 	sl_mutex_unlock(&hedge->mutex);
 	if (over)
 		hedge_end(hedge);
@@ -89,7 +87,6 @@ static bool hedge_take(struct sl_http *http, uint64_t bytes)
 
 static void hedge_start(struct sl_http *http, struct sl_http_get *get, size_t left)
 {
-	struct sl_http_engine *engine = http->engine;
 	struct sl_piece *piece = get->piece;
 	struct sl_http_request *again;
 	struct sl_http_hedge *hedge;
@@ -98,11 +95,9 @@ static void hedge_start(struct sl_http *http, struct sl_http_get *get, size_t le
 	again = hedge ? sl_http_request_new(http, &sl_http_kind_second) : NULL;
 	if (!again) {
 		free(hedge);
-		atomic_fetch_sub(&engine->hedged, left);
+		atomic_fetch_sub(&http->engine->hedged, left);
 		return;
 	}
-	hedge->engine = engine;
-	hedge->multi = http->multi;
 	hedge->piece = piece;
 	hedge->from = piece->moved;
 	hedge->second = (struct sl_piece){
@@ -164,8 +159,8 @@ bool sl_http_hedge_is_won(const struct sl_http_hedge *hedge)
 void sl_http_hedge_over(struct sl_http_hedge *hedge)
 {
 	/* This reactor is joined before the engine is freed. */
-	struct sl_http_multi *multi = hedge->multi;
-	struct sl_http_engine *engine = hedge->engine;
+	struct sl_http_multi *multi = sl_http_of(hedge->piece->backend)->multi;
+	struct sl_http_engine *engine = sl_http_of(hedge->piece->backend)->engine;
 	bool over, loses = !hedge->piece->error;
 
 	sl_mutex_lock(&hedge->mutex);
