@@ -13,7 +13,7 @@
 #include "http/location.h"
 #include "http/reactor.h"
 #include "http/response.h"
-#include "s3/s3.h"
+#include "service/service.h"
 
 struct sl_http_body;
 struct sl_http_call;
@@ -28,18 +28,18 @@ struct sl_http {
 	struct sl_http_engine *engine;
 	struct sl_http_limit *limit; /* of its origin */
 	struct sl_http_multi *multi;
-	unsigned remote;   /* enum sl_remote: the kind of reactors in multi */
-	unsigned flags;    /* of enum sluice_open_flags */
-	uint64_t number;   /* of the files of the engine, from 1 on */
-	char *url;         /* without user, password and fragment */
-	char *name;        /* safe to display */
-	char *credentials; /* "user:password" for the host of the origin only, or NULL */
-	struct sl_s3 *s3;  /* signs requests to the origin; NULL: http */
-	bool absent;       /* the server has said that there is no such object */
-	bool identified;   /* requests to the origin need sl_http_identity_set() */
-	bool password;     /* of the URI, or of .netrc */
-	_Atomic long how;  /* CURLAUTH_BASIC or _DIGEST: so it takes a password; 0: unknown */
-	char *origin;      /* scheme://host:port */
+	unsigned remote;          /* enum sl_remote: the kind of reactors in multi */
+	unsigned flags;           /* of enum sluice_open_flags */
+	uint64_t number;          /* of the files of the engine, from 1 on */
+	char *url;                /* without user, password and fragment */
+	char *name;               /* safe to display */
+	char *credentials;        /* "user:password" for the host of the origin only, or NULL */
+	struct sl_signer *signer; /* of an object of a service; NULL: a plain URL */
+	bool absent;              /* the server has said that there is no such object */
+	bool identified;          /* requests to the origin need sl_http_identity_set() */
+	bool password;            /* of the URI, or of .netrc */
+	_Atomic long how; /* CURLAUTH_BASIC or _DIGEST: so it takes a password; 0: unknown */
+	char *origin;     /* scheme://host:port */
 	struct curl_slist *headers;   /* of the user, for the origin only */
 	struct sl_http_fields fields; /* of every request for data, or of the PUT */
 	bool ranges;                  /* the server has them */
@@ -56,7 +56,7 @@ struct sl_http {
 	bool by_date;                        /* its ETag is not looked at */
 	struct sl_http_texts opened;         /* the fields of the response that open has accepted */
 	struct sl_http_upload *upload;       /* of a file that is written, */
-	struct sl_http_multipart *multipart; /* or of an object of S3 */
+	struct sl_http_multipart *multipart; /* or of an object of a service */
 	struct sl_http_body
 		*body;      /* of a file without ranges; the reactors may make it during open */
 	_Atomic bool begun; /* data has come; set by the reactors */
@@ -114,15 +114,17 @@ struct sl_http_request {
 	uint64_t from, length; /* the range that it requests; length 0: to the end */
 	bool ranged;
 	bool connected;
-	bool keeps;               /* of PROBE: the body that has begun is that of http->body */
-	bool unexpected;          /* of all attempts: the server refused "Expect" */
-	int64_t sent;             /* bytes of an upload that the server's kernel has */
-	int64_t asked;            /* when it began */
-	int64_t first;            /* ns until the first line of the answer */
-	int64_t slow;             /* when it is time for a hedge; SL_FOREVER: never */
-	int64_t alive;            /* when the last byte came or went, or a silence had a reason */
-	struct curl_slist *lines; /* of its header, if it is signed; else NULL */
-	unsigned keys;            /* the version of those that signed it */
+	bool keeps;      /* of PROBE: the body that has begun is that of http->body */
+	bool unexpected; /* of all attempts: the server refused "Expect" */
+	int64_t sent;    /* bytes of an upload that the server's kernel has */
+	int64_t asked;   /* when it began */
+	int64_t first;   /* ns until the first line of the answer */
+	int64_t slow;    /* when it is time for a hedge; SL_FOREVER: never */
+	int64_t alive;   /* when the last byte came or went, or a silence had a reason */
+	struct curl_slist
+		*lines; /* of its header, if it is signed; else NULL. The rest is borrowed */
+	const struct curl_slist *lines_rest;
+	unsigned keys; /* the version of those that signed it */
 	struct sl_http_response response;
 
 	/* The first error. */
@@ -142,6 +144,26 @@ int sl_http_inspect_start(struct sl_http *http, struct sl_opening *opening);
 /* Goes on with an answer, which it frees. */
 void sl_http_inspect_go_on(struct sl_http_request *request);
 void sl_http_close(struct sl_backend *backend);
+/* Makes a file for requests about an object of a service, or with a query about its bucket, and asks the server nothing. A
+ * request fails with -EREMOTE if the object is elsewhere; files that are opened later find it. Returns 0, or -errno with a
+ * sentence. */
+int sl_http_open_query(struct sl_core *core, const struct sl_uri *uri,
+                       const struct sluice_open_options *options, const char *query,
+                       struct sl_backend **out);
+
+/* As in struct sl_names_ops. */
+int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
+                   const struct sluice_open_options *options);
+void sl_http_remove_many(struct sl_core *core, const char *scheme, const char *const *uris,
+                         size_t count, const struct sluice_open_options *options, int *errors,
+                         char **messages);
+int sl_http_drop(struct sl_core *core, const struct sl_uri *uri,
+                 const struct sluice_open_options *options, const char *upload);
+int sl_http_copy(struct sl_core *core, const struct sl_uri *from, const struct sl_uri *to,
+                 const struct sluice_open_options *options);
+int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
+                    const struct sluice_open_options *options, const char *method, unsigned seconds,
+                    char **url, int64_t *end_ns);
 
 struct sl_http_request *sl_http_request_new(struct sl_http *http, enum sl_http_method method,
                                             struct sl_piece *piece);

@@ -51,7 +51,7 @@ void sl_http_request_free(struct sl_http_request *request)
 	if (!request)
 		return;
 	sl_http_response_clear(request);
-	sl_s3_lines_clear(&request->lines);
+	sl_lines_clear(&request->lines, request->lines_rest);
 	free(request->url);
 	free(request->sentence);
 	free(request);
@@ -166,13 +166,6 @@ int sl_http_request_prepare(struct sl_http_request *request)
 		sl_http_upload_prepare(http->upload, easy);
 	fields = request->call ? sl_http_call_prepare(request) : &http->fields;
 	lines = home ? fields->home : fields->away;
-	if (http->s3 && !request->url && !sl_http_identity_has(http, "Authorization")) {
-		int rc = sl_http_signed_prepare(request, lines);
-
-		if (rc)
-			return rc;
-		lines = request->lines;
-	}
 	if (request->ranged) {
 		/* libcurl takes longer to make this line of CURLOPT_RANGE. */
 		snprintf(transfer->range, sizeof(transfer->range),
@@ -185,6 +178,13 @@ int sl_http_request_prepare(struct sl_http_request *request)
 		strcpy(transfer->range, "Expect:");
 		transfer->lines = (struct curl_slist){.data = transfer->range, .next = lines};
 		lines = &transfer->lines;
+	}
+	if (http->signer && !request->url && !sl_http_identity_has(http, "Authorization")) {
+		int rc = sl_http_signed_prepare(request, lines);
+
+		if (rc)
+			return rc;
+		lines = request->lines;
 	}
 	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, lines);
 	request->bears = false;
@@ -387,7 +387,7 @@ static enum sl_http_verdict request_judge_status(struct sl_http_request *request
 		request->response.error_text[said - 1] = '\0';
 	sl_http_identity_hide(http, request->response.error_text);
 	snprintf(text, sizeof(text), "%s", request->response.error_text);
-	if (http->s3)
+	if (http->signer)
 		error = sl_http_signed_error(request, error, text, sizeof(text));
 	snprintf(why, sizeof(why), "HTTP %ld%s%s", status, text[0] ? ": " : "", text);
 	/* The server has no copies: the caller may have another way. */
@@ -521,7 +521,7 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 	/* The body of an error or of a probe was cut on purpose. */
 	if (code == CURLE_WRITE_ERROR && status)
 		code = CURLE_OK;
-	if (code == CURLE_OK && http->s3 && status >= 300 &&
+	if (code == CURLE_OK && http->signer && status >= 300 &&
 	    sl_http_signed_judge(request, &verdict))
 		return verdict;
 	if (code == CURLE_OK &&

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "service/service.h"
+
 struct sl_http_request;
 struct sl_piece;
 
@@ -56,14 +58,16 @@ enum sl_http_field {
 	SL_HTTP_FIELD_RATELIMIT,
 	SL_HTTP_FIELD_RATELIMIT_RESET,
 	SL_HTTP_FIELD_X_RATELIMIT_RESET,
-	/* Kept of S3 alone. */
-	SL_HTTP_FIELD_REGION,
-	SL_HTTP_FIELD_REQUEST_ID,
+	/* Kept of services alone. */
 	SL_HTTP_FIELD_DATE,
-	SL_HTTP_FIELD_CRC32C,
-	SL_HTTP_FIELD_CHECKSUM_TYPE,
-	SL_HTTP_FIELD_CHECKSUM_ALGORITHM,
-	SL_HTTP_FIELDS
+	SL_HTTP_FIELD_SERVICE, /* the first of enum sl_service_field */
+	SL_HTTP_FIELD_REGION = SL_HTTP_FIELD_SERVICE + SL_SERVICE_FIELD_REGION,
+	SL_HTTP_FIELD_REQUEST_ID = SL_HTTP_FIELD_SERVICE + SL_SERVICE_FIELD_REQUEST_ID,
+	SL_HTTP_FIELD_CRC32C = SL_HTTP_FIELD_SERVICE + SL_SERVICE_FIELD_CRC32C,
+	SL_HTTP_FIELD_CHECKSUM_TYPE = SL_HTTP_FIELD_SERVICE + SL_SERVICE_FIELD_CHECKSUM_TYPE,
+	SL_HTTP_FIELD_CHECKSUM_ALGORITHM =
+		SL_HTTP_FIELD_SERVICE + SL_SERVICE_FIELD_CHECKSUM_ALGORITHM,
+	SL_HTTP_FIELDS = SL_HTTP_FIELD_SERVICE + SL_SERVICE_FIELDS
 };
 struct sl_http_texts {
 	char *of[SL_HTTP_FIELDS];
@@ -86,7 +90,7 @@ struct sl_http_response {
 	bool part;                   /* and it is a part of the object */
 	uint64_t got;                /* bytes of the body that were taken */
 	char error_text[201];        /* the first line of the body of an error */
-	char *xml;                   /* of S3 instead: its begin; or NULL */
+	char *xml;                   /* of a service instead: its begin; or NULL */
 	size_t error_bytes;
 	bool error_line_over;
 	bool tagged, in_tag; /* that body is HTML or XML; its next byte is within a tag */

@@ -3,7 +3,7 @@
  * Uploads
  *
  * Writes a remote file by a single PUT of the whole object, of a length that is known when it is opened. Each write begins where
- * the write before ends, and its bytes are sent from the memory of the caller. Objects of S3: multipart.c.
+ * the write before ends, and its bytes are sent from the memory of the caller. Objects of services: multipart.c.
  *
  * Threads: pieces are submitted on any thread; the reactor that moves the request sends them. sluice_close() commits:
  * it waits for the end of the request.

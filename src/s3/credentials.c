@@ -219,7 +219,7 @@ static char *role_query(const char *action, const char *role, const char *sessio
 	bool done = to;
 
 	for (size_t i = 0; done && i < sizeof(fields) / sizeof(fields[0]); i++) {
-		char *value = fields[i][1] ? sl_s3_encode(fields[i][1], false) : NULL;
+		char *value = fields[i][1] ? sl_uri_escape(fields[i][1], false) : NULL;
 
 		if (value)
 			fprintf(to, "%s%s=%s", i ? "&" : "", fields[i][0], value);

@@ -38,6 +38,7 @@ struct sl_s3_issuer {
 };
 
 struct sl_s3_keyring {
+	struct sl_keyring base;
 	const struct sl_settings *settings;
 	struct sl_mutex mutex;
 	struct {
@@ -45,17 +46,23 @@ struct sl_s3_keyring {
 	} locked SL_GUARDED_BY(&mutex);
 };
 
-int sl_s3_keyring_new(const struct sl_settings *settings, struct sl_s3_keyring **out) SL_UNCHECKED
+struct sl_s3_keyring *sl_s3_keyring_of(struct sl_keyring *keyring)
+{
+	return SL_CONTAINER(keyring, struct sl_s3_keyring, base);
+}
+
+int sl_s3_start(const struct sl_settings *settings, struct sl_keyring **out) SL_UNCHECKED
 {
 	struct sl_s3_keyring *keyring = calloc(1, sizeof(*keyring));
 
 	if (!keyring)
 		return sl_fail(-ENOMEM, "no memory");
+	keyring->base.service = &sl_s3_service;
 	keyring->settings = settings;
 	sl_mutex_init(&keyring->mutex);
 	sl_list_init(&keyring->locked.issuers);
 	sl_list_init(&keyring->locked.notes);
-	*out = keyring;
+	*out = &keyring->base;
 	return 0;
 }
 
@@ -68,12 +75,11 @@ static void issuer_free(struct sl_s3_issuer *issuer) SL_UNCHECKED
 	free(issuer);
 }
 
-void sl_s3_keyring_free(struct sl_s3_keyring *keyring) SL_UNCHECKED
+void sl_s3_stop(struct sl_keyring *base) SL_UNCHECKED
 {
+	struct sl_s3_keyring *keyring = sl_s3_keyring_of(base);
 	struct sl_list *link;
 
-	if (!keyring)
-		return;
 	while ((link = sl_list_take(&keyring->locked.issuers)))
 		issuer_free(SL_CONTAINER(link, struct sl_s3_issuer, link));
 	while ((link = sl_list_take(&keyring->locked.notes)))
@@ -118,7 +124,7 @@ void sl_s3_region_keep(struct sl_s3_keyring *keyring, struct sl_s3_note *note, c
 }
 
 void sl_s3_region_find(struct sl_s3_keyring *keyring, const struct sl_s3_note *note,
-                       char out[SL_S3_TEXT])
+                       char out[SL_SERVICE_TEXT])
 {
 	sl_mutex_lock(&keyring->mutex);
 	if (note->region[0])

@@ -4,13 +4,16 @@
 #define SL_S3_KEYRING_H
 
 #include "s3/credentials.h"
-#include "s3/s3.h"
+#include "s3/s3_internal.h"
+
+struct sl_s3_keyring;
+struct sl_s3_keyring *sl_s3_keyring_of(struct sl_keyring *keyring);
 
 /* A place, which is an endpoint and a bucket, with its region and its habits; or a text alone. It lives as long as the keyring. */
 struct sl_s3_note {
 	struct sl_list link;
-	char region[SL_S3_TEXT]; /* "": no server has named it; guarded by the keyring */
-	struct sl_s3_habits habits;
+	char region[SL_SERVICE_TEXT]; /* "": no server has named it; guarded by the keyring */
+	struct sl_habits habits;
 	char text[];
 };
 /* Finds or makes the note of a text. Returns NULL without memory. */
@@ -19,7 +22,7 @@ struct sl_s3_note *sl_s3_note_keep(struct sl_s3_keyring *keyring, const char *te
 void sl_s3_region_keep(struct sl_s3_keyring *keyring, struct sl_s3_note *note, const char *region);
 /* Copies the region that was kept, if there is one. */
 void sl_s3_region_find(struct sl_s3_keyring *keyring, const struct sl_s3_note *note,
-                       char region[SL_S3_TEXT]);
+                       char region[SL_SERVICE_TEXT]);
 
 /* A source that is asked for keys, and its last answer. It lives as long as the keyring. */
 struct sl_s3_issuer;

@@ -14,7 +14,7 @@
 #include <strings.h>
 
 #include "s3/place.h"
-#include "s3/s3.h"
+#include "s3/s3_internal.h"
 
 #define LONGEST_BUCKET 255
 #define LONGEST_LABEL  63
@@ -61,24 +61,6 @@ void sl_s3_name_clear(struct sl_s3_name *name)
 }
 
 /* ------------------------------------------------------------------------------------- place */
-
-char *sl_s3_encode(const char *text, bool keep_slash)
-{
-	char *out = malloc(3 * strlen(text) + 1), *to = out;
-
-	for (const unsigned char *c = (const unsigned char *)text; out && *c; c++) {
-		if ((*c < 0x80 && isalnum(*c)) || strchr("-._~", *c) || (*c == '/' && keep_slash)) {
-			*to++ = (char)*c;
-			continue;
-		}
-		*to++ = '%';
-		*to++ = "0123456789ABCDEF"[*c >> 4];
-		*to++ = "0123456789ABCDEF"[*c & 15];
-	}
-	if (out)
-		*to = '\0';
-	return out;
-}
 
 /* Whether the bucket can be a label of a host for which the server has a certificate. */
 static bool bucket_is_label(const char *bucket)
@@ -134,7 +116,7 @@ static int place_make(const struct sl_s3_name *name, bool virtual, const char *e
 	length = (int)strlen(before);
 	while (length && before[length - 1] == '/')
 		length--;
-	key = sl_s3_encode(name->key, true);
+	key = sl_uri_escape(name->key, true);
 	place->host = sl_format("%s%s%s", virtual ? name->bucket : "", virtual ? "." : "", host);
 	if (key)
 		place->path =

@@ -13,12 +13,6 @@ struct sl_s3_name {
 int sl_s3_name_parse(const char *uri, struct sl_s3_name *out);
 void sl_s3_name_clear(struct sl_s3_name *name);
 
-/*
- * Percent-encodes all but letters, digits and "-._~", and also '/' unless it is kept. The caller frees the result;
- * NULL: no memory.
- */
-char *sl_s3_encode(const char *text, bool keep_slash);
-
 struct sl_s3_place {
 	char *url;
 	char *host;  /* as in the field Host */

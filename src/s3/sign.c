@@ -11,7 +11,6 @@
  */
 #include <ctype.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +25,7 @@
 
 #define DIGEST     SL_SIGN_KEY
 #define SCOPE      "aws4_request"
-#define MOST_LINES 64 /* of the user that are signed */
-#define OWN_LINES  5  /* of sluice that are signed */
+#define MOST_LINES 69 /* that are signed, besides Host */
 
 static const char hex_digits[] = "0123456789abcdef";
 
@@ -41,30 +39,6 @@ static void sign_hex(const unsigned char *digest, unsigned bytes, char *out)
 }
 
 /* ------------------------------------------------------------------------------------- lines */
-
-int sl_s3_line_add(struct curl_slist **lines, const char *format, ...)
-{
-	struct curl_slist *longer = NULL;
-	va_list arguments;
-	char *line;
-
-	va_start(arguments, format);
-	if (vasprintf(&line, format, arguments) < 0)
-		line = NULL;
-	va_end(arguments);
-	if (line && (longer = curl_slist_append(*lines, line)))
-		*lines = longer;
-	sl_s3_text_clear(line);
-	return longer ? 0 : sl_fail(-ENOMEM, "no memory");
-}
-
-void sl_s3_lines_clear(struct curl_slist **lines)
-{
-	for (struct curl_slist *line = *lines; line; line = line->next)
-		explicit_bzero(line->data, strlen(line->data));
-	curl_slist_free_all(*lines);
-	*lines = NULL;
-}
 
 /* Compares the names of two lines, as bytes in lower case. */
 static int line_compare(const char *one, const char *other)
@@ -177,7 +151,7 @@ int sl_sign_payload(const void *body, size_t bytes, char out[SL_SIGN_HEX])
 	return 0;
 }
 
-void sl_s3_etag(const void *data, size_t bytes, char out[SL_S3_TEXT])
+void sl_s3_etag(const void *data, size_t bytes, char out[SL_SERVICE_TEXT])
 {
 	unsigned char digest[EVP_MAX_MD_SIZE];
 
@@ -189,7 +163,7 @@ void sl_s3_etag(const void *data, size_t bytes, char out[SL_S3_TEXT])
 	strcat(out, "\"");
 }
 
-void sl_s3_md5_line(const void *data, size_t bytes, char out[40])
+void sl_s3_md5_line(const void *data, size_t bytes, char out[SL_SERVICE_LINE])
 {
 	unsigned char digest[EVP_MAX_MD_SIZE];
 	char *text = stpcpy(out, "Content-MD5: ");
@@ -265,8 +239,8 @@ static int sign_digest(const struct sl_sign_request *request, const char *digest
 /* Returns the query of a URL, less its signature, for the caller to free; NULL: no memory. */
 static char *sign_query(const struct sl_sign_request *request, const char *names)
 {
-	char *id = sl_s3_encode(request->id, false), *escaped = sl_s3_encode(names, false);
-	char *token = sl_s3_encode(request->token ? request->token : "", false), *text = NULL;
+	char *id = sl_uri_escape(request->id, false), *escaped = sl_uri_escape(names, false);
+	char *token = sl_uri_escape(request->token ? request->token : "", false), *text = NULL;
 
 	if (id && token && escaped)
 		text = sl_format(
@@ -305,12 +279,11 @@ int sl_sign(const struct sl_sign_request *request, char **out)
 }
 
 int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_place *place,
-                    const struct sl_s3_keys *keys, int64_t at, const struct curl_slist *given,
-                    struct curl_slist **lines)
+                    const struct sl_s3_keys *keys, int64_t at, struct curl_slist **lines)
 {
 	char date[sizeof("20150830T123600Z")], *host = sl_format("host: %s", place->host);
 	int rc = host ? 0 : sl_fail(-ENOMEM, "no memory to sign a request");
-	const char *all[MOST_LINES + OWN_LINES + 1];
+	const char *all[MOST_LINES + 2];
 	char *signature = NULL;
 	time_t seconds = (time_t)at;
 	size_t count = 0;
@@ -327,25 +300,22 @@ int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_place *p
 	request->token = keys->token;
 	request->lines = all;
 	if (!rc && !request->seconds) {
-		rc = sl_s3_line_add(lines, "x-amz-date: %s", date);
-		rc = rc ? rc : sl_s3_line_add(lines, "x-amz-content-sha256: %s", request->payload);
+		rc = sl_line_put(lines, "x-amz-date: %s", date);
+		rc = rc ? rc : sl_line_put(lines, "x-amz-content-sha256: %s", request->payload);
 		if (!rc && keys->token)
-			rc = sl_s3_line_add(lines, "x-amz-security-token: %s", keys->token);
+			rc = sl_line_put(lines, "x-amz-security-token: %s", keys->token);
 	}
-	/* Those of the user that begin with x-amz-, those of ours, and Host; for a URL all. */
-	for (; given && count < MOST_LINES; given = given->next)
-		if ((request->seconds || !strncasecmp(given->data, "x-amz-", 6)) &&
-		    strchr(given->data, ':'))
-			all[count++] = given->data;
-	for (const struct curl_slist *line = *lines; line; line = line->next)
-		all[count++] = line->data;
+	/* All that begin with x-amz-, and Host; for a URL all. */
+	for (const struct curl_slist *line = *lines; line && count < MOST_LINES; line = line->next)
+		if ((request->seconds || !strncasecmp(line->data, "x-amz-", 6)) &&
+		    strchr(line->data, ':'))
+			all[count++] = line->data;
 	all[count++] = host;
 	all[count] = NULL;
 	if (!rc)
 		rc = sl_sign(request, &signature);
 	if (!rc)
-		rc = sl_s3_line_add(lines, request->seconds ? "%s" : "Authorization: %s",
-		                    signature);
+		rc = sl_line_put(lines, request->seconds ? "%s" : "Authorization: %s", signature);
 	free(host);
 	sl_s3_text_clear(signature);
 	return rc;

@@ -5,7 +5,7 @@
 
 #include "s3/credentials.h"
 #include "s3/place.h"
-#include "s3/s3.h"
+#include "s3/s3_internal.h"
 
 #define SL_S3_EMPTY \
 	"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" /* of no body */
@@ -38,13 +38,11 @@ int sl_sign_payload(const void *body, size_t bytes, char out[SL_SIGN_HEX]);
 /* Makes the value of Authorization, or the query of a URL, which the caller frees. Returns 0, or -ENOMEM with a sentence. */
 int sl_sign(const struct sl_sign_request *request, char **out);
 /*
- * Adds the lines of a request that is signed by keys, at a time in seconds since 1970, and the signature. The request has
- * its method, payload, region and service, and a query where that is not the place's. given: lines that the request has
- * anyway. lines: empty, or one line of sluice's. For a URL, its query is the line that is added. Returns 0, or -ENOMEM with a
- * sentence.
+ * Puts the signature before the lines of a request, and the lines that it needs. The request has its method, payload, region
+ * and service, and a query where that is not the place's. at: seconds since 1970. A URL's line is its query. Returns 0, or
+ * -ENOMEM with a sentence.
  */
 int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_place *place,
-                    const struct sl_s3_keys *keys, int64_t at, const struct curl_slist *given,
-                    struct curl_slist **lines);
+                    const struct sl_s3_keys *keys, int64_t at, struct curl_slist **lines);
 
 #endif

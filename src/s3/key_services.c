@@ -81,7 +81,7 @@ static int answer_judge(const struct service_call *call, CURLcode code, long sta
 	char *name = sl_uri_name(call->url);
 	const char *host = name ? strstr(name, "://") : NULL;
 	int length = host ? (int)(host + 3 + strcspn(host + 3, "/") - name) : 0, rc = 0;
-	struct sl_s3_error error;
+	struct sl_service_error error;
 
 	if (code == CURLE_OUT_OF_MEMORY) {
 		rc = sl_fail(-ENOMEM, "no memory");
@@ -242,7 +242,7 @@ int sl_s3_machine_ask(const struct sl_s3_source *source, const struct sl_setting
 	snprintf(line, sizeof(line), "X-aws-ec2-metadata-token: %s", token);
 	snprintf(url, sizeof(url), "%.256s/latest/meta-data/iam/security-credentials/", service);
 	rc = machine_line(settings, "role", "GET", url, line, &role);
-	if (!rc && !(name = sl_s3_encode(role, false)))
+	if (!rc && !(name = sl_uri_escape(role, false)))
 		rc = sl_fail(-ENOMEM, "no memory");
 	if (!rc) {
 		snprintf(url + strlen(url), sizeof(url) - strlen(url), "%s", name);
@@ -259,7 +259,7 @@ int sl_s3_machine_ask(const struct sl_s3_source *source, const struct sl_setting
 
 static bool element_get(const char *xml, const char *name, char *out, size_t size)
 {
-	sl_s3_element(xml, name, out, size);
+	sl_xml_element(xml, name, out, size);
 	return out[0];
 }
 
@@ -294,10 +294,10 @@ int sl_s3_role_ask(const struct sl_s3_source *source, const struct sl_settings *
 		rc = base->ask(base, settings, &asked);
 	if (!rc)
 		rc = sl_s3_authorize(&request, &place, base->ask ? &asked : &base->keys, time(NULL),
-		                     NULL, &lines);
+		                     &lines);
 	if (!rc)
 		rc = role_keys(settings, place.url, lines, body, out);
-	sl_s3_lines_clear(&lines);
+	sl_lines_clear(&lines, NULL);
 	sl_s3_keys_clear(&asked);
 	sl_s3_place_clear(&place);
 	return rc;
@@ -310,7 +310,7 @@ int sl_s3_identity_ask(const struct sl_s3_source *source, const struct sl_settin
 	int rc = token ? token_file_read(source->texts[1], token, MOST_IDENTITY)
 	               : sl_fail(-ENOMEM, "no memory");
 
-	if (!rc && (encoded = sl_s3_encode(token, false)))
+	if (!rc && (encoded = sl_uri_escape(token, false)))
 		body = sl_format("%s&WebIdentityToken=%s", source->texts[2], encoded);
 	if (!rc)
 		rc = body ? role_keys(settings, source->texts[0], NULL, body, out)
