@@ -2,7 +2,7 @@
 /*
  * Lines for copies
  *
- * Divides the user's lines of header between the requests of a copy, and names the source to the server.
+ * Divides the user's header between the requests for a copy, and names the source to the server.
  *
  * Threads: any.
  */
@@ -61,13 +61,13 @@ static bool line_is_given(const struct curl_slist *given, const char *name)
 	return given;
 }
 
-/* Whether a line is about the source, and so in no request that begins an upload. */
+/* Whether a line is about the source: no request to begin an upload has it. */
 static bool line_is_of_source(const char *line)
 {
 	return line_begins(line, SOURCE) || line_begins(line, "x-amz-source-");
 }
 
-/* Adds the lines by which the server finds the source, and has the key of it. */
+/* Adds the lines by which the server finds the source and decrypts it. */
 static int copy_name_source(const struct sl_service_copy *copy, struct curl_slist **lines)
 {
 	const char *query = strchr(copy->url, '?');
@@ -85,7 +85,7 @@ static int copy_name_source(const struct sl_service_copy *copy, struct curl_slis
 	sl_s3_name_clear(&name);
 	if (!rc && copy->etag)
 		rc = sl_line_add(lines, SOURCE "if-match: %s", copy->etag);
-	/* The object has the key of the source, unless the user gives another for that. */
+	/* The object has the key that the source had, unless the user names two. */
 	if (!line_is_given(copy->given, SOURCE CUSTOMER "algorithm:"))
 		for (const struct curl_slist *l = copy->given; !rc && l; l = l->next)
 			if (line_begins(l->data, "x-amz-" CUSTOMER))
@@ -128,8 +128,8 @@ int sl_s3_copy(struct sl_service_copy *copy)
 }
 
 /*
- * The source is opened with its version, and with the lines for each request, where those for the key of the source take the
- * place of those for the key of the target. A version of the target cannot be written.
+ * The source is opened with its version and the lines for each request, and the source's own key stands where the target's key stood. A
+ * version cannot be written, so the target has none.
  */
 int sl_s3_copy_options(const struct sluice_open_options *given, struct sluice_open_options *source,
                        struct sluice_open_options *target, void **memory)

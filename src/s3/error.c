@@ -2,7 +2,7 @@
 /*
  * Errors of S3
  *
- * Takes code and message from the XML of an error, and says what the code means.
+ * Takes code and message from an error's XML, and says what the code means.
  *
  * Threads: any. The text comes from servers and is not trusted.
  */
@@ -41,7 +41,7 @@ void sl_s3_error_parse(const char *xml, struct sl_service_error *out)
 	out->error = sl_s3_error_is(out, " ExpiredToken InvalidToken AuthorizationHeaderMalformed ")
 	                     ? -EACCES
 	                     : 0;
-	/* All but an error of the server itself say that it has done nothing. */
+	/* Only behind the server's own failure something may have been done. */
 	out->means = out->whole && strcmp(out->code, "InternalError") ? SL_MEANS_UNDONE : 0;
 	for (size_t i = 0; i < sizeof(error_codes) / sizeof(error_codes[0]); i++)
 		if (sl_s3_error_is(out, error_codes[i].codes))

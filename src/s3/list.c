@@ -2,8 +2,8 @@
 /*
  * Lists of objects
  *
- * Makes the query of a page of a bucket's list (ListObjectsV2, ListMultipartUploads), or of the list of buckets
- * (ListBuckets), and parses the XML of the page.
+ * Makes queries for the pages of a bucket's list (ListObjectsV2, ListMultipartUploads), or of all buckets (ListBuckets), and
+ * parses their XML.
  *
  * Threads: any. The text comes from servers and is not trusted.
  */
@@ -18,7 +18,7 @@
 
 #define MOST_BUCKETS "1000" /* on a page */
 
-/* The elements of a kind of list: its root, an entry, the name in an entry, the time, and the token of the next page. */
+/* A list's elements: the root, an entry, in an entry the name and the time, and the next page's token. */
 static const struct list_words {
 	const char *root, *entry, *name, *time, *next;
 } list_words[] = {
@@ -37,8 +37,8 @@ static enum sl_s3_listed list_kind(const char *uri, unsigned flags)
 	                                       : SL_S3_OBJECTS;
 }
 
-/* Of a list of uploads a token is the key of the last, a line feed, and its id. Escapes in names are not asked for: SeaweedFS
- * then says that names have them, and they have none. */
+/* For uploads a token is the last key, a line feed, and the last id. Escapes in names are not asked for: SeaweedFS then
+ * says names have them, and they have none. */
 static char *list_uploads_query(const char *prefix, const char *token)
 {
 	const char *line = strrchr(token, '\n');
@@ -124,7 +124,7 @@ static bool list_text(const char *xml, const char *tag, bool encoded, char *out,
 	return length && (!encoded || name_decode(out));
 }
 
-/* Returns whether a tag begins the element of that name. */
+/* Returns whether a tag begins an element by name. */
 static bool list_begins(const char *tag, const char *name)
 {
 	size_t length = strlen(name);
@@ -138,7 +138,7 @@ int sl_s3_page_next(struct sl_service_page *page, struct sl_service_entry *out)
 	char *object = strchr(page->at, '<'), *end = NULL, text[SL_SERVICE_TEXT];
 	const char *entry = words->entry, *name = words->name;
 
-	/* A search for either would go on to the end of a page that has none of them, for each entry. */
+	/* A search for either would go on to the page's end, for each entry, if a page has none. */
 	while (object && !list_begins(object, words->entry) &&
 	       (page->kind != SL_S3_OBJECTS || !list_begins(object, "CommonPrefixes")))
 		object = strchr(object + 1, '<');
@@ -185,7 +185,7 @@ int sl_s3_page_read(const char *uri, unsigned flags, char *xml, struct sl_servic
 	sl_xml_element(xml, "NextUploadIdMarker", id, sizeof(id));
 	goes_on =
 		list_text(xml, list_words[kind].next, uploads && out->encoded, next, sizeof(next));
-	/* Servers in Go leave a "false" out, and a list of buckets has none. */
+	/* Servers in Go leave a "false" out, and lists with buckets have none. */
 	if (!strcmp(text, "false") || (!text[0] && !goes_on))
 		return 0;
 	if ((kind != SL_S3_BUCKETS && strcmp(text, "true")) || !goes_on)

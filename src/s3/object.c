@@ -2,8 +2,8 @@
 /*
  * Objects of S3
  *
- * Finds the place and the credentials of an object once, when its file is opened, and signs the requests for it. A
- * server's error may correct the clock, and the region for files that are opened later.
+ * Finds an object's place and credentials once, when the file is opened, and signs the requests for it. A server's error
+ * may correct the clock, and the region for later files.
  *
  * Threads: opening waits on the caller's thread. Requests are signed by the reactors: the clock has a mutex.
  */
@@ -23,20 +23,20 @@
 struct sl_s3 {
 	struct sl_signer base;
 	struct sl_s3_keyring *keyring;
-	struct sl_s3_note *note; /* of endpoint and bucket */
+	struct sl_s3_note *note; /* for endpoint and bucket */
 	char region[SL_SERVICE_TEXT];
-	char *ca_bundle; /* of AWS's settings; or NULL */
+	char *ca_bundle; /* from AWS's settings; or NULL */
 	bool requester_pays, sign_payload;
 	struct sl_s3_keys keys;      /* without an issuer */
-	struct sl_s3_issuer *issuer; /* of keys that expire; or NULL */
+	struct sl_s3_issuer *issuer; /* for keys with an end; or NULL */
 	struct sl_s3_place place;
 
 	struct sl_mutex mutex;
 	struct {
 		bool skewed;
-		int64_t skew; /* seconds that the server's clock is ahead */
+		int64_t skew; /* seconds by which the server's clock is ahead */
 		struct sl_sign_key key;
-		unsigned version; /* of the keys that it is derived from */
+		unsigned version; /* of the keys behind `key` */
 	} locked SL_GUARDED_BY(&mutex);
 };
 
@@ -166,7 +166,7 @@ int sl_s3_open(struct sl_keyring *keyring, struct sl_pool *waiting, const char *
 	if (!rc && !query && !name.key[0])
 		rc = sl_fail(-EISDIR, "'%s' is a bucket, not an object", uri);
 	if (!rc) {
-		/* A list is of the bucket. */
+		/* A list is the bucket's. */
 		if (query)
 			name.key[0] = '\0';
 		rc = object_resolve(s3, waiting, &name, &options, query);
@@ -243,7 +243,7 @@ void sl_s3_digest(const struct sl_signer *signer, const void *body, size_t bytes
 		out->payload[0] = '\0';
 }
 
-/* Puts the lines before those of the request that it has besides a signature. */
+/* Puts the lines before the request's own that are no signature. */
 static int object_put_lines(const struct sl_s3 *s3, const struct sl_service_request *asked,
                             struct curl_slist **lines)
 {

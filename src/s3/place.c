@@ -2,7 +2,7 @@
 /*
  * Names and places of objects
  *
- * Takes an s3 URI apart, and makes the URL of the object: its bucket is part of the host (virtual), or of the path.
+ * Takes an s3 URI apart, and makes the URL of the object: the bucket is in the host (virtual) or in the path.
  *
  * Threads: any.
  */
@@ -62,7 +62,7 @@ void sl_s3_name_clear(struct sl_s3_name *name)
 
 /* ------------------------------------------------------------------------------------- place */
 
-/* Whether the bucket can be a label of a host for which the server has a certificate. */
+/* Whether the bucket can be a label in a host's name, and the server's certificate still fits. */
 static bool bucket_is_label(const char *bucket)
 {
 	for (const char *c = bucket; *c; c++)
@@ -72,8 +72,8 @@ static bool bucket_is_label(const char *bucket)
 }
 
 /*
- * Takes an endpoint apart: its scheme with "://", its host in lower case without the port of the scheme, and the path
- * behind it. Returns 0, or -errno with a sentence.
+ * Takes an endpoint apart: its scheme with "://", its host in lower case without the scheme's port, and the path behind
+ * it. Returns 0, or -errno with a sentence.
  */
 static int endpoint_parse(const char *endpoint, const char **scheme, char **host, const char **path)
 {

@@ -2,7 +2,7 @@
 /*
  * Removal of many objects by a request (DeleteObjects)
  *
- * Makes the XML that names them, and parses the answer, which names those that were removed.
+ * Makes the XML with their names, and takes the removed names from the answer.
  *
  * Threads: any. The answer comes from servers and is not trusted.
  */
@@ -12,7 +12,7 @@
 
 #include "s3/s3_internal.h"
 
-/* Servers have their own ideas about escapes, blanks, and empty parts of a name: a wrong one would remove another object. */
+/* Servers have their own ideas about escapes, blanks and empty segments in a name: another object would be removed. */
 const char *sl_s3_bulk_key(const char *uri)
 {
 	const char *key = strchr(uri + strlen("s3://"), '/');

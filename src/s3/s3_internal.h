@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of the contract (service.h, whose comments hold for them), and those that the files of this room share. */
+/* The functions of the contract, as service.h describes them, and functions for this room alone. */
 #ifndef SL_S3_INTERNAL_H
 #define SL_S3_INTERNAL_H
 
@@ -31,7 +31,7 @@ enum sl_service_remedy sl_s3_judge(struct sl_signer *signer, unsigned version, l
 /* -------------------------------------------------------------------------------------- error */
 
 void sl_s3_error_parse(const char *xml, struct sl_service_error *out);
-/* Returns whether its code is one of the words, which have blanks around them. */
+/* Returns whether its code is among words with blanks around them. */
 bool sl_s3_error_is(const struct sl_service_error *error, const char *codes);
 
 /* ------------------------------------------------------------------------------------- upload */
@@ -44,7 +44,7 @@ enum sl_service_answer sl_s3_answers(enum sl_service_call call, const char *xml,
                                      size_t size);
 int sl_s3_complete(const char *upload, const struct sl_service_part *parts, unsigned count,
                    char **out, char etag[SL_SERVICE_TEXT]);
-/* Finds the ETag of an object of parts, whose ETags are MD5s; "": it cannot be known. */
+/* Finds the ETag of an object from those of its parts, if these are MD5s; "": it cannot be known. */
 void sl_s3_upload_etag(const struct sl_service_part *parts, unsigned count,
                        char out[SL_SERVICE_TEXT]);
 /* The ETag is the MD5 where the server does not encrypt by itself. */
@@ -59,12 +59,12 @@ int sl_s3_copy(struct sl_service_copy *copy);
 
 /* ------------------------------------------------------------------------------------- remove */
 
-/* Returns the key of an s3 URI if each parser of XML and of names reads it alike; else NULL. */
+/* Returns a URI's key if each parser of XML and each server reads it alike; else NULL. */
 const char *sl_s3_bulk_key(const char *uri);
 char *sl_s3_bulk_body(const struct sluice_open_options *options, const char *const *uris,
                       size_t count, char line[SL_SERVICE_LINE]);
 bool sl_s3_bulk_next(char **at, char **key, bool *removed);
-/* Writes the line of the header with the MD5 of bytes, or "". */
+/* Writes the header's line with the MD5, or "". */
 void sl_s3_md5_line(const void *data, size_t bytes, char out[SL_SERVICE_LINE]);
 
 /* --------------------------------------------------------------------------------------- list */

@@ -2,10 +2,9 @@
 /*
  * Signature Version 4
  *
- * Signs a request as AWS describes it: a canonical form of the request is digested, and the digest is authenticated by
- * a key that is derived from the secret for a day, a region and a service. libcrypto has the digests. A signed request has
- * lines of header besides its own: the time, the digest of its body, the token of the session, and the signature of all
- * that begin with x-amz-.
+ * Signs a request as AWS describes it: its canonical form is digested, and the digest is authenticated with a key, derived
+ * from the secret for a day, a region and a service. libcrypto has the digests. The signature adds lines to a header: the
+ * time, the body's digest, the session's token, and the signature itself. It covers all lines with x-amz-.
  *
  * Threads: any.
  */
@@ -25,7 +24,7 @@
 
 #define DIGEST     SL_SIGN_KEY
 #define SCOPE      "aws4_request"
-#define MOST_LINES 69 /* that are signed, besides Host */
+#define MOST_LINES 69 /* signed, besides Host */
 
 static const char hex_digits[] = "0123456789abcdef";
 
@@ -40,7 +39,7 @@ static void sign_hex(const unsigned char *digest, unsigned bytes, char *out)
 
 /* ------------------------------------------------------------------------------------- lines */
 
-/* Compares the names of two lines, as bytes in lower case. */
+/* Compares two lines' names, as bytes in lower case. */
 static int line_compare(const char *one, const char *other)
 {
 	size_t length = strcspn(one, ":"), others = strcspn(other, ":");
@@ -73,7 +72,7 @@ static void line_put_value(FILE *to, const char *line)
 	}
 }
 
-/* Returns the names of sorted lines, with ';' between them, for the caller to free; NULL: no memory. */
+/* Returns sorted lines' names, with ';' between them, for the caller to free; NULL: no memory. */
 static char *lines_names(const char *const *lines)
 {
 	char *text = NULL;
@@ -120,7 +119,7 @@ static const char **lines_sorted(const char *const *lines)
 	if (!sorted)
 		return NULL;
 	memcpy(sorted, lines, (count + 1) * sizeof(*sorted));
-	/* By insertion, which keeps the order of lines with equal names; there are few. */
+	/* By insertion: lines with equal names keep their order, and there are few. */
 	for (size_t i = 1; i < count; i++) {
 		const char *line = sorted[i];
 		size_t at = i;
@@ -174,7 +173,7 @@ void sl_s3_md5_line(const void *data, size_t bytes, char out[SL_SERVICE_LINE])
 		out[0] = '\0';
 }
 
-/* The digest of the canonical request. */
+/* Digests the canonical request. */
 static int sign_canonical(const struct sl_sign_request *request, const char *const *lines,
                           const char *names, char out[SL_SIGN_HEX])
 {
@@ -198,7 +197,7 @@ static int sign_canonical(const struct sl_sign_request *request, const char *con
 	return done ? 0 : -ENOMEM;
 }
 
-/* Derives the key of the request's day, unless it is that already. */
+/* Derives the key for the request's day, if it is another day's. */
 static bool sign_derive(const struct sl_sign_request *request, struct sl_sign_key *key)
 {
 	const char *steps[] = {request->region, request->service, SCOPE};
@@ -218,7 +217,7 @@ static bool sign_derive(const struct sl_sign_request *request, struct sl_sign_ke
 	return done;
 }
 
-/* The signature of a digest, with a key for the day, the region and the service. */
+/* Signs a digest, with a key for the day, the region and the service. */
 static int sign_digest(const struct sl_sign_request *request, const char *digest,
                        char out[SL_SIGN_HEX])
 {
@@ -236,7 +235,7 @@ static int sign_digest(const struct sl_sign_request *request, const char *digest
 	return done ? 0 : -ENOMEM;
 }
 
-/* Returns the query of a URL, less its signature, for the caller to free; NULL: no memory. */
+/* Returns a URL's query, less its signature, for the caller to free; NULL: no memory. */
 static char *sign_query(const struct sl_sign_request *request, const char *names)
 {
 	char *id = sl_uri_escape(request->id, false), *escaped = sl_uri_escape(names, false);

@@ -2,7 +2,7 @@
 /*
  * Uploads in parts
  *
- * Makes the queries of calls and the XML that completes an upload, and parses answers to calls.
+ * Makes queries for calls and the XML for the last, and parses answers to calls.
  *
  * Threads: any.
  */
@@ -13,7 +13,7 @@
 
 #include "s3/s3_internal.h"
 
-/* The answers that have a body: its root, another root of servers unlike S3, and the element to take from it. */
+/* The answers with a body: its root, another root from servers unlike S3, and the element to take. */
 static const struct {
 	const char *root, *root_too, *element;
 } upload_answers[SL_CALLS] = {
@@ -61,7 +61,7 @@ int sl_s3_query(struct sl_signer *signer, enum sl_service_call call, const char 
 	return *out ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
-/* Writes text as the content of an element. */
+/* Writes text as an element's content. */
 static void xml_put(FILE *to, const char *text)
 {
 	static const char special[] = "&<>\"";
