@@ -368,6 +368,7 @@ struct sl_http_request *sl_http_body_keep(struct sl_http_request *probe) SL_UNCH
 	http->body->locked.paused = http->body->locked.unread = true;
 	request->transfer = probe->transfer;
 	request->lines = probe->lines;
+	request->lines_rest = probe->lines_rest;
 	probe->transfer = NULL;
 	probe->lines = NULL;
 	request->asked = request->since = request->alive = probe->alive;

@@ -297,6 +297,21 @@ static unsigned engine_most_connections(const struct sl_settings *settings)
 	return (unsigned)SL_MIN(settings->max_connections, SL_MAX(files.rlim_cur / 4, 1));
 }
 
+static void engine_free_keyrings(struct sl_http_engine *engine)
+{
+	for (unsigned i = 0; engine->keyrings[i]; i++)
+		sl_services[i]->stop(engine->keyrings[i]);
+}
+
+struct sl_keyring *sl_http_keyring(const struct sl_http_engine *engine, const char *scheme)
+{
+	unsigned i = 0;
+
+	while (engine->keyrings[i] && strcmp(sl_services[i]->scheme, scheme))
+		i++;
+	return engine->keyrings[i];
+}
+
 /* No other thread has the engine yet. */
 int sl_http_new(struct sl_core *core, struct sl_http_engine **out) SL_UNCHECKED
 {
@@ -305,16 +320,19 @@ int sl_http_new(struct sl_core *core, struct sl_http_engine **out) SL_UNCHECKED
 
 	if (!engine)
 		return sl_fail(-ENOMEM, "no memory");
-	rc = sl_s3_keyring_new(&core->settings, &engine->keyring);
-	if (rc) {
-		free(engine);
-		return rc;
+	for (unsigned i = 0; sl_services[i]; i++) {
+		rc = sl_services[i]->start(&core->settings, &engine->keyrings[i]);
+		if (rc) {
+			engine_free_keyrings(engine);
+			free(engine);
+			return rc;
+		}
 	}
 	engine->core = core;
 	sl_mutex_init(&engine->mutex);
 	sl_http_token_init(&engine->token, &core->settings);
 	sl_http_limits_init(&engine->limits, engine_most_connections(&core->settings));
-	atomic_init(&engine->uploads.most, core->settings.s3_upload_bytes);
+	atomic_init(&engine->uploads.most, core->settings.upload_bytes);
 	*out = engine;
 	return 0;
 }
@@ -335,7 +353,7 @@ void sl_http_free(struct sl_http_engine *engine) SL_UNCHECKED
 		sl_http_multi_free(engine->locked.multi[i]);
 	sl_http_limits_destroy(&engine->limits);
 	sl_http_token_destroy(&engine->token);
-	sl_s3_keyring_free(engine->keyring);
+	engine_free_keyrings(engine);
 	sl_mutex_destroy(&engine->mutex);
 	free(engine);
 }
@@ -353,11 +371,12 @@ int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feat
 		                      : "remote files are moved by a thread for each connection";
 		return 0;
 	}
-	if (index == 2) {
-		sl_s3_feature(core->http->keyring, out);
-		return 0;
-	}
-	if (index > 2)
+	for (unsigned i = 0; index >= 2 && core->http->keyrings[i]; i++)
+		if (index == 2 + i) {
+			sl_services[i]->feature(core->http->keyrings[i], out);
+			return 0;
+		}
+	if (index > 1)
 		return -ENOENT;
 	out->name = "trust in servers";
 	out->usable = !settings->tls_insecure;

@@ -9,20 +9,20 @@
 #include "http/http.h"
 #include "http/identity.h"
 #include "http/limit.h"
+#include "service/service.h"
 
 /* ------------------------------------------------------------------------------------ engine */
 
 struct sl_http_multi;
-struct sl_s3_keyring;
 
 struct sl_http_engine {
 	struct sl_core *core;
 	struct sl_http_limits limits;
 	struct sl_http_token token;
-	struct sl_s3_keyring *keyring;
-	struct sl_gate uploads;  /* bytes in parts of uploads to S3 */
-	_Atomic uint64_t files;  /* files ever opened */
-	_Atomic uint64_t hedged; /* bytes of memory in hedges */
+	struct sl_keyring *keyrings[SL_SERVICES_MOST]; /* as sl_services; NULL behind the last */
+	struct sl_gate uploads;                        /* bytes in parts of all uploads */
+	_Atomic uint64_t files;                        /* files ever opened */
+	_Atomic uint64_t hedged;                       /* bytes of memory in hedges */
 	_Atomic int unread;      /* bodies kept by openings, before the first read */
 	_Atomic bool cancelling; /* a piece was cancelled since the last sl_http_end_cancelled() */
 
@@ -31,6 +31,9 @@ struct sl_http_engine {
 		struct sl_http_multi *multi[2]; /* by enum sl_remote; NULL until the first file */
 	} locked SL_GUARDED_BY(&mutex);
 };
+
+/* Returns the keyring of the service with that scheme; NULL: it is no service's. */
+struct sl_keyring *sl_http_keyring(const struct sl_http_engine *engine, const char *scheme);
 
 /* For struct sl_backend_ops. */
 int64_t sl_http_size(struct sl_backend *backend);

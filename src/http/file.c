@@ -104,7 +104,7 @@ static int http_parse_url(struct sl_http *http, const char *text)
 	url = curl_url();
 	if (!url)
 		return sl_fail(-ENOMEM, "no memory");
-	code = curl_url_set(url, CURLUPART_URL, text, http->s3 ? CURLU_PATH_AS_IS : 0);
+	code = curl_url_set(url, CURLUPART_URL, text, http->signer ? CURLU_PATH_AS_IS : 0);
 	if (code) {
 		rc = sl_fail(-EINVAL, "'%s': %s", http->name, curl_url_strerror(code));
 		curl_url_cleanup(url);
@@ -131,8 +131,8 @@ static int http_look(struct sl_http *http, bool *exists)
 	struct sl_http_request *request;
 	int rc = sl_http_ask(http, &sl_http_kind_head, &request);
 
-	/* An answer to HEAD has no body, in which S3 names the region of a bucket. */
-	if (http->s3 && request && request->response.status == 400) {
+	/* An answer to HEAD has no body, in which a service may say where the object is. */
+	if (http->signer && request && request->response.status == 400) {
 		sl_http_request_free(request);
 		rc = sl_http_ask(http, &sl_http_kind_probe, &request);
 	}
@@ -143,8 +143,8 @@ static int http_look(struct sl_http *http, bool *exists)
 	sl_http_request_free(request);
 	*exists = !rc;
 	http->absent = rc == -ENOENT;
-	if (http->s3 && (!rc || rc == -ENOENT))
-		atomic_store(&sl_s3_habits_of(http->s3)->reached, true);
+	if (http->signer && (!rc || rc == -ENOENT))
+		atomic_store(&http->signer->habits->reached, true);
 	return answered && rc != -EREMOTE ? 0 : rc;
 }
 
@@ -154,14 +154,14 @@ static int http_look(struct sl_http *http, bool *exists)
  */
 static bool http_has_to_look(const struct sl_http *http, const struct sluice_open_options *options)
 {
-	struct sl_s3_habits *habits = http->s3 ? sl_s3_habits_of(http->s3) : NULL;
+	struct sl_habits *habits = http->signer ? http->signer->habits : NULL;
 	bool exclusive = http->flags & SLUICE_OPEN_EXCLUSIVE;
 
 	if (!habits || !atomic_load(&habits->reached))
-		return exclusive || http->s3 || http->password;
+		return exclusive || http->signer || http->password;
 	return exclusive && !(http->flags & SLUICE_OPEN_MANY && options->expected_size &&
-	                      options->expected_size <= http->core->settings.s3_part_bytes &&
-	                      atomic_load(&habits->excludes) == SL_S3_EXCLUDES);
+	                      options->expected_size <= http->core->settings.part_bytes &&
+	                      atomic_load(&habits->excludes) == SL_EXCLUDES);
 }
 
 static void http_close(struct sl_backend *backend)
@@ -175,7 +175,8 @@ static void http_close(struct sl_backend *backend)
 		sl_http_limit_release(http->limit);
 	sl_http_fields_clear(&http->fields);
 	sl_http_identity_clear(http);
-	sl_s3_close(http->s3);
+	if (http->signer)
+		http->signer->service->close(http->signer);
 	sl_http_location_destroy(&http->location);
 	sl_http_texts_clear(&http->opened);
 	free(http->head);
@@ -211,7 +212,7 @@ static int http_check_writing(const struct sl_http *http)
 		               "'%s': a remote file is only written as a whole, with REPLACE or "
 		               "CREATE",
 		               http->name);
-	if (http->s3 && strchr(http->url, '?'))
+	if (http->signer && strchr(http->url, '?'))
 		return sl_fail(-ENOTSUP, "'%s': a version of an object is only read", http->name);
 	return 0;
 }
@@ -228,7 +229,7 @@ static int http_start_upload(struct sl_http *http, const struct sluice_open_opti
 		rc = sl_fail(-EEXIST, "'%s' exists", http->name);
 	if (!rc)
 		rc = http_check_writing(http);
-	if (!rc && http->s3)
+	if (!rc && http->signer)
 		rc = sl_http_multipart_new(http, options, &http->multipart);
 	else if (!rc)
 		rc = sl_http_upload_new(http, options->expected_size);
@@ -251,17 +252,18 @@ static int http_prepare(struct sl_http *http, const struct sluice_open_options *
 	return rc;
 }
 
-/* Finds the URL of the file. May wait for credentials of S3, unless `waiting` is NULL. */
+/* Finds the URL of the file. May wait for keys, unless `waiting` is NULL. */
 static int http_place(struct sl_http *http, const struct sl_uri *uri,
                       const struct sluice_open_options *options, const char *query,
                       struct sl_pool *waiting)
 {
+	struct sl_keyring *keyring = sl_http_keyring(http->engine, uri->scheme);
 	int rc;
 
-	if (strcmp(uri->scheme, "s3"))
+	if (!keyring)
 		return http_parse_url(http, uri->path);
-	rc = sl_s3_open(http->engine->keyring, waiting, uri->path, options->s3, query, &http->s3);
-	return rc ? rc : http_parse_url(http, sl_s3_url(http->s3));
+	rc = keyring->service->open(keyring, waiting, uri->path, options, query, &http->signer);
+	return rc ? rc : http_parse_url(http, http->signer->url);
 }
 
 /* Makes a file, and asks no server. */
@@ -354,9 +356,9 @@ static void http_cancel_open(struct sl_core *core)
 	sl_mutex_unlock(&engine->mutex);
 }
 
-int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
-                      const struct sluice_open_options *options, const char *query,
-                      struct sl_backend **out)
+int sl_http_open_query(struct sl_core *core, const struct sl_uri *uri,
+                       const struct sluice_open_options *options, const char *query,
+                       struct sl_backend **out)
 {
 	struct sl_http *http;
 	int rc = http_new(core, uri, options, query, core->waiting, &http);
@@ -371,32 +373,35 @@ int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
 	return rc;
 }
 
-int sl_http_s3_check(const struct sl_core *core, const struct sluice_s3_options *options)
+int sl_http_check(const struct sl_core *core, const char *scheme, const void *options)
 {
-	return sl_s3_check(core->http->keyring, core->waiting, options);
+	struct sl_keyring *keyring = sl_http_keyring(core->http, scheme);
+
+	return keyring->service->check(keyring, core->waiting, options);
 }
 
 int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
                     const struct sluice_open_options *options, const char *method, unsigned seconds,
                     char **url, int64_t *end_ns)
 {
-	struct sl_s3_signed made = {NULL};
+	struct sl_service_request asked = {.method = method, .seconds = seconds};
+	struct sl_service_signed made = {0};
 	struct sl_backend *backend;
 	int64_t end = time(NULL) + seconds;
-	int rc = sl_http_open_list(core, uri, options, NULL, &backend);
+	int rc = sl_http_open_query(core, uri, options, NULL, &backend);
 
 	if (rc)
 		return rc;
 	struct sl_http *http = sl_http_of(backend);
-	rc = sl_s3_sign(http->s3, method, NULL, "UNSIGNED-PAYLOAD", seconds, http->headers, &made);
+	struct curl_slist *lines = http->headers;
+	rc = http->signer->service->sign(http->signer, &asked, &lines, &made);
 	if (!rc) {
-		*url = sl_format("%.*s?%s", (int)strcspn(http->url, "?"), http->url,
-		                 made.lines->data);
+		*url = sl_format("%.*s?%s", (int)strcspn(http->url, "?"), http->url, lines->data);
 		rc = *url ? 0 : sl_fail(-ENOMEM, "no memory");
 	}
 	if (!rc && end_ns)
 		*end_ns = (made.expires ? SL_MIN(end, made.expires) : end) * 1000000000;
-	sl_s3_lines_clear(&made.lines);
+	sl_lines_clear(&lines, http->headers);
 	sl_http_ops.close(backend);
 	return rc;
 }

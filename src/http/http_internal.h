@@ -10,7 +10,7 @@
 #include "http/identity.h"
 #include "http/location.h"
 #include "http/response.h"
-#include "s3/s3.h"
+#include "service/service.h"
 
 struct sl_http_body;
 struct sl_http_call;
@@ -24,18 +24,18 @@ struct sl_http {
 	struct sl_http_engine *engine;
 	struct sl_http_limit *limit; /* of its origin */
 	struct sl_http_multi *multi;
-	unsigned remote;   /* enum sl_remote, as multi is */
-	unsigned flags;    /* enum sluice_open_flags */
-	uint64_t number;   /* from 1 on, in the engine */
-	char *url;         /* without user, password and fragment */
-	char *name;        /* safe to display */
-	char *credentials; /* "user:password" for the origin's host only, or NULL */
-	struct sl_s3 *s3;  /* signs requests to the origin; NULL: http */
-	bool absent;       /* the server has said: there is no such object */
-	bool identified;   /* requests to the origin need sl_http_identity_set() */
-	bool password;     /* in the URI or .netrc */
-	_Atomic long how;  /* CURLAUTH_BASIC or _DIGEST: so it takes a password; 0: unknown */
-	char *origin;      /* scheme://host:port */
+	unsigned remote;          /* enum sl_remote, as multi is */
+	unsigned flags;           /* enum sluice_open_flags */
+	uint64_t number;          /* from 1 on, in the engine */
+	char *url;                /* without user, password and fragment */
+	char *name;               /* safe to display */
+	char *credentials;        /* "user:password" for the origin's host only, or NULL */
+	struct sl_signer *signer; /* signs requests to an object of a service; NULL: a plain URL */
+	bool absent;              /* the server has said: there is no such object */
+	bool identified;          /* requests to the origin need sl_http_identity_set() */
+	bool password;            /* in the URI or .netrc */
+	_Atomic long how; /* CURLAUTH_BASIC or _DIGEST: so it takes a password; 0: unknown */
+	char *origin;     /* scheme://host:port */
 	struct curl_slist *headers;   /* the user's, for the origin only */
 	struct sl_http_fields fields; /* lines of every header */
 	bool ranges;                  /* the server has them */
@@ -52,7 +52,7 @@ struct sl_http {
 	bool by_date;                        /* its ETag is not looked at */
 	struct sl_http_texts opened;         /* fields of the response accepted by open */
 	struct sl_http_upload *upload;       /* writes a file, */
-	struct sl_http_multipart *multipart; /* or an S3 object */
+	struct sl_http_multipart *multipart; /* or an object of a service */
 	struct sl_http_body *body; /* reads without ranges; a reactor may make it during open */
 	_Atomic bool begun;        /* data has come; set by the reactors */
 	/* Until then no request begins, at other servers and at the origin: these limit them. Set by the reactors. */
@@ -149,8 +149,9 @@ struct sl_http_request {
 	int64_t first;            /* ns until the first line of the answer */
 	int64_t slow;             /* when kind->late() is called; SL_FOREVER: never */
 	int64_t alive;            /* when the last byte came or went, or a silence had a reason */
-	struct curl_slist *lines; /* a signed header, else NULL */
-	unsigned keys;            /* the version of the keys behind it */
+	struct curl_slist *lines; /* a signed header, else NULL; */
+	const struct curl_slist *lines_rest; /* from here on borrowed */
+	unsigned keys;                       /* the version of the keys behind it */
 	struct sl_http_response response;
 
 	/* The first error. */
@@ -229,6 +230,29 @@ void sl_http_take_texts(struct sl_http *http, struct sl_http_request *request);
 int sl_http_inspect(struct sl_http *http);
 /* The same without waiting: 0, and opening->done() comes; or -errno with a sentence. It closes the file on failure. */
 int sl_http_inspect_start(struct sl_http *http, struct sl_opening *opening);
+
+/* ------------------------------------------------------------------------------ file.c, names */
+
+/* Makes a file for requests about an object of a service, or with a query about its bucket, and asks the server nothing. A
+ * request fails with -EREMOTE if the object is elsewhere; files that are opened later find it. Returns 0, or -errno with a
+ * sentence. */
+int sl_http_open_query(struct sl_core *core, const struct sl_uri *uri,
+                       const struct sluice_open_options *options, const char *query,
+                       struct sl_backend **out);
+
+/* As in struct sl_names_ops. */
+int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
+                   const struct sluice_open_options *options);
+void sl_http_remove_many(struct sl_core *core, const char *scheme, const char *const *uris,
+                         size_t count, const struct sluice_open_options *options, int *errors,
+                         char **messages);
+int sl_http_drop(struct sl_core *core, const struct sl_uri *uri,
+                 const struct sluice_open_options *options, const char *upload);
+int sl_http_copy(struct sl_core *core, const struct sl_uri *from, const struct sl_uri *to,
+                 const struct sluice_open_options *options);
+int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
+                    const struct sluice_open_options *options, const char *method, unsigned seconds,
+                    char **url, int64_t *end_ns);
 
 /* ------------------------------------------------------------------------------------ body.c */
 

@@ -27,9 +27,9 @@
 
 int sl_http_fields_add(struct sl_http_fields *fields, const char *line)
 {
-	int rc = sl_s3_line_add(&fields->away, "%s", line);
+	int rc = sl_line_add(&fields->away, "%s", line);
 
-	return rc ? rc : sl_s3_line_add(&fields->home, "%s", line);
+	return rc ? rc : sl_line_add(&fields->home, "%s", line);
 }
 
 int sl_http_fields_begin(struct sl_http_fields *fields, const struct sl_http *http)
@@ -37,14 +37,14 @@ int sl_http_fields_begin(struct sl_http_fields *fields, const struct sl_http *ht
 	int rc = 0;
 
 	for (struct curl_slist *line = http->headers; !rc && line; line = line->next)
-		rc = sl_s3_line_add(&fields->home, "%s", line->data);
+		rc = sl_line_add(&fields->home, "%s", line->data);
 	return rc;
 }
 
 void sl_http_fields_clear(struct sl_http_fields *fields)
 {
-	sl_s3_lines_clear(&fields->away);
-	sl_s3_lines_clear(&fields->home);
+	sl_lines_clear(&fields->away, NULL);
+	sl_lines_clear(&fields->home, NULL);
 }
 
 /* ------------------------------------------------------------------------------------ headers */
@@ -107,8 +107,7 @@ static int header_add(struct sl_http *http, const char *where, const char *text)
 			               own_names[i]);
 	value += strspn(value, " \t");
 	/* libcurl would leave a field with a colon and no value out. */
-	return sl_s3_line_add(&http->headers, "%.*s%s%s", (int)name, text, *value ? ": " : ";",
-	                      value);
+	return sl_line_add(&http->headers, "%.*s%s%s", (int)name, text, *value ? ": " : ";", value);
 }
 
 static int headers_read(struct sl_http *http, const char *path)
@@ -308,7 +307,7 @@ int sl_http_identity_load(struct sl_http *http, const char *const *headers)
 
 void sl_http_identity_clear(struct sl_http *http)
 {
-	sl_s3_lines_clear(&http->headers);
+	sl_lines_clear(&http->headers, NULL);
 	if (http->credentials)
 		explicit_bzero(http->credentials, strlen(http->credentials));
 	free(http->credentials);
@@ -359,8 +358,8 @@ static void identity_authorize(struct sl_http_request *request)
 	struct sl_http_token *token = &http->engine->token;
 	CURL *easy = request->transfer->easy;
 
-	/* An object of S3 has its signature. */
-	if (http->s3 || sl_http_identity_has(http, "Authorization"))
+	/* Requests to a service have a signature. */
+	if (http->signer || sl_http_identity_has(http, "Authorization"))
 		return;
 	if (http->credentials) {
 		curl_easy_setopt(easy, CURLOPT_USERPWD, http->credentials);

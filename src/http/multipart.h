@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing an object of S3: a single PUT where it is short, else an upload in parts that are sent side by side. */
+/* Writing an object of a service: a single PUT where it is short, else an upload in parts that are sent side by side. */
 #ifndef SL_HTTP_MULTIPART_H
 #define SL_HTTP_MULTIPART_H
 

@@ -110,7 +110,8 @@ static void opening_choose_version(struct sl_http *http)
 {
 	char **etag = &http->opened.of[SL_HTTP_FIELD_ETAG];
 
-	http->by_date = !http->core->settings.http_etag && !http->s3 && *etag && http->modified_ns;
+	http->by_date =
+		!http->core->settings.http_etag && !http->signer && *etag && http->modified_ns;
 	if (!http->by_date)
 		return;
 	sl_log(&http->core->settings, SL_LOG_INFO,

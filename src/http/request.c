@@ -71,14 +71,15 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	curl_easy_setopt(easy, CURLOPT_HEADERDATA, request);
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, request);
 	request->kind->prepare(request);
-	if (http->s3 && !request->url && !sl_http_identity_has(http, "Authorization")) {
+	lines = request_add_line(request, lines);
+	if (http->signer && !request->url && !sl_http_identity_has(http, "Authorization")) {
 		int rc = sl_http_signed_prepare(request, lines);
 
 		if (rc)
 			return rc;
 		lines = request->lines;
 	}
-	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, request_add_line(request, lines));
+	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, lines);
 	if (home && http->identified)
 		sl_http_identity_set(request);
 	sl_log(&http->core->settings, SL_LOG_DEBUG,
@@ -143,7 +144,7 @@ static enum sl_http_verdict request_judge_status(struct sl_http_request *request
 		request->response.error_text[said - 1] = '\0';
 	sl_http_identity_hide(http, request->response.error_text);
 	snprintf(text, sizeof(text), "%s", request->response.error_text);
-	if (http->s3)
+	if (http->signer)
 		error = sl_http_signed_error(request, error, text, sizeof(text));
 	snprintf(why, sizeof(why), "HTTP %ld%s%s", status, text[0] ? ": " : "", text);
 	if (status == 429 || status == 503)
@@ -261,7 +262,7 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 	/* The body of an error or of a probe was cut on purpose. */
 	if (code == CURLE_WRITE_ERROR && status)
 		code = CURLE_OK;
-	if (code == CURLE_OK && http->s3 && status >= 300 &&
+	if (code == CURLE_OK && http->signer && status >= 300 &&
 	    sl_http_signed_judge(request, &verdict))
 		return verdict;
 	if (code == CURLE_OK &&

@@ -35,7 +35,7 @@ void sl_http_request_free(struct sl_http_request *request)
 	if (!request)
 		return;
 	sl_http_response_clear(&request->response);
-	sl_s3_lines_clear(&request->lines);
+	sl_lines_clear(&request->lines, request->lines_rest);
 	free(request->url);
 	free(request->sentence);
 	free(request);

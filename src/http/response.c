@@ -22,24 +22,10 @@
 #define MOST_SAID_BYTES     4096
 #define MOST_REDIRECT_BYTES (1 << 20)
 
-static const char *const field_names[SL_HTTP_FIELDS] = {
-	"ETag",
-	"Last-Modified",
-	"Content-Encoding",
-	"Content-Range",
-	"Content-Length",
-	"Content-Type",
-	"Accept-Ranges",
-	"Retry-After",
-	"RateLimit",
-	"RateLimit-Reset",
-	"X-RateLimit-Reset",
-	"x-amz-bucket-region",
-	"x-amz-request-id",
-	"Date",
-	"x-amz-checksum-crc32c",
-	"x-amz-checksum-type",
-	"x-amz-checksum-algorithm",
+static const char *const field_names[SL_HTTP_FIELD_SERVICE] = {
+	"ETag",           "Last-Modified",   "Content-Encoding",  "Content-Range",
+	"Content-Length", "Content-Type",    "Accept-Ranges",     "Retry-After",
+	"RateLimit",      "RateLimit-Reset", "X-RateLimit-Reset", "Date",
 };
 
 /* -------------------------------------------------------------------------------------- checks */
@@ -199,7 +185,7 @@ bool sl_http_error_take(struct sl_http_request *request, const char *data, size_
 	if (!request->response.error_bytes && bytes)
 		request->response.tagged = data[0] == '<';
 	request->response.error_bytes += bytes;
-	if (request->http->s3)
+	if (request->http->signer)
 		sl_http_signed_keep(request, data, bytes);
 	else
 		response_keep_error(&request->response, data, bytes);
@@ -246,13 +232,19 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 /* Returns enum sl_http_field of a name; -1: it is not kept. Limits are asked for only if there is one. */
 static int response_field(const struct sl_http_request *request, const char *name, size_t length)
 {
-	int end = request->http->s3 ? SL_HTTP_FIELDS : SL_HTTP_FIELD_REGION;
+	const struct sl_signer *signer = request->http->signer;
 	bool limited = request->response.status == 429;
+	int end = signer ? SL_HTTP_FIELDS : SL_HTTP_FIELD_DATE;
 
-	for (int i = 0; i < end; i++)
-		if ((limited || i < SL_HTTP_FIELD_RATELIMIT || i >= SL_HTTP_FIELD_REGION) &&
-		    strlen(field_names[i]) == length && !strncasecmp(name, field_names[i], length))
+	for (int i = 0; i < end; i++) {
+		const char *own = i < SL_HTTP_FIELD_SERVICE
+		                          ? field_names[i]
+		                          : signer->service->fields[i - SL_HTTP_FIELD_SERVICE];
+
+		if ((limited || i < SL_HTTP_FIELD_RATELIMIT || i >= SL_HTTP_FIELD_DATE) && own &&
+		    strlen(own) == length && !strncasecmp(name, own, length))
 			return i;
+	}
 	return -1;
 }
 
@@ -321,7 +313,7 @@ static int64_t response_pause(char *const *text)
 		return sl_http_parse_retry_after(text[SL_HTTP_FIELD_RETRY_AFTER], time(NULL));
 	if (text[SL_HTTP_FIELD_RATELIMIT])
 		return sl_http_parse_ratelimit(text[SL_HTTP_FIELD_RATELIMIT]);
-	for (int i = SL_HTTP_FIELD_RATELIMIT_RESET; i < SL_HTTP_FIELD_REGION; i++)
+	for (int i = SL_HTTP_FIELD_RATELIMIT_RESET; i < SL_HTTP_FIELD_DATE; i++)
 		if (text[i])
 			return sl_http_parse_ratelimit_reset(text[i], time(NULL));
 	return -1;

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "service/service.h"
+
 struct sl_http_request;
 struct sl_piece;
 
@@ -56,14 +58,16 @@ enum sl_http_field {
 	SL_HTTP_FIELD_RATELIMIT,
 	SL_HTTP_FIELD_RATELIMIT_RESET,
 	SL_HTTP_FIELD_X_RATELIMIT_RESET,
-	/* Kept from S3 only. */
-	SL_HTTP_FIELD_REGION,
-	SL_HTTP_FIELD_REQUEST_ID,
+	/* Kept from services only. */
 	SL_HTTP_FIELD_DATE,
-	SL_HTTP_FIELD_CRC32C,
-	SL_HTTP_FIELD_CHECKSUM_TYPE,
-	SL_HTTP_FIELD_CHECKSUM_ALGORITHM,
-	SL_HTTP_FIELDS
+	SL_HTTP_FIELD_SERVICE, /* the first of enum sl_service_field */
+	SL_HTTP_FIELD_REGION = SL_HTTP_FIELD_SERVICE + SL_SERVICE_FIELD_REGION,
+	SL_HTTP_FIELD_REQUEST_ID = SL_HTTP_FIELD_SERVICE + SL_SERVICE_FIELD_REQUEST_ID,
+	SL_HTTP_FIELD_CRC32C = SL_HTTP_FIELD_SERVICE + SL_SERVICE_FIELD_CRC32C,
+	SL_HTTP_FIELD_CHECKSUM_TYPE = SL_HTTP_FIELD_SERVICE + SL_SERVICE_FIELD_CHECKSUM_TYPE,
+	SL_HTTP_FIELD_CHECKSUM_ALGORITHM =
+		SL_HTTP_FIELD_SERVICE + SL_SERVICE_FIELD_CHECKSUM_ALGORITHM,
+	SL_HTTP_FIELDS = SL_HTTP_FIELD_SERVICE + SL_SERVICE_FIELDS
 };
 struct sl_http_texts {
 	char *of[SL_HTTP_FIELDS];
@@ -86,7 +90,7 @@ struct sl_http_response {
 	bool part;                   /* and it is a part */
 	uint64_t got;                /* bytes taken from the body */
 	char error_text[201];        /* the first line of an error's body */
-	char *xml;                   /* with S3: the begin; or NULL */
+	char *xml;                   /* with a service: the begin; or NULL */
 	size_t error_bytes;
 	bool error_line_over;
 	bool tagged, in_tag; /* it is HTML or XML; the next byte is within a tag */

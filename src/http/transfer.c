@@ -220,7 +220,7 @@ static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *h
 {
 	const struct sl_settings *settings = &http->core->settings;
 	const char *bundle = settings->ca_bundle[0] ? settings->ca_bundle
-	                     : http->s3             ? sl_s3_ca_bundle(http->s3)
+	                     : http->signer         ? http->signer->ca_bundle
 	                                            : NULL;
 	CURL *easy = transfer->easy;
 
@@ -291,5 +291,5 @@ void sl_http_transfer_renew(struct sl_http_request *request, bool home)
 	transfer->file = 0;
 	transfer->home = home;
 	transfer_set_url(transfer, request->url ? request->url : request->origin_url,
-	                 http->s3 ? CURLU_PATH_AS_IS : 0);
+	                 http->signer ? CURLU_PATH_AS_IS : 0);
 }

@@ -3,7 +3,7 @@
  * Uploads
  *
  * Writes a remote file by a single PUT of the whole object, whose length is known at open. Each write begins where the write
- * before ends, and is sent from the caller's memory. Objects of S3: multipart.c.
+ * before ends, and is sent from the caller's memory. Objects of services: multipart.c.
  *
  * Threads: any thread submits pieces; the reactor that moves the request sends them. sluice_close() commits: it waits for
  * the end of the request.

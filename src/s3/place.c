@@ -2,7 +2,7 @@
 /*
  * Names and places of objects
  *
- * Takes an s3 URI apart, and makes the URL of the object: its bucket is part of the host (virtual), or of the path.
+ * Takes an s3 URI apart, and makes the URL of the object: the bucket is in the host (virtual) or in the path.
  *
  * Threads: any.
  */
@@ -14,7 +14,7 @@
 #include <strings.h>
 
 #include "s3/place.h"
-#include "s3/s3.h"
+#include "s3/s3_internal.h"
 
 #define LONGEST_BUCKET 255
 #define LONGEST_LABEL  63
@@ -62,25 +62,7 @@ void sl_s3_name_clear(struct sl_s3_name *name)
 
 /* ------------------------------------------------------------------------------------- place */
 
-char *sl_s3_encode(const char *text, bool keep_slash)
-{
-	char *out = malloc(3 * strlen(text) + 1), *to = out;
-
-	for (const unsigned char *c = (const unsigned char *)text; out && *c; c++) {
-		if ((*c < 0x80 && isalnum(*c)) || strchr("-._~", *c) || (*c == '/' && keep_slash)) {
-			*to++ = (char)*c;
-			continue;
-		}
-		*to++ = '%';
-		*to++ = "0123456789ABCDEF"[*c >> 4];
-		*to++ = "0123456789ABCDEF"[*c & 15];
-	}
-	if (out)
-		*to = '\0';
-	return out;
-}
-
-/* Whether the bucket can be a label of a host for which the server has a certificate. */
+/* Whether the bucket can be a label in a host's name, and the server's certificate still fits. */
 static bool bucket_is_label(const char *bucket)
 {
 	for (const char *c = bucket; *c; c++)
@@ -90,8 +72,8 @@ static bool bucket_is_label(const char *bucket)
 }
 
 /*
- * Takes an endpoint apart: its scheme with "://", its host in lower case without the port of the scheme, and the path
- * behind it. Returns 0, or -errno with a sentence.
+ * Takes an endpoint apart: its scheme with "://", its host in lower case without the scheme's port, and the path behind
+ * it. Returns 0, or -errno with a sentence.
  */
 static int endpoint_parse(const char *endpoint, const char **scheme, char **host, const char **path)
 {
@@ -134,7 +116,7 @@ static int place_make(const struct sl_s3_name *name, bool virtual, const char *e
 	length = (int)strlen(before);
 	while (length && before[length - 1] == '/')
 		length--;
-	key = sl_s3_encode(name->key, true);
+	key = sl_uri_escape(name->key, true);
 	place->host = sl_format("%s%s%s", virtual ? name->bucket : "", virtual ? "." : "", host);
 	if (key)
 		place->path =

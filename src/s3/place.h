@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of objects (s3://BUCKET/KEY), and the places where servers have them. */
+/* Names of objects (s3://BUCKET/KEY), and where servers have them. */
 #ifndef SL_S3_PLACE_H
 #define SL_S3_PLACE_H
 
@@ -13,12 +13,6 @@ struct sl_s3_name {
 int sl_s3_name_parse(const char *uri, struct sl_s3_name *out);
 void sl_s3_name_clear(struct sl_s3_name *name);
 
-/*
- * Percent-encodes all but letters, digits and "-._~", and also '/' unless it is kept. The caller frees the result;
- * NULL: no memory.
- */
-char *sl_s3_encode(const char *text, bool keep_slash);
-
 struct sl_s3_place {
 	char *url;
 	char *host;  /* as in the field Host */
@@ -26,8 +20,8 @@ struct sl_s3_place {
 	char *query; /* the same; "" : none */
 };
 /*
- * Finds the place of an object. endpoint: the server's http or https URL; NULL: that of AWS in the region. addressing:
- * "path", "virtual", or NULL, which is virtual for AWS where the bucket's name allows it, and path for any other server.
+ * Finds an object's place. endpoint: the server's http or https URL; NULL: AWS in the region. addressing: "path",
+ * "virtual"; NULL: virtual for AWS where the bucket's name allows it, and path for any other server.
  * query: encoded, or NULL. A bucket "" is the server itself.
  *
  * Returns 0, or -EINVAL, -ENOMEM with a sentence.
