@@ -230,6 +230,12 @@ int sl_http_inspect(struct sl_http *http);
 /* The same without waiting: 0, and opening->done() comes; or -errno with a sentence. It closes the file on failure. */
 int sl_http_inspect_start(struct sl_http *http, struct sl_opening *opening);
 
+/* ----------------------------------------------------------------------------------- range.c */
+
+/* For struct sl_backend_ops. */
+int64_t sl_http_size(struct sl_backend *backend);
+void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece);
+
 /* ------------------------------------------------------------------------------------ body.c */
 
 /* Makes http->body, unless the opening has kept it. */
