@@ -172,15 +172,13 @@ static inline bool sl_http_request_is_unwanted(const struct sl_http_request *req
 	return request->kind->unwanted(request);
 }
 
-/* ----------------------------------------------------------------------------- request_base.c */
+/* ---------------------------------------------------------------------------------- engine.c */
 
 /* Makes a request, in a struct of its kind. NULL: no memory. */
 struct sl_http_request *sl_http_request_new(struct sl_http *http, const struct sl_http_kind *kind);
 void sl_http_request_free(struct sl_http_request *request);
 /* Returns whether the next attempt goes to the file's origin. */
 bool sl_http_request_is_home(const struct sl_http_request *request);
-/* The next attempt asks the origin. */
-void sl_http_request_go_home(struct sl_http_request *request);
 /* Keeps the first error. */
 __attribute__((format(printf, 3, 4))) void sl_http_request_fail(struct sl_http_request *request,
                                                                 int error, const char *format, ...);
