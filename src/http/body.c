@@ -175,7 +175,7 @@ static void body_prepare(struct sl_http_request *request)
 	first = body_first_piece_locked(body);
 	if (first && !first->offset && !body->versioned)
 		first->moved = body->locked.position = 0;
-	body->locked.skip = body->locked.position;
+	request->moved = body->locked.skip = body->locked.position;
 	body->locked.rest_bytes = 0;
 	body->locked.paused = false;
 	sl_mutex_unlock(&body->mutex);

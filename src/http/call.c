@@ -129,7 +129,7 @@ static void call_set_up(struct sl_http_request *request)
 	uint64_t stall = request->http->core->settings.http_stall_ms;
 	CURL *easy = request->transfer->easy;
 
-	call->given = 0;
+	request->moved = call->given = 0;
 	request->length = call->length;
 	if (request->attempts % 2 == 0)
 		strcpy(request->transfer->line, "Expect:");

@@ -2,15 +2,18 @@
 /*
  * The engine of remote files
  *
- * What remote files share in a context. A request waits for its target (location.c) and for a permit of its origin
- * (limit.c), and goes to a reactor; the end of a transfer hands its permit on. As many reactors work as there is work for.
+ * What remote files share in a context, and what requests of all kinds share besides attempts: their making, first error and
+ * end. A request waits for a target (location.c) and for a permit of its origin (limit.c), and goes to a reactor; the end of
+ * a transfer hands its permit on. As many reactors work as there is work for.
  *
  * Threads: any. The limits have a mutex, and another is held while a reactor is started; no other function waits.
  */
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -220,6 +223,71 @@ void sl_http_multi_wake(struct sl_http_multi *multi)
 
 /* ------------------------------------------------------------------------------------ requests */
 
+struct sl_http_request *sl_http_request_new(struct sl_http *http, const struct sl_http_kind *kind)
+{
+	struct sl_http_request *request = calloc(1, kind->bytes);
+
+	if (!request)
+		return NULL;
+	request->http = http;
+	request->kind = kind;
+	request->verb = kind->verb;
+	request->origin_url = http->url;
+	request->fields = &http->fields;
+	request->patience = (int64_t)http->core->settings.http_stall_ms * 1000000;
+	return request;
+}
+
+void sl_http_request_free(struct sl_http_request *request)
+{
+	if (!request)
+		return;
+	sl_http_response_clear(&request->response);
+	sl_lines_clear(&request->lines, request->lines_rest);
+	free(request->url);
+	free(request->sentence);
+	free(request);
+}
+
+bool sl_http_request_is_home(const struct sl_http_request *request)
+{
+	const char *url = request->url, *origin = request->http->origin;
+	size_t length = url ? strlen(origin) : 0;
+
+	return !url || (!strncasecmp(url, origin, length) && strchr("/?", url[length]));
+}
+
+void sl_http_request_fail(struct sl_http_request *request, int error, const char *format, ...)
+{
+	va_list arguments;
+
+	if (request->error)
+		return;
+	request->error = error;
+	va_start(arguments, format);
+	if (vasprintf(&request->sentence, format, arguments) < 0)
+		request->sentence = NULL;
+	va_end(arguments);
+}
+
+void sl_http_end_piece(struct sl_piece *piece, int error, char *sentence)
+{
+	piece->error = error;
+	piece->message = sentence;
+	sl_piece_done(piece);
+}
+
+void sl_http_end_pieces(struct sl_list *pieces, int error, const char *sentence)
+{
+	struct sl_list *link;
+
+	while ((link = sl_list_take(pieces)))
+		sl_http_end_piece(SL_CONTAINER(link, struct sl_piece, link), error,
+		                  error && sentence ? strdup(sentence) : NULL);
+}
+
+/* ------------------------------------------------------------------------------------- permits */
+
 void sl_http_dispatch(struct sl_http_request *request)
 {
 	if (atomic_load_explicit(&request->http->location.redirects, memory_order_relaxed) &&
@@ -237,6 +305,7 @@ void sl_http_dispatch_all(struct sl_list *ready)
 
 void sl_http_located(struct sl_http_request *request, bool found)
 {
+	bool failed = !found && request->error && request->error != -ECANCELED;
 	struct sl_list ready;
 
 	sl_list_init(&ready);
@@ -244,7 +313,16 @@ void sl_http_located(struct sl_http_request *request, bool found)
 		sl_http_location_found(request, &ready);
 	else
 		sl_http_location_leave(request, &ready);
-	sl_http_dispatch_all(&ready);
+	sl_list_each_of (other, &ready, struct sl_http_request, link) {
+		if (!failed) {
+			sl_http_dispatch(other);
+			continue;
+		}
+		sl_http_request_fail(other, request->error, "%s",
+		                     request->sentence ? request->sentence
+		                                       : sl_error_text(request->error));
+		other->kind->end(other);
+	}
 }
 
 /* All have permits. */

@@ -34,10 +34,6 @@ struct sl_http_engine {
 
 /* Returns the keyring of the service with that scheme; NULL: it is no service's. */
 struct sl_keyring *sl_http_keyring(const struct sl_http_engine *engine, const char *scheme);
-
-/* For struct sl_backend_ops. */
-int64_t sl_http_size(struct sl_backend *backend);
-void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece);
 /* Gives the request to a reactor as soon as it has a target and a permit. */
 void sl_http_dispatch(struct sl_http_request *request);
 void sl_http_dispatch_all(struct sl_list *requests);

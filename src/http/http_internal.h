@@ -173,15 +173,13 @@ static inline bool sl_http_request_is_unwanted(const struct sl_http_request *req
 	return request->kind->unwanted(request);
 }
 
-/* ----------------------------------------------------------------------------- request_base.c */
+/* ---------------------------------------------------------------------------------- engine.c */
 
 /* Makes a request, in a struct of its kind. NULL: no memory. */
 struct sl_http_request *sl_http_request_new(struct sl_http *http, const struct sl_http_kind *kind);
 void sl_http_request_free(struct sl_http_request *request);
 /* Returns whether the next attempt goes to the file's origin. */
 bool sl_http_request_is_home(const struct sl_http_request *request);
-/* The next attempt asks the origin. */
-void sl_http_request_go_home(struct sl_http_request *request);
 /* Keeps the first error. */
 __attribute__((format(printf, 3, 4))) void sl_http_request_fail(struct sl_http_request *request,
                                                                 int error, const char *format, ...);
@@ -253,6 +251,12 @@ int sl_http_copy(struct sl_core *core, const struct sl_uri *from, const struct s
 int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
                     const struct sluice_open_options *options, const char *method, unsigned seconds,
                     char **url, int64_t *end_ns);
+
+/* ----------------------------------------------------------------------------------- range.c */
+
+/* For struct sl_backend_ops. */
+int64_t sl_http_size(struct sl_backend *backend);
+void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece);
 
 /* ------------------------------------------------------------------------------------ body.c */
 

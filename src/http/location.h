@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Redirects: following them, and where a GET has found an open file's object. */
+/* Where a GET has found an open file's object. */
 #ifndef SL_HTTP_LOCATION_H
 #define SL_HTTP_LOCATION_H
 
@@ -35,11 +35,13 @@ bool sl_http_location_enter(struct sl_http_request *request);
 void sl_http_location_found(struct sl_http_request *request, struct sl_list *out);
 /* Forgets the request's target, unless there is another by now. */
 void sl_http_location_forget(struct sl_http_request *request);
-/* An asking request is over: if it has failed the waiting requests fail as well; if it was cancelled they go on. */
+/* An asking request is over. */
 void sl_http_location_leave(struct sl_http_request *request, struct sl_list *out);
 /* A piece was cancelled: its request waits no more. Any thread, no lock held. */
 void sl_http_location_cancel(struct sl_http *http, struct sl_list *out);
-/* Judges a redirect, and follows it at once. */
-enum sl_http_verdict sl_http_request_follow(struct sl_http_request *request);
+/* The origin has redirected a request: requests that come now may wait for its answer. */
+void sl_http_location_redirected(struct sl_http_request *request);
+/* The next attempt asks the origin. */
+void sl_http_request_go_home(struct sl_http_request *request);
 
 #endif

@@ -19,6 +19,7 @@
 
 #include "http/signed.h"
 
+#define MOST_HOPS 10
 /* CURLE_TOO_LARGE; libcurl before 8.6 says CURLE_OUT_OF_MEMORY instead. */
 #define TOO_LARGE ((CURLcode)100)
 
@@ -229,6 +230,62 @@ static bool request_is_misled(struct sl_http_request *request, CURLcode code)
 	       (code && !status && !request_is_connected(request));
 }
 
+static bool url_is_secure(const char *url)
+{
+	return !strncasecmp(url, "https:", 6);
+}
+
+/* The URL without user and password: a server's are not used. NULL: no URL. */
+static char *url_without_user(const char *text)
+{
+	CURLU *url = curl_url();
+	char *clean = NULL, *copy = NULL;
+
+	if (url && !curl_url_set(url, CURLUPART_URL, text, 0) &&
+	    !curl_url_set(url, CURLUPART_USER, NULL, 0) &&
+	    !curl_url_set(url, CURLUPART_PASSWORD, NULL, 0) &&
+	    !curl_url_get(url, CURLUPART_URL, &clean, 0))
+		copy = strdup(clean);
+	curl_free(clean);
+	curl_url_cleanup(url);
+	return copy;
+}
+
+/* Judges a redirect, and follows it at once. */
+static enum sl_http_verdict request_follow(struct sl_http_request *request)
+{
+	const char *from = request->url ? request->url : request->http->url, *to = NULL;
+	const char *name = request->http->name;
+	char *url;
+
+	curl_easy_getinfo(request->transfer->easy, CURLINFO_REDIRECT_URL, &to);
+	if (!to)
+		return request_failed(request, -EPROTO, "'%s': HTTP %ld without a Location", name,
+		                      request->response.status);
+	if (sl_http_request_stuck(request))
+		return request_failed(request, -EPROTO,
+		                      "'%s': redirected after the upload had begun", name);
+	if (++request->hops > MOST_HOPS)
+		return request_failed(request, -ELOOP, "'%s': more than %d redirects", name,
+		                      MOST_HOPS);
+	if (strncasecmp(to, "http:", 5) && !url_is_secure(to))
+		return request_failed(request, -EPROTO,
+		                      "'%s': redirected to something other than http or https",
+		                      name);
+	if (url_is_secure(from) && !url_is_secure(to))
+		return request_failed(request, -EPROTO, "'%s': redirected from https to http",
+		                      name);
+	url = url_without_user(to);
+	if (!url)
+		return request_failed(request, -EPROTO, "'%s': redirected to a malformed URL",
+		                      name);
+	sl_http_location_redirected(request);
+	free(request->url);
+	request->url = url;
+	request->due = 0;
+	return SL_HTTP_AGAIN;
+}
+
 static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLcode code)
 {
 	const struct sl_http_kind *kind = request->kind;
@@ -273,7 +330,7 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 		return SL_HTTP_AGAIN;
 	}
 	if (code == CURLE_OK && status >= 300 && status < 400 && status != 304)
-		return sl_http_request_follow(request);
+		return request_follow(request);
 	if (code != CURLE_OK && !(status >= 400 && code == CURLE_PARTIAL_FILE))
 		return request_judge_failure(request, code);
 	if (status < 200 || status >= 300)
