@@ -75,7 +75,7 @@ enum sl_http_verdict { SL_HTTP_DONE, SL_HTTP_AGAIN, SL_HTTP_ANEW, SL_HTTP_FAILED
 struct sl_http_kind {
 	const char *verb; /* NULL: a call has its own */
 	size_t bytes;     /* sizeof its struct, which begins with the request */
-	bool part; /* a GET of a piece: it goes where the object was found, and leaves options to the next */
+	bool piece; /* a GET of a piece: it goes where the object was found, and leaves options to the next */
 	bool opens; /* the answer tells the object's version; other answers have to agree with it */
 	bool bare;  /* an answer has no body */
 	bool sends; /* the request has a body */

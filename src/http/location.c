@@ -43,7 +43,7 @@ void sl_http_location_redirected(struct sl_http_request *request)
 
 	atomic_store_explicit(&location->redirects, true, memory_order_relaxed);
 	/* HEAD may be redirected elsewhere, and other requests are alone. */
-	if (!request->kind->part || request->asks)
+	if (!request->kind->piece || request->asks)
 		return;
 	/* The file's first redirect: new requests wait for this answer. */
 	sl_mutex_lock(&location->mutex);
@@ -57,7 +57,7 @@ bool sl_http_location_enter(struct sl_http_request *request)
 	struct sl_http_location *location = &request->http->location;
 	bool enters = true;
 
-	if (!request->kind->part || request->asks || request->misled >= MOST_MISLED)
+	if (!request->kind->piece || request->asks || request->misled >= MOST_MISLED)
 		return true;
 	sl_mutex_lock(&location->mutex);
 	if (location->locked.url) {
@@ -96,7 +96,7 @@ void sl_http_location_found(struct sl_http_request *request, struct sl_list *out
 {
 	struct sl_http_location *location = &request->http->location;
 
-	if (!request->kind->opens && !request->kind->part)
+	if (!request->kind->opens && !request->kind->piece)
 		return;
 	sl_mutex_lock(&location->mutex);
 	if (!request->hops) {

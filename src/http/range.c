@@ -91,7 +91,7 @@ static void range_end(struct sl_http_request *request)
 }
 
 #define RANGE_KIND                                                                   \
-	.verb = "GET", .bytes = sizeof(struct sl_http_get), .part = true,            \
+	.verb = "GET", .bytes = sizeof(struct sl_http_get), .piece = true,           \
 	.unwanted = range_is_unwanted, .prepare = range_prepare, .take = range_take, \
 	.judge = range_judge, .end = range_end
 

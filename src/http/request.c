@@ -298,7 +298,7 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 	if (request->error)
 		return SL_HTTP_FAILED;
 	/* The part is whole, whatever the transfer came to then. */
-	if (kind->part && request->response.accepted && request->response.got == request->length)
+	if (kind->piece && request->response.accepted && request->response.got == request->length)
 		return SL_HTTP_DONE;
 	if (sl_http_request_is_unwanted(request) || (kind->ended && kind->ended(request)))
 		return request_failed(request, -ECANCELED, "'%s': cancelled", http->name);
@@ -343,7 +343,7 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 	enum sl_http_verdict verdict = request_judge(request, code);
 
 	/* libcurl keeps the nonce of Digest for the next request. */
-	if (verdict == SL_HTTP_DONE && request->kind->part &&
+	if (verdict == SL_HTTP_DONE && request->kind->piece &&
 	    (!request->http->identified || atomic_load(&request->http->how) == CURLAUTH_DIGEST))
 		request->transfer->file = request->http->number;
 	if (verdict == SL_HTTP_DONE && !request->attempts && request->response.got &&

@@ -283,7 +283,7 @@ void sl_http_transfer_renew(struct sl_http_request *request, bool home)
 	struct sl_http *http = request->http;
 
 	transfer->reason[0] = transfer->line[0] = '\0';
-	if (!request->kind->part || transfer->file != http->number || transfer->home != home) {
+	if (!request->kind->piece || transfer->file != http->number || transfer->home != home) {
 		curl_easy_reset(transfer->easy);
 		transfer_secure(transfer, http);
 	}
