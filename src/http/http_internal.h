@@ -81,8 +81,7 @@ struct sl_http_kind {
 	bool sends; /* the request has a body */
 	bool stream; /* it may wait for its caller, without a permit: looked at whenever the reactor wakes */
 	bool urgent; /* it goes before others without a permit: a thread waits for it, or it is late already */
-	const struct sl_http_kind
-		*next; /* the kind of the attempt after a failure; NULL: the same */
+	const struct sl_http_kind *next; /* after a failure; NULL: the same */
 
 	/* Returns whether its caller has cancelled or dropped it. */
 	bool (*unwanted)(const struct sl_http_request *request);
