@@ -61,8 +61,8 @@ void sl_http_response_clear(struct sl_http_request *request)
 	request->response.retry_after = -1;
 }
 
-/* Whether an answer is a part: a 206, or a 200 whose range and length are those that were asked for. */
-static bool response_has_part(struct sl_http_request *request)
+/* Whether an answer is partial: a 206, or a 200 whose range and length are as asked for. */
+static bool response_is_partial(struct sl_http_request *request)
 {
 	const struct sl_http_response *response = &request->response;
 	const struct sl_http_range *range = &response->range;
@@ -78,8 +78,8 @@ static bool response_has_part(struct sl_http_request *request)
 	        response->length == request->length);
 }
 
-/* Whether a part is the part that was asked for. */
-static bool response_is_part(struct sl_http_request *request)
+/* Whether a partial answer has the range that was asked for. */
+static bool response_is_range(struct sl_http_request *request)
 {
 	const struct sl_http_range *range = &request->response.range;
 	const struct sl_http *http = request->http;
@@ -167,9 +167,9 @@ bool sl_http_accepts(struct sl_http_request *request)
 	         !(request->http->flags & SLUICE_OPEN_AS_STORED))
 		sl_http_fail_protocol(request, "encoded content (Content-Encoding), which only "
 		                               "SLUICE_OPEN_AS_STORED takes");
-	else if ((request->response.part = response_has_part(request)))
+	else if ((request->response.partial = response_is_partial(request)))
 		request->response.accepted =
-			response_is_part(request) && response_is_version(request);
+			response_is_range(request) && response_is_version(request);
 	else
 		request->response.accepted =
 			response_is_version(request) && response_is_object(request);
@@ -268,8 +268,8 @@ static bool response_has_head(struct sl_http_request *request)
 	const struct sl_http_response *response = &request->response;
 
 	return sl_http_request_has_head(request) && sl_http_accepts(request) &&
-	       (response->part || (response->status == 200 && request->http->head_all &&
-	                           response->has_length && response->length == request->length));
+	       (response->partial || (response->status == 200 && request->http->head_all &&
+	                              response->has_length && response->length == request->length));
 }
 
 size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
@@ -283,7 +283,7 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 		return response_keep_head(request, data, bytes);
 	/* The object has no ranges, and this is its body. The reactor looks at once. */
 	if (request->method == SL_HTTP_PROBE && request->ranged && sl_http_accepts(request) &&
-	    request->response.status == 200 && !request->response.part &&
+	    request->response.status == 200 && !request->response.partial &&
 	    !(request->http->flags & SLUICE_OPEN_WRITE)) {
 		request->keeps = true;
 		request->transfer->reactor->look = 0;

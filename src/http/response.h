@@ -87,7 +87,7 @@ struct sl_http_response {
 	struct sl_http_texts texts;
 	struct curl_slist *metadata; /* lines, see struct sl_http */
 	bool judged, accepted;       /* by sl_http_accepts(), */
-	bool part;                   /* and it is a part of the object */
+	bool partial;                /* and it is a range of the object, as that of a 206 */
 	uint64_t got;                /* bytes of the body that were taken */
 	char error_text[201];        /* the first line of the body of an error */
 	char *xml;                   /* of a service instead: its begin; or NULL */
