@@ -100,7 +100,7 @@ struct sl_service_error {
 	char region[SL_SERVICE_TEXT], request_id[SL_SERVICE_TEXT];
 	int error;      /* the errno for the code, negative; 0: as the status says */
 	unsigned means; /* enum sl_service_meaning */
-	bool whole;     /* the body is nothing else */
+	bool whole;     /* there is an error, and the body is nothing else */
 };
 enum sl_service_answer {
 	SL_ANSWER_WHOLE, /* all is there */
