@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Remote files over libcurl, and the part of a context that they share. */
+/* Remote files over libcurl, and the state that those of a context share. */
 #ifndef SL_HTTP_H
 #define SL_HTTP_H
 

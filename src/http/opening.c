@@ -33,11 +33,11 @@ static void opening_take_response(struct sl_http *http, struct sl_http_request *
 	if (http->opened.of[SL_HTTP_FIELD_MODIFIED])
 		modified = curl_getdate(http->opened.of[SL_HTTP_FIELD_MODIFIED], NULL);
 	http->modified_ns = modified >= 0 ? modified * INT64_C(1000000000) : 0;
-	if (request->response.part) {
-		/* It may be the part's. */
+	if (request->response.partial) {
+		/* It may be the range's. */
 		free(http->opened.of[SL_HTTP_FIELD_CRC32C]);
 		http->opened.of[SL_HTTP_FIELD_CRC32C] = NULL;
-		/* Without a length, a part cannot be told from a truncated body. */
+		/* Without a length, a range cannot be told from a truncated body. */
 		http->ranges = request->response.range.total >= 0;
 		http->size = request->response.range.total;
 		return;

@@ -126,11 +126,12 @@ static size_t probe_take_error(struct sl_http_request *request, const char *data
 static size_t probe_take(struct sl_http_request *request, const char *data, size_t bytes)
 {
 	const struct sl_http_response *response = &request->response;
-	bool accepted = probe_accepts(request), whole = response->status == 200 && !response->part;
+	bool accepted = probe_accepts(request),
+	     whole = response->status == 200 && !response->partial;
 
 	if (accepted && probe_has_head(request) &&
-	    (response->part || (whole && request->http->head_all && response->has_length &&
-	                        response->length == request->length)))
+	    (response->partial || (whole && request->http->head_all && response->has_length &&
+	                           response->length == request->length)))
 		return probe_keep_head(request, data, bytes);
 	/* The object has no ranges, and this is its body. The reactor looks at once. */
 	if (accepted && whole && request->ranged && !(request->http->flags & SLUICE_OPEN_WRITE)) {

@@ -42,8 +42,8 @@ void sl_http_fail_protocol(struct sl_http_request *request, const char *what)
 	                     request->http->name, what);
 }
 
-/* Whether an answer is a part: a 206, or a 200 with the requested range and length. */
-static bool response_has_part(struct sl_http_request *request)
+/* Whether an answer is partial: a 206, or a 200 with the requested range and length. */
+static bool response_is_partial(struct sl_http_request *request)
 {
 	const struct sl_http_response *response = &request->response;
 	const struct sl_http_range *range = &response->range;
@@ -56,8 +56,8 @@ static bool response_has_part(struct sl_http_request *request)
 	        response->length == request->length);
 }
 
-/* Whether a part is the requested part. */
-static bool response_is_part(struct sl_http_request *request)
+/* Whether a partial answer has the requested range. */
+static bool response_is_range(struct sl_http_request *request)
 {
 	const struct sl_http_range *range = &request->response.range;
 	const struct sl_http *http = request->http;
@@ -142,9 +142,9 @@ bool sl_http_accepts(struct sl_http_request *request)
 	         !(request->http->flags & SLUICE_OPEN_AS_STORED))
 		sl_http_fail_protocol(request, "encoded content (Content-Encoding), which only "
 		                               "SLUICE_OPEN_AS_STORED takes");
-	else if ((request->response.part = response_has_part(request)))
+	else if ((request->response.partial = response_is_partial(request)))
 		request->response.accepted =
-			response_is_part(request) && response_is_version(request);
+			response_is_range(request) && response_is_version(request);
 	else
 		request->response.accepted =
 			response_is_version(request) && response_is_object(request);

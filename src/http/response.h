@@ -87,7 +87,7 @@ struct sl_http_response {
 	struct sl_http_texts texts;
 	struct curl_slist *metadata; /* lines, see struct sl_http */
 	bool judged, accepted;       /* by sl_http_accepts(), */
-	bool part;                   /* and it is a part */
+	bool partial;                /* and it is a range, as in a 206 */
 	uint64_t got;                /* bytes taken from the body */
 	char error_text[201];        /* the first line of an error's body */
 	char *xml;                   /* with a service: the begin; or NULL */

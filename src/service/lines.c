@@ -16,49 +16,46 @@
 
 #include "service/service.h"
 
-/* Appends the text of a line to a list, which may be empty, and returns the list, or NULL with a sentence. */
-static struct curl_slist *line_append(struct curl_slist *lines, const char *format,
-                                      va_list arguments)
+/* Puts a line at a place in a list. */
+static int line_insert(struct curl_slist **at, const char *format, va_list arguments)
 {
-	struct curl_slist *longer = NULL;
+	struct curl_slist *made = NULL;
 	char *line;
 
 	if (vasprintf(&line, format, arguments) >= 0) {
-		longer = curl_slist_append(lines, line);
+		made = curl_slist_append(NULL, line);
 		explicit_bzero(line, strlen(line));
 		free(line);
 	}
-	if (!longer)
-		sl_fail(-ENOMEM, "no memory for a header");
-	return longer;
+	if (!made)
+		return sl_fail(-ENOMEM, "no memory for a header");
+	made->next = *at;
+	*at = made;
+	return 0;
 }
 
 int sl_line_add(struct curl_slist **lines, const char *format, ...)
 {
-	struct curl_slist *longer;
 	va_list arguments;
+	int rc;
 
+	while (*lines)
+		lines = &(*lines)->next;
 	va_start(arguments, format);
-	longer = line_append(*lines, format, arguments);
+	rc = line_insert(lines, format, arguments);
 	va_end(arguments);
-	if (longer)
-		*lines = longer;
-	return longer ? 0 : -ENOMEM;
+	return rc;
 }
 
 int sl_line_put(struct curl_slist **lines, const char *format, ...)
 {
-	struct curl_slist *line;
 	va_list arguments;
+	int rc;
 
 	va_start(arguments, format);
-	line = line_append(NULL, format, arguments);
+	rc = line_insert(lines, format, arguments);
 	va_end(arguments);
-	if (!line)
-		return -ENOMEM;
-	line->next = *lines;
-	*lines = line;
-	return 0;
+	return rc;
 }
 
 void sl_lines_clear(struct curl_slist **lines, const struct curl_slist *rest)
