@@ -125,7 +125,7 @@ struct sl_uri {
 	char *path;      /* for "file": unescaped; for other schemes the whole URI */
 };
 
-/* Returns 0; or, with a sentence, -EINVAL if the text is malformed, -EPROTONOSUPPORT if its scheme is longer than any.
+/* Returns 0; or, with a sentence, -EINVAL if the text is malformed, -EPROTONOSUPPORT if the scheme is longer than any.
  * sl_uri_clear() frees the result. */
 int sl_uri_parse(const char *text, struct sl_uri *out);
 void sl_uri_clear(struct sl_uri *uri);

@@ -41,7 +41,7 @@ static void page_over(struct sl_piece *piece)
 	sl_flag_raise(&SL_CONTAINER(piece, struct page_wait, piece)->over);
 }
 
-/* Reads a body, and waits. Returns its length, at most that of the memory; or -errno with a sentence. */
+/* Reads a body, and waits. Returns the length, at most as the memory's; or -errno with a sentence. */
 static int64_t page_fetch(struct sl_backend *backend, char *data, size_t length)
 {
 	struct page_wait read = {

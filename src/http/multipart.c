@@ -116,7 +116,7 @@ static void multipart_take_full_locked(struct sl_http_multipart *multipart, stru
 	}
 }
 
-/* The upload has its id, which does not change any more. */
+/* The upload has an id, which does not change any more. */
 static void part_send(struct sl_http_multipart *multipart, struct sl_http_part *part) SL_UNCHECKED
 {
 	part->call.upload = multipart->locked.upload;

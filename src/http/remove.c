@@ -70,7 +70,7 @@ static int single_run(struct sl_core *core, const char *uri,
 	struct single single;
 	int rc = -EREMOTE;
 
-	/* The second time its place is known. */
+	/* The second time the place is known. */
 	for (int i = 0; i < 2 && rc == -EREMOTE; i++) {
 		single_begin(&single, core, uri, options, upload);
 		rc = single_end(&single);

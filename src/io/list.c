@@ -42,7 +42,7 @@ static bool scheme_has(const struct sl_scheme *scheme, int ability)
 	return function;
 }
 
-/* Returns -ENOTSUP, with the names that have the ability, and the URI without its secrets. */
+/* Returns -ENOTSUP, with the names that have the ability, and the URI without secrets. */
 static int name_refuse(const char *uri, int ability)
 {
 	char able[160] = "", *name = sl_uri_name(uri);
@@ -58,7 +58,7 @@ static int name_refuse(const char *uri, int ability)
 	return -ENOTSUP;
 }
 
-/* Parses a URI, to be cleared, and finds its scheme, which has the ability. Returns 0, or -errno with a sentence. */
+/* Parses a URI, to be cleared, and finds the scheme, which has the ability. Returns 0, or -errno with a sentence. */
 static int name_find(const char *uri, int ability, struct sl_uri *parsed,
                      const struct sl_scheme **out)
 {

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "s3/address.h"
 #include "s3/credentials.h"
-#include "s3/place.h"
 
 void sl_s3_keys_clear(struct sl_s3_keys *keys)
 {

@@ -284,22 +284,22 @@ int sl_s3_role_ask(const struct sl_s3_source *source, const struct sl_settings *
 	struct sl_sign_request request = {
 		.method = "POST", .payload = payload, .region = source->texts[1], .service = "sts"};
 	struct curl_slist *lines = NULL;
-	struct sl_s3_place place = {0};
-	int rc =
-		sl_s3_place_find(&server, source->texts[0], "path", source->texts[1], NULL, &place);
+	struct sl_s3_address address = {0};
+	int rc = sl_s3_address_find(&server, source->texts[0], "path", source->texts[1], NULL,
+	                            &address);
 
 	if (!rc)
 		rc = sl_sign_payload(body, strlen(body), payload);
 	if (!rc && base->ask)
 		rc = base->ask(base, settings, &asked);
 	if (!rc)
-		rc = sl_s3_authorize(&request, &place, base->ask ? &asked : &base->keys, time(NULL),
-		                     &lines);
+		rc = sl_s3_authorize(&request, &address, base->ask ? &asked : &base->keys,
+		                     time(NULL), &lines);
 	if (!rc)
-		rc = role_keys(settings, place.url, lines, body, out);
+		rc = role_keys(settings, address.url, lines, body, out);
 	sl_lines_clear(&lines, NULL);
 	sl_s3_keys_clear(&asked);
-	sl_s3_place_clear(&place);
+	sl_s3_address_clear(&address);
 	return rc;
 }
 

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "s3/address.h"
 #include "s3/credentials.h"
-#include "s3/place.h"
 #include "s3/s3_internal.h"
 
 #define MOST_BUCKETS "1000" /* on a page */
@@ -84,7 +84,7 @@ int sl_s3_list_query(const char *uri, unsigned flags, const char *token, char **
 	return query ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
-/* Decodes percent-escapes, and '+' for a blank, in place. Returns false for a '%' that begins none. */
+/* Decodes percent-escapes, and '+' for a blank, in address. Returns false for a '%' that begins none. */
 static bool name_decode(char *text)
 {
 	char *to = text;

@@ -2,7 +2,7 @@
 /*
  * Objects of S3
  *
- * Finds an object's place and credentials once, when the file is opened, and signs the requests for it. A server's error
+ * Finds an object's address and credentials once, when the file is opened, and signs the requests for it. A server's error
  * may correct the clock, and the region for later files.
  *
  * Threads: opening waits on the caller's thread. Requests are signed by the reactors: the clock has a mutex.
@@ -29,7 +29,7 @@ struct sl_s3 {
 	bool requester_pays, sign_payload;
 	struct sl_s3_keys keys;      /* without an issuer */
 	struct sl_s3_issuer *issuer; /* for keys with an end; or NULL */
-	struct sl_s3_place place;
+	struct sl_s3_address address;
 
 	struct sl_mutex mutex;
 	struct {
@@ -42,9 +42,9 @@ struct sl_s3 {
 
 /* -------------------------------------------------------------------------------------- open */
 
-static int object_place(struct sl_s3 *s3, const struct sl_s3_name *name,
-                        const struct sluice_s3_options *options,
-                        const struct sl_s3_profile *profile, const char *query)
+static int object_find_address(struct sl_s3 *s3, const struct sl_s3_name *name,
+                               const struct sluice_s3_options *options,
+                               const struct sl_s3_profile *profile, const char *query)
 {
 	const char *region = sl_s3_region(options->region, profile);
 	const char *endpoint =
@@ -68,9 +68,9 @@ static int object_place(struct sl_s3 *s3, const struct sl_s3_name *name,
 	if (!s3->note || (bundle && !s3->ca_bundle))
 		return sl_fail(-ENOMEM, "no memory");
 	sl_s3_region_find(s3->keyring, s3->note, s3->region);
-	rc = sl_s3_place_find(name, endpoint, addressing, s3->region, query, &s3->place);
+	rc = sl_s3_address_find(name, endpoint, addressing, s3->region, query, &s3->address);
 	s3->base = (struct sl_signer){.service = &sl_s3_service,
-	                              .url = s3->place.url,
+	                              .url = s3->address.url,
 	                              .ca_bundle = s3->ca_bundle,
 	                              .habits = &s3->note->habits};
 	return rc;
@@ -96,7 +96,7 @@ static int object_know(struct sl_s3 *s3, struct sl_pool *waiting,
 	return sl_s3_keys_check(&s3->keys, source.kind);
 }
 
-/* Finds place and credentials. */
+/* Finds address and credentials. */
 static int object_resolve(struct sl_s3 *s3, struct sl_pool *waiting, const struct sl_s3_name *name,
                           const struct sluice_s3_options *options, const char *query)
 {
@@ -113,7 +113,7 @@ static int object_resolve(struct sl_s3 *s3, struct sl_pool *waiting, const struc
 		free(id);
 	}
 	if (!rc)
-		rc = object_place(s3, name, options, &profile, query ? query : version);
+		rc = object_find_address(s3, name, options, &profile, query ? query : version);
 	free(version);
 	if (!rc)
 		rc = object_know(s3, waiting, options, &profile);
@@ -128,7 +128,7 @@ static struct sl_s3 *object_of(struct sl_signer *signer)
 
 static void object_free(struct sl_s3 *s3)
 {
-	sl_s3_place_clear(&s3->place);
+	sl_s3_address_clear(&s3->address);
 	sl_s3_keys_clear(&s3->keys);
 	free(s3->ca_bundle);
 	sl_mutex_destroy(&s3->mutex);
@@ -299,13 +299,13 @@ int sl_s3_sign(struct sl_signer *signer, const struct sl_service_request *asked,
 	request.key = &key;
 	if (s3->requester_pays && asked->seconds) {
 		request.query = pays = sl_format("%s%sx-amz-request-payer=requester",
-		                                 s3->place.query, *s3->place.query ? "&" : "");
+		                                 s3->address.query, *s3->address.query ? "&" : "");
 		rc = pays ? 0 : sl_fail(-ENOMEM, "no memory");
 	}
 	if (!rc)
 		rc = object_put_lines(s3, asked, lines);
 	if (!rc && keys->id)
-		rc = sl_s3_authorize(&request, &s3->place, keys, now + skew, lines);
+		rc = sl_s3_authorize(&request, &s3->address, keys, now + skew, lines);
 	free(pays);
 	sl_s3_keys_clear(&copy);
 	sl_mutex_lock(&s3->mutex);

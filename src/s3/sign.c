@@ -277,10 +277,10 @@ int sl_sign(const struct sl_sign_request *request, char **out)
 	return text ? 0 : sl_fail(-ENOMEM, "no memory to sign a request");
 }
 
-int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_place *place,
+int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_address *address,
                     const struct sl_s3_keys *keys, int64_t at, struct curl_slist **lines)
 {
-	char date[sizeof("20150830T123600Z")], *host = sl_format("host: %s", place->host);
+	char date[sizeof("20150830T123600Z")], *host = sl_format("host: %s", address->host);
 	int rc = host ? 0 : sl_fail(-ENOMEM, "no memory to sign a request");
 	const char *all[MOST_LINES + 2];
 	char *signature = NULL;
@@ -291,9 +291,9 @@ int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_place *p
 	gmtime_r(&seconds, &utc);
 	strftime(date, sizeof(date), "%Y%m%dT%H%M%SZ", &utc);
 	request->date = date;
-	request->path = place->path;
+	request->path = address->path;
 	if (!request->query)
-		request->query = place->query;
+		request->query = address->query;
 	request->id = keys->id;
 	request->secret = keys->secret;
 	request->token = keys->token;

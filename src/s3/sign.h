@@ -3,8 +3,8 @@
 #ifndef SL_S3_SIGN_H
 #define SL_S3_SIGN_H
 
+#include "s3/address.h"
 #include "s3/credentials.h"
-#include "s3/place.h"
 #include "s3/s3_internal.h"
 
 #define SL_S3_EMPTY \
@@ -39,10 +39,10 @@ int sl_sign_payload(const void *body, size_t bytes, char out[SL_SIGN_HEX]);
 int sl_sign(const struct sl_sign_request *request, char **out);
 /*
  * Puts the signature before a request's lines, and the lines for it. The request has method, payload, region and service,
- * and a query if it is not the place's. at: seconds since 1970. A URL's line is its query. Returns 0, or -ENOMEM with a
+ * and a query if it is not the address's. at: seconds since 1970. A URL's line is its query. Returns 0, or -ENOMEM with a
  * sentence.
  */
-int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_place *place,
+int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_address *address,
                     const struct sl_s3_keys *keys, int64_t at, struct curl_slist **lines);
 
 #endif

@@ -16,7 +16,7 @@
 
 #include "service/service.h"
 
-/* Puts a line at a place in a list. */
+/* Inserts a line into a list. */
 static int line_insert(struct curl_slist **at, const char *format, va_list arguments)
 {
 	struct curl_slist *made = NULL;

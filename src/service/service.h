@@ -34,7 +34,7 @@ enum sl_excludes {
 };
 /* A server's habits, as a context's files have found them. Any thread. */
 struct sl_habits {
-	_Atomic bool reached;    /* it has answered, and its place is known */
+	_Atomic bool reached;    /* it has answered, and its address is known */
 	_Atomic unsigned stored; /* objects that were opened with SLUICE_OPEN_MANY */
 	_Atomic int excludes;    /* enum sl_excludes; it only grows */
 	_Atomic bool single;     /* it has no SL_CALL_REMOVE_MANY */
@@ -184,7 +184,7 @@ struct sl_service {
 	int (*check)(struct sl_keyring *keyring, struct sl_pool *waiting, const void *options);
 
 	/*
-	 * Finds an object's place and keys, once for a file, in sluice_open(): may wait for storage, for a process and for servers, as
+	 * Finds an object's address and keys, once for a file, in sluice_open(): may wait for storage, for a process and for servers, as
 	 * may tasks of the pool. waiting NULL: nothing may wait, and the result is -EAGAIN then. query: NULL; or for a request
 	 * about the bucket, whatever the name.
 	 */

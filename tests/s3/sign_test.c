@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of objects and their places; signatures: the published cases; XML and ETags of answers. */
-#include "s3/place.h"
+/* Names of objects and their addresses; signatures: the published cases; XML and ETags of answers. */
+#include "s3/address.h"
 #include "s3/s3_internal.h"
 #include "s3/sign.h"
 
@@ -146,16 +146,16 @@ TEST(an_object_has_the_url_of_its_bucket_and_key)
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct sl_s3_name name;
-		struct sl_s3_place place;
+		struct sl_s3_address address;
 
 		assert_int_equal(sl_s3_name_parse(rows[i].uri, &name), 0);
-		assert_int_equal(sl_s3_place_find(&name, rows[i].endpoint, rows[i].addressing,
-		                                  rows[i].region, rows[i].query, &place),
+		assert_int_equal(sl_s3_address_find(&name, rows[i].endpoint, rows[i].addressing,
+		                                    rows[i].region, rows[i].query, &address),
 		                 0);
-		assert_string_equal(place.url, rows[i].url);
-		assert_string_equal(place.host, rows[i].host);
-		assert_string_equal(place.path, rows[i].path);
-		sl_s3_place_clear(&place);
+		assert_string_equal(address.url, rows[i].url);
+		assert_string_equal(address.host, rows[i].host);
+		assert_string_equal(address.path, rows[i].path);
+		sl_s3_address_clear(&address);
 		sl_s3_name_clear(&name);
 	}
 }
@@ -166,13 +166,13 @@ TEST(endpoints_that_are_no_urls_are_refused)
 	                                        "https:///x", "http://u:p@host", "http://host/?a",
 	                                        "http://a b"};
 	struct sl_s3_name name = {(char *)"b", (char *)"k"};
-	struct sl_s3_place place;
+	struct sl_s3_address address;
 
 	for (size_t i = 0; i < sizeof(endpoints) / sizeof(endpoints[0]); i++)
-		assert_int_equal(sl_s3_place_find(&name, endpoints[i], NULL, "r", NULL, &place),
+		assert_int_equal(sl_s3_address_find(&name, endpoints[i], NULL, "r", NULL, &address),
 		                 -EINVAL);
-	assert_int_equal(sl_s3_place_find(&name, NULL, "other", "r", NULL, &place), -EINVAL);
-	assert_int_equal(sl_s3_place_find(&name, NULL, NULL, "evil.example/", NULL, &place),
+	assert_int_equal(sl_s3_address_find(&name, NULL, "other", "r", NULL, &address), -EINVAL);
+	assert_int_equal(sl_s3_address_find(&name, NULL, NULL, "evil.example/", NULL, &address),
 	                 -EINVAL);
 }
 
