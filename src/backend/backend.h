@@ -205,18 +205,6 @@ struct sl_backend_ops {
 	/* Waiting. */
 	int (*sync)(struct sl_backend *backend);
 	int (*truncate)(struct sl_backend *backend, uint64_t length);
-
-	/* ----------------------------------------------------------------- names */
-
-	/*
-	 * Of folders, as sluice_list_open() and sluice_list_next(). May wait. On failure with a
-	 * sentence. NULL, all three: the scheme has no lists, or is S3.
-	 */
-	int (*list_open)(const struct sl_uri *uri, bool recursive, struct sl_listing **out);
-	int (*list_next)(struct sl_listing *listing, struct sluice_entry *out);
-	void (*list_close)(struct sl_listing *listing);
-	/* As sluice_remove(), and NULL as above. May wait. On failure with a sentence. */
-	int (*remove)(const struct sl_uri *uri);
 };
 
 /* ------------------------------------------------------------------------- between devices and files */
@@ -278,10 +266,42 @@ struct sl_backend {
 	const struct sl_backend_ops *ops;
 };
 
+/* A list that is open. */
+struct sl_listing {
+	const struct sl_names_ops *ops;
+};
+
+/* What a scheme does with names alone, as the public call of that name. All may wait. On failure with a sentence. NULL: the
+ * scheme has none of it. */
+struct sl_names_ops {
+	int (*list_open)(struct sl_core *core, const struct sl_uri *uri,
+	                 const struct sluice_open_options *options, unsigned flags,
+	                 struct sl_listing **out);
+	int (*list_next)(struct sl_listing *listing, struct sluice_entry *out);
+	void (*list_close)(struct sl_listing *listing);
+	int (*remove)(struct sl_core *core, const struct sl_uri *uri,
+	              const struct sluice_open_options *options);
+	/* Removes those of a scheme, and writes all results. */
+	void (*remove_many)(struct sl_core *core, const char *scheme, const char *const *uris,
+	                    size_t count, const struct sluice_open_options *options, int *errors,
+	                    char **messages);
+	/* Removes an upload. Lists know SLUICE_LIST_UPLOADS then. */
+	int (*drop)(struct sl_core *core, const struct sl_uri *uri,
+	            const struct sluice_open_options *options, const char *upload);
+	int (*copy)(struct sl_core *core, const struct sl_uri *from, const struct sl_uri *to,
+	            const struct sluice_open_options *options);
+	int (*presign)(struct sl_core *core, const struct sl_uri *uri,
+	               const struct sluice_open_options *options, const char *method,
+	               unsigned seconds, char **url, int64_t *end_ns);
+};
+
 /* The table of schemes; its rows are in sluice.c, the last row has scheme NULL. */
 struct sl_scheme {
 	const char *scheme;
 	const struct sl_backend_ops *ops;
+	const struct sl_names_ops *names; /* or NULL */
+	/* For sentences: things with such names, and those with lists. */
+	const char *things, *listed;
 };
 extern const struct sl_scheme sl_schemes[];
 

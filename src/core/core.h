@@ -125,18 +125,19 @@ struct sl_uri {
 	char *path;      /* for "file": unescaped; for other schemes the whole URI */
 };
 
-/* Returns 0, or -EINVAL with a sentence if the text is malformed. sl_uri_clear() frees the result. */
+/* Returns 0; or, with a sentence, -EINVAL if the text is malformed, -EPROTONOSUPPORT if the scheme is longer than any.
+ * sl_uri_clear() frees the result. */
 int sl_uri_parse(const char *text, struct sl_uri *out);
 void sl_uri_clear(struct sl_uri *uri);
 /* Decodes percent-escapes in place. Returns 0, or -EINVAL with a sentence that begins with uri. */
 int sl_uri_unescape(const char *uri, char *text);
+/* Percent-encodes all but letters, digits and "-._~", and '/' unless it is kept. The caller frees the text; NULL: no memory. */
+char *sl_uri_escape(const char *text, bool keep_slash);
 /*
  * Returns a URI that is safe to display: user, password and query are removed. store:// and s3:// URIs, and paths,
  * are returned unchanged. The caller frees it; NULL: no memory.
  */
 char *sl_uri_name(const char *text);
-/* Returns -EPROTONOSUPPORT with a sentence that shows the name of the URI. */
-int sl_uri_unknown(const char *text);
 
 /* ---------------------------------------------------------------------------- temporary files */
 

@@ -57,9 +57,9 @@ struct sl_settings {
 	uint64_t http_connect_ms;
 	uint64_t http_stall_ms;
 	uint64_t http_ratelimit_ms;
-	uint64_t s3_part_bytes;
-	uint64_t s3_upload_bytes;
-	uint64_t s3_copy_bytes;
+	uint64_t part_bytes;
+	uint64_t upload_bytes;
+	uint64_t copy_bytes;
 	char http_headers_file[SL_SETTING_TEXT]; /* "" : none, as the texts below */
 	char http_bearer[SL_SECRET_TEXT];
 	char http_bearer_file[SL_SETTING_TEXT];

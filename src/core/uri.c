@@ -42,6 +42,24 @@ int sl_uri_unescape(const char *uri, char *text)
 	return 0;
 }
 
+char *sl_uri_escape(const char *text, bool keep_slash)
+{
+	char *out = malloc(3 * strlen(text) + 1), *to = out;
+
+	for (const unsigned char *c = (const unsigned char *)text; out && *c; c++) {
+		if ((*c < 0x80 && isalnum(*c)) || strchr("-._~", *c) || (*c == '/' && keep_slash)) {
+			*to++ = (char)*c;
+			continue;
+		}
+		*to++ = '%';
+		*to++ = "0123456789ABCDEF"[*c >> 4];
+		*to++ = "0123456789ABCDEF"[*c & 15];
+	}
+	if (out)
+		*to = '\0';
+	return out;
+}
+
 /* Returns the length of the scheme in "scheme://", or 0 if text is a path. */
 static size_t uri_scheme_length(const char *text)
 {
@@ -76,7 +94,7 @@ int sl_uri_parse(const char *text, struct sl_uri *out)
 	if (!text[0])
 		return sl_fail(-EINVAL, "the name of the file is empty");
 	if (length >= sizeof(uri.scheme))
-		return sl_uri_unknown(text);
+		return sl_fail(-EPROTONOSUPPORT, "unknown scheme '%.*s'", (int)length, text);
 	if (length) {
 		for (size_t i = 0; i < length; i++)
 			uri.scheme[i] = (char)tolower((unsigned char)text[i]);
@@ -122,16 +140,4 @@ char *sl_uri_name(const char *text)
 	memcpy(name + scheme + 3, rest, end);
 	strcpy(name + scheme + 3 + end, rest[end] == '?' ? "?..." : "");
 	return name;
-}
-
-int sl_uri_unknown(const char *text)
-{
-	char *name = sl_uri_name(text);
-
-	sl_fail(-EPROTONOSUPPORT,
-	        "'%s': unknown scheme '%.*s'; this build knows paths, file://, http://, https://, "
-	        "s3:// and store://",
-	        name ? name : "the URI", (int)uri_scheme_length(text), text);
-	free(name);
-	return -EPROTONOSUPPORT;
 }

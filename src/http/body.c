@@ -2,20 +2,18 @@
 /*
  * Objects without ranges
  *
- * Reads an object whose server has no ranges: a single GET, from which pieces are filled, each from the end of its
- * predecessor. While no piece waits the transfer is paused, so that no more of the body is kept than a single call of libcurl
- * brings. The first GET is that of the opening, if it answered with the whole object: paused before its first byte, for a
- * while, and for so many files at most.
+ * Reads an object from a server without ranges: a single GET fills the pieces, one behind the other. While no piece waits the
+ * transfer is paused, so only the bytes from a single call by libcurl are kept. If the opening's GET brings the whole object it
+ * is the first: paused before its first byte, for a while, and for so many files at most.
  *
- * Threads: pieces are submitted on any thread; the reactor that moves the request fills them. Closing the file waits
- * for the end of the request.
+ * Threads: any thread submits pieces; the reactor that moves the request fills them. Closing the file waits for its end.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/body.h"
+#include "http/http_internal.h"
 
 #define MOST_UNREAD 32
 
@@ -28,17 +26,17 @@ struct sl_http_body {
 	pthread_cond_t ended; /* reactor became NULL */
 	struct {
 		struct sl_list pieces; /* without gaps */
-		uint64_t next;         /* offset of the next piece */
-		uint64_t position;     /* offset of the first byte that no piece has */
-		uint64_t skip;         /* bytes of this attempt that pieces have already */
-		char *rest;            /* bytes from position on that came without a piece */
+		uint64_t next;         /* where the next piece begins */
+		uint64_t position;     /* the first byte that no piece has */
+		uint64_t skip;         /* bytes from this attempt that pieces have already */
+		char *rest;            /* bytes from position on, without a piece */
 		size_t rest_bytes;
-		struct sl_http_reactor *reactor; /* of the request; NULL: there is no request */
+		struct sl_http_reactor *reactor; /* moves the request; NULL: there is none */
 		bool paused;                     /* the transfer waits for a piece, */
 		bool unread;                     /* and for the first since the opening */
-		bool whole;                      /* the end of the body has come */
+		bool whole;                      /* the body's end has come */
 		bool dropped;                    /* the request is to be ended, */
-		bool renewed;                    /* and all pieces are of the next request */
+		bool renewed;                    /* and all pieces are for the next request */
 	} locked SL_GUARDED_BY(&mutex);
 };
 
@@ -50,8 +48,8 @@ static struct sl_piece *body_first_piece_locked(struct sl_http_body *body) SL_RE
 }
 
 /*
- * Fills pieces, and moves those that are over to done. If the length is known the last piece ends with the request.
- * Returns how many bytes were taken.
+ * Fills pieces, and moves full ones to done. If the length is known the last piece ends with the request. Returns how many
+ * bytes were taken.
  */
 static size_t body_fill_locked(struct sl_http_body *body, const char *data, size_t bytes,
                                struct sl_list *done) SL_REQUIRES(&body->mutex)
@@ -77,38 +75,7 @@ static size_t body_fill_locked(struct sl_http_body *body, const char *data, size
 	return taken;
 }
 
-size_t sl_http_body_take(struct sl_http_body *body, const char *data, size_t bytes)
-{
-	size_t skipped, taken, result = bytes;
-	struct sl_list done;
-	char *rest;
-
-	sl_list_init(&done);
-	sl_mutex_lock(&body->mutex);
-	body->locked.paused = body->locked.rest_bytes;
-	if (body->locked.dropped || body->locked.paused) {
-		result = body->locked.dropped ? 0 : CURL_WRITEFUNC_PAUSE;
-		sl_mutex_unlock(&body->mutex);
-		return result;
-	}
-	skipped = SL_MIN(bytes, body->locked.skip);
-	body->locked.skip -= skipped;
-	taken = skipped + body_fill_locked(body, data + skipped, bytes - skipped, &done);
-	if (taken < bytes) {
-		rest = realloc(body->locked.rest, bytes - taken);
-		if (rest) {
-			body->locked.rest = memcpy(rest, data + taken, bytes - taken);
-			body->locked.rest_bytes = bytes - taken;
-		} else {
-			result = 0;
-		}
-	}
-	sl_mutex_unlock(&body->mutex);
-	sl_http_end_pieces(&done, 0, NULL);
-	return result;
-}
-
-/* Fills pieces from the rest; after the end of the body moves all pieces to done. */
+/* Fills pieces from the rest; after the body's end moves all pieces to done. */
 static void body_settle_locked(struct sl_http_body *body, struct sl_list *done)
 	SL_REQUIRES(&body->mutex)
 {
@@ -143,7 +110,7 @@ static void body_read_locked(struct sl_http_body *body) SL_REQUIRES(&body->mutex
 /* Starts a request. Returns false if there is no memory. */
 static bool body_start_locked(struct sl_http_body *body) SL_REQUIRES(&body->mutex)
 {
-	struct sl_http_request *request = sl_http_request_new(body->http, SL_HTTP_GET, NULL);
+	struct sl_http_request *request = sl_http_request_new(body->http, &sl_http_kind_body);
 
 	body->locked.dropped = body->locked.paused = false;
 	if (request)
@@ -154,14 +121,13 @@ static bool body_start_locked(struct sl_http_body *body) SL_REQUIRES(&body->mute
 void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 {
 	struct sl_list done;
-	char *sentence = NULL;
 	int error = 0;
 
 	sl_list_init(&done);
 	sl_mutex_lock(&body->mutex);
 	body_read_locked(body);
 	if (!piece->offset && body->locked.next && sl_list_empty(&body->locked.pieces)) {
-		/* The object is read again. If the old request still runs, sl_http_body_over() starts the new request. */
+		/* The object is read again. If the old request still runs, body_end() starts the new request. */
 		body_rewind_locked(body);
 		body->locked.dropped = body->locked.renewed = body->locked.reactor;
 	}
@@ -169,9 +135,7 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 		error = -ENOTSUP;
 	else if (!body->locked.reactor && !body->locked.whole && !body_start_locked(body))
 		error = -ENOMEM;
-	if (error) {
-		sl_list_append(&done, &piece->link);
-	} else {
+	if (!error) {
 		body->locked.next += piece->length;
 		sl_list_append(&body->locked.pieces, &piece->link);
 		body_settle_locked(body, &done);
@@ -179,67 +143,153 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 			sl_http_reactor_wake(body->locked.reactor);
 	}
 	sl_mutex_unlock(&body->mutex);
-	if (error == -ENOTSUP)
-		sentence = sl_format(
-			"'%s': the server has no ranges, so it is read from front to back",
-			body->http->name);
-	sl_http_end_pieces(&done, error, sentence);
-	free(sentence);
+	sl_http_end_pieces(&done, 0, NULL);
+	if (error)
+		sl_http_end_piece(piece, error,
+		                  error == -ENOMEM ? NULL
+		                                   : sl_format("'%s': the server has no ranges, so "
+		                                               "it is read from front to back",
+		                                               body->http->name));
 }
 
-bool sl_http_body_look(struct sl_http_body *body, CURL *easy)
+/* -------------------------------------------------------------------------------------- kind */
+
+static bool body_is_unwanted(const struct sl_http_request *request)
 {
-	bool go_on;
+	struct sl_http_body *body = request->http->body;
+	bool dropped;
 
 	sl_mutex_lock(&body->mutex);
-	sl_list_each (link, &body->locked.pieces)
-		if (atomic_load_explicit(&SL_CONTAINER(link, struct sl_piece, link)->cancelled,
-		                         memory_order_relaxed))
-			body->locked.dropped = true;
-	go_on = body->locked.paused && !body->locked.unread && !body->locked.rest_bytes;
-	body->locked.paused &= !go_on;
+	dropped = body->locked.dropped;
 	sl_mutex_unlock(&body->mutex);
-	if (go_on && easy)
-		curl_easy_pause(easy, CURLPAUSE_CONT);
-	return go_on;
+	return dropped;
 }
 
-/* The next attempt begins at the first byte: bytes that pieces have already are skipped. */
-void sl_http_body_prepare(struct sl_http_body *body)
+/* An attempt begins at the first byte: bytes in pieces are skipped. */
+static void body_prepare(struct sl_http_request *request)
 {
+	struct sl_http_body *body = request->http->body;
 	struct sl_piece *first;
 
 	sl_mutex_lock(&body->mutex);
 	first = body_first_piece_locked(body);
 	if (first && !first->offset && !body->versioned)
 		first->moved = body->locked.position = 0;
-	body->locked.skip = body->locked.position;
+	request->moved = body->locked.skip = body->locked.position;
 	body->locked.rest_bytes = 0;
 	body->locked.paused = false;
 	sl_mutex_unlock(&body->mutex);
 }
 
-unsigned sl_http_body_state(struct sl_http_body *body, uint64_t *position)
+/* Fills pieces, and keeps the rest. */
+static size_t body_take(struct sl_http_request *request, const char *data, size_t bytes)
 {
+	struct sl_http_body *body = request->http->body;
+	int64_t size = request->http->size;
+	size_t skipped, taken, result = bytes;
+	struct sl_list done;
+	char *rest;
+
+	if (!sl_http_accepts(request))
+		return sl_http_error_take(request, data, bytes) ? bytes : 0;
+	if (size >= 0 && bytes > (uint64_t)size - request->response.got) {
+		sl_http_fail_protocol(request, "more bytes than were asked for");
+		return 0;
+	}
+	sl_list_init(&done);
+	sl_mutex_lock(&body->mutex);
+	body->locked.paused = body->locked.rest_bytes;
+	if (body->locked.dropped || body->locked.paused) {
+		result = body->locked.dropped ? 0 : CURL_WRITEFUNC_PAUSE;
+		sl_mutex_unlock(&body->mutex);
+		return result;
+	}
+	skipped = SL_MIN(bytes, body->locked.skip);
+	body->locked.skip -= skipped;
+	taken = skipped + body_fill_locked(body, data + skipped, bytes - skipped, &done);
+	if (taken < bytes && (rest = realloc(body->locked.rest, bytes - taken))) {
+		body->locked.rest = memcpy(rest, data + taken, bytes - taken);
+		body->locked.rest_bytes = bytes - taken;
+	} else if (taken < bytes) {
+		result = 0;
+	}
+	request->moved = body->locked.position + body->locked.rest_bytes;
+	sl_mutex_unlock(&body->mutex);
+	sl_http_end_pieces(&done, 0, NULL);
+	if (result)
+		sl_http_begun(request, bytes);
+	return result;
+}
+
+/* Drops the request if a piece was cancelled. Silence has a reason while no piece waits. */
+static bool body_look(struct sl_http_request *request, CURL *easy)
+{
+	struct sl_http_body *body = request->http->body;
+	bool idle, go_on;
+
+	sl_mutex_lock(&body->mutex);
+	sl_list_each (link, &body->locked.pieces)
+		if (atomic_load_explicit(&SL_CONTAINER(link, struct sl_piece, link)->cancelled,
+		                         memory_order_relaxed))
+			body->locked.dropped = true;
+	idle = body->locked.paused && !body->locked.unread;
+	go_on = idle && !body->locked.rest_bytes;
+	body->locked.paused &= !go_on;
+	sl_mutex_unlock(&body->mutex);
+	if (go_on && easy)
+		curl_easy_pause(easy, CURLPAUSE_CONT);
+	return idle;
+}
+
+/* If no read has come since the opening, a read will make another request. */
+static bool body_ended(struct sl_http_request *request)
+{
+	struct sl_http_body *body = request->http->body;
+	bool unread;
+
+	sl_mutex_lock(&body->mutex);
+	unread = body->locked.unread;
+	body->locked.renewed |= unread;
+	body_read_locked(body);
+	sl_mutex_unlock(&body->mutex);
+	return unread;
+}
+
+static enum sl_http_verdict body_judge(struct sl_http_request *request)
+{
+	int64_t size = request->http->size;
+
+	if (!sl_http_accepts(request))
+		return SL_HTTP_FAILED;
+	return size < 0 || request->response.got == (uint64_t)size
+	               ? SL_HTTP_DONE
+	               : sl_http_request_retry(request, -EIO, SL_HTTP_SHORT);
+}
+
+/* After pieces are over another attempt may bring other bytes. */
+static const char *body_stuck(const struct sl_http_request *request)
+{
+	struct sl_http_body *body = request->http->body;
 	struct sl_piece *first;
-	unsigned state;
+	bool stuck;
 
 	sl_mutex_lock(&body->mutex);
 	first = body_first_piece_locked(body);
-	*position = body->locked.position + body->locked.rest_bytes;
-	state = (body->locked.dropped ? SL_HTTP_BODY_DROPPED : 0) |
-	        (body->locked.paused && !body->locked.unread ? SL_HTTP_BODY_IDLE : 0) |
-	        (body->locked.position && !body->versioned && (!first || first->offset)
-	                 ? SL_HTTP_BODY_BEGUN
-	                 : 0);
+	stuck = body->locked.position && !body->versioned && (!first || first->offset);
 	sl_mutex_unlock(&body->mutex);
-	return state;
+	return stuck ? ", and without ranges, ETag and Last-Modified it cannot go on in the middle"
+	             : NULL;
 }
 
-void sl_http_body_over(struct sl_http_body *body, int error, char *sentence)
+static void body_end(struct sl_http_request *request)
 {
+	struct sl_http_body *body = request->http->body;
 	struct sl_list done, *link;
+	char *sentence = request->sentence;
+	int error = request->error;
 
+	request->sentence = NULL;
+	sl_http_request_free(request);
 	sl_list_init(&done);
 	sl_mutex_lock(&body->mutex);
 	if (!body->locked.renewed && !error) {
@@ -257,7 +307,7 @@ void sl_http_body_over(struct sl_http_body *body, int error, char *sentence)
 	sl_mutex_lock(&body->mutex);
 	body->locked.reactor = NULL;
 	body->locked.renewed = false;
-	/* Pieces that were submitted meanwhile need another request. */
+	/* Pieces submitted meanwhile need another request. */
 	if (body_first_piece_locked(body) && !body->locked.whole && !body_start_locked(body))
 		while ((link = sl_list_take(&body->locked.pieces)))
 			sl_list_append(&done, link);
@@ -265,6 +315,22 @@ void sl_http_body_over(struct sl_http_body *body, int error, char *sentence)
 	sl_mutex_unlock(&body->mutex);
 	sl_http_end_pieces(&done, -ENOMEM, NULL);
 }
+
+const struct sl_http_kind sl_http_kind_body = {
+	.verb = "GET",
+	.bytes = sizeof(struct sl_http_request),
+	.stream = true,
+	.unwanted = body_is_unwanted,
+	.prepare = body_prepare,
+	.take = body_take,
+	.look = body_look,
+	.ended = body_ended,
+	.judge = body_judge,
+	.stuck = body_stuck,
+	.end = body_end,
+};
+
+/* ------------------------------------------------------------------------------- opening, end */
 
 /* No other thread has the body yet, or it waits for the first piece. */
 int sl_http_body_make(struct sl_http *http) SL_UNCHECKED
@@ -293,7 +359,7 @@ struct sl_http_request *sl_http_body_keep(struct sl_http_request *probe) SL_UNCH
 	struct sl_http_request *request = NULL;
 
 	if (atomic_fetch_add(&http->engine->unread, 1) < MOST_UNREAD && !sl_http_body_make(http))
-		request = sl_http_request_new(http, SL_HTTP_GET, NULL);
+		request = sl_http_request_new(http, &sl_http_kind_body);
 	if (!request) {
 		atomic_fetch_sub(&http->engine->unread, 1);
 		return NULL;
@@ -302,6 +368,7 @@ struct sl_http_request *sl_http_body_keep(struct sl_http_request *probe) SL_UNCH
 	http->body->locked.paused = http->body->locked.unread = true;
 	request->transfer = probe->transfer;
 	request->lines = probe->lines;
+	request->lines_rest = probe->lines_rest;
 	probe->transfer = NULL;
 	probe->lines = NULL;
 	request->asked = request->since = request->alive = probe->alive;
@@ -315,18 +382,6 @@ struct sl_http_request *sl_http_body_keep(struct sl_http_request *probe) SL_UNCH
 	return request;
 }
 
-bool sl_http_body_is_unread(struct sl_http_body *body)
-{
-	bool unread;
-
-	sl_mutex_lock(&body->mutex);
-	unread = body->locked.unread;
-	body->locked.renewed |= unread;
-	body_read_locked(body);
-	sl_mutex_unlock(&body->mutex);
-	return unread;
-}
-
 void sl_http_body_free(struct sl_http_body *body)
 {
 	if (!body)
@@ -334,7 +389,7 @@ void sl_http_body_free(struct sl_http_body *body)
 	sl_mutex_lock(&body->mutex);
 	body->locked.dropped = true;
 	body_read_locked(body);
-	/* Ended by sl_http_body_over(), on the reactor, which ends the transfer. */
+	/* Ended by body_end(), on the reactor. */
 	while (body->locked.reactor) {
 		sl_http_reactor_wake(body->locked.reactor);
 		sl_cond_wait(&body->ended, &body->mutex, SL_FOREVER);

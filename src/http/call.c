@@ -2,8 +2,8 @@
 /*
  * Calls
  *
- * Requests of S3 with a verb, a query and a body of their own. A call has permit, retries and signature like any other
- * request; its body is memory, so that each attempt sends it again.
+ * Requests to a service with a verb, a query and a body. A call has permit, retries and signature like any other request;
+ * its body is memory, so that each attempt sends it again.
  *
  * Threads: any thread starts a call; the reactor that moves its request sends the body.
  */
@@ -17,7 +17,6 @@
 
 #define CALL_BUFFER  (512L << 10)
 #define LEAST_COPIED (8 << 20) /* bytes in a second, of a server that copies */
-#define SUM_LINE     "x-amz-checksum-crc32c: "
 
 void sl_http_answer_clear(struct sl_http_answer *answer)
 {
@@ -36,22 +35,18 @@ static bool call_has_body(const struct sl_http_call *call)
 
 const char *sl_http_call_sum(const struct sl_http_call *call)
 {
-	return strncmp(call->line, SUM_LINE, strlen(SUM_LINE)) ? "" : call->line + strlen(SUM_LINE);
+	const char *value = strstr(call->digest.line, ": ");
+
+	return value ? value + 2 : "";
 }
 
 void sl_http_call_digest(struct sl_http *http, struct sl_http_call *call, bool sum)
 {
-	uint32_t crc = UINT32_MAX;
-
-	call->line[0] = '\0';
-	if (sum && sl_crc32c_add(&crc, call->body, call->length))
-		sl_crc32c_text(crc, stpcpy(call->line, SUM_LINE));
-	/* Without memory the call's start tries again. */
-	if (sl_s3_payload(http->s3, call->body, call->length, call->payload))
-		call->payload[0] = '\0';
+	call->digest.line[0] = '\0';
+	http->signer->service->digest(http->signer, call->body, call->length, sum, &call->digest);
 }
 
-void sl_http_call_compare(struct sl_http *http, struct sl_http_call *call, unsigned part)
+void sl_http_call_compare(struct sl_http *http, struct sl_http_call *call)
 {
 	const char *sum = sl_http_call_sum(call),
 		   *said = call->answer.texts.of[SL_HTTP_FIELD_CRC32C];
@@ -59,31 +54,29 @@ void sl_http_call_compare(struct sl_http *http, struct sl_http_call *call, unsig
 
 	if (call->answer.error || !sum[0] || !said || !strcmp(sum, said))
 		return;
-	if (part)
-		snprintf(name, sizeof(name), "part %u", part);
+	if (call->part)
+		snprintf(name, sizeof(name), "part %u", call->part);
 	call->answer.error = -EIO;
 	call->answer.sentence =
 		sl_format("'%s': %s was sent with the CRC-32C %s, and the server says %s",
 	                  http->name, name, sum, said);
 }
 
-bool sl_http_call_refused(const struct sl_http_call *call)
+bool sl_http_call_refused(const struct sl_http *http, const struct sl_http_call *call)
 {
-	struct sl_s3_error said;
+	struct sl_service_error said;
 
-	sl_s3_error_parse(call->answer.xml ? call->answer.xml : "", &said);
-	return call->answer.error &&
-	       (call->answer.status == 501 ||
-	        sl_s3_error_is(&said, " NotImplemented InvalidArgument InvalidRequest "));
+	http->signer->service->error(call->answer.xml ? call->answer.xml : "", &said);
+	return call->answer.error && (call->answer.status == 501 || said.means & SL_MEANS_UNKNOWN);
 }
 
 bool sl_http_call_again(struct sl_http *http, struct sl_http_call *call)
 {
-	if (!call->line[0] || !sl_http_call_refused(call))
+	if (!call->digest.line[0] || !sl_http_call_refused(http, call))
 		return false;
 	sl_log(&http->core->settings, SL_LOG_INFO, "'%s' is written without checksums: %s",
 	       http->name, call->answer.sentence);
-	call->line[0] = '\0';
+	call->digest.line[0] = '\0';
 	sl_http_answer_clear(&call->answer);
 	return true;
 }
@@ -98,6 +91,7 @@ static size_t call_on_read(char *to, size_t size, size_t count, void *argument)
 		return CURL_READFUNC_ABORT;
 	memcpy(to, call->body + call->given, bytes);
 	call->given += bytes;
+	request->moved = call->given;
 	/* libcurl asks when the socket has taken what it was given. */
 	request->alive = sl_now();
 	sl_http_arrived(request, bytes);
@@ -111,7 +105,7 @@ static int call_on_seek(void *argument, curl_off_t offset, int origin)
 
 	if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > request->call->length)
 		return CURL_SEEKFUNC_FAIL;
-	request->call->given = (size_t)offset;
+	request->moved = request->call->given = (size_t)offset;
 	return CURL_SEEKFUNC_OK;
 }
 
@@ -129,13 +123,16 @@ static int call_on_send(void *argument, char *address, char *own, int port, int 
  * The first attempt sends its body at once. Where a server refuses that and closes the connection, its answer may be lost:
  * every second attempt asks for permission before (Expect), as libcurl does it for a long body.
  */
-const struct sl_http_fields *sl_http_call_prepare(struct sl_http_request *request)
+static void call_set_up(struct sl_http_request *request)
 {
 	struct sl_http_call *call = request->call;
 	uint64_t stall = request->http->core->settings.http_stall_ms;
 	CURL *easy = request->transfer->easy;
 
-	call->given = 0;
+	request->moved = call->given = 0;
+	request->length = call->length;
+	if (request->attempts % 2 == 0)
+		strcpy(request->transfer->line, "Expect:");
 	curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->verb);
 	curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, call_on_send);
 	curl_easy_setopt(easy, CURLOPT_PREREQDATA, request);
@@ -151,69 +148,82 @@ const struct sl_http_fields *sl_http_call_prepare(struct sl_http_request *reques
 		curl_easy_setopt(easy, CURLOPT_EXPECT_100_TIMEOUT_MS,
 		                 (long)SL_MIN(1000, stall / 2));
 	}
-	return call->fields;
+}
+
+static bool call_is_unwanted(const struct sl_http_request *request)
+{
+	const struct sl_http_call *call = request->call;
+
+	return call->stop && atomic_load(call->stop) &&
+	       (!call->least || (request->attempts >= call->least && !request->transfer));
 }
 
 /* ------------------------------------------------------------------------------------- judge */
 
-bool sl_http_call_settle(struct sl_http_request *request, struct sl_s3_error *out)
+/* Parses an error that is the whole answer, and notes that nothing was done; false: there is none. */
+static bool call_settle(struct sl_http_request *request, struct sl_service_error *out)
 {
 	const char *xml = request->response.xml ? request->response.xml : "";
 
-	sl_s3_error_parse(xml, out);
-	if (!out->code[0] || !sl_s3_is_whole(xml, "Error"))
-		return false;
-	if (request->call->open && strcmp(out->code, "InternalError"))
+	request->http->signer->service->error(xml, out);
+	if (request->call->open && out->means & SL_MEANS_UNDONE)
 		request->call->open--;
-	return true;
+	return out->whole;
 }
 
-/* S3 may begin an answer with success before it knows, and say in the body that the request has failed. */
-enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request)
+static bool call_ended(struct sl_http_request *request)
+{
+	struct sl_service_error said;
+
+	/* Where the server redirected a request it had no signature. */
+	if (request->response.status >= 300 && !request->url)
+		call_settle(request, &said);
+	return false;
+}
+
+/* A server may begin an answer with success before it knows, and say in the body that the request has failed. */
+static enum sl_http_verdict call_judge(struct sl_http_request *request)
 {
 	const struct sl_http_call *call = request->call;
 	const char *xml = request->response.xml ? request->response.xml : "", *why;
-	struct sl_s3_error said;
-	char text[SL_S3_TEXT];
+	struct sl_service_error said;
+	char text[SL_SERVICE_TEXT];
+	enum sl_service_answer answer =
+		request->http->signer->service->answers(call->kind, xml, text, sizeof(text));
 
-	if (call->root)
-		sl_s3_element(xml, call->element, text, sizeof(text));
 	/* It is a PUT like any other to a server that does not know the line about the source. */
-	if (call->copies && !xml[0] && request->response.texts.of[SL_HTTP_FIELD_ETAG])
+	if (call->copies && answer == SL_ANSWER_CUT && !xml[0] &&
+	    request->response.texts.of[SL_HTTP_FIELD_ETAG])
 		return request_failed(request, -EPROTO,
 		                      "the server of '%s' knows no copies, and has stored no bytes",
 		                      request->http->name);
-	if (sl_http_call_settle(request, &said))
-		why = sl_s3_error_is(&said, SL_S3_PASSING) ? said.code : NULL;
-	else if (call->root &&
-	         (!text[0] || (!sl_s3_is_whole(xml, call->root) &&
-	                       (!call->root_too || !sl_s3_is_whole(xml, call->root_too)))))
+	if (call_settle(request, &said))
+		why = said.means & SL_MEANS_PASSING ? said.code : NULL;
+	else if (answer == SL_ANSWER_CUT)
 		why = "the server answered with success, and its XML is not whole, or another";
-	else if (!call->root && !strcmp(call->verb, "PUT") &&
-	         !request->response.texts.of[SL_HTTP_FIELD_ETAG])
+	else if (answer == SL_ANSWER_ETAG && !request->response.texts.of[SL_HTTP_FIELD_ETAG])
 		why = "the server answered with success, and without an ETag";
 	else
 		return SL_HTTP_DONE;
 	if (why)
 		return sl_http_request_retry(request, -EIO, why);
-	return request_failed(
-		request, call->copies && !strcmp(said.code, "NotImplemented") ? -ENOTSUP : -EIO,
-		"HTTP %ld for '%s': %s: %s", request->response.status, request->http->name,
-		said.code, said.message);
-}
-
-int64_t sl_http_call_patience(const struct sl_http_request *request)
-{
-	uint64_t copies = request->call ? request->call->copies : 0;
-
-	/* A server that copies may say nothing until it has all. */
-	return (int64_t)request->http->core->settings.http_stall_ms * 1000000 +
-	       (int64_t)(copies / LEAST_COPIED) * 1000000000;
+	return request_failed(request,
+	                      call->copies && said.means & SL_MEANS_LACKING ? -ENOTSUP : -EIO,
+	                      "HTTP %ld for '%s': %s: %s", request->response.status,
+	                      request->http->name, said.code, said.message);
 }
 
 /* -------------------------------------------------------------------------------- start, over */
 
-void sl_http_call_over(struct sl_http_request *request)
+static void call_over(struct sl_http_call *call)
+{
+	free(call->url);
+	free(call->query);
+	call->url = call->query = NULL;
+	call->over(call);
+}
+
+static void call_end(struct sl_http_request *request)
 {
 	struct sl_http_call *call = request->call;
 	struct sl_http_answer *answer = &call->answer;
@@ -221,6 +231,10 @@ void sl_http_call_over(struct sl_http_request *request)
 	answer->error = request->error;
 	answer->sentence = request->sentence;
 	answer->status = request->response.status;
+	/* The server has no copies: the caller may have another way. */
+	if (call->copies && (answer->status == 405 || answer->status == 501) && answer->error &&
+	    answer->error != -ECANCELED)
+		answer->error = -ENOTSUP;
 	answer->attempts = request->attempts;
 	answer->xml = request->response.xml;
 	answer->texts = request->response.texts;
@@ -228,30 +242,59 @@ void sl_http_call_over(struct sl_http_request *request)
 	request->response.xml = NULL;
 	memset(&request->response.texts, 0, sizeof(request->response.texts));
 	sl_http_request_free(request);
-	free(call->url);
-	call->url = NULL;
-	call->over(call);
+	call_over(call);
 }
+
+const struct sl_http_kind sl_http_kind_call = {
+	.bytes = sizeof(struct sl_http_request),
+	.sends = true,
+	.urgent = true,
+	.unwanted = call_is_unwanted,
+	.prepare = call_set_up,
+	.ended = call_ended,
+	.judge = call_judge,
+	.end = call_end,
+};
 
 void sl_http_call_start(struct sl_http *http, struct sl_http_call *call)
 {
-	struct sl_http_request *request = sl_http_request_new(http, SL_HTTP_CALL, NULL);
+	struct sl_http_request *request = sl_http_request_new(http, &sl_http_kind_call);
+	const struct sl_service *service = http->signer->service;
 	size_t base = strcspn(http->url, "?");
-	bool known = !call_has_body(call) || call->payload[0] ||
-	             !sl_s3_payload(http->s3, call->body, call->length, call->payload);
+	bool known =
+		!service->query(http->signer, call->kind, call->upload, call->part, &call->query);
 
 	memset(&call->answer, 0, sizeof(call->answer));
+	call->verb = service->verbs[call->kind];
+	if (!call->verb) {
+		sl_http_request_free(request);
+		call->answer.error = -ENOTSUP;
+		call->answer.sentence =
+			sl_format("'%s': the service has no such request", http->name);
+		call_over(call);
+		return;
+	}
+	if (call_has_body(call) && !call->digest.payload[0])
+		service->digest(http->signer, call->body, call->length, false, &call->digest);
+	known &= !call_has_body(call) || call->digest.payload[0];
 	if (call->query)
 		call->url = sl_format("%.*s?%s", (int)base, http->url, call->query);
 	if (request && known && (call->url || !call->query)) {
 		request->call = call;
+		request->verb = call->verb;
+		if (call->url)
+			request->origin_url = call->url;
+		request->fields = call->fields;
+		request->brief = call->brief;
+		request->work = call->length;
+		/* A server that copies may say nothing until it has all. */
+		request->patience += (int64_t)(call->copies / LEAST_COPIED) * 1000000000;
 		sl_http_dispatch(request);
 		return;
 	}
 	sl_http_request_free(request);
-	free(call->url);
 	call->answer.error = -ENOMEM;
-	call->over(call);
+	call_over(call);
 }
 
 static void call_wake(struct sl_http_call *call)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls: requests of S3 with a verb, a query and a body of their own, as those of an upload in parts. */
+/* Calls: requests to a service with a verb, a query and a body, as those of an upload. */
 #ifndef SL_HTTP_CALL_H
 #define SL_HTTP_CALL_H
 
@@ -12,29 +12,26 @@ struct sl_http_answer {
 	long status;       /* of the last answer; 0: none */
 	unsigned attempts; /* that failed before it */
 	struct sl_http_texts texts;
-	char *xml; /* the begin of the body, of DeleteResult all of it; or NULL */
+	char *xml; /* the begin of the body, or all of a long one; or NULL */
 };
 void sl_http_answer_clear(struct sl_http_answer *answer);
 
 /* The caller sets the first group, which stays until over() is called. */
 struct sl_http_call {
-	const char *verb;
-	const char *query; /* encoded and sorted; NULL: that of the file's URL */
+	enum sl_service_call kind;
+	const char *upload; /* the id of an upload; or NULL */
+	unsigned part;      /* its part, from 1 on; or 0 */
 	const char *body;
 	size_t length;
 	const struct sl_http_fields *fields;
-	char line[40];               /* of the header, besides the fields; "": none */
-	char payload[SL_S3_PAYLOAD]; /* for the signature; "": computed when the call starts */
-	const _Atomic bool *stop;    /* the call ends when it is true; NULL: never */
+	struct sl_service_digest digest; /* payload "": computed when the call starts */
+	const _Atomic bool *stop;        /* the call ends when it is true; NULL: never */
 	/* A stopped call goes on until so many attempts have failed, and no attempt is cut; 0: it ends at once. */
 	unsigned least;
-	/* An answer is success only if its XML has that root, or the other one of a server unlike S3, and that element; root
-	 * NULL: any is. */
-	const char *root, *root_too, *element;
 	/* It makes an object of parts. Where the ETag is unknown, "", it has a connection of its own, on which libcurl sends
 	 * nothing again by itself. */
 	bool completes;
-	char etag[SL_S3_TEXT];
+	char etag[SL_SERVICE_TEXT];
 	uint64_t
 		copies; /* the server copies so many bytes, or 1 less, before it answers; 0: none */
 	bool brief;     /* SLUICE_HTTP_ATTEMPTS holds for it even if data of the file has moved */
@@ -43,6 +40,8 @@ struct sl_http_call {
 
 	struct sl_http_answer answer;
 
+	const char *verb;
+	char *query;   /* NULL: that of the file's URL */
 	unsigned open; /* how often it was sent without an answer that says whether it was done */
 	char *url;
 	size_t given; /* bytes of the body that libcurl has taken in this attempt */
@@ -53,10 +52,10 @@ struct sl_http_call {
 void sl_http_call_digest(struct sl_http *http, struct sl_http_call *call, bool sum);
 /* Returns the checksum that a digest has put into the header; "": none. */
 const char *sl_http_call_sum(const struct sl_http_call *call);
-/* Fails a call that succeeded, if the server has another checksum of its bytes. part: its number; 0: the object. */
-void sl_http_call_compare(struct sl_http *http, struct sl_http_call *call, unsigned part);
+/* Fails a call that succeeded, if the server has another checksum of its bytes. */
+void sl_http_call_compare(struct sl_http *http, struct sl_http_call *call);
 /* Returns whether a server has refused a call as it refuses a line of the header that it does not know. */
-bool sl_http_call_refused(const struct sl_http_call *call);
+bool sl_http_call_refused(const struct sl_http *http, const struct sl_http_call *call);
 /* Prepares a call that is over for another start without the line, if that may be why it was refused. */
 bool sl_http_call_again(struct sl_http *http, struct sl_http_call *call);
 /* Starts a call. over() is called once, perhaps before this returns. Any thread, no lock held. */
@@ -66,17 +65,5 @@ void sl_http_call_begin(struct sl_http *http, struct sl_http_call *call);
 int sl_http_call_await(struct sl_http_call *call);
 /* Both. */
 int sl_http_call_run(struct sl_http *http, struct sl_http_call *call);
-
-/* The rest is for the request, on the thread that moves it. Sets the transfer up for an attempt, and returns the lines
- * of its header. */
-const struct sl_http_fields *sl_http_call_prepare(struct sl_http_request *request);
-/* Judges an answer with a status of success. */
-enum sl_http_verdict sl_http_call_judge(struct sl_http_request *request);
-/* Parses a whole error of S3, which says that nothing was done, unless it is InternalError; false: there is none. */
-bool sl_http_call_settle(struct sl_http_request *request, struct sl_s3_error *out);
-/* Returns for how many ns no byte of an answer to any request may come. */
-int64_t sl_http_call_patience(const struct sl_http_request *request);
-/* Ends the call of a request that is over, and frees the request. */
-void sl_http_call_over(struct sl_http_request *request);
 
 #endif

@@ -2,44 +2,105 @@
 /*
  * The engine of remote files
  *
- * The part of a context that remote files share. Makes a request of each piece, gives it a permit of its origin, hands
- * it to a reactor (reactor.c), and ends the piece when the reactor has finished with the request. Permits bound the
- * transfers that run at a time; their number follows the throughput of the origin. As many reactors work as there is
- * work for.
+ * What remote files share in a context, and what requests of all kinds share besides attempts: their making, first error and
+ * end. A request waits for a target (location.c) and for a permit of its origin (limit.c), and goes to a reactor; the end of
+ * a transfer hands its permit on. As many reactors work as there is work for.
  *
  * Threads: any. The limits have a mutex, and another is held while a reactor is started; no other function waits.
  */
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
-#include "http/body.h"
-#include "http/call.h"
 #include "http/http_internal.h"
-#include "http/multipart.h"
-#include "http/upload.h"
 
 #define MOST_THREADS 64 /* of easy */
 /* A reactor of `multi` has no room with so much work, or if it has not slept for so many rounds. */
-#define SHARE_BYTES  ((uint64_t)2 << 20)
-#define BUSY_ROUNDS  8
-#define SHORT_UPLOAD ((int64_t)1 << 20) /* bytes */
+#define SHARE_BYTES   ((uint64_t)2 << 20)
+#define BUSY_ROUNDS   8
+#define REQUEST_BYTES ((uint64_t)16 << 10) /* a request's work beside its bytes */
+#define STREAM_BYTES  ((uint64_t)1 << 20)  /* the work of a stream */
+#define SHORT_UPLOAD  ((int64_t)1 << 20)   /* bytes */
 
 struct sl_http_multi {
-	struct sl_http_engine *engine;
-	unsigned parts;       /* reactors that there may be */
-	uint64_t share_bytes; /* the work of a reactor before the next is chosen */
-	/* Reactors that are chosen because those before them do not sleep. The threads that submit need cores, too: on
-	 * two of them a second reactor takes its time from these, and from the first. */
+	unsigned parts;       /* reactors at most */
+	uint64_t share_bytes; /* a reactor's work before the next is chosen */
+	/* So many reactors are chosen because the others do not sleep. Submitting threads need cores, too: on two cores a
+	 * second reactor takes its time from them, and from the first. */
 	unsigned spread;
 	struct sl_mutex mutex;  /* held while a reactor is started */
-	_Atomic unsigned count; /* that there are; grows under mutex */
+	_Atomic unsigned count; /* grows under mutex */
 	struct sl_http_reactor reactors[];
 };
 
 /* ------------------------------------------------------------------------------------ reactors */
+
+void sl_http_reactor_wake(struct sl_http_reactor *reactor)
+{
+	uint64_t one = 1;
+
+	atomic_store(&reactor->looks, true);
+	/* Fails only if 2^64 - 2 wakes are pending. */
+	(void)!write(reactor->wake, &one, sizeof(one));
+}
+
+static void reactor_wake_sleeper(struct sl_sleeper *sleeper)
+{
+	uint64_t one = 1;
+
+	(void)!write(SL_CONTAINER(sleeper, struct sl_http_reactor, sleeper)->wake, &one,
+	             sizeof(one));
+}
+
+void sl_http_reactor_count(struct sl_http_reactor *reactor, const struct sl_http_request *request,
+                           int sign)
+{
+	uint64_t work = REQUEST_BYTES + (request->kind->stream ? STREAM_BYTES : request->work);
+
+	atomic_fetch_add_explicit(&reactor->load, sign, memory_order_relaxed);
+	atomic_fetch_add_explicit(&reactor->work, sign * work, memory_order_relaxed);
+}
+
+static void reactor_free(struct sl_http_reactor *reactor)
+{
+	struct sl_list *link;
+
+	while ((link = sl_list_take(&reactor->unused)))
+		sl_http_transfer_free(SL_CONTAINER(link, struct sl_http_transfer, link));
+	sl_http_reactor_close(reactor);
+	if (reactor->wake >= 0)
+		close(reactor->wake);
+	sl_queue_destroy(&reactor->inbox);
+}
+
+/* Starts a reactor, of which `engine` and `share` are set. Returns 0, or -errno with a sentence. */
+static int reactor_start(struct sl_http_reactor *reactor, unsigned index)
+{
+	char name[16];
+	int rc;
+
+	reactor->sleeper.wake = reactor_wake_sleeper;
+	reactor->look = SL_FOREVER;
+	sl_list_init(&reactor->moving);
+	sl_list_init(&reactor->streams);
+	sl_list_init(&reactor->resting);
+	sl_list_init(&reactor->unused);
+	sl_queue_init(&reactor->inbox);
+	reactor->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	snprintf(name, sizeof(name), "sluice-http-%u", index % 1000);
+	rc = sl_http_reactor_open(reactor)
+	             ? sl_thread_start(&reactor->thread, name, sl_http_reactor_run, reactor)
+	             : sl_fail(-EMFILE, "no descriptors for a thread of transfers");
+	if (rc)
+		reactor_free(reactor);
+	return rc;
+}
 
 /* Starts reactor number `count`, unless another thread has. Returns 0, or why it cannot. */
 static int multi_grow(struct sl_http_multi *multi, unsigned count)
@@ -47,7 +108,7 @@ static int multi_grow(struct sl_http_multi *multi, unsigned count)
 	int rc = 0;
 
 	sl_mutex_lock(&multi->mutex);
-	if (multi->count == count && !(rc = sl_http_reactor_start(&multi->reactors[count], count)))
+	if (multi->count == count && !(rc = reactor_start(&multi->reactors[count], count)))
 		multi->count++;
 	sl_mutex_unlock(&multi->mutex);
 	return rc;
@@ -72,7 +133,6 @@ int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct s
 	multi = calloc(1, sizeof(*multi) + parts * sizeof(multi->reactors[0]));
 	if (!multi)
 		return sl_fail(-ENOMEM, "no memory for the reactors");
-	multi->engine = engine;
 	multi->parts = parts;
 	multi->spread = SL_MAX(sl_cores() / 2, 1);
 	multi->share_bytes = remote == SL_REMOTE_EASY ? 1 : SHARE_BYTES;
@@ -105,7 +165,7 @@ void sl_http_multi_free(struct sl_http_multi *multi)
 	if (!multi)
 		return;
 	for (unsigned i = 0; i < multi->count; i++)
-		sl_http_reactor_free(&multi->reactors[i]);
+		reactor_free(&multi->reactors[i]);
 	sl_mutex_destroy(&multi->mutex);
 	free(multi);
 }
@@ -122,7 +182,7 @@ static bool reactor_has_room(const struct sl_http_multi *multi,
 	        (last || atomic_load_explicit(&reactor->busy, memory_order_relaxed) < BUSY_ROUNDS));
 }
 
-/* Returns the first reactor that has room, which may have to be started, or else that with the least work. */
+/* Returns the first reactor with room, which may have to be started, or else that with the least work. */
 static struct sl_http_reactor *multi_choose_reactor(struct sl_http_multi *multi)
 {
 	struct sl_http_reactor *least = multi->reactors;
@@ -150,7 +210,8 @@ struct sl_http_reactor *sl_http_multi_submit(struct sl_http_multi *multi,
 {
 	struct sl_http_reactor *reactor = multi_choose_reactor(multi);
 
-	sl_http_reactor_push(reactor, request);
+	sl_http_reactor_count(reactor, request, 1);
+	sl_queue_push(&reactor->inbox, &request->link, false);
 	return reactor;
 }
 
@@ -162,6 +223,71 @@ void sl_http_multi_wake(struct sl_http_multi *multi)
 
 /* ------------------------------------------------------------------------------------ requests */
 
+struct sl_http_request *sl_http_request_new(struct sl_http *http, const struct sl_http_kind *kind)
+{
+	struct sl_http_request *request = calloc(1, kind->bytes);
+
+	if (!request)
+		return NULL;
+	request->http = http;
+	request->kind = kind;
+	request->verb = kind->verb;
+	request->origin_url = http->url;
+	request->fields = &http->fields;
+	request->patience = (int64_t)http->core->settings.http_stall_ms * 1000000;
+	return request;
+}
+
+void sl_http_request_free(struct sl_http_request *request)
+{
+	if (!request)
+		return;
+	sl_http_response_clear(&request->response);
+	sl_lines_clear(&request->lines, request->lines_rest);
+	free(request->url);
+	free(request->sentence);
+	free(request);
+}
+
+bool sl_http_request_is_home(const struct sl_http_request *request)
+{
+	const char *url = request->url, *origin = request->http->origin;
+	size_t length = url ? strlen(origin) : 0;
+
+	return !url || (!strncasecmp(url, origin, length) && strchr("/?", url[length]));
+}
+
+void sl_http_request_fail(struct sl_http_request *request, int error, const char *format, ...)
+{
+	va_list arguments;
+
+	if (request->error)
+		return;
+	request->error = error;
+	va_start(arguments, format);
+	if (vasprintf(&request->sentence, format, arguments) < 0)
+		request->sentence = NULL;
+	va_end(arguments);
+}
+
+void sl_http_end_piece(struct sl_piece *piece, int error, char *sentence)
+{
+	piece->error = error;
+	piece->message = sentence;
+	sl_piece_done(piece);
+}
+
+void sl_http_end_pieces(struct sl_list *pieces, int error, const char *sentence)
+{
+	struct sl_list *link;
+
+	while ((link = sl_list_take(pieces)))
+		sl_http_end_piece(SL_CONTAINER(link, struct sl_piece, link), error,
+		                  error && sentence ? strdup(sentence) : NULL);
+}
+
+/* ------------------------------------------------------------------------------------- permits */
+
 void sl_http_dispatch(struct sl_http_request *request)
 {
 	if (atomic_load_explicit(&request->http->location.redirects, memory_order_relaxed) &&
@@ -171,15 +297,39 @@ void sl_http_dispatch(struct sl_http_request *request)
 		sl_http_multi_submit(request->http->multi, request);
 }
 
+void sl_http_dispatch_all(struct sl_list *ready)
+{
+	sl_list_each_of (request, ready, struct sl_http_request, link)
+		sl_http_dispatch(request);
+}
+
+void sl_http_located(struct sl_http_request *request, bool found)
+{
+	bool failed = !found && request->error && request->error != -ECANCELED;
+	struct sl_list ready;
+
+	sl_list_init(&ready);
+	if (found)
+		sl_http_location_found(request, &ready);
+	else
+		sl_http_location_leave(request, &ready);
+	sl_list_each_of (other, &ready, struct sl_http_request, link) {
+		if (!failed) {
+			sl_http_dispatch(other);
+			continue;
+		}
+		sl_http_request_fail(other, request->error, "%s",
+		                     request->sentence ? request->sentence
+		                                       : sl_error_text(request->error));
+		other->kind->end(other);
+	}
+}
+
+/* All have permits. */
 static void engine_submit_all(struct sl_list *ready)
 {
-	struct sl_list *link;
-
-	while ((link = sl_list_take(ready))) {
-		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
-
+	sl_list_each_of (request, ready, struct sl_http_request, link)
 		sl_http_multi_submit(request->http->multi, request);
-	}
 }
 
 void sl_http_arrived(struct sl_http_request *request, size_t bytes)
@@ -194,103 +344,13 @@ void sl_http_arrived(struct sl_http_request *request, size_t bytes)
 void sl_http_permit_give(struct sl_http_request *request)
 {
 	int64_t now = sl_now();
-	/* The answer to a long upload comes late because of its bytes. */
+	/* A long upload's answer comes late. */
 	bool waited = now - request->asked < 2 * request->first && request->sent <= SHORT_UPLOAD;
 	struct sl_list ready;
 
 	sl_list_init(&ready);
 	sl_http_limit_leave(request->http->limit, now, waited ? request->first : 0, &ready);
 	engine_submit_all(&ready);
-}
-
-void sl_http_request_end(struct sl_http_request *request)
-{
-	struct sl_http_upload *upload = request->http->upload;
-	struct sl_http_body *body = request->http->body;
-	struct sl_http_hedge *hedge = request->hedge;
-	struct sl_piece *piece = request->piece;
-	char *sentence = request->sentence;
-	int error = request->error;
-
-	if (request->asks)
-		sl_http_location_leave(request);
-	if (request->method == SL_HTTP_HEAD || request->method == SL_HTTP_PROBE) {
-		if (request->http->opening) {
-			sl_http_inspect_go_on(request);
-			return;
-		}
-		sl_flag_raise(&request->over);
-		return;
-	}
-	if (request->call) {
-		sl_http_call_over(request);
-		return;
-	}
-	request->sentence = NULL;
-	sl_http_request_free(request);
-	if (!piece) {
-		if (upload)
-			sl_http_upload_over(upload, error, sentence);
-		else
-			sl_http_body_over(body, error, sentence);
-		return;
-	}
-	piece->error = error;
-	piece->message = sentence;
-	if (hedge)
-		sl_http_hedge_over(hedge);
-	else
-		sl_piece_done(piece);
-}
-
-static void piece_refuse(struct sl_piece *piece, int error, const char *name, const char *why)
-{
-	piece->error = error;
-	piece->message = sl_format("'%s': %s", name, why);
-	sl_piece_done(piece);
-}
-
-void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece)
-{
-	struct sl_http *http = sl_http_of(backend);
-	struct sl_http_request *request;
-
-	if (http->multipart) {
-		sl_http_multipart_submit(http->multipart, piece);
-		return;
-	}
-	if (piece->write) {
-		sl_http_upload_submit(http->upload, piece);
-		return;
-	}
-	if (http->body) {
-		sl_http_body_submit(http->body, piece);
-		return;
-	}
-	if (piece->offset + piece->length <= http->head_bytes) {
-		sl_http_piece_put(piece, 0, http->head + piece->offset, piece->length);
-		piece->moved = piece->length;
-		sl_piece_done(piece);
-		return;
-	}
-	request = sl_http_request_new(http, SL_HTTP_GET, piece);
-	if (!request) {
-		piece_refuse(piece, -ENOMEM, http->name, "no memory");
-		return;
-	}
-	sl_http_dispatch(request);
-}
-
-/* Several cancels in a row are handled together. */
-void sl_http_cancel(struct sl_backend *backend)
-{
-	struct sl_http *http = sl_http_of(backend);
-
-	if (http->multipart)
-		sl_http_multipart_cancel(http->multipart);
-	sl_http_location_cancel(http);
-	atomic_store(&http->engine->cancelling, true);
-	sl_http_multi_wake(http->multi);
 }
 
 void sl_http_end_cancelled(struct sl_http_engine *engine)
@@ -304,24 +364,6 @@ void sl_http_end_cancelled(struct sl_http_engine *engine)
 	engine_submit_all(&gone);
 }
 
-void sl_http_end_pieces(struct sl_list *pieces, int error, const char *sentence)
-{
-	struct sl_list *link;
-
-	while ((link = sl_list_take(pieces))) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
-
-		piece->error = error;
-		piece->message = error && sentence ? strdup(sentence) : NULL;
-		sl_piece_done(piece);
-	}
-}
-
-int64_t sl_http_size(struct sl_backend *backend)
-{
-	return sl_http_of(backend)->size;
-}
-
 /* -------------------------------------------------------------------------------------- engine */
 
 /* The rest of the descriptors is the program's. */
@@ -333,6 +375,21 @@ static unsigned engine_most_connections(const struct sl_settings *settings)
 	return (unsigned)SL_MIN(settings->max_connections, SL_MAX(files.rlim_cur / 4, 1));
 }
 
+static void engine_free_keyrings(struct sl_http_engine *engine)
+{
+	for (unsigned i = 0; engine->keyrings[i]; i++)
+		sl_services[i]->stop(engine->keyrings[i]);
+}
+
+struct sl_keyring *sl_http_keyring(const struct sl_http_engine *engine, const char *scheme)
+{
+	unsigned i = 0;
+
+	while (engine->keyrings[i] && strcmp(sl_services[i]->scheme, scheme))
+		i++;
+	return engine->keyrings[i];
+}
+
 /* No other thread has the engine yet. */
 int sl_http_new(struct sl_core *core, struct sl_http_engine **out) SL_UNCHECKED
 {
@@ -341,16 +398,19 @@ int sl_http_new(struct sl_core *core, struct sl_http_engine **out) SL_UNCHECKED
 
 	if (!engine)
 		return sl_fail(-ENOMEM, "no memory");
-	rc = sl_s3_keyring_new(&core->settings, &engine->keyring);
-	if (rc) {
-		free(engine);
-		return rc;
+	for (unsigned i = 0; sl_services[i]; i++) {
+		rc = sl_services[i]->start(&core->settings, &engine->keyrings[i]);
+		if (rc) {
+			engine_free_keyrings(engine);
+			free(engine);
+			return rc;
+		}
 	}
 	engine->core = core;
 	sl_mutex_init(&engine->mutex);
 	sl_http_token_init(&engine->token, &core->settings);
 	sl_http_limits_init(&engine->limits, engine_most_connections(&core->settings));
-	atomic_init(&engine->uploads.most, core->settings.s3_upload_bytes);
+	atomic_init(&engine->uploads.most, core->settings.upload_bytes);
 	*out = engine;
 	return 0;
 }
@@ -371,7 +431,7 @@ void sl_http_free(struct sl_http_engine *engine) SL_UNCHECKED
 		sl_http_multi_free(engine->locked.multi[i]);
 	sl_http_limits_destroy(&engine->limits);
 	sl_http_token_destroy(&engine->token);
-	sl_s3_keyring_free(engine->keyring);
+	engine_free_keyrings(engine);
 	sl_mutex_destroy(&engine->mutex);
 	free(engine);
 }
@@ -389,11 +449,12 @@ int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feat
 		                      : "remote files are moved by a thread for each connection";
 		return 0;
 	}
-	if (index == 2) {
-		sl_s3_feature(core->http->keyring, out);
-		return 0;
-	}
-	if (index > 2)
+	for (unsigned i = 0; index >= 2 && core->http->keyrings[i]; i++)
+		if (index == 2 + i) {
+			sl_services[i]->feature(core->http->keyrings[i], out);
+			return 0;
+		}
+	if (index > 1)
 		return -ENOENT;
 	out->name = "trust in servers";
 	out->usable = !settings->tls_insecure;

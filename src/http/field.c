@@ -2,11 +2,12 @@
 /*
  * Fields
  *
- * Parses the values of fields of a header. They come from servers and are not trusted.
+ * Parses the values in a header, which come from servers and are not trusted; forgets a response.
  *
  * Threads: any.
  */
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
@@ -164,4 +165,20 @@ bool sl_http_parse_field(char *line, char **name, char **value)
 	*name = line;
 	*value = colon;
 	return true;
+}
+
+void sl_http_texts_clear(struct sl_http_texts *texts)
+{
+	for (int i = 0; i < SL_HTTP_FIELDS; i++)
+		free(texts->of[i]);
+	memset(texts, 0, sizeof(*texts));
+}
+
+void sl_http_response_clear(struct sl_http_response *response)
+{
+	sl_http_texts_clear(&response->texts);
+	free(response->xml);
+	curl_slist_free_all(response->metadata);
+	memset(response, 0, sizeof(*response));
+	response->retry_after = -1;
 }

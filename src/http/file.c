@@ -11,11 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "http/body.h"
-#include "http/http_internal.h"
 #include "http/multipart.h"
-#include "http/upload.h"
 
 #define LEAST_SLOT ((size_t)1 << 20)
 #define CHECKSUM   8 /* characters of a CRC-32C in base64 */
@@ -27,7 +25,7 @@ static void http_global_init(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* The reactors that move the file. They start with the first file that needs them. */
+/* Gives the file reactors, which start with the first such file. */
 static int http_start_reactors(struct sl_http *http)
 {
 	struct sl_http_engine *engine = http->engine;
@@ -106,7 +104,7 @@ static int http_parse_url(struct sl_http *http, const char *text)
 	url = curl_url();
 	if (!url)
 		return sl_fail(-ENOMEM, "no memory");
-	code = curl_url_set(url, CURLUPART_URL, text, http->s3 ? CURLU_PATH_AS_IS : 0);
+	code = curl_url_set(url, CURLUPART_URL, text, http->signer ? CURLU_PATH_AS_IS : 0);
 	if (code) {
 		rc = sl_fail(-EINVAL, "'%s': %s", http->name, curl_url_strerror(code));
 		curl_url_cleanup(url);
@@ -124,32 +122,19 @@ static int http_parse_url(struct sl_http *http, const char *text)
 	return rc ? sl_fail(rc, "no memory") : 0;
 }
 
-int sl_http_ask(struct sl_http *http, enum sl_http_method what, struct sl_http_request **out)
-{
-	struct sl_http_request *request = sl_http_request_new(http, what, NULL);
-
-	*out = request;
-	if (!request)
-		return sl_fail(-ENOMEM, "no memory");
-	sl_http_dispatch(request);
-	/* Ended by sl_http_request_end(). */
-	sl_flag_await(&request->over);
-	return sl_fail_with(request->error, request->sentence);
-}
-
 /*
- * Asks for the object that is to be written. A server that refuses to answer this may still accept the object; a server
- * that cannot be reached will not.
+ * Asks for an object to be written. A server that refuses to answer may still accept the object; a server out of reach will
+ * not.
  */
 static int http_look(struct sl_http *http, bool *exists)
 {
 	struct sl_http_request *request;
-	int rc = sl_http_ask(http, SL_HTTP_HEAD, &request);
+	int rc = sl_http_ask(http, &sl_http_kind_head, &request);
 
-	/* An answer to HEAD has no body, in which S3 names the region of a bucket. */
-	if (http->s3 && request && request->response.status == 400) {
+	/* An answer to HEAD has no body, in which a service may say where the object is. */
+	if (http->signer && request && request->response.status == 400) {
 		sl_http_request_free(request);
-		rc = sl_http_ask(http, SL_HTTP_PROBE, &request);
+		rc = sl_http_ask(http, &sl_http_kind_probe, &request);
 	}
 	bool answered = request && request->response.status;
 
@@ -158,28 +143,28 @@ static int http_look(struct sl_http *http, bool *exists)
 	sl_http_request_free(request);
 	*exists = !rc;
 	http->absent = rc == -ENOENT;
-	if (http->s3 && (!rc || rc == -ENOENT))
-		atomic_store(&sl_s3_habits_of(http->s3)->reached, true);
+	if (http->signer && (!rc || rc == -ENOENT))
+		atomic_store(&http->signer->habits->reached, true);
 	return answered && rc != -EREMOTE ? 0 : rc;
 }
 
 /*
  * Returns whether the object is asked for before it is written. The PUT says If-None-Match as well, but not every server
- * looks at it. The region of a bucket, and how a server wants a password, have to be known before the PUT begins.
+ * looks at it. A bucket's region, and how a server wants a password, have to be known before the PUT begins.
  */
 static bool http_has_to_look(const struct sl_http *http, const struct sluice_open_options *options)
 {
-	struct sl_s3_habits *habits = http->s3 ? sl_s3_habits_of(http->s3) : NULL;
+	struct sl_habits *habits = http->signer ? http->signer->habits : NULL;
 	bool exclusive = http->flags & SLUICE_OPEN_EXCLUSIVE;
 
 	if (!habits || !atomic_load(&habits->reached))
-		return exclusive || http->s3 || http->password;
+		return exclusive || http->signer || http->password;
 	return exclusive && !(http->flags & SLUICE_OPEN_MANY && options->expected_size &&
-	                      options->expected_size <= http->core->settings.s3_part_bytes &&
-	                      atomic_load(&habits->excludes) == SL_S3_EXCLUDES);
+	                      options->expected_size <= http->core->settings.part_bytes &&
+	                      atomic_load(&habits->excludes) == SL_EXCLUDES);
 }
 
-void sl_http_close(struct sl_backend *backend)
+static void http_close(struct sl_backend *backend)
 {
 	struct sl_http *http = sl_http_of(backend);
 
@@ -190,7 +175,8 @@ void sl_http_close(struct sl_backend *backend)
 		sl_http_limit_release(http->limit);
 	sl_http_fields_clear(&http->fields);
 	sl_http_identity_clear(http);
-	sl_s3_close(http->s3);
+	if (http->signer)
+		http->signer->service->close(http->signer);
 	sl_http_location_destroy(&http->location);
 	sl_http_texts_clear(&http->opened);
 	free(http->head);
@@ -226,7 +212,7 @@ static int http_check_writing(const struct sl_http *http)
 		               "'%s': a remote file is only written as a whole, with REPLACE or "
 		               "CREATE",
 		               http->name);
-	if (http->s3 && strchr(http->url, '?'))
+	if (http->signer && strchr(http->url, '?'))
 		return sl_fail(-ENOTSUP, "'%s': a version of an object is only read", http->name);
 	return 0;
 }
@@ -243,14 +229,14 @@ static int http_start_upload(struct sl_http *http, const struct sluice_open_opti
 		rc = sl_fail(-EEXIST, "'%s' exists", http->name);
 	if (!rc)
 		rc = http_check_writing(http);
-	if (!rc && http->s3)
+	if (!rc && http->signer)
 		rc = sl_http_multipart_new(http, options, &http->multipart);
 	else if (!rc)
 		rc = sl_http_upload_new(http, options->expected_size);
 	return rc;
 }
 
-/* All but what the server is asked for. */
+/* All before the server is asked. */
 static int http_prepare(struct sl_http *http, const struct sluice_open_options *options)
 {
 	int rc = http_choose(http, options);
@@ -266,20 +252,21 @@ static int http_prepare(struct sl_http *http, const struct sluice_open_options *
 	return rc;
 }
 
-/* Finds the URL of the file. May wait for credentials of S3, unless `waiting` is NULL. */
+/* Finds the URL of the file. May wait for keys, unless `waiting` is NULL. */
 static int http_place(struct sl_http *http, const struct sl_uri *uri,
                       const struct sluice_open_options *options, const char *query,
                       struct sl_pool *waiting)
 {
+	struct sl_keyring *keyring = sl_http_keyring(http->engine, uri->scheme);
 	int rc;
 
-	if (strcmp(uri->scheme, "s3"))
+	if (!keyring)
 		return http_parse_url(http, uri->path);
-	rc = sl_s3_open(http->engine->keyring, waiting, uri->path, options->s3, query, &http->s3);
-	return rc ? rc : http_parse_url(http, sl_s3_url(http->s3));
+	rc = keyring->service->open(keyring, waiting, uri->path, options, query, &http->signer);
+	return rc ? rc : http_parse_url(http, http->signer->url);
 }
 
-/* Makes a file that has asked nothing of its server yet. */
+/* Makes a file, and asks no server. */
 static int http_new(struct sl_core *core, const struct sl_uri *uri,
                     const struct sluice_open_options *options, const char *query,
                     struct sl_pool *waiting, struct sl_http **out)
@@ -304,7 +291,7 @@ static int http_new(struct sl_core *core, const struct sl_uri *uri,
 	if (!rc)
 		rc = http_prepare(http, options);
 	if (rc)
-		sl_http_close(&http->base);
+		sl_http_ops.close(&http->base);
 	else
 		*out = http;
 	return rc;
@@ -324,7 +311,7 @@ static int http_open(struct sl_core *core, const struct sl_uri *uri,
 		rc = http->flags & SLUICE_OPEN_WRITE ? http_start_upload(http, options)
 		                                     : sl_http_inspect(http);
 		if (rc)
-			sl_http_close(&http->base);
+			sl_http_ops.close(&http->base);
 		else
 			*out = &http->base;
 	}
@@ -342,6 +329,21 @@ static int http_open_start(struct sl_core *core, const struct sl_uri *uri,
 	return rc ? rc : sl_http_inspect_start(http, opening);
 }
 
+/* Several cancels in a row are handled together. */
+static void http_cancel(struct sl_backend *backend)
+{
+	struct sl_http *http = sl_http_of(backend);
+	struct sl_list ready;
+
+	if (http->multipart)
+		sl_http_multipart_cancel(http->multipart);
+	sl_list_init(&ready);
+	sl_http_location_cancel(http, &ready);
+	sl_http_dispatch_all(&ready);
+	atomic_store(&http->engine->cancelling, true);
+	sl_http_multi_wake(http->multi);
+}
+
 static void http_cancel_open(struct sl_core *core)
 {
 	struct sl_http_engine *engine = core->http;
@@ -354,9 +356,9 @@ static void http_cancel_open(struct sl_core *core)
 	sl_mutex_unlock(&engine->mutex);
 }
 
-int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
-                      const struct sluice_open_options *options, const char *query,
-                      struct sl_backend **out)
+int sl_http_open_query(struct sl_core *core, const struct sl_uri *uri,
+                       const struct sluice_open_options *options, const char *query,
+                       struct sl_backend **out)
 {
 	struct sl_http *http;
 	int rc = http_new(core, uri, options, query, core->waiting, &http);
@@ -365,9 +367,42 @@ int sl_http_open_list(struct sl_core *core, const struct sl_uri *uri,
 		return rc;
 	rc = sl_http_body_make(http);
 	if (rc)
-		sl_http_close(&http->base);
+		sl_http_ops.close(&http->base);
 	else
 		*out = &http->base;
+	return rc;
+}
+
+int sl_http_check(const struct sl_core *core, const char *scheme, const void *options)
+{
+	struct sl_keyring *keyring = sl_http_keyring(core->http, scheme);
+
+	return keyring->service->check(keyring, core->waiting, options);
+}
+
+int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
+                    const struct sluice_open_options *options, const char *method, unsigned seconds,
+                    char **url, int64_t *end_ns)
+{
+	struct sl_service_request asked = {.method = method, .seconds = seconds};
+	struct sl_service_signed made = {0};
+	struct sl_backend *backend;
+	int64_t end = time(NULL) + seconds;
+	int rc = sl_http_open_query(core, uri, options, NULL, &backend);
+
+	if (rc)
+		return rc;
+	struct sl_http *http = sl_http_of(backend);
+	struct curl_slist *lines = http->headers;
+	rc = http->signer->service->sign(http->signer, &asked, &lines, &made);
+	if (!rc) {
+		*url = sl_format("%.*s?%s", (int)strcspn(http->url, "?"), http->url, lines->data);
+		rc = *url ? 0 : sl_fail(-ENOMEM, "no memory");
+	}
+	if (!rc && end_ns)
+		*end_ns = (made.expires ? SL_MIN(end, made.expires) : end) * 1000000000;
+	sl_lines_clear(&lines, http->headers);
+	sl_http_ops.close(backend);
 	return rc;
 }
 
@@ -401,8 +436,7 @@ static char *http_identity(struct sl_backend *backend)
 	return strdup(sl_http_of(backend)->url);
 }
 
-/* Returns the checksum of the object, and not that of the checksums of its parts, which has "-" and their number, or nothing
- * but an ETag that has these. */
+/* Returns the object's checksum. That of its parts' checksums ends in "-" and their number, or the ETag does. */
 static const char *http_checksum(const struct sl_http_texts *opened)
 {
 	const char *sum = opened->of[SL_HTTP_FIELD_CRC32C], *etag = opened->of[SL_HTTP_FIELD_ETAG];
@@ -419,7 +453,7 @@ static const char *http_checksum(const struct sl_http_texts *opened)
 static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
 	struct sl_http *http = sl_http_of(backend);
-	/* Of a file that is written it is that of the object before. */
+	/* For a file to be written it is that of the object before. */
 	const char *etag = http->multipart ? NULL : http->opened.of[SL_HTTP_FIELD_ETAG];
 	int64_t now = sl_now();
 
@@ -484,9 +518,9 @@ const struct sl_backend_ops sl_http_ops = {
 	.cut = http_cut,
 	.slot_writes = &http_slot_writes,
 	.submit = sl_http_submit,
-	.cancel = sl_http_cancel,
+	.cancel = http_cancel,
 	.sync = http_sync,
 	.truncate = http_truncate,
 	.commit = http_commit,
-	.close = sl_http_close,
+	.close = http_close,
 };

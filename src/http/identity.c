@@ -2,11 +2,11 @@
 /*
  * Identity
  *
- * Reads and checks the headers, the token, the password and the certificate by which a server knows the user, and sets
- * them for requests to the origin of a file's URI.
+ * Reads and checks headers, token, password and certificate, by which a server knows the user, and sets them for requests to
+ * a file's origin.
  *
- * Threads: opening reads files on the caller's thread. Reactors set transfers up; they look at the file of the token
- * once a second at most, and libcurl at .netrc for each request. The token has a mutex.
+ * Threads: opening reads files on the caller's thread. Reactors set transfers up; they look at the token's file once a
+ * second at most, and libcurl at .netrc for each request. The token has a mutex.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -20,16 +20,16 @@
 #include "http/http_internal.h"
 
 #define LOOK_NS    INT64_C(1000000000)
-#define LEAST_SEEN 6 /* characters of a secret by which it is found in a text; shorter texts stay */
+#define LEAST_SEEN 6 /* characters to find a secret in a text; shorter texts stay */
 #define MOST_SEEN  8
 
 /* ------------------------------------------------------------------------------------- fields */
 
 int sl_http_fields_add(struct sl_http_fields *fields, const char *line)
 {
-	int rc = sl_s3_line_add(&fields->away, "%s", line);
+	int rc = sl_line_add(&fields->away, "%s", line);
 
-	return rc ? rc : sl_s3_line_add(&fields->home, "%s", line);
+	return rc ? rc : sl_line_add(&fields->home, "%s", line);
 }
 
 int sl_http_fields_begin(struct sl_http_fields *fields, const struct sl_http *http)
@@ -37,19 +37,19 @@ int sl_http_fields_begin(struct sl_http_fields *fields, const struct sl_http *ht
 	int rc = 0;
 
 	for (struct curl_slist *line = http->headers; !rc && line; line = line->next)
-		rc = sl_s3_line_add(&fields->home, "%s", line->data);
+		rc = sl_line_add(&fields->home, "%s", line->data);
 	return rc;
 }
 
 void sl_http_fields_clear(struct sl_http_fields *fields)
 {
-	sl_s3_lines_clear(&fields->away);
-	sl_s3_lines_clear(&fields->home);
+	sl_lines_clear(&fields->away, NULL);
+	sl_lines_clear(&fields->home, NULL);
 }
 
 /* ------------------------------------------------------------------------------------ headers */
 
-/* Names of header fields that are of the connection, or that sluice sets itself. */
+/* Header fields about the connection, or set by sluice itself. */
 static const char *const own_names[] = {
 	"Accept-Encoding",
 	"Connection",
@@ -88,7 +88,7 @@ static bool is_header_value(const char *text)
 	return !*text;
 }
 
-/* `where` names the line for a sentence, which shows no more of it than a name. */
+/* `where` names the line for a sentence, which shows its name at most. */
 static int header_add(struct sl_http *http, const char *where, const char *text)
 {
 	size_t name = strcspn(text, ":");
@@ -106,9 +106,8 @@ static int header_add(struct sl_http *http, const char *where, const char *text)
 			return sl_fail(-EINVAL, "%s: '%s' is set by sluice itself", where,
 			               own_names[i]);
 	value += strspn(value, " \t");
-	/* libcurl leaves a field out that has a colon and no value. */
-	return sl_s3_line_add(&http->headers, "%.*s%s%s", (int)name, text, *value ? ": " : ";",
-	                      value);
+	/* libcurl would leave a field with a colon and no value out. */
+	return sl_line_add(&http->headers, "%.*s%s%s", (int)name, text, *value ? ": " : ";", value);
 }
 
 static int headers_read(struct sl_http *http, const char *path)
@@ -200,8 +199,8 @@ static int token_read(const char *path, char text[SL_SECRET_TEXT], struct stat *
 }
 
 /*
- * Reads the file of the token if it may have changed. A file that is away, or half written, leaves the token as it is.
- * Returns 0, or -errno with a sentence.
+ * Reads the token's file if it may have changed. A missing or half written file leaves the token as it is. Returns 0, or
+ * -errno with a sentence.
  */
 static int token_refresh_locked(struct sl_http_token *token, const char *path, bool certainly)
 	SL_REQUIRES(&token->mutex)
@@ -258,7 +257,7 @@ static bool wants_netrc(const struct sl_settings *settings)
 	return settings->http_netrc[0] && strcmp(settings->http_netrc, "0");
 }
 
-/* The file that the setting names; NULL: that of the user. */
+/* The file in the setting; NULL: the user's. */
 static const char *netrc_path(const struct sl_settings *settings)
 {
 	return strcmp(settings->http_netrc, "1") ? settings->http_netrc : NULL;
@@ -308,7 +307,7 @@ int sl_http_identity_load(struct sl_http *http, const char *const *headers)
 
 void sl_http_identity_clear(struct sl_http *http)
 {
-	sl_s3_lines_clear(&http->headers);
+	sl_lines_clear(&http->headers, NULL);
 	if (http->credentials)
 		explicit_bzero(http->credentials, strlen(http->credentials));
 	free(http->credentials);
@@ -351,7 +350,7 @@ bool sl_http_identity_learns(struct sl_http_request *request)
 	return !offered || (status == 401 && known & ~request->how);
 }
 
-/* The first of: a header of the user, user and password of the URI, the token, .netrc. */
+/* By the first of: the user's header, user and password in the URI, the token, .netrc. */
 static void identity_authorize(struct sl_http_request *request)
 {
 	struct sl_http *http = request->http;
@@ -359,8 +358,8 @@ static void identity_authorize(struct sl_http_request *request)
 	struct sl_http_token *token = &http->engine->token;
 	CURL *easy = request->transfer->easy;
 
-	/* An object of S3 has its signature. */
-	if (http->s3 || sl_http_identity_has(http, "Authorization"))
+	/* Requests to a service have a signature. */
+	if (http->signer || sl_http_identity_has(http, "Authorization"))
 		return;
 	if (http->credentials) {
 		curl_easy_setopt(easy, CURLOPT_USERPWD, http->credentials);
@@ -391,7 +390,7 @@ void sl_http_identity_set(struct sl_http_request *request)
 	if (!settings->http_client_cert[0])
 		return;
 	curl_easy_setopt(easy, CURLOPT_SSLCERT, settings->http_client_cert);
-	/* Without a password OpenSSL would ask for that of a locked key at the terminal. */
+	/* Without a password OpenSSL would ask for a locked key's at the terminal. */
 	curl_easy_setopt(easy, CURLOPT_KEYPASSWD, "");
 	if (settings->http_client_key[0])
 		curl_easy_setopt(easy, CURLOPT_SSLKEY, settings->http_client_key);
@@ -399,7 +398,7 @@ void sl_http_identity_set(struct sl_http_request *request)
 
 /* -------------------------------------------------------------------------------------- hide */
 
-/* Returns whether the text has the beginning of the secret in it: the text may be cut off. */
+/* Returns whether the text shows the beginning of the secret: the text may be cut off. */
 static bool text_shows(const char *text, const char *secret)
 {
 	size_t length = strnlen(secret, MOST_SEEN);

@@ -2,11 +2,11 @@
 /*
  * Limits of transfers
  *
- * Permits bound the transfers that an origin has at a time. Their number follows the goodput: it aims at the product of
- * bandwidth and delay, which a single connection to a far or slow server does not fill. The length of a part follows
- * them, so that the time between two requests of a connection, a round trip, is small beside the time of its transfer.
+ * Permits bound an origin's transfers. Their number follows the goodput: it aims at bandwidth times delay, more than a single
+ * connection to a far or slow server carries. The length of a part follows them: a connection's pause between two parts, a
+ * round trip, is to be small beside their time. The pace of an origin is how long its parts take.
  *
- * Threads: any; the mutex of the limits guards them, and no function waits.
+ * Threads: any; the limits share a mutex, and a pace has its own. No function waits.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,18 +17,119 @@
 #define LEAST_LOOK_NS 50000000 /* a rate over a shorter time means nothing */
 #define FIRST_ALLOWED 16
 #define SOON_ALLOWED  64
-#define FOLLOWS       1.25 /* the gain of a doubling after which the next is tried */
-#define FASTER        1.04 /* the gain that justifies more permits */
-#define AS_FAST       0.98 /* the rate at which fewer permits are enough */
+#define FOLLOWS       1.25 /* the gain by a doubling that leads to the next */
+#define FASTER        1.04 /* the gain to justify more permits */
+#define AS_FAST       0.98 /* the rate to justify fewer permits */
 #define PAUSE         8    /* windows between trials */
-#define MOST_PAUSE    6    /* doublings of that, after trials that were taken back */
-#define ROUND_TRIPS   32   /* the least that a part takes, if it may be so long */
+#define MOST_PAUSE    6    /* doublings of that, after failed trials */
+#define ROUND_TRIPS   32   /* a part takes so many, if it may be so long */
 #define LEAST_PART    ((size_t)256 << 10)
 #define USUAL_PART    ((size_t)1 << 20)
 #define LARGEST_PART  ((size_t)64 << 20)
 #define FIRST_TRIP    ((size_t)16 << 10) /* before a rate is known */
 #define PART_UNIT     ((size_t)64 << 10)
 #define MOST_UNUSED   16
+
+/* ------------------------------------------------------------------------------------- pace */
+
+#define LEAST_PARTS 30   /* until then no part is known to be slow */
+#define MOST_PARTS  1000 /* from then on older parts count half */
+#define STEP        1.25
+#define USUAL       0.95     /* the share of parts that are not slow */
+#define MARGIN      2        /* times the slowest usual part */
+#define LEAST_SLOW  30000000 /* ns more than expected */
+#define SHARE       0.05     /* hedges to requests */
+#define MOST_CREDIT 16
+#define AVERAGE     16 /* parts in a moving average */
+
+/* No other thread has it yet. */
+void sl_http_pace_init(struct sl_http_pace *pace) SL_UNCHECKED
+{
+	memset(pace, 0, sizeof(*pace));
+	pace->credit = 1; /* the first request of all may stand still */
+	sl_mutex_init(&pace->mutex);
+}
+
+void sl_http_pace_destroy(struct sl_http_pace *pace)
+{
+	sl_mutex_destroy(&pace->mutex);
+}
+
+static double pace_expected(const struct sl_http_pace *pace, uint64_t bytes)
+{
+	return pace->first + pace->each * (double)bytes;
+}
+
+static void pace_average(double *average, double value, unsigned count)
+{
+	*average += (value - *average) / SL_MIN(count + 1, AVERAGE);
+}
+
+void sl_http_pace_add(struct sl_http_pace *pace, uint64_t bytes, int64_t first, int64_t all)
+{
+	double limit = 1, each = bytes ? (double)(all - first) / (double)bytes : 0;
+	unsigned bucket = 0;
+
+	sl_mutex_lock(&pace->mutex);
+	if (pace->count)
+		for (limit *= pace_expected(pace, bytes);
+		     bucket < SL_PACE_BUCKETS - 1 && (double)all > limit; bucket++)
+			limit *= STEP;
+	/* A slow part would make the next seem usual. */
+	if (bucket < SL_PACE_BUCKETS / 2) {
+		pace_average(&pace->first, (double)first, pace->count);
+		pace_average(&pace->each, each, pace->count);
+	}
+	pace->parts[bucket]++;
+	pace->count++;
+	if (pace->count > MOST_PARTS) {
+		pace->count = 0;
+		for (unsigned i = 0; i < SL_PACE_BUCKETS; i++)
+			pace->count += pace->parts[i] /= 2;
+	}
+	pace->credit = SL_MIN(pace->credit + SHARE, MOST_CREDIT);
+	sl_mutex_unlock(&pace->mutex);
+}
+
+int64_t sl_http_pace_slow(struct sl_http_pace *pace, uint64_t bytes)
+{
+	double expected, limit = 1;
+	int64_t slow = SL_FOREVER;
+	unsigned usual;
+
+	sl_mutex_lock(&pace->mutex);
+	if (pace->count >= LEAST_PARTS) {
+		usual = pace->parts[0];
+		for (unsigned i = 1; i < SL_PACE_BUCKETS && usual < USUAL * pace->count; i++) {
+			usual += pace->parts[i];
+			limit *= STEP;
+		}
+		expected = pace_expected(pace, bytes);
+		slow = (int64_t)SL_MAX(MARGIN * limit * expected, expected + LEAST_SLOW);
+	}
+	sl_mutex_unlock(&pace->mutex);
+	return slow;
+}
+
+int64_t sl_http_pace_due(struct sl_http_pace *pace, uint64_t bytes)
+{
+	int64_t slow = sl_http_pace_slow(pace, bytes);
+
+	return slow == SL_FOREVER ? SL_PACE_LOOK_NS : slow;
+}
+
+bool sl_http_pace_take_credit(struct sl_http_pace *pace)
+{
+	bool may;
+
+	sl_mutex_lock(&pace->mutex);
+	may = pace->credit >= 1;
+	pace->credit -= may;
+	sl_mutex_unlock(&pace->mutex);
+	return may;
+}
+
+/* ------------------------------------------------------------------------------------- limit */
 
 /* No other thread has the limits yet. */
 void sl_http_limits_init(struct sl_http_limits *limits, unsigned most) SL_UNCHECKED
@@ -40,11 +141,6 @@ void sl_http_limits_init(struct sl_http_limits *limits, unsigned most) SL_UNCHEC
 	limits->locked.active = 0;
 }
 
-static struct sl_http_limit *limit_of(struct sl_list *link)
-{
-	return SL_CONTAINER(link, struct sl_http_limit, locked.link);
-}
-
 static void limit_free(struct sl_http_limit *limit)
 {
 	sl_http_pace_destroy(&limit->pace);
@@ -54,10 +150,8 @@ static void limit_free(struct sl_http_limit *limit)
 /* No other thread has the limits any more. */
 void sl_http_limits_destroy(struct sl_http_limits *limits) SL_UNCHECKED
 {
-	struct sl_list *link;
-
-	while ((link = sl_list_take(&limits->locked.origins)))
-		limit_free(limit_of(link));
+	sl_list_each_of (limit, &limits->locked.origins, struct sl_http_limit, locked.link)
+		limit_free(limit);
 	sl_mutex_destroy(&limits->mutex);
 }
 
@@ -67,9 +161,9 @@ struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const
 	struct sl_http_limit *limit = NULL;
 
 	sl_mutex_lock(&limits->mutex);
-	sl_list_each (link, &limits->locked.origins)
-		if (!strcasecmp(limit_of(link)->origin, origin) && limit_of(link)->most == most)
-			limit = limit_of(link);
+	sl_list_each_of (known, &limits->locked.origins, struct sl_http_limit, locked.link)
+		if (!strcasecmp(known->origin, origin) && known->most == most)
+			limit = known;
 	if (!limit && (limit = calloc(1, sizeof(*limit) + strlen(origin) + 1))) {
 		strcpy(limit->origin, origin);
 		limit->limits = limits;
@@ -88,7 +182,7 @@ struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const
 	return limit;
 }
 
-/* The limit of an origin without files is kept for its next file, unless there are many of those. */
+/* An origin without files keeps its limit for the next file, unless there are many such origins. */
 void sl_http_limit_release(struct sl_http_limit *limit)
 {
 	struct sl_http_limits *limits = limit->limits;
@@ -99,9 +193,9 @@ void sl_http_limit_release(struct sl_http_limit *limit)
 	limit->locked.files--;
 	sl_list_remove(&limit->locked.link);
 	sl_list_append(&limits->locked.origins, &limit->locked.link);
-	sl_list_each (link, &limits->locked.origins)
-		if (!limit_of(link)->locked.files && !unused++)
-			oldest = limit_of(link);
+	sl_list_each_of (other, &limits->locked.origins, struct sl_http_limit, locked.link)
+		if (!other->locked.files && !unused++)
+			oldest = other;
 	if (unused > MOST_UNUSED) {
 		sl_list_remove(&oldest->locked.link);
 		limit_free(oldest);
@@ -130,19 +224,19 @@ bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *re
 	bool enters;
 
 	sl_mutex_lock(&limits->mutex);
-	/* sl_http_limits_admit_cancelled() may have run already for a request that was cancelled before. */
+	/* sl_http_limits_admit_cancelled() may have run before, and found no request to end. */
 	enters = limit_has_room_locked(limits, limit) || sl_http_request_is_unwanted(request);
 	if (enters)
 		limit_begin_locked(limits, limit);
-	else if (request->piece && !request->instead)
-		sl_list_append(&limit->locked.waiting, &request->link);
-	else /* A request of open is short, and a thread waits for it; a hedge is late already. */
-		sl_list_append(limit->locked.waiting.next, &request->link);
+	else
+		sl_list_append(request->kind->urgent ? limit->locked.waiting.next
+		                                     : &limit->locked.waiting,
+		               &request->link);
 	sl_mutex_unlock(&limits->mutex);
 	return enters;
 }
 
-/* Begins a window: at once, or when the transfers of a change have come to their speed. */
+/* Begins a window: at once, or when new transfers have come to their speed. */
 static void limit_begin_window(struct sl_http_limit *limit, int64_t now, bool settling)
 {
 	int64_t rtt = atomic_load_explicit(&limit->rtt, memory_order_relaxed);
@@ -169,7 +263,7 @@ static void limit_settle(struct sl_http_limit *limit, bool gained)
 	limit->locked.pause = PAUSE << limit->locked.lost;
 }
 
-/* The trial that ran has shown a rate: keeps its number, or goes back. */
+/* A trial has shown a rate: keeps its number, or goes back. */
 static void limit_judge(struct sl_http_limit *limit, double rate, int64_t now)
 {
 	unsigned from = limit->locked.tried_from;
@@ -210,8 +304,8 @@ static bool limit_try(struct sl_http_limit *limit, int64_t now)
 }
 
 /*
- * At the end of a window. While the limit is not reached, or no request waits for more, the rate tells nothing about
- * it; nor does it before the transfers above the limit have ended. The caller holds the mutex of the limits.
+ * At the end of a window. Its rate tells nothing while the limit is not reached, or no request waits for more, or transfers
+ * above the limit still run. The caller holds the mutex.
  */
 static void limit_look(struct sl_http_limit *limit, int64_t now)
 {
@@ -245,20 +339,17 @@ static void limit_look(struct sl_http_limit *limit, int64_t now)
 		limit_begin_window(limit, now, false);
 }
 
-/* Returns the origin with the fewest permits of those that have room and a waiting request, or NULL. */
+/* Among origins with room and a waiting request, returns that with the fewest permits; or NULL. */
 static struct sl_http_limit *limits_next_locked(struct sl_http_limits *limits)
 	SL_REQUIRES(&limits->mutex)
 {
 	struct sl_http_limit *next = NULL;
 
-	sl_list_each (link, &limits->locked.origins) {
-		struct sl_http_limit *limit = limit_of(link);
-
+	sl_list_each_of (limit, &limits->locked.origins, struct sl_http_limit, locked.link)
 		if (!sl_list_empty(&limit->locked.waiting) &&
 		    limit_has_room_locked(limits, limit) &&
 		    (!next || limit->locked.active < next->locked.active))
 			next = limit;
-	}
 	return next;
 }
 
@@ -325,7 +416,7 @@ void sl_http_limit_answered(struct sl_http_limit *limit, int64_t ns)
 {
 	int64_t rtt = atomic_load_explicit(&limit->rtt, memory_order_relaxed);
 
-	/* The fastest counts: a server that is busy answers later. A lost update of two threads does no harm. */
+	/* The fastest counts: a busy server answers later. A lost update does no harm. */
 	rtt = !rtt || ns < rtt ? ns : rtt + (ns - rtt) / 256;
 	atomic_store_explicit(&limit->rtt, rtt, memory_order_relaxed);
 }
@@ -347,27 +438,19 @@ void sl_http_limit_overloaded(struct sl_http_limit *limit, int64_t now)
 void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_list *out)
 {
 	sl_mutex_lock(&limits->mutex);
-	sl_list_each (origin, &limits->locked.origins) {
-		struct sl_http_limit *limit = limit_of(origin);
-		struct sl_list *link, *next;
-
-		for (link = limit->locked.waiting.next; link != &limit->locked.waiting;
-		     link = next) {
-			next = link->next;
-			if (!sl_http_request_is_unwanted(
-				    SL_CONTAINER(link, struct sl_http_request, link)))
+	sl_list_each_of (limit, &limits->locked.origins, struct sl_http_limit, locked.link)
+		sl_list_each_of (request, &limit->locked.waiting, struct sl_http_request, link) {
+			if (!sl_http_request_is_unwanted(request))
 				continue;
 			limit_begin_locked(limits, limit);
-			sl_list_remove(link);
-			sl_list_append(out, link);
+			sl_list_remove(&request->link);
+			sl_list_append(out, &request->link);
 		}
-	}
 	sl_mutex_unlock(&limits->mutex);
 }
 
 /*
- * A part is half of what each connection still has to get, so that parts become small towards the end and the last of
- * them does not run alone.
+ * A part is half the bytes left to each connection: parts become small towards the end, and the last does not run alone.
  */
 struct sl_cut sl_http_limit_cut(const struct sl_http_limit *limit, uint64_t left, uint64_t room)
 {

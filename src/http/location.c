@@ -1,110 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Redirects
+ * Locations
  *
- * Follows a redirect, and remembers for an open file where a GET has found the object, so that its other requests ask
- * there. When the target refuses, a single request asks the origin again; the others wait for its end.
+ * Remembers where a GET has found the object after a redirect: other requests ask there. When this target refuses, a single
+ * request asks the origin again; the others wait for its end.
  *
  * Threads: any. Each file has a mutex; no thread waits, only requests do.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "http/http_internal.h"
-#include "http/upload.h"
 
-#define MOST_HOPS 10
-#define MOST_MISLED \
-	4 /* then the request asks the origin by itself, as for a target that serves once */
-
-/* ------------------------------------------------------------------------------------- follow */
-
-static bool url_is_secure(const char *url)
-{
-	return !strncasecmp(url, "https:", 6);
-}
-
-/* The URL without user and password: those of a server's making are not used. NULL: no URL. */
-static char *url_without_user(const char *text)
-{
-	CURLU *url = curl_url();
-	char *clean = NULL, *copy = NULL;
-
-	if (url && !curl_url_set(url, CURLUPART_URL, text, 0) &&
-	    !curl_url_set(url, CURLUPART_USER, NULL, 0) &&
-	    !curl_url_set(url, CURLUPART_PASSWORD, NULL, 0) &&
-	    !curl_url_get(url, CURLUPART_URL, &clean, 0))
-		copy = strdup(clean);
-	curl_free(clean);
-	curl_url_cleanup(url);
-	return copy;
-}
-
-/* Only a GET of a range: HEAD may be redirected elsewhere, and other requests are alone. */
-static bool request_has_location(const struct sl_http_request *request)
-{
-	return request->method == SL_HTTP_GET && request->piece;
-}
-
-static void location_note_redirect(struct sl_http_request *request)
-{
-	struct sl_http_location *location = &request->http->location;
-
-	atomic_store_explicit(&location->redirects, true, memory_order_relaxed);
-	if (!request_has_location(request) || request->asks)
-		return;
-	/* The file's first redirect: requests that come now wait for this answer. */
-	sl_mutex_lock(&location->mutex);
-	if (!location->locked.url && !location->locked.asked)
-		location->locked.asked = request->asks = true;
-	sl_mutex_unlock(&location->mutex);
-}
-
-enum sl_http_verdict sl_http_request_follow(struct sl_http_request *request)
-{
-	const char *from = request->url ? request->url : request->http->url, *to = NULL;
-	const char *name = request->http->name;
-	char *url;
-
-	curl_easy_getinfo(request->transfer->easy, CURLINFO_REDIRECT_URL, &to);
-	if (!to)
-		return request_failed(request, -EPROTO, "'%s': HTTP %ld without a Location", name,
-		                      request->response.status);
-	if (sl_http_upload_state(request) & SL_HTTP_UPLOAD_BEGUN)
-		return request_failed(request, -EPROTO,
-		                      "'%s': redirected after the upload had begun", name);
-	if (++request->hops > MOST_HOPS)
-		return request_failed(request, -ELOOP, "'%s': more than %d redirects", name,
-		                      MOST_HOPS);
-	if (strncasecmp(to, "http:", 5) && !url_is_secure(to))
-		return request_failed(request, -EPROTO,
-		                      "'%s': redirected to something other than http or https",
-		                      name);
-	if (url_is_secure(from) && !url_is_secure(to))
-		return request_failed(request, -EPROTO, "'%s': redirected from https to http",
-		                      name);
-	url = url_without_user(to);
-	if (!url)
-		return request_failed(request, -EPROTO, "'%s': redirected to a malformed URL",
-		                      name);
-	location_note_redirect(request);
-	free(request->url);
-	request->url = url;
-	request->due = 0;
-	return SL_HTTP_AGAIN;
-}
-
-void sl_http_request_go_home(struct sl_http_request *request)
-{
-	free(request->url);
-	request->url = NULL;
-	request->hops = 0;
-	request->located = 0;
-}
-
-/* ----------------------------------------------------------------------------------- location */
+#define MOST_MISLED 4 /* then the request asks the origin itself: the target may serve once */
 
 /* No other thread has the location yet. */
 void sl_http_location_init(struct sl_http_location *location) SL_UNCHECKED
@@ -120,12 +29,35 @@ void sl_http_location_destroy(struct sl_http_location *location) SL_UNCHECKED
 	sl_mutex_destroy(&location->mutex);
 }
 
+void sl_http_request_go_home(struct sl_http_request *request)
+{
+	free(request->url);
+	request->url = NULL;
+	request->hops = 0;
+	request->located = 0;
+}
+
+void sl_http_location_redirected(struct sl_http_request *request)
+{
+	struct sl_http_location *location = &request->http->location;
+
+	atomic_store_explicit(&location->redirects, true, memory_order_relaxed);
+	/* HEAD may be redirected elsewhere, and other requests are alone. */
+	if (!request->kind->piece || request->asks)
+		return;
+	/* The file's first redirect: new requests wait for this answer. */
+	sl_mutex_lock(&location->mutex);
+	if (!location->locked.url && !location->locked.asked)
+		location->locked.asked = request->asks = true;
+	sl_mutex_unlock(&location->mutex);
+}
+
 bool sl_http_location_enter(struct sl_http_request *request)
 {
 	struct sl_http_location *location = &request->http->location;
 	bool enters = true;
 
-	if (!request_has_location(request) || request->asks || request->misled >= MOST_MISLED)
+	if (!request->kind->piece || request->asks || request->misled >= MOST_MISLED)
 		return true;
 	sl_mutex_lock(&location->mutex);
 	if (location->locked.url) {
@@ -134,11 +66,11 @@ bool sl_http_location_enter(struct sl_http_request *request)
 		request->located = request->url ? location->locked.version : 0;
 	} else if (!location->locked.asked) {
 		location->locked.asked = request->asks = true;
-	} else if (request->instead) {
-		/* A hedge does not wait: its first request may be asking. */
-		sl_http_request_fail(request, -EAGAIN, "the target is being asked for");
+	} else if (request->kind->urgent) {
+		/* The second GET of a part does not wait: the first may be asking. */
+		request->error = -EAGAIN;
 	} else if (!sl_http_request_is_unwanted(request)) {
-		/* sl_http_location_cancel() finds a request that is cancelled from now on. */
+		/* If it is cancelled from now on, sl_http_location_cancel() finds it. */
 		sl_list_append(&location->locked.waiting, &request->link);
 		enters = false;
 	}
@@ -146,7 +78,7 @@ bool sl_http_location_enter(struct sl_http_request *request)
 	return enters;
 }
 
-/* Takes the requests that wait for the answer to this request, which asks no more. */
+/* Takes the waiting requests if this request asks, which it does no more. */
 static void location_take_waiting_locked(struct sl_http_location *location,
                                          struct sl_http_request *request, struct sl_list *out)
 	SL_REQUIRES(&location->mutex)
@@ -160,22 +92,12 @@ static void location_take_waiting_locked(struct sl_http_location *location,
 		sl_list_append(out, link);
 }
 
-static void location_dispatch(struct sl_list *ready)
-{
-	struct sl_list *link;
-
-	while ((link = sl_list_take(ready)))
-		sl_http_dispatch(SL_CONTAINER(link, struct sl_http_request, link));
-}
-
-void sl_http_location_found(struct sl_http_request *request)
+void sl_http_location_found(struct sl_http_request *request, struct sl_list *out)
 {
 	struct sl_http_location *location = &request->http->location;
-	struct sl_list ready;
 
-	if (request->method != SL_HTTP_PROBE && !request_has_location(request))
+	if (!request->kind->opens && !request->kind->piece)
 		return;
-	sl_list_init(&ready);
 	sl_mutex_lock(&location->mutex);
 	if (!request->hops) {
 		/* The origin redirects no more. */
@@ -186,9 +108,8 @@ void sl_http_location_found(struct sl_http_request *request)
 		location->locked.url = strdup(request->url);
 		location->locked.version++;
 	}
-	location_take_waiting_locked(location, request, &ready);
+	location_take_waiting_locked(location, request, out);
 	sl_mutex_unlock(&location->mutex);
-	location_dispatch(&ready);
 }
 
 void sl_http_location_forget(struct sl_http_request *request)
@@ -205,40 +126,25 @@ void sl_http_location_forget(struct sl_http_request *request)
 	sl_http_request_go_home(request);
 }
 
-void sl_http_location_leave(struct sl_http_request *request)
+void sl_http_location_leave(struct sl_http_request *request, struct sl_list *out)
 {
 	struct sl_http_location *location = &request->http->location;
-	struct sl_list ready, *link;
 
-	sl_list_init(&ready);
 	sl_mutex_lock(&location->mutex);
-	location_take_waiting_locked(location, request, &ready);
+	location_take_waiting_locked(location, request, out);
 	sl_mutex_unlock(&location->mutex);
-	while (request->error && request->error != -ECANCELED && (link = sl_list_take(&ready))) {
-		struct sl_http_request *other = SL_CONTAINER(link, struct sl_http_request, link);
-
-		sl_http_request_fail(other, request->error, "%s",
-		                     request->sentence ? request->sentence
-		                                       : sl_error_text(request->error));
-		sl_http_request_end(other);
-	}
-	location_dispatch(&ready);
 }
 
-void sl_http_location_cancel(struct sl_http *http)
+void sl_http_location_cancel(struct sl_http *http, struct sl_list *out)
 {
 	struct sl_http_location *location = &http->location;
-	struct sl_list ready, *link, *next;
 
-	sl_list_init(&ready);
 	sl_mutex_lock(&location->mutex);
-	for (link = location->locked.waiting.next; link != &location->locked.waiting; link = next) {
-		next = link->next;
-		if (!sl_http_request_is_unwanted(SL_CONTAINER(link, struct sl_http_request, link)))
+	sl_list_each_of (request, &location->locked.waiting, struct sl_http_request, link) {
+		if (!sl_http_request_is_unwanted(request))
 			continue;
-		sl_list_remove(link);
-		sl_list_append(&ready, link);
+		sl_list_remove(&request->link);
+		sl_list_append(out, &request->link);
 	}
 	sl_mutex_unlock(&location->mutex);
-	location_dispatch(&ready);
 }

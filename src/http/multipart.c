@@ -2,7 +2,7 @@
 /*
  * Uploads in parts
  *
- * Writes an object of S3. Pieces are copied into buffers of parts, in any order within a window; a part that is full is
+ * Writes an object of a service. Pieces are copied into buffers of parts, in any order within a window; a part that is full is
  * sent by a call of its own (call.c), again from its buffer if that fails. An object that fits into one part is a single
  * PUT. The object is visible when the last call has succeeded, which sluice_close() makes.
  *
@@ -21,6 +21,8 @@
  * calls; sluice_close() and sluice_discard() wait for their ends.
  */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -28,12 +30,6 @@
 #include "http/multipart_internal.h"
 
 #define COPY_APART ((size_t)256 << 10)
-
-static const char too_far[] =
-	"an upload is written front to back, and this is too far ahead of bytes that are "
-	"missing (SLUICE_S3_UPLOAD_BYTES)";
-static const char too_long[] =
-	"an object of unknown length is longer than 10,000 parts (SLUICE_S3_PART_BYTES)";
 
 /* ----------------------------------------------------------------------------- ends of pieces */
 
@@ -86,7 +82,7 @@ static void part_over(struct sl_http_call *call);
 static void multipart_take_ready_locked(struct sl_http_multipart *multipart, struct sl_list *out)
 	SL_REQUIRES(&multipart->mutex)
 {
-	struct sl_s3_part place;
+	struct sl_http_cut cut;
 	int error = 0;
 
 	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
@@ -96,9 +92,9 @@ static void multipart_take_ready_locked(struct sl_http_multipart *multipart, str
 			break;
 		if (!sl_http_piece_of(piece)->waits)
 			continue;
-		sl_s3_plan_find(&multipart->plan, at, &place);
+		sl_http_plan_find(&multipart->plan, at, &cut);
 		/* Without memory the piece finds the same error. */
-		if (!sl_http_multipart_buffer_locked(multipart, &place, &error) && !error)
+		if (!sl_http_multipart_buffer_locked(multipart, &cut, &error) && !error)
 			break;
 		sl_http_piece_of(piece)->waits = false;
 		sl_list_append(out, &piece->task.link);
@@ -120,21 +116,15 @@ static void multipart_take_full_locked(struct sl_http_multipart *multipart, stru
 	}
 }
 
-/* The upload has its id, which does not change any more. */
+/* The upload has an id, which does not change any more. */
 static void part_send(struct sl_http_multipart *multipart, struct sl_http_part *part) SL_UNCHECKED
 {
-	free(part->query);
-	part->query = sl_s3_upload_query(multipart->locked.upload, part->place.number);
-	part->call.query = part->query;
+	part->call.upload = multipart->locked.upload;
+	part->call.part = part->cut.number;
 	/* The server's answer about checksums may have come after the part was prepared. */
 	if (atomic_load(&multipart->plain))
-		part->call.line[0] = '\0';
-	if (part->query) {
-		sl_http_call_start(multipart->http, &part->call);
-	} else {
-		part->call.answer.error = -ENOMEM;
-		part_over(&part->call);
-	}
+		part->call.digest.line[0] = '\0';
+	sl_http_call_start(multipart->http, &part->call);
 }
 
 /* Sends parts and lets pieces go on, as far as they can. The caller has a piece or a call. */
@@ -157,16 +147,16 @@ static void multipart_advance_unlock(struct sl_http_multipart *multipart)
 
 void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_part *part)
 {
-	part->call = (struct sl_http_call){.verb = "PUT",
+	part->call = (struct sl_http_call){.kind = SL_CALL_PART,
 	                                   .body = part->data,
-	                                   .length = part->place.length,
+	                                   .length = part->cut.length,
 	                                   .fields = &multipart->each,
 	                                   .stop = &multipart->dropped,
 	                                   .over = part_over};
 	sl_http_call_digest(multipart->http, &part->call, !atomic_load(&multipart->plain));
 	sl_mutex_lock(&multipart->mutex);
 	part->ready = true;
-	multipart->locked.known[part->place.number - 1].full = true;
+	multipart->locked.known[part->cut.number - 1].full = true;
 	sl_http_multipart_move_locked(multipart);
 	multipart_advance_unlock(multipart);
 }
@@ -185,19 +175,29 @@ static void part_over(struct sl_http_call *call)
 	struct sl_http_multipart *multipart = part->multipart;
 	struct sl_http_answer *answer = &call->answer;
 	char **etag = &answer->texts.of[SL_HTTP_FIELD_ETAG];
-	struct sl_s3_known *known;
+	struct sl_service_part *known;
 
-	sl_http_call_compare(multipart->http, call, part->place.number);
+	sl_http_call_compare(multipart->http, call);
 	if (answer->error)
 		sl_http_multipart_fail(multipart, answer->error, answer->sentence);
 	sl_mutex_lock(&multipart->mutex);
-	known = &multipart->locked.known[part->place.number - 1];
+	known = &multipart->locked.known[part->cut.number - 1];
 	known->etag = answer->error ? NULL : *etag;
 	if (known->etag)
 		*etag = NULL;
-	strcpy(known->crc32c, sl_http_call_sum(call));
+	snprintf(known->sum, sizeof(known->sum), "%s", sl_http_call_sum(call));
 	sl_http_answer_clear(answer);
 	sl_list_append(&multipart->locked.spare, &part->link);
+	multipart_advance_unlock(multipart);
+	sl_http_multipart_landed(multipart);
+}
+
+/* The upload has begun, or failed. Takes the id. */
+static void multipart_begun(struct sl_http_multipart *multipart, char *upload, int64_t began)
+{
+	sl_mutex_lock(&multipart->mutex);
+	multipart->locked.upload = upload;
+	multipart->locked.began = began;
 	multipart_advance_unlock(multipart);
 	sl_http_multipart_landed(multipart);
 }
@@ -205,21 +205,22 @@ static void part_over(struct sl_http_call *call)
 static void create_over(struct sl_http_call *call)
 {
 	struct sl_http_multipart *multipart = SL_CONTAINER(call, struct sl_http_multipart, create);
+	const struct sl_service *service = multipart->http->signer->service;
 	struct sl_http_answer *answer = &call->answer;
 	const char *sums = answer->texts.of[SL_HTTP_FIELD_CHECKSUM_ALGORITHM];
 	const char *date = answer->texts.of[SL_HTTP_FIELD_DATE];
 	int64_t began = date ? curl_getdate(date, NULL) : -1;
-	char id[SL_S3_UPLOAD], *upload = NULL;
+	char id[SL_SERVICE_UPLOAD], *upload = NULL;
 
 	if (sl_http_call_again(multipart->http, call)) {
 		sl_http_call_start(multipart->http, call);
 		return;
 	}
 	/* A server that knows nothing of checksums does not repeat the line. */
-	if (!sums || strcasecmp(sums, "CRC32C"))
+	if (!sums || strcasecmp(sums, sl_http_call_sum(call)))
 		atomic_store(&multipart->plain, true);
 	if (!answer->error) {
-		sl_s3_element(answer->xml, "UploadId", id, sizeof(id));
+		service->answers(call->kind, answer->xml, id, sizeof(id));
 		upload = strdup(id);
 		answer->error = upload ? 0 : -ENOMEM;
 	}
@@ -228,28 +229,29 @@ static void create_over(struct sl_http_call *call)
 	if (answer->error)
 		sl_http_multipart_fail(multipart, answer->error, answer->sentence);
 	sl_http_answer_clear(answer);
-	sl_mutex_lock(&multipart->mutex);
-	multipart->locked.upload = upload;
-	multipart->locked.began = began;
-	multipart_advance_unlock(multipart);
-	sl_http_multipart_landed(multipart);
+	multipart_begun(multipart, upload, began);
 }
 
 /* No attempt is cut: nobody would know the id of an upload that the server began. */
 void sl_http_multipart_create(struct sl_http_multipart *multipart)
 {
-	multipart->create =
-		(struct sl_http_call){.verb = "POST",
-	                              .query = SL_S3_UPLOADS,
-	                              .root = "InitiateMultipartUploadResult",
-	                              .root_too = "InitiateMultipartUpload", /* rclone */
-	                              .element = "UploadId",
-	                              .fields = &multipart->whole,
-	                              .stop = &multipart->dropped,
-	                              .least = 1,
-	                              .over = create_over};
-	if (!atomic_load(&multipart->plain))
-		strcpy(multipart->create.line, "x-amz-checksum-algorithm: CRC32C");
+	const struct sl_service *service = multipart->http->signer->service;
+	char *upload;
+
+	if (!service->verbs[SL_CALL_BEGIN]) {
+		upload = sl_format("%016" PRIx64, multipart->http->number ^ (uint64_t)sl_now());
+		if (!upload)
+			sl_http_multipart_fail(multipart, -ENOMEM, NULL);
+		multipart_begun(multipart, upload, -1);
+		return;
+	}
+	multipart->create = (struct sl_http_call){.kind = SL_CALL_BEGIN,
+	                                          .fields = &multipart->whole,
+	                                          .stop = &multipart->dropped,
+	                                          .least = 1,
+	                                          .over = create_over};
+	if (!atomic_load(&multipart->plain) && service->sum_line)
+		snprintf(multipart->create.digest.line, SL_SERVICE_LINE, "%s", service->sum_line);
 	sl_http_call_start(multipart->http, &multipart->create);
 }
 
@@ -261,21 +263,21 @@ static struct sl_http_part *piece_step_locked(struct sl_http_multipart *multipar
 	SL_REQUIRES(&multipart->mutex)
 {
 	uint64_t at = piece->offset + piece->moved, from;
-	struct sl_s3_part place;
+	struct sl_http_cut cut;
 	struct sl_http_part *part;
 
 	if (at >= multipart->locked.window)
 		return NULL;
-	sl_s3_plan_find(&multipart->plan, at, &place);
-	if (place.number > SL_S3_PARTS) {
+	sl_http_plan_find(&multipart->plan, at, &cut);
+	if (cut.number > multipart->plan.limits->parts) {
 		*error = -EFBIG;
 		return NULL;
 	}
-	part = sl_http_multipart_buffer_locked(multipart, &place, error);
+	part = sl_http_multipart_buffer_locked(multipart, &cut, error);
 	if (!part)
 		return NULL;
-	from = at - place.start;
-	*n = SL_MIN(piece->length - piece->moved, place.length - from);
+	from = at - cut.start;
+	*n = SL_MIN(piece->length - piece->moved, cut.length - from);
 	*error = sl_http_part_add(part, from, from + *n);
 	return *error ? NULL : part;
 }
@@ -291,14 +293,14 @@ static void piece_copy(struct sl_http_multipart *multipart, struct sl_piece *pie
 	while (!multipart->locked.error && piece->moved < piece->length &&
 	       !atomic_load(&piece->cancelled) &&
 	       (part = piece_step_locked(multipart, piece, &n, &error))) {
-		size_t from = piece->offset + piece->moved - part->place.start;
+		size_t from = piece->offset + piece->moved - part->cut.start;
 
 		sl_mutex_unlock(&multipart->mutex);
 		memcpy(part->data + from, piece->data + piece->moved, n);
 		sl_mutex_lock(&multipart->mutex);
 		part->copied += n;
 		piece->moved += n;
-		if (part->copied < part->place.length)
+		if (part->copied < part->cut.length)
 			continue;
 		sl_mutex_unlock(&multipart->mutex);
 		sl_http_multipart_fill(multipart, part);
@@ -317,7 +319,8 @@ static void piece_copy(struct sl_http_multipart *multipart, struct sl_piece *pie
 		error = -ECANCELED;
 	if (error || multipart->locked.error)
 		multipart_fail_unlock(multipart, error,
-		                      error == -EFBIG ? too_long : sl_error_text(error));
+		                      error == -EFBIG ? multipart->plan.limits->too_long
+		                                      : sl_error_text(error));
 	else
 		sl_mutex_unlock(&multipart->mutex);
 }
@@ -344,7 +347,7 @@ static int multipart_refuse_locked(struct sl_http_multipart *multipart,
 	*why = "bytes of an upload are written once, and some of these were written already";
 	if (sl_http_multipart_overlaps_locked(multipart, piece->offset, end))
 		return -ESPIPE;
-	*why = too_far;
+	*why = multipart->plan.limits->too_far;
 	return end > multipart->locked.window &&
 	                       piece->offset > sl_http_multipart_chain_locked(multipart)
 	               ? -ESPIPE
@@ -413,7 +416,7 @@ int sl_http_admits(struct sl_backend *backend, const struct sluice_extent *exten
 	}
 	sl_list_remove(&own.link);
 	sl_mutex_unlock(&multipart->mutex);
-	*why = too_far;
+	*why = multipart->plan.limits->too_far;
 	return own.count < count ? -ESPIPE : 0;
 }
 

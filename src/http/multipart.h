@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing an object of S3: a single PUT where it is short, else an upload in parts that are sent side by side. */
+/* Writing an object of a service: a single PUT where it is short, else an upload in parts that are sent side by side. */
 #ifndef SL_HTTP_MULTIPART_H
 #define SL_HTTP_MULTIPART_H
 
@@ -28,7 +28,5 @@ void sl_http_multipart_cancel(struct sl_http_multipart *multipart);
 int sl_http_multipart_commit(struct sl_http_multipart *multipart);
 /* Without a commit that succeeded, the server is told to drop what it has, and waited for. NULL is allowed. */
 void sl_http_multipart_free(struct sl_http_multipart *multipart);
-/* Keeps a line of the header of a response, for a copy, if it is metadata of the object. */
-void sl_http_copy_keep(struct sl_http_request *request, const char *data, size_t bytes);
 
 #endif

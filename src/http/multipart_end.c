@@ -38,35 +38,32 @@ void sl_http_multipart_wait(struct sl_http_multipart *multipart)
 static void multipart_abort(struct sl_http_multipart *multipart)
 {
 	struct sl_http *http = multipart->http;
-	struct sl_http_call call = {.verb = "DELETE",
+	struct sl_http_call call = {.kind = SL_CALL_DROP,
 	                            .fields = &multipart->each,
 	                            .stop = &multipart->dropped,
 	                            .least = 3,
 	                            .brief = true};
-	char *upload, *query, *said;
+	char *said;
 	int rc;
 
 	sl_http_multipart_fail(multipart, -ECANCELED, "the upload was given up");
 	sl_http_multipart_wait(multipart);
 	sl_mutex_lock(&multipart->mutex);
-	upload = multipart->locked.over ? NULL : multipart->locked.upload;
+	call.upload = multipart->locked.over ? NULL : multipart->locked.upload;
 	multipart->locked.over = true;
 	sl_mutex_unlock(&multipart->mutex);
-	query = upload ? sl_s3_upload_query(upload, 0) : NULL;
-	if (!query)
+	if (!call.upload || !http->signer->service->verbs[SL_CALL_DROP])
 		return;
-	call.query = query;
 	/* The sentence of the error that ended the upload stays the last. */
 	said = strdup(sluice_last_message());
 	rc = sl_http_call_run(http, &call);
 	if (rc && rc != -ENOENT)
 		sl_log(&http->core->settings, SL_LOG_ERROR,
-		       "%s: an upload was left behind (sluice s3 abandoned): %s", http->name,
-		       sluice_last_message());
+		       "%s: an upload was left behind (%s): %s", http->name,
+		       multipart->plan.limits->left_behind, sluice_last_message());
 	sl_fail(0, "%s", said ? said : "");
 	sl_http_answer_clear(&call.answer);
 	free(said);
-	free(query);
 }
 
 /* At the end of the process. A child of a fork has no part in the uploads of its parent. */
@@ -132,9 +129,9 @@ static bool multipart_is_there(struct sl_http_multipart *multipart, struct sl_ht
 	if (!call->answer.status || (!call->open && !gone))
 		return false;
 	if (!call->completes)
-		sl_s3_etag(call->body, call->length, call->etag);
-	if (!sl_http_ask(multipart->http, SL_HTTP_HEAD, &request) && request->response.has_length &&
-	    request->response.length == length) {
+		multipart->http->signer->service->etag(call->body, call->length, call->etag);
+	if (!sl_http_ask(multipart->http, &sl_http_kind_head, &request) &&
+	    request->response.has_length && request->response.length == length) {
 		etag = request->response.texts.of[SL_HTTP_FIELD_ETAG];
 		modified = request->response.texts.of[SL_HTTP_FIELD_MODIFIED];
 		there = call->etag[0]
@@ -147,7 +144,7 @@ static bool multipart_is_there(struct sl_http_multipart *multipart, struct sl_ht
 	return there;
 }
 
-static void habits_learn(struct sl_s3_habits *habits, int excludes)
+static void habits_learn(struct sl_habits *habits, int excludes)
 {
 	int known = atomic_load(&habits->excludes);
 
@@ -174,21 +171,21 @@ static void multipart_run_exclusive(struct sl_http_multipart *multipart, struct 
 	struct curl_slist away = {home.data, call->fields->away};
 	const struct sl_http_fields exclusive = {.away = &away, .home = &home},
 				    *plain = call->fields;
-	struct sl_s3_habits *habits = sl_s3_habits_of(multipart->http->s3);
+	struct sl_habits *habits = multipart->http->signer->habits;
 	bool absent = multipart->http->absent, known;
 
-	known = absent && atomic_load(&habits->excludes) == SL_S3_REFUSES;
+	known = absent && atomic_load(&habits->excludes) == SL_EXCLUDES_REFUSES;
 	if (!known) {
 		call->fields = &exclusive;
 		multipart_run(multipart, call);
 		call->fields = plain;
-		if (!absent || call->copies || !sl_http_call_refused(call))
+		if (!absent || call->copies || !sl_http_call_refused(multipart->http, call))
 			return;
 		sl_http_answer_clear(&call->answer);
 	}
 	multipart_run(multipart, call);
 	if (!known && !call->answer.error)
-		habits_learn(habits, SL_S3_REFUSES);
+		habits_learn(habits, SL_EXCLUDES_REFUSES);
 }
 
 int sl_http_multipart_finish(struct sl_http_multipart *multipart, struct sl_http_call *call,
@@ -200,7 +197,7 @@ int sl_http_multipart_finish(struct sl_http_multipart *multipart, struct sl_http
 		multipart_run_exclusive(multipart, call);
 	else
 		multipart_run(multipart, call);
-	sl_http_call_compare(multipart->http, call, 0);
+	sl_http_call_compare(multipart->http, call);
 	rc = call->answer.error;
 	if (rc && multipart_is_there(multipart, call, length))
 		rc = 0;
@@ -223,12 +220,11 @@ int sl_http_multipart_finish(struct sl_http_multipart *multipart, struct sl_http
  */
 static void multipart_prove(struct sl_http_multipart *multipart, struct sl_http_call *call)
 {
-	struct sl_s3_habits *habits = sl_s3_habits_of(multipart->http->s3);
+	struct sl_habits *habits = multipart->http->signer->habits;
 	const unsigned many = SLUICE_OPEN_MANY | SLUICE_OPEN_EXCLUSIVE;
 	unsigned count;
 
-	if ((multipart->http->flags & many) != many ||
-	    atomic_load(&habits->excludes) > SL_S3_EXCLUDES)
+	if ((multipart->http->flags & many) != many || atomic_load(&habits->excludes) > SL_EXCLUDES)
 		return;
 	count = 1 + atomic_fetch_add(&habits->stored, 1);
 	if (count & (count - 1))
@@ -237,14 +233,14 @@ static void multipart_prove(struct sl_http_multipart *multipart, struct sl_http_
 	/* The object is there now. */
 	multipart->http->absent = false;
 	multipart_run_exclusive(multipart, call);
-	habits_learn(habits, call->answer.status == 412 ? SL_S3_EXCLUDES : SL_S3_IGNORES);
+	habits_learn(habits, call->answer.status == 412 ? SL_EXCLUDES : SL_EXCLUDES_IGNORES);
 	sl_http_answer_clear(&call->answer);
 }
 
 static int multipart_put(struct sl_http_multipart *multipart, const char *data, uint64_t length)
 {
 	struct sl_http_call call = {
-		.verb = "PUT", .body = data, .length = length, .fields = &multipart->whole};
+		.kind = SL_CALL_PUT, .body = data, .length = length, .fields = &multipart->whole};
 	int rc;
 
 	sl_http_call_digest(multipart->http, &call, !atomic_load(&multipart->plain));
@@ -257,25 +253,20 @@ static int multipart_put(struct sl_http_multipart *multipart, const char *data, 
 int sl_http_multipart_complete(struct sl_http_multipart *multipart, uint64_t length) SL_UNCHECKED
 {
 	unsigned count = multipart->locked.low - 1;
-	struct sl_http_call call = {.verb = "POST",
-	                            .fields = &multipart->each,
-	                            .root = "CompleteMultipartUploadResult",
-	                            .element = "ETag",
+	const struct sl_service *service = multipart->http->signer->service;
+	bool told = service->verbs[SL_CALL_BEGIN];
+	struct sl_http_call call = {.kind = SL_CALL_COMPLETE,
+	                            .upload = multipart->locked.upload,
+	                            .fields = told ? &multipart->each : &multipart->whole,
 	                            .completes = true};
-	char *query = sl_s3_upload_query(multipart->locked.upload, 0);
-	char *body = sl_s3_upload_complete(multipart->locked.known, count);
-	int rc = -ENOMEM;
+	char *body;
+	int rc = service->complete(call.upload, multipart->locked.known, count, &body, call.etag);
 
-	if (query && body) {
-		call.query = query;
-		call.body = body;
-		call.length = strlen(body);
-		sl_s3_upload_etag(multipart->locked.known, count, call.etag);
-		rc = sl_http_multipart_finish(multipart, &call, length);
-	} else {
-		sl_fail(rc, "no memory");
-	}
-	free(query);
+	if (rc)
+		return rc;
+	call.body = body;
+	call.length = strlen(body);
+	rc = sl_http_multipart_finish(multipart, &call, length);
 	free(body);
 	return rc;
 }
@@ -299,7 +290,7 @@ int sl_http_multipart_commit(struct sl_http_multipart *multipart) SL_UNCHECKED
 	if (!begun)
 		return multipart_put(multipart, last ? last->data : "", end);
 	if (last) {
-		last->place.length = end - last->place.start;
+		last->cut.length = end - last->cut.start;
 		sl_http_multipart_fill(multipart, last);
 	}
 	sl_http_multipart_wait(multipart);
@@ -321,7 +312,7 @@ void sl_http_multipart_free(struct sl_http_multipart *multipart) SL_UNCHECKED
 		sl_http_part_free(part);
 	sl_list_each_of (part, &multipart->locked.spare, struct sl_http_part, link)
 		sl_http_part_free(part);
-	for (unsigned i = 0; multipart->locked.begun && i < SL_S3_PARTS; i++)
+	for (unsigned i = 0; multipart->locked.begun && i < multipart->plan.limits->parts; i++)
 		free(multipart->locked.known[i].etag);
 	free(multipart->locked.upload);
 	free(multipart->locked.sentence);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An upload in parts: its parts and its window (multipart_window.c), its begin (multipart_open.c), its pieces and its calls
+ * An upload in parts: its plan, its parts and its window (multipart_window.c), its begin (multipart_open.c), its pieces and its calls
  * (multipart.c), its end (multipart_end.c), copies by the server (multipart_copy.c). The files go down this list.
  */
 #ifndef SL_HTTP_MULTIPART_INTERNAL_H
@@ -8,6 +8,18 @@
 
 #include "http/call.h"
 #include "http/multipart.h"
+
+/* How an object is cut into parts. */
+struct sl_http_plan {
+	const struct sl_service_limits *limits;
+	uint64_t total; /* bytes of the object; 0: unknown */
+	uint64_t bytes; /* of a part; of unknown length: of each in the first group */
+};
+/* A part of it. */
+struct sl_http_cut {
+	unsigned number; /* from 1 on; beyond the limit of parts: these bytes cannot be stored */
+	uint64_t start, length;
+};
 
 /* A range of a part: its bytes have come, or are being copied. */
 struct sl_http_span {
@@ -18,9 +30,8 @@ struct sl_http_span {
 struct sl_http_part {
 	struct sl_list link; /* by number */
 	struct sl_http_multipart *multipart;
-	struct sl_s3_part place;
-	struct sl_http_call call; /* that sends it */
-	char *query;
+	struct sl_http_cut cut;
+	struct sl_http_call call;   /* that sends it */
 	size_t copied;              /* bytes that are there */
 	struct sl_http_span *spans; /* by offset, none touches another */
 	unsigned span_count, room;
@@ -31,9 +42,9 @@ struct sl_http_part {
 struct sl_http_multipart {
 	struct sl_http *http;
 	struct sl_http_fields whole, each; /* of requests for the object, and for a part */
-	struct sl_s3_plan plan;
+	struct sl_http_plan plan;
 	uint64_t share; /* bytes of buffers at a time, or one part if that is more */
-	unsigned most;  /* parts: SL_S3_PARTS, or 1 where the object fits into one */
+	unsigned most;  /* parts, 1 where the object fits into one */
 	pid_t process;
 	struct sl_list alive; /* in the list of all; guarded by its mutex */
 	_Atomic bool dropped; /* calls are to end */
@@ -59,12 +70,17 @@ struct sl_http_multipart {
 		bool over;             /* the server has the object, or nothing of it */
 		int error;
 		char *sentence;
-		struct sl_s3_known *known; /* by number - 1 */
+		struct sl_service_part *known; /* by number - 1 */
 	} locked SL_GUARDED_BY(&mutex);
 };
 
 /* ------------------------------------------------------------------------------------ window */
 
+/* Chooses parts of at least part_bytes. Of unknown length, later parts are longer. */
+void sl_http_plan_make(const struct sl_service_limits *limits, uint64_t total, uint64_t part_bytes,
+                       struct sl_http_plan *out);
+/* Finds the part with the byte at offset, which is below the total. */
+void sl_http_plan_find(const struct sl_http_plan *plan, uint64_t offset, struct sl_http_cut *out);
 /* Adds a range that overlaps no other. Returns 0, or -ENOMEM. */
 int sl_http_part_add(struct sl_http_part *part, size_t from, size_t to);
 void sl_http_part_free(struct sl_http_part *part);
@@ -75,7 +91,7 @@ struct sl_http_part *sl_http_multipart_part_locked(struct sl_http_multipart *mul
                                                    unsigned number) SL_REQUIRES(&multipart->mutex);
 /* Returns a part of the window, which gets a buffer. Returns NULL if there is none for now, or no memory (*error is set). */
 struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *multipart,
-                                                     const struct sl_s3_part *place, int *error)
+                                                     const struct sl_http_cut *cut, int *error)
 	SL_REQUIRES(&multipart->mutex);
 /* Finds the low part, and the end of the window, anew. */
 void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
@@ -101,8 +117,6 @@ void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_
 void sl_http_multipart_create(struct sl_http_multipart *multipart);
 /* A call is over. The multipart may be freed as soon as the last is. */
 void sl_http_multipart_landed(struct sl_http_multipart *multipart);
-/* Returns whether S3 wants a line of the user for each part; the others are for the object. */
-bool sl_http_line_is_of_part(const char *line);
 
 /* ---------------------------------------------------------------------------------------- end */
 

@@ -14,21 +14,6 @@
 
 #include "http/multipart_internal.h"
 
-bool sl_http_line_is_of_part(const char *line)
-{
-	static const char *const each[] = {"x-amz-server-side-encryption-customer-",
-	                                   "x-amz-request-payer:", "x-amz-expected-bucket-owner:"};
-	static const char *const whole[] = {"x-amz-", "Content-", "Cache-Control:", "Expires:"};
-
-	for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++)
-		if (!strncasecmp(line, each[i], strlen(each[i])))
-			return true;
-	for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++)
-		if (!strncasecmp(line, whole[i], strlen(whole[i])))
-			return false;
-	return true;
-}
-
 static int multipart_set_fields(struct sl_http_multipart *multipart)
 {
 	struct sl_http *http = multipart->http;
@@ -38,8 +23,8 @@ static int multipart_set_fields(struct sl_http_multipart *multipart)
 		rc = sl_http_fields_add(&multipart->whole,
 		                        "Content-Type: application/octet-stream");
 	for (struct curl_slist *line = http->headers; !rc && line; line = line->next)
-		if (sl_http_line_is_of_part(line->data))
-			rc = sl_s3_line_add(&multipart->each.home, "%s", line->data);
+		if (http->signer->service->line(line->data) & SL_LINE_EACH)
+			rc = sl_line_add(&multipart->each.home, "%s", line->data);
 	return rc;
 }
 
@@ -47,21 +32,22 @@ static int multipart_set_fields(struct sl_http_multipart *multipart)
 int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options *options,
                           struct sl_http_multipart **out) SL_UNCHECKED
 {
-	uint64_t part = http->core->settings.s3_part_bytes, total = options->expected_size;
-	unsigned most = total && total <= part ? 1 : SL_S3_PARTS;
+	const struct sl_service_limits *limits = &http->signer->service->limits;
+	uint64_t part = http->core->settings.part_bytes, total = options->expected_size;
+	unsigned most = total && total <= part ? 1 : limits->parts;
 	struct sl_http_multipart *multipart =
-		calloc(1, sizeof(*multipart) + most * sizeof(struct sl_s3_known));
+		calloc(1, sizeof(*multipart) + most * sizeof(struct sl_service_part));
 	uint32_t crc = UINT32_MAX;
 	int rc;
 
 	if (!multipart)
 		return sl_fail(-ENOMEM, "no memory");
-	multipart->locked.known = (struct sl_s3_known *)(multipart + 1);
+	multipart->locked.known = (struct sl_service_part *)(multipart + 1);
 	multipart->http = http;
 	multipart->most = most;
 	multipart->process = getpid();
 	atomic_store(&multipart->plain, !sl_crc32c_add(&crc, NULL, 0));
-	sl_s3_plan_make(total, part, &multipart->plan);
+	sl_http_plan_make(limits, total, part, &multipart->plan);
 	sl_mutex_init(&multipart->mutex);
 	pthread_cond_init(&multipart->idle, NULL);
 	sl_list_init(&multipart->locked.parts);
@@ -73,8 +59,8 @@ int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options
 	sl_http_multipart_move_locked(multipart);
 	sl_http_multipart_register(multipart);
 	rc = multipart_set_fields(multipart);
-	if (!rc && multipart->plan.bytes > SL_S3_PART_MOST)
-		rc = sl_fail(-EFBIG, "'%s': S3 takes 10,000 parts of 5 GiB at most", http->name);
+	if (!rc && multipart->plan.bytes > limits->part_most)
+		rc = sl_fail(-EFBIG, "'%s': %s", http->name, limits->too_large);
 	if (rc)
 		sl_http_multipart_free(multipart);
 	else

@@ -15,6 +15,35 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
+/* -------------------------------------------------------------------------------------- plan */
+
+void sl_http_plan_find(const struct sl_http_plan *plan, uint64_t offset, struct sl_http_cut *out)
+{
+	const struct sl_service_limits *limits = plan->limits;
+	uint64_t start = 0, bytes = plan->bytes;
+	unsigned number = 1;
+
+	while (!plan->total && number + limits->group <= limits->parts &&
+	       (offset - start) / bytes >= limits->group) {
+		start += limits->group * bytes;
+		number += limits->group;
+		bytes = SL_MIN(2 * SL_MAX(bytes, limits->grown), limits->part_most);
+	}
+	out->number = number + (offset - start) / bytes;
+	out->start = offset - (offset - start) % bytes;
+	out->length = plan->total ? SL_MIN(bytes, plan->total - out->start) : bytes;
+}
+
+void sl_http_plan_make(const struct sl_service_limits *limits, uint64_t total, uint64_t part_bytes,
+                       struct sl_http_plan *out)
+{
+	uint64_t least = (total + limits->parts - 1) / limits->parts, unit = 1 << 20;
+
+	out->limits = limits;
+	out->total = total;
+	out->bytes = least <= part_bytes ? part_bytes : (least + unit - 1) / unit * unit;
+}
+
 /* -------------------------------------------------------------------------------------- part */
 
 int sl_http_part_add(struct sl_http_part *part, size_t from, size_t to)
@@ -65,7 +94,6 @@ static char *part_memory(size_t length)
 
 void sl_http_part_free(struct sl_http_part *part)
 {
-	free(part->query);
 	free(part->spans);
 	free(part->data);
 	sl_http_answer_clear(&part->call.answer);
@@ -76,7 +104,7 @@ struct sl_http_part *sl_http_multipart_part_locked(struct sl_http_multipart *mul
                                                    unsigned number) SL_REQUIRES(&multipart->mutex)
 {
 	sl_list_each_of (part, &multipart->locked.parts, struct sl_http_part, link) {
-		if (part->place.number == number)
+		if (part->cut.number == number)
 			return part;
 	}
 	return NULL;
@@ -93,49 +121,48 @@ static void multipart_trim_locked(struct sl_http_multipart *multipart, uint64_t 
 	SL_REQUIRES(&multipart->mutex)
 {
 	sl_list_each_of (part, &multipart->locked.spare, struct sl_http_part, link) {
-		if (part->place.length == except)
+		if (part->cut.length == except)
 			continue;
 		sl_list_remove(&part->link);
-		multipart->locked.used -= part->place.length;
+		multipart->locked.used -= part->cut.length;
 		sl_http_part_free(part);
 	}
 }
 
 struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *multipart,
-                                                     const struct sl_s3_part *place, int *error)
+                                                     const struct sl_http_cut *cut, int *error)
 	SL_REQUIRES(&multipart->mutex)
 {
 	struct sl_list *link, *before = &multipart->locked.parts;
-	struct sl_http_part *part = sl_http_multipart_part_locked(multipart, place->number);
+	struct sl_http_part *part = sl_http_multipart_part_locked(multipart, cut->number);
 
 	if (part)
 		return part;
-	multipart_trim_locked(multipart, place->length);
+	multipart_trim_locked(multipart, cut->length);
 	link = sl_list_take(&multipart->locked.spare);
 	if (!link && multipart->locked.used &&
-	    multipart->locked.used + place->length > multipart->share)
+	    multipart->locked.used + cut->length > multipart->share)
 		return NULL;
 	if (link) {
 		part = SL_CONTAINER(link, struct sl_http_part, link);
 	} else if ((part = calloc(1, sizeof(*part)))) {
-		part->data = part_memory(place->length);
-		multipart->locked.used += place->length;
+		part->data = part_memory(cut->length);
+		multipart->locked.used += cut->length;
 	}
 	if (!part || !part->data) {
 		*error = -ENOMEM;
 		if (part) {
-			multipart->locked.used -= place->length;
+			multipart->locked.used -= cut->length;
 			sl_http_part_free(part);
 		}
 		return NULL;
 	}
 	part->multipart = multipart;
-	part->place = *place;
+	part->cut = *cut;
 	part->copied = part->span_count = 0;
 	part->ready = false;
 	while (before->previous != &multipart->locked.parts &&
-	       SL_CONTAINER(before->previous, struct sl_http_part, link)->place.number >
-	               place->number)
+	       SL_CONTAINER(before->previous, struct sl_http_part, link)->cut.number > cut->number)
 		before = before->previous;
 	sl_list_append(before, &part->link);
 	return part;
@@ -146,23 +173,23 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex)
 {
-	struct sl_s3_part place;
+	struct sl_http_cut cut;
 	uint64_t at = multipart->locked.low_start, total = multipart->plan.total, bytes = 0;
 
 	while (multipart_is_full_locked(multipart, multipart->locked.low) &&
 	       (!total || at < total)) {
-		sl_s3_plan_find(&multipart->plan, at, &place);
-		at = place.start + place.length;
+		sl_http_plan_find(&multipart->plan, at, &cut);
+		at = cut.start + cut.length;
 		multipart->locked.low++;
 	}
 	multipart->locked.low_start = at;
 	multipart->locked.window = at;
 	while (!total || at < total) {
-		sl_s3_plan_find(&multipart->plan, at, &place);
-		if (bytes && bytes + place.length > multipart->share)
+		sl_http_plan_find(&multipart->plan, at, &cut);
+		if (bytes && bytes + cut.length > multipart->share)
 			break;
-		bytes += place.length;
-		at = multipart->locked.window = place.start + place.length;
+		bytes += cut.length;
+		at = multipart->locked.window = cut.start + cut.length;
 	}
 }
 
@@ -179,20 +206,20 @@ uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex)
 {
 	uint64_t end = multipart->locked.low_start, before;
-	struct sl_s3_part place;
+	struct sl_http_cut cut;
 	struct sl_http_part *part;
 
 	do {
 		before = end;
 		if (multipart->plan.total && end >= multipart->plan.total)
 			break;
-		sl_s3_plan_find(&multipart->plan, end, &place);
-		part = sl_http_multipart_part_locked(multipart, place.number);
-		if (multipart_is_full_locked(multipart, place.number))
-			end = place.start + place.length;
+		sl_http_plan_find(&multipart->plan, end, &cut);
+		part = sl_http_multipart_part_locked(multipart, cut.number);
+		if (multipart_is_full_locked(multipart, cut.number))
+			end = cut.start + cut.length;
 		for (unsigned i = 0; part && i < part->span_count; i++)
-			if (place.start + part->spans[i].from <= end)
-				end = SL_MAX(end, place.start + part->spans[i].to);
+			if (cut.start + part->spans[i].from <= end)
+				end = SL_MAX(end, cut.start + part->spans[i].to);
 		sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
 			if (piece->offset <= end)
 				end = SL_MAX(end, piece->offset + piece->length);
@@ -206,7 +233,7 @@ uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint64_t from,
                                        uint64_t to) SL_REQUIRES(&multipart->mutex)
 {
-	struct sl_s3_part place;
+	struct sl_http_cut cut;
 
 	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
 		if (piece->offset < to && piece->offset + piece->length > from)
@@ -215,16 +242,16 @@ bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint
 	if (from < multipart->locked.low_start)
 		return true;
 	for (uint64_t at = from; at < SL_MIN(to, multipart->locked.window);
-	     at = place.start + place.length) {
+	     at = cut.start + cut.length) {
 		struct sl_http_part *part;
 
-		sl_s3_plan_find(&multipart->plan, at, &place);
-		part = sl_http_multipart_part_locked(multipart, place.number);
-		if (multipart_is_full_locked(multipart, place.number))
+		sl_http_plan_find(&multipart->plan, at, &cut);
+		part = sl_http_multipart_part_locked(multipart, cut.number);
+		if (multipart_is_full_locked(multipart, cut.number))
 			return true;
 		for (unsigned i = 0; part && i < part->span_count; i++)
-			if (place.start + part->spans[i].from < to &&
-			    place.start + part->spans[i].to > from)
+			if (cut.start + part->spans[i].from < to &&
+			    cut.start + part->spans[i].to > from)
 				return true;
 	}
 	return false;
@@ -234,7 +261,7 @@ void sl_http_multipart_take_share(struct sl_http_multipart *multipart)
 {
 	struct sl_gate *gate = &multipart->http->engine->uploads;
 	uint64_t least = multipart->plan.bytes, total = multipart->plan.total;
-	uint64_t share = multipart->http->core->settings.s3_upload_bytes / 2;
+	uint64_t share = multipart->http->core->settings.upload_bytes / 2;
 
 	if (total)
 		least = SL_MIN(least, total);

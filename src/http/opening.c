@@ -2,21 +2,19 @@
 /*
  * Openings
  *
- * Asks the server about an object that is to be read: its length, ranges and version, and perhaps its first bytes. An
- * opening is a request, or up to three in turn.
+ * Asks the server about an object to read: its length, ranges and version, and perhaps its first bytes. An opening is a
+ * request, or up to three in turn.
  *
- * Threads: a caller waits for the answers, or the reactors that get them go on; until its end one thread at a time
- * has the file.
+ * Threads: a caller waits for the answers, or the reactors go on with them; until its end one thread at a time has the file.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/body.h"
 #include "http/http_internal.h"
 
-#define MOST_MATCH 1024 /* bytes of an ETag that is sent: servers bound what they take */
+#define MOST_MATCH 1024 /* bytes in an ETag to send: servers bound them */
 
 void sl_http_take_texts(struct sl_http *http, struct sl_http_request *request)
 {
@@ -35,18 +33,18 @@ static void opening_take_response(struct sl_http *http, struct sl_http_request *
 	if (http->opened.of[SL_HTTP_FIELD_MODIFIED])
 		modified = curl_getdate(http->opened.of[SL_HTTP_FIELD_MODIFIED], NULL);
 	http->modified_ns = modified >= 0 ? modified * INT64_C(1000000000) : 0;
-	if (request->response.part) {
-		/* It may be that of the part. */
+	if (request->response.partial) {
+		/* It may be the range's. */
 		free(http->opened.of[SL_HTTP_FIELD_CRC32C]);
 		http->opened.of[SL_HTTP_FIELD_CRC32C] = NULL;
-		/* Without a length, a part cannot be told from a truncated body. */
+		/* Without a length, a range cannot be told from a truncated body. */
 		http->ranges = request->response.range.total >= 0;
 		http->size = request->response.range.total;
 		return;
 	}
-	http->ranges = request->method == SL_HTTP_HEAD
+	http->ranges = request->kind->bare
 	                       ? request->response.ranges
-	                       : sl_http_request_asks_all(request) &&
+	                       : sl_http_probe_asks_all(request) &&
 	                                 (request->response.ranges || request->response.got);
 	if (request->response.has_length)
 		http->size = (int64_t)request->response.length;
@@ -74,24 +72,24 @@ static bool opening_take_head(struct sl_http *http, struct sl_http_request *requ
 }
 
 /*
- * Takes an answer. Returns whether a GET has to ask next; otherwise *rc is the end. The answer to HEAD is taken if it has
- * a length that is not 0 (handlers without code for HEAD say 0), ranges, and an ETag, so that a later answer without an
- * ETag is of another version. Otherwise, and if HEAD fails, a GET asks for a single byte. With options.first_bytes there
- * is no HEAD, and the GET asks for the first bytes.
+ * Takes an answer. Returns whether a GET has to ask next; otherwise *rc is the end. The answer to HEAD is taken if it has a
+ * length other than 0 (handlers without code for HEAD say 0), ranges, and an ETag: then a later answer without an ETag is about
+ * another version. Otherwise, and if HEAD fails, a GET asks for a single byte. With options.first_bytes there is no HEAD, and
+ * the GET asks for the first bytes.
  */
 static bool opening_take(struct sl_http *http, struct sl_http_request *request, int *rc)
 {
 	*rc = request->error;
-	if (request->method == SL_HTTP_HEAD)
+	if (request->kind->bare)
 		return opening_take_head(http, request);
 	if (!*rc)
 		opening_take_response(http, request);
 	if (http->confirm_empty)
 		return false;
-	/* A field that the GET lacks is taken from the answer to HEAD. */
+	/* A field missing here is taken from the answer to HEAD. */
 	if (!*rc && http->said > 0 && http->size < 0)
 		http->size = http->said;
-	/* There is no first byte of an empty object. The GET below confirms it where no HEAD has said its length. */
+	/* An empty object has no first byte. The GET below confirms it where no HEAD has said its length. */
 	if (*rc && request->response.status == 416 &&
 	    (request->response.has_range ? !request->response.range.total : http->said <= 0)) {
 		sl_http_texts_clear(&http->opened);
@@ -101,7 +99,7 @@ static bool opening_take(struct sl_http *http, struct sl_http_request *request, 
 	}
 	if (*rc || http->size)
 		return false;
-	/* Of an empty object a GET of the whole says the same. */
+	/* A GET of the whole says the same about an empty object. */
 	http->confirm_empty = true;
 	http->size = -1;
 	return true;
@@ -112,7 +110,8 @@ static void opening_choose_version(struct sl_http *http)
 {
 	char **etag = &http->opened.of[SL_HTTP_FIELD_ETAG];
 
-	http->by_date = !http->core->settings.http_etag && !http->s3 && *etag && http->modified_ns;
+	http->by_date =
+		!http->core->settings.http_etag && !http->signer && *etag && http->modified_ns;
 	if (!http->by_date)
 		return;
 	sl_log(&http->core->settings, SL_LOG_INFO,
@@ -132,7 +131,7 @@ static void opening_check_head(struct sl_http *http)
 	http->head_bytes = 0;
 }
 
-/* The field by which the response to another version of the object is none. */
+/* By this field another version of the object is no answer. */
 static int opening_add_match(struct sl_http *http)
 {
 	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
@@ -164,66 +163,61 @@ static int opening_settle(struct sl_http *http)
 	return rc;
 }
 
-static enum sl_http_method opening_method(const struct sl_http *http)
+/* The kind of the first request. */
+static const struct sl_http_kind *opening_kind(const struct sl_http *http)
 {
-	return http->head_most ? SL_HTTP_PROBE : SL_HTTP_HEAD;
+	return http->head_most ? &sl_http_kind_probe : &sl_http_kind_head;
 }
 
 int sl_http_inspect(struct sl_http *http)
 {
-	enum sl_http_method method = opening_method(http);
+	const struct sl_http_kind *kind = opening_kind(http);
 	struct sl_http_request *request;
 	bool again = true;
 	int rc = 0;
 
-	for (; again; method = SL_HTTP_PROBE) {
-		rc = sl_http_ask(http, method, &request);
+	for (; again; kind = &sl_http_kind_probe) {
+		rc = sl_http_ask(http, kind, &request);
 		again = request && opening_take(http, request, &rc);
 		sl_http_request_free(request);
 	}
 	return rc ? rc : opening_settle(http);
 }
 
-int sl_http_inspect_start(struct sl_http *http, struct sl_opening *opening)
-{
-	struct sl_http_request *request = sl_http_request_new(http, opening_method(http), NULL);
-
-	if (!request) {
-		sl_http_close(&http->base);
-		return sl_fail(-ENOMEM, "no memory");
-	}
-	http->opening = opening;
-	sl_http_dispatch(request);
-	return 0;
-}
-
-void sl_http_inspect_go_on(struct sl_http_request *request)
+/* Goes on with an answer. */
+static void opening_go_on(struct sl_http_request *request)
 {
 	struct sl_http *http = request->http;
 	struct sl_opening *opening = http->opening;
-	struct sl_http_request *next = NULL;
 	bool again = opening_take(http, request, &opening->error);
 
-	if (again && (next = sl_http_request_new(http, SL_HTTP_PROBE, NULL)))
+	if (again) {
 		opening->error = 0;
-	else if (again)
-		opening->error = -ENOMEM;
-	else if (opening->error)
+	} else if (opening->error) {
 		opening->message = request->sentence;
-	if (opening->message)
 		request->sentence = NULL;
-	sl_http_request_free(request);
-	if (next) {
-		sl_http_dispatch(next);
-		return;
 	}
+	sl_http_request_free(request);
+	if (again && sl_http_probe_start(http, &sl_http_kind_probe, opening_go_on))
+		return;
 	http->opening = NULL;
-	if (!opening->error && (opening->error = opening_settle(http)))
+	if (again)
+		opening->error = -ENOMEM;
+	else if (!opening->error && (opening->error = opening_settle(http)))
 		opening->message = strdup(sluice_last_message());
-	/* A body that has begun ends on a reactor, which closing waits for. */
+	/* A body has begun, and ends on a reactor; closing waits for it. */
 	if (!opening->error || http->body)
 		opening->backend = &http->base;
 	else
-		sl_http_close(&http->base);
+		sl_http_ops.close(&http->base);
 	opening->done(opening);
+}
+
+int sl_http_inspect_start(struct sl_http *http, struct sl_opening *opening)
+{
+	http->opening = opening;
+	if (sl_http_probe_start(http, opening_kind(http), opening_go_on))
+		return 0;
+	sl_http_ops.close(&http->base);
+	return sl_fail(-ENOMEM, "no memory");
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Removal of objects of S3
+ * Removal of objects
  *
- * One by one, or a thousand by a request where their server knows that. An object is removed if the server says so and
- * names it: those that it does not name, and those of a server that knows no such request, are removed one by one, several
- * at a time.
+ * One by one, or many by a request where their server knows that. An object is removed if the server says so and names
+ * it. All others are removed one by one, several at a time.
  *
  * Threads: those of the program, which wait for calls.
  */
@@ -16,8 +15,7 @@
 
 enum {
 	AT_A_TIME = 32,
-	MOST_NAMES = 1000, /* in a request, by S3's rule */
-	OPEN = 1,          /* in place of an error: not removed yet */
+	OPEN = 1, /* in place of an error: not removed yet */
 };
 
 /* ------------------------------------------------------------------------------------ one by one */
@@ -26,7 +24,6 @@ enum {
 struct single {
 	struct sl_backend *backend; /* NULL: it could not begin */
 	struct sl_http_call call;
-	char *query;
 	int error;
 	char *sentence;
 };
@@ -38,19 +35,15 @@ static void single_begin(struct single *single, struct sl_core *core, const char
 
 	*single = (struct single){.error = sl_uri_parse(text, &uri)};
 	if (!single->error) {
-		single->query = upload ? sl_s3_upload_query(upload, 0) : NULL;
-		single->error =
-			upload && !single->query
-				? sl_fail(-ENOMEM, "no memory")
-				: sl_http_open_list(core, &uri, options, NULL, &single->backend);
+		single->error = sl_http_open_query(core, &uri, options, NULL, &single->backend);
 		sl_uri_clear(&uri);
 	}
 	if (single->error) {
 		single->sentence = strdup(sluice_last_message());
 		return;
 	}
-	single->call = (struct sl_http_call){.verb = "DELETE",
-	                                     .query = single->query,
+	single->call = (struct sl_http_call){.kind = upload ? SL_CALL_DROP : SL_CALL_REMOVE,
+	                                     .upload = upload,
 	                                     .fields = &sl_http_of(single->backend)->fields};
 	sl_http_call_begin(sl_http_of(single->backend), &single->call);
 }
@@ -68,17 +61,16 @@ static int single_end(struct single *single)
 	if (single->error && single->sentence)
 		sl_fail(single->error, "%s", single->sentence);
 	free(single->sentence);
-	free(single->query);
 	return single->error;
 }
 
-int sl_http_remove(struct sl_core *core, const char *uri, const struct sluice_open_options *options,
-                   const char *upload)
+static int single_run(struct sl_core *core, const char *uri,
+                      const struct sluice_open_options *options, const char *upload)
 {
 	struct single single;
 	int rc = -EREMOTE;
 
-	/* The second time the region of the bucket is known. */
+	/* The second time the place is known. */
 	for (int i = 0; i < 2 && rc == -EREMOTE; i++) {
 		single_begin(&single, core, uri, options, upload);
 		rc = single_end(&single);
@@ -86,11 +78,24 @@ int sl_http_remove(struct sl_core *core, const char *uri, const struct sluice_op
 	return rc;
 }
 
+int sl_http_drop(struct sl_core *core, const struct sl_uri *uri,
+                 const struct sluice_open_options *options, const char *upload)
+{
+	return single_run(core, uri->path, options, upload);
+}
+
+int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
+                   const struct sluice_open_options *options)
+{
+	return single_run(core, uri->path, options, NULL);
+}
+
 /* ------------------------------------------------------------------------------------------ many */
 
 /* The objects of a call of sluice_remove_many(). */
 struct removals {
 	struct sl_core *core;
+	const struct sl_service *service;
 	const struct sluice_open_options *options;
 	const char *const *uris;
 	int *errors;
@@ -110,7 +115,7 @@ static void removals_end_one(struct removals *all, struct single *single, size_t
 	int rc = single_end(single);
 
 	removals_note(all, i,
-	              rc == -EREMOTE ? sl_http_remove(all->core, all->uris[i], all->options, NULL)
+	              rc == -EREMOTE ? single_run(all->core, all->uris[i], all->options, NULL)
 	                             : rc);
 }
 
@@ -138,15 +143,15 @@ static void removals_one_by_one(struct removals *all, size_t count)
 static void removals_read(struct removals *all, size_t from, size_t to, char *xml)
 {
 	bool removed;
-	char *key;
+	char *name;
 	size_t i = from;
 
-	for (char *at = xml; sl_s3_bulk_next(&at, &key, &removed);) {
+	for (char *at = xml; all->service->removed_next(&at, &name, &removed);) {
 		/* Answers have the order of the request, more or less. */
 		for (size_t n = from; n < to; n++, i = i + 1 < to ? i + 1 : from) {
-			const char *name = sl_s3_bulk_key(all->uris[i]);
+			const char *own = all->service->removed_name(all->uris[i]);
 
-			if (!name || strcmp(name, key))
+			if (!own || strcmp(own, name))
 				continue;
 			all->errors[i] = removed && all->errors[i] != -EIO ? 0 : -EIO;
 			break;
@@ -162,26 +167,27 @@ static void removals_read(struct removals *all, size_t from, size_t to, char *xm
  */
 static void removals_at_once(struct removals *all, size_t from, size_t to)
 {
-	struct sl_http_call call = {
-		.verb = "POST", .root = "DeleteResult", .element = "Key", .brief = true};
-	char *body = sl_s3_bulk_body(all->uris + from, to - from);
+	struct sl_http_call call = {.kind = SL_CALL_REMOVE_MANY, .brief = true};
+	char *query = NULL, *body = all->service->remove_many(all->options, all->uris + from,
+	                                                      to - from, call.digest.line);
 	struct sl_backend *backend = NULL;
-	struct sl_s3_habits *habits;
+	struct sl_habits *habits;
 	struct sl_uri uri;
 	int rc = body ? sl_uri_parse(all->uris[from], &uri) : 0;
 
 	if (!body)
 		return;
 	if (!rc) {
-		rc = sl_http_open_list(all->core, &uri, all->options, "delete=", &backend);
+		rc = all->service->query(NULL, call.kind, NULL, 0, &query);
+		if (!rc)
+			rc = sl_http_open_query(all->core, &uri, all->options, query, &backend);
 		sl_uri_clear(&uri);
 	}
-	habits = rc ? NULL : sl_s3_habits_of(sl_http_of(backend)->s3);
+	habits = rc ? NULL : sl_http_of(backend)->signer->habits;
 	if (habits && !atomic_load(&habits->single)) {
 		call.body = body;
 		call.length = strlen(body);
 		call.fields = &sl_http_of(backend)->fields;
-		sl_s3_md5_line(body, call.length, call.line);
 		rc = sl_http_call_run(sl_http_of(backend), &call);
 		if (!rc)
 			removals_read(all, from, to, call.answer.xml);
@@ -194,28 +200,28 @@ static void removals_at_once(struct removals *all, size_t from, size_t to)
 	sl_http_answer_clear(&call.answer);
 	if (backend)
 		sl_http_ops.close(backend);
+	free(query);
 	free(body);
 }
 
-int sl_http_remove_many(struct sl_core *core, const char *const *uris, size_t count,
-                        const struct sluice_open_options *options, int *errors, char **messages)
+void sl_http_remove_many(struct sl_core *core, const char *scheme, const char *const *uris,
+                         size_t count, const struct sluice_open_options *options, int *errors,
+                         char **messages)
 {
-	struct removals all = {core, options, uris, errors, messages};
-	struct sluice_s3_options s3 = {0};
+	const struct sl_service *service = sl_http_keyring(core->http, scheme)->service;
+	size_t behind = strlen(scheme) + strlen("://");
+	struct removals all = {core, service, options, uris, errors, messages};
 
-	if (options->s3)
-		memcpy(&s3, options->s3, SL_MIN(options->s3->size, sizeof(s3)));
 	for (size_t i = 0; i < count; i++)
 		errors[i] = OPEN;
-	for (size_t from = 0, to; from < count && !s3.version; from = to) {
-		size_t bucket = strcspn(uris[from] + strlen("s3://"), "/") + strlen("s3:///");
+	for (size_t from = 0, to; from < count && service->verbs[SL_CALL_REMOVE_MANY]; from = to) {
+		size_t bucket = behind + strcspn(uris[from] + behind, "/") + 1;
 
 		to = from + 1;
-		while (to < count && to < from + MOST_NAMES &&
+		while (to < count && to < from + service->limits.removals &&
 		       !strncmp(uris[to], uris[from], bucket))
 			to++;
 		removals_at_once(&all, from, to);
 	}
 	removals_one_by_one(&all, count);
-	return 0;
 }

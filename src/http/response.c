@@ -2,9 +2,8 @@
 /*
  * Responses
  *
- * Parses the response to a request while it arrives, checks that it is the response to that request and about the
- * version of the object that was opened, and copies the body to memory. No byte reaches the memory of a piece before
- * the header was accepted, and none beyond its end.
+ * Parses a response while it arrives, and checks it: it answers the request, and is about the opened version of the object. The
+ * kind of the request takes the body; no byte reaches a piece's memory before the header is accepted, and none beyond its end.
  *
  * Threads: the reactor that moves the request; libcurl calls sl_http_on_line() and sl_http_on_body(). The text comes
  * from servers and is not trusted.
@@ -17,32 +16,16 @@
 #include <strings.h>
 #include <time.h>
 
-#include "http/body.h"
-#include "http/multipart.h"
 #include "http/signed.h"
 
 #define MOST_FIELD_BYTES    ((size_t)64 << 10)
 #define MOST_SAID_BYTES     4096
 #define MOST_REDIRECT_BYTES (1 << 20)
 
-static const char *const field_names[SL_HTTP_FIELDS] = {
-	"ETag",
-	"Last-Modified",
-	"Content-Encoding",
-	"Content-Range",
-	"Content-Length",
-	"Content-Type",
-	"Accept-Ranges",
-	"Retry-After",
-	"RateLimit",
-	"RateLimit-Reset",
-	"X-RateLimit-Reset",
-	"x-amz-bucket-region",
-	"x-amz-request-id",
-	"Date",
-	"x-amz-checksum-crc32c",
-	"x-amz-checksum-type",
-	"x-amz-checksum-algorithm",
+static const char *const field_names[SL_HTTP_FIELD_SERVICE] = {
+	"ETag",           "Last-Modified",   "Content-Encoding",  "Content-Range",
+	"Content-Length", "Content-Type",    "Accept-Ranges",     "Retry-After",
+	"RateLimit",      "RateLimit-Reset", "X-RateLimit-Reset", "Date",
 };
 
 /* -------------------------------------------------------------------------------------- checks */
@@ -59,31 +42,12 @@ void sl_http_fail_protocol(struct sl_http_request *request, const char *what)
 	                     request->http->name, what);
 }
 
-void sl_http_texts_clear(struct sl_http_texts *texts)
-{
-	for (int i = 0; i < SL_HTTP_FIELDS; i++)
-		free(texts->of[i]);
-	memset(texts, 0, sizeof(*texts));
-}
-
-void sl_http_response_clear(struct sl_http_request *request)
-{
-	sl_http_texts_clear(&request->response.texts);
-	free(request->response.xml);
-	curl_slist_free_all(request->response.metadata);
-	memset(&request->response, 0, sizeof(request->response));
-	request->response.retry_after = -1;
-}
-
-/* Whether an answer is a part: a 206, or a 200 whose range and length are those that were asked for. */
-static bool response_has_part(struct sl_http_request *request)
+/* Whether an answer is partial: a 206, or a 200 with the requested range and length. */
+static bool response_is_partial(struct sl_http_request *request)
 {
 	const struct sl_http_response *response = &request->response;
 	const struct sl_http_range *range = &response->range;
 
-	/* The first bytes of a small object are all of it. */
-	if (sl_http_request_has_head(request) && range->total > 0)
-		request->length = SL_MIN(request->length, (uint64_t)range->total);
 	return response->status == 206 ||
 	       (response->status == 200 && request->ranged && response->has_range &&
 	        !response->bad_range && range->satisfied && range->total > 0 &&
@@ -92,8 +56,8 @@ static bool response_has_part(struct sl_http_request *request)
 	        response->length == request->length);
 }
 
-/* Whether a part is the part that was asked for. */
-static bool response_is_part(struct sl_http_request *request)
+/* Whether a partial answer has the requested range. */
+static bool response_is_range(struct sl_http_request *request)
 {
 	const struct sl_http_range *range = &request->response.range;
 	const struct sl_http *http = request->http;
@@ -114,16 +78,13 @@ static bool response_is_part(struct sl_http_request *request)
 	return !request->error;
 }
 
-/* Whether a 200 is the whole object, and that was asked for. */
+/* Whether a 200 is the whole object, as requested. */
 static bool response_is_object(struct sl_http_request *request)
 {
 	const struct sl_http_range *range = &request->response.range;
 	const struct sl_http *http = request->http;
 
-	/* A longer object than the list said is read as if the opening had brought nothing. */
-	if (sl_http_request_asks_all(request) && request->response.length <= request->length)
-		request->length = request->response.length;
-	if (request->method == SL_HTTP_GET && request->ranged &&
+	if (!request->kind->opens && request->ranged &&
 	    (request->from || request->length != (uint64_t)http->size))
 		sl_http_fail_protocol(request, "HTTP 200, as for the whole object, and a part was "
 		                               "asked for");
@@ -137,7 +98,7 @@ static bool response_is_object(struct sl_http_request *request)
 	return !request->error;
 }
 
-/* Returns whether a field has the value that it had when the file was opened. */
+/* Returns whether a field has the same value as in the opening. */
 static bool response_field_is_same(const struct sl_http_request *request, enum sl_http_field field)
 {
 	const char *before = request->http->opened.of[field];
@@ -146,14 +107,14 @@ static bool response_field_is_same(const struct sl_http_request *request, enum s
 	return before && now ? !strcmp(before, now) : before == now;
 }
 
-/* Whether the response is about the version that was opened. An equal strong ETag is enough. */
+/* Whether the response is about the opened version. An equal strong ETag is enough. */
 static bool response_is_version(struct sl_http_request *request)
 {
 	const char *etag = request->response.texts.of[SL_HTTP_FIELD_ETAG];
 	bool by_date = request->http->by_date,
 	     enough = !by_date && etag && sl_http_strong_etag(etag);
 
-	if (request->method == SL_HTTP_PROBE)
+	if (request->kind->opens)
 		return true;
 	if (!by_date && !response_field_is_same(request, SL_HTTP_FIELD_ETAG))
 		sl_http_fail_changed(request,
@@ -165,7 +126,7 @@ static bool response_is_version(struct sl_http_request *request)
 	return !request->error;
 }
 
-/* Looks at the fields of an answer to a GET, once, before its body is touched. */
+/* Looks at the fields of an answer to a GET, once, before the body. */
 bool sl_http_accepts(struct sl_http_request *request)
 {
 	long status = request->response.status;
@@ -173,7 +134,7 @@ bool sl_http_accepts(struct sl_http_request *request)
 	if (request->response.judged)
 		return request->response.accepted;
 	request->response.judged = true;
-	if (status != 200 && status != 206 && !(status == 204 && request->method == SL_HTTP_PROBE))
+	if (status != 200 && status != 206 && !(status == 204 && request->kind->opens))
 		return false;
 	if (request->response.bad_length)
 		sl_http_fail_protocol(request, "a Content-Length that is none");
@@ -181,50 +142,54 @@ bool sl_http_accepts(struct sl_http_request *request)
 	         !(request->http->flags & SLUICE_OPEN_AS_STORED))
 		sl_http_fail_protocol(request, "encoded content (Content-Encoding), which only "
 		                               "SLUICE_OPEN_AS_STORED takes");
-	else if ((request->response.part = response_has_part(request)))
+	else if ((request->response.partial = response_is_partial(request)))
 		request->response.accepted =
-			response_is_part(request) && response_is_version(request);
+			response_is_range(request) && response_is_version(request);
 	else
 		request->response.accepted =
 			response_is_version(request) && response_is_object(request);
 	if (request->response.accepted && (request->asks || request->hops))
-		sl_http_location_found(request);
+		sl_http_located(request, true);
 	return request->response.accepted;
 }
 
-/* Keeps the first line of the body of an error; of HTML and XML, the text between the tags. */
-static void response_keep_error_text(struct sl_http_request *request, const char *data,
-                                     size_t bytes)
+/* Keeps the first line of an error's body; in HTML and XML, the text between the tags. */
+static void response_keep_error(struct sl_http_response *response, const char *data, size_t bytes)
 {
-	char *said = request->response.error_text;
+	char *said = response->error_text;
 	size_t length = strlen(said);
 
-	if (!request->response.error_bytes && bytes)
-		request->response.tagged = data[0] == '<';
-	request->response.error_bytes += bytes;
-	if (request->http->s3) {
-		sl_http_signed_keep(request, data, bytes);
-		return;
-	}
-	for (size_t i = 0; i < bytes && length < sizeof(request->response.error_text) - 1; i++) {
+	for (size_t i = 0; i < bytes && length < sizeof(response->error_text) - 1; i++) {
 		char c = data[i];
 
-		if (request->response.tagged && (c == '<' || c == '>')) {
-			request->response.in_tag = c == '<';
+		if (response->tagged && (c == '<' || c == '>')) {
+			response->in_tag = c == '<';
 			c = ' ';
 		}
-		if (request->response.in_tag || request->response.error_line_over)
+		if (response->in_tag || response->error_line_over)
 			continue;
-		if (c == '\n' && length) {
-			request->response.error_line_over = true;
-			continue;
-		}
+		response->error_line_over = c == '\n' && length;
 		if ((unsigned char)c < ' ' || c == 0x7f ||
 		    (c == ' ' && (!length || said[length - 1] == ' ')))
 			continue;
 		said[length++] = c;
 	}
 	said[length] = '\0';
+}
+
+bool sl_http_error_take(struct sl_http_request *request, const char *data, size_t bytes)
+{
+	/* libcurl tells where a redirect leads when the whole body has come. */
+	size_t most = request->response.status / 100 == 3 ? MOST_REDIRECT_BYTES : MOST_SAID_BYTES;
+
+	if (!request->response.error_bytes && bytes)
+		request->response.tagged = data[0] == '<';
+	request->response.error_bytes += bytes;
+	if (request->http->signer)
+		sl_http_signed_keep(request, data, bytes);
+	else
+		response_keep_error(&request->response, data, bytes);
+	return !request->error && request->response.error_bytes <= most;
 }
 
 void sl_http_piece_put(const struct sl_piece *piece, size_t at, const char *data, size_t bytes)
@@ -245,7 +210,7 @@ void sl_http_piece_put(const struct sl_piece *piece, size_t at, const char *data
 	}
 }
 
-static void response_begun(struct sl_http_request *request, size_t bytes)
+void sl_http_begun(struct sl_http_request *request, size_t bytes)
 {
 	request->response.got += bytes;
 	if (bytes && !atomic_load_explicit(&request->http->begun, memory_order_relaxed))
@@ -253,106 +218,39 @@ static void response_begun(struct sl_http_request *request, size_t bytes)
 	sl_http_arrived(request, bytes);
 }
 
-/* Keeps bytes that came with the opening. Returns as sl_http_on_body(). */
-static size_t response_keep_head(struct sl_http_request *request, const char *data, size_t bytes)
-{
-	struct sl_http *http = request->http;
-
-	if (bytes > request->length - request->response.got) {
-		sl_http_fail_protocol(request, "more bytes than were asked for");
-		return 0;
-	}
-	if (!request->response.got) {
-		free(http->head);
-		http->head = malloc(request->length);
-	}
-	if (!http->head) {
-		sl_http_request_fail(request, -ENOMEM, "no memory for the first bytes");
-		return 0;
-	}
-	memcpy(http->head + request->response.got, data, bytes);
-	response_begun(request, bytes);
-	http->head_bytes = request->response.got;
-	return bytes;
-}
-
-/* Whether the bytes are those of the object that the opening keeps. */
-static bool response_has_head(struct sl_http_request *request)
-{
-	const struct sl_http_response *response = &request->response;
-
-	return sl_http_request_has_head(request) && sl_http_accepts(request) &&
-	       (response->part || (response->status == 200 && request->http->head_all &&
-	                           response->has_length && response->length == request->length));
-}
-
 size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 {
 	struct sl_http_request *request = argument;
-	struct sl_piece *piece = request->piece;
-	size_t bytes = size * count, room, most;
 
 	request->alive = sl_now();
-	if (response_has_head(request))
-		return response_keep_head(request, data, bytes);
-	/* The object has no ranges, and this is its body. The reactor looks at once. */
-	if (request->method == SL_HTTP_PROBE && request->ranged && sl_http_accepts(request) &&
-	    request->response.status == 200 && !request->response.part &&
-	    !(request->http->flags & SLUICE_OPEN_WRITE)) {
-		request->keeps = true;
-		request->transfer->reactor->look = 0;
-		return CURL_WRITEFUNC_PAUSE;
-	}
-	/* Of an error the first line is told. A probe is over when its fields are there. */
-	if (request->method != SL_HTTP_GET || !sl_http_accepts(request)) {
-		response_keep_error_text(request, data, bytes);
-		/* libcurl tells where a redirect leads when all of its body has come. */
-		most = request->response.status / 100 == 3 ? MOST_REDIRECT_BYTES : MOST_SAID_BYTES;
-		return request->method == SL_HTTP_PUT || request->call ||
-		                       (!request->error && request->response.error_bytes <= most &&
-		                        (request->method == SL_HTTP_GET ||
-		                         request->response.status >= 300))
-		               ? bytes
-		               : 0;
-	}
-	if (piece && atomic_load_explicit(&piece->cancelled, memory_order_relaxed))
-		return 0;
-	room = piece                      ? piece->length - piece->moved
-	       : request->http->size >= 0 ? (uint64_t)request->http->size - request->response.got
-	                                  : bytes;
-	if (bytes > room) {
-		sl_http_fail_protocol(request, "more bytes than were asked for");
-		return 0;
-	}
-	if (piece) {
-		sl_http_piece_put(piece, piece->moved, data, bytes);
-		piece->moved += bytes;
-	} else {
-		size_t rc = sl_http_body_take(request->http->body, data, bytes);
-
-		if (rc != bytes)
-			return rc;
-	}
-	response_begun(request, bytes);
-	return bytes;
+	if (request->kind->take)
+		return request->kind->take(request, data, size * count);
+	sl_http_error_take(request, data, size * count);
+	return size * count;
 }
 
 /* Returns enum sl_http_field of a name; -1: it is not kept. Limits are asked for only if there is one. */
 static int response_field(const struct sl_http_request *request, const char *name, size_t length)
 {
-	int end = request->http->s3 ? SL_HTTP_FIELDS : SL_HTTP_FIELD_REGION;
+	const struct sl_signer *signer = request->http->signer;
 	bool limited = request->response.status == 429;
+	int end = signer ? SL_HTTP_FIELDS : SL_HTTP_FIELD_DATE;
 
-	for (int i = 0; i < end; i++)
-		if ((limited || i < SL_HTTP_FIELD_RATELIMIT || i >= SL_HTTP_FIELD_REGION) &&
-		    strlen(field_names[i]) == length && !strncasecmp(name, field_names[i], length))
+	for (int i = 0; i < end; i++) {
+		const char *own = i < SL_HTTP_FIELD_SERVICE
+		                          ? field_names[i]
+		                          : signer->service->fields[i - SL_HTTP_FIELD_SERVICE];
+
+		if ((limited || i < SL_HTTP_FIELD_RATELIMIT || i >= SL_HTTP_FIELD_DATE) && own &&
+		    strlen(own) == length && !strncasecmp(name, own, length))
 			return i;
+	}
 	return -1;
 }
 
 /*
- * Keeps a value, for which it may use `line`, the memory that has it; several values of a name become a list, as if they
- * were on the same line (RFC 9110, 5.2). Returns memory that is to be freed.
+ * Keeps a value, perhaps in its own memory, `line`. Several values with a name become a list, as on a single line (RFC 9110,
+ * 5.2). Returns memory to free.
  */
 static char *response_keep(struct sl_http_request *request, char **kept, char *line,
                            const char *value)
@@ -375,7 +273,7 @@ static char *response_keep(struct sl_http_request *request, char **kept, char *l
 	return line;
 }
 
-/* A field. Most of them tell nothing that is asked for, and are not even copied. */
+/* A field. Most tell nothing of use, and are not even copied. */
 static void response_on_field(struct sl_http_request *request, const char *data, size_t bytes)
 {
 	static const char coding[] = "Transfer-Encoding";
@@ -384,8 +282,8 @@ static void response_on_field(struct sl_http_request *request, const char *data,
 	int i = response_field(request, data, length);
 	char *line, *name, *value;
 
-	if (request->http->keeps_metadata)
-		sl_http_copy_keep(request, data, bytes);
+	if (request->http->keep_metadata)
+		request->http->keep_metadata(request, data, bytes);
 	request->response.kept = i >= 0;
 	if (!request->response.kept &&
 	    (length != sizeof(coding) - 1 || strncasecmp(data, coding, length)))
@@ -396,7 +294,7 @@ static void response_on_field(struct sl_http_request *request, const char *data,
 		return;
 	}
 	if (sl_http_parse_field(line, &name, &value)) {
-		/* libcurl would decode it, and not tell that its end is missing. */
+		/* libcurl would decode it, and not miss the end. */
 		if (!request->response.kept && strcasecmp(value, "chunked") &&
 		    strcasecmp(value, "identity"))
 			sl_http_fail_protocol(request,
@@ -415,13 +313,13 @@ static int64_t response_pause(char *const *text)
 		return sl_http_parse_retry_after(text[SL_HTTP_FIELD_RETRY_AFTER], time(NULL));
 	if (text[SL_HTTP_FIELD_RATELIMIT])
 		return sl_http_parse_ratelimit(text[SL_HTTP_FIELD_RATELIMIT]);
-	for (int i = SL_HTTP_FIELD_RATELIMIT_RESET; i < SL_HTTP_FIELD_REGION; i++)
+	for (int i = SL_HTTP_FIELD_RATELIMIT_RESET; i < SL_HTTP_FIELD_DATE; i++)
 		if (text[i])
 			return sl_http_parse_ratelimit_reset(text[i], time(NULL));
 	return -1;
 }
 
-/* The fields are complete. Two values that differ are none. */
+/* The fields are complete. Two different values are none. */
 static void response_on_fields(struct sl_http_request *request)
 {
 	char *const *text = request->response.texts.of;
@@ -430,7 +328,7 @@ static void response_on_fields(struct sl_http_request *request)
 
 	request->response.complete = true;
 	request->response.has_range = range && sl_http_parse_range(range, &request->response.range);
-	/* The Content-Range of a multipart body is not that of its bytes. */
+	/* A multipart body has a Content-Range for each part. */
 	request->response.bad_range = (range && !request->response.has_range) ||
 	                              (type && !strncasecmp(type, "multipart/byteranges", 20));
 	request->response.has_length =
@@ -438,17 +336,15 @@ static void response_on_fields(struct sl_http_request *request)
 	request->response.bad_length = length && !request->response.has_length;
 	request->response.ranges = ranges && !strcasecmp(ranges, "bytes");
 	request->response.retry_after = response_pause(text);
-	/* A server that makes the bytes as it goes does so for HEAD, too, until its connection is closed, and would answer
-	 * nothing on it before. */
-	if (request->method == SL_HTTP_HEAD && request->response.status == 200 && !length &&
+	/* A server that makes the bytes as it goes may do so for HEAD, too; until then it answers nothing on the connection. */
+	if (request->kind->bare && request->response.status == 200 && !length &&
 	    !(request->http->flags & SLUICE_OPEN_HTTP2))
 		curl_easy_setopt(request->transfer->easy, CURLOPT_FORBID_REUSE, 1L);
 }
 
 /*
- * Called for each line; the line of the status begins an answer, of which there may be several: interim ones,
- * and the answer after a refused "Expect" of an upload. Lines behind the fields of the last answer are a trailer, which
- * has nothing that could still be checked.
+ * Called for each line. A status line begins an answer; there may be several: interim answers, and the answer after a refused
+ * "Expect". Lines behind the last answer's fields are a trailer, too late for any check.
  */
 size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 {
@@ -466,16 +362,15 @@ size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 		return 0;
 	}
 	if (bytes >= 5 && !strncasecmp(data, "HTTP/", 5) &&
-	    (!status ||
-	     (request->response.complete && (status < 200 || request->method == SL_HTTP_PUT ||
-	                                     request->call || (status == 401 && request->how))))) {
-		sl_http_response_clear(request);
+	    (!status || (request->response.complete && (status < 200 || request->kind->sends ||
+	                                                (status == 401 && request->how))))) {
+		sl_http_response_clear(&request->response);
 		curl_easy_getinfo(request->transfer->easy, CURLINFO_RESPONSE_CODE,
 		                  &request->response.status);
 	} else if (!request->response.complete && (data[0] == '\r' || data[0] == '\n')) {
 		response_on_fields(request);
 	} else if (!request->response.complete && (data[0] == ' ' || data[0] == '\t')) {
-		/* Of fields of which nothing is asked, any may be folded. */
+		/* Other fields may be folded. */
 		if (request->response.kept)
 			sl_http_fail_protocol(request, "a folded line of its header");
 	} else if (!request->response.complete) {

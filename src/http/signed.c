@@ -2,7 +2,7 @@
 /*
  * Signed requests
  *
- * Adds the signature to the lines of a request for an object of S3, and judges the errors that S3 has for signatures.
+ * Has the service of an object sign each attempt of a request, and judge errors.
  *
  * Threads: the reactor that moves the request.
  */
@@ -11,43 +11,34 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "http/call.h"
 #include "http/signed.h"
 
-#define MOST_XML  ((size_t)16 << 10) /* a key of 1,024 characters may be six times that */
-#define MOST_PAGE ((size_t)1 << 20)  /* of a list of a thousand removed objects */
+#define MOST_XML  ((size_t)16 << 10) /* a name of 1,024 characters may be six times as long */
+#define MOST_PAGE ((size_t)1 << 20)  /* a thousand removed objects */
 
-static const char *request_method(const struct sl_http_request *request)
-{
-	return request->call                     ? request->call->verb
-	       : request->method == SL_HTTP_HEAD ? "HEAD"
-	                                         : "GET";
-}
-
-int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_slist *lines)
+int sl_http_signed_prepare(struct sl_http_request *request, struct curl_slist *lines)
 {
 	const struct sl_http_call *call = request->call;
-	struct curl_slist more = {.data = (char *)"x-amz-checksum-mode: ENABLED",
-	                          .next = (struct curl_slist *)lines};
-	struct sl_s3_signed made = {NULL};
-	int rc;
+	struct sl_signer *signer = request->http->signer;
+	struct sl_service_request asked = {.method = request->verb, .looks = request->kind->opens};
+	struct sl_service_signed made = {0};
+	int rc = 0;
 
-	sl_s3_lines_clear(&request->lines);
-	if ((request->method == SL_HTTP_HEAD || request->method == SL_HTTP_PROBE) &&
-	    !sl_http_identity_has(request->http, "x-amz-checksum-mode"))
-		lines = &more;
-	if (call && call->line[0]) {
-		more.data = (char *)call->line;
-		lines = &more;
+	sl_lines_clear(&request->lines, request->lines_rest);
+	request->lines = lines;
+	request->lines_rest = lines;
+	if (call) {
+		asked.query = call->query;
+		asked.payload = call->digest.payload[0] ? call->digest.payload : NULL;
+		asked.body_length = call->length;
+		if (call->digest.line[0])
+			rc = sl_line_put(&request->lines, "%s", call->digest.line);
 	}
-	rc = sl_s3_sign(request->http->s3, request_method(request), call ? call->query : NULL,
-	                call && call->payload[0] ? call->payload : NULL, 0, lines, &made);
-	request->lines = made.lines;
+	if (!rc)
+		rc = signer->service->sign(signer, &asked, &request->lines, &made);
 	request->keys = made.version;
-	for (; !rc && lines; lines = lines->next)
-		rc = sl_s3_line_add(&request->lines, "%s", lines->data);
 	if (rc)
 		sl_http_request_fail(request, rc, "no memory to sign a request");
 	return rc;
@@ -60,8 +51,7 @@ void sl_http_signed_keep(struct sl_http_request *request, const char *data, size
 	char **xml = &request->response.xml;
 	size_t length = *xml ? strlen(*xml) : 0;
 	const struct sl_http_call *call = request->call;
-	bool page = call && call->root && !strcmp(call->root, "DeleteResult");
-	size_t most = page ? MOST_PAGE : MOST_XML;
+	size_t most = call && call->kind == SL_CALL_REMOVE_MANY ? MOST_PAGE : MOST_XML;
 
 	if (!*xml)
 		*xml = calloc(1, most);
@@ -72,13 +62,13 @@ void sl_http_signed_keep(struct sl_http_request *request, const char *data, size
 			(*xml)[length++] = data[i];
 }
 
-static void request_parse_error(const struct sl_http_request *request, struct sl_s3_error *out)
+static void request_parse_error(const struct sl_http_request *request, struct sl_service_error *out)
 {
 	const struct sl_http_response *response = &request->response;
 	const char *region = response->texts.of[SL_HTTP_FIELD_REGION];
 	const char *id = response->texts.of[SL_HTTP_FIELD_REQUEST_ID];
 
-	sl_s3_error_parse(response->xml ? response->xml : "", out);
+	request->http->signer->service->error(response->xml ? response->xml : "", out);
 	if (region && strlen(region) < sizeof(out->region))
 		strcpy(out->region, region);
 	if (id && !out->request_id[0] && strlen(id) < sizeof(out->request_id))
@@ -89,30 +79,28 @@ bool sl_http_signed_judge(struct sl_http_request *request, enum sl_http_verdict 
 {
 	struct sl_http *http = request->http;
 	const char *date = request->response.texts.of[SL_HTTP_FIELD_DATE];
-	struct sl_s3_error error;
+	struct sl_service_error error;
 
 	/* Where the server redirected a request it had no signature. */
 	if (request->url)
 		return false;
-	if (request->call)
-		sl_http_call_settle(request, &error);
 	request_parse_error(request, &error);
-	switch (sl_s3_remedy_find(http->s3, request->keys, request->response.status, &error,
-	                          date ? curl_getdate(date, NULL) : -1)) {
-	case SL_S3_NONE:
+	switch (http->signer->service->judge(http->signer, request->keys, request->response.status,
+	                                     &error, date ? curl_getdate(date, NULL) : -1)) {
+	case SL_REMEDY_NONE:
 		/* The others are told by their status. */
-		if (request->response.status >= 500 || !sl_s3_error_is(&error, SL_S3_PASSING))
+		if (request->response.status >= 500 || !(error.means & SL_MEANS_PASSING))
 			return false;
 		*out = sl_http_request_retry(request, -EIO, error.code);
 		return true;
-	case SL_S3_AGAIN:
+	case SL_REMEDY_AGAIN:
 		request->due = 0;
 		*out = SL_HTTP_AGAIN;
 		return true;
-	case SL_S3_LATER:
+	case SL_REMEDY_LATER:
 		*out = sl_http_request_retry(request, -EACCES, error.code);
 		return true;
-	case SL_S3_MOVE:
+	case SL_REMEDY_MOVE:
 		break;
 	}
 	*out = request_failed(request, -EREMOTE, "'%s': the bucket is in the region '%s'",
@@ -122,43 +110,11 @@ bool sl_http_signed_judge(struct sl_http_request *request, enum sl_http_verdict 
 
 int sl_http_signed_error(const struct sl_http_request *request, int error, char *text, size_t size)
 {
-	struct sl_s3_error said;
+	struct sl_service_error said;
 
 	request_parse_error(request, &said);
 	snprintf(text, size, "%s%s%s%s%s%s", said.code, said.code[0] && said.message[0] ? ": " : "",
 	         said.message, said.request_id[0] ? " (request id " : "", said.request_id,
 	         said.request_id[0] ? ")" : "");
-	return sl_s3_error_is(&said, " ExpiredToken InvalidToken AuthorizationHeaderMalformed ")
-	               ? -EACCES
-	               : error;
-}
-
-int sl_http_s3_check(const struct sl_core *core, const struct sluice_s3_options *options)
-{
-	return sl_s3_check(core->http->keyring, core->waiting, options);
-}
-
-int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
-                    const struct sluice_open_options *options, const char *method, unsigned seconds,
-                    char **url, int64_t *end_ns)
-{
-	struct sl_s3_signed made = {NULL};
-	struct sl_backend *backend;
-	int64_t end = time(NULL) + seconds;
-	int rc = sl_http_open_list(core, uri, options, NULL, &backend);
-
-	if (rc)
-		return rc;
-	struct sl_http *http = sl_http_of(backend);
-	rc = sl_s3_sign(http->s3, method, NULL, "UNSIGNED-PAYLOAD", seconds, http->headers, &made);
-	if (!rc) {
-		*url = sl_format("%.*s?%s", (int)strcspn(http->url, "?"), http->url,
-		                 made.lines->data);
-		rc = *url ? 0 : sl_fail(-ENOMEM, "no memory");
-	}
-	if (!rc && end_ns)
-		*end_ns = (made.expires ? SL_MIN(end, made.expires) : end) * 1000000000;
-	sl_s3_lines_clear(&made.lines);
-	sl_http_ops.close(backend);
-	return rc;
+	return said.error ? said.error : error;
 }

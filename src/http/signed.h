@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests for objects of S3: each attempt is signed, and an error's body says what was wrong with it. */
+/* Requests for objects of a service: each attempt is signed, and the body of an error tells the cause. */
 #ifndef SL_HTTP_SIGNED_H
 #define SL_HTTP_SIGNED_H
 
 #include "http/http_internal.h"
 
-/* Signs the next attempt, which has these lines. Returns 0, with all lines in request->lines, or -errno with the
- * sentence kept. */
-int sl_http_signed_prepare(struct sl_http_request *request, const struct curl_slist *lines);
+/* Signs the next attempt. lines: its header, which is borrowed. Returns 0, with all lines in request->lines, or -errno with
+ * the sentence kept. */
+int sl_http_signed_prepare(struct sl_http_request *request, struct curl_slist *lines);
 /* Keeps bytes of the body of an error. */
 void sl_http_signed_keep(struct sl_http_request *request, const char *data, size_t bytes);
 /* Judges an error that the next attempt may not have. Returns false if nothing helps. */

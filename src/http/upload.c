@@ -2,37 +2,37 @@
 /*
  * Uploads
  *
- * Writes a remote file by a single PUT of the whole object, of a length that is known when it is opened. Each write begins where
- * the write before ends, and its bytes are sent from the memory of the caller. Objects of S3: multipart.c.
+ * Writes a remote file by a single PUT of the whole object, whose length is known at open. Each write begins where the write
+ * before ends, and is sent from the caller's memory. Objects of services: multipart.c.
  *
- * Threads: pieces are submitted on any thread; the reactor that moves the request sends them. sluice_close() commits:
- * it waits for the end of the request.
+ * Threads: any thread submits pieces; the reactor that moves the request sends them. sluice_close() commits: it waits for
+ * the end of the request.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/upload.h"
+#include "http/http_internal.h"
 
 #define UPLOAD_BUFFER (512L << 10)
 #define KEPT_BYTES    ((size_t)64 << 10)
 
 struct sl_http_upload {
 	struct sl_http *http;
-	uint64_t length;       /* of the object */
+	uint64_t length;       /* the object's */
 	_Atomic uint32_t over; /* 1: there is no request, or it is over */
 	_Atomic bool dropped;  /* the request is to be ended */
 
 	struct sl_mutex mutex;
 	struct {
-		struct sl_list pieces;           /* each begins where the one before ends */
-		uint64_t end;                    /* of the last piece that came */
-		uint64_t taken;                  /* bytes that have left pieces, */
-		uint64_t sent;                   /* and that this attempt has sent */
-		char kept[KEPT_BYTES];           /* the first of them, for another attempt */
+		struct sl_list pieces;           /* each begins where the last ends */
+		uint64_t end;                    /* where the last piece ends */
+		uint64_t taken;                  /* bytes gone from pieces, */
+		uint64_t sent;                   /* and sent by this attempt */
+		char kept[KEPT_BYTES];           /* the first bytes, for another attempt */
 		char last;                       /* the last byte, held back until the commit */
-		struct sl_http_reactor *reactor; /* of the request; NULL: none has begun */
+		struct sl_http_reactor *reactor; /* moves the request; NULL: none has begun */
 		bool paused;                     /* the transfer waits for bytes */
 		bool complete;                   /* the caller has written everything */
 		int error;
@@ -41,9 +41,8 @@ struct sl_http_upload {
 };
 
 /*
- * Gives libcurl bytes to send: those that an attempt before has sent, those of the first piece, or the last byte. A server
- * that was sent everything may keep the object whatever happens here; so the last byte is held back, and its operation
- * ended, until sluice_close() commits.
+ * Gives libcurl bytes to send: again after an attempt, from the first piece, or the last byte. A server with all bytes may keep
+ * the object whatever happens here; so the last byte is held back, its operation ended, until sluice_close() commits.
  */
 static size_t upload_on_read(char *to, size_t size, size_t count, void *argument)
 {
@@ -85,15 +84,24 @@ static size_t upload_on_read(char *to, size_t size, size_t count, void *argument
 	return paused ? CURL_READFUNC_PAUSE : n;
 }
 
-void sl_http_upload_prepare(struct sl_http_upload *upload, CURL *easy)
+/* -------------------------------------------------------------------------------------- kind */
+
+static bool upload_is_unwanted(const struct sl_http_request *request)
 {
-	long patience = (long)upload->http->core->settings.http_stall_ms / 2;
+	return atomic_load(&request->http->upload->dropped);
+}
+
+static void upload_prepare(struct sl_http_request *request)
+{
+	struct sl_http_upload *upload = request->http->upload;
+	long patience = (long)request->http->core->settings.http_stall_ms / 2;
+	CURL *easy = request->transfer->easy;
 
 	sl_mutex_lock(&upload->mutex);
 	upload->locked.sent = 0;
 	upload->locked.paused = false;
 	sl_mutex_unlock(&upload->mutex);
-	/* A server that ignores Expect is silent for this time, which must not count as a stall. */
+	/* A server that ignores Expect is silent so long, and has not stalled. */
 	curl_easy_setopt(easy, CURLOPT_EXPECT_100_TIMEOUT_MS, SL_MIN(1000, patience));
 	curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
 	curl_easy_setopt(easy, CURLOPT_READFUNCTION, upload_on_read);
@@ -102,53 +110,82 @@ void sl_http_upload_prepare(struct sl_http_upload *upload, CURL *easy)
 	curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)upload->length);
 }
 
-/* With EXCLUSIVE a server that was sent everything may have the object, and would refuse the second attempt. */
-unsigned sl_http_upload_state(const struct sl_http_request *request)
+/* Silence has a reason while the caller has nothing to send. */
+static bool upload_look(struct sl_http_request *request, CURL *easy)
 {
 	struct sl_http_upload *upload = request->http->upload;
-	bool exclusive = request->http->flags & SLUICE_OPEN_EXCLUSIVE, all;
-	unsigned state;
-
-	if (request->method != SL_HTTP_PUT)
-		return 0;
-	sl_mutex_lock(&upload->mutex);
-	all = upload->locked.sent == upload->length;
-	state = (upload->locked.paused ? SL_HTTP_UPLOAD_IDLE : 0) |
-	        (atomic_load(&upload->dropped) ? SL_HTTP_UPLOAD_DROPPED : 0) |
-	        (all && upload->locked.complete ? SL_HTTP_UPLOAD_WHOLE : 0);
-	if (upload->locked.taken > KEPT_BYTES || (exclusive && all && upload->length))
-		state |= SL_HTTP_UPLOAD_BEGUN;
-	sl_mutex_unlock(&upload->mutex);
-	return state;
-}
-
-bool sl_http_upload_look(struct sl_http_upload *upload, CURL *easy)
-{
-	bool go_on;
+	bool paused, go_on;
 
 	sl_mutex_lock(&upload->mutex);
-	/* The beginning of a cancelled operation may have been sent: the object would lack the rest. */
+	/* A cancelled operation may have been sent in part: the object would lack the rest. */
 	sl_list_each_of (piece, &upload->locked.pieces, struct sl_piece, link)
 		upload->dropped |= atomic_load(&piece->cancelled);
-	go_on = upload->locked.paused &&
-	        (upload->locked.complete || !sl_list_empty(&upload->locked.pieces));
+	paused = upload->locked.paused;
+	go_on = paused && (upload->locked.complete || !sl_list_empty(&upload->locked.pieces));
 	upload->locked.paused &= !go_on;
 	sl_mutex_unlock(&upload->mutex);
 	if (go_on && easy)
 		curl_easy_pause(easy, CURLPAUSE_CONT);
-	return go_on;
+	return paused;
+}
+
+static enum sl_http_verdict upload_judge(struct sl_http_request *request)
+{
+	struct sl_http_upload *upload = request->http->upload;
+	bool whole;
+
+	sl_mutex_lock(&upload->mutex);
+	whole = upload->locked.sent == upload->length && upload->locked.complete;
+	sl_mutex_unlock(&upload->mutex);
+	if (whole)
+		return SL_HTTP_DONE;
+	sl_http_fail_protocol(request, "success before it had everything");
+	return SL_HTTP_FAILED;
+}
+
+/* With EXCLUSIVE a server with all bytes may have the object, and would refuse the second attempt. */
+static const char *upload_stuck(const struct sl_http_request *request)
+{
+	struct sl_http_upload *upload = request->http->upload;
+	bool exclusive = request->http->flags & SLUICE_OPEN_EXCLUSIVE, stuck;
+
+	sl_mutex_lock(&upload->mutex);
+	stuck = upload->locked.taken > KEPT_BYTES ||
+	        (exclusive && upload->length && upload->locked.sent == upload->length);
+	sl_mutex_unlock(&upload->mutex);
+	return stuck ? "; an upload of which the server has bytes is not begun again" : NULL;
 }
 
 /* After an error no piece comes any more, and before a success the last has ended. */
-void sl_http_upload_over(struct sl_http_upload *upload, int error, char *sentence) SL_UNCHECKED
+static void upload_end(struct sl_http_request *request) SL_UNCHECKED
 {
+	struct sl_http_upload *upload = request->http->upload;
+	int error = request->error;
+
 	sl_mutex_lock(&upload->mutex);
 	upload->locked.error = error;
-	upload->locked.sentence = sentence;
+	upload->locked.sentence = request->sentence;
 	sl_mutex_unlock(&upload->mutex);
-	sl_http_end_pieces(&upload->locked.pieces, error, sentence);
+	request->sentence = NULL;
+	sl_http_request_free(request);
+	sl_http_end_pieces(&upload->locked.pieces, error, upload->locked.sentence);
 	sl_flag_raise(&upload->over);
 }
+
+const struct sl_http_kind sl_http_kind_put = {
+	.verb = "PUT",
+	.bytes = sizeof(struct sl_http_request),
+	.sends = true,
+	.stream = true,
+	.unwanted = upload_is_unwanted,
+	.prepare = upload_prepare,
+	.look = upload_look,
+	.judge = upload_judge,
+	.stuck = upload_stuck,
+	.end = upload_end,
+};
+
+/* ------------------------------------------------------------------------------------ submit */
 
 /* Starts the request, with the first byte. Returns 0, or -ENOMEM. */
 static int upload_start_locked(struct sl_http_upload *upload) SL_REQUIRES(&upload->mutex)
@@ -157,7 +194,7 @@ static int upload_start_locked(struct sl_http_upload *upload) SL_REQUIRES(&uploa
 
 	if (upload->locked.reactor)
 		return 0;
-	request = sl_http_request_new(upload->http, SL_HTTP_PUT, NULL);
+	request = sl_http_request_new(upload->http, &sl_http_kind_put);
 	if (!request)
 		return sl_fail(-ENOMEM, "no memory");
 	atomic_store(&upload->over, 0);
@@ -201,23 +238,21 @@ void sl_http_upload_submit(struct sl_http_upload *upload, struct sl_piece *piece
 	error = upload_take_locked(upload, piece, &why);
 	if (!error)
 		sl_http_reactor_wake(upload->locked.reactor);
-	/* From here on the piece belongs to the reactor; the sentence of an error stays until the upload is freed. */
+	/* From here on the reactor has the piece; an error's sentence stays until the upload is freed. */
 	sl_mutex_unlock(&upload->mutex);
 	if (!error)
 		return;
-	piece->error = error;
-	piece->message = why ? strdup(why) : NULL;
-	sl_piece_done(piece);
+	sl_http_end_piece(piece, error, why ? strdup(why) : NULL);
 }
 
-/* Whether the URL has a signature of AWS's second version, which is of a Content-Type as well. */
+/* Whether the URL has a signature of AWS's second version, which covers a Content-Type. */
 static bool upload_is_signed(const char *url)
 {
 	return strchr(url, '?') && strstr(url, "AWSAccessKeyId=") && strstr(url, "Signature=") &&
 	       strstr(url, "Expires=");
 }
 
-/* No other thread has the upload yet. From here on all requests of the file are the PUT. */
+/* No other thread has the upload yet. From here on the PUT is the file's only request. */
 int sl_http_upload_new(struct sl_http *http, uint64_t length) SL_UNCHECKED
 {
 	struct sl_http_upload *upload = calloc(1, sizeof(*upload));
@@ -238,7 +273,7 @@ int sl_http_upload_new(struct sl_http *http, uint64_t length) SL_UNCHECKED
 	return rc;
 }
 
-/* Waits for sl_http_upload_over(), which the reactor calls at the end of the request. */
+/* Waits for upload_end(), on the reactor. */
 static void upload_wait(struct sl_http_upload *upload) SL_UNCHECKED
 {
 	if (upload->locked.reactor)

@@ -375,11 +375,11 @@ int sluice_context_setting(const sluice_context *ctx, size_t index, struct sluic
 	return 0;
 }
 
-int sluice_s3_check(const sluice_context *ctx, const struct sluice_s3_options *options)
+int sl_context_check_keys(const struct sluice_context *ctx, const char *scheme, const void *options)
 {
 	int rc = sl_context_check(ctx);
 
-	return rc ? rc : sl_http_s3_check(&ctx->core, options);
+	return rc ? rc : sl_http_check(&ctx->core, scheme, options);
 }
 
 int sluice_context_feature(const sluice_context *ctx, size_t index, struct sluice_feature *out)

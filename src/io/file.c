@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -143,20 +144,36 @@ int sl_file_copy_options(const struct sluice_open_options *from, struct sluice_o
 	return file_check_options(to);
 }
 
-int sl_file_find_backend(const char *uri, struct sl_uri *parsed, const struct sl_backend_ops **out)
+/* Returns -EPROTONOSUPPORT, with the schemes that are known. */
+static int file_refuse_scheme(const char *uri)
+{
+	char known[160] = "paths", *name = sl_uri_name(uri);
+	size_t n = strlen(known);
+
+	for (const struct sl_scheme *scheme = sl_schemes; scheme->scheme && n < sizeof(known);
+	     scheme++)
+		n += (size_t)snprintf(known + n, sizeof(known) - n, "%s%s://",
+		                      scheme[1].scheme ? ", " : " and ", scheme->scheme);
+	sl_fail(-EPROTONOSUPPORT, "'%s': unknown scheme '%.*s'; this build knows %s",
+	        name ? name : "the URI", (int)strcspn(uri, ":"), uri, known);
+	free(name);
+	return -EPROTONOSUPPORT;
+}
+
+int sl_file_find_scheme(const char *uri, struct sl_uri *parsed, const struct sl_scheme **out)
 {
 	const struct sl_scheme *scheme = sl_schemes;
 	int rc = sl_uri_parse(uri, parsed);
 
 	if (rc)
-		return rc;
+		return rc == -EPROTONOSUPPORT ? file_refuse_scheme(uri) : rc;
 	while (scheme->scheme && strcmp(scheme->scheme, parsed->scheme))
 		scheme++;
-	*out = scheme->ops;
-	if (*out)
+	*out = scheme;
+	if (scheme->scheme)
 		return 0;
 	sl_uri_clear(parsed);
-	return sl_uri_unknown(uri);
+	return file_refuse_scheme(uri);
 }
 
 int sl_file_open_backend(struct sluice_context *ctx, const char *uri,
@@ -164,11 +181,13 @@ int sl_file_open_backend(struct sluice_context *ctx, const char *uri,
                          struct sl_backend **out)
 {
 	const struct sl_backend_ops *ops;
+	const struct sl_scheme *scheme = NULL;
 	struct sl_uri parsed;
-	int rc = sl_file_find_backend(uri, &parsed, &ops);
+	int rc = sl_file_find_scheme(uri, &parsed, &scheme);
 
 	if (rc)
 		return rc;
+	ops = scheme->ops;
 	if (options->part && strcmp(parsed.scheme, "file"))
 		rc = sl_fail(-ENOTSUP, "open options: only a local file has a part");
 	else if (!opening)

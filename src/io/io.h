@@ -39,6 +39,9 @@ int sl_context_check(const struct sluice_context *ctx);
 /* Returns the context that a backend's core is part of. */
 struct sluice_context *sl_context_of(struct sl_core *core);
 const struct sl_settings *sl_context_settings(const struct sluice_context *ctx);
+/* Asks for the credentials of a service, as sluice_s3_check(). */
+int sl_context_check_keys(const struct sluice_context *ctx, const char *scheme,
+                          const void *options);
 /*
  * Counts a use of the context in or out: like an open file, it keeps the context from being freed.
  */

@@ -46,8 +46,8 @@ static inline size_t sl_piece_size(const struct sluice_file *file)
 }
 /* Copies the caller's options, which may be shorter or longer, with zeros for the rest. */
 int sl_file_copy_options(const struct sluice_open_options *from, struct sluice_open_options *to);
-/* Parses a URI, which the caller clears, and finds its backend. 0, or -errno with a sentence. */
-int sl_file_find_backend(const char *uri, struct sl_uri *parsed, const struct sl_backend_ops **out);
+/* Parses a URI, to be cleared by the caller, and finds the scheme. Returns 0, or -errno with a sentence. */
+int sl_file_find_scheme(const char *uri, struct sl_uri *parsed, const struct sl_scheme **out);
 /*
  * Opens what the URI names by its backend. May wait, unless `opening` is given: then open_start()
  * is called, -EAGAIN if there is none. Returns 0, or -errno with a sentence.

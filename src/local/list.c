@@ -3,7 +3,7 @@
  * Lists of folders
  *
  * Walks a folder in the order of the bytes of the paths, a folder's ending with '/', as a server of S3 lists names. Links are
- * entries that are not followed, except the folder itself. The names of a folder are in memory while it is walked.
+ * entries, and not followed, except the folder itself. The names of a folder are in memory while it is walked.
  *
  * Threads: a list is used by one thread at a time, which waits for storage.
  */
@@ -16,7 +16,8 @@
 
 #include "local/local_internal.h"
 
-struct sl_listing {
+struct folder_listing {
+	struct sl_listing base;
 	FTS *walk;
 	FTSENT *ahead; /* was read when the list was opened, or NULL */
 	bool recursive;
@@ -40,7 +41,7 @@ static int listing_fail(const char *path, int error)
 	return sl_fail(-error, "cannot list '%s': %s", path, sl_error_text(-error));
 }
 
-static FTSENT *listing_read(struct sl_listing *listing)
+static FTSENT *listing_read(struct folder_listing *listing)
 {
 	FTSENT *at = listing->ahead;
 
@@ -49,16 +50,30 @@ static FTSENT *listing_read(struct sl_listing *listing)
 	return at ? at : fts_read(listing->walk);
 }
 
-int sl_local_list_open(const struct sl_uri *uri, bool recursive, struct sl_listing **out)
+static void folder_close(struct sl_listing *base)
+{
+	struct folder_listing *listing = SL_CONTAINER(base, struct folder_listing, base);
+
+	if (listing->walk)
+		fts_close(listing->walk);
+	free(listing->name);
+	free(listing);
+}
+
+static int folder_open(struct sl_core *core, const struct sl_uri *uri,
+                       const struct sluice_open_options *options, unsigned flags,
+                       struct sl_listing **out)
 {
 	char *const paths[] = {uri->path, NULL};
-	struct sl_listing *listing = calloc(1, sizeof(*listing));
+	struct folder_listing *listing = calloc(1, sizeof(*listing));
 	FTSENT *at;
 	int rc = 0;
 
+	(void)core, (void)options;
 	if (!listing)
 		return sl_fail(-ENOMEM, "no memory");
-	listing->recursive = recursive;
+	listing->base.ops = &sl_local_names;
+	listing->recursive = flags & SLUICE_LIST_RECURSIVE;
 	listing->walk =
 		fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, listing_compare);
 	at = listing->walk ? fts_read(listing->walk) : NULL;
@@ -73,14 +88,14 @@ int sl_local_list_open(const struct sl_uri *uri, bool recursive, struct sl_listi
 	else if (listing->ahead->fts_level == 0 && listing->ahead->fts_info != FTS_DP)
 		rc = listing_fail(uri->path, listing->ahead->fts_errno);
 	if (rc)
-		sl_local_list_close(listing);
+		folder_close(&listing->base);
 	else
-		*out = listing;
+		*out = &listing->base;
 	return rc;
 }
 
 /* Makes an entry of what was read. Returns 1, 0 if it is none, or a negative errno. */
-static int listing_take(struct sl_listing *listing, FTSENT *at, struct sluice_entry *entry)
+static int listing_take(struct folder_listing *listing, FTSENT *at, struct sluice_entry *entry)
 {
 	bool folder = at->fts_info == FTS_D;
 
@@ -105,8 +120,9 @@ static int listing_take(struct sl_listing *listing, FTSENT *at, struct sluice_en
 	return entry->name ? 1 : sl_fail(-ENOMEM, "no memory");
 }
 
-int sl_local_list_next(struct sl_listing *listing, struct sluice_entry *out)
+static int folder_next(struct sl_listing *base, struct sluice_entry *out)
 {
+	struct folder_listing *listing = SL_CONTAINER(base, struct folder_listing, base);
 	FTSENT *at = listing_read(listing);
 	int rc;
 
@@ -119,17 +135,18 @@ int sl_local_list_next(struct sl_listing *listing, struct sluice_entry *out)
 	return errno ? listing_fail("the folder", errno) : 0;
 }
 
-void sl_local_list_close(struct sl_listing *listing)
+static int name_remove(struct sl_core *core, const struct sl_uri *uri,
+                       const struct sluice_open_options *options)
 {
-	if (listing->walk)
-		fts_close(listing->walk);
-	free(listing->name);
-	free(listing);
-}
-
-int sl_local_remove(const struct sl_uri *uri)
-{
+	(void)core, (void)options;
 	return unlink(uri->path)
 	               ? sl_fail(-errno, "cannot remove '%s': %s", uri->path, sl_error_text(-errno))
 	               : 0;
 }
+
+const struct sl_names_ops sl_local_names = {
+	.list_open = folder_open,
+	.list_next = folder_next,
+	.list_close = folder_close,
+	.remove = name_remove,
+};

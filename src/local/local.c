@@ -502,8 +502,4 @@ const struct sl_backend_ops sl_local_ops = {
 	.truncate = local_truncate,
 	.commit = local_commit,
 	.close = local_close,
-	.list_open = sl_local_list_open,
-	.list_next = sl_local_list_next,
-	.list_close = sl_local_list_close,
-	.remove = sl_local_remove,
 };

@@ -7,6 +7,7 @@
 
 /* Local files, over posix and uring. */
 extern const struct sl_backend_ops sl_local_ops;
+extern const struct sl_names_ops sl_local_names;
 /* Looks at the kernel; once, when a context is made. */
 void sl_kernel_probe(unsigned disable, struct sl_kernel *out);
 /* Describes a feature as sluice_context_feature() does; index < SL_LOCAL_FEATURES. */

@@ -191,10 +191,4 @@ int sl_replace_sync_folder(struct sl_local *local);
 /* Removes the temporary file, if there is any; a part that the caller has named stays unless it is empty. */
 void sl_replace_abandon(struct sl_local *local);
 
-/* Operations of a folder and of a name: see struct sl_backend_ops. */
-int sl_local_list_open(const struct sl_uri *uri, bool recursive, struct sl_listing **out);
-int sl_local_list_next(struct sl_listing *listing, struct sluice_entry *out);
-void sl_local_list_close(struct sl_listing *listing);
-int sl_local_remove(const struct sl_uri *uri);
-
 #endif

@@ -2,8 +2,8 @@
 /*
  * Credentials
  *
- * Looks for an access key in a source after the other. The first that has any is taken, and has to be complete. Sources
- * that have to be asked are only found here.
+ * Looks for an access key in a source after the other. The first key counts, and has to be complete. Processes and servers
+ * are only found here, and asked later.
  *
  * Threads: any that may wait for storage; the environment must not change meanwhile.
  */
@@ -13,8 +13,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "s3/address.h"
 #include "s3/credentials.h"
-#include "s3/place.h"
 
 void sl_s3_keys_clear(struct sl_s3_keys *keys)
 {
@@ -89,14 +89,14 @@ bool sl_s3_source_equal(const struct sl_s3_source *one, const struct sl_s3_sourc
 
 /* ------------------------------------------------------------------------------------ sources */
 
-#define MOST_ROLES 5 /* of which each is assumed by the keys of the next */
+#define MOST_ROLES 5 /* each is assumed with the keys of the next */
 
-/* The place in which sources are looked for. */
+/* Where sources are looked for. */
 struct asked {
 	const struct sluice_s3_options *options;
 	const struct sl_s3_profile *profile;
 	const char *region;
-	int depth; /* roles that are assumed by the keys that are looked for */
+	int depth; /* roles to be assumed with the keys */
 };
 
 /* Takes a pair, which may be missing, but not in half. The names are for the sentence. */
@@ -151,7 +151,7 @@ static int source_profile(const struct asked *asked, struct sl_s3_source *out)
 	                 shared ? profile->credentials : profile->config, &out->keys);
 }
 
-/* Makes the source one that is asked with texts, which it takes; a NULL where `needs` says so is a lack of memory. */
+/* Gives a source the texts for asking, and takes them; a NULL where `needs` says so is a lack of memory. */
 static int source_ask(struct sl_s3_source *out, const char *kind, int needs, sl_s3_asker *ask,
                       char *first, char *second, char *third)
 {
@@ -175,7 +175,7 @@ static int source_process(const struct asked *asked, struct sl_s3_source *out)
 	               : 0;
 }
 
-/* Signing on by a browser is for others' programs: an error that says by which way the credentials can be had. */
+/* Signing on by a browser is for others' programs: the error says how to get the credentials. */
 static int source_browser(const struct asked *asked, struct sl_s3_source *out)
 {
 	const struct sl_s3_profile *profile = asked->profile;
@@ -191,7 +191,7 @@ static int source_browser(const struct asked *asked, struct sl_s3_source *out)
 
 /* ----------------------------------------------------------------------- roles and services */
 
-/* Returns the URL of the Security Token Service, for the caller to free. */
+/* Returns the Security Token Service's URL, for the caller to free. */
 static char *role_service(const struct asked *asked)
 {
 	const char *set = sl_s3_endpoint(asked->profile, SL_S3_ENDPOINT_STS);
@@ -201,7 +201,7 @@ static char *role_service(const struct asked *asked)
 	                       strncmp(asked->region, "cn-", 3) ? "" : ".cn");
 }
 
-/* Returns the query of a call, for the caller to free. */
+/* Returns a call's query, for the caller to free. */
 static char *role_query(const char *action, const char *role, const char *session,
                         const char *external, const char *duration)
 {
@@ -219,7 +219,7 @@ static char *role_query(const char *action, const char *role, const char *sessio
 	bool done = to;
 
 	for (size_t i = 0; done && i < sizeof(fields) / sizeof(fields[0]); i++) {
-		char *value = fields[i][1] ? sl_s3_encode(fields[i][1], false) : NULL;
+		char *value = fields[i][1] ? sl_uri_escape(fields[i][1], false) : NULL;
 
 		if (value)
 			fprintf(to, "%s%s=%s", i ? "&" : "", fields[i][0], value);
@@ -292,7 +292,7 @@ static int source_role(const struct asked *asked, struct sl_s3_source *out);
 
 typedef int source_function(const struct asked *, struct sl_s3_source *);
 
-/* Asks them in turn. Returns 1 with the first that has credentials, 0 if none has, or -errno with a sentence. */
+/* Asks them in turn. Returns 1 with the first credentials, 0 without any, or -errno with a sentence. */
 static int source_first(source_function *const *sources, const struct asked *asked,
                         struct sl_s3_source *out)
 {

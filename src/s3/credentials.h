@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Credentials: the access key by which S3 knows the user, and the sources that it may come from. */
+/* Credentials: the access key by which S3 knows the user, and the sources for it. */
 #ifndef SL_S3_CREDENTIALS_H
 #define SL_S3_CREDENTIALS_H
 
@@ -7,14 +7,14 @@
 
 struct sl_s3_keys {
 	char *id, *secret; /* NULL: requests are not signed */
-	char *token;       /* of a session; or NULL */
+	char *token;       /* for a session; or NULL */
 	int64_t expires;   /* seconds since 1970; 0: never */
 };
 void sl_s3_keys_clear(struct sl_s3_keys *keys);
 /* Returns 0 or -ENOMEM with a sentence. */
 int sl_s3_keys_copy(const struct sl_s3_keys *keys, struct sl_s3_keys *out);
 bool sl_s3_keys_equal(const struct sl_s3_keys *one, const struct sl_s3_keys *other);
-/* Returns 0, or -EINVAL with a sentence that names `where`: a key can be no part of a line of header. */
+/* Returns 0, or -EINVAL with a sentence about `where`: a header cannot hold the key. */
 int sl_s3_keys_check(const struct sl_s3_keys *keys, const char *where);
 
 #define SL_S3_TEXTS 3
@@ -24,45 +24,44 @@ struct sl_s3_source;
 typedef int sl_s3_asker(const struct sl_s3_source *source, const struct sl_settings *settings,
                         struct sl_s3_keys *out);
 
-/* The first source that has credentials. */
+/* The first source with credentials. */
 struct sl_s3_source {
 	const char *kind;          /* in words, a constant */
 	bool guessed;              /* nothing names it: it may not be there */
 	sl_s3_asker *ask;          /* NULL: the keys are here */
-	char *texts[SL_S3_TEXTS];  /* with which it asks; NULL: not set */
-	struct sl_s3_source *base; /* of the keys with which it asks; or NULL */
+	char *texts[SL_S3_TEXTS];  /* for asking; NULL: not set */
+	struct sl_s3_source *base; /* whose keys it needs for asking; or NULL */
 	struct sl_s3_keys keys;
 };
 /*
- * Finds the source, of: the options; the environment, unless the options name a profile; the role, the web identity, the
- * keys or the process of the profile; the container, the machine. May wait for storage; asks none of them. Returns 0,
- * or -EACCES if there is none, -ENOTSUP if only a source has them that sluice cannot ask, -EINVAL; with a sentence,
- * which says what is missing.
+ * Finds the source. It looks at the options; the environment, unless the options name a profile; the profile's role, web
+ * identity, keys or process; the container; the machine. May wait for storage; asks none. Returns 0; or, with a sentence
+ * about the lack, -EACCES if there is none, -ENOTSUP if sluice cannot ask the only source, -EINVAL.
  */
 int sl_s3_source_find(const struct sluice_s3_options *options, const struct sl_s3_profile *profile,
                       struct sl_s3_source *out);
 void sl_s3_source_clear(struct sl_s3_source *source);
 /* Returns whether they ask for the same. */
 bool sl_s3_source_equal(const struct sl_s3_source *one, const struct sl_s3_source *other);
-/* Returns -EACCES, with the sentence that no source has credentials. why: the last has none. */
+/* Returns -EACCES: no source has credentials. why: the last has none. */
 int sl_s3_source_missing(const struct sl_s3_profile *profile, const char *why);
 
-/* The sources that are asked, and their texts. A command, which is run by the shell, and whose end is waited for: */
+/* Askers, each with the texts in its source. Runs a command by the shell, and waits: the command. */
 sl_s3_asker sl_s3_process_ask;
-/* The URL of a container's service; the token that it wants, or the file that has it: */
+/* Asks a container's service: the URL; a token for it, or the token's file. */
 sl_s3_asker sl_s3_container_ask;
-/* The URL of a machine's service: */
+/* Asks a machine's service: the URL. */
 sl_s3_asker sl_s3_machine_ask;
-/* The URL of the Security Token Service; its region; the query for a role, for which the keys of the base are asked: */
+/* Asks the Security Token Service for a role, with the base's keys: the URL; the region; the query. */
 sl_s3_asker sl_s3_role_ask;
-/* The URL of that service; the file of a web identity's token; the query: */
+/* Asks it with a web identity's token: the URL; the token's file; the query. */
 sl_s3_asker sl_s3_identity_ask;
 
 /* Returns seconds since 1970 of "2015-08-30T12:36:00Z", or with "+01:00" for the Z; -1: neither. */
 int64_t sl_s3_time(const char *text);
-/* Copies the string, or the number, of that name in an object of JSON. Returns false if there is none. */
+/* Copies a string or a number from a JSON object, by name. Returns false if there is none. */
 bool sl_s3_json_get(const char *text, const char *name, char *out, size_t size);
-/* Takes keys out of a text. token: the name of the session's token. Returns false if a key is missing. */
+/* Takes keys from a text. token: the name it has for the session's token. Returns false if a key is missing. */
 typedef bool sl_s3_getter(const char *text, const char *name, char *out, size_t size);
 bool sl_s3_keys_parse(sl_s3_getter *get, const char *text, const char *token,
                       struct sl_s3_keys *out);

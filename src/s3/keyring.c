@@ -2,11 +2,10 @@
 /*
  * The keyring
  *
- * Keeps the credentials that sources were asked for, and asks again before they expire; and the regions of buckets, as
- * servers named them.
+ * Keeps credentials from sources, and asks again before they expire; and the regions where servers said buckets are.
  *
- * Threads: any. Opening a file may ask a source, and waits for it; a task that may wait asks it later. Only one thread
- * asks a source at a time. Signing takes the mutex of the keys, which no thread holds while it waits.
+ * Threads: any. Opening a file may ask a source, and waits for it; later a waiting task asks. A single thread asks a source
+ * at a time. Signing takes the keys' mutex, and no thread holds it while it waits.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +16,7 @@
 #include "s3/keyring.h"
 
 #define EARLY_S 300 /* before the keys expire, they are renewed */
-#define PAUSE_S 10  /* at least, between two times that tasks ask */
+#define PAUSE_S 10  /* at least, between two tasks */
 
 struct sl_s3_issuer {
 	struct sl_list link;
@@ -31,13 +30,14 @@ struct sl_s3_issuer {
 	struct {
 		struct sl_s3_keys keys;
 		unsigned version; /* of the keys; 0: there are none */
-		unsigned refused; /* the last version of which a server said that it is expired */
+		unsigned refused; /* the last version to be expired in a server's opinion */
 		bool queued;      /* the task */
 		int64_t asked;    /* seconds since 1970: the last time */
 	} locked SL_GUARDED_BY(&mutex);
 };
 
 struct sl_s3_keyring {
+	struct sl_keyring base;
 	const struct sl_settings *settings;
 	struct sl_mutex mutex;
 	struct {
@@ -45,17 +45,23 @@ struct sl_s3_keyring {
 	} locked SL_GUARDED_BY(&mutex);
 };
 
-int sl_s3_keyring_new(const struct sl_settings *settings, struct sl_s3_keyring **out) SL_UNCHECKED
+struct sl_s3_keyring *sl_s3_keyring_of(struct sl_keyring *keyring)
+{
+	return SL_CONTAINER(keyring, struct sl_s3_keyring, base);
+}
+
+int sl_s3_start(const struct sl_settings *settings, struct sl_keyring **out) SL_UNCHECKED
 {
 	struct sl_s3_keyring *keyring = calloc(1, sizeof(*keyring));
 
 	if (!keyring)
 		return sl_fail(-ENOMEM, "no memory");
+	keyring->base.service = &sl_s3_service;
 	keyring->settings = settings;
 	sl_mutex_init(&keyring->mutex);
 	sl_list_init(&keyring->locked.issuers);
 	sl_list_init(&keyring->locked.notes);
-	*out = keyring;
+	*out = &keyring->base;
 	return 0;
 }
 
@@ -68,12 +74,11 @@ static void issuer_free(struct sl_s3_issuer *issuer) SL_UNCHECKED
 	free(issuer);
 }
 
-void sl_s3_keyring_free(struct sl_s3_keyring *keyring) SL_UNCHECKED
+void sl_s3_stop(struct sl_keyring *base) SL_UNCHECKED
 {
+	struct sl_s3_keyring *keyring = sl_s3_keyring_of(base);
 	struct sl_list *link;
 
-	if (!keyring)
-		return;
 	while ((link = sl_list_take(&keyring->locked.issuers)))
 		issuer_free(SL_CONTAINER(link, struct sl_s3_issuer, link));
 	while ((link = sl_list_take(&keyring->locked.notes)))
@@ -118,7 +123,7 @@ void sl_s3_region_keep(struct sl_s3_keyring *keyring, struct sl_s3_note *note, c
 }
 
 void sl_s3_region_find(struct sl_s3_keyring *keyring, const struct sl_s3_note *note,
-                       char out[SL_S3_TEXT])
+                       char out[SL_SERVICE_TEXT])
 {
 	sl_mutex_lock(&keyring->mutex);
 	if (note->region[0])
@@ -136,7 +141,7 @@ static bool issuer_is_due_locked(const struct sl_s3_issuer *issuer, int64_t now)
 	return !keys->id || (keys->expires && keys->expires - now < EARLY_S);
 }
 
-/* Returns 0, or -errno with a sentence; keys that are there stay then. */
+/* Returns 0, or -errno with a sentence; earlier keys stay then. */
 static int issuer_ask(struct sl_s3_issuer *issuer)
 {
 	struct sl_s3_keys keys = {0}, old;
@@ -184,7 +189,7 @@ static bool issuer_queue_locked(struct sl_s3_issuer *issuer, int64_t now, bool u
 	return true;
 }
 
-/* Makes an issuer of a source, which it takes. Returns NULL without memory. */
+/* Makes an issuer for a source, and takes it. Returns NULL without memory. */
 static struct sl_s3_issuer *issuer_new(const struct sl_settings *settings, struct sl_pool *waiting,
                                        struct sl_s3_source *source)
 {
@@ -268,7 +273,7 @@ int sl_s3_issuer_copy(struct sl_s3_issuer *issuer, int64_t now, struct sl_s3_key
 	return rc;
 }
 
-/* A source is asked at once for others than keys that no server has refused before. */
+/* Keys are refused for the first time: the source is asked at once. */
 bool sl_s3_issuer_renew(struct sl_s3_issuer *issuer, unsigned version)
 {
 	bool coming;

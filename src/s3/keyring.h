@@ -1,38 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Credentials that sources are asked for, and that the files of a context share until they expire. */
+/* Credentials from sources, shared by the files of a context until they expire. */
 #ifndef SL_S3_KEYRING_H
 #define SL_S3_KEYRING_H
 
 #include "s3/credentials.h"
-#include "s3/s3.h"
+#include "s3/s3_internal.h"
 
-/* A place, which is an endpoint and a bucket, with its region and its habits; or a text alone. It lives as long as the keyring. */
+struct sl_s3_keyring;
+struct sl_s3_keyring *sl_s3_keyring_of(struct sl_keyring *keyring);
+
+/* An endpoint and a bucket, with region and habits; or a text alone. Lives as long as the keyring. */
 struct sl_s3_note {
 	struct sl_list link;
-	char region[SL_S3_TEXT]; /* "": no server has named it; guarded by the keyring */
-	struct sl_s3_habits habits;
+	char region[SL_SERVICE_TEXT]; /* "": no server has named it; guarded by the keyring */
+	struct sl_habits habits;
 	char text[];
 };
-/* Finds or makes the note of a text. Returns NULL without memory. */
+/* Finds or makes a text's note. Returns NULL without memory. */
 struct sl_s3_note *sl_s3_note_keep(struct sl_s3_keyring *keyring, const char *text);
-/* Keeps the region that a server named. */
+/* Keeps a region, as a server named it. */
 void sl_s3_region_keep(struct sl_s3_keyring *keyring, struct sl_s3_note *note, const char *region);
-/* Copies the region that was kept, if there is one. */
+/* Copies the region, if one was kept. */
 void sl_s3_region_find(struct sl_s3_keyring *keyring, const struct sl_s3_note *note,
-                       char region[SL_S3_TEXT]);
+                       char region[SL_SERVICE_TEXT]);
 
-/* A source that is asked for keys, and its last answer. It lives as long as the keyring. */
+/* A source and its last answer. Lives as long as the keyring. */
 struct sl_s3_issuer;
 /*
- * Finds the issuer of a source, which it takes. Asks it if its keys are missing or about to expire, and waits for the
- * answer, or for another thread that asks; without `waiting`, -EAGAIN. Returns 0, or -errno with a sentence.
+ * Finds a source's issuer, and takes the source. Asks it if keys are missing or about to expire, and waits for the answer, or
+ * for another thread to ask; without `waiting`, -EAGAIN. Returns 0, or -errno with a sentence.
  */
 int sl_s3_issuer_acquire(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
                          struct sl_s3_source *source, struct sl_s3_issuer **out);
 /* Copies the keys; if they expire soon, a task asks again. Returns 0 or -ENOMEM with a sentence. */
 int sl_s3_issuer_copy(struct sl_s3_issuer *issuer, int64_t now, struct sl_s3_keys *out,
                       unsigned *version);
-/* The server says that the keys of this version are expired: a task asks again. Returns false if there will be no others. */
+/* The server calls the keys of this version expired: a task asks again. Returns false if there will be no others. */
 bool sl_s3_issuer_renew(struct sl_s3_issuer *issuer, unsigned version);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * Lists of objects
  *
- * Makes the query of a page of a bucket's list (ListObjectsV2, ListMultipartUploads), or of the list of buckets
- * (ListBuckets), and parses the XML of the page.
+ * Makes queries for the pages of a bucket's list (ListObjectsV2, ListMultipartUploads), or of all buckets (ListBuckets), and
+ * parses their XML.
  *
  * Threads: any. The text comes from servers and is not trusted.
  */
@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "s3/address.h"
 #include "s3/credentials.h"
-#include "s3/place.h"
-#include "s3/s3.h"
+#include "s3/s3_internal.h"
 
 #define MOST_BUCKETS "1000" /* on a page */
 
-/* The elements of a kind of list: its root, an entry, the name in an entry, the time, and the token of the next page. */
+/* A list's elements: the root, an entry, in an entry the name and the time, and the next page's token. */
 static const struct list_words {
 	const char *root, *entry, *name, *time, *next;
 } list_words[] = {
@@ -37,14 +37,14 @@ static enum sl_s3_listed list_kind(const char *uri, unsigned flags)
 	                                       : SL_S3_OBJECTS;
 }
 
-/* Of a list of uploads a token is the key of the last, a line feed, and its id. Escapes in names are not asked for: SeaweedFS
- * then says that names have them, and they have none. */
+/* For uploads a token is the last key, a line feed, and the last id. Escapes in names are not asked for: SeaweedFS then
+ * says names have them, and they have none. */
 static char *list_uploads_query(const char *prefix, const char *token)
 {
 	const char *line = strrchr(token, '\n');
 	char *key = line ? strndup(token, line - token) : NULL, *query = NULL;
-	char *from = key ? sl_s3_encode(key, false) : NULL;
-	char *id = line ? sl_s3_encode(line + 1, false) : NULL;
+	char *from = key ? sl_uri_escape(key, false) : NULL;
+	char *id = line ? sl_uri_escape(line + 1, false) : NULL;
 
 	if (!line)
 		query = sl_format("prefix=%s&uploads=", prefix);
@@ -66,8 +66,8 @@ int sl_s3_list_query(const char *uri, unsigned flags, const char *token, char **
 
 	if (rc)
 		return rc;
-	prefix = sl_s3_encode(buckets ? "" : name.key, false);
-	from = sl_s3_encode(token, false);
+	prefix = sl_uri_escape(buckets ? "" : name.key, false);
+	from = sl_uri_escape(token, false);
 	sl_s3_name_clear(&name);
 	if (prefix && flags & SLUICE_LIST_UPLOADS)
 		query = list_uploads_query(prefix, token);
@@ -84,7 +84,7 @@ int sl_s3_list_query(const char *uri, unsigned flags, const char *token, char **
 	return query ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
-/* Decodes percent-escapes, and '+' for a blank, in place. Returns false for a '%' that begins none. */
+/* Decodes percent-escapes, and '+' for a blank, in address. Returns false for a '%' that begins none. */
 static bool name_decode(char *text)
 {
 	char *to = text;
@@ -115,7 +115,7 @@ static bool list_text(const char *xml, const char *tag, bool encoded, char *out,
 	for (at += strlen(tag); at < end; at += step) {
 		char c[5] = {*at};
 
-		step = *at == '&' ? sl_s3_entity(at, c) : 1;
+		step = *at == '&' ? sl_xml_entity(at, c) : 1;
 		if (!step || length + strlen(c) >= size)
 			return false;
 		length = (size_t)(stpcpy(out + length, c) - out);
@@ -124,7 +124,7 @@ static bool list_text(const char *xml, const char *tag, bool encoded, char *out,
 	return length && (!encoded || name_decode(out));
 }
 
-/* Returns whether a tag begins the element of that name. */
+/* Returns whether a tag begins an element by name. */
 static bool list_begins(const char *tag, const char *name)
 {
 	size_t length = strlen(name);
@@ -132,13 +132,13 @@ static bool list_begins(const char *tag, const char *name)
 	return !strncmp(tag + 1, name, length) && strchr("> \t\r\n", tag[1 + length]);
 }
 
-int sl_s3_page_next(struct sl_s3_page *page, struct sl_s3_entry *out)
+int sl_s3_page_next(struct sl_service_page *page, struct sl_service_entry *out)
 {
 	const struct list_words *words = &list_words[page->kind];
-	char *object = strchr(page->at, '<'), *end = NULL, text[SL_S3_TEXT];
+	char *object = strchr(page->at, '<'), *end = NULL, text[SL_SERVICE_TEXT];
 	const char *entry = words->entry, *name = words->name;
 
-	/* A search for either would go on to the end of a page that has none of them, for each entry. */
+	/* A search for either would go on to the page's end, for each entry, if a page has none. */
 	while (object && !list_begins(object, words->entry) &&
 	       (page->kind != SL_S3_OBJECTS || !list_begins(object, "CommonPrefixes")))
 		object = strchr(object + 1, '<');
@@ -154,38 +154,38 @@ int sl_s3_page_next(struct sl_s3_page *page, struct sl_s3_entry *out)
 	end = strstr(object, text);
 	if (end)
 		*end = '\0';
-	if (!end || !list_text(object, name, page->encoded, out->name, SL_S3_NAME) ||
+	if (!end || !list_text(object, name, page->encoded, out->name, SL_SERVICE_NAME) ||
 	    (page->kind == SL_S3_UPLOADING &&
-	     !list_text(object, "<UploadId>", false, out->upload, SL_S3_UPLOAD)))
+	     !list_text(object, "<UploadId>", false, out->upload, SL_SERVICE_UPLOAD)))
 		return sl_fail(-EPROTO, "'%s': the server's list has an entry that cannot be read",
 		               page->uri);
 	page->at = end + 1;
-	sl_s3_element(object, "ETag", out->etag, sizeof(out->etag));
-	sl_s3_element(object, "Size", text, sizeof(text));
+	sl_xml_element(object, "ETag", out->etag, sizeof(out->etag));
+	sl_xml_element(object, "Size", text, sizeof(text));
 	out->length = strtoull(text, NULL, 10);
-	sl_s3_element(object, words->time, text, sizeof(text));
+	sl_xml_element(object, words->time, text, sizeof(text));
 	out->modified = sl_s3_time(text);
 	return 1;
 }
 
-int sl_s3_page_read(const char *uri, unsigned flags, char *xml, struct sl_s3_page *out,
+int sl_s3_page_read(const char *uri, unsigned flags, char *xml, struct sl_service_page *out,
                     char **token)
 {
 	enum sl_s3_listed kind = list_kind(uri, flags);
 	bool uploads = kind == SL_S3_UPLOADING, goes_on;
-	char text[SL_S3_TEXT], next[SL_S3_NAME], id[SL_S3_UPLOAD];
+	char text[SL_SERVICE_TEXT], next[SL_SERVICE_NAME], id[SL_SERVICE_UPLOAD];
 
 	*token = NULL;
-	if (!sl_s3_is_whole(xml, list_words[kind].root))
+	if (!sl_xml_is_whole(xml, list_words[kind].root))
 		return sl_fail(-EPROTO,
 		               "'%s': the server's answer is no list, or not the whole of it", uri);
-	sl_s3_element(xml, "EncodingType", text, sizeof(text));
-	*out = (struct sl_s3_page){uri, xml, kind, !strcmp(text, "url")};
-	sl_s3_element(xml, "IsTruncated", text, sizeof(text));
-	sl_s3_element(xml, "NextUploadIdMarker", id, sizeof(id));
+	sl_xml_element(xml, "EncodingType", text, sizeof(text));
+	*out = (struct sl_service_page){uri, xml, kind, !strcmp(text, "url")};
+	sl_xml_element(xml, "IsTruncated", text, sizeof(text));
+	sl_xml_element(xml, "NextUploadIdMarker", id, sizeof(id));
 	goes_on =
 		list_text(xml, list_words[kind].next, uploads && out->encoded, next, sizeof(next));
-	/* Servers in Go leave a "false" out, and a list of buckets has none. */
+	/* Servers in Go leave a "false" out, and lists with buckets have none. */
 	if (!strcmp(text, "false") || (!text[0] && !goes_on))
 		return 0;
 	if ((kind != SL_S3_BUCKETS && strcmp(text, "true")) || !goes_on)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Processes that print credentials
+ * Processes for credentials
  *
- * Runs the command of credential_process, and parses the JSON that it prints, and services answer with.
+ * Runs the command in credential_process, and parses the JSON from it and from services.
  *
  * Threads: any that may wait: the process ends the wait, or SLUICE_HTTP_RETRY_MS.
  */
@@ -29,7 +29,7 @@ struct process_search {
 	char *out;
 	size_t size;
 	unsigned depth; /* open objects and arrays */
-	bool next;      /* the value of that name is next */
+	bool next;      /* the value is next */
 	bool found;
 };
 
@@ -100,8 +100,8 @@ bool sl_s3_keys_parse(sl_s3_getter *get, const char *text, const char *token,
 /* ----------------------------------------------------------------------------------- process */
 
 /*
- * Starts a command, and returns its output; -1: it cannot be started. It may ask its user at a terminal, as a process of our
- * group. Without a terminal it has a group, so that all its processes are ended: *out is negative.
+ * Starts a command, and returns its output; -1: it cannot be started. At a terminal it may ask the user, as a process in our
+ * group. Without a terminal it has a group, so all processes can be ended: *out is negative.
  */
 static int process_start(const char *command, pid_t *out)
 {
@@ -129,8 +129,8 @@ static int process_start(const char *command, pid_t *out)
 	return rc ? -1 : ends[0];
 }
 
-/* Waits for the end of the process, reading its output, also if that is longer than the memory. At the time the process is
- * killed, and false returned. */
+/* Reads the process's output to the end, also beyond the memory. At the time the process is killed, and false
+ * returned. */
 static bool process_await(int from, pid_t pid, int64_t until, char text[MOST_OUTPUT], int *status)
 {
 	struct pollfd output = {.fd = from, .events = POLLIN};
@@ -161,7 +161,7 @@ int sl_s3_process_ask(const struct sl_s3_source *source, const struct sl_setting
 	char *text = calloc(1, MOST_OUTPUT);
 	int64_t until = sl_now() + (int64_t)settings->http_retry_ms * 1000000;
 	int status = 0, rc = 0, from;
-	char version[8]; /* of the form of the output */
+	char version[8]; /* the output's format */
 	pid_t pid;
 
 	from = text ? process_start(source->texts[0], &pid) : -1;

@@ -2,8 +2,8 @@
 /*
  * Profiles
  *
- * Reads a profile of the credentials file and of the config file of AWS: sections with lines "name = value". Lines that
- * are indented belong to the value of the line above them.
+ * Reads a profile from AWS's credentials file and config file: sections with lines "name = value". Indented lines belong to
+ * the value above them.
  *
  * Threads: any; the environment must not change meanwhile.
  */
@@ -55,7 +55,7 @@ const char *sl_s3_variable(const char *name)
 	return value && *value ? value : NULL;
 }
 
-/* Returns the first that is there of two variables, and a value of the profile; or NULL. */
+/* Returns the first of two variables and a profile's value; or NULL. */
 static const char *value_choose(const char *variable, const char *other, const char *of_profile)
 {
 	const char *value = sl_s3_variable(variable);
@@ -120,7 +120,7 @@ static bool section_is(char *section, const char *kind, const char *name)
 	return !strcmp(section, name);
 }
 
-/* A line "name = value", the name in any case; the names within the value of the line `outer` begin with that. */
+/* A line "name = value", the name in any case; names within the value called `outer` begin with it. */
 static int profile_take(struct sl_s3_profile *profile, const char *outer, char *line, bool shared)
 {
 	char *equal = strpbrk(line, *outer ? "=" : "=:"), name[64];
@@ -141,7 +141,7 @@ static int profile_take(struct sl_s3_profile *profile, const char *outer, char *
 	return 0;
 }
 
-/* Reads the section of that kind and name: "profile"; "", a profile of the credentials file; "services". */
+/* Reads a section by kind and name: "profile"; "" in the credentials file; "services". */
 static int profile_read(struct sl_s3_profile *profile, FILE *file, const char *kind,
                         const char *name, bool *found)
 {
@@ -165,7 +165,7 @@ static int profile_read(struct sl_s3_profile *profile, FILE *file, const char *k
 		}
 		if (!inside)
 			continue;
-		/* An empty section of services is none, as for AWS's tools. */
+		/* An empty section for services is none, as in AWS's tools. */
 		*found = true;
 		if (!indented)
 			snprintf(outer, sizeof(outer), "%s%.*s.", *kind == 's' ? "[services]" : "",
@@ -181,7 +181,7 @@ static int profile_read(struct sl_s3_profile *profile, FILE *file, const char *k
 
 /* ------------------------------------------------------------------------------------- files */
 
-/* Returns the path that the variable has, or that in the user's folder, for the caller to free. */
+/* Returns the path in the variable, or else in the user's folder, for the caller to free. */
 static char *file_path(const char *variable, const char *usual)
 {
 	const char *path = sl_s3_variable(variable);
@@ -198,7 +198,7 @@ static int profile_read_file(struct sl_s3_profile *profile, const char *path, co
 	FILE *file = fopen(path, "re");
 	int rc;
 
-	/* A file of another user's home is as good as missing. */
+	/* A file in another user's home is as good as missing. */
 	if (!file && (errno == ENOENT || !sl_s3_variable(variable)))
 		return 0;
 	if (!file)
@@ -229,7 +229,7 @@ int sl_s3_profile_load(const char *name, struct sl_s3_profile *out)
 	if (!rc)
 		rc = profile_read_file(&profile, profile.config, config, "profile", profile.name,
 		                       &profile.found);
-	/* Keys are of one file. */
+	/* Keys are never mixed from two files. */
 	for (int i = SL_S3_SECRET; i <= SL_S3_TOKEN; i++)
 		if (profile.of[SL_S3_KEY_ID] && profile.shared[i] != profile.shared[SL_S3_KEY_ID]) {
 			free(profile.of[i]);
@@ -239,7 +239,7 @@ int sl_s3_profile_load(const char *name, struct sl_s3_profile *out)
 	if (!rc && services)
 		rc = profile_read_file(&profile, profile.config, config, "services", services,
 		                       &has_services);
-	/* An endpoint that is none fails where it is asked for, and is told. */
+	/* A bad endpoint fails where it is asked for, and is told. */
 	if (!rc && services && !has_services) {
 		profile.of[SL_S3_ENDPOINT_S3] = sl_format("of services = %s, which is not in '%s',",
 		                                          services, profile.config);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A profile of the files that programs of AWS share: ~/.aws/credentials and ~/.aws/config. */
+/* A profile in the files for AWS's programs: ~/.aws/credentials and ~/.aws/config. */
 #ifndef SL_S3_PROFILE_H
 #define SL_S3_PROFILE_H
 
 #include "core/core.h"
 
-/* The values that are used, or that name a source which sluice cannot ask. */
+/* The values in use, or naming a source beyond sluice's reach. */
 enum sl_s3_value {
 	SL_S3_KEY_ID,
 	SL_S3_SECRET,
@@ -14,7 +14,7 @@ enum sl_s3_value {
 	SL_S3_REGION,
 	SL_S3_ENDPOINT,
 	SL_S3_SERVICES,
-	SL_S3_ENDPOINT_S3, /* of the section that `services` names, as the next */
+	SL_S3_ENDPOINT_S3, /* in the section named by `services`, as the next */
 	SL_S3_ENDPOINT_STS,
 	SL_S3_IGNORE_ENDPOINTS,
 	SL_S3_CA_BUNDLE,
@@ -32,26 +32,26 @@ enum sl_s3_value {
 	SL_S3_VALUES
 };
 struct sl_s3_profile {
-	const char *name;           /* that of the caller, or of the environment */
+	const char *name;           /* from the caller or the environment */
 	bool found;                 /* a file has it */
-	char *credentials, *config; /* the paths of the files, that exist or not */
+	char *credentials, *config; /* paths, whether the files exist or not */
 	char *of[SL_S3_VALUES];     /* NULL: not set */
-	bool shared[SL_S3_VALUES];  /* the value is of the credentials file */
+	bool shared[SL_S3_VALUES];  /* the value is from the credentials file */
 };
 /*
- * Reads the profile of that name; NULL: that of AWS_PROFILE, or "default". Files that are missing are empty. May wait for
- * storage. Returns 0, or -errno with a sentence: a file that the environment names cannot be read, or a profile that
- * is named is in neither file. sl_s3_profile_clear() frees the result.
+ * Reads a profile; name NULL: AWS_PROFILE, or "default". Missing files are empty. May wait for storage. Returns 0, or -errno
+ * with a sentence: a file named by the environment cannot be read, or no file has the named profile.
+ * sl_s3_profile_clear() frees the result.
  */
 int sl_s3_profile_load(const char *name, struct sl_s3_profile *out);
 void sl_s3_profile_clear(struct sl_s3_profile *profile);
 /* Wipes and frees a text; NULL is allowed. */
 void sl_s3_text_clear(char *text);
-/* Returns the value of a variable that is set and not empty; or NULL. */
+/* Returns a variable's value if it is set and not empty; or NULL. */
 const char *sl_s3_variable(const char *name);
-/* Returns the region of the option, the environment or the profile; else that which AWS's programs have. */
+/* Returns the region from the option, the environment or the profile; else the default in AWS's programs. */
 const char *sl_s3_region(const char *option, const struct sl_s3_profile *profile);
-/* Returns the endpoint that the environment or the profile has for a service, by that value of it; or NULL. */
+/* Returns the endpoint for a service from the environment or the profile; or NULL. */
 const char *sl_s3_endpoint(const struct sl_s3_profile *profile, enum sl_s3_value service);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * Removal of many objects by a request (DeleteObjects)
  *
- * Makes the XML that names them, and parses the answer, which names those that were removed.
+ * Makes the XML with their names, and takes the removed names from the answer.
  *
  * Threads: any. The answer comes from servers and is not trusted.
  */
@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "s3/s3.h"
+#include "s3/s3_internal.h"
 
-/* Servers have their own ideas about escapes, blanks, and empty parts of a name: a wrong one would remove another object. */
+/* Servers have their own ideas about escapes, blanks and empty segments in a name: another object would be removed. */
 const char *sl_s3_bulk_key(const char *uri)
 {
 	const char *key = strchr(uri + strlen("s3://"), '/');
@@ -28,11 +28,15 @@ const char *sl_s3_bulk_key(const char *uri)
 	return key;
 }
 
-char *sl_s3_bulk_body(const char *const *uris, size_t count)
+char *sl_s3_bulk_body(const struct sluice_open_options *options, const char *const *uris,
+                      size_t count, char line[SL_SERVICE_LINE])
 {
+	const struct sluice_s3_options *s3 = options->s3;
+	bool versioned =
+		s3 && s3->size > offsetof(struct sluice_s3_options, version) && s3->version;
 	char *text = NULL;
 	size_t bytes, names = 0;
-	FILE *to = open_memstream(&text, &bytes);
+	FILE *to = versioned ? NULL : open_memstream(&text, &bytes);
 
 	if (!to)
 		return NULL;
@@ -45,8 +49,10 @@ char *sl_s3_bulk_body(const char *const *uris, size_t count)
 			fprintf(to, "<Object><Key>%s</Key></Object>", key);
 	}
 	fputs("</Delete>", to);
-	if (!fclose(to) && names)
+	if (!fclose(to) && names) {
+		sl_s3_md5_line(text, bytes, line);
 		return text;
+	}
 	free(text);
 	return NULL;
 }

@@ -2,16 +2,14 @@
 /*
  * Signature Version 4
  *
- * Signs a request as AWS describes it: a canonical form of the request is digested, and the digest is authenticated by
- * a key that is derived from the secret for a day, a region and a service. libcrypto has the digests. A signed request has
- * lines of header besides its own: the time, the digest of its body, the token of the session, and the signature of all
- * that begin with x-amz-.
+ * Signs a request as AWS describes it: its canonical form is digested, and the digest is authenticated with a key, derived
+ * from the secret for a day, a region and a service. libcrypto has the digests. The signature adds lines to a header: the
+ * time, the body's digest, the session's token, and the signature itself. It covers all lines with x-amz-.
  *
  * Threads: any.
  */
 #include <ctype.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +24,7 @@
 
 #define DIGEST     SL_SIGN_KEY
 #define SCOPE      "aws4_request"
-#define MOST_LINES 64 /* of the user that are signed */
-#define OWN_LINES  5  /* of sluice that are signed */
+#define MOST_LINES 69 /* signed, besides Host */
 
 static const char hex_digits[] = "0123456789abcdef";
 
@@ -42,31 +39,7 @@ static void sign_hex(const unsigned char *digest, unsigned bytes, char *out)
 
 /* ------------------------------------------------------------------------------------- lines */
 
-int sl_s3_line_add(struct curl_slist **lines, const char *format, ...)
-{
-	struct curl_slist *longer = NULL;
-	va_list arguments;
-	char *line;
-
-	va_start(arguments, format);
-	if (vasprintf(&line, format, arguments) < 0)
-		line = NULL;
-	va_end(arguments);
-	if (line && (longer = curl_slist_append(*lines, line)))
-		*lines = longer;
-	sl_s3_text_clear(line);
-	return longer ? 0 : sl_fail(-ENOMEM, "no memory");
-}
-
-void sl_s3_lines_clear(struct curl_slist **lines)
-{
-	for (struct curl_slist *line = *lines; line; line = line->next)
-		explicit_bzero(line->data, strlen(line->data));
-	curl_slist_free_all(*lines);
-	*lines = NULL;
-}
-
-/* Compares the names of two lines, as bytes in lower case. */
+/* Compares two lines' names, as bytes in lower case. */
 static int line_compare(const char *one, const char *other)
 {
 	size_t length = strcspn(one, ":"), others = strcspn(other, ":");
@@ -99,7 +72,7 @@ static void line_put_value(FILE *to, const char *line)
 	}
 }
 
-/* Returns the names of sorted lines, with ';' between them, for the caller to free; NULL: no memory. */
+/* Returns sorted lines' names, with ';' between them, for the caller to free; NULL: no memory. */
 static char *lines_names(const char *const *lines)
 {
 	char *text = NULL;
@@ -146,7 +119,7 @@ static const char **lines_sorted(const char *const *lines)
 	if (!sorted)
 		return NULL;
 	memcpy(sorted, lines, (count + 1) * sizeof(*sorted));
-	/* By insertion, which keeps the order of lines with equal names; there are few. */
+	/* By insertion: lines with equal names keep their order, and there are few. */
 	for (size_t i = 1; i < count; i++) {
 		const char *line = sorted[i];
 		size_t at = i;
@@ -177,7 +150,7 @@ int sl_sign_payload(const void *body, size_t bytes, char out[SL_SIGN_HEX])
 	return 0;
 }
 
-void sl_s3_etag(const void *data, size_t bytes, char out[SL_S3_TEXT])
+void sl_s3_etag(const void *data, size_t bytes, char out[SL_SERVICE_TEXT])
 {
 	unsigned char digest[EVP_MAX_MD_SIZE];
 
@@ -189,7 +162,7 @@ void sl_s3_etag(const void *data, size_t bytes, char out[SL_S3_TEXT])
 	strcat(out, "\"");
 }
 
-void sl_s3_md5_line(const void *data, size_t bytes, char out[40])
+void sl_s3_md5_line(const void *data, size_t bytes, char out[SL_SERVICE_LINE])
 {
 	unsigned char digest[EVP_MAX_MD_SIZE];
 	char *text = stpcpy(out, "Content-MD5: ");
@@ -200,7 +173,7 @@ void sl_s3_md5_line(const void *data, size_t bytes, char out[40])
 		out[0] = '\0';
 }
 
-/* The digest of the canonical request. */
+/* Digests the canonical request. */
 static int sign_canonical(const struct sl_sign_request *request, const char *const *lines,
                           const char *names, char out[SL_SIGN_HEX])
 {
@@ -224,7 +197,7 @@ static int sign_canonical(const struct sl_sign_request *request, const char *con
 	return done ? 0 : -ENOMEM;
 }
 
-/* Derives the key of the request's day, unless it is that already. */
+/* Derives the key for the request's day, if it is another day's. */
 static bool sign_derive(const struct sl_sign_request *request, struct sl_sign_key *key)
 {
 	const char *steps[] = {request->region, request->service, SCOPE};
@@ -244,7 +217,7 @@ static bool sign_derive(const struct sl_sign_request *request, struct sl_sign_ke
 	return done;
 }
 
-/* The signature of a digest, with a key for the day, the region and the service. */
+/* Signs a digest, with a key for the day, the region and the service. */
 static int sign_digest(const struct sl_sign_request *request, const char *digest,
                        char out[SL_SIGN_HEX])
 {
@@ -262,11 +235,11 @@ static int sign_digest(const struct sl_sign_request *request, const char *digest
 	return done ? 0 : -ENOMEM;
 }
 
-/* Returns the query of a URL, less its signature, for the caller to free; NULL: no memory. */
+/* Returns a URL's query, less its signature, for the caller to free; NULL: no memory. */
 static char *sign_query(const struct sl_sign_request *request, const char *names)
 {
-	char *id = sl_s3_encode(request->id, false), *escaped = sl_s3_encode(names, false);
-	char *token = sl_s3_encode(request->token ? request->token : "", false), *text = NULL;
+	char *id = sl_uri_escape(request->id, false), *escaped = sl_uri_escape(names, false);
+	char *token = sl_uri_escape(request->token ? request->token : "", false), *text = NULL;
 
 	if (id && token && escaped)
 		text = sl_format(
@@ -304,13 +277,12 @@ int sl_sign(const struct sl_sign_request *request, char **out)
 	return text ? 0 : sl_fail(-ENOMEM, "no memory to sign a request");
 }
 
-int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_place *place,
-                    const struct sl_s3_keys *keys, int64_t at, const struct curl_slist *given,
-                    struct curl_slist **lines)
+int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_address *address,
+                    const struct sl_s3_keys *keys, int64_t at, struct curl_slist **lines)
 {
-	char date[sizeof("20150830T123600Z")], *host = sl_format("host: %s", place->host);
+	char date[sizeof("20150830T123600Z")], *host = sl_format("host: %s", address->host);
 	int rc = host ? 0 : sl_fail(-ENOMEM, "no memory to sign a request");
-	const char *all[MOST_LINES + OWN_LINES + 1];
+	const char *all[MOST_LINES + 2];
 	char *signature = NULL;
 	time_t seconds = (time_t)at;
 	size_t count = 0;
@@ -319,33 +291,30 @@ int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_place *p
 	gmtime_r(&seconds, &utc);
 	strftime(date, sizeof(date), "%Y%m%dT%H%M%SZ", &utc);
 	request->date = date;
-	request->path = place->path;
+	request->path = address->path;
 	if (!request->query)
-		request->query = place->query;
+		request->query = address->query;
 	request->id = keys->id;
 	request->secret = keys->secret;
 	request->token = keys->token;
 	request->lines = all;
 	if (!rc && !request->seconds) {
-		rc = sl_s3_line_add(lines, "x-amz-date: %s", date);
-		rc = rc ? rc : sl_s3_line_add(lines, "x-amz-content-sha256: %s", request->payload);
+		rc = sl_line_put(lines, "x-amz-date: %s", date);
+		rc = rc ? rc : sl_line_put(lines, "x-amz-content-sha256: %s", request->payload);
 		if (!rc && keys->token)
-			rc = sl_s3_line_add(lines, "x-amz-security-token: %s", keys->token);
+			rc = sl_line_put(lines, "x-amz-security-token: %s", keys->token);
 	}
-	/* Those of the user that begin with x-amz-, those of ours, and Host; for a URL all. */
-	for (; given && count < MOST_LINES; given = given->next)
-		if ((request->seconds || !strncasecmp(given->data, "x-amz-", 6)) &&
-		    strchr(given->data, ':'))
-			all[count++] = given->data;
-	for (const struct curl_slist *line = *lines; line; line = line->next)
-		all[count++] = line->data;
+	/* All that begin with x-amz-, and Host; for a URL all. */
+	for (const struct curl_slist *line = *lines; line && count < MOST_LINES; line = line->next)
+		if ((request->seconds || !strncasecmp(line->data, "x-amz-", 6)) &&
+		    strchr(line->data, ':'))
+			all[count++] = line->data;
 	all[count++] = host;
 	all[count] = NULL;
 	if (!rc)
 		rc = sl_sign(request, &signature);
 	if (!rc)
-		rc = sl_s3_line_add(lines, request->seconds ? "%s" : "Authorization: %s",
-		                    signature);
+		rc = sl_line_put(lines, request->seconds ? "%s" : "Authorization: %s", signature);
 	free(host);
 	sl_s3_text_clear(signature);
 	return rc;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Signature Version 4 of AWS. */
+/* AWS's Signature Version 4. */
 #ifndef SL_S3_SIGN_H
 #define SL_S3_SIGN_H
 
+#include "s3/address.h"
 #include "s3/credentials.h"
-#include "s3/place.h"
-#include "s3/s3.h"
+#include "s3/s3_internal.h"
 
 #define SL_S3_EMPTY \
-	"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" /* of no body */
+	"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" /* without a body */
 #define SL_SIGN_KEY 32
-/* The key that is derived from a secret for a day, a region and a service, which takes longer than all else. */
+/* The key for a day, a region and a service; deriving it takes longer than all else. */
 struct sl_sign_key {
 	char day[9]; /* "20150830"; "": none yet */
 	unsigned char bytes[SL_SIGN_KEY];
@@ -21,30 +21,28 @@ struct sl_sign_request {
 	const char *method;
 	const char *path;         /* encoded, not normalised */
 	const char *query;        /* encoded, and sorted by name, then value; "" : none */
-	const char *const *lines; /* "Name: value", then NULL: the fields that are signed */
-	const char *payload;      /* SHA-256 of the body in hexadecimal, or UNSIGNED-PAYLOAD */
-	const char *date;         /* that of x-amz-date: "20150830T123600Z" */
+	const char *const *lines; /* "Name: value", then NULL: the signed fields */
+	const char *payload;      /* the body's SHA-256 in hexadecimal, or UNSIGNED-PAYLOAD */
+	const char *date;         /* as in x-amz-date: "20150830T123600Z" */
 	const char *region, *service;
-	const char *id, *secret; /* of the access key */
-	const char *token;       /* of its session, for a URL; or NULL */
+	const char *id, *secret; /* the access key */
+	const char *token;       /* the session's, for a URL; or NULL */
 	unsigned
-		seconds; /* for which a URL is valid, of which `query` has no name before "Y"; 0: it is no URL */
+		seconds; /* a URL's life, and `query` has no name before "Y" then; 0: it is no URL */
 	struct sl_sign_key *
-		key; /* NULL; or that of an earlier request with the same secret, region and service, renewed for another day */
+		key; /* NULL; or from an earlier request with the same secret, region and service, renewed for another day */
 };
 #define SL_SIGN_HEX 65
-/* Prints the SHA-256 of a body, for `payload`. Returns 0, or -ENOMEM with a sentence. */
+/* Prints a body's SHA-256, for `payload`. Returns 0, or -ENOMEM with a sentence. */
 int sl_sign_payload(const void *body, size_t bytes, char out[SL_SIGN_HEX]);
-/* Makes the value of Authorization, or the query of a URL, which the caller frees. Returns 0, or -ENOMEM with a sentence. */
+/* Makes the value for Authorization, or a URL's query, for the caller to free. Returns 0, or -ENOMEM with a sentence. */
 int sl_sign(const struct sl_sign_request *request, char **out);
 /*
- * Adds the lines of a request that is signed by keys, at a time in seconds since 1970, and the signature. The request has
- * its method, payload, region and service, and a query where that is not the place's. given: lines that the request has
- * anyway. lines: empty, or one line of sluice's. For a URL, its query is the line that is added. Returns 0, or -ENOMEM with a
+ * Puts the signature before a request's lines, and the lines for it. The request has method, payload, region and service,
+ * and a query if it is not the address's. at: seconds since 1970. A URL's line is its query. Returns 0, or -ENOMEM with a
  * sentence.
  */
-int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_place *place,
-                    const struct sl_s3_keys *keys, int64_t at, const struct curl_slist *given,
-                    struct curl_slist **lines);
+int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_address *address,
+                    const struct sl_s3_keys *keys, int64_t at, struct curl_slist **lines);
 
 #endif

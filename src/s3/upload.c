@@ -2,45 +2,66 @@
 /*
  * Uploads in parts
  *
- * Makes the queries of requests for an upload in parts, and the XML that completes it.
+ * Makes queries for calls and the XML for the last, and parses answers to calls.
  *
  * Threads: any.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "s3/place.h"
-#include "s3/s3.h"
+#include "s3/s3_internal.h"
 
-char *sl_s3_upload_query(const char *upload, unsigned part)
+/* The answers with a body: its root, another root from servers unlike S3, and the element to take. */
+static const struct {
+	const char *root, *root_too, *element;
+} upload_answers[SL_CALLS] = {
+	[SL_CALL_BEGIN] = {"InitiateMultipartUploadResult", "InitiateMultipartUpload" /* rclone */,
+                           "UploadId"},
+	[SL_CALL_COMPLETE] = {"CompleteMultipartUploadResult", NULL, "ETag"},
+	[SL_CALL_COPY] = {"CopyObjectResult", NULL, "ETag"},
+	[SL_CALL_COPY_PART] = {"CopyPartResult", NULL, "ETag"},
+	[SL_CALL_REMOVE_MANY] = {"DeleteResult", NULL, "Key"},
+};
+
+enum sl_service_answer sl_s3_answers(enum sl_service_call call, const char *xml, char *out,
+                                     size_t size)
 {
-	char *id = sl_s3_encode(upload, false), *query = NULL, number[32] = "";
+	const char *root = upload_answers[call].root, *other = upload_answers[call].root_too;
 
+	if (!root)
+		return call == SL_CALL_PUT || call == SL_CALL_PART ? SL_ANSWER_ETAG : SL_ANSWER_ANY;
+	sl_xml_element(xml, upload_answers[call].element, out, size);
+	return out[0] && (sl_xml_is_whole(xml, root) || (other && sl_xml_is_whole(xml, other)))
+	               ? SL_ANSWER_WHOLE
+	               : SL_ANSWER_CUT;
+}
+
+int sl_s3_query(struct sl_signer *signer, enum sl_service_call call, const char *upload,
+                unsigned part, char **out)
+{
+	const char *constant = call == SL_CALL_BEGIN         ? "uploads="
+	                       : call == SL_CALL_REMOVE_MANY ? "delete="
+	                                                     : NULL;
+	char *id, number[32] = "";
+
+	(void)signer;
+	*out = NULL;
+	if (!upload && !constant)
+		return 0;
+	id = upload ? sl_uri_escape(upload, false) : NULL;
 	if (part)
 		snprintf(number, sizeof(number), "partNumber=%u&", part);
-	if (id)
-		query = sl_format("%suploadId=%s", number, id);
+	if (constant)
+		*out = strdup(constant);
+	else if (id)
+		*out = sl_format("%suploadId=%s", number, id);
 	free(id);
-	return query;
+	return *out ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
-char *sl_s3_copy_source(const char *uri, const char *query)
-{
-	struct sl_s3_name name;
-	char *key, *place = NULL;
-
-	if (sl_s3_name_parse(uri, &name))
-		return NULL;
-	key = sl_s3_encode(name.key, true);
-	if (key)
-		place = sl_format("%s/%s%s", name.bucket, key, query);
-	free(key);
-	sl_s3_name_clear(&name);
-	return place;
-}
-
-/* Writes text as the content of an element. */
+/* Writes text as an element's content. */
 static void xml_put(FILE *to, const char *text)
 {
 	static const char special[] = "&<>\"";
@@ -56,39 +77,16 @@ static void xml_put(FILE *to, const char *text)
 	}
 }
 
-char *sl_s3_upload_complete(const struct sl_s3_known *known, unsigned count)
-{
-	char *text = NULL;
-	size_t bytes;
-	FILE *to = open_memstream(&text, &bytes);
-
-	if (!to)
-		return NULL;
-	fputs("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">", to);
-	for (unsigned i = 0; i < count; i++) {
-		fprintf(to, "<Part><PartNumber>%u</PartNumber><ETag>", i + 1);
-		xml_put(to, known[i].etag);
-		fputs("</ETag>", to);
-		if (known[i].crc32c[0])
-			fprintf(to, "<ChecksumCRC32C>%s</ChecksumCRC32C>", known[i].crc32c);
-		fputs("</Part>", to);
-	}
-	fputs("</CompleteMultipartUpload>", to);
-	if (!fclose(to))
-		return text;
-	free(text);
-	return NULL;
-}
-
-void sl_s3_upload_etag(const struct sl_s3_known *known, unsigned count, char out[SL_S3_TEXT])
+void sl_s3_upload_etag(const struct sl_service_part *parts, unsigned count,
+                       char out[SL_SERVICE_TEXT])
 {
 	unsigned char *sums = malloc(16 * (size_t)count), *at = sums;
 
 	out[0] = '\0';
 	for (unsigned i = 0; sums && i < count; i++) {
-		const char *hex = known[i].etag + (known[i].etag[0] == '"');
+		const char *hex = parts[i].etag + (parts[i].etag[0] == '"');
 
-		if (hex == known[i].etag || strspn(hex, "0123456789abcdef") != 32 ||
+		if (hex == parts[i].etag || strspn(hex, "0123456789abcdef") != 32 ||
 		    strcmp(hex + 32, "\""))
 			break;
 		for (int j = 0; j < 16; j++)
@@ -101,27 +99,31 @@ void sl_s3_upload_etag(const struct sl_s3_known *known, unsigned count, char out
 	free(sums);
 }
 
-void sl_s3_plan_find(const struct sl_s3_plan *plan, uint64_t offset, struct sl_s3_part *out)
+int sl_s3_complete(const char *upload, const struct sl_service_part *parts, unsigned count,
+                   char **out, char etag[SL_SERVICE_TEXT])
 {
-	uint64_t start = 0, bytes = plan->bytes;
-	unsigned number = 1;
+	char *text = NULL;
+	size_t bytes;
+	FILE *to = open_memstream(&text, &bytes);
 
-	/* A thousand parts of each length; those after the first thousand are long enough for 5 TiB in any case. */
-	while (!plan->total && number + SL_S3_GROUP <= SL_S3_PARTS &&
-	       (offset - start) / bytes >= SL_S3_GROUP) {
-		start += SL_S3_GROUP * bytes;
-		number += SL_S3_GROUP;
-		bytes = SL_MIN(2 * SL_MAX(bytes, SL_S3_GROWN), SL_S3_PART_MOST);
+	(void)upload;
+	if (!to)
+		return sl_fail(-ENOMEM, "no memory");
+	fputs("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">", to);
+	for (unsigned i = 0; i < count; i++) {
+		fprintf(to, "<Part><PartNumber>%u</PartNumber><ETag>", i + 1);
+		xml_put(to, parts[i].etag);
+		fputs("</ETag>", to);
+		if (parts[i].sum[0])
+			fprintf(to, "<ChecksumCRC32C>%s</ChecksumCRC32C>", parts[i].sum);
+		fputs("</Part>", to);
 	}
-	out->number = number + (offset - start) / bytes;
-	out->start = offset - (offset - start) % bytes;
-	out->length = plan->total ? SL_MIN(bytes, plan->total - out->start) : bytes;
-}
-
-void sl_s3_plan_make(uint64_t total, uint64_t part_bytes, struct sl_s3_plan *out)
-{
-	uint64_t least = (total + SL_S3_PARTS - 1) / SL_S3_PARTS, unit = 1 << 20;
-
-	out->total = total;
-	out->bytes = least <= part_bytes ? part_bytes : (least + unit - 1) / unit * unit;
+	fputs("</CompleteMultipartUpload>", to);
+	if (fclose(to)) {
+		free(text);
+		return sl_fail(-ENOMEM, "no memory");
+	}
+	sl_s3_upload_etag(parts, count, etag);
+	*out = text;
+	return 0;
 }

@@ -5,7 +5,7 @@
  */
 #include "core/core.h"
 #include "fuzz/fuzz.h"
-#include "s3/s3.h"
+#include "s3/s3_internal.h"
 
 #include <errno.h>
 #include <string.h>
@@ -92,19 +92,19 @@ static void make_page(char *text)
 		text[draw(strlen(text))] = (char)(1 + draw(255));
 }
 
-static void check_entries(struct sl_s3_page *page)
+static void check_entries(struct sl_service_page *page)
 {
-	struct sl_s3_entry entry;
+	struct sl_service_entry entry;
 	size_t most = strlen(page->at);
 	int rc;
 
 	memset(&entry, 'x', sizeof(entry));
 	entry.upload[0] = '\0';
 	while ((rc = sl_s3_page_next(page, &entry)) > 0) {
-		require(memchr(entry.name, '\0', SL_S3_NAME) && entry.name[0],
+		require(memchr(entry.name, '\0', SL_SERVICE_NAME) && entry.name[0],
 		        "a name has no end, or no begin");
-		require(memchr(entry.etag, '\0', SL_S3_TEXT), "an ETag has no end");
-		require(memchr(entry.upload, '\0', SL_S3_UPLOAD) &&
+		require(memchr(entry.etag, '\0', SL_SERVICE_TEXT), "an ETag has no end");
+		require(memchr(entry.upload, '\0', SL_SERVICE_UPLOAD) &&
 		                (page->kind == SL_S3_UPLOADING) == !!entry.upload[0],
 		        "an upload has no id, or an object has one");
 		require(most-- > 0, "there are more entries than bytes");
@@ -115,7 +115,7 @@ static void check_entries(struct sl_s3_page *page)
 
 static void check_page(char *text, const char *uri, unsigned flags)
 {
-	struct sl_s3_page page;
+	struct sl_service_page page;
 	char *token;
 	int rc = sl_s3_page_read(uri, flags, text, &page, &token);
 
@@ -129,11 +129,11 @@ static void check_page(char *text, const char *uri, unsigned flags)
 static void check_entity(const char *text)
 {
 	char out[5], element[8];
-	size_t length = sl_s3_entity(text, out), n = strlen(out);
+	size_t length = sl_xml_entity(text, out), n = strlen(out);
 
 	require(length <= strlen(text) && n >= 1 && n <= 4, "an entity is longer than its text");
 	require(length ? sl_utf8_valid(out, n) : !strcmp(out, "&"), "an entity is no character");
-	sl_s3_element(subject, "Key", element, sizeof(element));
+	sl_xml_element(subject, "Key", element, sizeof(element));
 	require(memchr(element, '\0', sizeof(element)), "an element has no end");
 }
 

@@ -23,12 +23,26 @@ struct transfer {
 	int64_t began, first;
 };
 
+static bool never(const struct sl_http_request *request)
+{
+	(void)request;
+	return false;
+}
+
+static bool always(const struct sl_http_request *request)
+{
+	(void)request;
+	return true;
+}
+
+/* Of requests that are wanted, and that are cancelled. */
+static const struct sl_http_kind wanted = {.unwanted = never}, cancelled = {.unwanted = always};
+
 struct simulation {
 	const struct server *server;
 	struct sl_http_limits limits;
 	struct sl_http_limit *limit;
 	struct sl_http_request requests[MANY];
-	struct sl_piece piece;
 	struct transfer running[MANY];
 	unsigned count, connections, random;
 	double arrived; /* bytes of all */
@@ -75,7 +89,7 @@ static void begin_with(struct simulation *s, const struct server *server, unsign
 	s->limit = sl_http_limit_acquire(&s->limits, "http://host", most);
 	s->now = sl_now();
 	for (unsigned i = 0; i < MANY; i++) {
-		s->requests[i].piece = &s->piece;
+		s->requests[i].kind = &wanted;
 		if (sl_http_limit_enter(s->limit, &s->requests[i]))
 			start(s, &s->requests[i]);
 	}
@@ -309,13 +323,12 @@ TEST(it_never_falls_below_one)
 TEST(a_sweep_takes_what_is_cancelled_and_nothing_else)
 {
 	const struct server server = {.each = 1, .most = 1};
-	struct sl_piece cancelled = {.cancelled = true};
 	struct simulation s;
 	struct sl_list gone;
 
 	begin(&s, &server);
 	/* Those behind the first ones wait. */
-	s.requests[MOST].piece = &cancelled;
+	s.requests[MOST].kind = &cancelled;
 	sl_list_init(&gone);
 	sl_http_limits_admit_cancelled(&s.limits, &gone);
 	assert_ptr_equal(sl_list_take(&gone), &s.requests[MOST].link);
@@ -339,7 +352,6 @@ TEST(origins_share_the_turns)
 {
 	enum { TURNS = 8, EACH = 40 };
 	struct sl_http_request requests[2][EACH] = {0};
-	struct sl_piece piece = {0};
 	struct sl_http_limit *first, *second;
 	struct sl_http_limits limits;
 	struct sl_list ready, *link;
@@ -348,7 +360,7 @@ TEST(origins_share_the_turns)
 	first = sl_http_limit_acquire(&limits, "http://a", TURNS);
 	second = sl_http_limit_acquire(&limits, "http://b", TURNS);
 	for (unsigned i = 0; i < EACH; i++)
-		requests[0][i].piece = requests[1][i].piece = &piece;
+		requests[0][i].kind = requests[1][i].kind = &wanted;
 	assert_int_equal(begin_some(first, requests[0], EACH), TURNS);
 	assert_int_equal(begin_some(second, requests[1], EACH), TURNS / 4);
 	sl_list_init(&ready);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of objects and their places; signatures: the published cases; XML and ETags of answers. */
-#include "s3/place.h"
-#include "s3/s3.h"
+/* Names of objects and their addresses; signatures: the published cases; XML and ETags of answers. */
+#include "s3/address.h"
+#include "s3/s3_internal.h"
 #include "s3/sign.h"
 
 #include "lib/unit.h"
@@ -31,7 +31,7 @@ TEST(published_requests_are_signed_as_published)
 		struct sl_sign_key key = {.day = "20000101"};
 
 		target = strndup(v->target, strcspn(v->target, "?"));
-		path = sl_s3_encode(target, true);
+		path = sl_uri_escape(target, true);
 		if (strcmp(path, v->path) != 0)
 			assert_true(v->normalised);
 		normalised += strcmp(path, v->path) != 0;
@@ -146,16 +146,16 @@ TEST(an_object_has_the_url_of_its_bucket_and_key)
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct sl_s3_name name;
-		struct sl_s3_place place;
+		struct sl_s3_address address;
 
 		assert_int_equal(sl_s3_name_parse(rows[i].uri, &name), 0);
-		assert_int_equal(sl_s3_place_find(&name, rows[i].endpoint, rows[i].addressing,
-		                                  rows[i].region, rows[i].query, &place),
+		assert_int_equal(sl_s3_address_find(&name, rows[i].endpoint, rows[i].addressing,
+		                                    rows[i].region, rows[i].query, &address),
 		                 0);
-		assert_string_equal(place.url, rows[i].url);
-		assert_string_equal(place.host, rows[i].host);
-		assert_string_equal(place.path, rows[i].path);
-		sl_s3_place_clear(&place);
+		assert_string_equal(address.url, rows[i].url);
+		assert_string_equal(address.host, rows[i].host);
+		assert_string_equal(address.path, rows[i].path);
+		sl_s3_address_clear(&address);
 		sl_s3_name_clear(&name);
 	}
 }
@@ -166,13 +166,13 @@ TEST(endpoints_that_are_no_urls_are_refused)
 	                                        "https:///x", "http://u:p@host", "http://host/?a",
 	                                        "http://a b"};
 	struct sl_s3_name name = {(char *)"b", (char *)"k"};
-	struct sl_s3_place place;
+	struct sl_s3_address address;
 
 	for (size_t i = 0; i < sizeof(endpoints) / sizeof(endpoints[0]); i++)
-		assert_int_equal(sl_s3_place_find(&name, endpoints[i], NULL, "r", NULL, &place),
+		assert_int_equal(sl_s3_address_find(&name, endpoints[i], NULL, "r", NULL, &address),
 		                 -EINVAL);
-	assert_int_equal(sl_s3_place_find(&name, NULL, "other", "r", NULL, &place), -EINVAL);
-	assert_int_equal(sl_s3_place_find(&name, NULL, NULL, "evil.example/", NULL, &place),
+	assert_int_equal(sl_s3_address_find(&name, NULL, "other", "r", NULL, &address), -EINVAL);
+	assert_int_equal(sl_s3_address_find(&name, NULL, NULL, "evil.example/", NULL, &address),
 	                 -EINVAL);
 }
 
@@ -202,12 +202,12 @@ TEST(an_answer_is_whole_if_it_has_its_root_and_ends_with_it)
 		{"<?<R><ETag>x</ETag></R>", false},
 		{"<!DOCTYPE html><html><body>R</body></html>", false},
 	};
-	char text[SL_S3_TEXT];
+	char text[SL_SERVICE_TEXT];
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		if (sl_s3_is_whole(rows[i].xml, "R") != rows[i].whole)
+		if (sl_xml_is_whole(rows[i].xml, "R") != rows[i].whole)
 			fail_msg("%s", rows[i].xml);
-		sl_s3_element(rows[i].xml, "ETag", text, sizeof(text));
+		sl_xml_element(rows[i].xml, "ETag", text, sizeof(text));
 		if (rows[i].whole)
 			assert_string_equal(text, "x");
 	}
@@ -216,7 +216,7 @@ TEST(an_answer_is_whole_if_it_has_its_root_and_ends_with_it)
 		for (size_t n = 0; n < strlen(rows[i].xml) - 1; n++) {
 			char *part = strndup(rows[i].xml, n);
 
-			assert_false(sl_s3_is_whole(part, "R"));
+			assert_false(sl_xml_is_whole(part, "R"));
 			free(part);
 		}
 }
@@ -226,7 +226,7 @@ TEST(an_element_has_any_prefix_and_attributes)
 	static const char xml[] =
 		"<a:Error Code='no'><CodeX>1</CodeX><x:Code y='&lt;'>A&amp;B</x:Code>"
 		"<Message/><Region >r</Region><RequestId>i";
-	struct sl_s3_error said;
+	struct sl_service_error said;
 
 	sl_s3_error_parse(xml, &said);
 	assert_string_equal(said.code, "A&B");
@@ -247,11 +247,11 @@ TEST(etags_are_those_of_s3_where_parts_have_md5s)
 	                                   "47bce5c74f589f4867dbd57e9ca9f808",
 	                                   "\"47bce5c74f589f4867dbd57e9ca9f808-2\"",
 	                                   "\"47bce5c74f589f4867dbd57e9ca9f808"};
-	struct sl_s3_known parts[2] = {
+	struct sl_service_part parts[2] = {
 		{.etag = (char *)"\"47bce5c74f589f4867dbd57e9ca9f808\""},
 		{.etag = (char *)"\"5360af35bde9ebd8f01f492dc059593c\""},
 	};
-	char etag[SL_S3_TEXT];
+	char etag[SL_SERVICE_TEXT];
 
 	sl_s3_etag("aaa", 3, etag);
 	assert_string_equal(etag, parts[0].etag);

@@ -2,12 +2,12 @@
 /*
  * Services that have credentials
  *
- * Asks the service that a cloud has for each of its containers, or machines (IMDS, in its second version, which gives a
- * token first), for the keys of the role that they have; and the Security Token Service of AWS for the keys of a role: with
- * keys that may assume it (AssumeRole), or with the token of a web identity (AssumeRoleWithWebIdentity). A call is a short
- * request by libcurl, beside the engine of remote files: it has no permit, is made once, and its answer is small.
+ * Asks a container's or a machine's own service for the keys to its role; a machine's is IMDS in version 2, where a token
+ * comes first. Asks AWS's Security Token Service for the keys to a role: with keys (AssumeRole), or with the token for a
+ * web identity (AssumeRoleWithWebIdentity). A call is a short request by libcurl, beside the engine for remote files: it
+ * has no permit, is made once, and the answer is small.
  *
- * Threads: any that may wait: the answer ends the wait, or its time.
+ * Threads: any that may wait: the answer ends the wait, or a time-out.
  */
 #include <arpa/inet.h>
 #include <curl/curl.h>
@@ -21,19 +21,19 @@
 
 #define MOST_ANSWER     65536
 #define MOST_TOKEN      4096
-#define MOST_IDENTITY   32768 /* of the token of a web identity */
+#define MOST_IDENTITY   32768 /* a web identity's token */
 #define NEAR_CONNECT_MS 1000L
 #define NEAR_MS         5000L
 
 /* -------------------------------------------------------------------------------------- call */
 
 struct service_call {
-	const char *what; /* it asks for, in words: the path of its URL may be a secret */
+	const char *what; /* it asks for, in words: the URL's path may be a secret */
 	const char *method;
 	const char *url;
-	struct curl_slist *lines; /* of its header; or NULL */
-	const char *body;         /* of a POST; or NULL */
-	bool near; /* the service is of this machine: there is no proxy, and it answers at once or never */
+	struct curl_slist *lines; /* header; or NULL */
+	const char *body;         /* for a POST; or NULL */
+	bool near; /* the machine's own service: there is no proxy, and it answers at once or never */
 };
 
 /* Less than it gave ends the call. */
@@ -74,14 +74,14 @@ static void call_prepare(CURL *easy, const struct sl_settings *settings,
 	}
 }
 
-/* Returns 0, or -errno with a sentence that has no more of the URL than scheme, host and port. */
+/* Returns 0, or -errno with a sentence, in which the URL has scheme, host and port only. */
 static int answer_judge(const struct service_call *call, CURLcode code, long status,
                         const char *text)
 {
 	char *name = sl_uri_name(call->url);
 	const char *host = name ? strstr(name, "://") : NULL;
 	int length = host ? (int)(host + 3 + strcspn(host + 3, "/") - name) : 0, rc = 0;
-	struct sl_s3_error error;
+	struct sl_service_error error;
 
 	if (code == CURLE_OUT_OF_MEMORY) {
 		rc = sl_fail(-ENOMEM, "no memory");
@@ -99,8 +99,8 @@ static int answer_judge(const struct service_call *call, CURLcode code, long sta
 }
 
 /*
- * Makes a call, and waits for the answer, some seconds at most. Redirects are not followed. Returns 0 with the body, which
- * sl_s3_text_clear() frees; or -EACCES, -ENOMEM with a sentence, also if the status is not 200.
+ * Makes a call, and waits for the answer, some seconds at most. Redirects are not followed. Returns 0 with the body, for
+ * sl_s3_text_clear(); or -EACCES, -ENOMEM with a sentence, also if the status is not 200.
  */
 static int call_make(const struct sl_settings *settings, const struct service_call *call,
                      char **out)
@@ -128,7 +128,7 @@ static int call_make(const struct sl_settings *settings, const struct service_ca
 	return rc;
 }
 
-/* Makes a call for keys. token: the name of the session's token in the answer. Returns 0, or -errno with a sentence. */
+/* Makes a call for keys. token: the answer's name for the session's token. Returns 0, or -errno with a sentence. */
 static int call_for_keys(const struct sl_settings *settings, const struct service_call *call,
                          sl_s3_getter *get, const char *token, const char *service,
                          struct sl_s3_keys *out)
@@ -142,7 +142,7 @@ static int call_for_keys(const struct sl_settings *settings, const struct servic
 	return rc;
 }
 
-/* Reads a file that has a token of a line, without its end. Returns 0, or -EACCES with a sentence that names the file. */
+/* Reads a token from a file, a line without its end. Returns 0, or -EACCES with a sentence about the file. */
 static int token_file_read(const char *path, char *text, size_t size)
 {
 	FILE *file = fopen(path, "re");
@@ -159,7 +159,7 @@ static int token_file_read(const char *path, char *text, size_t size)
 
 /* ---------------------------------------------------------------------- container, machine */
 
-/* Returns whether a token may be sent to that URL: by TLS, or to this machine or a service of ECS or EKS. */
+/* Returns whether a token may be sent to a URL: by TLS, or to this machine, ECS or EKS. */
 static bool url_is_safe(const char *url)
 {
 	static const char *const services[] = {"localhost", "169.254.170.2", "169.254.170.23",
@@ -214,7 +214,7 @@ int sl_s3_container_ask(const struct sl_s3_source *source, const struct sl_setti
 	return rc;
 }
 
-/* Makes a call for a line of text, for the caller to clear. Returns 0, or -EACCES with a sentence. */
+/* Makes a call for a line, for the caller to clear. Returns 0, or -EACCES with a sentence. */
 static int machine_line(const struct sl_settings *settings, const char *what, const char *method,
                         const char *url, const char *line, char **out)
 {
@@ -242,7 +242,7 @@ int sl_s3_machine_ask(const struct sl_s3_source *source, const struct sl_setting
 	snprintf(line, sizeof(line), "X-aws-ec2-metadata-token: %s", token);
 	snprintf(url, sizeof(url), "%.256s/latest/meta-data/iam/security-credentials/", service);
 	rc = machine_line(settings, "role", "GET", url, line, &role);
-	if (!rc && !(name = sl_s3_encode(role, false)))
+	if (!rc && !(name = sl_uri_escape(role, false)))
 		rc = sl_fail(-ENOMEM, "no memory");
 	if (!rc) {
 		snprintf(url + strlen(url), sizeof(url) - strlen(url), "%s", name);
@@ -259,7 +259,7 @@ int sl_s3_machine_ask(const struct sl_s3_source *source, const struct sl_setting
 
 static bool element_get(const char *xml, const char *name, char *out, size_t size)
 {
-	sl_s3_element(xml, name, out, size);
+	sl_xml_element(xml, name, out, size);
 	return out[0];
 }
 
@@ -284,22 +284,22 @@ int sl_s3_role_ask(const struct sl_s3_source *source, const struct sl_settings *
 	struct sl_sign_request request = {
 		.method = "POST", .payload = payload, .region = source->texts[1], .service = "sts"};
 	struct curl_slist *lines = NULL;
-	struct sl_s3_place place = {0};
-	int rc =
-		sl_s3_place_find(&server, source->texts[0], "path", source->texts[1], NULL, &place);
+	struct sl_s3_address address = {0};
+	int rc = sl_s3_address_find(&server, source->texts[0], "path", source->texts[1], NULL,
+	                            &address);
 
 	if (!rc)
 		rc = sl_sign_payload(body, strlen(body), payload);
 	if (!rc && base->ask)
 		rc = base->ask(base, settings, &asked);
 	if (!rc)
-		rc = sl_s3_authorize(&request, &place, base->ask ? &asked : &base->keys, time(NULL),
-		                     NULL, &lines);
+		rc = sl_s3_authorize(&request, &address, base->ask ? &asked : &base->keys,
+		                     time(NULL), &lines);
 	if (!rc)
-		rc = role_keys(settings, place.url, lines, body, out);
-	sl_s3_lines_clear(&lines);
+		rc = role_keys(settings, address.url, lines, body, out);
+	sl_lines_clear(&lines, NULL);
 	sl_s3_keys_clear(&asked);
-	sl_s3_place_clear(&place);
+	sl_s3_address_clear(&address);
 	return rc;
 }
 
@@ -310,7 +310,7 @@ int sl_s3_identity_ask(const struct sl_s3_source *source, const struct sl_settin
 	int rc = token ? token_file_read(source->texts[1], token, MOST_IDENTITY)
 	               : sl_fail(-ENOMEM, "no memory");
 
-	if (!rc && (encoded = sl_s3_encode(token, false)))
+	if (!rc && (encoded = sl_uri_escape(token, false)))
 		body = sl_format("%s&WebIdentityToken=%s", source->texts[2], encoded);
 	if (!rc)
 		rc = body ? role_keys(settings, source->texts[0], NULL, body, out)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names and places of objects
+ * Names and addresses of objects
  *
- * Takes an s3 URI apart, and makes the URL of the object: its bucket is part of the host (virtual), or of the path.
+ * Takes an s3 URI apart, and makes the URL of the object: the bucket is in the host (virtual) or in the path.
  *
  * Threads: any.
  */
@@ -13,8 +13,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "s3/place.h"
-#include "s3/s3.h"
+#include "s3/address.h"
+#include "s3/s3_internal.h"
 
 #define LONGEST_BUCKET 255
 #define LONGEST_LABEL  63
@@ -60,27 +60,9 @@ void sl_s3_name_clear(struct sl_s3_name *name)
 	free(name->key);
 }
 
-/* ------------------------------------------------------------------------------------- place */
+/* ------------------------------------------------------------------------------------- address */
 
-char *sl_s3_encode(const char *text, bool keep_slash)
-{
-	char *out = malloc(3 * strlen(text) + 1), *to = out;
-
-	for (const unsigned char *c = (const unsigned char *)text; out && *c; c++) {
-		if ((*c < 0x80 && isalnum(*c)) || strchr("-._~", *c) || (*c == '/' && keep_slash)) {
-			*to++ = (char)*c;
-			continue;
-		}
-		*to++ = '%';
-		*to++ = "0123456789ABCDEF"[*c >> 4];
-		*to++ = "0123456789ABCDEF"[*c & 15];
-	}
-	if (out)
-		*to = '\0';
-	return out;
-}
-
-/* Whether the bucket can be a label of a host for which the server has a certificate. */
+/* Whether the bucket can be a label in a host's name, and the server's certificate still fits. */
 static bool bucket_is_label(const char *bucket)
 {
 	for (const char *c = bucket; *c; c++)
@@ -90,8 +72,8 @@ static bool bucket_is_label(const char *bucket)
 }
 
 /*
- * Takes an endpoint apart: its scheme with "://", its host in lower case without the port of the scheme, and the path
- * behind it. Returns 0, or -errno with a sentence.
+ * Takes an endpoint apart: its scheme with "://", its host in lower case without the scheme's port, and the path behind
+ * it. Returns 0, or -errno with a sentence.
  */
 static int endpoint_parse(const char *endpoint, const char **scheme, char **host, const char **path)
 {
@@ -122,8 +104,8 @@ static int endpoint_parse(const char *endpoint, const char **scheme, char **host
 	return 0;
 }
 
-static int place_make(const struct sl_s3_name *name, bool virtual, const char *endpoint,
-                      const char *query, struct sl_s3_place *place)
+static int address_make(const struct sl_s3_name *name, bool virtual, const char *endpoint,
+                        const char *query, struct sl_s3_address *address)
 {
 	char *host = NULL, *key;
 	const char *scheme = "", *before = "", *inside = virtual ? "" : name->bucket;
@@ -134,27 +116,27 @@ static int place_make(const struct sl_s3_name *name, bool virtual, const char *e
 	length = (int)strlen(before);
 	while (length && before[length - 1] == '/')
 		length--;
-	key = sl_s3_encode(name->key, true);
-	place->host = sl_format("%s%s%s", virtual ? name->bucket : "", virtual ? "." : "", host);
+	key = sl_uri_escape(name->key, true);
+	address->host = sl_format("%s%s%s", virtual ? name->bucket : "", virtual ? "." : "", host);
 	if (key)
-		place->path =
+		address->path =
 			sl_format("%.*s%s%s/%s", length, before, *inside ? "/" : "", inside, key);
-	place->query = strdup(query);
-	if (place->host && place->path)
-		place->url = sl_format("%s%s%s%s%s", scheme, place->host, place->path,
-		                       *query ? "?" : "", query);
+	address->query = strdup(query);
+	if (address->host && address->path)
+		address->url = sl_format("%s%s%s%s%s", scheme, address->host, address->path,
+		                         *query ? "?" : "", query);
 	free(host);
 	free(key);
-	return place->query && place->url ? 0 : sl_fail(-ENOMEM, "no memory");
+	return address->query && address->url ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
-int sl_s3_place_find(const struct sl_s3_name *name, const char *endpoint, const char *addressing,
-                     const char *region, const char *query, struct sl_s3_place *out)
+int sl_s3_address_find(const struct sl_s3_name *name, const char *endpoint, const char *addressing,
+                       const char *region, const char *query, struct sl_s3_address *out)
 {
 	bool virtual = !name->bucket[0] ? false
 	               : addressing     ? !strcmp(addressing, "virtual")
 	                                : !endpoint && bucket_is_label(name->bucket);
-	struct sl_s3_place place = {0};
+	struct sl_s3_address address = {0};
 	char *aws = NULL;
 	int rc;
 
@@ -170,19 +152,19 @@ int sl_s3_place_find(const struct sl_s3_name *name, const char *endpoint, const 
 	if (!endpoint && asprintf(&aws, "https://s3.%s.amazonaws.com%s", region,
 	                          strncmp(region, "cn-", 3) ? "" : ".cn") < 0)
 		return sl_fail(-ENOMEM, "no memory");
-	rc = place_make(name, virtual, endpoint ? endpoint : aws, query ? query : "", &place);
+	rc = address_make(name, virtual, endpoint ? endpoint : aws, query ? query : "", &address);
 	free(aws);
 	if (rc)
-		sl_s3_place_clear(&place);
+		sl_s3_address_clear(&address);
 	else
-		*out = place;
+		*out = address;
 	return rc;
 }
 
-void sl_s3_place_clear(struct sl_s3_place *place)
+void sl_s3_address_clear(struct sl_s3_address *address)
 {
-	free(place->url);
-	free(place->host);
-	free(place->path);
-	free(place->query);
+	free(address->url);
+	free(address->host);
+	free(address->path);
+	free(address->query);
 }
