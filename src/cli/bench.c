@@ -86,7 +86,7 @@ static void bench_check_options(struct argp_state *state, struct cli_bench_optio
 		argp_error(state, "--order: a stream needs the --memory of a device");
 	if (o->unaligned && o->device >= 0)
 		argp_error(state, "--unaligned: only with the host's memory");
-	if (!o->write && o->force)
+	if (!o->write && o->open.force)
 		argp_error(state, "--force: only for write");
 	if (!o->write && o->sync)
 		argp_error(state, "--sync: only for write");
@@ -126,9 +126,6 @@ static error_t bench_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_SEED:
 		o->seed = cli_option_number(state, "seed", arg, 0, UINT64_MAX);
-		return 0;
-	case 'f':
-		o->force = true;
 		return 0;
 	case ARGP_KEY_END:
 		cli_open_option(&o->open, key, arg, state);
@@ -271,7 +268,7 @@ static int bench_check_target(const struct cli_bench_run *run)
 	if (run->whole && o->random)
 		return cli_fail(-ENOTSUP, "--random: '%s' is remote, and written front to back",
 		                o->name);
-	if (o->force || run->whole || stat(run->path, &st))
+	if (o->open.force || run->whole || stat(run->path, &st))
 		return 0;
 	if (S_ISBLK(st.st_mode) || (S_ISREG(st.st_mode) && st.st_size > 0))
 		return cli_fail(-EEXIST, "'%s' holds something; use -f to overwrite it", o->name);
@@ -289,7 +286,7 @@ static int bench_open_file(struct cli_bench_run *run, struct cli_bench_options *
 	options.flags = o->open.flags | SLUICE_OPEN_READ;
 	if (o->write) {
 		options.flags = o->open.flags | SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;
-		if (!run->path && o->force)
+		if (!run->path && o->open.force)
 			options.flags |= SLUICE_OPEN_REPLACE;
 		else if (run->whole)
 			options.flags |= SLUICE_OPEN_EXCLUSIVE;
@@ -374,7 +371,7 @@ static int bench_run_rounds(struct cli_bench_run *run, struct cli_bench_options 
 		if (rc)
 			return rc;
 		/* The file of this round may be replaced by the next. */
-		o->force = true;
+		o->open.force = true;
 		if (run->rounds[i].resident > 0.01)
 			warnx("round %u: %.0f%% of the file stayed in the page cache", i + 1,
 			      run->rounds[i].resident * 100);

@@ -37,8 +37,7 @@ static const char description[] =
 
 static error_t doctor_parse(int key, char *arg, struct argp_state *state)
 {
-	(void)arg;
-	return cli_arguments_option(state->input, key, state);
+	return cli_arguments_option(state->input, key, arg, state);
 }
 
 /* ------------------------------------------------------------------------------------ findings */

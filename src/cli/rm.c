@@ -21,7 +21,7 @@ enum { THREADS = 32, MANY = 1000, MANY_THREADS = 4, HOUR_S = 3600, DAY_H = 24 };
 
 struct rm_options {
 	struct cli_open open;
-	bool recursive, dry_run, quiet;
+	bool dry_run;
 	bool uploads, remove, json; /* of sluice s3 abandoned */
 	uint64_t age;               /* hours */
 	bool aged;
@@ -70,18 +70,12 @@ static error_t rm_parse(int key, char *arg, struct argp_state *state)
 	const struct cli_arguments *uris = &o->open.arguments;
 
 	switch (key) {
-	case 'r':
-		o->recursive = true;
-		return 0;
-	case 'q':
-		o->quiet = true;
-		return 0;
 	case KEY_AGE:
 		o->age = cli_option_number(state, "age", arg, 0, 1000000);
 		o->aged = true;
 		return 0;
 	case ARGP_KEY_END:
-		if (o->open.s3.version && (o->recursive || uris->count > 1))
+		if (o->open.s3.version && (o->open.recursive || uris->count > 1))
 			argp_error(state, "--version-id: only for a single object");
 		for (size_t i = 0; i < uris->count; i++)
 			if (strncasecmp(uris->of[i], "s3://", 5))
@@ -109,7 +103,8 @@ static int entry_show(const struct removal *all, const char *uri, const char *up
 		printf(", \"begun_ns\": %" PRId64 "}\n", at);
 	} else if (rc == 0 && upload) {
 		printf("%s  %s\n", cli_date_format(at, date), shown);
-	} else if (rc == 0 && (all->o->dry_run || (all->o->recursive && !all->o->quiet))) {
+	} else if (rc == 0 &&
+	           (all->o->dry_run || (all->o->open.recursive && !all->o->open.quiet))) {
 		printf("%s\n", shown);
 	}
 	funlockfile(stdout);
@@ -235,12 +230,11 @@ static int remove_all(const struct rm_options *o)
 
 		all.uri = o->open.arguments.of[i];
 		all.found = 0;
-		failed = o->recursive || o->uploads ? remove_list(&all)
-		                                    : entry_remove(&all, all.uri, NULL, 0);
+		failed = o->open.recursive || o->uploads ? remove_list(&all)
+		                                         : entry_remove(&all, all.uri, NULL, 0);
 		rc = rc ? rc : failed;
 	}
 	sluice_context_close(all.ctx);
-	free(o->open.headers);
 	return rc ? CLI_FAILED : CLI_OK;
 }
 

@@ -144,6 +144,5 @@ int cli_stat(int argc, char **argv)
 	free(name);
 	sluice_discard(file);
 	sluice_context_close(ctx);
-	free(o.open.headers);
 	return rc ? CLI_FAILED : CLI_OK;
 }

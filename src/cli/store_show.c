@@ -77,17 +77,11 @@ static int list_blobs(sluice_store *store, const char *prefix, struct sluice_blo
 	size_t n = 0;
 
 	for (;;) {
-		struct sluice_blob_info *more =
-			realloc(infos, (n + SLUICE_BLOB_BATCH) * sizeof *infos);
-		int rc = -ENOMEM;
-
-		if (more) {
-			infos = more;
-			infos[n].size = sizeof *infos;
-			rc = sluice_blob_list(store, prefix, &cursor, infos + n, SLUICE_BLOB_BATCH);
-		}
+		infos = cli_grow(infos, n + SLUICE_BLOB_BATCH, sizeof *infos);
+		infos[n].size = sizeof *infos;
+		int rc = cli_said(
+			sluice_blob_list(store, prefix, &cursor, infos + n, SLUICE_BLOB_BATCH));
 		if (rc < 0) {
-			warnx("%s", more ? sluice_last_message() : "no memory");
 			free(infos);
 			return rc;
 		}

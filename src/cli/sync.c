@@ -47,9 +47,7 @@ static struct cli_known *sync_add(struct cli_sync_options *sync, const char *nam
 	size_t n = sync->known_count++;
 
 	if (!(n & (n - 1)))
-		sync->known = realloc(sync->known, (n ? 2 * n : 1) * sizeof *sync->known);
-	if (!sync->known)
-		err(CLI_FAILED, "'%s'", name);
+		sync->known = cli_grow(sync->known, n ? 2 * n : 1, sizeof *sync->known);
 	sync->known[n] = (struct cli_known){.name = cli_format("%s", name)};
 	return &sync->known[n];
 }
@@ -237,7 +235,7 @@ static int sync_remove(const struct cli_cp_options *o, sluice_context *ctx, char
 		if (errors[i])
 			rc = cli_fail(errors[i], "'%s' is not deleted: %s", shown,
 			              messages[i] ? messages[i] : strerror(-errors[i]));
-		else if (o->dry_run || !o->quiet)
+		else if (o->dry_run || !o->open.quiet)
 			printf("delete %s\n", shown);
 		free(messages[i]);
 		free(shown);

@@ -27,9 +27,7 @@ static error_t tensors_parse(int key, char *arg, struct argp_state *state)
 		o->rounds = (unsigned)cli_option_number(state, "rounds", arg, 1, 1000);
 		return 0;
 	case KEY_NAME:
-		o->patterns = reallocarray(o->patterns, o->pattern_count + 1, sizeof *o->patterns);
-		if (!o->patterns)
-			err(CLI_FAILED, "--name");
+		o->patterns = cli_grow(o->patterns, o->pattern_count + 1, sizeof *o->patterns);
 		o->patterns[o->pattern_count++] = arg;
 		return 0;
 	case ARGP_KEY_END:
@@ -175,7 +173,6 @@ int cli_tensors(int argc, char **argv)
 		rc = command->run(tensors, &o);
 	sluice_tensors_free(tensors);
 	sluice_context_close(o.ctx);
-	free(o.open.headers);
 	free(o.patterns);
 	return rc < 0 ? CLI_FAILED : CLI_OK;
 }
