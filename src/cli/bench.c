@@ -154,7 +154,7 @@ struct summary {
 static struct summary bench_summarize(const struct cli_bench_run *run)
 {
 	size_t n = run->options->repeat;
-	double *rates = malloc(n * sizeof *rates), cpu = 0;
+	double *rates = malloc(n * sizeof(*rates)), cpu = 0;
 	struct summary s = {0};
 
 	if (!rates)
@@ -165,7 +165,7 @@ static struct summary bench_summarize(const struct cli_bench_run *run)
 		if (run->rounds[i].resident > s.resident)
 			s.resident = run->rounds[i].resident;
 	}
-	qsort(rates, n, sizeof *rates, compare_rates);
+	qsort(rates, n, sizeof(*rates), compare_rates);
 	s.least = rates[0];
 	s.most = rates[n - 1];
 	s.median = (rates[(n - 1) / 2] + rates[n / 2]) / 2;
@@ -237,8 +237,8 @@ static void print_bench_round(const struct cli_bench_run *run, unsigned i)
 	const struct cli_bench_round *round = &run->rounds[i];
 	char label[CLI_TEXT], seconds[CLI_TEXT];
 
-	snprintf(label, sizeof label, "%u", i + 1);
-	snprintf(seconds, sizeof seconds, "%.6f", round->seconds);
+	snprintf(label, sizeof(label), "%u", i + 1);
+	snprintf(seconds, sizeof(seconds), "%.6f", round->seconds);
 	print_bench_row(label, seconds, (double)run->bytes / round->seconds,
 	                (double)run->operations / round->seconds,
 	                round->cpu_seconds / ((double)run->bytes / 1e9));
@@ -334,7 +334,7 @@ static int bench_settle_sizes(struct cli_bench_run *run, struct cli_bench_option
 /* Returns the value of a setting, valid as long as the context; "" if there is no such setting. */
 static const char *bench_setting(const sluice_context *ctx, const char *variable)
 {
-	struct sluice_setting s = {.size = sizeof s};
+	struct sluice_setting s = {.size = sizeof(s)};
 
 	for (size_t i = 0; sluice_context_setting(ctx, i, &s) == 0; i++)
 		if (!strcmp(s.variable, variable))
@@ -349,7 +349,7 @@ static const char *bench_setting(const sluice_context *ctx, const char *variable
 static const char *mover_name(const struct cli_bench_run *run, const char *backend)
 {
 	const struct cli_bench_options *o = run->options;
-	struct sluice_device d = {.size = sizeof d};
+	struct sluice_device d = {.size = sizeof(d)};
 
 	if (strcmp(backend, "cufile") != 0)
 		return backend;
@@ -387,9 +387,9 @@ static int bench_run_rounds(struct cli_bench_run *run, struct cli_bench_options 
 
 static int measure_round(struct cli_bench_run *run, struct cli_bench_options *o)
 {
-	struct sluice_file_info st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof(st)};
 
-	run->rounds = calloc(o->repeat, sizeof *run->rounds);
+	run->rounds = calloc(o->repeat, sizeof(*run->rounds));
 	if (!run->rounds)
 		err(CLI_FAILED, "results");
 	sluice_size_parse(bench_setting(run->ctx, "SLUICE_PIECE_BYTES"), &run->chunk);

@@ -163,12 +163,9 @@ const char *cli_rate_format(double bytes_per_second, char text[CLI_TEXT]);
 const char *cli_date_format(int64_t ns, char text[CLI_TEXT]);
 
 /*
- * Writes the name of a blob with invisible characters, such as direction marks, as \u202e; returns
- * text.
+ * Returns text with invisible characters, such as direction marks, as \u202e, for the caller to free. Ends the program if
+ * memory is short.
  */
-#define CLI_NAME (3 * 255 + 1)
-const char *cli_blob_name(const char *name, char text[CLI_NAME]);
-/* Returns any text in the same form, for the caller to free. Ends the program if memory is short. */
 char *cli_visible(const char *text);
 /* Prints a line with a name between two texts, escaped as by sha256sum. Any thread. */
 void cli_print_escaped(FILE *to, const char *before, const char *name, const char *after);

@@ -84,7 +84,7 @@ static void name_blob_place(struct argp_state *state, struct cp_options *o)
 	free(name);
 	if (device < 0)
 		return;
-	snprintf(number, sizeof number, "%d", device);
+	snprintf(number, sizeof(number), "%d", device);
 	o->cp.uri = o->uri = cli_blob_option(cli_format("%s", o->cp.target), "device", number);
 }
 
@@ -99,7 +99,7 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 	case KEY_INCLUDE:
 	case KEY_EXCLUDE:
 		o->sync.patterns = cli_grow(o->sync.patterns, o->sync.pattern_count + 1,
-		                            sizeof *o->sync.patterns);
+		                            sizeof(*o->sync.patterns));
 		o->sync.patterns[o->sync.pattern_count++] =
 			(struct cli_pattern){arg, key == KEY_INCLUDE};
 		return 0;
@@ -222,7 +222,7 @@ static void *commit_run(void *argument)
 	} else {
 		commit->rc =
 			sluice_copy_object(commit->ctx, commit->from, commit->to, commit->options);
-		snprintf(commit->error, sizeof commit->error, "%s", sluice_last_message());
+		snprintf(commit->error, sizeof(commit->error), "%s", sluice_last_message());
 	}
 	atomic_store(&commit->over, true);
 	return NULL;

@@ -110,7 +110,7 @@ static int end_open_source_file(sluice_context *ctx, const char *uri, const stru
                                 struct cli_end *end)
 {
 	struct sluice_open_options options = cli_open_options(how);
-	struct sluice_file_info st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof(st)};
 
 	options.flags = SLUICE_OPEN_READ | how->flags;
 	options.first_bytes = options.expected_size = how->first_bytes;
@@ -205,7 +205,7 @@ uint64_t cli_end_next_hole(const struct cli_end *source, uint64_t at)
 
 uint64_t cli_end_limited_ms(const struct cli_end *end)
 {
-	struct sluice_file_info info = {.size = sizeof info};
+	struct sluice_file_info info = {.size = sizeof(info)};
 
 	if (!end->file || end->path || end->memory || sluice_stat(end->file, &info))
 		return 0;
@@ -275,7 +275,7 @@ static int end_open_block_device(sluice_context *ctx, const char *path,
                                  const struct cli_end *source, struct sluice_open_options *options,
                                  struct cli_end *out)
 {
-	struct sluice_file_info st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof(st)};
 
 	options->flags &= ~(unsigned)(SLUICE_OPEN_REPLACE | SLUICE_OPEN_EXCLUSIVE);
 	options->expected_size = 0;
@@ -444,7 +444,7 @@ static int open_alone(sluice_context *ctx, const char *uri, struct sluice_open_o
 static int end_open_blob(sluice_context *ctx, const char *uri, struct sluice_open_options *options,
                          struct cli_end *out)
 {
-	struct sluice_file_info st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	int rc = open_alone(ctx, uri, options, out);
 
 	if (rc == 0 && sluice_stat(out->file, &st) == 0) {

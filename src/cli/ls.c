@@ -73,7 +73,7 @@ int cli_ls(int argc, char **argv)
 		"Lists the objects of S3 at s3://BUCKET/PREFIX: bytes, time of "
 		"the last change (UTC), name; or at s3:// the buckets: time of "
 		"their creation, name; or a local folder."};
-	struct sluice_entry entry = {.size = sizeof entry};
+	struct sluice_entry entry = {.size = sizeof(entry)};
 	struct ls_options o = {.open.arguments = {.least = 1, .most = 1, .noun = "URI"}};
 	sluice_list *list = NULL;
 	sluice_context *ctx;

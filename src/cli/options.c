@@ -46,7 +46,7 @@ const void *cli_word_find(const struct cli_words *words, int argc, char **argv, 
 		argv[argc - 1] = "--help";
 	for (size_t i = 0; i < words->count; i++)
 		if (!strcmp(wanted, word_at(words, i)[0])) {
-			snprintf(name, sizeof name, "%s %s", words->command, wanted);
+			snprintf(name, sizeof(name), "%s %s", words->command, wanted);
 			argv[1] = program_invocation_name = program_invocation_short_name = name;
 			return word_at(words, i);
 		}
@@ -107,7 +107,7 @@ const char *cli_option_choice(struct argp_state *state, const char *option, cons
 		if (!strcmp(text, choices[i]))
 			return choices[i];
 		size_t used = strlen(list);
-		snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", choices[i]);
+		snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", choices[i]);
 	}
 	argp_error(state, "--%s: unknown '%s'; there is: %s", option, text, list);
 	return NULL;
@@ -189,7 +189,7 @@ error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_stat
 	static const char **headers; /* of the process, which has one command */
 	static size_t header_count;
 
-	o->s3.size = sizeof o->s3;
+	o->s3.size = sizeof(o->s3);
 	o->remote |=
 		key == CLI_KEY_HEADER || key == CLI_OPEN_FLAG + SLUICE_OPEN_HTTP2 ||
 		key == CLI_OPEN_FLAG + SLUICE_OPEN_AS_STORED ||
@@ -213,7 +213,7 @@ error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_stat
 		o->backend = cli_option_choice(state, "backend", arg, backends);
 		return 0;
 	case CLI_KEY_HEADER:
-		o->headers = headers = cli_grow(headers, header_count + 2, sizeof *headers);
+		o->headers = headers = cli_grow(headers, header_count + 2, sizeof(*headers));
 		headers[header_count++] = arg;
 		headers[header_count] = NULL;
 		return 0;

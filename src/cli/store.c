@@ -97,7 +97,7 @@ static int store_get(sluice_store *store, const struct cli_store_options *o)
 	int rc;
 
 	(void)store;
-	snprintf(wait, sizeof wait, "%d", o->wait_ms);
+	snprintf(wait, sizeof(wait), "%d", o->wait_ms);
 	uri = add_option(uri, o->socket, "socket", o->socket);
 	uri = add_option(uri, o->by_id, "id", o->arguments.of[0]);
 	uri = add_option(uri, o->wait_ms, "wait_ms", wait);
@@ -122,7 +122,7 @@ static int store_rm(sluice_store *store, const struct cli_store_options *o)
 
 static int store_upgrade(sluice_store *store, const struct cli_store_options *o)
 {
-	struct sluice_store_counts stats = {.size = sizeof stats};
+	struct sluice_store_counts stats = {.size = sizeof(stats)};
 	int rc = cli_said(sluice_store_upgrade(store));
 
 	(void)o;
@@ -197,8 +197,8 @@ static const struct cli_words words = {
 	.command = "sluice store",
 	.before = "Named blobs of memory that processes share, by the daemon sluiced.",
 	.of = commands,
-	.count = sizeof commands / sizeof *commands,
-	.bytes = sizeof *commands,
+	.count = sizeof(commands) / sizeof(*commands),
+	.bytes = sizeof(*commands),
 	.width = 11,
 };
 

@@ -50,7 +50,7 @@ static bool has_attributes(const char *source)
 {
 	static const char acl[] = "system.posix_acl_", user[] = "user.";
 	char names[4096];
-	ssize_t n = listxattr(source, names, sizeof names);
+	ssize_t n = listxattr(source, names, sizeof(names));
 
 	if (n < 0)
 		return errno == ERANGE;
@@ -121,7 +121,7 @@ static int copy_link(const struct tree *tree, const char *path, const struct sta
 	char text[PATH_MAX], *beside = cli_format("%.*s.%ld.sluice", (int)(name - target), target,
 	                                          (long)getpid());
 	bool replaces = tree->o->open.force;
-	ssize_t n = readlink(path, text, sizeof text - 1);
+	ssize_t n = readlink(path, text, sizeof(text) - 1);
 	struct stat there, behind;
 	int rc = n < 0 ? -errno : 0;
 
@@ -169,7 +169,7 @@ static int copy_folder(struct tree *tree, const char *path, const struct stat *s
 		return cli_fail(-ENOTDIR, "'%s' is no directory", target);
 	if (!tree->o->preserve && (!made || (mode & S_IRWXU) == S_IRWXU))
 		return 0;
-	tree->folders = cli_grow(tree->folders, tree->folder_count + 1, sizeof *tree->folders);
+	tree->folders = cli_grow(tree->folders, tree->folder_count + 1, sizeof(*tree->folders));
 	tree->folders[tree->folder_count++] =
 		(struct folder){cli_format("%s", path), cli_format("%s", target), *st};
 	return 0;
@@ -323,7 +323,7 @@ bool cli_is_marker(const struct sluice_entry *entry)
 static int walk_objects(struct tree *tree, const char *prefix)
 {
 	struct sluice_open_options options = cli_open_options(&tree->o->open);
-	struct sluice_entry entry = {.size = sizeof entry};
+	struct sluice_entry entry = {.size = sizeof(entry)};
 	size_t bucket = strlen("s3://") + strcspn(prefix + strlen("s3://"), "/") + 1;
 	char *folder = tree_folder(tree);
 	sluice_list *list = NULL;

@@ -60,7 +60,7 @@ static int file_digest(sluice_context *ctx, const struct verify_options *o, cons
                        int kind, struct cli_moved *moved, char text[DIGEST_TEXT])
 {
 	struct sluice_open_options options = cli_open_options(&o->open);
-	struct sluice_file_info info = {.size = sizeof info};
+	struct sluice_file_info info = {.size = sizeof(info)};
 	struct sluice_digest digest;
 	sluice_file *file;
 
