@@ -20,8 +20,8 @@ LEFT_OUT = {
         test_get_file_parallel_callback test_get_file_parallel_integrity test_put_file_does_not_truncate
         test_cat_file_parallel test_local_expiry_check test_write_small_with_acl test_write_limit
         test_write_small_secure test_write_large_secure test_default_pars test_seek_reads
-        test_content_type_is_not_overrided test_upload_parts test_upload_part_with_prime_pads test_pipe_exclusive_big test_pipe_exclusive_big_after_small
-        test_put_exclusive_big test_put_exclusive_big_after_small""",
+        test_content_type_is_not_overrided test_upload_parts test_upload_part_with_prime_pads test_pipe_exclusive_big
+        test_pipe_exclusive_big_after_small test_put_exclusive_big test_put_exclusive_big_after_small""",
     "version_aware and ?versionId= in a path: the question mark belongs to the key, and version_id is an option": """
         test_exists_versioned test_versions test_list_versions_many test_fsspec_versions_multiple
         test_versioned_file_fullpath test_versions_unaware test_versions_dircached test_autocommit test_touch_versions
