@@ -10,9 +10,13 @@
 #include "device/device.h"
 #include "tensors/tensors.h"
 
+/* Does nothing in a child of fork(), which may not use sluice. */
 static void export_release(void *owner)
 {
-	sl_tensor_memory_unref(owner);
+	sluice_tensor_memory *memory = owner;
+
+	if (sl_process_is(memory->process))
+		sl_tensor_memory_unref(memory);
 }
 
 static int export_check(const sluice_tensor_plan *plan, size_t index,
