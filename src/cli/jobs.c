@@ -183,7 +183,7 @@ static void *jobs_run(void *argument)
 
 struct cli_jobs *cli_jobs_start(const struct cli_cp_options *o, sluice_context *objects)
 {
-	struct cli_jobs *jobs = calloc(1, sizeof(*jobs));
+	struct cli_jobs *jobs = calloc(1, sizeof *jobs);
 	unsigned most = objects ? MOST_THREADS : MOST_FILES;
 
 	if (!jobs)
