@@ -64,8 +64,8 @@ const char *cli_option_choice(struct argp_state *state, const char *option, cons
                               const char *const *choices);
 
 /*
- * The keys of options that set a member of the struct that is the parser's input: a bool to true, an int to 1, a text to
- * the argument. A parser calls cli_option_member() for keys that it does not know.
+ * The keys of options that set a member of the parser's input: a bool to true, an int to 1, a text to the argument. A
+ * parser calls cli_option_member() for keys it does not know.
  */
 enum { CLI_BOOL, CLI_INT, CLI_WORD, CLI_KINDS, CLI_FIRST_MEMBER = 4096, CLI_LAST_MEMBER = 8191 };
 #define CLI_MEMBER(kind, type, member) \
@@ -83,7 +83,7 @@ struct cli_arguments {
 /* Parsers call it for keys that they do not know. Checks the number of arguments at the end. */
 error_t cli_arguments_option(struct cli_arguments *a, int key, char *arg, struct argp_state *state);
 
-/* How files are opened, and options of several subcommands. The input of parsers begins with it. */
+/* How files are opened, and options of several subcommands. A parser's input begins with it. */
 struct cli_open {
 	struct cli_arguments arguments;
 	const char *backend;          /* or NULL */
@@ -94,7 +94,7 @@ struct cli_open {
 	bool remote;                  /* an option was given that is for remote files alone */
 	bool recursive, quiet, force; /* -r, -q, -f */
 };
-/* CLI_OPEN_FLAG plus a flag is the key of an option that sets it. */
+/* An option with the key CLI_OPEN_FLAG plus a flag sets the flag. */
 enum { CLI_KEY_BACKEND = 1000, CLI_KEY_HEADER, CLI_OPEN_FLAG = 1 << 14 };
 /* How a service of S3 is asked; the whole, how any file is opened. */
 #define CLI_S3_OPTIONS                                                                           \
@@ -135,7 +135,7 @@ enum { CLI_KEY_BACKEND = 1000, CLI_KEY_HEADER, CLI_OPEN_FLAG = 1 << 14 };
 			"gzip, as it is"                                                           \
 	}
 error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_state *state);
-/* The parser of a subcommand that has no other options. */
+/* The parser of a subcommand without other options. */
 error_t cli_open_parse(int key, char *arg, struct argp_state *state);
 /* Returns the options that are for remote files; o stays in use. */
 struct sluice_open_options cli_open_options(const struct cli_open *o);

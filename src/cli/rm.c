@@ -40,7 +40,7 @@ struct removal {
 		sluice_list *list;
 		int listed; /* of the last sluice_list_next() */
 		uint64_t found;
-		int rc; /* of this list */
+		int rc;
 	} locked SL_GUARDED_BY(&mutex);
 };
 
@@ -190,7 +190,7 @@ static void *removal_run(void *argument)
 	}
 }
 
-/* Removes all that a list has. Before its threads start, and after they have ended, nothing is locked. */
+/* Removes all that a list has. Nothing is locked before the threads start, and after they have ended. */
 static int remove_list(struct removal *all) SL_UNCHECKED
 {
 	size_t rest = strcspn(all->uri + strlen("s3://"), "/");

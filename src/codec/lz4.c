@@ -216,7 +216,7 @@ static int lz4_decompress(void *state, const void *in, size_t n, void *out, size
 	return 0;
 }
 
-/* What both filters share. */
+/* Shared by both filters. */
 #define LZ4                                                             \
 	.encoder = "liblz4", .least = 1, .most = 1, .state_free = free, \
 	.state_bytes = lz4_state_bytes, .compress = lz4_compress, .decompress = lz4_decompress

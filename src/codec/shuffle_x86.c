@@ -21,7 +21,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define AVX2   __attribute__((target("avx2")))
 
-/* Calls a function for elements of that size, which is a constant in it; 0: there is none for others. */
+/* Calls a function with a constant size: 2, 4 or 8. Other sizes give 0. */
 #define OF_SIZE(size, call, ...)              \
 	((size) == 2   ? call(2, __VA_ARGS__) \
 	 : (size) == 4 ? call(4, __VA_ARGS__) \

@@ -2,7 +2,7 @@
 /*
  * Threads and waiting
  *
- * Time, the ways in which threads wait for each other (words, conditions, gates, queues), and pools of threads that
+ * Time, the ways in which threads wait for each other (words, conditions, gates, queues), and pools whose threads
  * run tasks. All functions may be called on any thread.
  */
 #include <errno.h>
@@ -209,7 +209,7 @@ void sl_queue_destroy(struct sl_queue *queue)
 	sl_mutex_destroy(&queue->mutex);
 }
 
-/* Takes the last sleeper that fell asleep: its caches are the warmest. */
+/* Takes the last sleeper in the list, with the warmest caches. */
 static struct sl_sleeper *queue_take_sleeper_locked(struct sl_queue *queue)
 	SL_REQUIRES(&queue->mutex)
 {

@@ -429,7 +429,7 @@ static int cuda_unregister_memory(struct sl_device *device, void *memory)
 	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuMemHostUnregister(memory));
 }
 
-/* Returns 0 for memory that the driver does not know. */
+/* Returns 0 for memory unknown to the driver. */
 static unsigned cuda_attribute(const void *memory, int attribute)
 {
 	unsigned value = 0;

@@ -51,7 +51,7 @@ void sl_cuda_leave(void);
 
 /* Makes a single driver call inside a context of the device and returns its error. */
 #define IN_CONTEXT(device, stream, call) ENTERED(device, stream, sl_cuda_error(call))
-/* The same of an expression that is 0 or a negative errno. */
+/* The same for an expression with 0 or a negative errno. */
 #define ENTERED(device, stream, result)                              \
 	do {                                                         \
 		int rc_ = sl_cuda_enter(sl_cuda_of(device), stream); \

@@ -33,7 +33,7 @@ int sl_tensor_file_read(const struct sl_tensor_file *file, void *to, size_t n, u
 /* The same for many extents at once. */
 int sl_tensor_file_read_all(const struct sl_tensor_file *file, const struct sluice_extent *extents,
                             size_t count);
-/* The same, which *stop cancels. Returns the bytes that the file has not, or an error. */
+/* The same, which *stop cancels. Returns the bytes missing in the file, or an error. */
 int64_t sl_tensor_file_read_some(const struct sl_tensor_file *file,
                                  const struct sluice_extent *extents, size_t count,
                                  const _Atomic bool *stop);

@@ -60,7 +60,7 @@ static void load_stop(struct sluice_tensor_load *load)
 		sluice_cancel(load->ops[i]);
 }
 
-/* Keeps the first error, with its sentence, and ends everything else. */
+/* Keeps the first error and sentence, and ends everything else. */
 static void load_note(struct sluice_tensor_load *load, int error)
 {
 	if (load->error || !error)
