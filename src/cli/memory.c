@@ -34,7 +34,7 @@ int cli_option_memory(struct argp_state *state, const char *option, const char *
 
 const char *cli_memory_name(int device)
 {
-	struct sluice_device d = {.size = sizeof(d), .name = "host"};
+	struct sluice_device d = {.size = sizeof d, .name = "host"};
 
 	if (device >= 0 && sluice_device_describe(device, &d))
 		errx(CLI_FAILED, "%s", sluice_last_message());
@@ -99,7 +99,7 @@ int cli_memory_fill(struct cli_memory *m, uint64_t seed)
 	for (size_t at = 0; rc == 0 && at < m->size; at += PIECE) {
 		size_t n = SL_MIN(m->size - at, (size_t)PIECE);
 
-		for (size_t i = 0; i < PIECE / sizeof(*words); i++)
+		for (size_t i = 0; i < PIECE / sizeof *words; i++)
 			words[i] = sl_random(&seed);
 		rc = cli_said(sluice_copy(m->data + at, words, n));
 	}
