@@ -168,9 +168,10 @@ class BufferedFile(AbstractBufferedFile):
     """A file that is read, with a position and a cache. It may be pickled."""
 
     def __init__(self, fs: Any, path: str, file: _Shared, block_size: int, cache_type: str = "sluice",
-                 cache_options: Any = None, **version: Any) -> None:
+                 cache_options: Any = None, size: int | None = None, **version: Any) -> None:
         self.file = file
-        super().__init__(fs, path, "rb", block_size, cache_type=cache_type, size=file.found.size,
+        size = file.found.size if size is None else min(size, file.found.size)
+        super().__init__(fs, path, "rb", block_size, cache_type=cache_type, size=size,
                          cache_options=cache_options, **version)
         if version:  # fsspec would ask for the newest
             self._details = fs.info(path, **version)

@@ -160,7 +160,7 @@ class _Reads:
                 stream: Any = file.as_io(block)
                 stream.size = None
                 return stream
-            return BufferedFile(self, path, file, block, cache_options=cache_options, **options)
+            return BufferedFile(self, path, file, block, cache_options=cache_options, size=size, **options)
         _refuse(options, {"cache_type"})
         if mode.strip("b") not in ("w", "x"):
             raise io.UnsupportedOperation(f"mode {mode!r}: {path!r} is written as a whole, with 'wb' or 'xb'")
@@ -171,8 +171,11 @@ class _Reads:
         return file.as_io() if autocommit else _Late(file)
 
 
-class LocalFileSystem(_Reads, local.LocalFileSystem):
-    """Local files, sluice+file://: reads are sluice's, and the rest is as in fsspec."""
+class FileFileSystem(_Reads, local.LocalFileSystem):
+    """Local files, sluice+file://: reads are sluice's, and the rest is as in fsspec.
+
+    Not LocalFileSystem: pyarrow takes a class of that name for fsspec's, and reads by itself.
+    """
 
     protocol = ("sluice+file",)
 
@@ -183,6 +186,9 @@ class LocalFileSystem(_Reads, local.LocalFileSystem):
     def _open(self, path: str, mode: str = "rb", *arguments: Any, **options: Any) -> Any:
         kind = _Reads if mode == "rb" else local.LocalFileSystem
         return kind._open(self, path, mode, *arguments, **options)
+
+
+LocalFileSystem = FileFileSystem
 
 
 class _Remote(_Reads, AsyncFileSystem):
@@ -351,8 +357,10 @@ class _Remote(_Reads, AsyncFileSystem):
     def modified(self, path: str) -> datetime.datetime:
         """When the file was last changed."""
         found = self.info(path)
+        if found["type"] == "directory":
+            raise IsADirectoryError(errno.EISDIR, "a folder, which has no time", path)
         if not found.get("mtime"):
-            raise OSError(errno.ENODATA, "a folder, or the server does not say when it was changed", path)
+            raise OSError(errno.ENODATA, "the server does not say when it was changed", path)
         return datetime.datetime.fromtimestamp(found["mtime"], datetime.timezone.utc)
 
     def touch(self, path: str, truncate: bool = True, **options: Any) -> None:
@@ -371,11 +379,21 @@ class _Remote(_Reads, AsyncFileSystem):
     async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
         await self._mkdir(path)
 
+    def rmdir(self, path: str) -> None:
+        """Refuse to remove a folder, which goes with the last file in it."""
+        path = self._strip_protocol(path)
+        if self.info(path)["type"] != "directory":
+            raise NotADirectoryError(errno.ENOTDIR, "is a file", path)
+        raise FileExistsError(errno.ENOTEMPTY, "a folder goes with the last file in it, and a bucket stays", path)
+
+    async def _rmdir(self, path: str) -> None:
+        await _on_thread(self.rmdir, path)
+
     async def _rm_file(self, path: str) -> None:
         raise NotImplementedError(f"{path!r}: {self.protocol[0]} removes nothing")
 
     async def _find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False,
-                    prefix: str = "", refresh: bool = False) -> Any:
+                    prefix: str | None = None, refresh: bool = False) -> Any:
         found = await super()._find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail)
         if not prefix:
             return found
@@ -413,14 +431,14 @@ _CLIENT = {"aws_access_key_id": "access_key", "aws_secret_access_key": "secret_k
 
 
 class S3FileSystem(_Remote):
-    """Objects of S3, sluice+s3://BUCKET/KEY; a slash in a key makes a folder.
+    """Objects of S3, sluice+s3://BUCKET/KEY, and s3:// where it is registered for it; a slash in a key makes a folder.
 
     Options are those of s3fs: key, secret, token, or a profile; anon: requests are not signed; endpoint_url;
     requester_pays; client_kwargs: those of _CLIENT, and verify (False, or a file of certificates). What is not given
     is that of the environment and the user's profile. Calls that read take version_id, and find() takes prefix.
     """
 
-    protocol = ("sluice+s3",)
+    protocol = ("sluice+s3", "s3")
     _block = 256 << 10
     _sized = False
 
@@ -480,15 +498,18 @@ class S3FileSystem(_Remote):
             super().cp_file(path1, path2, **version)
 
     async def _mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
-        bucket = self._strip_protocol(path).partition("/")[0]
+        bucket, below, _key = self._strip_protocol(path).partition("/")
         if not await _on_thread(self._is, bucket, "directory"):
             raise PermissionError(errno.EPERM, "sluice makes no buckets", bucket)
+        if not below:
+            raise FileExistsError(errno.EEXIST, "is there", bucket)
 
     async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
-        path = self._strip_protocol(path)
-        await self._mkdir(path)
-        if "/" not in path and not exist_ok:
-            raise FileExistsError(errno.EEXIST, "is there", path)
+        try:
+            await self._mkdir(path)
+        except FileExistsError:
+            if not exist_ok:
+                raise
 
     def created(self, path: str) -> datetime.datetime:
         """When the object was made, which is changed as a whole."""
@@ -534,12 +555,12 @@ class S3FileSystem(_Remote):
         return await _on_thread(self.ls, path, detail)
 
     async def _find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False,
-                    prefix: str = "", refresh: bool = False) -> Any:
+                    prefix: str | None = None, refresh: bool = False) -> Any:
         path = self._strip_protocol(path)
         levels = bool(maxdepth or withdirs)
         found: dict[str, dict[str, Any]] = {}
         if prefix or not levels:
-            rows = await _on_thread(self._listed, path, self._prefix(path) + prefix, not levels)
+            rows = await _on_thread(self._listed, path, self._prefix(path) + (prefix or ""), not levels)
             found = {entry["name"]: entry for entry in rows if withdirs or entry["type"] == "file"}
             for name in (entry["name"] for entry in rows if entry["type"] == "directory" and maxdepth != 1):
                 found |= await super()._find(name, maxdepth and maxdepth - 1, withdirs, detail=True)
@@ -578,7 +599,7 @@ class S3FileSystem(_Remote):
             elif recursive:
                 rows = await _on_thread(self._rows, name, self._prefix(name), True)
                 below = [f"{bucket}/{row[0]}" for row in rows]
-            if not below and slash:
+            if not recursive or (not below and slash):
                 await self._rm_file(name)
             elif slash:
                 below.append(name)  # a folder may have an object of its name beside it
@@ -658,6 +679,6 @@ class StoreFileSystem(_Remote):
                 await self._rm_file(name)
 
 
-for _kind in (HTTPFileSystem, LocalFileSystem, S3FileSystem, StoreFileSystem):
-    for _protocol in _kind.protocol:
+for _kind in (HTTPFileSystem, FileFileSystem, S3FileSystem, StoreFileSystem):
+    for _protocol in set(_kind.protocol) - {"s3"}:
         fsspec.register_implementation(_protocol, _kind, clobber=True)

@@ -86,7 +86,7 @@ static void bench_check_options(struct argp_state *state, struct cli_bench_optio
 		argp_error(state, "--order: a stream needs the --memory of a device");
 	if (o->unaligned && o->device >= 0)
 		argp_error(state, "--unaligned: only with the host's memory");
-	if (!o->write && o->force)
+	if (!o->write && o->open.force)
 		argp_error(state, "--force: only for write");
 	if (!o->write && o->sync)
 		argp_error(state, "--sync: only for write");
@@ -127,9 +127,6 @@ static error_t bench_parse(int key, char *arg, struct argp_state *state)
 	case KEY_SEED:
 		o->seed = cli_option_number(state, "seed", arg, 0, UINT64_MAX);
 		return 0;
-	case 'f':
-		o->force = true;
-		return 0;
 	case ARGP_KEY_END:
 		cli_open_option(&o->open, key, arg, state);
 		bench_check_options(state, o);
@@ -157,7 +154,7 @@ struct summary {
 static struct summary bench_summarize(const struct cli_bench_run *run)
 {
 	size_t n = run->options->repeat;
-	double *rates = malloc(n * sizeof *rates), cpu = 0;
+	double *rates = malloc(n * sizeof(*rates)), cpu = 0;
 	struct summary s = {0};
 
 	if (!rates)
@@ -168,7 +165,7 @@ static struct summary bench_summarize(const struct cli_bench_run *run)
 		if (run->rounds[i].resident > s.resident)
 			s.resident = run->rounds[i].resident;
 	}
-	qsort(rates, n, sizeof *rates, compare_rates);
+	qsort(rates, n, sizeof(*rates), compare_rates);
 	s.least = rates[0];
 	s.most = rates[n - 1];
 	s.median = (rates[(n - 1) / 2] + rates[n / 2]) / 2;
@@ -240,8 +237,8 @@ static void print_bench_round(const struct cli_bench_run *run, unsigned i)
 	const struct cli_bench_round *round = &run->rounds[i];
 	char label[CLI_TEXT], seconds[CLI_TEXT];
 
-	snprintf(label, sizeof label, "%u", i + 1);
-	snprintf(seconds, sizeof seconds, "%.6f", round->seconds);
+	snprintf(label, sizeof(label), "%u", i + 1);
+	snprintf(seconds, sizeof(seconds), "%.6f", round->seconds);
 	print_bench_row(label, seconds, (double)run->bytes / round->seconds,
 	                (double)run->operations / round->seconds,
 	                round->cpu_seconds / ((double)run->bytes / 1e9));
@@ -271,7 +268,7 @@ static int bench_check_target(const struct cli_bench_run *run)
 	if (run->whole && o->random)
 		return cli_fail(-ENOTSUP, "--random: '%s' is remote, and written front to back",
 		                o->name);
-	if (o->force || run->whole || stat(run->path, &st))
+	if (o->open.force || run->whole || stat(run->path, &st))
 		return 0;
 	if (S_ISBLK(st.st_mode) || (S_ISREG(st.st_mode) && st.st_size > 0))
 		return cli_fail(-EEXIST, "'%s' holds something; use -f to overwrite it", o->name);
@@ -289,7 +286,7 @@ static int bench_open_file(struct cli_bench_run *run, struct cli_bench_options *
 	options.flags = o->open.flags | SLUICE_OPEN_READ;
 	if (o->write) {
 		options.flags = o->open.flags | SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;
-		if (!run->path && o->force)
+		if (!run->path && o->open.force)
 			options.flags |= SLUICE_OPEN_REPLACE;
 		else if (run->whole)
 			options.flags |= SLUICE_OPEN_EXCLUSIVE;
@@ -337,7 +334,7 @@ static int bench_settle_sizes(struct cli_bench_run *run, struct cli_bench_option
 /* Returns the value of a setting, valid as long as the context; "" if there is no such setting. */
 static const char *bench_setting(const sluice_context *ctx, const char *variable)
 {
-	struct sluice_setting s = {.size = sizeof s};
+	struct sluice_setting s = {.size = sizeof(s)};
 
 	for (size_t i = 0; sluice_context_setting(ctx, i, &s) == 0; i++)
 		if (!strcmp(s.variable, variable))
@@ -352,7 +349,7 @@ static const char *bench_setting(const sluice_context *ctx, const char *variable
 static const char *mover_name(const struct cli_bench_run *run, const char *backend)
 {
 	const struct cli_bench_options *o = run->options;
-	struct sluice_device d = {.size = sizeof d};
+	struct sluice_device d = {.size = sizeof(d)};
 
 	if (strcmp(backend, "cufile") != 0)
 		return backend;
@@ -374,7 +371,7 @@ static int bench_run_rounds(struct cli_bench_run *run, struct cli_bench_options 
 		if (rc)
 			return rc;
 		/* The file of this round may be replaced by the next. */
-		o->force = true;
+		o->open.force = true;
 		if (run->rounds[i].resident > 0.01)
 			warnx("round %u: %.0f%% of the file stayed in the page cache", i + 1,
 			      run->rounds[i].resident * 100);
@@ -390,9 +387,9 @@ static int bench_run_rounds(struct cli_bench_run *run, struct cli_bench_options 
 
 static int measure_round(struct cli_bench_run *run, struct cli_bench_options *o)
 {
-	struct sluice_file_info st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof(st)};
 
-	run->rounds = calloc(o->repeat, sizeof *run->rounds);
+	run->rounds = calloc(o->repeat, sizeof(*run->rounds));
 	if (!run->rounds)
 		err(CLI_FAILED, "results");
 	sluice_size_parse(bench_setting(run->ctx, "SLUICE_PIECE_BYTES"), &run->chunk);

@@ -6,13 +6,13 @@
 #include "cli.h"
 
 struct cli_bench_options {
+	struct cli_open open;
 	const char *uri;
 	char *name; /* the URI for users */
 	const char *memory;
 	int device;     /* device of the memory, or -1 */
 	bool on_stream; /* operations are stream-ordered */
-	struct cli_open open;
-	bool write, cold, json, full, random, sync, force, huge, unaligned;
+	bool write, cold, json, full, random, sync, huge, unaligned;
 	uint64_t chunk, size, op_size, seed;
 	unsigned depth, repeat;
 };

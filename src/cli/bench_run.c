@@ -34,7 +34,7 @@ int cli_bench_prepare(struct cli_bench_run *run)
 	run->in_flight = o->depth < run->operations ? o->depth : (unsigned)run->operations;
 	uint64_t count = o->full ? run->operations : run->in_flight;
 	run->random = o->seed;
-	run->slots = calloc(run->in_flight, sizeof *run->slots);
+	run->slots = calloc(run->in_flight, sizeof(*run->slots));
 	if (!run->slots || count > (SIZE_MAX / 2 - PAGE) / stride)
 		return cli_fail(-ENOMEM, "no memory for %u operations in flight", run->in_flight);
 	int rc = cli_memory_new(&run->memory, o->device, (count * stride + PAGE - 1) / PAGE * PAGE,

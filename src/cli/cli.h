@@ -64,12 +64,14 @@ const char *cli_option_choice(struct argp_state *state, const char *option, cons
                               const char *const *choices);
 
 /*
- * The key of an option without a value, which sets a bool of the struct that is the parser's input.
- * A parser calls cli_option_flag() for keys that it does not know.
+ * The keys of options that set a member of the parser's input: a bool to true, an int to 1, a text to the argument. A
+ * parser calls cli_option_member() for keys it does not know.
  */
-#define CLI_FLAG(type, member) (CLI_FIRST_FLAG + (int)offsetof(struct type, member))
-enum { CLI_FIRST_FLAG = 4096, CLI_LAST_FLAG = 8191 };
-error_t cli_option_flag(int key, struct argp_state *state);
+enum { CLI_BOOL, CLI_INT, CLI_WORD, CLI_KINDS, CLI_FIRST_MEMBER = 4096, CLI_LAST_MEMBER = 8191 };
+#define CLI_MEMBER(kind, type, member) \
+	(CLI_FIRST_MEMBER + CLI_KINDS * (int)offsetof(struct type, member) + (kind))
+#define CLI_FLAG(type, member) CLI_MEMBER(CLI_BOOL, type, member)
+error_t cli_option_member(int key, char *arg, struct argp_state *state);
 
 /* The arguments of a subcommand that are no options. */
 struct cli_arguments {
@@ -79,67 +81,61 @@ struct cli_arguments {
 	const char *noun; /* "FILE": it is missing where there are too few; NULL: none may be */
 };
 /* Parsers call it for keys that they do not know. Checks the number of arguments at the end. */
-error_t cli_arguments_option(struct cli_arguments *a, int key, struct argp_state *state);
+error_t cli_arguments_option(struct cli_arguments *a, int key, char *arg, struct argp_state *state);
 
-/* How files are opened; options of several subcommands. */
+/* How files are opened, and options of several subcommands. A parser's input begins with it. */
 struct cli_open {
 	struct cli_arguments arguments;
-	const char *backend;  /* or NULL */
-	unsigned flags;       /* enum sluice_open_flags, for reading */
-	const char **headers; /* of remote files, and NULL behind them; or NULL: none */
-	size_t header_count;
-	struct sluice_s3_options s3; /* size is 0 until one of them is set */
-	uint64_t first_bytes;        /* of a remote file, which come with its opening */
-	bool remote;                 /* an option was given that is for remote files alone */
+	const char *backend;          /* or NULL */
+	unsigned flags;               /* enum sluice_open_flags, for reading */
+	const char **headers;         /* of remote files, and NULL behind them; or NULL: none */
+	struct sluice_s3_options s3;  /* size is 0 until one of them is set */
+	uint64_t first_bytes;         /* of a remote file, which come with its opening */
+	bool remote;                  /* an option was given that is for remote files alone */
+	bool recursive, quiet, force; /* -r, -q, -f */
 };
-enum {
-	CLI_KEY_BACKEND = 1000,
-	CLI_KEY_HTTP2,
-	CLI_KEY_AS_STORED,
-	CLI_KEY_HEADER,
-	CLI_KEY_UNCACHED,
-	CLI_KEY_PROFILE,
-	CLI_KEY_REGION,
-	CLI_KEY_ENDPOINT,
-	CLI_KEY_VERSION_ID,
-	CLI_KEY_ANONYMOUS,
-	CLI_KEY_PAYS,
-	CLI_KEY_SIGN_PAYLOAD
-};
+/* An option with the key CLI_OPEN_FLAG plus a flag sets the flag. */
+enum { CLI_KEY_BACKEND = 1000, CLI_KEY_HEADER, CLI_OPEN_FLAG = 1 << 14 };
 /* How a service of S3 is asked; the whole, how any file is opened. */
 #define CLI_S3_OPTIONS                                                                           \
 	{"header", CLI_KEY_HEADER, "LINE", 0,                                                    \
 	 "A line 'Name: value' that requests for each remote file carry to its own server; may " \
 	 "be repeated"},                                                                         \
-		{"profile", CLI_KEY_PROFILE, "NAME", 0, "Of s3: the profile in ~/.aws"},         \
-		{"region", CLI_KEY_REGION, "NAME", 0, "Of s3: the region of the bucket"},        \
-		{"endpoint-url", CLI_KEY_ENDPOINT, "URL", 0, "Of s3: another server than AWS"},  \
-		{"no-sign-request", CLI_KEY_ANONYMOUS, NULL, 0,                                  \
+		{"profile", CLI_MEMBER(CLI_WORD, cli_open, s3.profile), "NAME", 0,               \
+	         "Of s3: the profile in ~/.aws"},                                                \
+		{"region", CLI_MEMBER(CLI_WORD, cli_open, s3.region), "NAME", 0,                 \
+	         "Of s3: the region of the bucket"},                                             \
+		{"endpoint-url", CLI_MEMBER(CLI_WORD, cli_open, s3.endpoint), "URL", 0,          \
+	         "Of s3: another server than AWS"},                                              \
+		{"no-sign-request", CLI_MEMBER(CLI_INT, cli_open, s3.anonymous), NULL, 0,        \
 	         "Of s3: requests without a signature, for public objects"},                     \
 	{                                                                                        \
-		"requester-pays", CLI_KEY_PAYS, NULL, 0, "Of s3: the user pays for the requests" \
+		"requester-pays", CLI_MEMBER(CLI_INT, cli_open, s3.requester_pays), NULL, 0,     \
+			"Of s3: the user pays for the requests"                                  \
 	}
-#define CLI_VERSION_OPTION                                                                  \
-	{                                                                                   \
-		"version-id", CLI_KEY_VERSION_ID, "ID", 0, "Of s3: a version of the object" \
+#define CLI_VERSION_OPTION                                                         \
+	{                                                                          \
+		"version-id", CLI_MEMBER(CLI_WORD, cli_open, s3.version), "ID", 0, \
+			"Of s3: a version of the object"                           \
 	}
 #define CLI_OPEN_OPTIONS                                                                           \
 	{"backend", CLI_KEY_BACKEND, "NAME", 0,                                                    \
 	 "Move local files by 'auto', 'posix', 'uring' or 'cufile', remote ones by 'multi' or "    \
 	 "'easy'"},                                                                                \
-		{"http2", CLI_KEY_HTTP2, NULL, 0, "Of https: HTTP/2, if the server has it"},       \
+		{"http2", CLI_OPEN_FLAG + SLUICE_OPEN_HTTP2, NULL, 0,                              \
+	         "Of https: HTTP/2, if the server has it"},                                        \
 		CLI_S3_OPTIONS, CLI_VERSION_OPTION,                                                \
-		{"sign-payload", CLI_KEY_SIGN_PAYLOAD, NULL, 0,                                    \
+		{"sign-payload", CLI_MEMBER(CLI_INT, cli_open, s3.sign_payload), NULL, 0,          \
 	         "Of s3: the signature covers the bytes that are written, too"},                   \
-		{"uncached", CLI_KEY_UNCACHED, NULL, 0,                                            \
+		{"uncached", CLI_OPEN_FLAG + SLUICE_OPEN_UNCACHED, NULL, 0,                        \
 	         "Of local files: leave no pages in the page cache that were not there"},          \
 	{                                                                                          \
-		"as-stored", CLI_KEY_AS_STORED, NULL, 0,                                           \
+		"as-stored", CLI_OPEN_FLAG + SLUICE_OPEN_AS_STORED, NULL, 0,                       \
 			"Of http and https: an object that is stored with a Content-Encoding, as " \
 			"gzip, as it is"                                                           \
 	}
 error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_state *state);
-/* The parser of a subcommand that has no other options but flags; its input begins with a struct cli_open. */
+/* The parser of a subcommand without other options. */
 error_t cli_open_parse(int key, char *arg, struct argp_state *state);
 /* Returns the options that are for remote files; o stays in use. */
 struct sluice_open_options cli_open_options(const struct cli_open *o);
@@ -152,6 +148,8 @@ int cli_flush(void);
 __attribute__((format(printf, 2, 3))) int cli_fail(int rc, const char *format, ...);
 /* Formats like asprintf(); the caller frees the result. Ends the program if memory is short. */
 __attribute__((format(printf, 1, 2))) char *cli_format(const char *format, ...);
+/* Returns an array with room for `count` elements, as realloc() does. Ends the program if memory is short. */
+void *cli_grow(void *array, size_t count, size_t bytes);
 /* Makes a context; settings of 0 or NULL come from the environment. Prints errors on stderr. */
 int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **out);
 
@@ -165,12 +163,9 @@ const char *cli_rate_format(double bytes_per_second, char text[CLI_TEXT]);
 const char *cli_date_format(int64_t ns, char text[CLI_TEXT]);
 
 /*
- * Writes the name of a blob with invisible characters, such as direction marks, as \u202e; returns
- * text.
+ * Returns text with invisible characters, such as direction marks, as \u202e, for the caller to free. Ends the program if
+ * memory is short.
  */
-#define CLI_NAME (3 * 255 + 1)
-const char *cli_blob_name(const char *name, char text[CLI_NAME]);
-/* Returns any text in the same form, for the caller to free. Ends the program if memory is short. */
 char *cli_visible(const char *text);
 /* Prints a line with a name between two texts, escaped as by sha256sum. Any thread. */
 void cli_print_escaped(FILE *to, const char *before, const char *name, const char *after);

@@ -70,7 +70,7 @@ struct pipeline {
 static int pipeline_said(struct cli_copy *copy, int rc)
 {
 	if (rc)
-		snprintf(copy->error, sizeof copy->error, "%s", sluice_last_message());
+		snprintf(copy->error, sizeof(copy->error), "%s", sluice_last_message());
 	return rc;
 }
 

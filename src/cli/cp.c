@@ -29,14 +29,15 @@ struct cp_options {
 	struct cli_sync_options sync;
 };
 
-enum { KEY_DURABLE = 256, KEY_THROUGH, KEY_DEVICE, KEY_CONTINUE, KEY_INCLUDE, KEY_EXCLUDE };
+enum { KEY_THROUGH = 256, KEY_INCLUDE, KEY_EXCLUDE };
 
 static const struct argp_option option_list[] = {
 	{"checksum", CLI_FLAG(cp_options, cp.checksum), NULL, 0,
          "Print the XXH3-128 of what was moved, and DST's name"},
-	{"continue", KEY_CONTINUE, NULL, 0,
+	{"continue", CLI_FLAG(cp_options, cp.continues), NULL, 0,
          "Keep what came when the copy does not come to its end, and take it up"},
-	{"durable", KEY_DURABLE, NULL, 0, "Succeed only when the copy is on stable storage"},
+	{"durable", CLI_FLAG(cp_options, cp.durable), NULL, 0,
+         "Succeed only when the copy is on stable storage"},
 	{"force", 'f', NULL, 0, "Overwrite DST if it exists"},
 	{"recursive", 'r', NULL, 0,
          "Copy directories and all that is in them; links as links; from s3://BUCKET/PREFIX/ all "
@@ -51,7 +52,7 @@ static const struct argp_option option_list[] = {
 	{"update", CLI_FLAG(cp_options, sync.updates), NULL, 0,
          "With -r: pass over files that DST has, unless that of SRC is newer"},
 	CLI_OPEN_OPTIONS,
-	{"device", KEY_DEVICE, "DEVICE", 0,
+	{"device", CLI_MEMBER(CLI_WORD, cp_options, place), "DEVICE", 0,
          "DST is a blob, store://NAME: make it in memory of a GPU, by its number or name, or of "
          "the 'host' (default)"},
 	{"through", KEY_THROUGH, "DEVICE", 0,
@@ -83,7 +84,7 @@ static void name_blob_place(struct argp_state *state, struct cp_options *o)
 	free(name);
 	if (device < 0)
 		return;
-	snprintf(number, sizeof number, "%d", device);
+	snprintf(number, sizeof(number), "%d", device);
 	o->cp.uri = o->uri = cli_blob_option(cli_format("%s", o->cp.target), "device", number);
 }
 
@@ -92,38 +93,18 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 	struct cp_options *o = state->input;
 
 	switch (key) {
-	case KEY_DURABLE:
-		o->cp.flags |= CLI_END_DURABLE;
-		return 0;
-	case 'f':
-		o->cp.flags |= CLI_END_FORCE;
-		return 0;
-	case 'r':
-		o->cp.recursive = true;
-		return 0;
 	case 'p':
 		o->cp.preserve = true;
 		return 0;
-	case 'q':
-		o->cp.quiet = true;
-		return 0;
-	case KEY_CONTINUE:
-		o->cp.flags |= CLI_END_CONTINUE;
-		return 0;
 	case KEY_INCLUDE:
 	case KEY_EXCLUDE:
-		o->sync.patterns = realloc(o->sync.patterns,
-		                           (o->sync.pattern_count + 1) * sizeof *o->sync.patterns);
-		if (!o->sync.patterns)
-			err(CLI_FAILED, "'%s'", arg);
+		o->sync.patterns = cli_grow(o->sync.patterns, o->sync.pattern_count + 1,
+		                            sizeof(*o->sync.patterns));
 		o->sync.patterns[o->sync.pattern_count++] =
 			(struct cli_pattern){arg, key == KEY_INCLUDE};
 		return 0;
 	case KEY_THROUGH:
 		o->cp.through = cli_option_memory(state, "through", arg);
-		return 0;
-	case KEY_DEVICE:
-		o->place = arg;
 		return 0;
 	case ARGP_KEY_ARGS:
 		o->cp.sources = state->argv + state->next;
@@ -136,14 +117,14 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 			           o->cp.target ? "DST is missing" : "SRC and DST are missing");
 		if (o->place && !cli_is_blob(o->cp.target))
 			argp_error(state, "--device: only for a DST that is a blob, store://NAME");
-		if (o->cp.checksum && o->cp.flags & CLI_END_CONTINUE)
+		if (o->cp.checksum && o->cp.continues)
 			argp_error(state, "--checksum: not with --continue, since what came before "
 			                  "is not read; "
 			                  "xxhsum -H2 prints that of DST");
-		if (o->cp.flags & CLI_END_CONTINUE && cli_is_object(o->cp.target))
+		if (o->cp.continues && cli_is_object(o->cp.target))
 			argp_error(state, "--continue: not with a DST on S3, where an "
 			                  "interrupted upload begins anew");
-		if ((o->sync.skips || o->sync.updates) && !o->cp.recursive)
+		if ((o->sync.skips || o->sync.updates) && !o->cp.open.recursive)
 			argp_error(state, "--skip-existing and --update are for -r");
 		if (o->sync.skips && o->sync.updates)
 			argp_error(state, "--skip-existing and --update exclude each other");
@@ -151,8 +132,7 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "one SRC and one DST are needed");
 		if (o->sync.whole || o->sync.skips || o->sync.updates)
 			o->cp.sync = &o->sync;
-		if (o->sync.updates)
-			o->cp.flags |= CLI_END_FORCE;
+		o->cp.open.force |= o->sync.updates;
 		/* An object has no more to preserve than its time, by which the next run knows the file. */
 		o->cp.preserve |= o->sync.whole && cli_is_object(o->cp.sources[0]) &&
 		                  !cli_is_object(o->cp.target);
@@ -161,7 +141,7 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 			remote |= strstr(o->cp.sources[i], "://") != NULL;
 		if (o->cp.open.remote && !remote)
 			argp_error(state, "an option for remote files is given, and no URI of one");
-		for (size_t i = 0; o->cp.recursive && i < o->cp.count; i++)
+		for (size_t i = 0; o->cp.open.recursive && i < o->cp.count; i++)
 			if (!strncasecmp(o->cp.sources[i], "http://", 7) ||
 			    !strncasecmp(o->cp.sources[i], "https://", 8))
 				argp_error(state, "-r: a web server has no list of files: '%s'",
@@ -224,7 +204,7 @@ static void print_failure(const struct cli_copy *copy, int rc)
 /* The commit of an upload, or the copy of an object by its server, if there is no target. */
 struct commit {
 	struct cli_end *target;
-	unsigned flags; /* enum cli_end_flags */
+	bool durable;
 	sluice_context *ctx;
 	const char *from, *to;
 	const struct sluice_open_options *options;
@@ -238,11 +218,11 @@ static void *commit_run(void *argument)
 	struct commit *commit = argument;
 
 	if (commit->target) {
-		commit->rc = cli_end_commit(commit->target, commit->flags);
+		commit->rc = cli_end_commit(commit->target, commit->durable);
 	} else {
 		commit->rc =
 			sluice_copy_object(commit->ctx, commit->from, commit->to, commit->options);
-		snprintf(commit->error, sizeof commit->error, "%s", sluice_last_message());
+		snprintf(commit->error, sizeof(commit->error), "%s", sluice_last_message());
 	}
 	atomic_store(&commit->over, true);
 	return NULL;
@@ -282,7 +262,7 @@ static int commit_await(struct commit *commit, const char *name, bool among)
 
 static int commit_parts(struct cli_end *target, const struct cli_cp_options *o)
 {
-	struct commit commit = {.target = target, .flags = o->flags};
+	struct commit commit = {.target = target, .durable = o->durable};
 
 	return commit_await(&commit, target->name, o->sum);
 }
@@ -300,7 +280,7 @@ static int copy_by_server(sluice_context *ctx, const struct cli_cp_options *o, c
 	if (!cli_is_object(from) || !cli_is_object(to) || !strcmp(from, to) || o->checksum ||
 	    o->through >= 0)
 		return -ENOTSUP;
-	options.flags = o->flags & CLI_END_FORCE ? 0 : SLUICE_OPEN_EXCLUSIVE;
+	options.flags = o->open.force ? 0 : SLUICE_OPEN_EXCLUSIVE;
 	int rc = cli_interrupt_hold() ? commit_await(&commit, to, o->sum) : -ECANCELED;
 	cli_interrupt_unhold();
 	if (rc == -EEXIST)
@@ -321,11 +301,11 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 	copy->progress = &progress;
 	/* No bar goes to the terminal of the bytes or of their typing. */
 	cli_progress_start(&progress, copy->source->name, copy->source->length,
-	                   !o->quiet && !o->no_progress && !isatty(copy->source->fd) &&
+	                   !o->open.quiet && !o->no_progress && !isatty(copy->source->fd) &&
 	                           !isatty(target->fd));
 	progress.sum = o->sum;
 	copy->there = progress.last_moved = cli_part_there(target->part);
-	if (copy->there && !o->quiet)
+	if (copy->there && !o->open.quiet)
 		warnx("%s of %s are there", cli_size_format(copy->there, there),
 		      cli_size_format(copy->source->length, all));
 	int rc = cli_copy_run(copy);
@@ -340,7 +320,7 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 	/* A server may answer late, and there is nothing to clean up yet: unlike with S3, which keeps parts. */
 	if (!target->path && !target->parts)
 		cli_interrupt_release();
-	rc = target->parts ? commit_parts(target, o) : cli_end_commit(target, o->flags);
+	rc = target->parts ? commit_parts(target, o) : cli_end_commit(target, o->durable);
 	if (rc)
 		return rc;
 	if (copy->hash && target->fd == STDOUT_FILENO)
@@ -456,11 +436,11 @@ int cli_cp_run(struct cli_cp_options *o)
 	sluice_context *ctx;
 	int rc;
 
-	if (o->quiet)
+	if (o->open.quiet)
 		setenv("SLUICE_LOG", "off", 0);
 	/* Several threads compute permissions; see end_open_new_file(). */
 	o->mask = umask(0);
-	if (o->count > 1 || o->recursive) {
+	if (o->count > 1 || o->open.recursive) {
 		rc = cli_cp_tree(o, &moved);
 	} else {
 		rc = cli_context_new(o->open.backend, 0, &ctx);
@@ -471,7 +451,7 @@ int cli_cp_run(struct cli_cp_options *o)
 	}
 	if (cli_interrupted())
 		cli_interrupt_obey();
-	if (!o->quiet && moved.files)
+	if (!o->open.quiet && moved.files)
 		cli_moved_print(&moved, sl_now() - start);
 	return rc ? CLI_FAILED : CLI_OK;
 }
@@ -482,7 +462,6 @@ static int cp_main(const struct argp *argp, int argc, char **argv, struct cp_opt
 	int status = cli_cp_run(&o->cp);
 	free(o->uri);
 	free(o->sync.patterns);
-	free(o->cp.open.headers);
 	return status;
 }
 
@@ -521,7 +500,7 @@ int cli_sync(int argc, char **argv)
 		"Makes DST have the files of SRC: copies those that are missing there, have "
 		"another length, or are "
 		"newer in SRC.\vSRC and DST are folders, or s3://BUCKET/PREFIX."};
-	struct cp_options o = {.cp = {.through = -1, .recursive = true, .flags = CLI_END_FORCE},
+	struct cp_options o = {.cp = {.through = -1, .open = {.recursive = true, .force = true}},
 	                       .sync = {.whole = true}};
 
 	return cp_main(&argp, argc, argv, &o);

@@ -34,7 +34,6 @@ struct cli_end {
 	bool queried;          /* source: the URI has a query, which name omits */
 	struct cli_part *part; /* target of --continue: the part, or NULL; owned */
 };
-enum cli_end_flags { CLI_END_FORCE = 1 << 0, CLI_END_DURABLE = 1 << 1, CLI_END_CONTINUE = 1 << 2 };
 
 /* Returns the length without the query, which a name of an object does not have. */
 size_t cli_uri_length(const char *uri);
@@ -57,7 +56,7 @@ uint64_t cli_end_next_data(const struct cli_end *source, uint64_t at);
  */
 uint64_t cli_end_next_hole(const struct cli_end *source, uint64_t at);
 /* Makes the written bytes take effect; prints errors. */
-int cli_end_commit(struct cli_end *end, unsigned flags);
+int cli_end_commit(struct cli_end *end, bool durable);
 /* Releases the end; bytes not committed have no effect. */
 void cli_end_discard(struct cli_end *end);
 
@@ -143,18 +142,15 @@ bool cli_is_marker(const struct sluice_entry *entry);
 
 /* The options of a copy. */
 struct cli_cp_options {
+	struct cli_open open;
 	char **sources;
 	size_t count; /* number of sources */
 	const char *target;
 	const char *uri; /* of the target if other than as typed, else NULL */
 	int through;     /* device whose memory buffers the bytes, or -1 */
-	bool checksum, quiet, no_progress;
-	bool recursive, preserve; /* -r, -p */
-	bool dry_run;
-	bool exact;     /* the copy is named target, even if that is a directory */
-	mode_t mask;    /* the umask before this process cleared its own */
-	unsigned flags; /* enum cli_end_flags */
-	struct cli_open open;
+	bool checksum, no_progress, preserve, dry_run, durable, continues;
+	bool exact;            /* the copy is named target, even if that is a directory */
+	mode_t mask;           /* the umask before this process cleared its own */
 	_Atomic uint64_t *sum; /* of copies among others: see struct cli_progress; or NULL */
 	struct cli_sync_options *sync; /* or NULL: all is copied */
 };

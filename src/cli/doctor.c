@@ -37,8 +37,7 @@ static const char description[] =
 
 static error_t doctor_parse(int key, char *arg, struct argp_state *state)
 {
-	(void)arg;
-	return cli_arguments_option(state->input, key, state);
+	return cli_arguments_option(state->input, key, arg, state);
 }
 
 /* ------------------------------------------------------------------------------------ findings */
@@ -93,8 +92,8 @@ static void print_machine(const struct doctor_options *o)
 
 static void print_features(const struct doctor_options *o, const sluice_context *ctx)
 {
-	struct sluice_feature f = {.size = sizeof f};
-	struct sluice_device d = {.size = sizeof d};
+	struct sluice_feature f = {.size = sizeof(f)};
+	struct sluice_device d = {.size = sizeof(d)};
 
 	/* Load the drivers, without which some features are not examined. */
 	sluice_device_describe(0, &d);
@@ -112,12 +111,12 @@ static void print_codec(const struct doctor_options *o, const struct sluice_code
 	char detail[192];
 
 	if (codec->missing)
-		snprintf(detail, sizeof detail, "no: %s", codec->missing);
+		snprintf(detail, sizeof(detail), "no: %s", codec->missing);
 	else if (codec->most > codec->least)
-		snprintf(detail, sizeof detail, "by %s, levels %d to %d%s%s", codec->encoder,
+		snprintf(detail, sizeof(detail), "by %s, levels %d to %d%s%s", codec->encoder,
 		         codec->least, codec->most, needs, plugin);
 	else
-		snprintf(detail, sizeof detail, "by %s, level %d%s%s", codec->encoder, codec->most,
+		snprintf(detail, sizeof(detail), "by %s, level %d%s%s", codec->encoder, codec->most,
 		         needs, plugin);
 	f.detail = detail;
 	cli_feature_print(o->json, &f, false);
@@ -126,7 +125,7 @@ static void print_codec(const struct doctor_options *o, const struct sluice_code
 static void print_writer(const struct doctor_options *o, sluice_context *ctx)
 {
 	struct sluice_feature hdf5 = {.name = "HDF5", .detail = "there"};
-	struct sluice_codec codec = {.size = sizeof codec};
+	struct sluice_codec codec = {.size = sizeof(codec)};
 	sluice_writer *none;
 
 	/* The library checks for support of writers before the name, and no file is called "". */
@@ -164,7 +163,7 @@ static void print_store(const struct doctor_options *o)
 /* Without a context the values are unknown, and the allowed values are shown instead. */
 static void print_settings(const struct doctor_options *o, const sluice_context *ctx)
 {
-	struct sluice_setting s = {.size = sizeof s};
+	struct sluice_setting s = {.size = sizeof(s)};
 
 	cli_heading_print(o->json, "Settings", "settings");
 	for (size_t i = 0; sluice_context_setting(ctx, i, &s) == 0; i++) {
@@ -216,7 +215,7 @@ static size_t edit_distance(const char *a, const char *b)
  */
 static bool find_setting(const char *name, const char **suggestion)
 {
-	struct sluice_setting s = {.size = sizeof s};
+	struct sluice_setting s = {.size = sizeof(s)};
 	size_t closest = 4;
 
 	*suggestion = NULL;
@@ -348,7 +347,7 @@ static void print_path(const char *path, const struct sluice_file_info *st, cons
 static char *doctor_examine_path(const struct doctor_options *o, sluice_context *ctx)
 {
 	const char *path = o->path.count ? o->path.of[0] : ".";
-	struct sluice_file_info st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	char *problem = stat_path(ctx, path, &st), *name = cli_uri_name(path);
 
 	if (o->json)
@@ -368,7 +367,7 @@ static char *doctor_examine_path(const struct doctor_options *o, sluice_context 
 /* Asks the source of credentials that the row of S3 names. Returns NULL, or the problem, which the caller frees. */
 static char *examine_s3(const struct doctor_options *o, const sluice_context *ctx)
 {
-	struct sluice_feature f = {.size = sizeof f};
+	struct sluice_feature f = {.size = sizeof(f)};
 	char *problem = NULL;
 
 	for (size_t i = 0; sluice_context_feature(ctx, i, &f) == 0 && strcmp(f.name, "s3") != 0;)

@@ -110,7 +110,7 @@ static int end_open_source_file(sluice_context *ctx, const char *uri, const stru
                                 struct cli_end *end)
 {
 	struct sluice_open_options options = cli_open_options(how);
-	struct sluice_file_info st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof(st)};
 
 	options.flags = SLUICE_OPEN_READ | how->flags;
 	options.first_bytes = options.expected_size = how->first_bytes;
@@ -205,7 +205,7 @@ uint64_t cli_end_next_hole(const struct cli_end *source, uint64_t at)
 
 uint64_t cli_end_limited_ms(const struct cli_end *end)
 {
-	struct sluice_file_info info = {.size = sizeof info};
+	struct sluice_file_info info = {.size = sizeof(info)};
 
 	if (!end->file || end->path || end->memory || sluice_stat(end->file, &info))
 		return 0;
@@ -275,7 +275,7 @@ static int end_open_block_device(sluice_context *ctx, const char *path,
                                  const struct cli_end *source, struct sluice_open_options *options,
                                  struct cli_end *out)
 {
-	struct sluice_file_info st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof(st)};
 
 	options->flags &= ~(unsigned)(SLUICE_OPEN_REPLACE | SLUICE_OPEN_EXCLUSIVE);
 	options->expected_size = 0;
@@ -313,10 +313,10 @@ static int end_open_new_file(sluice_context *ctx, const char *path, const struct
 	/* Mode 0 means the default to the library, and is impossible for a copy to be continued. */
 	if (options->mode == 0) {
 		options->mode = S_IRUSR;
-		out->closed = !(o->flags & CLI_END_CONTINUE);
+		out->closed = !o->continues;
 	}
 	out->replaces = true;
-	if (o->flags & CLI_END_CONTINUE)
+	if (o->continues)
 		out->part = cli_part_new(target, &options->part);
 	rc = end_open_file(ctx, out, target, options);
 	if (rc == 0 && out->part)
@@ -327,7 +327,7 @@ static int end_open_new_file(sluice_context *ctx, const char *path, const struct
 
 /* Checks an existing target: 0 if writing is allowed. */
 static int check_existing(const char *path, const struct stat *st, const struct cli_end *source,
-                          unsigned flags)
+                          const struct cli_cp_options *o)
 {
 	if (same_file(source, st))
 		return cli_fail(-EINVAL, "'%s' and '%s' are the same file", source->name, path);
@@ -335,9 +335,9 @@ static int check_existing(const char *path, const struct stat *st, const struct 
 		return cli_fail(-EISDIR, "'%s' is a directory", path);
 	if (S_ISSOCK(st->st_mode))
 		return cli_fail(-ENXIO, "'%s' is a socket", path);
-	if (flags & CLI_END_CONTINUE && !S_ISREG(st->st_mode))
+	if (o->continues && !S_ISREG(st->st_mode))
 		return cli_fail(-EINVAL, "--continue: '%s' is no regular file", path);
-	if (!is_stream(st->st_mode) && !(flags & CLI_END_FORCE))
+	if (!is_stream(st->st_mode) && !o->open.force)
 		return cli_fail(-EEXIST, "'%s' exists; use -f to overwrite", path);
 	return 0;
 }
@@ -351,7 +351,7 @@ static int end_open_target_path(sluice_context *ctx, const struct cli_end *sourc
 
 	out->sparse = source->sparse;
 	if (stat(path, &st) == 0) {
-		int rc = check_existing(path, &st, source, o->flags);
+		int rc = check_existing(path, &st, source, o);
 		if (rc)
 			return rc;
 		if (is_stream(st.st_mode)) {
@@ -444,7 +444,7 @@ static int open_alone(sluice_context *ctx, const char *uri, struct sluice_open_o
 static int end_open_blob(sluice_context *ctx, const char *uri, struct sluice_open_options *options,
                          struct cli_end *out)
 {
-	struct sluice_file_info st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	int rc = open_alone(ctx, uri, options, out);
 
 	if (rc == 0 && sluice_stat(out->file, &st) == 0) {
@@ -457,7 +457,6 @@ static int end_open_blob(sluice_context *ctx, const char *uri, struct sluice_ope
 int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, const char *uri,
                         const struct cli_end *source, struct cli_end *out)
 {
-	unsigned flags = o->flags;
 	struct sluice_open_options options = cli_open_options(&o->open);
 	int fd = named_descriptor(uri, STDOUT_FILENO);
 	char *path = fd < 0 ? cli_local_path(uri) : NULL;
@@ -465,9 +464,9 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
 
 	*out = (struct cli_end){.fd = -1, .holes = -1};
 	options.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_REPLACE;
-	if (!(flags & CLI_END_FORCE))
+	if (!o->open.force)
 		options.flags |= SLUICE_OPEN_EXCLUSIVE | (o->sum ? SLUICE_OPEN_MANY : 0);
-	if (flags & CLI_END_DURABLE)
+	if (o->durable)
 		options.flags |= SLUICE_OPEN_DURABLE;
 	/*
 	 * Sources with holes need less space, and reserving space for a small file is not worth a
@@ -482,7 +481,7 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
 	out->path = path;
 	if (rc == 0 && !path && o->preserve)
 		rc = cli_fail(-EINVAL, "-p: '%s' is no local file", out->name);
-	if (rc == 0 && !path && flags & CLI_END_CONTINUE)
+	if (rc == 0 && !path && o->continues)
 		rc = cli_fail(-EINVAL, "--continue: '%s' is no local file", out->name);
 	if (rc == 0 && !path && fd < 0) {
 		rc = check_length(source, uri);
@@ -495,7 +494,7 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
 		          : end_open_target_stream(fd, source, out);
 	}
 	/* Not after all bytes were written. */
-	if (rc == 0 && flags & CLI_END_DURABLE && !out->file && fsync(out->fd) &&
+	if (rc == 0 && o->durable && !out->file && fsync(out->fd) &&
 	    (errno == EINVAL || errno == EROFS || errno == ENOTSUP))
 		rc = cli_fail(-EINVAL, "--durable: '%s' is no storage, and nothing lasts there",
 		              out->name);
@@ -504,7 +503,7 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
 	return rc;
 }
 
-int cli_end_commit(struct cli_end *end, unsigned flags)
+int cli_end_commit(struct cli_end *end, bool durable)
 {
 	sluice_file *file = end->file;
 	int rc = 0;
@@ -516,7 +515,7 @@ int cli_end_commit(struct cli_end *end, unsigned flags)
 			rc = cli_fail(-errno, "'%s': %s", end->path, strerror(errno));
 		return rc;
 	}
-	if (flags & CLI_END_DURABLE && fsync(end->fd))
+	if (durable && fsync(end->fd))
 		rc = -errno;
 	/* A network file system may report a full disk only now. */
 	if (end->fd_owned && close(end->fd) && rc == 0)

@@ -46,7 +46,7 @@ static void handle_signals(void (*handler)(int))
 {
 	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 
-	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+	for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
 		struct sigaction before;
 
 		/* nohup, and shells for background jobs, ignore some signals on purpose. */

@@ -140,7 +140,7 @@ static void *jobs_run(void *argument)
 	struct job job;
 	int rc = 0;
 
-	each.quiet = true;
+	each.open.quiet = true;
 	each.sum = &jobs->bytes;
 	sl_mutex_lock(&jobs->mutex);
 	while (jobs_take_locked(jobs, &job)) {
@@ -207,7 +207,7 @@ struct cli_jobs *cli_jobs_start(const struct cli_cp_options *o, sluice_context *
 	sl_mutex_init(&jobs->mutex);
 	pthread_cond_init(&jobs->changed, NULL);
 	pthread_cond_init(&jobs->has_turn, NULL);
-	cli_progress_start(&jobs->progress, o->target, 0, !o->quiet && !o->no_progress);
+	cli_progress_start(&jobs->progress, o->target, 0, !o->open.quiet && !o->no_progress);
 	cli_interrupt_catch();
 	/*
 	 * Each small file has the pages of another again, whichever thread had those; to fault them in anew is a fifth

@@ -14,7 +14,7 @@
 
 struct ls_options {
 	struct cli_open open;
-	bool recursive, json;
+	bool json;
 };
 
 static const struct argp_option option_list[] = {
@@ -29,9 +29,6 @@ static error_t ls_parse(int key, char *arg, struct argp_state *state)
 	struct ls_options *o = state->input;
 
 	switch (key) {
-	case 'r':
-		o->recursive = true;
-		return 0;
 	case ARGP_KEY_END:
 		if (o->open.arguments.count && cli_is_blob(o->open.arguments.of[0]))
 			argp_error(state, "'%s': sluice store ls lists blobs",
@@ -76,7 +73,7 @@ int cli_ls(int argc, char **argv)
 		"Lists the objects of S3 at s3://BUCKET/PREFIX: bytes, time of "
 		"the last change (UTC), name; or at s3:// the buckets: time of "
 		"their creation, name; or a local folder."};
-	struct sluice_entry entry = {.size = sizeof entry};
+	struct sluice_entry entry = {.size = sizeof(entry)};
 	struct ls_options o = {.open.arguments = {.least = 1, .most = 1, .noun = "URI"}};
 	sluice_list *list = NULL;
 	sluice_context *ctx;
@@ -86,7 +83,7 @@ int cli_ls(int argc, char **argv)
 		return CLI_FAILED;
 	struct sluice_open_options options = cli_open_options(&o.open);
 	int rc = cli_said(
-		sluice_list_open(ctx, o.open.arguments.of[0], &options, o.recursive, &list));
+		sluice_list_open(ctx, o.open.arguments.of[0], &options, o.open.recursive, &list));
 	int failed = rc;
 	while (list && (rc = cli_said(sluice_list_next(list, &entry)))) {
 		if (rc > 0)
@@ -99,6 +96,5 @@ int cli_ls(int argc, char **argv)
 	}
 	sluice_list_free(list);
 	sluice_context_close(ctx);
-	free(o.open.headers);
 	return failed ? CLI_FAILED : CLI_OK;
 }

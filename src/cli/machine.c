@@ -25,7 +25,7 @@ __attribute__((format(printf, 2, 3))) static void make_finding(struct cli_findin
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(f->detail, sizeof f->detail, format, args);
+	vsnprintf(f->detail, sizeof(f->detail), format, args);
 	va_end(args);
 }
 
@@ -76,7 +76,7 @@ int cli_cores_of_node(int node)
 	unsigned first, last;
 	char path[64];
 
-	snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
 	FILE *list = fopen(path, "re");
 	if (!list || !set)
 		count = -1;
@@ -113,7 +113,7 @@ static uint64_t meminfo(const char *key)
 	uint64_t kib = 0;
 	FILE *in = fopen("/proc/meminfo", "re");
 
-	while (in && fgets(line, sizeof line, in))
+	while (in && fgets(line, sizeof(line), in))
 		if (!strncmp(line, key, strlen(key)))
 			kib = strtoull(line + strlen(key), NULL, 10);
 	if (in)
@@ -222,7 +222,7 @@ bool cli_machine_finding(size_t index, struct cli_finding *out)
 		{"memlock", describe_memlock}, {"open files", describe_open_files},
 	};
 
-	if (index >= sizeof findings / sizeof *findings)
+	if (index >= sizeof(findings) / sizeof(*findings))
 		return false;
 	*out = (struct cli_finding){.detail = "not known"};
 	out->feature = (struct sluice_feature){.name = findings[index].name, .usable = 1};

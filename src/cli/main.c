@@ -43,8 +43,8 @@ static const struct cli_words words = {
 		 "Exit status: 0 done, 1 failed, 2 wrong usage. Settings are taken from SLUICE_*\n"
 		 "variables, which sluice doctor lists.\n",
 	.of = commands,
-	.count = sizeof commands / sizeof *commands,
-	.bytes = sizeof *commands,
+	.count = sizeof(commands) / sizeof(*commands),
+	.bytes = sizeof(*commands),
 };
 
 static void print_version(FILE *to, struct argp_state *state)

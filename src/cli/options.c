@@ -46,7 +46,7 @@ const void *cli_word_find(const struct cli_words *words, int argc, char **argv, 
 		argv[argc - 1] = "--help";
 	for (size_t i = 0; i < words->count; i++)
 		if (!strcmp(wanted, word_at(words, i)[0])) {
-			snprintf(name, sizeof name, "%s %s", words->command, wanted);
+			snprintf(name, sizeof(name), "%s %s", words->command, wanted);
 			argv[1] = program_invocation_name = program_invocation_short_name = name;
 			return word_at(words, i);
 		}
@@ -107,7 +107,7 @@ const char *cli_option_choice(struct argp_state *state, const char *option, cons
 		if (!strcmp(text, choices[i]))
 			return choices[i];
 		size_t used = strlen(list);
-		snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", choices[i]);
+		snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", choices[i]);
 	}
 	argp_error(state, "--%s: unknown '%s'; there is: %s", option, text, list);
 	return NULL;
@@ -140,15 +140,31 @@ char *cli_format(const char *format, ...)
 	return text;
 }
 
-error_t cli_option_flag(int key, struct argp_state *state)
+void *cli_grow(void *array, size_t count, size_t bytes)
 {
-	if (key < CLI_FIRST_FLAG || key > CLI_LAST_FLAG)
+	array = reallocarray(array, count, bytes);
+	if (!array)
+		err(CLI_FAILED, "%zu elements", count);
+	return array;
+}
+
+error_t cli_option_member(int key, char *arg, struct argp_state *state)
+{
+	int place = key - CLI_FIRST_MEMBER;
+	char *member = (char *)state->input + place / CLI_KINDS;
+
+	if (key < CLI_FIRST_MEMBER || key > CLI_LAST_MEMBER)
 		return ARGP_ERR_UNKNOWN;
-	*((bool *)state->input + key - CLI_FIRST_FLAG) = true;
+	if (place % CLI_KINDS == CLI_WORD)
+		*(const char **)member = arg;
+	else if (place % CLI_KINDS == CLI_INT)
+		*(int *)member = 1;
+	else
+		*(bool *)member = true;
 	return 0;
 }
 
-error_t cli_arguments_option(struct cli_arguments *a, int key, struct argp_state *state)
+error_t cli_arguments_option(struct cli_arguments *a, int key, char *arg, struct argp_state *state)
 {
 	switch (key) {
 	case ARGP_KEY_ARGS:
@@ -162,7 +178,7 @@ error_t cli_arguments_option(struct cli_arguments *a, int key, struct argp_state
 			argp_error(state, "too many arguments: '%s'", a->of[a->most]);
 		return 0;
 	default:
-		return cli_option_flag(key, state);
+		return cli_option_member(key, arg, state);
 	}
 }
 
@@ -170,53 +186,39 @@ error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_stat
 {
 	static const char *const backends[] = {"auto",  "posix", "uring", "cufile",
 	                                       "multi", "easy",  NULL};
+	static const char **headers; /* of the process, which has one command */
+	static size_t header_count;
 
-	o->s3.size = sizeof o->s3;
-	o->remote |= key == CLI_KEY_HTTP2 || key == CLI_KEY_AS_STORED || key == CLI_KEY_HEADER ||
-	             (key >= CLI_KEY_PROFILE && key <= CLI_KEY_SIGN_PAYLOAD);
+	o->s3.size = sizeof(o->s3);
+	o->remote |=
+		key == CLI_KEY_HEADER || key == CLI_OPEN_FLAG + SLUICE_OPEN_HTTP2 ||
+		key == CLI_OPEN_FLAG + SLUICE_OPEN_AS_STORED ||
+		(key >= CLI_MEMBER(0, cli_open, s3) && key < CLI_MEMBER(0, cli_open, first_bytes));
 	switch (key) {
-	case CLI_KEY_PROFILE:
-		o->s3.profile = arg;
+	case 'r':
+		o->recursive = true;
 		return 0;
-	case CLI_KEY_REGION:
-		o->s3.region = arg;
+	case 'q':
+		o->quiet = true;
 		return 0;
-	case CLI_KEY_ENDPOINT:
-		o->s3.endpoint = arg;
+	case 'f':
+		o->force = true;
 		return 0;
-	case CLI_KEY_VERSION_ID:
-		o->s3.version = arg;
-		return 0;
-	case CLI_KEY_ANONYMOUS:
-		o->s3.anonymous = 1;
-		return 0;
-	case CLI_KEY_PAYS:
-		o->s3.requester_pays = 1;
-		return 0;
-	case CLI_KEY_SIGN_PAYLOAD:
-		o->s3.sign_payload = 1;
+	case CLI_OPEN_FLAG + SLUICE_OPEN_HTTP2:
+	case CLI_OPEN_FLAG + SLUICE_OPEN_AS_STORED:
+	case CLI_OPEN_FLAG + SLUICE_OPEN_UNCACHED:
+		o->flags |= (unsigned)(key - CLI_OPEN_FLAG);
 		return 0;
 	case CLI_KEY_BACKEND:
 		o->backend = cli_option_choice(state, "backend", arg, backends);
 		return 0;
-	case CLI_KEY_AS_STORED:
-		o->flags |= SLUICE_OPEN_AS_STORED;
-		return 0;
 	case CLI_KEY_HEADER:
-		o->headers = realloc(o->headers, (o->header_count + 2) * sizeof *o->headers);
-		if (!o->headers)
-			err(CLI_FAILED, "--header");
-		o->headers[o->header_count++] = arg;
-		o->headers[o->header_count] = NULL;
-		return 0;
-	case CLI_KEY_UNCACHED:
-		o->flags |= SLUICE_OPEN_UNCACHED;
-		return 0;
-	case CLI_KEY_HTTP2:
-		o->flags |= SLUICE_OPEN_HTTP2;
+		o->headers = headers = cli_grow(headers, header_count + 2, sizeof(*headers));
+		headers[header_count++] = arg;
+		headers[header_count] = NULL;
 		return 0;
 	default:
-		return cli_arguments_option(&o->arguments, key, state);
+		return cli_arguments_option(&o->arguments, key, arg, state);
 	}
 }
 

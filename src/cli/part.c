@@ -48,7 +48,7 @@ static char *path_beside(const char *target, const char *suffix)
 
 struct cli_part *cli_part_new(const char *target, const char **name)
 {
-	struct cli_part *part = calloc(1, sizeof *part);
+	struct cli_part *part = calloc(1, sizeof(*part));
 
 	if (!part)
 		err(CLI_FAILED, "--continue");
@@ -159,7 +159,7 @@ static const char *describe_copy(struct cli_part *part, const struct cli_end *so
 
 	part->strong = is_strong_etag(etag);
 	if (!part->strong)
-		snprintf(time, sizeof time, " %" PRId64 " %ju:%ju", source->modified_ns,
+		snprintf(time, sizeof(time), " %" PRId64 " %ju:%ju", source->modified_ns,
 		         (uintmax_t)source->st.st_dev, (uintmax_t)source->st.st_ino);
 	part->length = source->length_known ? source->length : 0;
 	part->head = cli_format("sluice part 1 %ju\nsource %s\nlength %" PRIu64 "\nversion %s%s\n",

@@ -80,6 +80,5 @@ int cli_presign(int argc, char **argv)
 			      uris->of[i], (long long)(end_ns / 1000000000 - time(NULL)));
 	}
 	sluice_context_close(ctx);
-	free(o.open.headers);
 	return failed ? CLI_FAILED : CLI_OK;
 }

@@ -31,7 +31,7 @@ static size_t fit_name(const char *name, size_t columns, char *out, size_t size)
 		int width = n == 0 || n > left ? -1 : wcwidth(c);
 
 		if (n == 0 || n > left) {
-			memset(&state, 0, sizeof state);
+			memset(&state, 0, sizeof(state));
 			n = 1;
 		}
 		size_t takes = width < 0 ? 1 : (size_t)width;
@@ -54,7 +54,7 @@ static const char *short_name(const char *name, size_t columns)
 {
 	char text[256];
 	const char *slash = strrchr(name, '/');
-	bool fits = fit_name(name, sizeof text, text, sizeof text) <= columns;
+	bool fits = fit_name(name, sizeof(text), text, sizeof(text)) <= columns;
 
 	return fits || !slash || !slash[1] ? name : slash + 1;
 }
@@ -83,7 +83,7 @@ static int format_tail(const struct cli_progress *p, uint64_t moved, char *out, 
 		                (unsigned)((p->limited_ms + 999) / 1000));
 	cli_rate_format(p->rate, rate);
 	if (p->total == 0 && p->files)
-		snprintf(left, sizeof left, "%" PRIu64 " file%s, ", p->files,
+		snprintf(left, sizeof(left), "%" PRIu64 " file%s, ", p->files,
 		         p->files == 1 ? "" : "s");
 	if (p->total == 0)
 		return snprintf(out, size, "%s%s  %s", left, cli_size_format(moved, amount), rate);
@@ -107,12 +107,12 @@ static void draw_line(struct cli_progress *p, uint64_t moved)
 	/* The last column stays free: some terminals wrap when it is written. */
 	columns--;
 
-	size_t tail_columns = (size_t)format_tail(p, moved, tail, sizeof tail);
+	size_t tail_columns = (size_t)format_tail(p, moved, tail, sizeof(tail));
 	/* Reserves space for the longest time left, so that the bar has a constant width. */
 	size_t reserved = p->total && tail_columns < 30 ? 30 : tail_columns;
 	size_t room = columns > reserved + 2 ? columns - reserved - 2 : 0;
 	size_t most = p->total ? room / 2 : room;
-	size_t name_columns = fit_name(short_name(p->name, most), most, name, sizeof name);
+	size_t name_columns = fit_name(short_name(p->name, most), most, name, sizeof(name));
 	size_t bar_columns = room > name_columns + 4 ? room - name_columns - 4 : 0;
 
 	p->drawn = true;

@@ -21,7 +21,7 @@ enum { THREADS = 32, MANY = 1000, MANY_THREADS = 4, HOUR_S = 3600, DAY_H = 24 };
 
 struct rm_options {
 	struct cli_open open;
-	bool recursive, dry_run, quiet;
+	bool dry_run;
 	bool uploads, remove, json; /* of sluice s3 abandoned */
 	uint64_t age;               /* hours */
 	bool aged;
@@ -35,11 +35,13 @@ struct removal {
 	sluice_context *ctx;
 	bool many;     /* are removed by a request */
 	size_t bucket; /* length of "s3://BUCKET/" at the start of uri */
-	pthread_mutex_t mutex;
-	sluice_list *list; /* guarded by mutex, as the next three */
-	int listed;        /* of the last sluice_list_next() */
-	uint64_t found;
-	int rc;
+	struct sl_mutex mutex;
+	struct {
+		sluice_list *list;
+		int listed; /* of the last sluice_list_next() */
+		uint64_t found;
+		int rc;
+	} locked SL_GUARDED_BY(&mutex);
 };
 
 enum { KEY_AGE = 256 };
@@ -70,18 +72,12 @@ static error_t rm_parse(int key, char *arg, struct argp_state *state)
 	const struct cli_arguments *uris = &o->open.arguments;
 
 	switch (key) {
-	case 'r':
-		o->recursive = true;
-		return 0;
-	case 'q':
-		o->quiet = true;
-		return 0;
 	case KEY_AGE:
 		o->age = cli_option_number(state, "age", arg, 0, 1000000);
 		o->aged = true;
 		return 0;
 	case ARGP_KEY_END:
-		if (o->open.s3.version && (o->recursive || uris->count > 1))
+		if (o->open.s3.version && (o->open.recursive || uris->count > 1))
 			argp_error(state, "--version-id: only for a single object");
 		for (size_t i = 0; i < uris->count; i++)
 			if (strncasecmp(uris->of[i], "s3://", 5))
@@ -109,7 +105,8 @@ static int entry_show(const struct removal *all, const char *uri, const char *up
 		printf(", \"begun_ns\": %" PRId64 "}\n", at);
 	} else if (rc == 0 && upload) {
 		printf("%s  %s\n", cli_date_format(at, date), shown);
-	} else if (rc == 0 && (all->o->dry_run || (all->o->recursive && !all->o->quiet))) {
+	} else if (rc == 0 &&
+	           (all->o->dry_run || (all->o->open.recursive && !all->o->open.quiet))) {
 		printf("%s\n", shown);
 	}
 	funlockfile(stdout);
@@ -127,24 +124,25 @@ static int entry_remove(const struct removal *all, const char *uri, const char *
 	return entry_show(all, uri, upload, at, rc);
 }
 
-/* Takes the next entry that is to be removed; NULL: there is none. Requires the mutex. */
-static char *removal_take(struct removal *all, char **upload, int64_t *at)
+/* Takes the next entry that is to be removed; NULL: there is none. */
+static char *removal_take_locked(struct removal *all, char **upload, int64_t *at)
+	SL_REQUIRES(&all->mutex)
 {
-	struct sluice_entry entry = {.size = sizeof entry};
+	struct sluice_entry entry = {.size = sizeof(entry)};
 	int64_t latest = ((int64_t)time(NULL) - (int64_t)all->o->age * HOUR_S) * 1000000000;
 	char *uri = NULL;
 
-	while (!uri && all->listed >= 0 && !cli_interrupted() &&
-	       (all->listed = cli_said(sluice_list_next(all->list, &entry))) > 0) {
+	while (!uri && all->locked.listed >= 0 && !cli_interrupted() &&
+	       (all->locked.listed = cli_said(sluice_list_next(all->locked.list, &entry))) > 0) {
 		if (all->o->uploads && all->o->age && entry.modified_ns > latest)
 			continue;
 		uri = cli_format("%.*s%s", (int)all->bucket, all->uri, entry.name);
 		*upload = all->o->uploads ? cli_format("%s", entry.upload) : NULL;
 		*at = entry.modified_ns;
-		all->found++;
+		all->locked.found++;
 	}
-	if (all->listed < 0)
-		all->rc = all->listed;
+	if (all->locked.listed < 0)
+		all->locked.rc = all->locked.listed;
 	return uri;
 }
 
@@ -173,11 +171,11 @@ static void *removal_run(void *argument)
 	int64_t at = 0;
 
 	for (;;) {
-		pthread_mutex_lock(&all->mutex);
+		sl_mutex_lock(&all->mutex);
 		for (count = 0; count < (all->many ? MANY : 1); count++)
-			if (!(uris[count] = removal_take(all, &upload, &at)))
+			if (!(uris[count] = removal_take_locked(all, &upload, &at)))
 				break;
-		pthread_mutex_unlock(&all->mutex);
+		sl_mutex_unlock(&all->mutex);
 		if (!count)
 			return NULL;
 		int rc = all->many ? removal_many(all, uris, count)
@@ -186,14 +184,14 @@ static void *removal_run(void *argument)
 			free(uris[--count]);
 		free(upload);
 		upload = NULL;
-		pthread_mutex_lock(&all->mutex);
-		all->rc = rc ? rc : all->rc;
-		pthread_mutex_unlock(&all->mutex);
+		sl_mutex_lock(&all->mutex);
+		all->locked.rc = rc ? rc : all->locked.rc;
+		sl_mutex_unlock(&all->mutex);
 	}
 }
 
-/* Removes all that a list has. */
-static int remove_list(struct removal *all)
+/* Removes all that a list has. Nothing is locked before the threads start, and after they have ended. */
+static int remove_list(struct removal *all) SL_UNCHECKED
 {
 	size_t rest = strcspn(all->uri + strlen("s3://"), "/");
 	pthread_t threads[THREADS];
@@ -202,24 +200,25 @@ static int remove_list(struct removal *all)
 
 	all->uri = uri;
 	all->bucket = strlen("s3://") + rest + 1;
-	all->listed = 0;
-	all->rc = cli_said(sluice_list_open(
+	all->locked.listed = 0;
+	all->locked.found = 0;
+	all->locked.rc = cli_said(sluice_list_open(
 		all->ctx, uri, &all->options,
-		all->o->uploads ? SLUICE_LIST_UPLOADS : SLUICE_LIST_RECURSIVE, &all->list));
+		all->o->uploads ? SLUICE_LIST_UPLOADS : SLUICE_LIST_RECURSIVE, &all->locked.list));
 	all->many = !all->o->uploads && !all->o->dry_run;
-	while (all->list && count < (all->many ? MANY_THREADS : THREADS) &&
+	while (all->locked.list && count < (all->many ? MANY_THREADS : THREADS) &&
 	       !pthread_create(&threads[count], NULL, removal_run, all))
 		count++;
-	if (all->list && !count)
+	if (all->locked.list && !count)
 		removal_run(all);
 	while (count)
 		pthread_join(threads[--count], NULL);
-	sluice_list_free(all->list);
-	all->list = NULL;
-	if (!all->rc && !all->found && !all->o->uploads)
-		all->rc = cli_fail(-ENOENT, "there are no objects in '%s'", uri);
+	sluice_list_free(all->locked.list);
+	all->locked.list = NULL;
+	if (!all->locked.rc && !all->locked.found && !all->o->uploads)
+		all->locked.rc = cli_fail(-ENOENT, "there are no objects in '%s'", uri);
 	free(uri);
-	return all->rc;
+	return all->locked.rc;
 }
 
 static int remove_all(const struct rm_options *o)
@@ -227,20 +226,18 @@ static int remove_all(const struct rm_options *o)
 	struct removal all = {.o = o, .options = cli_open_options(&o->open)};
 	int rc = 0;
 
-	pthread_mutex_init(&all.mutex, NULL);
+	sl_mutex_init(&all.mutex);
 	if (cli_context_new(o->open.backend, 0, &all.ctx))
 		return CLI_FAILED;
 	for (size_t i = 0; i < o->open.arguments.count; i++) {
 		int failed;
 
 		all.uri = o->open.arguments.of[i];
-		all.found = 0;
-		failed = o->recursive || o->uploads ? remove_list(&all)
-		                                    : entry_remove(&all, all.uri, NULL, 0);
+		failed = o->open.recursive || o->uploads ? remove_list(&all)
+		                                         : entry_remove(&all, all.uri, NULL, 0);
 		rc = rc ? rc : failed;
 	}
 	sluice_context_close(all.ctx);
-	free(o->open.headers);
 	return rc ? CLI_FAILED : CLI_OK;
 }
 

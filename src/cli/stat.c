@@ -53,8 +53,8 @@ static void print_stat_time(int64_t ns)
 		rest += 1000000000;
 		seconds--;
 	}
-	if (!localtime_r(&seconds, &tm) || !strftime(day, sizeof day, "%Y-%m-%d %H:%M:%S", &tm) ||
-	    !strftime(zone, sizeof zone, "%z", &tm))
+	if (!localtime_r(&seconds, &tm) || !strftime(day, sizeof(day), "%Y-%m-%d %H:%M:%S", &tm) ||
+	    !strftime(zone, sizeof(zone), "%z", &tm))
 		return;
 	printf("%-12s %s.%09ld %s\n", "modified", day, rest, zone);
 }
@@ -122,7 +122,7 @@ int cli_stat(int argc, char **argv)
 {
 	static const struct argp argp = {option_list, cli_open_parse, "URI",
 	                                 "Shows what is known about the file that URI names."};
-	struct sluice_file_info st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	struct stat_options o = {.open.arguments = {.least = 1, .most = 1, .noun = "URI"}};
 	sluice_context *ctx;
 	sluice_file *file = NULL;
@@ -144,6 +144,5 @@ int cli_stat(int argc, char **argv)
 	free(name);
 	sluice_discard(file);
 	sluice_context_close(ctx);
-	free(o.open.headers);
 	return rc ? CLI_FAILED : CLI_OK;
 }

@@ -13,13 +13,13 @@
 #include "cp.h"
 #include "store.h"
 
-enum { KEY_SOCKET = 256, KEY_CACHE, KEY_PIN, KEY_WAIT, KEY_COUNT };
+enum { KEY_CACHE = 256, KEY_PIN, KEY_WAIT, KEY_COUNT };
 
-#define OPTION_SOCKET                                                               \
-	{                                                                           \
-		"socket", KEY_SOCKET, "PATH", 0,                                    \
-			"Where the daemon listens; without it $SLUICE_STORE, else " \
-			"$XDG_RUNTIME_DIR/sluice.sock"                              \
+#define OPTION_SOCKET                                                                 \
+	{                                                                             \
+		"socket", CLI_MEMBER(CLI_WORD, cli_store_options, socket), "PATH", 0, \
+			"Where the daemon listens; without it $SLUICE_STORE, else "   \
+			"$XDG_RUNTIME_DIR/sluice.sock"                                \
 	}
 #define OPTION_JSON                                                 \
 	{                                                           \
@@ -32,9 +32,6 @@ static error_t store_parse(int key, char *arg, struct argp_state *state)
 	struct cli_store_options *o = state->input;
 
 	switch (key) {
-	case KEY_SOCKET:
-		o->socket = arg;
-		return 0;
 	case 'f':
 		o->replace = true;
 		return 0;
@@ -55,7 +52,7 @@ static error_t store_parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--prometheus: of the daemon only, and not with --json");
 		/* fall through */
 	default:
-		return cli_arguments_option(&o->arguments, key, state);
+		return cli_arguments_option(&o->arguments, key, arg, state);
 	}
 }
 
@@ -74,8 +71,7 @@ static int run_cp(const char *source, const char *target, bool force)
 	                            .count = 1,
 	                            .target = target,
 	                            .through = -1,
-	                            .quiet = true,
-	                            .flags = force ? CLI_END_FORCE : 0};
+	                            .open = {.quiet = true, .force = force}};
 
 	return cli_cp_run(&cp) == CLI_OK ? 0 : -EIO;
 }
@@ -101,7 +97,7 @@ static int store_get(sluice_store *store, const struct cli_store_options *o)
 	int rc;
 
 	(void)store;
-	snprintf(wait, sizeof wait, "%d", o->wait_ms);
+	snprintf(wait, sizeof(wait), "%d", o->wait_ms);
 	uri = add_option(uri, o->socket, "socket", o->socket);
 	uri = add_option(uri, o->by_id, "id", o->arguments.of[0]);
 	uri = add_option(uri, o->wait_ms, "wait_ms", wait);
@@ -126,7 +122,7 @@ static int store_rm(sluice_store *store, const struct cli_store_options *o)
 
 static int store_upgrade(sluice_store *store, const struct cli_store_options *o)
 {
-	struct sluice_store_counts stats = {.size = sizeof stats};
+	struct sluice_store_counts stats = {.size = sizeof(stats)};
 	int rc = cli_said(sluice_store_upgrade(store));
 
 	(void)o;
@@ -201,8 +197,8 @@ static const struct cli_words words = {
 	.command = "sluice store",
 	.before = "Named blobs of memory that processes share, by the daemon sluiced.",
 	.of = commands,
-	.count = sizeof commands / sizeof *commands,
-	.bytes = sizeof *commands,
+	.count = sizeof(commands) / sizeof(*commands),
+	.bytes = sizeof(*commands),
 	.width = 11,
 };
 

@@ -77,17 +77,11 @@ static int list_blobs(sluice_store *store, const char *prefix, struct sluice_blo
 	size_t n = 0;
 
 	for (;;) {
-		struct sluice_blob_info *more =
-			realloc(infos, (n + SLUICE_BLOB_BATCH) * sizeof *infos);
-		int rc = -ENOMEM;
-
-		if (more) {
-			infos = more;
-			infos[n].size = sizeof *infos;
-			rc = sluice_blob_list(store, prefix, &cursor, infos + n, SLUICE_BLOB_BATCH);
-		}
+		infos = cli_grow(infos, n + SLUICE_BLOB_BATCH, sizeof(*infos));
+		infos[n].size = sizeof(*infos);
+		int rc = cli_said(
+			sluice_blob_list(store, prefix, &cursor, infos + n, SLUICE_BLOB_BATCH));
 		if (rc < 0) {
-			warnx("%s", more ? sluice_last_message() : "no memory");
 			free(infos);
 			return rc;
 		}
@@ -95,7 +89,7 @@ static int list_blobs(sluice_store *store, const char *prefix, struct sluice_blo
 			break;
 		n += (size_t)rc;
 	}
-	qsort(infos, n, sizeof *infos, compare_names);
+	qsort(infos, n, sizeof(*infos), compare_names);
 	*out = infos;
 	*count = n;
 	return 0;
@@ -103,14 +97,15 @@ static int list_blobs(sluice_store *store, const char *prefix, struct sluice_blo
 
 static void print_blob_line(const struct sluice_blob_info *info)
 {
-	char size[CLI_TEXT], flags[LONG_TEXT], id[CLI_TEXT], name[CLI_NAME];
+	char size[CLI_TEXT], flags[LONG_TEXT];
+	char *name = info->name[0] ? cli_visible(info->name) : cli_format("#%" PRIu64, info->id);
 
-	snprintf(id, sizeof id, "#%" PRIu64, info->id);
 	flag_names(info, flags);
 	printf("%10s  %-7s  %-12s  user %" PRIu32 ", process %-7" PRId32 "  %s%s%s%s\n",
 	       cli_size_format(info->bytes, size), state_name(info->state), place_name(info),
-	       info->user, info->process, info->name[0] ? cli_blob_name(info->name, name) : id,
-	       flags[0] ? "  (" : "", flags[0] ? flags + 1 : "", flags[0] ? ")" : "");
+	       info->user, info->process, name, flags[0] ? "  (" : "", flags[0] ? flags + 1 : "",
+	       flags[0] ? ")" : "");
+	free(name);
 }
 
 int cli_store_ls(sluice_store *store, const struct cli_store_options *o)
@@ -137,14 +132,15 @@ int cli_store_ls(sluice_store *store, const struct cli_store_options *o)
 
 static void print_blob(const struct sluice_blob_info *info)
 {
-	char size[CLI_TEXT], flags[LONG_TEXT], when[64] = "", name[CLI_NAME];
+	char size[CLI_TEXT], flags[LONG_TEXT], when[64] = "", *name = cli_visible(info->name);
 	time_t seconds = (time_t)(info->made_ns / 1000000000);
 	struct tm tm;
 
 	flag_names(info, flags);
 	if (localtime_r(&seconds, &tm))
-		strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S %z", &tm);
-	printf("%-12s %s\n", "name", cli_blob_name(info->name, name));
+		strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S %z", &tm);
+	printf("%-12s %s\n", "name", name);
+	free(name);
 	printf("%-12s %" PRIu64 "\n", "id", info->id);
 	printf("%-12s %" PRIu64 " bytes (%s)\n", "size", info->bytes,
 	       cli_size_format(info->bytes, size));
@@ -159,7 +155,7 @@ static void print_blob(const struct sluice_blob_info *info)
 
 static int stat_blob(sluice_store *store, const struct cli_store_options *o)
 {
-	struct sluice_blob_info info = {.size = sizeof info};
+	struct sluice_blob_info info = {.size = sizeof(info)};
 	int rc = cli_said(sluice_blob_stat(store, o->arguments.of[0], &info));
 
 	if (rc)
@@ -212,7 +208,7 @@ static const struct figure {
 	FIGURE(server, PROCESS, "process of the server"),
 #undef FIGURE
 };
-enum { FIGURES = sizeof figures / sizeof *figures };
+enum { FIGURES = sizeof(figures) / sizeof(*figures) };
 
 static void print_figure(const struct figure *figure, uint64_t value)
 {
@@ -238,10 +234,10 @@ static void print_prometheus(const struct figure *figure, uint64_t value)
 		return;
 	/* Prometheus expects seconds, and the unit in the name. */
 	if (figure->kind == TIME)
-		snprintf(key, sizeof key, "%.*s_seconds",
+		snprintf(key, sizeof(key), "%.*s_seconds",
 		         (int)(strlen(figure->key) - strlen("_ns")), figure->key);
 	else
-		snprintf(key, sizeof key, "%s%s", figure->key, ever ? "_total" : "");
+		snprintf(key, sizeof(key), "%s%s", figure->key, ever ? "_total" : "");
 	printf("# HELP sluice_store_%s %s\n# TYPE sluice_store_%s %s\n", key, figure->meaning, key,
 	       ever ? "counter" : "gauge");
 	if (figure->kind == TIME)
@@ -256,7 +252,7 @@ static void print_store_device(const struct sluice_store_device_info *d)
 {
 	char used[CLI_TEXT], leaving[CLI_TEXT], limit[CLI_TEXT], title[LONG_TEXT];
 
-	snprintf(title, sizeof title, "memory of %s taken", d->place);
+	snprintf(title, sizeof(title), "memory of %s taken", d->place);
 	printf("%-40s %s", title, cli_size_format(d->memory_bytes, used));
 	if (d->memory_limit != UINT64_MAX)
 		printf(" of %s", cli_size_format(d->memory_limit, limit));
@@ -297,7 +293,7 @@ static void print_devices_prometheus(const struct sluice_store_device_info *devi
 	         offsetof(struct sluice_store_device_info, leaving_bytes)},
 	};
 
-	for (size_t i = 0; count && i < sizeof gauges / sizeof *gauges; i++) {
+	for (size_t i = 0; count && i < sizeof(gauges) / sizeof(*gauges); i++) {
 		printf("# HELP sluice_store_device_%s %s\n# TYPE sluice_store_device_%s gauge\n",
 		       gauges[i].key, gauges[i].meaning, gauges[i].key);
 		for (size_t j = 0; j < count; j++) {
@@ -316,7 +312,7 @@ static int stat_devices(sluice_store *store, const struct cli_store_options *o)
 	int rc = 0;
 
 	while (!rc && count < DEVICES_MOST) {
-		devices[count].size = sizeof *devices;
+		devices[count].size = sizeof(*devices);
 		rc = sluice_store_device(store, (unsigned)count, &devices[count]);
 		count += !rc;
 	}
@@ -335,7 +331,7 @@ static int stat_devices(sluice_store *store, const struct cli_store_options *o)
 
 static int stat_daemon(sluice_store *store, const struct cli_store_options *o)
 {
-	struct sluice_store_counts stats = {.size = sizeof stats};
+	struct sluice_store_counts stats = {.size = sizeof(stats)};
 	int rc = cli_said(sluice_store_stats(store, &stats));
 
 	if (rc)
@@ -394,7 +390,7 @@ static const char *figure_kind_name(int kind)
 
 static void print_event(const struct sluice_watch_event *e, bool json)
 {
-	char size[CLI_TEXT], name[CLI_NAME];
+	char size[CLI_TEXT], *name = cli_visible(e->name);
 
 	if (json) {
 		printf("{\"event\": \"%s\"", figure_kind_name(e->kind));
@@ -404,14 +400,15 @@ static void print_event(const struct sluice_watch_event *e, bool json)
 		printf("%-8s (what happened meanwhile is not known)\n", figure_kind_name(e->kind));
 	} else {
 		printf("%-8s %10s  %s\n", figure_kind_name(e->kind),
-		       cli_size_format(e->bytes, size), cli_blob_name(e->name, name));
+		       cli_size_format(e->bytes, size), name);
 	}
+	free(name);
 	cli_flush();
 }
 
 int cli_store_watch(sluice_store *store, const struct cli_store_options *o)
 {
-	struct sluice_watch_event e = {.size = sizeof e};
+	struct sluice_watch_event e = {.size = sizeof(e)};
 	sluice_watch *watch = NULL;
 	uint64_t seen = 0;
 	int rc = sluice_watch_open(store, o->arguments.count ? o->arguments.of[0] : "", &watch);

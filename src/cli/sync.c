@@ -47,9 +47,7 @@ static struct cli_known *sync_add(struct cli_sync_options *sync, const char *nam
 	size_t n = sync->known_count++;
 
 	if (!(n & (n - 1)))
-		sync->known = realloc(sync->known, (n ? 2 * n : 1) * sizeof *sync->known);
-	if (!sync->known)
-		err(CLI_FAILED, "'%s'", name);
+		sync->known = cli_grow(sync->known, n ? 2 * n : 1, sizeof(*sync->known));
 	sync->known[n] = (struct cli_known){.name = cli_format("%s", name)};
 	return &sync->known[n];
 }
@@ -63,7 +61,7 @@ static void sync_sort(struct cli_sync_options *sync)
 {
 	sync->sorted = sync->known_count;
 	if (sync->sorted)
-		qsort(sync->known, sync->sorted, sizeof *sync->known, compare_known);
+		qsort(sync->known, sync->sorted, sizeof(*sync->known), compare_known);
 }
 
 /* Finds a name that was there when they were sorted; NULL: there is none. */
@@ -71,7 +69,7 @@ static struct cli_known *sync_find(const struct cli_sync_options *sync, const ch
 {
 	struct cli_known key = {.name = (char *)name};
 
-	return sync->sorted ? bsearch(&key, sync->known, sync->sorted, sizeof key, compare_known)
+	return sync->sorted ? bsearch(&key, sync->known, sync->sorted, sizeof(key), compare_known)
 	                    : NULL;
 }
 
@@ -110,7 +108,7 @@ static int sync_check(const char *source, const char *target)
 static int sync_list(const struct cli_cp_options *o, sluice_context *ctx)
 {
 	struct sluice_open_options options = cli_open_options(&o->open);
-	struct sluice_entry entry = {.size = sizeof entry};
+	struct sluice_entry entry = {.size = sizeof(entry)};
 	char *prefix = cli_format("%s/", o->sync->folder);
 	size_t skipped = strlen(strchr(prefix + strlen("s3://"), '/') + 1);
 	sluice_list *list = NULL;
@@ -122,7 +120,7 @@ static int sync_list(const struct cli_cp_options *o, sluice_context *ctx)
 		struct cli_known *known = sync_add(o->sync, entry.name + skipped);
 		known->length = entry.length;
 		known->modified_ns = entry.modified_ns ? entry.modified_ns : INT64_MIN;
-		snprintf(known->etag, sizeof known->etag, "%s", entry.etag);
+		snprintf(known->etag, sizeof(known->etag), "%s", entry.etag);
 	}
 	sluice_list_free(list);
 	free(prefix);
@@ -237,7 +235,7 @@ static int sync_remove(const struct cli_cp_options *o, sluice_context *ctx, char
 		if (errors[i])
 			rc = cli_fail(errors[i], "'%s' is not deleted: %s", shown,
 			              messages[i] ? messages[i] : strerror(-errors[i]));
-		else if (o->dry_run || !o->quiet)
+		else if (o->dry_run || !o->open.quiet)
 			printf("delete %s\n", shown);
 		free(messages[i]);
 		free(shown);

@@ -27,9 +27,7 @@ static error_t tensors_parse(int key, char *arg, struct argp_state *state)
 		o->rounds = (unsigned)cli_option_number(state, "rounds", arg, 1, 1000);
 		return 0;
 	case KEY_NAME:
-		o->patterns = reallocarray(o->patterns, o->pattern_count + 1, sizeof *o->patterns);
-		if (!o->patterns)
-			err(CLI_FAILED, "--name");
+		o->patterns = cli_grow(o->patterns, o->pattern_count + 1, sizeof(*o->patterns));
 		o->patterns[o->pattern_count++] = arg;
 		return 0;
 	case ARGP_KEY_END:
@@ -58,7 +56,7 @@ static void list_tensor(const struct sluice_tensor *tensor, const char *file)
 
 static void list_metadata(const sluice_tensors *tensors)
 {
-	struct sluice_tensor_file file = {.size = sizeof file};
+	struct sluice_tensor_file file = {.size = sizeof(file)};
 	const char *key, *value;
 
 	for (size_t i = 0; sluice_tensors_file(tensors, i, &file) == 0; i++) {
@@ -75,8 +73,8 @@ static void list_metadata(const sluice_tensors *tensors)
 
 static int tensors_ls(sluice_tensors *tensors, const struct cli_tensors_options *o)
 {
-	struct sluice_tensor tensor = {.size = sizeof tensor};
-	struct sluice_tensor_file file = {.size = sizeof file};
+	struct sluice_tensor tensor = {.size = sizeof(tensor)};
+	struct sluice_tensor_file file = {.size = sizeof(file)};
 	bool several = sluice_tensors_file(tensors, 1, &file) == 0;
 	uint64_t bytes = 0;
 	char size[CLI_TEXT];
@@ -142,8 +140,8 @@ static const struct cli_words words = {
 	.command = "sluice tensors",
 	.before = "Named arrays in files, such as the weights of models.",
 	.of = commands,
-	.count = sizeof commands / sizeof *commands,
-	.bytes = sizeof *commands,
+	.count = sizeof(commands) / sizeof(*commands),
+	.bytes = sizeof(*commands),
 	.width = 14,
 };
 
@@ -175,7 +173,6 @@ int cli_tensors(int argc, char **argv)
 		rc = command->run(tensors, &o);
 	sluice_tensors_free(tensors);
 	sluice_context_close(o.ctx);
-	free(o.open.headers);
 	free(o.patterns);
 	return rc < 0 ? CLI_FAILED : CLI_OK;
 }

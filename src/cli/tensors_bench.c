@@ -33,13 +33,11 @@ struct tensors_bench {
 
 static void tensors_bench_find_spans(struct tensors_bench *b)
 {
-	struct sluice_tensor tensor = {.size = sizeof tensor};
-	struct sluice_tensor_file file = {.size = sizeof file};
+	struct sluice_tensor tensor = {.size = sizeof(tensor)};
+	struct sluice_tensor_file file = {.size = sizeof(file)};
 
 	for (; !sluice_tensors_file(b->tensors, b->files, &file); b->files++) {
-		b->spans = realloc(b->spans, (b->files + 1) * sizeof *b->spans);
-		if (!b->spans)
-			err(CLI_FAILED, "files");
+		b->spans = cli_grow(b->spans, b->files + 1, sizeof(*b->spans));
 		b->spans[b->files] = (struct tensors_span){.file = file.file};
 	}
 	/* By file, and in a file in the order of their bytes. */

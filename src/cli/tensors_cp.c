@@ -66,7 +66,7 @@ static int write_entry(FILE *header, const struct sluice_tensor *tensor, uint64_
 /* Makes the header, for the caller to free. Returns its bytes in *n, and the bytes of all tensors in *data. */
 static int make_header(const struct tensors_copy *copy, char **text, size_t *n, uint64_t *data)
 {
-	struct sluice_tensor tensor = {.size = sizeof tensor};
+	struct sluice_tensor tensor = {.size = sizeof(tensor)};
 	FILE *header = open_memstream(text, n);
 	size_t chosen = 0;
 	int rc = 0;
@@ -143,8 +143,8 @@ static int next_part(struct tensors_copy *copy, sluice_file *file, uint64_t offs
 
 static int copy_tensors(struct tensors_copy *copy)
 {
-	struct sluice_tensor tensor = {.size = sizeof tensor};
-	struct sluice_tensor_file file = {.size = sizeof file};
+	struct sluice_tensor tensor = {.size = sizeof(tensor)};
+	struct sluice_tensor_file file = {.size = sizeof(file)};
 	int rc = 0;
 
 	for (size_t i = 0; !rc && !sluice_tensors_get(copy->tensors, i, &tensor); i++) {

@@ -28,7 +28,7 @@ static bool is_invisible(uint32_t code)
 	                                     {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff},
 	                                     {0xfff9, 0xfffb}};
 
-	for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(*ranges); i++)
 		if (code >= ranges[i][0] && code <= ranges[i][1])
 			return true;
 	return false;
@@ -46,12 +46,6 @@ static void write_visible(const char *name, char *to)
 		s += n;
 	}
 	*to = '\0';
-}
-
-const char *cli_blob_name(const char *name, char text[CLI_NAME])
-{
-	write_visible(name, text);
-	return text;
 }
 
 char *cli_visible(const char *text)

@@ -50,7 +50,7 @@ static bool has_attributes(const char *source)
 {
 	static const char acl[] = "system.posix_acl_", user[] = "user.";
 	char names[4096];
-	ssize_t n = listxattr(source, names, sizeof names);
+	ssize_t n = listxattr(source, names, sizeof(names));
 
 	if (n < 0)
 		return errno == ERANGE;
@@ -120,8 +120,8 @@ static int copy_link(const struct tree *tree, const char *path, const struct sta
 	const char *slash = strrchr(target, '/'), *name = slash ? slash + 1 : target;
 	char text[PATH_MAX], *beside = cli_format("%.*s.%ld.sluice", (int)(name - target), target,
 	                                          (long)getpid());
-	bool replaces = tree->o->flags & CLI_END_FORCE;
-	ssize_t n = readlink(path, text, sizeof text - 1);
+	bool replaces = tree->o->open.force;
+	ssize_t n = readlink(path, text, sizeof(text) - 1);
 	struct stat there, behind;
 	int rc = n < 0 ? -errno : 0;
 
@@ -169,9 +169,7 @@ static int copy_folder(struct tree *tree, const char *path, const struct stat *s
 		return cli_fail(-ENOTDIR, "'%s' is no directory", target);
 	if (!tree->o->preserve && (!made || (mode & S_IRWXU) == S_IRWXU))
 		return 0;
-	tree->folders = realloc(tree->folders, (tree->folder_count + 1) * sizeof *tree->folders);
-	if (!tree->folders)
-		err(CLI_FAILED, "'%s'", path);
+	tree->folders = cli_grow(tree->folders, tree->folder_count + 1, sizeof(*tree->folders));
 	tree->folders[tree->folder_count++] =
 		(struct folder){cli_format("%s", path), cli_format("%s", target), *st};
 	return 0;
@@ -325,7 +323,7 @@ bool cli_is_marker(const struct sluice_entry *entry)
 static int walk_objects(struct tree *tree, const char *prefix)
 {
 	struct sluice_open_options options = cli_open_options(&tree->o->open);
-	struct sluice_entry entry = {.size = sizeof entry};
+	struct sluice_entry entry = {.size = sizeof(entry)};
 	size_t bucket = strlen("s3://") + strcspn(prefix + strlen("s3://"), "/") + 1;
 	char *folder = tree_folder(tree);
 	sluice_list *list = NULL;
@@ -373,7 +371,7 @@ static int compare_texts(const void *a, const void *b)
  */
 static int start_source(struct tree *tree, const char *source, bool into)
 {
-	if (tree->o->recursive && cli_is_object(source))
+	if (tree->o->open.recursive && cli_is_object(source))
 		return start_objects(tree, source);
 	char *path = cli_local_path(source), *target = NULL, *folder = tree_folder(tree);
 	size_t n = path ? strlen(path) : cli_uri_length(source);
@@ -388,7 +386,7 @@ static int start_source(struct tree *tree, const char *source, bool into)
 	bool named = into && *name && strcmp(name, ".") && strcmp(name, "..");
 	bool kept = named && *(char **)tsearch(name, &tree->names, compare_texts) == name;
 	bool is_folder = path && !(tree_syncs(tree) ? stat : lstat)(path, &st) &&
-	                 (S_ISDIR(st.st_mode) || (tree->o->recursive && S_ISLNK(st.st_mode)));
+	                 (S_ISDIR(st.st_mode) || (tree->o->open.recursive && S_ISLNK(st.st_mode)));
 
 	if (named && !kept) {
 		char *shown = cli_uri_name(source);
@@ -405,7 +403,7 @@ static int start_source(struct tree *tree, const char *source, bool into)
 			target = cli_format("%s/%s", folder, name);
 		cli_jobs_push(tree->jobs, source, target ? target : tree->o->target,
 		              path ? target_bytes(folder, &st) : UINT64_MAX, target);
-	} else if (!tree->o->recursive) {
+	} else if (!tree->o->open.recursive) {
 		rc = cli_fail(-EISDIR, "'%s' is a directory, which -r copies", path);
 	} else {
 		target = cli_format("%s%s%s", folder, named || !strcmp(path, "/") ? "/" : "",
@@ -443,7 +441,7 @@ static bool has_objects(const struct cli_cp_options *o)
 {
 	if (cli_is_object(o->target))
 		return true;
-	for (size_t i = 0; o->recursive && i < o->count; i++)
+	for (size_t i = 0; o->open.recursive && i < o->count; i++)
 		if (cli_is_object(o->sources[i]))
 			return true;
 	return false;

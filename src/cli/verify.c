@@ -16,10 +16,9 @@
 #include "sluice/tensors.h"
 
 struct verify_options {
+	struct cli_open open;
 	const char *sums; /* --check, or NULL */
 	int kind;         /* of enum sluice_digest_kind, or 0: not chosen */
-	bool quiet;
-	struct cli_open open;
 };
 /* Two digits of hex for each byte, two blanks, and a terminating zero. */
 enum { DIGEST_TEXT = 2 * sizeof((struct sluice_digest *)NULL)->bytes + 3 };
@@ -46,9 +45,6 @@ static error_t verify_parse(int key, char *arg, struct argp_state *state)
 	case 'c':
 		o->sums = arg;
 		return 0;
-	case 'q':
-		o->quiet = true;
-		return 0;
 	case ARGP_KEY_END:
 		if (o->sums && (o->open.arguments.count || o->kind))
 			argp_error(state, "--check: the lines of SUMS name files and kinds");
@@ -64,7 +60,7 @@ static int file_digest(sluice_context *ctx, const struct verify_options *o, cons
                        int kind, struct cli_moved *moved, char text[DIGEST_TEXT])
 {
 	struct sluice_open_options options = cli_open_options(&o->open);
-	struct sluice_file_info info = {.size = sizeof info};
+	struct sluice_file_info info = {.size = sizeof(info)};
 	struct sluice_digest digest;
 	sluice_file *file;
 
@@ -170,7 +166,7 @@ static bool check_line(sluice_context *ctx, const struct verify_options *o, char
 	int kind = strlen(hex) == 64 ? SLUICE_SHA256 : SLUICE_XXH3_128;
 	bool failed = file_digest(ctx, o, uri, kind, moved, text) || strcasecmp(text, hex);
 	char *name = cli_uri_name(uri);
-	if (failed || !o->quiet)
+	if (failed || !o->open.quiet)
 		cli_print_escaped(stdout, "", name, failed ? ": FAILED\n" : ": OK\n");
 	free(name);
 	return failed;
@@ -228,9 +224,8 @@ int cli_verify(int argc, char **argv)
 	if (cli_context_new(o.open.backend, 0, &ctx))
 		return CLI_FAILED;
 	int status = (o.sums ? verify_check : verify_print)(ctx, &o, &moved);
-	if (!o.quiet && moved.files)
+	if (!o.open.quiet && moved.files)
 		cli_moved_print(&moved, sl_now() - start);
 	sluice_context_close(ctx);
-	free(o.open.headers);
 	return status;
 }

@@ -216,35 +216,28 @@ static int lz4_decompress(void *state, const void *in, size_t n, void *out, size
 	return 0;
 }
 
+/* Shared by both filters. */
+#define LZ4                                                             \
+	.encoder = "liblz4", .least = 1, .most = 1, .state_free = free, \
+	.state_bytes = lz4_state_bytes, .compress = lz4_compress, .decompress = lz4_decompress
+
 const struct sl_codec sl_codec_lz4 = {
 	.name = "lz4",
-	.encoder = "liblz4",
 	.plugin = "HDF5's plugin 32004, as Debian's hdf5-filter-plugin has it",
 	.filter = 32004,
-	.least = 1,
-	.most = 1,
 	.client_data = lz4_client_data,
 	.bound = lz4_bound,
 	.state_new = lz4_state_new,
-	.state_free = free,
-	.state_bytes = lz4_state_bytes,
-	.compress = lz4_compress,
-	.decompress = lz4_decompress,
+	LZ4,
 };
 
 const struct sl_codec sl_codec_bitshuffle = {
 	.name = "bitshuffle-lz4",
-	.encoder = "liblz4",
 	.plugin = "HDF5's plugin 32008, as Debian's bitshuffle has it",
 	.filter = 32008,
-	.least = 1,
-	.most = 1,
 	.shuffles = true,
 	.client_data = bit_client_data,
 	.bound = bit_bound,
 	.state_new = bit_state_new,
-	.state_free = free,
-	.state_bytes = lz4_state_bytes,
-	.compress = lz4_compress,
-	.decompress = lz4_decompress,
+	LZ4,
 };

@@ -7,6 +7,7 @@
  * Threads: any; no state.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "codec/codec.h"
@@ -27,11 +28,6 @@ static int none_state_new(int level, size_t element, size_t n, void **out)
 	(void)level, (void)element, (void)n;
 	*out = NULL;
 	return 0;
-}
-
-static void none_state_free(void *state)
-{
-	(void)state;
 }
 
 static size_t none_state_bytes(const void *state)
@@ -64,7 +60,7 @@ const struct sl_codec sl_codec_none = {
 	.client_data = none_client_data,
 	.bound = none_bound,
 	.state_new = none_state_new,
-	.state_free = none_state_free,
+	.state_free = free,
 	.state_bytes = none_state_bytes,
 	.compress = none_compress,
 	.decompress = none_decompress,

@@ -21,6 +21,13 @@
 #define INLINE static inline __attribute__((always_inline))
 #define AVX2   __attribute__((target("avx2")))
 
+/* Calls a function with a constant size: 2, 4 or 8. Other sizes give 0. */
+#define OF_SIZE(size, call, ...)              \
+	((size) == 2   ? call(2, __VA_ARGS__) \
+	 : (size) == 4 ? call(4, __VA_ARGS__) \
+	 : (size) == 8 ? call(8, __VA_ARGS__) \
+	               : 0)
+
 enum {
 	BLOCK = 16,
 	MOST = 8,
@@ -48,7 +55,7 @@ INLINE void turn_sse2(__m128i *v, int size)
 		v[i] = turned[i];
 }
 
-INLINE size_t shuffle_sse2_of(const unsigned char *in, size_t elements, const int size,
+INLINE size_t shuffle_sse2_of(const int size, const unsigned char *in, size_t elements,
                               unsigned char *out, size_t plane)
 {
 	__m128i v[MOST];
@@ -68,8 +75,8 @@ INLINE size_t shuffle_sse2_of(const unsigned char *in, size_t elements, const in
 	return e;
 }
 
-INLINE size_t unshuffle_sse2_of(const unsigned char *in, size_t plane, size_t elements,
-                                const int size, unsigned char *out)
+INLINE size_t unshuffle_sse2_of(const int size, const unsigned char *in, size_t plane,
+                                size_t elements, unsigned char *out)
 {
 	__m128i v[MOST];
 	size_t e = 0;
@@ -91,19 +98,13 @@ INLINE size_t unshuffle_sse2_of(const unsigned char *in, size_t plane, size_t el
 static size_t shuffle_sse2(const unsigned char *in, size_t elements, size_t size,
                            unsigned char *out, size_t plane)
 {
-	return size == 2   ? shuffle_sse2_of(in, elements, 2, out, plane)
-	       : size == 4 ? shuffle_sse2_of(in, elements, 4, out, plane)
-	       : size == 8 ? shuffle_sse2_of(in, elements, 8, out, plane)
-	                   : 0;
+	return OF_SIZE(size, shuffle_sse2_of, in, elements, out, plane);
 }
 
 static size_t unshuffle_sse2(const unsigned char *in, size_t plane, size_t elements, size_t size,
                              unsigned char *out)
 {
-	return size == 2   ? unshuffle_sse2_of(in, plane, elements, 2, out)
-	       : size == 4 ? unshuffle_sse2_of(in, plane, elements, 4, out)
-	       : size == 8 ? unshuffle_sse2_of(in, plane, elements, 8, out)
-	                   : 0;
+	return OF_SIZE(size, unshuffle_sse2_of, in, plane, elements, out);
 }
 
 static size_t bits_sse2(const unsigned char *in, size_t n, unsigned char *out, size_t row)
@@ -138,7 +139,7 @@ AVX2 INLINE void turn_avx2(__m256i *v, int size)
 		v[i] = turned[i];
 }
 
-AVX2 INLINE size_t shuffle_avx2_of(const unsigned char *in, size_t elements, const int size,
+AVX2 INLINE size_t shuffle_avx2_of(const int size, const unsigned char *in, size_t elements,
                                    unsigned char *out, size_t plane)
 {
 	__m256i v[MOST];
@@ -165,8 +166,8 @@ AVX2 INLINE size_t shuffle_avx2_of(const unsigned char *in, size_t elements, con
 	return e;
 }
 
-AVX2 INLINE size_t unshuffle_avx2_of(const unsigned char *in, size_t plane, size_t elements,
-                                     const int size, unsigned char *out)
+AVX2 INLINE size_t unshuffle_avx2_of(const int size, const unsigned char *in, size_t plane,
+                                     size_t elements, unsigned char *out)
 {
 	__m256i v[MOST];
 	size_t e = 0;
@@ -192,19 +193,13 @@ AVX2 INLINE size_t unshuffle_avx2_of(const unsigned char *in, size_t plane, size
 AVX2 static size_t shuffle_avx2(const unsigned char *in, size_t elements, size_t size,
                                 unsigned char *out, size_t plane)
 {
-	return size == 2   ? shuffle_avx2_of(in, elements, 2, out, plane)
-	       : size == 4 ? shuffle_avx2_of(in, elements, 4, out, plane)
-	       : size == 8 ? shuffle_avx2_of(in, elements, 8, out, plane)
-	                   : 0;
+	return OF_SIZE(size, shuffle_avx2_of, in, elements, out, plane);
 }
 
 AVX2 static size_t unshuffle_avx2(const unsigned char *in, size_t plane, size_t elements,
                                   size_t size, unsigned char *out)
 {
-	return size == 2   ? unshuffle_avx2_of(in, plane, elements, 2, out)
-	       : size == 4 ? unshuffle_avx2_of(in, plane, elements, 4, out)
-	       : size == 8 ? unshuffle_avx2_of(in, plane, elements, 8, out)
-	                   : 0;
+	return OF_SIZE(size, unshuffle_avx2_of, in, plane, elements, out);
 }
 
 AVX2 static size_t bits_avx2(const unsigned char *in, size_t n, unsigned char *out, size_t row)

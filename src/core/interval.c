@@ -7,17 +7,6 @@
  */
 #include "core/core.h"
 
-/* Marsaglia's xorshift64: enough to keep the tree flat. */
-static uint64_t interval_random(struct sl_intervals *set)
-{
-	uint64_t x = set->random ? set->random : UINT64_C(0x9e3779b97f4a7c15);
-
-	x ^= x << 13;
-	x ^= x >> 7;
-	x ^= x << 17;
-	return set->random = x;
-}
-
 static void interval_include(struct sl_interval *node, const struct sl_interval *child)
 {
 	if (!child)
@@ -105,7 +94,7 @@ static struct sl_interval *interval_remove_from(struct sl_interval *tree, struct
 void sl_intervals_insert(struct sl_intervals *set, struct sl_interval *interval)
 {
 	interval->left = interval->right = NULL;
-	interval->weight = interval_random(set);
+	interval->weight = sl_random(&set->random);
 	interval_update(interval);
 	set->root = interval_insert(set->root, interval);
 }

@@ -47,22 +47,17 @@ static int json_key(void *json, const unsigned char *text, size_t n)
 {
 	return json_part(json, 'k', text, n);
 }
-static int json_object(void *json)
-{
-	return json_part(json, '{', "", 0);
-}
-static int json_object_end(void *json)
-{
-	return json_part(json, '}', "", 0);
-}
-static int json_array(void *json)
-{
-	return json_part(json, '[', "", 0);
-}
-static int json_array_end(void *json)
-{
-	return json_part(json, ']', "", 0);
-}
+
+/* Parts without a text. */
+#define JSON_MARK(name, mark)                        \
+	static int name(void *json)                  \
+	{                                            \
+		return json_part(json, mark, "", 0); \
+	}
+JSON_MARK(json_object, '{')
+JSON_MARK(json_object_end, '}')
+JSON_MARK(json_array, '[')
+JSON_MARK(json_array_end, ']')
 
 /* Returns the value of \uXXXX at n bytes of text, or 0. */
 static unsigned json_escape(const char *text, size_t n)

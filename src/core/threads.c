@@ -2,7 +2,7 @@
 /*
  * Threads and waiting
  *
- * Time, the ways in which threads wait for each other (words, conditions, gates, queues), and pools of threads that
+ * Time, the ways in which threads wait for each other (words, conditions, gates, queues), and pools whose threads
  * run tasks. All functions may be called on any thread.
  */
 #include <errno.h>
@@ -209,7 +209,7 @@ void sl_queue_destroy(struct sl_queue *queue)
 	sl_mutex_destroy(&queue->mutex);
 }
 
-/* Takes the last sleeper that fell asleep: its caches are the warmest. */
+/* Takes the last sleeper in the list, with the warmest caches. */
 static struct sl_sleeper *queue_take_sleeper_locked(struct sl_queue *queue)
 	SL_REQUIRES(&queue->mutex)
 {
@@ -320,10 +320,7 @@ bool sl_queue_has_work(void *argument)
 
 static void word_sleeper_wake(struct sl_sleeper *sleeper)
 {
-	struct sl_word_sleeper *word = SL_CONTAINER(sleeper, struct sl_word_sleeper, sleeper);
-
-	atomic_store(&word->woken, 1);
-	sl_word_wake(&word->woken, 1);
+	sl_flag_raise(&SL_CONTAINER(sleeper, struct sl_word_sleeper, sleeper)->woken);
 }
 
 void sl_word_sleeper_init(struct sl_word_sleeper *sleeper)
@@ -336,8 +333,7 @@ void sl_word_sleep(struct sl_queue *queue, struct sl_word_sleeper *sleeper)
 	atomic_store(&sleeper->woken, 0);
 	if (!sl_queue_sleep(queue, &sleeper->sleeper))
 		return;
-	while (!atomic_load(&sleeper->woken))
-		sl_word_wait(&sleeper->woken, 0, SL_FOREVER);
+	sl_flag_await(&sleeper->woken);
 	sl_queue_awake(queue, &sleeper->sleeper);
 }
 

@@ -429,15 +429,20 @@ static int cuda_unregister_memory(struct sl_device *device, void *memory)
 	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuMemHostUnregister(memory));
 }
 
+/* Returns 0 for memory unknown to the driver. */
+static unsigned cuda_attribute(const void *memory, int attribute)
+{
+	unsigned value = 0;
+	void *at = &value;
+
+	return sl_cuda_driver()->cuPointerGetAttributes(1, &attribute, &at, (uintptr_t)memory)
+	               ? 0
+	               : value;
+}
+
 static bool cuda_is_pinned(const void *memory)
 {
-	int attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-	unsigned type = 0;
-	void *value = &type;
-
-	return !sl_cuda_driver()->cuPointerGetAttributes(1, &attribute, &value,
-	                                                 (uintptr_t)memory) &&
-	       type == CU_MEMORYTYPE_HOST;
+	return cuda_attribute(memory, CU_POINTER_ATTRIBUTE_MEMORY_TYPE) == CU_MEMORYTYPE_HOST;
 }
 
 static bool cuda_registered(struct sl_device *device, const void *memory, size_t length)
@@ -448,14 +453,8 @@ static bool cuda_registered(struct sl_device *device, const void *memory, size_t
 
 static bool cuda_managed(struct sl_device *device, const void *memory)
 {
-	int attribute = CU_POINTER_ATTRIBUTE_IS_MANAGED;
-	unsigned yes = 0;
-	void *value = &yes;
-
 	(void)device;
-	return !sl_cuda_driver()->cuPointerGetAttributes(1, &attribute, &value,
-	                                                 (uintptr_t)memory) &&
-	       (yes & 0xff);
+	return cuda_attribute(memory, CU_POINTER_ATTRIBUTE_IS_MANAGED) & 0xff;
 }
 
 /* ------------------------------------------------------------------------------------- tables */

@@ -50,11 +50,13 @@ int sl_cuda_enter(struct cuda *cuda, sluice_stream stream);
 void sl_cuda_leave(void);
 
 /* Makes a single driver call inside a context of the device and returns its error. */
-#define IN_CONTEXT(device, stream, call)                             \
+#define IN_CONTEXT(device, stream, call) ENTERED(device, stream, sl_cuda_error(call))
+/* The same for an expression with 0 or a negative errno. */
+#define ENTERED(device, stream, result)                              \
 	do {                                                         \
 		int rc_ = sl_cuda_enter(sl_cuda_of(device), stream); \
 		if (!rc_) {                                          \
-			rc_ = sl_cuda_error(call);                   \
+			rc_ = result;                                \
 			sl_cuda_leave();                             \
 		}                                                    \
 		return rc_;                                          \

@@ -42,7 +42,7 @@ static bool cuda_is_whole(const struct cuda *cuda, size_t length)
  */
 static CUresult cuda_map_handle(const struct sl_cuda_api *api, CUmemGenericAllocationHandle handle,
                                 size_t length, const struct CUmemAccessDesc *access, size_t count,
-                                CUdeviceptr *out)
+                                void **out)
 {
 	CUdeviceptr memory;
 	CUresult rc = api->cuMemAddressReserve(&memory, length, 0, 0, 0);
@@ -55,7 +55,7 @@ static CUresult cuda_map_handle(const struct sl_cuda_api *api, CUmemGenericAlloc
 	rc = api->cuMemSetAccess(memory, length, access, count);
 	if (rc)
 		goto mapped;
-	*out = memory;
+	*out = (void *)(uintptr_t)memory;
 	return CUDA_SUCCESS;
 mapped:
 	api->cuMemUnmap(memory, length);
@@ -96,7 +96,7 @@ static CUresult create_memory(const struct sl_cuda_api *api, const struct cuda *
 	return api->cuMemCreate(out, length, &prop, 0);
 }
 
-static int cuda_make_entered(struct cuda *cuda, size_t length, CUdeviceptr *out, int *out_fd)
+static int cuda_make_entered(struct cuda *cuda, size_t length, void **out, int *out_fd)
 {
 	const struct sl_cuda_api *api = sl_cuda_driver();
 	struct CUmemAccessDesc access = {location(cuda), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -125,21 +125,12 @@ static int cuda_make_entered(struct cuda *cuda, size_t length, CUdeviceptr *out,
 static int cuda_make(struct sl_device *device, size_t length, void **out, int *fd)
 {
 	struct cuda *cuda = sl_cuda_of(device);
-	CUdeviceptr memory;
-	int rc;
 
 	if (!cuda_is_whole(cuda, length))
 		return -EINVAL;
 	if (length > cuda->memory_bytes)
 		return -ENOMEM;
-	rc = sl_cuda_enter(cuda, NULL);
-	if (rc)
-		return rc;
-	rc = cuda_make_entered(cuda, length, &memory, fd);
-	sl_cuda_leave();
-	if (!rc)
-		*out = (void *)(uintptr_t)memory;
-	return rc;
+	ENTERED(device, NULL, cuda_make_entered(cuda, length, out, fd));
 }
 
 /* --------------------------------------------------------------------------------------- map */
@@ -175,7 +166,7 @@ static CUresult cuda_check_handle(const struct sl_cuda_api *api, const struct cu
 }
 
 static int cuda_map_entered(struct cuda *cuda, int fd, size_t length, const struct cuda *by,
-                            CUdeviceptr *out)
+                            void **out)
 {
 	const struct sl_cuda_api *api = sl_cuda_driver();
 	const struct CUmemAccessDesc access[] = {
@@ -200,8 +191,7 @@ static int cuda_map(struct sl_device *device, int fd, size_t length, struct sl_d
                     void **out)
 {
 	struct cuda *cuda = sl_cuda_of(device);
-	CUdeviceptr memory;
-	int rc, can = by == device;
+	int can = by == device;
 
 	if (by->ops != device->ops)
 		return -ENOTSUP;
@@ -214,14 +204,7 @@ static int cuda_map(struct sl_device *device, int fd, size_t length, struct sl_d
 		return -EINVAL;
 	if (fd < 0 || length > cuda->memory_bytes)
 		return -EBADMSG;
-	rc = sl_cuda_enter(cuda, NULL);
-	if (rc)
-		return rc;
-	rc = cuda_map_entered(cuda, fd, length, sl_cuda_of(by), &memory);
-	sl_cuda_leave();
-	if (!rc)
-		*out = (void *)(uintptr_t)memory;
-	return rc;
+	ENTERED(device, NULL, cuda_map_entered(cuda, fd, length, sl_cuda_of(by), out));
 }
 
 /* ----------------------------------------------------------------------------- lend and borrow */
@@ -264,13 +247,7 @@ static int cuda_lend_entered(struct cuda *cuda, CUdeviceptr memory, struct sl_le
 
 static int cuda_lend(struct sl_device *device, const void *memory, struct sl_lent_memory *out)
 {
-	int rc = sl_cuda_enter(sl_cuda_of(device), NULL);
-
-	if (rc)
-		return rc;
-	rc = cuda_lend_entered(sl_cuda_of(device), (uintptr_t)memory, out);
-	sl_cuda_leave();
-	return rc;
+	ENTERED(device, NULL, cuda_lend_entered(sl_cuda_of(device), (uintptr_t)memory, out));
 }
 
 static int cuda_borrow_error(CUresult rc)
@@ -291,7 +268,7 @@ static int cuda_borrow_error(CUresult rc)
 	}
 }
 
-static int cuda_borrow_entered(const struct sl_lent_memory *lent, CUdeviceptr *out)
+static int cuda_borrow_entered(const struct sl_lent_memory *lent, void **out)
 {
 	const struct sl_cuda_api *api = sl_cuda_driver();
 	CUipcMemHandle handle;
@@ -299,6 +276,8 @@ static int cuda_borrow_entered(const struct sl_lent_memory *lent, CUdeviceptr *o
 	size_t length;
 	CUresult rc;
 
+	if (!lent->length)
+		return -EBADMSG;
 	memcpy(&handle, lent->handle, sizeof(handle));
 	rc = api->cuIpcOpenMemHandle_v2(&memory, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	if (rc)
@@ -308,22 +287,13 @@ static int cuda_borrow_entered(const struct sl_lent_memory *lent, CUdeviceptr *o
 		api->cuIpcCloseMemHandle(memory);
 		return -EBADMSG;
 	}
-	*out = memory;
+	*out = (void *)(uintptr_t)memory;
 	return 0;
 }
 
 static int cuda_borrow(struct sl_device *device, const struct sl_lent_memory *lent, void **out)
 {
-	CUdeviceptr memory = 0;
-	int rc = sl_cuda_enter(sl_cuda_of(device), NULL);
-
-	if (rc)
-		return rc;
-	rc = lent->length ? cuda_borrow_entered(lent, &memory) : -EBADMSG;
-	sl_cuda_leave();
-	if (!rc)
-		*out = (void *)(uintptr_t)memory;
-	return rc;
+	ENTERED(device, NULL, cuda_borrow_entered(lent, out));
 }
 
 static int cuda_give_back(struct sl_device *device, void *start)

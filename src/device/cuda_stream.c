@@ -30,13 +30,7 @@ int sl_cuda_stream_free(struct sl_device *device, sluice_stream stream)
 
 int sl_cuda_stream_query(struct sl_device *device, sluice_stream stream)
 {
-	int rc = sl_cuda_enter(sl_cuda_of(device), stream);
-
-	if (rc)
-		return rc;
-	rc = sl_cuda_answer(sl_cuda_driver()->cuStreamQuery(stream));
-	sl_cuda_leave();
-	return rc;
+	ENTERED(device, stream, sl_cuda_answer(sl_cuda_driver()->cuStreamQuery(stream)));
 }
 
 int sl_cuda_stream_synchronize(struct sl_device *device, sluice_stream stream)

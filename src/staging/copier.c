@@ -299,8 +299,7 @@ static void *copier_run(void *argument)
 	}
 }
 
-/* --------------------------------------------------------------------------------- lane_start,
- * stop */
+/* ---------------------------------------------------------------------------- start and stop */
 
 static int copier_make_lanes(struct sl_staging *staging)
 {

@@ -41,10 +41,8 @@ static void *crew_work(void *argument)
 /* Its threads have been joined. */
 static int crew_end(struct crew *crew) SL_UNCHECKED
 {
-	int rc = crew->error;
+	int rc = sl_fail_with(crew->error, crew->message);
 
-	if (rc)
-		sl_fail(rc, "%s", crew->message ? crew->message : sl_error_text(rc));
 	free(crew->message);
 	sl_mutex_destroy(&crew->mutex);
 	return rc;

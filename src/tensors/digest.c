@@ -183,9 +183,7 @@ int sl_digest_compute(struct sl_digest_read *read, struct sluice_digest *out)
 	if (rc)
 		message = strdup(sluice_last_message());
 	run_end_reads(&run);
-	if (rc)
-		sl_fail(rc, "%s", message ? message : sl_error_text(rc));
-	else
+	if (!sl_fail_with(rc, message))
 		*out = digest;
 	free(message);
 	EVP_MD_CTX_free(run.sha);

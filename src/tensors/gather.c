@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "tensors/crew.h"
-#include "tensors/tensors.h"
+#include "tensors/header.h"
 
 #define BUFFER_BYTES ((size_t)8 << 20)
 #define BUFFERS      2 /* of a thread */
@@ -133,22 +133,6 @@ static size_t gather_take(struct gather *gather, struct gather_span spans[SPANS_
 	return count;
 }
 
-/* Waits for a read, which the load's stop cancels. Returns the bytes, or an error. */
-static int64_t gather_wait(const struct gather *gather, sluice_op *op)
-{
-	int64_t n = sluice_wait(op, 0);
-
-	while (n == -EINPROGRESS) {
-		if (atomic_load(gather->stop))
-			sluice_cancel(op);
-		n = sluice_wait(op, 50);
-	}
-	if (n < 0)
-		sl_fail((int)n, "%s", sluice_op_message(op));
-	sluice_op_free(op);
-	return n;
-}
-
 static int gather_read(const struct gather *gather, char *buffer, const struct gather_span *spans,
                        size_t count)
 {
@@ -156,23 +140,15 @@ static int gather_read(const struct gather *gather, char *buffer, const struct g
 		&gather->plan->tensors
 			 ->files[gather->plan->order[spans->group->first]->tensor->file];
 	struct sluice_extent extents[SPANS_MOST];
-	struct sluice_request r = SLUICE_REQUEST_INIT;
-	int64_t wanted = 0, n;
-	sluice_op *op;
+	int64_t missing;
 
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count; i++)
 		extents[i] = (struct sluice_extent){buffer + spans[i].at, span_bytes(&spans[i]),
 		                                    group_offset(spans[i].group, spans[i].row)};
-		wanted += (int64_t)extents[i].length;
-	}
-	r.kind = SLUICE_READ;
-	r.extents = extents;
-	r.count = count;
-	n = sluice_submit(file->file, &r, &op);
-	n = n ? n : gather_wait(gather, op);
-	if (n >= 0 && n < wanted)
-		n = sl_fail(-EIO, "'%s' has become shorter than its header says", file->name);
-	return (int)SL_MIN(n, 0);
+	missing = sl_tensor_file_read_some(file, extents, count, gather->stop);
+	return missing > 0
+	               ? sl_fail(-EIO, "'%s' has become shorter than its header says", file->name)
+	               : (int)missing;
 }
 
 /* Copies the columns of rows to all that want them. */

@@ -14,6 +14,8 @@
 
 #include "tensors/header.h"
 
+#define STOP_MS 50 /* a wait looks at *stop so often */
+
 int sl_tensor_refuse(const struct sl_tensor_file *file, int error, const char *tensor,
                      const char *format, ...)
 {
@@ -57,9 +59,18 @@ int sl_tensor_file_read(const struct sl_tensor_file *file, void *to, size_t n, u
 int sl_tensor_file_read_all(const struct sl_tensor_file *file, const struct sluice_extent *extents,
                             size_t count)
 {
+	int64_t missing = sl_tensor_file_read_some(file, extents, count, NULL);
+
+	return missing > 0 ? sl_tensor_refuse(file, -EBADMSG, NULL, "it became shorter meanwhile")
+	                   : (int)missing;
+}
+
+int64_t sl_tensor_file_read_some(const struct sl_tensor_file *file,
+                                 const struct sluice_extent *extents, size_t count,
+                                 const _Atomic bool *stop)
+{
 	struct sluice_request request = SLUICE_REQUEST_INIT;
-	uint64_t bytes = 0;
-	int64_t moved;
+	int64_t moved, bytes = 0;
 	sluice_op *op;
 
 	request.kind = SLUICE_READ;
@@ -67,16 +78,16 @@ int sl_tensor_file_read_all(const struct sl_tensor_file *file, const struct slui
 	request.count = count;
 	moved = sluice_submit(file->file, &request, &op);
 	if (moved)
-		return (int)moved;
+		return moved;
 	for (size_t i = 0; i < count; i++)
-		bytes += extents[i].length;
-	moved = sluice_wait(op, -1);
+		bytes += (int64_t)extents[i].length;
+	while ((moved = sluice_wait(op, stop ? STOP_MS : -1)) == -EINPROGRESS)
+		if (atomic_load(stop))
+			sluice_cancel(op);
 	if (moved < 0)
 		sl_fail((int)moved, "%s", sluice_op_message(op));
-	else if ((uint64_t)moved < bytes)
-		moved = sl_tensor_refuse(file, -EBADMSG, NULL, "it became shorter meanwhile");
 	sluice_op_free(op);
-	return moved < 0 ? (int)moved : 0;
+	return moved < 0 ? moved : bytes - moved;
 }
 
 int sl_tensor_header_need(struct sl_tensor_header *header, uint64_t n)

@@ -33,6 +33,10 @@ int sl_tensor_file_read(const struct sl_tensor_file *file, void *to, size_t n, u
 /* The same for many extents at once. */
 int sl_tensor_file_read_all(const struct sl_tensor_file *file, const struct sluice_extent *extents,
                             size_t count);
+/* The same, which *stop cancels. Returns the bytes missing in the file, or an error. */
+int64_t sl_tensor_file_read_some(const struct sl_tensor_file *file,
+                                 const struct sluice_extent *extents, size_t count,
+                                 const _Atomic bool *stop);
 /* Returns error with a sentence that begins with the name of the file, and of the tensor unless it is NULL. */
 __attribute__((format(printf, 4, 5))) int sl_tensor_refuse(const struct sl_tensor_file *file,
                                                            int error, const char *tensor,

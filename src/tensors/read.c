@@ -60,13 +60,13 @@ static void load_stop(struct sluice_tensor_load *load)
 		sluice_cancel(load->ops[i]);
 }
 
-/* Keeps the first error, and ends everything else. */
-static void load_fail(struct sluice_tensor_load *load, int error, const char *message)
+/* Keeps the first error and sentence, and ends everything else. */
+static void load_note(struct sluice_tensor_load *load, int error)
 {
-	if (load->error)
+	if (load->error || !error)
 		return;
 	load->error = error;
-	load->message = strdup(message);
+	load->message = strdup(sluice_last_message());
 	load_stop(load);
 }
 
@@ -138,20 +138,17 @@ static void load_op_ended(struct sluice_tensor_load *load, sluice_op *op)
 {
 	const struct sl_tensor_part *part = sluice_op_user(op);
 	int64_t moved = sluice_wait(op, 0);
-	int rc;
+	int rc = 0;
 
 	load->ended++;
-	if (moved < 0) {
-		load_fail(load, (int)moved, sluice_op_message(op));
-	} else if ((uint64_t)moved < part->bytes) {
-		sl_fail(-EIO, "'%s' has become shorter than its header says",
-		        load->plan->tensors->files[part->file].name);
-		load_fail(load, -EIO, sluice_last_message());
-	} else if (load->parts.copied && !load->error) {
+	if (moved < 0)
+		rc = sl_fail((int)moved, "%s", sluice_op_message(op));
+	else if ((uint64_t)moved < part->bytes)
+		rc = sl_fail(-EIO, "'%s' has become shorter than its header says",
+		             load->plan->tensors->files[part->file].name);
+	else if (load->parts.copied && !load->error)
 		rc = load_copy_part(load, part - load->parts.parts);
-		if (rc)
-			load_fail(load, rc, sluice_last_message());
-	}
+	load_note(load, rc);
 }
 
 static int load_timeout(int64_t deadline)
@@ -166,15 +163,13 @@ static void load_collect(struct sluice_tensor_load *load, int64_t deadline)
 {
 	sluice_op *op;
 	bool over;
-	int rc;
 
 	while (load->ended < load->started &&
 	       !sluice_queue_next(load->queue, load_timeout(deadline), &op))
 		load_op_ended(load, op);
 	over = load->ended == load->started;
-	rc = over && load->summed && !load->error ? load_check_sums(load) : 0;
-	if (rc)
-		load_fail(load, rc, sluice_last_message());
+	if (over && load->summed && !load->error)
+		load_note(load, load_check_sums(load));
 	atomic_store(&load->state, over ? LOAD_OVER : LOAD_FREE);
 	sl_word_wake(&load->state, INT_MAX);
 }
@@ -190,8 +185,7 @@ static void *load_run(void *argument)
 		                             &load->stop);
 	else if (load->parts.gathered)
 		rc = sl_tensor_gather(load->plan, load->parts.targets, &load->moved, &load->stop);
-	if (rc)
-		load_fail(load, rc, sluice_last_message());
+	load_note(load, rc);
 	load_collect(load, SL_FOREVER);
 	return NULL;
 }
@@ -220,11 +214,10 @@ static int load_submit(struct sluice_tensor_load *load,
 		free(part->extents);
 		part->extents = NULL;
 	}
-	if (rc && load->started) {
-		load_fail(load, rc, sluice_last_message());
-		rc = 0;
-	}
-	return rc;
+	if (!load->started)
+		return rc;
+	load_note(load, rc);
+	return 0;
 }
 
 static int load_start_thread(struct sluice_tensor_load *load)
@@ -255,7 +248,7 @@ static int load_start(struct sluice_tensor_load *load,
 	rc = load_submit(load, options);
 	if (!rc && (load->parts.copied || load->parts.gathered || load->summed) &&
 	    load_start_thread(load))
-		load_fail(load, -EAGAIN, sluice_last_message());
+		load_note(load, -EAGAIN);
 	return rc;
 }
 

@@ -618,8 +618,11 @@ def test_objects_of_s3_are_removed(bucket, tmp_path):
     assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == ["er"]
     fs.rm("bucket", recursive=True, batch_size=3)
     assert not [each for each in tmp_path.rglob("*") if each.is_file()]
-    with pytest.raises(FileNotFoundError, match="NoSuchBucket"):
-        fs.rm("none/x", recursive=True)
+    for gone in ({"path": "none/x", "recursive": True}, {"path": "none"}):
+        with pytest.raises(FileNotFoundError, match="NoSuchBucket"):
+            fs.rm(**gone)
+    with pytest.raises(IsADirectoryError, match="recursive=True"):
+        fs.rm("bucket")
 
 
 def test_many_objects_of_s3_are_removed_by_a_request(bucket, tmp_path):
@@ -653,7 +656,52 @@ def test_a_bucket_is_not_made(bucket):
     assert fs.exists("bucket") and not fs.exists("none") and not fs.isdir("none")
     fs.mkdir("bucket/folder")
     fs.makedirs("bucket", exist_ok=True)
-    with pytest.raises(FileExistsError):
-        fs.makedirs("bucket")
+    for call in (fs.makedirs, fs.mkdir):
+        with pytest.raises(FileExistsError):
+            call("bucket")
     with pytest.raises(PermissionError, match="no buckets"):
         fs.mkdir("none")
+
+
+def test_a_folder_goes_with_the_last_file_in_it(bucket, daemon):
+    store = fsspec.filesystem("store", socket=daemon.path, skip_instance_cache=True)
+    store.pipe_file("bucket/a/1", b"1")
+    for fs in (bucket[0], store):
+        for folder in ("bucket", "bucket/a"):
+            with pytest.raises(FileExistsError, match="last file"):
+                fs.rmdir(folder)
+        with pytest.raises(FileNotFoundError):
+            fs.rmdir("bucket/none")
+        with pytest.raises(NotADirectoryError):
+            fs.rmdir("bucket/a/1")
+        with pytest.raises(IsADirectoryError):
+            fs.modified("bucket/a")
+        assert fs.find("bucket/a", prefix=None) == fs.find("bucket/a") != []
+
+
+def test_s3_is_a_protocol_where_a_program_registers_it(bucket):
+    """In a process of its own, since fsspec forgets no protocol."""
+    program = """
+import fsspec, sluice.fsspec
+assert "s3" not in fsspec.registry or fsspec.registry["s3"].__module__ != "sluice.fsspec"
+fsspec.register_implementation("s3", sluice.fsspec.S3FileSystem, clobber=True)
+with fsspec.open("s3://bucket/a/1") as file:
+    assert file.read() == b"a/1"
+fs, path = fsspec.url_to_fs("s3://bucket/a")
+assert type(fs) is sluice.fsspec.S3FileSystem and fs.ls(path, detail=False) == ["bucket/a/1", "bucket/a/2"]
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=50).returncode == 0
+
+
+def test_a_size_that_is_given_bounds_a_file_object(there):
+    fs, where = there
+    with fs.open(where, size=100) as file:
+        assert file.read() == DATA[:100] and file.size == 100
+    with fs.open(where, size=1 << 40) as file:
+        assert file.read() == DATA
+
+
+def test_pyarrow_reads_local_files_by_sluice(path):
+    pyarrow = pytest.importorskip("pyarrow.fs", reason="pyarrow is not installed")
+    kept = pyarrow._ensure_filesystem(fsspec.filesystem("sluice+file"))
+    assert isinstance(kept, pyarrow.PyFileSystem) and kept.open_input_file(str(path)).read() == DATA

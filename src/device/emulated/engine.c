@@ -274,13 +274,6 @@ static void engine_run(struct emulated *device, struct command *command) SL_REQU
 
 /* ---------------------------------------------------------------------------- the threads */
 
-static void engine_pause_until(struct emulated *device, int64_t when)
-{
-	struct timespec at = {when / 1000000000, when % 1000000000};
-
-	pthread_cond_clockwait(&device->work, &device->mutex.pthread, CLOCK_MONOTONIC, &at);
-}
-
 /*
  * Sleeps while nothing can run: until a command arrives or a delay ends, or briefly if a command
  * waits for a word.
@@ -291,17 +284,15 @@ static void engine_rest(struct emulated *device, const struct look *look, unsign
 	unsigned doublings = idle < SPINS ? 0 : SL_MIN(idle - SPINS, 10u);
 	int64_t wake = look->wake;
 
-	if (!look->polls && wake == SL_FOREVER) {
-		sl_cond_wait(&device->work, &device->mutex, SL_FOREVER);
-	} else if (look->polls && idle < SPINS) {
+	if (look->polls && idle < SPINS) {
 		sl_mutex_unlock(&device->mutex);
 		sched_yield();
 		sl_mutex_lock(&device->mutex);
-	} else {
-		if (look->polls)
-			wake = SL_MIN(wake, sl_now() + SL_MIN(PAUSE_NS << doublings, PAUSE_MOST));
-		engine_pause_until(device, wake);
+		return;
 	}
+	if (look->polls)
+		wake = SL_MIN(wake, sl_now() + SL_MIN(PAUSE_NS << doublings, PAUSE_MOST));
+	sl_cond_wait(&device->work, &device->mutex, wake);
 }
 
 void *sl_emulated_engine(void *argument)

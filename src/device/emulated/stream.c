@@ -147,14 +147,10 @@ int sl_emulated_stream_synchronize(struct sl_device *base, sluice_stream handle)
 	if (rc)
 		return rc;
 	stream = sl_emulated_stream(device, handle);
-	if (stream) {
-		last[0] = last_command(stream);
-		if (stream == &device->legacy)
-			last[1] = last_command(&device->per_thread);
-		rc = sl_emulated_wait_for(device, last, "stream_synchronize");
-	} else {
-		rc = -EINVAL;
-	}
+	last[0] = stream ? last_command(stream) : NULL;
+	if (stream == &device->legacy)
+		last[1] = last_command(&device->per_thread);
+	rc = stream ? sl_emulated_wait_for(device, last, "stream_synchronize") : -EINVAL;
 	sl_emulated_leave(device);
 	return rc;
 }
@@ -240,12 +236,8 @@ int sl_emulated_event_synchronize(struct sl_device *base, sluice_event handle)
 	if (rc)
 		return rc;
 	event = sl_emulated_event(device, handle);
-	if (event) {
-		record[0] = event->record;
-		rc = sl_emulated_wait_for(device, record, "event_synchronize");
-	} else {
-		rc = -EINVAL;
-	}
+	record[0] = event ? event->record : NULL;
+	rc = event ? sl_emulated_wait_for(device, record, "event_synchronize") : -EINVAL;
 	sl_emulated_leave(device);
 	return rc;
 }
