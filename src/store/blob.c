@@ -98,6 +98,19 @@ int sluice_blob_release_many(sluice_blob *const *v, size_t count)
 
 /* --------------------------------------------------------------------------------- properties */
 
+int sl_blob_check_no_seal_pending(sluice_blob *blob)
+{
+	struct sl_devices *devices = sl_devices_of(blob->store);
+	bool waits = false;
+
+	if (devices) {
+		sl_mutex_lock(&devices->mutex);
+		waits = blob->stream_seal.pending;
+		sl_mutex_unlock(&devices->mutex);
+	}
+	return waits ? sl_fail(-EPERM, "the blob is to be sealed already") : 0;
+}
+
 const void *sluice_blob_data(const sluice_blob *blob)
 {
 	return blob ? blob->data : NULL;

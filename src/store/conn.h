@@ -28,6 +28,19 @@ struct sl_conn {
 	union sl_message in;
 };
 
+/* Calls from the connection to the files above it, with store->mutex held. */
+struct sl_conn_events {
+	/* Takes note of a message before its call gets it, on the reading thread. */
+	void (*heard)(sluice_store *store, const union sl_message *m);
+	/*
+	 * Lists up to SL_ITEMS_MOST mapped regions that the server of that epoch has not been told of, and
+	 * notes that it has. Returns how many.
+	 */
+	unsigned (*unreported)(sluice_store *store, uint64_t epoch, struct sl_id_item *out);
+	/* Adapts to a new server; same: of the same daemon. */
+	void (*adopted)(sluice_store *store, bool same);
+};
+
 /* Never changes, except for the count. */
 struct sl_catalogue_view {
 	_Atomic unsigned references; /* of the store, and of each blob held through it */

@@ -28,18 +28,18 @@ static int get_map(sluice_blob *blob, const struct sl_blob_place *place,
 	                                 .epoch = blob->view->epoch};
 	int rc = 0;
 
-	if (place->device < 0 && for_device) {
-		rc = sl_store_device_open(blob->store, for_device, &request.sdev);
-	} else if (place->device >= 0) {
+	if (place->device >= 0) {
 		rc = sl_store_device_by_number(blob->store, place->device, o->deadline,
-		                               &request.sdev);
-		if (!rc && request.sdev->device == for_device)
+		                               &blob->sdev);
+		if (rc)
+			return rc;
+		blob->device = blob->sdev->device->index;
+		blob->kind = place->kind;
+		request.sdev = blob->sdev;
+		if (blob->sdev->device == for_device)
 			request.for_device = NULL;
-		if (!rc) {
-			blob->sdev = request.sdev;
-			blob->device = request.sdev->device->index;
-			blob->kind = place->kind;
-		}
+	} else if (for_device) {
+		rc = sl_store_device_open(blob->store, for_device, &request.sdev);
 	}
 	return rc ? rc : sl_mapping_acquire(blob->store, &request, o->deadline, &blob->mapping);
 }
@@ -231,8 +231,8 @@ int sluice_blob_get_id(sluice_store *store, uint64_t id, int timeout_ms, sluice_
 
 int sluice_blob_descriptor(sluice_blob *blob, uint64_t *offset, int *fd)
 {
-	struct sl_msg_memory memory;
 	struct sl_reply reply;
+	size_t bytes;
 	int rc;
 
 	if (!blob || !offset || !fd)
@@ -244,7 +244,7 @@ int sluice_blob_descriptor(sluice_blob *blob, uint64_t *offset, int *fd)
 		return sl_fail(-EPERM, "the blob is not sealed");
 	if (blob->kind != SLUICE_BLOB_ON_HOST)
 		return sl_fail(-ENOTSUP, "the blob is in the memory of a device");
-	rc = sl_mapping_ask(blob->store, blob->mapping->region, false, SL_FOREVER, &memory, &reply);
+	rc = sl_mapping_ask(blob->store, blob->mapping, false, SL_FOREVER, &bytes, &reply);
 	if (rc)
 		return rc;
 	/* The regions of another daemon have the same numbers. */
