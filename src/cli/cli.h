@@ -65,11 +65,10 @@ const char *cli_option_choice(struct argp_state *state, const char *option, cons
 
 /*
  * The key of an option without a value, which sets a bool of the struct that is the parser's input.
- * A parser calls cli_option_flag() for keys that it does not know.
+ * A parser calls cli_arguments_option() for keys that it does not know.
  */
 #define CLI_FLAG(type, member) (CLI_FIRST_FLAG + (int)offsetof(struct type, member))
 enum { CLI_FIRST_FLAG = 4096, CLI_LAST_FLAG = 8191 };
-error_t cli_option_flag(int key, struct argp_state *state);
 
 /* The arguments of a subcommand that are no options. */
 struct cli_arguments {

@@ -140,14 +140,6 @@ char *cli_format(const char *format, ...)
 	return text;
 }
 
-error_t cli_option_flag(int key, struct argp_state *state)
-{
-	if (key < CLI_FIRST_FLAG || key > CLI_LAST_FLAG)
-		return ARGP_ERR_UNKNOWN;
-	*((bool *)state->input + key - CLI_FIRST_FLAG) = true;
-	return 0;
-}
-
 error_t cli_arguments_option(struct cli_arguments *a, int key, struct argp_state *state)
 {
 	switch (key) {
@@ -162,7 +154,10 @@ error_t cli_arguments_option(struct cli_arguments *a, int key, struct argp_state
 			argp_error(state, "too many arguments: '%s'", a->of[a->most]);
 		return 0;
 	default:
-		return cli_option_flag(key, state);
+		if (key < CLI_FIRST_FLAG || key > CLI_LAST_FLAG)
+			return ARGP_ERR_UNKNOWN;
+		*((bool *)state->input + key - CLI_FIRST_FLAG) = true;
+		return 0;
 	}
 }
 

@@ -416,12 +416,10 @@ int cli_store_watch(sluice_store *store, const struct cli_store_options *o)
 	uint64_t seen = 0;
 	int rc = sluice_watch_open(store, o->arguments.count ? o->arguments.of[0] : "", &watch);
 
-	while (!rc && !ferror(stdout) && (!o->count || seen < o->count)) {
+	for (; !rc && !ferror(stdout) && (!o->count || seen < o->count); seen++) {
 		rc = sluice_watch_next(watch, -1, &e);
-		if (rc)
-			break;
-		print_event(&e, o->json);
-		seen++;
+		if (!rc)
+			print_event(&e, o->json);
 	}
 	cli_said(rc);
 	sluice_watch_free(watch);

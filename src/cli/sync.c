@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <fts.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -73,6 +72,13 @@ static struct cli_known *sync_find(const struct cli_sync_options *sync, const ch
 
 	return sync->sorted ? bsearch(&key, sync->known, sync->sorted, sizeof key, compare_known)
 	                    : NULL;
+}
+
+bool cli_is_marker(const struct sluice_entry *entry)
+{
+	size_t n = strlen(entry->name);
+
+	return !entry->length && n && entry->name[n - 1] == '/';
 }
 
 /* Returns a path, or bucket and prefix, with a '/' at the end; NULL: a folder that is not there. The caller frees it. */

@@ -311,13 +311,6 @@ static int visit_object(struct tree *tree, const char *prefix, size_t bucket,
 	return rc;
 }
 
-bool cli_is_marker(const struct sluice_entry *entry)
-{
-	size_t n = strlen(entry->name);
-
-	return !entry->length && n && entry->name[n - 1] == '/';
-}
-
 /*
  * Copies the objects with names that begin with the prefix, which ends in '/'. Returns 1, 0 if
  * there are none, or a negative errno, printed; the error of an object is in tree->rc.

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "device/device.h"
+#include "sluiced/server.h"
 #include "sluiced/supervisor/supervisor.h"
 
 #define NVIDIA 0x10de /* PCI vendor */
@@ -271,7 +272,7 @@ int main(int argc, char **argv)
 		;
 	close(null);
 	if (sl_descriptors_are_given())
-		return sl_supervisor_resume(argv);
+		return sl_supervisor_resume(argv, sl_server_run);
 	argp_err_exit_status = EXIT_USAGE;
 	argp_program_version = "sluiced " SLUICE_VERSION;
 	argp_parse(&argp, argc, argv, 0, NULL, &settings);

@@ -32,10 +32,7 @@ struct sl_conn {
 struct sl_conn_events {
 	/* Takes note of a message before its call gets it, on the reading thread. */
 	void (*heard)(sluice_store *store, const union sl_message *m);
-	/*
-	 * Lists up to SL_ITEMS_MOST mapped regions that the server of that epoch has not been told of, and
-	 * notes that it has. Returns how many.
-	 */
+	/* Lists up to SL_ITEMS_MOST regions to be reported to the server of that epoch, once each. */
 	unsigned (*unreported)(sluice_store *store, uint64_t epoch, struct sl_id_item *out);
 	/* Adapts to a new server; same: of the same daemon. */
 	void (*adopted)(sluice_store *store, bool same);

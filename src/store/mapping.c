@@ -187,12 +187,13 @@ static int mapping_establish(sluice_store *store, struct sl_mapping *mapping, ui
 	struct sl_reply reply;
 	int rc;
 
-	if (mapping->by_driver)
-		return mapping->sdev->establish(store, mapping, epoch, deadline);
+	if (mapping->by_driver && mapping->writable)
+		return mapping->sdev->make(store, mapping, epoch);
 	rc = sl_mapping_ask(store, mapping, mapping->writable, deadline, &mapping->bytes, &reply);
 	if (rc)
 		return rc;
-	rc = sl_mapping_map(mapping, reply.fd);
+	rc = mapping->by_driver ? mapping->sdev->map(mapping, reply.fd)
+	                        : sl_mapping_map(mapping, reply.fd);
 	close(reply.fd);
 	sl_store_step("client: imported");
 	return rc;

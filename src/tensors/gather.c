@@ -9,7 +9,6 @@
  * Threads: a crew, each of which takes the next rows, reads them, and copies while it reads into another buffer.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "tensors/crew.h"

@@ -6,7 +6,6 @@
  * a table. The caller waits for the threads. The table does not change afterwards, and any thread may read it.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

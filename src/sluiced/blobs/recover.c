@@ -103,6 +103,8 @@ static void recover_rows(struct sl_server *server, enum sl_row_kind kind)
 			sl_descriptors_drop(descriptors, row);
 		} else {
 			region->frozen = true;
+			if (region->device >= 0)
+				sl_device_region_found(server, region, saved->session);
 		}
 	}
 }

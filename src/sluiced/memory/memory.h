@@ -119,6 +119,8 @@ struct sl_memory_pool {
 
 /* Returns true if the blob lies in a slab. */
 bool sl_wanted_small(const struct sl_wanted *wanted);
+/* Returns the bytes that a blob takes. */
+uint64_t sl_wanted_range_bytes(const struct sl_wanted *wanted);
 
 /* ------------------------------------------------------------------------------------- regions */
 
@@ -158,6 +160,8 @@ void sl_region_spilled(struct sl_server *server, struct sl_region *region);
 int sl_region_restore(struct sl_server *server, struct sl_region *region, int fd);
 /* Makes a memfd that keeps its size. */
 int sl_region_memfd(uint64_t bytes, int *fd);
+/* Opens the same memory again, read-only. Returns a descriptor or a negative errno. */
+int sl_reopen_read_only(int fd);
 /* Returns true for a memfd of so many bytes that cannot shrink or grow. */
 bool sl_memfd_is(int fd, uint64_t least, uint64_t most);
 /* Bytes of a range of it; the same for the host's account, 0 for a region of a device. */
@@ -166,6 +170,8 @@ uint64_t sl_region_host_bytes(const struct sl_region *region);
 /* Bytes of its ranges that are in use; and that count for the host or for its device. */
 uint64_t sl_region_used_bytes(const struct sl_region *region);
 uint64_t sl_region_counted(const struct sl_region *region);
+/* Counts all its memory. */
+void sl_region_count(struct sl_server *server, struct sl_region *region);
 
 /*
  * Makes room for so many bytes of the host. Returns 0, -EINPROGRESS (there will be room), or

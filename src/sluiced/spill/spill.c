@@ -238,7 +238,7 @@ int sl_spill_start(struct sl_server *server)
 	spill = calloc(1, sizeof(*spill));
 	if (!spill)
 		return sl_fail(-ENOMEM, "no memory");
-	spill->source.event = sl_movers_event;
+	spill->source.event = sl_spill_event;
 	spill->look_at = SL_FOREVER;
 	sl_list_init(&spill->copies);
 	server->spill = spill;

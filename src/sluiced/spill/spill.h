@@ -114,16 +114,6 @@ bool sl_spill_shrink(struct sl_server *server);
  * Copies the regions that would leave next, if little memory is left. Called when memory was taken.
  */
 void sl_spill_ahead(struct sl_server *server);
-/*
- * Queues the return of a region, which ends with sl_get_wake() or sl_get_fail() for each of its
- * blobs. Returns 0, -EAGAIN or -ENOMEM.
- */
-int sl_spill_request(struct sl_server *server, struct sl_region *region);
-/*
- * Starts to read a region back. expired: its wait for room is over. *where becomes NULL if the
- * region goes meanwhile. Returns 0, -EINPROGRESS (not yet), or an error, which its blobs were told.
- */
-int sl_spill_restore(struct sl_server *server, struct sl_region *const *where, bool expired);
 /* Gives up the copy of a region that is freed, or was changed. */
 void sl_spill_forget(struct sl_server *server, struct sl_region *region);
 /*
@@ -150,15 +140,20 @@ static inline void sl_spill_look(struct sl_server *server)
  * that is not possible now.
  */
 bool sl_spill_copy_write(struct sl_server *server, struct sl_region *region, bool ahead);
-/* Continues after the movers have ended a copy's job. */
-void sl_spill_copy_ended(struct sl_server *server, struct sl_spill_copy *copy);
+/* Starts to read a region back. Returns 0 or an error with a sentence. */
+int sl_spill_copy_read(struct sl_server *server, struct sl_region *region);
+/* Fails the gets that wait for a region that cannot be read back. */
+void sl_spill_fail_gets(struct sl_server *server, struct sl_region *region, int error);
+/* Continues after the movers have ended jobs: handles their eventfd. */
+void sl_spill_event(struct sl_server *server);
 
 /* --------------------------------------------------------------------------------------- movers */
 
 int sl_movers_start(struct sl_spill *spill, const char *folder);
-/* Gives the movers a job, by the copy's state; ended by sl_spill_copy_ended(). */
+/* Gives the movers a job, by the copy's state; ended by sl_spill_event(). */
 void sl_movers_submit(struct sl_spill *spill, struct sl_spill_copy *copy);
-/* Handles the eventfd. */
-void sl_movers_event(struct sl_server *server);
+/* Gives up a copy. A mover closes its file. */
+void sl_spill_copy_free(struct sl_server *server, struct sl_spill_copy *copy);
+void sl_spill_copy_forget(struct sl_server *server, struct sl_spill_copy *copy);
 
 #endif

@@ -9,7 +9,6 @@
  * the engine, which starts the next.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

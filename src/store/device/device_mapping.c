@@ -120,7 +120,7 @@ void sl_mapping_cancel(sluice_store *store, uint64_t region)
 
 /* ---------------------------------------------------------------------------------- make, map */
 
-static int mapping_make(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch)
+int sl_mapping_make(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch)
 {
 	struct sl_device *device = mapping->sdev->device;
 	size_t whole = device->sharing->granularity;
@@ -204,37 +204,25 @@ static int mapping_pin(struct sl_mapping *mapping, int fd)
 	return 0;
 }
 
-int sl_device_mapping_establish(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch,
-                                int64_t deadline)
+int sl_mapping_map_by_driver(struct sl_mapping *mapping, int fd)
 {
 	struct sl_device *device = mapping->sdev->device;
 	/* Not const because the driver's function is not; the device itself does not change. */
 	struct sl_device *for_device =
 		mapping->for_device ? (struct sl_device *)mapping->for_device : device;
-	struct sl_reply reply;
 	void *base;
 	int rc;
 
-	if (mapping->writable)
-		return mapping_make(store, mapping, epoch);
-	rc = sl_mapping_ask(store, mapping, false, deadline, &mapping->bytes, &reply);
+	if (mapping->kind == SLUICE_BLOB_ON_HOST)
+		return mapping_pin(mapping, fd);
+	if (mapping->kind == SLUICE_BLOB_OF_PROCESS)
+		return mapping_borrow(mapping, fd);
+	rc = device->sharing->map(device, fd, mapping->bytes, for_device, &base);
 	if (rc)
-		return rc;
-	if (mapping->kind == SLUICE_BLOB_ON_HOST) {
-		rc = mapping_pin(mapping, reply.fd);
-	} else if (mapping->kind == SLUICE_BLOB_OF_PROCESS) {
-		rc = mapping_borrow(mapping, reply.fd);
-	} else {
-		rc = device->sharing->map(device, reply.fd, mapping->bytes, for_device, &base);
-		if (rc)
-			rc = sl_fail(rc, "%s: cannot map a blob on %s: %s", for_device->name,
-			             device->name, sl_error_text(rc));
-		else
-			mapping->base = base;
-	}
-	close(reply.fd);
-	sl_store_step("client: imported");
-	return rc;
+		return sl_fail(rc, "%s: cannot map a blob on %s: %s", for_device->name,
+		               device->name, sl_error_text(rc));
+	mapping->base = base;
+	return 0;
 }
 
 int sl_mapping_add_published(sluice_store *store, const struct sl_map_request *r, void *start,

@@ -139,7 +139,8 @@ static int devices_new(sluice_store *store, struct sl_devices **out)
 	devices->store = store;
 	for (unsigned i = 0; i < SL_DEVICES_MOST; i++) {
 		devices->by_index[i].number = -1;
-		devices->by_index[i].establish = sl_device_mapping_establish;
+		devices->by_index[i].make = sl_mapping_make;
+		devices->by_index[i].map = sl_mapping_map_by_driver;
 		sl_list_init(&devices->by_index[i].idle);
 	}
 	sl_list_init(&devices->unmap.leaving);

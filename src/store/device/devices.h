@@ -26,9 +26,9 @@
 struct sl_store_device {
 	_Atomic bool open;        /* set once, under store->opening, after `device`, */
 	struct sl_device *device; /* which then never changes; its driver has been started */
-	/* Makes or maps the memory of a mapping that is IN_PROGRESS. May call the driver; no lock held. */
-	int (*establish)(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch,
-	                 int64_t deadline);
+	/* Make or map the memory of a mapping that is IN_PROGRESS; may call the driver, no lock held. */
+	int (*make)(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch);
+	int (*map)(struct sl_mapping *mapping, int fd);
 	/* Guarded by store->mutex. */
 	int32_t number;      /* by which the server knows the device; -1: not asked yet */
 	struct sl_list idle; /* mappings, least recently used first */
@@ -115,9 +115,9 @@ int sl_store_device_number(sluice_store *store, struct sl_store_device *sdev, in
 
 /* --------------------------------------------------------------------------- device_mapping.c */
 
-/* See sl_store_device.establish. */
-int sl_device_mapping_establish(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch,
-                                int64_t deadline);
+/* See struct sl_store_device. */
+int sl_mapping_make(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch);
+int sl_mapping_map_by_driver(struct sl_mapping *mapping, int fd);
 /* Adds memory of this process that is being published; it stays until the server forgets it. */
 int sl_mapping_add_published(sluice_store *store, const struct sl_map_request *r, void *start,
                              uint64_t bytes, struct sl_mapping **out);
