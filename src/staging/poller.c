@@ -6,7 +6,6 @@
  * when its words have moved. It never calls the driver. While words move it polls without a pause;
  * while they do not it naps longer and longer; without a ring to watch it sleeps.
  */
-#include <errno.h>
 #include <sched.h>
 #include <time.h>
 

@@ -123,6 +123,11 @@ size_t sl_buddy_largest(size_t length)
 
 /* ------------------------------------------------------------------------------------- slots */
 
+bool sl_staging_lost(const struct sl_staging *staging)
+{
+	return atomic_load_explicit(&staging->lost, memory_order_acquire);
+}
+
 static void slot_return_locked(struct sl_staging *staging, enum sl_half half, struct sl_slot *slot)
 	SL_REQUIRES(&staging->mutex)
 {

@@ -14,8 +14,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <time.h>
 
 #include "staging/staging_internal.h"
 
@@ -58,23 +56,6 @@ size_t sl_staging_largest(const struct sl_staging *staging, enum sl_half half)
 struct sl_device *sl_staging_device(const struct sl_staging *staging)
 {
 	return staging->device;
-}
-
-bool sl_staging_lost(const struct sl_staging *staging)
-{
-	return atomic_load_explicit(&staging->lost, memory_order_acquire);
-}
-
-void sl_nap_precisely(void)
-{
-	prctl(PR_SET_TIMERSLACK, 1UL);
-}
-
-void sl_nap_shortly(void)
-{
-	struct timespec pause = {0, 10000};
-
-	nanosleep(&pause, NULL);
 }
 
 /* Maps memory that children do not inherit: their writes would go to copies that no device sees. */

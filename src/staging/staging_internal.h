@@ -3,6 +3,9 @@
 #ifndef SL_STAGING_INTERNAL_H
 #define SL_STAGING_INTERNAL_H
 
+#include <sys/prctl.h>
+#include <time.h>
+
 #include "staging/staging.h"
 
 /* A buddy allocator: blocks of a range, in lengths of powers of two from SL_SLOT_LEAST on. Not
@@ -39,8 +42,17 @@ void sl_slots_refuse(struct sl_staging *staging);
  * short naps: a look that ends several costs less than many that end one.
  */
 #define SL_MANY_SMALL 8
-void sl_nap_precisely(void); /* for the calling thread, once */
-void sl_nap_shortly(void);
+/* For the calling thread, once. */
+static inline void sl_nap_precisely(void)
+{
+	prctl(PR_SET_TIMERSLACK, 1UL);
+}
+static inline void sl_nap_shortly(void)
+{
+	struct timespec pause = {0, 10000};
+
+	nanosleep(&pause, NULL);
+}
 
 /* Watches the words of the device. */
 struct sl_poller {
