@@ -115,7 +115,7 @@ def sources(root, build):
     for entry in entries:
         path = os.path.relpath(os.path.join(entry["directory"], entry["file"]), root)
         # Tests compile some sources once more, and those that this build replaces.
-        if path.startswith("src" + os.sep) and entry["output"].startswith("src" + os.sep):
+        if path.startswith("src" + os.sep) and not entry["output"].startswith("tests" + os.sep):
             known[path] = entry
     return known
 
