@@ -200,7 +200,7 @@ static void entry_write_record(struct sl_catalogue *catalogue, uint32_t slot,
 	entry->id = catalogue_next_number(&catalogue->segment->header->last_id);
 	entry->size = record->size;
 	entry->batch = 0;
-	entry->places[0] = record->place;
+	entry->ranges[0] = record->range;
 	entry->creator = record->creator;
 	entry->uid = record->uid;
 	atomic_store_explicit(&entry->flags, record->flags, memory_order_relaxed);
@@ -220,7 +220,7 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 	uint64_t hash;
 
 	if (key.length > SL_NAME_MOST || record->metadata_size > SL_METADATA_MOST ||
-	    record->place.offset > UINT64_MAX - record->size)
+	    record->range.offset > UINT64_MAX - record->size)
 		return -EINVAL;
 	if (key.length && how != SL_INSERT_BESIDE && sl_catalogue_find(catalogue, &key, &slot) == 0)
 		return -EEXIST;
@@ -298,15 +298,15 @@ int sl_catalogue_withdraw(struct sl_catalogue *catalogue, uint32_t slot)
 }
 
 int sl_catalogue_move(struct sl_catalogue *catalogue, uint32_t slot,
-                      const struct sl_blob_place *place, bool sealed)
+                      const struct sl_blob_range *range, bool sealed)
 {
 	struct sl_entry *entry = sl_entry_of(catalogue, slot);
 	uint64_t word = sl_entry_word(catalogue, slot), generation = sl_word_generation(word);
-	unsigned other = !sl_word_place(word);
+	unsigned other = !sl_word_range(word);
 
-	if (sl_word_state(word) != SL_ENTRY_AWAY || place->offset > UINT64_MAX - entry->size)
+	if (sl_word_state(word) != SL_ENTRY_AWAY || range->offset > UINT64_MAX - entry->size)
 		return -EINVAL;
-	entry->places[other] = *place;
+	entry->ranges[other] = *range;
 	sl_entry_commit(catalogue, slot,
 	                sealed ? sl_word(sl_generation_after(generation), other, SL_ENTRY_SEALED)
 	                       : sl_word(generation, other, SL_ENTRY_AWAY));

@@ -219,7 +219,7 @@ static void print_figure(const struct figure *figure, uint64_t value)
 	char text[CLI_TEXT];
 
 	if (figure->kind == BYTES && value == UINT64_MAX)
-		printf("%-40s as many as there is place for\n", figure->meaning);
+		printf("%-40s as many as there is space for\n", figure->meaning);
 	else if (figure->kind == BYTES)
 		printf("%-40s %s\n", figure->meaning, cli_size_format(value, text));
 	else if (figure->kind == TIME)

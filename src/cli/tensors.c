@@ -98,7 +98,7 @@ static int tensors_ls(sluice_tensors *tensors, const struct cli_tensors_options 
 
 static const struct argp_option ls_options[] = {
 	{"metadata", CLI_FLAG(cli_tensors_options, metadata), NULL, 0,
-         "Show the files, and the texts in their \"__metadata__\", in place of the tensors"},
+         "Show the files, and the texts in their \"__metadata__\", instead of the tensors"},
 	CLI_OPEN_OPTIONS,
 	{0},
 };

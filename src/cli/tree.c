@@ -92,7 +92,7 @@ static bool tree_is_flat(const struct tree *tree)
 	return tree->o->dry_run || cli_is_object(tree->o->target);
 }
 
-/* Tells whether the content of the source becomes that of the target. */
+/* Tells whether the target gets the content of the source. */
 static bool tree_syncs(const struct tree *tree)
 {
 	return tree->o->sync && tree->o->sync->whole;

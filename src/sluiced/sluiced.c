@@ -147,7 +147,7 @@ static void option_budget(struct argp_state *state, struct sl_server_settings *s
 	settings->budget_count++;
 }
 
-/* Checks that files can be made in a folder. A full disk is accepted: it may have place later. */
+/* Checks that files can be made in a folder. A full disk is accepted: it may have space later. */
 static void option_folder(struct argp_state *state, const char *text, char folder[PATH_MAX])
 {
 	char path[PATH_MAX + 32];

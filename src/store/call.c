@@ -197,9 +197,9 @@ static void call_probe_locked(sluice_store *store, const struct sl_pending_call 
 }
 
 /*
- * Waits for the reply. The server itself applies the timeout of a get, and may wait for its disk
- * beyond that. So the call times out only if no message comes for SL_GRACE_NS after the deadline,
- * and then none for as long after a probe. Releases the mutex meanwhile.
+ * Waits for the reply. The server itself applies the timeout of a get, and may then wait for the
+ * disk. So the call times out only if no message comes for SL_GRACE_NS after the deadline, and then
+ * none for as long after a probe. Releases the mutex meanwhile.
  */
 static void call_wait_locked(sluice_store *store, struct sl_pending_call *call, int64_t deadline)
 	SL_REQUIRES(&store->mutex)

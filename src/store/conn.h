@@ -72,7 +72,7 @@ static inline bool sl_same_daemon(uint64_t epoch, uint64_t other)
 	return epoch >> 32 == other >> 32;
 }
 
-/* Returns the epoch that stands for any server of that daemon. */
+/* Returns the epoch standing for any server of the daemon. */
 static inline uint64_t sl_epoch_of_daemon(uint64_t epoch)
 {
 	return epoch >> 32 << 32;

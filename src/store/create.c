@@ -67,15 +67,15 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *r, sl
 
 static int create_map(sluice_blob *blob)
 {
-	const struct sl_place *place = &blob->lease.place;
-	struct sl_map_request request = {.region = place->region,
+	const struct sl_region_range *range = &blob->lease.range;
+	struct sl_map_request request = {.region = range->region,
 	                                 .kind = blob->kind,
 	                                 .writable = true,
 	                                 .epoch = blob->epoch,
 	                                 .sdev = blob->sdev};
 	int rc = 0;
 
-	if (place->capacity < blob->bytes || place->kind != blob->kind)
+	if (range->capacity < blob->bytes || range->kind != blob->kind)
 		return sl_fail(-EPROTO, "the store gives what it was not asked for");
 	if (blob->sdev)
 		rc = sl_stream_words_open(blob->store, blob->sdev);
@@ -83,10 +83,10 @@ static int create_map(sluice_blob *blob)
 		rc = sl_mapping_acquire(blob->store, &request, SL_FOREVER, &blob->mapping);
 	if (rc)
 		return rc;
-	if (place->offset + place->capacity > blob->mapping->bytes)
-		return sl_fail(-EPROTO, "a place beyond its region");
-	atomic_init(&blob->data, blob->mapping->base + place->offset);
-	if (place->capacity == blob->mapping->bytes) {
+	if (range->offset + range->capacity > blob->mapping->bytes)
+		return sl_fail(-EPROTO, "a range beyond its region");
+	atomic_init(&blob->data, blob->mapping->base + range->offset);
+	if (range->capacity == blob->mapping->bytes) {
 		blob->cold = blob->mapping->fresh;
 		blob->mapping->fresh = false;
 	}

@@ -2,7 +2,7 @@
 /*
  * Leases
  *
- * A lease is the right to make a blob in memory of the server. The server gives more small leases than
+ * A lease is the right to make a blob in the server's memory. The server gives more small leases than
  * requested; the lease cache keeps them, so that most creates of small blobs need no call. Any thread;
  * store->mutex guards the cache.
  */
@@ -44,7 +44,7 @@ void sl_lease_cache_return(sluice_store *store)
 	sl_mutex_lock(&store->mutex);
 	epoch = store->epoch;
 	for (unsigned i = 0; i < store->lease_cache_count; i++)
-		if (store->lease_cache[i].place.device < 0)
+		if (store->lease_cache[i].range.device < 0)
 			ids[n++] = store->lease_cache[i].id;
 		else
 			store->lease_cache[left++] = store->lease_cache[i];
@@ -55,17 +55,17 @@ void sl_lease_cache_return(sluice_store *store)
 }
 
 /*
- * Returns whether a place is large enough for a blob, but not much larger. Caller holds
+ * Returns whether a range is large enough for a blob, but not much larger. Caller holds
  * store->mutex.
  */
-static bool lease_fits_locked(const struct sl_place *place, const sluice_blob *blob)
+static bool lease_fits_locked(const struct sl_region_range *range, const sluice_blob *blob)
 {
 	size_t n = blob->bytes, small = blob->sdev ? SMALL_ON_DEVICE : SMALL_BYTES;
 	size_t least = blob->sdev ? LEAST_ON_DEVICE : 4096;
 	uint64_t most = n <= small ? SL_MAX(n * 2, least) : n + n / 4;
 
-	return place->kind == blob->kind && place->capacity >= n && place->capacity <= most &&
-	       place->device == (blob->sdev ? blob->sdev->number : -1);
+	return range->kind == blob->kind && range->capacity >= n && range->capacity <= most &&
+	       range->device == (blob->sdev ? blob->sdev->number : -1);
 }
 
 /* The newest lease is most likely in the processor's caches. */
@@ -80,7 +80,7 @@ void sl_lease_cache_take(sluice_store *store, sluice_blob *blob)
 		return;
 	sl_mutex_lock(&store->mutex);
 	for (unsigned i = store->lease_cache_count; !blob->lease.id && store->conn && i-- > 0;) {
-		if (!lease_fits_locked(&store->lease_cache[i].place, blob))
+		if (!lease_fits_locked(&store->lease_cache[i].range, blob))
 			continue;
 		blob->lease = store->lease_cache[i];
 		blob->epoch = store->epoch;
@@ -94,11 +94,11 @@ void sl_lease_cache_take(sluice_store *store, sluice_blob *blob)
 
 void sl_lease_end(sluice_blob *blob, bool again)
 {
-	const struct sl_place *place = &blob->lease.place;
+	const struct sl_region_range *range = &blob->lease.range;
 	/* A large lease goes back to the server at once. */
 	bool cached = again && !blob->entered && !blob->own_metadata &&
-	              (blob->sdev ? place->capacity < place->region_bytes
-	                          : place->capacity <= SMALL_BYTES);
+	              (blob->sdev ? range->capacity < range->region_bytes
+	                          : range->capacity <= SMALL_BYTES);
 
 	if (!blob->lease.id)
 		return;
@@ -107,7 +107,7 @@ void sl_lease_end(sluice_blob *blob, bool again)
 	else
 		sl_tell_id(blob->store, SL_MSG_ABORT, blob->lease.id, blob->epoch);
 	if (blob->lease.make && !cached)
-		sl_mapping_cancel(blob->store, place->region);
+		sl_mapping_cancel(blob->store, range->region);
 	blob->lease.id = 0;
 }
 

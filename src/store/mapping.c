@@ -6,7 +6,7 @@
  * once for reading by the processor and by each device. Any thread; store->mutex guards the table,
  * and is not held while the kernel or a driver maps.
  *
- *   EXPECTED     the server has leased a place in the region, and this client is to make it; or the
+ *   EXPECTED     the server has leased a range of the region, and this client is to make it; or the
  *                thread that has added the mapping has not begun
  *   IN_PROGRESS  a thread asks the server, or is in the kernel or the driver; others wait for it
  *   READY        mapped

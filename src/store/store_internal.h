@@ -124,7 +124,7 @@ void sl_blob_warm(sluice_blob *blob);
 int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count);
 /* Gives the lease of an unsealed blob back; again: to the lease cache, if the lease is small. */
 void sl_lease_end(sluice_blob *blob, bool again);
-/* Keeps leases that came with a reply of that server for later blobs. */
+/* Keeps leases from a reply of that server for later blobs. */
 void sl_lease_cache_add(sluice_store *store, uint64_t epoch, const struct sl_lease *v, unsigned n);
 /* Takes a fitting lease from the cache, if there is any. */
 void sl_lease_cache_take(sluice_store *store, sluice_blob *blob);

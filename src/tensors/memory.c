@@ -2,9 +2,9 @@
 /*
  * Memory of tensors
  *
- * Allocates memory of the host or of a device for a plan, and counts its users: the program's handle and
- * the tensors that it has exported for DLPack, without a copy. The free memory is looked at first, so that a program learns before
- * a byte is read that its tensors do not fit. Any thread.
+ * Allocates memory of the host or a device for a plan, and counts its users: the program's handle
+ * and the tensors that it has exported for DLPack, without a copy. The free memory is looked at
+ * first, so that a program learns before a byte is read that its tensors do not fit. Any thread.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -111,11 +111,15 @@ void sluice_tensor_memory_free(sluice_tensor_memory *memory)
 		memory_unref(memory);
 }
 
-static int memory_check_export(const sluice_tensor_plan *plan, size_t index,
-                               const sluice_tensor_memory *memory)
+int sluice_tensor_to_dlpack(const sluice_tensor_plan *plan, size_t index,
+                            sluice_tensor_memory *memory, unsigned version, void **out)
 {
+	struct sl_dlpack_source source = {.release = memory_unref, .owner = memory};
 	const struct sl_tensor_item *item;
+	int rc;
 
+	if (!plan || !memory || !out || version > 1)
+		return sl_fail(-EINVAL, "sluice_tensor_to_dlpack: NULL, or version %u", version);
 	if (index >= plan->count)
 		return sl_fail(-ENOENT, "the plan has %zu tensors, and no number %zu", plan->count,
 		               index);
@@ -127,22 +131,6 @@ static int memory_check_export(const sluice_tensor_plan *plan, size_t index,
 		               item->tensor->name);
 	if (memory->bytes < plan->bytes)
 		return sl_fail(-EINVAL, "the memory is smaller than the plan");
-	return 0;
-}
-
-int sluice_tensor_to_dlpack(const sluice_tensor_plan *plan, size_t index,
-                            sluice_tensor_memory *memory, unsigned version, void **out)
-{
-	struct sl_dlpack_source source = {.release = memory_unref, .owner = memory};
-	const struct sl_tensor_item *item;
-	int rc;
-
-	if (!plan || !memory || !out || version > 1)
-		return sl_fail(-EINVAL, "sluice_tensor_to_dlpack: NULL, or version %u", version);
-	rc = memory_check_export(plan, index, memory);
-	if (rc)
-		return rc;
-	item = &plan->items[index];
 	source.data = (char *)memory->data + item->place;
 	source.device = memory->device < 0 ? NULL : sl_device_find(memory->device);
 	source.type = item->tensor->type;

@@ -65,7 +65,7 @@ void sl_blob_relist(struct sl_server *server, uint32_t slot)
 	blob_unlist(server, slot);
 	if (record.flags & SLUICE_BLOB_TRANSIENT)
 		list = &server->blobs->transients;
-	else if (record.flags & SLUICE_BLOB_CACHE && record.place.kind != SLUICE_BLOB_OF_PROCESS)
+	else if (record.flags & SLUICE_BLOB_CACHE && record.range.kind != SLUICE_BLOB_OF_PROCESS)
 		list = &server->blobs->caches;
 	if (!list || record.flags & SLUICE_BLOB_PIN)
 		return;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Blobs: the server's side of the entries of the catalogue. make.c makes them, get.c finds them for
- * clients, delete.c deletes and blobs.c evicts them, recover.c rebuilds all of this from the state that a
- * dead server has left.
+ * clients, delete.c deletes and blobs.c evicts them, recover.c rebuilds all of this from the state
+ * that a dead server has left.
  *
  *   blob    the server's knowledge of an entry besides the catalogue's record
  *   lease   a client's right to make a blob in a range of a region; ends with its seal or abort
@@ -28,7 +28,7 @@ struct sl_range_lease {
 };
 
 struct sl_blob {
-	struct sl_region *region; /* NULL: its place is unknown, and it is being deleted */
+	struct sl_region *region; /* NULL: its memory is unknown, and it is being deleted */
 	unsigned range;
 	struct sl_list loose; /* in sl_blobs.caches or .transients */
 	uint32_t next;        /* in the chain of sl_blobs.by_id */

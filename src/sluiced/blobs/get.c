@@ -131,7 +131,7 @@ static const struct sl_key *get_missing_key(const struct sl_wait *wait)
 }
 
 /* Puts a wait into the bucket of the key that is missing now. */
-static void get_wait_place(struct sl_server *server, struct sl_wait *wait)
+static void get_wait_enter(struct sl_server *server, struct sl_wait *wait)
 {
 	const struct sl_key *key = get_missing_key(wait);
 
@@ -167,7 +167,7 @@ static int get_begin(struct sl_server *server, struct sl_peer *peer, int64_t dea
 	wait->blob.missing = missing;
 	wait->for_blob = true;
 	server->counts.waiting++;
-	get_wait_place(server, wait);
+	get_wait_enter(server, wait);
 	return 0;
 }
 
@@ -199,7 +199,7 @@ static void get_retry(struct sl_server *server, struct sl_wait *wait)
 	wait->blob.disk = rc == -EINPROGRESS;
 	/* If its deadline has passed, it is refused at the end of this iteration. */
 	if (rc == -ENOENT || rc == -EINPROGRESS) {
-		get_wait_place(server, wait);
+		get_wait_enter(server, wait);
 		return;
 	}
 	if (rc)
@@ -355,7 +355,7 @@ int sl_handle_region(struct sl_server *server, struct sl_peer *peer)
 }
 
 /*
- * Handles SL_MSG_LOCATE: finds the sealed blob that was made at that place and may have moved
+ * Handles SL_MSG_LOCATE: finds the sealed blob that was made in that range and may have moved
  * since. Slow; a client asks after its server has died.
  */
 int sl_handle_locate(struct sl_server *server, struct sl_peer *peer)
@@ -374,7 +374,7 @@ int sl_handle_locate(struct sl_server *server, struct sl_peer *peer)
 		if (state != SL_ENTRY_SEALED && state != SL_ENTRY_AWAY)
 			continue;
 		record = sl_blob_record_at(server, slot);
-		if (record.place.offset != request->offset)
+		if (record.range.offset != request->offset)
 			continue;
 		if (state == SL_ENTRY_SEALED)
 			sl_peer_pin(server, peer, serial, slot);

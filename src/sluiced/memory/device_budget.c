@@ -103,7 +103,7 @@ int sl_handle_device(struct sl_server *server, struct sl_peer *peer)
 /* ---------------------------------------------------------------------------------------- room */
 
 /*
- * Finds a process that has a large region of that memory mapped; holder->leaving: only
+ * Finds a process with a large region mapped there; holder->leaving: only
  * of regions to be unmapped.
  */
 static void holder_find(const struct sl_server *server, int32_t device, struct sl_holder *holder)

@@ -130,7 +130,7 @@ uint64_t sl_wanted_range_bytes(const struct sl_wanted *wanted);
  */
 int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
                   struct sl_region **out);
-/* Returns a region with a free range of that size that costs nothing, or NULL. */
+/* Returns a region with a free range large enough, at no cost, or NULL. */
 struct sl_region *sl_region_find_free(struct sl_server *server, struct sl_peer *peer,
                                       const struct sl_wanted *wanted);
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id);
@@ -146,7 +146,7 @@ void sl_region_free(struct sl_server *server, struct sl_region *region);
 void sl_region_set_writer(struct sl_region *region, struct sl_peer *peer);
 /* Notes that the writer has unmapped it, or is dead. May free it. */
 void sl_region_writer_gone(struct sl_server *server, struct sl_region *region);
-/* Puts it into the lists that fit its use after that has changed. May free it. */
+/* Puts it into other lists after a change of its use. May free it. */
 void sl_region_relist(struct sl_server *server, struct sl_region *region);
 /* Frees a range. May free the region, or another empty slab of its writer. */
 void sl_range_free(struct sl_server *server, struct sl_region *region, unsigned range);

@@ -395,7 +395,7 @@ static int peer_send_welcome(struct sl_server *server, const struct sl_peer *pee
 	return rc < 0 ? sl_fail(rc, "cannot send the catalogue: %s", sl_error_text(rc)) : 0;
 }
 
-/* A client comes back, to the place that it has, only with a connection that takes the answer. */
+/* A client comes back, to all that it has, only with a connection that takes the answer. */
 int sl_handle_hello(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_msg_hello *hello = &server->in.hello;

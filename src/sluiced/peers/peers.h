@@ -55,8 +55,7 @@ struct sl_peer {
 	unsigned wait_count;
 	struct sl_list out;   /* of struct sl_pending */
 	unsigned descriptors; /* sent since the client had last read all */
-	/* Blobs that the server holds until the client has taken them, in the order of its
-	 * requests. */
+	/* Blobs held by the server until the client has taken them, in the order of its requests. */
 	struct {
 		uint32_t serial, slot;
 		int64_t until;

@@ -72,8 +72,8 @@ static void query_describe(const struct sl_server *server, uint32_t slot,
 		.bytes = record.size,
 		.memory = region && !region->away ? sl_region_range_bytes(region) : 0,
 		.made_ns = sl_record_made_ns(&record),
-		.device = record.place.device,
-		.kind = record.place.kind,
+		.device = record.range.device,
+		.kind = record.range.kind,
 		.state = state == SL_ENTRY_OPEN    ? SLUICE_BLOB_IS_CREATED
 	                 : state == SL_ENTRY_DYING ? SLUICE_BLOB_IS_DYING
 	                 : state == SL_ENTRY_AWAY  ? SLUICE_BLOB_IS_SPILLED
@@ -82,7 +82,7 @@ static void query_describe(const struct sl_server *server, uint32_t slot,
 		.user = record.uid,
 		.process = (int32_t)(record.creator >> 42)};
 	memcpy(out->name, record.key.name, record.key.length);
-	strcpy(out->place, sl_server_place(server, record.place.device));
+	strcpy(out->place, sl_server_place(server, record.range.device));
 }
 
 int sl_handle_stat(struct sl_server *server, struct sl_peer *peer)

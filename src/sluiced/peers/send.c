@@ -17,7 +17,7 @@
 #include "sluiced/blobs/blobs.h"
 #include "sluiced/peers/peers.h"
 
-/* Descriptors that a client was sent, or that wait for it, and that it has not read. */
+/* Descriptors on their way to a client, or waiting for it. */
 #define DESCRIPTORS_MOST 16
 #define PIN_NS           INT64_C(1000000000)
 /* Events are sent so many at a time; the next come later by a multiple of the loop's duration. */

@@ -106,7 +106,7 @@ static void spill_keep(struct sl_server *server, struct sl_region *region, uint6
 	for (unsigned i = 0; i < region->ranges; i++)
 		if (away >> i & 1) {
 			record = sl_blob_record_at(server, region->slots[i]);
-			sl_catalogue_move(server->catalogue, region->slots[i], &record.place, true);
+			sl_catalogue_move(server->catalogue, region->slots[i], &record.range, true);
 		}
 }
 

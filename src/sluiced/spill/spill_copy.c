@@ -56,7 +56,7 @@ static void spill_note_trouble(struct sl_server *server, const char *text)
 	server->counts.spill_failures++;
 }
 
-static bool spill_has_place(struct sl_server *server, uint64_t bytes, bool ahead)
+static bool spill_has_space(struct sl_server *server, uint64_t bytes, bool ahead)
 {
 	struct sl_spill *spill = server->spill;
 	uint64_t most = server->settings->spill_bytes;
@@ -82,7 +82,7 @@ bool sl_spill_copy_write(struct sl_server *server, struct sl_region *region, boo
 
 	if (spill->full || sl_now() < spill->rest_until || (ahead && spill->trouble[0]) ||
 	    (spill->narrow && (ahead || spill->writing)) ||
-	    !spill_has_place(server, sl_region_used_bytes(region), ahead))
+	    !spill_has_space(server, sl_region_used_bytes(region), ahead))
 		return false;
 	copy = malloc(sizeof(*copy));
 	if (!copy)
@@ -118,9 +118,9 @@ bool sl_spill_copy_write(struct sl_server *server, struct sl_region *region, boo
 
 /*
  * Decides whether a write to a full disk is worth a second try: files are being closed, or were
- * meanwhile, or several writes together ran out of place; then the next region is written alone.
+ * meanwhile, or several writes together ran out of space; then the next region is written alone.
  */
-static bool spill_place_is_coming(struct sl_server *server, const struct sl_spill_copy *copy)
+static bool spill_space_is_coming(struct sl_server *server, const struct sl_spill_copy *copy)
 {
 	struct sl_spill *spill = server->spill;
 	bool again = !spill->narrow || spill->freed != copy->freed;
@@ -157,7 +157,7 @@ static void spill_copy_written(struct sl_server *server, struct sl_spill_copy *c
 		sl_store_step("server: copied");
 		return;
 	}
-	if (error == -ENOSPC && spill_place_is_coming(server, copy))
+	if (error == -ENOSPC && spill_space_is_coming(server, copy))
 		error = 0;
 	if (error)
 		spill_note_trouble(server, sluice_last_message());
@@ -213,8 +213,8 @@ static void spill_show_blobs(struct sl_server *server, struct sl_region *region)
 			continue;
 		server->counts.returns++;
 		record = sl_blob_record_at(server, slot);
-		record.place.memory = region->id;
-		sl_catalogue_move(catalogue, slot, &record.place, true);
+		record.range.memory = region->id;
+		sl_catalogue_move(catalogue, slot, &record.range, true);
 		sl_store_step("server: a blob is back");
 	}
 	for (unsigned i = 0; i < region->ranges; i++)

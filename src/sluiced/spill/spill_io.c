@@ -46,7 +46,7 @@ static int mover_make_file(struct sl_spill_copy *copy)
 	copy->file = fd;
 	if (!fallocate(fd, 0, 0, (off_t)bytes) || errno == EOPNOTSUPP || errno == ENOSYS)
 		return 0;
-	return sl_fail(-errno, "no place for %" PRIu64 " bytes: %s", bytes, sl_error_text(-errno));
+	return sl_fail(-errno, "no space for %" PRIu64 " bytes: %s", bytes, sl_error_text(-errno));
 }
 
 static int mover_move_bytes(struct sl_spill_copy *copy, char *memory, uint64_t at, uint64_t bytes)

@@ -3,12 +3,12 @@
  * The queue for room: creates and returns of regions that wait until memory is free.
  *
  * Creates wait for room of the host or of a device, returns of regions from files for room of the
- * host, in the order in which they came. The first wait for each place takes the memory there is,
- * and holds up only the waits for the same place.
+ * host, in the order in which they came. The first wait for the host, and for each device, takes
+ * the memory there is, and holds up only the waits for the same.
  *
  * Room of the host comes from the movers and from clients that release or delete; room of a device
- * from clients that unmap it when they are told to, or die. Each wait also ends with its
- * deadline, its connection, or its region. On the server's thread.
+ * from clients that unmap it when they are told to, or die. Each wait also ends with its deadline,
+ * its connection, or its region. On the server's thread.
  */
 #include <errno.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static int room_try_return(struct sl_server *server, struct sl_region *const *wh
 	if (!*where)
 		return 0;
 	/* If the folder is full, a single region at a time returns beyond --memory, so that its
-	 * file makes place for another region. */
+	 * file makes space for another region. */
 	if (rc == -ENOSPC && sl_now() < server->spill->rest_until) {
 		if (server->counts.memory_bytes <= server->settings->memory_bytes)
 			rc = 0;
@@ -100,7 +100,7 @@ static bool room_run_one(struct sl_server *server, struct sl_wait *wait, int64_t
 	return false;
 }
 
-/* Tries the first wait for each place, and those past their deadline. */
+/* Tries the first wait for the host and each device, and those past their deadline. */
 static void room_run_queue(struct sl_server *server, int64_t now, bool host, bool devices)
 {
 	struct sl_list *queue = &server->room->queue;

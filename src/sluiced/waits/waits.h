@@ -4,8 +4,7 @@
  * bucket of the key that is missing; a create, or the return of a region from a file, waits for
  * room, in a queue (room.c).
  *
- * A wait is ended by the event it waits for, by its deadline, by the end of its connection, or by
- * the end of its region.
+ * A wait is ended by the event awaited, by its deadline, or with its connection or region.
  */
 #ifndef SL_SLUICED_WAITS_H
 #define SL_SLUICED_WAITS_H

@@ -34,16 +34,16 @@ static void mappings_expect_locked(sluice_store *store, const union sl_message *
 		const struct sl_lease *lease = sl_message_lease(m, i);
 		struct sl_mapping *mapping;
 
-		if (!lease->make || sl_mapping_find_locked(store, lease->place.region, true, NULL))
+		if (!lease->make || sl_mapping_find_locked(store, lease->range.region, true, NULL))
 			continue;
-		mapping = sl_mapping_add_locked(store, lease->place.region, true,
+		mapping = sl_mapping_add_locked(store, lease->range.region, true,
 		                                SL_MAPPING_EXPECTED);
 		/* Without memory, the thread that needs the region finds no mapping and fails. */
 		if (!mapping)
 			continue;
 		mapping->writable = true;
-		mapping->bytes = lease->place.region_bytes;
-		mapping->alone = lease->place.capacity == lease->place.region_bytes;
+		mapping->bytes = lease->range.region_bytes;
+		mapping->alone = lease->range.capacity == lease->range.region_bytes;
 	}
 }
 
@@ -57,7 +57,7 @@ static void mappings_forget_named_locked(sluice_store *store, const union sl_mes
 		bool any = false;
 
 		for (unsigned j = 0; j < store->lease_cache_count; j++)
-			if (store->lease_cache[j].place.region != region)
+			if (store->lease_cache[j].range.region != region)
 				store->lease_cache[left++] = store->lease_cache[j];
 		store->lease_cache_count = left;
 		sl_list_each_of (mapping, sl_mapping_bucket(store, region), struct sl_mapping,

@@ -42,7 +42,7 @@ struct sl_store_device {
 
 struct sl_devices {
 	sluice_store *store;
-	struct sl_list exit; /* of all stores of the process that have threads */
+	struct sl_list exit; /* of all stores with threads */
 	pthread_t client_thread, unmapper;
 	int wake_fd; /* an eventfd that ends a sleep of the client thread */
 	_Atomic bool stop;

@@ -2,9 +2,9 @@
 /*
  * Seals and releases in stream order
  *
- * The stream gets a single command: the write of a word in host memory that is registered with its
- * device. The client thread polls the word, and then seals or releases as any thread does. Once the
- * command is enqueued, it depends on the device alone: no thread of the store can block the stream.
+ * The stream gets a single command: the write of a word in host memory registered with the device.
+ * The client thread polls the word, and then seals or releases as any thread does. Once the command
+ * is enqueued, it depends on the device alone: no thread of the store can block the stream.
  *
  * devices->mutex guards the words and all operations.
  */
