@@ -101,6 +101,73 @@ int sl_catalogue_describe(struct sl_catalogue *catalogue, uint32_t slot, const v
 	return 0;
 }
 
+/* -------------------------------------------------------------------------------------- index */
+
+static unsigned index_words_in_use(const struct sl_index_line *line)
+{
+	unsigned used = 0;
+
+	for (unsigned i = 0; i < SL_LINE_WORDS; i++)
+		used += atomic_load_explicit(&line->words[i], memory_order_relaxed) != 0;
+	return used;
+}
+
+_Atomic uint64_t *sl_index_find(const struct sl_catalogue *catalogue, uint64_t hash, uint32_t slot)
+{
+	uint64_t wanted = slot == SL_NO_SLOT ? 0 : sl_index_word(hash, slot);
+	struct sl_index_line *lines[2], *line;
+
+	sl_index_lines(catalogue->segment, hash, lines);
+	/* The emptier line first, so that neither fills up before nearly all lines are full. */
+	if (index_words_in_use(lines[1]) < index_words_in_use(lines[0])) {
+		line = lines[0];
+		lines[0] = lines[1];
+		lines[1] = line;
+	}
+	for (unsigned i = 0; i < 2 * SL_LINE_WORDS; i++) {
+		_Atomic uint64_t *word = &lines[i / SL_LINE_WORDS]->words[i % SL_LINE_WORDS];
+
+		if (atomic_load_explicit(word, memory_order_relaxed) == wanted)
+			return word;
+	}
+	return NULL;
+}
+
+static bool index_slot_matches(const struct sl_catalogue *catalogue, uint32_t slot,
+                               const struct sl_blob_key *key)
+{
+	struct sl_blob_record record;
+
+	if (slot >= catalogue->segment->slots ||
+	    !sl_state_is_live(sl_catalogue_state(catalogue, slot)))
+		return false;
+	sl_catalogue_record(catalogue, slot, &record);
+	return sl_record_is(&record, key);
+}
+
+int sl_catalogue_find(const struct sl_catalogue *catalogue, const struct sl_blob_key *key,
+                      uint32_t *slot)
+{
+	struct sl_index_line *lines[2];
+	uint64_t hash;
+
+	if (key->length > SL_NAME_MOST)
+		return -ENOENT;
+	hash = sl_key_hash(catalogue->segment, key);
+	sl_index_lines(catalogue->segment, hash, lines);
+	for (unsigned i = 0; i < 2 * SL_LINE_WORDS; i++) {
+		uint64_t word = atomic_load_explicit(
+			&lines[i / SL_LINE_WORDS]->words[i % SL_LINE_WORDS], memory_order_relaxed);
+		uint32_t found = (uint32_t)word - 1;
+
+		if (word && word >> 32 == hash >> 32 && index_slot_matches(catalogue, found, key)) {
+			*slot = found;
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
 /* --------------------------------------------------------------------------------------- life */
 
 /* Returns the next number; stores it as used before it is used. */
@@ -133,7 +200,7 @@ static void entry_write_record(struct sl_catalogue *catalogue, uint32_t slot,
 	entry->id = catalogue_next_number(&catalogue->segment->header->last_id);
 	entry->size = record->size;
 	entry->batch = 0;
-	entry->places[0] = record->place;
+	entry->ranges[0] = record->range;
 	entry->creator = record->creator;
 	entry->uid = record->uid;
 	atomic_store_explicit(&entry->flags, record->flags, memory_order_relaxed);
@@ -153,7 +220,7 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 	uint64_t hash;
 
 	if (key.length > SL_NAME_MOST || record->metadata_size > SL_METADATA_MOST ||
-	    record->place.offset > UINT64_MAX - record->size)
+	    record->range.offset > UINT64_MAX - record->size)
 		return -EINVAL;
 	if (key.length && how != SL_INSERT_BESIDE && sl_catalogue_find(catalogue, &key, &slot) == 0)
 		return -EEXIST;
@@ -231,15 +298,15 @@ int sl_catalogue_withdraw(struct sl_catalogue *catalogue, uint32_t slot)
 }
 
 int sl_catalogue_move(struct sl_catalogue *catalogue, uint32_t slot,
-                      const struct sl_blob_place *place, bool sealed)
+                      const struct sl_blob_range *range, bool sealed)
 {
 	struct sl_entry *entry = sl_entry_of(catalogue, slot);
 	uint64_t word = sl_entry_word(catalogue, slot), generation = sl_word_generation(word);
-	unsigned other = !sl_word_place(word);
+	unsigned other = !sl_word_range(word);
 
-	if (sl_word_state(word) != SL_ENTRY_AWAY || place->offset > UINT64_MAX - entry->size)
+	if (sl_word_state(word) != SL_ENTRY_AWAY || range->offset > UINT64_MAX - entry->size)
 		return -EINVAL;
-	entry->places[other] = *place;
+	entry->ranges[other] = *range;
 	sl_entry_commit(catalogue, slot,
 	                sealed ? sl_word(sl_generation_after(generation), other, SL_ENTRY_SEALED)
 	                       : sl_word(generation, other, SL_ENTRY_AWAY));

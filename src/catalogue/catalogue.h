@@ -13,7 +13,7 @@
  *   reader       a client's side: a segment and the client's references. Any thread
  *
  * The word of an entry holds its generation and its state. It is written last, by a single store,
- * which commits each change. A generation belongs to one blob in one place of memory: a slot gets a
+ * which commits each change. A generation belongs to one blob in one range of memory: a slot gets a
  * new one when it is filled, and when the bytes return to memory from elsewhere. So a mapping of
  * the bytes of (slot, generation) is valid while the word has this generation.
  *
@@ -110,7 +110,7 @@ enum sl_entry_state {
 /*
  * Location of a blob's bytes. The catalogue carries it; a client checks it against its descriptor.
  */
-struct sl_blob_place {
+struct sl_blob_range {
 	uint64_t memory; /* the descriptor, by the server's number for it */
 	uint64_t offset; /* of the first byte in it */
 	int32_t device;  /* -1: host memory; otherwise the server's number of the device */
@@ -129,8 +129,8 @@ struct sl_blob_record {
 	/* with the id of named blobs, too; the catalogue counts ids from 1 */
 	struct sl_blob_key key;
 	uint64_t size; /* bytes */
-	struct sl_blob_place place;
-	uint64_t creator; /* pid of the process that made it, then 42 bits of time: ms since 1970 */
+	struct sl_blob_range range;
+	uint64_t creator; /* pid of the maker, then 42 bits of time: ms since 1970 */
 	uint32_t uid;     /* of that process */
 	uint32_t flags;   /* of the store; may change at any time */
 	const void *metadata;
@@ -302,9 +302,9 @@ int sl_catalogue_delete(struct sl_catalogue *catalogue, uint32_t slot);
  * again. -EINVAL: not SEALED.
  */
 int sl_catalogue_withdraw(struct sl_catalogue *catalogue, uint32_t slot);
-/* Sets the place of an AWAY entry; sealed: it is in memory again, and clients may get it. */
+/* Sets the range of an AWAY entry; sealed: it is in memory again, and clients may get it. */
 int sl_catalogue_move(struct sl_catalogue *catalogue, uint32_t slot,
-                      const struct sl_blob_place *place, bool sealed);
+                      const struct sl_blob_range *range, bool sealed);
 int sl_catalogue_set_flags(struct sl_catalogue *catalogue, uint32_t slot, uint32_t flags);
 
 enum sl_left { SL_LEFT_GONE, SL_LEFT_AWAY, SL_LEFT_STAYS };

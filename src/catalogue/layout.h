@@ -13,20 +13,20 @@
 /*
  * The word of an entry and a reference:
  *
- *   word:       generation 36 bits | 0            | place 1 bit | state 4 bits
+ *   word:       generation 36 bits | 0            | range 1 bit | state 4 bits
  *   reference:  generation 36 bits | slot 20 bits | tick 8 bits
  *
- * `place` tells which of the two places is valid. A reference with tick 0 is held; any other tick
+ * `range` tells which of the two ranges is valid. A reference with tick 0 is held; any other tick
  * says when it was held last. The reference 0 was never used.
  */
 #define SL_GENERATION_MOST ((UINT64_C(1) << 36) - 1)
 #define SL_STATE_BITS      UINT64_C(0x0f)
-#define SL_PLACE_BIT       UINT64_C(0x10)
+#define SL_RANGE_BIT       UINT64_C(0x10)
 #define SL_TICK_BITS       UINT64_C(0xff)
 
-static inline uint64_t sl_word(uint64_t generation, unsigned place, enum sl_entry_state state)
+static inline uint64_t sl_word(uint64_t generation, unsigned range, enum sl_entry_state state)
 {
-	return generation << 28 | (place ? SL_PLACE_BIT : 0) | state;
+	return generation << 28 | (range ? SL_RANGE_BIT : 0) | state;
 }
 static inline uint64_t sl_word_generation(uint64_t word)
 {
@@ -36,9 +36,9 @@ static inline enum sl_entry_state sl_word_state(uint64_t word)
 {
 	return word & SL_STATE_BITS;
 }
-static inline unsigned sl_word_place(uint64_t word)
+static inline unsigned sl_word_range(uint64_t word)
 {
-	return word & SL_PLACE_BIT ? 1 : 0;
+	return word & SL_RANGE_BIT ? 1 : 0;
 }
 static inline uint64_t sl_word_with(uint64_t word, enum sl_entry_state state)
 {
@@ -95,7 +95,7 @@ struct sl_index_line {
 
 /*
  * The word commits the other fields, which are written while the entry is FREE; `batch` and the
- * metadata also while it is OPEN; the place that is not valid also while it is AWAY.
+ * metadata also while it is OPEN; the range that is not valid also while it is AWAY.
  */
 struct sl_entry {
 	_Alignas(64) _Atomic uint64_t word;
@@ -103,7 +103,7 @@ struct sl_entry {
 	uint64_t id;
 	uint64_t size;
 	uint64_t batch; /* in which it was sealed, or 0 */
-	struct sl_blob_place places[2];
+	struct sl_blob_range ranges[2];
 	uint64_t creator;
 	uint32_t uid;
 	_Atomic uint32_t flags;

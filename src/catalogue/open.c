@@ -54,7 +54,7 @@ const char *sl_catalogue_damage(const struct sl_catalogue *catalogue, uint32_t s
 	return catalogue->notes[slot].damage;
 }
 
-/* The slot keeps its generation, so that a client that holds the blob is still seen. */
+/* The slot keeps the generation, so a client holding the blob is still seen. */
 static void takeover_doom_broken(struct takeover *t, uint32_t slot)
 {
 	struct sl_entry *entry = sl_entry_of(t->catalogue, slot);
@@ -153,7 +153,7 @@ static void takeover_complete_index(struct takeover *t, uint32_t slot)
 	if (index)
 		atomic_store_explicit(index, sl_index_word(hash, slot), memory_order_release);
 	else
-		takeover_doom(t, slot, "the index has no place for its name");
+		takeover_doom(t, slot, "the index has no room for its name");
 }
 
 static void takeover_count_free(struct takeover *t)

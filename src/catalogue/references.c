@@ -51,7 +51,7 @@ int sl_references_map(int fd, bool writable, struct sl_references **out)
 	references->count = SL_REFERENCES_LEAST;
 	while (references_bytes(references->count * 2) <= bytes)
 		references->count *= 2;
-	/* A child of fork() that releases a blob would release its parent's hold. */
+	/* A child of fork() releasing a blob would release the parent's hold. */
 	if (references->page->magic != SL_REFERENCES_MAGIC ||
 	    (writable && madvise(memory, bytes, MADV_DONTFORK))) {
 		sl_references_unmap(references);
@@ -76,7 +76,7 @@ static uint32_t references_bounded_window(uint32_t window, uint32_t count)
 	return window < FIRST_WINDOW ? FIRST_WINDOW : SL_MIN(window, count);
 }
 
-/* Tries the place of the slot's last reference first, so that the ticks of other slots stay. */
+/* Tries the word of the slot's last reference first, so that the ticks of other slots stay. */
 static bool window_claim(struct sl_references *references, uint32_t window, uint64_t reference,
                          uint32_t *position)
 {

@@ -89,7 +89,7 @@ static void segment_lay_out(struct sl_segment *segment, uint32_t slots)
 	uint64_t at = SL_PAGE;
 
 	segment->slots = slots;
-	segment->lines = slots / 2; /* four places for each slot */
+	segment->lines = slots / 2; /* four words for each slot */
 	segment->pages = slots / SL_SLOTS_FOR_PAGE;
 	segment->index = (struct sl_index_line *)(base + at);
 	at += segment_whole_pages((uint64_t)segment->lines * sizeof(struct sl_index_line));
@@ -203,7 +203,7 @@ bool sl_entry_read(const struct sl_segment *segment, const struct sl_entry *entr
 	struct sl_blob_record record = {
 		.key = {.name = entry->name, .length = entry->name_length, .id = entry->id},
 		.size = entry->size,
-		.place = entry->places[sl_word_place(word)],
+		.range = entry->ranges[sl_word_range(word)],
 		.creator = entry->creator,
 		.uid = entry->uid,
 		.flags = atomic_load_explicit(&entry->flags, memory_order_relaxed),
@@ -215,7 +215,7 @@ bool sl_entry_read(const struct sl_segment *segment, const struct sl_entry *entr
 	atomic_signal_fence(memory_order_seq_cst); /* the copy is checked and used */
 	if (record.key.length > SL_NAME_MOST || record.key.id == 0 ||
 	    record.metadata_size > SL_METADATA_MOST ||
-	    record.place.offset > UINT64_MAX - record.size)
+	    record.range.offset > UINT64_MAX - record.size)
 		return false;
 	if (record.metadata_size > SL_METADATA_INLINE) {
 		if (page == 0 || page > segment->pages)

@@ -193,7 +193,7 @@ struct cli_memory {
 	sluice_stream streams[CLI_STREAMS];
 };
 /*
- * Returns -1 for "host", else the number of the device of that name. Ends the program if there is
+ * Returns -1 for "host", else the number of the named device. Ends the program if there is
  * none.
  */
 int cli_option_memory(struct argp_state *state, const char *option, const char *text);
@@ -274,7 +274,7 @@ bool cli_is_object(const char *uri);
  * result.
  */
 char *cli_blob_option(char *uri, const char *key, const char *value);
-/* Returns the URI of the blob of that name; the caller frees the URI. */
+/* Returns the URI of a named blob; the caller frees the URI. */
 char *cli_blob_uri(const char *name);
 
 #endif

@@ -87,9 +87,9 @@ static void choose_memory(struct pipeline *p)
 	if (p->copy->device >= 0)
 		return;
 	/* A web server is sent bytes from memory of the host, which the blob is read into. */
-	if (source->memory && source->place >= 0 && target->in_order && !target->parts)
+	if (source->memory && source->device >= 0 && target->in_order && !target->parts)
 		return;
-	if (source->memory && (source->place >= 0 || !target->memory))
+	if (source->memory && (source->device >= 0 || !target->memory))
 		p->from = source;
 	else if (target->memory)
 		p->into = target;
@@ -134,7 +134,7 @@ static bool pass_hole(struct pipeline *p, size_t *n)
 {
 	struct cli_copy *copy = p->copy;
 	uint64_t at = p->offset, end = p->data;
-	bool device = p->through.device >= 0 || (p->into && p->into->place >= 0);
+	bool device = p->through.device >= 0 || (p->into && p->into->device >= 0);
 
 	p->zeros = false;
 	if (copy->source->holes < 0 || at >= copy->source->length)
@@ -199,7 +199,7 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	                       .start_ns = sl_now()};
 	/* Threads read to device memory; sources without ranges arrive in file order. */
 	if (source->whole_only &&
-	    (copy->device >= 0 || (copy->target->memory && copy->target->place >= 0)))
+	    (copy->device >= 0 || (copy->target->memory && copy->target->device >= 0)))
 		p->depth = 1;
 	else if (source->length_known && length <= SMALL_CHUNK) {
 		p->depth = 1;
@@ -212,10 +212,10 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	}
 	choose_memory(p);
 	p->sums = source->crc32c && !copy->target->part && copy->device < 0 &&
-	          !(p->into && p->into->place >= 0) && sl_crc32c_add(&p->crc, NULL, 0);
+	          !(p->into && p->into->device >= 0) && sl_crc32c_add(&p->crc, NULL, 0);
 	int rc = sluice_queue_new(&p->queue);
 	/* Chunks of a host's blob are parts of the blob. */
-	if (rc == 0 && !(pipeline_blob(p) && pipeline_blob(p)->place < 0))
+	if (rc == 0 && !(pipeline_blob(p) && pipeline_blob(p)->device < 0))
 		rc = pipeline_new_memory(p);
 	if (rc == 0 && copy->device >= 0) {
 		rc = cli_memory_new(&p->through, copy->device, p->depth * p->chunk_bytes, false);
@@ -336,7 +336,7 @@ static int submit_chunk(struct pipeline *p, const struct cli_end *end, int kind,
 	request.queue = p->queue;
 	/* A stream does not learn that a source of unknown length has ended, and reaches no blob on another device. */
 	request.on = p->through.device >= 0 && p->copy->source->length_known &&
-	             (!end->memory || end->place < 0 || end->place == p->through.device);
+	             (!end->memory || end->device < 0 || end->device == p->through.device);
 	request.stream = p->through.streams[(size_t)(chunk - p->chunks) % CLI_STREAMS];
 	return sluice_submit(end->file, &request, &chunk->op);
 }
@@ -374,7 +374,7 @@ static int chunk_write(struct pipeline *p, struct chunk *chunk)
 {
 	size_t count = cut_extents(p, chunk);
 
-	/* With --through the library gets device memory in place of host memory. */
+	/* With --through the library gets device memory instead of host memory. */
 	for (size_t i = 0; chunk->device && i < count; i++)
 		p->extents[i].data = chunk->device + ((char *)p->extents[i].data - chunk->data);
 	if (count > 0)
@@ -457,12 +457,12 @@ static bool pipeline_may_read(struct pipeline *p)
 	return true;
 }
 
-/* Sets the chunk's place in the blob. */
-static void place_chunk(struct pipeline *p, struct chunk *chunk)
+/* Sets the address of the chunk in the blob. */
+static void chunk_enter_blob(struct pipeline *p, struct chunk *chunk)
 {
 	const struct cli_end *blob = pipeline_blob(p);
 
-	if (blob && blob->place >= 0)
+	if (blob && blob->device >= 0)
 		chunk->device = blob->memory + chunk->offset;
 	else if (blob)
 		chunk->data = blob->memory + chunk->offset;
@@ -477,7 +477,7 @@ static int pipeline_read_next(struct pipeline *p)
 	bool zeros = p->zeros;
 	chunk->offset = p->offset;
 	chunk->full = chunk->written = false;
-	place_chunk(p, chunk);
+	chunk_enter_blob(p, chunk);
 	if (!source->file) {
 		int rc = stream_read(p, chunk);
 		return rc ? rc : chunk_filled(p, chunk);

@@ -24,8 +24,8 @@
 
 struct cp_options {
 	struct cli_cp_options cp;
-	const char *place; /* --device, or NULL */
-	char *uri;         /* URI of the target with the device in it, or NULL */
+	const char *device; /* --device, or NULL */
+	char *uri;          /* URI of the target with the device in it, or NULL */
 	struct cli_sync_options sync;
 };
 
@@ -52,7 +52,7 @@ static const struct argp_option option_list[] = {
 	{"update", CLI_FLAG(cp_options, sync.updates), NULL, 0,
          "With -r: pass over files that DST has, unless that of SRC is newer"},
 	CLI_OPEN_OPTIONS,
-	{"device", CLI_MEMBER(CLI_WORD, cp_options, place), "DEVICE", 0,
+	{"device", CLI_MEMBER(CLI_WORD, cp_options, device), "DEVICE", 0,
          "DST is a blob, store://NAME: make it in memory of a GPU, by its number or name, or of "
          "the 'host' (default)"},
 	{"through", KEY_THROUGH, "DEVICE", 0,
@@ -71,15 +71,15 @@ static const char description[] =
 	"they are. A sparse source gives a sparse copy.";
 
 /* Adds the device to the blob's URI. "0" is the first GPU. */
-static void name_blob_place(struct argp_state *state, struct cp_options *o)
+static void name_blob_device(struct argp_state *state, struct cp_options *o)
 {
 	char *name, number[16];
 	int device;
 
-	if (!o->place)
+	if (!o->device)
 		return;
-	bool digits = o->place[0] && !o->place[strspn(o->place, "0123456789")];
-	name = cli_format("%s%s", digits ? "device:" : "", o->place);
+	bool digits = o->device[0] && !o->device[strspn(o->device, "0123456789")];
+	name = cli_format("%s%s", digits ? "device:" : "", o->device);
 	device = cli_option_memory(state, "device", name);
 	free(name);
 	if (device < 0)
@@ -115,7 +115,7 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 		if (!o->cp.count)
 			argp_error(state,
 			           o->cp.target ? "DST is missing" : "SRC and DST are missing");
-		if (o->place && !cli_is_blob(o->cp.target))
+		if (o->device && !cli_is_blob(o->cp.target))
 			argp_error(state, "--device: only for a DST that is a blob, store://NAME");
 		if (o->cp.checksum && o->cp.continues)
 			argp_error(state, "--checksum: not with --continue, since what came before "
@@ -146,7 +146,7 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 			    !strncasecmp(o->cp.sources[i], "https://", 8))
 				argp_error(state, "-r: a web server has no list of files: '%s'",
 				           cli_uri_name(o->cp.sources[i]));
-		name_blob_place(state, o);
+		name_blob_device(state, o);
 		return 0;
 	default:
 		return cli_open_option(&o->cp.open, key, arg, state);

@@ -26,7 +26,7 @@ struct cli_end {
 	bool in_order;    /* target: is written front to back */
 	bool parts;       /* target: a server may keep parts of it */
 	char *memory;     /* bytes of an open blob, else NULL */
-	int place;        /* device that holds memory, or -1 for the host */
+	int device;       /* device that holds memory, or -1 for the host */
 	struct stat st;   /* of a local file or stream before the copy */
 	const char *etag; /* source, with modified_ns: see struct sluice_file_info; owned by file */
 	int64_t modified_ns;
@@ -51,7 +51,7 @@ uint64_t cli_end_limited_ms(const struct cli_end *end);
 /* Returns the start of the next data at or behind `at`, or the length. */
 uint64_t cli_end_next_data(const struct cli_end *source, uint64_t at);
 /*
- * Returns the start of the next large hole, or a place behind `at` without a large hole before: a multiple of
+ * Returns the start of the next large hole, or an offset behind `at` without a large hole before: a multiple of
  * CLI_PART_BLOCK, or the length.
  */
 uint64_t cli_end_next_hole(const struct cli_end *source, uint64_t at);

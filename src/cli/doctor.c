@@ -8,6 +8,7 @@
  */
 #include <err.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -42,7 +43,8 @@ static error_t doctor_parse(int key, char *arg, struct argp_state *state)
 
 /* ------------------------------------------------------------------------------------ findings */
 
-void cli_feature_begin(bool json, const struct sluice_feature *f, bool first)
+/* Prints a finding in a line or two; or leaves its JSON object open for more fields. */
+static void feature_begin(bool json, const struct sluice_feature *f, bool first)
 {
 	if (!json) {
 		printf("%c %-16s %s\n", f->usable ? '+' : '-', f->name, f->detail);
@@ -59,14 +61,14 @@ void cli_feature_begin(bool json, const struct sluice_feature *f, bool first)
 	cli_json_string(", \"remedy\": ", f->remedy);
 }
 
-void cli_feature_print(bool json, const struct sluice_feature *f, bool first)
+static void feature_print(bool json, const struct sluice_feature *f, bool first)
 {
-	cli_feature_begin(json, f, first);
+	feature_begin(json, f, first);
 	if (json)
 		putchar('}');
 }
 
-void cli_heading_print(bool json, const char *title, const char *key)
+static void heading_print(bool json, const char *title, const char *key)
 {
 	if (json)
 		printf(",\n  \"%s\": [", key);
@@ -74,7 +76,7 @@ void cli_heading_print(bool json, const char *title, const char *key)
 		printf("\n%s\n", title);
 }
 
-void cli_list_end(bool json)
+static void list_end(bool json)
 {
 	if (json)
 		printf("\n  ]");
@@ -84,10 +86,119 @@ static void print_machine(const struct doctor_options *o)
 {
 	struct cli_finding finding;
 
-	cli_heading_print(o->json, "Machine", "machine");
+	heading_print(o->json, "Machine", "machine");
 	for (size_t i = 0; cli_machine_finding(i, &finding); i++)
-		cli_feature_print(o->json, &finding.feature, i == 0);
-	cli_list_end(o->json);
+		feature_print(o->json, &finding.feature, i == 0);
+	list_end(o->json);
+}
+
+/* Prints the place of a device, and whether this process may run near it. */
+static void print_device_place(const struct sluice_device *d, int cores)
+{
+	if (!d->pci)
+		return;
+	printf("  %-16s at %s", "", d->pci);
+	if (d->numa_node >= 0)
+		printf(", NUMA node %d", d->numa_node);
+	else
+		fputs(cli_nodes() > 1 ? "; its NUMA node is not known" : "; there is one NUMA node",
+		      stdout);
+	if (cores > 0)
+		printf(", of which this process has %d core%s", cores, cores == 1 ? "" : "s");
+	else if (cores == 0)
+		fputs(", of which this process has no core", stdout);
+	putchar('\n');
+}
+
+static void print_device_facts_json(const struct sluice_device *d, int cores)
+{
+	printf(", \"real\": %s, \"memory_bytes\": %" PRIu64 ", \"free_bytes\": %" PRIu64
+	       ", \"stream_order\": %s",
+	       d->real ? "true" : "false", d->memory_bytes, d->free_bytes,
+	       d->stream_order ? "true" : "false");
+	cli_json_string(", \"stream_order_detail\": ", d->stream_order_detail);
+	cli_json_string(", \"driver\": ", d->driver);
+	cli_json_string(", \"pci\": ", d->pci);
+	if (d->numa_node < 0)
+		printf(", \"numa_node\": null");
+	else
+		printf(", \"numa_node\": %d", d->numa_node);
+	if (cores < 0)
+		printf(", \"cores_there\": null}");
+	else
+		printf(", \"cores_there\": %d}", cores);
+}
+
+static void print_device_facts(const struct sluice_device *d, int cores)
+{
+	char available[CLI_TEXT], total[CLI_TEXT];
+
+	printf("  %-16s memory: %s of %s free\n", "", cli_size_format(d->free_bytes, available),
+	       cli_size_format(d->memory_bytes, total));
+	printf("  %-16s stream order: %s, %s\n", "", d->stream_order ? "yes" : "no",
+	       d->stream_order_detail);
+	print_device_place(d, cores);
+}
+
+static void print_device(bool json, const struct sluice_device *d, bool first)
+{
+	int cores = d->numa_node < 0 ? -1 : cli_cores_of_node(d->numa_node);
+	char remedy[96];
+	struct sluice_feature f = {.name = d->name, .usable = 1, .detail = d->detail};
+
+	snprintf(remedy, sizeof remedy, "numactl --cpunodebind=%d --membind=%d", d->numa_node,
+	         d->numa_node);
+	if (json) {
+		f.effect = cores == 0 ? "bytes go by way of another node" : NULL;
+		f.remedy = cores == 0 ? remedy : NULL;
+		feature_begin(json, &f, first);
+		print_device_facts_json(d, cores);
+		return;
+	}
+	feature_print(json, &f, first);
+	print_device_facts(d, cores);
+	if (cores == 0)
+		printf("  %-16s remedy: %s\n", "", remedy);
+}
+
+static void print_device_lost(bool json, int number, bool first)
+{
+	char name[CLI_TEXT];
+	struct sluice_feature f = {.name = name, .detail = sluice_last_message()};
+
+	snprintf(name, sizeof name, "device %d", number);
+	feature_print(json, &f, first);
+}
+
+/* Prints hardware devices, or the others. Returns whether the next item is still the first. */
+static bool print_devices_of(bool json, bool real, bool first)
+{
+	struct sluice_device d = {.size = sizeof d};
+	int rc;
+
+	for (int i = 0; (rc = sluice_device_describe(i, &d)) != -ENOENT; i++) {
+		if (rc ? !real : d.real != real)
+			continue;
+		if (rc)
+			print_device_lost(json, i, first);
+		else
+			print_device(json, &d, first);
+		first = false;
+	}
+	return first;
+}
+
+static void print_devices(bool json)
+{
+	struct sluice_feature f = {.size = sizeof f};
+
+	heading_print(json, "GPU drivers", "drivers");
+	for (int i = 0; sluice_device_feature(i, &f) == 0; i++)
+		feature_print(json, &f, i == 0);
+	list_end(json);
+	heading_print(json, "Devices", "devices");
+	print_devices_of(json, false, print_devices_of(json, true, true));
+	list_end(json);
 }
 
 static void print_features(const struct doctor_options *o, const sluice_context *ctx)
@@ -97,10 +208,10 @@ static void print_features(const struct doctor_options *o, const sluice_context 
 
 	/* Load the drivers, without which some features are not examined. */
 	sluice_device_describe(0, &d);
-	cli_heading_print(o->json, "Features", "features");
+	heading_print(o->json, "Features", "features");
 	for (size_t i = 0; sluice_context_feature(ctx, i, &f) == 0; i++)
-		cli_feature_print(o->json, &f, i == 0);
-	cli_list_end(o->json);
+		feature_print(o->json, &f, i == 0);
+	list_end(o->json);
 }
 
 static void print_codec(const struct doctor_options *o, const struct sluice_codec *codec)
@@ -119,7 +230,7 @@ static void print_codec(const struct doctor_options *o, const struct sluice_code
 		snprintf(detail, sizeof(detail), "by %s, level %d%s%s", codec->encoder, codec->most,
 		         needs, plugin);
 	f.detail = detail;
-	cli_feature_print(o->json, &f, false);
+	feature_print(o->json, &f, false);
 }
 
 static void print_writer(const struct doctor_options *o, sluice_context *ctx)
@@ -134,12 +245,12 @@ static void print_writer(const struct doctor_options *o, sluice_context *ctx)
 		hdf5.detail = sluice_last_message();
 	hdf5.effect = hdf5.usable ? "frames are stored in HDF5 files, compressed by these codecs:"
 	                          : "no frames are stored, though there are these codecs:";
-	cli_heading_print(o->json, "Frame writer", "writer");
-	cli_feature_print(o->json, &hdf5, true);
+	heading_print(o->json, "Frame writer", "writer");
+	feature_print(o->json, &hdf5, true);
 	for (size_t i = 0; sluice_codec_describe(i, &codec) == 0; i++)
 		if (codec.filter)
 			print_codec(o, &codec);
-	cli_list_end(o->json);
+	list_end(o->json);
 }
 
 static void print_store(const struct doctor_options *o)
@@ -153,9 +264,9 @@ static void print_store(const struct doctor_options *o)
 		sluice_store_close(store);
 	else
 		daemon.detail = sluice_last_message();
-	cli_heading_print(o->json, "Store", "store");
-	cli_feature_print(o->json, &daemon, true);
-	cli_list_end(o->json);
+	heading_print(o->json, "Store", "store");
+	feature_print(o->json, &daemon, true);
+	list_end(o->json);
 }
 
 /* ------------------------------------------------------------------------------------ settings */
@@ -165,7 +276,7 @@ static void print_settings(const struct doctor_options *o, const sluice_context 
 {
 	struct sluice_setting s = {.size = sizeof(s)};
 
-	cli_heading_print(o->json, "Settings", "settings");
+	heading_print(o->json, "Settings", "settings");
 	for (size_t i = 0; sluice_context_setting(ctx, i, &s) == 0; i++) {
 		if (!o->json) {
 			printf("  %-26s %-12s %s\n", s.variable, s.value ? s.value : "?",
@@ -180,7 +291,7 @@ static void print_settings(const struct doctor_options *o, const sluice_context 
 		cli_json_string(", \"meaning\": ", s.meaning);
 		putchar('}');
 	}
-	cli_list_end(o->json);
+	list_end(o->json);
 }
 
 /*
@@ -261,17 +372,16 @@ static void print_unknown_variables(const struct doctor_options *o)
 			err(CLI_FAILED, "environment");
 		if (!find_setting(name, &suggestion)) {
 			if (first)
-				cli_heading_print(o->json, "Unknown variables",
-				                  "unknown_variables");
+				heading_print(o->json, "Unknown variables", "unknown_variables");
 			print_unknown_variable(o, name, suggestion, first);
 			first = false;
 		}
 		free(name);
 	}
 	if (first && o->json)
-		cli_heading_print(o->json, "Unknown variables", "unknown_variables");
+		heading_print(o->json, "Unknown variables", "unknown_variables");
 	if (!first || o->json)
-		cli_list_end(o->json);
+		list_end(o->json);
 }
 
 /* ---------------------------------------------------------------------------------------- path */
@@ -399,7 +509,7 @@ static bool doctor_examine(const struct doctor_options *o)
 	print_machine(o);
 	if (ctx) {
 		print_features(o, ctx);
-		cli_devices_print(o->json);
+		print_devices(o->json);
 		print_writer(o, ctx);
 		print_store(o);
 		problem = doctor_examine_path(o, ctx);

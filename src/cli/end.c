@@ -127,7 +127,7 @@ static int end_open_source_file(sluice_context *ctx, const char *uri, const stru
 	end->sparse = end->length_known && S_ISREG(st.mode) && st.allocated < st.length;
 	find_holes(end);
 	end->memory = st.memory;
-	end->place = st.device;
+	end->device = st.device;
 	end->etag = st.full_etag;
 	end->modified_ns = st.modified_ns;
 	end->crc32c = st.crc32c;
@@ -397,7 +397,7 @@ static int end_open_target_stream(int fd, const struct cli_end *source, struct c
 	return 0;
 }
 
-/* Prints an error of the library that may say that the target exists; returns rc. */
+/* Prints an error, which may say that the target exists; returns rc. */
 static int said_of_target(int rc)
 {
 	if (rc == -EEXIST)
@@ -449,7 +449,7 @@ static int end_open_blob(sluice_context *ctx, const char *uri, struct sluice_ope
 
 	if (rc == 0 && sluice_stat(out->file, &st) == 0) {
 		out->memory = st.memory;
-		out->place = st.device;
+		out->device = st.device;
 	}
 	return rc;
 }

@@ -9,7 +9,6 @@
  * Threads: the main thread and up to MOST_THREADS threads.
  */
 #include <err.h>
-#include <errno.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -13,7 +13,6 @@
 #include <signal.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cli.h"

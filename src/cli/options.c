@@ -150,14 +150,14 @@ void *cli_grow(void *array, size_t count, size_t bytes)
 
 error_t cli_option_member(int key, char *arg, struct argp_state *state)
 {
-	int place = key - CLI_FIRST_MEMBER;
-	char *member = (char *)state->input + place / CLI_KINDS;
+	int at = key - CLI_FIRST_MEMBER;
+	char *member = (char *)state->input + at / CLI_KINDS;
 
 	if (key < CLI_FIRST_MEMBER || key > CLI_LAST_MEMBER)
 		return ARGP_ERR_UNKNOWN;
-	if (place % CLI_KINDS == CLI_WORD)
+	if (at % CLI_KINDS == CLI_WORD)
 		*(const char **)member = arg;
-	else if (place % CLI_KINDS == CLI_INT)
+	else if (at % CLI_KINDS == CLI_INT)
 		*(int *)member = 1;
 	else
 		*(bool *)member = true;

@@ -6,9 +6,7 @@
  *
  * Threads: the main thread.
  */
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cp.h"
 #include "store.h"

@@ -215,7 +215,7 @@ static void print_figure(const struct figure *figure, uint64_t value)
 	char text[CLI_TEXT];
 
 	if (figure->kind == BYTES && value == UINT64_MAX)
-		printf("%-40s as many as there is place for\n", figure->meaning);
+		printf("%-40s as many as there is space for\n", figure->meaning);
 	else if (figure->kind == BYTES)
 		printf("%-40s %s\n", figure->meaning, cli_size_format(value, text));
 	else if (figure->kind == TIME)
@@ -413,12 +413,10 @@ int cli_store_watch(sluice_store *store, const struct cli_store_options *o)
 	uint64_t seen = 0;
 	int rc = sluice_watch_open(store, o->arguments.count ? o->arguments.of[0] : "", &watch);
 
-	while (!rc && !ferror(stdout) && (!o->count || seen < o->count)) {
+	for (; !rc && !ferror(stdout) && (!o->count || seen < o->count); seen++) {
 		rc = sluice_watch_next(watch, -1, &e);
-		if (rc)
-			break;
-		print_event(&e, o->json);
-		seen++;
+		if (!rc)
+			print_event(&e, o->json);
 	}
 	cli_said(rc);
 	sluice_watch_free(watch);

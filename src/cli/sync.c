@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <fts.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -73,25 +72,32 @@ static struct cli_known *sync_find(const struct cli_sync_options *sync, const ch
 	                    : NULL;
 }
 
+bool cli_is_marker(const struct sluice_entry *entry)
+{
+	size_t n = strlen(entry->name);
+
+	return !entry->length && n && entry->name[n - 1] == '/';
+}
+
 /* Returns a path, or bucket and prefix, with a '/' at the end; NULL: a folder that is not there. The caller frees it. */
-static char *sync_place(const char *uri)
+static char *sync_root(const char *uri)
 {
 	char *path = cli_local_path(uri);
 	char *real = path ? realpath(path, NULL)
 	                  : cli_format("%s", uri + (cli_is_object(uri) ? strlen("s3://") : 0));
-	char *place = real ? cli_format("%s/", real) : NULL;
+	char *folder = real ? cli_format("%s/", real) : NULL;
 
-	for (size_t n = place ? strlen(place) : 0; n > 1 && place[n - 2] == '/'; n--)
-		place[n - 1] = '\0';
+	for (size_t n = folder ? strlen(folder) : 0; n > 1 && folder[n - 2] == '/'; n--)
+		folder[n - 1] = '\0';
 	free(path);
 	free(real);
-	return place;
+	return folder;
 }
 
 /* Refuses a source that is the target, or in it, or around it. */
 static int sync_check(const char *source, const char *target)
 {
-	char *from = sync_place(source), *to = sync_place(target);
+	char *from = sync_root(source), *to = sync_root(target);
 	char *one = cli_uri_name(source), *other = cli_uri_name(target);
 	int rc = 0;
 

@@ -9,7 +9,6 @@
 #include <err.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tensors.h"
 
@@ -97,7 +96,7 @@ static int tensors_ls(sluice_tensors *tensors, const struct cli_tensors_options 
 
 static const struct argp_option ls_options[] = {
 	{"metadata", CLI_FLAG(cli_tensors_options, metadata), NULL, 0,
-         "Show the files, and the texts in their \"__metadata__\", in place of the tensors"},
+         "Show the files, and the texts in their \"__metadata__\", instead of the tensors"},
 	CLI_OPEN_OPTIONS,
 	{0},
 };

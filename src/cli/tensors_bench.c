@@ -17,7 +17,7 @@
 /* The bytes of a file from its first tensor to its last, and where in memory they are read to. */
 struct tensors_span {
 	sluice_file *file;
-	uint64_t start, end, place;
+	uint64_t start, end, at;
 	sluice_op *op;
 };
 struct tensors_bench {
@@ -46,7 +46,7 @@ static void tensors_bench_find_spans(struct tensors_bench *b)
 
 		if (!span->end) {
 			span->start = span->end = tensor.offset;
-			span->place = b->bytes;
+			span->at = b->bytes;
 		}
 		b->bytes += tensor.offset + tensor.bytes - span->end;
 		span->end = tensor.offset + tensor.bytes;
@@ -79,7 +79,7 @@ static int tensors_bench_read(struct tensors_bench *b)
 
 	for (; !rc && started < b->files; started += !rc) {
 		struct tensors_span *s = &b->spans[started];
-		struct sluice_extent all = {data + s->place, s->end - s->start, s->start};
+		struct sluice_extent all = {data + s->at, s->end - s->start, s->start};
 		struct sluice_request r = SLUICE_REQUEST_INIT;
 
 		r.kind = SLUICE_READ;

@@ -12,7 +12,6 @@
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tensors.h"
 

@@ -92,7 +92,7 @@ static bool tree_is_flat(const struct tree *tree)
 	return tree->o->dry_run || cli_is_object(tree->o->target);
 }
 
-/* Tells whether the content of the source becomes that of the target. */
+/* Tells whether the target gets the content of the source. */
 static bool tree_syncs(const struct tree *tree)
 {
 	return tree->o->sync && tree->o->sync->whole;
@@ -307,13 +307,6 @@ static int visit_object(struct tree *tree, const char *prefix, size_t bucket,
 	free(shown);
 	free(target);
 	return rc;
-}
-
-bool cli_is_marker(const struct sluice_entry *entry)
-{
-	size_t n = strlen(entry->name);
-
-	return !entry->length && n && entry->name[n - 1] == '/';
 }
 
 /*

@@ -8,7 +8,6 @@
  */
 #include <err.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
  * How much memory and processor time this process may use: those of the machine, or the limit of a cgroup that it is
  * in (Linux, Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst and scheduler/sched-bwc.rst). Any thread.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>

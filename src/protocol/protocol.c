@@ -356,10 +356,10 @@ static bool key_is_valid(const struct sl_key *key)
 	return !key->id == !!key->name[0];
 }
 
-static bool place_is_in_region(const struct sl_place *place)
+static bool range_is_in_region(const struct sl_region_range *range)
 {
-	return place->offset <= place->region_bytes &&
-	       place->capacity <= place->region_bytes - place->offset;
+	return range->offset <= range->region_bytes &&
+	       range->capacity <= range->region_bytes - range->offset;
 }
 
 /* Checks whether the fields of an item, or of a message without items, are consistent. */
@@ -381,7 +381,7 @@ static bool message_is_consistent(const union sl_message *m, unsigned item)
 		return (m->device.number == -1) == !!m->device.place[0];
 	case SL_MSG_LEASES:
 	case SL_MSG_FOUND:
-		return place_is_in_region(&sl_message_lease(m, item)->place);
+		return range_is_in_region(&sl_message_lease(m, item)->range);
 	case SL_MSG_REFUSAL:
 		return memchr(m->refusal.text, 0, sizeof(m->refusal.text));
 	default:

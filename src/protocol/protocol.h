@@ -147,7 +147,7 @@ struct sl_msg_create {
 };
 
 /* A range of a region; a region is the memory of one descriptor. */
-struct sl_place {
+struct sl_region_range {
 	uint64_t region; /* its number, which is never used again */
 	uint64_t region_bytes;
 	uint64_t offset;
@@ -161,7 +161,7 @@ struct sl_lease {
 	/* 1: the client that gets the lease is to make and offer the region; otherwise 0 */
 	uint32_t make;
 	uint32_t zero;
-	struct sl_place place;
+	struct sl_region_range range;
 };
 struct sl_msg_leases {
 	struct sl_head head;

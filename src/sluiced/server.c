@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #include "sluiced/blobs/blobs.h"
-#include "sluiced/memory/devices.h"
 #include "sluiced/peers/peers.h"
 #include "sluiced/server.h"
 #include "sluiced/spill/spill.h"
@@ -41,12 +40,6 @@
 #define NICE     (-19)
 /* The least time between two starts of a supervisor. */
 #define REPLACE_NS INT64_C(50000000)
-
-void sl_server_at(struct sl_server *server, int64_t when)
-{
-	/* 0 would disarm the alarm. */
-	server->timer = SL_MIN(server->timer, SL_MAX(when, 1));
-}
 
 /* -------------------------------------------------------------------------------------- timer */
 

@@ -77,7 +77,11 @@ struct sl_server {
  */
 int sl_server_run(struct sl_descriptors *descriptors);
 /* Makes the loop run again at that time at the latest. */
-void sl_server_at(struct sl_server *server, int64_t when);
+static inline void sl_server_at(struct sl_server *server, int64_t when)
+{
+	/* 0 would disarm the alarm. */
+	server->timer = SL_MIN(server->timer, SL_MAX(when, 1));
+}
 /*
  * Handles SL_MSG_DAEMON: an upgrade or a stop. An upgrade is answered only if it fails; otherwise
  * this server ends.

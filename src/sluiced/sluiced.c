@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "device/device.h"
+#include "sluiced/server.h"
 #include "sluiced/supervisor/supervisor.h"
 
 #define NVIDIA 0x10de /* PCI vendor */
@@ -146,7 +147,7 @@ static void option_budget(struct argp_state *state, struct sl_server_settings *s
 	settings->budget_count++;
 }
 
-/* Checks that files can be made in a folder. A full disk is accepted: it may have place later. */
+/* Checks that files can be made in a folder. A full disk is accepted: it may have space later. */
 static void option_folder(struct argp_state *state, const char *text, char folder[PATH_MAX])
 {
 	char path[PATH_MAX + 32];
@@ -271,7 +272,7 @@ int main(int argc, char **argv)
 		;
 	close(null);
 	if (sl_descriptors_are_given())
-		return sl_supervisor_resume(argv);
+		return sl_supervisor_resume(argv, sl_server_run);
 	argp_err_exit_status = EXIT_USAGE;
 	argp_program_version = "sluiced " SLUICE_VERSION;
 	argp_parse(&argp, argc, argv, 0, NULL, &settings);

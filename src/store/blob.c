@@ -2,13 +2,15 @@
 /*
  * Handles of blobs
  *
- * Allocates, counts and frees handles, and answers for their properties. A handle belongs to the
- * caller; tensors and seals in stream order have references to it as well. Any thread.
+ * Allocates, counts and frees handles, answers for their properties, and exports them for DLPack,
+ * without a copy. A handle belongs to the caller; tensors and seals in stream order have references
+ * to it as well. Any thread.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/io.h"
 #include "store/device/devices.h"
 
 sluice_blob *sl_blob_new(sluice_store *store)
@@ -98,6 +100,19 @@ int sluice_blob_release_many(sluice_blob *const *v, size_t count)
 
 /* --------------------------------------------------------------------------------- properties */
 
+int sl_blob_check_no_seal_pending(sluice_blob *blob)
+{
+	struct sl_devices *devices = sl_devices_of(blob->store);
+	bool waits = false;
+
+	if (devices) {
+		sl_mutex_lock(&devices->mutex);
+		waits = blob->stream_seal.pending;
+		sl_mutex_unlock(&devices->mutex);
+	}
+	return waits ? sl_fail(-EPERM, "the blob is to be sealed already") : 0;
+}
+
 const void *sluice_blob_data(const sluice_blob *blob)
 {
 	return blob ? blob->data : NULL;
@@ -177,4 +192,48 @@ int sluice_blob_set_metadata(sluice_blob *blob, const struct sluice_blob_metadat
 	free(blob->own_metadata);
 	blob->metadata = blob->own_metadata = record;
 	return 0;
+}
+
+/* ------------------------------------------------------------------------------------ tensors */
+
+/* Releases the blob, but not in a child of fork(), which may not use sluice. */
+static void blob_release_tensor(void *owner)
+{
+	sluice_blob *blob = owner;
+
+	if (sl_process_is(blob->store->process))
+		sl_blob_release_handle(blob);
+}
+
+int sluice_blob_to_dlpack(sluice_blob *blob, unsigned version, void **out)
+{
+	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
+	struct sl_dlpack_source source = {.read_only = true, .release = blob_release_tensor};
+	int rc;
+
+	if (!blob || !out || version > 1)
+		return sl_fail(-EINVAL, "sluice_blob_to_dlpack: NULL, or version %u", version);
+	rc = sl_store_check(blob->store, "sluice_blob_to_dlpack");
+	if (rc)
+		return rc;
+	if (blob->state != SLUICE_BLOB_IS_SEALED || !blob->data)
+		return sl_fail(-EPERM, "the blob is not sealed");
+	if (blob->metadata)
+		sl_metadata_read(blob->metadata, &m);
+	if (!sl_type_find(m.type))
+		return sl_fail(-EINVAL, "the blob's metadata does not say what its elements are");
+	source.owner = blob;
+	source.data = blob->data;
+	source.device = blob->sdev ? blob->sdev->device : NULL;
+	source.type = m.type;
+	source.rank = m.rank;
+	source.shape = m.shape;
+	source.strides = m.strides;
+	source.offset = m.offset;
+	atomic_fetch_add(&blob->references, 1);
+	atomic_fetch_add(&blob->store->handles, 1);
+	rc = sl_dlpack_export(&source, version, out);
+	if (rc)
+		sl_blob_release_handle(blob);
+	return rc;
 }

@@ -311,12 +311,12 @@ static int64_t blob_read_now(struct sl_backend *backend, void *data, size_t leng
 static void blob_piece_run(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
-	char *place = (char *)(sl_host_file_of(piece->backend)->start + piece->offset);
+	char *inside = (char *)(sl_host_file_of(piece->backend)->start + piece->offset);
 
 	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
 		piece->error = -ECANCELED;
 	} else {
-		memcpy(piece->write ? place : piece->data, piece->write ? piece->data : place,
+		memcpy(piece->write ? inside : piece->data, piece->write ? piece->data : inside,
 		       piece->length);
 		piece->moved = piece->length;
 	}

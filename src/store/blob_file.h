@@ -39,10 +39,10 @@ struct sl_blob_mover;
 int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **out);
 /* Nothing may be in flight. NULL is allowed. */
 void sl_blob_mover_close(struct sl_blob_mover *mover);
-/* See sl_backend_ops.submit(); place: address in the blob. */
-void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, char *place);
+/* See sl_backend_ops.submit(); inside: address in the blob. */
+void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, char *inside);
 /* See sl_backend_ops.enqueue(). */
 int sl_blob_mover_enqueue(struct sl_blob_mover *mover, sluice_stream stream,
-                          const struct sl_transfer *transfer, char *place, bool write);
+                          const struct sl_transfer *transfer, char *inside, bool write);
 
 #endif

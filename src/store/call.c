@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "store/device/devices.h"
+#include "store/conn.h"
 
 #define REFUSED_PAUSE_NS 5000000
 
@@ -107,7 +107,7 @@ static uint32_t call_settled_locked(const sluice_store *store, const struct sl_c
 	               : SL_CONTAINER(calls->next, struct sl_pending_call, link)->serial - 1;
 }
 
-/* Delivers the message in conn->in: a reply to its call, SL_MSG_FORGET to the mappings. */
+/* Delivers the message in conn->in to the mappings, and a reply to its call. */
 static void call_hand_over_locked(sluice_store *store, struct sl_conn *conn, int fds[2])
 	SL_REQUIRES(&store->mutex)
 {
@@ -115,10 +115,8 @@ static void call_hand_over_locked(sluice_store *store, struct sl_conn *conn, int
 	struct sl_pending_call *call = NULL;
 
 	/* Regions in a message of an earlier server mean nothing to a new server. */
-	if (store->conn == conn && m->head.type != SL_MSG_FORGET)
-		sl_mappings_expect_locked(store, m);
-	else if (store->conn == conn)
-		sl_mappings_on_forget_locked(store, m);
+	if (store->conn == conn)
+		store->events->heard(store, m);
 	/*
 	 * The reply may arrive before the thread that sends the request has returned from the
 	 * kernel, which still reads the same memory. That thread ends this wait.
@@ -199,9 +197,9 @@ static void call_probe_locked(sluice_store *store, const struct sl_pending_call 
 }
 
 /*
- * Waits for the reply. The server itself applies the timeout of a get, and may wait for its disk
- * beyond that. So the call times out only if no message comes for SL_GRACE_NS after the deadline,
- * and then none for as long after a probe. Releases the mutex meanwhile.
+ * Waits for the reply. The server itself applies the timeout of a get, and may then wait for the
+ * disk. So the call times out only if no message comes for SL_GRACE_NS after the deadline, and then
+ * none for as long after a probe. Releases the mutex meanwhile.
  */
 static void call_wait_locked(sluice_store *store, struct sl_pending_call *call, int64_t deadline)
 	SL_REQUIRES(&store->mutex)

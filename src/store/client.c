@@ -37,12 +37,15 @@ int sl_store_path(const char *path, char out[108])
 	return n < 108 ? 0 : sl_fail(-EINVAL, "'%s' is too long for the path of a socket", out);
 }
 
-int sl_store_check(const sluice_store *store, const char *call)
+/* Keeps only the mappings that are valid with a new server. */
+static void store_adopted_locked(sluice_store *store, bool same) SL_REQUIRES(&store->mutex)
 {
-	if (!store)
-		return sl_fail(-EINVAL, "%s: the store is NULL", call);
-	return sl_process_is(store->process) ? 0 : sl_process_refuse();
+	sl_mappings_forget_locked(store, !same);
+	sl_devices_reconnected_locked(store, same);
 }
+
+static const struct sl_conn_events store_events = {
+	sl_mappings_heard_locked, sl_mappings_unreported_locked, store_adopted_locked};
 
 static void store_free(sluice_store *store)
 {
@@ -75,6 +78,7 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 	if (!store)
 		return sl_fail(-ENOMEM, "no memory");
 	store->process = process;
+	store->events = &store_events;
 	store->patience_ms = options.patience_ms ? options.patience_ms : PATIENCE_MS;
 	store->cache_bytes = options.cache_bytes ? options.cache_bytes : CACHE_BYTES;
 	store->device_cache_bytes =
@@ -120,7 +124,11 @@ int sluice_store_close(sluice_store *store)
 	}
 	/* Before the server hears that nothing is mapped here. */
 	sl_mappings_free(store);
-	sl_devices_free(store);
+	if (sl_devices_of(store)) {
+		sl_mappings_free_leaving(sl_devices_of(store));
+		sl_stream_words_free(sl_devices_of(store));
+		sl_devices_free(store);
+	}
 	sl_conn_close(store);
 	store_free(store);
 	return 0;

@@ -18,7 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "store/device/devices.h"
+#include "io/io.h"
+#include "store/conn.h"
 
 #define PAUSE_NS   5000000
 #define STOPPED_NS INT64_C(5000000000)
@@ -264,6 +265,14 @@ int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, b
 	             : sl_fail(-ECONNRESET, "the store has hung up");
 }
 
+/* A child of fork() must not speak in its parent's name. */
+int sl_store_check(const sluice_store *store, const char *call)
+{
+	if (!store)
+		return sl_fail(-EINVAL, "%s: the store is NULL", call);
+	return sl_process_is(store->process) ? 0 : sl_process_refuse();
+}
+
 void sl_conn_unref_locked(struct sl_conn *conn)
 {
 	if (--conn->references)
@@ -282,8 +291,7 @@ static void conn_adopt_locked(sluice_store *store, struct sl_conn *conn,
 
 	store->epoch = same ? store->epoch + 1 : ((store->epoch >> 32) + 1) << 32 | 1;
 	store->lease_cache_count = 0;
-	sl_mappings_forget_locked(store, !same);
-	sl_devices_reconnected_locked(store, same);
+	store->events->adopted(store, same);
 	if (view) {
 		view->epoch = store->epoch;
 		if (store->view)
@@ -305,7 +313,7 @@ static void conn_report_mappings_locked(sluice_store *store, const struct sl_con
 	union sl_message m;
 	unsigned n;
 
-	while ((n = sl_mappings_unreported_locked(store, store->epoch + 1, regions))) {
+	while ((n = store->events->unreported(store, store->epoch + 1, regions))) {
 		sl_message_begin(&m, SL_MSG_HAVE, 0, n);
 		memcpy(m.ids.items, regions, n * sizeof(regions[0]));
 		sl_mutex_unlock(&store->mutex);

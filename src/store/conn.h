@@ -28,6 +28,16 @@ struct sl_conn {
 	union sl_message in;
 };
 
+/* Calls from the connection to the files above it, with store->mutex held. */
+struct sl_conn_events {
+	/* Takes note of a message before its call gets it, on the reading thread. */
+	void (*heard)(sluice_store *store, const union sl_message *m);
+	/* Lists up to SL_ITEMS_MOST regions to be reported to the server of that epoch, once each. */
+	unsigned (*unreported)(sluice_store *store, uint64_t epoch, struct sl_id_item *out);
+	/* Adapts to a new server; same: of the same daemon. */
+	void (*adopted)(sluice_store *store, bool same);
+};
+
 /* Never changes, except for the count. */
 struct sl_catalogue_view {
 	_Atomic unsigned references; /* of the store, and of each blob held through it */
@@ -62,7 +72,7 @@ static inline bool sl_same_daemon(uint64_t epoch, uint64_t other)
 	return epoch >> 32 == other >> 32;
 }
 
-/* Returns the epoch that stands for any server of that daemon. */
+/* Returns the epoch standing for any server of the daemon. */
 static inline uint64_t sl_epoch_of_daemon(uint64_t epoch)
 {
 	return epoch >> 32 << 32;

@@ -18,28 +18,28 @@ struct get_options {
 };
 
 /* Maps a blob; by a driver, if the blob is on a device or is to be accessed by one. */
-static int get_map(sluice_blob *blob, const struct sl_blob_place *place,
+static int get_map(sluice_blob *blob, const struct sl_blob_range *range,
                    const struct get_options *o)
 {
 	struct sl_device *for_device = o->for_device;
-	struct sl_map_request request = {.region = place->memory,
-	                                 .kind = place->kind,
+	struct sl_map_request request = {.region = range->memory,
+	                                 .kind = range->kind,
 	                                 .for_device = for_device,
 	                                 .epoch = blob->view->epoch};
 	int rc = 0;
 
-	if (place->device < 0 && for_device) {
-		rc = sl_store_device_open(blob->store, for_device, &request.sdev);
-	} else if (place->device >= 0) {
-		rc = sl_store_device_by_number(blob->store, place->device, o->deadline,
-		                               &request.sdev);
-		if (!rc && request.sdev->device == for_device)
+	if (range->device >= 0) {
+		rc = sl_store_device_by_number(blob->store, range->device, o->deadline,
+		                               &blob->sdev);
+		if (rc)
+			return rc;
+		blob->device = blob->sdev->device->index;
+		blob->kind = range->kind;
+		request.sdev = blob->sdev;
+		if (blob->sdev->device == for_device)
 			request.for_device = NULL;
-		if (!rc) {
-			blob->sdev = request.sdev;
-			blob->device = request.sdev->device->index;
-			blob->kind = place->kind;
-		}
+	} else if (for_device) {
+		rc = sl_store_device_open(blob->store, for_device, &request.sdev);
 	}
 	return rc ? rc : sl_mapping_acquire(blob->store, &request, o->deadline, &blob->mapping);
 }
@@ -71,15 +71,15 @@ static int get_hold(sluice_store *store, struct sl_catalogue_view *view,
 	if (record->metadata_size &&
 	    !sl_metadata_check(metadata, record->metadata_size, record->size))
 		blob->metadata = metadata;
-	rc = get_map(blob, &record->place, o);
-	if (!rc && (record->place.offset > blob->mapping->bytes ||
-	            record->size > blob->mapping->bytes - record->place.offset))
-		rc = sl_fail(-EPROTO, "a place beyond its region");
+	rc = get_map(blob, &record->range, o);
+	if (!rc && (record->range.offset > blob->mapping->bytes ||
+	            record->size > blob->mapping->bytes - record->range.offset))
+		rc = sl_fail(-EPROTO, "a range beyond its region");
 	if (rc) {
 		sl_blob_release_handle(blob);
 		return rc == -ESTALE ? -EAGAIN : rc;
 	}
-	atomic_init(&blob->data, blob->mapping->base + record->place.offset);
+	atomic_init(&blob->data, blob->mapping->base + record->range.offset);
 	*out = blob;
 	return 0;
 }
@@ -231,8 +231,8 @@ int sluice_blob_get_id(sluice_store *store, uint64_t id, int timeout_ms, sluice_
 
 int sluice_blob_descriptor(sluice_blob *blob, uint64_t *offset, int *fd)
 {
-	struct sl_msg_memory memory;
 	struct sl_reply reply;
+	size_t bytes;
 	int rc;
 
 	if (!blob || !offset || !fd)
@@ -244,7 +244,7 @@ int sluice_blob_descriptor(sluice_blob *blob, uint64_t *offset, int *fd)
 		return sl_fail(-EPERM, "the blob is not sealed");
 	if (blob->kind != SLUICE_BLOB_ON_HOST)
 		return sl_fail(-ENOTSUP, "the blob is in the memory of a device");
-	rc = sl_mapping_ask(blob->store, blob->mapping->region, false, SL_FOREVER, &memory, &reply);
+	rc = sl_mapping_ask(blob->store, blob->mapping, false, SL_FOREVER, &bytes, &reply);
 	if (rc)
 		return rc;
 	/* The regions of another daemon have the same numbers. */

@@ -6,7 +6,7 @@
  * once for reading by the processor and by each device. Any thread; store->mutex guards the table,
  * and is not held while the kernel or a driver maps.
  *
- *   EXPECTED     the server has leased a place in the region, and this client is to make it; or the
+ *   EXPECTED     the server has leased a range of the region, and this client is to make it; or the
  *                thread that has added the mapping has not begun
  *   IN_PROGRESS  a thread asks the server, or is in the kernel or the driver; others wait for it
  *   READY        mapped
@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "store/device/devices.h"
 
@@ -156,6 +157,48 @@ int sl_mapping_map(struct sl_mapping *mapping, int fd)
 	return 0;
 }
 
+int sl_mapping_ask(sluice_store *store, const struct sl_mapping *mapping, bool writable,
+                   int64_t deadline, size_t *bytes, struct sl_reply *reply)
+{
+	union sl_message m;
+	int rc;
+
+	/* -EAGAIN: too many requests are waiting; meanwhile this thread has read replies to some. */
+	do {
+		sl_message_begin(&m, SL_MSG_REGION, 0, 0);
+		m.region.region = mapping->region;
+		m.region.writable = writable;
+		rc = sl_call(store, &m, SL_MSG_MEMORY, deadline, reply);
+	} while (rc == -EAGAIN);
+	if (rc)
+		return rc;
+	sl_store_step("client: asked for memory");
+	*bytes = m.memory.bytes;
+	if (m.memory.kind == mapping->kind)
+		return 0;
+	close(reply->fd);
+	return sl_fail(-EPROTO, "memory of another kind than the blob's");
+}
+
+/* Makes or maps the memory of a mapping that is IN_PROGRESS. No lock held. */
+static int mapping_establish(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch,
+                             int64_t deadline)
+{
+	struct sl_reply reply;
+	int rc;
+
+	if (mapping->by_driver && mapping->writable)
+		return mapping->sdev->make(store, mapping, epoch);
+	rc = sl_mapping_ask(store, mapping, mapping->writable, deadline, &mapping->bytes, &reply);
+	if (rc)
+		return rc;
+	rc = mapping->by_driver ? mapping->sdev->map(mapping, reply.fd)
+	                        : sl_mapping_map(mapping, reply.fd);
+	close(reply.fd);
+	sl_store_step("client: imported");
+	return rc;
+}
+
 /* Claims a mapping that is READY, or IN_PROGRESS and then the caller's to establish. */
 static int mapping_claim_locked(sluice_store *store, const struct sl_map_request *r,
                                 int64_t deadline, struct sl_mapping **out)
@@ -225,7 +268,7 @@ int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *r, int6
 	*out = mapping;
 	if (rc || mapping->state == SL_MAPPING_READY)
 		return rc;
-	rc = sl_mapping_establish(store, mapping, r->epoch, deadline);
+	rc = mapping_establish(store, mapping, r->epoch, deadline);
 	sl_mutex_lock(&store->mutex);
 	mapping->state = SL_MAPPING_READY;
 	/*
@@ -311,5 +354,4 @@ void sl_mappings_free(sluice_store *store)
 	sl_mutex_lock(&store->mutex);
 	sl_mappings_forget_locked(store, true);
 	sl_mutex_unlock(&store->mutex);
-	sl_mappings_free_leaving(store);
 }

@@ -63,6 +63,9 @@ void sl_mapping_leave_locked(sluice_store *store, struct sl_mapping *mapping, st
 /* Makes a mapping doomed; without users, it leaves at once. */
 void sl_mapping_doom_locked(sluice_store *store, struct sl_mapping *mapping, struct sl_list *gone)
 	SL_REQUIRES(&store->mutex);
+/* Asks the server for the memory of a mapping and its size; the reply has its descriptor. */
+int sl_mapping_ask(sluice_store *store, const struct sl_mapping *mapping, bool writable,
+                   int64_t deadline, size_t *bytes, struct sl_reply *reply);
 /* Maps host memory for the processor. Returns 0 or -errno with a message. */
 int sl_mapping_map(struct sl_mapping *mapping, int fd);
 /* Maps a region, or finds it mapped; may call the driver.
@@ -72,7 +75,7 @@ int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *r, int6
 void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping);
 /* Dooms the mappings that are of no use with a new server; all: every mapping. */
 void sl_mappings_forget_locked(sluice_store *store, bool all) SL_REQUIRES(&store->mutex);
-/* Frees all mappings of a store that is being closed. */
+/* Frees the mappings of a store that is being closed, but for those of the unmap thread. */
 void sl_mappings_free(sluice_store *store);
 
 #endif

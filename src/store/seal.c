@@ -12,7 +12,7 @@
 #include "store/device/devices.h"
 
 /*
- * Holds a blob that the server of that epoch has sealed. Returns 0, or -ENOBUFS: it is sealed, but
+ * Holds a blob sealed by the server of that epoch. Returns 0, or -ENOBUFS: it is sealed, but
  * this client cannot hold it.
  */
 static int seal_hold(sluice_blob *blob, const struct sl_found_item *item, uint64_t epoch)
@@ -51,13 +51,13 @@ static int seal_locate(sluice_blob *blob)
 	int rc;
 
 	sl_message_begin(&m, SL_MSG_LOCATE, 0, 0);
-	m.locate.region = blob->lease.place.region;
-	m.locate.offset = blob->lease.place.offset + blob->start;
+	m.locate.region = blob->lease.range.region;
+	m.locate.offset = blob->lease.range.offset + blob->start;
 	do
 		rc = sl_call_begin(blob->store, &m, SL_MSG_FOUND, 0, SL_FOREVER, &call);
 	while (rc == -ECONNRESET);
 	if (!rc) {
-		/* Another daemon may have another blob at this place. */
+		/* Another daemon may have another blob in this range. */
 		found = sl_same_daemon(call.epoch, blob->epoch);
 		if (found)
 			rc = seal_hold(blob, &m.found.items[0], call.epoch);

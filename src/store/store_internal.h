@@ -24,6 +24,7 @@ struct sluice_store {
 	char path[108];
 	unsigned patience_ms;
 	size_t cache_bytes, device_cache_bytes;
+	const struct sl_conn_events *events;
 	_Atomic unsigned handles;             /* blobs, tensors and watches that the caller has */
 	struct sl_mutex opening;              /* held while a device is opened */
 	_Atomic(struct sl_devices *) devices; /* NULL: no device yet. Set once, under opening */
@@ -114,6 +115,8 @@ void sl_blob_nudge(sluice_store *store, const struct sl_catalogue_view *view, ui
 void sl_blobs_give_up(sluice_blob *const *blobs, size_t count, int rc);
 /* Checks a request and makes a handle of it, without memory. */
 int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *r, sluice_blob **out);
+/* Returns 0, or -EPERM with a message: a seal in stream order is under way. */
+int sl_blob_check_no_seal_pending(sluice_blob *blob);
 /* Touches the memory of a new large blob, unless it was created COLD. */
 void sl_blob_warm(sluice_blob *blob);
 
@@ -121,8 +124,10 @@ void sl_blob_warm(sluice_blob *blob);
 int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count);
 /* Gives the lease of an unsealed blob back; again: to the lease cache, if the lease is small. */
 void sl_lease_end(sluice_blob *blob, bool again);
-/* Keeps leases that came with a reply of that server for later blobs. */
+/* Keeps leases from a reply of that server for later blobs. */
 void sl_lease_cache_add(sluice_store *store, uint64_t epoch, const struct sl_lease *v, unsigned n);
+/* Takes a fitting lease from the cache, if there is any. */
+void sl_lease_cache_take(sluice_store *store, sluice_blob *blob);
 /* Gives the cached leases of host memory back to the server. */
 void sl_lease_cache_return(sluice_store *store);
 /* Checks whether blobs may be sealed together. Errors have a message that names the call. */

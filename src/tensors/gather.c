@@ -3,13 +3,12 @@
  * Narrow columns
  *
  * A slice of the last dimension is a run of bytes in each row. Where the runs are many and short, whole rows are read into
- * buffers, and each buffer's runs are copied to their places by a command for all of them. Slices of the same rows, such as
+ * buffers, and each buffer's runs are copied to their addresses by a command for all of them. Slices of the same rows, such as
  * those of several ranks, are read once.
  *
  * Threads: a crew, each of which takes the next rows, reads them, and copies while it reads into another buffer.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "tensors/crew.h"
@@ -19,7 +18,7 @@
 #define BUFFERS      2 /* of a thread */
 #define THREADS_MOST 4
 #define SPANS_MOST   64 /* of a buffer */
-/* Direct I/O wants the same place in a block of the file and in memory. */
+/* Direct I/O wants the same offset in a block of the file and in memory. */
 #define BLOCK ((uint64_t)4096)
 
 /* Items with the same rows: those from `first` on in the plan's order. */

@@ -2,9 +2,9 @@
 /*
  * Memory of tensors
  *
- * Allocates memory of the host or of a device for a plan, and counts its users: the program's handle and
- * the tensors that it has exported. The free memory is looked at first, so that a program learns before
- * a byte is read that its tensors do not fit. Any thread.
+ * Allocates memory of the host or a device for a plan, and counts its users: the program's handle
+ * and the tensors that it has exported for DLPack, without a copy. The free memory is looked at
+ * first, so that a program learns before a byte is read that its tensors do not fit. Any thread.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 
+#include "device/device.h"
 #include "tensors/tensors.h"
 
 /* Memory from this length on is made of huge pages where the kernel has them. */
@@ -90,8 +91,11 @@ void *sluice_tensor_memory_data(const sluice_tensor_memory *memory)
 	return memory ? memory->data : NULL;
 }
 
-void sl_tensor_memory_unref(struct sluice_tensor_memory *memory)
+/* Does nothing in a child of fork(), which may not use sluice. */
+static void memory_unref(void *owner)
 {
+	sluice_tensor_memory *memory = owner;
+
 	if (!sl_process_is(memory->process) || atomic_fetch_sub(&memory->users, 1) != 1)
 		return;
 	if (memory->data && memory->device == -1)
@@ -104,5 +108,37 @@ void sl_tensor_memory_unref(struct sluice_tensor_memory *memory)
 void sluice_tensor_memory_free(sluice_tensor_memory *memory)
 {
 	if (memory)
-		sl_tensor_memory_unref(memory);
+		memory_unref(memory);
+}
+
+int sluice_tensor_to_dlpack(const sluice_tensor_plan *plan, size_t index,
+                            sluice_tensor_memory *memory, unsigned version, void **out)
+{
+	struct sl_dlpack_source source = {.release = memory_unref, .owner = memory};
+	const struct sl_tensor_item *item;
+	int rc;
+
+	if (!plan || !memory || !out || version > 1)
+		return sl_fail(-EINVAL, "sluice_tensor_to_dlpack: NULL, or version %u", version);
+	if (index >= plan->count)
+		return sl_fail(-ENOENT, "the plan has %zu tensors, and no number %zu", plan->count,
+		               index);
+	if (!sl_process_is(memory->process))
+		return sl_process_refuse();
+	item = &plan->items[index];
+	if (item->to)
+		return sl_fail(-EINVAL, "tensor '%s' has a destination of its own",
+		               item->tensor->name);
+	if (memory->bytes < plan->bytes)
+		return sl_fail(-EINVAL, "the memory is smaller than the plan");
+	source.data = (char *)memory->data + item->place;
+	source.device = memory->device < 0 ? NULL : sl_device_find(memory->device);
+	source.type = item->tensor->type;
+	source.rank = item->tensor->rank;
+	source.shape = (const int64_t *)item->shape;
+	atomic_fetch_add(&memory->users, 1);
+	rc = sl_dlpack_export(&source, version, out);
+	if (rc)
+		memory_unref(memory);
+	return rc;
 }

@@ -2,11 +2,10 @@
 /*
  * Files of tensors
  *
- * Opens files, several at a time, each by a thread that reads its header; then puts the tensors of all files into
+ * Opens files, several at a time, each by a thread reading the header; then puts the tensors of all files into
  * a table. The caller waits for the threads. The table does not change afterwards, and any thread may read it.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

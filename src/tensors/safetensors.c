@@ -4,7 +4,7 @@
  *
  * The header is a length of 8 bytes, little endian, and so many bytes of JSON: an object with an object for each
  * tensor, {"dtype": text, "shape": [lengths], "data_offsets": [begin, end]}, and perhaps "__metadata__", an object of
- * texts, or null. Other fields of a tensor are skipped. The parser is at a place of this grammar, which says what part may follow. Runs on the thread that reads the
+ * texts, or null. Other fields of a tensor are skipped. The state of the parser says what part may follow. Runs on the thread that reads the
  * header.
  */
 #include <endian.h>
@@ -16,7 +16,7 @@
 #include "tensors/header.h"
 
 /* Of a header, of a tensor in it, and of "__metadata__". */
-enum st_place {
+enum st_state {
 	START,
 	TOP,
 	END,
@@ -33,7 +33,7 @@ enum st_place {
 	VALUE
 };
 
-/* Why a part is wrong at a place. */
+/* Why a part is wrong in a state. */
 static const char *const expected[] = {
 	[START] = "its header is no object",
 	[TENSOR] = "its value is no object",
@@ -48,7 +48,7 @@ static const char *const expected[] = {
 
 struct st_parser {
 	struct sl_tensor_header *header;
-	enum st_place place;
+	enum st_state state;
 	uint64_t begin; /* of the data in the file */
 	struct sl_tensor tensor;
 	unsigned seen, ends; /* fields of the tensor, numbers of its "data_offsets" */
@@ -66,7 +66,7 @@ static bool st_is(const char *name, const char *text, size_t n)
 static int st_refuse(const struct st_parser *p, const char *why)
 {
 	return sl_tensor_refuse(p->header->file, -EBADMSG,
-	                        p->place >= TENSOR && p->place < METADATA ? p->tensor.name : NULL,
+	                        p->state >= TENSOR && p->state < METADATA ? p->tensor.name : NULL,
 	                        "%s", why);
 }
 
@@ -80,27 +80,27 @@ static int st_begin_tensor(struct st_parser *p, const char *name, size_t n)
 		if (p->metadata)
 			return st_refuse(p, "its \"__metadata__\" is there twice");
 		p->metadata = true;
-		p->place = METADATA;
+		p->state = METADATA;
 		return 0;
 	}
 	p->tensor = (struct sl_tensor){.shape = p->shape};
 	p->seen = p->ends = 0;
-	p->place = TENSOR;
+	p->state = TENSOR;
 	return sl_tensor_text(&file->arena, file, name, n, &p->tensor.name);
 }
 
 static int st_begin_field(struct st_parser *p, const char *name, size_t n)
 {
-	enum st_place place = st_is("dtype", name, n)          ? TYPE
+	enum st_state state = st_is("dtype", name, n)          ? TYPE
 	                      : st_is("shape", name, n)        ? SHAPE
 	                      : st_is("data_offsets", name, n) ? RANGE
 	                                                       : SKIPPED;
 
-	if (place != SKIPPED && p->seen & 1u << place)
+	if (state != SKIPPED && p->seen & 1u << state)
 		return sl_tensor_refuse(p->header->file, -EBADMSG, p->tensor.name,
 		                        "it has a \"%.*s\" twice", (int)SL_MIN(n, 64), name);
-	p->seen |= 1u << place;
-	p->place = place;
+	p->seen |= 1u << state;
+	p->state = state;
 	return 0;
 }
 
@@ -108,7 +108,7 @@ static int st_type(struct st_parser *p, const char *name, size_t n)
 {
 	const struct sl_type *type;
 
-	p->place = FIELDS;
+	p->state = FIELDS;
 	for (int i = 1; (type = sl_type_find(i)); i++)
 		if (type->word && st_is(type->word, name, n)) {
 			p->tensor.type = (uint16_t)i;
@@ -128,11 +128,11 @@ static int st_number(struct st_parser *p, const char *text, size_t n)
 			return sl_tensor_refuse(p->header->file, -EBADMSG, p->tensor.name,
 			                        "%.*s is no length or offset", (int)SL_MIN(n, 64),
 			                        text);
-	if (p->place == LENGTHS && p->tensor.rank == SLUICE_TENSOR_RANK_MOST)
+	if (p->state == LENGTHS && p->tensor.rank == SLUICE_TENSOR_RANK_MOST)
 		return st_refuse(p, "it has more than 16 dimensions");
-	if (p->place == OFFSETS && p->ends == 2)
+	if (p->state == OFFSETS && p->ends == 2)
 		return st_refuse(p, expected[OFFSETS]);
-	if (p->place == LENGTHS)
+	if (p->state == LENGTHS)
 		p->shape[p->tensor.rank++] = number;
 	else
 		p->range[p->ends++] = number;
@@ -147,7 +147,7 @@ static int st_end_tensor(struct st_parser *p)
 	    __builtin_add_overflow(p->begin, p->range[0], &p->tensor.offset))
 		return st_refuse(p, "its \"data_offsets\" are not in order, or too large");
 	p->tensor.bytes = p->range[1] - p->range[0];
-	p->place = TOP;
+	p->state = TOP;
 	return sl_tensor_add(p->header, &p->tensor);
 }
 
@@ -162,7 +162,7 @@ static int st_add_pair(struct st_parser *p, const char *text, size_t n)
 	file->metadata = pairs;
 	pairs += file->metadata_count++;
 	pairs->key = p->key;
-	p->place = PAIRS;
+	p->state = PAIRS;
 	return sl_tensor_text(&file->arena, file, text, n, &pairs->value);
 }
 
@@ -173,13 +173,13 @@ static int st_event(void *context, char part, const char *text, size_t n)
 	struct st_parser *p = context;
 	struct sl_tensor_file *file = p->header->file;
 
-	if (p->place == SKIPPED) {
+	if (p->state == SKIPPED) {
 		p->depth += part == '{' || part == '[';
 		p->depth -= part == '}' || part == ']';
-		p->place = p->depth ? SKIPPED : FIELDS;
+		p->state = p->depth ? SKIPPED : FIELDS;
 		return 0;
 	}
-	switch (p->place << 8 | part) {
+	switch (p->state << 8 | part) {
 	case TOP << 8 | 'k':
 		return st_begin_tensor(p, text, n);
 	case FIELDS << 8 | 'k':
@@ -192,7 +192,7 @@ static int st_event(void *context, char part, const char *text, size_t n)
 	case FIELDS << 8 | '}':
 		return st_end_tensor(p);
 	case PAIRS << 8 | 'k':
-		p->place = VALUE;
+		p->state = VALUE;
 		return sl_tensor_text(&file->arena, file, text, n, &p->key);
 	case VALUE << 8 | 's':
 		return st_add_pair(p, text, n);
@@ -202,23 +202,23 @@ static int st_event(void *context, char part, const char *text, size_t n)
 	case SHAPE << 8 | '[':
 	case RANGE << 8 | '[':
 	case METADATA << 8 | '{':
-		p->place++;
+		p->state++;
 		return 0;
 	case METADATA << 8 | 'x':
 		if (!st_is("null", text, n))
 			break;
 		/* fall through */
 	case PAIRS << 8 | '}':
-		p->place = TOP;
+		p->state = TOP;
 		return 0;
 	case OFFSETS << 8 | ']':
 	case LENGTHS << 8 | ']':
-		if (p->place == OFFSETS && p->ends != 2)
+		if (p->state == OFFSETS && p->ends != 2)
 			break;
-		p->place = FIELDS;
+		p->state = FIELDS;
 		return 0;
 	}
-	return st_refuse(p, expected[p->place]);
+	return st_refuse(p, expected[p->state]);
 }
 
 static int st_check_metadata(const struct sl_tensor_file *file)

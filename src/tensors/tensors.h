@@ -110,8 +110,6 @@ struct sluice_tensor_memory {
 	void *data;             /* NULL: 0 bytes */
 	uint64_t bytes;
 };
-/* Counts a user out; does nothing in a child of the process. Any thread. */
-void sl_tensor_memory_unref(struct sluice_tensor_memory *memory);
 
 /* -------------------------------------------------------------------------------------- parts */
 

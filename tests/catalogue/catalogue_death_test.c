@@ -432,7 +432,7 @@ DEATH_TEST(sending_away)
 
 static void bring_back(void)
 {
-	struct sl_blob_place place = record_of("", 29).place;
+	struct sl_blob_range place = record_of("", 29).range;
 
 	sl_catalogue_move(shop.catalogue, subject, &place, true);
 }
@@ -447,14 +447,14 @@ static int subject_is_back(struct shop *left)
 	}
 	assert_int_equal(state_of(left, "new"), SL_ENTRY_AWAY);
 	sl_catalogue_record(left->catalogue, subject, &record);
-	assert_int_equal(record.place.memory, 1);
-	assert_int_equal(record.place.offset, 2);
+	assert_int_equal(record.range.memory, 1);
+	assert_int_equal(record.range.offset, 2);
 	return 0;
 }
 
 DEATH_TEST(bringing_back)
 {
-	struct sl_blob_place disk = {.memory = 1, .offset = 2};
+	struct sl_blob_range disk = {.memory = 1, .offset = 2};
 
 	subject = shop_put(&shop, "new", 29, true);
 	withdraw();

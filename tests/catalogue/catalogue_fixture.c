@@ -86,7 +86,7 @@ struct sl_blob_record record_of(const char *name, uint64_t n)
 	struct sl_blob_record record = {
 		.key = key_of(name),
 		.size = n * 3 + 1,
-		.place = {.memory = n + 100,
+		.range = {.memory = n + 100,
 	                  .offset = n * 4096,
 	                  .device = (int32_t)n - 1,
 	                  .kind = (uint32_t)n % 3},
@@ -107,7 +107,7 @@ void assert_record(const struct sl_blob_record *record, const char *name, uint64
 	assert_memory_equal(record->key.name, name, expected.key.length);
 	assert_int_not_equal(record->key.id, 0);
 	assert_int_equal(record->size, expected.size);
-	assert_memory_equal(&record->place, &expected.place, sizeof(record->place));
+	assert_memory_equal(&record->range, &expected.range, sizeof(record->range));
 	assert_int_equal(record->creator, expected.creator);
 	assert_int_equal(record->uid, expected.uid);
 	assert_int_equal(record->flags, expected.flags);

@@ -53,7 +53,7 @@ static void assert_inside(const struct sl_held_blob *held)
 	assert_true(record->metadata_size <= SL_METADATA_MOST);
 	assert_true((const char *)record->metadata >= from &&
 	            (const char *)record->metadata + record->metadata_size <= to);
-	assert_true(record->place.offset + record->size >= record->size);
+	assert_true(record->range.offset + record->size >= record->size);
 }
 
 static unsigned read_everything(void)

@@ -12,7 +12,7 @@ struct holding {
 static void check(const struct holding *h)
 {
 	const struct sl_blob_record *record = &h->blob.record;
-	uint64_t stamp = record->place.memory;
+	uint64_t stamp = record->range.memory;
 	const uint8_t *metadata = record->metadata;
 	char name[16];
 	size_t length = (size_t)snprintf(name, sizeof(name), "n%u", h->name);
@@ -22,7 +22,7 @@ static void check(const struct holding *h)
 		            name);
 	if (record->size != stamp * 3 || record->creator != stamp + 1 ||
 	    record->metadata_size != stress_metadata_size(stamp) ||
-	    record->place.offset >= REGIONS) {
+	    record->range.offset >= REGIONS) {
 		stress_fail("the record of %s is not one", name);
 		return;
 	}
@@ -30,7 +30,7 @@ static void check(const struct holding *h)
 		if (metadata[i] != (stamp & 0xff))
 			stress_fail("metadata of %s: byte %zu", name, i);
 	for (unsigned i = 0; i < WORDS; i++)
-		if (stress->memory[record->place.offset][i] != stress_word(stamp, i))
+		if (stress->memory[record->range.offset][i] != stress_word(stamp, i))
 			stress_fail("%s, stamp %llu: word %u is of another blob", name,
 			            (unsigned long long)stamp, i);
 }

@@ -24,7 +24,7 @@ static unsigned region_of(uint32_t slot)
 	struct sl_blob_record record;
 
 	sl_catalogue_record(server.catalogue, slot, &record);
-	return record.place.offset % REGIONS;
+	return record.range.offset % REGIONS;
 }
 
 /* As any memory that is used again. */
@@ -56,7 +56,7 @@ static void make(bool sealed, uint32_t *slot)
 	                .length = (size_t)snprintf(name, sizeof(name), "n%u",
 	                                           (unsigned)below(NAMES))},
 		.size = stamp * 3,
-		.place = {.memory = stamp},
+		.range = {.memory = stamp},
 		.creator = stamp + 1,
 		.metadata = metadata,
 		.metadata_size = stress_metadata_size(stamp),
@@ -69,7 +69,7 @@ static void make(bool sealed, uint32_t *slot)
 	}
 	memset(metadata, (int)(stamp & 0xff), sizeof(metadata));
 	fill(region, stamp);
-	record.place.offset = region;
+	record.range.offset = region;
 	if (sl_catalogue_insert(server.catalogue, &record, sealed, slot)) {
 		*slot = SLOTS;
 		recycle(region);
@@ -99,12 +99,12 @@ static void bring_back(uint32_t slot)
 
 	sl_catalogue_record(server.catalogue, slot, &record);
 	if (take_region(&region)) {
-		fill(region, record.place.memory);
-		record.place.offset = region;
+		fill(region, record.range.memory);
+		record.range.offset = region;
 	} else {
 		region = old;
 	}
-	if (sl_catalogue_move(server.catalogue, slot, &record.place, true))
+	if (sl_catalogue_move(server.catalogue, slot, &record.range, true))
 		stress_fail("slot %u cannot be moved", slot);
 	if (region != old)
 		recycle(old);

@@ -356,7 +356,7 @@ SHOP_TEST(held_blob_is_not_spilled)
 
 SHOP_TEST(returning_blob_has_a_new_generation)
 {
-	struct sl_blob_place disk = {.memory = 9, .kind = 2}, back = record_of("", 9).place;
+	struct sl_blob_range disk = {.memory = 9, .kind = 2}, back = record_of("", 9).range;
 	uint32_t slot = shop_put(&shop, "back", 9, true);
 	struct sl_held_blob before, after;
 

@@ -279,7 +279,7 @@ without_a_limit_as_much_is_spilled_as_there_is_place() {
 		"$sluice" store stat --socket "$other" > out 2> err && break
 		sleep 0.02
 	done
-	grep -q "may be in files .* as many as there is place for" out || fail "$(cat out)"
+	grep -q "may be in files .* as many as there is space for" out || fail "$(cat out)"
 }
 
 a_daemon_is_found_upgraded_and_stopped() {

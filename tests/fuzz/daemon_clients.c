@@ -67,7 +67,7 @@ static void learn_lease(const struct sl_lease *lease)
 	if (!lease->id)
 		return;
 	learn(LEASE, lease->id);
-	learn(lease->place.device < 0 ? REGION : FAR_REGION, lease->place.region);
+	learn(lease->range.device < 0 ? REGION : FAR_REGION, lease->range.region);
 	if (lease->make)
 		to_make[draw(KEPT)] = *lease;
 }
@@ -241,7 +241,7 @@ static void fill_body(struct client *c, union sl_message *m)
 		if (draw(8)) {
 			const struct sl_lease *lease = &to_make[draw(KEPT)];
 
-			m->offer.region = lease->place.region;
+			m->offer.region = lease->range.region;
 			get_ready(c, lease, 1 + draw(100), "");
 		} else {
 			m->offer.region = number_of(FAR_REGION);
@@ -349,9 +349,9 @@ static int descriptor(uint64_t region)
 	int fds[2];
 
 	for (unsigned i = 0; i < KEPT; i++)
-		if (to_make[i].place.region == region &&
-		    to_make[i].place.kind == SLUICE_BLOB_ON_DEVICE)
-			bytes = to_make[i].place.region_bytes;
+		if (to_make[i].range.region == region &&
+		    to_make[i].range.kind == SLUICE_BLOB_ON_DEVICE)
+			bytes = to_make[i].range.region_bytes;
 	switch (draw(60)) {
 	case 0:
 		return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) ? -1 : pair_end(fds);

@@ -49,14 +49,14 @@ static void name(char text[SL_NAME_BYTES])
 	strcpy(text, names[draw(5)]);
 }
 
-static void fill_place(struct sl_place *place)
+static void fill_range(struct sl_region_range *range)
 {
-	place->region = 1 + draw(10);
-	place->region_bytes = 65536;
-	place->offset = draw(4) * 4096;
-	place->capacity = 4096;
-	place->device = (int32_t)draw(3) - 1;
-	place->kind = place->device < 0 ? SLUICE_BLOB_ON_HOST : SLUICE_BLOB_ON_DEVICE;
+	range->region = 1 + draw(10);
+	range->region_bytes = 65536;
+	range->offset = draw(4) * 4096;
+	range->capacity = 4096;
+	range->device = (int32_t)draw(3) - 1;
+	range->kind = range->device < 0 ? SLUICE_BLOB_ON_HOST : SLUICE_BLOB_ON_DEVICE;
 }
 
 static void fill_lease(struct sl_lease *lease)
@@ -65,7 +65,7 @@ static void fill_lease(struct sl_lease *lease)
 	if (!lease->id)
 		return;
 	lease->make = (uint32_t)draw(2);
-	fill_place(&lease->place);
+	fill_range(&lease->range);
 }
 
 /* One that is right, of any type. */
@@ -201,11 +201,11 @@ static void read_record(const union sl_message *m, uint64_t blob_bytes)
 	require(metadata.offset <= blob_bytes, "a tensor begins behind its blob", m);
 }
 
-static void read_place(const union sl_message *m, const struct sl_place *place)
+static void read_range(const union sl_message *m, const struct sl_region_range *range)
 {
-	require(place->offset <= place->region_bytes &&
-	                place->capacity <= place->region_bytes - place->offset,
-	        "a place lies outside of its region", m);
+	require(range->offset <= range->region_bytes &&
+	                range->capacity <= range->region_bytes - range->offset,
+	        "a range lies outside of its region", m);
 }
 
 static void read_message(const union sl_message *m)
@@ -233,10 +233,10 @@ static void read_message(const union sl_message *m)
 			sum += m->ids.items[i].id;
 			break;
 		case SL_MSG_LEASES:
-			read_place(m, &m->leases.items[i].place);
+			read_range(m, &m->leases.items[i].range);
 			break;
 		case SL_MSG_FOUND:
-			read_place(m, &m->found.items[i].lease.place);
+			read_range(m, &m->found.items[i].lease.range);
 			break;
 		case SL_MSG_INFO:
 			read_name(m, m->info.items[i].name);

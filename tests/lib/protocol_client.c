@@ -289,9 +289,9 @@ int raw_memory(uint64_t bytes, bool sealed)
 
 void raw_make(struct raw *c, const struct sl_lease *lease)
 {
-	uint64_t region = lease->place.region;
-	bool letter = lease->place.kind == SLUICE_BLOB_OF_PROCESS;
-	int fd = raw_memory(letter ? 4096 : lease->place.region_bytes, true);
+	uint64_t region = lease->range.region;
+	bool letter = lease->range.kind == SLUICE_BLOB_OF_PROCESS;
+	int fd = raw_memory(letter ? 4096 : lease->range.region_bytes, true);
 
 	assert_int_equal(pwrite(fd, &region, sizeof(region), 0), sizeof(region));
 	raw_offer(c, region, fd);

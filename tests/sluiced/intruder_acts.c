@@ -257,14 +257,14 @@ static void keep_writing(struct intruder *i)
 	raw_receive(fd, &m, NULL);
 	lease = m.leases.items[0];
 	sl_message_begin(&m, SL_MSG_REGION, 3, 0);
-	m.region.region = lease.place.region;
+	m.region.region = lease.range.region;
 	m.region.writable = 1;
 	raw_send(fd, &m, m.head.bytes);
 	raw_receive(fd, &m, &memory);
 	expect(i, ftruncate(memory, 0) && errno == EPERM, "memory can be made shorter");
 	expect(i, ftruncate(memory, 1 << 30) && errno == EPERM, "memory can be made longer");
 	/* Somebody else's memory, whichever it is. */
-	for (uint64_t region = 1; region < lease.place.region; region++) {
+	for (uint64_t region = 1; region < lease.range.region; region++) {
 		sl_message_begin(&m, SL_MSG_REGION, 5, 0);
 		m.region.region = region;
 		m.region.writable = 1;
@@ -411,7 +411,7 @@ static void offer_and_keep(struct intruder *i)
 			break;
 		}
 		sl_message_begin(&m, SL_MSG_OFFER, 0, 0);
-		m.offer.region = lease.place.region;
+		m.offer.region = lease.range.region;
 		raw_send_with(fd, &m, m.head.bytes, &memory, 1);
 		close(memory);
 		id = seal_memory(fd, &lease);
@@ -449,14 +449,14 @@ static void have_before_offer(struct intruder *i)
 	               lease.make,
 	       "there is no memory of a device");
 	sl_message_begin(&m, SL_MSG_HAVE, 0, 1);
-	m.ids.items[0].id = lease.place.region;
+	m.ids.items[0].id = lease.range.region;
 	raw_send(fd, &m, m.head.bytes);
 	sl_message_begin(&m, SL_MSG_ABORT, 0, 1);
 	m.ids.items[0].id = lease.id;
 	raw_send(fd, &m, m.head.bytes);
 	expect(i,
 	       raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_MSG_FORGET &&
-	               m.ids.items[0].id == lease.place.region,
+	               m.ids.items[0].id == lease.range.region,
 	       "memory that nobody has offered is had");
 	close(fd);
 }

@@ -195,7 +195,7 @@ static int seal_and_keep(const struct daemon *d, const char *name, int *memory)
 	assert_true(raw_receive(fd, &m, NULL) > 0);
 	lease = m.leases.items[0];
 	sl_message_begin(&m, SL_MSG_REGION, 3, 0);
-	m.region.region = lease.place.region;
+	m.region.region = lease.range.region;
 	m.region.writable = 1;
 	raw_send(fd, &m, m.head.bytes);
 	assert_true(raw_receive(fd, &m, memory) > 0);

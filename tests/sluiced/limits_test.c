@@ -315,7 +315,7 @@ static uint64_t region_of(struct raw *c, const char *name)
 	assert_int_equal(raw_get(c, name, &found), 0);
 	raw_hold(c, &found, &held);
 	raw_release(c, &held);
-	return held.record.place.memory;
+	return held.record.range.memory;
 }
 
 #define IN_FLIGHT 16

@@ -47,8 +47,8 @@ DAEMON_TEST(abandoned_request_takes_no_place_from_later_requests)
 	hold_what_is_open(c);
 	raw_tell(c, SL_MSG_ABORT, leases[0].id);
 	assert_true(raw_create(c, -1, ON_HOST, 100, 0, "", next) > 0);
-	assert_int_equal(next[0].place.region, leases[0].place.region);
-	assert_int_equal(next[0].place.offset, leases[0].place.offset);
+	assert_int_equal(next[0].range.region, leases[0].range.region);
+	assert_int_equal(next[0].range.offset, leases[0].range.offset);
 	assert_int_equal(raw_seal(c, &next[0], "sealed", 100, 0, 0, &found), 0);
 	daemon_replace_server(d);
 	assert_int_equal(sluice_blob_exists(d->store, "sealed"), 1);
@@ -158,7 +158,7 @@ DAEMON_TEST_WITH(each_damaged_entry_is_reported_and_dropped, begin_with_report, 
 	}
 	memcpy(entry_named(segment, "name")->name, "\033[2J", 4);
 	entry_named(segment, "length")->name_length = 1000;
-	entry_named(segment, "place")->places[0].memory = 12345;
+	entry_named(segment, "place")->ranges[0].memory = 12345;
 	entry_named(segment, "state")->word |= SL_STATE_BITS;
 	sl_segment_unmap(segment);
 	daemon_replace_server(d);
@@ -245,7 +245,7 @@ DAEMON_TEST(hello_that_comes_late_drops_nothing_that_its_process_holds)
 
 	assert_int_equal(raw_get(c, "held", &found), 0);
 	raw_hold(c, &found, &held);
-	fd = raw_region(c, held.record.place.memory);
+	fd = raw_region(c, held.record.range.memory);
 	assert_true(fd >= 0);
 	bytes = mmap(NULL, 200000, PROT_READ, MAP_SHARED, fd, 0);
 	assert_true(bytes != MAP_FAILED);

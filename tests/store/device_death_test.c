@@ -26,7 +26,7 @@ DAEMON_TEST(blobs_survive_a_server)
 
 	raw_put_ok(c, device, "kept", 3 * MIB, 0, &kept);
 	raw_put_ok(c, device, "gone", 3 * MIB, 0, &gone);
-	close(raw_region(other, kept.place.region));
+	close(raw_region(other, kept.range.region));
 	assert_true(raw_create(c, device, ON_DEV, 100, 0, "", advance) > 0);
 	raw_make(c, &advance[0]);
 	raw_await(c, PLACE, 10 * MIB, 0);
@@ -35,23 +35,23 @@ DAEMON_TEST(blobs_survive_a_server)
 	raw_open_again(c, d, session);
 	/* The other one has not come back yet, and may have mapped what is there: also what has nothing in it. */
 	raw_await(c, PLACE, 10 * MIB, UNIT);
-	raw_tell(c, SL_MSG_HAVE, advance[0].place.region);
-	assert_true(raw_is_told(c, advance[0].place.region));
-	raw_tell(c, SL_MSG_DROP, advance[0].place.region);
+	raw_tell(c, SL_MSG_HAVE, advance[0].range.region);
+	assert_true(raw_is_told(c, advance[0].range.region));
+	raw_tell(c, SL_MSG_DROP, advance[0].range.region);
 	raw_tell(c, SL_MSG_HAVE, 12345678);
 	assert_true(raw_is_told(c, 12345678));
-	raw_tell(c, SL_MSG_HAVE, kept.place.region);
-	raw_tell(c, SL_MSG_HAVE, gone.place.region);
+	raw_tell(c, SL_MSG_HAVE, kept.range.region);
+	raw_tell(c, SL_MSG_HAVE, gone.range.region);
 
 	/* What became of a seal whose answer was lost. */
 	raw_begin(c, SL_MSG_LOCATE, 0);
-	c->m.locate.region = kept.place.region;
+	c->m.locate.region = kept.range.region;
 	assert_int_equal(raw_ask(c), 0);
 	assert_int_equal(c->m.head.type, SL_MSG_FOUND);
 
 	assert_int_equal(raw_delete(c, "gone"), 0);
-	assert_true(raw_is_told(c, gone.place.region));
-	raw_tell(c, SL_MSG_DROP, gone.place.region);
+	assert_true(raw_is_told(c, gone.range.region));
+	raw_tell(c, SL_MSG_DROP, gone.range.region);
 	raw_await(c, PLACE, 10 * MIB, 6 * MIB);
 	session = other->session;
 	raw_hang_up(other);
@@ -59,17 +59,17 @@ DAEMON_TEST(blobs_survive_a_server)
 	raw_await(c, PLACE, 4 * MIB, 0);
 	assert_int_equal(raw_get(other, "kept", &found), 0);
 	raw_hold(other, &found, &held);
-	fd = raw_region(other, kept.place.region);
-	assert_true(raw_memory_is(fd, kept.place.region));
+	fd = raw_region(other, kept.range.region);
+	assert_true(raw_memory_is(fd, kept.range.region));
 	close(fd);
 	raw_release(other, &held);
 	/* No range of it is used again. */
 	raw_put_ok(c, device, "new", 100, 0, &mine);
 	assert_int_equal(mine.make, 1);
 	assert_int_equal(raw_delete(c, "kept"), 0);
-	assert_true(raw_is_told(c, kept.place.region));
-	assert_true(raw_is_told(other, kept.place.region));
-	raw_tell(c, SL_MSG_DROP, kept.place.region);
+	assert_true(raw_is_told(c, kept.range.region));
+	assert_true(raw_is_told(other, kept.range.region));
+	raw_tell(c, SL_MSG_DROP, kept.range.region);
 	raw_end(other);
 	raw_await(c, PLACE, UNIT, 0);
 	raw_end(c);
@@ -85,7 +85,7 @@ static void publish(struct raw *c, int32_t device, const char *name, struct sl_l
 	assert_int_equal(raw_create(c, device, SLUICE_BLOB_OF_PROCESS, 10000, 0, "", leases), 1);
 	*lease = leases[0];
 	assert_int_equal(lease->make, 1);
-	assert_int_equal(lease->place.capacity, 10000);
+	assert_int_equal(lease->range.capacity, 10000);
 	assert_int_equal(raw_seal(c, lease, name, 10000, 1, 0, &found), -EINVAL);
 	raw_make(c, lease);
 	assert_int_equal(raw_seal(c, lease, name, 10000, 1, 0, &found), -EINVAL);
@@ -111,10 +111,10 @@ static void check_published(const struct daemon *d, struct raw *c, void (*end)(v
 
 	assert_int_equal(raw_get(c, "x", &found), 0);
 	raw_hold(c, &found, &held);
-	region = held.record.place.memory;
+	region = held.record.range.memory;
 	assert_int_equal(held.record.size, 1000);
-	assert_int_equal(held.record.place.offset, 777);
-	assert_int_equal(held.record.place.kind, SLUICE_BLOB_OF_PROCESS);
+	assert_int_equal(held.record.range.offset, 777);
+	assert_int_equal(held.record.range.kind, SLUICE_BLOB_OF_PROCESS);
 	fd = raw_region(c, region);
 	assert_true(raw_memory_is(fd, region));
 	close(fd);
@@ -160,8 +160,8 @@ DAEMON_TEST(memory_of_a_process_vanishes_with_it)
 	a = raw_new(d);
 	publish(a, raw_device(a, PLACE).device, "x", &lease);
 	assert_int_equal(raw_delete(a, "x"), 0);
-	assert_true(raw_is_told(a, lease.place.region));
-	raw_tell(a, SL_MSG_DROP, lease.place.region);
+	assert_true(raw_is_told(a, lease.range.region));
+	raw_tell(a, SL_MSG_DROP, lease.range.region);
 	assert_int_equal(raw_device(a, PLACE).memory_bytes, 0);
 	raw_end(a);
 	raw_end(c);
@@ -223,21 +223,21 @@ static void offer_nothing(struct raw *c, const struct sl_lease *mine, uint64_t o
 	(void)other;
 	raw_begin(c, SL_MSG_OFFER, 0);
 	c->m.head.serial = 0;
-	c->m.offer.region = mine->place.region;
+	c->m.offer.region = mine->range.region;
 	raw_send(c->fd, &c->m, c->m.head.bytes);
 }
 
 static void offer_no_memory(struct raw *c, const struct sl_lease *mine, uint64_t other)
 {
 	(void)other;
-	raw_offer(c, mine->place.region, c->fd);
+	raw_offer(c, mine->range.region, c->fd);
 }
 
 static void offer_memory(struct raw *c, const struct sl_lease *mine, uint64_t bytes, bool sealed)
 {
 	int memory = raw_memory(bytes, sealed);
 
-	raw_offer(c, mine->place.region, memory);
+	raw_offer(c, mine->range.region, memory);
 	close(memory);
 }
 
@@ -265,7 +265,7 @@ static void offer_a_long_letter(struct raw *c, const struct sl_lease *mine, uint
 
 	(void)other;
 	assert_int_equal(
-		raw_create(c, mine->place.device, SLUICE_BLOB_OF_PROCESS, 3 * MIB, 0, "", leases),
+		raw_create(c, mine->range.device, SLUICE_BLOB_OF_PROCESS, 3 * MIB, 0, "", leases),
 		1);
 	offer_memory(c, leases, 8192, true);
 }
@@ -277,7 +277,7 @@ static void offer_two(struct raw *c, const struct sl_lease *mine, uint64_t other
 	(void)other;
 	raw_begin(c, SL_MSG_OFFER, 0);
 	c->m.head.serial = 0;
-	c->m.offer.region = mine->place.region;
+	c->m.offer.region = mine->range.region;
 	raw_send_with(c->fd, &c->m, c->m.head.bytes, (const int[]){memory, memory}, 2);
 }
 
@@ -315,7 +315,7 @@ DAEMON_TEST(an_offer_that_is_none_breaks_the_connection)
 			struct raw *c = raw_new(d);
 
 			assert_int_equal(raw_create(c, device, ON_DEV, 3 * MIB, 0, "", mine), 1);
-			offers[i](c, &mine[0], theirs[0].place.region);
+			offers[i](c, &mine[0], theirs[0].range.region);
 			_exit(is_hung_up(c->fd) ? 0 : 1);
 		}
 		if (child_status(pid))
@@ -356,19 +356,19 @@ DAEMON_TEST(mapping_counts_when_its_memory_cannot_be_had_again)
 	int fd;
 
 	raw_put_ok(a, device, "x", 3 * MIB, 0, &lease);
-	fd = raw_region(b, lease.place.region);
+	fd = raw_region(b, lease.range.region);
 	assert_true(fd >= 0);
 	close(fd);
 	assert_int_equal(prlimit(server, RLIMIT_NOFILE, NULL, &before), 0);
 	few.rlim_max = before.rlim_max;
 	assert_int_equal(prlimit(server, RLIMIT_NOFILE, &few, NULL), 0);
-	assert_int_equal(raw_region(b, lease.place.region), -EMFILE);
+	assert_int_equal(raw_region(b, lease.range.region), -EMFILE);
 	assert_int_equal(prlimit(server, RLIMIT_NOFILE, &before, NULL), 0);
-	raw_tell(a, SL_MSG_DROP, lease.place.region);
+	raw_tell(a, SL_MSG_DROP, lease.range.region);
 	assert_int_equal(raw_delete(a, "x"), 0);
-	assert_true(raw_is_told(b, lease.place.region));
+	assert_true(raw_is_told(b, lease.range.region));
 	raw_await(a, PLACE, 4 * MIB, 4 * MIB);
-	raw_tell(b, SL_MSG_DROP, lease.place.region);
+	raw_tell(b, SL_MSG_DROP, lease.range.region);
 	raw_await(b, PLACE, 0, 0);
 	raw_end(a);
 	raw_end(b);

@@ -61,7 +61,7 @@ static int try_put_one(struct client *c, int32_t device, const char *name, uint6
 	int rc = raw_put(&c->raw, device, name, bytes, 0, &lease, out);
 
 	if (!rc && lease.make)
-		c->mapped[c->count++] = lease.place.region;
+		c->mapped[c->count++] = lease.range.region;
 	return rc;
 }
 
@@ -120,7 +120,7 @@ static void put_two(struct client *c, int32_t device)
 			}
 			rc = raw_ask(&c->raw);
 			if (!rc && leases[1].make)
-				c->mapped[c->count++] = leases[1].place.region;
+				c->mapped[c->count++] = leases[1].range.region;
 			if (!rc)
 				give_back(c, &c->raw.m.found.items[1].lease);
 		}
@@ -145,11 +145,11 @@ static void read_one(struct client *c, const char *name, struct sl_held_blob *he
 		come_again(c);
 	assert_int_equal(rc, 0);
 	raw_hold(&c->raw, &found, held);
-	while ((fd = raw_region(&c->raw, held->record.place.memory)) == -ECONNRESET)
+	while ((fd = raw_region(&c->raw, held->record.range.memory)) == -ECONNRESET)
 		come_again(c);
 	if (fd < 0)
 		fail_msg("%s: %d: %s", name, fd, c->raw.m.refusal.text);
-	assert_true(raw_memory_is(fd, held->record.place.memory));
+	assert_true(raw_memory_is(fd, held->record.range.memory));
 	close(fd);
 }
 

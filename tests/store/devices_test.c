@@ -90,31 +90,31 @@ PLAIN_TEST(memory_counts_until_everybody_has_unmapped_it)
 
 	raw_put_ok(a, device, "x", 3 * MIB, 0, &lease);
 	assert_int_equal(lease.make, 1);
-	assert_int_equal(lease.place.device, device);
-	assert_int_equal(lease.place.kind, ON_DEV);
-	assert_int_equal(lease.place.region_bytes, 4 * MIB);
+	assert_int_equal(lease.range.device, device);
+	assert_int_equal(lease.range.kind, ON_DEV);
+	assert_int_equal(lease.range.region_bytes, 4 * MIB);
 
 	assert_int_equal(raw_get(b, "x", &found), 0);
 	raw_hold(b, &found, &held);
-	assert_int_equal(held.record.place.device, device);
-	assert_int_equal(held.record.place.memory, lease.place.region);
-	fd = raw_region(b, lease.place.region);
+	assert_int_equal(held.record.range.device, device);
+	assert_int_equal(held.record.range.memory, lease.range.region);
+	fd = raw_region(b, lease.range.region);
 	assert_true(fd >= 0);
 	assert_int_equal(b->m.memory.device, device);
 	assert_int_equal(b->m.memory.kind, ON_DEV);
-	assert_true(raw_memory_is(fd, lease.place.region));
+	assert_true(raw_memory_is(fd, lease.range.region));
 	close(fd);
 
 	assert_int_equal(raw_delete(a, "x"), 0);
 	raw_await(a, PLACE, 4 * MIB, 0);
 	raw_release(b, &held);
-	assert_true(raw_is_told(a, lease.place.region));
-	assert_true(raw_is_told(b, lease.place.region));
+	assert_true(raw_is_told(a, lease.range.region));
+	assert_true(raw_is_told(b, lease.range.region));
 	raw_await(a, PLACE, 4 * MIB, 4 * MIB);
-	assert_int_equal(raw_region(b, lease.place.region), -ESTALE);
-	raw_tell(a, SL_MSG_DROP, lease.place.region);
+	assert_int_equal(raw_region(b, lease.range.region), -ESTALE);
+	raw_tell(a, SL_MSG_DROP, lease.range.region);
 	raw_await(a, PLACE, 4 * MIB, 4 * MIB);
-	raw_tell(b, SL_MSG_DROP, lease.place.region);
+	raw_tell(b, SL_MSG_DROP, lease.range.region);
 	raw_await(b, PLACE, 0, 0);
 	raw_end(a);
 	raw_end(b);
@@ -147,12 +147,12 @@ PLAIN_TEST(memory_outlives_who_made_it_and_what_was_not_sealed_does_not)
 	raw_await(c, PLACE, 4 * MIB, 0);
 	assert_int_equal(raw_get(c, "sealed", &found), 0);
 	raw_hold(c, &found, &held);
-	fd = raw_region(c, held.record.place.memory);
-	assert_true(raw_memory_is(fd, held.record.place.memory));
+	fd = raw_region(c, held.record.range.memory);
+	assert_true(raw_memory_is(fd, held.record.range.memory));
 	close(fd);
 	assert_int_equal(raw_delete(c, "sealed"), 0);
 	raw_release(c, &held);
-	assert_true(raw_is_told(c, held.record.place.memory));
+	assert_true(raw_is_told(c, held.record.range.memory));
 	raw_end(c);
 	c = raw_new(d);
 	raw_await(c, PLACE, 0, 0);
@@ -168,7 +168,7 @@ static void read_and_wait(const struct daemon *d, int say)
 	raw_device(c, PLACE);
 	assert_int_equal(raw_get(c, "x", &found), 0);
 	raw_hold(c, &found, &held);
-	close(raw_region(c, held.record.place.memory));
+	close(raw_region(c, held.record.range.memory));
 	raw_other_says(say);
 }
 
@@ -181,7 +181,7 @@ PLAIN_TEST(a_reader_that_dies_lets_go)
 	raw_put_ok(c, raw_device(c, PLACE).device, "x", UNIT, SLUICE_BLOB_ALONE, &lease);
 	other = raw_other_start(d, read_and_wait);
 	assert_int_equal(raw_delete(c, "x"), 0);
-	raw_tell(c, SL_MSG_DROP, lease.place.region);
+	raw_tell(c, SL_MSG_DROP, lease.range.region);
 	sleep_ms(50);
 	raw_await(c, PLACE, UNIT, 0);
 	raw_other_kill(&other);
@@ -220,7 +220,7 @@ static void read_and_hang_up(const struct daemon *d, int say)
 	raw_device(c, PLACE);
 	assert_int_equal(raw_get(c, "x", &found), 0);
 	raw_hold(c, &found, &held);
-	close(raw_region(c, held.record.place.memory));
+	close(raw_region(c, held.record.range.memory));
 	raw_release(c, &held);
 	raw_hang_up(c);
 	raw_other_says(say);
@@ -235,7 +235,7 @@ SMALL_TEST(a_reader_that_hangs_up_and_lives_counts_until_it_is_dead)
 	raw_put_ok(c, raw_device(c, PLACE).device, "x", 4 * MIB, SLUICE_BLOB_ALONE, &lease);
 	other = raw_other_start(d, read_and_hang_up);
 	assert_int_equal(raw_delete(c, "x"), 0);
-	raw_tell(c, SL_MSG_DROP, lease.place.region);
+	raw_tell(c, SL_MSG_DROP, lease.range.region);
 	sleep_ms(50);
 	raw_await(c, PLACE, 4 * MIB, 4 * MIB);
 	assert_refused_at_once(c, 5 * MIB);
@@ -273,23 +273,23 @@ PLAIN_TEST(small_blobs_lie_side_by_side)
 
 	for (unsigned i = 0; i < 1000; i++) {
 		raw_put_ok(c, device, named("%u", i), 4096, 0, &lease);
-		assert_int_equal(lease.place.capacity, 32768);
-		assert_int_equal(lease.place.region_bytes, UNIT);
+		assert_int_equal(lease.range.capacity, 32768);
+		assert_int_equal(lease.range.region_bytes, UNIT);
 		assert_int_equal(lease.make, i % 64 == 0);
-		assert_int_equal(lease.place.offset, i % 64 * 32768);
+		assert_int_equal(lease.range.offset, i % 64 * 32768);
 	}
 	raw_await(c, PLACE, 16 * UNIT, 0);
 	raw_put_ok(c, device, "larger", MIB, 0, &lease);
-	assert_int_equal(lease.place.capacity, MIB);
+	assert_int_equal(lease.range.capacity, MIB);
 	raw_put_ok(c, device, "as large", MIB - 1, 0, &lease);
 	assert_int_equal(lease.make, 0);
-	assert_int_equal(lease.place.offset, MIB);
+	assert_int_equal(lease.range.offset, MIB);
 	raw_put_ok(c, device, "alone", 10, SLUICE_BLOB_ALONE, &lease);
-	assert_int_equal(lease.place.capacity, UNIT);
+	assert_int_equal(lease.range.capacity, UNIT);
 	raw_put_ok(c, raw_device(c, "emulated:1").device, "elsewhere", 10, 0, &lease);
 	assert_int_equal(lease.make, 1);
 	assert_int_equal(raw_create(c, device, ON_DEV, MIB + 1, 0, "", leases), 1);
-	assert_int_equal(leases[0].place.capacity, UNIT);
+	assert_int_equal(leases[0].range.capacity, UNIT);
 	raw_end(c);
 }
 
@@ -304,18 +304,18 @@ PLAIN_TEST(leases_in_advance_are_of_memory_that_is_made_once)
 	assert_int_equal(count, 16);
 	for (int i = 0; i < count; i++) {
 		assert_int_equal(leases[i].make, i == 0);
-		assert_int_equal(leases[i].place.region, leases[0].place.region);
+		assert_int_equal(leases[i].range.region, leases[0].range.region);
 	}
 	assert_int_equal(raw_seal(c, &leases[1], "x", 50000, 0, 0, &found), -EINVAL);
 	/* Who was to make it has given up, and the next one is to. */
 	raw_tell(c, SL_MSG_ABORT, leases[0].id);
 	assert_true(raw_create(c, device, ON_DEV, 50000, 0, "", again) > 0);
-	assert_int_equal(again[0].place.region, leases[0].place.region);
+	assert_int_equal(again[0].range.region, leases[0].range.region);
 	assert_int_equal(again[0].make, 1);
 	raw_make(c, &again[0]);
 	assert_int_equal(raw_seal(c, &leases[1], "x", 50000, 0, 0, &found), 0);
 	/* And one more comes with the seal. */
-	assert_int_equal(found.lease.place.region, leases[0].place.region);
+	assert_int_equal(found.lease.range.region, leases[0].range.region);
 	assert_int_equal(found.lease.make, 0);
 	raw_end(c);
 	c = raw_new(d);
@@ -358,10 +358,10 @@ TEST(a_device_that_is_short_holds_up_none_but_its_own)
 		begin_create(waits[i], devices[i], 6 * MIB);
 		raw_await(a, i ? "emulated:1" : PLACE, 6 * MIB, 6 * MIB);
 	}
-	raw_tell(a, SL_MSG_DROP, leases[1].place.region);
+	raw_tell(a, SL_MSG_DROP, leases[1].range.region);
 	assert_int_equal(poll(&(struct pollfd){.fd = waits[1]->fd, .events = POLLIN}, 1, 2500), 1);
 	assert_int_equal(poll(&(struct pollfd){.fd = waits[0]->fd, .events = POLLIN}, 1, 0), 0);
-	raw_tell(a, SL_MSG_DROP, leases[0].place.region);
+	raw_tell(a, SL_MSG_DROP, leases[0].range.region);
 	assert_int_equal(poll(&(struct pollfd){.fd = waits[0]->fd, .events = POLLIN}, 1, 20000), 1);
 	for (int i = 0; i < 2; i++)
 		raw_end(waits[i]);
@@ -381,8 +381,8 @@ static void make_slab_and_wait(const struct daemon *d, int say)
 	assert_int_equal(raw_delete(c, "first"), 0);
 	sleep_ms(50);
 	raw_put_ok(c, device, "third", 100, 0, &third);
-	assert_int_equal(third.place.region, first.place.region);
-	assert_int_equal(third.place.offset, first.place.offset);
+	assert_int_equal(third.range.region, first.range.region);
+	assert_int_equal(third.range.offset, first.range.offset);
 	raw_other_says(say);
 }
 
@@ -448,7 +448,7 @@ SMALL_TEST(cached_blobs_of_that_device_make_room)
 	assert_int_equal(raw_get(c, "held", &found), 0);
 	raw_hold(c, &found, &held);
 	for (int i = 0; i < 4; i++)
-		raw_tell(c, SL_MSG_DROP, leases[i].place.region);
+		raw_tell(c, SL_MSG_DROP, leases[i].range.region);
 	raw_put_ok(c, device, "new", 4 * MIB, 0, &lease);
 	assert_int_equal(sluice_blob_exists(d->store, "cached"), 0);
 	assert_int_equal(sluice_blob_exists(d->store, "held"), 1);
@@ -486,7 +486,7 @@ SMALL_TEST(create_waits_for_what_is_being_unmapped)
 
 	for (int end = 0; end < 2; end++) {
 		raw_put_ok(maker, device, "x", 6 * MIB, SLUICE_BLOB_CACHE, &lease);
-		fd = raw_region(reader, lease.place.region);
+		fd = raw_region(reader, lease.range.region);
 		assert_true(fd >= 0);
 		close(fd);
 		raw_device(maker, PLACE);
@@ -495,10 +495,10 @@ SMALL_TEST(create_waits_for_what_is_being_unmapped)
 		assert_int_equal(sluice_blob_exists(d->store, "x"), 0);
 		assert_int_equal(raw_device(reader, PLACE).leaving_bytes, 6 * MIB);
 		begun = seconds_now();
-		raw_tell(maker, SL_MSG_DROP, lease.place.region);
+		raw_tell(maker, SL_MSG_DROP, lease.range.region);
 		assert_true(poll(&(struct pollfd){.fd = c->fd, .events = POLLIN}, 1, 50) == 0);
 		if (end == 0)
-			raw_tell(reader, SL_MSG_DROP, lease.place.region);
+			raw_tell(reader, SL_MSG_DROP, lease.range.region);
 		assert_true(raw_receive(c->fd, &c->m, NULL) > 0);
 		assert_int_equal(c->m.head.type, end == 0 ? SL_MSG_LEASES : SL_MSG_REFUSAL);
 		if (end == 0) {
@@ -515,7 +515,7 @@ SMALL_TEST(create_waits_for_what_is_being_unmapped)
 		/* Who waits and hangs up is forgotten. */
 		assert_false(is_answered(c, device, 3 * MIB));
 		raw_bye(c);
-		raw_tell(reader, SL_MSG_DROP, lease.place.region);
+		raw_tell(reader, SL_MSG_DROP, lease.range.region);
 		raw_await(reader, PLACE, 0, 0);
 	}
 	free(c);
@@ -540,9 +540,9 @@ PLAIN_TEST(host_and_device_parts_are_sealed_together)
 	c->m.create.items[1].kind = ON_DEV;
 	assert_int_equal(raw_ask(c), 0);
 	memcpy(leases, c->m.leases.items, sizeof(leases));
-	assert_int_equal(leases[0].place.device, -1);
+	assert_int_equal(leases[0].range.device, -1);
 	assert_int_equal(leases[0].make, 0);
-	assert_int_equal(leases[1].place.device, device);
+	assert_int_equal(leases[1].range.device, device);
 	for (int offered = 0; offered < 2; offered++) {
 		if (offered)
 			raw_make(c, &leases[1]);

@@ -2,12 +2,13 @@
 /*
  * Blobs: the entries of the catalogue, as the server knows them.
  *
- * Finds blobs by id, deletes them, and evicts those that may go: transient blobs when nobody holds
- * them, caches when memory is short. A sweep over the references of all clients says which blobs
+ * Finds blobs, and evicts those that may go: transient blobs when nobody holds them, caches when
+ * memory is short. A sweep over the references of all clients says which blobs
  * are held. On the server's thread.
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "sluiced/blobs/blobs.h"
 #include "sluiced/memory/memory.h"
@@ -64,7 +65,7 @@ void sl_blob_relist(struct sl_server *server, uint32_t slot)
 	blob_unlist(server, slot);
 	if (record.flags & SLUICE_BLOB_TRANSIENT)
 		list = &server->blobs->transients;
-	else if (record.flags & SLUICE_BLOB_CACHE && record.place.kind != SLUICE_BLOB_OF_PROCESS)
+	else if (record.flags & SLUICE_BLOB_CACHE && record.range.kind != SLUICE_BLOB_OF_PROCESS)
 		list = &server->blobs->caches;
 	if (!list || record.flags & SLUICE_BLOB_PIN)
 		return;
@@ -72,12 +73,31 @@ void sl_blob_relist(struct sl_server *server, uint32_t slot)
 	server->blobs->loose_count++;
 }
 
-bool sl_blob_is_transient(const struct sl_server *server, uint32_t slot)
+int sl_key_find(const struct sl_server *server, const struct sl_key *key, uint32_t *out)
 {
-	return sl_blob_record_at(server, slot).flags & SLUICE_BLOB_TRANSIENT;
+	struct sl_blob_key wanted = {.name = key->name, .length = strlen(key->name)};
+	uint32_t slot;
+	int rc = 0;
+
+	if (key->id)
+		slot = sl_blob_by_id(server, key->id);
+	else
+		rc = sl_catalogue_find(server->catalogue, &wanted, &slot);
+	if (rc || slot == SL_NO_SLOT ||
+	    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_DYING)
+		return -ENOENT;
+	*out = slot;
+	return 0;
 }
 
-/* ------------------------------------------------------------------------------------ delete */
+int sl_key_refuse(const struct sl_key *key, int error, const char *why)
+{
+	if (!key->name[0])
+		return sl_fail(error, "the blob with id %llu %s", (unsigned long long)key->id, why);
+	return sl_fail(error, "'%s' %s", key->name, why);
+}
+
+/* ------------------------------------------------------------------------------------- sweep */
 
 void sl_blob_forget(struct sl_server *server, uint32_t slot)
 {
@@ -89,87 +109,6 @@ void sl_blob_forget(struct sl_server *server, uint32_t slot)
 	*(open ? &server->counts.created : &server->counts.sealed) -= 1;
 	server->counts.dying++;
 	server->blobs->sweep_due = true;
-}
-
-static struct sl_ledger_delete *delete_at(const struct sl_server *server, uint64_t number)
-{
-	return &server->descriptors->ledger->deleted[number % SL_DELETES_MOST];
-}
-
-/*
- * Notes a delete before it is done, so that its fate is known if this server dies before it answers. call: of
- * the client that wants it; 0: a seal has replaced the blob.
- */
-static void delete_note(struct sl_server *server, uint64_t id, uint64_t call)
-{
-	_Atomic uint64_t *count = &server->descriptors->ledger->deletes;
-	uint64_t number = atomic_load(count);
-
-	*delete_at(server, number) = (struct sl_ledger_delete){id, call};
-	atomic_store(count, number + 1);
-	sl_store_step("server: delete is noted");
-}
-
-void sl_blob_delete(struct sl_server *server, uint32_t slot, uint64_t call)
-{
-	delete_note(server, server->blobs->by_slot[slot].id, call);
-	sl_watchers_notify(server, slot, SLUICE_WATCH_DELETED);
-	sl_blob_forget(server, slot);
-	server->counts.deletes++;
-	/* For gets that wait until it is back in memory. */
-	sl_get_wake(server, slot);
-}
-
-void sl_deletes_recover(struct sl_server *server)
-{
-	uint64_t count = atomic_load(&server->descriptors->ledger->deletes);
-	struct sl_ledger_delete *last = delete_at(server, count - 1);
-	const struct sl_key key = {.id = last->blob};
-	uint32_t slot;
-
-	if (count && key.id && !sl_key_find(server, &key, &slot))
-		*last = (struct sl_ledger_delete){0};
-	/* Another blob may have the name of such a blob, by a seal that was replacing it. */
-	for (slot = 0; slot < server->blobs->top; slot++)
-		if (sl_catalogue_damage(server->catalogue, slot))
-			delete_note(server, server->blobs->by_slot[slot].id, 0);
-}
-
-/*
- * Returns whether a delete that was sent again has nothing to do any more: it was done, or the blob was
- * replaced meanwhile, as if it had been deleted just before that.
- */
-static bool delete_is_over(const struct sl_server *server, uint64_t blob, uint64_t call)
-{
-	uint64_t count = atomic_load(&server->descriptors->ledger->deletes);
-
-	/* The oldest may be half written. */
-	for (uint64_t n = 1; n < SL_DELETES_MOST && n <= count; n++) {
-		const struct sl_ledger_delete *done = delete_at(server, count - n);
-
-		if (done->blob && (done->call == call || (!done->call && done->blob == blob)))
-			return true;
-	}
-	return false;
-}
-
-int sl_handle_delete(struct sl_server *server, struct sl_peer *peer)
-{
-	const struct sl_msg_one_blob *request = &server->in.one;
-	uint32_t serial = request->head.serial, first = request->first, slot;
-	uint64_t call = peer->session << 32 | (first ? first : serial);
-	/* The name alone may be that of a later blob. */
-	int rc = first && !request->key.id ? -ENOENT : sl_key_find(server, &request->key, &slot);
-	bool open = !rc && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_OPEN;
-
-	if (!rc && !open) {
-		sl_blob_delete(server, slot, call);
-		sl_store_step("server: deleted");
-	} else if (!first || !delete_is_over(server, request->key.id, call)) {
-		return sl_key_refuse(&request->key, -ENOENT,
-		                     open ? "is not sealed yet" : "is not there");
-	}
-	return sl_peer_done(server, peer, serial);
 }
 
 static void blob_left(void *argument, uint32_t slot, enum sl_left what)
@@ -187,8 +126,6 @@ static void blob_left(void *argument, uint32_t slot, enum sl_left what)
 	}
 	blob_remove(server, slot);
 }
-
-/* ------------------------------------------------------------------------------------- evict */
 
 #define ANY_DEVICE INT32_MIN
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Blobs: the server's side of the entries of the catalogue. make.c makes them, get.c finds them for
- * clients, blobs.c deletes and evicts them, recover.c rebuilds all of this from the state that a
- * dead server has left.
+ * clients, delete.c deletes and blobs.c evicts them, recover.c rebuilds all of this from the state
+ * that a dead server has left.
  *
  *   blob    the server's knowledge of an entry besides the catalogue's record
  *   lease   a client's right to make a blob in a range of a region; ends with its seal or abort
@@ -28,7 +28,7 @@ struct sl_range_lease {
 };
 
 struct sl_blob {
-	struct sl_region *region; /* NULL: its place is unknown, and it is being deleted */
+	struct sl_region *region; /* NULL: its memory is unknown, and it is being deleted */
 	unsigned range;
 	struct sl_list loose; /* in sl_blobs.caches or .transients */
 	uint32_t next;        /* in the chain of sl_blobs.by_id */
@@ -66,18 +66,26 @@ static inline struct sl_blob_record sl_blob_record_at(const struct sl_server *se
 	return record;
 }
 
+static inline bool sl_blob_is_transient(const struct sl_server *server, uint32_t slot)
+{
+	return sl_blob_record_at(server, slot).flags & SLUICE_BLOB_TRANSIENT;
+}
+
 /* --------------------------------------------------------------------------------------- index */
 
 /* Adds a blob to the index by id; the catalogue itself finds blobs by name. */
 void sl_blob_add(struct sl_server *server, uint32_t slot, uint64_t id);
 /* Returns its slot, or SL_NO_SLOT. */
 uint32_t sl_blob_by_id(const struct sl_server *server, uint64_t id);
+/* Finds the blob of a key that is not deleted. Returns 0 or -ENOENT. */
+int sl_key_find(const struct sl_server *server, const struct sl_key *key, uint32_t *slot);
+/* Fails with a sentence about the blob of a key. Returns the error. */
+int sl_key_refuse(const struct sl_key *key, int error, const char *why);
 /*
  * After a seal or a change of flags: puts a blob into the list of caches or of transients, or
  * into neither.
  */
 void sl_blob_relist(struct sl_server *server, uint32_t slot);
-bool sl_blob_is_transient(const struct sl_server *server, uint32_t slot);
 
 /* ------------------------------------------------------------------------------- delete, evict */
 
@@ -124,10 +132,6 @@ void sl_lease_undo(struct sl_server *server, struct sl_range_lease *lease);
 int sl_handle_get(struct sl_server *server, struct sl_peer *peer);
 int sl_handle_region(struct sl_server *server, struct sl_peer *peer);
 int sl_handle_locate(struct sl_server *server, struct sl_peer *peer);
-/* Finds the blob of a key that is not deleted. Returns 0 or -ENOENT. */
-int sl_key_find(const struct sl_server *server, const struct sl_key *key, uint32_t *slot);
-/* Fails with a sentence about the blob of a key. Returns the error. */
-int sl_key_refuse(const struct sl_key *key, int error, const char *why);
 /* Retries the gets that wait for a blob, which was sealed, is back in memory, or is gone. */
 void sl_get_wake(struct sl_server *server, uint32_t slot);
 /* Refuses the gets that wait for a blob that could not be read back, with spill->error. */

@@ -20,25 +20,6 @@
 /* After a pass over all deadlines the next comes later by this many times its duration. */
 #define EXPIRE_REST 8
 
-/* ---------------------------------------------------------------------------------------- find */
-
-int sl_key_find(const struct sl_server *server, const struct sl_key *key, uint32_t *out)
-{
-	struct sl_blob_key wanted = {.name = key->name, .length = strlen(key->name)};
-	uint32_t slot;
-	int rc = 0;
-
-	if (key->id)
-		slot = sl_blob_by_id(server, key->id);
-	else
-		rc = sl_catalogue_find(server->catalogue, &wanted, &slot);
-	if (rc || slot == SL_NO_SLOT ||
-	    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_DYING)
-		return -ENOENT;
-	*out = slot;
-	return 0;
-}
-
 /* ----------------------------------------------------------------------------------------- get */
 
 /* Returns the keys of a get, or the only key of a pin. */
@@ -50,16 +31,20 @@ static const struct sl_key *get_keys(const struct sl_head *message, unsigned *co
 }
 
 /*
- * Requests the return of spilled blobs only when all blobs that were asked for are sealed, so that
- * no memory is kept for a seal that may never come.
+ * Queues the return of spilled blobs only when all blobs that were asked for are sealed, so that no
+ * memory is kept for a seal that may never come. A return ends with sl_get_wake() or sl_get_fail().
  */
 static int get_request_spilled(struct sl_server *server, const uint32_t *slots, unsigned count)
 {
 	int rc = 0;
 
-	for (unsigned i = 0; !rc && i < count; i++)
-		if (sl_catalogue_state(server->catalogue, slots[i]) == SL_ENTRY_AWAY)
-			rc = sl_spill_request(server, server->blobs->by_slot[slots[i]].region);
+	for (unsigned i = 0; !rc && i < count; i++) {
+		struct sl_region *region = server->blobs->by_slot[slots[i]].region;
+
+		if (sl_catalogue_state(server->catalogue, slots[i]) == SL_ENTRY_AWAY &&
+		    region->copy->state == SL_COPY_WHOLE && !region->copy->wait)
+			rc = sl_wait_for_room(server, NULL, region);
+	}
 	return rc;
 }
 
@@ -142,28 +127,21 @@ static const struct sl_key *get_missing_key(const struct sl_wait *wait)
 {
 	unsigned count;
 
-	return get_keys(&wait->request, &count) + wait->missing;
+	return get_keys(&wait->request, &count) + wait->blob.missing;
 }
 
 /* Puts a wait into the bucket of the key that is missing now. */
-static void get_wait_place(struct sl_server *server, struct sl_wait *wait)
+static void get_wait_enter(struct sl_server *server, struct sl_wait *wait)
 {
 	const struct sl_key *key = get_missing_key(wait);
 
 	if (sl_list_linked(&wait->link))
 		sl_list_remove(&wait->link);
 	sl_list_append(get_bucket(server, key->name, strlen(key->name), key->id), &wait->link);
-	if (wait->disk)
+	if (wait->blob.disk)
 		return;
 	server->waits->due = SL_MIN(server->waits->due, wait->deadline);
 	sl_server_at(server, wait->deadline);
-}
-
-int sl_key_refuse(const struct sl_key *key, int error, const char *why)
-{
-	if (!key->name[0])
-		return sl_fail(error, "the blob with id %llu %s", (unsigned long long)key->id, why);
-	return sl_fail(error, "'%s' %s", key->name, why);
 }
 
 /*
@@ -184,12 +162,12 @@ static int get_begin(struct sl_server *server, struct sl_peer *peer, int64_t dea
 		sl_key_refuse(get_keys(message, &count) + missing, rc, "is not there");
 	if (!wait)
 		return rc;
-	wait->patient = patient;
-	wait->disk = disk;
-	wait->missing = missing;
+	wait->blob.patient = patient;
+	wait->blob.disk = disk;
+	wait->blob.missing = missing;
 	wait->for_blob = true;
 	server->counts.waiting++;
-	get_wait_place(server, wait);
+	get_wait_enter(server, wait);
 	return 0;
 }
 
@@ -216,12 +194,12 @@ static bool get_key_matches(const struct sl_key *key, const struct sl_blob_recor
 /* Tries a wait again: it is answered, or waits for the key that is missing now. */
 static void get_retry(struct sl_server *server, struct sl_wait *wait)
 {
-	int rc = get_try(server, wait->peer, &wait->request, &wait->missing);
+	int rc = get_try(server, wait->peer, &wait->request, &wait->blob.missing);
 
-	wait->disk = rc == -EINPROGRESS;
+	wait->blob.disk = rc == -EINPROGRESS;
 	/* If its deadline has passed, it is refused at the end of this iteration. */
 	if (rc == -ENOENT || rc == -EINPROGRESS) {
-		get_wait_place(server, wait);
+		get_wait_enter(server, wait);
 		return;
 	}
 	if (rc)
@@ -276,7 +254,7 @@ static void get_fail_one(struct sl_server *server, struct sl_wait *wait)
 	char text[SL_TEXT_BYTES + 40];
 	int error = server->spill->error;
 
-	if (!wait->disk)
+	if (!wait->blob.disk)
 		return;
 	snprintf(text, sizeof(text), "is spilled and cannot be read: %s", server->spill->text);
 	sl_key_refuse(get_missing_key(wait), error, text);
@@ -298,7 +276,7 @@ void sl_get_mark(struct sl_server *server, uint64_t number)
 			const struct sl_key *keys = get_keys(&wait->request, &count);
 			uint32_t slot;
 
-			for (unsigned i = 0; wait->disk && i < count; i++)
+			for (unsigned i = 0; wait->blob.disk && i < count; i++)
 				if (!sl_key_find(server, &keys[i], &slot) &&
 				    server->blobs->by_slot[slot].region)
 					server->blobs->by_slot[slot].region->wait_mark = number;
@@ -310,13 +288,13 @@ static void get_expire_one(struct sl_server *server, struct sl_wait *wait)
 	int rc;
 
 	/* A wait for the disk has no deadline. */
-	if (wait->disk)
+	if (wait->blob.disk)
 		return;
 	if (wait->deadline > server->now) {
 		server->waits->due = SL_MIN(server->waits->due, wait->deadline);
 		return;
 	}
-	rc = wait->patient
+	rc = wait->blob.patient
 	             ? sl_key_refuse(get_missing_key(wait), -ETIMEDOUT, "was not sealed in time")
 	             : sl_key_refuse(get_missing_key(wait), -ENOENT, "is not there");
 	sl_peer_refuse(server, wait->peer, wait->request.serial, rc);
@@ -377,7 +355,7 @@ int sl_handle_region(struct sl_server *server, struct sl_peer *peer)
 }
 
 /*
- * Handles SL_MSG_LOCATE: finds the sealed blob that was made at that place and may have moved
+ * Handles SL_MSG_LOCATE: finds the sealed blob that was made in that range and may have moved
  * since. Slow; a client asks after its server has died.
  */
 int sl_handle_locate(struct sl_server *server, struct sl_peer *peer)
@@ -396,7 +374,7 @@ int sl_handle_locate(struct sl_server *server, struct sl_peer *peer)
 		if (state != SL_ENTRY_SEALED && state != SL_ENTRY_AWAY)
 			continue;
 		record = sl_blob_record_at(server, slot);
-		if (record.place.offset != request->offset)
+		if (record.range.offset != request->offset)
 			continue;
 		if (state == SL_ENTRY_SEALED)
 			sl_peer_pin(server, peer, serial, slot);

@@ -117,7 +117,7 @@ static void lease_describe(const struct sl_range_lease *lease, struct sl_lease *
 	*out = (struct sl_lease){
 		.id = lease->number,
 		.make = lease->region->maker == lease->number,
-		.place = {.region = lease->region->id,
+		.range = {.region = lease->region->id,
 	                  .region_bytes = lease->region->bytes,
 	                  .offset = (uint64_t)lease->range * lease->region->range_bytes,
 	                  .capacity = sl_region_range_bytes(lease->region),
@@ -187,10 +187,10 @@ static int blob_enter(struct sl_server *server, struct sl_range_lease *lease, co
 	record = (struct sl_blob_record){
 		.key = {.name = name, .length = strlen(name)},
 		.size = bytes,
-		.place = {.memory = where.place.region,
-	                  .offset = where.place.offset + start,
-	                  .device = where.place.device,
-	                  .kind = where.place.kind},
+		.range = {.memory = where.range.region,
+	                  .offset = where.range.offset + start,
+	                  .device = where.range.device,
+	                  .kind = where.range.kind},
 		.creator = blob_creator(lease->peer->pid),
 		.uid = lease->peer->uid,
 		.flags = flags & ~(uint32_t)SLUICE_BLOB_REPLACE,

@@ -103,22 +103,24 @@ static void recover_rows(struct sl_server *server, enum sl_row_kind kind)
 			sl_descriptors_drop(descriptors, row);
 		} else {
 			region->frozen = true;
+			if (region->device >= 0)
+				sl_device_region_found(server, region, saved->session);
 		}
 	}
 }
 
-/* Finds the region and range of an entry. Returns false if its place cannot be right. */
-static bool recover_place(struct sl_server *server, uint32_t slot)
+/* Finds the region and range of an entry. Returns false if its record cannot be right. */
+static bool recover_range(struct sl_server *server, uint32_t slot)
 {
 	struct sl_blob *blob = &server->blobs->by_slot[slot];
 	struct sl_blob_record record = sl_blob_record_at(server, slot);
-	struct sl_region *region = sl_region_find(server, record.place.memory);
+	struct sl_region *region = sl_region_find(server, record.range.memory);
 	uint64_t range, at;
 
 	if (!region || record.size > sl_region_range_bytes(region))
 		return false;
-	range = record.place.offset / sl_region_range_bytes(region);
-	at = record.place.offset % sl_region_range_bytes(region);
+	range = record.range.offset / sl_region_range_bytes(region);
+	at = record.range.offset % sl_region_range_bytes(region);
 	if (range >= region->ranges || region->used >> range & 1 ||
 	    at > sl_region_range_bytes(region) - record.size ||
 	    (at && region->kind != SLUICE_BLOB_OF_PROCESS) ||
@@ -163,12 +165,12 @@ static void recover_slot(struct sl_server *server, uint32_t slot)
 	server->blobs->top = SL_MAX(server->blobs->top, slot + 1);
 	if (state == SL_ENTRY_DYING) {
 		server->counts.dying++;
-		recover_place(server, slot);
+		recover_range(server, slot);
 		return;
 	}
 	*(state == SL_ENTRY_OPEN ? &server->counts.created : &server->counts.sealed) += 1;
 	/* The lease of an OPEN entry died with the previous server. */
-	if (state != SL_ENTRY_OPEN && recover_place(server, slot)) {
+	if (state != SL_ENTRY_OPEN && recover_range(server, slot)) {
 		sl_blob_relist(server, slot);
 		return;
 	}

@@ -25,16 +25,6 @@
 
 /* -------------------------------------------------------------------------------------- places */
 
-static int32_t device_known_count(const struct sl_server *server)
-{
-	return (int32_t)atomic_load(&server->descriptors->ledger->device_count);
-}
-
-bool sl_device_known(const struct sl_server *server, int32_t number)
-{
-	return number >= 0 && number < device_known_count(server);
-}
-
 const char *sl_server_place(const struct sl_server *server, int32_t number)
 {
 	return sl_device_known(server, number) ? server->descriptors->ledger->devices[number].place
@@ -60,7 +50,7 @@ static uint64_t device_limit(const struct sl_server *server, int32_t number)
 static int device_number(struct sl_server *server, const char *place, int32_t *out)
 {
 	struct sl_ledger *ledger = server->descriptors->ledger;
-	int32_t count = device_known_count(server);
+	int32_t count = (int32_t)atomic_load(&ledger->device_count);
 
 	*out = 0;
 	while (*out < count && strcmp(ledger->devices[*out].place, place) != 0)
@@ -113,7 +103,7 @@ int sl_handle_device(struct sl_server *server, struct sl_peer *peer)
 /* ---------------------------------------------------------------------------------------- room */
 
 /*
- * Finds a process that has a large region of that memory mapped; holder->leaving: only
+ * Finds a process with a large region mapped there; holder->leaving: only
  * of regions to be unmapped.
  */
 static void holder_find(const struct sl_server *server, int32_t device, struct sl_holder *holder)

@@ -12,7 +12,11 @@
 
 /* Numbers the devices that the options name, before any other device. */
 void sl_devices_begin(struct sl_server *server);
-bool sl_device_known(const struct sl_server *server, int32_t number);
+static inline bool sl_device_known(const struct sl_server *server, int32_t number)
+{
+	return number >= 0 &&
+	       (uint32_t)number < atomic_load(&server->descriptors->ledger->device_count);
+}
 /* Returns the name of a device, the same in every process; "" for the host. */
 const char *sl_server_place(const struct sl_server *server, int32_t number);
 int sl_handle_device(struct sl_server *server, struct sl_peer *peer);
@@ -36,8 +40,11 @@ int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes
 void sl_device_may_map(struct sl_server *server, const struct sl_peer *peer);
 /* Notes a region that the previous server has left, which that session may write to. */
 void sl_device_region_found(struct sl_server *server, struct sl_region *region, uint64_t session);
-/* Lets a region without blobs and leases leave: it is freed now, or when nobody has it mapped. */
-void sl_device_leave(struct sl_server *server, struct sl_region *region);
+/* Tells the clients that have a region mapped to unmap it. */
+void sl_device_begin_leaving(struct sl_server *server, struct sl_region *region);
+/* Frees a region that leaves, if nobody has it mapped. */
+void sl_device_free_unmapped(struct sl_server *server, struct sl_region *region);
+void sl_import_free(struct sl_import *import);
 /* Returns 0 if a blob in the region may be sealed, or an error with a sentence. */
 int sl_device_check_seal(const struct sl_region *region);
 int sl_handle_offer(struct sl_server *server, struct sl_peer *peer);

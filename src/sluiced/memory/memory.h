@@ -119,6 +119,8 @@ struct sl_memory_pool {
 
 /* Returns true if the blob lies in a slab. */
 bool sl_wanted_small(const struct sl_wanted *wanted);
+/* Returns the bytes that a blob takes. */
+uint64_t sl_wanted_range_bytes(const struct sl_wanted *wanted);
 
 /* ------------------------------------------------------------------------------------- regions */
 
@@ -128,7 +130,7 @@ bool sl_wanted_small(const struct sl_wanted *wanted);
  */
 int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
                   struct sl_region **out);
-/* Returns a region with a free range of that size that costs nothing, or NULL. */
+/* Returns a region with a free range large enough, at no cost, or NULL. */
 struct sl_region *sl_region_find_free(struct sl_server *server, struct sl_peer *peer,
                                       const struct sl_wanted *wanted);
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id);
@@ -144,7 +146,7 @@ void sl_region_free(struct sl_server *server, struct sl_region *region);
 void sl_region_set_writer(struct sl_region *region, struct sl_peer *peer);
 /* Notes that the writer has unmapped it, or is dead. May free it. */
 void sl_region_writer_gone(struct sl_server *server, struct sl_region *region);
-/* Puts it into the lists that fit its use after that has changed. May free it. */
+/* Puts it into other lists after a change of its use. May free it. */
 void sl_region_relist(struct sl_server *server, struct sl_region *region);
 /* Frees a range. May free the region, or another empty slab of its writer. */
 void sl_range_free(struct sl_server *server, struct sl_region *region, unsigned range);
@@ -158,6 +160,8 @@ void sl_region_spilled(struct sl_server *server, struct sl_region *region);
 int sl_region_restore(struct sl_server *server, struct sl_region *region, int fd);
 /* Makes a memfd that keeps its size. */
 int sl_region_memfd(uint64_t bytes, int *fd);
+/* Opens the same memory again, read-only. Returns a descriptor or a negative errno. */
+int sl_reopen_read_only(int fd);
 /* Returns true for a memfd of so many bytes that cannot shrink or grow. */
 bool sl_memfd_is(int fd, uint64_t least, uint64_t most);
 /* Bytes of a range of it; the same for the host's account, 0 for a region of a device. */
@@ -166,6 +170,8 @@ uint64_t sl_region_host_bytes(const struct sl_region *region);
 /* Bytes of its ranges that are in use; and that count for the host or for its device. */
 uint64_t sl_region_used_bytes(const struct sl_region *region);
 uint64_t sl_region_counted(const struct sl_region *region);
+/* Counts all its memory. */
+void sl_region_count(struct sl_server *server, struct sl_region *region);
 
 /*
  * Makes room for so many bytes of the host. Returns 0, -EINPROGRESS (there will be room), or

@@ -11,25 +11,23 @@
  * While a client makes blobs in a region, all its memory counts. In a slab of the host without a
  * writer nothing is made any more: its free ranges are given back, and only the used ranges count.
  *
- * Regions of devices share this until their last blob; region_device.c has the rest. On the
- * server's thread.
+ * Regions of devices share this until their last blob, and then leave; region_device.c has the rest,
+ * allocate.c the room for new regions. On the server's thread.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sluiced/blobs/blobs.h"
 #include "sluiced/memory/devices.h"
 #include "sluiced/peers/peers.h"
 #include "sluiced/spill/spill.h"
 #include "sluiced/waits/waits.h"
 
-#define SEALS          (F_SEAL_SHRINK | F_SEAL_GROW)
-#define ROWS_LEFT_PART 16
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
 bool sl_wanted_small(const struct sl_wanted *wanted)
 {
@@ -52,8 +50,7 @@ static struct sl_list *slab_list(struct sl_peer *peer, int32_t device, uint64_t 
 	return &peer->slabs[(device < 0 ? 0 : SL_CLASSES) + slab_class(device, range_bytes)];
 }
 
-/* Returns the bytes that a blob takes. */
-static uint64_t wanted_range_bytes(const struct sl_wanted *wanted)
+uint64_t sl_wanted_range_bytes(const struct sl_wanted *wanted)
 {
 	uint64_t step = sl_page_size(), n = wanted->bytes;
 
@@ -113,10 +110,8 @@ static uint64_t *region_account(struct sl_server *server, const struct sl_region
 	                          : &server->memory->devices[region->device].bytes;
 }
 
-/*
- * Counts all its memory. The store does not limit memory that a process has allocated for itself.
- */
-static void region_count(struct sl_server *server, struct sl_region *region)
+/* The store does not limit memory that a process has allocated for itself. */
+void sl_region_count(struct sl_server *server, struct sl_region *region)
 {
 	region->backed = region->kind == SLUICE_BLOB_OF_PROCESS ? 0 : region_all_ranges(region);
 	*region_account(server, region) += sl_region_counted(region);
@@ -188,6 +183,16 @@ bool sl_memfd_is(int fd, uint64_t least, uint64_t most)
 	       seals >= 0 && (seals & SEALS) == SEALS;
 }
 
+int sl_reopen_read_only(int fd)
+{
+	char path[64];
+	int opened;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	opened = open(path, O_RDONLY | O_CLOEXEC);
+	return opened < 0 ? -errno : opened;
+}
+
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
 {
 	const struct sl_ledger_row *saved = &server->descriptors->ledger->rows[row];
@@ -201,9 +206,7 @@ int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **ou
 		return rc;
 	(*out)->row = row;
 	(*out)->offered = 1;
-	region_count(server, *out);
-	if (saved->device >= 0)
-		sl_device_region_found(server, *out, saved->session);
+	sl_region_count(server, *out);
 	return 0;
 }
 
@@ -212,118 +215,6 @@ void sl_region_set_writer(struct sl_region *region, struct sl_peer *peer)
 	region->writer = peer;
 	sl_list_append(region->kind == SLUICE_BLOB_OF_PROCESS ? &peer->published : &peer->regions,
 	               &region->writer_link);
-}
-
-int sl_room_make(struct sl_server *server, uint64_t bytes)
-{
-	uint64_t all = server->settings->memory_bytes;
-	char holders[SL_TEXT_BYTES / 4], trouble[SL_TEXT_BYTES / 2];
-	int rc = bytes <= all; /* nothing is evicted for a request that can never be met */
-
-	if (sl_room_must_queue(server))
-		return -EINPROGRESS;
-	/* A sweep frees deleted and released blobs before anything else is evicted. */
-	if (server->counts.memory_bytes + bytes > all && server->blobs->sweep_due)
-		sl_blob_sweep(server);
-	while (rc > 0 && server->counts.memory_bytes + bytes > all) {
-		uint64_t over = server->counts.memory_bytes + bytes - all;
-
-		if (!sl_regions_reclaim(server, over) && !sl_blob_evict(server, -1, over))
-			rc = sl_spill_room(server, over);
-	}
-	if (rc < 0)
-		return rc;
-	if (server->counts.memory_bytes + bytes <= all)
-		return 0;
-	sl_spill_trouble(server, trouble, sizeof(trouble));
-	sl_holders_text(server, -1, holders, sizeof(holders));
-	return sl_fail(-ENOSPC,
-	               "%" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64
-	               " (--memory) are in use%s%s",
-	               bytes, server->counts.memory_bytes, all, holders, trouble);
-}
-
-/* Some rows are reserved for clients, copies and returning regions. */
-static bool region_rows_are_short(const struct sl_descriptors *descriptors)
-{
-	return descriptors->ledger->most - descriptors->count <=
-	       descriptors->ledger->most / ROWS_LEFT_PART;
-}
-
-/*
- * Returns 0 if there is a row for another region, after freeing kept regions and caches, or
- * -ENFILE with a sentence.
- */
-static int region_admit(struct sl_server *server)
-{
-	uint64_t bytes = 1;
-
-	/* Caches may share regions with other blobs: each pass evicts more of them. */
-	while (region_rows_are_short(server->descriptors) &&
-	       (sl_regions_reclaim(server, 1) || sl_blob_evict(server, -1, bytes)))
-		bytes *= 2;
-	if (!region_rows_are_short(server->descriptors))
-		return 0;
-	return sl_fail(-ENFILE, "no descriptor is left for one more piece of memory (the daemon's "
-	                        "limit of open files)");
-}
-
-/* Makes a memfd in the descriptor table and opens it as a region. */
-static int region_new_of_host(struct sl_server *server, const struct sl_ledger_row *saved,
-                              struct sl_region **out)
-{
-	uint32_t row;
-	int fd, rc = sl_region_memfd(saved->bytes, &fd);
-
-	if (rc)
-		return rc;
-	rc = sl_descriptors_put(server->descriptors, saved, fd, &row);
-	if (rc) {
-		close(fd);
-		return rc;
-	}
-	sl_store_step("server: region in the descriptor table");
-	rc = sl_region_open(server, row, out);
-	if (rc)
-		sl_descriptors_drop(server->descriptors, row);
-	return rc;
-}
-
-int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
-                  struct sl_region **out)
-{
-	bool small = sl_wanted_small(wanted), host = wanted->device < 0;
-	uint64_t range = wanted_range_bytes(wanted);
-	struct sl_ledger_row saved = {.kind = SL_KIND_REGION,
-	                              .bytes = range,
-	                              .session = peer->session,
-	                              .range_bytes = small ? (uint32_t)range : 0,
-	                              .device = wanted->device,
-	                              .memory = wanted->kind};
-	int rc = 0;
-
-	if (small)
-		saved.bytes = host ? range * SL_RANGES_MOST : SL_DEVICE_UNIT;
-	if (host)
-		rc = sl_room_make(server, saved.bytes);
-	else if (wanted->kind == SLUICE_BLOB_ON_DEVICE)
-		rc = sl_device_make_room(server, wanted->device, saved.bytes);
-	if (!rc)
-		rc = region_admit(server);
-	if (!rc && host)
-		rc = region_new_of_host(server, &saved, out);
-	else if (!rc)
-		rc = sl_region_add(server, &saved, sl_descriptors_number(server->descriptors), out);
-	if (rc)
-		return rc;
-	sl_region_set_writer(*out, peer);
-	if (host) {
-		sl_spill_ahead(server);
-	} else {
-		region_count(server, *out);
-		sl_device_may_map(server, peer);
-	}
-	return 0;
 }
 
 /* Takes it out of the lists in which free memory is found. */
@@ -393,11 +284,75 @@ int sl_region_restore(struct sl_server *server, struct sl_region *region, int fd
 	sl_list_append(&server->memory->regions[region->id % SL_BUCKETS], &region->bucket);
 	region->row = row;
 	region->offered = 1;
-	region_count(server, region);
+	sl_region_count(server, region);
 	server->counts.blob_bytes += sl_region_used_bytes(region);
 	region->away = region->frozen = false;
 	sl_region_trim(server, region);
 	return 0;
+}
+
+/* -------------------------------------------------------------------------------------- leave */
+
+/* Uses server->event, because an answer in server->out may be under way. */
+static void region_send_forget(struct sl_server *server, struct sl_peer *peer,
+                               const struct sl_region *region)
+{
+	union sl_message *m = &server->event;
+
+	sl_message_begin(m, SL_MSG_FORGET, 0, 1);
+	m->ids.items[0].id = region->id;
+	sl_peer_send(server, peer, m, -1);
+}
+
+static bool region_is_mapped(const struct sl_server *server, const struct sl_region *region)
+{
+	return region->writer || !sl_list_empty(&region->imports) ||
+	       (region->frozen && server->memory->awaited);
+}
+
+void sl_device_free_unmapped(struct sl_server *server, struct sl_region *region)
+{
+	if (!region->leaving || region->used || region_is_mapped(server, region))
+		return;
+	sl_region_free(server, region);
+	sl_store_step("server: memory of a device gone");
+}
+
+void sl_device_begin_leaving(struct sl_server *server, struct sl_region *region)
+{
+	if (region->leaving)
+		return;
+	region->leaving = true;
+	sl_list_append(&server->memory->leaving, &region->empty_link);
+	server->memory->devices[region->device].leaving += sl_region_counted(region);
+	if (region->writer)
+		region_send_forget(server, region->writer, region);
+	sl_list_each (link, &region->imports)
+		region_send_forget(server, SL_CONTAINER(link, struct sl_import, link)->peer,
+		                   region);
+	sl_store_step("server: forget");
+}
+
+void sl_import_free(struct sl_import *import)
+{
+	sl_list_remove(&import->link);
+	sl_list_remove(&import->peer_link);
+	import->peer->import_count--;
+	free(import);
+}
+
+/* Lets a region of a device without blobs and leases leave: now, or when nobody has it mapped. */
+static void region_leave(struct sl_server *server, struct sl_region *region)
+{
+	/* Before the offer nobody has a mapping. */
+	if (!region->offered) {
+		sl_list_each_of (import, &region->imports, struct sl_import, link)
+			sl_import_free(import);
+		sl_region_free(server, region);
+		return;
+	}
+	sl_device_begin_leaving(server, region);
+	sl_device_free_unmapped(server, region);
 }
 
 /* ----------------------------------------------------------------------------------- use, keep */
@@ -438,7 +393,7 @@ void sl_region_relist(struct sl_server *server, struct sl_region *region)
 	sl_spill_look(server);
 	region_unlink(server, region);
 	if (region->device >= 0 && !region->used) {
-		sl_device_leave(server, region);
+		region_leave(server, region);
 		return;
 	}
 	if (!region->used && !region->away)
@@ -503,7 +458,7 @@ uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes)
 struct sl_region *sl_region_find_free(struct sl_server *server, struct sl_peer *peer,
                                       const struct sl_wanted *wanted)
 {
-	uint64_t bytes = wanted_range_bytes(wanted);
+	uint64_t bytes = sl_wanted_range_bytes(wanted);
 	struct sl_region *other = NULL;
 
 	if (sl_wanted_small(wanted)) {

@@ -46,80 +46,19 @@ void sl_device_region_found(struct sl_server *server, struct sl_region *region, 
 
 /* -------------------------------------------------------------------------------------- leave */
 
-/* Uses server->event, because an answer in server->out may be under way. */
-static void region_send_forget(struct sl_server *server, struct sl_peer *peer,
-                               const struct sl_region *region)
-{
-	union sl_message *m = &server->event;
-
-	sl_message_begin(m, SL_MSG_FORGET, 0, 1);
-	m->ids.items[0].id = region->id;
-	sl_peer_send(server, peer, m, -1);
-}
-
-static bool region_is_mapped(const struct sl_server *server, const struct sl_region *region)
-{
-	return region->writer || !sl_list_empty(&region->imports) ||
-	       (region->frozen && server->memory->awaited);
-}
-
-static void region_free_if_unmapped(struct sl_server *server, struct sl_region *region)
-{
-	if (!region->leaving || region->used || region_is_mapped(server, region))
-		return;
-	sl_region_free(server, region);
-	sl_store_step("server: memory of a device gone");
-}
-
-static void region_begin_leaving(struct sl_server *server, struct sl_region *region)
-{
-	if (region->leaving)
-		return;
-	region->leaving = true;
-	sl_list_append(&server->memory->leaving, &region->empty_link);
-	server->memory->devices[region->device].leaving += sl_region_counted(region);
-	if (region->writer)
-		region_send_forget(server, region->writer, region);
-	sl_list_each (link, &region->imports)
-		region_send_forget(server, SL_CONTAINER(link, struct sl_import, link)->peer,
-		                   region);
-	sl_store_step("server: forget");
-}
-
-static void import_free(struct sl_import *import)
-{
-	sl_list_remove(&import->link);
-	sl_list_remove(&import->peer_link);
-	import->peer->import_count--;
-	free(import);
-}
-
-void sl_device_leave(struct sl_server *server, struct sl_region *region)
-{
-	/* Before the offer nobody has a mapping. */
-	if (!region->offered) {
-		sl_list_each_of (import, &region->imports, struct sl_import, link)
-			import_free(import);
-		sl_region_free(server, region);
-		return;
-	}
-	region_begin_leaving(server, region);
-	region_free_if_unmapped(server, region);
-}
-
 /* Withdraws memory after its process has gone: its blob cannot be reached. */
 static void region_unpublish(struct sl_server *server, struct sl_region *region)
 {
 	if (region->writer)
 		sl_list_remove(&region->writer_link);
 	region->writer = NULL;
-	region_begin_leaving(server, region);
+	sl_device_begin_leaving(server, region);
 	if (region->slots[0] != SL_NO_SLOT && region->used &&
 	    sl_catalogue_state(server->catalogue, region->slots[0]) == SL_ENTRY_SEALED) {
 		sl_watchers_notify(server, region->slots[0], SLUICE_WATCH_DELETED);
 		sl_blob_forget(server, region->slots[0]);
 	}
-	region_free_if_unmapped(server, region);
+	sl_device_free_unmapped(server, region);
 }
 
 void sl_device_unpublish(struct sl_server *server, struct sl_peer *peer)
@@ -134,7 +73,7 @@ void sl_device_recover(struct sl_server *server, struct sl_region *region)
 	if (region->kind == SLUICE_BLOB_OF_PROCESS && !region->writer)
 		region_unpublish(server, region);
 	else if (!region->used)
-		sl_device_leave(server, region);
+		sl_region_relist(server, region);
 }
 
 void sl_device_inherit(struct sl_peer *before, struct sl_peer *peer)
@@ -199,11 +138,8 @@ int sl_handle_offer(struct sl_server *server, struct sl_peer *peer)
 		rc = sl_fail(-EPROTO, "an offer of memory that is not to be made");
 	if (!rc)
 		rc = offer_check(region, server->offered);
-	if (rc) {
-		sl_peer_refuse(server, peer, SL_SERIAL_ANY, -EPROTO);
-		sl_peer_close(server, peer, false);
-		return 0;
-	}
+	if (rc)
+		return rc;
 	saved.id = region->id;
 	saved.bytes = region->bytes;
 	saved.range_bytes = region->range_bytes;
@@ -291,9 +227,9 @@ void sl_device_drop(struct sl_server *server, struct sl_peer *peer, struct sl_re
 	struct sl_import *import = import_find(region, peer);
 
 	if (import)
-		import_free(import);
+		sl_import_free(import);
 	if (region->writer != peer || peer_has_leases(peer, region))
-		region_free_if_unmapped(server, region);
+		sl_device_free_unmapped(server, region);
 	else if (region->kind == SLUICE_BLOB_OF_PROCESS)
 		region_unpublish(server, region);
 	else
@@ -308,13 +244,13 @@ void sl_device_peer_gone(struct sl_server *server, struct sl_peer *peer)
 			SL_CONTAINER(peer->imports.next, struct sl_import, peer_link);
 		struct sl_region *region = import->region;
 
-		import_free(import);
-		region_free_if_unmapped(server, region);
+		sl_import_free(import);
+		sl_device_free_unmapped(server, region);
 	}
 	server->memory->awaited -= peer->awaited;
 	peer->awaited = false;
 	/* When the last client of the previous server has gone, nobody maps regions that only
 	 * that server knew. */
 	sl_list_each_of (region, &server->memory->leaving, struct sl_region, empty_link)
-		region_free_if_unmapped(server, region);
+		sl_device_free_unmapped(server, region);
 }

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections: accept, hello, pins, and the end of a client.
+ * Connections: accept, hello, and the end of a client.
  *
  * Whether a client lives its pidfd says, not its socket, which its children may keep open. On the
  * server's thread.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -22,19 +20,8 @@
 #include "sluiced/waits/waits.h"
 
 #define HELLO_NS   INT64_C(5000000000)
-#define PIN_NS     INT64_C(1000000000)
 #define REST_NS    INT64_C(50000000)
 #define REFERENCES SLUICE_STORE_HOLDS_MOST
-
-int sl_reopen_read_only(int fd)
-{
-	char path[64];
-	int opened;
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	opened = open(path, O_RDONLY | O_CLOEXEC);
-	return opened < 0 ? -errno : opened;
-}
 
 /*
  * waitid() fails with EBADF for other descriptors, and with ECHILD for a process that is no child
@@ -408,7 +395,7 @@ static int peer_send_welcome(struct sl_server *server, const struct sl_peer *pee
 	return rc < 0 ? sl_fail(rc, "cannot send the catalogue: %s", sl_error_text(rc)) : 0;
 }
 
-/* A client comes back, to the place that it has, only with a connection that takes the answer. */
+/* A client comes back, to all that it has, only with a connection that takes the answer. */
 int sl_handle_hello(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_msg_hello *hello = &server->in.hello;
@@ -433,41 +420,6 @@ int sl_handle_hello(struct sl_server *server, struct sl_peer *peer)
 	if (peer->role == SL_ROLE_WATCH)
 		sl_list_append(&server->peers->watches, &peer->watch_link);
 	return 0;
-}
-
-/* -------------------------------------------------------------------------------------- pins */
-
-void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot)
-{
-	int64_t until = sl_blob_is_transient(server, slot) ? SL_FOREVER : server->now + PIN_NS;
-
-	if (peer->pin_count == SL_PINS_MOST)
-		sl_peer_unpin(server, peer, peer->pins[0].serial, 0);
-	peer->pins[peer->pin_count].serial = serial;
-	peer->pins[peer->pin_count].slot = slot;
-	peer->pins[peer->pin_count++].until = until;
-	sl_catalogue_pin(server->catalogue, slot);
-	sl_server_at(server, until);
-}
-
-void sl_peer_unpin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now)
-{
-	unsigned left = 0;
-
-	for (unsigned i = 0; i < peer->pin_count; i++) {
-		uint32_t slot = peer->pins[i].slot;
-
-		if ((int32_t)(peer->pins[i].serial - serial) > 0 && peer->pins[i].until > now) {
-			sl_server_at(server, peer->pins[i].until);
-			peer->pins[left++] = peer->pins[i];
-			continue;
-		}
-		sl_catalogue_unpin(server->catalogue, slot);
-		server->blobs->sweep_due =
-			server->blobs->sweep_due || sl_blob_is_transient(server, slot) ||
-			sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_DYING;
-	}
-	peer->pin_count = left;
 }
 
 /*

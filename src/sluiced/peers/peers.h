@@ -55,8 +55,7 @@ struct sl_peer {
 	unsigned wait_count;
 	struct sl_list out;   /* of struct sl_pending */
 	unsigned descriptors; /* sent since the client had last read all */
-	/* Blobs that the server holds until the client has taken them, in the order of its
-	 * requests. */
+	/* Blobs held by the server until the client has taken them, in the order of its requests. */
 	struct {
 		uint32_t serial, slot;
 		int64_t until;
@@ -99,8 +98,6 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool over);
 /* Closes connections that have not said their role in time, ends pins, and resumes accepting. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
 void sl_peer_free_dead(struct sl_server *server);
-/* Opens the same memory again, read-only. Returns a descriptor or a negative errno. */
-int sl_reopen_read_only(int fd);
 
 /* --------------------------------------------------------------------------------------- pins */
 
@@ -122,15 +119,14 @@ void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t even
  * returns 0.
  */
 int sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd);
-/* Drops the messages that were not sent yet. */
+/* Sends the messages that were not sent yet, as far as the socket takes them; or drops them. */
+void sl_peer_send_pending(struct sl_server *server, struct sl_peer *peer);
 void sl_peer_drop_pending(struct sl_peer *peer);
 /*
  * Returns 0 if the peer may be sent a descriptor, or -EAGAIN with a sentence: it does not read
  * those that it has.
  */
 int sl_peer_admit_descriptor(struct sl_peer *peer);
-/* Sends a message. Returns -EAGAIN if the socket takes none, or an error: the connection ends. */
-int sl_peer_try(struct sl_server *server, struct sl_peer *peer, const union sl_message *m);
 /* Answers with an error; the sentence is sluice_last_message(). */
 void sl_peer_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int error);
 /* Answers SL_MSG_DONE. Always returns 0. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Queries: stat, list, statistics, watches, and pin.
+ * Queries: stat, list, statistics, and pin.
  *
  * On the server's thread.
  */
@@ -14,14 +14,9 @@
 #include "sluiced/memory/devices.h"
 #include "sluiced/peers/peers.h"
 #include "sluiced/spill/spill.h"
-#include "sluiced/waits/waits.h"
 
 /* Entries examined for an answer to a list. */
 #define LOOKS 4096
-/* Events are sent so many at a time; the next come later by a multiple of the loop's duration. */
-#define EVENTS_AT_ONCE 16
-#define EVENTS_REST    4
-#define EVENTS_LATE    (SL_EVENTS_KEPT / 2) /* before some are lost, requests wait */
 
 static int query_find(const struct sl_server *server, uint32_t *slot)
 {
@@ -77,8 +72,8 @@ static void query_describe(const struct sl_server *server, uint32_t slot,
 		.bytes = record.size,
 		.memory = region && !region->away ? sl_region_range_bytes(region) : 0,
 		.made_ns = sl_record_made_ns(&record),
-		.device = record.place.device,
-		.kind = record.place.kind,
+		.device = record.range.device,
+		.kind = record.range.kind,
 		.state = state == SL_ENTRY_OPEN    ? SLUICE_BLOB_IS_CREATED
 	                 : state == SL_ENTRY_DYING ? SLUICE_BLOB_IS_DYING
 	                 : state == SL_ENTRY_AWAY  ? SLUICE_BLOB_IS_SPILLED
@@ -87,7 +82,7 @@ static void query_describe(const struct sl_server *server, uint32_t slot,
 		.user = record.uid,
 		.process = (int32_t)(record.creator >> 42)};
 	memcpy(out->name, record.key.name, record.key.length);
-	strcpy(out->place, sl_server_place(server, record.place.device));
+	strcpy(out->place, sl_server_place(server, record.range.device));
 }
 
 int sl_handle_stat(struct sl_server *server, struct sl_peer *peer)
@@ -162,79 +157,4 @@ int sl_handle_stats(struct sl_server *server, struct sl_peer *peer)
 	out->supervisor = server->alone ? 0 : (uint64_t)server->descriptors->other;
 	snprintf(out->version, sizeof(out->version), "%s", SLUICE_VERSION);
 	return sl_peer_send(server, peer, &server->out, -1);
-}
-
-/* --------------------------------------------------------------------------------------- watch */
-
-void sl_watchers_notify(struct sl_server *server, uint32_t slot, enum sluice_watch_kind kind)
-{
-	struct sl_peers *peers = server->peers;
-	struct sluice_watch_event *event = &peers->events[peers->event_count % SL_EVENTS_KEPT];
-	struct sl_blob_record record = {.key.length = 0};
-
-	if (!sl_list_empty(&peers->watches))
-		record = sl_blob_record_at(server, slot);
-	if (!record.key.length)
-		return;
-	*event = (struct sluice_watch_event){
-		.kind = kind, .id = record.key.id, .bytes = record.size};
-	memcpy(event->name, record.key.name, record.key.length);
-	peers->event_count++;
-	peers->events_left = true;
-}
-
-/* Finds the watch that can take events and has waited for the longest time; NULL: none can. */
-static struct sl_peer *watch_find(const struct sl_peers *peers)
-{
-	struct sl_peer *found = NULL;
-
-	sl_list_each_of (peer, &peers->watches, struct sl_peer, watch_link)
-		if (!peer->waiting && peer->told < (found ? found->told : peers->event_count))
-			found = peer;
-	return found;
-}
-
-/* Sends events to a watch, until it knows all or takes no more. Returns how many were sent. */
-static unsigned watch_tell(struct sl_server *server, struct sl_peer *peer)
-{
-	const struct sl_peers *peers = server->peers;
-	size_t length = strlen(peer->prefix);
-	unsigned sent = 0;
-
-	for (; peer->told < peers->event_count && sent < EVENTS_AT_ONCE; peer->told++) {
-		const struct sluice_watch_event *event =
-			&peers->events[peer->told % SL_EVENTS_KEPT];
-		bool lost = peers->event_count - peer->told > SL_EVENTS_KEPT;
-
-		if (!lost && strncmp(event->name, peer->prefix, length) != 0)
-			continue;
-		sl_message_begin(&server->event, SL_MSG_EVENT, 0, 0);
-		server->event.event.item.kind = SLUICE_WATCH_LOST;
-		if (!lost)
-			server->event.event.item = *event;
-		if (sl_peer_try(server, peer, &server->event) == -EAGAIN)
-			break;
-		/* The watcher lists all blobs after a loss. */
-		if (lost)
-			peer->told = peers->event_count - 1;
-		sent++;
-	}
-	return sent;
-}
-
-void sl_watchers_tell(struct sl_server *server)
-{
-	struct sl_peers *peers = server->peers;
-	struct sl_peer *peer = NULL;
-	unsigned sent = 0;
-
-	while (peers->events_left && (peer = watch_find(peers)) &&
-	       ((server->now >= peers->tell_at && sent < EVENTS_AT_ONCE) ||
-	        peers->event_count - peer->told > EVENTS_LATE))
-		sent += watch_tell(server, peer);
-	peers->events_left = peer;
-	if (peer && sent)
-		peers->tell_at = sl_now() + (sl_now() - server->now) * EVENTS_REST;
-	if (peer)
-		sl_server_at(server, peers->tell_at);
 }

@@ -106,7 +106,7 @@ static void spill_keep(struct sl_server *server, struct sl_region *region, uint6
 	for (unsigned i = 0; i < region->ranges; i++)
 		if (away >> i & 1) {
 			record = sl_blob_record_at(server, region->slots[i]);
-			sl_catalogue_move(server->catalogue, region->slots[i], &record.place, true);
+			sl_catalogue_move(server->catalogue, region->slots[i], &record.range, true);
 		}
 }
 
@@ -238,7 +238,7 @@ int sl_spill_start(struct sl_server *server)
 	spill = calloc(1, sizeof(*spill));
 	if (!spill)
 		return sl_fail(-ENOMEM, "no memory");
-	spill->source.event = sl_movers_event;
+	spill->source.event = sl_spill_event;
 	spill->look_at = SL_FOREVER;
 	sl_list_init(&spill->copies);
 	server->spill = spill;

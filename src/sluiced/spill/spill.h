@@ -12,7 +12,7 @@
  * go through LEAVING to AWAY in a single step of the server; then the memory is given up. A get
  * that finds a blob AWAY brings the region back into new memory, which goes to the descriptor table
  * when it is whole; then its blobs become SEALED one by one, under new generations. The copy stays
- * while there is place for it, so that leaving once more costs nothing.
+ * while there is space for it, so that leaving once more costs nothing.
  *
  * Death of the server. A copy in the descriptor table is whole. Memory is given up only when all
  * blobs of the region are AWAY, so memory with a SEALED blob in it is whole: then those that are
@@ -55,7 +55,7 @@ struct sl_spill_copy {
 	uint64_t ranges;      /* of the region, that are in the file */
 	uint64_t bytes;       /* in the folder */
 	uint32_t row;         /* of the descriptor table; SL_NO_ROW: it is not whole yet */
-	uint64_t taken;       /* bytes of memory that are counted for its return */
+	uint64_t taken;       /* bytes counted for its return */
 	uint64_t freed;       /* spill->freed when its job began */
 	struct sl_wait *wait; /* of its return, for room; NULL */
 	bool ahead;           /* it is written before anybody needs the memory */
@@ -81,7 +81,7 @@ struct sl_spill {
 	int64_t moved_at;        /* when a region left or returned the last time */
 	int64_t rest_until;      /* nothing is written before, after a failure */
 	bool full;               /* the disk is full: nothing is written until a file is closed */
-	bool narrow;       /* several writes ran out of place together: one at a time, none ahead */
+	bool narrow;       /* several writes ran out of space together: one at a time, none ahead */
 	int64_t ahead_at;  /* the next search for regions to write ahead */
 	char trouble[256]; /* the last failure, for sentences; "" */
 	uint64_t last_stamp, last_mark;
@@ -114,16 +114,6 @@ bool sl_spill_shrink(struct sl_server *server);
  * Copies the regions that would leave next, if little memory is left. Called when memory was taken.
  */
 void sl_spill_ahead(struct sl_server *server);
-/*
- * Queues the return of a region, which ends with sl_get_wake() or sl_get_fail() for each of its
- * blobs. Returns 0, -EAGAIN or -ENOMEM.
- */
-int sl_spill_request(struct sl_server *server, struct sl_region *region);
-/*
- * Starts to read a region back. expired: its wait for room is over. *where becomes NULL if the
- * region goes meanwhile. Returns 0, -EINPROGRESS (not yet), or an error, which its blobs were told.
- */
-int sl_spill_restore(struct sl_server *server, struct sl_region *const *where, bool expired);
 /* Gives up the copy of a region that is freed, or was changed. */
 void sl_spill_forget(struct sl_server *server, struct sl_region *region);
 /*
@@ -150,15 +140,20 @@ static inline void sl_spill_look(struct sl_server *server)
  * that is not possible now.
  */
 bool sl_spill_copy_write(struct sl_server *server, struct sl_region *region, bool ahead);
-/* Continues after the movers have ended a copy's job. */
-void sl_spill_copy_ended(struct sl_server *server, struct sl_spill_copy *copy);
+/* Starts to read a region back. Returns 0 or an error with a sentence. */
+int sl_spill_copy_read(struct sl_server *server, struct sl_region *region);
+/* Fails the gets that wait for a region that cannot be read back. */
+void sl_spill_fail_gets(struct sl_server *server, struct sl_region *region, int error);
+/* Continues after the movers have ended jobs: handles their eventfd. */
+void sl_spill_event(struct sl_server *server);
 
 /* --------------------------------------------------------------------------------------- movers */
 
 int sl_movers_start(struct sl_spill *spill, const char *folder);
-/* Gives the movers a job, by the copy's state; ended by sl_spill_copy_ended(). */
+/* Gives the movers a job, by the copy's state; ended by sl_spill_event(). */
 void sl_movers_submit(struct sl_spill *spill, struct sl_spill_copy *copy);
-/* Handles the eventfd. */
-void sl_movers_event(struct sl_server *server);
+/* Gives up a copy: a mover closes its file, and then it is forgotten. */
+void sl_spill_copy_free(struct sl_server *server, struct sl_spill_copy *copy);
+void sl_spill_copy_forget(struct sl_server *server, struct sl_spill_copy *copy);
 
 #endif

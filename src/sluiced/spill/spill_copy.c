@@ -14,7 +14,6 @@
 #include "sluiced/blobs/blobs.h"
 #include "sluiced/memory/memory.h"
 #include "sluiced/spill/spill.h"
-#include "sluiced/waits/waits.h"
 
 /* Nothing is written for this time after a failure. */
 #define REST_NS INT64_C(1000000000)
@@ -23,48 +22,6 @@ static void spill_copy_settle(struct sl_server *server, struct sl_spill_copy *co
 {
 	copy->state = SL_COPY_WHOLE;
 	sl_list_append(&server->spill->copies, &copy->link);
-}
-
-static void spill_copy_forget(struct sl_server *server, struct sl_spill_copy *copy)
-{
-	server->counts.spilled_bytes -= copy->bytes;
-	free(copy);
-}
-
-/* Gives up a copy. A mover closes its file. */
-static void spill_copy_free(struct sl_server *server, struct sl_spill_copy *copy)
-{
-	if (copy->region)
-		copy->region->copy = NULL;
-	copy->region = NULL;
-	if (sl_list_linked(&copy->link))
-		sl_list_remove(&copy->link);
-	if (copy->row != SL_NO_ROW) {
-		copy->file = fcntl(server->descriptors->held[copy->row].fd, F_DUPFD_CLOEXEC, 0);
-		sl_descriptors_drop(server->descriptors, copy->row);
-	}
-	/* It counts in the folder until its file is closed. */
-	copy->state = SL_COPY_CLOSING;
-	if (copy->file >= 0) {
-		server->spill->closing++;
-		sl_movers_submit(server->spill, copy);
-	} else {
-		spill_copy_forget(server, copy);
-	}
-}
-
-void sl_spill_forget(struct sl_server *server, struct sl_region *region)
-{
-	struct sl_spill_copy *copy = region->copy;
-
-	if (!copy)
-		return;
-	sl_room_drop(server, region);
-	region->copy = NULL;
-	copy->region = NULL;
-	/* Movers finish a job that they have begun. */
-	if (copy->state == SL_COPY_WHOLE)
-		spill_copy_free(server, copy);
 }
 
 /*
@@ -83,7 +40,7 @@ static uint64_t spill_copy_drop_spare(struct sl_server *server, uint64_t bytes)
 		if (region->away)
 			continue;
 		dropped += copy->bytes;
-		spill_copy_free(server, copy);
+		sl_spill_copy_free(server, copy);
 		sl_region_relist(server, region);
 	}
 	return dropped;
@@ -99,7 +56,7 @@ static void spill_note_trouble(struct sl_server *server, const char *text)
 	server->counts.spill_failures++;
 }
 
-static bool spill_has_place(struct sl_server *server, uint64_t bytes, bool ahead)
+static bool spill_has_space(struct sl_server *server, uint64_t bytes, bool ahead)
 {
 	struct sl_spill *spill = server->spill;
 	uint64_t most = server->settings->spill_bytes;
@@ -125,7 +82,7 @@ bool sl_spill_copy_write(struct sl_server *server, struct sl_region *region, boo
 
 	if (spill->full || sl_now() < spill->rest_until || (ahead && spill->trouble[0]) ||
 	    (spill->narrow && (ahead || spill->writing)) ||
-	    !spill_has_place(server, sl_region_used_bytes(region), ahead))
+	    !spill_has_space(server, sl_region_used_bytes(region), ahead))
 		return false;
 	copy = malloc(sizeof(*copy));
 	if (!copy)
@@ -148,7 +105,7 @@ bool sl_spill_copy_write(struct sl_server *server, struct sl_region *region, boo
 	server->counts.spilled_bytes += copy->bytes;
 	if (copy->memory < 0) {
 		spill_note_trouble(server, "no descriptor is left");
-		spill_copy_free(server, copy);
+		sl_spill_copy_free(server, copy);
 		return false;
 	}
 	sl_movers_submit(spill, copy);
@@ -161,9 +118,9 @@ bool sl_spill_copy_write(struct sl_server *server, struct sl_region *region, boo
 
 /*
  * Decides whether a write to a full disk is worth a second try: files are being closed, or were
- * meanwhile, or several writes together ran out of place; then the next region is written alone.
+ * meanwhile, or several writes together ran out of space; then the next region is written alone.
  */
-static bool spill_place_is_coming(struct sl_server *server, const struct sl_spill_copy *copy)
+static bool spill_space_is_coming(struct sl_server *server, const struct sl_spill_copy *copy)
 {
 	struct sl_spill *spill = server->spill;
 	bool again = !spill->narrow || spill->freed != copy->freed;
@@ -200,26 +157,18 @@ static void spill_copy_written(struct sl_server *server, struct sl_spill_copy *c
 		sl_store_step("server: copied");
 		return;
 	}
-	if (error == -ENOSPC && spill_place_is_coming(server, copy))
+	if (error == -ENOSPC && spill_space_is_coming(server, copy))
 		error = 0;
 	if (error)
 		spill_note_trouble(server, sluice_last_message());
-	spill_copy_free(server, copy);
+	sl_spill_copy_free(server, copy);
 	if (region)
 		sl_region_relist(server, region);
 }
 
 /* ------------------------------------------------------------------------------------ return */
 
-int sl_spill_request(struct sl_server *server, struct sl_region *region)
-{
-	const struct sl_spill_copy *copy = region->copy;
-
-	return copy->state == SL_COPY_WHOLE && !copy->wait ? sl_wait_for_room(server, NULL, region)
-	                                                   : 0;
-}
-
-static void spill_fail_gets(struct sl_server *server, struct sl_region *region, int error)
+void sl_spill_fail_gets(struct sl_server *server, struct sl_region *region, int error)
 {
 	server->spill->error = error;
 	snprintf(server->spill->text, sizeof(server->spill->text), "%s", sluice_last_message());
@@ -228,7 +177,7 @@ static void spill_fail_gets(struct sl_server *server, struct sl_region *region, 
 			sl_get_fail(server, region->slots[i]);
 }
 
-static int spill_copy_read(struct sl_server *server, struct sl_region *region)
+int sl_spill_copy_read(struct sl_server *server, struct sl_region *region)
 {
 	struct sl_spill_copy *copy = region->copy;
 	int rc = sl_region_memfd(region->bytes, &copy->memory);
@@ -248,33 +197,6 @@ static int spill_copy_read(struct sl_server *server, struct sl_region *region)
 	return 0;
 }
 
-int sl_spill_restore(struct sl_server *server, struct sl_region *const *where, bool expired)
-{
-	int rc = -EINPROGRESS;
-
-	if (server->spill->reading < SL_COPIES_AT_ONCE)
-		rc = sl_room_make(server, sl_region_used_bytes(*where));
-	/* Making room may delete its last blob. */
-	if (!*where)
-		return 0;
-	/* If the folder is full, a single region at a time returns beyond --memory, so that its
-	 * file makes place for another region. */
-	if (rc == -ENOSPC && sl_now() < server->spill->rest_until) {
-		if (server->counts.memory_bytes <= server->settings->memory_bytes)
-			rc = 0;
-		else if (sl_room_has_time(server))
-			rc = -EINPROGRESS;
-	}
-	/* It may wait for the disk as long as that takes, but not for room. */
-	if (rc == -EINPROGRESS && expired && server->spill->reading < SL_COPIES_AT_ONCE)
-		rc = sl_fail(-ENOSPC, "there was not room enough within a minute");
-	if (!rc)
-		rc = spill_copy_read(server, *where);
-	if (rc && rc != -EINPROGRESS)
-		spill_fail_gets(server, *where, rc);
-	return rc;
-}
-
 /* Makes its blobs SEALED again, one by one, and wakes the gets that wait for them. */
 static void spill_show_blobs(struct sl_server *server, struct sl_region *region)
 {
@@ -291,8 +213,8 @@ static void spill_show_blobs(struct sl_server *server, struct sl_region *region)
 			continue;
 		server->counts.returns++;
 		record = sl_blob_record_at(server, slot);
-		record.place.memory = region->id;
-		sl_catalogue_move(catalogue, slot, &record.place, true);
+		record.range.memory = region->id;
+		sl_catalogue_move(catalogue, slot, &record.range, true);
 		sl_store_step("server: a blob is back");
 	}
 	for (unsigned i = 0; i < region->ranges; i++)
@@ -309,7 +231,7 @@ static void spill_copy_restored(struct sl_server *server, struct sl_spill_copy *
 	server->counts.memory_bytes -= copy->taken;
 	if (!region) {
 		close(fd);
-		spill_copy_free(server, copy);
+		sl_spill_copy_free(server, copy);
 		return;
 	}
 	if (!error)
@@ -317,7 +239,7 @@ static void spill_copy_restored(struct sl_server *server, struct sl_spill_copy *
 	if (error) {
 		close(fd);
 		server->counts.spill_failures++;
-		spill_fail_gets(server, region, error);
+		sl_spill_fail_gets(server, region, error);
 		return;
 	}
 	sl_store_step("server: memory is back");
@@ -328,13 +250,13 @@ static void spill_copy_restored(struct sl_server *server, struct sl_spill_copy *
 	sl_store_step("server: returned");
 	if (server->counts.memory_bytes <= server->settings->memory_bytes)
 		return;
-	spill_copy_free(server, copy);
+	sl_spill_copy_free(server, copy);
 	sl_region_relist(server, region);
 }
 
 /* --------------------------------------------------------------------------------------- end */
 
-void sl_spill_copy_ended(struct sl_server *server, struct sl_spill_copy *copy)
+static void spill_copy_ended(struct sl_server *server, struct sl_spill_copy *copy)
 {
 	struct sl_spill *spill = server->spill;
 
@@ -345,7 +267,7 @@ void sl_spill_copy_ended(struct sl_server *server, struct sl_spill_copy *copy)
 		spill->freed++;
 		spill->full = false;
 		spill->rest_until = 0;
-		spill_copy_forget(server, copy);
+		sl_spill_copy_forget(server, copy);
 	} else if (copy->state == SL_COPY_WRITING) {
 		spill_copy_written(server, copy, copy->error);
 	} else {
@@ -353,6 +275,23 @@ void sl_spill_copy_ended(struct sl_server *server, struct sl_spill_copy *copy)
 		spill_copy_restored(server, copy, copy->error);
 	}
 	spill->look = true;
+}
+
+void sl_spill_event(struct sl_server *server)
+{
+	struct sl_spill *spill = server->spill;
+	struct sl_list *link;
+	uint64_t times;
+
+	(void)!read(spill->event, &times, sizeof(times));
+	for (;;) {
+		sl_mutex_lock(&spill->mutex);
+		link = sl_list_take(&spill->ended);
+		sl_mutex_unlock(&spill->mutex);
+		if (!link)
+			return;
+		spill_copy_ended(server, SL_CONTAINER(link, struct sl_spill_copy, link));
+	}
 }
 
 void sl_spill_trouble(const struct sl_server *server, char *text, size_t size)

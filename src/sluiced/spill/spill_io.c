@@ -4,7 +4,7 @@
  *
  * A job is a copy. The first mover of a job makes its file; up to SL_MOVERS threads then move
  * pieces of it. The last of them appends the copy to spill->ended and wakes the server's loop by an
- * eventfd. Movers touch nothing else of the server.
+ * eventfd. Movers touch nothing else of the server, whose thread gives copies up.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "sluiced/memory/memory.h"
 #include "sluiced/spill/spill.h"
+#include "sluiced/waits/waits.h"
 
 #define PIECE (UINT64_C(8) << 20)
 
@@ -44,7 +46,7 @@ static int mover_make_file(struct sl_spill_copy *copy)
 	copy->file = fd;
 	if (!fallocate(fd, 0, 0, (off_t)bytes) || errno == EOPNOTSUPP || errno == ENOSYS)
 		return 0;
-	return sl_fail(-errno, "no place for %" PRIu64 " bytes: %s", bytes, sl_error_text(-errno));
+	return sl_fail(-errno, "no space for %" PRIu64 " bytes: %s", bytes, sl_error_text(-errno));
 }
 
 static int mover_move_bytes(struct sl_spill_copy *copy, char *memory, uint64_t at, uint64_t bytes)
@@ -200,19 +202,45 @@ void sl_movers_submit(struct sl_spill *spill, struct sl_spill_copy *copy)
 	sl_pool_submit(spill->movers, &copy->tasks[0].task);
 }
 
-void sl_movers_event(struct sl_server *server)
-{
-	struct sl_spill *spill = server->spill;
-	struct sl_list *link;
-	uint64_t times;
+/* ------------------------------------------------------------------------------------ give up */
 
-	(void)!read(spill->event, &times, sizeof(times));
-	for (;;) {
-		sl_mutex_lock(&spill->mutex);
-		link = sl_list_take(&spill->ended);
-		sl_mutex_unlock(&spill->mutex);
-		if (!link)
-			return;
-		sl_spill_copy_ended(server, SL_CONTAINER(link, struct sl_spill_copy, link));
+void sl_spill_copy_forget(struct sl_server *server, struct sl_spill_copy *copy)
+{
+	server->counts.spilled_bytes -= copy->bytes;
+	free(copy);
+}
+
+void sl_spill_copy_free(struct sl_server *server, struct sl_spill_copy *copy)
+{
+	if (copy->region)
+		copy->region->copy = NULL;
+	copy->region = NULL;
+	if (sl_list_linked(&copy->link))
+		sl_list_remove(&copy->link);
+	if (copy->row != SL_NO_ROW) {
+		copy->file = fcntl(server->descriptors->held[copy->row].fd, F_DUPFD_CLOEXEC, 0);
+		sl_descriptors_drop(server->descriptors, copy->row);
 	}
+	/* It counts in the folder until its file is closed. */
+	copy->state = SL_COPY_CLOSING;
+	if (copy->file >= 0) {
+		server->spill->closing++;
+		sl_movers_submit(server->spill, copy);
+	} else {
+		sl_spill_copy_forget(server, copy);
+	}
+}
+
+void sl_spill_forget(struct sl_server *server, struct sl_region *region)
+{
+	struct sl_spill_copy *copy = region->copy;
+
+	if (!copy)
+		return;
+	sl_room_drop(server, region);
+	region->copy = NULL;
+	copy->region = NULL;
+	/* Movers finish a job that they have begun. */
+	if (copy->state == SL_COPY_WHOLE)
+		sl_spill_copy_free(server, copy);
 }

@@ -179,7 +179,7 @@ int sl_descriptors_in_flight(void);
 /* Gives up, in a new server, descriptors that only the ledger or only the process has. */
 void sl_descriptors_reconcile(struct sl_descriptors *descriptors);
 
-/* The server says in the place of a row: stops without a successor; has taken over; upgrade. */
+/* The server says instead of a row: stops without a successor; has taken over; upgrade. */
 #define SL_SAY_BYE     UINT32_MAX
 #define SL_SAY_READY   (UINT32_MAX - 1)
 #define SL_SAY_UPGRADE (UINT32_MAX - 2)

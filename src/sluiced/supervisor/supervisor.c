@@ -24,8 +24,6 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "sluiced/server.h"
-
 /* The supervisor stops after this many servers in a row that died before they were ready. */
 #define TRIES 10
 /* The time that a server has to stop, and a program to print its layout. */
@@ -383,7 +381,7 @@ int sl_supervisor_run(struct sl_descriptors *descriptors, char **arguments)
 	return supervisor_main(descriptors);
 }
 
-int sl_supervisor_resume(char **arguments)
+int sl_supervisor_resume(char **arguments, int (*serve)(struct sl_descriptors *))
 {
 	static struct sl_descriptors descriptors;
 	enum sl_begin begin = SL_BEGIN_SERVER;
@@ -391,7 +389,7 @@ int sl_supervisor_resume(char **arguments)
 
 	command_line = arguments;
 	if (!rc && begin == SL_BEGIN_SERVER)
-		rc = sl_server_run(&descriptors);
+		rc = serve(&descriptors);
 	if (rc)
 		sl_report(LOG_ERR, "%s", sluice_last_message());
 	if (rc || begin == SL_BEGIN_SERVER)

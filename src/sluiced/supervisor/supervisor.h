@@ -21,8 +21,9 @@
  * the process.
  */
 int sl_supervisor_run(struct sl_descriptors *descriptors, char **arguments);
-/* Continues in a process that was started with a ledger, in its role. Returns the exit status. */
-int sl_supervisor_resume(char **arguments);
+/* Continues in a process that was started with a ledger, in its role; serve: runs the server.
+ * Returns the exit status. */
+int sl_supervisor_resume(char **arguments, int (*serve)(struct sl_descriptors *));
 /* Starts another supervisor, in the server, after it has died. Returns 0 or a negative errno. */
 int sl_supervisor_replace(struct sl_descriptors *descriptors);
 /*

@@ -2,10 +2,9 @@
 /*
  * Waits: requests that are answered later. A get or pin waits for blobs (blobs/get.c), in the
  * bucket of the key that is missing; a create, or the return of a region from a file, waits for
- * room, in a queue.
+ * room, in a queue (room.c).
  *
- * A wait is ended by the event it waits for, by its deadline, by the end of its connection, or by
- * the end of its region.
+ * A wait is ended by the event awaited, by its deadline, or with its connection or region.
  */
 #ifndef SL_SLUICED_WAITS_H
 #define SL_SLUICED_WAITS_H
@@ -14,6 +13,11 @@
 
 #define SL_WAITS_MOST   128 /* of a peer, of all kinds */
 #define SL_WAIT_BUCKETS 1024
+/*
+ * The time for which a wait goes on while everything is held: the server itself holds answered
+ * blobs for a second.
+ */
+#define SL_VAIN_NS INT64_C(1000000000)
 
 struct sl_region;
 
@@ -21,14 +25,20 @@ struct sl_wait {
 	struct sl_list link;      /* in a bucket of sl_waits, or in sl_room.queue */
 	struct sl_list peer_link; /* in peer->waits */
 	struct sl_peer *peer;     /* NULL: this is the return of a region */
-	struct sl_region *region; /* that region; NULL if it has gone */
-	int64_t since, deadline;
-	int32_t device; /* it waits for room there; -1: for room of the host */
-	/* Of a get or pin. */
-	bool for_blob;
-	bool patient;     /* it waits for a seal; otherwise only for the disk */
-	bool disk;        /* all blobs are sealed and some are being read: there is no deadline */
-	unsigned missing; /* the key that was missing the last time */
+	int64_t deadline;
+	bool for_blob; /* says which of the two is used */
+	union {
+		struct {
+			bool patient;     /* waits for a seal; otherwise only for the disk */
+			bool disk;        /* all are sealed and some are being read: no deadline */
+			unsigned missing; /* the key that was missing the last time */
+		} blob;
+		struct {
+			struct sl_region *region; /* that returns; NULL if it has gone */
+			int64_t since;
+			int32_t device; /* -1: the host */
+		} room;
+	};
 	_Alignas(8) struct sl_head request; /* as it came, with all that follows */
 };
 
@@ -64,6 +74,8 @@ void sl_waits_end(struct sl_server *server, struct sl_peer *peer);
  * -ENOMEM with a sentence.
  */
 int sl_wait_for_room(struct sl_server *server, struct sl_peer *peer, struct sl_region *region);
+/* Makes a wait in the queue wait for room of that device from now on. */
+void sl_room_wait_at(struct sl_server *server, struct sl_wait *wait, int32_t device);
 /* Ends the wait of a region that is no longer needed. */
 void sl_room_drop(struct sl_server *server, struct sl_region *region);
 /* Returns true if others wait for room of the host and are first. */

@@ -9,7 +9,6 @@
  * the engine, which starts the next.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,7 +94,7 @@ int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **
 struct blob_move {
 	struct sl_blob_mover *mover;
 	struct sl_piece *piece;
-	char *place;  /* address in the blob */
+	char *inside; /* address in the blob */
 	char *bounce; /* a host buffer between two devices; or NULL */
 	bool arrived; /* the bytes are in the bounce buffer */
 	bool given;   /* the copier has the only copy */
@@ -126,7 +125,7 @@ static void move_start(struct blob_move *move)
 	bool in_blob = !move->bounce || move->arrived == piece->write;
 	bool to_device = move->bounce ? move->arrived : piece->write;
 	char *host = move->bounce ? move->bounce : piece->data;
-	struct sluice_extent extent = {in_blob ? move->place : piece->data, piece->length,
+	struct sluice_extent extent = {in_blob ? move->inside : piece->data, piece->length,
 	                               (uintptr_t)host};
 	struct sluice_request r = SLUICE_REQUEST_INIT;
 	struct sl_device *device = in_blob ? move->mover->device : piece->device;
@@ -168,8 +167,8 @@ static bool mover_copy_next(struct sl_copy_job *copy, struct sl_command *out)
 		return false;
 	move->given = true;
 	out->kind = SL_COPY;
-	out->copy.to = piece->write ? move->place : piece->data;
-	out->copy.from = piece->write ? piece->data : move->place;
+	out->copy.to = piece->write ? move->inside : piece->data;
+	out->copy.from = piece->write ? piece->data : move->inside;
 	out->copy.length = piece->length;
 	return true;
 }
@@ -179,7 +178,7 @@ static void mover_copy_done(struct sl_copy_job *copy, int error)
 	move_end(SL_CONTAINER(copy, struct blob_move, copy), error, NULL);
 }
 
-void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, char *place)
+void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, char *inside)
 {
 	struct blob_move *move = calloc(1, sizeof(*move));
 	bool bounces = piece->device && piece->device != mover->device;
@@ -196,7 +195,7 @@ void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, c
 	}
 	move->mover = mover;
 	move->piece = piece;
-	move->place = place;
+	move->inside = inside;
 	if (piece->device != mover->device) {
 		move_start(move);
 		return;
@@ -209,15 +208,15 @@ void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, c
 }
 
 int sl_blob_mover_enqueue(struct sl_blob_mover *mover, sluice_stream stream,
-                          const struct sl_transfer *transfer, char *place, bool write)
+                          const struct sl_transfer *transfer, char *inside, bool write)
 {
 	struct sl_device *device = mover->device;
 	struct sl_command command = {.kind = SL_COPY};
 	size_t taken;
 	int rc;
 
-	command.copy.to = write ? place : transfer->data;
-	command.copy.from = write ? transfer->data : place;
+	command.copy.to = write ? inside : transfer->data;
+	command.copy.from = write ? transfer->data : inside;
 	command.copy.length = transfer->length;
 	rc = device->ops->enqueue(device, stream, &command, 1, &taken);
 	return rc ? sl_fail(rc, "%s did not take a copy: %s", device->name, sl_error_text(rc)) : 0;

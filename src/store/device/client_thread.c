@@ -5,9 +5,8 @@
  * Reads messages that no call waits for, and connects again when the server was replaced, so that
  * memory that other clients have deleted is released even if the program is idle. Also polls the
  * words that streams write, and then seals or releases. It never calls a driver, so no device can
- * block it. sl_client_thread_wake() ends its sleep.
+ * block it. sl_devices_wake() ends its sleep.
  */
-#include <errno.h>
 #include <poll.h>
 #include <sched.h>
 #include <time.h>
@@ -106,13 +105,4 @@ void *sl_client_thread_run(void *argument)
 		sl_conn_release(devices->store, conn);
 	}
 	return NULL;
-}
-
-void sl_client_thread_wake(struct sl_devices *devices)
-{
-	uint64_t one = 1;
-
-	/* EAGAIN is impossible: the counter is far from its limit. */
-	while (write(devices->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
-		;
 }

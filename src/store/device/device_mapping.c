@@ -23,25 +23,83 @@
 
 /* ------------------------------------------------------------------------------------- leases */
 
-void sl_mappings_expect_locked(sluice_store *store, const union sl_message *m)
+/*
+ * Notes the regions in a reply that this client is to make: the first thread that needs such a
+ * region makes it. No later reply with a lease in the same region reaches a thread before that.
+ */
+static void mappings_expect_locked(sluice_store *store, const union sl_message *m)
+	SL_REQUIRES(&store->mutex)
 {
-	bool any = m->head.type == SL_MSG_FOUND || m->head.type == SL_MSG_LEASES;
-
-	for (unsigned i = 0; any && sl_devices_of(store) && i < m->head.count; i++) {
+	for (unsigned i = 0; i < m->head.count; i++) {
 		const struct sl_lease *lease = sl_message_lease(m, i);
 		struct sl_mapping *mapping;
 
-		if (!lease->make || sl_mapping_find_locked(store, lease->place.region, true, NULL))
+		if (!lease->make || sl_mapping_find_locked(store, lease->range.region, true, NULL))
 			continue;
-		mapping = sl_mapping_add_locked(store, lease->place.region, true,
+		mapping = sl_mapping_add_locked(store, lease->range.region, true,
 		                                SL_MAPPING_EXPECTED);
 		/* Without memory, the thread that needs the region finds no mapping and fails. */
 		if (!mapping)
 			continue;
 		mapping->writable = true;
-		mapping->bytes = lease->place.region_bytes;
-		mapping->alone = lease->place.capacity == lease->place.region_bytes;
+		mapping->bytes = lease->range.region_bytes;
+		mapping->alone = lease->range.capacity == lease->range.region_bytes;
 	}
+}
+
+static void mappings_forget_named_locked(sluice_store *store, const union sl_message *m)
+	SL_REQUIRES(&store->mutex)
+{
+	for (unsigned i = 0; i < m->head.count; i++) {
+		uint64_t region = m->ids.items[i].id;
+		struct sl_mapping *added;
+		unsigned left = 0;
+		bool any = false;
+
+		for (unsigned j = 0; j < store->lease_cache_count; j++)
+			if (store->lease_cache[j].range.region != region)
+				store->lease_cache[left++] = store->lease_cache[j];
+		store->lease_cache_count = left;
+		sl_list_each_of (mapping, sl_mapping_bucket(store, region), struct sl_mapping,
+		                 bucket)
+			if (mapping->by_driver && mapping->region == region) {
+				sl_mapping_doom_locked(store, mapping, NULL);
+				any = true;
+			}
+		/* Nothing of the region is mapped, and the server waits to be told. */
+		added = any ? NULL : sl_mapping_add_locked(store, region, true, SL_MAPPING_READY);
+		if (added)
+			sl_mapping_leave_locked(store, added, NULL);
+	}
+}
+
+void sl_mappings_heard_locked(sluice_store *store, const union sl_message *m)
+{
+	uint32_t type = m->head.type;
+
+	if (!sl_devices_of(store))
+		return;
+	if (type == SL_MSG_FOUND || type == SL_MSG_LEASES)
+		mappings_expect_locked(store, m);
+	else if (type == SL_MSG_FORGET)
+		mappings_forget_named_locked(store, m);
+}
+
+unsigned sl_mappings_unreported_locked(sluice_store *store, uint64_t epoch, struct sl_id_item *out)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
+		sl_list_each_of (mapping, &store->mappings[i], struct sl_mapping, bucket) {
+			if (n == SL_ITEMS_MOST || !mapping->by_driver ||
+			    mapping->reported_epoch == epoch ||
+			    mapping->kind == SLUICE_BLOB_ON_HOST ||
+			    mapping->state == SL_MAPPING_EXPECTED)
+				continue;
+			mapping->reported_epoch = epoch;
+			out[n++].id = mapping->region;
+		}
+	return n;
 }
 
 void sl_mapping_cancel(sluice_store *store, uint64_t region)
@@ -62,7 +120,7 @@ void sl_mapping_cancel(sluice_store *store, uint64_t region)
 
 /* ---------------------------------------------------------------------------------- make, map */
 
-static int mapping_make(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch)
+int sl_mapping_make(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch)
 {
 	struct sl_device *device = mapping->sdev->device;
 	size_t whole = device->sharing->granularity;
@@ -146,61 +204,25 @@ static int mapping_pin(struct sl_mapping *mapping, int fd)
 	return 0;
 }
 
-int sl_mapping_ask(sluice_store *store, uint64_t region, bool writable, int64_t deadline,
-                   struct sl_msg_memory *out, struct sl_reply *reply)
+int sl_mapping_map_by_driver(struct sl_mapping *mapping, int fd)
 {
-	union sl_message m;
-	int rc;
-
-	/* -EAGAIN: too many requests are waiting; meanwhile this thread has read replies to some. */
-	do {
-		sl_message_begin(&m, SL_MSG_REGION, 0, 0);
-		m.region.region = region;
-		m.region.writable = writable;
-		rc = sl_call(store, &m, SL_MSG_MEMORY, deadline, reply);
-	} while (rc == -EAGAIN);
-	if (!rc)
-		*out = m.memory;
-	return rc;
-}
-
-int sl_mapping_establish(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch,
-                         int64_t deadline)
-{
-	struct sl_device *device = mapping->by_driver ? mapping->sdev->device : NULL;
+	struct sl_device *device = mapping->sdev->device;
 	/* Not const because the driver's function is not; the device itself does not change. */
 	struct sl_device *for_device =
 		mapping->for_device ? (struct sl_device *)mapping->for_device : device;
-	struct sl_msg_memory memory;
-	struct sl_reply reply;
 	void *base;
 	int rc;
 
-	if (mapping->by_driver && mapping->writable)
-		return mapping_make(store, mapping, epoch);
-	rc = sl_mapping_ask(store, mapping->region, mapping->writable, deadline, &memory, &reply);
+	if (mapping->kind == SLUICE_BLOB_ON_HOST)
+		return mapping_pin(mapping, fd);
+	if (mapping->kind == SLUICE_BLOB_OF_PROCESS)
+		return mapping_borrow(mapping, fd);
+	rc = device->sharing->map(device, fd, mapping->bytes, for_device, &base);
 	if (rc)
-		return rc;
-	sl_store_step("client: asked for memory");
-	mapping->bytes = memory.bytes;
-	if (memory.kind != mapping->kind) {
-		rc = sl_fail(-EPROTO, "memory of another kind than the blob's");
-	} else if (mapping->kind == SLUICE_BLOB_ON_HOST) {
-		rc = mapping->by_driver ? mapping_pin(mapping, reply.fd)
-		                        : sl_mapping_map(mapping, reply.fd);
-	} else if (mapping->kind == SLUICE_BLOB_OF_PROCESS) {
-		rc = mapping_borrow(mapping, reply.fd);
-	} else {
-		rc = device->sharing->map(device, reply.fd, mapping->bytes, for_device, &base);
-		if (rc)
-			rc = sl_fail(rc, "%s: cannot map a blob on %s: %s", for_device->name,
-			             device->name, sl_error_text(rc));
-		else
-			mapping->base = base;
-	}
-	close(reply.fd);
-	sl_store_step("client: imported");
-	return rc;
+		return sl_fail(rc, "%s: cannot map a blob on %s: %s", for_device->name,
+		               device->name, sl_error_text(rc));
+	mapping->base = base;
+	return 0;
 }
 
 int sl_mapping_add_published(sluice_store *store, const struct sl_map_request *r, void *start,
@@ -227,50 +249,6 @@ int sl_mapping_add_published(sluice_store *store, const struct sl_map_request *r
 	return rc;
 }
 
-/* ------------------------------------------------------------------------------------- forget */
-
-void sl_mappings_on_forget_locked(sluice_store *store, const union sl_message *m)
-{
-	for (unsigned i = 0; sl_devices_of(store) && i < m->head.count; i++) {
-		uint64_t region = m->ids.items[i].id;
-		struct sl_mapping *added;
-		unsigned left = 0;
-		bool any = false;
-
-		for (unsigned j = 0; j < store->lease_cache_count; j++)
-			if (store->lease_cache[j].place.region != region)
-				store->lease_cache[left++] = store->lease_cache[j];
-		store->lease_cache_count = left;
-		sl_list_each_of (mapping, sl_mapping_bucket(store, region), struct sl_mapping,
-		                 bucket)
-			if (mapping->by_driver && mapping->region == region) {
-				sl_mapping_doom_locked(store, mapping, NULL);
-				any = true;
-			}
-		/* Nothing of the region is mapped, and the server waits to be told. */
-		added = any ? NULL : sl_mapping_add_locked(store, region, true, SL_MAPPING_READY);
-		if (added)
-			sl_mapping_leave_locked(store, added, NULL);
-	}
-}
-
-unsigned sl_mappings_unreported_locked(sluice_store *store, uint64_t epoch, struct sl_id_item *out)
-{
-	unsigned n = 0;
-
-	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
-		sl_list_each_of (mapping, &store->mappings[i], struct sl_mapping, bucket) {
-			if (n == SL_ITEMS_MOST || !mapping->by_driver ||
-			    mapping->reported_epoch == epoch ||
-			    mapping->kind == SLUICE_BLOB_ON_HOST ||
-			    mapping->state == SL_MAPPING_EXPECTED)
-				continue;
-			mapping->reported_epoch = epoch;
-			out[n++].id = mapping->region;
-		}
-	return n;
-}
-
 /* -------------------------------------------------------------------------------------- unmap */
 
 /* Unmapping fails only if the device is gone, and then nothing can be done. */
@@ -292,12 +270,8 @@ void sl_mapping_unmap(struct sl_mapping *mapping)
 	}
 }
 
-void sl_mappings_free_leaving(sluice_store *store)
+void sl_mappings_free_leaving(struct sl_devices *devices)
 {
-	struct sl_devices *devices = sl_devices_of(store);
-
-	if (!devices)
-		return;
 	sl_list_each_of (mapping, &devices->unmap.leaving, struct sl_mapping, idle) {
 		sl_mapping_unmap(mapping);
 		free(mapping);

@@ -14,12 +14,22 @@
 #include "io/io.h"
 #include "store/device/devices.h"
 
+/* Ends a sleep of the client thread. Any thread, with any lock. */
+static void devices_wake_reader(struct sl_devices *devices)
+{
+	uint64_t one = 1;
+
+	/* EAGAIN is impossible: the counter is far from its limit. */
+	while (write(devices->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
 void sl_devices_wake(struct sl_devices *devices)
 {
 	sl_mutex_lock(&devices->store->mutex);
 	pthread_cond_signal(&devices->unmap.work);
 	sl_mutex_unlock(&devices->store->mutex);
-	sl_client_thread_wake(devices);
+	devices_wake_reader(devices);
 }
 
 static void devices_end(struct sl_devices *devices)
@@ -37,7 +47,7 @@ void sl_devices_reconnected_locked(sluice_store *store, bool same)
 	/* Device numbers are the daemon's. */
 	for (unsigned i = 0; !same && i < SL_DEVICES_MOST; i++)
 		devices->by_index[i].number = -1;
-	sl_client_thread_wake(devices);
+	devices_wake_reader(devices);
 }
 
 /* --------------------------------------------------------------------------- end of a process */
@@ -112,8 +122,6 @@ static bool devices_forget_exit(struct sl_devices *devices)
 
 static void devices_free(struct sl_devices *devices)
 {
-	if (!devices)
-		return;
 	pthread_cond_destroy(&devices->unmap.work);
 	pthread_cond_destroy(&devices->stream_ops.changed);
 	sl_mutex_destroy(&devices->mutex);
@@ -131,6 +139,8 @@ static int devices_new(sluice_store *store, struct sl_devices **out)
 	devices->store = store;
 	for (unsigned i = 0; i < SL_DEVICES_MOST; i++) {
 		devices->by_index[i].number = -1;
+		devices->by_index[i].make = sl_mapping_make;
+		devices->by_index[i].map = sl_mapping_map_by_driver;
 		sl_list_init(&devices->by_index[i].idle);
 	}
 	sl_list_init(&devices->unmap.leaving);
@@ -190,8 +200,6 @@ void sl_devices_free(sluice_store *store)
 {
 	struct sl_devices *devices = sl_devices_of(store);
 
-	for (unsigned i = 0; devices && i < SL_DEVICES_MOST; i++)
-		sl_stream_words_free(&devices->by_index[i]);
 	atomic_store(&store->devices, NULL);
 	devices_free(devices);
 }

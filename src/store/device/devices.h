@@ -26,6 +26,9 @@
 struct sl_store_device {
 	_Atomic bool open;        /* set once, under store->opening, after `device`, */
 	struct sl_device *device; /* which then never changes; its driver has been started */
+	/* Make or map the memory of a mapping that is IN_PROGRESS; may call the driver, no lock held. */
+	int (*make)(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch);
+	int (*map)(struct sl_mapping *mapping, int fd);
 	/* Guarded by store->mutex. */
 	int32_t number;      /* by which the server knows the device; -1: not asked yet */
 	struct sl_list idle; /* mappings, least recently used first */
@@ -39,7 +42,7 @@ struct sl_store_device {
 
 struct sl_devices {
 	sluice_store *store;
-	struct sl_list exit; /* of all stores of the process that have threads */
+	struct sl_list exit; /* of all stores with threads */
 	pthread_t client_thread, unmapper;
 	int wake_fd; /* an eventfd that ends a sleep of the client thread */
 	_Atomic bool stop;
@@ -112,45 +115,32 @@ int sl_store_device_number(sluice_store *store, struct sl_store_device *sdev, in
 
 /* --------------------------------------------------------------------------- device_mapping.c */
 
-/* Asks the server for the memory of a region; the reply has its descriptor. */
-int sl_mapping_ask(sluice_store *store, uint64_t region, bool writable, int64_t deadline,
-                   struct sl_msg_memory *out, struct sl_reply *reply);
-/* Makes or maps the memory of a mapping that is IN_PROGRESS. May call the driver; no lock held. */
-int sl_mapping_establish(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch,
-                         int64_t deadline);
+/* See struct sl_store_device. */
+int sl_mapping_make(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch);
+int sl_mapping_map_by_driver(struct sl_mapping *mapping, int fd);
 /* Adds memory of this process that is being published; it stays until the server forgets it. */
 int sl_mapping_add_published(sluice_store *store, const struct sl_map_request *r, void *start,
                              uint64_t bytes, struct sl_mapping **out);
-/*
- * Notes the regions in a reply that this client is to make: the first thread that needs such a
- * region makes it. Called by the reading thread, so that no later reply with a lease in the same
- * region reaches a thread before that.
- */
-void sl_mappings_expect_locked(sluice_store *store, const union sl_message *m)
+/* Notes regions that this client is to make, and handles SL_MSG_FORGET: see sl_conn_events. */
+void sl_mappings_heard_locked(sluice_store *store, const union sl_message *m)
 	SL_REQUIRES(&store->mutex);
 /*
  * Forgets a region that was leased for a single blob and given back: it is not to be made or
  * published.
  */
 void sl_mapping_cancel(sluice_store *store, uint64_t region);
-/* Handles SL_MSG_FORGET; called by the reading thread. */
-void sl_mappings_on_forget_locked(sluice_store *store, const union sl_message *m)
-	SL_REQUIRES(&store->mutex);
-/* Lists up to SL_ITEMS_MOST mapped regions that the server of that epoch has not been told of, and
- * notes that it has. Returns how many. */
+/* See sl_conn_events. */
 unsigned sl_mappings_unreported_locked(sluice_store *store, uint64_t epoch, struct sl_id_item *out)
 	SL_REQUIRES(&store->mutex);
 /* Unmaps a mapping that has left the table. Calls the driver; no lock held. */
 void sl_mapping_unmap(struct sl_mapping *mapping);
 /* Does so for all mappings that the unmap thread, which has ended, has left. */
-void sl_mappings_free_leaving(sluice_store *store);
+void sl_mappings_free_leaving(struct sl_devices *devices);
 
 /* ------------------------------------------------------------------------------------ threads */
 
 void *sl_unmapper_run(void *devices);
 void *sl_client_thread_run(void *devices);
-/* Ends a sleep of the client thread. Any thread, with any lock. */
-void sl_client_thread_wake(struct sl_devices *devices);
 
 /* -------------------------------------------------------------------------------- on_stream.c */
 
@@ -161,11 +151,9 @@ bool sl_stream_op_run_next(struct sl_devices *devices);
 void sl_stream_ops_check_devices(struct sl_devices *devices);
 /* Waits until no operation is under way, or the process ends. */
 void sl_stream_ops_wait(struct sl_devices *devices);
-/* Returns 0, or -EPERM with a message: a seal in stream order is under way. */
-int sl_blob_check_no_seal_pending(sluice_blob *blob);
 /* Makes words that streams of the device can write to; may wait for all work of the device.
  * Returns 0, -ENOTSUP or -ENOMEM. */
 int sl_stream_words_open(sluice_store *store, struct sl_store_device *sdev);
-void sl_stream_words_free(struct sl_store_device *sdev);
+void sl_stream_words_free(struct sl_devices *devices);
 
 #endif

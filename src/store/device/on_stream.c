@@ -2,9 +2,9 @@
 /*
  * Seals and releases in stream order
  *
- * The stream gets a single command: the write of a word in host memory that is registered with its
- * device. The client thread polls the word, and then seals or releases as any thread does. Once the
- * command is enqueued, it depends on the device alone: no thread of the store can block the stream.
+ * The stream gets a single command: the write of a word in host memory registered with the device.
+ * The client thread polls the word, and then seals or releases as any thread does. Once the command
+ * is enqueued, it depends on the device alone: no thread of the store can block the stream.
  *
  * devices->mutex guards the words and all operations.
  */
@@ -72,18 +72,18 @@ int sl_stream_words_open(sluice_store *store, struct sl_store_device *sdev)
 	return rc;
 }
 
-void sl_stream_words_free(struct sl_store_device *sdev)
+void sl_stream_words_free(struct sl_devices *devices)
 {
-	struct sl_stream_words *words = atomic_load(&sdev->words);
-	struct sl_device *device = sdev->device;
-	int rc;
+	for (unsigned i = 0; i < SL_DEVICES_MOST; i++) {
+		struct sl_stream_words *words = atomic_load(&devices->by_index[i].words);
+		struct sl_device *device = devices->by_index[i].device;
 
-	if (!words)
-		return;
-	rc = device->ops->unregister_memory(device, words->memory);
-	/* The device may still write to the memory, so it must stay. */
-	if (!rc || !device->ops->registered(device, words->memory, sizeof(words->memory)))
-		munmap(words, sizeof(*words));
+		/* The device may still write to memory that it does not let go, so this must stay. */
+		if (words &&
+		    (!device->ops->unregister_memory(device, words->memory) ||
+		     !device->ops->registered(device, words->memory, sizeof(words->memory))))
+			munmap(words, sizeof(*words));
+	}
 }
 
 /* Takes a word for an operation. Caller holds devices->mutex. */
@@ -396,19 +396,6 @@ int sluice_blob_release_on(sluice_blob *blob, sluice_stream stream)
 }
 
 /* ---------------------------------------------------------------------------------- questions */
-
-int sl_blob_check_no_seal_pending(sluice_blob *blob)
-{
-	struct sl_devices *devices = sl_devices_of(blob->store);
-	bool waits = false;
-
-	if (devices) {
-		sl_mutex_lock(&devices->mutex);
-		waits = blob->stream_seal.pending;
-		sl_mutex_unlock(&devices->mutex);
-	}
-	return waits ? sl_fail(-EPERM, "the blob is to be sealed already") : 0;
-}
 
 int sluice_blob_wait_sealed(sluice_blob *blob, int timeout_ms)
 {

@@ -2,7 +2,7 @@
 /*
  * Publishing device memory that the program has allocated
  *
- * Makes a blob of a part of any allocation of a device. Other processes open the allocation by a
+ * Makes a blob from a part of any allocation on a device. Other processes open the allocation by a
  * description from its driver, which travels in a sealed memfd as if that were the memory. The
  * thread of the caller does all of it.
  */
@@ -52,9 +52,9 @@ static int publish_offer(sluice_blob *blob, const struct sl_lent_memory *lent, i
 	blob->bytes = bytes;
 	if (rc)
 		return rc;
-	if (blob->lease.place.kind != SLUICE_BLOB_OF_PROCESS || !blob->lease.make)
+	if (blob->lease.range.kind != SLUICE_BLOB_OF_PROCESS || !blob->lease.make)
 		return sl_fail(-EPROTO, "the store gives what it was not asked for");
-	request.region = blob->lease.place.region;
+	request.region = blob->lease.range.region;
 	request.epoch = blob->epoch;
 	rc = sl_mapping_add_published(blob->store, &request, (void *)(uintptr_t)lent->start,
 	                              lent->length, &blob->mapping);
