@@ -17,7 +17,7 @@ struct sl_slot_use;
 struct sl_uring;
 
 /* Features of the running kernel, less those that SLUICE_DISABLE masks. Fixed once the context
- * is */
+ * is made, but for uring_error: a reactor that meets a later error sets it. */
 struct sl_kernel {
 	bool cachestat;
 	bool nowait;
@@ -173,7 +173,8 @@ struct sl_backend_ops {
 	/* ----------------------------------------------------------------- pieces */
 
 	/* Any, when an operation starts; waiting, if limits say size_waits: bytes in the file, -1
-	 * if only reading tells, or a negative errno below that. NULL: -1. */
+	 * if only reading tells, or a negative errno below that. NULL: -1; not with limits.whole or
+	 * size_waits. */
 	int64_t (*size)(struct sl_backend *backend);
 	/* Any: reads bytes that are in memory already. Length, or -EAGAIN, also if the processor
 	 * does not reach data. NULL: it cannot. */

@@ -269,7 +269,8 @@ struct sl_flush {
 	struct sluice_stage stage;
 };
 
-/* A full disk: disk.c. The file thread changes it with the mutex, and alone reads it without. */
+/* A full disk: disk.c. The file thread changes it with the mutex, and alone reads it without;
+ * `elsewhere` is a sink's. */
 struct sl_disk {
 	int64_t most_ns; /* constant: the longest wait for room; SL_FOREVER; 0: none */
 	int error;       /* the thread waits for room; 0: it does not */

@@ -475,9 +475,9 @@ static void op_plan(struct sluice_op *op, int64_t size)
 		op_check_end(op, (uint64_t)size);
 	if (size < 0 || op->kind != SL_READ)
 		size = INT64_MAX;
-	bytes = op_count_bytes(op);
 	/* In stream order the poller may be reading the plan already. */
 	sl_mutex_lock(&op->mutex);
+	bytes = op_count_bytes(op);
 	op->locked.plan = (struct sl_plan){
 		.extents = op->extents,
 		/* Of a staged operation sl_staged_next_locked() sets it, chunk by chunk. */

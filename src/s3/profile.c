@@ -41,13 +41,6 @@ static const char *const value_names[SL_S3_VALUES] = {
 	"sso_start_url",
 };
 
-void sl_s3_text_clear(char *text)
-{
-	if (text)
-		explicit_bzero(text, strlen(text));
-	free(text);
-}
-
 const char *sl_s3_variable(const char *name)
 {
 	const char *value = getenv(name);

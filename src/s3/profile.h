@@ -3,6 +3,9 @@
 #ifndef SL_S3_PROFILE_H
 #define SL_S3_PROFILE_H
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "core/core.h"
 
 /* The values in use, or naming a source beyond sluice's reach. */
@@ -46,7 +49,12 @@ struct sl_s3_profile {
 int sl_s3_profile_load(const char *name, struct sl_s3_profile *out);
 void sl_s3_profile_clear(struct sl_s3_profile *profile);
 /* Wipes and frees a text; NULL is allowed. */
-void sl_s3_text_clear(char *text);
+static inline void sl_s3_text_clear(char *text)
+{
+	if (text)
+		explicit_bzero(text, strlen(text));
+	free(text);
+}
 /* Returns a variable's value if it is set and not empty; or NULL. */
 const char *sl_s3_variable(const char *name);
 /* Returns the region from the option, the environment or the profile; else the default in AWS's programs. */
