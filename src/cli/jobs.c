@@ -12,6 +12,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "jobs.h"
 
@@ -39,17 +40,17 @@ struct cli_jobs {
 	struct {
 		struct job queue[QUEUE]; /* from tail to head */
 		uint64_t head, tail;
-		bool ended;       /* no more jobs will come */
+		bool ended; /* no more jobs will come */
+		pthread_t threads[MOST_THREADS];
+		unsigned count;   /* of threads; the main thread joins them */
 		unsigned working; /* threads that have not ended */
 		unsigned idle;    /* threads that wait for a job */
 		uint64_t weight;  /* of the jobs in work */
 		int rc;           /* error of the first failed copy, or 0 */
 		struct cli_moved moved;
 	} locked SL_GUARDED_BY(&mutex);
-	/* The main thread's. */
-	struct cli_progress progress;
-	pthread_t threads[MOST_THREADS];
-	unsigned count, most; /* number of threads, and its limit */
+	struct cli_progress progress; /* the main thread's */
+	unsigned most;                /* threads; constant */
 };
 
 /*
@@ -77,8 +78,8 @@ static void jobs_await_change_locked(struct cli_jobs *jobs) SL_REQUIRES(&jobs->m
 	cli_progress_update(&jobs->progress, jobs->bytes);
 	if (cli_interrupted())
 		cli_interrupt_tick();
-	for (unsigned i = 0; cli_interrupted() && i < jobs->count; i++)
-		pthread_kill(jobs->threads[i], SIGALRM);
+	for (unsigned i = 0; cli_interrupted() && i < jobs->locked.count; i++)
+		pthread_kill(jobs->locked.threads[i], SIGALRM);
 	sl_cond_wait(&jobs->changed, &jobs->mutex, sl_deadline(WAIT_MS));
 }
 
@@ -111,6 +112,27 @@ static void jobs_add_locked(struct cli_jobs *jobs, const struct cli_moved *moved
 	pthread_cond_broadcast(&jobs->changed);
 }
 
+static void *jobs_run(void *argument);
+
+/*
+ * Has an idle thread, or a new one, take the oldest job if that has a turn; it does the same for the next. Not by
+ * sl_thread_start(): signals end system calls of these threads.
+ */
+static void jobs_employ_locked(struct cli_jobs *jobs) SL_REQUIRES(&jobs->mutex)
+{
+	unsigned count = jobs->locked.count;
+
+	if (!jobs_has_turn_locked(jobs))
+		return;
+	if (jobs->locked.idle)
+		pthread_cond_signal(&jobs->has_turn);
+	else if (count < jobs->most &&
+	         !pthread_create(&jobs->locked.threads[count], NULL, jobs_run, jobs))
+		jobs->locked.working = ++jobs->locked.count;
+	else if (!count)
+		errx(CLI_FAILED, "cannot start a thread");
+}
+
 /* Takes the oldest job. Returns false at the end. The sleep is ended by a push, by a job that ends, or at the end. */
 static bool jobs_take_locked(struct cli_jobs *jobs, struct job *out) SL_REQUIRES(&jobs->mutex)
 {
@@ -124,9 +146,8 @@ static bool jobs_take_locked(struct cli_jobs *jobs, struct job *out) SL_REQUIRES
 		return false;
 	*out = jobs->locked.queue[jobs->locked.tail++ % QUEUE];
 	jobs->locked.weight += job_weight(out);
-	if (jobs_has_turn_locked(jobs))
-		pthread_cond_signal(&jobs->has_turn);
-	else if (jobs->locked.ended)
+	jobs_employ_locked(jobs);
+	if (jobs->locked.ended && jobs->locked.head == jobs->locked.tail)
 		pthread_cond_broadcast(&jobs->has_turn);
 	return true;
 }
@@ -171,13 +192,6 @@ static void *jobs_run(void *argument)
 
 /* ------------------------------------------------------------------------------ start and end */
 
-/* The main thread calls it. Not by sl_thread_start(): signals end system calls of these threads. */
-static void jobs_add_thread_locked(struct cli_jobs *jobs) SL_REQUIRES(&jobs->mutex)
-{
-	if (!pthread_create(&jobs->threads[jobs->count], NULL, jobs_run, jobs))
-		jobs->locked.working = ++jobs->count;
-}
-
 void cli_jobs_push(struct cli_jobs *jobs, const char *source, const char *target, uint64_t bytes,
                    bool exact)
 {
@@ -187,22 +201,22 @@ void cli_jobs_push(struct cli_jobs *jobs, const char *source, const char *target
 	if (jobs->locked.head - jobs->locked.tail < QUEUE)
 		jobs->locked.queue[jobs->locked.head++ % QUEUE] = (struct job){
 			cli_format("%s", source), cli_format("%s", target), bytes, exact};
-	if (jobs->count < jobs->most && jobs_has_turn_locked(jobs) &&
-	    jobs->locked.head - jobs->locked.tail > jobs->locked.idle)
-		jobs_add_thread_locked(jobs);
-	pthread_cond_signal(&jobs->has_turn);
+	jobs_employ_locked(jobs);
 	sl_mutex_unlock(&jobs->mutex);
 }
 
 struct cli_jobs *cli_jobs_start(const struct cli_cp_options *o, sluice_context *objects)
 {
 	struct cli_jobs *jobs = calloc(1, sizeof *jobs);
+	struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
 
 	if (!jobs)
 		err(CLI_FAILED, "cp");
 	jobs->o = o;
 	jobs->objects = objects;
-	jobs->most = objects ? MOST_THREADS : MOST_FILES;
+	/* Each may have a file and a connection. */
+	getrlimit(RLIMIT_NOFILE, &limit);
+	jobs->most = objects ? SL_MIN(MOST_THREADS, SL_MAX(limit.rlim_cur / 4, 1)) : MOST_FILES;
 	sl_mutex_init(&jobs->mutex);
 	pthread_cond_init(&jobs->changed, NULL);
 	pthread_cond_init(&jobs->has_turn, NULL);
@@ -215,12 +229,15 @@ struct cli_jobs *cli_jobs_start(const struct cli_cp_options *o, sluice_context *
 	mallopt(M_ARENA_MAX, 1);
 	mallopt(M_MMAP_THRESHOLD, 2 * MEMORY);
 	mallopt(M_TRIM_THRESHOLD, 2 * MEMORY);
-	sl_mutex_lock(&jobs->mutex);
-	jobs_add_thread_locked(jobs);
-	sl_mutex_unlock(&jobs->mutex);
-	if (!jobs->count)
-		errx(CLI_FAILED, "cannot start a thread");
 	return jobs;
+}
+
+/* All threads have ended. */
+static void jobs_free(struct cli_jobs *jobs) SL_UNCHECKED
+{
+	while (jobs->locked.count)
+		pthread_join(jobs->locked.threads[--jobs->locked.count], NULL);
+	free(jobs);
 }
 
 int cli_jobs_finish(struct cli_jobs *jobs, struct cli_moved *moved, bool *left)
@@ -239,8 +256,6 @@ int cli_jobs_finish(struct cli_jobs *jobs, struct cli_moved *moved, bool *left)
 	cli_progress_end(&jobs->progress);
 	if (*left)
 		return rc;
-	while (jobs->count)
-		pthread_join(jobs->threads[--jobs->count], NULL);
-	free(jobs);
+	jobs_free(jobs);
 	return rc;
 }

@@ -7,8 +7,8 @@
 
 struct cli_jobs;
 /*
- * Starts the threads, and a progress bar. objects: the context for small objects, of all threads; or NULL. The main
- * thread calls this and the next two. Ends the program if no thread can be started.
+ * Begins, with a progress bar. objects: the context for small objects, of all threads; or NULL. The main thread calls this
+ * and the next two. Each thread is started when there is a job for it; the program ends if none can be.
  */
 struct cli_jobs *cli_jobs_start(const struct cli_cp_options *o, sluice_context *objects);
 /*

@@ -31,7 +31,7 @@ void sl_http_location_destroy(struct sl_http_location *location);
  */
 bool sl_http_location_enter(struct sl_http_request *request);
 /* An asking or redirected request got an acceptable response: the target is known. Appends the waiting requests, which go
- * there; so do the functions below. */
+ * there. */
 void sl_http_location_found(struct sl_http_request *request, struct sl_list *out);
 /* Forgets the request's target, unless there is another by now. */
 void sl_http_location_forget(struct sl_http_request *request);

@@ -84,7 +84,7 @@ int sl_s3_list_query(const char *uri, unsigned flags, const char *token, char **
 	return query ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
-/* Decodes percent-escapes, and '+' for a blank, in address. Returns false for a '%' that begins none. */
+/* Decodes percent-escapes, and '+' for a blank, in place. Returns false for a '%' that begins none. */
 static bool name_decode(char *text)
 {
 	char *to = text;
