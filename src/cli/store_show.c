@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "store.h"
+#include "cli_store.h"
 
 #define LONG_TEXT    64
 #define DEVICES_MOST 256

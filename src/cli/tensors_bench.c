@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "tensors.h"
+#include "cli_tensors.h"
 
 /* The bytes of a file from its first tensor to its last, and where in memory they are read to. */
 struct tensors_span {

@@ -13,7 +13,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "tensors.h"
+#include "cli_tensors.h"
 
 enum { BUFFERS = 8, BUFFER_BYTES = 8 << 20 };
 

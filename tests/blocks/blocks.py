@@ -141,7 +141,7 @@ class World:
 
 def make_world(world: World) -> None:
     """The folder `web` is what the web server serves; https://host/path is a tar file."""
-    servers = world.start(sys.executable, f"{world.sources}/tests/http/servers.py", ".")
+    servers = world.start(sys.executable, f"{world.sources}/tests/engine/http/servers.py", ".")
     said = servers.stdout.readline()
     if "nginx=" not in said:
         print(f"skipped: {said.strip()}")

@@ -18,7 +18,7 @@ done
 # As in http_test.sh; without them the cases that need a server are skipped.
 unset http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY
 noise 1048573 > "$scratch/pattern"
-coproc servers { exec "$python" "$(dirname -- "$0")/../http/servers.py" "$scratch" --pattern "$scratch/pattern"; }
+coproc servers { exec "$python" "$(dirname -- "$0")/../engine/http/servers.py" "$scratch" --pattern "$scratch/pattern"; }
 read -r line <&"${servers[0]}" || line="the servers did not start"
 server_plain=
 for word in $line; do [[ $word == *=* ]] && declare "server_${word%%=*}=${word#*=}"; done

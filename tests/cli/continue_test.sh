@@ -8,7 +8,7 @@
 # Objects of the fault server consist of the file pattern; what it sent for an ID is counted.
 unset http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY
 noise 1048573 > "$scratch/pattern"
-coproc servers { exec "$python" "$(dirname -- "$0")/../http/fault_server.py" --root "$scratch" \
+coproc servers { exec "$python" "$(dirname -- "$0")/../engine/http/fault_server.py" --root "$scratch" \
 	--pattern "$scratch/pattern" --until-eof; }
 read -r line <&"${servers[0]}" || exit 1
 fault=http://127.0.0.1:$(sed 's/plain=\([0-9]*\).*/\1/' <<< "$line")

@@ -7,7 +7,7 @@
 # nginx serves the scratch folder; the objects of the fault server consist of the file pattern.
 unset http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY
 noise 1048573 > "$scratch/pattern"
-coproc servers { exec "$python" "$(dirname -- "$0")/../http/servers.py" "$scratch" --pattern "$scratch/pattern"; }
+coproc servers { exec "$python" "$(dirname -- "$0")/../engine/http/servers.py" "$scratch" --pattern "$scratch/pattern"; }
 read -r line <&"${servers[0]}" || line="the servers did not start"
 if [[ $line != *nginx=* ]]; then
 	wait "$servers_PID"

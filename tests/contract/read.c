@@ -246,7 +246,7 @@ FIXTURE_TEST(holes_read_as_zeros)
 /* Dirty pages lie before what a direct read would fetch from the disk. */
 LOCAL_TEST(bytes_that_another_program_just_wrote_are_read,
            "a remote file that changes is an error; see the changed ETag in "
-           "tests/http")
+           "tests/engine/http")
 {
 	const char *path = scratch(f, "dirty");
 	struct buffer b = buffer_new(3 * MIB, 0);
@@ -272,7 +272,7 @@ LOCAL_TEST(bytes_that_another_program_just_wrote_are_read,
 
 LOCAL_TEST(a_file_that_grew_is_read_to_its_new_end,
            "a remote file that changes is an error; see the changed ETag in "
-           "tests/http")
+           "tests/engine/http")
 {
 	const char *path = scratch(f, "grown");
 	struct buffer b = buffer_new(4 * MIB, 0);
@@ -372,7 +372,7 @@ LOCAL_TEST(a_read_of_an_uncached_file_leaves_the_page_cache_as_it_was, "remote f
 /* Growing may or may not be seen; what was there must be, and what comes must be right. */
 LOCAL_TEST(a_file_that_grows_during_a_read_gives_right_bytes,
            "a remote file that changes is an error; see the changed ETag in "
-           "tests/http")
+           "tests/engine/http")
 {
 	const size_t half = row_bytes(3 * MIB) + 100, whole = 2 * half;
 	const char *path = scratch(f, "growing");
@@ -402,7 +402,7 @@ LOCAL_TEST(a_file_that_grows_during_a_read_gives_right_bytes,
 
 LOCAL_TEST(a_file_that_shrinks_during_a_read_never_makes_it_short,
            "a remote file that changes is an error; see the changed ETag in "
-           "tests/http")
+           "tests/engine/http")
 {
 	const char *path = scratch(f, "shrinking");
 	struct buffer b = buffer_new(row_bytes(16 * MIB), 0);

@@ -116,7 +116,7 @@ FIXTURE_TEST(an_overlong_path_is_refused)
 	free(path);
 }
 
-/* The rest of what remote files are is told by tests/http, and by the rows that have a server. */
+/* The rest of what remote files are is told by tests/engine/http, and by the rows that have a server. */
 FIXTURE_TEST(a_remote_uri_is_known)
 {
 	sluice_file *file = NULL;

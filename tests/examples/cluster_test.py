@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 sources, libraries, language = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3]
-sys.path.insert(0, os.path.join(sources, "tests", "mpi"))
+sys.path.insert(0, os.path.join(sources, "tests", "writer", "mpi"))
 import mpirun  # noqa: E402
 
 LIBRARY = os.path.join(libraries, "libsluice-mpi.so")

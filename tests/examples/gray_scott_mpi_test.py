@@ -14,7 +14,7 @@ try:
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "mpi"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "writer", "mpi"))
 from mpirun import launcher  # noqa: E402
 
 alone, by_ranks = map(os.path.abspath, sys.argv[1:])

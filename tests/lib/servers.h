@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The servers of tests/http/servers.py: a real nginx, which serves SLUICE_TEST_DIR, and the fault
+ * The servers of tests/engine/http/servers.py: a real nginx, which serves SLUICE_TEST_DIR, and the fault
  * server, whose objects do what their URI says. They end with the program, however it ends.
  */
 #ifndef TESTS_SERVERS_H
@@ -20,7 +20,7 @@ const char *server_ca(void);
 const char *nginx_uri(const char *path, bool tls);
 
 /* The object of the server of S3 that is the file of that path, below SLUICE_TEST_DIR, in that bucket, whose name says
- * how it behaves: see tests/http/s3_server.py. Static, as scratch(). */
+ * how it behaves: see tests/engine/http/s3_server.py. Static, as scratch(). */
 const char *s3_uri(const char *bucket, const char *path);
 /* Sets the variables of AWS so that objects are found there, and requests are signed. */
 void s3_environment(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The catalogue of the store: how clients get blobs without asking, while the server makes, deletes, recycles
- * and moves them, and may be killed at every step. src/catalogue/catalogue.h says what the steps are called.
+ * and moves them, and may be killed at every step. src/blobs/catalogue/catalogue.h says what the steps are called.
  *
  * One server, which makes up to CHANGES changes and dies up to DEATHS times, and READERS clients that get up to GETS
  * blobs each, one at a time, and may die while they hold one. Two slots, two names. Spin looks at every order

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a region leaves memory and comes back (src/sluiced/spill.h), and what a new server makes of it that finds it half
+ * How a region leaves memory and comes back (src/blobs/sluiced/spill.h), and what a new server makes of it that finds it half
  * way. Two blobs in one region; one reader, which gets and holds one of them and may die; a server that copies the
  * region, withdraws its blobs, gives the memory up, brings it back, and deletes blobs, and that dies up to DEATHS
  * times, at every store it makes. What a get and a sweep do among themselves is in catalogue.pml: here each is a step.

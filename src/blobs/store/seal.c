@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sealing blobs
+ *
+ * Turns leases into blobs of the catalogue, all or none of a call. If the reply is lost with its
+ * server, the next server says whether the seal has happened. Any thread; for seals in stream
+ * order, the client thread.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "store/device/store_devices.h"
+
+/*
+ * Holds a blob sealed by the server of that epoch. Returns 0, or -ENOBUFS: it is sealed, but
+ * this client cannot hold it.
+ */
+static int seal_hold(sluice_blob *blob, const struct sl_found_item *item, uint64_t epoch)
+{
+	struct sl_catalogue_view *view = sl_view_acquire_of(blob->store, epoch);
+	int rc = view ? sl_reader_take(&view->reader, item->slot, item->generation, &blob->held)
+	              : -EAGAIN;
+
+	blob->lease.id = 0;
+	blob->id = item->id;
+	if (rc) {
+		/*
+		 * Or the blob was deleted before it could be held. Its bytes must not be read any
+		 * more.
+		 */
+		if (view)
+			sl_view_release(view);
+		blob->data = NULL;
+	} else {
+		blob->view = view;
+	}
+	blob->state = SLUICE_BLOB_IS_SEALED;
+	if (rc != -ENOSPC)
+		return 0;
+	return sl_fail(-ENOBUFS,
+	               "the blob is sealed, but this store holds %d blobs, which is all it may",
+	               SLUICE_STORE_HOLDS_MOST);
+}
+
+/* Finds out whether a seal happened, after its reply was lost with the server. */
+static int seal_locate(sluice_blob *blob)
+{
+	struct sl_pending_call call;
+	union sl_message m;
+	bool found = false;
+	int rc;
+
+	sl_message_begin(&m, SL_MSG_LOCATE, 0, 0);
+	m.locate.region = blob->lease.range.region;
+	m.locate.offset = blob->lease.range.offset + blob->start;
+	do
+		rc = sl_call_begin(blob->store, &m, SL_MSG_FOUND, 0, SL_FOREVER, &call);
+	while (rc == -ECONNRESET);
+	if (!rc) {
+		/* Another daemon may have another blob in this range. */
+		found = sl_same_daemon(call.epoch, blob->epoch);
+		if (found)
+			rc = seal_hold(blob, &m.found.items[0], call.epoch);
+		sl_call_end(blob->store, &call);
+	}
+	return found ? rc
+	             : sl_fail(-ECONNRESET,
+	                       "the server was replaced before the blob was sealed, or it was "
+	                       "deleted since");
+}
+
+/* The same for all blobs of a seal: if one is there, the others were sealed, too, and are deleted. */
+static int seal_locate_all(sluice_blob *const *v, size_t count)
+{
+	int rc = 0, lost = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		int one = seal_locate(v[i]);
+
+		lost += one == -ECONNRESET;
+		rc = rc || one == -ECONNRESET ? rc : one;
+	}
+	for (size_t i = 0; lost < (int)count && i < count; i++)
+		if (v[i]->state == SLUICE_BLOB_IS_CREATED) {
+			v[i]->lease.id = 0;
+			v[i]->data = NULL;
+			v[i]->state = SLUICE_BLOB_IS_SEALED;
+		}
+	return lost < (int)count ? rc : -ECONNRESET;
+}
+
+int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
+{
+	struct sl_pending_call call;
+	union sl_message m, note;
+	int rc = 0;
+
+	sl_message_begin(&m, SL_MSG_SEAL, 0, (unsigned)count);
+	for (size_t i = 0; i < count; i++) {
+		struct sl_seal_item *item = &m.seal.items[i];
+
+		item->lease = v[i]->lease.id;
+		item->bytes = v[i]->bytes;
+		item->start = v[i]->start;
+		item->flags = v[i]->flags;
+		strcpy(item->name, v[i]->name);
+		/*
+		 * Leases are numbered by each server, so the same number may be another client's
+		 * lease.
+		 */
+		if (v[i]->epoch != v[0]->epoch)
+			rc = -ECONNRESET;
+		/*
+		 * A single blob's metadata travels with the seal; metadata of several blobs is sent
+		 * before it.
+		 */
+		if (!v[i]->own_metadata)
+			continue;
+		sl_message_begin(&note, SL_MSG_ANNOTATE, 0, 0);
+		note.annotate.lease = v[i]->lease.id;
+		sl_message_add_metadata(count > 1 ? &note : &m, v[i]->own_metadata);
+		if (count > 1)
+			sl_tell(store, &note, v[0]->epoch, -1);
+	}
+	if (!rc)
+		rc = sl_call_begin(store, &m, SL_MSG_FOUND, v[0]->epoch, SL_FOREVER, &call);
+	if (rc)
+		return rc == -ECONNRESET ? seal_locate_all(v, count) : rc;
+	if (m.head.count != count)
+		rc = sl_fail(-EPROTO, "the store answers what was not asked");
+	sl_store_step("client: sealed");
+	for (size_t i = 0; m.head.count == count && i < count; i++) {
+		int held = seal_hold(v[i], &m.found.items[i], call.epoch);
+
+		rc = rc ? rc : held;
+		sl_lease_cache_add(store, call.epoch, &m.found.items[i].lease, 1);
+	}
+	sl_call_end(store, &call);
+	return rc;
+}
+
+int sl_blobs_check(const char *call, sluice_blob *const *v, size_t count)
+{
+	int rc;
+
+	if (!v || !count || count > SL_ITEMS_MOST || !v[0])
+		return sl_fail(-EINVAL, "%s: %zu blobs, or NULL; there may be %d", call, count,
+		               SLUICE_BLOB_BATCH);
+	rc = sl_store_check(v[0]->store, call);
+	for (size_t i = 0; !rc && i < count; i++) {
+		if (!v[i] || v[i]->store != v[0]->store)
+			rc = sl_fail(-EINVAL, "%s: blobs of several stores, or NULL", call);
+		else if (v[i]->state != SLUICE_BLOB_IS_CREATED)
+			rc = sl_fail(-EPERM, "the blob is sealed");
+		else if (count > 1 && v[i]->flags & SLUICE_BLOB_REPLACE)
+			rc = sl_fail(-EINVAL, "%s: one that replaces, with others", call);
+		else
+			rc = sl_blob_check_no_seal_pending(v[i]);
+	}
+	return rc;
+}
+
+int sluice_blob_seal_many(sluice_blob *const *v, size_t count)
+{
+	int rc = sl_blobs_check("sluice_blob_seal", v, count);
+
+	return rc ? rc : sl_blobs_seal(v[0]->store, v, count);
+}
+
+int sluice_blob_seal(sluice_blob *blob)
+{
+	return sluice_blob_seal_many(&blob, 1);
+}

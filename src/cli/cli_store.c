@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sluice store: commands
+ *
+ * Parses the command line and runs the commands on blobs and the daemon; store_show.c prints.
+ *
+ * Threads: the main thread.
+ */
+#include <stdlib.h>
+
+#include "cli_store.h"
+#include "cp.h"
+
+enum { KEY_CACHE = 256, KEY_PIN, KEY_WAIT, KEY_COUNT };
+
+#define OPTION_SOCKET                                                                 \
+	{                                                                             \
+		"socket", CLI_MEMBER(CLI_WORD, cli_store_options, socket), "PATH", 0, \
+			"Where the daemon listens; without it $SLUICE_STORE, else "   \
+			"$XDG_RUNTIME_DIR/sluice.sock"                                \
+	}
+#define OPTION_JSON                                                 \
+	{                                                           \
+		"json", CLI_FLAG(cli_store_options, json), NULL, 0, \
+			"JSON objects, one in each line"            \
+	}
+
+static error_t store_parse(int key, char *arg, struct argp_state *state)
+{
+	struct cli_store_options *o = state->input;
+
+	switch (key) {
+	case 'f':
+		o->replace = true;
+		return 0;
+	case KEY_CACHE:
+		o->flags |= SLUICE_BLOB_CACHE;
+		return 0;
+	case KEY_PIN:
+		o->flags |= SLUICE_BLOB_PIN;
+		return 0;
+	case KEY_WAIT:
+		o->wait_ms = (int)cli_option_number(state, "wait", arg, 0, 1000000) * 1000;
+		return 0;
+	case KEY_COUNT:
+		o->count = cli_option_number(state, "count", arg, 1, UINT64_MAX);
+		return 0;
+	case ARGP_KEY_END:
+		if (o->prometheus && (o->json || o->arguments.count))
+			argp_error(state, "--prometheus: of the daemon only, and not with --json");
+		/* fall through */
+	default:
+		return cli_arguments_option(&o->arguments, key, arg, state);
+	}
+}
+
+/* --------------------------------------------------------------------------------- put, get, rm */
+
+/* Appends an option to the URI if wanted. */
+static char *add_option(char *uri, bool wanted, const char *key, const char *value)
+{
+	return wanted ? cli_blob_option(uri, key, value) : uri;
+}
+
+static int run_cp(const char *source, const char *target, bool force)
+{
+	char *sources[] = {(char *)source};
+	struct cli_cp_options cp = {.sources = sources,
+	                            .count = 1,
+	                            .target = target,
+	                            .through = -1,
+	                            .open = {.quiet = true, .force = force}};
+
+	return cli_cp_run(&cp) == CLI_OK ? 0 : -EIO;
+}
+
+/* put and get are 'sluice cp' with other names for the blob. */
+static int store_put(sluice_store *store, const struct cli_store_options *o)
+{
+	char *uri = cli_blob_uri(o->arguments.of[0]);
+	int rc;
+
+	(void)store;
+	uri = add_option(uri, o->socket, "socket", o->socket);
+	uri = add_option(uri, o->flags & SLUICE_BLOB_CACHE, "cache", NULL);
+	uri = add_option(uri, o->flags & SLUICE_BLOB_PIN, "pin", NULL);
+	rc = run_cp(o->arguments.of[1], uri, o->replace);
+	free(uri);
+	return rc;
+}
+
+static int store_get(sluice_store *store, const struct cli_store_options *o)
+{
+	char *uri = cli_blob_uri(o->by_id ? "" : o->arguments.of[0]), wait[16];
+	int rc;
+
+	(void)store;
+	snprintf(wait, sizeof(wait), "%d", o->wait_ms);
+	uri = add_option(uri, o->socket, "socket", o->socket);
+	uri = add_option(uri, o->by_id, "id", o->arguments.of[0]);
+	uri = add_option(uri, o->wait_ms, "wait_ms", wait);
+	rc = run_cp(uri, o->arguments.of[1], true);
+	free(uri);
+	return rc;
+}
+
+static int store_rm(sluice_store *store, const struct cli_store_options *o)
+{
+	int first = 0;
+
+	for (unsigned i = 0; i < o->arguments.count; i++) {
+		int rc = cli_said(sluice_blob_delete(store, o->arguments.of[i]));
+
+		first = first ? first : rc;
+	}
+	return first;
+}
+
+/* ----------------------------------------------------------------------------------- the daemon */
+
+static int store_upgrade(sluice_store *store, const struct cli_store_options *o)
+{
+	struct sluice_store_counts stats = {.size = sizeof(stats)};
+	int rc = cli_said(sluice_store_upgrade(store));
+
+	(void)o;
+	if (!rc)
+		rc = cli_said(sluice_store_stats(store, &stats));
+	if (!rc)
+		printf("sluiced %s\n", stats.version);
+	return rc;
+}
+
+static int store_stop(sluice_store *store, const struct cli_store_options *o)
+{
+	(void)o;
+	return cli_said(sluice_store_stop(store));
+}
+
+/* ---------------------------------------------------------------------------------- subcommands */
+
+static const struct argp_option ls_options[] = {OPTION_SOCKET, OPTION_JSON, {0}};
+static const struct argp_option put_options[] = {
+	OPTION_SOCKET,
+	{"replace", CLI_FLAG(cli_store_options, replace), NULL, 0,
+         "Take the name from the blob that has it"},
+	{"force", 'f', NULL, OPTION_ALIAS, NULL},
+	{"cache", KEY_CACHE, NULL, 0, "It may be dropped when memory is short"},
+	{"pin", KEY_PIN, NULL, 0, "It is never dropped"},
+	{0}};
+static const struct argp_option get_options[] = {
+	OPTION_SOCKET,
+	{"wait", KEY_WAIT, "SECONDS", 0, "Wait for somebody to publish it"},
+	{"id", CLI_FLAG(cli_store_options, by_id), NULL, 0, "NAME is the number of a blob"},
+	{0}};
+static const struct argp_option rm_options[] = {OPTION_SOCKET, {0}};
+static const struct argp_option stat_options[] = {OPTION_SOCKET,
+                                                  OPTION_JSON,
+                                                  {"prometheus",
+                                                   CLI_FLAG(cli_store_options, prometheus), NULL, 0,
+                                                   "The text format of Prometheus"},
+                                                  {0}};
+static const struct argp_option watch_options[] = {
+	OPTION_SOCKET, OPTION_JSON, {"count", KEY_COUNT, "N", 0, "End after N lines"}, {0}};
+
+static const struct store_command {
+	const char *name, *arguments, *meaning;
+	const struct argp_option *options;
+	int (*run)(sluice_store *store, const struct cli_store_options *o);
+	unsigned least, most; /* arguments */
+	bool by_uri;          /* run() connects itself, and store is NULL */
+} commands[] = {
+	{"ls", "[PREFIX]", "Lists the blobs whose names begin with PREFIX.", ls_options,
+         cli_store_ls, 0, 1},
+	{"put", "NAME FILE", "Publishes the bytes of FILE, which is a path or a URI, as NAME.",
+         put_options, store_put, 2, 2, true},
+	{"get", "NAME FILE",
+         "Writes the bytes of the blob NAME to FILE, which is overwritten; '-': standard output.",
+         get_options, store_get, 2, 2, true},
+	{"rm", "NAME...", "Deletes blobs; whoever holds one keeps it until he releases it.",
+         rm_options, store_rm, 1, UINT32_MAX},
+	{"stat", "[NAME]", "Shows what is known of a blob; without NAME, of the daemon.",
+         stat_options, cli_store_stat, 0, 1},
+	{"trim", "", "Gives back the host memory that the daemon keeps for the next blobs.",
+         rm_options, cli_store_trim, 0, 0},
+	{"watch", "[PREFIX]", "Prints what happens to blobs whose names begin with PREFIX.",
+         watch_options, cli_store_watch, 0, 1},
+	{"upgrade", "", "Has the daemon go on as the program that is at its path now.", rm_options,
+         store_upgrade, 0, 0},
+	{"stop", "", "Stops the daemon, and waits until it has ended; all blobs are gone.",
+         rm_options, store_stop, 0, 0},
+};
+
+static const struct cli_words words = {
+	.command = "sluice store",
+	.before = "Named blobs of memory that processes share, by the daemon sluiced.",
+	.of = commands,
+	.count = sizeof(commands) / sizeof(*commands),
+	.bytes = sizeof(*commands),
+	.width = 11,
+};
+
+int cli_store(int argc, char **argv)
+{
+	int status, rc = 0;
+	const struct store_command *command = cli_word_find(&words, argc, argv, &status);
+	sluice_store *store = NULL;
+
+	if (!command)
+		return status;
+	const struct argp argp = {command->options, store_parse, command->arguments,
+	                          command->meaning};
+	struct cli_store_options o = {.arguments = {.least = command->least,
+	                                            .most = command->most,
+	                                            .noun = "an argument"}};
+	argp_parse(&argp, argc - 1, argv + 1, 0, NULL, &o);
+	if (!command->by_uri)
+		rc = cli_said(sluice_store_open(o.socket, NULL, &store));
+	if (!rc) {
+		rc = command->run(store, &o);
+		sluice_store_close(store);
+	}
+	return rc < 0 ? CLI_FAILED : CLI_OK;
+}
