@@ -16,7 +16,7 @@ from pathlib import Path
 import boto3
 import botocore.config
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "s3"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "engine/s3"))
 import gateway  # noqa: E402
 
 NAMES = ["SeaweedFS", "rclone", "moto", "Ceph"]

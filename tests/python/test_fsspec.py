@@ -401,7 +401,7 @@ while not any("sluice-http" in comm.read_text() for comm in pathlib.Path("/proc/
 @pytest.fixture
 def bucket(tmp_path, monkeypatch):
     """A file system of S3, a server that checks signatures, and a folder with its objects."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "http"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "engine/http"))
     import s3_server
 
     for name in s3_server.LISTED:
