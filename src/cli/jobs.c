@@ -20,8 +20,10 @@
 enum {
 	MOST_FILES = 4,     /* at a time, of others than small objects */
 	MOST_THREADS = 256, /* with small objects */
-	SMALL = 8 << 20,    /* bytes of an object that comes with its opening, or is a single PUT */
-	MEMORY = 128 << 20, /* bytes of all small objects in work */
+	LEAST_THREADS = 64,
+	EACH_CORE = 16,
+	SMALL = 8 << 20,   /* bytes of an object that comes with its opening, or is a single PUT */
+	MEMORY = 64 << 20, /* bytes of all small objects in work */
 	MOST_MMAP = 32 << 20, /* the largest that mallopt() takes: blocks of the heap are shorter */
 	USUAL_PAD = 128 << 10,
 	HUGE_PAGE = 2 << 20,
@@ -237,9 +239,12 @@ struct cli_jobs *cli_jobs_start(const struct cli_cp_options *o, sluice_context *
 		err(CLI_FAILED, "cp");
 	jobs->o = o;
 	jobs->objects = objects;
-	/* Each may have a file and a connection. */
+	/* Each may have a file and a connection. More than the cores keep up with are slower near by. */
 	getrlimit(RLIMIT_NOFILE, &limit);
-	jobs->most = objects ? SL_MIN(MOST_THREADS, SL_MAX(limit.rlim_cur / 4, 1)) : MOST_FILES;
+	jobs->most = MOST_FILES;
+	if (objects)
+		jobs->most = (unsigned)SL_MIN(SL_MAX(LEAST_THREADS, EACH_CORE * sl_cores()),
+		                              SL_MIN(SL_MAX(limit.rlim_cur / 4, 1), MOST_THREADS));
 	sl_mutex_init(&jobs->mutex);
 	pthread_cond_init(&jobs->changed, NULL);
 	pthread_cond_init(&jobs->has_turn, NULL);
