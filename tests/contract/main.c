@@ -4,7 +4,7 @@
 int main(int argc, char **argv)
 {
 	/* What is about writing in place, or about local names and their errors, is for local rows;
-	 * of remote files there are cases for that in tests/http. */
+	 * of remote files there are cases for that in tests/engine/http. */
 	row_start(argc, argv);
 	printf("row %s\n", row->name);
 	if (row->remote)
