@@ -365,8 +365,9 @@ static void limits_admit_locked(struct sl_http_limits *limits, struct sl_list *o
 }
 
 /*
- * Connections that mostly wait are too few, until the server takes half as long again as at its best: then it is busy. A
- * window of fewer transfers would tell nothing about this number.
+ * Connections that mostly wait are too few. From SOON_ALLOWED on there have to be more files, since a file can have longer
+ * parts instead, and a server that takes half as long again as at its best is busy. A window of fewer transfers would tell
+ * nothing about this number.
  */
 static void limit_add_some(struct sl_http_limit *limit, int64_t waited, int64_t now)
 {
@@ -375,7 +376,8 @@ static void limit_add_some(struct sl_http_limit *limit, int64_t waited, int64_t 
 
 	soonest = limit->locked.soonest = soonest ? SL_MIN(soonest, waited) : waited;
 	if (!limit->locked.starting || allowed >= limit->most ||
-	    (allowed >= SOON_ALLOWED && 2 * waited > 3 * soonest) ||
+	    (allowed >= SOON_ALLOWED &&
+	     (limit->locked.files <= allowed || 2 * waited > 3 * soonest)) ||
 	    sl_list_empty(&limit->locked.waiting))
 		return;
 	limit->locked.tried_from = 0;

@@ -37,9 +37,9 @@ bool sl_http_pace_take_credit(struct sl_http_pace *pace);
  * The limit of an origin (scheme://host:port): how many transfers it has at a time. A look compares the goodput in two
  * windows, before and after a change. From a cold start the number doubles while the goodput follows. An answer to a short
  * request adds three as well, if it took longer to come than to pass: connections mostly wait, so they are too few. From
- * SOON_ALLOWED on it adds one, while answers come nearly as soon as the soonest did. Later the number is tried in turn with
- * a quarter more, kept if more bytes per second come, and with a fifth less, kept if as many come. It is halved when the
- * server calls itself overloaded, or refuses connections.
+ * SOON_ALLOWED on it adds one, while more files are open and answers come nearly as soon as the soonest did. Later the
+ * number is tried in turn with a quarter more, kept if more bytes per second come, and with a fifth less, kept if as many
+ * come. It is halved when the server calls itself overloaded, or refuses connections.
  */
 struct sl_http_limit {
 	struct sl_http_limits *limits;

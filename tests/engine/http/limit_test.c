@@ -187,7 +187,7 @@ TEST(it_doubles_from_a_cold_start)
 	}
 }
 
-/* Transfers that mostly wait: 64 after a few round trips, before a window has told anything. */
+/* Transfers that mostly wait: 64 after a few round trips, before a window has told anything; and all for as many files. */
 TEST(short_transfers_do_not_wait_for_a_window)
 {
 	const struct server far = {.each = 0.5, .most = 1000, .rtt = 20};
@@ -195,7 +195,13 @@ TEST(short_transfers_do_not_wait_for_a_window)
 
 	begin(&s, &far);
 	run(&s, 120);
-	assert_in_range(atomic_load(&s.limit->allowed), 64, MOST);
+	assert_in_range(atomic_load(&s.limit->allowed), 64, 66);
+	end(&s);
+	begin(&s, &far);
+	s.limit->locked.files = MANY;
+	run(&s, 200);
+	assert_int_equal(atomic_load(&s.limit->allowed), MOST);
+	s.limit->locked.files = 1;
 	end(&s);
 }
 
@@ -206,8 +212,10 @@ TEST(short_transfers_do_not_crowd_a_busy_server)
 	struct simulation s;
 
 	begin(&s, &near);
+	s.limit->locked.files = MANY;
 	run(&s, 400);
 	assert_in_range(atomic_load(&s.limit->allowed), 64, 128);
+	s.limit->locked.files = 1;
 	end(&s);
 }
 
