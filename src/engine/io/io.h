@@ -25,7 +25,7 @@ static inline bool sl_process_is(uint32_t number)
 	_Atomic uint64_t *page = atomic_load_explicit(&sl_process_page, memory_order_acquire);
 	uint64_t word = page ? atomic_load_explicit(page, memory_order_relaxed) : 0;
 
-	return (uint32_t)word == number && (!(word >> 32) || word >> 32 == (uint64_t)getpid());
+	return (uint32_t)word == number && (!(word >> 32) || word >> 32 == (uint32_t)getpid());
 }
 /* Gives the number of this process to a new handle. Returns 0, or -ENOMEM with a sentence. */
 int sl_process_enter(uint32_t *out);

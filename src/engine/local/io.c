@@ -288,7 +288,17 @@ void sl_local_submit(struct sl_backend *backend, struct sl_piece *piece)
 
 /* ------------------------------------------------------------------------------- blocking calls */
 
-/* Returns bytes or -errno. Where a sandbox refuses the calls that take flags, as if the kernel lacked them. */
+/* Whether the last call was refused, as a sandbox refuses what it does not know. */
+static bool call_refused(ssize_t rc)
+{
+	return rc < 0 &&
+	       (errno == EPERM || errno == EINVAL || errno == EOPNOTSUPP || errno == ENOSYS);
+}
+
+/*
+ * Returns bytes or -errno. Where a sandbox refuses the calls that take flags, as if the kernel lacked them; where it
+ * refuses those with vectors, too, the first vector alone.
+ */
 static ssize_t piece_call(struct sl_piece *piece, struct iovec *vectors, int count, uint64_t at)
 {
 	int descriptor = sl_piece_descriptor(piece), flags = sl_piece_flags(piece);
@@ -299,12 +309,14 @@ static ssize_t piece_call(struct sl_piece *piece, struct iovec *vectors, int cou
 		return -EOPNOTSUPP;
 	rc = piece->write ? pwritev2(descriptor, vectors, count, offset, flags)
 	                  : preadv2(descriptor, vectors, count, offset, flags);
-	if (rc < 0 && (errno == EPERM || errno == EINVAL || errno == EOPNOTSUPP)) {
-		if (flags)
-			return -EOPNOTSUPP;
+	if (call_refused(rc) && flags)
+		return -EOPNOTSUPP;
+	if (call_refused(rc))
 		rc = piece->write ? pwritev(descriptor, vectors, count, offset)
 		                  : preadv(descriptor, vectors, count, offset);
-	}
+	if (call_refused(rc))
+		rc = piece->write ? pwrite(descriptor, vectors->iov_base, vectors->iov_len, offset)
+		                  : pread(descriptor, vectors->iov_base, vectors->iov_len, offset);
 	return rc < 0 ? -errno : rc;
 }
 

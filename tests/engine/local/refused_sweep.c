@@ -446,6 +446,26 @@ TEST_WITH(whatever_is_refused_the_bytes_are_right_or_a_sentence_says_why, setup,
 	print_message("%u rounds, in %u of which there was an error\n", rounds, refused);
 }
 
+/* The calls with vectors have two other forms, of which at most two are refused. */
+TEST_WITH(without_vectors_or_flags_everything_goes_on, setup, teardown)
+{
+	static const int pairs[][2] = {{SYS_preadv, SYS_preadv2},
+	                               {SYS_preadv2, SYS_pread64},
+	                               {SYS_pwritev, SYS_pwritev2},
+	                               {SYS_pwritev2, SYS_pwrite64}};
+	struct refusal both = {.count = 2, .moment = 1};
+
+	for (size_t i = 0; i < COUNT_OF(pairs) * COUNT_OF(errors); i++) {
+		for (size_t k = 0; k < COUNT_OF(calls); k++)
+			for (unsigned j = 0; j < 2; j++)
+				if (calls[k].number == pairs[i % COUNT_OF(pairs)][j])
+					both.call[j] = k;
+		both.error[0] = errors[i / COUNT_OF(pairs)];
+		both.error[1] = errors[(i / COUNT_OF(pairs) + 2) % COUNT_OF(errors)];
+		check(&both);
+	}
+}
+
 /* Without any refusal all must be right. */
 FIRST_TEST(the_program_of_the_sweep_works)
 {
