@@ -126,7 +126,7 @@ struct sluice_tensor_want {
  * Plans to read tensors, or all tensors if wants is NULL; the arrays are copied. A plan may be read many
  * times, also at once. It must be freed before sluice_tensors_free().
  *
- * Without destinations of its own each tensor is given a place in a sluice_tensor_memory, at a multiple of
+ * Without destinations of its own each tensor is given an offset in a sluice_tensor_memory, at a multiple of
  * 256 bytes and in the order of the files, so that tensors that follow each other in a file, with lengths
  * that are multiples of 256, are read as one extent.
  *
@@ -145,13 +145,13 @@ SLUICE_API void sluice_tensor_plan_free(sluice_tensor_plan *plan);
 
 /* A tensor of a plan. The shape lives as long as the plan. */
 struct sluice_tensor_item {
-	size_t size;           /* in: sizeof(struct sluice_tensor_item) */
-	size_t tensor;         /* index */
-	int type;              /* of enum sluice_type */
-	unsigned rank;         /* that of the tensor */
-	const uint64_t *shape; /* of the slice */
-	uint64_t bytes;        /* of the slice */
-	uint64_t place; /* offset in the sluice_tensor_memory; UINT64_MAX: it has a destination */
+	size_t size;            /* in: sizeof(struct sluice_tensor_item) */
+	size_t tensor;          /* index */
+	int type;               /* of enum sluice_type */
+	unsigned rank;          /* that of the tensor */
+	const uint64_t *shape;  /* of the slice */
+	uint64_t bytes;         /* of the slice */
+	uint64_t memory_offset; /* in the sluice_tensor_memory; UINT64_MAX: it has a destination */
 };
 /* Describes a tensor of the plan, in the order of `wants`. Returns 0, or -ENOENT past the last. */
 SLUICE_API int sluice_tensor_plan_item(const sluice_tensor_plan *plan, size_t index,

@@ -44,7 +44,7 @@ static const struct argp_option option_list[] = {
 	{"repeat", KEY_REPEAT, "N", 0, "Rounds (default: 5)"},
 	{"buffer", KEY_BUFFER, "KIND", 0,
          "'op': one buffer for each operation in flight, used again (default); 'full': memory as "
-         "large as --size, each operation at its own place"},
+         "large as --size, each operation at an offset of its own"},
 	{"huge-pages", CLI_FLAG(cli_bench_options, huge), NULL, 0,
          "Ask for huge pages for that memory"},
 	{"unaligned", CLI_FLAG(cli_bench_options, unaligned), NULL, 0,

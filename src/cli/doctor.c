@@ -92,8 +92,8 @@ static void print_machine(const struct doctor_options *o)
 	list_end(o->json);
 }
 
-/* Prints the place of a device, and whether this process may run near it. */
-static void print_device_place(const struct sluice_device *d, int cores)
+/* Prints the PCI address of a device, and whether this process may run near it. */
+static void print_device_address(const struct sluice_device *d, int cores)
 {
 	if (!d->pci)
 		return;
@@ -137,7 +137,7 @@ static void print_device_facts(const struct sluice_device *d, int cores)
 	       cli_size_format(d->memory_bytes, total));
 	printf("  %-16s stream order: %s, %s\n", "", d->stream_order ? "yes" : "no",
 	       d->stream_order_detail);
-	print_device_place(d, cores);
+	print_device_address(d, cores);
 }
 
 static void print_device(bool json, const struct sluice_device *d, bool first)

@@ -145,7 +145,7 @@ static const struct setting {
 };
 
 #define SETTINGS (sizeof(table) / sizeof(table[0]))
-_Static_assert(SETTINGS <= SL_SETTINGS_MOST, "each setting has a place");
+_Static_assert(SETTINGS <= SL_SETTINGS_MOST, "each setting has a source");
 
 static const char *const features[] = {"uring", "cachestat", "nowait", "dontcache", "dioalign"};
 

@@ -52,7 +52,7 @@ static int npz_damaged(const struct npz *npz, const char *name, const char *why)
 	                        why);
 }
 
-/* Sets the place of the directory by the last record, `at` bytes behind the start of the tail. */
+/* Sets the offset of the directory by the last record, `at` bytes behind the start of the tail. */
 static int npz_locate(struct npz *npz, const char *tail, uint64_t start, size_t at)
 {
 	uint64_t limit = start + at;

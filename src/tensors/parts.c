@@ -48,7 +48,7 @@ static void parts_find_targets(struct parts_maker *maker, enum sl_tensor_parts_k
 		if (!order[i]->runs)
 			continue;
 		if (!target->to)
-			target->to = (char *)maker->memory->data + order[i]->place;
+			target->to = (char *)maker->memory->data + order[i]->memory_offset;
 		target->device = kind == SL_PARTS_BY_FILE ? 0 : sluice_device_of(target->to);
 		if (!sl_tensor_item_same(order[i], order[source]))
 			source = i;

@@ -78,7 +78,7 @@ struct sl_tensor_item {
 	uint64_t runs, run;
 	uint64_t stride; /* bits of the file from a run to the next along dimension outer - 1 */
 	unsigned outer;  /* the first dimensions, which a run has a single index of */
-	uint64_t place;  /* in the memory; UINT64_MAX: at `to` */
+	uint64_t memory_offset; /* in the memory; UINT64_MAX: at `to` */
 	char *to;
 };
 
@@ -98,7 +98,7 @@ bool sl_tensor_item_same(const struct sl_tensor_item *a, const struct sl_tensor_
  * distances.
  */
 bool sl_tensor_item_narrow(const struct sl_tensor_item *item);
-/* Writes an extent for each run of the item. to: the place of its first byte. */
+/* Writes an extent for each run of the item. to: the address of its first byte. */
 void sl_tensor_item_extents(const struct sl_tensor_item *item, char *to, struct sluice_extent *out);
 
 /* ------------------------------------------------------------------------------------- memory */
@@ -149,7 +149,7 @@ int sl_tensor_parts_make(const struct sluice_tensor_plan *plan,
 void sl_tensor_parts_clear(struct sl_tensor_parts *parts);
 
 /*
- * Reads all that is gathered, and copies it to its places. Adds to *moved the bytes of each slice, and ends early, with
+ * Reads all that is gathered, and copies it to its targets. Adds to *moved the bytes of each slice, and ends early, with
  * -ECANCELED, once *stop is set, by another thread or after an error. When it returns nothing touches a destination any
  * more. On a thread of the load; waits for the reads, the copies and its own threads, which all end soon after *stop is set.
  *

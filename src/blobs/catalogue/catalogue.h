@@ -217,7 +217,7 @@ struct sl_held_blob {
 int sl_reader_get(const struct sl_reader *reader, const struct sl_blob_key *key,
                   struct sl_held_blob *out);
 /*
- * The same for a slot that the server has named, and keeps meanwhile (sl_catalogue_pin()). -EAGAIN:
+ * The same for a slot that the server has named, and keeps meanwhile (sl_catalogue_hold()). -EAGAIN:
  * it has another generation by now, or is not sealed.
  */
 int sl_reader_take(const struct sl_reader *reader, uint32_t slot, uint64_t generation,
@@ -322,14 +322,14 @@ unsigned sl_catalogue_sweep(struct sl_catalogue *catalogue,
 /*
  * Returns how many of these references are to the blob as it is now: to tell which client holds it.
  */
-unsigned sl_catalogue_holds(const struct sl_catalogue *catalogue, uint32_t slot,
-                            const struct sl_references *references);
+unsigned sl_catalogue_references(const struct sl_catalogue *catalogue, uint32_t slot,
+                                 const struct sl_references *references);
 /*
  * Holds an entry for the server itself, while a reply that names it is under way. Counted; ends
  * with the server.
  */
-void sl_catalogue_pin(struct sl_catalogue *catalogue, uint32_t slot);
-void sl_catalogue_unpin(struct sl_catalogue *catalogue, uint32_t slot);
+void sl_catalogue_hold(struct sl_catalogue *catalogue, uint32_t slot);
+void sl_catalogue_unhold(struct sl_catalogue *catalogue, uint32_t slot);
 /* By the last sweep: not held, held by the server itself, or held by a client. */
 enum sl_held { SL_HELD_NOT, SL_HELD_HERE, SL_HELD_THERE };
 enum sl_held sl_catalogue_held(const struct sl_catalogue *catalogue, uint32_t slot);

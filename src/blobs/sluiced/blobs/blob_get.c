@@ -51,7 +51,7 @@ static int get_request_spilled(struct sl_server *server, const uint32_t *slots, 
 static void get_answer(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
                        const uint32_t *slots, unsigned count)
 {
-	bool pin = server->spill;
+	bool hold = server->spill;
 
 	server->counts.gets++;
 	sl_message_begin(&server->out, SL_MSG_FOUND, serial, count);
@@ -60,11 +60,11 @@ static void get_answer(struct sl_server *server, struct sl_peer *peer, uint32_t 
 			.id = server->blobs->by_slot[slots[i]].id,
 			.generation = sl_catalogue_generation(server->catalogue, slots[i]),
 			.slot = slots[i]};
-		pin = pin || sl_blob_is_transient(server, slots[i]);
+		hold = hold || sl_blob_is_transient(server, slots[i]);
 	}
 	/* So that it does not leave memory before the client has taken it. */
-	for (unsigned i = 0; pin && i < count; i++)
-		sl_peer_pin(server, peer, serial, slots[i]);
+	for (unsigned i = 0; hold && i < count; i++)
+		sl_peer_hold(server, peer, serial, slots[i]);
 	sl_peer_send(server, peer, &server->out, -1);
 }
 
@@ -377,7 +377,7 @@ int sl_handle_locate(struct sl_server *server, struct sl_peer *peer)
 		if (record.range.offset != request->offset)
 			continue;
 		if (state == SL_ENTRY_SEALED)
-			sl_peer_pin(server, peer, serial, slot);
+			sl_peer_hold(server, peer, serial, slot);
 		/* From here on it is a get by id. */
 		sl_message_begin(&server->out, SL_MSG_GET, serial, 1);
 		server->out.get.items[0].id = record.key.id;

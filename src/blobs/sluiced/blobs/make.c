@@ -459,7 +459,7 @@ static void seal_answer(struct sl_server *server, struct sl_peer *peer,
 	uint32_t slot = lease->slot;
 	struct sl_range_lease *next;
 
-	sl_peer_pin(server, peer, serial, slot);
+	sl_peer_hold(server, peer, serial, slot);
 	if (server->spill)
 		lease->region->stamp = ++server->spill->last_stamp;
 	lease_free(server, lease, true);

@@ -170,8 +170,8 @@ static void peer_give_all(struct sl_server *server, struct sl_peer *peer)
 		sl_region_writer_gone(
 			server, SL_CONTAINER(peer->regions.next, struct sl_region, writer_link));
 	sl_device_peer_gone(server, peer);
-	if (peer->pin_count)
-		sl_peer_unpin(server, peer, 0, SL_FOREVER);
+	if (peer->hold_count)
+		sl_peer_unhold(server, peer, 0, SL_FOREVER);
 	if (peer->references) {
 		sl_catalogue_part(server->catalogue, peer->references);
 		sl_references_unmap(peer->references);
@@ -225,7 +225,7 @@ void sl_peer_expire(struct sl_server *server, int64_t now)
 	listener_resume(server, now);
 	sl_list_each_of (peer, &server->peers->live, struct sl_peer, link) {
 		if (peer->role)
-			sl_peer_unpin(server, peer, 0, now);
+			sl_peer_unhold(server, peer, 0, now);
 		else if (peer->hello_by > now)
 			sl_server_at(server, peer->hello_by);
 		else
@@ -431,11 +431,11 @@ int sl_handle_nudge(struct sl_server *server, struct sl_peer *peer)
 	for (unsigned i = 0; i < server->in.head.count; i++) {
 		uint32_t slot = sl_blob_by_id(server, server->in.ids.items[i].id);
 
-		for (unsigned k = 0; k < peer->pin_count; k++)
-			if (peer->pins[k].slot == slot)
-				peer->pins[k].until = 0;
+		for (unsigned k = 0; k < peer->hold_count; k++)
+			if (peer->holds[k].slot == slot)
+				peer->holds[k].until = 0;
 	}
-	sl_peer_unpin(server, peer, server->in.head.settled, 0);
+	sl_peer_unhold(server, peer, server->in.head.settled, 0);
 	server->blobs->sweep_due = true;
 	return 0;
 }

@@ -12,7 +12,7 @@
 #include "sluiced/memory/memory.h"
 #include "sluiced/server.h"
 
-#define SL_PINS_MOST   256  /* of a peer */
+#define SL_HOLDS_MOST  256  /* of a peer */
 #define SL_STRANGERS   64   /* connections that have not said their role */
 #define SL_EVENTS_KEPT 1024 /* for watches that have not been told yet */
 
@@ -59,8 +59,8 @@ struct sl_peer {
 	struct {
 		uint32_t serial, slot;
 		int64_t until;
-	} pins[SL_PINS_MOST];
-	unsigned pin_count;
+	} holds[SL_HOLDS_MOST];
+	unsigned hold_count;
 
 	/* Of a watch. */
 	char prefix[SL_NAME_BYTES];
@@ -95,19 +95,19 @@ int sl_handle_hello(struct sl_server *server, struct sl_peer *peer);
  * otherwise the peer keeps what its process may use.
  */
 void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool over);
-/* Closes connections that have not said their role in time, ends pins, and resumes accepting. */
+/* Closes connections that have not said their role in time, ends holds, and resumes accepting. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
 void sl_peer_free_dead(struct sl_server *server);
 
-/* --------------------------------------------------------------------------------------- pins */
+/* -------------------------------------------------------------------------------------- holds */
 
 /*
  * Holds a blob for the peer until it has taken the answer with that serial number, a second at
  * most.
  */
-void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
-/* Ends the pins of answers up to that serial number, and expired pins. */
-void sl_peer_unpin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
+void sl_peer_hold(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
+/* Ends the holds of answers up to that serial number, and expired holds. */
+void sl_peer_unhold(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
 int sl_handle_nudge(struct sl_server *server, struct sl_peer *peer);
 
 /* ----------------------------------------------------------------------------------- messages */

@@ -53,8 +53,8 @@ static void peer_handle(struct sl_server *server, struct sl_peer *peer)
 		sl_peer_close(server, peer, false);
 		return;
 	}
-	if (peer->pin_count)
-		sl_peer_unpin(server, peer, server->in.head.settled, 0);
+	if (peer->hold_count)
+		sl_peer_unhold(server, peer, server->in.head.settled, 0);
 	if (type == SL_MSG_BYE)
 		sl_peer_close(server, peer, true);
 	else
