@@ -18,8 +18,8 @@
 enum { SEQUENCE = 4 };
 
 /*
- * Returns true for characters that are invisible or change how others are shown: controls, direction marks,
- * joiners, line breaks.
+ * Returns true for characters that are invisible or change how others are shown: controls,
+ * direction marks, joiners, line breaks.
  */
 static bool is_invisible(uint32_t code)
 {

@@ -294,10 +294,7 @@ static void print_settings(const struct doctor_options *o, const sluice_context 
 	list_end(o->json);
 }
 
-/*
- * Returns how many characters must be changed, inserted or deleted to turn a into b. Long names
- * count as far.
- */
+/* Returns how many characters must change to turn a into b. Long names count as far. */
 static size_t edit_distance(const char *a, const char *b)
 {
 	enum { LONGEST = 48 };
@@ -320,10 +317,7 @@ static size_t edit_distance(const char *a, const char *b)
 	return row[n];
 }
 
-/*
- * Returns true if name is a setting or a variable of the store; otherwise suggestion is a similar
- * setting, or NULL.
- */
+/* Returns true if name is a setting or the store's variable; else *suggestion is alike, or NULL. */
 static bool find_setting(const char *name, const char **suggestion)
 {
 	struct sluice_setting s = {.size = sizeof(s)};
@@ -474,7 +468,7 @@ static char *doctor_examine_path(const struct doctor_options *o, sluice_context 
 
 /* -------------------------------------------------------------------------------------- doctor */
 
-/* Asks the source of credentials that the row of S3 names. Returns NULL, or the problem, which the caller frees. */
+/* Asks the source of credentials in the row of S3. NULL, or the problem, which the caller frees. */
 static char *examine_s3(const struct doctor_options *o, const sluice_context *ctx)
 {
 	struct sluice_feature f = {.size = sizeof(f)};

@@ -190,7 +190,7 @@ static void *removal_run(void *argument)
 	}
 }
 
-/* Removes all that a list has. Nothing is locked before the threads start, and after they have ended. */
+/* Removes all of a list. Without locks before the threads start and after they have ended. */
 static int remove_list(struct removal *all) SL_UNCHECKED
 {
 	size_t rest = strcspn(all->uri + strlen("s3://"), "/");

@@ -2,8 +2,8 @@
 /*
  * sluice tensors bench
  *
- * Times loads of all tensors, in turn with reads of the same bytes by an operation for each file, into the same
- * memory.
+ * Times loads of all tensors, in turn with reads of the same bytes by an operation for each file,
+ * into the same memory.
  *
  * Threads: the main thread.
  */

@@ -2,8 +2,9 @@
 /*
  * Settings
  *
- * A table describes each setting: its variable, its field in struct sluice_config, default, range and meaning. The
- * rest reads, checks and prints settings by that table. Any thread; the environment must not change meanwhile.
+ * A table describes each setting: its variable, its field in struct sluice_config, default, range
+ * and meaning. The rest reads, checks and prints settings by that table. Any thread; the
+ * environment must not change meanwhile.
  */
 #include <ctype.h>
 #include <errno.h>

@@ -2,10 +2,10 @@
 /*
  * Parts of a load
  *
- * Divides a plan by files and devices, and makes the extents of each part, in the order of the file;
- * extents that follow each other in the file and in memory are one. A slice that several devices want is
- * read for the first of them, and copied for the others. Only arithmetic, and questions about pointers;
- * any thread.
+ * Divides a plan by files and devices, and makes the extents of each part, in the order of the
+ * file; extents that follow each other in the file and in memory are one. A slice that several
+ * devices want is read for the first of them, and copied for the others. Only arithmetic, and
+ * questions about pointers; any thread.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +14,8 @@
 #include "tensors/tensors.h"
 
 #define NOWHERE (-2)
-/* So many runs of narrow columns take longer as extents than it takes to make the buffers to gather them. */
+/* So many runs of narrow columns take longer as extents than it takes to make the buffers to gather
+ * them. */
 #define GATHERED_LEAST 32768
 
 struct parts_maker {
@@ -81,8 +82,9 @@ static bool parts_in_memory(const struct parts_maker *maker, const void *at)
 }
 
 /*
- * Puts the extents of a part in the order of the file, and joins those that follow each other. Two allocations of a
- * device that follow each other are no memory of which a driver copies a part of both.
+ * Puts the extents of a part in the order of the file, and joins those that follow each other. Two
+ * allocations of a device that follow each other are no memory of which a driver copies a part of
+ * both.
  */
 static void part_merge(const struct parts_maker *maker, struct sl_tensor_part *part)
 {

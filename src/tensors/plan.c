@@ -2,8 +2,9 @@
 /*
  * Plans
  *
- * Chooses tensors and slices of them, works out where the bytes of each lie in its file, and gives those
- * without a destination an offset in a memory, in the order of the files. Only arithmetic; any thread.
+ * Chooses tensors and slices of them, works out where the bytes of each lie in its file, and gives
+ * those without a destination an offset in a memory, in the order of the files. Only arithmetic;
+ * any thread.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -12,12 +13,12 @@
 #include "tensors/tensors.h"
 
 #define OFFSET_ALIGN ((uint64_t)256)
-/* Of narrow columns: their runs are shorter, and their rows not longer, or not longer than two runs. */
+/* Of narrow columns: shorter runs, in rows not longer, or not longer than two runs. */
 #define NARROW ((uint64_t)16 << 10)
 /* Bits of longer tensors are not counted in 64 bits. */
 #define BYTES_MOST (UINT64_MAX / 16)
 
-/* Orders items by file and offset, and those of the same offset so that equal slices follow each other. */
+/* Orders items by file and offset; of the same offset, equal slices follow each other. */
 static int item_compare(const struct sl_tensor_item *a, const struct sl_tensor_item *b)
 {
 	if (a->tensor->file != b->tensor->file)
@@ -87,7 +88,7 @@ static int item_shape(struct sl_tensor_item *item, const struct sluice_tensor_ra
 	return 0;
 }
 
-/* Finds the runs of a slice that has elements: dimensions that are whole belong to a run, with that before them. */
+/* Finds the runs of a slice with elements: whole dimensions belong to a run, and the one before. */
 static int item_slice(struct sl_tensor_item *item, const struct sluice_tensor_range *ranges)
 {
 	const uint64_t *whole = item->tensor->shape, bits = sl_type_find(item->tensor->type)->bits;

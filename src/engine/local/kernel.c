@@ -2,8 +2,9 @@
 /*
  * Features of the kernel
  *
- * Finds out by calls, and not by the version, which features of the running kernel local files can use, and describes
- * them for sluice_context_feature(). Runs when a context is made; the descriptions are made on any thread.
+ * Finds out by calls, and not by the version, which features of the running kernel local files can
+ * use, and describes them for sluice_context_feature(). Runs when a context is made; the
+ * descriptions are made on any thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +21,7 @@
 #define SYS_cachestat 451
 #endif
 
-/* Returns whether reads of the program file accept the flag: it is resident, and on a common file system. */
+/* Returns whether reads of the program file, which is resident on a common disk, take the flag. */
 static bool kernel_has_read_flag(int flag)
 {
 	int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -39,8 +40,8 @@ static bool kernel_has_dioalign(void)
 {
 	struct statx stat;
 
-	/* A kernel that knows the field sets its bit for some file of any disk; an older kernel never does. The
-	 * alignment itself is asked for each file. */
+	/* A kernel that knows the field sets its bit for some file of any disk; an older kernel
+	 * never does. The alignment itself is asked for each file. */
 	if (statx(AT_FDCWD, "/proc/self/exe", 0, STATX_DIOALIGN, &stat))
 		return errno == ENOENT; /* without /proc the open of each file finds out */
 	return stat.stx_mask & STATX_DIOALIGN;

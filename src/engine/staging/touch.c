@@ -2,9 +2,10 @@
 /*
  * Touch
  *
- * Has the kernel make the pages of new memory, on several threads at once, before a driver pins the memory: the driver
- * would make them on one thread. The calling thread and workers of a pool take slices in turn. The calling thread waits
- * for slices that were taken, never for a worker that has not begun.
+ * Has the kernel make the pages of new memory, on several threads at once, before a driver pins the
+ * memory: the driver would make them on one thread. The calling thread and workers of a pool take
+ * slices in turn. The calling thread waits for slices that were taken, never for a worker that has
+ * not begun.
  */
 #include <errno.h>
 #include <sched.h>
@@ -23,10 +24,9 @@
 struct touch {
 	char *memory;
 	size_t length;
-	unsigned node;        /* of the calling thread */
-	_Atomic size_t taken; /* slices, or more */
-	_Atomic uint32_t
-		left; /* slices that are not touched yet: the word that the calling thread waits for */
+	unsigned node;          /* of the calling thread */
+	_Atomic size_t taken;   /* slices, or more */
+	_Atomic uint32_t left;  /* slices to be touched: the word of the calling thread */
 	_Atomic unsigned users; /* threads that may look at this; the last frees it */
 	struct touch_helper {
 		struct sl_task task;
@@ -52,8 +52,8 @@ static unsigned touch_this_node(void)
 }
 
 /*
- * Touches slices until none is left. The kernel puts a page on the node of the thread that touches it, which has to be
- * that of the calling thread.
+ * Touches slices until none is left. The kernel puts a page on the node of the thread that touches
+ * it, which has to be that of the calling thread.
  */
 static void touch_slices(struct touch *touch, bool helps)
 {

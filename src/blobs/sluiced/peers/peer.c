@@ -23,10 +23,7 @@
 #define REST_NS    INT64_C(50000000)
 #define REFERENCES SLUICE_STORE_HOLDS_MOST
 
-/*
- * waitid() fails with EBADF for other descriptors, and with ECHILD for a process that is no child
- * of this process.
- */
+/* waitid() fails with EBADF for other descriptors, and with ECHILD if it is no child of ours. */
 static bool fd_is_pidfd(int fd)
 {
 	siginfo_t about;
@@ -124,8 +121,7 @@ void sl_peer_accept(struct sl_server *server)
 		sl_list_each_of (other, &server->peers->live, struct sl_peer, link)
 			if (server->peers->strangers == SL_STRANGERS && !other->role)
 				sl_peer_close(server, other, false);
-	/* The kernel checks owner, group and mode of the socket; every process that may connect
-	 * may do everything. */
+	/* The kernel checks the socket's mode; all processes that may connect may do all. */
 	peer = peer_new();
 	if (peer)
 		event.data.ptr = &peer->socket;
@@ -158,9 +154,7 @@ static void peer_hang_up(struct sl_server *server, struct sl_peer *peer)
 		sl_list_remove(&peer->watch_link);
 }
 
-/*
- * Frees everything of a peer: its process is dead, or has said that it has unmapped all our memory.
- */
+/* Frees everything of a peer that is dead, or has said that it has unmapped all our memory. */
 static void peer_give_all(struct sl_server *server, struct sl_peer *peer)
 {
 	while (!sl_list_empty(&peer->leases))

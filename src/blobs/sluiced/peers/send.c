@@ -39,10 +39,7 @@ static int peer_send_now(const struct sl_peer *peer, const void *data, size_t by
 	return (int)sl_fds_send(peer->fd, data, bytes, &fd, fd >= 0, MSG_DONTWAIT);
 }
 
-/*
- * The answer cannot be sent, so the client has to reconnect. The loop sees the end of this
- * connection later.
- */
+/* The answer cannot be sent: the client has to reconnect, and the loop sees the end later. */
 static void peer_shut_down(struct sl_peer *peer)
 {
 	shutdown(peer->fd, SHUT_RDWR);
