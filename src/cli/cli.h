@@ -54,7 +54,7 @@ const void *cli_word_find(const struct cli_words *words, int argc, char **argv, 
 
 /* ------------------------------------------------------------------------------------ options */
 
-/* Parse the values of options. A wrong value ends the program with an error that names it. */
+/* Parse values of options. A wrong value ends the program with an error that names the option. */
 uint64_t cli_option_size(struct argp_state *state, const char *option, const char *text);
 uint64_t cli_option_number(struct argp_state *state, const char *option, const char *text,
                            uint64_t least, uint64_t most);

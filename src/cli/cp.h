@@ -74,7 +74,7 @@ int cli_part_commit(struct cli_part *part);
 void cli_part_free(struct cli_part *part);
 /* Moves *at to the next missing block or the end; returns the missing bytes there, about most. */
 size_t cli_part_gap(struct cli_part *part, uint64_t *at, size_t most);
-/* Records that a gap, or whole blocks at its start, were written. */
+/* Records that a gap, or whole blocks at the start, were written. */
 void cli_part_wrote(struct cli_part *part, uint64_t offset, size_t n);
 uint64_t cli_part_there(const struct cli_part *part); /* bytes; 0 if part is NULL */
 /* Saves the state from time to time. */

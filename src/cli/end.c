@@ -287,7 +287,7 @@ static int end_open_block_device(sluice_context *ctx, const char *path,
 	return rc;
 }
 
-/* Opens a new file at path. An existing file is replaced, and keeps its permissions. */
+/* Opens a new file at path. A file there is replaced through links, and its permissions stay. */
 static int end_open_new_file(sluice_context *ctx, const char *path, const struct stat *there,
                              const struct cli_end *source, const struct cli_cp_options *o,
                              struct sluice_open_options *options, struct cli_end *out)

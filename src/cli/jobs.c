@@ -214,8 +214,7 @@ void cli_jobs_push(struct cli_jobs *jobs, const char *source, const char *target
 
 /*
  * Each small file has the memory of another again, whichever thread had it, and in huge pages: to
- * fault small ones in for each file is a quarter of the processor time. They follow the first
- * block.
+ * fault small ones in for each file is a quarter of the time. They follow the first block.
  */
 static void jobs_keep_memory(void)
 {

@@ -410,8 +410,7 @@ struct sl_pool {
 	_Atomic unsigned count; /* workers; written under growing */
 	unsigned joined;        /* of the thread that stops the pool */
 	/* Workers whose task may still wait. A worker counts itself in under the queue's mutex,
-	 * before its task leaves queue.count: a thread that submits sees each task in one of the
-	 * two counts. */
+	 * before its task leaves queue.count: a submitting thread sees each task in a count. */
 	_Atomic unsigned busy;
 	struct pool_worker workers[];
 };

@@ -32,9 +32,8 @@ void sl_word_wake(_Atomic uint32_t *word, int count);
 void sl_flag_raise(_Atomic uint32_t *flag);
 void sl_flag_await(_Atomic uint32_t *flag);
 /*
- * Polls for a short time before the caller sleeps, because falling asleep and being woken takes
- * longer than the next event of a running operation usually does. Polls more rarely after it has
- * found nothing.
+ * Polls for a short time before the caller sleeps, because a sleep and a wake usually take
+ * longer than the next event of a running operation. Polls more rarely after finding nothing.
  */
 struct sl_spin {
 	uint32_t in_vain, left_out;
@@ -84,7 +83,7 @@ void sl_queue_push(struct sl_queue *queue, struct sl_list *link, bool urgent);
 /* Moves up to max links to the end of out. Returns how many. */
 unsigned sl_queue_take(struct sl_queue *queue, struct sl_list *out, unsigned max);
 /*
- * Registers a sleeper, whose wake() will be called at the next push, nudge or close. Returns false
+ * Registers a sleeper; wake() will be called for it at the next push, nudge or close. Returns false
  * if the thread must not sleep: there is work, or the queue is closed.
  */
 bool sl_queue_sleep(struct sl_queue *queue, struct sl_sleeper *sleeper);
@@ -112,8 +111,7 @@ void sl_word_sleep(struct sl_queue *queue, struct sl_word_sleeper *sleeper);
 
 /*
  * A fair semaphore that counts in any unit. A request larger than `most` passes when nothing is
- * taken. Threads that have to wait are admitted in the order of their arrival, and no later thread
- * passes them.
+ * taken. Threads that wait are admitted in the order of their arrival; none passes another.
  */
 struct sl_gate {
 	_Atomic uint64_t taken, most;

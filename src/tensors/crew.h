@@ -8,8 +8,7 @@
 
 /*
  * Has `threads` threads do the same work, the calling thread among them; fewer if no more can be
- * started. The first error sets *stop. Waits for all of them. Returns 0, or that error with its
- * sentence.
+ * started. The first error sets *stop. Waits for all. Returns 0, or that error with its sentence.
  */
 int sl_crew_run(const char *name, unsigned threads, int (*work)(void *argument), void *argument,
                 _Atomic bool *stop);

@@ -6,8 +6,7 @@
  * whole rows are read into buffers, and each buffer's runs are copied to their addresses by a
  * command for all of them. Slices of the same rows, such as those of several ranks, are read once.
  *
- * Threads: a crew, each of which takes the next rows, reads them, and copies while it reads into
- * another buffer.
+ * Threads: a crew, each of which takes the next rows, reads them, and copies during the next read.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -46,8 +46,7 @@ int sl_tensor_text(struct sl_arena *arena, const struct sl_tensor_file *file, co
                    size_t n, const char **out);
 /*
  * Adds a tensor, whose shape is copied; the name must be in the arena of the file. Returns 0,
- * -ENOMEM, or -EBADMSG if the bytes are not those that type and shape ask for, or are not in the
- * file.
+ * -ENOMEM, or -EBADMSG if the bytes are not in the file, or not as many as type and shape want.
  */
 int sl_tensor_add(struct sl_tensor_header *header, const struct sl_tensor *tensor);
 /*
@@ -80,7 +79,8 @@ struct sl_name *sl_names_slot(const struct sl_names *names, const char *text);
 /* Returns n bytes, aligned to 8, or NULL. */
 void *sl_arena_take(struct sl_arena *arena, size_t n);
 void sl_arena_clear(struct sl_arena *arena);
-/* Returns the array with room behind `count`, all added here; NULL: no memory, and it stays. */
+/* Returns the array with room for an element more than `count`, all of which were added by this
+ * call; NULL: no memory, and the array stays. */
 void *sl_array_grown(void *array, size_t count, size_t element);
 
 #endif

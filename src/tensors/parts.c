@@ -82,9 +82,8 @@ static bool parts_in_memory(const struct parts_maker *maker, const void *at)
 }
 
 /*
- * Puts the extents of a part in the order of the file, and joins those that follow each other. Two
- * allocations of a device that follow each other are no memory of which a driver copies a part of
- * both.
+ * Puts the extents of a part in the order of the file, and joins those that follow each other. No
+ * driver copies across the border of two allocations.
  */
 static void part_merge(const struct parts_maker *maker, struct sl_tensor_part *part)
 {

@@ -3,8 +3,7 @@
  * Plans
  *
  * Chooses tensors and slices of them, works out where the bytes of each lie in its file, and gives
- * those without a destination an offset in a memory, in the order of the files. Only arithmetic;
- * any thread.
+ * those without a destination an offset in a memory, in the order of the files. On any thread.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -88,7 +87,7 @@ static int item_shape(struct sl_tensor_item *item, const struct sluice_tensor_ra
 	return 0;
 }
 
-/* Finds the runs of a slice with elements: whole dimensions belong to a run, and the one before. */
+/* Finds the runs of a slice with elements: whole dimensions, and that before them, are in a run. */
 static int item_slice(struct sl_tensor_item *item, const struct sluice_tensor_range *ranges)
 {
 	const uint64_t *whole = item->tensor->shape, bits = sl_type_find(item->tensor->type)->bits;

@@ -107,7 +107,7 @@ enum sl_entry_state {
 	SL_ENTRY_STATES,
 };
 
-/* Location of a blob's bytes in the catalogue, which clients check against their descriptors. */
+/* Where a blob's bytes are, by the catalogue; clients check it against their descriptors. */
 struct sl_blob_range {
 	uint64_t memory; /* the descriptor, by the server's number for it */
 	uint64_t offset; /* of the first byte in it */

@@ -260,8 +260,7 @@ struct sl_msg_one_blob { /* SL_MSG_DELETE, SL_MSG_PIN, SL_MSG_STAT */
 	uint32_t on; /* SL_MSG_PIN: 1 or 0 */
 	/*
 	 * 0; or, of a request that is sent again because a server has died, its first serial
-	 * number. Then the key is the id that the name had, or the name if it was that of no sealed
-	 * blob.
+	 * number. Then the key is the id that the name had, or a name without a sealed blob.
 	 */
 	uint32_t first;
 	struct sl_key key;

@@ -17,7 +17,7 @@
 #include "io/io.h"
 #include "store/blob_file.h"
 
-/* Copies are shared among workers in pieces of this size, below which none is worth waking. */
+/* Workers share a copy in pieces this large: for less none is worth waking. */
 #define LEAST_PIECE ((size_t)128 << 10)
 #define SPREAD      32
 /* A piece of a blob on a device is larger by this factor, and so many are under way at a time. */

@@ -32,7 +32,7 @@ struct sl_conn {
 struct sl_conn_events {
 	/* Takes note of a message before its call gets it, on the reading thread. */
 	void (*heard)(sluice_store *store, const union sl_message *m);
-	/* Lists up to SL_ITEMS_MOST regions to report to the server of that epoch, once each. */
+	/* Lists up to SL_ITEMS_MOST regions to report to that server, once each. */
 	unsigned (*unreported)(sluice_store *store, uint64_t epoch, struct sl_id_item *out);
 	/* Adapts to a new server; same: of the same daemon. */
 	void (*adopted)(sluice_store *store, bool same);
@@ -63,7 +63,7 @@ struct sl_pending_call {
 
 /* ------------------------------------------------------------------------------------- epochs */
 
-/* Returns whether two servers are of a daemon: they agree on regions, blobs, slots, not leases. */
+/* Returns whether two servers share a daemon: they agree on regions, blobs, slots, not leases. */
 static inline bool sl_same_daemon(uint64_t epoch, uint64_t other)
 {
 	return epoch >> 32 == other >> 32;
@@ -97,8 +97,7 @@ void sl_close_both(int fds[2]);
 
 /*
  * Sends SL_MSG_HELLO on a new socket and receives the welcome with its descriptors. Waits 10
- * seconds (then -ECONNRESET); if the daemon is stopped (-ETIMEDOUT) only 5, if the call is limited
- * in time.
+ * seconds (-ECONNRESET), or 5 for a stopped daemon (-ETIMEDOUT) if the call is limited in time.
  */
 int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, bool limited,
                   struct sl_msg_welcome *out, int fds[2]);
@@ -110,8 +109,7 @@ void sl_conn_close(sluice_store *store);
 /*
  * Returns 0 when the store is connected; connects if it is not. Releases the mutex meanwhile. If no
  * server has come in the time of sl_socket_connect() and sl_conn_hello(): -ECONNREFUSED if the call
- * is limited in time (-ETIMEDOUT if the daemon is stopped), and else -ECONNRESET, to be tried
- * again.
+ * is limited in time (-ETIMEDOUT if the daemon is stopped), else -ECONNRESET: it is tried again.
  */
 int sl_conn_get_locked(sluice_store *store, bool limited) SL_REQUIRES(&store->mutex);
 /* Returns the connection with a reference, after a try to connect if need be. NULL: no server. */

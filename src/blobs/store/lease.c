@@ -68,7 +68,7 @@ static bool lease_fits_locked(const struct sl_region_range *range, const sluice_
 /* The newest lease is most likely in the processor's caches. */
 void sl_lease_cache_take(sluice_store *store, sluice_blob *blob)
 {
-	/* A system call without a wait, so that no blob of a dead server is written in vain. */
+	/* A system call without a wait, so that no blob for a dead server is written in vain. */
 	if (blob->flags & SLUICE_BLOB_ALONE ||
 	    (blob->flags & SLUICE_BLOB_RESERVE && blob->name[0]) || !sl_conn_alive(store))
 		return;

@@ -107,7 +107,7 @@ static void mappings_unmap(sluice_store *store, const struct sl_list *gone, uint
 
 /* ---------------------------------------------------------------------------------------- map */
 
-/* Maps at a multiple of a huge page if it is that large: else none can be mapped as one. */
+/* Maps large memory at a huge page, or no huge page could be mapped as such. */
 static void *mapping_map_aligned(int fd, size_t bytes, int protection)
 {
 	size_t whole = sl_whole_pages(bytes), room = whole + SL_HUGE_PAGE, before;
@@ -142,7 +142,7 @@ int sl_mapping_map(struct sl_mapping *mapping, int fd)
 	if (base == MAP_FAILED)
 		return sl_fail(-errno, "cannot map %zu bytes: %s", mapping->bytes,
 		               sl_error_text(-errno));
-	/* A child that outlives this process must not write to memory of others. */
+	/* A child that outlives this process must not write to the memory of others. */
 	if (mapping->writable)
 		madvise(base, mapping->bytes, MADV_DONTFORK);
 	mapping->fresh = mapping->writable && mapping->bytes >= SL_HUGE_PAGE && !fstat(fd, &st) &&
@@ -265,7 +265,7 @@ int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *r, int6
 	rc = mapping_establish(store, mapping, r->epoch, deadline);
 	sl_mutex_lock(&store->mutex);
 	mapping->state = SL_MAPPING_READY;
-	/* Of a server that is gone, or of another region in the new daemon. */
+	/* For a server that is gone, or for another region in the new daemon. */
 	if (!rc && (mapping->stale || (r->writable && mapping->doomed)))
 		rc = sl_fail(-ESTALE, "there is no such memory any more");
 	if (rc) {

@@ -11,7 +11,7 @@
 
 #include "store/device/store_devices.h"
 
-/* Holds a blob that the server of that epoch has sealed. -ENOBUFS: sealed, but not to be held. */
+/* Holds a blob that the server of an epoch has sealed. -ENOBUFS: it is sealed, and not held. */
 static int seal_hold(sluice_blob *blob, const struct sl_found_item *item, uint64_t epoch)
 {
 	struct sl_catalogue_view *view = sl_view_acquire_of(blob->store, epoch);
@@ -101,7 +101,7 @@ int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 		/* Each server numbers leases: the number may be another client's lease. */
 		if (v[i]->epoch != v[0]->epoch)
 			rc = -ECONNRESET;
-		/* Metadata of a single blob travels with the seal, that of several before it. */
+		/* Metadata travels with the seal for a single blob, before it for several. */
 		if (!v[i]->own_metadata)
 			continue;
 		sl_message_begin(&note, SL_MSG_ANNOTATE, 0, 0);

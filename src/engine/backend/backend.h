@@ -83,7 +83,7 @@ struct sl_piece {
 	struct sl_task task;
 };
 
-/* The piece is over: nothing touches its data again. Any thread, no lock held, exactly once. */
+/* The piece is over: nothing touches the data again. Any thread, no lock held, exactly once. */
 static inline void sl_piece_done(struct sl_piece *piece)
 {
 	piece->done(piece);
@@ -270,8 +270,8 @@ struct sl_listing {
 	const struct sl_names_ops *ops;
 };
 
-/* What a scheme does with names alone, as the public call of that name. All may wait. On failure
- * with a sentence. NULL: the scheme has none of it. */
+/* Calls of a scheme by names alone, as the public calls. All may wait. On failure with a sentence.
+ * NULL: the scheme has none. */
 struct sl_names_ops {
 	int (*list_open)(struct sl_core *core, const struct sl_uri *uri,
 	                 const struct sluice_open_options *options, unsigned flags,

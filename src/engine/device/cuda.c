@@ -8,8 +8,7 @@
  * cuda_stream.c, shared memory in cuda_sharing.c.
  *
  * Threads: no thread of its own; every function may be called from any thread. The driver is loaded
- * once, under pthread_once(). Devices are found once and then constant; the primary context is made
- * under `opening`.
+ * once, under pthread_once(). Devices are found once; `opening` guards primary contexts.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -34,7 +34,9 @@ struct sl_command {
 
 /* The most copies that are given to a device together. */
 #define SL_COPIES_JOINED 64
-/* Returns how many commands, from the first on, are copies that may be made in any order. */
+/*
+ * Returns how many of the commands, from the first on, are copies that may be made in any order.
+ */
 size_t sl_copies_joined(const struct sl_command *commands, size_t count);
 /*
  * Returns how many of the commands, from the first on, are copies of the rows of a table: of the
@@ -50,7 +52,9 @@ struct sl_device;
 unsigned sl_commands_cost(struct sl_device *device, sluice_stream stream,
                           const struct sl_command *commands, size_t count);
 
-/* An allocation that a process lends to others. The device's kind defines the handle. */
+/*
+ * An allocation that a process lends to others. The kind of device defines the content of handle.
+ */
 struct sl_lent_memory {
 	const void *start; /* in the process that has made it */
 	uint64_t length;   /* bytes */
@@ -68,7 +72,10 @@ struct sl_lent_memory {
  * be called from any thread.
  */
 struct sl_device_ops {
-	/* Initialises the device, as all below do. Sentence on failure. NULL: no need. */
+	/*
+	 * Initialises the device; the functions below do so themselves if it is not. Sets a
+	 * sentence on failure. NULL: no initialisation is needed.
+	 */
 	int (*open)(struct sl_device *device);
 	/* Fills in everything but name and real. */
 	int (*describe)(struct sl_device *device, struct sluice_device *out);
@@ -79,11 +86,16 @@ struct sl_device_ops {
 	bool makes_pages;
 	/* Registers whole pages of host memory; may wait until the device is idle. */
 	int (*register_memory)(struct sl_device *device, void *memory, size_t length);
-	/* Registers read-only mappings for reading. NULL: register_memory() takes these too. */
+	/*
+	 * Registers memory that is mapped read-only, for reading by the device. NULL:
+	 * register_memory() accepts such memory too.
+	 */
 	int (*register_to_read)(struct sl_device *device, void *memory, size_t length);
 	/* Undoes either registration. */
 	int (*unregister_memory)(struct sl_device *device, void *memory);
-	/* Returns true if all of it is registered, or pinned by the device's driver. */
+	/*
+	 * Returns true if all of the range is registered with the device or pinned by its driver.
+	 */
 	bool (*registered)(struct sl_device *device, const void *memory, size_t length);
 
 	int (*stream_new)(struct sl_device *device, sluice_stream *out);
@@ -91,10 +103,16 @@ struct sl_device_ops {
 	int (*stream_query)(struct sl_device *device,
 	                    sluice_stream stream); /* 1: idle, 0: not yet */
 	int (*stream_synchronize)(struct sl_device *device, sluice_stream stream);
-	/* Returns 0, or -EINVAL with a sentence while the stream is captured. */
+	/*
+	 * Returns 0 if the stream accepts commands, or -EINVAL with a sentence while it is
+	 * captured.
+	 */
 	int (*stream_check)(struct sl_device *device, sluice_stream stream);
 
-	/* Whether enqueue() joins copies as sl_copies_joined() does. No driver call. */
+	/*
+	 * Returns true if enqueue() gives the stream copies together, as sl_copies_joined() finds
+	 * them. Makes no driver call.
+	 */
 	bool (*joins)(struct sl_device *device, sluice_stream stream);
 	/* Enqueues commands in order. *taken: how many were enqueued, on failure too. */
 	int (*enqueue)(struct sl_device *device, sluice_stream stream,
@@ -122,7 +140,10 @@ struct sl_device_ops {
 	 */
 	bool (*managed)(struct sl_device *device, const void *memory);
 
-	/* Lets it copy from another of its kind without the host, if possible. NULL: never. */
+	/*
+	 * Lets the device copy from another of its kind without a detour through host memory, where
+	 * possible. NULL: never.
+	 */
 	void (*reach)(struct sl_device *device, struct sl_device *other);
 
 	/* Returns 0, or the error after which the device executes nothing more. */
@@ -202,7 +223,10 @@ struct sl_device_kind {
 	 * hardware, and the name "device" does not include it.
 	 */
 	const char *(*missing)(void);
-	/* Returns a feature for sluice_device_feature(), or -ENOENT; NULL: none. */
+	/*
+	 * Returns the feature at index for sluice_device_feature(), or -ENOENT past the last; NULL:
+	 * none.
+	 */
 	int (*feature)(unsigned index, struct sluice_feature *out);
 	/* Returns the device at index of this kind, or NULL past the last. Opens no device. */
 	struct sl_device *(*find)(unsigned index);
@@ -210,9 +234,14 @@ struct sl_device_kind {
 	struct sl_device *(*of_memory)(const void *memory);
 	/* Returns the device of a stream, or NULL: of another kind, or a default stream. */
 	struct sl_device *(*of_stream)(sluice_stream stream);
-	/* Returns an event's device; if it hides that, `wanted` if of this kind, or the first. */
+	/*
+	 * Returns the device of an event. If events do not reveal their device: `wanted` if it is
+	 * of this kind, else the first device.
+	 */
 	struct sl_device *(*of_event)(sluice_event event, struct sl_device *wanted);
-	/* Returns the driver's current device of this thread, or NULL. May be NULL. */
+	/*
+	 * Returns the device that is current in the driver for this thread, or NULL. May be NULL.
+	 */
 	struct sl_device *(*current)(void);
 };
 extern const struct sl_device_kind *const sl_device_kinds[];
@@ -230,7 +259,8 @@ static inline const char *sl_device_place(const struct sl_device *device)
 }
 /* Returns the device that owns the byte at this address, or NULL for host memory. */
 struct sl_device *sl_device_of_memory(const void *memory);
-/* Lets a device copy from another, or the host (-1), without host memory, where possible. */
+/* Lets a device copy from another without a detour through host memory, where that is possible; -1:
+ * the host. */
 void sl_device_reach(int device, int other);
 /*
  * Copies rows from memory of the host to the device, in the order of the stream; to, from: the
@@ -269,7 +299,9 @@ int sl_dlpack_export(const struct sl_dlpack_source *source, unsigned version, vo
 /* Properties of a PCI device by its address as the kernel writes it, "0000:65:00.0". */
 int sl_pci_node(const char *address);           /* NUMA node, or -1 if unknown or the only one */
 bool sl_pci_shares_memory(const char *address); /* true: by P2PDMA with other devices */
-/* Returns the address of that vendor's GPU at an index by address; false past the last. */
+/*
+ * Returns the address of a GPU of that vendor by its index in address order; false past the last.
+ */
 bool sl_pci_display(unsigned vendor, unsigned index, char address[32]);
 /* Returns true if the machine has a GPU of that vendor, with or without a driver. */
 bool sl_pci_has_display(unsigned vendor);

@@ -157,9 +157,8 @@ int64_t sl_local_read_now(struct sl_backend *backend, void *data, size_t length,
 
 	if (!atomic_load_explicit(&local->use_nowait, memory_order_relaxed))
 		return -EAGAIN;
-	/* A call for pages that are absent starts to read them into the page cache. That is a head
-	 * start for a small read, and twice the work for a large one, which bypasses the page
-	 * cache. */
+	/* A call for absent pages starts to read them into the page cache: a head start for a small
+	 * read, and twice the work for a large one, which bypasses the page cache. */
 	if ((local->uncached || length >= local->core->settings.direct_bytes) &&
 	    !sl_resident(local, offset, length))
 		return -EAGAIN;
@@ -168,8 +167,7 @@ int64_t sl_local_read_now(struct sl_backend *backend, void *data, size_t length,
 	             (long)(offset >> 32), local->memory ? 0L : (long)RWF_NOWAIT);
 	if (rc < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EPERM))
 		atomic_store(&local->use_nowait, false);
-	/* A short read may mean the end of the file or of the resident pages: an operation finds
-	 * out which. */
+	/* A short read, at the end of the file or of resident pages: an operation looks. */
 	if (rc != (ssize_t)length)
 		return -EAGAIN;
 	sl_log(&local->core->settings, SL_LOG_DEBUG,
@@ -247,8 +245,7 @@ static void submit_local_read(struct sl_local *local, struct sl_piece *piece)
 	/*
 	 * For a small piece the result of the last look is used again, because RWF_NOWAIT notices
 	 * if it is wrong. For a large piece that would come too late, behind the copies of other
-	 * pieces, and would have begun to read pages into the page cache that direct I/O then reads
-	 * once more.
+	 * pieces, after a read into the page cache of pages that direct I/O reads once more.
 	 */
 	if (piece->large || !nowait || local->uncached ||
 	    !atomic_load_explicit(&local->resident, memory_order_relaxed)) {

@@ -16,8 +16,7 @@ void sl_local_feature(const struct sl_core *core, size_t index, struct sluice_fe
 
 /*
  * Starts the reactors. -ENOSYS, or what io_uring_setup or io_uring_enter says, with a sentence.
- * Stop joins them, free comes after all threads that submit have been joined. NULL is allowed in
- * both.
+ * Stop joins them, free comes after all submitting threads were joined. NULL is allowed.
  */
 int sl_uring_start(struct sl_core *core, struct sl_uring **out);
 void sl_uring_stop(struct sl_uring *uring);

@@ -63,8 +63,7 @@ struct sl_local {
 		_Atomic bool left;      /* cuFile refused the file, and the choice is auto */
 		bool direct;            /* that descriptor bypasses the page cache */
 	} cufile;
-	/* Without cachestat(): a mapping of the file as it was at the first look. Nobody touches
-	 * its pages. */
+	/* Without cachestat(): a mapping of the file of the first look; never touched. */
 	struct {
 		struct sl_mutex mutex;
 		unsigned char *base SL_GUARDED_BY(&mutex);

@@ -3,8 +3,7 @@
  * Results of calls for pieces of local files
  *
  * Takes the result of each system call, of each request of io_uring and of each call of cuFile,
- * decides whether another call is needed, and ends the piece. Runs on the thread that made the
- * call.
+ * decides whether another call is needed, and ends the piece. On the thread of that call.
  */
 #include <errno.h>
 #include <fcntl.h>

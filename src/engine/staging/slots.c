@@ -81,7 +81,7 @@ void *sl_buddy_take(struct sl_buddy *buddy, size_t length)
 		order++;
 	if (order >= SL_BUDDY_ORDERS)
 		return NULL;
-	/* The range that came back last: its memory is still in the caches. */
+	/* The range that came back last: it is still in the caches. */
 	link = buddy->lists[order].previous;
 	block = (size_t)(link - buddy->links);
 	buddy_withdraw(buddy, block);
@@ -156,7 +156,7 @@ static bool slot_take_locked(struct sl_staging *staging, const struct sl_slot_wa
 	return true;
 }
 
-/* Grants all slots of the waiter or none. Returns true if refused: it can never have so many. */
+/* Grants the waiter all slots or none. Returns true if refused: it can never have so many. */
 static bool slots_grant_locked(struct sl_staging *staging, struct sl_slot_waiter *waiter)
 	SL_REQUIRES(&staging->mutex)
 {

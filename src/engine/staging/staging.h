@@ -39,7 +39,7 @@ size_t sl_staging_largest(const struct sl_staging *staging, enum sl_half half);
 /* Returns the bytes of a half of a budget; 0: too little for any slot. own: the memory is not the
  * application's, which has to hold the words, too. */
 size_t sl_staging_half(uint64_t budget, bool own, enum sl_half half);
-/* Returns true once the device is gone: it will do nothing more of its work. */
+/* Returns true once the device is gone: it will do nothing more. */
 bool sl_staging_lost(const struct sl_staging *staging);
 
 /* ------------------------------------------------------------------------------------- slots */
@@ -118,7 +118,8 @@ struct sl_ring {
 	struct sl_slot *slots;
 	uint64_t entered; /* chunks */
 
-	/* The poller's calls on its thread, with only its lock in hold(), while it watches. */
+	/* The poller calls these on its thread, with no lock but its own in hold(), while it
+	 * watches the ring. */
 	void (*moved)(
 		struct sl_ring *); /* a word of the device has changed, or the device is lost */
 	void (*hold)(struct sl_ring *); /* keeps the ring until release() */
@@ -130,7 +131,7 @@ struct sl_ring {
 
 /* Adds the numbers of more chunks before any is enqueued; these are never taken back. */
 void sl_ring_enter(struct sl_ring *ring, uint64_t chunks);
-/* Says that no chunks beyond these are or will be enqueued. sl_ring_stop() follows. */
+/* Says that no chunks beyond these were or will be enqueued; sl_ring_stop() has to follow. */
 void sl_ring_retreat(struct sl_ring *ring, uint64_t chunks);
 /* Returns true if the slot of a chunk may be filled (read), or holds the chunk (write). */
 bool sl_ring_ready(const struct sl_ring *ring, uint64_t chunk);

@@ -144,7 +144,7 @@ static void get_wait_enter(struct sl_server *server, struct sl_wait *wait)
 	sl_server_at(server, wait->deadline);
 }
 
-/* Answers a get or pin, after the disk in any case, and after a seal if it is patient. */
+/* Answers a get or pin, now or later: it awaits the disk in any case, a seal if it is patient. */
 static int get_begin(struct sl_server *server, struct sl_peer *peer, int64_t deadline, bool patient)
 {
 	const struct sl_head *message = &server->in.head;

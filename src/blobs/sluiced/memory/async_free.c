@@ -20,7 +20,7 @@
 /* While this part of all memory is queued, the server's thread frees memory itself. */
 #define MUCH_PART 8
 
-/* The major number of NVIDIA's devices, whose files are descriptors for their memory. */
+/* The major number of NVIDIA's devices: descriptors for their memory are such files. */
 #define NVIDIA_MAJOR 195
 
 struct free_job {

@@ -149,7 +149,7 @@ static uint64_t spill_leave(struct sl_server *server, const struct spill_candida
 	return left;
 }
 
-/* Copies those of the first `bytes + ahead` bytes without a copy, the rest ahead of need. */
+/* Copies those of the first `bytes + ahead` without a copy; beyond `bytes` is ahead of need. */
 static void spill_copy_first(struct sl_server *server, const struct spill_candidates *c,
                              uint64_t bytes, uint64_t ahead)
 {

@@ -220,7 +220,7 @@ static int upgrade_check_layout(struct sl_descriptors *descriptors, const char *
 	return 0;
 }
 
-/* Executes the program of the settings, which ends the server; or returns, and says why. */
+/* Executes the program of the settings, which ends the server; or returns, and tells it why. */
 static void supervisor_upgrade(const struct supervisor *s)
 {
 	const char *path = s->descriptors->ledger->settings.program;

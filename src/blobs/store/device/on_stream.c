@@ -161,7 +161,7 @@ static void stream_op_report_locked(struct sl_stream_op *op, int rc)
 	}
 }
 
-/* Wakes the waiters of an operation, releases its blobs, and then removes it: see the close. */
+/* Wakes waiters, releases blobs, and then removes the operation, for which a close waits. */
 static void stream_op_end(struct sl_devices *devices, struct sl_stream_op *op, int rc)
 {
 	bool come = stream_word_has_come(op);

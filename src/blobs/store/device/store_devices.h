@@ -26,7 +26,7 @@
 struct sl_store_device {
 	_Atomic bool open;        /* set once, under store->opening, after `device`, */
 	struct sl_device *device; /* which then never changes; its driver has been started */
-	/* Make or map the memory of an IN_PROGRESS mapping; may call the driver, without locks. */
+	/* Make or map memory for an IN_PROGRESS mapping; may call the driver, without locks. */
 	int (*make)(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch);
 	int (*map)(struct sl_mapping *mapping, int fd);
 	/* Guarded by store->mutex. */

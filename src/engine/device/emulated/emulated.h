@@ -48,7 +48,7 @@ extern struct emulated_calls {
 int sl_emulated_enter(struct emulated *device, enum sluice_emulated_kind kind)
 	SL_THREAD_SAFETY(try_acquire_capability(0, &device->mutex));
 void sl_emulated_leave(struct emulated *device) SL_RELEASES(&device->mutex);
-/* Enters as enter() does, and a stopped device too, to release; the caller looks at error. */
+/* Enters as enter() does, also on a stopped device, to release; the caller looks at error. */
 int sl_emulated_enter_to_release(struct emulated *device, enum sluice_emulated_kind kind)
 	SL_THREAD_SAFETY(try_acquire_capability(0, &device->mutex));
 /* Counts a call without entering; returns the error to inject, or 0. */
@@ -104,7 +104,7 @@ int sl_emulated_range_remove(struct emulated *device, const char *call, struct r
 /* --------------------------------------------------------------------------------- sharing.c */
 
 extern const struct sl_device_sharing sl_emulated_sharing;
-/* Make a memfd that others may map; check that fd is such, of that length, else -EBADMSG. */
+/* Make a memfd that others may map; check that fd is such and as long, else -EBADMSG. */
 int sl_emulated_memory_new(const struct emulated *device, size_t length, int *fd);
 int sl_emulated_memory_check(const struct emulated *device, int fd, size_t length);
 
