@@ -66,8 +66,7 @@ static const char description[] =
 	"SIZE is bytes, or K, M, G, T for powers of 1024. Memory is touched before the time "
 	"starts. "
 	"What write leaves in the file is noise; the file stays. A remote file is written anew in "
-	"each "
-	"round, and its time ends when the server has all of it.";
+	"each round, and its time ends when the server has all of it.";
 
 /* Takes the arguments, and makes the checks that need no look at the file. */
 static void bench_check_options(struct argp_state *state, struct cli_bench_options *o)

@@ -67,8 +67,7 @@ static const char description[] =
 	"SRC and DST are paths, file:///PATH, http(s)://HOST/PATH, s3://BUCKET/KEY, or "
 	"store://NAME, a blob of the store; '-' is standard input or output. If DST is a "
 	"directory, s3://BUCKET or s3://BUCKET/PREFIX/, the copy is put into it. FIFOs and "
-	"character devices are read or written as "
-	"they are. A sparse source gives a sparse copy.";
+	"character devices are read or written as they are. A sparse source gives a sparse copy.";
 
 /* Adds the device to the blob's URI. "0" is the first GPU. */
 static void name_blob_device(struct argp_state *state, struct cp_options *o)
@@ -119,8 +118,7 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--device: only for a DST that is a blob, store://NAME");
 		if (o->cp.checksum && o->cp.continues)
 			argp_error(state, "--checksum: not with --continue, since what came before "
-			                  "is not read; "
-			                  "xxhsum -H2 prints that of DST");
+			                  "is not read; xxhsum -H2 prints that of DST");
 		if (o->cp.continues && cli_is_object(o->cp.target))
 			argp_error(state, "--continue: not with a DST on S3, where an "
 			                  "interrupted upload begins anew");

@@ -59,8 +59,7 @@ static const struct argp_option abandoned_list[] = {
 	{"remove", CLI_FLAG(rm_options, remove), NULL, 0, "Remove them"},
 	{"age", KEY_AGE, "HOURS", 0,
          "Only those that began so many hours ago, or earlier; default: 0, with --remove 24, since "
-         "an "
-         "upload may still run"},
+         "an upload may still run"},
 	{"json", CLI_FLAG(rm_options, json), NULL, 0, "Print a JSON object for each line"},
 	CLI_S3_OPTIONS,
 	{NULL},

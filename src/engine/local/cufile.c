@@ -371,8 +371,7 @@ static int cufile_enqueue(struct sl_backend *backend, struct sl_device *device,
 		return 0;
 	return sl_fail(
 		-EIO,
-		"cuFile did not take a %s of '%s' in stream order: CUfileOpError %d (%s), CUDA "
-		"%d",
+		"cuFile did not take a %s of '%s' in stream order: CUfileOpError %d (%s), CUDA %d",
 		write ? "write" : "read", local->path, rc.err, sl_cufile_error(rc.err), rc.cu_err);
 }
 

@@ -69,8 +69,7 @@ static const struct kernel_feature {
 	{"cachestat", offsetof(struct sl_kernel, cachestat), SL_DISABLE_CACHESTAT,
          "asked what is in the page cache",
          "mincore is asked what is in the page cache, which is slower and knows only the user's "
-         "own "
-         "files",
+         "own files",
          "run Linux 6.5 or newer"},
 	{"RWF_NOWAIT", offsetof(struct sl_kernel, nowait), SL_DISABLE_NOWAIT,
          "small resident reads are done by the submitting call",
