@@ -50,10 +50,7 @@ static inline void sl_mutex_unlock(struct sl_mutex *mutex) SL_RELEASES(mutex) SL
 {
 	pthread_mutex_unlock(&mutex->pthread);
 }
-/*
- * Waits for the condition until the deadline, which is a time of sl_now() or SL_FOREVER. Returns 0
- * or -ETIMEDOUT, with the mutex held again.
- */
+/* Waits for the condition until a time of sl_now() or SL_FOREVER. 0 or -ETIMEDOUT, locked again. */
 int sl_cond_wait(pthread_cond_t *condition, struct sl_mutex *mutex, int64_t deadline)
 	SL_REQUIRES(mutex);
 

@@ -40,8 +40,7 @@ void sl_lanes_close(struct sl_lanes *lanes);
 struct sl_rows {
 	size_t count, length, from_pitch, to_pitch;
 };
-/* Copies rows from a buffer to memory of the host (-1), at once, or of a device, in the order of
- * its stream. */
+/* Copies rows from a buffer to the host (-1), at once, or to a device, in its stream's order. */
 int sl_lanes_copy(struct sl_lanes *lanes, unsigned buffer, int device, char *to, const char *from,
                   struct sl_rows rows);
 /* Marks the end of the copies from a buffer. */

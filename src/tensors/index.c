@@ -2,8 +2,8 @@
 /*
  * model.safetensors.index.json
  *
- * An index is an object with an object "weight_map", from names of tensors to names of files beside
- * it; all else in it is left out. On the thread that reads it.
+ * An index has an object "weight_map", from names of tensors to names of files beside it; all else
+ * is left out. On the thread that reads it.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -144,7 +144,7 @@ static int cufile_register_descriptor(struct sl_local *local, struct sl_device *
 	return 0;
 }
 
-/* Registers the file at its first use. Only submitting calls take the mutex. */
+/* Registers the file at the first use. Only submitting calls take the mutex. */
 static int register_file_locked(struct sl_local *local, struct sl_device *device)
 	SL_REQUIRES(&local->cufile.mutex)
 {
@@ -346,9 +346,8 @@ void sl_cufile_submit(struct sl_piece *piece)
 /* ------------------------------------------------------------------------------ in stream order */
 
 /*
- * The stream is not registered with cuFile (cuFileStreamRegister), which would be a hint only: at
- * the end of the process cuFile waits for all registered streams, and crashes if the program has
- * freed any of them.
+ * The stream is not registered with cuFile (cuFileStreamRegister), which is a hint only: at the
+ * end of the process cuFile waits for registered streams, and crashes if one was freed.
  */
 static int cufile_enqueue(struct sl_backend *backend, struct sl_device *device,
                           sluice_stream stream, struct sl_transfer *t, bool write)

@@ -2,8 +2,7 @@
 /*
  * cuFile's library
  *
- * Loads NVIDIA's cuFile at run time and opens its driver, each once for the process, at the first
- * use. Any thread.
+ * Loads NVIDIA's cuFile and opens its driver at run time, each once in a process. Any thread.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -17,7 +16,7 @@
 #define LIBRARY "libcufile.so.0"
 #define CUDA    "libcuda.so.1"
 #define MODULE  "/proc/driver/nvidia-fs"
-#define NODE    "/dev/nvidia-fs0" /* a container sees its host's module, and may lack the node */
+#define NODE    "/dev/nvidia-fs0" /* a container sees the host's module, and may lack the node */
 
 /* A status that begins with it goes on with the reason why cuFile cannot be used. */
 #define NO "no: "

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The functions that sluice uses of cuFile, NVIDIA's library for I/O of GPU memory, found at run
- * time, with the declarations of its ABI that they need (cuFile API reference, as of CUDA 12.2,
- * which has all of them).
+ * The functions of cuFile, NVIDIA's library for I/O of GPU memory, that sluice finds at run time,
+ * and the parts of its ABI that they need (cuFile API reference of CUDA 12.2).
  */
 #ifndef SL_CUFILE_API_H
 #define SL_CUFILE_API_H

@@ -10,8 +10,7 @@
  *   any other read                        buffered I/O, by a reactor if there is any
  *   any other write                       buffered I/O, by a worker
  *
- * Threads: submission runs on any thread and never waits for storage; piece_run() runs on the
- * workers of the context.
+ * Threads: submission is on any thread, without waits for storage; piece_run() on the workers.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -2,9 +2,8 @@
 /*
  * Features of the kernel
  *
- * Finds out by calls, and not by the version, which features of the running kernel local files can
- * use, and describes them for sluice_context_feature(). Runs when a context is made; the
- * descriptions are made on any thread.
+ * Finds by calls, and not by the version, which features of the kernel local files can use, as a
+ * context is made, and describes them for sluice_context_feature(), on any thread.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -2,8 +2,7 @@
 /*
  * Local files
  *
- * Opens local files, finds out their properties, and implements all operations of a backend that
- * move no bytes. io.c moves the bytes.
+ * Opens local files, finds their properties, and has the backend's calls but those of io.c.
  *
  * Threads: any; opening, stat, sync, truncate and commit may wait for storage.
  */

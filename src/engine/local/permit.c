@@ -51,8 +51,7 @@ void sl_permit_take(struct sl_piece *piece, enum sl_permit_kind kind)
 	sl_local_way_of(piece)->permits = permits;
 	sl_mutex_lock(&permits->mutex);
 	now = permits->count < permits->most;
-	/* sl_permits_cancel() runs later and finds the piece in the list, or has run already and
-	 * will not again. */
+	/* sl_permits_cancel() finds the piece in the list later, or has run for good. */
 	cancelled = !now && atomic_load_explicit(&piece->cancelled, memory_order_relaxed);
 	if (now)
 		permits->count++;
