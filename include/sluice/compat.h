@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The names of version 0.1, for programs that are compiled with 0.2: they build with `-include sluice/compat.h`. No other header
- * includes this one, and 0.3 will not have it. docs/changes.md has the line to write in place of each.
+ * The names of version 0.1, for programs that are compiled with 0.2 and `-include sluice/compat.h`.
+ * No other header includes this one, and 0.3 will not have it. docs/changes.md has the line for
+ * each.
  *
  * Threads: as the functions that these call.
  */

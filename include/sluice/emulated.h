@@ -5,8 +5,9 @@
  * They run C functions as kernels, choose the device's schedule by a seed, count the calls that the
  * device gets, and make calls fail. Everything in <sluice/device.h> works on this device as well.
  *
- * The calls are in libsluice-emulated.a, which goes with libsluice.a: `pkg-config --libs sluice-emulated` names both.
- * Beside libsluice.so it does not link; that library has the device, and not these calls.
+ * The calls are in libsluice-emulated.a, which goes with libsluice.a: both are named by
+ * `pkg-config --libs sluice-emulated`. Beside libsluice.so it does not link; that library has the
+ * device, and not these calls.
  */
 #ifndef SLUICE_EMULATED_H
 #define SLUICE_EMULATED_H

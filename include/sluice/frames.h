@@ -14,7 +14,7 @@
  *	do {
  *		rc = sluice_frames_begin(f, -1);
  *		if (!rc) {
- *			failed = read_some("run.h5");       (H5Fopen, H5Dread, H5Fclose; keeps no data)
+ *			failed = read_some("run.h5");  (H5Fopen, H5Dread, H5Fclose; keeps nothing)
  *			rc = sluice_frames_check(f);
  *		}
  *	} while (rc == -EAGAIN);

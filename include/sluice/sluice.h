@@ -11,13 +11,14 @@
  * Conventions. A call returns 0 (or a count, where its comment says so) or a negative errno. The
  * sentence that explains an error is sluice_op_message() for an operation and sluice_last_message()
  * for every other call. Results are the last arguments and are written only on success. Sizes and
- * offsets are in bytes; times are in milliseconds unless a name says otherwise. -EINPROGRESS: it goes
- * on, and the program calls again. -ETIMEDOUT: it was given up, and nothing is running. -EAGAIN: there
- * is nothing, or no room, thread or place, now, and nothing was begun; of <sluice/frames.h>: read
- * again. NULL where an argument has to be there is -EINVAL. Every destructor accepts NULL. In a child of fork() every call with a handle of its parent returns -ECHILD, and a
- * destructor does nothing; the child may make contexts of its own. It must not use devices if its
- * parent has used them (-ECHILD). It may wait for ever over https if a thread of its parent was in
- * OpenSSL at the fork, because locks of OpenSSL stay locked in the child.
+ * offsets are in bytes; times are in milliseconds unless a name says otherwise. -EINPROGRESS: it
+ * goes on, and the program calls again. -ETIMEDOUT: it was given up, and nothing is running.
+ * -EAGAIN: there is nothing, or no room, thread or place, now, and nothing was begun; of
+ * <sluice/frames.h>: read again. NULL where an argument has to be there is -EINVAL. Every
+ * destructor accepts NULL. In a child of fork() every call with a handle of its parent returns
+ * -ECHILD, and a destructor does nothing; the child may make contexts of its own. It must not use
+ * devices if its parent has used them (-ECHILD). It may wait for ever over https if a thread of its
+ * parent was in OpenSSL at the fork, because locks of OpenSSL stay locked in the child.
  *
  * Threads. Every call may be made from any thread at any time, but a handle must not be used while
  * another thread destroys it. sluice never runs the caller's code on its own threads, never prints,
@@ -48,9 +49,9 @@ typedef struct sluice_file sluice_file;
 typedef struct sluice_op sluice_op;
 typedef struct sluice_queue sluice_queue;
 /*
- * A stream of a device; a cudaStream_t or hipStream_t can be passed as it is. 0 is the default stream of the
- * device that holds the memory of the same call; (sluice_stream)2 in CUDA is the calling thread's
- * default stream. See <sluice/device.h>.
+ * A stream of a device; a cudaStream_t or hipStream_t can be passed as it is. 0 is the default
+ * stream of the device that holds the memory of the same call; (sluice_stream)2 in CUDA is the
+ * calling thread's default stream. See <sluice/device.h>.
  */
 typedef void *sluice_stream;
 
@@ -93,9 +94,9 @@ SLUICE_API int sluice_context_new(const struct sluice_config *config, sluice_con
  *
  * Remote objects: an object is read as it was when it was opened; if it changes, reads fail with
  * -ESTALE. It can be written as a whole, front to back, with REPLACE or with WRITE and CREATE; the
- * server has it when sluice_close() succeeds. By http and https a write is -ENOTSUP from memory of a
- * device, in stream order, or without expected_size. docs/remote.md lists the errors that are retried
- * and the meaning of each error.
+ * server has it when sluice_close() succeeds. By http and https a write is -ENOTSUP from memory of
+ * a device, in stream order, or without expected_size. docs/remote.md lists the errors that are
+ * retried and the meaning of each error.
  *
  * Objects of S3: the key is the bytes behind "bucket/", as they are: nothing in them is an escape,
  * and '?' and '#' belong to it. Such a file is a remote object in every respect.
@@ -217,8 +218,8 @@ SLUICE_API void sluice_op_free(sluice_op *op);
 SLUICE_API int sluice_close(sluice_file *file);
 
 /*
- * Stops the threads and frees the context; NULL is allowed. Handles of operations that are over stay valid until
- * sluice_op_free().
+ * Stops the threads and frees the context; NULL is allowed. Handles of operations that are over
+ * stay valid until sluice_op_free().
  *
  * Returns 0, or
  *   -EBUSY   files are open; nothing was done
@@ -232,9 +233,9 @@ enum sluice_open_flags {
 	SLUICE_OPEN_WRITE = 1 << 1,
 	/* Creates the file if it does not exist. */
 	SLUICE_OPEN_CREATE = 1 << 2,
-	/* With CREATE or REPLACE: fails with -EEXIST if the file exists. On a file system with neither
-	 * renameat2() nor hard links the name of a REPLACE shows an empty file for a moment before the
-	 * new file takes it; a crash in that moment leaves it. */
+	/* With CREATE or REPLACE: fails with -EEXIST if the file exists. On a file system with
+	 * neither renameat2() nor hard links the name of a REPLACE shows an empty file for a moment
+	 * before the new file takes it; a crash in that moment leaves it. */
 	SLUICE_OPEN_EXCLUSIVE = 1 << 3,
 	/* With WRITE: drops the contents of the file. */
 	SLUICE_OPEN_TRUNCATE = 1 << 4,
@@ -257,17 +258,18 @@ enum sluice_open_flags {
 	SLUICE_OPEN_AS_STORED = 1 << 9,
 	/* Local files: reads leave no pages in the page cache that were not there before, for files
 	 * that are read once, and for machines whose GPU shares the host's memory. Extents of
-	 * SLUICE_DIRECT_BYTES or more bypass the page cache where they are aligned, as always; bytes
-	 * around and below them pass through it, and their pages are dropped. Pages that are
-	 * there are read from there and stay, unless they lie among others that are dropped. Small reads
-	 * of bytes that are not there become slower, because nothing is read ahead. No effect on
-	 * writes, on files in memory, as of tmpfs, and on transfers by cuFile. */
+	 * SLUICE_DIRECT_BYTES or more bypass the page cache where they are aligned, as always;
+	 * bytes around and below them pass through it, and their pages are dropped. Pages that are
+	 * there are read from there and stay, unless they lie among others that are dropped. Small
+	 * reads of bytes that are not there become slower, because nothing is read ahead. No effect
+	 * on writes, on files in memory, as of tmpfs, and on transfers by cuFile. */
 	SLUICE_OPEN_UNCACHED = 1 << 10,
 	/* Objects of S3, with EXCLUSIVE: the object is one of many that the program writes. That it
-	 * exists may be the -EEXIST of sluice_close() then, and not of sluice_open(): an object with an
-	 * expected_size that is not longer than a part takes a single request, once the server has shown
-	 * to this context that it keeps objects from a PUT with If-None-Match. To find that out, the
-	 * first object, and a few later ones, are sent twice. docs/s3.md says more. */
+	 * exists may be the -EEXIST of sluice_close() then, and not of sluice_open(): an object
+	 * with an expected_size that is not longer than a part takes a single request, once the
+	 * server has shown to this context that it keeps objects from a PUT with If-None-Match. To
+	 * find that out, the first object, and a few later ones, are sent twice. docs/s3.md says
+	 * more. */
 	SLUICE_OPEN_MANY = 1 << 11,
 };
 
@@ -298,8 +300,9 @@ struct sluice_s3_options {
 	const char *version;
 	int anonymous;      /* 1: requests are not signed, as public objects can be read */
 	int requester_pays; /* 1: the sender of the requests pays for them */
-	/* 1: the digest (SHA-256) of each body that is sent is part of the signature, so that no other body
-	 * is accepted, also over http. Default: UNSIGNED-PAYLOAD, as TLS protects bodies. */
+	/* 1: the digest (SHA-256) of each body that is sent is part of the signature, so that no
+	 * other body is accepted, also over http. Default: UNSIGNED-PAYLOAD, as TLS protects
+	 * bodies. */
 	int sign_payload;
 };
 #define SLUICE_S3_OPTIONS_INIT                                                                    \
@@ -317,11 +320,10 @@ struct sluice_open_options {
 	/* Permissions of a file that is created, less the umask. Default (0): 0666. */
 	unsigned mode;
 	/* For a file to be written: its final length in bytes, so that its space is reserved now or
-	 * refused with -ENOSPC. Required for store://, where it is the size of the blob, and for http
-	 * and https, unless the object is empty. For a remote file to be read, only with first_bytes: the
-	 * length that a list said, so that the opening asks for the object and not for a range of it, which
-	 * some servers answer sooner.
-	 * Default (0): unknown. */
+	 * refused with -ENOSPC. Required for store://, where it is the size of the blob, and for
+	 * http and https, unless the object is empty. For a remote file to be read, only with
+	 * first_bytes: the length that a list said, so that the opening asks for the object and not
+	 * for a range of it, which some servers answer sooner. Default (0): unknown. */
 	uint64_t expected_size;
 	/* The backend of this file, as in struct sluice_config; "easy" or "multi" for remote files.
 	 * Default (NULL): the backend of the context. */
@@ -354,8 +356,9 @@ struct sluice_open_options {
 	}
 
 /*
- * Asks the source of credentials for keys, as opening an object does: a service, a command, or nothing if the keys
- * are in the options, the environment or a file. options may be NULL. May wait some seconds. Any thread.
+ * Asks the source of credentials for keys, as opening an object does: a service, a command, or
+ * nothing if the keys are in the options, the environment or a file. options may be NULL. May wait
+ * some seconds. Any thread.
  *
  * Returns 0 if there are keys, which no server has judged yet; or with a sentence
  *   -EACCES   no source has any
@@ -376,7 +379,8 @@ SLUICE_API int sluice_s3_check(const sluice_context *ctx, const struct sluice_s3
  * sluice_op_file() then gives the file, which is the caller's, once; sluice_op_free() discards a
  * file that was not taken. While it runs, an open keeps its context as an open file does.
  *
- * Returns 0, or a negative errno if no operation was begun: *out is NULL then. sluice_op_file() returns 0, or
+ * Returns 0, or a negative errno if no operation was begun: *out is NULL then. sluice_op_file()
+ * returns 0, or
  *   -EINPROGRESS   the operation is still running
  *   -EINVAL        it opens no file, or the file has been taken
  *   the error of the operation
@@ -431,7 +435,7 @@ struct sluice_file_info {
 	 * until the file is closed. If the file was opened for writing they may be written before
 	 * sluice_close(); all writers must have finished when it is called. Otherwise NULL. */
 	void *memory;
-	int device; /* number of the device that has this memory, see <sluice/device.h>; -1: the host */
+	int device; /* with this memory, a number of <sluice/device.h>; -1: the host */
 	/* The complete ETag of a remote object. Owned by the file, valid until it is closed. NULL:
 	 * none. */
 	const char *full_etag;
@@ -515,11 +519,12 @@ SLUICE_API int sluice_write_on(sluice_file *file, const void *src, size_t n, uin
                                sluice_stream stream, sluice_op **out);
 
 /*
- * The general form of the calls above: a read or a write of many extents as a single operation. Start from
- * SLUICE_REQUEST_INIT. The result of the operation is the sum over the extents. A read takes each extent up to the end of
- * the file. The extents of a write must not overlap in the file (-EINVAL). Where extents of a read overlap in memory it is
- * undefined whose bytes stay; in stream order, those of the last extent. Bytes between extents that follow each other
- * closely may be read from the file and dropped.
+ * The general form of the calls above: a read or a write of many extents as a single operation.
+ * Start from SLUICE_REQUEST_INIT. The result of the operation is the sum over the extents. A read
+ * takes each extent up to the end of the file. The extents of a write must not overlap in the file
+ * (-EINVAL). Where extents of a read overlap in memory it is undefined whose bytes stay; in stream
+ * order, those of the last extent. Bytes between extents that follow each other closely may be read
+ * from the file and dropped.
  */
 enum sluice_request_kind { SLUICE_READ = 1, SLUICE_WRITE = 2 };
 struct sluice_request {
@@ -551,8 +556,9 @@ SLUICE_API int sluice_submit(sluice_file *file, const struct sluice_request *r, 
 SLUICE_API int sluice_poll(const sluice_op *op);
 
 /*
- * Returns how many bytes the operation has read from the file, or written to it, so far, about: its result
- * once it has succeeded. Bytes on their way to a device count when they have been read. Does not wait.
+ * Returns how many bytes the operation has read from the file, or written to it, so far, about: its
+ * result once it has succeeded. Bytes on their way to a device count when they have been read. Does
+ * not wait.
  */
 SLUICE_API uint64_t sluice_op_moved(const sluice_op *op);
 
@@ -575,14 +581,15 @@ SLUICE_API int sluice_cancel(sluice_op *op);
  */
 SLUICE_API int sluice_op_fd(sluice_op *op);
 
-/* Returns the pointer that was passed to sluice_submit() or sluice_open_start() as `user`, or NULL. */
+/* Returns `user` as it was passed to sluice_submit() or sluice_open_start(), or NULL. */
 SLUICE_API void *sluice_op_user(const sluice_op *op);
 
 /* ---------------------------------------------------------------------------------------- queue */
 
 /*
- * Returns the queue of the context, which reports its operations whose request names no other. It is a part of the context:
- * sluice_queue_free() leaves it alone, and requests of other contexts must not name it (-EINVAL). NULL: ctx is NULL.
+ * Returns the queue of the context, which reports its operations whose request names no other. It
+ * is a part of the context: sluice_queue_free() leaves it alone, and requests of other contexts
+ * must not name it (-EINVAL). NULL: ctx is NULL.
  */
 SLUICE_API sluice_queue *sluice_context_queue(sluice_context *ctx);
 
@@ -596,11 +603,11 @@ SLUICE_API sluice_queue *sluice_context_queue(sluice_context *ctx);
 SLUICE_API int sluice_queue_new(sluice_queue **out);
 
 /*
- * Takes the next finished operation of the queue, in the order in which operations finished. Operations without
- * a handle, and those whose end sluice_wait() has returned, are left out. Waits as sluice_wait()
- * does; for remote reads that end one after the other it is woken once, about 1 ms after the
- * first at most. The handle is the same that the submitting call returned, and still has to be freed,
- * once.
+ * Takes the next finished operation of the queue, in the order in which operations finished.
+ * Operations without a handle, and those whose end sluice_wait() has returned, are left out. Waits
+ * as sluice_wait() does; for remote reads that end one after the other it is woken once, about 1 ms
+ * after the first at most. The handle is the same that the submitting call returned, and still has
+ * to be freed, once.
  *
  * Returns 0, or
  *   -EAGAIN   no operation finished in time
@@ -616,8 +623,8 @@ SLUICE_API int sluice_queue_next(sluice_queue *queue, int timeout_ms, sluice_op 
 SLUICE_API int sluice_queue_fd(sluice_queue *queue);
 
 /*
- * Frees a queue of sluice_queue_new() and closes its eventfd. Operations that named it go on, and sluice_wait() tells
- * their ends.
+ * Frees a queue of sluice_queue_new() and closes its eventfd. Operations that named it go on, and
+ * sluice_wait() tells their ends.
  */
 SLUICE_API void sluice_queue_free(sluice_queue *queue);
 
@@ -626,8 +633,8 @@ SLUICE_API void sluice_queue_free(sluice_queue *queue);
 typedef struct sluice_list sluice_list;
 struct sluice_entry {
 	size_t size; /* in: sizeof(struct sluice_entry) */
-	/* Behind "s3://BUCKET/", or that of a bucket; for a folder, the path of the entry, which begins as that of uri. Valid,
-	 * as etag, until the next call for the list. */
+	/* Behind "s3://BUCKET/", or that of a bucket; for a folder, the path of the entry, which
+	 * begins as that of uri. Valid, as etag, until the next call for the list. */
 	const char *name;
 	int is_prefix;       /* 1: the common begin of several names, up to a '/'; a folder */
 	uint64_t length;     /* bytes of the object or file */
@@ -642,15 +649,16 @@ enum sluice_list_flags {
 };
 /*
  * Begins a list of the objects of S3 with names that begin as that of uri, s3://BUCKET or
- * s3://BUCKET/PREFIX, in the order of the server. flags: 0, or of enum sluice_list_flags. With 0, names are listed up to
- * the next '/' behind the prefix. With 0 and "s3://" the buckets are listed that belong to the user: each is a prefix, and
- * modified_ns is when it was made. `headers` and `s3` of the options are used, and must stay valid
- * until sluice_list_free(). Waits for the server. A list is used by one thread at a time, and
- * freed before its context is closed.
+ * s3://BUCKET/PREFIX, in the order of the server. flags: 0, or of enum sluice_list_flags. With 0,
+ * names are listed up to the next '/' behind the prefix. With 0 and "s3://" the buckets are listed
+ * that belong to the user: each is a prefix, and modified_ns is when it was made. `headers` and
+ * `s3` of the options are used, and must stay valid until sluice_list_free(). Waits for the server.
+ * A list is used by one thread at a time, and freed before its context is closed.
  *
- * Or of the entries of a folder, a path or file:///path, in the order of the bytes of their names, in which that of a folder
- * ends with '/'. With 0, folders in it are prefixes; with SLUICE_LIST_RECURSIVE all below it is listed that is no folder. Names
- * that begin with '.' are listed, except "." and "..". A symbolic link is an entry with the length of its text and is not
+ * Or of the entries of a folder, a path or file:///path, in the order of the bytes of their names,
+ * in which that of a folder ends with '/'. With 0, folders in it are prefixes; with
+ * SLUICE_LIST_RECURSIVE all below it is listed that is no folder. Names that begin with '.' are
+ * listed, except "." and "..". A symbolic link is an entry with the length of its text and is not
  * followed, unless uri names it. What goes meanwhile may be left out. Waits for storage.
  *
  * Returns 0, or
@@ -665,15 +673,16 @@ SLUICE_API int sluice_list_open(sluice_context *ctx, const char *uri,
                                 const struct sluice_open_options *o, unsigned flags,
                                 sluice_list **out);
 /*
- * Takes the next entry, and may wait as sluice_list_open(). Returns 1, 0 behind the last, or an error of sluice_list_open();
- * behind a folder that cannot be read (-EACCES) the list goes on.
+ * Takes the next entry, and may wait as sluice_list_open(). Returns 1, 0 behind the last, or an
+ * error of sluice_list_open(); behind a folder that cannot be read (-EACCES) the list goes on.
  */
 SLUICE_API int sluice_list_next(sluice_list *list, struct sluice_entry *out);
 SLUICE_API void sluice_list_free(sluice_list *list);
 /*
- * Removes a local file, or a link itself, as unlink(2) does; or an object of S3; or, if upload is not NULL, what the server has of an upload of that object: its parts, which
- * nobody will complete. `headers` and `s3` of the options are used; o may be NULL. Waits for the server or for storage. Any
- * thread.
+ * Removes a local file, or a link itself, as unlink(2) does; or an object of S3; or, if upload is
+ * not NULL, what the server has of an upload of that object: its parts, which nobody will complete.
+ * `headers` and `s3` of the options are used; o may be NULL. Waits for the server or for storage.
+ * Any thread.
  *
  * Returns 0, also if there was no such object, or
  *   -ENOTSUP   a URI of another scheme, or an upload that is not of S3
@@ -685,14 +694,17 @@ SLUICE_API int sluice_remove(sluice_context *ctx, const char *uri,
                              const struct sluice_open_options *o, const char *upload);
 
 /*
- * Removes files and objects, each as sluice_remove() does. Objects of S3: up to a thousand by a request (DeleteObjects) where their server
- * knows that, and else, or where a name would be ambiguous there, by a request for each, several at a time. URIs that follow
- * each other and are of a bucket share requests. An object is removed if the server says so and names it. `headers` and `s3`
- * of the options are used; o may be NULL. Waits for servers and storage. Any thread, also several at a time.
+ * Removes files and objects, each as sluice_remove() does. Objects of S3: up to a thousand by a
+ * request (DeleteObjects) where their server knows that, and else, or where a name would be
+ * ambiguous there, by a request for each, several at a time. URIs that follow each other and are of
+ * a bucket share requests. An object is removed if the server says so and names it. `headers` and
+ * `s3` of the options are used; o may be NULL. Waits for servers and storage. Any thread, also
+ * several at a time.
  *
- * errors: NULL, or room for `count` numbers, of which each becomes 0 or the -errno of its URI. messages: NULL, or room
- * for `count` texts, of which each becomes the sentence of that error, for the caller to free with free(), or NULL. Neither
- * is written if the call cannot begin: -EINVAL, -ENOTSUP, -ENOMEM. The URIs have to stay until it returns.
+ * errors: NULL, or room for `count` numbers, of which each becomes 0 or the -errno of its URI.
+ * messages: NULL, or room for `count` texts, of which each becomes the sentence of that error, for
+ * the caller to free with free(), or NULL. Neither is written if the call cannot begin: -EINVAL,
+ * -ENOTSUP, -ENOMEM. The URIs have to stay until it returns.
  *
  * Returns 0 if none is there any more, also if an object of S3 was not there, or
  *   -ENOENT    a local file that was not there
@@ -705,22 +717,24 @@ SLUICE_API int sluice_remove_many(sluice_context *ctx, const char *const *uris, 
                                   char **messages);
 
 /*
- * Has the server of S3 copy an object, s3://BUCKET/KEY, to another name, s3://BUCKET/KEY: no byte of it comes to this
- * machine. Both are of the service, and used with the credentials, that the options name. Of these are used: `headers` and `s3`,
- * where `version` is that of the source; and of the flags SLUICE_OPEN_EXCLUSIVE. o may be NULL. The object of the name is
- * replaced at once when the copy is complete. Waits for the server. Its silence may be longer than SLUICE_HTTP_STALL_MS
- * by a second for each 8 MiB. Any thread.
+ * Has the server of S3 copy an object, s3://BUCKET/KEY, to another name, s3://BUCKET/KEY: no byte
+ * of it comes to this machine. Both are of the service, and used with the credentials, that the
+ * options name. Of these are used: `headers` and `s3`, where `version` is that of the source; and
+ * of the flags SLUICE_OPEN_EXCLUSIVE. o may be NULL. The object of the name is replaced at once
+ * when the copy is complete. Waits for the server. Its silence may be longer than
+ * SLUICE_HTTP_STALL_MS by a second for each 8 MiB. Any thread.
  *
- * The copy has the metadata of the source, unless `headers` have other: Content-Type, Content-Encoding, Content-Language,
- * Content-Disposition, Cache-Control, Expires or x-amz-meta-..., or instead of those x-amz-metadata-directive may be given.
- * ACL, storage class and encryption are those of `headers`, or the bucket's. Where `headers` have a key
+ * The copy has the metadata of the source, unless `headers` have other: Content-Type,
+ * Content-Encoding, Content-Language, Content-Disposition, Cache-Control, Expires or
+ * x-amz-meta-..., or instead of those x-amz-metadata-directive may be given. ACL, storage class and
+ * encryption are those of `headers`, or the bucket's. Where `headers` have a key
  * (x-amz-server-side-encryption-customer-...), the source has the same, unless
- * x-amz-copy-source-server-side-encryption-customer-... say another. An object above SLUICE_S3_COPY_BYTES is copied in
- * parts: its tags are not copied, and its ETag is another.
+ * x-amz-copy-source-server-side-encryption-customer-... say another. An object above
+ * SLUICE_S3_COPY_BYTES is copied in parts: its tags are not copied, and its ETag is another.
  *
  * Returns 0, or
- *   -ENOTSUP   an end is not of S3, or the server cannot copy: the object has to be read and written. A server that knows
- *              no copies may have stored an object without bytes
+ *   -ENOTSUP   an end is not of S3, or the server cannot copy: the object has to be read and
+ *              written. A server that knows no copies may have stored an object without bytes
  *   -EPROTO    it has, with EXCLUSIVE, and the object stays
  *   -EINVAL    both ends are the same, and there are no headers
  *   -EEXIST    with EXCLUSIVE: the target exists
@@ -732,18 +746,22 @@ SLUICE_API int sluice_copy_object(sluice_context *ctx, const char *from, const c
                                   const struct sluice_open_options *o);
 
 /*
- * Makes a URL by which any program may do one thing with an object of S3, without keys, until the URL ends: method is "GET",
- * "HEAD", "PUT" or "DELETE". The caller frees *url with free(). The URL is a secret: its signature (SigV4, in the query) stands
- * for the keys. seconds: 1 to SLUICE_PRESIGN_MOST, from now on by the clock of this machine. end_ns, or NULL: when the URL
- * ends, in nanoseconds since 1970: after these seconds, or before, with temporary keys of which the end is known. Keys with a
- * session token in the options, the environment or a profile have an end that is not known.
+ * Makes a URL by which any program may do one thing with an object of S3, without keys, until the
+ * URL ends: method is "GET", "HEAD", "PUT" or "DELETE". The caller frees *url with free(). The URL
+ * is a secret: its signature (SigV4, in the query) stands for the keys. seconds: 1 to
+ * SLUICE_PRESIGN_MOST, from now on by the clock of this machine. end_ns, or NULL: when the URL
+ * ends, in nanoseconds since 1970: after these seconds, or before, with temporary keys of which the
+ * end is known. Keys with a session token in the options, the environment or a profile have an end
+ * that is not known.
  *
- * Of the options are used: `s3`, where a version and requester_pays become part of the URL; and `headers`, which are signed:
- * a request by the URL has to have them, and no line more that begins with x-amz-. o may be NULL. Does not ask S3: the object
- * need not be there, and the region has to be the bucket's. May wait for the source of the keys, some seconds. Any thread.
+ * Of the options are used: `s3`, where a version and requester_pays become part of the URL; and
+ * `headers`, which are signed: a request by the URL has to have them, and no line more that begins
+ * with x-amz-. o may be NULL. Does not ask S3: the object need not be there, and the region has to
+ * be the bucket's. May wait for the source of the keys, some seconds. Any thread.
  *
  * Returns 0, or
- *   -EINVAL    another method, or seconds; a malformed header; `anonymous`; a name that no bucket has
+ *   -EINVAL    another method, or seconds; a malformed header; `anonymous`; a name that no bucket
+ *              has
  *   -EISDIR    a bucket without a key
  *   -ENOTSUP   a URI that is not of S3
  *   -EACCES    there are no keys
@@ -824,19 +842,19 @@ struct sluice_config {
 	size_t max_operations;
 
 	/* SLUICE_STAGING_BYTES: pinned memory for each device that is used; 64 KiB to 1 TiB, and
-	 * enough for a ring of slots. Half of it is for operations that are awaited on the host, half
-	 * for those in stream order; up to 512 KiB come on top. It is made at the first use of the
-	 * device, and never grows. Default: 256 MiB. */
+	 * enough for a ring of slots. Half of it is for operations that are awaited on the host,
+	 * half for those in stream order; up to 512 KiB come on top. It is made at the first use of
+	 * the device, and never grows. Default: 256 MiB. */
 	size_t staging_bytes;
 
 	/* SLUICE_REMOTE_BACKEND: for http:// and https://, either "multi" (default), a few threads
 	 * that each drive many transfers, or "easy", a thread for each connection, up to 64. */
 	const char *remote_backend;
 	/* SLUICE_MAX_CONNECTIONS: connections to servers at the same time, summed over all origins
-	 * (scheme, host, port); 1 to 4096, and at most a quarter of RLIMIT_NOFILE. How many of them an
-	 * origin uses follows the rate at which its bytes come. Two kinds of connection are not limited by it: an origin
-	 * may always have a quarter of this number, rounded up, and each upload has its own
-	 * connection. Default: 256. */
+	 * (scheme, host, port); 1 to 4096, and at most a quarter of RLIMIT_NOFILE. How many of them
+	 * an origin uses follows the rate at which its bytes come. Two kinds of connection are not
+	 * limited by it: an origin may always have a quarter of this number, rounded up, and each
+	 * upload has its own connection. Default: 256. */
 	size_t max_connections;
 	/* SLUICE_HTTP_ATTEMPTS: requests in a row that may fail before the first byte of a file's
 	 * data has arrived; then opening or reading the file fails; 1 to 1000. Default: 6. */
@@ -886,41 +904,42 @@ struct sluice_config {
 	const char *http_client_cert;
 	const char *http_client_key;
 	/* SLUICE_HTTP_HEDGE: "1" (default): a part that takes much longer than the parts of its
-	 * origin usually do is asked for once more, on another connection; at most 5 % of the requests
-	 * more, and 128 MiB of memory. "0": never. */
+	 * origin usually do is asked for once more, on another connection; at most 5 % of the
+	 * requests more, and 128 MiB of memory. "0": never. */
 	const char *http_hedge;
-	/* SLUICE_S3_PART_BYTES: an object of S3 that is longer is written in parts of this length, 64 KiB to
-	 * 5 GiB; AWS takes no parts below 5 MiB. Parts of an object that would have more than 10,000 are
-	 * longer. Default: 8 MiB. */
+	/* SLUICE_S3_PART_BYTES: an object of S3 that is longer is written in parts of this length,
+	 * 64 KiB to 5 GiB; AWS takes no parts below 5 MiB. Parts of an object that would have more
+	 * than 10,000 are longer. Default: 8 MiB. */
 	size_t s3_part_bytes;
-	/* SLUICE_S3_UPLOAD_BYTES: memory for the parts of all files that are written to S3 at a time, of
-	 * which a file gets half at most. Each file has memory for a part in any case. 64 KiB to 1 TiB.
-	 * Default: 256 MiB. */
+	/* SLUICE_S3_UPLOAD_BYTES: memory for the parts of all files that are written to S3 at a
+	 * time, of which a file gets half at most. Each file has memory for a part in any case. 64
+	 * KiB to 1 TiB. Default: 256 MiB. */
 	size_t s3_upload_bytes;
-	/* SLUICE_HTTP_ETAG: "1" (default): an object of another ETag is another object. "0": of an answer with
-	 * Last-Modified, length and that date are compared instead, for servers of one name that have ETags of their own.
-	 * Objects of S3 are always compared by their ETags. */
+	/* SLUICE_HTTP_ETAG: "1" (default): an object of another ETag is another object. "0": of an
+	 * answer with Last-Modified, length and that date are compared instead, for servers of one
+	 * name that have ETags of their own. Objects of S3 are always compared by their ETags. */
 	const char *http_etag;
 
-	/* Settings that programs seldom need, as "piece_bytes=64K,slots=2": the name is that of the variable without
-	 * SLUICE_, in lower case, and the value is as in the variable. The last value of a name counts. Sizes are in
-	 * bytes, or have a unit (K, M, G, T).
+	/* Settings that programs seldom need, as "piece_bytes=64K,slots=2": the name is that of the
+	 * variable without SLUICE_, in lower case, and the value is as in the variable. The last
+	 * value of a name counts. Sizes are in bytes, or have a unit (K, M, G, T).
 	 *
-	 *   reactors             1 to 64, 2 (1 below 4 cores)    threads that drive io_uring
-	 *   reactor_depth        1 to 4096, 128                  requests of a file in flight, for each reactor
-	 *   piece_bytes          4K to 1G in steps of 4K, 1M     the largest request to a backend
-	 *   operation_depth      1 to 4096, 128                  pieces of an operation in flight
-	 *   inline_bytes         1 to 16M, 64K                   cached reads done by the submitting call; <= piece_bytes
-	 *   bounce_bytes         4K to 1T, 64M                   memory for unaligned direct I/O; >= piece_bytes
-	 *   slot_bytes           4K to 1G, by operation          a slot of the pinned memory; >= piece_bytes
-	 *   slots                1 to 64, by operation           slots that an operation cycles through
-	 *   cufile_threads       1 to 64, 8                      threads that call cuFile for what the host awaits
-	 *   cufile_streams       0 or 1, 0                       cuFile in stream order, too; see docs/asynchrony.md
-	 *   http_reactors        1 to 64, as many as cores       threads of "multi" that may work at once
-	 *   http_gap_bytes       1 to 1G, 256K                   the longest gap between extents that is read and dropped
-	 *   http_backoff_max_ms  1 to 3600000, 20000             the largest limit of a pause between attempts
-	 *   s3_copy_bytes        64K to 5G, 5G                   a longer object is copied by its server in parts
-	 */
+	 *   reactors             1 to 64, 1 or 2 by cores  threads that drive io_uring
+	 *   reactor_depth        1 to 4096, 128            requests of a file in each reactor
+	 *   piece_bytes          4K to 1G by 4K, 1M        the largest request to a backend
+	 *   operation_depth      1 to 4096, 128            pieces of an operation in flight
+	 *   inline_bytes         1 to 16M, 64K             cached reads by the submitting call
+	 *   bounce_bytes         4K to 1T, 64M             memory for unaligned direct I/O
+	 *   slot_bytes           4K to 1G, by operation    a slot of the pinned memory
+	 *   slots                1 to 64, by operation     slots that an operation cycles through
+	 *   cufile_threads       1 to 64, 8                threads that call cuFile for the host
+	 *   cufile_streams       0 or 1, 0                 cuFile in stream order (asynchrony.md)
+	 *   http_reactors        1 to 64, one a core       threads of "multi" that work at once
+	 *   http_gap_bytes       1 to 1G, 256K             a gap of extents that is read, at most
+	 *   http_backoff_max_ms  1 to 3600000, 20000       the largest limit of a pause
+	 *   s3_copy_bytes        64K to 5G, 5G             longer objects are copied in parts
+	 *
+	 * inline_bytes <= piece_bytes; bounce_bytes and slot_bytes >= piece_bytes. */
 	const char *tune;
 };
 #define SLUICE_CONFIG_INIT                                                                       \
@@ -960,9 +979,9 @@ struct sluice_feature {
 	const char *remedy; /* a way to make it usable, or NULL */
 };
 /*
- * Describes the feature with this index, counted from 0. The strings live as long as the context. May
- * wait for storage, and never for the network: the row "s3" names the source of credentials, and
- * sluice_s3_check() asks it.
+ * Describes the feature with this index, counted from 0. The strings live as long as the context.
+ * May wait for storage, and never for the network: the row "s3" names the source of credentials,
+ * and sluice_s3_check() asks it.
  *
  * Returns 0, or
  *   -ENOENT   the index is past the last feature

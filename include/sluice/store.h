@@ -200,8 +200,8 @@ struct sluice_blob_options {
  *   -EEXIST    with RESERVE: a blob that is sealed or being made has the name
  *   -ENOSPC    too little memory is left; the sentence names a holder and says why nothing could
  *              be spilled
- *   -EDQUOT    the limit of blobs, of blobs with much metadata (see sluice_blob_seal()), or of blobs
- *              that this client may make at a time is reached
+ *   -EDQUOT    the limit of blobs, of blobs with much metadata (see sluice_blob_seal()), or of
+ *              blobs that this client may make at a time is reached
  *   -ENFILE    the daemon has no descriptor left
  *   -EINVAL    n is 0, or the name, the metadata or the options are wrong
  *   -ENOTSUP   the place does not exist, or its memory cannot be shared
@@ -257,15 +257,15 @@ SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob
  *
  * Returns 0, or
  *   -EEXIST       the name was taken meanwhile; the blob is unchanged
- *   -ECONNRESET   the server was replaced, and nothing of the blob is there: it was not sealed; or it
- *                 was, but the answer was lost with the server, and the blob was deleted before this
- *                 call could ask the next one (a transient blob by its last holder). So another
- *                 process may have had it
+ *   -ECONNRESET   the server was replaced, and nothing of the blob is there: it was not sealed; or
+ *                 it was, but the answer was lost with the server, and the blob was deleted before
+ *                 this call could ask the next one (a transient blob by its last holder). So
+ *                 another process may have had it
  *   -EPERM        the blob is sealed already
  *   -ENOSPC       as for create
- *   -EDQUOT       as for create; also, the blob has more than 136 bytes of metadata (24, the note, and
- *                 16 for each dimension) and so has an eighth of all blobs that there may be (8192 of
- *                 65536); the blob is unchanged
+ *   -EDQUOT       as for create; also, the blob has more than 136 bytes of metadata (24, the note,
+ *                 and 16 for each dimension) and so has an eighth of all blobs that there may be
+ *                 (8192 of 65536); the blob is unchanged
  *   -ENOBUFS      the blob is sealed and available to others, but this store already holds
  *                 SLUICE_STORE_HOLDS_MOST blobs. The data of the handle is NULL and the handle can
  *                 only be released. A get finds the blob once others were released, unless it is
@@ -337,17 +337,17 @@ SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void
  * Returns 0, or
  *   -ENOENT      there is no such blob
  *   -ETIMEDOUT   the blob was not sealed in time, or the daemon is stopped (SIGSTOP). A call with a
- *                time-out that is not negative returns at most two seconds after it if a server is connected
- *                and silent, and the next call finds the connection unchanged. If the server has died and
- *                the supervisor is stopped, it returns after five seconds
+ *                time-out that is not negative returns at most two seconds after it if a server is
+ *                connected and silent, and the next call finds the connection unchanged. If the
+ *                server has died and the supervisor is stopped, it returns after five seconds
  *   -EMFILE, -ENOMEM   the blob cannot be mapped
  *   -EIO         the blob was spilled and cannot be read; it stays, and the get may be repeated
  *   -ENOSPC      there is no memory for a spilled blob; it stays, and the get may be repeated
  *   -ENFILE      the daemon cannot send a descriptor
  *   -ENOBUFS     this store holds SLUICE_STORE_HOLDS_MOST blobs
- *   -ECONNREFUSED   the server did not come back in time. While it is being replaced, the call waits for
- *                its successor whatever the time-out, as long as any call does (patience_ms, and 10 seconds
- *                if the socket is there), and then has its time
+ *   -ECONNREFUSED   the server did not come back in time. While it is being replaced, the call
+ *                waits for its successor whatever the time-out, as long as any call does
+ *                (patience_ms, and 10 seconds if the socket is there), and then has its time
  */
 SLUICE_API int sluice_blob_get(sluice_store *s, const char *name, int timeout_ms,
                                sluice_blob **out);
@@ -464,10 +464,11 @@ SLUICE_API int sluice_blob_to_dlpack(sluice_blob *b, unsigned version, void **ou
 /*
  * Delete a blob: its name is free at once, and its memory when the last holder has released it.
  *
- * A call deletes the blob that has the name when it begins, or when the server reads the request, and no
- * later blob. If the answer is lost with the server, the next one knows whether the blob was deleted for
- * this call, as long as the daemon remembers (the last 4095 deletes). So of several calls that delete
- * the same blob one returns 0. A seal that replaces the blob meanwhile counts as coming after the delete.
+ * A call deletes the blob that has the name when it begins, or when the server reads the request,
+ * and no later blob. If the answer is lost with the server, the next one knows whether the blob was
+ * deleted for this call, as long as the daemon remembers (the last 4095 deletes). So of several
+ * calls that delete the same blob one returns 0. A seal that replaces the blob meanwhile counts as
+ * coming after the delete.
  *
  * Return 0, or
  *   -ENOENT   there is no such blob

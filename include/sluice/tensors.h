@@ -2,13 +2,13 @@
 /*
  * Tensors: named arrays in files, read into the memory of a host or of devices.
  *
- * The files are safetensors (https://github.com/huggingface/safetensors, section "Format"), .npy and
- * .npz with members that are not compressed (NumPy's documentation, numpy.lib.format), or an index of
- * safetensors files (JSON with an object "weight_map" from names of tensors to names of files). They lie
- * wherever sluice_open() finds a file.
+ * The files are safetensors (https://github.com/huggingface/safetensors, section "Format"), .npy
+ * and .npz with members that are not compressed (NumPy's documentation, numpy.lib.format), or an
+ * index of safetensors files (JSON with an object "weight_map" from names of tensors to names of
+ * files). They lie wherever sluice_open() finds a file.
  *
- * A program opens files, which reads their headers only, chooses tensors or slices of them, makes a plan,
- * and reads the plan, by a single call and in large requests, into memory of its own or of a
+ * A program opens files, which reads their headers only, chooses tensors or slices of them, makes a
+ * plan, and reads the plan, by a single call and in large requests, into memory of its own or of a
  * sluice_tensor_memory:
  *
  *     sluice_tensors_open(ctx, &uri, 1, NULL, &tensors);
@@ -17,8 +17,8 @@
  *     sluice_tensor_plan_read(plan, memory, NULL, &load);
  *     sluice_tensor_load_wait(load, -1);
  *
- * Headers of files are not trusted: each length, offset, shape, type and name is checked when the file
- * is opened, and memory is allocated only for bytes that are in the file.
+ * Headers of files are not trusted: each length, offset, shape, type and name is checked when the
+ * file is opened, and memory is allocated only for bytes that are in the file.
  *
  * Conventions, results and threads are those of <sluice/sluice.h>.
  */
@@ -43,20 +43,21 @@ typedef struct sluice_tensor_load sluice_tensor_load;
 /* -------------------------------------------------------------------------------------- files */
 
 /*
- * Opens files of tensors for reading, or an index of files, and reads their headers, several at a time.
- * The name of a tensor is unique among all the files. open_options are those of sluice_open(), for each
- * file; NULL: the defaults. The files of an index lie in its folder, whose URI is that of the index up to
- * the last '/'; names in the index with '/' are refused. An .npy file is a tensor with the name of the
- * file, without folder and ".npy"; members of an .npz file have their names without ".npy". The context
- * must outlive the result.
+ * Opens files of tensors for reading, or an index of files, and reads their headers, several at a
+ * time. The name of a tensor is unique among all the files. open_options are those of
+ * sluice_open(), for each file; NULL: the defaults. The files of an index lie in its folder, whose
+ * URI is that of the index up to the last '/'; names in the index with '/' are refused. An .npy
+ * file is a tensor with the name of the file, without folder and ".npy"; members of an .npz file
+ * have their names without ".npy". The context must outlive the result.
  *
  * Returns 0, the errors of sluice_open() and of reads, or
- *   -EBADMSG   a file is damaged or is not what its header says: a length beyond the end, tensors that
- *              overlap, bytes that belong to no tensor, a shape that does not give the length, the same
- *              name twice, no valid JSON, no valid UTF-8
+ *   -EBADMSG   a file is damaged or is not what its header says: a length beyond the end, tensors
+ *              that overlap, bytes that belong to no tensor, a shape that does not give the length,
+ *              the same name twice, no valid JSON, no valid UTF-8
  *   -EFBIG     a header of more than 100 MB, or of an array of more than 4 KiB
  *   -EINVAL    an index among other files
- *   -ENOTSUP   a type of elements or a compression that sluice does not know; an array in Fortran order
+ *   -ENOTSUP   a type of elements or a compression that sluice does not know; an array in Fortran
+ *              order
  *   -EPROTO    a format that sluice does not know
  * The sentence names the file and the tensor.
  */
@@ -115,27 +116,28 @@ struct sluice_tensor_range {
 /* A tensor to read. */
 struct sluice_tensor_want {
 	size_t tensor; /* index */
-	/* For each dimension a range, or NULL: the whole tensor. The bytes of the slice are read without
-	 * gaps, in the order of its elements. */
+	/* For each dimension a range, or NULL: the whole tensor. The bytes of the slice are read
+	 * without gaps, in the order of its elements. */
 	const struct sluice_tensor_range *ranges;
-	/* The address of the first byte, on the host or on a device; NULL: in the sluice_tensor_memory of
-	 * the read. */
+	/* The address of the first byte, on the host or on a device; NULL: in the
+	 * sluice_tensor_memory of the read. */
 	void *to;
 };
 /*
- * Plans to read tensors, or all tensors if wants is NULL; the arrays are copied. A plan may be read many
- * times, also at once. It must be freed before sluice_tensors_free().
+ * Plans to read tensors, or all tensors if wants is NULL; the arrays are copied. A plan may be read
+ * many times, also at once. It must be freed before sluice_tensors_free().
  *
- * Without destinations of its own each tensor is given a place in a sluice_tensor_memory, at a multiple of
- * 256 bytes and in the order of the files, so that tensors that follow each other in a file, with lengths
- * that are multiples of 256, are read as one extent.
+ * Without destinations of its own each tensor is given an offset in a sluice_tensor_memory, at a
+ * multiple of 256 bytes and in the order of the files, so that tensors that follow each other in a
+ * file, with lengths that are multiples of 256, are read as one extent.
  *
  * Returns 0, or
- *   -EINVAL   an index past the last, a range that is not in the shape or, for types below a byte, does
- *             not begin and end at a byte
- *   -E2BIG    more than 16,000,000 runs of bytes that follow each other in a file: a slice of the inner
- *             dimensions has a run for each row. Each takes about 120 bytes while the plan is read. Narrow
- *             columns do not count: runs of less than 16 KiB, in rows of at most 16 KiB or two runs
+ *   -EINVAL   an index past the last, a range that is not in the shape or, for types below a byte,
+ *             does not begin and end at a byte
+ *   -E2BIG    more than 16,000,000 runs of bytes that follow each other in a file: a slice of the
+ *             inner dimensions has a run for each row. Each takes about 120 bytes while the plan is
+ *             read. Narrow columns do not count: runs of less than 16 KiB, in rows of at most 16
+ *             KiB or two runs
  *   -ENOMEM
  */
 SLUICE_API int sluice_tensor_plan_new(sluice_tensors *tensors,
@@ -145,13 +147,13 @@ SLUICE_API void sluice_tensor_plan_free(sluice_tensor_plan *plan);
 
 /* A tensor of a plan. The shape lives as long as the plan. */
 struct sluice_tensor_item {
-	size_t size;           /* in: sizeof(struct sluice_tensor_item) */
-	size_t tensor;         /* index */
-	int type;              /* of enum sluice_type */
-	unsigned rank;         /* that of the tensor */
-	const uint64_t *shape; /* of the slice */
-	uint64_t bytes;        /* of the slice */
-	uint64_t place; /* offset in the sluice_tensor_memory; UINT64_MAX: it has a destination */
+	size_t size;            /* in: sizeof(struct sluice_tensor_item) */
+	size_t tensor;          /* index */
+	int type;               /* of enum sluice_type */
+	unsigned rank;          /* that of the tensor */
+	const uint64_t *shape;  /* of the slice */
+	uint64_t bytes;         /* of the slice */
+	uint64_t memory_offset; /* in the sluice_tensor_memory; UINT64_MAX: it has a destination */
 };
 /* Describes a tensor of the plan, in the order of `wants`. Returns 0, or -ENOENT past the last. */
 SLUICE_API int sluice_tensor_plan_item(const sluice_tensor_plan *plan, size_t index,
@@ -162,8 +164,8 @@ SLUICE_API uint64_t sluice_tensor_plan_bytes(const sluice_tensor_plan *plan);
 /* ------------------------------------------------------------------------------------- memory */
 
 /*
- * Allocates memory of a device, or of the host (-1), aligned to 256 bytes at least; n may be 0. The handle
- * counts its users: DLPack tensors keep the memory after sluice_tensor_memory_free().
+ * Allocates memory of a device, or of the host (-1), aligned to 256 bytes at least; n may be 0. The
+ * handle counts its users: DLPack tensors keep the memory after sluice_tensor_memory_free().
  *
  * Returns 0, or
  *   -ENODEV   there is no such device
@@ -192,9 +194,9 @@ SLUICE_API int sluice_tensor_to_dlpack(const sluice_tensor_plan *plan, size_t in
 enum sluice_digest_kind {
 	SLUICE_SHA256 = 1, /* FIPS 180-4; 32 bytes; a core for each file */
 	/*
-	 * XXH3 of 128 bits with seed 0 in its canonical form (16 bytes, big endian), as `xxhsum -H2` prints it
-	 * (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md); a core for each file. It finds damage and
-	 * is no protection from forgery.
+	 * XXH3 of 128 bits with seed 0 in its canonical form (16 bytes, big endian), as `xxhsum
+	 * -H2` prints it (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md); a core for each
+	 * file. It finds damage and is no protection from forgery.
 	 */
 	SLUICE_XXH3_128,
 };
@@ -208,10 +210,10 @@ struct sluice_tensor_read_options {
 	size_t size; /* required: sizeof(struct sluice_tensor_read_options) */
 	int on;      /* 1: in the order of the stream below; 0: awaited on the host */
 	sluice_stream stream;
-	/* NULL, or the digests of all files that the plan reads from, by the number of the file: the whole
-	 * file is read and checked, and the load fails with -EBADMSG if it differs. Not in stream order
-	 * (-ENOTSUP). The load then has up to 128 MiB of memory of its own, pinned as by
-	 * sluice_pinned_alloc() for a device. */
+	/* NULL, or the digests of all files that the plan reads from, by the number of the file:
+	 * the whole file is read and checked, and the load fails with -EBADMSG if it differs. Not
+	 * in stream order (-ENOTSUP). The load then has up to 128 MiB of memory of its own, pinned
+	 * as by sluice_pinned_alloc() for a device. */
 	const struct sluice_digest *digests;
 };
 #define SLUICE_TENSOR_READ_OPTIONS_INIT                                  \
@@ -220,18 +222,20 @@ struct sluice_tensor_read_options {
 	}
 
 /*
- * Starts to read a plan and returns at once: an operation for each file and device, and a thread if digests
- * are checked, an .npz file is read, or the same slice goes to several devices, which is then read once and copied
- * between them. From 32,768 runs on, narrow columns are read as whole rows by up to 4 threads, through up to 64 MiB of
- * memory of the load's own, pinned for a device, unless in stream order or with digests. memory may be NULL if all tensors have
- * destinations. Until the load is over all destinations belong to sluice;
- * the plan and the memory must outlive it. In stream order it waits as sluice_read_on() does; all
- * destinations are of one device then. A whole member of an .npz file that comes into memory of the host has to have the
- * CRC-32 of the archive, else the load fails with -EBADMSG; not in stream order or with digests.
+ * Starts to read a plan and returns at once: an operation for each file and device, and a thread if
+ * digests are checked, an .npz file is read, or the same slice goes to several devices, which is
+ * then read once and copied between them. From 32,768 runs on, narrow columns are read as whole
+ * rows by up to 4 threads, through up to 64 MiB of memory of the load's own, pinned for a device,
+ * unless in stream order or with digests. memory may be NULL if all tensors have destinations.
+ * Until the load is over all destinations belong to sluice; the plan and the memory must outlive
+ * it. In stream order it waits as sluice_read_on() does; all destinations are of one device then. A
+ * whole member of an .npz file that comes into memory of the host has to have the CRC-32 of the
+ * archive, else the load fails with -EBADMSG; not in stream order or with digests.
  *
  * Returns 0, the errors of sluice_submit(), or
  *   -EINVAL   the memory is NULL or too small
- *   -E2BIG    in stream order, or with digests: more than 16,000,000 runs of a file, narrow columns included
+ *   -E2BIG    in stream order, or with digests: more than 16,000,000 runs of a file, narrow columns
+ *             included
  */
 SLUICE_API int sluice_tensor_plan_read(sluice_tensor_plan *plan, sluice_tensor_memory *memory,
                                        const struct sluice_tensor_read_options *options,
@@ -239,8 +243,8 @@ SLUICE_API int sluice_tensor_plan_read(sluice_tensor_plan *plan, sluice_tensor_m
 /*
  * Waits until the load is over, as sluice_wait() does.
  *
- * Returns the number of bytes of all tensors, -EINPROGRESS, or the first error of the load, when nothing
- * touches a destination any more.
+ * Returns the number of bytes of all tensors, -EINPROGRESS, or the first error of the load, when
+ * nothing touches a destination any more.
  */
 SLUICE_API int64_t sluice_tensor_load_wait(sluice_tensor_load *load, int timeout_ms);
 /* Sets how many bytes have been read from files, and how many will be; either may be NULL. */
@@ -256,8 +260,8 @@ SLUICE_API void sluice_tensor_load_free(sluice_tensor_load *load);
 /* ------------------------------------------------------------------------------------- digest */
 
 /*
- * Computes the digest of a whole file, in large reads ahead of the computation, with at most 64 MiB of
- * memory; waits for it.
+ * Computes the digest of a whole file, in large reads ahead of the computation, with at most 64 MiB
+ * of memory; waits for it.
  *
  * Returns 0, the error of a read, or
  *   -EINVAL   an unknown kind

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Types of the elements of series of frames (<sluice/writer.h>), blobs (<sluice/store.h>) and tensors (<sluice/tensors.h>). */
+/* Types of elements of series (<sluice/writer.h>), blobs (store.h) and tensors (tensors.h). */
 #ifndef SLUICE_TYPE_H
 #define SLUICE_TYPE_H
 
@@ -21,13 +21,13 @@ enum sluice_type {
 	SLUICE_COMPLEX128, /* two FLOAT64 */
 	SLUICE_BOOL,       /* a byte, 0 or 1 */
 	/*
-	 * Small floating-point numbers of 1 sign bit, EeMm having e bits of exponent and m of mantissa; series
-	 * of frames cannot have them. Those of 6 and 4 bits are packed without gaps, which tensors can have but
-	 * not blobs.
+	 * Small floating-point numbers of 1 sign bit, EeMm having e bits of exponent and m of
+	 * mantissa; series of frames cannot have them. Those of 6 and 4 bits are packed without
+	 * gaps, which tensors can have but not blobs.
 	 */
 	SLUICE_FLOAT8_E4M3, /* 8 bits; without infinities: OCP's E4M3, also known as E4M3FN */
 	SLUICE_FLOAT8_E5M2, /* 8 bits */
-	SLUICE_FLOAT8_E8M0, /* 8 bits; no sign: a power of 2, the scale of a block in OCP's MX formats */
+	SLUICE_FLOAT8_E8M0, /* 8 bits, without a sign: the scale of a block in OCP's MX formats */
 	SLUICE_FLOAT6_E2M3, /* 6 bits */
 	SLUICE_FLOAT6_E3M2, /* 6 bits */
 	SLUICE_FLOAT4_E2M1, /* 4 bits */

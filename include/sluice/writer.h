@@ -59,8 +59,8 @@ enum sluice_writer_flags {
 	SLUICE_WRITER_REPLACE = 1 << 0,
 	/* The file may exist: series continue its datasets, or are new. */
 	SLUICE_WRITER_APPEND = 1 << 1,
-	/* A flush writes to the disk, so that its data survives the loss of power, if the disk writes
-	 * pages of 4096 bytes as a whole. */
+	/* A flush writes to the disk, so that its data survives the loss of power, if the disk
+	 * writes pages of 4096 bytes as a whole. */
 	SLUICE_WRITER_DURABLE = 1 << 2,
 	/* The program promises that nothing else in the process uses HDF5. */
 	SLUICE_WRITER_ONLY_HDF5 = 1 << 3,
@@ -96,8 +96,9 @@ struct sluice_writer_options {
 	 * an error, milliseconds. It retries every second, or every tenth of this time if that is
 	 * shorter. Nothing is lost meanwhile. Negative: for ever; 0: not at all. */
 	int full_disk_ms;
-	/* Of a writer that ranks share (<sluice/ranks.h>): how long its opening waits for ranks that
-	 * have not called it, milliseconds. Default (0): for ever, as collective calls of MPI wait. */
+	/* Of a writer that ranks share (<sluice/ranks.h>): how long its opening waits for ranks
+	 * that have not called it, milliseconds. Default (0): for ever, as collective calls of MPI
+	 * wait. */
 	int open_ms;
 };
 #define SLUICE_FULL_DISK_MS 600000
@@ -184,8 +185,9 @@ struct sluice_series_options {
 	unsigned rank;
 	/* Required: elements in each dimension, the slowest dimension first, as in arrays of C. */
 	uint64_t shape[SLUICE_FRAME_RANK_MOST];
-	/* Elements of a frame in a chunk, the unit of compression; a chunk larger than the frame is cut to it.
-	 * Default (all 0): chosen so that every core has a chunk of each frame, 256 KiB to 1 MiB. */
+	/* Elements of a frame in a chunk, the unit of compression; a chunk larger than the frame is
+	 * cut to it. Default (all 0): chosen so that every core has a chunk of each frame, 256 KiB
+	 * to 1 MiB. */
 	uint64_t chunk[SLUICE_FRAME_RANK_MOST];
 	/* The largest number of frames of the series. Default (0): the series grows. With codec
 	 * "none" a series with a fixed number is a contiguous dataset, in which frames lie one
@@ -197,8 +199,8 @@ struct sluice_series_options {
 	 * a time is always enough. A compressed frame no longer counts: compressed data has a bound
 	 * of its own. Default (0): 2, the smallest number that overlaps computing and storing. */
 	unsigned depth;
-	/* "none", or the name of a codec: sluice_codec_describe() lists those of this build and what
-	 * readers need, docs/writer.md compares them. Default (NULL): "deflate". */
+	/* "none", or the name of a codec: sluice_codec_describe() lists those of this build and
+	 * what readers need, docs/writer.md compares them. Default (NULL): "deflate". */
 	const char *codec;
 	/* Level of the codec. Default (0): 1, the fastest. */
 	int level;
@@ -222,15 +224,16 @@ struct sluice_series_options {
 	 * reader, and a file after the death of the process, have either all old frames, or the
 	 * frames that are kept followed by new frames after their flush. */
 	uint64_t continue_at;
-	/* Names of the dimensions, rank + 1: that of the frames first, then those of shape. Each is an
-	 * HDF5 dimension scale, a dataset in the group of this series: a coordinate that was added before
-	 * (sluice_writer_add_coordinate), a scale of another series with the same length, or a new one
-	 * without values. A scalar with the first name is the coordinate of the frames, and its dataset has
-	 * this name and no other. Continued datasets must have the same names. Default (NULL): no names. */
+	/* Names of the dimensions, rank + 1: that of the frames first, then those of shape. Each is
+	 * an HDF5 dimension scale, a dataset in the group of this series: a coordinate that was
+	 * added before (sluice_writer_add_coordinate), a scale of another series with the same
+	 * length, or a new one without values. A scalar with the first name is the coordinate of
+	 * the frames, and its dataset has this name and no other. Continued datasets must have the
+	 * same names. Default (NULL): no names. */
 	const char *const *dimensions;
-	/* Frames of a chunk. With more than one, a series with a fixed number is not contiguous, and
-	 * frames that wait for their chunk to be full are no part of `depth`. Default (0): 1; but if
-	 * `chunk` is not set and a frame has at most 32 KiB, as many frames as have 64 KiB
+	/* Frames of a chunk. With more than one, a series with a fixed number is not contiguous,
+	 * and frames that wait for their chunk to be full are no part of `depth`. Default (0): 1;
+	 * but if `chunk` is not set and a frame has at most 32 KiB, as many frames as have 64 KiB
 	 * together, at most 1024. */
 	uint64_t chunk_frames;
 };
@@ -243,9 +246,9 @@ struct sluice_series_options {
 /*
  * Adds a dataset of frames, creating the groups of its path ("fields/u"), and allocates all the
  * memory that it will need. In a file opened with APPEND a dataset of that name is continued: type
- * and shape must match, and the dataset keeps its own chunk, chunk_frames, codec, level and shuffle (options that
- * are set must agree); attributes that exist stay unchanged. The series lives until its writer is
- * closed. A series that is refused leaves the file byte for byte as it was.
+ * and shape must match, and the dataset keeps its own chunk, chunk_frames, codec, level and shuffle
+ * (options that are set must agree); attributes that exist stay unchanged. The series lives until
+ * its writer is closed. A series that is refused leaves the file byte for byte as it was.
  *
  * Waits: possibly for frames of other series to be stored.
  *
@@ -307,10 +310,11 @@ SLUICE_API int sluice_series_submit_on(sluice_series *s, const void *device_data
                                        const double *scalars, sluice_stream stream, int timeout_ms);
 
 /*
- * Adds a coordinate: count values in a dataset of one dimension, without frames, which is the dimension of that
- * name for series of the same group ("fields/x" for "fields/u" with a dimension "x") that are added later. type is
- * that of the values, of enum sluice_type, up to SLUICE_FLOAT64. values and attributes are copied. In a file opened
- * with APPEND the same coordinate may be there; its attributes stay.
+ * Adds a coordinate: count values in a dataset of one dimension, without frames, which is the
+ * dimension of that name for series of the same group ("fields/x" for "fields/u" with a dimension
+ * "x") that are added later. type is that of the values, of enum sluice_type, up to SLUICE_FLOAT64.
+ * values and attributes are copied. In a file opened with APPEND the same coordinate may be there;
+ * its attributes stay.
  *
  * Waits: until all partly stored frames are stored completely. Flushes a file that has its name.
  *
@@ -345,8 +349,9 @@ SLUICE_API int sluice_series_attributes(sluice_series *s, const struct sluice_at
 SLUICE_API size_t sluice_series_frame_bytes(const sluice_series *s);
 
 /*
- * Gives the memory of all frames of the series to the caller: it stays where it is when the writer ends, for pointers
- * into it that may live longer, and the caller unmaps it afterwards (munmap(2)). The writer goes on using it until then.
+ * Gives the memory of all frames of the series to the caller: it stays where it is when the writer
+ * ends, for pointers into it that may live longer, and the caller unmaps it afterwards (munmap(2)).
+ * The writer goes on using it until then.
  *
  * Returns 0, or -EINVAL.
  */

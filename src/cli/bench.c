@@ -44,7 +44,7 @@ static const struct argp_option option_list[] = {
 	{"repeat", KEY_REPEAT, "N", 0, "Rounds (default: 5)"},
 	{"buffer", KEY_BUFFER, "KIND", 0,
          "'op': one buffer for each operation in flight, used again (default); 'full': memory as "
-         "large as --size, each operation at its own place"},
+         "large as --size, each operation at an offset of its own"},
 	{"huge-pages", CLI_FLAG(cli_bench_options, huge), NULL, 0,
          "Ask for huge pages for that memory"},
 	{"unaligned", CLI_FLAG(cli_bench_options, unaligned), NULL, 0,
@@ -66,8 +66,7 @@ static const char description[] =
 	"SIZE is bytes, or K, M, G, T for powers of 1024. Memory is touched before the time "
 	"starts. "
 	"What write leaves in the file is noise; the file stays. A remote file is written anew in "
-	"each "
-	"round, and its time ends when the server has all of it.";
+	"each round, and its time ends when the server has all of it.";
 
 /* Takes the arguments, and makes the checks that need no look at the file. */
 static void bench_check_options(struct argp_state *state, struct cli_bench_options *o)

@@ -35,8 +35,8 @@ int cli_verify(int argc, char **argv);
 /* -------------------------------------------------------------------------------------- words */
 
 /*
- * Words of which one follows a command, as "cp" in "sluice cp": an array of `count` structs of `bytes` bytes, each of
- * which begins with the strings name, arguments and meaning.
+ * Words of which one follows a command, as "cp" in "sluice cp": an array of `count` structs of
+ * `bytes` bytes, each of which begins with the strings name, arguments and meaning.
  */
 struct cli_words {
 	const char *command;        /* "sluice" */
@@ -46,17 +46,15 @@ struct cli_words {
 	size_t count, bytes;
 };
 /*
- * Finds the word in argv[1], names the program after both, and returns the struct: argc - 1 and argv + 1 are for
- * argp. Returns NULL, with *status for the end, if there is no such word, or after a request for help.
+ * Finds the word in argv[1], names the program after both, and returns the struct: argc - 1 and
+ * argv + 1 are for argp. Returns NULL, with *status for the end, if there is no such word, or after
+ * a request for help.
  */
 const void *cli_word_find(const struct cli_words *words, int argc, char **argv, int *status);
 
 /* ------------------------------------------------------------------------------------ options */
 
-/*
- * Parse the values of options. A wrong value ends the program with a usage error that names the
- * option.
- */
+/* Parse values of options. A wrong value ends the program with an error that names the option. */
 uint64_t cli_option_size(struct argp_state *state, const char *option, const char *text);
 uint64_t cli_option_number(struct argp_state *state, const char *option, const char *text,
                            uint64_t least, uint64_t most);
@@ -64,8 +62,8 @@ const char *cli_option_choice(struct argp_state *state, const char *option, cons
                               const char *const *choices);
 
 /*
- * The keys of options that set a member of the parser's input: a bool to true, an int to 1, a text to the argument. A
- * parser calls cli_option_member() for keys it does not know.
+ * The keys of options that set a member of the parser's input: a bool to true, an int to 1, a text
+ * to the argument. A parser calls cli_option_member() for keys it does not know.
  */
 enum { CLI_BOOL, CLI_INT, CLI_WORD, CLI_KINDS, CLI_FIRST_MEMBER = 4096, CLI_LAST_MEMBER = 8191 };
 #define CLI_MEMBER(kind, type, member) \
@@ -142,13 +140,13 @@ struct sluice_open_options cli_open_options(const struct cli_open *o);
 
 /* Prints the library's sentence on stderr if rc is an error; returns rc. */
 int cli_said(int rc);
-/* Flushes standard output, and keeps the first error for the end of the command. Returns 0 or an errno. */
+/* Flushes standard output, and keeps the first error for the end. Returns 0 or an errno. */
 int cli_flush(void);
 /* Prints a sentence on stderr; returns rc. */
 __attribute__((format(printf, 2, 3))) int cli_fail(int rc, const char *format, ...);
 /* Formats like asprintf(); the caller frees the result. Ends the program if memory is short. */
 __attribute__((format(printf, 1, 2))) char *cli_format(const char *format, ...);
-/* Returns an array with room for `count` elements, as realloc() does. Ends the program if memory is short. */
+/* Returns an array with room for `count` elements. Ends the program if memory is short. */
 void *cli_grow(void *array, size_t count, size_t bytes);
 /* Makes a context; settings of 0 or NULL come from the environment. Prints errors on stderr. */
 int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **out);
@@ -163,8 +161,8 @@ const char *cli_rate_format(double bytes_per_second, char text[CLI_TEXT]);
 const char *cli_date_format(int64_t ns, char text[CLI_TEXT]);
 
 /*
- * Returns text with invisible characters, such as direction marks, as \u202e, for the caller to free. Ends the program if
- * memory is short.
+ * Returns text with invisible characters, such as direction marks, as \u202e, for the caller to
+ * free. Ends the program if memory is short.
  */
 char *cli_visible(const char *text);
 /* Prints a line with a name between two texts, escaped as by sha256sum. Any thread. */
@@ -174,10 +172,7 @@ void cli_json_text(FILE *to, const char *text);
 /* Prints `before`, and then text as a JSON string in quotes, or null. */
 void cli_json_string(const char *before, const char *text);
 
-/*
- * Returns the local path that uri names, or NULL if the library has to interpret uri. The caller
- * frees the path.
- */
+/* Returns the local path that uri names, for the caller; NULL: the library interprets uri. */
 char *cli_local_path(const char *uri);
 
 /* ------------------------------------------------------------------------------------- memory */
@@ -192,10 +187,7 @@ struct cli_memory {
 	char *mapping; /* host: start of the mapping; data may be moved on by less than a page */
 	sluice_stream streams[CLI_STREAMS];
 };
-/*
- * Returns -1 for "host", else the number of the named device. Ends the program if there is
- * none.
- */
+/* Returns -1 for "host", else the named device's number. Ends the program if there is none. */
 int cli_option_memory(struct argp_state *state, const char *option, const char *text);
 const char *cli_memory_name(int device);
 /* Return 0 or a negative errno, printed on stderr. */
@@ -217,8 +209,9 @@ bool cli_interrupt_hold(void);
 void cli_interrupt_unhold(void);
 bool cli_interrupt_held(void);
 /*
- * Says that this thread begins, or ends, to commit an upload that it holds, which may take long; commits() tells whether
- * any thread does. After an interrupt the main thread calls cli_interrupt_leave() then.
+ * Says that this thread begins, or ends, to commit an upload that it holds, which may take long;
+ * commits() tells whether any thread does. After an interrupt the main thread calls
+ * cli_interrupt_leave() then.
  */
 void cli_interrupt_commit(bool begins);
 bool cli_interrupt_commits(void);
@@ -232,8 +225,8 @@ void cli_interrupt_release(void);
 /* Makes blocking system calls of this thread return EINTR ten times a second. */
 void cli_interrupt_tick(void);
 /*
- * Ends the program by exit(), in which the library drops uploads that another thread is completing, and then by the caught
- * signal. Any thread.
+ * Ends the program by exit(), in which the library drops uploads that another thread is completing,
+ * and then by the caught signal. Any thread.
  */
 _Noreturn void cli_interrupt_leave(void);
 bool cli_interrupt_leaves(void);
@@ -251,10 +244,9 @@ struct cli_progress {
 	bool drawn;     /* the bar is on the screen */
 	uint64_t start_ns, last_ns;
 	uint64_t last_moved;
-	double rate;         /* bytes per second over the last seconds */
-	uint64_t limited_ms; /* for which a server wants no requests; 0: it takes them */
-	_Atomic uint64_t
-		*sum; /* of a copy among others, which shows nothing: adds its bytes there */
+	double rate;           /* bytes per second over the last seconds */
+	uint64_t limited_ms;   /* for which a server wants no requests; 0: it takes them */
+	_Atomic uint64_t *sum; /* a copy among others adds its bytes there, and shows none */
 };
 void cli_progress_start(struct cli_progress *p, const char *name, uint64_t total, bool wanted);
 void cli_progress_update(struct cli_progress *p, uint64_t moved);
@@ -269,10 +261,7 @@ char *cli_uri_name(const char *uri);
 bool cli_is_blob(const char *uri);
 /* Returns true if uri is of S3. */
 bool cli_is_object(const char *uri);
-/*
- * Appends "key" or "key=value", escaped, to the URI of a blob. Frees uri; the caller frees the
- * result.
- */
+/* Appends "key" or "key=value", escaped, to a blob's URI. Frees uri; the result is the caller's. */
 char *cli_blob_option(char *uri, const char *key, const char *value);
 /* Returns the URI of a named blob; the caller frees the URI. */
 char *cli_blob_uri(const char *name);

@@ -23,8 +23,8 @@ struct cli_tensors_options {
 /* Prints how fast all tensors are loaded. Returns 0 or a negative errno, printed on stderr. */
 int cli_tensors_bench(sluice_tensors *tensors, const struct cli_tensors_options *o);
 /*
- * Copies tensors into a new safetensors file, `target`. Returns as cli_tensors_bench(). After an interrupt it ends the
- * program.
+ * Copies tensors into a new safetensors file, `target`. Returns as cli_tensors_bench(). After an
+ * interrupt it ends the program.
  */
 int cli_tensors_cp(sluice_tensors *tensors, const struct cli_tensors_options *o);
 

@@ -6,7 +6,6 @@
  *
  * Threads: any.
  */
-#include <ctype.h>
 #include <err.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +17,8 @@
 enum { SEQUENCE = 4 };
 
 /*
- * Returns true for characters that are invisible or change how others are shown: controls, direction marks,
- * joiners, line breaks.
+ * Returns true for characters that are invisible or change how others are shown: controls,
+ * direction marks, joiners, line breaks.
  */
 static bool is_invisible(uint32_t code)
 {
@@ -48,13 +47,18 @@ static void write_visible(const char *name, char *to)
 	*to = '\0';
 }
 
+static char *text_checked(char *text)
+{
+	if (!text)
+		err(CLI_FAILED, "text");
+	return text;
+}
+
 char *cli_visible(const char *text)
 {
 	/* At most 6 characters for a byte. */
-	char *visible = malloc(6 * strlen(text) + 1);
+	char *visible = text_checked(malloc(6 * strlen(text) + 1));
 
-	if (!visible)
-		err(CLI_FAILED, "text");
 	write_visible(text, visible);
 	return visible;
 }
@@ -118,11 +122,7 @@ char *cli_local_path(const char *uri)
 
 char *cli_uri_name(const char *uri)
 {
-	char *name = sl_uri_name(uri);
-
-	if (!name)
-		err(CLI_FAILED, "URI");
-	return name;
+	return text_checked(sl_uri_name(uri));
 }
 
 bool cli_is_blob(const char *uri)
@@ -130,24 +130,9 @@ bool cli_is_blob(const char *uri)
 	return !strncasecmp(uri, "store://", 8);
 }
 
-/* Leaves unreserved characters (RFC 3986, section 2.3) and the slash unescaped. */
-static char *percent_encode(const char *text)
-{
-	char *escaped = malloc(3 * strlen(text) + 1), *to = escaped;
-
-	if (!escaped)
-		err(CLI_FAILED, "URI");
-	for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
-		bool itself = *s < 0x80 && (isalnum(*s) || strchr("-._~/", *s));
-		to += sprintf(to, itself ? "%c" : "%%%02X", *s);
-	}
-	*to = '\0';
-	return escaped;
-}
-
 char *cli_blob_option(char *uri, const char *key, const char *value)
 {
-	char *escaped = percent_encode(value ? value : "");
+	char *escaped = text_checked(sl_uri_escape(value ? value : "", true));
 	char *longer = cli_format("%s%c%s%s%s", uri, strchr(uri, '?') ? '&' : '?', key,
 	                          value ? "=" : "", escaped);
 
@@ -158,7 +143,8 @@ char *cli_blob_option(char *uri, const char *key, const char *value)
 
 char *cli_blob_uri(const char *name)
 {
-	char *escaped = percent_encode(name), *uri = cli_format("store://%s", escaped);
+	char *escaped = text_checked(sl_uri_escape(name, true));
+	char *uri = cli_format("store://%s", escaped);
 
 	free(escaped);
 	return uri;

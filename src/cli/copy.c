@@ -44,10 +44,7 @@ struct pipeline {
 	sluice_queue *queue;        /* of its operations, as other threads use the context, too */
 	struct chunk chunks[DEPTH]; /* chunk i of the file is chunks[i % depth] */
 	size_t depth, chunk_bytes;
-	/*
-	 * A blob is memory: the other end reads into it or writes from it without another copy. At
-	 * most one of both is set.
-	 */
+	/* A blob is memory, where the other end reads or writes. At most one of both is set. */
 	const struct cli_end *into, *from;
 	char *memory;              /* memory of the chunks, if they need any */
 	struct cli_memory through; /* data mirrors it where the host has to see the bytes */
@@ -273,7 +270,7 @@ static int stream_pause(struct pipeline *p, const struct cli_end *end, short eve
 	return cli_interrupted() ? -ECANCELED : 0;
 }
 
-/* Fills the chunk as far as the stream goes; for a target stream with the result of a single read(). */
+/* Fills the chunk as far as the stream goes; for a target stream by a single read(). */
 static int stream_read(struct pipeline *p, struct chunk *chunk)
 {
 	const struct cli_end *source = p->copy->source;
@@ -334,7 +331,8 @@ static int submit_chunk(struct pipeline *p, const struct cli_end *end, int kind,
 	request.count = count;
 	request.user = chunk;
 	request.queue = p->queue;
-	/* A stream does not learn that a source of unknown length has ended, and reaches no blob on another device. */
+	/* A stream does not learn that a source of unknown length has ended, and reaches no blob on
+	 * another device. */
 	request.on = p->through.device >= 0 && p->copy->source->length_known &&
 	             (!end->memory || end->device < 0 || end->device == p->through.device);
 	request.stream = p->through.streams[(size_t)(chunk - p->chunks) % CLI_STREAMS];

@@ -67,8 +67,7 @@ static const char description[] =
 	"SRC and DST are paths, file:///PATH, http(s)://HOST/PATH, s3://BUCKET/KEY, or "
 	"store://NAME, a blob of the store; '-' is standard input or output. If DST is a "
 	"directory, s3://BUCKET or s3://BUCKET/PREFIX/, the copy is put into it. FIFOs and "
-	"character devices are read or written as "
-	"they are. A sparse source gives a sparse copy.";
+	"character devices are read or written as they are. A sparse source gives a sparse copy.";
 
 /* Adds the device to the blob's URI. "0" is the first GPU. */
 static void name_blob_device(struct argp_state *state, struct cp_options *o)
@@ -119,8 +118,7 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--device: only for a DST that is a blob, store://NAME");
 		if (o->cp.checksum && o->cp.continues)
 			argp_error(state, "--checksum: not with --continue, since what came before "
-			                  "is not read; "
-			                  "xxhsum -H2 prints that of DST");
+			                  "is not read; xxhsum -H2 prints that of DST");
 		if (o->cp.continues && cli_is_object(o->cp.target))
 			argp_error(state, "--continue: not with a DST on S3, where an "
 			                  "interrupted upload begins anew");
@@ -133,7 +131,7 @@ static error_t cp_parse(int key, char *arg, struct argp_state *state)
 		if (o->sync.whole || o->sync.skips || o->sync.updates)
 			o->cp.sync = &o->sync;
 		o->cp.open.force |= o->sync.updates;
-		/* An object has no more to preserve than its time, by which the next run knows the file. */
+		/* An object has its time alone to preserve, by which the next run knows it. */
 		o->cp.preserve |= o->sync.whole && cli_is_object(o->cp.sources[0]) &&
 		                  !cli_is_object(o->cp.target);
 		bool remote = strstr(o->cp.target, "://");
@@ -229,9 +227,9 @@ static void *commit_run(void *argument)
 }
 
 /*
- * Commits an upload, most of which may still be on its way, or waits for a server's copy. Another thread does it, since
- * the library waits as long as it takes, and this one looks for interrupts. A copy among others commits by itself: the main
- * thread looks.
+ * Commits an upload, most of which may still be on its way, or waits for a server's copy. Another
+ * thread does it, since the library waits as long as it takes, and this one looks for interrupts. A
+ * copy among others commits by itself: the main thread looks.
  */
 static int commit_await(struct commit *commit, const char *name, bool among)
 {
@@ -268,8 +266,8 @@ static int commit_parts(struct cli_end *target, const struct cli_cp_options *o)
 }
 
 /*
- * Copies an object by its server. Returns 0, a negative errno, printed, or -ENOTSUP, not printed: the bytes have to pass
- * this machine, since the server cannot, or since they have to be seen.
+ * Copies an object by its server. Returns 0, a negative errno, printed, or -ENOTSUP, not printed:
+ * the bytes have to pass this machine, since the server cannot, or since they have to be seen.
  */
 static int copy_by_server(sluice_context *ctx, const struct cli_cp_options *o, const char *from,
                           const char *to, struct cli_moved *moved)
@@ -317,7 +315,8 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 		print_failure(copy, rc);
 		return rc;
 	}
-	/* A server may answer late, and there is nothing to clean up yet: unlike with S3, which keeps parts. */
+	/* A server may answer late, and there is nothing to clean up yet: unlike with S3, which
+	 * keeps parts. */
 	if (!target->path && !target->parts)
 		cli_interrupt_release();
 	rc = target->parts ? commit_parts(target, o) : cli_end_commit(target, o->durable);
@@ -348,8 +347,8 @@ void cli_cp_show(const char *from, const char *to)
 }
 
 /*
- * A bucket, and a prefix with '/' at its end, are directories: the copy gets the last part of SRC's name. Returns its URI,
- * or NULL if `to` is neither.
+ * A bucket, and a prefix with '/' at its end, are directories: the copy gets the last part of SRC's
+ * name. Returns its URI, or NULL if `to` is neither.
  */
 static char *name_below(const char *from, const char *to)
 {
@@ -375,10 +374,7 @@ static int copy_one(sluice_context *ctx, const struct cli_cp_options *o, const c
 {
 	struct cli_end source, target = {.fd = -1, .holes = -1};
 	struct cli_copy copy = {.source = &source, .target = &target, .device = o->through};
-	/*
-	 * Until there is something to clean up, a signal ends the program at once, because a server
-	 * may not answer for long.
-	 */
+	/* Until there is something to clean up a signal ends the program: a server may be slow. */
 	int rc = copy_by_server(ctx, o, from, uri, moved);
 
 	if (rc != -ENOTSUP)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice cp: the ends of a copy, the part that --continue keeps, the copy of one file and of many. */
+/* sluice cp: the ends of a copy, the part of --continue, the copy of one file and of many. */
 #ifndef SLUICE_CLI_CP_H
 #define SLUICE_CLI_CP_H
 
@@ -42,17 +42,17 @@ int cli_end_open_source(sluice_context *ctx, const char *uri, const struct cli_o
                         struct cli_end *out);
 int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, const char *uri,
                         const struct cli_end *source, struct cli_end *out);
-/* Compares the CRC-32C of all bytes with the server's. Returns 0, or -EIO with a sentence in sluice_last_message(). */
+/* Compares the CRC-32C of all bytes with the server's. 0, or -EIO with a sentence. */
 int cli_end_check_sum(const struct cli_end *source, uint32_t crc);
 /* Returns for how long the server of an end wants no requests. */
 uint64_t cli_end_limited_ms(const struct cli_end *end);
-/* Smaller holes are read, as are the bytes between a larger hole and the next multiple of CLI_PART_BLOCK. */
+/* Smaller holes are read, as are bytes from a larger hole to a multiple of CLI_PART_BLOCK. */
 #define CLI_LEAST_HOLE (1 << 20)
 /* Returns the start of the next data at or behind `at`, or the length. */
 uint64_t cli_end_next_data(const struct cli_end *source, uint64_t at);
 /*
- * Returns the start of the next large hole, or an offset behind `at` without a large hole before: a multiple of
- * CLI_PART_BLOCK, or the length.
+ * Returns the start of the next large hole, or an offset behind `at` without a large hole before: a
+ * multiple of CLI_PART_BLOCK, or the length.
  */
 uint64_t cli_end_next_hole(const struct cli_end *source, uint64_t at);
 /* Makes the written bytes take effect; prints errors. */
@@ -72,12 +72,9 @@ int cli_part_begin(struct cli_part *part, sluice_context *ctx, const struct cli_
                    sluice_file *file);
 int cli_part_commit(struct cli_part *part);
 void cli_part_free(struct cli_part *part);
-/*
- * Moves *at to the next missing block, or to the end; returns the missing bytes from there, about
- * most.
- */
+/* Moves *at to the next missing block or the end; returns the missing bytes there, about most. */
 size_t cli_part_gap(struct cli_part *part, uint64_t *at, size_t most);
-/* Records that a gap, or whole blocks at its start, were written. */
+/* Records that a gap, or whole blocks at the start, were written. */
 void cli_part_wrote(struct cli_part *part, uint64_t offset, size_t n);
 uint64_t cli_part_there(const struct cli_part *part); /* bytes; 0 if part is NULL */
 /* Saves the state from time to time. */
@@ -93,9 +90,7 @@ struct cli_copy {
 	uint64_t holes; /* out: bytes of holes that were not written */
 	char error[512];
 };
-/*
- * Copies. Returns 0, -ECANCELED after an interrupt, or a negative errno with the sentence in error.
- */
+/* Copies. Returns 0, -ECANCELED after an interrupt, or -errno with the sentence in error. */
 int cli_copy_run(struct cli_copy *copy);
 
 struct cli_moved {
@@ -110,7 +105,7 @@ struct cli_pattern {
 	bool includes;
 };
 struct cli_sync_options {
-	bool whole; /* sluice sync: the target gets the content of the source, other lengths are copied, too */
+	bool whole;   /* sluice sync: other lengths are copied, too */
 	bool skips;   /* --skip-existing; otherwise what is newer than the target is copied */
 	bool updates; /* --update */
 	bool removes, etags;          /* --delete, --etag */
@@ -128,8 +123,9 @@ struct cli_source {
 };
 struct cli_cp_options;
 /*
- * Begins a tree: lists a target on S3. folder: of the target, which is taken. Returns 0 or a negative errno, printed; in any case
- * finish() follows, with that error, or the first of the copies, or 0. Then it removes, and returns the error.
+ * Begins a tree: lists a target on S3. folder: of the target, which is taken. Returns 0 or a
+ * negative errno, printed; in any case finish() follows, with that error, or the first of the
+ * copies, or 0. Then it removes, and returns the error.
  */
 int cli_sync_begin(const struct cli_cp_options *o, sluice_context *ctx, char *folder);
 int cli_sync_finish(const struct cli_cp_options *o, sluice_context *ctx, int rc);
@@ -170,8 +166,8 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *
  */
 int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved);
 /*
- * Copies owner, permissions and times of a local file to path. Returns 0 or a negative errno, printed. Says once in a
- * run that extended attributes are not copied.
+ * Copies owner, permissions and times of a local file to path. Returns 0 or a negative errno,
+ * printed. Says once in a run that extended attributes are not copied.
  */
 int cli_preserve(const char *source, const struct stat *st, const char *path);
 

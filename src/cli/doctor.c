@@ -92,8 +92,8 @@ static void print_machine(const struct doctor_options *o)
 	list_end(o->json);
 }
 
-/* Prints the place of a device, and whether this process may run near it. */
-static void print_device_place(const struct sluice_device *d, int cores)
+/* Prints the PCI address of a device, and whether this process may run near it. */
+static void print_device_address(const struct sluice_device *d, int cores)
 {
 	if (!d->pci)
 		return;
@@ -137,7 +137,7 @@ static void print_device_facts(const struct sluice_device *d, int cores)
 	       cli_size_format(d->memory_bytes, total));
 	printf("  %-16s stream order: %s, %s\n", "", d->stream_order ? "yes" : "no",
 	       d->stream_order_detail);
-	print_device_place(d, cores);
+	print_device_address(d, cores);
 }
 
 static void print_device(bool json, const struct sluice_device *d, bool first)
@@ -294,10 +294,7 @@ static void print_settings(const struct doctor_options *o, const sluice_context 
 	list_end(o->json);
 }
 
-/*
- * Returns how many characters must be changed, inserted or deleted to turn a into b. Long names
- * count as far.
- */
+/* Returns how many characters must change to turn a into b. Long names count as far. */
 static size_t edit_distance(const char *a, const char *b)
 {
 	enum { LONGEST = 48 };
@@ -320,10 +317,7 @@ static size_t edit_distance(const char *a, const char *b)
 	return row[n];
 }
 
-/*
- * Returns true if name is a setting or a variable of the store; otherwise suggestion is a similar
- * setting, or NULL.
- */
+/* Returns true if name is a setting or the store's variable; else *suggestion is alike, or NULL. */
 static bool find_setting(const char *name, const char **suggestion)
 {
 	struct sluice_setting s = {.size = sizeof(s)};
@@ -474,7 +468,7 @@ static char *doctor_examine_path(const struct doctor_options *o, sluice_context 
 
 /* -------------------------------------------------------------------------------------- doctor */
 
-/* Asks the source of credentials that the row of S3 names. Returns NULL, or the problem, which the caller frees. */
+/* Asks the source of credentials in the row of S3. NULL, or the problem, which the caller frees. */
 static char *examine_s3(const struct doctor_options *o, const sluice_context *ctx)
 {
 	struct sluice_feature f = {.size = sizeof(f)};

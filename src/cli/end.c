@@ -196,10 +196,7 @@ uint64_t cli_end_next_hole(const struct cli_end *source, uint64_t at)
 			       CLI_PART_BLOCK;
 		at = data;
 	}
-	/*
-	 * A multiple of the block of --continue: a chunk that ended within a block would mark all
-	 * of it as present.
-	 */
+	/* A chunk that ends in a block of --continue would mark all of it as present. */
 	return at / CLI_PART_BLOCK * CLI_PART_BLOCK;
 }
 
@@ -290,9 +287,7 @@ static int end_open_block_device(sluice_context *ctx, const char *path,
 	return rc;
 }
 
-/*
- * Opens a new file at path. An existing file is replaced through links and keeps its permissions.
- */
+/* Opens a new file at path. A file there is replaced through links, and its permissions stay. */
 static int end_open_new_file(sluice_context *ctx, const char *path, const struct stat *there,
                              const struct cli_end *source, const struct cli_cp_options *o,
                              struct sluice_open_options *options, struct cli_end *out)
@@ -468,10 +463,7 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
 		options.flags |= SLUICE_OPEN_EXCLUSIVE | (o->sum ? SLUICE_OPEN_MANY : 0);
 	if (o->durable)
 		options.flags |= SLUICE_OPEN_DURABLE;
-	/*
-	 * Sources with holes need less space, and reserving space for a small file is not worth a
-	 * call.
-	 */
+	/* Sources with holes need less, and for a small file it is not worth a call. */
 	if (source->length_known && !(path && (source->sparse || source->length < SMALL)))
 		options.expected_size = source->length;
 

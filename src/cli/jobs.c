@@ -2,9 +2,10 @@
 /*
  * Copies of several files at a time
  *
- * The main thread gives files to threads, each of which copies with a context of its own. A failure is printed and ends
- * no other copy. Many small objects are copied at once, up and down, since each takes a round trip, and in one context,
- * which has their connections; other files are four at a time. Both together are bounded by their memory.
+ * The main thread gives files to threads, each of which copies with a context of its own. A failure
+ * is printed and ends no other copy. Many small objects are copied at once, up and down, since each
+ * takes a round trip, and in one context, which has their connections; other files are four at a
+ * time. Both together are bounded by their memory.
  *
  * Threads: the main thread and up to MOST_THREADS threads.
  */
@@ -121,8 +122,8 @@ static void jobs_add_locked(struct cli_jobs *jobs, const struct cli_moved *moved
 static void *jobs_run(void *argument);
 
 /*
- * Has an idle thread, or a new one, take the oldest job if that has a turn; it does the same for the next. Not by
- * sl_thread_start(): signals end system calls of these threads.
+ * Has an idle thread, or a new one, take the oldest job if that has a turn; it does the same for
+ * the next. Not by sl_thread_start(): signals end system calls of these threads.
  */
 static void jobs_employ_locked(struct cli_jobs *jobs) SL_REQUIRES(&jobs->mutex)
 {
@@ -139,7 +140,7 @@ static void jobs_employ_locked(struct cli_jobs *jobs) SL_REQUIRES(&jobs->mutex)
 		errx(CLI_FAILED, "cannot start a thread");
 }
 
-/* Takes the oldest job. Returns false at the end. The sleep is ended by a push, by a job that ends, or at the end. */
+/* Takes the oldest job; false: the end. A push, a job's end, or the end wakes it. */
 static bool jobs_take_locked(struct cli_jobs *jobs, struct job *out) SL_REQUIRES(&jobs->mutex)
 {
 	while (!jobs_has_turn_locked(jobs) &&
@@ -212,8 +213,8 @@ void cli_jobs_push(struct cli_jobs *jobs, const char *source, const char *target
 }
 
 /*
- * Each small file has the memory of another again, whichever thread had it, and in huge pages: to fault small ones in for
- * each file is a quarter of the processor time. They follow the first block.
+ * Each small file has the memory of another again, whichever thread had it, and in huge pages: to
+ * fault small ones in for each file is a quarter of the time. They follow the first block.
  */
 static void jobs_keep_memory(void)
 {
@@ -239,7 +240,7 @@ struct cli_jobs *cli_jobs_start(const struct cli_cp_options *o, sluice_context *
 		err(CLI_FAILED, "cp");
 	jobs->o = o;
 	jobs->objects = objects;
-	/* Each may have a file and a connection. More than the cores keep up with are slower near by. */
+	/* Each has a file and a connection. More than cores keep up with are slower near by. */
 	getrlimit(RLIMIT_NOFILE, &limit);
 	jobs->most = MOST_FILES;
 	if (objects)

@@ -249,7 +249,7 @@ int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **ou
 		snprintf(tune, sizeof(tune), "piece_bytes=%zu", piece_bytes);
 		config.tune = tune;
 	}
-	/* A server that refuses or limits requests, while a call waits for it and there is no bar yet. */
+	/* A server that refuses or limits requests while a call waits, without a bar yet. */
 	if (!getenv("SLUICE_LOG"))
 		config.log = "error";
 	return cli_said(sluice_context_new(&config, out));

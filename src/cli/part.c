@@ -95,7 +95,7 @@ uint64_t cli_part_there(const struct cli_part *part)
 
 /* -------------------------------------------------------------------------------------- state */
 
-/* Saves the state. The part is synced first, so that the state never claims blocks that are not stored. */
+/* Saves the state, after the part, so that the state never claims blocks that are not stored. */
 static int write_note(struct cli_part *part)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
@@ -171,7 +171,7 @@ static const char *describe_copy(struct cli_part *part, const struct cli_end *so
 	               : NULL;
 }
 
-/* Takes the body of an earlier state. Returns the reason why it is not continued; NULL: it is, or there is none. */
+/* Takes the body of an earlier state. Returns why it is not continued; NULL: it is, or was none. */
 static const char *take_up_part(struct cli_part *part, uint64_t length)
 {
 	/* A reason for each line of the head. */
@@ -201,7 +201,7 @@ static const char *take_up_part(struct cli_part *part, uint64_t length)
 	return why;
 }
 
-/* Forgets blocks that lie in holes: somebody may have cut the part off, and made it as long as before. */
+/* Forgets blocks that lie in holes: the part may have been cut off, and grown again. */
 static void forget_holes(struct cli_part *part)
 {
 	int fd = open(part->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);

@@ -59,8 +59,7 @@ static const struct argp_option abandoned_list[] = {
 	{"remove", CLI_FLAG(rm_options, remove), NULL, 0, "Remove them"},
 	{"age", KEY_AGE, "HOURS", 0,
          "Only those that began so many hours ago, or earlier; default: 0, with --remove 24, since "
-         "an "
-         "upload may still run"},
+         "an upload may still run"},
 	{"json", CLI_FLAG(rm_options, json), NULL, 0, "Print a JSON object for each line"},
 	CLI_S3_OPTIONS,
 	{NULL},
@@ -190,7 +189,7 @@ static void *removal_run(void *argument)
 	}
 }
 
-/* Removes all that a list has. Nothing is locked before the threads start, and after they have ended. */
+/* Removes all of a list. Without locks before the threads start and after they have ended. */
 static int remove_list(struct removal *all) SL_UNCHECKED
 {
 	size_t rest = strcspn(all->uri + strlen("s3://"), "/");

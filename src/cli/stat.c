@@ -88,7 +88,7 @@ static void print_stat_for_people(const char *uri, const struct sluice_file_info
 	if (st->full_etag[0])
 		printf("%-12s %s\n", st->memory ? "id" : "etag", st->full_etag);
 	if (st->memory)
-		printf("%-12s %s\n", "place", cli_memory_name(st->device));
+		printf("%-12s %s\n", "memory", cli_memory_name(st->device));
 	if (st->flags & SLUICE_STAT_WHOLE_ONLY)
 		printf("%-12s none: it can only be read as a whole\n", "ranges");
 	printf("%-12s %s\n", "backend", st->backend);

@@ -2,9 +2,9 @@
 /*
  * sluice sync, and cp -r with --update or --skip-existing
  *
- * Decides which sources of a tree are copied: tree.c asks for each of them. What a target on S3 has is listed before the first
- * copy; files in a folder are looked at one by one. With --delete, after all copies have succeeded, removes what only the target
- * has.
+ * Decides which sources of a tree are copied: tree.c asks for each of them. What a target on S3 has
+ * is listed before the first copy; files in a folder are looked at one by one. With --delete, after
+ * all copies have succeeded, removes what only the target has.
  *
  * Threads: the main thread.
  */
@@ -79,7 +79,7 @@ bool cli_is_marker(const struct sluice_entry *entry)
 	return !entry->length && n && entry->name[n - 1] == '/';
 }
 
-/* Returns a path, or bucket and prefix, with a '/' at the end; NULL: a folder that is not there. The caller frees it. */
+/* Returns a path, or bucket and prefix, with '/' at its end, for the caller; NULL: no folder. */
 static char *sync_root(const char *uri)
 {
 	char *path = cli_local_path(uri);

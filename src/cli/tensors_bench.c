@@ -2,8 +2,8 @@
 /*
  * sluice tensors bench
  *
- * Times loads of all tensors, in turn with reads of the same bytes by an operation for each file, into the same
- * memory.
+ * Times loads of all tensors, in turn with reads of the same bytes by an operation for each file,
+ * into the same memory.
  *
  * Threads: the main thread.
  */
@@ -14,7 +14,7 @@
 
 #include "cli_tensors.h"
 
-/* The bytes of a file from its first tensor to its last, and where in memory they are read to. */
+/* The bytes of a file from the first tensor to the last, and where in memory they are read to. */
 struct tensors_span {
 	sluice_file *file;
 	uint64_t start, end, at;

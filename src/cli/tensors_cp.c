@@ -2,8 +2,8 @@
 /*
  * sluice tensors cp
  *
- * Copies tensors into a new safetensors file: writes its header, then the bytes of each tensor, which pass through a
- * few buffers in turn.
+ * Copies tensors into a new safetensors file: writes its header, then the bytes of each tensor,
+ * which pass through a few buffers in turn.
  *
  * Threads: the main thread.
  */
@@ -62,7 +62,7 @@ static int write_entry(FILE *header, const struct sluice_tensor *tensor, uint64_
 	return 0;
 }
 
-/* Makes the header, for the caller to free. Returns its bytes in *n, and the bytes of all tensors in *data. */
+/* Makes the header, for the caller to free; *n its bytes, *data those of all tensors. */
 static int make_header(const struct tensors_copy *copy, char **text, size_t *n, uint64_t *data)
 {
 	struct sluice_tensor tensor = {.size = sizeof(tensor)};

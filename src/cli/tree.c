@@ -2,8 +2,8 @@
 /*
  * Copies of several files and folders
  *
- * Walks the sources, or lists objects, makes folders and links, and gives files to the threads of jobs.c. A failure is
- * printed and does not end the walk.
+ * Walks the sources, or lists objects, makes folders and links, and gives files to the threads of
+ * jobs.c. A failure is printed and does not end the walk.
  *
  * Threads: the main thread; cli_preserve() any.
  */
@@ -66,7 +66,7 @@ int cli_preserve(const char *source, const struct stat *st, const char *path)
 
 	if (source && !flags && has_attributes(source))
 		tell_lost(source, "extended attributes or access control lists");
-	/* Default lists of the folder would give others access that the permissions of source do not. */
+	/* Default lists of the folder would give others more than the source's permissions do. */
 	if (source && !flags) {
 		(void)!removexattr(path, "system.posix_acl_access");
 		(void)!removexattr(path, "system.posix_acl_default");
@@ -110,10 +110,7 @@ static char *tree_folder(const struct tree *tree)
 	return folder;
 }
 
-/*
- * Makes a link. With -f the link atomically replaces a file or link of that name, but not the
- * target of the link.
- */
+/* Makes a link. -f atomically replaces a file or link, but not the target of the link. */
 static int copy_link(const struct tree *tree, const char *path, const struct stat *st,
                      const char *target)
 {
@@ -175,7 +172,7 @@ static int copy_folder(struct tree *tree, const char *path, const struct stat *s
 	return 0;
 }
 
-/* Returns the bytes of an object that is written; UINT64_MAX: it is none, or their number is not known. */
+/* Returns the bytes of an object that is written; UINT64_MAX: it is none, or of unknown size. */
 static uint64_t target_bytes(const char *target, const struct stat *st)
 {
 	return cli_is_object(target) && S_ISREG(st->st_mode) ? (uint64_t)st->st_size : UINT64_MAX;
@@ -358,10 +355,7 @@ static int compare_texts(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
-/*
- * Starts copying a source. into: o->target is a directory, where the copy gets the source's last
- * part as its name.
- */
+/* Starts copying a source. into: to the source's last part in the directory o->target. */
 static int start_source(struct tree *tree, const char *source, bool into)
 {
 	if (tree->o->open.recursive && cli_is_object(source))

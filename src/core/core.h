@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Core: the base of every room. This header is the only one that other rooms include; it has errors and the log, types
- * of elements, names of files, temporary files and the passing of descriptors, and brings the headers below.
+ * Core: the base of every room. This header is the only one that other rooms include; it has errors
+ * and the log, types of elements, names of files, temporary files and the passing of descriptors,
+ * and brings the headers below.
  */
 #ifndef SL_CORE_H
 #define SL_CORE_H
@@ -37,7 +38,7 @@ struct stat;
 
 /* Sets the sentence that sluice_last_message() returns on this thread, and returns error. */
 __attribute__((format(printf, 2, 3))) int sl_fail(int error, const char *format, ...);
-/* The same with a whole sentence; NULL: the text of the error. Keeps the message if the error is 0. */
+/* The same with a whole sentence; NULL: the text of the error. Error 0: the message stays. */
 int sl_fail_with(int error, const char *sentence);
 /* Returns the text of a negative errno, for sentences. */
 const char *sl_error_text(int error);
@@ -48,8 +49,8 @@ __attribute__((format(printf, 3, 4))) void sl_log(const struct sl_settings *sett
                                                   enum sl_log_level level, const char *format, ...);
 
 /*
- * Copies a struct to the caller's, which may be that of an older header, as far as it has fields. Its first field is
- * its size, and stays.
+ * Copies a struct to the caller's, which may be that of an older header, as far as it has fields.
+ * Its first field is its size, and stays.
  */
 void sl_struct_give(void *out, const void *from, size_t bytes);
 
@@ -74,8 +75,8 @@ static inline size_t sl_type_bytes(const struct sl_type *type)
 /* ----------------------------------------------------------------------------------- machine */
 
 /*
- * Returns the bytes of memory that this process may use: those of the machine, or less if a cgroup that it is in has a
- * limit. Files of /proc and /sys are looked for below root: "" but in tests.
+ * Returns the bytes of memory that this process may use: those of the machine, or less if a cgroup
+ * that it is in has a limit. Files of /proc and /sys are looked for below root: "" but in tests.
  */
 uint64_t sl_machine_memory(const char *root);
 /* Returns the cores that the quota of a cgroup pays for, rounded up; UINT_MAX: it has none. */
@@ -85,14 +86,14 @@ unsigned sl_machine_quota(const char *root);
 
 /* Formats like asprintf(). The caller frees the result; NULL: no memory. */
 __attribute__((format(printf, 1, 2))) char *sl_format(const char *format, ...);
-/* Returns the length of the UTF-8 sequence at text, of at most n bytes, and sets its character; 0: none. */
+/* Returns the length of the UTF-8 sequence at text, at most n, and its character; 0: none. */
 size_t sl_utf8_sequence(const char *text, size_t n, uint32_t *character);
 /* Returns true if all n bytes are UTF-8. */
 bool sl_utf8_valid(const char *text, size_t n);
 /*
- * Parses n bytes of JSON and calls event() for each part: '{', '}', '[', ']', 'k' (a key), 's' (a text), 'n' (a number,
- * as it is written) or 'x' (true, false or null, as it is written). Returns 0, the first error of event(), or -EBADMSG
- * with a sentence that begins with the name.
+ * Parses n bytes of JSON and calls event() for each part: '{', '}', '[', ']', 'k' (a key), 's' (a
+ * text), 'n' (a number, as it is written) or 'x' (true, false or null, as it is written). Returns
+ * 0, the first error of event(), or -EBADMSG with a sentence that begins with the name.
  */
 typedef int sl_json_event(void *context, char part, const char *text, size_t n);
 int sl_json_parse(const char *name, const char *text, size_t n, sl_json_event *event,
@@ -100,15 +101,12 @@ int sl_json_parse(const char *name, const char *text, size_t n, sl_json_event *e
 
 /* --------------------------------------------------------------------------- sums and noise */
 
-/*
- * Adds bytes to a CRC-32C (RFC 3720, B.4), which begins as UINT32_MAX. Returns false in a build without ISA-L, which
- * has it.
- */
+/* Adds bytes to a CRC-32C (RFC 3720, B.4), UINT32_MAX at first. False: a build without ISA-L. */
 bool sl_crc32c_add(uint32_t *crc, const void *data, size_t n);
 #define SL_CRC32C_TEXT 9
-/* Writes the CRC-32C of all bytes that were added, in base64 (RFC 4648), as S3 has it; returns text. */
+/* Writes the CRC-32C of all bytes so far in base64 (RFC 4648), as S3 has it; returns text. */
 const char *sl_crc32c_text(uint32_t crc, char text[SL_CRC32C_TEXT]);
-/* Returns the next number of SplitMix64 (Steele, Lea and Flood, 2014): enough for jitter, random offsets and noise. */
+/* Returns the next number of SplitMix64 (Steele, Lea, Flood, 2014): for jitter and noise. */
 static inline uint64_t sl_random(uint64_t *sequence)
 {
 	uint64_t x = *sequence += 0x9e3779b97f4a7c15;
@@ -125,17 +123,17 @@ struct sl_uri {
 	char *path;      /* for "file": unescaped; for other schemes the whole URI */
 };
 
-/* Returns 0; or, with a sentence, -EINVAL if the text is malformed, -EPROTONOSUPPORT if the scheme is longer than any.
- * sl_uri_clear() frees the result. */
+/* Returns 0; or, with a sentence, -EINVAL if the text is malformed, -EPROTONOSUPPORT if the scheme
+ * is longer than any. sl_uri_clear() frees the result. */
 int sl_uri_parse(const char *text, struct sl_uri *out);
 void sl_uri_clear(struct sl_uri *uri);
 /* Decodes percent-escapes in place. Returns 0, or -EINVAL with a sentence that begins with uri. */
 int sl_uri_unescape(const char *uri, char *text);
-/* Percent-encodes all but letters, digits and "-._~", and '/' unless it is kept. The caller frees the text; NULL: no memory. */
+/* Percent-encodes all but letters, digits, "-._~" and kept '/', for the caller; NULL: no memory. */
 char *sl_uri_escape(const char *text, bool keep_slash);
 /*
- * Returns a URI that is safe to display: user, password and query are removed. store:// and s3:// URIs, and paths,
- * are returned unchanged. The caller frees it; NULL: no memory.
+ * Returns a URI that is safe to display: user, password and query are removed. store:// and s3://
+ * URIs, and paths, are returned unchanged. The caller frees it; NULL: no memory.
  */
 char *sl_uri_name(const char *text);
 
@@ -150,11 +148,11 @@ char *sl_uri_name(const char *text);
  */
 int sl_path_resolve(const char *path, char **out);
 /*
- * Checks whether a file may be made at a resolved path. Returns 0, or -errno with a sentence. *there is the file that
- * exists; its st_mode stays 0 if there is no file.
+ * Checks whether a file may be made at a resolved path. Returns 0, or -errno with a sentence.
+ * *there is the file that exists; its st_mode stays 0 if there is no file.
  */
 int sl_path_replaceable(const char *path, bool replace, struct stat *there);
-/* Returns ".name.0123456789abcdef.sluice" in the folder of a resolved path; NULL: no memory. The caller frees it. */
+/* Returns ".name.0123456789abcdef.sluice" in the path's folder, for the caller; NULL: no memory. */
 char *sl_temporary_name(const char *path);
 /*
  * Makes a new file with a temporary name beside `path`; the caller frees the name.
@@ -162,12 +160,11 @@ char *sl_temporary_name(const char *path);
  * Returns its descriptor, -EEXIST if all names that were tried are taken, or another -errno.
  */
 int sl_temporary_open(const char *path, mode_t mode, char **name);
-/* Renames a file unless the new name is taken. Where no call does that the name shows an empty file for a moment. Returns 0
- * or -errno. */
+/* Renames a file unless the name is taken; it may be seen empty for a moment. 0 or -errno. */
 int sl_rename_to_new(const char *from, const char *to);
 /*
- * Gives the file `fd` the owner, group and permissions of the file that it replaces, as far as this process may. A
- * set-ID bit is kept only together with the owner or group that it was set for.
+ * Gives the file `fd` the owner, group and permissions of the file that it replaces, as far as this
+ * process may. A set-ID bit is kept only together with the owner or group that it was set for.
  */
 void sl_copy_ownership(int fd, const struct stat *old, bool keep_mode);
 /* Returns the time of the last change in nanoseconds, or the nearest that 64 bits hold. */
@@ -178,20 +175,20 @@ int64_t sl_modified_ns(const struct stat *st);
 #define SL_FDS_MOST 2
 
 /*
- * Sends bytes with `count` descriptors as a single message. flags are those of sendmsg(); MSG_NOSIGNAL is added. A call
- * that a signal interrupts is repeated.
+ * Sends bytes with `count` descriptors as a single message. flags are those of sendmsg();
+ * MSG_NOSIGNAL is added. A call that a signal interrupts is repeated.
  *
  * Returns the number of bytes sent, or -errno.
  */
 ssize_t sl_fds_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count,
                     int flags);
 /*
- * Receives a message of at most `bytes` bytes. flags are those of recvmsg(); MSG_CMSG_CLOEXEC is added. A call that
- * a signal interrupts is repeated.
+ * Receives a message of at most `bytes` bytes. flags are those of recvmsg(); MSG_CMSG_CLOEXEC is
+ * added. A call that a signal interrupts is repeated.
  *
- * Returns the length of the message, 0 at the end of the connection (or for an empty message), or -errno. In each
- * case fds holds the descriptors that came, which belong to the caller, and -1 in the rest. *cut is MSG_TRUNC or
- * MSG_CTRUNC where bytes or descriptors did not fit, else 0.
+ * Returns the length of the message, 0 at the end of the connection (or for an empty message), or
+ * -errno. In each case fds holds the descriptors that came, which belong to the caller, and -1 in
+ * the rest. *cut is MSG_TRUNC or MSG_CTRUNC where bytes or descriptors did not fit, else 0.
  */
 ssize_t sl_fds_receive(int socket, void *data, size_t bytes, int fds[SL_FDS_MOST], int flags,
                        int *cut);

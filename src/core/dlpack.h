@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The structs of DLPack (https://dmlc.github.io/dlpack, version 1.1), which are declared here because few systems
- * have a header for them.
- */
+/* The structs of DLPack 1.1 (https://dmlc.github.io/dlpack): few systems have its header. */
 #ifndef SL_DLPACK_H
 #define SL_DLPACK_H
 
@@ -46,7 +43,7 @@ struct sl_dlpack_managed_versioned {
 	struct sl_dlpack_tensor tensor;
 };
 
-/* Sets the values of enum DLDataTypeCode and of bits for a type, of enum sluice_type, that there is. */
+/* Sets DLDataTypeCode and bits of a type, of enum sluice_type, that there is. */
 void sl_dlpack_dtype(int type, uint8_t *code, uint8_t *bits);
 
 #endif

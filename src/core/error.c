@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Errors and the log
- *
- * Keeps the sentence of the last error of each thread, and writes lines of the log to standard error. Any thread.
- */
+/* Errors and the log: the last sentence of each thread, and lines to stderr. Any thread. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

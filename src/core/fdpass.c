@@ -2,8 +2,8 @@
 /*
  * Passing descriptors
  *
- * Sends and receives messages of Unix sockets that carry descriptors (SCM_RIGHTS), for the clients of the store, the
- * daemon and its supervisor. Any thread.
+ * Sends and receives messages of Unix sockets that carry descriptors (SCM_RIGHTS), for the clients
+ * of the store, the daemon and its supervisor. Any thread.
  */
 #include <errno.h>
 #include <string.h>

@@ -2,8 +2,9 @@
 /*
  * Sets of intervals
  *
- * A treap (Seidel and Aragon, 1996), augmented with the largest end and the extreme sequences of each subtree. The
- * engine finds by it which operations of an object overlap. The caller's lock guards a set.
+ * A treap (Seidel and Aragon, 1996), augmented with the largest end and the extreme sequences of
+ * each subtree. The engine finds by it which operations of an object overlap. The caller's lock
+ * guards a set.
  */
 #include "core/core.h"
 
@@ -24,8 +25,8 @@ static void interval_update(struct sl_interval *node)
 	interval_include(node, node->right);
 }
 
-/* Orders by start; equal starts by sequence, so that earlier members are on the same side of the tree, and then by address,
- * so that removal finds its node. */
+/* Orders by start; equal starts by sequence, so that earlier members are on the same side of the
+ * tree, and then by address, so that removal finds its node. */
 static bool interval_is_before(const struct sl_interval *a, const struct sl_interval *b)
 {
 	if (a->start != b->start)

@@ -26,9 +26,9 @@ void sl_intervals_remove(struct sl_intervals *set, struct sl_interval *interval)
 void sl_intervals_overlapping(const struct sl_intervals *set, uint64_t start, uint64_t end,
                               void (*visit)(struct sl_interval *, void *), void *argument);
 /*
- * Returns the member that overlaps `at` and has the largest sequence between `after` and `before` (both excluded), or
- * NULL. Once it has visited `enough` members it returns the best so far, if any: where many members overlap, a
- * complete search may visit each of them.
+ * Returns the member that overlaps `at` and has the largest sequence between `after` and `before`
+ * (both excluded), or NULL. Once it has visited `enough` members it returns the best so far, if
+ * any: where many members overlap, a complete search may visit each of them.
  */
 struct sl_interval *sl_intervals_latest(struct sl_intervals *set, const struct sl_interval *at,
                                         uint64_t after, uint64_t before, uint64_t enough);

@@ -70,7 +70,7 @@ static unsigned json_escape(const char *text, size_t n)
 	return (unsigned)strtoul(digits, NULL, 16);
 }
 
-/* Returns the place of a half of a surrogate pair without its other half, which yajl would read as '?', or n. */
+/* Returns the offset of half a surrogate pair, which yajl would read as '?', or n for none. */
 static size_t json_lone_surrogate(const char *text, size_t n)
 {
 	const char *end = text + n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A doubly linked list: a ring of links that includes its head. A link that is in no list may be zero. */
+/* A doubly linked list: a ring of links with its head. A link that is in no list may be zero. */
 #ifndef SL_LIST_H
 #define SL_LIST_H
 
@@ -49,7 +49,7 @@ static inline struct sl_list *sl_list_take(struct sl_list *list)
 }
 #define sl_list_each(link, list) \
 	for (struct sl_list *link = (list)->next; link != (list); link = link->next)
-/* Visits each element of the list by its member `member`; the body may remove the element from the list. */
+/* Visits each element of a list by its member `member`; the body may remove that element. */
 #define sl_list_each_of(item, list, type, member)                                               \
 	for (type *item = sl_list_item((list)->next, list, type, member), *item##_next;         \
 	     item && (item##_next = sl_list_item(item->member.next, list, type, member), true); \

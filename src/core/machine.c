@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much memory and processor time this process may use: those of the machine, or the limit of a cgroup that it is
- * in (Linux, Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst and scheduler/sched-bwc.rst). Any thread.
+ * How much memory and processor time this process may use: those of the machine, or the limit of a
+ * cgroup that it is in (Linux, Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst and
+ * scheduler/sched-bwc.rst). Any thread.
  */
 #include <inttypes.h>
 #include <limits.h>
@@ -12,7 +13,7 @@
 
 #include "core/core.h"
 
-/* Returns the first number of a file, or UINT64_MAX: there is no such file, or it sets no limit ("max", -1). */
+/* Returns the first number of a file; UINT64_MAX: no such file, or no limit in it ("max", -1). */
 static uint64_t machine_limit(const char *folder, const char *name, uint64_t *second)
 {
 	char path[2 * PATH_MAX];
@@ -60,9 +61,9 @@ static uint64_t machine_quota(const char *folder, bool old)
 }
 
 /*
- * Returns the least limit of a cgroup and of those that it lies in. A container without a namespace for cgroups sees
- * the host's name of its cgroup, while its own limit is in the root of what is mounted there: folders that do not
- * exist are passed over, and the root is looked at as well.
+ * Returns the least limit of a cgroup and of those that it lies in. A container without a namespace
+ * for cgroups sees the host's name of its cgroup, while its own limit is in the root of what is
+ * mounted there: folders that do not exist are passed over, and the root is looked at as well.
  */
 static uint64_t machine_cgroup(const char *root, const char *mount, char *cgroup, bool old,
                                machine_limit_fn *limit_of)

@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 /*
- * clang's thread-safety attributes, which scripts/check clang checks (-Wthread-safety). SL_GUARDED_BY(&mutex) stands
- * behind a field of the struct that contains the mutex, the others behind the declaration of a function. gcc and
- * clang before 19 see empty macros.
+ * clang's thread-safety attributes, which scripts/check clang checks (-Wthread-safety).
+ * SL_GUARDED_BY(&mutex) stands behind a field of the struct that contains the mutex, the others
+ * behind the declaration of a function. gcc and clang before 19 see empty macros.
  */
 #if defined(__clang_major__) && __clang_major__ >= 19
 #define SL_THREAD_SAFETY(attribute) __attribute__((attribute))
@@ -50,10 +50,7 @@ static inline void sl_mutex_unlock(struct sl_mutex *mutex) SL_RELEASES(mutex) SL
 {
 	pthread_mutex_unlock(&mutex->pthread);
 }
-/*
- * Waits for the condition until the deadline, which is a time of sl_now() or SL_FOREVER. Returns 0 or -ETIMEDOUT,
- * with the mutex held again.
- */
+/* Waits for the condition until a time of sl_now() or SL_FOREVER. 0 or -ETIMEDOUT, locked again. */
 int sl_cond_wait(pthread_cond_t *condition, struct sl_mutex *mutex, int64_t deadline)
 	SL_REQUIRES(mutex);
 

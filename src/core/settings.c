@@ -2,8 +2,9 @@
 /*
  * Settings
  *
- * A table describes each setting: its variable, its field in struct sluice_config, default, range and meaning. The
- * rest reads, checks and prints settings by that table. Any thread; the environment must not change meanwhile.
+ * A table describes each setting: its variable, its field in struct sluice_config, default, range
+ * and meaning. The rest reads, checks and prints settings by that table. Any thread; the
+ * environment must not change meanwhile.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -145,7 +146,7 @@ static const struct setting {
 };
 
 #define SETTINGS (sizeof(table) / sizeof(table[0]))
-_Static_assert(SETTINGS <= SL_SETTINGS_MOST, "each setting has a place");
+_Static_assert(SETTINGS <= SL_SETTINGS_MOST, "each setting has a source");
 
 static const char *const features[] = {"uring", "cachestat", "nowait", "dontcache", "dioalign"};
 

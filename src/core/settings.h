@@ -75,19 +75,18 @@ struct sl_settings {
 /* Reads config and the environment, and checks all of it. Returns 0 or -EINVAL with a sentence. */
 int sl_settings_load(const struct sluice_config *config, struct sl_settings *out);
 /*
- * Parses "auto", "posix", "uring" or "cufile" to a value of enum sl_choice. Returns 0, or -EINVAL with a sentence that
- * begins with the parameter `what`.
+ * Parses "auto", "posix", "uring" or "cufile" to a value of enum sl_choice. Returns 0, or -EINVAL
+ * with a sentence that begins with the parameter `what`.
  */
 int sl_choice_parse(const char *what, const char *name, unsigned *out);
 const char *sl_choice_name(unsigned choice);
 /* Parses "multi" or "easy" to a value of enum sl_remote, as sl_choice_parse() does. */
 int sl_remote_parse(const char *what, const char *name, unsigned *out);
 const char *sl_remote_name(unsigned remote);
-/* Describes a setting without its value; settings may be NULL. Returns 0, or -ENOENT if index is past the last. */
+/* Describes a setting without its value; settings may be NULL. -ENOENT: index is past the last. */
 int sl_setting_describe(size_t index, const struct sl_settings *settings,
                         struct sluice_setting *out);
-/* Prints the value of a setting as its variable would give it, and of a secret only "set"; "" if index is past the
- * last. */
+/* Prints a setting's value as its variable has it, of a secret only "set"; past the last "". */
 void sl_setting_print(size_t index, const struct sl_settings *settings, char *text, size_t size);
 
 #endif

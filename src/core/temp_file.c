@@ -2,8 +2,8 @@
 /*
  * Temporary files
  *
- * Files that are written under a temporary name and renamed when they are complete, for local files and for HDF5 files.
- * Any thread; all functions may wait for storage.
+ * Files that are written under a temporary name and renamed when they are complete, for local files
+ * and for HDF5 files. Any thread; all functions may wait for storage.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -109,7 +109,7 @@ void sl_copy_ownership(int fd, const struct stat *old, bool keep_mode)
 		fchmod(fd, mode);
 }
 
-/* Returns whether a call that gives a name failed because the file system, or a sandbox, lacks the call. */
+/* Returns whether a naming call failed because the file system, or a sandbox, lacks it. */
 static bool name_call_lacks(void)
 {
 	return errno == EINVAL || errno == ENOSYS || errno == EPERM || errno == EOPNOTSUPP ||
@@ -117,8 +117,9 @@ static bool name_call_lacks(void)
 }
 
 /*
- * Takes the name by an empty file, for file systems that can do no more, as some that show objects of a server. The
- * empty file is closed first: such a file system may store a file, under its name, when it is closed.
+ * Takes the name by an empty file, for file systems that can do no more, as some that show objects
+ * of a server. The empty file is closed first: such a file system may store a file, under its name,
+ * when it is closed.
  */
 static int name_by_empty_file(const char *from, const char *to)
 {

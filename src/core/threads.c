@@ -2,8 +2,8 @@
 /*
  * Threads and waiting
  *
- * Time, the ways in which threads wait for each other (words, conditions, gates, queues), and pools whose threads
- * run tasks. All functions may be called on any thread.
+ * Time, the ways in which threads wait for each other (words, conditions, gates, queues), and pools
+ * whose threads run tasks. All functions may be called on any thread.
  */
 #include <errno.h>
 #include <limits.h>
@@ -150,7 +150,7 @@ static bool gate_has_line(struct sl_gate *gate)
 	return atomic_load(&gate->last) != atomic_load(&gate->served);
 }
 
-/* Wakes the threads in line after a change. A thread enters the line before it looks, so it misses no change. */
+/* Wakes the line after a change. A thread enters it before it looks, and so misses no change. */
 static void gate_changed(struct sl_gate *gate)
 {
 	if (!gate_has_line(gate))
@@ -168,8 +168,8 @@ bool sl_gate_take(struct sl_gate *gate, uint64_t count, bool wait)
 	if (!wait)
 		return false;
 	ticket = atomic_fetch_add(&gate->last, 1);
-	/* Ended by sl_gate_give() of the threads that have what this thread and those before it need, or by
-	 * sl_gate_open(). */
+	/* Ended by sl_gate_give() of the threads that have what this thread and those before it
+	 * need, or by sl_gate_open(). */
 	while (seen = atomic_load(&gate->changes),
 	       atomic_load(&gate->served) != ticket || !gate_enter(gate, count))
 		sl_word_wait(&gate->changes, seen, SL_FOREVER);
@@ -292,8 +292,9 @@ void sl_queue_awake(struct sl_queue *queue, struct sl_sleeper *sleeper)
 }
 
 /*
- * Wakes all sleepers under the mutex: a sleeper that was just removed from the list may return, and the stopping thread
- * may free it, but only after it has passed through sl_queue_awake(), which takes the mutex.
+ * Wakes all sleepers under the mutex: a sleeper that was just removed from the list may return, and
+ * the stopping thread may free it, but only after it has passed through sl_queue_awake(), which
+ * takes the mutex.
  */
 static void queue_wake_all_locked(struct sl_queue *queue) SL_REQUIRES(&queue->mutex)
 {
@@ -408,8 +409,8 @@ struct sl_pool {
 	struct sl_mutex growing;
 	_Atomic unsigned count; /* workers; written under growing */
 	unsigned joined;        /* of the thread that stops the pool */
-	/* Workers whose task may still wait. A worker counts itself in under the queue's mutex, before its task leaves
-	 * queue.count: a thread that submits sees each task in one of the two counts. */
+	/* Workers whose task may still wait. A worker counts itself in under the queue's mutex,
+	 * before its task leaves queue.count: a submitting thread sees each task in a count. */
 	_Atomic unsigned busy;
 	struct pool_worker workers[];
 };
@@ -430,8 +431,9 @@ static void pool_worker_sleep(struct pool_worker *worker)
 }
 
 /*
- * Takes a task, if possible of the worker's own home: a buffer that is used again and again is still in the caches
- * of the core that filled it last. On four cores this moves a tenth more than the order of arrival does.
+ * Takes a task, if possible of the worker's own home: a buffer that is used again and again is
+ * still in the caches of the core that filled it last. On four cores this moves a tenth more than
+ * the order of arrival does.
  */
 static struct sl_task *pool_worker_take(struct pool_worker *worker)
 {
@@ -561,7 +563,7 @@ void sl_pool_free(struct sl_pool *pool)
 {
 	if (!pool)
 		return;
-	/* The thread that submitted last may have been starting a worker while the others were joined. */
+	/* The last submit may have started a worker while the others were joined. */
 	pool_join(pool);
 	sl_queue_destroy(&pool->queue);
 	sl_mutex_destroy(&pool->growing);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads, time, and the ways in which threads wait for each other: words, gates, queues and pools. */
+/* Threads, time, and how threads wait for each other: words, gates, queues and pools. */
 #ifndef SL_THREADS_H
 #define SL_THREADS_H
 
@@ -23,8 +23,8 @@ int64_t sl_deadline(int timeout_ms);
 /* ------------------------------------------------------------------------------------- words */
 
 /*
- * Sleeps while *word is expected, until a wake or the deadline. May return early: the caller looks at the word again.
- * Returns 0, or -ETIMEDOUT after the deadline.
+ * Sleeps while *word is expected, until a wake or the deadline. May return early: the caller looks
+ * at the word again. Returns 0, or -ETIMEDOUT after the deadline.
  */
 int sl_word_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline);
 void sl_word_wake(_Atomic uint32_t *word, int count);
@@ -32,8 +32,8 @@ void sl_word_wake(_Atomic uint32_t *word, int count);
 void sl_flag_raise(_Atomic uint32_t *flag);
 void sl_flag_await(_Atomic uint32_t *flag);
 /*
- * Polls for a short time before the caller sleeps, because falling asleep and being woken takes longer than the next
- * event of a running operation usually does. Polls more rarely after it has found nothing.
+ * Polls for a short time before the caller sleeps, because a sleep and a wake usually take
+ * longer than the next event of a running operation. Polls more rarely after finding nothing.
  */
 struct sl_spin {
 	uint32_t in_vain, left_out;
@@ -44,9 +44,10 @@ bool sl_spin_until(struct sl_spin *spin, bool (*found)(void *), void *argument);
 /* ----------------------------------------------------------------------------------- signals */
 
 /*
- * Signals the condition; on a thread that has called sl_signals_hold(), at its next sl_signals_send(). A thread that ends
- * many operations in a row so wakes a waiting thread once, which then finds all of them. It must not sleep while it owes
- * signals, and the condition lives until they are sent. Of two conditions the second is signalled at once.
+ * Signals the condition; on a thread that has called sl_signals_hold(), at its next
+ * sl_signals_send(). A thread that ends many operations in a row so wakes a waiting thread once,
+ * which then finds all of them. It must not sleep while it owes signals, and the condition lives
+ * until they are sent. Of two conditions the second is signalled at once.
  */
 void sl_signal(pthread_cond_t *condition);
 void sl_signals_hold(void);
@@ -57,8 +58,8 @@ void sl_signals_send(void);
 /* ------------------------------------------------------------------------------------- queue */
 
 /*
- * Work for several threads, each of which sleeps in its own way (on a word, on an eventfd). A push wakes one sleeper:
- * the last that fell asleep.
+ * Work for several threads, each of which sleeps in its own way (on a word, on an eventfd). A push
+ * wakes one sleeper: the last that fell asleep.
  */
 struct sl_sleeper {
 	struct sl_list link;               /* guarded by queue->mutex */
@@ -67,7 +68,7 @@ struct sl_sleeper {
 struct sl_queue {
 	struct sl_mutex mutex;
 	struct {
-		/* Urgent links are taken before those that are ready, but not more than 3 in a row. */
+		/* Urgent links come before those that are ready, at most 3 in a row. */
 		struct sl_list urgent, ready;
 		unsigned passed; /* urgent links taken since the last ready link */
 		struct sl_list sleepers;
@@ -82,8 +83,8 @@ void sl_queue_push(struct sl_queue *queue, struct sl_list *link, bool urgent);
 /* Moves up to max links to the end of out. Returns how many. */
 unsigned sl_queue_take(struct sl_queue *queue, struct sl_list *out, unsigned max);
 /*
- * Registers a sleeper, whose wake() will be called at the next push, nudge or close. Returns false if the thread must
- * not sleep: there is work, or the queue is closed.
+ * Registers a sleeper; wake() will be called for it at the next push, nudge or close. Returns false
+ * if the thread must not sleep: there is work, or the queue is closed.
  */
 bool sl_queue_sleep(struct sl_queue *queue, struct sl_sleeper *sleeper);
 /* Removes the sleeper after its sleep, however that ended. */
@@ -109,15 +110,15 @@ void sl_word_sleep(struct sl_queue *queue, struct sl_word_sleeper *sleeper);
 /* -------------------------------------------------------------------------------------- gate */
 
 /*
- * A fair semaphore that counts in any unit. A request larger than `most` passes when nothing is taken. Threads that
- * have to wait are admitted in the order of their arrival, and no later thread passes them.
+ * A fair semaphore that counts in any unit. A request larger than `most` passes when nothing is
+ * taken. Threads that wait are admitted in the order of their arrival; none passes another.
  */
 struct sl_gate {
 	_Atomic uint64_t taken, most;
 	_Atomic uint32_t last, served; /* tickets of the threads that wait, from 0 on */
 	_Atomic uint32_t changes;      /* the word that they wait for */
 };
-/* Any thread, as the next three; all fields but `most` begin as 0. Returns false if !wait and it would have to wait. */
+/* Any thread, as the next three; fields but `most` begin as 0. False: !wait, and it would wait. */
 bool sl_gate_take(struct sl_gate *gate, uint64_t count, bool wait);
 /* Takes count without regard to `most`. */
 static inline void sl_gate_pass(struct sl_gate *gate, uint64_t count)
@@ -130,9 +131,9 @@ void sl_gate_open(struct sl_gate *gate);
 
 /* ----------------------------------------------------------------------------------- threads */
 
-/* Starts a joinable thread that blocks all signals; its name has at most 15 characters. Returns 0 or -errno. */
+/* Starts a joinable thread that blocks all signals; its name: 15 characters. 0 or -errno. */
 int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *argument);
-/* Returns the number of processors that this process may use, by its affinity and its cgroup's quota; at least 1. */
+/* Returns the processors that this process may use, by affinity and cgroup; at least 1. */
 unsigned sl_cores(void);
 /* Returns the bytes of a page of the kernel: 4 KiB, or 16 or 64. */
 size_t sl_page_size(void);
@@ -157,17 +158,18 @@ struct sl_task {
 struct sl_pool;
 
 /*
- * Starts a pool of `workers` threads, called name and a number. When all of them are busy it starts more, up to
- * `most`, which stay; so in a pool whose tasks may wait for storage none waits for the storage of another.
+ * Starts a pool of `workers` threads, called name and a number. When all of them are busy it starts
+ * more, up to `most`, which stay; so in a pool whose tasks may wait for storage none waits for the
+ * storage of another.
  */
 int sl_pool_start(const char *name, unsigned workers, unsigned most, struct sl_pool **out);
 /* Runs all queued tasks, then joins the workers. NULL is allowed, here and below. */
 void sl_pool_stop(struct sl_pool *pool);
-/* To be called after all threads that submit have been joined: a late thread may still be waking a worker. */
+/* Called after all submitting threads were joined: a late thread may still wake a worker. */
 void sl_pool_free(struct sl_pool *pool);
 /* Queues a task, which belongs to the pool until it runs. Any thread. */
 void sl_pool_submit(struct sl_pool *pool, struct sl_task *task);
-/* Promises that the task that runs on this thread, if any, waits no more: the pool need not grow for the next task. */
+/* Promises that this thread's task waits no more: the pool need not grow for the next task. */
 void sl_pool_task_waits_no_more(void);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * Types of elements
  *
- * The table behind enum sluice_type: names, kind, size and DLPack's code of the elements of frames, blobs and
- * tensors. Constant.
+ * The table behind enum sluice_type: names, kind, size and DLPack's code of the elements of frames,
+ * blobs and tensors. Constant.
  */
 #include "core/core.h"
 

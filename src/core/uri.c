@@ -2,7 +2,8 @@
 /*
  * URIs
  *
- * Parses the names of files, a path or scheme://rest (RFC 3986, section 3), and prints them without secrets. Any thread.
+ * Parses the names of files, a path or scheme://rest (RFC 3986, section 3), and prints them without
+ * secrets. Any thread.
  */
 #include <ctype.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The threads of a load that reads through buffers of its own, and the copies from these buffers. */
+/* The threads of a load that reads through its own buffers, and the copies from these. */
 #ifndef SL_CREW_H
 #define SL_CREW_H
 
@@ -7,8 +7,8 @@
 #include "device/device.h"
 
 /*
- * Has `threads` threads do the same work, the calling thread among them; fewer if no more can be started. The first error
- * sets *stop. Waits for all of them. Returns 0, or that error with its sentence.
+ * Has `threads` threads do the same work, the calling thread among them; fewer if no more can be
+ * started. The first error sets *stop. Waits for all. Returns 0, or that error with its sentence.
  */
 int sl_crew_run(const char *name, unsigned threads, int (*work)(void *argument), void *argument,
                 _Atomic bool *stop);
@@ -30,8 +30,8 @@ struct sl_lanes {
 	} of[SL_DEVICES_MOST];
 };
 /*
- * Allocates buffers, pinned for a device, or with -1 not. sl_lanes_close() frees them, also after an error, when all
- * copies are over. Returns 0, or an error with a sentence.
+ * Allocates buffers, pinned for a device, or with -1 not. sl_lanes_close() frees them, also after
+ * an error, when all copies are over. Returns 0, or an error with a sentence.
  */
 int sl_lanes_open(struct sl_lanes *lanes, int device, unsigned buffers, size_t buffer_bytes);
 void sl_lanes_close(struct sl_lanes *lanes);
@@ -40,7 +40,7 @@ void sl_lanes_close(struct sl_lanes *lanes);
 struct sl_rows {
 	size_t count, length, from_pitch, to_pitch;
 };
-/* Copies rows from a buffer to memory of the host (-1), at once, or of a device, in the order of its stream. */
+/* Copies rows from a buffer to the host (-1), at once, or to a device, in its stream's order. */
 int sl_lanes_copy(struct sl_lanes *lanes, unsigned buffer, int device, char *to, const char *from,
                   struct sl_rows rows);
 /* Marks the end of the copies from a buffer. */

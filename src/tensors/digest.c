@@ -2,8 +2,9 @@
 /*
  * Digests of whole files
  *
- * Reads a file front to back, ahead of the computation, through a few buffers that are used in turn. A turn is the
- * bytes that are in a buffer at a time. SHA-256 is libcrypto's, which takes the instructions that the processor has for it.
+ * Reads a file front to back, ahead of the computation, through a few buffers that are used in
+ * turn. A turn is the bytes that are in a buffer at a time. SHA-256 is libcrypto's, which takes the
+ * instructions that the processor has for it.
  *
  * Threads: the caller's starts reads, waits for them, and hashes.
  */
@@ -190,7 +191,7 @@ int sl_digest_compute(struct sl_digest_read *read, struct sluice_digest *out)
 	return rc;
 }
 
-/* --------------------------------------------------------------------------------------- digests */
+/* -------------------------------------------------------------------------------------- digests */
 
 static size_t digest_bytes(const struct sluice_digest *digest)
 {

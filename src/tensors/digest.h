@@ -18,8 +18,9 @@ struct sl_digest_read {
 	size_t buffer_bytes; /* a multiple of a page */
 	unsigned buffers;
 	/*
-	 * NULL, or called on the calling thread when bytes of the file are in a buffer, in their order, and before the
-	 * buffer is used for others. `release` may wait. After a failure it is not called for all buffers.
+	 * NULL, or called on the calling thread when bytes of the file are in a buffer, in their
+	 * order, and before the buffer is used for others. `release` may wait. After a failure it
+	 * is not called for all buffers.
 	 */
 	int (*arrived)(void *argument, unsigned buffer, const char *data, size_t n,
 	               uint64_t offset);
@@ -29,11 +30,12 @@ struct sl_digest_read {
 	const _Atomic bool *stop; /* NULL, or ends the read early once set */
 };
 /*
- * Reads the file and computes its digest. Waits for the reads and the calls above; each wait ends within 50 ms
- * after *stop is set, but for reads that are in the kernel. When it returns no read uses the buffers any more.
+ * Reads the file and computes its digest. Waits for the reads and the calls above; each wait ends
+ * within 50 ms after *stop is set, but for reads that are in the kernel. When it returns no read
+ * uses the buffers any more.
  *
- * Returns 0, -ECANCELED, -EINVAL for an unknown kind, -EIO if the file has become shorter, or the error of a
- * read or of a call, all with a sentence.
+ * Returns 0, -ECANCELED, -EINVAL for an unknown kind, -EIO if the file has become shorter, or the
+ * error of a read or of a call, all with a sentence.
  */
 int sl_digest_compute(struct sl_digest_read *read, struct sluice_digest *out);
 /* Writes the digest in hex; returns text. */

@@ -2,11 +2,11 @@
 /*
  * Narrow columns
  *
- * A slice of the last dimension is a run of bytes in each row. Where the runs are many and short, whole rows are read into
- * buffers, and each buffer's runs are copied to their addresses by a command for all of them. Slices of the same rows, such as
- * those of several ranks, are read once.
+ * A slice of the last dimension is a run of bytes in each row. Where the runs are many and short,
+ * whole rows are read into buffers, and each buffer's runs are copied to their addresses by a
+ * command for all of them. Slices of the same rows, such as those of several ranks, are read once.
  *
- * Threads: a crew, each of which takes the next rows, reads them, and copies while it reads into another buffer.
+ * Threads: a crew, each of which takes the next rows, reads them, and copies during the next read.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ struct gather {
 	uint64_t row SL_GUARDED_BY(&mutex);
 };
 
-/* ---------------------------------------------------------------------------------------- groups */
+/* --------------------------------------------------------------------------------------- groups */
 
 /* Returns true if both are columns of the same rows, and `item` begins in the first of them. */
 static bool group_has(const struct gather_group *group, const struct sl_tensor_item *first,
@@ -97,7 +97,7 @@ static size_t span_bytes(const struct gather_span *span)
 	return (span->rows - 1) * span->group->stride + span->group->width;
 }
 
-/* --------------------------------------------------------------------------------------- threads */
+/* -------------------------------------------------------------------------------------- threads */
 
 /* Takes rows for a buffer, all of a file. Returns the number of spans; 0: there are no more. */
 static size_t gather_take(struct gather *gather, struct gather_span spans[SPANS_MOST])

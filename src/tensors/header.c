@@ -2,8 +2,7 @@
 /*
  * Headers of files of tensors
  *
- * Reads bytes for the parsers of the formats, and checks the tensors that they find. Each header is read by a
- * thread of its own, which waits for storage.
+ * Reads bytes for the parsers of the formats, and checks their tensors. A thread for each header.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 /*
  * model.safetensors.index.json
  *
- * An index is an object with an object "weight_map", from names of tensors to names of files beside it; all else in it
+ * An index has an object "weight_map", from names of tensors to names of files beside it; all else
  * is left out. On the thread that reads it.
  */
 #include <errno.h>
@@ -19,7 +19,7 @@ struct index_parser {
 	const char *tensor;
 };
 
-/* Returns false for a name that could lead out of the folder, or that a URI gives another meaning. */
+/* Returns false for a name that leads out of the folder, or means something else in a URI. */
 static bool index_name_is_good(const char *name)
 {
 	for (const char *c = name; *c; c++)

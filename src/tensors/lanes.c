@@ -2,8 +2,8 @@
 /*
  * Copies from the buffers of a load
  *
- * Each thread of a crew has buffers, and for each device that it copies to a stream of its own. A buffer is used again when
- * the events of all streams have come.
+ * Each thread of a crew has buffers, and a stream for each device. A buffer is used again when the
+ * events of all streams have come.
  */
 #include <errno.h>
 #include <string.h>

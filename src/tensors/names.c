@@ -2,9 +2,9 @@
 /*
  * Names of tensors
  *
- * The table that finds a name and refuses a second, and the memory of names and shapes. The seed of the hash is drawn,
- * so that no file can have names that share a slot. A table and an arena have a single writer; any thread may look
- * up afterwards.
+ * The table that finds a name and refuses a second, and the memory of names and shapes. The seed of
+ * the hash is drawn, so that no file can have names that share a slot. A table and an arena have a
+ * single writer; any thread may look up afterwards.
  */
 #define XXH_INLINE_ALL
 #include <xxhash.h>

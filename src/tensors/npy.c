@@ -2,9 +2,9 @@
 /*
  * .npy
  *
- * "\x93NUMPY", two bytes of version, the length of the header, little endian in 2 bytes (version 1) or 4 (2 and 3), and
- * the header: a dictionary in Python's notation with 'descr', 'fortran_order' and 'shape'. The elements follow.
- * On the thread that reads the header.
+ * "\x93NUMPY", two bytes of version, the length of the header, little endian in 2 bytes (version 1)
+ * or 4 (2 and 3), and the header: a dictionary in Python's notation with 'descr', 'fortran_order'
+ * and 'shape'. The elements follow. On the thread that reads the header.
  */
 #include <endian.h>
 #include <errno.h>

@@ -2,9 +2,9 @@
 /*
  * .npz
  *
- * A zip archive (PKWARE's APPNOTE.TXT, sections 4.3 and 4.5) of .npy files, which are stored and not compressed. Its
- * directory lies at the end; behind that the record of its end, and before this, in large archives, those of zip64.
- * On the thread that reads the header.
+ * A zip archive (PKWARE's APPNOTE.TXT, sections 4.3 and 4.5) of .npy files, which are stored and
+ * not compressed. Its directory lies at the end; behind that the record of its end, and before
+ * this, in large archives, those of zip64. On the thread that reads the header.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static int npz_damaged(const struct npz *npz, const char *name, const char *why)
 	                        why);
 }
 
-/* Sets the place of the directory by the last record, `at` bytes behind the start of the tail. */
+/* Sets the offset of the directory by the last record, `at` bytes behind the start of the tail. */
 static int npz_locate(struct npz *npz, const char *tail, uint64_t start, size_t at)
 {
 	uint64_t limit = start + at;
@@ -104,8 +104,8 @@ static int npz_open(struct npz *npz)
 }
 
 /*
- * Sets length and offset of a member by its entry, or by zip64's field, which has those that do not fit into 4 bytes.
- * Returns false if it has another length when it is unpacked.
+ * Sets length and offset of a member by its entry, or by zip64's field, which has those that do not
+ * fit into 4 bytes. Returns false if it has another length when it is unpacked.
  */
 static bool npz_extent(const char *entry, uint64_t *length, uint64_t *offset)
 {

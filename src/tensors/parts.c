@@ -2,10 +2,10 @@
 /*
  * Parts of a load
  *
- * Divides a plan by files and devices, and makes the extents of each part, in the order of the file;
- * extents that follow each other in the file and in memory are one. A slice that several devices want is
- * read for the first of them, and copied for the others. Only arithmetic, and questions about pointers;
- * any thread.
+ * Divides a plan by files and devices, and makes the extents of each part, in the order of the
+ * file; extents that follow each other in the file and in memory are one. A slice that several
+ * devices want is read for the first of them, and copied for the others. Only arithmetic, and
+ * questions about pointers; any thread.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +14,8 @@
 #include "tensors/tensors.h"
 
 #define NOWHERE (-2)
-/* So many runs of narrow columns take longer as extents than it takes to make the buffers to gather them. */
+/* So many runs of narrow columns take longer as extents than it takes to make the buffers to gather
+ * them. */
 #define GATHERED_LEAST 32768
 
 struct parts_maker {
@@ -48,7 +49,7 @@ static void parts_find_targets(struct parts_maker *maker, enum sl_tensor_parts_k
 		if (!order[i]->runs)
 			continue;
 		if (!target->to)
-			target->to = (char *)maker->memory->data + order[i]->place;
+			target->to = (char *)maker->memory->data + order[i]->memory_offset;
 		target->device = kind == SL_PARTS_BY_FILE ? 0 : sluice_device_of(target->to);
 		if (!sl_tensor_item_same(order[i], order[source]))
 			source = i;
@@ -81,8 +82,8 @@ static bool parts_in_memory(const struct parts_maker *maker, const void *at)
 }
 
 /*
- * Puts the extents of a part in the order of the file, and joins those that follow each other. Two allocations of a
- * device that follow each other are no memory of which a driver copies a part of both.
+ * Puts the extents of a part in the order of the file, and joins those that follow each other. No
+ * driver copies across the border of two allocations.
  */
 static void part_merge(const struct parts_maker *maker, struct sl_tensor_part *part)
 {

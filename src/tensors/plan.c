@@ -2,8 +2,8 @@
 /*
  * Plans
  *
- * Chooses tensors and slices of them, works out where the bytes of each lie in its file, and gives those
- * without a destination a place in a memory, in the order of the files. Only arithmetic; any thread.
+ * Chooses tensors and slices of them, works out where the bytes of each lie in its file, and gives
+ * those without a destination an offset in a memory, in the order of the files. On any thread.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -11,13 +11,13 @@
 
 #include "tensors/tensors.h"
 
-#define PLACE_ALIGN ((uint64_t)256)
-/* Of narrow columns: their runs are shorter, and their rows not longer, or not longer than two runs. */
+#define OFFSET_ALIGN ((uint64_t)256)
+/* Of narrow columns: shorter runs, in rows not longer, or not longer than two runs. */
 #define NARROW ((uint64_t)16 << 10)
 /* Bits of longer tensors are not counted in 64 bits. */
 #define BYTES_MOST (UINT64_MAX / 16)
 
-/* Orders items by file and offset, and those of the same offset so that equal slices follow each other. */
+/* Orders items by file and offset; of the same offset, equal slices follow each other. */
 static int item_compare(const struct sl_tensor_item *a, const struct sl_tensor_item *b)
 {
 	if (a->tensor->file != b->tensor->file)
@@ -87,7 +87,7 @@ static int item_shape(struct sl_tensor_item *item, const struct sluice_tensor_ra
 	return 0;
 }
 
-/* Finds the runs of a slice that has elements: dimensions that are whole belong to a run, with that before them. */
+/* Finds the runs of a slice with elements: whole dimensions, and that before them, are in a run. */
 static int item_slice(struct sl_tensor_item *item, const struct sluice_tensor_range *ranges)
 {
 	const uint64_t *whole = item->tensor->shape, bits = sl_type_find(item->tensor->type)->bits;
@@ -149,7 +149,7 @@ static int item_set(struct sl_tensor_item *item, const struct sluice_tensors *te
 
 /* ---------------------------------------------------------------------------------------- plan */
 
-static int item_compare_places(const void *first, const void *second)
+static int item_compare_order(const void *first, const void *second)
 {
 	const struct sl_tensor_item *a = *(struct sl_tensor_item *const *)first;
 	const struct sl_tensor_item *b = *(struct sl_tensor_item *const *)second;
@@ -158,14 +158,14 @@ static int item_compare_places(const void *first, const void *second)
 	return order ? order : a < b ? -1 : 1;
 }
 
-/* Puts the items into the order of the files, and gives places. Returns 0 or -E2BIG. */
-static int plan_place(struct sluice_tensor_plan *plan)
+/* Puts the items into the order of the files, and gives offsets. Returns 0 or -E2BIG. */
+static int plan_lay_out(struct sluice_tensor_plan *plan)
 {
 	uint64_t runs = 0;
 
 	for (size_t i = 0; i < plan->count; i++)
 		plan->order[i] = &plan->items[i];
-	qsort(plan->order, plan->count, sizeof(plan->order[0]), item_compare_places);
+	qsort(plan->order, plan->count, sizeof(plan->order[0]), item_compare_order);
 	for (size_t i = 0; i < plan->count; i++) {
 		struct sl_tensor_item *item = plan->order[i];
 
@@ -177,11 +177,12 @@ static int plan_place(struct sluice_tensor_plan *plan)
 			               ", each of %" PRIu64 " bytes",
 			               SL_TENSOR_RUNS_MOST, item->tensor->name, item->runs,
 			               item->run);
-		item->place = UINT64_MAX;
+		item->memory_offset = UINT64_MAX;
 		if (item->to)
 			continue;
-		item->place = (plan->bytes + PLACE_ALIGN - 1) / PLACE_ALIGN * PLACE_ALIGN;
-		plan->bytes = item->place + item->bytes;
+		item->memory_offset =
+			(plan->bytes + OFFSET_ALIGN - 1) / OFFSET_ALIGN * OFFSET_ALIGN;
+		plan->bytes = item->memory_offset + item->bytes;
 		if (plan->bytes > INT64_MAX)
 			return sl_fail(-E2BIG, "the plan is of more than INT64_MAX bytes");
 	}
@@ -215,7 +216,7 @@ static int plan_fill(struct sluice_tensor_plan *plan, const struct sluice_tensor
 
 		rc = item_set(&plan->items[i], plan->tensors, wants ? &wants[i] : &whole, &shape);
 	}
-	return rc ? rc : plan_place(plan);
+	return rc ? rc : plan_lay_out(plan);
 }
 
 int sluice_tensor_plan_new(sluice_tensors *tensors, const struct sluice_tensor_want *wants,
@@ -274,7 +275,7 @@ int sluice_tensor_plan_item(const sluice_tensor_plan *plan, size_t index,
 	told.rank = item->tensor->rank;
 	told.shape = item->shape;
 	told.bytes = item->bytes;
-	told.place = item->place;
+	told.memory_offset = item->memory_offset;
 	sl_struct_give(out, &told, sizeof(told));
 	return 0;
 }

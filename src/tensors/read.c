@@ -2,12 +2,12 @@
 /*
  * Loads
  *
- * Reads a plan: an operation for each file and device. Their ends come through a queue of the load. One thread at a
- * time collects them: a thread that waits for the load, or the load's own, which there is where slices are copied
- * between devices, narrow columns gathered, or digests or sums checked. The first failure cancels the other operations, and the load is over
- * when all are.
+ * Reads a plan: an operation for each file and device. Their ends come through a queue of the load.
+ * One thread at a time collects them: a thread that waits for the load, or the load's own, which
+ * there is where slices are copied between devices, narrow columns gathered, or digests or sums
+ * checked. The first failure cancels the other operations, and the load is over when all are.
  *
- *   free      --[sluice_tensor_load_wait, load_run]--> collected  a thread takes ends from the queue
+ *   free      --[sluice_tensor_load_wait, load_run]--> collected  takes ends from the queue
  *   collected --[load_collect: the deadline]---------> free
  *   collected --[load_collect: the last end]---------> over       the result is fixed
  */
@@ -27,13 +27,12 @@ struct sluice_tensor_load {
 	const struct sluice_tensor_plan *plan;
 	struct sl_tensor_parts parts; /* without extents */
 	sluice_queue *queue;
-	sluice_op **ops; /* of the parts */
-	size_t started;  /* the first so many */
-	uint64_t bytes;  /* of all tensors */
-	uint64_t read;   /* that are read from files */
-	struct sluice_digest
-		*digests; /* of all files; NULL: not checked, and there are operations */
-	bool summed;      /* the thread checks the CRC-32 of what is in archives */
+	sluice_op **ops;               /* of the parts */
+	size_t started;                /* the first so many */
+	uint64_t bytes;                /* of all tensors */
+	uint64_t read;                 /* that are read from files */
+	struct sluice_digest *digests; /* of all files; NULL: not checked, by operations */
+	bool summed;                   /* the thread checks the CRC-32 of what is in archives */
 	pthread_t thread;
 	bool threaded;
 
@@ -72,7 +71,7 @@ static void load_note(struct sluice_tensor_load *load, int error)
 
 /* -------------------------------------------------------------------------------------- copies */
 
-/* Copies what a part has read to the other devices that want it, in streams of the load. Waits for the copies. */
+/* Copies a part, in streams of the load, to other devices that want it. Waits for the copies. */
 static int load_copy_part(struct sluice_tensor_load *load, size_t part)
 {
 	const struct sl_tensor_target *targets = load->parts.targets;
@@ -318,7 +317,7 @@ static void load_clear(struct sluice_tensor_load *load)
 	free(load);
 }
 
-/* ---------------------------------------------------------------------------------- public calls */
+/* --------------------------------------------------------------------------------- public calls */
 
 int sluice_tensor_plan_read(sluice_tensor_plan *plan, sluice_tensor_memory *memory,
                             const struct sluice_tensor_read_options *options,

@@ -2,10 +2,10 @@
 /*
  * .safetensors
  *
- * The header is a length of 8 bytes, little endian, and so many bytes of JSON: an object with an object for each
- * tensor, {"dtype": text, "shape": [lengths], "data_offsets": [begin, end]}, and perhaps "__metadata__", an object of
- * texts, or null. Other fields of a tensor are skipped. The state of the parser says what part may follow. Runs on the thread that reads the
- * header.
+ * The header is a length of 8 bytes, little endian, and so many bytes of JSON: an object with an
+ * object for each tensor, {"dtype": text, "shape": [lengths], "data_offsets": [begin, end]}, and
+ * perhaps "__metadata__", an object of texts, or null. Other fields of a tensor are skipped. The
+ * state of the parser says what part may follow. Runs on the thread that reads the header.
  */
 #include <endian.h>
 #include <errno.h>

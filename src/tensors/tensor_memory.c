@@ -131,7 +131,7 @@ int sluice_tensor_to_dlpack(const sluice_tensor_plan *plan, size_t index,
 		               item->tensor->name);
 	if (memory->bytes < plan->bytes)
 		return sl_fail(-EINVAL, "the memory is smaller than the plan");
-	source.data = (char *)memory->data + item->place;
+	source.data = (char *)memory->data + item->memory_offset;
 	source.device = memory->device < 0 ? NULL : sl_device_find(memory->device);
 	source.type = item->tensor->type;
 	source.rank = item->tensor->rank;

@@ -2,8 +2,9 @@
 /*
  * Files of tensors
  *
- * Opens files, several at a time, each by a thread reading the header; then puts the tensors of all files into
- * a table. The caller waits for the threads. The table does not change afterwards, and any thread may read it.
+ * Opens files, several at a time, each by a thread reading the header; then puts the tensors of all
+ * files into a table. The caller waits for the threads. The table does not change afterwards, and
+ * any thread may read it.
  */
 #include <errno.h>
 #include <stdlib.h>

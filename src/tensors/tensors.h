@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tensors: the table of the tensors in open files, plans, and the parts of a load, as the files of this room
- * share them. The table is fixed when sluice_tensors_open() returns, and a plan when
+ * Tensors: the table of the tensors in open files, plans, and the parts of a load, as the files of
+ * this room share them. The table is fixed when sluice_tensors_open() returns, and a plan when
  * sluice_tensor_plan_new() does, so that any thread may read them.
  */
 #ifndef SL_TENSORS_H
@@ -74,31 +74,27 @@ struct sl_tensor_item {
 	const uint64_t *shape; /* of the slice */
 	uint64_t bytes;        /* of the slice */
 	uint64_t begin;        /* offset of its first byte in the file */
-	/* Runs of bytes that follow each other in the file: their number, 0 for no bytes, and the length of each. */
+	/* Runs of bytes in a row in the file: their number (0: no bytes) and their length. */
 	uint64_t runs, run;
 	uint64_t stride; /* bits of the file from a run to the next along dimension outer - 1 */
 	unsigned outer;  /* the first dimensions, which a run has a single index of */
-	uint64_t place;  /* in the memory; UINT64_MAX: at `to` */
+	uint64_t memory_offset; /* in the memory; UINT64_MAX: at `to` */
 	char *to;
 };
 
 struct sluice_tensor_plan {
 	const struct sluice_tensors *tensors;
 	struct sl_tensor_item *items;
-	struct sl_tensor_item *
-		*order; /* by file and offset; items with the same bytes follow each other */
+	struct sl_tensor_item **order; /* by file and offset; the same bytes follow each other */
 	size_t count;
 	uint64_t *shapes; /* of the slices */
 	uint64_t bytes;   /* of memory */
 };
 /* Whether two items, in any order, are the same bytes of a file. */
 bool sl_tensor_item_same(const struct sl_tensor_item *a, const struct sl_tensor_item *b);
-/*
- * Returns whether the item is narrow columns: many short runs, in rows of at most 16 KiB or twice as long as the run, at equal
- * distances.
- */
+/* Returns whether the item is narrow columns: many short runs, in rows of 16 KiB or two runs. */
 bool sl_tensor_item_narrow(const struct sl_tensor_item *item);
-/* Writes an extent for each run of the item. to: the place of its first byte. */
+/* Writes an extent for each run of the item. to: the address of its first byte. */
 void sl_tensor_item_extents(const struct sl_tensor_item *item, char *to, struct sluice_extent *out);
 
 /* ------------------------------------------------------------------------------------- memory */
@@ -125,8 +121,8 @@ struct sl_tensor_part {
 /* The destination of an item, in the order of the plan. */
 struct sl_tensor_target {
 	char *to;
-	int device; /* -2: the item has no bytes */
-	size_t source; /* the item that is read; its own number, unless the bytes are copied from there */
+	int device;    /* -2: the item has no bytes */
+	size_t source; /* the item that is read: itself, or that from which it is copied */
 	size_t part;   /* of the source; SIZE_MAX: none yet */
 	bool gathered; /* by sl_tensor_gather(); in no part */
 };
@@ -137,11 +133,11 @@ struct sl_tensor_parts {
 	bool copied;       /* some are */
 	uint64_t gathered; /* bytes that sl_tensor_gather() moves, each slice once */
 };
-/* A part for each file and device, or for each file; and copies for slices that several devices want, or not. */
+/* A part for each file and device, or for each file; with copies for several devices, or not. */
 enum sl_tensor_parts_kind { SL_PARTS_COPIED, SL_PARTS_ON_STREAM, SL_PARTS_BY_FILE };
 /*
- * Makes the parts of a plan, read into this memory, which may be NULL if no item needs it. Any thread; does
- * not wait. sl_tensor_parts_clear() frees them. Returns 0 or -ENOMEM.
+ * Makes the parts of a plan, read into this memory, which may be NULL if no item needs it. Any
+ * thread; does not wait. sl_tensor_parts_clear() frees them. Returns 0 or -ENOMEM.
  */
 int sl_tensor_parts_make(const struct sluice_tensor_plan *plan,
                          const struct sluice_tensor_memory *memory, enum sl_tensor_parts_kind kind,
@@ -149,9 +145,10 @@ int sl_tensor_parts_make(const struct sluice_tensor_plan *plan,
 void sl_tensor_parts_clear(struct sl_tensor_parts *parts);
 
 /*
- * Reads all that is gathered, and copies it to its places. Adds to *moved the bytes of each slice, and ends early, with
- * -ECANCELED, once *stop is set, by another thread or after an error. When it returns nothing touches a destination any
- * more. On a thread of the load; waits for the reads, the copies and its own threads, which all end soon after *stop is set.
+ * Reads all that is gathered, and copies it to its targets. Adds to *moved the bytes of each slice,
+ * and ends early, with -ECANCELED, once *stop is set, by another thread or after an error. When it
+ * returns nothing touches a destination any more. On a thread of the load; waits for the reads, the
+ * copies and its own threads, which all end soon after *stop is set.
  *
  * Returns 0, or the error of a read or a copy with its sentence.
  */
@@ -161,11 +158,11 @@ int sl_tensor_gather(const struct sluice_tensor_plan *plan, const struct sl_tens
 /* ------------------------------------------------------------------------------------- digest */
 
 /*
- * Reads parts, each of another file, and these files to their ends for their digests, several files at once;
- * digests has those of all files by number. Adds to *moved what has been read, up to the lengths of the
- * files, and ends early, with -ECANCELED, once *stop is set, by another thread or after an error. When it returns nothing
- * touches a destination any more. On a thread of the load; waits for the reads, the copies and its own threads, which
- * all end soon after *stop is set.
+ * Reads parts, each of another file, and these files to their ends for their digests, several files
+ * at once; digests has those of all files by number. Adds to *moved what has been read, up to the
+ * lengths of the files, and ends early, with -ECANCELED, once *stop is set, by another thread or
+ * after an error. When it returns nothing touches a destination any more. On a thread of the load;
+ * waits for the reads, the copies and its own threads, which all end soon after *stop is set.
  *
  * Returns 0, -EBADMSG with a sentence, or the error of a read with its sentence.
  */

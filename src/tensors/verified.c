@@ -2,12 +2,12 @@
 /*
  * Loads that check their files by digests
  *
- * Reads each file once and as a whole into buffers of the load's own, from where its bytes are hashed and copied to
- * their destinations. A buffer is used again when both are done, so hashing holds no memory that other operations of the
- * context need.
+ * Reads each file once and as a whole into buffers of the load's own, from where its bytes are
+ * hashed and copied to their destinations. A buffer is used again when both are done, so hashing
+ * holds no memory that other operations of the context need.
  *
- * Threads: a few, each of which reads a file at a time, copies its bytes and hashes them. The thread that calls
- * sl_tensor_read_verified() waits for them.
+ * Threads: a few, each of which reads a file at a time, copies its bytes and hashes them. The
+ * thread that calls sl_tensor_read_verified() waits for them.
  */
 #include <errno.h>
 
@@ -40,7 +40,7 @@ struct verified_reader {
 	struct sl_lanes lanes;
 };
 
-/* ---------------------------------------------------------------------------------------- copies */
+/* --------------------------------------------------------------------------------------- copies */
 
 /* Copies the spans of the part that have arrived. */
 static int reader_arrived(void *argument, unsigned buffer, const char *data, size_t n,
@@ -77,7 +77,7 @@ static int reader_release(void *argument, unsigned buffer)
 	return sl_lanes_release(&reader->lanes, buffer);
 }
 
-/* --------------------------------------------------------------------------------------- threads */
+/* -------------------------------------------------------------------------------------- threads */
 
 /* Allocates the buffers of a thread. */
 static int reader_allocate(struct verified_reader *reader)

@@ -280,7 +280,7 @@ a_blob_on_a_device_is_measured_as_a_file_is() {
 	noise 5000000 > from
 	status 0 "$sluice" cp --device emulated:1 from store://x
 	status 0 "$sluice" stat store://x
-	grep -q '^place  *emulated:1$' out || fail "$(cat out)"
+	grep -q '^memory  *emulated:1$' out || fail "$(cat out)"
 	for memory in host emulated:0 emulated:1; do
 		status 0 "$sluice" bench read store://x --memory $memory --repeat 2 --json
 		json out 'j["bytes"] == 5000000 and j["backend"] == "store"'
@@ -299,7 +299,7 @@ stat_describes_a_blob() {
 	status 0 "$sluice" cp from 'store://x?cache'
 	status 0 "$sluice" stat store://x
 	grep -q '^kind  *blob$' out || fail "$(cat out)"
-	grep -q '^place  *host$' out || fail "$(cat out)"
+	grep -q '^memory  *host$' out || fail "$(cat out)"
 	status 0 "$sluice" stat --json store://x
 	json out 'j["kind"] == "blob" and j["length"] == 5000 and j["backend"] == "store" and int(j["etag"]) > 0'
 	status 0 "$sluice" store stat --json x

@@ -53,7 +53,8 @@ void assert_plan(const struct sluice_tensors *table, const sluice_tensor_plan *p
 
 		assert_tensor(table, want,
 		              want->to ? want->to
-		                       : (char *)sluice_tensor_memory_data(memory) + item.place);
+		                       : (char *)sluice_tensor_memory_data(memory) +
+		                                 item.memory_offset);
 	}
 }
 

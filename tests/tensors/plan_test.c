@@ -224,9 +224,11 @@ static void check_wants(uint64_t *seed, enum sl_tensor_parts_kind kind)
 		assert_int_equal(item.bytes, bytes);
 		assert_int_equal(item.tensor, wants[i].tensor);
 		if (!got) {
-			assert_int_equal(item.place % 256, 0);
-			assert_true(item.place + item.bytes <= sluice_tensor_plan_bytes(plan));
-			got = (unsigned char *)sluice_tensor_memory_data(memory) + item.place;
+			assert_int_equal(item.memory_offset % 256, 0);
+			assert_true(item.memory_offset + item.bytes <=
+			            sluice_tensor_plan_bytes(plan));
+			got = (unsigned char *)sluice_tensor_memory_data(memory) +
+			      item.memory_offset;
 		}
 		if (bytes)
 			assert_memory_equal(got, expected, bytes);

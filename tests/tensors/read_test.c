@@ -57,7 +57,7 @@ FIXTURE_TEST(a_kernel_behind_a_load_in_stream_order_sees_the_tensors)
 	for (size_t i = 0; !sluice_tensor_plan_item(plan, i, &item); i++) {
 		struct sluice_tensor_want whole = {item.tensor, NULL, NULL};
 
-		assert_tensor(table, &whole, (char *)taken + item.place);
+		assert_tensor(table, &whole, (char *)taken + item.memory_offset);
 	}
 	assert_ok(sluice_pinned_free(taken));
 	stream_free(stream);

@@ -46,8 +46,8 @@
  *   - LEAVING is DYING with a way back. The scan that finds no holder comes before AWAY, and the
  *     blob is not touched before that; while the word is LEAVING no get succeeds. A get that began
  *     earlier and sees SEALED restored, under the same generation, holds a blob that was not moved.
- *   - References end as a blob is deleted: the server writes `ended` and then scans, and a get looks
- *     at `ended` in g3. Either the scan sees the reference, or the get sees the end.
+ *   - References end as a blob is deleted: the server writes `ended` and then scans, and a get
+ *     looks at `ended` in g3. Either the scan sees the reference, or the get sees the end.
  *   - The window of a client's references is read by d3 as the references are, and written before
  *     them.
  *
@@ -107,9 +107,7 @@ enum sl_entry_state {
 	SL_ENTRY_STATES,
 };
 
-/*
- * Location of a blob's bytes. The catalogue carries it; a client checks it against its descriptor.
- */
+/* Where a blob's bytes are, by the catalogue; clients check it against their descriptors. */
 struct sl_blob_range {
 	uint64_t memory; /* the descriptor, by the server's number for it */
 	uint64_t offset; /* of the first byte in it */
@@ -217,8 +215,8 @@ struct sl_held_blob {
 int sl_reader_get(const struct sl_reader *reader, const struct sl_blob_key *key,
                   struct sl_held_blob *out);
 /*
- * The same for a slot that the server has named, and keeps meanwhile (sl_catalogue_pin()). -EAGAIN:
- * it has another generation by now, or is not sealed.
+ * The same for a slot that the server has named, and keeps meanwhile (sl_catalogue_hold()).
+ * -EAGAIN: it has another generation by now, or is not sealed.
  */
 int sl_reader_take(const struct sl_reader *reader, uint32_t slot, uint64_t generation,
                    struct sl_held_blob *out);
@@ -252,7 +250,7 @@ struct sl_catalogue;
  * read-only) or -ENOMEM.
  */
 int sl_catalogue_open(struct sl_segment *segment, unsigned *broken, struct sl_catalogue **out);
-/* Returns why that call has made an entry DYING, in words that follow the blob's name; NULL: it has not. */
+/* Returns why that call has made an entry DYING, in words to follow the name; NULL: it has not. */
 const char *sl_catalogue_damage(const struct sl_catalogue *catalogue, uint32_t slot);
 /* The segment stays mapped and unchanged. */
 void sl_catalogue_close(struct sl_catalogue *catalogue);
@@ -292,10 +290,7 @@ int sl_catalogue_describe(struct sl_catalogue *catalogue, uint32_t slot, const v
 /* Seals OPEN entries, all at once. -EINVAL: an entry is not OPEN, and nothing has changed. */
 int sl_catalogue_seal(struct sl_catalogue *catalogue, const uint32_t *slots, size_t count);
 
-/*
- * Deletes an entry: its name is free at once, its slot after a sweep has found no holder. -EINVAL:
- * FREE or DYING.
- */
+/* Deletes an entry: its name is free at once, its slot after a sweep. -EINVAL: FREE or DYING. */
 int sl_catalogue_delete(struct sl_catalogue *catalogue, uint32_t slot);
 /*
  * Withdraws an entry: no get succeeds until the next sweep makes it AWAY or, if it is held, SEALED
@@ -319,17 +314,12 @@ enum sl_left { SL_LEFT_GONE, SL_LEFT_AWAY, SL_LEFT_STAYS };
 unsigned sl_catalogue_sweep(struct sl_catalogue *catalogue,
                             void (*left)(void *argument, uint32_t slot, enum sl_left what),
                             void *argument);
-/*
- * Returns how many of these references are to the blob as it is now: to tell which client holds it.
- */
-unsigned sl_catalogue_holds(const struct sl_catalogue *catalogue, uint32_t slot,
-                            const struct sl_references *references);
-/*
- * Holds an entry for the server itself, while a reply that names it is under way. Counted; ends
- * with the server.
- */
-void sl_catalogue_pin(struct sl_catalogue *catalogue, uint32_t slot);
-void sl_catalogue_unpin(struct sl_catalogue *catalogue, uint32_t slot);
+/* Returns how many of these references are to the blob as it is now: whether a client holds it. */
+unsigned sl_catalogue_references(const struct sl_catalogue *catalogue, uint32_t slot,
+                                 const struct sl_references *references);
+/* Holds an entry for the server while a reply names it. Counted; ends with the server. */
+void sl_catalogue_hold(struct sl_catalogue *catalogue, uint32_t slot);
+void sl_catalogue_unhold(struct sl_catalogue *catalogue, uint32_t slot);
 /* By the last sweep: not held, held by the server itself, or held by a client. */
 enum sl_held { SL_HELD_NOT, SL_HELD_HERE, SL_HELD_THERE };
 enum sl_held sl_catalogue_held(const struct sl_catalogue *catalogue, uint32_t slot);

@@ -94,10 +94,7 @@ static void takeover_entry(struct takeover *t, uint32_t slot)
 		sl_entry_doom(t->catalogue, slot); /* it may still be in the index */
 }
 
-/*
- * Returns whether a word of the index is that of a live entry, in a line of that entry, and the
- * first.
- */
+/* Returns whether a word of the index is that of a live entry, in its line, and the first. */
 static bool takeover_index_word_is_valid(struct takeover *t, struct sl_index_line *line,
                                          uint64_t word)
 {

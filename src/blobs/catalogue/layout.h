@@ -115,10 +115,7 @@ struct sl_entry {
 	char name[SL_NAME_MOST + 1];
 };
 
-/*
- * Addresses, and sizes as they were when the segment was mapped: later values in the segment are
- * not trusted.
- */
+/* Addresses and sizes of the segment as it was mapped: later values in it are not trusted. */
 struct sl_segment {
 	struct sl_segment_header *header;
 	struct sl_index_line *index;
@@ -163,10 +160,7 @@ bool sl_entry_still(const struct sl_entry *entry, uint64_t word);
 
 struct sl_references_page {
 	uint64_t magic; /* written once, when the references are made */
-	/*
-	 * A power of two, which only grows: references from here on were never used. Written before
-	 * they are.
-	 */
+	/* A power of two that only grows, written before references from here on are used. */
 	_Alignas(64) _Atomic uint32_t window;
 	_Atomic uint32_t ended; /* 1: the server scans them no more; the client gets new ones */
 	_Alignas(64) _Atomic uint64_t at[];

@@ -10,11 +10,11 @@ struct sl_slot_notes {
 	 * As this server has written them, and believed instead of the segment, which any process
 	 * of the same user can write to.
 	 */
-	uint64_t word; /* of the entry */
-	uint32_t page; /* page of the metadata plus 1; 0: none */
-	uint64_t scan; /* the last scan that found it held */
-	uint64_t used; /* the last tick at which it was known to be held */
-	uint32_t pins;
+	uint64_t word;      /* of the entry */
+	uint32_t page;      /* page of the metadata plus 1; 0: none */
+	uint64_t scan;      /* the last scan that found it held */
+	uint64_t used;      /* the last tick at which it was known to be held */
+	uint32_t holds;     /* of the server itself */
 	bool indexed;       /* has a word in the index; used in a takeover */
 	const char *damage; /* what the takeover has found wrong; NULL */
 };

@@ -21,9 +21,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/*
- * The size is fixed, and no other seal can be added that would keep the next server from writing.
- */
+/* The size is fixed, and no seal can be added that would keep the next server from writing. */
 #define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define NOEXEC 0x0008u /* MFD_NOEXEC_SEAL */
 
@@ -39,10 +37,7 @@ int sl_memory_begin(const char *name, uint64_t bytes, const void *head, size_t n
 	if (fd < 0)
 		return -errno;
 	errno = EIO; /* for a short write */
-	/*
-	 * Without this mode, a process of another user that may read the descriptor could open it
-	 * for writing.
-	 */
+	/* Without this mode another user with the descriptor for reading could open it to write. */
 	if (fchmod(fd, 0600) || ftruncate(fd, (off_t)bytes) ||
 	    (n && pwrite(fd, head, n, 0) != (ssize_t)n) || fcntl(fd, F_ADD_SEALS, seals)) {
 		err = -errno;

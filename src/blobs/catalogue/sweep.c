@@ -73,7 +73,7 @@ unsigned sl_catalogue_sweep(struct sl_catalogue *catalogue,
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t slot = leaving->numbers[i];
 		const struct sl_slot_notes *notes = &catalogue->notes[slot];
-		bool held = notes->pins || notes->scan == catalogue->scan;
+		bool held = notes->holds || notes->scan == catalogue->scan;
 		bool dying = sl_catalogue_state(catalogue, slot) == SL_ENTRY_DYING;
 
 		if (dying && held) {
@@ -91,8 +91,8 @@ unsigned sl_catalogue_sweep(struct sl_catalogue *catalogue,
 	return leaving->count;
 }
 
-unsigned sl_catalogue_holds(const struct sl_catalogue *catalogue, uint32_t slot,
-                            const struct sl_references *references)
+unsigned sl_catalogue_references(const struct sl_catalogue *catalogue, uint32_t slot,
+                                 const struct sl_references *references)
 {
 	uint64_t wanted = sl_reference(sl_catalogue_generation(catalogue, slot), slot);
 	uint32_t window = sl_references_window(references);
@@ -103,14 +103,14 @@ unsigned sl_catalogue_holds(const struct sl_catalogue *catalogue, uint32_t slot,
 	return count;
 }
 
-void sl_catalogue_pin(struct sl_catalogue *catalogue, uint32_t slot)
+void sl_catalogue_hold(struct sl_catalogue *catalogue, uint32_t slot)
 {
-	catalogue->notes[slot].pins++;
+	catalogue->notes[slot].holds++;
 }
 
-void sl_catalogue_unpin(struct sl_catalogue *catalogue, uint32_t slot)
+void sl_catalogue_unhold(struct sl_catalogue *catalogue, uint32_t slot)
 {
-	catalogue->notes[slot].pins--;
+	catalogue->notes[slot].holds--;
 }
 
 enum sl_held sl_catalogue_held(const struct sl_catalogue *catalogue, uint32_t slot)
@@ -119,7 +119,7 @@ enum sl_held sl_catalogue_held(const struct sl_catalogue *catalogue, uint32_t sl
 
 	if (catalogue->scan && notes->scan == catalogue->scan)
 		return SL_HELD_THERE;
-	return notes->pins ? SL_HELD_HERE : SL_HELD_NOT;
+	return notes->holds ? SL_HELD_HERE : SL_HELD_NOT;
 }
 
 void sl_catalogue_tick(struct sl_catalogue *catalogue)

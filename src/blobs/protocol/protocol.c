@@ -179,10 +179,7 @@ static int64_t metadata_number(const struct sl_metadata *metadata, unsigned inde
 	return number;
 }
 
-/*
- * Returns the number of bytes from the first element of a tensor to the end of its last; -1: too
- * many.
- */
+/* Returns the bytes from the first element of a tensor to the end of the last; -1: too many. */
 static int64_t metadata_extent(const struct sl_metadata *metadata)
 {
 	uint64_t element = sl_type_bytes(sl_type_find((int)metadata->type)), last = 0;

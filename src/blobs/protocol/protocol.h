@@ -259,8 +259,8 @@ struct sl_msg_one_blob { /* SL_MSG_DELETE, SL_MSG_PIN, SL_MSG_STAT */
 	struct sl_head head;
 	uint32_t on; /* SL_MSG_PIN: 1 or 0 */
 	/*
-	 * 0; or, of a request that is sent again because a server has died, its first serial number. Then the key
-	 * is the id that the name had, or the name if it was that of no sealed blob.
+	 * 0; or, of a request that is sent again because a server has died, its first serial
+	 * number. Then the key is the id that the name had, or a name without a sealed blob.
 	 */
 	uint32_t first;
 	struct sl_key key;
@@ -352,19 +352,11 @@ int sl_message_check(const union sl_message *m, size_t n, bool from_client);
 /* Returns the metadata at the end of a message that was checked; NULL: none. */
 const struct sl_metadata *sl_message_metadata(const union sl_message *m);
 
-/*
- * Checks a name of at most size bytes; empty: "" is allowed. Returns 0, or -EINVAL with a message.
- */
+/* Checks a name of at most size bytes; empty: "" is allowed. 0, or -EINVAL with a message. */
 int sl_name_check(const char *name, size_t size, bool empty);
-/*
- * Checks n bytes of metadata, alone and against the size of the blob. Returns 0, or -EINVAL with a
- * message.
- */
+/* Checks n bytes of metadata against the size of the blob. 0, or -EINVAL with a message. */
 int sl_metadata_check(const struct sl_metadata *metadata, size_t n, uint64_t blob_bytes);
-/*
- * Makes metadata of the public struct, at most SL_METADATA_MOST bytes. Returns 0, or -EINVAL with a
- * message.
- */
+/* Makes metadata of at most SL_METADATA_MOST bytes. Returns 0, or -EINVAL with a message. */
 int sl_metadata_make(const struct sluice_blob_metadata *from, struct sl_metadata *to);
 /* Fills the public struct; to->note points into the metadata. */
 void sl_metadata_read(const struct sl_metadata *metadata, struct sluice_blob_metadata *to);

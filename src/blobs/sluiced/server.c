@@ -32,10 +32,7 @@
 #define SWEEP_LATE_NS INT64_C(1000000)
 /* How often deleted blobs that are still held are looked at without a request. */
 #define LOOK_NS INT64_C(1000000000)
-/*
- * Scheduling by the kernel: slices of this length (Linux 6.12), and this niceness where it is
- * permitted.
- */
+/* Scheduling: slices of this length (Linux 6.12), and this niceness where it is permitted. */
 #define SLICE_NS 100000
 #define NICE     (-19)
 /* The least time between two starts of a supervisor. */
@@ -61,10 +58,7 @@ static void server_sweep(struct sl_server *server)
 	server->sweep_at = server->now + SL_MAX(SWEEP_NS, (server->now - now) * SWEEP_REST);
 }
 
-/*
- * Looks at deleted blobs again. A client reports the release of a deleted blob; this is for clients
- * that could not.
- */
+/* Looks at deleted blobs again, for clients that could not report a release. */
 static void server_look_again(struct sl_server *server, int64_t now)
 {
 	if (now >= server->look_at) {
@@ -93,10 +87,7 @@ static void server_run_timers(struct sl_server *server)
 	server_sweep(server);
 }
 
-/*
- * Sets a timerfd, because a timeout of each epoll_wait() costs a tenth of a request. An early alarm
- * is harmless.
- */
+/* Sets a timerfd: a timeout of each epoll_wait() costs a tenth of a request. Early is harmless. */
 static void server_set_alarm(struct sl_server *server)
 {
 	struct itimerspec when = {.it_value = {.tv_sec = server->timer / 1000000000,
@@ -258,8 +249,7 @@ static int server_prepare(struct sl_server *server)
 static void server_be_prompt(void)
 {
 	int nice = getpriority(PRIO_PROCESS, 0);
-	/* Some C libraries lack struct sched_attr, and the kernel's header conflicts with
-	 * <sched.h>. */
+	/* Some C libraries lack struct sched_attr, and the kernel's header breaks <sched.h>. */
 	struct {
 		uint32_t size, policy;
 		uint64_t flags; /* SCHED_FLAG_RESET_ON_FORK */

@@ -27,10 +27,7 @@
 struct sl_peer;
 struct sl_server;
 
-/*
- * The address that epoll returns: a function for the events of a descriptor, or a peer, for its
- * socket or its pidfd.
- */
+/* The address that epoll returns: a function for a descriptor, or a peer for socket or pidfd. */
 struct sl_source {
 	void (*event)(struct sl_server *server);
 	struct sl_peer *peer;
@@ -49,13 +46,12 @@ struct sl_server {
 	int epoll;
 	int64_t now;   /* when this iteration of the loop began */
 	int64_t timer; /* when something is due; SL_FOREVER */
-	/* The descriptor that came with the message; -1: none. A handler that keeps it sets it
-	 * to -1. */
+	/* Came with the message; -1: none. A handler that keeps it sets it to -1. */
 	int offered;
 	union sl_message in;    /* the request that is being handled */
 	union sl_message out;   /* its answer */
 	union sl_message event; /* a message to other peers meanwhile */
-	/* Kept by those that they concern, but for the limits and what says the time or a process. */
+	/* Kept by those that they concern, but for limits, times and processes. */
 	struct sluice_store_counts counts;
 
 	/* Of the loop alone (server.c). */
@@ -71,10 +67,7 @@ struct sl_server {
 	int64_t sweep_at, look_at;
 };
 
-/*
- * Runs the server, once in a process. Returns 0 when it was told to stop, or a negative errno with
- * a sentence.
- */
+/* Runs the server, once in a process. Returns 0 when told to stop, or -errno with a sentence. */
 int sl_server_run(struct sl_descriptors *descriptors);
 /* Makes the loop run again at that time at the latest. */
 static inline void sl_server_at(struct sl_server *server, int64_t when)
@@ -82,10 +75,7 @@ static inline void sl_server_at(struct sl_server *server, int64_t when)
 	/* 0 would disarm the alarm. */
 	server->timer = SL_MIN(server->timer, SL_MAX(when, 1));
 }
-/*
- * Handles SL_MSG_DAEMON: an upgrade or a stop. An upgrade is answered only if it fails; otherwise
- * this server ends.
- */
+/* Handles SL_MSG_DAEMON, an upgrade or a stop. An upgrade is answered only if it fails. */
 int sl_handle_daemon(struct sl_server *server, struct sl_peer *peer);
 
 #endif

@@ -266,8 +266,7 @@ int main(int argc, char **argv)
 	bool own;
 	int listener, lock = -1, rc = 0, null;
 
-	/* Takes the numbers of the standard streams if they are closed, so that no descriptor of
-	 * ours gets them. */
+	/* Takes closed standard streams, so that no descriptor of ours gets their numbers. */
 	while ((null = open("/dev/null", O_RDWR)) >= 0 && null <= STDERR_FILENO)
 		;
 	close(null);

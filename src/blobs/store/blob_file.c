@@ -17,10 +17,7 @@
 #include "io/io.h"
 #include "store/blob_file.h"
 
-/*
- * A copy is shared among workers, in pieces of at least this size: a smaller piece is not worth
- * waking a worker.
- */
+/* Workers share a copy in pieces this large: for less none is worth waking. */
 #define LEAST_PIECE ((size_t)128 << 10)
 #define SPREAD      32
 /* A piece of a blob on a device is larger by this factor, and so many are under way at a time. */
@@ -134,7 +131,7 @@ static int blob_file_check_options(const char *uri, const struct sl_blob_uri *b,
 	return 0;
 }
 
-/* A blob has a byte or more: that of a file without bytes is an array without elements, as Python makes one, too. */
+/* A blob has a byte or more, so a file without bytes is an array without elements, as in Python. */
 static const struct sluice_blob_metadata no_elements = {
 	.size = sizeof(no_elements), .type = SLUICE_UINT8, .rank = 1};
 
@@ -248,9 +245,7 @@ static void blob_limits(struct sl_backend *backend, struct sl_limits *out)
 	                          .touches = true};
 	if (!file->mover)
 		return;
-	/*
-	 * The mover makes an operation of each piece, cuts it, and takes the next piece meanwhile.
-	 */
+	/* The mover makes an operation of each piece, cuts it, and takes the next meanwhile. */
 	out->device = sl_device_find((unsigned)file->device);
 	out->piece_bytes *= DEVICE_PIECES;
 	out->depth = SL_MIN(out->depth, DEVICE_DEPTH);

@@ -3,8 +3,8 @@
  * The connection to the server
  *
  * Connects to the socket, says hello, maps the catalogue, and adapts the store to each new server.
- * Also sends and receives single messages, for store_call.c and watch.c. Any thread; a single thread
- * connects, and the others wait for it.
+ * Also sends and receives single messages, for store_call.c and watch.c. Any thread; a single
+ * thread connects, and the others wait for it.
  */
 #include <errno.h>
 #include <poll.h>
@@ -201,10 +201,7 @@ void sl_view_release(struct sl_catalogue_view *view)
 
 /* --------------------------------------------------------------------------------- connection */
 
-/*
- * Returns whether the process that has made the socket, a supervisor, is stopped. Then no server comes;
- * otherwise one may be late.
- */
+/* Returns whether the supervisor behind the socket is stopped: no server comes. Else it is late. */
 static bool socket_listener_is_stopped(int fd)
 {
 	struct ucred listener = {0};
@@ -342,9 +339,7 @@ int sl_conn_open_locked(sluice_store *store, bool once, bool limited)
 		rc = sl_conn_hello(conn->fd, SL_ROLE_CLIENT, before ? before->session : 0, "",
 		                   limited, &welcome, fds);
 	if (!rc) {
-		/*
-		 * With the same daemon and session, the catalogue and our references stay mapped.
-		 */
+		/* The same daemon and session: catalogue and references stay mapped. */
 		if (!before || before->store != welcome.store || before->session != welcome.session)
 			rc = view_new(&welcome, fds, &view);
 		sl_close_both(fds);

@@ -32,7 +32,7 @@ struct sl_conn {
 struct sl_conn_events {
 	/* Takes note of a message before its call gets it, on the reading thread. */
 	void (*heard)(sluice_store *store, const union sl_message *m);
-	/* Lists up to SL_ITEMS_MOST regions to be reported to the server of that epoch, once each. */
+	/* Lists up to SL_ITEMS_MOST regions to report to that server, once each. */
 	unsigned (*unreported)(sluice_store *store, uint64_t epoch, struct sl_id_item *out);
 	/* Adapts to a new server; same: of the same daemon. */
 	void (*adopted)(sluice_store *store, bool same);
@@ -63,10 +63,7 @@ struct sl_pending_call {
 
 /* ------------------------------------------------------------------------------------- epochs */
 
-/*
- * Returns whether two servers belong to the same daemon: then they agree on regions, blobs and
- * slots, but not on leases.
- */
+/* Returns whether two servers share a daemon: they agree on regions, blobs, slots, not leases. */
 static inline bool sl_same_daemon(uint64_t epoch, uint64_t other)
 {
 	return epoch >> 32 == other >> 32;
@@ -99,8 +96,8 @@ void sl_close_both(int fds[2]);
 /* --------------------------------------------------------------------------------- connection */
 
 /*
- * Sends SL_MSG_HELLO on a new socket and receives the welcome with its descriptors. Waits 10 seconds
- * (then -ECONNRESET); if the daemon is stopped (-ETIMEDOUT) only 5, if the call is limited in time.
+ * Sends SL_MSG_HELLO on a new socket and receives the welcome with its descriptors. Waits 10
+ * seconds (-ECONNRESET), or 5 for a stopped daemon (-ETIMEDOUT) if the call is limited in time.
  */
 int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, bool limited,
                   struct sl_msg_welcome *out, int fds[2]);
@@ -111,13 +108,11 @@ int sl_conn_open_locked(sluice_store *store, bool once, bool limited) SL_REQUIRE
 void sl_conn_close(sluice_store *store);
 /*
  * Returns 0 when the store is connected; connects if it is not. Releases the mutex meanwhile. If no
- * server has come in the time of sl_socket_connect() and sl_conn_hello(): -ECONNREFUSED if the call is
- * limited in time (-ETIMEDOUT if the daemon is stopped), and else -ECONNRESET, to be tried again.
+ * server has come in the time of sl_socket_connect() and sl_conn_hello(): -ECONNREFUSED if the call
+ * is limited in time (-ETIMEDOUT if the daemon is stopped), else -ECONNRESET: it is tried again.
  */
 int sl_conn_get_locked(sluice_store *store, bool limited) SL_REQUIRES(&store->mutex);
-/*
- * Returns the connection with a reference; tries once to connect if there is none. NULL: no server.
- */
+/* Returns the connection with a reference, after a try to connect if need be. NULL: no server. */
 struct sl_conn *sl_conn_acquire(sluice_store *store);
 void sl_conn_release(sluice_store *store, struct sl_conn *conn);
 /* Under store->mutex, if other threads know the connection. */
@@ -137,12 +132,12 @@ void sl_view_release(struct sl_catalogue_view *view);
 /* -------------------------------------------------------------------------------------- calls */
 
 /*
- * Sends request m and waits for the reply, which overwrites m. epoch: the server or the daemon that it is
- * for; 0: any. If it succeeds, the caller uses the reply and then calls sl_call_end().
+ * Sends request m and waits for the reply, which overwrites m. epoch: the server or the daemon that
+ * it is for; 0: any. If it succeeds, the caller uses the reply and then calls sl_call_end().
  *
  * Returns 0 if the reply has type `answer`, or
  *   -ECONNRESET  the server was replaced, and the request may or may not have been executed; m is
- *                still the request, and call->epoch that of the server that it was sent to; 0: to none
+ *                still the request, call->epoch that of the server that it was sent to; 0: to none
  *   -ENOENT      another daemon has come than the one that it is for
  *   -ETIMEDOUT   only with a deadline: the server has stopped answering; a late reply is discarded
  *   other        the server's error, with its message
@@ -154,8 +149,7 @@ struct sl_reply {
 	uint64_t epoch; /* of the server that has answered */
 	int fd;         /* now the caller's; -1: no descriptor came */
 };
-/* Begins and ends a call, with another try for each new server. reply: optional, except for
- * SL_MSG_MEMORY. */
+/* Begins and ends a call, again for each new server. reply: optional but for SL_MSG_MEMORY. */
 int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int64_t deadline,
             struct sl_reply *reply);
 /* Sends a request that has no reply, to the server of that epoch (0: any), with a descriptor, which

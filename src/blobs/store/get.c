@@ -165,9 +165,7 @@ static int get_all(sluice_store *store, const struct sl_key *keys, size_t count,
 				rc = get_from_catalogue(store, &keys[i], NULL, 0, &o, &blobs[i]);
 		if (rc == -ENOENT)
 			rc = get_from_server(store, keys, count, &o, blobs);
-		/*
-		 * -EAGAIN: the blob was deleted meanwhile; there may be another blob of that name.
-		 */
+		/* -EAGAIN: it was deleted; there may be another by that name. */
 	} while (rc == -EAGAIN);
 	if (rc == -ENOENT && timeout_ms)
 		rc = -ETIMEDOUT;

@@ -2,9 +2,9 @@
 /*
  * Leases
  *
- * A lease is the right to make a blob in the server's memory. The server gives more small leases than
- * requested; the lease cache keeps them, so that most creates of small blobs need no call. Any thread;
- * store->mutex guards the cache.
+ * A lease is the right to make a blob in the server's memory. The server gives more small leases
+ * than requested; the lease cache keeps them, so that most creates of small blobs need no call. Any
+ * thread; store->mutex guards the cache.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -54,10 +54,7 @@ void sl_lease_cache_return(sluice_store *store)
 		sl_tell_id(store, SL_MSG_ABORT, ids[n], epoch);
 }
 
-/*
- * Returns whether a range is large enough for a blob, but not much larger. Caller holds
- * store->mutex.
- */
+/* Returns whether a range is large enough, but not much larger. Caller holds store->mutex. */
 static bool lease_fits_locked(const struct sl_region_range *range, const sluice_blob *blob)
 {
 	size_t n = blob->bytes, small = blob->sdev ? SMALL_ON_DEVICE : SMALL_BYTES;
@@ -71,10 +68,7 @@ static bool lease_fits_locked(const struct sl_region_range *range, const sluice_
 /* The newest lease is most likely in the processor's caches. */
 void sl_lease_cache_take(sluice_store *store, sluice_blob *blob)
 {
-	/*
-	 * sl_conn_alive() is a system call that does not wait. Without it a blob whose server has
-	 * died would be written in vain.
-	 */
+	/* A system call without a wait, so that no blob for a dead server is written in vain. */
 	if (blob->flags & SLUICE_BLOB_ALONE ||
 	    (blob->flags & SLUICE_BLOB_RESERVE && blob->name[0]) || !sl_conn_alive(store))
 		return;

@@ -107,10 +107,7 @@ static void mappings_unmap(sluice_store *store, const struct sl_list *gone, uint
 
 /* ---------------------------------------------------------------------------------------- map */
 
-/*
- * Maps at a multiple of a huge page, if bytes is that large: otherwise no huge page can be mapped
- * as one.
- */
+/* Maps large memory at a huge page, or no huge page could be mapped as such. */
 static void *mapping_map_aligned(int fd, size_t bytes, int protection)
 {
 	size_t whole = sl_whole_pages(bytes), room = whole + SL_HUGE_PAGE, before;
@@ -145,10 +142,7 @@ int sl_mapping_map(struct sl_mapping *mapping, int fd)
 	if (base == MAP_FAILED)
 		return sl_fail(-errno, "cannot map %zu bytes: %s", mapping->bytes,
 		               sl_error_text(-errno));
-	/*
-	 * A child that outlives this process must not write to memory that belongs to others by
-	 * then.
-	 */
+	/* A child that outlives this process must not write to the memory of others. */
 	if (mapping->writable)
 		madvise(base, mapping->bytes, MADV_DONTFORK);
 	mapping->fresh = mapping->writable && mapping->bytes >= SL_HUGE_PAGE && !fstat(fd, &st) &&
@@ -163,7 +157,7 @@ int sl_mapping_ask(sluice_store *store, const struct sl_mapping *mapping, bool w
 	union sl_message m;
 	int rc;
 
-	/* -EAGAIN: too many requests are waiting; meanwhile this thread has read replies to some. */
+	/* -EAGAIN: too many requests wait; meanwhile this thread has read replies to some. */
 	do {
 		sl_message_begin(&m, SL_MSG_REGION, 0, 0);
 		m.region.region = mapping->region;
@@ -271,10 +265,7 @@ int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *r, int6
 	rc = mapping_establish(store, mapping, r->epoch, deadline);
 	sl_mutex_lock(&store->mutex);
 	mapping->state = SL_MAPPING_READY;
-	/*
-	 * The region was made for a server that is gone, or its number means another region in the
-	 * new daemon.
-	 */
+	/* For a server that is gone, or for another region in the new daemon. */
 	if (!rc && (mapping->stale || (r->writable && mapping->doomed)))
 		rc = sl_fail(-ESTALE, "there is no such memory any more");
 	if (rc) {
@@ -334,10 +325,7 @@ void sl_mappings_forget_locked(sluice_store *store, bool all)
 	sl_list_init(&gone);
 	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
 		sl_list_each_of (mapping, &store->mappings[i], struct sl_mapping, bucket) {
-			/*
-			 * A new server leases nothing in regions that an earlier server had us make
-			 * or map for writing.
-			 */
+			/* A new server leases nothing in regions mapped for an earlier one. */
 			if (!all && !mapping->writable)
 				continue;
 			if (all || !mapping->by_driver) {

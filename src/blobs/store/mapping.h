@@ -36,10 +36,7 @@ struct sl_map_request {
 	uint32_t kind;  /* enum sluice_blob_kinds */
 	bool writable;  /* on a device: made by us */
 	uint64_t epoch; /* of the server that has named it */
-	/*
-	 * The device that has the memory, or that host memory is to be registered with; NULL: host
-	 * memory for the processor.
-	 */
+	/* The device that has the memory, or with which it is registered; NULL: neither. */
 	struct sl_store_device *sdev;
 	const struct sl_device *for_device; /* another device that is to access the memory; NULL */
 };
@@ -55,9 +52,7 @@ struct sl_mapping *sl_mapping_find_locked(sluice_store *store, uint64_t region, 
 /* Adds a mapping to the table; NULL: no memory. */
 struct sl_mapping *sl_mapping_add_locked(sluice_store *store, uint64_t region, bool by_driver,
                                          enum sl_mapping_state state) SL_REQUIRES(&store->mutex);
-/*
- * Moves a mapping without users to the unmap thread's list or, if no driver has mapped it, to gone.
- */
+/* Moves an unused mapping to the unmap thread's list or, if no driver has mapped it, to gone. */
 void sl_mapping_leave_locked(sluice_store *store, struct sl_mapping *mapping, struct sl_list *gone)
 	SL_REQUIRES(&store->mutex);
 /* Makes a mapping doomed; without users, it leaves at once. */

@@ -43,8 +43,8 @@ static int query_stat(sluice_store *store, const char *name, union sl_message *m
 }
 
 /*
- * Finds the id of the sealed blob that has a name (0: there is none), and the epoch of a server of its
- * daemon. Asks the server only if the blob is spilled, or changes at this moment.
+ * Finds the id of the sealed blob that has a name (0: none), and the epoch of a server there. Asks
+ * the server only if the blob is spilled, or changes at this moment.
  */
 static int query_find_id(sluice_store *store, const char *name, uint64_t *id, uint64_t *epoch)
 {
@@ -71,9 +71,9 @@ static int query_find_id(sluice_store *store, const char *name, uint64_t *id, ui
 }
 
 /*
- * Sends a request that changes a blob. If the reply is lost with the server, the name may be that of
- * another blob by then, so the next server gets the id, which is never used again, and for a delete the
- * serial number of the first request: it knows which deletes were done.
+ * Sends a request that changes a blob. If the reply is lost with the server, the name may be that
+ * of a new blob by then, so the next server gets the id, which is never used again, and for a
+ * delete the serial number of the first request: it knows which deletes were done.
  */
 static int query_change(sluice_store *store, enum sl_message_type type, const char *name,
                         uint64_t id, unsigned on)

@@ -11,10 +11,7 @@
 
 #include "store/device/store_devices.h"
 
-/*
- * Holds a blob sealed by the server of that epoch. Returns 0, or -ENOBUFS: it is sealed, but
- * this client cannot hold it.
- */
+/* Holds a blob that the server of an epoch has sealed. -ENOBUFS: it is sealed, and not held. */
 static int seal_hold(sluice_blob *blob, const struct sl_found_item *item, uint64_t epoch)
 {
 	struct sl_catalogue_view *view = sl_view_acquire_of(blob->store, epoch);
@@ -24,10 +21,7 @@ static int seal_hold(sluice_blob *blob, const struct sl_found_item *item, uint64
 	blob->lease.id = 0;
 	blob->id = item->id;
 	if (rc) {
-		/*
-		 * Or the blob was deleted before it could be held. Its bytes must not be read any
-		 * more.
-		 */
+		/* Or it was deleted before it could be held: its bytes are not read any more. */
 		if (view)
 			sl_view_release(view);
 		blob->data = NULL;
@@ -69,7 +63,7 @@ static int seal_locate(sluice_blob *blob)
 	                       "deleted since");
 }
 
-/* The same for all blobs of a seal: if one is there, the others were sealed, too, and are deleted. */
+/* The same for all blobs of a seal: if one is there, all were sealed, and the others deleted. */
 static int seal_locate_all(sluice_blob *const *v, size_t count)
 {
 	int rc = 0, lost = 0;
@@ -104,16 +98,10 @@ int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 		item->start = v[i]->start;
 		item->flags = v[i]->flags;
 		strcpy(item->name, v[i]->name);
-		/*
-		 * Leases are numbered by each server, so the same number may be another client's
-		 * lease.
-		 */
+		/* Each server numbers leases: the number may be another client's lease. */
 		if (v[i]->epoch != v[0]->epoch)
 			rc = -ECONNRESET;
-		/*
-		 * A single blob's metadata travels with the seal; metadata of several blobs is sent
-		 * before it.
-		 */
+		/* Metadata travels with the seal for a single blob, before it for several. */
 		if (!v[i]->own_metadata)
 			continue;
 		sl_message_begin(&note, SL_MSG_ANNOTATE, 0, 0);

@@ -93,10 +93,7 @@ static uint32_t call_next_serial_locked(sluice_store *store) SL_REQUIRES(&store-
 	return store->serial;
 }
 
-/*
- * Returns the serial number before the oldest call under way: the server need not hold anything for
- * replies up to it.
- */
+/* Returns the serial number before the oldest call under way, up to which no hold is needed. */
 static uint32_t call_settled_locked(const sluice_store *store, const struct sl_conn *conn)
 	SL_REQUIRES(&store->mutex)
 {
@@ -135,9 +132,7 @@ static void call_hand_over_locked(sluice_store *store, struct sl_conn *conn, int
 	call_finish_locked(call, 0);
 }
 
-/*
- * Reads a message, for any call, if it arrives before the deadline. Releases the mutex meanwhile.
- */
+/* Reads a message, for any call, before the deadline. Releases the mutex meanwhile. */
 static void call_read_locked(sluice_store *store, struct sl_conn *conn, int64_t deadline)
 	SL_REQUIRES(&store->mutex)
 {
@@ -151,8 +146,8 @@ static void call_read_locked(sluice_store *store, struct sl_conn *conn, int64_t 
 		n = sl_socket_receive(conn->fd, &conn->in, fds, flags);
 	refused = n > 0 && conn->in.head.serial == SL_SERIAL_ANY;
 	/*
-	 * A message that this server refuses is sent again, to it too, as often as it refuses it. The pause is without
-	 * the mutex; threads that wait for a reply meanwhile would get none.
+	 * A message that this server refuses is sent again, to it too, as often as it refuses it.
+	 * The pause is without the mutex; threads that wait for a reply meanwhile would get none.
 	 */
 	if (refused)
 		nanosleep(&(struct timespec){0, REFUSED_PAUSE_NS}, NULL);
@@ -170,9 +165,7 @@ static void call_read_locked(sluice_store *store, struct sl_conn *conn, int64_t 
 /* Wakes a thread that waits for a reply, to read: no thread reads now. */
 static void call_pass_reading_on_locked(struct sl_conn *conn)
 {
-	/*
-	 * A thread that still sends may be blocked until another reads; it looks for replies later.
-	 */
+	/* A thread that sends may be blocked until another reads; it reads later. */
 	sl_list_each_of (next, &conn->calls, struct sl_pending_call, link)
 		if (!next->done && next->sent) {
 			pthread_cond_signal(&next->changed);
@@ -180,10 +173,7 @@ static void call_pass_reading_on_locked(struct sl_conn *conn)
 		}
 }
 
-/*
- * Sends a request with a reply that no call waits for: any message shows that the server runs.
- * Releases the mutex meanwhile.
- */
+/* Asks for a reply that no call takes: any message shows a live server. Releases the mutex. */
 static void call_probe_locked(sluice_store *store, const struct sl_pending_call *call)
 	SL_REQUIRES(&store->mutex)
 {
@@ -272,9 +262,7 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 	m->head.serial = call->serial = call_next_serial_locked(store);
 	sl_list_append(&call->conn->calls, &call->link);
 	sl_mutex_unlock(&store->mutex);
-	/*
-	 * Without the mutex: while the server does not read, another thread must read its messages.
-	 */
+	/* Without the mutex: while the server does not read, another thread must. */
 	rc = sl_socket_send(call->conn->fd, m, -1,
 	                    limited ? deadline + 2 * SL_GRACE_NS : SL_FOREVER);
 	sl_store_step("client: asked");

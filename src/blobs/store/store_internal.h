@@ -37,10 +37,7 @@ struct sluice_store {
 	bool connecting SL_GUARDED_BY(&mutex); /* a thread connects */
 	int connect_rc SL_GUARDED_BY(&mutex);  /* of the last time */
 	uint32_t serial SL_GUARDED_BY(&mutex); /* of the last request */
-	/*
-	 * Number of the server: the lower half counts servers of a daemon, the upper half
-	 * daemons.
-	 */
+	/* Number of the server: lower half among those of a daemon, upper half the daemon. */
 	uint64_t epoch SL_GUARDED_BY(&mutex);
 	int64_t heard_at SL_GUARDED_BY(&mutex); /* kernel tick of the last reply */
 	struct sl_list mappings[SL_MAPPING_BUCKETS] SL_GUARDED_BY(&mutex);
@@ -91,9 +88,7 @@ struct sluice_blob {
 
 /* Finds the path of the socket as sluice_store_open() does. Returns 0 or -EINVAL with a message. */
 int sl_store_path(const char *path, char out[108]);
-/*
- * Checks the store at the beginning of a public call. Returns 0, -ECHILD or -EINVAL with a message.
- */
+/* Checks the store as a public call begins: 0, -ECHILD or -EINVAL with a message. */
 int sl_store_check(const sluice_store *store, const char *call);
 /* Sets a key to a name or, if name is NULL, to an id. Returns 0 or -EINVAL with a message. */
 int sl_key_set(struct sl_key *key, const char *name, uint64_t id);
@@ -106,10 +101,7 @@ sluice_blob *sl_blob_new(sluice_store *store);
 void sl_blob_unref(sluice_blob *blob);
 /* The same for the reference of a handle or of a tensor, which a store waits for in its close. */
 void sl_blob_release_handle(sluice_blob *blob);
-/*
- * Asks the server to look whether a deleted or transient blob is still held, if it belongs to the same
- * daemon.
- */
+/* Asks that daemon, if it is there, whether a deleted or transient blob is still held. */
 void sl_blob_nudge(sluice_store *store, const struct sl_catalogue_view *view, uint64_t id);
 /* The same for the blobs of a call that has failed with rc; keeps the error message. */
 void sl_blobs_give_up(sluice_blob *const *blobs, size_t count, int rc);

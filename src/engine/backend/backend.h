@@ -83,7 +83,7 @@ struct sl_piece {
 	struct sl_task task;
 };
 
-/* The piece is over: nothing touches its data again. Any thread, no lock held, exactly once. */
+/* The piece is over: nothing touches the data again. Any thread, no lock held, exactly once. */
 static inline void sl_piece_done(struct sl_piece *piece)
 {
 	piece->done(piece);
@@ -92,17 +92,17 @@ static inline void sl_piece_done(struct sl_piece *piece)
 /* How the engine cuts extents for a file. */
 struct sl_limits {
 	size_t piece_bytes; /* largest piece; pieces start at multiples of their length */
-	size_t least_piece; /* 0: always piece_bytes. Else the length follows the bytes in flight, */
+	size_t least_piece; /* 0: always piece_bytes. Else the length follows bytes in flight, */
 	unsigned spread;    /* of which this many pieces are wanted, unless cut() says more */
 	unsigned depth;     /* pieces of an operation in flight */
 	size_t piece_size;  /* of the backend's struct for a piece; 0: it is struct sl_piece */
 	uint32_t alignment; /* of offset and length of aligned pieces; 0: there are none */
-	bool sequential; /* a single piece for each extent, in turn; writes of remote files at once */
-	bool whole;      /* and each extent in one piece */
-	bool remote;     /* pieces take long, and come in any order */
-	bool all_or_none; /* an incomplete file is not committed, however it was opened */
-	bool size_waits;  /* size() may wait for storage: a thread that may wait asks */
-	bool touches;     /* read_now() touches data itself, which has to be the host's */
+	bool sequential;    /* a piece for each extent, in turn; writes of remote files at once */
+	bool whole;         /* and each extent in one piece */
+	bool remote;        /* pieces take long, and come in any order */
+	bool all_or_none;   /* an incomplete file is not committed, however it was opened */
+	bool size_waits;    /* size() may wait for storage: a thread that may wait asks */
+	bool touches;       /* read_now() touches data itself, which has to be the host's */
 	/*
 	 * The device whose memory the bytes of the file are; NULL: none. Pieces then are of host
 	 * memory, or of any device's, with `device` set, and takes() is not asked. Streams of that
@@ -188,11 +188,9 @@ struct sl_backend_ops {
 	/* Any, with an operation's mutex: how many bytes may lie between two extents in host memory
 	 * that one piece reads; it passes over them. 0: a piece has one extent for now. NULL: 0. */
 	size_t (*passes)(struct sl_backend *backend);
-	/* Any: the backend has the piece until it calls sl_piece_done(), on any thread, perhaps
-	 * inside. */
+	/* Any: the backend has the piece until sl_piece_done(), on any thread, or inside. */
 	void (*submit)(struct sl_backend *backend, struct sl_piece *piece);
-	/* Any: some pieces have `cancelled` set now; wakes the threads that move them. NULL: there
-	 * is no thread to be woken. */
+	/* Any: wakes the threads that move pieces now `cancelled`. NULL: there is none. */
 	void (*cancel)(struct sl_backend *backend);
 
 	/* ----------------------------------------------------------------- the file as a whole */
@@ -208,7 +206,7 @@ struct sl_backend_ops {
 	int (*truncate)(struct sl_backend *backend, uint64_t length);
 };
 
-/* ------------------------------------------------------------------------- between devices and files */
+/* -------------------------------------------------------------------- between devices and files */
 
 /* Bytes that a stream of a device moves between a file and memory of the device. The struct does
  * not move until the stream has passed. */
@@ -240,7 +238,7 @@ struct sl_device_moves {
 	              char **message);
 };
 
-/* ------------------------------------------------------------------------------- writes through slots */
+/* ------------------------------------------------------------------------- writes through slots */
 
 /* A write that comes through slots: its pieces may come after those of later operations. The struct
  * does not move until settle(). */
@@ -272,8 +270,8 @@ struct sl_listing {
 	const struct sl_names_ops *ops;
 };
 
-/* What a scheme does with names alone, as the public call of that name. All may wait. On failure with a sentence. NULL: the
- * scheme has none of it. */
+/* Calls of a scheme by names alone, as the public calls. All may wait. On failure with a sentence.
+ * NULL: the scheme has none. */
 struct sl_names_ops {
 	int (*list_open)(struct sl_core *core, const struct sl_uri *uri,
 	                 const struct sluice_open_options *options, unsigned flags,

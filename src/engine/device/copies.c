@@ -7,7 +7,8 @@
  */
 #include "device/device.h"
 
-/* Copies that a channel counts as a command, fewer than the 25 that were measured (docs/internals/engine/stream.md). */
+/* Copies that a channel counts as a command, fewer than the 25 that were measured
+ * (docs/internals/engine/stream.md). */
 #define COPIES_OF_A_COMMAND 24
 
 struct hull {
@@ -63,7 +64,7 @@ size_t sl_copies_joined(const struct sl_command *commands, size_t count)
 	return n;
 }
 
-/* The largest distance of rows that CUDA takes (CU_DEVICE_ATTRIBUTE_MAX_PITCH of the devices that were looked at). */
+/* The largest distance between rows for CUDA: CU_DEVICE_ATTRIBUTE_MAX_PITCH as it was seen. */
 #define PITCH_MOST INT32_MAX
 
 size_t sl_copies_rows(const struct sl_command *commands, size_t count)

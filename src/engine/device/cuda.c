@@ -2,13 +2,13 @@
 /*
  * CUDA devices
  *
- * Implements struct sl_device_kind and struct sl_device_ops on CUDA's driver API: loads libcuda.so.1
- * at run time, so that sluice neither links to nor needs CUDA; finds the GPUs, makes contexts
- * current, allocates and registers memory. Streams, events and copies are in
+ * Implements struct sl_device_kind and struct sl_device_ops on CUDA's driver API: loads
+ * libcuda.so.1 at run time, so that sluice neither links to nor needs CUDA; finds the GPUs, makes
+ * contexts current, allocates and registers memory. Streams, events and copies are in
  * cuda_stream.c, shared memory in cuda_sharing.c.
  *
  * Threads: no thread of its own; every function may be called from any thread. The driver is loaded
- * once, under pthread_once(). Devices are found once and then constant; the primary context is made under `opening`.
+ * once, under pthread_once(). Devices are found once; `opening` guards primary contexts.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -101,9 +101,7 @@ const struct sl_cuda_api *sl_cuda_api_in_use(void)
 
 	if (atomic_load_explicit(&driver.usable, memory_order_acquire))
 		return &driver.api;
-	/*
-	 * Called for every operation: looks again only if a library was loaded since the last call.
-	 */
+	/* For every operation: looks again only if a library was loaded since the last call. */
 	dl_iterate_phdr(count_loads, &loads);
 	if (loads == atomic_load_explicit(&seen, memory_order_relaxed))
 		return NULL;

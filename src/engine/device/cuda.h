@@ -84,10 +84,7 @@ int sl_cuda_event_synchronize(struct sl_device *device, sluice_event event);
 
 /* ------------------------------------------------------------------------ cuda_sharing.c */
 
-/*
- * Fills cuda->sharing and returns its address, or NULL if the device cannot share memory. Called
- * once, when devices are numbered.
- */
+/* Fills and returns cuda->sharing; NULL: it cannot share. Once, when devices are numbered. */
 const struct sl_device_sharing *sl_cuda_sharing(const struct sl_cuda_api *api, struct cuda *cuda);
 
 #endif

@@ -36,10 +36,7 @@ static bool cuda_is_whole(const struct cuda *cuda, size_t length)
 
 /* ----------------------------------------------------------------------------------- mapping */
 
-/*
- * Maps the memory at new addresses for these devices. If the allocation is shorter than length,
- * cuMemMap() fails.
- */
+/* Maps memory at new addresses for these devices; cuMemMap() fails if it is too short. */
 static CUresult cuda_map_handle(const struct sl_cuda_api *api, CUmemGenericAllocationHandle handle,
                                 size_t length, const struct CUmemAccessDesc *access, size_t count,
                                 void **out)
@@ -311,8 +308,8 @@ static bool cuda_has(const struct sl_cuda_api *api, const struct cuda *cuda, int
 }
 
 /*
- * Contexts reach each other's memory when one of them asks for that, once. It is no error if the program has asked before,
- * or if the devices cannot.
+ * Contexts reach each other's memory when one of them asks for that, once. It is no error if the
+ * program has asked before, or if the devices cannot.
  */
 void sl_cuda_reach(struct sl_device *device, struct sl_device *other)
 {

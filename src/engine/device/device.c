@@ -128,7 +128,7 @@ static int device_open(struct sl_device *device)
 	return device->ops->open ? device->ops->open(device) : 0;
 }
 
-/* Finds and opens the device with that public number. Returns 0, or with a sentence -ENODEV or -ECHILD. */
+/* Finds and opens the device with that number. 0, or with a sentence -ENODEV or -ECHILD. */
 static int device_numbered(int number, struct sl_device **out)
 {
 	int rc = sl_device_check_process();
@@ -215,7 +215,7 @@ static bool is_word(const char *name, size_t length, const char *word)
 	return length == strlen(word) && !strncmp(name, word, length);
 }
 
-/* Returns true if the word before the colon names that kind, or is REAL and the kind is hardware. */
+/* Returns true if the word before the colon names that kind, or is REAL for hardware. */
 static bool name_means(const char *name, size_t length, const struct sl_device_kind *kind)
 {
 	return is_word(name, length, REAL) ? kind->missing != NULL

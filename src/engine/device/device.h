@@ -35,7 +35,7 @@ struct sl_command {
 /* The most copies that are given to a device together. */
 #define SL_COPIES_JOINED 64
 /*
- * Returns how many of the commands, from the first on, are copies that may take place in any order.
+ * Returns how many of the commands, from the first on, are copies that may be made in any order.
  */
 size_t sl_copies_joined(const struct sl_command *commands, size_t count);
 /*

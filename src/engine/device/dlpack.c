@@ -2,8 +2,8 @@
 /*
  * Tensors for DLPack
  *
- * Makes either struct of DLPack for memory of the host or of a device, without a copy. The owner of the memory is
- * released by the struct's deleter. Any thread.
+ * Makes either struct of DLPack for memory of the host or of a device, without a copy. The struct's
+ * deleter releases the owner. Any thread.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -2,11 +2,10 @@
 /*
  * Bounce buffers
  *
- * Direct I/O of data that is not aligned in memory, as malloc() gives it: through a few buffers of huge pages, with a
- * copy on a worker. docs/performance.md compares that with the page cache.
+ * Direct I/O of data that is not aligned in memory, as malloc() gives it: through a few buffers of
+ * huge pages, with a copy on a worker. docs/performance.md compares that with the page cache.
  *
- * Threads: pieces take and give buffers on any thread; the workers copy. No function waits: a piece without a buffer
- * waits in a list.
+ * Threads: any; the workers copy. No function waits: a piece without a buffer is in a list.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -99,10 +98,8 @@ static void bounce_execute(struct sl_piece *piece)
 	}
 }
 
-/*
- * Returns whether the piece may have a free buffer. Files whose storage may wait for a server get at most half of the
- * buffers, so that other files have some.
- */
+/* Returns whether the piece may have a free buffer. At most half of the buffers are for files of
+ * servers, which may not answer, so that other files have some. */
 static bool bounce_allows_locked(const struct sl_bounce *bounce, const struct sl_piece *piece)
 	SL_REQUIRES(&bounce->mutex)
 {
@@ -128,7 +125,7 @@ bool sl_bounce_submit(struct sl_piece *piece)
 	if (now)
 		bounce_assign_locked(bounce, piece, bounce->locked.buffers[--bounce->locked.free]);
 	else if (usable)
-		/* sl_bounce_cancel() runs later and finds the piece in the list, or has run already. */
+		/* sl_bounce_cancel() finds the piece in the list later, or has run. */
 		cancelled = atomic_load_explicit(&piece->cancelled, memory_order_relaxed);
 	if (usable && !now && !cancelled)
 		sl_list_append(&bounce->locked.waiting, &piece->link);

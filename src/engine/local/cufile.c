@@ -2,11 +2,12 @@
 /*
  * Local files and GPU memory by cuFile
  *
- * Moves bytes between local files and memory of NVIDIA's GPUs by cuFile, for the backend `cufile`, and for `auto` where
- * the kernel module nvidia-fs is loaded.
+ * Moves bytes between local files and memory of NVIDIA's GPUs by cuFile, for the backend `cufile`,
+ * and for `auto` where the kernel module nvidia-fs is loaded.
  *
- * Threads: operations that are awaited on the host run on a pool of its own, because cuFile calls CUDA's driver.
- * Operations in stream order are enqueued by the submitting call, and cuFile runs them on the caller's stream.
+ * Threads: operations that are awaited on the host run on a pool of its own, because cuFile calls
+ * CUDA's driver. Operations in stream order are enqueued by the submitting call, and cuFile runs
+ * them on the caller's stream.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +51,7 @@ int sl_cufile_choose(const char *what)
 	return sl_cufile_load() ? 0 : sl_fail(-ENOSYS, "%s: cufile: %s", what, sl_cufile_missing());
 }
 
-/* Returns whether cuFile moves bytes by GPUDirect, not by read() and a copy (its compatibility mode). */
+/* Returns whether cuFile uses GPUDirect, not read() and a copy (its compatibility mode). */
 static bool cufile_has_gpudirect(const struct sl_cufile *cufile)
 {
 	const struct sl_cufile_api *api = cufile->module ? sl_cufile_open() : NULL;
@@ -108,7 +109,7 @@ static int cufile_refused(const struct sl_local *local, CUfileError_t rc)
 		local->path, rc.err, sl_cufile_error(rc.err), rc.cu_err);
 }
 
-/* Opens the file again without its other flags, most of which cuFile refuses. Returns the descriptor or -errno. */
+/* Opens the file again without flags that cuFile refuses. Returns the descriptor or -errno. */
 static int cufile_open_again(struct sl_local *local)
 {
 	int flags = fcntl(local->descriptor, F_GETFL) & O_ACCMODE, descriptor;
@@ -143,7 +144,7 @@ static int cufile_register_descriptor(struct sl_local *local, struct sl_device *
 	return 0;
 }
 
-/* Registers the file at its first use. Only submitting calls take the mutex. */
+/* Registers the file at the first use. Only submitting calls take the mutex. */
 static int register_file_locked(struct sl_local *local, struct sl_device *device)
 	SL_REQUIRES(&local->cufile.mutex)
 {
@@ -256,11 +257,11 @@ static int cufile_takes(struct sl_backend *backend, struct sl_device *device,
 		rc = cufile_start_threads(local->core->cufile);
 	if (rc)
 		return named ? rc : 0;
-	/* Each of two writes to parts of the same block would overwrite the other with old bytes. */
+	/* Of two writes to parts of a block each would overwrite the other with old bytes. */
 	return !(write && local->cufile.direct && has_ragged(extents, count));
 }
 
-/* --------------------------------------------------------------------------- awaited on the host */
+/* -------------------------------------------------------------------------- awaited on the host */
 
 static int cufile_failed(const struct sl_local *local, bool write, uint64_t offset, ssize_t result,
                          char **message)
@@ -342,11 +343,11 @@ void sl_cufile_submit(struct sl_piece *piece)
 		               &piece->task);
 }
 
-/* ------------------------------------------------------------------------------- in stream order */
+/* ------------------------------------------------------------------------------ in stream order */
 
 /*
- * The stream is not registered with cuFile (cuFileStreamRegister), which would be a hint only: at the end of the
- * process cuFile waits for all registered streams, and crashes if the program has freed any of them.
+ * The stream is not registered with cuFile (cuFileStreamRegister), which is a hint only: at the
+ * end of the process cuFile waits for registered streams, and crashes if one was freed.
  */
 static int cufile_enqueue(struct sl_backend *backend, struct sl_device *device,
                           sluice_stream stream, struct sl_transfer *t, bool write)
@@ -369,8 +370,7 @@ static int cufile_enqueue(struct sl_backend *backend, struct sl_device *device,
 		return 0;
 	return sl_fail(
 		-EIO,
-		"cuFile did not take a %s of '%s' in stream order: CUfileOpError %d (%s), CUDA "
-		"%d",
+		"cuFile did not take a %s of '%s' in stream order: CUfileOpError %d (%s), CUDA %d",
 		write ? "write" : "read", local->path, rc.err, sl_cufile_error(rc.err), rc.cu_err);
 }
 

@@ -5,7 +5,7 @@
 
 #include "local/local_internal.h"
 
-/* Memory that the caller has registered: transfers within it are passed to cuFile as offsets from its start. */
+/* Memory that the caller has registered: cuFile gets transfers in it as offsets from its start. */
 struct sl_cufile_buffer {
 	char *memory;
 	size_t length;
@@ -32,7 +32,7 @@ extern const struct sl_device_moves sl_cufile_moves;
 /* Deregisters the file. To be called before its descriptors are closed. */
 void sl_cufile_close(struct sl_local *local);
 
-/* Returns the start of the registered buffer that contains the memory, or memory itself, and the offset from there. */
+/* Returns the registered buffer's start, or memory itself, and the offset from there. */
 char *sl_cufile_base(struct sl_cufile *cufile, char *memory, size_t length, off_t *offset);
 void sl_cufile_unregister_all(struct sl_cufile *cufile);
 

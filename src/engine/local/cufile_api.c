@@ -2,7 +2,7 @@
 /*
  * cuFile's library
  *
- * Loads NVIDIA's cuFile at run time and opens its driver, each once for the process, at the first use. Any thread.
+ * Loads NVIDIA's cuFile and opens its driver at run time, each once in a process. Any thread.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #define LIBRARY "libcufile.so.0"
 #define CUDA    "libcuda.so.1"
 #define MODULE  "/proc/driver/nvidia-fs"
-#define NODE    "/dev/nvidia-fs0" /* a container sees the module of its host, but may lack the node */
+#define NODE    "/dev/nvidia-fs0" /* a container sees the host's module, and may lack the node */
 
 /* A status that begins with it goes on with the reason why cuFile cannot be used. */
 #define NO "no: "
@@ -55,8 +55,8 @@ const struct sl_cufile_api *sl_cufile_load(void)
 	return cufile.loaded ? &cufile.api : NULL;
 }
 
-/* Opens the driver. If cuFile finds no device it closes descriptor 0, which it has not opened; the program's
- * descriptor is restored, unless another thread has got that number by then. */
+/* Opens the driver. If cuFile finds no device it closes descriptor 0, which it has not opened; the
+ * program's descriptor is restored, unless another thread has got that number by then. */
 static CUfileError_t cufile_open_keeping_input(void)
 {
 	int kept = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), again;

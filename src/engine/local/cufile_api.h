@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The functions that sluice uses of cuFile, NVIDIA's library for I/O of GPU memory, found at run time, with the
- * declarations of its ABI that they need (cuFile API reference, as of CUDA 12.2, which has all of them).
+ * The functions of cuFile, NVIDIA's library for I/O of GPU memory, that sluice finds at run time,
+ * and the parts of its ABI that they need (cuFile API reference of CUDA 12.2).
  */
 #ifndef SL_CUFILE_API_H
 #define SL_CUFILE_API_H
@@ -57,8 +57,7 @@ typedef struct {
 
 typedef struct {
 	struct {
-		unsigned
-			major_version; /* of the kernel module nvidia-fs; 0 with the next: it is not there */
+		unsigned major_version; /* of the module nvidia-fs; 0 with the next: none */
 		unsigned minor_version;
 		size_t poll_thresh_size;
 		size_t max_direct_io_size;
@@ -96,18 +95,18 @@ struct sl_cufile_api {
 #define FIELD(type, name, arguments) type(*name) arguments;
 	SL_CUFILE_FUNCTIONS(FIELD)
 #undef FIELD
-	/* Valid once the driver is open: cuFile moves bytes by GPUDirect, not by read() and a copy. */
+	/* Once the driver is open: cuFile moves bytes by GPUDirect, not by read() and a copy. */
 	bool gpudirect;
 };
 
-/* Loads the library at the first call. Returns NULL if there is none, or it is older than CUDA 12.2. Any thread. */
+/* Loads the library at the first call. NULL: there is none, or before CUDA 12.2. Any thread. */
 const struct sl_cufile_api *sl_cufile_load(void);
 /* Also opens its driver, which may take seconds and calls CUDA's driver. */
 const struct sl_cufile_api *sl_cufile_open(void);
-/* Return a sentence: why either of the two returned NULL; and the state of cuFile after the last call of either. */
+/* Return a sentence: why one of these returned NULL; the state of cuFile after the last call. */
 const char *sl_cufile_missing(void);
 const char *sl_cufile_status(void);
-/* Return whether the kernel has the module that GPUDirect needs, and whether the process has loaded CUDA's driver. */
+/* Return whether the kernel has GPUDirect's module, and the process has loaded CUDA's driver. */
 bool sl_cufile_has_module(void);
 bool sl_cufile_has_cuda(void);
 /* Returns the text of a CUfileOpError. */

@@ -2,8 +2,8 @@
 /*
  * Registered buffers of cuFile
  *
- * Keeps the list of GPU memory that the program has registered with cuFile (sluice_register_buffer()). Any thread;
- * registering calls CUDA's driver.
+ * Keeps the list of GPU memory that the program has registered with cuFile
+ * (sluice_register_buffer()). Any thread; registering calls CUDA's driver.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -5,12 +5,12 @@
  * Decides how each piece is moved, and makes the blocking calls:
  *
  *   a read that is in the page cache      a worker reads it, with RWF_NOWAIT
- *   a large aligned piece                 direct I/O, by a reactor (uring.c) if there is any; data that is not aligned
- *                                         in memory passes through a bounce buffer (bounce.c)
+ *   a large aligned piece                 direct I/O, by a reactor (uring.c) if there is any, and
+ *                                         through a bounce buffer where memory is not aligned
  *   any other read                        buffered I/O, by a reactor if there is any
  *   any other write                       buffered I/O, by a worker
  *
- * Threads: submission runs on any thread and never waits for storage; piece_run() runs on the workers of the context.
+ * Threads: submission is on any thread, without waits for storage; piece_run() on the workers.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@
 #include "local/local_internal.h"
 
 #define LARGEST_CALL ((size_t)1 << 30)
-/* Of a call for several extents: the vectors for those and for the gaps between them, and the longest gap that it reads. */
+/* A call for several extents: vectors for them and the gaps, and the longest gap that it reads. */
 #define CALL_VECTORS 64
 #define CALL_GAP     4096
 #define PAGES_ASKED  4096 /* of mincore() at a time */
@@ -55,7 +55,7 @@ static int64_t resident_by_cachestat(struct sl_local *local, uint64_t offset, si
 	return (int64_t)stat.cached;
 }
 
-/* Maps the whole file for mincore(), and again after the file has grown. Nothing reads or writes the mapping. */
+/* Maps the file for mincore(), and again when it has grown. The mapping is never touched. */
 static int map_until_locked(struct sl_local *local, uint64_t end) SL_REQUIRES(&local->map.mutex)
 {
 	struct stat stat;
@@ -114,7 +114,7 @@ bool sl_resident(struct sl_local *local, uint64_t offset, size_t length)
 	/* RWF_NOWAIT would begin to read the pages that are absent. */
 	if (local->uncached)
 		return cached >= 0 && (uint64_t)cached >= pages;
-	/* If residency cannot be determined, read through the page cache: that is always correct. */
+	/* If residency is unknown, reads through the page cache: that is always correct. */
 	return cached < 0 || (uint64_t)cached * 2 >= pages;
 }
 
@@ -156,7 +156,7 @@ int64_t sl_local_read_now(struct sl_backend *backend, void *data, size_t length,
 
 	if (!atomic_load_explicit(&local->use_nowait, memory_order_relaxed))
 		return -EAGAIN;
-	/* A call for pages that are absent starts to read them into the page cache. That is a head start for a small
+	/* A call for absent pages starts to read them into the page cache: a head start for a small
 	 * read, and twice the work for a large one, which bypasses the page cache. */
 	if ((local->uncached || length >= local->core->settings.direct_bytes) &&
 	    !sl_resident(local, offset, length))
@@ -166,7 +166,7 @@ int64_t sl_local_read_now(struct sl_backend *backend, void *data, size_t length,
 	             (long)(offset >> 32), local->memory ? 0L : (long)RWF_NOWAIT);
 	if (rc < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EPERM))
 		atomic_store(&local->use_nowait, false);
-	/* A short read may mean the end of the file or of the resident pages: an operation finds out which. */
+	/* A short read, at the end of the file or of resident pages: an operation looks. */
 	if (rc != (ssize_t)length)
 		return -EAGAIN;
 	sl_log(&local->core->settings, SL_LOG_DEBUG,
@@ -236,15 +236,15 @@ static void submit_local_read(struct sl_local *local, struct sl_piece *piece)
 		sl_posix_submit(piece);
 		return;
 	}
-	/* Bytes that were not copied at once may be there nevertheless, and their pages are to stay. */
+	/* Bytes that were not copied at once may be there, and their pages are to stay. */
 	if (piece->missed && !local->uncached) {
 		submit_cold(piece);
 		return;
 	}
 	/*
-	 * For a small piece the result of the last look is used again, because RWF_NOWAIT notices if it is wrong. For a
-	 * large piece that would come too late, behind the copies of other pieces, and would have begun to read pages
-	 * into the page cache that direct I/O then reads once more.
+	 * For a small piece the result of the last look is used again, because RWF_NOWAIT notices
+	 * if it is wrong. For a large piece that would come too late, behind the copies of other
+	 * pieces, after a read into the page cache of pages that direct I/O reads once more.
 	 */
 	if (piece->large || !nowait || local->uncached ||
 	    !atomic_load_explicit(&local->resident, memory_order_relaxed)) {
@@ -271,7 +271,7 @@ void sl_local_submit(struct sl_backend *backend, struct sl_piece *piece)
 		sl_cufile_submit(piece);
 		return;
 	}
-	/* io_uring fails instead of waiting for a file with O_NONBLOCK. No other flag that can be cleared is set. */
+	/* io_uring fails on O_NONBLOCK instead of waiting; no other clearable flag is set. */
 	if (!atomic_load(&local->blocking)) {
 		fcntl(local->descriptor, F_SETFL, 0);
 		atomic_store(&local->blocking, true);
@@ -320,7 +320,7 @@ static ssize_t piece_call(struct sl_piece *piece, struct iovec *vectors, int cou
 	return rc < 0 ? -errno : rc;
 }
 
-/* Returns the first extent of the piece that ends behind a byte of the file; the piece has such a byte. */
+/* Returns the piece's first extent that ends behind a byte of the file, which the piece has. */
 static const struct sluice_extent *piece_find(const struct sl_piece *piece, uint64_t at)
 {
 	const struct sluice_extent *first = piece->extents;
@@ -340,8 +340,9 @@ static const struct sluice_extent *piece_find(const struct sl_piece *piece, uint
 }
 
 /*
- * Reads from a byte of the piece on, as many extents as a call takes, or as follow each other without a long gap.
- * Returns the bytes from there to the end of those that were read, or -errno. *all: whether nothing of them lacks.
+ * Reads from a byte of the piece on, as many extents as a call takes, or as follow each other
+ * without a long gap. Returns the bytes from there to the end of those that were read, or -errno.
+ * *all: whether nothing of them lacks.
  */
 static ssize_t piece_read_some(struct sl_piece *piece, uint64_t at, bool *all)
 {
@@ -381,7 +382,7 @@ static ssize_t piece_read_extents(struct sl_piece *piece)
 	return sum ? sum : rc;
 }
 
-/* Submits the rest of a piece anew if RWF_NOWAIT has found that it is not resident; returns true then. */
+/* Submits a piece's rest anew, and returns true, if RWF_NOWAIT found it absent. */
 static bool piece_gone_cold(struct sl_piece *piece, ssize_t result)
 {
 	struct sl_local *local = sl_local_of(piece->backend);
@@ -397,7 +398,7 @@ static bool piece_gone_cold(struct sl_piece *piece, ssize_t result)
 	return true;
 }
 
-/* Pauses before a call is repeated: a file system may answer EAGAIN for ever. A cancel is seen after the pause. */
+/* Pauses before a repeated call: EAGAIN may come for ever. A cancel is seen afterwards. */
 static void pause_in_vain(unsigned vain)
 {
 	struct timespec pause = {0, (1000000 << SL_MIN(vain, 6)) / 2};

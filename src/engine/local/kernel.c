@@ -2,8 +2,8 @@
 /*
  * Features of the kernel
  *
- * Finds out by calls, and not by the version, which features of the running kernel local files can use, and describes
- * them for sluice_context_feature(). Runs when a context is made; the descriptions are made on any thread.
+ * Finds by calls, and not by the version, which features of the kernel local files can use, as a
+ * context is made, and describes them for sluice_context_feature(), on any thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #define SYS_cachestat 451
 #endif
 
-/* Returns whether reads of the program file accept the flag: it is resident, and on a common file system. */
+/* Returns whether reads of the program file, which is resident on a common disk, take the flag. */
 static bool kernel_has_read_flag(int flag)
 {
 	int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -39,8 +39,8 @@ static bool kernel_has_dioalign(void)
 {
 	struct statx stat;
 
-	/* A kernel that knows the field sets its bit for some file of any disk; an older kernel never does. The
-	 * alignment itself is asked for each file. */
+	/* A kernel that knows the field sets its bit for some file of any disk; an older kernel
+	 * never does. The alignment itself is asked for each file. */
 	if (statx(AT_FDCWD, "/proc/self/exe", 0, STATX_DIOALIGN, &stat))
 		return errno == ENOENT; /* without /proc the open of each file finds out */
 	return stat.stx_mask & STATX_DIOALIGN;
@@ -68,8 +68,7 @@ static const struct kernel_feature {
 	{"cachestat", offsetof(struct sl_kernel, cachestat), SL_DISABLE_CACHESTAT,
          "asked what is in the page cache",
          "mincore is asked what is in the page cache, which is slower and knows only the user's "
-         "own "
-         "files",
+         "own files",
          "run Linux 6.5 or newer"},
 	{"RWF_NOWAIT", offsetof(struct sl_kernel, nowait), SL_DISABLE_NOWAIT,
          "small resident reads are done by the submitting call",

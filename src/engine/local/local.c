@@ -2,8 +2,7 @@
 /*
  * Local files
  *
- * Opens local files, finds out their properties, and implements all operations of a backend that move no bytes.
- * io.c moves the bytes.
+ * Opens local files, finds their properties, and has the backend's calls but those of io.c.
  *
  * Threads: any; opening, stat, sync, truncate and commit may wait for storage.
  */
@@ -33,7 +32,7 @@
 
 /* Alignment of direct I/O if the file system does not tell it: no disk needs more than a page. */
 #define GUESSED_ALIGNMENT 4096
-/* A small read that is alone is shared among the workers, in pieces that are worth waking a thread for. */
+/* A small read that is alone is shared among workers, in pieces worth waking a thread for. */
 #define LEAST_PIECE ((size_t)128 << 10)
 #define SPREAD      32
 /* Bytes between two extents that a piece passes over. */
@@ -67,7 +66,7 @@ static int local_check_kind(struct sl_local *local, const struct stat *stat)
 	return 0;
 }
 
-/* Opens or makes the file. local->made is set only by an open with O_EXCL, which tells that there was no file. */
+/* Opens or makes the file. local->made: by an open with O_EXCL, so there was no file. */
 static int local_open_or_make(struct sl_local *local, int flags, mode_t mode)
 {
 	int fd;
@@ -158,7 +157,7 @@ static int local_open_same(const struct sl_local *local, int flags)
 	return -1;
 }
 
-/* Opens a second description of the file. Of several threads that open it, the descriptor of the first is kept. */
+/* Opens a second description. Of several threads that do so, the first descriptor is kept. */
 int sl_local_direct(struct sl_local *local)
 {
 	int fd = atomic_load(&local->direct), flags;
@@ -181,7 +180,7 @@ int sl_local_direct(struct sl_local *local)
 	return atomic_load(&local->direct);
 }
 
-/* Returns whether the file system answers fstat() from memory. Others may ask a server, or a process. */
+/* Returns whether the file system answers fstat() from memory, and asks no server or process. */
 static bool file_system_knows_sizes(long type)
 {
 	static const long types[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
@@ -195,8 +194,8 @@ static bool file_system_knows_sizes(long type)
 }
 
 /*
- * Returns whether the file is in /proc, /sys or the like, which have no blocks, nor have their files. A file system
- * of a server may have blocks and not tell how many.
+ * Returns whether the file is in /proc, /sys or the like, which have no blocks, nor have their
+ * files. A file system of a server may have blocks and not tell how many.
  */
 static bool file_system_is_pseudo(const struct statfs *fs, const struct stat *stat)
 {
@@ -205,7 +204,7 @@ static bool file_system_is_pseudo(const struct statfs *fs, const struct stat *st
 	return !fs->f_blocks && !stat->st_blocks && !(served && stat->st_size);
 }
 
-/* Asks the file system, which may ask a server, unless the last file that was opened is in the same mount. */
+/* Asks the file system, perhaps a server, unless the last opened file is in the same mount. */
 static void local_find_file_system(struct sl_local *local, const struct stat *stat)
 {
 	_Atomic uint64_t *last = &local->core->last_mount;
@@ -247,12 +246,12 @@ static void local_find_abilities(struct sl_local *local)
 		local->buffered = "its file system has no disk";
 	else if (!local->offset_alignment || !local->memory_alignment)
 		local->buffered = "the file cannot";
-	/* Direct and buffered writes never share a page: else the page cache could write back a page with bytes that are
-	 * older than those of the direct write. */
+	/* Direct and buffered writes never share a page: else the page cache could write back a
+	 * page with bytes that are older than those of the direct write. */
 	local->offset_alignment =
 		local->buffered ? 0 : SL_MAX(local->offset_alignment, sl_page_size());
 	atomic_init(&local->use_direct, !local->buffered);
-	/* A piece of such a file opens it on the thread that makes the call, and reactors do not wait. */
+	/* A piece of such a file opens it on the calling thread, and reactors do not wait. */
 	if (local->blocks && local->choice == SL_CHOICE_URING)
 		sl_local_direct(local);
 }
@@ -261,7 +260,7 @@ static int local_fallocate(struct sl_local *local, int mode, uint64_t offset, ui
 {
 	if (!fallocate(local->descriptor, mode, (off_t)offset, (off_t)length))
 		return 0;
-	/* If the call is refused and not the space, the first write finds out whether there is space. */
+	/* If the call is refused and not the space, the first write looks for space. */
 	if (errno != ENOSPC && errno != EDQUOT && errno != EFBIG && errno != EIO)
 		return 0;
 	return sl_fail(-errno, "cannot reserve %" PRIu64 " bytes for '%s': %s", length, local->path,
@@ -398,8 +397,8 @@ static void local_limits(struct sl_backend *backend, struct sl_limits *out)
 }
 
 /*
- * Of bytes that come from storage each extent is a piece, so that many are on their way at a time. So it is of an
- * uncached file, because the pages in the gaps are to stay.
+ * Of bytes that come from storage each extent is a piece, so that many are on their way at a time.
+ * So it is of an uncached file, because the pages in the gaps are to stay.
  */
 static size_t local_passes(struct sl_backend *backend)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Local files, and the parts of a context that they share: the probe of the kernel, io_uring, bounce buffers, cuFile. */
+/* Local files, and the context's parts for them: kernel probe, io_uring, bounce buffers, cuFile. */
 #ifndef SL_LOCAL_H
 #define SL_LOCAL_H
 
@@ -15,16 +15,17 @@ void sl_kernel_probe(unsigned disable, struct sl_kernel *out);
 void sl_local_feature(const struct sl_core *core, size_t index, struct sluice_feature *out);
 
 /*
- * Starts the reactors. -ENOSYS, or what io_uring_setup or io_uring_enter says, with a sentence. Stop joins them,
- * free comes after all threads that submit have been joined. NULL is allowed in both.
+ * Starts the reactors. -ENOSYS, or what io_uring_setup or io_uring_enter says, with a sentence.
+ * Stop joins them, free comes after all submitting threads were joined. NULL is allowed.
  */
 int sl_uring_start(struct sl_core *core, struct sl_uring **out);
 void sl_uring_stop(struct sl_uring *uring);
 void sl_uring_free(struct sl_uring *uring);
 
 /*
- * The state that local files share which go to GPUs by cuFile. -ENOSYS with a sentence: the settings ask for it, and it is
- * not there. Its threads start at the first use. Stop joins them; free calls the driver.
+ * The state that local files share which go to GPUs by cuFile. -ENOSYS with a sentence: the
+ * settings ask for it, and it is not there. Its threads start at the first use. Stop joins them;
+ * free calls the driver.
  */
 int sl_cufile_new(struct sl_core *core, struct sl_cufile **out);
 void sl_cufile_stop(struct sl_cufile *cufile);

@@ -50,7 +50,7 @@ struct sl_local {
 	bool part;   /* the caller has given the temporary name (options.part) */
 	mode_t lent; /* permissions that only the part has */
 
-	/* Features that the file system supports as far as is known. They only ever become false. */
+	/* Features of the file system as far as is known. They only ever become false. */
 	_Atomic bool blocking; /* O_NONBLOCK, which is for the open, has been cleared */
 	_Atomic bool use_direct, use_nowait, use_dontcache;
 	/* A hint: the last look found the range in the page cache. */
@@ -63,7 +63,7 @@ struct sl_local {
 		_Atomic bool left;      /* cuFile refused the file, and the choice is auto */
 		bool direct;            /* that descriptor bypasses the page cache */
 	} cufile;
-	/* Without cachestat(): a mapping of the file as it was at the first look. Nobody touches its pages. */
+	/* Without cachestat(): a mapping of the file of the first look; never touched. */
 	struct {
 		struct sl_mutex mutex;
 		unsigned char *base SL_GUARDED_BY(&mutex);
@@ -93,7 +93,7 @@ static inline struct sl_local_way *sl_local_way_of(const struct sl_piece *piece)
 {
 	return &SL_CONTAINER(piece, struct sl_local_piece, base)->way;
 }
-/* Opens the file for direct I/O at the first use; may wait if local->blocks. Returns -1 if that fails. */
+/* Opens the file for direct I/O at the first use; may wait if local->blocks. -1: it fails. */
 int sl_local_direct(struct sl_local *local);
 static inline int sl_piece_descriptor(const struct sl_piece *piece)
 {
@@ -129,18 +129,15 @@ void sl_local_execute(struct sl_piece *piece);
 void sl_posix_submit(struct sl_piece *piece);
 /* Gives a piece that has its permit, or needs none, to the workers. */
 void sl_posix_start(struct sl_piece *piece);
-/*
- * Returns whether at least half of the range is in the page cache, or all of it if the file is `uncached`. Does not
- * wait for storage.
- */
+/* Returns whether half of the range, or all if `uncached`, is in the page cache. No wait. */
 bool sl_resident(struct sl_local *local, uint64_t offset, size_t length);
 void sl_residency_close(struct sl_local *local);
 
 /* ------------------------------------------------------------------------------------ result.c */
 
 /*
- * Takes the result of a system call, or of a request of io_uring, for a piece: bytes, or a negative errno. Returns
- * true if the piece is over, false if another call is needed for the rest.
+ * Takes the result of a system call, or of a request of io_uring, for a piece: bytes, or a negative
+ * errno. Returns true if the piece is over, false if another call is needed for the rest.
  */
 int sl_transfer_step(struct sl_piece *piece, ssize_t result);
 /* Gives back permit and buffer, and ends the piece. Any thread. */
@@ -152,18 +149,18 @@ void sl_permits_init(struct sl_local *local);
 void sl_permits_destroy(struct sl_local *local);
 /* Starts the piece as soon as it has a permit. */
 void sl_permit_take(struct sl_piece *piece, enum sl_permit_kind kind);
-/* Gives the permit of the piece to the next piece. Before the piece is over, because the file may be closed then. */
+/* Gives the piece's permit to the next, before the piece is over: the file may close then. */
 void sl_permit_give(struct sl_piece *piece);
 /* Ends the cancelled pieces that wait for a permit or for a buffer. */
 void sl_permits_cancel(struct sl_backend *backend);
-/* Moves the cancelled pieces of the file from a list to the end of out. The caller holds the list's lock. */
+/* Moves a file's cancelled pieces from a list to the end of out. Under the list's lock. */
 void sl_local_take_cancelled(struct sl_backend *backend, struct sl_list *from, struct sl_list *out);
 /* Ends a cancelled piece that has neither permit nor buffer. */
 void sl_local_end_cancelled(struct sl_piece *piece);
 
 /* Executes the piece as soon as it has a buffer. Returns false if there are no buffers. */
 bool sl_bounce_submit(struct sl_piece *piece);
-/* Gives the buffer of a piece back. Returns false if a worker copies first, and then ends the piece. */
+/* Gives a piece's buffer back. Returns false if a worker copies first, and ends the piece. */
 bool sl_bounce_finish(struct sl_piece *piece);
 /* Moves the cancelled pieces of the file that wait for a buffer to the end of out. */
 void sl_bounce_cancel(struct sl_backend *backend, struct sl_list *out);
@@ -182,13 +179,13 @@ void sl_cufile_submit(struct sl_piece *piece);
 
 /* ----------------------------------------------------------------------------------- replace.c */
 
-/* SLUICE_OPEN_REPLACE: makes the temporary file. Returns its descriptor, or -errno with a sentence. */
+/* SLUICE_OPEN_REPLACE: makes the temporary file. Its descriptor, or -errno with a sentence. */
 int sl_replace_open(struct sl_local *local, const struct sluice_open_options *options);
-/* Renames the temporary file, if there is any, to its final name. Returns 0, or -errno with a sentence. */
+/* Gives a temporary file, if there is any, its final name. 0, or -errno with a sentence. */
 int sl_replace_commit(struct sl_local *local);
 /* Makes the name stable. Returns 0, or -errno with a sentence. */
 int sl_replace_sync_folder(struct sl_local *local);
-/* Removes the temporary file, if there is any; a part that the caller has named stays unless it is empty. */
+/* Removes the temporary file, if any; a part that the caller named stays unless it is empty. */
 void sl_replace_abandon(struct sl_local *local);
 
 #endif

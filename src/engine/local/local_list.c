@@ -2,8 +2,9 @@
 /*
  * Lists of folders
  *
- * Walks a folder in the order of the bytes of the paths, a folder's ending with '/', as a server of S3 lists names. Links are
- * entries, and not followed, except the folder itself. The names of a folder are in memory while it is walked.
+ * Walks a folder in the order of the bytes of the paths, a folder's ending with '/', as a server of
+ * S3 lists names. Links are entries, and not followed, except the folder itself. A folder's names
+ * are in memory during the walk.
  *
  * Threads: a list is used by one thread at a time, which waits for storage.
  */

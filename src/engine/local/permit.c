@@ -2,15 +2,15 @@
 /*
  * Permits of local files
  *
- * Bounds how many pieces of a file are with threads, or in the kernel, at a time: three counting semaphores for each
- * file, with a list of the pieces that wait. So a file whose storage does not answer leaves threads and requests to
- * other files. Any thread; no function waits.
+ * Bounds how many pieces of a file are with threads, or in the kernel, at a time: three counting
+ * semaphores for each file, with a list of the pieces that wait. So a file whose storage does not
+ * answer leaves threads and requests to other files. Any thread; no function waits.
  */
 #include <errno.h>
 
 #include "local/local_internal.h"
 
-/* Writes into the page cache of a file take the same lock in the kernel, for which more threads would only spin. */
+/* Writes into the page cache share a lock in the kernel: more threads would only spin. */
 #define WRITES_MOST 4
 
 /* No other thread has the file yet. */
@@ -51,7 +51,7 @@ void sl_permit_take(struct sl_piece *piece, enum sl_permit_kind kind)
 	sl_local_way_of(piece)->permits = permits;
 	sl_mutex_lock(&permits->mutex);
 	now = permits->count < permits->most;
-	/* sl_permits_cancel() runs later and finds the piece in the list, or has run already and will not again. */
+	/* sl_permits_cancel() finds the piece in the list later, or has run for good. */
 	cancelled = !now && atomic_load_explicit(&piece->cancelled, memory_order_relaxed);
 	if (now)
 		permits->count++;

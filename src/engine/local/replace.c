@@ -2,8 +2,9 @@
 /*
  * Replacing local files (SLUICE_OPEN_REPLACE)
  *
- * Writes a file under a temporary name, or under the name of a part that the caller has given (options.part), and
- * renames it on commit. Runs on the threads of sluice_open() and sluice_close(), and may wait for storage.
+ * Writes a file under a temporary name, or under the name of a part that the caller has given
+ * (options.part), and renames it on commit. Runs on the threads of sluice_open() and
+ * sluice_close(), and may wait for storage.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +18,8 @@
 
 #include "local/local_internal.h"
 
-/* Resolves symbolic links, because the file is replaced and not the link, and makes the path absolute, because the
- * process may change its directory before commit. */
+/* Resolves symbolic links, because the file is replaced and not the link, and makes the path
+ * absolute, because the process may change its directory before commit. */
 static int replace_resolve(struct sl_local *local)
 {
 	char *target;
@@ -40,7 +41,7 @@ static bool file_is_at(int fd, const char *path)
 	       own.st_ino == there.st_ino;
 }
 
-/* Opens the part with the bytes of an earlier run, or makes an empty part. Closing the descriptor ends the lock. */
+/* Opens the part with an earlier run's bytes, or an empty one. Closing it ends the lock. */
 static int replace_open_part(struct sl_local *local, const char *name, mode_t mode)
 {
 	int folder = (int)(strrchr(local->path, '/') + 1 - local->path), fd, rc = 0;

@@ -2,8 +2,8 @@
 /*
  * Results of calls for pieces of local files
  *
- * Takes the result of each system call, of each request of io_uring and of each call of cuFile, decides whether another
- * call is needed, and ends the piece. Runs on the thread that made the call.
+ * Takes the result of each system call, of each request of io_uring and of each call of cuFile,
+ * decides whether another call is needed, and ends the piece. On the thread of that call.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ static void log_result(const struct sl_piece *piece, ssize_t result)
 	       result < 0 ? sl_error_text((int)result) : "");
 }
 
-/* Falls back to plain buffered I/O if the file system refuses a kind of access; returns false if it was plain. */
+/* Falls back to plain buffered I/O if a kind of access is refused; false if it was plain. */
 static bool fall_back(struct sl_piece *piece, ssize_t result)
 {
 	struct sl_local *local = sl_local_of(piece->backend);
@@ -84,7 +84,7 @@ int sl_transfer_step(struct sl_piece *piece, ssize_t result)
 	return false;
 }
 
-/* Drops the pages that a piece has read through the page cache, unless the kernel has. May wait, for the file system. */
+/* Drops the page cache that a piece has read, unless the kernel did. May wait for storage. */
 static void piece_drop_pages(struct sl_piece *piece)
 {
 	uint64_t start = piece->offset - piece->offset % sl_page_size();

@@ -2,11 +2,12 @@
 /*
  * io_uring
  *
- * Moves pieces of local files by reactors: threads each of which drives an io_uring of its own. All take their pieces from the same
- * queue.
+ * Moves pieces of local files by reactors: threads each of which drives an io_uring of its own. All
+ * take their pieces from the same queue.
  *
- * Threads: only a reactor submits to its ring, because the kernel completes a request on the thread that submitted it,
- * and the threads of the program compute. sl_uring_submit() runs on any thread and does not wait.
+ * Threads: only a reactor submits to its ring, because the kernel completes a request on the thread
+ * that submitted it, and the threads of the program compute. sl_uring_submit() runs on any thread
+ * and does not wait.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -93,8 +94,8 @@ static void uring_add_request(struct uring_reactor *reactor, struct sl_piece *pi
 	io_uring_sqe_set_data(request, piece);
 }
 
-/* Returns how many requests can be added before the kernel takes some; one is left for the wake. The kernel itself may
- * have any number: the permits of each file bound them. */
+/* Returns how many requests can be added before the kernel takes some; one is left for the wake.
+ * The kernel itself may have any number: the permits of each file bound them. */
 static unsigned uring_room(struct uring_reactor *reactor)
 {
 	unsigned left = io_uring_sq_space_left(&reactor->ring);
@@ -131,10 +132,10 @@ static void uring_land(struct uring_reactor *reactor, struct sl_piece *piece)
 }
 
 /*
- * Takes completions. Appends the pieces that are over to done, and continues the others; a piece for which the file
- * system did nothing continues on a worker, which can pause. The kernel itself cancels a request for which it can start
- * no thread, as under a limit of processes; a worker, which there always is, makes its call. Returns the number of
- * completions.
+ * Takes completions. Appends the pieces that are over to done, and continues the others; a piece
+ * for which the file system did nothing continues on a worker, which can pause. The kernel itself
+ * cancels a request for which it can start no thread, as under a limit of processes; a worker,
+ * which there always is, makes its call. Returns the number of completions.
  */
 static unsigned uring_reap(struct uring_reactor *reactor, struct sl_list *done)
 {
@@ -172,7 +173,7 @@ static void uring_finish_pieces(struct uring_reactor *reactor)
 	sl_list_init(&done);
 	while (uring_reap(reactor, &done) == REAPED_AT_ONCE)
 		;
-	/* After reaping: the engine may push the next pieces to the queue that this thread serves. */
+	/* After reaping: the engine may push the next pieces to the queue of this thread. */
 	while ((link = sl_list_take(&done)))
 		sl_local_done(SL_CONTAINER(link, struct sl_piece, link));
 }
@@ -192,7 +193,7 @@ static void uring_enter(struct uring_reactor *reactor, bool sleep)
 	}
 	if (!reactor->stuck)
 		reactor->stuck = sl_now();
-	/* Out of memory for a moment: the requests stay in the ring, and the next call submits them. */
+	/* Out of memory for a moment: the next call submits the requests in the ring. */
 	if ((rc == -EAGAIN || rc == -ENOMEM || rc == -EBUSY) &&
 	    sl_now() - reactor->stuck < STUCK_NS)
 		nanosleep(&moment, NULL);
@@ -258,7 +259,7 @@ static void uring_forward(struct sl_uring *uring)
 	uring_give_to_workers(&taken);
 }
 
-/* Returns how many pieces the kernel has taken out of the ring, which it does only in io_uring_enter(). */
+/* Returns how many pieces the kernel took from the ring: only io_uring_enter() does that. */
 static unsigned uring_count_taken(struct uring_reactor *reactor)
 {
 	const struct io_uring_sq *queue = &reactor->ring.sq;
@@ -270,18 +271,20 @@ static unsigned uring_count_taken(struct uring_reactor *reactor)
 }
 
 /*
- * Gives all pieces to the workers after io_uring_enter() has been refused for good, for example by a seccomp filter
- * that is newer than the context, or has had no memory for STUCK_NS.
+ * Gives all pieces to the workers after io_uring_enter() has been refused for good, for example by
+ * a seccomp filter that is newer than the context, or has had no memory for STUCK_NS.
  *
- * The kernel may still be moving the pieces that it has taken, to or from memory of the caller, and no completion
- * tells when it has finished: completions are run by the refused call, and closing the ring does not wait for requests
- * that cannot be cancelled. But the kernel frees a ring, and closes the files registered with it, only after its last
- * request has ended. Once the pipe has ended, therefore, the kernel does not touch that memory, and the workers can
- * move the pieces again: a read is overwritten, a write writes the same bytes, and operations that overlap them still
- * wait for their end. The kernel never takes the requests that are left in a closed ring. So no operation ends, not
- * even a cancelled one, while the kernel may touch its memory.
+ * The kernel may still be moving the pieces that it has taken, to or from memory of the caller, and
+ * no completion tells when it has finished: completions are run by the refused call, and closing
+ * the ring does not wait for requests that cannot be cancelled. But the kernel frees a ring, and
+ * closes the files registered with it, only after its last request has ended. Once the pipe has
+ * ended, therefore, the kernel does not touch that memory, and the workers can move the pieces
+ * again: a read is overwritten, a write writes the same bytes, and operations that overlap them
+ * still wait for their end. The kernel never takes the requests that are left in a closed ring. So
+ * no operation ends, not even a cancelled one, while the kernel may touch its memory.
  *
- * Waits: for the end of the kernel's requests. A child of fork() also holds the ring: then until that child ends.
+ * Waits: for the end of the kernel's requests. A child of fork() also holds the ring: then until
+ * that child ends.
  */
 static void uring_retreat(struct uring_reactor *reactor)
 {
@@ -330,7 +333,7 @@ static int uring_check_ring(struct uring_reactor *reactor)
 
 static int uring_open_ring(struct uring_reactor *reactor)
 {
-	/* In the order of preference: the first needs Linux 6.1. Completions run when the reactor asks for them. */
+	/* In order of preference: the first, of Linux 6.1, runs completions when asked for them. */
 	static const unsigned flags[] = {
 		IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
 		IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,

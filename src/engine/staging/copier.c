@@ -124,8 +124,8 @@ static void lane_start(struct sl_staging *staging, struct sl_copier_lane *lane)
 	lane->large += lane->rounds[at].large;
 }
 
-/* Small jobs are collected while two rounds are in flight; a large one, which keeps the device busy,
- * starts at once. */
+/* Small jobs are collected while two rounds are in flight; a large one, which keeps the device
+ * busy, starts at once. */
 static bool lane_may_start(const struct sl_copier_lane *lane)
 {
 	if (sl_list_empty(&lane->waiting) || lane->count == SL_ROUNDS_MOST)

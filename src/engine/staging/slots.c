@@ -81,7 +81,7 @@ void *sl_buddy_take(struct sl_buddy *buddy, size_t length)
 		order++;
 	if (order >= SL_BUDDY_ORDERS)
 		return NULL;
-	/* The range that came back last: its memory is still in the caches. */
+	/* The range that came back last: it is still in the caches. */
 	link = buddy->lists[order].previous;
 	block = (size_t)(link - buddy->links);
 	buddy_withdraw(buddy, block);
@@ -156,8 +156,7 @@ static bool slot_take_locked(struct sl_staging *staging, const struct sl_slot_wa
 	return true;
 }
 
-/* Grants all slots of the waiter or none. Returns true if it is refused, too: it can never have so
- * much. */
+/* Grants the waiter all slots or none. Returns true if refused: it can never have so many. */
 static bool slots_grant_locked(struct sl_staging *staging, struct sl_slot_waiter *waiter)
 	SL_REQUIRES(&staging->mutex)
 {
@@ -192,9 +191,7 @@ bool sl_slots_take(struct sl_staging *staging, struct sl_slot_waiter *waiter, bo
 	return granted;
 }
 
-/*
- * Grants slots to waiters in their order as far as the slots suffice, and moves those to `granted`.
- */
+/* Grants slots to waiters in order, as far as these suffice, and moves those to `granted`. */
 static void slots_grant_waiting_locked(struct sl_staging *staging, struct sl_list *granted)
 	SL_REQUIRES(&staging->mutex)
 {
@@ -289,8 +286,7 @@ void sl_slots_give(struct sl_staging *staging, enum sl_half half, struct sl_slot
 			staging->locked.lost++;
 			continue;
 		}
-		/* Numbers that were entered and not enqueued leave the device's word behind; the
-		 * device does not refer to it any more. */
+		/* Numbers not enqueued leave the word behind: the device is done with it. */
 		if (slot->gpu)
 			atomic_store(slot->gpu, atomic_load(slot->cpu));
 		slot_return_locked(staging, half, slot);

@@ -27,8 +27,7 @@ enum sl_half { SL_HALF_STREAM, SL_HALF_HOST, SL_HALVES };
  */
 int sl_staging_start(struct sl_device *device, const struct sl_settings *settings, void *memory,
                      struct sl_pool *pool, struct sl_staging **out);
-/* Fails all that is in flight and joins the threads: the process ends. NULL is allowed, as
- * below. */
+/* Fails all in flight and joins the threads: the process ends. May be NULL, as below. */
 void sl_staging_abandon(struct sl_staging *staging);
 /* Joins the threads, after the last operation. */
 void sl_staging_stop(struct sl_staging *staging);
@@ -40,7 +39,7 @@ size_t sl_staging_largest(const struct sl_staging *staging, enum sl_half half);
 /* Returns the bytes of a half of a budget; 0: too little for any slot. own: the memory is not the
  * application's, which has to hold the words, too. */
 size_t sl_staging_half(uint64_t budget, bool own, enum sl_half half);
-/* Returns true once the device is gone: it will do nothing more of its work. */
+/* Returns true once the device is gone: it will do nothing more. */
 bool sl_staging_lost(const struct sl_staging *staging);
 
 /* ------------------------------------------------------------------------------------- slots */
@@ -63,9 +62,7 @@ struct sl_slot {
 	bool lost;        /* the device may still use the slot, so it is never free again */
 };
 
-/*
- * Announces bytes that will be put into slots for the device to copy. Any thread, as is the next.
- */
+/* Announces bytes that will go into slots, for the device to copy. Any thread, as the next. */
 void sl_slots_expect(struct sl_staging *staging, uint64_t bytes);
 /* Takes announced bytes back: they were put into slots, `length` of them at data by the calling
  * thread, or never will be. */
@@ -132,12 +129,9 @@ struct sl_ring {
 	bool told; /* that the device is lost */
 };
 
-/* Adds the numbers of so many more chunks, which are never taken back; before anything is
- * enqueued. */
+/* Adds the numbers of more chunks before any is enqueued; these are never taken back. */
 void sl_ring_enter(struct sl_ring *ring, uint64_t chunks);
-/*
- * Says that no more than so many chunks were enqueued, nor will be. sl_ring_stop() has to follow.
- */
+/* Says that no chunks beyond these were or will be enqueued; sl_ring_stop() has to follow. */
 void sl_ring_retreat(struct sl_ring *ring, uint64_t chunks);
 /* Returns true if the slot of a chunk may be filled (read), or holds the chunk (write). */
 bool sl_ring_ready(const struct sl_ring *ring, uint64_t chunk);

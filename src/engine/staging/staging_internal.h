@@ -90,8 +90,7 @@ void sl_copier_free(struct sl_staging *staging);
 
 void sl_cache_start(struct sl_staging *staging);
 
-/* Makes the pages of memory that was mapped. Waits for workers of the pool that have begun to help,
- * and for no other. */
+/* Makes the pages of mapped memory. Waits for workers that have begun to help, and no other. */
 void sl_staging_touch(char *memory, size_t length, struct sl_pool *pool, unsigned workers);
 
 struct sl_staging {

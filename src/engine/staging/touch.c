@@ -2,9 +2,9 @@
 /*
  * Touch
  *
- * Has the kernel make the pages of new memory, on several threads at once, before a driver pins the memory: the driver
- * would make them on one thread. The calling thread and workers of a pool take slices in turn. The calling thread waits
- * for slices that were taken, never for a worker that has not begun.
+ * Has the kernel make the pages of new memory, on several threads at once, before a driver pins the
+ * memory: the driver would make them on one thread. The calling thread and workers of a pool take
+ * slices in turn. The calling thread waits for slices that were taken, not for idle workers.
  */
 #include <errno.h>
 #include <sched.h>
@@ -23,10 +23,9 @@
 struct touch {
 	char *memory;
 	size_t length;
-	unsigned node;        /* of the calling thread */
-	_Atomic size_t taken; /* slices, or more */
-	_Atomic uint32_t
-		left; /* slices that are not touched yet: the word that the calling thread waits for */
+	unsigned node;          /* of the calling thread */
+	_Atomic size_t taken;   /* slices, or more */
+	_Atomic uint32_t left;  /* slices not touched yet; the calling thread waits for 0 */
 	_Atomic unsigned users; /* threads that may look at this; the last frees it */
 	struct touch_helper {
 		struct sl_task task;
@@ -52,8 +51,8 @@ static unsigned touch_this_node(void)
 }
 
 /*
- * Touches slices until none is left. The kernel puts a page on the node of the thread that touches it, which has to be
- * that of the calling thread.
+ * Touches slices until none is left. The kernel puts a page on the node of the touching thread:
+ * it has to be the calling thread's.
  */
 static void touch_slices(struct touch *touch, bool helps)
 {

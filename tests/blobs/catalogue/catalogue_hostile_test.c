@@ -250,7 +250,7 @@ HOSTILE_TEST(a_client_that_writes_anything_holds_nothing_of_others)
 		assert_int_equal(sl_catalogue_state(shop.catalogue, held.slot), SL_ENTRY_DYING);
 		assert_record(&held.record, "a", 0);
 		assert_int_equal(shop_get(&shop, "more", &none), -ENOENT);
-		sl_catalogue_holds(shop.catalogue, slot, bad_seen);
+		sl_catalogue_references(shop.catalogue, slot, bad_seen);
 	}
 	/* The one thing that he can do is to hold what he could hold. */
 	sl_catalogue_part(shop.catalogue, bad_seen);

@@ -124,7 +124,7 @@ SHOP_TEST(a_deleted_blob_goes_when_nobody_holds_it)
 
 	assert_int_equal(shop_get(&shop, "gone", &first), 0);
 	assert_int_equal(shop_get(&shop, "gone", &second), 0);
-	assert_int_equal(sl_catalogue_holds(shop.catalogue, slot, shop.seen), 2);
+	assert_int_equal(sl_catalogue_references(shop.catalogue, slot, shop.seen), 2);
 	shop_delete(&shop, "gone");
 	assert_int_equal(sl_catalogue_delete(shop.catalogue, slot), -EINVAL);
 	assert_int_equal(shop_get(&shop, "gone", &held), -ENOENT);
@@ -147,7 +147,7 @@ SHOP_TEST(a_deleted_blob_goes_when_nobody_holds_it)
 	assert_int_equal(swept.last, slot);
 	assert_int_equal(swept.held, 0);
 	assert_int_equal(sl_catalogue_state(shop.catalogue, slot), SL_ENTRY_FREE);
-	assert_int_equal(sl_catalogue_holds(shop.catalogue, slot, shop.seen), 0);
+	assert_int_equal(sl_catalogue_references(shop.catalogue, slot, shop.seen), 0);
 	assert_there(&shop, "gone", 5);
 }
 
@@ -196,12 +196,12 @@ SHOP_TEST(entry_pinned_by_the_server_stays)
 {
 	uint32_t slot = shop_put(&shop, "pinned", 3, true);
 
-	sl_catalogue_pin(shop.catalogue, slot);
+	sl_catalogue_hold(shop.catalogue, slot);
 	assert_int_equal(sl_catalogue_withdraw(shop.catalogue, slot), 0);
 	assert_int_equal(shop_sweep(&shop).stays, 1);
 	shop_delete(&shop, "pinned");
 	assert_int_equal(shop_sweep(&shop).held, 1);
-	sl_catalogue_unpin(shop.catalogue, slot);
+	sl_catalogue_unhold(shop.catalogue, slot);
 	assert_int_equal(shop_sweep(&shop).gone, 1);
 }
 
@@ -240,11 +240,11 @@ SHOP_TEST(a_get_whose_blob_was_replaced_gets_the_new_one)
 	assert_record(&held.record, "late", 5);
 	assert_int_equal(held.slot, slot);
 	assert_int_equal(held.generation, 2);
-	assert_int_equal(sl_catalogue_holds(shop.catalogue, slot, shop.seen), 1);
+	assert_int_equal(sl_catalogue_references(shop.catalogue, slot, shop.seen), 1);
 	assert_false(sl_reader_release(&shop.reader, &held));
 	meanwhile = delete_and_make_another;
 	assert_int_equal(sl_reader_take(&shop.reader, slot, 2, &held), -EAGAIN);
-	assert_int_equal(sl_catalogue_holds(shop.catalogue, slot, shop.seen), 0);
+	assert_int_equal(sl_catalogue_references(shop.catalogue, slot, shop.seen), 0);
 }
 
 SHOP_TEST(generations_begin_again_after_the_last)
@@ -264,7 +264,7 @@ SHOP_TEST(generations_begin_again_after_the_last)
 	assert_int_equal(held.generation, 1);
 	assert_int_equal(sl_reader_take(&shop.reader, slot, SL_GENERATION_MOST, &old), -EAGAIN);
 	assert_int_equal(sl_reader_take(&shop.reader, slot, 1, &old), 0);
-	assert_int_equal(sl_catalogue_holds(shop.catalogue, slot, shop.seen), 2);
+	assert_int_equal(sl_catalogue_references(shop.catalogue, slot, shop.seen), 2);
 	assert_int_equal(shop_replace_server(&shop), 0);
 }
 
@@ -329,7 +329,7 @@ SHOP_TEST(several_are_sealed_at_once)
 	/* All are sealed, and it is not said yet. */
 	atomic_store(&header->publishing, atomic_load(&header->last_batch));
 	assert_int_equal(shop_get(&shop, name_of(0), &held), -EAGAIN);
-	assert_int_equal(sl_catalogue_holds(shop.catalogue, slots[0], shop.seen), 0);
+	assert_int_equal(sl_catalogue_references(shop.catalogue, slots[0], shop.seen), 0);
 	/* One of them is not: nothing happens. */
 	slots[1] = shop_put(&shop, "open", 1, false);
 	assert_int_equal(sl_catalogue_seal(shop.catalogue, slots, COUNT_OF(slots)), -EINVAL);
@@ -417,7 +417,7 @@ SHOP_TEST(references_run_out_and_come_back)
 		for (unsigned i = 0; i < COUNT_OF(held); i++)
 			assert_int_equal(shop_get(&shop, "many", &held[i]), 0);
 		assert_int_equal(shop_get(&shop, "many", &more), -ENOSPC);
-		assert_int_equal(sl_catalogue_holds(shop.catalogue, held[0].slot, shop.seen),
+		assert_int_equal(sl_catalogue_references(shop.catalogue, held[0].slot, shop.seen),
 		                 COUNT_OF(held));
 		for (unsigned i = 0; i < COUNT_OF(held); i++)
 			assert_false(sl_reader_release(&shop.reader, &held[i]));

@@ -51,7 +51,7 @@ static int get_request_spilled(struct sl_server *server, const uint32_t *slots, 
 static void get_answer(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
                        const uint32_t *slots, unsigned count)
 {
-	bool pin = server->spill;
+	bool hold = server->spill;
 
 	server->counts.gets++;
 	sl_message_begin(&server->out, SL_MSG_FOUND, serial, count);
@@ -60,11 +60,11 @@ static void get_answer(struct sl_server *server, struct sl_peer *peer, uint32_t 
 			.id = server->blobs->by_slot[slots[i]].id,
 			.generation = sl_catalogue_generation(server->catalogue, slots[i]),
 			.slot = slots[i]};
-		pin = pin || sl_blob_is_transient(server, slots[i]);
+		hold = hold || sl_blob_is_transient(server, slots[i]);
 	}
 	/* So that it does not leave memory before the client has taken it. */
-	for (unsigned i = 0; pin && i < count; i++)
-		sl_peer_pin(server, peer, serial, slots[i]);
+	for (unsigned i = 0; hold && i < count; i++)
+		sl_peer_hold(server, peer, serial, slots[i]);
 	sl_peer_send(server, peer, &server->out, -1);
 }
 
@@ -144,10 +144,7 @@ static void get_wait_enter(struct sl_server *server, struct sl_wait *wait)
 	sl_server_at(server, wait->deadline);
 }
 
-/*
- * Answers a get or pin, now or later. It waits for the disk in any case, and for a seal if it is
- * patient.
- */
+/* Answers a get or pin, now or later: it awaits the disk in any case, a seal if it is patient. */
 static int get_begin(struct sl_server *server, struct sl_peer *peer, int64_t deadline, bool patient)
 {
 	const struct sl_head *message = &server->in.head;
@@ -207,10 +204,7 @@ static void get_retry(struct sl_server *server, struct sl_wait *wait)
 	sl_wait_free(server, wait);
 }
 
-/*
- * Calls act for each wait in the bucket that misses that blob; record NULL: for all. act may free
- * or move the wait.
- */
+/* Calls act, which may free the wait, for each wait that misses that blob; record NULL: for all. */
 static void get_each_in(struct sl_server *server, struct sl_list *bucket,
                         const struct sl_blob_record *record,
                         void (*act)(struct sl_server *, struct sl_wait *))
@@ -307,8 +301,7 @@ void sl_get_expire(struct sl_server *server, int64_t now)
 		server->waits->due = SL_FOREVER;
 		for (unsigned b = 0; b < SL_WAIT_BUCKETS; b++)
 			get_each_in(server, &server->waits->by_key[b], NULL, get_expire_one);
-		/* The pass looks at all waits, so the next comes later by a multiple of its
-		 * duration. */
+		/* A pass looks at all waits, so the next comes after a multiple of its time. */
 		server->waits->due =
 			SL_MAX(server->waits->due, sl_now() + (sl_now() - now) * EXPIRE_REST);
 	}
@@ -336,8 +329,7 @@ int sl_handle_region(struct sl_server *server, struct sl_peer *peer)
 		if (rc)
 			sl_fail(rc, "cannot open memory: %s", sl_error_text(rc));
 	}
-	/* Also if the client has an import already: it may have asked before, and have mapped
-	 * that descriptor. */
+	/* Also with an import: the client may have asked before, and mapped that descriptor. */
 	if (!rc && region->device >= 0)
 		rc = sl_device_import(server, peer, region);
 	if (rc) {
@@ -377,7 +369,7 @@ int sl_handle_locate(struct sl_server *server, struct sl_peer *peer)
 		if (record.range.offset != request->offset)
 			continue;
 		if (state == SL_ENTRY_SEALED)
-			sl_peer_pin(server, peer, serial, slot);
+			sl_peer_hold(server, peer, serial, slot);
 		/* From here on it is a get by id. */
 		sl_message_begin(&server->out, SL_MSG_GET, serial, 1);
 		server->out.get.items[0].id = record.key.id;

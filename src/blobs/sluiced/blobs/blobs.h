@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blobs: the server's side of the entries of the catalogue. make.c makes them, blob_get.c finds them for
- * clients, delete.c deletes and blobs.c evicts them, recover.c rebuilds all of this from the state
- * that a dead server has left.
+ * Blobs: the server's side of the entries of the catalogue. make.c makes them, blob_get.c finds
+ * them for clients, delete.c deletes and blobs.c evicts them, recover.c rebuilds all of this from
+ * the state that a dead server has left.
  *
  *   blob    the server's knowledge of an entry besides the catalogue's record
  *   lease   a client's right to make a blob in a range of a region; ends with its seal or abort
@@ -81,10 +81,7 @@ uint32_t sl_blob_by_id(const struct sl_server *server, uint64_t id);
 int sl_key_find(const struct sl_server *server, const struct sl_key *key, uint32_t *slot);
 /* Fails with a sentence about the blob of a key. Returns the error. */
 int sl_key_refuse(const struct sl_key *key, int error, const char *why);
-/*
- * After a seal or a change of flags: puts a blob into the list of caches or of transients, or
- * into neither.
- */
+/* After a seal or a change of flags: lists a blob as a cache, as transient, or as neither. */
 void sl_blob_relist(struct sl_server *server, uint32_t slot);
 
 /* ------------------------------------------------------------------------------- delete, evict */
@@ -94,21 +91,15 @@ int sl_handle_delete(struct sl_server *server, struct sl_peer *peer);
 /* In a new server: forgets the last delete of the server before if that has not done it. */
 void sl_deletes_recover(struct sl_server *server);
 /*
- * Deletes a blob, and notifies watchers and waiting gets. call: of the client that wants it, in the ledger; 0:
- * another blob has been sealed in its place.
+ * Deletes a blob, and notifies watchers and waiting gets. call: of the client that wants it, in the
+ * ledger; 0: another blob has been sealed in its place.
  */
 void sl_blob_delete(struct sl_server *server, uint32_t slot, uint64_t call);
 /* Makes the entry DYING; a sweep frees it. */
 void sl_blob_forget(struct sl_server *server, uint32_t slot);
-/*
- * Scans the references of all clients: frees entries that nobody holds, and deletes transient blobs
- * that nobody holds.
- */
+/* Scans all references: frees entries, and deletes transient blobs, that no client holds. */
 void sl_blob_sweep(struct sl_server *server);
-/*
- * Deletes unheld caches on a device (-1: the host) until that many bytes are free. Returns true if
- * any went.
- */
+/* Deletes unheld caches on a device (-1: the host) until `bytes` are free. True if any went. */
 bool sl_blob_evict(struct sl_server *server, int32_t device, uint64_t bytes);
 /* Sorts candidates, the least recently used first. */
 void sl_candidates_sort(struct sl_candidate *candidates, size_t count);
@@ -116,10 +107,7 @@ void sl_candidates_sort(struct sl_candidate *candidates, size_t count);
 /* ---------------------------------------------------------------------------------------- make */
 
 int sl_handle_create(struct sl_server *server, struct sl_peer *peer);
-/*
- * Tries the create in server->in. Returns -EINPROGRESS if there is no room yet; nothing has changed
- * then.
- */
+/* Tries the create in server->in. -EINPROGRESS: there is no room yet, and nothing has changed. */
 int sl_create_try(struct sl_server *server, struct sl_peer *peer);
 int sl_handle_annotate(struct sl_server *server, struct sl_peer *peer);
 int sl_handle_abort(struct sl_server *server, struct sl_peer *peer);

@@ -15,8 +15,8 @@ static struct sl_ledger_delete *delete_at(const struct sl_server *server, uint64
 }
 
 /*
- * Notes a delete before it is done, so that its fate is known if this server dies before it answers. call: of
- * the client that wants it; 0: a seal has replaced the blob.
+ * Notes a delete before it is done, so that its fate is known if this server dies before it
+ * answers. call: of the client that wants it; 0: a seal has replaced the blob.
  */
 static void delete_note(struct sl_server *server, uint64_t id, uint64_t call)
 {
@@ -54,8 +54,8 @@ void sl_deletes_recover(struct sl_server *server)
 }
 
 /*
- * Returns whether a delete that was sent again has nothing to do any more: it was done, or the blob was
- * replaced meanwhile, as if it had been deleted just before that.
+ * Returns whether a delete that was sent again has nothing to do any more: it was done, or the blob
+ * was replaced meanwhile, as if it had been deleted just before that.
  */
 static bool delete_is_over(const struct sl_server *server, uint64_t blob, uint64_t call)
 {

@@ -49,9 +49,7 @@ static struct sl_range_lease *lease_take(struct sl_server *server, struct sl_pee
 	return lease;
 }
 
-/*
- * Grants a lease. make false: only if it needs no new memory; otherwise returns 0 with *out NULL.
- */
+/* Grants a lease. make false: only if it needs no new memory; otherwise *out is NULL. */
 static int lease_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
                      bool make, struct sl_range_lease **out)
 {
@@ -128,10 +126,7 @@ static void lease_describe(const struct sl_range_lease *lease, struct sl_lease *
 
 /* ------------------------------------------------------------------------------------- create */
 
-/*
- * Returns the process and the time in ms since 1970, by the clock of the kernel's last tick, which
- * is cheap to read.
- */
+/* Returns the process and the ms since 1970, by the kernel's last tick, which is cheap to read. */
 static uint64_t blob_creator(pid_t pid)
 {
 	struct timespec now;
@@ -266,8 +261,7 @@ int sl_create_try(struct sl_server *server, struct sl_peer *peer)
 			rc = lease_new(server, peer, &wanted, true, &leases[count]);
 		count += !rc;
 	}
-	/* Names are entered when all leases have memory: a create that waits for memory is not
-	 * visible. */
+	/* Names are entered last: a create that waits for memory is not visible. */
 	for (unsigned i = 0; !rc && i < asked; i++) {
 		const struct sl_create_item *item = &request->items[i];
 
@@ -459,7 +453,7 @@ static void seal_answer(struct sl_server *server, struct sl_peer *peer,
 	uint32_t slot = lease->slot;
 	struct sl_range_lease *next;
 
-	sl_peer_pin(server, peer, serial, slot);
+	sl_peer_hold(server, peer, serial, slot);
 	if (server->spill)
 		lease->region->stamp = ++server->spill->last_stamp;
 	lease_free(server, lease, true);
@@ -499,8 +493,7 @@ int sl_handle_seal(struct sl_server *server, struct sl_peer *peer)
 	sl_message_begin(&answer, SL_MSG_FOUND, serial, count);
 	for (unsigned i = 0; i < count; i++)
 		seal_answer(server, peer, leases[i], serial, &answer.found.items[i]);
-	/* The answer comes last, because the client that sealed the blobs may take this
-	 * processor when it arrives. */
+	/* The answer comes last: the client that sealed may take this processor when it arrives. */
 	for (unsigned i = 0; i < count; i++) {
 		sl_get_wake(server, slots[i]);
 		sl_watchers_notify(server, slots[i], SLUICE_WATCH_SEALED);

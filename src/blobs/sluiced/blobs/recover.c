@@ -20,9 +20,7 @@
 #include "sluiced/spill/spill.h"
 #include "sluiced/supervisor/supervisor.h"
 
-/*
- * Opens the catalogue in that row of the descriptor table. Returns 0 or an error with a sentence.
- */
+/* Opens the catalogue in that row of the table. Returns 0 or an error with a sentence. */
 static int recover_catalogue(struct sl_server *server, uint32_t row)
 {
 	struct sl_blobs *blobs = server->blobs;
@@ -60,8 +58,8 @@ static int recover_new_catalogue(struct sl_server *server)
 	if (rc)
 		return sl_fail(rc, "cannot make a catalogue: %s", sl_error_text(rc));
 	/*
-	 * Nothing is known of memory that a server before has left. Its clients keep what they have mapped,
-	 * and must not go on with the old catalogue: to them this is another daemon.
+	 * Nothing is known of memory that a server before has left. Its clients keep what they have
+	 * mapped, and must not go on with the old catalogue: to them this is another daemon.
 	 */
 	for (row = 0; row < server->descriptors->used; row++)
 		if (server->descriptors->held[row].fd >= 0)
@@ -186,8 +184,7 @@ static void recover_slots(struct sl_server *server)
 	for (uint32_t slot = 0; slot < slots; slot++)
 		if (sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_DYING)
 			recover_slot(server, slot);
-	/* DYING entries come last: another blob may lie in a range that was given up before its
-	 * seal. */
+	/* DYING entries last: another blob may lie in a range given up before its seal. */
 	for (uint32_t slot = 0; slot < slots; slot++)
 		if (!server->blobs->by_slot[slot].id)
 			recover_slot(server, slot);

@@ -52,10 +52,7 @@ static bool region_rows_are_short(const struct sl_descriptors *descriptors)
 	       descriptors->ledger->most / ROWS_LEFT_PART;
 }
 
-/*
- * Returns 0 if there is a row for another region, after freeing kept regions and caches, or
- * -ENFILE with a sentence.
- */
+/* Frees kept regions and caches until a region can have a row. 0, or -ENFILE with a sentence. */
 static int region_admit(struct sl_server *server)
 {
 	uint64_t bytes = 1;

@@ -20,9 +20,7 @@
 /* While this part of all memory is queued, the server's thread frees memory itself. */
 #define MUCH_PART 8
 
-/*
- * The major number of NVIDIA's devices: a descriptor for their memory is a file of such a device.
- */
+/* The major number of NVIDIA's devices: descriptors for their memory are such files. */
 #define NVIDIA_MAJOR 195
 
 struct free_job {
@@ -42,8 +40,7 @@ static void memory_punch(int fd, uint64_t range_bytes, uint64_t ranges)
 	for (unsigned from = 0, to; from < 64; from = to + 1) {
 		for (to = from; to < 64 && ranges >> to & 1; to++)
 			;
-		/* Memory that is sealed against writing stays with the processes that have it
-		 * mapped. */
+		/* Memory sealed against writing stays with processes that have it mapped. */
 		if (to > from)
 			(void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 			                 (off_t)(from * range_bytes),
@@ -84,8 +81,7 @@ void sl_async_free_memory(struct sl_server *server, int fd, uint64_t range_bytes
 	struct sl_async_free *freeing = &server->memory->freeing;
 	int own = -1;
 
-	/* This bounds the memory that counts as free and is not: a job, or a part of the
-	 * total. */
+	/* Bounds memory that counts as free and is not: a job, or a part of all. */
 	if (free_job_bytes(range_bytes, ranges) > AT_ONCE &&
 	    atomic_load(&freeing->bytes) <= server->settings->memory_bytes / MUCH_PART)
 		own = fcntl(fd, F_DUPFD_CLOEXEC, 0);

@@ -17,10 +17,7 @@
 #include "sluiced/peers/peers.h"
 #include "sluiced/waits/waits.h"
 
-/*
- * Finding a holder takes a pass over all regions, and a client that is refused may ask again at
- * once.
- */
+/* A holder is found by a pass over all regions, and a refused client may ask again at once. */
 #define HOLDER_NS INT64_C(100000000)
 
 /* -------------------------------------------------------------------------------------- places */
@@ -43,10 +40,7 @@ static uint64_t device_limit(const struct sl_server *server, int32_t number)
 	return SL_NO_LIMIT;
 }
 
-/*
- * Returns the number of a place, which is known from then on. Returns 0, or -EDQUOT with a
- * sentence: there are too many.
- */
+/* Finds the number of a place, or gives it the next. 0, or -EDQUOT with a sentence: too many. */
 static int device_number(struct sl_server *server, const char *place, int32_t *out)
 {
 	struct sl_ledger *ledger = server->descriptors->ledger;
@@ -102,10 +96,7 @@ int sl_handle_device(struct sl_server *server, struct sl_peer *peer)
 
 /* ---------------------------------------------------------------------------------------- room */
 
-/*
- * Finds a process with a large region mapped there; holder->leaving: only
- * of regions to be unmapped.
- */
+/* Finds a process with a large region mapped there; holder->leaving: of those to be unmapped. */
 static void holder_find(const struct sl_server *server, int32_t device, struct sl_holder *holder)
 {
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
@@ -154,10 +145,7 @@ static uint64_t bytes_beyond(uint64_t used, uint64_t more, uint64_t limit)
 	return used + more > limit ? used + more - limit : 0;
 }
 
-/*
- * Returns true if every process that has it mapped is connected, so that it has been told to unmap
- * it.
- */
+/* Returns true if all processes that have it mapped are connected, thus told to unmap it. */
 static bool region_unmap_expected(const struct sl_region *region)
 {
 	bool coming = !region->writer || region->writer->fd >= 0;

@@ -20,10 +20,7 @@ static inline bool sl_device_known(const struct sl_server *server, int32_t numbe
 /* Returns the name of a device, the same in every process; "" for the host. */
 const char *sl_server_place(const struct sl_server *server, int32_t number);
 int sl_handle_device(struct sl_server *server, struct sl_peer *peer);
-/*
- * Writes ", N of them mapped, by process P" or the like for the host (-1) or a device; "" if nobody
- * has it mapped.
- */
+/* Writes ", N of them mapped, by process P" for the host (-1) or a device; "" if nobody maps it. */
 void sl_holders_text(struct sl_server *server, int32_t device, char *text, size_t size);
 /*
  * Makes room for so many bytes of a device; deletes caches if need be. Returns 0, -EINPROGRESS
@@ -33,10 +30,7 @@ int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes
 
 /* ------------------------------------------------------------------------- regions of devices */
 
-/*
- * Notes in the ledger that the peer may have memory of devices mapped, so that a later server waits
- * for its end.
- */
+/* Notes in the ledger that the peer may map memory of devices: later servers wait for its end. */
 void sl_device_may_map(struct sl_server *server, const struct sl_peer *peer);
 /* Notes a region that the previous server has left, which that session may write to. */
 void sl_device_region_found(struct sl_server *server, struct sl_region *region, uint64_t session);
@@ -51,10 +45,7 @@ int sl_handle_offer(struct sl_server *server, struct sl_peer *peer);
 int sl_handle_have(struct sl_server *server, struct sl_peer *peer);
 /* Handles SL_MSG_DROP of a region. */
 void sl_device_drop(struct sl_server *server, struct sl_peer *peer, struct sl_region *region);
-/*
- * Notes that the peer may have the region mapped, once. Returns 0, -EDQUOT or -ENOMEM with a
- * sentence.
- */
+/* Notes once that the peer may map the region. 0, -EDQUOT or -ENOMEM with a sentence. */
 int sl_device_import(struct sl_server *server, struct sl_peer *peer, struct sl_region *region);
 /* Notes that the peer has no memory of devices mapped any more. */
 void sl_device_peer_gone(struct sl_server *server, struct sl_peer *peer);
@@ -67,15 +58,11 @@ void sl_device_inherit(struct sl_peer *before, struct sl_peer *peer);
 
 /* --------------------------------------------------------------------- freeing without waiting */
 
-/*
- * Takes these ranges of memory away from all processes that still map them, soon. Does not keep fd.
- */
+/* Takes these ranges away from all processes that still map them, soon. Does not keep fd. */
 void sl_async_free_memory(struct sl_server *server, int fd, uint64_t range_bytes, uint64_t ranges);
 /* Closes a descriptor of a client on a thread, because a close may wait for somebody. */
 void sl_async_close(struct sl_server *server, int fd);
-/*
- * Returns true if a descriptor from a client can be memory of a device, which is harmless to keep.
- */
+/* Returns true if a client's descriptor can be memory of a device, which is harmless to keep. */
 bool sl_fd_is_memory(int fd);
 
 #endif

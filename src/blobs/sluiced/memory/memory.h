@@ -2,9 +2,8 @@
 /*
  * Memory: regions of the host and of devices, their accounts, limits and reuse.
  *
- *   region   memory behind a descriptor: a single range, or up to 64 equal ranges for small blobs (a
- *            slab). The server makes regions of the host; clients make regions of devices, and
- *            send their descriptors
+ *   region   memory behind a descriptor: a range, or a slab: up to 64 equal ranges for small blobs.
+ *            The server makes those of the host, clients those of devices, which they send
  *   range    memory of a blob
  *   import   a client that may have the memory of a device mapped
  *   writer   the client that may have a region mapped for writing
@@ -46,8 +45,7 @@ struct sl_region {
 	bool frozen;     /* only the previous server knew its writer: not used for new blobs */
 	int32_t device;  /* -1: the host */
 	uint32_t kind;   /* of enum sluice_blob_kinds */
-	/* 1: `row` has its descriptor; 0: not offered yet; or a negative errno: it could not be
-	 * kept. */
+	/* 1: `row` has its descriptor; 0: not offered yet; -errno: it could not be kept. */
 	int offered;
 	uint64_t wait_mark; /* the last scan of waiting gets that has found this region needed */
 
@@ -81,10 +79,7 @@ struct sl_wanted {
 	uint32_t kind;
 };
 
-/*
- * A process that has much of some memory mapped, for sentences; found again after a tenth of a
- * second.
- */
+/* A process that maps much of some memory, for sentences; found again after a tenth of a second. */
 struct sl_holder {
 	int64_t until;
 	bool leaving; /* of memory that is to be unmapped */
@@ -134,10 +129,7 @@ int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct s
 struct sl_region *sl_region_find_free(struct sl_server *server, struct sl_peer *peer,
                                       const struct sl_wanted *wanted);
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id);
-/*
- * Adds a region without memory, as the row says. Returns 0, -EBADMSG (the row is wrong) or -ENOMEM
- * with a sentence.
- */
+/* Adds a region without memory. 0, -EBADMSG (the row is wrong) or -ENOMEM with a sentence. */
 int sl_region_add(struct sl_server *server, const struct sl_ledger_row *saved, uint64_t id,
                   struct sl_region **out);
 /* Adds the region of a descriptor that is in the descriptor table. */
@@ -154,9 +146,7 @@ void sl_range_free(struct sl_server *server, struct sl_region *region, unsigned 
 void sl_region_trim(struct sl_server *server, struct sl_region *region);
 /* Gives up its memory: its copy is whole and all its blobs are AWAY. */
 void sl_region_spilled(struct sl_server *server, struct sl_region *region);
-/*
- * Gives it new memory and a new id after its bytes were read back. On failure nothing has changed.
- */
+/* Gives it new memory and a new id after its bytes were read back. No change on failure. */
 int sl_region_restore(struct sl_server *server, struct sl_region *region, int fd);
 /* Makes a memfd that keeps its size. */
 int sl_region_memfd(uint64_t bytes, int *fd);
@@ -173,10 +163,7 @@ uint64_t sl_region_counted(const struct sl_region *region);
 /* Counts all its memory. */
 void sl_region_count(struct sl_server *server, struct sl_region *region);
 
-/*
- * Makes room for so many bytes of the host. Returns 0, -EINPROGRESS (there will be room), or
- * -ENOSPC with a sentence.
- */
+/* Makes room on the host. 0, -EINPROGRESS (there will be room), or -ENOSPC with a sentence. */
 int sl_room_make(struct sl_server *server, uint64_t bytes);
 /* Frees kept regions until that many bytes are free. Returns how many were. */
 uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes);

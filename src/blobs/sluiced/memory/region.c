@@ -11,8 +11,8 @@
  * While a client makes blobs in a region, all its memory counts. In a slab of the host without a
  * writer nothing is made any more: its free ranges are given back, and only the used ranges count.
  *
- * Regions of devices share this until their last blob, and then leave; region_device.c has the rest,
- * allocate.c the room for new regions. On the server's thread.
+ * Regions of devices share this until their last blob, and then leave; region_device.c has the
+ * rest, allocate.c the room for new regions. On the server's thread.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -249,8 +249,7 @@ void sl_device_peer_gone(struct sl_server *server, struct sl_peer *peer)
 	}
 	server->memory->awaited -= peer->awaited;
 	peer->awaited = false;
-	/* When the last client of the previous server has gone, nobody maps regions that only
-	 * that server knew. */
+	/* No client of the previous server is left that maps regions only that server knew. */
 	sl_list_each_of (region, &server->memory->leaving, struct sl_region, empty_link)
 		sl_device_free_unmapped(server, region);
 }

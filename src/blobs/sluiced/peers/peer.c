@@ -23,10 +23,7 @@
 #define REST_NS    INT64_C(50000000)
 #define REFERENCES SLUICE_STORE_HOLDS_MOST
 
-/*
- * waitid() fails with EBADF for other descriptors, and with ECHILD for a process that is no child
- * of this process.
- */
+/* waitid() fails with EBADF for other descriptors, and with ECHILD if it is no child of ours. */
 static bool fd_is_pidfd(int fd)
 {
 	siginfo_t about;
@@ -124,8 +121,7 @@ void sl_peer_accept(struct sl_server *server)
 		sl_list_each_of (other, &server->peers->live, struct sl_peer, link)
 			if (server->peers->strangers == SL_STRANGERS && !other->role)
 				sl_peer_close(server, other, false);
-	/* The kernel checks owner, group and mode of the socket; every process that may connect
-	 * may do everything. */
+	/* The kernel checks the socket's mode; all processes that may connect may do all. */
 	peer = peer_new();
 	if (peer)
 		event.data.ptr = &peer->socket;
@@ -158,9 +154,7 @@ static void peer_hang_up(struct sl_server *server, struct sl_peer *peer)
 		sl_list_remove(&peer->watch_link);
 }
 
-/*
- * Frees everything of a peer: its process is dead, or has said that it has unmapped all our memory.
- */
+/* Frees everything of a peer that is dead, or has said that it has unmapped all our memory. */
 static void peer_give_all(struct sl_server *server, struct sl_peer *peer)
 {
 	while (!sl_list_empty(&peer->leases))
@@ -170,8 +164,8 @@ static void peer_give_all(struct sl_server *server, struct sl_peer *peer)
 		sl_region_writer_gone(
 			server, SL_CONTAINER(peer->regions.next, struct sl_region, writer_link));
 	sl_device_peer_gone(server, peer);
-	if (peer->pin_count)
-		sl_peer_unpin(server, peer, 0, SL_FOREVER);
+	if (peer->hold_count)
+		sl_peer_unhold(server, peer, 0, SL_FOREVER);
 	if (peer->references) {
 		sl_catalogue_part(server->catalogue, peer->references);
 		sl_references_unmap(peer->references);
@@ -225,7 +219,7 @@ void sl_peer_expire(struct sl_server *server, int64_t now)
 	listener_resume(server, now);
 	sl_list_each_of (peer, &server->peers->live, struct sl_peer, link) {
 		if (peer->role)
-			sl_peer_unpin(server, peer, 0, now);
+			sl_peer_unhold(server, peer, 0, now);
 		else if (peer->hello_by > now)
 			sl_server_at(server, peer->hello_by);
 		else
@@ -431,11 +425,11 @@ int sl_handle_nudge(struct sl_server *server, struct sl_peer *peer)
 	for (unsigned i = 0; i < server->in.head.count; i++) {
 		uint32_t slot = sl_blob_by_id(server, server->in.ids.items[i].id);
 
-		for (unsigned k = 0; k < peer->pin_count; k++)
-			if (peer->pins[k].slot == slot)
-				peer->pins[k].until = 0;
+		for (unsigned k = 0; k < peer->hold_count; k++)
+			if (peer->holds[k].slot == slot)
+				peer->holds[k].until = 0;
 	}
-	sl_peer_unpin(server, peer, server->in.head.settled, 0);
+	sl_peer_unhold(server, peer, server->in.head.settled, 0);
 	server->blobs->sweep_due = true;
 	return 0;
 }

@@ -55,7 +55,7 @@ static unsigned query_holders(struct sl_server *server, uint32_t slot)
 
 	sl_list_each_of (peer, &server->peers->live, const struct sl_peer, link)
 		if (peer->references &&
-		    sl_catalogue_holds(server->catalogue, slot, peer->references))
+		    sl_catalogue_references(server->catalogue, slot, peer->references))
 			count++;
 	return count;
 }

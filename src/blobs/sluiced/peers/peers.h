@@ -12,7 +12,7 @@
 #include "sluiced/memory/memory.h"
 #include "sluiced/server.h"
 
-#define SL_PINS_MOST   256  /* of a peer */
+#define SL_HOLDS_MOST  256  /* of a peer */
 #define SL_STRANGERS   64   /* connections that have not said their role */
 #define SL_EVENTS_KEPT 1024 /* for watches that have not been told yet */
 
@@ -43,8 +43,7 @@ struct sl_peer {
 	struct sl_list leases;
 	unsigned lease_count;
 	uint64_t leased_bytes; /* of the host */
-	/* Regions with free ranges that it may write to, by the size of a range: of the host,
-	 * then of devices. */
+	/* Regions with free ranges that it may write to: of the host, then of devices. */
 	struct sl_list slabs[SL_CLASSES + SL_DEVICE_CLASSES];
 	struct sl_list regions;   /* that it may have mapped for writing */
 	struct sl_list published; /* regions of its own memory */
@@ -55,12 +54,12 @@ struct sl_peer {
 	unsigned wait_count;
 	struct sl_list out;   /* of struct sl_pending */
 	unsigned descriptors; /* sent since the client had last read all */
-	/* Blobs held by the server until the client has taken them, in the order of its requests. */
+	/* Blobs held until the client has taken them, in the order of its requests. */
 	struct {
 		uint32_t serial, slot;
 		int64_t until;
-	} pins[SL_PINS_MOST];
-	unsigned pin_count;
+	} holds[SL_HOLDS_MOST];
+	unsigned hold_count;
 
 	/* Of a watch. */
 	char prefix[SL_NAME_BYTES];
@@ -83,9 +82,7 @@ struct sl_peers {
 
 /* Accepts a connection. Closes the oldest stranger if there are SL_STRANGERS. */
 void sl_peer_accept(struct sl_server *server);
-/*
- * Adds a client of the previous server, by the row of its references, unless its process is dead.
- */
+/* Adds a client of the previous server by the row of its references, unless it is dead. */
 void sl_peer_recover(struct sl_server *server, uint32_t row);
 /* Called afterwards: drops the row of a pidfd that belongs to no client. */
 void sl_peer_recover_process(struct sl_server *server, uint32_t row);
@@ -95,37 +92,28 @@ int sl_handle_hello(struct sl_server *server, struct sl_peer *peer);
  * otherwise the peer keeps what its process may use.
  */
 void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool over);
-/* Closes connections that have not said their role in time, ends pins, and resumes accepting. */
+/* Closes connections that have not said their role in time, ends holds, and resumes accepting. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
 void sl_peer_free_dead(struct sl_server *server);
 
-/* --------------------------------------------------------------------------------------- pins */
+/* -------------------------------------------------------------------------------------- holds */
 
-/*
- * Holds a blob for the peer until it has taken the answer with that serial number, a second at
- * most.
- */
-void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
-/* Ends the pins of answers up to that serial number, and expired pins. */
-void sl_peer_unpin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
+/* Holds a blob, a second at most, until the peer has taken the answer with that serial number. */
+void sl_peer_hold(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
+/* Ends the holds of answers up to that serial number, and expired holds. */
+void sl_peer_unhold(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
 int sl_handle_nudge(struct sl_server *server, struct sl_peer *peer);
 
 /* ----------------------------------------------------------------------------------- messages */
 
 /* Handles events of its socket. */
 void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t events);
-/*
- * Sends a message, now or when the socket takes it. Takes fd, which goes with it; -1: none. Always
- * returns 0.
- */
+/* Sends a message, perhaps later. Takes fd, which goes with it; -1: none. Always returns 0. */
 int sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd);
 /* Sends the messages that were not sent yet, as far as the socket takes them; or drops them. */
 void sl_peer_send_pending(struct sl_server *server, struct sl_peer *peer);
 void sl_peer_drop_pending(struct sl_peer *peer);
-/*
- * Returns 0 if the peer may be sent a descriptor, or -EAGAIN with a sentence: it does not read
- * those that it has.
- */
+/* Returns 0, or -EAGAIN with a sentence: the peer does not read the descriptors that it has. */
 int sl_peer_admit_descriptor(struct sl_peer *peer);
 /* Answers with an error; the sentence is sluice_last_message(). */
 void sl_peer_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int error);

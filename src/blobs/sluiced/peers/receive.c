@@ -26,9 +26,7 @@ static int peer_handle_drop(struct sl_server *server, struct sl_peer *peer)
 	return 0;
 }
 
-/*
- * Each handler answers, now or later, and returns 0; or returns a negative errno with a sentence.
- */
+/* Each handler answers, now or later, and returns 0; or returns -errno with a sentence. */
 static int (*const request_handlers[SL_MSG_TYPES])(struct sl_server *, struct sl_peer *) = {
 	[SL_MSG_HELLO] = sl_handle_hello,   [SL_MSG_CREATE] = sl_handle_create,
 	[SL_MSG_SEAL] = sl_handle_seal,     [SL_MSG_ANNOTATE] = sl_handle_annotate,
@@ -53,8 +51,8 @@ static void peer_handle(struct sl_server *server, struct sl_peer *peer)
 		sl_peer_close(server, peer, false);
 		return;
 	}
-	if (peer->pin_count)
-		sl_peer_unpin(server, peer, server->in.head.settled, 0);
+	if (peer->hold_count)
+		sl_peer_unhold(server, peer, server->in.head.settled, 0);
 	if (type == SL_MSG_BYE)
 		sl_peer_close(server, peer, true);
 	else
@@ -88,8 +86,7 @@ static void peer_readable(struct sl_server *server, struct sl_peer *peer)
 		sl_fds_receive(peer->fd, &server->in, sizeof(server->in), fds, MSG_DONTWAIT, &cut);
 	unsigned descriptors = (fds[0] >= 0) + (fds[1] >= 0);
 
-	/* ECONNRESET comes once, before the last messages of a client that has closed without
-	 * reading everything. */
+	/* ECONNRESET comes once, before the last messages of a client that closed early. */
 	if (n == -EAGAIN || n == -ECONNRESET)
 		return;
 	/* Descriptors come with a message of no bytes as well, which looks like the end. */

@@ -19,7 +19,7 @@
 
 /* Descriptors on their way to a client, or waiting for it. */
 #define DESCRIPTORS_MOST 16
-#define PIN_NS           INT64_C(1000000000)
+#define HOLD_NS          INT64_C(1000000000)
 /* Events are sent so many at a time; the next come later by a multiple of the loop's duration. */
 #define EVENTS_AT_ONCE 16
 #define EVENTS_REST    4
@@ -39,10 +39,7 @@ static int peer_send_now(const struct sl_peer *peer, const void *data, size_t by
 	return (int)sl_fds_send(peer->fd, data, bytes, &fd, fd >= 0, MSG_DONTWAIT);
 }
 
-/*
- * The answer cannot be sent, so the client has to reconnect. The loop sees the end of this
- * connection later.
- */
+/* The answer cannot be sent: the client has to reconnect, and the loop sees the end later. */
 static void peer_shut_down(struct sl_peer *peer)
 {
 	shutdown(peer->fd, SHUT_RDWR);
@@ -174,39 +171,39 @@ int sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t serial
 	return sl_peer_send(server, peer, &server->out, -1);
 }
 
-/* -------------------------------------------------------------------------------------- pins */
+/* ------------------------------------------------------------------------------------- holds */
 
-void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot)
+void sl_peer_hold(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot)
 {
-	int64_t until = sl_blob_is_transient(server, slot) ? SL_FOREVER : server->now + PIN_NS;
+	int64_t until = sl_blob_is_transient(server, slot) ? SL_FOREVER : server->now + HOLD_NS;
 
-	if (peer->pin_count == SL_PINS_MOST)
-		sl_peer_unpin(server, peer, peer->pins[0].serial, 0);
-	peer->pins[peer->pin_count].serial = serial;
-	peer->pins[peer->pin_count].slot = slot;
-	peer->pins[peer->pin_count++].until = until;
-	sl_catalogue_pin(server->catalogue, slot);
+	if (peer->hold_count == SL_HOLDS_MOST)
+		sl_peer_unhold(server, peer, peer->holds[0].serial, 0);
+	peer->holds[peer->hold_count].serial = serial;
+	peer->holds[peer->hold_count].slot = slot;
+	peer->holds[peer->hold_count++].until = until;
+	sl_catalogue_hold(server->catalogue, slot);
 	sl_server_at(server, until);
 }
 
-void sl_peer_unpin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now)
+void sl_peer_unhold(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now)
 {
 	unsigned left = 0;
 
-	for (unsigned i = 0; i < peer->pin_count; i++) {
-		uint32_t slot = peer->pins[i].slot;
+	for (unsigned i = 0; i < peer->hold_count; i++) {
+		uint32_t slot = peer->holds[i].slot;
 
-		if ((int32_t)(peer->pins[i].serial - serial) > 0 && peer->pins[i].until > now) {
-			sl_server_at(server, peer->pins[i].until);
-			peer->pins[left++] = peer->pins[i];
+		if ((int32_t)(peer->holds[i].serial - serial) > 0 && peer->holds[i].until > now) {
+			sl_server_at(server, peer->holds[i].until);
+			peer->holds[left++] = peer->holds[i];
 			continue;
 		}
-		sl_catalogue_unpin(server->catalogue, slot);
+		sl_catalogue_unhold(server->catalogue, slot);
 		server->blobs->sweep_due =
 			server->blobs->sweep_due || sl_blob_is_transient(server, slot) ||
 			sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_DYING;
 	}
-	peer->pin_count = left;
+	peer->hold_count = left;
 }
 
 /* --------------------------------------------------------------------------------------- watch */

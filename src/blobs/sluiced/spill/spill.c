@@ -62,10 +62,7 @@ static void spill_consider(struct sl_server *server, struct spill_candidates *c,
 		c->v[c->count++] = found;
 }
 
-/*
- * Finds the candidates, the least recently used first. Its sweep is also needed before a
- * withdrawal.
- */
+/* Finds the candidates, oldest use first. A withdrawal needs its sweep as well. */
 static void spill_find_candidates(struct sl_server *server, struct spill_candidates *c)
 {
 	sl_blob_sweep(server);
@@ -152,10 +149,7 @@ static uint64_t spill_leave(struct sl_server *server, const struct spill_candida
 	return left;
 }
 
-/*
- * Copies those of the first `bytes + ahead` bytes that have no copy; those beyond `bytes` are ahead
- * of need.
- */
+/* Copies those of the first `bytes + ahead` without a copy; beyond `bytes` is ahead of need. */
 static void spill_copy_first(struct sl_server *server, const struct spill_candidates *c,
                              uint64_t bytes, uint64_t ahead)
 {

@@ -3,8 +3,8 @@
  * Spilling: regions leave memory for files when memory is short, and return when a client gets a
  * blob of them.
  *
- *   copy    a file without a name that has the bytes of a region; only the descriptor table keeps it
- *   mover   a thread that writes, reads and closes such files (spill_io.c); the server's loop waits for none of them
+ *   copy    a file without a name with the bytes of a region, kept by the descriptor table alone
+ *   mover   a thread that writes, reads and closes copies (spill_io.c); the loop waits for none
  *
  * A whole region leaves and returns, so that offsets in it stay. First it is copied, while it is
  * sealed and every client may get and hold its blobs: nothing changes them. When the copy is in the
@@ -98,10 +98,7 @@ struct sl_spill {
 
 /* --------------------------------------------------------------------------------------- spill */
 
-/*
- * Begins spilling to the folder of the settings; without a folder server->spill stays NULL. Returns
- * 0 or an error.
- */
+/* Begins spilling; without a folder in the settings server->spill stays NULL. 0 or an error. */
 int sl_spill_start(struct sl_server *server);
 /*
  * Lets regions leave memory, the least recently used first, until so many bytes are free.
@@ -110,19 +107,13 @@ int sl_spill_start(struct sl_server *server);
 int sl_spill_room(struct sl_server *server, uint64_t bytes);
 /* Lets regions leave while memory is over its limit, after returns. Returns true if it still is. */
 bool sl_spill_shrink(struct sl_server *server);
-/*
- * Copies the regions that would leave next, if little memory is left. Called when memory was taken.
- */
+/* Copies the regions that would leave next, if little memory is left. After taking memory. */
 void sl_spill_ahead(struct sl_server *server);
 /* Gives up the copy of a region that is freed, or was changed. */
 void sl_spill_forget(struct sl_server *server, struct sl_region *region);
-/*
- * Adds a copy that a previous server has left; if its region is not there, adds that as well, AWAY.
- */
+/* Adds a copy that a previous server has left; if its region is not there, that too, AWAY. */
 int sl_spill_recover_copy(struct sl_server *server, uint32_t row);
-/*
- * Decides for each region between its memory and its copy, when the blobs of all regions are known.
- */
+/* Decides for each region between memory and copy, when the blobs of all regions are known. */
 void sl_spill_recover(struct sl_server *server);
 /* Writes why nothing was spilled, for the end of a sentence: begins with "; ", or is "". */
 void sl_spill_trouble(const struct sl_server *server, char *text, size_t size);
@@ -135,10 +126,7 @@ static inline void sl_spill_look(struct sl_server *server)
 
 /* --------------------------------------------------------------------------------------- copies */
 
-/*
- * Has the movers write a region to a file; ahead: nobody needs its memory yet. Returns false if
- * that is not possible now.
- */
+/* Has movers write a region to a file; ahead: of need. Returns false if it cannot be done now. */
 bool sl_spill_copy_write(struct sl_server *server, struct sl_region *region, bool ahead);
 /* Starts to read a region back. Returns 0 or an error with a sentence. */
 int sl_spill_copy_read(struct sl_server *server, struct sl_region *region);

@@ -24,10 +24,7 @@ static void spill_copy_settle(struct sl_server *server, struct sl_spill_copy *co
 	sl_list_append(&server->spill->copies, &copy->link);
 }
 
-/*
- * Gives up copies of regions that are in memory, until so many bytes are free in the folder.
- * Returns how many bytes it gave up.
- */
+/* Gives up copies of regions in memory until so many bytes are free. Returns the bytes given up. */
 static uint64_t spill_copy_drop_spare(struct sl_server *server, uint64_t bytes)
 {
 	uint64_t dropped = 0;

@@ -126,8 +126,7 @@ static void mover_leave_job(struct sl_spill_copy *copy, int error)
 	sl_mutex_unlock(&spill->mutex);
 	if (!last)
 		return;
-	/* Bytes in the page cache must reach the disk before the memory goes: the kernel drops
-	 * pages that it cannot write. */
+	/* To the disk before the memory goes: the kernel drops pages that it cannot write. */
 	if (copy->state == SL_COPY_WRITING && !copy->error &&
 	    !(fcntl(copy->file, F_GETFL) & O_DIRECT) && fdatasync(copy->file)) {
 		sl_fail(-errno, "cannot write a file: %s", sl_error_text(-errno));

@@ -29,9 +29,7 @@
 #define OTHERS    8192
 #define ROWS_MOST 65536u
 
-/*
- * A supervisor that receives nothing for this time while the server waits for it is taken for dead.
- */
+/* A supervisor that receives nothing for this time while the server waits is taken for dead. */
 #define DEAF_NS INT64_C(1000000000)
 
 /* A message from the server, with a descriptor if id is not 0. */
@@ -111,7 +109,7 @@ int sl_descriptors_new(int listener, int lock, const struct sl_server_settings *
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------ the next process */
+/* ----------------------------------------------------------------------------- the next process */
 
 void sl_descriptors_copy(const struct sl_descriptors *descriptors, enum sl_begin begin)
 {
@@ -191,10 +189,7 @@ static void descriptors_end_deaf(const struct sl_descriptors *descriptors)
 	shutdown(descriptors->peer, SHUT_RDWR);
 }
 
-/*
- * Sends a message to the supervisor, and waits while its socket is full. id 0: without a
- * descriptor.
- */
+/* Sends to the supervisor, and waits while its socket is full. id 0: without a descriptor. */
 static int descriptors_tell(const struct sl_descriptors *descriptors, uint32_t row, uint64_t id,
                             int fd)
 {

@@ -28,7 +28,7 @@
  * size of such a struct has changed.
  */
 #define SL_STATE_LAYOUT 3
-#define SL_LAYOUT       (SL_STATE_LAYOUT * 1000000 + SL_SEGMENT_VERSION * 1000 + SL_PROTOCOL_VERSION)
+#define SL_LAYOUT       ((SL_STATE_LAYOUT * 1000 + SL_SEGMENT_VERSION) * 1000 + SL_PROTOCOL_VERSION)
 #define SL_BUDGETS_MOST 16
 #define SL_NO_GROUP     ((gid_t)-1)
 
@@ -121,7 +121,7 @@ struct sl_ledger {
 	_Atomic uint64_t sessions;          /* the same */
 	_Atomic uint32_t device_count;      /* counted when their rows are written */
 	struct sl_ledger_device devices[SL_PLACES_MOST];
-	/* The last deletes: delete n is at n % SL_DELETES_MOST. Each is counted before it is done. */
+	/* The last deletes: n is at n % SL_DELETES_MOST. Each is counted before it is done. */
 	_Atomic uint64_t deletes;
 	struct sl_ledger_delete deleted[SL_DELETES_MOST];
 	struct sl_ledger_row rows[];

@@ -128,10 +128,7 @@ void sl_listen_notify(const char *state)
 	close(fd);
 }
 
-/*
- * Returns true if stderr is the journal: systemd names its file, as it may have been redirected
- * since.
- */
+/* Returns true if stderr is the journal's file, as systemd names it; it may be redirected since. */
 static bool report_is_journal(void)
 {
 	const char *named = getenv("JOURNAL_STREAM");

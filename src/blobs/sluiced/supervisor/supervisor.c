@@ -168,10 +168,7 @@ _Noreturn static void upgrade_say_layout(int program, int answer)
 	_exit(127);
 }
 
-/*
- * Reads the program's answer until it ends or its time is over, and takes descriptors from the
- * server meanwhile.
- */
+/* Reads the program's answer to its end or time, and takes the server's descriptors meanwhile. */
 static void upgrade_read_layout(struct sl_descriptors *descriptors, int answer, char *text,
                                 size_t size)
 {
@@ -223,10 +220,7 @@ static int upgrade_check_layout(struct sl_descriptors *descriptors, const char *
 	return 0;
 }
 
-/*
- * Executes the program of the settings, which then ends the server; on failure returns, and tells
- * the server the reason.
- */
+/* Executes the program of the settings, which ends the server; or returns, and tells it why. */
 static void supervisor_upgrade(const struct supervisor *s)
 {
 	const char *path = s->descriptors->ledger->settings.program;
@@ -254,7 +248,7 @@ static void supervisor_upgrade(const struct supervisor *s)
 	send(s->descriptors->peer, &no, sizeof(no), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* --------------------------------------------------------------------------------- the supervisor */
+/* ------------------------------------------------------------------------------- the supervisor */
 
 static void supervisor_stop_asked(struct supervisor *s)
 {

@@ -26,10 +26,7 @@ int sl_supervisor_run(struct sl_descriptors *descriptors, char **arguments);
 int sl_supervisor_resume(char **arguments, int (*serve)(struct sl_descriptors *));
 /* Starts another supervisor, in the server, after it has died. Returns 0 or a negative errno. */
 int sl_supervisor_replace(struct sl_descriptors *descriptors);
-/*
- * Blocks the signals that stop both processes, SIGINT only if it is not ignored. Returns their
- * signalfd, or -1.
- */
+/* Blocks the signals that stop both processes (SIGINT unless ignored). Their signalfd, or -1. */
 int sl_stop_signals(void);
 
 /* ------------------------------------------------------------------------ the socket, systemd */
@@ -47,10 +44,7 @@ int sl_listen_at(const char *path, gid_t group, int *out, int *lock);
 /* Sends "READY=1" or another state to systemd, if it is there. */
 void sl_listen_notify(const char *state);
 
-/*
- * Writes a line to stderr, formatted as by printf(), with a priority of <syslog.h> if the journal
- * reads it.
- */
+/* Prints a line to stderr, with a priority of <syslog.h> if the journal reads it. */
 void sl_report(int priority, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

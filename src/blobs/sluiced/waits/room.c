@@ -25,8 +25,8 @@
 #define LOOK_REST 8
 
 /*
- * Starts to read a region back. expired: its wait for room is over. *where becomes NULL if the region
- * goes meanwhile. Returns 0, -EINPROGRESS (not yet), or an error, which its blobs were told.
+ * Starts to read a region back. expired: its wait for room is over. *where becomes NULL if the
+ * region goes meanwhile. Returns 0, -EINPROGRESS (not yet), or an error, which its blobs were told.
  */
 static int room_try_return(struct sl_server *server, struct sl_region *const *where, bool expired)
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Waits: requests that are answered later, and the state of the queue for room. On the server's thread.
- */
+/* Waits: requests that are answered later, and the queue for room. On the server's thread. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,8 +109,7 @@ bool sl_room_has_time(const struct sl_server *server)
 	const struct sl_wait *turn = server->room->current;
 	bool over = server->counts.memory_bytes > server->settings->memory_bytes;
 
-	/* A request that is not queued has just come. Memory beyond the limit has to be written
-	 * first. */
+	/* A request that is not queued is new. Memory beyond the limit is written first. */
 	return !turn || sl_now() < SL_MAX(turn->room.since, server->spill->moved_at) +
 	                                   (over ? OVER_NS : SL_VAIN_NS);
 }

@@ -13,10 +13,7 @@
 
 #define SL_WAITS_MOST   128 /* of a peer, of all kinds */
 #define SL_WAIT_BUCKETS 1024
-/*
- * The time for which a wait goes on while everything is held: the server itself holds answered
- * blobs for a second.
- */
+/* A wait goes on so long while all is held: the server itself holds answered blobs for a second. */
 #define SL_VAIN_NS INT64_C(1000000000)
 
 struct sl_region;
@@ -53,8 +50,7 @@ struct sl_room {
 	struct sl_wait *current; /* is being tried */
 	int64_t due;             /* no deadline is earlier */
 	bool look;               /* a device has more room than before */
-	/* The last request waits for room of this device, and this is its refusal if none comes;
-	 * error 0: it does not. */
+	/* The last request waits for room here, and this is its refusal; error 0: no wait. */
 	int error;
 	int32_t device;
 };
@@ -69,10 +65,7 @@ void sl_wait_free(struct sl_server *server, struct sl_wait *wait);
 /* Ends the waits of a connection that has ended. */
 void sl_waits_end(struct sl_server *server, struct sl_peer *peer);
 
-/*
- * Queues the create in server->in for room, or the return of the region. Returns 0, -EAGAIN or
- * -ENOMEM with a sentence.
- */
+/* Queues a create or a region's return for room. 0, -EAGAIN or -ENOMEM with a sentence. */
 int sl_wait_for_room(struct sl_server *server, struct sl_peer *peer, struct sl_region *region);
 /* Makes a wait in the queue wait for room of that device from now on. */
 void sl_room_wait_at(struct sl_server *server, struct sl_wait *wait, int32_t device);
@@ -80,15 +73,9 @@ void sl_room_wait_at(struct sl_server *server, struct sl_wait *wait, int32_t dev
 void sl_room_drop(struct sl_server *server, struct sl_region *region);
 /* Returns true if others wait for room of the host and are first. */
 bool sl_room_must_queue(const struct sl_server *server);
-/*
- * Returns true if the current wait goes on for a moment, though nothing can leave memory now:
- * others may let go.
- */
+/* Returns true if the wait goes on though nothing can leave memory now: others may let go. */
 bool sl_room_has_time(const struct sl_server *server);
-/*
- * Serves the waits that can have room now, and ends those past their deadline. Once per
- * iteration.
- */
+/* Serves the waits that can have room, and ends those past their deadline. Once per iteration. */
 void sl_room_run(struct sl_server *server);
 
 #endif

@@ -23,10 +23,7 @@
 #define LEAST_ALONE 20000000
 #define MOST_ALONE  1000000000
 
-/*
- * Sleeps. Returns true if there is something to read from conn. Ended by wake_fd, by the time and,
- * if conn is not NULL, by a message.
- */
+/* Sleeps until wake_fd, the time or a message. Returns true if conn, unless NULL, has a message. */
 static bool client_thread_sleep(struct sl_devices *devices, struct sl_conn *conn, int64_t length)
 {
 	struct pollfd p[2] = {{.fd = devices->wake_fd, .events = POLLIN},

@@ -78,7 +78,7 @@ void sl_stream_words_free(struct sl_devices *devices)
 		struct sl_stream_words *words = atomic_load(&devices->by_index[i].words);
 		struct sl_device *device = devices->by_index[i].device;
 
-		/* The device may still write to memory that it does not let go, so this must stay. */
+		/* The device may still write to memory that it keeps, so this must stay. */
 		if (words &&
 		    (!device->ops->unregister_memory(device, words->memory) ||
 		     !device->ops->registered(device, words->memory, sizeof(words->memory))))
@@ -146,10 +146,7 @@ static bool blob_drop_reference(sluice_blob *blob)
 	return false;
 }
 
-/*
- * Reports the end of a seal to its blobs, and drops the references to blobs with a handle. Caller
- * holds devices->mutex.
- */
+/* Tells the blobs that a seal ended; drops its references. Caller holds devices->mutex. */
 static void stream_op_report_locked(struct sl_stream_op *op, int rc)
 {
 	for (unsigned i = 0; i < op->count; i++) {
@@ -164,10 +161,7 @@ static void stream_op_report_locked(struct sl_stream_op *op, int rc)
 	}
 }
 
-/*
- * Ends an operation: wakes its waiters, then releases its blobs, then removes it, which a thread
- * that closes the store waits for.
- */
+/* Wakes waiters, releases blobs, and then removes the operation, for which a close waits. */
 static void stream_op_end(struct sl_devices *devices, struct sl_stream_op *op, int rc)
 {
 	bool come = stream_word_has_come(op);
@@ -337,10 +331,7 @@ static int stream_op_enqueue(sluice_store *store, struct sl_store_device *sdev,
 	command.word.at = op->word;
 	command.word.value = op->value;
 	rc = device->ops->enqueue(device, stream, &command, 1, &taken);
-	/*
-	 * The stream will execute a command that it has taken, unless the device fails, which the
-	 * unmap thread notices.
-	 */
+	/* The stream executes it unless the device fails, which the unmap thread sees. */
 	if (taken) {
 		sl_store_step("client: promised");
 		stream_op_publish(devices, op);
@@ -415,10 +406,7 @@ int sluice_blob_wait_sealed(sluice_blob *blob, int timeout_ms)
 		               "nobody has asked for the blob to be sealed in stream order");
 	devices = sl_devices_of(blob->store);
 	sl_mutex_lock(&devices->mutex);
-	/*
-	 * Ended by the client thread, by the unmap thread, by the deadline, or by the end of the
-	 * process.
-	 */
+	/* Ended by the client thread, the unmap thread, the deadline or the process's end. */
 	while (blob->stream_seal.pending && !rc && !atomic_load(&devices->stop))
 		rc = sl_cond_wait(&devices->stream_ops.changed, &devices->mutex, deadline);
 	rc = blob->stream_seal.pending

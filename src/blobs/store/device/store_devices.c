@@ -166,9 +166,7 @@ int sl_devices_open(sluice_store *store)
 		return rc;
 	rc = sl_thread_start(&devices->unmapper, "sluice-unmapper", sl_unmapper_run, devices);
 	if (!rc) {
-		/*
-		 * The client thread may have to forget mappings, for which it needs store->devices.
-		 */
+		/* The client thread may need store->devices, to forget mappings. */
 		atomic_store_explicit(&store->devices, devices, memory_order_release);
 		rc = sl_thread_start(&devices->client_thread, "sluice-client", sl_client_thread_run,
 		                     devices);

@@ -26,17 +26,14 @@
 struct sl_store_device {
 	_Atomic bool open;        /* set once, under store->opening, after `device`, */
 	struct sl_device *device; /* which then never changes; its driver has been started */
-	/* Make or map the memory of a mapping that is IN_PROGRESS; may call the driver, no lock held. */
+	/* Make or map memory for an IN_PROGRESS mapping; may call the driver, without locks. */
 	int (*make)(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch);
 	int (*map)(struct sl_mapping *mapping, int fd);
 	/* Guarded by store->mutex. */
 	int32_t number;      /* by which the server knows the device; -1: not asked yet */
 	struct sl_list idle; /* mappings, least recently used first */
 	size_t idle_bytes;
-	/*
-	 * Set once, under store->opening; NULL: no blob was made or sealed there. Its contents are
-	 * guarded by devices->mutex.
-	 */
+	/* Set once, under store->opening, by the first blob there. devices->mutex guards it. */
 	_Atomic(struct sl_stream_words *) words;
 };
 
@@ -75,7 +72,7 @@ struct sl_stream_op {
 	sluice_blob *blobs[]; /* with a reference to each */
 };
 
-/* ---------------------------------------------------------------------------------- store_devices.c */
+/* ------------------------------------------------------------------------------ store_devices.c */
 
 static inline struct sl_devices *sl_devices_of(const sluice_store *store)
 {
@@ -83,9 +80,7 @@ static inline struct sl_devices *sl_devices_of(const sluice_store *store)
 }
 /* Makes the devices of a store and starts the two threads, if that has not happened. */
 int sl_devices_open(sluice_store *store) SL_REQUIRES(&store->opening);
-/*
- * Joins the two threads; mappings stay. Returns false if the process ends and has abandoned them.
- */
+/* Joins both threads; mappings stay. False: the process ends, and has abandoned them. */
 bool sl_devices_stop(sluice_store *store);
 /* Frees the rest after sl_devices_stop(). Calls drivers. */
 void sl_devices_free(sluice_store *store);
@@ -104,8 +99,7 @@ int sl_place_find(const char *place);
  * Returns 0 or -ENOTSUP with a message. */
 int sl_store_device_open(sluice_store *store, struct sl_device *device,
                          struct sl_store_device **out);
-/* The same for a device that can share memory, by its index in this process; or by the server's
- * number. */
+/* The same for a device that shares memory, by its index here; or by the server's number. */
 int sl_store_device_by_index(sluice_store *store, int index, struct sl_store_device **out);
 int sl_store_device_by_number(sluice_store *store, int32_t number, int64_t deadline,
                               struct sl_store_device **out);
@@ -124,10 +118,7 @@ int sl_mapping_add_published(sluice_store *store, const struct sl_map_request *r
 /* Notes regions that this client is to make, and handles SL_MSG_FORGET: see sl_conn_events. */
 void sl_mappings_heard_locked(sluice_store *store, const union sl_message *m)
 	SL_REQUIRES(&store->mutex);
-/*
- * Forgets a region that was leased for a single blob and given back: it is not to be made or
- * published.
- */
+/* Forgets a region leased for a single blob and given back: it is not to be made or published. */
 void sl_mapping_cancel(sluice_store *store, uint64_t region);
 /* See sl_conn_events. */
 unsigned sl_mappings_unreported_locked(sluice_store *store, uint64_t epoch, struct sl_id_item *out)
@@ -144,8 +135,7 @@ void *sl_client_thread_run(void *devices);
 
 /* -------------------------------------------------------------------------------- on_stream.c */
 
-/* Executes an operation that its stream has reached; for the client thread. Returns false if there
- * is none. */
+/* For the client thread: executes an operation that its stream has reached. False: none. */
 bool sl_stream_op_run_next(struct sl_devices *devices);
 /* Ends the operations of devices that have failed; for the unmap thread. Calls drivers. */
 void sl_stream_ops_check_devices(struct sl_devices *devices);

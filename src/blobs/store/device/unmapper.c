@@ -73,10 +73,7 @@ void *sl_unmapper_run(void *argument)
 			unmapper_unmap_locked(store, devices,
 			                      SL_CONTAINER(link, struct sl_mapping, idle));
 		else
-			/*
-			 * Ended by a mapping to unmap, by the first stream operation or by stop;
-			 * with stream operations also by the time.
-			 */
+			/* Ended by a mapping, a stream operation, the time for these, or stop. */
 			sl_cond_wait(&devices->unmap.work, &store->mutex,
 			             atomic_load(&devices->stream_op_count) ? sl_now() + DOUBT_NS
 			                                                    : SL_FOREVER);

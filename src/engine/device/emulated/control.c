@@ -2,8 +2,8 @@
 /*
  * Control of the emulated devices
  *
- * The functions of <sluice/emulated.h> but the report: kernels of C, the schedule, counts of calls, failures. They are not in the
- * library, but in libsluice-emulated.a, which is linked beside libsluice.a.
+ * The functions of <sluice/emulated.h> but the report: kernels of C, the schedule, counts of calls,
+ * failures. They are not in the library, but in libsluice-emulated.a beside libsluice.a.
  *
  * Threads: any.
  */
@@ -88,10 +88,7 @@ void sluice_emulated_fail(enum sluice_emulated_kind kind, uint64_t n, int error)
 /* Removes all commands that the failed device will not execute. */
 static void control_drop_commands(struct emulated *device) SL_REQUIRES(&device->mutex)
 {
-	/*
-	 * A running command cannot be stopped, and sleeping calls are about to leave: wait for
-	 * both.
-	 */
+	/* A running command cannot be stopped, and sleeping calls soon leave: wait for both. */
 	device->sleepers++;
 	while (device->executing || device->calling || !sl_list_empty(&device->held))
 		sl_cond_wait(&device->progress, &device->mutex, SL_FOREVER);

@@ -48,10 +48,7 @@ extern struct emulated_calls {
 int sl_emulated_enter(struct emulated *device, enum sluice_emulated_kind kind)
 	SL_THREAD_SAFETY(try_acquire_capability(0, &device->mutex));
 void sl_emulated_leave(struct emulated *device) SL_RELEASES(&device->mutex);
-/*
- * Enters as enter() does, but also on a stopped device, so that it can release; the caller looks at
- * error.
- */
+/* Enters as enter() does, also on a stopped device, to release; the caller looks at error. */
 int sl_emulated_enter_to_release(struct emulated *device, enum sluice_emulated_kind kind)
 	SL_THREAD_SAFETY(try_acquire_capability(0, &device->mutex));
 /* Counts a call without entering; returns the error to inject, or 0. */
@@ -79,8 +76,8 @@ enum memory_kind {
 /* Classifies a range; for the first four kinds *bytes is its mapping. */
 enum memory_kind sl_emulated_memory_kind(struct emulated *device, const void *memory, size_t length,
                                          char **bytes) SL_REQUIRES(&device->mutex);
-/* Returns where the bytes of memory of another device are; NULL: it is none, or not all of it is there. Takes the
- * other device's mutex. */
+/* Returns where the bytes of memory of another device are; NULL: it is none, or not all of it is
+ * there. Takes the other device's mutex. */
 char *sl_emulated_peer(struct emulated *device, const void *memory, size_t length);
 bool sl_emulated_holds(struct emulated *device, const void *memory);
 int sl_emulated_alloc(struct sl_device *device, size_t length, void **out);
@@ -107,10 +104,7 @@ int sl_emulated_range_remove(struct emulated *device, const char *call, struct r
 /* --------------------------------------------------------------------------------- sharing.c */
 
 extern const struct sl_device_sharing sl_emulated_sharing;
-/*
- * Make a memfd that others may map; and check that fd is such a memfd of that length, else
- * -EBADMSG.
- */
+/* Make a memfd that others may map; check that fd is such and as long, else -EBADMSG. */
 int sl_emulated_memory_new(const struct emulated *device, size_t length, int *fd);
 int sl_emulated_memory_check(const struct emulated *device, int fd, size_t length);
 
@@ -150,16 +144,14 @@ int sl_emulated_launch(int device, sluice_stream stream, enum command_kind kind,
 /* --------------------------------------------------------------------------------- channel.c */
 
 void sl_emulated_channels_init(struct emulated *device);
-/*
- * Chooses a channel for the next command of that type; false if all are full.
- */
+/* Chooses a channel for the next command of that type; false if all are full. */
 bool sl_emulated_channel(struct emulated *device, struct stream *stream, enum channel_type type,
                          struct channel **out) SL_REQUIRES(&device->mutex);
 void sl_emulated_channel_enter(struct command *command, enum channel_type type,
                                struct channel *channel);
 void sl_emulated_channel_leave(struct command *command);
 
-/* ---------------------------------------------------------------------------------- emulated_engine.c */
+/* ---------------------------------------------------------------------------- emulated_engine.c */
 
 void *sl_emulated_engine(void *device);
 void *sl_emulated_functions(void *device);

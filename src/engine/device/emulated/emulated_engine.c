@@ -225,10 +225,7 @@ static bool copies_wrong_memory(const struct command *command)
 	return wrong;
 }
 
-/*
- * Executes a command. Copies and kernels run without the mutex; calls that free memory wait until
- * `executing` is false.
- */
+/* Executes a command, copies and kernels without the mutex; freeing waits for `executing`. */
 static void engine_execute(struct emulated *device, struct command *command)
 	SL_REQUIRES(&device->mutex)
 {
@@ -274,10 +271,7 @@ static void engine_run(struct emulated *device, struct command *command) SL_REQU
 
 /* ---------------------------------------------------------------------------- the threads */
 
-/*
- * Sleeps while nothing can run: until a command arrives or a delay ends, or briefly if a command
- * waits for a word.
- */
+/* Sleeps until a command arrives or a delay ends, or briefly if a command awaits a word. */
 static void engine_rest(struct emulated *device, const struct look *look, unsigned idle)
 	SL_REQUIRES(&device->mutex)
 {

@@ -94,9 +94,7 @@ int sl_emulated_memory_check(const struct emulated *device, int fd, size_t lengt
 
 /* ------------------------------------------------------------------------------ make and map */
 
-/*
- * Adds a mapping to the device. Only new memory counts as used; that of other processes does not.
- */
+/* Adds a mapping to the device. Only new memory counts as used, not other processes'. */
 static int add_mapping(struct emulated *device, enum range_kind kind, int fd, size_t length,
                        bool read_only, struct range **out)
 {
@@ -231,10 +229,7 @@ static int emulated_map(struct sl_device *base, int fd, size_t length, struct sl
 	return 0;
 }
 
-/*
- * Finds the range that begins there, has that length (0: any) and a kind in the bit set, and is not
- * being removed.
- */
+/* Finds the range at an address, so long (0: any) and in `kinds`, that is not being removed. */
 static struct range *find_shared(struct emulated *device, const void *memory, size_t length,
                                  unsigned kinds) SL_REQUIRES(&device->mutex)
 {

@@ -114,10 +114,7 @@ static struct command *last_command(struct stream *stream)
 	                     : NULL;
 }
 
-/*
- * Returns true if the stream is idle; the default stream includes the streams that it is ordered
- * after.
- */
+/* Returns true if the stream is idle, the default stream with those that it is ordered after. */
 static bool stream_idle(struct emulated *device, struct stream *stream)
 {
 	return !stream->count && (stream != &device->legacy || !device->per_thread.count);
