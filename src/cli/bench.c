@@ -372,8 +372,8 @@ static int bench_run_rounds(struct cli_bench_run *run, struct cli_bench_options 
 		/* The file of this round may be replaced by the next. */
 		o->open.force = true;
 		if (run->rounds[i].resident > 0.01)
-			warnx("round %u: %.0f%% of the file stayed in the page cache", i + 1,
-			      run->rounds[i].resident * 100);
+			cli_warn("round %u: %.0f%% of the file stayed in the page cache", i + 1,
+			         run->rounds[i].resident * 100);
 		if (!o->json)
 			print_bench_round(run, i);
 	}

@@ -93,7 +93,7 @@ static int drop_pages(struct cli_bench_run *run, struct cli_bench_round *out)
 	} else {
 		rc = -posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 		if (rc)
-			warnx("--cold: '%s': %s", run->path, strerror(-rc));
+			cli_warn("--cold: '%s': %s", run->path, strerror(-rc));
 		out->resident = resident_part(fd);
 	}
 	if (fd >= 0)
@@ -150,11 +150,11 @@ static int finish_operation(struct traffic *t, sluice_op *op, bool failed)
 
 	if (n < 0) {
 		if (!failed)
-			warnx("%s", sluice_op_message(op));
+			cli_warn("%s", sluice_op_message(op));
 		rc = (int)n;
 	} else if ((uint64_t)n != slot->expected) {
 		if (!failed)
-			warnx("'%s' became shorter while it was read", t->run->options->name);
+			cli_warn("'%s' became shorter while it was read", t->run->options->name);
 		rc = -EIO;
 	}
 	sluice_op_free(op);

@@ -142,8 +142,9 @@ struct sluice_open_options cli_open_options(const struct cli_open *o);
 int cli_said(int rc);
 /* Flushes standard output, and keeps the first error for the end. Returns 0 or an errno. */
 int cli_flush(void);
-/* Prints a sentence on stderr; returns rc. */
+/* Prints a sentence on stderr, a line that other threads do not break; returns rc. */
 __attribute__((format(printf, 2, 3))) int cli_fail(int rc, const char *format, ...);
+#define cli_warn(...) ((void)cli_fail(0, __VA_ARGS__))
 /* Formats like asprintf(); the caller frees the result. Ends the program if memory is short. */
 __attribute__((format(printf, 1, 2))) char *cli_format(const char *format, ...);
 /* Returns an array with room for `count` elements. Ends the program if memory is short. */

@@ -187,16 +187,16 @@ static void print_failure(const struct cli_copy *copy, int rc)
 	if (cli_interrupted() == SIGPIPE)
 		return;
 	if (rc != -ECANCELED || !cli_interrupted())
-		warnx("%s", copy->error);
+		cli_warn("%s", copy->error);
 	else if (target->file)
-		warnx("interrupted; '%s' was %s", target->name,
-		      target->replaces ? "not written" : "written in part");
+		cli_warn("interrupted; '%s' was %s", target->name,
+		         target->replaces ? "not written" : "written in part");
 	else
-		warnx("interrupted");
+		cli_warn("interrupted");
 	if (target->path && !copy->source->path && copy->source->file &&
 	    copy->source->length >= HINT_BYTES && copy->moved && !target->part)
-		warnx("with --continue, what comes of '%s' stays, and is taken up later",
-		      target->name);
+		cli_warn("with --continue, what comes of '%s' stays, and is taken up later",
+		         target->name);
 }
 
 /* The commit of an upload, or the copy of an object by its server, if there is no target. */
@@ -248,7 +248,7 @@ static int commit_await(struct commit *commit, const char *name, bool among)
 	}
 	while (!atomic_load(&commit->over)) {
 		if (cli_interrupted()) {
-			warnx("interrupted; '%s' was not written", name);
+			cli_warn("interrupted; '%s' was not written", name);
 			cli_interrupt_leave();
 		}
 		nanosleep(&moment, NULL);
@@ -282,9 +282,9 @@ static int copy_by_server(sluice_context *ctx, const struct cli_cp_options *o, c
 	int rc = cli_interrupt_hold() ? commit_await(&commit, to, o->sum) : -ECANCELED;
 	cli_interrupt_unhold();
 	if (rc == -EEXIST)
-		warnx("%s; use -f to overwrite it", commit.error);
+		cli_warn("%s; use -f to overwrite it", commit.error);
 	else if (rc && rc != -ENOTSUP && rc != -ECANCELED)
-		warnx("%s", commit.error);
+		cli_warn("%s", commit.error);
 	moved->files += !rc;
 	moved->by_server += !rc;
 	return rc;
@@ -304,8 +304,8 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 	progress.sum = o->sum;
 	copy->there = progress.last_moved = cli_part_there(target->part);
 	if (copy->there && !o->open.quiet)
-		warnx("%s of %s are there", cli_size_format(copy->there, there),
-		      cli_size_format(copy->source->length, all));
+		cli_warn("%s of %s are there", cli_size_format(copy->there, there),
+		         cli_size_format(copy->source->length, all));
 	int rc = cli_copy_run(copy);
 	cli_progress_end(&progress);
 	/* A stream may have ended because the same Ctrl-C ended its program. */
@@ -384,7 +384,7 @@ static int copy_one(sluice_context *ctx, const struct cli_cp_options *o, const c
 		return rc;
 	/* Opening the target detects the same local file under any name. */
 	if (source.file && !source.path && !strcmp(from, uri)) {
-		warnx("'%s' is both SRC and DST", source.name);
+		cli_warn("'%s' is both SRC and DST", source.name);
 		cli_end_discard(&source);
 		return -EINVAL;
 	}

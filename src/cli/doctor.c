@@ -516,7 +516,7 @@ static bool doctor_examine(const struct doctor_options *o)
 		printf("\n}\n");
 	cli_flush();
 	if (problem)
-		warnx("%s", problem);
+		cli_warn("%s", problem);
 	bool well = ctx && !problem;
 	free(problem);
 	sluice_context_close(ctx);

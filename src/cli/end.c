@@ -361,10 +361,10 @@ static int end_open_target_path(sluice_context *ctx, const struct cli_end *sourc
 	int why = errno;
 	if (lstat(path, &link) == 0) {
 		if (why == ENOENT)
-			warnx("'%s' is a symbolic link to nothing; it is not written through",
-			      path);
+			cli_warn("'%s' is a symbolic link to nothing; it is not written through",
+			         path);
 		else
-			warnx("'%s': %s", path, strerror(why));
+			cli_warn("'%s': %s", path, strerror(why));
 		return -why;
 	}
 	if (path[0] && path[strlen(path) - 1] == '/')
@@ -396,7 +396,7 @@ static int end_open_target_stream(int fd, const struct cli_end *source, struct c
 static int said_of_target(int rc)
 {
 	if (rc == -EEXIST)
-		warnx("%s; use -f to overwrite it", sluice_last_message());
+		cli_warn("%s; use -f to overwrite it", sluice_last_message());
 	return rc == -EEXIST ? rc : cli_said(rc);
 }
 
@@ -514,7 +514,7 @@ int cli_end_commit(struct cli_end *end, bool durable)
 		rc = -errno;
 	end->fd_owned = false;
 	if (rc)
-		warnx("'%s': %s", end->name, strerror(-rc));
+		cli_warn("'%s': %s", end->name, strerror(-rc));
 	return rc;
 }
 

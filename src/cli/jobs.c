@@ -67,8 +67,8 @@ struct cli_jobs {
 static bool jobs_may_end(void)
 {
 	if (cli_interrupted() && cli_interrupt_commits()) {
-		warnx("interrupted; the objects of which the answers are missing may not be "
-		      "written");
+		cli_warn("interrupted; the objects of which the answers are missing may not be "
+		         "written");
 		cli_interrupt_leave();
 	}
 	return cli_interrupted() && !cli_interrupt_held();

@@ -76,7 +76,7 @@ static void close_output(void)
 		if (errno)
 			warn("cannot write the output");
 		else
-			warnx("cannot write the output");
+			cli_warn("cannot write the output");
 		_exit(CLI_FAILED);
 	}
 	if (cli_interrupt_leaves())

@@ -63,7 +63,7 @@ const void *cli_word_find(const struct cli_words *words, int argc, char **argv, 
 		words_print(words, stderr);
 		return NULL;
 	}
-	warnx("unknown %s '%s'", wanted[0] == '-' ? "option" : "command", wanted);
+	cli_warn("unknown %s '%s'", wanted[0] == '-' ? "option" : "command", wanted);
 	fprintf(stderr, "Try '%s --help'.\n", words->command);
 	return NULL;
 }
@@ -123,7 +123,10 @@ int cli_fail(int rc, const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
+	/* The C library writes a line in several steps. */
+	flockfile(stderr);
 	vwarnx(format, args);
+	funlockfile(stderr);
 	va_end(args);
 	return rc;
 }

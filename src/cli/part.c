@@ -116,7 +116,7 @@ static int write_note(struct cli_part *part)
 	}
 	free(text);
 	if (rc)
-		warnx("what came cannot be noted: %s", sluice_last_message());
+		cli_warn("what came cannot be noted: %s", sluice_last_message());
 	part->unnoted = part->failed = rc;
 	return rc;
 }
@@ -233,12 +233,13 @@ int cli_part_begin(struct cli_part *part, sluice_context *ctx, const struct cli_
 	if (!why)
 		forget_holes(part);
 	if (why)
-		warnx("'%s' is copied from the start%s: %s", source->name,
-		      never ? ", and cannot be continued" : "", why);
+		cli_warn("'%s' is copied from the start%s: %s", source->name,
+		         never ? ", and cannot be continued" : "", why);
 	else if (cli_part_there(part) && !part->strong && !source->path)
-		warnx("'%s' has no strong ETag: that it is the same is told by its length and the "
-		      "second of its last change alone",
-		      source->name);
+		cli_warn("'%s' has no strong ETag: that it is the same is told by its length and "
+		         "the "
+		         "second of its last change alone",
+		         source->name);
 	part->begun = true;
 	if (cli_part_there(part))
 		return 0;
@@ -272,9 +273,9 @@ void cli_part_free(struct cli_part *part)
 		unlink(part->state);
 		sluice_truncate(part->file, 0);
 	} else if (part->begun && (!part->unnoted || (!part->failed && write_note(part) == 0))) {
-		warnx("%s of %s are kept, and taken up by the same command",
-		      cli_size_format(cli_part_there(part), there),
-		      cli_size_format(part->length, all));
+		cli_warn("%s of %s are kept, and taken up by the same command",
+		         cli_size_format(cli_part_there(part), there),
+		         cli_size_format(part->length, all));
 	}
 	free(part->path);
 	free(part->state);

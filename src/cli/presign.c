@@ -76,8 +76,8 @@ int cli_presign(int argc, char **argv)
 		puts(url);
 		free(url);
 		if (end_ns / 1000000000 < wanted)
-			warnx("'%s': the URL ends in %lld seconds, with the keys that signed it",
-			      uris->of[i], (long long)(end_ns / 1000000000 - time(NULL)));
+			cli_warn("'%s': the URL ends in %lld seconds, with the keys that signed it",
+			         uris->of[i], (long long)(end_ns / 1000000000 - time(NULL)));
 	}
 	sluice_context_close(ctx);
 	return failed ? CLI_FAILED : CLI_OK;

@@ -155,7 +155,7 @@ static int removal_many(struct removal *all, char **uris, size_t count)
 	                        messages);
 	for (size_t i = 0; i < count; i++) {
 		if (errors[i])
-			warnx("%s", messages[i] ? messages[i] : strerror(-errors[i]));
+			cli_warn("%s", messages[i] ? messages[i] : strerror(-errors[i]));
 		entry_show(all, uris[i], NULL, 0, errors[i]);
 		free(messages[i]);
 	}
@@ -261,7 +261,7 @@ int cli_s3(int argc, char **argv)
 	                       .uploads = true};
 
 	if (argc < 2 || (strcmp(argv[1], "abandoned") && argv[1][0] != '-')) {
-		warnx("usage: sluice s3 abandoned [OPTION...] URI..., or --help");
+		cli_warn("usage: sluice s3 abandoned [OPTION...] URI..., or --help");
 		return CLI_USAGE;
 	}
 	/* Only --help may stand in its place. */

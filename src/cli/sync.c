@@ -259,7 +259,7 @@ int cli_sync_finish(const struct cli_cp_options *o, sluice_context *ctx, int rc)
 		rc = sync_walk(sync);
 	bool removes = sync->removes && !rc;
 	if (sync->removes && rc && !cli_interrupted())
-		warnx("nothing is deleted, since not all could be listed and copied");
+		cli_warn("nothing is deleted, since not all could be listed and copied");
 	for (size_t i = 0; i < sync->known_count; i++) {
 		const struct cli_known *known = &sync->known[i];
 

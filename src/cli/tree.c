@@ -43,7 +43,7 @@ static void tell_lost(const char *source, const char *what)
 	static atomic_flag told = ATOMIC_FLAG_INIT;
 
 	if (!atomic_flag_test_and_set(&told))
-		warnx("'%s' has %s, which are not copied; 'cp -a' copies them", source, what);
+		cli_warn("'%s' has %s, which are not copied; 'cp -a' copies them", source, what);
 }
 
 static bool has_attributes(const char *source)
@@ -141,8 +141,9 @@ static int copy_link(const struct tree *tree, const char *path, const struct sta
 	else if (rc || symlink(text, replaces ? beside : target) ||
 	         (replaces && rename(beside, target))) {
 		rc = rc ? rc : -errno;
-		warnx(rc == -EEXIST && !replaces ? "'%s' exists; use -f to overwrite" : "'%s': %s",
-		      target, strerror(-rc));
+		cli_warn(rc == -EEXIST && !replaces ? "'%s' exists; use -f to overwrite"
+		                                    : "'%s': %s",
+		         target, strerror(-rc));
 		if (replaces)
 			unlink(beside);
 	}

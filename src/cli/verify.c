@@ -184,7 +184,7 @@ static int verify_check(sluice_context *ctx, const struct verify_options *o,
 		int error = errno;
 		char *shown = cli_uri_name(o->sums);
 
-		warnx("'%s': %s", shown, strerror(error));
+		cli_warn("'%s': %s", shown, strerror(error));
 		free(shown);
 		return CLI_FAILED;
 	}
@@ -199,7 +199,7 @@ static int verify_check(sluice_context *ctx, const struct verify_options *o,
 		warn("'%s'", o->sums);
 		status = CLI_FAILED;
 	} else if (!lines) {
-		warnx("'%s' has no line", o->sums);
+		cli_warn("'%s' has no line", o->sums);
 		status = CLI_FAILED;
 	}
 	free(line);

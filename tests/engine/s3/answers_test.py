@@ -228,6 +228,29 @@ def check(plan, there, says, exclusive):
     assert plan.final or plan.struck or not known, "nothing but faults that pass"
 
 
+def environment(server):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SLUICE_"))}
+    return {**kept, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}", "AWS_ACCESS_KEY_ID": "AKIDTEST",
+            "AWS_SECRET_ACCESS_KEY": s3_server.SECRETS["AKIDTEST"], "AWS_CONFIG_FILE": "/dev/null",
+            "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "SLUICE_S3_PART_BYTES": str(PART), "SLUICE_HTTP_BACKOFF_MS": "2",
+            "SLUICE_HTTP_STALL_MS": "1000"}
+
+
+def sentences_are_lines(server, root):
+    """Many threads complain at the same time."""
+    os.mkdir(f"{root}/refused")
+    for i in range(600):
+        plan = server.plans["hashed", f"refused/{i}"] = Plan(random.Random(i), True, False)
+        plan.parts, plan.faults, plan.event, plan.final = 0, [], None, "403 AccessDenied"
+        with open(f"{root}/refused/{i}", "wb") as file:
+            file.write(b"x")
+    done = subprocess.run([SLUICE, "cp", "-q", "-r", "-f", f"{root}/refused", "s3://hashed/refused"], env=environment(server),
+                          stderr=subprocess.PIPE, text=True, check=False, timeout=300)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 1 and len(lines) >= 600, done
+    assert all(line.startswith("sluice cp: ") and line.count("sluice cp: ") == 1 for line in lines), done.stderr
+
+
 def copy(server, chance, root, round):
     hashed, exclusive = chance.random() < 0.6, chance.random() < 0.4
     bucket = "hashed" if hashed else "opaque"
@@ -239,13 +262,8 @@ def copy(server, chance, root, round):
             server.objects[bucket, f"{round}/{i}"] = plan.other()
         with open(f"{source}/{i}", "wb") as file:
             file.write(plan.data)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SLUICE_"))}
-    env = {**kept, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}", "AWS_ACCESS_KEY_ID": "AKIDTEST",
-           "AWS_SECRET_ACCESS_KEY": s3_server.SECRETS["AKIDTEST"], "AWS_CONFIG_FILE": "/dev/null",
-           "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "SLUICE_S3_PART_BYTES": str(PART), "SLUICE_HTTP_BACKOFF_MS": "2",
-           "SLUICE_HTTP_STALL_MS": "1000"}
     done = subprocess.run([SLUICE, "cp", "-q", "-r", *(() if exclusive else ("-f",)), source, f"s3://{bucket}/{round}"],
-                          env=env, stderr=subprocess.PIPE, text=True, check=False, timeout=300)
+                          env=environment(server), stderr=subprocess.PIPE, text=True, check=False, timeout=300)
     failed = {}
     for i in range(FILES):
         key = bucket, f"{round}/{i}"
@@ -269,6 +287,7 @@ def main():
     print(f"seed {seed}; the same again with SLUICE_TEST_SEED={seed}")
     chance, server = random.Random(seed), Server()
     with tempfile.TemporaryDirectory() as root:
+        sentences_are_lines(server, root)
         failed = sum(copy(server, chance, root, i) for i in range(ROUNDS))
     print(f"{failed} of {ROUNDS * FILES} copies failed, all with the right words")
 
