@@ -296,8 +296,8 @@ static bool call_refused(ssize_t rc)
 }
 
 /*
- * Returns bytes or -errno. Where a sandbox refuses calls with flags, as if the kernel had none; where
- * it refuses those with vectors, too, the first vector alone.
+ * Returns bytes or -errno. Where a sandbox refuses calls with flags, as if the kernel had none;
+ * where it refuses those with vectors, too, the first vector alone.
  */
 static ssize_t piece_call(struct sl_piece *piece, struct iovec *vectors, int count, uint64_t at)
 {
