@@ -9,7 +9,6 @@
  * Threads: any thread submits pieces; the reactor that moves the request fills them. Closing the file waits for its end.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -17,7 +17,6 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "http/hedge.h"
 

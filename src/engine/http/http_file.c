@@ -7,8 +7,6 @@
  * Threads: opening and closing wait for the server on the caller's thread; submission runs on any thread.
  */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -8,8 +8,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "http/multipart_internal.h"

@@ -15,7 +15,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/ioctl.h>
-#include <time.h>
 
 #include "http/signed.h"
 

@@ -8,9 +8,7 @@
  * Threads: the reactor that moves the request; libcurl calls sl_http_on_line() and sl_http_on_body(). The text comes
  * from servers and is not trusted.
  */
-#include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

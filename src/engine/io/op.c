@@ -26,10 +26,7 @@
  * pieces is over when the last of them has come back. A route may keep it for longer:
  * staged/staged.c.
  */
-#include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -7,9 +7,7 @@
  *
  * Threads: opening waits on the caller's thread. Requests are signed by the reactors: the clock has a mutex.
  */
-#include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

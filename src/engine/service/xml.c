@@ -6,7 +6,6 @@
  *
  * Threads: any. The text comes from servers and is not trusted.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

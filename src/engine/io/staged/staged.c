@@ -46,7 +46,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "io/staged/staged.h"
 

@@ -11,7 +11,6 @@
  */
 #include <errno.h>
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "io/staged/staged.h"
