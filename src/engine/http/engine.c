@@ -378,7 +378,7 @@ static unsigned engine_most_connections(const struct sl_settings *settings)
 static void engine_free_keyrings(struct sl_http_engine *engine)
 {
 	for (unsigned i = 0; engine->keyrings[i]; i++)
-		sl_services[i]->stop(engine->keyrings[i]);
+		sl_services[i]->signing->stop(engine->keyrings[i]);
 }
 
 struct sl_keyring *sl_http_keyring(const struct sl_http_engine *engine, const char *scheme)
@@ -399,7 +399,7 @@ int sl_http_new(struct sl_core *core, struct sl_http_engine **out) SL_UNCHECKED
 	if (!engine)
 		return sl_fail(-ENOMEM, "no memory");
 	for (unsigned i = 0; sl_services[i]; i++) {
-		rc = sl_services[i]->start(&core->settings, &engine->keyrings[i]);
+		rc = sl_services[i]->signing->start(&core->settings, &engine->keyrings[i]);
 		if (rc) {
 			engine_free_keyrings(engine);
 			free(engine);
@@ -451,7 +451,7 @@ int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feat
 	}
 	for (unsigned i = 0; index >= 2 && core->http->keyrings[i]; i++)
 		if (index == 2 + i) {
-			sl_services[i]->feature(core->http->keyrings[i], out);
+			sl_services[i]->signing->feature(core->http->keyrings[i], out);
 			return 0;
 		}
 	if (index > 1)

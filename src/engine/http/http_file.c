@@ -174,7 +174,7 @@ static void http_close(struct sl_backend *backend)
 	sl_http_fields_clear(&http->fields);
 	sl_http_identity_clear(http);
 	if (http->signer)
-		http->signer->service->close(http->signer);
+		http->signer->service->signing->close(http->signer);
 	sl_http_location_destroy(&http->location);
 	sl_http_texts_clear(&http->opened);
 	free(http->head);
@@ -260,7 +260,8 @@ static int http_place(struct sl_http *http, const struct sl_uri *uri,
 
 	if (!keyring)
 		return http_parse_url(http, uri->path);
-	rc = keyring->service->open(keyring, waiting, uri->path, options, query, &http->signer);
+	rc = keyring->service->signing->open(keyring, waiting, uri->path, options, query,
+	                                     &http->signer);
 	return rc ? rc : http_parse_url(http, http->signer->url);
 }
 
@@ -375,7 +376,7 @@ int sl_http_check(const struct sl_core *core, const char *scheme, const void *op
 {
 	struct sl_keyring *keyring = sl_http_keyring(core->http, scheme);
 
-	return keyring->service->check(keyring, core->waiting, options);
+	return keyring->service->signing->check(keyring, core->waiting, options);
 }
 
 int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
@@ -392,7 +393,7 @@ int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
 		return rc;
 	struct sl_http *http = sl_http_of(backend);
 	struct curl_slist *lines = http->headers;
-	rc = http->signer->service->sign(http->signer, &asked, &lines, &made);
+	rc = http->signer->service->signing->sign(http->signer, &asked, &lines, &made);
 	if (!rc) {
 		*url = sl_format("%.*s?%s", (int)strcspn(http->url, "?"), http->url, lines->data);
 		rc = *url ? 0 : sl_fail(-ENOMEM, "no memory");

@@ -146,10 +146,10 @@ static void removals_read(struct removals *all, size_t from, size_t to, char *xm
 	char *name;
 	size_t i = from;
 
-	for (char *at = xml; all->service->removed_next(&at, &name, &removed);) {
+	for (char *at = xml; all->service->removals->next(&at, &name, &removed);) {
 		/* Answers have the order of the request, more or less. */
 		for (size_t n = from; n < to; n++, i = i + 1 < to ? i + 1 : from) {
-			const char *own = all->service->removed_name(all->uris[i]);
+			const char *own = all->service->removals->name(all->uris[i]);
 
 			if (!own || strcmp(own, name))
 				continue;
@@ -168,8 +168,8 @@ static void removals_read(struct removals *all, size_t from, size_t to, char *xm
 static void removals_at_once(struct removals *all, size_t from, size_t to)
 {
 	struct sl_http_call call = {.kind = SL_CALL_REMOVE_MANY, .brief = true};
-	char *query = NULL, *body = all->service->remove_many(all->options, all->uris + from,
-	                                                      to - from, call.digest.line);
+	char *query = NULL, *body = all->service->removals->body(all->options, all->uris + from,
+	                                                         to - from, call.digest.line);
 	struct sl_backend *backend = NULL;
 	struct sl_habits *habits;
 	struct sl_uri uri;
@@ -178,7 +178,7 @@ static void removals_at_once(struct removals *all, size_t from, size_t to)
 	if (!body)
 		return;
 	if (!rc) {
-		rc = all->service->query(NULL, call.kind, NULL, 0, &query);
+		rc = all->service->texts->query(NULL, call.kind, NULL, 0, &query);
 		if (!rc)
 			rc = sl_http_open_query(all->core, &uri, all->options, query, &backend);
 		sl_uri_clear(&uri);
@@ -214,7 +214,7 @@ void sl_http_remove_many(struct sl_core *core, const char *scheme, const char *c
 
 	for (size_t i = 0; i < count; i++)
 		errors[i] = OPEN;
-	for (size_t from = 0, to; from < count && service->verbs[SL_CALL_REMOVE_MANY]; from = to) {
+	for (size_t from = 0, to; from < count && service->removals; from = to) {
 		size_t bucket = behind + strcspn(uris[from] + behind, "/") + 1;
 
 		to = from + 1;

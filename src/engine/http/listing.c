@@ -85,7 +85,7 @@ static int page_read(struct object_listing *list)
 
 	/* If this page fails, the next call asks for it again. */
 	list->page.at = list->body + PAGE_BYTES - 1;
-	n = list->service->list(list->uri.path, list->flags, list->token, &query);
+	n = list->service->lists->query(list->uri.path, list->flags, list->token, &query);
 	if (!n)
 		n = sl_http_open_query(list->core, &list->uri, &list->options, query, &backend);
 	free(query);
@@ -98,7 +98,7 @@ static int page_read(struct object_listing *list)
 	if (n < 0)
 		return (int)n;
 	list->body[n] = '\0';
-	n = list->service->page(list->uri.path, list->flags, list->body, &page, &token);
+	n = list->service->lists->page(list->uri.path, list->flags, list->body, &page, &token);
 	if (!n)
 		n = page_keep_token(list, token);
 	if (!n)
@@ -153,7 +153,7 @@ static int listing_next(struct sl_listing *base, struct sluice_entry *out)
 	struct sl_service_entry *entry = &list->entry;
 	int rc;
 
-	while (!(rc = list->service->next(&list->page, entry)) && list->token &&
+	while (!(rc = list->service->lists->next(&list->page, entry)) && list->token &&
 	       !(rc = page_read(list)))
 		continue;
 	if (rc <= 0)

@@ -69,7 +69,6 @@ void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, cons
 }
 
 int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
-	SL_REQUIRES(&multipart->mutex)
 {
 	return sl_fail_with(multipart->locked.error, multipart->locked.sentence);
 }
@@ -220,7 +219,7 @@ static void create_over(struct sl_http_call *call)
 	if (!sums || strcasecmp(sums, sl_http_call_sum(call)))
 		atomic_store(&multipart->plain, true);
 	if (!answer->error) {
-		service->answers(call->kind, answer->xml, id, sizeof(id));
+		service->texts->answers(call->kind, answer->xml, id, sizeof(id));
 		upload = strdup(id);
 		answer->error = upload ? 0 : -ENOMEM;
 	}

@@ -46,7 +46,7 @@ static int copy_make_lines(struct object_copy *copy, const struct sl_uri *from)
 		.target_url = target->url,
 		.given = target->headers,
 	};
-	return target->signer->service->copy(&copy->lines);
+	return target->signer->service->copies->lines(&copy->lines);
 }
 
 /* Keeps a line of the header of a response if it is metadata of the object. */
@@ -56,7 +56,7 @@ static void copy_keep(struct sl_http_request *request, const char *data, size_t 
 
 	while ((size_t)length < bytes && !strchr("\r\n", data[length]))
 		length++;
-	if (request->http->signer->service->line(data) & SL_LINE_METADATA &&
+	if (request->http->signer->service->texts->line(data) & SL_LINE_METADATA &&
 	    sl_line_add(&request->response.metadata, "%.*s", length, data))
 		sl_http_request_fail(request, -ENOMEM, "no memory for a header");
 }
@@ -89,7 +89,7 @@ static void copy_part_over(struct sl_http_call *call)
 	struct sl_http_multipart *multipart = part->multipart;
 	char etag[SL_SERVICE_TEXT] = "", *kept;
 
-	multipart->http->signer->service->answers(
+	multipart->http->signer->service->texts->answers(
 		call->kind, call->answer.xml ? call->answer.xml : "", etag, sizeof(etag));
 	kept = call->answer.error ? NULL : strdup(etag);
 	if (!kept)
@@ -260,8 +260,8 @@ int sl_http_copy(struct sl_core *core, const struct sl_uri *from, const struct s
 	struct sl_backend *source = NULL, *target = NULL;
 	struct object_copy copy = {0};
 	void *memory = NULL;
-	int rc = service->copy ? service->copy_options(options, &reading, &writing, &memory)
-	                       : sl_fail(-ENOTSUP, "'%s': the service has no copies", to->path);
+	int rc = service->copies ? service->copies->options(options, &reading, &writing, &memory)
+	                         : sl_fail(-ENOTSUP, "'%s': the service has no copies", to->path);
 
 	if (!rc)
 		rc = sl_http_ops.open(core, from, &reading, &source);

@@ -128,7 +128,7 @@ static bool multipart_is_there(struct sl_http_multipart *multipart, struct sl_ht
 	if (!call->answer.status || (!call->open && !gone))
 		return false;
 	if (!call->completes)
-		multipart->http->signer->service->etag(call->body, call->length, call->etag);
+		multipart->http->signer->service->texts->etag(call->body, call->length, call->etag);
 	if (!sl_http_ask(multipart->http, &sl_http_kind_head, &request) &&
 	    request->response.has_length && request->response.length == length) {
 		etag = request->response.texts.of[SL_HTTP_FIELD_ETAG];
@@ -259,7 +259,8 @@ int sl_http_multipart_complete(struct sl_http_multipart *multipart, uint64_t len
 	                            .fields = told ? &multipart->each : &multipart->whole,
 	                            .completes = true};
 	char *body;
-	int rc = service->complete(call.upload, multipart->locked.known, count, &body, call.etag);
+	int rc = service->texts->complete(call.upload, multipart->locked.known, count, &body,
+	                                  call.etag);
 
 	if (rc)
 		return rc;

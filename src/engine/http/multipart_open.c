@@ -21,7 +21,7 @@ static int multipart_set_fields(struct sl_http_multipart *multipart)
 		rc = sl_http_fields_add(&multipart->whole,
 		                        "Content-Type: application/octet-stream");
 	for (struct curl_slist *line = http->headers; !rc && line; line = line->next)
-		if (http->signer->service->line(line->data) & SL_LINE_EACH)
+		if (http->signer->service->texts->line(line->data) & SL_LINE_EACH)
 			rc = sl_line_add(&multipart->each.home, "%s", line->data);
 	return rc;
 }

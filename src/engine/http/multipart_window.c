@@ -101,7 +101,7 @@ void sl_http_part_free(struct sl_http_part *part)
 }
 
 struct sl_http_part *sl_http_multipart_part_locked(struct sl_http_multipart *multipart,
-                                                   unsigned number) SL_REQUIRES(&multipart->mutex)
+                                                   unsigned number)
 {
 	sl_list_each_of (part, &multipart->locked.parts, struct sl_http_part, link) {
 		if (part->cut.number == number)
@@ -131,7 +131,6 @@ static void multipart_trim_locked(struct sl_http_multipart *multipart, uint64_t 
 
 struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *multipart,
                                                      const struct sl_http_cut *cut, int *error)
-	SL_REQUIRES(&multipart->mutex)
 {
 	struct sl_list *link, *before = &multipart->locked.parts;
 	struct sl_http_part *part = sl_http_multipart_part_locked(multipart, cut->number);
@@ -171,7 +170,6 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 /* ------------------------------------------------------------------------------------ window */
 
 void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
-	SL_REQUIRES(&multipart->mutex)
 {
 	struct sl_http_cut cut;
 	uint64_t at = multipart->locked.low_start, total = multipart->plan.total, bytes = 0;
@@ -203,7 +201,6 @@ static uint64_t coming_end(const struct sl_coming *coming, uint64_t end)
 }
 
 uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
-	SL_REQUIRES(&multipart->mutex)
 {
 	uint64_t end = multipart->locked.low_start, before;
 	struct sl_http_cut cut;
@@ -231,7 +228,7 @@ uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 }
 
 bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint64_t from,
-                                       uint64_t to) SL_REQUIRES(&multipart->mutex)
+                                       uint64_t to)
 {
 	struct sl_http_cut cut;
 

@@ -93,7 +93,7 @@ static int copy_name_source(const struct sl_service_copy *copy, struct curl_slis
 	return rc;
 }
 
-int sl_s3_copy(struct sl_service_copy *copy)
+static int copy_lines(struct sl_service_copy *copy)
 {
 	bool directed = line_is_given(copy->given, DIRECTIVE);
 	int rc = 0;
@@ -131,8 +131,8 @@ int sl_s3_copy(struct sl_service_copy *copy)
  * The source is opened with its version and the lines for each request, and the source's own key stands where the target's key stood. A
  * version cannot be written, so the target has none.
  */
-int sl_s3_copy_options(const struct sluice_open_options *given, struct sluice_open_options *source,
-                       struct sluice_open_options *target, void **memory)
+static int copy_options(const struct sluice_open_options *given, struct sluice_open_options *source,
+                        struct sluice_open_options *target, void **memory)
 {
 	size_t count = 0, bytes = 0, length = strlen(SOURCE);
 	struct sluice_s3_options *s3;
@@ -173,3 +173,5 @@ int sl_s3_copy_options(const struct sluice_open_options *given, struct sluice_op
 	*memory = s3;
 	return 0;
 }
+
+const struct sl_service_copies sl_s3_copies = {.options = copy_options, .lines = copy_lines};
