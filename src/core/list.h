@@ -12,6 +12,10 @@ struct sl_list {
 	struct sl_list *next, *previous;
 };
 
+#define SL_LIST_INIT(list)       \
+	{                        \
+		&(list), &(list) \
+	}
 static inline void sl_list_init(struct sl_list *list)
 {
 	list->next = list->previous = list;

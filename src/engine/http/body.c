@@ -119,10 +119,9 @@ static bool body_start_locked(struct sl_http_body *body) SL_REQUIRES(&body->mute
 
 void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 {
-	struct sl_list done;
+	struct sl_list done = SL_LIST_INIT(done);
 	int error = 0;
 
-	sl_list_init(&done);
 	sl_mutex_lock(&body->mutex);
 	body_read_locked(body);
 	if (!piece->offset && body->locked.next && sl_list_empty(&body->locked.pieces)) {
@@ -186,7 +185,7 @@ static size_t body_take(struct sl_http_request *request, const char *data, size_
 	struct sl_http_body *body = request->http->body;
 	int64_t size = request->http->size;
 	size_t skipped, taken, result = bytes;
-	struct sl_list done;
+	struct sl_list done = SL_LIST_INIT(done);
 	char *rest;
 
 	if (!sl_http_accepts(request))
@@ -195,7 +194,6 @@ static size_t body_take(struct sl_http_request *request, const char *data, size_
 		sl_http_fail_protocol(request, "more bytes than were asked for");
 		return 0;
 	}
-	sl_list_init(&done);
 	sl_mutex_lock(&body->mutex);
 	body->locked.paused = body->locked.rest_bytes;
 	if (body->locked.dropped || body->locked.paused) {
@@ -227,10 +225,8 @@ static bool body_look(struct sl_http_request *request, CURL *easy)
 	bool idle, go_on;
 
 	sl_mutex_lock(&body->mutex);
-	sl_list_each (link, &body->locked.pieces)
-		if (atomic_load_explicit(&SL_CONTAINER(link, struct sl_piece, link)->cancelled,
-		                         memory_order_relaxed))
-			body->locked.dropped = true;
+	sl_list_each_of (piece, &body->locked.pieces, struct sl_piece, link)
+		body->locked.dropped |= atomic_load(&piece->cancelled);
 	idle = body->locked.paused && !body->locked.unread;
 	go_on = idle && !body->locked.rest_bytes;
 	body->locked.paused &= !go_on;
@@ -283,13 +279,12 @@ static const char *body_stuck(const struct sl_http_request *request)
 static void body_end(struct sl_http_request *request)
 {
 	struct sl_http_body *body = request->http->body;
-	struct sl_list done, *link;
+	struct sl_list done = SL_LIST_INIT(done), *link;
 	char *sentence = request->sentence;
 	int error = request->error;
 
 	request->sentence = NULL;
 	sl_http_request_free(request);
-	sl_list_init(&done);
 	sl_mutex_lock(&body->mutex);
 	if (!body->locked.renewed && !error) {
 		body->locked.whole = true;

@@ -50,10 +50,9 @@ void sl_http_end_cancelled(struct sl_http_engine *engine);
 
 /* Returns how many transfers a kind of reactors may have. */
 unsigned sl_http_multi_most(const struct sl_http_engine *engine, unsigned remote);
-/* Starts the first reactor of a kind. With `easy` there may be as many as connections, up to 64. */
-int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out);
-void sl_http_multi_stop(struct sl_http_multi *multi);
-void sl_http_multi_free(struct sl_http_multi *multi);
+/* Finds the reactors of a kind, which start with the first file that wants them. With `easy` there
+ * may be as many as connections, up to 64. */
+int sl_http_multi_find(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out);
 /* Gives the request to a reactor, and returns the reactor, which lives as long as the engine. */
 struct sl_http_reactor *sl_http_multi_submit(struct sl_http_multi *multi,
                                              struct sl_http_request *request);

@@ -23,21 +23,6 @@ static void http_global_init(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* Gives the file reactors, which start with the first such file. */
-static int http_start_reactors(struct sl_http *http)
-{
-	struct sl_http_engine *engine = http->engine;
-	int rc = 0;
-
-	sl_mutex_lock(&engine->mutex);
-	http->multi = engine->locked.multi[http->remote];
-	if (!http->multi)
-		rc = sl_http_multi_start(engine, http->remote, &http->multi);
-	engine->locked.multi[http->remote] = http->multi;
-	sl_mutex_unlock(&engine->mutex);
-	return rc;
-}
-
 /* -------------------------------------------------------------------------------------- open */
 
 /* Copies a part of the URL; false: there is none. */
@@ -197,7 +182,7 @@ static int http_choose(struct sl_http *http, const struct sluice_open_options *o
 	                                    sl_http_multi_most(http->engine, http->remote));
 	if (!rc && !http->limit)
 		rc = sl_fail(-ENOMEM, "no memory");
-	return rc ? rc : http_start_reactors(http);
+	return rc ? rc : sl_http_multi_find(http->engine, http->remote, &http->multi);
 }
 
 static int http_check_writing(const struct sl_http *http)
@@ -332,11 +317,10 @@ static int http_open_start(struct sl_core *core, const struct sl_uri *uri,
 static void http_cancel(struct sl_backend *backend)
 {
 	struct sl_http *http = sl_http_of(backend);
-	struct sl_list ready;
+	struct sl_list ready = SL_LIST_INIT(ready);
 
 	if (http->multipart)
 		sl_http_multipart_cancel(http->multipart);
-	sl_list_init(&ready);
 	sl_http_location_cancel(http, &ready);
 	sl_http_dispatch_all(&ready);
 	atomic_store(&http->engine->cancelling, true);
@@ -449,6 +433,11 @@ static const char *http_checksum(const struct sl_http_texts *opened)
 	               : NULL;
 }
 
+static int64_t http_size(struct sl_backend *backend)
+{
+	return sl_http_of(backend)->size;
+}
+
 static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
 	struct sl_http *http = sl_http_of(backend);
@@ -477,20 +466,6 @@ static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 	return 0;
 }
 
-/* Accepted bytes are stable when the server has the object, which is after sluice_close(). */
-static int http_sync(struct sl_backend *backend)
-{
-	(void)backend;
-	return 0;
-}
-
-static int http_truncate(struct sl_backend *backend, uint64_t length)
-{
-	(void)backend;
-	(void)length;
-	return -ENOTSUP;
-}
-
 static int http_commit(struct sl_backend *backend)
 {
 	struct sl_http *http = sl_http_of(backend);
@@ -512,14 +487,12 @@ const struct sl_backend_ops sl_http_ops = {
 	.cancel_open = http_cancel_open,
 	.limits = http_limits,
 	.identity = http_identity,
-	.size = sl_http_size,
+	.size = http_size,
 	.stat = http_stat,
 	.cut = http_cut,
 	.slot_writes = &http_slot_writes,
 	.submit = sl_http_submit,
 	.cancel = http_cancel,
-	.sync = http_sync,
-	.truncate = http_truncate,
 	.commit = http_commit,
 	.close = http_close,
 };

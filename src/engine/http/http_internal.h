@@ -254,7 +254,6 @@ int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
 /* ----------------------------------------------------------------------------------- range.c */
 
 /* For struct sl_backend_ops. */
-int64_t sl_http_size(struct sl_backend *backend);
 void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece);
 
 /* ------------------------------------------------------------------------------------ body.c */

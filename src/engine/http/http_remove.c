@@ -22,24 +22,24 @@ enum {
 
 /* The removal of an object, or of an upload of it. */
 struct single {
-	struct sl_backend *backend; /* NULL: it could not begin */
+	struct sl_backend *backend; /* NULL: it could not begin, as the answer says */
 	struct sl_http_call call;
-	int error;
-	char *sentence;
 };
 
 static void single_begin(struct single *single, struct sl_core *core, const char *text,
                          const struct sluice_open_options *options, const char *upload)
 {
 	struct sl_uri uri;
+	int rc = sl_uri_parse(text, &uri);
 
-	*single = (struct single){.error = sl_uri_parse(text, &uri)};
-	if (!single->error) {
-		single->error = sl_http_open_query(core, &uri, options, NULL, &single->backend);
+	*single = (struct single){0};
+	if (!rc) {
+		rc = sl_http_open_query(core, &uri, options, NULL, &single->backend);
 		sl_uri_clear(&uri);
 	}
-	if (single->error) {
-		single->sentence = strdup(sluice_last_message());
+	if (rc) {
+		single->call.answer.error = rc;
+		single->call.answer.sentence = strdup(sluice_last_message());
 		return;
 	}
 	single->call = (struct sl_http_call){.kind = upload ? SL_CALL_DROP : SL_CALL_REMOVE,
@@ -51,17 +51,16 @@ static void single_begin(struct single *single, struct sl_core *core, const char
 /* Waits for the answer. Returns 0, or -errno with a sentence. */
 static int single_end(struct single *single)
 {
+	struct sl_http_answer *answer = &single->call.answer;
+	int rc;
+
 	if (single->backend) {
-		single->error = sl_http_call_await(&single->call);
-		single->sentence = single->call.answer.sentence;
-		single->call.answer.sentence = NULL;
+		sl_http_call_await(&single->call);
 		sl_http_ops.close(single->backend);
-		sl_http_answer_clear(&single->call.answer);
 	}
-	if (single->error && single->sentence)
-		sl_fail(single->error, "%s", single->sentence);
-	free(single->sentence);
-	return single->error;
+	rc = sl_fail_with(answer->error, answer->sentence);
+	sl_http_answer_clear(answer);
+	return rc;
 }
 
 static int single_run(struct sl_core *core, const char *uri,

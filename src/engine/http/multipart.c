@@ -37,10 +37,9 @@
 static void multipart_fail_unlock(struct sl_http_multipart *multipart, int error,
                                   const char *sentence) SL_RELEASES(&multipart->mutex)
 {
-	struct sl_list over;
+	struct sl_list over = SL_LIST_INIT(over);
 	char *copy;
 
-	sl_list_init(&over);
 	if (!multipart->locked.error) {
 		multipart->locked.error = error;
 		multipart->locked.sentence = sentence ? strdup(sentence) : NULL;
@@ -66,11 +65,6 @@ void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, cons
 {
 	sl_mutex_lock(&multipart->mutex);
 	multipart_fail_unlock(multipart, error, sentence);
-}
-
-int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
-{
-	return sl_fail_with(multipart->locked.error, multipart->locked.sentence);
 }
 
 /* -------------------------------------------------------------------------------------- send */
@@ -130,10 +124,8 @@ static void part_send(struct sl_http_multipart *multipart, struct sl_http_part *
 static void multipart_advance_unlock(struct sl_http_multipart *multipart)
 	SL_RELEASES(&multipart->mutex)
 {
-	struct sl_list full, ready, *link;
+	struct sl_list full = SL_LIST_INIT(full), ready = SL_LIST_INIT(ready), *link;
 
-	sl_list_init(&full);
-	sl_list_init(&ready);
 	multipart_take_full_locked(multipart, &full);
 	multipart_take_ready_locked(multipart, &ready);
 	sl_mutex_unlock(&multipart->mutex);
@@ -453,9 +445,8 @@ void sl_http_multipart_cancel(struct sl_http_multipart *multipart)
 	bool cancelled = false;
 
 	sl_mutex_lock(&multipart->mutex);
-	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
+	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link)
 		cancelled |= sl_http_piece_of(piece)->waits && atomic_load(&piece->cancelled);
-	}
 	if (cancelled)
 		multipart_fail_unlock(multipart, -ECANCELED, "the upload was cancelled");
 	else

@@ -154,7 +154,7 @@ static int multipart_error(struct sl_http_multipart *multipart)
 	int rc;
 
 	sl_mutex_lock(&multipart->mutex);
-	rc = sl_http_multipart_error_locked(multipart);
+	rc = sl_fail_with(multipart->locked.error, multipart->locked.sentence);
 	sl_mutex_unlock(&multipart->mutex);
 	return rc;
 }

@@ -21,7 +21,7 @@ static struct {
 	struct sl_list uploads SL_GUARDED_BY(&mutex);
 	_Atomic pid_t process; /* that registered the last */
 	bool registered SL_GUARDED_BY(&mutex);
-} alive = {.mutex = SL_MUTEX_INIT};
+} alive = {.mutex = SL_MUTEX_INIT, .uploads = SL_LIST_INIT(alive.uploads)};
 
 /* ------------------------------------------------------------------------------------- abort */
 
@@ -84,8 +84,6 @@ static void multipart_abort_all(void)
 void sl_http_multipart_register(struct sl_http_multipart *multipart)
 {
 	sl_mutex_lock(&alive.mutex);
-	if (!alive.uploads.next)
-		sl_list_init(&alive.uploads);
 	if (!alive.registered)
 		alive.registered = !atexit(multipart_abort_all);
 	atomic_store(&alive.process, multipart->process);
@@ -101,7 +99,7 @@ static int multipart_check_locked(struct sl_http_multipart *multipart, uint64_t 
 {
 	const char *name = multipart->http->name;
 	uint64_t total = multipart->plan.total;
-	int rc = sl_http_multipart_error_locked(multipart);
+	int rc = sl_fail_with(multipart->locked.error, multipart->locked.sentence);
 
 	if (!rc && multipart->locked.reach > end)
 		rc = sl_fail(-EINVAL, "'%s': nothing was written at byte %" PRIu64, name, end);

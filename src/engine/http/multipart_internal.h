@@ -107,9 +107,6 @@ bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint
 
 /* Keeps the first error, ends all calls, and ends the pieces that wait. No lock held. */
 void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, const char *sentence);
-/* Returns the error by which it failed, with its sentence, or 0. */
-int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
-	SL_REQUIRES(&multipart->mutex);
 /* A part has all its bytes: prepares its call, and sends the part when the upload has its id. No lock held. */
 void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_part *part);
 

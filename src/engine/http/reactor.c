@@ -39,13 +39,6 @@ static struct sl_http_transfer *reactor_lend(struct sl_http_reactor *reactor,
 	return request->transfer;
 }
 
-static void reactor_take_back(struct sl_http_reactor *reactor, struct sl_http_request *request)
-{
-	if (request->transfer)
-		sl_list_append(&reactor->unused, &request->transfer->link);
-	request->transfer = NULL;
-}
-
 static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http_request *request);
 
 /* Returns when the request has to be looked at, if no byte comes. */
@@ -72,7 +65,9 @@ static void reactor_settle(struct sl_http_reactor *reactor, struct sl_http_reque
 	}
 	sl_http_reactor_count(reactor, request, -1);
 	/* Others have the turn and the handle while it rests, or waits for its target. */
-	reactor_take_back(reactor, request);
+	if (request->transfer)
+		sl_list_append(&reactor->unused, &request->transfer->link);
+	request->transfer = NULL;
 	if (verdict == SL_HTTP_AGAIN) {
 		sl_list_append(&reactor->resting, &request->link);
 		reactor->look = SL_MIN(reactor->look, request->due);
@@ -133,9 +128,8 @@ static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http
 
 static void reactor_start_requests(struct sl_http_reactor *reactor)
 {
-	struct sl_list taken;
+	struct sl_list taken = SL_LIST_INIT(taken);
 
-	sl_list_init(&taken);
 	sl_queue_take(&reactor->inbox, &taken, UINT_MAX);
 	sl_list_each_of (request, &taken, struct sl_http_request, link)
 		reactor_start_moving(reactor, request);

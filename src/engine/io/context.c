@@ -87,7 +87,7 @@ static struct {
 	struct sl_mutex mutex;
 	struct sl_list contexts SL_GUARDED_BY(&mutex);
 	bool registered[SL_EXITS] SL_GUARDED_BY(&mutex);
-} leaving = {.mutex = SL_MUTEX_INIT};
+} leaving = {.mutex = SL_MUTEX_INIT, .contexts = SL_LIST_INIT(leaving.contexts)};
 
 static void context_at_exit(void)
 {
@@ -111,8 +111,6 @@ static void context_at_exit(void)
 void sl_context_expect_exit(struct sluice_context *ctx, enum sl_exit what)
 {
 	sl_mutex_lock(&leaving.mutex);
-	if (!leaving.contexts.next)
-		sl_list_init(&leaving.contexts);
 	if (!leaving.registered[what])
 		leaving.registered[what] = !atexit(context_at_exit);
 	if (!sl_list_linked(&ctx->devices.link))

@@ -220,11 +220,8 @@ void sl_op_fail(struct sluice_op *op, int error, char *message)
 		op->message = message;
 		message = NULL;
 	}
-	sl_list_each (link, &op->locked.flying) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, engine_link);
-
+	sl_list_each_of (piece, &op->locked.flying, struct sl_piece, engine_link)
 		atomic_store_explicit(&piece->cancelled, true, memory_order_relaxed);
-	}
 	/* While a piece is in flight the operation is not over, so the file can be held. */
 	wake = !sl_list_empty(&op->locked.flying) && file->backend->ops->cancel;
 	if (wake)

@@ -295,9 +295,8 @@ static bool op_leaves_object_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex
 
 static void op_end(struct sluice_op *op)
 {
-	struct sl_list ready;
+	struct sl_list ready = SL_LIST_INIT(ready);
 
-	sl_list_init(&ready);
 	sl_op_end(op, &ready);
 	sl_op_start_all(&ready);
 }
@@ -305,9 +304,8 @@ static void op_end(struct sluice_op *op)
 static void op_leave_object(struct sluice_op *op)
 {
 	struct sluice_file *file = op->file;
-	struct sl_list ready;
+	struct sl_list ready = SL_LIST_INIT(ready);
 
-	sl_list_init(&ready);
 	sl_order_leave(op, &ready);
 	sl_streams_unblocked(op->ctx);
 	sl_op_start_all(&ready);
@@ -380,9 +378,11 @@ static void op_run_task(struct sl_task *task)
 	int rc = 0;
 
 	/* An operation that was cancelled before it began leaves no trace. */
-	if (!sl_op_is_stopped(op))
-		rc = op->kind == SL_SYNC ? backend->ops->sync(backend)
-		                         : backend->ops->truncate(backend, op->length);
+	if (!sl_op_is_stopped(op) && op->kind == SL_SYNC)
+		rc = backend->ops->sync ? backend->ops->sync(backend) : 0;
+	else if (!sl_op_is_stopped(op))
+		rc = backend->ops->truncate ? backend->ops->truncate(backend, op->length)
+		                            : -ENOTSUP;
 	if (rc)
 		op_fail_call(op, rc, op->kind == SL_SYNC ? "sync" : "truncate");
 	op_proceed(op);
