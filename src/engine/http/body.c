@@ -91,7 +91,6 @@ static void body_settle_locked(struct sl_http_body *body, struct sl_list *done)
 	body->locked.next = body->locked.position;
 }
 
-/* Continues at the first byte. */
 static void body_rewind_locked(struct sl_http_body *body) SL_REQUIRES(&body->mutex)
 {
 	body->locked.position = body->locked.skip = body->locked.next = 0;

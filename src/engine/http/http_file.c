@@ -200,7 +200,6 @@ static int http_check_writing(const struct sl_http *http)
 	return 0;
 }
 
-/* Begins to write. */
 static int http_start_upload(struct sl_http *http, const struct sluice_open_options *options)
 {
 	bool exists = false;

@@ -146,7 +146,6 @@ static int opening_add_match(struct sl_http *http)
 	return rc;
 }
 
-/* The server has said all. */
 static int opening_settle(struct sl_http *http)
 {
 	int rc = 0;
@@ -163,7 +162,6 @@ static int opening_settle(struct sl_http *http)
 	return rc;
 }
 
-/* The kind of the first request. */
 static const struct sl_http_kind *opening_kind(const struct sl_http *http)
 {
 	return http->head_most ? &sl_http_kind_probe : &sl_http_kind_head;
@@ -184,7 +182,6 @@ int sl_http_inspect(struct sl_http *http)
 	return rc ? rc : opening_settle(http);
 }
 
-/* Goes on with an answer. */
 static void opening_go_on(struct sl_http_request *request)
 {
 	struct sl_http *http = request->http;

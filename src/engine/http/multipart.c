@@ -274,8 +274,10 @@ static struct sl_http_part *piece_step_locked(struct sl_http_multipart *multipar
 }
 
 /* Copies bytes until the piece is over, or has to wait. */
-static void piece_copy(struct sl_http_multipart *multipart, struct sl_piece *piece)
+static void piece_copy(struct sl_task *task)
 {
+	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
+	struct sl_http_multipart *multipart = sl_http_of(piece->backend)->multipart;
 	struct sl_http_part *part;
 	size_t n;
 	int error = 0;
@@ -316,13 +318,6 @@ static void piece_copy(struct sl_http_multipart *multipart, struct sl_piece *pie
 		sl_mutex_unlock(&multipart->mutex);
 }
 
-static void piece_go_on(struct sl_task *task)
-{
-	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
-
-	piece_copy(sl_http_of(piece->backend)->multipart, piece);
-}
-
 /* Returns why the piece cannot be taken, or 0. */
 static int multipart_refuse_locked(struct sl_http_multipart *multipart,
                                    const struct sl_piece *piece, const char **why)
@@ -353,7 +348,7 @@ void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_pie
 	int error;
 
 	piece->moved = 0;
-	piece->task.run = piece_go_on;
+	piece->task.run = piece_copy;
 	sl_mutex_lock(&multipart->mutex);
 	error = multipart_refuse_locked(multipart, piece, &why);
 	while (before->previous != &multipart->locked.pieces &&
@@ -378,7 +373,7 @@ void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_pie
 	if (piece->length >= COPY_APART)
 		sl_pool_submit(multipart->http->core->pool, &piece->task);
 	else
-		piece_copy(multipart, piece);
+		piece_copy(&piece->task);
 }
 
 /* Each extent may follow those before it. */

@@ -32,7 +32,6 @@ struct copy_part {
 
 /* ------------------------------------------------------------------------------------- lines */
 
-/* Makes the lines of the requests. */
 static int copy_make_lines(struct object_copy *copy, const struct sl_uri *from)
 {
 	const char *etag = copy->source->opened.of[SL_HTTP_FIELD_ETAG];

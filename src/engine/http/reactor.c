@@ -184,7 +184,6 @@ static void reactor_look_at(struct sl_http_reactor *reactor, struct sl_list *req
 	}
 }
 
-/* Wakes requests after their pause. */
 static void reactor_look_at_resting(struct sl_http_reactor *reactor, int64_t now)
 {
 	sl_list_each_of (request, &reactor->resting, struct sl_http_request, link) {

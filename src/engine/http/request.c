@@ -186,7 +186,6 @@ static bool request_is_broken_off(struct sl_http_request *request, CURLcode code
 	                     code == CURLE_WEIRD_SERVER_REPLY);
 }
 
-/* The transfer failed. */
 static enum sl_http_verdict request_judge_failure(struct sl_http_request *request, CURLcode code)
 {
 	const char *why =
@@ -218,15 +217,6 @@ static enum sl_http_verdict request_judge_failure(struct sl_http_request *reques
 	if (failure.transient)
 		return sl_http_request_retry(request, failure.error, why);
 	return request_failed(request, failure.error, "'%s': %s", name, why);
-}
-
-/* Whether the remembered target has expired, or is away. */
-static bool request_is_misled(struct sl_http_request *request, CURLcode code)
-{
-	long status = request->response.status;
-
-	return status == 401 || status == 403 || status == 404 || status == 410 ||
-	       (code && !status && !request_is_connected(request));
 }
 
 static bool url_is_secure(const char *url)
@@ -301,7 +291,9 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 		return SL_HTTP_DONE;
 	if (sl_http_request_is_unwanted(request) || (kind->ended && kind->ended(request)))
 		return request_failed(request, -ECANCELED, "'%s': cancelled", http->name);
-	if (request->located && request_is_misled(request, code)) {
+	/* The remembered target has expired, or is away. */
+	if (request->located && (status == 401 || status == 403 || status == 404 || status == 410 ||
+	                         (code && !status && !request_is_connected(request)))) {
 		sl_http_location_forget(request);
 		request->due = sl_now();
 		return SL_HTTP_ANEW;

@@ -54,7 +54,6 @@ static bool response_is_partial(struct sl_http_request *request)
 	        response->length == request->length);
 }
 
-/* Whether a partial answer has the requested range. */
 static bool response_is_range(struct sl_http_request *request)
 {
 	const struct sl_http_range *range = &request->response.range;
@@ -96,7 +95,6 @@ static bool response_is_object(struct sl_http_request *request)
 	return !request->error;
 }
 
-/* Returns whether a field has the same value as in the opening. */
 static bool response_field_is_same(const struct sl_http_request *request, enum sl_http_field field)
 {
 	const char *before = request->http->opened.of[field];

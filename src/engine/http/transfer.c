@@ -204,7 +204,6 @@ struct sl_http_transfer *sl_http_transfer_new(struct sl_http_reactor *reactor)
 	return NULL;
 }
 
-/* Returns whether the environment names a proxy for libcurl. */
 static bool environment_has_proxy(void)
 {
 	static const char *const names[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy",

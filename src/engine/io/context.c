@@ -118,14 +118,6 @@ void sl_context_expect_exit(struct sluice_context *ctx, enum sl_exit what)
 	sl_mutex_unlock(&leaving.mutex);
 }
 
-static void context_forget_exit(struct sluice_context *ctx)
-{
-	sl_mutex_lock(&leaving.mutex);
-	if (sl_list_linked(&ctx->devices.link))
-		sl_list_remove(&ctx->devices.link);
-	sl_mutex_unlock(&leaving.mutex);
-}
-
 int sl_context_get_staging(struct sluice_context *ctx, struct sl_device *device,
                            struct sl_staging **out)
 {
@@ -348,7 +340,10 @@ int sluice_context_close(sluice_context *ctx)
 	sl_mutex_unlock(&ctx->files.mutex);
 	if (files)
 		return sl_fail(-EBUSY, "%u files are open", files);
-	context_forget_exit(ctx);
+	sl_mutex_lock(&leaving.mutex);
+	if (sl_list_linked(&ctx->devices.link))
+		sl_list_remove(&ctx->devices.link);
+	sl_mutex_unlock(&leaving.mutex);
 	context_stop_threads(ctx);
 	sl_context_unref(ctx);
 	return 0;

@@ -13,9 +13,7 @@
 
 static int handle_check(const struct sluice_op *op)
 {
-	if (!op)
-		return sl_fail(-EINVAL, "op is NULL");
-	return sl_process_is(op->ctx->process) ? 0 : sl_process_refuse();
+	return op ? sl_context_check(op->ctx) : sl_fail(-EINVAL, "op is NULL");
 }
 
 static bool handle_is_done(void *argument)

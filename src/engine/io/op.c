@@ -130,17 +130,6 @@ static uint32_t op_set_done(struct sluice_op *op, bool *signal)
 	return before;
 }
 
-/* A reactor may put the signal off for the queue of its context, which it does not outlive. */
-static void op_signal(struct sluice_op *op)
-{
-	struct sluice_queue *queue = op->done.queue;
-
-	if (queue == &op->ctx->done)
-		sl_signal(&queue->arrived);
-	else
-		pthread_cond_signal(&queue->arrived);
-}
-
 void sl_op_publish(struct sluice_op *op)
 {
 	uint64_t one = 1;
@@ -152,8 +141,11 @@ void sl_op_publish(struct sluice_op *op)
 	if (op->locked.fd >= 0)
 		(void)!write(op->locked.fd, &one, sizeof(one));
 	sl_mutex_unlock(&op->mutex);
-	if (signal)
-		op_signal(op);
+	/* A reactor may put the signal off for the queue of its context, which it does not outlive. */
+	if (signal && op->done.queue == &op->ctx->done)
+		sl_signal(&op->done.queue->arrived);
+	else if (signal)
+		pthread_cond_signal(&op->done.queue->arrived);
 	if (before & SL_OP_AWAITED)
 		sl_word_wake(&op->state, INT_MAX);
 }

@@ -364,7 +364,6 @@ static void op_proceed(struct sluice_op *op)
 	sl_op_pump_unlock(op);
 }
 
-/* Fails the operation because a call of its backend has failed. */
 static void op_fail_call(struct sluice_op *op, int rc, const char *what)
 {
 	sl_op_fail(op, rc, sl_format("cannot %s '%s': %s", what, op->file->uri, sl_error_text(rc)));

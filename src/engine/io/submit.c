@@ -409,16 +409,9 @@ int sl_op_submit_staged(struct sluice_file *file, struct sl_staging *staging,
 	return rc;
 }
 
-static int submit_check_file(const struct sluice_file *file)
-{
-	if (!file)
-		return sl_fail(-EINVAL, "file is NULL");
-	return sl_process_is(file->ctx->process) ? 0 : sl_process_refuse();
-}
-
 int sluice_submit(sluice_file *file, const struct sluice_request *r, sluice_op **out)
 {
-	int rc = submit_check_file(file);
+	int rc = file ? sl_context_check(file->ctx) : sl_fail(-EINVAL, "file is NULL");
 
 	if (rc)
 		return rc;

@@ -94,7 +94,6 @@ static int object_know(struct sl_s3 *s3, struct sl_pool *waiting,
 	return sl_s3_keys_check(&s3->keys, source.kind);
 }
 
-/* Finds address and credentials. */
 static int object_resolve(struct sl_s3 *s3, struct sl_pool *waiting, const struct sl_s3_name *name,
                           const struct sluice_s3_options *options, const char *query)
 {
@@ -223,8 +222,7 @@ static void object_feature(struct sl_keyring *keyring, struct sluice_feature *ou
 
 static void object_close(struct sl_signer *signer)
 {
-	if (signer)
-		object_free(object_of(signer));
+	object_free(object_of(signer));
 }
 
 /* -------------------------------------------------------------------------------------- sign */

@@ -114,7 +114,6 @@ static bool list_text(const char *xml, const char *tag, bool encoded, char *out,
 	return length && (!encoded || name_decode(out));
 }
 
-/* Returns whether a tag begins an element by name. */
 static bool list_begins(const char *tag, const char *name)
 {
 	size_t length = strlen(name);

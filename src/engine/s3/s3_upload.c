@@ -61,7 +61,6 @@ static int upload_query(struct sl_signer *signer, enum sl_service_call call, con
 	return *out ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
-/* Writes text as an element's content. */
 static void xml_put(FILE *to, const char *text)
 {
 	static const char special[] = "&<>\"";

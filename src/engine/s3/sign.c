@@ -173,7 +173,6 @@ void sl_s3_md5_line(const void *data, size_t bytes, char out[SL_SERVICE_LINE])
 		out[0] = '\0';
 }
 
-/* Digests the canonical request. */
 static int sign_canonical(const struct sl_sign_request *request, const char *const *lines,
                           const char *names, char out[SL_SIGN_HEX])
 {

@@ -92,21 +92,16 @@ bool sl_span_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct
 	return true;
 }
 
-bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
-                        struct sl_slot_range *out)
+bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct sl_span *out)
 {
 	struct sl_span span;
 
-	if (!sl_span_next(chunks, chunk, &span))
+	if (!sl_span_next(chunks, chunk, out))
 		return false;
-	out->offset = span.offset;
-	out->at = span.at;
-	out->length = span.length;
-	out->gaps = 0;
-	out->large = chunk->large;
+	out->gap = 0;
 	while (chunk->spans && chunk->joined && sl_span_next(chunks, chunk, &span)) {
 		out->length += span.gap + span.length;
-		out->gaps += span.gap;
+		out->gap += span.gap;
 	}
 	return true;
 }
@@ -206,7 +201,6 @@ static unsigned chunks_count(const struct sl_chunks *chunks, unsigned most)
  * they are half of SL_COMMANDS_MOST, which is enqueued in one step. */
 #define MANY_CHUNKS 128
 
-/* Returns the most slots of an operation. */
 static unsigned chunks_slots(const struct sl_chunks *chunks, const struct sl_limits *limits,
                              const struct sl_settings *settings, const struct extent_sums *m)
 {

@@ -79,7 +79,6 @@ static void copier_fill_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	}
 }
 
-/* The operation has its slots. */
 static void copier_granted(struct sl_slot_waiter *waiter)
 {
 	struct sl_staged *staged = SL_CONTAINER(waiter, struct sl_staged, waiter);

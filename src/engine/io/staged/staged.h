@@ -41,13 +41,6 @@ struct sl_span {
 	uint64_t offset;
 	uint64_t gap; /* bytes of the file before it that are in the slot, and in no span */
 };
-/* Spans, with their gaps, that are contiguous in the slot and in the file. */
-struct sl_slot_range {
-	size_t at, length;
-	uint64_t offset;
-	uint64_t gaps; /* of length */
-	bool large;    /* of a range of at least direct_bytes */
-};
 /*
  * Chooses slot_bytes and the number of slots. half: the bytes of pinned memory that there are.
  * Returns 0, or -ENOTSUP with a sentence.
@@ -57,8 +50,9 @@ int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
 /* Take the next chunk, or the next span or range of a chunk, and use it up. False past the last. */
 bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out);
 bool sl_span_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct sl_span *out);
+/* A range: spans, with their gaps, that are contiguous in the slot and in the file; gap: of all. */
 bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
-                        struct sl_slot_range *out);
+                        struct sl_span *out);
 
 /* ------------------------------------------------------------------------------------ staged */
 
