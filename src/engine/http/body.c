@@ -2,11 +2,13 @@
 /*
  * Objects without ranges
  *
- * Reads an object from a server without ranges: a single GET fills the pieces, one behind the other. While no piece waits the
- * transfer is paused, so only the bytes from a single call by libcurl are kept. If the opening's GET brings the whole object it
- * is the first: paused before its first byte, for a while, and for so many files at most.
+ * Reads an object from a server without ranges: a single GET fills the pieces, one behind the
+ * other. While no piece waits the transfer is paused, so only the bytes from a single call by
+ * libcurl are kept. If the opening's GET brings the whole object it is the first: paused before its
+ * first byte, for a while, and for so many files at most.
  *
- * Threads: any thread submits pieces; the reactor that moves the request fills them. Closing the file waits for its end.
+ * Threads: any thread submits pieces; the reactor that moves the request fills them. Closing the
+ * file waits for its end.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,7 +20,7 @@
 
 struct sl_http_body {
 	struct sl_http *http;
-	/* The response to another attempt shows whether the bytes are the same. Set by open, before the first piece. */
+	/* Another answer shows whether its bytes are the same. Set by open. */
 	bool versioned;
 
 	struct sl_mutex mutex;
@@ -46,10 +48,8 @@ static struct sl_piece *body_first_piece_locked(struct sl_http_body *body) SL_RE
 	return link == &body->locked.pieces ? NULL : SL_CONTAINER(link, struct sl_piece, link);
 }
 
-/*
- * Fills pieces, and moves full ones to done. If the length is known the last piece ends with the request. Returns how many
- * bytes were taken.
- */
+/* Fills pieces, and moves full ones to done. If the length is known the last piece ends with the
+ * request. Returns how many bytes were taken. */
 static size_t body_fill_locked(struct sl_http_body *body, const char *data, size_t bytes,
                                struct sl_list *done) SL_REQUIRES(&body->mutex)
 {
@@ -124,7 +124,8 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 	sl_mutex_lock(&body->mutex);
 	body_read_locked(body);
 	if (!piece->offset && body->locked.next && sl_list_empty(&body->locked.pieces)) {
-		/* The object is read again. If the old request still runs, body_end() starts the new request. */
+		/* The object is read again. If the old request still runs, body_end() starts the
+		 * new request. */
 		body_rewind_locked(body);
 		body->locked.dropped = body->locked.renewed = body->locked.reactor;
 	}

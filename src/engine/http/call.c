@@ -2,8 +2,8 @@
 /*
  * Calls
  *
- * Requests to a service with a verb, a query and a body. A call has permit, retries and signature like any other request;
- * its body is memory, so that each attempt sends it again.
+ * Requests to a service with a verb, a query and a body. A call has permit, retries and signature
+ * like any other request; its body is memory, so that each attempt sends it again.
  *
  * Threads: any thread starts a call; the reactor that moves its request sends the body.
  */
@@ -120,10 +120,9 @@ static int call_on_send(void *argument, char *address, char *own, int port, int 
 	return CURL_PREREQFUNC_OK;
 }
 
-/*
- * The first attempt sends its body at once. Where a server refuses that and closes the connection, its answer may be lost:
- * every second attempt asks for permission before (Expect), as libcurl does it for a long body.
- */
+/* The first attempt sends its body at once. Where a server refuses that and closes the connection,
+ * its answer may be lost: every second attempt asks for permission before (Expect), as libcurl does
+ * it for a long body. */
 static void call_set_up(struct sl_http_request *request)
 {
 	struct sl_http_call *call = request->call;
@@ -161,7 +160,7 @@ static bool call_is_unwanted(const struct sl_http_request *request)
 
 /* ------------------------------------------------------------------------------------- judge */
 
-/* Parses an error that is the whole answer, and notes that nothing was done; false: there is none. */
+/* Parses an error that is the whole answer, and notes that nothing was done; false: none. */
 static bool call_settle(struct sl_http_request *request, struct sl_service_error *out)
 {
 	const char *xml = request->response.xml ? request->response.xml : "";
@@ -182,7 +181,7 @@ static bool call_ended(struct sl_http_request *request)
 	return false;
 }
 
-/* A server may begin an answer with success before it knows, and say in the body that the request has failed. */
+/* A server may begin to answer with success, and say in the body that the request has failed. */
 static enum sl_http_verdict call_judge(struct sl_http_request *request)
 {
 	const struct sl_http_call *call = request->call;

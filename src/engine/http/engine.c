@@ -2,11 +2,13 @@
 /*
  * The engine of remote files
  *
- * What remote files share in a context, and what requests of all kinds share besides attempts: their making, first error and
- * end. A request waits for a target (location.c) and for a permit of its origin (limit.c), and goes to a reactor; the end of
- * a transfer hands its permit on. As many reactors work as there is work for.
+ * What remote files share in a context, and what requests of all kinds share besides attempts:
+ * their making, first error and end. A request waits for a target (location.c) and for a permit of
+ * its origin (limit.c), and goes to a reactor; the end of a transfer hands its permit on. As many
+ * reactors work as there is work for.
  *
- * Threads: any. The limits have a mutex, and another is held while a reactor is started; no other function waits.
+ * Threads: any. The limits have a mutex, and another is held while a reactor is started; no other
+ * function waits.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -31,8 +33,9 @@
 struct sl_http_multi {
 	unsigned parts;       /* reactors at most */
 	uint64_t share_bytes; /* a reactor's work before the next is chosen */
-	/* So many reactors are chosen because the others do not sleep. Submitting threads need cores, too: on two cores a
-	 * second reactor takes its time from them, and from the first. */
+	/* So many reactors are chosen because the others do not sleep. Submitting threads need
+	 * cores, too: on two cores a second reactor takes its time from them, and from the
+	 * first. */
 	unsigned spread;
 	struct sl_mutex mutex;  /* held while a reactor is started */
 	_Atomic unsigned count; /* grows under mutex */
@@ -194,7 +197,7 @@ static bool reactor_has_room(const struct sl_http_multi *multi,
 	        (last || atomic_load_explicit(&reactor->busy, memory_order_relaxed) < BUSY_ROUNDS));
 }
 
-/* Returns the first reactor with room, which may have to be started, or else that with the least work. */
+/* Returns the first reactor with room, which may be started, or else that with the least work. */
 static struct sl_http_reactor *multi_choose_reactor(struct sl_http_multi *multi)
 {
 	struct sl_http_reactor *least = multi->reactors;

@@ -37,7 +37,7 @@ struct sl_keyring *sl_http_keyring(const struct sl_http_engine *engine, const ch
 /* Gives the request to a reactor as soon as it has a target and a permit. */
 void sl_http_dispatch(struct sl_http_request *request);
 void sl_http_dispatch_all(struct sl_list *requests);
-/* An accepted response shows where the object is, or the asking request is over: dispatches the waiting requests. */
+/* A response shows where the object is, or none comes: dispatches the waiting requests. */
 void sl_http_located(struct sl_http_request *request, bool found);
 /* Counts bytes of a body for the origin's limit, which may let further requests begin. */
 void sl_http_arrived(struct sl_http_request *request, size_t bytes);
@@ -118,8 +118,9 @@ struct sl_http_transfer {
 /* NULL: no memory. */
 struct sl_http_transfer *sl_http_transfer_new(struct sl_http_reactor *reactor);
 void sl_http_transfer_free(struct sl_http_transfer *transfer);
-/* Forgets all options of the request's handle, unless its last request was a successful GET for the same file at the same
- * place: nothing of a file, least of all its password, goes to another server. */
+/* Forgets all options of the request's handle, unless its last request was a successful GET for the
+ * same file at the same place: nothing of a file, least of all its password, goes to another
+ * server. */
 void sl_http_transfer_renew(struct sl_http_request *request, bool home);
 
 #endif

@@ -2,9 +2,11 @@
 /*
  * Remote files
  *
- * Opens a remote file: parses its URI, asks the server about the object, and chooses how its pieces are moved.
+ * Opens a remote file: parses its URI, asks the server about the object, and chooses how its pieces
+ * are moved.
  *
- * Threads: opening and closing wait for the server on the caller's thread; submission runs on any thread.
+ * Threads: opening and closing wait for the server on the caller's thread; submission runs on any
+ * thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -105,10 +107,8 @@ static int http_parse_url(struct sl_http *http, const char *text)
 	return rc ? sl_fail(rc, "no memory") : 0;
 }
 
-/*
- * Asks for an object to be written. A server that refuses to answer may still accept the object; a server out of reach will
- * not.
- */
+/* Asks for an object to be written. A server that refuses to answer may still accept the object; a
+ * server out of reach will not. */
 static int http_look(struct sl_http *http, bool *exists)
 {
 	struct sl_http_request *request;
@@ -131,10 +131,9 @@ static int http_look(struct sl_http *http, bool *exists)
 	return answered && rc != -EREMOTE ? 0 : rc;
 }
 
-/*
- * Returns whether the object is asked for before it is written. The PUT says If-None-Match as well, but not every server
- * looks at it. A bucket's region, and how a server wants a password, have to be known before the PUT begins.
- */
+/* Returns whether the object is asked for before it is written. The PUT says If-None-Match as well,
+ * but not every server looks at it. A bucket's region, and how a server wants a password, have to
+ * be known before the PUT begins. */
 static bool http_has_to_look(const struct sl_http *http, const struct sluice_open_options *options)
 {
 	struct sl_habits *habits = http->signer ? http->signer->habits : NULL;
@@ -418,7 +417,7 @@ static char *http_identity(struct sl_backend *backend)
 	return strdup(sl_http_of(backend)->url);
 }
 
-/* Returns the object's checksum. That of its parts' checksums ends in "-" and their number, or the ETag does. */
+/* Returns the object's checksum; that of parts ends in "-" and their number, or the ETag does. */
 static const char *http_checksum(const struct sl_http_texts *opened)
 {
 	const char *sum = opened->of[SL_HTTP_FIELD_CRC32C], *etag = opened->of[SL_HTTP_FIELD_ETAG];

@@ -2,8 +2,8 @@
 /*
  * Removal of objects
  *
- * One by one, or many by a request where their server knows that. An object is removed if the server says so and names
- * it. All others are removed one by one, several at a time.
+ * One by one, or many by a request where their server knows that. An object is removed if the
+ * server says so and names it. All others are removed one by one, several at a time.
  *
  * Threads: those of the program, which wait for calls.
  */
@@ -18,7 +18,7 @@ enum {
 	OPEN = 1, /* in place of an error: not removed yet */
 };
 
-/* ------------------------------------------------------------------------------------ one by one */
+/* -------------------------------------------------------------------------------- one by one */
 
 /* The removal of an object, or of an upload of it. */
 struct single {
@@ -89,7 +89,7 @@ int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
 	return single_run(core, uri->path, options, NULL);
 }
 
-/* ------------------------------------------------------------------------------------------ many */
+/* -------------------------------------------------------------------------------------- many */
 
 /* The objects of a call of sluice_remove_many(). */
 struct removals {
@@ -160,10 +160,8 @@ static void removals_read(struct removals *all, size_t from, size_t to, char *xm
 		all->errors[i] = all->errors[i] ? OPEN : 0;
 }
 
-/*
- * Removes objects of a bucket by a request. Those that the server does not name stay OPEN, and all of them if it answers with
- * anything else; it is not asked again then.
- */
+/* Removes objects of a bucket by a request. Those that the server does not name stay OPEN, and all
+ * of them if it answers with anything else; it is not asked again then. */
 static void removals_at_once(struct removals *all, size_t from, size_t to)
 {
 	struct sl_http_call call = {.kind = SL_CALL_REMOVE_MANY, .brief = true};

@@ -2,7 +2,8 @@
 /*
  * Lists of objects
  *
- * Reads the list of a service page by page: each is the body of a request, and the service parses it.
+ * Reads the list of a service page by page: each is the body of a request, and the service parses
+ * it.
  *
  * Threads: a list has one user at a time, which waits for the server.
  */
@@ -41,7 +42,7 @@ static void page_over(struct sl_piece *piece)
 	sl_flag_raise(&SL_CONTAINER(piece, struct page_wait, piece)->over);
 }
 
-/* Reads a body, and waits. Returns the length, at most as the memory's; or -errno with a sentence. */
+/* Reads a body, and waits. Returns its length, at most the memory's; or -errno with a sentence. */
 static int64_t page_fetch(struct sl_backend *backend, char *data, size_t length)
 {
 	struct page_wait read = {
@@ -61,7 +62,7 @@ static int page_compare_tokens(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
-/* Takes the token of the next page, or NULL. Returns 0, -ENOMEM, or -EPROTO for one that was there before. */
+/* Takes the next page's token, or NULL. Returns 0, -ENOMEM, or -EPROTO: it was there before. */
 static int page_keep_token(struct object_listing *list, char *token)
 {
 	char **kept = token ? tsearch(token, &list->seen, page_compare_tokens) : &token;

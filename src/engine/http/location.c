@@ -2,8 +2,8 @@
 /*
  * Locations
  *
- * Remembers where a GET has found the object after a redirect: other requests ask there. When this target refuses, a single
- * request asks the origin again; the others wait for its end.
+ * Remembers where a GET has found the object after a redirect: other requests ask there. When this
+ * target refuses, a single request asks the origin again; the others wait for its end.
  *
  * Threads: any. Each file has a mutex; no thread waits, only requests do.
  */

@@ -2,23 +2,27 @@
 /*
  * Uploads in parts
  *
- * Writes an object of a service. Pieces are copied into buffers of parts, in any order within a window; a part that is full is
- * sent by a call of its own (call.c), again from its buffer if that fails. An object that fits into one part is a single
- * PUT. The object is visible when the last call has succeeded, which sluice_close() makes.
+ * Writes an object of a service. Pieces are copied into buffers of parts, in any order within a
+ * window; a part that is full is sent by a call of its own (call.c), again from its buffer if that
+ * fails. An object that fits into one part is a single PUT. The object is visible when the last
+ * call has succeeded, which sluice_close() makes.
  *
- * The low part is the first that is not full. The window is the low part, and those behind it as far as all of them
- * together fit into the file's share of memory. Only parts of the window get buffers, while the share has room beside the
- * parts in flight. So no write within the window waits in vain, whatever else is written, and half-filled parts cannot use
- * the share up: a part in flight is over some day and gives its buffer back; when none is in flight, all parts that have
- * buffers are in the window, all of which fits. So the low part gets a buffer in the end, is filled, and the window moves
- * on. (Where a single part is longer than the share, the window is that part, and it waits for all others.) A write that
- * goes beyond the window waits if all bytes before it are written or being written, which those of memory of a device are
- * from their turn for slots on. Otherwise the bytes that could move the window may never come, and the write is refused.
- * The share is fixed when the file is opened, so no file waits for another.
+ * The low part is the first that is not full. The window is the low part, and those behind it as
+ * far as all of them together fit into the file's share of memory. Only parts of the window get
+ * buffers, while the share has room beside the parts in flight. So no write within the window waits
+ * in vain, whatever else is written, and half-filled parts cannot use the share up: a part in
+ * flight is over some day and gives its buffer back; when none is in flight, all parts that have
+ * buffers are in the window, all of which fits. So the low part gets a buffer in the end, is
+ * filled, and the window moves on. (Where a single part is longer than the share, the window is
+ * that part, and it waits for all others.) A write that goes beyond the window waits if all bytes
+ * before it are written or being written, which those of memory of a device are from their turn for
+ * slots on. Otherwise the bytes that could move the window may never come, and the write is
+ * refused. The share is fixed when the file is opened, so no file waits for another.
  *
- * Threads: pieces are submitted on any thread, which copies the bytes of short pieces. Threads of the pool copy those of
- * long pieces, side by side, and those of pieces that had to wait. While a piece `waits`, no thread has it. Reactors end
- * calls; sluice_close() and sluice_discard() wait for their ends.
+ * Threads: pieces are submitted on any thread, which copies the bytes of short pieces. Threads of
+ * the pool copy those of long pieces, side by side, and those of pieces that had to wait. While a
+ * piece `waits`, no thread has it. Reactors end calls; sluice_close() and sluice_discard() wait for
+ * their ends.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -33,7 +37,7 @@
 
 /* ----------------------------------------------------------------------------- ends of pieces */
 
-/* Keeps the first error, ends all calls, and the pieces that wait, of which the caller has one or holds the upload. */
+/* Keeps the first error, ends calls and waiting pieces. The caller has a piece or the upload. */
 static void multipart_fail_unlock(struct sl_http_multipart *multipart, int error,
                                   const char *sentence) SL_RELEASES(&multipart->mutex)
 {
@@ -215,7 +219,8 @@ static void create_over(struct sl_http_call *call)
 		upload = strdup(id);
 		answer->error = upload ? 0 : -ENOMEM;
 	}
-	/* The server is there: from now on a request is made again for as long as parts come through. */
+	/* The server is there: from now on a request is made again for as long as parts come
+	 * through. */
 	atomic_store(&multipart->http->begun, true);
 	if (answer->error)
 		sl_http_multipart_fail(multipart, answer->error, answer->sentence);
@@ -248,7 +253,7 @@ void sl_http_multipart_create(struct sl_http_multipart *multipart)
 
 /* -------------------------------------------------------------------------------------- copy */
 
-/* Finds where the next bytes of a piece go, of which *n are reserved. Returns NULL if they wait, or with *error. */
+/* Reserves *n bytes of a part for a piece. Returns NULL if the piece waits, or with *error. */
 static struct sl_http_part *piece_step_locked(struct sl_http_multipart *multipart,
                                               const struct sl_piece *piece, size_t *n, int *error)
 	SL_REQUIRES(&multipart->mutex)
@@ -306,7 +311,7 @@ static void piece_copy(struct sl_task *task)
 		sl_piece_done(piece);
 		return;
 	}
-	/* The piece belongs to the thread that finds room for it, or ends it: this one, if there is an error. */
+	/* Only the thread that finds room for it, or ends it, has the piece now. */
 	sl_http_piece_of(piece)->waits = true;
 	if (atomic_load(&piece->cancelled))
 		error = -ECANCELED;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing an object of a service: a single PUT where it is short, else an upload in parts that are sent side by side. */
+/* Writing an object of a service: a single PUT where it is short, else an upload in parts. */
 #ifndef SL_HTTP_MULTIPART_H
 #define SL_HTTP_MULTIPART_H
 
@@ -26,7 +26,7 @@ void sl_http_settle(struct sl_backend *backend, struct sl_coming *coming, int er
 void sl_http_multipart_cancel(struct sl_http_multipart *multipart);
 /* Sends the rest, and makes the object visible. Returns 0, or -errno with a sentence. */
 int sl_http_multipart_commit(struct sl_http_multipart *multipart);
-/* Without a commit that succeeded, the server is told to drop what it has, and waited for. NULL is allowed. */
+/* Unless a commit succeeded the server drops what it has, which is waited for. May be NULL. */
 void sl_http_multipart_free(struct sl_http_multipart *multipart);
 
 #endif

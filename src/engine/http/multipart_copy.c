@@ -2,8 +2,8 @@
 /*
  * Copies by the server
  *
- * Has the server of a service copy an object: by a single request where it is short, else as an upload, whose parts are
- * ranges of the source. No byte comes here.
+ * Has the server of a service copy an object: by a single request where it is short, else as an
+ * upload, whose parts are ranges of the source. No byte comes here.
  *
  * Threads: those of the program, which wait for the server; reactors end the calls of parts.
  */
@@ -60,7 +60,7 @@ static void copy_keep(struct sl_http_request *request, const char *data, size_t 
 		sl_http_request_fail(request, -ENOMEM, "no memory for a header");
 }
 
-/* The lines of the request that begins an upload: the metadata of the source, where the user has no other. */
+/* The lines that begin an upload: the source's metadata, where the user has no other. */
 static int copy_make_begin(struct object_copy *copy, struct sl_http_fields *begin)
 {
 	struct sl_http_request *request;
@@ -103,7 +103,7 @@ static void copy_part_over(struct sl_http_call *call)
 	sl_http_multipart_landed(multipart);
 }
 
-/* Starts the copies of all ranges, which wait for permits as any request does. The upload has its id. */
+/* Starts the copies of all ranges, which wait for permits. The upload has its id. */
 static void copy_start_parts(struct object_copy *copy, struct copy_part *parts,
                              unsigned count) SL_UNCHECKED
 {
@@ -134,7 +134,7 @@ static void copy_start_parts(struct object_copy *copy, struct copy_part *parts,
 	}
 }
 
-/* Asks whether the source is the one that was opened: not every server looks at the line about its ETag. */
+/* Not every server looks at the line about the source's ETag. */
 static int copy_check_source(struct object_copy *copy)
 {
 	const char *etag = copy->source->opened.of[SL_HTTP_FIELD_ETAG], *now;
@@ -205,7 +205,7 @@ static int copy_at_once(struct object_copy *copy, uint64_t size)
 	                            .copies = size + 1,
 	                            .completes = copy->target->flags & SLUICE_OPEN_EXCLUSIVE};
 
-	/* Nothing of that name was there when it was opened: with this ETag it is the copy, and its answer was lost. */
+	/* Nothing had that name at open: by this ETag it is the copy, whose answer was lost. */
 	if (call.completes && etag && strlen(etag) < sizeof(call.etag))
 		strcpy(call.etag, etag);
 	return sl_http_multipart_finish(copy->target->multipart, &call, size);
@@ -230,11 +230,11 @@ static int copy_run(struct object_copy *copy, const struct sl_uri *from)
 		               source->name);
 	rc = (uint64_t)source->size > most ? copy_by_parts(copy, source->size, most)
 	                                   : copy_at_once(copy, source->size);
-	/* What a server that knows no copies has stored is written over, or was a part. With EXCLUSIVE nothing is. */
+	/* A server that knows no copies stored what is written over. With EXCLUSIVE nothing is. */
 	if (rc == -EPROTO &&
 	    (source->size > (int64_t)most || !(target->flags & SLUICE_OPEN_EXCLUSIVE)))
 		rc = -ENOTSUP;
-	/* A server refuses by the same status (412) where the source is another, and where the target exists. */
+	/* By 412 servers refuse another source, and a target that exists. */
 	if (rc == -EEXIST) {
 		rc = sl_http_ask(target, &sl_http_kind_head, &request) ? -ESTALE : -EEXIST;
 		sl_http_request_free(request);
@@ -272,7 +272,8 @@ int sl_http_copy(struct sl_core *core, const struct sl_uri *from, const struct s
 		copy.target = sl_http_of(target);
 		rc = copy_run(&copy, from);
 	}
-	/* An upload that is not complete is dropped, and the sentence of the error stays the last. */
+	/* An upload that is not complete is dropped, and the sentence of the error stays the
+	 * last. */
 	if (target)
 		sl_http_ops.close(target);
 	if (source)

@@ -2,10 +2,11 @@
 /*
  * The end of an upload in parts
  *
- * Makes the object visible, or has the server drop what it has: when a file is discarded or fails, and at the end of the
- * process.
+ * Makes the object visible, or has the server drop what it has: when a file is discarded or fails,
+ * and at the end of the process.
  *
- * Threads: sluice_close(), sluice_discard() and exit() on threads of the program, which wait for calls.
+ * Threads: sluice_close(), sluice_discard() and exit() on threads of the program, which wait for
+ * calls.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -112,9 +113,10 @@ static int multipart_check_locked(struct sl_http_multipart *multipart, uint64_t 
 }
 
 /*
- * Returns whether the server has the object, although the last call failed: by its ETag. Where that cannot be known, it has if
- * the upload is gone after an attempt without an answer, and an object of this length is younger than the upload: both
- * times are the server's, and equal seconds say nothing.
+ * Returns whether the server has the object, although the last call failed: by its ETag. Where that
+ * cannot be known, it has if the upload is gone after an attempt without an answer, and an object
+ * of this length is younger than the upload: both times are the server's, and equal seconds say
+ * nothing.
  */
 static bool multipart_is_there(struct sl_http_multipart *multipart, struct sl_http_call *call,
                                uint64_t length) SL_UNCHECKED
@@ -157,10 +159,8 @@ static void multipart_run(struct sl_http_multipart *multipart, struct sl_http_ca
 	while (sl_http_call_again(multipart->http, call));
 }
 
-/*
- * Runs a call so that it makes no object where one is. A server that refuses the line for that has said that there is
- * none, and gets none.
- */
+/* Runs a call so that it makes no object where one is. A server that refuses the line for that has
+ * said that there is none, and gets none. */
 static void multipart_run_exclusive(struct sl_http_multipart *multipart, struct sl_http_call *call)
 {
 	/* For this call alone: a server would refuse to drop parts of an object that exists. */
@@ -211,9 +211,10 @@ int sl_http_multipart_finish(struct sl_http_multipart *multipart, struct sl_http
 }
 
 /*
- * Sends a PUT again that has made an object: a server that keeps an object from a PUT with If-None-Match refuses that, by
- * 412. Such a server is not asked for each object any more. The 1st, 2nd, 4th, 8th... object of many asks, and a single
- * other answer ends the trust, as servers behind one name may differ.
+ * Sends a PUT again that has made an object: a server that keeps an object from a PUT with
+ * If-None-Match refuses that, by 412. Such a server is not asked for each object any more. The 1st,
+ * 2nd, 4th, 8th... object of many asks, and a single other answer ends the trust, as servers behind
+ * one name may differ.
  */
 static void multipart_prove(struct sl_http_multipart *multipart, struct sl_http_call *call)
 {

@@ -2,7 +2,8 @@
 /*
  * The window of an upload in parts
  *
- * Which parts have buffers, which of their bytes have come, and how far ahead a write may lie: see multipart.c.
+ * Which parts have buffers, which of their bytes have come, and how far ahead a write may lie: see
+ * multipart.c.
  *
  * Threads: any, with the mutex of the upload.
  */
@@ -79,7 +80,7 @@ int sl_http_part_add(struct sl_http_part *part, size_t from, size_t to)
 	return 0;
 }
 
-/* Returns memory for a part. Faults of small pages would be a seventh of the processor time of sluice cp. */
+/* Faults of small pages would be a seventh of the processor time of sluice cp. */
 static char *part_memory(size_t length)
 {
 	void *data = NULL;

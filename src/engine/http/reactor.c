@@ -2,12 +2,13 @@
 /*
  * Reactors of remote files
  *
- * Moves requests: each reactor drives many transfers with libcurl's multi interface and epoll, or, with `easy`, a single
- * transfer. A reactor keeps what libcurl would make anew for each transfer: handles, with the last file's options, and the
- * sockets of kept connections in epoll (transfer.c).
+ * Moves requests: each reactor drives many transfers with libcurl's multi interface and epoll, or,
+ * with `easy`, a single transfer. A reactor keeps what libcurl would make anew for each transfer:
+ * handles, with the last file's options, and the sockets of kept connections in epoll (transfer.c).
  *
- * Threads: the reactors. They wake on events: a socket, a time set by libcurl or a pause, a push to the inbox, a cancel. No
- * reactor waits for a server, so a request is started, and cancelled, whatever the others do.
+ * Threads: the reactors. They wake on events: a socket, a time set by libcurl or a pause, a push to
+ * the inbox, a cancel. No reactor waits for a server, so a request is started, and cancelled,
+ * whatever the others do.
  */
 #include <errno.h>
 #include <limits.h>
@@ -22,7 +23,7 @@
 
 /* ----------------------------------------------------------------------------------- requests */
 
-/* Gives the request a handle of libcurl, the last in use: it is in the cache. Returns NULL without memory. */
+/* Lends the request the last handle in use, which is in the cache. Returns NULL without memory. */
 static struct sl_http_transfer *reactor_lend(struct sl_http_reactor *reactor,
                                              struct sl_http_request *request)
 {
@@ -108,7 +109,8 @@ static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http
 		return;
 	}
 	if (reactor->multi) {
-		/* A kept connection makes place for a new connection; no transfer waits for another. */
+		/* A kept connection makes place for a new connection; no transfer waits for
+		 * another. */
 		if (connections != reactor->connections)
 			curl_multi_setopt(reactor->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS,
 			                  connections);
@@ -151,7 +153,7 @@ static void reactor_finish_requests(struct sl_http_reactor *reactor)
 	}
 }
 
-/* The opening has its answer. The transfer goes on as a request for the body, without a permit; or it ends. */
+/* The opening has its answer. The transfer goes on for the body, without a permit; or it ends. */
 static void reactor_keep(struct sl_http_reactor *reactor, struct sl_http_request *probe)
 {
 	enum sl_http_verdict verdict = sl_http_request_judge(probe, CURLE_OK);
@@ -207,10 +209,8 @@ static void reactor_look_at_resting(struct sl_http_reactor *reactor, int64_t now
 	}
 }
 
-/*
- * Looks at streams, and, if it was told to or it is time, at all requests. With hundreds of them a look at each wake
- * would cost more than their transfers.
- */
+/* Looks at streams, and, if it was told to or it is time, at all requests. With hundreds of them a
+ * look at each wake would cost more than their transfers. */
 static void reactor_look_around(struct sl_http_reactor *reactor)
 {
 	int64_t now = sl_now();
@@ -294,10 +294,9 @@ static void reactor_restart(struct sl_http_reactor *reactor)
 	}
 }
 
-/*
- * A thread in wait for operations is woken when as many are over as are left: so it takes several, and submits others while
- * these move. reactor_poll() wakes it earlier if nothing is ready; the reactor sleeps only when it owes no signals.
- */
+/* A thread in wait for operations is woken when as many are over as are left: so it takes several,
+ * and submits others while these move. reactor_poll() wakes it earlier if nothing is ready; the
+ * reactor sleeps only when it owes no signals. */
 static void reactor_wake_waiting(struct sl_http_reactor *reactor)
 {
 	int load = atomic_load_explicit(&reactor->load, memory_order_relaxed);

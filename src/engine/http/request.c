@@ -2,8 +2,8 @@
 /*
  * Attempts
  *
- * Sets a transfer up for each attempt of a request, and judges it after the transfer: done, failed, to be repeated, or
- * redirected. Where requests differ their kind is asked (struct sl_http_kind).
+ * Sets a transfer up for each attempt of a request, and judges it after the transfer: done, failed,
+ * to be repeated, or redirected. Where requests differ their kind is asked (struct sl_http_kind).
  *
  * Threads: the reactor that moves the request.
  */
@@ -172,7 +172,7 @@ static bool request_is_connected(struct sl_http_request *request)
 	return sent > 0;
 }
 
-/* Whether the server or the network broke the connection off, where libcurl's code could mean more. */
+/* Whether the connection was broken off, where libcurl's code could mean more. */
 static bool request_is_broken_off(struct sl_http_request *request, CURLcode code, const char *why)
 {
 	long connects = 1;
@@ -208,7 +208,7 @@ static enum sl_http_verdict request_judge_failure(struct sl_http_request *reques
 	if (code == CURLE_OUT_OF_MEMORY && request_is_connected(request))
 		return request_failed(request, -EPROTO, "'%s': a line of the header is too long",
 		                      name);
-	/* In TLS 1.3 this comes when the handshake is over, and libcurl takes it for a broken connection. */
+	/* In TLS 1.3 it comes after the handshake, and libcurl takes it for a broken connection. */
 	if (code == CURLE_RECV_ERROR && strcasestr(why, "certificate required"))
 		code = CURLE_SSL_CLIENTCERT;
 	failure = failure_find(transports, code);
@@ -343,7 +343,8 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 		                 sl_now() - request->asked);
 	if (verdict == SL_HTTP_FAILED && !request->error)
 		sl_http_fail_protocol(request, "a status that was not asked for");
-	/* libcurl 8 repeats a failed rewind in each later transfer of the handle, also after a reset. */
+	/* libcurl 8 repeats a failed rewind in each later transfer of the handle, also after a
+	 * reset. */
 	if (code == CURLE_SEND_FAIL_REWIND) {
 		sl_http_transfer_free(request->transfer);
 		request->transfer = NULL;
@@ -359,7 +360,7 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 	return verdict;
 }
 
-/* Connecting has a time-out of its own. An upload is alive while the server's kernel takes bytes; ours may hold megabytes. */
+/* Connecting has a time-out of its own. An upload lives while the server's kernel takes bytes. */
 void sl_http_request_refresh(struct sl_http_request *request, int64_t now)
 {
 	curl_socket_t socket = CURL_SOCKET_BAD;

@@ -78,11 +78,9 @@ static int context_check_staging(struct sl_settings *s, bool own)
 	return 0;
 }
 
-/*
- * At the end of the process a driver, or a library above it, shuts down in its handler of exit(),
+/* At the end of the process a driver, or a library above it, shuts down in its handler of exit(),
  * which runs before ours if it was registered later. So ours is registered once more after each of
- * them has been started. It fails all that is in flight, and joins threads that call the driver.
- */
+ * them has been started. It fails all that is in flight, and joins threads that call the driver. */
 static struct {
 	struct sl_mutex mutex;
 	struct sl_list contexts SL_GUARDED_BY(&mutex);

@@ -41,10 +41,8 @@ static bool handle_wait_until(struct sluice_op *op, int64_t deadline)
 	return true;
 }
 
-/*
- * Ends an operation in stream order that is over by the words of the device, which any thread can
- * read, before the poller has seen them.
- */
+/* Ends an operation in stream order that is over by the words of the device, which any thread can
+ * read, before the poller has seen them. */
 static void handle_settle(struct sluice_op *op)
 {
 	bool over, hold;
@@ -156,9 +154,8 @@ int sluice_cancel(sluice_op *op)
 	if (op->open)
 		return sl_open_cancel(op);
 	handle_settle(op);
-	/*
-	 * While the operation is not over its file can be held, and with it all that this looks at.
-	 */
+	/* While the operation is not over its file can be held, and with it all that this looks
+	 * at. */
 	sl_mutex_lock(&op->mutex);
 	over = op->at_once || op->locked.ended;
 	if (!over)

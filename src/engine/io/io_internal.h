@@ -46,12 +46,10 @@ static inline size_t sl_piece_size(const struct sluice_file *file)
 }
 /* Copies the caller's options, which may be shorter or longer, with zeros for the rest. */
 int sl_file_copy_options(const struct sluice_open_options *from, struct sluice_open_options *to);
-/* Parses a URI, to be cleared by the caller, and finds the scheme. Returns 0, or -errno with a sentence. */
+/* Parses a URI, to be cleared, and finds the scheme. Returns 0, or -errno with a sentence. */
 int sl_file_find_scheme(const char *uri, struct sl_uri *parsed, const struct sl_scheme **out);
-/*
- * Opens what the URI names by its backend. May wait, unless `opening` is given: then open_start()
- * is called, -EAGAIN if there is none. Returns 0, or -errno with a sentence.
- */
+/* Opens what the URI names by its backend. May wait, unless `opening` is given: then open_start()
+ * is called, -EAGAIN if there is none. Returns 0, or -errno with a sentence. */
 int sl_file_open_backend(struct sluice_context *ctx, const char *uri,
                          const struct sluice_open_options *options, struct sl_opening *opening,
                          struct sl_backend **out);
@@ -68,11 +66,9 @@ void sl_file_release(struct sluice_file *file);
 
 /* A queue of operations that are over: that of a context, or of sluice_queue_new(). */
 struct sluice_queue {
-	uint32_t process; /* see sl_process_is() */
-	const struct sluice_context
-		*context; /* of which it is a part; NULL: of sluice_queue_new() */
-	/* Of sluice_queue_new(): the handle's and those of operations. */
-	_Atomic uint32_t references;
+	uint32_t process;                     /* see sl_process_is() */
+	const struct sluice_context *context; /* that it is part of; NULL: of sluice_queue_new() */
+	_Atomic uint32_t references; /* of sluice_queue_new(): the handle's and operations' */
 	struct sl_mutex mutex;
 	pthread_cond_t arrived;
 	struct {
@@ -97,8 +93,7 @@ struct sluice_context {
 
 	struct {
 		struct sl_mutex mutex;
-		struct sl_pool *
-			pool SL_GUARDED_BY(&mutex); /* of opening.c, from its first task on */
+		struct sl_pool *pool SL_GUARDED_BY(&mutex); /* of opening.c, or NULL */
 	} opens;
 
 	struct sluice_queue done; /* for sluice_context_queue() */
@@ -141,10 +136,8 @@ void sl_context_unref(struct sluice_context *ctx);
 /* What an operation does to its bytes. A barrier comes after all operations before it. */
 enum sl_effect { SL_READS, SL_WRITES, SL_BARRIER, SL_EFFECTS };
 
-/*
- * The bytes of a file, however many handles show it, and the ranges of the operations on them
- * that are not over. An operation starts when no earlier operation that holds it back overlaps it.
- */
+/* The bytes of a file, however many handles show it, and the ranges of the operations on them that
+ * are not over. An operation starts when no earlier operation that holds it back overlaps it. */
 struct sl_object {
 	struct sl_list link; /* guarded by the context's files.mutex, as are the next two */
 	char *identity;
@@ -204,10 +197,9 @@ struct sl_plan {
 	size_t gap;            /* and the gaps between them of so many bytes, */
 	bool passes;           /* which are not read */
 };
-/*
- * Skips extents, from `position` in extent number *extent on, that have nothing left; bytes behind
- * the file's end count as nothing. Returns the bytes left in the extent that it comes to; 0: none.
- */
+/* Skips extents, from `position` in extent number *extent on, that have nothing left; bytes behind
+ * the file's end count as nothing. Returns the bytes left in the extent that it comes to; 0:
+ * none. */
 static inline uint64_t sl_extents_skip(const struct sluice_extent *extents, size_t count,
                                        uint64_t file_size, size_t *extent, uint64_t *position)
 {
@@ -282,8 +274,7 @@ struct sluice_op {
 		 * operation enters only if nothing but operations of that stream holds it back.
 		 * NULL: not so. */
 		sluice_stream stream;
-		bool follows; /* it overlaps an operation of that stream, which may change
-		                 the file */
+		bool follows; /* it overlaps an operation of that stream, which may change it */
 	} order;
 
 	struct sl_task task; /* of sync and truncate */
@@ -328,10 +319,8 @@ int sl_op_enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out)
 /* Starts an operation that nothing holds back, or all of a list; takes over a reference of each. */
 void sl_op_start(struct sluice_op *op);
 void sl_op_start_all(struct sl_list *ready);
-/*
- * Hands out pieces until enough are in flight, and ends the operation if it is over.
- * Locks: releases op->mutex. The caller has a reference, or knew until then that it is not over.
- */
+/* Hands out pieces until enough are in flight, and ends the operation if it is over. Locks:
+ * releases op->mutex. The caller has a reference, or knew until then that it is not over. */
 void sl_op_pump_unlock(struct sluice_op *op) SL_RELEASES(&op->mutex);
 /* Stops the operation, and keeps the first error; frees the sentences of others. Takes
  * op->mutex. */

@@ -4,7 +4,8 @@
  *
  * Checks what the caller asks, and hands it to the scheme of the name.
  *
- * Threads: those of the program, which wait for the server or for storage. A list has one user at a time.
+ * Threads: those of the program, which wait for the server or for storage. A list has one user at a
+ * time.
  */
 #include <errno.h>
 #include <stddef.h>

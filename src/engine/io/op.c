@@ -110,11 +110,9 @@ void *sl_op_user(const struct sluice_op *op)
 
 /* --------------------------------------------------------------------------------------- end */
 
-/*
- * Sets SL_OP_DONE and appends the operation to the queue in one step, so that the queue has
+/* Sets SL_OP_DONE and appends the operation to the queue in one step, so that the queue has
  * operations in the order in which sluice_poll() saw them end. Returns the state before, and
- * whether a thread waits for the queue.
- */
+ * whether a thread waits for the queue. */
 static uint32_t op_set_done(struct sluice_op *op, bool *signal)
 {
 	struct sluice_queue *queue = op->done.queue;
@@ -141,7 +139,8 @@ void sl_op_publish(struct sluice_op *op)
 	if (op->locked.fd >= 0)
 		(void)!write(op->locked.fd, &one, sizeof(one));
 	sl_mutex_unlock(&op->mutex);
-	/* A reactor may put the signal off for the queue of its context, which it does not outlive. */
+	/* A reactor may put the signal off for the queue of its context, which it does not
+	 * outlive. */
 	if (signal && op->done.queue == &op->ctx->done)
 		sl_signal(&op->done.queue->arrived);
 	else if (signal)

@@ -113,11 +113,9 @@ void sl_plan_advance(struct sl_plan *plan, const struct sl_piece *piece)
 
 /* ------------------------------------------------------------------------------------ pieces */
 
-/*
- * Returns true if a short read lacks bytes that the file had when the operation began: no piece
+/* Returns true if a short read lacks bytes that the file had when the operation began: no piece
  * goes beyond the end of then, if that was known. In stream order each short read does, because its
- * program cannot learn how much came.
- */
+ * program cannot learn how much came. */
 static bool piece_lacks_bytes(struct sluice_op *op, const struct sl_piece *piece) SL_UNCHECKED
 {
 	return !piece->write && !piece->error && piece->moved < piece->length &&
@@ -228,10 +226,8 @@ static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	return cut.depth;
 }
 
-/*
- * Returns the next piece to hand out, or NULL for now. Direct and buffered pieces of one write are
- * never in flight together: they may meet in one folio of the page cache.
- */
+/* Returns the next piece to hand out, or NULL for now. Direct and buffered pieces of one write are
+ * never in flight together: they may meet in one folio of the page cache. */
 static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 {
 	struct sl_plan *plan = &op->locked.plan;
@@ -277,10 +273,8 @@ static bool op_is_over_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	return op->staged ? sl_staged_over_locked(op) : !op->locked.in_flight;
 }
 
-/*
- * Returns true if the operation has to leave its object before it is over: it is draining, and its
- * stream may be waiting for operations that it holds back.
- */
+/* Returns true if the operation has to leave its object before it is over: it is draining, and its
+ * stream may be waiting for operations that it holds back. */
 static bool op_leaves_object_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 {
 	if (op->locked.stored || !op->staged || !op->staged->locked.draining ||
@@ -387,10 +381,8 @@ static void op_run_task(struct sl_task *task)
 	op_proceed(op);
 }
 
-/*
- * Returns true if the operation may have to set the file's new length first: direct writes that
- * extend a file are made one at a time.
- */
+/* Returns true if the operation may have to set the file's new length first: direct writes that
+ * extend a file are made one at a time. */
 static bool op_may_reserve(const struct sluice_op *op)
 {
 	return op->kind == SL_WRITE && op->count == 1 && !op->device &&
@@ -404,11 +396,9 @@ static bool op_wants_reserve(const struct sluice_op *op, int64_t size)
 	       op->extents[0].offset + op->extents[0].length > (uint64_t)size;
 }
 
-/*
- * Reads a small extent that is in memory. The operation is then over as it starts, or, in stream
+/* Reads a small extent that is in memory. The operation is then over as it starts, or, in stream
  * order, when the device has copied the bytes. Returns false if it has to go on. No piece is in
- * flight.
- */
+ * flight. */
 static bool op_read_now(struct sluice_op *op) SL_UNCHECKED
 {
 	struct sl_backend *backend = op->file->backend;
@@ -445,9 +435,8 @@ static uint64_t op_count_bytes(struct sluice_op *op)
 	       op->bytes;
 }
 
-/*
- * Fails an operation that goes beyond the end of the file: in stream order no short read is told.
- */
+/* Fails an operation that goes beyond the end of the file: in stream order no short read is
+ * told. */
 static void op_check_end(struct sluice_op *op, uint64_t size)
 {
 	for (size_t i = 0; i < op->count; i++) {

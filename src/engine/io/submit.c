@@ -59,11 +59,9 @@ static int extent_compare(const void *a, const void *b)
 	return (first->offset > second->offset) - (first->offset < second->offset);
 }
 
-/*
- * Copies the extents into the operation, and makes a range of each that is not empty. Those of a
+/* Copies the extents into the operation, and makes a range of each that is not empty. Those of a
  * remote read come in the order of the object, so that a request is for many of them; not in stream
- * order, where the last of those that overlap in memory wins.
- */
+ * order, where the last of those that overlap in memory wins. */
 static int op_copy_extents(struct sluice_op *op, const struct sluice_request *r)
 {
 	op->count = r->count;
@@ -137,10 +135,8 @@ static int route_find_memory(const struct sluice_request *r, struct sl_device **
 	return 0;
 }
 
-/*
- * Asks whether the backend moves the bytes to and from the device's memory itself, as
- * sl_device_moves.takes(). Never on a default stream, whose number means several.
- */
+/* Asks whether the backend moves the bytes to and from the device's memory itself, as
+ * sl_device_moves.takes(). Never on a default stream, whose number means several. */
 static int route_by_backend(struct sluice_op *op, struct sl_device *memory,
                             const struct sluice_request *r)
 {
@@ -164,9 +160,8 @@ static int route_by_backend(struct sluice_op *op, struct sl_device *memory,
 	return rc;
 }
 
-/*
- * Checks that a stream of the device reaches the memory: host memory has to be registered with it.
- */
+/* Checks that a stream of the device reaches the memory: host memory has to be registered with
+ * it. */
 static int route_check_registered(struct sluice_op *op, struct sl_device *device)
 {
 	for (size_t i = 0; i < op->count; i++) {
@@ -327,11 +322,9 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
 	return rc;
 }
 
-/*
- * Reads a small extent that is in memory before the call returns. The operation is not admitted,
+/* Reads a small extent that is in memory before the call returns. The operation is not admitted,
  * and enters no order, which is right while there is no write. Returns false if it is to be
- * submitted.
- */
+ * submitted. */
 static bool submit_read_at_once(struct sluice_file *file, const struct sluice_request *r,
                                 bool *missed, sluice_op **out)
 {

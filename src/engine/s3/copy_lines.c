@@ -127,10 +127,8 @@ static int copy_lines(struct sl_service_copy *copy)
 	return rc ? rc : copy_name_source(copy, &copy->part);
 }
 
-/*
- * The source is opened with its version and the lines for each request, and the source's own key stands where the target's key stood. A
- * version cannot be written, so the target has none.
- */
+/* The source is opened with its version and the lines for each request, and the source's own key
+ * stands where the target's key stood. A version cannot be written, so the target has none. */
 static int copy_options(const struct sluice_open_options *given, struct sluice_open_options *source,
                         struct sluice_open_options *target, void **memory)
 {

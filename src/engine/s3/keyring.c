@@ -2,10 +2,12 @@
 /*
  * The keyring
  *
- * Keeps credentials from sources, and asks again before they expire; and the regions where servers said buckets are.
+ * Keeps credentials from sources, and asks again before they expire; and the regions where servers
+ * said buckets are.
  *
- * Threads: any. Opening a file may ask a source, and waits for it; later a waiting task asks. A single thread asks a source
- * at a time. Signing takes the keys' mutex, and no thread holds it while it waits.
+ * Threads: any. Opening a file may ask a source, and waits for it; later a waiting task asks. A
+ * single thread asks a source at a time. Signing takes the keys' mutex, and no thread holds it
+ * while it waits.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -2,10 +2,11 @@
 /*
  * Objects of S3
  *
- * Finds an object's address and credentials once, when the file is opened, and signs the requests for it. A server's error
- * may correct the clock, and the region for later files.
+ * Finds an object's address and credentials once, when the file is opened, and signs the requests
+ * for it. A server's error may correct the clock, and the region for later files.
  *
- * Threads: opening waits on the caller's thread. Requests are signed by the reactors: the clock has a mutex.
+ * Threads: opening waits on the caller's thread. Requests are signed by the reactors: the clock has
+ * a mutex.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -15,14 +15,14 @@ extern const struct sl_service_removals sl_s3_removals; /* s3_remove.c */
 int sl_s3_start(const struct sl_settings *settings, struct sl_keyring **out);
 void sl_s3_stop(struct sl_keyring *keyring);
 
-/* As in struct sl_service_texts. The ETag is the MD5 where the server does not encrypt by itself. */
+/* As in struct sl_service_texts. An ETag is the MD5 if the server does not encrypt by itself. */
 void sl_s3_error_parse(const char *xml, struct sl_service_error *out);
 void sl_s3_etag(const void *data, size_t bytes, char out[SL_SERVICE_TEXT]);
 unsigned sl_s3_line(const char *line);
 
 /* Returns whether its code is among words with blanks around them. */
 bool sl_s3_error_is(const struct sl_service_error *error, const char *codes);
-/* Finds the ETag of an object from those of its parts, if these are MD5s; "": it cannot be known. */
+/* Finds an object's ETag from those of its parts, if these are MD5s; "": it cannot be known. */
 void sl_s3_upload_etag(const struct sl_service_part *parts, unsigned count,
                        char out[SL_SERVICE_TEXT]);
 /* Writes the header's line with the MD5, or "". */

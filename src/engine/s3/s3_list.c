@@ -2,8 +2,8 @@
 /*
  * Lists of objects
  *
- * Makes queries for the pages of a bucket's list (ListObjectsV2, ListMultipartUploads), or of all buckets (ListBuckets), and
- * parses their XML.
+ * Makes queries for the pages of a bucket's list (ListObjectsV2, ListMultipartUploads), or of all
+ * buckets (ListBuckets), and parses their XML.
  *
  * Threads: any. The text comes from servers and is not trusted.
  */
@@ -20,7 +20,7 @@
 
 enum list_of { OBJECTS, UPLOADS, BUCKETS };
 
-/* A list's elements: the root, an entry, in an entry the name and the time, and the next page's token. */
+/* A list's elements: the root, an entry with its name and time, and the next page's token. */
 static const struct list_words {
 	const char *root, *entry, *name, *time, *next;
 } list_words[] = {
@@ -39,8 +39,8 @@ static enum list_of list_kind(const char *uri, unsigned flags)
 	                                       : OBJECTS;
 }
 
-/* For uploads a token is the last key, a line feed, and the last id. Escapes in names are not asked for: SeaweedFS then
- * says names have them, and they have none. */
+/* For uploads a token is the last key, a line feed, and the last id. Escapes in names are not asked
+ * for: SeaweedFS then says names have them, and they have none. */
 static char *list_uploads_query(const char *prefix, const char *token)
 {
 	const char *line = strrchr(token, '\n');
@@ -86,7 +86,7 @@ static int list_query(const char *uri, unsigned flags, const char *token, char *
 	return query ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
-/* Decodes percent-escapes, and '+' for a blank, in place. Returns false for a '%' that begins none. */
+/* Decodes percent-escapes, and '+' for a blank, in place. Returns false for any other '%'. */
 static bool name_decode(char *text)
 {
 	for (char *c = text; *c; c++)
@@ -94,7 +94,7 @@ static bool name_decode(char *text)
 	return !sl_uri_unescape("", text);
 }
 
-/* Copies the text of an element, every byte. Returns false if there is none, it is too long, or is not well formed. */
+/* Copies an element's text, every byte; false: none, too long, or not well formed. */
 static bool list_text(const char *xml, const char *tag, bool encoded, char *out, size_t size)
 {
 	const char *at = strstr(xml, tag), *end = at ? strchr(at + 1, '<') : NULL;

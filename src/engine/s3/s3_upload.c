@@ -13,7 +13,7 @@
 
 #include "s3/s3_internal.h"
 
-/* The answers with a body: its root, another root from servers unlike S3, and the element to take. */
+/* Answers with a body: its root, that from servers unlike S3, and the element to take. */
 static const struct {
 	const char *root, *root_too, *element;
 } upload_answers[SL_CALLS] = {

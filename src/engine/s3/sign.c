@@ -2,9 +2,10 @@
 /*
  * Signature Version 4
  *
- * Signs a request as AWS describes it: its canonical form is digested, and the digest is authenticated with a key, derived
- * from the secret for a day, a region and a service. libcrypto has the digests. The signature adds lines to a header: the
- * time, the body's digest, the session's token, and the signature itself. It covers all lines with x-amz-.
+ * Signs a request as AWS describes it: its canonical form is digested, and the digest is
+ * authenticated with a key, derived from the secret for a day, a region and a service. libcrypto
+ * has the digests. The signature adds lines to a header: the time, the body's digest, the session's
+ * token, and the signature itself. It covers all lines with x-amz-.
  *
  * Threads: any.
  */

@@ -170,15 +170,17 @@ struct sl_service_signing {
 	int (*start)(const struct sl_settings *settings, struct sl_keyring **out);
 	/* Frees it when all files are closed and the pools have stopped. */
 	void (*stop)(struct sl_keyring *keyring);
-	/* Describes the credentials for files without options, and asks nobody. May wait for storage.
-	 * The texts live as long as the keyring. */
+	/* Describes the credentials for files without options, and asks nobody. May wait for
+	 * storage. The texts live as long as the keyring. */
 	void (*feature)(struct sl_keyring *keyring, struct sluice_feature *out);
-	/* Asks for credentials, as sluice_s3_check(). The caller waits, and tasks of the pool may. */
+	/* Asks for credentials, as sluice_s3_check(). The caller waits, and tasks of the pool
+	 * may. */
 	int (*check)(struct sl_keyring *keyring, struct sl_pool *waiting, const void *options);
 	/*
-	 * Finds an object's address and keys, once for a file, in sluice_open(): may wait for storage,
-	 * for a process and for servers, as may tasks of the pool. waiting NULL: nothing may wait, and
-	 * the result is -EAGAIN then. query: NULL; or for a request about the bucket, whatever the name.
+	 * Finds an object's address and keys, once for a file, in sluice_open(): may wait for
+	 * storage, for a process and for servers, as may tasks of the pool. waiting NULL: nothing
+	 * may wait, and the result is -EAGAIN then. query: NULL; or for a request about the bucket,
+	 * whatever the name.
 	 */
 	int (*open)(struct sl_keyring *keyring, struct sl_pool *waiting, const char *uri,
 	            const struct sluice_open_options *options, const char *query,
@@ -200,8 +202,8 @@ struct sl_service_signing {
 };
 /* Texts of calls and of their answers. */
 struct sl_service_texts {
-	/* Makes a call's query; NULL: as in the URL. signer: NULL if open() gets the query. part: from
-	 * 1 on. upload, part: NULL and 0 where the call has none. */
+	/* Makes a call's query; NULL: as in the URL. signer: NULL if open() gets the query. part:
+	 * from 1 on. upload, part: NULL and 0 where the call has none. */
 	int (*query)(struct sl_signer *signer, enum sl_service_call call, const char *upload,
 	             unsigned part, char **out);
 	/* Parses an error. */
@@ -209,7 +211,8 @@ struct sl_service_texts {
 	/* Judges a body with a status of success, and takes the upload's id or the ETag. */
 	enum sl_service_answer (*answers)(enum sl_service_call call, const char *body, char *out,
 	                                  size_t size);
-	/* Makes the body for SL_CALL_COMPLETE, and the object's ETag, "" where it cannot be known. */
+	/* Makes the body for SL_CALL_COMPLETE, and the object's ETag, "" where it cannot be
+	 * known. */
 	int (*complete)(const char *upload, const struct sl_service_part *parts, unsigned count,
 	                char **out, char etag[SL_SERVICE_TEXT]);
 	/* Finds the ETag for an object with these bytes; "": it cannot be known. */
@@ -221,12 +224,12 @@ struct sl_service_texts {
 struct sl_service_lists {
 	/* Makes a page's query. flags: enum sluice_list_flags. token: the page's; "": the first. */
 	int (*query)(const char *uri, unsigned flags, const char *token, char **out);
-	/* Begins with a page, and finds the next token; NULL: there is none. -EPROTO: it is no list, is
-	 * cut, or does not say how the list goes on. */
+	/* Begins with a page, and finds the next token; NULL: there is none. -EPROTO: it is no
+	 * list, is cut, or does not say how the list goes on. */
 	int (*page)(const char *uri, unsigned flags, char *body, struct sl_service_page *out,
 	            char **token);
-	/* Takes the next entry, which is empty or from the same list. Returns 1, 0 behind the last, or
-	 * -EPROTO, from then on. */
+	/* Takes the next entry, which is empty or from the same list. Returns 1, 0 behind the last,
+	 * or -EPROTO, from then on. */
 	int (*next)(struct sl_service_page *page, struct sl_service_entry *out);
 };
 struct sl_service_copies {
@@ -238,8 +241,8 @@ struct sl_service_copies {
 };
 /* Removal of many objects by a request. */
 struct sl_service_removals {
-	/* Makes a body and a line for it, with all names in a bucket that mean the same to every server;
-	 * NULL: there are none, or no memory. */
+	/* Makes a body and a line for it, with all names in a bucket that mean the same to every
+	 * server; NULL: there are none, or no memory. */
 	char *(*body)(const struct sluice_open_options *options, const char *const *uris,
 	              size_t count, char line[SL_SERVICE_LINE]);
 	/* Takes the next name from the answer, from *at on. Returns false behind the last. */
@@ -250,9 +253,9 @@ struct sl_service_removals {
 
 struct sl_service {
 	const char *scheme; /* in lower case; unique */
-	/* For each call; NULL: the service has none. Writing needs PUT, PART and COMPLETE. Without BEGIN
-	 * http makes the upload's id, and COMPLETE has the lines about the object. Without DROP servers
-	 * forget uploads by themselves. */
+	/* For each call; NULL: the service has none. Writing needs PUT, PART and COMPLETE. Without
+	 * BEGIN http makes the upload's id, and COMPLETE has the lines about the object. Without
+	 * DROP servers forget uploads by themselves. */
 	const char *verbs[SL_CALLS];
 	const char *fields[SL_SERVICE_FIELDS]; /* names; NULL: none */
 	const char *sum_line;   /* asks for checksums when an upload begins; or NULL */
@@ -277,9 +280,9 @@ void sl_lines_clear(struct curl_slist **lines, const struct curl_slist *rest);
 
 /* XML. Returns whether it has that root, and its end tag at the end. */
 bool sl_xml_is_whole(const char *xml, const char *root);
-/* Writes an entity's character, at a '&', in UTF-8, or the '&'. Returns the entity's length; 0: it is none. */
+/* Writes an entity's character, at a '&', in UTF-8, or the '&'. Returns its length; 0: none. */
 size_t sl_xml_entity(const char *at, char out[5]);
-/* Copies the text in the first element by its name, "" if there is none. Control characters are left out. */
+/* Copies the first element's text by its name, or ""; control characters are left out. */
 void sl_xml_element(const char *xml, const char *name, char *out, size_t size);
 
 #endif

@@ -2,7 +2,8 @@
 /*
  * XML of servers
  *
- * Finds elements in XML, and the characters of entities. No parser: a service reads few, flat elements.
+ * Finds elements in XML, and the characters of entities. No parser: a service reads few, flat
+ * elements.
  *
  * Threads: any. The text comes from servers and is not trusted.
  */

@@ -16,11 +16,9 @@
 #define PACKED_ALIGN ((size_t)64)
 #define ALONE_ALIGN  ((size_t)64 << 10) /* a multiple of what direct I/O wants */
 
-/*
- * Returns true if extent b, which follows extent a, is near it in the file: no more bytes lie
+/* Returns true if extent b, which follows extent a, is near it in the file: no more bytes lie
  * between them than the gap allows, nor, over all of a range, than `dropped` times those of its
- * extents. Small extents are written through the page cache, and large ones around it.
- */
+ * extents. Small extents are written through the page cache, and large ones around it. */
 static bool chunk_joins(const struct sl_chunks *chunks, size_t a, size_t b)
 {
 	const struct sluice_extent *first = &chunks->extents[a], *second = &chunks->extents[b];

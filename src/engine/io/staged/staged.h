@@ -41,10 +41,8 @@ struct sl_span {
 	uint64_t offset;
 	uint64_t gap; /* bytes of the file before it that are in the slot, and in no span */
 };
-/*
- * Chooses slot_bytes and the number of slots. half: the bytes of pinned memory that there are.
- * Returns 0, or -ENOTSUP with a sentence.
- */
+/* Chooses slot_bytes and the number of slots. half: the bytes of pinned memory that there are.
+ * Returns 0, or -ENOTSUP with a sentence. */
 int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
                    const struct sl_settings *settings, size_t half, unsigned *slots);
 /* Take the next chunk, or the next span or range of a chunk, and use it up. False past the last. */
@@ -201,10 +199,8 @@ struct sl_window {
 	bool more; /* than these */
 };
 
-/*
- * A route. The functions run with op->mutex held, unless they say otherwise; those of stream order
- * are NULL for a route that is awaited on the host.
- */
+/* A route. The functions run with op->mutex held, unless they say otherwise; those of stream order
+ * are NULL for a route that is awaited on the host. */
 struct sl_route {
 	bool on_stream;     /* in stream order: slots have words */
 	bool has_memory;    /* slots have memory, and hold chunks */

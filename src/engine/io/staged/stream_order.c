@@ -279,10 +279,8 @@ static sluice_event stream_record(struct sl_device *device, sluice_stream stream
 	return NULL;
 }
 
-/*
- * Has the copier find out when the stream has run out. On the thread that submits, because the
- * number of a default stream may mean that thread's own.
- */
+/* Has the copier find out when the stream has run out. On the thread that submits, because the
+ * number of a default stream may mean that thread's own. */
 static void stream_drain(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
@@ -403,10 +401,8 @@ static int stream_first_window(struct sluice_op *op, struct sl_window *window)
 	return 0;
 }
 
-/*
- * Submits an operation that has its slots, from its first window on. On failure nothing of it is
- * left. stream_enter_order() returns with ctx->submission, which the analysis cannot follow.
- */
+/* Submits an operation that has its slots, from its first window on. On failure nothing of it is
+ * left. stream_enter_order() returns with ctx->submission, which the analysis cannot follow. */
 static int stream_submit(struct sluice_op *op, const struct sl_window *window,
                          sluice_op **out) SL_UNCHECKED
 {
