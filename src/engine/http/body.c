@@ -124,8 +124,7 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 	sl_mutex_lock(&body->mutex);
 	body_read_locked(body);
 	if (!piece->offset && body->locked.next && sl_list_empty(&body->locked.pieces)) {
-		/* The object is read again. If the old request still runs, body_end() starts the
-		 * new request. */
+		/* It is read again. body_end() starts the new request if the old still runs. */
 		body_rewind_locked(body);
 		body->locked.dropped = body->locked.renewed = body->locked.reactor;
 	}

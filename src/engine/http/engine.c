@@ -34,8 +34,7 @@ struct sl_http_multi {
 	unsigned parts;       /* reactors at most */
 	uint64_t share_bytes; /* a reactor's work before the next is chosen */
 	/* So many reactors are chosen because the others do not sleep. Submitting threads need
-	 * cores, too: on two cores a second reactor takes its time from them, and from the
-	 * first. */
+	 * cores, too: on two cores a second reactor takes theirs, and the first's. */
 	unsigned spread;
 	struct sl_mutex mutex;  /* held while a reactor is started */
 	_Atomic unsigned count; /* grows under mutex */

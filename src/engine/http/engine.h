@@ -119,8 +119,7 @@ struct sl_http_transfer {
 struct sl_http_transfer *sl_http_transfer_new(struct sl_http_reactor *reactor);
 void sl_http_transfer_free(struct sl_http_transfer *transfer);
 /* Forgets all options of the request's handle, unless its last request was a successful GET for the
- * same file at the same place: nothing of a file, least of all its password, goes to another
- * server. */
+ * same file there: nothing of a file, least of all its password, goes elsewhere. */
 void sl_http_transfer_renew(struct sl_http_request *request, bool home);
 
 #endif

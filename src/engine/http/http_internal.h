@@ -91,8 +91,7 @@ struct sl_http_kind {
 	/* Resumes a paused transfer if it may go on; easy is NULL between attempts. Returns whether
 	 * silence has a reason. NULL: it has none. */
 	bool (*look)(struct sl_http_request *request, CURL *easy);
-	/* The time request->slow has come: sets the next. Returns whether the attempt is to begin
-	 * anew. */
+	/* At request->slow: sets the next. Returns whether the attempt begins anew. */
 	bool (*late)(struct sl_http_request *request, int64_t now);
 	/* The transfer is over. Returns whether the result is unwanted. NULL: it is wanted. */
 	bool (*ended)(struct sl_http_request *request);
@@ -265,8 +264,7 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece);
 void sl_http_body_free(struct sl_http_body *body);
 
 /* Makes a request from a probe's transfer, which brings the whole object, and pauses until the
- * first read. On the probe's reactor. Returns NULL: no memory, or too many files pause like
- * this. */
+ * first read. On the probe's reactor. NULL: no memory, or too many files pause. */
 struct sl_http_request *sl_http_body_keep(struct sl_http_request *probe);
 
 /* ---------------------------------------------------------------------------------- upload.c */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Identity: the headers, token, password and certificate by which a server knows the user. They go
- * to the origin of the file's URI (scheme, host, port) and to no other server, and into no
- * message. */
+ * to the origin of the file's URI (scheme, host, port) only, and into no message. */
 #ifndef SL_HTTP_IDENTITY_H
 #define SL_HTTP_IDENTITY_H
 

@@ -49,8 +49,7 @@ struct sl_http_limit {
 	_Atomic int64_t look;     /* when to look next */
 	_Atomic int64_t rtt;      /* the fewest ns to an answer lately; 0: none yet */
 	_Atomic unsigned allowed; /* transfers; written under the mutex */
-	/* Bytes: the largest useful part, and a transfer in a round trip. Written under the
-	 * mutex. */
+	/* Bytes: the largest useful part; a transfer in a round trip. Written under the mutex. */
 	_Atomic size_t largest, trip;
 	unsigned most; /* `allowed` at most */
 	struct sl_http_pace pace;
@@ -73,9 +72,8 @@ struct sl_http_limit {
 	char origin[];
 };
 
-/* The limits of a context. All origins together have `most` permits, and each has `reserved` of its
- * own whatever the others have: a silent origin delays no other. A free permit goes to the origin
- * with the fewest. */
+/* The limits of a context. All origins together have `most` permits, and each `reserved` of its
+ * own: a silent origin delays no other. A free permit goes to the origin with the fewest. */
 struct sl_http_limits {
 	unsigned most, reserved;
 	struct sl_mutex mutex;

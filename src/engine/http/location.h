@@ -9,8 +9,8 @@ struct sl_http;
 struct sl_http_request;
 
 /* Where a file's object was found: the origin redirected a GET to this target. Later parts ask the
- * target. While it is unknown, or after it refused, a single request asks the origin, and the
- * others wait. */
+ * target. While it is unknown, or after it refused, one request asks the origin, and others
+ * wait. */
 struct sl_http_location {
 	_Atomic bool redirects; /* the origin has redirected a request; without that none enters */
 	struct sl_mutex mutex;

@@ -219,8 +219,7 @@ static void create_over(struct sl_http_call *call)
 		upload = strdup(id);
 		answer->error = upload ? 0 : -ENOMEM;
 	}
-	/* The server is there: from now on a request is made again for as long as parts come
-	 * through. */
+	/* The server is there: a request is made again for as long as parts come through. */
 	atomic_store(&multipart->http->begun, true);
 	if (answer->error)
 		sl_http_multipart_fail(multipart, answer->error, answer->sentence);

@@ -272,8 +272,7 @@ int sl_http_copy(struct sl_core *core, const struct sl_uri *from, const struct s
 		copy.target = sl_http_of(target);
 		rc = copy_run(&copy, from);
 	}
-	/* An upload that is not complete is dropped, and the sentence of the error stays the
-	 * last. */
+	/* An incomplete upload is dropped, and the sentence of the error stays the last. */
 	if (target)
 		sl_http_ops.close(target);
 	if (source)

@@ -109,8 +109,7 @@ static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http
 		return;
 	}
 	if (reactor->multi) {
-		/* A kept connection makes place for a new connection; no transfer waits for
-		 * another. */
+		/* A kept connection makes place for a new one; no transfer waits for another. */
 		if (connections != reactor->connections)
 			curl_multi_setopt(reactor->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS,
 			                  connections);

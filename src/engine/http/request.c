@@ -343,8 +343,7 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 		                 sl_now() - request->asked);
 	if (verdict == SL_HTTP_FAILED && !request->error)
 		sl_http_fail_protocol(request, "a status that was not asked for");
-	/* libcurl 8 repeats a failed rewind in each later transfer of the handle, also after a
-	 * reset. */
+	/* libcurl 8 repeats a failed rewind in all transfers of the handle, also after a reset. */
 	if (code == CURLE_SEND_FAIL_REWIND) {
 		sl_http_transfer_free(request->transfer);
 		request->transfer = NULL;

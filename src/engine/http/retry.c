@@ -16,8 +16,7 @@
 #define SAME_LIMIT_NS       INT64_C(1000000000)
 
 /* Jitter: from half a limit up to all of it; the limit doubles with each attempt. Without the half
- * the unluckiest of many requests would have used up its attempts before a restarted server is
- * back. */
+ * the unluckiest of many requests would have no attempt left when a restarted server is back. */
 static int64_t retry_backoff_ms(struct sl_http_request *request)
 {
 	const struct sl_settings *settings = &request->http->core->settings;
@@ -90,8 +89,7 @@ enum sl_http_verdict sl_http_request_retry(struct sl_http_request *request, int 
 			request, error,
 			"'%s': %s; no more data came for %.1f s (SLUICE_HTTP_RETRY_MS)", http->name,
 			why, (double)silent / 1000);
-	/* A server may have trouble with HEAD alone: a byte is asked for next, as often as
-	 * anything. */
+	/* A server may have trouble with HEAD alone: a byte is asked for next, as often. */
 	if (request->kind->next && !(http->flags & SLUICE_OPEN_WRITE)) {
 		request->kind = request->kind->next;
 		request->verb = request->kind->verb;

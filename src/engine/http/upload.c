@@ -238,8 +238,7 @@ void sl_http_upload_submit(struct sl_http_upload *upload, struct sl_piece *piece
 	error = upload_take_locked(upload, piece, &why);
 	if (!error)
 		sl_http_reactor_wake(upload->locked.reactor);
-	/* From here on the reactor has the piece; an error's sentence stays until the upload is
-	 * freed. */
+	/* From here on the reactor has the piece; an error's sentence stays with the upload. */
 	sl_mutex_unlock(&upload->mutex);
 	if (!error)
 		return;

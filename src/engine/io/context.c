@@ -55,8 +55,7 @@ void sl_context_unref(struct sluice_context *ctx)
 
 /* ----------------------------------------------------------------------------------- staging */
 
-/* Checks that the budget gives every slot that an operation may need; without a budget, chooses
- * it. */
+/* Checks that the budget gives every slot that an operation may need; or chooses the budget. */
 static int context_check_staging(struct sl_settings *s, bool own)
 {
 	uint64_t slot = s->slot_bytes ? s->slot_bytes : s->piece_bytes;

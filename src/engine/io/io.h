@@ -31,8 +31,7 @@ int sl_process_enter(uint32_t *out);
 int sl_process_refuse(void);
 /* Has every later fork() wait for the mutex, so that a child does not find it locked. */
 void sl_fork_hold(struct sl_mutex *mutex);
-/* Returns 0, -ECHILD for a context of a parent, or -EINVAL for NULL, with a sentence. Public calls
- * begin with it. */
+/* First in public calls. Returns 0; or -ECHILD (a parent's context), -EINVAL (NULL), a sentence. */
 int sl_context_check(const struct sluice_context *ctx);
 /* Returns the context that a backend's core is part of. */
 struct sluice_context *sl_context_of(struct sl_core *core);
@@ -40,12 +39,10 @@ const struct sl_settings *sl_context_settings(const struct sluice_context *ctx);
 /* Asks for the credentials of a service, as sluice_s3_check(). */
 int sl_context_check_keys(const struct sluice_context *ctx, const char *scheme,
                           const void *options);
-/* Counts a use of the context in or out: like an open file, it keeps the context from being
- * freed. */
+/* Counts a use of the context in or out: like an open file, it keeps the context. */
 void sl_context_enter(struct sluice_context *ctx);
 void sl_context_leave(struct sluice_context *ctx);
-/* Returns the staging of a device that the caller's operation has started. Any thread; does not
- * wait. */
+/* Returns the staging of a device that the caller's operation has started. Any thread; no wait. */
 struct sl_staging *sl_context_staging_of(struct sluice_context *ctx,
                                          const struct sl_device *device);
 

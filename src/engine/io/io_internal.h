@@ -55,11 +55,9 @@ int sl_file_open_backend(struct sluice_context *ctx, const char *uri,
                          struct sl_backend **out);
 /* Keeps the error of an operation that has failed, for sluice_sync() and sluice_close(). */
 void sl_file_keep_error(struct sluice_file *file, const struct sluice_op *op);
-/* Returns the error that is kept for the caller, once, with its sentence. failed: also if it was
- * told before. */
+/* Returns the error kept for the caller, once, with its sentence. failed: also if it was told. */
 int sl_file_take_error(struct sluice_file *file, bool failed);
-/* Gives back a hold on the file (in_flight), which sluice_close() waits for. The file may be gone
- * then. */
+/* Gives back a hold on the file (in_flight), as sluice_close() awaits: it may be gone then. */
 void sl_file_release(struct sluice_file *file);
 
 /* ---------------------------------------------------------------------------------- finished */
@@ -173,8 +171,7 @@ void sl_order_leave(struct sluice_op *op, struct sl_list *ready);
 void sl_order_enqueued(struct sluice_op *op);
 /* Returns true if the operation was held back; it will not be handed out any more. */
 bool sl_order_withdraw(struct sluice_op *op);
-/* For a read that does not enter. 0 while there are writes, else a number that the next write
- * changes. */
+/* For a read that does not enter: 0 while there are writes, else a number that a write changes. */
 uint64_t sl_order_mark(struct sl_object *object);
 
 void sl_object_init(struct sl_object *object, char *identity);
@@ -198,8 +195,7 @@ struct sl_plan {
 	bool passes;           /* which are not read */
 };
 /* Skips extents, from `position` in extent number *extent on, that have nothing left; bytes behind
- * the file's end count as nothing. Returns the bytes left in the extent that it comes to; 0:
- * none. */
+ * the file's end count as nothing. Returns the bytes left in the extent it comes to; 0: none. */
 static inline uint64_t sl_extents_skip(const struct sluice_extent *extents, size_t count,
                                        uint64_t file_size, size_t *extent, uint64_t *position)
 {
@@ -271,8 +267,7 @@ struct sluice_op {
 		 * another thread, or is enqueued in part only (rule 5 of docs/asynchrony.md). */
 		bool blocks_streams;
 		/* The stream that moves the bytes by itself, when it comes to them: then the
-		 * operation enters only if nothing but operations of that stream holds it back.
-		 * NULL: not so. */
+		 * operation enters only if none but operations of it hold it back; or NULL. */
 		sluice_stream stream;
 		bool follows; /* it overlaps an operation of that stream, which may change it */
 	} order;
@@ -322,8 +317,7 @@ void sl_op_start_all(struct sl_list *ready);
 /* Hands out pieces until enough are in flight, and ends the operation if it is over. Locks:
  * releases op->mutex. The caller has a reference, or knew until then that it is not over. */
 void sl_op_pump_unlock(struct sluice_op *op) SL_RELEASES(&op->mutex);
-/* Stops the operation, and keeps the first error; frees the sentences of others. Takes
- * op->mutex. */
+/* Stops the operation; keeps the first error, frees the sentences of others. Takes op->mutex. */
 void sl_op_fail(struct sluice_op *op, int error, char *message);
 /* Has prepared() called, where it may wait, once the size of the file is known; -1: withdrawn. */
 void sl_prepare(struct sluice_op *op, void (*prepared)(struct sluice_op *, int64_t size));

@@ -139,8 +139,7 @@ void sl_op_publish(struct sluice_op *op)
 	if (op->locked.fd >= 0)
 		(void)!write(op->locked.fd, &one, sizeof(one));
 	sl_mutex_unlock(&op->mutex);
-	/* A reactor may put the signal off for the queue of its context, which it does not
-	 * outlive. */
+	/* A reactor may put the signal off for its context's queue, which it does not outlive. */
 	if (signal && op->done.queue == &op->ctx->done)
 		sl_signal(&op->done.queue->arrived);
 	else if (signal)

@@ -397,7 +397,7 @@ static bool op_wants_reserve(const struct sluice_op *op, int64_t size)
 }
 
 /* Reads a small extent that is in memory. The operation is then over as it starts, or, in stream
- * order, when the device has copied the bytes. Returns false if it has to go on. No piece is in
+ * order, when the device has copied the bytes. Returns false if it goes on. No piece is in
  * flight. */
 static bool op_read_now(struct sluice_op *op) SL_UNCHECKED
 {
@@ -435,8 +435,7 @@ static uint64_t op_count_bytes(struct sluice_op *op)
 	       op->bytes;
 }
 
-/* Fails an operation that goes beyond the end of the file: in stream order no short read is
- * told. */
+/* Fails an operation beyond the end of the file: in stream order no short read is told. */
 static void op_check_end(struct sluice_op *op, uint64_t size)
 {
 	for (size_t i = 0; i < op->count; i++) {

@@ -160,8 +160,7 @@ static int route_by_backend(struct sluice_op *op, struct sl_device *memory,
 	return rc;
 }
 
-/* Checks that a stream of the device reaches the memory: host memory has to be registered with
- * it. */
+/* Checks that a stream of the device reaches the memory: it has host memory registered. */
 static int route_check_registered(struct sluice_op *op, struct sl_device *device)
 {
 	for (size_t i = 0; i < op->count; i++) {
@@ -322,9 +321,8 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
 	return rc;
 }
 
-/* Reads a small extent that is in memory before the call returns. The operation is not admitted,
- * and enters no order, which is right while there is no write. Returns false if it is to be
- * submitted. */
+/* Reads a small extent that is in memory before the call returns. It is not admitted, and enters no
+ * order, which is right while there is no write. Returns false if it is to be submitted. */
 static bool submit_read_at_once(struct sluice_file *file, const struct sluice_request *r,
                                 bool *missed, sluice_op **out)
 {

@@ -100,8 +100,8 @@ static int answer_judge(const struct service_call *call, CURLcode code, long sta
 }
 
 /* Makes a call, and waits for the answer, some seconds at most. Redirects are not followed. Returns
- * 0 with the body, for sl_s3_text_clear(); or -EACCES, -ENOMEM with a sentence, also if the status
- * is not 200. */
+ * 0 with the body, for sl_s3_text_clear(); or -EACCES, -ENOMEM with a sentence, also without status
+ * 200. */
 static int call_make(const struct sl_settings *settings, const struct service_call *call,
                      char **out)
 {

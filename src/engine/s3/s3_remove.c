@@ -12,8 +12,7 @@
 
 #include "s3/s3_internal.h"
 
-/* Servers have their own ideas about escapes, blanks and empty segments in a name: another object
- * would be removed. */
+/* Servers differ about escapes, blanks and empty segments: another object would be removed. */
 static const char *bulk_key(const char *uri)
 {
 	const char *key = strchr(uri + strlen("s3://"), '/');

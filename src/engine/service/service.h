@@ -173,8 +173,7 @@ struct sl_service_signing {
 	/* Describes the credentials for files without options, and asks nobody. May wait for
 	 * storage. The texts live as long as the keyring. */
 	void (*feature)(struct sl_keyring *keyring, struct sluice_feature *out);
-	/* Asks for credentials, as sluice_s3_check(). The caller waits, and tasks of the pool
-	 * may. */
+	/* Asks for credentials, as sluice_s3_check(). The caller and tasks of the pool may wait. */
 	int (*check)(struct sl_keyring *keyring, struct sl_pool *waiting, const void *options);
 	/*
 	 * Finds an object's address and keys, once for a file, in sluice_open(): may wait for
@@ -211,8 +210,7 @@ struct sl_service_texts {
 	/* Judges a body with a status of success, and takes the upload's id or the ETag. */
 	enum sl_service_answer (*answers)(enum sl_service_call call, const char *body, char *out,
 	                                  size_t size);
-	/* Makes the body for SL_CALL_COMPLETE, and the object's ETag, "" where it cannot be
-	 * known. */
+	/* Makes the body for SL_CALL_COMPLETE, and the object's ETag, "" where it is unknown. */
 	int (*complete)(const char *upload, const struct sl_service_part *parts, unsigned count,
 	                char **out, char etag[SL_SERVICE_TEXT]);
 	/* Finds the ETag for an object with these bytes; "": it cannot be known. */

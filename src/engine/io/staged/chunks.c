@@ -192,8 +192,7 @@ static unsigned chunks_count(const struct sl_chunks *chunks, unsigned most)
 #define LOCAL_SLOTS  4
 #define REMOTE_SLOTS 8
 #define LARGEST_AUTO (8 * MIB) /* four slots of this length stay in the last cache */
-/* Of a long read from a server that is awaited: as much memory, and a late request holds up
- * little. */
+/* Of a long awaited read from a server: as much memory, and a late request holds up little. */
 #define MANY_SLOTS 64
 /* The most chunks of an operation in stream order before slots become larger. With their commands
  * they are half of SL_COMMANDS_MOST, which is enqueued in one step. */

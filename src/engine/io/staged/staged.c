@@ -378,8 +378,7 @@ void sl_staged_stop_locked(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 
-	/* A slot with pieces in flight is not for the device yet: their end lets the stream go
-	 * on. */
+	/* A slot with pieces in flight is not for the device: their end lets the stream go on. */
 	for (unsigned i = 0; op->on_stream && i < staged->count; i++)
 		if (!staged->uses[i].pieces)
 			sl_ring_stop(&staged->ring, i);

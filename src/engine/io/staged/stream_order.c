@@ -16,8 +16,7 @@
 #include "io/staged/staged.h"
 
 /* An operation that fits into half of the bound is enqueued in one step, so that two operations on
- * two streams find room beside each other; the rest follows bit by bit, so that the device is never
- * idle. */
+ * two streams find room; the rest follows bit by bit, so that the device is never idle. */
 #define FIRST_WINDOW (SL_COMMANDS_MOST / 2)
 #define LATER_WINDOW (SL_COMMANDS_MOST / 8)
 
@@ -148,9 +147,8 @@ void sl_batch_add(struct sl_batch *batch, uint64_t number, struct sl_chunk *chun
 
 /* ----------------------------------------------------------------------------- memory's route */
 
-/* Of memory of a device: the stream copies between it and the slots of a ring; words that the
- * processor and the device write for each other say when a slot is full, and when free
- * (staging.h). */
+/* Of memory of a device: the stream copies between it and the slots of a ring; words of the
+ * processor and the device for each other say when a slot is full, and when free (staging.h). */
 
 void sl_stream_start(struct sluice_op *op)
 {
@@ -265,8 +263,8 @@ static void stream_drained(struct sl_copy_job *drain, int error)
 	sl_op_pump_unlock(op);
 }
 
-/* Returns an event behind all commands of the stream; NULL: the driver refuses, or its context is
- * another. */
+/* Returns an event behind the stream's commands; NULL: the driver refuses, or has another
+ * context. */
 static sluice_event stream_record(struct sl_device *device, sluice_stream stream)
 {
 	sluice_event event;
@@ -475,8 +473,7 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 
 /* ------------------------------------------------------------------------------------ poller */
 
-/* Returns the commands of chunks that the stream has passed since the last call: there is room for
- * others. */
+/* Returns the commands of chunks that the stream passed since the last call: room for others. */
 static unsigned stream_passed_locked(struct sl_staged *staged)
 {
 	uint64_t passed = SL_MIN(sl_ring_passed(&staged->ring), staged->ring.entered);
