@@ -51,6 +51,12 @@ static inline struct sl_list *sl_list_take(struct sl_list *list)
 	sl_list_remove(link);
 	return link;
 }
+/* Moves all links behind those of the other list. */
+static inline void sl_list_take_all(struct sl_list *from, struct sl_list *to)
+{
+	while (from->next != from)
+		sl_list_append(to, sl_list_take(from));
+}
 #define sl_list_each(link, list) \
 	for (struct sl_list *link = (list)->next; link != (list); link = link->next)
 /* Visits each element of the list by its member `member`; the body may remove the element from the list. */

@@ -79,15 +79,13 @@ static void body_settle_locked(struct sl_http_body *body, struct sl_list *done)
 	SL_REQUIRES(&body->mutex)
 {
 	size_t taken = body_fill_locked(body, body->locked.rest, body->locked.rest_bytes, done);
-	struct sl_list *link;
 
 	body->locked.rest_bytes -= taken;
 	if (taken)
 		memmove(body->locked.rest, body->locked.rest + taken, body->locked.rest_bytes);
 	if (!body->locked.whole || body->locked.rest_bytes)
 		return;
-	while ((link = sl_list_take(&body->locked.pieces)))
-		sl_list_append(done, link);
+	sl_list_take_all(&body->locked.pieces, done);
 	body->locked.next = body->locked.position;
 }
 
@@ -278,7 +276,7 @@ static const char *body_stuck(const struct sl_http_request *request)
 static void body_end(struct sl_http_request *request)
 {
 	struct sl_http_body *body = request->http->body;
-	struct sl_list done = SL_LIST_INIT(done), *link;
+	struct sl_list done = SL_LIST_INIT(done);
 	char *sentence = request->sentence;
 	int error = request->error;
 
@@ -289,8 +287,7 @@ static void body_end(struct sl_http_request *request)
 		body->locked.whole = true;
 		body_settle_locked(body, &done);
 	} else if (!body->locked.renewed) {
-		while ((link = sl_list_take(&body->locked.pieces)))
-			sl_list_append(&done, link);
+		sl_list_take_all(&body->locked.pieces, &done);
 		body_rewind_locked(body);
 	}
 	sl_mutex_unlock(&body->mutex);
@@ -302,8 +299,7 @@ static void body_end(struct sl_http_request *request)
 	body->locked.renewed = false;
 	/* Pieces submitted meanwhile need another request. */
 	if (body_first_piece_locked(body) && !body->locked.whole && !body_start_locked(body))
-		while ((link = sl_list_take(&body->locked.pieces)))
-			sl_list_append(&done, link);
+		sl_list_take_all(&body->locked.pieces, &done);
 	pthread_cond_broadcast(&body->ended);
 	sl_mutex_unlock(&body->mutex);
 	sl_http_end_pieces(&done, -ENOMEM, NULL);

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "http/call.h"
-#include "http/signed.h"
 
 #define CALL_BUFFER  (512L << 10)
 #define LEAST_COPIED (8 << 20) /* bytes in a second, of a server that copies */

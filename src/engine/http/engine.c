@@ -311,12 +311,6 @@ void sl_http_dispatch(struct sl_http_request *request)
 		sl_http_multi_submit(request->http->multi, request);
 }
 
-void sl_http_dispatch_all(struct sl_list *ready)
-{
-	sl_list_each_of (request, ready, struct sl_http_request, link)
-		sl_http_dispatch(request);
-}
-
 void sl_http_located(struct sl_http_request *request, bool found)
 {
 	bool failed = !found && request->error && request->error != -ECANCELED;

@@ -36,7 +36,6 @@ struct sl_http_engine {
 struct sl_keyring *sl_http_keyring(const struct sl_http_engine *engine, const char *scheme);
 /* Gives the request to a reactor as soon as it has a target and a permit. */
 void sl_http_dispatch(struct sl_http_request *request);
-void sl_http_dispatch_all(struct sl_list *requests);
 /* A response shows where the object is, or none comes: dispatches the waiting requests. */
 void sl_http_located(struct sl_http_request *request, bool found);
 /* Counts bytes of a body for the origin's limit, which may let further requests begin. */

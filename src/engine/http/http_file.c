@@ -320,7 +320,8 @@ static void http_cancel(struct sl_backend *backend)
 	if (http->multipart)
 		sl_http_multipart_cancel(http->multipart);
 	sl_http_location_cancel(http, &ready);
-	sl_http_dispatch_all(&ready);
+	sl_list_each_of (request, &ready, struct sl_http_request, link)
+		sl_http_dispatch(request);
 	atomic_store(&http->engine->cancelling, true);
 	sl_http_multi_wake(http->multi);
 }
@@ -431,11 +432,6 @@ static const char *http_checksum(const struct sl_http_texts *opened)
 	               : NULL;
 }
 
-static int64_t http_size(struct sl_backend *backend)
-{
-	return sl_http_of(backend)->size;
-}
-
 static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
 	struct sl_http *http = sl_http_of(backend);
@@ -485,7 +481,7 @@ const struct sl_backend_ops sl_http_ops = {
 	.cancel_open = http_cancel_open,
 	.limits = http_limits,
 	.identity = http_identity,
-	.size = http_size,
+	.size = sl_http_size,
 	.stat = http_stat,
 	.cut = http_cut,
 	.slot_writes = &http_slot_writes,

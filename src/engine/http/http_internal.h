@@ -194,9 +194,18 @@ int sl_http_request_prepare(struct sl_http_request *request);
 enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURLcode code);
 /* Updates `alive` for progress before a response. */
 void sl_http_request_refresh(struct sl_http_request *request, int64_t now);
-/* Returns whether no byte came for too long, or the request is unwanted: then the caller ends the
- * transfer, and judges it with CURLE_ABORTED_BY_CALLBACK. */
-bool sl_http_request_must_end(const struct sl_http_request *request, int64_t now);
+
+/* ---------------------------------------------------------------------------------- signed.c */
+
+/* Signs the next attempt. lines: its header, which is borrowed. Returns 0, with all lines in
+ * request->lines, or -errno with the sentence kept. */
+int sl_http_signed_prepare(struct sl_http_request *request, struct curl_slist *lines);
+/* Keeps bytes of the body of an error. */
+void sl_http_signed_keep(struct sl_http_request *request, const char *data, size_t bytes);
+/* Judges an error that the next attempt may not have. Returns false if nothing helps. */
+bool sl_http_signed_judge(struct sl_http_request *request, enum sl_http_verdict *out);
+/* Prints an error's code, message and id. Returns its errno, or `error` where the code has none. */
+int sl_http_signed_error(const struct sl_http_request *request, int error, char *text, size_t size);
 
 /* ----------------------------------------------------------------------------------- retry.c */
 
@@ -253,6 +262,7 @@ int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
 /* ----------------------------------------------------------------------------------- range.c */
 
 /* For struct sl_backend_ops. */
+int64_t sl_http_size(struct sl_backend *backend);
 void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece);
 
 /* ------------------------------------------------------------------------------------ body.c */

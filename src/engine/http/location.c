@@ -83,13 +83,10 @@ static void location_take_waiting_locked(struct sl_http_location *location,
                                          struct sl_http_request *request, struct sl_list *out)
 	SL_REQUIRES(&location->mutex)
 {
-	struct sl_list *link;
-
 	if (!request->asks)
 		return;
 	location->locked.asked = request->asks = false;
-	while ((link = sl_list_take(&location->locked.waiting)))
-		sl_list_append(out, link);
+	sl_list_take_all(&location->locked.waiting, out);
 }
 
 void sl_http_location_found(struct sl_http_request *request, struct sl_list *out)

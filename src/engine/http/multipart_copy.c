@@ -148,16 +148,6 @@ static int copy_check_source(struct object_copy *copy)
 	return rc;
 }
 
-static int multipart_error(struct sl_http_multipart *multipart)
-{
-	int rc;
-
-	sl_mutex_lock(&multipart->mutex);
-	rc = sl_fail_with(multipart->locked.error, multipart->locked.sentence);
-	sl_mutex_unlock(&multipart->mutex);
-	return rc;
-}
-
 /* No other thread has the upload when nothing flies. */
 static int copy_by_parts(struct object_copy *copy, uint64_t size, uint64_t most) SL_UNCHECKED
 {
@@ -180,11 +170,11 @@ static int copy_by_parts(struct object_copy *copy, uint64_t size, uint64_t most)
 	multipart->locked.flying = 1;
 	sl_http_multipart_create(multipart);
 	sl_http_multipart_wait(multipart);
-	rc = multipart_error(multipart);
+	rc = sl_fail_with(multipart->locked.error, multipart->locked.sentence);
 	if (!rc) {
 		copy_start_parts(copy, parts, count);
 		sl_http_multipart_wait(multipart);
-		rc = multipart_error(multipart);
+		rc = sl_fail_with(multipart->locked.error, multipart->locked.sentence);
 	}
 	free(parts);
 	if (!rc)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of an upload in parts
+ * The begin and the end of an upload in parts
  *
- * Makes the object visible, or has the server drop what it has: when a file is discarded or fails,
- * and at the end of the process.
+ * Opens an upload: its plan, its share of memory, and the lines of its headers. Makes the object
+ * visible, or has the server drop what it has: when a file is discarded or fails, and at the end of
+ * the process.
  *
- * Threads: sluice_close(), sluice_discard() and exit() on threads of the program, which wait for
- * calls.
+ * Threads: those of the program, which wait for calls; at its end that in exit().
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -79,16 +79,6 @@ static void multipart_abort_all(void)
 		sl_list_remove(&multipart->alive);
 		multipart_abort(multipart);
 	}
-	sl_mutex_unlock(&alive.mutex);
-}
-
-void sl_http_multipart_register(struct sl_http_multipart *multipart)
-{
-	sl_mutex_lock(&alive.mutex);
-	if (!alive.registered)
-		alive.registered = !atexit(multipart_abort_all);
-	atomic_store(&alive.process, multipart->process);
-	sl_list_append(&alive.uploads, &multipart->alive);
 	sl_mutex_unlock(&alive.mutex);
 }
 
@@ -321,4 +311,70 @@ void sl_http_multipart_free(struct sl_http_multipart *multipart) SL_UNCHECKED
 	pthread_cond_destroy(&multipart->idle);
 	sl_mutex_destroy(&multipart->mutex);
 	free(multipart);
+}
+
+/* -------------------------------------------------------------------------------------- begin */
+
+static void multipart_register(struct sl_http_multipart *multipart)
+{
+	sl_mutex_lock(&alive.mutex);
+	if (!alive.registered)
+		alive.registered = !atexit(multipart_abort_all);
+	atomic_store(&alive.process, multipart->process);
+	sl_list_append(&alive.uploads, &multipart->alive);
+	sl_mutex_unlock(&alive.mutex);
+}
+
+static int multipart_set_fields(struct sl_http_multipart *multipart)
+{
+	struct sl_http *http = multipart->http;
+	int rc = sl_http_fields_begin(&multipart->whole, http);
+
+	if (!rc && !sl_http_identity_has(http, "Content-Type"))
+		rc = sl_http_fields_add(&multipart->whole,
+		                        "Content-Type: application/octet-stream");
+	for (struct curl_slist *line = http->headers; !rc && line; line = line->next)
+		if (http->signer->service->texts->line(line->data) & SL_LINE_EACH)
+			rc = sl_line_add(&multipart->each.home, "%s", line->data);
+	return rc;
+}
+
+/* No other thread has the upload yet. */
+int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options *options,
+                          struct sl_http_multipart **out) SL_UNCHECKED
+{
+	const struct sl_service_limits *limits = &http->signer->service->limits;
+	uint64_t part = http->core->settings.part_bytes, total = options->expected_size;
+	unsigned most = total && total <= part ? 1 : limits->parts;
+	struct sl_http_multipart *multipart =
+		calloc(1, sizeof(*multipart) + most * sizeof(struct sl_service_part));
+	uint32_t crc = UINT32_MAX;
+	int rc;
+
+	if (!multipart)
+		return sl_fail(-ENOMEM, "no memory");
+	multipart->locked.known = (struct sl_service_part *)(multipart + 1);
+	multipart->http = http;
+	multipart->most = most;
+	multipart->process = getpid();
+	atomic_store(&multipart->plain, !sl_crc32c_add(&crc, NULL, 0));
+	sl_http_plan_make(limits, total, part, &multipart->plan);
+	sl_mutex_init(&multipart->mutex);
+	pthread_cond_init(&multipart->idle, NULL);
+	sl_list_init(&multipart->locked.parts);
+	sl_list_init(&multipart->locked.pieces);
+	sl_list_init(&multipart->locked.coming);
+	sl_list_init(&multipart->locked.spare);
+	sl_http_multipart_take_share(multipart);
+	multipart->locked.low = 1;
+	sl_http_multipart_move_locked(multipart);
+	multipart_register(multipart);
+	rc = multipart_set_fields(multipart);
+	if (!rc && multipart->plan.bytes > limits->part_most)
+		rc = sl_fail(-EFBIG, "'%s': %s", http->name, limits->too_large);
+	if (rc)
+		sl_http_multipart_free(multipart);
+	else
+		*out = multipart;
+	return rc;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An upload in parts: its plan, its parts and its window (multipart_window.c), its begin
- * (multipart_open.c), its pieces and its calls (multipart.c), its end (multipart_end.c), copies by
- * the server (multipart_copy.c). The files go down this list. */
+/* An upload in parts: its plan, parts and window (multipart_window.c), its pieces and calls
+ * (multipart.c), its begin and end (multipart_end.c), copies by the server (multipart_copy.c). */
 #ifndef SL_HTTP_MULTIPART_INTERNAL_H
 #define SL_HTTP_MULTIPART_INTERNAL_H
 
@@ -123,8 +122,5 @@ int sl_http_multipart_finish(struct sl_http_multipart *multipart, struct sl_http
                              uint64_t length);
 /* The same, of the parts before the low one: all are there, and no other thread has the upload. */
 int sl_http_multipart_complete(struct sl_http_multipart *multipart, uint64_t length);
-
-/* Keeps the upload in the list of those that an end of the process aborts. */
-void sl_http_multipart_register(struct sl_http_multipart *multipart);
 
 #endif

@@ -132,3 +132,8 @@ void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece)
 		range_start(http, piece);
 	}
 }
+
+int64_t sl_http_size(struct sl_backend *backend)
+{
+	return sl_http_of(backend)->size;
+}

@@ -177,8 +177,10 @@ static void reactor_look_at(struct sl_http_reactor *reactor, struct sl_list *req
 			continue;
 		}
 		sl_http_request_refresh(request, now);
+		/* Late, silent for too long, or unwanted. */
 		if ((request->slow <= now && request->kind->late(request, now)) ||
-		    sl_http_request_must_end(request, now))
+		    now - request->alive > request->patience ||
+		    sl_http_request_is_unwanted(request))
 			reactor_stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
 		else
 			reactor->look = SL_MIN(reactor->look, request_look_at(request));

@@ -16,7 +16,7 @@
 #include <strings.h>
 #include <sys/ioctl.h>
 
-#include "http/signed.h"
+#include "http/http_internal.h"
 
 #define MOST_HOPS 10
 /* CURLE_TOO_LARGE; libcurl before 8.6 says CURLE_OUT_OF_MEMORY instead. */
@@ -382,9 +382,4 @@ void sl_http_request_refresh(struct sl_http_request *request, int64_t now)
 	if (sent != request->sent)
 		request->alive = now;
 	request->sent = sent;
-}
-
-bool sl_http_request_must_end(const struct sl_http_request *request, int64_t now)
-{
-	return now - request->alive > request->patience || sl_http_request_is_unwanted(request);
 }

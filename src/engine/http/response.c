@@ -15,7 +15,7 @@
 #include <strings.h>
 #include <time.h>
 
-#include "http/signed.h"
+#include "http/http_internal.h"
 
 #define MOST_FIELD_BYTES    ((size_t)64 << 10)
 #define MOST_SAID_BYTES     4096

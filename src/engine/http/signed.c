@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "http/call.h"
-#include "http/signed.h"
 
 #define MOST_XML  ((size_t)16 << 10) /* a name of 1,024 characters may be six times as long */
 #define MOST_PAGE ((size_t)1 << 20)  /* a thousand removed objects */

@@ -240,9 +240,8 @@ void sl_http_upload_submit(struct sl_http_upload *upload, struct sl_piece *piece
 		sl_http_reactor_wake(upload->locked.reactor);
 	/* From here on the reactor has the piece; an error's sentence stays with the upload. */
 	sl_mutex_unlock(&upload->mutex);
-	if (!error)
-		return;
-	sl_http_end_piece(piece, error, why ? strdup(why) : NULL);
+	if (error)
+		sl_http_end_piece(piece, error, why ? strdup(why) : NULL);
 }
 
 /* Whether the URL has a signature of AWS's second version, which covers a Content-Type. */

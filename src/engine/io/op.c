@@ -15,7 +15,7 @@
  *   preparing --[op_prepared: op_proceed]-------> running
  *   running   --[piece_next_locked]-------------> running    one piece more is in flight
  *   running   --[piece_done]--------------------> running    one piece less is in flight
- *   running   --[op_is_over_locked in the pump]-> over       none is in flight or to come
+ *   running   --[sl_op_pump_unlock]-------------> over       none is in flight or to come
  *   over      --[sl_op_end]---------------------> ended      the result is fixed
  *   ended     --[sl_op_publish]--------------------> done       waiting threads are woken
  *

@@ -267,12 +267,6 @@ static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op-
 
 /* --------------------------------------------------------------------------------------- pump */
 
-static bool op_is_over_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
-{
-	/* With nothing in flight and no next piece the plan has ended, or it was stopped. */
-	return op->staged ? sl_staged_over_locked(op) : !op->locked.in_flight;
-}
-
 /* Returns true if the operation has to leave its object before it is over: it is draining, and its
  * stream may be waiting for operations that it holds back. */
 static bool op_leaves_object_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
@@ -333,7 +327,8 @@ void sl_op_pump_unlock(struct sluice_op *op)
 		}
 	} while (op->locked.again);
 	op->locked.pumping = false;
-	over = op_is_over_locked(op);
+	/* With nothing in flight and no next piece the plan has ended, or it was stopped. */
+	over = op->staged ? sl_staged_over_locked(op) : !op->locked.in_flight;
 	op->locked.over = over;
 	leaves = !over && op_leaves_object_locked(op);
 	sl_mutex_unlock(&op->mutex);
@@ -426,15 +421,6 @@ static bool op_read_now(struct sluice_op *op) SL_UNCHECKED
 	return true;
 }
 
-/* Adds the bytes of the operation to those in flight of its file, and returns the sum. */
-static uint64_t op_count_bytes(struct sluice_op *op)
-{
-	for (size_t i = 0; i < op->count; i++)
-		op->bytes += op->extents[i].length;
-	return atomic_fetch_add_explicit(&op->file->bytes, op->bytes, memory_order_relaxed) +
-	       op->bytes;
-}
-
 /* Fails an operation beyond the end of the file: in stream order no short read is told. */
 static void op_check_end(struct sluice_op *op, uint64_t size)
 {
@@ -463,7 +449,10 @@ static void op_plan(struct sluice_op *op, int64_t size)
 		size = INT64_MAX;
 	/* In stream order the poller may be reading the plan already. */
 	sl_mutex_lock(&op->mutex);
-	bytes = op_count_bytes(op);
+	for (size_t i = 0; i < op->count; i++)
+		op->bytes += op->extents[i].length;
+	bytes = op->bytes +
+	        atomic_fetch_add_explicit(&op->file->bytes, op->bytes, memory_order_relaxed);
 	op->locked.plan = (struct sl_plan){
 		.extents = op->extents,
 		/* Of a staged operation sl_staged_next_locked() sets it, chunk by chunk. */
@@ -539,8 +528,7 @@ void sl_op_start_all(struct sl_list *ready)
 	if (sl_list_empty(ready))
 		return;
 	if (starting) {
-		while ((link = sl_list_take(ready)))
-			sl_list_append(starting, link);
+		sl_list_take_all(ready, starting);
 		return;
 	}
 	starting = ready;

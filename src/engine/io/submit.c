@@ -176,16 +176,6 @@ static int route_check_registered(struct sluice_op *op, struct sl_device *device
 	return 0;
 }
 
-/* The file is memory of a device, so the backend has the copiers of devices move the bytes. */
-static int route_of_device_file(struct sluice_op *op, struct sl_device *memory)
-{
-	struct sl_staging *staging;
-	int rc = sl_context_get_staging(op->ctx, op->file->limits.device, &staging);
-
-	op->device = memory;
-	return rc || !memory ? rc : sl_context_get_staging(op->ctx, memory, &staging);
-}
-
 /* The file is memory of a device, and in stream order the stream is given the copies. */
 static int route_of_device_file_on(struct sluice_op *op, const struct sluice_request *r,
                                    struct sl_device *memory, struct sl_device *device)
@@ -215,11 +205,16 @@ static int route_of_device_file_on(struct sluice_op *op, const struct sluice_req
 static int route_awaited(struct sluice_op *op, const struct sluice_request *r,
                          struct sl_device *memory)
 {
+	struct sl_device *holder = op->file->limits.device;
 	struct sl_staging *staging;
 	int rc;
 
-	if (op->file->limits.device)
-		return route_of_device_file(op, memory);
+	/* The backend has the copiers of both devices move the bytes. */
+	if (holder) {
+		op->device = memory;
+		rc = sl_context_get_staging(op->ctx, holder, &staging);
+		return rc || !memory ? rc : sl_context_get_staging(op->ctx, memory, &staging);
+	}
 	rc = route_by_backend(op, memory, r);
 	if (rc || !memory)
 		return SL_MIN(rc, 0);
@@ -347,17 +342,6 @@ static bool submit_read_at_once(struct sluice_file *file, const struct sluice_re
 	return sl_at_once_new(file, moved, r, out);
 }
 
-/* Counts an operation in, of max_operations; waits while there are as many, unless `full` is an
- * error. Returns 0, or that. */
-static int submit_admit(struct sluice_context *ctx, int full)
-{
-	/* The end of any operation ends the wait. */
-	if (sl_gate_take(&ctx->operations, 1, !full))
-		return 0;
-	return sl_fail(full, "%" PRIu64 " operations are in flight, which is SLUICE_MAX_OPERATIONS",
-	               ctx->core.settings.max_operations);
-}
-
 static int submit_request(struct sluice_file *file, const struct sluice_request *r, sluice_op **out)
 {
 	int full = file->flags & SLUICE_OPEN_NONBLOCK                 ? -EAGAIN
@@ -368,8 +352,11 @@ static int submit_request(struct sluice_file *file, const struct sluice_request 
 
 	if (!rc && submit_read_at_once(file, r, &missed, out))
 		return 0;
-	if (!rc)
-		rc = submit_admit(file->ctx, full);
+	/* The end of any operation ends the wait, unless `full` is an error. */
+	if (!rc && !sl_gate_take(&file->ctx->operations, 1, !full))
+		rc = sl_fail(full,
+		             "%" PRIu64 " operations are in flight, which is SLUICE_MAX_OPERATIONS",
+		             file->ctx->core.settings.max_operations);
 	return rc ? rc : submit_admitted(file, r, NULL, missed, out);
 }
 
@@ -409,13 +396,14 @@ int sluice_submit(sluice_file *file, const struct sluice_request *r, sluice_op *
 	return r ? submit_request(file, r, out) : sl_fail(-EINVAL, "request is NULL");
 }
 
-static int submit_extent(sluice_file *file, int kind, const struct sluice_extent *extent, bool on,
-                         sluice_stream stream, sluice_op **out)
+static int submit_extent(sluice_file *file, int kind, const void *data, size_t n, uint64_t offset,
+                         bool on, sluice_stream stream, sluice_op **out)
 {
+	struct sluice_extent extent = {(void *)(uintptr_t)data, n, offset};
 	struct sluice_request r = SLUICE_REQUEST_INIT;
 
 	r.kind = kind;
-	r.extents = extent;
+	r.extents = &extent;
 	r.count = 1;
 	r.on = on;
 	r.stream = stream;
@@ -424,30 +412,22 @@ static int submit_extent(sluice_file *file, int kind, const struct sluice_extent
 
 int sluice_read(sluice_file *file, void *dst, size_t n, uint64_t offset, sluice_op **out)
 {
-	struct sluice_extent extent = {dst, n, offset};
-
-	return submit_extent(file, SLUICE_READ, &extent, false, NULL, out);
+	return submit_extent(file, SLUICE_READ, dst, n, offset, false, NULL, out);
 }
 
 int sluice_write(sluice_file *file, const void *src, size_t n, uint64_t offset, sluice_op **out)
 {
-	struct sluice_extent extent = {(void *)(uintptr_t)src, n, offset};
-
-	return submit_extent(file, SLUICE_WRITE, &extent, false, NULL, out);
+	return submit_extent(file, SLUICE_WRITE, src, n, offset, false, NULL, out);
 }
 
 int sluice_read_on(sluice_file *file, void *dst, size_t n, uint64_t offset, sluice_stream stream,
                    sluice_op **out)
 {
-	struct sluice_extent extent = {dst, n, offset};
-
-	return submit_extent(file, SLUICE_READ, &extent, true, stream, out);
+	return submit_extent(file, SLUICE_READ, dst, n, offset, true, stream, out);
 }
 
 int sluice_write_on(sluice_file *file, const void *src, size_t n, uint64_t offset,
                     sluice_stream stream, sluice_op **out)
 {
-	struct sluice_extent extent = {(void *)(uintptr_t)src, n, offset};
-
-	return submit_extent(file, SLUICE_WRITE, &extent, true, stream, out);
+	return submit_extent(file, SLUICE_WRITE, src, n, offset, true, stream, out);
 }
