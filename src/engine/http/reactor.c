@@ -295,21 +295,11 @@ static void reactor_restart(struct sl_http_reactor *reactor)
 	}
 }
 
-/* A thread in wait for operations is woken when as many are over as are left: so it takes several,
- * and submits others while these move. reactor_poll() wakes it earlier if nothing is ready; the
- * reactor sleeps only when it owes no signals. */
-static void reactor_wake_waiting(struct sl_http_reactor *reactor)
-{
-	int load = atomic_load_explicit(&reactor->load, memory_order_relaxed);
-
-	if ((int)sl_signals_owed() >= load)
-		sl_signals_send();
-}
-
 void *sl_http_reactor_run(void *argument)
 {
 	struct sl_http_reactor *reactor = argument;
 	bool sleep, alive;
+	int load;
 
 	sl_signals_hold();
 	for (;;) {
@@ -317,7 +307,12 @@ void *sl_http_reactor_run(void *argument)
 		alive = reactor->multi && !sl_http_reactor_run_timer(reactor);
 		if (alive)
 			reactor_finish_requests(reactor);
-		reactor_wake_waiting(reactor);
+		/* A thread in wait for operations is woken when as many are over as are left: so it
+		 * takes several, and submits others while these move. reactor_poll() wakes it earlier
+		 * if nothing is ready; the reactor sleeps only when it owes no signals. */
+		load = atomic_load_explicit(&reactor->load, memory_order_relaxed);
+		if ((int)sl_signals_owed() >= load)
+			sl_signals_send();
 		sleep = !sl_signals_owed() && sl_queue_sleep(&reactor->inbox, &reactor->sleeper);
 		if (!sleep && sl_queue_closed(&reactor->inbox))
 			break;

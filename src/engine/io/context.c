@@ -202,9 +202,7 @@ int sluice_unregister_buffer(sluice_context *ctx, void *memory)
 {
 	int rc = sl_context_check(ctx);
 
-	if (rc)
-		return rc;
-	return sl_cufile_unregister(ctx->core.cufile, memory);
+	return rc ? rc : sl_cufile_unregister(ctx->core.cufile, memory);
 }
 
 /* ----------------------------------------------------------------------------------- threads */

@@ -357,8 +357,6 @@ void sl_done_unref(struct sluice_queue *queue);
 int sl_done_check(const struct sluice_context *ctx, const struct sluice_queue *queue);
 /* Has the operation use the queue that the request names, with a reference, if it names a queue. */
 void sl_done_enter(struct sluice_op *op, const struct sluice_request *r);
-/* Gives the reference back. */
-void sl_done_leave(struct sluice_op *op);
 /* Returns an operation in *out that is over and in its queue, *out first. False: no memory. */
 bool sl_at_once_new(struct sluice_file *file, int64_t result, const struct sluice_request *r,
                     sluice_op **out);

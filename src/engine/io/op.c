@@ -82,7 +82,8 @@ static void op_free(struct sluice_op *op) SL_UNCHECKED
 	free(op->open);
 	free(op->message);
 	sl_mutex_destroy(&op->mutex);
-	sl_done_leave(op);
+	if (op->done.queue != &op->ctx->done)
+		sl_done_unref(op->done.queue);
 	sl_context_unref(op->ctx);
 	free(op);
 }

@@ -61,12 +61,6 @@ static bool line_is_given(const struct curl_slist *given, const char *name)
 	return given;
 }
 
-/* Whether a line is about the source: no request to begin an upload has it. */
-static bool line_is_of_source(const char *line)
-{
-	return line_begins(line, SOURCE) || line_begins(line, "x-amz-source-");
-}
-
 /* Adds the lines by which the server finds the source and decrypts it. */
 static int copy_name_source(const struct sl_service_copy *copy, struct curl_slist **lines)
 {
@@ -110,7 +104,9 @@ static int copy_lines(struct sl_service_copy *copy)
 			copy->replaces = true;
 	for (const struct curl_slist *l = copy->given; !rc && l; l = l->next) {
 		unsigned kind = sl_s3_line(l->data);
-		bool of_source = line_is_of_source(l->data);
+		/* No request to begin an upload has it. */
+		bool of_source =
+			line_begins(l->data, SOURCE) || line_begins(l->data, "x-amz-source-");
 
 		rc = sl_line_add(&copy->whole, "%s", l->data);
 		if (!rc && (of_source || kind & SL_LINE_EACH))

@@ -62,7 +62,7 @@ sl_s3_asker sl_s3_identity_ask;
 int64_t sl_s3_time(const char *text);
 /* Copies a string or a number from a JSON object, by name. Returns false if there is none. */
 bool sl_s3_json_get(const char *text, const char *name, char *out, size_t size);
-/* Takes keys from a text. token: the name of the session's. Returns false if a key is missing. */
+/* Takes keys from a text. token: the session token's name. Returns false if a key is missing. */
 typedef bool sl_s3_getter(const char *text, const char *name, char *out, size_t size);
 bool sl_s3_keys_parse(sl_s3_getter *get, const char *text, const char *token,
                       struct sl_s3_keys *out);

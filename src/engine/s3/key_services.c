@@ -128,7 +128,7 @@ static int call_make(const struct sl_settings *settings, const struct service_ca
 	return rc;
 }
 
-/* Makes a call for keys; token: the name of the session's. Returns 0, or -errno with a sentence. */
+/* Makes a call for keys; token: the session token's name. Returns 0, or -errno with a sentence. */
 static int call_for_keys(const struct sl_settings *settings, const struct service_call *call,
                          sl_s3_getter *get, const char *token, const char *service,
                          struct sl_s3_keys *out)

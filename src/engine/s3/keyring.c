@@ -67,22 +67,18 @@ int sl_s3_start(const struct sl_settings *settings, struct sl_keyring **out) SL_
 	return 0;
 }
 
-static void issuer_free(struct sl_s3_issuer *issuer) SL_UNCHECKED
-{
-	sl_s3_keys_clear(&issuer->locked.keys);
-	sl_s3_source_clear(&issuer->source);
-	sl_mutex_destroy(&issuer->turn);
-	sl_mutex_destroy(&issuer->mutex);
-	free(issuer);
-}
-
 void sl_s3_stop(struct sl_keyring *base) SL_UNCHECKED
 {
 	struct sl_s3_keyring *keyring = sl_s3_keyring_of(base);
 	struct sl_list *link;
 
-	while ((link = sl_list_take(&keyring->locked.issuers)))
-		issuer_free(SL_CONTAINER(link, struct sl_s3_issuer, link));
+	sl_list_each_of (issuer, &keyring->locked.issuers, struct sl_s3_issuer, link) {
+		sl_s3_keys_clear(&issuer->locked.keys);
+		sl_s3_source_clear(&issuer->source);
+		sl_mutex_destroy(&issuer->turn);
+		sl_mutex_destroy(&issuer->mutex);
+		free(issuer);
+	}
 	while ((link = sl_list_take(&keyring->locked.notes)))
 		free(SL_CONTAINER(link, struct sl_s3_note, link));
 	sl_mutex_destroy(&keyring->mutex);

@@ -128,7 +128,7 @@ static int process_start(const char *command, pid_t *out)
 	return rc ? -1 : ends[0];
 }
 
-/* Reads a process's output to its end, also beyond the memory; at the time kills it, with false. */
+/* Reads a process's output to the end, also beyond the memory; at the time kills it, with false. */
 static bool process_await(int from, pid_t pid, int64_t until, char text[MOST_OUTPUT], int *status)
 {
 	struct pollfd output = {.fd = from, .events = POLLIN};

@@ -91,7 +91,7 @@ static char *text_strip(char *text)
 	return text + strspn(text, " \t\r\n");
 }
 
-/* Whether that is the section: "NAME"; or with a kind "KIND NAME", also quoted, or "default". */
+/* Whether it is the section: "NAME"; or with a kind "KIND NAME", also quoted, or "default". */
 static bool section_is(char *section, const char *kind, const char *name)
 {
 	size_t length = strlen(kind);
@@ -113,7 +113,7 @@ static bool section_is(char *section, const char *kind, const char *name)
 	return !strcmp(section, name);
 }
 
-/* A line "name = value", the name in any case; within a value it begins with that value's name. */
+/* A line "name = value", the name in any case; within a value it begins with the value's. */
 static int profile_take(struct sl_s3_profile *profile, const char *outer, char *line, bool shared)
 {
 	char *equal = strpbrk(line, *outer ? "=" : "=:"), name[64];

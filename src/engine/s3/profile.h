@@ -55,7 +55,7 @@ static inline void sl_s3_text_clear(char *text)
 }
 /* Returns a variable's value if it is set and not empty; or NULL. */
 const char *sl_s3_variable(const char *name);
-/* Returns the region of the option, environment or profile; else the default of AWS's programs. */
+/* Returns the region by option, environment or profile; else the default in AWS's programs. */
 const char *sl_s3_region(const char *option, const struct sl_s3_profile *profile);
 /* Returns the endpoint for a service from the environment or the profile; or NULL. */
 const char *sl_s3_endpoint(const struct sl_s3_profile *profile, enum sl_s3_value service);

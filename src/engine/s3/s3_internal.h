@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of the contract, each in its file, and functions for this room alone. */
+/* The contract's parts, and functions for this room alone. */
 #ifndef SL_S3_INTERNAL_H
 #define SL_S3_INTERNAL_H
 

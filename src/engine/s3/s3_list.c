@@ -20,7 +20,7 @@
 
 enum list_of { OBJECTS, UPLOADS, BUCKETS };
 
-/* A list's elements: the root, an entry with its name and time, and the next page's token. */
+/* A list's elements: root, an entry, the name and time in it, and the next page's token. */
 static const struct list_words {
 	const char *root, *entry, *name, *time, *next;
 } list_words[] = {

@@ -13,7 +13,7 @@
 
 #include "s3/s3_internal.h"
 
-/* Answers with a body: its root, that from servers unlike S3, and the element to take. */
+/* Answers with a body: the root, another from servers unlike S3, and the element to take. */
 static const struct {
 	const char *root, *root_too, *element;
 } upload_answers[SL_CALLS] = {

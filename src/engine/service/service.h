@@ -126,7 +126,7 @@ struct sl_service_limits {
 	const char *too_far;     /* for sentences, as they name settings: a write far ahead; */
 	const char *too_long;    /* an object of unknown length with too many parts; */
 	const char *too_large;   /* an object of known length; */
-	const char *left_behind; /* how to find an upload that was not dropped */
+	const char *left_behind; /* how to find uploads left behind */
 };
 struct sl_service_part {
 	bool full;                /* all bytes have come */
@@ -186,7 +186,7 @@ struct sl_service_signing {
 	            struct sl_signer **out);
 	/* Wipes and frees it after the last request. */
 	void (*close)(struct sl_signer *signer);
-	/* Computes what a request shows of its body. Takes milliseconds: never on a reactor. */
+	/* Makes what a request shows of a body; sum: the checksum, too. Slow: not on a reactor. */
 	void (*digest)(const struct sl_signer *signer, const void *body, size_t bytes, bool sum,
 	               struct sl_service_digest *out);
 	/* Signs an attempt, on the reactor just before it begins: signatures are valid for minutes.
@@ -199,7 +199,7 @@ struct sl_service_signing {
 	enum sl_service_remedy (*judge)(struct sl_signer *signer, unsigned version, long status,
 	                                const struct sl_service_error *error, int64_t date);
 };
-/* Texts of calls and of their answers. */
+/* Texts for calls, and from answers. */
 struct sl_service_texts {
 	/* Makes a call's query; NULL: as in the URL. signer: NULL if open() gets the query. part:
 	 * from 1 on. upload, part: NULL and 0 where the call has none. */
@@ -213,7 +213,7 @@ struct sl_service_texts {
 	/* Makes the body for SL_CALL_COMPLETE, and the object's ETag, "" where it is unknown. */
 	int (*complete)(const char *upload, const struct sl_service_part *parts, unsigned count,
 	                char **out, char etag[SL_SERVICE_TEXT]);
-	/* Finds the ETag for an object with these bytes; "": it cannot be known. */
+	/* Finds the ETag for an object with these bytes; "": it is unknown. */
 	void (*etag)(const void *data, size_t bytes, char out[SL_SERVICE_TEXT]);
 	/* Classifies a line of a header: enum sl_service_line. */
 	unsigned (*line)(const char *line);
@@ -237,7 +237,7 @@ struct sl_service_copies {
 	/* Makes the lines, or refuses. */
 	int (*lines)(struct sl_service_copy *copy);
 };
-/* Removal of many objects by a request. */
+/* Removing many objects by a request. */
 struct sl_service_removals {
 	/* Makes a body and a line for it, with all names in a bucket that mean the same to every
 	 * server; NULL: there are none, or no memory. */
@@ -278,7 +278,7 @@ void sl_lines_clear(struct curl_slist **lines, const struct curl_slist *rest);
 
 /* XML. Returns whether it has that root, and its end tag at the end. */
 bool sl_xml_is_whole(const char *xml, const char *root);
-/* Writes an entity's character, at a '&', in UTF-8, or the '&'. Returns its length; 0: none. */
+/* Writes an entity's character, at a '&', in UTF-8, or the '&'. Returns the length; 0: none. */
 size_t sl_xml_entity(const char *at, char out[5]);
 /* Copies the first element's text by its name, or ""; control characters are left out. */
 void sl_xml_element(const char *xml, const char *name, char *out, size_t size);

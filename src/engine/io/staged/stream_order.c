@@ -388,17 +388,6 @@ static void stream_enter_rest(struct sluice_op *op, struct sl_batch *batch)
 	}
 }
 
-/* Finds the first window. Without waiting that is all chunks, or the operation is refused. */
-static int stream_first_window(struct sluice_op *op, struct sl_window *window)
-{
-	bool all = op->file->flags & SLUICE_OPEN_NONBLOCK;
-
-	*window = op->staged->route->window(op->staged, all ? UINT_MAX : FIRST_WINDOW);
-	if (all && window->commands > SL_COMMANDS_MOST)
-		return sl_fail(-E2BIG, "the operation is more than a device's queue takes at once");
-	return 0;
-}
-
 /* Submits an operation that has its slots, from its first window on. On failure nothing of it is
  * left. stream_enter_order() returns with ctx->submission, which the analysis cannot follow. */
 static int stream_submit(struct sluice_op *op, const struct sl_window *window,
@@ -454,14 +443,18 @@ static int stream_submit(struct sluice_op *op, const struct sl_window *window,
 int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 {
 	struct sl_staged *staged = op->staged;
+	bool all = op->file->flags & SLUICE_OPEN_NONBLOCK;
 	struct sl_window window;
 	int rc = stream_take_slots(op);
 
 	if (rc)
 		return rc;
 	rc = sl_staged_admit(op);
+	/* Without waiting the first window is all chunks, or the operation is refused. */
 	if (!rc)
-		rc = stream_first_window(op, &window);
+		window = staged->route->window(staged, all ? UINT_MAX : FIRST_WINDOW);
+	if (!rc && all && window.commands > SL_COMMANDS_MOST)
+		rc = sl_fail(-E2BIG, "the operation is more than a device's queue takes at once");
 	if (!rc)
 		rc = stream_submit(op, &window, out);
 	/* Without an error the operation may be gone. */
