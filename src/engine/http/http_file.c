@@ -469,12 +469,6 @@ static int http_commit(struct sl_backend *backend)
 	                       : 0;
 }
 
-static const struct sl_slot_writes http_slot_writes = {
-	.admits = sl_http_admits,
-	.announce = sl_http_announce,
-	.settle = sl_http_settle,
-};
-
 const struct sl_backend_ops sl_http_ops = {
 	.open = http_open,
 	.open_start = http_open_start,
@@ -484,7 +478,7 @@ const struct sl_backend_ops sl_http_ops = {
 	.size = sl_http_size,
 	.stat = http_stat,
 	.cut = http_cut,
-	.slot_writes = &http_slot_writes,
+	.slot_writes = &sl_http_slot_writes,
 	.submit = sl_http_submit,
 	.cancel = http_cancel,
 	.commit = http_commit,

@@ -381,8 +381,8 @@ void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_pie
 }
 
 /* Each extent may follow those before it. */
-int sl_http_admits(struct sl_backend *backend, const struct sluice_extent *extents, size_t count,
-                   const char **why)
+static int multipart_admits(struct sl_backend *backend, const struct sluice_extent *extents,
+                            size_t count, const char **why)
 {
 	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
 	struct sl_coming own = {.extents = extents};
@@ -410,7 +410,7 @@ int sl_http_admits(struct sl_backend *backend, const struct sluice_extent *exten
 	return own.count < count ? -ESPIPE : 0;
 }
 
-void sl_http_announce(struct sl_backend *backend, struct sl_coming *coming)
+static void multipart_announce(struct sl_backend *backend, struct sl_coming *coming)
 {
 	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
 
@@ -421,7 +421,7 @@ void sl_http_announce(struct sl_backend *backend, struct sl_coming *coming)
 	sl_mutex_unlock(&multipart->mutex);
 }
 
-void sl_http_settle(struct sl_backend *backend, struct sl_coming *coming, int error)
+static void multipart_settle(struct sl_backend *backend, struct sl_coming *coming, int error)
 {
 	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
 	bool announced;
@@ -438,6 +438,9 @@ void sl_http_settle(struct sl_backend *backend, struct sl_coming *coming, int er
 	else
 		sl_mutex_unlock(&multipart->mutex);
 }
+
+const struct sl_slot_writes sl_http_slot_writes = {
+	.admits = multipart_admits, .announce = multipart_announce, .settle = multipart_settle};
 
 void sl_http_multipart_cancel(struct sl_http_multipart *multipart)
 {

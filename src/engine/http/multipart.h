@@ -17,11 +17,8 @@ static inline struct sl_http_piece *sl_http_piece_of(const struct sl_piece *piec
 	return SL_CONTAINER(piece, struct sl_http_piece, base);
 }
 void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_piece *piece);
-/* As in struct sl_backend_ops. A PUT to a plain server takes no bytes through slots. */
-int sl_http_admits(struct sl_backend *backend, const struct sluice_extent *extents, size_t count,
-                   const char **why);
-void sl_http_announce(struct sl_backend *backend, struct sl_coming *coming);
-void sl_http_settle(struct sl_backend *backend, struct sl_coming *coming, int error);
+/* A PUT to a plain server takes no bytes through slots. */
+extern const struct sl_slot_writes sl_http_slot_writes;
 /* Ends cancelled pieces that wait; the object will lack their bytes, so it fails. Any thread. */
 void sl_http_multipart_cancel(struct sl_http_multipart *multipart);
 /* Sends the rest, and makes the object visible. Returns 0, or -errno with a sentence. */

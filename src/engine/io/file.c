@@ -293,9 +293,8 @@ int sl_file_take_error(struct sluice_file *file, bool failed)
 
 void sl_file_release(struct sluice_file *file)
 {
-	if (atomic_fetch_sub(&file->in_flight, 1) != (SL_FILE_CLOSING | 1))
-		return;
-	sl_flag_raise(&file->drained);
+	if (atomic_fetch_sub(&file->in_flight, 1) == (SL_FILE_CLOSING | 1))
+		sl_flag_raise(&file->drained);
 }
 
 static void file_drain(struct sluice_file *file)

@@ -206,7 +206,7 @@ int sluice_remove_many(sluice_context *ctx, const char *const *uris, size_t coun
                        const struct sluice_open_options *o, int *errors, char **messages)
 {
 	const struct sl_scheme **schemes = NULL;
-	struct asked_name name;
+	struct asked_name name = {0};
 	int *own = NULL, rc = sl_context_check(ctx);
 	char **texts = NULL;
 
