@@ -3,7 +3,7 @@
  * Hedges
  *
  * A part that takes much longer than its origin's parts usually do is asked for once more, on
- * another connection. The second request has memory of its own, because the first may still write to
+ * another connection. The second request has its own memory, because the first may still write to
  * the caller's; its bytes are copied there when the first has ended. The request that loses is
  * awaited before the piece ends.
  *

@@ -215,7 +215,7 @@ struct sl_service_texts {
 	                char **out, char etag[SL_SERVICE_TEXT]);
 	/* Finds the ETag for an object with these bytes; "": it is unknown. */
 	void (*etag)(const void *data, size_t bytes, char out[SL_SERVICE_TEXT]);
-	/* Classifies a line of a header: enum sl_service_line. */
+	/* Classifies a header's line: enum sl_service_line. */
 	unsigned (*line)(const char *line);
 };
 /* Lists, on the thread in sluice_list_next(). */
