@@ -12,6 +12,10 @@ struct sl_list {
 	struct sl_list *next, *previous;
 };
 
+#define SL_LIST_INIT(list)       \
+	{                        \
+		&(list), &(list) \
+	}
 static inline void sl_list_init(struct sl_list *list)
 {
 	list->next = list->previous = list;
@@ -46,6 +50,12 @@ static inline struct sl_list *sl_list_take(struct sl_list *list)
 		return NULL;
 	sl_list_remove(link);
 	return link;
+}
+/* Moves all links behind those of the other list. */
+static inline void sl_list_take_all(struct sl_list *from, struct sl_list *to)
+{
+	while (from->next != from)
+		sl_list_append(to, sl_list_take(from));
 }
 #define sl_list_each(link, list) \
 	for (struct sl_list *link = (list)->next; link != (list); link = link->next)

@@ -92,7 +92,7 @@ static void make_page(char *text)
 		text[draw(strlen(text))] = (char)(1 + draw(255));
 }
 
-static void check_entries(struct sl_service_page *page)
+static void check_entries(struct sl_service_page *page, bool uploads)
 {
 	struct sl_service_entry entry;
 	size_t most = strlen(page->at);
@@ -100,30 +100,30 @@ static void check_entries(struct sl_service_page *page)
 
 	memset(&entry, 'x', sizeof(entry));
 	entry.upload[0] = '\0';
-	while ((rc = sl_s3_page_next(page, &entry)) > 0) {
+	while ((rc = sl_s3_lists.next(page, &entry)) > 0) {
 		require(memchr(entry.name, '\0', SL_SERVICE_NAME) && entry.name[0],
 		        "a name has no end, or no begin");
 		require(memchr(entry.etag, '\0', SL_SERVICE_TEXT), "an ETag has no end");
 		require(memchr(entry.upload, '\0', SL_SERVICE_UPLOAD) &&
-		                (page->kind == SL_S3_UPLOADING) == !!entry.upload[0],
+		                uploads == !!entry.upload[0],
 		        "an upload has no id, or an object has one");
 		require(most-- > 0, "there are more entries than bytes");
 	}
 	require(rc == 0 || rc == -EPROTO, "an entry is another error");
-	require(sl_s3_page_next(page, &entry) == rc, "an end or an error is followed by an entry");
+	require(sl_s3_lists.next(page, &entry) == rc, "an end or an error is followed by an entry");
 }
 
 static void check_page(char *text, const char *uri, unsigned flags)
 {
 	struct sl_service_page page;
 	char *token;
-	int rc = sl_s3_page_read(uri, flags, text, &page, &token);
+	int rc = sl_s3_lists.page(uri, flags, text, &page, &token);
 
 	require(rc == 0 || (rc == -EPROTO && !token), "a page is another error, or has a token");
 	require(!token || token[0], "a token is empty");
 	free(token);
 	if (!rc)
-		check_entries(&page);
+		check_entries(&page, flags & SLUICE_LIST_UPLOADS);
 }
 
 static void check_entity(const char *text)

@@ -368,12 +368,6 @@ static int blob_passed(struct sl_backend *backend, const struct sl_transfer *tra
 	return 0;
 }
 
-static int blob_sync(struct sl_backend *backend)
-{
-	(void)backend;
-	return 0;
-}
-
 static int blob_truncate(struct sl_backend *backend, uint64_t length)
 {
 	return length == blob_file_of(backend)->bytes ? 0 : -EPERM;
@@ -393,7 +387,6 @@ const struct sl_backend_ops sl_blob_ops = {
 	.read_now = blob_read_now,
 	.moves = &blob_moves,
 	.submit = blob_submit,
-	.sync = blob_sync,
 	.truncate = blob_truncate,
 	.commit = blob_commit,
 	.close = blob_close,

@@ -201,7 +201,7 @@ struct sl_backend_ops {
 	/* Waiting: a range that a write extends the file to, before its first piece. An error ends
 	 * the operation. NULL: nothing to prepare. */
 	int (*reserve)(struct sl_backend *backend, uint64_t offset, uint64_t length);
-	/* Waiting. */
+	/* Waiting. NULL: bytes need no call to be stable; the length is never set. */
 	int (*sync)(struct sl_backend *backend);
 	int (*truncate)(struct sl_backend *backend, uint64_t length);
 };

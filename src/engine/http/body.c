@@ -2,14 +2,15 @@
 /*
  * Objects without ranges
  *
- * Reads an object from a server without ranges: a single GET fills the pieces, one behind the other. While no piece waits the
- * transfer is paused, so only the bytes from a single call by libcurl are kept. If the opening's GET brings the whole object it
- * is the first: paused before its first byte, for a while, and for so many files at most.
+ * Reads an object from a server without ranges: a single GET fills the pieces, one behind the
+ * other. While no piece waits the transfer is paused, so only the bytes from a single call by
+ * libcurl are kept. If the opening's GET brings the whole object it is the first: paused before its
+ * first byte, for a while, and for so many files at most.
  *
- * Threads: any thread submits pieces; the reactor that moves the request fills them. Closing the file waits for its end.
+ * Threads: any thread submits pieces; the reactor that moves the request fills them. Closing the
+ * file waits for its end.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@
 
 struct sl_http_body {
 	struct sl_http *http;
-	/* The response to another attempt shows whether the bytes are the same. Set by open, before the first piece. */
+	/* Another answer shows whether its bytes are the same. Set by open. */
 	bool versioned;
 
 	struct sl_mutex mutex;
@@ -47,10 +48,8 @@ static struct sl_piece *body_first_piece_locked(struct sl_http_body *body) SL_RE
 	return link == &body->locked.pieces ? NULL : SL_CONTAINER(link, struct sl_piece, link);
 }
 
-/*
- * Fills pieces, and moves full ones to done. If the length is known the last piece ends with the request. Returns how many
- * bytes were taken.
- */
+/* Fills pieces, and moves full ones to done. If the length is known the last piece ends with the
+ * request. Returns how many bytes were taken. */
 static size_t body_fill_locked(struct sl_http_body *body, const char *data, size_t bytes,
                                struct sl_list *done) SL_REQUIRES(&body->mutex)
 {
@@ -80,19 +79,16 @@ static void body_settle_locked(struct sl_http_body *body, struct sl_list *done)
 	SL_REQUIRES(&body->mutex)
 {
 	size_t taken = body_fill_locked(body, body->locked.rest, body->locked.rest_bytes, done);
-	struct sl_list *link;
 
 	body->locked.rest_bytes -= taken;
 	if (taken)
 		memmove(body->locked.rest, body->locked.rest + taken, body->locked.rest_bytes);
 	if (!body->locked.whole || body->locked.rest_bytes)
 		return;
-	while ((link = sl_list_take(&body->locked.pieces)))
-		sl_list_append(done, link);
+	sl_list_take_all(&body->locked.pieces, done);
 	body->locked.next = body->locked.position;
 }
 
-/* Continues at the first byte. */
 static void body_rewind_locked(struct sl_http_body *body) SL_REQUIRES(&body->mutex)
 {
 	body->locked.position = body->locked.skip = body->locked.next = 0;
@@ -120,14 +116,13 @@ static bool body_start_locked(struct sl_http_body *body) SL_REQUIRES(&body->mute
 
 void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 {
-	struct sl_list done;
+	struct sl_list done = SL_LIST_INIT(done);
 	int error = 0;
 
-	sl_list_init(&done);
 	sl_mutex_lock(&body->mutex);
 	body_read_locked(body);
 	if (!piece->offset && body->locked.next && sl_list_empty(&body->locked.pieces)) {
-		/* The object is read again. If the old request still runs, body_end() starts the new request. */
+		/* It is read again. body_end() starts the new request if the old still runs. */
 		body_rewind_locked(body);
 		body->locked.dropped = body->locked.renewed = body->locked.reactor;
 	}
@@ -187,7 +182,7 @@ static size_t body_take(struct sl_http_request *request, const char *data, size_
 	struct sl_http_body *body = request->http->body;
 	int64_t size = request->http->size;
 	size_t skipped, taken, result = bytes;
-	struct sl_list done;
+	struct sl_list done = SL_LIST_INIT(done);
 	char *rest;
 
 	if (!sl_http_accepts(request))
@@ -196,7 +191,6 @@ static size_t body_take(struct sl_http_request *request, const char *data, size_
 		sl_http_fail_protocol(request, "more bytes than were asked for");
 		return 0;
 	}
-	sl_list_init(&done);
 	sl_mutex_lock(&body->mutex);
 	body->locked.paused = body->locked.rest_bytes;
 	if (body->locked.dropped || body->locked.paused) {
@@ -228,10 +222,8 @@ static bool body_look(struct sl_http_request *request, CURL *easy)
 	bool idle, go_on;
 
 	sl_mutex_lock(&body->mutex);
-	sl_list_each (link, &body->locked.pieces)
-		if (atomic_load_explicit(&SL_CONTAINER(link, struct sl_piece, link)->cancelled,
-		                         memory_order_relaxed))
-			body->locked.dropped = true;
+	sl_list_each_of (piece, &body->locked.pieces, struct sl_piece, link)
+		body->locked.dropped |= atomic_load(&piece->cancelled);
 	idle = body->locked.paused && !body->locked.unread;
 	go_on = idle && !body->locked.rest_bytes;
 	body->locked.paused &= !go_on;
@@ -284,20 +276,18 @@ static const char *body_stuck(const struct sl_http_request *request)
 static void body_end(struct sl_http_request *request)
 {
 	struct sl_http_body *body = request->http->body;
-	struct sl_list done, *link;
+	struct sl_list done = SL_LIST_INIT(done);
 	char *sentence = request->sentence;
 	int error = request->error;
 
 	request->sentence = NULL;
 	sl_http_request_free(request);
-	sl_list_init(&done);
 	sl_mutex_lock(&body->mutex);
 	if (!body->locked.renewed && !error) {
 		body->locked.whole = true;
 		body_settle_locked(body, &done);
 	} else if (!body->locked.renewed) {
-		while ((link = sl_list_take(&body->locked.pieces)))
-			sl_list_append(&done, link);
+		sl_list_take_all(&body->locked.pieces, &done);
 		body_rewind_locked(body);
 	}
 	sl_mutex_unlock(&body->mutex);
@@ -309,8 +299,7 @@ static void body_end(struct sl_http_request *request)
 	body->locked.renewed = false;
 	/* Pieces submitted meanwhile need another request. */
 	if (body_first_piece_locked(body) && !body->locked.whole && !body_start_locked(body))
-		while ((link = sl_list_take(&body->locked.pieces)))
-			sl_list_append(&done, link);
+		sl_list_take_all(&body->locked.pieces, &done);
 	pthread_cond_broadcast(&body->ended);
 	sl_mutex_unlock(&body->mutex);
 	sl_http_end_pieces(&done, -ENOMEM, NULL);

@@ -2,8 +2,8 @@
 /*
  * Calls
  *
- * Requests to a service with a verb, a query and a body. A call has permit, retries and signature like any other request;
- * its body is memory, so that each attempt sends it again.
+ * Requests to a service with a verb, a query and a body. A call has permit, retries and signature
+ * like any other request; its body is memory, so that each attempt sends it again.
  *
  * Threads: any thread starts a call; the reactor that moves its request sends the body.
  */
@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "http/call.h"
-#include "http/signed.h"
 
 #define CALL_BUFFER  (512L << 10)
 #define LEAST_COPIED (8 << 20) /* bytes in a second, of a server that copies */
@@ -43,7 +42,8 @@ const char *sl_http_call_sum(const struct sl_http_call *call)
 void sl_http_call_digest(struct sl_http *http, struct sl_http_call *call, bool sum)
 {
 	call->digest.line[0] = '\0';
-	http->signer->service->digest(http->signer, call->body, call->length, sum, &call->digest);
+	http->signer->service->signing->digest(http->signer, call->body, call->length, sum,
+	                                       &call->digest);
 }
 
 void sl_http_call_compare(struct sl_http *http, struct sl_http_call *call)
@@ -66,7 +66,7 @@ bool sl_http_call_refused(const struct sl_http *http, const struct sl_http_call 
 {
 	struct sl_service_error said;
 
-	http->signer->service->error(call->answer.xml ? call->answer.xml : "", &said);
+	http->signer->service->texts->error(call->answer.xml ? call->answer.xml : "", &said);
 	return call->answer.error && (call->answer.status == 501 || said.means & SL_MEANS_UNKNOWN);
 }
 
@@ -119,10 +119,9 @@ static int call_on_send(void *argument, char *address, char *own, int port, int 
 	return CURL_PREREQFUNC_OK;
 }
 
-/*
- * The first attempt sends its body at once. Where a server refuses that and closes the connection, its answer may be lost:
- * every second attempt asks for permission before (Expect), as libcurl does it for a long body.
- */
+/* The first attempt sends its body at once. Where a server refuses that and closes the connection,
+ * its answer may be lost: every second attempt asks for permission before (Expect), as libcurl does
+ * it for a long body. */
 static void call_set_up(struct sl_http_request *request)
 {
 	struct sl_http_call *call = request->call;
@@ -160,12 +159,12 @@ static bool call_is_unwanted(const struct sl_http_request *request)
 
 /* ------------------------------------------------------------------------------------- judge */
 
-/* Parses an error that is the whole answer, and notes that nothing was done; false: there is none. */
+/* Parses an error that is the whole answer, and notes that nothing was done; false: none. */
 static bool call_settle(struct sl_http_request *request, struct sl_service_error *out)
 {
 	const char *xml = request->response.xml ? request->response.xml : "";
 
-	request->http->signer->service->error(xml, out);
+	request->http->signer->service->texts->error(xml, out);
 	if (request->call->open && out->means & SL_MEANS_UNDONE)
 		request->call->open--;
 	return out->whole;
@@ -181,7 +180,7 @@ static bool call_ended(struct sl_http_request *request)
 	return false;
 }
 
-/* A server may begin an answer with success before it knows, and say in the body that the request has failed. */
+/* A server may begin to answer with success, and say in the body that the request has failed. */
 static enum sl_http_verdict call_judge(struct sl_http_request *request)
 {
 	const struct sl_http_call *call = request->call;
@@ -189,7 +188,7 @@ static enum sl_http_verdict call_judge(struct sl_http_request *request)
 	struct sl_service_error said;
 	char text[SL_SERVICE_TEXT];
 	enum sl_service_answer answer =
-		request->http->signer->service->answers(call->kind, xml, text, sizeof(text));
+		request->http->signer->service->texts->answers(call->kind, xml, text, sizeof(text));
 
 	/* It is a PUT like any other to a server that does not know the line about the source. */
 	if (call->copies && answer == SL_ANSWER_CUT && !xml[0] &&
@@ -261,8 +260,8 @@ void sl_http_call_start(struct sl_http *http, struct sl_http_call *call)
 	struct sl_http_request *request = sl_http_request_new(http, &sl_http_kind_call);
 	const struct sl_service *service = http->signer->service;
 	size_t base = strcspn(http->url, "?");
-	bool known =
-		!service->query(http->signer, call->kind, call->upload, call->part, &call->query);
+	bool known = !service->texts->query(http->signer, call->kind, call->upload, call->part,
+	                                    &call->query);
 
 	memset(&call->answer, 0, sizeof(call->answer));
 	call->verb = service->verbs[call->kind];
@@ -275,7 +274,8 @@ void sl_http_call_start(struct sl_http *http, struct sl_http_call *call)
 		return;
 	}
 	if (call_has_body(call) && !call->digest.payload[0])
-		service->digest(http->signer, call->body, call->length, false, &call->digest);
+		service->signing->digest(http->signer, call->body, call->length, false,
+		                         &call->digest);
 	known &= !call_has_body(call) || call->digest.payload[0];
 	if (call->query)
 		call->url = sl_format("%.*s?%s", (int)base, http->url, call->query);

@@ -26,16 +26,15 @@ struct sl_http_call {
 	const struct sl_http_fields *fields;
 	struct sl_service_digest digest; /* payload "": computed when the call starts */
 	const _Atomic bool *stop;        /* the call ends when it is true; NULL: never */
-	/* A stopped call goes on until so many attempts have failed, and no attempt is cut; 0: it ends at once. */
+	/* A stopped call ends when so many attempts have failed, and none is cut; 0: at once. */
 	unsigned least;
-	/* It makes an object of parts. Where the ETag is unknown, "", it has a connection of its own, on which libcurl sends
-	 * nothing again by itself. */
+	/* It makes an object of parts. Where the ETag is unknown, "", it has a connection of its
+	 * own, on which libcurl sends nothing again by itself. */
 	bool completes;
 	char etag[SL_SERVICE_TEXT];
-	uint64_t
-		copies; /* the server copies so many bytes, or 1 less, before it answers; 0: none */
-	bool brief;     /* SLUICE_HTTP_ATTEMPTS holds for it even if data of the file has moved */
-	/* The call is over: on a reactor, or on the thread that has started it; no lock held. The answer is its own. */
+	uint64_t copies; /* bytes that the server copies before it answers, or 1 more; 0: none */
+	bool brief;      /* SLUICE_HTTP_ATTEMPTS holds for it even if data of the file has moved */
+	/* The call is over: a reactor, or the thread that started it; no lock held. */
 	void (*over)(struct sl_http_call *call);
 
 	struct sl_http_answer answer;
@@ -48,19 +47,19 @@ struct sl_http_call {
 	_Atomic uint32_t done;
 };
 
-/* Computes a body's checksum, if that is wanted, for the header, and its payload. It takes a while: not on a reactor. */
+/* Computes a body's payload, and its checksum for the header. Takes a while: not on a reactor. */
 void sl_http_call_digest(struct sl_http *http, struct sl_http_call *call, bool sum);
 /* Returns the checksum that a digest has put into the header; "": none. */
 const char *sl_http_call_sum(const struct sl_http_call *call);
 /* Fails a call that succeeded, if the server has another checksum of its bytes. */
 void sl_http_call_compare(struct sl_http *http, struct sl_http_call *call);
-/* Returns whether a server has refused a call as it refuses a line of the header that it does not know. */
+/* Returns whether a call was refused as a server refuses a line that it does not know. */
 bool sl_http_call_refused(const struct sl_http *http, const struct sl_http_call *call);
-/* Prepares a call that is over for another start without the line, if that may be why it was refused. */
+/* Prepares another start without the line, if that may be why a call was refused. */
 bool sl_http_call_again(struct sl_http *http, struct sl_http_call *call);
 /* Starts a call. over() is called once, perhaps before this returns. Any thread, no lock held. */
 void sl_http_call_start(struct sl_http *http, struct sl_http_call *call);
-/* Starts a call for sl_http_call_await(), which waits for its end. That returns the answer's error, with the sentence. */
+/* Starts a call for sl_http_call_await(), which waits, and returns the error with its sentence. */
 void sl_http_call_begin(struct sl_http *http, struct sl_http_call *call);
 int sl_http_call_await(struct sl_http_call *call);
 /* Both. */

@@ -2,11 +2,13 @@
 /*
  * The engine of remote files
  *
- * What remote files share in a context, and what requests of all kinds share besides attempts: their making, first error and
- * end. A request waits for a target (location.c) and for a permit of its origin (limit.c), and goes to a reactor; the end of
- * a transfer hands its permit on. As many reactors work as there is work for.
+ * What remote files share in a context, and what requests of all kinds share besides attempts:
+ * their making, first error and end. A request waits for a target (location.c) and for a permit of
+ * its origin (limit.c), and goes to a reactor; the end of a transfer hands its permit on. As many
+ * reactors work as there is work for.
  *
- * Threads: any. The limits have a mutex, and another is held while a reactor is started; no other function waits.
+ * Threads: any. The limits have a mutex, and another is held while a reactor is started; no other
+ * function waits.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -31,8 +33,8 @@
 struct sl_http_multi {
 	unsigned parts;       /* reactors at most */
 	uint64_t share_bytes; /* a reactor's work before the next is chosen */
-	/* So many reactors are chosen because the others do not sleep. Submitting threads need cores, too: on two cores a
-	 * second reactor takes its time from them, and from the first. */
+	/* So many reactors are chosen because the others do not sleep. Submitting threads need
+	 * cores, too: on two cores a second reactor takes theirs, and the first's. */
 	unsigned spread;
 	struct sl_mutex mutex;  /* held while a reactor is started */
 	_Atomic unsigned count; /* grows under mutex */
@@ -120,7 +122,17 @@ unsigned sl_http_multi_most(const struct sl_http_engine *engine, unsigned remote
 	                                : engine->limits.most;
 }
 
-int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out)
+static void multi_free(struct sl_http_multi *multi)
+{
+	if (!multi)
+		return;
+	for (unsigned i = 0; i < multi->count; i++)
+		reactor_free(&multi->reactors[i]);
+	sl_mutex_destroy(&multi->mutex);
+	free(multi);
+}
+
+static int multi_start(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out)
 {
 	const struct sl_settings *settings = &engine->core->settings;
 	unsigned connections = sl_http_multi_most(engine, remote);
@@ -144,13 +156,25 @@ int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct s
 	sl_mutex_init(&multi->mutex);
 	rc = multi_grow(multi, 0);
 	if (rc)
-		sl_http_multi_free(multi);
+		multi_free(multi);
 	else
 		*out = multi;
 	return rc;
 }
 
-void sl_http_multi_stop(struct sl_http_multi *multi)
+int sl_http_multi_find(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out)
+{
+	int rc = 0;
+
+	sl_mutex_lock(&engine->mutex);
+	if (!engine->locked.multi[remote])
+		rc = multi_start(engine, remote, &engine->locked.multi[remote]);
+	*out = engine->locked.multi[remote];
+	sl_mutex_unlock(&engine->mutex);
+	return rc;
+}
+
+static void multi_stop(struct sl_http_multi *multi)
 {
 	if (!multi)
 		return;
@@ -158,16 +182,6 @@ void sl_http_multi_stop(struct sl_http_multi *multi)
 		sl_queue_close(&multi->reactors[i].inbox);
 	for (unsigned i = 0; i < multi->count; i++)
 		pthread_join(multi->reactors[i].thread, NULL);
-}
-
-void sl_http_multi_free(struct sl_http_multi *multi)
-{
-	if (!multi)
-		return;
-	for (unsigned i = 0; i < multi->count; i++)
-		reactor_free(&multi->reactors[i]);
-	sl_mutex_destroy(&multi->mutex);
-	free(multi);
 }
 
 /* Returns whether the reactor takes another request before the next reactor does. */
@@ -182,7 +196,7 @@ static bool reactor_has_room(const struct sl_http_multi *multi,
 	        (last || atomic_load_explicit(&reactor->busy, memory_order_relaxed) < BUSY_ROUNDS));
 }
 
-/* Returns the first reactor with room, which may have to be started, or else that with the least work. */
+/* Returns the first reactor with room, which may be started, or else that with the least work. */
 static struct sl_http_reactor *multi_choose_reactor(struct sl_http_multi *multi)
 {
 	struct sl_http_reactor *least = multi->reactors;
@@ -297,18 +311,11 @@ void sl_http_dispatch(struct sl_http_request *request)
 		sl_http_multi_submit(request->http->multi, request);
 }
 
-void sl_http_dispatch_all(struct sl_list *ready)
-{
-	sl_list_each_of (request, ready, struct sl_http_request, link)
-		sl_http_dispatch(request);
-}
-
 void sl_http_located(struct sl_http_request *request, bool found)
 {
 	bool failed = !found && request->error && request->error != -ECANCELED;
-	struct sl_list ready;
+	struct sl_list ready = SL_LIST_INIT(ready);
 
-	sl_list_init(&ready);
 	if (found)
 		sl_http_location_found(request, &ready);
 	else
@@ -334,9 +341,8 @@ static void engine_submit_all(struct sl_list *ready)
 
 void sl_http_arrived(struct sl_http_request *request, size_t bytes)
 {
-	struct sl_list ready;
+	struct sl_list ready = SL_LIST_INIT(ready);
 
-	sl_list_init(&ready);
 	sl_http_limit_arrived(request->http->limit, bytes, request->alive, &ready);
 	engine_submit_all(&ready);
 }
@@ -346,39 +352,28 @@ void sl_http_permit_give(struct sl_http_request *request)
 	int64_t now = sl_now();
 	/* A long upload's answer comes late. */
 	bool waited = now - request->asked < 2 * request->first && request->sent <= SHORT_UPLOAD;
-	struct sl_list ready;
+	struct sl_list ready = SL_LIST_INIT(ready);
 
-	sl_list_init(&ready);
 	sl_http_limit_leave(request->http->limit, now, waited ? request->first : 0, &ready);
 	engine_submit_all(&ready);
 }
 
 void sl_http_end_cancelled(struct sl_http_engine *engine)
 {
-	struct sl_list gone;
+	struct sl_list gone = SL_LIST_INIT(gone);
 
 	if (!atomic_load(&engine->cancelling) || !atomic_exchange(&engine->cancelling, false))
 		return;
-	sl_list_init(&gone);
 	sl_http_limits_admit_cancelled(&engine->limits, &gone);
 	engine_submit_all(&gone);
 }
 
 /* -------------------------------------------------------------------------------------- engine */
 
-/* The rest of the descriptors is the program's. */
-static unsigned engine_most_connections(const struct sl_settings *settings)
-{
-	struct rlimit files = {.rlim_cur = RLIM_INFINITY};
-
-	getrlimit(RLIMIT_NOFILE, &files);
-	return (unsigned)SL_MIN(settings->max_connections, SL_MAX(files.rlim_cur / 4, 1));
-}
-
 static void engine_free_keyrings(struct sl_http_engine *engine)
 {
 	for (unsigned i = 0; engine->keyrings[i]; i++)
-		sl_services[i]->stop(engine->keyrings[i]);
+		sl_services[i]->signing->stop(engine->keyrings[i]);
 }
 
 struct sl_keyring *sl_http_keyring(const struct sl_http_engine *engine, const char *scheme)
@@ -394,12 +389,13 @@ struct sl_keyring *sl_http_keyring(const struct sl_http_engine *engine, const ch
 int sl_http_new(struct sl_core *core, struct sl_http_engine **out) SL_UNCHECKED
 {
 	struct sl_http_engine *engine = calloc(1, sizeof(*engine));
+	struct rlimit files = {.rlim_cur = RLIM_INFINITY};
 	int rc;
 
 	if (!engine)
 		return sl_fail(-ENOMEM, "no memory");
 	for (unsigned i = 0; sl_services[i]; i++) {
-		rc = sl_services[i]->start(&core->settings, &engine->keyrings[i]);
+		rc = sl_services[i]->signing->start(&core->settings, &engine->keyrings[i]);
 		if (rc) {
 			engine_free_keyrings(engine);
 			free(engine);
@@ -409,7 +405,10 @@ int sl_http_new(struct sl_core *core, struct sl_http_engine **out) SL_UNCHECKED
 	engine->core = core;
 	sl_mutex_init(&engine->mutex);
 	sl_http_token_init(&engine->token, &core->settings);
-	sl_http_limits_init(&engine->limits, engine_most_connections(&core->settings));
+	/* The rest of the descriptors is the program's. */
+	getrlimit(RLIMIT_NOFILE, &files);
+	sl_http_limits_init(&engine->limits, (unsigned)SL_MIN(core->settings.max_connections,
+	                                                      SL_MAX(files.rlim_cur / 4, 1)));
 	atomic_init(&engine->uploads.most, core->settings.upload_bytes);
 	*out = engine;
 	return 0;
@@ -419,7 +418,7 @@ int sl_http_new(struct sl_core *core, struct sl_http_engine **out) SL_UNCHECKED
 void sl_http_stop(struct sl_http_engine *engine) SL_UNCHECKED
 {
 	for (unsigned i = 0; engine && i < 2; i++)
-		sl_http_multi_stop(engine->locked.multi[i]);
+		multi_stop(engine->locked.multi[i]);
 }
 
 /* No other thread has the engine any more. */
@@ -428,7 +427,7 @@ void sl_http_free(struct sl_http_engine *engine) SL_UNCHECKED
 	if (!engine)
 		return;
 	for (unsigned i = 0; i < 2; i++)
-		sl_http_multi_free(engine->locked.multi[i]);
+		multi_free(engine->locked.multi[i]);
 	sl_http_limits_destroy(&engine->limits);
 	sl_http_token_destroy(&engine->token);
 	engine_free_keyrings(engine);
@@ -451,7 +450,7 @@ int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feat
 	}
 	for (unsigned i = 0; index >= 2 && core->http->keyrings[i]; i++)
 		if (index == 2 + i) {
-			sl_services[i]->feature(core->http->keyrings[i], out);
+			sl_services[i]->signing->feature(core->http->keyrings[i], out);
 			return 0;
 		}
 	if (index > 1)

@@ -36,8 +36,7 @@ struct sl_http_engine {
 struct sl_keyring *sl_http_keyring(const struct sl_http_engine *engine, const char *scheme);
 /* Gives the request to a reactor as soon as it has a target and a permit. */
 void sl_http_dispatch(struct sl_http_request *request);
-void sl_http_dispatch_all(struct sl_list *requests);
-/* An accepted response shows where the object is, or the asking request is over: dispatches the waiting requests. */
+/* A response shows where the object is, or none comes: dispatches the waiting requests. */
 void sl_http_located(struct sl_http_request *request, bool found);
 /* Counts bytes of a body for the origin's limit, which may let further requests begin. */
 void sl_http_arrived(struct sl_http_request *request, size_t bytes);
@@ -50,10 +49,9 @@ void sl_http_end_cancelled(struct sl_http_engine *engine);
 
 /* Returns how many transfers a kind of reactors may have. */
 unsigned sl_http_multi_most(const struct sl_http_engine *engine, unsigned remote);
-/* Starts the first reactor of a kind. With `easy` there may be as many as connections, up to 64. */
-int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out);
-void sl_http_multi_stop(struct sl_http_multi *multi);
-void sl_http_multi_free(struct sl_http_multi *multi);
+/* Finds the reactors of a kind, which start with the first file that wants them. With `easy` there
+ * may be as many as connections, up to 64. */
+int sl_http_multi_find(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out);
 /* Gives the request to a reactor, and returns the reactor, which lives as long as the engine. */
 struct sl_http_reactor *sl_http_multi_submit(struct sl_http_multi *multi,
                                              struct sl_http_request *request);
@@ -119,8 +117,8 @@ struct sl_http_transfer {
 /* NULL: no memory. */
 struct sl_http_transfer *sl_http_transfer_new(struct sl_http_reactor *reactor);
 void sl_http_transfer_free(struct sl_http_transfer *transfer);
-/* Forgets all options of the request's handle, unless its last request was a successful GET for the same file at the same
- * place: nothing of a file, least of all its password, goes to another server. */
+/* Forgets all options of the request's handle, unless its last request was a successful GET for the
+ * same file there: nothing of a file, least of all its password, goes elsewhere. */
 void sl_http_transfer_renew(struct sl_http_request *request, bool home);
 
 #endif

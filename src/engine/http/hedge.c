@@ -2,22 +2,22 @@
 /*
  * Hedges
  *
- * A part that takes much longer than its origin's parts usually do is asked for once more, on another connection. The second
- * request has memory of its own, because the first may still write to the caller's; its bytes are copied there when the first
- * has ended. Whichever request loses is awaited before the piece ends.
+ * A part that takes much longer than its origin's parts usually do is asked for once more, on
+ * another connection. The second request has its own memory, because the first may still write to
+ * the caller's; its bytes are copied there when the first has ended. The request that loses is
+ * awaited before the piece ends.
  *
  *   first runs, second runs --[hedge_second_done, all bytes]--> won      the first is told to end
  *   first runs, second runs --[hedge_second_done, an error]---> alone    the first goes on
  *   first runs, second runs --[sl_http_hedge_over, bytes]-----> awaited  the second is told to end
  *   first runs, second runs --[sl_http_hedge_over, an error]--> awaited  the second goes on
- *   won or alone            --[sl_http_hedge_over]------------> over     hedge_end() copies what was won
+ *   won or alone            --[sl_http_hedge_over]------------> over     hedge_end() copies it
  *   awaited                 --[hedge_second_done]-------------> over
  *
- * Threads: the reactors that move the two requests; the hedge's mutex orders them. No function waits.
+ * Threads: the reactors of the two requests; the hedge's mutex orders them. No function waits.
  */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "http/hedge.h"
 

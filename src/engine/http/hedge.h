@@ -27,16 +27,15 @@ static inline bool sl_http_may_hedge(const struct sl_http *http)
 	       !(http->flags & (SLUICE_OPEN_HTTP2 | SLUICE_OPEN_WRITE));
 }
 
-/*
- * Members `late` of the kinds range and second. The first asks for the rest of a part once more, if it is slow by now, there
- * were few hedges, and memory is left for them; this attempt goes on. The attempt of a slow second GET begins anew.
- */
+/* Members `late` of the kinds range and second. The first asks for the rest of a part once more, if
+ * it is slow by now, there were few hedges, and memory is left for them; this attempt goes on. The
+ * attempt of a slow second GET begins anew. */
 bool sl_http_hedge_look(struct sl_http_request *request, int64_t now);
 bool sl_http_hedge_look_second(struct sl_http_request *request, int64_t now);
 /* Returns whether the second request has brought the rest: the first is to end. */
 bool sl_http_hedge_is_won(const struct sl_http_hedge *hedge);
-/* The first request is over, and its piece has the result. Ends the piece, at once or when the second request has
- * ended. On the reactor that moved the first. */
+/* The first request is over, and its piece has the result. Ends the piece, at once or when the
+ * second request has ended. On the reactor that moved the first. */
 void sl_http_hedge_over(struct sl_http_hedge *hedge);
 
 #endif

@@ -2,13 +2,13 @@
 /*
  * Remote files
  *
- * Opens a remote file: parses its URI, asks the server about the object, and chooses how its pieces are moved.
+ * Opens a remote file: parses its URI, asks the server about the object, and chooses how its pieces
+ * are moved.
  *
- * Threads: opening and closing wait for the server on the caller's thread; submission runs on any thread.
+ * Threads: opening and closing wait for the server on the caller's thread; submission runs on any
+ * thread.
  */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -23,21 +23,6 @@
 static void http_global_init(void)
 {
 	curl_global_init(CURL_GLOBAL_DEFAULT);
-}
-
-/* Gives the file reactors, which start with the first such file. */
-static int http_start_reactors(struct sl_http *http)
-{
-	struct sl_http_engine *engine = http->engine;
-	int rc = 0;
-
-	sl_mutex_lock(&engine->mutex);
-	http->multi = engine->locked.multi[http->remote];
-	if (!http->multi)
-		rc = sl_http_multi_start(engine, http->remote, &http->multi);
-	engine->locked.multi[http->remote] = http->multi;
-	sl_mutex_unlock(&engine->mutex);
-	return rc;
 }
 
 /* -------------------------------------------------------------------------------------- open */
@@ -122,10 +107,8 @@ static int http_parse_url(struct sl_http *http, const char *text)
 	return rc ? sl_fail(rc, "no memory") : 0;
 }
 
-/*
- * Asks for an object to be written. A server that refuses to answer may still accept the object; a server out of reach will
- * not.
- */
+/* Asks for an object to be written. A server that refuses to answer may still accept the object; a
+ * server out of reach will not. */
 static int http_look(struct sl_http *http, bool *exists)
 {
 	struct sl_http_request *request;
@@ -148,10 +131,9 @@ static int http_look(struct sl_http *http, bool *exists)
 	return answered && rc != -EREMOTE ? 0 : rc;
 }
 
-/*
- * Returns whether the object is asked for before it is written. The PUT says If-None-Match as well, but not every server
- * looks at it. A bucket's region, and how a server wants a password, have to be known before the PUT begins.
- */
+/* Returns whether the object is asked for before it is written. The PUT says If-None-Match as well,
+ * but not every server looks at it. A bucket's region, and how a server wants a password, have to
+ * be known before the PUT begins. */
 static bool http_has_to_look(const struct sl_http *http, const struct sluice_open_options *options)
 {
 	struct sl_habits *habits = http->signer ? http->signer->habits : NULL;
@@ -176,7 +158,7 @@ static void http_close(struct sl_backend *backend)
 	sl_http_fields_clear(&http->fields);
 	sl_http_identity_clear(http);
 	if (http->signer)
-		http->signer->service->close(http->signer);
+		http->signer->service->signing->close(http->signer);
 	sl_http_location_destroy(&http->location);
 	sl_http_texts_clear(&http->opened);
 	free(http->head);
@@ -199,7 +181,7 @@ static int http_choose(struct sl_http *http, const struct sluice_open_options *o
 	                                    sl_http_multi_most(http->engine, http->remote));
 	if (!rc && !http->limit)
 		rc = sl_fail(-ENOMEM, "no memory");
-	return rc ? rc : http_start_reactors(http);
+	return rc ? rc : sl_http_multi_find(http->engine, http->remote, &http->multi);
 }
 
 static int http_check_writing(const struct sl_http *http)
@@ -217,7 +199,6 @@ static int http_check_writing(const struct sl_http *http)
 	return 0;
 }
 
-/* Begins to write. */
 static int http_start_upload(struct sl_http *http, const struct sluice_open_options *options)
 {
 	bool exists = false;
@@ -262,7 +243,8 @@ static int http_place(struct sl_http *http, const struct sl_uri *uri,
 
 	if (!keyring)
 		return http_parse_url(http, uri->path);
-	rc = keyring->service->open(keyring, waiting, uri->path, options, query, &http->signer);
+	rc = keyring->service->signing->open(keyring, waiting, uri->path, options, query,
+	                                     &http->signer);
 	return rc ? rc : http_parse_url(http, http->signer->url);
 }
 
@@ -333,13 +315,13 @@ static int http_open_start(struct sl_core *core, const struct sl_uri *uri,
 static void http_cancel(struct sl_backend *backend)
 {
 	struct sl_http *http = sl_http_of(backend);
-	struct sl_list ready;
+	struct sl_list ready = SL_LIST_INIT(ready);
 
 	if (http->multipart)
 		sl_http_multipart_cancel(http->multipart);
-	sl_list_init(&ready);
 	sl_http_location_cancel(http, &ready);
-	sl_http_dispatch_all(&ready);
+	sl_list_each_of (request, &ready, struct sl_http_request, link)
+		sl_http_dispatch(request);
 	atomic_store(&http->engine->cancelling, true);
 	sl_http_multi_wake(http->multi);
 }
@@ -377,7 +359,7 @@ int sl_http_check(const struct sl_core *core, const char *scheme, const void *op
 {
 	struct sl_keyring *keyring = sl_http_keyring(core->http, scheme);
 
-	return keyring->service->check(keyring, core->waiting, options);
+	return keyring->service->signing->check(keyring, core->waiting, options);
 }
 
 int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
@@ -394,7 +376,7 @@ int sl_http_presign(struct sl_core *core, const struct sl_uri *uri,
 		return rc;
 	struct sl_http *http = sl_http_of(backend);
 	struct curl_slist *lines = http->headers;
-	rc = http->signer->service->sign(http->signer, &asked, &lines, &made);
+	rc = http->signer->service->signing->sign(http->signer, &asked, &lines, &made);
 	if (!rc) {
 		*url = sl_format("%.*s?%s", (int)strcspn(http->url, "?"), http->url, lines->data);
 		rc = *url ? 0 : sl_fail(-ENOMEM, "no memory");
@@ -436,7 +418,7 @@ static char *http_identity(struct sl_backend *backend)
 	return strdup(sl_http_of(backend)->url);
 }
 
-/* Returns the object's checksum. That of its parts' checksums ends in "-" and their number, or the ETag does. */
+/* Returns the object's checksum; that of parts ends in "-" and their number, or the ETag does. */
 static const char *http_checksum(const struct sl_http_texts *opened)
 {
 	const char *sum = opened->of[SL_HTTP_FIELD_CRC32C], *etag = opened->of[SL_HTTP_FIELD_ETAG];
@@ -478,20 +460,6 @@ static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 	return 0;
 }
 
-/* Accepted bytes are stable when the server has the object, which is after sluice_close(). */
-static int http_sync(struct sl_backend *backend)
-{
-	(void)backend;
-	return 0;
-}
-
-static int http_truncate(struct sl_backend *backend, uint64_t length)
-{
-	(void)backend;
-	(void)length;
-	return -ENOTSUP;
-}
-
 static int http_commit(struct sl_backend *backend)
 {
 	struct sl_http *http = sl_http_of(backend);
@@ -500,12 +468,6 @@ static int http_commit(struct sl_backend *backend)
 	       : http->upload  ? sl_http_upload_commit(http->upload)
 	                       : 0;
 }
-
-static const struct sl_slot_writes http_slot_writes = {
-	.admits = sl_http_admits,
-	.announce = sl_http_announce,
-	.settle = sl_http_settle,
-};
 
 const struct sl_backend_ops sl_http_ops = {
 	.open = http_open,
@@ -516,11 +478,9 @@ const struct sl_backend_ops sl_http_ops = {
 	.size = sl_http_size,
 	.stat = http_stat,
 	.cut = http_cut,
-	.slot_writes = &http_slot_writes,
+	.slot_writes = &sl_http_slot_writes,
 	.submit = sl_http_submit,
 	.cancel = http_cancel,
-	.sync = http_sync,
-	.truncate = http_truncate,
 	.commit = http_commit,
 	.close = http_close,
 };

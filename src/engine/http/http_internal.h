@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A remote file and its requests. A piece becomes a request (range.c); the request waits for a permit (engine.c), and a
- * reactor moves it (reactor.c) in attempts, each a transfer by libcurl (request.c, response.c); the last ends the piece.
- */
+/* A remote file and its requests. A piece becomes a request (range.c); the request waits for a
+ * permit (engine.c), and a reactor moves it (reactor.c) in attempts, each a transfer by libcurl
+ * (request.c, response.c); the last ends the piece. */
 #ifndef SL_HTTP_INTERNAL_H
 #define SL_HTTP_INTERNAL_H
 
@@ -17,7 +16,7 @@ struct sl_http_call;
 struct sl_http_multipart;
 struct sl_http_upload;
 
-/* An open file. Fixed by open, except `begun`, `quiet` and `how`, and the locked `location`, `upload`, `multipart` and `body`. */
+/* An open file. Fixed by open, except `begun`, `quiet`, `how`, and what has a mutex. */
 struct sl_http {
 	struct sl_backend base;
 	struct sl_core *core;
@@ -55,7 +54,7 @@ struct sl_http {
 	struct sl_http_multipart *multipart; /* or an object of a service */
 	struct sl_http_body *body; /* reads without ranges; a reactor may make it during open */
 	_Atomic bool begun;        /* data has come; set by the reactors */
-	/* Until then no request begins, at other servers and at the origin: these limit them. Set by the reactors. */
+	/* No request begins before, at other servers and at the origin. Set by the reactors. */
 	_Atomic int64_t quiet[2];
 	struct sl_http_location location;
 	/* Takes a line from an answer's header, for metadata; NULL: none is wanted. */
@@ -68,37 +67,37 @@ static inline struct sl_http *sl_http_of(struct sl_backend *backend)
 	return SL_CONTAINER(backend, struct sl_http, base);
 }
 
-/* AGAIN: at request->due, with the permit if that is now. ANEW: as a new request, since the target is unknown. */
+/* AGAIN: at request->due, with the permit if that is now. ANEW: the target is unknown. */
 enum sl_http_verdict { SL_HTTP_DONE, SL_HTTP_AGAIN, SL_HTTP_ANEW, SL_HTTP_FAILED };
 
 /* A kind of requests: the points where their attempts differ. */
 struct sl_http_kind {
 	const char *verb; /* NULL: a call has its own */
 	size_t bytes;     /* sizeof its struct, which begins with the request */
-	bool piece; /* a GET of a piece: it goes where the object was found, and leaves options to the next */
+	bool piece; /* a GET of a piece, to where the object was found; leaves options to the next */
 	bool opens; /* the answer tells the object's version; other answers have to agree with it */
 	bool bare;  /* an answer has no body */
 	bool sends; /* the request has a body */
-	bool stream; /* it may wait for its caller, without a permit: looked at whenever the reactor wakes */
-	bool urgent; /* it goes before others without a permit: a thread waits for it, or it is late already */
+	bool stream; /* may wait for its caller, without a permit: looked at at each wake */
+	bool urgent; /* goes before others without a permit: a thread waits, or it is late */
 	const struct sl_http_kind *next; /* after a failure; NULL: the same */
 
 	/* Returns whether its caller has cancelled or dropped it. */
 	bool (*unwanted)(const struct sl_http_request *request);
 	/* Changes an attempt from a GET of the whole object. */
 	void (*prepare)(struct sl_http_request *request);
-	/* Takes bytes of a body. Returns as libcurl's write callback does. NULL: the text of an error is kept. */
+	/* Takes bytes of a body, as libcurl's write callback. NULL: an error's text is kept. */
 	size_t (*take)(struct sl_http_request *request, const char *data, size_t bytes);
-	/* Resumes a paused transfer if it may go on; easy is NULL between attempts. Returns whether silence has a reason.
-	 * NULL: it has none. */
+	/* Resumes a paused transfer if it may go on; easy is NULL between attempts. Returns whether
+	 * silence has a reason. NULL: it has none. */
 	bool (*look)(struct sl_http_request *request, CURL *easy);
-	/* The time request->slow has come: sets the next. Returns whether the attempt is to begin anew. */
+	/* At request->slow: sets the next. Returns whether the attempt begins anew. */
 	bool (*late)(struct sl_http_request *request, int64_t now);
 	/* The transfer is over. Returns whether the result is unwanted. NULL: it is wanted. */
 	bool (*ended)(struct sl_http_request *request);
 	/* Judges an answer with a status of success. NULL: the status is enough. */
 	enum sl_http_verdict (*judge)(struct sl_http_request *request);
-	/* Returns why no attempt can follow, as the end of a sentence, or NULL. NULL: there is no reason. */
+	/* Returns why no attempt can follow, as the end of a sentence; or NULL, as without it. */
 	const char *(*stuck)(const struct sl_http_request *request);
 	/* The request is over, and has no permit: tells its caller, and frees it. */
 	void (*end)(struct sl_http_request *request);
@@ -107,7 +106,7 @@ extern const struct sl_http_kind sl_http_kind_head, sl_http_kind_probe;   /* pro
 extern const struct sl_http_kind sl_http_kind_range, sl_http_kind_second; /* range.c */
 extern const struct sl_http_kind sl_http_kind_body, sl_http_kind_call, sl_http_kind_put;
 
-/* A request. A single thread has it at any time: its maker, its reactor, or a thread with the mutex of its list. */
+/* A request. One thread has it: its maker, its reactor, or that with the mutex of its list. */
 struct sl_http_request {
 	struct sl_list link;
 	struct sl_http *http;
@@ -195,16 +194,25 @@ int sl_http_request_prepare(struct sl_http_request *request);
 enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURLcode code);
 /* Updates `alive` for progress before a response. */
 void sl_http_request_refresh(struct sl_http_request *request, int64_t now);
-/* Returns whether no byte came for too long, or the request is unwanted: then the caller ends the transfer, and judges it
- * with CURLE_ABORTED_BY_CALLBACK. */
-bool sl_http_request_must_end(const struct sl_http_request *request, int64_t now);
+
+/* ---------------------------------------------------------------------------------- signed.c */
+
+/* Signs the next attempt. lines: its header, which is borrowed. Returns 0, with all lines in
+ * request->lines, or -errno with the sentence kept. */
+int sl_http_signed_prepare(struct sl_http_request *request, struct curl_slist *lines);
+/* Keeps bytes of the body of an error. */
+void sl_http_signed_keep(struct sl_http_request *request, const char *data, size_t bytes);
+/* Judges an error that the next attempt may not have. Returns false if nothing helps. */
+bool sl_http_signed_judge(struct sl_http_request *request, enum sl_http_verdict *out);
+/* Prints an error's code, message and id. Returns its errno, or `error` where the code has none. */
+int sl_http_signed_error(const struct sl_http_request *request, int error, char *text, size_t size);
 
 /* ----------------------------------------------------------------------------------- retry.c */
 
 /* Decides about another attempt after a passing error. */
 enum sl_http_verdict sl_http_request_retry(struct sl_http_request *request, int error,
                                            const char *why);
-/* Returns whether the request has to pause first, until request->due, because the server limits requests. */
+/* Returns whether the request pauses until request->due: the server limits requests. */
 bool sl_http_request_must_rest(struct sl_http_request *request);
 
 /* ----------------------------------------------------------------------------------- probe.c */
@@ -212,27 +220,27 @@ bool sl_http_request_must_rest(struct sl_http_request *request);
 /* Asks for the object by a request; at the end over() is called, and frees it. NULL: no memory. */
 struct sl_http_request *sl_http_probe_start(struct sl_http *http, const struct sl_http_kind *kind,
                                             void (*over)(struct sl_http_request *request));
-/* Asks for the object, and waits. The caller frees the request, which has the response; NULL: no memory. Returns 0, or -errno
- * with a sentence. */
+/* Asks for the object, and waits. The caller frees the request, which has the response; NULL: no
+ * memory. Returns 0, or -errno with a sentence. */
 int sl_http_ask(struct sl_http *http, const struct sl_http_kind *kind,
                 struct sl_http_request **out);
 /* Returns whether a probe asks for the whole object, in the place of first bytes. */
 bool sl_http_probe_asks_all(const struct sl_http_request *request);
 
-/* --------------------------------------------------------------------------------- http_opening.c */
+/* ---------------------------------------------------------------------------- http_opening.c */
 
 /* Moves the response's fields to the opening. */
 void sl_http_take_texts(struct sl_http *http, struct sl_http_request *request);
 /* Asks for an object to read, and waits. Returns 0, or -errno with a sentence. */
 int sl_http_inspect(struct sl_http *http);
-/* The same without waiting: 0, and opening->done() comes; or -errno with a sentence. It closes the file on failure. */
+/* The same without a wait: 0, then opening->done(); or -errno with a sentence, and it is closed. */
 int sl_http_inspect_start(struct sl_http *http, struct sl_opening *opening);
 
-/* ------------------------------------------------------------------------------ http_file.c, names */
+/* ------------------------------------------------------------------------ http_file.c, names */
 
-/* Makes a file for requests about an object of a service, or with a query about its bucket, and asks the server nothing. A
- * request fails with -EREMOTE if the object is elsewhere; files that are opened later find it. Returns 0, or -errno with a
- * sentence. */
+/* Makes a file for requests about an object of a service, or with a query about its bucket, and
+ * asks the server nothing. A request fails with -EREMOTE if the object is elsewhere; files that are
+ * opened later find it. Returns 0, or -errno with a sentence. */
 int sl_http_open_query(struct sl_core *core, const struct sl_uri *uri,
                        const struct sluice_open_options *options, const char *query,
                        struct sl_backend **out);
@@ -265,8 +273,8 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece);
 /* Ends the request first, and waits for that. NULL is allowed. */
 void sl_http_body_free(struct sl_http_body *body);
 
-/* Makes a request from a probe's transfer, which brings the whole object, and pauses until the first read. On the probe's
- * reactor. Returns NULL: no memory, or too many files pause like this. */
+/* Makes a request from a probe's transfer, which brings the whole object, and pauses until the
+ * first read. On the probe's reactor. NULL: no memory, or too many files pause. */
 struct sl_http_request *sl_http_body_keep(struct sl_http_request *probe);
 
 /* ---------------------------------------------------------------------------------- upload.c */

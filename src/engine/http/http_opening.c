@@ -2,10 +2,11 @@
 /*
  * Openings
  *
- * Asks the server about an object to read: its length, ranges and version, and perhaps its first bytes. An opening is a
- * request, or up to three in turn.
+ * Asks the server about an object to read: its length, ranges and version, and perhaps its first
+ * bytes. An opening is a request, or up to three in turn.
  *
- * Threads: a caller waits for the answers, or the reactors go on with them; until its end one thread at a time has the file.
+ * Threads: a caller waits for the answers, or the reactors go on with them; until its end one
+ * thread at a time has the file.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -72,10 +73,11 @@ static bool opening_take_head(struct sl_http *http, struct sl_http_request *requ
 }
 
 /*
- * Takes an answer. Returns whether a GET has to ask next; otherwise *rc is the end. The answer to HEAD is taken if it has a
- * length other than 0 (handlers without code for HEAD say 0), ranges, and an ETag: then a later answer without an ETag is about
- * another version. Otherwise, and if HEAD fails, a GET asks for a single byte. With options.first_bytes there is no HEAD, and
- * the GET asks for the first bytes.
+ * Takes an answer. Returns whether a GET has to ask next; otherwise *rc is the end. The answer to
+ * HEAD is taken if it has a length other than 0 (handlers without code for HEAD say 0), ranges, and
+ * an ETag: then a later answer without an ETag is about another version. Otherwise, and if HEAD
+ * fails, a GET asks for a single byte. With options.first_bytes there is no HEAD, and the GET asks
+ * for the first bytes.
  */
 static bool opening_take(struct sl_http *http, struct sl_http_request *request, int *rc)
 {
@@ -89,7 +91,7 @@ static bool opening_take(struct sl_http *http, struct sl_http_request *request, 
 	/* A field missing here is taken from the answer to HEAD. */
 	if (!*rc && http->said > 0 && http->size < 0)
 		http->size = http->said;
-	/* An empty object has no first byte. The GET below confirms it where no HEAD has said its length. */
+	/* An empty object has no first byte: confirmed below where no HEAD has said its length. */
 	if (*rc && request->response.status == 416 &&
 	    (request->response.has_range ? !request->response.range.total : http->said <= 0)) {
 		sl_http_texts_clear(&http->opened);
@@ -146,7 +148,6 @@ static int opening_add_match(struct sl_http *http)
 	return rc;
 }
 
-/* The server has said all. */
 static int opening_settle(struct sl_http *http)
 {
 	int rc = 0;
@@ -163,7 +164,6 @@ static int opening_settle(struct sl_http *http)
 	return rc;
 }
 
-/* The kind of the first request. */
 static const struct sl_http_kind *opening_kind(const struct sl_http *http)
 {
 	return http->head_most ? &sl_http_kind_probe : &sl_http_kind_head;
@@ -184,7 +184,6 @@ int sl_http_inspect(struct sl_http *http)
 	return rc ? rc : opening_settle(http);
 }
 
-/* Goes on with an answer. */
 static void opening_go_on(struct sl_http_request *request)
 {
 	struct sl_http *http = request->http;

@@ -2,8 +2,8 @@
 /*
  * Removal of objects
  *
- * One by one, or many by a request where their server knows that. An object is removed if the server says so and names
- * it. All others are removed one by one, several at a time.
+ * One by one, or many by a request where their server knows that. An object is removed if the
+ * server says so and names it. All others are removed one by one, several at a time.
  *
  * Threads: those of the program, which wait for calls.
  */
@@ -18,28 +18,28 @@ enum {
 	OPEN = 1, /* in place of an error: not removed yet */
 };
 
-/* ------------------------------------------------------------------------------------ one by one */
+/* -------------------------------------------------------------------------------- one by one */
 
 /* The removal of an object, or of an upload of it. */
 struct single {
-	struct sl_backend *backend; /* NULL: it could not begin */
+	struct sl_backend *backend; /* NULL: it could not begin, as the answer says */
 	struct sl_http_call call;
-	int error;
-	char *sentence;
 };
 
 static void single_begin(struct single *single, struct sl_core *core, const char *text,
                          const struct sluice_open_options *options, const char *upload)
 {
 	struct sl_uri uri;
+	int rc = sl_uri_parse(text, &uri);
 
-	*single = (struct single){.error = sl_uri_parse(text, &uri)};
-	if (!single->error) {
-		single->error = sl_http_open_query(core, &uri, options, NULL, &single->backend);
+	*single = (struct single){0};
+	if (!rc) {
+		rc = sl_http_open_query(core, &uri, options, NULL, &single->backend);
 		sl_uri_clear(&uri);
 	}
-	if (single->error) {
-		single->sentence = strdup(sluice_last_message());
+	if (rc) {
+		single->call.answer.error = rc;
+		single->call.answer.sentence = strdup(sluice_last_message());
 		return;
 	}
 	single->call = (struct sl_http_call){.kind = upload ? SL_CALL_DROP : SL_CALL_REMOVE,
@@ -51,17 +51,16 @@ static void single_begin(struct single *single, struct sl_core *core, const char
 /* Waits for the answer. Returns 0, or -errno with a sentence. */
 static int single_end(struct single *single)
 {
+	struct sl_http_answer *answer = &single->call.answer;
+	int rc;
+
 	if (single->backend) {
-		single->error = sl_http_call_await(&single->call);
-		single->sentence = single->call.answer.sentence;
-		single->call.answer.sentence = NULL;
+		sl_http_call_await(&single->call);
 		sl_http_ops.close(single->backend);
-		sl_http_answer_clear(&single->call.answer);
 	}
-	if (single->error && single->sentence)
-		sl_fail(single->error, "%s", single->sentence);
-	free(single->sentence);
-	return single->error;
+	rc = sl_fail_with(answer->error, answer->sentence);
+	sl_http_answer_clear(answer);
+	return rc;
 }
 
 static int single_run(struct sl_core *core, const char *uri,
@@ -90,7 +89,7 @@ int sl_http_remove(struct sl_core *core, const struct sl_uri *uri,
 	return single_run(core, uri->path, options, NULL);
 }
 
-/* ------------------------------------------------------------------------------------------ many */
+/* -------------------------------------------------------------------------------------- many */
 
 /* The objects of a call of sluice_remove_many(). */
 struct removals {
@@ -146,10 +145,10 @@ static void removals_read(struct removals *all, size_t from, size_t to, char *xm
 	char *name;
 	size_t i = from;
 
-	for (char *at = xml; all->service->removed_next(&at, &name, &removed);) {
+	for (char *at = xml; all->service->removals->next(&at, &name, &removed);) {
 		/* Answers have the order of the request, more or less. */
 		for (size_t n = from; n < to; n++, i = i + 1 < to ? i + 1 : from) {
-			const char *own = all->service->removed_name(all->uris[i]);
+			const char *own = all->service->removals->name(all->uris[i]);
 
 			if (!own || strcmp(own, name))
 				continue;
@@ -161,15 +160,13 @@ static void removals_read(struct removals *all, size_t from, size_t to, char *xm
 		all->errors[i] = all->errors[i] ? OPEN : 0;
 }
 
-/*
- * Removes objects of a bucket by a request. Those that the server does not name stay OPEN, and all of them if it answers with
- * anything else; it is not asked again then.
- */
+/* Removes objects of a bucket by a request. Those that the server does not name stay OPEN, and all
+ * of them if it answers with anything else; it is not asked again then. */
 static void removals_at_once(struct removals *all, size_t from, size_t to)
 {
 	struct sl_http_call call = {.kind = SL_CALL_REMOVE_MANY, .brief = true};
-	char *query = NULL, *body = all->service->remove_many(all->options, all->uris + from,
-	                                                      to - from, call.digest.line);
+	char *query = NULL, *body = all->service->removals->body(all->options, all->uris + from,
+	                                                         to - from, call.digest.line);
 	struct sl_backend *backend = NULL;
 	struct sl_habits *habits;
 	struct sl_uri uri;
@@ -178,7 +175,7 @@ static void removals_at_once(struct removals *all, size_t from, size_t to)
 	if (!body)
 		return;
 	if (!rc) {
-		rc = all->service->query(NULL, call.kind, NULL, 0, &query);
+		rc = all->service->texts->query(NULL, call.kind, NULL, 0, &query);
 		if (!rc)
 			rc = sl_http_open_query(all->core, &uri, all->options, query, &backend);
 		sl_uri_clear(&uri);
@@ -214,7 +211,7 @@ void sl_http_remove_many(struct sl_core *core, const char *scheme, const char *c
 
 	for (size_t i = 0; i < count; i++)
 		errors[i] = OPEN;
-	for (size_t from = 0, to; from < count && service->verbs[SL_CALL_REMOVE_MANY]; from = to) {
+	for (size_t from = 0, to; from < count && service->removals; from = to) {
 		size_t bucket = behind + strcspn(uris[from] + behind, "/") + 1;
 
 		to = from + 1;

@@ -2,11 +2,12 @@
 /*
  * Identity
  *
- * Reads and checks headers, token, password and certificate, by which a server knows the user, and sets them for requests to
- * a file's origin.
+ * Reads and checks headers, token, password and certificate, by which a server knows the user, and
+ * sets them for requests to a file's origin.
  *
- * Threads: opening reads files on the caller's thread. Reactors set transfers up; they look at the token's file once a
- * second at most, and libcurl at .netrc for each request. The token has a mutex.
+ * Threads: opening reads files on the caller's thread. Reactors set transfers up; they look at the
+ * token's file once a second at most, and libcurl at .netrc for each request. The token has a
+ * mutex.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -198,10 +199,8 @@ static int token_read(const char *path, char text[SL_SECRET_TEXT], struct stat *
 	return 0;
 }
 
-/*
- * Reads the token's file if it may have changed. A missing or half written file leaves the token as it is. Returns 0, or
- * -errno with a sentence.
- */
+/* Reads the token's file if it may have changed. A missing or half written file leaves the token as
+ * it is. Returns 0, or -errno with a sentence. */
 static int token_refresh_locked(struct sl_http_token *token, const char *path, bool certainly)
 	SL_REQUIRES(&token->mutex)
 {
@@ -317,10 +316,8 @@ void sl_http_identity_clear(struct sl_http *http)
 
 #define EITHER ((long)(CURLAUTH_BASIC | CURLAUTH_DIGEST))
 
-/*
- * Over http the server is asked how it wants a password before it is told. Over https Basic comes with the first request:
- * servers may have something else for strangers.
- */
+/* Over http the server is asked how it wants a password before it is told. Over https Basic comes
+ * with the first request: servers may have something else for strangers. */
 static void identity_choose(struct sl_http_request *request)
 {
 	long known = atomic_load(&request->http->how);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Identity: the headers, token, password and certificate by which a server knows the user. They go to the origin of the
- * file's URI (scheme, host, port) and to no other server, and into no message.
- */
+/* Identity: the headers, token, password and certificate by which a server knows the user. They go
+ * to the origin of the file's URI (scheme, host, port) only, and into no message. */
 #ifndef SL_HTTP_IDENTITY_H
 #define SL_HTTP_IDENTITY_H
 
@@ -37,17 +35,17 @@ struct sl_http_token {
 void sl_http_token_init(struct sl_http_token *token, const struct sl_settings *settings);
 void sl_http_token_destroy(struct sl_http_token *token);
 
-/* Reads headers and token, checks all files of the settings, and sets http->identified. Returns 0, or -errno with a sentence. May wait for
- * storage. */
+/* Reads headers and token, checks all files of the settings, and sets http->identified. Returns 0,
+ * or -errno with a sentence. May wait for storage. */
 int sl_http_identity_load(struct sl_http *http, const char *const *headers);
 void sl_http_identity_clear(struct sl_http *http);
 /* Returns whether the user gave a header of that name. */
 bool sl_http_identity_has(const struct sl_http *http, const char *name);
-/* Sets all but the fields for the next attempt, which goes to the origin, of a file that is `identified`. */
+/* Sets all but the fields for an attempt of an `identified` file, which goes to the origin. */
 void sl_http_identity_set(struct sl_http_request *request);
-/* After a 401: reads the file of the token again. Returns whether it holds another token than the request had. */
+/* After a 401: reads the token's file again. Returns whether it has another than the request. */
 bool sl_http_identity_is_renewed(struct sl_http_request *request);
-/* After an attempt: learns how the server wants a password. Returns whether the attempt failed since it came another way. */
+/* Learns how the server wants a password. Returns whether the attempt failed for another way. */
 bool sl_http_identity_learns(struct sl_http_request *request);
 /* Drops the text of an error in which the server repeats a secret. */
 void sl_http_identity_hide(const struct sl_http *http, char *text);

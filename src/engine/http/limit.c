@@ -2,9 +2,10 @@
 /*
  * Limits of transfers
  *
- * Permits bound an origin's transfers. Their number follows the goodput: it aims at bandwidth times delay, more than a single
- * connection to a far or slow server carries. The length of a part follows them: a connection's pause between two parts, a
- * round trip, is to be small beside their time. The pace of an origin is how long its parts take.
+ * Permits bound an origin's transfers. Their number follows the goodput: it aims at bandwidth times
+ * delay, more than a single connection to a far or slow server carries. The length of a part
+ * follows them: a connection's pause between two parts, a round trip, is to be small beside their
+ * time. The pace of an origin is how long its parts take.
  *
  * Threads: any; the limits share a mutex, and a pace has its own. No function waits.
  */
@@ -303,10 +304,8 @@ static bool limit_try(struct sl_http_limit *limit, int64_t now)
 	return true;
 }
 
-/*
- * At the end of a window. Its rate tells nothing while the limit is not reached, or no request waits for more, or transfers
- * above the limit still run. The caller holds the mutex.
- */
+/* At the end of a window. Its rate tells nothing while the limit is not reached, or no request
+ * waits for more, or transfers above the limit still run. The caller holds the mutex. */
 static void limit_look(struct sl_http_limit *limit, int64_t now)
 {
 	unsigned allowed = atomic_load(&limit->allowed), active = limit->locked.active;
@@ -364,11 +363,9 @@ static void limits_admit_locked(struct sl_http_limits *limits, struct sl_list *o
 	}
 }
 
-/*
- * Connections that mostly wait are too few. From SOON_ALLOWED on there have to be more files, since a file can have longer
- * parts instead, and a server that takes half as long again as at its best is busy. A window of fewer transfers would tell
- * nothing about this number.
- */
+/* Connections that mostly wait are too few. From SOON_ALLOWED on there have to be more files, since
+ * a file can have longer parts instead, and a server that takes half as long again as at its best
+ * is busy. A window of fewer transfers would tell nothing about this number. */
 static void limit_add_some(struct sl_http_limit *limit, int64_t waited, int64_t now)
 {
 	unsigned allowed = atomic_load(&limit->allowed);
@@ -451,9 +448,8 @@ void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_lis
 	sl_mutex_unlock(&limits->mutex);
 }
 
-/*
- * A part is half the bytes left to each connection: parts become small towards the end, and the last does not run alone.
- */
+/* A part is half the bytes left to each connection: parts become small towards the end, and the
+ * last does not run alone. */
 struct sl_cut sl_http_limit_cut(const struct sl_http_limit *limit, uint64_t left, uint64_t room)
 {
 	unsigned allowed = atomic_load_explicit(&limit->allowed, memory_order_relaxed);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many transfers an origin has at a time, how many bytes each asks for, and how long they take. */
+/* How many transfers an origin has at a time, of how many bytes, and how long they take. */
 #ifndef SL_HTTP_LIMIT_H
 #define SL_HTTP_LIMIT_H
 
@@ -34,12 +34,14 @@ bool sl_http_pace_take_credit(struct sl_http_pace *pace);
 /* ------------------------------------------------------------------------------------- limit */
 
 /*
- * The limit of an origin (scheme://host:port): how many transfers it has at a time. A look compares the goodput in two
- * windows, before and after a change. From a cold start the number doubles while the goodput follows. An answer to a short
- * request adds three as well, if it took longer to come than to pass: connections mostly wait, so they are too few. From
- * SOON_ALLOWED on it adds one, while more files are open and answers come nearly as soon as the soonest did. Later the
- * number is tried in turn with a quarter more, kept if more bytes per second come, and with a fifth less, kept if as many
- * come. It is halved when the server calls itself overloaded, or refuses connections.
+ * The limit of an origin (scheme://host:port): how many transfers it has at a time. A look compares
+ * the goodput in two windows, before and after a change. From a cold start the number doubles while
+ * the goodput follows. An answer to a short request adds three as well, if it took longer to come
+ * than to pass: connections mostly wait, so they are too few. From SOON_ALLOWED on it adds one,
+ * while more files are open and answers come nearly as soon as the soonest did. Later the number is
+ * tried in turn with a quarter more, kept if more bytes per second come, and with a fifth less,
+ * kept if as many come. It is halved when the server calls itself overloaded, or refuses
+ * connections.
  */
 struct sl_http_limit {
 	struct sl_http_limits *limits;
@@ -47,7 +49,7 @@ struct sl_http_limit {
 	_Atomic int64_t look;     /* when to look next */
 	_Atomic int64_t rtt;      /* the fewest ns to an answer lately; 0: none yet */
 	_Atomic unsigned allowed; /* transfers; written under the mutex */
-	/* Bytes: the largest useful part, and a transfer in a round trip. Written under the mutex. */
+	/* Bytes: the largest useful part; a transfer in a round trip. Written under the mutex. */
 	_Atomic size_t largest, trip;
 	unsigned most; /* `allowed` at most */
 	struct sl_http_pace pace;
@@ -70,10 +72,8 @@ struct sl_http_limit {
 	char origin[];
 };
 
-/*
- * The limits of a context. All origins together have `most` permits, and each has `reserved` of its own whatever the
- * others have: a silent origin delays no other. A free permit goes to the origin with the fewest.
- */
+/* The limits of a context. All origins together have `most` permits, and each `reserved` of its
+ * own: a silent origin delays no other. A free permit goes to the origin with the fewest. */
 struct sl_http_limits {
 	unsigned most, reserved;
 	struct sl_mutex mutex;
@@ -84,15 +84,15 @@ struct sl_http_limits {
 };
 void sl_http_limits_init(struct sl_http_limits *limits, unsigned most);
 void sl_http_limits_destroy(struct sl_http_limits *limits);
-/* Returns an origin's limit, with at most so many transfers, for sl_http_limit_release(); NULL: no memory. */
+/* Returns an origin's limit, of at most so many transfers, to be released; NULL: no memory. */
 struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const char *origin,
                                             unsigned most);
 /* No request of the file has a permit or waits. */
 void sl_http_limit_release(struct sl_http_limit *limit);
-/* Returns true if the request has a permit; false if it waits in the list, until another calls sl_http_limit_leave(). */
+/* Returns whether the request has a permit; else it waits in the list for sl_http_limit_leave(). */
 bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *request);
-/* Gives a permit back; appends the requests with a new permit, for any origin. waited: ns until the answer's first byte, if a
- * short transfer spent most of its time so; else 0. */
+/* Gives a permit back; appends the requests with a new permit, for any origin. waited: ns until the
+ * answer's first byte, if a short transfer spent most of its time so; else 0. */
 void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, int64_t waited,
                          struct sl_list *out);
 /* Counts bytes in a body, and looks if it is time; appends as sl_http_limit_leave(). */
@@ -104,10 +104,9 @@ void sl_http_limit_answered(struct sl_http_limit *limit, int64_t ns);
 void sl_http_limit_overloaded(struct sl_http_limit *limit, int64_t now);
 /* Gives permits to all waiting requests that are cancelled, so a reactor ends them. */
 void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_list *out);
-/*
- * Returns the bytes for the next request, the gap that costs no more than another request, and how many requests a file
- * needs in flight to keep all connections busy. left: bytes to ask for; room: bytes of memory for all its requests.
- */
+/* Returns the bytes for the next request, the gap that costs no more than another request, and how
+ * many requests a file needs in flight to keep all connections busy. left: bytes to ask for; room:
+ * bytes of memory for all its requests. */
 struct sl_cut sl_http_limit_cut(const struct sl_http_limit *limit, uint64_t left, uint64_t room);
 
 #endif

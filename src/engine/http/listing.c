@@ -2,7 +2,8 @@
 /*
  * Lists of objects
  *
- * Reads the list of a service page by page: each is the body of a request, and the service parses it.
+ * Reads the list of a service page by page: each is the body of a request, and the service parses
+ * it.
  *
  * Threads: a list has one user at a time, which waits for the server.
  */
@@ -41,7 +42,7 @@ static void page_over(struct sl_piece *piece)
 	sl_flag_raise(&SL_CONTAINER(piece, struct page_wait, piece)->over);
 }
 
-/* Reads a body, and waits. Returns the length, at most as the memory's; or -errno with a sentence. */
+/* Reads a body, and waits. Returns its length, at most the memory's; or -errno with a sentence. */
 static int64_t page_fetch(struct sl_backend *backend, char *data, size_t length)
 {
 	struct page_wait read = {
@@ -61,7 +62,7 @@ static int page_compare_tokens(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
-/* Takes the token of the next page, or NULL. Returns 0, -ENOMEM, or -EPROTO for one that was there before. */
+/* Takes the next page's token, or NULL. Returns 0, -ENOMEM, or -EPROTO: it was there before. */
 static int page_keep_token(struct object_listing *list, char *token)
 {
 	char **kept = token ? tsearch(token, &list->seen, page_compare_tokens) : &token;
@@ -85,7 +86,7 @@ static int page_read(struct object_listing *list)
 
 	/* If this page fails, the next call asks for it again. */
 	list->page.at = list->body + PAGE_BYTES - 1;
-	n = list->service->list(list->uri.path, list->flags, list->token, &query);
+	n = list->service->lists->query(list->uri.path, list->flags, list->token, &query);
 	if (!n)
 		n = sl_http_open_query(list->core, &list->uri, &list->options, query, &backend);
 	free(query);
@@ -98,7 +99,7 @@ static int page_read(struct object_listing *list)
 	if (n < 0)
 		return (int)n;
 	list->body[n] = '\0';
-	n = list->service->page(list->uri.path, list->flags, list->body, &page, &token);
+	n = list->service->lists->page(list->uri.path, list->flags, list->body, &page, &token);
 	if (!n)
 		n = page_keep_token(list, token);
 	if (!n)
@@ -153,7 +154,7 @@ static int listing_next(struct sl_listing *base, struct sluice_entry *out)
 	struct sl_service_entry *entry = &list->entry;
 	int rc;
 
-	while (!(rc = list->service->next(&list->page, entry)) && list->token &&
+	while (!(rc = list->service->lists->next(&list->page, entry)) && list->token &&
 	       !(rc = page_read(list)))
 		continue;
 	if (rc <= 0)

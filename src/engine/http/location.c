@@ -2,8 +2,8 @@
 /*
  * Locations
  *
- * Remembers where a GET has found the object after a redirect: other requests ask there. When this target refuses, a single
- * request asks the origin again; the others wait for its end.
+ * Remembers where a GET has found the object after a redirect: other requests ask there. When this
+ * target refuses, a single request asks the origin again; the others wait for its end.
  *
  * Threads: any. Each file has a mutex; no thread waits, only requests do.
  */
@@ -83,13 +83,10 @@ static void location_take_waiting_locked(struct sl_http_location *location,
                                          struct sl_http_request *request, struct sl_list *out)
 	SL_REQUIRES(&location->mutex)
 {
-	struct sl_list *link;
-
 	if (!request->asks)
 		return;
 	location->locked.asked = request->asks = false;
-	while ((link = sl_list_take(&location->locked.waiting)))
-		sl_list_append(out, link);
+	sl_list_take_all(&location->locked.waiting, out);
 }
 
 void sl_http_location_found(struct sl_http_request *request, struct sl_list *out)

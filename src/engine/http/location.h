@@ -8,10 +8,9 @@
 struct sl_http;
 struct sl_http_request;
 
-/*
- * Where a file's object was found: the origin redirected a GET to this target. Later parts ask the target. While it is
- * unknown, or after it refused, a single request asks the origin, and the others wait.
- */
+/* Where a file's object was found: the origin redirected a GET to this target. Later parts ask the
+ * target. While it is unknown, or after it refused, one request asks the origin, and others
+ * wait. */
 struct sl_http_location {
 	_Atomic bool redirects; /* the origin has redirected a request; without that none enters */
 	struct sl_mutex mutex;
@@ -25,13 +24,12 @@ struct sl_http_location {
 void sl_http_location_init(struct sl_http_location *location);
 void sl_http_location_destroy(struct sl_http_location *location);
 
-/*
- * Gives a request its target, or makes it ask the origin. Returns false if it waits for another request's answer: then it is
- * dispatched, or ended with the same error, or by a cancel. Before the request takes a permit.
- */
+/* Gives a request its target, or makes it ask the origin. Returns false if it waits for another
+ * request's answer: then it is dispatched, or ended with the same error, or by a cancel. Before the
+ * request takes a permit. */
 bool sl_http_location_enter(struct sl_http_request *request);
-/* An asking or redirected request got an acceptable response: the target is known. Appends the waiting requests, which go
- * there. */
+/* An asking or redirected request got an acceptable response: the target is known. Appends the
+ * waiting requests, which go there. */
 void sl_http_location_found(struct sl_http_request *request, struct sl_list *out);
 /* Forgets the request's target, unless there is another by now. */
 void sl_http_location_forget(struct sl_http_request *request);

@@ -2,23 +2,27 @@
 /*
  * Uploads in parts
  *
- * Writes an object of a service. Pieces are copied into buffers of parts, in any order within a window; a part that is full is
- * sent by a call of its own (call.c), again from its buffer if that fails. An object that fits into one part is a single
- * PUT. The object is visible when the last call has succeeded, which sluice_close() makes.
+ * Writes an object of a service. Pieces are copied into buffers of parts, in any order within a
+ * window; a part that is full is sent by a call of its own (call.c), again from its buffer if that
+ * fails. An object that fits into one part is a single PUT. The object is visible when the last
+ * call has succeeded, which sluice_close() makes.
  *
- * The low part is the first that is not full. The window is the low part, and those behind it as far as all of them
- * together fit into the file's share of memory. Only parts of the window get buffers, while the share has room beside the
- * parts in flight. So no write within the window waits in vain, whatever else is written, and half-filled parts cannot use
- * the share up: a part in flight is over some day and gives its buffer back; when none is in flight, all parts that have
- * buffers are in the window, all of which fits. So the low part gets a buffer in the end, is filled, and the window moves
- * on. (Where a single part is longer than the share, the window is that part, and it waits for all others.) A write that
- * goes beyond the window waits if all bytes before it are written or being written, which those of memory of a device are
- * from their turn for slots on. Otherwise the bytes that could move the window may never come, and the write is refused.
- * The share is fixed when the file is opened, so no file waits for another.
+ * The low part is the first that is not full. The window is the low part, and those behind it as
+ * far as all of them together fit into the file's share of memory. Only parts of the window get
+ * buffers, while the share has room beside the parts in flight. So no write within the window waits
+ * in vain, whatever else is written, and half-filled parts cannot use the share up: a part in
+ * flight is over some day and gives its buffer back; when none is in flight, all parts that have
+ * buffers are in the window, all of which fits. So the low part gets a buffer in the end, is
+ * filled, and the window moves on. (Where a single part is longer than the share, the window is
+ * that part, and it waits for all others.) A write that goes beyond the window waits if all bytes
+ * before it are written or being written, which those of memory of a device are from their turn for
+ * slots on. Otherwise the bytes that could move the window may never come, and the write is
+ * refused. The share is fixed when the file is opened, so no file waits for another.
  *
- * Threads: pieces are submitted on any thread, which copies the bytes of short pieces. Threads of the pool copy those of
- * long pieces, side by side, and those of pieces that had to wait. While a piece `waits`, no thread has it. Reactors end
- * calls; sluice_close() and sluice_discard() wait for their ends.
+ * Threads: pieces are submitted on any thread, which copies the bytes of short pieces. Threads of
+ * the pool copy those of long pieces, side by side, and those of pieces that had to wait. While a
+ * piece `waits`, no thread has it. Reactors end calls; sluice_close() and sluice_discard() wait for
+ * their ends.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -33,14 +37,13 @@
 
 /* ----------------------------------------------------------------------------- ends of pieces */
 
-/* Keeps the first error, ends all calls, and the pieces that wait, of which the caller has one or holds the upload. */
+/* Keeps the first error, ends calls and waiting pieces. The caller has a piece or the upload. */
 static void multipart_fail_unlock(struct sl_http_multipart *multipart, int error,
                                   const char *sentence) SL_RELEASES(&multipart->mutex)
 {
-	struct sl_list over;
+	struct sl_list over = SL_LIST_INIT(over);
 	char *copy;
 
-	sl_list_init(&over);
 	if (!multipart->locked.error) {
 		multipart->locked.error = error;
 		multipart->locked.sentence = sentence ? strdup(sentence) : NULL;
@@ -66,12 +69,6 @@ void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, cons
 {
 	sl_mutex_lock(&multipart->mutex);
 	multipart_fail_unlock(multipart, error, sentence);
-}
-
-int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
-	SL_REQUIRES(&multipart->mutex)
-{
-	return sl_fail_with(multipart->locked.error, multipart->locked.sentence);
 }
 
 /* -------------------------------------------------------------------------------------- send */
@@ -131,10 +128,8 @@ static void part_send(struct sl_http_multipart *multipart, struct sl_http_part *
 static void multipart_advance_unlock(struct sl_http_multipart *multipart)
 	SL_RELEASES(&multipart->mutex)
 {
-	struct sl_list full, ready, *link;
+	struct sl_list full = SL_LIST_INIT(full), ready = SL_LIST_INIT(ready), *link;
 
-	sl_list_init(&full);
-	sl_list_init(&ready);
 	multipart_take_full_locked(multipart, &full);
 	multipart_take_ready_locked(multipart, &ready);
 	sl_mutex_unlock(&multipart->mutex);
@@ -220,11 +215,11 @@ static void create_over(struct sl_http_call *call)
 	if (!sums || strcasecmp(sums, sl_http_call_sum(call)))
 		atomic_store(&multipart->plain, true);
 	if (!answer->error) {
-		service->answers(call->kind, answer->xml, id, sizeof(id));
+		service->texts->answers(call->kind, answer->xml, id, sizeof(id));
 		upload = strdup(id);
 		answer->error = upload ? 0 : -ENOMEM;
 	}
-	/* The server is there: from now on a request is made again for as long as parts come through. */
+	/* The server is there: a request is made again for as long as parts come through. */
 	atomic_store(&multipart->http->begun, true);
 	if (answer->error)
 		sl_http_multipart_fail(multipart, answer->error, answer->sentence);
@@ -257,7 +252,7 @@ void sl_http_multipart_create(struct sl_http_multipart *multipart)
 
 /* -------------------------------------------------------------------------------------- copy */
 
-/* Finds where the next bytes of a piece go, of which *n are reserved. Returns NULL if they wait, or with *error. */
+/* Reserves *n bytes of a part for a piece. Returns NULL if the piece waits, or with *error. */
 static struct sl_http_part *piece_step_locked(struct sl_http_multipart *multipart,
                                               const struct sl_piece *piece, size_t *n, int *error)
 	SL_REQUIRES(&multipart->mutex)
@@ -283,8 +278,10 @@ static struct sl_http_part *piece_step_locked(struct sl_http_multipart *multipar
 }
 
 /* Copies bytes until the piece is over, or has to wait. */
-static void piece_copy(struct sl_http_multipart *multipart, struct sl_piece *piece)
+static void piece_copy(struct sl_task *task)
 {
+	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
+	struct sl_http_multipart *multipart = sl_http_of(piece->backend)->multipart;
 	struct sl_http_part *part;
 	size_t n;
 	int error = 0;
@@ -313,7 +310,7 @@ static void piece_copy(struct sl_http_multipart *multipart, struct sl_piece *pie
 		sl_piece_done(piece);
 		return;
 	}
-	/* The piece belongs to the thread that finds room for it, or ends it: this one, if there is an error. */
+	/* Only the thread that finds room for it, or ends it, has the piece now. */
 	sl_http_piece_of(piece)->waits = true;
 	if (atomic_load(&piece->cancelled))
 		error = -ECANCELED;
@@ -323,13 +320,6 @@ static void piece_copy(struct sl_http_multipart *multipart, struct sl_piece *pie
 		                                      : sl_error_text(error));
 	else
 		sl_mutex_unlock(&multipart->mutex);
-}
-
-static void piece_go_on(struct sl_task *task)
-{
-	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
-
-	piece_copy(sl_http_of(piece->backend)->multipart, piece);
 }
 
 /* Returns why the piece cannot be taken, or 0. */
@@ -362,7 +352,7 @@ void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_pie
 	int error;
 
 	piece->moved = 0;
-	piece->task.run = piece_go_on;
+	piece->task.run = piece_copy;
 	sl_mutex_lock(&multipart->mutex);
 	error = multipart_refuse_locked(multipart, piece, &why);
 	while (before->previous != &multipart->locked.pieces &&
@@ -387,12 +377,12 @@ void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_pie
 	if (piece->length >= COPY_APART)
 		sl_pool_submit(multipart->http->core->pool, &piece->task);
 	else
-		piece_copy(multipart, piece);
+		piece_copy(&piece->task);
 }
 
 /* Each extent may follow those before it. */
-int sl_http_admits(struct sl_backend *backend, const struct sluice_extent *extents, size_t count,
-                   const char **why)
+static int multipart_admits(struct sl_backend *backend, const struct sluice_extent *extents,
+                            size_t count, const char **why)
 {
 	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
 	struct sl_coming own = {.extents = extents};
@@ -420,7 +410,7 @@ int sl_http_admits(struct sl_backend *backend, const struct sluice_extent *exten
 	return own.count < count ? -ESPIPE : 0;
 }
 
-void sl_http_announce(struct sl_backend *backend, struct sl_coming *coming)
+static void multipart_announce(struct sl_backend *backend, struct sl_coming *coming)
 {
 	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
 
@@ -431,7 +421,7 @@ void sl_http_announce(struct sl_backend *backend, struct sl_coming *coming)
 	sl_mutex_unlock(&multipart->mutex);
 }
 
-void sl_http_settle(struct sl_backend *backend, struct sl_coming *coming, int error)
+static void multipart_settle(struct sl_backend *backend, struct sl_coming *coming, int error)
 {
 	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
 	bool announced;
@@ -449,14 +439,16 @@ void sl_http_settle(struct sl_backend *backend, struct sl_coming *coming, int er
 		sl_mutex_unlock(&multipart->mutex);
 }
 
+const struct sl_slot_writes sl_http_slot_writes = {
+	.admits = multipart_admits, .announce = multipart_announce, .settle = multipart_settle};
+
 void sl_http_multipart_cancel(struct sl_http_multipart *multipart)
 {
 	bool cancelled = false;
 
 	sl_mutex_lock(&multipart->mutex);
-	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
+	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link)
 		cancelled |= sl_http_piece_of(piece)->waits && atomic_load(&piece->cancelled);
-	}
 	if (cancelled)
 		multipart_fail_unlock(multipart, -ECANCELED, "the upload was cancelled");
 	else

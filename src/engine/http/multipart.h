@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing an object of a service: a single PUT where it is short, else an upload in parts that are sent side by side. */
+/* Writing an object of a service: a single PUT where it is short, else an upload in parts. */
 #ifndef SL_HTTP_MULTIPART_H
 #define SL_HTTP_MULTIPART_H
 
@@ -17,16 +17,13 @@ static inline struct sl_http_piece *sl_http_piece_of(const struct sl_piece *piec
 	return SL_CONTAINER(piece, struct sl_http_piece, base);
 }
 void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_piece *piece);
-/* As in struct sl_backend_ops. A PUT to a plain server takes no bytes through slots. */
-int sl_http_admits(struct sl_backend *backend, const struct sluice_extent *extents, size_t count,
-                   const char **why);
-void sl_http_announce(struct sl_backend *backend, struct sl_coming *coming);
-void sl_http_settle(struct sl_backend *backend, struct sl_coming *coming, int error);
+/* A PUT to a plain server takes no bytes through slots. */
+extern const struct sl_slot_writes sl_http_slot_writes;
 /* Ends cancelled pieces that wait; the object will lack their bytes, so it fails. Any thread. */
 void sl_http_multipart_cancel(struct sl_http_multipart *multipart);
 /* Sends the rest, and makes the object visible. Returns 0, or -errno with a sentence. */
 int sl_http_multipart_commit(struct sl_http_multipart *multipart);
-/* Without a commit that succeeded, the server is told to drop what it has, and waited for. NULL is allowed. */
+/* Unless a commit succeeded the server drops what it has, which is waited for. May be NULL. */
 void sl_http_multipart_free(struct sl_http_multipart *multipart);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * Copies by the server
  *
- * Has the server of a service copy an object: by a single request where it is short, else as an upload, whose parts are
- * ranges of the source. No byte comes here.
+ * Has the server of a service copy an object: by a single request where it is short, else as an
+ * upload, whose parts are ranges of the source. No byte comes here.
  *
  * Threads: those of the program, which wait for the server; reactors end the calls of parts.
  */
@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "http/multipart_internal.h"
 
@@ -33,7 +32,6 @@ struct copy_part {
 
 /* ------------------------------------------------------------------------------------- lines */
 
-/* Makes the lines of the requests. */
 static int copy_make_lines(struct object_copy *copy, const struct sl_uri *from)
 {
 	const char *etag = copy->source->opened.of[SL_HTTP_FIELD_ETAG];
@@ -47,7 +45,7 @@ static int copy_make_lines(struct object_copy *copy, const struct sl_uri *from)
 		.target_url = target->url,
 		.given = target->headers,
 	};
-	return target->signer->service->copy(&copy->lines);
+	return target->signer->service->copies->lines(&copy->lines);
 }
 
 /* Keeps a line of the header of a response if it is metadata of the object. */
@@ -57,12 +55,12 @@ static void copy_keep(struct sl_http_request *request, const char *data, size_t 
 
 	while ((size_t)length < bytes && !strchr("\r\n", data[length]))
 		length++;
-	if (request->http->signer->service->line(data) & SL_LINE_METADATA &&
+	if (request->http->signer->service->texts->line(data) & SL_LINE_METADATA &&
 	    sl_line_add(&request->response.metadata, "%.*s", length, data))
 		sl_http_request_fail(request, -ENOMEM, "no memory for a header");
 }
 
-/* The lines of the request that begins an upload: the metadata of the source, where the user has no other. */
+/* The lines that begin an upload: the source's metadata, where the user has no other. */
 static int copy_make_begin(struct object_copy *copy, struct sl_http_fields *begin)
 {
 	struct sl_http_request *request;
@@ -90,7 +88,7 @@ static void copy_part_over(struct sl_http_call *call)
 	struct sl_http_multipart *multipart = part->multipart;
 	char etag[SL_SERVICE_TEXT] = "", *kept;
 
-	multipart->http->signer->service->answers(
+	multipart->http->signer->service->texts->answers(
 		call->kind, call->answer.xml ? call->answer.xml : "", etag, sizeof(etag));
 	kept = call->answer.error ? NULL : strdup(etag);
 	if (!kept)
@@ -105,7 +103,7 @@ static void copy_part_over(struct sl_http_call *call)
 	sl_http_multipart_landed(multipart);
 }
 
-/* Starts the copies of all ranges, which wait for permits as any request does. The upload has its id. */
+/* Starts the copies of all ranges, which wait for permits. The upload has its id. */
 static void copy_start_parts(struct object_copy *copy, struct copy_part *parts,
                              unsigned count) SL_UNCHECKED
 {
@@ -136,7 +134,7 @@ static void copy_start_parts(struct object_copy *copy, struct copy_part *parts,
 	}
 }
 
-/* Asks whether the source is the one that was opened: not every server looks at the line about its ETag. */
+/* Not every server looks at the line about the source's ETag. */
 static int copy_check_source(struct object_copy *copy)
 {
 	const char *etag = copy->source->opened.of[SL_HTTP_FIELD_ETAG], *now;
@@ -147,16 +145,6 @@ static int copy_check_source(struct object_copy *copy)
 	if (!rc && (!now || strcmp(now, etag)))
 		rc = sl_fail(-ESTALE, "'%s' changed while it was copied", copy->source->name);
 	sl_http_request_free(request);
-	return rc;
-}
-
-static int multipart_error(struct sl_http_multipart *multipart)
-{
-	int rc;
-
-	sl_mutex_lock(&multipart->mutex);
-	rc = sl_http_multipart_error_locked(multipart);
-	sl_mutex_unlock(&multipart->mutex);
 	return rc;
 }
 
@@ -182,11 +170,11 @@ static int copy_by_parts(struct object_copy *copy, uint64_t size, uint64_t most)
 	multipart->locked.flying = 1;
 	sl_http_multipart_create(multipart);
 	sl_http_multipart_wait(multipart);
-	rc = multipart_error(multipart);
+	rc = sl_fail_with(multipart->locked.error, multipart->locked.sentence);
 	if (!rc) {
 		copy_start_parts(copy, parts, count);
 		sl_http_multipart_wait(multipart);
-		rc = multipart_error(multipart);
+		rc = sl_fail_with(multipart->locked.error, multipart->locked.sentence);
 	}
 	free(parts);
 	if (!rc)
@@ -207,7 +195,7 @@ static int copy_at_once(struct object_copy *copy, uint64_t size)
 	                            .copies = size + 1,
 	                            .completes = copy->target->flags & SLUICE_OPEN_EXCLUSIVE};
 
-	/* Nothing of that name was there when it was opened: with this ETag it is the copy, and its answer was lost. */
+	/* Nothing had that name at open: by this ETag it is the copy, whose answer was lost. */
 	if (call.completes && etag && strlen(etag) < sizeof(call.etag))
 		strcpy(call.etag, etag);
 	return sl_http_multipart_finish(copy->target->multipart, &call, size);
@@ -232,11 +220,11 @@ static int copy_run(struct object_copy *copy, const struct sl_uri *from)
 		               source->name);
 	rc = (uint64_t)source->size > most ? copy_by_parts(copy, source->size, most)
 	                                   : copy_at_once(copy, source->size);
-	/* What a server that knows no copies has stored is written over, or was a part. With EXCLUSIVE nothing is. */
+	/* A server that knows no copies stored what is written over. With EXCLUSIVE nothing is. */
 	if (rc == -EPROTO &&
 	    (source->size > (int64_t)most || !(target->flags & SLUICE_OPEN_EXCLUSIVE)))
 		rc = -ENOTSUP;
-	/* A server refuses by the same status (412) where the source is another, and where the target exists. */
+	/* By 412 servers refuse another source, and a target that exists. */
 	if (rc == -EEXIST) {
 		rc = sl_http_ask(target, &sl_http_kind_head, &request) ? -ESTALE : -EEXIST;
 		sl_http_request_free(request);
@@ -261,8 +249,8 @@ int sl_http_copy(struct sl_core *core, const struct sl_uri *from, const struct s
 	struct sl_backend *source = NULL, *target = NULL;
 	struct object_copy copy = {0};
 	void *memory = NULL;
-	int rc = service->copy ? service->copy_options(options, &reading, &writing, &memory)
-	                       : sl_fail(-ENOTSUP, "'%s': the service has no copies", to->path);
+	int rc = service->copies ? service->copies->options(options, &reading, &writing, &memory)
+	                         : sl_fail(-ENOTSUP, "'%s': the service has no copies", to->path);
 
 	if (!rc)
 		rc = sl_http_ops.open(core, from, &reading, &source);
@@ -274,7 +262,7 @@ int sl_http_copy(struct sl_core *core, const struct sl_uri *from, const struct s
 		copy.target = sl_http_of(target);
 		rc = copy_run(&copy, from);
 	}
-	/* An upload that is not complete is dropped, and the sentence of the error stays the last. */
+	/* An incomplete upload is dropped, and the sentence of the error stays the last. */
 	if (target)
 		sl_http_ops.close(target);
 	if (source)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of an upload in parts
+ * The begin and the end of an upload in parts
  *
- * Makes the object visible, or has the server drop what it has: when a file is discarded or fails, and at the end of the
- * process.
+ * Opens an upload: its plan, its share of memory, and the lines of its headers. Makes the object
+ * visible, or has the server drop what it has: when a file is discarded or fails, and at the end of
+ * the process.
  *
- * Threads: sluice_close(), sluice_discard() and exit() on threads of the program, which wait for calls.
+ * Threads: those of the program, which wait for calls; at its end that in exit().
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ static struct {
 	struct sl_list uploads SL_GUARDED_BY(&mutex);
 	_Atomic pid_t process; /* that registered the last */
 	bool registered SL_GUARDED_BY(&mutex);
-} alive = {.mutex = SL_MUTEX_INIT};
+} alive = {.mutex = SL_MUTEX_INIT, .uploads = SL_LIST_INIT(alive.uploads)};
 
 /* ------------------------------------------------------------------------------------- abort */
 
@@ -82,18 +82,6 @@ static void multipart_abort_all(void)
 	sl_mutex_unlock(&alive.mutex);
 }
 
-void sl_http_multipart_register(struct sl_http_multipart *multipart)
-{
-	sl_mutex_lock(&alive.mutex);
-	if (!alive.uploads.next)
-		sl_list_init(&alive.uploads);
-	if (!alive.registered)
-		alive.registered = !atexit(multipart_abort_all);
-	atomic_store(&alive.process, multipart->process);
-	sl_list_append(&alive.uploads, &multipart->alive);
-	sl_mutex_unlock(&alive.mutex);
-}
-
 /* ------------------------------------------------------------------------------------ commit */
 
 /* Returns why the object cannot be complete, with a sentence. */
@@ -102,7 +90,7 @@ static int multipart_check_locked(struct sl_http_multipart *multipart, uint64_t 
 {
 	const char *name = multipart->http->name;
 	uint64_t total = multipart->plan.total;
-	int rc = sl_http_multipart_error_locked(multipart);
+	int rc = sl_fail_with(multipart->locked.error, multipart->locked.sentence);
 
 	if (!rc && multipart->locked.reach > end)
 		rc = sl_fail(-EINVAL, "'%s': nothing was written at byte %" PRIu64, name, end);
@@ -115,9 +103,10 @@ static int multipart_check_locked(struct sl_http_multipart *multipart, uint64_t 
 }
 
 /*
- * Returns whether the server has the object, although the last call failed: by its ETag. Where that cannot be known, it has if
- * the upload is gone after an attempt without an answer, and an object of this length is younger than the upload: both
- * times are the server's, and equal seconds say nothing.
+ * Returns whether the server has the object, although the last call failed: by its ETag. Where that
+ * cannot be known, it has if the upload is gone after an attempt without an answer, and an object
+ * of this length is younger than the upload: both times are the server's, and equal seconds say
+ * nothing.
  */
 static bool multipart_is_there(struct sl_http_multipart *multipart, struct sl_http_call *call,
                                uint64_t length) SL_UNCHECKED
@@ -129,7 +118,7 @@ static bool multipart_is_there(struct sl_http_multipart *multipart, struct sl_ht
 	if (!call->answer.status || (!call->open && !gone))
 		return false;
 	if (!call->completes)
-		multipart->http->signer->service->etag(call->body, call->length, call->etag);
+		multipart->http->signer->service->texts->etag(call->body, call->length, call->etag);
 	if (!sl_http_ask(multipart->http, &sl_http_kind_head, &request) &&
 	    request->response.has_length && request->response.length == length) {
 		etag = request->response.texts.of[SL_HTTP_FIELD_ETAG];
@@ -160,10 +149,8 @@ static void multipart_run(struct sl_http_multipart *multipart, struct sl_http_ca
 	while (sl_http_call_again(multipart->http, call));
 }
 
-/*
- * Runs a call so that it makes no object where one is. A server that refuses the line for that has said that there is
- * none, and gets none.
- */
+/* Runs a call so that it makes no object where one is. A server that refuses the line for that has
+ * said that there is none, and gets none. */
 static void multipart_run_exclusive(struct sl_http_multipart *multipart, struct sl_http_call *call)
 {
 	/* For this call alone: a server would refuse to drop parts of an object that exists. */
@@ -214,9 +201,10 @@ int sl_http_multipart_finish(struct sl_http_multipart *multipart, struct sl_http
 }
 
 /*
- * Sends a PUT again that has made an object: a server that keeps an object from a PUT with If-None-Match refuses that, by
- * 412. Such a server is not asked for each object any more. The 1st, 2nd, 4th, 8th... object of many asks, and a single
- * other answer ends the trust, as servers behind one name may differ.
+ * Sends a PUT again that has made an object: a server that keeps an object from a PUT with
+ * If-None-Match refuses that, by 412. Such a server is not asked for each object any more. The 1st,
+ * 2nd, 4th, 8th... object of many asks, and a single other answer ends the trust, as servers behind
+ * one name may differ.
  */
 static void multipart_prove(struct sl_http_multipart *multipart, struct sl_http_call *call)
 {
@@ -260,7 +248,8 @@ int sl_http_multipart_complete(struct sl_http_multipart *multipart, uint64_t len
 	                            .fields = told ? &multipart->each : &multipart->whole,
 	                            .completes = true};
 	char *body;
-	int rc = service->complete(call.upload, multipart->locked.known, count, &body, call.etag);
+	int rc = service->texts->complete(call.upload, multipart->locked.known, count, &body,
+	                                  call.etag);
 
 	if (rc)
 		return rc;
@@ -322,4 +311,70 @@ void sl_http_multipart_free(struct sl_http_multipart *multipart) SL_UNCHECKED
 	pthread_cond_destroy(&multipart->idle);
 	sl_mutex_destroy(&multipart->mutex);
 	free(multipart);
+}
+
+/* -------------------------------------------------------------------------------------- begin */
+
+static void multipart_register(struct sl_http_multipart *multipart)
+{
+	sl_mutex_lock(&alive.mutex);
+	if (!alive.registered)
+		alive.registered = !atexit(multipart_abort_all);
+	atomic_store(&alive.process, multipart->process);
+	sl_list_append(&alive.uploads, &multipart->alive);
+	sl_mutex_unlock(&alive.mutex);
+}
+
+static int multipart_set_fields(struct sl_http_multipart *multipart)
+{
+	struct sl_http *http = multipart->http;
+	int rc = sl_http_fields_begin(&multipart->whole, http);
+
+	if (!rc && !sl_http_identity_has(http, "Content-Type"))
+		rc = sl_http_fields_add(&multipart->whole,
+		                        "Content-Type: application/octet-stream");
+	for (struct curl_slist *line = http->headers; !rc && line; line = line->next)
+		if (http->signer->service->texts->line(line->data) & SL_LINE_EACH)
+			rc = sl_line_add(&multipart->each.home, "%s", line->data);
+	return rc;
+}
+
+/* No other thread has the upload yet. */
+int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options *options,
+                          struct sl_http_multipart **out) SL_UNCHECKED
+{
+	const struct sl_service_limits *limits = &http->signer->service->limits;
+	uint64_t part = http->core->settings.part_bytes, total = options->expected_size;
+	unsigned most = total && total <= part ? 1 : limits->parts;
+	struct sl_http_multipart *multipart =
+		calloc(1, sizeof(*multipart) + most * sizeof(struct sl_service_part));
+	uint32_t crc = UINT32_MAX;
+	int rc;
+
+	if (!multipart)
+		return sl_fail(-ENOMEM, "no memory");
+	multipart->locked.known = (struct sl_service_part *)(multipart + 1);
+	multipart->http = http;
+	multipart->most = most;
+	multipart->process = getpid();
+	atomic_store(&multipart->plain, !sl_crc32c_add(&crc, NULL, 0));
+	sl_http_plan_make(limits, total, part, &multipart->plan);
+	sl_mutex_init(&multipart->mutex);
+	pthread_cond_init(&multipart->idle, NULL);
+	sl_list_init(&multipart->locked.parts);
+	sl_list_init(&multipart->locked.pieces);
+	sl_list_init(&multipart->locked.coming);
+	sl_list_init(&multipart->locked.spare);
+	sl_http_multipart_take_share(multipart);
+	multipart->locked.low = 1;
+	sl_http_multipart_move_locked(multipart);
+	multipart_register(multipart);
+	rc = multipart_set_fields(multipart);
+	if (!rc && multipart->plan.bytes > limits->part_most)
+		rc = sl_fail(-EFBIG, "'%s': %s", http->name, limits->too_large);
+	if (rc)
+		sl_http_multipart_free(multipart);
+	else
+		*out = multipart;
+	return rc;
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * An upload in parts: its plan, its parts and its window (multipart_window.c), its begin (multipart_open.c), its pieces and its calls
- * (multipart.c), its end (multipart_end.c), copies by the server (multipart_copy.c). The files go down this list.
- */
+/* An upload in parts: its plan, parts and window (multipart_window.c), its pieces and calls
+ * (multipart.c), its begin and end (multipart_end.c), copies by the server (multipart_copy.c). */
 #ifndef SL_HTTP_MULTIPART_INTERNAL_H
 #define SL_HTTP_MULTIPART_INTERNAL_H
 
@@ -84,19 +82,19 @@ void sl_http_plan_find(const struct sl_http_plan *plan, uint64_t offset, struct 
 /* Adds a range that overlaps no other. Returns 0, or -ENOMEM. */
 int sl_http_part_add(struct sl_http_part *part, size_t from, size_t to);
 void sl_http_part_free(struct sl_http_part *part);
-/* Takes the file's share of the memory for parts: half at most, so that others have some, and a part in any case. */
+/* Takes the file's share of the memory for parts: half at most, and a part in any case. */
 void sl_http_multipart_take_share(struct sl_http_multipart *multipart);
 /* Returns the part of that number if it has a buffer. */
 struct sl_http_part *sl_http_multipart_part_locked(struct sl_http_multipart *multipart,
                                                    unsigned number) SL_REQUIRES(&multipart->mutex);
-/* Returns a part of the window, which gets a buffer. Returns NULL if there is none for now, or no memory (*error is set). */
+/* Returns a part of the window, with a buffer; NULL: none for now, or no memory (*error is set). */
 struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *multipart,
                                                      const struct sl_http_cut *cut, int *error)
 	SL_REQUIRES(&multipart->mutex);
 /* Finds the low part, and the end of the window, anew. */
 void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex);
-/* Returns the end of the bytes from the begin of the object on that have come, or are in writes that are not over. */
+/* Returns the end of the bytes from the object's begin on that have come, or are being written. */
 uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 	SL_REQUIRES(&multipart->mutex);
 /* Returns whether a byte of the range has come, or is in a piece that is not over. */
@@ -107,10 +105,7 @@ bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint
 
 /* Keeps the first error, ends all calls, and ends the pieces that wait. No lock held. */
 void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, const char *sentence);
-/* Returns the error by which it failed, with its sentence, or 0. */
-int sl_http_multipart_error_locked(const struct sl_http_multipart *multipart)
-	SL_REQUIRES(&multipart->mutex);
-/* A part has all its bytes: prepares its call, and sends the part when the upload has its id. No lock held. */
+/* A part is full: prepares its call, and sends it when the upload has its id. No lock held. */
 void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_part *part);
 
 /* Begins an upload, which is `begun` and counts as flying already. No lock held. */
@@ -120,15 +115,12 @@ void sl_http_multipart_landed(struct sl_http_multipart *multipart);
 
 /* ---------------------------------------------------------------------------------------- end */
 
-/* Waits until no call flies: their ends wake this thread, and end themselves where the server is silent. */
+/* Waits until no call flies: each ends, at a silent server by a time-out, and wakes this thread. */
 void sl_http_multipart_wait(struct sl_http_multipart *multipart);
 /* Makes the object visible by the last call. Returns 0, or -errno with a sentence. */
 int sl_http_multipart_finish(struct sl_http_multipart *multipart, struct sl_http_call *call,
                              uint64_t length);
-/* All parts are there, and no other thread has the upload: the same, of the parts before the low one. */
+/* The same, of the parts before the low one: all are there, and no other thread has the upload. */
 int sl_http_multipart_complete(struct sl_http_multipart *multipart, uint64_t length);
-
-/* Keeps the upload in the list of those that an end of the process aborts. */
-void sl_http_multipart_register(struct sl_http_multipart *multipart);
 
 #endif

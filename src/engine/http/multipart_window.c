@@ -2,7 +2,8 @@
 /*
  * The window of an upload in parts
  *
- * Which parts have buffers, which of their bytes have come, and how far ahead a write may lie: see multipart.c.
+ * Which parts have buffers, which of their bytes have come, and how far ahead a write may lie: see
+ * multipart.c.
  *
  * Threads: any, with the mutex of the upload.
  */
@@ -79,7 +80,7 @@ int sl_http_part_add(struct sl_http_part *part, size_t from, size_t to)
 	return 0;
 }
 
-/* Returns memory for a part. Faults of small pages would be a seventh of the processor time of sluice cp. */
+/* Faults of small pages would be a seventh of the processor time of sluice cp. */
 static char *part_memory(size_t length)
 {
 	void *data = NULL;
@@ -101,12 +102,11 @@ void sl_http_part_free(struct sl_http_part *part)
 }
 
 struct sl_http_part *sl_http_multipart_part_locked(struct sl_http_multipart *multipart,
-                                                   unsigned number) SL_REQUIRES(&multipart->mutex)
+                                                   unsigned number)
 {
-	sl_list_each_of (part, &multipart->locked.parts, struct sl_http_part, link) {
+	sl_list_each_of (part, &multipart->locked.parts, struct sl_http_part, link)
 		if (part->cut.number == number)
 			return part;
-	}
 	return NULL;
 }
 
@@ -131,7 +131,6 @@ static void multipart_trim_locked(struct sl_http_multipart *multipart, uint64_t 
 
 struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *multipart,
                                                      const struct sl_http_cut *cut, int *error)
-	SL_REQUIRES(&multipart->mutex)
 {
 	struct sl_list *link, *before = &multipart->locked.parts;
 	struct sl_http_part *part = sl_http_multipart_part_locked(multipart, cut->number);
@@ -171,7 +170,6 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 /* ------------------------------------------------------------------------------------ window */
 
 void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
-	SL_REQUIRES(&multipart->mutex)
 {
 	struct sl_http_cut cut;
 	uint64_t at = multipart->locked.low_start, total = multipart->plan.total, bytes = 0;
@@ -193,17 +191,13 @@ void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
 	}
 }
 
-/* Returns the end of the bytes that follow `end` in the extents of a write. */
-static uint64_t coming_end(const struct sl_coming *coming, uint64_t end)
+/* Returns the end of a chain that ends there, with those bytes if they follow it. */
+static uint64_t chain_extend(uint64_t end, uint64_t offset, uint64_t length)
 {
-	for (size_t i = 0; i < coming->count; i++)
-		if (coming->extents[i].offset <= end)
-			end = SL_MAX(end, coming->extents[i].offset + coming->extents[i].length);
-	return end;
+	return offset <= end ? SL_MAX(end, offset + length) : end;
 }
 
 uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
-	SL_REQUIRES(&multipart->mutex)
 {
 	uint64_t end = multipart->locked.low_start, before;
 	struct sl_http_cut cut;
@@ -218,27 +212,26 @@ uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)
 		if (multipart_is_full_locked(multipart, cut.number))
 			end = cut.start + cut.length;
 		for (unsigned i = 0; part && i < part->span_count; i++)
-			if (cut.start + part->spans[i].from <= end)
-				end = SL_MAX(end, cut.start + part->spans[i].to);
-		sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
-			if (piece->offset <= end)
-				end = SL_MAX(end, piece->offset + piece->length);
-		}
-		sl_list_each (link, &multipart->locked.coming)
-			end = coming_end(SL_CONTAINER(link, struct sl_coming, link), end);
+			end = chain_extend(end, cut.start + part->spans[i].from,
+			                   part->spans[i].to - part->spans[i].from);
+		sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link)
+			end = chain_extend(end, piece->offset, piece->length);
+		sl_list_each_of (coming, &multipart->locked.coming, struct sl_coming, link)
+			for (size_t i = 0; i < coming->count; i++)
+				end = chain_extend(end, coming->extents[i].offset,
+				                   coming->extents[i].length);
 	} while (end > before);
 	return end;
 }
 
 bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint64_t from,
-                                       uint64_t to) SL_REQUIRES(&multipart->mutex)
+                                       uint64_t to)
 {
 	struct sl_http_cut cut;
 
-	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
+	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link)
 		if (piece->offset < to && piece->offset + piece->length > from)
 			return true;
-	}
 	if (from < multipart->locked.low_start)
 		return true;
 	for (uint64_t at = from; at < SL_MIN(to, multipart->locked.window);

@@ -2,8 +2,8 @@
 /*
  * Probes
  *
- * Requests for news about an object: HEAD; or a GET of a single byte, of the first bytes for an opening, or of a whole object
- * that seems empty. A failed HEAD becomes such a GET.
+ * Requests for news about an object: HEAD; or a GET of a single byte, of the first bytes for an
+ * opening, or of a whole object that seems empty. A failed HEAD becomes such a GET.
  *
  * Threads: any thread starts a probe; the reactor that moves the request takes the first bytes.
  */
@@ -78,8 +78,8 @@ static bool probe_is_late(struct sl_http_request *request, int64_t now)
 	return sl_http_pace_take_credit(&request->http->limit->pace);
 }
 
-/* Looks at an answer's fields once. The first bytes of a small object are all of it. A longer object than a list said is
- * read as if the opening had brought nothing. */
+/* Looks at an answer's fields once. The first bytes of a small object are all of it. A longer
+ * object than a list said is read as if the opening had brought nothing. */
 static bool probe_accepts(struct sl_http_request *request)
 {
 	const struct sl_http_response *response = &request->response;

@@ -2,8 +2,8 @@
 /*
  * Pieces
  *
- * Submits pieces. A piece to read becomes a GET of a range, whose bytes are copied to where they belong. The second GET of a
- * slow piece (hedge.c) has a kind that waits for nothing.
+ * Submits pieces. A piece to read becomes a GET of a range, whose bytes are copied to where they
+ * belong. The second GET of a slow piece (hedge.c) has a kind that waits for nothing.
  *
  * Threads: any thread submits pieces; the reactor that moves the request fills them.
  */

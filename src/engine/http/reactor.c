@@ -2,23 +2,18 @@
 /*
  * Reactors of remote files
  *
- * Moves requests: each reactor drives many transfers with libcurl's multi interface and epoll, or, with `easy`, a single
- * transfer. A reactor keeps what libcurl would make anew for each transfer: handles, with the last file's options, and the
- * sockets of kept connections in epoll (transfer.c).
+ * Moves requests: each reactor drives many transfers with libcurl's multi interface and epoll, or,
+ * with `easy`, a single transfer. A reactor keeps what libcurl would make anew for each transfer:
+ * handles, with the last file's options, and the sockets of kept connections in epoll (transfer.c).
  *
- * Threads: the reactors. They wake on events: a socket, a time set by libcurl or a pause, a push to the inbox, a cancel. No
- * reactor waits for a server, so a request is started, and cancelled, whatever the others do.
+ * Threads: the reactors. They wake on events: a socket, a time set by libcurl or a pause, a push to
+ * the inbox, a cancel. No reactor waits for a server, so a request is started, and cancelled,
+ * whatever the others do.
  */
 #include <errno.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "http/http_internal.h"
 
@@ -28,7 +23,7 @@
 
 /* ----------------------------------------------------------------------------------- requests */
 
-/* Gives the request a handle of libcurl, the last in use: it is in the cache. Returns NULL without memory. */
+/* Lends the request the last handle in use, which is in the cache. Returns NULL without memory. */
 static struct sl_http_transfer *reactor_lend(struct sl_http_reactor *reactor,
                                              struct sl_http_request *request)
 {
@@ -43,13 +38,6 @@ static struct sl_http_transfer *reactor_lend(struct sl_http_reactor *reactor,
 		request->transfer = sl_http_transfer_new(reactor);
 	}
 	return request->transfer;
-}
-
-static void reactor_take_back(struct sl_http_reactor *reactor, struct sl_http_request *request)
-{
-	if (request->transfer)
-		sl_list_append(&reactor->unused, &request->transfer->link);
-	request->transfer = NULL;
 }
 
 static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http_request *request);
@@ -78,7 +66,9 @@ static void reactor_settle(struct sl_http_reactor *reactor, struct sl_http_reque
 	}
 	sl_http_reactor_count(reactor, request, -1);
 	/* Others have the turn and the handle while it rests, or waits for its target. */
-	reactor_take_back(reactor, request);
+	if (request->transfer)
+		sl_list_append(&reactor->unused, &request->transfer->link);
+	request->transfer = NULL;
 	if (verdict == SL_HTTP_AGAIN) {
 		sl_list_append(&reactor->resting, &request->link);
 		reactor->look = SL_MIN(reactor->look, request->due);
@@ -119,7 +109,7 @@ static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http
 		return;
 	}
 	if (reactor->multi) {
-		/* A kept connection makes place for a new connection; no transfer waits for another. */
+		/* A kept connection makes place for a new one; no transfer waits for another. */
 		if (connections != reactor->connections)
 			curl_multi_setopt(reactor->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS,
 			                  connections);
@@ -139,9 +129,8 @@ static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http
 
 static void reactor_start_requests(struct sl_http_reactor *reactor)
 {
-	struct sl_list taken;
+	struct sl_list taken = SL_LIST_INIT(taken);
 
-	sl_list_init(&taken);
 	sl_queue_take(&reactor->inbox, &taken, UINT_MAX);
 	sl_list_each_of (request, &taken, struct sl_http_request, link)
 		reactor_start_moving(reactor, request);
@@ -163,7 +152,7 @@ static void reactor_finish_requests(struct sl_http_reactor *reactor)
 	}
 }
 
-/* The opening has its answer. The transfer goes on as a request for the body, without a permit; or it ends. */
+/* The opening has its answer. The transfer goes on for the body, without a permit; or it ends. */
 static void reactor_keep(struct sl_http_reactor *reactor, struct sl_http_request *probe)
 {
 	enum sl_http_verdict verdict = sl_http_request_judge(probe, CURLE_OK);
@@ -188,15 +177,16 @@ static void reactor_look_at(struct sl_http_reactor *reactor, struct sl_list *req
 			continue;
 		}
 		sl_http_request_refresh(request, now);
+		/* Late, silent for too long, or unwanted. */
 		if ((request->slow <= now && request->kind->late(request, now)) ||
-		    sl_http_request_must_end(request, now))
+		    now - request->alive > request->patience ||
+		    sl_http_request_is_unwanted(request))
 			reactor_stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
 		else
 			reactor->look = SL_MIN(reactor->look, request_look_at(request));
 	}
 }
 
-/* Wakes requests after their pause. */
 static void reactor_look_at_resting(struct sl_http_reactor *reactor, int64_t now)
 {
 	sl_list_each_of (request, &reactor->resting, struct sl_http_request, link) {
@@ -220,10 +210,8 @@ static void reactor_look_at_resting(struct sl_http_reactor *reactor, int64_t now
 	}
 }
 
-/*
- * Looks at streams, and, if it was told to or it is time, at all requests. With hundreds of them a look at each wake
- * would cost more than their transfers.
- */
+/* Looks at streams, and, if it was told to or it is time, at all requests. With hundreds of them a
+ * look at each wake would cost more than their transfers. */
 static void reactor_look_around(struct sl_http_reactor *reactor)
 {
 	int64_t now = sl_now();
@@ -307,22 +295,11 @@ static void reactor_restart(struct sl_http_reactor *reactor)
 	}
 }
 
-/*
- * A thread in wait for operations is woken when as many are over as are left: so it takes several, and submits others while
- * these move. reactor_poll() wakes it earlier if nothing is ready; the reactor sleeps only when it owes no signals.
- */
-static void reactor_wake_waiting(struct sl_http_reactor *reactor)
-{
-	int load = atomic_load_explicit(&reactor->load, memory_order_relaxed);
-
-	if ((int)sl_signals_owed() >= load)
-		sl_signals_send();
-}
-
 void *sl_http_reactor_run(void *argument)
 {
 	struct sl_http_reactor *reactor = argument;
 	bool sleep, alive;
+	int load;
 
 	sl_signals_hold();
 	for (;;) {
@@ -330,7 +307,12 @@ void *sl_http_reactor_run(void *argument)
 		alive = reactor->multi && !sl_http_reactor_run_timer(reactor);
 		if (alive)
 			reactor_finish_requests(reactor);
-		reactor_wake_waiting(reactor);
+		/* A thread in wait for operations is woken when as many are over as are left: so it
+		 * takes several, and submits others while these move. reactor_poll() wakes it earlier
+		 * if nothing is ready; the reactor sleeps only when it owes no signals. */
+		load = atomic_load_explicit(&reactor->load, memory_order_relaxed);
+		if ((int)sl_signals_owed() >= load)
+			sl_signals_send();
 		sleep = !sl_signals_owed() && sl_queue_sleep(&reactor->inbox, &reactor->sleeper);
 		if (!sleep && sl_queue_closed(&reactor->inbox))
 			break;

@@ -2,8 +2,8 @@
 /*
  * Attempts
  *
- * Sets a transfer up for each attempt of a request, and judges it after the transfer: done, failed, to be repeated, or
- * redirected. Where requests differ their kind is asked (struct sl_http_kind).
+ * Sets a transfer up for each attempt of a request, and judges it after the transfer: done, failed,
+ * to be repeated, or redirected. Where requests differ their kind is asked (struct sl_http_kind).
  *
  * Threads: the reactor that moves the request.
  */
@@ -15,9 +15,8 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/ioctl.h>
-#include <time.h>
 
-#include "http/signed.h"
+#include "http/http_internal.h"
 
 #define MOST_HOPS 10
 /* CURLE_TOO_LARGE; libcurl before 8.6 says CURLE_OUT_OF_MEMORY instead. */
@@ -173,7 +172,7 @@ static bool request_is_connected(struct sl_http_request *request)
 	return sent > 0;
 }
 
-/* Whether the server or the network broke the connection off, where libcurl's code could mean more. */
+/* Whether the connection was broken off, where libcurl's code could mean more. */
 static bool request_is_broken_off(struct sl_http_request *request, CURLcode code, const char *why)
 {
 	long connects = 1;
@@ -187,7 +186,6 @@ static bool request_is_broken_off(struct sl_http_request *request, CURLcode code
 	                     code == CURLE_WEIRD_SERVER_REPLY);
 }
 
-/* The transfer failed. */
 static enum sl_http_verdict request_judge_failure(struct sl_http_request *request, CURLcode code)
 {
 	const char *why =
@@ -210,7 +208,7 @@ static enum sl_http_verdict request_judge_failure(struct sl_http_request *reques
 	if (code == CURLE_OUT_OF_MEMORY && request_is_connected(request))
 		return request_failed(request, -EPROTO, "'%s': a line of the header is too long",
 		                      name);
-	/* In TLS 1.3 this comes when the handshake is over, and libcurl takes it for a broken connection. */
+	/* In TLS 1.3 it comes after the handshake, and libcurl takes it for a broken connection. */
 	if (code == CURLE_RECV_ERROR && strcasestr(why, "certificate required"))
 		code = CURLE_SSL_CLIENTCERT;
 	failure = failure_find(transports, code);
@@ -219,15 +217,6 @@ static enum sl_http_verdict request_judge_failure(struct sl_http_request *reques
 	if (failure.transient)
 		return sl_http_request_retry(request, failure.error, why);
 	return request_failed(request, failure.error, "'%s': %s", name, why);
-}
-
-/* Whether the remembered target has expired, or is away. */
-static bool request_is_misled(struct sl_http_request *request, CURLcode code)
-{
-	long status = request->response.status;
-
-	return status == 401 || status == 403 || status == 404 || status == 410 ||
-	       (code && !status && !request_is_connected(request));
 }
 
 static bool url_is_secure(const char *url)
@@ -302,7 +291,9 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 		return SL_HTTP_DONE;
 	if (sl_http_request_is_unwanted(request) || (kind->ended && kind->ended(request)))
 		return request_failed(request, -ECANCELED, "'%s': cancelled", http->name);
-	if (request->located && request_is_misled(request, code)) {
+	/* The remembered target has expired, or is away. */
+	if (request->located && (status == 401 || status == 403 || status == 404 || status == 410 ||
+	                         (code && !status && !request_is_connected(request)))) {
 		sl_http_location_forget(request);
 		request->due = sl_now();
 		return SL_HTTP_ANEW;
@@ -352,7 +343,7 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 		                 sl_now() - request->asked);
 	if (verdict == SL_HTTP_FAILED && !request->error)
 		sl_http_fail_protocol(request, "a status that was not asked for");
-	/* libcurl 8 repeats a failed rewind in each later transfer of the handle, also after a reset. */
+	/* libcurl 8 repeats a failed rewind in all transfers of the handle, also after a reset. */
 	if (code == CURLE_SEND_FAIL_REWIND) {
 		sl_http_transfer_free(request->transfer);
 		request->transfer = NULL;
@@ -368,7 +359,7 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 	return verdict;
 }
 
-/* Connecting has a time-out of its own. An upload is alive while the server's kernel takes bytes; ours may hold megabytes. */
+/* Connecting has a time-out of its own. An upload lives while the server's kernel takes bytes. */
 void sl_http_request_refresh(struct sl_http_request *request, int64_t now)
 {
 	curl_socket_t socket = CURL_SOCKET_BAD;
@@ -391,9 +382,4 @@ void sl_http_request_refresh(struct sl_http_request *request, int64_t now)
 	if (sent != request->sent)
 		request->alive = now;
 	request->sent = sent;
-}
-
-bool sl_http_request_must_end(const struct sl_http_request *request, int64_t now)
-{
-	return now - request->alive > request->patience || sl_http_request_is_unwanted(request);
 }

@@ -2,21 +2,20 @@
 /*
  * Responses
  *
- * Parses a response while it arrives, and checks it: it answers the request, and is about the opened version of the object. The
- * kind of the request takes the body; no byte reaches a piece's memory before the header is accepted, and none beyond its end.
+ * Parses a response while it arrives, and checks it: it answers the request, and is about the
+ * opened version of the object. The kind of the request takes the body; no byte reaches a piece's
+ * memory before the header is accepted, and none beyond its end.
  *
- * Threads: the reactor that moves the request; libcurl calls sl_http_on_line() and sl_http_on_body(). The text comes
- * from servers and is not trusted.
+ * Threads: the reactor that moves the request; libcurl calls sl_http_on_line() and
+ * sl_http_on_body(). The text comes from servers and is not trusted.
  */
-#include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
 
-#include "http/signed.h"
+#include "http/http_internal.h"
 
 #define MOST_FIELD_BYTES    ((size_t)64 << 10)
 #define MOST_SAID_BYTES     4096
@@ -56,7 +55,6 @@ static bool response_is_partial(struct sl_http_request *request)
 	        response->length == request->length);
 }
 
-/* Whether a partial answer has the requested range. */
 static bool response_is_range(struct sl_http_request *request)
 {
 	const struct sl_http_range *range = &request->response.range;
@@ -98,7 +96,6 @@ static bool response_is_object(struct sl_http_request *request)
 	return !request->error;
 }
 
-/* Returns whether a field has the same value as in the opening. */
 static bool response_field_is_same(const struct sl_http_request *request, enum sl_http_field field)
 {
 	const char *before = request->http->opened.of[field];
@@ -229,7 +226,7 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 	return size * count;
 }
 
-/* Returns enum sl_http_field of a name; -1: it is not kept. Limits are asked for only if there is one. */
+/* Returns enum sl_http_field of a name; -1: it is not kept. Limits count in a 429 alone. */
 static int response_field(const struct sl_http_request *request, const char *name, size_t length)
 {
 	const struct sl_signer *signer = request->http->signer;
@@ -248,10 +245,8 @@ static int response_field(const struct sl_http_request *request, const char *nam
 	return -1;
 }
 
-/*
- * Keeps a value, perhaps in its own memory, `line`. Several values with a name become a list, as on a single line (RFC 9110,
- * 5.2). Returns memory to free.
- */
+/* Keeps a value, perhaps in its own memory, `line`. Several values with a name become a list, as on
+ * a single line (RFC 9110, 5.2). Returns memory to free. */
 static char *response_keep(struct sl_http_request *request, char **kept, char *line,
                            const char *value)
 {
@@ -336,16 +331,15 @@ static void response_on_fields(struct sl_http_request *request)
 	request->response.bad_length = length && !request->response.has_length;
 	request->response.ranges = ranges && !strcasecmp(ranges, "bytes");
 	request->response.retry_after = response_pause(text);
-	/* A server that makes the bytes as it goes may do so for HEAD, too; until then it answers nothing on the connection. */
+	/* A server that makes its bytes for HEAD, too, answers nothing else on the connection. */
 	if (request->kind->bare && request->response.status == 200 && !length &&
 	    !(request->http->flags & SLUICE_OPEN_HTTP2))
 		curl_easy_setopt(request->transfer->easy, CURLOPT_FORBID_REUSE, 1L);
 }
 
-/*
- * Called for each line. A status line begins an answer; there may be several: interim answers, and the answer after a refused
- * "Expect". Lines behind the last answer's fields are a trailer, too late for any check.
- */
+/* Called for each line. A status line begins an answer; there may be several: interim answers, and
+ * the answer after a refused "Expect". Lines behind the last answer's fields are a trailer, too
+ * late for any check. */
 size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 {
 	struct sl_http_request *request = argument;

@@ -26,12 +26,13 @@ struct sl_http_range {
 bool sl_http_parse_range(const char *text, struct sl_http_range *out);
 /* Parses a length in decimal digits; returns false if the text is anything else. */
 bool sl_http_parse_length(const char *text, uint64_t *out);
-/* Returns Retry-After (section 10.2.3) in milliseconds from now, given in seconds since 1970; -1 if malformed. */
+/* Returns Retry-After (section 10.2.3) in milliseconds. now: seconds since 1970. -1: malformed. */
 int64_t sl_http_parse_retry_after(const char *text, int64_t now);
 /*
- * Return in how many milliseconds a limit on requests is reset; -1 if malformed. RateLimit has parameters
- * (draft-ietf-httpapi-ratelimit-headers): `"name";r=0;t=30`, or `limit=9, remaining=0, reset=30` before; among several limits
- * with nothing left the longest counts. A reset is in seconds from now or, from some servers, since 1970.
+ * Return in how many milliseconds a limit on requests is reset; -1 if malformed. RateLimit has
+ * parameters (draft-ietf-httpapi-ratelimit-headers): `"name";r=0;t=30`, or `limit=9, remaining=0,
+ * reset=30` before; among several limits with nothing left the longest counts. A reset is in
+ * seconds from now or, from some servers, since 1970.
  */
 int64_t sl_http_parse_ratelimit(const char *text);
 int64_t sl_http_parse_ratelimit_reset(const char *text, int64_t now);
@@ -108,7 +109,7 @@ bool sl_http_error_take(struct sl_http_request *request, const char *data, size_
 void sl_http_begun(struct sl_http_request *request, size_t bytes);
 /* Copies bytes from position `at` in a piece to where they belong. */
 void sl_http_piece_put(const struct sl_piece *piece, size_t at, const char *data, size_t bytes);
-/* Fail the request: the response does not follow the protocol; the response is about another version. */
+/* Fail the request: the response breaks the protocol, or is about another version. */
 void sl_http_fail_protocol(struct sl_http_request *request, const char *what);
 void sl_http_fail_changed(struct sl_http_request *request, const char *what);
 

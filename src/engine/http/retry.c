@@ -2,7 +2,8 @@
 /*
  * Repetitions
  *
- * Decides whether and when an attempt is made again: after a passing failure, and where the server limits requests.
+ * Decides whether and when an attempt is made again: after a passing failure, and where the server
+ * limits requests.
  *
  * Threads: the reactor that moves the request.
  */
@@ -14,10 +15,8 @@
 #define MOST_BACKOFFS_THERE 2 /* at a remembered target, before the origin is asked */
 #define SAME_LIMIT_NS       INT64_C(1000000000)
 
-/*
- * Jitter: from half a limit up to all of it; the limit doubles with each attempt. Without the half the unluckiest of many
- * requests would have used up its attempts before a restarted server is back.
- */
+/* Jitter: from half a limit up to all of it; the limit doubles with each attempt. Without the half
+ * the unluckiest of many requests would have no attempt left when a restarted server is back. */
 static int64_t retry_backoff_ms(struct sl_http_request *request)
 {
 	const struct sl_settings *settings = &request->http->core->settings;
@@ -60,11 +59,9 @@ static void retry_limit(struct sl_http_request *request, int64_t wait, int64_t n
 		       http->name, (wait + 999) / 1000);
 }
 
-/*
- * Until data of the file has come attempts are counted: its server may never have been there. From then on only the time
- * counts since the piece grew. A longer wait than the time left is not begun if the server asks for it (Retry-After), and
- * else shortened.
- */
+/* Until data of the file has come attempts are counted: its server may never have been there. From
+ * then on only the time counts since the piece grew. A longer wait than the time left is not begun
+ * if the server asks for it (Retry-After), and else shortened. */
 enum sl_http_verdict sl_http_request_retry(struct sl_http_request *request, int error,
                                            const char *why)
 {
@@ -92,7 +89,7 @@ enum sl_http_verdict sl_http_request_retry(struct sl_http_request *request, int 
 			request, error,
 			"'%s': %s; no more data came for %.1f s (SLUICE_HTTP_RETRY_MS)", http->name,
 			why, (double)silent / 1000);
-	/* A server may have trouble with HEAD alone: a byte is asked for next, as often as anything. */
+	/* A server may have trouble with HEAD alone: a byte is asked for next, as often. */
 	if (request->kind->next && !(http->flags & SLUICE_OPEN_WRITE)) {
 		request->kind = request->kind->next;
 		request->verb = request->kind->verb;
@@ -116,8 +113,8 @@ enum sl_http_verdict sl_http_request_retry(struct sl_http_request *request, int 
 	request->due = now + wait * 1000000;
 	if (limited)
 		retry_limit(request, wait, now);
-	/* The origin is asked anew, and for the whole file if a remembered target fails again and again: it may lead
-	 * elsewhere now. */
+	/* The origin is asked anew, and for the whole file if a remembered target fails again and
+	 * again: it may lead elsewhere now. */
 	if (request->located && !limited && request->backoffs >= MOST_BACKOFFS_THERE)
 		sl_http_location_forget(request);
 	sl_http_request_go_home(request);

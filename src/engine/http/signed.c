@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "http/call.h"
-#include "http/signed.h"
 
 #define MOST_XML  ((size_t)16 << 10) /* a name of 1,024 characters may be six times as long */
 #define MOST_PAGE ((size_t)1 << 20)  /* a thousand removed objects */
@@ -37,7 +36,7 @@ int sl_http_signed_prepare(struct sl_http_request *request, struct curl_slist *l
 			rc = sl_line_put(&request->lines, "%s", call->digest.line);
 	}
 	if (!rc)
-		rc = signer->service->sign(signer, &asked, &request->lines, &made);
+		rc = signer->service->signing->sign(signer, &asked, &request->lines, &made);
 	request->keys = made.version;
 	if (rc)
 		sl_http_request_fail(request, rc, "no memory to sign a request");
@@ -68,7 +67,7 @@ static void request_parse_error(const struct sl_http_request *request, struct sl
 	const char *region = response->texts.of[SL_HTTP_FIELD_REGION];
 	const char *id = response->texts.of[SL_HTTP_FIELD_REQUEST_ID];
 
-	request->http->signer->service->error(response->xml ? response->xml : "", out);
+	request->http->signer->service->texts->error(response->xml ? response->xml : "", out);
 	if (region && strlen(region) < sizeof(out->region))
 		strcpy(out->region, region);
 	if (id && !out->request_id[0] && strlen(id) < sizeof(out->request_id))
@@ -85,8 +84,9 @@ bool sl_http_signed_judge(struct sl_http_request *request, enum sl_http_verdict 
 	if (request->url)
 		return false;
 	request_parse_error(request, &error);
-	switch (http->signer->service->judge(http->signer, request->keys, request->response.status,
-	                                     &error, date ? curl_getdate(date, NULL) : -1)) {
+	switch (http->signer->service->signing->judge(http->signer, request->keys,
+	                                              request->response.status, &error,
+	                                              date ? curl_getdate(date, NULL) : -1)) {
 	case SL_REMEDY_NONE:
 		/* The others are told by their status. */
 		if (request->response.status >= 500 || !(error.means & SL_MEANS_PASSING))

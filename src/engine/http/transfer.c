@@ -2,8 +2,9 @@
 /*
  * Handles of libcurl
  *
- * A reactor's handles, and their sockets in epoll. A handle keeps its options for the next part of the same file, because
- * setting them takes longer than a small part from near by; a kept connection stays in epoll.
+ * A reactor's handles, and their sockets in epoll. A handle keeps its options for the next part of
+ * the same file, because setting them takes longer than a small part from near by; a kept
+ * connection stays in epoll.
  *
  * Threads: the reactor.
  */
@@ -174,7 +175,7 @@ CURLMcode sl_http_reactor_run_timer(struct sl_http_reactor *reactor)
 	if (reactor->timer > sl_now())
 		return CURLM_OK;
 	rc = curl_multi_socket_action(reactor->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-	/* libcurl tells a time once, also if we were too early for it, and does not say when there is none any more. */
+	/* libcurl tells a time once, also if we came too early, and not when there is none. */
 	curl_multi_timeout(reactor->multi, &left_ms);
 	multi_on_timer(reactor->multi, left_ms ? left_ms : 1, reactor);
 	return rc;
@@ -204,7 +205,6 @@ struct sl_http_transfer *sl_http_transfer_new(struct sl_http_reactor *reactor)
 	return NULL;
 }
 
-/* Returns whether the environment names a proxy for libcurl. */
 static bool environment_has_proxy(void)
 {
 	static const char *const names[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy",
@@ -259,7 +259,7 @@ static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *h
 	}
 }
 
-/* Sets the URL, parsed once for all requests. Where that fails libcurl gets the text, and says why. */
+/* Sets the URL, parsed once for all requests. If it is none libcurl gets the text, and says why. */
 static void transfer_set_url(struct sl_http_transfer *transfer, const char *url, unsigned flags)
 {
 	if (!transfer->url || strcmp(transfer->url, url)) {

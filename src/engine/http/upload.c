@@ -2,11 +2,12 @@
 /*
  * Uploads
  *
- * Writes a remote file by a single PUT of the whole object, whose length is known at open. Each write begins where the write
- * before ends, and is sent from the caller's memory. Objects of services: multipart.c.
+ * Writes a remote file by a single PUT of the whole object, whose length is known at open. Each
+ * write begins where the write before ends, and is sent from the caller's memory. Objects of
+ * services: multipart.c.
  *
- * Threads: any thread submits pieces; the reactor that moves the request sends them. sluice_close() commits: it waits for
- * the end of the request.
+ * Threads: any thread submits pieces; the reactor that moves the request sends them. sluice_close()
+ * commits: it waits for the end of the request.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -40,10 +41,9 @@ struct sl_http_upload {
 	} locked SL_GUARDED_BY(&mutex);
 };
 
-/*
- * Gives libcurl bytes to send: again after an attempt, from the first piece, or the last byte. A server with all bytes may keep
- * the object whatever happens here; so the last byte is held back, its operation ended, until sluice_close() commits.
- */
+/* Gives libcurl bytes to send: again after an attempt, from the first piece, or the last byte. A
+ * server with all bytes may keep the object whatever happens here; so the last byte is held back,
+ * its operation ended, until sluice_close() commits. */
 static size_t upload_on_read(char *to, size_t size, size_t count, void *argument)
 {
 	struct sl_http_upload *upload = argument;
@@ -143,7 +143,7 @@ static enum sl_http_verdict upload_judge(struct sl_http_request *request)
 	return SL_HTTP_FAILED;
 }
 
-/* With EXCLUSIVE a server with all bytes may have the object, and would refuse the second attempt. */
+/* With EXCLUSIVE a server that has the object would refuse the second attempt. */
 static const char *upload_stuck(const struct sl_http_request *request)
 {
 	struct sl_http_upload *upload = request->http->upload;
@@ -238,11 +238,10 @@ void sl_http_upload_submit(struct sl_http_upload *upload, struct sl_piece *piece
 	error = upload_take_locked(upload, piece, &why);
 	if (!error)
 		sl_http_reactor_wake(upload->locked.reactor);
-	/* From here on the reactor has the piece; an error's sentence stays until the upload is freed. */
+	/* From here on the reactor has the piece; an error's sentence stays with the upload. */
 	sl_mutex_unlock(&upload->mutex);
-	if (!error)
-		return;
-	sl_http_end_piece(piece, error, why ? strdup(why) : NULL);
+	if (error)
+		sl_http_end_piece(piece, error, why ? strdup(why) : NULL);
 }
 
 /* Whether the URL has a signature of AWS's second version, which covers a Content-Type. */

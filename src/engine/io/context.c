@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "http/http.h"
 #include "io/io_internal.h"
@@ -56,8 +55,7 @@ void sl_context_unref(struct sluice_context *ctx)
 
 /* ----------------------------------------------------------------------------------- staging */
 
-/* Checks that the budget gives every slot that an operation may need; without a budget, chooses
- * it. */
+/* Checks that the budget gives every slot that an operation may need; or chooses the budget. */
 static int context_check_staging(struct sl_settings *s, bool own)
 {
 	uint64_t slot = s->slot_bytes ? s->slot_bytes : s->piece_bytes;
@@ -79,16 +77,14 @@ static int context_check_staging(struct sl_settings *s, bool own)
 	return 0;
 }
 
-/*
- * At the end of the process a driver, or a library above it, shuts down in its handler of exit(),
+/* At the end of the process a driver, or a library above it, shuts down in its handler of exit(),
  * which runs before ours if it was registered later. So ours is registered once more after each of
- * them has been started. It fails all that is in flight, and joins threads that call the driver.
- */
+ * them has been started. It fails all that is in flight, and joins threads that call the driver. */
 static struct {
 	struct sl_mutex mutex;
 	struct sl_list contexts SL_GUARDED_BY(&mutex);
 	bool registered[SL_EXITS] SL_GUARDED_BY(&mutex);
-} leaving = {.mutex = SL_MUTEX_INIT};
+} leaving = {.mutex = SL_MUTEX_INIT, .contexts = SL_LIST_INIT(leaving.contexts)};
 
 static void context_at_exit(void)
 {
@@ -112,20 +108,10 @@ static void context_at_exit(void)
 void sl_context_expect_exit(struct sluice_context *ctx, enum sl_exit what)
 {
 	sl_mutex_lock(&leaving.mutex);
-	if (!leaving.contexts.next)
-		sl_list_init(&leaving.contexts);
 	if (!leaving.registered[what])
 		leaving.registered[what] = !atexit(context_at_exit);
 	if (!sl_list_linked(&ctx->devices.link))
 		sl_list_append(&leaving.contexts, &ctx->devices.link);
-	sl_mutex_unlock(&leaving.mutex);
-}
-
-static void context_forget_exit(struct sluice_context *ctx)
-{
-	sl_mutex_lock(&leaving.mutex);
-	if (sl_list_linked(&ctx->devices.link))
-		sl_list_remove(&ctx->devices.link);
 	sl_mutex_unlock(&leaving.mutex);
 }
 
@@ -216,9 +202,7 @@ int sluice_unregister_buffer(sluice_context *ctx, void *memory)
 {
 	int rc = sl_context_check(ctx);
 
-	if (rc)
-		return rc;
-	return sl_cufile_unregister(ctx->core.cufile, memory);
+	return rc ? rc : sl_cufile_unregister(ctx->core.cufile, memory);
 }
 
 /* ----------------------------------------------------------------------------------- threads */
@@ -351,7 +335,10 @@ int sluice_context_close(sluice_context *ctx)
 	sl_mutex_unlock(&ctx->files.mutex);
 	if (files)
 		return sl_fail(-EBUSY, "%u files are open", files);
-	context_forget_exit(ctx);
+	sl_mutex_lock(&leaving.mutex);
+	if (sl_list_linked(&ctx->devices.link))
+		sl_list_remove(&ctx->devices.link);
+	sl_mutex_unlock(&leaving.mutex);
 	context_stop_threads(ctx);
 	sl_context_unref(ctx);
 	return 0;

@@ -50,12 +50,6 @@ void sl_done_enter(struct sluice_op *op, const struct sluice_request *r)
 	atomic_fetch_add_explicit(&r->queue->references, 1, memory_order_relaxed);
 }
 
-void sl_done_leave(struct sluice_op *op)
-{
-	if (op->done.queue != &op->ctx->done)
-		sl_done_unref(op->done.queue);
-}
-
 /* -------------------------------------------------------------------------------- operations */
 
 static void done_unlink_locked(struct sluice_queue *queue, struct sluice_op *op)

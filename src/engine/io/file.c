@@ -24,29 +24,19 @@ static struct sl_list *object_bucket(struct sluice_context *ctx, const char *ide
 	return &ctx->files.objects[hash % SL_OBJECT_BUCKETS];
 }
 
-/* With ctx->files.mutex. */
-static struct sl_object *object_find(struct sl_list *bucket, const char *identity)
-{
-	sl_list_each (link, bucket) {
-		struct sl_object *object = SL_CONTAINER(link, struct sl_object, link);
-
-		if (!strcmp(object->identity, identity))
-			return object;
-	}
-	return NULL;
-}
-
 static struct sl_object *object_acquire(struct sluice_context *ctx, struct sl_backend *backend)
 {
 	char *identity = backend->ops->identity(backend);
-	struct sl_object *object;
+	struct sl_object *object = NULL;
 	struct sl_list *bucket;
 
 	if (!identity)
 		return NULL;
 	bucket = object_bucket(ctx, identity);
 	sl_mutex_lock(&ctx->files.mutex);
-	object = object_find(bucket, identity);
+	sl_list_each_of (known, bucket, struct sl_object, link)
+		if (!strcmp(known->identity, identity))
+			object = known;
 	if (!object && (object = calloc(1, sizeof(*object)))) {
 		sl_object_init(object, identity);
 		sl_list_append(bucket, &object->link);
@@ -303,9 +293,8 @@ int sl_file_take_error(struct sluice_file *file, bool failed)
 
 void sl_file_release(struct sluice_file *file)
 {
-	if (atomic_fetch_sub(&file->in_flight, 1) != (SL_FILE_CLOSING | 1))
-		return;
-	sl_flag_raise(&file->drained);
+	if (atomic_fetch_sub(&file->in_flight, 1) == (SL_FILE_CLOSING | 1))
+		sl_flag_raise(&file->drained);
 }
 
 static void file_drain(struct sluice_file *file)

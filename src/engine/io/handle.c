@@ -13,9 +13,7 @@
 
 static int handle_check(const struct sluice_op *op)
 {
-	if (!op)
-		return sl_fail(-EINVAL, "op is NULL");
-	return sl_process_is(op->ctx->process) ? 0 : sl_process_refuse();
+	return op ? sl_context_check(op->ctx) : sl_fail(-EINVAL, "op is NULL");
 }
 
 static bool handle_is_done(void *argument)
@@ -25,8 +23,7 @@ static bool handle_is_done(void *argument)
 	return atomic_load_explicit(&op->state, memory_order_acquire) & SL_OP_DONE;
 }
 
-/* Waits until the operation is done; sl_op_end() or the deadline ends the wait; then it returns
- * false. */
+/* Waits until the operation is done: sl_op_end() ends the wait, or the deadline, with false. */
 static bool handle_wait_until(struct sluice_op *op, int64_t deadline)
 {
 	uint32_t state = atomic_load(&op->state);
@@ -43,10 +40,8 @@ static bool handle_wait_until(struct sluice_op *op, int64_t deadline)
 	return true;
 }
 
-/*
- * Ends an operation in stream order that is over by the words of the device, which any thread can
- * read, before the poller has seen them.
- */
+/* Ends an operation in stream order that is over by the words of the device, which any thread can
+ * read, before the poller has seen them. */
 static void handle_settle(struct sluice_op *op)
 {
 	bool over, hold;
@@ -158,9 +153,7 @@ int sluice_cancel(sluice_op *op)
 	if (op->open)
 		return sl_open_cancel(op);
 	handle_settle(op);
-	/*
-	 * While the operation is not over its file can be held, and with it all that this looks at.
-	 */
+	/* While the operation is not over its file can be held, and all that this looks at. */
 	sl_mutex_lock(&op->mutex);
 	over = op->at_once || op->locked.ended;
 	if (!over)
@@ -255,8 +248,7 @@ int sluice_sync(sluice_file *file)
 	rc = sl_context_check(file->ctx);
 	if (rc)
 		return rc;
-	/* A barrier over all bytes: it comes after all before it; later reads do not wait for
-	 * it. */
+	/* A barrier over all bytes: after all before it; later reads do not wait for it. */
 	rc = handle_run(file, SL_SYNC, 0);
 	error = sl_file_take_error(file, false);
 	return error ? error : rc;

@@ -13,11 +13,9 @@
 
 /* ----------------------------------------------------------------------------------- context */
 
-/*
- * The page that the kernel wipes in a child of fork(): holds the number of this process, or 0 while
+/* The page that the kernel wipes in a child of fork(): holds the number of this process, or 0 while
  * the process has made no handle. Where the kernel does not wipe pages, the upper half of the word
- * is the id of the process that drew the number. Set once, with a compare-and-exchange.
- */
+ * is the id of the process that drew the number. Set once, with a compare-and-exchange. */
 extern _Atomic(_Atomic uint64_t *) sl_process_page;
 /* Returns true if that is the number of this process, false in a child of the process. */
 static inline bool sl_process_is(uint32_t number)
@@ -33,8 +31,7 @@ int sl_process_enter(uint32_t *out);
 int sl_process_refuse(void);
 /* Has every later fork() wait for the mutex, so that a child does not find it locked. */
 void sl_fork_hold(struct sl_mutex *mutex);
-/* Returns 0, -ECHILD for a context of a parent, or -EINVAL for NULL, with a sentence. Public calls
- * begin with it. */
+/* First in public calls. Returns 0; or -ECHILD (a parent's context), -EINVAL (NULL), a sentence. */
 int sl_context_check(const struct sluice_context *ctx);
 /* Returns the context that a backend's core is part of. */
 struct sluice_context *sl_context_of(struct sl_core *core);
@@ -42,22 +39,17 @@ const struct sl_settings *sl_context_settings(const struct sluice_context *ctx);
 /* Asks for the credentials of a service, as sluice_s3_check(). */
 int sl_context_check_keys(const struct sluice_context *ctx, const char *scheme,
                           const void *options);
-/*
- * Counts a use of the context in or out: like an open file, it keeps the context from being freed.
- */
+/* Counts a use of the context in or out: like an open file, it keeps the context. */
 void sl_context_enter(struct sluice_context *ctx);
 void sl_context_leave(struct sluice_context *ctx);
-/* Returns the staging of a device that the caller's operation has started. Any thread; does not
- * wait. */
+/* Returns the staging of a device that the caller's operation has started. Any thread; no wait. */
 struct sl_staging *sl_context_staging_of(struct sluice_context *ctx,
                                          const struct sl_device *device);
 
 /* -------------------------------------------------------------------------------------- file */
 
-/*
- * Makes a file over a backend that the library has made itself. The file owns the backend; on
- * failure it is closed. Returns 0 or -ENOMEM.
- */
+/* Makes a file over a backend that the library has made itself. The file owns the backend; on
+ * failure it is closed. Returns 0 or -ENOMEM. */
 int sl_file_wrap(struct sluice_context *ctx, const char *name, unsigned flags,
                  struct sl_backend *backend, struct sluice_file **out);
 /* Returns its name, safe to display. */
@@ -74,10 +66,8 @@ const char *sl_file_name(const struct sluice_file *file);
  */
 int sl_op_submit(struct sluice_file *file, const struct sluice_request *r,
                  void (*over)(struct sluice_op *));
-/*
- * Submits the same between the file and memory of the staging's device. Other operations on the
- * same bytes do not hold it back, and it does not hold them back.
- */
+/* Submits the same between the file and memory of the staging's device. Other operations on the
+ * same bytes do not hold it back, and it does not hold them back. */
 int sl_op_submit_staged(struct sluice_file *file, struct sl_staging *staging,
                         const struct sluice_request *r, void (*over)(struct sluice_op *));
 /* In over(): returns the bytes moved or a negative errno, and its sentence, or NULL. */

@@ -46,33 +46,27 @@ static inline size_t sl_piece_size(const struct sluice_file *file)
 }
 /* Copies the caller's options, which may be shorter or longer, with zeros for the rest. */
 int sl_file_copy_options(const struct sluice_open_options *from, struct sluice_open_options *to);
-/* Parses a URI, to be cleared by the caller, and finds the scheme. Returns 0, or -errno with a sentence. */
+/* Parses a URI, to be cleared, and finds the scheme. Returns 0, or -errno with a sentence. */
 int sl_file_find_scheme(const char *uri, struct sl_uri *parsed, const struct sl_scheme **out);
-/*
- * Opens what the URI names by its backend. May wait, unless `opening` is given: then open_start()
- * is called, -EAGAIN if there is none. Returns 0, or -errno with a sentence.
- */
+/* Opens what the URI names by its backend. May wait, unless `opening` is given: then open_start()
+ * is called, -EAGAIN if there is none. Returns 0, or -errno with a sentence. */
 int sl_file_open_backend(struct sluice_context *ctx, const char *uri,
                          const struct sluice_open_options *options, struct sl_opening *opening,
                          struct sl_backend **out);
 /* Keeps the error of an operation that has failed, for sluice_sync() and sluice_close(). */
 void sl_file_keep_error(struct sluice_file *file, const struct sluice_op *op);
-/* Returns the error that is kept for the caller, once, with its sentence. failed: also if it was
- * told before. */
+/* Returns the error kept for the caller, once, with its sentence. failed: also if it was told. */
 int sl_file_take_error(struct sluice_file *file, bool failed);
-/* Gives back a hold on the file (in_flight), which sluice_close() waits for. The file may be gone
- * then. */
+/* Gives back a hold on the file (in_flight), as sluice_close() awaits: it may be gone then. */
 void sl_file_release(struct sluice_file *file);
 
 /* ---------------------------------------------------------------------------------- finished */
 
 /* A queue of operations that are over: that of a context, or of sluice_queue_new(). */
 struct sluice_queue {
-	uint32_t process; /* see sl_process_is() */
-	const struct sluice_context
-		*context; /* of which it is a part; NULL: of sluice_queue_new() */
-	/* Of sluice_queue_new(): the handle's and those of operations. */
-	_Atomic uint32_t references;
+	uint32_t process;                     /* see sl_process_is() */
+	const struct sluice_context *context; /* that it is part of; NULL: of sluice_queue_new() */
+	_Atomic uint32_t references; /* of sluice_queue_new(): the handle's and operations' */
 	struct sl_mutex mutex;
 	pthread_cond_t arrived;
 	struct {
@@ -97,8 +91,7 @@ struct sluice_context {
 
 	struct {
 		struct sl_mutex mutex;
-		struct sl_pool *
-			pool SL_GUARDED_BY(&mutex); /* of opening.c, from its first task on */
+		struct sl_pool *pool SL_GUARDED_BY(&mutex); /* of opening.c, or NULL */
 	} opens;
 
 	struct sluice_queue done; /* for sluice_context_queue() */
@@ -141,10 +134,8 @@ void sl_context_unref(struct sluice_context *ctx);
 /* What an operation does to its bytes. A barrier comes after all operations before it. */
 enum sl_effect { SL_READS, SL_WRITES, SL_BARRIER, SL_EFFECTS };
 
-/*
- * The bytes of a file, however many handles show it, and the ranges of the operations on them
- * that are not over. An operation starts when no earlier operation that holds it back overlaps it.
- */
+/* The bytes of a file, however many handles show it, and the ranges of the operations on them that
+ * are not over. An operation starts when no earlier operation that holds it back overlaps it. */
 struct sl_object {
 	struct sl_list link; /* guarded by the context's files.mutex, as are the next two */
 	char *identity;
@@ -180,8 +171,7 @@ void sl_order_leave(struct sluice_op *op, struct sl_list *ready);
 void sl_order_enqueued(struct sluice_op *op);
 /* Returns true if the operation was held back; it will not be handed out any more. */
 bool sl_order_withdraw(struct sluice_op *op);
-/* For a read that does not enter. 0 while there are writes, else a number that the next write
- * changes. */
+/* For a read that does not enter: 0 while there are writes, else a number that a write changes. */
 uint64_t sl_order_mark(struct sl_object *object);
 
 void sl_object_init(struct sl_object *object, char *identity);
@@ -204,10 +194,8 @@ struct sl_plan {
 	size_t gap;            /* and the gaps between them of so many bytes, */
 	bool passes;           /* which are not read */
 };
-/*
- * Skips extents, from `position` in extent number *extent on, that have nothing left; bytes behind
- * the file's end count as nothing. Returns the bytes left in the extent that it comes to; 0: none.
- */
+/* Skips extents, from `position` in extent number *extent on, that have nothing left; bytes behind
+ * the file's end count as nothing. Returns the bytes left in the extent it comes to; 0: none. */
 static inline uint64_t sl_extents_skip(const struct sluice_extent *extents, size_t count,
                                        uint64_t file_size, size_t *extent, uint64_t *position)
 {
@@ -279,11 +267,9 @@ struct sluice_op {
 		 * another thread, or is enqueued in part only (rule 5 of docs/asynchrony.md). */
 		bool blocks_streams;
 		/* The stream that moves the bytes by itself, when it comes to them: then the
-		 * operation enters only if nothing but operations of that stream holds it back.
-		 * NULL: not so. */
+		 * operation enters only if none but operations of it hold it back; or NULL. */
 		sluice_stream stream;
-		bool follows; /* it overlaps an operation of that stream, which may change
-		                 the file */
+		bool follows; /* it overlaps an operation of that stream, which may change it */
 	} order;
 
 	struct sl_task task; /* of sync and truncate */
@@ -328,13 +314,10 @@ int sl_op_enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out)
 /* Starts an operation that nothing holds back, or all of a list; takes over a reference of each. */
 void sl_op_start(struct sluice_op *op);
 void sl_op_start_all(struct sl_list *ready);
-/*
- * Hands out pieces until enough are in flight, and ends the operation if it is over.
- * Locks: releases op->mutex. The caller has a reference, or knew until then that it is not over.
- */
+/* Hands out pieces until enough are in flight, and ends the operation if it is over. Locks:
+ * releases op->mutex. The caller has a reference, or knew until then that it is not over. */
 void sl_op_pump_unlock(struct sluice_op *op) SL_RELEASES(&op->mutex);
-/* Stops the operation, and keeps the first error; frees the sentences of others. Takes
- * op->mutex. */
+/* Stops the operation; keeps the first error, frees the sentences of others. Takes op->mutex. */
 void sl_op_fail(struct sluice_op *op, int error, char *message);
 /* Has prepared() called, where it may wait, once the size of the file is known; -1: withdrawn. */
 void sl_prepare(struct sluice_op *op, void (*prepared)(struct sluice_op *, int64_t size));
@@ -374,8 +357,6 @@ void sl_done_unref(struct sluice_queue *queue);
 int sl_done_check(const struct sluice_context *ctx, const struct sluice_queue *queue);
 /* Has the operation use the queue that the request names, with a reference, if it names a queue. */
 void sl_done_enter(struct sluice_op *op, const struct sluice_request *r);
-/* Gives the reference back. */
-void sl_done_leave(struct sluice_op *op);
 /* Returns an operation in *out that is over and in its queue, *out first. False: no memory. */
 bool sl_at_once_new(struct sluice_file *file, int64_t result, const struct sluice_request *r,
                     sluice_op **out);

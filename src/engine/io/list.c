@@ -4,7 +4,8 @@
  *
  * Checks what the caller asks, and hands it to the scheme of the name.
  *
- * Threads: those of the program, which wait for the server or for storage. A list has one user at a time.
+ * Threads: those of the program, which wait for the server or for storage. A list has one user at a
+ * time.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -58,29 +59,27 @@ static int name_refuse(const char *uri, int ability)
 	return -ENOTSUP;
 }
 
-/* Parses a URI, to be cleared, and finds the scheme, which has the ability. Returns 0, or -errno with a sentence. */
-static int name_find(const char *uri, int ability, struct sl_uri *parsed,
-                     const struct sl_scheme **out)
+struct asked_name {
+	struct sl_uri uri; /* to be cleared */
+	const struct sl_scheme *scheme;
+	struct sluice_open_options options; /* the caller's, or none; but for copies, to read */
+};
+
+/* Finds the scheme, which has the ability. Returns 0, or -errno with a sentence. */
+static int name_find(const char *uri, int ability, const struct sluice_open_options *given,
+                     struct asked_name *out)
 {
-	int rc = sl_file_find_scheme(uri, parsed, out);
+	int rc = sl_file_find_scheme(uri, &out->uri, &out->scheme);
 
-	if (rc || scheme_has(*out, ability))
-		return rc;
-	sl_uri_clear(parsed);
-	return name_refuse(uri, ability);
-}
-
-/* Returns the caller's options, or none. flags: replace theirs, but for 0. */
-static struct sluice_open_options name_options(const struct sluice_open_options *given,
-                                               unsigned flags)
-{
-	struct sluice_open_options options = {0};
-
+	out->options = (struct sluice_open_options){0};
 	if (given)
-		memcpy(&options, given, SL_MIN(given->size, sizeof(options)));
-	if (flags)
-		options.flags = flags;
-	return options;
+		memcpy(&out->options, given, SL_MIN(given->size, sizeof(out->options)));
+	if (ability != COPIES)
+		out->options.flags = SLUICE_OPEN_READ;
+	if (rc || scheme_has(out->scheme, ability))
+		return rc;
+	sl_uri_clear(&out->uri);
+	return name_refuse(uri, ability);
 }
 
 /* -------------------------------------------------------------------------------------- lists */
@@ -89,10 +88,8 @@ int sluice_list_open(sluice_context *ctx, const char *uri, const struct sluice_o
                      unsigned flags, sluice_list **out)
 {
 	const unsigned known = SLUICE_LIST_RECURSIVE | SLUICE_LIST_UPLOADS;
-	struct sluice_open_options options;
-	const struct sl_scheme *scheme;
 	struct sluice_list *list;
-	struct sl_uri parsed;
+	struct asked_name name;
 	int rc = sl_context_check(ctx);
 
 	if (rc)
@@ -101,18 +98,18 @@ int sluice_list_open(sluice_context *ctx, const char *uri, const struct sluice_o
 		return sl_fail(-EINVAL, "sluice_list_open: %s is NULL", uri ? "out" : "uri");
 	if (flags & ~known)
 		return sl_fail(-EINVAL, "sluice_list_open: unknown flags 0x%x", flags & ~known);
-	rc = name_find(uri, LISTS, &parsed, &scheme);
+	rc = name_find(uri, LISTS, o, &name);
 	if (rc)
 		return rc;
-	options = name_options(o, SLUICE_OPEN_READ);
 	list = calloc(1, sizeof(*list));
 	if (!list)
 		rc = sl_fail(-ENOMEM, "no memory");
-	else if (flags & SLUICE_LIST_UPLOADS && !scheme->names->drop)
+	else if (flags & SLUICE_LIST_UPLOADS && !name.scheme->names->drop)
 		rc = name_refuse(uri, UPLOADS);
 	else
-		rc = scheme->names->list_open(&ctx->core, &parsed, &options, flags, &list->listing);
-	sl_uri_clear(&parsed);
+		rc = name.scheme->names->list_open(&ctx->core, &name.uri, &name.options, flags,
+		                                   &list->listing);
+	sl_uri_clear(&name.uri);
 	if (rc) {
 		free(list);
 		return rc;
@@ -150,23 +147,22 @@ void sluice_list_free(sluice_list *list)
 int sluice_remove(sluice_context *ctx, const char *uri, const struct sluice_open_options *o,
                   const char *upload)
 {
-	struct sluice_open_options options;
-	const struct sl_scheme *scheme;
-	struct sl_uri parsed;
+	const struct sl_names_ops *ops;
+	struct asked_name name;
 	int rc = sl_context_check(ctx);
 
 	if (rc)
 		return rc;
 	if (!uri)
 		return sl_fail(-EINVAL, "sluice_remove: uri is NULL");
-	rc = name_find(uri, REMOVAL, &parsed, &scheme);
+	rc = name_find(uri, REMOVAL, o, &name);
 	if (rc)
 		return rc;
-	options = name_options(o, SLUICE_OPEN_READ);
-	rc = !upload               ? scheme->names->remove(&ctx->core, &parsed, &options)
-	     : scheme->names->drop ? scheme->names->drop(&ctx->core, &parsed, &options, upload)
-	                           : name_refuse(uri, UPLOADS);
-	sl_uri_clear(&parsed);
+	ops = name.scheme->names;
+	rc = !upload     ? ops->remove(&ctx->core, &name.uri, &name.options)
+	     : ops->drop ? ops->drop(&ctx->core, &name.uri, &name.options, upload)
+	                 : name_refuse(uri, UPLOADS);
+	sl_uri_clear(&name.uri);
 	return rc;
 }
 
@@ -189,18 +185,19 @@ static void names_remove(struct sluice_context *ctx, const struct sl_scheme *con
 	}
 }
 
-/* Finds the schemes of all URIs. Returns 0, or -errno with a sentence. */
-static int names_check(const char *const *uris, size_t count, const struct sl_scheme **schemes)
+/* Finds the schemes of all URIs, and the options. Returns 0, or -errno with a sentence. */
+static int names_check(const char *const *uris, size_t count, const struct sluice_open_options *o,
+                       const struct sl_scheme **schemes, struct asked_name *name)
 {
-	struct sl_uri parsed;
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < count; i++) {
 		if (!uris || !uris[i])
 			return sl_fail(-EINVAL, "sluice_remove_many: a URI is NULL");
-		rc = name_find(uris[i], REMOVAL, &parsed, &schemes[i]);
+		rc = name_find(uris[i], REMOVAL, o, name);
+		schemes[i] = name->scheme;
 		if (!rc)
-			sl_uri_clear(&parsed);
+			sl_uri_clear(&name->uri);
 	}
 	return rc;
 }
@@ -208,8 +205,8 @@ static int names_check(const char *const *uris, size_t count, const struct sl_sc
 int sluice_remove_many(sluice_context *ctx, const char *const *uris, size_t count,
                        const struct sluice_open_options *o, int *errors, char **messages)
 {
-	struct sluice_open_options options;
 	const struct sl_scheme **schemes = NULL;
+	struct asked_name name = {0};
 	int *own = NULL, rc = sl_context_check(ctx);
 	char **texts = NULL;
 
@@ -220,11 +217,10 @@ int sluice_remove_many(sluice_context *ctx, const char *const *uris, size_t coun
 	    (!messages && !(messages = texts = calloc(count + 1, sizeof(*messages)))))
 		rc = sl_fail(-ENOMEM, "no memory");
 	if (!rc)
-		rc = names_check(uris, count, schemes);
+		rc = names_check(uris, count, o, schemes, &name);
 	if (!rc) {
-		options = name_options(o, SLUICE_OPEN_READ);
 		memset(messages, 0, count * sizeof(*messages));
-		names_remove(ctx, schemes, uris, count, &options, errors, messages);
+		names_remove(ctx, schemes, uris, count, &name.options, errors, messages);
 		for (size_t i = 0; !rc && i < count; i++)
 			if ((rc = errors[i]))
 				sl_fail(rc, "'%s' was not removed: %s", uris[i],
@@ -243,27 +239,25 @@ int sluice_remove_many(sluice_context *ctx, const char *const *uris, size_t coun
 int sluice_copy_object(sluice_context *ctx, const char *from, const char *to,
                        const struct sluice_open_options *o)
 {
-	const struct sl_scheme *scheme, *other;
-	struct sluice_open_options options;
-	struct sl_uri source, target;
+	struct asked_name source, target;
 	int rc = sl_context_check(ctx);
 
 	if (rc)
 		return rc;
 	if (!from || !to)
 		return sl_fail(-EINVAL, "sluice_copy_object: %s is NULL", from ? "to" : "from");
-	rc = name_find(from, COPIES, &source, &scheme);
+	rc = name_find(from, COPIES, o, &source);
 	if (rc)
 		return rc;
-	rc = name_find(to, COPIES, &target, &other);
+	rc = name_find(to, COPIES, o, &target);
 	if (!rc) {
-		options = name_options(o, 0);
-		rc = scheme == other
-		             ? scheme->names->copy(&ctx->core, &source, &target, &options)
+		rc = source.scheme == target.scheme
+		             ? source.scheme->names->copy(&ctx->core, &source.uri, &target.uri,
+		                                          &target.options)
 		             : sl_fail(-ENOTSUP, "'%s' and '%s' are of two services", from, to);
-		sl_uri_clear(&target);
+		sl_uri_clear(&target.uri);
 	}
-	sl_uri_clear(&source);
+	sl_uri_clear(&source.uri);
 	return rc;
 }
 
@@ -272,9 +266,7 @@ int sluice_presign(sluice_context *ctx, const char *method, const char *uri,
                    int64_t *end_ns)
 {
 	static const char *const methods[] = {"GET", "HEAD", "PUT", "DELETE"};
-	struct sluice_open_options options;
-	const struct sl_scheme *scheme;
-	struct sl_uri parsed;
+	struct asked_name name;
 	int known = 0, rc = sl_context_check(ctx);
 
 	if (rc)
@@ -290,11 +282,11 @@ int sluice_presign(sluice_context *ctx, const char *method, const char *uri,
 		return sl_fail(-EINVAL,
 		               "sluice_presign: a URL is valid for 1 to %d seconds, not %u",
 		               SLUICE_PRESIGN_MOST, seconds);
-	rc = name_find(uri, URLS, &parsed, &scheme);
+	rc = name_find(uri, URLS, o, &name);
 	if (rc)
 		return rc;
-	options = name_options(o, SLUICE_OPEN_READ);
-	rc = scheme->names->presign(&ctx->core, &parsed, &options, method, seconds, url, end_ns);
-	sl_uri_clear(&parsed);
+	rc = name.scheme->names->presign(&ctx->core, &name.uri, &name.options, method, seconds, url,
+	                                 end_ns);
+	sl_uri_clear(&name.uri);
 	return rc;
 }

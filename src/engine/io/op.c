@@ -15,7 +15,7 @@
  *   preparing --[op_prepared: op_proceed]-------> running
  *   running   --[piece_next_locked]-------------> running    one piece more is in flight
  *   running   --[piece_done]--------------------> running    one piece less is in flight
- *   running   --[op_is_over_locked in the pump]-> over       none is in flight or to come
+ *   running   --[sl_op_pump_unlock]-------------> over       none is in flight or to come
  *   over      --[sl_op_end]---------------------> ended      the result is fixed
  *   ended     --[sl_op_publish]--------------------> done       waiting threads are woken
  *
@@ -26,10 +26,7 @@
  * pieces is over when the last of them has come back. A route may keep it for longer:
  * staged/staged.c.
  */
-#include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -85,7 +82,8 @@ static void op_free(struct sluice_op *op) SL_UNCHECKED
 	free(op->open);
 	free(op->message);
 	sl_mutex_destroy(&op->mutex);
-	sl_done_leave(op);
+	if (op->done.queue != &op->ctx->done)
+		sl_done_unref(op->done.queue);
 	sl_context_unref(op->ctx);
 	free(op);
 }
@@ -113,11 +111,9 @@ void *sl_op_user(const struct sluice_op *op)
 
 /* --------------------------------------------------------------------------------------- end */
 
-/*
- * Sets SL_OP_DONE and appends the operation to the queue in one step, so that the queue has
+/* Sets SL_OP_DONE and appends the operation to the queue in one step, so that the queue has
  * operations in the order in which sluice_poll() saw them end. Returns the state before, and
- * whether a thread waits for the queue.
- */
+ * whether a thread waits for the queue. */
 static uint32_t op_set_done(struct sluice_op *op, bool *signal)
 {
 	struct sluice_queue *queue = op->done.queue;
@@ -133,17 +129,6 @@ static uint32_t op_set_done(struct sluice_op *op, bool *signal)
 	return before;
 }
 
-/* A reactor may put the signal off for the queue of its context, which it does not outlive. */
-static void op_signal(struct sluice_op *op)
-{
-	struct sluice_queue *queue = op->done.queue;
-
-	if (queue == &op->ctx->done)
-		sl_signal(&queue->arrived);
-	else
-		pthread_cond_signal(&queue->arrived);
-}
-
 void sl_op_publish(struct sluice_op *op)
 {
 	uint64_t one = 1;
@@ -155,8 +140,11 @@ void sl_op_publish(struct sluice_op *op)
 	if (op->locked.fd >= 0)
 		(void)!write(op->locked.fd, &one, sizeof(one));
 	sl_mutex_unlock(&op->mutex);
-	if (signal)
-		op_signal(op);
+	/* A reactor may put the signal off for its context's queue, which it does not outlive. */
+	if (signal && op->done.queue == &op->ctx->done)
+		sl_signal(&op->done.queue->arrived);
+	else if (signal)
+		pthread_cond_signal(&op->done.queue->arrived);
 	if (before & SL_OP_AWAITED)
 		sl_word_wake(&op->state, INT_MAX);
 }
@@ -223,11 +211,8 @@ void sl_op_fail(struct sluice_op *op, int error, char *message)
 		op->message = message;
 		message = NULL;
 	}
-	sl_list_each (link, &op->locked.flying) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, engine_link);
-
+	sl_list_each_of (piece, &op->locked.flying, struct sl_piece, engine_link)
 		atomic_store_explicit(&piece->cancelled, true, memory_order_relaxed);
-	}
 	/* While a piece is in flight the operation is not over, so the file can be held. */
 	wake = !sl_list_empty(&op->locked.flying) && file->backend->ops->cancel;
 	if (wake)

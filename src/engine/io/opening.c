@@ -24,8 +24,7 @@ struct sl_open {
 	struct sl_task task;
 	/* What the task is for. As `base` it is the caller's, then the thread's that goes on. */
 	enum { OPEN_BEGINS, OPEN_ENDS, OPEN_GOES } stage;
-	/* For the caller to take: that thread's until the operation has ended, then under its
-	 * mutex. */
+	/* For the caller to take: that thread's until the operation ended, then under its mutex. */
 	struct sluice_file *file;
 };
 
@@ -45,8 +44,7 @@ struct sluice_file *sl_open_take(struct sluice_op *op)
 	return file;
 }
 
-/* Gives a reference away: with the last a file that was not taken is closed, if need be by the
- * pool. */
+/* Gives a reference away: with the last a file not taken is closed, perhaps by the pool. */
 static void open_let_go(struct sl_open *open, bool may_wait)
 {
 	struct sluice_op *op = open->op;
@@ -66,8 +64,7 @@ void sl_open_let_go(struct sluice_op *op)
 	open_let_go(op->open, true);
 }
 
-/* Fixes the result. Returns false if a thread that may wait has to: a file or a backend is to be
- * closed. */
+/* Fixes the result. Returns false if a thread that may wait has to: there is something to close. */
 static bool open_settle(struct sl_open *open, bool may_wait)
 {
 	struct sluice_op *op = open->op;

@@ -90,10 +90,8 @@ static bool order_insert_locked(struct sl_object *object, struct sluice_op *op)
 	return true;
 }
 
-/*
- * Returns the latest operation, or nearly, that holds `op` back at a range, of those
- * that block streams or of the others; NULL: none does.
- */
+/* Returns the latest operation, or nearly, that holds `op` back at a range, of those that block
+ * streams or of the others; NULL: none does. */
 static struct sluice_op *order_holder_at_locked(struct sl_object *object, struct sluice_op *op,
                                                 const struct sl_interval *at, bool blocking)
 	SL_REQUIRES(&object->mutex)

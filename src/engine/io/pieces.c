@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "io/staged/staged.h"
@@ -114,11 +113,9 @@ void sl_plan_advance(struct sl_plan *plan, const struct sl_piece *piece)
 
 /* ------------------------------------------------------------------------------------ pieces */
 
-/*
- * Returns true if a short read lacks bytes that the file had when the operation began: no piece
+/* Returns true if a short read lacks bytes that the file had when the operation began: no piece
  * goes beyond the end of then, if that was known. In stream order each short read does, because its
- * program cannot learn how much came.
- */
+ * program cannot learn how much came. */
 static bool piece_lacks_bytes(struct sluice_op *op, const struct sl_piece *piece) SL_UNCHECKED
 {
 	return !piece->write && !piece->error && piece->moved < piece->length &&
@@ -229,10 +226,8 @@ static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	return cut.depth;
 }
 
-/*
- * Returns the next piece to hand out, or NULL for now. Direct and buffered pieces of one write are
- * never in flight together: they may meet in one folio of the page cache.
- */
+/* Returns the next piece to hand out, or NULL for now. Direct and buffered pieces of one write are
+ * never in flight together: they may meet in one folio of the page cache. */
 static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 {
 	struct sl_plan *plan = &op->locked.plan;
@@ -272,16 +267,8 @@ static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op-
 
 /* --------------------------------------------------------------------------------------- pump */
 
-static bool op_is_over_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
-{
-	/* With nothing in flight and no next piece the plan has ended, or it was stopped. */
-	return op->staged ? sl_staged_over_locked(op) : !op->locked.in_flight;
-}
-
-/*
- * Returns true if the operation has to leave its object before it is over: it is draining, and its
- * stream may be waiting for operations that it holds back.
- */
+/* Returns true if the operation has to leave its object before it is over: it is draining, and its
+ * stream may be waiting for operations that it holds back. */
 static bool op_leaves_object_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 {
 	if (op->locked.stored || !op->staged || !op->staged->locked.draining ||
@@ -296,9 +283,8 @@ static bool op_leaves_object_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex
 
 static void op_end(struct sluice_op *op)
 {
-	struct sl_list ready;
+	struct sl_list ready = SL_LIST_INIT(ready);
 
-	sl_list_init(&ready);
 	sl_op_end(op, &ready);
 	sl_op_start_all(&ready);
 }
@@ -306,9 +292,8 @@ static void op_end(struct sluice_op *op)
 static void op_leave_object(struct sluice_op *op)
 {
 	struct sluice_file *file = op->file;
-	struct sl_list ready;
+	struct sl_list ready = SL_LIST_INIT(ready);
 
-	sl_list_init(&ready);
 	sl_order_leave(op, &ready);
 	sl_streams_unblocked(op->ctx);
 	sl_op_start_all(&ready);
@@ -342,7 +327,8 @@ void sl_op_pump_unlock(struct sluice_op *op)
 		}
 	} while (op->locked.again);
 	op->locked.pumping = false;
-	over = op_is_over_locked(op);
+	/* With nothing in flight and no next piece the plan has ended, or it was stopped. */
+	over = op->staged ? sl_staged_over_locked(op) : !op->locked.in_flight;
 	op->locked.over = over;
 	leaves = !over && op_leaves_object_locked(op);
 	sl_mutex_unlock(&op->mutex);
@@ -367,7 +353,6 @@ static void op_proceed(struct sluice_op *op)
 	sl_op_pump_unlock(op);
 }
 
-/* Fails the operation because a call of its backend has failed. */
 static void op_fail_call(struct sluice_op *op, int rc, const char *what)
 {
 	sl_op_fail(op, rc, sl_format("cannot %s '%s': %s", what, op->file->uri, sl_error_text(rc)));
@@ -381,18 +366,18 @@ static void op_run_task(struct sl_task *task)
 	int rc = 0;
 
 	/* An operation that was cancelled before it began leaves no trace. */
-	if (!sl_op_is_stopped(op))
-		rc = op->kind == SL_SYNC ? backend->ops->sync(backend)
-		                         : backend->ops->truncate(backend, op->length);
+	if (!sl_op_is_stopped(op) && op->kind == SL_SYNC)
+		rc = backend->ops->sync ? backend->ops->sync(backend) : 0;
+	else if (!sl_op_is_stopped(op))
+		rc = backend->ops->truncate ? backend->ops->truncate(backend, op->length)
+		                            : -ENOTSUP;
 	if (rc)
 		op_fail_call(op, rc, op->kind == SL_SYNC ? "sync" : "truncate");
 	op_proceed(op);
 }
 
-/*
- * Returns true if the operation may have to set the file's new length first: direct writes that
- * extend a file are made one at a time.
- */
+/* Returns true if the operation may have to set the file's new length first: direct writes that
+ * extend a file are made one at a time. */
 static bool op_may_reserve(const struct sluice_op *op)
 {
 	return op->kind == SL_WRITE && op->count == 1 && !op->device &&
@@ -406,11 +391,9 @@ static bool op_wants_reserve(const struct sluice_op *op, int64_t size)
 	       op->extents[0].offset + op->extents[0].length > (uint64_t)size;
 }
 
-/*
- * Reads a small extent that is in memory. The operation is then over as it starts, or, in stream
- * order, when the device has copied the bytes. Returns false if it has to go on. No piece is in
- * flight.
- */
+/* Reads a small extent that is in memory. The operation is then over as it starts, or, in stream
+ * order, when the device has copied the bytes. Returns false if it goes on. No piece is in
+ * flight. */
 static bool op_read_now(struct sluice_op *op) SL_UNCHECKED
 {
 	struct sl_backend *backend = op->file->backend;
@@ -438,18 +421,7 @@ static bool op_read_now(struct sluice_op *op) SL_UNCHECKED
 	return true;
 }
 
-/* Adds the bytes of the operation to those in flight of its file, and returns the sum. */
-static uint64_t op_count_bytes(struct sluice_op *op)
-{
-	for (size_t i = 0; i < op->count; i++)
-		op->bytes += op->extents[i].length;
-	return atomic_fetch_add_explicit(&op->file->bytes, op->bytes, memory_order_relaxed) +
-	       op->bytes;
-}
-
-/*
- * Fails an operation that goes beyond the end of the file: in stream order no short read is told.
- */
+/* Fails an operation beyond the end of the file: in stream order no short read is told. */
 static void op_check_end(struct sluice_op *op, uint64_t size)
 {
 	for (size_t i = 0; i < op->count; i++) {
@@ -477,7 +449,10 @@ static void op_plan(struct sluice_op *op, int64_t size)
 		size = INT64_MAX;
 	/* In stream order the poller may be reading the plan already. */
 	sl_mutex_lock(&op->mutex);
-	bytes = op_count_bytes(op);
+	for (size_t i = 0; i < op->count; i++)
+		op->bytes += op->extents[i].length;
+	bytes = op->bytes +
+	        atomic_fetch_add_explicit(&op->file->bytes, op->bytes, memory_order_relaxed);
 	op->locked.plan = (struct sl_plan){
 		.extents = op->extents,
 		/* Of a staged operation sl_staged_next_locked() sets it, chunk by chunk. */
@@ -553,8 +528,7 @@ void sl_op_start_all(struct sl_list *ready)
 	if (sl_list_empty(ready))
 		return;
 	if (starting) {
-		while ((link = sl_list_take(ready)))
-			sl_list_append(starting, link);
+		sl_list_take_all(ready, starting);
 		return;
 	}
 	starting = ready;

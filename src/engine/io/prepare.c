@@ -26,12 +26,10 @@ static struct sluice_op *prepare_take(struct sluice_file *file)
 /* Makes a batch of the operations so far. Returns false if there is none: the task is over. */
 static bool prepare_take_batch(struct sluice_file *file)
 {
-	struct sl_list *link;
 	bool some;
 
 	sl_mutex_lock(&file->mutex);
-	while ((link = sl_list_take(&file->locked.unprepared)))
-		sl_list_append(&file->locked.batch, link);
+	sl_list_take_all(&file->locked.unprepared, &file->locked.batch);
 	some = file->locked.preparing = !sl_list_empty(&file->locked.batch);
 	sl_mutex_unlock(&file->mutex);
 	return some;

@@ -59,11 +59,9 @@ static int extent_compare(const void *a, const void *b)
 	return (first->offset > second->offset) - (first->offset < second->offset);
 }
 
-/*
- * Copies the extents into the operation, and makes a range of each that is not empty. Those of a
+/* Copies the extents into the operation, and makes a range of each that is not empty. Those of a
  * remote read come in the order of the object, so that a request is for many of them; not in stream
- * order, where the last of those that overlap in memory wins.
- */
+ * order, where the last of those that overlap in memory wins. */
 static int op_copy_extents(struct sluice_op *op, const struct sluice_request *r)
 {
 	op->count = r->count;
@@ -137,10 +135,8 @@ static int route_find_memory(const struct sluice_request *r, struct sl_device **
 	return 0;
 }
 
-/*
- * Asks whether the backend moves the bytes to and from the device's memory itself, as
- * sl_device_moves.takes(). Never on a default stream, whose number means several.
- */
+/* Asks whether the backend moves the bytes to and from the device's memory itself, as
+ * sl_device_moves.takes(). Never on a default stream, whose number means several. */
 static int route_by_backend(struct sluice_op *op, struct sl_device *memory,
                             const struct sluice_request *r)
 {
@@ -164,9 +160,7 @@ static int route_by_backend(struct sluice_op *op, struct sl_device *memory,
 	return rc;
 }
 
-/*
- * Checks that a stream of the device reaches the memory: host memory has to be registered with it.
- */
+/* Checks that a stream of the device reaches the memory: it has host memory registered. */
 static int route_check_registered(struct sluice_op *op, struct sl_device *device)
 {
 	for (size_t i = 0; i < op->count; i++) {
@@ -180,16 +174,6 @@ static int route_check_registered(struct sluice_op *op, struct sl_device *device
 				i, op->file->uri, device->name);
 	}
 	return 0;
-}
-
-/* The file is memory of a device, so the backend has the copiers of devices move the bytes. */
-static int route_of_device_file(struct sluice_op *op, struct sl_device *memory)
-{
-	struct sl_staging *staging;
-	int rc = sl_context_get_staging(op->ctx, op->file->limits.device, &staging);
-
-	op->device = memory;
-	return rc || !memory ? rc : sl_context_get_staging(op->ctx, memory, &staging);
 }
 
 /* The file is memory of a device, and in stream order the stream is given the copies. */
@@ -221,11 +205,16 @@ static int route_of_device_file_on(struct sluice_op *op, const struct sluice_req
 static int route_awaited(struct sluice_op *op, const struct sluice_request *r,
                          struct sl_device *memory)
 {
+	struct sl_device *holder = op->file->limits.device;
 	struct sl_staging *staging;
 	int rc;
 
-	if (op->file->limits.device)
-		return route_of_device_file(op, memory);
+	/* The backend has the copiers of both devices move the bytes. */
+	if (holder) {
+		op->device = memory;
+		rc = sl_context_get_staging(op->ctx, holder, &staging);
+		return rc || !memory ? rc : sl_context_get_staging(op->ctx, memory, &staging);
+	}
 	rc = route_by_backend(op, memory, r);
 	if (rc || !memory)
 		return SL_MIN(rc, 0);
@@ -327,11 +316,8 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
 	return rc;
 }
 
-/*
- * Reads a small extent that is in memory before the call returns. The operation is not admitted,
- * and enters no order, which is right while there is no write. Returns false if it is to be
- * submitted.
- */
+/* Reads a small extent that is in memory before the call returns. It is not admitted, and enters no
+ * order, which is right while there is no write. Returns false if it is to be submitted. */
 static bool submit_read_at_once(struct sluice_file *file, const struct sluice_request *r,
                                 bool *missed, sluice_op **out)
 {
@@ -356,17 +342,6 @@ static bool submit_read_at_once(struct sluice_file *file, const struct sluice_re
 	return sl_at_once_new(file, moved, r, out);
 }
 
-/* Counts an operation in, of max_operations; waits while there are as many, unless `full` is an
- * error. Returns 0, or that. */
-static int submit_admit(struct sluice_context *ctx, int full)
-{
-	/* The end of any operation ends the wait. */
-	if (sl_gate_take(&ctx->operations, 1, !full))
-		return 0;
-	return sl_fail(full, "%" PRIu64 " operations are in flight, which is SLUICE_MAX_OPERATIONS",
-	               ctx->core.settings.max_operations);
-}
-
 static int submit_request(struct sluice_file *file, const struct sluice_request *r, sluice_op **out)
 {
 	int full = file->flags & SLUICE_OPEN_NONBLOCK                 ? -EAGAIN
@@ -377,8 +352,11 @@ static int submit_request(struct sluice_file *file, const struct sluice_request 
 
 	if (!rc && submit_read_at_once(file, r, &missed, out))
 		return 0;
-	if (!rc)
-		rc = submit_admit(file->ctx, full);
+	/* The end of any operation ends the wait, unless `full` is an error. */
+	if (!rc && !sl_gate_take(&file->ctx->operations, 1, !full))
+		rc = sl_fail(full,
+		             "%" PRIu64 " operations are in flight, which is SLUICE_MAX_OPERATIONS",
+		             file->ctx->core.settings.max_operations);
 	return rc ? rc : submit_admitted(file, r, NULL, missed, out);
 }
 
@@ -409,29 +387,23 @@ int sl_op_submit_staged(struct sluice_file *file, struct sl_staging *staging,
 	return rc;
 }
 
-static int submit_check_file(const struct sluice_file *file)
-{
-	if (!file)
-		return sl_fail(-EINVAL, "file is NULL");
-	return sl_process_is(file->ctx->process) ? 0 : sl_process_refuse();
-}
-
 int sluice_submit(sluice_file *file, const struct sluice_request *r, sluice_op **out)
 {
-	int rc = submit_check_file(file);
+	int rc = file ? sl_context_check(file->ctx) : sl_fail(-EINVAL, "file is NULL");
 
 	if (rc)
 		return rc;
 	return r ? submit_request(file, r, out) : sl_fail(-EINVAL, "request is NULL");
 }
 
-static int submit_extent(sluice_file *file, int kind, const struct sluice_extent *extent, bool on,
-                         sluice_stream stream, sluice_op **out)
+static int submit_extent(sluice_file *file, int kind, const void *data, size_t n, uint64_t offset,
+                         bool on, sluice_stream stream, sluice_op **out)
 {
+	struct sluice_extent extent = {(void *)(uintptr_t)data, n, offset};
 	struct sluice_request r = SLUICE_REQUEST_INIT;
 
 	r.kind = kind;
-	r.extents = extent;
+	r.extents = &extent;
 	r.count = 1;
 	r.on = on;
 	r.stream = stream;
@@ -440,30 +412,22 @@ static int submit_extent(sluice_file *file, int kind, const struct sluice_extent
 
 int sluice_read(sluice_file *file, void *dst, size_t n, uint64_t offset, sluice_op **out)
 {
-	struct sluice_extent extent = {dst, n, offset};
-
-	return submit_extent(file, SLUICE_READ, &extent, false, NULL, out);
+	return submit_extent(file, SLUICE_READ, dst, n, offset, false, NULL, out);
 }
 
 int sluice_write(sluice_file *file, const void *src, size_t n, uint64_t offset, sluice_op **out)
 {
-	struct sluice_extent extent = {(void *)(uintptr_t)src, n, offset};
-
-	return submit_extent(file, SLUICE_WRITE, &extent, false, NULL, out);
+	return submit_extent(file, SLUICE_WRITE, src, n, offset, false, NULL, out);
 }
 
 int sluice_read_on(sluice_file *file, void *dst, size_t n, uint64_t offset, sluice_stream stream,
                    sluice_op **out)
 {
-	struct sluice_extent extent = {dst, n, offset};
-
-	return submit_extent(file, SLUICE_READ, &extent, true, stream, out);
+	return submit_extent(file, SLUICE_READ, dst, n, offset, true, stream, out);
 }
 
 int sluice_write_on(sluice_file *file, const void *src, size_t n, uint64_t offset,
                     sluice_stream stream, sluice_op **out)
 {
-	struct sluice_extent extent = {(void *)(uintptr_t)src, n, offset};
-
-	return submit_extent(file, SLUICE_WRITE, &extent, true, stream, out);
+	return submit_extent(file, SLUICE_WRITE, src, n, offset, true, stream, out);
 }

@@ -2,7 +2,8 @@
 /*
  * Names and addresses of objects
  *
- * Takes an s3 URI apart, and makes the URL of the object: the bucket is in the host (virtual) or in the path.
+ * Takes an s3 URI apart, and makes the URL of the object: the bucket is in the host (virtual) or in
+ * the path.
  *
  * Threads: any.
  */
@@ -71,10 +72,8 @@ static bool bucket_is_label(const char *bucket)
 	return strlen(bucket) <= LONGEST_LABEL;
 }
 
-/*
- * Takes an endpoint apart: its scheme with "://", its host in lower case without the scheme's port, and the path behind
- * it. Returns 0, or -errno with a sentence.
- */
+/* Takes an endpoint apart: its scheme with "://", its host in lower case without the scheme's port,
+ * and the path behind it. Returns 0, or -errno with a sentence. */
 static int endpoint_parse(const char *endpoint, const char **scheme, char **host, const char **path)
 {
 	bool plain = !strncasecmp(endpoint, "http://", 7);

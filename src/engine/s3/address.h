@@ -20,9 +20,9 @@ struct sl_s3_address {
 	char *query; /* the same; "" : none */
 };
 /*
- * Finds an object's address. endpoint: the server's http or https URL; NULL: AWS in the region. addressing: "path",
- * "virtual"; NULL: virtual for AWS where the bucket's name allows it, and path for any other server.
- * query: encoded, or NULL. A bucket "" is the server itself.
+ * Finds an object's address. endpoint: the server's http or https URL; NULL: AWS in the region.
+ * addressing: "path", "virtual"; NULL: virtual for AWS where the bucket's name allows it, and path
+ * for any other server. query: encoded, or NULL. A bucket "" is the server itself.
  *
  * Returns 0, or -EINVAL, -ENOMEM with a sentence.
  */

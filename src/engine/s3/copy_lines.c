@@ -61,12 +61,6 @@ static bool line_is_given(const struct curl_slist *given, const char *name)
 	return given;
 }
 
-/* Whether a line is about the source: no request to begin an upload has it. */
-static bool line_is_of_source(const char *line)
-{
-	return line_begins(line, SOURCE) || line_begins(line, "x-amz-source-");
-}
-
 /* Adds the lines by which the server finds the source and decrypts it. */
 static int copy_name_source(const struct sl_service_copy *copy, struct curl_slist **lines)
 {
@@ -93,7 +87,7 @@ static int copy_name_source(const struct sl_service_copy *copy, struct curl_slis
 	return rc;
 }
 
-int sl_s3_copy(struct sl_service_copy *copy)
+static int copy_lines(struct sl_service_copy *copy)
 {
 	bool directed = line_is_given(copy->given, DIRECTIVE);
 	int rc = 0;
@@ -110,7 +104,9 @@ int sl_s3_copy(struct sl_service_copy *copy)
 			copy->replaces = true;
 	for (const struct curl_slist *l = copy->given; !rc && l; l = l->next) {
 		unsigned kind = sl_s3_line(l->data);
-		bool of_source = line_is_of_source(l->data);
+		/* No request to begin an upload has it. */
+		bool of_source =
+			line_begins(l->data, SOURCE) || line_begins(l->data, "x-amz-source-");
 
 		rc = sl_line_add(&copy->whole, "%s", l->data);
 		if (!rc && (of_source || kind & SL_LINE_EACH))
@@ -127,12 +123,10 @@ int sl_s3_copy(struct sl_service_copy *copy)
 	return rc ? rc : copy_name_source(copy, &copy->part);
 }
 
-/*
- * The source is opened with its version and the lines for each request, and the source's own key stands where the target's key stood. A
- * version cannot be written, so the target has none.
- */
-int sl_s3_copy_options(const struct sluice_open_options *given, struct sluice_open_options *source,
-                       struct sluice_open_options *target, void **memory)
+/* The source is opened with its version and the lines for each request, and the source's own key
+ * stands where the target's key stood. A version cannot be written, so the target has none. */
+static int copy_options(const struct sluice_open_options *given, struct sluice_open_options *source,
+                        struct sluice_open_options *target, void **memory)
 {
 	size_t count = 0, bytes = 0, length = strlen(SOURCE);
 	struct sluice_s3_options *s3;
@@ -173,3 +167,5 @@ int sl_s3_copy_options(const struct sluice_open_options *given, struct sluice_op
 	*memory = s3;
 	return 0;
 }
+
+const struct sl_service_copies sl_s3_copies = {.options = copy_options, .lines = copy_lines};

@@ -2,8 +2,8 @@
 /*
  * Credentials
  *
- * Looks for an access key in a source after the other. The first key counts, and has to be complete. Processes and servers
- * are only found here, and asked later.
+ * Looks for an access key in a source after the other. The first key counts, and has to be
+ * complete. Processes and servers are only found here, and asked later.
  *
  * Threads: any that may wait for storage; the environment must not change meanwhile.
  */
@@ -151,7 +151,7 @@ static int source_profile(const struct asked *asked, struct sl_s3_source *out)
 	                 shared ? profile->credentials : profile->config, &out->keys);
 }
 
-/* Gives a source the texts for asking, and takes them; a NULL where `needs` says so is a lack of memory. */
+/* Gives a source texts for asking, and takes them: the first `needs` may not be NULL. */
 static int source_ask(struct sl_s3_source *out, const char *kind, int needs, sl_s3_asker *ask,
                       char *first, char *second, char *third)
 {
@@ -292,7 +292,7 @@ static int source_role(const struct asked *asked, struct sl_s3_source *out);
 
 typedef int source_function(const struct asked *, struct sl_s3_source *);
 
-/* Asks them in turn. Returns 1 with the first credentials, 0 without any, or -errno with a sentence. */
+/* Asks in turn. Returns 1 with the first credentials, 0 without any, or -errno with a sentence. */
 static int source_first(source_function *const *sources, const struct asked *asked,
                         struct sl_s3_source *out)
 {

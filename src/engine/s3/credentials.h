@@ -34,9 +34,10 @@ struct sl_s3_source {
 	struct sl_s3_keys keys;
 };
 /*
- * Finds the source. It looks at the options; the environment, unless the options name a profile; the profile's role, web
- * identity, keys or process; the container; the machine. May wait for storage; asks none. Returns 0; or, with a sentence
- * about the lack, -EACCES if there is none, -ENOTSUP if sluice cannot ask the only source, -EINVAL.
+ * Finds the source. It looks at the options; the environment, unless the options name a profile;
+ * the profile's role, web identity, keys or process; the container; the machine. May wait for
+ * storage; asks none. Returns 0; or, with a sentence about the lack, -EACCES if there is none,
+ * -ENOTSUP if sluice cannot ask the only source, -EINVAL.
  */
 int sl_s3_source_find(const struct sluice_s3_options *options, const struct sl_s3_profile *profile,
                       struct sl_s3_source *out);
@@ -46,13 +47,13 @@ bool sl_s3_source_equal(const struct sl_s3_source *one, const struct sl_s3_sourc
 /* Returns -EACCES: no source has credentials. why: the last has none. */
 int sl_s3_source_missing(const struct sl_s3_profile *profile, const char *why);
 
-/* Askers, each with the texts in its source. Runs a command by the shell, and waits: the command. */
+/* Askers, each with the texts in its source. Runs a command by the shell: the command. */
 sl_s3_asker sl_s3_process_ask;
 /* Asks a container's service: the URL; a token for it, or the token's file. */
 sl_s3_asker sl_s3_container_ask;
 /* Asks a machine's service: the URL. */
 sl_s3_asker sl_s3_machine_ask;
-/* Asks the Security Token Service for a role, with the base's keys: the URL; the region; the query. */
+/* Asks the Security Token Service, with the base's keys: the URL; the region; the query. */
 sl_s3_asker sl_s3_role_ask;
 /* Asks it with a web identity's token: the URL; the token's file; the query. */
 sl_s3_asker sl_s3_identity_ask;
@@ -61,7 +62,7 @@ sl_s3_asker sl_s3_identity_ask;
 int64_t sl_s3_time(const char *text);
 /* Copies a string or a number from a JSON object, by name. Returns false if there is none. */
 bool sl_s3_json_get(const char *text, const char *name, char *out, size_t size);
-/* Takes keys from a text. token: the name it has for the session's token. Returns false if a key is missing. */
+/* Takes keys from a text. token: the session token's name. Returns false if a key is missing. */
 typedef bool sl_s3_getter(const char *text, const char *name, char *out, size_t size);
 bool sl_s3_keys_parse(sl_s3_getter *get, const char *text, const char *token,
                       struct sl_s3_keys *out);

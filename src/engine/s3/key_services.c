@@ -2,10 +2,11 @@
 /*
  * Services that have credentials
  *
- * Asks a container's or a machine's own service for the keys to its role; a machine's is IMDS in version 2, where a token
- * comes first. Asks AWS's Security Token Service for the keys to a role: with keys (AssumeRole), or with the token for a
- * web identity (AssumeRoleWithWebIdentity). A call is a short request by libcurl, beside the engine for remote files: it
- * has no permit, is made once, and the answer is small.
+ * Asks a container's or a machine's own service for the keys to its role; a machine's is IMDS in
+ * version 2, where a token comes first. Asks AWS's Security Token Service for the keys to a role:
+ * with keys (AssumeRole), or with the token for a web identity (AssumeRoleWithWebIdentity). A call
+ * is a short request by libcurl, beside the engine for remote files: it has no permit, is made
+ * once, and the answer is small.
  *
  * Threads: any that may wait: the answer ends the wait, or a time-out.
  */
@@ -98,10 +99,9 @@ static int answer_judge(const struct service_call *call, CURLcode code, long sta
 	return rc;
 }
 
-/*
- * Makes a call, and waits for the answer, some seconds at most. Redirects are not followed. Returns 0 with the body, for
- * sl_s3_text_clear(); or -EACCES, -ENOMEM with a sentence, also if the status is not 200.
- */
+/* Makes a call, and waits for the answer, some seconds at most. Redirects are not followed. Returns
+ * 0 with the body, for sl_s3_text_clear(); or -EACCES, -ENOMEM with a sentence, also without status
+ * 200. */
 static int call_make(const struct sl_settings *settings, const struct service_call *call,
                      char **out)
 {
@@ -128,7 +128,7 @@ static int call_make(const struct sl_settings *settings, const struct service_ca
 	return rc;
 }
 
-/* Makes a call for keys. token: the answer's name for the session's token. Returns 0, or -errno with a sentence. */
+/* Makes a call for keys; token: the session token's name. Returns 0, or -errno with a sentence. */
 static int call_for_keys(const struct sl_settings *settings, const struct service_call *call,
                          sl_s3_getter *get, const char *token, const char *service,
                          struct sl_s3_keys *out)
@@ -142,7 +142,7 @@ static int call_for_keys(const struct sl_settings *settings, const struct servic
 	return rc;
 }
 
-/* Reads a token from a file, a line without its end. Returns 0, or -EACCES with a sentence about the file. */
+/* Reads a token, a line of a file. Returns 0, or -EACCES with a sentence about the file. */
 static int token_file_read(const char *path, char *text, size_t size)
 {
 	FILE *file = fopen(path, "re");

@@ -2,10 +2,12 @@
 /*
  * The keyring
  *
- * Keeps credentials from sources, and asks again before they expire; and the regions where servers said buckets are.
+ * Keeps credentials from sources, and asks again before they expire; and the regions where servers
+ * said buckets are.
  *
- * Threads: any. Opening a file may ask a source, and waits for it; later a waiting task asks. A single thread asks a source
- * at a time. Signing takes the keys' mutex, and no thread holds it while it waits.
+ * Threads: any. Opening a file may ask a source, and waits for it; later a waiting task asks. A
+ * single thread asks a source at a time. Signing takes the keys' mutex, and no thread holds it
+ * while it waits.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -65,22 +67,18 @@ int sl_s3_start(const struct sl_settings *settings, struct sl_keyring **out) SL_
 	return 0;
 }
 
-static void issuer_free(struct sl_s3_issuer *issuer) SL_UNCHECKED
-{
-	sl_s3_keys_clear(&issuer->locked.keys);
-	sl_s3_source_clear(&issuer->source);
-	sl_mutex_destroy(&issuer->turn);
-	sl_mutex_destroy(&issuer->mutex);
-	free(issuer);
-}
-
 void sl_s3_stop(struct sl_keyring *base) SL_UNCHECKED
 {
 	struct sl_s3_keyring *keyring = sl_s3_keyring_of(base);
 	struct sl_list *link;
 
-	while ((link = sl_list_take(&keyring->locked.issuers)))
-		issuer_free(SL_CONTAINER(link, struct sl_s3_issuer, link));
+	sl_list_each_of (issuer, &keyring->locked.issuers, struct sl_s3_issuer, link) {
+		sl_s3_keys_clear(&issuer->locked.keys);
+		sl_s3_source_clear(&issuer->source);
+		sl_mutex_destroy(&issuer->turn);
+		sl_mutex_destroy(&issuer->mutex);
+		free(issuer);
+	}
 	while ((link = sl_list_take(&keyring->locked.notes)))
 		free(SL_CONTAINER(link, struct sl_s3_note, link));
 	sl_mutex_destroy(&keyring->mutex);
@@ -89,24 +87,14 @@ void sl_s3_stop(struct sl_keyring *base) SL_UNCHECKED
 
 /* ------------------------------------------------------------------------------------- notes */
 
-static struct sl_s3_note *note_find_locked(struct sl_s3_keyring *keyring, const char *text)
-	SL_REQUIRES(&keyring->mutex)
-{
-	sl_list_each (link, &keyring->locked.notes) {
-		struct sl_s3_note *note = SL_CONTAINER(link, struct sl_s3_note, link);
-
-		if (!strcmp(note->text, text))
-			return note;
-	}
-	return NULL;
-}
-
 struct sl_s3_note *sl_s3_note_keep(struct sl_s3_keyring *keyring, const char *text)
 {
-	struct sl_s3_note *note;
+	struct sl_s3_note *note = NULL;
 
 	sl_mutex_lock(&keyring->mutex);
-	note = note_find_locked(keyring, text);
+	sl_list_each_of (known, &keyring->locked.notes, struct sl_s3_note, link)
+		if (!strcmp(known->text, text))
+			note = known;
 	if (!note && (note = calloc(1, sizeof(*note) + strlen(text) + 1))) {
 		strcpy(note->text, text);
 		sl_list_append(&keyring->locked.notes, &note->link);
@@ -207,19 +195,6 @@ static struct sl_s3_issuer *issuer_new(const struct sl_settings *settings, struc
 	return issuer;
 }
 
-static struct sl_s3_issuer *issuer_find_locked(struct sl_s3_keyring *keyring,
-                                               const struct sl_s3_source *source)
-	SL_REQUIRES(&keyring->mutex)
-{
-	sl_list_each (link, &keyring->locked.issuers) {
-		struct sl_s3_issuer *issuer = SL_CONTAINER(link, struct sl_s3_issuer, link);
-
-		if (sl_s3_source_equal(&issuer->source, source))
-			return issuer;
-	}
-	return NULL;
-}
-
 static bool issuer_is_ready(struct sl_s3_issuer *issuer)
 {
 	bool ready;
@@ -233,12 +208,14 @@ static bool issuer_is_ready(struct sl_s3_issuer *issuer)
 int sl_s3_issuer_acquire(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
                          struct sl_s3_source *source, struct sl_s3_issuer **out)
 {
-	struct sl_s3_issuer *issuer;
+	struct sl_s3_issuer *issuer = NULL;
 	bool has, due;
 	int rc = 0;
 
 	sl_mutex_lock(&keyring->mutex);
-	issuer = issuer_find_locked(keyring, source);
+	sl_list_each_of (known, &keyring->locked.issuers, struct sl_s3_issuer, link)
+		if (sl_s3_source_equal(&known->source, source))
+			issuer = known;
 	if (!issuer && waiting && (issuer = issuer_new(keyring->settings, waiting, source)))
 		sl_list_append(&keyring->locked.issuers, &issuer->link);
 	sl_mutex_unlock(&keyring->mutex);

@@ -9,7 +9,7 @@
 struct sl_s3_keyring;
 struct sl_s3_keyring *sl_s3_keyring_of(struct sl_keyring *keyring);
 
-/* An endpoint and a bucket, with region and habits; or a text alone. Lives as long as the keyring. */
+/* An endpoint and a bucket, with region and habits; or a text. Lives as long as the keyring. */
 struct sl_s3_note {
 	struct sl_list link;
 	char region[SL_SERVICE_TEXT]; /* "": no server has named it; guarded by the keyring */
@@ -26,16 +26,15 @@ void sl_s3_region_find(struct sl_s3_keyring *keyring, const struct sl_s3_note *n
 
 /* A source and its last answer. Lives as long as the keyring. */
 struct sl_s3_issuer;
-/*
- * Finds a source's issuer, and takes the source. Asks it if keys are missing or about to expire, and waits for the answer, or
- * for another thread to ask; without `waiting`, -EAGAIN. Returns 0, or -errno with a sentence.
- */
+/* Finds a source's issuer, and takes the source. Asks it if keys are missing or about to expire,
+ * and waits for the answer, or for another thread to ask; without `waiting`, -EAGAIN. Returns 0, or
+ * -errno with a sentence. */
 int sl_s3_issuer_acquire(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
                          struct sl_s3_source *source, struct sl_s3_issuer **out);
 /* Copies the keys; if they expire soon, a task asks again. Returns 0 or -ENOMEM with a sentence. */
 int sl_s3_issuer_copy(struct sl_s3_issuer *issuer, int64_t now, struct sl_s3_keys *out,
                       unsigned *version);
-/* The server calls the keys of this version expired: a task asks again. Returns false if there will be no others. */
+/* The server calls this version expired: a task asks again. Returns false if none will come. */
 bool sl_s3_issuer_renew(struct sl_s3_issuer *issuer, unsigned version);
 
 #endif

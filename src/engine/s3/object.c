@@ -2,14 +2,13 @@
 /*
  * Objects of S3
  *
- * Finds an object's address and credentials once, when the file is opened, and signs the requests for it. A server's error
- * may correct the clock, and the region for later files.
+ * Finds an object's address and credentials once, when the file is opened, and signs the requests
+ * for it. A server's error may correct the clock, and the region for later files.
  *
- * Threads: opening waits on the caller's thread. Requests are signed by the reactors: the clock has a mutex.
+ * Threads: opening waits on the caller's thread. Requests are signed by the reactors: the clock has
+ * a mutex.
  */
-#include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -96,7 +95,6 @@ static int object_know(struct sl_s3 *s3, struct sl_pool *waiting,
 	return sl_s3_keys_check(&s3->keys, source.kind);
 }
 
-/* Finds address and credentials. */
 static int object_resolve(struct sl_s3 *s3, struct sl_pool *waiting, const struct sl_s3_name *name,
                           const struct sluice_s3_options *options, const char *query)
 {
@@ -145,8 +143,9 @@ static struct sluice_s3_options object_options(const struct sluice_s3_options *g
 	return options;
 }
 
-int sl_s3_open(struct sl_keyring *keyring, struct sl_pool *waiting, const char *uri,
-               const struct sluice_open_options *given, const char *query, struct sl_signer **out)
+static int object_open(struct sl_keyring *keyring, struct sl_pool *waiting, const char *uri,
+                       const struct sluice_open_options *given, const char *query,
+                       struct sl_signer **out)
 {
 	struct sluice_s3_options options = object_options(given->s3);
 	struct sl_s3_name name = {NULL, NULL};
@@ -181,7 +180,7 @@ int sl_s3_open(struct sl_keyring *keyring, struct sl_pool *waiting, const char *
 	return rc;
 }
 
-int sl_s3_check(struct sl_keyring *keyring, struct sl_pool *waiting, const void *given)
+static int object_check(struct sl_keyring *keyring, struct sl_pool *waiting, const void *given)
 {
 	struct sluice_s3_options options = object_options(given);
 	struct sl_s3 s3 = {.keyring = sl_s3_keyring_of(keyring)};
@@ -196,7 +195,7 @@ int sl_s3_check(struct sl_keyring *keyring, struct sl_pool *waiting, const void 
 	return rc;
 }
 
-void sl_s3_feature(struct sl_keyring *keyring, struct sluice_feature *out)
+static void object_feature(struct sl_keyring *keyring, struct sluice_feature *out)
 {
 	static const struct sluice_s3_options options = SLUICE_S3_OPTIONS_INIT;
 	struct sl_s3_source source = {0};
@@ -222,16 +221,15 @@ void sl_s3_feature(struct sl_keyring *keyring, struct sluice_feature *out)
 	sl_s3_source_clear(&source);
 }
 
-void sl_s3_close(struct sl_signer *signer)
+static void object_close(struct sl_signer *signer)
 {
-	if (signer)
-		object_free(object_of(signer));
+	object_free(object_of(signer));
 }
 
 /* -------------------------------------------------------------------------------------- sign */
 
-void sl_s3_digest(const struct sl_signer *signer, const void *body, size_t bytes, bool sum,
-                  struct sl_service_digest *out)
+static void object_digest(const struct sl_signer *signer, const void *body, size_t bytes, bool sum,
+                          struct sl_service_digest *out)
 {
 	const struct sl_s3 *s3 = SL_CONTAINER(signer, const struct sl_s3, base);
 	uint32_t crc = UINT32_MAX;
@@ -260,8 +258,8 @@ static int object_put_lines(const struct sl_s3 *s3, const struct sl_service_requ
 	return rc;
 }
 
-int sl_s3_sign(struct sl_signer *signer, const struct sl_service_request *asked,
-               struct curl_slist **lines, struct sl_service_signed *out)
+static int object_sign(struct sl_signer *signer, const struct sl_service_request *asked,
+                       struct curl_slist **lines, struct sl_service_signed *out)
 {
 	struct sl_s3 *s3 = object_of(signer);
 	struct sl_s3_keys copy = {0};
@@ -318,8 +316,8 @@ int sl_s3_sign(struct sl_signer *signer, const struct sl_service_request *asked,
 
 /* ------------------------------------------------------------------------------------ remedy */
 
-enum sl_service_remedy sl_s3_judge(struct sl_signer *signer, unsigned version, long status,
-                                   const struct sl_service_error *error, int64_t date)
+static enum sl_service_remedy object_judge(struct sl_signer *signer, unsigned version, long status,
+                                           const struct sl_service_error *error, int64_t date)
 {
 	struct sl_s3 *s3 = object_of(signer);
 	enum sl_service_remedy remedy = SL_REMEDY_NONE;
@@ -341,3 +339,15 @@ enum sl_service_remedy sl_s3_judge(struct sl_signer *signer, unsigned version, l
 	sl_mutex_unlock(&s3->mutex);
 	return remedy;
 }
+
+const struct sl_service_signing sl_s3_signing = {
+	.start = sl_s3_start,
+	.stop = sl_s3_stop,
+	.feature = object_feature,
+	.check = object_check,
+	.open = object_open,
+	.close = object_close,
+	.digest = object_digest,
+	.sign = object_sign,
+	.judge = object_judge,
+};

@@ -99,10 +99,9 @@ bool sl_s3_keys_parse(sl_s3_getter *get, const char *text, const char *token,
 
 /* ----------------------------------------------------------------------------------- process */
 
-/*
- * Starts a command, and returns its output; -1: it cannot be started. At a terminal it may ask the user, as a process in our
- * group. Without a terminal it has a group, so all processes can be ended: *out is negative.
- */
+/* Starts a command, and returns its output; -1: it cannot be started. At a terminal it may ask the
+ * user, as a process in our group. Without a terminal it has a group, so all processes can be
+ * ended: *out is negative. */
 static int process_start(const char *command, pid_t *out)
 {
 	char *const arguments[] = {(char *)"sh", (char *)"-c", (char *)command, NULL};
@@ -129,8 +128,7 @@ static int process_start(const char *command, pid_t *out)
 	return rc ? -1 : ends[0];
 }
 
-/* Reads the process's output to the end, also beyond the memory. At the time the process is killed, and false
- * returned. */
+/* Reads a process's output to the end, also beyond the memory; at the time kills it, with false. */
 static bool process_await(int from, pid_t pid, int64_t until, char text[MOST_OUTPUT], int *status)
 {
 	struct pollfd output = {.fd = from, .events = POLLIN};

@@ -2,8 +2,8 @@
 /*
  * Profiles
  *
- * Reads a profile from AWS's credentials file and config file: sections with lines "name = value". Indented lines belong to
- * the value above them.
+ * Reads a profile from AWS's credentials file and config file: sections with lines "name = value".
+ * Indented lines belong to the value above them.
  *
  * Threads: any; the environment must not change meanwhile.
  */
@@ -91,7 +91,7 @@ static char *text_strip(char *text)
 	return text + strspn(text, " \t\r\n");
 }
 
-/* Whether the text between brackets is the section: "NAME", or with a kind "KIND NAME" or "default". Quotes are for blanks. */
+/* Whether it is the section: "NAME"; or with a kind "KIND NAME", also quoted, or "default". */
 static bool section_is(char *section, const char *kind, const char *name)
 {
 	size_t length = strlen(kind);
@@ -113,7 +113,7 @@ static bool section_is(char *section, const char *kind, const char *name)
 	return !strcmp(section, name);
 }
 
-/* A line "name = value", the name in any case; names within the value called `outer` begin with it. */
+/* A line "name = value", the name in any case; within a value it begins with the value's. */
 static int profile_take(struct sl_s3_profile *profile, const char *outer, char *line, bool shared)
 {
 	char *equal = strpbrk(line, *outer ? "=" : "=:"), name[64];

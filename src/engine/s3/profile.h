@@ -41,11 +41,9 @@ struct sl_s3_profile {
 	char *of[SL_S3_VALUES];     /* NULL: not set */
 	bool shared[SL_S3_VALUES];  /* the value is from the credentials file */
 };
-/*
- * Reads a profile; name NULL: AWS_PROFILE, or "default". Missing files are empty. May wait for storage. Returns 0, or -errno
- * with a sentence: a file named by the environment cannot be read, or no file has the named profile.
- * sl_s3_profile_clear() frees the result.
- */
+/* Reads a profile; name NULL: AWS_PROFILE, or "default". Missing files are empty. May wait for
+ * storage. Returns 0, or -errno with a sentence: a file named by the environment cannot be read, or
+ * no file has the named profile. sl_s3_profile_clear() frees the result. */
 int sl_s3_profile_load(const char *name, struct sl_s3_profile *out);
 void sl_s3_profile_clear(struct sl_s3_profile *profile);
 /* Wipes and frees a text; NULL is allowed. */
@@ -57,7 +55,7 @@ static inline void sl_s3_text_clear(char *text)
 }
 /* Returns a variable's value if it is set and not empty; or NULL. */
 const char *sl_s3_variable(const char *name);
-/* Returns the region from the option, the environment or the profile; else the default in AWS's programs. */
+/* Returns the region by option, environment or profile; else the default in AWS's programs. */
 const char *sl_s3_region(const char *option, const struct sl_s3_profile *profile);
 /* Returns the endpoint for a service from the environment or the profile; or NULL. */
 const char *sl_s3_endpoint(const struct sl_s3_profile *profile, enum sl_s3_value service);

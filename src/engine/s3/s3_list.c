@@ -2,8 +2,8 @@
 /*
  * Lists of objects
  *
- * Makes queries for the pages of a bucket's list (ListObjectsV2, ListMultipartUploads), or of all buckets (ListBuckets), and
- * parses their XML.
+ * Makes queries for the pages of a bucket's list (ListObjectsV2, ListMultipartUploads), or of all
+ * buckets (ListBuckets), and parses their XML.
  *
  * Threads: any. The text comes from servers and is not trusted.
  */
@@ -18,27 +18,29 @@
 
 #define MOST_BUCKETS "1000" /* on a page */
 
-/* A list's elements: the root, an entry, in an entry the name and the time, and the next page's token. */
+enum list_of { OBJECTS, UPLOADS, BUCKETS };
+
+/* A list's elements: root, an entry, the name and time in it, and the next page's token. */
 static const struct list_words {
 	const char *root, *entry, *name, *time, *next;
 } list_words[] = {
-	[SL_S3_OBJECTS] = {"ListBucketResult", "Contents", "<Key>", "LastModified",
-                           "<NextContinuationToken>"},
-	[SL_S3_UPLOADING] = {"ListMultipartUploadsResult", "Upload", "<Key>", "Initiated",
-                             "<NextKeyMarker>"},
-	[SL_S3_BUCKETS] = {"ListAllMyBucketsResult", "Bucket", "<Name>", "CreationDate",
-                           "<ContinuationToken>"},
+	[OBJECTS] = {"ListBucketResult", "Contents", "<Key>", "LastModified",
+                     "<NextContinuationToken>"},
+	[UPLOADS] = {"ListMultipartUploadsResult", "Upload", "<Key>", "Initiated",
+                     "<NextKeyMarker>"},
+	[BUCKETS] = {"ListAllMyBucketsResult", "Bucket", "<Name>", "CreationDate",
+                     "<ContinuationToken>"},
 };
 
-static enum sl_s3_listed list_kind(const char *uri, unsigned flags)
+static enum list_of list_kind(const char *uri, unsigned flags)
 {
-	return sl_s3_is_service(uri) && !flags ? SL_S3_BUCKETS
-	       : flags & SLUICE_LIST_UPLOADS   ? SL_S3_UPLOADING
-	                                       : SL_S3_OBJECTS;
+	return sl_s3_is_service(uri) && !flags ? BUCKETS
+	       : flags & SLUICE_LIST_UPLOADS   ? UPLOADS
+	                                       : OBJECTS;
 }
 
-/* For uploads a token is the last key, a line feed, and the last id. Escapes in names are not asked for: SeaweedFS then
- * says names have them, and they have none. */
+/* For uploads a token is the last key, a line feed, and the last id. Escapes in names are not asked
+ * for: SeaweedFS then says names have them, and they have none. */
 static char *list_uploads_query(const char *prefix, const char *token)
 {
 	const char *line = strrchr(token, '\n');
@@ -57,9 +59,9 @@ static char *list_uploads_query(const char *prefix, const char *token)
 	return query;
 }
 
-int sl_s3_list_query(const char *uri, unsigned flags, const char *token, char **out)
+static int list_query(const char *uri, unsigned flags, const char *token, char **out)
 {
-	bool buckets = list_kind(uri, flags) == SL_S3_BUCKETS;
+	bool buckets = list_kind(uri, flags) == BUCKETS;
 	struct sl_s3_name name = {NULL, NULL};
 	char *prefix, *from, *query = NULL;
 	int rc = buckets ? 0 : sl_s3_name_parse(uri, &name);
@@ -84,27 +86,15 @@ int sl_s3_list_query(const char *uri, unsigned flags, const char *token, char **
 	return query ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
-/* Decodes percent-escapes, and '+' for a blank, in place. Returns false for a '%' that begins none. */
+/* Decodes percent-escapes, and '+' for a blank, in place. Returns false for any other '%'. */
 static bool name_decode(char *text)
 {
-	char *to = text;
-	unsigned code;
-
-	for (const char *from = text; *from; from++) {
-		code = *from == '+' ? ' ' : (unsigned char)*from;
-		if (*from == '%') {
-			if (strspn(from + 1, SL_S3_HEX) < 2 ||
-			    sscanf(from + 1, "%2x", &code) != 1 || !code)
-				return false;
-			from += 2;
-		}
-		*to++ = (char)code;
-	}
-	*to = '\0';
-	return true;
+	for (char *c = text; *c; c++)
+		*c = *c == '+' ? ' ' : *c;
+	return !sl_uri_unescape("", text);
 }
 
-/* Copies the text of an element, every byte. Returns false if there is none, it is too long, or is not well formed. */
+/* Copies an element's text, every byte; false: none, too long, or not well formed. */
 static bool list_text(const char *xml, const char *tag, bool encoded, char *out, size_t size)
 {
 	const char *at = strstr(xml, tag), *end = at ? strchr(at + 1, '<') : NULL;
@@ -124,7 +114,6 @@ static bool list_text(const char *xml, const char *tag, bool encoded, char *out,
 	return length && (!encoded || name_decode(out));
 }
 
-/* Returns whether a tag begins an element by name. */
 static bool list_begins(const char *tag, const char *name)
 {
 	size_t length = strlen(name);
@@ -132,7 +121,7 @@ static bool list_begins(const char *tag, const char *name)
 	return !strncmp(tag + 1, name, length) && strchr("> \t\r\n", tag[1 + length]);
 }
 
-int sl_s3_page_next(struct sl_service_page *page, struct sl_service_entry *out)
+static int list_next(struct sl_service_page *page, struct sl_service_entry *out)
 {
 	const struct list_words *words = &list_words[page->kind];
 	char *object = strchr(page->at, '<'), *end = NULL, text[SL_SERVICE_TEXT];
@@ -140,13 +129,13 @@ int sl_s3_page_next(struct sl_service_page *page, struct sl_service_entry *out)
 
 	/* A search for either would go on to the page's end, for each entry, if a page has none. */
 	while (object && !list_begins(object, words->entry) &&
-	       (page->kind != SL_S3_OBJECTS || !list_begins(object, "CommonPrefixes")))
+	       (page->kind != OBJECTS || !list_begins(object, "CommonPrefixes")))
 		object = strchr(object + 1, '<');
 	if (!object)
 		return 0;
 	page->at = object;
-	out->is_prefix = page->kind == SL_S3_BUCKETS || !list_begins(object, words->entry);
-	if (out->is_prefix && page->kind == SL_S3_OBJECTS) {
+	out->is_prefix = page->kind == BUCKETS || !list_begins(object, words->entry);
+	if (out->is_prefix && page->kind == OBJECTS) {
 		entry = "CommonPrefixes";
 		name = "<Prefix>";
 	}
@@ -155,7 +144,7 @@ int sl_s3_page_next(struct sl_service_page *page, struct sl_service_entry *out)
 	if (end)
 		*end = '\0';
 	if (!end || !list_text(object, name, page->encoded, out->name, SL_SERVICE_NAME) ||
-	    (page->kind == SL_S3_UPLOADING &&
+	    (page->kind == UPLOADS &&
 	     !list_text(object, "<UploadId>", false, out->upload, SL_SERVICE_UPLOAD)))
 		return sl_fail(-EPROTO, "'%s': the server's list has an entry that cannot be read",
 		               page->uri);
@@ -168,11 +157,11 @@ int sl_s3_page_next(struct sl_service_page *page, struct sl_service_entry *out)
 	return 1;
 }
 
-int sl_s3_page_read(const char *uri, unsigned flags, char *xml, struct sl_service_page *out,
-                    char **token)
+static int list_page(const char *uri, unsigned flags, char *xml, struct sl_service_page *out,
+                     char **token)
 {
-	enum sl_s3_listed kind = list_kind(uri, flags);
-	bool uploads = kind == SL_S3_UPLOADING, goes_on;
+	enum list_of kind = list_kind(uri, flags);
+	bool uploads = kind == UPLOADS, goes_on;
 	char text[SL_SERVICE_TEXT], next[SL_SERVICE_NAME], id[SL_SERVICE_UPLOAD];
 
 	*token = NULL;
@@ -188,8 +177,11 @@ int sl_s3_page_read(const char *uri, unsigned flags, char *xml, struct sl_servic
 	/* Servers in Go leave a "false" out, and lists with buckets have none. */
 	if (!strcmp(text, "false") || (!text[0] && !goes_on))
 		return 0;
-	if ((kind != SL_S3_BUCKETS && strcmp(text, "true")) || !goes_on)
+	if ((kind != BUCKETS && strcmp(text, "true")) || !goes_on)
 		return sl_fail(-EPROTO, "'%s': the server's list does not say how it goes on", uri);
 	*token = uploads ? sl_format("%s\n%s", next, id) : strdup(next);
 	return *token ? 0 : sl_fail(-ENOMEM, "no memory");
 }
+
+const struct sl_service_lists sl_s3_lists = {
+	.query = list_query, .page = list_page, .next = list_next};

@@ -12,8 +12,8 @@
 
 #include "s3/s3_internal.h"
 
-/* Servers have their own ideas about escapes, blanks and empty segments in a name: another object would be removed. */
-const char *sl_s3_bulk_key(const char *uri)
+/* Servers differ about escapes, blanks and empty segments: another object would be removed. */
+static const char *bulk_key(const char *uri)
 {
 	const char *key = strchr(uri + strlen("s3://"), '/');
 	size_t n = key ? strlen(++key) : 0;
@@ -28,8 +28,8 @@ const char *sl_s3_bulk_key(const char *uri)
 	return key;
 }
 
-char *sl_s3_bulk_body(const struct sluice_open_options *options, const char *const *uris,
-                      size_t count, char line[SL_SERVICE_LINE])
+static char *bulk_body(const struct sluice_open_options *options, const char *const *uris,
+                       size_t count, char line[SL_SERVICE_LINE])
 {
 	const struct sluice_s3_options *s3 = options->s3;
 	bool versioned =
@@ -42,7 +42,7 @@ char *sl_s3_bulk_body(const struct sluice_open_options *options, const char *con
 		return NULL;
 	fputs("<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">", to);
 	for (size_t i = 0; i < count; i++) {
-		const char *key = sl_s3_bulk_key(uris[i]);
+		const char *key = bulk_key(uris[i]);
 
 		names += key != NULL;
 		if (key)
@@ -57,7 +57,7 @@ char *sl_s3_bulk_body(const struct sluice_open_options *options, const char *con
 	return NULL;
 }
 
-bool sl_s3_bulk_next(char **at, char **key, bool *removed)
+static bool bulk_next(char **at, char **key, bool *removed)
 {
 	char *entry = strchr(*at, '<'), *end = NULL;
 
@@ -80,3 +80,6 @@ bool sl_s3_bulk_next(char **at, char **key, bool *removed)
 	*end = '\0';
 	return true;
 }
+
+const struct sl_service_removals sl_s3_removals = {
+	.body = bulk_body, .next = bulk_next, .name = bulk_key};

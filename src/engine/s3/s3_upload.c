@@ -13,7 +13,7 @@
 
 #include "s3/s3_internal.h"
 
-/* The answers with a body: its root, another root from servers unlike S3, and the element to take. */
+/* Answers with a body: the root, another from servers unlike S3, and the element to take. */
 static const struct {
 	const char *root, *root_too, *element;
 } upload_answers[SL_CALLS] = {
@@ -25,8 +25,8 @@ static const struct {
 	[SL_CALL_REMOVE_MANY] = {"DeleteResult", NULL, "Key"},
 };
 
-enum sl_service_answer sl_s3_answers(enum sl_service_call call, const char *xml, char *out,
-                                     size_t size)
+static enum sl_service_answer upload_judge_answer(enum sl_service_call call, const char *xml,
+                                                  char *out, size_t size)
 {
 	const char *root = upload_answers[call].root, *other = upload_answers[call].root_too;
 
@@ -38,8 +38,8 @@ enum sl_service_answer sl_s3_answers(enum sl_service_call call, const char *xml,
 	               : SL_ANSWER_CUT;
 }
 
-int sl_s3_query(struct sl_signer *signer, enum sl_service_call call, const char *upload,
-                unsigned part, char **out)
+static int upload_query(struct sl_signer *signer, enum sl_service_call call, const char *upload,
+                        unsigned part, char **out)
 {
 	const char *constant = call == SL_CALL_BEGIN         ? "uploads="
 	                       : call == SL_CALL_REMOVE_MANY ? "delete="
@@ -61,7 +61,6 @@ int sl_s3_query(struct sl_signer *signer, enum sl_service_call call, const char 
 	return *out ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
-/* Writes text as an element's content. */
 static void xml_put(FILE *to, const char *text)
 {
 	static const char special[] = "&<>\"";
@@ -99,8 +98,8 @@ void sl_s3_upload_etag(const struct sl_service_part *parts, unsigned count,
 	free(sums);
 }
 
-int sl_s3_complete(const char *upload, const struct sl_service_part *parts, unsigned count,
-                   char **out, char etag[SL_SERVICE_TEXT])
+static int upload_complete(const char *upload, const struct sl_service_part *parts, unsigned count,
+                           char **out, char etag[SL_SERVICE_TEXT])
 {
 	char *text = NULL;
 	size_t bytes;
@@ -127,3 +126,12 @@ int sl_s3_complete(const char *upload, const struct sl_service_part *parts, unsi
 	*out = text;
 	return 0;
 }
+
+const struct sl_service_texts sl_s3_texts = {
+	.query = upload_query,
+	.error = sl_s3_error_parse,
+	.answers = upload_judge_answer,
+	.complete = upload_complete,
+	.etag = sl_s3_etag,
+	.line = sl_s3_line,
+};

@@ -2,9 +2,10 @@
 /*
  * Signature Version 4
  *
- * Signs a request as AWS describes it: its canonical form is digested, and the digest is authenticated with a key, derived
- * from the secret for a day, a region and a service. libcrypto has the digests. The signature adds lines to a header: the
- * time, the body's digest, the session's token, and the signature itself. It covers all lines with x-amz-.
+ * Signs a request as AWS describes it: its canonical form is digested, and the digest is
+ * authenticated with a key, derived from the secret for a day, a region and a service. libcrypto
+ * has the digests. The signature adds lines to a header: the time, the body's digest, the session's
+ * token, and the signature itself. It covers all lines with x-amz-.
  *
  * Threads: any.
  */
@@ -173,7 +174,6 @@ void sl_s3_md5_line(const void *data, size_t bytes, char out[SL_SERVICE_LINE])
 		out[0] = '\0';
 }
 
-/* Digests the canonical request. */
 static int sign_canonical(const struct sl_sign_request *request, const char *const *lines,
                           const char *names, char out[SL_SIGN_HEX])
 {

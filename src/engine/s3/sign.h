@@ -27,21 +27,18 @@ struct sl_sign_request {
 	const char *region, *service;
 	const char *id, *secret; /* the access key */
 	const char *token;       /* the session's, for a URL; or NULL */
-	unsigned
-		seconds; /* a URL's life, and `query` has no name before "Y" then; 0: it is no URL */
-	struct sl_sign_key *
-		key; /* NULL; or from an earlier request with the same secret, region and service, renewed for another day */
+	unsigned seconds;        /* a URL's life: `query` has no name before "Y" then; 0: no URL */
+	/* NULL; or from an earlier request with this secret, region and service; renewed each day. */
+	struct sl_sign_key *key;
 };
 #define SL_SIGN_HEX 65
 /* Prints a body's SHA-256, for `payload`. Returns 0, or -ENOMEM with a sentence. */
 int sl_sign_payload(const void *body, size_t bytes, char out[SL_SIGN_HEX]);
-/* Makes the value for Authorization, or a URL's query, for the caller to free. Returns 0, or -ENOMEM with a sentence. */
+/* Makes the value for Authorization, or a URL's query. Returns 0, or -ENOMEM with a sentence. */
 int sl_sign(const struct sl_sign_request *request, char **out);
-/*
- * Puts the signature before a request's lines, and the lines for it. The request has method, payload, region and service,
- * and a query if it is not the address's. at: seconds since 1970. A URL's line is its query. Returns 0, or -ENOMEM with a
- * sentence.
- */
+/* Puts the signature before a request's lines, and the lines for it. The request has method,
+ * payload, region and service, and a query if it is not the address's. at: seconds since 1970. A
+ * URL's line is its query. Returns 0, or -ENOMEM with a sentence. */
 int sl_s3_authorize(struct sl_sign_request *request, const struct sl_s3_address *address,
                     const struct sl_s3_keys *keys, int64_t at, struct curl_slist **lines);
 

@@ -16,7 +16,6 @@
 
 #include "service/service.h"
 
-/* Inserts a line into a list. */
 static int line_insert(struct curl_slist **at, const char *format, va_list arguments)
 {
 	struct curl_slist *made = NULL;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The contract of a service: servers of objects with their own names, signatures and formats. The service's room makes and
- * parses texts; http sends them, repeats requests and cuts uploads. docs/internals/engine/services.md shows how another service
- * would be added.
+ * The contract of a service: servers of objects with their own names, signatures and formats. The
+ * service's room makes and parses texts; http sends them, repeats requests and cuts uploads.
+ * docs/internals/engine/services.md shows how another service would be added.
  *
- * Functions run on any thread, several at a time, and do not wait, unless their comment says more. Texts from servers are
- * not trusted. A result `int` is 0, or -errno with a sentence. The caller frees texts in `out`.
+ * Functions run on any thread, several at a time, and do not wait, unless their comment says more.
+ * Texts from servers are not trusted. A result `int` is 0, or -errno with a sentence. The caller
+ * frees texts in `out`.
  */
 #ifndef SL_SERVICE_H
 #define SL_SERVICE_H
@@ -125,7 +126,7 @@ struct sl_service_limits {
 	const char *too_far;     /* for sentences, as they name settings: a write far ahead; */
 	const char *too_long;    /* an object of unknown length with too many parts; */
 	const char *too_large;   /* an object of known length; */
-	const char *left_behind; /* how to find an upload that was not dropped */
+	const char *left_behind; /* how to find uploads left behind */
 };
 struct sl_service_part {
 	bool full;                /* all bytes have come */
@@ -163,108 +164,123 @@ struct sl_service_entry {
 	int64_t modified; /* seconds since 1970; -1: unknown */
 };
 
-struct sl_service {
-	const char *scheme; /* in lower case; unique */
-	/* For each call; NULL: the service has none. Writing needs PUT, PART and COMPLETE. Without BEGIN http makes the upload's id, and
-	 * COMPLETE has the lines about the object. Without DROP servers forget uploads by themselves. */
-	const char *verbs[SL_CALLS];
-	const char *fields[SL_SERVICE_FIELDS]; /* names; NULL: none */
-	const char *sum_line;   /* asks for checksums when an upload begins; or NULL */
-	const char *range_line; /* a range in SL_CALL_COPY_PART, up to "bytes=" */
-	struct sl_service_limits limits;
-
+/* Keys, and the signatures by them. */
+struct sl_service_signing {
 	/* Makes a new context's keyring. The settings stay. */
 	int (*start)(const struct sl_settings *settings, struct sl_keyring **out);
 	/* Frees it when all files are closed and the pools have stopped. */
 	void (*stop)(struct sl_keyring *keyring);
-	/* Describes the credentials for files without options, and asks nobody. May wait for storage. The texts live as long as the
-	 * keyring. */
+	/* Describes the credentials for files without options, and asks nobody. May wait for
+	 * storage. The texts live as long as the keyring. */
 	void (*feature)(struct sl_keyring *keyring, struct sluice_feature *out);
-	/* Asks for credentials, as sluice_s3_check(). The caller waits, and tasks of the pool may. */
+	/* Asks for credentials, as sluice_s3_check(). The caller and tasks of the pool may wait. */
 	int (*check)(struct sl_keyring *keyring, struct sl_pool *waiting, const void *options);
-
 	/*
-	 * Finds an object's address and keys, once for a file, in sluice_open(): may wait for storage, for a process and for servers, as
-	 * may tasks of the pool. waiting NULL: nothing may wait, and the result is -EAGAIN then. query: NULL; or for a request
-	 * about the bucket, whatever the name.
+	 * Finds an object's address and keys, once for a file, in sluice_open(): may wait for
+	 * storage, for a process and for servers, as may tasks of the pool. waiting NULL: nothing
+	 * may wait, and the result is -EAGAIN then. query: NULL; or for a request about the bucket,
+	 * whatever the name.
 	 */
 	int (*open)(struct sl_keyring *keyring, struct sl_pool *waiting, const char *uri,
 	            const struct sluice_open_options *options, const char *query,
 	            struct sl_signer **out);
 	/* Wipes and frees it after the last request. */
 	void (*close)(struct sl_signer *signer);
-
-	/* Makes a call's query; NULL: as in the URL. signer: NULL if open() gets the query. part: from 1 on. upload, part: NULL and 0
-	 * where the call has none. */
-	int (*query)(struct sl_signer *signer, enum sl_service_call call, const char *upload,
-	             unsigned part, char **out);
-	/* Computes what a request shows of its body. Takes milliseconds: never on a reactor. sum: with a checksum. */
+	/* Makes what a request shows of a body; sum: the checksum, too. Slow: not on a reactor. */
 	void (*digest)(const struct sl_signer *signer, const void *body, size_t bytes, bool sum,
 	               struct sl_service_digest *out);
-	/* Signs an attempt, on the reactor just before it begins: signatures are valid for minutes. lines: the whole header, but for
-	 * lines from libcurl; sl_line_put() adds the signature. A presigned URL's first line is its query. */
+	/* Signs an attempt, on the reactor just before it begins: signatures are valid for minutes.
+	 * lines: the whole header, but for lines from libcurl; sl_line_put() adds the signature. A
+	 * presigned URL's first line is its query. */
 	int (*sign)(struct sl_signer *signer, const struct sl_service_request *request,
 	            struct curl_slist **lines, struct sl_service_signed *out);
-
-	/* Parses an error. */
-	void (*error)(const char *body, struct sl_service_error *out);
-	/* Finds what helps, and learns from an error. version: of the keys. date: the server's, in seconds since 1970; -1: unknown. */
+	/* Finds what helps, and learns from an error. version: of the keys. date: the server's, in
+	 * seconds since 1970; -1: unknown. */
 	enum sl_service_remedy (*judge)(struct sl_signer *signer, unsigned version, long status,
 	                                const struct sl_service_error *error, int64_t date);
+};
+/* Texts for calls, and from answers. */
+struct sl_service_texts {
+	/* Makes a call's query; NULL: as in the URL. signer: NULL if open() gets the query. part:
+	 * from 1 on. upload, part: NULL and 0 where the call has none. */
+	int (*query)(struct sl_signer *signer, enum sl_service_call call, const char *upload,
+	             unsigned part, char **out);
+	/* Parses an error. */
+	void (*error)(const char *body, struct sl_service_error *out);
 	/* Judges a body with a status of success, and takes the upload's id or the ETag. */
 	enum sl_service_answer (*answers)(enum sl_service_call call, const char *body, char *out,
 	                                  size_t size);
-
-	/* Makes the body for SL_CALL_COMPLETE, and the object's ETag, "" where it cannot be known. */
+	/* Makes the body for SL_CALL_COMPLETE, and the object's ETag, "" where it is unknown. */
 	int (*complete)(const char *upload, const struct sl_service_part *parts, unsigned count,
 	                char **out, char etag[SL_SERVICE_TEXT]);
-	/* Finds the ETag for an object with these bytes; "": it cannot be known. */
+	/* Finds the ETag for an object with these bytes; "": it is unknown. */
 	void (*etag)(const void *data, size_t bytes, char out[SL_SERVICE_TEXT]);
-	/* Classifies a line of a header: enum sl_service_line. */
+	/* Classifies a header's line: enum sl_service_line. */
 	unsigned (*line)(const char *line);
-
-	/* NULL, both: there is no SL_CALL_COPY. Divides the user's options between both openings. memory: to be freed behind them. */
-	int (*copy_options)(const struct sluice_open_options *given,
-	                    struct sluice_open_options *source, struct sluice_open_options *target,
-	                    void **memory);
-	/* Makes the lines, or refuses. */
-	int (*copy)(struct sl_service_copy *copy);
-
-	/* NULL, three: there is no SL_CALL_REMOVE_MANY. Makes a body and a line for it, with all names in a bucket that mean the same to
-	 * every server; NULL: there are none, or no memory. */
-	char *(*remove_many)(const struct sluice_open_options *options, const char *const *uris,
-	                     size_t count, char line[SL_SERVICE_LINE]);
-	/* Takes the next name from the answer, from *at on. Returns false behind the last. */
-	bool (*removed_next)(char **at, char **name, bool *removed);
-	/* Returns a URI's name as in the answer; NULL: the body left it out. */
-	const char *(*removed_name)(const char *uri);
-
-	/* On the thread in sluice_list_next(). Makes a page's query. flags: enum sluice_list_flags. token: the page's; "": the first. */
-	int (*list)(const char *uri, unsigned flags, const char *token, char **out);
-	/* Begins with a page, and finds the next token; NULL: there is none. -EPROTO: it is no list, is cut, or does not say how the list
-	 * goes on. */
+};
+/* Lists, on the thread in sluice_list_next(). */
+struct sl_service_lists {
+	/* Makes a page's query. flags: enum sluice_list_flags. token: the page's; "": the first. */
+	int (*query)(const char *uri, unsigned flags, const char *token, char **out);
+	/* Begins with a page, and finds the next token; NULL: there is none. -EPROTO: it is no
+	 * list, is cut, or does not say how the list goes on. */
 	int (*page)(const char *uri, unsigned flags, char *body, struct sl_service_page *out,
 	            char **token);
-	/* Takes the next entry, which is empty or from the same list. Returns 1, 0 behind the last, or -EPROTO, from then on. */
+	/* Takes the next entry, which is empty or from the same list. Returns 1, 0 behind the last,
+	 * or -EPROTO, from then on. */
 	int (*next)(struct sl_service_page *page, struct sl_service_entry *out);
+};
+struct sl_service_copies {
+	/* Divides the user's options between both openings. memory: to be freed behind them. */
+	int (*options)(const struct sluice_open_options *given, struct sluice_open_options *source,
+	               struct sluice_open_options *target, void **memory);
+	/* Makes the lines, or refuses. */
+	int (*lines)(struct sl_service_copy *copy);
+};
+/* Removing many objects by a request. */
+struct sl_service_removals {
+	/* Makes a body and a line for it, with all names in a bucket that mean the same to every
+	 * server; NULL: there are none, or no memory. */
+	char *(*body)(const struct sluice_open_options *options, const char *const *uris,
+	              size_t count, char line[SL_SERVICE_LINE]);
+	/* Takes the next name from the answer, from *at on. Returns false behind the last. */
+	bool (*next)(char **at, char **name, bool *removed);
+	/* Returns a URI's name as in the answer; NULL: the body left it out. */
+	const char *(*name)(const char *uri);
+};
+
+struct sl_service {
+	const char *scheme; /* in lower case; unique */
+	/* For each call; NULL: the service has none. Writing needs PUT, PART and COMPLETE. Without
+	 * BEGIN http makes the upload's id, and COMPLETE has the lines about the object. Without
+	 * DROP servers forget uploads by themselves. */
+	const char *verbs[SL_CALLS];
+	const char *fields[SL_SERVICE_FIELDS]; /* names; NULL: none */
+	const char *sum_line;   /* asks for checksums when an upload begins; or NULL */
+	const char *range_line; /* a range in SL_CALL_COPY_PART, up to "bytes=" */
+	struct sl_service_limits limits;
+	const struct sl_service_signing *signing;
+	const struct sl_service_texts *texts;
+	const struct sl_service_lists *lists;
+	const struct sl_service_copies *copies;     /* NULL: no SL_CALL_COPY */
+	const struct sl_service_removals *removals; /* NULL: no SL_CALL_REMOVE_MANY */
 };
 /* The table in sluice.c; its last row is NULL. */
 extern const struct sl_service *const sl_services[];
 #define SL_SERVICES_MOST 4 /* rows, with the last */
 
-/* Lists with the lines of headers. Adds a line behind the last; puts a line before the first: the rest may be another's. */
-__attribute__((format(printf, 2, 3))) int sl_line_add(struct curl_slist **lines, const char *format,
-                                                      ...);
-__attribute__((format(printf, 2, 3))) int sl_line_put(struct curl_slist **lines, const char *format,
-                                                      ...);
+/* Lists with the lines of headers. Adds a line behind the last; puts a line before the first: the
+ * rest may be another's. */
+typedef int sl_line_maker(struct curl_slist **lines, const char *format, ...);
+__attribute__((format(printf, 2, 3))) sl_line_maker sl_line_add, sl_line_put;
 /* Wipes and frees lines up to `rest`, which may be NULL. */
 void sl_lines_clear(struct curl_slist **lines, const struct curl_slist *rest);
 
 /* XML. Returns whether it has that root, and its end tag at the end. */
 bool sl_xml_is_whole(const char *xml, const char *root);
-/* Writes an entity's character, at a '&', in UTF-8, or the '&'. Returns the entity's length; 0: it is none. */
+/* Writes an entity's character, at a '&', in UTF-8, or the '&'. Returns the length; 0: none. */
 size_t sl_xml_entity(const char *at, char out[5]);
-/* Copies the text in the first element by its name, "" if there is none. Control characters are left out. */
+/* Copies the first element's text by its name, or ""; control characters are left out. */
 void sl_xml_element(const char *xml, const char *name, char *out, size_t size);
 
 #endif

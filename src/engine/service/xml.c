@@ -2,11 +2,11 @@
 /*
  * XML of servers
  *
- * Finds elements in XML, and the characters of entities. No parser: a service reads few, flat elements.
+ * Finds elements in XML, and the characters of entities. No parser: a service reads few, flat
+ * elements.
  *
  * Threads: any. The text comes from servers and is not trusted.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

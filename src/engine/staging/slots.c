@@ -220,8 +220,7 @@ static void slots_notify(struct sl_list *granted)
 	struct sl_list *link;
 
 	if (notifying) {
-		while ((link = sl_list_take(granted)))
-			sl_list_append(notifying, link);
+		sl_list_take_all(granted, notifying);
 		return;
 	}
 	notifying = granted;

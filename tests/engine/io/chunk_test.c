@@ -72,7 +72,7 @@ static uint64_t there(const struct shape *s, size_t i)
 static void check_ranges(const struct shape *s, struct sl_chunk chunk)
 {
 	struct sl_chunk spans = chunk;
-	struct sl_slot_range range;
+	struct sl_span range;
 	struct sl_span span;
 	size_t end = 0, extent;
 
@@ -84,13 +84,13 @@ static void check_ranges(const struct shape *s, struct sl_chunk chunk)
 		end = range.at + range.length;
 		assert_true(end <= s->chunks.slot_bytes);
 		/* What is aligned in the file is aligned in the slot. */
-		if (range.large)
+		if (chunk.large)
 			assert_int_equal(range.at % 4096, range.offset % 4096);
 		while (within < range.length) {
 			extent = spans.extent;
 			assert_true(sl_span_next(&s->chunks, &spans, &span));
 			if (s->chunks.write)
-				assert_int_equal(range.large, s->extents[extent].length >=
+				assert_int_equal(chunk.large, s->extents[extent].length >=
 				                                      s->chunks.direct_bytes);
 			assert_true(span.gap <= (within ? s->chunks.gap : 0));
 			within += span.gap;
@@ -100,7 +100,7 @@ static void check_ranges(const struct shape *s, struct sl_chunk chunk)
 			within += span.length;
 		}
 		assert_int_equal(within, range.length);
-		assert_int_equal(between, range.gaps);
+		assert_int_equal(between, range.gap);
 	}
 	assert_false(sl_span_next(&s->chunks, &spans, &span));
 }
@@ -224,7 +224,7 @@ TEST(extents_that_follow_each_other_are_read_in_large_pieces)
 	struct sl_settings settings = {.direct_bytes = 1 << 18};
 	uint64_t seed = unit_seed(), end = 0;
 	unsigned slots, number = 0, ranges = 0;
-	struct sl_slot_range range;
+	struct sl_span range;
 	struct sl_chunk chunk;
 
 	assert_non_null(extents);

@@ -176,6 +176,28 @@ static int blocks_next(struct sl_service_page *page, struct sl_service_entry *ou
 	return 1;
 }
 
+static const struct sl_service_signing blocks_signing = {
+	.start = blocks_start,
+	.stop = blocks_stop,
+	.open = blocks_open,
+	.close = blocks_close,
+	.digest = blocks_digest,
+	.sign = blocks_sign,
+	.judge = blocks_judge,
+};
+
+static const struct sl_service_texts blocks_texts = {
+	.query = blocks_query,
+	.error = blocks_error,
+	.answers = blocks_answers,
+	.complete = blocks_complete,
+	.etag = blocks_etag,
+	.line = blocks_line,
+};
+
+static const struct sl_service_lists blocks_lists = {
+	.query = blocks_list, .page = blocks_page, .next = blocks_next};
+
 const struct sl_service blocks_service = {
 	.scheme = "s3", /* as the row of sluice.c has it */
 	.verbs = {[SL_CALL_PUT] = "PUT",
@@ -191,22 +213,9 @@ const struct sl_service blocks_service = {
                    .too_long = "too long",
                    .too_large = "too large",
                    .left_behind = ""},
-	.start = blocks_start,
-	.stop = blocks_stop,
-	.open = blocks_open,
-	.close = blocks_close,
-	.query = blocks_query,
-	.digest = blocks_digest,
-	.sign = blocks_sign,
-	.error = blocks_error,
-	.judge = blocks_judge,
-	.answers = blocks_answers,
-	.complete = blocks_complete,
-	.etag = blocks_etag,
-	.line = blocks_line,
-	.list = blocks_list,
-	.page = blocks_page,
-	.next = blocks_next,
+	.signing = &blocks_signing,
+	.texts = &blocks_texts,
+	.lists = &blocks_lists,
 };
 
 /* -------------------------------------------------------------------------------------- tests */

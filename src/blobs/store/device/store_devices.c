@@ -61,7 +61,7 @@ static struct {
 	struct sl_mutex mutex;
 	struct sl_list stores; /* guarded by mutex, as is the next */
 	bool registered[SL_DEVICES_MOST];
-} leaving = {.mutex = SL_MUTEX_INIT};
+} leaving = {.mutex = SL_MUTEX_INIT, .stores = SL_LIST_INIT(leaving.stores)};
 
 /* Ends the threads, but waits no longer than a second: a driver may block the unmap thread. */
 static void devices_abandon(struct sl_devices *devices)
@@ -97,8 +97,6 @@ void sl_devices_expect_exit(struct sl_devices *devices, const struct sl_device *
 {
 	sl_fork_hold(&leaving.mutex);
 	sl_mutex_lock(&leaving.mutex);
-	if (!leaving.stores.next)
-		sl_list_init(&leaving.stores);
 	if (!leaving.registered[device->index])
 		leaving.registered[device->index] = !atexit(devices_at_exit);
 	if (!sl_list_linked(&devices->exit))

@@ -16,11 +16,9 @@
 #define PACKED_ALIGN ((size_t)64)
 #define ALONE_ALIGN  ((size_t)64 << 10) /* a multiple of what direct I/O wants */
 
-/*
- * Returns true if extent b, which follows extent a, is near it in the file: no more bytes lie
+/* Returns true if extent b, which follows extent a, is near it in the file: no more bytes lie
  * between them than the gap allows, nor, over all of a range, than `dropped` times those of its
- * extents. Small extents are written through the page cache, and large ones around it.
- */
+ * extents. Small extents are written through the page cache, and large ones around it. */
 static bool chunk_joins(const struct sl_chunks *chunks, size_t a, size_t b)
 {
 	const struct sluice_extent *first = &chunks->extents[a], *second = &chunks->extents[b];
@@ -92,21 +90,16 @@ bool sl_span_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct
 	return true;
 }
 
-bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
-                        struct sl_slot_range *out)
+bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct sl_span *out)
 {
 	struct sl_span span;
 
-	if (!sl_span_next(chunks, chunk, &span))
+	if (!sl_span_next(chunks, chunk, out))
 		return false;
-	out->offset = span.offset;
-	out->at = span.at;
-	out->length = span.length;
-	out->gaps = 0;
-	out->large = chunk->large;
+	out->gap = 0;
 	while (chunk->spans && chunk->joined && sl_span_next(chunks, chunk, &span)) {
 		out->length += span.gap + span.length;
-		out->gaps += span.gap;
+		out->gap += span.gap;
 	}
 	return true;
 }
@@ -199,14 +192,12 @@ static unsigned chunks_count(const struct sl_chunks *chunks, unsigned most)
 #define LOCAL_SLOTS  4
 #define REMOTE_SLOTS 8
 #define LARGEST_AUTO (8 * MIB) /* four slots of this length stay in the last cache */
-/* Of a long read from a server that is awaited: as much memory, and a late request holds up
- * little. */
+/* Of a long awaited read from a server: as much memory, and a late request holds up little. */
 #define MANY_SLOTS 64
 /* The most chunks of an operation in stream order before slots become larger. With their commands
  * they are half of SL_COMMANDS_MOST, which is enqueued in one step. */
 #define MANY_CHUNKS 128
 
-/* Returns the most slots of an operation. */
 static unsigned chunks_slots(const struct sl_chunks *chunks, const struct sl_limits *limits,
                              const struct sl_settings *settings, const struct extent_sums *m)
 {

@@ -79,7 +79,6 @@ static void copier_fill_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	}
 }
 
-/* The operation has its slots. */
 static void copier_granted(struct sl_slot_waiter *waiter)
 {
 	struct sl_staged *staged = SL_CONTAINER(waiter, struct sl_staged, waiter);
@@ -98,10 +97,8 @@ static void copier_granted(struct sl_slot_waiter *waiter)
 	sl_op_pump_unlock(op);
 }
 
-/*
- * Takes the slot before the start if it is free. The operation waits for nothing meanwhile, so
- * there is nothing that a cancel would have to end.
- */
+/* Takes the slot before the start if it is free. The operation waits for nothing meanwhile, so
+ * there is nothing that a cancel would have to end. */
 static char *copier_memory(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
@@ -159,10 +156,8 @@ static void copier_cancel(struct sluice_op *op)
 	sl_op_pump_unlock(op);
 }
 
-/*
- * A read takes any slot, so that a slow piece holds up its own slot alone. The chunks of a write
- * lie in their slots in order.
- */
+/* A read takes any slot, so that a slow piece holds up its own slot alone. The chunks of a write
+ * lie in their slots in order. */
 static struct sl_slot_use *copier_slot(struct sluice_op *op, uint64_t number)
 {
 	struct sl_staged *staged = op->staged;

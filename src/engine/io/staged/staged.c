@@ -46,7 +46,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "io/staged/staged.h"
 
@@ -293,7 +292,6 @@ static void slot_use_close_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 		slot_use_done_locked(op, use);
 }
 
-/* Opens the next chunk if its slot is ready. */
 static bool slot_use_open(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
@@ -324,7 +322,7 @@ bool sl_route_next_range(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 	struct sl_plan *plan = &op->locked.plan;
-	struct sl_slot_range range;
+	struct sl_span range;
 
 	for (;;) {
 		if (!staged->locked.current && !slot_use_open(op))
@@ -334,9 +332,9 @@ bool sl_route_next_range(struct sluice_op *op)
 		slot_use_close_locked(op);
 	}
 	/* Bytes of the gaps are moved, and are not of the operation. */
-	op->locked.moved -= range.gaps;
-	sl_slots_expect(staged->staging, range.gaps);
-	atomic_fetch_add_explicit(&staged->expected, range.gaps, memory_order_relaxed);
+	op->locked.moved -= range.gap;
+	sl_slots_expect(staged->staging, range.gap);
+	atomic_fetch_add_explicit(&staged->expected, range.gap, memory_order_relaxed);
 	staged->locked.extent = (struct sluice_extent){
 		.data = staged->slots[staged->locked.current->index].data + range.at,
 		.length = range.length,
@@ -346,7 +344,7 @@ bool sl_route_next_range(struct sluice_op *op)
 	plan->count = 1;
 	plan->extent = 0;
 	plan->position = 0;
-	plan->direct_bytes = range.large ? 0 : UINT64_MAX;
+	plan->direct_bytes = staged->locked.current->chunk.large ? 0 : UINT64_MAX;
 	return true;
 }
 
@@ -380,8 +378,7 @@ void sl_staged_stop_locked(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 
-	/* A slot with pieces in flight is not for the device yet: their end lets the stream go
-	 * on. */
+	/* A slot with pieces in flight is not for the device: their end lets the stream go on. */
 	for (unsigned i = 0; op->on_stream && i < staged->count; i++)
 		if (!staged->uses[i].pieces)
 			sl_ring_stop(&staged->ring, i);

@@ -41,24 +41,16 @@ struct sl_span {
 	uint64_t offset;
 	uint64_t gap; /* bytes of the file before it that are in the slot, and in no span */
 };
-/* Spans, with their gaps, that are contiguous in the slot and in the file. */
-struct sl_slot_range {
-	size_t at, length;
-	uint64_t offset;
-	uint64_t gaps; /* of length */
-	bool large;    /* of a range of at least direct_bytes */
-};
-/*
- * Chooses slot_bytes and the number of slots. half: the bytes of pinned memory that there are.
- * Returns 0, or -ENOTSUP with a sentence.
- */
+/* Chooses slot_bytes and the number of slots. half: the bytes of pinned memory that there are.
+ * Returns 0, or -ENOTSUP with a sentence. */
 int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
                    const struct sl_settings *settings, size_t half, unsigned *slots);
 /* Take the next chunk, or the next span or range of a chunk, and use it up. False past the last. */
 bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out);
 bool sl_span_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct sl_span *out);
+/* A range: spans, with their gaps, that are contiguous in the slot and in the file; gap: of all. */
 bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
-                        struct sl_slot_range *out);
+                        struct sl_span *out);
 
 /* ------------------------------------------------------------------------------------ staged */
 
@@ -154,8 +146,7 @@ char *sl_staged_memory(struct sluice_op *op);
  * device. Returns with op->mutex, for the pump. */
 void sl_staged_filled(struct sluice_op *op, const char *memory, uint64_t moved)
 	SL_ACQUIRES(&op->mutex);
-/* Tell a backend of a write, as struct sl_slot_writes. The first returns 0, or -errno with a
- * sentence. */
+/* Tell a backend of a write, as struct sl_slot_writes. The first: 0, or -errno with a sentence. */
 int sl_staged_admit(struct sluice_op *op);
 void sl_staged_announce(struct sluice_op *op);
 void sl_staged_settle(struct sluice_op *op);
@@ -207,10 +198,8 @@ struct sl_window {
 	bool more; /* than these */
 };
 
-/*
- * A route. The functions run with op->mutex held, unless they say otherwise; those of stream order
- * are NULL for a route that is awaited on the host.
- */
+/* A route. The functions run with op->mutex held, unless they say otherwise; those of stream order
+ * are NULL for a route that is awaited on the host. */
 struct sl_route {
 	bool on_stream;     /* in stream order: slots have words */
 	bool has_memory;    /* slots have memory, and hold chunks */
@@ -219,8 +208,7 @@ struct sl_route {
 
 	/* Optional: makes what the route adds. Returns 0, or a negative errno with a sentence. */
 	int (*make)(struct sl_staged *staged);
-	/* Required. Begins with sl_staged_begin_locked(), and pumps unless it waits for slots.
-	 * Takes op->mutex. */
+	/* Required. Calls sl_staged_begin_locked(), pumps unless it waits. Takes op->mutex. */
 	void (*start)(struct sluice_op *op);
 	/* For small reads at submission, or NULL, both: returns the memory of the first slot, NULL
 	 * if it is not free, no lock held; and takes the only chunk, which is in it. */
@@ -228,8 +216,7 @@ struct sl_route {
 	void (*filled)(struct sluice_op *op);
 	/* Optional: ends a wait for slots. Takes op->mutex. */
 	void (*cancel)(struct sluice_op *op);
-	/* Makes op->locked.plan cut the next extent, as sl_staged_next_locked(). NULL: no
-	 * pieces. */
+	/* Makes the plan cut the next extent, as sl_staged_next_locked(). NULL: no pieces. */
 	bool (*next)(struct sluice_op *op);
 	/* Required with memory: the slot for a chunk, to be filled (read) or with the chunk
 	 * (write); NULL: not yet. */
@@ -241,9 +228,8 @@ struct sl_route {
 	/* Optional: the operation is over. No lock held. */
 	void (*end)(struct sluice_op *op);
 
-	/* Required in stream order. Returns the next window: at most so many commands, but for
-	 * the first chunk. It ends early at more than SL_COMMANDS_MOST. The submitting call, no
-	 * lock. */
+	/* Required in stream order. Returns the next window: at most so many commands, but for the
+	 * first chunk. It ends early at more than SL_COMMANDS_MOST. The submitting call. */
 	struct sl_window (*window)(struct sl_staged *staged, unsigned most);
 	/* Required in stream order. Enqueues a window: the submitting call, with ctx->submission.
 	 * Waits for nothing but the driver. Returns 0 or the driver's error. */

@@ -11,14 +11,12 @@
  */
 #include <errno.h>
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "io/staged/staged.h"
 
 /* An operation that fits into half of the bound is enqueued in one step, so that two operations on
- * two streams find room beside each other; the rest follows bit by bit, so that the device is never
- * idle. */
+ * two streams find room; the rest follows bit by bit, so that the device is never idle. */
 #define FIRST_WINDOW (SL_COMMANDS_MOST / 2)
 #define LATER_WINDOW (SL_COMMANDS_MOST / 8)
 
@@ -149,9 +147,8 @@ void sl_batch_add(struct sl_batch *batch, uint64_t number, struct sl_chunk *chun
 
 /* ----------------------------------------------------------------------------- memory's route */
 
-/* Of memory of a device: the stream copies between it and the slots of a ring; words that the
- * processor and the device write for each other say when a slot is full, and when free
- * (staging.h). */
+/* Of memory of a device: the stream copies between it and the slots of a ring; words of the
+ * processor and the device for each other say when a slot is full, and when free (staging.h). */
 
 void sl_stream_start(struct sluice_op *op)
 {
@@ -266,8 +263,8 @@ static void stream_drained(struct sl_copy_job *drain, int error)
 	sl_op_pump_unlock(op);
 }
 
-/* Returns an event behind all commands of the stream; NULL: the driver refuses, or its context is
- * another. */
+/* Returns an event behind the stream's commands; NULL: the driver refuses, or has another
+ * context. */
 static sluice_event stream_record(struct sl_device *device, sluice_stream stream)
 {
 	sluice_event event;
@@ -280,10 +277,8 @@ static sluice_event stream_record(struct sl_device *device, sluice_stream stream
 	return NULL;
 }
 
-/*
- * Has the copier find out when the stream has run out. On the thread that submits, because the
- * number of a default stream may mean that thread's own.
- */
+/* Has the copier find out when the stream has run out. On the thread that submits, because the
+ * number of a default stream may mean that thread's own. */
 static void stream_drain(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
@@ -393,21 +388,8 @@ static void stream_enter_rest(struct sluice_op *op, struct sl_batch *batch)
 	}
 }
 
-/* Finds the first window. Without waiting that is all chunks, or the operation is refused. */
-static int stream_first_window(struct sluice_op *op, struct sl_window *window)
-{
-	bool all = op->file->flags & SLUICE_OPEN_NONBLOCK;
-
-	*window = op->staged->route->window(op->staged, all ? UINT_MAX : FIRST_WINDOW);
-	if (all && window->commands > SL_COMMANDS_MOST)
-		return sl_fail(-E2BIG, "the operation is more than a device's queue takes at once");
-	return 0;
-}
-
-/*
- * Submits an operation that has its slots, from its first window on. On failure nothing of it is
- * left. stream_enter_order() returns with ctx->submission, which the analysis cannot follow.
- */
+/* Submits an operation that has its slots, from its first window on. On failure nothing of it is
+ * left. stream_enter_order() returns with ctx->submission, which the analysis cannot follow. */
 static int stream_submit(struct sluice_op *op, const struct sl_window *window,
                          sluice_op **out) SL_UNCHECKED
 {
@@ -461,14 +443,18 @@ static int stream_submit(struct sluice_op *op, const struct sl_window *window,
 int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 {
 	struct sl_staged *staged = op->staged;
+	bool all = op->file->flags & SLUICE_OPEN_NONBLOCK;
 	struct sl_window window;
 	int rc = stream_take_slots(op);
 
 	if (rc)
 		return rc;
 	rc = sl_staged_admit(op);
+	/* Without waiting the first window is all chunks, or the operation is refused. */
 	if (!rc)
-		rc = stream_first_window(op, &window);
+		window = staged->route->window(staged, all ? UINT_MAX : FIRST_WINDOW);
+	if (!rc && all && window.commands > SL_COMMANDS_MOST)
+		rc = sl_fail(-E2BIG, "the operation is more than a device's queue takes at once");
 	if (!rc)
 		rc = stream_submit(op, &window, out);
 	/* Without an error the operation may be gone. */
@@ -480,8 +466,7 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 
 /* ------------------------------------------------------------------------------------ poller */
 
-/* Returns the commands of chunks that the stream has passed since the last call: there is room for
- * others. */
+/* Returns the commands of chunks that the stream passed since the last call: room for others. */
 static unsigned stream_passed_locked(struct sl_staged *staged)
 {
 	uint64_t passed = SL_MIN(sl_ring_passed(&staged->ring), staged->ring.entered);
