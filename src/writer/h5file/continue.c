@@ -7,8 +7,6 @@
 
 #include "h5file/h5file_internal.h"
 
-#define PAGE 4096
-
 /* --------------------------------------------------------------------------------------- types */
 
 static const char *type_name(hid_t type)
@@ -222,7 +220,7 @@ int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout 
 
 /* -------------------------------------------------------------------------------------- format */
 
-/* Requirements of ordered_vfd.h: the default format, and index nodes of at most a page. */
+/* Requirements of ordered_vfd.h: the default format, and index nodes of the size that it has. */
 static int check_format(const struct sl_h5_dataset *dataset, bool chunked)
 {
 	hid_t list = H5Fget_create_plist(dataset->file->id);
@@ -241,11 +239,11 @@ static int check_format(const struct sl_h5_dataset *dataset, bool chunked)
 			-EBADMSG,
 			"'%s' is in a newer format of HDF5, which is not continued: see libver",
 			dataset->name);
-	if (chunked && 24 + 16 * half + (2 * half + 1) * sizes > PAGE)
+	if (chunked && 24 + 16 * half + (2 * half + 1) * sizes > SL_H5_NODE)
 		return sl_fail(-EBADMSG,
 		               "the index of '%s' has nodes of more than %d bytes, which are not "
-		               "written in one piece: see H5Pset_istore_k",
-		               dataset->name, PAGE);
+		               "written in an order that is safe: see H5Pset_istore_k",
+		               dataset->name, SL_H5_NODE);
 	return 0;
 }
 

@@ -256,6 +256,8 @@ static const struct workload small = {.rows = 3, .columns = 3, .every = 3};
 static const struct workload deep = {.rows = 3, .columns = 3, .every = 3, .node = 2};
 static const struct workload mixed = {
 	.rows = 3, .columns = 3, .every = 5, .node = 2, .mixed = true};
+/* Nodes of 6208 bytes, as of a page and a half. */
+static const struct workload long_nodes = {.rows = 3, .columns = 3, .every = 3, .node = 64};
 static const struct workload appended = {.rows = 2, .columns = 3, .every = 4, .appended = 50};
 static const struct workload adding = {.rows = 2, .columns = 2, .every = 3, .adds = true};
 static const struct workload large = {.rows = 6, .columns = 6, .every = 2};
@@ -291,6 +293,7 @@ TEST(no_flushed_frame_is_lost_wherever_the_writer_dies)
 	expect_right("small", small);
 	expect_right("deep index", deep);
 	expect_right("deep, any order", mixed);
+	expect_right("long nodes", long_nodes);
 	expect_right("appended", appended);
 	expect_right("datasets added", adding);
 	durable.vfd.durable = true;
@@ -357,10 +360,8 @@ TEST(a_write_that_fails_leaves_what_was_flushed)
 	print_message("%u runs with a write that fails\n", runs);
 }
 
-TEST(durable_frames_survive_the_loss_of_power)
+static void lose_power_everywhere(const char *name, struct workload load)
 {
-	struct workload load = deep;
-
 	load.vfd.durable = true;
 	load.every = getenv("STRESS") ? 2 : 20;
 	snprintf(image_path, sizeof(image_path), "%.500s.disk", path);
@@ -371,15 +372,22 @@ TEST(durable_frames_survive_the_loss_of_power)
 	disk.image = disk.bytes + DISK_BYTES;
 	disk.seed = phase;
 	stride = UINT32_MAX;
-	watch_it("loss of power", load);
+	watch_it(name, load);
 	stride = usual_stride;
 	points_written = NULL;
 	points_barrier = NULL;
 	looker_path = path;
 	free(disk.bytes);
 	unlink(image_path);
+	memset(&disk, 0, sizeof(disk));
 	assert_true(told->sights[SIGHT_RIGHT] > 3 * 3);
 	assert_int_equal(told->bad, 0);
+}
+
+TEST(durable_frames_survive_the_loss_of_power)
+{
+	lose_power_everywhere("loss of power", deep);
+	lose_power_everywhere("the same, long nodes", long_nodes);
 }
 
 TEST(held_blocks_stay_below_the_limit)
