@@ -82,8 +82,8 @@ static int check_superblock(const struct sl_h5_file *file)
 			return 0;
 		return sl_fail(-EBADMSG,
 		               "'%s' is in HDF5's format of version %d (see libver), and only 0 "
-		               "and 1 can be continued: they are valid at every moment",
-		               file->own.path, head[sizeof(signature)]);
+		               "and 1 can be continued: they are valid at every moment; %s",
+		               file->own.path, head[sizeof(signature)], SL_H5_REPACK);
 	}
 	return sl_fail(-EBADMSG, "'%s' is no HDF5 file", file->own.path);
 }
