@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the suites of others run on: moto's server of S3, and a daemon of ours. SLUICE_BUILD: the build's folder."""
+"""What the suites of others run on: moto's server of S3, a daemon of ours, nginx. SLUICE_BUILD: the build's folder."""
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -51,3 +52,31 @@ def store_options(tmp_path_factory):
         time.sleep(0.1)
     yield {"socket": str(socket)}
     _stopped(daemon)
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory):
+    """A folder, and the URL at which nginx has it."""
+    assert shutil.which("nginx"), "nginx is not installed (scripts/bootstrap check)"
+    folder = tmp_path_factory.mktemp("web")
+    folder.chmod(0o755)
+    (folder / "files").mkdir(mode=0o755)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    temporary = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in
+                        ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    (folder / "nginx.conf").write_text(
+        f"{'user root; ' if os.geteuid() == 0 else ''}daemon off; pid {folder}/pid; error_log {folder}/error.log; "
+        f"events {{}} http {{ access_log off; {temporary} "
+        f"server {{ listen 127.0.0.1:{port}; root {folder}/files; }} }}")
+    with (folder / "said").open("w") as said:
+        server = subprocess.Popen(["nginx", "-p", folder, "-c", folder / "nginx.conf"], stdout=said, stderr=said)
+    for _ in range(100):
+        with socket.socket() as tried:
+            if not tried.connect_ex(("127.0.0.1", port)):
+                break
+        time.sleep(0.1)
+    yield folder / "files", f"sluice+http://127.0.0.1:{port}"
+    server.terminate()
+    server.wait()

@@ -1,11 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """xarray and pyarrow read through our file systems from nginx, and from S3."""
-import os
-import shutil
-import socket
-import subprocess
-import time
-
 import fsspec
 import numpy as np
 import pyarrow as pa
@@ -15,34 +9,6 @@ import pytest
 import sluice.fsspec  # noqa: F401
 import xarray as xr
 from zarr.storage import FsspecStore
-
-
-@pytest.fixture(scope="module")
-def web(tmp_path_factory):
-    """A folder, and the URL at which nginx has it."""
-    assert shutil.which("nginx"), "nginx is not installed (scripts/bootstrap check)"
-    folder = tmp_path_factory.mktemp("web")
-    folder.chmod(0o755)
-    (folder / "files").mkdir(mode=0o755)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    temporary = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in
-                        ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-    (folder / "nginx.conf").write_text(
-        f"{'user root; ' if os.geteuid() == 0 else ''}daemon off; pid {folder}/pid; error_log {folder}/error.log; "
-        f"events {{}} http {{ access_log off; {temporary} "
-        f"server {{ listen 127.0.0.1:{port}; root {folder}/files; }} }}")
-    with (folder / "said").open("w") as said:
-        server = subprocess.Popen(["nginx", "-p", folder, "-c", folder / "nginx.conf"], stdout=said, stderr=said)
-    for _ in range(100):
-        with socket.socket() as tried:
-            if not tried.connect_ex(("127.0.0.1", port)):
-                break
-        time.sleep(0.1)
-    yield folder / "files", f"sluice+http://127.0.0.1:{port}"
-    server.terminate()
-    server.wait()
 
 
 def arrays():

@@ -3,6 +3,8 @@
 they are."""
 
 import os
+import shutil
+import subprocess
 
 import numpy
 import pytest
@@ -134,6 +136,29 @@ REFUSED = {
     "too few frames": (chunked(), {"continue_at": 8}),
     "no memory": (chunked(chunks=(7, 20, 30)), {"depth": 100000, "continue_at": 3}),
 }
+
+
+@pytest.mark.parametrize(
+    "how", [{"libver": ("v108", "v108")}, {"libver": ("v110", "v110")}, {**EARLIEST, "fs_strategy": "page"}]
+)
+def test_h5repack_makes_a_copy_that_is_continued(file, how):
+    if not shutil.which("h5repack"):
+        pytest.skip("h5repack (hdf5-tools) is missing")
+    chunked(how, compression="gzip")(file)
+    with pytest.raises(OSError, match="h5repack") as refused:
+        sluice.Writer(file, mode="a")
+    command = str(refused.value).split("'")[-2]  # behind the file's name
+    subprocess.run(command.replace("OLD", file).replace("NEW", file + ".new").split(), check=True)
+    with sluice.Writer(file + ".new", mode="a") as w:
+        w.series("u", shape=(20, 30), dtype="f4").append(FRAMES[0])
+    with h5py.File(file + ".new") as f:
+        assert (f["u"][:] == numpy.concatenate([FRAMES, FRAMES[:1]])).all()
+
+
+def test_an_order_of_attributes_is_named(file):
+    ordered(file)
+    with sluice.Writer(file, mode="a") as w, pytest.raises(OSError, match="order of its attributes"):
+        w.series("u", shape=(20, 30), dtype="f4")
 
 
 @pytest.mark.parametrize("name", REFUSED)

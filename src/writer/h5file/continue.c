@@ -7,8 +7,6 @@
 
 #include "h5file/h5file_internal.h"
 
-#define PAGE 4096
-
 /* --------------------------------------------------------------------------------------- types */
 
 static const char *type_name(hid_t type)
@@ -222,30 +220,40 @@ int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout 
 
 /* -------------------------------------------------------------------------------------- format */
 
-/* Requirements of ordered_vfd.h: the default format, and index nodes of at most a page. */
+/* Requirements of ordered_vfd.h: the default format, and index nodes of the size that it has. */
 static int check_format(const struct sl_h5_dataset *dataset, bool chunked)
 {
 	hid_t list = H5Fget_create_plist(dataset->file->id);
-	unsigned half = 0, sizes = 8 + 8 * (dataset->rank + 1);
+	unsigned half = 0, order = 0, sizes = 8 + 8 * (dataset->rank + 1);
 	H5D_chunk_index_t index = H5D_CHUNK_IDX_BTREE;
 	H5O_info_t info;
 
 	H5Pget_istore_k(list, &half);
 	H5Pclose(list);
+	list = H5Dget_create_plist(dataset->id);
+	H5Pget_attr_creation_order(list, &order);
+	H5Pclose(list);
+	if (order)
+		return sl_fail(
+			-EBADMSG,
+			"'%s' keeps the order of its attributes, as netCDF makes it, for which "
+			"HDF5 has a later format that cannot be continued; h5repack keeps it, "
+			"too, so copy the frames to a new dataset",
+			dataset->name);
 	if (H5Oget_info2(dataset->id, &info, H5O_INFO_HDR) < 0)
 		return sl_hdf5_fail(-EBADMSG, "'%s' cannot be looked at", dataset->name);
 	if (info.hdr.version != 1 ||
 	    (chunked &&
 	     (H5Dget_chunk_index_type(dataset->id, &index) < 0 || index != H5D_CHUNK_IDX_BTREE)))
-		return sl_fail(
-			-EBADMSG,
-			"'%s' is in a newer format of HDF5, which is not continued: see libver",
-			dataset->name);
-	if (chunked && 24 + 16 * half + (2 * half + 1) * sizes > PAGE)
+		return sl_fail(-EBADMSG,
+		               "'%s' is in a later format of HDF5 (see libver), which cannot be "
+		               "continued; %s",
+		               dataset->name, SL_H5_REPACK);
+	if (chunked && 24 + 16 * half + (2 * half + 1) * sizes > SL_H5_NODE)
 		return sl_fail(-EBADMSG,
 		               "the index of '%s' has nodes of more than %d bytes, which are not "
-		               "written in one piece: see H5Pset_istore_k",
-		               dataset->name, PAGE);
+		               "written in an order that is safe: see H5Pset_istore_k",
+		               dataset->name, SL_H5_NODE);
 	return 0;
 }
 

@@ -12,10 +12,6 @@
 #include "h5file/h5file_internal.h"
 #include "h5file/word.h"
 
-/* Half the children of an index node. With HDF5's default of 32, a node for frames of rank 4
- * has 4176 bytes; only blocks of at most a page are written in one piece. */
-#define NODE 31
-
 /* ---------------------------------------------------------------------------------- all of them */
 
 /* HDF5 would open a file that it has open a second time, and share it. */
@@ -86,8 +82,8 @@ static int check_superblock(const struct sl_h5_file *file)
 			return 0;
 		return sl_fail(-EBADMSG,
 		               "'%s' is in HDF5's format of version %d (see libver), and only 0 "
-		               "and 1 can be continued: they are valid at every moment",
-		               file->own.path, head[sizeof(signature)]);
+		               "and 1 can be continued: they are valid at every moment; %s",
+		               file->own.path, head[sizeof(signature)], SL_H5_REPACK);
 	}
 	return sl_fail(-EBADMSG, "'%s' is no HDF5 file", file->own.path);
 }
@@ -120,7 +116,8 @@ static int create_new(struct sl_h5_file *file, hid_t access)
 	hid_t list = H5Pcreate(H5P_FILE_CREATE);
 	int err = -EIO;
 
-	if (H5Pset_local_heap_size_hint(list, SL_H5_NAMES) >= 0 && H5Pset_istore_k(list, NODE) >= 0)
+	/* All else by default: HDF5 writes version 0 of its format, which every reader has. */
+	if (H5Pset_local_heap_size_hint(list, SL_H5_NAMES) >= 0)
 		file->id = sl_hdf5_noted(H5Fcreate(file->own.path, H5F_ACC_TRUNC, list, access));
 	H5Pclose(list);
 	/* By this word a later writer knows what this one leaves behind, if it is killed before its

@@ -10,6 +10,12 @@
 #define SL_H5_PENDING 512
 #define SL_H5_COLUMN  1024 /* elements of a chunk of a one-dimensional dataset: 8 KiB of doubles */
 #define SL_H5_RANK    (SLUICE_FRAME_RANK_MOST + 1) /* of a dataset, at most */
+/* Bytes of an index node, at most: 64 entries for frames of rank 4, as HDF5 has it by default. */
+#define SL_H5_NODE 4176
+/* In a sentence: the help against a later format. */
+#define SL_H5_REPACK                                                           \
+	"a copy by 'h5repack -f SHUF -f GZIP=1 -S FSM_AGGR -P 0 OLD NEW' can " \
+	"be, unless netCDF made the file"
 /* Bytes for a group's names before they move; with HDF5's head of 32 a page at most. */
 #define SL_H5_NAMES 4000
 

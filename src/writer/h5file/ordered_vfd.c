@@ -242,7 +242,7 @@ static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t 
 	if (spare)
 		return spare;
 	if (type == H5FD_MEM_DRAW ? file->vfd->pages
-	                          : size <= PAGE && start / PAGE != (start + size - 1) / PAGE)
+	                          : start / PAGE != (start + SL_MIN(size, PAGE) - 1) / PAGE)
 		start = (start + PAGE - 1) / PAGE * PAGE;
 	file->eoa = start + size;
 	if (type == H5FD_MEM_SUPER && start == 0) {

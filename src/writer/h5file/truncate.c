@@ -89,7 +89,7 @@ static int node_read(const struct cut *cut, uint64_t at, unsigned above, uint64_
 		return -EIO;
 	count = head[6] | head[7] << 8;
 	n = NODE_HEAD + count * (cut->rank + 3) * WORD;
-	return head[5] < above && n <= PAGE && header_read(fd, at, out, n) ? count : -EIO;
+	return head[5] < above && n <= SL_H5_NODE && header_read(fd, at, out, n) ? count : -EIO;
 }
 
 /* Takes chunks from an offset on out of a node and those below it; off: only gives their space
@@ -99,8 +99,8 @@ static int node_read(const struct cut *cut, uint64_t at, unsigned above, uint64_
 static int node_cut(struct cut *cut, uint64_t address, unsigned above, const uint64_t *from,
                     bool off)
 {
-	uint64_t node[PAGE / WORD], *entries = node + NODE_HEAD / WORD,
-				    at = cut->file->base + address;
+	uint64_t node[SL_H5_NODE / WORD], *entries = node + NODE_HEAD / WORD,
+					  at = cut->file->base + address;
 	int count = node_read(cut, at, above, node), kept = count, err = SL_MIN(count, 0);
 	uint8_t *head = (uint8_t *)node, level = head[5];
 	size_t words = cut->rank + 3;

@@ -24,8 +24,9 @@
  * the file (word.h) tells them: it is odd from the first of these writes to the last.
  *
  * A kill may cut a write at the end of a page. So metadata blocks are placed inside a page, and the
- * file gets its space before the first of these writes. A leaf across two pages, of another
- * program, is written in two steps if it only grows; all other such blocks are exposed to a kill
+ * file gets its space before the first of these writes. A node of an index of chunks may be longer
+ * (SL_H5_NODE): it begins with a page, and write_block() has the order of its writes. Of another
+ * program it may lie across pages in any way, and other blocks as well: those are exposed to a kill
  * inside the call that writes them.
  *
  * None of these writes needs HDF5's lock. A chunk is in the caller's memory, HDF5 only gives it
@@ -228,39 +229,66 @@ int sl_ordered_barrier(struct ordered_file *file)
 	               : 0;
 }
 
-/* Entries of a node of a B-tree, which are said behind its signature, kind and level. */
+/* In a node of an index of chunks: its level, the number of its entries, and the first of these. */
+#define NODE_LEVEL   5
+#define NODE_ENTRIES 6
+#define NODE_FIRST   24
+#define ENTRY_BYTES  64 /* at most */
+
 static unsigned entries_of(const uint8_t *node)
 {
-	return node[6] | node[7] << 8;
+	return node[NODE_ENTRIES] | node[NODE_ENTRIES + 1] << 8;
 }
 
-/* Returns where to divide another program's block across two pages; 0: nowhere. A growing leaf has
- * new entries at its end and their number at its start: written from its end, it has either all
- * entries or the old entries. */
-static uint64_t where_to_cut(struct ordered_file *file, const struct sl_held_block *block)
+/* Writes the bytes of a block from one offset in the file to another. */
+static int write_range(struct ordered_file *file, const struct sl_held_block *block, uint64_t from,
+                       uint64_t to)
 {
-	uint64_t start = block->range.start, end = block->range.end;
-	uint64_t boundary = (start / PAGE + 1) * PAGE;
-	uint8_t head[8];
-
-	/* Kind 1: an index of chunks, where visible entries come before new entries. */
-	if (block->rank != RANK_SYMBOLS - 1 || block->bytes[4] != 1 || boundary >= end)
-		return 0;
-	if (pread(file->fd, head, sizeof(head), start) != sizeof(head))
-		return 0;
-	return entries_of(head) <= entries_of(block->bytes) ? boundary : 0;
+	return sl_ordered_write_all(file, from, to - from,
+	                            block->bytes + (from - block->range.start));
 }
 
-static int write_block(struct ordered_file *file, const struct sl_held_block *block)
+/* A root on a new level, whose entries end in the second page. The first page comes with as many as
+ * are in it: these reach all frames that are visible, which the root itself had in a node. */
+static int write_root(struct ordered_file *file, struct sl_held_block *block, uint64_t cut)
+{
+	unsigned count = entries_of(block->bytes);
+	int err;
+
+	/* The key behind the last entry is in the page, too. */
+	block->bytes[NODE_ENTRIES] = (PAGE - NODE_FIRST) / ENTRY_BYTES - 1;
+	block->bytes[NODE_ENTRIES + 1] = 0;
+	err = write_range(file, block, block->range.start, cut);
+	block->bytes[NODE_ENTRIES] = count & 0xff;
+	block->bytes[NODE_ENTRIES + 1] = count >> 8;
+	return err ? err : sl_ordered_barrier(file);
+}
+
+/* A node of an index of chunks is written as far as it has entries. Those that are visible come
+ * before new ones and stay where they are, or the node loses entries at its end. So a node across
+ * two pages that grows is written from its end: it has either all entries or the old entries. */
+static int write_block(struct ordered_file *file, struct sl_held_block *block)
 {
 	uint64_t start = block->range.start, end = block->range.end;
-	uint64_t cut = where_to_cut(file, block);
+	uint64_t cut = (start / PAGE + 1) * PAGE;
+	uint8_t head[NODE_FIRST];
 	int err = 0;
 
-	if (cut)
-		err = sl_ordered_write_all(file, cut, end - cut, block->bytes + (cut - start));
-	return err ? err
-	           : sl_ordered_write_all(file, start, (cut ? cut : end) - start, block->bytes);
+	/* Kind 1: of chunks. */
+	if (block->rank < RANK_TREE || memcmp(block->bytes, "TREE\1", 5))
+		return write_range(file, block, start, end);
+	end = SL_MIN(end, start + NODE_FIRST + (entries_of(block->bytes) + 1) * ENTRY_BYTES);
+	if (cut >= end || pread(file->fd, head, sizeof(head), start) != sizeof(head))
+		return write_range(file, block, start, end);
+	if (head[NODE_LEVEL] != block->bytes[NODE_LEVEL] && start % PAGE == 0)
+		err = write_root(file, block, cut);
+	else if (entries_of(head) > entries_of(block->bytes))
+		cut = end;
+	if (!err && cut < end)
+		err = write_range(file, block, cut, end);
+	if (!err && cut < end)
+		err = sl_ordered_barrier(file);
+	return err ? err : write_range(file, block, start, cut);
 }
 
 static int step_word(struct ordered_file *file, unsigned step)

@@ -515,6 +515,42 @@ TEST(places_that_others_write_to_are_nobody_elses)
 	}
 }
 
+/* Of rank 4: then a node of the index with all its 64 entries is longer than a page. */
+TEST(frames_of_each_rank_lie_in_a_file_of_version_0)
+{
+	enum { VERSION_AT = 8 };
+	struct sl_h5_layout layout = frame_layout("none", 1, false);
+	struct sl_h5_set_options back = {.at = true};
+	char head[VERSION_AT + 1];
+	int fd;
+
+	layout.rank = 4;
+	for (unsigned i = 0; i < 4; i++) {
+		layout.shape[i] = 2;
+		layout.chunk[i] = 1;
+	}
+	/* 16 chunks a frame: 4 frames fill a leaf, and further ones divide it. */
+	for (uint64_t kept = 0; kept < 12; kept++) {
+		struct sl_h5_dataset *dataset;
+		struct sl_h5_file *file;
+		uint64_t first;
+
+		unlink(frame_path);
+		write_any(&layout, 4, kept % 2 ? 0 : 9);
+		back.frame = kept % 2 ? kept % 4 : kept;
+		file = frame_open(SLUICE_WRITER_APPEND);
+		assert_ok(sl_h5_dataset_add(file, "fields/u", &layout, &back, &dataset, &first));
+		for (uint64_t frame = back.frame; frame < 15; frame++)
+			frame_put(dataset, &layout, frame, NULL);
+		frame_close(file);
+		frame_check("fields/u", &layout, 15);
+		fd = open(frame_path, O_RDONLY | O_CLOEXEC);
+		assert_int_equal(read(fd, head, sizeof(head)), sizeof(head));
+		close(fd);
+		assert_int_equal(head[VERSION_AT], 0);
+	}
+}
+
 int main(void)
 {
 	setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);

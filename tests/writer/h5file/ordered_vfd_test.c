@@ -138,7 +138,7 @@ static void ask_looker(unsigned point)
 static int watch(unsigned point)
 {
 	told->points = point;
-	if (point % stride == phase % stride)
+	if (point >= told->at && point % stride == phase % stride)
 		ask_looker(point);
 	return 0;
 }
@@ -256,13 +256,16 @@ static const struct workload small = {.rows = 3, .columns = 3, .every = 3};
 static const struct workload deep = {.rows = 3, .columns = 3, .every = 3, .node = 2};
 static const struct workload mixed = {
 	.rows = 3, .columns = 3, .every = 5, .node = 2, .mixed = true};
+/* Nodes of 6208 bytes, as of a page and a half. */
+static const struct workload long_nodes = {.rows = 3, .columns = 3, .every = 3, .node = 64};
 static const struct workload appended = {.rows = 2, .columns = 3, .every = 4, .appended = 50};
 static const struct workload adding = {.rows = 2, .columns = 2, .every = 3, .adds = true};
 static const struct workload large = {.rows = 6, .columns = 6, .every = 2};
 
-static void watch_it(const char *name, struct workload load)
+/* from: the first point that is looked at. */
+static void watch_from(const char *name, struct workload load, unsigned from)
 {
-	assert_int_equal(run(load, watch, 0), 0);
+	assert_int_equal(run(load, watch, from), 0);
 	print_message("%-24s %5u points: %u right, %u lost, %u wrong, %u do not open; %llu bytes "
 	              "of metadata in %llu flushes, at most %llu held\n",
 	              name, told->points, told->sights[SIGHT_RIGHT], told->sights[SIGHT_LOST],
@@ -274,6 +277,11 @@ static void watch_it(const char *name, struct workload load)
 		print_message("the first bad one is point %u\n", told->bad);
 	assert_int_equal(told->error, 0);
 	assert_int_equal(look(&load, WORKLOAD_FRAMES), SIGHT_RIGHT);
+}
+
+static void watch_it(const char *name, struct workload load)
+{
+	watch_from(name, load, 0);
 }
 
 static void expect_right(const char *name, struct workload load)
@@ -291,6 +299,7 @@ TEST(no_flushed_frame_is_lost_wherever_the_writer_dies)
 	expect_right("small", small);
 	expect_right("deep index", deep);
 	expect_right("deep, any order", mixed);
+	expect_right("long nodes", long_nodes);
 	expect_right("appended", appended);
 	expect_right("datasets added", adding);
 	durable.vfd.durable = true;
@@ -298,6 +307,22 @@ TEST(no_flushed_frame_is_lost_wherever_the_writer_dies)
 	expect_right("durable", durable);
 	if (getenv("STRESS"))
 		expect_right("large", large);
+}
+
+/* The index is a leaf of 85 entries, and with the last flush a root of 88 leaves; 84 entries are in the first page. */
+TEST(a_leaf_becomes_a_root_whose_entries_do_not_fit_a_page)
+{
+	static const struct workload load = {.rows = 5,
+	                                     .columns = 17,
+	                                     .every = 1000,
+	                                     .node = 64,
+	                                     .appended = WORKLOAD_FRAMES - 1};
+
+	assert_int_equal(run(load, count, 0), 0);
+	stride = 1;
+	watch_from("leaf to root", load, told->points - 60);
+	stride = usual_stride;
+	assert_int_equal(told->bad, 0);
 }
 
 TEST(the_driver_of_hdf5_does_lose_some)
@@ -357,10 +382,8 @@ TEST(a_write_that_fails_leaves_what_was_flushed)
 	print_message("%u runs with a write that fails\n", runs);
 }
 
-TEST(durable_frames_survive_the_loss_of_power)
+static void lose_power_everywhere(const char *name, struct workload load)
 {
-	struct workload load = deep;
-
 	load.vfd.durable = true;
 	load.every = getenv("STRESS") ? 2 : 20;
 	snprintf(image_path, sizeof(image_path), "%.500s.disk", path);
@@ -371,15 +394,22 @@ TEST(durable_frames_survive_the_loss_of_power)
 	disk.image = disk.bytes + DISK_BYTES;
 	disk.seed = phase;
 	stride = UINT32_MAX;
-	watch_it("loss of power", load);
+	watch_it(name, load);
 	stride = usual_stride;
 	points_written = NULL;
 	points_barrier = NULL;
 	looker_path = path;
 	free(disk.bytes);
 	unlink(image_path);
+	memset(&disk, 0, sizeof(disk));
 	assert_true(told->sights[SIGHT_RIGHT] > 3 * 3);
 	assert_int_equal(told->bad, 0);
+}
+
+TEST(durable_frames_survive_the_loss_of_power)
+{
+	lose_power_everywhere("loss of power", deep);
+	lose_power_everywhere("the same, long nodes", long_nodes);
 }
 
 TEST(held_blocks_stay_below_the_limit)

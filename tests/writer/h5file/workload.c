@@ -177,6 +177,7 @@ int workload_write(struct workload *load, const char *path, volatile unsigned *f
 		done |= end_run(&run);
 	}
 	if (done == 0 && load->appended) {
+		*flushed = load->vfd.error ? 0 : first;
 		run = (struct run){load, flushed, -1, {-1, -1}, -1};
 		run.file = H5Fopen(path, H5F_ACC_RDWR, fapl);
 		done = run.file >= 0 && open_datasets(&run) == 0
