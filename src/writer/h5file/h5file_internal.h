@@ -131,8 +131,8 @@ int sl_h5_added(struct sl_h5_file *file);
 
 /* ---------------------------------------------------------------------------------- datasets */
 
-/* HDF5's type for elements; constants of the library, but for float16. Closed by the caller. */
-hid_t sl_h5_type(enum sluice_type type);
+/* HDF5's type for elements, as h5py makes it; element: bytes of a string. Closed by the caller. */
+hid_t sl_h5_type(enum sluice_type type, size_t element);
 
 /* Makes a dataset. */
 hid_t sl_h5_create(struct sl_h5_file *file, const char *name, hid_t type, unsigned rank,
