@@ -176,7 +176,8 @@ enum sluice_series_flags {
 #define SLUICE_FRAME_RANK_MOST 4
 
 /*
- * Options of sluice_series_add(). Start from SLUICE_SERIES_OPTIONS_INIT; type and shape are required.
+ * Options of sluice_series_add(). Start from SLUICE_SERIES_OPTIONS_INIT; type, rank and shape are
+ * required, but for frames of a single element.
  */
 struct sluice_series_options {
 	/* Required: sizeof(struct sluice_series_options). */
@@ -184,7 +185,8 @@ struct sluice_series_options {
 	/* Required: element type, of enum sluice_type: integers, FLOAT16 to FLOAT64, COMPLEX64, COMPLEX128, BOOL or
 	 * STRING, stored as h5py does. The bytes of a BOOL are 0 or 1, which is not checked. */
 	int type;
-	/* Number of dimensions of a frame, 0 to SLUICE_FRAME_RANK_MOST. With 0 a frame is a single element. */
+	/* Number of dimensions of a frame, 0 to SLUICE_FRAME_RANK_MOST. With 0 a frame is a single element, and shape and
+	 * chunk are not set. */
 	unsigned rank;
 	/* Required: elements in each dimension, the slowest dimension first, as in arrays of C. */
 	uint64_t shape[SLUICE_FRAME_RANK_MOST];

@@ -30,6 +30,9 @@ static int read_shape(const struct sluice_series_options *o, struct sl_h5_layout
 	if (o->rank > SLUICE_FRAME_RANK_MOST)
 		return sl_fail(-EINVAL, "series options: rank %u is not 0 to %d", o->rank,
 		               SLUICE_FRAME_RANK_MOST);
+	if (!o->rank && (o->shape[0] || o->chunk[0]))
+		return sl_fail(-EINVAL, "series options: rank is 0, and there is a %s",
+		               o->shape[0] ? "shape" : "chunk");
 	layout->type = (enum sluice_type)o->type;
 	layout->element = o->string_bytes ? o->string_bytes : sl_type_bytes(type);
 	layout->rank = SL_MAX(o->rank, 1);

@@ -313,6 +313,8 @@ PIPELINE_TEST(options_that_are_wrong_are_named)
 	REFUSED(EINVAL, "floating-point", o.type = SLUICE_BOOL, o.precision = 5);
 	REFUSED(EINVAL, "float8_e4m3", o.type = SLUICE_FLOAT8_E4M3);
 	REFUSED(EINVAL, "float4_e2m1", o.type = SLUICE_FLOAT4_E2M1);
+	REFUSED(EINVAL, "rank is 0, and there is a shape", o.rank = 0);
+	REFUSED(EINVAL, "rank is 0, and there is a chunk", o.rank = 0, o.shape[0] = 0);
 	REFUSED(EINVAL, "rank 5", o.rank = 5);
 	REFUSED(EINVAL, "shape[1]", o.shape[1] = 0);
 	REFUSED(EINVAL, "1 of 2", o.chunk[1] = 0);

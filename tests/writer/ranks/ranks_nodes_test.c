@@ -161,8 +161,6 @@ static int put_typed(struct member *m, size_t kind)
 	o.string_bytes = o.type == SLUICE_STRING ? typed[kind].bytes : 0;
 	o.rank = typed[kind].rank;
 	memcpy(o.shape, typed[kind].shape, sizeof(typed[kind].shape));
-	/* Which is not looked at in the first. */
-	o.shape[0] = o.rank ? o.shape[0] : rank;
 	o.chunk[0] = o.rank == 1 ? 4 : 0;
 	o.flags = SLUICE_SERIES_FLETCHER32;
 	from = o.rank ? TYPED_LENGTH * rank / ranks : 0;
