@@ -3,6 +3,9 @@
 
 import contextlib
 import importlib
+import subprocess
+import sys
+import time
 
 import numpy
 import pytest
@@ -198,6 +201,32 @@ def test_frames_that_were_given_up_are_not_there_again(file):
     with h5py.File(file, "a") as f:
         f["g/u"].resize(30, axis=0)
         assert (f["g/u"][:2] == b"water").all() and (f["g/u"][2:] == b"nothing").all()
+
+
+DIES = """
+import sluice, sys
+with sluice.Writer(sys.argv[1], "a", checkpoint_ms=1) as w:
+    series = [w.series(f"u{i}", shape=(), dtype="f8", scalars=["t", "q"]) for i in range(20)]
+    print(flush=True)
+    while True:
+        for s in series:
+            s.append(1.5, t=2.5, q=3.5)
+"""
+
+
+def test_numbers_that_are_visible_have_their_scalars_after_a_death(file):
+    """The scalars are younger than the numbers, and of one dimension as these are."""
+    for wait in (0.02, 0.05, 0.09, 0.14):
+        with sluice.Writer(file, "w") as w:
+            for i in range(20):
+                w.series(f"u{i}", shape=(), dtype="f8", codec="none", chunk_frames=1).append(0.5)
+        with subprocess.Popen([sys.executable, "-c", DIES, file], stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            time.sleep(wait)
+            process.kill()
+        with h5py.File(file, "r") as f:
+            for i in range(20):
+                assert min(len(f[f"u{i}_t"]), len(f[f"u{i}_q"])) >= len(f[f"u{i}"]) >= 1
 
 
 def test_strings_are_bytes_of_a_fixed_length(file):

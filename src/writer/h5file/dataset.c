@@ -275,6 +275,7 @@ static int dataset_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout
                         bool found, bool back)
 {
 	struct sl_h5_file *file = dataset->file;
+	H5O_info_t info;
 	int err = 0;
 
 	file->untouched = false;
@@ -299,8 +300,11 @@ static int dataset_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout
 		err = sl_h5_dataset_flush(dataset);
 	if (!err && found)
 		err = sl_h5_flush(file);
+	if (!err && dataset->rank == 1 && H5Oget_info2(dataset->id, &info, H5O_INFO_BASIC) < 0)
+		err = sl_h5_fail(file, -EIO, "'%s' cannot be looked at", dataset->name);
 	if (err)
 		return err;
+	dataset->header = dataset->rank == 1 ? file->base + info.addr : 0;
 	sl_list_append(&file->datasets, &dataset->link);
 	err = file->own.named ? sl_h5_scales_refer(file, dataset) : 0;
 	if (err)

@@ -101,6 +101,7 @@ struct sl_h5_dataset {
 	size_t partial_count;
 	uint64_t partial_bytes;  /* of each of them, when it is whole and has no filters */
 	uint64_t start;          /* offset of a contiguous dataset in the file */
+	uint64_t header;         /* offset of its header, if it has a single dimension */
 	uint64_t frames;         /* complete frames */
 	uint64_t frames_written; /* of these, those that the attribute has */
 	hid_t frames_attribute;  /* see `counted` */
