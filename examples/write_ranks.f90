@@ -26,7 +26,7 @@ module sluice
     integer(c_size_t) :: attribute_count = 0
     integer(c_int64_t) :: continue_at = 0
     type(c_ptr) :: dimensions = c_null_ptr
-    integer(c_int64_t) :: chunk_frames = 0
+    integer(c_int64_t) :: chunk_frames = 0, string_bytes = 0
   end type
 
   type, bind(c) :: sluice_block

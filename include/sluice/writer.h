@@ -43,8 +43,8 @@ typedef struct sluice_series sluice_series;
 /* ------------------------------------------------------------------------------------- writer */
 
 /*
- * An attribute of the file or of a dataset: a text, or `count` numbers. Exactly one of the three
- * pointers is set. A single number is stored as a scalar, several as an array.
+ * An attribute of the file or of a dataset: a text, or `count` texts or numbers. Exactly one of the four
+ * pointers is set. A single number without columns is stored as a scalar; several, and texts, as an array.
  */
 struct sluice_attribute {
 	const char *name;
@@ -52,6 +52,8 @@ struct sluice_attribute {
 	const double *numbers;
 	const int64_t *integers;
 	size_t count;
+	const char *const *texts; /* UTF-8 */
+	size_t columns; /* of an array of numbers with two dimensions, row by row. Default (0): it has one */
 };
 
 enum sluice_writer_flags {
@@ -156,7 +158,7 @@ SLUICE_API void sluice_writer_discard(sluice_writer *w);
 /* ------------------------------------------------------------------------------------- series */
 
 enum sluice_shuffle {
-	SLUICE_SHUFFLE_DEFAULT, /* BYTE where it helps: a codec, and elements of more than a byte */
+	SLUICE_SHUFFLE_DEFAULT, /* BYTE where it helps: a codec, and numbers of more than a byte */
 	SLUICE_SHUFFLE_NONE,
 	SLUICE_SHUFFLE_BYTE,
 };
@@ -167,21 +169,25 @@ enum sluice_series_flags {
 	SLUICE_SERIES_DROP = 1 << 0,
 	/* In a file opened with APPEND: the next frame has the number continue_at. */
 	SLUICE_SERIES_CONTINUE_AT = 1 << 1,
+	/* Chunks have a checksum, which every reader verifies: HDF5's filter fletcher32, behind the codec. A chunk of
+	 * several frames has none until it is full. A series with a fixed number of frames then has chunks, too. */
+	SLUICE_SERIES_FLETCHER32 = 1 << 2,
 };
 
 #define SLUICE_FRAME_RANK_MOST 4
 
 /*
  * Options of sluice_series_add(). Start from SLUICE_SERIES_OPTIONS_INIT; type, rank and shape are
- * required.
+ * required, but for frames of a single element.
  */
 struct sluice_series_options {
 	/* Required: sizeof(struct sluice_series_options). */
 	size_t size;
-	/* Required: element type, of enum sluice_type, up to SLUICE_FLOAT64, because HDF5 has
-	 * standard types for these. */
+	/* Required: element type, of enum sluice_type: integers, FLOAT16 to FLOAT64, COMPLEX64, COMPLEX128, BOOL or
+	 * STRING, stored as h5py does. The bytes of a BOOL are 0 or 1, which is not checked. */
 	int type;
-	/* Required: number of dimensions of a frame, 1 to SLUICE_FRAME_RANK_MOST. */
+	/* Number of dimensions of a frame, 0 to SLUICE_FRAME_RANK_MOST. With 0 a frame is a single element, and shape and
+	 * chunk are not set. */
 	unsigned rank;
 	/* Required: elements in each dimension, the slowest dimension first, as in arrays of C. */
 	uint64_t shape[SLUICE_FRAME_RANK_MOST];
@@ -206,8 +212,8 @@ struct sluice_series_options {
 	int level;
 	/* Of enum sluice_shuffle. */
 	int shuffle;
-	/* Bits of the mantissa that floating-point numbers keep; numbers are rounded to the nearest
-	 * before compression. The attribute "sluice_precision" has this value, "sluice_max_error"
+	/* Bits of the mantissa that floating-point numbers keep, and both parts of complex numbers; they are rounded
+	 * to the nearest before compression. The attribute "sluice_precision" has this value, "sluice_max_error"
 	 * the largest error. Default (0): all bits. */
 	unsigned precision;
 	/* Of enum sluice_series_flags. */
@@ -236,11 +242,14 @@ struct sluice_series_options {
 	 * but if `chunk` is not set and a frame has at most 32 KiB, as many frames as have 64 KiB
 	 * together, at most 1024. */
 	uint64_t chunk_frames;
+	/* Required for SLUICE_STRING: bytes of an element, 1 to SLUICE_STRING_MOST. */
+	uint64_t string_bytes;
 };
+#define SLUICE_STRING_MOST 1024
 #define SLUICE_SERIES_OPTIONS_INIT                                                            \
 	{                                                                                     \
 		sizeof(struct sluice_series_options), 0, 0, {0}, {0}, 0, 0, NULL, 0, 0, 0, 0, \
-			NULL, 0, NULL, 0, 0, NULL, 0                                          \
+			NULL, 0, NULL, 0, 0, NULL, 0, 0                                       \
 	}
 
 /*

@@ -52,10 +52,11 @@ static int job_texts(struct job *job, const char *what, PyObject *list, const ch
 /* Reads the options of a series into its job. Returns 0, or -1 with an exception. */
 static int parse_series(Series *self, struct job *job, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"writer",      "name",         "type",       "shape",   "scalars",
-	                        "attributes",  "flags",        "dimensions", "chunk",   "frames",
-	                        "depth",       "codec",        "level",      "shuffle", "precision",
-	                        "continue_at", "chunk_frames", NULL};
+	static char *names[] = {"writer",       "name",         "type",      "shape",
+	                        "scalars",      "attributes",   "flags",     "dimensions",
+	                        "chunk",        "frames",       "depth",     "codec",
+	                        "level",        "shuffle",      "precision", "continue_at",
+	                        "chunk_frames", "string_bytes", NULL};
 	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
 	PyObject *writer, *name, *scalars, *attributes, *dimensions = Py_None, *codec = Py_None;
 	struct lengths shape = {0}, chunk = {0};
@@ -63,11 +64,12 @@ static int parse_series(Series *self, struct job *job, PyObject *args, PyObject 
 	size_t ignored;
 
 	if (!PyArg_ParseTupleAndKeywords(
-		    args, kwargs, "OOiO&O!O!I|OO&O&O&OiiO&O&O&:Series", names, &writer, &name,
+		    args, kwargs, "OOiO&O!O!I|OO&O&O&OiiO&O&O&O&:Series", names, &writer, &name,
 		    &o.type, parse_lengths, &shape, &PyList_Type, &scalars, &PyList_Type,
 		    &attributes, &o.flags, &dimensions, parse_lengths, &chunk, parse_number,
 		    &o.frames, parse_number, &depth, &codec, &o.level, &o.shuffle, parse_number,
-		    &precision, parse_number, &o.continue_at, parse_number, &o.chunk_frames))
+		    &precision, parse_number, &o.continue_at, parse_number, &o.chunk_frames,
+		    parse_number, &o.string_bytes))
 		return -1;
 	o.rank = shape.rank;
 	memcpy(o.shape, shape.of, sizeof(o.shape));

@@ -40,10 +40,22 @@ static struct job *job_new(struct handle *handle, int (*run)(struct job *job))
 	return job;
 }
 
+/* Returns pointers to texts that lie one behind the other. */
+static const char **job_pointers(struct job *job, const char *texts, size_t count)
+{
+	const char **pointers = call_copy(&job->call, NULL, count * sizeof(*pointers));
+
+	for (size_t i = 0; pointers && i < count; i++) {
+		pointers[i] = texts;
+		texts += strlen(texts) + 1;
+	}
+	return pointers;
+}
+
 int job_attributes(struct job *job, PyObject *rows, const struct sluice_attribute **out,
                    size_t *count)
 {
-	Py_ssize_t n = PyList_Size(rows), length;
+	Py_ssize_t n = PyList_Size(rows), length, size;
 	struct sluice_attribute *list =
 		n > 0 ? call_copy(&job->call, NULL, n * sizeof(*list)) : NULL;
 	const char *name, *kind, *bytes;
@@ -51,8 +63,8 @@ int job_attributes(struct job *job, PyObject *rows, const struct sluice_attribut
 	for (Py_ssize_t i = 0; list && i < n; i++) {
 		const void *copy;
 
-		if (!PyArg_ParseTuple(PyList_GetItem(rows, i), "ssy#", &name, &kind, &bytes,
-		                      &length))
+		if (!PyArg_ParseTuple(PyList_GetItem(rows, i), "ssy#n", &name, &kind, &bytes,
+		                      &length, &size))
 			return -1;
 		list[i].name = call_copy(&job->call, name, strlen(name));
 		copy = call_copy(&job->call, bytes, length);
@@ -62,6 +74,14 @@ int job_attributes(struct job *job, PyObject *rows, const struct sluice_attribut
 		list[i].integers = *kind == 'i' ? copy : NULL;
 		list[i].numbers = *kind == 'n' ? copy : NULL;
 		list[i].count = *kind == 't' ? 0 : length / sizeof(double);
+		list[i].columns = size;
+		if (*kind != 'l')
+			continue;
+		list[i].texts = job_pointers(job, copy, size);
+		list[i].count = size;
+		list[i].columns = 0;
+		if (!list[i].texts)
+			return -1;
 	}
 	*out = list;
 	*count = n > 0 ? n : 0;

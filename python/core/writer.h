@@ -54,7 +54,8 @@ struct job {
 	sluice_writer *opened;
 };
 
-/* Copies a list of (name, kind, bytes): kind is "text", "integers" or "numbers". */
+/* Copies a list of (name, kind, bytes, size): kind is "text"; "list" of `size` texts, each with a null byte; or "integers"
+ * or "numbers" of `size` columns, 0: of one dimension. */
 int job_attributes(struct job *job, PyObject *rows, const struct sluice_attribute **out,
                    size_t *count);
 /* Frees a job that has not run, with an exception. */

@@ -22,36 +22,46 @@ if TYPE_CHECKING:
 Attributes = Mapping[str, Any]
 
 _MODES = {"x": 0, "w": _core.WRITER_REPLACE, "a": _core.WRITER_APPEND}
-# In the order of enum sluice_type, as far as HDF5 has standard types.
-_TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
+# Their numbers in enum sluice_type.
+_NUMBERS = {name: number for number, name in enumerate(
+    ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"), 1)}
+_TYPES = {**_NUMBERS, "complex64": 13, "complex128": 14, "bool": 15}
+_STRING, _STRING_MOST = 24, 1024
 _open: weakref.WeakSet[Writer] = weakref.WeakSet()
 
 
-def _rows(owner: str, attributes: Attributes | None) -> list[tuple[str, str, bytes]]:
-    """Return attributes as the extension takes them: name, kind and bytes."""
-    rows = []
-    for name, value in (attributes or {}).items():
-        if not isinstance(name, str):
-            raise TypeError(f"{owner}: the name of an attribute is a str, not {name!r}")
+def _row(owner: str, name: str, value: Any) -> tuple[str, str, bytes, int]:
+    if not isinstance(name, str):
+        raise TypeError(f"{owner}: the name of an attribute is a str, not {name!r}")
+    value = value.tolist() if hasattr(value, "tolist") else value
+    items, columns = list(value) if isinstance(value, (list, tuple)) else [value], 0
+    if items and all(isinstance(text, str) for text in items):
+        if any("\0" in text for text in items):
+            raise ValueError(f"{owner}: attribute {name!r} contains a null character")
         if isinstance(value, str):
-            if "\0" in value:
-                raise ValueError(f"{owner}: attribute {name!r} contains a null character")
-            rows.append((name, "text", value.encode()))
-            continue
-        value = value.tolist() if hasattr(value, "tolist") else value
-        numbers = list(value) if isinstance(value, (list, tuple)) else [value]
-        kind, code = ("integers", "q") if all(isinstance(n, int) for n in numbers) else ("numbers", "d")
-        try:
-            if not numbers or isinstance(value, bytes):
-                raise TypeError
-            rows.append((name, kind, arrays.array(code, numbers).tobytes()))
-        except (TypeError, OverflowError) as error:
-            raise type(error)(f"{owner}: attribute {name!r} has to be a text, a number of 64 bits, or a sequence of "
-                              f"numbers, not {value!r}") from None
-    return rows
+            return name, "text", value.encode(), 0
+        return name, "list", "\0".join(items).encode() + b"\0", len(items)
+    if items and all(isinstance(row, (list, tuple)) for row in items):
+        columns = len(items[0])
+        if any(len(row) != columns for row in items):
+            raise ValueError(f"{owner}: the rows of attribute {name!r} differ in their lengths")
+        items = [number for row in items for number in row]
+    kind, code = ("integers", "q") if all(isinstance(n, int) for n in items) else ("numbers", "d")
+    try:
+        if not items:
+            raise TypeError
+        return name, kind, arrays.array(code, items).tobytes(), columns
+    except (TypeError, OverflowError) as error:
+        raise type(error)(f"{owner}: attribute {name!r} has to be a text, a number of 64 bits, a sequence of texts, or "
+                          f"of numbers in one or two dimensions, not {value!r}") from None
 
 
-def _type_of(owner: str, dtype: Any) -> Any:
+def _rows(owner: str, attributes: Attributes | None) -> list[tuple[str, str, bytes, int]]:
+    """Return attributes as the extension takes them."""
+    return [_row(owner, name, value) for name, value in (attributes or {}).items()]
+
+
+def _type_of(owner: str, dtype: Any, types: Mapping[str, int] = _TYPES) -> Any:
     """Return the dtype of numpy for a type of numpy or torch."""
     numpy: Any = importlib.import_module("numpy")
     try:
@@ -60,9 +70,15 @@ def _type_of(owner: str, dtype: Any) -> Any:
         found = numpy.dtype(str(dtype)[6:] if str(dtype).startswith("torch.") else dtype).newbyteorder("=")
     except TypeError:  # a type that numpy lacks
         found = None
-    if found is None or found.name not in _TYPES:
-        raise TypeError(f"{owner}: {dtype} is none of {', '.join(_TYPES)}. Store bool as uint8, complex as floats with "
-                        "a further dimension of 2, and others as float32 or as integers of their bits")
+    if types is _TYPES and found is not None and found.kind in "SU":
+        if found.kind == "S" and 0 < found.itemsize <= _STRING_MOST:
+            return found
+        raise TypeError(f"{owner}: strings have a fixed length of 1 to {_STRING_MOST} bytes, as dtype 'S8' has 8, not "
+                        f"{dtype}; numpy.char.encode() makes them of text")
+    if found is None or found.name not in types:
+        strings = " and bytes such as 'S8'" if types is _TYPES else ""
+        raise TypeError(f"{owner}: {dtype} is none of {', '.join(types)}{strings}. Store others as float32 or as "
+                        "integers of their bits")
     return found
 
 
@@ -99,7 +115,7 @@ class Series(_core.Series):
         for taken in ("stream", "timeout"):
             if taken in self.scalars:
                 raise ValueError(f"{owner}: no scalar can have the name {taken!r}, which append() has")
-        flags = _core.SERIES_DROP if drop else 0
+        flags = (_core.SERIES_DROP if drop else 0) | (_core.SERIES_FLETCHER32 if options.pop("fletcher32") else 0)
         if options["dimensions"] is not None:
             options["dimensions"] = dimensions = list(options["dimensions"])
             if len(dimensions) != len(self.shape) + 1:
@@ -109,7 +125,9 @@ class Series(_core.Series):
         if options["continue_at"] is not None:
             flags |= _core.SERIES_CONTINUE_AT
         given = {option: value for option, value in options.items() if value is not None}
-        super().__init__(writer, name, _TYPES.index(self.dtype.name) + 1, self.shape, list(scalars),
+        if self.dtype.kind == "S":
+            given["string_bytes"] = self.dtype.itemsize
+        super().__init__(writer, name, _TYPES.get(self.dtype.name, _STRING), self.shape, list(scalars),
                          _rows(owner, attributes), flags, **given)
         self._layout = struct.Struct(f"{len(self.scalars)}d")
         self._acquired: dict[int, _Acquired] = {}
@@ -119,7 +137,8 @@ class Series(_core.Series):
     def append(self, array: Any, /, *, timeout: float | None = None, stream: Any = None, **scalars: float) -> None:
         """Copy an array into the next frame. It waits while all frames are on their way, without the GIL.
 
-        array: with the shape and type of the series, in memory of the host or of a GPU. That of a GPU is copied in
+        array: with the shape and type of the series, in memory of the host or of a GPU; a number for the shape (), and
+        shorter strings for strings. That of a GPU is copied in
         the order of a stream: of torch or cupy, a number, or an object with __cuda_stream__; None: the current stream
         of the array's library. Later work of the stream may overwrite the array. scalars: the numbers of this frame.
         timeout: seconds; None waits for ever. A series with drop=True does not wait.
@@ -154,7 +173,11 @@ class Series(_core.Series):
             self._check(str(array.dtype)[6:], array.shape)
             array = array.detach()
         numpy = importlib.import_module("numpy")
+        if isinstance(array, (int, float, complex)) and numpy.can_cast(numpy.min_scalar_type(array), self.dtype):
+            array = numpy.asarray(array, self.dtype)
         array = numpy.asarray(array)
+        if self.dtype.kind == array.dtype.kind == "S" and array.dtype.itemsize < self.dtype.itemsize:
+            array = array.astype(self.dtype)
         self._check(array.dtype.name, array.shape)
         self._append(numpy.ascontiguousarray(array, self.dtype), packed, timeout, False, 0)
 
@@ -196,7 +219,7 @@ class Series(_core.Series):
         self._discard(held.exporter)
 
     def attributes(self, attributes: Attributes) -> None:
-        """Add attributes to the dataset: texts, numbers, and sequences of numbers."""
+        """Add attributes to the dataset: texts, numbers, sequences of them, and numbers in two dimensions."""
         self._attributes(_rows(f"series {self.name!r}", attributes))
 
     @property
@@ -273,15 +296,16 @@ class Writer(_core.Writer):
                dimensions: Sequence[str] | None = None, scalars: Sequence[str] = (), codec: str | None = None,
                level: int = 0, shuffle: bool | None = None, precision: int = 0, chunk: int | Sequence[int] = (),
                chunk_frames: int = 0, frames: int = 0, depth: int = 0, drop: bool = False,
-               continue_at: int | None = None) -> Series:
+               continue_at: int | None = None, fletcher32: bool = False) -> Series:
         """Add a dataset of frames, or continue that of mode "a", and return its Series.
 
-        shape, dtype: of a frame. dimensions: names, that of the frames first; xarray shows them. scalars: names of
-        numbers that come with each frame; the one with the name of the first dimension is its coordinate. codec:
-        "deflate" (default), "none" or another that sluice.doctor() lists. precision: bits of the mantissa to keep.
-        depth: frames that the program and the writer have together. drop: append() drops a frame that it would have
-        to wait for. continue_at: the number of the next frame; later ones that the file has are given up. The others
-        are as in struct sluice_series_options.
+        shape, dtype: of a frame; the shape () is a number for each frame, and a dtype may be bool, complex or bytes,
+        such as "S8". dimensions: names, that of the frames first; xarray shows them. scalars: names of numbers that
+        come with each frame; the one with the name of the first dimension is its coordinate. codec: "deflate"
+        (default), "none" or another that sluice.doctor() lists. precision: bits of the mantissa to keep. depth: frames
+        that the program and the writer have together. drop: append() drops a frame that it would have to wait for.
+        continue_at: the number of the next frame; later ones that the file has are given up. fletcher32: readers
+        verify a checksum of each chunk. The others are as in struct sluice_series_options.
 
         >>> with sluice.Writer(path + ".h5", "w") as w:
         ...     w.coordinate("x", [0.0, 0.5, 1.0], {"units": "m"})
@@ -292,6 +316,7 @@ class Writer(_core.Writer):
             "dimensions": dimensions, "codec": codec, "level": level, "chunk": chunk,
             "shuffle": 0 if shuffle is None else 2 if shuffle else 1, "precision": precision,
             "chunk_frames": chunk_frames, "frames": frames, "depth": depth, "continue_at": continue_at,
+            "fletcher32": fletcher32,
         }  # fmt: skip
         return Series(self, name, shape, dtype, scalars, attributes, drop, options)
 
@@ -303,14 +328,14 @@ class Writer(_core.Writer):
         numpy: Any = importlib.import_module("numpy")
         owner = f"coordinate {name!r}"
         found = numpy.asarray(values)
-        dtype = _type_of(owner, found.dtype)
+        dtype = _type_of(owner, found.dtype, _NUMBERS)
         if found.ndim != 1:
             raise ValueError(f"{owner}: its values have the shape {found.shape}, and one dimension is needed")
         data = numpy.ascontiguousarray(found, dtype).tobytes()
-        self._coordinate(name, _TYPES.index(dtype.name) + 1, len(found), data, _rows(owner, attributes))
+        self._coordinate(name, _NUMBERS[dtype.name], len(found), data, _rows(owner, attributes))
 
     def attributes(self, attributes: Attributes) -> None:
-        """Add attributes to the file: texts, numbers, and sequences of numbers."""
+        """Add attributes to the file: texts, numbers, sequences of them, and numbers in two dimensions."""
         self._attributes(_rows(repr(self), attributes))
 
     def close(self) -> None:

@@ -56,12 +56,22 @@ void sl_struct_give(void *out, const void *from, size_t bytes);
 
 /* ------------------------------------------------------------------------------------- types */
 
-enum sl_number { SL_SIGNED, SL_UNSIGNED, SL_REAL, SL_BFLOAT, SL_COMPLEX, SL_BOOL, SL_SMALL };
+/* HDF5 has types for those before SL_BFLOAT. */
+enum sl_number {
+	SL_SIGNED,
+	SL_UNSIGNED,
+	SL_REAL,
+	SL_COMPLEX,
+	SL_BOOL,
+	SL_STRING,
+	SL_BFLOAT,
+	SL_SMALL
+};
 struct sl_type {
 	const char *name;
 	const char *word; /* of safetensors, or NULL */
 	enum sl_number number;
-	uint8_t bits;   /* of an element */
+	uint8_t bits;   /* of an element; 0: each series has its own number */
 	uint8_t dlpack; /* of DLPack's enum DLDataTypeCode */
 };
 /* Returns the description of a value of enum sluice_type, or NULL if there is no such type. */

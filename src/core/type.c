@@ -31,6 +31,7 @@ static const struct sl_type types[] = {
 	[SLUICE_FLOAT4_E2M1] = {"float4_e2m1", "F4", SL_SMALL, 4, 17},
 	[SLUICE_FLOAT8_E4M3FNUZ] = {"float8_e4m3fnuz", "F8_E4M3FNUZ", SL_SMALL, 8, 11},
 	[SLUICE_FLOAT8_E5M2FNUZ] = {"float8_e5m2fnuz", "F8_E5M2FNUZ", SL_SMALL, 8, 13},
+	[SLUICE_STRING] = {"string", NULL, SL_STRING, 0, 0},
 };
 
 const struct sl_type *sl_type_find(int type)

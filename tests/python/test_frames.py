@@ -62,7 +62,7 @@ def test_attributes(file):
         u = w.series("g/u", shape=[4], dtype="i2", attributes=given)
         w.attributes({"later": 1})
         u.attributes({"later": "x"})
-        for wrong in (None, b"bytes", [], ["a"], {}, [[1]], 1 << 63):
+        for wrong in (None, b"bytes", [], ["a", 1], {}, [[[1]]], 1 << 63):
             with pytest.raises((TypeError, OverflowError), match="series 'g/u': attribute 'wrong'"):
                 u.attributes({"wrong": wrong})
         with pytest.raises(ValueError, match="null"):
@@ -259,7 +259,7 @@ def test_tensors_of_torch_are_copied(file):
         u.append(torch.arange(6.0).reshape(3, 2).T)
         with pytest.raises(TypeError, match="series 'u'.*bfloat16"):
             u.append(torch.ones(2, 3, dtype=torch.bfloat16))
-        for wrong in (torch.bfloat16, torch.float8_e4m3fn, torch.complex64, torch.bool):
+        for wrong in (torch.bfloat16, torch.float8_e4m3fn, torch.complex32, torch.qint8):
             with pytest.raises(TypeError, match="series 'v': torch"):
                 w.series("v", shape=(2, 3), dtype=wrong)
     assert (read(file) == [[[1] * 3] * 2, [[0, 2, 4], [1, 3, 5]]]).all()
@@ -283,11 +283,11 @@ def test_wrong_input_names_the_series(file):
             with pytest.raises(error, match=match):
                 u.append(array, **scalars)
         assert u.stats()["submitted"] == 0
-        for dtype in (None, "?", "c8", "U3", "M8[s]", "O", "nonsense"):
+        for dtype in (None, "U3", "M8[s]", "O", "nonsense"):
             with pytest.raises(TypeError, match="series 'v'"):
                 w.series("v", shape=[2], dtype=dtype)
         for error, options in (
-            (OSError, {"shape": [2] * 5}), (OSError, {"shape": []}), (OSError, {"shape": [0]}),
+            (OSError, {"shape": [2] * 5}), (OSError, {"shape": [0]}),
             (OSError, {"codec": "rle"}), (OSError, {"level": 99}), (ValueError, {"scalars": ["timeout"]}),
             (ValueError, {"dimensions": ["x"]}), (TypeError, {"scalars": [1]}), (OverflowError, {"depth": -1}),
             (TypeError, {"shape": ["a"]}), (OSError, {"depth": 1 << 40}), (TypeError, {"unknown": 1}),

@@ -101,8 +101,9 @@ def cut(path):
 
 # How the file is made; then options of the series that differ from those that would be right.
 REFUSED = {
-    "fletcher32": (chunked(fletcher32=True),),
-    "gzip, shuffle and fletcher32": (chunked(compression="gzip", shuffle=True, fletcher32=True),),
+    "no fletcher32": (chunked(), {"fletcher32": True, "continue_at": 3}),
+    "strings of UTF-8": (chunked(data=FRAMES.astype("S8").astype(h5py.string_dtype("utf-8", 8))), {"dtype": "S8"}),
+    "shorter strings": (chunked(data=FRAMES.astype("S7")), {"dtype": "S8"}),
     "lzf": (chunked(compression="lzf"),),
     "scaleoffset": (chunked(data=FRAMES.astype("i4"), scaleoffset=0), {"dtype": "i4"}),
     "contiguous": (frames(),),

@@ -215,7 +215,7 @@ int sl_metadata_check(const struct sl_metadata *m, size_t n, uint64_t blob_bytes
 	type = sl_type_find((int)m->type);
 	if (!type)
 		return sl_fail(-EINVAL, "metadata: %d is no type", (int)m->type);
-	if (type->bits % 8)
+	if (!type->bits || type->bits % 8)
 		return sl_fail(-EINVAL,
 		               "metadata: elements of a blob have whole bytes, and %s has not",
 		               type->name);

@@ -122,6 +122,17 @@ void sl_unshuffle_row(const void *in, size_t plane, size_t elements, size_t size
 void sl_bit_shuffle(const void *in, size_t elements, size_t size, void *planes, void *out);
 void sl_bit_unshuffle(const void *in, size_t elements, size_t size, void *planes, void *out);
 
+/* --------------------------------------------------------------------------------- checksum */
+
+/* HDF5's number of the filter, which is the last. */
+#define SL_FLETCHER32_FILTER 3
+#define SL_FLETCHER32_BYTES  4
+
+/* Writes the checksum of n bytes behind them. */
+void sl_fletcher32_put(void *bytes, size_t n);
+/* Returns whether it is behind n bytes. */
+bool sl_fletcher32_holds(const void *bytes, size_t n);
+
 /* --------------------------------------------------------------------------------- precision */
 
 enum sl_float { SL_FLOAT16, SL_FLOAT32, SL_FLOAT64 };

@@ -8,23 +8,21 @@
 
 #define COMPARED_BYTES 4096 /* at a time */
 
-static enum sl_float chunk_float(enum sluice_type type)
-{
-	return type == SLUICE_FLOAT16   ? SL_FLOAT16
-	       : type == SLUICE_FLOAT32 ? SL_FLOAT32
-	                                : SL_FLOAT64;
-}
-
-/* In the frame: no two chunks have an element in common. */
+/* In the frame: no two chunks have an element in common. Both parts of complex numbers are
+ * rounded. */
 static double chunk_round(struct sluice_series *s, const struct sl_packed_chunk *packed)
 {
 	const struct sl_geometry *g = &s->geometry;
+	bool complex = s->layout.type == SLUICE_COMPLEX64 || s->layout.type == SLUICE_COMPLEX128;
+	size_t parts = complex ? 2 : 1;
+	size_t bytes = g->element / parts;
+	enum sl_float type = bytes == 2 ? SL_FLOAT16 : bytes == 4 ? SL_FLOAT32 : SL_FLOAT64;
 	struct sl_run run;
 	double most = 0;
 
 	for (uint64_t at = 0; sl_block_run(g, &packed->block, &at, &run);) {
 		char *from = packed->frame->data + run.frame * g->element;
-		double error = sl_precision_round(chunk_float(s->layout.type), from, run.elements,
+		double error = sl_precision_round(type, from, run.elements * parts,
 		                                  s->layout.precision, from);
 
 		most = SL_MAX(most, error);
@@ -119,22 +117,21 @@ static int chunk_verify(struct sluice_series *s, void *state, const struct sl_pa
 /* ----------------------------------------------------------------------------------- chunks */
 
 /* For a chunk no smaller than before. If it lies in the frame as it is, the file gets these bytes:
- * no copy, and no filter for readers. Otherwise it stays as gathered, maybe shuffled. */
+ * no copy, and no filter for readers, unless a checksum goes behind them. Otherwise it stays as
+ * gathered, maybe shuffled. */
 static void chunk_keep_raw(struct sluice_series *s, char **scratch, const char *gathered,
                            struct sl_packed_chunk *packed)
 {
 	packed->length = s->geometry.chunk_bytes;
 	packed->mask = sl_h5_mask_codec(&s->layout);
 	/* Earlier frames may lie there so already. */
-	if (s->bundles && !packed->block.whole) {
-		chunk_gather(s, packed, false, packed->room);
+	if (s->bundles || packed->block.whole) {
+		bool lies = packed->block.whole && !s->layout.sum;
+
+		packed->bytes = lies ? packed->frame->data + packed->block.start : packed->room;
 		packed->mask |= sl_h5_mask_shuffle(&s->layout);
-		packed->bytes = packed->room;
-		return;
-	}
-	if (packed->block.whole) {
-		packed->bytes = packed->frame->data + packed->block.start;
-		packed->mask |= sl_h5_mask_shuffle(&s->layout);
+		if (!lies)
+			chunk_gather(s, packed, false, packed->room);
 		return;
 	}
 	if (gathered == *scratch) {
@@ -153,14 +150,15 @@ static int chunk_compress(struct sluice_series *s, unsigned compressor,
 	size_t n = s->geometry.chunk_bytes;
 	const char *in = packed->frame->data + packed->block.start;
 	bool lies = packed->block.whole && !s->layout.shuffle;
-	size_t length = 0;
+	/* With a checksum, too, it is smaller than a chunk without filters. */
+	size_t most = n - SL_MIN(n, s->layout.sum ? SL_FLETCHER32_BYTES + 1 : 1), length = 0;
 
 	if (!lies) {
 		in = packer->scratch[compressor];
 		chunk_gather(s, packed, s->layout.shuffle, packer->scratch[compressor]);
 	}
 	if (sl_codec_pays(codec, state, in, n, packed->room, n))
-		length = codec->compress(state, in, n, packed->room, n - 1);
+		length = codec->compress(state, in, n, packed->room, most);
 	if (!length) {
 		chunk_keep_raw(s, &packer->scratch[compressor], in, packed);
 		return 0;
@@ -174,26 +172,39 @@ static int chunk_compress(struct sluice_series *s, unsigned compressor,
 	return chunk_verify(s, state, packed);
 }
 
+/* For a series without a codec. */
+static void chunk_copy(struct sluice_series *s, struct sl_packed_chunk *packed)
+{
+	/* Another program's dataset may have a shuffle and no codec: for a gathered chunk. */
+	packed->mask = sl_h5_mask_shuffle(&s->layout);
+	packed->length = s->geometry.chunk_bytes;
+	packed->bytes = packed->frame->data + packed->block.start;
+	if ((!packed->block.whole && !s->layout.contiguous) || s->layout.sum) {
+		chunk_gather(s, packed, s->layout.shuffle, packed->room);
+		packed->bytes = packed->room;
+		packed->mask = 0;
+	}
+}
+
 int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_packed_chunk *packed,
                   double *max_error)
 {
+	int rc = 0;
+
 	*max_error = s->layout.precision ? chunk_round(s, packed) : 0;
 	if (s->share && packed->number < s->share->sent) {
 		sl_share_gather(s, packed);
 		return 0;
 	}
 	if (s->layout.codec->filter)
-		return chunk_compress(s, compressor, packed);
-	/* Another program's dataset may have a shuffle and no codec: for a gathered chunk. */
-	packed->mask = sl_h5_mask_shuffle(&s->layout);
-	packed->length = s->geometry.chunk_bytes;
-	packed->bytes = packed->frame->data + packed->block.start;
-	if (!packed->block.whole && !s->layout.contiguous) {
-		chunk_gather(s, packed, s->layout.shuffle, packed->room);
-		packed->bytes = packed->room;
-		packed->mask = 0;
+		rc = chunk_compress(s, compressor, packed);
+	else
+		chunk_copy(s, packed);
+	if (!rc && s->layout.sum) {
+		sl_fletcher32_put(packed->room, packed->length);
+		packed->length += SL_FLETCHER32_BYTES;
 	}
-	return 0;
+	return rc;
 }
 
 double sl_chunk_make_plain(struct sluice_series *s, struct sl_packed_chunk *packed, uint64_t from,

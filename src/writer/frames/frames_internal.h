@@ -117,6 +117,7 @@ struct sl_packer {
 	const struct sl_codec *codec;
 	int level;
 	size_t element, chunk_bytes;
+	bool sum;       /* a chunk has room for a checksum behind it */
 	bool in_place;  /* no chunk needs room: they are rounded, and stored from where they are */
 	unsigned users; /* series; guarded by writer->adding */
 	unsigned count; /* of compressors */

@@ -14,7 +14,7 @@ static size_t rooms_of(const struct sl_packer *packer)
 
 static size_t room_of(const struct sl_packer *packer)
 {
-	return (packer->chunk_bytes + 4095) / 4096 * 4096;
+	return sl_whole_pages(packer->chunk_bytes + (packer->sum ? SL_FLETCHER32_BYTES : 0));
 }
 
 static void packer_free(struct sl_packer *packer)
@@ -83,7 +83,7 @@ static struct sl_packer *packer_find(struct sluice_writer *w, const struct sl_pa
 	sl_list_each_of (packer, &w->locked.packers, struct sl_packer, link) {
 		if (packer->codec == kind->codec && packer->level == kind->level &&
 		    packer->element == kind->element && packer->chunk_bytes == kind->chunk_bytes &&
-		    packer->in_place == kind->in_place)
+		    packer->in_place == kind->in_place && packer->sum == kind->sum)
 			return packer;
 	}
 	return NULL;
@@ -137,14 +137,15 @@ int sl_packer_take(struct sluice_series *s)
 	                         .level = s->layout.level,
 	                         .element = s->geometry.element,
 	                         .chunk_bytes = s->geometry.chunk_bytes,
+	                         .sum = s->layout.sum,
 	                         .count = s->writer->threads};
 	size_t decoded = s->layout.codec->filter ? sl_whole_pages(s->geometry.chunk_bytes) : 0;
 	int rc;
 
 	/* All chunks lie in the frame as they will be in the file. */
-	kind.in_place = s->layout.contiguous ||
-	                (!s->layout.codec->filter && sl_geometry_lies_whole(&s->geometry) &&
-	                 (!s->share || s->share->alone == s->share->count));
+	kind.in_place = s->layout.contiguous || (!s->layout.codec->filter && !kind.sum &&
+	                                         sl_geometry_lies_whole(&s->geometry) &&
+	                                         (!s->share || s->share->alone == s->share->count));
 	if (kind.in_place && !s->layout.precision)
 		return 0;
 	s->packer = packer_find(s->writer, &kind);

@@ -213,7 +213,7 @@ static int add_dataset(struct sl_h5_file *file, void *argument)
 static bool layout_is_same(const struct sl_h5_layout *a, const struct sl_h5_layout *b)
 {
 	return a->codec == b->codec && a->gather == b->gather && a->level == b->level &&
-	       a->contiguous == b->contiguous && a->precision == b->precision &&
+	       a->sum == b->sum && a->contiguous == b->contiguous && a->precision == b->precision &&
 	       !memcmp(a->chunk, b->chunk, a->rank * sizeof(a->chunk[0]));
 }
 

@@ -7,7 +7,7 @@
 
 #include "frames/frames_internal.h"
 
-#define FLAGS (unsigned)(SLUICE_SERIES_DROP | SLUICE_SERIES_CONTINUE_AT)
+#define FLAGS (unsigned)(SLUICE_SERIES_DROP | SLUICE_SERIES_CONTINUE_AT | SLUICE_SERIES_FLETCHER32)
 /* Bytes of a chunk with several small frames. */
 #define SMALL       ((uint64_t)64 << 10)
 #define GATHER_MOST ((uint64_t)1024)
@@ -18,15 +18,26 @@ static int read_shape(const struct sluice_series_options *o, struct sl_h5_layout
 
 	if (!type)
 		return sl_fail(-EINVAL, "series options: %d is no type", o->type);
-	if (type->number > SL_REAL)
+	if (type->number >= SL_BFLOAT)
 		return sl_fail(-EINVAL, "series options: HDF5 has no standard type for %s",
 		               type->name);
-	if (!o->rank || o->rank > SLUICE_FRAME_RANK_MOST)
-		return sl_fail(-EINVAL, "series options: rank %u is not 1 to %d", o->rank,
+	if (type->number == SL_STRING ? !o->string_bytes || o->string_bytes > SLUICE_STRING_MOST
+	                              : o->string_bytes != 0)
+		return sl_fail(-EINVAL,
+		               "series options: string_bytes is %" PRIu64
+		               ", and has to be 1 to %d for strings, and 0 for other types",
+		               o->string_bytes, SLUICE_STRING_MOST);
+	if (o->rank > SLUICE_FRAME_RANK_MOST)
+		return sl_fail(-EINVAL, "series options: rank %u is not 0 to %d", o->rank,
 		               SLUICE_FRAME_RANK_MOST);
+	if (!o->rank && (o->shape[0] || o->chunk[0]))
+		return sl_fail(-EINVAL, "series options: rank is 0, and there is a %s",
+		               o->shape[0] ? "shape" : "chunk");
 	layout->type = (enum sluice_type)o->type;
-	layout->element = sl_type_bytes(type);
-	layout->rank = o->rank;
+	layout->element = o->string_bytes ? o->string_bytes : sl_type_bytes(type);
+	layout->rank = SL_MAX(o->rank, 1);
+	layout->single = !o->rank;
+	layout->shape[0] = 1;
 	for (unsigned i = 0; i < o->rank; i++) {
 		if (!o->shape[i])
 			return sl_fail(-EINVAL, "series options: shape[%u] is 0", i);
@@ -42,10 +53,11 @@ static int read_shape(const struct sluice_series_options *o, struct sl_h5_layout
 static int read_chunk(const struct sluice_series_options *o, unsigned threads,
                       struct sl_h5_layout *layout, struct sl_h5_set_options *set)
 {
-	struct sl_geometry g = {.element = layout->element, .rank = layout->rank};
+	struct sl_geometry g = {.element = layout->element, .rank = layout->rank, .shape = {1}};
 	unsigned given = 0;
 	int rc;
 
+	g.chunk[0] = 1;
 	for (unsigned i = 0; i < o->rank; i++) {
 		given += o->chunk[i] != 0;
 		g.shape[i] = layout->shape[i];
@@ -81,7 +93,8 @@ static int read_shuffle(const struct sluice_series_options *o, struct sl_h5_layo
 	if (byte && !codec)
 		return sl_fail(-EINVAL, "series options: codec '%s' has no use for a shuffle",
 		               layout->codec->name);
-	layout->shuffle = set->shuffle ? byte : codec && layout->element > 1;
+	layout->shuffle =
+		set->shuffle ? byte : codec && layout->element > 1 && layout->type != SLUICE_STRING;
 	return 0;
 }
 
@@ -98,8 +111,10 @@ static int read_codec(const struct sluice_series_options *o, struct sl_h5_layout
 		rc = read_shuffle(o, layout, set);
 	if (rc)
 		return rc;
-	layout->contiguous = layout->frames && !layout->codec->filter && o->chunk_frames < 2;
-	if (o->precision && sl_type_find(o->type)->number != SL_REAL)
+	layout->sum = o->flags & SLUICE_SERIES_FLETCHER32;
+	layout->contiguous =
+		layout->frames && !layout->codec->filter && !layout->sum && o->chunk_frames < 2;
+	if (o->precision && !sl_h5_has_mantissa(layout))
 		return sl_fail(-EINVAL, "series options: precision is for floating-point numbers");
 	layout->precision = o->precision;
 	return 0;

@@ -62,7 +62,7 @@ int sl_h5_coordinate_add(struct sl_h5_file *file, const struct sl_h5_coordinate 
 	if (err)
 		return err;
 	sl_hdf5_enter();
-	type = sl_h5_type(c->type);
+	type = sl_h5_type(c->type, c->element);
 	found = sl_h5_name_find(file, path);
 	err = found < 0 ? found
 	      : found   ? check_coordinate(file, path, c, type)

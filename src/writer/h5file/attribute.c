@@ -17,10 +17,10 @@ static hid_t text_type(void)
 	return type;
 }
 
-hid_t sl_h5_attribute_make(hid_t object, const char *name, hid_t type, hsize_t count,
-                           const void *value)
+static hid_t attribute_make(hid_t object, const char *name, hid_t type, int rank,
+                            const hsize_t *shape, const void *value)
 {
-	hid_t space = count ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR);
+	hid_t space = rank ? H5Screate_simple(rank, shape, NULL) : H5Screate(H5S_SCALAR);
 	hid_t list = H5Pcreate(H5P_ATTRIBUTE_CREATE), attribute;
 
 	/* For a character set HDF5 has another message; in the default format links have none. */
@@ -37,6 +37,12 @@ hid_t sl_h5_attribute_make(hid_t object, const char *name, hid_t type, hsize_t c
 	return attribute;
 }
 
+hid_t sl_h5_attribute_make(hid_t object, const char *name, hid_t type, hsize_t count,
+                           const void *value)
+{
+	return attribute_make(object, name, type, count != 0, &count, value);
+}
+
 bool sl_h5_attribute_write(hid_t object, const char *name, hid_t type, hsize_t count,
                            const void *value)
 {
@@ -47,18 +53,19 @@ bool sl_h5_attribute_write(hid_t object, const char *name, hid_t type, hsize_t c
 
 static bool attribute_set(hid_t object, const struct sluice_attribute *a)
 {
-	hsize_t count = a->count == 1 ? 0 : a->count;
-	hid_t type;
-	bool done;
+	hsize_t shape[] = {a->columns ? a->count / a->columns : a->count, a->columns};
+	int rank = a->columns ? 2 : a->texts || (!a->text && a->count > 1);
+	hid_t type = a->numbers    ? H5Tcopy(H5T_NATIVE_DOUBLE)
+	             : a->integers ? H5Tcopy(H5T_NATIVE_INT64)
+	                           : text_type();
+	const void *value = a->numbers    ? (const void *)a->numbers
+	                    : a->integers ? (const void *)a->integers
+	                    : a->texts    ? (const void *)a->texts
+	                                  : (const void *)&a->text;
+	hid_t attribute = attribute_make(object, a->name, type, rank, shape, value);
 
-	if (a->numbers)
-		return sl_h5_attribute_write(object, a->name, H5T_NATIVE_DOUBLE, count, a->numbers);
-	if (a->integers)
-		return sl_h5_attribute_write(object, a->name, H5T_NATIVE_INT64, count, a->integers);
-	type = text_type();
-	done = sl_h5_attribute_write(object, a->name, type, 0, &a->text);
 	H5Tclose(type);
-	return done;
+	return attribute >= 0 && H5Aclose(attribute) >= 0;
 }
 
 int sl_h5_attributes_add(struct sl_h5_file *file, hid_t object, const char *name,

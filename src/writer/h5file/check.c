@@ -12,16 +12,25 @@
 /* Names that mean something here. */
 #define RESERVED "sluice_"
 
+/* A text of a list is a reference in the header. */
+#define REFERENCE 16
+
 static size_t value_bytes(const struct sluice_attribute *a)
 {
+	size_t bytes = 0;
+
 	if (a->text)
 		return strlen(a->text);
-	return a->count > VALUE_MOST ? a->count : a->count * sizeof(int64_t);
+	if (!a->texts)
+		return a->count > VALUE_MOST ? a->count : a->count * sizeof(int64_t);
+	for (size_t i = 0; i < a->count && bytes <= VALUE_MOST; i++)
+		bytes += REFERENCE + strlen(a->texts[i]);
+	return bytes;
 }
 
 static int attribute_check(const struct sluice_attribute *a)
 {
-	unsigned pointers = !!a->text + !!a->numbers + !!a->integers;
+	unsigned pointers = !!a->text + !!a->texts + !!a->numbers + !!a->integers;
 
 	if (!a->name || !a->name[0] || strlen(a->name) > NAME_MOST)
 		return sl_fail(-EINVAL, "an attribute needs a name, of up to %d bytes", NAME_MOST);
@@ -30,10 +39,19 @@ static int attribute_check(const struct sluice_attribute *a)
 		               a->name);
 	if (pointers != 1)
 		return sl_fail(-EINVAL,
-		               "attribute '%s' needs exactly one of text, numbers and integers",
+		               "attribute '%s' needs exactly one of text, texts, numbers and "
+		               "integers",
 		               a->name);
 	if (!a->text && !a->count)
-		return sl_fail(-EINVAL, "attribute '%s' has no numbers", a->name);
+		return sl_fail(-EINVAL, "attribute '%s' has no %s", a->name,
+		               a->texts ? "texts" : "numbers");
+	if (a->columns && (a->text || a->texts || a->count % a->columns))
+		return sl_fail(-EINVAL, "attribute '%s' has %zu columns, and %s", a->name,
+		               a->columns,
+		               a->text || a->texts ? "texts" : "its last row is not full");
+	for (size_t i = 0; a->texts && i < SL_MIN(a->count, VALUE_MOST); i++)
+		if (!a->texts[i])
+			return sl_fail(-EINVAL, "attribute '%s': text %zu is NULL", a->name, i);
 	if (value_bytes(a) > VALUE_MOST)
 		return sl_fail(-EINVAL, "attribute '%s' is longer than %d bytes, as HDF5 has them",
 		               a->name, VALUE_MOST);

@@ -184,7 +184,16 @@ static int chunk_decode(struct sl_h5_dataset *dataset, const struct sl_h5_layout
 	if (sl_hdf5_noted(H5Dread_chunk(dataset->id, H5P_DEFAULT, at, &mask, packed)) < 0)
 		return sl_hdf5_fail(-EIO, "the last chunk of '%s' cannot be read", dataset->name);
 	shuffled &= !(mask & sl_h5_mask_shuffle(layout));
+	if (layout->sum && !(mask & sl_h5_mask_sum(layout))) {
+		length -= SL_MIN(length, SL_FLETCHER32_BYTES);
+		if (!length || !sl_fletcher32_holds(packed, length))
+			return sl_fail(-EBADMSG, "the last chunk of '%s' has another checksum",
+			               dataset->name);
+	}
 	if (mask & sl_h5_mask_codec(layout) || !layout->codec->filter) {
+		if (length != n)
+			return sl_fail(-EBADMSG, "the last chunk of '%s' has %zu bytes, not %zu",
+			               dataset->name, length, n);
 		memcpy(out, packed, n);
 	} else {
 		err = layout->codec->state_new(layout->level, layout->element, n, &state);
@@ -213,11 +222,11 @@ static void chunk_fill(hid_t dataset, char *out, size_t n)
 {
 	hid_t list = H5Dget_create_plist(dataset), type = H5Dget_type(dataset);
 	size_t element = H5Tget_size(type);
-	uint64_t value = 0;
 
-	H5Pget_fill_value(list, type, &value);
-	for (size_t i = 0; i < n; i += element)
-		memcpy(out + i, &value, element);
+	memset(out, 0, element);
+	H5Pget_fill_value(list, type, out);
+	for (size_t i = element; i + element <= n; i += element)
+		memcpy(out + i, out, element);
 	H5Tclose(type);
 	H5Pclose(list);
 }
@@ -307,19 +316,26 @@ static int flush_attributes(struct sl_h5_dataset *dataset)
 	return 0;
 }
 
-/* Fills the unseen rest of a chunk without filters, n bytes long: frames may have been there. Not
- * by H5Dset_extent(), which wants the codec, and writes under HDF5's lock. */
+/* Fills the unseen rest of a chunk without filters, n bytes long: frames may have been there. An
+ * element begins at `from`. Not by H5Dset_extent(), which wants the codec, and writes under HDF5's
+ * lock. */
 static int chunk_clear(struct sl_h5_file *file, hid_t dataset, uint64_t start, uint64_t from,
                        uint64_t n)
 {
+	hid_t type = H5Dget_type(dataset);
+	size_t element = H5Tget_size(type), skip;
 	ssize_t done = 1;
 	char fill[4096];
 
+	H5Tclose(type);
 	chunk_fill(dataset, fill, sizeof(fill));
 	sl_hdf5_pause();
-	for (; from < n && done > 0; from += done > 0 ? done : 0)
-		done = pwrite(file->own.fd, fill, SL_MIN(n - from, sizeof(fill)),
+	for (; from < n && done > 0; from += done > 0 ? done : 0) {
+		skip = from % element;
+		done = pwrite(file->own.fd, fill + skip,
+		              SL_MIN(n - from, sizeof(fill) / element * element - skip),
 		              (off_t)(start + from));
+	}
 	sl_hdf5_resume();
 	return done > 0 ? 0 : sl_h5_fail(file, -EIO, "the end of a chunk cannot be written");
 }

@@ -16,7 +16,35 @@ static hid_t float16(void)
 	return type;
 }
 
-hid_t sl_h5_type(enum sluice_type type)
+static hid_t bool_type(void)
+{
+	hid_t type = H5Tenum_create(H5T_NATIVE_INT8);
+
+	H5Tenum_insert(type, "FALSE", &(int8_t){0});
+	H5Tenum_insert(type, "TRUE", &(int8_t){1});
+	return type;
+}
+
+static hid_t complex_type(hid_t part)
+{
+	size_t bytes = H5Tget_size(part);
+	hid_t type = H5Tcreate(H5T_COMPOUND, 2 * bytes);
+
+	H5Tinsert(type, "r", 0, part);
+	H5Tinsert(type, "i", bytes, part);
+	return type;
+}
+
+static hid_t string_type(size_t bytes)
+{
+	hid_t type = H5Tcopy(H5T_C_S1);
+
+	H5Tset_size(type, bytes);
+	H5Tset_strpad(type, H5T_STR_NULLPAD);
+	return type;
+}
+
+hid_t sl_h5_type(enum sluice_type type, size_t element)
 {
 	const hid_t native[] = {
 		[SLUICE_INT8] = H5T_NATIVE_INT8,     [SLUICE_UINT8] = H5T_NATIVE_UINT8,
@@ -26,11 +54,20 @@ hid_t sl_h5_type(enum sluice_type type)
 		[SLUICE_FLOAT32] = H5T_NATIVE_FLOAT, [SLUICE_FLOAT64] = H5T_NATIVE_DOUBLE,
 	};
 
-	if (type == SLUICE_FLOAT16)
+	switch (type) {
+	case SLUICE_FLOAT16:
 		return float16();
-	return (size_t)type < sizeof(native) / sizeof(native[0]) && native[type]
-	               ? H5Tcopy(native[type])
-	               : H5I_INVALID_HID;
+	case SLUICE_BOOL:
+		return bool_type();
+	case SLUICE_COMPLEX64:
+		return complex_type(H5T_NATIVE_FLOAT);
+	case SLUICE_COMPLEX128:
+		return complex_type(H5T_NATIVE_DOUBLE);
+	case SLUICE_STRING:
+		return string_type(element);
+	default:
+		return H5Tcopy(native[type]);
+	}
 }
 
 /* Needs no cache of chunks: chunks are written whole, and scalars in place. */

@@ -9,29 +9,36 @@
 
 /* --------------------------------------------------------------------------------------- types */
 
-static const char *type_name(hid_t type)
+static const char *type_name(hid_t type, size_t bytes)
 {
-	for (int i = SLUICE_INT8; i <= SLUICE_FLOAT64; i++) {
-		hid_t ours = sl_h5_type(i);
-		htri_t same = H5Tequal(type, ours);
+	const struct sl_type *of;
 
-		H5Tclose(ours);
+	for (int i = 1; (of = sl_type_find(i)); i++) {
+		hid_t ours = of->number < SL_BFLOAT ? sl_h5_type(i, bytes) : H5I_INVALID_HID;
+		htri_t same = ours < 0 ? 0 : H5Tequal(type, ours);
+
+		if (ours >= 0)
+			H5Tclose(ours);
 		if (same > 0)
-			return sl_type_find(i)->name;
+			return of->name;
 	}
 	return "of another type";
 }
 
-static int check_type(const struct sl_h5_dataset *dataset, enum sluice_type asked)
+static int check_type(const struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
+	const char *asked = sl_type_find(layout->type)->name, *name;
 	hid_t type = H5Dget_type(dataset->id);
-	const char *name = type_name(type);
+	size_t bytes = H5Tget_size(type);
 
+	name = type_name(type, bytes);
 	H5Tclose(type);
-	if (name == sl_type_find(asked)->name)
-		return 0;
-	return sl_fail(-EEXIST, "'%s' is %s, asked for %s", dataset->name, name,
-	               sl_type_find(asked)->name);
+	if (name != asked)
+		return sl_fail(-EEXIST, "'%s' is %s, asked for %s", dataset->name, name, asked);
+	return bytes == layout->element
+	               ? 0
+	               : sl_fail(-EEXIST, "'%s' has strings of %zu bytes, asked for %zu",
+	                         dataset->name, bytes, layout->element);
 }
 
 /* --------------------------------------------------------------------------------------- shape */
@@ -64,7 +71,7 @@ static int check_shape(struct sl_h5_dataset *dataset, struct sl_h5_layout *layou
 	hsize_t most[H5S_MAX_RANK], extent[H5S_MAX_RANK];
 	hid_t space = H5Dget_space(dataset->id);
 	int rank = H5Sget_simple_extent_dims(space, extent, most);
-	uint64_t shape[SLUICE_FRAME_RANK_MOST], frames;
+	uint64_t shape[SLUICE_FRAME_RANK_MOST] = {1}, frames;
 
 	H5Sclose(space);
 	if (rank != (int)dataset->rank)
@@ -72,7 +79,7 @@ static int check_shape(struct sl_h5_dataset *dataset, struct sl_h5_layout *layou
 		               dataset->name, rank, dataset->rank);
 	for (unsigned i = 0; i < dataset->rank; i++)
 		dataset->extent[i] = extent[i];
-	for (unsigned i = 0; i < layout->rank; i++)
+	for (unsigned i = 0; i + 1 < dataset->rank; i++)
 		shape[i] = extent[i + 1];
 	if (memcmp(shape, layout->shape, layout->rank * sizeof(shape[0])))
 		return dataset_differs(dataset, "frames", shape, layout->shape, layout->rank);
@@ -89,7 +96,7 @@ static int check_chunk(const struct sl_h5_dataset *dataset, hid_t list, struct s
                        const struct sl_h5_set_options *set)
 {
 	hsize_t chunk[H5S_MAX_RANK];
-	uint64_t its[SLUICE_FRAME_RANK_MOST];
+	uint64_t its[SLUICE_FRAME_RANK_MOST] = {1};
 
 	if (H5Pget_chunk(list, H5S_MAX_RANK, chunk) != (int)dataset->rank)
 		return sl_hdf5_fail(-EEXIST, "'%s' has no chunks of its rank", dataset->name);
@@ -99,7 +106,7 @@ static int check_chunk(const struct sl_h5_dataset *dataset, hid_t list, struct s
 		               dataset->name, (unsigned long long)chunk[0],
 		               (unsigned long long)layout->gather);
 	layout->gather = chunk[0];
-	for (unsigned i = 0; i < layout->rank; i++)
+	for (unsigned i = 0; i + 1 < dataset->rank; i++)
 		its[i] = chunk[i + 1];
 	if (set->chunk && memcmp(its, layout->chunk, layout->rank * sizeof(its[0])))
 		return dataset_differs(dataset, "chunks", its, layout->chunk, layout->rank);
@@ -113,6 +120,7 @@ struct filters {
 	bool shuffle;
 	const struct sl_codec *codec; /* any encoder of its format */
 	int level;                    /* as its parameters have it */
+	bool sum;
 };
 
 static const struct sl_codec *codec_of(H5Z_filter_t filter)
@@ -131,7 +139,8 @@ static bool is_other(const struct sl_codec *codec, const unsigned *values, size_
 	return codec && codec->shuffles && (values[2] != element || values[4] != SL_BITSHUFFLE_LZ4);
 }
 
-/* Reads the filters in the order in which HDF5 applies them: an optional shuffle, then a codec. */
+/* Reads the filters in the order in which HDF5 applies them: a shuffle, a codec and a checksum,
+ * each of which may be missing. */
 static int read_filters(const char *name, hid_t list, size_t element, struct filters *out)
 {
 	int count = H5Pget_nfilters(list);
@@ -147,6 +156,8 @@ static int read_filters(const char *name, hid_t list, size_t element, struct fil
 
 		if (filter == SL_SHUFFLE_FILTER && i == 0 && values[0] == element) {
 			out->shuffle = true;
+		} else if (filter == SL_FLETCHER32_FILTER && i == count - 1) {
+			out->sum = true;
 		} else if (codec && filter && out->codec == &sl_codec_none &&
 		           !is_other(codec, values, element)) {
 			out->codec = codec;
@@ -155,7 +166,8 @@ static int read_filters(const char *name, hid_t list, size_t element, struct fil
 			sl_codec_list(codecs);
 			return sl_fail(-ENOTSUP,
 			               "'%s' has filter %d (%s), which is neither shuffle, as the "
-			               "first filter, nor one of %s behind it",
+			               "first filter, nor one of %s behind it, nor "
+			               "fletcher32, as the last",
 			               name, filter, text, codecs);
 		}
 	}
@@ -180,6 +192,9 @@ static int check_set(const struct sl_h5_dataset *dataset, const struct filters *
 	if (set->shuffle && its->shuffle != layout->shuffle)
 		return sl_fail(-EEXIST, "'%s' is %s, asked for the other", dataset->name,
 		               its->shuffle ? "shuffled" : "not shuffled");
+	if (layout->sum && !its->sum)
+		return sl_fail(-EEXIST, "'%s' has no fletcher32, which is asked for",
+		               dataset->name);
 	if (set->level && tells_level(its->codec) && its->level != layout->level)
 		return sl_fail(-EEXIST, "'%s' has level %d of %s, asked for %d", dataset->name,
 		               its->level, its->codec->name, layout->level);
@@ -204,6 +219,7 @@ static int adopt_filters(const struct sl_h5_dataset *dataset, hid_t list,
 	}
 	layout->level = its.codec->most ? its.level : SL_CODEC_LEVEL;
 	layout->shuffle = its.shuffle;
+	layout->sum = its.sum;
 	return err;
 }
 
@@ -213,7 +229,8 @@ int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout 
 	struct filters its;
 	int err = read_filters(name, list, layout->element, &its);
 
-	if (!err && (its.shuffle != layout->shuffle || its.codec->filter != layout->codec->filter))
+	if (!err && (its.shuffle != layout->shuffle || its.sum != layout->sum ||
+	             its.codec->filter != layout->codec->filter))
 		err = sl_fail(-ENOTSUP, "HDF5 has made '%s' with other filters", name);
 	return err;
 }
@@ -293,7 +310,7 @@ static int adopt_precision(struct sl_h5_dataset *dataset, struct sl_h5_layout *l
 	if (err < 0)
 		return err;
 	/* Another program may have given it to integers, which have no mantissa. */
-	if (bits && sl_type_find(layout->type)->number != SL_REAL)
+	if (bits && !sl_h5_has_mantissa(layout))
 		return sl_fail(-EEXIST, "'%s' is %s, and says that it keeps %u bits of a mantissa",
 		               dataset->name, sl_type_find(layout->type)->name, bits);
 	if (layout->precision && layout->precision != bits)
@@ -404,7 +421,7 @@ int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *l
 		return sl_hdf5_fail(-EBADMSG, "'%s' cannot be opened", dataset->name);
 	list = H5Dget_create_plist(dataset->id);
 	kind = H5Pget_layout(list);
-	err = check_type(dataset, layout->type);
+	err = check_type(dataset, layout);
 	if (!err)
 		err = check_shape(dataset, layout);
 	if (!err && kind != H5D_CHUNKED && kind != H5D_CONTIGUOUS && kind != H5D_VIRTUAL)

@@ -19,10 +19,11 @@ static herr_t set_filters(hid_t list, const struct sl_h5_layout *layout)
 
 	if (layout->shuffle && H5Pset_shuffle(list) < 0)
 		return -1;
-	if (!layout->codec->filter)
-		return 0;
 	count = layout->codec->client_data(layout->level, layout->element, values);
-	return H5Pset_filter(list, layout->codec->filter, H5Z_FLAG_OPTIONAL, count, values);
+	if (layout->codec->filter &&
+	    H5Pset_filter(list, layout->codec->filter, H5Z_FLAG_OPTIONAL, count, values) < 0)
+		return -1;
+	return layout->sum ? H5Pset_fletcher32(list) : 0;
 }
 
 /* -------------------------------------------------------------------------------------- create */
@@ -44,7 +45,7 @@ static hid_t creation_list(const char *name, const struct sl_h5_layout *layout)
 		good = good && H5Pset_layout(list, H5D_CONTIGUOUS) >= 0 &&
 		       H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) >= 0;
 	else
-		good = good && H5Pset_chunk(list, (int)layout->rank + 1, chunk) >= 0 &&
+		good = good && H5Pset_chunk(list, (int)sl_h5_rank(layout), chunk) >= 0 &&
 		       set_filters(list, layout) >= 0;
 	if (good)
 		return list;
@@ -65,7 +66,8 @@ static int check_filters(struct sl_h5_dataset *dataset, const struct sl_h5_layou
 static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
 	hsize_t most[SL_H5_RANK] = {layout->frames ? layout->frames : H5S_UNLIMITED};
-	hid_t list = creation_list(dataset->name, layout), type = sl_h5_type(layout->type);
+	hid_t list = creation_list(dataset->name, layout);
+	hid_t type = sl_h5_type(layout->type, layout->element);
 	uint64_t start;
 	int err;
 
@@ -181,7 +183,7 @@ static int dataset_new(struct sl_h5_file *file, const char *name, const struct s
 	if (!dataset)
 		return sl_fail(-ENOMEM, "no memory");
 	dataset->file = file;
-	dataset->rank = layout->rank + 1;
+	dataset->rank = sl_h5_rank(layout);
 	dataset->contiguous = layout->contiguous;
 	dataset->counted = layout->contiguous || layout->sources;
 	dataset->id = dataset->frames_attribute = dataset->error_attribute = H5I_INVALID_HID;
@@ -238,7 +240,8 @@ static int dataset_check(struct sl_h5_dataset *dataset, struct sl_h5_layout *lay
 		err = sl_h5_dataset_continue(dataset, layout, set);
 	if (!err && !found)
 		err = sl_h5_scales_check(dataset, layout);
-	dataset->mask = sl_h5_mask_shuffle(layout) | sl_h5_mask_codec(layout);
+	dataset->mask =
+		sl_h5_mask_shuffle(layout) | sl_h5_mask_codec(layout) | sl_h5_mask_sum(layout);
 	if (!err && layout->gather > 1)
 		err = sl_h5_partial_chunks_init(dataset, layout);
 	return err ? err : found;
@@ -272,6 +275,7 @@ static int dataset_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout
                         bool found, bool back)
 {
 	struct sl_h5_file *file = dataset->file;
+	H5O_info_t info;
 	int err = 0;
 
 	file->untouched = false;
@@ -296,8 +300,11 @@ static int dataset_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout
 		err = sl_h5_dataset_flush(dataset);
 	if (!err && found)
 		err = sl_h5_flush(file);
+	if (!err && dataset->rank == 1 && H5Oget_info2(dataset->id, &info, H5O_INFO_BASIC) < 0)
+		err = sl_h5_fail(file, -EIO, "'%s' cannot be looked at", dataset->name);
 	if (err)
 		return err;
+	dataset->header = dataset->rank == 1 ? file->base + info.addr : 0;
 	sl_list_append(&file->datasets, &dataset->link);
 	err = file->own.named ? sl_h5_scales_refer(file, dataset) : 0;
 	if (err)

@@ -194,6 +194,18 @@ static void h5_file_free(struct sl_h5_file *file)
 	free(file);
 }
 
+/* The driver asks inside HDF5, on the file thread. */
+static bool header_has_frames(const struct sl_ordered_vfd *vfd, uint64_t offset)
+{
+	const struct sl_h5_file *file = SL_CONTAINER(vfd, const struct sl_h5_file, vfd);
+
+	sl_list_each_of (dataset, &file->datasets, struct sl_h5_dataset, link) {
+		if (dataset->header == offset)
+			return true;
+	}
+	return false;
+}
+
 int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct sl_h5_file **out)
 {
 	int err = sl_h5_attributes_check(o->attributes, o->attribute_count);
@@ -217,8 +229,10 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
 		h5_file_free(file);
 		return err;
 	}
-	file->vfd = (struct sl_ordered_vfd){
-		.durable = file->durable, .held_limit = o->held_limit, .fd = file->own.fd};
+	file->vfd = (struct sl_ordered_vfd){.durable = file->durable,
+	                                    .held_limit = o->held_limit,
+	                                    .fd = file->own.fd,
+	                                    .has_frames = header_has_frames};
 	file->apart = o->apart;
 	file->full = o->full;
 	file->argument = o->argument;

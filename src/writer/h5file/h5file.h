@@ -28,7 +28,8 @@ struct sl_h5_source {
 struct sl_h5_layout {
 	enum sluice_type type;
 	size_t element; /* bytes of an element */
-	unsigned rank;  /* of a frame */
+	unsigned rank;  /* of a frame, at least 1 */
+	bool single; /* frames are numbers: shape is {1}, and the dataset has no dimension for it */
 	uint64_t shape[SLUICE_FRAME_RANK_MOST];
 	uint64_t chunk[SLUICE_FRAME_RANK_MOST]; /* in a frame; at most the shape */
 	uint64_t frames;                        /* the fixed number; 0: it grows */
@@ -36,6 +37,7 @@ struct sl_h5_layout {
 	const struct sl_codec *codec;           /* sl_codec_none: stored as it is */
 	int level;
 	bool shuffle;
+	bool sum;           /* chunks end in a checksum */
 	bool contiguous;    /* a fixed number of frames, contiguous and without chunks */
 	unsigned precision; /* 0: all bits; told in an attribute */
 	/* A virtual dataset over other files, whose datasets have the chunks; NULL: it is none. */
@@ -48,6 +50,19 @@ struct sl_h5_layout {
 	size_t attribute_count;
 };
 
+/* Returns the number of dimensions of the dataset. */
+static inline unsigned sl_h5_rank(const struct sl_h5_layout *layout)
+{
+	return layout->single ? 1 : layout->rank + 1;
+}
+/* Returns whether elements have a mantissa, so that a precision means something. */
+static inline bool sl_h5_has_mantissa(const struct sl_h5_layout *layout)
+{
+	enum sl_number number = sl_type_find(layout->type)->number;
+
+	return number == SL_REAL || number == SL_COMPLEX;
+}
+
 /* The header of a dataset, and as many nodes of its index as lie above each other. */
 #define SL_H5_HELD        ((uint64_t)20 << 10)
 #define SL_H5_HELD_SCALAR ((uint64_t)8 << 10)
@@ -58,7 +73,8 @@ static inline uint64_t sl_h5_held_bytes(const struct sl_h5_layout *layout)
 	                                         (layout->dimensions ? layout->rank + 1 : 0));
 }
 
-/* Return the filter mask bit of the shuffle, and that of the codec; 0: the dataset has none. */
+/* Return the filter mask bit of the shuffle, that of the codec, and that of the checksum; 0: the
+ * dataset has none. */
 static inline uint32_t sl_h5_mask_shuffle(const struct sl_h5_layout *layout)
 {
 	return layout->shuffle;
@@ -66,6 +82,10 @@ static inline uint32_t sl_h5_mask_shuffle(const struct sl_h5_layout *layout)
 static inline uint32_t sl_h5_mask_codec(const struct sl_h5_layout *layout)
 {
 	return layout->codec->filter ? 1u << layout->shuffle : 0;
+}
+static inline uint32_t sl_h5_mask_sum(const struct sl_h5_layout *layout)
+{
+	return layout->sum ? 1u << (layout->shuffle + (layout->codec->filter != 0)) : 0;
 }
 
 struct sl_h5_file_options {
@@ -99,11 +119,11 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
 /*
  * Adds a dataset with its groups, scalars and attributes; with APPEND an existing dataset is
  * opened instead. Then type and shape must agree; chunk, codec, level and shuffle are taken from
- * the dataset and must agree where `set` says so; frames, contiguous and precision must agree or be
- * 0; sources must be the same. Existing attributes stay; missing scalars get NaN for
- * existing frames, and first is their number. A named file is flushed: all begun frames must have
- * been stored. The layout is changed on success only. Without `out` it is only checked: nothing is
- * made, flushed or given up.
+ * the dataset and must agree where `set` says so; sum is taken from it, and must agree if it is
+ * set; frames, contiguous and precision must agree or be 0; sources must be the same. Existing
+ * attributes stay; missing scalars get NaN for existing frames, and first is their number. A named
+ * file is flushed: all begun frames must have been stored. The layout is changed on success only.
+ * Without `out` it is only checked: nothing is made, flushed or given up.
  *
  * Errors, besides those of storing, which leave the file alone:
  *  -EINVAL   the dataset has fewer frames than are to be kept

@@ -107,6 +107,7 @@ struct sl_h5_dataset {
 	size_t partial_count;
 	uint64_t partial_bytes;  /* of each of them, when it is whole and has no filters */
 	uint64_t start;          /* offset of a contiguous dataset in the file */
+	uint64_t header;         /* offset of its header, if it has a single dimension */
 	uint64_t frames;         /* complete frames */
 	uint64_t frames_written; /* of these, those that the attribute has */
 	hid_t frames_attribute;  /* see `counted` */
@@ -137,8 +138,8 @@ int sl_h5_added(struct sl_h5_file *file);
 
 /* ---------------------------------------------------------------------------------- datasets */
 
-/* HDF5's type for elements; constants of the library, but for float16. Closed by the caller. */
-hid_t sl_h5_type(enum sluice_type type);
+/* HDF5's type for elements, as h5py makes it; element: bytes of a string. Closed by the caller. */
+hid_t sl_h5_type(enum sluice_type type, size_t element);
 
 /* Makes a dataset. */
 hid_t sl_h5_create(struct sl_h5_file *file, const char *name, hid_t type, unsigned rank,

@@ -526,6 +526,7 @@ int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd)
 		.held_limit = vfd->held_limit,
 		.fd = vfd->fd,
 		.mutex = SL_MUTEX_INIT,
+		.has_frames = vfd->has_frames,
 	};
 	return 0;
 }

@@ -57,6 +57,9 @@ struct sl_ordered_vfd {
 	bool deferred; /* at any time: the writes of H5Fflush are left to sl_ordered_vfd_settle() */
 	/* For the time of a call that writes a chunk; NULL: raw data is written at once. */
 	struct sl_vfd_chunk *chunk;
+	/* Whether the header at this offset is of frames: it follows those of scalars, which have a
+	 * single dimension, too. NULL: no frames have that. */
+	bool (*has_frames)(const struct sl_ordered_vfd *vfd, uint64_t offset);
 	/* At any time: bytes for a flush at the end, beside nodes for the last chunk. */
 	uint64_t ahead;
 

@@ -44,10 +44,13 @@ static herr_t source_select(hid_t space, unsigned rank, const struct sl_h5_sourc
 
 static bool set_fill_value(hid_t list, const struct sl_h5_layout *layout)
 {
-	const double nan = NAN;
+	bool complex = sl_type_find(layout->type)->number == SL_COMPLEX;
+	hid_t type = sl_h5_type(complex ? SLUICE_COMPLEX128 : SLUICE_FLOAT64, 0);
+	bool done = !sl_h5_has_mantissa(layout) ||
+	            H5Pset_fill_value(list, type, (const double[]){NAN, NAN}) >= 0;
 
-	return sl_type_find(layout->type)->number != SL_REAL ||
-	       H5Pset_fill_value(list, H5T_NATIVE_DOUBLE, &nan) >= 0;
+	H5Tclose(type);
+	return done;
 }
 
 bool sl_h5_sources_set(hid_t list, const char *name, const struct sl_h5_layout *layout)
@@ -60,11 +63,12 @@ bool sl_h5_sources_set(hid_t list, const char *name, const struct sl_h5_layout *
 
 	for (unsigned i = 0; i < layout->rank; i++)
 		extent[i + 1] = most[i + 1] = layout->shape[i];
-	space = H5Screate_simple((int)layout->rank + 1, extent, most);
+	space = H5Screate_simple((int)sl_h5_rank(layout), extent, most);
 	for (size_t i = 0; good && i < layout->source_count; i++) {
 		char *file = source_name(layout->sources[i].file);
 
-		good = file && source_select(space, layout->rank, &layout->sources[i]) >= 0 &&
+		good = file &&
+		       source_select(space, sl_h5_rank(layout) - 1, &layout->sources[i]) >= 0 &&
 		       H5Pset_virtual(list, space, file, set, space) >= 0;
 		free(file);
 	}
@@ -100,7 +104,7 @@ int sl_h5_sources_check(const struct sl_h5_dataset *dataset, hid_t list,
 		return sl_hdf5_fail(-EIO, "the sources of '%s' cannot be read", dataset->name);
 	for (bool same = true; same && i < SL_MIN(count, layout->source_count); i += same)
 		same = H5Pget_virtual_filename(list, i, file, sizeof(file)) >= 0 &&
-		       source_is(list, i, layout->rank, &layout->sources[i], file);
+		       source_is(list, i, sl_h5_rank(layout) - 1, &layout->sources[i], file);
 	if (i == count && i == layout->source_count)
 		return 0;
 	return sl_fail(

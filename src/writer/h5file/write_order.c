@@ -18,7 +18,7 @@
  *   symbol tables   The leaves of the B-trees of groups.
  *   object headers  They have the extents: frames become visible when their chunks can be
  *                   reached, and their numbers are visible: headers of datasets with a single
- *                   dimension come first.
+ *                   dimension come first, unless they have frames themselves.
  *
  * Except for new blocks, concurrent readers may see a mix of old and new blocks. The word of
  * the file (word.h) tells them: it is odd from the first of these writes to the last.
@@ -143,7 +143,8 @@ static bool is_column(const uint8_t *bytes, size_t size)
 	return false;
 }
 
-static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
+static enum rank rank_of(const struct sl_ordered_vfd *vfd, H5FD_mem_t type, haddr_t start,
+                         const uint8_t *bytes, size_t size)
 {
 	switch (type) {
 	case H5FD_MEM_SUPER:
@@ -154,7 +155,9 @@ static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
 			return RANK_TREE + 255 - bytes[5];
 		return RANK_SYMBOLS;
 	case H5FD_MEM_OHDR:
-		return is_column(bytes, size) ? RANK_COLUMN : RANK_HEADER;
+		return is_column(bytes, size) && !(vfd->has_frames && vfd->has_frames(vfd, start))
+		               ? RANK_COLUMN
+		               : RANK_HEADER;
 	case H5FD_MEM_LHEAP:
 		return size == HEAP_HEAD && !memcmp(bytes, "HEAP", 4) ? RANK_HEAP_HEAD : RANK_HEAP;
 	default:
@@ -193,7 +196,7 @@ static int ordered_hold(struct ordered_file *file, H5FD_mem_t type, haddr_t star
                         const void *bytes)
 {
 	bool new = start >= file->flushed_eoa &&type != H5FD_MEM_SUPER;
-	enum rank rank = new ? RANK_NEW : rank_of(type, bytes, size);
+	enum rank rank = new ? RANK_NEW : rank_of(file->vfd, type, start, bytes, size);
 	int err = 0;
 
 	if (held_is_full(file, size))

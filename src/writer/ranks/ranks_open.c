@@ -275,11 +275,13 @@ static int take_step_add(struct adding_block *a, int rc, struct sl_rank_message 
 	const struct named names[LISTS] = {
 		{&a->name, 1}, {a->o.scalars, a->o.scalar_count}, {a->o.dimensions, a->o.rank + 1}};
 	struct sl_add_body body = {.o = a->o};
-	size_t used = rc ? 0 : a->o.rank * sizeof(uint64_t), rest = sizeof(body.o.shape) - used;
+	size_t used = a->o.rank * sizeof(uint64_t), rest = sizeof(body.o.shape) - used;
 
 	if (!rc) {
 		memset((char *)body.o.shape + used, 0, rest);
 		memset((char *)body.o.chunk + used, 0, rest);
+		/* A number is a block of one dimension. */
+		used = SL_MAX(used, sizeof(uint64_t));
 		memcpy(body.block.start, a->block->start, used);
 		memcpy(body.block.count, a->block->count, used);
 		strncpy(body.codec, a->o.codec ? a->o.codec : "", sizeof(body.codec) - 1);

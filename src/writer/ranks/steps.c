@@ -145,6 +145,7 @@ static void step_open(struct sl_rank_server *server)
 
 static const struct field add_fields[] = {
 	FIELD(struct sl_add_body, type),
+	FIELD(struct sl_add_body, string_bytes),
 	FIELD(struct sl_add_body, rank),
 	FIELD(struct sl_add_body, shape),
 	FIELD(struct sl_add_body, chunk),

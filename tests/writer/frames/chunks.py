@@ -8,7 +8,7 @@ import subprocess
 import h5py
 import numpy
 
-SHUFFLE, DEFLATE = 2, 1  # HDF5 has these itself
+SHUFFLE, DEFLATE, FLETCHER32 = 2, 1, 3  # HDF5 has these itself
 DECODER = os.environ["CODEC_DECODE"]  # codec/codec_decode.c
 
 
@@ -25,6 +25,8 @@ def filters_of(dataset):
 
 def _decode(one, chunks, element, size):
     """All chunks that this filter has written."""
+    if one == FLETCHER32:
+        return [data[:-4] for data in chunks]
     if one == SHUFFLE:
         return [numpy.frombuffer(data, "u1").reshape(element, -1).T.tobytes() for data in chunks]
     told = b"".join(struct.pack("=Q", len(data)) + data for data in chunks)
@@ -36,7 +38,7 @@ def _decode(one, chunks, element, size):
 
 def read(dataset):
     filters = filters_of(dataset)
-    if not set(filters) - {SHUFFLE, DEFLATE}:
+    if not set(filters) - {SHUFFLE, DEFLATE, FLETCHER32}:
         return dataset[...]
     out = numpy.zeros(dataset.shape, dataset.dtype)
     assert dataset.id.get_num_chunks() >= numpy.prod([-(-s // c) for s, c in zip(out.shape, dataset.chunks)])

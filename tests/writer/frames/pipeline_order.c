@@ -306,10 +306,15 @@ PIPELINE_TEST(options_that_are_wrong_are_named)
 	REFUSED(EINVAL, "0 is no type", o.type = 0);
 	REFUSED(EINVAL, "99 is no type", o.type = 99);
 	REFUSED(EINVAL, "bfloat16", o.type = SLUICE_BFLOAT16);
-	REFUSED(EINVAL, "bool", o.type = SLUICE_BOOL);
+	REFUSED(EINVAL, "25 is no type", o.type = SLUICE_STRING + 1);
+	REFUSED(EINVAL, "string_bytes is 0", o.type = SLUICE_STRING);
+	REFUSED(EINVAL, "string_bytes is 1025", o.type = SLUICE_STRING, o.string_bytes = 1025);
+	REFUSED(EINVAL, "string_bytes is 4", o.string_bytes = 4);
+	REFUSED(EINVAL, "floating-point", o.type = SLUICE_BOOL, o.precision = 5);
 	REFUSED(EINVAL, "float8_e4m3", o.type = SLUICE_FLOAT8_E4M3);
 	REFUSED(EINVAL, "float4_e2m1", o.type = SLUICE_FLOAT4_E2M1);
-	REFUSED(EINVAL, "rank 0", o.rank = 0);
+	REFUSED(EINVAL, "rank is 0, and there is a shape", o.rank = 0);
+	REFUSED(EINVAL, "rank is 0, and there is a chunk", o.rank = 0, o.shape[0] = 0);
 	REFUSED(EINVAL, "rank 5", o.rank = 5);
 	REFUSED(EINVAL, "shape[1]", o.shape[1] = 0);
 	REFUSED(EINVAL, "1 of 2", o.chunk[1] = 0);
@@ -320,7 +325,7 @@ PIPELINE_TEST(options_that_are_wrong_are_named)
 	REFUSED(EINVAL, "no use for a shuffle", o.codec = "none", o.shuffle = SLUICE_SHUFFLE_BYTE);
 	REFUSED(EINVAL, "3 is no shuffle", o.shuffle = 3);
 	REFUSED(EINVAL, "floating-point", o.type = SLUICE_INT32, o.precision = 5);
-	REFUSED(EINVAL, "unknown flags", o.flags = 4);
+	REFUSED(EINVAL, "unknown flags", o.flags = 8);
 	REFUSED(EINVAL, "scalars is NULL", o.scalar_count = 1);
 	REFUSED(EINVAL, "attributes is NULL", o.attribute_count = 1);
 #undef REFUSED

@@ -40,7 +40,7 @@ static void draw_shape(struct rng *r, struct plan_series *s)
 	struct sluice_series_options *o = &s->o;
 	uint64_t room = MOST_BYTES / content_element_bytes(o->type);
 
-	o->rank = 1 + (unsigned)rng_below(r, SLUICE_FRAME_RANK_MOST);
+	o->rank = (unsigned)rng_below(r, SLUICE_FRAME_RANK_MOST + 1);
 	s->elements = 1;
 	for (unsigned d = 0; d < o->rank; d++) {
 		o->shape[d] = draw_size(r, room);
@@ -79,6 +79,12 @@ static void draw_codec(struct rng *r, struct plan_series *s)
 		o->precision = 1 + (unsigned)rng_below(r, mantissa);
 }
 
+bool plan_is_contiguous(const struct plan_series *s)
+{
+	return s->o.frames && !strcmp(s->o.codec, "none") &&
+	       !(s->o.flags & SLUICE_SERIES_FLETCHER32);
+}
+
 static void draw_series(struct plan *plan, struct plan_series *s)
 {
 	struct rng *r = &plan->r;
@@ -95,6 +101,7 @@ static void draw_series(struct plan *plan, struct plan_series *s)
 	s->o.attributes = attributes;
 	s->o.attribute_count = rng_below(r, COUNT_OF(attributes) + 1);
 	s->o.flags = rng_below(r, 8) ? 0 : SLUICE_SERIES_DROP;
+	s->o.flags |= rng_below(r, 4) ? 0 : SLUICE_SERIES_FLETCHER32;
 	s->devices = !rng_below(r, 3);
 	s->born = rng_below(r, 4) ? 0 : (unsigned)rng_below(r, plan->sessions);
 	for (unsigned i = s->born; i < plan->sessions; i++)
@@ -102,7 +109,7 @@ static void draw_series(struct plan *plan, struct plan_series *s)
 	if (rng_below(r, 2))
 		s->o.frames = all + rng_below(r, 3);
 	/* With several a fixed number does not lie in one piece. */
-	if (rng_below(r, 2) && (!s->o.frames || strcmp(s->o.codec, "none") != 0))
+	if (rng_below(r, 2) && !plan_is_contiguous(s))
 		s->o.chunk_frames = 1 + rng_below(r, 9);
 }
 

@@ -33,6 +33,8 @@ struct plan {
 };
 
 void plan_draw(struct plan *plan, uint64_t number);
+/* A fixed number of frames without filters lies in one piece, unless a chunk has several. */
+bool plan_is_contiguous(const struct plan_series *s);
 /* What it is, in JSON, in one line. */
 void plan_print(const struct plan *plan, const char *path, FILE *to);
 /* Writes all sessions, and looks at the file after each. device: a number of sluice's, or -1. */

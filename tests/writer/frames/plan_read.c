@@ -62,7 +62,7 @@ static void take_back(void)
 static void check_filters(const struct plan_series *s, hid_t list)
 {
 	struct sluice_codec codec = {.size = sizeof(codec)};
-	int wanted[2], count = 0;
+	int wanted[3], count = 0;
 
 	for (size_t i = 0; !sluice_codec_describe(i, &codec); i++)
 		if (!strcmp(codec.name, s->o.codec))
@@ -73,6 +73,8 @@ static void check_filters(const struct plan_series *s, hid_t list)
 		wanted[count++] = H5Z_FILTER_SHUFFLE;
 	if (codec.filter)
 		wanted[count++] = codec.filter;
+	if (s->o.flags & SLUICE_SERIES_FLETCHER32)
+		wanted[count++] = H5Z_FILTER_FLETCHER32;
 	assert_int_equal(H5Pget_nfilters(list), count);
 	for (int i = 0; i < count; i++) {
 		unsigned values[8], flags, config;
@@ -194,7 +196,7 @@ static void check_series(const struct plan *plan, struct plan_series *s, hid_t f
 	bool contiguous = H5Pget_layout(list) == H5D_CONTIGUOUS;
 	uint64_t frames;
 
-	assert_int_equal(contiguous, s->o.frames && !strcmp(s->o.codec, "none"));
+	assert_int_equal(contiguous, plan_is_contiguous(s));
 	frames = check_shape(s, set, contiguous);
 	assert_in_range(frames, s->frames, most);
 	s->frames = frames;

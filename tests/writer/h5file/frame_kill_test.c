@@ -175,15 +175,19 @@ static void tell(const struct run *run)
 /* Of the file or of a dataset; those that are there from before a death stay. */
 static int add_late_attributes(struct run *run, unsigned frame)
 {
-	const double number = frame;
+	static const char *const texts[] = {"", LONG_TEXT LONG_TEXT LONG_TEXT, "b", LONG_TEXT};
+	const double numbers[4] = {frame};
 	char name[32];
-	const struct sluice_attribute late[] = {{.name = name, .text = LONG_TEXT},
-	                                        {.name = "number", .numbers = &number, .count = 1}};
+	const struct sluice_attribute late[] = {
+		{.name = name, .text = LONG_TEXT},
+		{.name = "texts", .texts = texts, .count = 4},
+		{.name = "rows", .numbers = numbers, .count = 4, .columns = 2},
+	};
 	int err;
 
 	snprintf(name, sizeof(name), "late %u", frame);
 	err = sl_h5_attributes_give(run->file, frame % 2 ? run->sets[frame % SERIES] : NULL, late,
-	                            frame == 5 ? 2 : 1);
+	                            frame == 5 ? 3 : 1);
 	if (!err && told->flushes)
 		tell(run);
 	return err == -EEXIST ? 0 : err;

@@ -51,8 +51,9 @@ TEST(scalars_and_attributes_are_checked)
 {
 	static const char *const doubled[] = {"t", "t"}, *const pathlike[] = {"a/b"};
 	static const double number = 1;
-	static const int64_t integer = 1;
+	static const int64_t integer = 1, integers[3];
 	static char text[70000];
+	static const char *const texts[] = {"", NULL, "b", text};
 	const struct sluice_attribute bad[] = {
 		{.text = "no name"},
 		{.name = "", .text = "an empty one"},
@@ -62,6 +63,14 @@ TEST(scalars_and_attributes_are_checked)
 		{.name = "sluice_frames", .integers = &integer, .count = 1},
 		{.name = "long", .text = text},
 		{.name = "large", .numbers = &number, .count = SIZE_MAX / 4},
+		{.name = "no texts", .texts = texts},
+		{.name = "a missing text", .texts = texts, .count = 2},
+		{.name = "long texts", .texts = texts + 2, .count = 2},
+		{.name = "texts and a text", .text = "a", .texts = texts, .count = 1},
+		{.name = "columns of texts", .texts = texts, .count = 1, .columns = 1},
+		{.name = "columns of a text", .text = "a", .columns = 1},
+		{.name = "half a row", .integers = integers, .count = 3, .columns = 2},
+		{.name = "few columns", .integers = integers, .count = 3, .columns = SIZE_MAX},
 	};
 	const struct sluice_attribute twice[] = {{.name = "a", .text = ""},
 	                                         {.name = "a", .text = ""}};
@@ -100,7 +109,7 @@ TEST(scalars_and_attributes_are_checked)
 struct other {
 	hid_t type;
 	hsize_t extent[3], most[3], chunk[3];
-	bool shuffle, fletcher, compact, latest;
+	bool shuffle, fletcher, fletcher_first, compact, latest;
 	unsigned deflate, precision;
 };
 
@@ -141,6 +150,8 @@ static void make_other(const struct other *other, const char *name)
 		H5Pset_chunk(list, 3, other->chunk);
 	if (other->compact)
 		H5Pset_layout(list, H5D_COMPACT);
+	if (other->fletcher_first)
+		H5Pset_fletcher32(list);
 	if (other->shuffle)
 		H5Pset_shuffle(list);
 	if (other->deflate)
@@ -264,14 +275,91 @@ TEST(a_dataset_is_continued_only_as_it_is)
 	assert_refused(make_and_continue(usual, wrong), EEXIST, "bits");
 
 	other = usual;
-	other.fletcher = true;
+	other.fletcher_first = true;
 	assert_refused(make_and_continue(other, layout), ENOTSUP, "filter 3 (fletcher32)");
+	wrong = layout;
+	wrong.sum = true;
+	assert_refused(make_and_continue(usual, wrong), EEXIST, "no fletcher32");
+	other = usual;
+	other.fletcher = true;
+	assert_int_equal(make_and_continue(other, layout), 0);
+	assert_int_equal(make_and_continue(other, wrong), 0);
 
 	other = (struct other){
 		.type = H5T_NATIVE_FLOAT, .extent = {5, 10, 14}, .most = {5, 10, 14}};
 	assert_refused(make_and_continue(other, layout), EEXIST, "sluice_frames");
 	other.compact = true;
 	assert_refused(make_and_continue(other, layout), EEXIST, "neither");
+}
+
+/* An enumeration of bytes, and a compound of two numbers, with such names. */
+static hid_t other_enum(const char *no, const char *yes)
+{
+	hid_t type = H5Tenum_create(H5T_STD_I8LE);
+
+	H5Tenum_insert(type, yes, &(int8_t){1});
+	H5Tenum_insert(type, no, &(int8_t){0});
+	return type;
+}
+
+static hid_t other_pair(const char *first, const char *second, hid_t part)
+{
+	hid_t type = H5Tcreate(H5T_COMPOUND, 2 * H5Tget_size(part));
+
+	H5Tinsert(type, first, 0, part);
+	H5Tinsert(type, second, H5Tget_size(part), part);
+	return type;
+}
+
+static hid_t other_text(size_t bytes, H5T_str_t pad, H5T_cset_t set)
+{
+	hid_t type = H5Tcopy(H5T_C_S1);
+
+	H5Tset_size(type, bytes);
+	H5Tset_strpad(type, pad);
+	H5Tset_cset(type, set);
+	return type;
+}
+
+TEST(types_of_h5py_are_continued_and_those_like_them_are_not)
+{
+	const struct {
+		hid_t type;
+		enum sluice_type as;
+		size_t element;
+		const char *says; /* NULL: it is continued */
+	} cases[] = {
+		{other_enum("FALSE", "TRUE"), SLUICE_BOOL, 1, NULL},
+		{other_enum("NO", "YES"), SLUICE_BOOL, 1, "of another type, asked for bool"},
+		{other_enum("FALSE", "TRUE"), SLUICE_INT8, 1, "is bool, asked for int8"},
+		{H5Tcopy(H5T_NATIVE_INT8), SLUICE_BOOL, 1, "is int8, asked for bool"},
+		{other_pair("r", "i", H5T_IEEE_F32LE), SLUICE_COMPLEX64, 8, NULL},
+		{other_pair("r", "i", H5T_IEEE_F64LE), SLUICE_COMPLEX128, 16, NULL},
+		{other_pair("r", "i", H5T_IEEE_F64LE), SLUICE_COMPLEX64, 8, "is complex128"},
+		{other_pair("re", "im", H5T_IEEE_F32LE), SLUICE_COMPLEX64, 8, "another type"},
+		{other_pair("r", "i", H5T_IEEE_F32BE), SLUICE_COMPLEX64, 8, "another type"},
+		{other_text(8, H5T_STR_NULLPAD, H5T_CSET_ASCII), SLUICE_STRING, 8, NULL},
+		{other_text(9, H5T_STR_NULLPAD, H5T_CSET_ASCII), SLUICE_STRING, 8,
+	         "strings of 9 bytes, asked for 8"},
+		{other_text(8, H5T_STR_NULLTERM, H5T_CSET_ASCII), SLUICE_STRING, 8, "another type"},
+		{other_text(8, H5T_STR_NULLPAD, H5T_CSET_UTF8), SLUICE_STRING, 8, "another type"},
+		{other_text(H5T_VARIABLE, H5T_STR_NULLTERM, H5T_CSET_UTF8), SLUICE_STRING, 8,
+	         "another type"},
+	};
+
+	for (size_t i = 0; i < COUNT_OF(cases); i++) {
+		struct sl_h5_layout layout = frame_layout("deflate", 1, true);
+		struct other other = other_usual();
+
+		layout.type = cases[i].as;
+		layout.element = cases[i].element;
+		other.type = cases[i].type;
+		if (cases[i].says)
+			assert_refused(make_and_continue(other, layout), EEXIST, cases[i].says);
+		else
+			assert_int_equal(make_and_continue(other, layout), 0);
+		H5Tclose(cases[i].type);
+	}
 }
 
 TEST(settings_of_the_program_must_agree)

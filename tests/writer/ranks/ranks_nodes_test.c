@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "h5file/hdf5_read.h"
 #include "ranks/crew.h"
 
 /* By page of the file: the descriptor that has written to it. */
@@ -124,6 +125,105 @@ FIXTURE_TEST(a_folder_keeps_its_frames_where_it_is_moved)
 	/* Without the file of a node its part is missing. */
 	assert_int_equal(unlink(to), 0);
 	assert_int_not_equal(field_look(crew.path, "u", 20, 20), 0);
+}
+
+/* --------------------------------------------------------------------------------------- types */
+
+enum { TYPED_FRAMES = 6, TYPED_LENGTH = 13 };
+
+static const struct {
+	const char *name;
+	enum sluice_type type;
+	size_t bytes, elements;
+	unsigned rank;
+	uint64_t shape[2];
+} typed[] = {
+	{"number", SLUICE_FLOAT32, 4, 1, 0, {0}},
+	{"flags", SLUICE_BOOL, 1, TYPED_LENGTH, 1, {TYPED_LENGTH}},
+	{"z", SLUICE_COMPLEX128, 16, TYPED_LENGTH * 3, 2, {TYPED_LENGTH, 3}},
+	{"names", SLUICE_STRING, 5, TYPED_LENGTH, 1, {TYPED_LENGTH}},
+};
+
+static unsigned char typed_byte(size_t kind, uint64_t frame, size_t element)
+{
+	return (unsigned char)((frame * 3 + element) % (typed[kind].type == SLUICE_BOOL ? 2 : 61));
+}
+
+static int put_typed(struct member *m, size_t kind)
+{
+	uint64_t ranks = (uint64_t)m->crew->ranks, rank = (uint64_t)m->rank, from, to;
+	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
+	struct sluice_block block = {.count = {0, 3}};
+	sluice_series *s;
+	int rc;
+
+	o.type = typed[kind].type;
+	o.string_bytes = o.type == SLUICE_STRING ? typed[kind].bytes : 0;
+	o.rank = typed[kind].rank;
+	memcpy(o.shape, typed[kind].shape, sizeof(typed[kind].shape));
+	o.chunk[0] = o.rank == 1 ? 4 : 0;
+	o.flags = SLUICE_SERIES_FLETCHER32;
+	from = o.rank ? TYPED_LENGTH * rank / ranks : 0;
+	to = o.rank ? TYPED_LENGTH * (rank + 1) / ranks : rank == 1;
+	block.start[0] = from;
+	block.count[0] = to - from;
+	rc = sluice_series_add_block(m->w, typed[kind].name, &o, &block, PATIENCE_MS, &s);
+	for (uint64_t k = 0; !rc && s && k < TYPED_FRAMES; k++) {
+		size_t width = typed[kind].elements / (o.rank ? TYPED_LENGTH : 1);
+		unsigned char *frame;
+
+		rc = sluice_series_acquire(s, PATIENCE_MS, (void **)&frame);
+		for (size_t i = from * width; !rc && i < to * width;
+		     i++, frame += typed[kind].bytes)
+			memset(frame, typed_byte(kind, k, i), typed[kind].bytes);
+		if (!rc)
+			rc = sluice_series_submit(
+				s, frame - (to - from) * width * typed[kind].bytes, NULL);
+	}
+	return rc;
+}
+
+static void act_types(struct member *m)
+{
+	int rc = crew_open(m);
+
+	for (size_t i = 0; !rc && i < COUNT_OF(typed); i++)
+		rc = put_typed(m, i);
+	crew_note(m, 0, rc);
+	crew_end(m, 1);
+}
+
+static void look_at_typed(hid_t file, size_t kind)
+{
+	hid_t set = H5Dopen2(file, typed[kind].name, H5P_DEFAULT), type = H5Dget_type(set);
+	size_t elements = typed[kind].elements, bytes = typed[kind].bytes;
+	unsigned char *found = hdf5_read_all(set, type);
+
+	assert_int_equal(H5Tget_size(type), bytes);
+	assert_int_equal(hdf5_frames(set), TYPED_FRAMES);
+	assert_non_null(found);
+	for (size_t i = 0; i < TYPED_FRAMES * elements * bytes; i++)
+		assert_int_equal(found[i],
+		                 typed_byte(kind, i / bytes / elements, i / bytes % elements));
+	free(found);
+	H5Tclose(type);
+	H5Dclose(set);
+}
+
+FIXTURE_TEST(blocks_have_every_type_and_a_rank_has_a_number)
+{
+	for (int nodes = 0; nodes < 2; nodes++) {
+		struct crew crew = nodes ? nodes_of(f, 4, 2) : crew_at(f, 3);
+		hid_t file;
+
+		crew_run(&crew, act_types);
+		assert_note(&crew, 0, 0, "");
+		assert_note(&crew, 1, 0, "");
+		file = H5Fopen(crew.path, H5F_ACC_RDONLY, H5P_DEFAULT);
+		for (size_t i = 0; i < COUNT_OF(typed); i++)
+			look_at_typed(file, i);
+		H5Fclose(file);
+	}
 }
 
 /* --------------------------------------------------------------------------------------- pages */
