@@ -124,8 +124,8 @@ static void count_chunk(const struct sl_packed_chunk *packed, int64_t took)
 	counts->store.busy_ns += (uint64_t)took;
 	counts->stored_bytes += packed->length;
 	counts->chunks++;
-	counts->raw_chunks +=
-		(packed->mask & sl_h5_mask_codec(&packed->frame->series->layout)) != 0;
+	counts->raw_chunks += packed->frame->series->layout.codec->filter &&
+	                      packed->length >= packed->frame->series->geometry.chunk_bytes;
 }
 
 /* Called without the mutex. waiting: bytes of the next chunks. */

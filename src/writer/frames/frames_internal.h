@@ -101,7 +101,7 @@ struct sl_frame;
  * then to the file thread, and is free again. */
 struct sl_packed_chunk {
 	struct sl_list link; /* guarded by writer->mutex */
-	char *room;          /* a chunk's bytes; changes hands with compressors' scratch */
+	char *room;          /* for the longest packed chunk */
 	struct sl_frame *frame;
 	size_t number; /* of the chunk */
 	struct sl_block block;
@@ -121,7 +121,7 @@ struct sl_packer {
 	unsigned users; /* series; guarded by writer->adding */
 	unsigned count; /* of compressors */
 	void **states;  /* by compressor */
-	char **scratch; /* by compressor, whose task alone changes it */
+	char **scratch; /* by compressor */
 	struct sl_packed_chunk *packed;
 	struct sl_area area;
 	uint64_t bytes;

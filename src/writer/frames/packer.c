@@ -6,7 +6,7 @@
 
 #include "frames/frames_internal.h"
 
-/* Buffers for packed chunks, and scratch for each compressor; they may be exchanged. */
+/* Buffers for packed chunks, and scratch for each compressor. */
 static size_t rooms_of(const struct sl_packer *packer)
 {
 	return packer->in_place ? 0 : (size_t)packer->count * (SL_PACKED_PER_COMPRESSOR + 1);
@@ -14,7 +14,7 @@ static size_t rooms_of(const struct sl_packer *packer)
 
 static size_t room_of(const struct sl_packer *packer)
 {
-	return (packer->chunk_bytes + 4095) / 4096 * 4096;
+	return (packer->codec->bound(packer->chunk_bytes) + 4095) / 4096 * 4096;
 }
 
 static void packer_free(struct sl_packer *packer)
