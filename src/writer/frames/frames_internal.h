@@ -350,9 +350,6 @@ int sl_writer_ask(struct sluice_writer *w, int (*run)(struct sl_h5_file *file, v
                   void *argument);
 /* The file thread. */
 void *sl_file_thread_run(void *writer);
-/* Stores frames of an open bundle. Called by the file thread, without the mutex. */
-int sl_file_thread_store_bundle(struct sl_frame *bundle, uint64_t from, uint64_t to,
-                                double *max_error);
 
 /* As sl_writer_check_locked(), which knows that there is an error. */
 int sl_writer_refuse_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex);
