@@ -50,6 +50,11 @@ struct sl_codec {
 	 */
 	size_t (*compress)(void *state, const void *in, size_t n, void *out, size_t room);
 	/*
+	 * Writes a chunk as the format stores bytes that do not shrink. Returns the length, which is
+	 * more than n and at most bound(n). NULL: there is no filter.
+	 */
+	size_t (*store)(void *state, const void *in, size_t n, void *out);
+	/*
 	 * Decompresses into exactly length bytes. `in` may be hostile. Returns -EBADMSG with a
 	 * sentence if it is malformed or has another length.
 	 */

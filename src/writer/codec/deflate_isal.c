@@ -112,5 +112,6 @@ const struct sl_codec sl_codec_isal = {
 	.state_free = free,
 	.state_bytes = isal_state_bytes,
 	.compress = isal_compress,
+	.store = sl_deflate_store,
 	.decompress = isal_decompress,
 };

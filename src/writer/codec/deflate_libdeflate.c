@@ -11,7 +11,7 @@
 
 #include <libdeflate.h>
 
-#include "codec/codec.h"
+#include "codec/simd.h"
 
 struct deflate {
 	struct libdeflate_compressor *compressor;
@@ -96,5 +96,6 @@ const struct sl_codec sl_codec_libdeflate = {
 	.state_free = deflate_state_free,
 	.state_bytes = deflate_state_bytes,
 	.compress = deflate_compress,
+	.store = sl_deflate_store,
 	.decompress = deflate_decompress,
 };

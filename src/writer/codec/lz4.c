@@ -31,6 +31,7 @@ enum { CHUNK_HEAD = 12, BLOCK_HEAD = 4 };
 
 struct lz4 {
 	size_t group; /* bytes of 8 elements; blocks are multiples of it; 0: filter 32004 */
+	bool plain;   /* blocks are not compressed now */
 	char planes[BIT_BLOCK], bits[BIT_BLOCK];
 	_Alignas(16) char stream[];
 };
@@ -82,6 +83,7 @@ static int lz4_state_new(int level, size_t element, size_t n, void **out)
 	if (!lz4)
 		return sl_fail(-ENOMEM, "no memory for the state of LZ4");
 	lz4->group = 0;
+	lz4->plain = false;
 	*out = lz4;
 	return 0;
 }
@@ -115,6 +117,21 @@ static size_t lz4_block_length(const struct lz4 *lz4, size_t n)
 	return lz4->group ? SL_MIN(n, BIT_BLOCK) / lz4->group * lz4->group : SL_MIN(n, BLOCK);
 }
 
+/* Writes a block of LZ4 that has no match: the number of its bytes, and these. */
+static size_t lz4_literals(const char *from, size_t block, unsigned char *to)
+{
+	size_t head = 0, rest = block;
+
+	to[head++] = SL_MIN(rest, 15) << 4;
+	if (rest >= 15) {
+		for (rest -= 15; rest >= 255; rest -= 255)
+			to[head++] = 255;
+		to[head++] = rest;
+	}
+	memcpy(to + head, from, block);
+	return head + block;
+}
+
 /* Compresses a block; returns its length, or 0 if there is no room. */
 static size_t lz4_pack(struct lz4 *lz4, const char *from, size_t block, char *to, size_t room)
 {
@@ -127,7 +144,9 @@ static size_t lz4_pack(struct lz4 *lz4, const char *from, size_t block, char *to
 		               lz4->bits);
 		from = lz4->bits;
 	}
-	if (most)
+	if (lz4->plain && lz4->group)
+		return lz4_literals(from, block, (unsigned char *)to);
+	if (most && !lz4->plain)
 		length = LZ4_compress_fast_extState(lz4->stream, from, to, block, most, 1);
 	if (length > 0 || lz4->group)
 		return SL_MAX(length, 0);
@@ -165,6 +184,17 @@ static size_t lz4_compress(void *state, const void *in, size_t n, void *out, siz
 		return 0;
 	memcpy(to, from, n);
 	return to + n - (unsigned char *)out;
+}
+
+static size_t lz4_store(void *state, const void *in, size_t n, void *out)
+{
+	struct lz4 *lz4 = state;
+	size_t length;
+
+	lz4->plain = true;
+	length = lz4_compress(state, in, n, out, lz4->group ? bit_bound(n) : lz4_bound(n));
+	lz4->plain = false;
+	return length;
 }
 
 static bool lz4_unpack(struct lz4 *lz4, const char *from, size_t here, char *to, size_t block)
@@ -217,9 +247,10 @@ static int lz4_decompress(void *state, const void *in, size_t n, void *out, size
 }
 
 /* Shared by both filters. */
-#define LZ4                                                             \
-	.encoder = "liblz4", .least = 1, .most = 1, .state_free = free, \
-	.state_bytes = lz4_state_bytes, .compress = lz4_compress, .decompress = lz4_decompress
+#define LZ4                                                                           \
+	.encoder = "liblz4", .least = 1, .most = 1, .state_free = free,               \
+	.state_bytes = lz4_state_bytes, .compress = lz4_compress, .store = lz4_store, \
+	.decompress = lz4_decompress
 
 const struct sl_codec sl_codec_lz4 = {
 	.name = "lz4",

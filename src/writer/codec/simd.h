@@ -32,6 +32,9 @@ struct sl_rounding {
 typedef double sl_rounder(const void *in, size_t count, const struct sl_rounding *rounding,
                           void *out);
 
+/* The store() of both encoders of deflate: blocks of 65535 bytes, each 5 bytes longer. */
+size_t sl_deflate_store(void *state, const void *in, size_t n, void *out);
+
 /* ------------------------------------------------------------------------------------ shuffle */
 
 /*

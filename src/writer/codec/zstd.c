@@ -6,12 +6,17 @@
  *
  * Threads: any; a state belongs to one thread at a time.
  */
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <zstd.h>
 
 #include "codec/codec.h"
+
+/* The maximum length of a block. */
+#define RAW_BLOCK ((size_t)128 << 10)
 
 struct zstd {
 	ZSTD_CCtx *compressor;
@@ -38,6 +43,32 @@ static size_t zstd_compress(void *state, const void *in, size_t n, void *out, si
 		return 0;
 	length = ZSTD_compress2(zstd->compressor, out, room, in, n);
 	return ZSTD_isError(length) ? 0 : length;
+}
+
+/* A frame of raw blocks, with the length of its content in 8 bytes and no window but that. Before
+ * each block come 3 bytes in little-endian: whether it is the last, its kind (0), its length. */
+static size_t zstd_store(void *state, const void *in, size_t n, void *out)
+{
+	static const unsigned char head[] = {0x28, 0xb5, 0x2f, 0xfd, 0xe0};
+	uint64_t content = htole64(n);
+	const char *from = in;
+	char *to = out;
+
+	(void)state;
+	memcpy(to, head, sizeof(head));
+	memcpy(to + sizeof(head), &content, sizeof(content));
+	to += sizeof(head) + sizeof(content);
+	do {
+		size_t block = SL_MIN(n, RAW_BLOCK);
+		uint32_t before = htole32((uint32_t)block << 3 | (block == n));
+
+		memcpy(to, &before, 3);
+		memcpy(to + 3, from, block);
+		to += 3 + block;
+		from += block;
+		n -= block;
+	} while (n);
+	return to - (char *)out;
 }
 
 /* Compresses a chunk in advance, because zstd allocates at the first chunk. */
@@ -106,5 +137,6 @@ const struct sl_codec sl_codec_zstd = {
 	.state_free = zstd_state_free,
 	.state_bytes = zstd_state_bytes,
 	.compress = zstd_compress,
+	.store = zstd_store,
 	.decompress = zstd_decompress,
 };

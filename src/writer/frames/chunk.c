@@ -116,31 +116,6 @@ static int chunk_verify(struct sluice_series *s, void *state, const struct sl_pa
 
 /* ----------------------------------------------------------------------------------- chunks */
 
-/* For a chunk no smaller than before. If it lies in the frame as it is, the file gets these bytes:
- * no copy, and no filter for readers, unless a checksum goes behind them. Otherwise it stays as
- * gathered, maybe shuffled. */
-static void chunk_keep_raw(struct sluice_series *s, char **scratch, const char *gathered,
-                           struct sl_packed_chunk *packed)
-{
-	packed->length = s->geometry.chunk_bytes;
-	packed->mask = sl_h5_mask_codec(&s->layout);
-	/* Earlier frames may lie there so already. */
-	if (s->bundles || packed->block.whole) {
-		bool lies = packed->block.whole && !s->layout.sum;
-
-		packed->bytes = lies ? packed->frame->data + packed->block.start : packed->room;
-		packed->mask |= sl_h5_mask_shuffle(&s->layout);
-		if (!lies)
-			chunk_gather(s, packed, false, packed->room);
-		return;
-	}
-	if (gathered == *scratch) {
-		*scratch = packed->room;
-		packed->room = (char *)(uintptr_t)gathered;
-	}
-	packed->bytes = packed->room;
-}
-
 static int chunk_compress(struct sluice_series *s, unsigned compressor,
                           struct sl_packed_chunk *packed)
 {
@@ -159,14 +134,10 @@ static int chunk_compress(struct sluice_series *s, unsigned compressor,
 	}
 	if (sl_codec_pays(codec, state, in, n, packed->room, n))
 		length = codec->compress(state, in, n, packed->room, most);
-	if (!length) {
-		chunk_keep_raw(s, &packer->scratch[compressor], in, packed);
-		return 0;
-	}
 	packed->bytes = packed->room;
-	packed->length = length;
+	packed->length = length ? length : codec->store(state, in, n, packed->room);
 	packed->mask = 0;
-	if (atomic_load_explicit(&s->verified, memory_order_relaxed) ||
+	if (!length || atomic_load_explicit(&s->verified, memory_order_relaxed) ||
 	    atomic_exchange(&s->verified, true))
 		return 0;
 	return chunk_verify(s, state, packed);

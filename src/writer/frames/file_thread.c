@@ -124,8 +124,8 @@ static void count_chunk(const struct sl_packed_chunk *packed, int64_t took)
 	counts->store.busy_ns += (uint64_t)took;
 	counts->stored_bytes += packed->length;
 	counts->chunks++;
-	counts->raw_chunks +=
-		(packed->mask & sl_h5_mask_codec(&packed->frame->series->layout)) != 0;
+	counts->raw_chunks += packed->frame->series->layout.codec->filter &&
+	                      packed->length >= packed->frame->series->geometry.chunk_bytes;
 }
 
 /* Called without the mutex. waiting: bytes of the next chunks. */
@@ -229,8 +229,7 @@ static struct sl_packed_chunk *packed_next_locked(struct sluice_writer *w, bool 
 
 /* -------------------------------------------------------------------------------------- bundles */
 
-int sl_file_thread_store_bundle(struct sl_frame *bundle, uint64_t from, uint64_t to,
-                                double *max_error)
+static int store_rows(struct sl_frame *bundle, uint64_t from, uint64_t to, double *max_error)
 {
 	struct sluice_series *s = bundle->series;
 	struct sl_packed_chunk *packed = &s->plain;
@@ -264,7 +263,7 @@ static void store_rows_locked(struct sl_frame *bundle) SL_UNCHECKED
 	/* Compressors round it. */
 	bundle->locked.flushing = true;
 	file_thread_unlock(w, "store", bundle);
-	rc = sl_file_thread_store_bundle(bundle, from, to, &error);
+	rc = store_rows(bundle, from, to, &error);
 	if (!rc)
 		rc = tell_frames(bundle, from, to, SL_MAX(before, error));
 	file_thread_lock(w);
@@ -283,12 +282,68 @@ static void store_rows_locked(struct sl_frame *bundle) SL_UNCHECKED
 		sl_frame_ready_locked(bundle);
 }
 
-static void store_bundles_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+/* Compresses an open bundle, and stores its chunks in other places, as those of a full bundle.
+ * Until the next flush the file refers to the old places. No compressor has a chunk. */
+static int store_packed(struct sl_frame *bundle, struct sl_packed_chunk *packed, uint64_t to,
+                        double *max_error)
+{
+	struct sluice_series *s = bundle->series;
+	int rc = 0;
+
+	packed->frame = bundle;
+	for (packed->number = 0; !rc && packed->number < s->geometry.chunks; packed->number++) {
+		double error;
+
+		sl_series_block(s, packed->number, &packed->block);
+		packed->block.extent[0] = to;
+		packed->block.edge = true;
+		packed->block.whole = false;
+		rc = sl_chunk_make(s, 0, packed, &error);
+		if (!rc)
+			rc = chunk_to_file(packed, 0);
+		*max_error = SL_MAX(*max_error, error);
+	}
+	return rc;
+}
+
+/* Stores the frames of an open bundle for the last time. Releases the mutex meanwhile. */
+static void store_last_locked(struct sl_frame *bundle) SL_UNCHECKED
+{
+	struct sluice_series *s = bundle->series;
+	struct sluice_writer *w = s->writer;
+	uint64_t from = bundle->locked.rows, to = bundle->locked.there;
+	double max_error = s->locked.counts.max_error;
+	struct sl_packed_chunk *packed;
+	int rc;
+
+	if (!to)
+		return;
+	packed = SL_CONTAINER(sl_list_take(&s->packer->locked.free), struct sl_packed_chunk, link);
+	file_thread_unlock(w, "store", bundle);
+	rc = store_packed(bundle, packed, to, &max_error);
+	if (!rc)
+		rc = tell_frames(bundle, from, to, max_error);
+	file_thread_lock(w);
+	sl_list_append(&s->packer->locked.free, &packed->link);
+	if (rc) {
+		sl_writer_fail_locked(w, rc, "store", bundle);
+		return;
+	}
+	bundle->locked.rows = to;
+	s->locked.counts.max_error = max_error;
+	count_frames(s, to - from);
+}
+
+static void store_bundles_locked(struct sluice_writer *w, bool last) SL_REQUIRES(&w->mutex)
 {
 	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link) {
 		struct sl_frame *frame = sl_queue_current(s);
 
-		if (frame && frame->slots && !frame->locked.ready && !w->failure.error)
+		if (!frame || !frame->slots || frame->locked.ready || w->failure.error)
+			continue;
+		if (last && (s->layout.codec->filter || s->layout.sum))
+			store_last_locked(frame);
+		else
 			store_rows_locked(frame);
 	}
 }
@@ -394,7 +449,7 @@ static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 	int64_t begun = sl_now();
 	int rc;
 
-	store_bundles_locked(w);
+	store_bundles_locked(w, false);
 	if (w->failure.error)
 		return;
 	file_thread_unlock(w, "flush", NULL);
@@ -497,7 +552,7 @@ static void file_thread_end_locked(struct sluice_writer *w) SL_REQUIRES(&w->mute
 	/* After an error, too: partly stored frames are left out. */
 	keep = w->locked.closing == SL_CLOSING;
 	if (keep)
-		store_bundles_locked(w);
+		store_bundles_locked(w, true);
 	file_thread_unlock(w, "flush", NULL);
 	rc = w->sink ? w->sink->ops->close(w->sink, keep) : sl_h5_file_close(w->file, keep);
 	sl_mutex_lock(&w->mutex);

@@ -101,7 +101,7 @@ struct sl_frame;
  * then to the file thread, and is free again. */
 struct sl_packed_chunk {
 	struct sl_list link; /* guarded by writer->mutex */
-	char *room;          /* a chunk's bytes; changes hands with compressors' scratch */
+	char *room;          /* for the longest packed chunk */
 	struct sl_frame *frame;
 	size_t number; /* of the chunk */
 	struct sl_block block;
@@ -122,7 +122,7 @@ struct sl_packer {
 	unsigned users; /* series; guarded by writer->adding */
 	unsigned count; /* of compressors */
 	void **states;  /* by compressor */
-	char **scratch; /* by compressor, whose task alone changes it */
+	char **scratch; /* by compressor */
 	struct sl_packed_chunk *packed;
 	struct sl_area area;
 	uint64_t bytes;
@@ -351,9 +351,6 @@ int sl_writer_ask(struct sluice_writer *w, int (*run)(struct sl_h5_file *file, v
                   void *argument);
 /* The file thread. */
 void *sl_file_thread_run(void *writer);
-/* Stores frames of an open bundle. Called by the file thread, without the mutex. */
-int sl_file_thread_store_bundle(struct sl_frame *bundle, uint64_t from, uint64_t to,
-                                double *max_error);
 
 /* As sl_writer_check_locked(), which knows that there is an error. */
 int sl_writer_refuse_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex);

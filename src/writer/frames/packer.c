@@ -6,7 +6,7 @@
 
 #include "frames/frames_internal.h"
 
-/* Buffers for packed chunks, and scratch for each compressor; they may be exchanged. */
+/* Buffers for packed chunks, and scratch for each compressor. */
 static size_t rooms_of(const struct sl_packer *packer)
 {
 	return packer->in_place ? 0 : (size_t)packer->count * (SL_PACKED_PER_COMPRESSOR + 1);
@@ -14,7 +14,9 @@ static size_t rooms_of(const struct sl_packer *packer)
 
 static size_t room_of(const struct sl_packer *packer)
 {
-	return sl_whole_pages(packer->chunk_bytes + (packer->sum ? SL_FLETCHER32_BYTES : 0));
+	size_t most = packer->codec->bound(packer->chunk_bytes);
+
+	return sl_whole_pages(most + (packer->sum ? SL_FLETCHER32_BYTES : 0));
 }
 
 static void packer_free(struct sl_packer *packer)

@@ -166,20 +166,19 @@ static int read_bundle(struct sluice_series *s, struct sl_frame *bundle)
 	return rc;
 }
 
-/* Continues the last chunk before it is full: stores it again without filters, as for an open
- * bundle. Called by the file thread. */
+/* Continues the last chunk before it is full: the next flush stores all of it without filters.
+ * Called by the file thread. */
 static int bundle_resume(struct sluice_series *s)
 {
 	uint64_t count = s->first % s->layout.gather;
 	struct sl_frame *bundle = sl_bundle_open_locked(s, s->first - count);
-	double max_error;
 	int rc = read_bundle(s, bundle);
 
 	for (uint64_t i = 0; i < count; i++)
 		bundle->slots[i].there = true;
 	bundle->locked.taken = bundle->locked.there = bundle->locked.rows = count;
 	s->locked.room -= count;
-	return rc ? rc : sl_file_thread_store_bundle(bundle, 0, count, &max_error);
+	return rc;
 }
 
 struct adding {

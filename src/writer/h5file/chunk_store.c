@@ -64,6 +64,8 @@ static int h5_write_chunk(struct sl_h5_dataset *dataset, uint64_t frame, const u
 	if (partial && partial->bytes != chunk->in.n) {
 		chunk->in.old_start = partial->start;
 		chunk->in.old_bytes = partial->bytes;
+		/* Earlier frames do not lie in the new place. */
+		chunk->in.from = 0;
 	}
 	file->vfd.chunk = chunk;
 	/* The driver tells of an error that HDF5 has kept to itself. */

@@ -43,6 +43,8 @@ def check(path, frames, rows, columns, chunk=None, scalar=False):
         wrong = (data[...] != expected(frames, rows, columns)).any(axis=(1, 2)).nonzero()[0]
         assert not len(wrong), (path, wrong)
         assert not chunk or data.chunks == chunk, data.chunks
+        for i in range(data.id.get_num_chunks()):
+            assert data.id.get_chunk_info(i).filter_mask == 0, (path, i)
         if scalar:
             assert (file["s_time"][...] == numpy.arange(frames) / 2).all()
         return data.id.get_storage_size()
