@@ -4,6 +4,7 @@
 set -euo pipefail
 
 program=$1
+[ -x "$program" ] || { echo "skipped: $program"; exit 77; }
 command -v h5dump >/dev/null || { echo "skipped: h5dump (hdf5-tools) is missing"; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -102,16 +102,24 @@ struct sluice_writer_options {
 	 * that have not called it, milliseconds. Default (0): for ever, as collective calls of MPI
 	 * wait. */
 	int open_ms;
+	/* Of a file on a server: the folder of the local file. Default (NULL): TMPDIR, or /tmp. */
+	const char *upload_folder;
+	/* The same: least time between uploads of the file as it is after a flush, milliseconds. Each
+	 * takes a copy of the local file beside it. Default (0): it is uploaded when it is closed. */
+	int upload_ms;
 };
 #define SLUICE_FULL_DISK_MS 600000
 #define SLUICE_WRITER_OPTIONS_INIT                                               \
 	{                                                                        \
 		sizeof(struct sluice_writer_options), 0, 0, 0, 0, 0, 0, NULL, 0, \
-			SLUICE_FULL_DISK_MS, 0                                   \
+			SLUICE_FULL_DISK_MS, 0, NULL, 0                          \
 	}
 
 /*
- * Opens a file for frames. path is a local path or file:///path. o may be NULL. The context must
+ * Opens a file for frames. path is a local path or file:///path, or an object of a server
+ * (s3://bucket/key, https://host/path): then frames come to a local file, whose name begins with
+ * that of the object, and sluice_writer_close() uploads and removes it. After an error it stays,
+ * and the sentence names it; SLUICE_LOG=info does so before. o may be NULL. The context must
  * outlive the writer. A file that is refused stays as it was.
  *
  * Returns 0, the errors of open(2), or
@@ -120,7 +128,9 @@ struct sluice_writer_options {
  *   -EWOULDBLOCK   another process has the file open
  *   -EBUSY         this process has the file open
  *   -EBADMSG       APPEND: the file is not an HDF5 file, or cannot be continued
- *   -ENOTSUP       this build has no HDF5, or HDF5 has no lock of its own
+ *   -ENOTSUP       this build has no HDF5, or HDF5 has no lock of its own; or APPEND, and the file
+ *                  is on a server
+ *   the errors of sluice_open() for the object, which is asked about where servers can tell
  */
 SLUICE_API int sluice_writer_open(sluice_context *ctx, const char *path,
                                   const struct sluice_writer_options *o, sluice_writer **out);
@@ -137,8 +147,8 @@ SLUICE_API int sluice_writer_open(sluice_context *ctx, const char *path,
 SLUICE_API int sluice_writer_flush(sluice_writer *w, int timeout_ms);
 
 /*
- * Stores all submitted frames, closes the file, and frees the writer and its series. Frames that
- * are acquired and not submitted are dropped. The handles are gone after every result except
+ * Stores all submitted frames, closes the file, uploads it if it is on a server, and frees the
+ * writer and its series. Frames that are acquired and not submitted are dropped. The handles are gone after every result except
  * -EINPROGRESS.
  *
  * Returns 0, or
@@ -150,8 +160,9 @@ SLUICE_API int sluice_writer_close(sluice_writer *w, int timeout_ms);
 
 /*
  * Drops all frames that are not in the file yet, and closes it. The file stays as its last flush
- * left it; a new file that has not been flushed does not appear. Waits for the call of storage that
- * is in progress.
+ * left it; a new file that has not been flushed does not appear. An object stays as the last upload
+ * left it; the local file is removed unless the writer had failed. Waits for the call of storage or
+ * the request that is in progress.
  */
 SLUICE_API void sluice_writer_discard(sluice_writer *w);
 
@@ -419,7 +430,7 @@ struct sluice_writer_failure {
 	int error;           /* negative errno */
 	const char *dataset; /* dataset of the frame; NULL: the error concerns no frame */
 	uint64_t frame;      /* number of the frame in the dataset */
-	const char *stage;   /* "copy", "compress", "store" or "flush" */
+	const char *stage;   /* "copy", "compress", "store", "flush" or "upload" */
 	const char *message; /* the sentence, HDF5's own words included */
 };
 /* Returns 1 and the error, 0 if there is none so far, or -EINVAL. */

@@ -104,9 +104,9 @@ static int open_run(struct job *job)
 
 static int writer_init(Writer *self, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"context",       "path",         "flags",   "attributes",
-	                        "permissions",   "memory_bytes", "threads", "checkpoint_frames",
-	                        "checkpoint_ms", "full_disk_ms", NULL};
+	static char *names[] = {"context",       "path",         "flags",     "attributes",
+	                        "permissions",   "memory_bytes", "threads",   "checkpoint_frames",
+	                        "checkpoint_ms", "full_disk_ms", "upload_ms", NULL};
 	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
 	uint64_t threads = o.threads, permissions = o.mode;
 	PyObject *context, *path, *attributes;
@@ -116,11 +116,12 @@ static int writer_init(Writer *self, PyObject *args, PyObject *kwargs)
 		PyErr_SetString(PyExc_ValueError, "the writer is made");
 		return -1;
 	}
-	if (!PyArg_ParseTupleAndKeywords(
-		    args, kwargs, "O!O&IO!|O&O&O&O&ii:Writer", names, context_type, &context,
-		    PyUnicode_FSConverter, &path, &o.flags, &PyList_Type, &attributes, parse_number,
-		    &permissions, parse_number, &o.memory_bytes, parse_number, &threads,
-		    parse_number, &o.checkpoint_frames, &o.checkpoint_ms, &o.full_disk_ms))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O&IO!|O&O&O&O&iii:Writer", names,
+	                                 context_type, &context, PyUnicode_FSConverter, &path,
+	                                 &o.flags, &PyList_Type, &attributes, parse_number,
+	                                 &permissions, parse_number, &o.memory_bytes, parse_number,
+	                                 &threads, parse_number, &o.checkpoint_frames,
+	                                 &o.checkpoint_ms, &o.full_disk_ms, &o.upload_ms))
 		return -1;
 	if (context_is_made((Context *)context))
 		job = job_new(((Context *)context)->handle, open_run);

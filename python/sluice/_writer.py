@@ -266,8 +266,9 @@ class Writer(_core.Writer):
 
     mode: "x" makes a new file; "w" replaces a file of that name when the first frames are flushed; "a" continues one.
     attributes: of the file. durable: flushes reach the disk. options: threads, memory_bytes, checkpoint_frames,
-    checkpoint_ms, full_disk_ms, permissions: numbers, as in struct sluice_writer_options. only_hdf5: nothing else in
-    the process uses HDF5, if that was built without its lock.
+    checkpoint_ms, full_disk_ms, upload_ms, permissions: numbers, as in struct sluice_writer_options. only_hdf5: nothing
+    else in the process uses HDF5, if that was built without its lock. path may be s3://bucket/key: then frames come to
+    a file in TMPDIR, which close() uploads and removes; after an error it stays, and the error names it.
 
     A with statement stores the submitted frames and closes the file, after an exception, too: discard() is for a file
     that should not stay. An error of the work in the background is raised by the next call, every later one and

@@ -27,6 +27,7 @@ int cli_s3(int argc, char **argv);
 int cli_stat(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
+int cli_h5(int argc, char **argv);
 int cli_store(int argc, char **argv);
 int cli_sync(int argc, char **argv);
 int cli_tensors(int argc, char **argv);

@@ -29,6 +29,7 @@ static const struct subcommand {
 	{"stat", "", "show what is known about a file", cli_stat},
 	{"bench", "", "measure reading or writing of a file", cli_bench},
 	{"doctor", "", "show what this machine offers and what sluice makes of it", cli_doctor},
+	{"h5", "", "check files of frames", cli_h5},
 	{"verify", "", "print digests of files, or check them", cli_verify},
 	{"store", "", "share named memory with other processes", cli_store},
 	{"sync", "", "make a folder or prefix of S3 have the files of another", cli_sync},

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of docs/cluster.md, in C and in Fortran, compiled as their readers do and run by ranks of MPI.
+"""The programs of docs/cluster.md, in C and in Fortran, and the simulation in Fortran, compiled as their readers do and run by
+ranks of MPI.
 usage: cluster_test.py SOURCES LIBRARIES c|fortran; 77 is a skip."""
 
 import os
@@ -16,6 +17,7 @@ sys.path.insert(0, os.path.join(sources, "tests", "writer", "mpi"))
 import mpirun  # noqa: E402
 
 LIBRARY = os.path.join(libraries, "libsluice-mpi.so")
+MODULE = os.path.join(sources, "include", "sluice", "sluice.f90")  # sluice.pc has the place where it is installed
 COMPILER = mpirun.tool({"c": "mpicc", "fortran": "mpif90"}[language], LIBRARY)
 try:
     import h5py
@@ -49,12 +51,28 @@ def source(rows):
     return path
 
 
+def build(path):
+    run(COMPILER, "-Wall", "-Wextra", "-Werror", "-I", os.path.join(sources, "include"),
+        *([MODULE] if language == "fortran" else []), path, "-o", "run", "-L", libraries, "-lsluice-mpi", "-lsluice")
+
+
+def simulation():
+    """A number of ranks does not change a bit of it."""
+    build(os.path.join(sources, "examples", "gray_scott.f90"))
+    fields = []
+    for ranks in (1, 3):
+        run(*mpirun.launcher(LIBRARY), "-n", str(ranks), "./run", f"{ranks}.h5")
+        with h5py.File(f"{ranks}.h5", "r") as found:
+            fields.append(found["v"][...])
+    assert fields[0].shape == (8, 96, 96) and (fields[0] == fields[1]).all()
+    assert 0 <= fields[0].min() and 0.2 < fields[0][-1].max() < 1, fields[0][-1].max()
+
+
 # Of two rows a rank of three has none.
 for rows in (70, 2):
     with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as folder:
         os.chdir(folder)
-        run(COMPILER, "-Wall", "-Wextra", "-Werror", "-I", os.path.join(sources, "include"), source(rows), "-o", "run",
-            "-L", libraries, "-lsluice-mpi", "-lsluice")
+        build(source(rows))
         ranks = [*mpirun.launcher(LIBRARY), "-n", "3", "./run", "run.h5"]
         run(*ranks)
         k, j, i = numpy.indices((6, rows, 50))
@@ -65,4 +83,6 @@ for rows in (70, 2):
             # Open MPI 4.1's own mpirun crashes at times when all ranks abort at once.
             why = run(*ranks, status=(1, -signal.SIGSEGV))
             assert "run.h5' exists" in why, why
+            if language == "fortran":
+                simulation()
         os.chdir("/")

@@ -24,7 +24,8 @@ static char *failure_describe_locked(const struct sluice_writer *w, const char *
 	char *text =
 		frame ? sl_format("cannot %s frame %" PRIu64 " of '%s': %s", stage,
 	                          frame->locked.number, frame->series->name, sluice_last_message())
-		      : sl_format("cannot %s '%s': %s", stage, w->path, sluice_last_message());
+		      : sl_format("cannot %s '%s': %s", stage,
+	                          w->remote ? w->remote->name : w->path, sluice_last_message());
 
 	return text ? text : message_lost;
 }

@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "frames/frames_internal.h"
 
@@ -454,6 +455,8 @@ static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 		return;
 	file_thread_unlock(w, "flush", NULL);
 	rc = sl_h5_file_flush(w->file);
+	if (!rc && w->remote)
+		sl_remote_copy_flushed(w->remote, w->path);
 	file_thread_lock(w);
 	if (rc) {
 		sl_writer_fail_locked(w, rc, "flush", NULL);
@@ -539,6 +542,20 @@ static void file_thread_serve_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 	}
 }
 
+/* Sends the closed file, and removes it once the server has it, or if nobody wants it. */
+static void send_copy_locked(struct sluice_writer *w, bool keep) SL_REQUIRES(&w->mutex)
+{
+	int rc;
+
+	file_thread_unlock(w, "upload", NULL);
+	rc = keep ? sl_remote_copy_finish(w->remote, w->path) : 0;
+	if (!rc || w->remote->discarded)
+		unlink(w->path);
+	sl_mutex_lock(&w->mutex);
+	if (rc)
+		sl_writer_fail_locked(w, rc, "upload", NULL);
+}
+
 static void file_thread_end_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	bool keep;
@@ -559,6 +576,9 @@ static void file_thread_end_locked(struct sluice_writer *w) SL_REQUIRES(&w->mute
 	w->file = NULL;
 	if (rc)
 		sl_writer_fail_locked(w, rc, "flush", NULL);
+	/* After an error the local file is all that there is, and stays. */
+	if (w->remote && !w->failure.error)
+		send_copy_locked(w, keep);
 }
 
 static void file_thread_tell_end_unlock(struct sluice_writer *w) SL_RELEASES(&w->mutex)

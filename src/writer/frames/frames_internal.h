@@ -294,6 +294,31 @@ struct sl_failure {
 	} doing;
 };
 
+/* The copy of the file on a server: remote_copy.c. */
+struct sl_remote_copy {
+	struct sluice_context *ctx;
+	char *uri, *name;          /* name: safe to display */
+	bool exclusive;            /* the object is not there, or not ours yet */
+	int64_t interval_ns, next; /* of uploads before the end; 0: there are none */
+	/* A thread that sends an image of the file; fd < 0: there is none. */
+	pthread_t thread;
+	int fd;
+	_Atomic bool over, stop; /* it has ended; it is to end, */
+	_Atomic bool discarded;  /* and so is the last upload */
+};
+/* Chooses the local file, whose name the caller frees in any case. Returns 0, -ENOTSUP for a file to be continued, or the
+ * errors of sluice_open() for the object. Waits for the server. */
+int sl_remote_copy_new(struct sluice_context *ctx, const char *uri,
+                       const struct sluice_writer_options *o, struct sl_remote_copy **out,
+                       char **path);
+bool sl_remote_copy_can(const char *scheme);
+/* Sends the file as it is after a flush, if it is time and the last upload is over. Waits for a copy of it, not for the
+ * server. */
+void sl_remote_copy_flushed(struct sl_remote_copy *copy, const char *path);
+/* Sends the closed file. */
+int sl_remote_copy_finish(struct sl_remote_copy *copy, const char *path);
+void sl_remote_copy_free(struct sl_remote_copy *copy);
+
 /* ----------------------------------------------------------------------------------- writer */
 
 /* A command for the file thread, for the time between two frames. */
@@ -326,8 +351,9 @@ struct sluice_writer {
 	unsigned threads;
 	struct sl_compressor *compressors;
 	pthread_t file_thread;
-	struct sl_h5_file *file; /* the file thread's */
-	struct sl_sink *sink;    /* NULL: the file is there */
+	struct sl_h5_file *file;       /* the file thread's */
+	struct sl_sink *sink;          /* NULL: the file is there */
+	struct sl_remote_copy *remote; /* NULL: the file stays where it is */
 
 	struct sl_mutex adding; /* held while a series is added */
 	struct sl_mutex mutex;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "frames/frames_internal.h"
 
@@ -47,12 +48,16 @@ static int writer_check_options(const struct sluice_writer_options *o, bool shar
 		               "writer options: NODE_FILES, and no ranks share this writer");
 	if (o->mode & ~07777u)
 		return sl_fail(-EINVAL, "writer options: mode 0%o is no permissions", o->mode);
+	if (o->upload_ms < 0)
+		return sl_fail(-EINVAL, "writer options: upload_ms is %d", o->upload_ms);
 	if (o->threads > 1024)
 		return sl_fail(-EINVAL, "writer options: %zu threads are too many", o->threads);
 	return sl_h5_attributes_check(o->attributes, o->attribute_count);
 }
 
-static int writer_local_path(const char *text, char **out)
+/* Sets the local path, and for a file on a server the copy. */
+static int writer_set_path(struct sluice_writer *w, const char *text,
+                           const struct sluice_writer_options *o) SL_UNCHECKED
 {
 	struct sl_uri uri;
 	char *name;
@@ -60,18 +65,22 @@ static int writer_local_path(const char *text, char **out)
 
 	if (rc)
 		return rc;
-	if (strcmp(uri.scheme, "file")) {
+	if (!w->sink && sl_remote_copy_can(uri.scheme)) {
+		rc = sl_remote_copy_new(w->ctx, text, o, &w->remote, &w->path);
+	} else if (strcmp(uri.scheme, "file")) {
 		name = sl_uri_name(text);
 		rc = sl_fail(-EINVAL,
-		             "'%s' is no local path: HDF5 goes back to the begin of a file, so "
+		             "'%s' is no local path%s: HDF5 goes back to the begin of a file, so "
 		             "copy it there with sluice cp when it is closed",
-		             name ? name : uri.scheme);
+		             name ? name : uri.scheme,
+		             w->sink ? ", which ranks need" : ", nor s3:// or https://");
 		free(name);
 	} else {
-		*out = strdup(uri.path);
+		w->path = strdup(uri.path);
+		rc = w->path ? 0 : sl_fail(-ENOMEM, "no memory");
 	}
 	sl_uri_clear(&uri);
-	return rc ? rc : *out ? 0 : sl_fail(-ENOMEM, "no memory");
+	return rc;
 }
 
 /* Called by the file thread. */
@@ -86,8 +95,10 @@ static int file_open_run(struct sl_h5_file *none, void *argument)
 
 static int ask_file(struct sluice_writer *w, const struct sluice_writer_options *o) SL_UNCHECKED
 {
-	struct sl_h5_file_options options = {.flags = o->flags,
-	                                     .mode = o->mode,
+	/* The name of a local file that is to be sent is new, and the file private. */
+	struct sl_h5_file_options options = {.flags = w->remote ? o->flags & ~SLUICE_WRITER_REPLACE
+	                                                        : o->flags,
+	                                     .mode = w->remote && !o->mode ? 0600 : o->mode,
 	                                     .held_limit = w->locked.bytes,
 	                                     .full = sl_disk_full,
 	                                     .argument = w,
@@ -149,6 +160,7 @@ static void writer_free(struct sluice_writer *w) SL_UNCHECKED
 	sl_mutex_destroy(&w->adding);
 	sl_mutex_destroy(&w->mutex);
 	sl_failure_free(&w->failure);
+	sl_remote_copy_free(w->remote);
 	free(w->compressors);
 	free(w->path);
 	free(w);
@@ -175,7 +187,7 @@ static int writer_new(struct sluice_context *ctx, const char *path,
 	sl_mutex_init(&w->adding);
 	pthread_cond_init(&w->work, NULL);
 	pthread_cond_init(&w->progress, NULL);
-	rc = writer_local_path(path, &w->path);
+	rc = writer_set_path(w, path, o);
 	w->compressors = calloc(w->threads, sizeof(*w->compressors));
 	if (!rc && !w->compressors)
 		rc = sl_fail(-ENOMEM, "no memory");
@@ -211,6 +223,8 @@ static void start_closing_locked(struct sluice_writer *w, enum sl_closing how)
 	w->locked.closing = SL_MAX(w->locked.closing, how);
 	if (w->sink && how == SL_DISCARDING)
 		w->sink->ops->ended(w->sink, 0, NULL);
+	if (w->remote && how == SL_DISCARDING)
+		w->remote->discarded = w->remote->stop = true;
 	pthread_cond_signal(&w->work);
 	sl_list_each_of (s, &w->queue.series, struct sluice_series, locked.link)
 		pthread_cond_broadcast(&s->freed);
@@ -236,7 +250,10 @@ static int close_writer(struct sluice_writer *w, enum sl_closing how, int64_t de
 	start_closing_locked(w, how);
 	over = wait_for_end_locked(w, deadline);
 	rc = w->failure.error;
-	if (rc)
+	if (rc && w->remote && over && !access(w->path, F_OK))
+		snprintf(message, sizeof(message), "%.500s; its frames are in '%s', which stays",
+		         w->failure.message, w->path);
+	else if (rc)
 		snprintf(message, sizeof(message), "%s", w->failure.message);
 	sl_mutex_unlock(&w->mutex);
 	if (!over) {

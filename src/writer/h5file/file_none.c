@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The HDF5 file in a build without HDF5: opening a writer fails, so only the first two functions
- * are ever called. Threads: any. */
+ * and sluice_frames_inspect() are ever called. Threads: any. */
 #include <errno.h>
+
+#include <sluice/frames.h>
 
 #include "h5file/h5file.h"
 
@@ -58,3 +60,4 @@ NONE(sl_h5_attributes_give, struct sl_h5_file *file, struct sl_h5_dataset *datas
 NONE(sl_h5_file_flush, struct sl_h5_file *file)
 NONE(sl_h5_file_vacate, struct sl_h5_file *file)
 NONE(sl_h5_file_close, struct sl_h5_file *file, bool keep)
+NONE(sluice_frames_inspect, const char *path, sluice_frames_found found, void *user)

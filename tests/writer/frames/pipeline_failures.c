@@ -191,7 +191,7 @@ PIPELINE_TEST(a_writer_that_fails_to_open_leaves_nothing)
 	wo.attribute_count = 0;
 	assert_refused(sluice_writer_open(f->ctx, NULL, &wo, &w), EINVAL, "path");
 	assert_refused(sluice_writer_open(NULL, "x", &wo, &w), EINVAL, "context");
-	assert_refused(sluice_writer_open(f->ctx, "http://h/x", &wo, &w), EINVAL, "no local path");
+	assert_refused(sluice_writer_open(f->ctx, "store://x", &wo, &w), EINVAL, "no local path");
 	fake.fail_at = 1;
 	fake.fail_error = -EACCES;
 	assert_refused(sluice_writer_open(f->ctx, "x", &wo, &w), EACCES, "told to fail");

@@ -5,10 +5,13 @@
  *   flush=N       after every N frames
  *   append=1      continues; at=N: from that frame on
  *   ahead=N       N frames are acquired at a time, and submitted from the last to the first
+ *   new=1         the file must be new
+ *   upload=MS     of a file on a server: time between uploads; pause=MS: after each frame
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <sluice/writer.h>
 
@@ -17,8 +20,24 @@ static const struct {
 	int most;
 } known[] = {{"frames", 1 << 20}, {"rows", 4096}, {"columns", 4096},  {"chunk_frames", 1 << 20},
              {"precision", 52},   {"scalar", 1},  {"flush", 1 << 20}, {"append", 1},
-             {"at", 1 << 20},     {"ahead", 64}};
-enum { FRAMES, ROWS, COLUMNS, CHUNK, PRECISION, SCALAR, FLUSH, APPEND, AT, AHEAD, KNOWN };
+             {"at", 1 << 20},     {"ahead", 64},  {"new", 1},         {"upload", 1 << 20},
+             {"pause", 1 << 20}};
+enum {
+	FRAMES,
+	ROWS,
+	COLUMNS,
+	CHUNK,
+	PRECISION,
+	SCALAR,
+	FLUSH,
+	APPEND,
+	AT,
+	AHEAD,
+	NEW,
+	UPLOAD,
+	PAUSE,
+	KNOWN
+};
 static int values[KNOWN] = {[FRAMES] = 1, [ROWS] = 1, [COLUMNS] = 4, [AT] = -1, [AHEAD] = 1};
 
 static void check(int rc)
@@ -67,7 +86,10 @@ int main(int argc, char **argv)
 	uint64_t first;
 	void *frames[64];
 
-	file.flags = values[APPEND] ? SLUICE_WRITER_APPEND : SLUICE_WRITER_REPLACE;
+	file.flags = values[APPEND] ? SLUICE_WRITER_APPEND
+	             : values[NEW]  ? 0
+	                            : SLUICE_WRITER_REPLACE;
+	file.upload_ms = values[UPLOAD];
 	file.checkpoint_ms = -1;
 	o.type = SLUICE_FLOAT64;
 	o.rank = 2;
@@ -99,6 +121,7 @@ int main(int argc, char **argv)
 			check(sluice_series_submit(s, frames[k], &time));
 			if (values[FLUSH] && (number + 1) % (uint64_t)values[FLUSH] == 0)
 				check(sluice_writer_flush(w, 10000));
+			usleep(1000u * (unsigned)values[PAUSE]);
 		}
 	}
 	check(sluice_writer_close(w, -1));

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sluice h5
+ *
+ * Checks files of frames. HDF5 reads them in a child with bounded memory, since it may crash over a damaged file.
+ *
+ * Threads: the main thread, of each process.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "sluice/frames.h"
+
+enum {
+	ATTEMPTS = 8,
+	FLUSH_MS = 10000,
+	WORD = 128, /* <sluice/frames.h> */
+	GIB = 8,    /* twice the longest chunk, packed and plain, and HDF5 */
+};
+
+struct h5_options {
+	struct cli_arguments arguments;
+	bool json;
+	FILE *out; /* lines, which count once the file has not changed */
+};
+
+static const struct argp_option check_options[] = {
+	{"json", CLI_FLAG(h5_options, json), NULL, 0, "JSON objects, one in each line"},
+	{0},
+};
+
+static error_t h5_parse(int key, char *arg, struct argp_state *state)
+{
+	struct h5_options *o = state->input;
+
+	return cli_arguments_option(&o->arguments, key, arg, state);
+}
+
+/* Returns in words whether a writer of sluice has the file, or had. */
+static const char *state_of(const char *path)
+{
+	struct flock its = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = WORD, .l_len = 16};
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	unsigned char head[9] = "";
+	bool ours, taken;
+
+	ours = fd >= 0 && pread(fd, head, sizeof(head), WORD) == sizeof(head) &&
+	       !memcmp(head, "\x89sluice\n", 8);
+	taken = ours && !fcntl(fd, F_OFD_GETLK, &its) && its.l_type != F_UNLCK;
+	if (fd >= 0)
+		close(fd);
+	if (fd < 0)
+		return "not readable";
+	if (!ours)
+		return "of another program or version";
+	return taken ? "being written" : head[8] % 2 ? "left in a flush" : "at rest";
+}
+
+static void dataset_print(void *user, const struct sluice_frames_dataset *d)
+{
+	struct h5_options *o = user;
+	char size[CLI_TEXT], *name = cli_visible(d->name);
+
+	if (o->json) {
+		fputs("{\"dataset\": ", o->out);
+		cli_json_text(o->out, d->name);
+		fprintf(o->out,
+		        ", \"frames\": %" PRIu64 ", \"chunks\": %" PRIu64 ", \"masked\": %" PRIu64
+		        ", \"bytes\": %" PRIu64 ", \"wrong\": %" PRIu64 ", \"filters\": ",
+		        d->frames, d->chunks, d->masked, d->bytes, d->wrong);
+		cli_json_text(o->out, d->filters);
+		fputs(", \"message\": ", o->out);
+		if (d->message)
+			cli_json_text(o->out, d->message);
+		else
+			fputs("null", o->out);
+		fputs("}\n", o->out);
+	} else {
+		fprintf(o->out, "%-24s %" PRIu64 " frames, %" PRIu64 " chunks, %s%s%s\n", name,
+		        d->frames, d->chunks, cli_size_format(d->bytes, size),
+		        d->filters[0] ? ", " : "", d->filters);
+		if (d->masked)
+			fprintf(o->out,
+			        "%-24s %" PRIu64 " chunks lack a filter: programs that map "
+			        "chunks misread them\n",
+			        "", d->masked);
+		if (d->message)
+			fprintf(o->out, "%-24s WRONG, %" PRIu64 " times: %s\n", "", d->wrong,
+			        d->message);
+	}
+	free(name);
+}
+
+/* Returns 0 or a negative errno with a sentence; the lines in *text, for the caller to free, are of one state of the file. */
+static int check_steadily(struct h5_options *o, const char *path, char **text)
+{
+	sluice_frames *frames = NULL;
+	struct stat status;
+	size_t n;
+	int rc, changed = -EAGAIN;
+
+	if (!stat(path, &status) && !S_ISREG(status.st_mode))
+		return sl_fail(-EINVAL, "'%s' is no regular file", path);
+	rc = sluice_frames_open(path, &frames);
+	for (int i = 0; !rc && i < ATTEMPTS && changed == -EAGAIN; i++) {
+		int wrong = 0;
+		char *sentence;
+
+		free(*text);
+		o->out = open_memstream(text, &n);
+		changed = sluice_frames_begin(frames, FLUSH_MS);
+		if (!changed)
+			wrong = sluice_frames_inspect(path, dataset_print, o);
+		fclose(o->out);
+		sentence = cli_format("%s", sluice_last_message());
+		if (!changed)
+			changed = sluice_frames_check(frames);
+		if (!changed)
+			rc = sl_fail_with(wrong, sentence);
+		free(sentence);
+	}
+	sluice_frames_free(frames);
+	return rc || !frames ? rc : changed;
+}
+
+/* In the child. */
+static int check_file(struct h5_options *o, const char *path)
+{
+	const struct rlimit most = {(rlim_t)GIB << 30, (rlim_t)GIB << 30};
+	char *text = NULL;
+	int rc;
+
+	setrlimit(RLIMIT_AS, &most);
+	rc = cli_said(check_steadily(o, path, &text));
+	if (o->json) {
+		cli_json_string("{\"file\": ", path);
+		cli_json_string(", \"state\": ", state_of(path));
+		printf(", \"right\": %s}\n", rc ? "false" : "true");
+	} else {
+		cli_print_escaped(stdout, "", path, rc ? ": WRONG, " : ": right, ");
+		printf("%s\n", state_of(path));
+	}
+	fputs(text ? text : "", stdout);
+	free(text);
+	return rc ? CLI_FAILED : CLI_OK;
+}
+
+static int h5_check(struct h5_options *o)
+{
+	char *path = cli_local_path(o->arguments.of[0]);
+	int status = 0;
+	pid_t child;
+
+	if (!path) {
+		cli_fail(0, "'%s' is no local file: copy it here with sluice cp",
+		         o->arguments.of[0]);
+		return CLI_FAILED;
+	}
+	child = fork();
+	if (!child)
+		exit(check_file(o, path));
+	if (child < 0 || waitpid(child, &status, 0) < 0)
+		cli_fail(0, "there is no process for HDF5: %s", sl_error_text(-errno));
+	else if (WIFSIGNALED(status))
+		cli_fail(0, "'%s' is wrong: HDF5 does not survive it (%s)", path,
+		         strsignal(WTERMSIG(status)));
+	free(path);
+	return child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : CLI_FAILED;
+}
+
+static const struct h5_command {
+	const char *name, *arguments, *meaning;
+	int (*run)(struct h5_options *o);
+} commands[] = {
+	{"check", "FILE",
+         "Reads and decodes all chunks of FILE, frames in HDF5, and says what readers may rely on.",
+         h5_check},
+};
+
+static const struct cli_words words = {
+	.command = "sluice h5",
+	.before = "Frames in HDF5 files.",
+	.of = commands,
+	.count = sizeof(commands) / sizeof(*commands),
+	.bytes = sizeof(*commands),
+	.width = 6,
+};
+
+int cli_h5(int argc, char **argv)
+{
+	int status;
+	const struct h5_command *command = cli_word_find(&words, argc, argv, &status);
+	struct h5_options o = {.arguments = {.least = 1, .most = 1, .noun = "FILE"}};
+
+	if (!command)
+		return status;
+	const struct argp argp = {check_options, h5_parse, command->arguments, command->meaning};
+	argp_parse(&argp, argc - 1, argv + 1, 0, NULL, &o);
+	status = command->run(&o);
+	return status;
+}
