@@ -47,10 +47,12 @@ writer open_writer(const context &ctx, const char *path)
 sluice_series *add_series(const writer &w, const char *codec)
 {
 	const char *const scalars[] = {"time", "step"};
-	sluice_attribute title = {"title", "a travelling wave", nullptr, nullptr, 0};
+	sluice_attribute title = {};
 	sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
 	sluice_series *series;
 
+	title.name = "title";
+	title.text = "a travelling wave";
 	o.type = SLUICE_FLOAT32;
 	o.rank = 2;
 	o.shape[0] = rows;

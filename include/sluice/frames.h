@@ -80,20 +80,20 @@ struct sluice_frames_dataset {
 	const char *name; /* "fields/u" */
 	uint64_t frames;  /* the length of its first dimension, or as many of these as are stored */
 	uint64_t chunks;  /* that are stored; 0: it has none, or is not divided into chunks */
-	uint64_t
-		masked; /* chunks without one of the filters: programs that map chunks do not know of that */
-	uint64_t bytes;      /* in the file */
-	uint64_t wrong;      /* chunks that cannot be read or decoded, and other errors */
+	uint64_t masked;  /* chunks without one of the filters, which mapping programs miss */
+	uint64_t bytes;   /* in the file */
+	uint64_t wrong;   /* chunks that cannot be read or decoded, and other errors */
 	const char *filters; /* "shuffle deflate"; "": none */
 	const char *message; /* the sentence of the first error, or NULL */
 };
 /* Called for each dataset; the strings are valid until it returns. */
 typedef void (*sluice_frames_found)(void *user, const struct sluice_frames_dataset *dataset);
 /*
- * Reads all chunks of all datasets of a local HDF5 file, of any program, decodes them, and compares sums where the file
- * has them (fletcher32). Codecs of this build need no plugin. Writers of this process wait meanwhile. If another process
- * writes the file, call it between sluice_frames_begin() and sluice_frames_check(). HDF5 may crash or take much memory
- * over a file that was made for that: a program that reads such files calls this in a child, as `sluice h5 check` does.
+ * Reads all chunks of all datasets of a local HDF5 file, of any program, decodes them, and compares
+ * sums where the file has them (fletcher32). Codecs of this build need no plugin. Writers of this
+ * process wait meanwhile. If another process writes the file, call it between sluice_frames_begin()
+ * and sluice_frames_check(). HDF5 may crash or take much memory over a file that was made for that:
+ * a program that reads such files calls this in a child, as `sluice h5 check` does.
  *
  * Returns 0, or
  *   -EBADMSG   a dataset is wrong, or the file is no HDF5 file; the sentence says which

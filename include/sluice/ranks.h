@@ -88,8 +88,8 @@ extern "C" {
 /* How many frames of a series a rank may be ahead of the slowest rank before its frames wait. */
 #define SLUICE_RANKS_AHEAD 8
 
-/* The part of the array that a rank has, in elements. If a count is 0, the rank has no part. Of a series of rank 0
- * count[0] is 1 in the rank that has the element, and 0 in all others. */
+/* The part of the array that a rank has, in elements. If a count is 0, the rank has no part. Of a
+ * series of rank 0 count[0] is 1 in the rank that has the element, and 0 in all others. */
 struct sluice_block {
 	uint64_t start[SLUICE_FRAME_RANK_MOST];
 	uint64_t count[SLUICE_FRAME_RANK_MOST];

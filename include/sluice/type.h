@@ -34,7 +34,8 @@ enum sluice_type {
 	/* 8 bits; without infinities, and the bits of -0 are the only NaN: types of AMD's GPUs */
 	SLUICE_FLOAT8_E4M3FNUZ,
 	SLUICE_FLOAT8_E5M2FNUZ,
-	/* Bytes of a fixed length, as numpy's S8, padded with null bytes; only series of frames can have them. */
+	/* Bytes of a fixed length, as numpy's S8, padded with null bytes; only series of frames can
+	 * have them. */
 	SLUICE_STRING,
 };
 

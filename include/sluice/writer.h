@@ -43,8 +43,9 @@ typedef struct sluice_series sluice_series;
 /* ------------------------------------------------------------------------------------- writer */
 
 /*
- * An attribute of the file or of a dataset: a text, or `count` texts or numbers. Exactly one of the four
- * pointers is set. A single number without columns is stored as a scalar; several, and texts, as an array.
+ * An attribute of the file or of a dataset: a text, or `count` texts or numbers. Exactly one of the
+ * four pointers is set. A single number without columns is stored as a scalar; several, and texts,
+ * as an array.
  */
 struct sluice_attribute {
 	const char *name;
@@ -53,7 +54,7 @@ struct sluice_attribute {
 	const int64_t *integers;
 	size_t count;
 	const char *const *texts; /* UTF-8 */
-	size_t columns; /* of an array of numbers with two dimensions, row by row. Default (0): it has one */
+	size_t columns; /* of numbers in two dimensions, row by row. Default (0): one dimension */
 };
 
 enum sluice_writer_flags {
@@ -104,8 +105,9 @@ struct sluice_writer_options {
 	int open_ms;
 	/* Of a file on a server: the folder of the local file. Default (NULL): TMPDIR, or /tmp. */
 	const char *upload_folder;
-	/* The same: least time between uploads of the file as it is after a flush, milliseconds. Each
-	 * takes a copy of the local file beside it. Default (0): it is uploaded when it is closed. */
+	/* The same: least time between uploads of the file as it is after a flush, milliseconds.
+	 * Each takes a copy of the local file beside it. Default (0): it is uploaded when it is
+	 * closed. */
 	int upload_ms;
 };
 #define SLUICE_FULL_DISK_MS 600000
@@ -148,7 +150,8 @@ SLUICE_API int sluice_writer_flush(sluice_writer *w, int timeout_ms);
 
 /*
  * Stores all submitted frames, closes the file, uploads it if it is on a server, and frees the
- * writer and its series. Frames that are acquired and not submitted are dropped. The handles are gone after every result except
+ * writer and its series. Frames that are acquired and not submitted are dropped. The handles are
+ * gone after every result except
  * -EINPROGRESS.
  *
  * Returns 0, or
@@ -180,8 +183,9 @@ enum sluice_series_flags {
 	SLUICE_SERIES_DROP = 1 << 0,
 	/* In a file opened with APPEND: the next frame has the number continue_at. */
 	SLUICE_SERIES_CONTINUE_AT = 1 << 1,
-	/* Chunks have a checksum, which every reader verifies: HDF5's filter fletcher32, behind the codec. A chunk of
-	 * several frames has none until it is full. A series with a fixed number of frames then has chunks, too. */
+	/* Chunks have a checksum, which every reader verifies: HDF5's filter fletcher32, behind the
+	 * codec. A chunk of several frames has none until it is full. A series with a fixed number
+	 * of frames then has chunks, too. */
 	SLUICE_SERIES_FLETCHER32 = 1 << 2,
 };
 
@@ -194,11 +198,12 @@ enum sluice_series_flags {
 struct sluice_series_options {
 	/* Required: sizeof(struct sluice_series_options). */
 	size_t size;
-	/* Required: element type, of enum sluice_type: integers, FLOAT16 to FLOAT64, COMPLEX64, COMPLEX128, BOOL or
-	 * STRING, stored as h5py does. The bytes of a BOOL are 0 or 1, which is not checked. */
+	/* Required: element type, of enum sluice_type: integers, FLOAT16 to FLOAT64, COMPLEX64,
+	 * COMPLEX128, BOOL or STRING, stored as h5py does. The bytes of a BOOL are 0 or 1, which is
+	 * not checked. */
 	int type;
-	/* Number of dimensions of a frame, 0 to SLUICE_FRAME_RANK_MOST. With 0 a frame is a single element, and shape and
-	 * chunk are not set. */
+	/* Number of dimensions of a frame, 0 to SLUICE_FRAME_RANK_MOST. With 0 a frame is a single
+	 * element, and shape and chunk are not set. */
 	unsigned rank;
 	/* Required: elements in each dimension, the slowest dimension first, as in arrays of C. */
 	uint64_t shape[SLUICE_FRAME_RANK_MOST];
@@ -223,9 +228,9 @@ struct sluice_series_options {
 	int level;
 	/* Of enum sluice_shuffle. */
 	int shuffle;
-	/* Bits of the mantissa that floating-point numbers keep, and both parts of complex numbers; they are rounded
-	 * to the nearest before compression. The attribute "sluice_precision" has this value, "sluice_max_error"
-	 * the largest error. Default (0): all bits. */
+	/* Bits of the mantissa that floating-point numbers keep, and both parts of complex numbers;
+	 * they are rounded to the nearest before compression. The attribute "sluice_precision" has
+	 * this value, "sluice_max_error" the largest error. Default (0): all bits. */
 	unsigned precision;
 	/* Of enum sluice_series_flags. */
 	unsigned flags;

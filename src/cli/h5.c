@@ -2,7 +2,8 @@
 /*
  * sluice h5
  *
- * Checks files of frames. HDF5 reads them in a child with bounded memory, since it may crash over a damaged file.
+ * Checks files of frames. HDF5 reads them in a child with bounded memory, since it may crash over a
+ * damaged file.
  *
  * Threads: the main thread, of each process.
  */
@@ -99,7 +100,8 @@ static void dataset_print(void *user, const struct sluice_frames_dataset *d)
 	free(name);
 }
 
-/* Returns 0 or a negative errno with a sentence; the lines in *text, for the caller to free, are of one state of the file. */
+/* Returns 0 or a negative errno with a sentence; the lines in *text, for the caller to free, are of
+ * one state of the file. */
 static int check_steadily(struct h5_options *o, const char *path, char **text)
 {
 	sluice_frames *frames = NULL;

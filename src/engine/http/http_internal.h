@@ -74,7 +74,7 @@ enum sl_http_verdict { SL_HTTP_DONE, SL_HTTP_AGAIN, SL_HTTP_ANEW, SL_HTTP_FAILED
 struct sl_http_kind {
 	const char *verb; /* NULL: a call has its own */
 	size_t bytes;     /* sizeof its struct, which begins with the request */
-	bool piece; /* a GET of a piece, to where the object was found; leaves options to the next */
+	bool piece;       /* a GET of a piece, to where the object is; leaves options to the next */
 	bool opens; /* the answer tells the object's version; other answers have to agree with it */
 	bool bare;  /* an answer has no body */
 	bool sends; /* the request has a body */
@@ -128,7 +128,7 @@ struct sl_http_request {
 	bool bears;       /* the last attempt had the token, */
 	unsigned token;   /* in this version */
 	long how;         /* CURLAUTH_...: ways in which the last attempt might tell a password */
-	int64_t limited; /* ms in which it paused since the server limits requests, since the piece grew */
+	int64_t limited;  /* ms of pauses that the server asked for, since the piece grew */
 	unsigned attempts;
 	unsigned backoffs; /* since the piece grew */
 	uint64_t moved;    /* bytes of the piece, or of another body, so far, */

@@ -308,8 +308,8 @@ void *sl_http_reactor_run(void *argument)
 		if (alive)
 			reactor_finish_requests(reactor);
 		/* A thread in wait for operations is woken when as many are over as are left: so it
-		 * takes several, and submits others while these move. reactor_poll() wakes it earlier
-		 * if nothing is ready; the reactor sleeps only when it owes no signals. */
+		 * takes several, and submits others while these move. reactor_poll() wakes it
+		 * earlier if nothing is ready; the reactor sleeps only when it owes no signals. */
 		load = atomic_load_explicit(&reactor->load, memory_order_relaxed);
 		if ((int)sl_signals_owed() >= load)
 			sl_signals_send();

@@ -34,7 +34,7 @@ struct service_call {
 	const char *url;
 	struct curl_slist *lines; /* header; or NULL */
 	const char *body;         /* for a POST; or NULL */
-	bool near; /* the machine's own service: there is no proxy, and it answers at once or never */
+	bool near; /* the machine's own service: no proxy, and it answers at once or never */
 };
 
 /* Less than it gave ends the call. */

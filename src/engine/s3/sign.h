@@ -28,7 +28,8 @@ struct sl_sign_request {
 	const char *id, *secret; /* the access key */
 	const char *token;       /* the session's, for a URL; or NULL */
 	unsigned seconds;        /* a URL's life: `query` has no name before "Y" then; 0: no URL */
-	/* NULL; or from an earlier request with this secret, region and service; renewed each day. */
+	/* NULL; or from an earlier request with this secret, region and service; renewed each
+	 * day. */
 	struct sl_sign_key *key;
 };
 #define SL_SIGN_HEX 65

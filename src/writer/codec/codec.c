@@ -35,7 +35,8 @@ const struct sl_codec sl_codec_bitshuffle =
 	MISSING("bitshuffle-lz4", "liblz4", "liblz4", 32008, 1, true);
 #endif
 
-/* Every codec. Encoders of the same name stand side by side, and the first that has the level is used. */
+/* Every codec. Encoders of the same name stand side by side, and the first that has the level is
+ * used. */
 static const struct sl_codec *const codecs[] = {
 	&sl_codec_none, &sl_codec_isal, &sl_codec_libdeflate,
 	&sl_codec_zstd, &sl_codec_lz4,  &sl_codec_bitshuffle,

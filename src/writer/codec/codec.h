@@ -28,7 +28,8 @@ struct sl_codec {
 	const char *encoder; /* name of the library, for users */
 	/* NULL, or the reason why it is not built in; all below is NULL then */
 	const char *missing;
-	/* what a reader needs besides HDF5, for a sentence that begins with "readers need"; NULL: nothing */
+	/* what a reader needs besides HDF5, for a sentence that begins with "readers need"; NULL:
+	 * nothing */
 	const char *plugin;
 	int filter;      /* HDF5's number; 0: chunks are stored uncompressed */
 	int least, most; /* levels; 0 and 0: any level is accepted */
@@ -50,8 +51,8 @@ struct sl_codec {
 	 */
 	size_t (*compress)(void *state, const void *in, size_t n, void *out, size_t room);
 	/*
-	 * Writes a chunk as the format stores bytes that do not shrink. Returns the length, which is
-	 * more than n and at most bound(n). NULL: there is no filter.
+	 * Writes a chunk as the format stores bytes that do not shrink. Returns the length, which
+	 * is more than n and at most bound(n). NULL: there is no filter.
 	 */
 	size_t (*store)(void *state, const void *in, size_t n, void *out);
 	/*
@@ -61,7 +62,8 @@ struct sl_codec {
 	int (*decompress)(void *state, const void *in, size_t n, void *out, size_t length);
 };
 
-/* Writes the names of all codecs, built in or not, with the numbers of their filters, for sentences. */
+/* Writes the names of all codecs, built in or not, with the numbers of their filters, for
+ * sentences. */
 #define SL_CODEC_LIST 256
 void sl_codec_list(char text[SL_CODEC_LIST]);
 

@@ -46,7 +46,8 @@ void sl_fletcher32_put(void *bytes, size_t n)
 	memcpy((char *)bytes + n, &sum, sizeof(sum));
 }
 
-/* Before 1.6.3 HDF5 exchanged the bytes of both halves on little-endian machines, and still reads that. */
+/* Before 1.6.3 HDF5 exchanged the bytes of both halves on little-endian machines, and still reads
+ * that. */
 bool sl_fletcher32_holds(const void *bytes, size_t n)
 {
 	uint32_t stored, sum = fletcher32(bytes, n);

@@ -306,14 +306,14 @@ struct sl_remote_copy {
 	_Atomic bool over, stop; /* it has ended; it is to end, */
 	_Atomic bool discarded;  /* and so is the last upload */
 };
-/* Chooses the local file, whose name the caller frees in any case. Returns 0, -ENOTSUP for a file to be continued, or the
- * errors of sluice_open() for the object. Waits for the server. */
+/* Chooses the local file, whose name the caller frees in any case. Returns 0, -ENOTSUP for a file
+ * to be continued, or the errors of sluice_open() for the object. Waits for the server. */
 int sl_remote_copy_new(struct sluice_context *ctx, const char *uri,
                        const struct sluice_writer_options *o, struct sl_remote_copy **out,
                        char **path);
 bool sl_remote_copy_can(const char *scheme);
-/* Sends the file as it is after a flush, if it is time and the last upload is over. Waits for a copy of it, not for the
- * server. */
+/* Sends the file as it is after a flush, if it is time and the last upload is over. Waits for a
+ * copy of it, not for the server. */
 void sl_remote_copy_flushed(struct sl_remote_copy *copy, const char *path);
 /* Sends the closed file. */
 int sl_remote_copy_finish(struct sl_remote_copy *copy, const char *path);

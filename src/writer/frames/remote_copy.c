@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The remote copy of a file of frames: HDF5 goes back to the begin of a file, and objects of servers are written once, front
- * to back. So frames come to a local file, which is sent when it is closed, and as it was after a flush now and then.
- * Threads: the program's open; the file thread sends at the end, and makes images of the file, which a thread of this file
- * sends. That has no lock. */
+/* The remote copy of a file of frames: HDF5 goes back to the begin of a file, and objects of
+ * servers are written once, front to back. So frames come to a local file, which is sent when it is
+ * closed, and as it was after a flush now and then. Threads: the program's open; the file thread
+ * sends at the end, and makes images of the file, which a thread of this file sends. That has no
+ * lock. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -55,7 +56,8 @@ static int remote_copy_open(const struct sl_remote_copy *copy, uint64_t size,
 	return sluice_open(copy->ctx, copy->uri, &o, out);
 }
 
-/* Asks for what a server can tell before it has the bytes: keys, a name that is taken, a bucket that is missing. */
+/* Asks for what a server can tell before it has the bytes: keys, a name that is taken, a bucket
+ * that is missing. */
 static int remote_copy_ask(const struct sl_remote_copy *copy)
 {
 	struct sluice_file *file;
@@ -204,7 +206,8 @@ static void remote_copy_join(struct sl_remote_copy *copy)
 	copy->fd = -1;
 }
 
-/* Copies a file to one without a name beside it; file systems that can share the blocks. Returns a descriptor or -errno. */
+/* Copies a file to one without a name beside it; file systems that can share the blocks. Returns a
+ * descriptor or -errno. */
 static int image_make(const char *path)
 {
 	char *name = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inspection of an HDF5 file: each chunk is read and decoded, with sluice's own decoders where HDF5 has no plugin.
- * Threads: any, with HDF5's lock until the end. */
+/* Inspection of an HDF5 file: each chunk is read and decoded, with sluice's own decoders where HDF5
+ * has no plugin. Threads: any, with HDF5's lock until the end. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +11,8 @@
 
 #include "h5file/h5file_internal.h"
 
-/* Cells of the grid of chunks for each chunk that is there; a sparser dataset is searched by its chunks. */
+/* Cells of the grid of chunks for each chunk that is there; a sparser dataset is searched by its
+ * chunks. */
 #define SPARSE 4
 
 struct inspection {
@@ -41,7 +42,8 @@ static void inspect_wrong(struct inspected *x, const char *what)
 
 /* ------------------------------------------------------------------------------------- decoders */
 
-/* Of the dataset that is being read: HDF5 gives a filter neither its number nor the length of its result. */
+/* Of the dataset that is being read: HDF5 gives a filter neither its number nor the length of its
+ * result. */
 static _Thread_local struct {
 	const struct sl_codec *codec;
 	void *state;
@@ -77,7 +79,8 @@ static const struct sl_codec *inspect_codec(H5Z_filter_t filter)
 	return NULL;
 }
 
-/* Names the filters, and registers a decoder. Returns its filter, 0: none is needed, or -1: one is missing. */
+/* Names the filters, and registers a decoder. Returns its filter, 0: none is needed, or -1: one is
+ * missing. */
 static H5Z_filter_t filters_take(struct inspected *x, hid_t list)
 {
 	H5Z_class2_t class = {H5Z_CLASS_T_VERS, 0,    false, true,
@@ -103,7 +106,8 @@ static H5Z_filter_t filters_take(struct inspected *x, hid_t list)
 			inspect_wrong(x, text);
 			return -1;
 		}
-		/* HDF5 decodes with its own and with plugins; bit shuffle may have other parameters. */
+		/* HDF5 decodes with its own and with plugins; bit shuffle may have other
+		 * parameters. */
 		if (!codec || class.id || H5Zfilter_avail(filter) > 0 ||
 		    (codec->shuffles && (values[2] != element || values[4] != SL_BITSHUFFLE_LZ4)) ||
 		    codec->state_new(1, element, x->bytes + sums, &decoder.state))
@@ -159,7 +163,8 @@ static void chunk_note(struct inspected *x, const hsize_t *at, unsigned mask, ha
 	chunk_inspect(x, at, memory);
 }
 
-/* By their places; or where few of these have a chunk, by their numbers, which HDF5 counts from the first each time. */
+/* By their places; or where few of these have a chunk, by their numbers, which HDF5 counts from the
+ * first each time. */
 static void chunks_inspect(struct inspected *x, void *memory)
 {
 	hsize_t at[H5S_MAX_RANK] = {0}, number = 0, size;

@@ -152,8 +152,9 @@ void sl_h5_dataset_forget(struct sl_h5_dataset *dataset);
 int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
                       uint32_t mask, const void *bytes, size_t n);
 /* Stores frames from..to of a chunk before it is full, and the earlier frames where the file has
- * them with filters. bytes: the whole chunk, without filters. It stays unfiltered until sl_h5_chunk_store() brings all of it,
- * in other space; the old space is kept until the next flush. */
+ * them with filters. bytes: the whole chunk, without filters. It stays unfiltered until
+ * sl_h5_chunk_store() brings all of it, in other space; the old space is kept until the next
+ * flush. */
 int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
                              uint64_t to, const uint64_t *offset, const void *bytes, size_t n);
 /* Reads a chunk that was partly there when the dataset was added, without its filters: n bytes. */

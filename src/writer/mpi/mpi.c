@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libsluice-mpi: the transport of a writer that the ranks of a communicator share. It knows the public headers only.
+ * libsluice-mpi: the transport of a writer that the ranks of a communicator share. It knows the
+ * public headers only.
  *
- * Threads: the thread in a function of the transport makes the calls of MPI, with its mutex; MPI_Finalize() comes in by an
- * attribute of MPI_COMM_SELF, with the same mutex, after which there are no calls any more.
+ * Threads: the thread in a function of the transport makes the calls of MPI, with its mutex;
+ * MPI_Finalize() comes in by an attribute of MPI_COMM_SELF, with the same mutex, after which there
+ * are no calls any more.
  */
 #include <errno.h>
 #include <limits.h>
@@ -205,8 +207,8 @@ static void transport_close(void *handle, int clean)
 		MPI_Comm_delete_attr(MPI_COMM_SELF, t->key);
 		MPI_Comm_free_keyval(&t->key);
 	}
-	/* A message that is still on its way would reach the next communicator with its number. Nor can memory be freed that
-	 * such a message comes to. */
+	/* A message that is still on its way would reach the next communicator with its number. Nor
+	 * can memory be freed that such a message comes to. */
 	if (!finalized && clean && !t->first)
 		MPI_Comm_free(&t->comm);
 	if (t->first)
@@ -235,8 +237,8 @@ static int transport_look_around(struct transport *t, struct sluice_transport *o
 	return rc;
 }
 
-/* A duplicate of the communicator, if all ranks make it in time (0: without end). Does not spin, as OpenMPI's calls do. After
- * a time-out MPI has its memory. */
+/* A duplicate of the communicator, if all ranks make it in time (0: without end). Does not spin, as
+ * OpenMPI's calls do. After a time-out MPI has its memory. */
 static int transport_duplicate(struct transport *t, MPI_Comm comm, int ms)
 {
 	const struct timespec pause = {0, 200000};

@@ -3,7 +3,8 @@
  * A writer for several processes, called ranks.
  *
  *  - ranks_open.c has the calls of all ranks together, in steps.
- *  - ranks_client.c is the sink of a rank's writer: it writes the rank's chunks, and tells rank 0 where.
+ *  - ranks_client.c is the sink of a rank's writer: it writes the rank's chunks, and tells rank 0
+ *    where.
  *  - ranks_server.c takes the messages in rank 0; steps.c answers steps, files.c calls HDF5, and
  *    server_tell.c tells the ranks.
  *  - link.c moves messages over a transport.
