@@ -18,17 +18,18 @@ import numpy as np
 import pytest
 
 CODECS = ["deflate", "zstd", "lz4", "bitshuffle-lz4", "none"]
-TYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]
-SHAPES = [(1,), (37,), (5, 7), (33, 9), (3, 4, 5), (2, 3, 4, 5)]
+TYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "b1", "c8", "c16", "S8"]
+SHAPES = [(), (1,), (37,), (5, 7), (33, 9), (3, 4, 5), (2, 3, 4, 5)]
 LARGE = {("f4", (33, 9)): (300, 200), ("i2", (33, 9)): (300, 200)}
 CHUNK_FRAMES = [None, 4, 1]
 FRAMES = 11
-# Beside these a series with a fixed number of frames, an empty one, one of fewer bits, and one with small chunks.
+# Beside these a series with a fixed number of frames, an empty one; of fewer bits, with small chunks, with checksums.
 OTHERS = {
     "fixed": {"shape": (64, 64), "dtype": "f4", "codec": "none", "frames": 20},
     "empty": {"shape": (4, 4), "dtype": "f8"},
     "precision": {"shape": (64, 64), "dtype": "f4", "precision": 8},
     "chunky": {"shape": (50, 60), "dtype": "f4", "chunk": (16, 16)},
+    "checksums": {"shape": (50, 60), "dtype": "f4", "fletcher32": True},
 }
 
 
@@ -48,9 +49,12 @@ def frames(name, options):
     """The frames of a series: noise, which does not compress, or small numbers, which do."""
     random = np.random.default_rng(zlib.crc32(name.encode()))
     dtype, shape = np.dtype(options["dtype"]), (0 if name == "empty" else FRAMES, *options["shape"])
-    if dtype.kind == "f":
-        return (random.standard_normal(shape) * 50).astype(dtype)
-    return random.integers(-100 if dtype.kind == "i" else 0, 100, shape).astype(dtype)
+    if dtype.kind in "fc":
+        parts = random.standard_normal((2, *shape)) * 50
+        return (parts[0] if dtype.kind == "f" else parts[0] + 1j * parts[1]).astype(dtype)
+    if dtype.kind == "S":
+        return random.choice([b"", b"water", b"ethanol!"], shape).astype(dtype)
+    return random.integers(-100 if dtype.kind == "i" else 0, 2 if dtype.kind == "b" else 100, shape).astype(dtype)
 
 
 def write(path):
@@ -135,6 +139,7 @@ READERS = {
     "VirtualiZarr": (virtualizarr_, OWN | {"zstd"}),
 }
 CRASHES = {"netCDF4": ["f2"]}  # in its own code, with files of h5py as well
+LACKS = {"kerchunk": ["checksums"]}
 
 
 def outcome(read, name, options):
@@ -145,7 +150,11 @@ def outcome(read, name, options):
     wanted = frames(name, options)
     if name == "fixed":
         found = found[:FRAMES]  # the others have space, and no numbers yet
-    if found.dtype != wanted.dtype or found.shape != wanted.shape:
+    if found.dtype.hasobject:
+        found = found.astype(wanted.dtype)  # texts
+    # Some show bool as int8, and complex numbers as pairs.
+    alike = found.dtype == wanted.dtype or (wanted.dtype.kind in "bc" and found.dtype.itemsize == wanted.itemsize)
+    if not alike or found.shape != wanted.shape:
         return f"{found.dtype} {found.shape}"
     if name == "precision":
         return "" if np.allclose(found, wanted, rtol=2 ** -9, atol=0) else "other numbers"
@@ -178,7 +187,8 @@ def test_each_series_is_read(written, reader):
     assert ran.returncode == 0, ran.stderr
     outcomes = json.loads(ran.stdout.splitlines()[-1])
     codecs = {name: options.get("codec", "deflate") for name, options in series(TYPES).items()}
-    wrong = {name: said for name, said in outcomes.items() if said and codecs[name] in READERS[reader][1]}
+    wrong = {name: said for name, said in outcomes.items() if
+             said and codecs[name] in READERS[reader][1] and name not in LACKS.get(reader, [])}
     assert not wrong
     print(f"{reader}: {sum(not said for said in outcomes.values())} of {len(outcomes)} series")
 
