@@ -3,6 +3,7 @@
 
 Each reader is a process, since it may have an HDF5 library of its own, or crash:
 `test_hdf5_readers.py READER FILE` prints, as JSON, what is wrong with each series; "": all its numbers are right.
+FILES has the types and shapes of a file by its name.
 """
 import functools
 import json
@@ -23,6 +24,7 @@ SHAPES = [(), (1,), (37,), (5, 7), (33, 9), (3, 4, 5), (2, 3, 4, 5)]
 LARGE = {("f4", (33, 9)): (300, 200), ("i2", (33, 9)): (300, 200)}
 CHUNK_FRAMES = [None, 4, 1]
 FRAMES = 11
+FILES = {"frames": (TYPES, SHAPES), "continued": (["i2", "f4", "b1", "c8", "S8"], [(), (5, 7), (33, 9)])}
 # Beside these a series with a fixed number of frames, an empty one; of fewer bits, with small chunks, with checksums.
 OTHERS = {
     "fixed": {"shape": (64, 64), "dtype": "f4", "codec": "none", "frames": 20},
@@ -33,12 +35,12 @@ OTHERS = {
 }
 
 
-def series(types):
+def series(types, shapes):
     """The options of each series by its name."""
     found = {}
     for c, codec in enumerate(CODECS):
         for t, dtype in enumerate(types):
-            for s, shape in enumerate(SHAPES):
+            for s, shape in enumerate(shapes):
                 name = f"{codec}/{dtype}_{'x'.join(map(str, shape))}"
                 found[name] = {"shape": LARGE.get((dtype, shape), shape), "dtype": dtype, "codec": codec,
                                "chunk_frames": CHUNK_FRAMES[(c + t + s) % 3]}
@@ -60,10 +62,22 @@ def frames(name, options):
 def write(path):
     import sluice
     with sluice.Writer(path, attributes={"title": "frames", "n": 3}) as writer:
-        for name, options in series(TYPES).items():
+        for name, options in series(*FILES["frames"]).items():
             one = writer.series(name, **options)
             for frame in frames(name, options):
                 one.append(frame)
+
+
+def write_thrice(path):
+    """A new file, more frames, and then others from an earlier frame on, in the middle of a chunk of several."""
+    import sluice
+    for mode, continued_at, end in [("x", None, 6), ("a", None, 9), ("a", 5, FRAMES)]:
+        with sluice.Writer(path, mode) as writer:
+            for name, options in series(*FILES["continued"]).items():
+                all_frames = frames(name, options)
+                one = writer.series(name, **options, continue_at=continued_at and min(continued_at, len(all_frames)))
+                for frame in range(one.frames, min(end, len(all_frames))):
+                    one.append(all_frames[-1 - frame if end == 9 else frame])
 
 
 # ------------------------------------------------------------------------------- readers: a function of a series' name
@@ -164,8 +178,9 @@ def outcome(read, name, options):
 def main(reader, file):
     warnings.simplefilter("ignore")
     read = READERS[reader][0](file)
-    types = [dtype for dtype in TYPES if dtype not in CRASHES.get(reader, [])]
-    print(json.dumps({name: outcome(read, name, options) for name, options in series(types).items()}))
+    types, shapes = FILES[file.rpartition("/")[2].removesuffix(".h5")]
+    left = series([dtype for dtype in types if dtype not in CRASHES.get(reader, [])], shapes)
+    print(json.dumps({name: outcome(read, name, options) for name, options in left.items()}))
 
 
 # ------------------------------------------------------------------------------------------------------------ the tests
@@ -174,23 +189,25 @@ def main(reader, file):
 def written(web):
     folder, url = web
     write(folder / "frames.h5")
-    return folder / "frames.h5", f"{url.removeprefix('sluice+')}/frames.h5"
+    write_thrice(folder / "continued.h5")
+    return folder, url.removeprefix("sluice+")
 
 
+@pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("reader", READERS)
-def test_each_series_is_read(written, reader):
+def test_each_series_is_read(written, reader, file):
     """kerchunk by HTTP, so that its references and ranges of the file come from a server, too."""
-    path, url = written
+    where = written[1 if reader == "kerchunk" else 0]
     plugins = Path(find_spec("hdf5plugin").origin).parent / "plugins"
-    ran = subprocess.run([sys.executable, __file__, reader, url if reader == "kerchunk" else path], text=True,
+    ran = subprocess.run([sys.executable, __file__, reader, f"{where}/{file}.h5"], text=True,
                          capture_output=True, env=os.environ | {"HDF5_PLUGIN_PATH": str(plugins)}, timeout=300)
     assert ran.returncode == 0, ran.stderr
     outcomes = json.loads(ran.stdout.splitlines()[-1])
-    codecs = {name: options.get("codec", "deflate") for name, options in series(TYPES).items()}
+    codecs = {name: options.get("codec", "deflate") for name, options in series(*FILES[file]).items()}
     wrong = {name: said for name, said in outcomes.items() if
              said and codecs[name] in READERS[reader][1] and name not in LACKS.get(reader, [])}
     assert not wrong
-    print(f"{reader}: {sum(not said for said in outcomes.values())} of {len(outcomes)} series")
+    print(f"{reader}, {file}: {sum(not said for said in outcomes.values())} of {len(outcomes)} series")
 
 
 if __name__ == "__main__":
