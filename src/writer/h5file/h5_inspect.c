@@ -28,7 +28,8 @@ struct inspected {
 	hid_t id, type, space, part; /* part: with the elements of a chunk selected */
 	int rank;
 	hsize_t shape[H5S_MAX_RANK], chunk[H5S_MAX_RANK];
-	size_t bytes; /* of a chunk */
+	size_t bytes;        /* of a chunk */
+	H5Z_filter_t filter; /* registered here */
 	char filters[256], message[1024];
 };
 
@@ -201,7 +202,6 @@ static void chunks_inspect(struct inspected *x, void *memory)
 static void chunked_inspect(struct inspected *x, hid_t list)
 {
 	double bytes = (double)H5Tget_size(x->type);
-	H5Z_filter_t filter;
 	void *memory;
 
 	for (int i = 0; i < x->rank; i++)
@@ -212,10 +212,9 @@ static void chunked_inspect(struct inspected *x, hid_t list)
 		inspect_wrong(x, "there is no memory for a chunk of it");
 		return;
 	}
-	filter = filters_take(x, list);
-	if (filter >= 0)
+	x->filter = filters_take(x, list);
+	if (x->filter >= 0)
 		chunks_inspect(x, memory);
-	filters_drop(filter);
 	free(memory);
 }
 
@@ -269,6 +268,7 @@ static herr_t object_inspect(hid_t file, const char *name, const H5O_info_t *inf
 	H5Sclose(x.space);
 	H5Tclose(x.type);
 	H5Dclose(x.id);
+	filters_drop(x.filter); /* HDF5 keeps the filters of open datasets */
 	return 0;
 }
 
