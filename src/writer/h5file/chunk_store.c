@@ -57,6 +57,12 @@ static int h5_write_chunk(struct sl_h5_dataset *dataset, uint64_t frame, const u
 	int err = dataset_grow(dataset, frame + 1);
 	bool astray, done;
 
+	/* HDF5 leaves a chunk of the same size in its place, which the last flush refers to. */
+	if (!err && partial && partial->bytes == chunk->in.n && mask != dataset->mask) {
+		struct sl_vfd_chunk byte = {.in = {.bytes = chunk->in.bytes, .n = 1}};
+
+		err = h5_write_chunk(dataset, frame, offset, mask, &byte);
+	}
 	if (err)
 		return err;
 	for (unsigned i = 1; i < dataset->rank; i++)
