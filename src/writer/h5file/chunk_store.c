@@ -114,6 +114,14 @@ int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint6
 	return chunk_store(dataset, frame, offset, mask, &chunk);
 }
 
+int sl_h5_chunk_store_last(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                           const void *bytes, size_t n)
+{
+	struct sl_vfd_chunk chunk = {.in = {.bytes = bytes, .n = n, .last = true}};
+
+	return chunk_store(dataset, frame, offset, 0, &chunk);
+}
+
 int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
                              uint64_t to, const uint64_t *offset, const void *bytes, size_t n)
 {
