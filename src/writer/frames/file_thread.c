@@ -301,7 +301,9 @@ static int store_packed(struct sl_frame *bundle, struct sl_packed_chunk *packed,
 		packed->block.whole = false;
 		rc = sl_chunk_make(s, 0, packed, &error);
 		if (!rc)
-			rc = chunk_to_file(packed, 0);
+			rc = sl_h5_chunk_store_last(s->dataset, bundle->locked.number,
+			                            packed->block.offset + 1, packed->bytes,
+			                            packed->length);
 		*max_error = SL_MAX(*max_error, error);
 	}
 	return rc;

@@ -57,6 +57,12 @@ static int h5_write_chunk(struct sl_h5_dataset *dataset, uint64_t frame, const u
 	int err = dataset_grow(dataset, frame + 1);
 	bool astray, done;
 
+	/* HDF5 leaves a chunk of the same size in its place, which the last flush refers to. */
+	if (!err && partial && partial->bytes == chunk->in.n && mask != dataset->mask) {
+		struct sl_vfd_chunk byte = {.in = {.bytes = chunk->in.bytes, .n = 1}};
+
+		err = h5_write_chunk(dataset, frame, offset, mask, &byte);
+	}
 	if (err)
 		return err;
 	for (unsigned i = 1; i < dataset->rank; i++)
@@ -106,6 +112,14 @@ int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint6
 	struct sl_vfd_chunk chunk = {.in = {.bytes = bytes, .n = n}};
 
 	return chunk_store(dataset, frame, offset, mask, &chunk);
+}
+
+int sl_h5_chunk_store_last(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                           const void *bytes, size_t n)
+{
+	struct sl_vfd_chunk chunk = {.in = {.bytes = bytes, .n = n, .last = true}};
+
+	return chunk_store(dataset, frame, offset, 0, &chunk);
 }
 
 int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,

@@ -44,6 +44,8 @@ NONE(sl_h5_dataset_add, struct sl_h5_file *file, const char *name, struct sl_h5_
      const struct sl_h5_set_options *set, struct sl_h5_dataset **out, uint64_t *first)
 NONE(sl_h5_chunk_store, struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
      uint32_t mask, const void *bytes, size_t n)
+NONE(sl_h5_chunk_store_last, struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+     const void *bytes, size_t n)
 NONE(sl_h5_chunk_store_frames, struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
      uint64_t to, const uint64_t *offset, const void *bytes, size_t n)
 NONE(sl_h5_chunk_read, struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,

@@ -74,8 +74,9 @@ struct ordered_file {
 	struct sl_ordered_vfd *vfd; /* the caller's */
 };
 
-/* Takes space for a chunk that the file does not refer to, or returns 0. */
-haddr_t sl_ordered_take(struct ordered_file *file, hsize_t size);
+/* Takes space for a chunk that the file does not refer to, or returns 0. last: no later chunk needs
+ * the rest of a larger space. */
+haddr_t sl_ordered_take(struct ordered_file *file, hsize_t size, bool last);
 /* Keeps the old space of a chunk. */
 void sl_ordered_moved(struct ordered_file *file, haddr_t start, hsize_t size);
 void sl_ordered_forget_space(struct ordered_file *file);

@@ -238,7 +238,7 @@ static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t 
 	if (type == H5FD_MEM_DRAW && file->vfd->chunk && file->vfd->chunk->in.granted)
 		return file->vfd->chunk->in.granted;
 	if (type == H5FD_MEM_DRAW && !file->vfd->pages)
-		spare = sl_ordered_take(file, size);
+		spare = sl_ordered_take(file, size, file->vfd->chunk && file->vfd->chunk->in.last);
 	if (spare)
 		return spare;
 	if (type == H5FD_MEM_DRAW ? file->vfd->pages

@@ -38,6 +38,8 @@ struct sl_vfd_chunk {
 		/* A chunk that is written again with another size: its old space. HDF5 gives it
 		 * to the driver, which uses it again after the next flush. old_bytes 0: none. */
 		uint64_t old_start, old_bytes;
+		/* The last of its series: it may take part of the old space of a larger chunk. */
+		bool last;
 	} in;
 	struct {
 		uint64_t start; /* where in the file the bytes belong */

@@ -2,8 +2,8 @@
 /*
  * Space in the file: room on the disk before a chunk is written, space at the end for other
  * processes, and spare space for later chunks. Spare is the old space of a chunk with a new size,
- * for a chunk of the old size, and pieces from frames that were given up. Without memory for its
- * record, spare space stays unused. Threads: the driver's, with vfd->mutex; the file thread.
+ * for a chunk of the old size or the last chunks, and pieces from frames that were given up. Without
+ * memory for its record, spare space stays unused. Threads: the driver's, with vfd->mutex; the file thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -147,16 +147,21 @@ static haddr_t piece_take(struct ordered_file *file, hsize_t size)
 	return start;
 }
 
-haddr_t sl_ordered_take(struct ordered_file *file, hsize_t size)
+haddr_t sl_ordered_take(struct ordered_file *file, hsize_t size, bool last)
 {
 	for (struct spare_chunk **at = &file->spare; *at; at = &(*at)->next) {
 		struct spare_chunk *spare = *at;
 		haddr_t start = spare->start;
 
-		if (spare->size != size || spare->flushes == file->vfd->flushes)
+		if (spare->size < size || (spare->size > size && !last) ||
+		    spare->flushes == file->vfd->flushes)
 			continue;
-		*at = spare->next;
-		free(spare);
+		spare->start += size;
+		spare->size -= size;
+		if (!spare->size) {
+			*at = spare->next;
+			free(spare);
+		}
 		return start;
 	}
 	return piece_take(file, size);

@@ -173,6 +173,12 @@ int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint6
 	return 0;
 }
 
+int sl_h5_chunk_store_last(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                           const void *bytes, size_t n)
+{
+	return sl_h5_chunk_store(dataset, frame, offset, 0, bytes, n);
+}
+
 int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
                              uint64_t to, const uint64_t *offset, const void *bytes, size_t n)
 {

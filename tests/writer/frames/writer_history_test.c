@@ -48,7 +48,7 @@ static struct plan {
 
 /* Memory that a run and a look share with the test. */
 static struct told {
-	unsigned points, at;
+	unsigned points, at, before_close;
 	struct {
 		bool added;
 		unsigned pushed, flushed;
@@ -104,7 +104,7 @@ static int write_run(void)
 	for (unsigned s = 0; !rc && s < series_count; s++) {
 		struct sluice_series_options options = series[s].o;
 
-		options.flags = series[s].continue_at ? SLUICE_SERIES_CONTINUE_AT : 0;
+		options.flags |= series[s].continue_at ? SLUICE_SERIES_CONTINUE_AT : 0;
 		options.continue_at = series[s].kept;
 		rc = sluice_series_add(w, series[s].name, &options, &u[s]);
 		told->of[s].added = !rc;
@@ -122,6 +122,7 @@ static int write_run(void)
 		for (unsigned s = 0; !rc && s < series_count; s++)
 			told->of[s].flushed = series[s].kept + told->of[s].pushed;
 	}
+	told->before_close = told->points;
 	if (rc || plan.end == ENDS)
 		return rc;
 	if (plan.end == DISCARDS)
@@ -196,8 +197,9 @@ static int place_compare(const void *left, const void *right)
 	return a->start < b->start ? -1 : a->start > b->start;
 }
 
-/* Takes down the places of its visible chunks; after a close there are no others. */
-static int look_at_chunks(hid_t set, const char *name, hsize_t extent)
+/* Takes down the places of its visible chunks; after a close there are no others, and those that end
+ * behind the frames that were there before have all filters. */
+static int look_at_chunks(hid_t set, const char *name, hsize_t extent, unsigned before)
 {
 	hsize_t count = 0, wanted = 1, offset[SLUICE_FRAME_RANK_MOST + 1],
 		chunk[SLUICE_FRAME_RANK_MOST + 1], extents[SLUICE_FRAME_RANK_MOST + 1];
@@ -219,6 +221,8 @@ static int look_at_chunks(hid_t set, const char *name, hsize_t extent)
 		if (H5Dget_chunk_info(set, space, i, offset, &mask, &place->start, &place->size) <
 		    0)
 			return wrong("%s has no chunk %d", name, (int)i);
+		if (told->closed && mask && offset[0] + chunk[0] > before)
+			return wrong("%s has the mask %u at %d", name, mask, (int)offset[0]);
 		snprintf(place->name, sizeof(place->name), "%s", name);
 		memcpy(place->offset, offset, rank * sizeof(offset[0]));
 		place_count += offset[0] < extent;
@@ -243,7 +247,7 @@ static int look_at_scalars(hid_t file, unsigned s, const struct model *seen)
 		for (unsigned frame = 0; values && frame < seen->frames; frame++)
 			if (values[frame] != scalar(frame, seen->run[frame], i))
 				return wrong("%s has a wrong number at %u", name, frame);
-		if (!values || look_at_chunks(set, name, hdf5_frames(set)))
+		if (!values || look_at_chunks(set, name, hdf5_frames(set), 0))
 			return values ? 1 : wrong("%s cannot be read", name);
 		free(values);
 		H5Dclose(set);
@@ -280,7 +284,8 @@ static int look_at_series(hid_t file, unsigned s)
 		if (all[i] != element(s, frame, seen->run[frame], i % of->elements))
 			return wrong("frame %u of %s is wrong", frame, of->name);
 	}
-	if (!all || look_at_chunks(set, of->name, seen->frames) || look_at_scalars(file, s, seen))
+	if (!all || look_at_chunks(set, of->name, seen->frames, of->kept) ||
+	    look_at_scalars(file, s, seen))
 		return all ? 1 : wrong("%s cannot be read", of->name);
 	if (lent && lent->filter > H5Z_FILTER_RESERVED)
 		H5Zunregister(lent->filter);
@@ -419,6 +424,7 @@ static void draw_series(uint64_t *seed, unsigned s)
 		of->o.codec = codecs[below(seed, COUNT_OF(codecs))];
 	while (sl_codec_find(of->o.codec, 1, &codec));
 	of->o.shuffle = codec->filter && !codec->shuffles ? (int)below(seed, 3) : 0;
+	of->o.flags = below(seed, 3) ? 0 : SLUICE_SERIES_FLETCHER32;
 	of->o.chunk_frames = below(seed, 3) ? below(seed, 2) ? 2 + below(seed, 20) : 0 : 1;
 	of->o.frames = below(seed, 6) ? 0 : MOST;
 	of->o.scalars = names;
@@ -488,10 +494,11 @@ static unsigned run_writer(unsigned at)
 		assert_int_equal(status, 0);
 	bad = hdf5_look_apart(look, NULL);
 	for (unsigned s = 0; bad && s < series_count; s++)
-		print_message("%s: %s, %d elements, %d in a chunk, most %d, %d kept, %d more\n",
-		              series[s].name, series[s].o.codec, (int)series[s].elements,
-		              (int)series[s].o.chunk_frames, (int)series[s].o.frames,
-		              (int)series[s].kept, (int)series[s].pushes);
+		print_message("%s: %s, flags %d, %d elements, %d in a chunk, most %d, %d kept, "
+		              "%d more\n",
+		              series[s].name, series[s].o.codec, (int)series[s].o.flags,
+		              (int)series[s].elements, (int)series[s].o.chunk_frames,
+		              (int)series[s].o.frames, (int)series[s].kept, (int)series[s].pushes);
 	if (bad)
 		fail_msg("run %u, killed at %u: %d, %s", run_number, at, bad, told->wrong);
 	for (unsigned s = 0; s < series_count; s++)
@@ -597,6 +604,78 @@ TEST(frames_are_given_up_before_and_after_a_death_at_any_write)
 	for (size_t i = 0; i < COUNT_OF(codecs); i++)
 		if (!sl_codec_find(codecs[i], 1, &codec))
 			die_everywhere(codecs[i]);
+}
+
+/* How runs of the close begin and end. */
+static const struct close_way {
+	bool old;              /* the file has frames */
+	unsigned back, pushes; /* frames that it gives up, and its own */
+} close_ways[] = {{false, 0, 13}, {true, 0, 7}, {true, 2, 6}};
+
+static unsigned run_close(const struct close_way *way, unsigned flush_in, unsigned at)
+{
+	plan = (struct plan){.flush_in = flush_in};
+	for (unsigned s = 0; s < series_count; s++) {
+		series[s].kept = series[s].model.frames - way->back;
+		series[s].pushes = way->pushes;
+		series[s].continue_at = way->back;
+	}
+	return run_writer(at);
+}
+
+/* A writer dies at a write of its close, and the next writer has the frames that are left, and more. */
+static unsigned die_in_close(const struct close_way *way, const char *codec, unsigned flags,
+                             unsigned flush_in, uint64_t *seed)
+{
+	static const struct close_way first = {.pushes = 13}, after = {.pushes = 2};
+	struct series before[SERIES];
+	unsigned points, begun, step, deaths = 0;
+	char base[600];
+
+	snprintf(base, sizeof(base), "%s.base", path);
+	set_out(seed, 2);
+	for (unsigned s = 0; s < series_count; s++) {
+		set_series(s, codec, s ? 500 : 2000, s ? 8 : 5);
+		series[s].o.flags = flags;
+	}
+	if (way->old) {
+		run_close(&first, 1, 0);
+		copy(path, base);
+	}
+	memcpy(before, series, sizeof(before));
+	points = run_close(way, flush_in, 0);
+	begun = told->before_close;
+	assert_in_range(begun, 1, points - 1);
+	step = under_stress() ? 1 : points - begun;
+	for (unsigned at = begun + 1 + below(seed, step); at <= points; at += step, deaths++) {
+		unlink(path);
+		if (way->old)
+			copy(base, path);
+		memcpy(series, before, sizeof(before));
+		run_number = 1;
+		run_close(way, flush_in, at);
+		run_close(&after, 0, 0);
+	}
+	unlink(base);
+	return deaths;
+}
+
+TEST(nothing_is_lost_by_a_death_in_a_close)
+{
+	const struct sl_codec *codec;
+	uint64_t seed = unit_seed();
+	unsigned deaths = 0;
+
+	for (size_t i = 0; i < COUNT_OF(codecs) * COUNT_OF(close_ways) * 4; i++) {
+		const struct close_way *way = &close_ways[i / 4 % COUNT_OF(close_ways)];
+		const char *name = codecs[i / 4 / COUNT_OF(close_ways)];
+		unsigned flush_in = i % 2, flags = i & 2 ? SLUICE_SERIES_FLETCHER32 : 0;
+
+		/* A check has a third of these closes. */
+		if (!sl_codec_find(name, 1, &codec) && (under_stress() || !below(&seed, 3)))
+			deaths += die_in_close(way, name, flags, flush_in, &seed);
+	}
+	print_message("%u deaths\n", deaths);
 }
 
 /* A run that begins again and again from the same frame does not let the file grow. */
