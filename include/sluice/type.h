@@ -27,7 +27,7 @@ enum sluice_type {
 	 */
 	SLUICE_FLOAT8_E4M3, /* 8 bits; without infinities: OCP's E4M3, also known as E4M3FN */
 	SLUICE_FLOAT8_E5M2, /* 8 bits */
-	SLUICE_FLOAT8_E8M0, /* 8 bits, without a sign: the scale of a block in OCP's MX formats */
+	SLUICE_FLOAT8_E8M0, /* 8 bits, a power of 2: the scale of a block in OCP's MX formats */
 	SLUICE_FLOAT6_E2M3, /* 6 bits */
 	SLUICE_FLOAT6_E3M2, /* 6 bits */
 	SLUICE_FLOAT4_E2M1, /* 4 bits */

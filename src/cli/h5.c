@@ -117,7 +117,12 @@ static int check_steadily(struct h5_options *o, const char *path, char **text)
 		char *sentence;
 
 		free(*text);
+		*text = NULL;
 		o->out = open_memstream(text, &n);
+		if (!o->out) {
+			sluice_frames_free(frames);
+			return sl_fail(-ENOMEM, "no memory");
+		}
 		changed = sluice_frames_begin(frames, FLUSH_MS);
 		if (!changed)
 			wrong = sluice_frames_inspect(path, dataset_print, o);
@@ -130,6 +135,10 @@ static int check_steadily(struct h5_options *o, const char *path, char **text)
 		free(sentence);
 	}
 	sluice_frames_free(frames);
+	if (changed) {
+		free(*text);
+		*text = NULL;
+	}
 	return rc || !frames ? rc : changed;
 }
 

@@ -121,12 +121,14 @@ int cli_said(int rc)
 int cli_fail(int rc, const char *format, ...)
 {
 	va_list args;
+	char *text;
 
 	va_start(args, format);
-	/* The C library writes a line in several steps. */
-	flockfile(stderr);
-	vwarnx(format, args);
-	funlockfile(stderr);
+	/* vwarnx() writes a line in several steps. */
+	if (vasprintf(&text, format, args) < 0)
+		text = NULL;
+	fprintf(stderr, "%s: %s\n", program_invocation_short_name, text ? text : format);
+	free(text);
 	va_end(args);
 	return rc;
 }

@@ -92,7 +92,8 @@ struct sluice_tensor_plan {
 };
 /* Whether two items, in any order, are the same bytes of a file. */
 bool sl_tensor_item_same(const struct sl_tensor_item *a, const struct sl_tensor_item *b);
-/* Returns whether the item is narrow columns: many short runs, in rows of 16 KiB or two runs. */
+/* Returns whether the item is narrow columns: many short runs, in rows of at most 16 KiB or two
+ * runs. */
 bool sl_tensor_item_narrow(const struct sl_tensor_item *item);
 /* Writes an extent for each run of the item. to: the address of its first byte. */
 void sl_tensor_item_extents(const struct sl_tensor_item *item, char *to, struct sluice_extent *out);

@@ -129,7 +129,8 @@ void sl_local_execute(struct sl_piece *piece);
 void sl_posix_submit(struct sl_piece *piece);
 /* Gives a piece that has its permit, or needs none, to the workers. */
 void sl_posix_start(struct sl_piece *piece);
-/* Returns whether half of the range, or all if `uncached`, is in the page cache. No wait. */
+/* Returns whether at least half of the range, or all if `uncached`, is in the page cache. No
+ * wait. */
 bool sl_resident(struct sl_local *local, uint64_t offset, size_t length);
 void sl_residency_close(struct sl_local *local);
 

@@ -2,8 +2,9 @@
 /*
  * Space in the file: room on the disk before a chunk is written, space at the end for other
  * processes, and spare space for later chunks. Spare is the old space of a chunk with a new size,
- * for a chunk of the old size or the last chunks, and pieces from frames that were given up. Without
- * memory for its record, spare space stays unused. Threads: the driver's, with vfd->mutex; the file thread.
+ * for a chunk of the old size or the last chunks, and pieces from frames that were given up.
+ * Without memory for its record, spare space stays unused. Threads: the driver's, with vfd->mutex;
+ * the file thread.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -43,7 +43,7 @@ DAEMON_TEST(metadata_comes_with_the_blob)
 	m.type = SLUICE_FLOAT4_E2M1;
 	assert_refused(sluice_blob_create(d->store, "t", 4 * 36, -1, &o, &blob), EINVAL,
 	               "whole bytes");
-	m.type = SLUICE_FLOAT8_E5M2FNUZ + 1;
+	m.type = SLUICE_STRING + 1;
 	assert_refused(sluice_blob_create(d->store, "t", 4 * 36, -1, &o, &blob), EINVAL, "no type");
 	m.type = -1;
 	assert_refused(sluice_blob_create(d->store, "t", 4 * 36, -1, &o, &blob), EINVAL, "no type");

@@ -204,7 +204,8 @@ static void get_retry(struct sl_server *server, struct sl_wait *wait)
 	sl_wait_free(server, wait);
 }
 
-/* Calls act, which may free the wait, for each wait that misses that blob; record NULL: for all. */
+/* Calls act, which may free or move the wait, for each wait that misses that blob; record NULL: for
+ * all. */
 static void get_each_in(struct sl_server *server, struct sl_list *bucket,
                         const struct sl_blob_record *record,
                         void (*act)(struct sl_server *, struct sl_wait *))

@@ -33,7 +33,8 @@ struct sl_store_device {
 	int32_t number;      /* by which the server knows the device; -1: not asked yet */
 	struct sl_list idle; /* mappings, least recently used first */
 	size_t idle_bytes;
-	/* Set once, under store->opening, by the first blob there. devices->mutex guards it. */
+	/* Set once, under store->opening, by the first blob there. devices->mutex guards what it
+	 * points to. */
 	_Atomic(struct sl_stream_words *) words;
 };
 

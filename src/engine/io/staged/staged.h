@@ -229,7 +229,8 @@ struct sl_route {
 	void (*end)(struct sluice_op *op);
 
 	/* Required in stream order. Returns the next window: at most so many commands, but for the
-	 * first chunk. It ends early at more than SL_COMMANDS_MOST. The submitting call. */
+	 * first chunk. It ends early at more than SL_COMMANDS_MOST. The submitting call, no
+	 * lock. */
 	struct sl_window (*window)(struct sl_staged *staged, unsigned most);
 	/* Required in stream order. Enqueues a window: the submitting call, with ctx->submission.
 	 * Waits for nothing but the driver. Returns 0 or the driver's error. */
