@@ -32,7 +32,7 @@ struct cut {
 	struct sl_h5_file *file;
 	unsigned rank;
 	uint64_t stood; /* frames that were visible: nothing else has the space of their chunks */
-	uint64_t end[SL_H5_RANK]; /* chunks from there on are found in nodes that were seen */
+	uint64_t end[SL_H5_RANK + 1]; /* chunks from there on are found in nodes that were seen */
 };
 
 static bool header_read(int fd, uint64_t at, void *out, size_t n)
@@ -68,11 +68,12 @@ static uint64_t find_message(const struct cut *cut, uint64_t header, unsigned wa
 	return 0;
 }
 
+/* An offset has a word more than dimensions: 0, or in a key behind all chunks 1. */
 static bool offset_is_before(const struct cut *cut, const uint64_t *a, const uint64_t *b)
 {
 	unsigned i = 0;
 
-	while (i + 1 < cut->rank && a[i] == b[i])
+	while (i < cut->rank && a[i] == b[i])
 		i++;
 	return a[i] < b[i];
 }
@@ -88,22 +89,26 @@ static int node_read(const struct cut *cut, uint64_t at, unsigned above, uint64_
 	if (!header_read(fd, at, out, NODE_HEAD) || memcmp(head, "TREE\1", 5))
 		return -EIO;
 	count = head[6] | head[7] << 8;
-	n = NODE_HEAD + count * (cut->rank + 3) * WORD;
+	/* The key behind the last entry, too. */
+	n = NODE_HEAD + (count * (cut->rank + 3) + cut->rank + 2) * WORD;
 	return head[5] < above && n <= SL_H5_NODE && header_read(fd, at, out, n) ? count : -EIO;
 }
 
 /* Takes chunks from an offset on out of a node and those below it; off: only gives their space
  * away, because the node itself is out. Where a death came between the writes of a split, half the
  * entries are in the node before, too, and may be out of date there: they go as well, and their
- * space is another's. So the last entries come first. */
+ * space is another's. So the last entries come first. The key behind its entries may be out of date
+ * as well: it is to be no later than bound, that of the node above, or HDF5 would put chunks between
+ * the two where it does not look for them. */
 static int node_cut(struct cut *cut, uint64_t address, unsigned above, const uint64_t *from,
-                    bool off)
+                    const uint64_t *bound, bool off)
 {
 	uint64_t node[SL_H5_NODE / WORD], *entries = node + NODE_HEAD / WORD,
 					  at = cut->file->base + address;
 	int count = node_read(cut, at, above, node), kept = count, err = SL_MIN(count, 0);
 	uint8_t *head = (uint8_t *)node, level = head[5];
 	size_t words = cut->rank + 3;
+	uint64_t *key;
 
 	for (; !err && kept; kept--) {
 		uint64_t *entry = entries + (kept - 1) * words, child = entry[words - 1];
@@ -111,10 +116,10 @@ static int node_cut(struct cut *cut, uint64_t address, unsigned above, const uin
 		if (offset_is_before(cut, entry + 1, from))
 			break;
 		if (level && from[0] < cut->stood)
-			err = node_cut(cut, child, level, from, true);
+			err = node_cut(cut, child, level, from, NULL, true);
 		if (!offset_is_before(cut, entry + 1, cut->end))
 			continue;
-		memcpy(cut->end, entry + 1, cut->rank * WORD);
+		memcpy(cut->end, entry + 1, (cut->rank + 1) * WORD);
 		if (!level && entry[1] < cut->stood)
 			sl_ordered_vfd_give_up(&cut->file->vfd, cut->file->base + child,
 			                       (uint32_t)entry[0]);
@@ -129,9 +134,16 @@ static int node_cut(struct cut *cut, uint64_t address, unsigned above, const uin
 		node[2] = HADDR_UNDEF;
 		err = sl_ordered_vfd_change(&cut->file->vfd, at, node, NODE_HEAD);
 	}
+	key = entries + kept * words;
+	if (!err && bound && offset_is_before(cut, bound, key + 1)) {
+		memcpy(key + 1, bound, (cut->rank + 1) * WORD);
+		err = sl_ordered_vfd_change(&cut->file->vfd, at + ((char *)key - (char *)node), key,
+		                            (cut->rank + 2) * WORD);
+	}
 	for (int i = kept; !err && level && i && i > kept - 2; i--) {
-		err = node_cut(cut, entries[i * words - 1], level, from, false);
-		from = memcpy(cut->end, entries + (i - 1) * words + 1, cut->rank * WORD);
+		err = node_cut(cut, entries[i * words - 1], level, from, entries + i * words + 1,
+		               false);
+		from = memcpy(cut->end, entries + (i - 1) * words + 1, (cut->rank + 1) * WORD);
 	}
 	return err;
 }
@@ -140,14 +152,14 @@ static int node_cut(struct cut *cut, uint64_t address, unsigned above, const uin
 static int index_cut(struct cut *cut, const uint8_t *layout, uint64_t frames)
 {
 	const uint8_t *at = layout + (layout[0] == 3 ? 3 : 8);
-	uint64_t root, from[SL_H5_RANK] = {0};
+	uint64_t root, from[SL_H5_RANK + 1] = {0};
 	uint32_t chunk;
 
 	cut->rank = layout[layout[0] == 3 ? 2 : 1] - 1;
 	memcpy(&root, at, sizeof(root));
 	memcpy(&chunk, at + sizeof(root), sizeof(chunk));
 	from[0] = (frames + chunk - 1) / chunk * chunk;
-	return root == HADDR_UNDEF ? 0 : node_cut(cut, root, 256, from, false);
+	return root == HADDR_UNDEF ? 0 : node_cut(cut, root, 256, from, NULL, false);
 }
 
 /* Called with nothing to flush. The file was opened so that closed objects leave HDF5's memory. */
