@@ -116,7 +116,7 @@ static int check_chunk(const struct sl_h5_dataset *dataset, hid_t list, struct s
 
 /* ------------------------------------------------------------------------------------- filters */
 
-static const struct sl_codec *codec_of(H5Z_filter_t filter)
+const struct sl_codec *sl_h5_codec_of(H5Z_filter_t filter)
 {
 	const struct sl_codec *codec;
 
@@ -146,7 +146,7 @@ int sl_h5_filters_read(const char *name, hid_t list, size_t element, struct sl_h
 		char text[64] = "", codecs[SL_CODEC_LIST];
 		H5Z_filter_t filter = H5Pget_filter2(list, i, &flags, &value_count, values,
 		                                     sizeof(text), text, NULL);
-		const struct sl_codec *codec = codec_of(filter);
+		const struct sl_codec *codec = sl_h5_codec_of(filter);
 
 		if (filter == SL_SHUFFLE_FILTER && i == 0 && values[0] == element) {
 			out->shuffle = true;
@@ -214,18 +214,6 @@ static int adopt_filters(const struct sl_h5_dataset *dataset, hid_t list,
 	layout->shuffle = its.shuffle;
 	layout->sum = its.sum;
 	return 0;
-}
-
-/* A filter that is loaded may have set parameters of its own; only the level may be another. */
-int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout *layout)
-{
-	struct sl_h5_layout its;
-	int err = sl_h5_filters_read(name, list, layout->element, &its);
-
-	if (!err && (its.shuffle != layout->shuffle || its.sum != layout->sum ||
-	             its.codec->filter != layout->codec->filter))
-		err = sl_fail(-ENOTSUP, "HDF5 has made '%s' with other filters", name);
-	return err;
 }
 
 /* -------------------------------------------------------------------------------------- format */

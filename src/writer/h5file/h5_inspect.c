@@ -45,18 +45,15 @@ static void inspect_wrong(struct inspected *x)
 
 static void filters_inspect(struct inspected *x, hid_t list)
 {
-	const struct sl_codec *codec;
 	int count = H5Pget_nfilters(list);
 
 	for (int i = 0; i < count; i++) {
 		size_t n = 0, at = strlen(x->filters);
 		unsigned flags;
 		char name[40] = "";
-		H5Z_filter_t filter = H5Pget_filter2(list, (unsigned)i, &flags, &n, NULL,
-		                                     sizeof(name), name, NULL);
+		const struct sl_codec *codec = sl_h5_codec_of(H5Pget_filter2(
+			list, (unsigned)i, &flags, &n, NULL, sizeof(name), name, NULL));
 
-		for (size_t k = 0; (codec = sl_codec_at(k)) && codec->filter != filter;)
-			k++;
 		snprintf(x->filters + at, sizeof(x->filters) - at, "%s%s", at ? " " : "",
 		         codec     ? codec->name
 		         : name[0] ? name
