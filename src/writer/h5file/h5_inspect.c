@@ -28,8 +28,8 @@ struct inspected {
 	hid_t id, type, space, part; /* part: with the elements of a chunk selected */
 	int rank;
 	hsize_t shape[H5S_MAX_RANK], chunk[H5S_MAX_RANK];
-	bool ours;                  /* decoded here, since HDF5 has no plugin */
-	struct sl_h5_layout layout; /* the filters then */
+	struct sl_h5_layout layout; /* its filters, */
+	void *state;                /* and of their codec; NULL: HDF5 decodes */
 	size_t bytes;               /* of a chunk */
 	char filters[256], message[1024];
 };
@@ -59,8 +59,9 @@ static void filters_inspect(struct inspected *x, hid_t list)
 		         : name[0] ? name
 		                   : "unknown");
 	}
-	x->ours = !sl_h5_filters_read(x->report.name, list, H5Tget_size(x->type), &x->layout) &&
-	          x->layout.codec->filter && H5Zfilter_avail(x->layout.codec->filter) <= 0;
+	if (!sl_h5_filters_read(x->report.name, list, H5Tget_size(x->type), &x->layout) &&
+	    x->layout.codec->filter && H5Zfilter_avail(x->layout.codec->filter) <= 0)
+		x->layout.codec->state_new(SL_CODEC_LEVEL, x->layout.element, x->bytes, &x->state);
 }
 
 /* --------------------------------------------------------------------------------------- chunks */
@@ -85,13 +86,20 @@ static int selection_read(struct inspected *x, const hsize_t *at, void *memory)
 	return rc;
 }
 
-static int chunk_decode(struct inspected *x, const hsize_t *at, size_t length, void *memory)
+/* HDF5 reads the chunk that it has looked up last, although another process may change the file. */
+static int chunk_decode(struct inspected *x, const hsize_t *at, void *memory)
 {
-	void *packed = malloc(length);
-	int rc = packed ? sl_h5_chunk_decode(x->id, x->report.name, &x->layout, at, packed, length,
-	                                     memory, x->bytes)
-	                : sl_fail(-ENOMEM, "no memory");
+	hsize_t length = 0;
+	void *packed;
+	int rc;
 
+	if (H5Dget_chunk_storage_size(x->id, at, &length) < 0)
+		return sl_hdf5_fail(-EBADMSG, "the chunk at %" PRIu64 " is not found",
+		                    (uint64_t)at[0]);
+	packed = malloc(length);
+	rc = packed ? sl_h5_chunk_decode(x->id, x->report.name, &x->layout, x->state, at, packed,
+	                                 length, memory, x->bytes)
+	            : sl_fail(-ENOMEM, "no memory");
 	free(packed);
 	return rc;
 }
@@ -124,8 +132,8 @@ static void chunks_inspect(struct inspected *x, void *memory)
 			for (int i = 0; i < x->rank; i++)
 				inside &= at[i] < x->shape[i];
 			if (inside)
-				rc = x->ours ? chunk_decode(x, at, size, memory)
-				             : selection_read(x, at, memory);
+				rc = x->state ? chunk_decode(x, at, memory)
+				              : selection_read(x, at, memory);
 		}
 		if (rc)
 			inspect_wrong(x);
@@ -153,6 +161,8 @@ static void chunked_inspect(struct inspected *x, hid_t list)
 		sl_fail(-ENOMEM, "there is no memory for a chunk of it");
 		inspect_wrong(x);
 	}
+	if (x->state)
+		x->layout.codec->state_free(x->state);
 	free(memory);
 }
 

@@ -179,9 +179,10 @@ int sl_h5_dataset_trim(struct sl_h5_dataset *dataset);
 /* For chunks with several frames: their records, and those of chunks that are partly there. */
 int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
 /* Reads a chunk with `length` bytes in the file into packed, and decodes it into n bytes by our own
- * codecs: HDF5 may lack zstd and lz4. With a sentence. */
+ * codecs: HDF5 may lack zstd and lz4. state: of the codec. With a sentence. */
 int sl_h5_chunk_decode(hid_t dataset, const char *name, const struct sl_h5_layout *layout,
-                       const hsize_t *at, void *packed, size_t length, void *out, size_t n);
+                       void *state, const hsize_t *at, void *packed, size_t length, void *out,
+                       size_t n);
 /* Writes scalars and attributes before a flush. */
 int sl_h5_dataset_flush(struct sl_h5_dataset *dataset);
 
