@@ -10,8 +10,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -28,7 +30,7 @@ enum {
 };
 
 struct h5_options {
-	struct cli_arguments arguments;
+	struct cli_open open;
 	bool json;
 	FILE *out; /* lines, which count once the file has not changed */
 };
@@ -37,13 +39,6 @@ static const struct argp_option check_options[] = {
 	{"json", CLI_FLAG(h5_options, json), NULL, 0, "JSON objects, one in each line"},
 	{0},
 };
-
-static error_t h5_parse(int key, char *arg, struct argp_state *state)
-{
-	struct h5_options *o = state->input;
-
-	return cli_arguments_option(&o->arguments, key, arg, state);
-}
 
 /* Returns in words whether a writer of sluice has the file, or had. */
 static const char *state_of(const char *path)
@@ -166,18 +161,21 @@ static int check_file(struct h5_options *o, const char *path)
 
 static int h5_check(struct h5_options *o)
 {
-	char *path = cli_local_path(o->arguments.of[0]);
+	char *path = cli_local_path(o->open.arguments.of[0]);
+	pid_t parent = getpid(), child;
 	int status = 0;
-	pid_t child;
 
 	if (!path) {
 		cli_fail(0, "'%s' is no local file: copy it here with sluice cp",
-		         o->arguments.of[0]);
+		         o->open.arguments.of[0]);
 		return CLI_FAILED;
 	}
 	child = fork();
-	if (!child)
-		exit(check_file(o, path));
+	if (!child) {
+		/* A signal that ends the command ends a reading that HDF5 does not leave, too. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		exit(getppid() == parent ? check_file(o, path) : CLI_FAILED);
+	}
 	if (child < 0 || waitpid(child, &status, 0) < 0)
 		cli_fail(0, "there is no process for HDF5: %s", sl_error_text(-errno));
 	else if (WIFSIGNALED(status))
@@ -209,12 +207,12 @@ int cli_h5(int argc, char **argv)
 {
 	int status;
 	const struct h5_command *command = cli_word_find(&words, argc, argv, &status);
-	struct h5_options o = {.arguments = {.least = 1, .most = 1, .noun = "FILE"}};
+	struct h5_options o = {.open.arguments = {.least = 1, .most = 1, .noun = "FILE"}};
 
 	if (!command)
 		return status;
-	const struct argp argp = {check_options, h5_parse, command->arguments, command->meaning};
+	const struct argp argp = {check_options, cli_open_parse, command->arguments,
+	                          command->meaning};
 	argp_parse(&argp, argc - 1, argv + 1, 0, NULL, &o);
-	status = command->run(&o);
-	return status;
+	return command->run(&o);
 }

@@ -6,6 +6,7 @@ import doctest
 import errno
 import gc
 import os
+import pathlib
 import random
 import resource
 import shutil
@@ -639,3 +640,30 @@ def test_a_full_disk_is_waited_for_and_interrupted(tmp_path, how):
         pytest.skip("no tmpfs can be mounted in a namespace here")
     ran = subprocess.run([*command, sys.executable, "-c", FULL, tmp_path, how], capture_output=True, text=True)
     assert ran.stdout == "done\n", ran.stderr
+
+
+def test_a_file_on_a_server(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parents[1] / "engine/http"))
+    import s3_server
+
+    objects, local = tmp_path / "objects", tmp_path / "local"
+    objects.mkdir()
+    local.mkdir()
+    monkeypatch.setenv("TMPDIR", str(local))
+    monkeypatch.setenv("SLUICE_S3_PART_BYTES", "64K")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDTEST")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.SECRETS["AKIDTEST"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3_server.start(objects)}")
+    context = sluice.Context()
+    with sluice.Writer("s3://fast/run.h5", context=context) as w:
+        write(w, steps(20))
+        assert not os.listdir(objects)
+    assert (read(objects / "run.h5") == steps(20)).all() and not os.listdir(local)
+    with pytest.raises(FileExistsError, match="run.h5"):
+        sluice.Writer("s3://fast/run.h5", context=context)
+    noise = numpy.random.default_rng(1).random((20, 64, 64))
+    with (pytest.raises(PermissionError, match="its frames are in '.*run2.h5.*', which stays"),
+          sluice.Writer("s3://denied/run2.h5", context=context) as w):  # fmt: skip
+        write(w, noise)
+    (left,) = local.iterdir()
+    assert (read(left) == noise).all() and not (objects / "run2.h5").exists()

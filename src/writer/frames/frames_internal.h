@@ -303,8 +303,8 @@ struct sl_remote_copy {
 	/* A thread that sends an image of the file; fd < 0: there is none. */
 	pthread_t thread;
 	int fd;
-	_Atomic bool over, stop; /* it has ended; it is to end, */
-	_Atomic bool discarded;  /* and so is the last upload */
+	_Atomic bool stop;      /* it is to end, */
+	_Atomic bool discarded; /* and so is the last upload */
 };
 /* Chooses the local file, whose name the caller frees in any case. Returns 0, -ENOTSUP for a file
  * to be continued, or the errors of sluice_open() for the object. Waits for the server. */

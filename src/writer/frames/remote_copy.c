@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "frames/frames_internal.h"
@@ -94,8 +93,7 @@ int sl_remote_copy_new(struct sluice_context *ctx, const char *uri,
 	else if (o->flags & SLUICE_WRITER_APPEND)
 		rc = sl_fail(-ENOTSUP,
 		             "'%s' is on a server, and files are continued in place: copy it here "
-		             "with sluice cp, "
-		             "continue it, and copy it back",
+		             "with sluice cp, continue it, and copy it back",
 		             copy->name);
 	if (!rc)
 		rc = local_name(copy->name, o->upload_folder, path);
@@ -113,11 +111,16 @@ int sl_remote_copy_new(struct sluice_context *ctx, const char *uri,
 
 /* ---------------------------------------------------------------------------------------- send */
 
-/* Waits for a write, or cancels it. Returns 0, or its error with the sentence. */
-static int remote_copy_wait(struct sluice_op *op, const _Atomic bool *stop)
+/* Writes n bytes to the object, or cancels that. */
+static int remote_copy_write(struct sluice_file *file, const char *bytes, size_t n, uint64_t at,
+                             const _Atomic bool *stop)
 {
-	int64_t done;
+	struct sluice_op *op;
+	int64_t done = *stop ? sl_fail(-ECANCELED, "it was given up")
+	                     : sluice_write(file, bytes, n, at, &op);
 
+	if (done < 0)
+		return (int)done;
 	/* Ended by the server, or by the flag. */
 	while ((done = sluice_wait(op, WAIT_MS)) == -EINPROGRESS)
 		if (*stop)
@@ -125,60 +128,37 @@ static int remote_copy_wait(struct sluice_op *op, const _Atomic bool *stop)
 	if (done < 0)
 		sl_fail((int)done, "%s", sluice_op_message(op));
 	sluice_op_free(op);
-	return done < 0 ? (int)done : 0;
-}
-
-static int remote_copy_write(struct sluice_file *file, int fd, uint64_t size, char *memory,
-                             const _Atomic bool *stop)
-{
-	struct sluice_op *op;
-	int rc = 0;
-
-	for (uint64_t at = 0; !rc && at < size;) {
-		ssize_t n = pread(fd, memory, SL_MIN(COPY_BYTES, size - at), (off_t)at);
-
-		if (n <= 0)
-			return sl_fail(n ? -errno : -EIO,
-			               "its bytes from %llu on cannot be read: %s",
-			               (unsigned long long)at,
-			               n ? sl_error_text(-errno) : "it is shorter");
-		rc = *stop ? sl_fail(-ECANCELED, "it was given up")
-		           : sluice_write(file, memory, (size_t)n, at, &op);
-		if (!rc)
-			rc = remote_copy_wait(op, stop);
-		at += (uint64_t)n;
-	}
-	return rc;
+	return (int)SL_MIN(done, 0);
 }
 
 /* Sends a file that does not change. The object has it when this returns 0, else nothing of it. */
 static int remote_copy_send(struct sl_remote_copy *copy, int fd, const _Atomic bool *stop)
 {
-	struct sluice_file *file;
-	char *memory = malloc(COPY_BYTES);
-	struct stat status;
-	int rc;
+	off_t size = lseek(fd, 0, SEEK_END);
+	char *memory = malloc(COPY_BYTES), *sentence;
+	struct sluice_file *file = NULL;
+	ssize_t n;
+	int rc = size < 0  ? sl_fail(-errno, "%s", sl_error_text(-errno))
+	         : !memory ? sl_fail(-ENOMEM, "no memory")
+	                   : remote_copy_open(copy, (uint64_t)size, &file);
 
-	if (!memory || fstat(fd, &status))
-		rc = sl_fail(-ENOMEM, "no memory");
-	else
-		rc = remote_copy_open(copy, (uint64_t)status.st_size, &file);
-	if (!rc) {
-		rc = remote_copy_write(file, fd, (uint64_t)status.st_size, memory, stop);
-		if (rc) {
-			char *sentence = strdup(sluice_last_message());
-
-			sluice_discard(file);
-			sl_fail_with(rc, sentence);
-			free(sentence);
-		} else {
-			rc = sluice_close(file);
-		}
+	for (off_t at = 0; !rc && at < size; at += n) {
+		n = pread(fd, memory, SL_MIN(COPY_BYTES, (size_t)(size - at)), at);
+		rc = n > 0 ? remote_copy_write(file, memory, (size_t)n, (uint64_t)at, stop)
+		           : sl_fail(n ? -errno : -EIO, "its bytes from %lld on cannot be read: %s",
+		                     (long long)at, n ? sl_error_text(-errno) : "it is shorter");
 	}
 	free(memory);
-	/* From here on the object is ours. */
-	if (!rc)
-		copy->exclusive = false;
+	if (!rc) {
+		rc = sluice_close(file);
+		/* From here on the object is ours. */
+		copy->exclusive &= rc != 0;
+	} else if (file) {
+		sentence = strdup(sluice_last_message());
+		sluice_discard(file);
+		sl_fail_with(rc, sentence);
+		free(sentence);
+	}
 	return rc;
 }
 
@@ -193,17 +173,22 @@ static void *remote_copy_run(void *argument)
 		sl_log(sl_context_settings(copy->ctx), SL_LOG_ERROR,
 		       "cannot upload '%s' yet, and it is tried again: %s", copy->name,
 		       sluice_last_message());
-	copy->over = true;
 	return NULL;
 }
 
-static void remote_copy_join(struct sl_remote_copy *copy)
+/* Returns whether no thread sends; wait: ends one, by the flag. */
+static bool remote_copy_idle(struct sl_remote_copy *copy, bool wait)
 {
+	copy->stop |= wait;
 	if (copy->fd < 0)
-		return;
-	pthread_join(copy->thread, NULL);
+		return true;
+	if (wait)
+		pthread_join(copy->thread, NULL);
+	else if (pthread_tryjoin_np(copy->thread, NULL))
+		return false;
 	close(copy->fd);
 	copy->fd = -1;
+	return true;
 }
 
 /* Copies a file to one without a name beside it; file systems that can share the blocks. Returns a
@@ -235,11 +220,9 @@ void sl_remote_copy_flushed(struct sl_remote_copy *copy, const char *path)
 	int64_t now = sl_now();
 	int rc;
 
-	if (!copy->interval_ns || now < copy->next || (copy->fd >= 0 && !copy->over))
+	if (!copy->interval_ns || now < copy->next || !remote_copy_idle(copy, false))
 		return;
-	remote_copy_join(copy);
 	copy->next = now + copy->interval_ns;
-	copy->over = false;
 	copy->fd = rc = image_make(path);
 	if (rc >= 0 &&
 	    (rc = sl_thread_start(&copy->thread, "sluice-upload", remote_copy_run, copy))) {
@@ -257,8 +240,7 @@ int sl_remote_copy_finish(struct sl_remote_copy *copy, const char *path)
 {
 	int fd, rc;
 
-	copy->stop = true;
-	remote_copy_join(copy);
+	remote_copy_idle(copy, true);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return sl_fail(-errno, "%s", sl_error_text(-errno));
@@ -271,8 +253,7 @@ void sl_remote_copy_free(struct sl_remote_copy *copy)
 {
 	if (!copy)
 		return;
-	copy->stop = true;
-	remote_copy_join(copy);
+	remote_copy_idle(copy, true);
 	free(copy->uri);
 	free(copy->name);
 	free(copy);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks: storing them and scalars, and reading the last chunk when a dataset is continued.
+/* Chunks: storing them and scalars, and decoding them, as the last chunk of a continued dataset.
  * Threads: the file thread. */
 #include <errno.h>
 #include <stdlib.h>
@@ -188,43 +188,34 @@ int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_
 	return err;
 }
 
-/* Decodes with our own codec: HDF5 may lack zstd and lz4. packed: partial->bytes of them. */
-static int chunk_decode(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
-                        const hsize_t *at, void *packed, size_t length, void *out, size_t n)
+int sl_h5_chunk_decode(hid_t dataset, const char *name, const struct sl_h5_layout *layout,
+                       void *state, const hsize_t *at, void *packed, size_t length, void *out,
+                       size_t n)
 {
-	bool shuffled = layout->shuffle;
+	unsigned long long frame = at[0];
+	char *copy;
 	uint32_t mask = 0;
-	void *state;
-	int err;
 
-	if (sl_hdf5_noted(H5Dread_chunk(dataset->id, H5P_DEFAULT, at, &mask, packed)) < 0)
-		return sl_hdf5_fail(-EIO, "the last chunk of '%s' cannot be read", dataset->name);
-	shuffled &= !(mask & sl_h5_mask_shuffle(layout));
+	if (sl_hdf5_noted(H5Dread_chunk(dataset, H5P_DEFAULT, at, &mask, packed)) < 0)
+		return sl_hdf5_fail(-EIO, "the chunk at %llu of '%s' cannot be read", frame, name);
 	if (layout->sum && !(mask & sl_h5_mask_sum(layout))) {
 		length -= SL_MIN(length, SL_FLETCHER32_BYTES);
 		if (!length || !sl_fletcher32_holds(packed, length))
-			return sl_fail(-EBADMSG, "the last chunk of '%s' has another checksum",
-			               dataset->name);
+			return sl_fail(-EBADMSG, "the chunk at %llu of '%s' has another checksum",
+			               frame, name);
 	}
 	if (mask & sl_h5_mask_codec(layout) || !layout->codec->filter) {
 		if (length != n)
-			return sl_fail(-EBADMSG, "the last chunk of '%s' has %zu bytes, not %zu",
-			               dataset->name, length, n);
+			return sl_fail(-EBADMSG, "the chunk at %llu of '%s' has %zu bytes, not %zu",
+			               frame, name, length, n);
 		memcpy(out, packed, n);
-	} else {
-		err = layout->codec->state_new(layout->level, layout->element, n, &state);
-		if (err)
-			return err;
-		err = layout->codec->decompress(state, packed, length, out, n);
-		layout->codec->state_free(state);
-		if (err)
-			return sl_fail(-EBADMSG, "the last chunk of '%s' cannot be decoded",
-			               dataset->name);
+	} else if (layout->codec->decompress(state, packed, length, out, n)) {
+		return sl_fail(-EBADMSG, "the chunk at %llu of '%s' cannot be decoded", frame,
+		               name);
 	}
-	if (!shuffled)
+	if (!layout->shuffle || mask & sl_h5_mask_shuffle(layout))
 		return 0;
-	char *copy = malloc(n);
-
+	copy = malloc(n);
 	if (!copy)
 		return sl_fail(-ENOMEM, "no memory");
 	memcpy(copy, out, n);
@@ -253,22 +244,26 @@ int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *l
 	struct sl_h5_partial_chunk *partial = partial_of(dataset, frame, offset);
 	int err = sl_h5_error(dataset->file);
 	hsize_t at[SL_H5_RANK] = {frame};
-	void *packed;
+	void *packed, *state;
 
+	if (!err)
+		err = layout->codec->state_new(SL_CODEC_LEVEL, layout->element, n, &state);
 	if (err)
 		return err;
 	for (unsigned i = 1; i < dataset->rank; i++)
 		at[i] = offset[i - 1];
 	packed = malloc(partial->bytes + 1);
-	if (!packed)
-		return sl_fail(-ENOMEM, "no memory");
 	sl_hdf5_enter();
-	if (partial->bytes)
-		err = chunk_decode(dataset, layout, at, packed, partial->bytes, out, n);
+	if (!packed)
+		err = sl_fail(-ENOMEM, "no memory");
+	else if (partial->bytes)
+		err = sl_h5_chunk_decode(dataset->id, dataset->name, layout, state, at, packed,
+		                         partial->bytes, out, n);
 	else
 		chunk_fill(dataset->id, out, n);
 	sl_hdf5_leave();
 	free(packed);
+	layout->codec->state_free(state);
 	return err;
 }
 

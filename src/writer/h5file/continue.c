@@ -116,14 +116,7 @@ static int check_chunk(const struct sl_h5_dataset *dataset, hid_t list, struct s
 
 /* ------------------------------------------------------------------------------------- filters */
 
-struct filters {
-	bool shuffle;
-	const struct sl_codec *codec; /* any encoder of its format */
-	int level;                    /* as its parameters have it */
-	bool sum;
-};
-
-static const struct sl_codec *codec_of(H5Z_filter_t filter)
+const struct sl_codec *sl_h5_codec_of(H5Z_filter_t filter)
 {
 	const struct sl_codec *codec;
 
@@ -139,20 +132,21 @@ static bool is_other(const struct sl_codec *codec, const unsigned *values, size_
 	return codec && codec->shuffles && (values[2] != element || values[4] != SL_BITSHUFFLE_LZ4);
 }
 
-/* Reads the filters in the order in which HDF5 applies them: a shuffle, a codec and a checksum,
- * each of which may be missing. */
-static int read_filters(const char *name, hid_t list, size_t element, struct filters *out)
+int sl_h5_filters_read(const char *name, hid_t list, size_t element, struct sl_h5_layout *out)
 {
-	int count = H5Pget_nfilters(list);
+	int count = H5Pget_nfilters(list), err;
 
-	*out = (struct filters){.codec = &sl_codec_none};
+	*out = (struct sl_h5_layout){
+		.element = element, .codec = &sl_codec_none, .level = SL_CODEC_LEVEL};
+	if (count < 0)
+		return sl_hdf5_fail(-EIO, "the filters of '%s' cannot be read", name);
 	for (int i = 0; i < count; i++) {
 		unsigned values[SL_CODEC_VALUES] = {0}, flags;
 		size_t value_count = SL_CODEC_VALUES;
 		char text[64] = "", codecs[SL_CODEC_LIST];
 		H5Z_filter_t filter = H5Pget_filter2(list, i, &flags, &value_count, values,
 		                                     sizeof(text), text, NULL);
-		const struct sl_codec *codec = codec_of(filter);
+		const struct sl_codec *codec = sl_h5_codec_of(filter);
 
 		if (filter == SL_SHUFFLE_FILTER && i == 0 && values[0] == element) {
 			out->shuffle = true;
@@ -171,7 +165,9 @@ static int read_filters(const char *name, hid_t list, size_t element, struct fil
 			               name, filter, text, codecs);
 		}
 	}
-	return count < 0 ? sl_hdf5_fail(-EIO, "the filters of '%s' cannot be read", name) : 0;
+	/* A level that the codec lacks, such as 0 of zstd, has the same format. */
+	err = sl_codec_find(out->codec->name, out->level, &out->codec);
+	return err == -EINVAL ? sl_codec_find(out->codec->name, SL_CODEC_LEVEL, &out->codec) : err;
 }
 
 /* Whether the level is the first parameter of its filter; lz4 has the bytes of a block there. */
@@ -183,7 +179,7 @@ static bool tells_level(const struct sl_codec *codec)
 	       values[0] == SL_CODEC_LEVEL;
 }
 
-static int check_set(const struct sl_h5_dataset *dataset, const struct filters *its,
+static int check_set(const struct sl_h5_dataset *dataset, const struct sl_h5_layout *its,
                      const struct sl_h5_layout *layout, const struct sl_h5_set_options *set)
 {
 	if (set->codec && strcmp(its->codec->name, layout->codec->name))
@@ -201,38 +197,23 @@ static int check_set(const struct sl_h5_dataset *dataset, const struct filters *
 	return 0;
 }
 
-/* A level unknown to the codec is ignored, such as "0" of zstd: the format is the same. */
 static int adopt_filters(const struct sl_h5_dataset *dataset, hid_t list,
                          struct sl_h5_layout *layout, const struct sl_h5_set_options *set)
 {
-	struct filters its;
-	int err = read_filters(dataset->name, list, layout->element, &its);
+	struct sl_h5_layout its;
+	int err = sl_h5_filters_read(dataset->name, list, layout->element, &its);
 
 	if (!err)
 		err = check_set(dataset, &its, layout, set);
 	if (err)
 		return err;
-	err = sl_codec_find(its.codec->name, its.level, &layout->codec);
-	if (err == -EINVAL) {
-		its.level = SL_CODEC_LEVEL;
-		err = sl_codec_find(its.codec->name, its.level, &layout->codec);
-	}
-	layout->level = its.codec->most ? its.level : SL_CODEC_LEVEL;
+	layout->codec = its.codec;
+	layout->level = its.level >= its.codec->least && its.level <= its.codec->most
+	                        ? its.level
+	                        : SL_CODEC_LEVEL;
 	layout->shuffle = its.shuffle;
 	layout->sum = its.sum;
-	return err;
-}
-
-/* A filter that is loaded may have set parameters of its own; only the level may be another. */
-int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout *layout)
-{
-	struct filters its;
-	int err = read_filters(name, list, layout->element, &its);
-
-	if (!err && (its.shuffle != layout->shuffle || its.sum != layout->sum ||
-	             its.codec->filter != layout->codec->filter))
-		err = sl_fail(-ENOTSUP, "HDF5 has made '%s' with other filters", name);
-	return err;
+	return 0;
 }
 
 /* -------------------------------------------------------------------------------------- format */
@@ -329,7 +310,7 @@ static int adopt_precision(struct sl_h5_dataset *dataset, struct sl_h5_layout *l
 static int adopt_counted(struct sl_h5_dataset *dataset, hid_t list, struct sl_h5_layout *layout,
                          const struct sl_h5_set_options *set)
 {
-	const struct filters none = {.codec = &sl_codec_none};
+	const struct sl_h5_layout none = {.codec = &sl_codec_none};
 	int there = attribute_open_own(dataset, "sluice_frames", H5T_NATIVE_UINT64,
 	                               &dataset->frames_attribute, &dataset->frames_written);
 	int err = layout->sources ? sl_h5_sources_check(dataset, list, layout)

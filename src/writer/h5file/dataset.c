@@ -53,14 +53,21 @@ static hid_t creation_list(const char *name, const struct sl_h5_layout *layout)
 	return H5I_INVALID_HID;
 }
 
-/* A filter that is loaded may have changed them. */
+/* A filter that is loaded may have set parameters of its own; only the level may be another. */
 static int check_filters(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
 	hid_t list = H5Dget_create_plist(dataset->id);
-	int err = sl_h5_filters_check(dataset->name, list, layout);
+	struct sl_h5_layout its;
+	int err = sl_h5_filters_read(dataset->name, list, layout->element, &its);
 
 	H5Pclose(list);
-	return err ? sl_h5_fail(dataset->file, err, "%s", sluice_last_message()) : 0;
+	if (err)
+		return sl_h5_fail(dataset->file, err, "%s", sluice_last_message());
+	if (its.shuffle == layout->shuffle && its.sum == layout->sum &&
+	    its.codec->filter == layout->codec->filter)
+		return 0;
+	return sl_h5_fail(dataset->file, -ENOTSUP, "HDF5 has made '%s' with other filters",
+	                  dataset->name);
 }
 
 static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inspection of an HDF5 file: each chunk is read and decoded, with sluice's own decoders where HDF5
- * has no plugin. Threads: any, with HDF5's lock until the end. */
+/* Inspection of an HDF5 file: each chunk is read and decoded, by sluice's own codecs where HDF5 has
+ * no plugin. Threads: any, with HDF5's lock until the end. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 
 #include "h5file/h5file_internal.h"
 
-/* Cells of the grid of chunks for each chunk that is there; a sparser dataset is searched by its
- * chunks. */
+/* Cells of the grid of chunks for each chunk that is there; a sparser dataset is searched by the
+ * numbers of its chunks, which HDF5 counts from the first each time. */
 #define SPARSE 4
 
 struct inspection {
@@ -28,171 +28,117 @@ struct inspected {
 	hid_t id, type, space, part; /* part: with the elements of a chunk selected */
 	int rank;
 	hsize_t shape[H5S_MAX_RANK], chunk[H5S_MAX_RANK];
-	size_t bytes;        /* of a chunk */
-	H5Z_filter_t filter; /* registered here */
+	struct sl_h5_layout layout; /* its filters, */
+	void *state;                /* and of their codec; NULL: HDF5 decodes */
+	size_t bytes;               /* of a chunk */
 	char filters[256], message[1024];
 };
 
-static void inspect_wrong(struct inspected *x, const char *what)
+/* Counts an error, whose sentence is the last, and keeps the first. */
+static void inspect_wrong(struct inspected *x)
 {
-	if (x->report.wrong++)
-		return;
-	sl_hdf5_fail(-EBADMSG, "%s", what);
-	snprintf(x->message, sizeof(x->message), "%s", sluice_last_message());
+	if (!x->report.wrong++)
+		snprintf(x->message, sizeof(x->message), "%s", sluice_last_message());
 }
 
-/* ------------------------------------------------------------------------------------- decoders */
+/* ------------------------------------------------------------------------------------- filters */
 
-/* Of the dataset that is being read: HDF5 gives a filter neither its number nor the length of its
- * result. */
-static _Thread_local struct {
-	const struct sl_codec *codec;
-	void *state;
-	size_t bytes;
-} decoder;
-
-static size_t inspect_decode(unsigned flags, size_t count, const unsigned *values, size_t n,
-                             size_t *room, void **bytes)
+static void filters_inspect(struct inspected *x, hid_t list)
 {
-	void *out = flags & H5Z_FLAG_REVERSE && decoder.state
-	                    ? H5allocate_memory(decoder.bytes, false)
-	                    : NULL;
-
-	(void)count;
-	(void)values;
-	if (!out || decoder.codec->decompress(decoder.state, *bytes, n, out, decoder.bytes)) {
-		H5free_memory(out);
-		return 0;
-	}
-	H5free_memory(*bytes);
-	*bytes = out;
-	return *room = decoder.bytes;
-}
-
-/* Returns a codec of ours with that filter, or NULL. */
-static const struct sl_codec *inspect_codec(H5Z_filter_t filter)
-{
-	const struct sl_codec *codec;
-
-	for (size_t i = 0; (codec = sl_codec_at(i)); i++)
-		if (codec->filter == filter && !codec->missing)
-			return codec;
-	return NULL;
-}
-
-/* Names the filters, and registers a decoder. Returns its filter, 0: none is needed, or -1: one is
- * missing. */
-static H5Z_filter_t filters_take(struct inspected *x, hid_t list)
-{
-	H5Z_class2_t class = {H5Z_CLASS_T_VERS, 0,    false, true,
-	                      "sluice",         NULL, NULL,  inspect_decode};
 	int count = H5Pget_nfilters(list);
-	size_t sums = 0, element = H5Tget_size(x->type);
 
 	for (int i = 0; i < count; i++) {
-		size_t n = SL_CODEC_VALUES, at = strlen(x->filters);
-		unsigned flags, config, values[SL_CODEC_VALUES] = {0};
-		char name[40] = "", text[64];
-		H5Z_filter_t filter = H5Pget_filter2(list, (unsigned)i, &flags, &n, values,
-		                                     sizeof(name), name, &config);
-		const struct sl_codec *codec = inspect_codec(filter);
+		size_t n = 0, at = strlen(x->filters);
+		unsigned flags;
+		char name[40] = "";
+		const struct sl_codec *codec = sl_h5_codec_of(H5Pget_filter2(
+			list, (unsigned)i, &flags, &n, NULL, sizeof(name), name, NULL));
 
 		snprintf(x->filters + at, sizeof(x->filters) - at, "%s%s", at ? " " : "",
 		         codec     ? codec->name
 		         : name[0] ? name
 		                   : "unknown");
-		sums += filter == H5Z_FILTER_FLETCHER32 ? 4 : 0;
-		if (!codec && H5Zfilter_avail(filter) <= 0) {
-			snprintf(text, sizeof(text), "no plugin for its filter %d is here", filter);
-			inspect_wrong(x, text);
-			return -1;
-		}
-		/* HDF5 decodes with its own and with plugins; bit shuffle may have other
-		 * parameters. */
-		if (!codec || class.id || H5Zfilter_avail(filter) > 0 ||
-		    (codec->shuffles && (values[2] != element || values[4] != SL_BITSHUFFLE_LZ4)) ||
-		    codec->state_new(1, element, x->bytes + sums, &decoder.state))
-			continue;
-		decoder.codec = codec;
-		decoder.bytes = x->bytes + sums;
-		class.id = filter;
 	}
-	return class.id && H5Zregister(&class) >= 0 ? class.id : 0;
-}
-
-static void filters_drop(H5Z_filter_t filter)
-{
-	if (filter > 0)
-		H5Zunregister(filter);
-	if (decoder.state)
-		decoder.codec->state_free(decoder.state);
-	decoder.state = NULL;
+	if (!sl_h5_filters_read(x->report.name, list, H5Tget_size(x->type), &x->layout) &&
+	    x->layout.codec->filter && H5Zfilter_avail(x->layout.codec->filter) <= 0)
+		x->layout.codec->state_new(SL_CODEC_LEVEL, x->layout.element, x->bytes, &x->state);
 }
 
 /* --------------------------------------------------------------------------------------- chunks */
 
 /* Reads the elements of a chunk that lie in the dataset. */
-static void chunk_inspect(struct inspected *x, const hsize_t *at, void *memory)
+static int selection_read(struct inspected *x, const hsize_t *at, void *memory)
 {
 	hsize_t count[H5S_MAX_RANK];
-	char text[64];
 	hid_t space;
-	bool right;
+	int rc = 0;
 
 	for (int i = 0; i < x->rank; i++)
 		count[i] = SL_MIN(x->chunk[i], x->shape[i] - at[i]);
 	space = H5Screate_simple(x->rank, count, NULL);
-	right = H5Sselect_hyperslab(x->part, H5S_SELECT_SET, at, NULL, count, NULL) >= 0 &&
-	        H5Dread(x->id, x->type, space, x->part, H5P_DEFAULT, memory) >= 0;
-	if (right && H5Tget_class(x->type) >= H5T_STRING)
+	if (H5Sselect_hyperslab(x->part, H5S_SELECT_SET, at, NULL, count, NULL) < 0 ||
+	    H5Dread(x->id, x->type, space, x->part, H5P_DEFAULT, memory) < 0)
+		rc = sl_hdf5_fail(-EBADMSG, "the chunk at %" PRIu64 " cannot be read",
+		                  (uint64_t)at[0]);
+	else if (H5Tget_class(x->type) >= H5T_STRING)
 		H5Dvlen_reclaim(x->type, space, H5P_DEFAULT, memory);
-	snprintf(text, sizeof(text), "the chunk at %" PRIu64 " cannot be read", (uint64_t)at[0]);
-	if (!right)
-		inspect_wrong(x, text);
 	H5Sclose(space);
+	return rc;
 }
 
-static void chunk_note(struct inspected *x, const hsize_t *at, unsigned mask, haddr_t address,
-                       void *memory)
+/* HDF5 reads the chunk that it has looked up last, although another process may change the file. */
+static int chunk_decode(struct inspected *x, const hsize_t *at, void *memory)
 {
-	if (address == HADDR_UNDEF)
-		return;
-	x->report.masked += mask != 0;
-	for (int i = 0; i < x->rank; i++)
-		if (at[i] >= x->shape[i])
-			return;
-	chunk_inspect(x, at, memory);
+	hsize_t length = 0;
+	void *packed;
+	int rc;
+
+	if (H5Dget_chunk_storage_size(x->id, at, &length) < 0)
+		return sl_hdf5_fail(-EBADMSG, "the chunk at %" PRIu64 " is not found",
+		                    (uint64_t)at[0]);
+	packed = malloc(length);
+	rc = packed ? sl_h5_chunk_decode(x->id, x->report.name, &x->layout, x->state, at, packed,
+	                                 length, memory, x->bytes)
+	            : sl_fail(-ENOMEM, "no memory");
+	free(packed);
+	return rc;
 }
 
-/* By their places; or where few of these have a chunk, by their numbers, which HDF5 counts from the
- * first each time. */
 static void chunks_inspect(struct inspected *x, void *memory)
 {
 	hsize_t at[H5S_MAX_RANK] = {0}, number = 0, size;
 	double cells = 1;
 	haddr_t address;
 	unsigned mask;
-	int i = 0;
+	bool sparse, inside;
 
-	if (H5Dget_num_chunks(x->id, x->space, &number) < 0)
-		inspect_wrong(x, "its index of chunks cannot be read");
-	x->report.chunks = number;
-	for (i = 0; i < x->rank; i++)
-		cells *= (double)((x->shape[i] + x->chunk[i] - 1) / x->chunk[i]);
-	if (cells > SPARSE * (double)number) {
-		for (hsize_t k = 0; k < number; k++)
-			if (H5Dget_chunk_info(x->id, x->space, k, at, &mask, &address, &size) < 0)
-				inspect_wrong(x, "its index of chunks cannot be read");
-			else
-				chunk_note(x, at, mask, address, memory);
-		return;
+	if (H5Dget_num_chunks(x->id, x->space, &number) < 0) {
+		sl_hdf5_fail(-EBADMSG, "its chunks cannot be counted");
+		inspect_wrong(x);
 	}
-	while (cells > 0 && i >= 0) {
-		if (H5Dget_chunk_info_by_coord(x->id, at, &mask, &address, &size) < 0)
-			inspect_wrong(x, "its index of chunks cannot be read");
-		else
-			chunk_note(x, at, mask, address, memory);
-		for (i = x->rank - 1; i >= 0 && (at[i] += x->chunk[i]) >= x->shape[i]; i--)
+	x->report.chunks = number;
+	for (int i = 0; i < x->rank; i++)
+		cells *= (double)((x->shape[i] + x->chunk[i] - 1) / x->chunk[i]);
+	sparse = cells > SPARSE * (double)number;
+	for (hsize_t k = 0; k < (sparse ? number : (hsize_t)cells); k++) {
+		int rc = 0;
+
+		if ((sparse ? H5Dget_chunk_info(x->id, x->space, k, at, &mask, &address, &size)
+		            : H5Dget_chunk_info_by_coord(x->id, at, &mask, &address, &size)) < 0) {
+			rc = sl_hdf5_fail(-EBADMSG, "its index of chunks cannot be read");
+		} else if (address != HADDR_UNDEF) {
+			x->report.masked += mask != 0;
+			inside = true;
+			for (int i = 0; i < x->rank; i++)
+				inside &= at[i] < x->shape[i];
+			if (inside)
+				rc = x->state ? chunk_decode(x, at, memory)
+				              : selection_read(x, at, memory);
+		}
+		if (rc)
+			inspect_wrong(x);
+		for (int i = x->rank - 1; !sparse && (at[i] += x->chunk[i]) >= x->shape[i] && i;
+		     i--)
 			at[i] = 0;
 	}
 }
@@ -208,13 +154,15 @@ static void chunked_inspect(struct inspected *x, hid_t list)
 		bytes *= (double)x->chunk[i];
 	x->bytes = bytes <= (double)SL_CODEC_MOST ? (size_t)bytes : 0;
 	memory = x->bytes ? malloc(x->bytes) : NULL;
-	if (!memory) {
-		inspect_wrong(x, "there is no memory for a chunk of it");
-		return;
-	}
-	x->filter = filters_take(x, list);
-	if (x->filter >= 0)
+	filters_inspect(x, list);
+	if (memory) {
 		chunks_inspect(x, memory);
+	} else {
+		sl_fail(-ENOMEM, "there is no memory for a chunk of it");
+		inspect_wrong(x);
+	}
+	if (x->state)
+		x->layout.codec->state_free(x->state);
 	free(memory);
 }
 
@@ -230,13 +178,16 @@ static void dataset_inspect(struct inspected *x, hid_t file)
 	x->report.frames = x->rank > 0 ? x->shape[0] : 0;
 	x->report.bytes = H5Dget_storage_size(x->id);
 	H5Fget_filesize(file, &length);
-	if (x->type < 0 || x->space < 0 || list < 0 || x->rank < 0)
-		inspect_wrong(x, "its header cannot be read");
-	else if (layout == H5D_CHUNKED && H5Pget_chunk(list, H5S_MAX_RANK, x->chunk) == x->rank)
+	if (x->type < 0 || x->space < 0 || list < 0 || x->rank < 0) {
+		sl_hdf5_fail(-EBADMSG, "its header cannot be read");
+		inspect_wrong(x);
+	} else if (layout == H5D_CHUNKED && H5Pget_chunk(list, H5S_MAX_RANK, x->chunk) == x->rank) {
 		chunked_inspect(x, list);
-	else if (layout == H5D_CONTIGUOUS && start != HADDR_UNDEF &&
-	         (start > length || x->report.bytes > length - start))
-		inspect_wrong(x, "its bytes lie behind the end of the file");
+	} else if (layout == H5D_CONTIGUOUS && start != HADDR_UNDEF &&
+	           (start > length || x->report.bytes > length - start)) {
+		sl_fail(-EBADMSG, "its bytes lie behind the end of the file");
+		inspect_wrong(x);
+	}
 	/* Of a contiguous dataset, how many are stored. */
 	if (H5Aexists(x->id, "sluice_frames") > 0) {
 		hid_t attribute = H5Aopen(x->id, "sluice_frames", H5P_DEFAULT);
@@ -268,7 +219,6 @@ static herr_t object_inspect(hid_t file, const char *name, const H5O_info_t *inf
 	H5Sclose(x.space);
 	H5Tclose(x.type);
 	H5Dclose(x.id);
-	filters_drop(x.filter); /* HDF5 keeps the filters of open datasets */
 	return 0;
 }
 

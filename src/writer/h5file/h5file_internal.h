@@ -155,8 +155,11 @@ int sl_h5_offset_find(struct sl_h5_dataset *dataset);
 bool sl_h5_sources_set(hid_t list, const char *name, const struct sl_h5_layout *layout);
 int sl_h5_sources_check(const struct sl_h5_dataset *dataset, hid_t list,
                         const struct sl_h5_layout *layout);
-/* Whether the filters of a list are those of the layout. */
-int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout *layout);
+/* Reads the filters of a list as the file has them: a shuffle, a codec and a checksum, in the order
+ * in which HDF5 applies them, each of which may be missing. -ENOTSUP: there are others. */
+int sl_h5_filters_read(const char *name, hid_t list, size_t element, struct sl_h5_layout *out);
+/* The first codec of the table with a filter of that number, built in or not, or NULL. */
+const struct sl_codec *sl_h5_codec_of(H5Z_filter_t filter);
 /* Opens an existing dataset, and takes over its layout. Changes nothing in the file. */
 int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
                            const struct sl_h5_set_options *set);
@@ -175,6 +178,11 @@ int sl_h5_datasets_flush(struct sl_h5_file *file, bool last);
 int sl_h5_dataset_trim(struct sl_h5_dataset *dataset);
 /* For chunks with several frames: their records, and those of chunks that are partly there. */
 int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
+/* Reads a chunk with `length` bytes in the file into packed, and decodes it into n bytes by our own
+ * codecs: HDF5 may lack zstd and lz4. state: of the codec. With a sentence. */
+int sl_h5_chunk_decode(hid_t dataset, const char *name, const struct sl_h5_layout *layout,
+                       void *state, const hsize_t *at, void *packed, size_t length, void *out,
+                       size_t n);
 /* Writes scalars and attributes before a flush. */
 int sl_h5_dataset_flush(struct sl_h5_dataset *dataset);
 

@@ -106,6 +106,26 @@ def states():
     assert datasets("live.h5")[1] in ("at rest", "left in a flush")
 
 
+def a_signal_ends_the_reading():
+    with h5py.File("long.h5", "w") as file:
+        s = file.create_dataset("s", shape=(4096, 1 << 22), chunks=(1, 1 << 22), dtype="u1", compression="gzip")
+        s[0] = 0
+        for i in range(1, 4096):
+            s.id.write_direct_chunk((i, 0), s.id.read_direct_chunk((0, 0))[1])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        program = subprocess.Popen([SLUICE, "h5", "check", "long.h5"])
+        children = f"/proc/{program.pid}/task/{program.pid}/children"
+        while not (child := contents(children).decode().strip()):
+            time.sleep(0.01)
+        time.sleep(0.2)
+        program.send_signal(number)
+        assert program.wait(10) == -number
+        until = time.monotonic() + 10
+        while os.path.exists(f"/proc/{child}/maps") and contents(f"/proc/{child}/cmdline"):
+            assert time.monotonic() < until, f"process {child} reads on"
+            time.sleep(0.01)
+
+
 def damaged(paths):
     for i in range(2000 if os.environ.get("STRESS") else 40):
         path = chance.choice(paths)
@@ -137,5 +157,6 @@ with tempfile.TemporaryDirectory() as folder:
     refusals()
     files = of_ours() + of_others()
     states()
+    a_signal_ends_the_reading()
     damaged(files)
     os.chdir("/")
