@@ -88,9 +88,13 @@ static void dataset_print(void *user, const struct sluice_frames_dataset *d)
 			        "%-24s %" PRIu64 " chunks lack a filter: programs that map "
 			        "chunks misread them\n",
 			        "", d->masked);
-		if (d->message)
+		if (d->message) {
+			char *message = cli_visible(d->message);
+
 			fprintf(o->out, "%-24s WRONG, %" PRIu64 " times: %s\n", "", d->wrong,
-			        d->message);
+			        message);
+			free(message);
+		}
 	}
 	free(name);
 }
@@ -149,9 +153,12 @@ static int check_file(struct h5_options *o, const char *path)
 	if (o->json) {
 		cli_json_string("{\"file\": ", path);
 		cli_json_string(", \"state\": ", state_of(path));
-		printf(", \"right\": %s}\n", rc ? "false" : "true");
+		printf(", \"right\": %s}\n", rc == -EAGAIN ? "null" : rc ? "false" : "true");
 	} else {
-		cli_print_escaped(stdout, "", path, rc ? ": WRONG, " : ": right, ");
+		cli_print_escaped(stdout, "", path,
+		                  rc == -EAGAIN ? ": changes faster than it is read, "
+		                  : rc          ? ": WRONG, "
+		                                : ": right, ");
 		printf("%s\n", state_of(path));
 	}
 	fputs(text ? text : "", stdout);

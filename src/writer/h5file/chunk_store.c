@@ -188,16 +188,12 @@ int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_
 	return err;
 }
 
-int sl_h5_chunk_decode(hid_t dataset, const char *name, const struct sl_h5_layout *layout,
-                       void *state, const hsize_t *at, void *packed, size_t length, void *out,
-                       size_t n)
+int sl_h5_chunk_decode(const char *name, const struct sl_h5_layout *layout, void *state,
+                       unsigned long long frame, uint32_t mask, const void *packed, size_t length,
+                       void *out, size_t n)
 {
-	unsigned long long frame = at[0];
 	char *copy;
-	uint32_t mask = 0;
 
-	if (sl_hdf5_noted(H5Dread_chunk(dataset, H5P_DEFAULT, at, &mask, packed)) < 0)
-		return sl_hdf5_fail(-EIO, "the chunk at %llu of '%s' cannot be read", frame, name);
 	if (layout->sum && !(mask & sl_h5_mask_sum(layout))) {
 		length -= SL_MIN(length, SL_FLETCHER32_BYTES);
 		if (!length || !sl_fletcher32_holds(packed, length))
@@ -245,6 +241,7 @@ int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *l
 	int err = sl_h5_error(dataset->file);
 	hsize_t at[SL_H5_RANK] = {frame};
 	void *packed, *state;
+	uint32_t mask = 0;
 
 	if (!err)
 		err = layout->codec->state_new(SL_CODEC_LEVEL, layout->element, n, &state);
@@ -256,11 +253,14 @@ int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *l
 	sl_hdf5_enter();
 	if (!packed)
 		err = sl_fail(-ENOMEM, "no memory");
-	else if (partial->bytes)
-		err = sl_h5_chunk_decode(dataset->id, dataset->name, layout, state, at, packed,
-		                         partial->bytes, out, n);
-	else
+	else if (!partial->bytes)
 		chunk_fill(dataset->id, out, n);
+	else if (sl_hdf5_noted(H5Dread_chunk(dataset->id, H5P_DEFAULT, at, &mask, packed)) < 0)
+		err = sl_hdf5_fail(-EIO, "the chunk at %llu of '%s' cannot be read",
+		                   (unsigned long long)at[0], dataset->name);
+	else
+		err = sl_h5_chunk_decode(dataset->name, layout, state, at[0], mask, packed,
+		                         partial->bytes, out, n);
 	sl_hdf5_leave();
 	free(packed);
 	layout->codec->state_free(state);

@@ -126,10 +126,11 @@ const struct sl_codec *sl_h5_codec_of(H5Z_filter_t filter)
 	return NULL;
 }
 
-/* Bits of elements of another size, or without LZ4. */
+/* Bits of elements of another size, in blocks of another length, or without LZ4. */
 static bool is_other(const struct sl_codec *codec, const unsigned *values, size_t element)
 {
-	return codec && codec->shuffles && (values[2] != element || values[4] != SL_BITSHUFFLE_LZ4);
+	return codec && codec->shuffles &&
+	       (values[2] != element || values[3] || values[4] != SL_BITSHUFFLE_LZ4);
 }
 
 int sl_h5_filters_read(const char *name, hid_t list, size_t element, struct sl_h5_layout *out)

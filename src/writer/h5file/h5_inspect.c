@@ -13,7 +13,7 @@
 
 /* Cells of the grid of chunks for each chunk that is there; a sparser dataset is searched by the
  * numbers of its chunks, which HDF5 counts from the first each time. */
-#define SPARSE 4
+#define SPARSE 100
 
 struct inspection {
 	hid_t file;
@@ -60,7 +60,8 @@ static void filters_inspect(struct inspected *x, hid_t list)
 		                   : "unknown");
 	}
 	if (!sl_h5_filters_read(x->report.name, list, H5Tget_size(x->type), &x->layout) &&
-	    x->layout.codec->filter && H5Zfilter_avail(x->layout.codec->filter) <= 0)
+	    x->layout.codec->filter && H5Zfilter_avail(x->layout.codec->filter) <= 0 &&
+	    !H5Tdetect_class(x->type, H5T_VLEN) && H5Tis_variable_str(x->type) <= 0)
 		x->layout.codec->state_new(SL_CODEC_LEVEL, x->layout.element, x->bytes, &x->state);
 }
 
@@ -86,31 +87,57 @@ static int selection_read(struct inspected *x, const hsize_t *at, void *memory)
 	return rc;
 }
 
-/* HDF5 reads the chunk that it has looked up last, although another process may change the file. */
-static int chunk_decode(struct inspected *x, const hsize_t *at, void *memory)
+/* Reads and decodes a chunk. Returns whether there is one: HDF5 says neither of no chunk nor of a
+ * damaged index how long it is, but it has counted the chunks, for which it reads all of the index. */
+static bool chunk_inspect(struct inspected *x, const hsize_t *at, void *memory)
 {
 	hsize_t length = 0;
-	void *packed;
-	int rc;
+	uint32_t mask = 0;
+	void *packed = NULL;
+	int rc = 0;
 
-	if (H5Dget_chunk_storage_size(x->id, at, &length) < 0)
-		return sl_hdf5_fail(-EBADMSG, "the chunk at %" PRIu64 " is not found",
-		                    (uint64_t)at[0]);
-	packed = malloc(length);
-	rc = packed ? sl_h5_chunk_decode(x->id, x->report.name, &x->layout, x->state, at, packed,
-	                                 length, memory, x->bytes)
-	            : sl_fail(-ENOMEM, "no memory");
+	if (H5Dget_chunk_storage_size(x->id, at, &length) < 0 || !length) {
+		H5Eclear2(H5E_DEFAULT);
+		return false;
+	}
+	if (x->filters[0]) {
+		packed = malloc(length);
+		rc = !packed ? sl_fail(-ENOMEM, "no memory")
+		     : H5Dread_chunk(x->id, H5P_DEFAULT, at, &mask, packed) < 0
+		             ? sl_hdf5_fail(-EBADMSG, "the chunk at %" PRIu64 " cannot be read",
+		                            (uint64_t)at[0])
+		             : 0;
+	}
+	x->report.masked += mask != 0;
+	if (!rc)
+		rc = x->state ? sl_h5_chunk_decode(x->report.name, &x->layout, x->state, at[0],
+		                                   mask, packed, length, memory, x->bytes)
+		              : selection_read(x, at, memory);
+	if (rc)
+		inspect_wrong(x);
 	free(packed);
-	return rc;
+	return true;
+}
+
+/* Looks up the chunk of a number, which HDF5 counts from the first. Returns whether it is one of the
+ * visible. */
+static bool chunk_number(const struct inspected *x, hsize_t number, hsize_t *at)
+{
+	hsize_t size;
+	haddr_t address;
+	unsigned mask;
+	bool visible = H5Dget_chunk_info(x->id, x->space, number, at, &mask, &address, &size) >= 0;
+
+	for (int i = 0; i < x->rank; i++)
+		visible = visible && at[i] < x->shape[i];
+	return visible;
 }
 
 static void chunks_inspect(struct inspected *x, void *memory)
 {
-	hsize_t at[H5S_MAX_RANK] = {0}, number = 0, size;
+	hsize_t at[H5S_MAX_RANK] = {0}, number = 0, found = 0, visible = 0;
 	double cells = 1;
-	haddr_t address;
-	unsigned mask;
-	bool sparse, inside;
+	bool sparse;
 
 	if (H5Dget_num_chunks(x->id, x->space, &number) < 0) {
 		sl_hdf5_fail(-EBADMSG, "its chunks cannot be counted");
@@ -118,28 +145,23 @@ static void chunks_inspect(struct inspected *x, void *memory)
 	}
 	x->report.chunks = number;
 	for (int i = 0; i < x->rank; i++)
-		cells *= (double)((x->shape[i] + x->chunk[i] - 1) / x->chunk[i]);
+		cells *= (double)(x->shape[i] / x->chunk[i] + !!(x->shape[i] % x->chunk[i]));
 	sparse = cells > SPARSE * (double)number;
-	for (hsize_t k = 0; k < (sparse ? number : (hsize_t)cells); k++) {
-		int rc = 0;
-
-		if ((sparse ? H5Dget_chunk_info(x->id, x->space, k, at, &mask, &address, &size)
-		            : H5Dget_chunk_info_by_coord(x->id, at, &mask, &address, &size)) < 0) {
-			rc = sl_hdf5_fail(-EBADMSG, "its index of chunks cannot be read");
-		} else if (address != HADDR_UNDEF) {
-			x->report.masked += mask != 0;
-			inside = true;
-			for (int i = 0; i < x->rank; i++)
-				inside &= at[i] < x->shape[i];
-			if (inside)
-				rc = x->state ? chunk_decode(x, at, memory)
-				              : selection_read(x, at, memory);
-		}
-		if (rc)
-			inspect_wrong(x);
-		for (int i = x->rank - 1; !sparse && (at[i] += x->chunk[i]) >= x->shape[i] && i;
-		     i--)
+	for (hsize_t k = 0; !sparse && k < (hsize_t)cells; k++) {
+		found += chunk_inspect(x, at, memory);
+		for (int i = x->rank - 1; (at[i] += x->chunk[i]) >= x->shape[i] && i; i--)
 			at[i] = 0;
+	}
+	/* Where a chunk lies behind the end, too, or is not found although it is there. */
+	for (hsize_t k = 0; found < number && k < number; k++)
+		if (chunk_number(x, k, at)) {
+			visible++;
+			found += sparse && chunk_inspect(x, at, memory);
+		}
+	if (found < visible) {
+		sl_fail(-EBADMSG, "%" PRIu64 " of its chunks are not where its index is searched",
+		        (uint64_t)(visible - found));
+		inspect_wrong(x);
 	}
 }
 
@@ -192,9 +214,14 @@ static void dataset_inspect(struct inspected *x, hid_t file)
 	if (H5Aexists(x->id, "sluice_frames") > 0) {
 		hid_t attribute = H5Aopen(x->id, "sluice_frames", H5P_DEFAULT);
 
-		if (H5Aget_storage_size(attribute) == sizeof(frames) &&
+		hid_t space = H5Aget_space(attribute), type = H5Aget_type(attribute);
+
+		/* As many numbers as there is memory for. */
+		if (H5Sget_simple_extent_npoints(space) == 1 && H5Tget_class(type) == H5T_INTEGER &&
 		    H5Aread(attribute, H5T_NATIVE_INT64, &frames) >= 0 && frames >= 0)
 			x->report.frames = SL_MIN(x->report.frames, (uint64_t)frames);
+		H5Tclose(type);
+		H5Sclose(space);
 		H5Aclose(attribute);
 	}
 	H5Pclose(list);

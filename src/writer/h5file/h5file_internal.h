@@ -178,11 +178,11 @@ int sl_h5_datasets_flush(struct sl_h5_file *file, bool last);
 int sl_h5_dataset_trim(struct sl_h5_dataset *dataset);
 /* For chunks with several frames: their records, and those of chunks that are partly there. */
 int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
-/* Reads a chunk with `length` bytes in the file into packed, and decodes it into n bytes by our own
- * codecs: HDF5 may lack zstd and lz4. state: of the codec. With a sentence. */
-int sl_h5_chunk_decode(hid_t dataset, const char *name, const struct sl_h5_layout *layout,
-                       void *state, const hsize_t *at, void *packed, size_t length, void *out,
-                       size_t n);
+/* Decodes the stored bytes of a chunk, which begins with a frame, into n bytes by our own codecs:
+ * HDF5 may lack zstd and lz4. state: of the codec. With a sentence. */
+int sl_h5_chunk_decode(const char *name, const struct sl_h5_layout *layout, void *state,
+                       unsigned long long frame, uint32_t mask, const void *packed, size_t length,
+                       void *out, size_t n);
 /* Writes scalars and attributes before a flush. */
 int sl_h5_dataset_flush(struct sl_h5_dataset *dataset);
 

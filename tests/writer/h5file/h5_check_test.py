@@ -84,6 +84,8 @@ def of_others():
         file.create_dataset("scalar", data=4.0)
         file.create_dataset("huge", shape=(10**12, 10**6), chunks=(1000, 1000), dtype="f4", compression="gzip")[5, 5] = 1
         file.create_dataset("empty", shape=(0, 4), maxshape=(None, 4), chunks=(1, 4))
+        file["scalar"].attrs["sluice_frames"] = numpy.int64(0)
+        file["plain"].attrs["sluice_frames"] = numpy.arange(8, dtype="i1")  # 8 bytes that are 8 numbers
         file["nowhere"] = h5py.SoftLink("/none")
         place = file["g/sums"].id.get_chunk_info(7).byte_offset
     found, state = datasets("h5py.h5")
