@@ -64,6 +64,7 @@ static void dataset_print(void *user, const struct sluice_frames_dataset *d)
 {
 	struct h5_options *o = user;
 	char size[CLI_TEXT], *name = cli_visible(d->name);
+	char *filters = cli_visible(d->filters); /* the file may give them any name */
 
 	if (o->json) {
 		fputs("{\"dataset\": ", o->out);
@@ -82,7 +83,7 @@ static void dataset_print(void *user, const struct sluice_frames_dataset *d)
 	} else {
 		fprintf(o->out, "%-24s %" PRIu64 " frames, %" PRIu64 " chunks, %s%s%s\n", name,
 		        d->frames, d->chunks, cli_size_format(d->bytes, size),
-		        d->filters[0] ? ", " : "", d->filters);
+		        filters[0] ? ", " : "", filters);
 		if (d->masked)
 			fprintf(o->out,
 			        "%-24s %" PRIu64 " chunks lack a filter: programs that map "
@@ -96,6 +97,7 @@ static void dataset_print(void *user, const struct sluice_frames_dataset *d)
 			free(message);
 		}
 	}
+	free(filters);
 	free(name);
 }
 
