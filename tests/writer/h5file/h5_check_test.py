@@ -27,7 +27,8 @@ chance = random.Random(seed)
 
 
 def check(*arguments):
-    done = subprocess.run([SLUICE, "h5", "check", *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([SLUICE, "h5", "check", *arguments], capture_output=True, encoding="utf-8",
+                          errors="surrogateescape", timeout=60)  # a damaged name has any bytes
     return done.returncode, done.stdout, done.stderr
 
 
