@@ -424,3 +424,45 @@ int sl_h5_file_flush(struct sl_h5_file *file)
 {
 	return sl_h5_datasets_flush(file, false);
 }
+
+/* Moves the chunks of an open bundle to the space of its rows, which the file no longer refers to:
+ * the driver cuts off what is behind them. Returns 1 if some were moved. */
+static int dataset_pack(struct sl_h5_dataset *dataset)
+{
+	uint64_t open = dataset->partial ? dataset->frames - dataset->begun : 0;
+	uint64_t offset[SL_H5_RANK] = {0};
+	int err = 0, moved = 0;
+
+	if (!open || open >= dataset->gather)
+		return 0;
+	for (size_t i = 0; !err && i < dataset->partial_count; i++) {
+		uint64_t start = dataset->partial[i].start, n = dataset->partial[i].bytes;
+		bool fits = n && n != dataset->partial_bytes &&
+		            sl_ordered_vfd_fits(&dataset->file->vfd, n, start);
+		void *bytes = fits ? malloc(n) : NULL;
+
+		if (bytes && pread(dataset->file->own.fd, bytes, n, (off_t)start) == (ssize_t)n) {
+			err = sl_h5_chunk_store_last(dataset, dataset->begun, offset, bytes, n);
+			moved = 1;
+		}
+		free(bytes);
+		for (unsigned k = dataset->rank - 1; k--; offset[k] = 0) {
+			offset[k] += dataset->chunk[k];
+			if (offset[k] < dataset->extent[k + 1])
+				break;
+		}
+	}
+	return err ? err : moved;
+}
+
+int sl_h5_file_pack(struct sl_h5_file *file)
+{
+	int moved = 0;
+
+	sl_list_each_of (dataset, &file->datasets, struct sl_h5_dataset, link) {
+		int done = moved < 0 ? 0 : dataset_pack(dataset);
+
+		moved = done ? done : moved;
+	}
+	return moved > 0 ? sl_h5_file_flush(file) : moved;
+}
