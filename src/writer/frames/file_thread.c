@@ -284,9 +284,10 @@ static void store_rows_locked(struct sl_frame *bundle) SL_UNCHECKED
 }
 
 /* Compresses an open bundle, and stores its chunks in other places, as those of a full bundle.
- * Until the next flush the file refers to the old places. No compressor has a chunk. */
+ * Until the next flush the file refers to the old places. No compressor has a chunk. there: the
+ * file has all frames without filters, and on a full disk they stay so. */
 static int store_packed(struct sl_frame *bundle, struct sl_packed_chunk *packed, uint64_t to,
-                        double *max_error)
+                        bool there, double *max_error)
 {
 	struct sluice_series *s = bundle->series;
 	int rc = 0;
@@ -303,7 +304,7 @@ static int store_packed(struct sl_frame *bundle, struct sl_packed_chunk *packed,
 		if (!rc)
 			rc = sl_h5_chunk_store_last(s->dataset, bundle->locked.number,
 			                            packed->block.offset + 1, packed->bytes,
-			                            packed->length);
+			                            packed->length, there);
 		*max_error = SL_MAX(*max_error, error);
 	}
 	return rc;
@@ -315,15 +316,23 @@ static void store_last_locked(struct sl_frame *bundle) SL_UNCHECKED
 	struct sluice_series *s = bundle->series;
 	struct sluice_writer *w = s->writer;
 	uint64_t from = bundle->locked.rows, to = bundle->locked.there;
-	double max_error = s->locked.counts.max_error;
+	double max_error;
 	struct sl_packed_chunk *packed;
+	bool raw = sl_h5_chunk_is_raw(s->dataset, bundle->locked.number);
 	int rc;
 
-	if (!to)
+	if (raw) {
+		/* There is space for them, even on a full disk. */
+		store_rows_locked(bundle);
+		from = bundle->locked.rows;
+	}
+	/* A chunk without new frames, of a series that was continued, has its filters. */
+	if (w->failure.error || (from == to && !raw))
 		return;
 	packed = SL_CONTAINER(sl_list_take(&s->packer->locked.free), struct sl_packed_chunk, link);
+	max_error = s->locked.counts.max_error;
 	file_thread_unlock(w, "store", bundle);
-	rc = store_packed(bundle, packed, to, &max_error);
+	rc = store_packed(bundle, packed, to, raw, &max_error);
 	if (!rc)
 		rc = tell_frames(bundle, from, to, max_error);
 	file_thread_lock(w);

@@ -89,13 +89,14 @@ static int h5_write_chunk(struct sl_h5_dataset *dataset, uint64_t frame, const u
 }
 
 static int chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                       uint32_t mask, struct sl_vfd_chunk *chunk)
+                       uint32_t mask, struct sl_vfd_chunk *chunk, bool waits)
 {
 	int err = sl_h5_error(dataset->file);
 
 	if (err)
 		return err;
-	err = sl_h5_room(dataset->file, chunk->in.granted ? 0 : chunk->in.n);
+	err = waits ? sl_h5_room(dataset->file, chunk->in.granted ? 0 : chunk->in.n)
+	            : sl_ordered_vfd_room(&dataset->file->vfd, chunk->in.n);
 	if (err)
 		return sl_fail(err, "'%s': no room for frame %llu of '%s': %s",
 		               dataset->file->own.path, (unsigned long long)frame, dataset->name,
@@ -111,15 +112,23 @@ int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint6
 {
 	struct sl_vfd_chunk chunk = {.in = {.bytes = bytes, .n = n}};
 
-	return chunk_store(dataset, frame, offset, mask, &chunk);
+	return chunk_store(dataset, frame, offset, mask, &chunk, true);
 }
 
 int sl_h5_chunk_store_last(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                           const void *bytes, size_t n)
+                           const void *bytes, size_t n, bool there)
 {
 	struct sl_vfd_chunk chunk = {.in = {.bytes = bytes, .n = n, .last = true}};
 
-	return chunk_store(dataset, frame, offset, 0, &chunk);
+	int err = chunk_store(dataset, frame, offset, 0, &chunk, !there);
+
+	return there && sl_is_full(err) ? 0 : err;
+}
+
+bool sl_h5_chunk_is_raw(const struct sl_h5_dataset *dataset, uint64_t frame)
+{
+	return dataset->partial && dataset->begun == frame &&
+	       dataset->partial[0].bytes == dataset->partial_bytes;
 }
 
 int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
@@ -128,7 +137,7 @@ int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint
 	size_t row = n / dataset->gather;
 	struct sl_vfd_chunk chunk = {.in = {bytes, n, .from = from * row, .to = to * row}};
 
-	return chunk_store(dataset, frame, offset, dataset->mask, &chunk);
+	return chunk_store(dataset, frame, offset, dataset->mask, &chunk, true);
 }
 
 int sl_h5_chunk_enter(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
@@ -137,7 +146,7 @@ int sl_h5_chunk_enter(struct sl_h5_dataset *dataset, uint64_t frame, const uint6
 	/* HDF5 hands the bytes to the driver, which does not look at them. */
 	struct sl_vfd_chunk chunk = {.in = {.bytes = dataset, .n = n, .granted = start}};
 
-	return chunk_store(dataset, frame, offset, mask, &chunk);
+	return chunk_store(dataset, frame, offset, mask, &chunk, true);
 }
 
 int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
@@ -418,4 +427,47 @@ int sl_h5_datasets_flush(struct sl_h5_file *file, bool last)
 int sl_h5_file_flush(struct sl_h5_file *file)
 {
 	return sl_h5_datasets_flush(file, false);
+}
+
+/* Moves the chunks of an open bundle to the space of its rows, which the file no longer refers to:
+ * the driver cuts off what is behind them. Returns 1 if some were moved. */
+static int dataset_pack(struct sl_h5_dataset *dataset)
+{
+	uint64_t open = dataset->partial ? dataset->frames - dataset->begun : 0;
+	uint64_t offset[SL_H5_RANK] = {0};
+	int err = 0, moved = 0;
+
+	if (!open || open >= dataset->gather)
+		return 0;
+	for (size_t i = 0; !err && i < dataset->partial_count; i++) {
+		uint64_t start = dataset->partial[i].start, n = dataset->partial[i].bytes;
+		bool fits = n && n != dataset->partial_bytes &&
+		            sl_ordered_vfd_fits(&dataset->file->vfd, n, start);
+		void *bytes = fits ? malloc(n) : NULL;
+
+		if (bytes && pread(dataset->file->own.fd, bytes, n, (off_t)start) == (ssize_t)n) {
+			err = sl_h5_chunk_store_last(dataset, dataset->begun, offset, bytes, n,
+			                             true);
+			moved = 1;
+		}
+		free(bytes);
+		for (unsigned k = dataset->rank - 1; k--; offset[k] = 0) {
+			offset[k] += dataset->chunk[k];
+			if (offset[k] < dataset->extent[k + 1])
+				break;
+		}
+	}
+	return err ? err : moved;
+}
+
+int sl_h5_file_pack(struct sl_h5_file *file)
+{
+	int moved = 0;
+
+	sl_list_each_of (dataset, &file->datasets, struct sl_h5_dataset, link) {
+		int done = moved < 0 ? 0 : dataset_pack(dataset);
+
+		moved = done ? done : moved;
+	}
+	return moved > 0 ? sl_h5_file_flush(file) : moved;
 }

@@ -33,6 +33,11 @@ uint64_t sl_h5_file_held(const struct sl_h5_file *file)
 	return 0;
 }
 
+bool sl_h5_chunk_is_raw(const struct sl_h5_dataset *dataset, uint64_t frame)
+{
+	return false;
+}
+
 /* The other functions return the error. */
 #define NONE(function, ...)             \
 	int function(__VA_ARGS__)       \
@@ -45,7 +50,7 @@ NONE(sl_h5_dataset_add, struct sl_h5_file *file, const char *name, struct sl_h5_
 NONE(sl_h5_chunk_store, struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
      uint32_t mask, const void *bytes, size_t n)
 NONE(sl_h5_chunk_store_last, struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
-     const void *bytes, size_t n)
+     const void *bytes, size_t n, bool there)
 NONE(sl_h5_chunk_store_frames, struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
      uint64_t to, const uint64_t *offset, const void *bytes, size_t n)
 NONE(sl_h5_chunk_read, struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,

@@ -288,8 +288,8 @@ int sl_h5_file_close(struct sl_h5_file *file, bool keep)
 {
 	int err;
 
-	if (keep)
-		sl_h5_datasets_flush(file, true);
+	if (keep && !sl_h5_datasets_flush(file, true))
+		sl_h5_file_pack(file);
 	sl_hdf5_enter();
 	err = close_with_hdf5(file, keep && !file->untouched);
 	/* Clears HDF5's error stack, which may have messages about unknown filters even after

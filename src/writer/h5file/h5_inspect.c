@@ -88,7 +88,8 @@ static int selection_read(struct inspected *x, const hsize_t *at, void *memory)
 }
 
 /* Reads and decodes a chunk. Returns whether there is one: HDF5 says neither of no chunk nor of a
- * damaged index how long it is, but it has counted the chunks, for which it reads all of the index. */
+ * damaged index how long it is, but it has counted the chunks, for which it reads all of the
+ * index. */
 static bool chunk_inspect(struct inspected *x, const hsize_t *at, void *memory)
 {
 	hsize_t length = 0;
@@ -119,8 +120,8 @@ static bool chunk_inspect(struct inspected *x, const hsize_t *at, void *memory)
 	return true;
 }
 
-/* Looks up the chunk of a number, which HDF5 counts from the first. Returns whether it is one of the
- * visible. */
+/* Looks up the chunk of a number, which HDF5 counts from the first. Returns whether it is one of
+ * the visible. */
 static bool chunk_number(const struct inspected *x, hsize_t number, hsize_t *at)
 {
 	hsize_t size;

@@ -151,9 +151,12 @@ void sl_h5_dataset_forget(struct sl_h5_dataset *dataset);
  */
 int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
                       uint32_t mask, const void *bytes, size_t n);
-/* Stores a chunk when the file is closed: no more space is needed for rows. */
+/* Stores a chunk when the file is closed: no more space is needed for rows. there: the file has its
+ * frames, and on a full disk keeps them as they are. */
 int sl_h5_chunk_store_last(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                           const void *bytes, size_t n);
+                           const void *bytes, size_t n, bool there);
+/* Whether the open chunk that begins with a frame is in the file without filters. */
+bool sl_h5_chunk_is_raw(const struct sl_h5_dataset *dataset, uint64_t frame);
 /* Stores frames from..to of a chunk before it is full, and the earlier frames where the file has
  * them with filters. bytes: the whole chunk, without filters. It stays unfiltered until
  * sl_h5_chunk_store() brings all of it, in other space; the old space is kept until the next

@@ -172,6 +172,8 @@ int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_
 void sl_h5_dataset_free(struct sl_h5_dataset *dataset);
 /* Flushes the file with all datasets. last: then it is closed. */
 int sl_h5_datasets_flush(struct sl_h5_file *file, bool last);
+/* After the last flush: moves the last chunks forward to spare space, and flushes. */
+int sl_h5_file_pack(struct sl_h5_file *file);
 /* Bytes at the end of the file that a scalar may take in a flush. */
 #define SL_H5_AHEAD ((uint64_t)24 << 10)
 /* At the end: partly stored frames are not seen, and a longer extent would show nothing. */

@@ -79,6 +79,8 @@ struct ordered_file {
 haddr_t sl_ordered_take(struct ordered_file *file, hsize_t size, bool last);
 /* Keeps the old space of a chunk. */
 void sl_ordered_moved(struct ordered_file *file, haddr_t start, hsize_t size);
+/* Returns where the spare space at the end begins, or the end. */
+haddr_t sl_ordered_used_end(const struct ordered_file *file);
 void sl_ordered_forget_space(struct ordered_file *file);
 /* Keeps the first error; returns this one. */
 int sl_ordered_keep_error(struct ordered_file *file, int error, uint64_t offset);

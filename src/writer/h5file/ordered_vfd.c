@@ -19,6 +19,9 @@
 /* The driver's number in HDF5's list, where numbers from 512 on are free. */
 #define ORDERED_VALUE 0x5c1
 
+/* Where the superblock has the end of the file. */
+#define SUPERBLOCK_END 40
+
 static hid_t driver = H5I_INVALID_HID; /* guarded by HDF5's own lock, as the driver's calls are */
 
 #define complain(minor, ...)                                                             \
@@ -137,6 +140,29 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 	return &file->pub;
 }
 
+/* Cuts spare space off the end of a flushed file. Before, the superblock says so, if it is of
+ * version 0 and at the begin of the file. */
+static void ordered_shorten(struct ordered_file *file)
+{
+	uint64_t head[SUPERBLOCK_END / 8 + 1], end = sl_ordered_used_end(file);
+	int err;
+
+	if (!file->changed || file->vfd->error || file->granted > file->eoa || end == file->eoa ||
+	    pread(file->fd, head, sizeof(head), 0) != sizeof(head) ||
+	    memcmp(head, "\x89HDF\r\n\x1a\n", 9) || head[SUPERBLOCK_END / 8] != file->eoa)
+		return;
+	err = sl_ordered_turn_word(file, true);
+	if (!err)
+		err = sl_ordered_write_all(file, SUPERBLOCK_END, sizeof(end), &end);
+	if (!err)
+		err = sl_ordered_barrier(file);
+	if (!err)
+		err = sl_ordered_turn_word(file, false);
+	if (!err && ftruncate(file->fd, (off_t)end))
+		err = -errno;
+	sl_ordered_keep_error(file, err, SUPERBLOCK_END);
+}
+
 /* Space taken behind the end of the file, maybe not all that was asked for. */
 static void ordered_give_back(struct ordered_file *file)
 {
@@ -152,6 +178,8 @@ static herr_t ordered_close(H5FD_t *base)
 	struct ordered_file *file = (struct ordered_file *)base;
 
 	ordered_enter(file);
+	if (file->process == getpid())
+		ordered_shorten(file);
 	ordered_give_back(file);
 	/* After a flush, or a failed flush: the blocks that are still held are never written. */
 	sl_held_clear(&file->held);

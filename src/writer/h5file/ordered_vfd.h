@@ -122,6 +122,8 @@ int sl_ordered_vfd_grant(struct sl_ordered_vfd *vfd, uint64_t bytes, bool page, 
 /* Writes bytes unknown to HDF5 in their place, while nothing is to be flushed. */
 int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t start, const void *bytes, size_t n);
 
+/* Whether spare space before an offset has room for a chunk. */
+bool sl_ordered_vfd_fits(struct sl_ordered_vfd *vfd, uint64_t size, uint64_t before);
 /* A chunk without a reference in the file: later chunks may use its space. */
 void sl_ordered_vfd_give_up(struct sl_ordered_vfd *vfd, uint64_t start, uint64_t size);
 

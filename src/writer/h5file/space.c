@@ -2,9 +2,9 @@
 /*
  * Space in the file: room on the disk before a chunk is written, space at the end for other
  * processes, and spare space for later chunks. Spare is the old space of a chunk with a new size,
- * for a chunk of the old size or the last chunks, and pieces from frames that were given up.
- * Without memory for its record, spare space stays unused. Threads: the driver's, with vfd->mutex;
- * the file thread.
+ * for a chunk of the old size or for the last chunks, and pieces from frames that were given up.
+ * At the end of the file it is cut off by the close. Without memory for its record, spare space
+ * stays unused. Threads: the driver's, with vfd->mutex; the file thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -166,6 +166,33 @@ haddr_t sl_ordered_take(struct ordered_file *file, hsize_t size, bool last)
 		return start;
 	}
 	return piece_take(file, size);
+}
+
+bool sl_ordered_vfd_fits(struct sl_ordered_vfd *vfd, uint64_t size, uint64_t before)
+{
+	struct spare_chunk *spare;
+
+	sl_mutex_lock(&vfd->mutex);
+	for (spare = vfd->file ? vfd->file->spare : NULL; spare; spare = spare->next)
+		if (spare->size >= size && spare->start < before && spare->flushes != vfd->flushes)
+			break;
+	sl_mutex_unlock(&vfd->mutex);
+	return spare;
+}
+
+haddr_t sl_ordered_used_end(const struct ordered_file *file)
+{
+	const struct spare_chunk *spare = file->spare;
+	haddr_t end = file->eoa;
+
+	while (spare) {
+		bool last =
+			spare->start + spare->size == end && spare->flushes != file->vfd->flushes;
+
+		end = last ? spare->start : end;
+		spare = last ? file->spare : spare->next;
+	}
+	return end;
 }
 
 void sl_ordered_forget_space(struct ordered_file *file)

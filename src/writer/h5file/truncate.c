@@ -98,8 +98,8 @@ static int node_read(const struct cut *cut, uint64_t at, unsigned above, uint64_
  * away, because the node itself is out. Where a death came between the writes of a split, half the
  * entries are in the node before, too, and may be out of date there: they go as well, and their
  * space is another's. So the last entries come first. The key behind its entries may be out of date
- * as well: it is to be no later than bound, that of the node above, or HDF5 would put chunks between
- * the two where it does not look for them. */
+ * as well: it is to be no later than bound, that of the node above, or HDF5 would put chunks
+ * between the two where it does not look for them. */
 static int node_cut(struct cut *cut, uint64_t address, unsigned above, const uint64_t *from,
                     const uint64_t *bound, bool off)
 {

@@ -174,9 +174,16 @@ int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint6
 }
 
 int sl_h5_chunk_store_last(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                           const void *bytes, size_t n)
+                           const void *bytes, size_t n, bool there)
 {
+	(void)there;
 	return sl_h5_chunk_store(dataset, frame, offset, 0, bytes, n);
+}
+
+bool sl_h5_chunk_is_raw(const struct sl_h5_dataset *dataset, uint64_t frame)
+{
+	(void)dataset, (void)frame;
+	return false;
 }
 
 int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,

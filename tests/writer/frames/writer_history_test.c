@@ -714,6 +714,21 @@ TEST(space_of_frames_that_are_given_up_is_used_again)
 	}
 }
 
+/* Rows of each of them took 96000 bytes; all frames, without a codec, are 360000. */
+TEST(writers_that_continue_a_file_leave_no_space_of_rows_behind)
+{
+	uint64_t seed = unit_seed();
+	struct stat status;
+
+	set_out(&seed, 1);
+	set_series(0, "deflate", 1500, 16);
+	for (unsigned i = 0; i < 12; i++)
+		run_close(&(struct close_way){.pushes = 5}, 1, 0);
+	assert_int_equal(stat(path, &status), 0);
+	print_message("%d bytes\n", (int)status.st_size);
+	assert_in_range(status.st_size, 1, 360000);
+}
+
 int main(int argc, char **argv)
 {
 	const char *folder = getenv("SLUICE_TEST_DIR");
