@@ -326,8 +326,8 @@ static void store_last_locked(struct sl_frame *bundle) SL_UNCHECKED
 		store_rows_locked(bundle);
 		from = bundle->locked.rows;
 	}
-	/* A chunk without new frames, of a series that was continued, has its filters. */
-	if (w->failure.error || (from == to && !raw))
+	/* A chunk without new frames is stored as well: it may have those that were given up. */
+	if (w->failure.error || !to)
 		return;
 	packed = SL_CONTAINER(sl_list_take(&s->packer->locked.free), struct sl_packed_chunk, link);
 	max_error = s->locked.counts.max_error;
