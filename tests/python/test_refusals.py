@@ -194,3 +194,16 @@ def test_files_of_h5py_without_options_are_continued(file):
 def read(path):
     with open(path, "rb") as f:
         return f.read()
+
+
+def test_a_shuffle_without_a_codec_is_continued_with_the_shuffle(file):
+    with h5py.File(file, "w", **EARLIEST) as f:
+        f.create_dataset("u", data=FRAMES, maxshape=(None, 20, 30), chunks=(1, 20, 30), shuffle=True)
+    with sluice.Writer(file, mode="a") as w:
+        u = w.series("u", shape=(20, 30), dtype="f4", codec="none")
+        for frame in FRAMES:
+            u.append(frame)
+    with h5py.File(file, "r") as f:
+        chunks = [f["u"].id.get_chunk_info(i) for i in range(2 * len(FRAMES))]
+        assert {chunk.filter_mask for chunk in chunks} == {0}
+        assert (f["u"][...] == numpy.concatenate([FRAMES, FRAMES])).all()

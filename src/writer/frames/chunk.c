@@ -146,14 +146,13 @@ static int chunk_compress(struct sluice_series *s, unsigned compressor,
 /* For a series without a codec. */
 static void chunk_copy(struct sluice_series *s, struct sl_packed_chunk *packed)
 {
-	/* Another program's dataset may have a shuffle and no codec: for a gathered chunk. */
-	packed->mask = sl_h5_mask_shuffle(&s->layout);
+	packed->mask = 0;
 	packed->length = s->geometry.chunk_bytes;
 	packed->bytes = packed->frame->data + packed->block.start;
-	if ((!packed->block.whole && !s->layout.contiguous) || s->layout.sum) {
+	/* Another program's dataset may have a shuffle and no codec. */
+	if ((!packed->block.whole && !s->layout.contiguous) || s->layout.sum || s->layout.shuffle) {
 		chunk_gather(s, packed, s->layout.shuffle, packed->room);
 		packed->bytes = packed->room;
-		packed->mask = 0;
 	}
 }
 

@@ -145,9 +145,10 @@ int sl_packer_take(struct sluice_series *s)
 	int rc;
 
 	/* All chunks lie in the frame as they will be in the file. */
-	kind.in_place = s->layout.contiguous || (!s->layout.codec->filter && !kind.sum &&
-	                                         sl_geometry_lies_whole(&s->geometry) &&
-	                                         (!s->share || s->share->alone == s->share->count));
+	kind.in_place =
+		s->layout.contiguous || (!s->layout.codec->filter && !s->layout.shuffle &&
+	                                 !kind.sum && sl_geometry_lies_whole(&s->geometry) &&
+	                                 (!s->share || s->share->alone == s->share->count));
 	if (kind.in_place && !s->layout.precision)
 		return 0;
 	s->packer = packer_find(s->writer, &kind);

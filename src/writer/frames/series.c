@@ -197,7 +197,6 @@ static int add_dataset(struct sl_h5_file *file, void *argument)
 
 	if (rc || adding->check)
 		return rc;
-	s->plain.mask = sl_h5_mask_shuffle(&s->layout);
 	if (s->layout.contiguous)
 		rc = sl_direct_open(s);
 	else if (s->bundles && s->first % s->layout.gather)
@@ -364,7 +363,6 @@ int sl_series_make(struct sluice_writer *w, const char *name, unsigned depth,
 		s->share = share;
 		share->locked.limit = first + SLUICE_RANKS_AHEAD;
 		share->locked.last = UINT64_MAX;
-		s->plain.mask = sl_h5_mask_shuffle(&s->layout);
 		rc = series_fill(s);
 	}
 	if (!rc)
