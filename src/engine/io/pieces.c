@@ -83,7 +83,7 @@ void sl_plan_cut(struct sl_plan *plan, struct sl_piece *out)
 	out->extents = extent;
 	out->extent_count = 1;
 	out->gaps = 0;
-	if (limits->sequential) {
+	if (limits->sequential || limits->uncut) {
 		out->length = left;
 		return;
 	}
@@ -187,6 +187,7 @@ static void piece_fill(struct sl_piece *piece)
 
 	piece->backend = op->file->backend;
 	piece->device = op->staged ? NULL : op->device;
+	piece->box = op->box;
 	piece->write = op->kind == SL_WRITE;
 	piece->missed = op->missed;
 	if (piece->extent_count == 1)
@@ -401,8 +402,9 @@ static bool op_read_now(struct sluice_op *op) SL_UNCHECKED
 	char *to;
 	int64_t moved;
 
-	if (op->missed || op->kind != SL_READ || op->count != 1 || !extent->length || op->device ||
-	    !backend->ops->read_now || extent->length > op->ctx->core.settings.inline_bytes)
+	if (op->missed || op->box || op->kind != SL_READ || op->count != 1 || !extent->length ||
+	    op->device || !backend->ops->read_now ||
+	    extent->length > op->ctx->core.settings.inline_bytes)
 		return false;
 	to = op->staged ? sl_staged_memory(op) : extent->data;
 	if (!to)
@@ -443,6 +445,9 @@ static void op_plan(struct sluice_op *op, int64_t size)
 
 	if (size < -1 && op->kind == SL_READ)
 		sl_op_fail(op, (int)size, NULL);
+	/* Its bytes were counted at the submission. */
+	if (op->box)
+		size = -1;
 	if (size >= 0 && op->kind == SL_READ && op->on_stream && !op->order.follows)
 		op_check_end(op, (uint64_t)size);
 	if (size < 0 || op->kind != SL_READ)

@@ -39,6 +39,21 @@ int64_t sl_hdf5_noted(int64_t result);
 /* Like sl_fail(), followed by HDF5's message of the noted call, or else of its last call. */
 __attribute__((format(printf, 2, 3))) int sl_hdf5_fail(int error, const char *format, ...);
 
+/* ------------------------------------------------------------------------------------- read */
+
+/* A driver that only reads, without locks. It can note where raw data lies and not read it. */
+struct sl_read_vfd {
+	int fd; /* the caller's */
+	bool open;
+	bool notes; /* at any time: raw data is not read, and its place is noted */
+	uint64_t address, length;
+};
+/* Makes a file opened with fapl use the driver, for as long as it is open. -ENOMEM, a sentence. */
+int sl_read_vfd_set(hid_t fapl, struct sl_read_vfd *vfd);
+/* Describes the type of elements in *out, for the caller to free, and the dimensions of an array
+ * type, which are left out. -ENOTSUP or -ENOMEM with a sentence that goes on behind a name. */
+int sl_h5_type_describe(hid_t type, char **out, unsigned *rank, hsize_t dims[SL_H5_DIMENSIONS]);
+
 /* ------------------------------------------------------------------------------------- file */
 
 /* A file without a name until its first flush: a process that dies before leaves nothing. Where the

@@ -2,6 +2,7 @@
 /* The word of a file with frames: lock, value, and the calls of <sluice/frames.h> for readers.
  * Threads: a writer's; a reader's handle is used by a single thread at a time. */
 #include "h5file/word.h"
+#include "h5file/h5file.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -70,11 +71,11 @@ struct sluice_frames {
 };
 
 /* Whether somebody writes the file; so it is, too, if that cannot be told. */
-static bool is_written(const struct sluice_frames *f)
+static bool is_written(int fd)
 {
 	struct flock its = word_range(F_WRLCK);
 
-	return fcntl(f->fd, F_OFD_GETLK, &its) || its.l_type != F_UNLCK;
+	return fcntl(fd, F_OFD_GETLK, &its) || its.l_type != F_UNLCK;
 }
 
 /* 1: path names the file that is open; out: when that was changed. */
@@ -129,7 +130,7 @@ static int frames_look(struct sluice_frames *f)
 		same = f->has_word = sl_word_read(f->fd, &f->word);
 	if (same < 0)
 		return sl_fail(same, "cannot look at '%s': %s", f->path, sl_error_text(same));
-	if ((f->has_word && f->word % 2 == 0) || !is_written(f))
+	if ((f->has_word && f->word % 2 == 0) || !is_written(f->fd))
 		return 1;
 	return f->has_word ? 0
 	                   : sl_fail(-ENOTSUP,
@@ -168,8 +169,59 @@ int sluice_frames_check(sluice_frames *f)
 	if (has_word)
 		same = same && word == f->word;
 	else
-		same = same && !is_written(f) && !memcmp(&changed, &f->changed, sizeof(changed));
+		same = same && !is_written(f->fd) &&
+		       !memcmp(&changed, &f->changed, sizeof(changed));
 	return same ? 0 : sl_fail(-EAGAIN, "'%s' has changed meanwhile", f->path);
+}
+
+/* ------------------------------------------------------------------- datasets that are read */
+
+static int state_look(int fd, struct sl_h5_state *out)
+{
+	struct stat status;
+	int has_word = sl_word_read(fd, &out->word);
+
+	if (has_word < 0 || fstat(fd, &status))
+		return has_word < 0 ? has_word : -errno;
+	out->has_word = has_word;
+	out->length = (uint64_t)status.st_size;
+	out->modified_ns = sl_modified_ns(&status);
+	return 0;
+}
+
+int sl_h5_state_take(int fd, int64_t deadline, struct sl_h5_state *out)
+{
+	const struct timespec nap = {0, NAP_NS};
+	int rc = state_look(fd, out);
+
+	/* Ended by the end of the flush, that of the writer, or the deadline. */
+	while (!rc && out->has_word && out->word % 2 && is_written(fd)) {
+		if (sl_now() >= deadline)
+			return -EAGAIN;
+		nanosleep(&nap, NULL);
+		rc = state_look(fd, out);
+	}
+	return rc;
+}
+
+/* Between flushes a writer appends bytes, which changes the length and the time alone. */
+int sl_h5_state_holds(int fd, const struct sl_h5_state *state)
+{
+	struct sl_h5_state now;
+	int rc = state_look(fd, &now);
+
+	if (rc)
+		return rc;
+	if (!state->has_word)
+		return now.length == state->length && now.modified_ns == state->modified_ns
+		               ? 1
+		               : -ESTALE;
+	if (!now.has_word)
+		return -ESTALE;
+	if (now.word != state->word)
+		return 0;
+	return (now.length == state->length && now.modified_ns == state->modified_ns) ||
+	       is_written(fd);
 }
 
 void sluice_frames_free(sluice_frames *f)
