@@ -180,7 +180,9 @@ static size_t next_length(struct pipeline *p)
 	if (!copy->source->length_known)
 		return n;
 	p->ended = p->offset == copy->source->length;
-	return copy->source->length - p->offset < n ? copy->source->length - p->offset : n;
+	uint64_t end = p->offset < copy->source->head_bytes ? copy->source->head_bytes
+	                                                    : copy->source->length;
+	return end - p->offset < n ? end - p->offset : n;
 }
 
 static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
@@ -388,7 +390,8 @@ static int chunk_filled(struct pipeline *p, struct chunk *chunk)
 	int rc = 0;
 
 	chunk->full = true;
-	if (chunk->device && !p->copy->source->file)
+	if (chunk->device &&
+	    (!p->copy->source->file || chunk->offset < p->copy->source->head_bytes))
 		rc = sluice_copy(chunk->device, chunk->data, chunk->length);
 	else if (chunk->device && pipeline_wants_copy(p))
 		rc = sluice_copy(chunk->data, chunk->device, chunk->length);
@@ -487,10 +490,13 @@ static int pipeline_read_next(struct pipeline *p)
 	}
 	if (zeros)
 		memset(chunk->data, 0, chunk->length);
-	if (zeros || p->from)
+	bool head = chunk->offset < source->head_bytes;
+	if (head)
+		memcpy(chunk->data, source->head + chunk->offset, chunk->length);
+	if (zeros || head || p->from)
 		return chunk_filled(p, chunk);
 	struct sluice_extent extent = {chunk->device ? chunk->device : chunk->data, chunk->length,
-	                               chunk->offset};
+	                               chunk->offset - source->head_bytes};
 	return submit_chunk(p, source, SLUICE_READ, chunk, &extent, 1);
 }
 
