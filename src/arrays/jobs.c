@@ -110,10 +110,18 @@ static int tile_compare(const void *a, const void *b)
 }
 
 /* Looks the fresh tiles up and submits them in the order of the file. */
-static void step_begin(struct sl_array *array, struct step *step)
+static void step_begin(struct sl_array *array, struct sl_job *job, struct step *step)
 {
-	int rc = step->count ? sl_array_find(array, step->fresh, step->count) : 0;
+	/* Also for kept tiles alone: the file may have changed. */
+	int rc = step->count || step->hit_count
+	                 ? sl_array_find(array, step->fresh, step->count)
+	                 : 0;
 
+	if (rc && step->hit_count) {
+		sl_mutex_lock(&array->mutex);
+		sl_job_fail_locked(job, rc, sluice_last_message());
+		sl_mutex_unlock(&array->mutex);
+	}
 	if (!rc)
 		qsort(step->fresh, step->count, sizeof(struct sl_tile *), tile_compare);
 	for (size_t i = 0; i < step->count; i++) {
@@ -152,7 +160,7 @@ static void job_run(struct sl_task *task)
 		sl_mutex_lock(&array->mutex);
 		waits = step_walk_locked(array, job, &step);
 		sl_mutex_unlock(&array->mutex);
-		step_begin(array, &step);
+		step_begin(array, job, &step);
 		step_copy(array, &step);
 		sl_mutex_lock(&array->mutex);
 		/* Tiles may have made room before this job waits for it. */
