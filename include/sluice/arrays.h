@@ -107,8 +107,8 @@ SLUICE_API int sluice_array_list(const char *file, const char *path, sluice_arra
                                  void *user);
 
 /*
- * Splits "run.h5#/fields/u" at its last "#/", unless a file has the whole name, or the name is a URI of
- * another scheme than file. May wait for storage. Any thread.
+ * Splits "run.h5#/fields/u" at its last "#/", unless a file has the whole name, or the name is a
+ * URI of another scheme than file. May wait for storage. Any thread.
  *
  * Returns the bytes of the name of the file; '#' is behind them, and then the path of the dataset.
  * 0: the name has no dataset, or is NULL.

@@ -15,8 +15,9 @@
 /* While our writer changes a file again and again, a read begins anew for so long. */
 #define SL_ARRAY_PATIENCE_NS INT64_C(10000000000)
 
-struct sl_tile;
 struct sl_job;
+struct sl_tile;
+struct sl_undoing;
 
 /* An open dataset. */
 struct sl_array {
@@ -131,16 +132,67 @@ struct sl_tile {
 	char *bytes;            /* decoded, to be kept */
 };
 
-/* Finds where tiles lie, in a state of the file that their fields name. May wait for storage.
- * Returns 0, or -errno with a sentence. */
-int sl_array_find(struct sl_array *array, struct sl_tile **tiles, size_t count);
+/* --------------------------------------------------------------------------------------- jobs */
+
 /* For sl_backend_ops. */
 void sl_array_submit(struct sl_backend *backend, struct sl_piece *piece);
+
+/* -------------------------------------------------------------------------------------- tiles */
+
+/* Gives a tile that was looked up to a worker. */
+void sl_tile_submit(struct sl_tile *tile);
+/* Ends a tile. bytes: decoded, or NULL: there are none, and parts get the fill value. direct: that
+ * part has them already; or NULL. undoing: has perhaps the bytes, and is given back; or NULL. With
+ * an error the sentence is the thread's last. */
+void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_part *direct,
+                 struct sl_undoing *undoing, int error);
+static inline bool sl_job_stopped(const struct sl_job *job)
+{
+	return atomic_load_explicit(&job->base.cancelled, memory_order_relaxed);
+}
+/* Keeps the first error of a job. message: NULL, or the sentence. With the array's mutex. */
+void sl_job_fail_locked(struct sl_job *job, int error, const char *message);
+/* Counts the end of a tile or of the walk, with the array's mutex. Returns whether the job is over:
+ * the caller ends it without the mutex, and then the file may be gone. */
+bool sl_job_count_locked(struct sl_job *job);
+void sl_job_end(struct sl_job *job);
+/* For sl_backend_ops. */
 void sl_array_cancel(struct sl_backend *backend);
+
+/* --------------------------------------------------------------------------------------- look */
+
+/* Opens a dataset in one state of the file. Returns 0, or -errno with a sentence. */
+int sl_array_look(struct sl_array *array, const char *dataset, struct sl_h5_reader **reader,
+                  struct sl_h5_array *found, struct sl_h5_state *state);
+/* Opens the dataset again, as it is now. *length: the elements of its first dimension. */
+int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
+	SL_REQUIRES(&array->h5.mutex);
+/* Finds where tiles lie, in a state of the file that their fields name. Returns 0, or -errno with a
+ * sentence. */
+int sl_array_find(struct sl_array *array, struct sl_tile **tiles, size_t count);
+
+/* --------------------------------------------------------------------------------------- kept */
+
+/* The memory of a thread that undoes filters. */
+struct sl_undoing {
+	struct sl_list link;
+	struct sl_unfilter *unfilter;
+	char *stored;
+	size_t room; /* of these */
+	char *bytes; /* of a chunk; or NULL */
+};
+/* Returns memory for so many stored bytes; NULL: there is none. */
+struct sl_undoing *sl_undoing_take(struct sl_array *array, size_t n);
+void sl_undoing_give(struct sl_array *array, struct sl_undoing *undoing); /* NULL is allowed */
 /* Before the first submission, and when nothing is in flight. */
 void sl_tiles_init(struct sl_array *array);
+void sl_tiles_free(struct sl_array *array);
+/* Forgets what is kept: the file is in another state, which has another number. */
 void sl_tiles_forget(struct sl_array *array);
 uint64_t sl_tiles_generation(struct sl_array *array);
-void sl_tiles_free(struct sl_array *array);
+/* Forgets kept tiles, the oldest first, until there are as few; those in use stay. */
+void sl_tiles_shrink_locked(struct sl_array *array, unsigned most) SL_REQUIRES(&array->mutex);
+struct sl_list *sl_tile_bucket(struct sl_array *array, uint64_t number);
+void sl_tile_free(struct sl_tile *tile);
 
 #endif

@@ -2,14 +2,12 @@
 /*
  * Tiles: chunks on their way from the file to memory
  *
- * A piece of the engine is a job. Its steps look chunks up, many at a time, and make a tile of
- * each, as long as there is room; when tiles end, the steps of waiting jobs go on. A worker then
- * reads the stored bytes of a tile if they are in the page cache, or has the inner backend read
- * them, undoes the filters, and writes the parts of all jobs that want the tile. A tile of which no
- * job wants all is kept, because others may want the rest.
+ * A worker reads the stored bytes of a tile if they are in the page cache, or has the inner backend
+ * read them, undoes the filters, and writes the parts of all jobs that want the tile. A tile of
+ * which no job wants all is kept, because others may want the rest.
  *
- * Threads: steps of jobs and looks at the index on core->waiting; tiles on workers, which wait for
- * nothing. A tile in flight has a part, and so a piece in flight, which keeps the file open.
+ * Threads: workers, which wait for nothing. A tile in flight has a part, and so a piece in flight,
+ * which keeps the file open.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -21,152 +19,15 @@
 
 #include "arrays/arrays_internal.h"
 
-#define BATCH      128 /* tiles that are looked up together */
-#define TILES_MOST 4096
 /* Stored bytes beyond those of a chunk that a codec may need: more is damage. */
 #define STORED_MOST(bytes) (2 * (bytes) + ((size_t)64 << 10))
 
-/* The memory of a thread that undoes filters. */
-struct undoing {
-	struct sl_list link;
-	struct sl_unfilter *unfilter;
-	char *stored;
-	size_t room; /* of these */
-	char *bytes; /* of a chunk; or NULL */
-};
-
 static void tile_run(struct sl_task *task);
-static void job_run(struct sl_task *task);
-
-/* ------------------------------------------------------------------------------------- memory */
-
-static void undoing_free(struct undoing *undoing)
-{
-	sl_unfilter_free(undoing->unfilter);
-	free(undoing->stored);
-	free(undoing->bytes);
-	free(undoing);
-}
-
-/* Returns memory for so many stored bytes; NULL: there is none. */
-static struct undoing *undoing_take(struct sl_array *array, size_t n)
-{
-	struct undoing *undoing = NULL;
-	struct sl_list *link;
-
-	sl_mutex_lock(&array->mutex);
-	link = sl_list_take(&array->locked.undoing);
-	sl_mutex_unlock(&array->mutex);
-	undoing = link ? SL_CONTAINER(link, struct undoing, link) : calloc(1, sizeof(*undoing));
-	if (undoing && undoing->room < n) {
-		free(undoing->stored);
-		undoing->room = n + n / 8;
-		undoing->stored = malloc(undoing->room);
-	}
-	if (undoing && undoing->stored &&
-	    (undoing->unfilter || !sl_unfilter_new(&array->h5.of.filters, &undoing->unfilter)))
-		return undoing;
-	if (undoing)
-		undoing_free(undoing);
-	return NULL;
-}
-
-static void undoing_give(struct sl_array *array, struct undoing *undoing)
-{
-	if (!undoing)
-		return;
-	sl_mutex_lock(&array->mutex);
-	sl_list_append(&array->locked.undoing, &undoing->link);
-	sl_mutex_unlock(&array->mutex);
-}
-
-void sl_tiles_init(struct sl_array *array) SL_UNCHECKED
-{
-	uint64_t bytes = SL_MAX(array->tile_bytes, 1);
-	unsigned least = 2 * (unsigned)array->core->settings.workers;
-
-	sl_mutex_init(&array->mutex);
-	for (size_t i = 0; i < SL_TILE_BUCKETS; i++)
-		sl_list_init(&array->locked.buckets[i]);
-	sl_list_init(&array->locked.kept);
-	sl_list_init(&array->locked.moving);
-	sl_list_init(&array->locked.jobs);
-	sl_list_init(&array->locked.undoing);
-	array->locked.most = (unsigned)SL_MIN(SL_TILES_BYTES / bytes, TILES_MOST);
-	array->locked.most = SL_MAX(array->locked.most, least);
-	array->locked.kept_most = (unsigned)SL_MIN(SL_TILES_KEPT / bytes, UINT32_MAX);
-}
-
-static void tile_free(struct sl_tile *tile)
-{
-	free(tile->piece);
-	free(tile->bytes);
-	free(tile);
-}
-
-/* Takes a tile that is kept out. */
-static void tile_drop_locked(struct sl_tile *tile) SL_REQUIRES(&tile->array->mutex)
-{
-	sl_list_remove(&tile->link);
-	sl_list_remove(&tile->bucket);
-	tile->array->locked.kept_count--;
-	tile_free(tile);
-}
-
-/* Forgets kept tiles, the oldest first, until there are as few; those in use stay. */
-static void tiles_shrink_locked(struct sl_array *array, unsigned most) SL_REQUIRES(&array->mutex)
-{
-	sl_list_each_of (tile, &array->locked.kept, struct sl_tile, link)
-		if (array->locked.kept_count > most && !tile->holds)
-			tile_drop_locked(tile);
-}
-
-void sl_tiles_forget(struct sl_array *array)
-{
-	sl_mutex_lock(&array->mutex);
-	array->locked.generation++;
-	/* A tile in use is not found again. */
-	sl_list_each_of (tile, &array->locked.kept, struct sl_tile, link)
-		tile->number = UINT64_MAX;
-	tiles_shrink_locked(array, 0);
-	sl_mutex_unlock(&array->mutex);
-}
-
-uint64_t sl_tiles_generation(struct sl_array *array)
-{
-	uint64_t generation;
-
-	sl_mutex_lock(&array->mutex);
-	generation = array->locked.generation;
-	sl_mutex_unlock(&array->mutex);
-	return generation;
-}
-
-/* No other thread knows the array any more. */
-void sl_tiles_free(struct sl_array *array) SL_UNCHECKED
-{
-	struct sl_list *link;
-
-	tiles_shrink_locked(array, 0);
-	while ((link = sl_list_take(&array->locked.undoing)))
-		undoing_free(SL_CONTAINER(link, struct undoing, link));
-	sl_mutex_destroy(&array->mutex);
-}
-
-static struct sl_list *tile_bucket(struct sl_array *array, uint64_t number)
-{
-	return &array->locked.buckets[sl_random(&(uint64_t){number}) % SL_TILE_BUCKETS];
-}
 
 /* ---------------------------------------------------------------------------------- end of jobs */
 
-static bool job_stopped(const struct sl_job *job)
-{
-	return atomic_load_explicit(&job->base.cancelled, memory_order_relaxed);
-}
-
 /* Keeps the first error. message: NULL, or the sentence, which belongs to the job. */
-static void job_fail_locked(struct sl_job *job, int error, const char *message)
+void sl_job_fail_locked(struct sl_job *job, int error, const char *message)
 {
 	if (job->error)
 		return;
@@ -174,7 +35,7 @@ static void job_fail_locked(struct sl_job *job, int error, const char *message)
 	job->message = message ? strdup(message) : NULL;
 }
 
-static void job_end(struct sl_job *job)
+void sl_job_end(struct sl_job *job)
 {
 	job->base.moved = job->error ? 0 : job->base.length;
 	job->base.error = job->error;
@@ -184,7 +45,7 @@ static void job_end(struct sl_job *job)
 
 /* Counts the end of a tile or of the walk. Returns whether the job is over: the caller ends it
  * without the lock. */
-static bool job_count_locked(struct sl_job *job)
+bool sl_job_count_locked(struct sl_job *job)
 {
 	return !--job->pending;
 }
@@ -214,8 +75,8 @@ static bool tile_worth_keeping(const struct sl_tile *tile)
 /* Ends a tile. bytes: decoded, or NULL: there are none, and parts get the fill value. direct: that
  * part has them already; or NULL. undoing: has perhaps the bytes, and is given back; or NULL. With
  * an error the sentence is the thread's last. */
-static void tile_end(struct sl_tile *tile, const char *bytes, const struct sl_part *direct,
-                     struct undoing *undoing, int error)
+void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_part *direct,
+                 struct sl_undoing *undoing, int error)
 {
 	struct sl_array *array = tile->array;
 	struct sl_list parts, over;
@@ -239,7 +100,7 @@ static void tile_end(struct sl_tile *tile, const char *bytes, const struct sl_pa
 	sl_mutex_unlock(&array->mutex);
 	if (!error)
 		sl_list_each_of (part, &parts, struct sl_part, link)
-			if (part != direct && !job_stopped(part->job))
+			if (part != direct && !sl_job_stopped(part->job))
 				sl_part_copy(&part->job->walk, part, bytes);
 	sl_mutex_lock(&array->mutex);
 	array->locked.in_flight--;
@@ -247,25 +108,25 @@ static void tile_end(struct sl_tile *tile, const char *bytes, const struct sl_pa
 		sl_list_append(&array->locked.undoing, &undoing->link);
 	if (keep) {
 		tile->holds--;
-		tiles_shrink_locked(array, array->locked.kept_most);
+		sl_tiles_shrink_locked(array, array->locked.kept_most);
 	}
 	sl_list_each_of (part, &parts, struct sl_part, link) {
 		struct sl_job *job = part->job;
 
 		if (error)
-			job_fail_locked(job, error, sluice_last_message());
-		if (job_count_locked(job))
+			sl_job_fail_locked(job, error, sluice_last_message());
+		if (sl_job_count_locked(job))
 			sl_list_append(&over, &job->link);
 		free(part);
 	}
 	jobs_resume_locked(array);
 	sl_mutex_unlock(&array->mutex);
 	if (!keep)
-		tile_free(tile);
+		sl_tile_free(tile);
 	/* With the last piece the file may be closed. */
 	sl_list_each_of (job, &over, struct sl_job, link) {
 		sl_list_remove(&job->link);
-		job_end(job);
+		sl_job_end(job);
 	}
 }
 
@@ -277,7 +138,7 @@ static bool tile_unwanted(struct sl_tile *tile)
 
 	sl_mutex_lock(&array->mutex);
 	sl_list_each_of (part, &tile->parts, struct sl_part, link)
-		unwanted = unwanted && job_stopped(part->job);
+		unwanted = unwanted && sl_job_stopped(part->job);
 	sl_mutex_unlock(&array->mutex);
 	return unwanted;
 }
@@ -305,7 +166,7 @@ static int tile_fail(const struct sl_tile *tile, int error, const char *format, 
 	               array->h5.of.layout == SL_H5_CHUNKED ? "chunk" : "element", at, what);
 }
 
-static void tile_submit(struct sl_tile *tile)
+void sl_tile_submit(struct sl_tile *tile)
 {
 	tile->task.run = tile_run;
 	tile->task.home = (uintptr_t)tile->number;
@@ -322,7 +183,7 @@ static void tile_moved(struct sl_piece *piece)
 	sl_list_remove(&tile->link);
 	sl_mutex_unlock(&array->mutex);
 	tile->read = true;
-	tile_submit(tile);
+	sl_tile_submit(tile);
 }
 
 /* Has the inner backend read. to: NULL: into memory of the tile. Returns 0 or -ENOMEM. */
@@ -363,7 +224,7 @@ void sl_array_cancel(struct sl_backend *backend)
 		bool wanted = false;
 
 		sl_list_each_of (part, &tile->parts, struct sl_part, link)
-			wanted = wanted || !job_stopped(part->job);
+			wanted = wanted || !sl_job_stopped(part->job);
 		if (!wanted)
 			atomic_store_explicit(&tile->piece->cancelled, true, memory_order_relaxed);
 	}
@@ -449,9 +310,9 @@ static void tile_again(struct sl_task *task)
 	int rc = sl_array_find(tile->array, &tile, 1);
 
 	if (rc)
-		tile_end(tile, NULL, NULL, NULL, rc);
+		sl_tile_end(tile, NULL, NULL, NULL, rc);
 	else
-		tile_submit(tile);
+		sl_tile_submit(tile);
 }
 
 /* Returns 1 if the bytes that were read are of the state in which the tile was found; 0: it begins
@@ -488,13 +349,13 @@ static void tile_run_plain(struct sl_tile *tile)
 	int rc;
 
 	if (array->h5.of.layout == SL_H5_COMPACT) {
-		tile_end(tile, array->h5.of.compact + tile->place.address, NULL, NULL, 0);
+		sl_tile_end(tile, array->h5.of.compact + tile->place.address, NULL, NULL, 0);
 		return;
 	}
 	if (!direct && !tile->bytes) {
 		tile->bytes = malloc(n);
 		if (!tile->bytes) {
-			tile_end(tile, NULL, NULL, NULL, sl_fail(-ENOMEM, "no memory"));
+			sl_tile_end(tile, NULL, NULL, NULL, sl_fail(-ENOMEM, "no memory"));
 			return;
 		}
 	}
@@ -502,12 +363,12 @@ static void tile_run_plain(struct sl_tile *tile)
 	if (rc == 1)
 		rc = tile_holds(tile);
 	if (rc)
-		tile_end(tile, direct ? NULL : tile->bytes - begin, direct ? part : NULL, NULL,
-		         SL_MIN(rc, 0));
+		sl_tile_end(tile, direct ? NULL : tile->bytes - begin, direct ? part : NULL, NULL,
+		            SL_MIN(rc, 0));
 }
 
 /* Returns where the filters are to write: to the part, if that is all of the chunk. */
-static char *tile_target(struct sl_tile *tile, struct undoing *undoing, struct sl_part **direct)
+static char *tile_target(struct sl_tile *tile, struct sl_undoing *undoing, struct sl_part **direct)
 {
 	struct sl_array *array = tile->array;
 	struct sl_part *part;
@@ -531,7 +392,7 @@ static char *tile_target(struct sl_tile *tile, struct undoing *undoing, struct s
 }
 
 /* Undoes the filters of the stored bytes. Returns 0, or an error with a sentence. */
-static int tile_undo(struct sl_tile *tile, struct undoing *undoing, char *to)
+static int tile_undo(struct sl_tile *tile, struct sl_undoing *undoing, char *to)
 {
 	char sentence[256];
 	int rc = sl_unfilter_run(undoing->unfilter, tile->place.mask,
@@ -547,7 +408,7 @@ static int tile_undo(struct sl_tile *tile, struct undoing *undoing, char *to)
 static void tile_run_filtered(struct sl_tile *tile)
 {
 	struct sl_array *array = tile->array;
-	struct undoing *undoing = undoing_take(array, tile->place.length);
+	struct sl_undoing *undoing = sl_undoing_take(array, tile->place.length);
 	struct sl_part *direct = NULL;
 	char *to = NULL;
 	int rc = undoing ? 1 : sl_fail(-ENOMEM, "no memory");
@@ -558,14 +419,14 @@ static void tile_run_filtered(struct sl_tile *tile)
 		rc = tile_holds(tile);
 	if (!rc) {
 		/* Another thread has the tile. */
-		undoing_give(array, undoing);
+		sl_undoing_give(array, undoing);
 		return;
 	}
 	if (rc > 0) {
 		to = tile_target(tile, undoing, &direct);
 		rc = to ? tile_undo(tile, undoing, to) : sl_fail(-ENOMEM, "no memory");
 	}
-	tile_end(tile, to, direct, undoing, rc);
+	sl_tile_end(tile, to, direct, undoing, rc);
 }
 
 /* Returns whether the place of a tile cannot be true. */
@@ -588,187 +449,14 @@ static void tile_run(struct sl_task *task)
 	struct sl_tile *tile = SL_CONTAINER(task, struct sl_tile, task);
 
 	if (tile_unwanted(tile))
-		tile_end(tile, NULL, NULL, NULL, sl_fail(-ECANCELED, "cancelled"));
+		sl_tile_end(tile, NULL, NULL, NULL, sl_fail(-ECANCELED, "cancelled"));
 	else if (!tile->place.length)
-		tile_end(tile, NULL, NULL, NULL, 0);
+		sl_tile_end(tile, NULL, NULL, NULL, 0);
 	else if (tile_misplaced(tile))
-		tile_end(tile, NULL, NULL, NULL,
-		         tile_fail(tile, -EBADMSG, "its place in the file cannot be true"));
+		sl_tile_end(tile, NULL, NULL, NULL,
+		            tile_fail(tile, -EBADMSG, "its place in the file cannot be true"));
 	else if (tile->array->plain)
 		tile_run_plain(tile);
 	else
 		tile_run_filtered(tile);
-}
-
-/* ------------------------------------------------------------------------------- steps of jobs */
-
-/* Tiles and parts of a step. */
-struct step {
-	struct sl_tile *fresh[BATCH];
-	size_t count;
-	struct sl_list hits; /* parts of kept tiles, whose holds are counted */
-	struct sl_tile *hit[BATCH];
-	size_t hit_count;
-	bool walked;
-};
-
-static struct sl_tile *tile_find_locked(struct sl_array *array, uint64_t number)
-	SL_REQUIRES(&array->mutex)
-{
-	sl_list_each_of (tile, tile_bucket(array, number), struct sl_tile, bucket)
-		if (tile->number == number)
-			return tile;
-	return NULL;
-}
-
-/* Gives the part to its tile, which is found or made. Returns false: no memory. */
-static bool step_add_locked(struct sl_array *array, struct step *step, struct sl_part *part,
-                            const uint64_t *first) SL_REQUIRES(&array->mutex)
-{
-	uint64_t number = array->plain ? 0 : sl_walk_number(array, first);
-	struct sl_tile *tile = array->plain ? NULL : tile_find_locked(array, number);
-
-	if (tile && tile->kept) {
-		tile->holds++;
-		sl_list_remove(&tile->link);
-		sl_list_append(&array->locked.kept, &tile->link);
-		step->hit[step->hit_count++] = tile;
-		sl_list_append(&step->hits, &part->link);
-		return true;
-	}
-	if (!tile) {
-		tile = calloc(1, sizeof(*tile));
-		if (!tile)
-			return false;
-		tile->array = array;
-		tile->number = number;
-		memcpy(tile->first, first, sizeof(tile->first));
-		tile->place.at = tile->first;
-		sl_list_init(&tile->parts);
-		if (!array->plain)
-			sl_list_append(tile_bucket(array, number), &tile->bucket);
-		array->locked.in_flight++;
-		step->fresh[step->count++] = tile;
-	}
-	sl_list_append(&tile->parts, &part->link);
-	part->job->pending++;
-	return true;
-}
-
-/* Walks on while there is room. Returns whether the job waits for room, or has failed. */
-static bool step_walk_locked(struct sl_array *array, struct sl_job *job, struct step *step)
-	SL_REQUIRES(&array->mutex)
-{
-	uint64_t first[SL_ARRAY_DIMENSIONS] = {0};
-	struct sl_part *part;
-
-	while (step->count < BATCH && step->hit_count < BATCH) {
-		if (job_stopped(job))
-			job_fail_locked(job, -ECANCELED, NULL);
-		if (job->error) {
-			step->walked = true;
-			return false;
-		}
-		if (array->locked.in_flight >= array->locked.most)
-			return true;
-		part = calloc(1, sizeof(*part));
-		if (part && !sl_walk_next(&job->walk, first, part)) {
-			free(part);
-			step->walked = true;
-			return false;
-		}
-		if (part)
-			part->job = job;
-		if (!part || !step_add_locked(array, step, part, first)) {
-			free(part);
-			job_fail_locked(job, -ENOMEM, "no memory");
-		}
-	}
-	return false;
-}
-
-static int tile_compare(const void *a, const void *b)
-{
-	const struct sl_tile *first = *(struct sl_tile *const *)a,
-			     *second = *(struct sl_tile *const *)b;
-
-	return (first->place.address > second->place.address) -
-	       (first->place.address < second->place.address);
-}
-
-/* Looks the fresh tiles up and submits them in the order of the file. */
-static void step_begin(struct sl_array *array, struct step *step)
-{
-	int rc = step->count ? sl_array_find(array, step->fresh, step->count) : 0;
-
-	if (!rc)
-		qsort(step->fresh, step->count, sizeof(struct sl_tile *), tile_compare);
-	for (size_t i = 0; i < step->count; i++) {
-		if (rc)
-			tile_end(step->fresh[i], NULL, NULL, NULL, rc);
-		else
-			tile_submit(step->fresh[i]);
-	}
-}
-
-/* Copies from kept tiles. */
-static void step_copy(struct sl_array *array, struct step *step)
-{
-	size_t i = 0;
-
-	sl_list_each_of (part, &step->hits, struct sl_part, link) {
-		sl_part_copy(&part->job->walk, part, step->hit[i++]->bytes);
-		free(part);
-	}
-	sl_mutex_lock(&array->mutex);
-	for (i = 0; i < step->hit_count; i++)
-		step->hit[i]->holds--;
-	sl_mutex_unlock(&array->mutex);
-}
-
-static void job_run(struct sl_task *task)
-{
-	struct sl_job *job = SL_CONTAINER(task, struct sl_job, base.task);
-	struct sl_array *array = SL_CONTAINER(job->base.backend, struct sl_array, base);
-	bool waits, over = false;
-
-	do {
-		struct step step = {.count = 0};
-
-		sl_list_init(&step.hits);
-		sl_mutex_lock(&array->mutex);
-		waits = step_walk_locked(array, job, &step);
-		sl_mutex_unlock(&array->mutex);
-		step_begin(array, &step);
-		step_copy(array, &step);
-		sl_mutex_lock(&array->mutex);
-		/* Tiles may have made room before this job waits for it. */
-		if (step.walked)
-			over = job_count_locked(job);
-		else if (waits && array->locked.in_flight > array->locked.most / 2)
-			sl_list_append(&array->locked.jobs, &job->link);
-		else
-			waits = false;
-		sl_mutex_unlock(&array->mutex);
-		if (step.walked)
-			break;
-	} while (!waits);
-	if (over)
-		job_end(job);
-}
-
-void sl_array_submit(struct sl_backend *backend, struct sl_piece *piece)
-{
-	struct sl_array *array = SL_CONTAINER(backend, struct sl_array, base);
-	struct sl_job *job = SL_CONTAINER(piece, struct sl_job, base);
-
-	job->link = (struct sl_list){NULL, NULL};
-	job->pending = 1;
-	job->error = 0;
-	job->message = NULL;
-	sl_walk_begin(&job->walk, array, piece->box, piece->offset, piece->length, piece->data);
-	piece->task.run = job_run;
-	piece->task.urgent = piece->urgent;
-	piece->task.home = 0;
-	sl_pool_submit(array->core->waiting, &piece->task);
 }
