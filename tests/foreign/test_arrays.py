@@ -31,8 +31,8 @@ def netcdf4(path):
         kinds = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
         options = [{}, {"zlib": True}, {"zlib": True, "shuffle": False, "complevel": 9}, {"fletcher32": True},
                    {"zlib": True, "fletcher32": True}, {"contiguous": True}, {"endian": "big"},
-                   {"endian": "big", "zlib": True}, {"chunksizes": (7, 40), "zlib": True}, {"compression": "zstd"}, {"compression": "blosc_lz4"},
-                   {"compression": "blosc_zstd", "blosc_shuffle": 2}]
+                   {"endian": "big", "zlib": True}, {"chunksizes": (7, 40), "zlib": True}, {"compression": "zstd"},
+                   {"compression": "blosc_lz4"}, {"compression": "blosc_zstd", "blosc_shuffle": 2}]
         for number, option in enumerate(options):
             for kind in kinds:
                 name = f"v{number}_{kind}"
