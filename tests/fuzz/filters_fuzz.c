@@ -29,8 +29,9 @@ static void filter_draw(struct sl_filter *filter, bool last)
 	static const int numbers[] = {1, 2, 3, 32000, 32001, 32004, 32008, 32015};
 
 	memset(filter, 0, sizeof(*filter));
-	filter->number =
-		draw(20) ? numbers[draw(sizeof(numbers) / sizeof(numbers[0]))] : (int)draw(70000);
+	filter->number = !draw(20)           ? (int)draw(70000)
+	                 : last || !draw(10) ? numbers[draw(sizeof(numbers) / sizeof(numbers[0]))]
+	                                     : 2 + (int)draw(2);
 	filter->count = (unsigned)draw(7);
 	if (draw(4) && !filter->count)
 		filter->count = 1;
