@@ -141,6 +141,8 @@ void sl_array_submit(struct sl_backend *backend, struct sl_piece *piece);
 
 /* Gives a tile that was looked up to a worker. */
 void sl_tile_submit(struct sl_tile *tile);
+/* Reads a tile that was looked up, and undoes its filters, as a worker does. */
+void sl_tile_run(struct sl_tile *tile);
 /* Ends a tile. bytes: decoded, or NULL: there are none, and parts get the fill value. direct: that
  * part has them already; or NULL. undoing: has perhaps the bytes, and is given back; or NULL. With
  * an error the sentence is the thread's last. */

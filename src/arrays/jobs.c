@@ -14,6 +14,8 @@
 #include "arrays/arrays_internal.h"
 
 #define BATCH 128 /* tiles that are looked up together */
+/* The last tile of a job is no task of its own if it has so few bytes: a thread less is woken. */
+#define HERE_BYTES ((size_t)256 << 10)
 
 /* Tiles and parts of a step. */
 struct step {
@@ -127,6 +129,8 @@ static void step_begin(struct sl_array *array, struct sl_job *job, struct step *
 	for (size_t i = 0; i < step->count; i++) {
 		if (rc)
 			sl_tile_end(step->fresh[i], NULL, NULL, NULL, rc);
+		else if (step->walked && i + 1 == step->count && array->tile_bytes <= HERE_BYTES)
+			sl_tile_run(step->fresh[i]);
 		else
 			sl_tile_submit(step->fresh[i]);
 	}

@@ -444,10 +444,8 @@ static bool tile_misplaced(const struct sl_tile *tile)
 	                      : place->length > STORED_MOST(array->tile_bytes)));
 }
 
-static void tile_run(struct sl_task *task)
+void sl_tile_run(struct sl_tile *tile)
 {
-	struct sl_tile *tile = SL_CONTAINER(task, struct sl_tile, task);
-
 	if (tile_unwanted(tile))
 		sl_tile_end(tile, NULL, NULL, NULL, sl_fail(-ECANCELED, "cancelled"));
 	else if (!tile->place.length)
@@ -459,4 +457,9 @@ static void tile_run(struct sl_task *task)
 		tile_run_plain(tile);
 	else
 		tile_run_filtered(tile);
+}
+
+static void tile_run(struct sl_task *task)
+{
+	sl_tile_run(SL_CONTAINER(task, struct sl_tile, task));
 }
