@@ -13,16 +13,17 @@ once, and the memory for whole arrays was touched.
 import contextlib
 import importlib
 import json
+import mmap
 import multiprocessing
 import os
 import random
 import resource
 import sys
 import time
-from multiprocessing import shared_memory
 
 import numpy
 
+shared = None  # memory of all processes of the pool
 pool_seconds = 0  # of the processor, by the processes
 CHUNKS = 200  # that the pattern "chunk" reads, at random
 
@@ -50,7 +51,7 @@ def read_all(dataset, pattern, into, out):
         return [out]
     if pattern == "frames":
         frame, found = numpy.empty(dataset.shape[1:], dataset.dtype), []
-        for i in range(len(dataset)):
+        for i in range(dataset.shape[0]):
             into(dataset, frame, i)
             found.append(frame[0, :8].copy())
         return found
@@ -85,16 +86,13 @@ def work(job):
     return time.process_time() - begun, found
 
 
-def work_on(file, pattern, name, shape, dtype, part):
+def work_on(file, pattern, shape, dtype, part):
     h5py = with_plugins()
     with h5py.File(file) as opened:
         dataset = opened["u"]
         if pattern == "whole":
-            memory = shared_memory.SharedMemory(name)
-            numpy_out = numpy.ndarray(shape, dtype, memory.buf)
-            dataset.read_direct(numpy_out, numpy.s_[part[0] : part[1]], numpy.s_[part[0] : part[1]])
-            del numpy_out
-            memory.close()
+            out = numpy.ndarray(shape, dtype, shared)
+            dataset.read_direct(out, numpy.s_[part[0] : part[1]], numpy.s_[part[0] : part[1]])
             return []
         if pattern == "frames":
             frame = numpy.empty(shape[1:], dtype)
@@ -110,16 +108,16 @@ def work_on(file, pattern, name, shape, dtype, part):
 
 def by_pool(file, pattern, workers, out):
     """Processes that are there before the clock starts."""
-    shape, dtype, memory, pool = out
+    shape, dtype, pool = out
     count = CHUNKS if pattern == "chunk" else shape[0]
     step = max(1, min(-(-count // workers), 8))
-    jobs = [(file, pattern, memory.name if memory else "", shape, dtype, (at, min(at + step, count)))
+    jobs = [(file, pattern, shape, dtype, (at, min(at + step, count)))
             for at in range(0, count, step)]
     done = pool.map(work, jobs, chunksize=1)
     global pool_seconds
     pool_seconds = sum(seconds for seconds, _ in done)
     found = [part for _, parts in done for part in parts]
-    return [numpy.ndarray(shape, dtype, memory.buf)] if memory else found
+    return [numpy.ndarray(shape, dtype, shared)] if shared else found
 
 
 def by_zarr(folder, pattern, workers, out):
@@ -195,17 +193,18 @@ def main():
         return
     side, pattern, file, workers = sys.argv[1:]
     shape, dtype, chunks = json.loads(os.environ["BENCH_ARRAY"])
-    workers, memory, pool = int(workers), None, None
+    workers, pool = int(workers), None
     out = numpy.zeros(shape, dtype) if pattern == "whole" and side != "pool" else None
     if out is not None:
         out.fill(1)
     if side == "pool":
-        pool = multiprocessing.Pool(workers, initializer=with_plugins)
         if pattern == "whole":
-            memory = shared_memory.SharedMemory(create=True, size=int(numpy.prod(shape)) * numpy.dtype(dtype).itemsize)
-            memory.buf[:] = b"\1" * memory.size
+            global shared
+            shared = mmap.mmap(-1, int(numpy.prod(shape)) * numpy.dtype(dtype).itemsize)
+            numpy.frombuffer(shared, "u1").fill(1)
+        pool = multiprocessing.get_context("fork").Pool(workers, initializer=with_plugins)
         pool.map(opened_once, [file] * workers * 4)
-        out = tuple(shape), dtype, memory, pool
+        out = tuple(shape), dtype, pool
     elif side == "sluice":
         import sluice
 
@@ -225,10 +224,6 @@ def main():
     total = sum(int(numpy.ascontiguousarray(part).view("u4").sum(dtype="u8")) for part in found) % 2**64
     print(json.dumps({"bytes": decoded(pattern, shape, chunks, numpy.dtype(dtype).itemsize), "seconds": seconds,
                       "cpu_seconds": used, "sum": total}))
-    if memory:
-        del found
-        memory.close()
-        memory.unlink()
 
 
 if __name__ == "__main__":
