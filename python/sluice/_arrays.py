@@ -12,6 +12,7 @@ import math
 import operator
 import os
 import pickle
+import threading
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from . import _context, _core, _tensors
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 # Bytes of a read through memory of its own, and of those in flight.
 _BLOCK, _WINDOW = 16 << 20, 64 << 20
+_lock = threading.Lock()  # texts of a dataset change with its refresh
 # What is not in chunks is read as if it were in chunks of so many bytes.
 _CHUNK = 64 << 10
 _ALL = slice(None)
@@ -89,8 +91,9 @@ class Array:
 
     def refresh(self) -> None:
         """Take the shape that the dataset has by now. A file that a Writer makes grows; others must not change."""
-        self._file._refresh()
-        self._describe()
+        with _lock:
+            self._file._refresh()
+            self._describe()
 
     def __getitem__(self, key: Any) -> Any:
         """Read a part as an array of numpy: integers, slices of any step, an ellipsis, and in one dimension a list of
@@ -382,3 +385,11 @@ def open_array_async(name: str | os.PathLike[str], dataset: str | None = None, *
                      context: _context.Context | None = None) -> Operation:
     """As open_array(), but returns an Operation at once, whose result is the Array."""
     return Call(lambda: open_array(name, dataset, context=context))
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

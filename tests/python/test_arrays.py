@@ -142,6 +142,7 @@ def test_memory_that_is_there_is_read_into(array):
     assert array.read_into_async(out, (slice(0, 40, 4), 2)).wait() == out.nbytes and (out == FRAMES[::4, 2]).all()
     assert array.read_into_async(wide[:40, :, ::2]).wait() and (wide[:40, :, ::2] == FRAMES).all()
     assert array.read_into_async(numpy.empty((0, 9, 11), "f4"), slice(0, 0)).wait() == 0
+    assert array.read_into(bytearray(), slice(3, 3)) == array.read_into_async(bytearray(), slice(3, 3)).wait() == 0
     for wrong, said in [(numpy.zeros((10, 11)), "float64"), (numpy.zeros((11, 10), "f4"), r"\[11, 10\]")]:
         with pytest.raises(ValueError, match=said):
             array.read_into(wrong, (slice(0, 10), 4))
@@ -168,6 +169,33 @@ def test_steps_read_the_chunks_that_they_need_alone(run, monkeypatch):
         monkeypatch.setattr(_arrays, "_BLOCK", 8 * 99 * 4)
         assert (array[1:30:3] == FRAMES[1:30:3]).all()
         assert asked == [((at, 0, 0), (rows, 9, 11)) for at, rows in ((1, 7), (10, 4), (16, 7), (25, 4))]
+
+
+def test_no_read_is_in_flight_when_one_has_failed(run, monkeypatch):
+    class Reading:
+        def __init__(self, at):
+            self.at, self.cancelled, self.over = at, False, False
+
+        def cancel(self):
+            self.cancelled = True
+
+        def wait(self, timeout=None):
+            self.over = True
+            if self.at == 10 or self.cancelled:
+                raise OSError(5, "a disk")
+
+    class Failing(sluice.File):
+        def _box(self, buffer, start, count, as_operation):
+            reads.append(Reading(start[0]))
+            return reads[-1]
+    reads = []
+    monkeypatch.setattr(_arrays, "File", Failing)
+    with sluice.open_array(run, "u") as array:
+        for read in (lambda: array[::10], lambda: list(array.frames(8, 20))):
+            reads.clear()
+            with pytest.raises(OSError, match="a disk"):
+                read()
+            assert len(reads) >= 3 and all(one.over for one in reads) and reads[-1].cancelled, vars(reads[-1])
 
 
 def test_frames_are_read_in_advance_and_bounded(array, monkeypatch):
