@@ -76,11 +76,12 @@ void sl_tile_free(struct sl_tile *tile)
 }
 
 /* Takes a tile that is kept out. */
-static void tile_drop_locked(struct sl_tile *tile) SL_REQUIRES(&tile->array->mutex)
+static void tile_drop_locked(struct sl_array *array, struct sl_tile *tile)
+	SL_REQUIRES(&array->mutex)
 {
 	sl_list_remove(&tile->link);
 	sl_list_remove(&tile->bucket);
-	tile->array->locked.kept_count--;
+	array->locked.kept_count--;
 	sl_tile_free(tile);
 }
 
@@ -89,7 +90,7 @@ void sl_tiles_shrink_locked(struct sl_array *array, unsigned most) SL_REQUIRES(&
 {
 	sl_list_each_of (tile, &array->locked.kept, struct sl_tile, link)
 		if (array->locked.kept_count > most && !tile->holds)
-			tile_drop_locked(tile);
+			tile_drop_locked(array, tile);
 }
 
 void sl_tiles_forget(struct sl_array *array)

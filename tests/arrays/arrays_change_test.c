@@ -36,7 +36,7 @@ struct writing {
 	sluice_writer *writer;
 	sluice_series *series;
 	unsigned frames, gather;
-	int rc;
+	_Atomic int rc;
 };
 
 static void *write_all(void *argument)

@@ -166,6 +166,33 @@ FIXTURE_TEST(elements_that_are_not_there_have_the_fill_value)
 	H5Fclose(file);
 }
 
+FIXTURE_TEST(bytes_in_other_files_are_read_there)
+{
+	const char *path = scratch(f, "e.h5"), *first = scratch(f, "e1.raw"),
+		   *second = scratch(f, "e2.raw");
+	struct dataset d = {.name = "u", .rank = 2, .shape = {300, 70}};
+	struct rng r = rng_new(4206);
+	hid_t file = file_create(path, false);
+	sluice_file *opened;
+
+	d.type = H5Tcopy(H5T_NATIVE_INT);
+	d.list = H5Pcreate(H5P_DATASET_CREATE);
+	H5Pset_external(d.list, first, 24, 50000);
+	H5Pset_external(d.list, second, 0, H5F_UNLIMITED);
+	dataset_fill(&d, &r);
+	dataset_write(&d, file);
+	H5Fclose(file);
+	opened = dataset_open(f->ctx, path, "u");
+	for (int i = 0; i < 5; i++) {
+		dataset_check_bytes(&d, opened, &r);
+		dataset_check_box(&d, opened, &r);
+	}
+	assert_ok(sluice_close(opened));
+	unlink(second);
+	assert_refused(dataset_try(f->ctx, path, "u"), ENOENT, "e2.raw");
+	dataset_clear(&d);
+}
+
 /* ------------------------------------------------------------------------------------ filters */
 
 /* Shuffles the bits of blocks, as filter 32008 does, and stores or compresses each. */
@@ -472,6 +499,8 @@ FIXTURE_TEST(names_lead_through_groups_and_links_and_are_listed)
 	hid_t file = file_create(path, false),
 	      group = H5Gcreate2(file, "b", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
 	char listed[400] = "";
+	hsize_t shape = 3;
+	hid_t space, list;
 
 	make_of_type(group, "u", H5Tcopy(H5T_STD_I8LE));
 	make_of_type(file, "a", H5Tcopy(H5T_STD_I8LE));
@@ -480,7 +509,14 @@ FIXTURE_TEST(names_lead_through_groups_and_links_and_are_listed)
 	H5Lcreate_soft("/nowhere", file, "dead", H5P_DEFAULT, H5P_DEFAULT);
 	H5Lcreate_external("other.h5", "/u", file, "away", H5P_DEFAULT, H5P_DEFAULT);
 	H5Gclose(group);
+	space = H5Screate_simple(1, &shape, NULL);
+	list = H5Pcreate(H5P_DATASET_CREATE);
+	H5Pset_virtual(list, space, "other.h5", "/u", space);
+	H5Dclose(H5Dcreate2(file, "virtual", H5T_STD_I8LE, space, H5P_DEFAULT, list, H5P_DEFAULT));
+	H5Pclose(list);
+	H5Sclose(space);
 	H5Fclose(file);
+	assert_refused(dataset_try(f->ctx, path, "virtual"), ENOTSUP, "virtual");
 	assert_type(f->ctx, path, "/b/u", "|i1");
 	assert_type(f->ctx, path, "soft", "|i1");
 	assert_refused(dataset_try(f->ctx, path, "/b"), EISDIR, "group");
@@ -490,7 +526,7 @@ FIXTURE_TEST(names_lead_through_groups_and_links_and_are_listed)
 	assert_refused(dataset_try(f->ctx, path, "dead"), ENOENT, "dead");
 	assert_refused(dataset_try(f->ctx, path, "away"), ENOENT, "away");
 	assert_ok(sluice_array_list(path, "/", found_name, listed));
-	assert_string_equal(listed, "// /a /b/ /b/u /text! ");
+	assert_string_equal(listed, "// /a /b/ /b/u /text! /virtual! ");
 	listed[0] = '\0';
 	assert_ok(sluice_array_list(path, "b/", found_name, listed));
 	assert_string_equal(listed, "/b/ /b/u ");

@@ -185,7 +185,8 @@ static int unfilter_step(struct sl_unfilter *unfilter, const struct sl_filter *f
 	case SL_SHUFFLE_FILTER:
 		if (n != length)
 			return sl_fail(-EBADMSG, "a chunk has %zu bytes of %zu", n, length);
-		sl_unshuffle(in, n, filter->values[0], out);
+		/* Elements longer than the chunk stay as they are, and would take long. */
+		sl_unshuffle(in, n, filter->values[0] > n ? 1 : filter->values[0], out);
 		return 0;
 	case LZF:
 		return sl_lzf_decompress(in, n, out, length);

@@ -115,9 +115,8 @@ static int tile_compare(const void *a, const void *b)
 static void step_begin(struct sl_array *array, struct sl_job *job, struct step *step)
 {
 	/* Also for kept tiles alone: the file may have changed. */
-	int rc = step->count || step->hit_count
-	                 ? sl_array_find(array, step->fresh, step->count)
-	                 : 0;
+	int rc =
+		step->count || step->hit_count ? sl_array_find(array, step->fresh, step->count) : 0;
 
 	if (rc && step->hit_count) {
 		sl_mutex_lock(&array->mutex);
