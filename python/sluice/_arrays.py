@@ -366,15 +366,19 @@ def open_array(name: str | os.PathLike[str], dataset: str | None = None, *,
 
 def load(path: str, dataset: str, device: Any, *, framework: str | None = None, dtype: Any = None,
          context: _context.Context | None = None) -> Any:
-    """Read a dataset as load_array() does: into memory of the host, from where it is copied to a device."""
+    """Read a dataset as load_array() does."""
     library = _tensors._library(device, framework)
     with open_array(path, dataset, context=context) as array:
-        found = array[...]
-        kind = array._kind
-    if isinstance(library, _tensors._Torch):
-        found = found.astype(found.dtype.newbyteorder("="), copy=False)
-        bits = library.torch.from_numpy(found.view("i2") if kind.startswith("bfloat16") else found)
-        found = (bits.view(library.torch.bfloat16) if kind.startswith("bfloat16") else bits).to(library.device)
+        if isinstance(library, _tensors._Numpy):
+            found = array[...]
+        elif not array.dtype.isnative:
+            found = library.torch.from_numpy(array[...].astype(array.dtype.newbyteorder("="))).to(library.device)
+        else:
+            kind = "bfloat16" if array._kind == "bfloat16" else array.dtype.name
+            if not hasattr(library.torch, kind):
+                raise TypeError(f"{array!r}: torch {library.torch.__version__} has no type for {array.dtype}")
+            found = library.torch.empty(array.shape, dtype=getattr(library.torch, kind), device=library.device)
+            array.read_into(found)
     loaded = {"": found}
     if dtype is not None:
         library.convert(loaded, dtype, None)

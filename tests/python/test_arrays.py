@@ -154,6 +154,14 @@ def test_memory_that_is_there_is_read_into(array):
         array.read_into(bytes(792), slice(7, 9))
 
 
+def test_memory_of_a_device_is_read_into(array, device_array):
+    memory = device_array(2 * 99 * 4)
+    assert array.read_into(memory, slice(7, 9)) == memory.n and memory.get() == FRAMES[7:9].tobytes()
+    assert array.read_into_async(memory, slice(8, 10)).wait() == memory.n and memory.get() == FRAMES[8:10].tobytes()
+    with pytest.raises(TypeError, match="steps or a list"):
+        array.read_into(memory, slice(0, 4, 2))
+
+
 def test_steps_read_the_chunks_that_they_need_alone(run, monkeypatch):
     asked = []
 
