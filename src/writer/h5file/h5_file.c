@@ -275,6 +275,8 @@ static int close_with_hdf5(struct sl_h5_file *file, bool keep)
 	file->vfd.flush_blocked = false;
 	sl_list_each_of (dataset, &file->datasets, struct sl_h5_dataset, link)
 		sl_h5_dataset_free(dataset);
+	/* HDF5 may write headers now, and the driver asks for them. */
+	sl_list_init(&file->datasets);
 	if (file->id >= 0 && H5Fclose(file->id) < 0)
 		err = -EIO;
 	else
