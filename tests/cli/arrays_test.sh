@@ -89,6 +89,8 @@ a_copy_is_a_file_of_numpy() {
 	done
 	"$sluice" cp -q run.h5#/u - > piped.npy || fail "status $?"
 	same piped.npy u.wanted.npy
+	status 0 "$sluice" cp -q --through emulated run.h5#/u through.npy
+	same through.npy u.wanted.npy
 	status 0 "$sluice" cp -q --checksum --durable run.h5#/u sum.npy
 	same sum.npy u.wanted.npy
 	mkdir folder
