@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 # Bytes of a read through memory of its own, and of those in flight.
 _BLOCK, _WINDOW = 16 << 20, 64 << 20
 _lock = threading.Lock()  # texts of a dataset change with its refresh
-# What is not in chunks is read as if it were in chunks of so many bytes.
-_CHUNK = 64 << 10
+_READS = 64  # in flight, at most
+_GAP = 64 << 10  # of what is wanted is read, too, in place of a read more
 _ALL = slice(None)
 
 
@@ -132,8 +132,8 @@ class Array:
         return operation
 
     def frames(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
-        """Read the entries of the first dimension one after the other, some in advance: those of a row of chunks
-        together, and of 64 MiB at most, or of two such rows.
+        """Read the entries of the first dimension one after the other. Those of a row of chunks are read together, and
+        64 MiB in advance, or two such rows.
 
         >>> with sluice.Writer(path + ".h5", "w") as w:
         ...     w.series("u", shape=(2,), dtype="i4", codec="none").append([1, 2])
@@ -144,17 +144,19 @@ class Array:
         numpy: Any = importlib.import_module("numpy")
         wanted = range(len(self))[start:stop]
         bytes_each = self.nbytes // max(len(self), 1)
-        rows = self.chunks[0] if self.chunks else max(_CHUNK // max(bytes_each, 1), 1)
+        rows = self.chunks[0] if self.chunks else 1
+        rows *= max(_GAP // max(rows * bytes_each, 1), 1)
         most = max(min(rows, _BLOCK // max(bytes_each, 1)), 1)
-        whole = [range(length) for length in self.shape[1:]]
         coming: collections.deque[tuple[Operation, Any]] = collections.deque()
         at, ahead = wanted.start, 0
         try:
             while coming or at < wanted.stop:
-                while at < wanted.stop and (len(coming) < 2 or ahead + most * bytes_each <= _WINDOW):
+                while at < wanted.stop and (
+                    len(coming) < 2 or (ahead + most * bytes_each <= _WINDOW and len(coming) < _READS)
+                ):
                     end = min(at + most, (at // rows + 1) * rows, wanted.stop)
                     block = numpy.empty((end - at, *self.shape[1:]), self.dtype)
-                    coming.append((self.read_into_async(block, (slice(at, end), *(_ALL for _ in whole))), block))
+                    coming.append((self.read_into_async(block, slice(at, end)), block))
                     at, ahead = end, ahead + block.nbytes
                 operation, block = coming[0]
                 operation.wait()
@@ -252,7 +254,7 @@ class Array:
                 operation = self._file._box(block, start, count, True)
                 coming.append((operation, block, pick, None if direct else place))
                 ahead += block.nbytes
-                while ahead > _WINDOW or len(coming) > 64:
+                while ahead > _WINDOW or len(coming) > _READS:
                     ahead -= _place(out, *coming[0])
                     coming.popleft()
             while coming:
@@ -263,16 +265,11 @@ class Array:
 
     def _blocks(self, axes: Sequence[Any]) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Yield boxes: start and count, what is picked of each (None: all), and its place in the result."""
-        chunks, inner = list(self.chunks or self.shape), int(self.dtype.itemsize)
-        if not self.chunks:
-            for number in reversed(range(self.ndim)):
-                chunks[number] = max(min(self.shape[number], _CHUNK // inner), 1)
-                inner *= self.shape[number]
         groups: list[list[tuple[int, int, Any, Any]]] = []
         inner = int(self.dtype.itemsize)
-        for axis, chunk in zip(reversed(axes), reversed(chunks), strict=True):
+        for axis, chunk in zip(reversed(axes), reversed(self.chunks or [1] * self.ndim), strict=True):
             most = max(_BLOCK // inner // chunk, 1) * chunk
-            groups.insert(0, list(_groups(axis, chunk, most)))
+            groups.insert(0, list(_groups(axis, max(chunk, _GAP // inner), most)))
             inner *= max(group[1] for group in groups[0])
         for chosen in itertools.product(*groups):
             start, count, pick, place = zip(*chosen, strict=True)
@@ -303,7 +300,7 @@ def _is_box(axes: Sequence[Any]) -> bool:
     return all(isinstance(axis, range) and axis.step == 1 for axis in axes)
 
 
-def _groups(axis: Any, chunk: int, most: int) -> Iterator[tuple[int, int, Any, Any]]:
+def _groups(axis: Any, gap: int, most: int) -> Iterator[tuple[int, int, Any, Any]]:
     """Yield what is read at a time of ascending indices, or a list: start and count, the indices in it, places."""
     if not isinstance(axis, range):
         order = axis.argsort(kind="stable")
@@ -313,12 +310,12 @@ def _groups(axis: Any, chunk: int, most: int) -> Iterator[tuple[int, int, Any, A
         first, end = int(axis[at]), at + 1
         limit = (first // most + 1) * most
         if isinstance(axis, range):
-            if axis.step <= chunk:
+            if axis.step <= gap:
                 end = at + min(-(-(limit - first) // axis.step), len(axis) - at)
             pick = _ALL if axis.step == 1 or end == at + 1 else slice(None, None, axis.step)
             yield first, axis[end - 1] + 1 - first, pick, slice(at, end)
         else:
-            while end < len(axis) and axis[end] < limit and axis[end] - axis[end - 1] <= chunk:
+            while end < len(axis) and axis[end] < limit and axis[end] - axis[end - 1] <= gap:
                 end += 1
             yield first, int(axis[end - 1]) + 1 - first, axis[at:end] - first, order[at:end]
         at = end

@@ -82,6 +82,7 @@ def test_a_dataset_is_read_as_h5py_reads_it(made, name, monkeypatch):
         for _ in range(12):
             monkeypatch.setattr(_arrays, "_BLOCK", chance.choice([64, 4096, 16 << 20]))
             monkeypatch.setattr(_arrays, "_WINDOW", chance.choice([64, 65536]))
+            monkeypatch.setattr(_arrays, "_GAP", chance.choice([1, 64, 64 << 10]))
             selection = selection_of(wanted.shape, chance)
             assert same(found[selection], expected(wanted, selection)), selection
         if wanted.shape:
@@ -170,6 +171,7 @@ def test_steps_read_the_chunks_that_they_need_alone(run, monkeypatch):
             asked.append((start, count))
             return super()._box(buffer, start, count, as_operation)
     monkeypatch.setattr(_arrays, "File", Counting)
+    monkeypatch.setattr(_arrays, "_GAP", 1)
     with sluice.open_array(run, "u") as array:
         assert (array[::10] == FRAMES[::10]).all()
         assert asked == [((i, 0, 0), (1, 9, 11)) for i in range(0, 40, 10)]
@@ -198,6 +200,7 @@ def test_no_read_is_in_flight_when_one_has_failed(run, monkeypatch):
             return reads[-1]
     reads = []
     monkeypatch.setattr(_arrays, "File", Failing)
+    monkeypatch.setattr(_arrays, "_GAP", 1)
     with sluice.open_array(run, "u") as array:
         for read in (lambda: array[::10], lambda: list(array.frames(8, 20))):
             reads.clear()
@@ -208,10 +211,11 @@ def test_no_read_is_in_flight_when_one_has_failed(run, monkeypatch):
 
 def test_frames_are_read_in_advance_and_bounded(array, monkeypatch):
     monkeypatch.setattr(_arrays, "_WINDOW", 3 * 4 * 99 * 4)
+    monkeypatch.setattr(_arrays, "_GAP", 1)
     started = array.read_into_async
 
     def start(block, selection):
-        running.append((selection[0].start, selection[0].stop))
+        running.append((selection.start, selection.stop))
         return started(block, selection)
     running = []
     monkeypatch.setattr(array, "read_into_async", start)
@@ -220,6 +224,12 @@ def test_frames_are_read_in_advance_and_bounded(array, monkeypatch):
     assert running == [(2, 4), (4, 8), (8, 12)]
     assert (numpy.array(list(frames)) == FRAMES[3:-1]).all()
     assert running[-1] == (36, 39)
+    running.clear()
+    monkeypatch.setattr(_arrays, "_GAP", 20 * 99 * 4)
+    monkeypatch.setattr(_arrays, "_READS", 2)
+    frames = array.frames()
+    next(frames)
+    assert running == [(0, 20), (20, 40)]
     for number, frame in enumerate(array):
         assert (frame == FRAMES[number]).all()
         if number == 5:
