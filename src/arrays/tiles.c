@@ -87,7 +87,7 @@ void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_part *
 	sl_mutex_lock(&array->mutex);
 	/* From here on no part is added, or the bytes are found as they are. */
 	keep = !error && bytes && bytes == tile->bytes && !array->plain &&
-	       tile->generation == array->locked.generation;
+	       tile->generation == array->locked.generation && sl_list_linked(&tile->bucket);
 	sl_list_take_all(&tile->parts, &parts);
 	tile->kept = keep;
 	tile->holds = keep;
