@@ -19,7 +19,8 @@
  *
  * A file that a writer of this library writes meanwhile is read as of a state of the file that its
  * last flush left; sluice_array_refresh() takes its newer length. If the length or the time of the
- * last change of any other file changes, operations fail with -ESTALE. No lock is taken.
+ * last change of any other file changes, operations fail with -ESTALE. No lock is taken. Where the
+ * HDF5 library was built without its own lock, nothing else in the process may use it meanwhile.
  *
  * Damage is found as far as the file allows (sums of fletcher32, formats of the codecs), and the
  * sentence names the dataset, the chunk and the filter. HDF5 itself may crash, loop or take much
@@ -83,7 +84,7 @@ SLUICE_API int sluice_array_stat(sluice_file *file, struct sluice_array_info *ou
  * Returns 0, or
  *   -EINVAL   the file is no dataset
  *   -EAGAIN   the flush did not end within 10 s
- *   -ESTALE   the dataset is shorter, or is another now
+ *   -ESTALE   the dataset is shorter, or is another now; or another program has changed the file
  *   the errors of sluice_open()
  */
 SLUICE_API int sluice_array_refresh(sluice_file *file);

@@ -162,6 +162,7 @@ static int array_open(struct sl_core *core, const struct sl_uri *uri,
 		return sl_fail(-ENOMEM, "no memory");
 	array->base.ops = &sl_array_ops;
 	array->core = core;
+	array->step.run = sl_array_step;
 	array->fd = -1;
 	sl_mutex_init(&array->h5.mutex);
 	array->path = strdup(uri->path);

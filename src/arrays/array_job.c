@@ -2,10 +2,10 @@
 /*
  * Jobs: pieces of the engine
  *
- * The steps of a job look tiles up, many at a time, as long as there is room; when tiles end, the
- * steps of waiting jobs go on.
+ * The steps of a job look tiles up, many at a time, as long as there is room; when tiles end, jobs
+ * that wait go on.
  *
- * Threads: steps run on core->waiting, a step of a job at a time.
+ * Threads: one of core->waiting takes the steps of all jobs of an array, for lookups have a lock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 #define BATCH 128 /* tiles that are looked up together */
 /* The last tile of a job is no task of its own if it has so few bytes: a thread less is woken. */
-#define HERE_BYTES ((size_t)256 << 10)
+#define HERE_BYTES ((size_t)128 << 10)
 
 /* Tiles and parts of a step. */
 struct step {
@@ -25,6 +25,7 @@ struct step {
 	struct sl_tile *hit[BATCH];
 	size_t hit_count;
 	bool walked;
+	bool alone; /* no other job wants a step */
 };
 
 static struct sl_tile *tile_find_locked(struct sl_array *array, uint64_t number)
@@ -70,8 +71,8 @@ static bool step_add_locked(struct sl_array *array, struct step *step, struct sl
 	return true;
 }
 
-/* Walks on while there is room. Returns whether the job waits for room, or has failed. */
-static bool step_walk_locked(struct sl_array *array, struct sl_job *job, struct step *step)
+/* Walks on while there is room. */
+static void step_walk_locked(struct sl_array *array, struct sl_job *job, struct step *step)
 	SL_REQUIRES(&array->mutex)
 {
 	uint64_t first[SL_ARRAY_DIMENSIONS] = {0};
@@ -82,15 +83,15 @@ static bool step_walk_locked(struct sl_array *array, struct sl_job *job, struct 
 			sl_job_fail_locked(job, -ECANCELED, NULL);
 		if (job->error) {
 			step->walked = true;
-			return false;
+			return;
 		}
 		if (array->locked.in_flight >= array->locked.most)
-			return true;
+			return;
 		part = calloc(1, sizeof(*part));
 		if (part && !sl_walk_next(&job->walk, first, part)) {
 			free(part);
 			step->walked = true;
-			return false;
+			return;
 		}
 		if (part)
 			part->job = job;
@@ -99,7 +100,6 @@ static bool step_walk_locked(struct sl_array *array, struct sl_job *job, struct 
 			sl_job_fail_locked(job, -ENOMEM, "no memory");
 		}
 	}
-	return false;
 }
 
 static int tile_compare(const void *a, const void *b)
@@ -128,7 +128,8 @@ static void step_begin(struct sl_array *array, struct sl_job *job, struct step *
 	for (size_t i = 0; i < step->count; i++) {
 		if (rc)
 			sl_tile_end(step->fresh[i], NULL, NULL, NULL, rc);
-		else if (step->walked && i + 1 == step->count && array->tile_bytes <= HERE_BYTES)
+		else if (step->walked && step->alone && i + 1 == step->count &&
+		         array->tile_bytes <= HERE_BYTES)
 			sl_tile_run(step->fresh[i]);
 		else
 			sl_tile_submit(step->fresh[i]);
@@ -150,35 +151,43 @@ static void step_copy(struct sl_array *array, struct step *step)
 	sl_mutex_unlock(&array->mutex);
 }
 
-static void job_run(struct sl_task *task)
+/* Takes a step of a job. Returns whether the job is over. */
+static bool job_step_unlock(struct sl_array *array, struct sl_job *job, bool *more)
+	SL_RELEASES(&array->mutex)
 {
-	struct sl_job *job = SL_CONTAINER(task, struct sl_job, base.task);
-	struct sl_array *array = SL_CONTAINER(job->base.backend, struct sl_array, base);
-	bool waits, over = false;
+	struct step step = {.alone = sl_list_empty(&array->locked.jobs)};
+	bool over = false;
 
-	do {
-		struct step step = {.count = 0};
+	sl_list_init(&step.hits);
+	step_walk_locked(array, job, &step);
+	sl_mutex_unlock(&array->mutex);
+	step_begin(array, job, &step);
+	step_copy(array, &step);
+	sl_mutex_lock(&array->mutex);
+	if (step.walked)
+		over = sl_job_count_locked(job);
+	else
+		sl_list_append(&array->locked.jobs, &job->link);
+	/* The last look at the array, unless there is more to do: another thread may close it. */
+	*more = !sl_list_empty(&array->locked.jobs) && array->locked.in_flight < array->locked.most;
+	array->locked.stepping = *more;
+	sl_mutex_unlock(&array->mutex);
+	return over;
+}
 
-		sl_list_init(&step.hits);
+void sl_array_step(struct sl_task *task)
+{
+	struct sl_array *array = SL_CONTAINER(task, struct sl_array, step);
+	bool more = true;
+
+	while (more) {
+		struct sl_job *job;
+
 		sl_mutex_lock(&array->mutex);
-		waits = step_walk_locked(array, job, &step);
-		sl_mutex_unlock(&array->mutex);
-		step_begin(array, job, &step);
-		step_copy(array, &step);
-		sl_mutex_lock(&array->mutex);
-		/* Tiles may have made room before this job waits for it. */
-		if (step.walked)
-			over = sl_job_count_locked(job);
-		else if (waits && array->locked.in_flight > array->locked.most / 2)
-			sl_list_append(&array->locked.jobs, &job->link);
-		else
-			waits = false;
-		sl_mutex_unlock(&array->mutex);
-		if (step.walked)
-			break;
-	} while (!waits);
-	if (over)
-		sl_job_end(job);
+		job = SL_CONTAINER(sl_list_take(&array->locked.jobs), struct sl_job, link);
+		if (job_step_unlock(array, job, &more))
+			sl_job_end(job);
+	}
 }
 
 void sl_array_submit(struct sl_backend *backend, struct sl_piece *piece)
@@ -186,13 +195,12 @@ void sl_array_submit(struct sl_backend *backend, struct sl_piece *piece)
 	struct sl_array *array = SL_CONTAINER(backend, struct sl_array, base);
 	struct sl_job *job = SL_CONTAINER(piece, struct sl_job, base);
 
-	job->link = (struct sl_list){NULL, NULL};
 	job->pending = 1;
 	job->error = 0;
 	job->message = NULL;
 	sl_walk_begin(&job->walk, array, piece->box, piece->offset, piece->length, piece->data);
-	piece->task.run = job_run;
-	piece->task.urgent = piece->urgent;
-	piece->task.home = 0;
-	sl_pool_submit(array->core->waiting, &piece->task);
+	sl_mutex_lock(&array->mutex);
+	sl_list_append(&array->locked.jobs, &job->link);
+	sl_jobs_resume_locked(array, array->locked.most - 1);
+	sl_mutex_unlock(&array->mutex);
 }

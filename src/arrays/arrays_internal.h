@@ -23,6 +23,7 @@ struct sl_undoing;
 struct sl_array {
 	struct sl_backend base;
 	struct sl_core *core;
+	struct sl_task step;
 	struct sl_pool *pool;     /* for reads and filters */
 	struct sl_backend *inner; /* of the local file */
 	struct sl_limits inner_limits;
@@ -53,7 +54,8 @@ struct sl_array {
 		struct sl_list buckets[SL_TILE_BUCKETS]; /* tiles that may be shared, by number */
 		struct sl_list kept;    /* tiles with their bytes, the last used last */
 		struct sl_list moving;  /* tiles whose stored bytes the inner backend reads */
-		struct sl_list jobs;    /* that wait for room */
+		struct sl_list jobs;    /* that want a step */
+		bool stepping;          /* the task of steps is submitted or running */
 		struct sl_list undoing; /* memory of threads that undo filters, unused now */
 		unsigned in_flight, most;
 		unsigned kept_count, kept_most;
@@ -103,7 +105,7 @@ void sl_part_copy(const struct sl_walk *walk, const struct sl_part *part, const 
 /* A piece of the engine. */
 struct sl_job {
 	struct sl_piece base;
-	struct sl_list link; /* of those that wait for room; guarded by the array's mutex */
+	struct sl_list link; /* of those that want a step; guarded by the array's mutex */
 	struct sl_walk walk; /* the thread's that takes the job's steps */
 	/* Guarded by the array's mutex: tiles to come, and the walk itself; the first error. */
 	unsigned pending;
@@ -136,6 +138,8 @@ struct sl_tile {
 
 /* For sl_backend_ops. */
 void sl_array_submit(struct sl_backend *backend, struct sl_piece *piece);
+/* The task of steps. */
+void sl_array_step(struct sl_task *task);
 
 /* -------------------------------------------------------------------------------------- tiles */
 
@@ -158,6 +162,8 @@ void sl_job_fail_locked(struct sl_job *job, int error, const char *message);
  * the caller ends it without the mutex, and then the file may be gone. */
 bool sl_job_count_locked(struct sl_job *job);
 void sl_job_end(struct sl_job *job);
+/* Has steps taken, if jobs want some, and so many tiles or fewer are in flight. */
+void sl_jobs_resume_locked(struct sl_array *array, unsigned most) SL_REQUIRES(&array->mutex);
 /* For sl_backend_ops. */
 void sl_array_cancel(struct sl_backend *backend);
 

@@ -80,7 +80,8 @@ static void tile_drop_locked(struct sl_array *array, struct sl_tile *tile)
 	SL_REQUIRES(&array->mutex)
 {
 	sl_list_remove(&tile->link);
-	sl_list_remove(&tile->bucket);
+	if (sl_list_linked(&tile->bucket))
+		sl_list_remove(&tile->bucket);
 	array->locked.kept_count--;
 	sl_tile_free(tile);
 }
@@ -97,9 +98,10 @@ void sl_tiles_forget(struct sl_array *array)
 {
 	sl_mutex_lock(&array->mutex);
 	array->locked.generation++;
-	/* A tile in use is not found again. */
-	sl_list_each_of (tile, &array->locked.kept, struct sl_tile, link)
-		tile->number = UINT64_MAX;
+	/* Those in use, and those on their way, are not found again. */
+	for (size_t i = 0; i < SL_TILE_BUCKETS; i++)
+		sl_list_each_of (tile, &array->locked.buckets[i], struct sl_tile, bucket)
+			sl_list_remove(&tile->bucket);
 	sl_tiles_shrink_locked(array, 0);
 	sl_mutex_unlock(&array->mutex);
 }

@@ -50,15 +50,13 @@ bool sl_job_count_locked(struct sl_job *job)
 	return !--job->pending;
 }
 
-static void jobs_resume_locked(struct sl_array *array) SL_REQUIRES(&array->mutex)
+void sl_jobs_resume_locked(struct sl_array *array, unsigned most)
 {
-	struct sl_list *link;
-
-	if (array->locked.in_flight > array->locked.most / 2)
+	if (array->locked.stepping || sl_list_empty(&array->locked.jobs) ||
+	    array->locked.in_flight > most)
 		return;
-	while ((link = sl_list_take(&array->locked.jobs)))
-		sl_pool_submit(array->core->waiting,
-		               &SL_CONTAINER(link, struct sl_job, link)->base.task);
+	array->locked.stepping = true;
+	sl_pool_submit(array->core->waiting, &array->step);
 }
 
 /* --------------------------------------------------------------------------------- end of tiles */
@@ -87,7 +85,7 @@ void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_part *
 	sl_mutex_lock(&array->mutex);
 	/* From here on no part is added, or the bytes are found as they are. */
 	keep = !error && bytes && bytes == tile->bytes && !array->plain &&
-	       tile->generation == array->locked.generation;
+	       tile->generation == array->locked.generation && sl_list_linked(&tile->bucket);
 	sl_list_take_all(&tile->parts, &parts);
 	tile->kept = keep;
 	tile->holds = keep;
@@ -119,7 +117,7 @@ void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_part *
 			sl_list_append(&over, &job->link);
 		free(part);
 	}
-	jobs_resume_locked(array);
+	sl_jobs_resume_locked(array, array->locked.most / 2);
 	sl_mutex_unlock(&array->mutex);
 	if (!keep)
 		sl_tile_free(tile);

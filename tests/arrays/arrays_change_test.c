@@ -214,6 +214,7 @@ FIXTURE_TEST(a_file_that_another_program_changes_is_stale)
 		op = start_read(file, &byte, 1, 0);
 		assert_int_equal(sluice_wait(op, PATIENCE_MS), -ESTALE);
 		assert_non_null(strstr(sluice_op_message(op), "has changed"));
+		assert_refused(sluice_array_refresh(file), ESTALE, "has changed");
 		sluice_op_free(op);
 		assert_ok(sluice_close(file));
 		dataset_clear(&d);

@@ -53,8 +53,8 @@ NONE(sl_h5_chunk_store_last, struct sl_h5_dataset *dataset, uint64_t frame, cons
      const void *bytes, size_t n, bool there)
 NONE(sl_h5_chunk_store_frames, struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
      uint64_t to, const uint64_t *offset, const void *bytes, size_t n)
-NONE(sl_h5_chunk_read, struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
-     uint64_t frame, const uint64_t *offset, void *out, size_t n)
+NONE(sl_h5_chunk_read, struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+     void *out, size_t n)
 NONE(sl_h5_space_take, struct sl_h5_file *file, uint64_t bytes, uint64_t *start)
 NONE(sl_h5_chunk_enter, struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
      uint32_t mask, uint64_t start, size_t n)

@@ -93,28 +93,16 @@ static int describe_shape(const struct described *x, struct sl_h5_array *out)
 static int describe_filters(const struct described *x, struct sl_h5_array *out)
 {
 	struct sl_filters *filters = &out->filters;
-	int count = H5Pget_nfilters(x->list), rc;
+	int rc = sl_h5_filters_get(x->list, filters);
 	size_t length;
 	FILE *names;
 
-	if (count < 0 || count > SL_FILTERS_MOST)
-		return sl_hdf5_fail(-EBADMSG, "the filters of '%s' cannot be read", x->name);
+	if (rc)
+		return describe_fail(x, rc);
 	names = open_memstream(&out->filter_names, &length);
-	if (!names)
-		return sl_fail(-ENOMEM, "no memory");
-	filters->count = (unsigned)count;
-	for (int i = 0; i < count; i++) {
-		struct sl_filter *filter = &filters->filter[i];
-		size_t values = SL_FILTER_VALUES;
-		unsigned flags;
-
-		filter->number =
-			(int)H5Pget_filter2(x->list, (unsigned)i, &flags, &values, filter->values,
-		                            sizeof(filter->name), filter->name, NULL);
-		filter->count = (unsigned)SL_MIN(values, SL_FILTER_VALUES);
-		fprintf(names, "%s%s", i ? " " : "", sl_filter_name(filter));
-	}
-	if (fclose(names))
+	for (unsigned i = 0; names && i < filters->count; i++)
+		fprintf(names, "%s%s", i ? " " : "", sl_filter_name(&filters->filter[i]));
+	if (!names || fclose(names))
 		return sl_fail(-ENOMEM, "no memory");
 	rc = sl_filters_check(filters);
 	return rc ? describe_fail(x, rc) : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Types of elements of any program's files, described as numpy does: see <sluice/arrays.h>.
- * Threads: any, with HDF5's lock. */
+/* Types of elements of any program's files, described as numpy does (see <sluice/arrays.h>), and
+ * filters of chunks. Threads: any, with HDF5's lock. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -300,4 +300,25 @@ int sl_h5_type_describe(hid_t type, char **out, unsigned *rank, hsize_t dims[SL_
 		*out = NULL;
 	}
 	return rc;
+}
+
+int sl_h5_filters_get(hid_t list, struct sl_filters *out)
+{
+	int count = H5Pget_nfilters(list);
+
+	out->count = 0;
+	if (count < 0 || count > SL_FILTERS_MOST)
+		return sl_hdf5_fail(-EBADMSG, "has filters that cannot be read");
+	for (; (int)out->count < count; out->count++) {
+		struct sl_filter *filter = &out->filter[out->count];
+		size_t values = SL_FILTER_VALUES;
+		unsigned flags;
+
+		*filter = (struct sl_filter){0};
+		filter->number =
+			(int)H5Pget_filter2(list, out->count, &flags, &values, filter->values,
+		                            sizeof(filter->name), filter->name, NULL);
+		filter->count = (unsigned)SL_MIN(values, SL_FILTER_VALUES);
+	}
+	return 0;
 }

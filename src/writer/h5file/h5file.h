@@ -166,8 +166,8 @@ bool sl_h5_chunk_is_raw(const struct sl_h5_dataset *dataset, uint64_t frame);
 int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
                              uint64_t to, const uint64_t *offset, const void *bytes, size_t n);
 /* Reads a chunk that was partly there when the dataset was added, without its filters: n bytes. */
-int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
-                     uint64_t frame, const uint64_t *offset, void *out, size_t n);
+int sl_h5_chunk_read(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                     void *out, size_t n);
 
 /* A shared file: the absolute name for others to open it now, which stays the file's. Space for
  * others to write a chunk; when its bytes are there, it is entered. */
