@@ -57,7 +57,18 @@ def read_all(dataset, pattern, into, out):
         return found
     if pattern == "column":
         return [dataset[:, :, middle]]
-    return [dataset[place][0, 0, :8] for place in places(dataset.shape, chunks_of(dataset))]
+    return chunks_read(dataset, places(dataset.shape, chunks_of(dataset)), into)
+
+
+def chunks_read(dataset, wanted, into):
+    """Into the same memory again and again, but at the edges of the dataset."""
+    chunk, found = numpy.empty(chunks_of(dataset), dataset.dtype), []
+    for place in wanted:
+        shape = tuple(part.stop - part.start for part in place)
+        out = chunk if chunk.shape == shape else numpy.empty(shape, dataset.dtype)
+        into(dataset, out, place)
+        found.append(out[0, 0, :8].copy())
+    return found
 
 
 def by_sluice(file, pattern, workers, out):
@@ -72,11 +83,12 @@ def by_sluice(file, pattern, workers, out):
 def by_h5py(file, pattern, workers, out):
     h5py = with_plugins()
 
-    def into(dataset, out, selection):
-        dataset.read_direct(out, selection or None) if selection == () else dataset.read_direct(out, numpy.s_[selection])
-
     with h5py.File(file) as opened:
-        return read_all(opened["u"], pattern, into, out)
+        return read_all(opened["u"], pattern, directly, out)
+
+
+def directly(dataset, out, selection):
+    dataset.read_direct(out, None if selection == () else numpy.s_[selection])
 
 
 def work(job):
@@ -103,7 +115,7 @@ def work_on(file, pattern, shape, dtype, part):
             return found
         if pattern == "column":
             return [dataset[part[0] : part[1], :, shape[2] // 2]]
-        return [dataset[place][0, 0, :8] for place in places(shape, chunks_of(dataset))[part[0] : part[1]]]
+        return chunks_read(dataset, places(shape, chunks_of(dataset))[part[0] : part[1]], directly)
 
 
 def by_pool(file, pattern, workers, out):

@@ -12,6 +12,7 @@ import math
 import operator
 import os
 import pickle
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
@@ -133,7 +134,7 @@ class Array:
 
     def frames(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         """Read the entries of the first dimension one after the other. Those of a row of chunks are read together, and
-        64 MiB in advance, or two such rows.
+        64 MiB in advance, or two such rows. Memory of those that the program has let go is used again.
 
         >>> with sluice.Writer(path + ".h5", "w") as w:
         ...     w.series("u", shape=(2,), dtype="i4", codec="none").append([1, 2])
@@ -148,6 +149,7 @@ class Array:
         rows *= max(_GAP // max(rows * bytes_each, 1), 1)
         most = max(min(rows, _BLOCK // max(bytes_each, 1)), 1)
         coming: collections.deque[tuple[Operation, Any]] = collections.deque()
+        used: collections.deque[Any] = collections.deque(maxlen=2)
         at, ahead = wanted.start, 0
         try:
             while coming or at < wanted.stop:
@@ -155,7 +157,9 @@ class Array:
                     len(coming) < 2 or (ahead + most * bytes_each <= _WINDOW and len(coming) < _READS)
                 ):
                     end = min(at + most, (at // rows + 1) * rows, wanted.stop)
-                    block = numpy.empty((end - at, *self.shape[1:]), self.dtype)
+                    block = _unused(used, end - at)
+                    if block is None:
+                        block = numpy.empty((end - at, *self.shape[1:]), self.dtype)
                     coming.append((self.read_into_async(block, slice(at, end)), block))
                     at, ahead = end, ahead + block.nbytes
                 operation, block = coming[0]
@@ -163,6 +167,8 @@ class Array:
                 coming.popleft()
                 ahead -= block.nbytes
                 yield from block
+                used.append(block)
+                del block
         finally:
             _give_up(operation for operation, _ in coming)
 
@@ -294,6 +300,16 @@ class Array:
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""
         return f"<sluice.Array {f'{self.uri}#{self.dataset}'!r}, {self.dtype} {list(self.shape)}{closed}>"
+
+
+def _unused(blocks: collections.deque[Any], length: int) -> Any:
+    """Take a block of which no array is in use, as its memory is there already; or return None."""
+    for _ in range(len(blocks)):
+        block = blocks.popleft()
+        if len(block) == length and sys.getrefcount(block) == 2:  # this variable, and the argument
+            return block
+        blocks.append(block)
+    return None
 
 
 def _is_box(axes: Sequence[Any]) -> bool:

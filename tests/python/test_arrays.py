@@ -209,6 +209,19 @@ def test_no_read_is_in_flight_when_one_has_failed(run, monkeypatch):
             assert len(reads) >= 3 and all(one.over for one in reads) and reads[-1].cancelled, vars(reads[-1])
 
 
+def test_memory_of_frames_is_used_again_when_they_are_gone(array, monkeypatch):
+    monkeypatch.setattr(_arrays, "_GAP", 1)
+    monkeypatch.setattr(_arrays, "_WINDOW", 1)
+    blocks, kept = [], []
+    for number, frame in enumerate(array.frames()):
+        blocks.append(frame.base.ctypes.data)
+        if number in (9, 18):
+            kept.append((number, frame[1:]))  # a view of a view
+        assert (frame == FRAMES[number]).all()
+    assert len(set(blocks)) < 8 and all((part == FRAMES[number, 1:]).all() for number, part in kept)
+    assert (numpy.array(list(array.frames())) == FRAMES).all()
+
+
 def test_frames_are_read_in_advance_and_bounded(array, monkeypatch):
     monkeypatch.setattr(_arrays, "_WINDOW", 3 * 4 * 99 * 4)
     monkeypatch.setattr(_arrays, "_GAP", 1)
