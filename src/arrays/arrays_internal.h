@@ -129,7 +129,8 @@ struct sl_tile {
 	uint64_t generation;
 	int64_t deadline;       /* see SL_ARRAY_PATIENCE_NS; 0: it has not begun anew */
 	struct sl_piece *piece; /* of the inner backend, */
-	char *stored;           /* and its memory; NULL: it was not needed */
+	char *stored;           /* and the bytes in its memory; NULL: it was not needed */
+	size_t wanted;          /* bytes of the piece that have to come */
 	bool read;              /* it is there */
 	char *bytes;            /* decoded, to be kept */
 };
