@@ -157,11 +157,14 @@ static int tile_fail(const struct sl_tile *tile, int error, const char *format, 
 	va_start(arguments, format);
 	vsnprintf(what, sizeof(what), format, arguments);
 	va_end(arguments);
+	if (array->h5.of.layout != SL_H5_CHUNKED)
+		return sl_fail(error, "'%s#%s', bytes from %" PRIu64 " on: %s", array->path,
+		               array->h5.of.name, tile->place.address, what);
 	for (unsigned i = 0; i < array->h5.of.rank && n < sizeof(at); i++)
 		n += (size_t)snprintf(at + n, sizeof(at) - n, "%s%" PRIu64, i ? ", " : "",
 		                      tile->first[i]);
-	return sl_fail(error, "'%s#%s', %s at (%s): %s", array->path, array->h5.of.name,
-	               array->h5.of.layout == SL_H5_CHUNKED ? "chunk" : "element", at, what);
+	return sl_fail(error, "'%s#%s', chunk at (%s): %s", array->path, array->h5.of.name, at,
+	               what);
 }
 
 void sl_tile_submit(struct sl_tile *tile)
