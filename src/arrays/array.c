@@ -59,6 +59,7 @@ static void array_choose_tiles(struct sl_array *array)
 	array->dimensions = of->rank + 1;
 	array->tile[of->rank] = of->element;
 	array->plain = of->layout != SL_H5_CHUNKED || !of->filters.count;
+	array->in_line = of->layout == SL_H5_CONTIGUOUS && of->address != UINT64_MAX;
 	for (unsigned i = of->rank; i--;) {
 		array->tile[i] = of->layout == SL_H5_CHUNKED ? of->chunk[i]
 		                 : of->layout == SL_H5_COMPACT
@@ -191,10 +192,12 @@ static void array_limits(struct sl_backend *backend, struct sl_limits *out)
 {
 	struct sl_array *array = array_of(backend);
 
-	out->piece_bytes = array->core->settings.piece_bytes;
-	out->depth = array->core->settings.operation_depth;
+	*out = array->inner_limits;
 	out->piece_size = sizeof(struct sl_job);
-	out->uncut = true;
+	out->uncut = !array->in_line;
+	out->size_waits = false;
+	if (!array->in_line || array->h5.of.address % SL_MAX(out->alignment, 1))
+		out->alignment = 0;
 }
 
 static char *array_identity(struct sl_backend *backend)

@@ -35,7 +35,8 @@ struct sl_array {
 	unsigned dimensions;
 	uint64_t tile[SL_ARRAY_DIMENSIONS];
 	size_t tile_bytes;
-	bool plain; /* without filters */
+	bool plain;   /* without filters */
+	bool in_line; /* the bytes lie side by side in the file */
 
 	/* Grows with a refresh; the rest of the shape is fixed. */
 	_Atomic uint64_t length, bytes;
@@ -81,6 +82,7 @@ struct sl_walk {
 	uint64_t stride[SL_ARRAY_DIMENSIONS];                            /* in memory */
 	uint64_t at, end, offset; /* of bytes of the box; that at offset is the first in memory */
 	char *data;
+	bool flat;   /* all is one part: bytes side by side, cut by the engine */
 	bool inside; /* a box below is being walked: in elements of the dataset */
 	uint64_t low[SL_ARRAY_DIMENSIONS], high[SL_ARRAY_DIMENSIONS], next[SL_ARRAY_DIMENSIONS];
 };
@@ -129,7 +131,8 @@ struct sl_tile {
 	uint64_t generation;
 	int64_t deadline;       /* see SL_ARRAY_PATIENCE_NS; 0: it has not begun anew */
 	struct sl_piece *piece; /* of the inner backend, */
-	char *stored;           /* and its memory; NULL: it was not needed */
+	char *stored;           /* and the bytes in its memory; NULL: it was not needed */
+	size_t wanted;          /* bytes of the piece that have to come */
 	bool read;              /* it is there */
 	char *bytes;            /* decoded, to be kept */
 };

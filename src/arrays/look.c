@@ -86,11 +86,14 @@ int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
 /* Where bytes lie that are not in chunks. */
 static void array_place(const struct sl_array *array, struct sl_tile *tile)
 {
-	uint64_t offset = sl_walk_offset(array, tile->first);
+	const struct sl_job *job = SL_CONTAINER(tile->parts.next, struct sl_part, link)->job;
 	const struct sl_h5_array *of = &array->h5.of;
+	uint64_t offset = job->walk.flat ? tile->first[0] : sl_walk_offset(array, tile->first);
 
 	tile->place.address = offset + (of->layout == SL_H5_CONTIGUOUS ? of->address : 0);
-	tile->place.length = SL_MIN(array->tile_bytes, atomic_load(&array->bytes) - offset);
+	tile->place.length =
+		job->walk.flat ? job->base.length
+			       : SL_MIN(array->tile_bytes, atomic_load(&array->bytes) - offset);
 	if (of->layout == SL_H5_CONTIGUOUS && of->address == UINT64_MAX)
 		tile->place.length = 0;
 }

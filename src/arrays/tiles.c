@@ -157,11 +157,14 @@ static int tile_fail(const struct sl_tile *tile, int error, const char *format, 
 	va_start(arguments, format);
 	vsnprintf(what, sizeof(what), format, arguments);
 	va_end(arguments);
+	if (array->h5.of.layout != SL_H5_CHUNKED)
+		return sl_fail(error, "'%s#%s', bytes from %" PRIu64 " on: %s", array->path,
+		               array->h5.of.name, tile->place.address, what);
 	for (unsigned i = 0; i < array->h5.of.rank && n < sizeof(at); i++)
 		n += (size_t)snprintf(at + n, sizeof(at) - n, "%s%" PRIu64, i ? ", " : "",
 		                      tile->first[i]);
-	return sl_fail(error, "'%s#%s', %s at (%s): %s", array->path, array->h5.of.name,
-	               array->h5.of.layout == SL_H5_CHUNKED ? "chunk" : "element", at, what);
+	return sl_fail(error, "'%s#%s', chunk at (%s): %s", array->path, array->h5.of.name, at,
+	               what);
 }
 
 void sl_tile_submit(struct sl_tile *tile)
@@ -184,24 +187,32 @@ static void tile_moved(struct sl_piece *piece)
 	sl_tile_submit(tile);
 }
 
-/* Has the inner backend read. to: NULL: into memory of the tile. Returns 0 or -ENOMEM. */
+/* Has the inner backend read. to: NULL: into memory of the tile, as also bytes that may go around
+ * the page cache and do not begin and end with its blocks. Returns 0 or -ENOMEM. */
 static int tile_move(struct sl_tile *tile, char *to, uint64_t offset, size_t n)
 {
 	struct sl_array *array = tile->array;
 	size_t head =
-		(SL_MAX(array->inner_limits.piece_size, sizeof(struct sl_piece)) + 63) / 64 * 64;
-	struct sl_piece *piece = aligned_alloc(64, (head + (to ? 0 : n) + 63) / 64 * 64);
+		sl_whole_pages(SL_MAX(array->inner_limits.piece_size, sizeof(struct sl_piece)));
+	bool large = n >= array->core->settings.direct_bytes && array->inner_limits.alignment;
+	uint64_t block = large ? array->inner_limits.alignment : 1;
+	uint64_t skip = offset % block, length = (skip + n + block - 1) / block * block;
+	struct sl_piece *piece;
 
+	if (length != n)
+		to = NULL;
+	piece = aligned_alloc(sl_page_size(), sl_whole_pages(head + (to ? 0 : length)));
 	if (!piece)
 		return -ENOMEM;
 	memset(piece, 0, head);
 	tile->piece = piece;
-	tile->stored = to ? to : (char *)piece + head;
+	tile->stored = to ? to : (char *)piece + head + skip;
+	tile->wanted = skip + n;
 	piece->backend = array->inner;
-	piece->data = tile->stored;
-	piece->length = n;
-	piece->offset = offset;
-	piece->large = n >= array->core->settings.direct_bytes;
+	piece->data = tile->stored - skip;
+	piece->length = length;
+	piece->offset = offset - skip;
+	piece->large = piece->aligned = large;
 	piece->missed = true;
 	piece->done = tile_moved;
 	/* Only the owner of a piece looks at it. */
@@ -236,7 +247,7 @@ static int tile_moved_all(struct sl_tile *tile)
 {
 	struct sl_piece *piece = tile->piece;
 
-	if (!piece->error && piece->moved == piece->length)
+	if (!piece->error && piece->moved >= tile->wanted)
 		return 0;
 	if (!piece->error)
 		return tile_fail(tile, -EIO, "the file ends before its bytes");
@@ -344,6 +355,8 @@ static void tile_run_plain(struct sl_tile *tile)
 	struct sl_part *part = SL_CONTAINER(tile->parts.next, struct sl_part, link);
 	uint64_t begin, n;
 	bool direct = sl_part_hull(&part->job->walk, part, &begin, &n);
+	const char *from;
+	char *to;
 	int rc;
 
 	if (array->h5.of.layout == SL_H5_COMPACT) {
@@ -357,12 +370,14 @@ static void tile_run_plain(struct sl_tile *tile)
 			return;
 		}
 	}
-	rc = tile_read(tile, direct ? part->data : tile->bytes, tile->place.address + begin, n);
+	to = direct ? part->data : tile->bytes;
+	rc = tile_read(tile, to, tile->place.address + begin, n);
 	if (rc == 1)
 		rc = tile_holds(tile);
-	if (rc)
-		sl_tile_end(tile, direct ? NULL : tile->bytes - begin, direct ? part : NULL, NULL,
-		            SL_MIN(rc, 0));
+	if (!rc)
+		return;
+	from = tile->piece ? tile->stored : to;
+	sl_tile_end(tile, from - begin, from == part->data ? part : NULL, NULL, SL_MIN(rc, 0));
 }
 
 /* Returns where the filters are to write: to the part, if that is all of the chunk. */

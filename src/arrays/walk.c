@@ -30,6 +30,7 @@ void sl_walk_begin(struct sl_walk *walk, const struct sl_array *array, const str
 	walk->count[rank] = array->h5.of.element;
 	for (unsigned i = array->dimensions; i--; stride *= walk->count[i])
 		walk->stride[i] = stride;
+	walk->flat = !box && array->in_line;
 }
 
 /* Takes the largest box that the range begins with: whole rows of the slowest dimension whose rows
@@ -68,6 +69,12 @@ bool sl_walk_next(struct sl_walk *walk, uint64_t first[SL_ARRAY_DIMENSIONS], str
 	unsigned n = array->dimensions, i;
 	uint64_t at = 0;
 
+	if (walk->flat && walk->at < walk->end) {
+		first[0] = walk->at;
+		walk->at = walk->end;
+		part->data = walk->data;
+		return true;
+	}
 	if (!walk->inside && !walk_box(walk))
 		return false;
 	part->covers = true;
@@ -138,6 +145,11 @@ bool sl_part_hull(const struct sl_walk *walk, const struct sl_part *part, uint64
 	bool one = true;
 	unsigned run;
 
+	if (walk->flat) {
+		*begin = 0;
+		*length = walk->end - walk->offset;
+		return true;
+	}
 	part_run(walk, part, &run);
 	for (unsigned i = 0; i < run; i++)
 		one = one && part->count[i] == 1;
@@ -193,6 +205,10 @@ void sl_part_copy(const struct sl_walk *walk, const struct sl_part *part, const 
 	char *to = part->data;
 	unsigned below, i;
 
+	if (walk->flat) {
+		memcpy(to, tile, walk->end - walk->offset);
+		return;
+	}
 	for (i = array->dimensions; i--; at *= array->tile[i])
 		stride[i] = at;
 	for (i = 0; i < array->dimensions; i++)

@@ -303,6 +303,35 @@ FIXTURE_TEST(a_chunk_that_many_reads_need_is_decoded_once)
 	dataset_clear(&d);
 }
 
+FIXTURE_TEST(thousands_of_small_reads_at_a_time_need_few_threads)
+{
+	enum { OPS = 3000, BYTES = 60 };
+	const char *path = scratch(f, "many.h5");
+	struct rng r = rng_new(4214);
+	size_t threads = count_threads(), most = 0;
+	static char to[OPS][BYTES];
+	static sluice_op *ops[OPS];
+	static uint64_t at[OPS];
+	struct dataset d;
+	sluice_file *file;
+
+	make(&d, path, &r, 6400, 50, true);
+	file = dataset_open(f->ctx, path, "u");
+	for (int i = 0; i < OPS; i++) {
+		at[i] = rng_below(&r, d.bytes - BYTES);
+		ops[i] = start_read(file, to[i], BYTES, at[i]);
+		if (i % 100 == 0)
+			most = SL_MAX(most, count_threads());
+	}
+	for (int i = 0; i < OPS; i++) {
+		assert_moves(ops[i], BYTES);
+		assert_bytes(to[i], d.model + at[i], BYTES);
+	}
+	assert_in_range(most, 0, threads + 20);
+	assert_ok(sluice_close(file));
+	dataset_clear(&d);
+}
+
 FIXTURE_TEST(memory_is_bounded_however_long_the_dataset_is)
 {
 	enum { ROWS_EACH = 512, COLUMNS = 1024, CHUNKS = 300 };
