@@ -223,7 +223,7 @@ def test_memory_of_frames_is_used_again_when_they_are_gone(array, monkeypatch):
         if number in (9, 18):
             kept.append((number, frame[1:]))  # a view of a view
         assert (frame == FRAMES[number]).all()
-    assert sum(taken) > len(taken) // 2 and all((part == FRAMES[number, 1:]).all() for number, part in kept)
+    assert sum(taken) >= 3 and all((part == FRAMES[number, 1:]).all() for number, part in kept)
     assert (numpy.array(list(array.frames())) == FRAMES).all()
 
 
