@@ -635,6 +635,9 @@ FIXTURE_TEST(what_cannot_be_opened_or_read_is_refused_with_a_sentence)
 	assert_refused(sluice_array_refresh(plain), EINVAL, "no dataset");
 	assert_ok(sluice_close(plain));
 	assert_ok(sluice_close(opened));
+	/* The version of the superblock. */
+	file_write(path, "\x09", 1, 8);
+	assert_refused(dataset_try(f->ctx, path, "u"), ENOTSUP, "newer HDF5");
 	dataset_clear(&d);
 }
 
