@@ -27,8 +27,8 @@
  * memory over a file with headers that were made for that: a program opens such files in a child.
  *
  * Errors of sluice_open() with `dataset`, beside its others:
- *   -ENOTSUP   a URI that is no local file; a type of variable length, a filter, or an index that
- *              this build cannot read; a virtual dataset; or this build has no HDF5
+ *   -ENOTSUP   a URI that is no local file; a type of variable length, a filter, or a format of a
+ *              newer HDF5 that this build cannot read; a virtual dataset; or this build has no HDF5
  *   -ENOENT    there is no such dataset
  *   -EISDIR    the name is a group
  *   -EINVAL    flags to write

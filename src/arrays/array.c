@@ -61,16 +61,17 @@ static void array_choose_tiles(struct sl_array *array)
 	array->plain = of->layout != SL_H5_CHUNKED || !of->filters.count;
 	array->in_line = of->layout == SL_H5_CONTIGUOUS && of->address != UINT64_MAX;
 	for (unsigned i = of->rank; i--;) {
+		uint64_t rows = SL_MAX(of->shape[i], 1);
+
 		array->tile[i] = of->layout == SL_H5_CHUNKED ? of->chunk[i]
 		                 : of->layout == SL_H5_COMPACT
-		                         ? of->shape[i]
-		                         : SL_MIN(of->shape[i], SL_MAX(ROWS_BYTES / bytes, 1));
+		                         ? rows
+		                         : SL_MIN(rows, SL_MAX(ROWS_BYTES / bytes, 1));
 		/* Of rows that are not whole there is one. */
-		if (of->layout != SL_H5_CHUNKED && array->tile[i] < of->shape[i])
+		if (of->layout != SL_H5_CHUNKED && array->tile[i] < rows)
 			bytes = SL_MAX(bytes * array->tile[i], ROWS_BYTES + 1);
 		else
 			bytes *= array->tile[i];
-		array->tile[i] = SL_MAX(array->tile[i], 1);
 	}
 	array->tile_bytes = of->element;
 	for (unsigned i = 0; i < of->rank; i++)

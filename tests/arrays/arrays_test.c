@@ -166,6 +166,39 @@ FIXTURE_TEST(elements_that_are_not_there_have_the_fill_value)
 	H5Fclose(file);
 }
 
+FIXTURE_TEST(a_dataset_without_elements_has_no_bytes)
+{
+	const char *path = scratch(f, "n.h5");
+	hsize_t shapes[][2] = {{0, 5}, {5, 0}, {0, 0}}, most[] = {H5S_UNLIMITED, H5S_UNLIMITED},
+		chunk[] = {3, 4};
+	uint64_t start[] = {0, 0}, count[] = {0, 0};
+
+	for (size_t i = 0; i < 2 * COUNT_OF(shapes); i++) {
+		hid_t file = file_create(path, false), list = H5Pcreate(H5P_DATASET_CREATE);
+		hid_t space = H5Screate_simple(2, shapes[i / 2], i % 2 ? most : NULL);
+		struct sluice_array_info info = {sizeof(info)};
+		sluice_file *opened;
+		sluice_op *op;
+		char to;
+
+		if (i % 2)
+			H5Pset_chunk(list, 2, chunk);
+		H5Dclose(H5Dcreate2(file, "u", H5T_NATIVE_INT, space, H5P_DEFAULT, list,
+		                    H5P_DEFAULT));
+		H5Sclose(space);
+		H5Pclose(list);
+		H5Fclose(file);
+		opened = dataset_open(f->ctx, path, "u");
+		assert_ok(sluice_array_stat(opened, &info));
+		assert_int_equal(info.bytes, 0);
+		assert_int_equal(info.shape[1], shapes[i / 2][1]);
+		assert_int_equal(read_now(opened, &to, 1, 0), 0);
+		assert_ok(box_submit(opened, 2, start, count, &to, 0, &op));
+		assert_moves(op, 0);
+		assert_ok(sluice_close(opened));
+	}
+}
+
 FIXTURE_TEST(bytes_in_other_files_are_read_there)
 {
 	const char *path = scratch(f, "e.h5"), *first = scratch(f, "e1.raw"),
@@ -602,6 +635,9 @@ FIXTURE_TEST(what_cannot_be_opened_or_read_is_refused_with_a_sentence)
 	assert_refused(sluice_array_refresh(plain), EINVAL, "no dataset");
 	assert_ok(sluice_close(plain));
 	assert_ok(sluice_close(opened));
+	/* The version of the superblock. */
+	file_write(path, "\x09", 1, 8);
+	assert_refused(dataset_try(f->ctx, path, "u"), ENOTSUP, "newer HDF5");
 	dataset_clear(&d);
 }
 

@@ -264,6 +264,19 @@ static int array_describe(hid_t dataset, const char *name, uint64_t length, stru
 
 /* ---------------------------------------------------------------------------------------- open */
 
+/* HDF5 has opened nothing. Newer versions have formats that this does not know. */
+static int open_fail(const char *name)
+{
+	int rc = sl_hdf5_fail(-EBADMSG, "'%s' cannot be opened by HDF5 %d.%d.%d", name,
+	                      H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
+	char why[600];
+
+	if (!strstr(sluice_last_message(), "version number"))
+		return rc;
+	snprintf(why, sizeof(why), "%s", sluice_last_message());
+	return sl_fail(-ENOTSUP, "%s: a newer HDF5 has made it, or it is damaged", why);
+}
+
 /* Opens the file. In HDF5's lock. */
 static int file_open_read(struct sl_read_vfd *vfd, int fd, const char *path, hid_t *out)
 {
@@ -275,8 +288,7 @@ static int file_open_read(struct sl_read_vfd *vfd, int fd, const char *path, hid
 	if (!rc) {
 		*out = H5Fopen(path, H5F_ACC_RDONLY, access);
 		if (*out < 0)
-			rc = sl_hdf5_fail(-EBADMSG, "'%s' cannot be opened by HDF5 %d.%d.%d", path,
-			                  H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
+			rc = open_fail(path);
 	}
 	if (access >= 0)
 		H5Pclose(access);
@@ -315,8 +327,7 @@ static int dataset_open(struct sl_h5_reader *reader, const char *path, struct sl
 	if (object >= 0)
 		H5Oclose(object);
 	if (object < 0)
-		return sl_hdf5_fail(-EBADMSG, "'%s' cannot be opened by HDF5 %d.%d.%d",
-		                    reader->name, H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
+		return open_fail(reader->name);
 	if (kind == H5I_GROUP)
 		return sl_fail(-EISDIR, "'%s' is a group", reader->name);
 	if (kind != H5I_DATASET)
@@ -324,10 +335,7 @@ static int dataset_open(struct sl_h5_reader *reader, const char *path, struct sl
 	access = sl_h5_access_list();
 	reader->dataset = H5Dopen2(reader->file, array->name, access);
 	H5Pclose(access);
-	return reader->dataset < 0
-	               ? sl_hdf5_fail(-EBADMSG, "'%s' cannot be opened by HDF5 %d.%d.%d",
-	                              reader->name, H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE)
-	               : 0;
+	return reader->dataset < 0 ? open_fail(reader->name) : 0;
 }
 
 static void reader_close_locked(struct sl_h5_reader *reader)
@@ -478,9 +486,7 @@ static herr_t object_listed(hid_t group, const char *name, const H5O_info_t *inf
 		return all->result ? -1 : 0;
 	}
 	dataset = H5Dopen2(group, name, H5P_DEFAULT);
-	if (dataset < 0 ? sl_hdf5_fail(-EBADMSG, "'%s' cannot be opened by HDF5 %d.%d.%d", full,
-	                               H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE)
-	                : array_describe(dataset, full, all->length, &array))
+	if (dataset < 0 ? open_fail(full) : array_describe(dataset, full, all->length, &array))
 		refused = sluice_last_message();
 	all->result = all->found(all->user, full, &array, refused);
 	if (dataset >= 0)
