@@ -399,17 +399,19 @@ static int take_raw(struct ordered_file *file, haddr_t start, size_t size, const
 	return 0;
 }
 
-/* Whether it is a block of texts: HDF5 treats it as raw data and rewrites it in H5Fflush. */
-static bool is_texts(const void *bytes, size_t size)
+/* Whether it is a block of texts: HDF5 treats it as raw data and rewrites it in H5Fflush. Frames
+ * may begin as one. */
+static bool is_texts(const struct sl_vfd_chunk *chunk, const void *bytes, size_t size)
 {
-	return size > 4 && size <= PAGE && memcmp(bytes, "GCOL", 4) == 0;
+	return !is_of_chunk(chunk, bytes, size) && size > 4 && size <= PAGE &&
+	       memcmp(bytes, "GCOL", 4) == 0;
 }
 
 static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start, size_t size,
                             const void *bytes)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
-	bool raw = type == H5FD_MEM_DRAW && !is_texts(bytes, size);
+	bool raw = type == H5FD_MEM_DRAW && !is_texts(file->vfd->chunk, bytes, size);
 	int err = 0;
 
 	(void)dxpl;
