@@ -285,7 +285,7 @@ static void store_rows_locked(struct sl_frame *bundle) SL_UNCHECKED
 
 /* Compresses an open bundle, and stores its chunks in other places, as those of a full bundle.
  * Until the next flush the file refers to the old places. No compressor has a chunk. there: the
- * file has all frames without filters, and on a full disk they stay so. */
+ * file has all frames, and on a full disk they stay as they are. */
 static int store_packed(struct sl_frame *bundle, struct sl_packed_chunk *packed, uint64_t to,
                         bool there, double *max_error)
 {
@@ -332,7 +332,7 @@ static void store_last_locked(struct sl_frame *bundle) SL_UNCHECKED
 	packed = SL_CONTAINER(sl_list_take(&s->packer->locked.free), struct sl_packed_chunk, link);
 	max_error = s->locked.counts.max_error;
 	file_thread_unlock(w, "store", bundle);
-	rc = store_packed(bundle, packed, to, raw, &max_error);
+	rc = store_packed(bundle, packed, to, from == to, &max_error);
 	if (!rc)
 		rc = tell_frames(bundle, from, to, max_error);
 	file_thread_lock(w);
