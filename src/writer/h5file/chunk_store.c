@@ -429,35 +429,57 @@ int sl_h5_file_flush(struct sl_h5_file *file)
 	return sl_h5_datasets_flush(file, false);
 }
 
-/* Moves the chunks of an open bundle to the space of its rows, which the file no longer refers to:
- * the driver cuts off what is behind them. Returns 1 if some were moved. */
-static int dataset_pack(struct sl_h5_dataset *dataset)
+/* Moves a chunk forward, if it has all filters. Returns 1 if it was moved. */
+static int chunk_pack(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset)
 {
-	uint64_t open = dataset->partial ? dataset->frames - dataset->begun : 0;
-	uint64_t offset[SL_H5_RANK] = {0};
+	struct sl_h5_file *file = dataset->file;
+	hsize_t at[SL_H5_RANK] = {frame}, n = 0;
+	unsigned mask = 0;
+	haddr_t start = 0;
+	void *bytes;
 	int err = 0, moved = 0;
 
-	if (!open || open >= dataset->gather)
+	for (unsigned i = 1; i < dataset->rank; i++)
+		at[i] = offset[i - 1];
+	sl_hdf5_enter();
+	if (H5Dget_chunk_info_by_coord(dataset->id, at, &mask, &start, &n) < 0)
+		n = 0;
+	sl_hdf5_leave();
+	if (!n || mask || n == dataset->partial_bytes || !sl_ordered_vfd_fits(&file->vfd, n, start))
 		return 0;
-	for (size_t i = 0; !err && i < dataset->partial_count; i++) {
-		uint64_t start = dataset->partial[i].start, n = dataset->partial[i].bytes;
-		bool fits = n && n != dataset->partial_bytes &&
-		            sl_ordered_vfd_fits(&dataset->file->vfd, n, start);
-		void *bytes = fits ? malloc(n) : NULL;
+	bytes = malloc(n);
+	if (bytes && pread(file->own.fd, bytes, n, (off_t)start) == (ssize_t)n) {
+		*partial_of(dataset, frame, offset) = (struct sl_h5_partial_chunk){start, n};
+		err = sl_h5_chunk_store_last(dataset, frame, offset, bytes, n, true);
+		moved = 1;
+	}
+	free(bytes);
+	return err ? err : moved;
+}
 
-		if (bytes && pread(dataset->file->own.fd, bytes, n, (off_t)start) == (ssize_t)n) {
-			err = sl_h5_chunk_store_last(dataset, dataset->begun, offset, bytes, n,
-			                             true);
-			moved = 1;
-		}
-		free(bytes);
+/* Moves the chunks of the last bundles to the space of their rows, which the file no longer refers
+ * to: the driver cuts off what is behind them. The rows of a full bundle were before it, and those
+ * of the next in their space. Returns 1 if some were moved. */
+static int dataset_pack(struct sl_h5_dataset *dataset)
+{
+	uint64_t offset[SL_H5_RANK] = {0}, frame = dataset->begun;
+	int done = 0, moved = 0;
+
+	if (!dataset->partial || dataset->file->base)
+		return 0;
+	for (size_t i = 0; done >= 0 && i < 2 * dataset->partial_count; i++) {
+		if (i == dataset->partial_count && frame < dataset->gather)
+			break;
+		frame -= i == dataset->partial_count ? dataset->gather : 0;
+		done = chunk_pack(dataset, frame, offset);
+		moved |= done;
 		for (unsigned k = dataset->rank - 1; k--; offset[k] = 0) {
 			offset[k] += dataset->chunk[k];
 			if (offset[k] < dataset->extent[k + 1])
 				break;
 		}
 	}
-	return err ? err : moved;
+	return done < 0 ? done : moved;
 }
 
 int sl_h5_file_pack(struct sl_h5_file *file)
