@@ -293,13 +293,12 @@ static int store_packed(struct sl_frame *bundle, struct sl_packed_chunk *packed,
 	int rc = 0;
 
 	packed->frame = bundle;
+	sl_h5_fill(s->dataset, bundle->data + to * s->frame_bytes,
+	           (s->layout.gather - to) * s->frame_bytes);
 	for (packed->number = 0; !rc && packed->number < s->geometry.chunks; packed->number++) {
 		double error;
 
 		sl_series_block(s, packed->number, &packed->block);
-		packed->block.extent[0] = to;
-		packed->block.edge = true;
-		packed->block.whole = false;
 		rc = sl_chunk_make(s, 0, packed, &error);
 		if (!rc)
 			rc = sl_h5_chunk_store_last(s->dataset, bundle->locked.number,

@@ -243,6 +243,13 @@ static void chunk_fill(hid_t dataset, char *out, size_t n)
 	H5Pclose(list);
 }
 
+void sl_h5_fill(const struct sl_h5_dataset *dataset, void *out, size_t n)
+{
+	sl_hdf5_enter();
+	chunk_fill(dataset->id, out, n);
+	sl_hdf5_leave();
+}
+
 int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
                      uint64_t frame, const uint64_t *offset, void *out, size_t n)
 {
