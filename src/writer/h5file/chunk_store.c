@@ -353,6 +353,7 @@ static int chunk_clear(struct sl_h5_file *file, hid_t dataset, uint64_t start, u
 	size_t element = H5Tget_size(type), skip;
 	ssize_t done = 1;
 	char fill[4096];
+	int err;
 
 	H5Tclose(type);
 	chunk_fill(dataset, fill, sizeof(fill));
@@ -363,8 +364,12 @@ static int chunk_clear(struct sl_h5_file *file, hid_t dataset, uint64_t start, u
 		              SL_MIN(n - from, sizeof(fill) / element * element - skip),
 		              (off_t)(start + from));
 	}
+	err = done > 0 ? 0 : done ? -errno : -EIO;
 	sl_hdf5_resume();
-	return done > 0 ? 0 : sl_h5_fail(file, -EIO, "the end of a chunk cannot be written");
+	/* On a full disk it has no space, and so nothing was there. */
+	return !err || sl_is_full(err)
+	               ? 0
+	               : sl_h5_fail(file, err, "the end of a chunk cannot be written");
 }
 
 static int scalar_clear(struct sl_h5_file *file, const struct sl_h5_scalar *scalar)

@@ -145,7 +145,7 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 static void ordered_shorten(struct ordered_file *file)
 {
 	uint64_t head[SUPERBLOCK_END / 8 + 1], end = sl_ordered_used_end(file);
-	int err;
+	int err, turned;
 
 	if (!file->changed || file->vfd->error || file->granted > file->eoa || end == file->eoa ||
 	    pread(file->fd, head, sizeof(head), 0) != sizeof(head) ||
@@ -156,11 +156,12 @@ static void ordered_shorten(struct ordered_file *file)
 		err = sl_ordered_write_all(file, SUPERBLOCK_END, sizeof(end), &end);
 	if (!err)
 		err = sl_ordered_barrier(file);
-	if (!err)
-		err = sl_ordered_turn_word(file, false);
+	turned = sl_ordered_turn_word(file, false);
+	err = err ? err : turned;
 	if (!err && ftruncate(file->fd, (off_t)end))
 		err = -errno;
-	sl_ordered_keep_error(file, err, SUPERBLOCK_END);
+	/* On a full disk the file stays as it is, which is complete. */
+	sl_ordered_keep_error(file, sl_is_full(err) ? 0 : err, SUPERBLOCK_END);
 }
 
 /* Space taken behind the end of the file, maybe not all that was asked for. */

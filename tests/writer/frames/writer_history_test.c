@@ -99,6 +99,7 @@ static int write_run(void)
 
 	o.flags = SLUICE_WRITER_APPEND | (plan.durable ? SLUICE_WRITER_DURABLE : 0);
 	o.checkpoint_ms = -1;
+	o.full_disk_ms = 100;
 	rc = sluice_context_new(NULL, &ctx);
 	if (!rc)
 		rc = sluice_writer_open(ctx, path, &o, &w);
@@ -461,9 +462,13 @@ static void draw_run(uint64_t *seed)
 
 /* ----------------------------------------------------------------------------------- processes */
 
+static bool fills; /* instead of a death the disk is full for a moment */
+
 static int die(unsigned point)
 {
 	told->points = point;
+	if (point == told->at && fills)
+		return ENOSPC;
 	if (point == told->at)
 		kill(getpid(), SIGKILL);
 	return 0;
@@ -639,6 +644,7 @@ static unsigned die_in_close(const struct close_way *way, const char *codec, uns
                              unsigned flush_in, uint64_t *seed)
 {
 	static const struct close_way first = {.pushes = 13}, after = {.pushes = 2};
+	static const char *const names[] = {"time"};
 	struct series before[SERIES];
 	unsigned points, begun, step, deaths = 0;
 	char base[600];
@@ -649,6 +655,8 @@ static unsigned die_in_close(const struct close_way *way, const char *codec, uns
 		set_series(s, codec, s ? 500 : 2000, s ? 8 : 5);
 		series[s].o.flags = flags;
 	}
+	series[1].o.scalars = names;
+	series[1].o.scalar_count = 1;
 	if (way->old) {
 		run_close(&first, 1, 0);
 		copy(path, base);
@@ -665,13 +673,14 @@ static unsigned die_in_close(const struct close_way *way, const char *codec, uns
 		memcpy(series, before, sizeof(before));
 		run_number = 1;
 		run_close(way, flush_in, at);
+		assert_true(told->closed || !fills);
 		run_close(&after, 0, 0);
 	}
 	unlink(base);
 	return deaths;
 }
 
-TEST(nothing_is_lost_by_a_death_in_a_close)
+static void die_in_closes(void)
 {
 	const struct sl_codec *codec;
 	uint64_t seed = unit_seed();
@@ -687,6 +696,18 @@ TEST(nothing_is_lost_by_a_death_in_a_close)
 			deaths += die_in_close(way, name, flags, flush_in, &seed);
 	}
 	print_message("%u deaths\n", deaths);
+}
+
+TEST(nothing_is_lost_by_a_death_in_a_close)
+{
+	die_in_closes();
+}
+
+TEST(nothing_is_lost_by_a_close_on_a_disk_that_is_full_for_a_moment)
+{
+	fills = true;
+	die_in_closes();
+	fills = false;
 }
 
 /* A run that begins again and again from the same frame does not let the file grow. */
