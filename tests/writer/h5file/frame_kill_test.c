@@ -424,7 +424,7 @@ static herr_t read_attribute(hid_t object, const char *name, const H5A_info_t *i
 {
 	hid_t attribute = H5Aopen(object, name, H5P_DEFAULT), type = H5Aget_type(attribute);
 	hid_t native = H5Tget_native_type(type, H5T_DIR_ASCEND), space = H5Aget_space(attribute);
-	char value[64];
+	char value[128];
 	herr_t done = H5Aread(attribute, native, value);
 
 	(void)info, (void)argument;
