@@ -441,32 +441,34 @@ int sl_h5_file_flush(struct sl_h5_file *file)
 	return sl_h5_datasets_flush(file, false);
 }
 
-/* Moves a chunk forward, if it has all filters. Returns 1 if it was moved. */
+/* Moves a chunk forward, if it has all filters. HDF5 finds it in its index and reads it: to ask for
+ * its place takes as long as the index. Returns 1 if it was moved. */
 static int chunk_pack(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset)
 {
-	struct sl_h5_file *file = dataset->file;
+	struct sl_ordered_vfd *vfd = &dataset->file->vfd;
 	hsize_t at[SL_H5_RANK] = {frame}, n = 0;
-	unsigned mask = 0;
-	haddr_t start = 0;
-	void *bytes;
-	int err = 0, moved = 0;
+	uint32_t mask = 0;
+	void *bytes = NULL;
+	int err = 0;
 
 	for (unsigned i = 1; i < dataset->rank; i++)
 		at[i] = offset[i - 1];
 	sl_hdf5_enter();
-	if (H5Dget_chunk_info_by_coord(dataset->id, at, &mask, &start, &n) < 0)
+	if (H5Dget_chunk_storage_size(dataset->id, at, &n) < 0 || n == dataset->partial_bytes ||
+	    !sl_ordered_vfd_fits(vfd, n, UINT64_MAX))
 		n = 0;
+	bytes = n ? malloc(n) : NULL;
+	if (bytes && H5Dread_chunk(dataset->id, H5P_DEFAULT, at, &mask, bytes) < 0)
+		mask = 1;
 	sl_hdf5_leave();
-	if (!n || mask || n == dataset->partial_bytes || !sl_ordered_vfd_fits(&file->vfd, n, start))
+	if (!bytes || mask || !sl_ordered_vfd_fits(vfd, n, vfd->read_start)) {
+		free(bytes);
 		return 0;
-	bytes = malloc(n);
-	if (bytes && pread(file->own.fd, bytes, n, (off_t)start) == (ssize_t)n) {
-		*partial_of(dataset, frame, offset) = (struct sl_h5_partial_chunk){start, n};
-		err = sl_h5_chunk_store_last(dataset, frame, offset, bytes, n, true);
-		moved = 1;
 	}
+	*partial_of(dataset, frame, offset) = (struct sl_h5_partial_chunk){vfd->read_start, n};
+	err = sl_h5_chunk_store_last(dataset, frame, offset, bytes, n, true);
 	free(bytes);
-	return err ? err : moved;
+	return err ? err : 1;
 }
 
 /* Moves the chunks of the last bundles to the space of their rows, which the file no longer refers
