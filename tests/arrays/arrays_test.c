@@ -464,7 +464,11 @@ FIXTURE_TEST(types_are_described_as_numpy_does)
 	H5Tset_fields(type, 15, 10, 5, 0, 10);
 	H5Tset_size(type, 2);
 	H5Tset_ebias(type, 15);
+	inner = H5Tcreate(H5T_COMPOUND, 4);
+	H5Tinsert(inner, "r", 0, type);
+	H5Tinsert(inner, "i", 2, type);
 	make_of_type(file, "half", type);
+	make_of_type(file, "halves", inner);
 	type = H5Tcopy(H5T_IEEE_F32LE);
 	H5Tset_fields(type, 15, 7, 8, 0, 7);
 	H5Tset_size(type, 2);
@@ -498,6 +502,7 @@ FIXTURE_TEST(types_are_described_as_numpy_does)
 	assert_type(f->ctx, path, "u", "|u1");
 	assert_type(f->ctx, path, "f", "<f8");
 	assert_type(f->ctx, path, "half", "<f2");
+	assert_type(f->ctx, path, "halves", "[('r', '<f2'), ('i', '<f2')]");
 	assert_type(f->ctx, path, "bf", "bfloat16");
 	assert_type(f->ctx, path, "b", "|b1");
 	assert_type(f->ctx, path, "s", "|S9");
