@@ -158,12 +158,17 @@ static int describe_external(const struct described *x, struct sl_h5_array *out,
 static int describe_contiguous(const struct described *x, struct sl_h5_array *out)
 {
 	int count = H5Pget_external_count(x->list);
+	H5D_space_status_t status;
 	haddr_t start;
 
 	if (count > 0)
 		return describe_external(x, out, (unsigned)count);
 	out->layout = SL_H5_CONTIGUOUS;
 	start = H5Dget_offset(x->dataset);
+	/* Of a file with a user block the offset of no space is no HADDR_UNDEF. */
+	if (H5Dget_space_status(x->dataset, &status) < 0 ||
+	    status == H5D_SPACE_STATUS_NOT_ALLOCATED)
+		start = HADDR_UNDEF;
 	out->address = start == HADDR_UNDEF ? UINT64_MAX : start;
 	if (start != HADDR_UNDEF && (start > x->length || out->bytes > x->length - start))
 		return sl_fail(-EBADMSG, "the bytes of '%s' lie behind the end of the file",
@@ -404,7 +409,9 @@ void sl_h5_reader_close(struct sl_h5_reader *reader)
 static herr_t error_innermost(unsigned n, const H5E_error2_t *error, void *argument)
 {
 	if (n == 0)
-		*(bool *)argument = error->maj_num == H5E_DATASET && error->min_num == H5E_CANTGET;
+		*(bool *)argument =
+			error->maj_num == H5E_DATASET &&
+			(error->min_num == H5E_CANTGET || error->min_num == H5E_CANTINIT);
 	return 0;
 }
 
