@@ -32,12 +32,22 @@ static void draw(struct dataset *d, struct rng *r)
 		return;
 	}
 	H5Pset_chunk(d->list, (int)d->rank, chunk);
-	if (rng_below(r, 2))
-		H5Pset_shuffle(d->list);
-	if (rng_below(r, 4))
-		H5Pset_deflate(d->list, 1 + (unsigned)rng_below(r, 9));
-	if (rng_below(r, 2))
-		H5Pset_fletcher32(d->list);
+	/* In any order; each once or more, but for deflate. */
+	for (size_t left = rng_below(r, 5), deflates = 1; left; left--) {
+		switch (rng_below(r, 3)) {
+		case 0:
+			H5Pset_shuffle(d->list);
+			break;
+		case 1:
+			if (deflates--)
+				H5Pset_deflate(d->list, 1 + (unsigned)rng_below(r, 9));
+			else
+				deflates = 0;
+			break;
+		default:
+			H5Pset_fletcher32(d->list);
+		}
+	}
 }
 
 static hid_t file_create(const char *path, bool latest)
