@@ -383,6 +383,8 @@ int sluice_blob_release_on(sluice_blob *blob, sluice_stream stream)
 	if (!blob)
 		return 0;
 	rc = sl_store_check(blob->store, "sluice_blob_release_on");
+	if (!rc)
+		rc = sl_blob_check_no_part(blob, "sluice_blob_release_on");
 	return rc ? rc : stream_op_begin(&blob, 1, stream, true);
 }
 
