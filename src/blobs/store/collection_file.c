@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "collection/collection.h"
+#include "io/io.h"
 #include "store/blob_file.h"
 
 struct sl_collection_view {
@@ -38,7 +39,11 @@ static int view_open_parts(struct sl_collection_view *view, sluice_blob *owner)
 		if (view->table.ends[i] > sluice_blob_size(part))
 			rc = sl_fail(-EBADMSG, "the collection is damaged: part %u is too short",
 			             i);
+		/* The mover needs the slots that an operation on the device would have started. */
 		else if (part->device >= 0)
+			rc = sluice_context_staging(sl_context_of(view->core), part->device, NULL,
+			                            0);
+		if (!rc && part->device >= 0)
 			rc = sl_blob_mover_open(view->core, part->device, &view->parts[i].mover);
 	}
 	return rc;
