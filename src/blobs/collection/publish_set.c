@@ -33,8 +33,8 @@ static const struct sluice_collection_tensor *set_tensor(const struct set_maker 
 	return (const void *)((const char *)m->tensors + i * m->tensors->size);
 }
 
-static int set_options(const struct sluice_collection_options *from,
-                       struct sluice_collection_options *to)
+static int set_copy_options(const struct sluice_collection_options *from,
+                            struct sluice_collection_options *to)
 {
 	*to = (struct sluice_collection_options)SLUICE_COLLECTION_OPTIONS_INIT;
 	if (from && from->size < sizeof(from->size))
@@ -116,7 +116,7 @@ static int set_lay_out(struct set_maker *m)
 	for (size_t i = 0; i < m->count; i++)
 		if (set_tensor(m, i)->device < 0)
 			host += m->entries[i].bytes + SL_TABLE_ALIGN;
-	/* Two parts in a row have more than the most of one, so the host has at most half of all. */
+	/* Two parts in a row have more than the most of one: the host has at most half of all. */
 	m->most = SL_MAX(PART_BYTES, host / (SLUICE_BLOB_PARTS_MOST / 4) + SL_TABLE_ALIGN);
 	for (size_t i = 0; part >= 0 && i < m->count; i++) {
 		struct sl_table_entry *entry = &m->entries[i];
@@ -220,7 +220,7 @@ int sluice_collection_new(sluice_store *s, const char *name,
 
 	if (!out || (count && (!tensors || tensors->size < sizeof(tensors->size))))
 		return sl_fail(-EINVAL, "sluice_collection_new: NULL, or size is not set");
-	rc = set_options(options, &o);
+	rc = set_copy_options(options, &o);
 	if (!rc)
 		rc = set_check_tensors(&m);
 	if (!rc)
@@ -241,7 +241,7 @@ int sluice_collection_new(sluice_store *s, const char *name,
 	return rc;
 }
 
-/* ----------------------------------------------------------------------- from the program's memory */
+/* ------------------------------------------------------------------- from the program's memory */
 
 static int set_copy(const sluice_collection *c, const struct sluice_collection_tensor *from,
                     const struct sluice_collection_options *o)
@@ -269,7 +269,7 @@ int sluice_collection_publish(sluice_store *s, const char *name,
 	struct set_maker m = {.tensors = tensors, .count = count};
 	struct sluice_collection_options o;
 	sluice_collection *c;
-	int rc = set_options(options, &o);
+	int rc = set_copy_options(options, &o);
 
 	if (!rc)
 		rc = sluice_collection_new(s, name, tensors, count, options, &c);
@@ -403,7 +403,7 @@ int sluice_collection_publish_files(sluice_store *s, const char *name, sluice_te
 	sluice_tensor_plan *plan = NULL;
 	sluice_collection *c = NULL;
 	const char **pairs = NULL;
-	int rc = set_options(options, &o);
+	int rc = set_copy_options(options, &o);
 
 	count = wants ? count : sluice_tensors_count(tensors);
 	own = calloc(count + 1, sizeof(*own));
