@@ -80,7 +80,7 @@ static void frame_stored_locked(struct sl_frame *frame) SL_UNCHECKED
 	int rc;
 
 	if (s->share)
-		sl_share_drop_parts_locked(frame);
+		sl_share_drop_fragments_locked(frame);
 	file_thread_unlock(w, "store", frame);
 	rc = tell_frames(frame, from, to, max_error);
 	file_thread_lock(w);
@@ -200,7 +200,7 @@ static bool has_packed(const struct sl_frame *frame)
 	if (frame->series->packer)
 		return !sl_list_empty(&frame->locked.finished);
 	return frame->locked.ready && frame->locked.begun < frame->series->geometry.chunks &&
-	       sl_queue_has_parts_locked(frame);
+	       sl_queue_has_fragments_locked(frame);
 }
 
 /* Takes a packed chunk to be stored now, or returns NULL. Series are served in turn. */

@@ -305,13 +305,18 @@ static herr_t ordered_free(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 
 /* HDF5 reuses freed space at once from its own list; only space at the end of the file goes to the
  * driver. So for raw data the driver reports the end of the old space as the end of the file until
- * it is freed. Metadata may grow at the end of the file, so granted space counts. */
+ * it is freed. A block of texts ends before the end that is reported: HDF5 doubles the last of the
+ * file, and a kill could tear what it then writes in place. Metadata may grow at the end of the
+ * file, so granted space counts. */
 static haddr_t ordered_get_eoa(const H5FD_t *base, H5FD_mem_t type)
 {
 	const struct ordered_file *file = (const struct ordered_file *)base;
 	const struct sl_vfd_chunk *chunk = type == H5FD_MEM_DRAW ? chunk_moving(file->vfd) : NULL;
+	haddr_t end = SL_MAX(file->eoa, file->granted);
 
-	return chunk ? chunk->in.old_start + chunk->in.old_bytes : SL_MAX(file->eoa, file->granted);
+	if (chunk)
+		return chunk->in.old_start + chunk->in.old_bytes;
+	return type == H5FD_MEM_DRAW && file->vfd->pages ? end + 1 : end;
 }
 
 static herr_t ordered_set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t end)
