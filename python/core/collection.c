@@ -220,24 +220,54 @@ static PyObject *collection_seal(Store *self, PyObject *on)
 	return c ? call_finish(&c->call) : NULL;
 }
 
-/* _entries(): {name: (index, word, shape, device, address, bytes), ...} */
-static PyObject *collection_entries(Store *self, PyObject *none)
+/* The name of a device, for which its driver is asked once. */
+static PyObject *collection_device(int device)
+{
+	static PyObject *names[64];
+
+	if (device < -1 || device + 2 > (int)(sizeof(names) / sizeof(*names)))
+		return device_name(device);
+	if (!names[device + 1])
+		names[device + 1] = device_name(device);
+	return Py_XNewRef(names[device + 1]);
+}
+
+/* _entry(name): (index, word, shape, device, address, bytes, sealed) */
+static PyObject *collection_entry(Store *self, PyObject *name)
 {
 	struct sluice_collection_tensor t = {.size = sizeof(t)};
 	sluice_collection *collection = collection_of(self);
-	PyObject *all = collection ? PyDict_New() : NULL;
+	const char *text = collection ? parse_text("name", name) : NULL;
+	PyObject *shape;
+	size_t index;
 
-	for (size_t i = 0; all && !sluice_collection_get(collection, i, &t); i++) {
-		PyObject *shape = PyTuple_New(t.rank), *row;
+	if (!text)
+		return NULL;
+	if (sluice_collection_find(collection, text, &index) ||
+	    sluice_collection_get(collection, index, &t)) {
+		PyErr_SetObject(PyExc_KeyError, name);
+		return NULL;
+	}
+	shape = PyTuple_New(t.rank);
+	for (unsigned d = 0; shape && d < t.rank; d++)
+		PyTuple_SetItem(shape, d, PyLong_FromUnsignedLongLong(t.shape[d]));
+	return Py_BuildValue(
+		"nsNNKKO", (Py_ssize_t)index, type_word(t.type), shape, collection_device(t.device),
+		(unsigned long long)(uintptr_t)t.data, (unsigned long long)t.bytes,
+		sluice_blob_mutable_data(sluice_collection_blob(collection)) ? Py_False : Py_True);
+}
 
-		for (unsigned d = 0; shape && d < t.rank; d++)
-			PyTuple_SetItem(shape, d, PyLong_FromUnsignedLongLong(t.shape[d]));
-		row = Py_BuildValue("nsNNKK", (Py_ssize_t)i, type_word(t.type), shape,
-		                    device_name(t.device), (unsigned long long)(uintptr_t)t.data,
-		                    (unsigned long long)t.bytes);
-		if (!row || PyDict_SetItemString(all, t.name, row))
-			Py_CLEAR(all);
-		Py_XDECREF(row);
+/* _names(): [name, ...] */
+static PyObject *collection_names(Store *self, PyObject *none)
+{
+	struct sluice_collection_tensor t = {.size = sizeof(t)};
+	sluice_collection *collection = collection_of(self);
+	size_t count = sluice_collection_count(collection);
+	PyObject *all = collection ? PyList_New((Py_ssize_t)count) : NULL;
+
+	for (size_t i = 0; all && i < count; i++) {
+		sluice_collection_get(collection, i, &t);
+		PyList_SetItem(all, (Py_ssize_t)i, PyUnicode_FromString(t.name));
 	}
 	return all;
 }
@@ -272,13 +302,15 @@ static PyObject *collection_dlpack(Store *self, PyObject *args)
 	return rc ? raise_last(rc) : wrap_dlpack(tensor, versioned, self->handle);
 }
 
-/* _describe(): (id, 0 before the seal; name) */
+/* _describe(): (id, 0 before the seal; name; number of tensors) */
 static PyObject *collection_describe(Store *self, PyObject *none)
 {
-	const sluice_blob *owner = sluice_collection_blob(collection_of(self));
+	sluice_collection *collection = collection_of(self);
+	const sluice_blob *owner = sluice_collection_blob(collection);
 
-	return owner ? Py_BuildValue("Ks", (unsigned long long)sluice_blob_id(owner),
-	                             sluice_blob_name(owner))
+	return owner ? Py_BuildValue("Ksn", (unsigned long long)sluice_blob_id(owner),
+	                             sluice_blob_name(owner),
+	                             (Py_ssize_t)sluice_collection_count(collection))
 	             : NULL;
 }
 
@@ -299,7 +331,8 @@ static void collection_dealloc(Store *self)
 
 static PyMethodDef collection_methods[] = {
 	{"_seal", ANY(PyCFunction, collection_seal), METH_O, NULL},
-	{"_entries", ANY(PyCFunction, collection_entries), METH_NOARGS, NULL},
+	{"_entry", ANY(PyCFunction, collection_entry), METH_O, NULL},
+	{"_names", ANY(PyCFunction, collection_names), METH_NOARGS, NULL},
 	{"_files", ANY(PyCFunction, collection_files), METH_NOARGS, NULL},
 	{"_dlpack", ANY(PyCFunction, collection_dlpack), METH_VARARGS, NULL},
 	{"_describe", ANY(PyCFunction, collection_describe), METH_NOARGS, NULL},

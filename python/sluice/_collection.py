@@ -27,9 +27,9 @@ class _View:
 
     def __init__(self, collection: Collection, entry: tuple[Any, ...]) -> None:
         self._collection = collection
-        self._index, _, _, self._device, address, size = entry
+        self._index, _, _, self._device, address, size, sealed = entry
         self._keeper = collection._dlpack(self._index, False)  # the memory stays as long as this object
-        self._interface = {"shape": (size,), "typestr": "|u1", "data": (address, collection.version != 0), "version": 3}
+        self._interface = {"shape": (size,), "typestr": "|u1", "data": (address, sealed), "version": 3}
 
     def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
                    dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
@@ -68,8 +68,8 @@ class Collection(_core.Collection, Mapping[str, Any]):
             raise ValueError(f"framework {framework!r} is not 'pt', 'np' or 'dlpack'")
         super().__init__(store, name, timeout_ms, made)
         self._store, self._framework, self._copy = store, framework, copy
-        self._rows = self._entries()
         self._libraries: dict[str, Any] = {}
+        self._dtypes: dict[str, Any] = {}
 
     @property
     def name(self) -> str:
@@ -86,27 +86,36 @@ class Collection(_core.Collection, Mapping[str, Any]):
         return self._files()
 
     def __getitem__(self, name: str) -> Any:
-        entry = self._rows[name]
+        entry = self._entry(name)
         view = _View(self, entry)
         if self._framework == "dlpack":
             return view
-        _, kind, shape, device, _, size = entry
+        _, kind, shape, device, _, size, _ = entry
         library = self._libraries.get(device)
         if library is None:
             library = self._libraries[device] = _tensors._library(device, self._framework)
-        if isinstance(library, _tensors._Numpy):
-            array = library.empty(kind, shape)
-            if size:
-                array = library.view(library.numpy.asarray(view), 0, size, kind, shape)
-            return array.copy() if self._copy else array
-        tensor = library.torch.from_dlpack(view) if size else library.empty(kind, shape)
-        return tensor.clone() if self._copy else tensor
+        if not size:
+            return library.empty(kind, shape)
+        if not isinstance(library, _tensors._Numpy):
+            tensor = library.torch.from_dlpack(view)
+            return tensor.clone() if self._copy else tensor
+        dtype = self._dtypes.get(kind)
+        if dtype is None:
+            dtype = self._dtypes[kind] = library.dtype(kind)
+        array = library.numpy.asarray(view).view(dtype).reshape(shape)
+        return array.copy() if self._copy else array
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return isinstance(name, str) and bool(self._entry(name))
+        except KeyError:
+            return False
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
+        return iter(self._names())
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._describe()[2]
 
     def seal(self, stream: Any = None) -> None:
         """Publish a collection that was made by collection(), behind the work of a stream if it is given.
@@ -144,7 +153,7 @@ class Collection(_core.Collection, Mapping[str, Any]):
 
     def __repr__(self) -> str:
         try:
-            number, name = self._describe()
+            number, name, _ = self._describe()
         except ValueError as error:
             return f"<sluice.Collection: {error}>"
         return f"<sluice.Collection {name!r}: {len(self)} tensors, {f'version {number}' if number else 'not sealed'}>"

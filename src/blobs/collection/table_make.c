@@ -80,6 +80,13 @@ static int maker_put_header(struct table_maker *m, const struct sluice_collectio
 	return end < 0 ? sl_fail(-ENOMEM, "no memory for the header of the tensors") : 0;
 }
 
+/* from: NULL if there are no bytes. */
+static void maker_put(struct table_maker *m, const void *from, size_t bytes)
+{
+	if (bytes)
+		fwrite(from, 1, bytes, m->to);
+}
+
 static void maker_put_zeros(struct table_maker *m, uint64_t n)
 {
 	while (n--)
@@ -106,7 +113,7 @@ static void maker_put_table(struct table_maker *m, const struct sluice_collectio
 	fwrite(m->order, sizeof(*m->order), m->count, m->to);
 	maker_put_zeros(m, m->count % 2 * sizeof(*m->order));
 	for (size_t i = 0; i < m->count; i++)
-		fwrite(m->rows[i]->shape, sizeof(uint64_t), m->rows[i]->rank, m->to);
+		maker_put(m, m->rows[i]->shape, m->rows[i]->rank * sizeof(uint64_t));
 	file = (uint64_t)ftell(m->to) + o->file_count * sizeof(struct sl_table_file) + m->head.text;
 	for (size_t i = 0; i < o->file_count; i++) {
 		struct sl_table_file row = {name, file, o->files[i].bytes};
@@ -121,7 +128,7 @@ static void maker_put_table(struct table_maker *m, const struct sluice_collectio
 		fputs(o->files[i].name, m->to), fputc(0, m->to);
 	maker_put_zeros(m, m->head.text - name);
 	for (size_t i = 0; i < o->file_count; i++)
-		fwrite(o->files[i].data, 1, o->files[i].bytes, m->to);
+		maker_put(m, o->files[i].data, o->files[i].bytes);
 }
 
 /* ----------------------------------------------------------------------------------- the order */
