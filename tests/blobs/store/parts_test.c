@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Owners and their parts, with the daemon as it is; parts_death_test.c kills it. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -73,6 +74,48 @@ DAEMON_TEST(an_owner_is_one_blob_with_all_its_parts)
 		assert_int_equal(parts_value(read), value);
 		assert_ok(sluice_blob_release(read));
 		assert_idle_but(d->store, 1);
+	}
+	assert_ok(sluice_store_close(other));
+	assert_empty(d);
+}
+
+struct mapper {
+	sluice_blob *owner, *parts[PARTS_MOST];
+};
+
+static void *map_parts(void *argument)
+{
+	struct mapper *m = argument;
+
+	for (unsigned i = 0; i < sluice_blob_parts(m->owner); i++)
+		if (sluice_blob_part(m->owner, i, &m->parts[i]))
+			m->parts[i] = NULL;
+	return NULL;
+}
+
+DAEMON_TEST(threads_map_parts_at_once)
+{
+	sluice_store *other = daemon_connect(d);
+
+	for (uint64_t value = 1; value < 40; value++) {
+		struct mapper mappers[4] = {{NULL}};
+		sluice_blob *made, *read;
+		pthread_t threads[4];
+
+		assert_ok(parts_put(d->store, "m", value, 0, &made));
+		read = got(other, "m");
+		for (unsigned i = 0; i < 4; i++) {
+			mappers[i].owner = read;
+			pthread_create(&threads[i], NULL, map_parts, &mappers[i]);
+		}
+		for (unsigned i = 0; i < 4; i++)
+			pthread_join(threads[i], NULL);
+		for (unsigned i = 0; i < 4; i++)
+			assert_memory_equal(mappers[i].parts, mappers[0].parts,
+			                    sizeof(mappers[0].parts));
+		assert_int_equal(parts_value(read), value);
+		assert_ok(sluice_blob_release(read));
+		assert_let_go(made, d->store, "m");
 	}
 	assert_ok(sluice_store_close(other));
 	assert_empty(d);
@@ -264,6 +307,49 @@ DAEMON_TEST_WITH(owners_leave_memory_before_their_parts, spilling_setup, daemon_
 	assert_let_go(held, d->store, "held");
 	assert_empty(d);
 	assert_int_equal(stats_of(d->store).spilled, 0);
+}
+
+/* A get that finds no room for all parts fails, keeps nothing, and may be repeated. */
+DAEMON_TEST_WITH(a_spilled_owner_without_room_is_refused, spilling_setup, daemon_teardown)
+{
+	enum { BYTES = 10 << 20, PARTS = 4 };
+	struct sluice_blob_options alone = SLUICE_BLOB_OPTIONS_INIT;
+	struct sluice_blob_request requests[PARTS + 1];
+	sluice_blob *blobs[PARTS + 1], *part, *held, *read;
+	double begun;
+
+	if (ON_DEVICE)
+		skip();
+	alone.flags = SLUICE_BLOB_ALONE;
+	for (unsigned i = 0; i <= PARTS; i++)
+		requests[i] =
+			(struct sluice_blob_request){i == PARTS ? "m" : NULL, BYTES, -1, &alone};
+	requests[PARTS].bytes = 100;
+	assert_ok(sluice_blob_create_many(d->store, requests, PARTS + 1, blobs));
+	for (unsigned i = 0; i < PARTS; i++)
+		set_bytes(blobs[i], (int)i + 1, BYTES);
+	assert_ok(sluice_blob_adopt(blobs[PARTS], blobs, PARTS));
+	assert_ok(sluice_blob_seal(blobs[PARTS]));
+	assert_ok(sluice_blob_release(blobs[PARTS]));
+	/* It leaves for what is held, beside which a part or two find room. */
+	held = put(d->store, "held", 40 << 20, 0);
+	assert_int_equal(stat_of(d->store, "m").state, SLUICE_BLOB_IS_SPILLED);
+	begun = seconds_now();
+	assert_refused(sluice_blob_get(d->store, "m", 0, &read), ENOSPC, "'m' is spilled");
+	assert_true(seconds_now() - begun < 30);
+	assert_int_equal(stats_of(d->store).waiting, 0);
+	assert_let_go(held, d->store, "held");
+	for (unsigned round = 0; round < 2; round++) {
+		read = got(d->store, "m");
+		for (unsigned i = 0; i < PARTS; i++) {
+			assert_ok(sluice_blob_part(read, i, &part));
+			assert_int_equal(byte_at(part, 0), i + 1);
+			assert_int_equal(byte_at(part, BYTES - 1), i + 1);
+		}
+		assert_ok(sluice_blob_release(read));
+	}
+	assert_ok(sluice_blob_delete(d->store, "m"));
+	assert_empty(d);
 }
 
 int main(int argc, char **argv)
