@@ -51,7 +51,7 @@ static void maker_put_metadata(struct table_maker *m, const struct sluice_collec
 static int maker_put_header(struct table_maker *m, const struct sluice_collection_options *o)
 {
 	uint64_t length = 0, begin = 0;
-	long end;
+	long end = 0;
 
 	fwrite(&length, sizeof(length), 1, m->to);
 	fputc('{', m->to);
@@ -207,7 +207,7 @@ int sl_table_make(const struct sl_table_entry *entries, size_t count, unsigned p
 	uint64_t length;
 	char *bytes = NULL;
 	size_t size = 0;
-	long end;
+	long end = 0;
 	int rc;
 
 	m.head = (struct sl_table_head){.version = SL_TABLE_VERSION,
