@@ -39,17 +39,33 @@ static int collecting_make(struct call *call)
 	struct collecting *c = (struct collecting *)call;
 	struct handle *handle = call->handle;
 	sluice_store *store = handle->of->store;
+	sluice_collection *made, *read;
 	int rc;
 
-	if (c->files)
-		return sluice_collection_publish_files(store, c->name, c->files, NULL, 0, c->device,
-		                                       &c->options, NULL, &handle->collection);
-	if (!c->copies)
+	if (!c->files && !c->copies)
 		return sluice_collection_new(store, c->name, c->tensors, c->count, &c->options,
 		                             &handle->collection);
-	rc = sluice_collection_publish(store, c->name, c->tensors, c->count, &c->options,
-	                               &handle->collection);
-	return rc || !c->options.on ? rc : sluice_collection_wait_sealed(handle->collection, -1);
+	if (c->files)
+		rc = sluice_collection_publish_files(store, c->name, c->files, NULL, 0, c->device,
+		                                     &c->options, NULL, &made);
+	else
+		rc = sluice_collection_publish(store, c->name, c->tensors, c->count, &c->options,
+		                               &made);
+	if (rc)
+		return rc;
+	if (c->options.on)
+		rc = sluice_collection_wait_sealed(made, -1);
+	/* Mapped for reading only, it is protected from this process as well. */
+	if (!rc && !sluice_collection_attach_id(store, sluice_blob_id(sluice_collection_blob(made)),
+	                                        0, &read)) {
+		sluice_collection_release(made);
+		made = read;
+	}
+	if (rc)
+		sluice_collection_release(made);
+	else
+		handle->collection = made;
+	return rc;
 }
 
 static int collecting_seal(struct call *call)

@@ -59,11 +59,11 @@ static int get_count_parts(sluice_blob *owner)
 {
 	struct sl_blob_record record = owner->held.record;
 	unsigned count = 0;
-	int rc;
+	int rc = 0;
 
-	while (!(rc = sl_reader_part(&owner->view->reader, &record, &record)))
-		if (++count > SLUICE_BLOB_PARTS_MOST)
-			rc = -EPROTO;
+	while (count <= SLUICE_BLOB_PARTS_MOST &&
+	       !(rc = sl_reader_part(&owner->view->reader, &record, &record)))
+		count++;
 	if (rc != -ENOENT)
 		return sl_fail(-EPROTO, "the parts of a blob are not what a server writes");
 	owner->parts = count ? calloc(count, sizeof(*owner->parts)) : NULL;
