@@ -269,7 +269,8 @@ int sluice_collection_publish(sluice_store *s, const char *name,
 	struct set_maker m = {.tensors = tensors, .count = count};
 	struct sluice_collection_options o;
 	sluice_collection *c;
-	int rc = set_copy_options(options, &o);
+	int rc = out ? set_copy_options(options, &o)
+	             : sl_fail(-EINVAL, "sluice_collection_publish: out is NULL");
 
 	if (!rc)
 		rc = sluice_collection_new(s, name, tensors, count, options, &c);
@@ -403,7 +404,8 @@ int sluice_collection_publish_files(sluice_store *s, const char *name, sluice_te
 	sluice_tensor_plan *plan = NULL;
 	sluice_collection *c = NULL;
 	const char **pairs = NULL;
-	int rc = set_copy_options(options, &o);
+	int rc = out ? set_copy_options(options, &o)
+	             : sl_fail(-EINVAL, "sluice_collection_publish_files: out is NULL");
 
 	count = wants ? count : sluice_tensors_count(tensors);
 	own = calloc(count + 1, sizeof(*own));
