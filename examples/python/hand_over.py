@@ -4,8 +4,8 @@
 usage: hand_over.py [VERSIONS]
 
 They are processes that share a collection in the store; sluiced runs ($SLUICE_STORE, see docs/store.md). The trainer
-publishes new weights under the same name; the sampler goes on with each that it sees. A sampler that comes later is as quick:
-attaching maps what is there. Nothing is copied but the trainer's own weights.
+publishes new weights under the same name; the sampler goes on with each that it sees. A sampler that comes later is
+as quick: attaching maps what is there. Nothing is copied but the trainer's own weights.
 """
 
 import subprocess

@@ -38,9 +38,9 @@ from ._writer import Series, Writer
 
 __version__: str = _core.version
 __all__ = [
-    "Blob", "BlobInfo", "Collection", "Context", "File", "Operation", "Samples", "Series", "Stat", "Store", "Watch", "Writer",
-    "attach", "collection", "configure", "copy", "doctor", "load", "load_array", "load_into", "open", "open_async", "patch_safetensors",
-    "patched", "presign", "progress", "publish", "safe_open",
+    "Blob", "BlobInfo", "Collection", "Context", "File", "Operation", "Samples", "Series", "Stat", "Store",
+    "Watch", "Writer", "attach", "collection", "configure", "copy", "doctor", "load", "load_array", "load_into",
+    "open", "open_async", "patch_safetensors", "patched", "presign", "progress", "publish", "safe_open",
 ]  # fmt: skip
 
 

@@ -134,8 +134,8 @@ def test_other_processes(at, store):
     sluice.publish("m", MODEL, **at)
     code = ("import sluice, sys\nm = sluice.attach('m', framework='np')\nprint(len(m), m.version, m['embed'].sum())\n"
             "sluice.publish('n', {'y': m['odd']}, framework='np').close()")
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "SLUICE_STORE": str(store._path)}, check=True,
-                          stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "SLUICE_STORE": str(store._path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, stdout=subprocess.PIPE, text=True)
     count, version, total = done.stdout.split()
     assert int(count) == 5 and int(version) == sluice.attach("m", **at).version
     assert float(total) == pytest.approx(MODEL["embed"].sum(), rel=1e-4)
@@ -163,8 +163,8 @@ def test_tied_tensors_have_one_memory(at):
 
 def test_torch(store):
     torch = pytest.importorskip("torch")
-    model = {"w": torch.rand(30, 20), "h": torch.rand(8).bfloat16(), "flag": torch.tensor(True), "none": torch.empty(0, 3)}
-    model["tied"] = model["w"]
+    model = {"w": torch.rand(30, 20), "h": torch.rand(8).bfloat16(), "flag": torch.tensor(True)}
+    model |= {"tied": model["w"], "none": torch.empty(0, 3)}
     sluice.publish("m", model, store=store)
     found = sluice.attach("m", store=store)
     for name, tensor in model.items():
