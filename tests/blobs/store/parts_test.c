@@ -312,10 +312,10 @@ DAEMON_TEST_WITH(owners_leave_memory_before_their_parts, spilling_setup, daemon_
 /* A get that finds no room for all parts fails, keeps nothing, and may be repeated. */
 DAEMON_TEST_WITH(a_spilled_owner_without_room_is_refused, spilling_setup, daemon_teardown)
 {
-	enum { BYTES = 10 << 20, PARTS = 4 };
+	enum { BYTES = 5 << 19, PARTS = 16 };
 	struct sluice_blob_options alone = SLUICE_BLOB_OPTIONS_INIT;
 	struct sluice_blob_request requests[PARTS + 1];
-	sluice_blob *blobs[PARTS + 1], *part, *held, *read;
+	sluice_blob *blobs[PARTS + 1], *part, *held, *read, *next;
 	double begun;
 
 	if (ON_DEVICE)
@@ -338,6 +338,10 @@ DAEMON_TEST_WITH(a_spilled_owner_without_room_is_refused, spilling_setup, daemon
 	assert_refused(sluice_blob_get(d->store, "m", 0, &read), ENOSPC, "'m' is spilled");
 	assert_true(seconds_now() - begun < 30);
 	assert_int_equal(stats_of(d->store).waiting, 0);
+	/* A create does not wait for the parts that were to come. */
+	next = put(d->store, "next", 20 << 20, 0);
+	assert_true(seconds_now() - begun < 10);
+	assert_let_go(next, d->store, "next");
 	assert_let_go(held, d->store, "held");
 	for (unsigned round = 0; round < 2; round++) {
 		read = got(d->store, "m");
