@@ -326,8 +326,9 @@ struct sluice_collection_options {
 	}
 
 /*
- * Makes a collection that this process can write: sluice_collection_get() has the addresses. Data
- * of the tensors is not copied, but tells which tensors have their memory together. name may be
+ * Makes a collection that this process can write: sluice_collection_get() has the addresses. The
+ * seal of its owner, such as sluice_blob_seal(sluice_collection_blob(c)), publishes it. Data of the
+ * tensors is not copied, but tells which tensors have their memory together. name may be
  * NULL: then others attach by sluice_collection_attach_id(). o may be NULL.
  *
  * Returns 0, the errors of sluice_blob_create(), or
@@ -344,7 +345,7 @@ SLUICE_API int sluice_collection_new(sluice_store *s, const char *name,
 /*
  * Makes a collection of tensors of the program: copies their data and seals it. With o->on the
  * copies are made by the stream, the seal comes after them, and the call does not wait for it:
- * sluice_collection_wait_sealed() does; data on the host for memory of the host is copied at once.
+ * sluice_blob_wait_sealed() of the owner does; data on the host for memory of the host is copied at once.
  *
  * Returns 0, the errors of sluice_collection_new(), sluice_copy_on() and sluice_blob_seal(), or
  *   -EINVAL   data of a tensor with elements is NULL
@@ -356,8 +357,8 @@ SLUICE_API int sluice_collection_publish(sluice_store *s, const char *name,
 /*
  * Makes a collection of tensors in files, or of slices of them: reads them straight into memory of
  * the store on this device, or on the host (-1), and seals it. All tensors if wants is NULL; `to`
- * of wants is ignored. The memory is taken before a byte is read. Metadata of the files is taken
- * over unless there is some in o; the first pair of a key counts. read: as for
+ * of wants is ignored. The memory is taken before a byte is read. Metadata of the first file is
+ * taken over unless there is some in o. read: as for
  * sluice_tensor_plan_read(), or NULL. Waits for the read; o->on has no effect.
  *
  * Returns 0, or the errors of sluice_collection_new(), of sluice_tensor_plan_new(), of the read and
@@ -370,14 +371,6 @@ SLUICE_API int sluice_collection_publish_files(sluice_store *s, const char *name
                                                const struct sluice_collection_options *o,
                                                const struct sluice_tensor_read_options *read,
                                                sluice_collection **out);
-/*
- * Seals a collection, as sluice_blob_seal() and sluice_blob_seal_on() do: from then on it does not
- * change, and others can attach. sluice_collection_wait_sealed() is sluice_blob_wait_sealed().
- */
-SLUICE_API int sluice_collection_seal(sluice_collection *c);
-SLUICE_API int sluice_collection_seal_on(sluice_collection *c, sluice_stream stream);
-SLUICE_API int sluice_collection_wait_sealed(sluice_collection *c, int timeout_ms);
-
 /*
  * Attaches to a collection, as sluice_blob_get() gets a blob. device: -1, or a device that is to
  * read memory of the host, which is registered with it.
@@ -411,7 +404,7 @@ SLUICE_API int sluice_collection_find(const sluice_collection *c, const char *na
 /* Describes the small file with this number; it is in the store. Returns 0, or -ENOENT. */
 SLUICE_API int sluice_collection_file(const sluice_collection *c, size_t index,
                                       struct sluice_collection_file *out);
-/* Returns the owner, which is released with the collection: for its id and name. */
+/* Returns the owner, which is released with the collection: for its seal, its id and its name. */
 SLUICE_API sluice_blob *sluice_collection_blob(const sluice_collection *c);
 /*
  * Exports a tensor as sluice_tensor_to_dlpack() does; read-only once the collection is sealed. The

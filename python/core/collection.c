@@ -54,7 +54,7 @@ static int collecting_make(struct call *call)
 	if (rc)
 		return rc;
 	if (c->options.on)
-		rc = sluice_collection_wait_sealed(made, -1);
+		rc = sluice_blob_wait_sealed(sluice_collection_blob(made), -1);
 	/* Mapped for reading only, it is protected from this process as well. */
 	if (!rc && !sluice_collection_attach_id(store, sluice_blob_id(sluice_collection_blob(made)),
 	                                        0, &read)) {
@@ -71,13 +71,11 @@ static int collecting_make(struct call *call)
 static int collecting_seal(struct call *call)
 {
 	const struct collecting *c = (const struct collecting *)call;
-	sluice_collection *collection = call->handle->collection;
-	int rc;
+	sluice_blob *owner = sluice_collection_blob(call->handle->collection);
+	int rc = c->options.on ? sluice_blob_seal_on(owner, c->options.stream)
+	                       : sluice_blob_seal(owner);
 
-	if (!c->options.on)
-		return sluice_collection_seal(collection);
-	rc = sluice_collection_seal_on(collection, c->options.stream);
-	return rc ? rc : sluice_collection_wait_sealed(collection, -1);
+	return rc || !c->options.on ? rc : sluice_blob_wait_sealed(owner, -1);
 }
 
 /* Reads None, or a number of a stream. Returns 0, or -1 with an exception. */

@@ -156,9 +156,6 @@ static void inherited_tensors(void)
 	                                          collection));
 	INHERITED(sluice_collection_attach(h.store, "collection", -1, 0, collection));
 	INHERITED(sluice_collection_attach_id(h.store, 1, 0, collection));
-	INHERITED(sluice_collection_seal(h.collection));
-	INHERITED(sluice_collection_seal_on(h.collection, h.stream));
-	INHERITED(sluice_collection_wait_sealed(h.collection, 0));
 	INHERITED(sluice_collection_get(h.collection, 0, RESULT));
 	INHERITED(sluice_collection_find(h.collection, "a", &length));
 	INHERITED(sluice_collection_file(h.collection, 0, RESULT));

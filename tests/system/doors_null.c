@@ -248,9 +248,6 @@ static void null_in_collections(void)
 	REFUSED(sluice_collection_attach(h.store, "collection", -1, 0, NULL));
 	REFUSED(sluice_collection_attach_id(NULL, 1, 0, c));
 	REFUSED(sluice_collection_attach_id(h.store, 1, 0, NULL));
-	REFUSED(sluice_collection_seal(NULL));
-	REFUSED(sluice_collection_seal_on(NULL, h.stream));
-	REFUSED(sluice_collection_wait_sealed(NULL, 0));
 	QUIET(sluice_collection_release(NULL));
 	QUIET(sluice_collection_count(NULL));
 	QUIET(sluice_collection_blob(NULL));

@@ -145,7 +145,7 @@ DAEMON_TEST(a_collection_is_written_in_place_and_replaced_at_once)
 			                      sets[k].v[i].bytes));
 		if (k)
 			assert_set(old, &sets[0]);
-		assert_ok(sluice_collection_seal(made));
+		assert_ok(sluice_blob_seal(sluice_collection_blob(made)));
 		assert_set(made, &sets[k]);
 		if (!k)
 			old = made;
@@ -331,7 +331,7 @@ DAEMON_TEST(a_stream_copies_and_then_seals)
 	assert_ok(sluice_collection_publish(d->store, "m", set.v, COUNT_OF(set.v), &o, &made));
 	assert_ok(sluice_collection_attach(d->store, "m", -1, 20000, &c));
 	assert_set(c, &set);
-	assert_ok(sluice_collection_wait_sealed(made, 20000));
+	assert_ok(sluice_blob_wait_sealed(sluice_collection_blob(made), 20000));
 	assert_set(made, &set);
 	assert_ok(sluice_collection_release(c));
 	assert_ok(sluice_collection_release(made));
@@ -362,7 +362,7 @@ DAEMON_TEST(twenty_thousand_tensors)
 	assert_ok(sluice_collection_new(d->store, "m", v, MANY, NULL, &made));
 	for (unsigned i = 0; i < MANY; i += 1999)
 		assert_ok(sluice_copy(data_of(made, names[i]), values, sizeof(values)));
-	assert_ok(sluice_collection_seal(made));
+	assert_ok(sluice_blob_seal(sluice_collection_blob(made)));
 	begun = seconds_now();
 	c = attached(d->store, "m");
 	print_message("attached in %.1f ms\n", (seconds_now() - begun) * 1e3);

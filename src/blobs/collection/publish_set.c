@@ -279,7 +279,8 @@ int sluice_collection_publish(sluice_store *s, const char *name,
 	for (size_t i = 0; !rc && i < count; i++)
 		rc = set_copy(c, set_tensor(&m, i), &o);
 	if (!rc)
-		rc = o.on ? sluice_collection_seal_on(c, o.stream) : sluice_collection_seal(c);
+		rc = o.on ? sluice_blob_seal_on(sluice_collection_blob(c), o.stream)
+		          : sluice_blob_seal(sluice_collection_blob(c));
 	/* Copies that were begun use its memory. */
 	if (rc && o.on)
 		sluice_stream_synchronize(tensors->device, o.stream);
@@ -292,51 +293,20 @@ int sluice_collection_publish(sluice_store *s, const char *name,
 
 /* ----------------------------------------------------------------------------------- from files */
 
-struct set_pair {
-	const char *key, *value;
-	size_t number;
-};
-
-static int set_pair_order(const void *a, const void *b)
-{
-	const struct set_pair *x = a, *y = b;
-	int order = strcmp(x->key, y->key);
-
-	return order ? order : x->number < y->number ? -1 : 1;
-}
-
-/* Makes a list of the metadata of all files, with each key once. The caller frees *out. */
+/* Makes a list of the metadata of the first file. The caller frees *out. */
 static int set_metadata(sluice_tensors *tensors, const char ***out, size_t *count)
 {
 	struct sluice_tensor_file file = {.size = sizeof(file)};
-	struct set_pair *pairs;
-	const char **list;
-	size_t all = 0, n = 0;
+	int rc = sluice_tensors_file(tensors, 0, &file);
 
-	for (size_t f = 0; !sluice_tensors_file(tensors, f, &file); f++)
-		all += file.metadata;
-	pairs = calloc(all + 1, sizeof(*pairs));
-	list = calloc(2 * all + 1, sizeof(*list));
-	if (!pairs || !list) {
-		free(pairs);
-		free(list);
+	if (rc)
+		return rc;
+	*out = calloc(2 * file.metadata + 1, sizeof(char *));
+	if (!*out)
 		return sl_fail(-ENOMEM, "no memory for the metadata of the files");
-	}
-	for (size_t f = 0; !sluice_tensors_file(tensors, f, &file); f++)
-		for (size_t i = 0; i < file.metadata; i++, n++) {
-			pairs[n].number = n;
-			sluice_tensors_metadata(tensors, f, i, &pairs[n].key, &pairs[n].value);
-		}
-	qsort(pairs, n, sizeof(*pairs), set_pair_order);
-	*count = 0;
-	for (size_t i = 0; i < n; i++)
-		if (!*count || strcmp(list[2 * *count - 2], pairs[i].key)) {
-			list[2 * *count] = pairs[i].key;
-			list[2 * *count + 1] = pairs[i].value;
-			++*count;
-		}
-	free(pairs);
-	*out = list;
+	for (size_t i = 0; i < file.metadata; i++)
+		sluice_tensors_metadata(tensors, 0, i, &(*out)[2 * i], &(*out)[2 * i + 1]);
+	*count = file.metadata;
 	return 0;
 }
 
@@ -429,7 +399,7 @@ int sluice_collection_publish_files(sluice_store *s, const char *name, sluice_te
 	if (!rc)
 		rc = set_read(tensors, own, count, described, c, read);
 	if (!rc)
-		rc = sluice_collection_seal(c);
+		rc = sluice_blob_seal(sluice_collection_blob(c));
 	if (rc)
 		sluice_collection_release(c);
 	else

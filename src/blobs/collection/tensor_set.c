@@ -128,29 +128,6 @@ int sluice_collection_release(sluice_collection *c)
 	return rc;
 }
 
-/* ---------------------------------------------------------------------------------------- seal */
-
-int sluice_collection_seal(sluice_collection *c)
-{
-	int rc = collection_check(c, "sluice_collection_seal");
-
-	return rc ? rc : sluice_blob_seal(c->owner);
-}
-
-int sluice_collection_seal_on(sluice_collection *c, sluice_stream stream)
-{
-	int rc = collection_check(c, "sluice_collection_seal_on");
-
-	return rc ? rc : sluice_blob_seal_on(c->owner, stream);
-}
-
-int sluice_collection_wait_sealed(sluice_collection *c, int timeout_ms)
-{
-	int rc = collection_check(c, "sluice_collection_wait_sealed");
-
-	return rc ? rc : sluice_blob_wait_sealed(c->owner, timeout_ms);
-}
-
 sluice_blob *sluice_collection_blob(const sluice_collection *c)
 {
 	return c ? c->owner : NULL;
