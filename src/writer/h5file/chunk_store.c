@@ -243,6 +243,13 @@ static void chunk_fill(hid_t dataset, char *out, size_t n)
 	H5Pclose(list);
 }
 
+void sl_h5_fill(const struct sl_h5_dataset *dataset, void *out, size_t n)
+{
+	sl_hdf5_enter();
+	chunk_fill(dataset->id, out, n);
+	sl_hdf5_leave();
+}
+
 int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
                      uint64_t frame, const uint64_t *offset, void *out, size_t n)
 {
@@ -346,6 +353,7 @@ static int chunk_clear(struct sl_h5_file *file, hid_t dataset, uint64_t start, u
 	size_t element = H5Tget_size(type), skip;
 	ssize_t done = 1;
 	char fill[4096];
+	int err;
 
 	H5Tclose(type);
 	chunk_fill(dataset, fill, sizeof(fill));
@@ -356,8 +364,12 @@ static int chunk_clear(struct sl_h5_file *file, hid_t dataset, uint64_t start, u
 		              SL_MIN(n - from, sizeof(fill) / element * element - skip),
 		              (off_t)(start + from));
 	}
+	err = done > 0 ? 0 : done ? -errno : -EIO;
 	sl_hdf5_resume();
-	return done > 0 ? 0 : sl_h5_fail(file, -EIO, "the end of a chunk cannot be written");
+	/* On a full disk it has no space, and so nothing was there. */
+	return !err || sl_is_full(err)
+	               ? 0
+	               : sl_h5_fail(file, err, "the end of a chunk cannot be written");
 }
 
 static int scalar_clear(struct sl_h5_file *file, const struct sl_h5_scalar *scalar)
@@ -429,35 +441,59 @@ int sl_h5_file_flush(struct sl_h5_file *file)
 	return sl_h5_datasets_flush(file, false);
 }
 
-/* Moves the chunks of an open bundle to the space of its rows, which the file no longer refers to:
- * the driver cuts off what is behind them. Returns 1 if some were moved. */
+/* Moves a chunk forward, if it has all filters. HDF5 finds it in its index and reads it: to ask for
+ * its place takes as long as the index. Returns 1 if it was moved. */
+static int chunk_pack(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset)
+{
+	struct sl_ordered_vfd *vfd = &dataset->file->vfd;
+	hsize_t at[SL_H5_RANK] = {frame}, n = 0;
+	uint32_t mask = 0;
+	void *bytes = NULL;
+	int err = 0;
+
+	for (unsigned i = 1; i < dataset->rank; i++)
+		at[i] = offset[i - 1];
+	sl_hdf5_enter();
+	if (H5Dget_chunk_storage_size(dataset->id, at, &n) < 0 || n == dataset->partial_bytes ||
+	    !sl_ordered_vfd_fits(vfd, n, UINT64_MAX))
+		n = 0;
+	bytes = n ? malloc(n) : NULL;
+	if (bytes && H5Dread_chunk(dataset->id, H5P_DEFAULT, at, &mask, bytes) < 0)
+		mask = 1;
+	sl_hdf5_leave();
+	if (!bytes || mask || !sl_ordered_vfd_fits(vfd, n, vfd->read_start)) {
+		free(bytes);
+		return 0;
+	}
+	*partial_of(dataset, frame, offset) = (struct sl_h5_partial_chunk){vfd->read_start, n};
+	err = sl_h5_chunk_store_last(dataset, frame, offset, bytes, n, true);
+	free(bytes);
+	return err ? err : 1;
+}
+
+/* Moves the chunks of the last bundles to the space of their rows, which the file no longer refers
+ * to: the driver cuts off what is behind them. The rows of a full bundle were before it, and those
+ * of the next in their space. Returns 1 if some were moved. */
 static int dataset_pack(struct sl_h5_dataset *dataset)
 {
-	uint64_t open = dataset->partial ? dataset->frames - dataset->begun : 0;
-	uint64_t offset[SL_H5_RANK] = {0};
-	int err = 0, moved = 0;
+	uint64_t offset[SL_H5_RANK] = {0}, frame = dataset->begun;
+	int done = 0, moved = 0;
 
-	if (!open || open >= dataset->gather)
+	if (!dataset->partial || dataset->file->base)
 		return 0;
-	for (size_t i = 0; !err && i < dataset->partial_count; i++) {
-		uint64_t start = dataset->partial[i].start, n = dataset->partial[i].bytes;
-		bool fits = n && n != dataset->partial_bytes &&
-		            sl_ordered_vfd_fits(&dataset->file->vfd, n, start);
-		void *bytes = fits ? malloc(n) : NULL;
-
-		if (bytes && pread(dataset->file->own.fd, bytes, n, (off_t)start) == (ssize_t)n) {
-			err = sl_h5_chunk_store_last(dataset, dataset->begun, offset, bytes, n,
-			                             true);
-			moved = 1;
-		}
-		free(bytes);
+	for (size_t i = 0; done >= 0 && i < 2 * dataset->partial_count; i++) {
+		if (i == dataset->partial_count && frame < dataset->gather)
+			break;
+		frame -= i == dataset->partial_count ? dataset->gather : 0;
+		done = chunk_pack(dataset, frame, offset);
+		moved |= done;
 		for (unsigned k = dataset->rank - 1; k--; offset[k] = 0) {
 			offset[k] += dataset->chunk[k];
 			if (offset[k] < dataset->extent[k + 1])
 				break;
 		}
 	}
-	return err ? err : moved;
+	return done < 0 ? done : moved;
 }
 
 int sl_h5_file_pack(struct sl_h5_file *file)
