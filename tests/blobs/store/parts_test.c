@@ -49,13 +49,22 @@ static void assert_empty(struct daemon *d)
 
 DAEMON_TEST(an_owner_is_one_blob_with_all_its_parts)
 {
+	struct sluice_watch_event event = {.size = sizeof(event)};
 	sluice_store *other = daemon_connect(d);
+	sluice_watch *watch;
 
+	assert_ok(sluice_watch_open(other, "", &watch));
 	for (uint64_t value = 1; value < 20; value++) {
 		sluice_blob *made = NULL, *read, *part, *again;
 		struct sluice_blob_info info;
 
 		assert_ok(parts_put(d->store, "m", value, 0, &made));
+		/* Nothing is told of parts. */
+		for (int kind = SLUICE_WATCH_CREATED; kind <= SLUICE_WATCH_SEALED; kind++) {
+			assert_ok(sluice_watch_next(watch, 20000, &event));
+			assert_int_equal(event.kind, kind);
+			assert_int_equal(event.bytes, bytes_of(value));
+		}
 		assert_int_equal(parts_value(made), value);
 		read = got(other, "m");
 		assert_int_equal(parts_value(read), value);
@@ -69,12 +78,16 @@ DAEMON_TEST(an_owner_is_one_blob_with_all_its_parts)
 		assert_int_equal(info.device, place());
 		assert_int_equal(listed(other), 1);
 		assert_ok(sluice_blob_delete(other, "m"));
+		assert_ok(sluice_watch_next(watch, 20000, &event));
+		assert_int_equal(event.kind, SLUICE_WATCH_DELETED);
+		assert_int_equal(event.id, info.id);
 		assert_ok(sluice_blob_release(made));
 		/* Who holds the owner has all of it. */
 		assert_int_equal(parts_value(read), value);
 		assert_ok(sluice_blob_release(read));
-		assert_idle_but(d->store, 1);
+		assert_idle_but(d->store, 2);
 	}
+	sluice_watch_free(watch);
 	assert_ok(sluice_store_close(other));
 	assert_empty(d);
 }

@@ -55,8 +55,9 @@ static int get_request_spilled(struct sl_server *server, const uint32_t *slots, 
 	for (unsigned i = 0; !rc && i < count; i++) {
 		bool away = false;
 
-		sl_parts_each(part, server, slots[i]) if (!rc) rc =
-			get_request_return(server, part, &away);
+		sl_parts_each (part, server, slots[i])
+			if (!rc)
+				rc = get_request_return(server, part, &away);
 		if (!rc && !away)
 			rc = get_request_return(server, slots[i], &away);
 	}
@@ -284,7 +285,8 @@ static void get_mark(struct sl_server *server, uint32_t slot, uint64_t number)
 {
 	if (server->blobs->by_slot[slot].region)
 		server->blobs->by_slot[slot].region->wait_mark = number;
-	sl_parts_each(part, server, slot) server->blobs->by_slot[part].region->wait_mark = number;
+	sl_parts_each (part, server, slot)
+		server->blobs->by_slot[part].region->wait_mark = number;
 }
 
 void sl_get_mark(struct sl_server *server, uint64_t number)

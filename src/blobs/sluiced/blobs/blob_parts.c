@@ -30,7 +30,8 @@ int sl_part_check(const struct sl_range_lease *lease, bool part)
 void sl_parts_tie(struct sl_server *server, uint32_t owner, uint32_t first)
 {
 	server->blobs->by_slot[owner].part = first;
-	sl_parts_each(part, server, owner) server->blobs->by_slot[part].owner = owner + 1;
+	sl_parts_each (part, server, owner)
+		server->blobs->by_slot[part].owner = owner + 1;
 }
 
 /* ------------------------------------------------------------------------------------ recovery */
@@ -91,8 +92,8 @@ void sl_parts_check(struct sl_server *server)
 	for (uint32_t slot = 0; slot < server->blobs->top; slot++) {
 		bool away = false;
 
-		sl_parts_each(part, server, slot) away |=
-			sl_catalogue_state(server->catalogue, part) != SL_ENTRY_SEALED;
+		sl_parts_each (part, server, slot)
+			away |= sl_catalogue_state(server->catalogue, part) != SL_ENTRY_SEALED;
 		if (!away || sl_blob_is_part(server, slot) ||
 		    sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_SEALED)
 			continue;

@@ -129,7 +129,8 @@ uint64_t sl_parts_memory(const struct sl_server *server, uint32_t slot, int32_t 
 {
 	uint64_t bytes = blob_memory(server, slot, device);
 
-	sl_parts_each(part, server, slot) bytes += blob_memory(server, part, device);
+	sl_parts_each (part, server, slot)
+		bytes += blob_memory(server, part, device);
 	return bytes;
 }
 
@@ -155,7 +156,8 @@ static void blob_orphan_parts(struct sl_server *server, uint32_t owner)
 
 	if (sl_blob_is_part(server, owner))
 		return;
-	sl_parts_each(part, server, owner) last = part;
+	sl_parts_each (part, server, owner)
+		last = part;
 	if (last == SL_NO_SLOT)
 		return;
 	by_slot[last].part = server->blobs->orphan;

@@ -108,6 +108,15 @@ static inline uint32_t sl_blob_owner(const struct sl_server *server, uint32_t sl
 {
 	return sl_blob_is_part(server, slot) ? server->blobs->by_slot[slot].owner - 1 : slot;
 }
+/* Returns the bytes of a blob and its parts. */
+static inline uint64_t sl_blob_bytes(const struct sl_server *server, uint32_t slot)
+{
+	uint64_t bytes = sl_blob_record_at(server, slot).size;
+
+	sl_parts_each (part, server, slot)
+		bytes += sl_blob_record_at(server, part).size;
+	return bytes;
+}
 /* Checks a lease for a seal of an owner or a part. Returns 0 or -EINVAL with a sentence. */
 int sl_part_check(const struct sl_range_lease *lease, bool part);
 /* Ties the parts that begin with that slot plus 1 to their owner, in the server's notes. */

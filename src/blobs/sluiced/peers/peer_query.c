@@ -68,11 +68,8 @@ static void query_add_parts(const struct sl_server *server, uint32_t slot,
 
 	if (!first)
 		return;
-	sl_parts_each(part, server, slot)
-	{
-		out->bytes += sl_blob_record_at(server, part).size;
+	sl_parts_each (part, server, slot)
 		out->parts++;
-	}
 	out->memory = sl_parts_memory(server, slot, SL_DEVICE_ANY);
 	out->device = sl_blob_record_at(server, first - 1).range.device;
 }
@@ -86,7 +83,7 @@ static void query_describe(const struct sl_server *server, uint32_t slot,
 
 	*out = (struct sluice_blob_info){
 		.id = record.key.id,
-		.bytes = record.size,
+		.bytes = sl_blob_bytes(server, slot),
 		.memory = region && !region->away ? sl_region_range_bytes(region) : 0,
 		.made_ns = sl_record_made_ns(&record),
 		.device = record.range.device,

@@ -49,8 +49,7 @@ static bool spill_owner_is(const struct sl_server *server, const struct sl_regio
 static void spill_add_parts(struct sl_server *server, struct spill_candidates *c, uint32_t owner,
                             const struct sl_candidate *found, bool held_here)
 {
-	sl_parts_each(part, server, owner)
-	{
+	sl_parts_each (part, server, owner) {
 		struct sl_region *region = server->blobs->by_slot[part].region;
 
 		if (region->device >= 0)
