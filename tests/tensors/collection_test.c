@@ -341,6 +341,30 @@ DAEMON_TEST(a_stream_copies_and_then_seals)
 	set_free(&set);
 }
 
+DAEMON_TEST(a_device_reads_what_is_on_the_host)
+{
+	sluice_store *other = daemon_connect(d);
+	sluice_collection *made, *c;
+	struct set set;
+	char *memory;
+	int device;
+
+	assert_ok(sluice_device_find("emulated:0", &device));
+	set_fill(&set, 11, -1);
+	assert_ok(sluice_collection_publish(d->store, "m", set.v, COUNT_OF(set.v), NULL, &made));
+	assert_ok(sluice_collection_attach(other, "m", device, 0, &c));
+	assert_set(c, &set);
+	assert_ok(sluice_device_alloc(device, 4800, (void **)&memory));
+	assert_ok(sluice_copy(memory, data_of(c, "tied"), 4800));
+	assert_ok(sluice_device_free(memory));
+	assert_ok(sluice_collection_release(c));
+	assert_ok(sluice_store_close(other));
+	assert_ok(sluice_collection_release(made));
+	assert_ok(sluice_blob_delete(d->store, "m"));
+	assert_empty(d);
+	set_free(&set);
+}
+
 /* ------------------------------------------------------------------------------------ many, refused */
 
 DAEMON_TEST(twenty_thousand_tensors)
