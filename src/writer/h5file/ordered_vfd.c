@@ -341,9 +341,7 @@ static herr_t ordered_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 	struct ordered_file *file = (struct ordered_file *)base;
 	size_t done = 0;
 
-	(void)dxpl;
-	if (type == H5FD_MEM_DRAW)
-		file->vfd->read_start = start;
+	(void)type, (void)dxpl;
 	while (done < size) {
 		ssize_t n = pread(file->fd, (char *)buffer + done, size - done, start + done);
 
