@@ -33,12 +33,14 @@ static int dataset_grow(struct sl_h5_dataset *dataset, uint64_t frames)
 static struct sl_h5_partial_chunk *partial_of(struct sl_h5_dataset *dataset, uint64_t frame,
                                               const uint64_t *offset)
 {
-	size_t number = 0;
+	size_t number = 0, bytes = dataset->partial_count * sizeof(*dataset->partial);
 
 	if (!dataset->partial)
 		return NULL;
-	if (dataset->begun != frame)
-		memset(dataset->partial, 0, dataset->partial_count * sizeof(*dataset->partial));
+	if (dataset->begun != frame) {
+		memcpy(dataset->partial + dataset->partial_count, dataset->partial, bytes);
+		memset(dataset->partial, 0, bytes);
+	}
 	dataset->begun = frame;
 	for (unsigned i = 0; i + 1 < dataset->rank; i++) {
 		uint64_t across =
@@ -166,7 +168,7 @@ int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_
 			(layout->shape[i] + layout->chunk[i] - 1) / layout->chunk[i];
 		dataset->partial_bytes *= layout->chunk[i];
 	}
-	dataset->partial = calloc(dataset->partial_count, sizeof(*dataset->partial));
+	dataset->partial = calloc(dataset->partial_count, 2 * sizeof(*dataset->partial));
 	if (!dataset->partial)
 		return sl_fail(-ENOMEM, "no memory");
 	at[0] = dataset->begun;
@@ -429,34 +431,30 @@ int sl_h5_file_flush(struct sl_h5_file *file)
 	return sl_h5_datasets_flush(file, false);
 }
 
-/* Moves a chunk forward, if it has all filters. HDF5 finds it in its index and reads it: to ask for
- * its place takes as long as the index. Returns 1 if it was moved. */
-static int chunk_pack(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset)
+/* Moves a chunk forward, if it has all filters. Returns 1 if it was moved. */
+static int chunk_pack(struct sl_h5_dataset *dataset, const struct sl_h5_partial_chunk *partial,
+                      const uint64_t *offset)
 {
-	struct sl_ordered_vfd *vfd = &dataset->file->vfd;
-	hsize_t at[SL_H5_RANK] = {frame}, n = 0;
+	hsize_t at[SL_H5_RANK] = {dataset->begun};
+	size_t n = partial->bytes;
 	uint32_t mask = 0;
-	void *bytes = NULL;
+	void *bytes;
+	bool good;
 	int err = 0;
 
+	if (!n || n == dataset->partial_bytes ||
+	    !sl_ordered_vfd_fits(&dataset->file->vfd, n, partial->start))
+		return 0;
 	for (unsigned i = 1; i < dataset->rank; i++)
 		at[i] = offset[i - 1];
+	bytes = malloc(n);
 	sl_hdf5_enter();
-	if (H5Dget_chunk_storage_size(dataset->id, at, &n) < 0 || n == dataset->partial_bytes ||
-	    !sl_ordered_vfd_fits(vfd, n, UINT64_MAX))
-		n = 0;
-	bytes = n ? malloc(n) : NULL;
-	if (bytes && H5Dread_chunk(dataset->id, H5P_DEFAULT, at, &mask, bytes) < 0)
-		mask = 1;
+	good = bytes && H5Dread_chunk(dataset->id, H5P_DEFAULT, at, &mask, bytes) >= 0 && !mask;
 	sl_hdf5_leave();
-	if (!bytes || mask || !sl_ordered_vfd_fits(vfd, n, vfd->read_start)) {
-		free(bytes);
-		return 0;
-	}
-	*partial_of(dataset, frame, offset) = (struct sl_h5_partial_chunk){vfd->read_start, n};
-	err = sl_h5_chunk_store_last(dataset, frame, offset, bytes, n, true);
+	if (good)
+		err = sl_h5_chunk_store_last(dataset, dataset->begun, offset, bytes, n, true);
 	free(bytes);
-	return err ? err : 1;
+	return err ? err : good;
 }
 
 /* Moves the chunks of the last bundles to the space of their rows, which the file no longer refers
@@ -464,16 +462,17 @@ static int chunk_pack(struct sl_h5_dataset *dataset, uint64_t frame, const uint6
  * of the next in their space. Returns 1 if some were moved. */
 static int dataset_pack(struct sl_h5_dataset *dataset)
 {
-	uint64_t offset[SL_H5_RANK] = {0}, frame = dataset->begun;
+	size_t count = dataset->file->base ? 0 : dataset->partial_count;
+	uint64_t offset[SL_H5_RANK] = {0};
 	int done = 0, moved = 0;
 
-	if (!dataset->partial || dataset->file->base)
-		return 0;
-	for (size_t i = 0; done >= 0 && i < 2 * dataset->partial_count; i++) {
-		if (i == dataset->partial_count && frame < dataset->gather)
-			break;
-		frame -= i == dataset->partial_count ? dataset->gather : 0;
-		done = chunk_pack(dataset, frame, offset);
+	for (size_t i = 0; done >= 0 && i < 2 * count; i++) {
+		if (i == count) {
+			memcpy(dataset->partial, dataset->partial + count,
+			       count * sizeof(*dataset->partial));
+			dataset->begun -= dataset->gather;
+		}
+		done = chunk_pack(dataset, &dataset->partial[i % count], offset);
 		moved |= done;
 		for (unsigned k = dataset->rank - 1; k--; offset[k] = 0) {
 			offset[k] += dataset->chunk[k];

@@ -118,7 +118,8 @@ struct sl_h5_dataset {
 	unsigned rank; /* with that of the frames' numbers */
 	hsize_t extent[SL_H5_RANK];
 	/* With several frames in a chunk (gather > 1): the partly stored chunks, from frame `begun`
-	 * on, by their number in a frame, and where they lie in the file. */
+	 * on, by their number in a frame, and where they lie in the file. Behind them those of the
+	 * frames before, as far as this writer has stored them. */
 	uint64_t gather, chunk[SLUICE_FRAME_RANK_MOST], begun;
 	struct sl_h5_partial_chunk {
 		uint64_t start, bytes; /* 0: it is not there */

@@ -341,9 +341,7 @@ static herr_t ordered_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 	struct ordered_file *file = (struct ordered_file *)base;
 	int err = sl_vfd_read(file->fd, start, size, buffer);
 
-	(void)dxpl;
-	if (type == H5FD_MEM_DRAW)
-		file->vfd->read_start = start;
+	(void)type, (void)dxpl;
 	if (err)
 		return -1;
 	ordered_enter(file);

@@ -71,7 +71,6 @@ struct sl_ordered_vfd {
 	struct ordered_file *file; /* NULL: closed */
 
 	/* Set by the driver, on the thread that is in HDF5, holds its lock, or is in settle. */
-	uint64_t read_start;   /* where HDF5 last read raw data, as that of a chunk */
 	int error;             /* the first error, negative errno; of open, write, flush or close */
 	uint64_t error_offset; /* where in the file */
 	uint64_t held;         /* bytes held back now */

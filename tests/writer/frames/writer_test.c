@@ -368,35 +368,6 @@ static void wait_for(sluice_series *s, uint64_t stored)
 	} while (stats.stored < stored);
 }
 
-/* Their headers are those of columns: where they belong in the order of a flush depends on the other series. */
-FIXTURE_TEST(a_writer_that_continues_series_of_numbers_is_discarded)
-{
-	static const char *const names[] = {"u", "v", "w"};
-	const char *path = scratch(f, "frames.h5");
-	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
-
-	o.type = SLUICE_FLOAT32;
-	o.chunk_frames = 1;
-	for (unsigned part = 0; part < 2; part++) {
-		sluice_writer *w = writer_open(f->ctx, path, part ? SLUICE_WRITER_APPEND : 0);
-		sluice_series *s[COUNT_OF(names)];
-		const float number = 1;
-
-		for (unsigned i = 0; i < COUNT_OF(names); i++)
-			assert_ok(sluice_series_add(w, names[i], &o, &s[i]));
-		for (unsigned i = 0; i < COUNT_OF(names); i++) {
-			assert_ok(sluice_series_push(s[i], &number, NULL, -1));
-			wait_for(s[i], 1);
-		}
-		if (part)
-			sluice_writer_discard(w);
-		else
-			assert_ok(sluice_writer_close(w, -1));
-	}
-	for (unsigned i = 0; i < COUNT_OF(names); i++)
-		assert_int_equal(rows_in(path, names[i]), 1);
-}
-
 /* Processes of their own. HDF5 is theirs too, and is taken down by exit(). */
 static sluice_series *begin(const char *path, sluice_writer **w)
 {
