@@ -292,7 +292,7 @@ static PyObject *collection_files(Store *self, PyObject *none)
 	sluice_collection *collection = collection_of(self);
 	PyObject *all = collection ? PyDict_New() : NULL;
 
-	for (size_t i = 0; all && !sluice_collection_file(collection, i, &file); i++) {
+	for (size_t i = 0; all && !sluice_collection_get_file(collection, i, &file); i++) {
 		PyObject *bytes = PyBytes_FromStringAndSize(file.data, (Py_ssize_t)file.bytes);
 
 		if (!bytes || PyDict_SetItemString(all, file.name, bytes))

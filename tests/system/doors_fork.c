@@ -160,7 +160,7 @@ static void inherited_tensors(void)
 	INHERITED(sluice_collection_attach_id(h.store, 1, 0, collection));
 	INHERITED(sluice_collection_get(h.collection, 0, RESULT));
 	INHERITED(sluice_collection_find(h.collection, "a", &length));
-	INHERITED(sluice_collection_file(h.collection, 0, RESULT));
+	INHERITED(sluice_collection_get_file(h.collection, 0, RESULT));
 	INHERITED(sluice_collection_to_dlpack(h.collection, 0, 1, &out));
 	INHERITED(sluice_collection_release(h.collection));
 	INHERITED(sluice_tensor_load_wait(h.load, 0));

@@ -257,8 +257,8 @@ static void null_in_collections(void)
 	REFUSED(sluice_collection_find(NULL, "a", &length));
 	REFUSED(sluice_collection_find(h.collection, NULL, &length));
 	REFUSED(sluice_collection_find(h.collection, "a", NULL));
-	REFUSED(sluice_collection_file(NULL, 0, NONE));
-	REFUSED(sluice_collection_file(h.collection, 0, NULL));
+	REFUSED(sluice_collection_get_file(NULL, 0, NONE));
+	REFUSED(sluice_collection_get_file(h.collection, 0, NULL));
 	REFUSED(sluice_collection_to_dlpack(NULL, 0, 1, &out));
 	REFUSED(sluice_collection_to_dlpack(h.collection, 0, 1, NULL));
 }

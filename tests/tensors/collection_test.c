@@ -112,13 +112,13 @@ DAEMON_TEST(what_is_published_is_there_for_others_without_a_copy)
 	assert_ptr_equal(data_of(c, "tied"), data_of(c, "tied too"));
 	assert_int_equal(sluice_blob_id(sluice_collection_blob(c)),
 	                 sluice_blob_id(sluice_collection_blob(made)));
-	assert_ok(sluice_collection_file(c, 0, &file));
+	assert_ok(sluice_collection_get_file(c, 0, &file));
 	assert_string_equal(file.name, "config.json");
 	assert_int_equal(file.bytes, 2);
 	assert_memory_equal(file.data, "{}", 2);
-	assert_ok(sluice_collection_file(c, 1, &file));
+	assert_ok(sluice_collection_get_file(c, 1, &file));
 	assert_int_equal(file.bytes, 0);
-	assert_refused(sluice_collection_file(c, 2, &file), ENOENT, "2 files");
+	assert_refused(sluice_collection_get_file(c, 2, &file), ENOENT, "2 files");
 	assert_refused(sluice_collection_find(c, "none", &index), ENOENT, "'none'");
 	assert_ok(sluice_collection_release(made));
 	assert_ok(sluice_blob_delete(d->store, "m"));
