@@ -90,11 +90,12 @@ struct sluice_frames_dataset {
 typedef void (*sluice_frames_found)(void *user, const struct sluice_frames_dataset *dataset);
 /*
  * Reads all chunks of all datasets of a local HDF5 file, of any program, decodes them, and compares
- * sums where the file has them (fletcher32). Codecs of this build need no plugin. Writers of this
- * process wait until it returns, and fork() does for up to a second. If another process writes the
- * file, call it between sluice_frames_begin() and sluice_frames_check(). HDF5 may crash, loop or
- * take much memory over a file that was made for that: a program that reads such files calls this
- * in a child, as `sluice h5 check` does.
+ * sums where the file has them (fletcher32). Of contiguous data it compares the length with that of
+ * the file; sources of virtual datasets are not read. Codecs of this build need no plugin. Writers
+ * of this process wait until it returns, and fork() does for up to a second. If another process
+ * writes the file, call it between sluice_frames_begin() and sluice_frames_check(). HDF5 may crash,
+ * loop or take much memory over a file that was made for that: a program that reads such files
+ * calls this in a child, as `sluice h5 check` does.
  *
  * Returns 0, or
  *   -EBADMSG   a dataset is wrong, or the file is no HDF5 file; the sentence says which

@@ -547,7 +547,7 @@ struct sluice_store_counts {
 	uint64_t up_ns;                         /* age of the server, nanoseconds */
 	/* The next six are 0 if the daemon has no folder for spilling. */
 	uint64_t spilled; /* now: blobs that are only in files */
-	/* Now: bytes in files, of these blobs and of others that have a copy there or get one, until
+	/* Now: bytes in files, of these blobs and of others that have or get a copy there, until
 	 * the files are closed. */
 	uint64_t spilled_bytes;
 	/* Bytes that may be in files; UINT64_MAX: as many as the file system takes. */

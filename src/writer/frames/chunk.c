@@ -45,7 +45,7 @@ static void gather_block(const struct sl_geometry *g, const struct sl_block *blo
 	}
 }
 
-/* Copies a chunk out of its frame. Other elements come from parts, or are 0, HDF5's fill value. */
+/* Copies a chunk out of its frame. Other elements come from fragments, or are 0, as HDF5 fills. */
 static void chunk_gather(const struct sluice_series *s, const struct sl_packed_chunk *packed,
                          bool shuffle, char *to)
 {
@@ -58,16 +58,17 @@ static void chunk_gather(const struct sluice_series *s, const struct sl_packed_c
 	gather_block(g, &packed->block, packed->frame->data, shuffle, plane, to);
 	if (!s->share || packed->number < s->share->alone)
 		return;
-	for (size_t i = s->share->cells[packed->number].part; i < s->share->part_count; i++) {
-		const struct sl_foreign_part *part = &s->share->parts[i];
+	for (size_t i = s->share->cells[packed->number].fragment; i < s->share->fragment_count;
+	     i++) {
+		const struct sl_foreign_fragment *fragment = &s->share->fragments[i];
 		struct sl_geometry of;
 		struct sl_block all;
 
-		if (part->cell != packed->number)
+		if (fragment->cell != packed->number)
 			return;
-		sl_part_geometry(g, part, &of, &all);
-		gather_block(&of, &all, (char *)part->slots[slot] + s->share->head, shuffle, plane,
-		             to);
+		sl_fragment_geometry(g, fragment, &of, &all);
+		gather_block(&of, &all, (char *)fragment->slots[slot] + s->share->head, shuffle,
+		             plane, to);
 	}
 }
 

@@ -37,7 +37,7 @@ uint64_t sl_queue_stored_through_locked(struct sluice_writer *w)
 	return through;
 }
 
-bool sl_queue_has_parts_locked(const struct sl_frame *frame)
+bool sl_queue_has_fragments_locked(const struct sl_frame *frame)
 {
 	const struct sl_share *share = frame->series->share;
 	uint64_t slot = frame->locked.number % SLUICE_RANKS_AHEAD;
@@ -49,7 +49,7 @@ bool sl_queue_has_parts_locked(const struct sl_frame *frame)
 	if (frame->locked.begun < share->sent)
 		return frame->locked.begun || !share->locked.sending[slot];
 	return frame->locked.begun < share->alone ||
-	       share->locked.arrived[slot] == share->part_count;
+	       share->locked.arrived[slot] == share->fragment_count;
 }
 
 /* Returns the first frame with chunks to begin, or NULL. */
@@ -73,7 +73,7 @@ static struct sl_frame *queue_oldest_locked(struct sluice_writer *w) SL_REQUIRES
 		if (!s->packer || sl_list_empty(&s->packer->locked.free))
 			continue;
 		frame = queue_unbegun_locked(s);
-		if (!frame || !frame->locked.ready || !sl_queue_has_parts_locked(frame))
+		if (!frame || !frame->locked.ready || !sl_queue_has_fragments_locked(frame))
 			continue;
 		if (!oldest || frame->locked.sequence < oldest->locked.sequence)
 			oldest = frame;

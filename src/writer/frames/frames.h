@@ -5,7 +5,7 @@
  * `ranks` has a sink.
  *
  * A block begins and ends inside chunks with elements of other processes, too. Each chunk has an
- * owner: the others send their parts, and the owner compresses the chunk after all parts have come.
+ * owner: the others send their fragments, and the owner compresses the chunk when all have come.
  * Threads: see the functions.
  */
 #ifndef SL_FRAMES_H
@@ -27,38 +27,38 @@ void sl_rank_names_text(const struct sl_rank_names *names, char *out, size_t siz
 
 /* A chunk with elements of the block. */
 struct sl_cell {
-	size_t number;  /* in the block's grid */
-	uint64_t chunk; /* in the dataset's grid, in C order */
-	int to;         /* the owner; -1: this process */
-	size_t start;   /* of the part to the owner in outgoing memory, */
-	size_t bytes;   /* and its length */
-	size_t part;    /* the first foreign part; others follow */
+	size_t number;   /* in the block's grid */
+	uint64_t chunk;  /* in the dataset's grid, in C order */
+	int to;          /* the owner; -1: this process */
+	size_t start;    /* of the fragment to the owner in outgoing memory, */
+	size_t bytes;    /* and its length */
+	size_t fragment; /* the first foreign fragment; others follow */
 };
 
-/* Another process's part of an own chunk, for each frame on the way. */
-struct sl_foreign_part {
+/* Another process's fragment of an own chunk, for each frame on the way. */
+struct sl_foreign_fragment {
 	size_t cell; /* index */
 	int from;
 	size_t bytes; /* with head bytes before the elements */
 	uint64_t at[SLUICE_FRAME_RANK_MOST],
 		extent[SLUICE_FRAME_RANK_MOST]; /* in the chunk, in elements */
-	/* By frame; guarded by the writer's mutex, but for compressors when all parts are there. */
+	/* By frame; guarded by the writer's mutex, but for compressors when all are there. */
 	void *slots[SLUICE_RANKS_AHEAD];
 };
 
-/* A process's share of a series. Cells: first those sent, then those without foreign parts. */
+/* A process's share of a series. Cells: first those sent, then those without foreign fragments. */
 struct sl_share {
 	void *user; /* of the sink */
 	struct sluice_block block;
-	size_t head;  /* bytes before each part, for the sink */
+	size_t head;  /* bytes before each fragment, for the sink */
 	size_t files; /* in this process, with metadata held back for it */
 	struct sl_cell *cells;
-	size_t count, sent, alone;     /* alone: index of the first with foreign parts */
-	struct sl_foreign_part *parts; /* by their cells */
-	size_t part_count;
-	size_t part_bytes; /* of all parts for a frame */
-	char *outgoing;    /* parts to be sent, for SLUICE_RANKS_AHEAD frames */
-	size_t stride;     /* from frame to frame; 0: there are none */
+	size_t count, sent, alone; /* alone: index of the first with foreign fragments */
+	struct sl_foreign_fragment *fragments; /* by their cells */
+	size_t fragment_count;
+	size_t fragment_bytes; /* of all fragments for a frame */
+	char *outgoing;        /* fragments to be sent, for SLUICE_RANKS_AHEAD frames */
+	size_t stride;         /* from frame to frame; 0: there are none */
 	struct {
 		uint64_t limit; /* frames from this number on wait */
 		uint64_t last;  /* frames from this number on never come from process `leaver` */
@@ -87,7 +87,7 @@ struct sl_sink_chunk {
 /* The file thread calls the first four, without the writer's locks; they may wait. They return 0,
  * or a negative errno with a sentence, and the writer fails. */
 struct sl_sink_ops {
-	/* Stores an own chunk, or sends a part: its bytes are the sink's until sl_series_sent(). */
+	/* Stores an own chunk, or sends a fragment: bytes are the sink's until sl_series_sent(). */
 	int (*store)(struct sl_sink *sink, const struct sl_sink_chunk *chunk);
 	/* All chunks of a frame were stored or sent. Called in the order of a series' frames. */
 	int (*frame)(struct sl_sink *sink, struct sl_share *share, uint64_t frame,
@@ -152,10 +152,10 @@ void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t vis
                         const struct sl_rank_names *behind);
 /* The process `leaver` gives no frames from `last` on: to have submitted them is an error. */
 void sl_series_last(struct sluice_series *s, uint64_t last, int leaver);
-/* A part has come: n bytes of malloc(), with the head. False: it is not expected. */
-bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, void *bytes,
-                         size_t n);
-/* A part is sent: its bytes are free again. */
+/* A fragment has come: n bytes of malloc(), with the head. False: it is not expected. */
+bool sl_series_take_fragment(struct sluice_series *s, size_t fragment, uint64_t frame, void *bytes,
+                             size_t n);
+/* A fragment is sent: its bytes are free again. */
 void sl_series_sent(struct sluice_series *s, uint64_t frame);
 
 /* Chooses chunks for a block with this shape, a chunk or more for each thread. */

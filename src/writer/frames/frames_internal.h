@@ -412,7 +412,7 @@ struct sl_frame *sl_queue_current(struct sluice_series *s);
 /* Returns the last sequence number for which all frames are stored, or will be by a flush. */
 uint64_t sl_queue_stored_through_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex);
 /* Returns whether a frame's next chunk misses nothing from other processes. */
-bool sl_queue_has_parts_locked(const struct sl_frame *frame);
+bool sl_queue_has_fragments_locked(const struct sl_frame *frame);
 /* Returns the oldest frame with a chunk to begin and a buffer for it, or NULL: for a compressor at
  * work, or for another (more), if so many may run. */
 struct sl_frame *sl_queue_next_locked(struct sluice_writer *w, bool more) SL_REQUIRES(&w->mutex);
@@ -468,13 +468,13 @@ int sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, in
 void sl_share_waits_for_locked(const struct sluice_series *s, struct sl_rank_names *names);
 /* Fails the writer if another process has ended, and all frames here wait for it. */
 void sl_share_check_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex);
-/* The frame is stored: its foreign parts are not needed any more. */
-void sl_share_drop_parts_locked(struct sl_frame *frame);
-/* Copies the part for another process's chunk to the share's outgoing memory. */
+/* The frame is stored: its foreign fragments are not needed any more. */
+void sl_share_drop_fragments_locked(struct sl_frame *frame);
+/* Copies the fragment for another process's chunk to the share's outgoing memory. */
 void sl_share_gather(struct sluice_series *s, struct sl_packed_chunk *packed);
-/* The geometry of a foreign part, all in a block. */
-void sl_part_geometry(const struct sl_geometry *g, const struct sl_foreign_part *part,
-                      struct sl_geometry *out, struct sl_block *block);
+/* The geometry of a foreign fragment, all in a block. */
+void sl_fragment_geometry(const struct sl_geometry *g, const struct sl_foreign_fragment *fragment,
+                          struct sl_geometry *out, struct sl_block *block);
 
 /* Closes its files when nothing is in flight; the rest is freed when the pool has no task. */
 void sl_series_close(struct sluice_series *s);

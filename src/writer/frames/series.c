@@ -366,7 +366,7 @@ int sl_series_make(struct sluice_writer *w, const char *name, unsigned depth,
 		rc = series_fill(s);
 	}
 	if (!rc)
-		rc = sl_bytes_take(s, (share->stride + share->part_bytes) * SLUICE_RANKS_AHEAD);
+		rc = sl_bytes_take(s, (share->stride + share->fragment_bytes) * SLUICE_RANKS_AHEAD);
 	if (s && rc) {
 		s->share = NULL;
 		sl_series_free(s);

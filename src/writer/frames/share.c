@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The share of a process: frames are blocks of an array, and parts of chunks travel. Most of a
+ * The share of a process: frames are blocks of an array, and fragments of chunks travel. Most of a
  * writer's work for a sink is here.
  *
- * Threads: the pool and the file thread; the threads of the sink bring parts and progress; the
+ * Threads: the pool and the file thread; the threads of the sink bring fragments and progress; the
  * program's wait.
  */
 #include <errno.h>
@@ -18,10 +18,10 @@ void sl_share_free(struct sl_share *share)
 {
 	if (!share)
 		return;
-	for (size_t i = 0; i < share->part_count; i++)
+	for (size_t i = 0; i < share->fragment_count; i++)
 		for (unsigned slot = 0; slot < SLUICE_RANKS_AHEAD; slot++)
-			free(share->parts[i].slots[slot]);
-	free(share->parts);
+			free(share->fragments[i].slots[slot]);
+	free(share->fragments);
 	free(share->cells);
 	free(share->outgoing);
 	free(share);
@@ -66,12 +66,12 @@ void sl_share_waits_for_locked(const struct sluice_series *s, struct sl_rank_nam
 	if (frame->locked.number >= share->locked.limit)
 		*names = share->locked.behind;
 	else if (frame->locked.begun >= share->alone)
-		for (size_t i = 0; i < share->part_count; i++)
-			if (!share->parts[i].slots[frame->locked.number % SLUICE_RANKS_AHEAD])
-				sl_rank_names_add(names, share->parts[i].from);
+		for (size_t i = 0; i < share->fragment_count; i++)
+			if (!share->fragments[i].slots[frame->locked.number % SLUICE_RANKS_AHEAD])
+				sl_rank_names_add(names, share->fragments[i].from);
 }
 
-/* --------------------------------------------------------------------------------------- parts */
+/* ----------------------------------------------------------------------------------- fragments */
 
 void sl_share_gather(struct sluice_series *s, struct sl_packed_chunk *packed)
 {
@@ -94,34 +94,34 @@ void sl_share_gather(struct sluice_series *s, struct sl_packed_chunk *packed)
 	packed->mask = 0;
 }
 
-void sl_part_geometry(const struct sl_geometry *g, const struct sl_foreign_part *part,
-                      struct sl_geometry *out, struct sl_block *block)
+void sl_fragment_geometry(const struct sl_geometry *g, const struct sl_foreign_fragment *fragment,
+                          struct sl_geometry *out, struct sl_block *block)
 {
 	*out = (struct sl_geometry){.element = g->element, .rank = g->rank};
-	memcpy(out->shape, part->extent, sizeof(part->extent));
+	memcpy(out->shape, fragment->extent, sizeof(fragment->extent));
 	memcpy(out->chunk, g->chunk, sizeof(out->chunk));
 	*block = (struct sl_block){0};
-	memcpy(block->extent, part->extent, sizeof(part->extent));
-	memcpy(block->at, part->at, sizeof(part->at));
+	memcpy(block->extent, fragment->extent, sizeof(fragment->extent));
+	memcpy(block->at, fragment->at, sizeof(fragment->at));
 }
 
-/* Before the frame is reported, because then parts of another frame come to its slots. */
-void sl_share_drop_parts_locked(struct sl_frame *frame)
+/* Before the frame is reported, because then fragments of another frame come to its slots. */
+void sl_share_drop_fragments_locked(struct sl_frame *frame)
 {
 	struct sl_share *share = frame->series->share;
 	uint64_t slot = frame->locked.number % SLUICE_RANKS_AHEAD;
 
-	for (size_t i = 0; i < share->part_count; i++) {
-		free(share->parts[i].slots[slot]);
-		share->parts[i].slots[slot] = NULL;
+	for (size_t i = 0; i < share->fragment_count; i++) {
+		free(share->fragments[i].slots[slot]);
+		share->fragments[i].slots[slot] = NULL;
 	}
 	share->locked.arrived[slot] = 0;
 }
 
 /* ---------------------------------------------------------------------------- from the sink */
 
-bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, void *bytes,
-                         size_t n)
+bool sl_series_take_fragment(struct sluice_series *s, size_t fragment, uint64_t frame, void *bytes,
+                             size_t n)
 {
 	struct sl_share *share = s->share;
 	uint64_t slot = frame % SLUICE_RANKS_AHEAD;
@@ -130,12 +130,12 @@ bool sl_series_take_part(struct sluice_series *s, size_t part, uint64_t frame, v
 
 	sl_mutex_lock(&w->mutex);
 	/* Others may have heard earlier that an earlier frame is complete. */
-	expected = part < share->part_count && n == share->parts[part].bytes &&
-	           !share->parts[part].slots[slot];
+	expected = fragment < share->fragment_count && n == share->fragments[fragment].bytes &&
+	           !share->fragments[fragment].slots[slot];
 	if (expected) {
-		share->parts[part].slots[slot] = bytes;
+		share->fragments[fragment].slots[slot] = bytes;
 		share->locked.arrived[slot]++;
-		if (share->locked.arrived[slot] == share->part_count)
+		if (share->locked.arrived[slot] == share->fragment_count)
 			sl_queue_kick_locked(w);
 	}
 	sl_mutex_unlock(&w->mutex);

@@ -273,8 +273,9 @@ static int close_with_hdf5(struct sl_h5_file *file, bool keep)
 	if (!keep && !file->vfd.error)
 		file->vfd.error = -ECANCELED;
 	file->vfd.flush_blocked = false;
-	sl_list_each_of (dataset, &file->datasets, struct sl_h5_dataset, link)
-		sl_h5_dataset_free(dataset);
+	/* HDF5 may write headers meanwhile, and the driver asks for the series. */
+	for (struct sl_list *link; (link = sl_list_take(&file->datasets));)
+		sl_h5_dataset_free(SL_CONTAINER(link, struct sl_h5_dataset, link));
 	if (file->id >= 0 && H5Fclose(file->id) < 0)
 		err = -EIO;
 	else

@@ -218,8 +218,8 @@ static int chunk_owner(const struct sharing *sh, const struct box *chunk, bool *
 	return owner;
 }
 
-/* Other ranks' parts of a chunk. */
-static int add_parts(struct sharing *sh, size_t cell, const struct box *chunk)
+/* Other ranks' fragments of a chunk. */
+static int add_fragments(struct sharing *sh, size_t cell, const struct box *chunk)
 {
 	struct sl_share *share = sh->share;
 	unsigned rank = sh->layout->rank;
@@ -227,24 +227,25 @@ static int add_parts(struct sharing *sh, size_t cell, const struct box *chunk)
 	for (int r = 0; r < sh->ranks; r++) {
 		struct box box = box_in(sh, chunk, r);
 		uint64_t elements = r == sh->rank ? 0 : box_elements(rank, &box);
-		struct sl_foreign_part *parts, *part;
+		struct sl_foreign_fragment *fragments, *fragment;
 
 		if (!elements)
 			continue;
-		parts = realloc(share->parts, (share->part_count + 1) * sizeof(*parts));
-		if (!parts)
+		fragments =
+			realloc(share->fragments, (share->fragment_count + 1) * sizeof(*fragments));
+		if (!fragments)
 			return sl_fail(-ENOMEM, "no memory");
-		share->parts = parts;
-		part = &parts[share->part_count++];
-		*part = (struct sl_foreign_part){.cell = cell,
-		                                 .from = r,
-		                                 .bytes =
-		                                         sh->head + elements * sh->layout->element};
+		share->fragments = fragments;
+		fragment = &fragments[share->fragment_count++];
+		*fragment = (struct sl_foreign_fragment){.cell = cell,
+		                                         .from = r,
+		                                         .bytes = sh->head +
+		                                                  elements * sh->layout->element};
 		for (unsigned i = 0; i < rank; i++) {
-			part->at[i] = box.start[i] - chunk->start[i];
-			part->extent[i] = box.end[i] - box.start[i];
+			fragment->at[i] = box.start[i] - chunk->start[i];
+			fragment->extent[i] = box.end[i] - box.start[i];
 		}
-		share->part_bytes += part->bytes;
+		share->fragment_bytes += fragment->bytes;
 	}
 	return 0;
 }
@@ -274,9 +275,9 @@ static int add_cells(struct sharing *sh, size_t chunks, int kind)
 			cell->bytes = box_elements(sh->layout->rank, &own) * sh->layout->element;
 			share->stride += (sh->head + cell->bytes + 15) / 16 * 16;
 		}
-		cell->part = share->part_count;
+		cell->fragment = share->fragment_count;
 		if (kind == CHUNK_SHARED)
-			rc = add_parts(sh, share->count, &box);
+			rc = add_fragments(sh, share->count, &box);
 		share->count++;
 	}
 	return rc;

@@ -75,27 +75,27 @@ static struct sl_rank_series *client_series_locked(struct sl_client *client, uin
 	return rs && rs->series ? rs : NULL;
 }
 
-/* Finds a part by chunk and rank, in this order. The number of parts: there is none. */
-static size_t part_find(const struct sl_share *share, uint64_t chunk, int from)
+/* Finds a fragment by chunk and rank, in this order. The number of fragments: there is none. */
+static size_t fragment_find(const struct sl_share *share, uint64_t chunk, int from)
 {
-	size_t low = 0, high = share->part_count;
+	size_t low = 0, high = share->fragment_count;
 
 	while (low < high) {
 		size_t middle = (low + high) / 2;
-		const struct sl_foreign_part *part = &share->parts[middle];
-		uint64_t of = share->cells[part->cell].chunk;
+		const struct sl_foreign_fragment *fragment = &share->fragments[middle];
+		uint64_t of = share->cells[fragment->cell].chunk;
 
-		if (of == chunk && part->from == from)
+		if (of == chunk && fragment->from == from)
 			return middle;
-		if (of < chunk || (of == chunk && part->from < from))
+		if (of < chunk || (of == chunk && fragment->from < from))
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return share->part_count;
+	return share->fragment_count;
 }
 
-/* Returns false if the message is wrong. A part belongs to the file thread from then on. */
+/* Returns false if the message is wrong. A fragment belongs to the file thread from then on. */
 static bool client_take_locked(struct sl_client *client, struct sl_rank_message **message)
 	SL_REQUIRES(&client->registry)
 {
@@ -120,9 +120,10 @@ static bool client_take_locked(struct sl_client *client, struct sl_rank_message 
 			                   (const struct sl_rank_names *)(of + 1));
 		return good;
 	}
-	rs = client_series_locked(client, of->part.series);
-	good = rs && sl_series_take_part(rs->series, part_find(rs->share, of->part.chunk, of->from),
-	                                 of->part.frame, of, sizeof(*of) + of->n);
+	rs = client_series_locked(client, of->fragment.series);
+	good = rs && sl_series_take_fragment(rs->series,
+	                                     fragment_find(rs->share, of->fragment.chunk, of->from),
+	                                     of->fragment.frame, of, sizeof(*of) + of->n);
 	*message = good ? NULL : of;
 	return good;
 }
@@ -141,14 +142,15 @@ void sl_client_take(void *argument, struct sl_rank_message *message)
 		return;
 	case SL_MESSAGE_STATE:
 	case SL_MESSAGE_LEFT:
-	case SL_MESSAGE_PART:
+	case SL_MESSAGE_FRAGMENT:
 		sl_mutex_lock(&client->registry);
 		good = client_take_locked(client, &message);
 		sl_mutex_unlock(&client->registry);
 		if (!good)
-			sl_writer_fail(client->writer, -EPROTO,
-			               "a message came that is not expected, or a part of a chunk "
-			               "that no chunk needs");
+			sl_writer_fail(
+				client->writer, -EPROTO,
+				"a message came that is not expected, or a fragment of a chunk "
+				"that no chunk needs");
 		break;
 	case SL_MESSAGE_FLUSHED:
 		sl_writer_flushed(client->writer);
@@ -334,29 +336,29 @@ static double *frame_scalars(struct sl_rank_series *rs)
 	return (double *)(&rs->frame->head + 1);
 }
 
-static void part_sent(struct sl_outgoing *out)
+static void fragment_sent(struct sl_outgoing *out)
 {
 	struct sl_rank_series *rs = out->user;
 
-	sl_series_sent(rs->series, out->head.part.frame);
+	sl_series_sent(rs->series, out->head.fragment.frame);
 	free(out);
 }
 
 /* The message lies in the share's memory. */
-static int send_part(struct sl_client *client, struct sl_rank_series *rs,
-                     const struct sl_sink_chunk *chunk)
+static int send_fragment(struct sl_client *client, struct sl_rank_series *rs,
+                         const struct sl_sink_chunk *chunk)
 {
 	const struct sl_cell *cell = &rs->share->cells[chunk->number];
 	struct sl_outgoing *out = sl_link_message(&(struct sl_rank_message){0}, 0);
 
 	if (!out)
 		return sl_fail(-ENOMEM, "no memory");
-	out->head = (struct sl_rank_message){.kind = SL_MESSAGE_PART,
-	                                     .part = {rs->index, chunk->frame, cell->chunk}};
+	out->head = (struct sl_rank_message){.kind = SL_MESSAGE_FRAGMENT,
+	                                     .fragment = {rs->index, chunk->frame, cell->chunk}};
 	memcpy((void *)(uintptr_t)chunk->bytes, &out->head, sizeof(out->head));
 	out->bytes = chunk->bytes;
 	out->n = chunk->length;
-	out->done = part_sent;
+	out->done = fragment_sent;
 	out->user = rs;
 	sl_link_send(&client->link, cell->to, out);
 	return 0;
@@ -372,7 +374,7 @@ static int client_store(struct sl_sink *sink, const struct sl_sink_chunk *chunk)
 	if (rc)
 		return rc;
 	if (chunk->number < chunk->share->sent)
-		return send_part(client, rs, chunk);
+		return send_fragment(client, rs, chunk);
 	rc = client_take_space(client, chunk->length, chunk->waiting);
 	if (!rc)
 		rc = client_write(client, chunk->bytes, chunk->length, client->space.start);

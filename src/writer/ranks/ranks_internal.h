@@ -53,7 +53,7 @@ enum sl_message_kind {
 	SL_MESSAGE_FAILED, /* then comes the sentence */
 	SL_MESSAGE_FULL,
 	/* Between ranks. */
-	SL_MESSAGE_PART, /* then come the elements */
+	SL_MESSAGE_FRAGMENT, /* then come the elements */
 };
 
 /* Space in a file for chunks. */
@@ -102,7 +102,7 @@ struct sl_rank_message {
 		struct {
 			uint32_t series;
 			uint64_t frame, chunk;
-		} part;
+		} fragment;
 	};
 };
 
@@ -176,7 +176,7 @@ int sl_blocks_check(unsigned rank, const uint64_t *shape, const struct sluice_bl
 void sl_blocks_chunk(struct sl_h5_layout *layout, const struct sluice_block *blocks, int ranks,
                      unsigned threads);
 /* Makes a rank's share. files: by rank, for its chunks; ranks with different files have no chunk in
- * common, and each file has a chunk with its ranks' elements. head: bytes before each part. */
+ * common, and each file has a chunk with its ranks' elements. head: bytes before each fragment. */
 int sl_blocks_share(const struct sl_h5_layout *layout, const struct sluice_block *blocks,
                     const int *files, int ranks, int rank, size_t head, struct sl_share **out);
 /* The offset of a chunk, in elements. */

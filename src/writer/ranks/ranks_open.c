@@ -289,7 +289,7 @@ static int take_step_add(struct adding_block *a, int rc, struct sl_rank_message 
 	return take_step(a->client, head, &body, sizeof(body), names, a->deadline, result);
 }
 
-/* In the list before others can send parts. */
+/* In the list before others can send fragments. */
 static int rank_series_register(struct sl_client *client, struct sl_rank_series *rs)
 {
 	struct sl_rank_series **series;

@@ -379,6 +379,27 @@ TEST(a_new_file_appears_with_its_first_flush)
 	assert_int_equal(sl_h5_file_close(file, false), 0);
 }
 
+TEST(frames_of_one_number_that_are_not_flushed_are_dropped)
+{
+	struct sl_h5_layout layout = frame_layout("none", 0, false);
+	struct sl_h5_file *file;
+	struct sl_h5_dataset *dataset;
+
+	layout.single = true;
+	layout.rank = 1;
+	layout.shape[0] = layout.chunk[0] = 1;
+	unlink(frame_path);
+	file = frame_open(0);
+	dataset = frame_add(file, "u", &layout, NULL);
+	frame_put(dataset, &layout, 0, NULL);
+	frame_flush(file);
+	/* HDF5 writes the header while it closes the file. */
+	frame_put(dataset, &layout, 1, NULL);
+	assert_int_equal(sl_h5_file_close(file, false), 0);
+	layout.rank = 0;
+	frame_check("u", &layout, 1);
+}
+
 TEST(a_file_is_replaced_whole_and_keeps_its_permissions)
 {
 	struct sl_h5_layout layout = frame_layout("deflate", 1, true);

@@ -256,7 +256,7 @@ FIXTURE_TEST(a_rank_that_is_ahead_waits_and_loses_nothing)
 		struct crew crew = crew_at(f, 3);
 		struct member *first = &crew.members[odd];
 
-		/* Then it needs parts of another, and is not ahead. */
+		/* Then it needs fragments of another, and is not ahead. */
 		crew.cut = odd ? "odd" : "rows";
 		crew_run(&crew, act_ahead);
 		assert_int_equal(first->rc[1], -EAGAIN);
@@ -482,8 +482,8 @@ static size_t spoil_message(const struct member *m, void *bytes, size_t n)
 		return n;
 	if (given->kind == SL_MESSAGE_WANT)
 		message->want.least = message->want.bytes + given->field;
-	if (given->kind == SL_MESSAGE_PART && given->field)
-		message->part.chunk = given->field;
+	if (given->kind == SL_MESSAGE_FRAGMENT && given->field)
+		message->fragment.chunk = given->field;
 	if (given->kind == SL_MESSAGE_LEFT)
 		message->left.rank = given->field;
 	if (given->node)
@@ -499,8 +499,8 @@ FIXTURE_TEST(messages_that_are_wrong_are_the_error_of_all)
 		{SL_STEP_ADD, 1, 200, 0, EINVAL},
 		{SL_MESSAGE_WANT, 1, 0, 1 << 20, EPROTO},
 		{SL_MESSAGE_FRAME, 1, 8, 0, EPROTO},
-		{SL_MESSAGE_PART, 1, 8, 0, EPROTO},
-		{SL_MESSAGE_PART, 1, 0, 1000000, EPROTO},
+		{SL_MESSAGE_FRAGMENT, 1, 8, 0, EPROTO},
+		{SL_MESSAGE_FRAGMENT, 1, 0, 1000000, EPROTO},
 		{SL_MESSAGE_STATE, 0, 8, 0, EPROTO},
 		{SL_MESSAGE_LEFT, 0, 0, 1000000, EPROTO},
 	};
