@@ -197,10 +197,6 @@ int cli_memory_new(struct cli_memory *m, int device, size_t size, bool huge);
 /* Fills all of the memory with noise. */
 int cli_memory_fill(struct cli_memory *m, uint64_t seed);
 void cli_memory_free(struct cli_memory *m);
-#define CLI_COPY_MOST (256 << 20)
-/* Returns how many bytes copies may have in flight: a sixteenth of what this process may use, at
- * least 64 MiB, at most CLI_COPY_MOST. */
-uint64_t cli_copy_memory(void);
 
 /* ---------------------------------------------------------------------------------- interrupt */
 

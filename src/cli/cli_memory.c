@@ -106,10 +106,3 @@ int cli_memory_fill(struct cli_memory *m, uint64_t seed)
 	free(words);
 	return rc;
 }
-
-uint64_t cli_copy_memory(void)
-{
-	uint64_t sixteenth = sl_machine_memory("") / 16;
-
-	return SL_MAX(SL_MIN(sixteenth, CLI_COPY_MOST), CLI_COPY_MOST / 4);
-}

@@ -20,7 +20,7 @@
 enum {
 	DEPTH = 16,
 	LARGE_CHUNK = 4 << 20,
-	FAR_DEPTH = CLI_COPY_MOST / LARGE_CHUNK, /* of a large object that is copied alone */
+	FAR_DEPTH = 64, /* of a large object that is copied alone */
 	SMALL_CHUNK = 1 << 20,
 	PAGE = 4096,
 	/* Zero blocks of this size are left out of a sparse copy. */
@@ -196,8 +196,9 @@ static uint64_t pipeline_depth(const struct cli_copy *copy)
 	bool device = copy->device >= 0 || (target->memory && target->device >= 0);
 	bool far = source->file && !source->path && !source->memory && !device;
 
-	return far && !target->part && !copy->progress->sum ? cli_copy_memory() / LARGE_CHUNK
-	                                                    : DEPTH;
+	if (!far || target->part || copy->progress->sum)
+		return DEPTH;
+	return SL_MAX(SL_MIN(sl_machine_memory("") / 16 / LARGE_CHUNK, FAR_DEPTH), DEPTH);
 }
 
 static int pipeline_start(struct pipeline *p, struct cli_copy *copy)

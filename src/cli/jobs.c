@@ -23,7 +23,8 @@ enum {
 	MOST_THREADS = 256, /* with small objects */
 	LEAST_THREADS = 64,
 	EACH_CORE = 16,
-	SMALL = 8 << 20, /* bytes of an object that comes with its opening, or is a single PUT */
+	SMALL = 8 << 20,   /* bytes of an object that comes with its opening, or is a single PUT */
+	MEMORY = 64 << 20, /* bytes of all small objects in work */
 	MOST_MMAP = 32 << 20, /* the largest that mallopt() takes: blocks of the heap are shorter */
 	USUAL_PAD = 128 << 10,
 	HUGE_PAGE = 2 << 20,
@@ -57,7 +58,6 @@ struct cli_jobs {
 	} locked SL_GUARDED_BY(&mutex);
 	struct cli_progress progress; /* the main thread's */
 	unsigned most;                /* threads; constant */
-	uint64_t memory;              /* bytes in work at most; constant */
 };
 
 /*
@@ -92,9 +92,9 @@ static void jobs_await_change_locked(struct cli_jobs *jobs) SL_REQUIRES(&jobs->m
 
 /* ------------------------------------------------------------------------------------- threads */
 
-static uint64_t job_weight(const struct cli_jobs *jobs, const struct job *job)
+static uint64_t job_weight(const struct job *job)
 {
-	return job->bytes <= SMALL ? job->bytes : jobs->memory / MOST_FILES;
+	return job->bytes <= SMALL ? job->bytes : MEMORY / MOST_FILES;
 }
 
 /* Tells whether a thread may take the oldest job. */
@@ -103,7 +103,7 @@ static bool jobs_has_turn_locked(const struct cli_jobs *jobs) SL_REQUIRES(&jobs-
 	const struct job *job = &jobs->locked.queue[jobs->locked.tail % QUEUE];
 
 	return jobs->locked.head != jobs->locked.tail &&
-	       jobs->locked.weight + job_weight(jobs, job) <= jobs->memory;
+	       jobs->locked.weight + job_weight(job) <= MEMORY;
 }
 
 static void jobs_add_locked(struct cli_jobs *jobs, const struct cli_moved *moved, int rc)
@@ -152,7 +152,7 @@ static bool jobs_take_locked(struct cli_jobs *jobs, struct job *out) SL_REQUIRES
 	if (jobs->locked.head == jobs->locked.tail)
 		return false;
 	*out = jobs->locked.queue[jobs->locked.tail++ % QUEUE];
-	jobs->locked.weight += job_weight(jobs, out);
+	jobs->locked.weight += job_weight(out);
 	jobs_employ_locked(jobs);
 	if (jobs->locked.ended && jobs->locked.head == jobs->locked.tail)
 		pthread_cond_broadcast(&jobs->has_turn);
@@ -185,7 +185,7 @@ static void *jobs_run(void *argument)
 		free(job.source);
 		free(job.target);
 		sl_mutex_lock(&jobs->mutex);
-		jobs->locked.weight -= job_weight(jobs, &job);
+		jobs->locked.weight -= job_weight(&job);
 		jobs_add_locked(jobs, &moved, rc);
 	}
 	sl_mutex_unlock(&jobs->mutex);
@@ -216,19 +216,18 @@ void cli_jobs_push(struct cli_jobs *jobs, const char *source, const char *target
  * Each small file has the memory of another again, whichever thread had it, and in huge pages: to
  * fault small ones in for each file is a quarter of the time. They follow the first block.
  */
-static void jobs_keep_memory(int bytes)
+static void jobs_keep_memory(void)
 {
 	char *memory;
 
 	mallopt(M_ARENA_MAX, 1);
 	mallopt(M_MMAP_THRESHOLD, MOST_MMAP);
-	mallopt(M_TRIM_THRESHOLD, 4 * bytes);
-	mallopt(M_TOP_PAD, 2 * bytes);
+	mallopt(M_TRIM_THRESHOLD, 4 * MEMORY);
+	mallopt(M_TOP_PAD, 2 * MEMORY);
 	memory = malloc(MOST_MMAP - HUGE_PAGE);
 	mallopt(M_TOP_PAD, USUAL_PAD);
 	if (memory)
-		madvise(memory + (-(uintptr_t)memory & (HUGE_PAGE - 1)), 2 * (size_t)bytes,
-		        MADV_HUGEPAGE);
+		madvise(memory + (-(uintptr_t)memory & (HUGE_PAGE - 1)), 2 * MEMORY, MADV_HUGEPAGE);
 	free(memory);
 }
 
@@ -252,8 +251,7 @@ struct cli_jobs *cli_jobs_start(const struct cli_cp_options *o, sluice_context *
 	pthread_cond_init(&jobs->has_turn, NULL);
 	cli_progress_start(&jobs->progress, o->target, 0, !o->open.quiet && !o->no_progress);
 	cli_interrupt_catch();
-	jobs->memory = cli_copy_memory();
-	jobs_keep_memory((int)jobs->memory);
+	jobs_keep_memory();
 	return jobs;
 }
 
