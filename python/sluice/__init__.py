@@ -26,6 +26,7 @@ except ImportError as error:
     raise ImportError(f"sluice cannot load its extension: {error}", name=error.name, path=error.path) from error
 
 from . import _memory, _operation
+from ._collection import Collection, attach, collection, publish
 from ._context import Context, configure, doctor
 from ._dataset import Samples
 from ._file import File, Stat, copy, open, open_async, presign
@@ -37,9 +38,9 @@ from ._writer import Series, Writer
 
 __version__: str = _core.version
 __all__ = [
-    "Blob", "BlobInfo", "Context", "File", "Operation", "Samples", "Series", "Stat", "Store", "Watch", "Writer",
-    "configure", "copy", "doctor", "load", "load_array", "load_into", "open", "open_async", "patch_safetensors",
-    "patched", "presign", "progress", "safe_open",
+    "Blob", "BlobInfo", "Collection", "Context", "File", "Operation", "Samples", "Series", "Stat", "Store",
+    "Watch", "Writer", "attach", "collection", "configure", "copy", "doctor", "load", "load_array", "load_into",
+    "open", "open_async", "patch_safetensors", "patched", "presign", "progress", "publish", "safe_open",
 ]  # fmt: skip
 
 

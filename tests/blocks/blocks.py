@@ -161,6 +161,8 @@ def make_world(world: World) -> None:
     for name in ("model.safetensors", "FILE"):
         with open(name, "wb") as file:
             file.write(len(header).to_bytes(8, "little") + header + bytes(262144))
+    with open("model.safetensors.index.json", "w", encoding="utf-8") as file:
+        file.write('{"weight_map": {"w": "model.safetensors"}}')
     for name in ("path", "key"):
         world.run("tar", "cf", name, "numbers")
     with open("SUMS", "w", encoding="utf-8") as file:
