@@ -191,11 +191,12 @@ struct sl_backend_ops {
 	 * does not reach data. NULL: it cannot. */
 	int64_t (*read_now)(struct sl_backend *backend, void *data, size_t length, uint64_t offset);
 	/*
-	 * Any, with an operation's mutex: how the next piece is to be read. left: bytes in flight
-	 * of the file that are not handed out; room: bytes that the pieces of the operation may
-	 * occupy in memory. NULL: as the limits say.
+	 * Any, with an operation's mutex: how the next piece is to be read. all: bytes of the
+	 * operation; left: bytes in flight of the file that are not handed out; room: bytes that
+	 * the pieces of the operation may occupy in memory. NULL: as the limits say.
 	 */
-	struct sl_cut (*cut)(struct sl_backend *backend, uint64_t left, uint64_t room);
+	struct sl_cut (*cut)(struct sl_backend *backend, uint64_t all, uint64_t left,
+	                     uint64_t room);
 	/* Any, with an operation's mutex: how many bytes may lie between two extents in host memory
 	 * that one piece reads; it passes over them. 0: a piece has one extent for now. NULL: 0. */
 	size_t (*passes)(struct sl_backend *backend);

@@ -87,8 +87,12 @@ void sl_plan_cut(struct sl_plan *plan, struct sl_piece *out)
 		out->length = left;
 		return;
 	}
-	/* Pieces end at multiples of their length, so that no two share a page. */
-	out->length = SL_MIN(left, limits->remote ? piece : piece - out->offset % piece);
+	/* Pieces end at multiples of their length, so that no two share a page; remote ones take a
+	 * short rest with them, which would cost another request. */
+	if (limits->remote)
+		out->length = left <= piece + piece / 2 ? left : piece;
+	else
+		out->length = SL_MIN(left, piece - out->offset % piece);
 	if (plan->joins && out->length == extent->length && !(plan->passes && out->large))
 		plan_join(plan, piece, out);
 	if (!out->large || !alignment)
@@ -220,7 +224,7 @@ static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	if (staged && staged->shape.slot_bytes)
 		room = staged->count * staged->shape.slot_bytes *
 		       SL_MAX(bytes / SL_MAX(op->bytes, 1), 1);
-	cut = backend->ops->cut(backend, bytes - SL_MIN(bytes, plan->taken), room);
+	cut = backend->ops->cut(backend, op->bytes, bytes - SL_MIN(bytes, plan->taken), room);
 	plan->piece_bytes = cut.length;
 	plan->joins = !staged;
 	plan->gap = cut.gap;
