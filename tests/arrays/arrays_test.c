@@ -38,6 +38,8 @@ static void draw(struct dataset *d, struct rng *r)
 		H5Pset_deflate(d->list, 1 + (unsigned)rng_below(r, 9));
 	if (rng_below(r, 2))
 		H5Pset_fletcher32(d->list);
+	if (!rng_below(r, 3))
+		H5Pset_chunk_opts(d->list, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS);
 }
 
 static hid_t file_create(const char *path, bool latest)

@@ -46,6 +46,7 @@ static void inspect_wrong(struct inspected *x)
 static void filters_inspect(struct inspected *x, hid_t list)
 {
 	bool known = !sl_h5_filters_get(list, &x->list);
+	unsigned options = 0;
 
 	for (unsigned i = 0; known && i < x->list.count; i++) {
 		size_t at = strlen(x->filters);
@@ -53,7 +54,9 @@ static void filters_inspect(struct inspected *x, hid_t list)
 		snprintf(x->filters + at, sizeof(x->filters) - at, "%s%s", at ? " " : "",
 		         sl_filter_name(&x->list.filter[i]));
 	}
-	if (known && x->list.count && !sl_filters_check(&x->list) &&
+	/* Of chunks at an edge without filters HDF5 knows which they are. */
+	H5Pget_chunk_opts(list, &options);
+	if (known && x->list.count && !options && !sl_filters_check(&x->list) &&
 	    !H5Tdetect_class(x->type, H5T_VLEN) && H5Tis_variable_str(x->type) <= 0)
 		sl_unfilter_new(&x->list, &x->unfilter);
 }

@@ -21,6 +21,9 @@ struct sl_h5_reader {
 	const char *name; /* for sentences: that of the file and the dataset */
 	hid_t file, dataset;
 	unsigned rank;
+	/* Where chunks at the edge have no filters: their shape and that of the dataset. */
+	bool edges_plain;
+	hsize_t shape[H5S_MAX_RANK], chunk[H5S_MAX_RANK];
 };
 
 void sl_h5_array_clear(struct sl_h5_array *array)
@@ -338,6 +341,25 @@ static int dataset_open(struct sl_h5_reader *reader, const char *path, struct sl
 	return reader->dataset < 0 ? open_fail(reader->name) : 0;
 }
 
+/* Notes whether chunks at the edge are stored without filters. The dataset is described. */
+static int reader_note_edges(struct sl_h5_reader *reader)
+{
+	hid_t list = H5Dget_create_plist(reader->dataset), space = H5Dget_space(reader->dataset);
+	unsigned options = 0;
+	int rc = 0;
+
+	if (list < 0 || space < 0 || H5Pget_chunk_opts(list, &options) < 0 ||
+	    H5Pget_chunk(list, H5S_MAX_RANK, reader->chunk) < 0 ||
+	    H5Sget_simple_extent_dims(space, reader->shape, NULL) < 0)
+		rc = sl_hdf5_fail(-EBADMSG, "the chunks of '%s' cannot be read", reader->name);
+	reader->edges_plain = options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS;
+	if (space >= 0)
+		H5Sclose(space);
+	if (list >= 0)
+		H5Pclose(list);
+	return rc;
+}
+
 static void reader_close_locked(struct sl_h5_reader *reader)
 {
 	if (reader->dataset >= 0)
@@ -382,6 +404,8 @@ int sl_h5_reader_open(int fd, const char *path, const char *dataset, struct sl_h
 	if (!rc)
 		rc = array_describe(reader->dataset, reader->name, (uint64_t)status.st_size, array);
 	reader->rank = array->rank - array->depth;
+	if (!rc && array->layout == SL_H5_CHUNKED)
+		rc = reader_note_edges(reader);
 	if (rc)
 		reader_close_locked(reader);
 	sl_hdf5_leave();
@@ -429,6 +453,9 @@ static int chunk_find(struct sl_h5_reader *reader, struct sl_h5_place *place)
 	if (H5Dread_chunk(reader->dataset, H5P_DEFAULT, at, &place->mask, none) >= 0) {
 		place->address = reader->vfd.address;
 		place->length = reader->vfd.length;
+		for (unsigned i = 0; reader->edges_plain && i < reader->rank; i++)
+			if (at[i] + reader->chunk[i] > reader->shape[i])
+				place->mask = UINT32_MAX;
 		return 0;
 	}
 	/* Of a chunk that is not there the dataset says so; of a damaged index, its parts. */
