@@ -406,7 +406,7 @@ FIXTURE_TEST(chunks_of_other_programs_are_decoded_whatever_their_filter)
 FIXTURE_TEST(a_filter_that_is_not_known_is_refused_by_name)
 {
 	const char *path = scratch(f, "unknown.h5");
-	hid_t file = file_create(path, false), space, two;
+	hid_t file = file_create(path, false), space, two, behind;
 	struct dataset d = {.name = "u", .rank = 1, .shape = {100}};
 	hsize_t chunk = 10;
 
@@ -417,13 +417,21 @@ FIXTURE_TEST(a_filter_that_is_not_known_is_refused_by_name)
 	H5Pset_filter(d.list, 32013, H5Z_FLAG_OPTIONAL, 0, NULL);
 	H5Pset_deflate(two, 1);
 	H5Pset_filter(two, 32015, H5Z_FLAG_OPTIONAL, 0, NULL);
+	behind = H5Pcopy(d.list);
+	H5Premove_filter(behind, H5Z_FILTER_ALL);
+	H5Pset_deflate(behind, 1);
+	H5Pset_fletcher32(behind);
+	H5Pset_shuffle(behind);
 	space = H5Screate_simple(1, d.shape, NULL);
 	H5Dclose(H5Dcreate2(file, "u", d.type, space, H5P_DEFAULT, d.list, H5P_DEFAULT));
 	H5Dclose(H5Dcreate2(file, "two", d.type, space, H5P_DEFAULT, two, H5P_DEFAULT));
+	H5Dclose(H5Dcreate2(file, "behind", d.type, space, H5P_DEFAULT, behind, H5P_DEFAULT));
 	H5Pclose(two);
+	H5Pclose(behind);
 	H5Sclose(space);
 	H5Fclose(file);
 	assert_refused(dataset_try(f->ctx, path, "u"), ENOTSUP, "32013");
+	assert_refused(dataset_try(f->ctx, path, "behind"), ENOTSUP, "shuffle is behind deflate");
 	assert_refused(dataset_try(f->ctx, path, "two"), ENOTSUP, "deflate and zstd both compress");
 	dataset_clear(&d);
 }
@@ -466,7 +474,13 @@ FIXTURE_TEST(types_are_described_as_numpy_does)
 	H5Tset_fields(type, 15, 10, 5, 0, 10);
 	H5Tset_size(type, 2);
 	H5Tset_ebias(type, 15);
-	make_of_type(file, "half", type);
+	make_of_type(file, "half", H5Tcopy(type));
+	inner = type;
+	type = H5Tcreate(H5T_COMPOUND, 4);
+	H5Tinsert(type, "r", 0, inner);
+	H5Tinsert(type, "i", 2, inner);
+	H5Tclose(inner);
+	make_of_type(file, "halves", type);
 	type = H5Tcopy(H5T_IEEE_F32LE);
 	H5Tset_fields(type, 15, 7, 8, 0, 7);
 	H5Tset_size(type, 2);

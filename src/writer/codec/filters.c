@@ -115,8 +115,16 @@ int sl_filters_check(const struct sl_filters *filters)
 		const struct sl_filter *filter = &filters->filter[i];
 
 		rc = filter_check(filter);
-		if (rc || !filter_compresses(filter))
+		if (rc)
 			continue;
+		if (!filter_compresses(filter)) {
+			/* Behind a compression it has bytes of any number. */
+			if (first && filter->number != SL_FLETCHER32_FILTER)
+				rc = sl_fail(-ENOTSUP,
+				             "its filter %s is behind %s, which compresses",
+				             sl_filter_name(filter), sl_filter_name(first));
+			continue;
+		}
 		if (first)
 			rc = sl_fail(-ENOTSUP, "its filters %s and %s both compress",
 			             sl_filter_name(first), sl_filter_name(filter));
