@@ -514,6 +514,8 @@ FIXTURE_TEST(types_are_described_as_numpy_does)
 	assert_type(f->ctx, path, "u", "|u1");
 	assert_type(f->ctx, path, "f", "<f8");
 	assert_type(f->ctx, path, "half", "<f2");
+	/* numpy has no such complex numbers. */
+	assert_type(f->ctx, path, "halves", "[('r', '<f2'), ('i', '<f2')]");
 	assert_type(f->ctx, path, "bf", "bfloat16");
 	assert_type(f->ctx, path, "b", "|b1");
 	assert_type(f->ctx, path, "s", "|S9");
