@@ -19,7 +19,8 @@
  *
  * A file that a writer of this library writes meanwhile is read as of a state of the file that its
  * last flush left; sluice_array_refresh() takes its newer length. If the length or the time of the
- * last change of any other file changes, operations fail with -ESTALE. No lock is taken. Where the
+ * last change of any other file changes, operations fail with -ESTALE; an open waits until that
+ * time is 20 ms ago, for two changes may have the same. No lock is taken. Where the
  * HDF5 library was built without its own lock, nothing else in the process may use it meanwhile.
  *
  * Damage is found as far as the file allows (sums of fletcher32, formats of the codecs), and the

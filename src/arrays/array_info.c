@@ -61,7 +61,7 @@ int sluice_array_refresh(sluice_file *file)
 		return rc;
 	sl_mutex_lock(&array->h5.mutex);
 	/* Only our writer makes a dataset longer in such a way that all else stays. */
-	if (!array->h5.state.has_word && sl_h5_state_holds(array->fd, &array->h5.state) != 1)
+	if (sl_h5_state_holds(array->fd, &array->h5.state) < 0)
 		rc = sl_fail(-ESTALE, "'%s' has changed since it was opened", array->path);
 	else
 		rc = sl_array_look_again_locked(array, &length);

@@ -38,7 +38,7 @@ int sl_array_look(struct sl_array *array, const char *dataset, struct sl_h5_read
 
 		if (rc)
 			return sl_fail(rc, "cannot look at '%s': %s", array->path,
-			               rc == -EAGAIN ? "a flush of its writer does not end"
+			               rc == -EAGAIN ? "it is being written all the time"
 			                             : sl_error_text(rc));
 		rc = sl_h5_reader_open(array->fd, array->path, dataset, reader, found);
 		holds = sl_h5_state_holds(array->fd, state);

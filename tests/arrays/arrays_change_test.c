@@ -221,6 +221,52 @@ FIXTURE_TEST(a_file_that_another_program_changes_is_stale)
 	}
 }
 
+static void change_byte(const char *path, off_t at)
+{
+	int fd = open(path, O_WRONLY);
+
+	assert_int_equal(pwrite(fd, "!", 1, at), 1);
+	close(fd);
+}
+
+FIXTURE_TEST(a_change_at_once_after_another_is_seen)
+{
+	const char *path = scratch(f, "young.h5");
+	struct rng r = rng_new(4214);
+
+	for (int round = 0; round < 10; round++) {
+		struct dataset d;
+		sluice_file *file;
+		char byte;
+
+		make(&d, path, &r, 200, 30, round % 2);
+		file = dataset_open(f->ctx, path, "u");
+		change_byte(path, (off_t)file_length(path) - 1);
+		assert_int_equal(read_now(file, &byte, 1, 0), -ESTALE);
+		assert_ok(sluice_close(file));
+		dataset_clear(&d);
+	}
+}
+
+FIXTURE_TEST(a_file_of_a_writer_that_another_program_changes_is_stale)
+{
+	struct writing w = {.frames = 30, .gather = 1};
+	const char *path = scratch(f, "other.h5");
+	sluice_file *file;
+	char byte;
+
+	writing_begin(&w, f->ctx, path, "deflate");
+	write_all(&w);
+	assert_ok(w.rc);
+	assert_ok(sluice_writer_close(w.writer, -1));
+	file = dataset_open(f->ctx, path, "u");
+	assert_int_equal(check_frames(file, true), 30);
+	change_byte(path, (off_t)file_length(path) - 1);
+	assert_int_equal(read_now(file, &byte, 1, 0), -ESTALE);
+	assert_refused(sluice_array_refresh(file), ESTALE, "has changed");
+	assert_ok(sluice_close(file));
+}
+
 /* ------------------------------------------------------------------------------ early ends */
 
 FIXTURE_TEST(cancelled_reads_end_and_leave_their_memory_alone)

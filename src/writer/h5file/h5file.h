@@ -226,11 +226,12 @@ uint64_t sl_h5_file_held(const struct sl_h5_file *file);
 
 /* When a file was looked at, and whether it is still the same: see word.h. */
 struct sl_h5_state {
-	bool has_word;
+	bool has_word, written; /* written: a writer had the file open */
 	uint64_t word, length;
 	int64_t modified_ns;
 };
-/* Waits until no flush of our writer is in progress. Returns 0, -EAGAIN at the deadline, or another
+/* Waits until no flush of our writer is in progress, and the last change of another program is old
+ * enough for the next to have another time. Returns 0, -EAGAIN at the deadline, or another
  * -errno; no sentence. */
 int sl_h5_state_take(int fd, int64_t deadline, struct sl_h5_state *out);
 /* Returns 1 if what was read since belongs to that state; 0: our writer has changed the file, or

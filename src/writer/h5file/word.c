@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #define NAP_NS 200000
+/* Longer than a tick of the clock that times of files have: 10 ms where it is longest. */
+#define TICK_NS 20000000
 
 static const char magic[8] = {'\x89', 's', 'l', 'u', 'i', 'c', 'e', '\n'};
 
@@ -184,27 +186,43 @@ static int state_look(int fd, struct sl_h5_state *out)
 	if (has_word < 0 || fstat(fd, &status))
 		return has_word < 0 ? has_word : -errno;
 	out->has_word = has_word;
+	out->written = false;
 	out->length = (uint64_t)status.st_size;
 	out->modified_ns = sl_modified_ns(&status);
 	return 0;
 }
 
+/* Whether the next change may leave the time as it is: a tick of the kernel's clock has many. */
+static bool state_is_young(const struct sl_h5_state *state)
+{
+	struct timespec now;
+	int64_t age;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	age = now.tv_sec * INT64_C(1000000000) + now.tv_nsec - state->modified_ns;
+	return age >= 0 && age < TICK_NS;
+}
+
 int sl_h5_state_take(int fd, int64_t deadline, struct sl_h5_state *out)
 {
 	const struct timespec nap = {0, NAP_NS};
-	int rc = state_look(fd, out);
 
-	/* Ended by the end of the flush, that of the writer, or the deadline. */
-	while (!rc && out->has_word && out->word % 2 && is_written(fd)) {
+	/* Ended by the end of the flush, that of the writer, a pause of others, or the deadline. */
+	for (;;) {
+		bool written = is_written(fd);
+		int rc = state_look(fd, out);
+
+		out->written = out->has_word && written;
+		if (rc || !(out->written ? out->word % 2 : state_is_young(out)))
+			return rc;
 		if (sl_now() >= deadline)
 			return -EAGAIN;
 		nanosleep(&nap, NULL);
-		rc = state_look(fd, out);
 	}
-	return rc;
 }
 
-/* Between flushes a writer appends bytes, which changes the length and the time alone. */
+/* Between flushes a writer appends bytes, which changes the length and the time alone. Without one
+ * in either look, another program has changed them. */
 int sl_h5_state_holds(int fd, const struct sl_h5_state *state)
 {
 	struct sl_h5_state now;
@@ -220,8 +238,14 @@ int sl_h5_state_holds(int fd, const struct sl_h5_state *state)
 		return -ESTALE;
 	if (now.word != state->word)
 		return 0;
-	return (now.length == state->length && now.modified_ns == state->modified_ns) ||
-	       is_written(fd);
+	if ((now.length == state->length && now.modified_ns == state->modified_ns) ||
+	    is_written(fd))
+		return 1;
+	if (state->written)
+		return 0;
+	/* A writer may have come and gone meanwhile. */
+	rc = state_look(fd, &now);
+	return rc ? rc : now.has_word && now.word != state->word ? 0 : -ESTALE;
 }
 
 void sluice_frames_free(sluice_frames *f)
