@@ -61,6 +61,8 @@ typedef struct sluice_watch sluice_watch;
 #define SLUICE_BLOB_PLACE_BYTES 32
 /* The largest number of blobs in a call that takes several. */
 #define SLUICE_BLOB_BATCH 64
+/* The largest number of parts of a blob. */
+#define SLUICE_BLOB_PARTS_MOST 63
 /* The largest number of handles of sealed blobs that a store has; a blob may have several. */
 #define SLUICE_STORE_HOLDS_MOST 16384
 
@@ -325,6 +327,37 @@ SLUICE_API int sluice_blob_wait_sealed(sluice_blob *b, int timeout_ms);
 SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void *memory, size_t n,
                                    const struct sluice_blob_options *o, sluice_blob **out);
 
+/* ------------------------------------------------------------------------------------- parts */
+
+/*
+ * Gives an unsealed blob on the host, the owner, parts: unsealed blobs without names, on the host
+ * or on devices. Owner and parts are made with SLUICE_BLOB_ALONE. From then on the parts belong to
+ * the owner: their handles are for their memory only, and are released with the owner's. The seal
+ * of the owner, in stream order as well, seals the parts in the same step: a process finds all of
+ * them or none, also after SLUICE_BLOB_REPLACE, and only by the owner's name or id. The flags of
+ * the owner count; those of the parts do not. Parts live as long as the owner, are spilled after it
+ * and brought back before it.
+ *
+ * Returns 0, or
+ *   -EINVAL   a blob is none of these, or there are more than SLUICE_BLOB_PARTS_MOST parts
+ *   -EPERM    a blob is sealed, or a part already
+ *   -ENOMEM
+ */
+SLUICE_API int sluice_blob_adopt(sluice_blob *owner, sluice_blob *const *parts, size_t count);
+/* Returns the number of parts of a blob. */
+SLUICE_API unsigned sluice_blob_parts(const sluice_blob *b);
+/*
+ * Returns the handle of a part, counted from 0, which lives as long as that of its owner; maps the
+ * part, as a get does, when it is first asked for.
+ *
+ * Returns 0, or
+ *   -ENOENT   there is no such part
+ *   -ESTALE   the daemon was stopped, or replaced by another
+ *   -ENOTSUP  this process does not have the device of the part
+ *   -EMFILE, -ENFILE, -ENOMEM   as for get
+ */
+SLUICE_API int sluice_blob_part(sluice_blob *owner, unsigned index, sluice_blob **out);
+
 /* --------------------------------------------------------------------------------------- get */
 
 /*
@@ -511,6 +544,9 @@ struct sluice_blob_info {
 	/* The device as every process of the store knows it: its PCI address, "0000:65:00.0", or a
 	 * name that sluice_device_find() accepts; "" for the host. */
 	char place[SLUICE_BLOB_PLACE_BYTES];
+	/* Parts of the blob; then bytes and memory are with those of the parts, and device and
+	 * place those of the first. */
+	unsigned parts;
 };
 /* Describes the blob of this name. out->size must be set. */
 SLUICE_API int sluice_blob_stat(sluice_store *s, const char *name, struct sluice_blob_info *out);

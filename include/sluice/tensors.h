@@ -17,6 +17,8 @@
  *     sluice_tensor_plan_read(plan, memory, NULL, &load);
  *     sluice_tensor_load_wait(load, -1);
  *
+ * Tensors can also be kept in the store by one name, as a collection: see the end of this header.
+ *
  * Headers of files are not trusted: each length, offset, shape, type and name is checked when the
  * file is opened, and memory is allocated only for bytes that are in the file.
  *
@@ -26,6 +28,7 @@
 #define SLUICE_TENSORS_H
 
 #include <sluice/sluice.h>
+#include <sluice/store.h>
 #include <sluice/type.h>
 
 #ifdef __cplusplus
@@ -269,6 +272,147 @@ SLUICE_API void sluice_tensor_load_free(sluice_tensor_load *load);
  *   -ENOMEM
  */
 SLUICE_API int sluice_file_digest(sluice_file *file, int kind, struct sluice_digest *out);
+
+/* -------------------------------------------------------------------------------- collections */
+
+/*
+ * A collection is a blob of the store (<sluice/store.h>) that has tensors. A process publishes all
+ * of them by one name, and others attach to them: their memory is mapped, read-only, and nothing is
+ * copied. The name is that of one blob, the owner, with parts for the bytes of the tensors: on the
+ * host parts of 2 GiB, or more if a tensor is larger or there would be too many; and a part on each
+ * device. Tensors lie at multiples of 256 bytes. All calls for blobs by name or id are for the
+ * whole: a get, a delete, a pin, SLUICE_BLOB_REPLACE, spilling.
+ *
+ * As a file, store://NAME is a .safetensors file of the tensors, without gaps.
+ *
+ * Any number of threads may use a collection, but none while another releases it.
+ */
+typedef struct sluice_collection sluice_collection;
+
+/* A tensor of a collection. */
+struct sluice_collection_tensor {
+	size_t size; /* sizeof(struct sluice_collection_tensor) */
+	const char *name;
+	int type; /* of enum sluice_type; safetensors has to have a word for it */
+	unsigned rank;
+	const uint64_t *shape;
+	int device; /* that has the memory; -1: the host */
+	/* Its first byte. To make a collection: what is copied by sluice_collection_publish(), on
+	 * any device. Tensors with the same address, bytes and device have their memory together.
+	 */
+	void *data;
+	uint64_t bytes; /* set by sluice_collection_get() */
+};
+/* A small file that goes with the tensors, such as config.json. */
+struct sluice_collection_file {
+	const char *name;
+	const void *data;
+	size_t bytes;
+};
+/* Options for collections. Start from SLUICE_COLLECTION_OPTIONS_INIT. */
+struct sluice_collection_options {
+	size_t size;    /* required: sizeof(struct sluice_collection_options) */
+	unsigned flags; /* of enum sluice_blob_flags, of the whole */
+	const struct sluice_collection_file *files;
+	size_t file_count;
+	const char *const *metadata; /* pairs of text for "__metadata__" of the file */
+	size_t metadata_count;       /* of pairs */
+	int on;                      /* 1: in the order of the stream below */
+	sluice_stream stream;
+};
+#define SLUICE_COLLECTION_OPTIONS_INIT                                                 \
+	{                                                                              \
+		sizeof(struct sluice_collection_options), 0, NULL, 0, NULL, 0, 0, NULL \
+	}
+
+/*
+ * Makes a collection that this process can write: sluice_collection_get() has the addresses. The
+ * seal of its owner, such as sluice_blob_seal(sluice_collection_blob(c)), publishes it. Data of the
+ * tensors is not copied, but tells which tensors have their memory together. name may be
+ * NULL: then others attach by sluice_collection_attach_id(). o may be NULL.
+ *
+ * Returns 0, the errors of sluice_blob_create(), or
+ *   -ENOSPC    as for create; the sentence says how many bytes all tensors need, and to replace a
+ *              collection there has to be room for both
+ *   -EINVAL    a name is there twice or is no UTF-8; a shape is too large
+ *   -ENOTSUP   a type that safetensors does not have; a device that cannot share memory
+ *   -EFBIG     names and shapes of more than 100 MB
+ */
+SLUICE_API int sluice_collection_new(sluice_store *s, const char *name,
+                                     const struct sluice_collection_tensor *tensors, size_t count,
+                                     const struct sluice_collection_options *o,
+                                     sluice_collection **out);
+/*
+ * Makes a collection of tensors of the program: copies their data and seals it. With o->on the
+ * copies are made by the stream, the seal comes after them, and the call does not wait for it:
+ * sluice_blob_wait_sealed() of the owner does. Data on the host for memory of the host is copied at
+ * once.
+ *
+ * Returns 0, the errors of sluice_collection_new(), sluice_copy_on() and sluice_blob_seal(), or
+ *   -EINVAL   data of a tensor with elements is NULL
+ */
+SLUICE_API int sluice_collection_publish(sluice_store *s, const char *name,
+                                         const struct sluice_collection_tensor *tensors,
+                                         size_t count, const struct sluice_collection_options *o,
+                                         sluice_collection **out);
+/*
+ * Makes a collection of tensors in files, or of slices of them: reads them straight into memory of
+ * the store on this device, or on the host (-1), and seals it. All tensors if wants is NULL; `to`
+ * of wants is ignored. The memory is taken before a byte is read. Metadata of the first file is
+ * taken over unless there is some in o. read: as for
+ * sluice_tensor_plan_read(), or NULL. Waits for the read; o->on has no effect.
+ *
+ * Returns 0, or the errors of sluice_collection_new(), of sluice_tensor_plan_new(), of the read and
+ * of sluice_blob_seal(). After an error nothing is left.
+ */
+SLUICE_API int sluice_collection_publish_files(sluice_store *s, const char *name,
+                                               sluice_tensors *tensors,
+                                               const struct sluice_tensor_want *wants, size_t count,
+                                               int device,
+                                               const struct sluice_collection_options *o,
+                                               const struct sluice_tensor_read_options *read,
+                                               sluice_collection **out);
+/*
+ * Attaches to a collection, as sluice_blob_get() gets a blob. device: -1, or a device that is to
+ * read memory of the host, which is registered with it.
+ *
+ * Returns 0, the errors of sluice_blob_get(), or
+ *   -EPROTO    the blob is no collection, or one of another version
+ *   -EBADMSG   it is damaged
+ *   -ENOTSUP   a tensor is on a device that this process does not have
+ */
+SLUICE_API int sluice_collection_attach(sluice_store *s, const char *name, int device,
+                                        int timeout_ms, sluice_collection **out);
+SLUICE_API int sluice_collection_attach_id(sluice_store *s, uint64_t id, int timeout_ms,
+                                           sluice_collection **out);
+/*
+ * Releases a collection. Its tensors must not be used any more, but for those that were exported:
+ * they keep the memory. One that is not sealed is aborted.
+ */
+SLUICE_API int sluice_collection_release(sluice_collection *c);
+
+/* Returns the number of tensors. */
+SLUICE_API size_t sluice_collection_count(const sluice_collection *c);
+/*
+ * Describes the tensor with this index, in the order of the .safetensors file. data may be written
+ * until the seal; afterwards writing to it ends the program, or fails or stops the device. Strings
+ * and shapes live as long as the collection. Returns 0, or -ENOENT past the last.
+ */
+SLUICE_API int sluice_collection_get(const sluice_collection *c, size_t index,
+                                     struct sluice_collection_tensor *out);
+/* Finds a tensor by its name. Returns 0, or -ENOENT with a sentence that has the name. */
+SLUICE_API int sluice_collection_find(const sluice_collection *c, const char *name, size_t *index);
+/* Describes the small file with this number; it is in the store. Returns 0, or -ENOENT. */
+SLUICE_API int sluice_collection_file(const sluice_collection *c, size_t index,
+                                      struct sluice_collection_file *out);
+/* Returns the owner, which is released with the collection: for its seal, its id and its name. */
+SLUICE_API sluice_blob *sluice_collection_blob(const sluice_collection *c);
+/*
+ * Exports a tensor as sluice_tensor_to_dlpack() does; read-only once the collection is sealed. The
+ * tensor keeps the whole collection.
+ */
+SLUICE_API int sluice_collection_to_dlpack(sluice_collection *c, size_t index, unsigned version,
+                                           void **out);
 
 #ifdef __cplusplus
 }

@@ -36,6 +36,7 @@ void handle_give(struct handle *handle)
 	sluice_writer_discard(handle->writer);
 	sluice_watch_free(handle->watch);
 	sluice_blob_release(handle->blob);
+	sluice_collection_release(handle->collection);
 	sluice_store_close(handle->store);
 	if (handle->of)
 		handle_give(handle->of);

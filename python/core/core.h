@@ -15,6 +15,7 @@
 #include <sluice/arrays.h>
 #include <sluice/sluice.h>
 #include <sluice/store.h>
+#include <sluice/tensors.h>
 #include <sluice/writer.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -63,6 +64,7 @@ struct handle {
 	sluice_store *store;
 	sluice_blob *blob;
 	sluice_watch *watch;
+	sluice_collection *collection;
 	_Atomic bool busy; /* a thread takes an event of the watch */
 };
 struct handle *handle_new(void);
@@ -88,9 +90,10 @@ typedef struct {
 /* Whether it has a handle; false with an exception. */
 bool context_is_made(Context *self);
 extern PyTypeObject *context_type, *file_type, *queue_type, *operation_type, *tensors_type,
-	*load_type, *frame_type, *series_type, *writer_type, *store_type, *blob_type, *watch_type;
+	*load_type, *frame_type, *series_type, *writer_type, *store_type, *blob_type, *watch_type,
+	*collection_type;
 extern PyType_Spec context_spec, file_spec, queue_spec, operation_spec, tensors_spec, load_spec,
-	frame_spec, series_spec, writer_spec, store_spec, blob_spec, watch_spec;
+	frame_spec, series_spec, writer_spec, store_spec, blob_spec, watch_spec, collection_spec;
 /* The end of a tp_dealloc. */
 void object_free(void *object);
 
@@ -118,6 +121,8 @@ PyObject *remove_objects(PyObject *module, PyObject *args);
 PyObject *copy_object(PyObject *module, PyObject *args);
 /* presign(context, uri, method, headers, s3, seconds): (url, end_ns) */
 PyObject *presign(PyObject *module, PyObject *args);
+/* The files of a Tensors; they are open as long as it is there. */
+sluice_tensors *tensors_of(PyObject *tensors);
 /* The word of safetensors for a type, or one like it; NULL: there is no such type. */
 const char *type_word(int type);
 

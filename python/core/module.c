@@ -109,13 +109,19 @@ static const struct {
 	const char *name;
 	PyType_Spec *spec;
 	PyTypeObject **type;
-} types[] = {
-	{"Context", &context_spec, &context_type}, {"Blob", &blob_spec, &blob_type},
-	{"File", &file_spec, &file_type},          {"Frame", &frame_spec, &frame_type},
-	{"Series", &series_spec, &series_type},    {"Store", &store_spec, &store_type},
-	{"Watch", &watch_spec, &watch_type},       {"Writer", &writer_spec, &writer_type},
-	{"Load", &load_spec, &load_type},          {"Operation", &operation_spec, &operation_type},
-	{"Queue", &queue_spec, &queue_type},       {"Tensors", &tensors_spec, &tensors_type}};
+} types[] = {{"Context", &context_spec, &context_type},
+             {"Blob", &blob_spec, &blob_type},
+             {"Collection", &collection_spec, &collection_type},
+             {"File", &file_spec, &file_type},
+             {"Frame", &frame_spec, &frame_type},
+             {"Series", &series_spec, &series_type},
+             {"Store", &store_spec, &store_type},
+             {"Watch", &watch_spec, &watch_type},
+             {"Writer", &writer_spec, &writer_type},
+             {"Load", &load_spec, &load_type},
+             {"Operation", &operation_spec, &operation_type},
+             {"Queue", &queue_spec, &queue_type},
+             {"Tensors", &tensors_spec, &tensors_type}};
 
 PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void)

@@ -115,6 +115,11 @@ static void tensors_dealloc(Tensors *self)
 	object_free(self);
 }
 
+sluice_tensors *tensors_of(PyObject *tensors)
+{
+	return ((Tensors *)tensors)->tensors;
+}
+
 /* ---------------------------------------------------------------------------------------- list */
 
 static PyObject *shape_tuple(const uint64_t *shape, unsigned rank)

@@ -6,12 +6,14 @@
  *
  * Threads: the main thread.
  */
+#include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli_store.h"
 #include "cp.h"
 
-enum { KEY_CACHE = 256, KEY_PIN, KEY_WAIT, KEY_COUNT };
+enum { KEY_CACHE = 256, KEY_PIN, KEY_WAIT, KEY_COUNT, KEY_DEVICE };
 
 #define OPTION_SOCKET                                                                 \
 	{                                                                             \
@@ -41,6 +43,12 @@ static error_t store_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_WAIT:
 		o->wait_ms = (int)cli_option_number(state, "wait", arg, 0, 1000000) * 1000;
+		return 0;
+	case KEY_DEVICE:
+		o->device = *arg >= '0' && *arg <= '9'
+		                    ? (int)cli_option_number(state, "device", arg, 0, INT_MAX)
+		                    : cli_option_memory(state, "device", arg);
+		o->tensors = true;
 		return 0;
 	case KEY_COUNT:
 		o->count = cli_option_number(state, "count", arg, 1, UINT64_MAX);
@@ -74,13 +82,19 @@ static int run_cp(const char *source, const char *target, bool force)
 	return cli_cp_run(&cp) == CLI_OK ? 0 : -EIO;
 }
 
-/* put and get are 'sluice cp' with other names for the blob. */
+/* put and get are 'sluice cp' with other names for the blob, but for tensors. */
 static int store_put(sluice_store *store, const struct cli_store_options *o)
 {
-	char *uri = cli_blob_uri(o->arguments.of[0]);
+	static const char index[] = ".index.json";
+	size_t length = strcspn(o->arguments.of[1], "?"), n = sizeof(index) - 1;
+	char *uri;
 	int rc;
 
 	(void)store;
+	if (o->tensors || o->arguments.count > 2 ||
+	    (length > n && !memcmp(o->arguments.of[1] + length - n, index, n)))
+		return cli_store_put_tensors(o);
+	uri = cli_blob_uri(o->arguments.of[0]);
 	uri = add_option(uri, o->socket, "socket", o->socket);
 	uri = add_option(uri, o->flags & SLUICE_BLOB_CACHE, "cache", NULL);
 	uri = add_option(uri, o->flags & SLUICE_BLOB_PIN, "pin", NULL);
@@ -139,7 +153,11 @@ static int store_stop(sluice_store *store, const struct cli_store_options *o)
 
 /* ---------------------------------------------------------------------------------- subcommands */
 
-static const struct argp_option ls_options[] = {OPTION_SOCKET, OPTION_JSON, {0}};
+static const struct argp_option ls_options[] = {
+	OPTION_SOCKET,
+	OPTION_JSON,
+	{"tensors", CLI_FLAG(cli_store_options, tensors), NULL, 0, "Also those of collections"},
+	{0}};
 static const struct argp_option put_options[] = {
 	OPTION_SOCKET,
 	{"replace", CLI_FLAG(cli_store_options, replace), NULL, 0,
@@ -147,6 +165,10 @@ static const struct argp_option put_options[] = {
 	{"force", 'f', NULL, OPTION_ALIAS, NULL},
 	{"cache", KEY_CACHE, NULL, 0, "It may be dropped when memory is short"},
 	{"pin", KEY_PIN, NULL, 0, "It is never dropped"},
+	{"tensors", CLI_FLAG(cli_store_options, tensors), NULL, 0,
+         "Publish the tensors in files as a collection, as of an .index.json"},
+	{"device", KEY_DEVICE, "NAME", 0,
+         "The same, in memory of a device: a number or a name, as in sluice doctor"},
 	{0}};
 static const struct argp_option get_options[] = {
 	OPTION_SOCKET,
@@ -172,8 +194,10 @@ static const struct store_command {
 } commands[] = {
 	{"ls", "[PREFIX]", "Lists the blobs whose names begin with PREFIX.", ls_options,
          cli_store_ls, 0, 1},
-	{"put", "NAME FILE", "Publishes the bytes of FILE, which is a path or a URI, as NAME.",
-         put_options, store_put, 2, 2, true},
+	{"put", "NAME FILE...",
+         "Publishes the bytes of FILE, which is a path or a URI, as NAME; or the tensors in an "
+         ".index.json, or in several files.",
+         put_options, store_put, 2, UINT32_MAX, true},
 	{"get", "NAME FILE",
          "Writes the bytes of the blob NAME to FILE, which is overwritten; '-': standard output.",
          get_options, store_get, 2, 2, true},
@@ -210,7 +234,8 @@ int cli_store(int argc, char **argv)
 		return status;
 	const struct argp argp = {command->options, store_parse, command->arguments,
 	                          command->meaning};
-	struct cli_store_options o = {.arguments = {.least = command->least,
+	struct cli_store_options o = {.device = -1,
+	                              .arguments = {.least = command->least,
 	                                            .most = command->most,
 	                                            .noun = "an argument"}};
 	argp_parse(&argp, argc - 1, argv + 1, 0, NULL, &o);

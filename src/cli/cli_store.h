@@ -10,13 +10,18 @@
 struct cli_store_options {
 	struct cli_arguments arguments;
 	const char *socket;
-	bool json, prometheus, replace, by_id;
+	bool json, prometheus, replace, by_id, tensors;
+	int device;     /* of a collection; -1: the host */
 	unsigned flags; /* enum sluice_blob_flags */
 	int wait_ms;
 	uint64_t count; /* 0: unlimited */
 };
 /* Return 0 or a negative errno, printed on stderr. */
 int cli_store_ls(sluice_store *store, const struct cli_store_options *o);
+/* Publishes the tensors in files as a collection. */
+int cli_store_put_tensors(const struct cli_store_options *o);
+/* Prints the tensors of a collection, below its line or each as a JSON object. */
+int cli_store_ls_tensors(sluice_store *store, const char *name, uint64_t id, bool json);
 int cli_store_stat(sluice_store *store, const struct cli_store_options *o);
 int cli_store_trim(sluice_store *store, const struct cli_store_options *o);
 int cli_store_watch(sluice_store *store, const struct cli_store_options *o);

@@ -48,11 +48,12 @@ static void blob_json_begin(const struct sluice_blob_info *info)
 	printf(", \"id\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"memory\": %" PRIu64, info->id,
 	       info->bytes, info->memory);
 	cli_json_string(", \"place\": ", place_name(info));
-	printf(", \"of_process\": %s, \"state\": \"%s\", \"cache\": %s, \"pinned\": %s, "
+	printf(", \"parts\": %u, \"of_process\": %s, \"state\": \"%s\", \"cache\": %s, \"pinned\": "
+	       "%s, "
 	       "\"transient\": %s, "
 	       "\"user\": %" PRIu32 ", \"process\": %" PRId32 ", \"made_ns\": %" PRId64,
-	       info->kind == SLUICE_BLOB_OF_PROCESS ? "true" : "false", state_name(info->state),
-	       info->flags & SLUICE_BLOB_CACHE ? "true" : "false",
+	       info->parts, info->kind == SLUICE_BLOB_OF_PROCESS ? "true" : "false",
+	       state_name(info->state), info->flags & SLUICE_BLOB_CACHE ? "true" : "false",
 	       info->flags & SLUICE_BLOB_PIN ? "true" : "false",
 	       info->flags & SLUICE_BLOB_TRANSIENT ? "true" : "false", info->user, info->process,
 	       info->made_ns);
@@ -116,16 +117,18 @@ int cli_store_ls(sluice_store *store, const struct cli_store_options *o)
 
 	if (rc)
 		return rc;
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; !rc && i < count; i++) {
 		if (!o->json) {
 			print_blob_line(&infos[i]);
-			continue;
+		} else {
+			blob_json_begin(&infos[i]);
+			printf("}\n");
 		}
-		blob_json_begin(&infos[i]);
-		printf("}\n");
+		if (o->tensors && infos[i].parts)
+			rc = cli_store_ls_tensors(store, infos[i].name, infos[i].id, o->json);
 	}
 	free(infos);
-	return 0;
+	return rc;
 }
 
 /* -------------------------------------------------------------------------------------- stat */
@@ -146,6 +149,8 @@ static void print_blob(const struct sluice_blob_info *info)
 	       cli_size_format(info->bytes, size));
 	printf("%-12s %s\n", "memory", cli_size_format(info->memory, size));
 	printf("%-12s %s\n", "place", place_name(info));
+	if (info->parts)
+		printf("%-12s %u\n", "parts", info->parts);
 	printf("%-12s %s%s\n", "state", state_name(info->state), flags);
 	printf("%-12s %u\n", "holders", info->holders);
 	printf("%-12s user %" PRIu32 ", process %" PRId32 "\n", "made by", info->user,

@@ -47,6 +47,61 @@ clean() {
 	json out 'j["sealed"] == 0 and j["created"] == 0'
 }
 
+# Two files of tensors, and an index of them.
+model() {
+	python - <<-'TEXT'
+		import json, struct
+		def write(name, tensors):
+		    header, data = {"__metadata__": {"format": "pt"}}, b""
+		    for key, kind, shape, content in tensors:
+		        header[key] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+		        data += content
+		    text = json.dumps(header).encode()
+		    open(name, "wb").write(struct.pack("<Q", len(text)) + text + data)
+		write("one.safetensors", [("a", "U8", [700], bytes(range(70)) * 10), ("b", "F32", [2, 50], b"wxyz" * 100)])
+		write("two.safetensors", [("c", "I64", [], b"12345678"), ("none", "F16", [0, 3], b"")])
+		names = {"a": "one", "b": "one", "c": "two", "none": "two"}
+		json.dump({"weight_map": {key: f"{name}.safetensors" for key, name in names.items()}}, open("model.safetensors.index.json", "w"))
+	TEXT
+}
+
+tensors_of_files_are_a_collection() {
+	local device
+	model
+	for device in host emulated:0; do
+		status 0 "$sluice" store put m model.safetensors.index.json --replace --device $device
+		status 0 "$sluice" store ls
+		[ "$(grep -c . out)" = 1 ] || fail "a collection is not one line"
+		status 0 "$sluice" store ls --tensors --json
+		{ echo '[' && paste -sd, out && echo ']'; } > rows
+		json rows '[t["tensor"] for t in j[1:]] == ["c", "b", "none", "a"] and j[2]["shape"] == [2, 50] and j[0]["parts"] == 1'
+		status 0 "$sluice" store get m back.safetensors
+		status 0 "$sluice" tensors ls store://m
+		grep -q 'float32 *\[2, 50\]' out
+		python - <<-'TEXT' || fail "other tensors came back"
+			import json, struct
+			text = open("back.safetensors", "rb").read()
+			n = struct.unpack("<Q", text[:8])[0]
+			header, data = json.loads(text[8:8 + n]), text[8 + n:]
+			assert header.pop("__metadata__") == {"format": "pt"} and len(data) == 1108
+			assert {k: data[slice(*v["data_offsets"])] for k, v in header.items()} == {
+			    "a": bytes(range(70)) * 10, "b": b"wxyz" * 100, "c": b"12345678", "none": b""}
+		TEXT
+	done
+	status 1 "$sluice" store put m one.safetensors --tensors
+	says "taken"
+	status 0 "$sluice" store put m one.safetensors two.safetensors -f
+	status 0 "$sluice" store stat m
+	grep -q '^parts  *1$' out || fail "$(cat out)"
+	status 0 "$sluice" store rm m
+	clean
+	# A file alone stays as it is.
+	status 0 "$sluice" store put m one.safetensors
+	status 0 "$sluice" store get m back.safetensors
+	same one.safetensors back.safetensors
+	status 0 "$sluice" store rm m
+}
+
 a_copy_to_a_blob_and_back_holds_the_same_bytes() {
 	local n
 	for n in 1 4097 1048577 36000001; do

@@ -194,6 +194,18 @@ static void fill_item(struct client *c, union sl_message *m, unsigned i)
 	}
 }
 
+/* All but the last become parts of that. */
+static void make_parts(union sl_message *m)
+{
+	for (unsigned i = 0; i + 1 < m->head.count; i++) {
+		struct sl_seal_item *item = &m->seal.items[i];
+
+		item->flags = SL_FLAG_PART;
+		item->start = 0;
+		memset(item->name, 0, sizeof(item->name));
+	}
+}
+
 static void fill_body(struct client *c, union sl_message *m)
 {
 	switch (m->head.type) {
@@ -209,6 +221,8 @@ static void fill_body(struct client *c, union sl_message *m)
 	case SL_MSG_SEAL:
 		if (m->head.count == 1 && !draw(4))
 			add_metadata(m);
+		if (m->head.count > 1 && draw(2))
+			make_parts(m);
 		break;
 	case SL_MSG_GET:
 		m->get.timeout_ms = draw(2) ? 0 : (int32_t)draw(50) - 1;

@@ -16,6 +16,8 @@
  *  - whatever the server before was doing, the name of each sealed blob leads to it;
  *  - a process that lives and has no connection keeps what it holds, and holds nothing that the server does not
  *    know: a hello that comes late, after its sender has given it up, ends a connection like any other end;
+ *  - with OWNERS: one of the slots may be a part of the other, which is its owner. Who holds the owner finds the part
+ *    sealed, with its bytes, where it was; and of a part without an owner nothing is left;
  *  - what is dying goes in the end, by sweeps that are made when a client says that it has let go of such a one, or
  *    is dead: Spin finds no state in which the server waits and nobody else does anything.
  *
@@ -68,6 +70,14 @@ byte word[SLOTS];
 byte record[SLOTS]; /* whose name it is */
 byte batch[SLOTS];
 byte index[NAMES]; /* the slot plus 1, or 0 */
+#ifdef OWNERS
+byte next[SLOTS]; /* of an owner: the slot of its part plus 1, or 0 */
+#define PART NAMES /* a record of a part */
+#define IS_PART(s) (record[s] == PART)
+#define HAS_PART(s) (next[s] == 2 - (s))
+#else
+#define IS_PART(s) false
+#endif
 byte publishing;
 
 /* The blobs' memory: the generation whose bytes are in that of a slot, or LOST; and a number of the place. */
@@ -88,11 +98,22 @@ byte late_word, late_slot;
 
 /* ------------------------------------------------------------------------------------- clients */
 
+/* Of what a client holds: its part is there. */
+#ifdef OWNERS
+#define part_is_there(slot)                                                         \
+	assert(!next[slot] || (STATE(word[1 - slot]) == SEALED && IS_PART(1 - slot) && \
+	                       data[1 - slot] == GENERATION(word[1 - slot])))
+#define part_of(slot) (next[slot] -> word[1 - slot] : 0)
+#else
+#define part_is_there(slot) skip
+#define part_of(slot) 0
+#endif
+
 bool told; /* the server: somebody has let go of what is dying, or is dead */
 
 proctype reader(byte me)
 {
-	byte name, slot, seen, gets, known, known_place, known_slot, got_batch;
+	byte name, slot, seen, gets, known, known_place, known_slot, got_batch, part;
 
 	do
 	:: gets < GETS ->
@@ -168,6 +189,8 @@ proctype reader(byte me)
 			known_slot = slot;
 			known_place = place[slot];
 			got_batch = batch[slot];
+			part_is_there(slot);
+			part = part_of(slot);
 		}
 		if
 		:: skip;
@@ -177,6 +200,9 @@ proctype reader(byte me)
 		d_step {
 			assert(data[slot] == GENERATION(seen));
 			assert(record[slot] == name);
+			part_is_there(slot);
+			assert(part == part_of(slot));
+			part = 0;
 		}
 let_go:
 		late_reference[me] == 0;
@@ -218,6 +244,7 @@ again:
 		known_place = 0;
 		got_batch = 0;
 		gets = 0;
+		part = 0;
 	}
 }
 
@@ -264,8 +291,59 @@ inline write_blob(slot, name)
 		data[slot] = GENERATION(word[slot]) + 1;
 		record[slot] = name;
 		batch[slot] = 0;
+#ifdef OWNERS
+		next[slot] = 0;
+#endif
 	}
 }
+
+#ifdef OWNERS
+inline make_part(slot)
+{
+	write_blob(slot, PART);
+	store(word[slot], WORD(GENERATION(word[slot]) + 1, SEALED));
+}
+
+inline make_owner(slot, name)
+{
+#if PLANT != 17
+	make_part(1 - slot);
+#endif
+	write_blob(slot, name);
+	d_step { late_word == 0 -> next[slot] = 2 - slot; }
+	store(index[name], slot + 1);
+	store(word[slot], WORD(GENERATION(word[slot]) + 1, SEALED));
+#if PLANT == 17
+	make_part(1 - slot);
+#endif
+}
+
+/* A part without an owner goes at once, because nobody has a reference to it. */
+inline drop_orphan(slot, early)
+{
+	if
+	:: IS_PART(slot) && STATE(word[slot]) != FREE &&
+	   (!HAS_PART(1 - slot) || STATE(word[1 - slot]) == FREE ||
+	    (early && STATE(word[1 - slot]) == DYING)) ->
+		store(word[slot], WITH(word[slot], DYING));
+		store(data[slot], LOST);
+		store(word[slot], WITH(word[slot], FREE));
+	:: else -> skip;
+	fi
+}
+
+/* The part of an owner that is AWAY leaves its memory, too. */
+inline part_leaves(slot)
+{
+	if
+	:: IS_PART(1 - slot) && HAS_PART(slot) && STATE(word[1 - slot]) == SEALED &&
+	   (STATE(word[slot]) == AWAY || (PLANT == 19 && STATE(word[slot]) == LEAVING)) ->
+		store(word[1 - slot], WITH(word[1 - slot], AWAY));
+		store(data[1 - slot], LOST);
+	:: else -> skip;
+	fi
+}
+#endif
 
 inline make(slot, name, state)
 {
@@ -339,9 +417,25 @@ inline sweep()
 #if PLANT != 5
 	look_at_references();
 #endif
+#if PLANT == 19
+	part_leaves(0);
+	part_leaves(1);
+#endif
 	settle(0);
 	settle(1);
 	d_step { held[0] = false; held[1] = false; }
+#ifdef OWNERS
+	drop_orphan(0, PLANT == 18);
+	drop_orphan(1, PLANT == 18);
+	part_leaves(0);
+	part_leaves(1);
+	/* Parts come back first. */
+	if
+	:: (IS_PART(0) || PLANT == 21) && STATE(MINE(0)) == AWAY -> bring_back(0);
+	:: (IS_PART(1) || PLANT == 21) && STATE(MINE(1)) == AWAY -> bring_back(1);
+	:: else -> skip;
+	fi;
+#endif
 	if
 	:: STATE(MINE(0)) == AWAY -> bring_back(0);
 	:: else -> skip;
@@ -355,7 +449,7 @@ inline sweep()
 inline forget(slot) /* d2 */
 {
 	if
-	:: index[record[slot]] == slot + 1 -> store(index[record[slot]], 0);
+	:: !IS_PART(slot) && index[record[slot]] == slot + 1 -> store(index[record[slot]], 0);
 	:: else -> skip;
 	fi
 }
@@ -425,10 +519,20 @@ inline take_over()
 	:: STATE(word[1]) == OPEN -> mark(1, DYING); forget(1);
 	:: else -> skip;
 	fi;
+#ifdef OWNERS
+#if PLANT != 22
+	drop_orphan(0, PLANT == 20);
+	drop_orphan(1, PLANT == 20);
+#endif
+	d_step {
+		assert(STATE(word[0]) == FREE || !IS_PART(0) || (HAS_PART(1) && STATE(word[1]) != FREE));
+		assert(STATE(word[1]) == FREE || !IS_PART(1) || (HAS_PART(0) && STATE(word[0]) != FREE));
+	}
+#endif
 	/* Every sealed one has its name, though nothing was put into the index. Only the server stores any of this. */
 	d_step {
-		assert(STATE(word[0]) != SEALED || index[record[0]] == 1);
-		assert(STATE(word[1]) != SEALED || index[record[1]] == 2);
+		assert(STATE(word[0]) != SEALED || IS_PART(0) || index[record[0]] == 1);
+		assert(STATE(word[1]) != SEALED || IS_PART(1) || index[record[1]] == 2);
 	}
 }
 
@@ -456,8 +560,11 @@ proctype server()
 					make(s, n, OPEN);
 					make(1 - s, 1 - n, OPEN);
 					seal_both();
+#ifdef OWNERS
+				:: STATE(MINE(1 - s)) == FREE -> make_owner(s, n);
+#endif
 				fi
-			:: STATE(MINE(s)) == SEALED ->
+			:: STATE(MINE(s)) == SEALED && !IS_PART(s) ->
 #if PLANT == 5
 				look_at_references(); /* before the mark */
 #endif

@@ -383,6 +383,7 @@ def test_an_array_that_is_dropped_warns_and_goes(run):
     def descriptors():
         return len(os.listdir("/proc/self/fd"))
     sluice.open_array(run, "u").close()
+    gc.collect()
     before = descriptors()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -391,7 +392,7 @@ def test_an_array_that_is_dropped_warns_and_goes(run):
         next(frames)
         del array, frames
         gc.collect()
-    assert [w.category for w in seen] == [ResourceWarning] and descriptors() == before
+    assert [w.category for w in seen] == [ResourceWarning] and descriptors() <= before
 
 
 @pytest.mark.parametrize("end", ["", "del u", "raise SystemExit(0)", "os._exit(0)",

@@ -52,6 +52,12 @@ def picture(path, begin):
         (Path(keep) / path.name).write_bytes(path.read_bytes())
 
 
+def test_hand_over(daemon, monkeypatch):
+    monkeypatch.setenv("SLUICE_STORE", daemon.path)
+    assert sorted(run("hand_over", 6).splitlines()) == [
+        f"the sampler has seen step {step}, or a later step" for step in (3, 6)]
+
+
 def test_read_into_torch(path, tmp_path):
     needs("torch")
     assert run("read_into_torch", path).endswith(f"sum {sum(pattern(100_000))}\n")

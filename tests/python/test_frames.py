@@ -155,6 +155,38 @@ def test_frames_that_were_given_up_are_gone(file, chunk_frames):
             assert not u[len(expected) :].any() and not step[len(expected) :].any()
 
 
+@pytest.mark.parametrize("flushes", (False, True))
+@pytest.mark.parametrize("filters", ({"compression": "gzip"}, {"fletcher32": True}, {}))
+def test_the_rest_of_a_chunk_has_the_fill_value(file, flushes, filters):
+    with h5py.File(file, "w") as f:
+        f.create_dataset("u", (2, 7), "f4", maxshape=(None, 7), chunks=(8, 7), fillvalue=numpy.nan, **filters)
+    with sluice.Writer(file, "a") as w:
+        u = w.series("u", shape=7, dtype="f4")
+        for _ in range(9):
+            u.append(numpy.ones(7, "f4"))
+            if flushes:
+                w.flush()
+    with h5py.File(file, "a") as f:
+        f["u"].resize(30, 0)
+        assert (f["u"][2:11] == 1).all() and numpy.isnan(f["u"][:2]).all() and numpy.isnan(f["u"][11:]).all()
+
+
+def test_a_dataset_with_two_names_is_one_series(file):
+    with sluice.Writer(file) as w:
+        for name in "uv":
+            w.series(name, shape=7, dtype="f4", scalars=["time"]).append(numpy.ones(7, "f4"), time=1)
+    with h5py.File(file, "a") as f:
+        f["hard"], f["soft"], f["w"] = f["u"], h5py.SoftLink("/u"), f["v"]
+        f["w_time"] = f["u_time"]
+    with sluice.Writer(file, "a") as w:
+        w.series("u", shape=7, dtype="f4", scalars=["time"])
+        for name, other in ("hard", "u"), ("soft", "u"), ("w", "u_time"):
+            with pytest.raises(FileExistsError, match=f"'/{other}', a dataset of this writer already"):
+                w.series(name, shape=7, dtype="f4", scalars=["time"] if name == "w" else [])
+        w.series("v", shape=7, dtype="f4", scalars=["time"])
+        w.discard()
+
+
 def test_acquired_frames_are_filled_in_place(file):
     with sluice.Writer(file, memory_bytes=64 << 20) as w:
         u = w.series("u", shape=(300, 200), dtype="f8", scalars=["time"], depth=3)

@@ -56,6 +56,8 @@ int doors_setup(void **state)
 	begin_with(h.store, 0);
 	assert_ok(sluice_blob_create(h.store, "made", BYTES, -1, NULL, &h.made));
 	h.sealed = put_on(h.store, "sealed", BYTES, -1, 0);
+	assert_ok(sluice_collection_publish_files(h.store, "collection", h.tensors, NULL, 0, -1,
+	                                          NULL, NULL, &h.collection));
 	assert_ok(sluice_watch_open(h.store, NULL, &h.watch));
 	assert_ok(sluice_device_alloc(0, BYTES, &h.device));
 	assert_ok(sluice_pinned_alloc(0, BYTES, &h.pinned));
@@ -73,6 +75,8 @@ int doors_teardown(void **state)
 	assert_ok(sluice_pinned_free(h.pinned));
 	assert_ok(sluice_device_free(h.device));
 	sluice_watch_free(h.watch);
+	assert_ok(sluice_collection_release(h.collection));
+	assert_ok(sluice_blob_delete(h.store, "collection"));
 	assert_ok(sluice_blob_release(h.made));
 	assert_ok(sluice_blob_release(h.sealed));
 	assert_ok(sluice_blob_delete(h.store, "sealed"));

@@ -31,6 +31,7 @@ struct handles {
 	sluice_tensor_plan *plan;
 	sluice_tensor_memory *memory;
 	sluice_tensor_load *load;
+	sluice_collection *collection;
 	sluice_writer *writer;
 	sluice_series *series;
 	sluice_frames *frames;

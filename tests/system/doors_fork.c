@@ -106,6 +106,8 @@ static void inherited_store(void)
 	INHERITED(sluice_blob_seal_many_on(&h.made, 1, h.stream));
 	INHERITED(sluice_blob_wait_sealed(h.made, 0));
 	INHERITED(sluice_blob_publish(h.store, "x", h.device, 1, NULL, blob));
+	INHERITED(sluice_blob_adopt(h.made, &h.sealed, 1));
+	INHERITED(sluice_blob_part(h.sealed, 0, blob));
 	INHERITED(sluice_blob_get(h.store, name, 0, blob));
 	INHERITED(sluice_blob_get_id(h.store, 1, 0, blob));
 	INHERITED(sluice_blob_get_on(h.store, name, 0, 0, blob));
@@ -137,6 +139,7 @@ static void inherited_store(void)
 
 static void inherited_tensors(void)
 {
+	sluice_collection **collection = (sluice_collection **)&out;
 	struct sluice_digest digest;
 	const char *text, *uri = "/none";
 
@@ -149,6 +152,17 @@ static void inherited_tensors(void)
 	INHERITED(sluice_tensor_plan_item(h.plan, 0, RESULT));
 	INHERITED(sluice_tensor_to_dlpack(h.plan, 0, h.memory, 1, &out));
 	INHERITED(sluice_tensor_plan_read(h.plan, h.memory, NULL, (sluice_tensor_load **)&out));
+	INHERITED(sluice_collection_new(h.store, "x", NULL, 0, NULL, collection));
+	INHERITED(sluice_collection_publish(h.store, "x", NULL, 0, NULL, collection));
+	INHERITED(sluice_collection_publish_files(h.store, "x", h.tensors, NULL, 0, -1, NULL, NULL,
+	                                          collection));
+	INHERITED(sluice_collection_attach(h.store, "collection", -1, 0, collection));
+	INHERITED(sluice_collection_attach_id(h.store, 1, 0, collection));
+	INHERITED(sluice_collection_get(h.collection, 0, RESULT));
+	INHERITED(sluice_collection_find(h.collection, "a", &length));
+	INHERITED(sluice_collection_file(h.collection, 0, RESULT));
+	INHERITED(sluice_collection_to_dlpack(h.collection, 0, 1, &out));
+	INHERITED(sluice_collection_release(h.collection));
 	INHERITED(sluice_tensor_load_wait(h.load, 0));
 	QUIET(sluice_tensor_load_progress(h.load, &count, &count));
 	QUIET(sluice_tensor_load_cancel(h.load));

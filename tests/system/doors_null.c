@@ -157,6 +157,12 @@ static void null_in_store(void)
 	REFUSED(sluice_blob_publish(NULL, "x", h.device, 1, NULL, blob));
 	REFUSED(sluice_blob_publish(h.store, "x", NULL, 1, NULL, blob));
 	REFUSED(sluice_blob_publish(h.store, "x", h.device, 1, NULL, NULL));
+	REFUSED(sluice_blob_adopt(NULL, nothing, 1));
+	REFUSED(sluice_blob_adopt(h.made, NULL, 1));
+	REFUSED(sluice_blob_adopt(h.made, nothing, 1));
+	QUIET(sluice_blob_parts(NULL));
+	REFUSED(sluice_blob_part(NULL, 0, blob));
+	REFUSED(sluice_blob_part(h.sealed, 0, NULL));
 	REFUSED(sluice_blob_get(NULL, "x", 0, blob));
 	REFUSED(sluice_blob_get(h.store, NULL, 0, blob));
 	REFUSED(sluice_blob_get(h.store, "x", 0, NULL));
@@ -220,6 +226,43 @@ static void null_in_store(void)
 	QUIET(sluice_watch_free(NULL));
 }
 
+static void null_in_collections(void)
+{
+	sluice_collection **c = (sluice_collection **)&out;
+	struct sluice_collection_tensor unset = {0};
+
+	REFUSED(sluice_collection_new(NULL, "x", NULL, 0, NULL, c));
+	REFUSED(sluice_collection_new(h.store, "x", NULL, 1, NULL, c));
+	REFUSED(sluice_collection_new(h.store, "x", &unset, 1, NULL, c));
+	REFUSED(sluice_collection_new(h.store, "x", NULL, 0, NONE, c));
+	REFUSED(sluice_collection_new(h.store, "x", NULL, 0, NULL, NULL));
+	REFUSED(sluice_collection_publish(NULL, "x", NULL, 0, NULL, c));
+	REFUSED(sluice_collection_publish(h.store, "x", NULL, 1, NULL, c));
+	REFUSED(sluice_collection_publish(h.store, "x", NULL, 0, NULL, NULL));
+	REFUSED(sluice_collection_publish_files(NULL, "x", h.tensors, NULL, 0, -1, NULL, NULL, c));
+	REFUSED(sluice_collection_publish_files(h.store, "x", NULL, NULL, 0, -1, NULL, NULL, c));
+	REFUSED(sluice_collection_publish_files(h.store, "x", h.tensors, NULL, 0, -1, NULL, NULL,
+	                                        NULL));
+	REFUSED(sluice_collection_attach(NULL, "collection", -1, 0, c));
+	REFUSED(sluice_collection_attach(h.store, NULL, -1, 0, c));
+	REFUSED(sluice_collection_attach(h.store, "collection", -1, 0, NULL));
+	REFUSED(sluice_collection_attach_id(NULL, 1, 0, c));
+	REFUSED(sluice_collection_attach_id(h.store, 1, 0, NULL));
+	QUIET(sluice_collection_release(NULL));
+	QUIET(sluice_collection_count(NULL));
+	QUIET(sluice_collection_blob(NULL));
+	REFUSED(sluice_collection_get(NULL, 0, NONE));
+	REFUSED(sluice_collection_get(h.collection, 0, NULL));
+	REFUSED(sluice_collection_get(h.collection, 0, NONE));
+	REFUSED(sluice_collection_find(NULL, "a", &length));
+	REFUSED(sluice_collection_find(h.collection, NULL, &length));
+	REFUSED(sluice_collection_find(h.collection, "a", NULL));
+	REFUSED(sluice_collection_file(NULL, 0, NONE));
+	REFUSED(sluice_collection_file(h.collection, 0, NULL));
+	REFUSED(sluice_collection_to_dlpack(NULL, 0, 1, &out));
+	REFUSED(sluice_collection_to_dlpack(h.collection, 0, 1, NULL));
+}
+
 static void null_in_tensors(void)
 {
 	struct sluice_digest digest;
@@ -250,6 +293,7 @@ static void null_in_tensors(void)
 	REFUSED(sluice_tensor_plan_item(h.plan, 0, NULL));
 	REFUSED(sluice_tensor_plan_item(h.plan, 0, NONE));
 	QUIET(sluice_tensor_plan_bytes(NULL));
+	null_in_collections();
 	REFUSED(sluice_tensor_memory_new(-1, 1, NULL));
 	QUIET(sluice_tensor_memory_data(NULL));
 	QUIET(sluice_tensor_memory_free(NULL));

@@ -205,6 +205,7 @@ static void entry_write_record(struct sl_catalogue *catalogue, uint32_t slot,
 	entry->uid = record->uid;
 	atomic_store_explicit(&entry->flags, record->flags, memory_order_relaxed);
 	entry->page = 0;
+	entry->next = record->next;
 	entry->name_length = (uint32_t)record->key.length;
 	if (record->key.length)
 		memcpy(entry->name, record->key.name, record->key.length);
@@ -215,11 +216,12 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
                         enum sl_insert how, uint32_t *out)
 {
 	struct sl_blob_key key = record->key;
+	bool part = record->flags & SL_FLAG_PART;
 	_Atomic uint64_t *index;
 	uint32_t slot;
 	uint64_t hash;
 
-	if (key.length > SL_NAME_MOST || record->metadata_size > SL_METADATA_MOST ||
+	if (key.length > (part ? 0 : SL_NAME_MOST) || record->metadata_size > SL_METADATA_MOST ||
 	    record->range.offset > UINT64_MAX - record->size)
 		return -EINVAL;
 	if (key.length && how != SL_INSERT_BESIDE && sl_catalogue_find(catalogue, &key, &slot) == 0)
@@ -228,7 +230,7 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 	key.id = atomic_load(&catalogue->segment->header->last_id) + 1;
 	hash = sl_key_hash(catalogue->segment, &key);
 	index = sl_index_find(catalogue, hash, SL_NO_SLOT);
-	if (!index || !catalogue->free_slots.count)
+	if ((!index && !part) || !catalogue->free_slots.count)
 		return -ENOSPC;
 	if (!entry_has_page_for(catalogue, record->metadata_size))
 		return -ENOBUFS;
@@ -236,11 +238,20 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 	slot = catalogue_take_slot(catalogue);
 	sl_entry_of(catalogue, slot)->hash = hash;
 	entry_write_record(catalogue, slot, record);
-	atomic_store_explicit(index, sl_index_word(hash, slot), memory_order_release);
+	if (!part)
+		atomic_store_explicit(index, sl_index_word(hash, slot), memory_order_release);
 	sl_entry_commit(catalogue, slot,
 	                sl_word(sl_generation_after(sl_catalogue_generation(catalogue, slot)), 0,
 	                        how == SL_INSERT_OPEN ? SL_ENTRY_OPEN : SL_ENTRY_SEALED));
 	*out = slot;
+	return 0;
+}
+
+int sl_catalogue_adopt(struct sl_catalogue *catalogue, uint32_t slot, uint32_t next)
+{
+	if (sl_catalogue_state(catalogue, slot) != SL_ENTRY_OPEN)
+		return -EINVAL;
+	sl_entry_of(catalogue, slot)->next = next;
 	return 0;
 }
 

@@ -65,6 +65,12 @@
  * server. So no two readers, and no reader twice, can see some sealed and the others not. A server
  * that finds `publishing` set seals the rest of the batch.
  *
+ * An owner is a blob with parts, a chain of entries that no key leads to: `next` of its record
+ * names the first, and that of each part another. Parts are SEALED before their owner is, and go
+ * after its slot was freed. They are in memory, and do not move, while the owner is SEALED or
+ * LEAVING, so a client that holds the owner reads their records (sl_reader_part()), and holds no
+ * other reference. A server that takes over deletes parts that no owner has.
+ *
  * The memory has mode 0600: a process of another user that has a descriptor to read it cannot open
  * it for writing. A process of the server's own user can, and may write anything. Readers detect
  * that; the server believes its own notes of states, generations and pages and bounds everything
@@ -95,7 +101,9 @@
 #define SL_REFERENCES_LEAST 256u /* that a client can have at a time */
 #define SL_REFERENCES_MOST  (1u << 16)
 /* Version of segments and references; increased when their layout or its meaning changes. */
-#define SL_SEGMENT_VERSION 1
+#define SL_SEGMENT_VERSION 2
+/* A flag of records: a part, which has no name and is not in the index. */
+#define SL_FLAG_PART UINT32_C(0x80)
 
 enum sl_entry_state {
 	SL_ENTRY_FREE,
@@ -131,6 +139,7 @@ struct sl_blob_record {
 	uint64_t creator; /* pid of the maker, then 42 bits of time: ms since 1970 */
 	uint32_t uid;     /* of that process */
 	uint32_t flags;   /* of the store; may change at any time */
+	uint32_t next;    /* the next part's slot plus 1; 0: there is none */
 	const void *metadata;
 	size_t metadata_size; /* at most SL_METADATA_MOST */
 };
@@ -221,6 +230,16 @@ int sl_reader_get(const struct sl_reader *reader, const struct sl_blob_key *key,
 int sl_reader_take(const struct sl_reader *reader, uint32_t slot, uint64_t generation,
                    struct sl_held_blob *out);
 /*
+ * Reads the part that is next to a record: that of an owner which the caller holds, or of a part of
+ * it. The result is valid as long as the owner is held. Any thread; no wait.
+ *
+ * Returns 0, or
+ *   -ENOENT   there is no further part
+ *   -EPROTO   the segment holds values that no server writes
+ */
+int sl_reader_part(const struct sl_reader *reader, const struct sl_blob_record *record,
+                   struct sl_blob_record *out);
+/*
  * Releases a blob: its record and its bytes must not be read any more. Any thread.
  *
  * Returns true if the blob is DYING: then the server is to be told, so that it sweeps. If a sweep
@@ -273,7 +292,7 @@ enum sl_insert {
 	SL_INSERT_BESIDE
 };
 /*
- * Makes an entry, OPEN or SEALED, and gives it an id. The record is copied.
+ * Makes an entry, OPEN or SEALED, and gives it an id. The record is copied. A part has no name.
  *
  * Returns 0, or
  *   -EEXIST   the name is that of an entry that is not DYING
@@ -287,6 +306,8 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 /* Replaces the metadata of an OPEN entry. Returns 0, -EINVAL or -ENOBUFS (no page). */
 int sl_catalogue_describe(struct sl_catalogue *catalogue, uint32_t slot, const void *metadata,
                           size_t size);
+/* Gives an OPEN entry the parts that begin with that slot plus 1. -EINVAL: it is not OPEN. */
+int sl_catalogue_adopt(struct sl_catalogue *catalogue, uint32_t slot, uint32_t next);
 /* Seals OPEN entries, all at once. -EINVAL: an entry is not OPEN, and nothing has changed. */
 int sl_catalogue_seal(struct sl_catalogue *catalogue, const uint32_t *slots, size_t count);
 

@@ -33,7 +33,8 @@ static bool takeover_is_plausible(struct takeover *t, uint32_t slot, uint32_t *p
 
 	if (sl_word_state(word) >= SL_ENTRY_STATES || !sl_word_generation(word) ||
 	    !sl_entry_read(segment, entry, word, &record) || record.key.id > t->last_id ||
-	    entry->hash != sl_key_hash(segment, &record.key))
+	    entry->hash != sl_key_hash(segment, &record.key) ||
+	    (record.flags & SL_FLAG_PART && record.key.length))
 		return false;
 	*page = 0;
 	if (record.metadata_size <= SL_METADATA_INLINE)
@@ -94,6 +95,11 @@ static void takeover_entry(struct takeover *t, uint32_t slot)
 		sl_entry_doom(t->catalogue, slot); /* it may still be in the index */
 }
 
+static bool takeover_is_part(const struct takeover *t, uint32_t slot)
+{
+	return sl_entry_of(t->catalogue, slot)->flags & SL_FLAG_PART;
+}
+
 /* Returns whether a word of the index is that of a live entry, in its line, and the first. */
 static bool takeover_index_word_is_valid(struct takeover *t, struct sl_index_line *line,
                                          uint64_t word)
@@ -103,7 +109,7 @@ static bool takeover_index_word_is_valid(struct takeover *t, struct sl_index_lin
 	struct sl_index_line *lines[2];
 
 	if (slot >= t->touched || t->catalogue->notes[slot].indexed ||
-	    !sl_state_is_live(sl_catalogue_state(t->catalogue, slot)))
+	    !sl_state_is_live(sl_catalogue_state(t->catalogue, slot)) || takeover_is_part(t, slot))
 		return false;
 	sl_index_lines(segment, segment->entries[slot].hash, lines);
 	return (line == lines[0] || line == lines[1]) &&
@@ -178,7 +184,8 @@ static void takeover_run(struct takeover *t)
 	atomic_store_explicit(&header->publishing, 0, memory_order_release);
 	takeover_clean_index(t);
 	for (uint32_t slot = 0; slot < t->touched; slot++)
-		if (sl_state_is_live(sl_catalogue_state(t->catalogue, slot)))
+		if (sl_state_is_live(sl_catalogue_state(t->catalogue, slot)) &&
+		    !takeover_is_part(t, slot))
 			takeover_complete_index(t, slot);
 	takeover_count_free(t);
 	/* The clock begins again, so earlier ticks mean nothing. */

@@ -95,7 +95,7 @@ struct sl_index_line {
 
 /*
  * The word commits the other fields, which are written while the entry is FREE; `batch` and the
- * metadata also while it is OPEN; the range that is not valid also while it is AWAY.
+ * metadata and `next` also while it is OPEN; the range that is not valid also while it is AWAY.
  */
 struct sl_entry {
 	_Alignas(64) _Atomic uint64_t word;
@@ -110,6 +110,7 @@ struct sl_entry {
 	uint32_t page;          /* page of the metadata plus 1, or 0 */
 	uint32_t metadata_size; /* written after the metadata */
 	uint32_t name_length;
+	uint32_t next; /* the first or the next part's slot plus 1, or 0 */
 	/* as the store writes it, with 8-byte numbers */
 	_Alignas(8) uint8_t metadata[SL_METADATA_INLINE];
 	char name[SL_NAME_MOST + 1];

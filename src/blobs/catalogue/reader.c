@@ -126,6 +126,24 @@ int sl_reader_get(const struct sl_reader *reader, const struct sl_blob_key *key,
 	return -EAGAIN;
 }
 
+int sl_reader_part(const struct sl_reader *reader, const struct sl_blob_record *record,
+                   struct sl_blob_record *out)
+{
+	const struct sl_entry *entry;
+	uint64_t word;
+
+	if (!record->next)
+		return -ENOENT;
+	if (record->next > reader->segment->slots)
+		return -EPROTO;
+	entry = &reader->segment->entries[record->next - 1];
+	word = atomic_load_explicit(&entry->word, memory_order_acquire);
+	if (sl_word_state(word) != SL_ENTRY_SEALED ||
+	    !sl_entry_read(reader->segment, entry, word, out) || !(out->flags & SL_FLAG_PART))
+		return -EPROTO;
+	return 0;
+}
+
 int sl_reader_take(const struct sl_reader *reader, uint32_t slot, uint64_t generation,
                    struct sl_held_blob *out)
 {

@@ -202,6 +202,7 @@ bool sl_entry_read(const struct sl_segment *segment, const struct sl_entry *entr
 		.creator = entry->creator,
 		.uid = entry->uid,
 		.flags = atomic_load_explicit(&entry->flags, memory_order_relaxed),
+		.next = entry->next,
 		.metadata = entry->metadata,
 		.metadata_size = entry->metadata_size,
 	};

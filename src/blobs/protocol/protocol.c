@@ -83,7 +83,7 @@ static const struct message_field {
 	{SL_MSG_CREATE, FIELD(create.items[0].name), 0, 0},
 	{SL_MSG_SEAL, FIELD(seal.items[0].bytes), 1, INT64_MAX / 2},
 	{SL_MSG_SEAL, FIELD(seal.items[0].start), 0, INT64_MAX / 2},
-	{SL_MSG_SEAL, FIELD(seal.items[0].flags), 0, SL_BLOB_FLAGS},
+	{SL_MSG_SEAL, FIELD(seal.items[0].flags), 0, SL_BLOB_FLAGS | SL_FLAG_PART},
 	{SL_MSG_SEAL, FIELD(seal.items[0].name), 0, 0},
 	{SL_MSG_GET, FIELD(get.items[0].name), 0, 0},
 	{SL_MSG_DELETE, FIELD(one.key.name), 0, 0},
@@ -359,6 +359,16 @@ static bool range_is_in_region(const struct sl_region_range *range)
 	       range->capacity <= range->region_bytes - range->offset;
 }
 
+/* Checks that all items but the last are parts, or none. */
+static bool seal_item_is_valid(const union sl_message *m, unsigned item)
+{
+	const struct sl_seal_item *at = &m->seal.items[item];
+
+	if (item < sl_message_parts(m))
+		return at->flags == SL_FLAG_PART && !at->name[0] && !at->start;
+	return !(at->flags & SL_FLAG_PART) && (m->head.count == 1 || !sl_message_metadata(m));
+}
+
 /* Checks whether the fields of an item, or of a message without items, are consistent. */
 static bool message_is_consistent(const union sl_message *m, unsigned item)
 {
@@ -367,7 +377,7 @@ static bool message_is_consistent(const union sl_message *m, unsigned item)
 		return (m->create.items[item].device == -1) ==
 		       (m->create.items[item].kind == SLUICE_BLOB_ON_HOST);
 	case SL_MSG_SEAL:
-		return m->head.count == 1 || !sl_message_metadata(m);
+		return seal_item_is_valid(m, item);
 	case SL_MSG_GET:
 		return key_is_valid(&m->get.items[item]);
 	case SL_MSG_DELETE:

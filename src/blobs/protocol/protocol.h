@@ -32,7 +32,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "messages are structs as they lie in memory");
 
 #define SL_PROTOCOL_MAGIC   UINT32_C(0x53554c53) /* "SLUS" */
-#define SL_PROTOCOL_VERSION 5
+#define SL_PROTOCOL_VERSION 6
 /* Length of the longest message. */
 #define SL_MESSAGE_MOST 32768
 #define SL_NAME_BYTES   (SLUICE_BLOB_NAME_MOST + 1)
@@ -203,7 +203,10 @@ struct sl_seal_item {
 	uint32_t zero;
 	char name[SL_NAME_BYTES]; /* "" if it has no name, or the name that it was created with */
 };
-/* A seal of one blob may be followed by its metadata. */
+/*
+ * A seal of one blob may be followed by its metadata. Items with the flag SL_FLAG_PART and no other
+ * are parts of the last item, without names; the answer has an item for the owner alone.
+ */
 struct sl_msg_seal {
 	struct sl_head head;
 	struct sl_seal_item items[];
@@ -330,6 +333,12 @@ union sl_message {
 static inline const struct sl_lease *sl_message_lease(const union sl_message *m, unsigned i)
 {
 	return m->head.type == SL_MSG_FOUND ? &m->found.items[i].lease : &m->leases.items[i];
+}
+
+/* Returns the number of parts in SL_MSG_SEAL, which are its first items; 0: it seals blobs. */
+static inline unsigned sl_message_parts(const union sl_message *m)
+{
+	return m->seal.items[0].flags & SL_FLAG_PART ? m->head.count - 1 : 0;
 }
 
 /* Sets the header of a message with count items and zeros the rest. Returns its length. */

@@ -38,11 +38,24 @@ void sl_blob_nudge(sluice_store *store, const struct sl_catalogue_view *view, ui
 		sl_tell_id(store, SL_MSG_NUDGE, id, epoch);
 }
 
+/* Of an owner. */
+static void blob_release_parts(sluice_blob *owner)
+{
+	for (unsigned i = 0; i < owner->part_count; i++) {
+		sluice_blob *part = atomic_load(&owner->parts[i]);
+
+		if (part)
+			sl_blob_release_handle(part);
+	}
+	free(owner->parts);
+}
+
 void sl_blob_unref(sluice_blob *blob)
 {
 	if (atomic_fetch_sub(&blob->references, 1) != 1)
 		return;
 	/* The mapping goes before the hold on its bytes. */
+	blob_release_parts(blob);
 	if (blob->mapping)
 		sl_mapping_release(blob->store, blob->mapping);
 	if (blob->state == SLUICE_BLOB_IS_CREATED)
@@ -77,6 +90,11 @@ void sl_blobs_give_up(sluice_blob *const *blobs, size_t count, int rc)
 	free(message);
 }
 
+int sl_blob_check_no_part(const sluice_blob *blob, const char *call)
+{
+	return blob->owner ? sl_fail(-EPERM, "%s: a part belongs to its owner", call) : 0;
+}
+
 int sluice_blob_release(sluice_blob *blob)
 {
 	int rc;
@@ -84,6 +102,8 @@ int sluice_blob_release(sluice_blob *blob)
 	if (!blob)
 		return 0;
 	rc = sl_store_check(blob->store, "sluice_blob_release");
+	if (!rc)
+		rc = sl_blob_check_no_part(blob, "sluice_blob_release");
 	if (!rc)
 		sl_blob_release_handle(blob);
 	return rc;
@@ -214,6 +234,8 @@ int sluice_blob_to_dlpack(sluice_blob *blob, unsigned version, void **out)
 	if (!blob || !out || version > 1)
 		return sl_fail(-EINVAL, "sluice_blob_to_dlpack: NULL, or version %u", version);
 	rc = sl_store_check(blob->store, "sluice_blob_to_dlpack");
+	if (!rc)
+		rc = sl_blob_check_no_part(blob, "sluice_blob_to_dlpack");
 	if (rc)
 		return rc;
 	if (blob->state != SLUICE_BLOB_IS_SEALED || !blob->data)

@@ -91,9 +91,10 @@ struct blob_file {
 	struct shared_store *shared;
 	sluice_blob *blob;
 	uint64_t bytes;
-	int device;                  /* that has the memory; -1: the host */
-	struct sl_blob_mover *mover; /* NULL: host memory */
-	bool made;                   /* created here, and sealed by commit */
+	int device;                            /* that has the memory; -1: the host */
+	struct sl_blob_mover *mover;           /* NULL: host memory */
+	struct sl_collection_view *collection; /* NULL: it is none */
+	bool made;                             /* created here, and sealed by commit */
 };
 
 static struct blob_file *blob_file_of(struct sl_backend *backend)
@@ -184,6 +185,7 @@ static void blob_close(struct sl_backend *backend)
 	struct blob_file *file = blob_file_of(backend);
 
 	sl_blob_mover_close(file->mover);
+	sl_collection_view_close(file->collection);
 	sluice_blob_release(file->blob);
 	if (file->shared)
 		shared_store_release(file->shared);
@@ -215,6 +217,10 @@ static int blob_open(struct sl_core *core, const struct sl_uri *uri,
 		file->device = sluice_blob_device(file->blob);
 		if (file->device >= 0)
 			rc = sl_blob_mover_open(core, file->device, &file->mover);
+		else if (sluice_blob_parts(file->blob))
+			rc = sl_collection_view_open(core, file->blob, &file->collection);
+		if (file->collection)
+			file->bytes = sl_collection_view_bytes(file->collection);
 	}
 	if (!rc)
 		*out = &file->host.base;
@@ -275,7 +281,8 @@ static int blob_stat(struct sl_backend *backend, struct sluice_file_info *out)
 		snprintf(out->etag, sizeof(out->etag), "%" PRIu64, id);
 	if (file->blob->state == SLUICE_BLOB_IS_SEALED && file->blob->view)
 		out->modified_ns = sl_record_made_ns(&file->blob->held.record);
-	out->memory = (void *)file->host.start;
+	/* That of a collection is not in one piece. */
+	out->memory = file->collection ? NULL : (void *)file->host.start;
 	out->device = file->device;
 	return 0;
 }
@@ -299,6 +306,8 @@ static int64_t blob_read_now(struct sl_backend *backend, void *data, size_t leng
 	/* Reads beyond the end, and of devices, take the usual path. */
 	if (file->mover || blob_file_ends_before(file, offset, length))
 		return -EAGAIN;
+	if (file->collection)
+		return sl_collection_view_read_now(file->collection, data, length, offset);
 	memcpy(data, blob_file_at(file, offset), length);
 	return (int64_t)length;
 }
@@ -339,6 +348,10 @@ static void blob_submit(struct sl_backend *backend, struct sl_piece *piece)
 	}
 	if (file->mover) {
 		sl_blob_mover_submit(file->mover, piece, blob_file_at(file, piece->offset));
+		return;
+	}
+	if (file->collection) {
+		sl_collection_view_submit(file->collection, piece);
 		return;
 	}
 	sl_host_file_submit(backend, piece);

@@ -20,6 +20,21 @@ struct sl_blob_uri {
 /* Parses a URI. Returns 0, -EINVAL or -ENODEV with a message. The caller frees out->text. */
 int sl_blob_uri_parse(const char *uri, struct sl_blob_uri *out);
 
+/* -------------------------------------------------------------------------- collection_file.c */
+
+/* A collection as a .safetensors file, for reading. */
+struct sl_collection_view;
+/* The caller holds the owner until the close. 0 or an error with a message. */
+int sl_collection_view_open(struct sl_core *core, sluice_blob *owner,
+                            struct sl_collection_view **out);
+/* Nothing may be in flight. NULL is allowed. */
+void sl_collection_view_close(struct sl_collection_view *view);
+uint64_t sl_collection_view_bytes(const struct sl_collection_view *view);
+/* See sl_backend_ops.read_now() and submit(); the bytes are in the file. */
+int64_t sl_collection_view_read_now(const struct sl_collection_view *view, char *data,
+                                    size_t length, uint64_t offset);
+void sl_collection_view_submit(const struct sl_collection_view *view, struct sl_piece *piece);
+
 /* ------------------------------------------------------------------------ device/blob_mover.c */
 
 /* A file that is host memory, which workers copy. */

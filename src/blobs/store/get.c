@@ -7,6 +7,7 @@
  * region is mapped, unless it is mapped already. Any thread.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,19 +19,19 @@ struct get_options {
 };
 
 /* Maps a blob; by a driver, if the blob is on a device or is to be accessed by one. */
-static int get_map(sluice_blob *blob, const struct sl_blob_range *range,
-                   const struct get_options *o)
+int sl_blob_map(sluice_blob *blob, const struct sl_blob_record *record, uint64_t epoch,
+                const struct sl_device *for_device, int64_t deadline)
 {
-	struct sl_device *for_device = o->for_device;
+	const struct sl_blob_range *range = &record->range;
 	struct sl_map_request request = {.region = range->memory,
 	                                 .kind = range->kind,
 	                                 .for_device = for_device,
-	                                 .epoch = blob->view->epoch};
+	                                 .epoch = epoch};
 	int rc = 0;
 
+	blob->bytes = record->size;
 	if (range->device >= 0) {
-		rc = sl_store_device_by_number(blob->store, range->device, o->deadline,
-		                               &blob->sdev);
+		rc = sl_store_device_by_number(blob->store, range->device, deadline, &blob->sdev);
 		if (rc)
 			return rc;
 		blob->device = blob->sdev->device->index;
@@ -39,9 +40,37 @@ static int get_map(sluice_blob *blob, const struct sl_blob_range *range,
 		if (blob->sdev->device == for_device)
 			request.for_device = NULL;
 	} else if (for_device) {
-		rc = sl_store_device_open(blob->store, for_device, &request.sdev);
+		rc = sl_store_device_open(blob->store, (struct sl_device *)for_device,
+		                          &request.sdev);
 	}
-	return rc ? rc : sl_mapping_acquire(blob->store, &request, o->deadline, &blob->mapping);
+	if (!rc)
+		rc = sl_mapping_acquire(blob->store, &request, deadline, &blob->mapping);
+	if (rc)
+		return rc;
+	if (range->offset > blob->mapping->bytes ||
+	    record->size > blob->mapping->bytes - range->offset)
+		return sl_fail(-EPROTO, "a range beyond its region");
+	atomic_init(&blob->data, blob->mapping->base + range->offset);
+	return 0;
+}
+
+/* Counts the parts of a blob that is held. */
+static int get_count_parts(sluice_blob *owner)
+{
+	struct sl_blob_record record = owner->held.record;
+	unsigned count = 0;
+	int rc = 0;
+
+	while (count <= SLUICE_BLOB_PARTS_MOST &&
+	       !(rc = sl_reader_part(&owner->view->reader, &record, &record)))
+		count++;
+	if (rc != -ENOENT)
+		return sl_fail(-EPROTO, "the parts of a blob are not what a server writes");
+	owner->parts = count ? calloc(count, sizeof(*owner->parts)) : NULL;
+	if (count && !owner->parts)
+		return sl_fail(-ENOMEM, "no memory");
+	owner->part_count = count;
+	return 0;
 }
 
 /*
@@ -65,21 +94,18 @@ static int get_hold(sluice_store *store, struct sl_catalogue_view *view,
 	atomic_init(&blob->id, record->key.id);
 	blob->view = view;
 	blob->held = *held;
-	blob->bytes = record->size;
 	blob->flags = record->flags;
 	memcpy(blob->name, record->key.name, SL_MIN(record->key.length, SLUICE_BLOB_NAME_MOST));
 	if (record->metadata_size &&
 	    !sl_metadata_check(metadata, record->metadata_size, record->size))
 		blob->metadata = metadata;
-	rc = get_map(blob, &record->range, o);
-	if (!rc && (record->range.offset > blob->mapping->bytes ||
-	            record->size > blob->mapping->bytes - record->range.offset))
-		rc = sl_fail(-EPROTO, "a range beyond its region");
+	rc = sl_blob_map(blob, record, view->epoch, o->for_device, o->deadline);
+	if (!rc)
+		rc = get_count_parts(blob);
 	if (rc) {
 		sl_blob_release_handle(blob);
 		return rc == -ESTALE ? -EAGAIN : rc;
 	}
-	atomic_init(&blob->data, blob->mapping->base + record->range.offset);
 	*out = blob;
 	return 0;
 }
@@ -246,7 +272,7 @@ int sluice_blob_descriptor(sluice_blob *blob, uint64_t *offset, int *fd)
 	if (rc)
 		return rc;
 	/* The regions of another daemon have the same numbers. */
-	if (!sl_same_daemon(reply.epoch, blob->view->epoch)) {
+	if (!sl_same_daemon(reply.epoch, (blob->owner ? blob->owner : blob)->view->epoch)) {
 		close(reply.fd);
 		return sl_fail(-ESTALE, "the blob is of a daemon that is gone");
 	}

@@ -11,6 +11,19 @@
 
 #include "store/device/store_devices.h"
 
+/* After the seal of an owner: its parts are sealed as well. */
+static void seal_parts(sluice_blob *owner)
+{
+	for (unsigned i = 0; i < owner->part_count; i++) {
+		sluice_blob *part = owner->parts[i];
+
+		part->lease.id = 0;
+		if (!owner->data)
+			part->data = NULL;
+		part->state = SLUICE_BLOB_IS_SEALED;
+	}
+}
+
 /* Holds a blob that the server of an epoch has sealed. -ENOBUFS: it is sealed, and not held. */
 static int seal_hold(sluice_blob *blob, const struct sl_found_item *item, uint64_t epoch)
 {
@@ -29,6 +42,7 @@ static int seal_hold(sluice_blob *blob, const struct sl_found_item *item, uint64
 		blob->view = view;
 	}
 	blob->state = SLUICE_BLOB_IS_SEALED;
+	seal_parts(blob);
 	if (rc != -ENOSPC)
 		return 0;
 	return sl_fail(-ENOBUFS,
@@ -79,35 +93,49 @@ static int seal_locate_all(sluice_blob *const *v, size_t count)
 			v[i]->lease.id = 0;
 			v[i]->data = NULL;
 			v[i]->state = SLUICE_BLOB_IS_SEALED;
+			seal_parts(v[i]);
 		}
 	return lost < (int)count ? rc : -ECONNRESET;
 }
 
+/* Lists the blobs of a seal, an owner behind its parts. Returns their number. */
+static unsigned seal_list(sluice_blob *const *v, size_t count, sluice_blob **all)
+{
+	unsigned n = v[0]->part_count;
+
+	for (unsigned i = 0; i < n; i++)
+		all[i] = atomic_load(&v[0]->parts[i]);
+	memcpy(all + n, v, count * sizeof(*all));
+	return n + (unsigned)count;
+}
+
 int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 {
+	sluice_blob *all[SL_ITEMS_MOST];
+	unsigned n = seal_list(v, count, all);
 	struct sl_pending_call call;
 	union sl_message m, note;
 	int rc = 0;
 
-	sl_message_begin(&m, SL_MSG_SEAL, 0, (unsigned)count);
-	for (size_t i = 0; i < count; i++) {
+	sl_message_begin(&m, SL_MSG_SEAL, 0, n);
+	for (unsigned i = 0; i < n; i++) {
 		struct sl_seal_item *item = &m.seal.items[i];
 
-		item->lease = v[i]->lease.id;
-		item->bytes = v[i]->bytes;
-		item->start = v[i]->start;
-		item->flags = v[i]->flags;
-		strcpy(item->name, v[i]->name);
+		item->lease = all[i]->lease.id;
+		item->bytes = all[i]->bytes;
+		item->start = all[i]->start;
+		item->flags = all[i]->owner ? SL_FLAG_PART : all[i]->flags;
+		strcpy(item->name, all[i]->name);
 		/* Each server numbers leases: the number may be another client's lease. */
-		if (v[i]->epoch != v[0]->epoch)
+		if (all[i]->epoch != v[0]->epoch)
 			rc = -ECONNRESET;
 		/* Metadata travels with the seal for a single blob, before it for several. */
-		if (!v[i]->own_metadata)
+		if (!all[i]->own_metadata)
 			continue;
 		sl_message_begin(&note, SL_MSG_ANNOTATE, 0, 0);
-		note.annotate.lease = v[i]->lease.id;
-		sl_message_add_metadata(count > 1 ? &note : &m, v[i]->own_metadata);
-		if (count > 1)
+		note.annotate.lease = all[i]->lease.id;
+		sl_message_add_metadata(n > 1 ? &note : &m, all[i]->own_metadata);
+		if (n > 1)
 			sl_tell(store, &note, v[0]->epoch, -1);
 	}
 	if (!rc)
@@ -140,8 +168,11 @@ int sl_blobs_check(const char *call, sluice_blob *const *v, size_t count)
 			rc = sl_fail(-EINVAL, "%s: blobs of several stores, or NULL", call);
 		else if (v[i]->state != SLUICE_BLOB_IS_CREATED)
 			rc = sl_fail(-EPERM, "the blob is sealed");
-		else if (count > 1 && v[i]->flags & SLUICE_BLOB_REPLACE)
-			rc = sl_fail(-EINVAL, "%s: one that replaces, with others", call);
+		else if (count > 1 && (v[i]->flags & SLUICE_BLOB_REPLACE || v[i]->part_count))
+			rc = sl_fail(-EINVAL, "%s: one that replaces or has parts, with others",
+			             call);
+		else if (v[i]->owner)
+			rc = sl_blob_check_no_part(v[i], call);
 		else
 			rc = sl_blob_check_no_seal_pending(v[i]);
 	}

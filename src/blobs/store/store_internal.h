@@ -19,6 +19,8 @@
 #define SL_MAPPING_BUCKETS  256
 #define SL_HUGE_PAGE        ((size_t)2 << 20)
 
+struct sl_device;
+
 struct sluice_store {
 	uint32_t process; /* see sl_process_is() */
 	char path[108];
@@ -77,6 +79,10 @@ struct sluice_blob {
 	unsigned kind;                /* enum sluice_blob_kinds */
 	struct sl_store_device *sdev; /* of its device; NULL: the host */
 	char name[SL_NAME_BYTES];
+	/* Of an owner its parts, NULL until they are mapped; of a part its owner. */
+	_Atomic(sluice_blob *) *parts;
+	unsigned part_count;
+	sluice_blob *owner;
 	const struct sl_metadata *metadata; /* in the catalogue, or own_metadata, or NULL */
 	struct sl_metadata *own_metadata;
 	/* Its memory is a whole region of which no page has been touched yet. */
@@ -105,6 +111,11 @@ void sl_blob_release_handle(sluice_blob *blob);
 void sl_blob_nudge(sluice_store *store, const struct sl_catalogue_view *view, uint64_t id);
 /* The same for the blobs of a call that has failed with rc; keeps the error message. */
 void sl_blobs_give_up(sluice_blob *const *blobs, size_t count, int rc);
+/* Maps the blob of a record, and fills in the handle; -ESTALE: its region is gone. */
+int sl_blob_map(sluice_blob *blob, const struct sl_blob_record *record, uint64_t epoch,
+                const struct sl_device *for_device, int64_t deadline);
+/* Returns -EPERM with a message that names the call if the blob is a part of another. */
+int sl_blob_check_no_part(const sluice_blob *blob, const char *call);
 /* Checks a request and makes a handle of it, without memory. */
 int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *r, sluice_blob **out);
 /* Returns 0, or -EPERM with a message: a seal in stream order is under way. */

@@ -20,8 +20,8 @@ struct sl_unfilter {
 	const struct sl_filters *filters;
 	void *state; /* of the codec */
 	char *scratch[2];
-	char *bits;  /* of a bit shuffle */
-	size_t room; /* of each */
+	char *bits; /* of a bit shuffle */
+	size_t room[2];
 };
 
 /* Finds a codec that is built in, or the first that is not; NULL: there is none. */
@@ -80,9 +80,6 @@ static int filter_check(const struct sl_filter *filter)
 
 	switch (filter->number) {
 	case SL_SHUFFLE_FILTER:
-		return filter->count && filter->values[0]
-		               ? 0
-		               : sl_fail(-EBADMSG, "its shuffle has elements of 0 bytes");
 	case SL_FLETCHER32_FILTER:
 	case LZF:
 		return 0;
@@ -115,16 +112,8 @@ int sl_filters_check(const struct sl_filters *filters)
 		const struct sl_filter *filter = &filters->filter[i];
 
 		rc = filter_check(filter);
-		if (rc)
+		if (rc || !filter_compresses(filter))
 			continue;
-		if (!filter_compresses(filter)) {
-			/* Behind a compression it has bytes of any number. */
-			if (first && filter->number != SL_FLETCHER32_FILTER)
-				rc = sl_fail(-ENOTSUP,
-				             "its filter %s is behind %s, which compresses",
-				             sl_filter_name(filter), sl_filter_name(first));
-			continue;
-		}
 		if (first)
 			rc = sl_fail(-ENOTSUP, "its filters %s and %s both compress",
 			             sl_filter_name(first), sl_filter_name(filter));
@@ -161,7 +150,6 @@ int sl_unfilter_new(const struct sl_filters *filters, struct sl_unfilter **out)
 	if (!unfilter)
 		return sl_fail(-ENOMEM, "no memory");
 	unfilter->filters = filters;
-	unfilter->room = filters->bytes + (size_t)SL_FILTERS_MOST * SL_FLETCHER32_BYTES;
 	for (unsigned i = 0; !rc && i < filters->count; i++) {
 		const struct sl_filter *filter = &filters->filter[i];
 		const struct sl_codec *codec = filter_codec(filter->number);
@@ -178,10 +166,13 @@ int sl_unfilter_new(const struct sl_filters *filters, struct sl_unfilter **out)
 	return rc;
 }
 
-static char *unfilter_scratch(struct sl_unfilter *unfilter, unsigned which)
+static char *unfilter_scratch(struct sl_unfilter *unfilter, unsigned which, size_t length)
 {
-	if (!unfilter->scratch[which])
-		unfilter->scratch[which] = malloc(unfilter->room);
+	if (!unfilter->scratch[which] || unfilter->room[which] < length) {
+		free(unfilter->scratch[which]);
+		unfilter->room[which] = SL_MAX(length, unfilter->filters->bytes);
+		unfilter->scratch[which] = malloc(unfilter->room[which]);
+	}
 	return unfilter->scratch[which];
 }
 
@@ -191,6 +182,9 @@ static int unfilter_step(struct sl_unfilter *unfilter, const struct sl_filter *f
 {
 	switch (filter->number) {
 	case SL_SHUFFLE_FILTER:
+		/* HDF5 leaves out such a shuffle, and says so in the mask of the chunk. */
+		if (!filter->count || !filter->values[0])
+			return sl_fail(-EBADMSG, "its elements have 0 bytes");
 		if (n != length)
 			return sl_fail(-EBADMSG, "a chunk has %zu bytes of %zu", n, length);
 		/* Elements longer than the chunk stay as they are, and would take long. */
@@ -211,14 +205,21 @@ static int unfilter_step(struct sl_unfilter *unfilter, const struct sl_filter *f
 	return filter_codec(filter->number)->decompress(unfilter->state, in, n, out, length);
 }
 
-/* The length behind the filters below this one, of which the mask leaves some out. */
-static size_t unfilter_length(const struct sl_filters *filters, uint32_t mask, unsigned below)
+/* The length that a filter was given, when the filters below it had been applied, of which the mask
+ * leaves some out. n: that it gave; where one below compresses no filter changes it. */
+static size_t unfilter_length(const struct sl_filters *filters, uint32_t mask, unsigned below,
+                              size_t n)
 {
 	size_t length = filters->bytes;
 
-	for (unsigned i = 0; i < below; i++)
-		if (filters->filter[i].number == SL_FLETCHER32_FILTER && !(mask >> i & 1))
+	for (unsigned i = 0; i < below; i++) {
+		if (mask >> i & 1)
+			continue;
+		if (filter_compresses(&filters->filter[i]))
+			return n;
+		if (filters->filter[i].number == SL_FLETCHER32_FILTER)
 			length += SL_FLETCHER32_BYTES;
+	}
 	return length;
 }
 
@@ -241,7 +242,7 @@ int sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in,
 
 	for (unsigned i = filters->count; i--;) {
 		const struct sl_filter *filter = &filters->filter[i];
-		size_t length = unfilter_length(filters, mask, i);
+		size_t length = unfilter_length(filters, mask, i, n);
 		bool last = length == filters->bytes;
 		char *to;
 		int rc;
@@ -258,7 +259,7 @@ int sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in,
 		for (unsigned k = 0; k < i; k++)
 			last = last &&
 			       (mask >> k & 1 || filters->filter[k].number == SL_FLETCHER32_FILTER);
-		to = last ? out : unfilter_scratch(unfilter, which++ % 2);
+		to = last ? out : unfilter_scratch(unfilter, which++ % 2, length);
 		if (!to)
 			return sl_fail(-ENOMEM, "no memory");
 		rc = unfilter_step(unfilter, filter, from, n, to, length);

@@ -285,7 +285,7 @@ static void store_rows_locked(struct sl_frame *bundle) SL_UNCHECKED
 
 /* Compresses an open bundle, and stores its chunks in other places, as those of a full bundle.
  * Until the next flush the file refers to the old places. No compressor has a chunk. there: the
- * file has all frames without filters, and on a full disk they stay so. */
+ * file has all frames, and on a full disk they stay as they are. */
 static int store_packed(struct sl_frame *bundle, struct sl_packed_chunk *packed, uint64_t to,
                         bool there, double *max_error)
 {
@@ -293,13 +293,12 @@ static int store_packed(struct sl_frame *bundle, struct sl_packed_chunk *packed,
 	int rc = 0;
 
 	packed->frame = bundle;
+	sl_h5_fill(s->dataset, bundle->data + to * s->frame_bytes,
+	           (s->layout.gather - to) * s->frame_bytes);
 	for (packed->number = 0; !rc && packed->number < s->geometry.chunks; packed->number++) {
 		double error;
 
 		sl_series_block(s, packed->number, &packed->block);
-		packed->block.extent[0] = to;
-		packed->block.edge = true;
-		packed->block.whole = false;
 		rc = sl_chunk_make(s, 0, packed, &error);
 		if (!rc)
 			rc = sl_h5_chunk_store_last(s->dataset, bundle->locked.number,
@@ -332,7 +331,7 @@ static void store_last_locked(struct sl_frame *bundle) SL_UNCHECKED
 	packed = SL_CONTAINER(sl_list_take(&s->packer->locked.free), struct sl_packed_chunk, link);
 	max_error = s->locked.counts.max_error;
 	file_thread_unlock(w, "store", bundle);
-	rc = store_packed(bundle, packed, to, raw, &max_error);
+	rc = store_packed(bundle, packed, to, from == to, &max_error);
 	if (!rc)
 		rc = tell_frames(bundle, from, to, max_error);
 	file_thread_lock(w);

@@ -33,12 +33,14 @@ static int dataset_grow(struct sl_h5_dataset *dataset, uint64_t frames)
 static struct sl_h5_partial_chunk *partial_of(struct sl_h5_dataset *dataset, uint64_t frame,
                                               const uint64_t *offset)
 {
-	size_t number = 0;
+	size_t number = 0, bytes = dataset->partial_count * sizeof(*dataset->partial);
 
 	if (!dataset->partial)
 		return NULL;
-	if (dataset->begun != frame)
-		memset(dataset->partial, 0, dataset->partial_count * sizeof(*dataset->partial));
+	if (dataset->begun != frame) {
+		memcpy(dataset->partial + dataset->partial_count, dataset->partial, bytes);
+		memset(dataset->partial, 0, bytes);
+	}
 	dataset->begun = frame;
 	for (unsigned i = 0; i + 1 < dataset->rank; i++) {
 		uint64_t across =
@@ -166,7 +168,7 @@ int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_
 			(layout->shape[i] + layout->chunk[i] - 1) / layout->chunk[i];
 		dataset->partial_bytes *= layout->chunk[i];
 	}
-	dataset->partial = calloc(dataset->partial_count, sizeof(*dataset->partial));
+	dataset->partial = calloc(dataset->partial_count, 2 * sizeof(*dataset->partial));
 	if (!dataset->partial)
 		return sl_fail(-ENOMEM, "no memory");
 	at[0] = dataset->begun;
@@ -210,6 +212,13 @@ static void chunk_fill(hid_t dataset, char *out, size_t n)
 		memcpy(out + i, out, element);
 	H5Tclose(type);
 	H5Pclose(list);
+}
+
+void sl_h5_fill(const struct sl_h5_dataset *dataset, void *out, size_t n)
+{
+	sl_hdf5_enter();
+	chunk_fill(dataset->id, out, n);
+	sl_hdf5_leave();
 }
 
 /* Undoes the filters by our own codecs: HDF5 may lack zstd and lz4. */
@@ -334,6 +343,7 @@ static int chunk_clear(struct sl_h5_file *file, hid_t dataset, uint64_t start, u
 	size_t element = H5Tget_size(type), skip;
 	ssize_t done = 1;
 	char fill[4096];
+	int err;
 
 	H5Tclose(type);
 	chunk_fill(dataset, fill, sizeof(fill));
@@ -344,8 +354,12 @@ static int chunk_clear(struct sl_h5_file *file, hid_t dataset, uint64_t start, u
 		              SL_MIN(n - from, sizeof(fill) / element * element - skip),
 		              (off_t)(start + from));
 	}
+	err = done > 0 ? 0 : done ? -errno : -EIO;
 	sl_hdf5_resume();
-	return done > 0 ? 0 : sl_h5_fail(file, -EIO, "the end of a chunk cannot be written");
+	/* On a full disk it has no space, and so nothing was there. */
+	return !err || sl_is_full(err)
+	               ? 0
+	               : sl_h5_fail(file, err, "the end of a chunk cannot be written");
 }
 
 static int scalar_clear(struct sl_h5_file *file, const struct sl_h5_scalar *scalar)
@@ -417,35 +431,56 @@ int sl_h5_file_flush(struct sl_h5_file *file)
 	return sl_h5_datasets_flush(file, false);
 }
 
-/* Moves the chunks of an open bundle to the space of its rows, which the file no longer refers to:
- * the driver cuts off what is behind them. Returns 1 if some were moved. */
+/* Moves a chunk forward, if it has all filters. Returns 1 if it was moved. */
+static int chunk_pack(struct sl_h5_dataset *dataset, const struct sl_h5_partial_chunk *partial,
+                      const uint64_t *offset)
+{
+	hsize_t at[SL_H5_RANK] = {dataset->begun};
+	size_t n = partial->bytes;
+	uint32_t mask = 0;
+	void *bytes;
+	bool good;
+	int err = 0;
+
+	if (!n || n == dataset->partial_bytes ||
+	    !sl_ordered_vfd_fits(&dataset->file->vfd, n, partial->start))
+		return 0;
+	for (unsigned i = 1; i < dataset->rank; i++)
+		at[i] = offset[i - 1];
+	bytes = malloc(n);
+	sl_hdf5_enter();
+	good = bytes && H5Dread_chunk(dataset->id, H5P_DEFAULT, at, &mask, bytes) >= 0 && !mask;
+	sl_hdf5_leave();
+	if (good)
+		err = sl_h5_chunk_store_last(dataset, dataset->begun, offset, bytes, n, true);
+	free(bytes);
+	return err ? err : good;
+}
+
+/* Moves the chunks of the last bundles to the space of their rows, which the file no longer refers
+ * to: the driver cuts off what is behind them. The rows of a full bundle were before it, and those
+ * of the next in their space. Returns 1 if some were moved. */
 static int dataset_pack(struct sl_h5_dataset *dataset)
 {
-	uint64_t open = dataset->partial ? dataset->frames - dataset->begun : 0;
+	size_t count = dataset->file->base ? 0 : dataset->partial_count;
 	uint64_t offset[SL_H5_RANK] = {0};
-	int err = 0, moved = 0;
+	int done = 0, moved = 0;
 
-	if (!open || open >= dataset->gather)
-		return 0;
-	for (size_t i = 0; !err && i < dataset->partial_count; i++) {
-		uint64_t start = dataset->partial[i].start, n = dataset->partial[i].bytes;
-		bool fits = n && n != dataset->partial_bytes &&
-		            sl_ordered_vfd_fits(&dataset->file->vfd, n, start);
-		void *bytes = fits ? malloc(n) : NULL;
-
-		if (bytes && pread(dataset->file->own.fd, bytes, n, (off_t)start) == (ssize_t)n) {
-			err = sl_h5_chunk_store_last(dataset, dataset->begun, offset, bytes, n,
-			                             true);
-			moved = 1;
+	for (size_t i = 0; done >= 0 && i < 2 * count; i++) {
+		if (i == count) {
+			memcpy(dataset->partial, dataset->partial + count,
+			       count * sizeof(*dataset->partial));
+			dataset->begun -= dataset->gather;
 		}
-		free(bytes);
+		done = chunk_pack(dataset, &dataset->partial[i % count], offset);
+		moved |= done;
 		for (unsigned k = dataset->rank - 1; k--; offset[k] = 0) {
 			offset[k] += dataset->chunk[k];
 			if (offset[k] < dataset->extent[k + 1])
 				break;
 		}
 	}
-	return err ? err : moved;
+	return done < 0 ? done : moved;
 }
 
 int sl_h5_file_pack(struct sl_h5_file *file)

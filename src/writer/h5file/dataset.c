@@ -226,6 +226,32 @@ static int check_new(const struct sl_h5_dataset *dataset)
 	return 0;
 }
 
+static const char *name_of_object(const struct sl_h5_dataset *dataset, uint64_t object)
+{
+	for (size_t i = 0; i < dataset->scalar_count; i++)
+		if (dataset->scalars[i].object == object)
+			return dataset->scalars[i].name;
+	return dataset->object == object ? dataset->name : NULL;
+}
+
+/* Links may give a dataset of this writer another name. */
+static int note_object(const struct sl_h5_dataset *dataset, const char *name, hid_t id,
+                       uint64_t *out)
+{
+	const char *other;
+	H5O_info_t info;
+
+	if (id < 0 || H5Oget_info2(id, &info, H5O_INFO_BASIC) < 0)
+		return 0;
+	other = name_of_object(dataset, info.addr);
+	sl_list_each_of (before, &dataset->file->datasets, struct sl_h5_dataset, link)
+		other = other ? other : name_of_object(before, info.addr);
+	*out = info.addr;
+	return other ? sl_fail(-EEXIST, "'%s' is '%s', a dataset of this writer already", name,
+	                       other)
+	             : 0;
+}
+
 /* Opens what is there. Nothing in the file changes. Returns 1 if the dataset is there. */
 static int dataset_check(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
                          const struct sl_h5_set_options *set)
@@ -245,6 +271,11 @@ static int dataset_check(struct sl_h5_dataset *dataset, struct sl_h5_layout *lay
 		err = check_new(dataset);
 	if (!err && found)
 		err = sl_h5_dataset_continue(dataset, layout, set);
+	if (!err)
+		err = note_object(dataset, dataset->name, dataset->id, &dataset->object);
+	for (size_t i = 0; !err && i < dataset->scalar_count; i++)
+		err = note_object(dataset, dataset->scalars[i].name, dataset->scalars[i].id,
+		                  &dataset->scalars[i].object);
 	if (!err && !found)
 		err = sl_h5_scales_check(dataset, layout);
 	dataset->mask =

@@ -33,6 +33,10 @@ uint64_t sl_h5_file_held(const struct sl_h5_file *file)
 	return 0;
 }
 
+void sl_h5_fill(const struct sl_h5_dataset *dataset, void *out, size_t n)
+{
+}
+
 bool sl_h5_chunk_is_raw(const struct sl_h5_dataset *dataset, uint64_t frame)
 {
 	return false;

@@ -102,7 +102,7 @@ static void describe_opaque(hid_t type, char word[WORD])
 	H5free_memory(tag);
 }
 
-/* Complex numbers, as h5py has them: members r and i of the same type. numpy has none of 16 bits. */
+/* Complex numbers, as h5py has them: members r and i of the same type. Of halves numpy has none. */
 static bool describe_complex(hid_t type, char word[WORD])
 {
 	char *names[2] = {NULL, NULL};
@@ -117,10 +117,10 @@ static bool describe_complex(hid_t type, char word[WORD])
 	}
 	is = names[0] && names[1] && !strcmp(names[0], "r") && !strcmp(names[1], "i") &&
 	     H5Tequal(parts[0], parts[1]) > 0 && H5Tget_class(parts[0]) == H5T_FLOAT &&
-	     !H5Tget_member_offset(type, 0) &&
+	     H5Tget_size(parts[0]) > 2 && !H5Tget_member_offset(type, 0) &&
 	     H5Tget_member_offset(type, 1) == H5Tget_size(parts[0]) &&
 	     H5Tget_size(type) == 2 * H5Tget_size(parts[0]) && !describe_float(parts[0], word) &&
-	     strchr("<>", word[0]) && word[2] != '2';
+	     strchr("<>", word[0]);
 	if (is)
 		snprintf(word + 1, WORD - 1, "c%zu", H5Tget_size(type));
 	for (unsigned i = 0; i < 2; i++) {

@@ -157,6 +157,8 @@ int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint6
  * frames, and on a full disk keeps them as they are. */
 int sl_h5_chunk_store_last(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
                            const void *bytes, size_t n, bool there);
+/* Fills memory for n bytes of elements with the dataset's fill value. */
+void sl_h5_fill(const struct sl_h5_dataset *dataset, void *out, size_t n);
 /* Whether the open chunk that begins with a frame is in the file without filters. */
 bool sl_h5_chunk_is_raw(const struct sl_h5_dataset *dataset, uint64_t frame);
 /* Stores frames from..to of a chunk before it is full, and the earlier frames where the file has

@@ -100,6 +100,7 @@ struct sl_h5_file {
 struct sl_h5_scalar {
 	char *name;
 	hid_t id;
+	uint64_t object; /* as of a dataset */
 	uint64_t extent; /* values that it has, or will have with the next write */
 	double *pending; /* SL_H5_PENDING; the first is that of frame start */
 	uint64_t start;
@@ -111,12 +112,14 @@ struct sl_h5_dataset {
 	struct sl_h5_file *file;
 	char *name; /* absolute: "/fields/u" */
 	hid_t id;
+	uint64_t object; /* where HDF5 has its header, if it was there before */
 	bool contiguous;
 	bool counted;  /* an attribute has the number of frames, and not the extent */
 	unsigned rank; /* with that of the frames' numbers */
 	hsize_t extent[SL_H5_RANK];
 	/* With several frames in a chunk (gather > 1): the partly stored chunks, from frame `begun`
-	 * on, by their number in a frame, and where they lie in the file. */
+	 * on, by their number in a frame, and where they lie in the file. Behind them those of the
+	 * frames before, as far as this writer has stored them. */
 	uint64_t gather, chunk[SLUICE_FRAME_RANK_MOST], begun;
 	struct sl_h5_partial_chunk {
 		uint64_t start, bytes; /* 0: it is not there */

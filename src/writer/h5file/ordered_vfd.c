@@ -145,7 +145,7 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 static void ordered_shorten(struct ordered_file *file)
 {
 	uint64_t head[SUPERBLOCK_END / 8 + 1], end = sl_ordered_used_end(file);
-	int err;
+	int err, turned;
 
 	if (!file->changed || file->vfd->error || file->granted > file->eoa || end == file->eoa ||
 	    pread(file->fd, head, sizeof(head), 0) != sizeof(head) ||
@@ -156,11 +156,12 @@ static void ordered_shorten(struct ordered_file *file)
 		err = sl_ordered_write_all(file, SUPERBLOCK_END, sizeof(end), &end);
 	if (!err)
 		err = sl_ordered_barrier(file);
-	if (!err)
-		err = sl_ordered_turn_word(file, false);
+	turned = sl_ordered_turn_word(file, false);
+	err = err ? err : turned;
 	if (!err && ftruncate(file->fd, (off_t)end))
 		err = -errno;
-	sl_ordered_keep_error(file, err, SUPERBLOCK_END);
+	/* On a full disk the file stays as it is, which is complete. */
+	sl_ordered_keep_error(file, sl_is_full(err) ? 0 : err, SUPERBLOCK_END);
 }
 
 /* Space taken behind the end of the file, maybe not all that was asked for. */
@@ -385,17 +386,19 @@ static int take_raw(struct ordered_file *file, haddr_t start, size_t size, const
 	return 0;
 }
 
-/* Whether it is a block of texts: HDF5 treats it as raw data and rewrites it in H5Fflush. */
-static bool is_texts(const void *bytes, size_t size)
+/* Whether it is a block of texts: HDF5 treats it as raw data and rewrites it in H5Fflush. Frames
+ * may begin as one. */
+static bool is_texts(const struct sl_vfd_chunk *chunk, const void *bytes, size_t size)
 {
-	return size > 4 && size <= PAGE && memcmp(bytes, "GCOL", 4) == 0;
+	return !is_of_chunk(chunk, bytes, size) && size > 4 && size <= PAGE &&
+	       memcmp(bytes, "GCOL", 4) == 0;
 }
 
 static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start, size_t size,
                             const void *bytes)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
-	bool raw = type == H5FD_MEM_DRAW && !is_texts(bytes, size);
+	bool raw = type == H5FD_MEM_DRAW && !is_texts(file->vfd->chunk, bytes, size);
 	int err = 0;
 
 	(void)dxpl;

@@ -230,6 +230,57 @@ DEATH_TEST(making_a_sealed_one)
 	kill_everywhere(insert_sealed, new_is_whole_or_not_there, new_is_there);
 }
 
+/* An owner with two parts. */
+static void insert_owner(void)
+{
+	struct sl_blob_record part = {.size = 9, .flags = SL_FLAG_PART};
+	struct sl_blob_record owner = record_of("new", 29);
+	uint32_t slot;
+
+	sl_catalogue_insert(shop.catalogue, &part, SL_INSERT_SEALED, &slot);
+	part.next = slot + 1;
+	sl_catalogue_insert(shop.catalogue, &part, SL_INSERT_SEALED, &slot);
+	owner.next = slot + 1;
+	sl_catalogue_insert(shop.catalogue, &owner, SL_INSERT_SEALED, &slot);
+}
+
+static void owner_has_its_parts_or_is_not_there(const struct shop *left)
+{
+	struct sl_blob_record part;
+	struct sl_held_blob got;
+	unsigned count = 0;
+	int err = shop_get(left, "new", &got);
+
+	if (err) {
+		assert_int_equal(err, -ENOENT);
+		return;
+	}
+	assert_record(&got.record, "new", 29);
+	part = got.record;
+	while (!(err = sl_reader_part(&left->reader, &part, &part))) {
+		struct sl_blob_key key = {.id = part.key.id};
+		struct sl_held_blob none;
+
+		assert_int_equal(part.size, 9);
+		assert_int_equal(sl_reader_get(&left->reader, &key, &none), -ENOENT);
+		count++;
+	}
+	assert_int_equal(err, -ENOENT);
+	assert_int_equal(count, 2);
+	sl_reader_release(&left->reader, &got);
+}
+
+static int owner_is_there(struct shop *left)
+{
+	owner_has_its_parts_or_is_not_there(left);
+	return state_of(left, "new") == SL_ENTRY_SEALED;
+}
+
+DEATH_TEST(making_an_owner_with_parts)
+{
+	kill_everywhere(insert_owner, owner_has_its_parts_or_is_not_there, owner_is_there);
+}
+
 static void insert_open(void)
 {
 	struct sl_blob_record record = record_of("new", 28);

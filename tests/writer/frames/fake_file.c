@@ -180,6 +180,12 @@ int sl_h5_chunk_store_last(struct sl_h5_dataset *dataset, uint64_t frame, const 
 	return sl_h5_chunk_store(dataset, frame, offset, 0, bytes, n);
 }
 
+void sl_h5_fill(const struct sl_h5_dataset *dataset, void *out, size_t n)
+{
+	(void)dataset;
+	memset(out, 0, n);
+}
+
 bool sl_h5_chunk_is_raw(const struct sl_h5_dataset *dataset, uint64_t frame)
 {
 	(void)dataset, (void)frame;

@@ -257,6 +257,33 @@ FIXTURE_TEST(a_file_goes_on_when_the_disk_has_room_again)
 	assert_int_equal(field_look(path, "u", 30, 30), 0);
 }
 
+/* Its last chunk is stored again, or stays as it is. */
+FIXTURE_TEST(a_session_without_frames_needs_no_room)
+{
+	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
+	const char *path = disk_file(1000);
+	static const float frame[1000];
+
+	o.type = SLUICE_FLOAT32;
+	o.rank = 1;
+	o.shape[0] = COUNT_OF(frame);
+	o.chunk_frames = 8;
+	for (unsigned kept = 5; kept > 2; kept--) {
+		sluice_series *s;
+		sluice_writer *w;
+
+		assert_ok(field_open(f->ctx, path, SLUICE_WRITER_APPEND, &w));
+		assert_ok(sluice_series_add(w, "u", &o, &s));
+		for (unsigned i = 0; i < 5 && kept == 5; i++)
+			assert_ok(sluice_series_push(s, frame, NULL, PATIENCE_MS));
+		assert_ok(sluice_writer_close(w, PATIENCE_MS));
+		assert_int_equal(field_count(path, "u"), kept);
+		disk_leave_room(32);
+		o.flags = SLUICE_SERIES_CONTINUE_AT;
+		o.continue_at = kept - 1;
+	}
+}
+
 FIXTURE_TEST(a_fixed_number_of_frames_that_has_no_room_is_refused)
 {
 	const char *path = disk_file(200);

@@ -146,6 +146,43 @@ FIXTURE_TEST(hdf5_reads_the_submitted_frames)
 	H5Fclose(file);
 }
 
+/* HDF5's own blocks of texts begin so. */
+FIXTURE_TEST(frames_may_begin_as_a_block_of_texts)
+{
+	static const char *const codecs[] = {"none", "deflate"};
+	const char *path = scratch(f, "frames.h5");
+	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
+	uint8_t frame[16] = "GCOL\1", found[20][sizeof(frame)];
+	hid_t file, dataset;
+
+	o.type = SLUICE_UINT8;
+	o.rank = 1;
+	o.shape[0] = sizeof(frame);
+	o.chunk_frames = 8;
+	for (unsigned i = 0; i < COUNT_OF(codecs); i++) {
+		sluice_writer *w = writer_open(f->ctx, path, SLUICE_WRITER_REPLACE);
+		sluice_series *s;
+
+		o.codec = codecs[i];
+		assert_ok(sluice_series_add(w, "u", &o, &s));
+		for (frame[5] = 0; frame[5] < COUNT_OF(found); frame[5]++) {
+			assert_ok(sluice_series_push(s, frame, NULL, -1));
+			if (frame[5] % 3 == 2)
+				assert_ok(sluice_writer_flush(w, -1));
+		}
+		assert_ok(sluice_writer_close(w, -1));
+		file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+		dataset = H5Dopen2(file, "u", H5P_DEFAULT);
+		assert_int_equal(rows_of(dataset), COUNT_OF(found));
+		assert_true(H5Dread(dataset, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+		                    found) >= 0);
+		for (frame[5] = 0; frame[5] < COUNT_OF(found); frame[5]++)
+			assert_memory_equal(found[frame[5]], frame, sizeof(frame));
+		H5Dclose(dataset);
+		H5Fclose(file);
+	}
+}
+
 static void assert_before(const sluice_series *s, uint64_t frames)
 {
 	struct sluice_writer_counts stats = {.size = sizeof(stats)};

@@ -30,20 +30,36 @@ static const struct sl_key *get_keys(const struct sl_head *message, unsigned *co
 	                                   : ((const struct sl_msg_get *)message)->items;
 }
 
+/* Queues the return of a region if one of its blobs is AWAY, unless that is under way. */
+static int get_request_return(struct sl_server *server, uint32_t slot, bool *away)
+{
+	struct sl_region *region = server->blobs->by_slot[slot].region;
+
+	if (sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_AWAY)
+		return 0;
+	*away = true;
+	return region->copy->state == SL_COPY_WHOLE && !region->copy->wait
+	               ? sl_wait_for_room(server, NULL, region)
+	               : 0;
+}
+
 /*
  * Queues the return of spilled blobs only when all blobs that were asked for are sealed, so that no
  * memory is kept for a seal that may never come. A return ends with sl_get_wake() or sl_get_fail().
+ * An owner returns when its parts are there.
  */
 static int get_request_spilled(struct sl_server *server, const uint32_t *slots, unsigned count)
 {
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < count; i++) {
-		struct sl_region *region = server->blobs->by_slot[slots[i]].region;
+		bool away = false;
 
-		if (sl_catalogue_state(server->catalogue, slots[i]) == SL_ENTRY_AWAY &&
-		    region->copy->state == SL_COPY_WHOLE && !region->copy->wait)
-			rc = sl_wait_for_room(server, NULL, region);
+		sl_parts_each (part, server, slots[i])
+			if (!rc)
+				rc = get_request_return(server, part, &away);
+		if (!rc && !away)
+			rc = get_request_return(server, slots[i], &away);
 	}
 	return rc;
 }
@@ -231,6 +247,8 @@ static void get_each_for(struct sl_server *server, uint32_t slot,
 
 	if (!server->counts.waiting)
 		return;
+	/* Gets of an owner wait for its parts. */
+	slot = sl_blob_owner(server, slot);
 	record = sl_blob_record_at(server, slot);
 	by_id = get_bucket(server, NULL, 0, record.key.id);
 	by_name = get_bucket(server, record.key.name, record.key.length, 0);
@@ -263,6 +281,14 @@ void sl_get_fail(struct sl_server *server, uint32_t slot)
 		get_each_for(server, slot, get_fail_one);
 }
 
+static void get_mark(struct sl_server *server, uint32_t slot, uint64_t number)
+{
+	if (server->blobs->by_slot[slot].region)
+		server->blobs->by_slot[slot].region->wait_mark = number;
+	sl_parts_each (part, server, slot)
+		server->blobs->by_slot[part].region->wait_mark = number;
+}
+
 void sl_get_mark(struct sl_server *server, uint64_t number)
 {
 	for (unsigned b = 0; server->counts.waiting && b < SL_WAIT_BUCKETS; b++)
@@ -272,9 +298,8 @@ void sl_get_mark(struct sl_server *server, uint64_t number)
 			uint32_t slot;
 
 			for (unsigned i = 0; wait->blob.disk && i < count; i++)
-				if (!sl_key_find(server, &keys[i], &slot) &&
-				    server->blobs->by_slot[slot].region)
-					server->blobs->by_slot[slot].region->wait_mark = number;
+				if (!sl_key_find(server, &keys[i], &slot))
+					get_mark(server, slot, number);
 		}
 }
 
@@ -361,7 +386,7 @@ int sl_handle_locate(struct sl_server *server, struct sl_peer *peer)
 		enum sl_entry_state state;
 		struct sl_blob_record record;
 
-		if (!region || region->origin != request->region)
+		if (!region || region->origin != request->region || sl_blob_is_part(server, slot))
 			continue;
 		state = sl_catalogue_state(server->catalogue, slot);
 		if (state != SL_ENTRY_SEALED && state != SL_ENTRY_AWAY)

@@ -7,12 +7,15 @@
  * are held. On the server's thread.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <syslog.h>
 
 #include "sluiced/blobs/blobs.h"
 #include "sluiced/memory/memory.h"
 #include "sluiced/peers/peers.h"
+#include "sluiced/supervisor/supervisor.h"
 
 static uint32_t *blob_bucket(const struct sl_server *server, uint64_t id)
 {
@@ -84,7 +87,8 @@ int sl_key_find(const struct sl_server *server, const struct sl_key *key, uint32
 	else
 		rc = sl_catalogue_find(server->catalogue, &wanted, &slot);
 	if (rc || slot == SL_NO_SLOT ||
-	    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_DYING)
+	    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_DYING ||
+	    sl_blob_is_part(server, slot))
 		return -ENOENT;
 	*out = slot;
 	return 0;
@@ -95,6 +99,39 @@ int sl_key_refuse(const struct sl_key *key, int error, const char *why)
 	if (!key->name[0])
 		return sl_fail(error, "the blob with id %llu %s", (unsigned long long)key->id, why);
 	return sl_fail(error, "'%s' %s", key->name, why);
+}
+
+void sl_blob_report(struct sl_server *server, uint32_t slot, const char *why)
+{
+	struct sl_blob_record record = sl_blob_record_at(server, slot);
+	char name[SL_NAME_BYTES] = "";
+
+	/* A record that is not right has no name. */
+	if (record.key.name)
+		memcpy(name, record.key.name, SL_MIN(record.key.length, sizeof(name) - 1));
+	if (sl_name_check(name, sizeof(name), true))
+		for (char *c = name; *c; c++)
+			*c = *c >= ' ' && *c <= '~' ? *c : '?';
+	sl_report(LOG_WARNING, "the blob '%s' (id %" PRIu64 ", entry %u) is dropped: %s", name,
+	          record.key.id, slot, why);
+}
+
+static uint64_t blob_memory(const struct sl_server *server, uint32_t slot, int32_t device)
+{
+	const struct sl_region *region = server->blobs->by_slot[slot].region;
+
+	if (!region || region->away || (device != SL_DEVICE_ANY && region->device != device))
+		return 0;
+	return sl_region_range_bytes(region);
+}
+
+uint64_t sl_parts_memory(const struct sl_server *server, uint32_t slot, int32_t device)
+{
+	uint64_t bytes = blob_memory(server, slot, device);
+
+	sl_parts_each (part, server, slot)
+		bytes += blob_memory(server, part, device);
+	return bytes;
 }
 
 /* ------------------------------------------------------------------------------------- sweep */
@@ -111,6 +148,41 @@ void sl_blob_forget(struct sl_server *server, uint32_t slot)
 	server->blobs->sweep_due = true;
 }
 
+/* Notes the parts of an owner that is freed. */
+static void blob_orphan_parts(struct sl_server *server, uint32_t owner)
+{
+	struct sl_blob *by_slot = server->blobs->by_slot;
+	uint32_t last = SL_NO_SLOT;
+
+	if (sl_blob_is_part(server, owner))
+		return;
+	sl_parts_each (part, server, owner)
+		last = part;
+	if (last == SL_NO_SLOT)
+		return;
+	by_slot[last].part = server->blobs->orphan;
+	server->blobs->orphan = by_slot[owner].part;
+}
+
+/* Deletes the parts that were noted. Returns true if there were any. */
+static bool blob_forget_orphans(struct sl_server *server)
+{
+	struct sl_blob *by_slot = server->blobs->by_slot;
+	bool any = server->blobs->orphan;
+
+	while (server->blobs->orphan) {
+		uint32_t slot = server->blobs->orphan - 1;
+
+		server->blobs->orphan = by_slot[slot].part;
+		/* It stays a part, which no key finds, until it is freed. */
+		by_slot[slot].part = 0;
+		by_slot[slot].owner = slot + 1;
+		sl_blob_forget(server, slot);
+		sl_store_step("server: a part is deleted");
+	}
+	return any;
+}
+
 static void blob_left(void *argument, uint32_t slot, enum sl_left what)
 {
 	struct sl_server *server = argument;
@@ -119,6 +191,7 @@ static void blob_left(void *argument, uint32_t slot, enum sl_left what)
 	if (what != SL_LEFT_GONE)
 		return;
 	server->counts.dying--;
+	blob_orphan_parts(server, slot);
 	if (blob->region) {
 		if (!blob->region->away)
 			server->counts.blob_bytes -= sl_region_host_bytes(blob->region);
@@ -127,7 +200,13 @@ static void blob_left(void *argument, uint32_t slot, enum sl_left what)
 	blob_remove(server, slot);
 }
 
-#define ANY_DEVICE INT32_MIN
+/* Scans the references; parts follow their owners at once, because no client holds a part. */
+static void blob_scan(struct sl_server *server)
+{
+	do
+		sl_catalogue_sweep(server->catalogue, blob_left, server);
+	while (blob_forget_orphans(server));
+}
 
 static int candidate_compare(const void *a, const void *b)
 {
@@ -135,7 +214,9 @@ static int candidate_compare(const void *a, const void *b)
 
 	if (x->idle != y->idle)
 		return x->idle < y->idle ? 1 : -1;
-	return x->stamp < y->stamp ? -1 : x->stamp > y->stamp;
+	if (x->stamp != y->stamp)
+		return x->stamp < y->stamp ? -1 : 1;
+	return x->follows - y->follows;
 }
 
 void sl_candidates_sort(struct sl_candidate *candidates, size_t count)
@@ -152,9 +233,9 @@ static unsigned blob_candidates(struct sl_server *server, const struct sl_list *
 	sl_list_each_of (blob, list, const struct sl_blob, loose) {
 		uint32_t slot = (uint32_t)(blob - server->blobs->by_slot);
 
-		if ((device == ANY_DEVICE || blob->region->device == device) &&
-		    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_SEALED &&
-		    sl_catalogue_held(server->catalogue, slot) == SL_HELD_NOT)
+		if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_SEALED &&
+		    sl_catalogue_held(server->catalogue, slot) == SL_HELD_NOT &&
+		    sl_parts_memory(server, slot, device))
 			out[count++] = (struct sl_candidate){
 				.slot = slot,
 				.region = blob->region,
@@ -181,12 +262,12 @@ static unsigned blob_delete_unheld(struct sl_server *server, const struct sl_lis
 	if (candidates)
 		count = blob_candidates(server, list, device, candidates);
 	for (; chosen < count && asked < bytes; chosen++) {
-		asked += sl_region_range_bytes(candidates[chosen].region);
+		asked += sl_parts_memory(server, candidates[chosen].slot, device);
 		sl_catalogue_withdraw(server->catalogue, candidates[chosen].slot);
 	}
 	if (chosen) {
 		sl_store_step("server: unheld are withdrawn");
-		sl_catalogue_sweep(server->catalogue, blob_left, server);
+		blob_scan(server);
 		sl_store_step("server: nobody holds them");
 	}
 	for (unsigned i = 0; i < chosen; i++) {
@@ -198,7 +279,7 @@ static unsigned blob_delete_unheld(struct sl_server *server, const struct sl_lis
 	}
 	if (gone) {
 		sl_store_step("server: unheld are deleted");
-		sl_catalogue_sweep(server->catalogue, blob_left, server);
+		blob_scan(server);
 	}
 	free(candidates);
 	return gone;
@@ -206,10 +287,10 @@ static unsigned blob_delete_unheld(struct sl_server *server, const struct sl_lis
 
 void sl_blob_sweep(struct sl_server *server)
 {
-	sl_catalogue_sweep(server->catalogue, blob_left, server);
+	blob_scan(server);
 	if (!sl_list_empty(&server->blobs->transients))
 		server->counts.deletes += blob_delete_unheld(server, &server->blobs->transients,
-		                                             ANY_DEVICE, UINT64_MAX);
+		                                             SL_DEVICE_ANY, UINT64_MAX);
 	server->blobs->sweep_due = false;
 }
 

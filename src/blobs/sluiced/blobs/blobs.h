@@ -4,6 +4,7 @@
  * them for clients, delete.c deletes and blobs.c evicts them, recover.c rebuilds all of this from
  * the state that a dead server has left.
  *
+ *   parts   blobs without keys, of an owner: parts.c ties them to it
  *   blob    the server's knowledge of an entry besides the catalogue's record
  *   lease   a client's right to make a blob in a range of a region; ends with its seal or abort
  */
@@ -24,6 +25,7 @@ struct sl_range_lease {
 	struct sl_region *region;
 	unsigned range;
 	uint32_t slot;              /* of the entry that has the name, or SL_NO_SLOT */
+	uint32_t next;              /* in a seal: of the next part, as in its record */
 	struct sl_metadata *record; /* metadata that came before the seal, or NULL */
 };
 
@@ -32,6 +34,8 @@ struct sl_blob {
 	unsigned range;
 	struct sl_list loose; /* in sl_blobs.caches or .transients */
 	uint32_t next;        /* in the chain of sl_blobs.by_id */
+	uint32_t owner;       /* of a part: its owner's slot, or its own, plus 1; 0: it is none */
+	uint32_t part;        /* of an owner its first part, of a part the next: slot plus 1; 0 */
 	uint64_t id;          /* 0: the slot is free */
 };
 
@@ -45,6 +49,7 @@ struct sl_blobs {
 	struct sl_list caches;     /* blobs that may go when memory is short, held or not */
 	struct sl_list transients; /* blobs that go when nobody holds them */
 	unsigned loose_count;      /* in both lists */
+	uint32_t orphan;           /* the first part without an owner: slot plus 1; 0 */
 	struct sl_list leases[SL_BUCKETS];
 	uint64_t last_lease;
 };
@@ -53,6 +58,7 @@ struct sl_blobs {
 struct sl_candidate {
 	struct sl_region *region;
 	uint32_t slot;  /* of the blob */
+	bool follows;   /* a part, which goes after its owner */
 	uint64_t idle;  /* ticks since its last use */
 	uint64_t stamp; /* of two that are equally idle, the smaller stamp leaves first */
 };
@@ -81,8 +87,47 @@ uint32_t sl_blob_by_id(const struct sl_server *server, uint64_t id);
 int sl_key_find(const struct sl_server *server, const struct sl_key *key, uint32_t *slot);
 /* Fails with a sentence about the blob of a key. Returns the error. */
 int sl_key_refuse(const struct sl_key *key, int error, const char *why);
+/* Reports a blob that a new server drops. Its name may be anything. */
+void sl_blob_report(struct sl_server *server, uint32_t slot, const char *why);
 /* After a seal or a change of flags: lists a blob as a cache, as transient, or as neither. */
 void sl_blob_relist(struct sl_server *server, uint32_t slot);
+
+/* ---------------------------------------------------------------------------------------- parts */
+
+/* Loops over the slots of the parts of an owner. */
+#define sl_parts_each(part, server, slot)                                                    \
+	for (uint32_t part##_at = (server)->blobs->by_slot[slot].part, part = part##_at - 1; \
+	     part##_at; part##_at = (server)->blobs->by_slot[part].part, part = part##_at - 1)
+
+static inline bool sl_blob_is_part(const struct sl_server *server, uint32_t slot)
+{
+	return server->blobs->by_slot[slot].owner;
+}
+/* Returns the owner of a part, or the blob itself. */
+static inline uint32_t sl_blob_owner(const struct sl_server *server, uint32_t slot)
+{
+	return sl_blob_is_part(server, slot) ? server->blobs->by_slot[slot].owner - 1 : slot;
+}
+/* Returns the bytes of a blob and its parts. */
+static inline uint64_t sl_blob_bytes(const struct sl_server *server, uint32_t slot)
+{
+	uint64_t bytes = sl_blob_record_at(server, slot).size;
+
+	sl_parts_each (part, server, slot)
+		bytes += sl_blob_record_at(server, part).size;
+	return bytes;
+}
+/* Checks a lease for a seal of an owner or a part. Returns 0 or -EINVAL with a sentence. */
+int sl_part_check(const struct sl_range_lease *lease, bool part);
+/* Ties the parts that begin with that slot plus 1 to their owner, in the server's notes. */
+void sl_parts_tie(struct sl_server *server, uint32_t owner, uint32_t first);
+/* Returns the memory of a blob and its parts on a device, -1: the host; ANY: anywhere. */
+#define SL_DEVICE_ANY INT32_MIN
+uint64_t sl_parts_memory(const struct sl_server *server, uint32_t slot, int32_t device);
+/* In a new server, when all blobs are known: ties parts to their owners, and deletes the rest. */
+void sl_parts_recover(struct sl_server *server);
+/* When spilled regions are known: deletes owners in memory with a part that is not. */
+void sl_parts_check(struct sl_server *server);
 
 /* ------------------------------------------------------------------------------- delete, evict */
 

@@ -189,6 +189,7 @@ static int blob_enter(struct sl_server *server, struct sl_range_lease *lease, co
 		.creator = blob_creator(lease->peer->pid),
 		.uid = lease->peer->uid,
 		.flags = flags & ~(uint32_t)SLUICE_BLOB_REPLACE,
+		.next = lease->next,
 		.metadata = metadata,
 		.metadata_size = metadata ? sl_metadata_bytes(metadata) : 0,
 	};
@@ -212,8 +213,8 @@ static int blob_enter(struct sl_server *server, struct sl_range_lease *lease, co
 	lease->slot = slot;
 	server->blobs->top = SL_MAX(server->blobs->top, slot + 1);
 	*(sealed ? &server->counts.sealed : &server->counts.created) += 1;
-	server->blobs->by_slot[slot] =
-		(struct sl_blob){.region = lease->region, .range = lease->range};
+	server->blobs->by_slot[slot] = (struct sl_blob){
+		.region = lease->region, .range = lease->range, .part = lease->next};
 	lease->region->slots[lease->range] = slot;
 	sl_blob_add(server, slot, sl_blob_record_at(server, slot).key.id);
 	if (replaced != SL_NO_SLOT)
@@ -344,15 +345,19 @@ static int seal_check_item(struct sl_server *server, struct sl_peer *peer,
                            const struct sl_seal_item *item, struct sl_range_lease **out)
 {
 	struct sl_range_lease *lease = lease_find(server, peer, item->lease);
+	bool parts = sl_message_parts(&server->in);
 	struct sl_blob_record record;
 	int rc;
 
 	if (!lease)
 		return sl_fail(-ECONNRESET, "the server knows nothing of this blob");
 	if (item->flags & SLUICE_BLOB_REPLACE &&
-	    (lease->slot != SL_NO_SLOT || server->in.head.count > 1))
+	    (lease->slot != SL_NO_SLOT || (server->in.head.count > 1 && !parts)))
 		return sl_fail(-EINVAL,
 		               "a seal that replaces is of one blob, whose name was not reserved");
+	rc = parts ? sl_part_check(lease, item->flags & SL_FLAG_PART) : 0;
+	if (rc)
+		return rc;
 	if (item->bytes > sl_region_range_bytes(lease->region) ||
 	    item->start > sl_region_range_bytes(lease->region) - item->bytes)
 		return sl_fail(-EINVAL, "a blob larger than its memory");
@@ -400,31 +405,55 @@ static int seal_prepare(struct sl_server *server, struct sl_range_lease *lease,
 		catalogue, lease->slot,
 		(item->flags & ~(uint32_t)SLUICE_BLOB_PIN) |
 			(sl_blob_record_at(server, lease->slot).flags & SLUICE_BLOB_PIN));
-	return 0;
+	return lease->next ? sl_catalogue_adopt(catalogue, lease->slot, lease->next) : 0;
+}
+
+/*
+ * Gives all blobs of a seal their entries, or fails; those of parts are SEALED, the last first, so
+ * that each has the next in its record. *fresh: which entries are new.
+ */
+static int seal_prepare_all(struct sl_server *server, struct sl_range_lease **leases,
+                            unsigned count, bool sealed, uint64_t *fresh)
+{
+	const struct sl_msg_seal *request = &server->in.seal;
+	const struct sl_metadata *record = sl_message_metadata(&server->in);
+	unsigned parts = sl_message_parts(&server->in);
+	uint32_t next = 0;
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i < count; i++) {
+		unsigned at = i < parts ? parts - 1 - i : i;
+
+		leases[at]->next = next;
+		*fresh |= (uint64_t)(leases[at]->slot == SL_NO_SLOT) << at;
+		rc = seal_prepare(server, leases[at], &request->items[at], record,
+		                  sealed || at < parts);
+		if (!rc && at < parts)
+			next = leases[at]->slot + 1;
+	}
+	return rc;
 }
 
 /* Seals all blobs or none: on failure, entries that were made for this seal are taken back. */
 static int seal_all(struct sl_server *server, struct sl_range_lease **leases, unsigned count)
 {
-	const struct sl_msg_seal *request = &server->in.seal;
-	const struct sl_metadata *record = sl_message_metadata(&server->in);
+	unsigned parts = sl_message_parts(&server->in);
 	uint64_t fresh = 0;
 	uint32_t slots[SL_ITEMS_MOST];
-	bool sealed = count == 1 && leases[0]->slot == SL_NO_SLOT;
-	int rc = 0;
+	bool sealed = count - parts == 1 && leases[parts]->slot == SL_NO_SLOT;
+	int rc = seal_prepare_all(server, leases, count, sealed, &fresh);
 
-	for (unsigned i = 0; !rc && i < count; i++) {
-		fresh |= (uint64_t)(leases[i]->slot == SL_NO_SLOT) << i;
-		rc = seal_prepare(server, leases[i], &request->items[i], record, sealed);
+	for (unsigned i = 0; i < count; i++)
 		slots[i] = leases[i]->slot;
-	}
 	sl_store_step("server: prepared");
 	if (!rc && !sealed)
-		rc = sl_catalogue_seal(server->catalogue, slots, count);
+		rc = sl_catalogue_seal(server->catalogue, slots + parts, count - parts);
 	if (!rc && !sealed) {
-		server->counts.created -= count;
-		server->counts.sealed += count;
+		server->counts.created -= count - parts;
+		server->counts.sealed += count - parts;
 	}
+	if (!rc && parts)
+		sl_parts_tie(server, slots[parts], leases[parts]->next);
 	for (unsigned i = 0; i < count; i++) {
 		bool is_fresh = fresh >> i & 1;
 
@@ -434,7 +463,8 @@ static int seal_all(struct sl_server *server, struct sl_range_lease **leases, un
 			sl_watchers_notify(server, slots[i], SLUICE_WATCH_CREATED);
 		if (!rc || !is_fresh || leases[i]->slot == SL_NO_SLOT)
 			continue;
-		/* It becomes memory without a name again. */
+		/* It becomes memory without a name again, and is no part. */
+		server->blobs->by_slot[leases[i]->slot].part = 0;
 		blob_forget_nowhere(server, leases[i]->slot);
 		leases[i]->region->slots[leases[i]->range] = SL_NO_SLOT;
 		leases[i]->slot = SL_NO_SLOT;
@@ -442,6 +472,7 @@ static int seal_all(struct sl_server *server, struct sl_range_lease **leases, un
 	return rc;
 }
 
+/* Ends the lease of a sealed blob; a part of another blob is not in the answer, and out NULL. */
 static void seal_answer(struct sl_server *server, struct sl_peer *peer,
                         struct sl_range_lease *lease, uint32_t serial, struct sl_found_item *out)
 {
@@ -453,16 +484,19 @@ static void seal_answer(struct sl_server *server, struct sl_peer *peer,
 	uint32_t slot = lease->slot;
 	struct sl_range_lease *next;
 
-	sl_peer_hold(server, peer, serial, slot);
+	if (out)
+		sl_peer_hold(server, peer, serial, slot);
 	if (server->spill)
 		lease->region->stamp = ++server->spill->last_stamp;
 	lease_free(server, lease, true);
+	server->counts.blob_bytes += host ? bytes : 0;
+	server->counts.seals++;
+	if (!out)
+		return;
 	*out = (struct sl_found_item){.id = server->blobs->by_slot[slot].id,
 	                              .generation =
 	                                      sl_catalogue_generation(server->catalogue, slot),
 	                              .slot = slot};
-	server->counts.blob_bytes += host ? bytes : 0;
-	server->counts.seals++;
 	if ((!host ||
 	     peer->leased_bytes + bytes <= server->settings->memory_bytes / ADVANCE_PART) &&
 	    !lease_new(server, peer, &wanted, false, &next) && next)
@@ -471,7 +505,7 @@ static void seal_answer(struct sl_server *server, struct sl_peer *peer,
 
 int sl_handle_seal(struct sl_server *server, struct sl_peer *peer)
 {
-	unsigned count = server->in.head.count;
+	unsigned count = server->in.head.count, parts = sl_message_parts(&server->in);
 	uint32_t serial = server->in.head.serial, slots[SL_ITEMS_MOST];
 	struct sl_range_lease *leases[SL_ITEMS_MOST] = {NULL};
 	union sl_message answer;
@@ -490,11 +524,12 @@ int sl_handle_seal(struct sl_server *server, struct sl_peer *peer)
 	sl_store_step("server: sealed");
 	for (unsigned i = 0; i < count; i++)
 		slots[i] = leases[i]->slot;
-	sl_message_begin(&answer, SL_MSG_FOUND, serial, count);
+	sl_message_begin(&answer, SL_MSG_FOUND, serial, count - parts);
 	for (unsigned i = 0; i < count; i++)
-		seal_answer(server, peer, leases[i], serial, &answer.found.items[i]);
+		seal_answer(server, peer, leases[i], serial,
+		            i < parts ? NULL : &answer.found.items[i - parts]);
 	/* The answer comes last: the client that sealed may take this processor when it arrives. */
-	for (unsigned i = 0; i < count; i++) {
+	for (unsigned i = parts; i < count; i++) {
 		sl_get_wake(server, slots[i]);
 		sl_watchers_notify(server, slots[i], SLUICE_WATCH_SEALED);
 	}

@@ -133,22 +133,6 @@ static bool recover_range(struct sl_server *server, uint32_t slot)
 	return true;
 }
 
-/* Reports a blob that is dropped. Its name may be anything. */
-static void recover_report(struct sl_server *server, uint32_t slot, const char *why)
-{
-	struct sl_blob_record record = sl_blob_record_at(server, slot);
-	char name[SL_NAME_BYTES] = "";
-
-	/* A record that is not right has no name. */
-	if (record.key.name)
-		memcpy(name, record.key.name, SL_MIN(record.key.length, sizeof(name) - 1));
-	if (sl_name_check(name, sizeof(name), true))
-		for (char *c = name; *c; c++)
-			*c = *c >= ' ' && *c <= '~' ? *c : '?';
-	sl_report(LOG_WARNING, "the blob '%s' (id %" PRIu64 ", entry %u) is dropped: %s", name,
-	          record.key.id, slot, why);
-}
-
 /* Recovers an entry, or deletes it, and counts it. */
 static void recover_slot(struct sl_server *server, uint32_t slot)
 {
@@ -158,7 +142,7 @@ static void recover_slot(struct sl_server *server, uint32_t slot)
 	if (state == SL_ENTRY_FREE)
 		return;
 	if (damage)
-		recover_report(server, slot, damage);
+		sl_blob_report(server, slot, damage);
 	sl_blob_add(server, slot, sl_blob_record_at(server, slot).key.id);
 	server->blobs->top = SL_MAX(server->blobs->top, slot + 1);
 	if (state == SL_ENTRY_DYING) {
@@ -173,7 +157,7 @@ static void recover_slot(struct sl_server *server, uint32_t slot)
 		return;
 	}
 	if (state != SL_ENTRY_OPEN)
-		recover_report(server, slot, "its memory is gone, or is that of another blob");
+		sl_blob_report(server, slot, "its memory is gone, or is that of another blob");
 	sl_blob_forget(server, slot);
 }
 
@@ -209,8 +193,10 @@ int sl_server_recover(struct sl_server *server)
 	recover_rows(server, SL_KIND_REGION);
 	recover_rows(server, SL_KIND_COPY);
 	recover_slots(server);
+	sl_parts_recover(server);
 	sl_deletes_recover(server);
 	sl_spill_recover(server);
+	sl_parts_check(server);
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
 		sl_list_each_of (region, &server->memory->regions[i], struct sl_region, bucket) {
 			if (region->device >= 0)

@@ -60,6 +60,20 @@ static unsigned query_holders(struct sl_server *server, uint32_t slot)
 	return count;
 }
 
+/* Adds the parts of a blob to its description. */
+static void query_add_parts(const struct sl_server *server, uint32_t slot,
+                            struct sluice_blob_info *out)
+{
+	uint32_t first = server->blobs->by_slot[slot].part;
+
+	if (!first)
+		return;
+	sl_parts_each (part, server, slot)
+		out->parts++;
+	out->memory = sl_parts_memory(server, slot, SL_DEVICE_ANY);
+	out->device = sl_blob_record_at(server, first - 1).range.device;
+}
+
 static void query_describe(const struct sl_server *server, uint32_t slot,
                            struct sluice_blob_info *out)
 {
@@ -69,7 +83,7 @@ static void query_describe(const struct sl_server *server, uint32_t slot,
 
 	*out = (struct sluice_blob_info){
 		.id = record.key.id,
-		.bytes = record.size,
+		.bytes = sl_blob_bytes(server, slot),
 		.memory = region && !region->away ? sl_region_range_bytes(region) : 0,
 		.made_ns = sl_record_made_ns(&record),
 		.device = record.range.device,
@@ -82,7 +96,8 @@ static void query_describe(const struct sl_server *server, uint32_t slot,
 		.user = record.uid,
 		.process = (int32_t)(record.creator >> 42)};
 	memcpy(out->name, record.key.name, record.key.length);
-	strcpy(out->place, sl_server_place(server, record.range.device));
+	query_add_parts(server, slot, out);
+	strcpy(out->place, sl_server_place(server, out->device));
 }
 
 int sl_handle_stat(struct sl_server *server, struct sl_peer *peer)
@@ -103,7 +118,8 @@ static bool query_is_listed(const struct sl_server *server, uint32_t slot, const
 	size_t length = strlen(prefix);
 	struct sl_blob_record record;
 
-	if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_FREE)
+	if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_FREE ||
+	    sl_blob_is_part(server, slot))
 		return false;
 	record = sl_blob_record_at(server, slot);
 	return record.key.length >= length && !memcmp(record.key.name, prefix, length);

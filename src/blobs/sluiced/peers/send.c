@@ -219,7 +219,7 @@ void sl_watchers_notify(struct sl_server *server, uint32_t slot, enum sluice_wat
 	if (!record.key.length)
 		return;
 	*event = (struct sluice_watch_event){
-		.kind = kind, .id = record.key.id, .bytes = record.size};
+		.kind = kind, .id = record.key.id, .bytes = sl_blob_bytes(server, slot)};
 	memcpy(event->name, record.key.name, record.key.length);
 	peers->event_count++;
 	peers->events_left = true;

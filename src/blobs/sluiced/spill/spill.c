@@ -29,7 +29,42 @@ struct spill_candidates {
 	uint64_t bytes, held_here;
 };
 
-/* Adds a region if its blobs are all sealed, and none is pinned, held or waited for. */
+/* Returns true for a part that leaves with its owner, or after it. */
+static bool spill_follows(const struct sl_server *server, const struct sl_region *region)
+{
+	uint32_t slot = region->slots[0];
+
+	return slot != SL_NO_SLOT && sl_blob_is_part(server, slot);
+}
+
+static bool spill_owner_is(const struct sl_server *server, const struct sl_region *region,
+                           enum sl_entry_state state)
+{
+	uint32_t owner = sl_blob_owner(server, region->slots[0]);
+
+	return sl_catalogue_state(server->catalogue, owner) == state;
+}
+
+/* Adds the parts of an owner that is a candidate. */
+static void spill_add_parts(struct sl_server *server, struct spill_candidates *c, uint32_t owner,
+                            const struct sl_candidate *found, bool held_here)
+{
+	sl_parts_each (part, server, owner) {
+		struct sl_region *region = server->blobs->by_slot[part].region;
+
+		if (region->device >= 0)
+			continue;
+		*(held_here ? &c->held_here : &c->bytes) += sl_region_counted(region);
+		if (!held_here)
+			c->v[c->count++] = (struct sl_candidate){
+				.region = region, .follows = true, found->idle, found->stamp};
+	}
+}
+
+/*
+ * Adds a region if its blobs are all sealed, and none is pinned, held or waited for; an owner with
+ * its parts, and parts alone if their owner is AWAY already.
+ */
 static void spill_consider(struct sl_server *server, struct spill_candidates *c,
                            struct sl_region *region)
 {
@@ -39,6 +74,8 @@ static void spill_consider(struct sl_server *server, struct spill_candidates *c,
 
 	if (region->device >= 0 || region->away || !region->used ||
 	    region->wait_mark == server->spill->last_mark)
+		return;
+	if (spill_follows(server, region) && !spill_owner_is(server, region, SL_ENTRY_AWAY))
 		return;
 	for (unsigned i = 0; i < region->ranges; i++) {
 		uint32_t slot = region->slots[i];
@@ -60,6 +97,8 @@ static void spill_consider(struct sl_server *server, struct spill_candidates *c,
 	*(held_here ? &c->held_here : &c->bytes) += sl_region_counted(region);
 	if (!held_here)
 		c->v[c->count++] = found;
+	if (region->slots[0] != SL_NO_SLOT && !spill_follows(server, region))
+		spill_add_parts(server, c, region->slots[0], &found, held_here);
 }
 
 /* Finds the candidates, oldest use first. A withdrawal needs its sweep as well. */
@@ -107,28 +146,36 @@ static void spill_keep(struct sl_server *server, struct sl_region *region, uint6
 		}
 }
 
-/* Lets those of the first so many bytes leave that have a copy. Returns how many bytes left. */
-static uint64_t spill_leave(struct sl_server *server, const struct spill_candidates *c,
-                            uint64_t bytes, bool *stayed)
+/* Returns whether a candidate can leave now: with a copy, and a part after its owner. */
+static bool spill_may_leave(const struct sl_server *server, const struct sl_region *region,
+                            bool follows)
 {
-	uint64_t seen = 0, left = 0, away;
-	size_t end = 0;
+	return !region->away && spill_copy_is_whole(region) &&
+	       spill_follows(server, region) == follows &&
+	       (!follows || spill_owner_is(server, region, SL_ENTRY_AWAY));
+}
 
-	sl_store_step("server: chosen");
-	for (; end < c->count && seen < bytes; end++) {
-		struct sl_region *region = c->v[end].region;
+/* Lets those of the first `end` candidates leave that can; parts, or all else. */
+static uint64_t spill_leave_some(struct sl_server *server, const struct spill_candidates *c,
+                                 size_t end, bool follows, bool *stayed)
+{
+	uint64_t left = 0, away;
 
-		seen += sl_region_counted(region);
-		for (unsigned i = 0; spill_copy_is_whole(region) && i < region->ranges; i++)
-			if (region->used >> i & 1)
-				sl_catalogue_withdraw(server->catalogue, region->slots[i]);
+	for (size_t i = 0; i < end; i++) {
+		struct sl_region *region = c->v[i].region;
+
+		if (!spill_may_leave(server, region, follows))
+			continue;
+		for (unsigned k = 0; k < region->ranges; k++)
+			if (region->used >> k & 1)
+				sl_catalogue_withdraw(server->catalogue, region->slots[k]);
 	}
 	sl_store_step("server: withdrawn");
 	sl_blob_sweep(server);
 	for (size_t i = 0; i < end; i++) {
 		struct sl_region *region = c->v[i].region;
 
-		if (!spill_copy_is_whole(region))
+		if (!spill_may_leave(server, region, follows))
 			continue;
 		away = spill_in_state(server, region, SL_ENTRY_AWAY);
 		if (away != region->used) {
@@ -147,6 +194,23 @@ static uint64_t spill_leave(struct sl_server *server, const struct spill_candida
 		sl_store_step("server: memory given up");
 	}
 	return left;
+}
+
+/* Lets those of the first so many bytes leave that have a copy. Returns how many bytes left. */
+static uint64_t spill_leave(struct sl_server *server, const struct spill_candidates *c,
+                            uint64_t bytes, bool *stayed)
+{
+	uint64_t seen = 0, left;
+	bool parts = false;
+	size_t end = 0;
+
+	sl_store_step("server: chosen");
+	for (; end < c->count && seen < bytes; end++) {
+		seen += sl_region_counted(c->v[end].region);
+		parts |= spill_follows(server, c->v[end].region);
+	}
+	left = spill_leave_some(server, c, end, false, stayed);
+	return parts ? left + spill_leave_some(server, c, end, true, stayed) : left;
 }
 
 /* Copies those of the first `bytes + ahead` without a copy; beyond `bytes` is ahead of need. */

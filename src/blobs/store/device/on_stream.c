@@ -249,6 +249,11 @@ static struct sl_device *stream_op_device(sluice_blob *const *v, size_t count, s
 			device = mapping->for_device;
 		else if (v[i]->sdev)
 			device = v[i]->sdev->device;
+		for (unsigned k = 0; !device && k < v[i]->part_count; k++) {
+			const sluice_blob *part = atomic_load(&v[i]->parts[k]);
+
+			device = part && part->sdev ? part->sdev->device : NULL;
+		}
 	}
 	return sl_device_of_stream(stream,
 	                           device ? (struct sl_device *)device : sl_device_current());
@@ -383,6 +388,8 @@ int sluice_blob_release_on(sluice_blob *blob, sluice_stream stream)
 	if (!blob)
 		return 0;
 	rc = sl_store_check(blob->store, "sluice_blob_release_on");
+	if (!rc)
+		rc = sl_blob_check_no_part(blob, "sluice_blob_release_on");
 	return rc ? rc : stream_op_begin(&blob, 1, stream, true);
 }
 

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collections: the tensors of a model in the store, by one name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Iterator, Sequence
+
+from . import _core, _memory, _store, _stream, _tensors
+from ._operation import Call
+
+_stores: dict[tuple[int, str | None], _store.Store] = {}
+
+
+def _store_of(store: _store.Store | None) -> _store.Store:
+    """The given store, or one of this process for the usual daemon."""
+    key = os.getpid(), os.environ.get("SLUICE_STORE")
+    return store or _stores.get(key) or _stores.setdefault(key, _store.Store())
+
+
+class _View:
+    """A tensor of a collection, for libraries that take memory by one of these protocols."""
+
+    def __init__(self, collection: Collection, entry: tuple[Any, ...]) -> None:
+        self._collection = collection
+        self._index, _, _, self._device, address, size, sealed = entry
+        self._keeper = collection._dlpack(self._index, False)  # the memory stays as long as this object
+        self._interface = {"shape": (size,), "typestr": "|u1", "data": (address, sealed), "version": 3}
+
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
+        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
+            raise BufferError(f"the tensor stays on {self._device}, and is not copied")
+        return self._collection._dlpack(self._index, max_version is not None and max_version[0] >= 1)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        kind, _, number = self._device.partition(":")
+        return {"cpu": 1, "cuda": 2}.get(kind, 12), int(number or 0)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        if self._device != "cpu":
+            raise AttributeError(f"the tensor is on {self._device}")
+        return self._interface
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self._device == "cpu":
+            raise AttributeError("the tensor is in the memory of the host")
+        return self._interface
+
+
+class Collection(_core.Collection, Mapping[str, Any]):
+    """Tensors by one name in the store, from publish(), collection() or attach(): a mapping from their names.
+
+    Its values are views without a copy, of torch, numpy, or, with framework="dlpack", objects for any library.
+    They keep the memory. It is mapped for reading only: a library that ignores this and writes in place, as torch does,
+    ends the process (SIGSEGV), or stops the device. With copy=True each value is a copy of its own.
+    """
+
+    def __init__(self, store: _store.Store, name: str, timeout_ms: int, made: tuple[Any, ...] | None,
+                 framework: str | None = None, copy: bool = False) -> None:
+        if framework not in (None, "pt", "torch", "np", "numpy", "dlpack"):
+            raise ValueError(f"framework {framework!r} is not 'pt', 'np' or 'dlpack'")
+        super().__init__(store, name, timeout_ms, made)
+        self._store, self._framework, self._copy = store, framework, copy
+        self._libraries: dict[str, Any] = {}
+        self._dtypes: dict[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        return self._describe()[1]
+
+    @property
+    def version(self) -> int:
+        """The number of what is published: another for each, never used again; 0 before the seal."""
+        return self._describe()[0]
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """Small files that were published with the tensors."""
+        return self._files()
+
+    def __getitem__(self, name: str) -> Any:
+        entry = self._entry(name)
+        view = _View(self, entry)
+        if self._framework == "dlpack":
+            return view
+        _, kind, shape, device, _, size, _ = entry
+        library = self._libraries.get(device)
+        if library is None:
+            library = self._libraries[device] = _tensors._library(device, self._framework)
+        if not size:
+            return library.empty(kind, shape)
+        if not isinstance(library, _tensors._Numpy):
+            tensor = library.torch.from_dlpack(view)
+            return tensor.clone() if self._copy else tensor
+        dtype = self._dtypes.get(kind)
+        if dtype is None:
+            dtype = self._dtypes[kind] = library.dtype(kind)
+        array = library.numpy.asarray(view).view(dtype).reshape(shape)
+        return array.copy() if self._copy else array
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return isinstance(name, str) and bool(self._entry(name))
+        except KeyError:
+            return False
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return self._describe()[2]
+
+    def seal(self, stream: Any = None) -> None:
+        """Publish a collection that was made by collection(), behind the work of a stream if it is given.
+
+        Raises FileExistsError if another has taken the name.
+        """
+        self._seal(None if stream is None else _stream.number(stream))
+
+    def newer(self, timeout: float | None = None) -> Call:
+        """Wait until another collection has the name: `await m.newer()`, or m.newer().wait(), is that one.
+
+        timeout: seconds, or None; then TimeoutError is raised.
+        """
+        return Call(lambda: self._newer(timeout))
+
+    def _newer(self, timeout: float | None) -> Collection:
+        name, version, end = self.name, self.version, None if timeout is None else time.monotonic() + timeout
+        with self._store.watch(name) as watch:
+            while True:
+                with contextlib.suppress(FileNotFoundError):
+                    found = Collection(self._store, name, 0, None, self._framework, self._copy)
+                    if found.version != version:
+                        return found
+                    found.close()
+                watch.next(None if end is None else max(end - time.monotonic(), 0))
+
+    def __enter__(self) -> Collection:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a collection cannot be pickled: send its name, and attach() to it there")
+
+    def __repr__(self) -> str:
+        try:
+            number, name, _ = self._describe()
+        except ValueError as error:
+            return f"<sluice.Collection: {error}>"
+        return f"<sluice.Collection {name!r}: {len(self)} tensors, {f'version {number}' if number else 'not sealed'}>"
+
+
+def _made(store: _store.Store, name: str, replace: bool | str, device: Any, files: Mapping[str, Any] | None,
+          stream: int | None, copies: bool, rows: list[tuple[Any, ...]], opened: Any) -> tuple[Any, ...]:
+    if replace not in (False, True, "delete-first"):
+        raise ValueError(f"replace is False, True or 'delete-first', and not {replace!r}")
+    if replace == "delete-first":
+        with contextlib.suppress(FileNotFoundError):
+            store.delete(name)
+    contents = [(key, value.encode() if isinstance(value, str) else bytes(value))
+                for key, value in (files or {}).items()]
+    place = f"cuda:{device}" if isinstance(device, int) else str(device or "cpu")
+    return (replace is True) * _store._REPLACE, place, contents, stream, copies, rows, opened
+
+
+def publish(name: str, what: Any, device: Any = None, *, replace: bool | str = False,
+            files: Mapping[str, bytes | str] | None = None, framework: str | None = None,
+            store: _store.Store | None = None) -> Collection:
+    """Publish tensors in the store by one name, and return them as they are there.
+
+    what: a mapping from names to tensors or arrays, which are copied, where they are or to a device; or files of
+    tensors, as for load(), which are read straight into the store. device: "cpu" (None), or as of torch, "cuda:0".
+    files: small files that go with them, such as {"config.json": text}. replace: True takes the name from the
+    collection that has it, in one step, and needs memory for both; "delete-first" deletes that before.
+
+    Raises FileExistsError if the name is taken, and OSError with the numbers if there is not so much memory.
+    """
+    store = _store_of(store)
+    if not isinstance(what, Mapping):
+        opened = _tensors._Files(what, None, None)
+        made = _made(store, name, replace, device, files, None, True, [], opened.core)
+        return Collection(store, name, 0, made, framework)
+    rows, keep, streams, torch = [], [], set(), sys.modules.get("torch")
+    for key, value in what.items():
+        word, shape, array, stream = _store._array(value, key)
+        address, _, place = _core.find_memory(array)
+        keep.append(array)
+        streams.add(stream)
+        target = place if device is None else f"cuda:{device}" if isinstance(device, int) else str(device)
+        rows.append((key, word, tuple(shape), target, address))
+    streams.discard(None)
+    if len(streams) > 1 and torch is not None:  # of several devices: their work is waited for
+        for array in keep:
+            if isinstance(array, torch.Tensor) and array.is_cuda:
+                torch.cuda.current_stream(array.device).synchronize()
+        streams.clear()
+    stream = streams.pop() if streams else None
+    return Collection(store, name, 0, _made(store, name, replace, None, files, stream, True, rows, None), framework)
+
+
+def collection(name: str, tensors: Mapping[str, tuple[int | Sequence[int], Any]], device: Any = "cpu", *,
+               replace: bool | str = False, files: Mapping[str, bytes | str] | None = None,
+               framework: str | None = None, store: _store.Store | None = None) -> Collection:
+    """Make a collection in the store to be written in place, and published by its seal().
+
+    tensors: a mapping from names to (shape, dtype), with types as for Store.create(). The rest is as for publish().
+    """
+    store = _store_of(store)
+    place = f"cuda:{device}" if isinstance(device, int) else str(device)
+    rows = [(key, _store._word(dtype, key), tuple(_memory.lengths(shape)), place, 0)
+            for key, (shape, dtype) in tensors.items()]
+    return Collection(store, name, 0, _made(store, name, replace, None, files, None, False, rows, None), framework)
+
+
+def attach(name: str, timeout: float | None = 0, *, framework: str | None = None, copy: bool = False,
+           store: _store.Store | None = None) -> Collection:
+    """Attach to a collection that a process has published; wait for it, timeout seconds at most, or for ever (None).
+
+    framework: as for load(), or "dlpack". copy: see Collection. store: None: of the usual daemon.
+    Raises FileNotFoundError (timeout=0) or TimeoutError.
+
+    >>> model = sluice.attach("model")  # doctest: +SKIP
+    >>> model["embed.weight"].shape  # doctest: +SKIP
+    torch.Size([32000, 4096])
+    """
+    return Collection(_store_of(store), name, _store._milliseconds(timeout), None, framework, copy)

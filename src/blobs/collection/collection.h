@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Collections: tensors by one name in the store. This header has the format of an owner's bytes.
+ *
+ *   8 bytes    length of the header of a .safetensors file, little endian; a multiple of 8
+ *   header     of the file that has all tensors, one behind the other
+ *   table      struct sl_table_head, rows, order, shapes, files, text: as declared below
+ *   files      the bytes of small files that go with the tensors
+ *
+ * Rows are in the order of that .safetensors file; the bytes of a tensor are in a part of the
+ * owner, at a multiple of 256. Two rows may have the same bytes. Nothing here is believed: another
+ * process may have written it.
+ */
+#ifndef SL_COLLECTION_H
+#define SL_COLLECTION_H
+
+#include <sluice/tensors.h>
+
+#include "core/core.h"
+
+struct sl_table_head {
+	char magic[8];
+	uint32_t version, parts;
+	uint64_t count;  /* of rows, and of numbers in `order` */
+	uint64_t shapes; /* numbers of 8 bytes */
+	uint64_t files;
+	uint64_t text; /* bytes, a multiple of 8; each text ends with NUL */
+};
+struct sl_table_row {
+	uint64_t begin; /* of the tensor in the data of the .safetensors file */
+	uint64_t bytes;
+	uint64_t offset; /* in the part */
+	uint64_t shape;  /* index of the first length */
+	uint64_t name;   /* offset in the text */
+	uint32_t part;
+	uint16_t type, rank;
+};
+/* The rows in the order of their names are order[0], order[1] ...; padded to 8 bytes. */
+struct sl_table_file {
+	uint64_t name;         /* offset in the text */
+	uint64_t begin, bytes; /* in the owner */
+};
+
+/* A checked copy of a table. */
+struct sl_table {
+	struct sl_table_head head;
+	uint64_t header; /* bytes before the data of the .safetensors file */
+	uint64_t data;   /* bytes of that */
+	const struct sl_table_row *rows;
+	const uint32_t *order;
+	const uint64_t *shapes;
+	const struct sl_table_file *files;
+	const char *text;
+	uint64_t ends[SLUICE_BLOB_PARTS_MOST]; /* bytes that each part needs */
+	void *memory;
+};
+
+/*
+ * Reads the n bytes of an owner with so many parts. The caller compares `ends` with its parts.
+ * Returns 0, -EPROTO: it is no collection, -EBADMSG or -ENOMEM, with a sentence.
+ */
+int sl_table_read(const void *owner, size_t n, unsigned parts, struct sl_table *out);
+void sl_table_clear(struct sl_table *table);
+/* Returns the index of the row of that name, or SIZE_MAX. */
+size_t sl_table_find(const struct sl_table *table, const char *name);
+/* Returns the first row with a byte at `at` of the data or behind it; `count` if there is none. */
+size_t sl_table_row_at(const struct sl_table *table, uint64_t at);
+
+/* What a table is made of; part and offset are where the tensor goes. */
+struct sl_table_entry {
+	const char *name;
+	int type;
+	unsigned rank;
+	const uint64_t *shape;
+	uint64_t bytes;
+	uint32_t part;
+	uint64_t offset;
+};
+/*
+ * Makes the bytes of an owner. The caller frees *out.
+ *
+ * Returns 0, or
+ *   -EINVAL   a name is there twice, is "__metadata__" or no UTF-8
+ *   -ENOTSUP  safetensors has no word for a type
+ *   -EFBIG    the header has more than 100 MB
+ *   -ENOMEM
+ */
+int sl_table_make(const struct sl_table_entry *entries, size_t count, unsigned parts,
+                  const struct sluice_collection_options *o, void **out, size_t *n);
+/* Returns the bytes of a tensor; -1: its shape is too large, or does not end at a byte. */
+int64_t sl_table_tensor_bytes(int type, unsigned rank, const uint64_t *shape);
+
+#endif

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making collections
+ *
+ * Gives each tensor a place in a part, makes the parts and the owner by one call, before a byte is
+ * moved, and fills them: from memory of the program, or by a read of files. On the caller's thread.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sluice/device.h>
+
+#include "collection/tensor_set.h"
+
+#define PART_BYTES (UINT64_C(2) << 30) /* of the host, unless a tensor is larger */
+
+struct set_maker {
+	const struct sluice_collection_tensor *tensors; /* each of tensors->size bytes */
+	size_t count;
+	struct sl_table_entry *entries;
+	size_t *first; /* of each tensor: the first with the same data, or itself */
+	/* Of the parts. */
+	uint64_t bytes[SLUICE_BLOB_PARTS_MOST];
+	int device[SLUICE_BLOB_PARTS_MOST];
+	unsigned parts;
+	uint64_t most; /* bytes of a part of the host */
+};
+
+static const struct sluice_collection_tensor *set_tensor(const struct set_maker *m, size_t i)
+{
+	return (const void *)((const char *)m->tensors + i * m->tensors->size);
+}
+
+static int set_copy_options(const struct sluice_collection_options *from,
+                            struct sluice_collection_options *to)
+{
+	*to = (struct sluice_collection_options)SLUICE_COLLECTION_OPTIONS_INIT;
+	if (from && from->size < sizeof(from->size))
+		return sl_fail(-EINVAL, "options of a collection: size is not set");
+	if (from)
+		memcpy(to, from, SL_MIN(from->size, sizeof(*to)));
+	if ((to->file_count && !to->files) || (to->metadata_count && !to->metadata))
+		return sl_fail(-EINVAL, "options of a collection: files or metadata are NULL");
+	for (size_t i = 0; i < to->file_count; i++)
+		if (to->files[i].bytes && !to->files[i].data)
+			return sl_fail(-EINVAL, "options of a collection: a file is NULL");
+	return 0;
+}
+
+/* --------------------------------------------------------------------------------------- layout */
+
+static int set_same_data(const struct set_maker *m, size_t i, size_t j)
+{
+	const struct sluice_collection_tensor *a = set_tensor(m, i), *b = set_tensor(m, j);
+
+	if (a->data != b->data)
+		return a->data < b->data ? -1 : 1;
+	if (a->device != b->device)
+		return a->device < b->device ? -1 : 1;
+	if (m->entries[i].bytes != m->entries[j].bytes)
+		return m->entries[i].bytes < m->entries[j].bytes ? -1 : 1;
+	return 0;
+}
+
+static int set_data_order(const void *a, const void *b, void *maker)
+{
+	size_t i = *(const size_t *)a, j = *(const size_t *)b;
+	int order = set_same_data(maker, i, j);
+
+	return order ? order : i < j ? -1 : i > j;
+}
+
+/* Finds the tensors that have their memory together. */
+static int set_find_same(struct set_maker *m)
+{
+	size_t *sorted = calloc(m->count + 1, sizeof(*sorted));
+
+	m->first = calloc(m->count + 1, sizeof(*m->first));
+	if (!sorted || !m->first) {
+		free(sorted);
+		return sl_fail(-ENOMEM, "no memory for %zu tensors", m->count);
+	}
+	for (size_t i = 0; i < m->count; i++)
+		m->first[i] = sorted[i] = i;
+	qsort_r(sorted, m->count, sizeof(*sorted), set_data_order, m);
+	for (size_t i = 1; i < m->count; i++)
+		if (set_tensor(m, sorted[i])->data && m->entries[sorted[i]].bytes &&
+		    !set_same_data(m, sorted[i - 1], sorted[i]))
+			m->first[sorted[i]] = m->first[sorted[i - 1]];
+	free(sorted);
+	return 0;
+}
+
+/* Returns the part for a tensor, a new part if need be, or -E2BIG. */
+static int set_part_for(struct set_maker *m, int device, uint64_t bytes)
+{
+	for (unsigned i = m->parts; i-- > 0;)
+		if (m->device[i] == device) {
+			if (device >= 0 || m->bytes[i] + bytes <= m->most || !m->bytes[i])
+				return (int)i;
+			break;
+		}
+	if (m->parts == SLUICE_BLOB_PARTS_MOST)
+		return sl_fail(-E2BIG, "a collection has at most %d parts", SLUICE_BLOB_PARTS_MOST);
+	m->device[m->parts] = device;
+	return (int)m->parts++;
+}
+
+static int set_lay_out(struct set_maker *m)
+{
+	uint64_t host = 0;
+	int part = 0;
+
+	for (size_t i = 0; i < m->count; i++)
+		if (set_tensor(m, i)->device < 0)
+			host += m->entries[i].bytes + SL_TABLE_ALIGN;
+	/* Two parts in a row have more than the most of one: the host has at most half of all. */
+	m->most = SL_MAX(PART_BYTES, host / (SLUICE_BLOB_PARTS_MOST / 4) + SL_TABLE_ALIGN);
+	for (size_t i = 0; part >= 0 && i < m->count; i++) {
+		struct sl_table_entry *entry = &m->entries[i];
+
+		if (m->first[i] != i) {
+			entry->part = m->entries[m->first[i]].part;
+			entry->offset = m->entries[m->first[i]].offset;
+			continue;
+		}
+		part = set_part_for(m, set_tensor(m, i)->device, entry->bytes);
+		if (part < 0)
+			break;
+		entry->part = (uint32_t)part;
+		entry->offset = m->bytes[part];
+		m->bytes[part] +=
+			(entry->bytes + SL_TABLE_ALIGN - 1) / SL_TABLE_ALIGN * SL_TABLE_ALIGN;
+	}
+	/* An owner has a part at least. */
+	if (part >= 0 && !m->parts)
+		part = set_part_for(m, -1, 0);
+	return SL_MIN(part, 0);
+}
+
+static int set_check_tensors(struct set_maker *m)
+{
+	uint64_t all = 0;
+
+	m->entries = calloc(m->count + 1, sizeof(*m->entries));
+	if (!m->entries)
+		return sl_fail(-ENOMEM, "no memory for %zu tensors", m->count);
+	for (size_t i = 0; i < m->count; i++) {
+		const struct sluice_collection_tensor *t = set_tensor(m, i);
+		int64_t bytes = -1;
+
+		if (!t->name || !sl_type_find(t->type) || t->rank > SLUICE_TENSOR_RANK_MOST ||
+		    (t->rank && !t->shape) || t->device < -1)
+			return sl_fail(-EINVAL,
+			               "tensor %zu of a collection: no name, an unknown "
+			               "type or device, or no shape",
+			               i);
+		bytes = sl_table_tensor_bytes(t->type, t->rank, t->shape);
+		if (bytes < 0 || __builtin_add_overflow(all, (uint64_t)bytes, &all) ||
+		    all > INT64_MAX / 16)
+			return sl_fail(-EINVAL,
+			               "tensor '%.256s': its shape is too large, or does "
+			               "not end at a byte",
+			               t->name);
+		m->entries[i] = (struct sl_table_entry){t->name,         t->type, t->rank, t->shape,
+		                                        (uint64_t)bytes, 0,       0};
+	}
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------------ new */
+
+/* Makes the blobs of a collection, and writes the owner. */
+static int set_make_blobs(const struct set_maker *m, sluice_store *s, const char *name,
+                          const struct sluice_collection_options *o, const void *bytes, size_t n,
+                          sluice_blob **owner)
+{
+	struct sluice_blob_options of_part = SLUICE_BLOB_OPTIONS_INIT, of_owner = of_part;
+	struct sluice_blob_request requests[SLUICE_BLOB_BATCH];
+	sluice_blob *blobs[SLUICE_BLOB_BATCH];
+	uint64_t all = 0;
+	int rc;
+
+	of_part.flags = SLUICE_BLOB_ALONE;
+	of_owner.flags = o->flags | SLUICE_BLOB_ALONE;
+	for (unsigned i = 0; i < m->parts; i++) {
+		requests[i] = (struct sluice_blob_request){NULL, SL_MAX(m->bytes[i], 1),
+		                                           m->device[i], &of_part};
+		all += m->bytes[i];
+	}
+	requests[m->parts] = (struct sluice_blob_request){name, n, -1, &of_owner};
+	rc = sluice_blob_create_many(s, requests, m->parts + 1, blobs);
+	if (rc == -ENOSPC)
+		return sl_fail(rc, "'%s' needs %" PRIu64 " bytes%s: %s", name ? name : "", all,
+		               o->flags & SLUICE_BLOB_REPLACE ? ", beside what it replaces" : "",
+		               sluice_last_message());
+	if (rc)
+		return rc;
+	memcpy(sluice_blob_mutable_data(blobs[m->parts]), bytes, n);
+	rc = sluice_blob_adopt(blobs[m->parts], blobs, m->parts);
+	if (rc)
+		sluice_blob_release_many(blobs, m->parts + 1);
+	else
+		*owner = blobs[m->parts];
+	return rc;
+}
+
+int sluice_collection_new(sluice_store *s, const char *name,
+                          const struct sluice_collection_tensor *tensors, size_t count,
+                          const struct sluice_collection_options *options, sluice_collection **out)
+{
+	struct set_maker m = {.tensors = tensors, .count = count};
+	struct sluice_collection_options o;
+	sluice_blob *owner = NULL;
+	void *bytes = NULL;
+	size_t n;
+	int rc;
+
+	if (!out || (count && (!tensors || tensors->size < sizeof(tensors->size))))
+		return sl_fail(-EINVAL, "sluice_collection_new: NULL, or size is not set");
+	rc = set_copy_options(options, &o);
+	if (!rc)
+		rc = set_check_tensors(&m);
+	if (!rc)
+		rc = set_find_same(&m);
+	if (!rc)
+		rc = set_lay_out(&m);
+	if (!rc)
+		rc = sl_table_make(m.entries, count, m.parts, &o, &bytes, &n);
+	if (!rc)
+		rc = set_make_blobs(&m, s, name, &o, bytes, n, &owner);
+	if (!rc)
+		rc = sl_collection_wrap(owner, bytes, n, out);
+	if (rc && owner)
+		sluice_blob_release(owner);
+	free(bytes);
+	free(m.entries);
+	free(m.first);
+	return rc;
+}
+
+/* ------------------------------------------------------------------- from the program's memory */
+
+static int set_copy(const sluice_collection *c, const struct sluice_collection_tensor *from,
+                    const struct sluice_collection_options *o)
+{
+	struct sluice_collection_tensor to = {.size = sizeof(to)};
+	size_t index;
+	int rc = sluice_collection_find(c, from->name, &index);
+
+	if (!rc)
+		rc = sluice_collection_get(c, index, &to);
+	if (rc || !to.bytes)
+		return rc;
+	if (!from->data)
+		return sl_fail(-EINVAL, "tensor '%.256s': its data is NULL", from->name);
+	if (o->on && (to.device >= 0 || sluice_device_of(from->data) >= 0))
+		return sluice_copy_on(to.data, from->data, to.bytes, o->stream);
+	return sluice_copy(to.data, from->data, to.bytes);
+}
+
+int sluice_collection_publish(sluice_store *s, const char *name,
+                              const struct sluice_collection_tensor *tensors, size_t count,
+                              const struct sluice_collection_options *options,
+                              sluice_collection **out)
+{
+	struct set_maker m = {.tensors = tensors, .count = count};
+	struct sluice_collection_options o;
+	sluice_collection *c;
+	int rc = out ? set_copy_options(options, &o)
+	             : sl_fail(-EINVAL, "sluice_collection_publish: out is NULL");
+
+	if (!rc)
+		rc = sluice_collection_new(s, name, tensors, count, options, &c);
+	if (rc)
+		return rc;
+	for (size_t i = 0; !rc && i < count; i++)
+		rc = set_copy(c, set_tensor(&m, i), &o);
+	if (!rc)
+		rc = o.on ? sluice_blob_seal_on(sluice_collection_blob(c), o.stream)
+		          : sluice_blob_seal(sluice_collection_blob(c));
+	/* Copies that were begun use its memory. */
+	if (rc && o.on)
+		sluice_stream_synchronize(tensors->device, o.stream);
+	if (rc)
+		sluice_collection_release(c);
+	else
+		*out = c;
+	return rc;
+}
+
+/* ----------------------------------------------------------------------------------- from files */
+
+/* Makes a list of the metadata of the first file. The caller frees *out. */
+static int set_metadata(sluice_tensors *tensors, const char ***out, size_t *count)
+{
+	struct sluice_tensor_file file = {.size = sizeof(file)};
+	int rc = sluice_tensors_file(tensors, 0, &file);
+
+	if (rc)
+		return rc;
+	*out = calloc(2 * file.metadata + 1, sizeof(char *));
+	if (!*out)
+		return sl_fail(-ENOMEM, "no memory for the metadata of the files");
+	for (size_t i = 0; i < file.metadata; i++)
+		sluice_tensors_metadata(tensors, 0, i, &(*out)[2 * i], &(*out)[2 * i + 1]);
+	*count = file.metadata;
+	return 0;
+}
+
+/* Describes the tensors of a plan, which are to be on that device. */
+static int set_describe(sluice_tensors *tensors, const sluice_tensor_plan *plan, size_t count,
+                        int device, struct sluice_collection_tensor *out)
+{
+	struct sluice_tensor_item item = {.size = sizeof(item)};
+	struct sluice_tensor tensor = {.size = sizeof(tensor)};
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < count; i++) {
+		rc = sluice_tensor_plan_item(plan, i, &item);
+		if (!rc)
+			rc = sluice_tensors_get(tensors, item.tensor, &tensor);
+		out[i] = (struct sluice_collection_tensor){
+			sizeof(*out), tensor.name, item.type, item.rank,
+			item.shape,   device,      NULL,      0};
+	}
+	return rc;
+}
+
+/* Reads the tensors into a collection. `wants` are its own copy. */
+static int set_read(sluice_tensors *tensors, struct sluice_tensor_want *wants, size_t count,
+                    const struct sluice_collection_tensor *described, const sluice_collection *c,
+                    const struct sluice_tensor_read_options *read)
+{
+	struct sluice_collection_tensor to = {.size = sizeof(to)};
+	sluice_tensor_load *load = NULL;
+	sluice_tensor_plan *plan = NULL;
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < count; i++) {
+		size_t index;
+
+		rc = sluice_collection_find(c, described[i].name, &index);
+		if (!rc)
+			rc = sluice_collection_get(c, index, &to);
+		wants[i].to = to.data;
+	}
+	if (!rc)
+		rc = sluice_tensor_plan_new(tensors, wants, count, &plan);
+	if (!rc)
+		rc = sluice_tensor_plan_read(plan, NULL, read, &load);
+	if (!rc) {
+		int64_t moved = sluice_tensor_load_wait(load, -1);
+
+		if (moved < 0)
+			rc = sl_fail((int)moved, "%s", sluice_tensor_load_message(load));
+		sluice_tensor_load_free(load);
+	}
+	sluice_tensor_plan_free(plan);
+	return rc;
+}
+
+int sluice_collection_publish_files(sluice_store *s, const char *name, sluice_tensors *tensors,
+                                    const struct sluice_tensor_want *wants, size_t count,
+                                    int device, const struct sluice_collection_options *options,
+                                    const struct sluice_tensor_read_options *read,
+                                    sluice_collection **out)
+{
+	struct sluice_collection_tensor *described = NULL;
+	struct sluice_tensor_want *own = NULL;
+	struct sluice_collection_options o;
+	sluice_tensor_plan *plan = NULL;
+	sluice_collection *c = NULL;
+	const char **pairs = NULL;
+	int rc = out ? set_copy_options(options, &o)
+	             : sl_fail(-EINVAL, "sluice_collection_publish_files: out is NULL");
+
+	count = wants ? count : sluice_tensors_count(tensors);
+	own = calloc(count + 1, sizeof(*own));
+	described = calloc(count + 1, sizeof(*described));
+	if (!rc && (!own || !described))
+		rc = sl_fail(-ENOMEM, "no memory for %zu tensors", count);
+	for (size_t i = 0; !rc && i < count; i++) {
+		own[i] = wants ? wants[i] : (struct sluice_tensor_want){.tensor = i};
+		own[i].to = NULL;
+	}
+	if (!rc)
+		rc = sluice_tensor_plan_new(tensors, own, count, &plan);
+	if (!rc)
+		rc = set_describe(tensors, plan, count, device, described);
+	if (!rc && !o.metadata_count) {
+		rc = set_metadata(tensors, &pairs, &o.metadata_count);
+		o.metadata = pairs;
+	}
+	if (!rc)
+		rc = sluice_collection_new(s, name, described, count, &o, &c);
+	if (!rc)
+		rc = set_read(tensors, own, count, described, c, read);
+	if (!rc)
+		rc = sluice_blob_seal(sluice_collection_blob(c));
+	if (rc)
+		sluice_collection_release(c);
+	else
+		*out = c;
+	sluice_tensor_plan_free(plan);
+	free(pairs);
+	free(described);
+	free(own);
+	return rc;
+}

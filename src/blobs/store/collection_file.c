@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Collections as files
+ *
+ * The bytes of a collection are a .safetensors file: a header in the owner, then the tensors, which
+ * lie in parts, with gaps. A worker copies what is in host memory; bytes on a device are moved by
+ * blob_mover.c, one run after the other. Each step ends on a thread of the engine, which starts the
+ * next. A view is fixed once it is made; any thread.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collection/collection.h"
+#include "io/io.h"
+#include "store/blob_file.h"
+
+struct sl_collection_view {
+	struct sl_core *core;
+	const char *header; /* of the file, in the owner */
+	struct sl_table table;
+	struct view_part {
+		char *data;
+		struct sl_blob_mover *mover; /* NULL: on the host */
+	} parts[SLUICE_BLOB_PARTS_MOST];
+};
+
+static int view_open_parts(struct sl_collection_view *view, sluice_blob *owner)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i < owner->part_count; i++) {
+		sluice_blob *part;
+
+		rc = sluice_blob_part(owner, i, &part);
+		if (rc)
+			break;
+		view->parts[i].data = (char *)sluice_blob_data(part);
+		if (view->table.ends[i] > sluice_blob_size(part))
+			rc = sl_fail(-EBADMSG, "the collection is damaged: part %u is too short",
+			             i);
+		/* The mover needs the slots that an operation on the device would have started. */
+		else if (part->device >= 0)
+			rc = sluice_context_staging(sl_context_of(view->core), part->device, NULL,
+			                            0);
+		if (!rc && part->device >= 0)
+			rc = sl_blob_mover_open(view->core, part->device, &view->parts[i].mover);
+	}
+	return rc;
+}
+
+int sl_collection_view_open(struct sl_core *core, sluice_blob *owner,
+                            struct sl_collection_view **out)
+{
+	struct sl_collection_view *view = calloc(1, sizeof(*view));
+	int rc = view ? 0 : sl_fail(-ENOMEM, "no memory");
+
+	if (!rc)
+		rc = sl_table_read(sluice_blob_data(owner), sluice_blob_size(owner),
+		                   owner->part_count, &view->table);
+	if (!rc) {
+		view->core = core;
+		view->header = sluice_blob_data(owner);
+		rc = view_open_parts(view, owner);
+	}
+	if (rc)
+		sl_collection_view_close(view);
+	else
+		*out = view;
+	return rc;
+}
+
+void sl_collection_view_close(struct sl_collection_view *view)
+{
+	if (!view)
+		return;
+	for (unsigned i = 0; i < SLUICE_BLOB_PARTS_MOST; i++)
+		sl_blob_mover_close(view->parts[i].mover);
+	sl_table_clear(&view->table);
+	free(view);
+}
+
+uint64_t sl_collection_view_bytes(const struct sl_collection_view *view)
+{
+	return view->table.header + view->table.data;
+}
+
+/* Finds the bytes at an offset of the file: their address, part (NULL: the owner) and length. */
+static char *view_at(const struct sl_collection_view *view, uint64_t offset,
+                     const struct view_part **part, size_t *length)
+{
+	const struct sl_table *table = &view->table;
+	const struct sl_table_row *row;
+
+	*part = NULL;
+	if (offset < table->header) {
+		*length = table->header - offset;
+		return (char *)view->header + offset;
+	}
+	offset -= table->header;
+	row = &table->rows[sl_table_row_at(table, offset)];
+	*part = &view->parts[row->part];
+	*length = row->bytes - (offset - row->begin);
+	return (*part)->data + row->offset + (offset - row->begin);
+}
+
+int64_t sl_collection_view_read_now(const struct sl_collection_view *view, char *data,
+                                    size_t length, uint64_t offset)
+{
+	const struct view_part *part;
+	size_t done = 0, n;
+
+	for (; done < length; done += n) {
+		char *from = view_at(view, offset + done, &part, &n);
+
+		if (part && part->mover)
+			return -EAGAIN;
+		n = SL_MIN(n, length - done);
+		memcpy(data + done, from, n);
+	}
+	return (int64_t)length;
+}
+
+/* ------------------------------------------------------------------------------------- pieces */
+
+/* A piece under way. Only the thread that ends a step accesses it until the next has begun. */
+struct view_move {
+	const struct sl_collection_view *view;
+	struct sl_piece *piece;
+	size_t done;         /* bytes of it */
+	struct sl_piece run; /* of a device */
+	struct sl_task task;
+};
+
+static void view_move_end(struct view_move *move, int error, char *message)
+{
+	struct sl_piece *piece = move->piece;
+
+	free(move);
+	piece->error = error;
+	piece->message = message;
+	piece->moved = error ? 0 : piece->length;
+	sl_piece_done(piece);
+}
+
+static void view_run_done(struct sl_piece *run)
+{
+	struct view_move *move = SL_CONTAINER(run, struct view_move, run);
+
+	if (run->error) {
+		view_move_end(move, run->error, run->message);
+		return;
+	}
+	move->done += run->length;
+	/* On a worker, so that runs do not call each other. */
+	sl_pool_submit(move->view->core->pool, &move->task);
+}
+
+static void view_move_step(struct sl_task *task)
+{
+	struct view_move *move = SL_CONTAINER(task, struct view_move, task);
+	struct sl_piece *piece = move->piece;
+
+	while (move->done < piece->length) {
+		const struct view_part *part;
+		size_t n;
+		char *from = view_at(move->view, piece->offset + move->done, &part, &n);
+
+		if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
+			view_move_end(move, -ECANCELED, NULL);
+			return;
+		}
+		n = SL_MIN(n, piece->length - move->done);
+		if (part && part->mover) {
+			move->run = (struct sl_piece){.data = piece->data + move->done,
+			                              .length = n,
+			                              .done = view_run_done};
+			sl_blob_mover_submit(part->mover, &move->run, from);
+			return;
+		}
+		memcpy(piece->data + move->done, from, n);
+		move->done += n;
+	}
+	view_move_end(move, 0, NULL);
+}
+
+void sl_collection_view_submit(const struct sl_collection_view *view, struct sl_piece *piece)
+{
+	struct view_move *move = calloc(1, sizeof(*move));
+
+	if (!move) {
+		piece->error = -ENOMEM;
+		sl_piece_done(piece);
+		return;
+	}
+	move->view = view;
+	move->piece = piece;
+	move->task.home = piece->offset / piece->length;
+	move->task.urgent = piece->urgent;
+	move->task.run = view_move_step;
+	sl_pool_submit(view->core->pool, &move->task);
+}

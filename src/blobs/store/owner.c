@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Owners: blobs with parts
+ *
+ * An owner has its parts' handles from adopt on, or, after a get, as the caller asks for them: the
+ * hold on the owner keeps the parts where the catalogue says that they are. Any thread.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/device/store_devices.h"
+
+static int owner_check(sluice_blob *owner, sluice_blob *const *parts, size_t count)
+{
+	int rc = sl_blobs_check("sluice_blob_adopt", &owner, 1);
+
+	if (!rc && (!count || count > SLUICE_BLOB_PARTS_MOST || !parts))
+		rc = sl_fail(-EINVAL, "sluice_blob_adopt: %zu parts, or NULL; there may be %d",
+		             count, SLUICE_BLOB_PARTS_MOST);
+	if (!rc && (owner->part_count || owner->sdev || !(owner->flags & SLUICE_BLOB_ALONE)))
+		rc = sl_fail(-EINVAL, "sluice_blob_adopt: the owner has parts, is on a device, or "
+		                      "was made without SLUICE_BLOB_ALONE");
+	for (size_t i = 0; !rc && i < count; i++) {
+		rc = sl_blobs_check("sluice_blob_adopt", &parts[i], 1);
+		if (!rc &&
+		    (parts[i] == owner || parts[i]->store != owner->store || parts[i]->part_count ||
+		     parts[i]->name[0] || !(parts[i]->flags & SLUICE_BLOB_ALONE)))
+			rc = sl_fail(-EINVAL,
+			             "sluice_blob_adopt: part %zu is the owner, of another store, "
+			             "has parts or a name, or was made without SLUICE_BLOB_ALONE",
+			             i);
+		for (size_t j = 0; !rc && j < i; j++)
+			if (parts[i] == parts[j])
+				rc = sl_fail(-EINVAL, "sluice_blob_adopt: part %zu is there twice",
+				             i);
+	}
+	return rc;
+}
+
+int sluice_blob_adopt(sluice_blob *owner, sluice_blob *const *parts, size_t count)
+{
+	int rc = owner_check(owner, parts, count);
+
+	if (rc)
+		return rc;
+	owner->parts = calloc(count, sizeof(*owner->parts));
+	if (!owner->parts)
+		return sl_fail(-ENOMEM, "no memory");
+	for (size_t i = 0; i < count; i++) {
+		atomic_init(&owner->parts[i], parts[i]);
+		parts[i]->owner = owner;
+	}
+	owner->part_count = (unsigned)count;
+	return 0;
+}
+
+unsigned sluice_blob_parts(const sluice_blob *blob)
+{
+	return blob ? blob->part_count : 0;
+}
+
+/* Makes a handle of a part of an owner that is held. */
+static int owner_map_part(sluice_blob *owner, unsigned index, sluice_blob **out)
+{
+	const struct sl_mapping *mapping = owner->mapping;
+	struct sl_blob_record record = owner->held.record;
+	sluice_blob *part;
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i <= index; i++)
+		rc = sl_reader_part(&owner->view->reader, &record, &record);
+	if (rc)
+		return sl_fail(-EPROTO, "the parts of a blob are not what a server writes");
+	part = sl_blob_new(owner->store);
+	if (!part)
+		return sl_fail(-ENOMEM, "no memory");
+	atomic_init(&part->state, SLUICE_BLOB_IS_SEALED);
+	part->owner = owner;
+	rc = sl_blob_map(part, &record, owner->view->epoch,
+	                 mapping->by_driver ? mapping->for_device : NULL, SL_FOREVER);
+	if (rc) {
+		sl_blob_release_handle(part);
+		return rc == -ESTALE ? sl_fail(rc, "the blob is of a daemon that is gone") : rc;
+	}
+	*out = part;
+	return 0;
+}
+
+int sluice_blob_part(sluice_blob *owner, unsigned index, sluice_blob **out)
+{
+	sluice_blob *part, *before = NULL;
+	int rc;
+
+	if (!owner || !out)
+		return sl_fail(-EINVAL, "sluice_blob_part: NULL");
+	rc = sl_store_check(owner->store, "sluice_blob_part");
+	if (rc)
+		return rc;
+	if (index >= owner->part_count)
+		return sl_fail(-ENOENT, "the blob has %u parts, and no part %u", owner->part_count,
+		               index);
+	part = atomic_load(&owner->parts[index]);
+	if (!part) {
+		rc = owner_map_part(owner, index, &part);
+		/* Another thread may have been faster. */
+		if (!rc && !atomic_compare_exchange_strong(&owner->parts[index], &before, part)) {
+			sl_blob_release_handle(part);
+			part = before;
+		}
+	}
+	if (!rc)
+		*out = part;
+	return rc;
+}

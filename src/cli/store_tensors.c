@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sluice store: collections
+ *
+ * Publishes the tensors of files, and lists those of a collection.
+ *
+ * Threads: the main thread.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "cli_store.h"
+#include "sluice/tensors.h"
+
+int cli_store_put_tensors(const struct cli_store_options *o)
+{
+	struct sluice_collection_options options = SLUICE_COLLECTION_OPTIONS_INIT;
+	const char *const *files = (const char *const *)o->arguments.of + 1;
+	sluice_collection *collection = NULL;
+	sluice_tensors *tensors = NULL;
+	sluice_store *store = NULL;
+	sluice_context *ctx = NULL;
+	int rc = cli_said(sluice_store_open(o->socket, NULL, &store));
+
+	options.flags = o->flags | (o->replace ? SLUICE_BLOB_REPLACE : SLUICE_BLOB_RESERVE);
+	if (!rc)
+		rc = cli_context_new(NULL, 0, &ctx);
+	if (!rc)
+		rc = cli_said(
+			sluice_tensors_open(ctx, files, o->arguments.count - 1, NULL, &tensors));
+	if (!rc)
+		rc = cli_said(sluice_collection_publish_files(store, o->arguments.of[0], tensors,
+		                                              NULL, 0, o->device, &options, NULL,
+		                                              &collection));
+	sluice_collection_release(collection);
+	sluice_tensors_free(tensors);
+	sluice_context_close(ctx);
+	sluice_store_close(store);
+	return rc;
+}
+
+static void print_tensor(const struct sluice_collection_tensor *t)
+{
+	char size[CLI_TEXT], *name = cli_visible(t->name);
+
+	printf("%10s  %-13s [", cli_size_format(t->bytes, size), sluice_type_name(t->type));
+	for (unsigned i = 0; i < t->rank; i++)
+		printf("%s%" PRIu64, i ? ", " : "", t->shape[i]);
+	printf("]  %s\n", name);
+	free(name);
+}
+
+static void print_tensor_json(const char *collection, const struct sluice_collection_tensor *t)
+{
+	cli_json_string("{\"collection\": ", collection);
+	cli_json_string(", \"tensor\": ", t->name);
+	printf(", \"dtype\": \"%s\", \"shape\": [", sluice_type_word(t->type));
+	for (unsigned i = 0; i < t->rank; i++)
+		printf("%s%" PRIu64, i ? ", " : "", t->shape[i]);
+	printf("], \"bytes\": %" PRIu64 "}\n", t->bytes);
+}
+
+int cli_store_ls_tensors(sluice_store *store, const char *name, uint64_t id, bool json)
+{
+	struct sluice_collection_tensor t = {.size = sizeof(t)};
+	sluice_collection *collection;
+	int rc = name[0] ? sluice_collection_attach(store, name, -1, 0, &collection)
+	                 : sluice_collection_attach_id(store, id, 0, &collection);
+
+	/* It was deleted since it was listed, or has parts that are no tensors. */
+	if (rc == -ENOENT || rc == -EPROTO)
+		return 0;
+	if (rc)
+		return cli_said(rc);
+	for (size_t i = 0; i < sluice_collection_count(collection); i++) {
+		sluice_collection_get(collection, i, &t);
+		if (json)
+			print_tensor_json(name, &t);
+		else
+			print_tensor(&t);
+	}
+	sluice_collection_release(collection);
+	return 0;
+}
