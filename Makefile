@@ -5,7 +5,7 @@
 # As last time if it is not said; /usr/local the first time.
 prefix ?= $(PREFIX)
 
-.PHONY: all python wheel demo demo-files check check-python check-gpu stress bench-local bench-weights bench-models bench-python bench-http bench-s3 bench-writer bench-mpi bench-store bench-gpu bench-store-gpu format install uninstall clean help
+.PHONY: all python wheel demo demo-files check check-python check-gpu stress bench-local bench-weights bench-models bench-python bench-http bench-s3 bench-writer bench-arrays bench-mpi bench-store bench-gpu bench-store-gpu format install uninstall clean help
 
 all:
 	@scripts/build build --buildtype=release -Dtests=false $(if $(prefix),--prefix=$(prefix))
@@ -68,6 +68,11 @@ bench-writer:
 	@$(MAKE) --no-print-directory all
 	@ninja -C build bench/bench_writer bench/bench_writer_frames
 	@bench/writer $(BENCH_FLAGS)
+
+bench-arrays: python
+	@scripts/bootstrap bench
+	@ninja -C build bench/bench_arrays
+	@/usr/bin/python3 bench/arrays $(BENCH_FLAGS)
 
 bench-mpi:
 	@scripts/bootstrap bench
@@ -133,6 +138,7 @@ help:
 	@echo 'make bench-http   compare with curl and aria2c, on an nginx of its own'
 	@echo 'make bench-s3     compare with rclone and s3cmd, on a gateway of its own'
 	@echo 'make bench-writer compare with H5Dwrite, on frames of a simulation'
+	@echo 'make bench-arrays datasets of HDF5 files beside H5Dread, h5py and zarr'
 	@echo 'make bench-mpi    frames of the ranks of MPI beside parallel HDF5'
 	@echo 'make bench-store  the store beside bare sockets, memcpy and iceoryx'
 	@echo 'make bench-gpu    measure on an NVIDIA GPU; skipped where there is none'

@@ -4,6 +4,7 @@
  *
  * The only file that knows every room: the schemes of URIs, the services, and the kinds of devices.
  */
+#include "arrays/arrays.h"
 #include "backend/backend.h"
 #include "device/device.h"
 #include "http/http.h"
@@ -20,6 +21,8 @@ const struct sl_scheme sl_schemes[] = {
 	{"store", &sl_blob_ops, NULL, NULL, NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
+
+const struct sl_backend_ops *const sl_dataset_ops = &sl_array_ops;
 
 const struct sl_service *const sl_services[] = {&sl_s3_service, NULL};
 _Static_assert(sizeof(sl_services) / sizeof(sl_services[0]) <= SL_SERVICES_MOST,

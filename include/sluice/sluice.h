@@ -348,11 +348,15 @@ struct sluice_open_options {
 	 * request. Many small objects that are read as a whole then take one request each and not
 	 * two. Default (0): none. */
 	uint64_t first_bytes;
+	/* For a local HDF5 file that is read: the path of a dataset in it. Its elements are the
+	 * bytes of this file (see <sluice/arrays.h>). sluice_open() copies it. Default (NULL): the
+	 * bytes are those of the file. */
+	const char *dataset;
 };
 #define SLUICE_FIRST_BYTES (64 << 20)
-#define SLUICE_OPEN_OPTIONS_INIT                                                       \
-	{                                                                              \
-		sizeof(struct sluice_open_options), 0, 0, 0, NULL, NULL, NULL, NULL, 0 \
+#define SLUICE_OPEN_OPTIONS_INIT                                                             \
+	{                                                                                    \
+		sizeof(struct sluice_open_options), 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL \
 	}
 
 /*
@@ -540,10 +544,16 @@ struct sluice_request {
 	/* 1: sluice_submit() returns -EBUSY where it would wait for a place among
 	 * SLUICE_MAX_OPERATIONS */
 	int unless_full;
+	/* A read of a box of a dataset (<sluice/arrays.h>): its first element and its length in
+	 * each of `rank` dimensions, which are those of the dataset; copied. The only extent says
+	 * where its elements go, packed in C order: `data`, and `length`, the bytes of the box. Its
+	 * offset is 0. A box beyond the dataset, or of a file that is no dataset, is -EINVAL. */
+	const uint64_t *box_start, *box_count;
+	unsigned rank; /* 0: the extents are bytes of the file */
 };
-#define SLUICE_REQUEST_INIT                                                       \
-	{                                                                         \
-		sizeof(struct sluice_request), 0, NULL, 0, NULL, 0, NULL, NULL, 0 \
+#define SLUICE_REQUEST_INIT                                                                      \
+	{                                                                                        \
+		sizeof(struct sluice_request), 0, NULL, 0, NULL, 0, NULL, NULL, 0, NULL, NULL, 0 \
 	}
 /* Starts the operation that r describes. Everything else is as for the calls above. */
 SLUICE_API int sluice_submit(sluice_file *file, const struct sluice_request *r, sluice_op **out);

@@ -408,8 +408,8 @@ SLUICE_API int sluice_collection_get(const sluice_collection *c, size_t index,
 /* Finds a tensor by its name. Returns 0, or -ENOENT with a sentence that has the name. */
 SLUICE_API int sluice_collection_find(const sluice_collection *c, const char *name, size_t *index);
 /* Describes the small file with this number, in the store. Returns as sluice_collection_get(). */
-SLUICE_API int sluice_collection_file(const sluice_collection *c, size_t index,
-                                      struct sluice_collection_file *out);
+SLUICE_API int sluice_collection_get_file(const sluice_collection *c, size_t index,
+                                          struct sluice_collection_file *out);
 /* Returns the owner, which is released with the collection: for its seal, its id and its name. */
 SLUICE_API sluice_blob *sluice_collection_blob(const sluice_collection *c);
 /*

@@ -301,15 +301,19 @@ static PyObject *collection_files(Store *self, PyObject *none)
 	struct sluice_collection_file file;
 	sluice_collection *collection = collection_of(self);
 	PyObject *all = collection ? PyDict_New() : NULL;
+	int rc = 0;
 
-	for (size_t i = 0; all && !sluice_collection_file(collection, i, &file); i++) {
+	for (size_t i = 0; all && !(rc = sluice_collection_get_file(collection, i, &file)); i++) {
 		PyObject *bytes = PyBytes_FromStringAndSize(file.data, (Py_ssize_t)file.bytes);
 
 		if (!bytes || PyDict_SetItemString(all, file.name, bytes))
 			Py_CLEAR(all);
 		Py_XDECREF(bytes);
 	}
-	return all;
+	if (!all || rc == -ENOENT)
+		return all;
+	Py_DECREF(all);
+	return raise_last(rc);
 }
 
 /* _dlpack(index, versioned) */

@@ -12,6 +12,7 @@
 #include <Python.h>
 
 #include <semaphore.h>
+#include <sluice/arrays.h>
 #include <sluice/sluice.h>
 #include <sluice/store.h>
 #include <sluice/tensors.h>
@@ -43,6 +44,12 @@ PyObject *raise_error(int error, const char *message);
 PyObject *raise_last(int error);
 /* A converter of PyArg_Parse: any integer from 0 to 2**64 - 1, into a uint64_t. */
 int parse_number(PyObject *number, void *out);
+/* The same for a tuple of lengths. */
+struct lengths {
+	unsigned rank; /* as that of the tuple, if that is more than there is room for */
+	uint64_t of[SLUICE_ARRAY_RANK_MOST];
+};
+int parse_lengths(PyObject *tuple, void *out);
 /* Returns the UTF-8 of a str, which owns it; NULL with an exception that has the name. */
 const char *parse_text(const char *name, PyObject *text);
 
@@ -146,6 +153,8 @@ struct pending {
 	struct handle *handle; /* of the file, which cannot be closed while it waits */
 	bool cancelled;        /* while it begins */
 
+	unsigned
+		rank; /* of a box, whose start and length in each dimension are the offsets; or 0 */
 	size_t count;
 	struct held held[];
 };

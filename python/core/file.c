@@ -64,9 +64,9 @@ static struct opening *file_parse(File *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"context",       "uri",         "flags",   "permissions",
 	                        "expected_size", "first_bytes", "backend", "part",
-	                        "headers",       "s3",          NULL};
+	                        "headers",       "s3",          "dataset", NULL};
 	PyObject *uri, *backend = Py_None, *part = Py_None, *headers = Py_None, *context;
-	PyObject *s3 = Py_None;
+	PyObject *s3 = Py_None, *dataset = Py_None;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	uint64_t size = 0, first = 0, permissions = o.mode;
 	struct opening *made;
@@ -75,10 +75,10 @@ static struct opening *file_parse(File *self, PyObject *args, PyObject *kwargs)
 		PyErr_SetString(PyExc_ValueError, "the file is open");
 		return NULL;
 	}
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O&|IO&O&O&OOOO:File", names, context_type,
-	                                 &context, PyUnicode_FSConverter, &uri, &o.flags,
-	                                 parse_number, &permissions, parse_number, &size,
-	                                 parse_number, &first, &backend, &part, &headers, &s3))
+	if (!PyArg_ParseTupleAndKeywords(
+		    args, kwargs, "O!O&|IO&O&O&OOOOO:File", names, context_type, &context,
+		    PyUnicode_FSConverter, &uri, &o.flags, parse_number, &permissions, parse_number,
+		    &size, parse_number, &first, &backend, &part, &headers, &s3, &dataset))
 		return NULL;
 	made = context_is_made((Context *)context)
 	               ? call_new(sizeof(*made), ((Context *)context)->handle, open_make,
@@ -95,6 +95,8 @@ static struct opening *file_parse(File *self, PyObject *args, PyObject *kwargs)
 			o.backend = call_text(call, "backend", backend);
 		if (part != Py_None)
 			o.part = call_text(call, "part", part);
+		if (dataset != Py_None)
+			o.dataset = call_text(call, "dataset", dataset);
 		made->options = o;
 		made->uri = call_copy(call, PyBytes_AsString(uri), PyBytes_Size(uri));
 		if (opening_copy_options(made, headers, s3)) {
@@ -232,6 +234,30 @@ static PyObject *file_move(File *self, PyObject *args, PyObject *kwargs, int kin
 	return pending ? transfer(pending, kind, &offset, async) : NULL;
 }
 
+/* _box(buffer, start, count, async): a box of a dataset. */
+static PyObject *file_box(File *self, PyObject *args)
+{
+	struct lengths start = {0}, count = {0};
+	uint64_t box[2 * SLUICE_ARRAY_RANK_MOST] = {0};
+	struct pending *pending;
+	PyObject *buffer;
+	int async;
+
+	if (!PyArg_ParseTuple(args, "OO&O&p:_box", &buffer, parse_lengths, &start, parse_lengths,
+	                      &count, &async))
+		return NULL;
+	if (start.rank != count.rank || start.rank > SLUICE_ARRAY_RANK_MOST)
+		return PyErr_Format(PyExc_ValueError, "start has %u dimensions, and count %u",
+		                    start.rank, count.rank);
+	memcpy(box, start.of, start.rank * sizeof(*box));
+	memcpy(box + start.rank, count.of, start.rank * sizeof(*box));
+	pending = transfer_of(self, buffer, SLUICE_READ);
+	if (!pending)
+		return NULL;
+	pending->rank = start.rank;
+	return transfer(pending, SLUICE_READ, box, async);
+}
+
 /* In stream order: _on(buffer, offset, stream, write). */
 static PyObject *file_on(File *self, PyObject *args)
 {
@@ -318,6 +344,7 @@ struct file_call {
 	struct call call;
 	uint64_t length;
 	struct sluice_file_info info;
+	struct sluice_array_info array;
 };
 
 /* Returns a call of a file that is open; NULL with an exception. */
@@ -382,6 +409,55 @@ static PyObject *file_stat(File *self, PyObject *none)
 	                      info->flags & SLUICE_STAT_WHOLE_ONLY ? Py_True : Py_False);
 	call_free(&made->call);
 	return found;
+}
+
+static int array_make(struct call *call)
+{
+	struct sluice_array_info *info = &((struct file_call *)call)->array;
+
+	info->size = sizeof(*info);
+	return sluice_array_stat(call->handle->file, info);
+}
+
+static PyObject *lengths_tuple(const uint64_t *lengths, unsigned rank)
+{
+	PyObject *tuple = PyTuple_New(rank);
+
+	for (unsigned i = 0; tuple && i < rank; i++) {
+		PyObject *length = PyLong_FromUnsignedLongLong(lengths[i]);
+
+		if (!length || PyTuple_SetItem(tuple, i, length))
+			Py_CLEAR(tuple);
+	}
+	return tuple;
+}
+
+/* _array(): type, shape, chunk or None, filters, of a dataset. Not while another thread refreshes it. */
+static PyObject *file_array(File *self, PyObject *none)
+{
+	struct file_call *made = file_call_new(self, array_make);
+	const struct sluice_array_info *info;
+	PyObject *found;
+
+	if (!made || call_make_here(&made->call))
+		return NULL;
+	info = &made->array;
+	found = Py_BuildValue("sNNs", info->type, lengths_tuple(info->shape, info->rank),
+	                      info->chunk[0] ? lengths_tuple(info->chunk, info->rank)
+	                                     : Py_NewRef(Py_None),
+	                      info->filters);
+	call_free(&made->call);
+	return found;
+}
+
+static int refresh_make(struct call *call)
+{
+	return sluice_array_refresh(call->handle->file);
+}
+
+static PyObject *file_refresh(File *self, PyObject *none)
+{
+	return call_finish((struct call *)file_call_new(self, refresh_make));
 }
 
 static int close_make(struct call *call)
@@ -475,6 +551,9 @@ static PyMethodDef file_methods[] = {
 	{"truncate", ANY(PyCFunction, file_truncate), METH_O,
          "truncate($self, length, /)\n--\n\nSet the length of the file in bytes.\n\n>>> with "
          "sluice.open(path, 'r+') as f:\n...     f.truncate(2), f.size\n(None, 2)"},
+	{"_array", ANY(PyCFunction, file_array), METH_NOARGS, NULL},
+	{"_box", ANY(PyCFunction, file_box), METH_VARARGS, NULL},
+	{"_refresh", ANY(PyCFunction, file_refresh), METH_NOARGS, NULL},
 	{"_on", ANY(PyCFunction, file_on), METH_VARARGS, NULL},
 	{"_start", KEYWORDS(file_start), NULL},
 	{"_stat", ANY(PyCFunction, file_stat), METH_NOARGS, NULL},

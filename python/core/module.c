@@ -36,6 +36,25 @@ static PyObject *uri_name(PyObject *module, PyObject *uri)
 	return rc < 0 ? raise_last(rc) : PyUnicode_DecodeFSDefault(text);
 }
 
+/* split_array(name): the name of the file, and that of a dataset in it or None. */
+static PyObject *split_array(PyObject *module, PyObject *name)
+{
+	PyObject *path, *found;
+	const char *text;
+	size_t n;
+
+	if (!PyUnicode_FSConverter(name, &path))
+		return NULL;
+	text = PyBytes_AsString(path);
+	Py_BEGIN_ALLOW_THREADS n = sluice_array_split(text);
+	Py_END_ALLOW_THREADS found =
+		n ? Py_BuildValue("NN", PyUnicode_DecodeFSDefaultAndSize(text, (Py_ssize_t)n),
+	                          PyUnicode_DecodeFSDefault(text + n + 1))
+		  : Py_BuildValue("NO", PyUnicode_DecodeFSDefault(text), Py_None);
+	Py_DECREF(path);
+	return found;
+}
+
 /* For operations that are a thread's: call_back(callback, operation). */
 static PyObject *call_back_of(PyObject *module, PyObject *args)
 {
@@ -60,6 +79,8 @@ static PyMethodDef functions[] = {
 	{"copy_object", copy_object, METH_VARARGS,
          "Has the server copy an object, so that no byte of it comes here."},
 	{"presign", presign, METH_VARARGS, "A URL of an object, and when it ends in nanoseconds."},
+	{"split_array", split_array, METH_O,
+         "The names of a file, and of a dataset in it or None."},
 	{"reads", reads, METH_VARARGS, "(reads that wait, bytes in flight, the most of them)."},
 	{"uri_name", uri_name, METH_O, "The URI without user, password and query."},
 	{0},

@@ -83,7 +83,7 @@ int pending_try(struct pending *pending, int kind, const uint64_t *offsets, bool
 		return -ENOMEM;
 	for (size_t i = 0; i < pending->count; i++)
 		extents[i] = (struct sluice_extent){pending->held[i].data, pending->held[i].length,
-		                                    offsets[i]};
+		                                    pending->rank ? 0 : offsets[i]};
 	request.kind = kind;
 	request.extents = extents;
 	request.count = pending->count;
@@ -92,6 +92,9 @@ int pending_try(struct pending *pending, int kind, const uint64_t *offsets, bool
 	request.stream = stream;
 	request.queue = pending->queue ? pending->queue->queue : NULL;
 	request.unless_full = 1;
+	request.rank = pending->rank;
+	request.box_start = offsets;
+	request.box_count = pending->rank ? offsets + pending->rank : NULL;
 	handle_take(handle);
 	/* The end of the operation may free `pending` before this returns. */
 	Py_BEGIN_ALLOW_THREADS rc = sluice_submit(handle->file, &request, &pending->op);

@@ -10,25 +10,6 @@
 
 PyTypeObject *frame_type, *series_type;
 
-/* A converter of PyArg_Parse: a tuple of lengths. */
-struct lengths {
-	unsigned rank;
-	uint64_t of[SLUICE_FRAME_RANK_MOST];
-};
-
-static int parse_lengths(PyObject *tuple, void *out)
-{
-	struct lengths *lengths = out;
-	Py_ssize_t rank = PyTuple_Size(tuple);
-
-	for (Py_ssize_t i = 0; i < rank && i < SLUICE_FRAME_RANK_MOST; i++)
-		if (!parse_number(PyTuple_GetItem(tuple, i), &lengths->of[i]))
-			return 0;
-	/* The library refuses ranks that it does not have. */
-	lengths->rank = (unsigned)rank;
-	return rank >= 0;
-}
-
 static int add_run(struct job *job)
 {
 	return sluice_series_add(job->call.handle->writer, job->name, &job->add, &job->series);

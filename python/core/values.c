@@ -44,6 +44,19 @@ int parse_number(PyObject *number, void *out)
 	return 1;
 }
 
+int parse_lengths(PyObject *tuple, void *out)
+{
+	struct lengths *lengths = out;
+	Py_ssize_t rank = PyTuple_Size(tuple);
+
+	for (Py_ssize_t i = 0; i < rank && i < SLUICE_ARRAY_RANK_MOST; i++)
+		if (!parse_number(PyTuple_GetItem(tuple, i), &lengths->of[i]))
+			return 0;
+	/* The library refuses ranks that it does not have. */
+	lengths->rank = (unsigned)rank;
+	return rank >= 0;
+}
+
 const char *parse_text(const char *name, PyObject *text)
 {
 	Py_ssize_t length = 0;

@@ -30,7 +30,7 @@ _FLAGS = {
     "as_stored": _core.AS_STORED,
     "uncached": _core.UNCACHED,
 }
-_OPTIONS = ("permissions", "expected_size", "first_bytes", "backend", "part", "s3")
+_OPTIONS = ("permissions", "expected_size", "first_bytes", "backend", "part", "s3", "dataset")
 _Headers = Union[Mapping[str, str], Sequence[str], None]
 _made: weakref.WeakSet[File] = weakref.WeakSet()  # of modes "w" and "x"
 
@@ -231,7 +231,8 @@ def open(uri: str | os.PathLike[str], mode: str = "r", *, headers: _Headers = No
     options: durable, nonblock, http2, as_stored, uncached:
     bool; permissions, expected_size (without which http and store write no
     bytes), first_bytes (of an object, which come with its opening): int;
-    backend, part: str; s3: a dict of fields of struct sluice_s3_options.
+    backend, part: str; s3: a dict of fields of struct sluice_s3_options; dataset: str, of an HDF5 file that
+    is read, whose elements are the bytes of this file then.
 
     Raises OSError or its subclass for the errno, such as FileNotFoundError.
 

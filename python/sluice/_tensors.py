@@ -325,13 +325,17 @@ def _load(
 
 
 def load_array(file: Path, device: Any = "cpu", **options: Any) -> Any:
-    """Read the array of an .npy file, or of a file with a single tensor. The rest is as for load().
+    """Read the array of an .npy file, or of a file with a single tensor. The rest is as for load(). Or of a dataset of
+    a local HDF5 file, "FILE#/DATASET"; then framework, dtype and context are all options.
 
     >>> import numpy
     >>> numpy.save(path + ".npy", numpy.arange(3))
     >>> sluice.load_array(path + ".npy", framework="np")
     array([0, 1, 2])
     """
+    path, dataset = _core.split_array(os.fspath(file))
+    if dataset:
+        return importlib.import_module("sluice._arrays").load(path, dataset, device, **options)
     found = load(file, device, **options)
     if len(found) != 1:
         raise ValueError(f"{os.fspath(file)!r} has {len(found)} arrays, not one: {', '.join(list(found)[:5])}")

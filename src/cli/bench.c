@@ -62,7 +62,8 @@ static const struct argp_option option_list[] = {
 };
 
 static const char description[] =
-	"Measures how fast the file that URI names is read into memory, or written from it.\v"
+	"Measures how fast the file that URI names is read into memory, or written from it; or how "
+	"fast a dataset of an HDF5 file, FILE#/DATASET, is read.\v"
 	"SIZE is bytes, or K, M, G, T for powers of 1024. Memory is touched before the time "
 	"starts. "
 	"What write leaves in the file is noise; the file stays. A remote file is written anew in "
@@ -283,6 +284,7 @@ static int bench_open_file(struct cli_bench_run *run, struct cli_bench_options *
 	if (rc)
 		return rc;
 	options.flags = o->open.flags | SLUICE_OPEN_READ;
+	options.dataset = o->dataset;
 	if (o->write) {
 		options.flags = o->open.flags | SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;
 		if (!run->path && o->open.force)
@@ -420,8 +422,10 @@ int cli_bench(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	if (cli_context_new(o.open.backend, o.chunk, &run.ctx))
 		return CLI_FAILED;
-	run.path = cli_local_path(o.uri);
 	o.name = cli_uri_name(o.uri);
+	char *file = o.write ? NULL : cli_dataset_split(o.uri, &o.dataset);
+	o.uri = file ? file : o.uri;
+	run.path = cli_local_path(o.uri);
 	run.whole = o.write && !run.path && !cli_is_blob(o.uri);
 	if (run.whole)
 		cli_interrupt_catch();
@@ -437,6 +441,7 @@ int cli_bench(int argc, char **argv)
 		free(run.slots);
 	}
 	free(run.path);
+	free(file);
 	free(o.name);
 	sluice_context_close(run.ctx);
 	if (cli_interrupted())

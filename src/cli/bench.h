@@ -8,7 +8,8 @@
 struct cli_bench_options {
 	struct cli_open open;
 	const char *uri;
-	char *name; /* the URI for users */
+	const char *dataset; /* of the file that uri names, or NULL */
+	char *name;          /* the URI for users */
 	const char *memory;
 	int device;     /* device of the memory, or -1 */
 	bool on_stream; /* operations are stream-ordered */

@@ -177,6 +177,30 @@ void cli_json_string(const char *before, const char *text);
 /* Returns the local path that uri names, for the caller; NULL: the library interprets uri. */
 char *cli_local_path(const char *uri);
 
+/* ----------------------------------------------------------------------------------- datasets */
+
+/*
+ * Splits "FILE#/DATASET": returns the name of the file, for the caller to free, and sets *dataset,
+ * which is a part of uri. NULL, and *dataset is NULL: uri names no dataset.
+ */
+char *cli_dataset_split(const char *uri, const char **dataset);
+/* Lists a group of a file. Returns 0 or a negative errno, printed on stderr. */
+int cli_array_ls(const char *path, const char *group, bool recursive, bool json);
+/* Prints type, shape, chunk and filters. Returns 0 or a negative errno, printed on stderr. */
+int cli_array_print(sluice_file *file, bool json);
+/*
+ * Returns the header of a .npy file (numpy.lib.format) of so many bytes, for the caller to free;
+ * NULL with a sentence.
+ */
+char *cli_array_header(sluice_file *file, size_t *n);
+/*
+ * Has read() print to `out` what it finds in a local HDF5 file, again if a writer has changed that
+ * meanwhile. Returns the result of read(), whose sentence is kept, with *text for the caller to
+ * free; or -EAGAIN or another error, without a text.
+ */
+int cli_h5_read(const char *path, int (*read)(const char *path, FILE *out, void *user), void *user,
+                char **text);
+
 /* ------------------------------------------------------------------------------------- memory */
 
 /* Streams per device memory, so that copies of different streams overlap. */

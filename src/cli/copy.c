@@ -20,6 +20,7 @@
 enum {
 	DEPTH = 16,
 	LARGE_CHUNK = 4 << 20,
+	FAR_DEPTH = 64, /* of a large object that is copied alone */
 	SMALL_CHUNK = 1 << 20,
 	PAGE = 4096,
 	/* Zero blocks of this size are left out of a sparse copy. */
@@ -41,8 +42,8 @@ struct chunk {
 
 struct pipeline {
 	struct cli_copy *copy;
-	sluice_queue *queue;        /* of its operations, as other threads use the context, too */
-	struct chunk chunks[DEPTH]; /* chunk i of the file is chunks[i % depth] */
+	sluice_queue *queue; /* of its operations, as other threads use the context, too */
+	struct chunk chunks[FAR_DEPTH]; /* chunk i of the file is chunks[i % depth] */
 	size_t depth, chunk_bytes;
 	/* A blob is memory, where the other end reads or writes. At most one of both is set. */
 	const struct cli_end *into, *from;
@@ -114,6 +115,10 @@ static int pipeline_new_memory(struct pipeline *p)
 		p->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	p->memory = p->memory == MAP_FAILED ? NULL : p->memory;
+	if (!p->memory && p->depth > DEPTH) {
+		p->depth = DEPTH;
+		return pipeline_new_memory(p);
+	}
 	if (!p->memory)
 		return sl_fail(-ENOMEM, "no memory for buffers of %zu bytes", bytes);
 	if (p->depth > 1)
@@ -180,7 +185,22 @@ static size_t next_length(struct pipeline *p)
 	if (!copy->source->length_known)
 		return n;
 	p->ended = p->offset == copy->source->length;
-	return copy->source->length - p->offset < n ? copy->source->length - p->offset : n;
+	uint64_t end = p->offset < copy->source->head_bytes ? copy->source->head_bytes
+	                                                    : copy->source->length;
+	return end - p->offset < n ? end - p->offset : n;
+}
+
+/* Returns how many chunks a large file has. A far server needs many requests in flight. Files among
+ * others have the usual depth, and so has a copy to be continued, which may lose those bytes. */
+static uint64_t pipeline_depth(const struct cli_copy *copy)
+{
+	const struct cli_end *source = copy->source, *target = copy->target;
+	bool device = copy->device >= 0 || (target->memory && target->device >= 0);
+	bool far = source->file && !source->path && !source->memory && !device;
+
+	if (!far || target->part || copy->progress->sum)
+		return DEPTH;
+	return SL_MAX(SL_MIN(sl_machine_memory("") / 16 / LARGE_CHUNK, FAR_DEPTH), DEPTH);
 }
 
 static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
@@ -202,10 +222,11 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 		p->depth = 1;
 		p->chunk_bytes = length ? (length + PAGE - 1) / PAGE * PAGE : PAGE;
 	} else if (source->length_known) {
-		if (length >= (uint64_t)DEPTH * LARGE_CHUNK)
+		if (length >= (uint64_t)DEPTH * LARGE_CHUNK) {
 			p->chunk_bytes = LARGE_CHUNK;
-		uint64_t chunks = (length + p->chunk_bytes - 1) / p->chunk_bytes;
-		p->depth = chunks < DEPTH ? chunks : DEPTH;
+			p->depth = pipeline_depth(copy);
+		}
+		p->depth = SL_MIN((length + p->chunk_bytes - 1) / p->chunk_bytes, p->depth);
 	}
 	choose_memory(p);
 	p->sums = source->crc32c && !copy->target->part && copy->device < 0 &&
@@ -388,7 +409,8 @@ static int chunk_filled(struct pipeline *p, struct chunk *chunk)
 	int rc = 0;
 
 	chunk->full = true;
-	if (chunk->device && !p->copy->source->file)
+	if (chunk->device &&
+	    (!p->copy->source->file || chunk->offset < p->copy->source->head_bytes))
 		rc = sluice_copy(chunk->device, chunk->data, chunk->length);
 	else if (chunk->device && pipeline_wants_copy(p))
 		rc = sluice_copy(chunk->data, chunk->device, chunk->length);
@@ -487,10 +509,13 @@ static int pipeline_read_next(struct pipeline *p)
 	}
 	if (zeros)
 		memset(chunk->data, 0, chunk->length);
-	if (zeros || p->from)
+	bool head = chunk->offset < source->head_bytes;
+	if (head)
+		memcpy(chunk->data, source->head + chunk->offset, chunk->length);
+	if (zeros || head || p->from)
 		return chunk_filled(p, chunk);
 	struct sluice_extent extent = {chunk->device ? chunk->device : chunk->data, chunk->length,
-	                               chunk->offset};
+	                               chunk->offset - source->head_bytes};
 	return submit_chunk(p, source, SLUICE_READ, chunk, &extent, 1);
 }
 

@@ -32,6 +32,8 @@ struct cli_end {
 	int64_t modified_ns;
 	const char *crc32c;    /* source: see there; owned by file */
 	bool queried;          /* source: the URI has a query, which name omits */
+	char *head;            /* source: bytes before those of the file, or NULL; owned */
+	size_t head_bytes;     /* which are a part of length */
 	struct cli_part *part; /* target of --continue: the part, or NULL; owned */
 };
 

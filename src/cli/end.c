@@ -106,6 +106,21 @@ static int end_open_file(sluice_context *ctx, struct cli_end *end, const char *u
 	return cli_said(sluice_open(ctx, uri, options, &end->file));
 }
 
+/* Makes the end that of a dataset of the file: that of a .npy file of it. */
+static int end_show_dataset(struct cli_end *end, const char *file)
+{
+	char *path = cli_local_path(file);
+
+	free(end->path);
+	end->path = NULL;
+	if (path && stat(path, &end->st))
+		end->st = (struct stat){0};
+	free(path);
+	end->head = cli_array_header(end->file, &end->head_bytes);
+	end->length += end->head_bytes;
+	return cli_said(end->head ? 0 : -EINVAL);
+}
+
 static int end_open_source_file(sluice_context *ctx, const char *uri, const struct cli_open *how,
                                 struct cli_end *end)
 {
@@ -114,14 +129,20 @@ static int end_open_source_file(sluice_context *ctx, const char *uri, const stru
 
 	options.flags = SLUICE_OPEN_READ | how->flags;
 	options.first_bytes = options.expected_size = how->first_bytes;
-	int rc = end_open_file(ctx, end, uri, &options);
+	char *file = cli_dataset_split(uri, &options.dataset);
+	int rc = end_open_file(ctx, end, file ? file : uri, &options);
 
 	rc = rc ? rc : cli_said(sluice_stat(end->file, &st));
-	if (rc)
+	end->length = st.length;
+	if (rc == 0 && file) {
+		end->length_known = true;
+		rc = end_show_dataset(end, file);
+	}
+	free(file);
+	if (rc || end->head)
 		return rc;
 	end->length_known = !(st.flags & SLUICE_STAT_SIZE_UNKNOWN);
 	end->whole_only = st.flags & SLUICE_STAT_WHOLE_ONLY;
-	end->length = st.length;
 	/* The path may be another file by now, whose permissions count. */
 	end->st.st_mode = st.mode;
 	end->sparse = end->length_known && S_ISREG(st.mode) && st.allocated < st.length;
@@ -261,7 +282,8 @@ static int enter_directory(const struct cli_end *source, char **path)
 	if (!from)
 		return cli_fail(-EISDIR, "'%s' is a directory; name the file in it", *path);
 	bool slashed = (*path)[strlen(*path) - 1] == '/';
-	char *joined = cli_format("%s%s%s", *path, slashed ? "" : "/", basename(from));
+	char *joined = cli_format("%s%s%s%s", *path, slashed ? "" : "/", basename(from),
+	                          source->head ? ".npy" : "");
 	free(from);
 	free(*path);
 	*path = joined;
@@ -473,6 +495,9 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, con
 	out->path = path;
 	if (rc == 0 && !path && o->preserve)
 		rc = cli_fail(-EINVAL, "-p: '%s' is no local file", out->name);
+	if (rc == 0 && source->head && o->continues)
+		rc = cli_fail(-EINVAL, "--continue: '%s' is a dataset, which is read anew",
+		              source->name);
 	if (rc == 0 && !path && o->continues)
 		rc = cli_fail(-EINVAL, "--continue: '%s' is no local file", out->name);
 	if (rc == 0 && !path && fd < 0) {
@@ -526,6 +551,7 @@ void cli_end_discard(struct cli_end *end)
 		close(end->fd);
 	if (end->holes >= 0)
 		close(end->holes);
+	free(end->head);
 	free(end->name);
 	free(end->path);
 	*end = (struct cli_end){.fd = -1, .holes = -1};

@@ -101,9 +101,8 @@ static void dataset_print(void *user, const struct sluice_frames_dataset *d)
 	free(name);
 }
 
-/* Returns 0 or a negative errno with a sentence; the lines in *text, for the caller to free, are of
- * one state of the file. */
-static int check_steadily(struct h5_options *o, const char *path, char **text)
+int cli_h5_read(const char *path, int (*read)(const char *path, FILE *out, void *user), void *user,
+                char **text)
 {
 	sluice_frames *frames = NULL;
 	struct stat status;
@@ -116,18 +115,19 @@ static int check_steadily(struct h5_options *o, const char *path, char **text)
 	for (int i = 0; !rc && i < ATTEMPTS && changed == -EAGAIN; i++) {
 		int wrong = 0;
 		char *sentence;
+		FILE *out;
 
 		free(*text);
 		*text = NULL;
-		o->out = open_memstream(text, &n);
-		if (!o->out) {
+		out = open_memstream(text, &n);
+		if (!out) {
 			sluice_frames_free(frames);
 			return sl_fail(-ENOMEM, "no memory");
 		}
 		changed = sluice_frames_begin(frames, FLUSH_MS);
 		if (!changed)
-			wrong = sluice_frames_inspect(path, dataset_print, o);
-		fclose(o->out);
+			wrong = read(path, out, user);
+		fclose(out);
 		sentence = cli_format("%s", sluice_last_message());
 		if (!changed)
 			changed = sluice_frames_check(frames);
@@ -143,6 +143,14 @@ static int check_steadily(struct h5_options *o, const char *path, char **text)
 	return rc || !frames ? rc : changed;
 }
 
+static int check_read(const char *path, FILE *out, void *user)
+{
+	struct h5_options *o = user;
+
+	o->out = out;
+	return sluice_frames_inspect(path, dataset_print, o);
+}
+
 /* In the child. */
 static int check_file(struct h5_options *o, const char *path)
 {
@@ -151,7 +159,7 @@ static int check_file(struct h5_options *o, const char *path)
 	int rc;
 
 	setrlimit(RLIMIT_AS, &most);
-	rc = cli_said(check_steadily(o, path, &text));
+	rc = cli_said(cli_h5_read(path, check_read, o, &text));
 	if (o->json) {
 		cli_json_string("{\"file\": ", path);
 		cli_json_string(", \"state\": ", state_of(path));

@@ -2,7 +2,7 @@
 /*
  * sluice ls
  *
- * Lists buckets and objects of S3, and folders.
+ * Lists buckets and objects of S3, folders, and datasets of HDF5 files.
  *
  * Threads: the main thread.
  */
@@ -18,7 +18,8 @@ struct ls_options {
 };
 
 static const struct argp_option option_list[] = {
-	{"recursive", 'r', NULL, 0, "All below the prefix or folder, not up to the next '/'"},
+	{"recursive", 'r', NULL, 0,
+         "All below the prefix, folder or group, not up to the next '/'"},
 	{"json", CLI_FLAG(ls_options, json), NULL, 0, "Print a JSON object for each line"},
 	CLI_S3_OPTIONS,
 	{NULL},
@@ -72,13 +73,23 @@ int cli_ls(int argc, char **argv)
 		option_list, ls_parse, "URI",
 		"Lists the objects of S3 at s3://BUCKET/PREFIX: bytes, time of "
 		"the last change (UTC), name; or at s3:// the buckets: time of "
-		"their creation, name; or a local folder."};
+		"their creation, name; or a local folder; or the datasets of an HDF5 file, FILE#/ "
+		"or FILE#/GROUP: bytes, type, shape, name, filters."};
 	struct sluice_entry entry = {.size = sizeof(entry)};
 	struct ls_options o = {.open.arguments = {.least = 1, .most = 1, .noun = "URI"}};
 	sluice_list *list = NULL;
 	sluice_context *ctx;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	const char *group;
+	char *path = cli_dataset_split(o.open.arguments.of[0], &group), *local;
+	if (path) {
+		local = cli_local_path(path);
+		int status = cli_array_ls(local, group, o.open.recursive, o.json);
+		free(local);
+		free(path);
+		return status ? CLI_FAILED : CLI_OK;
+	}
 	if (cli_context_new(o.open.backend, 0, &ctx))
 		return CLI_FAILED;
 	struct sluice_open_options options = cli_open_options(&o.open);

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "cli.h"
+#include "sluice/arrays.h"
 
 struct stat_options {
 	struct cli_open open;
@@ -24,12 +25,13 @@ static const struct argp_option option_list[] = {
 	{0},
 };
 
-static const char *kind_name(const struct sluice_file_info *st)
+static const char *kind_name(const char *uri, const struct sluice_file_info *st)
 {
-	return st->memory          ? "blob"
-	       : S_ISREG(st->mode) ? "regular file"
-	       : S_ISBLK(st->mode) ? "block device"
-	                           : "object";
+	return sluice_array_split(uri) ? "dataset"
+	       : st->memory            ? "blob"
+	       : S_ISREG(st->mode)     ? "regular file"
+	       : S_ISBLK(st->mode)     ? "block device"
+	                               : "object";
 }
 
 static void print_stat_bytes(const char *label, uint64_t bytes, const char *note)
@@ -67,7 +69,7 @@ static void print_stat_for_people(const char *uri, const struct sluice_file_info
 	printf("%-12s %s\n", "uri", uri);
 	if (st->final_uri)
 		printf("%-12s %s\n", "found at", st->final_uri);
-	printf("%-12s %s\n", "kind", kind_name(st));
+	printf("%-12s %s\n", "kind", kind_name(uri, st));
 	if (unknown)
 		printf("%-12s unknown: it is known when it has been read\n", "length");
 	else
@@ -98,9 +100,9 @@ static void print_stat_json(const char *uri, const struct sluice_file_info *st)
 {
 	bool unknown = st->flags & SLUICE_STAT_SIZE_UNKNOWN;
 
-	cli_json_string("{\"uri\": ", uri);
+	cli_json_string("\"uri\": ", uri);
 	cli_json_string(", \"found_at\": ", st->final_uri);
-	cli_json_string(", \"kind\": ", kind_name(st));
+	cli_json_string(", \"kind\": ", kind_name(uri, st));
 	if (unknown)
 		printf(", \"length\": null");
 	else
@@ -120,8 +122,10 @@ static void print_stat_json(const char *uri, const struct sluice_file_info *st)
 
 int cli_stat(int argc, char **argv)
 {
-	static const struct argp argp = {option_list, cli_open_parse, "URI",
-	                                 "Shows what is known about the file that URI names."};
+	static const struct argp argp = {
+		option_list, cli_open_parse, "URI",
+		"Shows what is known about the file that URI names, or the "
+		"dataset of an HDF5 file, FILE#/DATASET."};
 	struct sluice_file_info st = {.size = sizeof(st)};
 	struct stat_options o = {.open.arguments = {.least = 1, .most = 1, .noun = "URI"}};
 	sluice_context *ctx;
@@ -133,14 +137,20 @@ int cli_stat(int argc, char **argv)
 		return CLI_FAILED;
 	struct sluice_open_options options = cli_open_options(&o.open);
 	options.flags = SLUICE_OPEN_READ | o.open.flags;
-	int rc = cli_said(sluice_open(ctx, uri, &options, &file));
+	char *path = cli_dataset_split(uri, &options.dataset);
+	int rc = cli_said(sluice_open(ctx, path ? path : uri, &options, &file));
 	if (rc == 0)
 		rc = cli_said(sluice_stat(file, &st));
 	char *name = cli_uri_name(uri);
 	if (!st.full_etag)
 		st.full_etag = st.etag;
+	if (rc == 0 && o.json)
+		printf("{");
+	if (rc == 0 && path)
+		rc = cli_array_print(file, o.json);
 	if (rc == 0)
 		(o.json ? print_stat_json : print_stat_for_people)(name, &st);
+	free(path);
 	free(name);
 	sluice_discard(file);
 	sluice_context_close(ctx);

@@ -3,6 +3,7 @@
  * What a piece of a program in a document stands in: the variables that it has not made itself, a device that is made of
  * threads, and kernels that are functions. blocks.py puts the piece into block(), and defines the document's name.
  */
+#include <sluice/arrays.h>
 #include <sluice/device.h>
 #include <sluice/frames.h>
 #include <sluice/sluice.h>

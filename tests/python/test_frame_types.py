@@ -134,7 +134,7 @@ def test_a_changed_bit_of_the_last_chunk_is_found_when_it_goes_on(file):
     whole = bytearray(file.read_bytes())
     whole[info.byte_offset + 3] ^= 1
     file.write_bytes(whole)
-    with pytest.raises(OSError, match="'/g/u' has another checksum"):
+    with pytest.raises(OSError, match="'/g/u'.* another checksum"):
         write(file, values, "a")
 
 

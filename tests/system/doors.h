@@ -9,6 +9,7 @@
 
 #include <setjmp.h>
 
+#include "sluice/arrays.h"
 #include "sluice/device.h"
 #include "sluice/frames.h"
 #include "sluice/ranks.h"

@@ -42,6 +42,8 @@ static void inherited_files(void)
 	INHERITED(sluice_copy_object(h.ctx, "s3://a/b", "s3://a/c", NULL));
 	INHERITED(sluice_presign(h.ctx, "GET", "s3://a/b", NULL, 1, (char **)&out, NULL));
 	INHERITED(sluice_stat(h.file, RESULT));
+	INHERITED(sluice_array_stat(h.file, RESULT));
+	INHERITED(sluice_array_refresh(h.file));
 	INHERITED(sluice_sync(h.file));
 	INHERITED(sluice_truncate(h.file, 0));
 	INHERITED(sluice_read(h.file, h.bytes, 1, 0, NULL));
@@ -158,7 +160,7 @@ static void inherited_tensors(void)
 	INHERITED(sluice_collection_attach_id(h.store, 1, 0, collection));
 	INHERITED(sluice_collection_get(h.collection, 0, RESULT));
 	INHERITED(sluice_collection_find(h.collection, "a", &length));
-	INHERITED(sluice_collection_file(h.collection, 0, RESULT));
+	INHERITED(sluice_collection_get_file(h.collection, 0, RESULT));
 	INHERITED(sluice_collection_to_dlpack(h.collection, 0, 1, &out));
 	INHERITED(sluice_collection_release(h.collection));
 	INHERITED(sluice_tensor_load_wait(h.load, 0));

@@ -257,8 +257,8 @@ static void null_in_collections(void)
 	REFUSED(sluice_collection_find(NULL, "a", &length));
 	REFUSED(sluice_collection_find(h.collection, NULL, &length));
 	REFUSED(sluice_collection_find(h.collection, "a", NULL));
-	REFUSED(sluice_collection_file(NULL, 0, NONE));
-	REFUSED(sluice_collection_file(h.collection, 0, NULL));
+	REFUSED(sluice_collection_get_file(NULL, 0, NONE));
+	REFUSED(sluice_collection_get_file(h.collection, 0, NULL));
 	REFUSED(sluice_collection_to_dlpack(NULL, 0, 1, &out));
 	REFUSED(sluice_collection_to_dlpack(h.collection, 0, 1, NULL));
 }
@@ -314,6 +314,12 @@ static void null_in_tensors(void)
 	REFUSED(sluice_file_digest(h.file, SLUICE_SHA256, NULL));
 }
 
+static int no_array(void *user, const struct sluice_array_info *info)
+{
+	(void)user, (void)info;
+	return 0;
+}
+
 static void null_in_frames(void)
 {
 	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
@@ -366,6 +372,13 @@ static void null_in_frames(void)
 	REFUSED(sluice_writer_error(h.writer, NONE));
 	REFUSED(sluice_codec_describe(0, NULL));
 	REFUSED(sluice_codec_describe(0, NONE));
+	REFUSED(sluice_array_stat(NULL, NONE));
+	REFUSED(sluice_array_stat(h.file, NULL));
+	REFUSED(sluice_array_refresh(NULL));
+	REFUSED(sluice_array_list(NULL, "/", no_array, NULL));
+	REFUSED(sluice_array_list("/none", NULL, no_array, NULL));
+	REFUSED(sluice_array_list("/none", "/", NULL, NULL));
+	GIVES(sluice_array_split(NULL), 0);
 	REFUSED(sluice_frames_open(NULL, (sluice_frames **)&out));
 	REFUSED(sluice_frames_open("/none", NULL));
 	REFUSED(sluice_frames_begin(NULL, 0));

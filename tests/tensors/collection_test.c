@@ -112,13 +112,13 @@ DAEMON_TEST(what_is_published_is_there_for_others_without_a_copy)
 	assert_ptr_equal(data_of(c, "tied"), data_of(c, "tied too"));
 	assert_int_equal(sluice_blob_id(sluice_collection_blob(c)),
 	                 sluice_blob_id(sluice_collection_blob(made)));
-	assert_ok(sluice_collection_file(c, 0, &file));
+	assert_ok(sluice_collection_get_file(c, 0, &file));
 	assert_string_equal(file.name, "config.json");
 	assert_int_equal(file.bytes, 2);
 	assert_memory_equal(file.data, "{}", 2);
-	assert_ok(sluice_collection_file(c, 1, &file));
+	assert_ok(sluice_collection_get_file(c, 1, &file));
 	assert_int_equal(file.bytes, 0);
-	assert_refused(sluice_collection_file(c, 2, &file), ENOENT, "2 files");
+	assert_refused(sluice_collection_get_file(c, 2, &file), ENOENT, "2 files");
 	assert_refused(sluice_collection_find(c, "none", &index), ENOENT, "'none'");
 	assert_ok(sluice_collection_release(made));
 	assert_ok(sluice_blob_delete(d->store, "m"));
@@ -385,14 +385,14 @@ DAEMON_TEST(a_collection_that_is_not_held_gives_no_addresses)
 	assert_ok(sluice_collection_new(d->store, "m", &t, 1, &o, &c));
 	assert_int_equal(sluice_blob_seal(sluice_collection_blob(c)), -ENOBUFS);
 	assert_refused(sluice_collection_get(c, 0, &t), ESTALE, "not held");
-	assert_refused(sluice_collection_file(c, 0, &file), ESTALE, "not held");
+	assert_refused(sluice_collection_get_file(c, 0, &file), ESTALE, "not held");
 	assert_refused(sluice_collection_to_dlpack(c, 0, 1, &exported), ESTALE, "not held");
 	assert_ok(sluice_collection_release(c));
 	for (unsigned i = 1; i < SLUICE_STORE_HOLDS_MOST; i++)
 		assert_ok(sluice_blob_release(held[i]));
 	free(held);
 	assert_ok(sluice_collection_attach(d->store, "m", -1, 0, &c));
-	assert_ok(sluice_collection_file(c, 0, &file));
+	assert_ok(sluice_collection_get_file(c, 0, &file));
 	assert_memory_equal(file.data, "{}", 2);
 	assert_ok(sluice_collection_release(c));
 	assert_ok(sluice_blob_delete(d->store, "m"));

@@ -199,10 +199,10 @@ int sluice_collection_find(const sluice_collection *c, const char *name, size_t 
 	return 0;
 }
 
-int sluice_collection_file(const sluice_collection *c, size_t index,
-                           struct sluice_collection_file *out)
+int sluice_collection_get_file(const sluice_collection *c, size_t index,
+                               struct sluice_collection_file *out)
 {
-	int rc = collection_check_held(out ? c : NULL, "sluice_collection_file");
+	int rc = collection_check_held(out ? c : NULL, "sluice_collection_get_file");
 	const struct sl_table_file *file;
 	const char *bytes;
 

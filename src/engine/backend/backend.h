@@ -40,6 +40,13 @@ struct sl_core {
 	_Atomic uint64_t last_mount;
 };
 
+/* Elements of a file whose bytes are those of an array, slowest dimension first. */
+#define SL_BOX_RANK 32
+struct sl_box {
+	unsigned rank;
+	uint64_t start[SL_BOX_RANK], count[SL_BOX_RANK];
+};
+
 /*
  * The bytes that one call of a backend moves. The engine fills in the first group and hands the
  * piece over with submit(); from then until sl_piece_done() the backend alone touches it, but for
@@ -51,6 +58,7 @@ struct sl_piece {
 	char *data;
 	size_t length;
 	uint64_t offset;
+	const struct sl_box *box; /* NULL: bytes of the file; else of this box of it, packed */
 	struct sl_device *device; /* that has the memory; NULL: the host. See takes() */
 	bool write;
 	bool large;   /* of an extent of at least direct_bytes */
@@ -99,6 +107,7 @@ struct sl_limits {
 	uint32_t alignment; /* of offset and length of aligned pieces; 0: there are none */
 	bool sequential;    /* a piece for each extent, in turn; writes of remote files at once */
 	bool whole;         /* and each extent in one piece */
+	bool uncut;         /* a piece for each extent, in any order: the backend cuts it itself */
 	bool remote;        /* pieces take long, and come in any order */
 	bool all_or_none;   /* an incomplete file is not committed, however it was opened */
 	bool size_waits;    /* size() may wait for storage: a thread that may wait asks */
@@ -176,15 +185,18 @@ struct sl_backend_ops {
 	 * if only reading tells, or a negative errno below that. NULL: -1; not with limits.whole or
 	 * size_waits. */
 	int64_t (*size)(struct sl_backend *backend);
+	/* Any: the bytes of a box, or -EINVAL with a sentence. NULL: the file has no array. */
+	int64_t (*box_bytes)(struct sl_backend *backend, const struct sl_box *box);
 	/* Any: reads bytes that are in memory already. Length, or -EAGAIN, also if the processor
 	 * does not reach data. NULL: it cannot. */
 	int64_t (*read_now)(struct sl_backend *backend, void *data, size_t length, uint64_t offset);
 	/*
-	 * Any, with an operation's mutex: how the next piece is to be read. left: bytes in flight
-	 * of the file that are not handed out; room: bytes that the pieces of the operation may
-	 * occupy in memory. NULL: as the limits say.
+	 * Any, with an operation's mutex: how the next piece is to be read. all: bytes of the
+	 * operation; left: bytes in flight of the file that are not handed out; room: bytes that
+	 * the pieces of the operation may occupy in memory. NULL: as the limits say.
 	 */
-	struct sl_cut (*cut)(struct sl_backend *backend, uint64_t left, uint64_t room);
+	struct sl_cut (*cut)(struct sl_backend *backend, uint64_t all, uint64_t left,
+	                     uint64_t room);
 	/* Any, with an operation's mutex: how many bytes may lie between two extents in host memory
 	 * that one piece reads; it passes over them. 0: a piece has one extent for now. NULL: 0. */
 	size_t (*passes)(struct sl_backend *backend);
@@ -303,5 +315,7 @@ struct sl_scheme {
 	const char *things, *listed;
 };
 extern const struct sl_scheme sl_schemes[];
+/* Of datasets in local files: open() is called if the options name one. */
+extern const struct sl_backend_ops *const sl_dataset_ops;
 
 #endif

@@ -404,10 +404,11 @@ static void http_limits(struct sl_backend *backend, struct sl_limits *out)
 	out->all_or_none = http->upload || http->multipart;
 }
 
-static struct sl_cut http_cut(struct sl_backend *backend, uint64_t left, uint64_t room)
+static struct sl_cut http_cut(struct sl_backend *backend, uint64_t all, uint64_t left,
+                              uint64_t room)
 {
 	const struct sl_http *http = sl_http_of(backend);
-	struct sl_cut cut = sl_http_limit_cut(http->limit, left, room);
+	struct sl_cut cut = sl_http_limit_cut(http->limit, all, left, room);
 
 	cut.gap = SL_MIN(cut.gap, http->core->settings.http_gap_bytes);
 	return cut;

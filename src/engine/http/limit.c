@@ -18,7 +18,8 @@
 #define LEAST_LOOK_NS 50000000 /* a rate over a shorter time means nothing */
 #define FIRST_ALLOWED 16
 #define SOON_ALLOWED  64
-#define FOLLOWS       1.25 /* the gain by a doubling that leads to the next */
+#define FOLLOWS       1.5  /* the gain by a doubling that leads to the next */
+#define DOUBLED       1.25 /* the gain to justify twice as many permits */
 #define FASTER        1.04 /* the gain to justify more permits */
 #define AS_FAST       0.98 /* the rate to justify fewer permits */
 #define PAUSE         8    /* windows between trials */
@@ -26,8 +27,11 @@
 #define ROUND_TRIPS   32   /* a part takes so many, if it may be so long */
 #define LEAST_PART    ((size_t)256 << 10)
 #define USUAL_PART    ((size_t)1 << 20)
+#define LONG_PART     ((size_t)4 << 20) /* `largest` at least */
 #define LARGEST_PART  ((size_t)64 << 20)
-#define FIRST_TRIP    ((size_t)16 << 10) /* before a rate is known */
+#define MANY_BYTES    ((uint64_t)128 << 20) /* of a file in flight, for long parts */
+#define FORGETS       1024                  /* cuts until most of `ahead` is forgotten */
+#define FIRST_TRIP    ((size_t)16 << 10)    /* before a rate is known */
 #define PART_UNIT     ((size_t)64 << 10)
 #define MOST_UNUSED   16
 
@@ -172,7 +176,7 @@ struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const
 		limit->most = most;
 		sl_http_pace_init(&limit->pace);
 		atomic_init(&limit->allowed, SL_MIN(most, FIRST_ALLOWED));
-		atomic_init(&limit->largest, USUAL_PART);
+		atomic_init(&limit->largest, LONG_PART);
 		atomic_init(&limit->trip, FIRST_TRIP);
 		limit->locked.starting = true;
 		sl_list_append(&limits->locked.origins, &limit->locked.link);
@@ -233,6 +237,8 @@ bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *re
 		sl_list_append(request->kind->urgent ? limit->locked.waiting.next
 		                                     : &limit->locked.waiting,
 		               &request->link);
+	atomic_store_explicit(&limit->waits, !sl_list_empty(&limit->locked.waiting),
+	                      memory_order_relaxed);
 	sl_mutex_unlock(&limits->mutex);
 	return enters;
 }
@@ -270,7 +276,7 @@ static void limit_judge(struct sl_http_limit *limit, double rate, int64_t now)
 	unsigned from = limit->locked.tried_from;
 	bool grown = from < atomic_load(&limit->allowed);
 	double gain = rate / limit->locked.rate;
-	bool keep = gain >= (grown ? FASTER : AS_FAST);
+	bool keep = gain >= (limit->locked.starting ? DOUBLED : grown ? FASTER : AS_FAST);
 
 	limit->locked.tried_from = 0;
 	if (keep)
@@ -329,11 +335,10 @@ static void limit_look(struct sl_http_limit *limit, int64_t now)
 	trip = (uint64_t)(rate / allowed * (double)rtt);
 	part = trip * ROUND_TRIPS;
 	atomic_store_explicit(&limit->trip, trip, memory_order_relaxed);
-	atomic_store_explicit(&limit->largest,
-	                      limit->locked.starting
-	                              ? USUAL_PART
-	                              : SL_MAX(SL_MIN(part, LARGEST_PART), USUAL_PART),
-	                      memory_order_relaxed);
+	atomic_store_explicit(
+		&limit->largest,
+		limit->locked.starting ? LONG_PART : SL_MAX(SL_MIN(part, LARGEST_PART), LONG_PART),
+		memory_order_relaxed);
 	if (!limit->locked.settling && !limit_try(limit, now))
 		limit_begin_window(limit, now, false);
 }
@@ -360,12 +365,14 @@ static void limits_admit_locked(struct sl_http_limits *limits, struct sl_list *o
 	while ((next = limits_next_locked(limits))) {
 		limit_begin_locked(limits, next);
 		sl_list_append(out, sl_list_take(&next->locked.waiting));
+		atomic_store_explicit(&next->waits, !sl_list_empty(&next->locked.waiting),
+		                      memory_order_relaxed);
 	}
 }
 
-/* Connections that mostly wait are too few. From SOON_ALLOWED on there have to be more files, since
- * a file can have longer parts instead, and a server that takes half as long again as at its best
- * is busy. A window of fewer transfers would tell nothing about this number. */
+/* Connections that mostly wait are too few, unless a file has the bytes for longer parts. From
+ * SOON_ALLOWED on there have to be more files, and a server that takes half as long again as at its
+ * best is busy. A window of fewer transfers would tell nothing about this number. */
 static void limit_add_some(struct sl_http_limit *limit, int64_t waited, int64_t now)
 {
 	unsigned allowed = atomic_load(&limit->allowed);
@@ -373,13 +380,14 @@ static void limit_add_some(struct sl_http_limit *limit, int64_t waited, int64_t 
 
 	soonest = limit->locked.soonest = soonest ? SL_MIN(soonest, waited) : waited;
 	if (!limit->locked.starting || allowed >= limit->most ||
+	    atomic_load_explicit(&limit->ahead, memory_order_relaxed) >= MANY_BYTES ||
 	    (allowed >= SOON_ALLOWED &&
 	     (limit->locked.files <= allowed || 2 * waited > 3 * soonest)) ||
 	    sl_list_empty(&limit->locked.waiting))
 		return;
 	limit->locked.tried_from = 0;
 	limit->locked.rate = 0;
-	limit_allow(limit, allowed + (allowed < SOON_ALLOWED ? 3 : 1), now);
+	limit_allow(limit, allowed + (allowed < SOON_ALLOWED ? 3 : 2), now);
 }
 
 void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, int64_t waited,
@@ -449,15 +457,24 @@ void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_lis
 }
 
 /* A part is half the bytes left to each connection: parts become small towards the end, and the
- * last does not run alone. */
-struct sl_cut sl_http_limit_cut(const struct sl_http_limit *limit, uint64_t left, uint64_t room)
+ * last does not run alone. A short operation is not cut while requests wait, or if many bytes were
+ * in flight lately: connections are busy without that, and each request costs the server time. */
+struct sl_cut sl_http_limit_cut(struct sl_http_limit *limit, uint64_t all, uint64_t left,
+                                uint64_t room)
 {
 	unsigned allowed = atomic_load_explicit(&limit->allowed, memory_order_relaxed);
 	size_t largest = atomic_load_explicit(&limit->largest, memory_order_relaxed);
 	uint64_t fair = left / (2 * (uint64_t)allowed), fits = room / (allowed + allowed / 4 + 1);
-	uint64_t part = SL_MIN(SL_MAX(fair, USUAL_PART), SL_MAX(fits, LEAST_PART));
+	uint64_t ahead = atomic_load_explicit(&limit->ahead, memory_order_relaxed);
+	uint64_t part = SL_MAX(fair, USUAL_PART);
 
-	part = SL_MIN(part, largest);
+	ahead = SL_MAX(left, ahead - ahead / FORGETS);
+	atomic_store_explicit(&limit->ahead, ahead, memory_order_relaxed);
+	if (all <= LONG_PART &&
+	    (ahead >= MANY_BYTES || atomic_load_explicit(&limit->waits, memory_order_relaxed)))
+		part = LONG_PART;
+
+	part = SL_MIN(SL_MIN(part, SL_MAX(fits, LEAST_PART)), largest);
 	return (struct sl_cut){
 		.length = (size_t)(part / PART_UNIT * PART_UNIT),
 		.gap = atomic_load_explicit(&limit->trip, memory_order_relaxed),

@@ -37,7 +37,7 @@ bool sl_http_pace_take_credit(struct sl_http_pace *pace);
  * The limit of an origin (scheme://host:port): how many transfers it has at a time. A look compares
  * the goodput in two windows, before and after a change. From a cold start the number doubles while
  * the goodput follows. An answer to a short request adds three as well, if it took longer to come
- * than to pass: connections mostly wait, so they are too few. From SOON_ALLOWED on it adds one,
+ * than to pass: connections mostly wait, so they are too few. From SOON_ALLOWED on it adds two,
  * while more files are open and answers come nearly as soon as the soonest did. Later the number is
  * tried in turn with a quarter more, kept if more bytes per second come, and with a fifth less,
  * kept if as many come. It is halved when the server calls itself overloaded, or refuses
@@ -49,6 +49,8 @@ struct sl_http_limit {
 	_Atomic int64_t look;     /* when to look next */
 	_Atomic int64_t rtt;      /* the fewest ns to an answer lately; 0: none yet */
 	_Atomic unsigned allowed; /* transfers; written under the mutex */
+	_Atomic bool waits;       /* requests wait for permits; written under the mutex */
+	_Atomic uint64_t ahead; /* most bytes of a file in flight lately; an update may get lost */
 	/* Bytes: the largest useful part; a transfer in a round trip. Written under the mutex. */
 	_Atomic size_t largest, trip;
 	unsigned most; /* `allowed` at most */
@@ -105,8 +107,9 @@ void sl_http_limit_overloaded(struct sl_http_limit *limit, int64_t now);
 /* Gives permits to all waiting requests that are cancelled, so a reactor ends them. */
 void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_list *out);
 /* Returns the bytes for the next request, the gap that costs no more than another request, and how
- * many requests a file needs in flight to keep all connections busy. left: bytes to ask for; room:
- * bytes of memory for all its requests. */
-struct sl_cut sl_http_limit_cut(const struct sl_http_limit *limit, uint64_t left, uint64_t room);
+ * many requests a file needs in flight to keep all connections busy. all: bytes of the
+ * operation; left: bytes of the file to ask for; room: bytes of memory for all its requests. */
+struct sl_cut sl_http_limit_cut(struct sl_http_limit *limit, uint64_t all, uint64_t left,
+                                uint64_t room);
 
 #endif

@@ -109,6 +109,8 @@ static int file_check_options(struct sluice_open_options *o)
 		               "open options: a part needs REPLACE, and a name without '/'");
 	if (o->flags & SLUICE_OPEN_EXCLUSIVE && !(o->flags & SLUICE_OPEN_CREATE))
 		return sl_fail(-EINVAL, "open options: EXCLUSIVE needs CREATE or REPLACE");
+	if (o->dataset && o->flags & SLUICE_OPEN_WRITE)
+		return sl_fail(-EINVAL, "open options: a dataset is only read");
 	if (o->mode & ~07777u)
 		return sl_fail(-EINVAL, "open options: mode 0%o is no permissions", o->mode);
 	if (o->first_bytes > SLUICE_FIRST_BYTES)
@@ -177,9 +179,11 @@ int sl_file_open_backend(struct sluice_context *ctx, const char *uri,
 
 	if (rc)
 		return rc;
-	ops = scheme->ops;
+	ops = options->dataset ? sl_dataset_ops : scheme->ops;
 	if (options->part && strcmp(parsed.scheme, "file"))
 		rc = sl_fail(-ENOTSUP, "open options: only a local file has a part");
+	else if (options->dataset && strcmp(parsed.scheme, "file"))
+		rc = sl_fail(-ENOTSUP, "'%s': only a local file has a dataset", uri);
 	else if (!opening)
 		rc = ops->open(&ctx->core, &parsed, options, out);
 	else if (!ops->open_start)
@@ -348,6 +352,16 @@ void sluice_discard(sluice_file *file)
 const char *sl_file_name(const struct sluice_file *file)
 {
 	return file->uri;
+}
+
+struct sl_backend *sl_file_backend(const struct sluice_file *file)
+{
+	return file->backend;
+}
+
+struct sluice_context *sl_file_context(const struct sluice_file *file)
+{
+	return file->ctx;
 }
 
 int sluice_stat(sluice_file *file, struct sluice_file_info *out)

@@ -54,6 +54,8 @@ int sl_file_wrap(struct sluice_context *ctx, const char *name, unsigned flags,
                  struct sl_backend *backend, struct sluice_file **out);
 /* Returns its name, safe to display. */
 const char *sl_file_name(const struct sluice_file *file);
+struct sl_backend *sl_file_backend(const struct sluice_file *file);
+struct sluice_context *sl_file_context(const struct sluice_file *file);
 
 /* --------------------------------------------------------------------------------- operation */
 

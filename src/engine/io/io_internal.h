@@ -249,6 +249,7 @@ struct sluice_op {
 	void (*prepared)(struct sluice_op *, int64_t size);
 	struct sluice_extent *extents;
 	size_t count;
+	struct sl_box *box; /* that its extent is a packed copy of, or NULL */
 
 	struct {
 		struct sl_object *object;

@@ -80,6 +80,7 @@ static void op_free(struct sluice_op *op) SL_UNCHECKED
 		free(op->order.ranges);
 	sl_staged_free(op->staged);
 	free(op->open);
+	free(op->box);
 	free(op->message);
 	sl_mutex_destroy(&op->mutex);
 	if (op->done.queue != &op->ctx->done)

@@ -83,12 +83,16 @@ void sl_plan_cut(struct sl_plan *plan, struct sl_piece *out)
 	out->extents = extent;
 	out->extent_count = 1;
 	out->gaps = 0;
-	if (limits->sequential) {
+	if (limits->sequential || limits->uncut) {
 		out->length = left;
 		return;
 	}
-	/* Pieces end at multiples of their length, so that no two share a page. */
-	out->length = SL_MIN(left, limits->remote ? piece : piece - out->offset % piece);
+	/* Pieces end at multiples of their length, so that no two share a page; remote ones take a
+	 * short rest with them, which would cost another request. */
+	if (limits->remote)
+		out->length = left <= piece + piece / 2 ? left : piece;
+	else
+		out->length = SL_MIN(left, piece - out->offset % piece);
 	if (plan->joins && out->length == extent->length && !(plan->passes && out->large))
 		plan_join(plan, piece, out);
 	if (!out->large || !alignment)
@@ -187,6 +191,7 @@ static void piece_fill(struct sl_piece *piece)
 
 	piece->backend = op->file->backend;
 	piece->device = op->staged ? NULL : op->device;
+	piece->box = op->box;
 	piece->write = op->kind == SL_WRITE;
 	piece->missed = op->missed;
 	if (piece->extent_count == 1)
@@ -219,7 +224,7 @@ static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	if (staged && staged->shape.slot_bytes)
 		room = staged->count * staged->shape.slot_bytes *
 		       SL_MAX(bytes / SL_MAX(op->bytes, 1), 1);
-	cut = backend->ops->cut(backend, bytes - SL_MIN(bytes, plan->taken), room);
+	cut = backend->ops->cut(backend, op->bytes, bytes - SL_MIN(bytes, plan->taken), room);
 	plan->piece_bytes = cut.length;
 	plan->joins = !staged;
 	plan->gap = cut.gap;
@@ -401,8 +406,9 @@ static bool op_read_now(struct sluice_op *op) SL_UNCHECKED
 	char *to;
 	int64_t moved;
 
-	if (op->missed || op->kind != SL_READ || op->count != 1 || !extent->length || op->device ||
-	    !backend->ops->read_now || extent->length > op->ctx->core.settings.inline_bytes)
+	if (op->missed || op->box || op->kind != SL_READ || op->count != 1 || !extent->length ||
+	    op->device || !backend->ops->read_now ||
+	    extent->length > op->ctx->core.settings.inline_bytes)
 		return false;
 	to = op->staged ? sl_staged_memory(op) : extent->data;
 	if (!to)
@@ -443,6 +449,9 @@ static void op_plan(struct sluice_op *op, int64_t size)
 
 	if (size < -1 && op->kind == SL_READ)
 		sl_op_fail(op, (int)size, NULL);
+	/* Its bytes were counted at the submission. */
+	if (op->box)
+		size = -1;
 	if (size >= 0 && op->kind == SL_READ && op->on_stream && !op->order.follows)
 		op_check_end(op, (uint64_t)size);
 	if (size < 0 || op->kind != SL_READ)

@@ -17,6 +17,41 @@
 
 /* ----------------------------------------------------------------------------------- request */
 
+/* Copies the box of a request, and checks it. *out: NULL if there is none. */
+static int request_box(struct sluice_file *file, const struct sluice_request *r,
+                       struct sl_box **out)
+{
+	const struct sl_backend *backend = file->backend;
+	struct sl_box *box;
+	int64_t bytes;
+
+	*out = NULL;
+	if (!SL_REQUEST_HAS(r, rank) || !r->rank)
+		return 0;
+	if (!backend->ops->box_bytes)
+		return sl_fail(-EINVAL, "request: '%s' is no dataset, and has no box", file->uri);
+	if (r->kind != SLUICE_READ || r->count != 1 || r->extents[0].offset)
+		return sl_fail(-EINVAL, "request: a box is read into one extent, of offset 0");
+	if (r->rank > SL_BOX_RANK || !r->box_start || !r->box_count)
+		return sl_fail(-EINVAL, "request: a box has a start and a count, and %d dimensions",
+		               SL_BOX_RANK);
+	box = calloc(1, sizeof(*box));
+	if (!box)
+		return sl_fail(-ENOMEM, "no memory");
+	box->rank = r->rank;
+	memcpy(box->start, r->box_start, r->rank * sizeof(box->start[0]));
+	memcpy(box->count, r->box_count, r->rank * sizeof(box->count[0]));
+	bytes = backend->ops->box_bytes(file->backend, box);
+	if (bytes >= 0 && (uint64_t)bytes != r->extents[0].length)
+		bytes = sl_fail(-EINVAL, "request: the box has %" PRId64 " bytes, its extent %zu",
+		                bytes, r->extents[0].length);
+	if (bytes >= 0)
+		*out = box;
+	else
+		free(box);
+	return (int)SL_MIN(bytes, 0);
+}
+
 static int request_check(struct sluice_file *file, const struct sluice_request *r)
 {
 	uint64_t total = 0;
@@ -299,6 +334,8 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
 	struct sluice_op *op = op_new_for(file, r, !out);
 	int rc = op ? op_copy_extents(op, r) : -ENOMEM;
 
+	if (!rc)
+		rc = request_box(file, r, &op->box);
 	if (op) {
 		op->over = over;
 		op->missed = missed;
@@ -327,6 +364,7 @@ static bool submit_read_at_once(struct sluice_file *file, const struct sluice_re
 	uint64_t mark;
 
 	if (!out || r->kind != SLUICE_READ || r->count != 1 || !extent->length ||
+	    (SL_REQUEST_HAS(r, rank) && r->rank) ||
 	    extent->length > file->ctx->core.settings.inline_bytes || sl_wants_stream(r) ||
 	    !backend->ops->read_now || file->limits.device ||
 	    ((file->limits.touches || sl_device_any_known()) && sl_device_of_memory(extent->data)))

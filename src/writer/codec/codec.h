@@ -10,10 +10,11 @@
 
 /* ------------------------------------------------------------------------------------- codec */
 
-#define SL_CODEC_VALUES   5                 /* maximum number of client data values of a filter */
-#define SL_CODEC_LEVEL    1                 /* default level */
-#define SL_BITSHUFFLE_LZ4 2                 /* fifth client data value of filter 32008 */
-#define SL_CODEC_MOST     ((size_t)1 << 31) /* maximum bytes of a chunk, a limit of some encoders */
+#define SL_CODEC_VALUES    5                 /* maximum number of client data values of a filter */
+#define SL_CODEC_LEVEL     1                 /* default level */
+#define SL_BITSHUFFLE_LZ4  2                 /* fifth client data value of filter 32008; */
+#define SL_BITSHUFFLE_ZSTD 3                 /* or this; 0: its blocks are not compressed */
+#define SL_CODEC_MOST      ((size_t)1 << 31) /* bytes of a chunk, a limit of some encoders */
 
 /*
  * An encoder of a format.
@@ -60,6 +61,8 @@ struct sl_codec {
 	 * sentence if it is malformed or has another length.
 	 */
 	int (*decompress)(void *state, const void *in, size_t n, void *out, size_t length);
+	/* The same of a block alone, as filter 32008 has it. NULL: of no such block. */
+	int (*block)(void *state, const void *in, size_t n, void *out, size_t length);
 };
 
 /* Writes the names of all codecs, built in or not, with the numbers of their filters, for
@@ -94,6 +97,53 @@ bool sl_codec_pays(const struct sl_codec *codec, void *state, const void *in, si
 
 extern const struct sl_codec sl_codec_none, sl_codec_isal, sl_codec_libdeflate, sl_codec_zstd,
 	sl_codec_lz4, sl_codec_bitshuffle;
+
+/* ------------------------------------------------------------------------------ filters undone */
+
+#define SL_FILTERS_MOST  16 /* of a dataset */
+#define SL_FILTER_VALUES 20
+
+/* A filter of HDF5, as a file of any program has it. */
+struct sl_filter {
+	int number;
+	unsigned count; /* of client data values */
+	unsigned values[SL_FILTER_VALUES];
+	char name[32];
+};
+/* Those of a dataset, in the order in which they were applied. */
+struct sl_filters {
+	unsigned count;
+	struct sl_filter filter[SL_FILTERS_MOST];
+	size_t bytes; /* of a chunk without filters, at most SL_CODEC_MOST */
+};
+
+/* Names filters as people know them. */
+const char *sl_filter_name(const struct sl_filter *filter);
+/* Returns 0, or -ENOTSUP with a sentence: a filter is not known or not built in, or two of them
+ * compress. */
+int sl_filters_check(const struct sl_filters *filters);
+
+/* The memory of a thread that undoes filters. `filters` has to stay. -ENOMEM with a sentence. */
+struct sl_unfilter;
+int sl_unfilter_new(const struct sl_filters *filters, struct sl_unfilter **out);
+void sl_unfilter_free(struct sl_unfilter *unfilter); /* NULL is allowed */
+/* Undoes the filters of a chunk, but for those of HDF5's mask. `in` may be hostile. Returns
+ * -EBADMSG with a sentence that names the filter, or -ENOMEM. */
+int sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in, size_t n,
+                    void *out);
+
+/* Of other formats, as decompress() above: of 32000, which is LZF, and of 32008, with blocks of at
+ * most half the scratch, by a codec with its state, or NULL. */
+int sl_lzf_decompress(const void *in, size_t n, void *out, size_t length);
+#define SL_BITSHUFFLE_MOST 4096 /* bytes of an element */
+/* Bytes of a block where a file does not say; bytes of scratch. */
+#define SL_BITSHUFFLE_BLOCK(element)   (SL_MAX(8192 / (element) / 8 * 8, (size_t)128) * (element))
+#define SL_BITSHUFFLE_SCRATCH(element) (4 * SL_BITSHUFFLE_BLOCK(element) + ((size_t)1 << 20))
+int sl_bitshuffle_undo(const struct sl_filter *filter, const struct sl_codec *codec, void *state,
+                       void *scratch, const void *in, size_t n, void *out, size_t length);
+/* Of 32001, which is Blosc 1, by libblosc. The first is 0, or -ENOTSUP with a sentence. */
+int sl_blosc_load(void);
+int sl_blosc_decompress(const void *in, size_t n, void *out, size_t length);
 
 /* -------------------------------------------------------------------------------------- SIMD */
 

@@ -15,6 +15,7 @@
  */
 #include <endian.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -197,6 +198,15 @@ static size_t lz4_store(void *state, const void *in, size_t n, void *out)
 	return length;
 }
 
+static int lz4_decompress_block(void *state, const void *in, size_t n, void *out, size_t length)
+{
+	(void)state;
+	if (length <= LZ4_MAX_INPUT_SIZE && n <= INT_MAX &&
+	    LZ4_decompress_safe(in, out, (int)n, (int)length) == (int)length)
+		return 0;
+	return sl_fail(-EBADMSG, "LZ4 cannot decompress a block");
+}
+
 static bool lz4_unpack(struct lz4 *lz4, const char *from, size_t here, char *to, size_t block)
 {
 	char *bytes = lz4->group ? lz4->bits : to;
@@ -255,6 +265,7 @@ static int lz4_decompress(void *state, const void *in, size_t n, void *out, size
 const struct sl_codec sl_codec_lz4 = {
 	.name = "lz4",
 	.plugin = "HDF5's plugin 32004, as Debian's hdf5-filter-plugin has it",
+	.block = lz4_decompress_block,
 	.filter = 32004,
 	.client_data = lz4_client_data,
 	.bound = lz4_bound,

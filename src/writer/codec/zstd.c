@@ -139,4 +139,5 @@ const struct sl_codec sl_codec_zstd = {
 	.compress = zstd_compress,
 	.store = zstd_store,
 	.decompress = zstd_decompress,
+	.block = zstd_decompress,
 };

@@ -156,8 +156,8 @@ static int read_bundle(struct sluice_series *s, struct sl_frame *bundle)
 		struct sl_run run;
 
 		sl_geometry_block(g, i, &block);
-		rc = sl_h5_chunk_read(s->dataset, &s->layout, bundle->locked.number,
-		                      block.offset + 1, chunk, g->chunk_bytes);
+		rc = sl_h5_chunk_read(s->dataset, bundle->locked.number, block.offset + 1, chunk,
+		                      g->chunk_bytes);
 		for (uint64_t at = 0; !rc && sl_block_run(g, &block, &at, &run);)
 			memcpy(bundle->data + run.frame * g->element,
 			       chunk + run.chunk * g->element, run.elements * g->element);

@@ -2,6 +2,7 @@
 /* Chunks: storing them and scalars, and decoding them, as the last chunk of a continued dataset.
  * Threads: the file thread. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -199,38 +200,6 @@ int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_
 	return err;
 }
 
-int sl_h5_chunk_decode(const char *name, const struct sl_h5_layout *layout, void *state,
-                       unsigned long long frame, uint32_t mask, const void *packed, size_t length,
-                       void *out, size_t n)
-{
-	char *copy;
-
-	if (layout->sum && !(mask & sl_h5_mask_sum(layout))) {
-		length -= SL_MIN(length, SL_FLETCHER32_BYTES);
-		if (!length || !sl_fletcher32_holds(packed, length))
-			return sl_fail(-EBADMSG, "the chunk at %llu of '%s' has another checksum",
-			               frame, name);
-	}
-	if (mask & sl_h5_mask_codec(layout) || !layout->codec->filter) {
-		if (length != n)
-			return sl_fail(-EBADMSG, "the chunk at %llu of '%s' has %zu bytes, not %zu",
-			               frame, name, length, n);
-		memcpy(out, packed, n);
-	} else if (layout->codec->decompress(state, packed, length, out, n)) {
-		return sl_fail(-EBADMSG, "the chunk at %llu of '%s' cannot be decoded", frame,
-		               name);
-	}
-	if (!layout->shuffle || mask & sl_h5_mask_shuffle(layout))
-		return 0;
-	copy = malloc(n);
-	if (!copy)
-		return sl_fail(-ENOMEM, "no memory");
-	memcpy(copy, out, n);
-	sl_unshuffle(copy, n, layout->element, out);
-	free(copy);
-	return 0;
-}
-
 /* Fills memory as HDF5 reads a chunk that was never written. */
 static void chunk_fill(hid_t dataset, char *out, size_t n)
 {
@@ -252,17 +221,38 @@ void sl_h5_fill(const struct sl_h5_dataset *dataset, void *out, size_t n)
 	sl_hdf5_leave();
 }
 
-int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
-                     uint64_t frame, const uint64_t *offset, void *out, size_t n)
+/* Undoes the filters by our own codecs: HDF5 may lack zstd and lz4. */
+static int chunk_decode(const struct sl_h5_dataset *dataset, uint64_t frame, uint32_t mask,
+                        const void *packed, size_t length, void *out, size_t n)
+{
+	hid_t list = H5Dget_create_plist(dataset->id);
+	struct sl_filters filters = {.bytes = n};
+	struct sl_unfilter *unfilter = NULL;
+	int err = sl_h5_filters_get(list, &filters);
+	char why[200];
+
+	H5Pclose(list);
+	if (!err)
+		err = sl_unfilter_new(&filters, &unfilter);
+	if (!err)
+		err = sl_unfilter_run(unfilter, mask, packed, length, out);
+	sl_unfilter_free(unfilter);
+	if (!err)
+		return 0;
+	snprintf(why, sizeof(why), "%s", sluice_last_message());
+	return sl_fail(err, "the chunk at %llu of '%s' cannot be decoded: %s",
+	               (unsigned long long)frame, dataset->name, why);
+}
+
+int sl_h5_chunk_read(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                     void *out, size_t n)
 {
 	struct sl_h5_partial_chunk *partial = partial_of(dataset, frame, offset);
 	int err = sl_h5_error(dataset->file);
 	hsize_t at[SL_H5_RANK] = {frame};
-	void *packed, *state;
+	void *packed;
 	uint32_t mask = 0;
 
-	if (!err)
-		err = layout->codec->state_new(SL_CODEC_LEVEL, layout->element, n, &state);
 	if (err)
 		return err;
 	for (unsigned i = 1; i < dataset->rank; i++)
@@ -277,11 +267,9 @@ int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *l
 		err = sl_hdf5_fail(-EIO, "the chunk at %llu of '%s' cannot be read",
 		                   (unsigned long long)at[0], dataset->name);
 	else
-		err = sl_h5_chunk_decode(dataset->name, layout, state, at[0], mask, packed,
-		                         partial->bytes, out, n);
+		err = chunk_decode(dataset, at[0], mask, packed, partial->bytes, out, n);
 	sl_hdf5_leave();
 	free(packed);
-	layout->codec->state_free(state);
 	return err;
 }
 

@@ -136,11 +136,15 @@ static bool is_other(const struct sl_codec *codec, const unsigned *values, size_
 int sl_h5_filters_read(const char *name, hid_t list, size_t element, struct sl_h5_layout *out)
 {
 	int count = H5Pget_nfilters(list), err;
+	unsigned options = 0;
 
 	*out = (struct sl_h5_layout){
 		.element = element, .codec = &sl_codec_none, .level = SL_CODEC_LEVEL};
-	if (count < 0)
+	if (count < 0 ||
+	    (H5Pget_layout(list) == H5D_CHUNKED && H5Pget_chunk_opts(list, &options) < 0))
 		return sl_hdf5_fail(-EIO, "the filters of '%s' cannot be read", name);
+	if (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS)
+		return sl_fail(-ENOTSUP, "'%s' has chunks without filters at its edges", name);
 	for (int i = 0; i < count; i++) {
 		unsigned values[SL_CODEC_VALUES] = {0}, flags;
 		size_t value_count = SL_CODEC_VALUES;

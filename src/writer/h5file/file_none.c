@@ -57,8 +57,8 @@ NONE(sl_h5_chunk_store_last, struct sl_h5_dataset *dataset, uint64_t frame, cons
      const void *bytes, size_t n, bool there)
 NONE(sl_h5_chunk_store_frames, struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
      uint64_t to, const uint64_t *offset, const void *bytes, size_t n)
-NONE(sl_h5_chunk_read, struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
-     uint64_t frame, const uint64_t *offset, void *out, size_t n)
+NONE(sl_h5_chunk_read, struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+     void *out, size_t n)
 NONE(sl_h5_space_take, struct sl_h5_file *file, uint64_t bytes, uint64_t *start)
 NONE(sl_h5_chunk_enter, struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
      uint32_t mask, uint64_t start, size_t n)
@@ -72,3 +72,15 @@ NONE(sl_h5_file_flush, struct sl_h5_file *file)
 NONE(sl_h5_file_vacate, struct sl_h5_file *file)
 NONE(sl_h5_file_close, struct sl_h5_file *file, bool keep)
 NONE(sluice_frames_inspect, const char *path, sluice_frames_found found, void *user)
+NONE(sl_h5_reader_open, int fd, const char *path, const char *dataset, struct sl_h5_reader **out,
+     struct sl_h5_array *array)
+NONE(sl_h5_reader_find, struct sl_h5_reader *reader, size_t count, struct sl_h5_place *places)
+NONE(sl_h5_list, int fd, const char *path, const char *below, sl_h5_found *found, void *user)
+
+void sl_h5_reader_close(struct sl_h5_reader *reader)
+{
+}
+
+void sl_h5_array_clear(struct sl_h5_array *array)
+{
+}

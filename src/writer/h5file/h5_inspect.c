@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inspection of an HDF5 file: each chunk is read and decoded, by sluice's own codecs where HDF5 has
- * no plugin. Threads: any, with HDF5's lock until the end. */
+/* Inspection of an HDF5 file: each chunk is read and decoded, by sluice itself if it knows the
+ * filters. Threads: any, with HDF5's lock until the end. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,9 +28,8 @@ struct inspected {
 	hid_t id, type, space, part; /* part: with the elements of a chunk selected */
 	int rank;
 	hsize_t shape[H5S_MAX_RANK], chunk[H5S_MAX_RANK];
-	struct sl_h5_layout layout; /* its filters, */
-	void *state;                /* and of their codec; NULL: HDF5 decodes */
-	size_t bytes;               /* of a chunk */
+	struct sl_filters list;       /* its filters, with the bytes of a chunk */
+	struct sl_unfilter *unfilter; /* NULL: HDF5 decodes */
 	char filters[256], message[1024];
 };
 
@@ -43,26 +42,23 @@ static void inspect_wrong(struct inspected *x)
 
 /* ------------------------------------------------------------------------------------- filters */
 
+/* Chunks of elements of variable length are all right when HDF5 finds what they refer to. */
 static void filters_inspect(struct inspected *x, hid_t list)
 {
-	int count = H5Pget_nfilters(list);
+	bool known = !sl_h5_filters_get(list, &x->list);
+	unsigned options = 0;
 
-	for (int i = 0; i < count; i++) {
-		size_t n = 0, at = strlen(x->filters);
-		unsigned flags;
-		char name[40] = "";
-		const struct sl_codec *codec = sl_h5_codec_of(H5Pget_filter2(
-			list, (unsigned)i, &flags, &n, NULL, sizeof(name), name, NULL));
+	for (unsigned i = 0; known && i < x->list.count; i++) {
+		size_t at = strlen(x->filters);
 
 		snprintf(x->filters + at, sizeof(x->filters) - at, "%s%s", at ? " " : "",
-		         codec     ? codec->name
-		         : name[0] ? name
-		                   : "unknown");
+		         sl_filter_name(&x->list.filter[i]));
 	}
-	if (!sl_h5_filters_read(x->report.name, list, H5Tget_size(x->type), &x->layout) &&
-	    x->layout.codec->filter && H5Zfilter_avail(x->layout.codec->filter) <= 0 &&
+	/* Of chunks at an edge without filters HDF5 knows which they are. */
+	H5Pget_chunk_opts(list, &options);
+	if (known && x->list.count && !options && !sl_filters_check(&x->list) &&
 	    !H5Tdetect_class(x->type, H5T_VLEN) && H5Tis_variable_str(x->type) <= 0)
-		x->layout.codec->state_new(SL_CODEC_LEVEL, x->layout.element, x->bytes, &x->state);
+		sl_unfilter_new(&x->list, &x->unfilter);
 }
 
 /* --------------------------------------------------------------------------------------- chunks */
@@ -95,6 +91,7 @@ static bool chunk_inspect(struct inspected *x, const hsize_t *at, void *memory)
 	hsize_t length = 0;
 	uint32_t mask = 0;
 	void *packed = NULL;
+	char why[256];
 	int rc = 0;
 
 	if (H5Dget_chunk_storage_size(x->id, at, &length) < 0 || !length) {
@@ -110,10 +107,15 @@ static bool chunk_inspect(struct inspected *x, const hsize_t *at, void *memory)
 		             : 0;
 	}
 	x->report.masked += mask != 0;
-	if (!rc)
-		rc = x->state ? sl_h5_chunk_decode(x->report.name, &x->layout, x->state, at[0],
-		                                   mask, packed, length, memory, x->bytes)
-		              : selection_read(x, at, memory);
+	if (!rc && x->unfilter) {
+		rc = sl_unfilter_run(x->unfilter, mask, packed, length, memory);
+		snprintf(why, sizeof(why), "%s", rc ? sluice_last_message() : "");
+		if (rc)
+			sl_fail(rc, "the chunk at %" PRIu64 " of '%s' cannot be decoded: %s",
+			        (uint64_t)at[0], x->report.name, why);
+	} else if (!rc) {
+		rc = selection_read(x, at, memory);
+	}
 	if (rc)
 		inspect_wrong(x);
 	free(packed);
@@ -175,8 +177,8 @@ static void chunked_inspect(struct inspected *x, hid_t list)
 
 	for (int i = 0; i < x->rank; i++)
 		bytes *= (double)x->chunk[i];
-	x->bytes = bytes <= (double)SL_CODEC_MOST ? (size_t)bytes : 0;
-	memory = x->bytes ? malloc(x->bytes) : NULL;
+	x->list.bytes = bytes <= (double)SL_CODEC_MOST ? (size_t)bytes : 0;
+	memory = x->list.bytes ? malloc(x->list.bytes) : NULL;
 	filters_inspect(x, list);
 	if (memory) {
 		chunks_inspect(x, memory);
@@ -184,8 +186,7 @@ static void chunked_inspect(struct inspected *x, hid_t list)
 		sl_fail(-ENOMEM, "there is no memory for a chunk of it");
 		inspect_wrong(x);
 	}
-	if (x->state)
-		x->layout.codec->state_free(x->state);
+	sl_unfilter_free(x->unfilter);
 	free(memory);
 }
 

@@ -15,6 +15,8 @@
 #include "codec/codec.h"
 #include "core/core.h"
 
+#define SL_H5_DIMENSIONS 32 /* of a dataset of any program */
+
 struct sl_h5_file;
 struct sl_h5_dataset;
 
@@ -166,8 +168,8 @@ bool sl_h5_chunk_is_raw(const struct sl_h5_dataset *dataset, uint64_t frame);
 int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
                              uint64_t to, const uint64_t *offset, const void *bytes, size_t n);
 /* Reads a chunk that was partly there when the dataset was added, without its filters: n bytes. */
-int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
-                     uint64_t frame, const uint64_t *offset, void *out, size_t n);
+int sl_h5_chunk_read(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                     void *out, size_t n);
 
 /* A shared file: the absolute name for others to open it now, which stays the file's. Space for
  * others to write a chunk; when its bytes are there, it is entered. */
@@ -218,5 +220,71 @@ int sl_h5_file_close(struct sl_h5_file *file, bool keep);
 
 /* Bytes of memory that hold metadata back now. */
 uint64_t sl_h5_file_held(const struct sl_h5_file *file);
+
+/* -------------------------------------------------------------------------- datasets that are read
+ *
+ * Any thread makes these calls, which may wait for storage and for HDF5's lock; a reader is used by
+ * one thread at a time. */
+
+/* When a file was looked at, and whether it is still the same: see word.h. */
+struct sl_h5_state {
+	bool has_word, written; /* written: a writer had the file open */
+	uint64_t word, length;
+	int64_t modified_ns;
+};
+/* Waits until no flush of our writer is in progress, and the last change of another program is old
+ * enough for the next to have another time. Returns 0, -EAGAIN at the deadline, or another
+ * -errno; no sentence. */
+int sl_h5_state_take(int fd, int64_t deadline, struct sl_h5_state *out);
+/* Returns 1 if what was read since belongs to that state; 0: our writer has changed the file, or
+ * may have; -ESTALE: another has; or -errno. Makes few system calls, of local files. */
+int sl_h5_state_holds(int fd, const struct sl_h5_state *state);
+
+/* A segment of a dataset in another file, which the HDF5 file names. */
+struct sl_h5_segment {
+	char *file;
+	uint64_t offset, bytes;
+};
+/* A dataset as it is described by the file. */
+struct sl_h5_array {
+	char *name;     /* from the root */
+	unsigned rank;  /* with the dimensions of an array type, which come last */
+	unsigned depth; /* the number of these */
+	uint64_t shape[SL_H5_DIMENSIONS], chunk[SL_H5_DIMENSIONS];
+	size_t element; /* bytes */
+	uint64_t bytes; /* of all elements, at most INT64_MAX */
+	char *type;     /* as <sluice/arrays.h> has it */
+	char *filter_names;
+	struct sl_filters filters; /* of a chunked dataset; checked */
+	enum { SL_H5_CHUNKED, SL_H5_CONTIGUOUS, SL_H5_COMPACT, SL_H5_EXTERNAL } layout;
+	uint64_t address;               /* contiguous; UINT64_MAX: there are no bytes yet */
+	char *compact;                  /* the bytes, or NULL */
+	char *fill;                     /* an element where there are none; NULL: zeros */
+	struct sl_h5_segment *segments; /* external */
+	size_t segment_count;
+};
+void sl_h5_array_clear(struct sl_h5_array *array);
+
+struct sl_h5_reader;
+/* Opens a dataset of the file. fd stays the caller's, and open; path is for the sentences.
+ * -ENOENT, -EISDIR, -ENOTSUP or -EBADMSG with a sentence. */
+int sl_h5_reader_open(int fd, const char *path, const char *dataset, struct sl_h5_reader **out,
+                      struct sl_h5_array *array);
+void sl_h5_reader_close(struct sl_h5_reader *reader); /* NULL is allowed */
+/* Where the bytes of a chunk lie. */
+struct sl_h5_place {
+	const uint64_t *at;       /* in: its first element; those of array types are left out */
+	uint64_t address, length; /* length 0: there is no such chunk */
+	uint32_t mask;
+};
+/* Finds chunks; reads the index alone. -EBADMSG with a sentence: the index is damaged. */
+int sl_h5_reader_find(struct sl_h5_reader *reader, size_t count, struct sl_h5_place *places);
+
+/* Calls found() for each group and dataset at and below a path, in HDF5's lock. refused: why the
+ * dataset cannot be opened, or NULL; array: of a dataset what is known of it, or NULL: a group.
+ * Returns 0, what found() returned, or -errno with a sentence. */
+typedef int sl_h5_found(void *user, const char *name, const struct sl_h5_array *array,
+                        const char *refused);
+int sl_h5_list(int fd, const char *path, const char *below, sl_h5_found *found, void *user);
 
 #endif

@@ -39,6 +39,23 @@ int64_t sl_hdf5_noted(int64_t result);
 /* Like sl_fail(), followed by HDF5's message of the noted call, or else of its last call. */
 __attribute__((format(printf, 2, 3))) int sl_hdf5_fail(int error, const char *format, ...);
 
+/* ------------------------------------------------------------------------------------- read */
+
+/* A driver that only reads, without locks. It can note where raw data lies and not read it. */
+struct sl_read_vfd {
+	int fd; /* the caller's */
+	bool open;
+	bool notes; /* at any time: raw data is not read, and its place is noted */
+	uint64_t address, length;
+};
+/* Makes a file opened with fapl use the driver, for as long as it is open. -ENOMEM, a sentence. */
+int sl_read_vfd_set(hid_t fapl, struct sl_read_vfd *vfd);
+/* Describes the type of elements in *out, for the caller to free, and the dimensions of an array
+ * type, which are left out. -ENOTSUP or -ENOMEM with a sentence that goes on behind a name. */
+int sl_h5_type_describe(hid_t type, char **out, unsigned *rank, hsize_t dims[SL_H5_DIMENSIONS]);
+/* Reads the filters of a list; the bytes of a chunk are the caller's. -EBADMSG: as above. */
+int sl_h5_filters_get(hid_t list, struct sl_filters *out);
+
 /* ------------------------------------------------------------------------------------- file */
 
 /* A file without a name until its first flush: a process that dies before leaves nothing. Where the
@@ -183,11 +200,6 @@ int sl_h5_file_pack(struct sl_h5_file *file);
 int sl_h5_dataset_trim(struct sl_h5_dataset *dataset);
 /* For chunks with several frames: their records, and those of chunks that are partly there. */
 int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
-/* Decodes the stored bytes of a chunk, which begins with a frame, into n bytes by our own codecs:
- * HDF5 may lack zstd and lz4. state: of the codec. With a sentence. */
-int sl_h5_chunk_decode(const char *name, const struct sl_h5_layout *layout, void *state,
-                       unsigned long long frame, uint32_t mask, const void *packed, size_t length,
-                       void *out, size_t n);
 /* Writes scalars and attributes before a flush. */
 int sl_h5_dataset_flush(struct sl_h5_dataset *dataset);
 

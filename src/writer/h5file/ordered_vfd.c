@@ -339,25 +339,11 @@ static herr_t ordered_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
                            void *buffer)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
-	size_t done = 0;
+	int err = sl_vfd_read(file->fd, start, size, buffer);
 
 	(void)type, (void)dxpl;
-	while (done < size) {
-		ssize_t n = pread(file->fd, (char *)buffer + done, size - done, start + done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0) {
-			complain(H5E_READERROR, "reading at offset %llu: %s",
-			         (unsigned long long)start, sl_error_text(-errno));
-			return -1;
-		}
-		if (n == 0)
-			break;
-		done += n;
-	}
-	/* HDF5 expects zeroes beyond the end of the file. */
-	memset((char *)buffer + done, 0, size - done);
+	if (err)
+		return -1;
 	ordered_enter(file);
 	sl_held_get(&file->held, start, size, buffer);
 	ordered_leave(file);

@@ -127,6 +127,9 @@ bool sl_ordered_vfd_fits(struct sl_ordered_vfd *vfd, uint64_t size, uint64_t bef
 /* A chunk without a reference in the file: later chunks may use its space. */
 void sl_ordered_vfd_give_up(struct sl_ordered_vfd *vfd, uint64_t start, uint64_t size);
 
+/* Reads for HDF5, with zeros behind the end of the file. 0, or -errno with a message of HDF5. */
+int sl_vfd_read(int fd, haddr_t start, size_t size, void *buffer);
+
 /* Returns whether an error means a full disk or an exceeded quota. */
 bool sl_is_full(int error);
 

@@ -2,6 +2,7 @@
 /* The word of a file with frames: lock, value, and the calls of <sluice/frames.h> for readers.
  * Threads: a writer's; a reader's handle is used by a single thread at a time. */
 #include "h5file/word.h"
+#include "h5file/h5file.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -13,6 +14,8 @@
 #include <unistd.h>
 
 #define NAP_NS 200000
+/* Longer than a tick of the clock that times of files have: 10 ms where it is longest. */
+#define TICK_NS 20000000
 
 static const char magic[8] = {'\x89', 's', 'l', 'u', 'i', 'c', 'e', '\n'};
 
@@ -70,11 +73,11 @@ struct sluice_frames {
 };
 
 /* Whether somebody writes the file; so it is, too, if that cannot be told. */
-static bool is_written(const struct sluice_frames *f)
+static bool is_written(int fd)
 {
 	struct flock its = word_range(F_WRLCK);
 
-	return fcntl(f->fd, F_OFD_GETLK, &its) || its.l_type != F_UNLCK;
+	return fcntl(fd, F_OFD_GETLK, &its) || its.l_type != F_UNLCK;
 }
 
 /* 1: path names the file that is open; out: when that was changed. */
@@ -129,7 +132,7 @@ static int frames_look(struct sluice_frames *f)
 		same = f->has_word = sl_word_read(f->fd, &f->word);
 	if (same < 0)
 		return sl_fail(same, "cannot look at '%s': %s", f->path, sl_error_text(same));
-	if ((f->has_word && f->word % 2 == 0) || !is_written(f))
+	if ((f->has_word && f->word % 2 == 0) || !is_written(f->fd))
 		return 1;
 	return f->has_word ? 0
 	                   : sl_fail(-ENOTSUP,
@@ -168,8 +171,81 @@ int sluice_frames_check(sluice_frames *f)
 	if (has_word)
 		same = same && word == f->word;
 	else
-		same = same && !is_written(f) && !memcmp(&changed, &f->changed, sizeof(changed));
+		same = same && !is_written(f->fd) &&
+		       !memcmp(&changed, &f->changed, sizeof(changed));
 	return same ? 0 : sl_fail(-EAGAIN, "'%s' has changed meanwhile", f->path);
+}
+
+/* ------------------------------------------------------------------- datasets that are read */
+
+static int state_look(int fd, struct sl_h5_state *out)
+{
+	struct stat status;
+	int has_word = sl_word_read(fd, &out->word);
+
+	if (has_word < 0 || fstat(fd, &status))
+		return has_word < 0 ? has_word : -errno;
+	out->has_word = has_word;
+	out->written = false;
+	out->length = (uint64_t)status.st_size;
+	out->modified_ns = sl_modified_ns(&status);
+	return 0;
+}
+
+/* Whether the next change may leave the time as it is: a tick of the kernel's clock has many. */
+static bool state_is_young(const struct sl_h5_state *state)
+{
+	struct timespec now;
+	int64_t age;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	age = now.tv_sec * INT64_C(1000000000) + now.tv_nsec - state->modified_ns;
+	return age >= 0 && age < TICK_NS;
+}
+
+int sl_h5_state_take(int fd, int64_t deadline, struct sl_h5_state *out)
+{
+	const struct timespec nap = {0, NAP_NS};
+
+	/* Ended by the end of the flush, that of the writer, a pause of others, or the deadline. */
+	for (;;) {
+		bool written = is_written(fd);
+		int rc = state_look(fd, out);
+
+		out->written = out->has_word && written;
+		if (rc || !(out->written ? out->word % 2 : state_is_young(out)))
+			return rc;
+		if (sl_now() >= deadline)
+			return -EAGAIN;
+		nanosleep(&nap, NULL);
+	}
+}
+
+/* Between flushes a writer appends bytes, which changes the length and the time alone. Without one
+ * in either look, another program has changed them. */
+int sl_h5_state_holds(int fd, const struct sl_h5_state *state)
+{
+	struct sl_h5_state now;
+	int rc = state_look(fd, &now);
+
+	if (rc)
+		return rc;
+	if (!state->has_word)
+		return now.length == state->length && now.modified_ns == state->modified_ns
+		               ? 1
+		               : -ESTALE;
+	if (!now.has_word)
+		return -ESTALE;
+	if (now.word != state->word)
+		return 0;
+	if ((now.length == state->length && now.modified_ns == state->modified_ns) ||
+	    is_written(fd))
+		return 1;
+	if (state->written)
+		return 0;
+	/* A writer may have come and gone meanwhile. */
+	rc = state_look(fd, &now);
+	return rc ? rc : now.has_word && now.word != state->word ? 0 : -ESTALE;
 }
 
 void sluice_frames_free(sluice_frames *f)

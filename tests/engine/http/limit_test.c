@@ -11,6 +11,7 @@ struct server {
 	double each, most; /* bytes a nanosecond: of one transfer, and of all together */
 	unsigned rtt;      /* ms */
 	unsigned worse;    /* transfers above which each more costs a percent of `most` */
+	double left;       /* bytes that the file has in flight; 0: no end of them */
 	unsigned
 		at_once; /* requests that it answers in a round trip; more wait for each other; 0: any number */
 };
@@ -51,7 +52,7 @@ struct simulation {
 
 static size_t part_of(const struct simulation *s, uint64_t left, uint64_t room)
 {
-	return sl_http_limit_cut(s->limit, left, room).length;
+	return sl_http_limit_cut(s->limit, UINT64_MAX, left, room).length;
 }
 
 static void start(struct simulation *s, struct sl_http_request *request)
@@ -59,7 +60,8 @@ static void start(struct simulation *s, struct sl_http_request *request)
 	struct transfer *t = &s->running[s->count++];
 
 	t->request = request;
-	t->left = (double)part_of(s, UINT64_C(1) << 40, UINT64_MAX);
+	t->left = s->server->left > 0 ? s->server->left : 1e12;
+	t->left = (double)part_of(s, (uint64_t)t->left, UINT64_MAX);
 	s->random = s->random * 1103515245 + 12345;
 	t->share = 0.8 + (s->random >> 16) % 1000 / 2500.;
 	t->quiet = s->server->rtt;
@@ -190,7 +192,7 @@ TEST(it_doubles_from_a_cold_start)
 /* Transfers that mostly wait: 64 after a few round trips, before a window has told anything; and all for as many files. */
 TEST(short_transfers_do_not_wait_for_a_window)
 {
-	const struct server far = {.each = 0.5, .most = 1000, .rtt = 20};
+	const struct server far = {.each = 0.5, .most = 1000, .rtt = 20, .left = 1};
 	struct simulation s;
 
 	begin(&s, &far);
@@ -208,7 +210,7 @@ TEST(short_transfers_do_not_wait_for_a_window)
 /* The server answers the first of them at once and the others later: it has enough to do. */
 TEST(short_transfers_do_not_crowd_a_busy_server)
 {
-	const struct server near = {.each = 4, .most = 1000, .rtt = 2, .at_once = 16};
+	const struct server near = {.each = 4, .most = 1000, .rtt = 2, .left = 1, .at_once = 16};
 	struct simulation s;
 
 	begin(&s, &near);
@@ -216,6 +218,58 @@ TEST(short_transfers_do_not_crowd_a_busy_server)
 	run(&s, 400);
 	assert_in_range(atomic_load(&s.limit->allowed), 64, 128);
 	s.limit->locked.files = 1;
+	end(&s);
+}
+
+/* A large file on a server that has enough to do with a few: it gets no more connections. */
+TEST(a_large_file_has_long_parts_and_few_connections)
+{
+	const struct server busy = {.each = 0.5, .most = 1.7, .rtt = 20, .at_once = 16};
+	struct simulation s;
+
+	begin(&s, &busy);
+	run(&s, 120);
+	assert_int_equal(part_of(&s, UINT64_C(1) << 40, UINT64_MAX), 4 << 20);
+	assert_in_range(run(&s, 1000) * 1000, 1500, 1700);
+	assert_in_range(atomic_load(&s.limit->allowed), 16, 32);
+	end(&s);
+}
+
+/* The same behind a limit of each connection: there connections are the cure. */
+TEST(a_large_file_gets_connections_where_each_is_slow)
+{
+	const struct server narrow = {.each = 0.04, .most = 10, .rtt = 2};
+	struct simulation s;
+
+	begin(&s, &narrow);
+	run(&s, 300);
+	print_message("%u transfers\n", atomic_load(&s.limit->allowed));
+	assert_in_range(atomic_load(&s.limit->allowed), 64, MOST);
+	end(&s);
+}
+
+/* Four are cut for idle connections; none where requests wait, or where much was in flight lately. */
+TEST(a_short_operation_is_whole_beside_many)
+{
+	enum { SHORT = 4 << 20 };
+	struct sl_http_limits limits;
+	struct sl_http_limit *limit;
+	struct simulation s;
+
+	sl_http_limits_init(&limits, MOST);
+	limit = sl_http_limit_acquire(&limits, "http://host", MOST);
+	assert_int_equal(sl_http_limit_cut(limit, SHORT, SHORT, UINT64_MAX).length, 1 << 20);
+	sl_http_limit_cut(limit, SHORT, 40 * SHORT, UINT64_MAX);
+	assert_int_equal(sl_http_limit_cut(limit, SHORT, SHORT, UINT64_MAX).length, SHORT);
+	assert_int_equal(sl_http_limit_cut(limit, 2 * SHORT, SHORT, UINT64_MAX).length, 1 << 20);
+	assert_int_equal(sl_http_limit_cut(limit, SHORT, SHORT, 4 << 20).length, 256 << 10);
+	for (int i = 0; i < 10000; i++)
+		sl_http_limit_cut(limit, SHORT, SHORT, UINT64_MAX);
+	assert_int_equal(sl_http_limit_cut(limit, SHORT, SHORT, UINT64_MAX).length, 1 << 20);
+	sl_http_limit_release(limit);
+	sl_http_limits_destroy(&limits);
+	begin(&s, &(const struct server){.each = 1, .most = 1, .left = 1});
+	assert_int_equal(sl_http_limit_cut(s.limit, SHORT, SHORT, UINT64_MAX).length, SHORT);
 	end(&s);
 }
 
@@ -229,7 +283,7 @@ TEST(a_start_ends_at_the_limit_of_the_context)
 	begin_with(&s, &far, FEW);
 	run(&s, 3000);
 	assert_int_equal(atomic_load(&s.limit->allowed), FEW);
-	assert_true(part_of(&s, UINT64_C(1) << 40, UINT64_MAX) > 1 << 20);
+	assert_true(part_of(&s, UINT64_C(1) << 40, UINT64_MAX) > 4 << 20);
 	end(&s);
 }
 
@@ -302,14 +356,14 @@ TEST(parts_follow_what_is_left_and_what_fits)
 	struct simulation s;
 
 	begin(&s, &far);
-	/* Before the speed is known they are small. */
-	assert_int_equal(part_of(&s, UINT64_C(1) << 40, UINT64_MAX), 1 << 20);
+	/* Before the speed is known they are not longer. */
+	assert_int_equal(part_of(&s, UINT64_C(1) << 40, UINT64_MAX), 4 << 20);
 	run(&s, 3000);
 	assert_int_equal(atomic_load(&s.limit->allowed), MOST);
 	assert_in_range(part_of(&s, UINT64_C(1) << 40, UINT64_MAX), 32 << 20, 64 << 20);
-	assert_int_equal(sl_http_limit_cut(s.limit, 1, 1).depth, 2 * MOST);
+	assert_int_equal(sl_http_limit_cut(s.limit, UINT64_MAX, 1, 1).depth, 2 * MOST);
 	/* A round trip: 1.6 MB. */
-	assert_in_range(sl_http_limit_cut(s.limit, 1, 1).gap, 1200000, 1800000);
+	assert_in_range(sl_http_limit_cut(s.limit, UINT64_MAX, 1, 1).gap, 1200000, 1800000);
 	assert_int_equal(part_of(&s, UINT64_C(4) << 30, UINT64_MAX), 8 << 20);
 	assert_int_equal(part_of(&s, 1, UINT64_MAX), 1 << 20);
 	assert_int_equal(part_of(&s, UINT64_C(1) << 40, 64 << 20), 256 << 10);

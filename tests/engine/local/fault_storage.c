@@ -146,7 +146,7 @@ FAULT_TEST(a_full_file_system_leaves_the_old_file)
 static void check_reserved(struct fixture *f, const struct small *fs, const char *at)
 {
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
-	struct buffer b = buffer_new(fs->capacity / 4, 0);
+	struct buffer b = buffer_new(fs->capacity / 8 * 5, 0);
 	sluice_file *file = NULL;
 	size_t before = directory_entries(at);
 	char path[600];
@@ -170,6 +170,10 @@ static void check_reserved(struct fixture *f, const struct small *fs, const char
 	o.expected_size = b.length;
 	assert_ok(sluice_open(f->ctx, path, &o, &file));
 	assert_write(file, b.data, b.length, 0);
+	assert_ok(sluice_close(file));
+	/* What it has is not looked for again. */
+	o.flags = SLUICE_OPEN_WRITE;
+	assert_ok(sluice_open(f->ctx, path, &o, &file));
 	assert_ok(sluice_close(file));
 	assert_file_is(path, b.data, b.length);
 	unlink(path);

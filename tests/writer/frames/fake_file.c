@@ -200,10 +200,10 @@ int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint
 	return 0;
 }
 
-int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
-                     uint64_t frame, const uint64_t *offset, void *out, size_t n)
+int sl_h5_chunk_read(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                     void *out, size_t n)
 {
-	(void)dataset, (void)layout, (void)frame, (void)offset, (void)out, (void)n;
+	(void)dataset, (void)frame, (void)offset, (void)out, (void)n;
 	wrong("chunks of several frames are tested with HDF5");
 	return 0;
 }

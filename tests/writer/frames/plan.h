@@ -27,6 +27,7 @@ struct plan_series {
 
 struct plan {
 	uint64_t number;
+	sluice_context *ctx; /* reads the file as well; NULL: HDF5 alone does */
 	struct rng r;
 	unsigned sessions, count;
 	struct plan_series series[PLAN_SERIES];

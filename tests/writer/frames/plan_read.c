@@ -134,7 +134,24 @@ static uint64_t check_shape(const struct plan_series *s, hid_t set, bool contigu
 	return number_of(set, "sluice_frames");
 }
 
-static void check_frames(const struct plan *plan, const struct plan_series *s, hid_t set)
+/* sluice reads the same bytes. */
+static void check_array(const struct plan *plan, const struct plan_series *s, const char *path,
+                        const char *found, size_t n)
+{
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	char *read = malloc(n + 1);
+	sluice_file *file;
+
+	o.dataset = s->name;
+	assert_ok(sluice_open(plan->ctx, path, &o, &file));
+	assert_read(file, read, n, 0);
+	assert_bytes(read, found, n);
+	assert_ok(sluice_close(file));
+	free(read);
+}
+
+static void check_frames(const struct plan *plan, const struct plan_series *s, hid_t set,
+                         const char *path)
 {
 	hid_t type = H5Dget_type(set), space = H5Dget_space(set);
 	hssize_t all = H5Sget_simple_extent_npoints(space);
@@ -151,6 +168,8 @@ static void check_frames(const struct plan *plan, const struct plan_series *s, h
 			fail_msg("plan %d, '%s', frame %d: element %zu is another",
 			         (int)plan->number, s->name, (int)frame, at);
 	}
+	if (plan->ctx)
+		check_array(plan, s, path, found, (size_t)all * s->bytes / s->elements);
 	free(found);
 	H5Sclose(space);
 	H5Tclose(type);
@@ -190,7 +209,8 @@ static void check_attributes(const struct plan_series *s, hid_t set)
 		assert_int_equal(H5Aexists(set, "sluice_precision"), 0);
 }
 
-static void check_series(const struct plan *plan, struct plan_series *s, hid_t file, uint64_t most)
+static void check_series(const struct plan *plan, struct plan_series *s, hid_t file, uint64_t most,
+                         const char *path)
 {
 	hid_t set = H5Dopen2(file, s->name, H5P_DEFAULT), list = H5Dget_create_plist(set);
 	bool contiguous = H5Pget_layout(list) == H5D_CONTIGUOUS;
@@ -204,7 +224,7 @@ static void check_series(const struct plan *plan, struct plan_series *s, hid_t f
 	if (!contiguous)
 		check_chunk(s, list);
 	lend(s, list);
-	check_frames(plan, s, set);
+	check_frames(plan, s, set, path);
 	check_companions(s, file);
 	check_attributes(s, set);
 	H5Pclose(list);
@@ -223,7 +243,7 @@ void plan_read(struct plan *plan, const char *path, const uint64_t *most)
 
 		s->there = file >= 0 && H5Oexists_by_name(file, s->name, H5P_DEFAULT) > 0;
 		if (s->there)
-			check_series(plan, s, file, most[i]);
+			check_series(plan, s, file, most[i], path);
 		else
 			assert_int_equal(s->frames, 0);
 	}

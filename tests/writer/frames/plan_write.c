@@ -241,6 +241,7 @@ void plan_write(struct plan *plan, sluice_context *ctx, const char *path, int de
 {
 	uint64_t most[PLAN_SERIES];
 
+	plan->ctx = ctx;
 	for (unsigned i = 0; i < plan->sessions; i++) {
 		struct session session = {.plan = plan, .number = i, .device = device};
 

@@ -82,7 +82,7 @@ static uint64_t staged_gap(const struct sluice_op *op)
 
 	if (op->kind != SL_READ)
 		return 0;
-	return backend->ops->cut ? backend->ops->cut(backend, 0, 0).gap : LOCAL_GAP;
+	return backend->ops->cut ? backend->ops->cut(backend, 0, 0, 0).gap : LOCAL_GAP;
 }
 
 static bool staged_is_single(const struct sl_chunks *chunks)

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Arrays
+ *
+ * Opens a dataset as a file: the backend of local files opens the HDF5 file, HDF5 describes the
+ * dataset and finds its chunks, and tiles.c moves the bytes.
+ *
+ * Threads: any; opening, looking chunks up and refreshing may wait for storage.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "arrays/arrays_internal.h"
+#include "local/local.h"
+
+/* Bytes side by side that are a tile where there are no chunks. */
+#define ROWS_BYTES ((uint64_t)1 << 20)
+
+static struct sl_array *array_of(struct sl_backend *backend)
+{
+	return SL_CONTAINER(backend, struct sl_array, base);
+}
+
+/* ---------------------------------------------------------------------------------------- open */
+
+static void array_close(struct sl_backend *backend) SL_UNCHECKED
+{
+	struct sl_array *array = array_of(backend);
+
+	if (array->dimensions)
+		sl_tiles_free(array);
+	sl_h5_reader_close(array->h5.reader);
+	for (size_t i = 0; array->segments && i < array->h5.of.segment_count; i++)
+		if (array->segments[i] >= 0)
+			close(array->segments[i]);
+	free(array->segments);
+	sl_h5_array_clear(&array->h5.of);
+	sl_mutex_destroy(&array->h5.mutex);
+	if (array->inner)
+		array->inner->ops->close(array->inner);
+	if (array->fd >= 0)
+		close(array->fd);
+	free(array->path);
+	free(array);
+}
+
+/* Chooses tiles: the chunks, or as many rows as are side by side, and not too long. */
+static void array_choose_tiles(struct sl_array *array)
+{
+	const struct sl_h5_array *of = &array->h5.of;
+	uint64_t bytes = of->element;
+
+	array->dimensions = of->rank + 1;
+	array->tile[of->rank] = of->element;
+	array->plain = of->layout != SL_H5_CHUNKED || !of->filters.count;
+	array->in_line = of->layout == SL_H5_CONTIGUOUS && of->address != UINT64_MAX;
+	for (unsigned i = of->rank; i--;) {
+		uint64_t rows = SL_MAX(of->shape[i], 1);
+
+		array->tile[i] = of->layout == SL_H5_CHUNKED ? of->chunk[i]
+		                 : of->layout == SL_H5_COMPACT
+		                         ? rows
+		                         : SL_MIN(rows, SL_MAX(ROWS_BYTES / bytes, 1));
+		/* Of rows that are not whole there is one. */
+		if (of->layout != SL_H5_CHUNKED && array->tile[i] < rows)
+			bytes = SL_MAX(bytes * array->tile[i], ROWS_BYTES + 1);
+		else
+			bytes *= array->tile[i];
+	}
+	array->tile_bytes = of->element;
+	for (unsigned i = 0; i < of->rank; i++)
+		array->tile_bytes *= array->tile[i];
+	atomic_init(&array->length, of->rank ? of->shape[0] : 1);
+	atomic_init(&array->bytes, of->bytes);
+}
+
+/* Opens the files of an external dataset, beside the HDF5 file as HDF5 has it: relative names are
+ * below HDF5_EXTFILE_PREFIX, or below the folder of the program. */
+static int array_open_segments(struct sl_array *array)
+{
+	const struct sl_h5_array *of = &array->h5.of;
+	const char *prefix = getenv("HDF5_EXTFILE_PREFIX"), *slash = strrchr(array->path, '/');
+	char *folder = strndup(array->path, slash ? (size_t)(slash - array->path) : 0);
+	char *base = prefix && !strncmp(prefix, "${ORIGIN}", 9)
+	                     ? sl_format("%s%s", slash ? folder : ".", prefix + 9)
+	                     : strdup(prefix ? prefix : ".");
+	int rc = 0;
+
+	array->segments = calloc(SL_MAX(of->segment_count, 1), sizeof(*array->segments));
+	for (size_t i = 0; array->segments && i < of->segment_count; i++)
+		array->segments[i] = -1;
+	if (!array->segments || !base || !folder)
+		rc = sl_fail(-ENOMEM, "no memory");
+	for (size_t i = 0; !rc && i < of->segment_count; i++) {
+		const char *name = of->segments[i].file;
+		char *path = *name == '/' ? strdup(name) : sl_format("%s/%s", base, name);
+
+		array->segments[i] =
+			path ? open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) : -1;
+		if (array->segments[i] < 0)
+			rc = sl_fail(path ? -errno : -ENOMEM, "'%s#%s' has bytes in '%s': %s",
+			             array->path, of->name, path ? path : name,
+			             sl_error_text(path ? -errno : -ENOMEM));
+		free(path);
+	}
+	free(folder);
+	free(base);
+	return rc;
+}
+
+/* Returns whether both ways of opening it have come to the same file. */
+static bool array_is_one_file(struct sl_array *array)
+{
+	char *identity = array->inner->ops->identity(array->inner), *ours = NULL;
+	struct stat status;
+	bool one;
+
+	if (!fstat(array->fd, &status))
+		ours = sl_format("inode %" PRIu64 ":%" PRIu64, (uint64_t)status.st_dev,
+		                 (uint64_t)status.st_ino);
+	one = identity && ours && !strcmp(identity, ours);
+	free(identity);
+	free(ours);
+	return one;
+}
+
+static int array_open_file(struct sl_array *array, const struct sl_uri *uri,
+                           const struct sluice_open_options *options)
+{
+	struct sluice_open_options plain = *options;
+	struct stat status;
+	int rc;
+
+	plain.dataset = NULL;
+	rc = sl_local_ops.open(array->core, uri, &plain, &array->inner);
+	if (rc)
+		return rc;
+	array->inner->ops->limits(array->inner, &array->inner_limits);
+	array->fd = open(array->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (array->fd < 0 || fstat(array->fd, &status))
+		return sl_fail(-errno, "cannot open '%s': %s", array->path, sl_error_text(-errno));
+	if (!S_ISREG(status.st_mode))
+		return sl_fail(-ENOTSUP, "'%s' is no regular file", array->path);
+	return array_is_one_file(array)
+	               ? 0
+	               : sl_fail(-ESTALE, "'%s' was replaced while it was opened", array->path);
+}
+
+/* No other thread knows the array yet. */
+static int array_open(struct sl_core *core, const struct sl_uri *uri,
+                      const struct sluice_open_options *options,
+                      struct sl_backend **out) SL_UNCHECKED
+{
+	struct sl_array *array = calloc(1, sizeof(*array));
+	int rc;
+
+	if (!array)
+		return sl_fail(-ENOMEM, "no memory");
+	array->base.ops = &sl_array_ops;
+	array->core = core;
+	array->step.run = sl_array_step;
+	array->fd = -1;
+	sl_mutex_init(&array->h5.mutex);
+	array->path = strdup(uri->path);
+	rc = array->path ? array_open_file(array, uri, options) : sl_fail(-ENOMEM, "no memory");
+	if (!rc)
+		rc = sl_array_look(array, options->dataset, &array->h5.reader, &array->h5.of,
+		                   &array->h5.state);
+	if (!rc) {
+		array_choose_tiles(array);
+		sl_tiles_init(array);
+	}
+	if (!rc && array->h5.of.layout == SL_H5_EXTERNAL)
+		rc = array_open_segments(array);
+	if (rc) {
+		array_close(&array->base);
+		return rc;
+	}
+	array->pool = array->inner_limits.size_waits || array->h5.of.layout == SL_H5_EXTERNAL
+	                      ? core->waiting
+	                      : core->pool;
+	*out = &array->base;
+	return 0;
+}
+
+static void array_limits(struct sl_backend *backend, struct sl_limits *out)
+{
+	struct sl_array *array = array_of(backend);
+
+	*out = array->inner_limits;
+	out->piece_size = sizeof(struct sl_job);
+	out->uncut = !array->in_line;
+	out->size_waits = false;
+	if (!array->in_line || array->h5.of.address % SL_MAX(out->alignment, 1))
+		out->alignment = 0;
+}
+
+static char *array_identity(struct sl_backend *backend)
+{
+	struct sl_array *array = array_of(backend);
+	char *file = array->inner->ops->identity(array->inner);
+	char *out = file ? sl_format("dataset %s%s", file, array->h5.of.name) : NULL;
+
+	free(file);
+	return out;
+}
+
+static int64_t array_size(struct sl_backend *backend)
+{
+	return (int64_t)atomic_load(&array_of(backend)->bytes);
+}
+
+static int array_file_stat(struct sl_backend *backend, struct sluice_file_info *out)
+{
+	struct sl_array *array = array_of(backend);
+	int rc = array->inner->ops->stat(array->inner, out);
+
+	out->length = atomic_load(&array->bytes);
+	out->direct_offset = out->direct_memory = 0;
+	return rc;
+}
+
+static int64_t array_box_bytes(struct sl_backend *backend, const struct sl_box *box)
+{
+	const struct sl_array *array = array_of(backend);
+	const struct sl_h5_array *of = &array->h5.of;
+	uint64_t bytes = of->element;
+
+	if (box->rank != of->rank)
+		return sl_fail(-EINVAL, "'%s#%s' has %u dimensions, and the box %u", array->path,
+		               of->name, of->rank, box->rank);
+	for (unsigned i = 0; i < of->rank; i++) {
+		uint64_t length = i ? of->shape[i] : atomic_load(&array->length);
+
+		if (box->start[i] > length || box->count[i] > length - box->start[i])
+			return sl_fail(-EINVAL,
+			               "'%s#%s' has %" PRIu64 " elements in dimension %u, and the "
+			               "box %" PRIu64 " from %" PRIu64 " on",
+			               array->path, of->name, length, i, box->count[i],
+			               box->start[i]);
+		/* No box is longer than the dataset, but where that has no elements. */
+		if (__builtin_mul_overflow(bytes, box->count[i], &bytes) || bytes > INT64_MAX)
+			bytes = INT64_MAX;
+	}
+	return (int64_t)bytes;
+}
+
+static int array_commit(struct sl_backend *backend)
+{
+	(void)backend;
+	return 0;
+}
+
+const struct sl_backend_ops sl_array_ops = {
+	.open = array_open,
+	.limits = array_limits,
+	.identity = array_identity,
+	.size = array_size,
+	.box_bytes = array_box_bytes,
+	.stat = array_file_stat,
+	.submit = sl_array_submit,
+	.cancel = sl_array_cancel,
+	.commit = array_commit,
+	.close = array_close,
+};

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls of <sluice/arrays.h>. Threads: any. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "arrays/arrays_internal.h"
+#include "io/io.h"
+
+/* Returns the array of a file, or NULL with a sentence. */
+static struct sl_array *array_of_file(sluice_file *file, int *rc)
+{
+	struct sl_backend *backend = file ? sl_file_backend(file) : NULL;
+
+	*rc = file ? sl_context_check(sl_file_context(file)) : sl_fail(-EINVAL, "file is NULL");
+	if (!*rc && backend->ops != &sl_array_ops)
+		*rc = sl_fail(-EINVAL, "'%s' is no dataset", sl_file_name(file));
+	return *rc ? NULL : SL_CONTAINER(backend, struct sl_array, base);
+}
+
+static void array_describe_to(const struct sl_h5_array *of, struct sluice_array_info *out)
+{
+	out->name = of->name;
+	out->rank = of->rank;
+	memcpy(out->shape, of->shape, sizeof(out->shape));
+	memcpy(out->chunk, of->chunk, sizeof(out->chunk));
+	out->element = of->element;
+	out->bytes = of->bytes;
+	out->type = of->type;
+	out->filters = of->filter_names ? of->filter_names : "";
+}
+
+int sluice_array_stat(sluice_file *file, struct sluice_array_info *out)
+{
+	struct sluice_array_info info = {0};
+	int rc;
+	struct sl_array *array = array_of_file(file, &rc);
+
+	if (rc)
+		return rc;
+	if (!out || out->size < sizeof(out->size))
+		return sl_fail(-EINVAL, "sluice_array_stat: out->size is not set");
+	array_describe_to(&array->h5.of, &info);
+	if (info.rank)
+		info.shape[0] = atomic_load(&array->length);
+	info.bytes = atomic_load(&array->bytes);
+	sl_struct_give(out, &info, sizeof(info));
+	return 0;
+}
+
+int sluice_array_refresh(sluice_file *file)
+{
+	uint64_t length = 0, bytes;
+	int rc;
+	struct sl_array *array = array_of_file(file, &rc);
+
+	if (rc)
+		return rc;
+	sl_mutex_lock(&array->h5.mutex);
+	/* Only our writer makes a dataset longer in such a way that all else stays. */
+	if (sl_h5_state_holds(array->fd, &array->h5.state) < 0)
+		rc = sl_fail(-ESTALE, "'%s' has changed since it was opened", array->path);
+	else
+		rc = sl_array_look_again_locked(array, &length);
+	if (!rc && array->h5.of.rank) {
+		bytes = array->h5.of.element;
+		for (unsigned i = 0; i < array->h5.of.rank; i++)
+			if (__builtin_mul_overflow(bytes, i ? array->h5.of.shape[i] : length,
+			                           &bytes))
+				rc = sl_fail(-EBADMSG, "'%s' has more bytes than a file can have",
+				             array->path);
+	}
+	if (!rc && array->h5.of.rank) {
+		atomic_store(&array->bytes, bytes);
+		atomic_store(&array->length, length);
+	}
+	sl_mutex_unlock(&array->h5.mutex);
+	return rc;
+}
+
+struct listing {
+	sluice_array_found found;
+	void *user;
+};
+
+static int array_listed(void *user, const char *name, const struct sl_h5_array *array,
+                        const char *refused)
+{
+	const struct listing *listing = user;
+	struct sluice_array_info info = {.size = sizeof(info)};
+
+	if (array)
+		array_describe_to(array, &info);
+	info.name = name;
+	info.is_group = !array;
+	info.refused = refused;
+	return listing->found(listing->user, &info);
+}
+
+int sluice_array_list(const char *file, const char *path, sluice_array_found found, void *user)
+{
+	struct listing listing = {found, user};
+	char *below;
+	int rc, fd;
+
+	if (!file || !path || !found)
+		return sl_fail(-EINVAL, "sluice_array_list: an argument is NULL");
+	below = sl_format("%s%s", *path == '/' ? "" : "/", path);
+	if (!below)
+		return sl_fail(-ENOMEM, "no memory");
+	for (size_t n = strlen(below); n > 1 && below[n - 1] == '/'; n--)
+		below[n - 1] = '\0';
+	fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	rc = fd < 0 ? sl_fail(-errno, "cannot open '%s': %s", file, sl_error_text(-errno))
+	            : sl_h5_list(fd, file, below, array_listed, &listing);
+	if (fd >= 0)
+		close(fd);
+	free(below);
+	return rc;
+}
+
+size_t sluice_array_split(const char *name)
+{
+	const char *found = NULL;
+	struct stat status;
+	struct sl_uri uri;
+	bool whole = true;
+
+	for (const char *at = name; at && (at = strstr(at, "#/")); at++)
+		found = at;
+	if (!found || found == name)
+		return 0;
+	if (!sl_uri_parse(name, &uri)) {
+		whole = strcmp(uri.scheme, "file") || !stat(uri.path, &status);
+		sl_uri_clear(&uri);
+	}
+	return whole ? 0 : (size_t)(found - name);
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Jobs: pieces of the engine
+ *
+ * The steps of a job look tiles up, many at a time, as long as there is room; when tiles end, jobs
+ * that wait go on.
+ *
+ * Threads: one of core->waiting takes the steps of all jobs of an array, for lookups have a lock.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arrays/arrays_internal.h"
+
+#define BATCH 128 /* tiles that are looked up together */
+/* The last tile of a job is no task of its own if it has so few bytes: a thread less is woken. */
+#define HERE_BYTES ((size_t)128 << 10)
+
+/* Tiles and parts of a step. */
+struct step {
+	struct sl_tile *fresh[BATCH];
+	size_t count;
+	struct sl_list hits; /* parts of kept tiles, whose holds are counted */
+	struct sl_tile *hit[BATCH];
+	size_t hit_count;
+	bool walked;
+	bool alone; /* no other job wants a step */
+};
+
+static struct sl_tile *tile_find_locked(struct sl_array *array, uint64_t number)
+	SL_REQUIRES(&array->mutex)
+{
+	sl_list_each_of (tile, sl_tile_bucket(array, number), struct sl_tile, bucket)
+		if (tile->number == number)
+			return tile;
+	return NULL;
+}
+
+/* Gives the part to its tile, which is found or made. Returns false: no memory. */
+static bool step_add_locked(struct sl_array *array, struct step *step, struct sl_part *part,
+                            const uint64_t *first) SL_REQUIRES(&array->mutex)
+{
+	uint64_t number = array->plain ? 0 : sl_walk_number(array, first);
+	struct sl_tile *tile = array->plain ? NULL : tile_find_locked(array, number);
+
+	if (tile && tile->kept) {
+		tile->holds++;
+		sl_list_remove(&tile->link);
+		sl_list_append(&array->locked.kept, &tile->link);
+		step->hit[step->hit_count++] = tile;
+		sl_list_append(&step->hits, &part->link);
+		return true;
+	}
+	if (!tile) {
+		tile = calloc(1, sizeof(*tile));
+		if (!tile)
+			return false;
+		tile->array = array;
+		tile->number = number;
+		memcpy(tile->first, first, sizeof(tile->first));
+		tile->place.at = tile->first;
+		sl_list_init(&tile->parts);
+		if (!array->plain)
+			sl_list_append(sl_tile_bucket(array, number), &tile->bucket);
+		array->locked.in_flight++;
+		step->fresh[step->count++] = tile;
+	}
+	sl_list_append(&tile->parts, &part->link);
+	part->job->pending++;
+	return true;
+}
+
+/* Walks on while there is room. */
+static void step_walk_locked(struct sl_array *array, struct sl_job *job, struct step *step)
+	SL_REQUIRES(&array->mutex)
+{
+	uint64_t first[SL_ARRAY_DIMENSIONS] = {0};
+	struct sl_part *part;
+
+	while (step->count < BATCH && step->hit_count < BATCH) {
+		if (sl_job_stopped(job))
+			sl_job_fail_locked(job, -ECANCELED, NULL);
+		if (job->error) {
+			step->walked = true;
+			return;
+		}
+		if (array->locked.in_flight >= array->locked.most)
+			return;
+		part = calloc(1, sizeof(*part));
+		if (part && !sl_walk_next(&job->walk, first, part)) {
+			free(part);
+			step->walked = true;
+			return;
+		}
+		if (part)
+			part->job = job;
+		if (!part || !step_add_locked(array, step, part, first)) {
+			free(part);
+			sl_job_fail_locked(job, -ENOMEM, "no memory");
+		}
+	}
+}
+
+static int tile_compare(const void *a, const void *b)
+{
+	const struct sl_tile *first = *(struct sl_tile *const *)a,
+			     *second = *(struct sl_tile *const *)b;
+
+	return (first->place.address > second->place.address) -
+	       (first->place.address < second->place.address);
+}
+
+/* Looks the fresh tiles up and submits them in the order of the file. */
+static void step_begin(struct sl_array *array, struct sl_job *job, struct step *step)
+{
+	/* Also for kept tiles alone: the file may have changed. */
+	int rc =
+		step->count || step->hit_count ? sl_array_find(array, step->fresh, step->count) : 0;
+
+	if (rc && step->hit_count) {
+		sl_mutex_lock(&array->mutex);
+		sl_job_fail_locked(job, rc, sluice_last_message());
+		sl_mutex_unlock(&array->mutex);
+	}
+	if (!rc)
+		qsort(step->fresh, step->count, sizeof(struct sl_tile *), tile_compare);
+	for (size_t i = 0; i < step->count; i++) {
+		if (rc)
+			sl_tile_end(step->fresh[i], NULL, NULL, NULL, rc);
+		else if (step->walked && step->alone && i + 1 == step->count &&
+		         array->tile_bytes <= HERE_BYTES)
+			sl_tile_run(step->fresh[i]);
+		else
+			sl_tile_submit(step->fresh[i]);
+	}
+}
+
+/* Copies from kept tiles. */
+static void step_copy(struct sl_array *array, struct step *step)
+{
+	size_t i = 0;
+
+	sl_list_each_of (part, &step->hits, struct sl_part, link) {
+		sl_part_copy(&part->job->walk, part, step->hit[i++]->bytes);
+		free(part);
+	}
+	sl_mutex_lock(&array->mutex);
+	for (i = 0; i < step->hit_count; i++)
+		step->hit[i]->holds--;
+	sl_mutex_unlock(&array->mutex);
+}
+
+/* Takes a step of a job. Returns whether the job is over. */
+static bool job_step_unlock(struct sl_array *array, struct sl_job *job, bool *more)
+	SL_RELEASES(&array->mutex)
+{
+	struct step step = {.alone = sl_list_empty(&array->locked.jobs)};
+	bool over = false;
+
+	sl_list_init(&step.hits);
+	step_walk_locked(array, job, &step);
+	sl_mutex_unlock(&array->mutex);
+	step_begin(array, job, &step);
+	step_copy(array, &step);
+	sl_mutex_lock(&array->mutex);
+	if (step.walked)
+		over = sl_job_count_locked(job);
+	else
+		sl_list_append(&array->locked.jobs, &job->link);
+	/* The last look at the array, unless there is more to do: another thread may close it. */
+	*more = !sl_list_empty(&array->locked.jobs) && array->locked.in_flight < array->locked.most;
+	array->locked.stepping = *more;
+	sl_mutex_unlock(&array->mutex);
+	return over;
+}
+
+void sl_array_step(struct sl_task *task)
+{
+	struct sl_array *array = SL_CONTAINER(task, struct sl_array, step);
+	bool more = true;
+
+	while (more) {
+		struct sl_job *job;
+
+		sl_mutex_lock(&array->mutex);
+		job = SL_CONTAINER(sl_list_take(&array->locked.jobs), struct sl_job, link);
+		if (job_step_unlock(array, job, &more))
+			sl_job_end(job);
+	}
+}
+
+void sl_array_submit(struct sl_backend *backend, struct sl_piece *piece)
+{
+	struct sl_array *array = SL_CONTAINER(backend, struct sl_array, base);
+	struct sl_job *job = SL_CONTAINER(piece, struct sl_job, base);
+
+	job->pending = 1;
+	job->error = 0;
+	job->message = NULL;
+	sl_walk_begin(&job->walk, array, piece->box, piece->offset, piece->length, piece->data);
+	sl_mutex_lock(&array->mutex);
+	sl_list_append(&array->locked.jobs, &job->link);
+	sl_jobs_resume_locked(array, array->locked.most - 1);
+	sl_mutex_unlock(&array->mutex);
+}

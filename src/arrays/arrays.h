@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Datasets of local HDF5 files as files of bytes: a backend over that of local files. */
+#ifndef SL_ARRAYS_H
+#define SL_ARRAYS_H
+
+#include <sluice/arrays.h>
+
+#include "backend/backend.h"
+
+/* Opens the dataset that the options name, in the local file that the URI names. */
+extern const struct sl_backend_ops sl_array_ops;
+
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Arrays, as the files of this room share them. */
+#ifndef SL_ARRAYS_INTERNAL_H
+#define SL_ARRAYS_INTERNAL_H
+
+#include "arrays/arrays.h"
+#include "h5file/h5file.h"
+
+/* Dimensions, the last of which are the bytes of an element. All geometry counts bytes there. */
+#define SL_ARRAY_DIMENSIONS (SL_BOX_RANK + 1)
+#define SL_TILE_BUCKETS     256
+/* Bytes of chunks in flight, and of those that are kept because a read needed a part. */
+#define SL_TILES_BYTES ((uint64_t)64 << 20)
+#define SL_TILES_KEPT  ((uint64_t)64 << 20)
+/* While our writer changes a file again and again, a read begins anew for so long. */
+#define SL_ARRAY_PATIENCE_NS INT64_C(10000000000)
+
+struct sl_job;
+struct sl_tile;
+struct sl_undoing;
+
+/* An open dataset. */
+struct sl_array {
+	struct sl_backend base;
+	struct sl_core *core;
+	struct sl_task step;
+	struct sl_pool *pool;     /* for reads and filters */
+	struct sl_backend *inner; /* of the local file */
+	struct sl_limits inner_limits;
+	char *path;    /* of the file */
+	int fd;        /* of the same file, for HDF5 and looks at the file */
+	int *segments; /* descriptors of the files of an external dataset, -1: there is none */
+
+	/* Fixed at the opening: of chunks, or, where there are none, of rows side by side. */
+	unsigned dimensions;
+	uint64_t tile[SL_ARRAY_DIMENSIONS];
+	size_t tile_bytes;
+	bool plain;   /* without filters */
+	bool in_line; /* the bytes lie side by side in the file */
+
+	/* Grows with a refresh; the rest of the shape is fixed. */
+	_Atomic uint64_t length, bytes;
+
+	/* Where chunks are looked up. Held while HDF5 reads its own data, so no worker takes it. */
+	struct {
+		struct sl_mutex mutex;
+		struct sl_h5_reader *reader SL_GUARDED_BY(&mutex);
+		struct sl_h5_state state SL_GUARDED_BY(&mutex);
+		/* Its texts, filters and shape but the first length are fixed. */
+		struct sl_h5_array of;
+	} h5;
+
+	struct sl_mutex mutex;
+	struct {
+		struct sl_list buckets[SL_TILE_BUCKETS]; /* tiles that may be shared, by number */
+		struct sl_list kept;    /* tiles with their bytes, the last used last */
+		struct sl_list moving;  /* tiles whose stored bytes the inner backend reads */
+		struct sl_list jobs;    /* that want a step */
+		bool stepping;          /* the task of steps is submitted or running */
+		struct sl_list undoing; /* memory of threads that undo filters, unused now */
+		unsigned in_flight, most;
+		unsigned kept_count, kept_most;
+		uint64_t generation; /* of states of the file */
+	} locked SL_GUARDED_BY(&mutex);
+};
+
+/* --------------------------------------------------------------------------------------- walk */
+
+/* Bytes of a tile that belong to a job. */
+struct sl_part {
+	struct sl_list link; /* of a tile */
+	struct sl_job *job;
+	uint64_t from[SL_ARRAY_DIMENSIONS], count[SL_ARRAY_DIMENSIONS]; /* in the tile */
+	char *data;  /* where the first byte belongs */
+	bool covers; /* all of the tile that the dataset has */
+};
+
+/* Goes through the tiles of a range of bytes of a box, which is packed in memory. */
+struct sl_walk {
+	const struct sl_array *array;
+	uint64_t start[SL_ARRAY_DIMENSIONS], count[SL_ARRAY_DIMENSIONS]; /* the box */
+	uint64_t stride[SL_ARRAY_DIMENSIONS];                            /* in memory */
+	uint64_t at, end, offset; /* of bytes of the box; that at offset is the first in memory */
+	char *data;
+	bool flat;   /* all is one part: bytes side by side, cut by the engine */
+	bool inside; /* a box below is being walked: in elements of the dataset */
+	uint64_t low[SL_ARRAY_DIMENSIONS], high[SL_ARRAY_DIMENSIONS], next[SL_ARRAY_DIMENSIONS];
+};
+/* box: NULL: all of the dataset. */
+void sl_walk_begin(struct sl_walk *walk, const struct sl_array *array, const struct sl_box *box,
+                   uint64_t offset, uint64_t length, char *data);
+/* Writes the next tile, as the place of its first element, and its part. False: that was all. */
+bool sl_walk_next(struct sl_walk *walk, uint64_t first[SL_ARRAY_DIMENSIONS], struct sl_part *part);
+/* The number of a tile in the grid. */
+uint64_t sl_walk_number(const struct sl_array *array, const uint64_t *first);
+/* Bytes before the first element in a dataset without chunks. */
+uint64_t sl_walk_offset(const struct sl_array *array, const uint64_t *first);
+/* Returns whether the part is bytes side by side, in the tile and in memory; the bytes of the tile
+ * from its first to its last, and where they begin. */
+bool sl_part_hull(const struct sl_walk *walk, const struct sl_part *part, uint64_t *begin,
+                  uint64_t *length);
+/* Copies the part from the bytes of its tile, or, if they are NULL, writes the fill value. */
+void sl_part_copy(const struct sl_walk *walk, const struct sl_part *part, const char *tile);
+
+/* --------------------------------------------------------------------------------------- tiles */
+
+/* A piece of the engine. */
+struct sl_job {
+	struct sl_piece base;
+	struct sl_list link; /* of those that want a step; guarded by the array's mutex */
+	struct sl_walk walk; /* the thread's that takes the job's steps */
+	/* Guarded by the array's mutex: tiles to come, and the walk itself; the first error. */
+	unsigned pending;
+	int error;
+	char *message;
+};
+
+/* A chunk, or rows side by side, on the way to memory, or kept. */
+struct sl_tile {
+	struct sl_array *array;
+	uint64_t number;
+	uint64_t first[SL_ARRAY_DIMENSIONS];
+	struct sl_task task;
+	/* Guarded by the array's mutex. */
+	struct sl_list bucket, link, parts;
+	unsigned holds; /* threads that copy from kept bytes */
+	bool kept;      /* its bytes are there */
+	/* The thread's that goes on with the tile. */
+	struct sl_h5_place place;
+	struct sl_h5_state state;
+	uint64_t generation;
+	int64_t deadline;       /* see SL_ARRAY_PATIENCE_NS; 0: it has not begun anew */
+	struct sl_piece *piece; /* of the inner backend, */
+	char *stored;           /* and the bytes in its memory; NULL: it was not needed */
+	size_t wanted;          /* bytes of the piece that have to come */
+	bool read;              /* it is there */
+	char *bytes;            /* decoded, to be kept */
+};
+
+/* --------------------------------------------------------------------------------------- jobs */
+
+/* For sl_backend_ops. */
+void sl_array_submit(struct sl_backend *backend, struct sl_piece *piece);
+/* The task of steps. */
+void sl_array_step(struct sl_task *task);
+
+/* -------------------------------------------------------------------------------------- tiles */
+
+/* Gives a tile that was looked up to a worker. */
+void sl_tile_submit(struct sl_tile *tile);
+/* Reads a tile that was looked up, and undoes its filters, as a worker does. */
+void sl_tile_run(struct sl_tile *tile);
+/* Ends a tile. bytes: decoded, or NULL: there are none, and parts get the fill value. direct: that
+ * part has them already; or NULL. undoing: has perhaps the bytes, and is given back; or NULL. With
+ * an error the sentence is the thread's last. */
+void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_part *direct,
+                 struct sl_undoing *undoing, int error);
+static inline bool sl_job_stopped(const struct sl_job *job)
+{
+	return atomic_load_explicit(&job->base.cancelled, memory_order_relaxed);
+}
+/* Keeps the first error of a job. message: NULL, or the sentence. With the array's mutex. */
+void sl_job_fail_locked(struct sl_job *job, int error, const char *message);
+/* Counts the end of a tile or of the walk, with the array's mutex. Returns whether the job is over:
+ * the caller ends it without the mutex, and then the file may be gone. */
+bool sl_job_count_locked(struct sl_job *job);
+void sl_job_end(struct sl_job *job);
+/* Has steps taken, if jobs want some, and so many tiles or fewer are in flight. */
+void sl_jobs_resume_locked(struct sl_array *array, unsigned most) SL_REQUIRES(&array->mutex);
+/* For sl_backend_ops. */
+void sl_array_cancel(struct sl_backend *backend);
+
+/* --------------------------------------------------------------------------------------- look */
+
+/* Opens a dataset in one state of the file. Returns 0, or -errno with a sentence. */
+int sl_array_look(struct sl_array *array, const char *dataset, struct sl_h5_reader **reader,
+                  struct sl_h5_array *found, struct sl_h5_state *state);
+/* Opens the dataset again, as it is now. *length: the elements of its first dimension. */
+int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
+	SL_REQUIRES(&array->h5.mutex);
+/* Finds where tiles lie, in a state of the file that their fields name. Returns 0, or -errno with a
+ * sentence. */
+int sl_array_find(struct sl_array *array, struct sl_tile **tiles, size_t count);
+
+/* --------------------------------------------------------------------------------------- kept */
+
+/* The memory of a thread that undoes filters. */
+struct sl_undoing {
+	struct sl_list link;
+	struct sl_unfilter *unfilter;
+	char *stored;
+	size_t room; /* of these */
+	char *bytes; /* of a chunk; or NULL */
+};
+/* Returns memory for so many stored bytes; NULL: there is none. */
+struct sl_undoing *sl_undoing_take(struct sl_array *array, size_t n);
+void sl_undoing_give(struct sl_array *array, struct sl_undoing *undoing); /* NULL is allowed */
+/* Before the first submission, and when nothing is in flight. */
+void sl_tiles_init(struct sl_array *array);
+void sl_tiles_free(struct sl_array *array);
+/* Forgets what is kept: the file is in another state, which has another number. */
+void sl_tiles_forget(struct sl_array *array);
+uint64_t sl_tiles_generation(struct sl_array *array);
+/* Forgets kept tiles, the oldest first, until there are as few; those in use stay. */
+void sl_tiles_shrink_locked(struct sl_array *array, unsigned most) SL_REQUIRES(&array->mutex);
+struct sl_list *sl_tile_bucket(struct sl_array *array, uint64_t number);
+void sl_tile_free(struct sl_tile *tile);
+
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an array keeps: tiles of which others may want the rest, and memory of threads that undo
+ * filters
+ *
+ * Threads: any; nothing waits.
+ */
+#include <stdlib.h>
+
+#include "arrays/arrays_internal.h"
+
+#define TILES_MOST 4096
+
+static void undoing_free(struct sl_undoing *undoing)
+{
+	sl_unfilter_free(undoing->unfilter);
+	free(undoing->stored);
+	free(undoing->bytes);
+	free(undoing);
+}
+
+/* Returns memory for so many stored bytes; NULL: there is none. */
+struct sl_undoing *sl_undoing_take(struct sl_array *array, size_t n)
+{
+	struct sl_undoing *undoing = NULL;
+	struct sl_list *link;
+
+	sl_mutex_lock(&array->mutex);
+	link = sl_list_take(&array->locked.undoing);
+	sl_mutex_unlock(&array->mutex);
+	undoing = link ? SL_CONTAINER(link, struct sl_undoing, link) : calloc(1, sizeof(*undoing));
+	if (undoing && undoing->room < n) {
+		free(undoing->stored);
+		undoing->room = n + n / 8;
+		undoing->stored = malloc(undoing->room);
+	}
+	if (undoing && undoing->stored &&
+	    (undoing->unfilter || !sl_unfilter_new(&array->h5.of.filters, &undoing->unfilter)))
+		return undoing;
+	if (undoing)
+		undoing_free(undoing);
+	return NULL;
+}
+
+void sl_undoing_give(struct sl_array *array, struct sl_undoing *undoing)
+{
+	if (!undoing)
+		return;
+	sl_mutex_lock(&array->mutex);
+	sl_list_append(&array->locked.undoing, &undoing->link);
+	sl_mutex_unlock(&array->mutex);
+}
+
+void sl_tiles_init(struct sl_array *array) SL_UNCHECKED
+{
+	uint64_t bytes = SL_MAX(array->tile_bytes, 1);
+	unsigned least = 2 * (unsigned)array->core->settings.workers;
+
+	sl_mutex_init(&array->mutex);
+	for (size_t i = 0; i < SL_TILE_BUCKETS; i++)
+		sl_list_init(&array->locked.buckets[i]);
+	sl_list_init(&array->locked.kept);
+	sl_list_init(&array->locked.moving);
+	sl_list_init(&array->locked.jobs);
+	sl_list_init(&array->locked.undoing);
+	array->locked.most = (unsigned)SL_MIN(SL_TILES_BYTES / bytes, TILES_MOST);
+	array->locked.most = SL_MAX(array->locked.most, least);
+	array->locked.kept_most = (unsigned)SL_MIN(SL_TILES_KEPT / bytes, UINT32_MAX);
+}
+
+void sl_tile_free(struct sl_tile *tile)
+{
+	free(tile->piece);
+	free(tile->bytes);
+	free(tile);
+}
+
+/* Takes a tile that is kept out. */
+static void tile_drop_locked(struct sl_array *array, struct sl_tile *tile)
+	SL_REQUIRES(&array->mutex)
+{
+	sl_list_remove(&tile->link);
+	if (sl_list_linked(&tile->bucket))
+		sl_list_remove(&tile->bucket);
+	array->locked.kept_count--;
+	sl_tile_free(tile);
+}
+
+/* Forgets kept tiles, the oldest first, until there are as few; those in use stay. */
+void sl_tiles_shrink_locked(struct sl_array *array, unsigned most) SL_REQUIRES(&array->mutex)
+{
+	sl_list_each_of (tile, &array->locked.kept, struct sl_tile, link)
+		if (array->locked.kept_count > most && !tile->holds)
+			tile_drop_locked(array, tile);
+}
+
+void sl_tiles_forget(struct sl_array *array)
+{
+	sl_mutex_lock(&array->mutex);
+	array->locked.generation++;
+	/* Those in use, and those on their way, are not found again. */
+	for (size_t i = 0; i < SL_TILE_BUCKETS; i++)
+		sl_list_each_of (tile, &array->locked.buckets[i], struct sl_tile, bucket)
+			sl_list_remove(&tile->bucket);
+	sl_tiles_shrink_locked(array, 0);
+	sl_mutex_unlock(&array->mutex);
+}
+
+uint64_t sl_tiles_generation(struct sl_array *array)
+{
+	uint64_t generation;
+
+	sl_mutex_lock(&array->mutex);
+	generation = array->locked.generation;
+	sl_mutex_unlock(&array->mutex);
+	return generation;
+}
+
+/* No other thread knows the array any more. */
+void sl_tiles_free(struct sl_array *array) SL_UNCHECKED
+{
+	struct sl_list *link;
+
+	sl_tiles_shrink_locked(array, 0);
+	while ((link = sl_list_take(&array->locked.undoing)))
+		undoing_free(SL_CONTAINER(link, struct sl_undoing, link));
+	sl_mutex_destroy(&array->mutex);
+}
+
+struct sl_list *sl_tile_bucket(struct sl_array *array, uint64_t number)
+{
+	return &array->locked.buckets[sl_random(&(uint64_t){number}) % SL_TILE_BUCKETS];
+}

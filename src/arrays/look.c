@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Looks at the HDF5 file: a dataset and its chunks in one state of the file
+ *
+ * Threads: any that may wait for storage and for HDF5's lock.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arrays/arrays_internal.h"
+
+/* Whether a dataset can be the same at another time: but for its length nothing is another. */
+static bool array_is_same(const struct sl_h5_array *a, const struct sl_h5_array *b)
+{
+	bool same = a->rank == b->rank && a->depth == b->depth && a->element == b->element &&
+	            a->layout == b->layout && !strcmp(a->type, b->type) &&
+	            a->filters.count == b->filters.count && !a->fill == !b->fill &&
+	            (!a->fill || !memcmp(a->fill, b->fill, a->element));
+
+	for (unsigned i = 0; same && i < a->rank; i++)
+		same = a->chunk[i] == b->chunk[i] && (!i || a->shape[i] == b->shape[i]);
+	for (unsigned i = 0; same && i < a->filters.count; i++)
+		same = a->filters.filter[i].number == b->filters.filter[i].number &&
+		       !memcmp(a->filters.filter[i].values, b->filters.filter[i].values,
+		               sizeof(a->filters.filter[i].values));
+	return same;
+}
+
+/* Opens the dataset in one state of the file. With a sentence. */
+int sl_array_look(struct sl_array *array, const char *dataset, struct sl_h5_reader **reader,
+                  struct sl_h5_array *found, struct sl_h5_state *state)
+{
+	int64_t deadline = sl_now() + SL_ARRAY_PATIENCE_NS;
+
+	for (;;) {
+		int rc = sl_h5_state_take(array->fd, deadline, state), holds;
+
+		if (rc)
+			return sl_fail(rc, "cannot look at '%s': %s", array->path,
+			               rc == -EAGAIN ? "it is being written all the time"
+			                             : sl_error_text(rc));
+		rc = sl_h5_reader_open(array->fd, array->path, dataset, reader, found);
+		holds = sl_h5_state_holds(array->fd, state);
+		/* A file that another program writes is as it was found. */
+		if (holds == 1 || (holds < 0 && rc))
+			return rc;
+		if (!rc) {
+			sl_h5_reader_close(*reader);
+			sl_h5_array_clear(found);
+			*reader = NULL;
+		}
+		if (holds < 0 || sl_now() > deadline)
+			return sl_fail(holds < 0 ? holds : -EAGAIN,
+			               "'%s' changes while it is opened", array->path);
+	}
+}
+
+/* Opens the dataset again, as it is now. */
+int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
+{
+	struct sl_h5_reader *reader = NULL;
+	struct sl_h5_state state;
+	struct sl_h5_array found;
+	int rc = sl_array_look(array, array->h5.of.name, &reader, &found, &state);
+
+	if (rc)
+		return rc;
+	if (!array_is_same(&array->h5.of, &found) ||
+	    (found.rank && found.shape[0] < atomic_load(&array->length))) {
+		sl_h5_reader_close(reader);
+		sl_h5_array_clear(&found);
+		return sl_fail(-ESTALE, "'%s#%s' is shorter than it was, or another dataset",
+		               array->path, array->h5.of.name);
+	}
+	sl_h5_reader_close(array->h5.reader);
+	array->h5.reader = reader;
+	array->h5.state = state;
+	array->h5.of.address = found.address;
+	*length = found.rank ? found.shape[0] : 0;
+	sl_h5_array_clear(&found);
+	sl_tiles_forget(array);
+	return 0;
+}
+
+/* Where bytes lie that are not in chunks. */
+static void array_place(const struct sl_array *array, struct sl_tile *tile)
+{
+	const struct sl_job *job = SL_CONTAINER(tile->parts.next, struct sl_part, link)->job;
+	const struct sl_h5_array *of = &array->h5.of;
+	uint64_t offset = job->walk.flat ? tile->first[0] : sl_walk_offset(array, tile->first);
+
+	tile->place.address = offset + (of->layout == SL_H5_CONTIGUOUS ? of->address : 0);
+	tile->place.length =
+		job->walk.flat ? job->base.length
+			       : SL_MIN(array->tile_bytes, atomic_load(&array->bytes) - offset);
+	if (of->layout == SL_H5_CONTIGUOUS && of->address == UINT64_MAX)
+		tile->place.length = 0;
+}
+
+static int array_find_locked(struct sl_array *array, struct sl_tile **tiles, size_t count)
+	SL_REQUIRES(&array->h5.mutex)
+{
+	struct sl_h5_place *places;
+	int rc;
+
+	if (array->h5.of.layout != SL_H5_CHUNKED) {
+		for (size_t i = 0; i < count; i++)
+			array_place(array, tiles[i]);
+		return 0;
+	}
+	places = calloc(count, sizeof(*places));
+	if (!places)
+		return sl_fail(-ENOMEM, "no memory");
+	for (size_t i = 0; i < count; i++)
+		places[i].at = tiles[i]->first;
+	rc = sl_h5_reader_find(array->h5.reader, count, places);
+	for (size_t i = 0; !rc && i < count; i++)
+		tiles[i]->place = places[i];
+	free(places);
+	return rc;
+}
+
+int sl_array_find(struct sl_array *array, struct sl_tile **tiles, size_t count)
+{
+	int64_t deadline = sl_now() + SL_ARRAY_PATIENCE_NS;
+	uint64_t length;
+	int rc, holds;
+
+	sl_mutex_lock(&array->h5.mutex);
+	/* Ended by a look in one state of the file, or at the deadline. */
+	for (;;) {
+		rc = array_find_locked(array, tiles, count);
+		holds = sl_h5_state_holds(array->fd, &array->h5.state);
+		if (holds)
+			break;
+		rc = sl_now() < deadline
+		             ? sl_array_look_again_locked(array, &length)
+		             : sl_fail(-EAGAIN, "'%s' changes all the time", array->path);
+		if (rc)
+			break;
+	}
+	if (holds < 0)
+		rc = sl_fail(holds, "'%s' has changed since it was opened: %s", array->path,
+		             sl_error_text(holds));
+	for (size_t i = 0; !rc && i < count; i++) {
+		tiles[i]->state = array->h5.state;
+		tiles[i]->generation = sl_tiles_generation(array);
+	}
+	sl_mutex_unlock(&array->h5.mutex);
+	return rc;
+}

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Datasets that change, and reads that end early: beside a writer, after other programs, cancelled, closed; and memory. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sluice/writer.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "arrays/dataset.h"
+#include "codec/codec.h"
+#include "core/core.h"
+
+enum { ELEMENTS = 500, FRAMES = 900 };
+
+static unsigned undone; /* chunks, in a test with one thread */
+
+int __real_sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in, size_t n,
+                           void *out);
+int __wrap_sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in, size_t n,
+                           void *out);
+int __wrap_sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in, size_t n,
+                           void *out)
+{
+	__atomic_fetch_add(&undone, 1, __ATOMIC_RELAXED);
+	return __real_sl_unfilter_run(unfilter, mask, in, n, out);
+}
+
+/* ------------------------------------------------------------------------------ beside a writer */
+
+static float value(uint64_t frame, unsigned i)
+{
+	return (float)(frame * 31 % 977) + (float)(i / 9);
+}
+
+struct writing {
+	sluice_writer *writer;
+	sluice_series *series;
+	unsigned frames, gather;
+	_Atomic int rc;
+};
+
+static void *write_all(void *argument)
+{
+	struct writing *w = argument;
+	float frame[ELEMENTS];
+
+	for (unsigned k = 0; k < w->frames && !w->rc; k++) {
+		for (unsigned i = 0; i < ELEMENTS; i++)
+			frame[i] = value(k, i);
+		w->rc = sluice_series_push(w->series, frame, NULL, -1);
+		if (!w->rc && k % 5 == 4)
+			w->rc = sluice_writer_flush(w->writer, -1);
+	}
+	return NULL;
+}
+
+static void writing_begin(struct writing *w, sluice_context *ctx, const char *path,
+                          const char *codec)
+{
+	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
+	struct sluice_series_options s = SLUICE_SERIES_OPTIONS_INIT;
+
+	s.type = SLUICE_FLOAT32;
+	s.rank = 1;
+	s.shape[0] = ELEMENTS;
+	s.chunk[0] = 200;
+	s.codec = codec;
+	s.chunk_frames = w->gather;
+	assert_ok(sluice_writer_open(ctx, path, &o, &w->writer));
+	assert_ok(sluice_series_add(w->writer, "u", &s, &w->series));
+}
+
+/* Reads the last frames that the dataset shows, or all. Returns how many it has. */
+static uint64_t check_frames(sluice_file *file, bool all)
+{
+	struct sluice_array_info info = {sizeof(info)};
+	uint64_t from, n;
+	float *read;
+
+	assert_ok(sluice_array_stat(file, &info));
+	assert_int_equal(info.bytes, info.shape[0] * ELEMENTS * 4);
+	from = all ? 0 : info.shape[0] - SL_MIN(info.shape[0], 40);
+	n = info.shape[0] - from;
+	read = malloc(n * ELEMENTS * 4 + 1);
+	assert_read(file, read, n * ELEMENTS * 4, from * ELEMENTS * 4);
+	for (uint64_t k = 0; k < n; k++)
+		for (unsigned i = 0; i < ELEMENTS; i++)
+			if (read[k * ELEMENTS + i] != value(from + k, i))
+				fail_msg("element %u of frame %d is %f", i, (int)(from + k),
+				         (double)read[k * ELEMENTS + i]);
+	free(read);
+	return info.shape[0];
+}
+
+static void read_beside(struct fixture *f, const char *codec, unsigned gather)
+{
+	struct writing w = {.frames = under_sanitizer() ? FRAMES / 3 : FRAMES, .gather = gather};
+	const char *path = scratch(f, "beside.h5");
+	float first[ELEMENTS] = {0};
+	sluice_file *file;
+	uint64_t seen = 0;
+	pthread_t thread;
+
+	unlink(path);
+	writing_begin(&w, f->ctx, path, codec);
+	for (unsigned i = 0; i < ELEMENTS; i++)
+		first[i] = value(0, i);
+	/* The file has its name from the first flush on. */
+	assert_ok(sluice_series_push(w.series, first, NULL, -1));
+	assert_ok(sluice_writer_flush(w.writer, -1));
+	assert_ok(sluice_writer_close(w.writer, -1));
+	unlink(path);
+	writing_begin(&w, f->ctx, path, codec);
+	assert_ok(sluice_writer_flush(w.writer, -1));
+	file = dataset_open(f->ctx, path, "/u");
+	assert_int_equal(pthread_create(&thread, NULL, write_all, &w), 0);
+	while (seen < w.frames) {
+		uint64_t now;
+
+		assert_ok(sluice_array_refresh(file));
+		now = check_frames(file, false);
+		assert_in_range(now, seen, w.frames);
+		seen = now;
+		/* Without a refresh, while it goes on. */
+		check_frames(file, true);
+		if (w.rc)
+			break;
+	}
+	pthread_join(thread, NULL);
+	assert_ok(w.rc);
+	assert_ok(sluice_writer_close(w.writer, -1));
+	assert_int_equal(check_frames(file, true), seen);
+	assert_ok(sluice_array_refresh(file));
+	assert_int_equal(check_frames(file, true), w.frames);
+	assert_ok(sluice_close(file));
+}
+
+FIXTURE_TEST(frames_are_right_while_their_writer_goes_on)
+{
+	read_beside(f, "deflate", 1);
+	read_beside(f, "deflate", 8);
+	read_beside(f, "none", 1);
+	read_beside(f, "none", 8);
+}
+
+FIXTURE_TEST(a_dataset_that_has_become_shorter_is_stale)
+{
+	struct writing w = {.frames = 30, .gather = 1};
+	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
+	struct sluice_series_options s = SLUICE_SERIES_OPTIONS_INIT;
+	const char *path = scratch(f, "shorter.h5");
+	sluice_file *file;
+	char byte;
+
+	writing_begin(&w, f->ctx, path, "deflate");
+	write_all(&w);
+	assert_ok(w.rc);
+	assert_ok(sluice_writer_close(w.writer, -1));
+	file = dataset_open(f->ctx, path, "u");
+	assert_int_equal(check_frames(file, true), 30);
+	o.flags = SLUICE_WRITER_APPEND;
+	s.type = SLUICE_FLOAT32;
+	s.rank = 1;
+	s.shape[0] = ELEMENTS;
+	s.flags = SLUICE_SERIES_CONTINUE_AT;
+	s.continue_at = 10;
+	assert_ok(sluice_writer_open(f->ctx, path, &o, &w.writer));
+	assert_ok(sluice_series_add(w.writer, "u", &s, &w.series));
+	assert_ok(sluice_writer_close(w.writer, -1));
+	assert_refused(sluice_array_refresh(file), ESTALE, "shorter");
+	assert_int_equal(read_now(file, &byte, 1, 0), -ESTALE);
+	assert_ok(sluice_close(file));
+}
+
+/* -------------------------------------------------------------------------- by other programs */
+
+static void make(struct dataset *d, const char *path, struct rng *r, hsize_t rows, hsize_t columns,
+                 bool deflate)
+{
+	hsize_t chunk[] = {64, columns};
+	hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+
+	*d = (struct dataset){.name = "u", .rank = 2, .shape = {rows, columns}};
+	d->type = H5Tcopy(H5T_NATIVE_INT);
+	d->list = H5Pcreate(H5P_DATASET_CREATE);
+	if (deflate) {
+		H5Pset_chunk(d->list, 2, chunk);
+		H5Pset_deflate(d->list, 1);
+	}
+	dataset_fill(d, r);
+	dataset_write(d, file);
+	H5Fclose(file);
+}
+
+FIXTURE_TEST(a_file_that_another_program_changes_is_stale)
+{
+	const char *path = scratch(f, "stale.h5");
+	struct rng r = rng_new(4210);
+
+	for (int way = 0; way < 4; way++) {
+		struct timespec times[2] = {{0, UTIME_OMIT}, {1000, 0}};
+		struct dataset d;
+		sluice_file *file;
+		sluice_op *op;
+		char byte;
+
+		make(&d, path, &r, 200, 30, way % 2);
+		file = dataset_open(f->ctx, path, "u");
+		assert_read(file, &byte, 1, 0);
+		if (way < 2)
+			assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+		else
+			file_truncate(path, file_length(path) + 1);
+		op = start_read(file, &byte, 1, 0);
+		assert_int_equal(sluice_wait(op, PATIENCE_MS), -ESTALE);
+		assert_non_null(strstr(sluice_op_message(op), "has changed"));
+		assert_refused(sluice_array_refresh(file), ESTALE, "has changed");
+		sluice_op_free(op);
+		assert_ok(sluice_close(file));
+		dataset_clear(&d);
+	}
+}
+
+static void change_byte(const char *path, off_t at)
+{
+	int fd = open(path, O_WRONLY);
+
+	assert_int_equal(pwrite(fd, "!", 1, at), 1);
+	close(fd);
+}
+
+FIXTURE_TEST(a_change_at_once_after_another_is_seen)
+{
+	const char *path = scratch(f, "young.h5");
+	struct rng r = rng_new(4214);
+
+	for (int round = 0; round < 10; round++) {
+		struct dataset d;
+		sluice_file *file;
+		char byte;
+
+		make(&d, path, &r, 200, 30, round % 2);
+		file = dataset_open(f->ctx, path, "u");
+		change_byte(path, (off_t)file_length(path) - 1);
+		assert_int_equal(read_now(file, &byte, 1, 0), -ESTALE);
+		assert_ok(sluice_close(file));
+		dataset_clear(&d);
+	}
+}
+
+FIXTURE_TEST(a_file_of_a_writer_that_another_program_changes_is_stale)
+{
+	struct writing w = {.frames = 30, .gather = 1};
+	const char *path = scratch(f, "other.h5");
+	sluice_file *file;
+	char byte;
+
+	writing_begin(&w, f->ctx, path, "deflate");
+	write_all(&w);
+	assert_ok(w.rc);
+	assert_ok(sluice_writer_close(w.writer, -1));
+	file = dataset_open(f->ctx, path, "u");
+	assert_int_equal(check_frames(file, true), 30);
+	change_byte(path, (off_t)file_length(path) - 1);
+	assert_int_equal(read_now(file, &byte, 1, 0), -ESTALE);
+	assert_refused(sluice_array_refresh(file), ESTALE, "has changed");
+	assert_ok(sluice_close(file));
+}
+
+/* ------------------------------------------------------------------------------ early ends */
+
+FIXTURE_TEST(cancelled_reads_end_and_leave_their_memory_alone)
+{
+	enum { OPS = 24 };
+	const char *path = scratch(f, "cancel.h5");
+	struct rng r = rng_new(4211);
+	struct dataset d;
+	sluice_file *file;
+
+	make(&d, path, &r, 4096, 200, true);
+	file = dataset_open(f->ctx, path, "u");
+	for (int round = 0; round < rounds_of(12); round++) {
+		struct buffer b[OPS];
+		sluice_op *ops[OPS];
+
+		if (round % 3 == 0)
+			file_set_residency(path, COLD);
+		for (int i = 0; i < OPS; i++) {
+			b[i] = buffer_new(d.bytes, 0);
+			ops[i] = start_read(file, b[i].data, d.bytes - (size_t)i, (uint64_t)i);
+		}
+		for (int i = 0; i < OPS; i++)
+			if (rng_below(&r, 4))
+				sluice_cancel(ops[i]);
+		for (int i = 0; i < OPS; i++) {
+			int64_t moved = finish(ops[i]);
+
+			if (moved != -ECANCELED) {
+				assert_int_equal(moved, d.bytes - (size_t)i);
+				assert_bytes(b[i].data, d.model + i, d.bytes - (size_t)i);
+			}
+			memset(b[i].data, 0, d.bytes);
+			buffer_free(&b[i]);
+		}
+	}
+	assert_ok(sluice_close(file));
+	dataset_clear(&d);
+}
+
+FIXTURE_TEST(a_close_waits_for_reads_in_flight)
+{
+	const char *path = scratch(f, "close.h5");
+	struct rng r = rng_new(4212);
+	struct dataset d;
+
+	make(&d, path, &r, 2048, 200, true);
+	for (int round = 0; round < rounds_of(30); round++) {
+		sluice_file *file = dataset_open(f->ctx, path, "u");
+		struct buffer b = buffer_new(d.bytes, 0);
+		sluice_op *op = start_read(file, b.data, d.bytes, 0);
+
+		assert_ok(sluice_close(file));
+		assert_moves(op, d.bytes);
+		assert_bytes(b.data, d.model, d.bytes);
+		buffer_free(&b);
+	}
+	dataset_clear(&d);
+}
+
+/* ------------------------------------------------------------------------------------- memory */
+
+FIXTURE_TEST(a_chunk_that_many_reads_need_is_decoded_once)
+{
+	const char *path = scratch(f, "once.h5");
+	struct rng r = rng_new(4213);
+	struct dataset d;
+	sluice_file *file;
+	char to[100];
+
+	make(&d, path, &r, 640, 50, true);
+	file = dataset_open(f->ctx, path, "u");
+	undone = 0;
+	for (size_t at = 0; at + sizeof(to) <= d.bytes; at += 4 * sizeof(to)) {
+		assert_read(file, to, sizeof(to), at);
+		assert_bytes(to, d.model + at, sizeof(to));
+	}
+	assert_int_equal(undone, 10);
+	assert_ok(sluice_close(file));
+	dataset_clear(&d);
+}
+
+FIXTURE_TEST(thousands_of_small_reads_at_a_time_need_few_threads)
+{
+	enum { OPS = 3000, BYTES = 60 };
+	const char *path = scratch(f, "many.h5");
+	struct rng r = rng_new(4214);
+	size_t threads = count_threads(), most = 0;
+	static char to[OPS][BYTES];
+	static sluice_op *ops[OPS];
+	static uint64_t at[OPS];
+	struct dataset d;
+	sluice_file *file;
+
+	make(&d, path, &r, 6400, 50, true);
+	file = dataset_open(f->ctx, path, "u");
+	for (int i = 0; i < OPS; i++) {
+		at[i] = rng_below(&r, d.bytes - BYTES);
+		ops[i] = start_read(file, to[i], BYTES, at[i]);
+		if (i % 100 == 0)
+			most = SL_MAX(most, count_threads());
+	}
+	for (int i = 0; i < OPS; i++) {
+		assert_moves(ops[i], BYTES);
+		assert_bytes(to[i], d.model + at[i], BYTES);
+	}
+	assert_in_range(most, 0, threads + 20);
+	assert_ok(sluice_close(file));
+	dataset_clear(&d);
+}
+
+FIXTURE_TEST(memory_is_bounded_however_long_the_dataset_is)
+{
+	enum { ROWS_EACH = 512, COLUMNS = 1024, CHUNKS = 300 };
+	const char *path = scratch(f, "memory.h5");
+	hsize_t shape[] = {ROWS_EACH * CHUNKS, COLUMNS}, chunk[] = {ROWS_EACH, COLUMNS};
+	uint64_t start[] = {0, 5}, count[] = {shape[0], 1};
+	hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+	hid_t list = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(2, shape, NULL), set;
+	struct sluice_config config = row_config();
+	unsigned char *bytes = malloc(ROWS_EACH * COLUMNS), *column = malloc(shape[0]);
+	size_t before, most = 0;
+	sluice_file *opened;
+	sluice_op *op;
+
+	/* Of 512 KiB a chunk, 150 MiB in all, which fit a small file. */
+	H5Pset_chunk(list, 2, chunk);
+	H5Pset_deflate(list, 1);
+	set = H5Dcreate2(file, "u", H5T_NATIVE_UINT8, space, H5P_DEFAULT, list, H5P_DEFAULT);
+	for (size_t i = 0; i < ROWS_EACH * COLUMNS; i++)
+		bytes[i] = (unsigned char)(i / COLUMNS);
+	for (hsize_t i = 0; i < CHUNKS; i++) {
+		hsize_t at[] = {i * ROWS_EACH, 0}, some[] = {ROWS_EACH, COLUMNS};
+		hid_t memory = H5Screate_simple(2, some, NULL);
+
+		H5Sselect_hyperslab(space, H5S_SELECT_SET, at, NULL, some, NULL);
+		assert_true(H5Dwrite(set, H5T_NATIVE_UINT8, memory, space, H5P_DEFAULT, bytes) >=
+		            0);
+		H5Sclose(memory);
+	}
+	H5Dclose(set);
+	H5Sclose(space);
+	H5Pclose(list);
+	H5Fclose(file);
+	fixture_config(f, &config);
+	opened = dataset_open(f->ctx, path, "u");
+	memset(column, 1, shape[0]);
+	before = resident_bytes();
+	assert_ok(box_submit(opened, 2, start, count, column, shape[0], &op));
+	while (sluice_wait(op, 1) == -EINPROGRESS)
+		most = SL_MAX(most, resident_bytes());
+	most = SL_MAX(most, resident_bytes());
+	assert_moves(op, shape[0]);
+	for (size_t i = 0; i < shape[0]; i++)
+		if (column[i] != (unsigned char)i)
+			fail_msg("row %zu is %d", i, column[i]);
+	if (!under_sanitizer())
+		assert_in_range(most - SL_MIN(before, most), 0, 140 * MIB);
+	assert_ok(sluice_close(opened));
+	free(bytes);
+	free(column);
+}
+
+int main(int argc, char **argv)
+{
+	row_start(argc, argv);
+	H5dont_atexit();
+	return RUN_TESTS(NULL, NULL);
+}

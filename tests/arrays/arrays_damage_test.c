@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Damaged files: bits that flip, bytes that are others, files that end early. Each is read in a child, which is to end by
+ * itself: with bytes, or with a sentence. HDF5 itself may crash over its own structures; the handler of the signal looks
+ * whether it was in HDF5, and such files are counted apart.
+ */
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "arrays/dataset.h"
+#include "core/core.h"
+
+enum { IN_HDF5 = 3, WITHOUT_SENTENCE = 4, LATE = 5, SECONDS = 20 };
+
+static struct progress {
+	unsigned done, opened, read;
+} * progress;
+
+static void on_signal(int number)
+{
+	void *frames[64];
+	int count = backtrace(frames, COUNT_OF(frames));
+	Dl_info info;
+
+	for (int i = 0; i < count; i++)
+		if (dladdr(frames[i], &info) && info.dli_fname && strstr(info.dli_fname, "libhdf5"))
+			_exit(IN_HDF5);
+	_exit(number == SIGALRM ? LATE : 128 + number);
+}
+
+static void read_dataset(sluice_context *ctx, const char *path, const char *name)
+{
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	struct sluice_array_info info = {sizeof(info)};
+	sluice_file *file;
+	int64_t moved;
+	sluice_op *op;
+	char *to;
+	size_t n;
+
+	o.dataset = name;
+	if (sluice_open(ctx, path, &o, &file)) {
+		if (!*sluice_last_message())
+			_exit(WITHOUT_SENTENCE);
+		return;
+	}
+	progress->opened++;
+	sluice_array_stat(file, &info);
+	n = SL_MIN(info.bytes, MIB);
+	to = malloc(n + 1);
+	for (uint64_t at = 0; at < info.bytes && at < 4 * MIB; at += n) {
+		op = start_read(file, to, n, at);
+		moved = sluice_wait(op, -1);
+		if (moved < 0 && !*sluice_op_message(op))
+			_exit(WITHOUT_SENTENCE);
+		progress->read += moved >= 0;
+		sluice_op_free(op);
+	}
+	free(to);
+	sluice_close(file);
+}
+
+static int count_object(void *user, const struct sluice_array_info *info)
+{
+	*(unsigned *)user += info->is_group;
+	return 0;
+}
+
+/* Damages the bytes, and reads all datasets: rounds from..to. */
+static void child(const char *path, const unsigned char *whole, size_t n, uint64_t seed,
+                  unsigned from, unsigned to, char names[][40], size_t count)
+{
+	struct rlimit limit = {3ull << 30, 3ull << 30};
+	unsigned char *bytes = malloc(n);
+	sluice_context *ctx;
+	unsigned groups = 0;
+
+	for (size_t i = 0; i < 5; i++)
+		signal((const int[]){SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGALRM}[i], on_signal);
+	if (!under_sanitizer())
+		setrlimit(RLIMIT_AS, &limit);
+	if (sluice_context_new(NULL, &ctx))
+		_exit(1);
+	for (unsigned round = from; round < to; round++) {
+		struct rng r = {seed + round};
+		size_t end = n;
+		FILE *file;
+
+		rng_next(&r);
+		memcpy(bytes, whole, n);
+		if (!rng_below(&r, 8)) {
+			end = rng_below(&r, n);
+		} else {
+			for (size_t i = 1 + rng_below(&r, 3); i; i--) {
+				/* Half of them where HDF5 has its own data, at the front. */
+				size_t at =
+					rng_below(&r, rng_below(&r, 2) ? n : SL_MIN(n, 6 * KIB));
+
+				bytes[at] = rng_below(&r, 3) ? bytes[at] ^ 1u << rng_below(&r, 8)
+				                             : (unsigned char)rng_next(&r);
+			}
+		}
+		file = fopen(path, "w");
+		if (!file || fwrite(bytes, 1, end, file) != end || fclose(file))
+			_exit(1);
+		/* An open of a file that is younger would wait. */
+		utimensat(AT_FDCWD, path, (struct timespec[2]){{1000, 0}, {1000, 0}}, 0);
+		alarm(SECONDS);
+		sluice_array_list(path, "/", count_object, &groups);
+		for (size_t i = 0; i < count; i++)
+			read_dataset(ctx, path, names[i]);
+		alarm(0);
+		progress->done = round + 1;
+	}
+	_exit(0);
+}
+
+static size_t make(const char *path, char names[][40])
+{
+	const char *const words[] = {"deflate", "sum", "plain", "rows", "compact", "all"};
+	struct rng r = rng_new(4220);
+	hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+	hsize_t chunk[] = {9, 11};
+
+	for (size_t i = 0; i < COUNT_OF(words); i++) {
+		struct dataset d = {.name = words[i], .rank = 2, .shape = {40, 30}};
+
+		d.type = H5Tcopy(H5T_NATIVE_INT);
+		d.list = H5Pcreate(H5P_DATASET_CREATE);
+		if (i < 3 || i == 5)
+			H5Pset_chunk(d.list, 2, chunk);
+		if (i == 4)
+			H5Pset_layout(d.list, H5D_COMPACT);
+		if (i == 5)
+			H5Pset_shuffle(d.list);
+		if (i == 0 || i == 5)
+			H5Pset_deflate(d.list, 4);
+		if (i == 1 || i == 5)
+			H5Pset_fletcher32(d.list);
+		dataset_fill(&d, &r);
+		dataset_write(&d, file);
+		dataset_clear(&d);
+		strcpy(names[i], words[i]);
+	}
+	H5Fclose(file);
+	return COUNT_OF(words);
+}
+
+TEST(damaged_files_are_read_or_refused_and_nothing_else)
+{
+	unsigned rounds = under_stress()      ? 20000
+	                  : under_sanitizer() ? 300
+	                                      : 1000,
+		 at = 0, crashes = 0;
+	char path[300], names[8][40];
+	uint64_t seed = test_seed();
+	size_t count, n;
+	unsigned char *whole;
+
+	snprintf(path, sizeof(path), "%s/damaged-%d.h5", getenv("SLUICE_TEST_DIR"), (int)getpid());
+	count = make(path, names);
+	n = file_length(path);
+	whole = malloc(n);
+	file_read(path, whole, n, 0);
+	progress = mmap(NULL, sizeof(*progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+	                -1, 0);
+	while (at < rounds) {
+		unsigned to = SL_MIN(at + 250, rounds);
+		pid_t process;
+		int status;
+
+		progress->done = at;
+		process = fork();
+		if (!process)
+			child(path, whole, n, seed, at, to, names, count);
+		assert_int_equal(waitpid(process, &status, 0), process);
+		if (WIFEXITED(status) && WEXITSTATUS(status) == IN_HDF5)
+			crashes++;
+		else if (!WIFEXITED(status) || WEXITSTATUS(status))
+			fail_msg("round %u of seed %llu ended with status %x", progress->done,
+			         (unsigned long long)seed, (unsigned)status);
+		at = progress->done + (status != 0);
+	}
+	print_message("%u files: %u datasets opened, %u reads with bytes, %u crashes of HDF5\n",
+	              rounds, progress->opened, progress->read, crashes);
+	assert_true(progress->opened && progress->read);
+	/* Most damage is none to HDF5. */
+	assert_in_range(crashes, 0, rounds / 50);
+	munmap(progress, sizeof(*progress));
+	free(whole);
+	unlink(path);
+}
+
+int main(int argc, char **argv)
+{
+	row_start(argc, argv);
+	H5dont_atexit();
+	return RUN_TESTS(NULL, NULL);
+}
