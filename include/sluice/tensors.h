@@ -396,13 +396,18 @@ SLUICE_API size_t sluice_collection_count(const sluice_collection *c);
 /*
  * Describes the tensor with this index, in the order of the .safetensors file. data may be written
  * until the seal; afterwards writing to it ends the program, or fails or stops the device. Strings
- * and shapes live as long as the collection. Returns 0, or -ENOENT past the last.
+ * and shapes live as long as the collection.
+ *
+ * Returns 0, or
+ *   -ENOENT  past the last
+ *   -ESTALE  the collection was sealed here, and deleted or replaced before this process could hold
+ *            it, or its seal returned -ENOBUFS
  */
 SLUICE_API int sluice_collection_get(const sluice_collection *c, size_t index,
                                      struct sluice_collection_tensor *out);
 /* Finds a tensor by its name. Returns 0, or -ENOENT with a sentence that has the name. */
 SLUICE_API int sluice_collection_find(const sluice_collection *c, const char *name, size_t *index);
-/* Describes the small file with this number; it is in the store. Returns 0, or -ENOENT. */
+/* Describes the small file with this number, in the store. Returns as sluice_collection_get(). */
 SLUICE_API int sluice_collection_get_file(const sluice_collection *c, size_t index,
                                           struct sluice_collection_file *out);
 /* Returns the owner, which is released with the collection: for its seal, its id and its name. */

@@ -254,14 +254,19 @@ static PyObject *collection_entry(Store *self, PyObject *name)
 	const char *text = collection ? parse_text("name", name) : NULL;
 	PyObject *shape;
 	size_t index;
+	int rc;
 
 	if (!text)
 		return NULL;
-	if (sluice_collection_find(collection, text, &index) ||
-	    sluice_collection_get(collection, index, &t)) {
+	rc = sluice_collection_find(collection, text, &index);
+	if (rc == -ENOENT) {
 		PyErr_SetObject(PyExc_KeyError, name);
 		return NULL;
 	}
+	if (!rc)
+		rc = sluice_collection_get(collection, index, &t);
+	if (rc)
+		return raise_last(rc);
 	shape = PyTuple_New(t.rank);
 	for (unsigned d = 0; shape && d < t.rank; d++)
 		PyTuple_SetItem(shape, d, PyLong_FromUnsignedLongLong(t.shape[d]));
@@ -280,7 +285,12 @@ static PyObject *collection_names(Store *self, PyObject *none)
 	PyObject *all = collection ? PyList_New((Py_ssize_t)count) : NULL;
 
 	for (size_t i = 0; all && i < count; i++) {
-		sluice_collection_get(collection, i, &t);
+		int rc = sluice_collection_get(collection, i, &t);
+
+		if (rc) {
+			Py_DECREF(all);
+			return raise_last(rc);
+		}
 		PyList_SetItem(all, (Py_ssize_t)i, PyUnicode_FromString(t.name));
 	}
 	return all;
@@ -291,15 +301,19 @@ static PyObject *collection_files(Store *self, PyObject *none)
 	struct sluice_collection_file file;
 	sluice_collection *collection = collection_of(self);
 	PyObject *all = collection ? PyDict_New() : NULL;
+	int rc = 0;
 
-	for (size_t i = 0; all && !sluice_collection_get_file(collection, i, &file); i++) {
+	for (size_t i = 0; all && !(rc = sluice_collection_get_file(collection, i, &file)); i++) {
 		PyObject *bytes = PyBytes_FromStringAndSize(file.data, (Py_ssize_t)file.bytes);
 
 		if (!bytes || PyDict_SetItemString(all, file.name, bytes))
 			Py_CLEAR(all);
 		Py_XDECREF(bytes);
 	}
-	return all;
+	if (!all || rc == -ENOENT)
+		return all;
+	Py_DECREF(all);
+	return raise_last(rc);
 }
 
 /* _dlpack(index, versioned) */

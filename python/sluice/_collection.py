@@ -163,13 +163,13 @@ def _made(store: _store.Store, name: str, replace: bool | str, device: Any, file
           stream: int | None, copies: bool, rows: list[tuple[Any, ...]], opened: Any) -> tuple[Any, ...]:
     if replace not in (False, True, "delete-first"):
         raise ValueError(f"replace is False, True or 'delete-first', and not {replace!r}")
+    contents = [(key, value.encode() if isinstance(value, str) else bytes(memoryview(value)))
+                for key, value in (files or {}).items()]
     if replace == "delete-first":
         with contextlib.suppress(FileNotFoundError):
             store.delete(name)
-    contents = [(key, value.encode() if isinstance(value, str) else bytes(value))
-                for key, value in (files or {}).items()]
     place = f"cuda:{device}" if isinstance(device, int) else str(device or "cpu")
-    return (replace is True) * _store._REPLACE, place, contents, stream, copies, rows, opened
+    return (replace != "delete-first" and bool(replace)) * _store._REPLACE, place, contents, stream, copies, rows, opened
 
 
 def publish(name: str, what: Any, device: Any = None, *, replace: bool | str = False,

@@ -21,7 +21,11 @@ int cli_store_put_tensors(const struct cli_store_options *o)
 	sluice_tensors *tensors = NULL;
 	sluice_store *store = NULL;
 	sluice_context *ctx = NULL;
-	int rc = cli_said(sluice_store_open(o->socket, NULL, &store));
+	int rc;
+
+	if (!o->arguments.of[0][0])
+		return cli_fail(-EINVAL, "a name is empty");
+	rc = cli_said(sluice_store_open(o->socket, NULL, &store));
 
 	options.flags = o->flags | (o->replace ? SLUICE_BLOB_REPLACE : SLUICE_BLOB_RESERVE);
 	if (!rc)

@@ -100,6 +100,16 @@ def test_replacing(at, store):
         sluice.collection("m", {"x": (1 << 50, "u1")}, replace=True, **at)
 
 
+def test_arguments_of_a_publish(at, store):
+    sluice.publish("m", {"x": numpy.zeros(3)}, **at)
+    for wrong in (5, [1, 2]):
+        with pytest.raises(TypeError):
+            sluice.publish("m", {"x": numpy.ones(3)}, replace="delete-first", files={"a": wrong}, **at)
+    assert (sluice.attach("m", **at)["x"] == 0).all()
+    sluice.publish("m", {"x": numpy.ones(3)}, replace=numpy.True_, **at)
+    assert (sluice.attach("m", **at)["x"] == 1).all()
+
+
 def test_files_are_published(at, store, tmp_path, monkeypatch):
     monkeypatch.setenv("SLUICE_STORE", str(store._path))
     sluice.publish("m", MODEL, **at)
@@ -140,6 +150,21 @@ def test_other_processes(at, store):
     assert int(count) == 5 and int(version) == sluice.attach("m", **at).version
     assert float(total) == pytest.approx(MODEL["embed"].sum(), rel=1e-4)
     same(sluice.attach("n", **at), {"y": MODEL["odd"]})
+
+
+def test_a_child_of_fork_is_refused(at):
+    with sluice.publish("m", MODEL, **at) as made:
+        child = os.fork()
+        if not child:
+            refused = 0
+            for call in (lambda: list(made), lambda: made["odd"], lambda: "odd" in made, lambda: made.files):
+                try:
+                    call()
+                except ChildProcessError as error:
+                    refused += "fork" in str(error)
+            os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+        same(made, MODEL)
 
 
 def test_what_cannot_be_published(at, store):

@@ -367,6 +367,39 @@ DAEMON_TEST(a_device_reads_what_is_on_the_host)
 
 /* ------------------------------------------------------------------------------------ many, refused */
 
+/* Its memory is that of others, as soon as they delete it. */
+DAEMON_TEST(a_collection_that_is_not_held_gives_no_addresses)
+{
+	struct sluice_collection_options o = SLUICE_COLLECTION_OPTIONS_INIT;
+	struct sluice_collection_file file = {"config.json", "{}", 2};
+	struct sluice_collection_tensor t = {sizeof(t), "w", SLUICE_UINT8, 1, line, place(), 0, 0};
+	sluice_blob **held = calloc(SLUICE_STORE_HOLDS_MOST, sizeof(*held)), *blob;
+	sluice_collection *c;
+	void *exported;
+
+	o.files = &file;
+	o.file_count = 1;
+	blob = put(d->store, "x", 10, 0);
+	for (unsigned i = 1; i < SLUICE_STORE_HOLDS_MOST; i++)
+		held[i] = got(d->store, "x");
+	assert_ok(sluice_collection_new(d->store, "m", &t, 1, &o, &c));
+	assert_int_equal(sluice_blob_seal(sluice_collection_blob(c)), -ENOBUFS);
+	assert_refused(sluice_collection_get(c, 0, &t), ESTALE, "not held");
+	assert_refused(sluice_collection_get_file(c, 0, &file), ESTALE, "not held");
+	assert_refused(sluice_collection_to_dlpack(c, 0, 1, &exported), ESTALE, "not held");
+	assert_ok(sluice_collection_release(c));
+	for (unsigned i = 1; i < SLUICE_STORE_HOLDS_MOST; i++)
+		assert_ok(sluice_blob_release(held[i]));
+	free(held);
+	assert_ok(sluice_collection_attach(d->store, "m", -1, 0, &c));
+	assert_ok(sluice_collection_get_file(c, 0, &file));
+	assert_memory_equal(file.data, "{}", 2);
+	assert_ok(sluice_collection_release(c));
+	assert_ok(sluice_blob_delete(d->store, "m"));
+	assert_let_go(blob, d->store, "x");
+	assert_idle(d->store);
+}
+
 DAEMON_TEST(twenty_thousand_tensors)
 {
 	struct sluice_collection_tensor *v = calloc(MANY, sizeof(*v));

@@ -140,10 +140,21 @@ size_t sluice_collection_count(const sluice_collection *c)
 	return c ? c->table.head.count : 0;
 }
 
+/* The same for calls that give addresses; after the seal the owner may be one that is not held. */
+static int collection_check_held(const sluice_collection *c, const char *call)
+{
+	int rc = collection_check(c, call);
+
+	if (!rc && !sluice_blob_data(c->owner))
+		rc = sl_fail(-ESTALE, "the collection was sealed, and not held: it was deleted or "
+		                      "replaced at once, or the store holds too many blobs");
+	return rc;
+}
+
 static int collection_check_index(const sluice_collection *c, const char *call, size_t index,
                                   const void *out)
 {
-	int rc = collection_check(out ? c : NULL, call);
+	int rc = collection_check_held(out ? c : NULL, call);
 
 	if (!rc && index >= c->table.head.count)
 		rc = sl_fail(-ENOENT, "the collection has %" PRIu64 " tensors, and no number %zu",
@@ -191,7 +202,7 @@ int sluice_collection_find(const sluice_collection *c, const char *name, size_t 
 int sluice_collection_get_file(const sluice_collection *c, size_t index,
                                struct sluice_collection_file *out)
 {
-	int rc = collection_check(out ? c : NULL, "sluice_collection_get_file");
+	int rc = collection_check_held(out ? c : NULL, "sluice_collection_get_file");
 	const struct sl_table_file *file;
 	const char *bytes;
 

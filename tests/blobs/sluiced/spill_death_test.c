@@ -490,6 +490,76 @@ TEST(client_that_dies_while_waiting_leaves_nothing)
 	daemon_teardown((void **)&d);
 }
 
+/* An owner of so many bytes, with a part of as many. */
+static void put_owner(sluice_store *store, const char *name, size_t n)
+{
+	struct sluice_blob_options alone = SLUICE_BLOB_OPTIONS_INIT;
+	struct sluice_blob_request requests[] = {{NULL, n, -1, &alone}, {name, n, -1, &alone}};
+	sluice_blob *blobs[2];
+
+	alone.flags = SLUICE_BLOB_ALONE;
+	assert_ok(sluice_blob_create_many(store, requests, 2, blobs));
+	set_bytes(blobs[0], 1, n);
+	set_bytes(blobs[1], 2, n);
+	assert_ok(sluice_blob_adopt(blobs[1], blobs, 1));
+	assert_ok(sluice_blob_seal(blobs[1]));
+	assert_ok(sluice_blob_release(blobs[1]));
+}
+
+static void check_owner(sluice_store *store, const char *name)
+{
+	sluice_blob *owner = got(store, name), *part;
+
+	assert_ok(sluice_blob_part(owner, 0, &part));
+	assert_int_equal(byte_at(part, 0), 1);
+	assert_int_equal(byte_at(owner, 0), 2);
+	assert_ok(sluice_blob_release(owner));
+}
+
+/* A get has begun to read back an owner, whose part is in memory, and its client dies. */
+TEST(part_stays_while_its_owner_comes_back)
+{
+	struct sluice_blob_info info = {.size = sizeof(info)};
+	struct creator creator = {0};
+	pthread_t thread;
+	struct daemon *d;
+	pid_t client;
+
+	daemon_setup((void **)&d);
+	creator.store = daemon_connect(d);
+	/* All leaves, and returns, so that there are copies; then the owner leaves alone. */
+	put_owner(d->store, "m", 4 * MIB);
+	put_anyway(d->store, "x", 12 * MIB, 0);
+	assert_ok(sluice_blob_delete(d->store, "x"));
+	check_owner(d->store, "m");
+	put_anyway(d->store, "y", 7 * MIB, 0);
+	put_anyway(d->store, "z", 3 * MIB, 0);
+	assert_ok(sluice_blob_delete(d->store, "z"));
+	assert_ok(sluice_blob_stat(d->store, "m", &info));
+	assert_int_equal(info.state, SLUICE_BLOB_IS_SPILLED);
+	assert_int_equal(info.memory, 4 * MIB);
+	hang_disk(true);
+	atomic_store(&shared->ready, 0);
+	client = child_start("want", d, "m");
+	while (!atomic_load(&shared->ready) || !stats_of(d->store).waiting)
+		sleep_ms(1);
+	kill(client, SIGKILL);
+	child_status(client);
+	while (stats_of(d->store).waiting)
+		sleep_ms(1);
+	pthread_create(&thread, NULL, create_large, &creator);
+	sleep_ms(300);
+	hang_disk(false);
+	pthread_join(thread, NULL);
+	assert_int_equal(creator.rc, 0);
+	check_owner(d->store, "m");
+	assert_ok(sluice_store_close(creator.store));
+	assert_ok(sluice_blob_delete(d->store, "m"));
+	assert_ok(sluice_blob_delete(d->store, "y"));
+	assert_idle(d->store);
+	daemon_teardown((void **)&d);
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "16M", "--spill", folder, NULL};

@@ -45,6 +45,16 @@ static bool spill_owner_is(const struct sl_server *server, const struct sl_regio
 	return sl_catalogue_state(server->catalogue, owner) == state;
 }
 
+/* Returns whether the owner of a part has left and is not on its way back, which needs all parts. */
+static bool spill_owner_has_left(const struct sl_server *server, const struct sl_region *region)
+{
+	uint32_t owner = sl_blob_owner(server, region->slots[0]);
+	const struct sl_spill_copy *copy = server->blobs->by_slot[owner].region->copy;
+
+	return spill_owner_is(server, region, SL_ENTRY_AWAY) &&
+	       !(copy && (copy->wait || copy->state == SL_COPY_READING));
+}
+
 /* Adds the parts of an owner that is a candidate. */
 static void spill_add_parts(struct sl_server *server, struct spill_candidates *c, uint32_t owner,
                             const struct sl_candidate *found, bool held_here)
@@ -75,7 +85,7 @@ static void spill_consider(struct sl_server *server, struct spill_candidates *c,
 	if (region->device >= 0 || region->away || !region->used ||
 	    region->wait_mark == server->spill->last_mark)
 		return;
-	if (spill_follows(server, region) && !spill_owner_is(server, region, SL_ENTRY_AWAY))
+	if (spill_follows(server, region) && !spill_owner_has_left(server, region))
 		return;
 	for (unsigned i = 0; i < region->ranges; i++) {
 		uint32_t slot = region->slots[i];
