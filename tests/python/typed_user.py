@@ -141,6 +141,21 @@ def blobs(socket: str) -> None:
         sealed.seal()
 
 
+def collections(socket: str) -> None:
+    with sluice.Store(socket) as store:
+        with sluice.publish("model", {"w": bytearray(8)}, files={"config.json": b"{}"}, store=store) as first:
+            assert_type(first, sluice.Collection)
+            assert_type((first.name, first.version, first.files), tuple[str, int, dict[str, bytes]])
+        made = sluice.collection("model", {"w": ((2,), "float32")}, "cpu", replace=True, store=store)
+        with sluice.attach("model", timeout=1, store=store) as held:
+            made.seal()
+            newer = held.newer(timeout=60).wait()
+            print(newer.version != held.version, len(newer), list(newer), "w" in newer)
+            newer.close()
+        made.close()
+        store.delete("model")
+
+
 async def watched(store: sluice.Store) -> str:
     async for event in store.watch():
         return event.name
@@ -156,4 +171,5 @@ if __name__ == "__main__":
     frames(here)
     if sys.argv[2:]:
         blobs(sys.argv[2])
+        collections(sys.argv[2])
     sluice.doctor()
