@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _BLOCK, _WINDOW = 16 << 20, 64 << 20
 _lock = threading.Lock()  # texts of a dataset change with its refresh
 _READS = 64  # in flight, at most
-_GAP = 64 << 10  # of what is wanted is read, too, in place of a read more
+_GAP = 64 << 10  # of what is wanted is read, too, in place of a read more,
+_GAP_CHUNKS = 8  # unless it has many chunks
 _ALL = slice(None)
 
 
@@ -275,7 +276,8 @@ class Array:
         inner = int(self.dtype.itemsize)
         for axis, chunk in zip(reversed(axes), reversed(self.chunks or [1] * self.ndim), strict=True):
             most = max(_BLOCK // inner // chunk, 1) * chunk
-            groups.insert(0, list(_groups(axis, max(chunk, _GAP // inner), most)))
+            gap = min(_GAP // inner, _GAP_CHUNKS * chunk) if self.chunks else _GAP // inner
+            groups.insert(0, list(_groups(axis, max(chunk, gap), most)))
             inner *= max(group[1] for group in groups[0])
         for chosen in itertools.product(*groups):
             start, count, pick, place = zip(*chosen, strict=True)

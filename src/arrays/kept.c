@@ -65,7 +65,8 @@ void sl_tiles_init(struct sl_array *array) SL_UNCHECKED
 	sl_list_init(&array->locked.undoing);
 	array->locked.most = (unsigned)SL_MIN(SL_TILES_BYTES / bytes, TILES_MOST);
 	array->locked.most = SL_MAX(array->locked.most, least);
-	array->locked.kept_most = (unsigned)SL_MIN(SL_TILES_KEPT / bytes, UINT32_MAX);
+	/* As many are found fast, and take little memory of their own. */
+	array->locked.kept_most = (unsigned)SL_MIN(SL_TILES_KEPT / bytes, TILES_MOST);
 }
 
 void sl_tile_free(struct sl_tile *tile)
@@ -89,9 +90,12 @@ static void tile_drop_locked(struct sl_array *array, struct sl_tile *tile)
 /* Forgets kept tiles, the oldest first, until there are as few; those in use stay. */
 void sl_tiles_shrink_locked(struct sl_array *array, unsigned most) SL_REQUIRES(&array->mutex)
 {
-	sl_list_each_of (tile, &array->locked.kept, struct sl_tile, link)
-		if (array->locked.kept_count > most && !tile->holds)
+	sl_list_each_of (tile, &array->locked.kept, struct sl_tile, link) {
+		if (array->locked.kept_count <= most)
+			return;
+		if (!tile->holds)
 			tile_drop_locked(array, tile);
+	}
 }
 
 void sl_tiles_forget(struct sl_array *array)

@@ -430,6 +430,44 @@ FIXTURE_TEST(memory_is_bounded_however_long_the_dataset_is)
 	free(column);
 }
 
+FIXTURE_TEST(of_tiny_chunks_few_are_kept)
+{
+	enum { CHUNKS = 40000, ROW = 16 };
+	const char *path = scratch(f, "tiny.h5");
+	hsize_t shape[] = {CHUNKS, ROW}, chunk[] = {1, ROW};
+	uint64_t start[] = {0, 3}, count[] = {CHUNKS, 1};
+	struct rng r = rng_new(4215);
+	struct dataset d = {.name = "u", .rank = 2, .shape = {CHUNKS, ROW}};
+	unsigned char *column = malloc(CHUNKS);
+	hid_t access = H5Pcreate(H5P_FILE_ACCESS), file;
+	sluice_file *opened;
+	size_t before;
+	sluice_op *op;
+
+	H5Pset_libver_bounds(access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+	file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
+	H5Pclose(access);
+	d.type = H5Tcopy(H5T_NATIVE_UINT8);
+	d.list = H5Pcreate(H5P_DATASET_CREATE);
+	H5Pset_chunk(d.list, 2, chunk);
+	H5Pset_shuffle(d.list);
+	dataset_fill(&d, &r);
+	dataset_write(&d, file);
+	H5Fclose(file);
+	opened = dataset_open(f->ctx, path, "u");
+	memset(column, 1, CHUNKS);
+	before = resident_bytes();
+	assert_ok(box_submit(opened, 2, start, count, column, CHUNKS, &op));
+	assert_moves(op, CHUNKS);
+	for (size_t i = 0; i < shape[0]; i++)
+		assert_int_equal(column[i], d.model[i * ROW + 3]);
+	if (!under_sanitizer())
+		assert_in_range(resident_bytes() - SL_MIN(before, resident_bytes()), 0, 12 * MIB);
+	assert_ok(sluice_close(opened));
+	dataset_clear(&d);
+	free(column);
+}
+
 int main(int argc, char **argv)
 {
 	row_start(argc, argv);

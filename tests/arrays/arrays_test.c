@@ -658,6 +658,40 @@ FIXTURE_TEST(what_cannot_be_opened_or_read_is_refused_with_a_sentence)
 	dataset_clear(&d);
 }
 
+FIXTURE_TEST(a_compact_dataset_has_all_its_bytes)
+{
+	enum { BYTES = 64 };
+	const char *path = scratch(f, "compact.h5");
+	hid_t file = file_create(path, false);
+	struct dataset d = {.name = "u", .rank = 1, .shape = {BYTES}};
+	struct rng r = rng_new(4207);
+	unsigned char head[] = {3, 0, BYTES, 0}, *bytes, *found;
+	size_t n = 0;
+	FILE *out;
+
+	d.type = H5Tcopy(H5T_NATIVE_UINT8);
+	d.list = H5Pcreate(H5P_DATASET_CREATE);
+	H5Pset_layout(d.list, H5D_COMPACT);
+	dataset_fill(&d, &r);
+	dataset_write(&d, file);
+	H5Fclose(file);
+	assert_int_equal(dataset_try(f->ctx, path, "u"), 0);
+	n = file_length(path);
+	bytes = malloc(n);
+	out = fopen(path, "r+");
+	assert_int_equal(fread(bytes, 1, n, out), n);
+	found = memmem(bytes, n, d.model, BYTES);
+	/* The message of the layout: its version, that it is compact, and the number of its bytes. */
+	assert_true(found && !memcmp(found - sizeof(head), head, sizeof(head)));
+	found[-2] = BYTES / 2;
+	rewind(out);
+	assert_int_equal(fwrite(bytes, 1, n, out), n);
+	fclose(out);
+	assert_refused(dataset_try(f->ctx, path, "u"), EBADMSG, "fewer bytes");
+	free(bytes);
+	dataset_clear(&d);
+}
+
 int main(int argc, char **argv)
 {
 	row_start(argc, argv);
