@@ -45,7 +45,7 @@ static bool spill_owner_is(const struct sl_server *server, const struct sl_regio
 	return sl_catalogue_state(server->catalogue, owner) == state;
 }
 
-/* Returns whether the owner of a part has left and is not on its way back, which needs all parts. */
+/* Returns whether the owner of a part has left, and is not on its way back, which needs parts. */
 static bool spill_owner_has_left(const struct sl_server *server, const struct sl_region *region)
 {
 	uint32_t owner = sl_blob_owner(server, region->slots[0]);
