@@ -3,8 +3,10 @@
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
+import tempfile
 from typing import NamedTuple
 
 import against
@@ -64,14 +66,19 @@ class Storing:
         return os.path.join(self.options.build, "bench", name)
 
     def make_frames(self):
-        """Once; later runs find them. The share of the area that moves in the active ones."""
+        """Once; later runs, and others at the same time, find them whole. The share of the area that moves in the active ones."""
         note = os.path.join(self.frames, "note")
         if not os.path.exists(note):
             say(f"Running the simulation for frames of {self.options.grid}, about half a minute")
-            os.makedirs(self.frames, exist_ok=True)
-            text = run([self.program("bench_writer_frames"), self.frames, str(self.rows), str(self.columns), str(KEPT)])[0]
-            with open(note, "w", encoding="utf-8") as file:
+            os.makedirs(self.disk, exist_ok=True)
+            folder = tempfile.mkdtemp(prefix=f"frames-{self.options.grid}-", dir=self.disk)
+            text = run([self.program("bench_writer_frames"), folder, str(self.rows), str(self.columns), str(KEPT)])[0]
+            with open(os.path.join(folder, "note"), "w", encoding="utf-8") as file:
                 file.write(text)
+            try:
+                os.rename(folder, self.frames)
+            except OSError:  # another run was faster
+                shutil.rmtree(folder)
         with open(note, encoding="utf-8") as file:
             return json.load(file)["moving"]
 

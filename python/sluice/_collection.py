@@ -163,6 +163,8 @@ def _made(store: _store.Store, name: str, replace: bool | str, device: Any, file
           stream: int | None, copies: bool, rows: list[tuple[Any, ...]], opened: Any) -> tuple[Any, ...]:
     if replace not in (False, True, "delete-first"):
         raise ValueError(f"replace is False, True or 'delete-first', and not {replace!r}")
+    if not name:
+        raise ValueError("a collection needs a name, by which others attach to it")
     contents = [(key, value.encode() if isinstance(value, str) else bytes(memoryview(value)))
                 for key, value in (files or {}).items()]
     if replace == "delete-first":

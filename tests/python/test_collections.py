@@ -108,6 +108,8 @@ def test_arguments_of_a_publish(at, store):
     assert (sluice.attach("m", **at)["x"] == 0).all()
     sluice.publish("m", {"x": numpy.ones(3)}, replace=numpy.True_, **at)
     assert (sluice.attach("m", **at)["x"] == 1).all()
+    with pytest.raises(ValueError, match="needs a name"):
+        sluice.publish("", {"x": numpy.ones(3)}, **at)
 
 
 def test_files_are_published(at, store, tmp_path, monkeypatch):

@@ -282,7 +282,7 @@ int sluice_collection_publish(sluice_store *s, const char *name,
 		rc = o.on ? sluice_blob_seal_on(sluice_collection_blob(c), o.stream)
 		          : sluice_blob_seal(sluice_collection_blob(c));
 	/* Copies that were begun use its memory. */
-	if (rc && o.on)
+	if (rc && o.on && count)
 		sluice_stream_synchronize(tensors->device, o.stream);
 	if (rc)
 		sluice_collection_release(c);
