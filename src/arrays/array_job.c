@@ -17,11 +17,11 @@
 /* The last tile of a job is no task of its own if it has so few bytes: a thread less is woken. */
 #define HERE_BYTES ((size_t)128 << 10)
 
-/* Tiles and parts of a step. */
+/* Tiles and portions of a step. */
 struct step {
 	struct sl_tile *fresh[BATCH];
 	size_t count;
-	struct sl_list hits; /* parts of kept tiles, whose holds are counted */
+	struct sl_list hits; /* portions of kept tiles, whose holds are counted */
 	struct sl_tile *hit[BATCH];
 	size_t hit_count;
 	bool walked;
@@ -37,8 +37,8 @@ static struct sl_tile *tile_find_locked(struct sl_array *array, uint64_t number)
 	return NULL;
 }
 
-/* Gives the part to its tile, which is found or made. Returns false: no memory. */
-static bool step_add_locked(struct sl_array *array, struct step *step, struct sl_part *part,
+/* Gives the portion to its tile, which is found or made. Returns false: no memory. */
+static bool step_add_locked(struct sl_array *array, struct step *step, struct sl_portion *portion,
                             const uint64_t *first) SL_REQUIRES(&array->mutex)
 {
 	uint64_t number = array->plain ? 0 : sl_walk_number(array, first);
@@ -49,7 +49,7 @@ static bool step_add_locked(struct sl_array *array, struct step *step, struct sl
 		sl_list_remove(&tile->link);
 		sl_list_append(&array->locked.kept, &tile->link);
 		step->hit[step->hit_count++] = tile;
-		sl_list_append(&step->hits, &part->link);
+		sl_list_append(&step->hits, &portion->link);
 		return true;
 	}
 	if (!tile) {
@@ -60,14 +60,14 @@ static bool step_add_locked(struct sl_array *array, struct step *step, struct sl
 		tile->number = number;
 		memcpy(tile->first, first, sizeof(tile->first));
 		tile->place.at = tile->first;
-		sl_list_init(&tile->parts);
+		sl_list_init(&tile->portions);
 		if (!array->plain)
 			sl_list_append(sl_tile_bucket(array, number), &tile->bucket);
 		array->locked.in_flight++;
 		step->fresh[step->count++] = tile;
 	}
-	sl_list_append(&tile->parts, &part->link);
-	part->job->pending++;
+	sl_list_append(&tile->portions, &portion->link);
+	portion->job->pending++;
 	return true;
 }
 
@@ -76,7 +76,7 @@ static void step_walk_locked(struct sl_array *array, struct sl_job *job, struct 
 	SL_REQUIRES(&array->mutex)
 {
 	uint64_t first[SL_ARRAY_DIMENSIONS] = {0};
-	struct sl_part *part;
+	struct sl_portion *portion;
 
 	while (step->count < BATCH && step->hit_count < BATCH) {
 		if (sl_job_stopped(job))
@@ -87,16 +87,16 @@ static void step_walk_locked(struct sl_array *array, struct sl_job *job, struct 
 		}
 		if (array->locked.in_flight >= array->locked.most)
 			return;
-		part = calloc(1, sizeof(*part));
-		if (part && !sl_walk_next(&job->walk, first, part)) {
-			free(part);
+		portion = calloc(1, sizeof(*portion));
+		if (portion && !sl_walk_next(&job->walk, first, portion)) {
+			free(portion);
 			step->walked = true;
 			return;
 		}
-		if (part)
-			part->job = job;
-		if (!part || !step_add_locked(array, step, part, first)) {
-			free(part);
+		if (portion)
+			portion->job = job;
+		if (!portion || !step_add_locked(array, step, portion, first)) {
+			free(portion);
 			sl_job_fail_locked(job, -ENOMEM, "no memory");
 		}
 	}
@@ -141,9 +141,9 @@ static void step_copy(struct sl_array *array, struct step *step)
 {
 	size_t i = 0;
 
-	sl_list_each_of (part, &step->hits, struct sl_part, link) {
-		sl_part_copy(&part->job->walk, part, step->hit[i++]->bytes);
-		free(part);
+	sl_list_each_of (portion, &step->hits, struct sl_portion, link) {
+		sl_portion_copy(&portion->job->walk, portion, step->hit[i++]->bytes);
+		free(portion);
 	}
 	sl_mutex_lock(&array->mutex);
 	for (i = 0; i < step->hit_count; i++)

@@ -9,7 +9,7 @@
 /* Dimensions, the last of which are the bytes of an element. All geometry counts bytes there. */
 #define SL_ARRAY_DIMENSIONS (SL_BOX_RANK + 1)
 #define SL_TILE_BUCKETS     256
-/* Bytes of chunks in flight, and of those that are kept because a read needed a part. */
+/* Bytes of chunks in flight, and of those that are kept because a read needed a portion. */
 #define SL_TILES_BYTES ((uint64_t)64 << 20)
 #define SL_TILES_KEPT  ((uint64_t)64 << 20)
 /* While our writer changes a file again and again, a read begins anew for so long. */
@@ -67,7 +67,7 @@ struct sl_array {
 /* --------------------------------------------------------------------------------------- walk */
 
 /* Bytes of a tile that belong to a job. */
-struct sl_part {
+struct sl_portion {
 	struct sl_list link; /* of a tile */
 	struct sl_job *job;
 	uint64_t from[SL_ARRAY_DIMENSIONS], count[SL_ARRAY_DIMENSIONS]; /* in the tile */
@@ -82,25 +82,27 @@ struct sl_walk {
 	uint64_t stride[SL_ARRAY_DIMENSIONS];                            /* in memory */
 	uint64_t at, end, offset; /* of bytes of the box; that at offset is the first in memory */
 	char *data;
-	bool flat;   /* all is one part: bytes side by side, cut by the engine */
+	bool flat;   /* all is one portion: bytes side by side, cut by the engine */
 	bool inside; /* a box below is being walked: in elements of the dataset */
 	uint64_t low[SL_ARRAY_DIMENSIONS], high[SL_ARRAY_DIMENSIONS], next[SL_ARRAY_DIMENSIONS];
 };
 /* box: NULL: all of the dataset. */
 void sl_walk_begin(struct sl_walk *walk, const struct sl_array *array, const struct sl_box *box,
                    uint64_t offset, uint64_t length, char *data);
-/* Writes the next tile, as the place of its first element, and its part. False: that was all. */
-bool sl_walk_next(struct sl_walk *walk, uint64_t first[SL_ARRAY_DIMENSIONS], struct sl_part *part);
+/* Writes the next tile, as the place of its first element, and its portion. False: that was all. */
+bool sl_walk_next(struct sl_walk *walk, uint64_t first[SL_ARRAY_DIMENSIONS],
+                  struct sl_portion *portion);
 /* The number of a tile in the grid. */
 uint64_t sl_walk_number(const struct sl_array *array, const uint64_t *first);
 /* Bytes before the first element in a dataset without chunks. */
 uint64_t sl_walk_offset(const struct sl_array *array, const uint64_t *first);
-/* Returns whether the part is bytes side by side, in the tile and in memory; the bytes of the tile
- * from its first to its last, and where they begin. */
-bool sl_part_hull(const struct sl_walk *walk, const struct sl_part *part, uint64_t *begin,
-                  uint64_t *length);
-/* Copies the part from the bytes of its tile, or, if they are NULL, writes the fill value. */
-void sl_part_copy(const struct sl_walk *walk, const struct sl_part *part, const char *tile);
+/* Returns whether the portion is bytes side by side, in the tile and in memory; the bytes of the
+ * tile from its first to its last, and where they begin. */
+bool sl_portion_hull(const struct sl_walk *walk, const struct sl_portion *portion, uint64_t *begin,
+                     uint64_t *length);
+/* Copies the portion from the bytes of its tile, or, if they are NULL, writes the fill value. */
+void sl_portion_copy(const struct sl_walk *walk, const struct sl_portion *portion,
+                     const char *tile);
 
 /* --------------------------------------------------------------------------------------- tiles */
 
@@ -122,7 +124,7 @@ struct sl_tile {
 	uint64_t first[SL_ARRAY_DIMENSIONS];
 	struct sl_task task;
 	/* Guarded by the array's mutex. */
-	struct sl_list bucket, link, parts;
+	struct sl_list bucket, link, portions;
 	unsigned holds; /* threads that copy from kept bytes */
 	bool kept;      /* its bytes are there */
 	/* The thread's that goes on with the tile. */
@@ -150,10 +152,10 @@ void sl_array_step(struct sl_task *task);
 void sl_tile_submit(struct sl_tile *tile);
 /* Reads a tile that was looked up, and undoes its filters, as a worker does. */
 void sl_tile_run(struct sl_tile *tile);
-/* Ends a tile. bytes: decoded, or NULL: there are none, and parts get the fill value. direct: that
- * part has them already; or NULL. undoing: has perhaps the bytes, and is given back; or NULL. With
- * an error the sentence is the thread's last. */
-void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_part *direct,
+/* Ends a tile. bytes: decoded, or NULL: there are none, and portions get the fill value. direct:
+ * that portion has them already; or NULL. undoing: has perhaps the bytes, and is given back; or
+ * NULL. With an error the sentence is the thread's last. */
+void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_portion *direct,
                  struct sl_undoing *undoing, int error);
 static inline bool sl_job_stopped(const struct sl_job *job)
 {

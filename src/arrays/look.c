@@ -86,7 +86,7 @@ int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
 /* Where bytes lie that are not in chunks. */
 static void array_place(const struct sl_array *array, struct sl_tile *tile)
 {
-	const struct sl_job *job = SL_CONTAINER(tile->parts.next, struct sl_part, link)->job;
+	const struct sl_job *job = SL_CONTAINER(tile->portions.next, struct sl_portion, link)->job;
 	const struct sl_h5_array *of = &array->h5.of;
 	uint64_t offset = job->walk.flat ? tile->first[0] : sl_walk_offset(array, tile->first);
 

@@ -3,11 +3,11 @@
  * Tiles: chunks on their way from the file to memory
  *
  * A worker reads the stored bytes of a tile if they are in the page cache, or has the inner backend
- * read them, undoes the filters, and writes the parts of all jobs that want the tile. A tile of
+ * read them, undoes the filters, and writes the portions of all jobs that want the tile. A tile of
  * which no job wants all is kept, because others may want the rest.
  *
- * Threads: workers, which wait for nothing. A tile in flight has a part, and so a piece in flight,
- * which keeps the file open.
+ * Threads: workers, which wait for nothing. A tile in flight has a portion, and so a piece in
+ * flight, which keeps the file open.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -64,29 +64,29 @@ void sl_jobs_resume_locked(struct sl_array *array, unsigned most)
 /* Whether other reads may want the rest of the tile. */
 static bool tile_worth_keeping(const struct sl_tile *tile)
 {
-	sl_list_each_of (part, &tile->parts, struct sl_part, link)
-		if (part->covers)
+	sl_list_each_of (portion, &tile->portions, struct sl_portion, link)
+		if (portion->covers)
 			return false;
 	return true;
 }
 
-/* Ends a tile. bytes: decoded, or NULL: there are none, and parts get the fill value. direct: that
- * part has them already; or NULL. undoing: has perhaps the bytes, and is given back; or NULL. With
- * an error the sentence is the thread's last. */
-void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_part *direct,
+/* Ends a tile. bytes: decoded, or NULL: there are none, and portions get the fill value. direct:
+ * that portion has them already; or NULL. undoing: has perhaps the bytes, and is given back; or
+ * NULL. With an error the sentence is the thread's last. */
+void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_portion *direct,
                  struct sl_undoing *undoing, int error)
 {
 	struct sl_array *array = tile->array;
-	struct sl_list parts, over;
+	struct sl_list portions, over;
 	bool keep;
 
-	sl_list_init(&parts);
+	sl_list_init(&portions);
 	sl_list_init(&over);
 	sl_mutex_lock(&array->mutex);
-	/* From here on no part is added, or the bytes are found as they are. */
+	/* From here on no portion is added, or the bytes are found as they are. */
 	keep = !error && bytes && bytes == tile->bytes && !array->plain &&
 	       tile->generation == array->locked.generation && sl_list_linked(&tile->bucket);
-	sl_list_take_all(&tile->parts, &parts);
+	sl_list_take_all(&tile->portions, &portions);
 	tile->kept = keep;
 	tile->holds = keep;
 	if (keep) {
@@ -97,9 +97,9 @@ void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_part *
 	}
 	sl_mutex_unlock(&array->mutex);
 	if (!error)
-		sl_list_each_of (part, &parts, struct sl_part, link)
-			if (part != direct && !sl_job_stopped(part->job))
-				sl_part_copy(&part->job->walk, part, bytes);
+		sl_list_each_of (portion, &portions, struct sl_portion, link)
+			if (portion != direct && !sl_job_stopped(portion->job))
+				sl_portion_copy(&portion->job->walk, portion, bytes);
 	sl_mutex_lock(&array->mutex);
 	array->locked.in_flight--;
 	if (undoing)
@@ -108,14 +108,14 @@ void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_part *
 		tile->holds--;
 		sl_tiles_shrink_locked(array, array->locked.kept_most);
 	}
-	sl_list_each_of (part, &parts, struct sl_part, link) {
-		struct sl_job *job = part->job;
+	sl_list_each_of (portion, &portions, struct sl_portion, link) {
+		struct sl_job *job = portion->job;
 
 		if (error)
 			sl_job_fail_locked(job, error, sluice_last_message());
 		if (sl_job_count_locked(job))
 			sl_list_append(&over, &job->link);
-		free(part);
+		free(portion);
 	}
 	sl_jobs_resume_locked(array, array->locked.most / 2);
 	sl_mutex_unlock(&array->mutex);
@@ -135,8 +135,8 @@ static bool tile_unwanted(struct sl_tile *tile)
 	bool unwanted = true;
 
 	sl_mutex_lock(&array->mutex);
-	sl_list_each_of (part, &tile->parts, struct sl_part, link)
-		unwanted = unwanted && sl_job_stopped(part->job);
+	sl_list_each_of (portion, &tile->portions, struct sl_portion, link)
+		unwanted = unwanted && sl_job_stopped(portion->job);
 	sl_mutex_unlock(&array->mutex);
 	return unwanted;
 }
@@ -232,8 +232,8 @@ void sl_array_cancel(struct sl_backend *backend)
 	sl_list_each_of (tile, &array->locked.moving, struct sl_tile, link) {
 		bool wanted = false;
 
-		sl_list_each_of (part, &tile->parts, struct sl_part, link)
-			wanted = wanted || !sl_job_stopped(part->job);
+		sl_list_each_of (portion, &tile->portions, struct sl_portion, link)
+			wanted = wanted || !sl_job_stopped(portion->job);
 		if (!wanted)
 			atomic_store_explicit(&tile->piece->cancelled, true, memory_order_relaxed);
 	}
@@ -348,13 +348,13 @@ static int tile_holds(struct sl_tile *tile)
 	return 0;
 }
 
-/* A tile without filters has one part, whose bytes alone are read. */
+/* A tile without filters has one portion, whose bytes alone are read. */
 static void tile_run_plain(struct sl_tile *tile)
 {
 	struct sl_array *array = tile->array;
-	struct sl_part *part = SL_CONTAINER(tile->parts.next, struct sl_part, link);
+	struct sl_portion *portion = SL_CONTAINER(tile->portions.next, struct sl_portion, link);
 	uint64_t begin, n;
-	bool direct = sl_part_hull(&part->job->walk, part, &begin, &n);
+	bool direct = sl_portion_hull(&portion->job->walk, portion, &begin, &n);
 	const char *from;
 	char *to;
 	int rc;
@@ -370,32 +370,34 @@ static void tile_run_plain(struct sl_tile *tile)
 			return;
 		}
 	}
-	to = direct ? part->data : tile->bytes;
+	to = direct ? portion->data : tile->bytes;
 	rc = tile_read(tile, to, tile->place.address + begin, n);
 	if (rc == 1)
 		rc = tile_holds(tile);
 	if (!rc)
 		return;
 	from = tile->piece ? tile->stored : to;
-	sl_tile_end(tile, from - begin, from == part->data ? part : NULL, NULL, SL_MIN(rc, 0));
+	sl_tile_end(tile, from - begin, from == portion->data ? portion : NULL, NULL,
+	            SL_MIN(rc, 0));
 }
 
-/* Returns where the filters are to write: to the part, if that is all of the chunk. */
-static char *tile_target(struct sl_tile *tile, struct sl_undoing *undoing, struct sl_part **direct)
+/* Returns where the filters are to write: to the portion, if that is all of the chunk. */
+static char *tile_target(struct sl_tile *tile, struct sl_undoing *undoing,
+                         struct sl_portion **direct)
 {
 	struct sl_array *array = tile->array;
-	struct sl_part *part;
+	struct sl_portion *portion;
 	uint64_t begin, n;
 	bool keep;
 
 	sl_mutex_lock(&array->mutex);
-	part = SL_CONTAINER(tile->parts.next, struct sl_part, link);
+	portion = SL_CONTAINER(tile->portions.next, struct sl_portion, link);
 	keep = array->locked.kept_most && tile_worth_keeping(tile);
 	sl_mutex_unlock(&array->mutex);
 	*direct = NULL;
-	if (sl_part_hull(&part->job->walk, part, &begin, &n) && n == array->tile_bytes) {
-		*direct = part;
-		return part->data;
+	if (sl_portion_hull(&portion->job->walk, portion, &begin, &n) && n == array->tile_bytes) {
+		*direct = portion;
+		return portion->data;
 	}
 	if (keep)
 		return tile->bytes = malloc(array->tile_bytes);
@@ -422,7 +424,7 @@ static void tile_run_filtered(struct sl_tile *tile)
 {
 	struct sl_array *array = tile->array;
 	struct sl_undoing *undoing = sl_undoing_take(array, tile->place.length);
-	struct sl_part *direct = NULL;
+	struct sl_portion *direct = NULL;
 	char *to = NULL;
 	int rc = undoing ? 1 : sl_fail(-ENOMEM, "no memory");
 

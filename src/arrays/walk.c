@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Geometry: a range of bytes of a box becomes boxes, each box becomes parts of tiles
+ * Geometry: a range of bytes of a box becomes boxes, each box becomes portions of tiles
  *
  * The bytes of an element are one more dimension, so a range may begin in the middle of one. A
  * range of a packed box is at most two boxes for each dimension: those that lie side by side in
@@ -63,7 +63,8 @@ static bool walk_box(struct sl_walk *walk)
 	return true;
 }
 
-bool sl_walk_next(struct sl_walk *walk, uint64_t first[SL_ARRAY_DIMENSIONS], struct sl_part *part)
+bool sl_walk_next(struct sl_walk *walk, uint64_t first[SL_ARRAY_DIMENSIONS],
+                  struct sl_portion *portion)
 {
 	const struct sl_array *array = walk->array;
 	unsigned n = array->dimensions, i;
@@ -72,12 +73,12 @@ bool sl_walk_next(struct sl_walk *walk, uint64_t first[SL_ARRAY_DIMENSIONS], str
 	if (walk->flat && walk->at < walk->end) {
 		first[0] = walk->at;
 		walk->at = walk->end;
-		part->data = walk->data;
+		portion->data = walk->data;
 		return true;
 	}
 	if (!walk->inside && !walk_box(walk))
 		return false;
-	part->covers = true;
+	portion->covers = true;
 	for (i = 0; i < n; i++) {
 		uint64_t low = SL_MAX(walk->low[i], walk->next[i]);
 		uint64_t end = walk->next[i] + array->tile[i];
@@ -87,12 +88,12 @@ bool sl_walk_next(struct sl_walk *walk, uint64_t first[SL_ARRAY_DIMENSIONS], str
 		                     : atomic_load_explicit(&array->length, memory_order_relaxed);
 
 		first[i] = walk->next[i];
-		part->from[i] = low - walk->next[i];
-		part->count[i] = high - low;
-		part->covers &= low == walk->next[i] && high >= SL_MIN(end, whole);
+		portion->from[i] = low - walk->next[i];
+		portion->count[i] = high - low;
+		portion->covers &= low == walk->next[i] && high >= SL_MIN(end, whole);
 		at += (low - walk->start[i]) * walk->stride[i];
 	}
-	part->data = walk->data + (at - walk->offset);
+	portion->data = walk->data + (at - walk->offset);
 	for (i = n; i--;) {
 		walk->next[i] += array->tile[i];
 		if (walk->next[i] < walk->high[i])
@@ -126,20 +127,22 @@ uint64_t sl_walk_offset(const struct sl_array *array, const uint64_t *first)
 
 /* Finds the dimension whose elements, and all below, are side by side in the tile and in memory.
  * Returns their bytes. */
-static uint64_t part_run(const struct sl_walk *walk, const struct sl_part *part,
-                         unsigned *dimension)
+static uint64_t portion_run(const struct sl_walk *walk, const struct sl_portion *portion,
+                            unsigned *dimension)
 {
 	unsigned i = walk->array->dimensions - 1;
-	uint64_t run = part->count[i];
+	uint64_t run = portion->count[i];
 
-	for (; i && part->count[i] == walk->array->tile[i] && part->count[i] == walk->count[i]; i--)
-		run *= part->count[i - 1];
+	for (;
+	     i && portion->count[i] == walk->array->tile[i] && portion->count[i] == walk->count[i];
+	     i--)
+		run *= portion->count[i - 1];
 	*dimension = i;
 	return run;
 }
 
-bool sl_part_hull(const struct sl_walk *walk, const struct sl_part *part, uint64_t *begin,
-                  uint64_t *length)
+bool sl_portion_hull(const struct sl_walk *walk, const struct sl_portion *portion, uint64_t *begin,
+                     uint64_t *length)
 {
 	uint64_t stride = 1, first = 0, last = 0;
 	bool one = true;
@@ -150,12 +153,12 @@ bool sl_part_hull(const struct sl_walk *walk, const struct sl_part *part, uint64
 		*length = walk->end - walk->offset;
 		return true;
 	}
-	part_run(walk, part, &run);
+	portion_run(walk, portion, &run);
 	for (unsigned i = 0; i < run; i++)
-		one = one && part->count[i] == 1;
+		one = one && portion->count[i] == 1;
 	for (unsigned i = walk->array->dimensions; i--; stride *= walk->array->tile[i]) {
-		first += part->from[i] * stride;
-		last += (part->from[i] + part->count[i] - 1) * stride;
+		first += portion->from[i] * stride;
+		last += (portion->from[i] + portion->count[i] - 1) * stride;
 	}
 	*begin = first;
 	*length = last - first + 1;
@@ -163,7 +166,7 @@ bool sl_part_hull(const struct sl_walk *walk, const struct sl_part *part, uint64
 }
 
 /* Writes elements of the fill value; the run may begin in the middle of one. */
-static void part_fill(const struct sl_array *array, char *to, uint64_t run, uint64_t skip)
+static void portion_fill(const struct sl_array *array, char *to, uint64_t run, uint64_t skip)
 {
 	/* The fill value is of the type, with the dimensions of an array type. */
 	size_t n = array->h5.of.element;
@@ -183,26 +186,26 @@ static void part_fill(const struct sl_array *array, char *to, uint64_t run, uint
 }
 
 /* The place of a run in the fill value. */
-static uint64_t part_skip(const struct sl_array *array, const struct sl_part *part,
-                          const uint64_t *index)
+static uint64_t portion_skip(const struct sl_array *array, const struct sl_portion *portion,
+                             const uint64_t *index)
 {
 	unsigned n = array->dimensions;
 	uint64_t skip = 0, stride = 1;
 
 	for (unsigned i = n; i-- && n - i <= array->h5.of.depth + 1;) {
-		skip += (part->from[i] + index[i]) * stride;
+		skip += (portion->from[i] + index[i]) * stride;
 		stride *= array->tile[i];
 	}
 	return skip;
 }
 
-void sl_part_copy(const struct sl_walk *walk, const struct sl_part *part, const char *tile)
+void sl_portion_copy(const struct sl_walk *walk, const struct sl_portion *portion, const char *tile)
 {
 	const struct sl_array *array = walk->array;
 	uint64_t index[SL_ARRAY_DIMENSIONS] = {0}, stride[SL_ARRAY_DIMENSIONS], run, first = 0;
 	uint64_t at = 1;
 	const char *from;
-	char *to = part->data;
+	char *to = portion->data;
 	unsigned below, i;
 
 	if (walk->flat) {
@@ -212,18 +215,18 @@ void sl_part_copy(const struct sl_walk *walk, const struct sl_part *part, const 
 	for (i = array->dimensions; i--; at *= array->tile[i])
 		stride[i] = at;
 	for (i = 0; i < array->dimensions; i++)
-		first += part->from[i] * stride[i];
+		first += portion->from[i] * stride[i];
 	from = tile ? tile + first : NULL;
-	run = part_run(walk, part, &below);
+	run = portion_run(walk, portion, &below);
 	for (;;) {
 		if (from)
 			memcpy(to, from, run);
 		else
-			part_fill(array, to, run, part_skip(array, part, index));
+			portion_fill(array, to, run, portion_skip(array, portion, index));
 		for (i = below; i--;) {
 			to += walk->stride[i];
 			from += from ? stride[i] : 0;
-			if (++index[i] < part->count[i])
+			if (++index[i] < portion->count[i])
 				break;
 			to -= index[i] * walk->stride[i];
 			from -= from ? index[i] * stride[i] : 0;

@@ -25,9 +25,9 @@ enum { LOAD_FREE, LOAD_COLLECTED, LOAD_OVER };
 struct sluice_tensor_load {
 	/* Fixed before the handle is out. */
 	const struct sluice_tensor_plan *plan;
-	struct sl_tensor_parts parts; /* without extents */
+	struct sl_tensor_stretches stretches; /* without extents */
 	sluice_queue *queue;
-	sluice_op **ops;               /* of the parts */
+	sluice_op **ops;               /* of the stretches */
 	size_t started;                /* the first so many */
 	uint64_t bytes;                /* of all tensors */
 	uint64_t read;                 /* that are read from files */
@@ -71,17 +71,17 @@ static void load_note(struct sluice_tensor_load *load, int error)
 
 /* -------------------------------------------------------------------------------------- copies */
 
-/* Copies a part, in streams of the load, to other devices that want it. Waits for the copies. */
-static int load_copy_part(struct sluice_tensor_load *load, size_t part)
+/* Copies a stretch, in streams of the load, to other devices that want it. Waits for the copies. */
+static int load_copy_stretch(struct sluice_tensor_load *load, size_t stretch)
 {
-	const struct sl_tensor_target *targets = load->parts.targets;
+	const struct sl_tensor_target *targets = load->stretches.targets;
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < load->plan->count; i++) {
 		const struct sl_tensor_target *from = &targets[targets[i].source];
 		int device = targets[i].device < 0 ? from->device : targets[i].device;
 
-		if (targets[i].source == i || targets[i].gathered || from->part != part)
+		if (targets[i].source == i || targets[i].gathered || from->stretch != stretch)
 			continue;
 		if (atomic_load(&load->stop))
 			rc = sl_fail(-ECANCELED, "the load was cancelled");
@@ -115,12 +115,12 @@ static int load_check_sums(const struct sluice_tensor_load *load)
 		uint32_t crc = tensor->crc_before;
 
 		if (!file->summed || item->bytes != tensor->bytes ||
-		    load->parts.targets[i].device >= 0)
+		    load->stretches.targets[i].device >= 0)
 			continue;
 		for (uint64_t at = 0; at < tensor->bytes; at += SUM_STEP) {
 			if (atomic_load(&load->stop))
 				return sl_fail(-ECANCELED, "the load was cancelled");
-			crc = sl_crc32(crc, load->parts.targets[i].to + at,
+			crc = sl_crc32(crc, load->stretches.targets[i].to + at,
 			               SL_MIN(tensor->bytes - at, SUM_STEP));
 		}
 		if (crc != tensor->crc)
@@ -135,18 +135,18 @@ static int load_check_sums(const struct sluice_tensor_load *load)
 
 static void load_op_ended(struct sluice_tensor_load *load, sluice_op *op)
 {
-	const struct sl_tensor_part *part = sluice_op_user(op);
+	const struct sl_tensor_stretch *stretch = sluice_op_user(op);
 	int64_t moved = sluice_wait(op, 0);
 	int rc = 0;
 
 	load->ended++;
 	if (moved < 0)
 		rc = sl_fail((int)moved, "%s", sluice_op_message(op));
-	else if ((uint64_t)moved < part->bytes)
+	else if ((uint64_t)moved < stretch->bytes)
 		rc = sl_fail(-EIO, "'%s' has become shorter than its header says",
-		             load->plan->tensors->files[part->file].name);
-	else if (load->parts.copied && !load->error)
-		rc = load_copy_part(load, part - load->parts.parts);
+		             load->plan->tensors->files[stretch->file].name);
+	else if (load->stretches.copied && !load->error)
+		rc = load_copy_stretch(load, stretch - load->stretches.stretches);
 	load_note(load, rc);
 }
 
@@ -179,11 +179,12 @@ static void *load_run(void *argument)
 	int rc = 0;
 
 	if (load->digests)
-		rc = sl_tensor_read_verified(load->plan->tensors, load->parts.parts,
-		                             load->parts.count, load->digests, &load->moved,
+		rc = sl_tensor_read_verified(load->plan->tensors, load->stretches.stretches,
+		                             load->stretches.count, load->digests, &load->moved,
 		                             &load->stop);
-	else if (load->parts.gathered)
-		rc = sl_tensor_gather(load->plan, load->parts.targets, &load->moved, &load->stop);
+	else if (load->stretches.gathered)
+		rc = sl_tensor_gather(load->plan, load->stretches.targets, &load->moved,
+		                      &load->stop);
 	load_note(load, rc);
 	load_collect(load, SL_FOREVER);
 	return NULL;
@@ -197,21 +198,21 @@ static int load_submit(struct sluice_tensor_load *load,
 {
 	int rc = 0;
 
-	for (; !rc && load->started < load->parts.count; load->started += !rc) {
-		struct sl_tensor_part *part = &load->parts.parts[load->started];
+	for (; !rc && load->started < load->stretches.count; load->started += !rc) {
+		struct sl_tensor_stretch *stretch = &load->stretches.stretches[load->started];
 		struct sluice_request r = SLUICE_REQUEST_INIT;
 
 		r.kind = SLUICE_READ;
-		r.extents = part->extents;
-		r.count = part->count;
-		r.user = part;
+		r.extents = stretch->extents;
+		r.count = stretch->count;
+		r.user = stretch;
 		r.on = options->on;
 		r.stream = options->stream;
 		r.queue = load->queue;
-		rc = sluice_submit(load->plan->tensors->files[part->file].file, &r,
+		rc = sluice_submit(load->plan->tensors->files[stretch->file].file, &r,
 		                   &load->ops[load->started]);
-		free(part->extents);
-		part->extents = NULL;
+		free(stretch->extents);
+		stretch->extents = NULL;
 	}
 	if (!load->started)
 		return rc;
@@ -241,11 +242,11 @@ static int load_start(struct sluice_tensor_load *load,
 		return rc;
 	if (load->digests)
 		return load_start_thread(load);
-	load->ops = calloc(load->parts.count + 1, sizeof(sluice_op *));
+	load->ops = calloc(load->stretches.count + 1, sizeof(sluice_op *));
 	if (!load->ops)
 		return sl_fail(-ENOMEM, "no memory");
 	rc = load_submit(load, options);
-	if (!rc && (load->parts.copied || load->parts.gathered || load->summed) &&
+	if (!rc && (load->stretches.copied || load->stretches.gathered || load->summed) &&
 	    load_start_thread(load))
 		load_note(load, -EAGAIN);
 	return rc;
@@ -255,11 +256,11 @@ static int load_make(struct sluice_tensor_load *load, const sluice_tensor_memory
                      const struct sluice_tensor_read_options *options)
 {
 	const struct sluice_tensors *tensors = load->plan->tensors;
-	const struct sl_tensor_part *part;
-	enum sl_tensor_parts_kind kind = options->digests ? SL_PARTS_BY_FILE
-	                                 : options->on    ? SL_PARTS_ON_STREAM
-	                                                  : SL_PARTS_COPIED;
-	int rc = sl_tensor_parts_make(load->plan, memory, kind, &load->parts);
+	const struct sl_tensor_stretch *stretch;
+	enum sl_tensor_stretches_kind kind = options->digests ? SL_PARTS_BY_FILE
+	                                     : options->on    ? SL_PARTS_ON_STREAM
+	                                                      : SL_PARTS_COPIED;
+	int rc = sl_tensor_stretches_make(load->plan, memory, kind, &load->stretches);
 
 	for (size_t i = 0; i < load->plan->count; i++) {
 		const struct sl_tensor_item *item = &load->plan->items[i];
@@ -268,11 +269,12 @@ static int load_make(struct sluice_tensor_load *load, const sluice_tensor_memory
 		load->summed |=
 			kind == SL_PARTS_COPIED && tensors->files[item->tensor->file].summed;
 	}
-	load->read = load->parts.gathered;
-	for (part = load->parts.parts; !rc && part < load->parts.parts + load->parts.count;
-	     part++) {
-		load->read += options->digests ? tensors->files[part->file].length : part->bytes;
-		if (options->on && part->device != load->parts.parts->device)
+	load->read = load->stretches.gathered;
+	for (stretch = load->stretches.stretches;
+	     !rc && stretch < load->stretches.stretches + load->stretches.count; stretch++) {
+		load->read +=
+			options->digests ? tensors->files[stretch->file].length : stretch->bytes;
+		if (options->on && stretch->device != load->stretches.stretches->device)
 			rc = sl_fail(-EINVAL, "in stream order all tensors are of one device");
 	}
 	if (!rc && options->digests) {
@@ -310,7 +312,7 @@ static void load_clear(struct sluice_tensor_load *load)
 	for (int i = 0; i < SL_DEVICES_MOST; i++)
 		sluice_stream_free(load->streams[i]);
 	sluice_queue_free(load->queue);
-	sl_tensor_parts_clear(&load->parts);
+	sl_tensor_stretches_clear(&load->stretches);
 	free(load->ops);
 	free(load->digests);
 	free(load->message);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tensors: the table of the tensors in open files, plans, and the parts of a load, as the files of
- * this room share them. The table is fixed when sluice_tensors_open() returns, and a plan when
+ * Tensors: the table of the tensors in open files, plans, and the stretches of a load, as the files
+ * of this room share them. The table is fixed when sluice_tensors_open() returns, and a plan when
  * sluice_tensor_plan_new() does, so that any thread may read them.
  */
 #ifndef SL_TENSORS_H
@@ -64,7 +64,7 @@ struct sluice_tensors {
 
 /* --------------------------------------------------------------------------------------- plan */
 
-/* Runs of bytes of all items, or of a part, which each are an extent. */
+/* Runs of bytes of all items, or of a stretch, which each are an extent. */
 #define SL_TENSOR_RUNS_MOST ((uint64_t)16000000)
 
 /* A tensor, or a slice of it, of a plan. */
@@ -108,12 +108,12 @@ struct sluice_tensor_memory {
 	uint64_t bytes;
 };
 
-/* -------------------------------------------------------------------------------------- parts */
+/* ------------------------------------------------------------------------------------ stretches */
 
 /* The bytes of a file that a load reads. */
-struct sl_tensor_part {
+struct sl_tensor_stretch {
 	size_t file; /* number */
-	/* -1: the host. If a digest is checked the part has the extents of all devices. */
+	/* -1: the host. If a digest is checked the stretch has the extents of all devices. */
 	int device;
 	struct sluice_extent *extents; /* by offset; several may have the same bytes */
 	size_t count;
@@ -122,28 +122,28 @@ struct sl_tensor_part {
 /* The destination of an item, in the order of the plan. */
 struct sl_tensor_target {
 	char *to;
-	int device;    /* -2: the item has no bytes */
-	size_t source; /* the item that is read: itself, or that from which it is copied */
-	size_t part;   /* of the source; SIZE_MAX: none yet */
-	bool gathered; /* by sl_tensor_gather(); in no part */
+	int device;     /* -2: the item has no bytes */
+	size_t source;  /* the item that is read: itself, or that from which it is copied */
+	size_t stretch; /* of the source; SIZE_MAX: none yet */
+	bool gathered;  /* by sl_tensor_gather(); in no stretch */
 };
-struct sl_tensor_parts {
-	struct sl_tensor_part *parts;
+struct sl_tensor_stretches {
+	struct sl_tensor_stretch *stretches;
 	size_t count;
 	struct sl_tensor_target *targets;
 	bool copied;       /* some are */
 	uint64_t gathered; /* bytes that sl_tensor_gather() moves, each slice once */
 };
-/* A part for each file and device, or for each file; with copies for several devices, or not. */
-enum sl_tensor_parts_kind { SL_PARTS_COPIED, SL_PARTS_ON_STREAM, SL_PARTS_BY_FILE };
+/* A stretch for each file and device, or for each file; with copies for several devices, or not. */
+enum sl_tensor_stretches_kind { SL_PARTS_COPIED, SL_PARTS_ON_STREAM, SL_PARTS_BY_FILE };
 /*
- * Makes the parts of a plan, read into this memory, which may be NULL if no item needs it. Any
- * thread; does not wait. sl_tensor_parts_clear() frees them. Returns 0 or -ENOMEM.
+ * Makes the stretches of a plan, read into this memory, which may be NULL if no item needs it. Any
+ * thread; does not wait. sl_tensor_stretches_clear() frees them. Returns 0 or -ENOMEM.
  */
-int sl_tensor_parts_make(const struct sluice_tensor_plan *plan,
-                         const struct sluice_tensor_memory *memory, enum sl_tensor_parts_kind kind,
-                         struct sl_tensor_parts *out);
-void sl_tensor_parts_clear(struct sl_tensor_parts *parts);
+int sl_tensor_stretches_make(const struct sluice_tensor_plan *plan,
+                             const struct sluice_tensor_memory *memory,
+                             enum sl_tensor_stretches_kind kind, struct sl_tensor_stretches *out);
+void sl_tensor_stretches_clear(struct sl_tensor_stretches *stretches);
 
 /*
  * Reads all that is gathered, and copies it to its targets. Adds to *moved the bytes of each slice,
@@ -159,16 +159,16 @@ int sl_tensor_gather(const struct sluice_tensor_plan *plan, const struct sl_tens
 /* ------------------------------------------------------------------------------------- digest */
 
 /*
- * Reads parts, each of another file, and these files to their ends for their digests, several files
- * at once; digests has those of all files by number. Adds to *moved what has been read, up to the
- * lengths of the files, and ends early, with -ECANCELED, once *stop is set, by another thread or
- * after an error. When it returns nothing touches a destination any more. On a thread of the load;
- * waits for the reads, the copies and its own threads, which all end soon after *stop is set.
+ * Reads stretches, each of another file, and these files to their ends for their digests, several
+ * files at once; digests has those of all files by number. Adds to *moved what has been read, up to
+ * the lengths of the files, and ends early, with -ECANCELED, once *stop is set, by another thread
+ * or after an error. When it returns nothing touches a destination any more. On a thread of the
+ * load; waits for the reads, the copies and its own threads, which all end soon after *stop is set.
  *
  * Returns 0, -EBADMSG with a sentence, or the error of a read with its sentence.
  */
 int sl_tensor_read_verified(const struct sluice_tensors *tensors,
-                            const struct sl_tensor_part *parts, size_t count,
+                            const struct sl_tensor_stretch *stretches, size_t count,
                             const struct sluice_digest *digests, _Atomic uint64_t *moved,
                             _Atomic bool *stop);
 

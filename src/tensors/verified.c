@@ -21,7 +21,7 @@
 
 struct verified_load {
 	const struct sluice_tensors *tensors;
-	const struct sl_tensor_part *parts;
+	const struct sl_tensor_stretch *stretches;
 	size_t count;
 	const struct sluice_digest *digests;
 	_Atomic uint64_t *moved;
@@ -29,33 +29,33 @@ struct verified_load {
 	unsigned threads;
 	int device; /* for which buffers are pinned; -1: none */
 
-	_Atomic size_t next; /* part that no thread has taken */
+	_Atomic size_t next; /* stretch that no thread has taken */
 };
 
 /* A thread of a load. */
 struct verified_reader {
 	struct verified_load *load;
-	const struct sl_tensor_part *part;
+	const struct sl_tensor_stretch *stretch;
 	size_t extent; /* the first that may have bytes that have not arrived */
 	struct sl_lanes lanes;
 };
 
 /* --------------------------------------------------------------------------------------- copies */
 
-/* Copies the spans of the part that have arrived. */
+/* Copies the spans of the stretch that have arrived. */
 static int reader_arrived(void *argument, unsigned buffer, const char *data, size_t n,
                           uint64_t offset)
 {
 	struct verified_reader *reader = argument;
-	const struct sl_tensor_part *part = reader->part;
+	const struct sl_tensor_stretch *stretch = reader->stretch;
 	int rc = 0;
 
-	while (reader->extent < part->count &&
-	       part->extents[reader->extent].offset + part->extents[reader->extent].length <=
+	while (reader->extent < stretch->count &&
+	       stretch->extents[reader->extent].offset + stretch->extents[reader->extent].length <=
 	               offset)
 		reader->extent++;
-	for (size_t i = reader->extent; !rc && i < part->count; i++) {
-		const struct sluice_extent *extent = &part->extents[i];
+	for (size_t i = reader->extent; !rc && i < stretch->count; i++) {
+		const struct sluice_extent *extent = &stretch->extents[i];
 		uint64_t from = SL_MAX(extent->offset, offset);
 		uint64_t to = SL_MIN(extent->offset + extent->length, offset + n);
 
@@ -86,18 +86,18 @@ static int reader_allocate(struct verified_reader *reader)
 	uint64_t most = 1;
 
 	for (size_t i = 0; i < load->count; i++)
-		most = SL_MAX(most, load->tensors->files[load->parts[i].file].length);
+		most = SL_MAX(most, load->tensors->files[load->stretches[i].file].length);
 	return sl_lanes_open(
 		&reader->lanes, load->device,
 		SL_MIN((most - 1) / BUFFER_BYTES + 1, LOAD_BYTES / BUFFER_BYTES / load->threads),
 		BUFFER_BYTES);
 }
 
-static int reader_read(struct verified_reader *reader, const struct sl_tensor_part *part)
+static int reader_read(struct verified_reader *reader, const struct sl_tensor_stretch *stretch)
 {
 	struct verified_load *load = reader->load;
-	const struct sl_tensor_file *file = &load->tensors->files[part->file];
-	const struct sluice_digest *wanted = &load->digests[part->file];
+	const struct sl_tensor_file *file = &load->tensors->files[stretch->file];
+	const struct sluice_digest *wanted = &load->digests[stretch->file];
 	struct sl_digest_read read = {
 		.file = file->file,
 		/* A file without a digest is read in the same way. */
@@ -116,7 +116,7 @@ static int reader_read(struct verified_reader *reader, const struct sl_tensor_pa
 	struct sluice_digest digest;
 	int rc;
 
-	reader->part = part;
+	reader->stretch = stretch;
 	reader->extent = 0;
 	rc = sl_digest_compute(&read, &digest);
 	if (!rc && wanted->kind && !sl_digest_equal(&digest, wanted))
@@ -134,34 +134,34 @@ static int verified_work(void *argument)
 	size_t i;
 
 	while (!rc && (i = atomic_fetch_add(&load->next, 1)) < load->count)
-		rc = reader_read(&reader, &load->parts[i]);
+		rc = reader_read(&reader, &load->stretches[i]);
 	sl_lanes_close(&reader.lanes);
 	return rc;
 }
 
 /* Returns the device of the first destination. */
-static int verified_device(const struct sl_tensor_part *parts, size_t count)
+static int verified_device(const struct sl_tensor_stretch *stretches, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		if (parts[i].count)
-			return sluice_device_of(parts[i].extents[0].data);
+		if (stretches[i].count)
+			return sluice_device_of(stretches[i].extents[0].data);
 	return -1;
 }
 
 int sl_tensor_read_verified(const struct sluice_tensors *tensors,
-                            const struct sl_tensor_part *parts, size_t count,
+                            const struct sl_tensor_stretch *stretches, size_t count,
                             const struct sluice_digest *digests, _Atomic uint64_t *moved,
                             _Atomic bool *stop)
 {
 	struct verified_load load = {
 		.tensors = tensors,
-		.parts = parts,
+		.stretches = stretches,
 		.count = count,
 		.digests = digests,
 		.moved = moved,
 		.stop = stop,
 		.threads = SL_MAX(SL_MIN(count, AT_ONCE), 1),
-		.device = verified_device(parts, count),
+		.device = verified_device(stretches, count),
 	};
 
 	return sl_crew_run("sluice-verify", load.threads, verified_work, &load, stop);

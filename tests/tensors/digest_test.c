@@ -168,7 +168,7 @@ struct load {
 	struct sl_tensor_file files[FILES];
 	struct sluice_tensors tensors;
 	struct sluice_digest digests[FILES];
-	struct sl_tensor_part parts[FILES];
+	struct sl_tensor_stretch stretches[FILES];
 	_Atomic uint64_t moved;
 	_Atomic bool stop;
 };
@@ -180,20 +180,20 @@ static void load_start(struct load *load)
 }
 
 /* Adds a file that is read by no extents yet. */
-static struct sl_tensor_part *load_add(struct load *load, sluice_context *ctx, const char *uri,
-                                       uint64_t length)
+static struct sl_tensor_stretch *load_add(struct load *load, sluice_context *ctx, const char *uri,
+                                          uint64_t length)
 {
 	size_t i = load->tensors.file_count++;
 
 	load->files[i] = (struct sl_tensor_file){
 		.file = open_read(ctx, uri), .name = strdup(uri), .length = length};
-	load->parts[i] = (struct sl_tensor_part){.file = i, .device = -1};
-	return &load->parts[i];
+	load->stretches[i] = (struct sl_tensor_stretch){.file = i, .device = -1};
+	return &load->stretches[i];
 }
 
 static int load_run(struct load *load)
 {
-	return sl_tensor_read_verified(&load->tensors, load->parts, load->tensors.file_count,
+	return sl_tensor_read_verified(&load->tensors, load->stretches, load->tensors.file_count,
 	                               load->digests, &load->moved, &load->stop);
 }
 
@@ -202,7 +202,7 @@ static void load_end(struct load *load)
 	for (size_t i = 0; i < load->tensors.file_count; i++) {
 		assert_ok(sluice_close(load->files[i].file));
 		free(load->files[i].name);
-		free(load->parts[i].extents);
+		free(load->stretches[i].extents);
 	}
 }
 
@@ -222,32 +222,32 @@ static void load_of_patterns(struct load *load, struct fixture *f, int kind)
 	}
 }
 
-/* Extents of a part with gaps, and the whole part once more behind them, all in memory of 2 * length bytes. */
-static void part_scatter(struct sl_tensor_part *part, uint64_t length, char *const memory[2],
-                         struct rng *rng)
+/* Extents of a stretch with gaps, and the whole stretch once more behind them, all in memory of 2 * length bytes. */
+static void stretch_scatter(struct sl_tensor_stretch *stretch, uint64_t length,
+                            char *const memory[2], struct rng *rng)
 {
 	uint64_t at = rng_below(rng, 3);
 
-	part->extents = malloc((length / 1000 + 3) * sizeof(*part->extents));
-	part->extents[part->count++] = (struct sluice_extent){memory[1] + length, length, 0};
+	stretch->extents = malloc((length / 1000 + 3) * sizeof(*stretch->extents));
+	stretch->extents[stretch->count++] = (struct sluice_extent){memory[1] + length, length, 0};
 	while (at < length) {
 		size_t n = rng_below(rng, 3 * MIB) + 1000;
 
 		n = n < length - at ? n : length - at;
-		part->extents[part->count] =
-			(struct sluice_extent){memory[part->count % 2] + at, n, at};
-		part->count++;
+		stretch->extents[stretch->count] =
+			(struct sluice_extent){memory[stretch->count % 2] + at, n, at};
+		stretch->count++;
 		at += n + (rng_below(rng, 2) ? 0 : 777);
 	}
 }
 
-static void assert_scattered(const struct sl_tensor_part *part, uint64_t seed)
+static void assert_scattered(const struct sl_tensor_stretch *stretch, uint64_t seed)
 {
 	char *bytes = malloc(LONG);
 
-	for (size_t i = 0; i < part->count; i++) {
-		assert_ok(sluice_copy(bytes, part->extents[i].data, part->extents[i].length));
-		assert_pattern(bytes, part->extents[i].length, part->extents[i].offset, seed);
+	for (size_t i = 0; i < stretch->count; i++) {
+		assert_ok(sluice_copy(bytes, stretch->extents[i].data, stretch->extents[i].length));
+		assert_pattern(bytes, stretch->extents[i].length, stretch->extents[i].offset, seed);
 	}
 	free(bytes);
 }
@@ -272,14 +272,14 @@ static void load_into(struct fixture *f, int kind, const int devices[2])
 				                              (void **)&memory[i][j]));
 			}
 		}
-		part_scatter(&load.parts[i], length, memory[i], &rng);
+		stretch_scatter(&load.stretches[i], length, memory[i], &rng);
 		all += length;
 	}
 	assert_ok(load_run(&load));
 	assert_int_equal(load.moved, all);
 	assert_false(load.stop);
 	for (size_t i = 0; i < FILES; i++) {
-		assert_scattered(&load.parts[i], SEED + i);
+		assert_scattered(&load.stretches[i], SEED + i);
 		for (int j = 0; j < 2; j++)
 			if (devices[j] >= 0)
 				assert_ok(sluice_device_free(memory[i][j]));
@@ -341,9 +341,9 @@ FIXTURE_TEST(a_file_of_a_load_may_have_no_digest)
 
 	load_of_patterns(&load, f, SLUICE_XXH3_128);
 	load.digests[0] = (struct sluice_digest){0};
-	load.parts[0].extents = malloc(sizeof(*load.parts[0].extents));
-	load.parts[0].extents[0] = (struct sluice_extent){bytes, MIDDLE, 0};
-	load.parts[0].count = 1;
+	load.stretches[0].extents = malloc(sizeof(*load.stretches[0].extents));
+	load.stretches[0].extents[0] = (struct sluice_extent){bytes, MIDDLE, 0};
+	load.stretches[0].count = 1;
 	assert_ok(load_run(&load));
 	assert_pattern(bytes, MIDDLE, 0, SEED);
 	load_end(&load);

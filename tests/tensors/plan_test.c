@@ -80,21 +80,21 @@ static int64_t model_slice(const struct sl_tensor *tensor, const struct sluice_t
 }
 
 /* Copies what the extents say; everything is host memory. */
-static void model_read(const struct sl_tensor_parts *parts)
+static void model_read(const struct sl_tensor_stretches *stretches)
 {
-	for (size_t p = 0; p < parts->count; p++) {
-		const struct sl_tensor_part *part = &parts->parts[p];
+	for (size_t p = 0; p < stretches->count; p++) {
+		const struct sl_tensor_stretch *stretch = &stretches->stretches[p];
 		uint64_t bytes = 0;
 
-		for (size_t i = 0; i < part->count; i++) {
-			const struct sluice_extent *e = &part->extents[i];
+		for (size_t i = 0; i < stretch->count; i++) {
+			const struct sluice_extent *e = &stretch->extents[i];
 
 			assert_true(e->offset + e->length <= FILE_SIZE);
 			assert_true(!i || e[-1].offset <= e->offset);
-			memcpy(e->data, content[part->file] + e->offset, e->length);
+			memcpy(e->data, content[stretch->file] + e->offset, e->length);
 			bytes += e->length;
 		}
-		assert_int_equal(bytes, part->bytes);
+		assert_int_equal(bytes, stretch->bytes);
 	}
 }
 
@@ -146,7 +146,7 @@ TEST(a_slice_is_the_elements_that_its_ranges_name)
 		struct sluice_tensor_want want = {0, ranges, got};
 		struct sluice_tensor_item item = {sizeof(item)};
 		sluice_tensor_plan *plan = NULL;
-		struct sl_tensor_parts parts;
+		struct sl_tensor_stretches stretches;
 		int64_t bytes;
 
 		add_by_chance(table, 0, below(&seed, 1000), &seed);
@@ -161,12 +161,13 @@ TEST(a_slice_is_the_elements_that_its_ranges_name)
 			assert_int_equal(sluice_tensor_plan_item(plan, 0, &item), 0);
 			assert_int_equal(item.bytes, bytes);
 			assert_int_equal(sluice_tensor_plan_bytes(plan), 0);
-			assert_int_equal(sl_tensor_parts_make(plan, NULL, SL_PARTS_COPIED, &parts),
-			                 0);
-			model_read(&parts);
+			assert_int_equal(
+				sl_tensor_stretches_make(plan, NULL, SL_PARTS_COPIED, &stretches),
+				0);
+			model_read(&stretches);
 			assert_memory_equal(got, expected, bytes);
 			assert_int_equal(got[bytes], 0x55);
-			sl_tensor_parts_clear(&parts);
+			sl_tensor_stretches_clear(&stretches);
 		}
 		sluice_tensor_plan_free(plan);
 		table_free(table);
@@ -175,7 +176,7 @@ TEST(a_slice_is_the_elements_that_its_ranges_name)
 }
 
 /* A plan of many slices, some of them in a memory, some twice. */
-static void check_wants(uint64_t *seed, enum sl_tensor_parts_kind kind)
+static void check_wants(uint64_t *seed, enum sl_tensor_stretches_kind kind)
 {
 	enum { WANTS = 40 };
 	static unsigned char expected[FILE_SIZE], places[WANTS][4096];
@@ -184,7 +185,7 @@ static void check_wants(uint64_t *seed, enum sl_tensor_parts_kind kind)
 	struct sluice_tensors *table = table_new(ctx);
 	sluice_tensor_memory *memory;
 	sluice_tensor_plan *plan;
-	struct sl_tensor_parts parts;
+	struct sl_tensor_stretches stretches;
 	uint64_t end = 0;
 	size_t count = 0;
 
@@ -211,9 +212,9 @@ static void check_wants(uint64_t *seed, enum sl_tensor_parts_kind kind)
 	}
 	assert_int_equal(sluice_tensor_plan_new(table, wants, count, &plan), 0);
 	assert_int_equal(sluice_tensor_memory_new(-1, sluice_tensor_plan_bytes(plan), &memory), 0);
-	assert_int_equal(sl_tensor_parts_make(plan, memory, kind, &parts), 0);
-	assert_true(parts.count <= 2);
-	model_read(&parts);
+	assert_int_equal(sl_tensor_stretches_make(plan, memory, kind, &stretches), 0);
+	assert_true(stretches.count <= 2);
+	model_read(&stretches);
 	for (size_t i = 0; i < count; i++) {
 		struct sluice_tensor_item item = {sizeof(item)};
 		const unsigned char *got = wants[i].to;
@@ -233,7 +234,7 @@ static void check_wants(uint64_t *seed, enum sl_tensor_parts_kind kind)
 		if (bytes)
 			assert_memory_equal(got, expected, bytes);
 	}
-	sl_tensor_parts_clear(&parts);
+	sl_tensor_stretches_clear(&stretches);
 	sluice_tensor_plan_free(plan);
 	sluice_tensor_memory_free(memory);
 	table_free(table);
@@ -253,7 +254,7 @@ static size_t extents_of(uint64_t bytes, unsigned each, uint64_t *needed)
 	struct sluice_tensors *table = table_new(ctx);
 	sluice_tensor_memory *memory;
 	sluice_tensor_plan *plan;
-	struct sl_tensor_parts parts;
+	struct sl_tensor_stretches stretches;
 	size_t count = 0;
 
 	for (uint32_t file = 0; file < 2; file++)
@@ -262,10 +263,10 @@ static size_t extents_of(uint64_t bytes, unsigned each, uint64_t *needed)
 	assert_int_equal(sluice_tensor_plan_new(table, NULL, 0, &plan), 0);
 	*needed = sluice_tensor_plan_bytes(plan);
 	assert_int_equal(sluice_tensor_memory_new(-1, *needed, &memory), 0);
-	assert_int_equal(sl_tensor_parts_make(plan, memory, SL_PARTS_COPIED, &parts), 0);
-	for (size_t i = 0; i < parts.count; i++)
-		count += parts.parts[i].count;
-	sl_tensor_parts_clear(&parts);
+	assert_int_equal(sl_tensor_stretches_make(plan, memory, SL_PARTS_COPIED, &stretches), 0);
+	for (size_t i = 0; i < stretches.count; i++)
+		count += stretches.stretches[i].count;
+	sl_tensor_stretches_clear(&stretches);
 	sluice_tensor_plan_free(plan);
 	sluice_tensor_memory_free(memory);
 	table_free(table);
@@ -289,7 +290,7 @@ TEST(destinations_of_a_device_are_joined_within_an_allocation_of_ours_only)
 	uint64_t bytes = 1024;
 	sluice_tensor_memory *memory;
 	sluice_tensor_plan *plan;
-	struct sl_tensor_parts parts;
+	struct sl_tensor_stretches stretches;
 	int device;
 
 	assert_int_equal(sluice_device_find("emulated", &device), 0);
@@ -302,13 +303,13 @@ TEST(destinations_of_a_device_are_joined_within_an_allocation_of_ours_only)
 		                                     {1, NULL, own ? to + bytes : NULL}};
 
 		assert_int_equal(sluice_tensor_plan_new(table, wants, 2, &plan), 0);
-		assert_int_equal(
-			sl_tensor_parts_make(plan, own ? NULL : memory, SL_PARTS_COPIED, &parts),
-			0);
-		assert_int_equal(parts.count, 1);
-		assert_int_equal(parts.parts[0].device, device);
-		assert_int_equal(parts.parts[0].count, own ? 2 : 1);
-		sl_tensor_parts_clear(&parts);
+		assert_int_equal(sl_tensor_stretches_make(plan, own ? NULL : memory,
+		                                          SL_PARTS_COPIED, &stretches),
+		                 0);
+		assert_int_equal(stretches.count, 1);
+		assert_int_equal(stretches.stretches[0].device, device);
+		assert_int_equal(stretches.stretches[0].count, own ? 2 : 1);
+		sl_tensor_stretches_clear(&stretches);
 		sluice_tensor_plan_free(plan);
 	}
 	sluice_tensor_memory_free(memory);
@@ -331,28 +332,28 @@ TEST(a_slice_that_two_devices_want_is_read_once)
 	struct sluice_tensor_want wants[] = {
 		{0, rows, host[0]}, {0, rows, to[0]}, {0, rows, host[1]}, {0, others, to[1]}};
 	sluice_tensor_plan *plan;
-	struct sl_tensor_parts parts;
+	struct sl_tensor_stretches stretches;
 
 	assert_int_equal(sluice_tensor_plan_new(table, wants, 4, &plan), 0);
-	assert_int_equal(sl_tensor_parts_make(plan, NULL, SL_PARTS_COPIED, &parts), 0);
-	assert_int_equal(parts.count, 2);
-	assert_int_equal(parts.parts[0].count, 2);
-	assert_int_equal(parts.parts[1].count, 1);
-	assert_int_equal(parts.parts[1].bytes, 24);
-	assert_true(parts.copied);
+	assert_int_equal(sl_tensor_stretches_make(plan, NULL, SL_PARTS_COPIED, &stretches), 0);
+	assert_int_equal(stretches.count, 2);
+	assert_int_equal(stretches.stretches[0].count, 2);
+	assert_int_equal(stretches.stretches[1].count, 1);
+	assert_int_equal(stretches.stretches[1].bytes, 24);
+	assert_true(stretches.copied);
 	/* The slices are the first three of the plan. */
-	assert_ptr_equal(parts.targets[1].to, to[0]);
+	assert_ptr_equal(stretches.targets[1].to, to[0]);
 	for (size_t i = 0; i < 4; i++) {
-		assert_int_equal(parts.targets[i].source, i == 1 ? 0 : i);
-		assert_int_equal(parts.targets[i].device, i % 2 ? device : -1);
+		assert_int_equal(stretches.targets[i].source, i == 1 ? 0 : i);
+		assert_int_equal(stretches.targets[i].device, i % 2 ? device : -1);
 	}
-	assert_int_equal(parts.targets[0].part, 0);
-	sl_tensor_parts_clear(&parts);
-	assert_int_equal(sl_tensor_parts_make(plan, NULL, SL_PARTS_BY_FILE, &parts), 0);
-	assert_int_equal(parts.count, 1);
-	assert_int_equal(parts.parts[0].count, 4);
-	assert_false(parts.copied);
-	sl_tensor_parts_clear(&parts);
+	assert_int_equal(stretches.targets[0].stretch, 0);
+	sl_tensor_stretches_clear(&stretches);
+	assert_int_equal(sl_tensor_stretches_make(plan, NULL, SL_PARTS_BY_FILE, &stretches), 0);
+	assert_int_equal(stretches.count, 1);
+	assert_int_equal(stretches.stretches[0].count, 4);
+	assert_false(stretches.copied);
+	sl_tensor_stretches_clear(&stretches);
 	sluice_tensor_plan_free(plan);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(sluice_device_free(to[i]), 0);
@@ -388,7 +389,7 @@ TEST(a_plan_of_more_runs_than_fit_is_refused)
 	struct sluice_tensors *table = table_new(ctx);
 	struct sluice_tensor_range ranges[] = {{0, 16000000}, {0, 3}};
 	struct sluice_tensor_want want = {0, ranges, NULL};
-	struct sl_tensor_parts parts;
+	struct sl_tensor_stretches stretches;
 	sluice_tensor_plan *plan;
 	char here;
 
@@ -401,11 +402,12 @@ TEST(a_plan_of_more_runs_than_fit_is_refused)
 	table_add(table, 1, 0, SLUICE_FLOAT32, 2, (uint64_t[]){16000001, 4});
 	want = (struct sluice_tensor_want){1, ranges, &here};
 	assert_int_equal(sluice_tensor_plan_new(table, &want, 1, &plan), 0);
-	assert_int_equal(sl_tensor_parts_make(plan, NULL, SL_PARTS_COPIED, &parts), 0);
-	assert_int_equal(parts.count, 0);
-	assert_int_equal(parts.gathered, 16000001 * 12);
-	sl_tensor_parts_clear(&parts);
-	assert_int_equal(sl_tensor_parts_make(plan, NULL, SL_PARTS_ON_STREAM, &parts), -E2BIG);
+	assert_int_equal(sl_tensor_stretches_make(plan, NULL, SL_PARTS_COPIED, &stretches), 0);
+	assert_int_equal(stretches.count, 0);
+	assert_int_equal(stretches.gathered, 16000001 * 12);
+	sl_tensor_stretches_clear(&stretches);
+	assert_int_equal(sl_tensor_stretches_make(plan, NULL, SL_PARTS_ON_STREAM, &stretches),
+	                 -E2BIG);
 	assert_non_null(strstr(sluice_last_message(), "not 16000001"));
 	sluice_tensor_plan_free(plan);
 	table_free(table);
@@ -415,15 +417,15 @@ TEST(a_plan_of_nothing_is_a_plan)
 {
 	struct sluice_tensors *table = table_new(ctx);
 	struct sluice_tensor_item item = {sizeof(item)};
-	struct sl_tensor_parts parts;
+	struct sl_tensor_stretches stretches;
 	sluice_tensor_plan *plan;
 
 	assert_int_equal(sluice_tensor_plan_new(table, NULL, 0, &plan), 0);
 	assert_int_equal(sluice_tensor_plan_bytes(plan), 0);
 	assert_int_equal(sluice_tensor_plan_item(plan, 0, &item), -ENOENT);
-	assert_int_equal(sl_tensor_parts_make(plan, NULL, SL_PARTS_COPIED, &parts), 0);
-	assert_int_equal(parts.count, 0);
-	sl_tensor_parts_clear(&parts);
+	assert_int_equal(sl_tensor_stretches_make(plan, NULL, SL_PARTS_COPIED, &stretches), 0);
+	assert_int_equal(stretches.count, 0);
+	sl_tensor_stretches_clear(&stretches);
 	sluice_tensor_plan_free(plan);
 	table_free(table);
 }

@@ -2,7 +2,7 @@
 /*
  * Parts of a load
  *
- * Divides a plan by files and devices, and makes the extents of each part, in the order of the
+ * Divides a plan by files and devices, and makes the extents of each stretch, in the order of the
  * file; extents that follow each other in the file and in memory are one. A slice that several
  * devices want is read for the first of them, and copied for the others. Only arithmetic, and
  * questions about pointers; any thread.
@@ -18,14 +18,15 @@
  * them. */
 #define GATHERED_LEAST 32768
 
-struct parts_maker {
+struct stretches_maker {
 	const struct sluice_tensor_plan *plan;
 	const struct sluice_tensor_memory *memory;
-	struct sl_tensor_parts *out;
+	struct sl_tensor_stretches *out;
 };
 
 /* Returns whether narrow columns are gathered. */
-static bool parts_gather(const struct sluice_tensor_plan *plan, enum sl_tensor_parts_kind kind)
+static bool stretches_gather(const struct sluice_tensor_plan *plan,
+                             enum sl_tensor_stretches_kind kind)
 {
 	uint64_t runs = 0;
 
@@ -35,11 +36,12 @@ static bool parts_gather(const struct sluice_tensor_plan *plan, enum sl_tensor_p
 }
 
 /* Finds the device of each item, and its source. */
-static void parts_find_targets(struct parts_maker *maker, enum sl_tensor_parts_kind kind)
+static void stretches_find_targets(struct stretches_maker *maker,
+                                   enum sl_tensor_stretches_kind kind)
 {
 	struct sl_tensor_item *const *order = maker->plan->order;
 	struct sl_tensor_target *targets = maker->out->targets;
-	bool gather = parts_gather(maker->plan, kind);
+	bool gather = stretches_gather(maker->plan, kind);
 	size_t source = 0;
 
 	for (size_t i = 0; i < maker->plan->count; i++) {
@@ -67,14 +69,14 @@ static void parts_find_targets(struct parts_maker *maker, enum sl_tensor_parts_k
 	}
 }
 
-static int part_compare(const void *first, const void *second)
+static int stretch_compare(const void *first, const void *second)
 {
 	const struct sluice_extent *a = first, *b = second;
 
 	return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
-static bool parts_in_memory(const struct parts_maker *maker, const void *at)
+static bool stretches_in_memory(const struct stretches_maker *maker, const void *at)
 {
 	const struct sluice_tensor_memory *memory = maker->memory;
 
@@ -82,33 +84,33 @@ static bool parts_in_memory(const struct parts_maker *maker, const void *at)
 }
 
 /*
- * Puts the extents of a part in the order of the file, and joins those that follow each other. No
- * driver copies across the border of two allocations.
+ * Puts the extents of a stretch in the order of the file, and joins those that follow each other.
+ * No driver copies across the border of two allocations.
  */
-static void part_merge(const struct parts_maker *maker, struct sl_tensor_part *part)
+static void stretch_merge(const struct stretches_maker *maker, struct sl_tensor_stretch *stretch)
 {
-	struct sluice_extent *v = part->extents;
+	struct sluice_extent *v = stretch->extents;
 	size_t last = 0;
 	bool sorted = true;
 
-	for (size_t i = 1; i < part->count && sorted; i++)
+	for (size_t i = 1; i < stretch->count && sorted; i++)
 		sorted = v[i - 1].offset <= v[i].offset;
 	if (!sorted)
-		qsort(v, part->count, sizeof(*v), part_compare);
-	for (size_t i = 1; i < part->count; i++) {
+		qsort(v, stretch->count, sizeof(*v), stretch_compare);
+	for (size_t i = 1; i < stretch->count; i++) {
 		if (v[last].offset + v[last].length == v[i].offset &&
 		    (char *)v[last].data + v[last].length == v[i].data &&
-		    (part->device < 0 ||
-		     (parts_in_memory(maker, v[last].data) && parts_in_memory(maker, v[i].data))))
+		    (stretch->device < 0 || (stretches_in_memory(maker, v[last].data) &&
+		                             stretches_in_memory(maker, v[i].data))))
 			v[last].length += v[i].length;
 		else
 			v[++last] = v[i];
 	}
-	part->count = last + 1;
+	stretch->count = last + 1;
 }
 
-/* Returns true if the item belongs to the part of item `first`. */
-static bool part_has(const struct parts_maker *maker, size_t first, size_t i)
+/* Returns true if the item belongs to the stretch of item `first`. */
+static bool stretch_has(const struct stretches_maker *maker, size_t first, size_t i)
 {
 	const struct sl_tensor_target *targets = maker->out->targets;
 
@@ -116,8 +118,9 @@ static bool part_has(const struct parts_maker *maker, size_t first, size_t i)
 	       targets[i].device == targets[first].device;
 }
 
-/* Makes the part of item `first`, and of all behind it that belong to it. */
-static int part_make(struct parts_maker *maker, size_t first, struct sl_tensor_part *part)
+/* Makes the stretch of item `first`, and of all behind it that belong to it. */
+static int stretch_make(struct stretches_maker *maker, size_t first,
+                        struct sl_tensor_stretch *stretch)
 {
 	struct sl_tensor_item *const *order = maker->plan->order;
 	struct sl_tensor_target *targets = maker->out->targets;
@@ -126,63 +129,64 @@ static int part_make(struct parts_maker *maker, size_t first, struct sl_tensor_p
 	uint64_t runs = 0;
 
 	for (; end < maker->plan->count && order[end]->tensor->file == file; end++)
-		runs += part_has(maker, first, end) ? order[end]->runs : 0;
-	*part = (struct sl_tensor_part){.file = file, .device = targets[first].device};
+		runs += stretch_has(maker, first, end) ? order[end]->runs : 0;
+	*stretch = (struct sl_tensor_stretch){.file = file, .device = targets[first].device};
 	if (runs > SL_TENSOR_RUNS_MOST)
 		return sl_fail(-E2BIG,
 		               "in stream order, and with digests, at most %" PRIu64
 		               " runs of bytes of a file are read, and not %" PRIu64,
 		               SL_TENSOR_RUNS_MOST, runs);
-	part->extents = calloc(runs, sizeof(*part->extents));
-	if (!part->extents)
+	stretch->extents = calloc(runs, sizeof(*stretch->extents));
+	if (!stretch->extents)
 		return sl_fail(-ENOMEM, "no memory for %" PRIu64 " extents", runs);
 	for (size_t i = first; i < end; i++) {
-		if (!part_has(maker, first, i))
+		if (!stretch_has(maker, first, i))
 			continue;
-		sl_tensor_item_extents(order[i], targets[i].to, &part->extents[part->count]);
-		part->count += order[i]->runs;
-		part->bytes += order[i]->bytes;
-		targets[i].part = maker->out->count;
+		sl_tensor_item_extents(order[i], targets[i].to, &stretch->extents[stretch->count]);
+		stretch->count += order[i]->runs;
+		stretch->bytes += order[i]->bytes;
+		targets[i].stretch = maker->out->count;
 	}
-	part_merge(maker, part);
+	stretch_merge(maker, stretch);
 	return 0;
 }
 
-int sl_tensor_parts_make(const struct sluice_tensor_plan *plan,
-                         const struct sluice_tensor_memory *memory, enum sl_tensor_parts_kind kind,
-                         struct sl_tensor_parts *out)
+int sl_tensor_stretches_make(const struct sluice_tensor_plan *plan,
+                             const struct sluice_tensor_memory *memory,
+                             enum sl_tensor_stretches_kind kind, struct sl_tensor_stretches *out)
 {
-	struct parts_maker maker = {plan, memory, out};
+	struct stretches_maker maker = {plan, memory, out};
 	int rc = 0;
 
-	*out = (struct sl_tensor_parts){.targets = calloc(plan->count + 1, sizeof(*out->targets))};
+	*out = (struct sl_tensor_stretches){.targets =
+	                                            calloc(plan->count + 1, sizeof(*out->targets))};
 	if (!out->targets)
 		return sl_fail(-ENOMEM, "no memory for %zu tensors", plan->count);
-	parts_find_targets(&maker, kind);
+	stretches_find_targets(&maker, kind);
 	for (size_t i = 0; !rc && i < plan->count; i++) {
 		const struct sl_tensor_target *target = &out->targets[i];
-		struct sl_tensor_part *larger;
+		struct sl_tensor_stretch *larger;
 
 		if (target->device == NOWHERE || target->source != i || target->gathered ||
-		    target->part != SIZE_MAX)
+		    target->stretch != SIZE_MAX)
 			continue;
-		larger = realloc(out->parts, (out->count + 1) * sizeof(*larger));
+		larger = realloc(out->stretches, (out->count + 1) * sizeof(*larger));
 		if (larger)
-			out->parts = larger;
-		rc = larger ? part_make(&maker, i, &larger[out->count])
-		            : sl_fail(-ENOMEM, "no memory for %zu parts", out->count + 1);
+			out->stretches = larger;
+		rc = larger ? stretch_make(&maker, i, &larger[out->count])
+		            : sl_fail(-ENOMEM, "no memory for %zu stretches", out->count + 1);
 		out->count += !rc;
 	}
 	if (rc)
-		sl_tensor_parts_clear(out);
+		sl_tensor_stretches_clear(out);
 	return rc;
 }
 
-void sl_tensor_parts_clear(struct sl_tensor_parts *parts)
+void sl_tensor_stretches_clear(struct sl_tensor_stretches *stretches)
 {
-	for (size_t i = 0; i < parts->count; i++)
-		free(parts->parts[i].extents);
-	free(parts->parts);
-	free(parts->targets);
-	*parts = (struct sl_tensor_parts){0};
+	for (size_t i = 0; i < stretches->count; i++)
+		free(stretches->stretches[i].extents);
+	free(stretches->stretches);
+	free(stretches->targets);
+	*stretches = (struct sl_tensor_stretches){0};
 }
