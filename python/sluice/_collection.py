@@ -171,7 +171,8 @@ def _made(store: _store.Store, name: str, replace: bool | str, device: Any, file
         with contextlib.suppress(FileNotFoundError):
             store.delete(name)
     place = f"cuda:{device}" if isinstance(device, int) else str(device or "cpu")
-    return (replace != "delete-first" and bool(replace)) * _store._REPLACE, place, contents, stream, copies, rows, opened
+    flags = (replace != "delete-first" and bool(replace)) * _store._REPLACE
+    return flags, place, contents, stream, copies, rows, opened
 
 
 def publish(name: str, what: Any, device: Any = None, *, replace: bool | str = False,

@@ -405,6 +405,7 @@ frames = u.frames()
 next(frames)
 out = numpy.empty(u.shape, u.dtype)
 operations = [u.read_into_async(out) for _ in range(50)]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
 print("read", flush=True)
 {end}
 """
