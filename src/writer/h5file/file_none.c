@@ -72,15 +72,3 @@ NONE(sl_h5_file_flush, struct sl_h5_file *file)
 NONE(sl_h5_file_vacate, struct sl_h5_file *file)
 NONE(sl_h5_file_close, struct sl_h5_file *file, bool keep)
 NONE(sluice_frames_inspect, const char *path, sluice_frames_found found, void *user)
-NONE(sl_h5_reader_open, int fd, const char *path, const char *dataset, struct sl_h5_reader **out,
-     struct sl_h5_array *array)
-NONE(sl_h5_reader_find, struct sl_h5_reader *reader, size_t count, struct sl_h5_place *places)
-NONE(sl_h5_list, int fd, const char *path, const char *below, sl_h5_found *found, void *user)
-
-void sl_h5_reader_close(struct sl_h5_reader *reader)
-{
-}
-
-void sl_h5_array_clear(struct sl_h5_array *array)
-{
-}
