@@ -59,7 +59,8 @@ def test_stubs_have_what_the_extension_has():
             assert {each for each in methods if not each.startswith("__")} == members(kind), name
             for each, node in methods.items():
                 there_is = getattr(kind, each, None)
-                if getattr(there_is, "__text_signature__", None) and not each.startswith("__"):
+                # Where there is no text Python 3.13 makes a signature of its own.
+                if getattr(there_is, "__text_signature__", None) and there_is.__doc__ and not each.startswith("__"):
                     assert said(inspect.signature(there_is)) == stubbed(node), f"{name}.{each}"
         else:
             assert callable(kind) == isinstance(stubs[name], ast.FunctionDef), name

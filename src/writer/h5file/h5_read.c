@@ -187,8 +187,10 @@ static int describe_compact(const struct described *x, struct sl_h5_array *out)
 		               x->name, out->bytes);
 	/* HDF5 would copy what lies behind them. */
 	if (H5Dget_storage_size(x->dataset) < out->bytes)
-		return sl_fail(-EBADMSG, "'%s' has fewer bytes in its header than its shape says",
-		               x->name);
+		return sl_fail(
+			-EBADMSG,
+			"'%s' is compact, with fewer bytes in its header than its shape says",
+			x->name);
 	out->compact = malloc(out->bytes + 1);
 	if (!out->compact)
 		return sl_fail(-ENOMEM, "no memory");
