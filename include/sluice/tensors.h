@@ -301,6 +301,9 @@ struct sluice_tensor_save_options {
 	size_t metadata_count;       /* of pairs */
 	int refuse_shared; /* 1: two names with the same memory are -EINVAL; 0: it is written once */
 	int not_durable;   /* 1: without the work of fsync() */
+	/* 1: SHA-256 of each file, of the bytes on their way, see sluice_tensor_save_file(); each
+	 * file that is written then has 32 MiB of memory, pinned for a device, and a core */
+	int digests;
 	/* 1: the memory is read after the work that the stream below was given before */
 	int on;
 	int device; /* of that stream */
@@ -309,9 +312,9 @@ struct sluice_tensor_save_options {
 	 * stay until the save is over. */
 	const struct sluice_open_options *open_options;
 };
-#define SLUICE_TENSOR_SAVE_OPTIONS_INIT                                                       \
-	{                                                                                     \
-		sizeof(struct sluice_tensor_save_options), 0, NULL, 0, 0, 0, 0, 0, NULL, NULL \
+#define SLUICE_TENSOR_SAVE_OPTIONS_INIT                                                          \
+	{                                                                                        \
+		sizeof(struct sluice_tensor_save_options), 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL \
 	}
 
 /*
@@ -348,6 +351,15 @@ SLUICE_API int sluice_tensors_save(sluice_context *ctx, const char *uri,
                                    const struct sluice_tensor_save_options *o,
                                    sluice_tensor_save **out);
 /*
+ * The same for tensors of open files, or for `count` of them with these indices if chosen is not
+ * NULL. The bytes pass through memory of 32 MiB for each file that is written. The tensors must
+ * outlive the save; o->on has no effect.
+ */
+SLUICE_API int sluice_tensors_save_files(const char *uri, const sluice_tensors *tensors,
+                                         const size_t *chosen, size_t count,
+                                         const struct sluice_tensor_save_options *o,
+                                         sluice_tensor_save **out);
+/*
  * Waits, as sluice_wait() does, until the save reads the tensors no more: the program may change or
  * free their memory. Returns 0, -EINPROGRESS, or the error of the save.
  */
@@ -363,6 +375,16 @@ SLUICE_API int64_t sluice_tensor_save_wait(sluice_tensor_save *save, int timeout
 /* Sets how many bytes have been written, and how many will be; either may be NULL. */
 SLUICE_API void sluice_tensor_save_progress(sluice_tensor_save *save, uint64_t *written,
                                             uint64_t *all);
+/* A file of a save. The URI lives as long as the save. */
+struct sluice_tensor_saved {
+	size_t size; /* in: sizeof(struct sluice_tensor_saved) */
+	const char *uri;
+	uint64_t bytes;
+	struct sluice_digest digest; /* kind 0: without o->digests */
+};
+/* Describes a file by its number. Returns 0, -ENOENT past the last, or -EAGAIN: it is not saved. */
+SLUICE_API int sluice_tensor_save_file(const sluice_tensor_save *save, size_t number,
+                                       struct sluice_tensor_saved *out);
 /* Requests that the save end early; sluice_tensor_save_wait() tells whether it did. */
 SLUICE_API void sluice_tensor_save_cancel(sluice_tensor_save *save);
 /* Returns the sentence of the error that sluice_tensor_save_wait() returned, or "". */

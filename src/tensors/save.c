@@ -31,7 +31,8 @@ struct sluice_tensor_save {
 	struct sl_save_plan plan; /* but for what a file's thread sets */
 	struct sluice_open_options open_options;
 	sluice_event event; /* of the stream's work; NULL: none */
-	bool durable;
+	bool durable, digests;
+	bool streamed; /* files pass through buffers of their own */
 	pthread_t thread;
 
 	_Atomic bool stop;      /* failed, or cancelled */
@@ -121,7 +122,8 @@ static int save_file(struct sluice_tensor_save *save, struct sl_save_file *file)
 	rc = sluice_open(save->ctx, file->uri, &o, &to);
 	if (rc)
 		return rc;
-	rc = save_write_all(save, to, file);
+	rc = save->streamed ? sl_save_stream(file, to, save->digests, &save->stop)
+	                    : save_write_all(save, to, file);
 	if (rc) {
 		sluice_discard(to);
 		return rc;
@@ -217,13 +219,47 @@ static int save_start(struct sluice_tensor_save *save, const struct sluice_tenso
 	return rc;
 }
 
-int sluice_tensors_save(sluice_context *ctx, const char *uri,
-                        const struct sluice_collection_tensor *tensors, size_t count,
-                        const struct sluice_tensor_save_options *options, sluice_tensor_save **out)
+/* The tensors are in memory, or in files at these offsets. */
+static int save_new(sluice_context *ctx, const char *uri,
+                    const struct sluice_collection_tensor *tensors, size_t count,
+                    sluice_file *const *files, const uint64_t *offsets,
+                    const struct sluice_tensor_save_options *options, sluice_tensor_save **out)
 {
 	struct sluice_tensor_save_options o = SLUICE_TENSOR_SAVE_OPTIONS_INIT;
-	struct sluice_open_options open_options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_tensor_save *save;
+	int rc;
+
+	if (options && options->size < sizeof(options->size))
+		return sl_fail(-EINVAL, "sluice_tensors_save: options->size is not set");
+	if (options)
+		memcpy(&o, options, SL_MIN(options->size, sizeof(o)));
+	save = calloc(1, sizeof(*save));
+	if (!save)
+		return sl_fail(-ENOMEM, "no memory");
+	save->ctx = ctx;
+	save->durable = !o.not_durable;
+	save->digests = o.digests;
+	save->streamed = files || o.digests;
+	save->open_options = (struct sluice_open_options)SLUICE_OPEN_OPTIONS_INIT;
+	if (o.open_options)
+		memcpy(&save->open_options, o.open_options,
+		       SL_MIN(o.open_options->size, sizeof(save->open_options)));
+	save->open_options.size = sizeof(save->open_options);
+	save->open_options.flags = 0;
+	rc = sl_save_plan(uri, tensors, count, files, offsets, &o, &save->plan);
+	if (!rc)
+		rc = save_start(save, &o);
+	if (rc)
+		save_clear(save);
+	else
+		*out = save;
+	return rc;
+}
+
+int sluice_tensors_save(sluice_context *ctx, const char *uri,
+                        const struct sluice_collection_tensor *tensors, size_t count,
+                        const struct sluice_tensor_save_options *o, sluice_tensor_save **out)
+{
 	int rc = sl_context_check(ctx);
 
 	if (rc)
@@ -233,28 +269,47 @@ int sluice_tensors_save(sluice_context *ctx, const char *uri,
 	for (size_t i = 0; i < count; i++)
 		if (tensors[i].size < sizeof(tensors[i]))
 			return sl_fail(-EINVAL, "sluice_tensors_save: size of a tensor is not set");
-	if (options && options->size < sizeof(options->size))
-		return sl_fail(-EINVAL, "sluice_tensors_save: options->size is not set");
-	if (options)
-		memcpy(&o, options, SL_MIN(options->size, sizeof(o)));
-	if (o.open_options)
-		memcpy(&open_options, o.open_options,
-		       SL_MIN(o.open_options->size, sizeof(open_options)));
-	save = calloc(1, sizeof(*save));
-	if (!save)
-		return sl_fail(-ENOMEM, "no memory");
-	save->ctx = ctx;
-	save->durable = !o.not_durable;
-	save->open_options = open_options;
-	save->open_options.size = sizeof(open_options);
-	save->open_options.flags = 0;
-	rc = sl_save_plan(uri, tensors, count, &o, &save->plan);
-	if (!rc)
-		rc = save_start(save, &o);
+	return save_new(ctx, uri, tensors, count, NULL, NULL, o, out);
+}
+
+int sluice_tensors_save_files(const char *uri, const sluice_tensors *tensors, const size_t *chosen,
+                              size_t count, const struct sluice_tensor_save_options *o,
+                              sluice_tensor_save **out)
+{
+	int rc = tensors ? sl_context_check(tensors->ctx) : -EINVAL;
+	struct sluice_collection_tensor *rows;
+	sluice_file **files;
+	uint64_t *offsets;
+
+	if (!tensors || !uri || !out)
+		return sl_fail(-EINVAL, "sluice_tensors_save_files: NULL");
 	if (rc)
-		save_clear(save);
-	else
-		*out = save;
+		return rc;
+	count = chosen ? count : tensors->count;
+	rows = calloc(count + 1, sizeof(*rows));
+	files = calloc(count + 1, sizeof(*files));
+	offsets = calloc(count + 1, sizeof(*offsets));
+	if (!rows || !files || !offsets)
+		rc = sl_fail(-ENOMEM, "no memory for %zu tensors", count);
+	for (size_t i = 0; !rc && i < count; i++) {
+		size_t index = chosen ? chosen[i] : i;
+		const struct sl_tensor *t;
+
+		if (index >= tensors->count) {
+			rc = sl_fail(-EINVAL, "there is no tensor %zu", index);
+			break;
+		}
+		t = &tensors->tensors[index];
+		rows[i] = (struct sluice_collection_tensor){
+			.name = t->name, .type = t->type, .rank = t->rank, .shape = t->shape};
+		files[i] = tensors->files[t->file].file;
+		offsets[i] = t->offset;
+	}
+	if (!rc)
+		rc = save_new(tensors->ctx, uri, rows, count, files, offsets, o, out);
+	free(rows);
+	free(files);
+	free(offsets);
 	return rc;
 }
 
@@ -306,6 +361,28 @@ void sluice_tensor_save_progress(sluice_tensor_save *save, uint64_t *written, ui
 		*written = moved;
 	if (all)
 		*all = save->plan.bytes;
+}
+
+int sluice_tensor_save_file(const sluice_tensor_save *save, size_t number,
+                            struct sluice_tensor_saved *out)
+{
+	struct sluice_tensor_saved given = {0};
+	int rc = save_check(save);
+
+	if (rc)
+		return rc;
+	if (!out || out->size < sizeof(out->size))
+		return sl_fail(-EINVAL,
+		               "sluice_tensor_save_file: out is NULL, or its size not set");
+	if (number >= save->plan.file_count)
+		return sl_fail(-ENOENT, "there is no file %zu", number);
+	if (atomic_load(&save->state) != SAVE_OVER || save->error)
+		return sl_fail(-EAGAIN, "the files are not saved");
+	given.uri = save->plan.files[number].uri;
+	given.bytes = save->plan.files[number].header_bytes + save->plan.files[number].data;
+	given.digest = save->plan.files[number].digest;
+	sl_struct_give(out, &given, sizeof(given));
+	return 0;
 }
 
 void sluice_tensor_save_cancel(sluice_tensor_save *save)

@@ -19,6 +19,8 @@ struct sl_save_tensor {
 	int device; /* -1: the host */
 	const uint64_t *shape;
 	const void *data;
+	sluice_file *from; /* that has its bytes, at `offset`, if they are not at `data` */
+	uint64_t offset;
 	uint64_t bytes, begin;             /* in the data of its file */
 	const struct sl_save_tensor *same; /* that has the same memory and is written; or NULL */
 	const struct sl_save_file *file;   /* NULL: it is not written */
@@ -33,6 +35,7 @@ struct sl_save_file {
 	size_t header_bytes;
 	bool made;              /* it may be there, and is removed after an error */
 	_Atomic uint64_t moved; /* bytes that were written so far */
+	struct sluice_digest digest;
 };
 
 struct sl_save_plan {
@@ -52,12 +55,21 @@ struct sl_save_plan {
 	uint64_t bytes; /* of all files */
 };
 /*
- * Checks the tensors, and says which files they become. sl_save_plan_clear() frees it, also after
+ * Checks the tensors, and says which files they become. files: NULL, or for each tensor the open
+ * file that has its bytes, and their offsets there. sl_save_plan_clear() frees it, also after
  * an error. Returns as sluice_tensors_save().
  */
 int sl_save_plan(const char *uri, const struct sluice_collection_tensor *tensors, size_t count,
+                 sluice_file *const *files, const uint64_t *offsets,
                  const struct sluice_tensor_save_options *o, struct sl_save_plan *plan);
 void sl_save_plan_clear(struct sl_save_plan *plan);
+
+/*
+ * Writes a file through buffers, with a digest or not. Waits for its reads and writes, which end
+ * soon after *stop is set. On a thread of its own. Returns 0, or an error with a sentence.
+ */
+int sl_save_stream(struct sl_save_file *file, sluice_file *to, bool digest,
+                   const _Atomic bool *stop);
 
 /* ------------------------------------------------------------------------------------- folder */
 

@@ -45,7 +45,7 @@ static int plan_copy_tensor(struct sl_save_plan *plan, const struct sluice_colle
 		return sl_fail(-EINVAL,
 		               "tensor '%.256s': its shape is too large, or ends within a byte",
 		               from->name);
-	if (bytes && !from->data)
+	if (bytes && !from->data && !to->from)
 		return sl_fail(-EINVAL, "tensor '%.256s': its data is NULL", from->name);
 	name = sl_arena_take(&plan->arena, strlen(from->name) + 1);
 	lengths = sl_arena_take(&plan->arena, shape);
@@ -56,12 +56,13 @@ static int plan_copy_tensor(struct sl_save_plan *plan, const struct sluice_colle
 	to->rank = from->rank;
 	to->bytes = bytes;
 	to->data = from->data;
-	to->device = bytes ? sluice_device_of(from->data) : -1;
+	to->device = bytes && !to->from ? sluice_device_of(from->data) : -1;
 	return 0;
 }
 
 static int plan_copy_tensors(struct sl_save_plan *plan,
-                             const struct sluice_collection_tensor *tensors)
+                             const struct sluice_collection_tensor *tensors,
+                             sluice_file *const *files, const uint64_t *offsets)
 {
 	struct sl_names names = {0};
 	int rc;
@@ -75,6 +76,8 @@ static int plan_copy_tensors(struct sl_save_plan *plan,
 		struct sl_save_tensor *tensor = &plan->tensors[i];
 		struct sl_name *slot;
 
+		tensor->from = files ? files[i] : NULL;
+		tensor->offset = files ? offsets[i] : 0;
 		rc = plan_copy_tensor(plan, &tensors[i], tensor);
 		if (rc)
 			break;
@@ -138,7 +141,7 @@ static int plan_arrange(struct sl_save_plan *plan, const struct sluice_tensor_sa
 	for (size_t i = 0; i < plan->count; i++) {
 		struct sl_save_tensor *tensor = &plan->tensors[order[i] - plan->tensors];
 
-		if (!kept || !tensor->bytes || order_by_memory(&kept, &order[i])) {
+		if (!kept || !tensor->bytes || tensor->from || order_by_memory(&kept, &order[i])) {
 			order[plan->written++] = kept = tensor;
 			continue;
 		}
@@ -319,6 +322,7 @@ static int plan_check_metadata(const struct sluice_tensor_save_options *o)
 }
 
 int sl_save_plan(const char *uri, const struct sluice_collection_tensor *tensors, size_t count,
+                 sluice_file *const *files, const uint64_t *offsets,
                  const struct sluice_tensor_save_options *o, struct sl_save_plan *plan)
 {
 	int rc;
@@ -328,7 +332,7 @@ int sl_save_plan(const char *uri, const struct sluice_collection_tensor *tensors
 	if (!rc)
 		rc = plan_place(plan, uri);
 	if (!rc)
-		rc = plan_copy_tensors(plan, tensors);
+		rc = plan_copy_tensors(plan, tensors, files, offsets);
 	if (!rc)
 		rc = plan_arrange(plan, o);
 	if (!rc)

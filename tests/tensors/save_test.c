@@ -258,6 +258,79 @@ FIXTURE_TEST(a_save_behind_a_stream_has_what_its_kernels_wrote)
 	set_free(&set);
 }
 
+FIXTURE_TEST(digests_are_those_of_the_files)
+{
+	const char *uris[] = {scratch(f, "x.safetensors"), scratch(f, "saves")};
+	struct sluice_tensor_save_options o = options();
+
+	o.digests = 1;
+	o.file_bytes = 1000;
+	for (unsigned i = 0; i < 2; i++) {
+		struct sluice_tensor_saved saved = {.size = sizeof(saved)};
+		sluice_tensor_save *save;
+		struct set set;
+		size_t n = 0;
+
+		set_fill(&set, 3, true);
+		assert_ok(sluice_tensors_save(f->ctx, uris[i], set.v, COUNT_OF(set.v), &o, &save));
+		assert_true(sluice_tensor_save_wait(save, PATIENCE_MS) > 0);
+		for (; !sluice_tensor_save_file(save, n, &saved); n++) {
+			struct sluice_digest digest;
+			sluice_file *file = open_read(f->ctx, saved.uri);
+
+			assert_ok(sluice_file_digest(file, SLUICE_SHA256, &digest));
+			assert_int_equal(saved.digest.kind, SLUICE_SHA256);
+			assert_memory_equal(saved.digest.bytes, digest.bytes, 32);
+			assert_int_equal(saved.bytes, file_length(saved.uri));
+			assert_ok(sluice_close(file));
+		}
+		assert_int_equal(n, i ? 5 : 1);
+		sluice_tensor_save_free(save);
+		set_free(&set);
+	}
+	assert_saved(f, uris[0], 3);
+	assert_saved(f, scratch(f, "saves/" INDEX), 3);
+}
+
+FIXTURE_TEST(tensors_of_files_are_saved_again)
+{
+	char *to = strdup(scratch(f, "again")), index[300];
+	struct sluice_tensor_save_options o = options();
+	size_t chosen[2], wrong = 6;
+	sluice_tensor_save *save;
+	sluice_tensors *from, *some;
+	struct set set;
+
+	snprintf(index, sizeof(index), "%s/" INDEX, to);
+	set_fill(&set, 9, true);
+	o.file_bytes = 1000;
+	save_now(f, scratch(f, "saves"), &set, &o);
+	from = tensors_open(f, scratch(f, "saves/" INDEX));
+	o.file_bytes = 50000;
+	o.digests = 1;
+	assert_ok(sluice_tensors_save_files(to, from, NULL, 0, &o, &save));
+	save_finish(save);
+	assert_saved(f, index, 9);
+	assert_ok(sluice_tensors_find(from, "large", &chosen[0]));
+	assert_ok(sluice_tensors_find(from, "b", &chosen[1]));
+	assert_ok(sluice_tensors_save_files(scratch(f, "two.safetensors"), from, chosen, 2, NULL,
+	                                    &save));
+	save_finish(save);
+	some = tensors_open(f, scratch(f, "two.safetensors"));
+	assert_int_equal(sluice_tensors_count(some), 2);
+	assert_refused(sluice_tensors_save_files(to, from, &wrong, 1, NULL, &save), EINVAL, "6");
+	/* A file that is shorter than its header says leaves what was there. */
+	file_truncate(scratch(f, "two.safetensors"), 1 << 20);
+	assert_ok(sluice_tensors_save_files(to, some, NULL, 0, NULL, &save));
+	assert_int_equal(sluice_tensor_save_wait(save, PATIENCE_MS), -EIO);
+	sluice_tensor_save_free(save);
+	assert_saved(f, index, 9);
+	sluice_tensors_free(from);
+	sluice_tensors_free(some);
+	set_free(&set);
+	free(to);
+}
+
 /* ----------------------------------------------------------------------------- what is refused */
 
 FIXTURE_TEST(wrong_tensors_and_names_are_refused_at_once)
