@@ -23,7 +23,7 @@ static int parse_size(PyObject *size, void *out)
 	int rc = text ? sluice_size_parse(text, out) : 0;
 
 	if (rc)
-		raise_last(rc);
+		PyErr_Format(PyExc_ValueError, "shard_bytes: %R is no size such as '2 GiB'", size);
 	return text ? !rc : !PyErr_Occurred() && parse_number(size, out);
 }
 
@@ -46,14 +46,13 @@ static int save_parse(Save *self, PyObject *args, struct sluice_tensor_save_opti
 	struct opening *opening;
 	uint64_t number = 0;
 	const char *device;
-	int shared, durable;
+	int shared, durable, digests;
 
-	if (!PyArg_ParseTuple(args, "O!O!O!O!O&O!ppsO:Save", context_type, &context, &PyUnicode_Type,
-	                      &uri, &PyList_Type, &lines, &PyList_Type, &rows, parse_size,
-	                      &o->file_bytes, &PyList_Type, &metadata, &shared, &durable,
-	                      &device, &stream) ||
-	    parse_device(device, &o->device) ||
-	    !context_is_made((Context *)context))
+	if (!PyArg_ParseTuple(args, "O!O!O!O!O&O!pppsO:Save", context_type, &context,
+	                      &PyUnicode_Type, &uri, &PyList_Type, &lines, &PyList_Type, &rows,
+	                      parse_size, &o->file_bytes, &PyList_Type, &metadata, &shared,
+	                      &durable, &digests, &device, &stream) ||
+	    parse_device(device, &o->device) || !context_is_made((Context *)context))
 		return -1;
 	if (self->opening) {
 		PyErr_SetString(PyExc_ValueError, "the save has begun");
@@ -67,15 +66,15 @@ static int save_parse(Save *self, PyObject *args, struct sluice_tensor_save_opti
 	self->opening = opening;
 	opening->options = (struct sluice_open_options)SLUICE_OPEN_OPTIONS_INIT;
 	opening->uri = call_text(&opening->call, "uri", uri);
-	o->metadata = save_metadata(&opening->call, metadata);
-	*tensors = call_tensors(&opening->call, rows);
-	if (!opening->uri || !o->metadata || !*tensors ||
+	if (!opening->uri || !(o->metadata = save_metadata(&opening->call, metadata)) ||
+	    !(*tensors = call_tensors(&opening->call, rows)) ||
 	    opening_copy_options(opening, lines, Py_None))
 		return -1;
 	*count = (size_t)PyList_Size(rows);
 	o->metadata_count = (size_t)PyList_Size(metadata) / 2;
 	o->refuse_shared = !shared;
 	o->not_durable = !durable;
+	o->digests = digests;
 	o->on = stream != Py_None;
 	o->stream = (sluice_stream)(uintptr_t)number;
 	o->open_options = &opening->options;
@@ -135,12 +134,32 @@ static PyObject *save_cancel(Save *self, PyObject *none)
 	Py_RETURN_NONE;
 }
 
+static PyObject *save_digests(Save *self, PyObject *none)
+{
+	struct sluice_tensor_saved saved = {.size = sizeof(saved)};
+	PyObject *all = PyList_New(0);
+
+	for (size_t i = 0; all && !sluice_tensor_save_file(self->save, i, &saved); i++) {
+		PyObject *row = Py_BuildValue("(sy#)", saved.uri, saved.digest.bytes,
+		                              (Py_ssize_t)sizeof(saved.digest.bytes));
+
+		if (!row || PyList_Append(all, row))
+			Py_CLEAR(all);
+		Py_XDECREF(row);
+	}
+	return all;
+}
+
 static PyMethodDef save_methods[] = {
 	{"wait", ANY(PyCFunction, save_wait), METH_VARARGS,
-         "wait($self, ms, fence, /)\n--\n\nThe bytes of all files, or 0 for a fence; None: not yet."},
+         "wait($self, ms, fence, /)\n--\n\nThe bytes of all files, or 0 for a fence; None: not "
+         "yet."},
 	{"progress", ANY(PyCFunction, save_progress), METH_NOARGS,
          "progress($self, /)\n--\n\nThe bytes that were written, and those that will be."},
-	{"cancel", ANY(PyCFunction, save_cancel), METH_NOARGS, "cancel($self, /)\n--\n\nEnds it early."},
+	{"digests", ANY(PyCFunction, save_digests), METH_NOARGS,
+         "digests($self, /)\n--\n\nThe files that are saved: (URI, SHA-256) each."},
+	{"cancel", ANY(PyCFunction, save_cancel), METH_NOARGS,
+         "cancel($self, /)\n--\n\nEnds it early."},
 	{0},
 };
 static PyType_Slot save_slots[] = {

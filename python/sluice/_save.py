@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from . import _context, _core, _store, _stream, _tensors
+from . import _context, _core, _file, _store, _stream, _tensors
 from ._operation import Call
 
 _running: set[Save] = set()  # that the end of the interpreter awaits
@@ -22,8 +22,8 @@ class Save(Call):
     If it is dropped it goes on, and the end of the interpreter waits for it.
     """
 
-    def __init__(self, core: _core.Save, keep: list[Any]) -> None:
-        self._core, self._keep = core, keep
+    def __init__(self, core: _core.Save, keep: list[Any], digests: str | os.PathLike[str] | None) -> None:
+        self._core, self._keep, self._digests = core, keep, digests
         _running.add(self)
         super().__init__(self._run)
 
@@ -33,6 +33,10 @@ class Save(Call):
             self._keep.clear()
             written = self._core.wait(-1, False)
             assert written is not None
+            if self._digests is not None:
+                text = "".join(f"{digest.hex()}  {uri}\n" for uri, digest in self._core.digests())
+                with _file.open(self._digests, "w") as f:
+                    f.write(text.encode())
             return written
         finally:
             self._keep.clear()
@@ -105,7 +109,7 @@ def _copier(tensors: Mapping[str, Any], torch: Any) -> Callable[[Any], Any]:
 
 def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: Mapping[str, str] | None = None,
          stream: Any = None, snapshot: str | None = None, durable: bool = True, shard_bytes: int | str = "2 GiB",
-         shared: str = "alias", headers: Any = None, context: _context.Context | None = None) -> Save:
+         digests: str | os.PathLike[str] | None = None, shared: str = "alias", headers: Any = None, context: _context.Context | None = None) -> Save:
     """Save tensors as safetensors, to a path or s3://, and return at once; the Save tells when they are stored.
 
     A uri that ends in ".safetensors" is one file; any other a folder, or prefix, with files of about shard_bytes and
@@ -114,7 +118,8 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
     Values, of torch or with a protocol of arrays, are read behind the work that their current stream, or the given one,
     has now; they must not change before Save.fence(). With snapshot="device" they are copied first, where they are, on
     that stream, and may change at once. durable=False: without fsync. metadata: texts, for each file. Names with the
-    same memory are written once, with an alias in the metadata; shared="error" refuses them.
+    same memory are written once, with an alias in the metadata; shared="error" refuses them. digests: a file to be made
+    at last, with the SHA-256 of each file, computed on the way, for load(verify=) and `sluice verify --check`.
 
     Raises MemoryError with both numbers if there is no room for a snapshot, and TypeError or ValueError that names the
     tensor: DTensor, sparse, quantized and meta tensors are refused.
@@ -129,6 +134,8 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
     torch = sys.modules.get("torch")
     pairs = [text for pair in (metadata or {}).items() for text in pair]
     for name, value in tensors.items():
+        if not isinstance(name, str):
+            raise TypeError(f"a name of a tensor is a str, and not {name!r}")
         refused = torch is not None and isinstance(value, torch.Tensor) and _refused(value, torch)
         if refused:
             raise TypeError(f"tensor {name!r} is {refused}")
@@ -158,5 +165,5 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
             streams.clear()
     place, number = next(iter(streams.items()), ("cpu", None))
     core = _core.Save(context or _context.default(), os.fspath(uri), _context.header_lines(headers), rows, shard_bytes,
-                      pairs, shared == "alias", durable, place, number)
-    return Save(core, keep)
+                      pairs, shared == "alias", durable, digests is not None, place, number)
+    return Save(core, keep, digests)

@@ -74,7 +74,9 @@ static int save_write(struct sluice_tensor_save *save, sluice_file *to, struct s
 		if (atomic_load(&save->stop))
 			sluice_cancel(op);
 	}
-	if (n < 0)
+	if (n == -ECANCELED)
+		rc = sl_fail(-ECANCELED, "the save was cancelled");
+	else if (n < 0)
 		rc = sl_fail((int)n, "%s", sluice_op_message(op));
 	else
 		atomic_store(&file->moved, before + n);

@@ -51,7 +51,9 @@ static int stream_finish(const struct save_stream *s, sluice_op **op, size_t n)
 	while (*op && (moved = sluice_wait(*op, STOP_MS)) == -EINPROGRESS)
 		if (atomic_load(s->stop))
 			sluice_cancel(*op);
-	if (moved < 0)
+	if (moved == -ECANCELED)
+		rc = sl_fail(-ECANCELED, "the save was cancelled");
+	else if (moved < 0)
 		rc = sl_fail((int)moved, "%s", sluice_op_message(*op));
 	else if ((size_t)moved != n)
 		rc = sl_fail(-EIO, "a file of tensors has become shorter than its header says");
