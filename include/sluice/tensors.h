@@ -299,7 +299,7 @@ struct sluice_tensor_save_options {
 	uint64_t file_bytes;         /* of tensors in a file of a folder, about; 0: 2 GiB */
 	const char *const *metadata; /* pairs of text for "__metadata__" of each file; copied */
 	size_t metadata_count;       /* of pairs */
-	int refuse_shared; /* 1: two names with the same memory are -EINVAL; 0: it is written once */
+	int refuse_shared; /* 1: two names with the same memory are -EINVAL, and not written once */
 	int not_durable;   /* 1: without the work of fsync() */
 	/* 1: SHA-256 of each file, of the bytes on their way, see sluice_tensor_save_file(); each
 	 * file that is written then has 32 MiB of memory, pinned for a device, and a core */

@@ -109,7 +109,8 @@ def _copier(tensors: Mapping[str, Any], torch: Any) -> Callable[[Any], Any]:
 
 def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: Mapping[str, str] | None = None,
          stream: Any = None, snapshot: str | None = None, durable: bool = True, shard_bytes: int | str = "2 GiB",
-         digests: str | os.PathLike[str] | None = None, shared: str = "alias", headers: Any = None, context: _context.Context | None = None) -> Save:
+         digests: str | os.PathLike[str] | None = None, shared: str = "alias", headers: Any = None,
+         context: _context.Context | None = None) -> Save:
     """Save tensors as safetensors, to a path or s3://, and return at once; the Save tells when they are stored.
 
     A uri that ends in ".safetensors" is one file; any other a folder, or prefix, with files of about shard_bytes and

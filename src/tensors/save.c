@@ -84,7 +84,7 @@ static int save_write(struct sluice_tensor_save *save, sluice_file *to, struct s
 	return rc;
 }
 
-/* Writes the header and the tensors, by an operation for those of a device that follow each other. */
+/* Writes the header and the tensors; those of a device that follow each other by an operation. */
 static int save_write_all(struct sluice_tensor_save *save, sluice_file *to,
                           struct sl_save_file *file)
 {
@@ -248,7 +248,7 @@ static int save_new(sluice_context *ctx, const char *uri,
 		       SL_MIN(o.open_options->size, sizeof(save->open_options)));
 	save->open_options.size = sizeof(save->open_options);
 	save->open_options.flags = 0;
-	rc = sl_save_plan(uri, tensors, count, files, offsets, &o, &save->plan);
+	rc = sl_save_plan_make(uri, tensors, count, files, offsets, &o, &save->plan);
 	if (!rc)
 		rc = save_start(save, &o);
 	if (rc)

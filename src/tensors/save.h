@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Saves: the files that a save writes, as its files share them. A plan is fixed when sl_save_plan()
- * returns; `made` of a file is of the thread that writes it, until all are joined.
+ * Saves: the files that a save writes, as its files share them. A plan is fixed when
+ * sl_save_plan_make() returns; `made` of a file is of the thread that writes it, until all are
+ * joined.
  */
 #ifndef SL_SAVE_H
 #define SL_SAVE_H
@@ -59,9 +60,9 @@ struct sl_save_plan {
  * file that has its bytes, and their offsets there. sl_save_plan_clear() frees it, also after
  * an error. Returns as sluice_tensors_save().
  */
-int sl_save_plan(const char *uri, const struct sluice_collection_tensor *tensors, size_t count,
-                 sluice_file *const *files, const uint64_t *offsets,
-                 const struct sluice_tensor_save_options *o, struct sl_save_plan *plan);
+int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *tensors, size_t count,
+                      sluice_file *const *files, const uint64_t *offsets,
+                      const struct sluice_tensor_save_options *o, struct sl_save_plan *plan);
 void sl_save_plan_clear(struct sl_save_plan *plan);
 
 /*

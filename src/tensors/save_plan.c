@@ -321,9 +321,9 @@ static int plan_check_metadata(const struct sluice_tensor_save_options *o)
 	return 0;
 }
 
-int sl_save_plan(const char *uri, const struct sluice_collection_tensor *tensors, size_t count,
-                 sluice_file *const *files, const uint64_t *offsets,
-                 const struct sluice_tensor_save_options *o, struct sl_save_plan *plan)
+int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *tensors, size_t count,
+                      sluice_file *const *files, const uint64_t *offsets,
+                      const struct sluice_tensor_save_options *o, struct sl_save_plan *plan)
 {
 	int rc;
 

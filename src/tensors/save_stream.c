@@ -63,7 +63,7 @@ static int stream_finish(const struct save_stream *s, sluice_op **op, size_t n)
 }
 
 /* Begins to fill a turn: from memory, at once, or from a file by a read. */
-static int stream_fill(struct save_stream *s, struct save_turn *turn)
+static int stream_fill_turn(struct save_stream *s, struct save_turn *turn)
 {
 	const struct sl_save_file *file = s->file;
 	struct sluice_request r = SLUICE_REQUEST_INIT;
@@ -104,7 +104,7 @@ static int stream_fill(struct save_stream *s, struct save_turn *turn)
 }
 
 /* Takes the bytes of the next turn, and begins to write them. */
-static int stream_write(struct save_stream *s)
+static int stream_write_turn(struct save_stream *s)
 {
 	struct save_turn *turn = &s->turns[s->written++ % BUFFERS];
 	int rc = turn->read ? stream_finish(s, &turn->read, turn->n) : 0;
@@ -128,11 +128,11 @@ static int stream_run(struct save_stream *s)
 			rc = turn->write ? stream_finish(s, &turn->write, turn->n) : 0;
 			atomic_store(&s->file->moved, turn->at);
 			if (!rc)
-				rc = stream_fill(s, turn);
+				rc = stream_fill_turn(s, turn);
 			s->begun += !rc;
 		}
 		if (!rc && (s->at == end || s->begun - s->written > AHEAD))
-			rc = stream_write(s);
+			rc = stream_write_turn(s);
 		if (!rc && atomic_load(s->stop))
 			rc = sl_fail(-ECANCELED, "the save was cancelled");
 	}

@@ -29,7 +29,8 @@ def state_of(torch, number):
 def same(torch, uri, number):
     found = sluice.load(uri, "cuda")
     expected = state_of(torch, number)
-    return set(found) == set(expected) and all(torch.equal(found[name].cpu(), tensor.cpu()) for name, tensor in expected.items())
+    equal = [torch.equal(found[name].cpu(), tensor.cpu()) for name, tensor in expected.items()]
+    return set(found) == set(expected) and all(equal)
 
 
 def run(torch, folder, number, snapshot, file):
