@@ -54,7 +54,8 @@ def test_strided_conjugate_and_required_tensors(tmp_path):
     base = torch.arange(1000.0).reshape(10, 100)
     state = {"t": base.t(), "step": base[:, ::3], "expanded": torch.ones(1, 4).expand(5, 4),
              "grad": torch.ones(3, requires_grad=True),
-             "conj": torch.randn(4, dtype=torch.complex64).conj(), "neg": torch.randn(4, dtype=torch.complex64).conj().imag,
+             "conj": torch.randn(4, dtype=torch.complex64).conj(),
+             "neg": torch.randn(4, dtype=torch.complex64).conj().imag,
              "parameter": torch.nn.Parameter(torch.ones(2))}
     for snapshot in None, "device":
         sluice.save(state, tmp_path / "x.safetensors", snapshot=snapshot).wait()
