@@ -160,7 +160,7 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
         refused = torch is not None and isinstance(value, torch.Tensor) and _refused(value, torch)
         if refused:
             raise TypeError(f"tensor {name!r} is {refused}")
-    rows, keep, streams = [], [], {}
+    rows, keep, streams = [], [], dict[str, int]()
     with contextlib.ExitStack() as on:
         if stream is not None and torch is not None and torch.cuda.is_available():  # copies are made there
             on.enter_context(torch.cuda.stream(stream if isinstance(stream, torch.cuda.Stream) else
@@ -173,7 +173,7 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
             rows.append((name, word, shape, place, address))
         if stream is not None:
             streams = {place: _stream.number(stream) for place in streams}
-        elif len(streams) > 1:  # of several devices: their work is waited for
+        elif len(streams) > 1 and torch is not None:  # of several devices: their work is waited for
             for place in streams:
                 if place.startswith("cuda"):
                     torch.cuda.current_stream(place).synchronize()

@@ -183,7 +183,7 @@ static void folder_remove(const struct sl_save_folder *folder, const char *name)
 }
 
 /* A thread of the crew: removes files that no other has taken. */
-static int names_remove(void *argument)
+static int folder_remove_some(void *argument)
 {
 	struct folder_names *names = argument;
 	size_t i;
@@ -212,7 +212,7 @@ void sl_save_folder_sweep(struct sl_save_folder *folder)
 			dead.names[count++] = dead.names[i];
 	dead.count = count;
 	/* Files in memory take a while. */
-	sl_crew_run("sluice-save", SL_MIN(count, 8), names_remove, &dead, &stop);
+	sl_crew_run("sluice-save", SL_MIN(count, 8), folder_remove_some, &dead, &stop);
 	sl_tensor_index_clear(&index);
 	sl_arena_clear(&dead.arena);
 	free(dead.names);
