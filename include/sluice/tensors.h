@@ -368,8 +368,9 @@ SLUICE_API int sluice_tensor_save_fence(sluice_tensor_save *save, int timeout_ms
  * Waits until the save is over, as sluice_wait() does.
  *
  * Returns the bytes of all files, -EINPROGRESS, or the first error; then nothing of the save stays,
- * and the old tensors are as they were. Errors are those of sluice_open(), of writes and of
- * sluice_close().
+ * and the old tensors are as they were, unless the error came after the index, or the file, had its
+ * name: when the name cannot be synced, or an answer of a server is lost.
+ * Errors are those of sluice_open(), of writes and of sluice_close().
  */
 SLUICE_API int64_t sluice_tensor_save_wait(sluice_tensor_save *save, int timeout_ms);
 /* Sets how many bytes have been written, and how many will be; either may be NULL. */
