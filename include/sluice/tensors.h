@@ -50,7 +50,8 @@ typedef struct sluice_tensor_load sluice_tensor_load;
  * Opens files of tensors for reading, or an index of files, and reads their headers, several at a
  * time. The name of a tensor is unique among all the files. open_options are those of
  * sluice_open(), for each file; NULL: the defaults. The files of an index lie in its folder, whose
- * URI is that of the index up to the last '/'; names in the index with '/' are refused. An .npy
+ * URI is that of the index up to the last '/'; names in the index with '/' are refused. If
+ * one of them is missing the index is read again, up to twice: a save may have replaced it. An .npy
  * file is a tensor with the name of the file, without folder and ".npy"; members of an .npz file
  * have their names without ".npy". The context must outlive the result.
  *
