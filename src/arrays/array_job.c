@@ -159,8 +159,12 @@ static bool job_step_unlock(struct sl_array *array, struct sl_job *job, bool *mo
 	bool over = false;
 
 	sl_list_init(&step.hits);
-	step_walk_locked(array, job, &step);
+	step.walked = array->sources;
+	if (!step.walked)
+		step_walk_locked(array, job, &step);
 	sl_mutex_unlock(&array->mutex);
+	if (array->sources)
+		sl_virtual_begin(array, job);
 	step_begin(array, job, &step);
 	step_copy(array, &step);
 	sl_mutex_lock(&array->mutex);
@@ -195,12 +199,7 @@ void sl_array_submit(struct sl_backend *backend, struct sl_piece *piece)
 	struct sl_array *array = SL_CONTAINER(backend, struct sl_array, base);
 	struct sl_job *job = SL_CONTAINER(piece, struct sl_job, base);
 
-	job->pending = 1;
-	job->error = 0;
-	job->message = NULL;
+	job->whole = NULL;
 	sl_walk_begin(&job->walk, array, piece->box, piece->offset, piece->length, piece->data);
-	sl_mutex_lock(&array->mutex);
-	sl_list_append(&array->locked.jobs, &job->link);
-	sl_jobs_resume_locked(array, array->locked.most - 1);
-	sl_mutex_unlock(&array->mutex);
+	sl_job_start(array, job);
 }

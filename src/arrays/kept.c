@@ -51,9 +51,9 @@ void sl_undoing_give(struct sl_array *array, struct sl_undoing *undoing)
 	sl_mutex_unlock(&array->mutex);
 }
 
-void sl_tiles_init(struct sl_array *array) SL_UNCHECKED
+void sl_tiles_init(struct sl_array *array, size_t shares) SL_UNCHECKED
 {
-	uint64_t bytes = SL_MAX(array->tile_bytes, 1);
+	uint64_t bytes = SL_MAX(array->tile_bytes, 1) * shares;
 	unsigned least = 2 * (unsigned)array->core->settings.workers;
 
 	sl_mutex_init(&array->mutex);

@@ -50,6 +50,17 @@ bool sl_job_count_locked(struct sl_job *job)
 	return !--job->pending;
 }
 
+void sl_job_start(struct sl_array *array, struct sl_job *job)
+{
+	job->pending = 1;
+	job->error = 0;
+	job->message = NULL;
+	sl_mutex_lock(&array->mutex);
+	sl_list_append(&array->locked.jobs, &job->link);
+	sl_jobs_resume_locked(array, array->locked.most - 1);
+	sl_mutex_unlock(&array->mutex);
+}
+
 void sl_jobs_resume_locked(struct sl_array *array, unsigned most)
 {
 	if (array->locked.stepping || sl_list_empty(&array->locked.jobs) ||
@@ -238,6 +249,9 @@ void sl_array_cancel(struct sl_backend *backend)
 			atomic_store_explicit(&tile->piece->cancelled, true, memory_order_relaxed);
 	}
 	sl_mutex_unlock(&array->mutex);
+	for (size_t i = 0; array->sources && i < array->h5.of.part_count; i++)
+		if (array->sources[i])
+			sl_array_cancel(&array->sources[i]->base);
 	if (array->inner->ops->cancel)
 		array->inner->ops->cancel(array->inner);
 }

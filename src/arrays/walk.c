@@ -35,7 +35,7 @@ void sl_walk_begin(struct sl_walk *walk, const struct sl_array *array, const str
 
 /* Takes the largest box that the range begins with: whole rows of the slowest dimension whose rows
  * begin here and are not longer than the range. */
-static bool walk_box(struct sl_walk *walk)
+bool sl_walk_box(struct sl_walk *walk)
 {
 	unsigned n = walk->array->dimensions, k = 0;
 	uint64_t left = walk->end - walk->at, rest = walk->at, taken;
@@ -63,6 +63,31 @@ static bool walk_box(struct sl_walk *walk)
 	return true;
 }
 
+uint64_t sl_walk_part(const struct sl_walk *walk, const struct sl_h5_part *part,
+                      const struct sl_array *source, struct sl_walk *out)
+{
+	unsigned rank = walk->array->dimensions - 1;
+	uint64_t bytes = 1;
+
+	*out = *walk;
+	out->array = source;
+	out->at = out->end;
+	for (unsigned i = 0; i <= rank; i++) {
+		uint64_t start = i && i < rank ? part->start[i] : 0;
+		uint64_t count = !i         ? atomic_load(&source->length)
+		                 : i < rank ? part->count[i]
+		                            : source->h5.of.element;
+
+		out->low[i] = SL_MAX(walk->low[i], start);
+		out->high[i] = SL_MIN(walk->high[i], start + count);
+		if (out->low[i] >= out->high[i])
+			return 0;
+		out->next[i] = out->low[i] - out->low[i] % source->tile[i];
+		bytes *= out->high[i] - out->low[i];
+	}
+	return bytes;
+}
+
 bool sl_walk_next(struct sl_walk *walk, uint64_t first[SL_ARRAY_DIMENSIONS],
                   struct sl_portion *portion)
 {
@@ -76,7 +101,7 @@ bool sl_walk_next(struct sl_walk *walk, uint64_t first[SL_ARRAY_DIMENSIONS],
 		portion->data = walk->data;
 		return true;
 	}
-	if (!walk->inside && !walk_box(walk))
+	if (!walk->inside && !sl_walk_box(walk))
 		return false;
 	portion->covers = true;
 	for (i = 0; i < n; i++) {
@@ -183,6 +208,19 @@ static void portion_fill(const struct sl_array *array, char *to, uint64_t run, u
 		memcpy(to + done, array->h5.of.fill + skip, here);
 		done += here;
 	}
+}
+
+void sl_walk_fill(const struct sl_walk *walk, uint64_t bytes)
+{
+	unsigned n = walk->array->dimensions;
+	uint64_t all = 1, at = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		all *= walk->high[i] - walk->low[i];
+		at += (walk->low[i] - walk->start[i]) * walk->stride[i];
+	}
+	if (bytes < all)
+		portion_fill(walk->array, walk->data + (at - walk->offset), all, walk->low[n - 1]);
 }
 
 /* The place of a run in the fill value. */
