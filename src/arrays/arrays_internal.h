@@ -12,6 +12,10 @@
 /* Bytes of chunks in flight, and of those that are kept because a read needed a portion. */
 #define SL_TILES_BYTES ((uint64_t)64 << 20)
 #define SL_TILES_KEPT  ((uint64_t)64 << 20)
+/* Bytes side by side, without filters, that one worker reads. */
+#define SL_CUT_BYTES ((uint64_t)1 << 20)
+/* Places of chunks that are kept, so that small reads look none up. */
+#define SL_PLACES 256
 /* While our writer changes a file again and again, a read begins anew for so long. */
 #define SL_ARRAY_PATIENCE_NS INT64_C(10000000000)
 
@@ -63,7 +67,12 @@ struct sl_array {
 		struct sl_list undoing; /* memory of threads that undo filters, unused now */
 		unsigned in_flight, most;
 		unsigned kept_count, kept_most;
-		uint64_t generation; /* of states of the file */
+		uint64_t generation;      /* of states of the file, */
+		struct sl_h5_state state; /* and the last */
+		/* Of chunks without filters that were looked up in that state, by number. */
+		struct {
+			uint64_t number, address; /* address 0: none */
+		} places[SL_PLACES];
 	} locked SL_GUARDED_BY(&mutex);
 };
 
@@ -85,8 +94,9 @@ struct sl_walk {
 	uint64_t stride[SL_ARRAY_DIMENSIONS];                            /* in memory */
 	uint64_t at, end, offset; /* of bytes of the box; that at offset is the first in memory */
 	char *data;
-	bool flat;   /* all is one portion: bytes side by side, cut by the engine */
-	bool inside; /* a box below is being walked: in elements of the dataset */
+	bool flat;     /* all is one portion: bytes side by side, cut by the engine, */
+	uint64_t base; /* of a box from here on in the dataset */
+	bool inside;   /* a box below is being walked: in elements of the dataset */
 	uint64_t low[SL_ARRAY_DIMENSIONS], high[SL_ARRAY_DIMENSIONS], next[SL_ARRAY_DIMENSIONS];
 };
 /* box: NULL: all of the dataset. */
@@ -142,12 +152,13 @@ struct sl_tile {
 	struct sl_h5_place place;
 	struct sl_h5_state state;
 	uint64_t generation;
-	int64_t deadline;       /* see SL_ARRAY_PATIENCE_NS; 0: it has not begun anew */
-	struct sl_piece *piece; /* of the inner backend, */
-	char *stored;           /* and the bytes in its memory; NULL: it was not needed */
-	size_t wanted;          /* bytes of the piece that have to come */
-	bool read;              /* it is there */
-	char *bytes;            /* decoded, to be kept */
+	uint64_t cut, cut_bytes; /* bytes of the portion that are its own; 0, 0: all */
+	int64_t deadline;        /* see SL_ARRAY_PATIENCE_NS; 0: it has not begun anew */
+	struct sl_piece *piece;  /* of the inner backend, */
+	char *stored;            /* and the bytes in its memory; NULL: it was not needed */
+	size_t wanted;           /* bytes of the piece that have to come */
+	bool read;               /* it is there */
+	char *bytes;             /* decoded, to be kept */
 };
 
 /* --------------------------------------------------------------------------------------- jobs */
@@ -161,6 +172,8 @@ void sl_array_step(struct sl_task *task);
 
 /* Gives a tile that was looked up to a worker. */
 void sl_tile_submit(struct sl_tile *tile);
+/* The same of a new tile, whose bytes several workers read if they lie side by side. */
+void sl_tile_start(struct sl_tile *tile);
 /* Reads a tile that was looked up, and undoes its filters, as a worker does. */
 void sl_tile_run(struct sl_tile *tile);
 /* Ends a tile. bytes: decoded, or NULL: there are none, and portions get the fill value. direct:
@@ -226,8 +239,8 @@ void sl_undoing_give(struct sl_array *array, struct sl_undoing *undoing); /* NUL
 /* Before the first submission, and when nothing is in flight. shares: of the memory for tiles. */
 void sl_tiles_init(struct sl_array *array, size_t shares);
 void sl_tiles_free(struct sl_array *array);
-/* Forgets what is kept: the file is in another state, which has another number. */
-void sl_tiles_forget(struct sl_array *array);
+/* Forgets what is kept: the file is in another state. */
+void sl_tiles_forget(struct sl_array *array, const struct sl_h5_state *state);
 uint64_t sl_tiles_generation(struct sl_array *array);
 /* Forgets kept tiles, the oldest first, until there are as few; those in use stay. */
 void sl_tiles_shrink_locked(struct sl_array *array, unsigned most) SL_REQUIRES(&array->mutex);

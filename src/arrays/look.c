@@ -14,9 +14,11 @@
 static bool array_is_same(const struct sl_h5_array *a, const struct sl_h5_array *b)
 {
 	bool same = a->rank == b->rank && a->depth == b->depth && a->element == b->element &&
-	            a->layout == b->layout && !strcmp(a->type, b->type) &&
-	            a->filters.count == b->filters.count && !a->fill == !b->fill &&
-	            (!a->fill || !memcmp(a->fill, b->fill, a->element));
+	            a->layout == b->layout &&
+	            (a->layout != SL_H5_CONTIGUOUS || a->address == UINT64_MAX ||
+	             a->address == b->address) &&
+	            !strcmp(a->type, b->type) && a->filters.count == b->filters.count &&
+	            !a->fill == !b->fill && (!a->fill || !memcmp(a->fill, b->fill, a->element));
 
 	for (unsigned i = 0; same && i < a->rank; i++)
 		same = a->chunk[i] == b->chunk[i] && (!i || a->shape[i] == b->shape[i]);
@@ -92,9 +94,10 @@ int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
 	sl_h5_reader_close(array->h5.reader);
 	array->h5.reader = reader;
 	array->h5.state = state;
-	array->h5.of.address = found.address;
+	if (!array->in_line)
+		array->h5.of.address = found.address;
 	sl_h5_array_clear(&found);
-	sl_tiles_forget(array);
+	sl_tiles_forget(array, &state);
 	return 0;
 }
 

@@ -60,6 +60,7 @@ static int virtual_begin_box(struct sl_array *array, struct sl_job *whole)
 			rc = -ENOMEM;
 			break;
 		}
+		job->pending = 1;
 		job->whole = whole;
 		job->walk = walk;
 		job->base.backend = &source->base;

@@ -17,6 +17,7 @@ void sl_walk_begin(struct sl_walk *walk, const struct sl_array *array, const str
 {
 	unsigned rank = array->dimensions - 1;
 	uint64_t stride = 1;
+	bool whole = true;
 
 	*walk = (struct sl_walk){.array = array,
 	                         .at = offset,
@@ -30,7 +31,13 @@ void sl_walk_begin(struct sl_walk *walk, const struct sl_array *array, const str
 	walk->count[rank] = array->h5.of.element;
 	for (unsigned i = array->dimensions; i--; stride *= walk->count[i])
 		walk->stride[i] = stride;
-	walk->flat = !box && array->in_line;
+	/* Bytes side by side: of the first dimension that is not whole, rows that follow each other. */
+	walk->flat = array->in_line;
+	for (unsigned i = rank; i--;) {
+		walk->flat = walk->flat && (whole || walk->count[i] == 1);
+		whole = whole && walk->count[i] == array->h5.of.shape[i];
+	}
+	walk->base = sl_walk_offset(array, walk->start);
 }
 
 /* Takes the largest box that the range begins with: whole rows of the slowest dimension whose rows
@@ -96,7 +103,7 @@ bool sl_walk_next(struct sl_walk *walk, uint64_t first[SL_ARRAY_DIMENSIONS],
 	uint64_t at = 0;
 
 	if (walk->flat && walk->at < walk->end) {
-		first[0] = walk->at;
+		first[0] = walk->base + walk->at;
 		walk->at = walk->end;
 		portion->data = walk->data;
 		return true;
