@@ -102,7 +102,7 @@ struct sl_walk {
 /* box: NULL: all of the dataset. */
 void sl_walk_begin(struct sl_walk *walk, const struct sl_array *array, const struct sl_box *box,
                    uint64_t offset, uint64_t length, char *data);
-/* Takes the next box, from `low` to `high`, whose bytes lie side by side in memory. */
+/* Takes the next box, from `low` to `high`: bytes side by side in memory. */
 bool sl_walk_box(struct sl_walk *walk);
 /* Makes a walk of what the box has of a part, in its source. Returns the bytes; 0: nothing. */
 uint64_t sl_walk_part(const struct sl_walk *walk, const struct sl_h5_part *part,

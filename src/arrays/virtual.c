@@ -2,7 +2,7 @@
 /*
  * Virtual datasets: their parts are datasets of other files, which are arrays themselves
  *
- * A job of a virtual dataset is cut into boxes whose bytes lie side by side in memory, and what a
+ * A job of a virtual dataset is cut into boxes of bytes side by side in memory, and what a
  * box has of a part is a job of its source. What no source has gets the fill value before.
  *
  * Threads: those of steps; a worker ends the last part, and with it the whole.

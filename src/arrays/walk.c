@@ -31,7 +31,7 @@ void sl_walk_begin(struct sl_walk *walk, const struct sl_array *array, const str
 	walk->count[rank] = array->h5.of.element;
 	for (unsigned i = array->dimensions; i--; stride *= walk->count[i])
 		walk->stride[i] = stride;
-	/* Bytes side by side: of the first dimension that is not whole, rows that follow each other. */
+	/* Bytes side by side: rows that follow each other in one dimension, whole below it. */
 	walk->flat = array->in_line;
 	for (unsigned i = rank; i--;) {
 		walk->flat = walk->flat && (whole || walk->count[i] == 1);
