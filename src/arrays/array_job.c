@@ -245,8 +245,8 @@ static bool job_start_flat(struct sl_array *array, struct sl_job *job)
 	return true;
 }
 
-/* Finds the bytes of a portion in what is known: a kept tile, with a hold that is counted, or a place.
- * Returns the state of the file then. */
+/* Finds the bytes of a portion in what is known: a kept tile, with a hold that is counted, or a
+ * place. Returns the state of the file then. */
 static struct sl_h5_state job_find(struct sl_array *array, const struct sl_portion *portion,
                                    const uint64_t *first, struct sl_tile **tile, uint64_t *address)
 {
@@ -275,7 +275,7 @@ static struct sl_h5_state job_find(struct sl_array *array, const struct sl_porti
 	return state;
 }
 
-/* Ends a small job if its bytes are in memory, as sl_array_submit() does. Returns false: it is to be
+/* Ends a small job if its bytes are in memory, on the submitting thread. Returns false: it is to be
  * started. Nothing waits. */
 static bool job_end_at_once(struct sl_array *array, struct sl_job *job)
 {
