@@ -105,8 +105,9 @@ typedef int (*sluice_array_found)(void *user, const struct sluice_array_info *in
 /*
  * Lists the groups and datasets of a local HDF5 file at and below a path in it ("/": all), in the
  * order of their names: a group comes before all that is in it, and an object with several names
- * has the first. found() must not call HDF5 or this library. Any thread; writers of this process
- * wait meanwhile. If another process writes the file, call it between sluice_frames_begin() and
+ * has the first. Of a virtual dataset the length is that in its header, and parts are not looked
+ * at. found() must not call HDF5 or this library. Any thread; writers of this process wait
+ * meanwhile. If another process writes the file, call it between sluice_frames_begin() and
  * sluice_frames_check().
  *
  * Returns 0, the value of found(), or
