@@ -197,6 +197,7 @@ static void array_limits(struct sl_backend *backend, struct sl_limits *out)
 	out->piece_size = sizeof(struct sl_job);
 	out->uncut = !array->in_line;
 	out->size_waits = false;
+	out->tile = array->in_line ? NULL : array->tile;
 	if (!array->in_line || array->h5.of.address % SL_MAX(out->alignment, 1))
 		out->alignment = 0;
 }

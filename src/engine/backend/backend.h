@@ -112,6 +112,9 @@ struct sl_limits {
 	bool all_or_none;   /* an incomplete file is not committed, however it was opened */
 	bool size_waits;    /* size() may wait for storage: a thread that may wait asks */
 	bool touches;       /* read_now() touches data itself, which has to be the host's */
+	/* Of an array: the elements of a tile, which is decoded as a whole, in each dimension, and
+	 * behind them the bytes of an element; NULL: there are none. */
+	const uint64_t *tile;
 	/*
 	 * The device whose memory the bytes of the file are; NULL: none. Pieces then are of host
 	 * memory, or of any device's, with `device` set, and takes() is not asked. Streams of that
