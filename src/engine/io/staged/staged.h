@@ -51,8 +51,8 @@ struct sl_span {
 	uint64_t offset;
 	uint64_t gap; /* bytes of the file before it that are in the slot, and in no span */
 };
-/* Chooses slot_bytes, the number of slots, and bricks. half: the bytes of pinned memory that there are.
- * Returns 0, or -ENOTSUP with a sentence. */
+/* Chooses slot_bytes, the number of slots, and bricks. half: the bytes of pinned memory. Returns 0,
+ * or -ENOTSUP with a sentence. */
 int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
                    const struct sl_settings *settings, size_t half, unsigned *slots);
 /* Take the next chunk, or the next span or range of a chunk, and use it up. False past the last. */
@@ -69,8 +69,8 @@ bool sl_brick_span(const struct sl_bricks *bricks, char *memory, struct sl_chunk
                    struct sl_span *out);
 /* Writes the brick that has the chunk, whose range is of the bytes of this box. */
 void sl_brick_box(const struct sl_bricks *bricks, const struct sl_chunk *chunk, struct sl_box *out);
-/* Chooses units, and returns slot_bytes. all: bytes of the box; *slots: at least, and those that are
- * wanted. More chunks than most_chunks make longer slots, as far as there are. */
+/* Chooses units, and returns slot_bytes. all: bytes of the box; *slots: at least, and then as
+ * many as are wanted. More chunks than most_chunks make longer slots, as far as there are. */
 size_t sl_bricks_plan(struct sl_bricks *bricks, uint64_t all, const struct sl_settings *settings,
                       size_t half, unsigned most_chunks, unsigned *slots);
 
