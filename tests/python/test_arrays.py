@@ -17,6 +17,7 @@ import warnings
 import numpy
 import pytest
 import sluice
+from conftest import copy_on
 from sluice import _arrays
 
 h5py = pytest.importorskip("h5py", reason="there is no h5py")
@@ -161,6 +162,37 @@ def test_memory_of_a_device_is_read_into(array, device_array):
     assert array.read_into_async(memory, slice(8, 10)).wait() == memory.n and memory.get() == FRAMES[8:10].tobytes()
     with pytest.raises(TypeError, match="steps or a list"):
         array.read_into(memory, slice(0, 4, 2))
+
+
+def test_work_behind_a_read_in_stream_order_sees_the_part(array, device_array, stream):
+    memory, copied = device_array(3 * 5 * 11 * 4), device_array(3 * 5 * 11 * 4)
+    for start in range(30):
+        read = array.read_on(memory, (slice(start, start + 3), slice(2, 7)), stream)
+        copy_on(copied, memory, stream)
+        assert read.wait(60) == memory.n
+        copied.pass_stream(stream)
+        assert copied.get() == FRAMES[start:start + 3, 2:7].tobytes()
+    with pytest.raises(TypeError, match="steps or a list"):
+        array.read_on(memory, slice(0, 4, 2), stream)
+    with pytest.raises(ValueError, match="buffer 660"):
+        array.read_on(memory, slice(0, 4), stream)
+    with pytest.raises(TypeError, match="stream is needed"):
+        array.read_on(memory, (slice(0, 3), slice(0, 5)))
+
+
+def test_a_part_is_read_as_a_tensor(array, tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    assert type(array.read((3, ..., slice(None, None, 2)), framework="np")) is numpy.ndarray
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["big"] = FRAMES.astype(">f4")
+        file["one"] = numpy.int16(-3)
+    with sluice.open_array(tmp_path / "t.h5", "big") as big, sluice.open_array(tmp_path / "t.h5", "one") as one:
+        for selection in (), 3, (3, 4, 5), (slice(2, 9), 4), (slice(30, 2, -3), [3, 1]):
+            for found in array.read(selection), big.read(selection):
+                assert found.dtype is torch.float32 and found.device.type == "cpu"
+                assert same(numpy.from_dlpack(found), FRAMES[selection]), selection
+        assert one.read() == -3 and one.read().dtype is torch.int16
+        assert torch.equal(sluice.load_array(tmp_path / "t.h5#/big"), big.read())
 
 
 def test_steps_read_the_chunks_that_they_need_alone(run, monkeypatch):
