@@ -5,12 +5,15 @@ arrays_sides.py                             what there is, as JSON: versions, or
 arrays_sides.py SIDE PATTERN FILE WORKERS   {"bytes": of the elements that were read or had to be decoded, "seconds",
                                             "cpu_seconds", "sum"}: of the elements that came, as 64-bit integers of their bits
 arrays_sides.py make zarr FILE FOLDER CODEC  a copy of the dataset, in Blosc
+arrays_sides.py WAY DEVICE FILE WORKERS      all of it into memory of a device ("cuda:0", "emulated:0"), some times: "awaited",
+                                            "stream", "H5Dread" (into pinned memory, and a copy); "host": into host memory
 
 The clock runs from the opening of the file to the last element. Before, the library was loaded and has opened the file
 once, and the memory for whole arrays was touched.
 """
 
 import contextlib
+import ctypes
 import importlib
 import json
 import mmap
@@ -158,6 +161,67 @@ def opened_once(file):
         return opened["u"].shape
 
 
+class Memory:
+    """Memory of a device, or pinned memory, by the calls of the library."""
+
+    def __init__(self, lib, device, size, pinned=False):
+        number, address = ctypes.c_int(), ctypes.c_void_p()
+        self.lib, self.size = lib, size
+        self.checked(lib.sluice_device_find(device.encode(), ctypes.byref(number)))
+        make = lib.sluice_pinned_alloc if pinned else lib.sluice_device_alloc
+        self.checked(make(number, ctypes.c_size_t(size), ctypes.byref(address)))
+        self.number, self.address = number, address.value
+
+    def checked(self, rc):
+        if rc < 0:
+            self.lib.sluice_last_message.restype = ctypes.c_char_p
+            sys.exit(self.lib.sluice_last_message().decode())
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": (self.size,), "typestr": "|u1", "data": (self.address, False), "strides": None, "version": 3}
+
+    def stream(self):
+        made = ctypes.c_void_p()
+        self.checked(self.lib.sluice_stream_new(self.number, ctypes.byref(made)))
+        return made.value
+
+    def copy(self, to, source):
+        self.checked(self.lib.sluice_copy(ctypes.c_void_p(to), ctypes.c_void_p(source), ctypes.c_size_t(self.size)))
+
+
+PASSES = 6  # into memory of a device; the first, in which it makes pinned memory, is not measured
+
+
+def into_device(way, device, file, shape, dtype):
+    """Returns bytes, seconds, processor seconds and the elements."""
+    import sluice
+
+    found = numpy.zeros(shape, dtype)
+    lib = ctypes.CDLL(sluice._core.__file__)
+    memory = Memory(lib, device, found.nbytes)
+    stream, seconds, used = memory.stream(), 0.0, 0.0
+    pinned = Memory(lib, device, found.nbytes, True) if way == "H5Dread" else None
+    host = numpy.frombuffer((ctypes.c_char * found.nbytes).from_address(pinned.address), dtype).reshape(shape) if pinned else found
+    for turn in range(PASSES):
+        begun, before = time.perf_counter(), cpu_seconds()
+        if way == "H5Dread":
+            with with_plugins().File(file) as opened:
+                opened["u"].read_direct(host)
+            memory.copy(memory.address, pinned.address)
+        else:
+            with sluice.open_array(file, "u") as array:
+                if way == "stream":
+                    array.read_on(memory, (), stream).wait()
+                else:
+                    array.read_into(host if way == "host" else memory)
+        if turn:
+            seconds, used = seconds + time.perf_counter() - begun, used + cpu_seconds() - before
+    if way != "host":
+        memory.copy(found.ctypes.data, memory.address)
+    return (PASSES - 1) * found.nbytes, seconds, used, found
+
+
 SIDES = {"sluice": by_sluice, "h5py": by_h5py, "pool": by_pool, "zarr": by_zarr}
 
 
@@ -205,6 +269,11 @@ def main():
         return
     side, pattern, file, workers = sys.argv[1:]
     shape, dtype, chunks = json.loads(os.environ["BENCH_ARRAY"])
+    if side in ("host", "awaited", "stream", "H5Dread"):
+        size, seconds, used, found = into_device(side, pattern, file, shape, dtype)
+        print(json.dumps({"bytes": size, "seconds": seconds, "cpu_seconds": used,
+                          "sum": int(found.view("u4").sum(dtype="u8")) % 2**64}))
+        return
     workers, pool = int(workers), None
     out = numpy.zeros(shape, dtype) if pattern == "whole" and side != "pool" else None
     if out is not None:
