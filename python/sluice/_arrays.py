@@ -149,11 +149,8 @@ class Array:
         axes, kept = self._select(selection)
         if isinstance(library, _tensors._Numpy):
             return self[selection]
-        kind = "bfloat16" if self._kind == "bfloat16" else self.dtype.name
-        if not hasattr(library.torch, kind):
-            raise TypeError(f"{self!r}: torch {library.torch.__version__} has no type for {self.dtype}")
         shape = [len(axis) for axis, keep in zip(axes, kept, strict=True) if keep]
-        found = library.torch.empty(shape, dtype=getattr(library.torch, kind), device=library.device)
+        found = self._tensor(library, shape)
         if self.dtype.isnative and _is_box(axes):
             # Memory of torch's allocator may still be used by what its stream was given before.
             self._box(axes, found, True, _stream.find(found, None) if found.is_cuda else None).wait()
@@ -161,7 +158,8 @@ class Array:
         numpy: Any = importlib.import_module("numpy")
         part = numpy.empty([len(axis) for axis in axes], self.dtype)
         self._read(axes, part)
-        part = part.astype(part.dtype.newbyteorder("="), copy=False).view("i2" if kind == "bfloat16" else part.dtype.name)
+        part = part.astype(part.dtype.newbyteorder("="), copy=False)
+        part = part.view("i2") if part.dtype.name == "bfloat16" else part
         return found.copy_(library.torch.from_numpy(part).view(found.dtype).reshape(shape))
 
     def frames(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
@@ -264,6 +262,15 @@ class Array:
                              f"{list(out.shape)}")
         return out[tuple(_ALL if keep else None for keep in kept)]
 
+    def _tensor(self, library: Any, shape: Sequence[int], pinned: bool = False) -> Any:
+        """Make a tensor for elements. pinned: on the host, if there is a GPU."""
+        torch = library.torch
+        kind = "bfloat16" if self._kind == "bfloat16" else self.dtype.name
+        if not hasattr(torch, kind) or (pinned and not self.dtype.isnative):
+            raise TypeError(f"{self!r}: torch {torch.__version__} has no type for {self.dtype}")
+        pinned = pinned and library.device.type == "cpu" and torch.cuda.is_available()
+        return torch.empty(shape, dtype=getattr(torch, kind), device=library.device, pin_memory=pinned)
+
     def _box(self, axes: Sequence[Any], out: Any, as_operation: bool, stream: int | None = None) -> Any:
         size = math.prod(map(len, axes)) * int(self.dtype.itemsize)
         if not _is_box(axes):
@@ -321,6 +328,10 @@ class Array:
         """Wait for the reads, and close the file."""
         self._file.close()
 
+    def _discard(self) -> None:
+        for file in self._files.values():
+            file.discard()
+
     def __enter__(self) -> Array:
         return self
 
@@ -377,6 +388,11 @@ def _place(out: Any, operation: Operation, block: Any, pick: Any, place: Any) ->
     if place is not None:
         out[place] = block if pick is None else block[pick]
     return int(block.nbytes)
+
+
+def _finish(operations: list[Operation]) -> None:
+    for operation in operations:
+        operation.wait()
 
 
 def _give_up(operations: Iterator[Operation]) -> None:

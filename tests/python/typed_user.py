@@ -113,7 +113,11 @@ def frames(folder: Path) -> None:
         assert_type(array.read_into(out), int)
         assert_type(array.read_into_async(out, (slice(None), slice(0, 4))), sluice.Operation)
         print(array[0, ::2], [frame.sum() for frame in array.frames(1, 2)], array.dtype, array.uri, array.dataset)
+        assert_type(array.read_on(out, (), 7), sluice.Operation)
+        print(array.read((0, ...), "cuda:0"), array.read(framework="np"))
         array.refresh()
+    for batch in sluice.Samples(f"{folder}/f.h5#/u").batches(2, [1, 0], device=numpy.empty, ahead=1, drop_last=True):
+        print(len(batch))
     opened: sluice.Array = sluice.open_array_async(f"{folder}/f.h5#/u").wait()
     opened.close()
     late = sluice.Writer(folder / "g.h5")
