@@ -134,8 +134,10 @@ class Array:
         return operation
 
     def read_on(self, out: Any, selection: Any = (), stream: Any = None) -> Operation:
-        """Read a part without steps and lists into memory of a GPU in the order of a stream, as File.read_on(): out has
-        as many bytes. Ask the Operation before the result is used: a damaged chunk is its error, and the stream goes on.
+        """Read a part without steps and lists into memory of a GPU in the order of a stream, as File.read_on().
+
+        out: with as many bytes. Ask the Operation before the result is used: an error, such as that of a damaged chunk,
+        is its error, and the stream goes on.
         """
         operation: Operation = self._box(self._select(selection)[0], out, True, _stream.find(out, stream))
         return operation

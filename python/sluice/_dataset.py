@@ -102,8 +102,8 @@ class Samples:
 
         order: the numbers of the samples, such as those of numpy.random.permutation(); None: as they are. device: of
         torch, whose tensors they are then, in pinned memory if it is "cpu" and there is a GPU; or a function that makes
-        memory of a shape and a dtype, such as numpy.empty and cupy.empty. ahead: batches that are read while the program
-        works. drop_last: without a last batch that is shorter. transform is not called.
+        memory of a shape and a dtype, such as numpy.empty and cupy.empty. ahead: batches that are read meanwhile.
+        drop_last: without a last batch that is shorter. transform is not called.
 
         >>> import numpy
         >>> with sluice.Writer(path + ".h5", "w") as w:
@@ -136,7 +136,9 @@ class Samples:
     def _block(self, count: int, library: Any = None, make: Any = None) -> Any:
         array = self._file(0)[0]
         shape = (count, *array.shape[1:])
-        return array._tensor(library, shape, True) if library else (make or importlib.import_module("numpy").empty)(shape, array.dtype)
+        if library:
+            return array._tensor(library, shape, True)
+        return (make or importlib.import_module("numpy").empty)(shape, array.dtype)
 
     def _start(self, block: Any, indices: Sequence[int], reads: Any = None) -> list[Operation]:
         """Start to read entries into a block, those that follow each other in a dataset together."""
@@ -156,7 +158,8 @@ class Samples:
             row = number - (self._ends[which - 1] if which else 0)
             part = block if end - at == len(indices) else block[at:end]
             wanted = slice(row, row + end - at)
-            operations.append(array.read_into_async(part, wanted) if reads is None else array.read_on(part, wanted, reads))
+            read = array.read_into_async(part, wanted) if reads is None else array.read_on(part, wanted, reads)
+            operations.append(read)
             at = end
         return operations
 
