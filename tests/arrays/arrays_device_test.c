@@ -248,6 +248,58 @@ FIXTURE_TEST(a_cancelled_read_lets_its_stream_go_on)
 	dataset_clear(&d);
 }
 
+/* More streams than a driver has channels wait for chunks, with kernels behind. */
+FIXTURE_TEST(many_streams_wait_for_chunks_at_once)
+{
+	enum { STREAMS = 24, ROUNDS = 4, ROWS = 12, PART = 4 * 4 * 60 * ROWS };
+	static const hsize_t shape[] = {60, 64, 60}, chunk[] = {5, 16, 60};
+	const char *path = scratch(f, "streams.h5");
+	char *memory[STREAMS], host[PART];
+	sluice_stream streams[STREAMS];
+	sluice_op *ops[STREAMS][ROUNDS];
+	void *taken = NULL;
+	sluice_file *file;
+	struct dataset d;
+
+	make(&d, path, 3, shape, chunk);
+	for (int i = 0; i < STREAMS; i++) {
+		streams[i] = stream_new(0);
+		memory[i] = device_new(0, PART);
+	}
+	assert_ok(sluice_pinned_alloc(gpu_device(0), STREAMS * ROUNDS * PART, &taken));
+	make_room(f);
+	file_set_residency(path, COLD);
+	file = dataset_open(f->ctx, path, "u");
+	for (int k = 0; k < ROUNDS; k++) {
+		for (int i = 0; i < STREAMS; i++) {
+			uint64_t start[] = {(uint64_t)i * 2 + k, 7 * (uint64_t)k, 0},
+				 count[] = {4, ROWS, 60};
+
+			ops[i][k] = start_box(file, start, count, memory[i], true, streams[i]);
+			launch_take(0, streams[i], memory[i], PART,
+			            (char *)taken + (size_t)(i * ROUNDS + k) * PART);
+			launch_fill(0, streams[i], memory[i], PART, 0, 1);
+		}
+	}
+	for (int i = 0; i < STREAMS; i++) {
+		stream_pass(0, streams[i]);
+		for (int k = 0; k < ROUNDS; k++) {
+			assert_moves(ops[i][k], PART);
+			memcpy(host, (char *)taken + (size_t)(i * ROUNDS + k) * PART, PART);
+			for (int a = 0; a < 4; a++)
+				assert_bytes(host + (size_t)a * PART / 4,
+				             d.model + 240 * ((size_t)(i * 2 + k + a) * 64 +
+				                              7 * (size_t)k),
+				             PART / 4);
+		}
+		stream_free(streams[i]);
+		device_free(memory[i]);
+	}
+	assert_ok(sluice_pinned_free(taken));
+	assert_ok(sluice_close(file));
+	dataset_clear(&d);
+}
+
 FIXTURE_TEST(frames_of_a_writer_come_into_a_device_as_it_goes_on)
 {
 	enum { FRAMES = 30, ROWS = 20, COLUMNS = 50, BYTES = 4 * ROWS * COLUMNS };
