@@ -117,6 +117,8 @@ class Samples:
             raise TypeError("samples that are extents have no batches(): torch's DataLoader makes batches of them")
         numbers = range(len(self)) if order is None else order
         library: Any = None if callable(device) else _tensors._library(device, None)
+        if isinstance(library, _tensors._Numpy):  # there is no torch
+            library, device = None, library.numpy.empty
         reads = library.torch.cuda.Stream(library.device) if library and library.device.type == "cuda" else None
         coming: collections.deque[tuple[list[Operation], Any]] = collections.deque()
         try:

@@ -329,6 +329,7 @@ def test_batches_are_read_in_advance(samples, monkeypatch):
             found = list(samples.batches(size, order, device=numpy.empty, ahead=ahead, drop_last=drop_last))
             assert [len(batch) for batch in found[:-1]] == [size] * (len(found) - 1)
             assert same(numpy.concatenate([ENTRIES[:0], *found]), wanted)
+    assert same(numpy.asarray(next(samples.batches(3))), ENTRIES[:3])  # tensors, or without torch arrays
     started, start = [], sluice.Samples._start
     monkeypatch.setattr(sluice.Samples, "_start", lambda *given: started.append(given[2]) or start(*given))
     batches = samples.batches(5, device=numpy.empty, ahead=3)
