@@ -169,7 +169,7 @@ class Array:
         64 MiB in advance, or two such rows. Memory of those that the program has let go is used again.
 
         >>> with sluice.Writer(path + ".h5", "w") as w:
-        ...     w.series("u", shape=(2,), dtype="i4", codec="none").append([1, 2])
+        ...     w.series("u", shape=(2,), dtype="i8", codec="none").append([1, 2])
         >>> with sluice.open_array(path + ".h5#/u") as u:
         ...     [frame.sum() for frame in u.frames()]
         [3]
@@ -415,11 +415,11 @@ def open_array(name: str | os.PathLike[str], dataset: str | None = None, *,
     Raises OSError: of a dataset that is not there, or is damaged, and of a type, layout or filter that is not read.
 
     >>> with sluice.Writer(path + ".h5", "w") as w:
-    ...     w.series("u", shape=(2, 3), dtype="i4").append([[1, 2, 3], [4, 5, 6]])
+    ...     w.series("u", shape=(2, 3), dtype="i8").append([[1, 2, 3], [4, 5, 6]])
     >>> with sluice.open_array(path + ".h5#/u") as u:
     ...     u.shape, u[0, :, ::2]
     ((1, 2, 3), array([[1, 3],
-           [4, 6]], dtype=int32))
+           [4, 6]]))
     """
     path = os.fspath(name)
     if dataset is None:

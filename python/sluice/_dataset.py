@@ -107,7 +107,7 @@ class Samples:
 
         >>> import numpy
         >>> with sluice.Writer(path + ".h5", "w") as w:
-        ...     u = w.series("u", shape=(2,), dtype="i4")
+        ...     u = w.series("u", shape=(2,), dtype="i8")
         ...     for i in range(5):
         ...         u.append([i, i])
         >>> [len(batch) for batch in sluice.Samples(path + ".h5#/u").batches(2, device=numpy.empty)]
