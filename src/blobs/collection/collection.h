@@ -87,7 +87,5 @@ struct sl_table_entry {
  */
 int sl_table_make(const struct sl_table_entry *entries, size_t count, unsigned parts,
                   const struct sluice_collection_options *o, void **out, size_t *n);
-/* Returns the bytes of a tensor; -1: its shape is too large, or does not end at a byte. */
-int64_t sl_table_tensor_bytes(int type, unsigned rank, const uint64_t *shape);
 
 #endif
