@@ -2,7 +2,7 @@
 /*
  * Bricks
  *
- * Cuts a box of an array whose tiles are decoded into bricks, which are boxes of whole tiles, so
+ * Cuts a box of an array with tiles to decode into bricks, which are boxes of whole tiles, so
  * that a tile is decoded for one brick alone. A chunk of the operation is bytes of a brick, packed
  * in the slot; its rows are spans, which are copied to their places in the memory of the whole box.
  * Only arithmetic; any thread.
