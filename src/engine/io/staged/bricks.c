@@ -12,6 +12,7 @@
 #define BRICK_BYTES ((uint64_t)8 << 20)
 #define BRICK_MOST  ((uint64_t)32 << 20) /* where rows would be many */
 #define LEAST_SLOT  ((uint64_t)4096)
+#define TILES_EACH  4 /* of a worker, in slots */
 
 /* A brick, and its bytes that lie side by side in the memory of the box. */
 struct brick {
@@ -182,13 +183,13 @@ size_t sl_bricks_plan(struct sl_bricks *bricks, uint64_t all, const struct sl_se
 	}
 	if (!slot)
 		slot = bricks_power_of_two(SL_MIN(SL_MIN(bytes, run * SL_SPANS_MOST), most));
-	/* As many tiles as workers have, and as many that they find next. */
+	/* Tiles for the workers, and for them while slots are emptied and chunks are found. */
 	for (unsigned i = 0; i < bricks->box->rank; i++)
 		tile *= SL_MIN(bricks->tile[i], bricks->box->count[i]);
-	wanted = 2 * settings->workers * tile;
+	wanted = TILES_EACH * settings->workers * tile;
 	if (settings->slots)
 		*slots = (unsigned)settings->slots;
 	else
-		*slots = (unsigned)SL_MAX(SL_MIN(wanted, half / 2) / slot, *slots);
+		*slots = (unsigned)SL_MAX(SL_MIN(wanted + slot - 1, half / 4 * 3) / slot, *slots);
 	return slot;
 }
