@@ -172,7 +172,8 @@ class Samples:
             headers, settings = self._how
             context = None if settings is None else _context.with_settings(settings)
             if self.extents is None:
-                array = _arrays.open_array(self.files[which], context=context)
+                options: dict[str, Any] = {"headers": headers} if headers else {}
+                array = _arrays.open_array(self.files[which], context=context, **options)
                 self._opened[key] = array, len(array)
             else:
                 file = File(self.files[which], headers=headers, context=context)
