@@ -78,7 +78,7 @@ void sl_codec_list(char text[SL_CODEC_LIST]);
  *   -ENOTSUP  it is not built in
  */
 int sl_codec_find(const char *name, int level, const struct sl_codec **out);
-/* The client_data() of filters whose only parameter is the level. */
+/* The client_data() of filters with the level as their only parameter. */
 unsigned sl_codec_level_data(int level, size_t element, unsigned values[SL_CODEC_VALUES]);
 /* Returns the codec at index, built in or not, or NULL past the last. */
 const struct sl_codec *sl_codec_at(size_t index);
@@ -137,7 +137,7 @@ int sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in,
 
 /* Chunks of blocks, as filters 32004 and 32008 have them. */
 struct sl_blocks {
-	size_t element;               /* bytes of an element whose bits are shuffled; 0: of 32004 */
+	size_t element;               /* bytes of an element, with its bits shuffled; 0: 32004 */
 	size_t most;                  /* bytes of a block, where no codec says it in the chunk */
 	const struct sl_codec *codec; /* with block(), or NULL */
 	void *state;                  /* its */
@@ -167,7 +167,7 @@ enum sl_simd sl_simd_limit(enum sl_simd most);
 
 /* ----------------------------------------------------------------------------------- shuffle */
 
-/* HDF5's number of the filter, whose client data is the size of an element. */
+/* HDF5's number of the filter; its client data is the size of an element. */
 #define SL_SHUFFLE_FILTER 2
 
 /*
