@@ -106,11 +106,11 @@ static bool pipeline_wants_copy(const struct pipeline *p)
 
 static int pipeline_new_memory(struct pipeline *p)
 {
-	size_t bytes = p->depth * p->chunk_bytes;
+	size_t bytes = p->depth * p->chunk_bytes, begin = 0;
 
-	/* The next small file gets the same pages again. */
+	/* The next small file gets the same pages again. aligned_alloc() would not find them. */
 	if (p->depth == 1)
-		p->memory = aligned_alloc(PAGE, bytes);
+		p->memory = malloc(bytes + PAGE);
 	else
 		p->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -123,8 +123,10 @@ static int pipeline_new_memory(struct pipeline *p)
 		return sl_fail(-ENOMEM, "no memory for buffers of %zu bytes", bytes);
 	if (p->depth > 1)
 		madvise(p->memory, bytes, MADV_HUGEPAGE);
+	else
+		begin = -(uintptr_t)p->memory & (PAGE - 1);
 	for (size_t i = 0; i < p->depth; i++)
-		p->chunks[i].data = p->memory + i * p->chunk_bytes;
+		p->chunks[i].data = p->memory + begin + i * p->chunk_bytes;
 	return 0;
 }
 

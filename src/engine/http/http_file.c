@@ -181,6 +181,8 @@ static int http_choose(struct sl_http *http, const struct sluice_open_options *o
 	                                    sl_http_multi_most(http->engine, http->remote));
 	if (!rc && !http->limit)
 		rc = sl_fail(-ENOMEM, "no memory");
+	if (!rc)
+		sl_http_limit_expect(http->limit, options->expected_size);
 	return rc ? rc : sl_http_multi_find(http->engine, http->remote, &http->multi);
 }
 

@@ -263,6 +263,26 @@ static void limit_allow(struct sl_http_limit *limit, unsigned allowed, int64_t n
 	limit_begin_window(limit, now, true);
 }
 
+/* Counts the start anew, with more transfers: a window of fewer tells nothing about them. */
+static void limit_widen(struct sl_http_limit *limit, unsigned allowed, int64_t now)
+{
+	limit->locked.tried_from = 0;
+	limit->locked.rate = 0;
+	limit_allow(limit, allowed, now);
+}
+
+void sl_http_limit_expect(struct sl_http_limit *limit, uint64_t bytes)
+{
+	unsigned each;
+
+	sl_mutex_lock(&limit->limits->mutex);
+	each = SL_MIN(limit->locked.files, SL_MIN(limit->most, SOON_ALLOWED));
+	if (bytes && bytes <= LONG_PART && limit->locked.starting &&
+	    each > atomic_load(&limit->allowed))
+		limit_widen(limit, each, sl_now());
+	sl_mutex_unlock(&limit->limits->mutex);
+}
+
 static void limit_settle(struct sl_http_limit *limit, bool gained)
 {
 	limit->locked.starting = false;
@@ -372,7 +392,7 @@ static void limits_admit_locked(struct sl_http_limits *limits, struct sl_list *o
 
 /* Connections that mostly wait are too few, unless a file has the bytes for longer parts. From
  * SOON_ALLOWED on there have to be more files, and a server that takes half as long again as at its
- * best is busy. A window of fewer transfers would tell nothing about this number. */
+ * best is busy. */
 static void limit_add_some(struct sl_http_limit *limit, int64_t waited, int64_t now)
 {
 	unsigned allowed = atomic_load(&limit->allowed);
@@ -385,9 +405,7 @@ static void limit_add_some(struct sl_http_limit *limit, int64_t waited, int64_t 
 	     (limit->locked.files <= allowed || 2 * waited > 3 * soonest)) ||
 	    sl_list_empty(&limit->locked.waiting))
 		return;
-	limit->locked.tried_from = 0;
-	limit->locked.rate = 0;
-	limit_allow(limit, allowed + (allowed < SOON_ALLOWED ? 3 : 2), now);
+	limit_widen(limit, allowed + (allowed < SOON_ALLOWED ? 3 : 2), now);
 }
 
 void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, int64_t waited,

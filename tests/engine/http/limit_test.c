@@ -235,17 +235,56 @@ TEST(a_large_file_has_long_parts_and_few_connections)
 	end(&s);
 }
 
-/* The same behind a limit of each connection: there connections are the cure. */
+/* The same behind a limit of each connection: there connections are the cure, found by doubling alone, and parts stay long. */
 TEST(a_large_file_gets_connections_where_each_is_slow)
 {
 	const struct server narrow = {.each = 0.04, .most = 10, .rtt = 2};
 	struct simulation s;
 
 	begin(&s, &narrow);
-	run(&s, 300);
-	print_message("%u transfers\n", atomic_load(&s.limit->allowed));
-	assert_in_range(atomic_load(&s.limit->allowed), 64, MOST);
+	run(&s, 150);
+	assert_int_equal(part_of(&s, UINT64_C(1) << 40, UINT64_MAX), 4 << 20);
+	assert_in_range(atomic_load(&s.limit->allowed), 64, MOST / 2);
+	run(&s, 150);
+	assert_int_equal(part_of(&s, UINT64_C(1) << 40, UINT64_MAX), 4 << 20);
+	assert_int_equal(atomic_load(&s.limit->allowed), MOST);
+	assert_in_range(run(&s, 1000) * 1000, 9000, 10000);
 	end(&s);
+}
+
+/* Opens as many files of one length, and returns what their origin may have. */
+static unsigned open_files(struct sl_http_limit *limit, unsigned count, uint64_t bytes)
+{
+	for (unsigned i = 0; i < count; i++) {
+		sl_http_limit_acquire(limit->limits, "http://host", limit->most);
+		sl_http_limit_expect(limit, bytes);
+	}
+	return atomic_load(&limit->allowed);
+}
+
+/* Before a byte has come; but not long files, and none where a start is over. */
+TEST(short_files_have_connections_at_once)
+{
+	const struct server narrow = {.each = 0.5, .most = 1, .rtt = 1};
+	struct sl_http_limits limits;
+	struct sl_http_limit *limit;
+	struct simulation s;
+
+	sl_http_limits_init(&limits, MOST);
+	limit = sl_http_limit_acquire(&limits, "http://host", MOST);
+	assert_int_equal(open_files(limit, 29, 5 << 20), 16);
+	assert_int_equal(open_files(limit, 9, 0), 16);
+	assert_int_equal(open_files(limit, 1, 4 << 20), 40);
+	assert_int_equal(open_files(limit, 100, 4096), 64);
+	sl_http_limits_destroy(&limits);
+	sl_http_limits_init(&limits, 30);
+	limit = sl_http_limit_acquire(&limits, "http://host", 30);
+	assert_int_equal(open_files(limit, 100, 4096), 30);
+	sl_http_limits_destroy(&limits);
+	begin(&s, &narrow);
+	run(&s, 1000);
+	assert_in_range(open_files(s.limit, 100, 4096), 2, 32);
+	sl_http_limits_destroy(&s.limits);
 }
 
 /* Four are cut for idle connections; none where requests wait, or where much was in flight lately. */
