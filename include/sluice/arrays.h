@@ -28,9 +28,9 @@
  * A virtual dataset is read if its parts are such as SLUICE_WRITER_NODE_FILES makes: each is a
  * block of all frames, at the same place in a dataset of the same type and shape, of another file
  * in the folder of the file, or in that to which links lead, or of the file itself. As with HDF5
- * its length is that of the longest part, and elements of shorter ones, and of parts whose file or
- * dataset is missing when it is opened, have the fill value: the attribute "sluice_frames" counts
- * the frames of our writer that are complete. The memory above is shared by the parts, and what is
+ * its length is that of the longest part, and elements of shorter ones, and of parts without file
+ * or dataset when it is opened, have the fill value: the attribute "sluice_frames" counts the
+ * frames of our writer that are complete. The memory above is shared by the parts, and what is
  * said of a file that changes is true of each. Others are refused.
  *
  * Damage is found as far as the file allows (sums of fletcher32, formats of the codecs), and the

@@ -21,7 +21,7 @@
 struct step {
 	struct sl_tile *fresh[BATCH];
 	size_t count;
-	struct sl_list hits; /* portions of kept tiles, whose holds are counted */
+	struct sl_list hits; /* portions of kept tiles, with holds that are counted */
 	struct sl_tile *hit[BATCH];
 	size_t hit_count;
 	bool walked;

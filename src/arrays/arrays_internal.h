@@ -174,7 +174,7 @@ void sl_array_step(struct sl_task *task);
 
 /* Gives a tile that was looked up to a worker. */
 void sl_tile_submit(struct sl_tile *tile);
-/* The same of a new tile, whose bytes several workers read if they lie side by side. */
+/* The same of a new tile: bytes side by side are parts, which several workers read. */
 void sl_tile_start(struct sl_tile *tile);
 /* Reads a tile that was looked up, and undoes its filters, as a worker does. */
 void sl_tile_run(struct sl_tile *tile);
