@@ -186,7 +186,7 @@ size_t sl_bricks_plan(struct sl_bricks *bricks, uint64_t all, const struct sl_se
 	/* Tiles for the workers, and for them while slots are emptied and chunks are found. */
 	for (unsigned i = 0; i < bricks->box->rank; i++)
 		tile *= SL_MIN(bricks->tile[i], bricks->box->count[i]);
-	wanted = TILES_EACH * settings->workers * tile;
+	wanted = TILES_EACH * settings->workers * SL_MIN(tile, half);
 	if (settings->slots)
 		*slots = (unsigned)settings->slots;
 	else
