@@ -160,33 +160,6 @@ void sl_http_limits_destroy(struct sl_http_limits *limits) SL_UNCHECKED
 	sl_mutex_destroy(&limits->mutex);
 }
 
-struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const char *origin,
-                                            unsigned most)
-{
-	struct sl_http_limit *limit = NULL;
-
-	sl_mutex_lock(&limits->mutex);
-	sl_list_each_of (known, &limits->locked.origins, struct sl_http_limit, locked.link)
-		if (!strcasecmp(known->origin, origin) && known->most == most)
-			limit = known;
-	if (!limit && (limit = calloc(1, sizeof(*limit) + strlen(origin) + 1))) {
-		strcpy(limit->origin, origin);
-		limit->limits = limits;
-		sl_list_init(&limit->locked.waiting);
-		limit->most = most;
-		sl_http_pace_init(&limit->pace);
-		atomic_init(&limit->allowed, SL_MIN(most, FIRST_ALLOWED));
-		atomic_init(&limit->largest, LONG_PART);
-		atomic_init(&limit->trip, FIRST_TRIP);
-		limit->locked.starting = true;
-		sl_list_append(&limits->locked.origins, &limit->locked.link);
-	}
-	if (limit)
-		limit->locked.files++;
-	sl_mutex_unlock(&limits->mutex);
-	return limit;
-}
-
 /* An origin without files keeps its limit for the next file, unless there are many such origins. */
 void sl_http_limit_release(struct sl_http_limit *limit)
 {
@@ -271,16 +244,34 @@ static void limit_widen(struct sl_http_limit *limit, unsigned allowed, int64_t n
 	limit_allow(limit, allowed, now);
 }
 
-void sl_http_limit_expect(struct sl_http_limit *limit, uint64_t bytes)
+struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const char *origin,
+                                            unsigned most, uint64_t bytes)
 {
+	struct sl_http_limit *limit = NULL;
 	unsigned each;
 
-	sl_mutex_lock(&limit->limits->mutex);
-	each = SL_MIN(limit->locked.files, SL_MIN(limit->most, SOON_ALLOWED));
-	if (bytes && bytes <= LONG_PART && limit->locked.starting &&
+	sl_mutex_lock(&limits->mutex);
+	sl_list_each_of (known, &limits->locked.origins, struct sl_http_limit, locked.link)
+		if (!strcasecmp(known->origin, origin) && known->most == most)
+			limit = known;
+	if (!limit && (limit = calloc(1, sizeof(*limit) + strlen(origin) + 1))) {
+		strcpy(limit->origin, origin);
+		limit->limits = limits;
+		sl_list_init(&limit->locked.waiting);
+		limit->most = most;
+		sl_http_pace_init(&limit->pace);
+		atomic_init(&limit->allowed, SL_MIN(most, FIRST_ALLOWED));
+		atomic_init(&limit->largest, LONG_PART);
+		atomic_init(&limit->trip, FIRST_TRIP);
+		limit->locked.starting = true;
+		sl_list_append(&limits->locked.origins, &limit->locked.link);
+	}
+	each = limit ? SL_MIN(++limit->locked.files, SL_MIN(most, SOON_ALLOWED)) : 0;
+	if (bytes && bytes <= LONG_PART && limit && limit->locked.starting &&
 	    each > atomic_load(&limit->allowed))
 		limit_widen(limit, each, sl_now());
-	sl_mutex_unlock(&limit->limits->mutex);
+	sl_mutex_unlock(&limits->mutex);
+	return limit;
 }
 
 static void limit_settle(struct sl_http_limit *limit, bool gained)
