@@ -404,6 +404,25 @@ time.sleep(60)' > port &
 	holds to x
 }
 
+# Four at a time; 16 MiB are in flight of each where a container has little memory.
+large_files_fit_a_small_container() {
+	local i
+	mkdir from
+	for i in 1 2 3 4; do yes | head -c 80000000 > from/$i; done
+	unshare -rm true 2> /dev/null || skip "no mount namespaces here"
+	unshare -rm bash -c 'mount -t tmpfs none /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory || exit 9
+		echo 268435456 | tee /sys/fs/cgroup/memory.max > /sys/fs/cgroup/memory/memory.limit_in_bytes
+		exec "$@"' - "$python" -IS -c 'import resource, subprocess, sys
+subprocess.run([sys.argv[1], "cp", "-qr", "from", "to"], check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)' "$sluice" > mib
+	local rc=$?
+	[ $rc != 9 ] || skip "no mounts in a namespace here"
+	[ $rc = 0 ] || fail "status $rc"
+	diff -r from to > diff || fail "$(head -3 diff)"
+	! grep -qa __asan_init "$sluice" || skip "a sanitizer takes memory of its own"
+	[ "$(cat mib)" -lt 160 ] || fail "$(cat mib) MiB are resident"
+}
+
 # Of many small files one thread cannot do as many as several: see docs/performance.md for how many.
 many_small_files_are_copied() {
 	mkdir -p from

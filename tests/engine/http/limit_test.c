@@ -267,6 +267,7 @@ TEST(short_files_have_connections_at_once)
 	struct sl_http_limits limits;
 	struct sl_http_limit *limit;
 	struct simulation s;
+	int64_t look;
 
 	sl_http_limits_init(&limits, MOST);
 	limit = sl_http_limit_acquire(&limits, "http://host", MOST, 0);
@@ -278,6 +279,9 @@ TEST(short_files_have_connections_at_once)
 	sl_http_limits_init(&limits, 30);
 	limit = sl_http_limit_acquire(&limits, "http://host", 30, 0);
 	assert_int_equal(open_files(limit, 100, 4096), 30);
+	look = atomic_load(&limit->look);
+	assert_int_equal(open_files(limit, 1, 4096), 30);
+	assert_true(atomic_load(&limit->look) == look); /* a window goes on */
 	sl_http_limits_destroy(&limits);
 	begin(&s, &narrow);
 	run(&s, 1000);
