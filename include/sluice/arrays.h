@@ -15,7 +15,9 @@
  * HDF5 reads the file's own data (headers, indexes) under its lock, and no other bytes. Stored
  * bytes are fetched by the backend of the local file, and decoded by the workers of the context.
  * A file takes memory for what it decodes: at most 64 MiB of chunks in flight, or two chunks for
- * each worker if these are more, and 64 MiB of chunks of which a read needed a part.
+ * each worker if these are more, and 64 MiB of chunks of which a read needed a part, or one.
+ * Into memory of a device chunks are decoded in pinned memory of the context, each once while the
+ * rows of a box are few; in stream order an error is that of the operation, and the stream goes on.
  *
  * A file that a writer of this library writes meanwhile is read as of a state of the file that its
  * last flush left; sluice_array_refresh() takes its newer length. If the length or the time of the

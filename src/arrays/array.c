@@ -291,6 +291,7 @@ static void array_limits(struct sl_backend *backend, struct sl_limits *out)
 	out->piece_size = sizeof(struct sl_job);
 	out->uncut = !array->in_line;
 	out->size_waits = false;
+	out->tile = array->in_line ? NULL : array->tile;
 	if (!array->in_line || array->h5.of.address % SL_MAX(out->alignment, 1))
 		out->alignment = 0;
 }
@@ -345,6 +346,25 @@ static int64_t array_box_bytes(struct sl_backend *backend, const struct sl_box *
 	return (int64_t)bytes;
 }
 
+static bool array_box_of(struct sl_backend *backend, uint64_t offset, uint64_t length,
+                         struct sl_box *out)
+{
+	const struct sl_array *array = array_of(backend);
+	const struct sl_h5_array *of = &array->h5.of;
+	uint64_t row = of->element, bytes = atomic_load(&array->bytes);
+
+	for (unsigned i = 1; i < of->rank; i++)
+		row *= of->shape[i];
+	if (!of->rank || !row || offset % row || length % row || length > bytes ||
+	    offset > bytes - length)
+		return false;
+	out->rank = of->rank;
+	memcpy(out->count, of->shape, of->rank * sizeof(out->count[0]));
+	out->start[0] = offset / row;
+	out->count[0] = length / row;
+	return true;
+}
+
 static int array_commit(struct sl_backend *backend)
 {
 	(void)backend;
@@ -357,6 +377,7 @@ const struct sl_backend_ops sl_array_ops = {
 	.identity = array_identity,
 	.size = array_size,
 	.box_bytes = array_box_bytes,
+	.box_of = array_box_of,
 	.stat = array_file_stat,
 	.submit = sl_array_submit,
 	.cancel = sl_array_cancel,

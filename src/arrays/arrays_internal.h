@@ -148,6 +148,8 @@ struct sl_tile {
 	struct sl_list bucket, link, portions;
 	unsigned holds; /* threads that copy from kept bytes */
 	bool kept;      /* its bytes are there */
+	/* The worker's that has the tile: see tile_leave(). */
+	struct sl_undoing *undoing;
 	/* The thread's that goes on with the tile. */
 	struct sl_h5_place place;
 	struct sl_h5_state state;

@@ -68,7 +68,7 @@ void sl_tiles_init(struct sl_array *array, size_t shares) SL_UNCHECKED
 	array->locked.most = (unsigned)SL_MIN(SL_TILES_BYTES / bytes, TILES_MOST);
 	array->locked.most = SL_MAX(array->locked.most, least);
 	/* As many are found fast, and take little memory of their own. */
-	array->locked.kept_most = (unsigned)SL_MIN(SL_TILES_KEPT / bytes, TILES_MOST);
+	array->locked.kept_most = (unsigned)SL_MIN(SL_MAX(SL_TILES_KEPT / bytes, 1), TILES_MOST);
 	array->locked.state = array->h5.state;
 }
 

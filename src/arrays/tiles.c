@@ -232,6 +232,13 @@ void sl_tile_start(struct sl_tile *tile)
 	sl_tile_submit(tile);
 }
 
+/* Another thread gets the tile, with whose end the file may be closed: memory goes back before. */
+static void tile_leave(struct sl_tile *tile)
+{
+	sl_undoing_give(tile->array, tile->undoing);
+	tile->undoing = NULL;
+}
+
 /* The inner backend has read, or not, on any thread. */
 static void tile_moved(struct sl_piece *piece)
 {
@@ -278,6 +285,7 @@ static int tile_move(struct sl_tile *tile, char *to, uint64_t offset, size_t n)
 	sl_mutex_lock(&array->mutex);
 	sl_list_append(&array->locked.moving, &tile->link);
 	sl_mutex_unlock(&array->mutex);
+	tile_leave(tile);
 	array->inner->ops->submit(array->inner, piece);
 	return 0;
 }
@@ -405,6 +413,7 @@ static int tile_holds(struct sl_tile *tile)
 	free(tile->piece);
 	tile->piece = NULL;
 	tile->task.run = tile_again;
+	tile_leave(tile);
 	sl_pool_submit(array->core->waiting, &tile->task);
 	return 0;
 }
@@ -492,15 +501,13 @@ static void tile_run_filtered(struct sl_tile *tile)
 	char *to = NULL;
 	int rc = undoing ? 1 : sl_fail(-ENOMEM, "no memory");
 
+	tile->undoing = undoing;
 	if (rc > 0)
 		rc = tile_read(tile, undoing->stored, tile->place.address, tile->place.length);
 	if (rc > 0)
 		rc = tile_holds(tile);
-	if (!rc) {
-		/* Another thread has the tile. */
-		sl_undoing_give(array, undoing);
+	if (!rc)
 		return;
-	}
 	if (rc > 0) {
 		to = tile_target(tile, undoing, &direct);
 		rc = to ? tile_undo(tile, undoing, to) : sl_fail(-ENOMEM, "no memory");

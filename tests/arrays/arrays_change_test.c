@@ -35,6 +35,23 @@ void __wrap_sl_pool_submit(struct sl_pool *pool, struct sl_task *task)
 	__real_sl_pool_submit(pool, task);
 }
 
+struct sl_array;
+struct sl_undoing;
+
+static _Atomic bool gives_slowly, is_closed, gave_late;
+
+void __real_sl_undoing_give(struct sl_array *array, struct sl_undoing *undoing);
+void __wrap_sl_undoing_give(struct sl_array *array, struct sl_undoing *undoing);
+void __wrap_sl_undoing_give(struct sl_array *array, struct sl_undoing *undoing)
+{
+	if (gives_slowly && undoing)
+		usleep(100000);
+	if (is_closed)
+		gave_late = true;
+	else
+		__real_sl_undoing_give(array, undoing);
+}
+
 /* ------------------------------------------------------------------------------ beside a writer */
 
 static float value(uint64_t frame, unsigned i)
@@ -351,6 +368,28 @@ FIXTURE_TEST(a_close_waits_for_reads_in_flight)
 		assert_bytes(b.data, d.model, d.bytes);
 		buffer_free(&b);
 	}
+	dataset_clear(&d);
+}
+
+FIXTURE_TEST(no_thread_touches_a_file_that_is_closed)
+{
+	const char *path = scratch(f, "late.h5");
+	struct rng r = rng_new(4216);
+	struct dataset d;
+	sluice_file *file;
+	char byte;
+
+	/* A chunk that has a task of its own. */
+	make(&d, path, &r, 64, 1000, true);
+	file = dataset_open(f->ctx, path, "u");
+	file_set_residency(path, COLD);
+	gives_slowly = true;
+	assert_read(file, &byte, 1, 0);
+	assert_ok(sluice_close(file));
+	is_closed = true;
+	usleep(200000);
+	assert_false(gave_late);
+	gives_slowly = is_closed = false;
 	dataset_clear(&d);
 }
 
