@@ -17,7 +17,7 @@
 #include "arrays/dataset.h"
 #include "core/core.h"
 
-enum { IN_HDF5 = 3, WITHOUT_SENTENCE = 4, LATE = 5, SECONDS = 20 };
+enum { IN_HDF5 = 3, WITHOUT_SENTENCE = 4, LATE = 5, NOT_READ = 6, SECONDS = 20 };
 
 static struct progress {
 	unsigned done, opened, read;
@@ -95,9 +95,10 @@ static void child(const char *path, const unsigned char *whole, size_t n, uint64
 
 		rng_next(&r);
 		memcpy(bytes, whole, n);
-		if (!rng_below(&r, 8)) {
+		/* The first of all is whole. */
+		if (round && !rng_below(&r, 8)) {
 			end = rng_below(&r, n);
-		} else {
+		} else if (round) {
 			for (size_t i = 1 + rng_below(&r, 3); i; i--) {
 				/* Half of them where HDF5 has its own data, at the front. */
 				size_t at =
@@ -117,9 +118,30 @@ static void child(const char *path, const unsigned char *whole, size_t n, uint64
 		for (size_t i = 0; i < count; i++)
 			read_dataset(ctx, path, names[i]);
 		alarm(0);
+		if (!round && progress->read < count)
+			_exit(NOT_READ);
 		progress->done = round + 1;
 	}
 	_exit(0);
+}
+
+/* Of columns of datasets of the same file. */
+static void make_virtual(hid_t file, const char *name)
+{
+	hsize_t shape[] = {40, 30}, most[] = {H5S_UNLIMITED, 30}, many[] = {H5S_UNLIMITED, 1};
+	hid_t space = H5Screate_simple(2, shape, most), list = H5Pcreate(H5P_DATASET_CREATE), set;
+
+	for (hsize_t i = 0; i < 2; i++) {
+		hsize_t start[] = {0, 13 * i}, block[] = {1, 13 + 4 * i};
+
+		H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, many, block);
+		H5Pset_virtual(list, space, ".", i ? "deflate" : "plain", space);
+	}
+	set = H5Dcreate2(file, name, H5T_NATIVE_INT, space, H5P_DEFAULT, list, H5P_DEFAULT);
+	assert_true(set >= 0);
+	H5Dclose(set);
+	H5Pclose(list);
+	H5Sclose(space);
 }
 
 static size_t make(const char *path, char names[][40])
@@ -149,8 +171,10 @@ static size_t make(const char *path, char names[][40])
 		dataset_clear(&d);
 		strcpy(names[i], words[i]);
 	}
+	make_virtual(file, "virtual");
 	H5Fclose(file);
-	return COUNT_OF(words);
+	strcpy(names[COUNT_OF(words)], "virtual");
+	return COUNT_OF(words) + 1;
 }
 
 TEST(damaged_files_are_read_or_refused_and_nothing_else)
