@@ -482,15 +482,11 @@ static char *tile_target(struct sl_tile *tile, struct sl_undoing *undoing,
 /* Undoes the filters of the stored bytes. Returns 0, or an error with a sentence. */
 static int tile_undo(struct sl_tile *tile, struct sl_undoing *undoing, char *to)
 {
-	char sentence[256];
 	int rc = sl_unfilter_run(undoing->unfilter, tile->place.mask,
 	                         tile->piece ? tile->stored : undoing->stored, tile->place.length,
 	                         to);
 
-	if (rc != -EBADMSG)
-		return rc;
-	snprintf(sentence, sizeof(sentence), "%s", sluice_last_message());
-	return tile_fail(tile, rc, "%s", sentence);
+	return rc != -EBADMSG ? rc : tile_fail(tile, rc, "%s", sluice_last_message());
 }
 
 static void tile_run_filtered(struct sl_tile *tile)

@@ -148,6 +148,9 @@ __attribute__((format(printf, 2, 3))) int cli_fail(int rc, const char *format, .
 #define cli_warn(...) ((void)cli_fail(0, __VA_ARGS__))
 /* Formats like asprintf(); the caller frees the result. Ends the program if memory is short. */
 __attribute__((format(printf, 1, 2))) char *cli_format(const char *format, ...);
+/* A pointer of the heap, which is freed at the end of its block. */
+#define CLI_OWNED __attribute__((cleanup(cli_owned_free)))
+void cli_owned_free(void *pointer);
 /* Returns an array with room for `count` elements. Ends the program if memory is short. */
 void *cli_grow(void *array, size_t count, size_t bytes);
 /* Makes a context; settings of 0 or NULL come from the environment. Prints errors on stderr. */

@@ -69,14 +69,12 @@ int cli_array_print(sluice_file *file, bool json)
 		array_print_json(stdout, &info);
 	if (rc || json)
 		return rc;
-	char *type = cli_visible(info.type), *filters = cli_visible(info.filters);
+	CLI_OWNED char *type = cli_visible(info.type), *filters = cli_visible(info.filters);
 	printf("%-12s %s\n", "type", type);
 	printf("%-12s %s\n", "shape", lengths_of(info.shape, info.rank, "[]").text);
 	printf("%-12s %s\n", "chunk",
 	       info.chunk[0] ? lengths_of(info.chunk, info.rank, "[]").text : "none");
 	printf("%-12s %s\n", "filters", filters[0] ? filters : "none");
-	free(type);
-	free(filters);
 	return 0;
 }
 
@@ -91,8 +89,9 @@ char *cli_array_header(sluice_file *file, size_t *n)
 	                   : info.type[8]                    ? ">u2"
 	                                                     : "<u2";
 	const char *quote = type[0] == '[' ? "" : "'";
-	char *text = cli_format("{'descr': %s%s%s, 'fortran_order': False, 'shape': %s, }", quote,
-	                        type, quote, lengths_of(info.shape, info.rank, "()").text);
+	CLI_OWNED char *text =
+		cli_format("{'descr': %s%s%s, 'fortran_order': False, 'shape': %s, }", quote, type,
+	                   quote, lengths_of(info.shape, info.rank, "()").text);
 	size_t length = strlen(text);
 	bool utf8 = false;
 	for (const char *at = text; *at; at++)
@@ -107,7 +106,6 @@ char *cli_array_header(sluice_file *file, size_t *n)
 	for (size_t i = 8; i < begin; i++)
 		header[i] = (char)((*n - begin) >> 8 * (i - 8));
 	memcpy(header + begin, text, length);
-	free(text);
 	return header;
 }
 
@@ -136,19 +134,17 @@ static int array_found(void *user, const struct sluice_array_info *info)
 		fputs("}\n", list->out);
 		return 0;
 	}
-	char *name = cli_visible(info->name), *type = cli_visible(info->type ? info->type : "?");
-	char *note = cli_visible(info->refused   ? info->refused
-	                         : info->filters ? info->filters
-	                                         : "");
+	CLI_OWNED char *name = cli_visible(info->name);
+	CLI_OWNED char *type = cli_visible(info->type ? info->type : "?");
+	CLI_OWNED char *note = cli_visible(info->refused   ? info->refused
+	                                   : info->filters ? info->filters
+	                                                   : "");
 	if (info->is_group)
 		fprintf(list->out, "%15s  %-6s  %-20s  %s/\n", "", "", "", name);
 	else
 		fprintf(list->out, "%15" PRIu64 "  %-6s  %-20s  %s%s%s\n", info->bytes, type,
 		        lengths_of(info->shape, info->rank, "[]").text, name, note[0] ? "  " : "",
 		        note);
-	free(name);
-	free(type);
-	free(note);
 	return 0;
 }
 
@@ -163,15 +159,13 @@ static int array_list_read(const char *path, FILE *out, void *user)
 int cli_array_ls(const char *path, const char *group, bool recursive, bool json)
 {
 	size_t n = strlen(group);
-	char *text = NULL;
+	CLI_OWNED char *text = NULL;
 
 	while (n && group[n - 1] == '/')
 		n--;
-	char *below = cli_format("%.*s", (int)n, group);
+	CLI_OWNED char *below = cli_format("%.*s", (int)n, group);
 	struct array_list list = {.below = below, .recursive = recursive, .json = json};
 	int rc = cli_said(cli_h5_read(path, array_list_read, &list, &text));
 	fputs(text && !rc ? text : "", stdout);
-	free(text);
-	free(below);
 	return rc;
 }

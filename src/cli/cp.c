@@ -74,15 +74,13 @@ static const char description[] =
 /* Adds the device to the blob's URI. "0" is the first GPU. */
 static void name_blob_device(struct argp_state *state, struct cp_options *o)
 {
-	char *name, number[16];
-	int device;
+	char number[16];
 
 	if (!o->device)
 		return;
 	bool digits = o->device[0] && !o->device[strspn(o->device, "0123456789")];
-	name = cli_format("%s%s", digits ? "device:" : "", o->device);
-	device = cli_option_memory(state, "device", name);
-	free(name);
+	CLI_OWNED char *name = cli_format("%s%s", digits ? "device:" : "", o->device);
+	int device = cli_option_memory(state, "device", name);
 	if (device < 0)
 		return;
 	snprintf(number, sizeof(number), "%d", device);
@@ -338,14 +336,10 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 
 void cli_cp_show(const char *from, const char *to)
 {
-	char *source = cli_uri_name(from), *target = cli_uri_name(to);
-	char *first = cli_visible(source), *second = cli_visible(target);
+	CLI_OWNED char *source = cli_uri_name(from), *target = cli_uri_name(to);
+	CLI_OWNED char *first = cli_visible(source), *second = cli_visible(target);
 
 	printf("%s -> %s\n", first, second);
-	free(first);
-	free(second);
-	free(source);
-	free(target);
 }
 
 /*
@@ -358,7 +352,7 @@ static char *name_below(const char *from, const char *to)
 
 	if (!cli_is_object(to) || (to[end - 1] != '/' && strchr(to + strlen("s3://"), '/')))
 		return NULL;
-	char *path = strcmp(from, "-") ? cli_local_path(from) : NULL;
+	CLI_OWNED char *path = strcmp(from, "-") ? cli_local_path(from) : NULL;
 	const char *name = path ? path : from;
 	size_t n = path ? strlen(path) : cli_uri_length(from);
 	const char *slash = memrchr(name, '/', n), *last = slash ? slash + 1 : name;
@@ -367,7 +361,6 @@ static char *name_below(const char *from, const char *to)
 	if (last < name + n && strcmp(from, "-"))
 		uri = cli_format("%s%s%.*s", to, to[end - 1] == '/' ? "" : "/",
 		                 (int)(name + n - last), last);
-	free(path);
 	return uri;
 }
 
@@ -416,14 +409,13 @@ static int copy_one(sluice_context *ctx, const struct cli_cp_options *o, const c
 int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *from,
                const char *to, struct cli_moved *moved)
 {
-	char *below = o->exact ? NULL : name_below(from, to);
+	CLI_OWNED char *below = o->exact ? NULL : name_below(from, to);
 	int rc = 0;
 
 	if (o->dry_run)
 		cli_cp_show(from, below ? below : to);
 	else
 		rc = copy_one(ctx, o, from, below ? below : o->uri ? o->uri : to, moved);
-	free(below);
 	return rc;
 }
 

@@ -384,7 +384,7 @@ static void print_unknown_variables(const struct doctor_options *o)
 static sluice_file *doctor_open_nameless(sluice_context *ctx, const char *directory)
 {
 	sluice_file *file = NULL;
-	char *name = cli_format("%s/.sluice-doctor-XXXXXX", directory);
+	CLI_OWNED char *name = cli_format("%s/.sluice-doctor-XXXXXX", directory);
 	int fd = mkstemp(name);
 	if (fd >= 0) {
 		int rc = sluice_open(ctx, name, NULL, &file);
@@ -392,14 +392,14 @@ static sluice_file *doctor_open_nameless(sluice_context *ctx, const char *direct
 		close(fd);
 		errno = -rc;
 	}
-	free(name);
 	return file;
 }
 
 /* Returns a problem for the caller to free, or NULL. */
 static char *stat_path(sluice_context *ctx, const char *path, struct sluice_file_info *out)
 {
-	char *local = cli_local_path(path), *problem = NULL;
+	CLI_OWNED char *local = cli_local_path(path);
+	char *problem = NULL;
 	sluice_file *file = NULL;
 	struct stat st;
 
@@ -414,7 +414,6 @@ static char *stat_path(sluice_context *ctx, const char *path, struct sluice_file
 	if (file && sluice_stat(file, out))
 		problem = strdup(sluice_last_message());
 	sluice_discard(file);
-	free(local);
 	return problem;
 }
 
@@ -452,13 +451,13 @@ static char *doctor_examine_path(const struct doctor_options *o, sluice_context 
 {
 	const char *path = o->path.count ? o->path.of[0] : ".";
 	struct sluice_file_info st = {.size = sizeof(st)};
-	char *problem = stat_path(ctx, path, &st), *name = cli_uri_name(path);
+	CLI_OWNED char *name = cli_uri_name(path);
+	char *problem = stat_path(ctx, path, &st);
 
 	if (o->json)
 		print_path_json(name, &st, problem);
 	else
 		print_path(name, &st, problem);
-	free(name);
 	if (o->path.count)
 		return problem;
 	/* If no path was given, an unwritable working directory is no fault. */

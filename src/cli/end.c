@@ -109,13 +109,12 @@ static int end_open_file(sluice_context *ctx, struct cli_end *end, const char *u
 /* Makes the end that of a dataset of the file: that of a .npy file of it. */
 static int end_show_dataset(struct cli_end *end, const char *file)
 {
-	char *path = cli_local_path(file);
+	CLI_OWNED char *path = cli_local_path(file);
 
 	free(end->path);
 	end->path = NULL;
 	if (path && stat(path, &end->st))
 		end->st = (struct stat){0};
-	free(path);
 	end->head = cli_array_header(end->file, &end->head_bytes);
 	end->length += end->head_bytes;
 	return cli_said(end->head ? 0 : -EINVAL);
@@ -129,7 +128,7 @@ static int end_open_source_file(sluice_context *ctx, const char *uri, const stru
 
 	options.flags = SLUICE_OPEN_READ | how->flags;
 	options.first_bytes = options.expected_size = how->first_bytes;
-	char *file = cli_dataset_split(uri, &options.dataset);
+	CLI_OWNED char *file = cli_dataset_split(uri, &options.dataset);
 	int rc = end_open_file(ctx, end, file ? file : uri, &options);
 
 	rc = rc ? rc : cli_said(sluice_stat(end->file, &st));
@@ -138,7 +137,6 @@ static int end_open_source_file(sluice_context *ctx, const char *uri, const stru
 		end->length_known = true;
 		rc = end_show_dataset(end, file);
 	}
-	free(file);
 	if (rc || end->head)
 		return rc;
 	end->length_known = !(st.flags & SLUICE_STAT_SIZE_UNKNOWN);
@@ -277,14 +275,13 @@ static char *last_uri_part(const struct cli_end *source)
 /* Turns path into path/NAME, where NAME is the last part of the source's name. */
 static int enter_directory(const struct cli_end *source, char **path)
 {
-	char *from = source->path ? strdup(source->path) : last_uri_part(source);
+	CLI_OWNED char *from = source->path ? strdup(source->path) : last_uri_part(source);
 
 	if (!from)
 		return cli_fail(-EISDIR, "'%s' is a directory; name the file in it", *path);
 	bool slashed = (*path)[strlen(*path) - 1] == '/';
 	char *joined = cli_format("%s%s%s%s", *path, slashed ? "" : "/", basename(from),
 	                          source->head ? ".npy" : "");
-	free(from);
 	free(*path);
 	*path = joined;
 	return 0;
@@ -314,7 +311,7 @@ static int end_open_new_file(sluice_context *ctx, const char *path, const struct
                              const struct cli_end *source, const struct cli_cp_options *o,
                              struct sluice_open_options *options, struct cli_end *out)
 {
-	char *target = there ? realpath(path, NULL) : strdup(path);
+	CLI_OWNED char *target = there ? realpath(path, NULL) : strdup(path);
 	int rc;
 
 	if (!target)
@@ -338,7 +335,6 @@ static int end_open_new_file(sluice_context *ctx, const char *path, const struct
 	rc = end_open_file(ctx, out, target, options);
 	if (rc == 0 && out->part)
 		rc = cli_part_begin(out->part, ctx, source, out->file);
-	free(target);
 	return rc;
 }
 

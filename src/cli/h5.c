@@ -63,8 +63,9 @@ static const char *state_of(const char *path)
 static void dataset_print(void *user, const struct sluice_frames_dataset *d)
 {
 	struct h5_options *o = user;
-	char size[CLI_TEXT], *name = cli_visible(d->name);
-	char *filters = cli_visible(d->filters); /* the file may give them any name */
+	CLI_OWNED char *name = cli_visible(d->name);
+	CLI_OWNED char *filters = cli_visible(d->filters); /* the file may give them any name */
+	char size[CLI_TEXT];
 
 	if (o->json) {
 		fputs("{\"dataset\": ", o->out);
@@ -90,15 +91,12 @@ static void dataset_print(void *user, const struct sluice_frames_dataset *d)
 			        "chunks misread them\n",
 			        "", d->masked);
 		if (d->message) {
-			char *message = cli_visible(d->message);
+			CLI_OWNED char *message = cli_visible(d->message);
 
 			fprintf(o->out, "%-24s WRONG, %" PRIu64 " times: %s\n", "", d->wrong,
 			        message);
-			free(message);
 		}
 	}
-	free(filters);
-	free(name);
 }
 
 int cli_h5_read(const char *path, int (*read)(const char *path, FILE *out, void *user), void *user,
@@ -155,7 +153,7 @@ static int check_read(const char *path, FILE *out, void *user)
 static int check_file(struct h5_options *o, const char *path)
 {
 	const struct rlimit most = {(rlim_t)GIB << 30, (rlim_t)GIB << 30};
-	char *text = NULL;
+	CLI_OWNED char *text = NULL;
 	int rc;
 
 	setrlimit(RLIMIT_AS, &most);
@@ -172,13 +170,12 @@ static int check_file(struct h5_options *o, const char *path)
 		printf("%s\n", state_of(path));
 	}
 	fputs(text ? text : "", stdout);
-	free(text);
 	return rc ? CLI_FAILED : CLI_OK;
 }
 
 static int h5_check(struct h5_options *o)
 {
-	char *path = cli_local_path(o->open.arguments.of[0]);
+	CLI_OWNED char *path = cli_local_path(o->open.arguments.of[0]);
 	pid_t parent = getpid(), child;
 	int status = 0;
 
@@ -198,7 +195,6 @@ static int h5_check(struct h5_options *o)
 	else if (WIFSIGNALED(status))
 		cli_fail(0, "'%s' is wrong: HDF5 does not survive it (%s)", path,
 		         strsignal(WTERMSIG(status)));
-	free(path);
 	return child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : CLI_FAILED;
 }
 

@@ -42,7 +42,7 @@ static error_t ls_parse(int key, char *arg, struct argp_state *state)
 
 static void print_entry(const struct ls_options *o, const struct sluice_entry *e)
 {
-	char date[CLI_TEXT] = "", *name;
+	char date[CLI_TEXT] = "";
 
 	if (o->json) {
 		cli_json_string("{\"name\": ", e->name);
@@ -57,14 +57,14 @@ static void print_entry(const struct ls_options *o, const struct sluice_entry *e
 		printf("}\n");
 		return;
 	}
-	name = isatty(STDOUT_FILENO) ? cli_visible(e->name) : cli_format("%s", e->name);
+	CLI_OWNED char *name =
+		isatty(STDOUT_FILENO) ? cli_visible(e->name) : cli_format("%s", e->name);
 	if (e->modified_ns || !e->is_prefix)
 		cli_date_format(e->modified_ns, date);
 	if (e->is_prefix)
 		printf("%15s  %19s  %s\n", "", date, name);
 	else
 		printf("%15" PRIu64 "  %s  %s\n", e->length, date, name);
-	free(name);
 }
 
 int cli_ls(int argc, char **argv)

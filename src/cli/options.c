@@ -145,6 +145,11 @@ char *cli_format(const char *format, ...)
 	return text;
 }
 
+void cli_owned_free(void *pointer)
+{
+	free(*(void **)pointer);
+}
+
 void *cli_grow(void *array, size_t count, size_t bytes)
 {
 	array = reallocarray(array, count, bytes);

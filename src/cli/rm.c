@@ -95,7 +95,8 @@ static error_t rm_parse(int key, char *arg, struct argp_state *state)
 static int entry_show(const struct removal *all, const char *uri, const char *upload, int64_t at,
                       int rc)
 {
-	char date[CLI_TEXT], *shown = cli_visible(uri);
+	CLI_OWNED char *shown = cli_visible(uri);
+	char date[CLI_TEXT];
 
 	flockfile(stdout);
 	if (rc == 0 && all->o->json) {
@@ -109,7 +110,6 @@ static int entry_show(const struct removal *all, const char *uri, const char *up
 		printf("%s\n", shown);
 	}
 	funlockfile(stdout);
-	free(shown);
 	return rc;
 }
 

@@ -82,32 +82,26 @@ bool cli_is_marker(const struct sluice_entry *entry)
 /* Returns a path, or bucket and prefix, with '/' at its end, for the caller; NULL: no folder. */
 static char *sync_root(const char *uri)
 {
-	char *path = cli_local_path(uri);
-	char *real = path ? realpath(path, NULL)
-	                  : cli_format("%s", uri + (cli_is_object(uri) ? strlen("s3://") : 0));
+	CLI_OWNED char *path = cli_local_path(uri);
+	CLI_OWNED char *real =
+		path ? realpath(path, NULL)
+		     : cli_format("%s", uri + (cli_is_object(uri) ? strlen("s3://") : 0));
 	char *folder = real ? cli_format("%s/", real) : NULL;
 
 	for (size_t n = folder ? strlen(folder) : 0; n > 1 && folder[n - 2] == '/'; n--)
 		folder[n - 1] = '\0';
-	free(path);
-	free(real);
 	return folder;
 }
 
 /* Refuses a source that is the target, or in it, or around it. */
 static int sync_check(const char *source, const char *target)
 {
-	char *from = sync_root(source), *to = sync_root(target);
-	char *one = cli_uri_name(source), *other = cli_uri_name(target);
-	int rc = 0;
+	CLI_OWNED char *from = sync_root(source), *to = sync_root(target);
+	CLI_OWNED char *one = cli_uri_name(source), *other = cli_uri_name(target);
 
-	if (from && to && (!strncmp(from, to, strlen(to)) || !strncmp(to, from, strlen(from))))
-		rc = cli_fail(-EINVAL, "'%s' and '%s' are one, or one is in the other", one, other);
-	free(from);
-	free(to);
-	free(one);
-	free(other);
-	return rc;
+	if (!from || !to || (strncmp(from, to, strlen(to)) && strncmp(to, from, strlen(from))))
+		return 0;
+	return cli_fail(-EINVAL, "'%s' and '%s' are one, or one is in the other", one, other);
 }
 
 /* Lists a target on S3. */
@@ -115,7 +109,7 @@ static int sync_list(const struct cli_cp_options *o, sluice_context *ctx)
 {
 	struct sluice_open_options options = cli_open_options(&o->open);
 	struct sluice_entry entry = {.size = sizeof(entry)};
-	char *prefix = cli_format("%s/", o->sync->folder);
+	CLI_OWNED char *prefix = cli_format("%s/", o->sync->folder);
 	size_t skipped = strlen(strchr(prefix + strlen("s3://"), '/') + 1);
 	sluice_list *list = NULL;
 
@@ -129,7 +123,6 @@ static int sync_list(const struct cli_cp_options *o, sluice_context *ctx)
 		snprintf(known->etag, sizeof(known->etag), "%s", entry.etag);
 	}
 	sluice_list_free(list);
-	free(prefix);
 	sync_sort(o->sync);
 	return rc;
 }
@@ -236,7 +229,7 @@ static int sync_remove(const struct cli_cp_options *o, sluice_context *ctx, char
 		sluice_remove_many(ctx, (const char *const *)targets, count, &options, errors,
 		                   messages);
 	for (size_t i = 0; i < count; i++) {
-		char *shown = cli_visible(targets[i]);
+		CLI_OWNED char *shown = cli_visible(targets[i]);
 
 		if (errors[i])
 			rc = cli_fail(errors[i], "'%s' is not deleted: %s", shown,
@@ -244,7 +237,6 @@ static int sync_remove(const struct cli_cp_options *o, sluice_context *ctx, char
 		else if (o->dry_run || !o->open.quiet)
 			printf("delete %s\n", shown);
 		free(messages[i]);
-		free(shown);
 	}
 	return rc;
 }

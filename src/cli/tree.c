@@ -115,8 +115,9 @@ static int copy_link(const struct tree *tree, const char *path, const struct sta
                      const char *target)
 {
 	const char *slash = strrchr(target, '/'), *name = slash ? slash + 1 : target;
-	char text[PATH_MAX], *beside = cli_format("%.*s.%ld.sluice", (int)(name - target), target,
-	                                          (long)getpid());
+	CLI_OWNED char *beside =
+		cli_format("%.*s.%ld.sluice", (int)(name - target), target, (long)getpid());
+	char text[PATH_MAX];
 	bool replaces = tree->o->open.force;
 	ssize_t n = readlink(path, text, sizeof(text) - 1);
 	struct stat there, behind;
@@ -127,7 +128,6 @@ static int copy_link(const struct tree *tree, const char *path, const struct sta
 			rc = cli_fail(-EINVAL, "'%s' is a link, which S3 does not have", path);
 		else
 			cli_cp_show(path, target);
-		free(beside);
 		return rc;
 	}
 	text[n < 0 ? 0 : n] = '\0';
@@ -147,7 +147,6 @@ static int copy_link(const struct tree *tree, const char *path, const struct sta
 		if (replaces)
 			unlink(beside);
 	}
-	free(beside);
 	return rc || !tree->o->preserve ? rc : cli_preserve(path, st, target);
 }
 
@@ -232,7 +231,7 @@ static void walk_source(struct tree *tree, char *path, const char *target)
 	if (!fts)
 		err(CLI_FAILED, "'%s'", path);
 	while (errno = 0, !cli_interrupted() && (entry = fts_read(fts))) {
-		char *to = cli_format("%s%s", target, entry->fts_path + strlen(path));
+		CLI_OWNED char *to = cli_format("%s%s", target, entry->fts_path + strlen(path));
 		int rc = visit_entry(tree, entry, to, &root);
 
 		if (rc && entry->fts_info == FTS_D)
@@ -240,7 +239,6 @@ static void walk_source(struct tree *tree, char *path, const char *target)
 		else if (entry->fts_info == FTS_D && entry->fts_level == 0)
 			stat(to, &root);
 		tree->rc = tree->rc ? tree->rc : rc;
-		free(to);
 	}
 	if (errno)
 		tree->rc = cli_fail(-errno, "'%s': %s", path, strerror(errno));
@@ -279,11 +277,11 @@ static int visit_object(struct tree *tree, const char *prefix, size_t bucket,
                         const struct sluice_entry *entry, const char *folder)
 {
 	const char *name = entry->name;
-	char *source = cli_format("%.*s%s", (int)bucket, prefix, name),
-	     *shown = cli_visible(source);
+	CLI_OWNED char *source = cli_format("%.*s%s", (int)bucket, prefix, name);
+	CLI_OWNED char *shown = cli_visible(source);
 	size_t n = strlen(prefix) - bucket;
 	const char *rest = strncmp(name, prefix + bucket, n) ? "" : name + n;
-	char *target = cli_format("%s/%s", folder, rest);
+	CLI_OWNED char *target = cli_format("%s/%s", folder, rest);
 	bool inside = cli_is_object(folder) || stays_inside(rest), takes = true;
 	struct cli_source object = {entry->length,
 	                            entry->modified_ns ? entry->modified_ns : INT64_MAX,
@@ -301,9 +299,6 @@ static int visit_object(struct tree *tree, const char *prefix, size_t bucket,
 		rc = tree_is_flat(tree) ? 0 : make_folders(tree, target, strlen(folder));
 	if (rc == 0 && takes)
 		cli_jobs_push(tree->jobs, source, target, entry->length, true);
-	free(source);
-	free(shown);
-	free(target);
 	return rc;
 }
 
@@ -316,7 +311,7 @@ static int walk_objects(struct tree *tree, const char *prefix)
 	struct sluice_open_options options = cli_open_options(&tree->o->open);
 	struct sluice_entry entry = {.size = sizeof(entry)};
 	size_t bucket = strlen("s3://") + strcspn(prefix + strlen("s3://"), "/") + 1;
-	char *folder = tree_folder(tree);
+	CLI_OWNED char *folder = tree_folder(tree);
 	sluice_list *list = NULL;
 	int found = 0;
 
@@ -331,7 +326,6 @@ static int walk_objects(struct tree *tree, const char *prefix)
 	}
 	cli_interrupt_wait(false);
 	sluice_list_free(list);
-	free(folder);
 	return rc < 0 ? rc : found;
 }
 
@@ -340,14 +334,13 @@ static int start_objects(struct tree *tree, const char *source)
 {
 	size_t n = strlen(source);
 	bool folder = source[n - 1] == '/';
-	char *prefix = cli_format("%s%s", source, folder ? "" : "/");
+	CLI_OWNED char *prefix = cli_format("%s%s", source, folder ? "" : "/");
 	int rc = walk_objects(tree, prefix);
 
 	if (rc == 0 && !folder && !tree->o->sync)
 		cli_jobs_push(tree->jobs, source, tree->o->target, UINT64_MAX, false);
 	else if (rc == 0 && !cli_interrupted())
 		rc = cli_fail(-ENOENT, "there are no objects in '%s'", source);
-	free(prefix);
 	return rc < 0 ? rc : 0;
 }
 
@@ -361,7 +354,8 @@ static int start_source(struct tree *tree, const char *source, bool into)
 {
 	if (tree->o->open.recursive && cli_is_object(source))
 		return start_objects(tree, source);
-	char *path = cli_local_path(source), *target = NULL, *folder = tree_folder(tree);
+	CLI_OWNED char *path = cli_local_path(source), *target = NULL, *folder = tree_folder(tree);
+	CLI_OWNED char *shown = cli_uri_name(source);
 	size_t n = path ? strlen(path) : cli_uri_length(source);
 	struct stat st = {0};
 	int rc = 0;
@@ -377,15 +371,9 @@ static int start_source(struct tree *tree, const char *source, bool into)
 	                 (S_ISDIR(st.st_mode) || (tree->o->open.recursive && S_ISLNK(st.st_mode)));
 
 	if (named && !kept) {
-		char *shown = cli_uri_name(source);
-
 		rc = cli_fail(-EEXIST, "'%s': there was a SRC of that name already", shown);
-		free(shown);
 	} else if (!is_folder && tree->o->sync) {
-		char *shown = cli_uri_name(source);
-
 		rc = cli_fail(-ENOTDIR, "'%s' is no folder", shown);
-		free(shown);
 	} else if (!is_folder) {
 		if (named && cli_is_object(folder))
 			target = cli_format("%s/%s", folder, name);
@@ -400,9 +388,6 @@ static int start_source(struct tree *tree, const char *source, bool into)
 	}
 	if (!kept)
 		free(name);
-	free(folder);
-	free(target);
-	free(path);
 	return rc;
 }
 
@@ -439,7 +424,8 @@ int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 {
 	struct tree tree = {.o = o};
 	/* The user writes ./- for a directory of that name. */
-	char *path = strcmp(o->target, "-") ? cli_local_path(o->target) : NULL;
+	CLI_OWNED char *path = strcmp(o->target, "-") ? cli_local_path(o->target) : NULL;
+	CLI_OWNED char *shown = cli_uri_name(o->target);
 	struct stat st;
 	bool into = path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	bool fits = path && (into || o->count == 1), left;
@@ -450,14 +436,9 @@ int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 		fits = true;
 		into = o->count > 1;
 	}
-	free(path);
-	if (!fits) {
-		path = cli_uri_name(o->target);
-		rc = cli_fail(-ENOTDIR, "'%s' is no directory, as several SRC, and -r, need it",
-		              path);
-		free(path);
-		return rc;
-	}
+	if (!fits)
+		return cli_fail(-ENOTDIR, "'%s' is no directory, as several SRC, and -r, need it",
+		                shown);
 	if (has_objects(o) && cli_context_new(o->open.backend, 0, &tree.objects))
 		return -ENOMEM;
 	into = into && !tree_syncs(&tree);

@@ -91,10 +91,9 @@ static int verify_print(sluice_context *ctx, const struct verify_options *o,
 			status = CLI_FAILED;
 			continue;
 		}
-		char *name = cli_uri_name(files->of[i]);
+		CLI_OWNED char *name = cli_uri_name(files->of[i]);
 		strcat(text, "  ");
 		cli_print_escaped(stdout, text, name, "\n");
-		free(name);
 	}
 	return status;
 }
@@ -164,10 +163,9 @@ static bool check_line(sluice_context *ctx, const struct verify_options *o, char
 		                o->sums, line);
 	int kind = strlen(hex) == 64 ? SLUICE_SHA256 : SLUICE_XXH3_128;
 	bool failed = file_digest(ctx, o, uri, kind, moved, text) || strcasecmp(text, hex);
-	char *name = cli_uri_name(uri);
+	CLI_OWNED char *name = cli_uri_name(uri);
 	if (failed || !o->open.quiet)
 		cli_print_escaped(stdout, "", name, failed ? ": FAILED\n" : ": OK\n");
-	free(name);
 	return failed;
 }
 
@@ -182,10 +180,9 @@ static int verify_check(sluice_context *ctx, const struct verify_options *o,
 	if (!sums) {
 		/* A URI, perhaps, which is no file of sums. */
 		int error = errno;
-		char *shown = cli_uri_name(o->sums);
+		CLI_OWNED char *shown = cli_uri_name(o->sums);
 
 		cli_warn("'%s': %s", shown, strerror(error));
-		free(shown);
 		return CLI_FAILED;
 	}
 	while (getline(&line, &size, sums) > 0) {

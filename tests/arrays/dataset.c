@@ -33,6 +33,18 @@ void dataset_clear(struct dataset *d)
 	free(d->model);
 }
 
+hid_t file_create(const char *path, bool latest)
+{
+	hid_t access = H5Pcreate(H5P_FILE_ACCESS), file;
+
+	if (latest)
+		H5Pset_libver_bounds(access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+	file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
+	H5Pclose(access);
+	assert_true(file >= 0);
+	return file;
+}
+
 sluice_file *dataset_open(sluice_context *ctx, const char *path, const char *name)
 {
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;

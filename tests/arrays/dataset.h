@@ -20,6 +20,8 @@ struct dataset {
 	size_t bytes;
 	unsigned char *model;
 };
+/* Makes a file, of the newest format or of the oldest. */
+hid_t file_create(const char *path, bool latest);
 /* Numbers that compress, but do not repeat. */
 void dataset_fill(struct dataset *d, struct rng *r);
 /* Makes it in the file, from the model. Takes the type and the list. */

@@ -218,16 +218,6 @@ static size_t unfilter_length(const struct sl_filters *filters, uint32_t mask, u
 	return length;
 }
 
-static int unfilter_named(int rc, const struct sl_filter *filter)
-{
-	char sentence[256];
-
-	if (!rc)
-		return 0;
-	snprintf(sentence, sizeof(sentence), "%s", sluice_last_message());
-	return sl_fail(rc, "%s: %s", sl_filter_name(filter), sentence);
-}
-
 int sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in, size_t n,
                     void *out)
 {
@@ -259,7 +249,7 @@ int sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in,
 			return sl_fail(-ENOMEM, "no memory");
 		rc = unfilter_step(unfilter, filter, from, n, to, length);
 		if (rc)
-			return unfilter_named(rc, filter);
+			return sl_fail(rc, "%s: %s", sl_filter_name(filter), sluice_last_message());
 		from = to;
 		n = length;
 	}

@@ -229,7 +229,6 @@ static int chunk_decode(const struct sl_h5_dataset *dataset, uint64_t frame, uin
 	struct sl_filters filters = {.bytes = n};
 	struct sl_unfilter *unfilter = NULL;
 	int err = sl_h5_filters_get(list, &filters);
-	char why[200];
 
 	H5Pclose(list);
 	if (!err)
@@ -239,9 +238,8 @@ static int chunk_decode(const struct sl_h5_dataset *dataset, uint64_t frame, uin
 	sl_unfilter_free(unfilter);
 	if (!err)
 		return 0;
-	snprintf(why, sizeof(why), "%s", sluice_last_message());
 	return sl_fail(err, "the chunk at %llu of '%s' cannot be decoded: %s",
-	               (unsigned long long)frame, dataset->name, why);
+	               (unsigned long long)frame, dataset->name, sluice_last_message());
 }
 
 int sl_h5_chunk_read(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,

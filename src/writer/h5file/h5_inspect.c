@@ -91,7 +91,6 @@ static bool chunk_inspect(struct inspected *x, const hsize_t *at, void *memory)
 	hsize_t length = 0;
 	uint32_t mask = 0;
 	void *packed = NULL;
-	char why[256];
 	int rc = 0;
 
 	if (H5Dget_chunk_storage_size(x->id, at, &length) < 0 || !length) {
@@ -109,10 +108,9 @@ static bool chunk_inspect(struct inspected *x, const hsize_t *at, void *memory)
 	x->report.masked += mask != 0;
 	if (!rc && x->unfilter) {
 		rc = sl_unfilter_run(x->unfilter, mask, packed, length, memory);
-		snprintf(why, sizeof(why), "%s", rc ? sluice_last_message() : "");
 		if (rc)
 			sl_fail(rc, "the chunk at %" PRIu64 " of '%s' cannot be decoded: %s",
-			        (uint64_t)at[0], x->report.name, why);
+			        (uint64_t)at[0], x->report.name, sluice_last_message());
 	} else if (!rc) {
 		rc = selection_read(x, at, memory);
 	}

@@ -55,10 +55,7 @@ struct described {
 
 static int describe_fail(const struct described *x, int error)
 {
-	char sentence[512];
-
-	snprintf(sentence, sizeof(sentence), "%s", sluice_last_message());
-	return sl_fail(error, "'%s' %s", x->name, sentence);
+	return sl_fail(error, "'%s' %s", x->name, sluice_last_message());
 }
 
 static int describe_shape(const struct described *x, struct sl_h5_array *out)
@@ -280,12 +277,11 @@ static int open_fail(const char *name)
 {
 	int rc = sl_hdf5_fail(-EBADMSG, "'%s' cannot be opened by HDF5 %d.%d.%d", name,
 	                      H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
-	char why[600];
 
 	if (!strstr(sluice_last_message(), "version number"))
 		return rc;
-	snprintf(why, sizeof(why), "%s", sluice_last_message());
-	return sl_fail(-ENOTSUP, "%s: a newer HDF5 has made it, or it is damaged", why);
+	return sl_fail(-ENOTSUP, "%s: a newer HDF5 has made it, or it is damaged",
+	               sluice_last_message());
 }
 
 /* Opens the file. In HDF5's lock. */

@@ -61,16 +61,7 @@ int sl_word_write(int fd, uint64_t number)
 	return pwrite(fd, &word, sizeof(word), SL_WORD_PLACE) < 0 ? -errno : 0;
 }
 
-/* ------------------------------------------------------------------------------------- readers */
-
-struct sluice_frames {
-	char *path;
-	int fd;
-	/* At begin: */
-	int has_word;
-	uint64_t word;
-	struct timespec changed; /* for files without a word */
-};
+/* --------------------------------------------------------------------------------------- state */
 
 /* Whether somebody writes the file; so it is, too, if that cannot be told. */
 static bool is_written(int fd)
@@ -80,14 +71,35 @@ static bool is_written(int fd)
 	return fcntl(fd, F_OFD_GETLK, &its) || its.l_type != F_UNLCK;
 }
 
-/* 1: path names the file that is open; out: when that was changed. */
-static int frames_is_same(const struct sluice_frames *f, struct timespec *out)
+static int state_look(int fd, struct sl_h5_state *out)
+{
+	struct stat status;
+	int has_word = sl_word_read(fd, &out->word);
+
+	if (has_word < 0 || fstat(fd, &status))
+		return has_word < 0 ? has_word : -errno;
+	out->has_word = has_word;
+	out->written = false;
+	out->length = (uint64_t)status.st_size;
+	out->modified_ns = sl_modified_ns(&status);
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------- readers */
+
+struct sluice_frames {
+	char *path;
+	int fd;
+	struct sl_h5_state begun; /* without a word the time counts */
+};
+
+/* 1: path names the file that is open. */
+static int frames_is_same(const struct sluice_frames *f)
 {
 	struct stat ours, named;
 
 	if (fstat(f->fd, &ours) || stat(f->path, &named))
 		return -errno;
-	*out = ours.st_mtim;
 	return ours.st_dev == named.st_dev && ours.st_ino == named.st_ino;
 }
 
@@ -124,21 +136,22 @@ int sluice_frames_open(const char *path, sluice_frames **out)
 /* 1: it may be read; 0: it is to be waited for. */
 static int frames_look(struct sluice_frames *f)
 {
-	int same = frames_is_same(f, &f->changed);
+	int rc = frames_is_same(f);
 
-	if (same <= 0)
-		same = frames_open_again(f);
-	if (same >= 0)
-		same = f->has_word = sl_word_read(f->fd, &f->word);
-	if (same < 0)
-		return sl_fail(same, "cannot look at '%s': %s", f->path, sl_error_text(same));
-	if ((f->has_word && f->word % 2 == 0) || !is_written(f->fd))
+	if (rc <= 0)
+		rc = frames_open_again(f);
+	if (rc >= 0)
+		rc = state_look(f->fd, &f->begun);
+	if (rc < 0)
+		return sl_fail(rc, "cannot look at '%s': %s", f->path, sl_error_text(rc));
+	if ((f->begun.has_word && f->begun.word % 2 == 0) || !is_written(f->fd))
 		return 1;
-	return f->has_word ? 0
-	                   : sl_fail(-ENOTSUP,
-	                             "'%s' is being written, and has no number that says when: it "
-	                             "was made by another program or version",
-	                             f->path);
+	return f->begun.has_word
+	               ? 0
+	               : sl_fail(-ENOTSUP,
+	                         "'%s' is being written, and has no number that says when: it "
+	                         "was made by another program or version",
+	                         f->path);
 }
 
 int sluice_frames_begin(sluice_frames *f, int timeout_ms)
@@ -159,38 +172,20 @@ int sluice_frames_begin(sluice_frames *f, int timeout_ms)
 
 int sluice_frames_check(sluice_frames *f)
 {
-	struct timespec changed = {0};
-	uint64_t word = 0;
-	int has_word = f ? sl_word_read(f->fd, &word) : -EINVAL;
+	struct sl_h5_state now;
+	int rc = f ? state_look(f->fd, &now) : -EINVAL;
 	bool same;
 
-	if (has_word < 0)
-		return sl_fail(has_word, "cannot look at '%s': %s", f ? f->path : "NULL",
-		               sl_error_text(has_word));
-	same = has_word == f->has_word && frames_is_same(f, &changed) > 0;
-	if (has_word)
-		same = same && word == f->word;
-	else
-		same = same && !is_written(f->fd) &&
-		       !memcmp(&changed, &f->changed, sizeof(changed));
+	if (rc)
+		return sl_fail(rc, "cannot look at '%s': %s", f ? f->path : "NULL",
+		               sl_error_text(rc));
+	same = now.has_word == f->begun.has_word && frames_is_same(f) > 0 &&
+	       (now.has_word ? now.word == f->begun.word
+	                     : !is_written(f->fd) && now.modified_ns == f->begun.modified_ns);
 	return same ? 0 : sl_fail(-EAGAIN, "'%s' has changed meanwhile", f->path);
 }
 
 /* ------------------------------------------------------------------- datasets that are read */
-
-static int state_look(int fd, struct sl_h5_state *out)
-{
-	struct stat status;
-	int has_word = sl_word_read(fd, &out->word);
-
-	if (has_word < 0 || fstat(fd, &status))
-		return has_word < 0 ? has_word : -errno;
-	out->has_word = has_word;
-	out->written = false;
-	out->length = (uint64_t)status.st_size;
-	out->modified_ns = sl_modified_ns(&status);
-	return 0;
-}
 
 /* Whether the next change may leave the time as it is: a tick of the kernel's clock has many. */
 static bool state_is_young(const struct sl_h5_state *state)

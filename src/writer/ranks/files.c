@@ -144,7 +144,6 @@ static int node_add(struct sl_rank_server *server, struct sl_server_series *ss, 
                     const struct sl_h5_set_options *set, struct sl_h5_dataset **out, uint64_t first)
 {
 	struct sl_h5_set_options its = *set;
-	char sentence[512];
 	int rc;
 
 	its.at = true;
@@ -155,8 +154,7 @@ static int node_add(struct sl_rank_server *server, struct sl_server_series *ss, 
 	rc = sl_h5_dataset_add(server->files[number].h5, ss->name, &ss->layout, &its, out, &first);
 	if (!rc)
 		return 0;
-	snprintf(sentence, sizeof(sentence), "%s", sluice_last_message());
-	return sl_fail(rc, "'%s': %s", server->files[number].path, sentence);
+	return sl_fail(rc, "'%s': %s", server->files[number].path, sluice_last_message());
 }
 
 int sl_files_add(struct sl_rank_server *server, struct sl_server_series *ss,
