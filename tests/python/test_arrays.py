@@ -382,6 +382,42 @@ def test_frames_of_a_writer_are_there_after_a_flush(tmp_path):
                 assert len(opened) == 40 and (opened[...] == FRAMES).all()
 
 
+def test_blocks_of_several_files_are_read_as_one(tmp_path):
+    writers = [sluice.Writer(tmp_path / f"n{i}.h5") for i in range(2)]
+    series = [writer.series("u", shape=(4, 6), dtype="i4") for writer in writers]
+    for writer in writers:
+        writer.flush()
+    layout = h5py.VirtualLayout((1, 4, 6), "i4", maxshape=(None, 4, 6))
+    for i, writer in enumerate(writers):
+        source = h5py.VirtualSource(f"n{i}.h5", "u", (1, 4, 6), maxshape=(None, 4, 6))
+        block = (slice(0, h5py.h5s.UNLIMITED), slice(2 * i, 2 * i + 2))
+        layout[block] = source[block]
+    path = tmp_path / "v.h5"
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("u", layout, fillvalue=-7)
+    chance = random.Random(12)
+    with sluice.open_array(f"{path}#/u") as array:
+        assert array.shape == (0, 4, 6)
+        for step in range(5):
+            for i in range(2):
+                for k in range(3 - i):  # of the second are fewer there
+                    series[i].append(numpy.full((4, 6), 100 * step + 10 * k + i, "i4"))
+                writers[i].flush()
+            array.refresh()
+            wanted = numpy.full((3 * step + 3, 4, 6), -7, "i4")
+            wanted[:, :2] = numpy.reshape([100 * n + 10 * k for n in range(step + 1) for k in range(3)], (-1, 1, 1))
+            wanted[: 2 * step + 2, 2:] = numpy.reshape([100 * n + 10 * k + 1 for n in range(step + 1) for k in range(2)], (-1, 1, 1))
+            assert len(array) == len(wanted) and same(array[...], wanted)
+            for _ in range(20):
+                selection = selection_of(array.shape, chance)
+                assert same(array[selection], expected(wanted, selection)), selection
+            assert same(numpy.stack(list(array.frames(1))), wanted[1:])
+    for writer in writers:
+        writer.close()
+    with h5py.File(path) as file:
+        assert same(file["u"][...], wanted)
+
+
 def test_a_file_is_read_while_a_writer_and_others_use_it(tmp_path):
     over = threading.Event()
 
