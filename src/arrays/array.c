@@ -54,8 +54,8 @@ static void array_close(struct sl_backend *backend) SL_UNCHECKED
 	free(array);
 }
 
-/* Returns the elements of a tile of a virtual dataset in a dimension: those of its sources, where all
- * parts begin with one. */
+/* Returns the elements of a tile of a virtual dataset in a dimension: those of its sources, where
+ * all parts begin with a tile. */
 static uint64_t virtual_tile(const struct sl_array *array, unsigned i)
 {
 	const struct sl_h5_array *of = &array->h5.of;
