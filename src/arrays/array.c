@@ -54,6 +54,23 @@ static void array_close(struct sl_backend *backend) SL_UNCHECKED
 	free(array);
 }
 
+/* Returns the elements of a tile of a virtual dataset in a dimension: those of its sources, where
+ * all parts begin with a tile. */
+static uint64_t virtual_tile(const struct sl_array *array, unsigned i)
+{
+	const struct sl_h5_array *of = &array->h5.of;
+	uint64_t tile = 0;
+
+	for (size_t k = 0; k < of->part_count; k++) {
+		uint64_t its = array->sources[k] ? array->sources[k]->tile[i] : tile;
+
+		if (its && ((tile && its != tile) || (i && of->parts[k].start[i] % its)))
+			return i ? SL_MAX(of->shape[i], 1) : 1;
+		tile = its;
+	}
+	return SL_MAX(tile, 1);
+}
+
 /* Chooses tiles: the chunks, or as many rows as are side by side, and not too long. */
 static void array_choose_tiles(struct sl_array *array)
 {
@@ -67,7 +84,8 @@ static void array_choose_tiles(struct sl_array *array)
 	for (unsigned i = of->rank; i--;) {
 		uint64_t rows = SL_MAX(of->shape[i], 1);
 
-		array->tile[i] = of->layout == SL_H5_CHUNKED ? of->chunk[i]
+		array->tile[i] = of->layout == SL_H5_CHUNKED   ? of->chunk[i]
+		                 : of->layout == SL_H5_VIRTUAL ? virtual_tile(array, i)
 		                 : of->layout == SL_H5_COMPACT
 		                         ? rows
 		                         : SL_MIN(rows, SL_MAX(ROWS_BYTES / bytes, 1));

@@ -103,6 +103,7 @@ def read_datasets(name, library, streams, current, path):
         wrong = sum(int(error[0]) for error in errors)
         if name == "torch":
             wrong += int((array.read((slice(3, 50), 4), "cuda") != wanted[3:50, 4]).sum())
+            wrong += sum(not batch.is_pinned() for batch in sluice.Samples(f"{path}#/u").batches(25))
     count, order = 0, numpy.random.default_rng(3).permutation(60)
     memory = "cuda" if name == "torch" else library.empty
     for i, batch in enumerate(sluice.Samples(f"{path}#/u").batches(7, order, device=memory)):
