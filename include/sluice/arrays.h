@@ -109,8 +109,20 @@ SLUICE_API int sluice_array_list(const char *file, const char *path, sluice_arra
                                  void *user);
 
 /*
- * Splits "run.h5#/fields/u" at its last "#/", unless a file has the whole name, or the name is a
- * URI of another scheme than file. May wait for storage. Any thread.
+ * The same of an HDF5 file of a server, which is open for reading without a dataset. The file stays
+ * open; found() must not make calls with it. With first_bytes of 256 KiB among its options the list
+ * needs fewer requests. Waits for the server; writers of this process do not wait for that.
+ *
+ * Returns as sluice_array_list(), the errors of reads, or
+ *   -ENOTSUP   also: the file is local, or the server does not send parts of it
+ */
+SLUICE_API int sluice_array_list_file(sluice_file *file, const char *path, sluice_array_found found,
+                                      void *user);
+
+/*
+ * Splits "run.h5#/fields/u" at its last "#/", unless a local file has the whole name, or the
+ * name is a store:// URI. Of a URI, '?' and '#' before that stay as they are. May wait for local
+ * storage. Any thread.
  *
  * Returns the bytes of the name of the file; '#' is behind them, and then the path of the dataset.
  * 0: the name has no dataset, or is NULL.

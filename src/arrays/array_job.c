@@ -115,9 +115,14 @@ static int tile_compare(const void *a, const void *b)
 static void step_begin(struct sl_array *array, struct sl_job *job, struct step *step)
 {
 	/* Also for kept tiles alone: the file may have changed. */
-	int rc =
-		step->count || step->hit_count ? sl_array_find(array, step->fresh, step->count) : 0;
+	int rc = 0;
 
+	if (array->blocks)
+		sl_blocks_serve(array->blocks, job);
+	if (step->count || step->hit_count)
+		rc = sl_array_find(array, step->fresh, step->count);
+	if (array->blocks)
+		sl_blocks_serve(array->blocks, NULL);
 	if (rc && step->hit_count) {
 		sl_mutex_lock(&array->mutex);
 		sl_job_fail_locked(job, rc, sluice_last_message());
@@ -125,6 +130,13 @@ static void step_begin(struct sl_array *array, struct sl_job *job, struct step *
 	}
 	if (!rc)
 		qsort(step->fresh, step->count, sizeof(struct sl_tile *), tile_compare);
+	if (!rc && array->blocks) {
+		sl_hauls_submit(array, step->fresh, step->count,
+		                job->base.length -
+		                        SL_MIN(job->walk.at - job->walk.offset, job->base.length) +
+		                        step->count * array->tile_bytes);
+		return;
+	}
 	for (size_t i = 0; i < step->count; i++) {
 		if (rc)
 			sl_tile_end(step->fresh[i], NULL, NULL, NULL, rc);
@@ -203,4 +215,20 @@ void sl_array_submit(struct sl_backend *backend, struct sl_piece *piece)
 	sl_list_append(&array->locked.jobs, &job->link);
 	sl_jobs_resume_locked(array, array->locked.most - 1);
 	sl_mutex_unlock(&array->mutex);
+}
+
+void sl_array_cancel(struct sl_backend *backend)
+{
+	struct sl_array *array = SL_CONTAINER(backend, struct sl_array, base);
+
+	sl_mutex_lock(&array->mutex);
+	sl_list_each_of (tile, &array->locked.moving, struct sl_tile, link)
+		if (sl_tile_is_unwanted_locked(tile))
+			atomic_store_explicit(&tile->piece->cancelled, true, memory_order_relaxed);
+	sl_hauls_cancel_locked(array);
+	sl_mutex_unlock(&array->mutex);
+	if (array->blocks)
+		sl_blocks_cancel(array->blocks);
+	if (array->inner->ops->cancel)
+		array->inner->ops->cancel(array->inner);
 }

@@ -61,6 +61,7 @@ void sl_tiles_init(struct sl_array *array) SL_UNCHECKED
 		sl_list_init(&array->locked.buckets[i]);
 	sl_list_init(&array->locked.kept);
 	sl_list_init(&array->locked.moving);
+	sl_list_init(&array->locked.hauls);
 	sl_list_init(&array->locked.jobs);
 	sl_list_init(&array->locked.undoing);
 	array->locked.most = (unsigned)SL_MIN(SL_TILES_BYTES / bytes, TILES_MOST);
@@ -71,7 +72,10 @@ void sl_tiles_init(struct sl_array *array) SL_UNCHECKED
 
 void sl_tile_free(struct sl_tile *tile)
 {
+	if (!tile->piece)
+		free(tile->stored);
 	free(tile->piece);
+	free(tile->message);
 	free(tile->bytes);
 	free(tile);
 }

@@ -128,15 +128,21 @@ void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_portio
 	}
 }
 
-/* Returns whether nobody wants the tile any more. */
+bool sl_tile_is_unwanted_locked(const struct sl_tile *tile)
+{
+	sl_list_each_of (portion, &tile->portions, struct sl_portion, link)
+		if (!sl_job_stopped(portion->job))
+			return false;
+	return true;
+}
+
 static bool tile_unwanted(struct sl_tile *tile)
 {
 	struct sl_array *array = tile->array;
-	bool unwanted = true;
+	bool unwanted;
 
 	sl_mutex_lock(&array->mutex);
-	sl_list_each_of (portion, &tile->portions, struct sl_portion, link)
-		unwanted = unwanted && sl_job_stopped(portion->job);
+	unwanted = sl_tile_is_unwanted_locked(tile);
 	sl_mutex_unlock(&array->mutex);
 	return unwanted;
 }
@@ -224,38 +230,21 @@ static int tile_move(struct sl_tile *tile, char *to, uint64_t offset, size_t n)
 	return 0;
 }
 
-void sl_array_cancel(struct sl_backend *backend)
-{
-	struct sl_array *array = SL_CONTAINER(backend, struct sl_array, base);
-
-	sl_mutex_lock(&array->mutex);
-	sl_list_each_of (tile, &array->locked.moving, struct sl_tile, link) {
-		bool wanted = false;
-
-		sl_list_each_of (portion, &tile->portions, struct sl_portion, link)
-			wanted = wanted || !sl_job_stopped(portion->job);
-		if (!wanted)
-			atomic_store_explicit(&tile->piece->cancelled, true, memory_order_relaxed);
-	}
-	sl_mutex_unlock(&array->mutex);
-	if (array->inner->ops->cancel)
-		array->inner->ops->cancel(array->inner);
-}
-
 /* Looks at what the inner backend has done. Returns 0, or an error with a sentence. */
 static int tile_moved_all(struct sl_tile *tile)
 {
 	struct sl_piece *piece = tile->piece;
 
-	if (!piece->error && piece->moved >= tile->wanted)
-		return 0;
-	if (!piece->error)
+	if (piece) {
+		tile->error = !piece->error && piece->moved < tile->wanted ? -EIO : piece->error;
+		tile->message = piece->message;
+		piece->message = NULL;
+	}
+	if (tile->error == -EIO && !tile->message)
 		return tile_fail(tile, -EIO, "the file ends before its bytes");
-	tile_fail(tile, piece->error, "its bytes cannot be read: %s",
-	          piece->message ? piece->message : sl_error_text(piece->error));
-	free(piece->message);
-	piece->message = NULL;
-	return piece->error;
+	return tile->error ? tile_fail(tile, tile->error, "its bytes cannot be read: %s",
+	                               tile->message ? tile->message : sl_error_text(tile->error))
+	                   : 0;
 }
 
 /* Reads from the files of an external dataset, with zeros behind their ends. May wait. */
@@ -329,7 +318,7 @@ static void tile_again(struct sl_task *task)
 static int tile_holds(struct sl_tile *tile)
 {
 	struct sl_array *array = tile->array;
-	int rc = sl_h5_state_holds(array->fd, &tile->state);
+	int rc = array->blocks ? 1 : sl_h5_state_holds(array->fd, &tile->state);
 
 	if (rc == -ESTALE)
 		return sl_fail(rc, "'%s' has changed since it was opened", array->path);
@@ -343,6 +332,7 @@ static int tile_holds(struct sl_tile *tile)
 		return sl_fail(-EAGAIN, "'%s' changes all the time", array->path);
 	free(tile->piece);
 	tile->piece = NULL;
+	tile->stored = NULL;
 	tile->task.run = tile_again;
 	sl_pool_submit(array->core->waiting, &tile->task);
 	return 0;
@@ -376,7 +366,7 @@ static void tile_run_plain(struct sl_tile *tile)
 		rc = tile_holds(tile);
 	if (!rc)
 		return;
-	from = tile->piece ? tile->stored : to;
+	from = tile->stored ? tile->stored : to;
 	sl_tile_end(tile, from - begin, from == portion->data ? portion : NULL, NULL,
 	            SL_MIN(rc, 0));
 }
@@ -411,7 +401,7 @@ static int tile_undo(struct sl_tile *tile, struct sl_undoing *undoing, char *to)
 {
 	char sentence[256];
 	int rc = sl_unfilter_run(undoing->unfilter, tile->place.mask,
-	                         tile->piece ? tile->stored : undoing->stored, tile->place.length,
+	                         tile->stored ? tile->stored : undoing->stored, tile->place.length,
 	                         to);
 
 	if (rc != -EBADMSG)
@@ -457,6 +447,12 @@ static bool tile_misplaced(const struct sl_tile *tile)
 	       (array->h5.of.layout == SL_H5_CHUNKED &&
 	        (array->plain ? place->length != array->tile_bytes
 	                      : place->length > STORED_MOST(array->tile_bytes)));
+}
+
+bool sl_tile_is_stored(struct sl_tile *tile)
+{
+	return tile->array->h5.of.layout <= SL_H5_CONTIGUOUS && tile->place.length &&
+	       !tile_unwanted(tile) && !tile_misplaced(tile);
 }
 
 void sl_tile_run(struct sl_tile *tile)
