@@ -187,7 +187,7 @@ static int blocks_fetch(struct sl_h5_bytes *source)
 {
 	struct sl_blocks *blocks = SL_CONTAINER(source, struct sl_blocks, source);
 	struct sl_hints *hints = &blocks->hints;
-	bool hinted = sl_hints_have(hints, blocks->missing, blocks->missing_bytes);
+	uint64_t hinted = sl_hints_have(hints, blocks->missing, blocks->missing_bytes);
 	size_t count = hinted ? hints->wanted_count : 1, made = 0;
 	struct page_range *ranges;
 	struct run **runs;
@@ -201,7 +201,8 @@ static int blocks_fetch(struct sl_h5_bytes *source)
 	if (!ranges || !runs)
 		rc = sl_fail(-ENOMEM, "no memory");
 	for (size_t i = 0; !rc && hinted && i < count; i++)
-		ranges[i] = range_of(hints->wanted[i], hints->bytes);
+		ranges[i] = range_of(hints->wanted[i],
+		                     SL_MIN(hinted, blocks->source.length - hints->wanted[i]));
 	if (!rc && hinted)
 		hints->wanted_count = 0;
 	else if (!rc)

@@ -15,9 +15,9 @@
 
 struct sl_job;
 
-/* Nodes of a tree of chunks that HDF5 may read next. */
+/* Nodes of an index of chunks that HDF5 may read next. */
 struct sl_hints {
-	uint64_t bytes; /* of each node */
+	uint64_t bytes; /* of each node; 0: not known */
 	uint64_t wanted[SL_HINTS_MOST];
 	size_t wanted_count;
 	/* The children of the last node with grandchildren, in their order; from..to: the children
@@ -69,7 +69,7 @@ void sl_pages_free(struct sl_blocks *blocks);
 
 /* Takes hints from bytes that HDF5 has read. */
 void sl_hints_take(struct sl_blocks *blocks, const char *node, uint64_t offset, uint64_t bytes);
-/* Whether these bytes are among what is wanted. */
-bool sl_hints_have(const struct sl_hints *hints, uint64_t offset, uint64_t bytes);
+/* Returns the bytes of each node that is wanted; 0: the bytes at the offset are none. */
+uint64_t sl_hints_have(const struct sl_hints *hints, uint64_t offset, uint64_t bytes);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hints from trees of chunks, of version 1
+ * Hints from indexes of chunks: trees of version 1, and extensible arrays
  *
- * HDF5 goes down such a tree one node after the other, and each would be a round trip. The
- * addresses in a node that HDF5 has read are taken as hints: when HDF5 comes to one of its
- * children, all are fetched side by side, and those of the nodes beside it, twice as many each time
- * in a row. HDF5 reads all nodes itself: a hint that lies costs bytes, of which there is a limit.
+ * HDF5 goes down an index one node after the other, and each would be a round trip. The addresses
+ * in a node that HDF5 has read are taken as hints: when HDF5 comes to one of its children, all are
+ * fetched side by side; of trees also those of the nodes beside it, twice as many each time in a
+ * row. HDF5 reads all nodes itself: a hint that lies costs bytes, of which there is a limit.
  *
- * The format of a node is in the HDF5 File Format Specification, III.A.1.
+ * The formats are in the HDF5 File Format Specification, III.A.1 and VII.D.
  *
  * Threads: the thread that looks at the file.
  */
@@ -18,6 +18,8 @@
 
 #define HEADER     24 /* the signature, type, level, entries, and two addresses of 8 bytes */
 #define BYTES_MOST ((uint64_t)16 << 20)
+/* Of a block of an array, which may be as long: it says where blocks lie, and not their length. */
+#define BLOCK_MOST ((uint64_t)32 << 10)
 #define AHEAD_MOST 64
 
 /* Reads the addresses of children that the file can have. Returns how many. level: out. */
@@ -47,6 +49,25 @@ static size_t node_children(const struct sl_blocks *blocks, const char *node, ui
 	return count;
 }
 
+/* Takes the addresses that end an index block or a secondary block, before its checksum. */
+static void array_take(struct sl_blocks *blocks, const char *block, uint64_t bytes)
+{
+	struct sl_hints *hints = &blocks->hints;
+	const uint64_t least =
+		14; /* the signature, version, client, and the address of the header */
+	uint64_t child;
+
+	hints->wanted_count = 0;
+	hints->bytes = 0;
+	for (uint64_t at = bytes - 4; at >= least + sizeof(child); at -= sizeof(child)) {
+		memcpy(&child, block + at - sizeof(child), sizeof(child));
+		child = le64toh(child);
+		if (child && child < blocks->source.length &&
+		    hints->wanted_count < BYTES_MOST / BLOCK_MOST)
+			hints->wanted[hints->wanted_count++] = child;
+	}
+}
+
 void sl_hints_take(struct sl_blocks *blocks, const char *node, uint64_t offset, uint64_t bytes)
 {
 	struct sl_hints *hints = &blocks->hints;
@@ -54,6 +75,11 @@ void sl_hints_take(struct sl_blocks *blocks, const char *node, uint64_t offset, 
 	size_t place = 0, count, room = SL_MIN(BYTES_MOST / SL_MAX(bytes, 1), SL_HINTS_MOST);
 	unsigned level;
 
+	if (bytes > 4 && bytes <= SL_HINTS_NODE &&
+	    (!memcmp(node, "EAIB", 4) || !memcmp(node, "EASB", 4))) {
+		array_take(blocks, node, bytes);
+		return;
+	}
 	count = node_children(blocks, node, bytes, &level, children, room);
 	if (!count)
 		return;
@@ -84,11 +110,12 @@ void sl_hints_take(struct sl_blocks *blocks, const char *node, uint64_t offset, 
 	}
 }
 
-bool sl_hints_have(const struct sl_hints *hints, uint64_t offset, uint64_t bytes)
+uint64_t sl_hints_have(const struct sl_hints *hints, uint64_t offset, uint64_t bytes)
 {
-	bool have = false;
+	uint64_t each = hints->bytes ? hints->bytes : BLOCK_MOST;
 
-	for (size_t i = 0; bytes == hints->bytes && !have && i < hints->wanted_count; i++)
-		have = hints->wanted[i] == offset;
-	return have;
+	for (size_t i = 0; i < hints->wanted_count; i++)
+		if (hints->wanted[i] == offset)
+			return bytes == each || (!hints->bytes && bytes < each) ? each : 0;
+	return 0;
 }

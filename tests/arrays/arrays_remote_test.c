@@ -2,6 +2,7 @@
 /* Datasets in HDF5 files of servers: nginx, the server of S3, and one that does wrong. */
 #include <unistd.h>
 
+#include "arrays/array_blocks.h"
 #include "arrays/dataset.h"
 #include "lib/servers.h"
 
@@ -177,27 +178,83 @@ FIXTURE_TEST(neighbouring_chunks_come_in_one_request)
 	dataset_clear(&d);
 }
 
-/* One after the other 700 nodes would take 14 s. */
-FIXTURE_TEST(nodes_of_a_tree_are_fetched_side_by_side)
+/* Chunks of 128 KiB that are holes of the file, with the nodes of the index between them: 200 nodes of a tree one after the
+ * other would take 4 s. */
+FIXTURE_TEST(nodes_of_an_index_are_fetched_side_by_side)
 {
-	const hsize_t shape[] = {20000, 2}, chunk[] = {1, 2};
-	const char *path = scratch(f, "tree.h5"), *uri;
-	hid_t file = remote_create(path, false);
-	struct dataset d = remote_write(file, shape, chunk, NULL, 0, 4303);
-	struct buffer b = buffer_new(d.bytes, 0);
-	sluice_file *opened;
-	double begun;
+	enum { FRAMES = 20000, FLOATS = 32768, COUNT = 200, GAP = FRAMES / COUNT };
 
-	H5Fclose(file);
-	uri = faulty_uri(path, "latency=20");
-	opened = dataset_open(f->ctx, uri, "u");
-	begun = seconds_now();
-	assert_read(opened, b.data, d.bytes, 0);
-	assert_true(seconds_now() - begun < 7);
-	assert_bytes(b.data, d.model, d.bytes);
-	assert_ok(sluice_close(opened));
-	buffer_free(&b);
-	dataset_clear(&d);
+	for (int latest = 0; latest < 2; latest++) {
+		const hsize_t shape[] = {FRAMES, FLOATS}, chunk[] = {1, FLOATS};
+		const hsize_t most[] = {H5S_UNLIMITED, FLOATS};
+		const char *path = scratch(f, "index.h5"), *uri;
+		hid_t file = remote_create(path, latest), list = H5Pcreate(H5P_DATASET_CREATE);
+		hid_t space = H5Screate_simple(2, shape, most);
+		struct sluice_extent extents[COUNT];
+		float found[COUNT];
+		sluice_file *opened;
+		sluice_op *op;
+		double begun;
+
+		H5Pset_chunk(list, 2, chunk);
+		H5Pset_fill_time(list, H5D_FILL_TIME_NEVER);
+		H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY);
+		H5Dclose(H5Dcreate2(file, "u", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, list,
+		                    H5P_DEFAULT));
+		H5Sclose(space);
+		H5Pclose(list);
+		H5Fclose(file);
+		uri = faulty_uri(path, "latency=20");
+		opened = dataset_open(f->ctx, uri, "u");
+		for (uint64_t i = 0; i < COUNT; i++) {
+			found[i] = 1;
+			extents[i] = (struct sluice_extent){&found[i], sizeof(float),
+			                                    i * GAP * FLOATS * sizeof(float)};
+		}
+		begun = seconds_now();
+		assert_ok(submit_read(opened, extents, COUNT, &op));
+		assert_moves(op, sizeof(found));
+		assert_true(seconds_now() - begun < 3);
+		for (int i = 0; i < COUNT; i++)
+			assert_true(found[i] == 0);
+		assert_ok(sluice_close(opened));
+	}
+}
+
+/* Nodes as long as HDF5 is told, whose children are anywhere. */
+FIXTURE_TEST(hints_that_lie_cost_no_more_than_their_limit)
+{
+	struct sl_blocks *blocks = calloc(1, sizeof(*blocks));
+	struct rng r = rng_new(4308);
+
+	(void)f;
+	blocks->source.rank = 2;
+	blocks->source.length = 1 << 30;
+	for (size_t i = 0; i < SL_BLOCKS_BUCKETS; i++)
+		sl_list_init(&blocks->buckets[i]);
+	sl_list_init(&blocks->used);
+	for (int round = 0; round < 200; round++) {
+		static const char *const heads[] = {"TREE\1\1\xff\xff", "TREE\1\2\xff\xff", "EAIB",
+		                                    "EASB"};
+		size_t n = 1 + rng_below(&r, round % 2 ? 100 : 200000);
+		char *node = malloc(n + 8);
+		uint64_t each;
+
+		for (size_t k = 0; k < n; k++)
+			node[k] = (char)(rng_below(&r, 3) ? 0 : rng_next(&r));
+		memcpy(node, heads[round % 4], round % 4 < 2 ? 8 : 4);
+		node = realloc(node, n);
+		sl_hints_take(blocks, node, rng_below(&r, 1 << 20), n);
+		free(node);
+		assert_in_range(blocks->hints.wanted_count, 0, SL_HINTS_MOST);
+		each = blocks->hints.bytes ? blocks->hints.bytes : 32 << 10;
+		assert_in_range(blocks->hints.wanted_count * each, 0, 16 << 20);
+		for (size_t k = 0; k < blocks->hints.wanted_count; k++)
+			assert_true(blocks->hints.wanted[k] < blocks->source.length);
+		if (round % 100 == 0)
+			memset(&blocks->hints, 0, sizeof(blocks->hints));
+	}
+	free(blocks);
 }
 
 FIXTURE_TEST(a_server_that_does_wrong_is_an_error_and_hdf5_stays_well)
