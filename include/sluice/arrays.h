@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Datasets of local HDF5 files, read as files of bytes: chunks are decoded on all cores.
+ * Datasets of HDF5 files, read as files of bytes: chunks are decoded on all cores.
  *
- * sluice_open() with the option `dataset` opens a dataset of a local HDF5 file for reading. The
+ * sluice_open() with the option `dataset` opens a dataset of an HDF5 file for reading, which is
+ * local or of a server (http, https, s3). The
  * bytes of that file are the elements in C order, as they are stored once the filters are undone:
  * nothing is converted, and the type says their byte order. All calls with files work on it. A
  * request with `rank` reads a box of the dataset.
@@ -13,7 +14,7 @@
  *	rc = sluice_open(ctx, "run.h5", &o, &file);
  *
  * HDF5 reads the file's own data (headers, indexes) under its lock, and no other bytes. Stored
- * bytes are fetched by the backend of the local file, and decoded by the workers of the context.
+ * bytes are fetched by the backend of the file, and decoded by the workers of the context.
  * A file takes memory for what it decodes: at most 64 MiB of chunks in flight, or two chunks for
  * each worker if these are more, and 64 MiB of chunks of which a read needed a part.
  *
@@ -23,17 +24,25 @@
  * time is 20 ms ago, for two changes may have the same. No lock is taken. Where the
  * HDF5 library was built without its own lock, nothing else in the process may use it meanwhile.
  *
+ * A file of a server: what HDF5 reads is fetched without its lock, in blocks of 256 KiB to 4 MiB,
+ * and kept while the file is open, 64 MiB at most. All bytes are of the object that was opened, by
+ * its ETag; after a change operations fail with -ESTALE, and sluice_array_refresh() finds nothing
+ * new. Stored bytes of chunks that lie near each other come in one request. SLUICE_HTTP_GAP_BYTES
+ * and the other settings of remote files hold. The open waits for the server, some round trips long.
+ *
  * Damage is found as far as the file allows (sums of fletcher32, formats of the codecs), and the
  * sentence names the dataset, the chunk and the filter. HDF5 itself may crash, loop or take much
  * memory over a file with headers that were made for that: a program opens such files in a child.
  *
  * Errors of sluice_open() with `dataset`, beside its others:
- *   -ENOTSUP   a URI that is no local file; a type of variable length, a filter, or a format of a
+ *   -ENOTSUP   a store:// URI; a server that does not send parts, or a dataset with external
+ *              files there; a type of variable length, a filter, or a format of a
  *              newer HDF5 that this build cannot read; a virtual dataset; or this build has no HDF5
  *   -ENOENT    there is no such dataset
  *   -EISDIR    the name is a group
  *   -EINVAL    flags to write
  *   -EBADMSG   it is no HDF5 file, or it is damaged
+ *   of a server, those of docs/remote.md
  */
 #ifndef SLUICE_ARRAYS_H
 #define SLUICE_ARRAYS_H
