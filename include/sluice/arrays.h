@@ -3,10 +3,9 @@
  * Datasets of HDF5 files, read as files of bytes: chunks are decoded on all cores.
  *
  * sluice_open() with the option `dataset` opens a dataset of an HDF5 file for reading, which is
- * local or of a server (http, https, s3). The
- * bytes of that file are the elements in C order, as they are stored once the filters are undone:
- * nothing is converted, and the type says their byte order. All calls with files work on it. A
- * request with `rank` reads a box of the dataset.
+ * local or of a server (http, https, s3). The bytes of that file are the elements in C order, as
+ * they are stored once the filters are undone: nothing is converted, and the type says their byte
+ * order. All calls with files work on it. A request with `rank` reads a box of the dataset.
  *
  *	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
  *
@@ -28,7 +27,7 @@
  * and kept while the file is open, 64 MiB at most. All bytes are of the object that was opened, by
  * its ETag; after a change operations fail with -ESTALE, and sluice_array_refresh() finds nothing
  * new. Stored bytes of chunks that lie near each other come in one request. SLUICE_HTTP_GAP_BYTES
- * and the other settings of remote files hold. The open waits for the server, some round trips long.
+ * and the other settings of remote files hold. The open waits for some round trips.
  *
  * Damage is found as far as the file allows (sums of fletcher32, formats of the codecs), and the
  * sentence names the dataset, the chunk and the filter. HDF5 itself may crash, loop or take much

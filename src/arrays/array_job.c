@@ -37,6 +37,17 @@ static struct sl_tile *tile_find_locked(struct sl_array *array, uint64_t number)
 	return NULL;
 }
 
+/* Returns how much memory a tile probably needs until it is over, beside that of the caller. */
+static uint64_t tile_memory_locked(const struct sl_array *array, const struct sl_portion *portion)
+	SL_REQUIRES(&array->mutex)
+{
+	uint64_t begin, n;
+
+	if (!array->plain)
+		return array->locked.each;
+	return sl_portion_hull(&portion->job->walk, portion, &begin, &n) ? 0 : n;
+}
+
 /* Gives the portion to its tile, which is found or made. Returns false: no memory. */
 static bool step_add_locked(struct sl_array *array, struct step *step, struct sl_portion *portion,
                             const uint64_t *first) SL_REQUIRES(&array->mutex)
@@ -64,6 +75,8 @@ static bool step_add_locked(struct sl_array *array, struct step *step, struct sl
 		if (!array->plain)
 			sl_list_append(sl_tile_bucket(array, number), &tile->bucket);
 		array->locked.in_flight++;
+		tile->memory = tile_memory_locked(array, portion);
+		array->locked.memory += tile->memory;
 		step->fresh[step->count++] = tile;
 	}
 	sl_list_append(&tile->portions, &portion->link);
@@ -85,7 +98,7 @@ static void step_walk_locked(struct sl_array *array, struct sl_job *job, struct 
 			step->walked = true;
 			return;
 		}
-		if (array->locked.in_flight >= array->locked.most)
+		if (sl_tiles_full_locked(array, 1))
 			return;
 		portion = calloc(1, sizeof(*portion));
 		if (portion && !sl_walk_next(&job->walk, first, portion)) {
@@ -181,7 +194,7 @@ static bool job_step_unlock(struct sl_array *array, struct sl_job *job, bool *mo
 	else
 		sl_list_append(&array->locked.jobs, &job->link);
 	/* The last look at the array, unless there is more to do: another thread may close it. */
-	*more = !sl_list_empty(&array->locked.jobs) && array->locked.in_flight < array->locked.most;
+	*more = !sl_list_empty(&array->locked.jobs) && !sl_tiles_full_locked(array, 1);
 	array->locked.stepping = *more;
 	sl_mutex_unlock(&array->mutex);
 	return over;
@@ -213,7 +226,7 @@ void sl_array_submit(struct sl_backend *backend, struct sl_piece *piece)
 	sl_walk_begin(&job->walk, array, piece->box, piece->offset, piece->length, piece->data);
 	sl_mutex_lock(&array->mutex);
 	sl_list_append(&array->locked.jobs, &job->link);
-	sl_jobs_resume_locked(array, array->locked.most - 1);
+	sl_jobs_resume_locked(array, 1);
 	sl_mutex_unlock(&array->mutex);
 }
 

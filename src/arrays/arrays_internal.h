@@ -13,6 +13,7 @@
 /* Bytes of chunks in flight, and of those that are kept because a read needed a portion. */
 #define SL_TILES_BYTES ((uint64_t)64 << 20)
 #define SL_TILES_KEPT  ((uint64_t)64 << 20)
+#define SL_TILES_MOST  4096
 /* While our writer changes a file again and again, a read begins anew for so long. */
 #define SL_ARRAY_PATIENCE_NS INT64_C(10000000000)
 
@@ -63,6 +64,9 @@ struct sl_array {
 		bool stepping;          /* the task of steps is submitted or running */
 		struct sl_list undoing; /* memory of threads that undo filters, unused now */
 		unsigned in_flight, most;
+		/* Of a remote file, where tiles wait long: memory of those in flight, and what a
+		 * tile with filters probably needs until it is decoded. */
+		uint64_t memory, each;
 		unsigned kept_count, kept_most;
 		uint64_t generation; /* of states of the file */
 	} locked SL_GUARDED_BY(&mutex);
@@ -141,8 +145,10 @@ struct sl_tile {
 	size_t wanted;          /* bytes of the piece that have to come */
 	bool read;              /* it is there */
 	char *bytes;            /* decoded, to be kept */
-	/* Of a remote file, guarded by the array's mutex: hauls to come; the first error. */
+	/* Of a remote file, guarded by the array's mutex: hauls to come; the first error; bytes
+	 * that are counted. */
 	unsigned hauls;
+	uint64_t memory;
 	int error;
 	char *message;
 };
@@ -175,8 +181,10 @@ void sl_job_fail_locked(struct sl_job *job, int error, const char *message);
  * the caller ends it without the mutex, and then the file may be gone. */
 bool sl_job_count_locked(struct sl_job *job);
 void sl_job_end(struct sl_job *job);
-/* Has steps taken, if jobs want some, and so many tiles or fewer are in flight. */
-void sl_jobs_resume_locked(struct sl_array *array, unsigned most) SL_REQUIRES(&array->mutex);
+/* Whether there is no room for a tile more, or for the given part of what there may be. */
+bool sl_tiles_full_locked(const struct sl_array *array, unsigned part) SL_REQUIRES(&array->mutex);
+/* Has steps taken, if jobs want some and there is room, in the given part of it. */
+void sl_jobs_resume_locked(struct sl_array *array, unsigned part) SL_REQUIRES(&array->mutex);
 /* For sl_backend_ops. */
 void sl_array_cancel(struct sl_backend *backend);
 

@@ -172,10 +172,30 @@ static int haul_split(struct sl_tile *tile, char *to, uint64_t offset, uint64_t 
 	return all ? 0 : -ENOMEM;
 }
 
+/* Counts the memory of tiles, of which it is known now. */
+static void hauls_count(struct sl_array *array, struct sl_tile *const *tiles, size_t count)
+{
+	uint64_t sum = 0;
+
+	if (array->plain || !count)
+		return;
+	sl_mutex_lock(&array->mutex);
+	for (size_t i = 0; i < count; i++) {
+		uint64_t n = SL_MIN(tiles[i]->place.length, 2 * array->tile_bytes);
+
+		array->locked.memory += n - tiles[i]->memory;
+		tiles[i]->memory = n;
+		sum += n;
+	}
+	array->locked.each = SL_MAX(sum / count, 1);
+	sl_mutex_unlock(&array->mutex);
+}
+
 void sl_hauls_submit(struct sl_array *array, struct sl_tile **tiles, size_t count, uint64_t left)
 {
 	struct sl_haul *haul = NULL;
 
+	hauls_count(array, tiles, count);
 	for (size_t i = 0; i < count; i++) {
 		struct sl_cut cut = {array->inner_limits.piece_bytes, 0, 1};
 		uint64_t offset, n;

@@ -50,10 +50,19 @@ bool sl_job_count_locked(struct sl_job *job)
 	return !--job->pending;
 }
 
-void sl_jobs_resume_locked(struct sl_array *array, unsigned most)
+bool sl_tiles_full_locked(const struct sl_array *array, unsigned part)
+{
+	if (!array->blocks)
+		return array->locked.in_flight >= SL_MAX(array->locked.most / part, 1);
+	return array->locked.in_flight >= SL_TILES_MOST / part ||
+	       (array->locked.memory >= SL_TILES_BYTES / part &&
+	        array->locked.in_flight >= SL_MAX(array->locked.most / part, 1));
+}
+
+void sl_jobs_resume_locked(struct sl_array *array, unsigned part)
 {
 	if (array->locked.stepping || sl_list_empty(&array->locked.jobs) ||
-	    array->locked.in_flight > most)
+	    sl_tiles_full_locked(array, part))
 		return;
 	array->locked.stepping = true;
 	sl_pool_submit(array->core->waiting, &array->step);
@@ -102,6 +111,7 @@ void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_portio
 				sl_portion_copy(&portion->job->walk, portion, bytes);
 	sl_mutex_lock(&array->mutex);
 	array->locked.in_flight--;
+	array->locked.memory -= tile->memory;
 	if (undoing)
 		sl_list_append(&array->locked.undoing, &undoing->link);
 	if (keep) {
@@ -117,7 +127,7 @@ void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_portio
 			sl_list_append(&over, &job->link);
 		free(portion);
 	}
-	sl_jobs_resume_locked(array, array->locked.most / 2);
+	sl_jobs_resume_locked(array, 2);
 	sl_mutex_unlock(&array->mutex);
 	if (!keep)
 		sl_tile_free(tile);
