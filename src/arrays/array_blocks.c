@@ -18,7 +18,7 @@
 #include "arrays/arrays_internal.h"
 
 #define PAGE      SL_PAGE_BYTES
-#define RUN_LEAST SL_BLOCKS_FIRST
+#define RUN_LEAST SL_H5_BLOCKS_FIRST
 #define RUN_MOST  ((uint64_t)4 << 20)
 #define ONCE_MOST ((uint64_t)32 << 20) /* bytes that HDF5 reads at once */
 /* Between two runs of hints that are fetched as one. */
@@ -27,7 +27,7 @@
 /* A piece of the inner backend, with a longer struct; its bytes lie behind that. */
 struct run {
 	struct sl_list link;
-	struct sl_blocks *blocks;
+	struct sl_h5_blocks *blocks;
 	struct awaited *awaited;
 	struct sl_piece *piece;
 };
@@ -45,9 +45,9 @@ struct page_range {
 /* For HDF5. */
 static bool blocks_copy(struct sl_h5_bytes *source, uint64_t offset, size_t n, void *to)
 {
-	struct sl_blocks *blocks = SL_CONTAINER(source, struct sl_blocks, source);
+	struct sl_h5_blocks *blocks = SL_CONTAINER(source, struct sl_h5_blocks, source);
 
-	if (!sl_blocks_copy(blocks, offset, n, to)) {
+	if (!sl_h5_blocks_copy(blocks, offset, n, to)) {
 		blocks->missing = offset;
 		blocks->missing_bytes = n;
 		return false;
@@ -70,7 +70,7 @@ static void run_done(struct sl_piece *piece)
 		sl_flag_raise(&awaited->over);
 }
 
-static struct run *run_new(struct sl_blocks *blocks, const struct page_range *range)
+static struct run *run_new(struct sl_h5_blocks *blocks, const struct page_range *range)
 {
 	size_t head = (blocks->limits.piece_size + 63) / 64 * 64;
 	uint64_t end = SL_MIN(range->to, blocks->source.length);
@@ -96,7 +96,7 @@ static struct run *run_new(struct sl_blocks *blocks, const struct page_range *ra
 }
 
 /* Keeps what has come. Returns 0, or -errno with a sentence. */
-static int run_keep(struct sl_blocks *blocks, struct sl_piece *piece)
+static int run_keep(struct sl_h5_blocks *blocks, struct sl_piece *piece)
 {
 	int rc = piece->error;
 
@@ -114,7 +114,7 @@ static int run_keep(struct sl_blocks *blocks, struct sl_piece *piece)
 }
 
 /* Submits runs, and waits for all. */
-static void runs_await(struct sl_blocks *blocks, struct run *const *runs, size_t count)
+static void runs_await(struct sl_h5_blocks *blocks, struct run *const *runs, size_t count)
 {
 	struct awaited awaited = {count, 0};
 
@@ -140,7 +140,7 @@ static int range_compare(const void *a, const void *b)
 }
 
 /* Sorts ranges, leaves out pages that are there at their ends, and joins neighbours. */
-static size_t ranges_tidy(struct sl_blocks *blocks, struct page_range *ranges, size_t count)
+static size_t ranges_tidy(struct sl_h5_blocks *blocks, struct page_range *ranges, size_t count)
 {
 	size_t kept = 0;
 
@@ -169,7 +169,7 @@ static struct page_range range_of(uint64_t offset, uint64_t bytes)
 }
 
 /* Chooses the run for what is missing. */
-static struct page_range blocks_next(struct sl_blocks *blocks)
+static struct page_range blocks_next(struct sl_h5_blocks *blocks)
 {
 	uint64_t at = blocks->missing,
 		 end = SL_MIN(at + blocks->missing_bytes, blocks->source.length);
@@ -185,7 +185,7 @@ static struct page_range blocks_next(struct sl_blocks *blocks)
 /* For HDF5: fetches what is missing, and what hints say. */
 static int blocks_fetch(struct sl_h5_bytes *source)
 {
-	struct sl_blocks *blocks = SL_CONTAINER(source, struct sl_blocks, source);
+	struct sl_h5_blocks *blocks = SL_CONTAINER(source, struct sl_h5_blocks, source);
 	struct sl_hints *hints = &blocks->hints;
 	uint64_t hinted = sl_hints_have(hints, blocks->missing, blocks->missing_bytes);
 	size_t count = hinted ? hints->wanted_count : 1, made = 0;
@@ -234,14 +234,14 @@ static int blocks_fetch(struct sl_h5_bytes *source)
 	return rc;
 }
 
-void sl_blocks_serve(struct sl_blocks *blocks, const struct sl_job *job)
+void sl_h5_blocks_serve(struct sl_h5_blocks *blocks, const struct sl_job *job)
 {
 	sl_mutex_lock(&blocks->mutex);
 	blocks->locked.job = job;
 	sl_mutex_unlock(&blocks->mutex);
 }
 
-void sl_blocks_cancel(struct sl_blocks *blocks)
+void sl_h5_blocks_cancel(struct sl_h5_blocks *blocks)
 {
 	sl_mutex_lock(&blocks->mutex);
 	if (blocks->locked.job && sl_job_stopped(blocks->locked.job))
@@ -252,7 +252,7 @@ void sl_blocks_cancel(struct sl_blocks *blocks)
 
 /* ----------------------------------------------------------------------------------------- open */
 
-void sl_blocks_free(struct sl_blocks *blocks)
+void sl_h5_blocks_free(struct sl_h5_blocks *blocks)
 {
 	if (!blocks)
 		return;
@@ -263,9 +263,10 @@ void sl_blocks_free(struct sl_blocks *blocks)
 }
 
 /* No other thread knows them. */
-int sl_blocks_new(struct sl_backend *inner, const char *uri, struct sl_blocks **out) SL_UNCHECKED
+int sl_h5_blocks_new(struct sl_backend *inner, const char *uri,
+                     struct sl_h5_blocks **out) SL_UNCHECKED
 {
-	struct sl_blocks *blocks = calloc(1, sizeof(*blocks));
+	struct sl_h5_blocks *blocks = calloc(1, sizeof(*blocks));
 	char *name = sl_uri_name(uri);
 	int64_t size = inner->ops->size ? inner->ops->size(inner) : -1;
 	int rc = 0;
@@ -291,13 +292,13 @@ int sl_blocks_new(struct sl_backend *inner, const char *uri, struct sl_blocks **
 	blocks->source.length = (uint64_t)size;
 	blocks->source.copy = blocks_copy;
 	blocks->source.fetch = blocks_fetch;
-	for (size_t i = 0; i < SL_BLOCKS_BUCKETS; i++)
+	for (size_t i = 0; i < SL_H5_BLOCKS_BUCKETS; i++)
 		sl_list_init(&blocks->buckets[i]);
 	sl_list_init(&blocks->used);
 	sl_list_init(&blocks->locked.runs);
 	sl_mutex_init(&blocks->mutex);
 	if (rc)
-		sl_blocks_free(blocks);
+		sl_h5_blocks_free(blocks);
 	else
 		*out = blocks;
 	return rc;

@@ -23,7 +23,7 @@
 #define AHEAD_MOST 64
 
 /* Reads the addresses of children that the file can have. Returns how many. level: out. */
-static size_t node_children(const struct sl_blocks *blocks, const char *node, uint64_t bytes,
+static size_t node_children(const struct sl_h5_blocks *blocks, const char *node, uint64_t bytes,
                             unsigned *level, uint64_t *out, size_t room)
 {
 	/* A key: bytes, mask, and the place in each dimension, with that of the element's bytes. */
@@ -50,7 +50,7 @@ static size_t node_children(const struct sl_blocks *blocks, const char *node, ui
 }
 
 /* Takes the addresses that end an index block or a secondary block, before its checksum. */
-static void array_take(struct sl_blocks *blocks, const char *block, uint64_t bytes)
+static void array_take(struct sl_h5_blocks *blocks, const char *block, uint64_t bytes)
 {
 	struct sl_hints *hints = &blocks->hints;
 	const uint64_t least =
@@ -68,7 +68,7 @@ static void array_take(struct sl_blocks *blocks, const char *block, uint64_t byt
 	}
 }
 
-void sl_hints_take(struct sl_blocks *blocks, const char *node, uint64_t offset, uint64_t bytes)
+void sl_hints_take(struct sl_h5_blocks *blocks, const char *node, uint64_t offset, uint64_t bytes)
 {
 	struct sl_hints *hints = &blocks->hints;
 	uint64_t *children = hints->children;
@@ -102,7 +102,7 @@ void sl_hints_take(struct sl_blocks *blocks, const char *node, uint64_t offset, 
 	hints->from = place;
 	hints->to = place + 1;
 	for (; hints->to < SL_MIN(place + hints->ahead, hints->inner_count); hints->to++) {
-		if (!sl_blocks_copy(blocks, hints->inner[hints->to], bytes, hints->beside))
+		if (!sl_h5_blocks_copy(blocks, hints->inner[hints->to], bytes, hints->beside))
 			return;
 		hints->wanted_count += node_children(blocks, hints->beside, bytes, &level,
 		                                     hints->wanted + hints->wanted_count,

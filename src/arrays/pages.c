@@ -20,15 +20,15 @@ struct page {
 	char bytes[PAGE];
 };
 
-static struct page *page_find(struct sl_blocks *blocks, uint64_t number)
+static struct page *page_find(struct sl_h5_blocks *blocks, uint64_t number)
 {
-	sl_list_each_of (page, &blocks->buckets[number % SL_BLOCKS_BUCKETS], struct page, bucket)
+	sl_list_each_of (page, &blocks->buckets[number % SL_H5_BLOCKS_BUCKETS], struct page, bucket)
 		if (page->number == number)
 			return page;
 	return NULL;
 }
 
-static void page_drop_oldest(struct sl_blocks *blocks)
+static void page_drop_oldest(struct sl_h5_blocks *blocks)
 {
 	struct page *page = SL_CONTAINER(sl_list_take(&blocks->used), struct page, link);
 
@@ -38,7 +38,7 @@ static void page_drop_oldest(struct sl_blocks *blocks)
 }
 
 /* Keeps the bytes of a page, of which the last of the file may have fewer. */
-int sl_pages_keep(struct sl_blocks *blocks, uint64_t number, const char *bytes, uint64_t n)
+int sl_pages_keep(struct sl_h5_blocks *blocks, uint64_t number, const char *bytes, uint64_t n)
 {
 	struct page *page = page_find(blocks, number);
 
@@ -49,14 +49,14 @@ int sl_pages_keep(struct sl_blocks *blocks, uint64_t number, const char *bytes, 
 		return sl_fail(-ENOMEM, "no memory");
 	page->number = number;
 	memcpy(page->bytes, bytes, SL_MIN(n, PAGE));
-	sl_list_append(&blocks->buckets[number % SL_BLOCKS_BUCKETS], &page->bucket);
+	sl_list_append(&blocks->buckets[number % SL_H5_BLOCKS_BUCKETS], &page->bucket);
 	sl_list_append(&blocks->used, &page->link);
 	if (++blocks->count > PAGES_MOST)
 		page_drop_oldest(blocks);
 	return 0;
 }
 
-bool sl_blocks_copy(struct sl_blocks *blocks, uint64_t offset, uint64_t bytes, void *to)
+bool sl_h5_blocks_copy(struct sl_h5_blocks *blocks, uint64_t offset, uint64_t bytes, void *to)
 {
 	uint64_t done = 0, there = offset < blocks->source.length
 	                                   ? SL_MIN(bytes, blocks->source.length - offset)
@@ -77,12 +77,12 @@ bool sl_blocks_copy(struct sl_blocks *blocks, uint64_t offset, uint64_t bytes, v
 	return true;
 }
 
-bool sl_pages_have(struct sl_blocks *blocks, uint64_t number)
+bool sl_pages_have(struct sl_h5_blocks *blocks, uint64_t number)
 {
 	return page_find(blocks, number);
 }
 
-void sl_pages_free(struct sl_blocks *blocks)
+void sl_pages_free(struct sl_h5_blocks *blocks)
 {
 	while (blocks->count)
 		page_drop_oldest(blocks);

@@ -224,13 +224,13 @@ FIXTURE_TEST(nodes_of_an_index_are_fetched_side_by_side)
 /* Nodes as long as HDF5 is told, whose children are anywhere. */
 FIXTURE_TEST(hints_that_lie_cost_no_more_than_their_limit)
 {
-	struct sl_blocks *blocks = calloc(1, sizeof(*blocks));
+	struct sl_h5_blocks *blocks = calloc(1, sizeof(*blocks));
 	struct rng r = rng_new(4308);
 
 	(void)f;
 	blocks->source.rank = 2;
 	blocks->source.length = 1 << 30;
-	for (size_t i = 0; i < SL_BLOCKS_BUCKETS; i++)
+	for (size_t i = 0; i < SL_H5_BLOCKS_BUCKETS; i++)
 		sl_list_init(&blocks->buckets[i]);
 	sl_list_init(&blocks->used);
 	for (int round = 0; round < 200; round++) {
