@@ -190,10 +190,10 @@ static uint64_t decode(const char *path, int threads, uint64_t *sum)
 {
 	struct packed p = {0};
 	struct sl_h5_reader *reader;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct sl_h5_bytes source = {.fd = open(path, O_RDONLY | O_CLOEXEC)};
 	pthread_t ids[THREADS_MOST];
 
-	if (fd < 0 || sl_h5_reader_open(fd, path, "u", &reader, &p.array))
+	if (source.fd < 0 || sl_h5_reader_open(&source, path, "u", &reader, &p.array))
 		errx(1, "%s: %s", path, sluice_last_message());
 	const uint64_t *shape = p.array.shape, *chunk = p.array.chunk;
 	if (p.array.rank != RANK || chunk[0] != 1 || shape[1] % chunk[1] || chunk[2] != shape[2])
@@ -214,7 +214,7 @@ static uint64_t decode(const char *path, int threads, uint64_t *sum)
 		errx(1, "%s: %s", path, sluice_last_message());
 	for (size_t i = 0; i < p.count; i++) {
 		p.stored[i] = malloc(p.places[i].length);
-		if (pread(fd, p.stored[i], p.places[i].length, (off_t)p.places[i].address) !=
+		if (pread(source.fd, p.stored[i], p.places[i].length, (off_t)p.places[i].address) !=
 		    (ssize_t)p.places[i].length)
 			err(1, "chunk %zu", i);
 	}

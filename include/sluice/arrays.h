@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Datasets of local HDF5 files, read as files of bytes: chunks are decoded on all cores.
+ * Datasets of HDF5 files, read as files of bytes: chunks are decoded on all cores.
  *
- * sluice_open() with the option `dataset` opens a dataset of a local HDF5 file for reading. The
- * bytes of that file are the elements in C order, as they are stored once the filters are undone:
- * nothing is converted, and the type says their byte order. All calls with files work on it. A
- * request with `rank` reads a box of the dataset.
+ * sluice_open() with the option `dataset` opens a dataset of an HDF5 file for reading, which is
+ * local or of a server (http, https, s3). The bytes of that file are the elements in C order, as
+ * they are stored once the filters are undone: nothing is converted, and the type says their byte
+ * order. All calls with files work on it. A request with `rank` reads a box of the dataset.
  *
  *	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
  *
@@ -13,7 +13,7 @@
  *	rc = sluice_open(ctx, "run.h5", &o, &file);
  *
  * HDF5 reads the file's own data (headers, indexes) under its lock, and no other bytes. Stored
- * bytes are fetched by the backend of the local file, and decoded by the workers of the context.
+ * bytes are fetched by the backend of the file, and decoded by the workers of the context.
  * A file takes memory for what it decodes: at most 64 MiB of chunks in flight, or two chunks for
  * each worker if these are more, and 64 MiB of chunks of which a read needed a part, or one.
  * Into memory of a device chunks are decoded in pinned memory of the context, each once while the
@@ -24,6 +24,12 @@
  * last change of any other file changes, operations fail with -ESTALE; an open waits until that
  * time is 20 ms ago, for two changes may have the same. No lock is taken. Where the
  * HDF5 library was built without its own lock, nothing else in the process may use it meanwhile.
+ *
+ * A file of a server: what HDF5 reads is fetched without its lock, in blocks of 256 KiB to 4 MiB,
+ * and kept while the file is open, 64 MiB at most. All bytes are of the object that was opened, by
+ * its ETag; after a change operations fail with -ESTALE, and sluice_array_refresh() finds nothing
+ * new. Stored bytes of chunks that lie near each other come in one request. SLUICE_HTTP_GAP_BYTES
+ * and the other settings of remote files hold. The open waits for some round trips.
  *
  * A virtual dataset is read if its parts are such as SLUICE_WRITER_NODE_FILES makes: each is a
  * block of all frames, at the same place in a dataset of the same type and shape, of another file
@@ -38,13 +44,15 @@
  * memory over a file with headers that were made for that: a program opens such files in a child.
  *
  * Errors of sluice_open() with `dataset`, beside its others:
- *   -ENOTSUP   a URI that is no local file; a type of variable length, a filter, or a format of a
- *              newer HDF5 that this build cannot read; a virtual dataset of other parts; or this
- *              build has no HDF5
+ *   -ENOTSUP   a store:// URI; a server that does not send parts, or a dataset with files beside
+ *              its own there; a type of variable length, a filter, or a format of a newer HDF5
+ *              that this build cannot read; a virtual dataset of other parts; or this build has
+ *              no HDF5
  *   -ENOENT    there is no such dataset
  *   -EISDIR    the name is a group
  *   -EINVAL    flags to write
  *   -EBADMSG   it is no HDF5 file, or it is damaged
+ *   of a server, those of docs/remote.md
  */
 #ifndef SLUICE_ARRAYS_H
 #define SLUICE_ARRAYS_H
@@ -121,8 +129,20 @@ SLUICE_API int sluice_array_list(const char *file, const char *path, sluice_arra
                                  void *user);
 
 /*
- * Splits "run.h5#/fields/u" at its last "#/", unless a file has the whole name, or the name is a
- * URI of another scheme than file. May wait for storage. Any thread.
+ * The same of an HDF5 file of a server, which is open for reading without a dataset. The file stays
+ * open; found() must not make calls with it. With first_bytes of 256 KiB among its options the list
+ * needs fewer requests. Waits for the server; writers of this process do not wait for that.
+ *
+ * Returns as sluice_array_list(), the errors of reads, or
+ *   -ENOTSUP   also: the file is local, or the server does not send parts of it
+ */
+SLUICE_API int sluice_array_list_file(sluice_file *file, const char *path, sluice_array_found found,
+                                      void *user);
+
+/*
+ * Splits "run.h5#/fields/u" at its last "#/", unless a local file has the whole name, or the
+ * name is a store:// URI. Of a URI, '?' and '#' before that stay as they are. May wait for local
+ * storage. Any thread.
  *
  * Returns the bytes of the name of the file; '#' is behind them, and then the path of the dataset.
  * 0: the name has no dataset, or is NULL.

@@ -348,9 +348,9 @@ struct sluice_open_options {
 	 * request. Many small objects that are read as a whole then take one request each and not
 	 * two. Default (0): none. */
 	uint64_t first_bytes;
-	/* For a local HDF5 file that is read: the path of a dataset in it. Its elements are the
-	 * bytes of this file (see <sluice/arrays.h>). sluice_open() copies it. Default (NULL): the
-	 * bytes are those of the file. */
+	/* For an HDF5 file that is read, local or of a server: the path of a dataset in it. Its
+	 * elements are the bytes of this file (see <sluice/arrays.h>). sluice_open() copies it.
+	 * Default (NULL): the bytes are those of the file. */
 	const char *dataset;
 };
 #define SLUICE_FIRST_BYTES (64 << 20)

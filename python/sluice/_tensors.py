@@ -335,7 +335,7 @@ def _load(
 
 def load_array(file: Path, device: Any = "cpu", **options: Any) -> Any:
     """Read the array of an .npy file, or of a file with a single tensor. The rest is as for load(). Or of a dataset of
-    a local HDF5 file, "FILE#/DATASET"; then framework, dtype and context are all options.
+    an HDF5 file, "FILE#/DATASET"; then framework, dtype and context are all options.
 
     >>> import numpy
     >>> numpy.save(path + ".npy", numpy.arange(3))

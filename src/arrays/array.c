@@ -21,6 +21,8 @@
 
 /* Bytes side by side that are a tile where there are no chunks. */
 #define ROWS_BYTES ((uint64_t)1 << 20)
+/* Pieces of an operation in flight, each of an extent: tiles have a bound of their own. */
+#define DEPTH 16
 
 static struct sl_array *array_of(struct sl_backend *backend)
 {
@@ -46,6 +48,7 @@ static void array_close(struct sl_backend *backend) SL_UNCHECKED
 	free(array->sources);
 	sl_h5_array_clear(&array->h5.of);
 	sl_mutex_destroy(&array->h5.mutex);
+	sl_h5_blocks_free(array->blocks);
 	if (array->inner)
 		array->inner->ops->close(array->inner);
 	if (array->fd >= 0)
@@ -80,7 +83,8 @@ static void array_choose_tiles(struct sl_array *array)
 	array->dimensions = of->rank + 1;
 	array->tile[of->rank] = of->element;
 	array->plain = of->layout != SL_H5_CHUNKED || !of->filters.count;
-	array->in_line = of->layout == SL_H5_CONTIGUOUS && of->address != UINT64_MAX;
+	array->in_line =
+		of->layout == SL_H5_CONTIGUOUS && of->address != UINT64_MAX && !array->blocks;
 	for (unsigned i = of->rank; i--;) {
 		uint64_t rows = SL_MAX(of->shape[i], 1);
 
@@ -163,6 +167,9 @@ static int array_open_file(struct sl_array *array, const struct sl_uri *uri,
 	rc = sl_local_ops.open(array->core, uri, &plain, &array->inner);
 	if (rc)
 		return rc;
+	array->path = strdup(uri->path);
+	if (!array->path)
+		return sl_fail(-ENOMEM, "no memory");
 	array->inner->ops->limits(array->inner, &array->inner_limits);
 	array->fd = open(array->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	if (array->fd < 0 || fstat(array->fd, &status))
@@ -172,6 +179,27 @@ static int array_open_file(struct sl_array *array, const struct sl_uri *uri,
 	return array_is_one_file(array)
 	               ? 0
 	               : sl_fail(-ESTALE, "'%s' was replaced while it was opened", array->path);
+}
+
+static int array_open_remote(struct sl_array *array, const struct sl_uri *uri,
+                             const struct sluice_open_options *options)
+{
+	const struct sl_scheme *scheme = sl_schemes;
+	struct sluice_open_options plain = *options;
+	int rc;
+
+	while (strcmp(scheme->scheme, uri->scheme))
+		scheme++;
+	plain.dataset = NULL;
+	plain.first_bytes = SL_MAX(plain.first_bytes, SL_H5_BLOCKS_FIRST);
+	rc = scheme->ops->open(array->core, uri, &plain, &array->inner);
+	if (!rc)
+		rc = sl_h5_blocks_new(array->inner, uri->path, &array->blocks);
+	if (rc)
+		return rc;
+	array->inner_limits = array->blocks->limits;
+	array->path = strdup(array->blocks->name);
+	return array->path ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
 static int array_open_part(struct sl_core *core, const struct sl_uri *uri,
@@ -264,21 +292,32 @@ static int array_open_part(struct sl_core *core, const struct sl_uri *uri,
 	array->step.run = sl_array_step;
 	array->fd = -1;
 	sl_mutex_init(&array->h5.mutex);
-	array->path = strdup(uri->path);
-	rc = array->path ? array_open_file(array, uri, options) : sl_fail(-ENOMEM, "no memory");
+	rc = strcmp(uri->scheme, "file") ? array_open_remote(array, uri, options)
+	                                 : array_open_file(array, uri, options);
 	if (!rc)
 		rc = sl_array_look(array, options->dataset, &array->h5.reader, &array->h5.of,
 		                   &array->h5.state);
 	if (!rc && whole)
 		rc = source_check(array, whole);
 	if (!rc && array->h5.of.layout == SL_H5_VIRTUAL)
-		rc = array_open_sources(array, options);
+		rc = array->blocks ? sl_fail(-ENOTSUP,
+		                             "'%s#%s' is virtual, with parts in '%s', which is not "
+		                             "looked for beside a remote file",
+		                             array->path, array->h5.of.name,
+		                             array->h5.of.part_count ? array->h5.of.parts[0].file
+		                                                     : "no file")
+		                   : array_open_sources(array, options);
 	if (!rc) {
 		array_choose_tiles(array);
 		sl_tiles_init(array, whole ? whole->h5.of.part_count : 1);
 	}
 	if (!rc && array->h5.of.layout == SL_H5_EXTERNAL)
-		rc = array_open_segments(array);
+		rc = array->blocks ? sl_fail(-ENOTSUP,
+		                             "'%s#%s' has its bytes in '%s', which is not looked "
+		                             "for beside a remote file",
+		                             array->path, array->h5.of.name,
+		                             array->h5.of.segments[0].file)
+		                   : array_open_segments(array);
 	if (rc) {
 		array_close(&array->base);
 		return rc;
@@ -308,6 +347,7 @@ static void array_limits(struct sl_backend *backend, struct sl_limits *out)
 	*out = array->inner_limits;
 	out->piece_size = sizeof(struct sl_job);
 	out->uncut = !array->in_line;
+	out->depth = SL_MAX(out->depth, DEPTH);
 	out->size_waits = false;
 	out->tile = array->in_line ? NULL : array->tile;
 	if (!array->in_line || array->h5.of.address % SL_MAX(out->alignment, 1))

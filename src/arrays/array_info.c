@@ -59,7 +59,8 @@ static int array_refresh(struct sl_array *array)
 	for (size_t i = 0; !rc && array->sources && i < array->h5.of.part_count; i++)
 		if (array->sources[i] && sl_virtual_first(array, i))
 			rc = array_refresh(array->sources[i]);
-	if (rc)
+	/* An object of a server does not grow: what has its name later is another. */
+	if (rc || array->blocks)
 		return rc;
 	sl_mutex_lock(&array->h5.mutex);
 	/* Only our writer makes a dataset longer in such a way that all else stays. */
@@ -104,25 +105,53 @@ static int array_listed(void *user, const char *name, const struct sl_h5_array *
 	return listing->found(listing->user, &info);
 }
 
-int sluice_array_list(const char *file, const char *path, sluice_array_found found, void *user)
+static int array_list_of(struct sl_h5_bytes *source, const char *name, const char *path,
+                         struct listing *listing)
 {
-	struct listing listing = {found, user};
-	char *below;
-	int rc, fd;
+	char *below = sl_format("%s%s", *path == '/' ? "" : "/", path);
+	int rc;
 
-	if (!file || !path || !found)
-		return sl_fail(-EINVAL, "sluice_array_list: an argument is NULL");
-	below = sl_format("%s%s", *path == '/' ? "" : "/", path);
 	if (!below)
 		return sl_fail(-ENOMEM, "no memory");
 	for (size_t n = strlen(below); n > 1 && below[n - 1] == '/'; n--)
 		below[n - 1] = '\0';
-	fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	rc = fd < 0 ? sl_fail(-errno, "cannot open '%s': %s", file, sl_error_text(-errno))
-	            : sl_h5_list(fd, file, below, array_listed, &listing);
-	if (fd >= 0)
-		close(fd);
+	rc = sl_h5_list(source, name, below, array_listed, listing);
 	free(below);
+	return rc;
+}
+
+int sluice_array_list(const char *file, const char *path, sluice_array_found found, void *user)
+{
+	struct listing listing = {found, user};
+	struct sl_h5_bytes source = {0};
+	int rc;
+
+	if (!file || !path || !found)
+		return sl_fail(-EINVAL, "sluice_array_list: an argument is NULL");
+	source.fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (source.fd < 0)
+		return sl_fail(-errno, "cannot open '%s': %s", file, sl_error_text(-errno));
+	rc = array_list_of(&source, file, path, &listing);
+	close(source.fd);
+	return rc;
+}
+
+int sluice_array_list_file(sluice_file *file, const char *path, sluice_array_found found,
+                           void *user)
+{
+	struct listing listing = {found, user};
+	struct sl_h5_blocks *blocks;
+	int rc;
+
+	if (!file || !path || !found)
+		return sl_fail(-EINVAL, "sluice_array_list_file: an argument is NULL");
+	rc = sl_context_check(sl_file_context(file));
+	if (!rc)
+		rc = sl_h5_blocks_new(sl_file_backend(file), sl_file_name(file), &blocks);
+	if (rc)
+		return rc;
+	rc = array_list_of(&blocks->source, blocks->name, path, &listing);
+	sl_h5_blocks_free(blocks);
 	return rc;
 }
 
@@ -138,7 +167,8 @@ size_t sluice_array_split(const char *name)
 	if (!found || found == name)
 		return 0;
 	if (!sl_uri_parse(name, &uri)) {
-		whole = strcmp(uri.scheme, "file") || !stat(uri.path, &status);
+		whole = strcmp(uri.scheme, "file") ? !strcmp(uri.scheme, "store")
+		                                   : !stat(uri.path, &status);
 		sl_uri_clear(&uri);
 	}
 	return whole ? 0 : (size_t)(found - name);

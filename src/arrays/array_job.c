@@ -37,6 +37,17 @@ static struct sl_tile *tile_find_locked(struct sl_array *array, uint64_t number)
 	return NULL;
 }
 
+/* Returns how much memory a tile probably needs until it is over, beside that of the caller. */
+static uint64_t tile_memory_locked(const struct sl_array *array, const struct sl_portion *portion)
+	SL_REQUIRES(&array->mutex)
+{
+	uint64_t begin, n;
+
+	if (!array->plain)
+		return array->locked.each;
+	return sl_portion_hull(&portion->job->walk, portion, &begin, &n) ? 0 : n;
+}
+
 /* Gives the portion to its tile, which is found or made. Returns false: no memory. */
 static bool step_add_locked(struct sl_array *array, struct step *step, struct sl_portion *portion,
                             const uint64_t *first) SL_REQUIRES(&array->mutex)
@@ -64,6 +75,8 @@ static bool step_add_locked(struct sl_array *array, struct step *step, struct sl
 		if (!array->plain)
 			sl_list_append(sl_tile_bucket(array, number), &tile->bucket);
 		array->locked.in_flight++;
+		tile->memory = tile_memory_locked(array, portion);
+		array->locked.memory += tile->memory;
 		step->fresh[step->count++] = tile;
 	}
 	sl_list_append(&tile->portions, &portion->link);
@@ -85,7 +98,7 @@ static void step_walk_locked(struct sl_array *array, struct sl_job *job, struct 
 			step->walked = true;
 			return;
 		}
-		if (array->locked.in_flight >= array->locked.most)
+		if (sl_tiles_full_locked(array, 1))
 			return;
 		portion = calloc(1, sizeof(*portion));
 		if (portion && !sl_walk_next(&job->walk, first, portion)) {
@@ -132,9 +145,14 @@ static void step_note(struct sl_array *array, const struct step *step)
 static void step_begin(struct sl_array *array, struct sl_job *job, struct step *step)
 {
 	/* Also for kept tiles alone: the file may have changed. */
-	int rc =
-		step->count || step->hit_count ? sl_array_find(array, step->fresh, step->count) : 0;
+	int rc = 0;
 
+	if (array->blocks)
+		sl_h5_blocks_serve(array->blocks, job);
+	if (step->count || step->hit_count)
+		rc = sl_array_find(array, step->fresh, step->count);
+	if (array->blocks)
+		sl_h5_blocks_serve(array->blocks, NULL);
 	if (rc && step->hit_count) {
 		sl_mutex_lock(&array->mutex);
 		sl_job_fail_locked(job, rc, sluice_last_message());
@@ -144,6 +162,13 @@ static void step_begin(struct sl_array *array, struct sl_job *job, struct step *
 		step_note(array, step);
 	if (!rc)
 		qsort(step->fresh, step->count, sizeof(struct sl_tile *), tile_compare);
+	if (!rc && array->blocks) {
+		sl_hauls_submit(array, step->fresh, step->count,
+		                job->base.length -
+		                        SL_MIN(job->walk.at - job->walk.offset, job->base.length) +
+		                        step->count * array->tile_bytes);
+		return;
+	}
 	for (size_t i = 0; i < step->count; i++) {
 		if (rc)
 			sl_tile_end(step->fresh[i], NULL, NULL, NULL, rc);
@@ -192,7 +217,7 @@ static bool job_step_unlock(struct sl_array *array, struct sl_job *job, bool *mo
 	else
 		sl_list_append(&array->locked.jobs, &job->link);
 	/* The last look at the array, unless there is more to do: another thread may close it. */
-	*more = !sl_list_empty(&array->locked.jobs) && array->locked.in_flight < array->locked.most;
+	*more = !sl_list_empty(&array->locked.jobs) && !sl_tiles_full_locked(array, 1);
 	array->locked.stepping = *more;
 	sl_mutex_unlock(&array->mutex);
 	return over;
@@ -221,7 +246,7 @@ static bool job_start_flat(struct sl_array *array, struct sl_job *job)
 	bool room = portion && tile;
 
 	sl_mutex_lock(&array->mutex);
-	room = room && array->locked.in_flight < array->locked.most;
+	room = room && !sl_tiles_full_locked(array, 1);
 	if (room) {
 		array->locked.in_flight++;
 		tile->state = array->locked.state;
@@ -327,4 +352,23 @@ void sl_array_submit(struct sl_backend *backend, struct sl_piece *piece)
 		return;
 	if (!job->walk.flat || !job_start_flat(array, job))
 		sl_job_start(array, job);
+}
+
+void sl_array_cancel(struct sl_backend *backend)
+{
+	struct sl_array *array = SL_CONTAINER(backend, struct sl_array, base);
+
+	sl_mutex_lock(&array->mutex);
+	sl_list_each_of (tile, &array->locked.moving, struct sl_tile, link)
+		if (sl_tile_is_unwanted_locked(tile))
+			atomic_store_explicit(&tile->piece->cancelled, true, memory_order_relaxed);
+	sl_hauls_cancel_locked(array);
+	sl_mutex_unlock(&array->mutex);
+	for (size_t i = 0; array->sources && i < array->h5.of.part_count; i++)
+		if (array->sources[i])
+			sl_array_cancel(&array->sources[i]->base);
+	if (array->blocks)
+		sl_h5_blocks_cancel(array->blocks);
+	if (array->inner->ops->cancel)
+		array->inner->ops->cancel(array->inner);
 }

@@ -3,6 +3,7 @@
 #ifndef SL_ARRAYS_INTERNAL_H
 #define SL_ARRAYS_INTERNAL_H
 
+#include "arrays/array_blocks.h"
 #include "arrays/arrays.h"
 #include "h5file/h5file.h"
 
@@ -12,6 +13,7 @@
 /* Bytes of chunks in flight, and of those that are kept because a read needed a portion. */
 #define SL_TILES_BYTES ((uint64_t)64 << 20)
 #define SL_TILES_KEPT  ((uint64_t)64 << 20)
+#define SL_TILES_MOST  4096
 /* Bytes side by side, without filters, that one worker reads. */
 #define SL_CUT_BYTES ((uint64_t)1 << 20)
 /* Places of chunks that are kept, so that small reads look none up. */
@@ -28,11 +30,13 @@ struct sl_array {
 	struct sl_backend base;
 	struct sl_core *core;
 	struct sl_task step;
-	struct sl_pool *pool;     /* for reads and filters */
-	struct sl_backend *inner; /* of the local file */
+	struct sl_pool *pool;        /* for reads and filters */
+	struct sl_backend *inner;    /* of the file */
+	struct sl_h5_blocks *blocks; /* of a remote file, which own the inner backend; or NULL */
 	struct sl_limits inner_limits;
-	char *path;    /* of the file */
-	int fd;        /* of the same file, for HDF5 and looks at the file */
+	char *path; /* of the file, without secrets */
+	int fd;     /* of the same file, for HDF5 and looks at the file; -1: it is remote */
+	struct sl_h5_bytes source; /* of a local file */
 	int *segments; /* descriptors of the files of an external dataset, -1: there is none */
 	/* Of a virtual dataset, by part; NULL: its file or dataset is missing. Parts may share one,
 	 * which belongs to the first of them. */
@@ -62,10 +66,14 @@ struct sl_array {
 		struct sl_list buckets[SL_TILE_BUCKETS]; /* tiles that may be shared, by number */
 		struct sl_list kept;    /* tiles with their bytes, the last used last */
 		struct sl_list moving;  /* tiles whose stored bytes the inner backend reads */
+		struct sl_list hauls;   /* of stored bytes, that the inner backend reads */
 		struct sl_list jobs;    /* that want a step */
 		bool stepping;          /* the task of steps is submitted or running */
 		struct sl_list undoing; /* memory of threads that undo filters, unused now */
 		unsigned in_flight, most;
+		/* Of a remote file, where tiles wait long: memory of those in flight, and what a
+		 * tile with filters probably needs until it is decoded. */
+		uint64_t memory, each;
 		unsigned kept_count, kept_most;
 		uint64_t generation;      /* of states of the file, */
 		struct sl_h5_state state; /* and the last */
@@ -157,10 +165,16 @@ struct sl_tile {
 	uint64_t cut, cut_bytes; /* bytes of the portion that are its own; 0, 0: all */
 	int64_t deadline;        /* see SL_ARRAY_PATIENCE_NS; 0: it has not begun anew */
 	struct sl_piece *piece;  /* of the inner backend, */
-	char *stored;            /* and the bytes in its memory; NULL: it was not needed */
+	char *stored;            /* and the bytes in its memory, or without a piece in its own */
 	size_t wanted;           /* bytes of the piece that have to come */
 	bool read;               /* it is there */
 	char *bytes;             /* decoded, to be kept */
+	/* Of a remote file, guarded by the array's mutex: hauls to come; the first error; bytes
+	 * that are counted. */
+	unsigned hauls;
+	uint64_t memory;
+	int error;
+	char *message;
 };
 
 /* --------------------------------------------------------------------------------------- jobs */
@@ -197,8 +211,10 @@ bool sl_job_count_locked(struct sl_job *job);
 void sl_job_end(struct sl_job *job);
 /* Appends a job, with its walk, to those that want a step. */
 void sl_job_start(struct sl_array *array, struct sl_job *job);
-/* Has steps taken, if jobs want some, and so many tiles or fewer are in flight. */
-void sl_jobs_resume_locked(struct sl_array *array, unsigned most) SL_REQUIRES(&array->mutex);
+/* Whether there is no room for a tile more, or for the given part of what there may be. */
+bool sl_tiles_full_locked(const struct sl_array *array, unsigned part) SL_REQUIRES(&array->mutex);
+/* Has steps taken, if jobs want some and there is room, in the given part of it. */
+void sl_jobs_resume_locked(struct sl_array *array, unsigned part) SL_REQUIRES(&array->mutex);
 /* For sl_backend_ops. */
 void sl_array_cancel(struct sl_backend *backend);
 
@@ -208,6 +224,19 @@ void sl_array_cancel(struct sl_backend *backend);
 void sl_virtual_begin(struct sl_array *array, struct sl_job *job);
 /* Whether the source of a part has none before. */
 bool sl_virtual_first(const struct sl_array *array, size_t part);
+
+/* Whether any job wants it. With the array's mutex. */
+bool sl_tile_is_unwanted_locked(const struct sl_tile *tile);
+/* Whether the tile has stored bytes, which have to be read. */
+bool sl_tile_is_stored(struct sl_tile *tile);
+
+/* --------------------------------------------------------------------------------------- haul */
+
+/* Has stored bytes of tiles read that were looked up, in the order of the file; the tiles go to
+ * workers. left: bytes that jobs still want, for the length of requests. */
+void sl_hauls_submit(struct sl_array *array, struct sl_tile **tiles, size_t count, uint64_t left);
+/* Ends those of which nobody wants a tile. */
+void sl_hauls_cancel_locked(struct sl_array *array) SL_REQUIRES(&array->mutex);
 
 /* --------------------------------------------------------------------------------------- look */
 

@@ -10,8 +10,6 @@
 
 #include "arrays/arrays_internal.h"
 
-#define TILES_MOST 4096
-
 static void undoing_free(struct sl_undoing *undoing)
 {
 	sl_unfilter_free(undoing->unfilter);
@@ -63,18 +61,23 @@ void sl_tiles_init(struct sl_array *array, size_t shares) SL_UNCHECKED
 		sl_list_init(&array->locked.buckets[i]);
 	sl_list_init(&array->locked.kept);
 	sl_list_init(&array->locked.moving);
+	sl_list_init(&array->locked.hauls);
 	sl_list_init(&array->locked.jobs);
 	sl_list_init(&array->locked.undoing);
-	array->locked.most = (unsigned)SL_MIN(SL_TILES_BYTES / bytes, TILES_MOST);
+	array->locked.most = (unsigned)SL_MIN(SL_TILES_BYTES / bytes, SL_TILES_MOST);
+	array->locked.each = bytes;
 	array->locked.most = SL_MAX(array->locked.most, least);
 	/* As many are found fast, and take little memory of their own. */
-	array->locked.kept_most = (unsigned)SL_MIN(SL_MAX(SL_TILES_KEPT / bytes, 1), TILES_MOST);
+	array->locked.kept_most = (unsigned)SL_MIN(SL_MAX(SL_TILES_KEPT / bytes, 1), SL_TILES_MOST);
 	array->locked.state = array->h5.state;
 }
 
 void sl_tile_free(struct sl_tile *tile)
 {
+	if (!tile->piece)
+		free(tile->stored);
 	free(tile->piece);
+	free(tile->message);
 	free(tile->bytes);
 	free(tile);
 }

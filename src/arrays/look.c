@@ -41,6 +41,12 @@ int sl_array_look(struct sl_array *array, const char *dataset, struct sl_h5_read
 {
 	int64_t deadline = sl_now() + SL_ARRAY_PATIENCE_NS;
 
+	if (array->blocks) {
+		/* The backend of the file knows it by its ETag. */
+		*state = (struct sl_h5_state){.length = array->blocks->source.length};
+		return sl_h5_reader_open(&array->blocks->source, array->path, dataset, reader,
+		                         found);
+	}
 	for (;;) {
 		int rc = sl_h5_state_take(array->fd, deadline, state), holds;
 
@@ -48,7 +54,8 @@ int sl_array_look(struct sl_array *array, const char *dataset, struct sl_h5_read
 			return sl_fail(rc, "cannot look at '%s': %s", array->path,
 			               rc == -EAGAIN ? "it is being written all the time"
 			                             : sl_error_text(rc));
-		rc = sl_h5_reader_open(array->fd, array->path, dataset, reader, found);
+		array->source.fd = array->fd;
+		rc = sl_h5_reader_open(&array->source, array->path, dataset, reader, found);
 		holds = sl_h5_state_holds(array->fd, state);
 		/* A file that another program writes is as it was found. */
 		if (holds == 1 || (holds < 0 && rc))
@@ -162,7 +169,7 @@ int sl_array_find(struct sl_array *array, struct sl_tile **tiles, size_t count)
 	/* Ended by a look in one state of the file, or at the deadline. */
 	for (;;) {
 		rc = array_find_locked(array, tiles, count);
-		holds = sl_h5_state_holds(array->fd, &array->h5.state);
+		holds = array->blocks ? 1 : sl_h5_state_holds(array->fd, &array->h5.state);
 		if (holds)
 			break;
 		rc = sl_now() < deadline

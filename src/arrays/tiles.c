@@ -54,14 +54,23 @@ void sl_job_start(struct sl_array *array, struct sl_job *job)
 {
 	sl_mutex_lock(&array->mutex);
 	sl_list_append(&array->locked.jobs, &job->link);
-	sl_jobs_resume_locked(array, array->locked.most - 1);
+	sl_jobs_resume_locked(array, 1);
 	sl_mutex_unlock(&array->mutex);
 }
 
-void sl_jobs_resume_locked(struct sl_array *array, unsigned most)
+bool sl_tiles_full_locked(const struct sl_array *array, unsigned part)
+{
+	if (!array->blocks)
+		return array->locked.in_flight >= SL_MAX(array->locked.most / part, 1);
+	return array->locked.in_flight >= SL_TILES_MOST / part ||
+	       (array->locked.memory >= SL_TILES_BYTES / part &&
+	        array->locked.in_flight >= SL_MAX(array->locked.most / part, 1));
+}
+
+void sl_jobs_resume_locked(struct sl_array *array, unsigned part)
 {
 	if (array->locked.stepping || sl_list_empty(&array->locked.jobs) ||
-	    array->locked.in_flight > most)
+	    sl_tiles_full_locked(array, part))
 		return;
 	array->locked.stepping = true;
 	sl_pool_submit(array->core->waiting, &array->step);
@@ -110,6 +119,7 @@ void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_portio
 				sl_portion_copy(&portion->job->walk, portion, bytes);
 	sl_mutex_lock(&array->mutex);
 	array->locked.in_flight--;
+	array->locked.memory -= tile->memory;
 	if (undoing)
 		sl_list_append(&array->locked.undoing, &undoing->link);
 	if (keep) {
@@ -125,7 +135,7 @@ void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_portio
 			sl_list_append(&over, &job->link);
 		free(portion);
 	}
-	sl_jobs_resume_locked(array, array->locked.most / 2);
+	sl_jobs_resume_locked(array, 2);
 	sl_mutex_unlock(&array->mutex);
 	if (!keep)
 		sl_tile_free(tile);
@@ -136,18 +146,24 @@ void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_portio
 	}
 }
 
-/* Returns whether nobody wants the tile any more. */
+bool sl_tile_is_unwanted_locked(const struct sl_tile *tile)
+{
+	sl_list_each_of (portion, &tile->portions, struct sl_portion, link)
+		if (!sl_job_stopped(portion->job))
+			return false;
+	return true;
+}
+
 static bool tile_unwanted(struct sl_tile *tile)
 {
 	struct sl_array *array = tile->array;
-	bool unwanted = true;
+	bool unwanted;
 
 	if (array->plain)
 		return sl_job_stopped(
 			SL_CONTAINER(tile->portions.next, struct sl_portion, link)->job);
 	sl_mutex_lock(&array->mutex);
-	sl_list_each_of (portion, &tile->portions, struct sl_portion, link)
-		unwanted = unwanted && sl_job_stopped(portion->job);
+	unwanted = sl_tile_is_unwanted_locked(tile);
 	sl_mutex_unlock(&array->mutex);
 	return unwanted;
 }
@@ -200,6 +216,7 @@ static struct sl_tile *tile_cut(struct sl_tile *of, uint64_t cut)
 	*portion = *its;
 	tile->place.at = tile->first;
 	tile->cut = cut;
+	tile->memory = 0;
 	tile->cut_bytes = SL_CUT_BYTES;
 	tile->task.home += cut / SL_CUT_BYTES;
 	sl_list_init(&tile->portions);
@@ -290,41 +307,21 @@ static int tile_move(struct sl_tile *tile, char *to, uint64_t offset, size_t n)
 	return 0;
 }
 
-void sl_array_cancel(struct sl_backend *backend)
-{
-	struct sl_array *array = SL_CONTAINER(backend, struct sl_array, base);
-
-	sl_mutex_lock(&array->mutex);
-	sl_list_each_of (tile, &array->locked.moving, struct sl_tile, link) {
-		bool wanted = false;
-
-		sl_list_each_of (portion, &tile->portions, struct sl_portion, link)
-			wanted = wanted || !sl_job_stopped(portion->job);
-		if (!wanted)
-			atomic_store_explicit(&tile->piece->cancelled, true, memory_order_relaxed);
-	}
-	sl_mutex_unlock(&array->mutex);
-	for (size_t i = 0; array->sources && i < array->h5.of.part_count; i++)
-		if (array->sources[i])
-			sl_array_cancel(&array->sources[i]->base);
-	if (array->inner->ops->cancel)
-		array->inner->ops->cancel(array->inner);
-}
-
 /* Looks at what the inner backend has done. Returns 0, or an error with a sentence. */
 static int tile_moved_all(struct sl_tile *tile)
 {
 	struct sl_piece *piece = tile->piece;
 
-	if (!piece->error && piece->moved >= tile->wanted)
-		return 0;
-	if (!piece->error)
+	if (piece) {
+		tile->error = !piece->error && piece->moved < tile->wanted ? -EIO : piece->error;
+		tile->message = piece->message;
+		piece->message = NULL;
+	}
+	if (tile->error == -EIO && !tile->message)
 		return tile_fail(tile, -EIO, "the file ends before its bytes");
-	tile_fail(tile, piece->error, "its bytes cannot be read: %s",
-	          piece->message ? piece->message : sl_error_text(piece->error));
-	free(piece->message);
-	piece->message = NULL;
-	return piece->error;
+	return tile->error ? tile_fail(tile, tile->error, "its bytes cannot be read: %s",
+	                               tile->message ? tile->message : sl_error_text(tile->error))
+	                   : 0;
 }
 
 /* Reads from the files of an external dataset, with zeros behind their ends. May wait. */
@@ -398,7 +395,7 @@ static void tile_again(struct sl_task *task)
 static int tile_holds(struct sl_tile *tile)
 {
 	struct sl_array *array = tile->array;
-	int rc = sl_h5_state_holds(array->fd, &tile->state);
+	int rc = array->blocks ? 1 : sl_h5_state_holds(array->fd, &tile->state);
 
 	if (rc == -ESTALE)
 		return sl_fail(rc, "'%s' has changed since it was opened", array->path);
@@ -412,6 +409,7 @@ static int tile_holds(struct sl_tile *tile)
 		return sl_fail(-EAGAIN, "'%s' changes all the time", array->path);
 	free(tile->piece);
 	tile->piece = NULL;
+	tile->stored = NULL;
 	tile->task.run = tile_again;
 	tile_leave(tile);
 	sl_pool_submit(array->core->waiting, &tile->task);
@@ -448,7 +446,7 @@ static void tile_run_plain(struct sl_tile *tile)
 		rc = tile_holds(tile);
 	if (!rc)
 		return;
-	from = tile->piece ? tile->stored : to;
+	from = tile->stored ? tile->stored : to;
 	if (direct && rc == 1 && from != to)
 		memcpy(to, from, n);
 	sl_tile_end(tile, from - begin, direct ? portion : NULL, NULL, SL_MIN(rc, 0));
@@ -483,7 +481,7 @@ static char *tile_target(struct sl_tile *tile, struct sl_undoing *undoing,
 static int tile_undo(struct sl_tile *tile, struct sl_undoing *undoing, char *to)
 {
 	int rc = sl_unfilter_run(undoing->unfilter, tile->place.mask,
-	                         tile->piece ? tile->stored : undoing->stored, tile->place.length,
+	                         tile->stored ? tile->stored : undoing->stored, tile->place.length,
 	                         to);
 
 	return rc != -EBADMSG ? rc : tile_fail(tile, rc, "%s", sluice_last_message());
@@ -524,6 +522,12 @@ static bool tile_misplaced(const struct sl_tile *tile)
 	       (array->h5.of.layout == SL_H5_CHUNKED &&
 	        (array->plain ? place->length != array->tile_bytes
 	                      : place->length > STORED_MOST(array->tile_bytes)));
+}
+
+bool sl_tile_is_stored(struct sl_tile *tile)
+{
+	return tile->array->h5.of.layout <= SL_H5_CONTIGUOUS && tile->place.length &&
+	       !tile_unwanted(tile) && !tile_misplaced(tile);
 }
 
 void sl_tile_run(struct sl_tile *tile)

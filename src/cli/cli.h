@@ -187,8 +187,10 @@ char *cli_local_path(const char *uri);
  * which is a part of uri. NULL, and *dataset is NULL: uri names no dataset.
  */
 char *cli_dataset_split(const char *uri, const char **dataset);
-/* Lists a group of a file. Returns 0 or a negative errno, printed on stderr. */
-int cli_array_ls(const char *path, const char *group, bool recursive, bool json);
+/* Lists a group of a local file, or of a remote one that is open. Returns 0 or a negative errno,
+ * printed on stderr. */
+int cli_array_ls(const char *path, sluice_file *remote, const char *group, bool recursive,
+                 bool json);
 /* Prints type, shape, chunk and filters. Returns 0 or a negative errno, printed on stderr. */
 int cli_array_print(sluice_file *file, bool json);
 /*

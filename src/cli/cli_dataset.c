@@ -156,7 +156,8 @@ static int array_list_read(const char *path, FILE *out, void *user)
 	return sluice_array_list(path, list->below[0] ? list->below : "/", array_found, list);
 }
 
-int cli_array_ls(const char *path, const char *group, bool recursive, bool json)
+int cli_array_ls(const char *path, sluice_file *remote, const char *group, bool recursive,
+                 bool json)
 {
 	size_t n = strlen(group);
 	CLI_OWNED char *text = NULL;
@@ -165,7 +166,20 @@ int cli_array_ls(const char *path, const char *group, bool recursive, bool json)
 		n--;
 	CLI_OWNED char *below = cli_format("%.*s", (int)n, group);
 	struct array_list list = {.below = below, .recursive = recursive, .json = json};
-	int rc = cli_said(cli_h5_read(path, array_list_read, &list, &text));
+	int rc;
+
+	if (remote) {
+		size_t length;
+		list.out = open_memstream(&text, &length);
+		rc = list.out ? sluice_array_list_file(remote, below[0] ? below : "/", array_found,
+		                                       &list)
+		              : sl_fail(-ENOMEM, "no memory");
+		if (list.out)
+			fclose(list.out);
+	} else {
+		rc = cli_h5_read(path, array_list_read, &list, &text);
+	}
+	cli_said(rc);
 	fputs(text && !rc ? text : "", stdout);
 	return rc;
 }

@@ -68,7 +68,7 @@ static const char description[] =
 	"store://NAME, a blob of the store; '-' is standard input or output. If DST is a "
 	"directory, s3://BUCKET or s3://BUCKET/PREFIX/, the copy is put into it. FIFOs and "
 	"character devices are read or written as they are. A sparse source gives a sparse copy. "
-	"SRC may be a dataset of a local HDF5 file, FILE#/DATASET: then DST is a file of numpy, "
+	"SRC may be a dataset of an HDF5 file, FILE#/DATASET: then DST is a file of numpy, "
 	".npy.";
 
 /* Adds the device to the blob's URI. "0" is the first GPU. */

@@ -12,6 +12,8 @@
 
 #include "cli.h"
 
+#define HDF5_BEGIN (256 << 10) /* what most HDF5 files need of HDF5's own comes with the opening */
+
 struct ls_options {
 	struct cli_open open;
 	bool json;
@@ -83,9 +85,9 @@ int cli_ls(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	const char *group;
 	char *path = cli_dataset_split(o.open.arguments.of[0], &group), *local;
-	if (path) {
-		local = cli_local_path(path);
-		int status = cli_array_ls(local, group, o.open.recursive, o.json);
+	local = path ? cli_local_path(path) : NULL;
+	if (local) {
+		int status = cli_array_ls(local, NULL, group, o.open.recursive, o.json);
 		free(local);
 		free(path);
 		return status ? CLI_FAILED : CLI_OK;
@@ -93,6 +95,18 @@ int cli_ls(int argc, char **argv)
 	if (cli_context_new(o.open.backend, 0, &ctx))
 		return CLI_FAILED;
 	struct sluice_open_options options = cli_open_options(&o.open);
+	if (path) {
+		sluice_file *file = NULL;
+		options.first_bytes = HDF5_BEGIN;
+		int status = cli_said(sluice_open(ctx, path, &options, &file));
+		status =
+			status ? status : cli_array_ls(path, file, group, o.open.recursive, o.json);
+		if (file)
+			sluice_close(file);
+		sluice_context_close(ctx);
+		free(path);
+		return status ? CLI_FAILED : CLI_OK;
+	}
 	int rc = cli_said(
 		sluice_list_open(ctx, o.open.arguments.of[0], &options, o.open.recursive, &list));
 	int failed = rc;

@@ -514,4 +514,33 @@ wrong_settings_are_named() {
 	status 2 "$sluice" stat --backend unknown "$(at from)"
 }
 
+# ---------------------------------------------------------------------------------------------- datasets
+
+datasets_of_servers_are_listed_described_and_copied() {
+	local uri
+	/usr/bin/python3 -c 'import h5py' 2> /dev/null || skip "there is no h5py"
+	use_s3
+	/usr/bin/python3 - <<- 'END'
+		import h5py, numpy
+		u = numpy.arange(60 * 70 * 30, dtype="f4").reshape(60, 70, 30)
+		with h5py.File("a?b#1.h5", "w") as file:
+		    file.create_dataset("in/u", data=u, chunks=(7, 10, 30), compression="gzip")
+		numpy.save("wanted.npy", u)
+	END
+	for uri in "$(at 'a%3Fb%231.h5')" "s3://files/${PWD##*/}/a?b#1.h5"; do
+		status 0 "$sluice" ls -r "$uri#/"
+		grep -q '504000  <f4     \[60, 70, 30\] *  /in/u  deflate' out || fail "$(cat out)"
+		status 0 "$sluice" stat "$uri#/in/u"
+		grep -q 'shape *\[60, 70, 30\]' out || fail "$(cat out)"
+		status 0 "$sluice" cp -q "$uri#/in/u" copy.npy
+		same copy.npy wanted.npy
+		rm copy.npy
+		status 0 "$sluice" bench read --repeat 1 "$uri#/in/u"
+		status 1 "$sluice" stat "$uri#/not"
+		says not
+	done
+	status 1 "$sluice" ls "$(at none.h5)#/"
+	says none.h5
+}
+
 run_cases

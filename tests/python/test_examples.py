@@ -121,6 +121,15 @@ def test_zarr_over_http(tmp_path, make):
     picture(tmp_path / "python-zarr.png", b"\x89PNG")
 
 
+def test_far_array(tmp_path, make):
+    needs("h5py")
+    make("far_array", tmp_path / "far.h5")
+    with served(tmp_path) as uri:
+        said = run("far_array", f"{uri}/far.h5#/u", tmp_path / "python-far.png")
+    assert said == "(1024, 16384, 16384) float32, 1.1 TB; the column has 1.0 MB, and its greatest element is 1.000\n"
+    picture(tmp_path / "python-far.png", b"\x89PNG")
+
+
 def test_share_array(daemon, monkeypatch):
     monkeypatch.setenv("SLUICE_STORE", daemon.path)
     assert run("share_array") == "333332833333500000\n"

@@ -182,8 +182,6 @@ int sl_file_open_backend(struct sluice_context *ctx, const char *uri,
 	ops = options->dataset ? sl_dataset_ops : scheme->ops;
 	if (options->part && strcmp(parsed.scheme, "file"))
 		rc = sl_fail(-ENOTSUP, "open options: only a local file has a part");
-	else if (options->dataset && strcmp(parsed.scheme, "file"))
-		rc = sl_fail(-ENOTSUP, "'%s': only a local file has a dataset", uri);
 	else if (!opening)
 		rc = ops->open(&ctx->core, &parsed, options, out);
 	else if (!ops->open_start)

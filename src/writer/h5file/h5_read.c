@@ -15,10 +15,13 @@
 #include "h5file/h5file_internal.h"
 
 #define COMPACT_MOST ((uint64_t)64 << 10) /* a message of a header is shorter */
+/* A call of HDF5 that reads at so many places of a remote file does so for ever. */
+#define MISSES_MOST 512
 
 struct sl_h5_reader {
 	struct sl_read_vfd vfd;
 	const char *name; /* for sentences: that of the file and the dataset */
+	uint64_t length;  /* of the file */
 	hid_t file, dataset;
 	unsigned rank;
 	/* Where chunks at the edge have no filters: their shape and that of the dataset. */
@@ -284,18 +287,54 @@ static int open_fail(const char *name)
 	               sluice_last_message());
 }
 
+/* Fetches what the source lacked in a call of HDF5 with the result *rc. Leaves its lock meanwhile.
+ * Returns true if the call is to be made again. misses: counts such calls. */
+static bool source_lacked(struct sl_read_vfd *vfd, const char *name, unsigned *misses, int *rc)
+{
+	if (!vfd->lacks)
+		return false;
+	vfd->lacks = false;
+	H5Eclear2(H5E_DEFAULT);
+	if (++*misses > MISSES_MOST) {
+		*rc = sl_fail(-EBADMSG, "'%s': HDF5 reads here and there, and comes to no end",
+		              name);
+		return false;
+	}
+	sl_hdf5_leave();
+	*rc = vfd->source->fetch(vfd->source);
+	sl_hdf5_enter();
+	return !*rc;
+}
+
+static int source_length(const struct sl_h5_bytes *source, const char *path, uint64_t *out)
+{
+	struct stat status;
+
+	*out = source->length;
+	if (source->fd < 0)
+		return 0;
+	if (fstat(source->fd, &status))
+		return sl_fail(-errno, "cannot look at '%s': %s", path, sl_error_text(-errno));
+	*out = (uint64_t)status.st_size;
+	return 0;
+}
+
 /* Opens the file. In HDF5's lock. */
-static int file_open_read(struct sl_read_vfd *vfd, int fd, const char *path, hid_t *out)
+static int file_open_read(struct sl_read_vfd *vfd, const char *path, hid_t *out)
 {
 	hid_t access = H5Pcreate(H5P_FILE_ACCESS);
 	int rc;
 
-	vfd->fd = fd;
 	rc = access < 0 ? -ENOMEM : sl_read_vfd_set(access, vfd);
 	if (!rc) {
 		*out = H5Fopen(path, H5F_ACC_RDONLY, access);
 		if (*out < 0)
 			rc = open_fail(path);
+		else if (vfd->lacks) {
+			H5Fclose(*out);
+			*out = H5I_INVALID_HID;
+			rc = -EAGAIN;
+		}
 	}
 	if (access >= 0)
 		H5Pclose(access);
@@ -370,7 +409,32 @@ static void reader_close_locked(struct sl_h5_reader *reader)
 		H5Dclose(reader->dataset);
 	if (reader->file >= 0)
 		H5Fclose(reader->file);
+	reader->file = reader->dataset = H5I_INVALID_HID;
 	H5Eclear2(H5E_DEFAULT);
+}
+
+/* Opens and describes the dataset that array->name names. Where that fails, or bytes are missing,
+ * all is closed again: HDF5 keeps nothing of a call that failed half way. */
+static int reader_try(struct sl_h5_reader *reader, const char *path, struct sl_h5_array *array)
+{
+	int rc = file_open_read(&reader->vfd, path, &reader->file);
+
+	if (!rc)
+		rc = dataset_open(reader, path, array);
+	if (!rc)
+		rc = array_describe(reader->dataset, reader->name, reader->length, array);
+	reader->rank = array->rank - array->depth;
+	if (!rc && array->layout == SL_H5_CHUNKED)
+		rc = reader_note_edges(reader);
+	if (rc || reader->vfd.lacks) {
+		char *name = array->name;
+
+		reader_close_locked(reader);
+		array->name = NULL;
+		sl_h5_array_clear(array);
+		array->name = name;
+	}
+	return rc;
 }
 
 static void reader_free(struct sl_h5_reader *reader)
@@ -379,18 +443,19 @@ static void reader_free(struct sl_h5_reader *reader)
 	free(reader);
 }
 
-int sl_h5_reader_open(int fd, const char *path, const char *dataset, struct sl_h5_reader **out,
-                      struct sl_h5_array *array)
+int sl_h5_reader_open(struct sl_h5_bytes *source, const char *path, const char *dataset,
+                      struct sl_h5_reader **out, struct sl_h5_array *array)
 {
 	struct sl_h5_reader *reader;
-	struct stat status;
 	int rc = sl_hdf5_start(true);
+	unsigned misses = 0;
+	uint64_t length;
 
 	memset(array, 0, sizeof(*array));
+	if (!rc)
+		rc = source_length(source, path, &length);
 	if (rc)
 		return rc;
-	if (fstat(fd, &status))
-		return sl_fail(-errno, "cannot look at '%s': %s", path, sl_error_text(-errno));
 	reader = calloc(1, sizeof(*reader));
 	array->name = sl_format("%s%s", *dataset == '/' ? "" : "/", dataset);
 	if (reader && array->name)
@@ -401,18 +466,14 @@ int sl_h5_reader_open(int fd, const char *path, const char *dataset, struct sl_h
 		return sl_fail(-ENOMEM, "no memory");
 	}
 	reader->file = reader->dataset = H5I_INVALID_HID;
+	reader->vfd.source = source;
+	reader->length = length;
 	sl_hdf5_enter();
-	rc = file_open_read(&reader->vfd, fd, path, &reader->file);
-	if (!rc)
-		rc = dataset_open(reader, path, array);
-	if (!rc)
-		rc = array_describe(reader->dataset, reader->name, (uint64_t)status.st_size, array);
-	reader->rank = array->rank - array->depth;
-	if (!rc && array->layout == SL_H5_CHUNKED)
-		rc = reader_note_edges(reader);
-	if (rc)
-		reader_close_locked(reader);
+	do {
+		rc = reader_try(reader, path, array);
+	} while (source_lacked(&reader->vfd, reader->name, &misses, &rc));
 	sl_hdf5_leave();
+	source->rank = reader->rank;
 	if (rc) {
 		reader_free(reader);
 		sl_h5_array_clear(array);
@@ -474,12 +535,17 @@ static int chunk_find(struct sl_h5_reader *reader, struct sl_h5_place *place)
 
 int sl_h5_reader_find(struct sl_h5_reader *reader, size_t count, struct sl_h5_place *places)
 {
+	unsigned misses;
 	int rc = 0;
 
 	sl_hdf5_enter();
 	reader->vfd.notes = true;
-	for (size_t i = 0; !rc && i < count; i++)
-		rc = chunk_find(reader, &places[i]);
+	for (size_t i = 0; !rc && i < count; i++) {
+		misses = 0;
+		do {
+			rc = chunk_find(reader, &places[i]);
+		} while (source_lacked(&reader->vfd, reader->name, &misses, &rc));
+	}
 	reader->vfd.notes = false;
 	sl_hdf5_leave();
 	return rc;
@@ -493,6 +559,10 @@ struct listed {
 	sl_h5_found *found;
 	void *user;
 	int result;
+	struct sl_read_vfd vfd;
+	/* Objects that were told, and of the visit, which begins anew where bytes were missing. */
+	size_t told, seen;
+	unsigned misses; /* since the last was told */
 };
 
 static herr_t object_listed(hid_t group, const char *name, const H5O_info_t *info, void *argument)
@@ -504,7 +574,8 @@ static herr_t object_listed(hid_t group, const char *name, const H5O_info_t *inf
 	char *full;
 	hid_t dataset;
 
-	if (info->type != H5O_TYPE_DATASET && info->type != H5O_TYPE_GROUP)
+	if (all->seen++ < all->told ||
+	    (info->type != H5O_TYPE_DATASET && info->type != H5O_TYPE_GROUP))
 		return 0;
 	full = strcmp(name, ".") ? sl_format("%s/%s", below, name) : strdup(all->below);
 	if (!full) {
@@ -513,43 +584,60 @@ static herr_t object_listed(hid_t group, const char *name, const H5O_info_t *inf
 	}
 	if (info->type == H5O_TYPE_GROUP) {
 		all->result = all->found(all->user, full, NULL, NULL);
+		all->told = all->seen;
+		all->misses = 0;
 		free(full);
 		return all->result ? -1 : 0;
 	}
 	dataset = H5Dopen2(group, name, H5P_DEFAULT);
 	if (dataset < 0 ? open_fail(full) : array_describe(dataset, full, all->length, &array))
 		refused = sluice_last_message();
-	all->result = all->found(all->user, full, &array, refused);
+	if (!all->vfd.lacks)
+		all->result = all->found(all->user, full, &array, refused);
 	if (dataset >= 0)
 		H5Dclose(dataset);
 	sl_h5_array_clear(&array);
 	free(full);
 	H5Eclear2(H5E_DEFAULT);
+	if (all->vfd.lacks)
+		return -1;
+	all->told = all->seen;
+	all->misses = 0;
 	return all->result ? -1 : 0;
 }
 
-int sl_h5_list(int fd, const char *path, const char *below, sl_h5_found *found, void *user)
+static int list_visit(hid_t file, const char *path, struct listed *all)
 {
-	struct listed all = {below, 0, found, user, 0};
-	struct sl_read_vfd vfd = {0};
+	all->seen = 0;
+	if (!object_exists(file, all->below))
+		return sl_fail(-ENOENT, "'%s' has no '%s'", path, all->below);
+	if (H5Ovisit_by_name(file, all->below, H5_INDEX_NAME, H5_ITER_INC, object_listed, all,
+	                     H5P_DEFAULT) >= 0)
+		return 0;
+	return all->result ? all->result
+	                   : sl_hdf5_fail(-EBADMSG, "the objects of '%s' cannot be read", path);
+}
+
+int sl_h5_list(struct sl_h5_bytes *source, const char *path, const char *below, sl_h5_found *found,
+               void *user)
+{
+	struct listed all = {.below = below, .found = found, .user = user, .vfd.source = source};
 	hid_t file = H5I_INVALID_HID;
-	struct stat status;
 	int rc = sl_hdf5_start(true);
 
+	if (!rc)
+		rc = source_length(source, path, &all.length);
 	if (rc)
 		return rc;
-	if (fstat(fd, &status))
-		return sl_fail(-errno, "cannot look at '%s': %s", path, sl_error_text(-errno));
-	all.length = (uint64_t)status.st_size;
 	sl_hdf5_enter();
-	rc = file_open_read(&vfd, fd, path, &file);
-	if (!rc && !object_exists(file, below))
-		rc = sl_fail(-ENOENT, "'%s' has no '%s'", path, below);
-	if (!rc && H5Ovisit_by_name(file, below, H5_INDEX_NAME, H5_ITER_INC, object_listed, &all,
-	                            H5P_DEFAULT) < 0)
-		rc = all.result
-		             ? all.result
-		             : sl_hdf5_fail(-EBADMSG, "the objects of '%s' cannot be read", path);
+	do {
+		rc = file_open_read(&all.vfd, path, &file);
+	} while (source_lacked(&all.vfd, path, &all.misses, &rc));
+	/* The file stays open, so that HDF5 keeps the headers that it has read. */
+	if (!rc)
+		do {
+			rc = list_visit(file, path, &all);
+		} while (source_lacked(&all.vfd, path, &all.misses, &rc));
 	if (file >= 0)
 		H5Fclose(file);
 	H5Eclear2(H5E_DEFAULT);

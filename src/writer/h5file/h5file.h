@@ -280,11 +280,26 @@ struct sl_h5_array {
 };
 void sl_h5_array_clear(struct sl_h5_array *array);
 
+/*
+ * The bytes of a file for HDF5. Those of a remote file are copied from memory; where they are not
+ * there, the call of HDF5 fails, they are fetched without HDF5's lock, and the call is made again.
+ */
+struct sl_h5_bytes {
+	int fd; /* of a local file; -1: the rest counts */
+	uint64_t length;
+	unsigned rank; /* set by a reader: dimensions of the dataset; 0: it is not known yet */
+	/* In HDF5's lock. Returns false if bytes are missing, which are noted. */
+	bool (*copy)(struct sl_h5_bytes *source, uint64_t offset, size_t n, void *to);
+	/* Fetches what was missing last. Waits for storage. 0, or -errno with a sentence. */
+	int (*fetch)(struct sl_h5_bytes *source);
+};
+
 struct sl_h5_reader;
-/* Opens a dataset of the file. fd stays the caller's, and open; path is for the sentences.
- * -ENOENT, -EISDIR, -ENOTSUP or -EBADMSG with a sentence. */
-int sl_h5_reader_open(int fd, const char *path, const char *dataset, struct sl_h5_reader **out,
-                      struct sl_h5_array *array);
+/* Opens a dataset of the file. The source stays the caller's, until the reader is closed; path is
+ * for the sentences. -ENOENT, -EISDIR, -ENOTSUP or -EBADMSG with a sentence, or an error of the
+ * source. */
+int sl_h5_reader_open(struct sl_h5_bytes *source, const char *path, const char *dataset,
+                      struct sl_h5_reader **out, struct sl_h5_array *array);
 void sl_h5_reader_close(struct sl_h5_reader *reader); /* NULL is allowed */
 /* Where the bytes of a chunk lie. */
 struct sl_h5_place {
@@ -292,14 +307,16 @@ struct sl_h5_place {
 	uint64_t address, length; /* length 0: there is no such chunk */
 	uint32_t mask;
 };
-/* Finds chunks; reads the index alone. -EBADMSG with a sentence: the index is damaged. */
+/* Finds chunks; reads the index alone. -EBADMSG with a sentence: the index is damaged; or an error
+ * of the source. */
 int sl_h5_reader_find(struct sl_h5_reader *reader, size_t count, struct sl_h5_place *places);
 
-/* Calls found() for each group and dataset at and below a path, in HDF5's lock. refused: why the
- * dataset cannot be opened, or NULL; array: of a dataset what is known of it, or NULL: a group.
+/* Calls found() for each group and dataset at and below a path, once, in HDF5's lock. refused: why
+ * the dataset cannot be opened, or NULL; array: of a dataset what is known of it, or NULL: a group.
  * Returns 0, what found() returned, or -errno with a sentence. */
 typedef int sl_h5_found(void *user, const char *name, const struct sl_h5_array *array,
                         const char *refused);
-int sl_h5_list(int fd, const char *path, const char *below, sl_h5_found *found, void *user);
+int sl_h5_list(struct sl_h5_bytes *source, const char *path, const char *below, sl_h5_found *found,
+               void *user);
 
 #endif

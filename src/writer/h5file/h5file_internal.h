@@ -43,8 +43,9 @@ __attribute__((format(printf, 2, 3))) int sl_hdf5_fail(int error, const char *fo
 
 /* A driver that only reads, without locks. It can note where raw data lies and not read it. */
 struct sl_read_vfd {
-	int fd; /* the caller's */
+	struct sl_h5_bytes *source; /* the caller's */
 	bool open;
+	bool lacks; /* set: the source lacks bytes, and nothing is read until this is false again */
 	bool notes; /* at any time: raw data is not read, and its place is noted */
 	uint64_t address, length;
 };

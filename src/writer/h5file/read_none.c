@@ -11,8 +11,8 @@ static int read_none(void)
 	return sl_fail(-ENOTSUP, "built without HDF5 (libhdf5-dev): no dataset can be read");
 }
 
-int sl_h5_reader_open(int fd, const char *path, const char *dataset, struct sl_h5_reader **out,
-                      struct sl_h5_array *array)
+int sl_h5_reader_open(struct sl_h5_bytes *source, const char *path, const char *dataset,
+                      struct sl_h5_reader **out, struct sl_h5_array *array)
 {
 	return read_none();
 }
@@ -22,7 +22,8 @@ int sl_h5_reader_find(struct sl_h5_reader *reader, size_t count, struct sl_h5_pl
 	return read_none();
 }
 
-int sl_h5_list(int fd, const char *path, const char *below, sl_h5_found *found, void *user)
+int sl_h5_list(struct sl_h5_bytes *source, const char *path, const char *below, sl_h5_found *found,
+               void *user)
 {
 	return read_none();
 }

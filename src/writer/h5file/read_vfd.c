@@ -2,7 +2,8 @@
 /*
  * A virtual file driver for HDF5 that only reads, and takes no lock. Each file is read by itself:
  * HDF5 shares no blocks between two that are open. While it notes, raw data is not read: HDF5 looks
- * a chunk up as for H5Dread_chunk(), and the driver keeps where it lies.
+ * a chunk up as for H5Dread_chunk(), and the driver keeps where it lies. If bytes of a remote file
+ * are not in memory, the call of HDF5 fails; nothing is read until its caller has fetched them.
  *
  * Threads: the thread that is in HDF5.
  */
@@ -60,7 +61,11 @@ static H5FD_t *read_open(const char *name, unsigned flags, hid_t fapl, haddr_t m
 
 	(void)name, (void)max_address;
 	/* While it is open: the file of an external link. */
-	if (!info || (*info)->open || flags & H5F_ACC_RDWR || fstat((*info)->fd, &status))
+	if (!info || (*info)->open || flags & H5F_ACC_RDWR)
+		return NULL;
+	if ((*info)->source->fd < 0)
+		status.st_size = (off_t)(*info)->source->length;
+	else if (fstat((*info)->source->fd, &status))
 		return NULL;
 	file = calloc(1, sizeof(*file));
 	if (!file)
@@ -123,7 +128,11 @@ static herr_t read_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start
 		vfd->length = size;
 		return 0;
 	}
-	return sl_vfd_read(vfd->fd, start, size, buffer) ? -1 : 0;
+	if (vfd->source->fd >= 0)
+		return sl_vfd_read(vfd->source->fd, start, size, buffer) ? -1 : 0;
+	if (!vfd->lacks)
+		vfd->lacks = !vfd->source->copy(vfd->source, start, size, buffer);
+	return vfd->lacks ? -1 : 0;
 }
 
 static herr_t read_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start, size_t size,

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Datasets in HDF5 files of servers: nginx, the server of S3, and one that does wrong. */
+#include <unistd.h>
+
+#include "arrays/array_blocks.h"
+#include "arrays/dataset.h"
+#include "lib/servers.h"
+
+enum { ROWS = 400, COLUMNS = 90 };
+
+static const char *remote_uri(const char *path)
+{
+	return row->s3 ? s3_uri("files", path) : nginx_uri(path, false);
+}
+
+static char linked[600];
+
+static void linked_end(void)
+{
+	unlink(linked);
+}
+
+/* The file as an object of the fault server, which has those of one folder. */
+static const char *faulty_uri(const char *path, const char *options)
+{
+	const char *base = getenv("SLUICE_TEST_DIR");
+
+	snprintf(linked, sizeof(linked), "%s/remote-%d.h5", base ? base : ".", (int)getpid());
+	unlink(linked);
+	assert_int_equal(link(path, linked), 0);
+	return fault_uri("file=%s&%s", as_option(strrchr(linked, '/') + 1), options);
+}
+
+static hid_t remote_create(const char *path, bool latest)
+{
+	hid_t access = H5Pcreate(H5P_FILE_ACCESS), file;
+
+	if (latest)
+		H5Pset_libver_bounds(access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+	file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
+	H5Pclose(access);
+	assert_true(file >= 0);
+	return file;
+}
+
+/* A dataset u of small chunks; most: NULL, or how far it grows. */
+static struct dataset remote_write(hid_t file, const hsize_t *shape, const hsize_t *chunk,
+                                   const hsize_t *most, unsigned level, uint64_t seed)
+{
+	struct dataset d = {.name = "u", .rank = 2, .shape = {shape[0], shape[1]}};
+	struct rng r = rng_new(seed);
+	hid_t space = H5Screate_simple(2, shape, most), set;
+
+	d.type = H5Tcopy(H5T_NATIVE_INT);
+	d.list = H5Pcreate(H5P_DATASET_CREATE);
+	dataset_fill(&d, &r);
+	if (chunk)
+		H5Pset_chunk(d.list, 2, chunk);
+	if (level)
+		H5Pset_deflate(d.list, level);
+	set = H5Dcreate2(file, "u", d.type, space, H5P_DEFAULT, d.list, H5P_DEFAULT);
+	assert_true(H5Dwrite(set, d.type, H5S_ALL, H5S_ALL, H5P_DEFAULT, d.model) >= 0);
+	H5Dclose(set);
+	H5Sclose(space);
+	return d;
+}
+
+static struct dataset remote_make(const char *path, bool latest, unsigned level)
+{
+	const hsize_t shape[] = {ROWS, COLUMNS}, chunk[] = {7, 11};
+	hid_t file = remote_create(path, latest);
+	struct dataset d = remote_write(file, shape, chunk, NULL, level, 4301);
+
+	H5Fclose(file);
+	return d;
+}
+
+static void remote_check(const struct dataset *d, sluice_file *file, int boxes)
+{
+	struct rng r = rng_new(4302);
+
+	for (int i = 0; i < boxes; i++) {
+		dataset_check_bytes(d, file, &r);
+		dataset_check_box(d, file, &r);
+	}
+	assert_ok(sluice_close(file));
+}
+
+/* Nothing of HDF5 is open any more, and it opens the next. */
+static void assert_hdf5_is_well(struct fixture *f)
+{
+	const char *path = scratch(f, "well.h5");
+	struct dataset d;
+
+	assert_int_equal(H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_FILE | H5F_OBJ_DATASET |
+	                                                              H5F_OBJ_GROUP | H5F_OBJ_ATTR),
+	                 0);
+	d = remote_make(path, false, 1);
+	remote_check(&d, dataset_open(f->ctx, remote_uri(path), "u"), 1);
+	dataset_clear(&d);
+}
+
+FIXTURE_TEST(datasets_of_a_server_are_read_as_the_model_has_them)
+{
+	enum { ONE, IMPLICIT, FIXED, EXTENSIBLE, TREE, OLD_TREE, CONTIGUOUS, COMPACT, KINDS };
+
+	for (int kind = 0; kind < KINDS; kind++) {
+		const char *path = scratch(f, "u.h5");
+		hid_t file = remote_create(path, kind != OLD_TREE);
+		hsize_t shape[] = {kind == COMPACT ? 50 : ROWS, COLUMNS};
+		hsize_t chunk[] = {kind == ONE ? ROWS : 7, kind == ONE ? COLUMNS : 11};
+		hsize_t most[] = {kind >= EXTENSIBLE ? H5S_UNLIMITED : ROWS,
+		                  kind == TREE ? H5S_UNLIMITED : COLUMNS};
+		struct dataset d =
+			remote_write(file, shape, kind < CONTIGUOUS ? chunk : NULL,
+		                     kind < CONTIGUOUS ? most : NULL,
+		                     kind < CONTIGUOUS && kind != IMPLICIT, (uint64_t)kind);
+
+		H5Fclose(file);
+		remote_check(&d, dataset_open(f->ctx, remote_uri(path), "u"), rounds_of(12));
+		dataset_clear(&d);
+	}
+}
+
+/* Of 400 datasets, whose headers lie among their bytes. */
+FIXTURE_TEST(an_open_takes_ten_round_trips_at_most)
+{
+	for (int latest = 0; latest < 2; latest++) {
+		const char *path = scratch(f, "many.h5"), *uri;
+		hid_t file = remote_create(path, latest);
+		hsize_t shape = 20000;
+		hid_t space = H5Screate_simple(1, &shape, NULL);
+		char *bytes = calloc(shape, 1);
+		struct dataset d;
+
+		for (int i = 0; i < 400; i++) {
+			char name[20];
+			hid_t set;
+
+			snprintf(name, sizeof(name), "a%d", i);
+			set = H5Dcreate2(file, name, H5T_NATIVE_INT8, space, H5P_DEFAULT,
+			                 H5P_DEFAULT, H5P_DEFAULT);
+			H5Dwrite(set, H5T_NATIVE_INT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes);
+			H5Dclose(set);
+		}
+		free(bytes);
+		d = remote_write(file, (hsize_t[]){ROWS, COLUMNS}, (hsize_t[]){7, 11}, NULL, 1, 5);
+		H5Sclose(space);
+		H5Fclose(file);
+		uri = faulty_uri(path, "");
+		sluice_file *opened = dataset_open(f->ctx, uri, "u");
+		assert_in_range(asked(uri, "requests"), 1, 10);
+		remote_check(&d, opened, 2);
+		dataset_clear(&d);
+	}
+}
+
+FIXTURE_TEST(neighbouring_chunks_come_in_one_request)
+{
+	const hsize_t shape[] = {4000, 300}, chunk[] = {10, 300};
+	const char *path = scratch(f, "u.h5"), *uri;
+	hid_t file = remote_create(path, false);
+	struct dataset d = remote_write(file, shape, chunk, NULL, 0, 4307);
+	struct buffer b = buffer_new(d.bytes, 0);
+	sluice_file *opened;
+	long before;
+
+	H5Fclose(file);
+	uri = faulty_uri(path, "");
+	opened = dataset_open(f->ctx, uri, "u");
+	before = asked(uri, "requests");
+	assert_read(opened, b.data, d.bytes, 0);
+	assert_bytes(b.data, d.model, d.bytes);
+	/* 400 chunks, 128 of which are looked up at a time, and in a request 1 MiB. */
+	assert_in_range(asked(uri, "requests") - before, 5, 20);
+	assert_ok(sluice_close(opened));
+	buffer_free(&b);
+	dataset_clear(&d);
+}
+
+/* Chunks of 128 KiB that are holes of the file, with the nodes of the index between them: 200 nodes of a tree one after the
+ * other would take 4 s. */
+FIXTURE_TEST(nodes_of_an_index_are_fetched_side_by_side)
+{
+	enum { FRAMES = 20000, FLOATS = 32768, COUNT = 200, GAP = FRAMES / COUNT };
+
+	for (int latest = 0; latest < 2; latest++) {
+		const hsize_t shape[] = {FRAMES, FLOATS}, chunk[] = {1, FLOATS};
+		const hsize_t most[] = {H5S_UNLIMITED, FLOATS};
+		const char *path = scratch(f, "index.h5"), *uri;
+		hid_t file = remote_create(path, latest), list = H5Pcreate(H5P_DATASET_CREATE);
+		hid_t space = H5Screate_simple(2, shape, most);
+		struct sluice_extent extents[COUNT];
+		float found[COUNT];
+		sluice_file *opened;
+		sluice_op *op;
+		double begun;
+
+		H5Pset_chunk(list, 2, chunk);
+		H5Pset_fill_time(list, H5D_FILL_TIME_NEVER);
+		H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY);
+		H5Dclose(H5Dcreate2(file, "u", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, list,
+		                    H5P_DEFAULT));
+		H5Sclose(space);
+		H5Pclose(list);
+		H5Fclose(file);
+		uri = faulty_uri(path, "latency=20");
+		opened = dataset_open(f->ctx, uri, "u");
+		for (uint64_t i = 0; i < COUNT; i++) {
+			found[i] = 1;
+			extents[i] = (struct sluice_extent){&found[i], sizeof(float),
+			                                    i * GAP * FLOATS * sizeof(float)};
+		}
+		begun = seconds_now();
+		assert_ok(submit_read(opened, extents, COUNT, &op));
+		assert_moves(op, sizeof(found));
+		assert_true(seconds_now() - begun < 3);
+		for (int i = 0; i < COUNT; i++)
+			assert_true(found[i] == 0);
+		assert_ok(sluice_close(opened));
+	}
+}
+
+/* Nodes as long as HDF5 is told, whose children are anywhere. */
+FIXTURE_TEST(hints_that_lie_cost_no_more_than_their_limit)
+{
+	struct sl_h5_blocks *blocks = calloc(1, sizeof(*blocks));
+	struct rng r = rng_new(4308);
+
+	(void)f;
+	blocks->source.rank = 2;
+	blocks->source.length = 1 << 30;
+	for (size_t i = 0; i < SL_H5_BLOCKS_BUCKETS; i++)
+		sl_list_init(&blocks->buckets[i]);
+	sl_list_init(&blocks->used);
+	for (int round = 0; round < 200; round++) {
+		static const char *const heads[] = {"TREE\1\1\xff\xff", "TREE\1\2\xff\xff", "EAIB",
+		                                    "EASB"};
+		size_t n = 1 + rng_below(&r, round % 2 ? 100 : 200000);
+		char *node = malloc(n + 8);
+		uint64_t each;
+
+		for (size_t k = 0; k < n; k++)
+			node[k] = (char)(rng_below(&r, 3) ? 0 : rng_next(&r));
+		memcpy(node, heads[round % 4], round % 4 < 2 ? 8 : 4);
+		node = realloc(node, n);
+		sl_hints_take(blocks, node, rng_below(&r, 1 << 20), n);
+		free(node);
+		assert_in_range(blocks->hints.wanted_count, 0, SL_HINTS_MOST);
+		each = blocks->hints.bytes ? blocks->hints.bytes : 32 << 10;
+		assert_in_range(blocks->hints.wanted_count * each, 0, 16 << 20);
+		for (size_t k = 0; k < blocks->hints.wanted_count; k++)
+			assert_true(blocks->hints.wanted[k] < blocks->source.length);
+		if (round % 100 == 0)
+			memset(&blocks->hints, 0, sizeof(blocks->hints));
+	}
+	free(blocks);
+}
+
+FIXTURE_TEST(a_server_that_does_wrong_is_an_error_and_hdf5_stays_well)
+{
+	static const struct {
+		const char *options;
+		int open, read; /* what they answer; 0: it is read, or refused when it is opened */
+	} wrongs[] = {
+		{"fault=status:404&on=GET,HEAD", -ENOENT, 0},
+		{"fault=status:403&on=GET,HEAD", -EACCES, 0},
+		{"ranges=no", -ENOTSUP, 0},
+		{"fault=status:404&skip=1", -ENOENT, 0},
+		{"fault=range:total&skip=1", -ESTALE, 0},
+		{"fault=range:shifted&skip=1", -EPROTO, 0},
+		{"fault=reset:1000&skip=1&times=1", 0, 0},
+		{"change=2", -ESTALE, 0},
+	};
+	const hsize_t shape[] = {ROWS, COLUMNS}, chunk[] = {7, 11}, large = 400000;
+	char *path = strdup(scratch(f, "u.h5"));
+	hid_t file = remote_create(path, false), space = H5Screate_simple(1, &large, NULL), set;
+	char *zeros = calloc(large, 1);
+	struct dataset d;
+
+	/* The header of u lies behind the first bytes, which come with the opening. */
+	set = H5Dcreate2(file, "large", H5T_NATIVE_INT8, space, H5P_DEFAULT, H5P_DEFAULT,
+	                 H5P_DEFAULT);
+	H5Dwrite(set, H5T_NATIVE_INT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros);
+	H5Dclose(set);
+	H5Sclose(space);
+	for (int i = 0; i < 40; i++) {
+		char name[20];
+
+		snprintf(name, sizeof(name), "g%d", i);
+		H5Gclose(H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+	}
+	free(zeros);
+	d = remote_write(file, shape, chunk, NULL, 1, 4304);
+	H5Fclose(file);
+	for (size_t i = 0; i < COUNT_OF(wrongs); i++) {
+		const char *uri = faulty_uri(path, wrongs[i].options);
+		int rc = dataset_try(f->ctx, uri, "u");
+
+		if (rc != wrongs[i].open)
+			fail_msg("%s: %d, '%s'\n%s", wrongs[i].options, rc, sluice_last_message(),
+			         asked_for(uri));
+		assert_hdf5_is_well(f);
+	}
+	free(path);
+	dataset_clear(&d);
+}
+
+FIXTURE_TEST(an_object_that_is_replaced_is_stale)
+{
+	const char *path = scratch(f, "u.h5"), *uri;
+	const hsize_t shape[] = {4000, 300}, chunk[] = {100, 300};
+	hid_t file = remote_create(path, false);
+	struct dataset d = remote_write(file, shape, chunk, NULL, 0, 4305);
+	struct buffer b = buffer_new(d.bytes, 0);
+	sluice_file *opened;
+	sluice_op *op;
+
+	H5Fclose(file);
+	uri = faulty_uri(path, "change=3");
+	opened = dataset_open(f->ctx, uri, "u");
+	assert_ok(sluice_read(opened, b.data, d.bytes, 0, &op));
+	assert_int_equal(sluice_wait(op, -1), -ESTALE);
+	assert_non_null(strstr(sluice_op_message(op), "object"));
+	sluice_op_free(op);
+	sluice_close(opened);
+	buffer_free(&b);
+	dataset_clear(&d);
+}
+
+FIXTURE_TEST(a_truncated_file_is_an_error)
+{
+	const char *path = scratch(f, "u.h5");
+	struct dataset d = remote_make(path, true, 1);
+	off_t length = (off_t)file_length(path);
+
+	for (int i = 1; i < 8; i++) {
+		struct dataset again = remote_make(path, true, 1);
+		int rc;
+
+		assert_int_equal(truncate(path, length * i / 8), 0);
+		rc = dataset_try(f->ctx, remote_uri(path), "u");
+		assert_true(rc < 0);
+		assert_non_null(strstr(sluice_last_message(), "u.h5"));
+		dataset_clear(&again);
+	}
+	file_make(path, 100000, 7);
+	assert_refused(dataset_try(f->ctx, remote_uri(path), "u"), EBADMSG, "HDF5");
+	assert_hdf5_is_well(f);
+	dataset_clear(&d);
+}
+
+FIXTURE_TEST(external_files_of_a_remote_file_are_refused_by_name)
+{
+	const char *path = scratch(f, "u.h5");
+	hid_t file = remote_create(path, false), list = H5Pcreate(H5P_DATASET_CREATE);
+	hsize_t shape = 1000;
+	hid_t space = H5Screate_simple(1, &shape, NULL);
+
+	H5Pset_external(list, "beside.raw", 0, 1000);
+	H5Dclose(H5Dcreate2(file, "u", H5T_NATIVE_INT8, space, H5P_DEFAULT, list, H5P_DEFAULT));
+	H5Sclose(space);
+	H5Pclose(list);
+	H5Fclose(file);
+	assert_refused(dataset_try(f->ctx, remote_uri(path), "u"), ENOTSUP, "beside.raw");
+}
+
+FIXTURE_TEST(a_cancel_ends_a_look_at_the_index)
+{
+	const hsize_t shape[] = {20000, 2}, chunk[] = {1, 2};
+	const char *path = scratch(f, "tree.h5"), *uri;
+	hid_t file = remote_create(path, false);
+	struct dataset d = remote_write(file, shape, chunk, NULL, 0, 4306);
+	struct buffer b = buffer_new(d.bytes, 0);
+	sluice_file *opened;
+	sluice_op *op;
+	double begun = seconds_now();
+
+	H5Fclose(file);
+	uri = faulty_uri(path, "fault=stall:0&skip=2");
+	opened = dataset_open(f->ctx, uri, "u");
+	assert_ok(sluice_read(opened, b.data, d.bytes, 0, &op));
+	sleep_ms(200);
+	assert_ok(sluice_cancel(op));
+	assert_int_equal(sluice_wait(op, -1), -ECANCELED);
+	assert_true(seconds_now() - begun < 15);
+	sluice_op_free(op);
+	sluice_close(opened);
+	buffer_free(&b);
+	dataset_clear(&d);
+}
+
+static int count_found(void *user, const struct sluice_array_info *info)
+{
+	char *listed = user;
+
+	strcat(strcat(listed, info->name), info->refused ? "! " : " ");
+	return 0;
+}
+
+FIXTURE_TEST(a_list_of_a_remote_file_has_each_object_once)
+{
+	const char *path = scratch(f, "l.h5");
+	hid_t file = remote_create(path, false);
+	hsize_t shape = 300000;
+	hid_t space = H5Screate_simple(1, &shape, NULL);
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	char listed[200] = "", *zeros = calloc(shape, 1);
+	sluice_file *opened;
+
+	H5Gclose(H5Gcreate2(file, "g", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+	for (int i = 0; i < 6; i++) {
+		char name[20];
+		hid_t set;
+
+		snprintf(name, sizeof(name), "g/a%d", i);
+		set = H5Dcreate2(file, name, H5T_NATIVE_INT8, space, H5P_DEFAULT, H5P_DEFAULT,
+		                 H5P_DEFAULT);
+		H5Dwrite(set, H5T_NATIVE_INT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros);
+		H5Dclose(set);
+	}
+	free(zeros);
+	H5Sclose(space);
+	H5Fclose(file);
+	assert_ok(sluice_open(f->ctx, remote_uri(path), &o, &opened));
+	assert_ok(sluice_array_list_file(opened, "/", count_found, listed));
+	assert_string_equal(listed, "/ /g /g/a0 /g/a1 /g/a2 /g/a3 /g/a4 /g/a5 ");
+	assert_refused(sluice_array_list_file(opened, "/none", count_found, listed), ENOENT,
+	               "none");
+	assert_ok(sluice_close(opened));
+	assert_ok(sluice_open(f->ctx, path, &o, &opened));
+	assert_refused(sluice_array_list_file(opened, "/", count_found, listed), ENOTSUP, "l.h5");
+	assert_ok(sluice_close(opened));
+	assert_hdf5_is_well(f);
+}
+
+int main(int argc, char **argv)
+{
+	row_start(argc, argv);
+	H5dont_atexit();
+	atexit(linked_end);
+	setenv("SLUICE_HTTP_ATTEMPTS", "3", 1);
+	setenv("SLUICE_HTTP_BACKOFF_MS", "5", 1);
+	setenv("SLUICE_HTTP_BACKOFF_MAX_MS", "20", 1);
+	setenv("SLUICE_HTTP_HEDGE", "0", 1);
+	if (argc > 2)
+		cmocka_set_test_filter(argv[2]);
+	return RUN_TESTS(NULL, NULL);
+}
