@@ -45,19 +45,15 @@ static bool is_chosen(const struct cli_tensors_options *o, const char *name)
 /* Writes the entry of a tensor, which begins at *end, into the header. */
 static int write_entry(FILE *header, const struct sluice_tensor *tensor, uint64_t *end)
 {
-	const char *word = sluice_type_word(tensor->type);
+	const struct sl_type *type = sl_type_find(tensor->type);
 
-	if (!word)
+	if (!type->word)
 		return cli_fail(-ENOTSUP, "'%s': safetensors has no type %s", tensor->name,
-		                sluice_type_name(tensor->type));
+		                type->name);
 	if (*end)
 		putc(',', header);
-	cli_json_text(header, tensor->name);
-	fprintf(header, ":{\"dtype\":\"%s\",\"shape\":[", word);
-	for (unsigned i = 0; i < tensor->rank; i++)
-		fprintf(header, "%s%" PRIu64, i ? "," : "", tensor->shape[i]);
-	fprintf(header, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", *end,
-	        *end + tensor->bytes);
+	sl_json_tensor(header, tensor->name, type, tensor->rank, tensor->shape, *end,
+	               tensor->bytes);
 	*end += tensor->bytes;
 	return 0;
 }

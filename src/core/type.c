@@ -41,6 +41,19 @@ const struct sl_type *sl_type_find(int type)
 	return known ? &types[type] : NULL;
 }
 
+bool sl_type_bits(const struct sl_type *type, unsigned rank, const uint64_t *shape, uint64_t *out)
+{
+	uint64_t bits = type->bits;
+	bool empty = false, over = false;
+
+	for (unsigned i = 0; i < rank; i++) {
+		empty |= !shape[i];
+		over |= __builtin_mul_overflow(bits, shape[i], &bits);
+	}
+	*out = empty ? 0 : bits;
+	return empty || !over;
+}
+
 void sl_dlpack_dtype(int type, uint8_t *code, uint8_t *bits)
 {
 	*code = types[type].dlpack;
