@@ -11,7 +11,19 @@
 
 #include "lib/parts.h"
 
-enum { WORKERS = 4, DIARIES = 400, VALUES = 1 << 20 };
+enum { WORKERS = 4, THREADS = 6, VALUES = 1 << 20 };
+
+/* What all processes know of the counter's values. */
+static struct {
+	_Atomic bool stop, wrong;
+	char text[300];
+	_Atomic unsigned ready, sure, lost, late;
+	struct {
+		_Atomic uint32_t maker,
+			perhaps; /* of a seal that said so; seals without an answer */
+		_Atomic uint64_t id;
+	} values[VALUES];
+} * shared;
 
 static int make(sluice_store *store, const char *name, uint64_t value, uint64_t replaces,
                 sluice_blob **out)
@@ -165,4 +177,182 @@ DAEMON_TEST(parts_of_a_seal_that_comes_late_are_not_sealed)
 	assert_idle(d->store);
 }
 
-DAEMON_MAIN("256M")
+/* ------------------------------------------------------------------------------------------ a counter */
+
+static void wrong(const char *what, uint64_t value, int rc)
+{
+	if (!atomic_exchange(&shared->wrong, true))
+		snprintf(shared->text, sizeof(shared->text), "%s: value %" PRIu64 ": %d: %s", what,
+		         value, rc, sluice_last_message());
+}
+
+/* A raise by `me` after the value with that id: all others know what became of it. */
+static void raise_after(sluice_store *store, uint32_t me, uint64_t before, uint64_t replaces)
+{
+	uint64_t value = (before & UINT32_MAX) + 1, id = 0;
+	uint32_t none = 0;
+	int rc;
+
+	if (value >= VALUES) {
+		wrong("there are no more values", value, 0);
+		return;
+	}
+	atomic_fetch_add(&shared->values[value].perhaps, 1);
+	rc = replace(store, "x", (uint64_t)me << 32 | value, replaces, &id);
+	if (!rc && !atomic_compare_exchange_strong(&shared->values[value].maker, &none, me))
+		wrong("two seals have replaced a blob", value, rc);
+	if (!rc)
+		atomic_store(&shared->values[value].id, id);
+	if (rc == -ESTALE &&
+	    (sluice_last_rival() <= replaces || sluice_blob_exists(store, "x") != 1))
+		wrong("the one that was faster is not there", value, rc);
+	if (rc && rc != -ESTALE && rc != -ECONNRESET)
+		wrong("a seal", value, rc);
+	if (rc != -ECONNRESET)
+		atomic_fetch_sub(&shared->values[value].perhaps, 1);
+	atomic_fetch_add(rc ? rc == -ESTALE ? &shared->late : &shared->lost : &shared->sure, 1);
+}
+
+/* Returns the value, which is one that was made; *seen: the last that this caller saw. */
+static uint64_t look_at_counter(sluice_store *store, uint64_t *seen, uint64_t *id)
+{
+	uint64_t found = 0, value, known;
+	int rc = look(store, "x", &found, id);
+	uint32_t maker;
+
+	value = found & UINT32_MAX;
+	if (rc || value < *seen || value >= VALUES) {
+		wrong("a value is lost", value, rc);
+		return found;
+	}
+	known = atomic_load(&shared->values[value].id);
+	maker = atomic_load(&shared->values[value].maker);
+	if ((maker && maker != found >> 32) || (known && known != *id))
+		wrong("a value of another", value, rc);
+	*seen = value;
+	return found;
+}
+
+static void raise_until_stopped(sluice_store *store, uint32_t me)
+{
+	uint64_t seen = 0, id, found;
+
+	while (!atomic_load(&shared->stop) && !atomic_load(&shared->wrong)) {
+		found = look_at_counter(store, &seen, &id);
+		raise_after(store, me, found, id);
+	}
+}
+
+static void begin_counter(const struct daemon *d)
+{
+	memset(shared, 0, sizeof(*shared));
+	assert_ok(replace(d->store, "x", 0, 0, &(uint64_t){0}));
+}
+
+/* Each value up to the last has a maker, or a seal that did not learn what became of it; none has two. */
+static void end_counter(const struct daemon *d)
+{
+	uint64_t seen = 0, id, last;
+
+	if (atomic_load(&shared->wrong))
+		fail_msg("%s", shared->text);
+	last = look_at_counter(d->store, &seen, &id) & UINT32_MAX;
+	for (uint64_t v = 1; v < VALUES; v++) {
+		bool made = atomic_load(&shared->values[v].maker);
+
+		if (v > last ? made : !made && !atomic_load(&shared->values[v].perhaps))
+			fail_msg("value %" PRIu64 " of %" PRIu64 " was %s", v, last,
+			         made ? "made" : "never made");
+	}
+	print_message("up to %" PRIu64 ": %u seals, %u came late, %u without an answer\n", last,
+	              shared->sure, shared->late, shared->lost);
+	assert_true(shared->sure && shared->late);
+	assert_ok(sluice_blob_delete(d->store, "x"));
+}
+
+static void *raise_thread(void *store)
+{
+	raise_until_stopped(store, 1 + atomic_fetch_add(&shared->ready, 1));
+	return NULL;
+}
+
+DAEMON_TEST(of_many_threads_one_replaces_each_blob)
+{
+	pthread_t threads[THREADS];
+
+	begin_counter(d);
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, raise_thread, d->store);
+	sleep_ms(under_stress() ? 5000 : 500);
+	atomic_store(&shared->stop, true);
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	end_counter(d);
+	assert_idle(d->store);
+}
+
+static int raise_process(const struct daemon *d, const char *number)
+{
+	sluice_store *store = daemon_connect(d);
+
+	atomic_fetch_add(&shared->ready, 1);
+	raise_until_stopped(store, (uint32_t)atoi(number));
+	return sluice_store_close(store) ? 1 : 0;
+}
+
+static void kill_one(struct daemon *d, pid_t *workers, uint32_t *started, size_t which)
+{
+	if (which == WORKERS) {
+		daemon_replace_server(d);
+	} else if (which == WORKERS + 1) {
+		daemon_replace_supervisor(d);
+	} else {
+		kill(workers[which], SIGKILL);
+		child_status(workers[which]);
+		workers[which] = child_start("raise", d, named("%u", ++*started));
+	}
+}
+
+DAEMON_TEST_WITH(of_many_processes_one_replaces_each_blob_whoever_dies, daemon_setup, NULL)
+{
+	unsigned rounds = under_stress() ? 300 : 12;
+	uint32_t started = 0;
+	pid_t workers[WORKERS];
+	struct rng r = rng_new(1);
+
+	begin_counter(d);
+	for (unsigned i = 0; i < WORKERS; i++)
+		workers[i] = child_start("raise", d, named("%u", ++started));
+	while (atomic_load(&shared->ready) < WORKERS)
+		sleep_ms(1);
+	for (unsigned i = 0; i < rounds && !atomic_load(&shared->wrong); i++) {
+		unsigned before = atomic_load(&shared->sure);
+		double until = seconds_now() + 60;
+
+		/* Each second time a server. */
+		kill_one(d, workers, &started, i % 2 ? WORKERS : rng_below(&r, WORKERS + 2));
+		while (atomic_load(&shared->sure) < before + 20 && !atomic_load(&shared->wrong)) {
+			assert_true(seconds_now() < until);
+			sleep_ms(1);
+		}
+		sleep_ms((int)rng_below(&r, 30));
+	}
+	atomic_store(&shared->stop, true);
+	for (unsigned i = 0; i < WORKERS; i++)
+		assert_int_equal(child_status(workers[i]), 0);
+	end_counter(d);
+	assert_idle(d->store);
+	daemon_end(d, daemon_supervisor(d, 0));
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const options[] = {"--memory", "256M", NULL};
+	static const struct child_role roles[] = {{"raise", raise_process}, {NULL, NULL}};
+
+	shared = shared_memory(sizeof(*shared));
+	child_run(argc, argv, roles);
+	row_start(1, argv);
+	daemon_options = options;
+	return RUN_TESTS(NULL, NULL);
+}
