@@ -87,9 +87,8 @@ class Collection(_core.Collection, Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         entry = self._entry(name)
-        view = _View(self, entry)
         if self._framework == "dlpack":
-            return view
+            return _View(self, entry)
         _, kind, shape, device, _, size, _ = entry
         library = self._libraries.get(device)
         if library is None:
@@ -97,12 +96,12 @@ class Collection(_core.Collection, Mapping[str, Any]):
         if not size:
             return library.empty(kind, shape)
         if not isinstance(library, _tensors._Numpy):
-            tensor = library.torch.from_dlpack(view)
+            tensor = library.torch.from_dlpack(self._dlpack(entry[0], False))
             return tensor.clone() if self._copy else tensor
         dtype = self._dtypes.get(kind)
         if dtype is None:
             dtype = self._dtypes[kind] = library.dtype(kind)
-        array = library.numpy.asarray(view).view(dtype).reshape(shape)
+        array = library.numpy.asarray(_View(self, entry)).view(dtype).reshape(shape)
         return array.copy() if self._copy else array
 
     def __contains__(self, name: object) -> bool:
@@ -198,6 +197,8 @@ def publish(name: str, what: Any, device: Any = None, *, replace: bool | int | s
     for key, value in what.items():
         word, shape, array, stream = _store._array(value, key)
         address, _, place = _core.find_memory(array)
+        if torch is not None and isinstance(array, torch.Tensor):
+            place = str(array.device)  # of an empty one, which has no address, too
         keep.append(array)
         streams.add(stream)
         target = place if device is None else f"cuda:{device}" if isinstance(device, int) else str(device)
