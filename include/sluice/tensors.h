@@ -319,10 +319,11 @@ struct sluice_collection_options {
 	size_t metadata_count;       /* of pairs */
 	int on;                      /* 1: in the order of the stream below */
 	sluice_stream stream;
+	uint64_t replaces; /* as in struct sluice_blob_options */
 };
-#define SLUICE_COLLECTION_OPTIONS_INIT                                                 \
-	{                                                                              \
-		sizeof(struct sluice_collection_options), 0, NULL, 0, NULL, 0, 0, NULL \
+#define SLUICE_COLLECTION_OPTIONS_INIT                                                    \
+	{                                                                                 \
+		sizeof(struct sluice_collection_options), 0, NULL, 0, NULL, 0, 0, NULL, 0 \
 	}
 
 /*

@@ -44,7 +44,7 @@ static int run_create(struct request *request)
 	                               &request->options, &handle->blob);
 }
 
-/* Reads (bytes, device, flags, type, shape) into a request to create a blob. */
+/* Reads (bytes, device, flags, id to be replaced, type, shape) into a request to create a blob. */
 static int request_parse(struct request *request, PyObject *made)
 {
 	struct sluice_blob_metadata *m = &request->metadata;
@@ -53,8 +53,9 @@ static int request_parse(struct request *request, PyObject *made)
 
 	request->options = (struct sluice_blob_options)SLUICE_BLOB_OPTIONS_INIT;
 	*m = (struct sluice_blob_metadata)SLUICE_BLOB_METADATA_INIT;
-	if (!PyArg_ParseTuple(made, "O&zIsO!", parse_number, &request->bytes, &device,
-	                      &request->options.flags, &type, &PyTuple_Type, &shape))
+	if (!PyArg_ParseTuple(made, "O&zIO&sO!", parse_number, &request->bytes, &device,
+	                      &request->options.flags, parse_number, &request->options.replaces,
+	                      &type, &PyTuple_Type, &shape))
 		return -1;
 	if (device && !(request->device = call_copy(&request->call, device, strlen(device))))
 		return -1;

@@ -152,7 +152,7 @@ static int collecting_tensors(struct collecting *c, PyObject *list)
 	return c->tensors && !PyErr_Occurred() ? 0 : -1;
 }
 
-/* made: (flags, device, files, stream, copies, tensors, Tensors or None) */
+/* made: (flags, id to be replaced, device, files, stream, copies, tensors, Tensors or None) */
 static int collecting_parse(struct collecting *c, PyObject *made)
 {
 	PyObject *files, *on, *tensors, *opened;
@@ -160,8 +160,9 @@ static int collecting_parse(struct collecting *c, PyObject *made)
 	int copies;
 
 	c->options = (struct sluice_collection_options)SLUICE_COLLECTION_OPTIONS_INIT;
-	if (!PyArg_ParseTuple(made, "IsO!OpO!O", &c->options.flags, &device, &PyList_Type, &files,
-	                      &on, &copies, &PyList_Type, &tensors, &opened) ||
+	if (!PyArg_ParseTuple(made, "IO&sO!OpO!O", &c->options.flags, parse_number,
+	                      &c->options.replaces, &device, &PyList_Type, &files, &on, &copies,
+	                      &PyList_Type, &tensors, &opened) ||
 	    collecting_device(device, &c->device) || collecting_files(c, files) ||
 	    collecting_stream(c, on) || collecting_tensors(c, tensors))
 		return -1;

@@ -119,7 +119,7 @@ class Collection(_core.Collection, Mapping[str, Any]):
     def seal(self, stream: Any = None) -> None:
         """Publish a collection that was made by collection(), behind the work of a stream if it is given.
 
-        Raises FileExistsError if another has taken the name.
+        Raises FileExistsError if another has taken the name, and OSError as publish() does.
         """
         self._seal(None if stream is None else _stream.number(stream))
 
@@ -158,10 +158,11 @@ class Collection(_core.Collection, Mapping[str, Any]):
         return f"<sluice.Collection {name!r}: {len(self)} tensors, {f'version {number}' if number else 'not sealed'}>"
 
 
-def _made(store: _store.Store, name: str, replace: bool | str, device: Any, files: Mapping[str, Any] | None,
+def _made(store: _store.Store, name: str, replace: bool | int | str, device: Any, files: Mapping[str, Any] | None,
           stream: int | None, copies: bool, rows: list[tuple[Any, ...]], opened: Any) -> tuple[Any, ...]:
-    if replace not in (False, True, "delete-first"):
-        raise ValueError(f"replace is False, True or 'delete-first', and not {replace!r}")
+    if isinstance(replace, str) and replace != "delete-first":
+        raise ValueError(f"replace is False, True, an id or 'delete-first', and not {replace!r}")
+    flags, replaced = _store._replacing(False if isinstance(replace, str) else replace)
     if not name:
         raise ValueError("a collection needs a name, by which others attach to it")
     contents = [(key, value.encode() if isinstance(value, str) else bytes(memoryview(value)))
@@ -170,11 +171,10 @@ def _made(store: _store.Store, name: str, replace: bool | str, device: Any, file
         with contextlib.suppress(FileNotFoundError):
             store.delete(name)
     place = f"cuda:{device}" if isinstance(device, int) else str(device or "cpu")
-    flags = (replace != "delete-first" and bool(replace)) * _store._REPLACE
-    return flags, place, contents, stream, copies, rows, opened
+    return flags, replaced, place, contents, stream, copies, rows, opened
 
 
-def publish(name: str, what: Any, device: Any = None, *, replace: bool | str = False,
+def publish(name: str, what: Any, device: Any = None, *, replace: bool | int | str = False,
             files: Mapping[str, bytes | str] | None = None, framework: str | None = None,
             store: _store.Store | None = None) -> Collection:
     """Publish tensors in the store by one name, and return them as they are there.
@@ -182,9 +182,11 @@ def publish(name: str, what: Any, device: Any = None, *, replace: bool | str = F
     what: a mapping from names to tensors or arrays, which are copied, where they are or to a device; or files of
     tensors, as for load(), which are read straight into the store. device: "cpu" (None), or as of torch, "cuda:0".
     files: small files that go with them, such as {"config.json": text}. replace: True takes the name from the
-    collection that has it, in one step, and needs memory for both; "delete-first" deletes that before.
+    collection that has it, in one step, and needs memory for both; a number from version does so with that collection
+    alone; "delete-first" deletes it before.
 
-    Raises FileExistsError if the name is taken, and OSError with the numbers if there is not so much memory.
+    Raises FileExistsError if the name is taken, and OSError with the numbers if there is not so much memory, or with
+    errno.ESTALE if another collection than `replace` says has the name, or none: then nothing has changed.
     """
     store = _store_of(store)
     if not isinstance(what, Mapping):
@@ -212,7 +214,7 @@ def publish(name: str, what: Any, device: Any = None, *, replace: bool | str = F
 
 
 def collection(name: str, tensors: Mapping[str, tuple[int | Sequence[int], Any]], device: Any = "cpu", *,
-               replace: bool | str = False, files: Mapping[str, bytes | str] | None = None,
+               replace: bool | int | str = False, files: Mapping[str, bytes | str] | None = None,
                framework: str | None = None, store: _store.Store | None = None) -> Collection:
     """Make a collection in the store to be written in place, and published by its seal().
 

@@ -7,6 +7,8 @@ import collections
 import importlib
 import math
 import mmap
+import numbers
+import operator
 import os
 import re
 import select
@@ -23,6 +25,14 @@ _REPLACE, _TRANSIENT = 1 << 5, 1 << 6  # of enum sluice_blob_flags
 _STATES = {1: "created", 2: "sealed", 3: "dying", 4: "spilled"}
 _KINDS = {1: "created", 2: "sealed", 3: "deleted", 4: "lost"}
 _WORDS = {name: word for word, name in _tensors._TORCH.items()}
+
+
+def _replacing(replace: bool | int) -> tuple[int, int]:
+    """Flags and the id that is to be replaced, for False, True (of numpy, too) or an id."""
+    is_id = isinstance(replace, numbers.Integral) and not isinstance(replace, bool)
+    if isinstance(replace, str) or (is_id and replace <= 0):
+        raise ValueError(f"replace is False, True or the id of a blob, and not {replace!r}")
+    return (0, operator.index(replace)) if is_id else (bool(replace) * _REPLACE, 0)
 
 
 class BlobInfo(NamedTuple):
@@ -304,7 +314,8 @@ class Store(_core.Store):
     ConnectionRefusedError if no daemon listens there. Any thread may use a store. A child of fork() opens its own.
 
     device: "cpu" (None, too), or a device, such as "cuda:0" or a device of torch. replace: the blob takes the name
-    from another. transient: the blob lives as long as a process holds it. An error names the blob.
+    from another; with an id (Blob.id) from that blob alone: if another or none has the name when it is sealed, nothing
+    changes, and OSError is raised (errno.ESTALE). transient: the blob lives as long as a process holds it. An error names the blob.
 
     >>> store = sluice.Store()  # doctest: +SKIP
     >>> store.put("squares", numpy.square(numpy.arange(4)))  # doctest: +SKIP
@@ -316,7 +327,7 @@ class Store(_core.Store):
         self._path = path
 
     def create(self, name: str, shape: int | Sequence[int], dtype: Any, device: Any = None, *,
-               replace: bool = False, transient: bool = False) -> Blob:
+               replace: bool | int = False, transient: bool = False) -> Blob:
         """Make a blob with undefined contents, to be filled and sealed; others see it from its seal on.
 
         dtype: of numpy, torch or ml_dtypes, or a name such as "bfloat16". The seal raises FileExistsError if the name
@@ -330,11 +341,12 @@ class Store(_core.Store):
         word = _word(dtype, name)
         place = f"cuda:{device}" if isinstance(device, int) else str(device or "cpu")
         size = math.prod(lengths) * (int(re.sub(r"^\D+|_.*", "", word) or 8) // 8)
-        flags = replace * _REPLACE | transient * _TRANSIENT
-        return Blob(self, name, 0, (max(size, 1), None if place == "cpu" else place, flags, word, lengths))
+        flags, replaced = _replacing(replace)
+        flags |= transient * _TRANSIENT
+        return Blob(self, name, 0, (max(size, 1), None if place == "cpu" else place, flags, replaced, word, lengths))
 
     def put(self, name: str, array: Any, device: Any = None, *,
-            replace: bool = False, transient: bool = False) -> Blob:
+            replace: bool | int = False, transient: bool = False) -> Blob:
         """Copy an array, a tensor or bytes into a new blob, where it is or to a device, and seal it."""
         word, shape, array, stream = _array(array, name)
         place = _core.find_memory(array)[2] if device is None else device

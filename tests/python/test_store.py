@@ -265,6 +265,19 @@ def test_pickles(daemon, store):
         assert bytes(again.get("a")) == b"x"
 
 
+def test_replace_an_id_alone(store):
+    first = store.put("a", b"first")
+    second = store.put("a", b"second", replace=first.id)
+    with pytest.raises(OSError, match=f"{second.id} now") as raised:
+        store.put("a", b"third", replace=numpy.int64(first.id))
+    assert raised.value.errno == errno.ESTALE and bytes(store.get("a")) == b"second"
+    with store.create("a", 5, "u1", replace=second.id) as blob:
+        blob.numpy()[:] = range(5)
+    assert bytes(store.get("a")) == bytes(range(5)) and store.get("a").id > second.id
+    with pytest.raises(ValueError, match="an id|the id"):
+        store.put("a", b"x", replace=0)
+
+
 def test_replace_list_and_stat(store):
     old = store.put("a/1", b"old")
     new = store.put("a/1", b"newer", replace=True)

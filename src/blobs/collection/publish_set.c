@@ -178,6 +178,7 @@ static int set_make_blobs(const struct set_maker *m, sluice_store *s, const char
 
 	of_part.flags = SLUICE_BLOB_ALONE;
 	of_owner.flags = o->flags | SLUICE_BLOB_ALONE;
+	of_owner.replaces = o->replaces;
 	for (unsigned i = 0; i < m->parts; i++) {
 		requests[i] = (struct sluice_blob_request){NULL, SL_MAX(m->bytes[i], 1),
 		                                           m->device[i], &of_part};
@@ -187,7 +188,9 @@ static int set_make_blobs(const struct set_maker *m, sluice_store *s, const char
 	rc = sluice_blob_create_many(s, requests, m->parts + 1, blobs);
 	if (rc == -ENOSPC)
 		return sl_fail(rc, "'%s' needs %" PRIu64 " bytes%s: %s", name ? name : "", all,
-		               o->flags & SLUICE_BLOB_REPLACE ? ", beside what it replaces" : "",
+		               o->flags & SLUICE_BLOB_REPLACE || o->replaces
+		                       ? ", beside what it replaces"
+		                       : "",
 		               sluice_last_message());
 	if (rc)
 		return rc;

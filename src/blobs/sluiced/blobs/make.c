@@ -7,6 +7,7 @@
  * gives them back. On the server's thread.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -503,12 +504,43 @@ static void seal_answer(struct sl_server *server, struct sl_peer *peer,
 		lease_describe(next, &out->lease);
 }
 
+/*
+ * Decides whether a seal replaces a blob: one with another id than it says, or none, refuses it.
+ * Nothing comes between this and the seal. *rival: the id that the name has; 0: none.
+ */
+static int seal_check_rival(const struct sl_server *server, const struct sl_seal_item *item,
+                            uint64_t *rival)
+{
+	uint32_t slot = blob_find_replaced(server, item->name, item->flags);
+
+	*rival = slot == SL_NO_SLOT ? 0 : server->blobs->by_slot[slot].id;
+	if (!item->replaces || *rival == item->replaces)
+		return 0;
+	return *rival ? sl_fail(-ESTALE,
+	                        "'%s' is the blob %" PRIu64 " now, and %" PRIu64
+	                        " was to be replaced",
+	                        item->name, *rival, item->replaces)
+	              : sl_fail(-ESTALE,
+	                        "no blob is '%s' any more, and %" PRIu64 " was to be replaced",
+	                        item->name, item->replaces);
+}
+
+static int seal_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
+                       uint64_t rival)
+{
+	server->counts.refused++;
+	sl_message_refuse(&server->out, serial, -ESTALE, sluice_last_message());
+	server->out.refusal.rival = rival;
+	return sl_peer_send(server, peer, &server->out, -1);
+}
+
 int sl_handle_seal(struct sl_server *server, struct sl_peer *peer)
 {
 	unsigned count = server->in.head.count, parts = sl_message_parts(&server->in);
 	uint32_t serial = server->in.head.serial, slots[SL_ITEMS_MOST];
 	struct sl_range_lease *leases[SL_ITEMS_MOST] = {NULL};
 	union sl_message answer;
+	uint64_t rival;
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < count; i++) {
@@ -517,6 +549,8 @@ int sl_handle_seal(struct sl_server *server, struct sl_peer *peer)
 			if (leases[i] == leases[j])
 				rc = sl_fail(-EINVAL, "the same blob twice in one seal");
 	}
+	if (!rc && seal_check_rival(server, &server->in.seal.items[count - 1], &rival))
+		return seal_refuse(server, peer, serial, rival);
 	if (!rc)
 		rc = seal_all(server, leases, count);
 	if (rc)
