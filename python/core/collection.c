@@ -19,17 +19,16 @@ static int run_make(struct request *request)
 	const struct sluice_collection_options *o = &request->set;
 	sluice_store *store = handle->of->store;
 	sluice_collection *made, *read;
-	int device = -1, rc;
+	int rc;
 
 	if (!request->files && !request->copies)
 		return sluice_collection_new(store, request->name, request->tensors,
 		                             request->tensor_count, o, &handle->collection);
-	if (request->files && request->device && sluice_device_find(request->device, &device))
-		return -ENODEV;
-	rc = request->files ? sluice_collection_publish_files(store, request->name, request->files,
-	                                                      NULL, 0, device, o, NULL, &made)
-	                    : sluice_collection_publish(store, request->name, request->tensors,
-	                                                request->tensor_count, o, &made);
+	rc = request->files
+	             ? sluice_collection_publish_files(store, request->name, request->files, NULL,
+	                                               0, request->place, o, NULL, &made)
+	             : sluice_collection_publish(store, request->name, request->tensors,
+	                                         request->tensor_count, o, &made);
 	if (rc)
 		return rc;
 	if (o->on)
@@ -90,27 +89,39 @@ static int request_files(struct request *request, PyObject *list)
 	return files ? 0 : -1;
 }
 
-/* Reads (name, word, shape, device, address); the caller keeps what the address is of. */
-static int request_tensor(struct request *request, PyObject *row,
-                          struct sluice_collection_tensor *t)
+int parse_device(const char *name, int *device)
 {
-	const char *name, *type, *device;
-	struct lengths shape = {0};
-	uint64_t data;
-
-	if (!PyArg_ParseTuple(row, "ssO&sO&", &name, &type, parse_lengths, &shape, &device,
-	                      parse_number, &data))
-		return -1;
-	*t = (struct sluice_collection_tensor){.size = sizeof(*t),
-	                                       .type = type_of_word(type),
-	                                       .rank = shape.rank,
-	                                       .device = -1,
-	                                       .data = (void *)(uintptr_t)data};
-	if (strcmp(device, "cpu") && sluice_device_find(device, &t->device))
+	*device = -1;
+	if (strcmp(name, "cpu") && sluice_device_find(name, device)) {
 		raise_last(-ENODEV);
-	else if ((t->name = call_copy(&request->call, name, strlen(name))))
-		t->shape = call_copy(&request->call, shape.of, sizeof(shape.of));
-	return t->shape ? 0 : -1;
+		return -1;
+	}
+	return 0;
+}
+
+struct sluice_collection_tensor *call_tensors(struct call *call, PyObject *list)
+{
+	size_t count = (size_t)PyList_Size(list);
+	struct sluice_collection_tensor *tensors = call_copy(call, NULL, count * sizeof(*tensors));
+
+	for (size_t i = 0; tensors && i < count; i++) {
+		struct sluice_collection_tensor *t = &tensors[i];
+		const char *name, *type, *device;
+		struct lengths shape = {0};
+		uint64_t data;
+
+		if (!PyArg_ParseTuple(PyList_GetItem(list, i), "ssO&sO&", &name, &type,
+		                      parse_lengths, &shape, &device, parse_number, &data) ||
+		    parse_device(device, &t->device) ||
+		    !(t->name = call_copy(call, name, strlen(name))) ||
+		    !(t->shape = call_copy(call, shape.of, sizeof(shape.of))))
+			return NULL;
+		t->size = sizeof(*t);
+		t->type = type_of_word(type);
+		t->rank = shape.rank;
+		t->data = (void *)(uintptr_t)data;
+	}
+	return tensors;
 }
 
 /* made: (flags, id to be replaced, device, files, stream, copies, tensors, Tensors or None) */
@@ -118,24 +129,20 @@ static int request_parse(struct request *request, PyObject *made)
 {
 	PyObject *files, *on, *tensors, *opened;
 	const char *device;
-	int copies, rc;
+	int copies;
 
 	request->set = (struct sluice_collection_options)SLUICE_COLLECTION_OPTIONS_INIT;
-	if (!PyArg_ParseTuple(made, "IO&zO!OpO!O", &request->set.flags, parse_number,
+	if (!PyArg_ParseTuple(made, "IO&sO!OpO!O", &request->set.flags, parse_number,
 	                      &request->set.replaces, &device, &PyList_Type, &files, &on, &copies,
 	                      &PyList_Type, &tensors, &opened) ||
-	    request_files(request, files) || request_stream(request, on) ||
-	    (device && !(request->device = call_copy(&request->call, device, strlen(device)))))
+	    parse_device(device, &request->place) || request_files(request, files) ||
+	    request_stream(request, on) ||
+	    !(request->tensors = call_tensors(&request->call, tensors)))
 		return -1;
 	request->copies = copies;
-	request->files = opened == Py_None ? NULL : tensors_of(opened);
 	request->tensor_count = (size_t)PyList_Size(tensors);
-	request->tensors =
-		call_copy(&request->call, NULL, request->tensor_count * sizeof(*request->tensors));
-	rc = request->tensors ? 0 : -1;
-	for (size_t i = 0; !rc && i < request->tensor_count; i++)
-		rc = request_tensor(request, PyList_GetItem(tensors, i), &request->tensors[i]);
-	return rc;
+	request->files = opened == Py_None ? NULL : tensors_of(opened);
+	return 0;
 }
 
 /* Collection(store, name, timeout_ms, made or None) */

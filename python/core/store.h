@@ -35,6 +35,7 @@ struct request {
 	struct sluice_collection_tensor *tensors;
 	size_t tensor_count;
 	sluice_tensors *files; /* NULL: it is made of tensors */
+	int place;             /* of the files; -1: the host */
 	int count;
 	struct sluice_blob_info rows[];
 };

@@ -165,8 +165,8 @@ def _make(store: _store.Store, name: str, replace: bool | int | str, files: Mapp
     if isinstance(replace, str):
         with contextlib.suppress(FileNotFoundError):
             store.delete(name)
-    place = None if device is None else _store.place(device)
-    return Collection(store, name, 0, (flags, replaced, place, contents, stream, copies, list(rows), opened), framework)
+    made = flags, replaced, _store.place(device), contents, stream, copies, list(rows), opened
+    return Collection(store, name, 0, made, framework)
 
 
 def publish(name: str, what: Any, device: Any = None, *, replace: bool | int | str = False,

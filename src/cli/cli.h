@@ -169,6 +169,8 @@ const char *cli_date_format(int64_t ns, char text[CLI_TEXT]);
 char *cli_visible(const char *text);
 /* Prints a line with a name between two texts, escaped as by sha256sum. Any thread. */
 void cli_print_escaped(FILE *to, const char *before, const char *name, const char *after);
+/* Writes text as a JSON string in quotes. Bytes that are not UTF-8 become U+FFFD. */
+void cli_json_text(FILE *to, const char *text);
 /* Prints `before`, and then text as a JSON string in quotes, or null. */
 void cli_json_string(const char *before, const char *text);
 

@@ -52,11 +52,11 @@ static void array_print_json(FILE *to, const struct sluice_array_info *info)
 	fprintf(to, "\"chunk\": %s, \"type\": ",
 	        info->chunk[0] ? lengths_of(info->chunk, info->rank, "[]").text : "null");
 	if (info->type)
-		sl_json_text(to, info->type);
+		cli_json_text(to, info->type);
 	else
 		fputs("null", to);
 	fputs(", \"filters\": ", to);
-	sl_json_text(to, info->filters ? info->filters : "");
+	cli_json_text(to, info->filters ? info->filters : "");
 	fputs(", ", to);
 }
 
@@ -127,12 +127,12 @@ static int array_found(void *user, const struct sluice_array_info *info)
 			array_print_json(list->out, info);
 			fprintf(list->out, "\"length\": %" PRIu64 ", \"refused\": ", info->bytes);
 			if (info->refused)
-				sl_json_text(list->out, info->refused);
+				cli_json_text(list->out, info->refused);
 			else
 				fputs("null", list->out);
 		}
 		fputs(info->is_group ? "\"group\": true, \"name\": " : ", \"name\": ", list->out);
-		sl_json_text(list->out, info->name);
+		cli_json_text(list->out, info->name);
 		fputs("}\n", list->out);
 		return 0;
 	}

@@ -13,15 +13,35 @@
 
 #include "cli.h"
 
+/* The most bytes of a sequence; none has the zero at the end of its text in it. */
+enum { SEQUENCE = 4 };
+
+/*
+ * Returns true for characters that are invisible or change how others are shown: controls,
+ * direction marks, joiners, line breaks.
+ */
+static bool is_invisible(uint32_t code)
+{
+	static const uint32_t ranges[][2] = {{0x1, 0x1f},      {0x7f, 0x9f},     {0xad, 0xad},
+	                                     {0x61c, 0x61c},   {0x180e, 0x180e}, {0x200b, 0x200f},
+	                                     {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff},
+	                                     {0xfff9, 0xfffb}};
+
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(*ranges); i++)
+		if (code >= ranges[i][0] && code <= ranges[i][1])
+			return true;
+	return false;
+}
+
 static void write_visible(const char *name, char *to)
 {
 	for (const char *s = name; *s;) {
 		uint32_t code = 0;
-		size_t n = sl_utf8_sequence(s, SL_UTF8_MOST, &code);
+		size_t n = sl_utf8_sequence(s, SEQUENCE, &code);
 
 		n = n ? n : 1;
-		to += sl_is_invisible(code) ? sprintf(to, "\\u%04x", code)
-		                            : sprintf(to, "%.*s", (int)n, s);
+		to += is_invisible(code) ? sprintf(to, "\\u%04x", code)
+		                         : sprintf(to, "%.*s", (int)n, s);
 		s += n;
 	}
 	*to = '\0';
@@ -57,11 +77,33 @@ void cli_print_escaped(FILE *to, const char *before, const char *name, const cha
 	funlockfile(to);
 }
 
+void cli_json_text(FILE *to, const char *text)
+{
+	putc('"', to);
+	for (const char *s = text; *s;) {
+		uint32_t code = 0;
+		size_t n = sl_utf8_sequence(s, SEQUENCE, &code);
+
+		if (n == 0) {
+			fputs("\\ufffd", to);
+			n = 1;
+		} else if (*s == '"' || *s == '\\') {
+			fprintf(to, "\\%c", *s);
+		} else if (is_invisible(code) && code < 0x10000) {
+			fprintf(to, "\\u%04x", code);
+		} else {
+			fwrite(s, 1, n, to);
+		}
+		s += n;
+	}
+	putc('"', to);
+}
+
 void cli_json_string(const char *before, const char *text)
 {
 	fputs(before, stdout);
 	if (text)
-		sl_json_text(stdout, text);
+		cli_json_text(stdout, text);
 	else
 		fputs("null", stdout);
 }

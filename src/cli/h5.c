@@ -68,15 +68,15 @@ static void dataset_print(void *user, const struct sluice_frames_dataset *d)
 
 	if (o->json) {
 		fputs("{\"dataset\": ", o->out);
-		sl_json_text(o->out, d->name);
+		cli_json_text(o->out, d->name);
 		fprintf(o->out,
 		        ", \"frames\": %" PRIu64 ", \"chunks\": %" PRIu64 ", \"masked\": %" PRIu64
 		        ", \"bytes\": %" PRIu64 ", \"wrong\": %" PRIu64 ", \"filters\": ",
 		        d->frames, d->chunks, d->masked, d->bytes, d->wrong);
-		sl_json_text(o->out, d->filters);
+		cli_json_text(o->out, d->filters);
 		fputs(", \"message\": ", o->out);
 		if (d->message)
-			sl_json_text(o->out, d->message);
+			cli_json_text(o->out, d->message);
 		else
 			fputs("null", o->out);
 		fputs("}\n", o->out);

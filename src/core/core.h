@@ -82,8 +82,11 @@ static inline size_t sl_type_bytes(const struct sl_type *type)
 {
 	return type->bits / 8;
 }
-/* Sets *out to the bits of all elements of a shape. Returns false if they are too many. */
-bool sl_type_bits(const struct sl_type *type, unsigned rank, const uint64_t *shape, uint64_t *out);
+/* Returns the bytes of a tensor; -1: its shape is too large, or does not end at a byte. */
+int64_t sl_tensor_bytes(const struct sl_type *type, unsigned rank, const uint64_t *shape);
+/* Writes a tensor into the JSON of a .safetensors file; begin: of its bytes in the data. */
+void sl_tensor_put(FILE *to, const char *name, const struct sl_type *type, unsigned rank,
+                   const uint64_t *shape, uint64_t begin, uint64_t bytes);
 
 /* ----------------------------------------------------------------------------------- machine */
 
@@ -99,23 +102,10 @@ unsigned sl_machine_quota(const char *root);
 
 /* Formats like asprintf(). The caller frees the result; NULL: no memory. */
 __attribute__((format(printf, 1, 2))) char *sl_format(const char *format, ...);
-/* The most bytes of a sequence; none has the zero at the end of its text in it. */
-#define SL_UTF8_MOST 4
 /* Returns the length of the UTF-8 sequence at text, at most n, and its character; 0: none. */
 size_t sl_utf8_sequence(const char *text, size_t n, uint32_t *character);
 /* Returns true if all n bytes are UTF-8. */
 bool sl_utf8_valid(const char *text, size_t n);
-/*
- * Returns true for characters that are invisible or change how others are shown: controls,
- * direction marks, joiners, line breaks.
- */
-bool sl_is_invisible(uint32_t character);
-/* Writes text as a JSON string in quotes. Bytes that are not UTF-8 become U+FFFD. */
-void sl_json_text(FILE *to, const char *text);
-/* Writes the entry of a tensor, which has bytes from `begin` on, in the header of a safetensors
- * file (https://github.com/huggingface/safetensors). */
-void sl_json_tensor(FILE *to, const char *name, const struct sl_type *type, unsigned rank,
-                    const uint64_t *shape, uint64_t begin, uint64_t bytes);
 /*
  * Parses n bytes of JSON and calls event() for each part: '{', '}', '[', ']', 'k' (a key), 's' (a
  * text), 'n' (a number, as it is written) or 'x' (true, false or null, as it is written). Returns
@@ -124,6 +114,9 @@ void sl_json_tensor(FILE *to, const char *name, const struct sl_type *type, unsi
 typedef int sl_json_event(void *context, char part, const char *text, size_t n);
 int sl_json_parse(const char *name, const char *text, size_t n, sl_json_event *event,
                   void *context);
+/* Write a text, or `before` and a pair of texts; those are UTF-8. */
+void sl_json_put(FILE *to, const char *text);
+void sl_json_put_pair(FILE *to, const char *before, const char *key, const char *value);
 
 /* --------------------------------------------------------------------------- sums and noise */
 

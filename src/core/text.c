@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Formatted text, UTF-8 (RFC 3629), written JSON, and sums in base64 (RFC 4648). Any thread. */
-#include <inttypes.h>
+/* Formatted text, UTF-8 (RFC 3629), and sums in base64 (RFC 4648). Any thread. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,51 +54,6 @@ bool sl_utf8_valid(const char *text, size_t n)
 			return false;
 	}
 	return true;
-}
-
-bool sl_is_invisible(uint32_t code)
-{
-	static const uint32_t ranges[][2] = {{0x1, 0x1f},      {0x7f, 0x9f},     {0xad, 0xad},
-	                                     {0x61c, 0x61c},   {0x180e, 0x180e}, {0x200b, 0x200f},
-	                                     {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff},
-	                                     {0xfff9, 0xfffb}};
-
-	for (size_t i = 0; i < sizeof(ranges) / sizeof(*ranges); i++)
-		if (code >= ranges[i][0] && code <= ranges[i][1])
-			return true;
-	return false;
-}
-
-void sl_json_text(FILE *to, const char *text)
-{
-	putc('"', to);
-	for (const char *s = text; *s;) {
-		uint32_t code = 0;
-		size_t n = sl_utf8_sequence(s, SL_UTF8_MOST, &code);
-
-		if (n == 0) {
-			fputs("\\ufffd", to);
-			n = 1;
-		} else if (*s == '"' || *s == '\\') {
-			fprintf(to, "\\%c", *s);
-		} else if (sl_is_invisible(code) && code < 0x10000) {
-			fprintf(to, "\\u%04x", code);
-		} else {
-			fwrite(s, 1, n, to);
-		}
-		s += n;
-	}
-	putc('"', to);
-}
-
-void sl_json_tensor(FILE *to, const char *name, const struct sl_type *type, unsigned rank,
-                    const uint64_t *shape, uint64_t begin, uint64_t bytes)
-{
-	sl_json_text(to, name);
-	fprintf(to, ":{\"dtype\":\"%s\",\"shape\":[", type->word);
-	for (unsigned i = 0; i < rank; i++)
-		fprintf(to, "%s%" PRIu64, i ? "," : "", shape[i]);
-	fprintf(to, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin, begin + bytes);
 }
 
 const char *sl_crc32c_text(uint32_t crc, char text[SL_CRC32C_TEXT])

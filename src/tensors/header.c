@@ -113,11 +113,17 @@ int sl_tensor_header_need(struct sl_tensor_header *header, uint64_t n)
 /* Checks the bytes of a tensor against its type and shape, and the file. */
 static int tensor_check(const struct sl_tensor_file *file, const struct sl_tensor *tensor)
 {
-	uint64_t bits;
+	uint64_t bits = sl_type_find(tensor->type)->bits;
+	bool empty = false, over = false;
 
-	if (!sl_type_bits(sl_type_find(tensor->type), tensor->rank, tensor->shape, &bits))
+	for (unsigned i = 0; i < tensor->rank; i++) {
+		empty |= !tensor->shape[i];
+		over |= __builtin_mul_overflow(bits, tensor->shape[i], &bits);
+	}
+	if (over && !empty)
 		return sl_tensor_refuse(file, -EBADMSG, tensor->name,
 		                        "its shape has too many elements");
+	bits = empty ? 0 : bits;
 	if (bits % 8 || tensor->bytes != bits / 8)
 		return sl_tensor_refuse(file, -EBADMSG, tensor->name,
 		                        "it has %" PRIu64 " bytes, and its type and shape %" PRIu64

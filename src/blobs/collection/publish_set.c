@@ -144,7 +144,7 @@ static int set_check_tensors(struct set_maker *m, const struct sluice_collection
 		return sl_fail(-ENOMEM, "no memory for %zu tensors", m->count);
 	for (size_t i = 0; i < m->count; i++) {
 		const struct sluice_collection_tensor *t = set_tensor(tensors, i);
-		uint64_t bits;
+		int64_t bytes;
 
 		if (!t->name || !sl_type_find(t->type) || t->rank > SLUICE_TENSOR_RANK_MOST ||
 		    (t->rank && !t->shape) || t->device < -1)
@@ -152,13 +152,14 @@ static int set_check_tensors(struct set_maker *m, const struct sluice_collection
 			               "tensor %zu of a collection: no name, an unknown "
 			               "type or device, or no shape",
 			               i);
-		if (!sl_type_bits(sl_type_find(t->type), t->rank, t->shape, &bits) || bits % 8 ||
-		    __builtin_add_overflow(all, bits / 8, &all) || all > INT64_MAX / 16)
+		bytes = sl_tensor_bytes(sl_type_find(t->type), t->rank, t->shape);
+		if (bytes < 0 || __builtin_add_overflow(all, (uint64_t)bytes, &all) ||
+		    all > INT64_MAX / 16)
 			return sl_fail(-EINVAL,
 			               "tensor '%.256s': its shape is too large, or does "
 			               "not end at a byte",
 			               t->name);
-		m->entries[i] = (struct sl_table_entry){.tensor = t, .bytes = bits / 8};
+		m->entries[i] = (struct sl_table_entry){.tensor = t, .bytes = (uint64_t)bytes};
 	}
 	return 0;
 }

@@ -48,14 +48,12 @@ static const char *table_check_row(struct sl_table *t, size_t i)
 {
 	const struct sl_table_row *row = &t->rows[i];
 	const struct sl_type *type = sl_type_find(row->type);
-	uint64_t bits;
 
 	if (!type || !type->word || row->rank > SLUICE_TENSOR_RANK_MOST)
 		return "a type or a number of dimensions";
 	if (row->shape > t->head.shapes || row->rank > t->head.shapes - row->shape)
 		return "the place of a shape";
-	if (!sl_type_bits(type, row->rank, t->shapes + row->shape, &bits) || bits % 8 ||
-	    bits / 8 != row->bytes)
+	if (sl_tensor_bytes(type, row->rank, t->shapes + row->shape) != (int64_t)row->bytes)
 		return "the bytes of a tensor";
 	if (row->begin != t->data || row->bytes > INT64_MAX - t->data)
 		return "the order of its tensors";

@@ -101,20 +101,17 @@ static int maker_put_header(struct table_maker *m, const struct sluice_collectio
 	uint64_t shape = 0;
 
 	fwrite("12345678{", 1, 9, m->to);
-	if (o->metadata_count)
-		fputs("\"__metadata__\":", m->to);
-	for (size_t i = 0; i < 2 * o->metadata_count; i++) {
-		fputc(i % 2 ? ':' : i ? ',' : '{', m->to);
-		sl_json_text(m->to, o->metadata[i]);
-	}
+	for (size_t i = 0; i < o->metadata_count; i++)
+		sl_json_put_pair(m->to, i ? "," : "\"__metadata__\":{", o->metadata[2 * i],
+		                 o->metadata[2 * i + 1]);
 	fputs(o->metadata_count ? "}" : "", m->to);
 	for (size_t i = 0; i < t->head.count; i++) {
 		const struct sl_table_entry *from = m->rows[i];
 		const struct sluice_collection_tensor *tensor = from->tensor;
 
 		fputs(i || o->metadata_count ? "," : "", m->to);
-		sl_json_tensor(m->to, tensor->name, sl_type_find(tensor->type), tensor->rank,
-		               tensor->shape, t->data, from->bytes);
+		sl_tensor_put(m->to, tensor->name, sl_type_find(tensor->type), tensor->rank,
+		              tensor->shape, t->data, from->bytes);
 		t->rows[i] = (struct sl_table_row){.begin = t->data,
 		                                   .bytes = from->bytes,
 		                                   .offset = from->offset,
