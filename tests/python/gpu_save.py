@@ -70,8 +70,9 @@ def main():
                     number += 1
                     if not right:
                         print(f"save {number}, snapshot={snapshot}, {'a file' if file else 'a folder'}: it differs")
+        torch.cuda.empty_cache()
         state = {"large": torch.empty(1 << 30, dtype=torch.uint8, device="cuda")}
-        taken = torch.empty(int(torch.cuda.mem_get_info()[0] * 0.995) - (256 << 20), dtype=torch.uint8, device="cuda")
+        taken = torch.empty(torch.cuda.mem_get_info()[0] - (512 << 20), dtype=torch.uint8, device="cuda")
         number += 1
         try:
             sluice.save(state, os.path.join(folder, "none"), snapshot="device")
