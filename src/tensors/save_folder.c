@@ -233,7 +233,18 @@ int sl_save_folder_open(struct sl_save_folder *folder)
 	return rc ? rc : folder_read_index(folder, &folder->old);
 }
 
-int sl_save_folder_commit(struct sl_save_folder *folder, bool durable)
+/* Whether the index has files of this save, or cannot be read. */
+static bool folder_is_in_index(const struct sl_save_folder *folder)
+{
+	struct sl_tensor_index index = {0};
+	bool found =
+		folder_read_index(folder, &index) || index_has(&index, folder->plan->files[0].name);
+
+	sl_tensor_index_clear(&index);
+	return found;
+}
+
+static int folder_write_index(const struct sl_save_folder *folder, bool durable)
 {
 	struct sluice_open_options o = *folder->options;
 	const struct sl_save_plan *plan = folder->plan;
@@ -265,6 +276,20 @@ int sl_save_folder_commit(struct sl_save_folder *folder, bool durable)
 		sluice_discard(file);
 	if (rc && plan->local)
 		folder_remove(folder, part);
+	return rc;
+}
+
+int sl_save_folder_commit(struct sl_save_folder *folder, bool durable, bool *in_index)
+{
+	int rc = folder_write_index(folder, durable);
+	char *message;
+
+	if (!rc)
+		return 0;
+	message = strdup(sluice_last_message());
+	*in_index = folder_is_in_index(folder);
+	rc = sl_fail_with(rc, message);
+	free(message);
 	return rc;
 }
 
