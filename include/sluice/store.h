@@ -175,10 +175,13 @@ struct sluice_blob_options {
 	size_t size;                                 /* sizeof(struct sluice_blob_options) */
 	unsigned flags;                              /* of enum sluice_blob_flags */
 	const struct sluice_blob_metadata *metadata; /* copied; NULL: none */
+	/* Other than 0: as SLUICE_BLOB_REPLACE, which need not be set, but only of the blob with
+	 * this id: if it does not have the name when the seal comes, the seal returns -ESTALE. */
+	uint64_t replaces;
 };
-#define SLUICE_BLOB_OPTIONS_INIT                             \
-	{                                                    \
-		sizeof(struct sluice_blob_options), 0, NULL, \
+#define SLUICE_BLOB_OPTIONS_INIT                                \
+	{                                                       \
+		sizeof(struct sluice_blob_options), 0, NULL, 0, \
 	}
 
 /*
@@ -259,6 +262,8 @@ SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob
  *
  * Returns 0, or
  *   -EEXIST       the name was taken meanwhile; the blob is unchanged
+ *   -ESTALE       the blob was created with `replaces`, and another blob or none has the name now:
+ *                 see sluice_last_rival(). Both blobs are unchanged
  *   -ECONNRESET   the server was replaced, and nothing of the blob is there: it was not sealed; or
  *                 it was, but the answer was lost with the server, and the blob was deleted before
  *                 this call could ask the next one (a transient blob by its last holder). So
@@ -274,6 +279,12 @@ SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob
  *                 transient: then it is deleted if nobody else holds it
  */
 SLUICE_API int sluice_blob_seal(sluice_blob *b);
+/*
+ * Returns the id of the blob that had the name when a call of this thread that seals last returned
+ * -ESTALE; 0: no sealed blob had it. Of several seals that replace the blob with the same id at
+ * most one succeeds, also if processes of the daemon die meanwhile.
+ */
+SLUICE_API uint64_t sluice_last_rival(void);
 /*
  * Seals `count` blobs of one store, at most SLUICE_BLOB_BATCH: all become visible at once, or none
  * (-ECONNRESET only if none of them is there).

@@ -18,14 +18,17 @@
 
 PyTypeObject *blob_type;
 
-static int run_get(struct request *request)
+int run_get(struct request *request)
 {
 	struct handle *handle = request->call.handle;
 	int left = request->timeout_ms, slice, rc;
 
 	do {
 		slice = left < 0 || left > LEFT_MS ? LEFT_MS : left;
-		rc = sluice_blob_get(handle->of->store, request->name, slice, &handle->blob);
+		rc = request->attaches ? sluice_collection_attach(handle->of->store, request->name,
+		                                                  -1, slice, &handle->collection)
+		                       : sluice_blob_get(handle->of->store, request->name, slice,
+		                                         &handle->blob);
 		left -= left < 0 ? 0 : slice;
 	} while (rc == -ETIMEDOUT && left && !atomic_load(&request->call.left));
 	return rc;
@@ -44,22 +47,22 @@ static int run_create(struct request *request)
 	                               &request->options, &handle->blob);
 }
 
-/* Reads (bytes, device, flags, type, shape) into a request to create a blob. */
+/* Reads (bytes, device, flags, id to be replaced, type, shape) into a request to create a blob. */
 static int request_parse(struct request *request, PyObject *made)
 {
 	struct sluice_blob_metadata *m = &request->metadata;
-	const char *device, *type, *word;
+	const char *device, *type;
 	PyObject *shape;
 
 	request->options = (struct sluice_blob_options)SLUICE_BLOB_OPTIONS_INIT;
 	*m = (struct sluice_blob_metadata)SLUICE_BLOB_METADATA_INIT;
-	if (!PyArg_ParseTuple(made, "O&zIsO!", parse_number, &request->bytes, &device,
-	                      &request->options.flags, &type, &PyTuple_Type, &shape))
+	if (!PyArg_ParseTuple(made, "O&zIO&sO!", parse_number, &request->bytes, &device,
+	                      &request->options.flags, parse_number, &request->options.replaces,
+	                      &type, &PyTuple_Type, &shape))
 		return -1;
 	if (device && !(request->device = call_copy(&request->call, device, strlen(device))))
 		return -1;
-	for (m->type = 1; (word = type_word(m->type)) && strcmp(word, type);)
-		m->type++;
+	m->type = type_of_word(type);
 	m->rank = (unsigned)PyTuple_Size(shape);
 	if (m->rank > SLUICE_BLOB_RANK_MOST) {
 		PyErr_Format(PyExc_ValueError, "a blob has at most %d dimensions, not %u",

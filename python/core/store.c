@@ -58,7 +58,9 @@ struct request *request_new(struct handle *handle, int (*run)(struct request *re
 
 int request_run(struct request *request)
 {
-	return request ? call_run(&request->call) : -1;
+	if (!request)
+		return -1;
+	return request->here ? call_make_here(&request->call) : call_run(&request->call);
 }
 
 void handle_drop(struct handle *handle)
@@ -123,7 +125,7 @@ static int store_init(Store *self, PyObject *args, PyObject *kwargs)
 	return request_open(request_new_object(NULL, self->handle, run_open, path), &self->handle);
 }
 
-static PyObject *store_close(Store *self, PyObject *none)
+PyObject *store_close(Store *self, PyObject *none)
 {
 	struct handle *handle = self->handle;
 
@@ -132,7 +134,7 @@ static PyObject *store_close(Store *self, PyObject *none)
 	Py_RETURN_NONE;
 }
 
-static void store_dealloc(Store *self)
+void store_dealloc(Store *self)
 {
 	handle_drop(self->handle);
 	object_free(self);
@@ -140,10 +142,19 @@ static void store_dealloc(Store *self)
 
 PyObject *device_name(int device)
 {
+	static PyObject *names[64]; /* a driver is asked once */
+	const int most = sizeof(names) / sizeof(*names);
 	struct sluice_device d = {.size = sizeof(d)};
+	PyObject *name = device >= 0 && device < most ? names[device] : NULL;
 
-	return PyUnicode_FromString(device < 0 || sluice_device_describe(device, &d) ? "cpu"
-	                                                                             : d.name);
+	if (name)
+		return Py_NewRef(name);
+	if (device < 0 || sluice_device_describe(device, &d))
+		return PyUnicode_FromString("cpu");
+	name = PyUnicode_FromString(d.name);
+	if (device < most)
+		names[device] = Py_XNewRef(name);
+	return name;
 }
 
 PyObject *find_memory(PyObject *module, PyObject *buffer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Iterator, Sequence
@@ -22,36 +21,29 @@ def _store_of(store: _store.Store | None) -> _store.Store:
     return store or _stores.get(key) or _stores.setdefault(key, _store.Store())
 
 
-class _View:
-    """A tensor of a collection, for libraries that take memory by one of these protocols."""
+class _View(_store.Exported):
+    """A tensor of a collection, for libraries that take memory."""
 
     def __init__(self, collection: Collection, entry: tuple[Any, ...]) -> None:
-        self._collection = collection
-        self._index, _, _, self._device, address, size, sealed = entry
-        self._keeper = collection._dlpack(self._index, False)  # the memory stays as long as this object
-        self._interface = {"shape": (size,), "typestr": "|u1", "data": (address, sealed), "version": 3}
+        self._collection, self._entry = collection, entry
+        self._keeper = collection._dlpack(entry[0], False)  # the memory stays as long as this object
 
-    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
-                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
-        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
-            raise BufferError(f"the tensor stays on {self._device}, and is not copied")
-        return self._collection._dlpack(self._index, max_version is not None and max_version[0] >= 1)
+    @property
+    def device(self) -> str:
+        return str(self._entry[3])
 
-    def __dlpack_device__(self) -> tuple[int, int]:
-        kind, _, number = self._device.partition(":")
-        return {"cpu": 1, "cuda": 2}.get(kind, 12), int(number or 0)
+    def _dlpack(self, versioned: bool) -> Any:
+        return self._collection._dlpack(self._entry[0], versioned)
+
+    def _interface(self) -> dict[str, Any]:
+        _, _, _, _, address, size, sealed = self._entry
+        return {"shape": (size,), "typestr": "|u1", "data": (address, sealed), "version": 3}
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        if self._device != "cpu":
-            raise AttributeError(f"the tensor is on {self._device}")
-        return self._interface
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        if self._device == "cpu":
-            raise AttributeError("the tensor is in the memory of the host")
-        return self._interface
+        if self.device != "cpu":
+            raise AttributeError(f"the tensor is on {self.device}")
+        return self._interface()
 
 
 class Collection(_core.Collection, Mapping[str, Any]):
@@ -119,7 +111,7 @@ class Collection(_core.Collection, Mapping[str, Any]):
     def seal(self, stream: Any = None) -> None:
         """Publish a collection that was made by collection(), behind the work of a stream if it is given.
 
-        Raises FileExistsError if another has taken the name.
+        Raises FileExistsError if another has taken the name, and OSError as publish() does.
         """
         self._seal(None if stream is None else _stream.number(stream))
 
@@ -158,23 +150,25 @@ class Collection(_core.Collection, Mapping[str, Any]):
         return f"<sluice.Collection {name!r}: {len(self)} tensors, {f'version {number}' if number else 'not sealed'}>"
 
 
-def _made(store: _store.Store, name: str, replace: bool | str, device: Any, files: Mapping[str, Any] | None,
-          stream: int | None, copies: bool, rows: list[tuple[Any, ...]], opened: Any) -> tuple[Any, ...]:
-    if replace not in (False, True, "delete-first"):
-        raise ValueError(f"replace is False, True or 'delete-first', and not {replace!r}")
+def _make(store: _store.Store, name: str, replace: bool | int | str, files: Mapping[str, Any] | None,
+          framework: str | None, device: Any = None, stream: int | None = None, copies: bool = False,
+          rows: Sequence[tuple[Any, ...]] = (), opened: Any = None) -> Collection:
+    """A collection of rows (name, type, shape, device, address), of which the data is copied or not, or of files."""
+    if isinstance(replace, str) and replace != "delete-first":
+        raise ValueError(f"replace is False, True, an id or 'delete-first', and not {replace!r}")
+    flags, replaced = _store._replacing(False if isinstance(replace, str) else replace)
     if not name:
         raise ValueError("a collection needs a name, by which others attach to it")
     contents = [(key, value.encode() if isinstance(value, str) else bytes(memoryview(value)))
                 for key, value in (files or {}).items()]
-    if replace == "delete-first":
+    if isinstance(replace, str):
         with contextlib.suppress(FileNotFoundError):
             store.delete(name)
-    place = f"cuda:{device}" if isinstance(device, int) else str(device or "cpu")
-    flags = (replace != "delete-first" and bool(replace)) * _store._REPLACE
-    return flags, place, contents, stream, copies, rows, opened
+    made = flags, replaced, _store.place(device), contents, stream, copies, list(rows), opened
+    return Collection(store, name, 0, made, framework)
 
 
-def publish(name: str, what: Any, device: Any = None, *, replace: bool | str = False,
+def publish(name: str, what: Any, device: Any = None, *, replace: bool | int | str = False,
             files: Mapping[str, bytes | str] | None = None, framework: str | None = None,
             store: _store.Store | None = None) -> Collection:
     """Publish tensors in the store by one name, and return them as they are there.
@@ -182,47 +176,34 @@ def publish(name: str, what: Any, device: Any = None, *, replace: bool | str = F
     what: a mapping from names to tensors or arrays, which are copied, where they are or to a device; or files of
     tensors, as for load(), which are read straight into the store. device: "cpu" (None), or as of torch, "cuda:0".
     files: small files that go with them, such as {"config.json": text}. replace: True takes the name from the
-    collection that has it, in one step, and needs memory for both; "delete-first" deletes that before.
+    collection that has it, in one step, and needs memory for both; a number from version does so with that collection
+    alone; "delete-first" deletes it before.
 
-    Raises FileExistsError if the name is taken, and OSError with the numbers if there is not so much memory.
+    Raises FileExistsError if the name is taken, and OSError with the numbers if there is not so much memory, or with
+    errno.ESTALE if another collection than `replace` says has the name, or none: then nothing has changed.
     """
     store = _store_of(store)
     if not isinstance(what, Mapping):
-        opened = _tensors._Files(what, None, None)
-        made = _made(store, name, replace, device, files, None, True, [], opened.core)
-        return Collection(store, name, 0, made, framework)
-    rows, keep, streams, torch = [], [], set(), sys.modules.get("torch")
-    for key, value in what.items():
-        word, shape, array, stream = _store._array(value, key)
-        address, _, place = _core.find_memory(array)
-        if torch is not None and isinstance(array, torch.Tensor):
-            place = str(array.device)  # of an empty one, which has no address, too
-        keep.append(array)
-        streams.add(stream)
-        target = place if device is None else f"cuda:{device}" if isinstance(device, int) else str(device)
-        rows.append((key, word, tuple(shape), target, address))
-    streams.discard(None)
-    if len(streams) > 1 and torch is not None:  # of several devices: their work is waited for
-        for array in keep:
-            if isinstance(array, torch.Tensor) and array.is_cuda:
-                torch.cuda.current_stream(array.device).synchronize()
-        streams.clear()
-    stream = streams.pop() if streams else None
-    return Collection(store, name, 0, _made(store, name, replace, None, files, stream, True, rows, None), framework)
+        return _make(store, name, replace, files, framework, device, opened=_tensors._Files(what, None, None).core)
+    rows, keep, streams = _store.rows(what.items())
+    if device is not None:
+        rows = [(*row[:3], _store.place(device), row[4]) for row in rows]
+    stream = next(iter(_store.settle(streams).values()), None)
+    made = _make(store, name, replace, files, framework, None, stream, True, rows)
+    del keep  # what the addresses are of
+    return made
 
 
 def collection(name: str, tensors: Mapping[str, tuple[int | Sequence[int], Any]], device: Any = "cpu", *,
-               replace: bool | str = False, files: Mapping[str, bytes | str] | None = None,
+               replace: bool | int | str = False, files: Mapping[str, bytes | str] | None = None,
                framework: str | None = None, store: _store.Store | None = None) -> Collection:
     """Make a collection in the store to be written in place, and published by its seal().
 
     tensors: a mapping from names to (shape, dtype), with types as for Store.create(). The rest is as for publish().
     """
-    store = _store_of(store)
-    place = f"cuda:{device}" if isinstance(device, int) else str(device)
-    rows = [(key, _store._word(dtype, key), tuple(_memory.lengths(shape)), place, 0)
+    rows = [(key, _store._word(dtype, key), tuple(_memory.lengths(shape)), _store.place(device), 0)
             for key, (shape, dtype) in tensors.items()]
-    return Collection(store, name, 0, _made(store, name, replace, None, files, None, False, rows, None), framework)
+    return _make(_store_of(store), name, replace, files, framework, rows=rows)
 
 
 def attach(name: str, timeout: float | None = 0, *, framework: str | None = None, copy: bool = False,

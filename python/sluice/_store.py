@@ -7,11 +7,13 @@ import collections
 import importlib
 import math
 import mmap
+import numbers
+import operator
 import os
 import re
 import select
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, NamedTuple, Sequence
 
 from . import _core, _memory, _stream, _tensors
 from ._operation import Call
@@ -23,6 +25,14 @@ _REPLACE, _TRANSIENT = 1 << 5, 1 << 6  # of enum sluice_blob_flags
 _STATES = {1: "created", 2: "sealed", 3: "dying", 4: "spilled"}
 _KINDS = {1: "created", 2: "sealed", 3: "deleted", 4: "lost"}
 _WORDS = {name: word for word, name in _tensors._TORCH.items()}
+
+
+def _replacing(replace: bool | int) -> tuple[int, int]:
+    """Flags and the id that is to be replaced, for False, True (of numpy, too) or an id."""
+    is_id = isinstance(replace, numbers.Integral) and not isinstance(replace, bool)
+    if isinstance(replace, str) or (is_id and replace <= 0):
+        raise ValueError(f"replace is False, True or the id of a blob, and not {replace!r}")
+    return (0, operator.index(replace)) if is_id else (bool(replace) * _REPLACE, 0)
 
 
 class BlobInfo(NamedTuple):
@@ -77,13 +87,46 @@ def _milliseconds(timeout: float | None) -> int:
     return math.ceil(min(timeout * 1000, 2**31 - 1))
 
 
+def place(device: Any) -> str:
+    """The name of a device that is a number, a name, of torch, or None."""
+    return f"cuda:{device}" if isinstance(device, int) else str(device or "cpu")
+
+
+class Exported:
+    """Memory in the store, for libraries that take it by DLPack or, as bytes, by interfaces of arrays."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def device(self) -> str: ...
+        def _dlpack(self, versioned: bool) -> Any: ...
+        def _interface(self) -> dict[str, Any]: ...
+
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
+        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
+            raise BufferError(f"{self!r} stays where it is, and is not copied")
+        return self._dlpack(max_version is not None and max_version[0] >= 1)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        kind, _, number = self.device.partition(":")
+        return {"cpu": 1, "cuda": 2}.get(kind, 12), int(number or 0)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The bytes, for libraries of GPUs."""
+        if self.device == "cpu":
+            raise AttributeError(f"{self!r} is in the memory of the host")
+        return self._interface()
+
+
 class _Private(mmap.mmap):
     """Memory of a blob, copied page by page when it is written to."""
 
     blob: memoryview
 
 
-class Blob(_core.Blob):
+class Blob(_core.Blob, Exported):
     """An array in the store, made by Store.create(), put() or get().
 
     On the host it is a buffer of bytes, writable until seal() and read-only then. numpy(), torch(), __dlpack__ and,
@@ -185,22 +228,8 @@ class Blob(_core.Blob):
             tensor = tensor.view(torch.dtype(word)).as_strided(shape, strides)
         return tensor.clone() if copy is True else tensor
 
-    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
-                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
-        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
-            raise BufferError(f"blob {self.name!r} stays on {self.device}, and is not copied")
-        return self._dlpack(max_version is not None and max_version[0] >= 1)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        kind, _, number = self.device.partition(":")
-        return {"cpu": 1, "cuda": 2}.get(kind, 12), int(number or 0)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The bytes, for libraries of GPUs."""
-        address, size, _, sealed, device, *_ = self._describe()
-        if device == "cpu":
-            raise AttributeError(f"blob {self.name!r} is in the memory of the host")
+    def _interface(self) -> dict[str, Any]:
+        address, size, _, sealed, *_ = self._describe()
         return {"shape": (size,), "typestr": "|u1", "data": (address, sealed), "version": 3}
 
     def __len__(self) -> int:
@@ -304,7 +333,9 @@ class Store(_core.Store):
     ConnectionRefusedError if no daemon listens there. Any thread may use a store. A child of fork() opens its own.
 
     device: "cpu" (None, too), or a device, such as "cuda:0" or a device of torch. replace: the blob takes the name
-    from another. transient: the blob lives as long as a process holds it. An error names the blob.
+    from another; with an id (Blob.id) from that blob alone: if another or none has the name when it is sealed, nothing
+    changes, and OSError is raised (errno.ESTALE). transient: the blob lives as long as a process holds it. An error
+    names the blob.
 
     >>> store = sluice.Store()  # doctest: +SKIP
     >>> store.put("squares", numpy.square(numpy.arange(4)))  # doctest: +SKIP
@@ -316,7 +347,7 @@ class Store(_core.Store):
         self._path = path
 
     def create(self, name: str, shape: int | Sequence[int], dtype: Any, device: Any = None, *,
-               replace: bool = False, transient: bool = False) -> Blob:
+               replace: bool | int = False, transient: bool = False) -> Blob:
         """Make a blob with undefined contents, to be filled and sealed; others see it from its seal on.
 
         dtype: of numpy, torch or ml_dtypes, or a name such as "bfloat16". The seal raises FileExistsError if the name
@@ -328,17 +359,18 @@ class Store(_core.Store):
         if min(lengths, default=0) < 0:
             raise ValueError(f"blob {name!r}: a length of {lengths} is negative")
         word = _word(dtype, name)
-        place = f"cuda:{device}" if isinstance(device, int) else str(device or "cpu")
+        where = place(device)
         size = math.prod(lengths) * (int(re.sub(r"^\D+|_.*", "", word) or 8) // 8)
-        flags = replace * _REPLACE | transient * _TRANSIENT
-        return Blob(self, name, 0, (max(size, 1), None if place == "cpu" else place, flags, word, lengths))
+        flags, replaced = _replacing(replace)
+        flags |= transient * _TRANSIENT
+        return Blob(self, name, 0, (max(size, 1), None if where == "cpu" else where, flags, replaced, word, lengths))
 
     def put(self, name: str, array: Any, device: Any = None, *,
-            replace: bool = False, transient: bool = False) -> Blob:
+            replace: bool | int = False, transient: bool = False) -> Blob:
         """Copy an array, a tensor or bytes into a new blob, where it is or to a device, and seal it."""
         word, shape, array, stream = _array(array, name)
-        place = _core.find_memory(array)[2] if device is None else device
-        blob = self.create(name, shape, word, place, replace=replace, transient=transient)
+        device = _core.find_memory(array)[2] if device is None else device
+        blob = self.create(name, shape, word, device, replace=replace, transient=transient)
         try:
             blob._fill(array, stream)
             blob.seal()
@@ -388,6 +420,49 @@ class Store(_core.Store):
 def _info(row: tuple[Any, ...]) -> BlobInfo:
     name, number, size, device, state, flags, *rest = row
     return BlobInfo(name, number, size, device, _STATES[state], bool(flags & _TRANSIENT), *rest)
+
+
+def _row(name: str, value: Any, streams: dict[str, int]) -> tuple[Any, ...]:
+    """Type, shape, place and address of an array, and what keeps it; adds the stream of its device."""
+    word, shape, array, found = _array(value, name)
+    address, _, place = _core.find_memory(array)
+    if found is not None:
+        streams[place] = found
+    return word, tuple(shape), place, address, array
+
+
+def _row_of_torch(name: str, tensor: Any, streams: dict[str, int]) -> tuple[Any, ...]:
+    """The same of torch, in few calls: there are thousands. The tensor is kept until nothing reads it any more."""
+    array = tensor.detach()
+    if not array.is_contiguous() or array.is_conj() or array.is_neg():
+        array = array.resolve_conj().resolve_neg().contiguous()
+    place = str(array.device)
+    if array.is_cuda and place not in streams:
+        streams[place] = sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
+    return _word(array.dtype, name), tuple(array.shape), place, array.data_ptr(), array
+
+
+def rows(tensors: Iterable[tuple[str, Any]]) -> tuple[list[tuple[Any, ...]], list[Any], dict[str, int]]:
+    """Rows (name, type, shape, place, address) of tensors, what keeps them, and streams with work on them, by place."""
+    torch = sys.modules.get("torch")
+    found, keep, streams = [], [], dict[str, int]()
+    for name, value in tensors:
+        row = _row_of_torch if torch is not None and isinstance(value, torch.Tensor) else _row
+        word, shape, place, address, array = row(name, value, streams)
+        keep.append(array)
+        found.append((name, word, shape, place, address))
+    return found, keep, streams
+
+
+def settle(streams: dict[str, int]) -> dict[str, int]:
+    """The same if there is one stream; the work of several devices is waited for, where it is torch's."""
+    torch = sys.modules.get("torch")
+    if len(streams) < 2 or torch is None:
+        return streams
+    for place in streams:
+        if place.startswith("cuda"):
+            torch.cuda.current_stream(place).synchronize()
+    return {}
 
 
 def _array(array: Any, name: str) -> tuple[str, tuple[int, ...], Any, int | None]:

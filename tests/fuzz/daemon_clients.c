@@ -172,6 +172,11 @@ static void fill_item(struct client *c, union sl_message *m, unsigned i)
 			seal->lease = r->lease;
 			seal->bytes = r->bytes | !r->bytes;
 			strcpy(seal->name, r->name);
+			if (r->name[0] || draw(4))
+				break;
+			name(seal->name);
+			seal->flags = SLUICE_BLOB_REPLACE;
+			seal->replaces = draw(2) ? number_of(BLOB) : 0;
 			break;
 		}
 		seal->lease = number_of(LEASE);
@@ -179,6 +184,7 @@ static void fill_item(struct client *c, union sl_message *m, unsigned i)
 		seal->start = draw(8) ? 0 : draw(100000);
 		seal->flags = flags();
 		name(seal->name);
+		seal->replaces = draw(8) ? 0 : number_of(BLOB);
 		break;
 	case SL_MSG_GET:
 		fill_key(&m->get.items[i]);
@@ -201,7 +207,7 @@ static void make_parts(union sl_message *m)
 		struct sl_seal_item *item = &m->seal.items[i];
 
 		item->flags = SL_FLAG_PART;
-		item->start = 0;
+		item->start = item->replaces = 0;
 		memset(item->name, 0, sizeof(item->name));
 	}
 }

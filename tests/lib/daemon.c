@@ -117,6 +117,15 @@ pid_t daemon_supervisor(const struct daemon *d, pid_t before)
 	return daemon_process(d, "sluiced", before);
 }
 
+void daemon_replace_supervisor(const struct daemon *d)
+{
+	pid_t before = daemon_supervisor(d, 0);
+
+	kill(before, SIGKILL);
+	waitpid(before, NULL, 0);
+	daemon_supervisor(d, before);
+}
+
 /* Adds --device-memory, as much as --memory says. */
 static void limit_device(const char **arguments, size_t size)
 {

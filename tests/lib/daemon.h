@@ -49,6 +49,8 @@ void daemon_renew(struct daemon *d);
 pid_t daemon_server(const struct daemon *d, pid_t before);
 /* Kills the server and waits for the next one. */
 void daemon_replace_server(const struct daemon *d);
+/* The same for the supervisor; then the test ends with daemon_end(). */
+void daemon_replace_supervisor(const struct daemon *d);
 pid_t daemon_supervisor(const struct daemon *d, pid_t before);
 /* Ends a supervisor that is not our child, frees d, and closes its store. */
 void daemon_end(struct daemon *d, pid_t supervisor);

@@ -39,16 +39,16 @@ static bool part_is(sluice_blob *blob, uint64_t value, unsigned part)
 	return is;
 }
 
-int parts_make(sluice_store *store, const char *name, uint64_t value, unsigned flags,
-               sluice_blob **out)
+static int parts_make_as(sluice_store *store, const char *name, uint64_t value,
+                         const struct sluice_blob_options *of_owner, sluice_blob **out)
 {
-	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT, alone = o;
+	struct sluice_blob_options o = *of_owner, alone = SLUICE_BLOB_OPTIONS_INIT;
 	struct sluice_blob_request requests[1 + PARTS_MOST];
 	sluice_blob *blobs[1 + PARTS_MOST];
 	unsigned count = parts_of(value);
 	int rc;
 
-	o.flags = flags | SLUICE_BLOB_ALONE;
+	o.flags |= SLUICE_BLOB_ALONE;
 	alone.flags = SLUICE_BLOB_ALONE;
 	for (unsigned i = 0; i < count; i++)
 		requests[i] = (struct sluice_blob_request){NULL, part_bytes(value, i),
@@ -66,6 +66,24 @@ int parts_make(sluice_store *store, const char *name, uint64_t value, unsigned f
 	else
 		*out = blobs[count];
 	return rc;
+}
+
+int parts_make(sluice_store *store, const char *name, uint64_t value, unsigned flags,
+               sluice_blob **out)
+{
+	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+
+	o.flags = flags;
+	return parts_make_as(store, name, value, &o, out);
+}
+
+int parts_make_over(sluice_store *store, const char *name, uint64_t value, uint64_t replaces,
+                    sluice_blob **out)
+{
+	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+
+	o.replaces = replaces;
+	return parts_make_as(store, name, value, &o, out);
 }
 
 int parts_put(sluice_store *store, const char *name, uint64_t value, unsigned flags,

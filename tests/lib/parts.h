@@ -12,6 +12,9 @@ size_t part_bytes(uint64_t value, unsigned part);
 /* Makes one that is not sealed; its first part is at place(). */
 int parts_make(sluice_store *store, const char *name, uint64_t value, unsigned flags,
                sluice_blob **out);
+/* The same of one that is to replace the blob with that id. */
+int parts_make_over(sluice_store *store, const char *name, uint64_t value, uint64_t replaces,
+                    sluice_blob **out);
 /* Makes and seals one. */
 int parts_put(sluice_store *store, const char *name, uint64_t value, unsigned flags,
               sluice_blob **out);

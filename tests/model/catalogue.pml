@@ -18,6 +18,9 @@
  *    know: a hello that comes late, after its sender has given it up, ends a connection like any other end;
  *  - with OWNERS: one of the slots may be a part of the other, which is its owner. Who holds the owner finds the part
  *    sealed, with its bytes, where it was; and of a part without an owner nothing is left;
+ *  - with EXCHANGE: clients ask for a blob to be put in the place of that with an id, which they have seen some time
+ *    before. Of those that ask for the same id the server says to one at most that it was done, and then the other
+ *    is not there any more; also when it dies between its steps and the next one says what was done;
  *  - what is dying goes in the end, by sweeps that are made when a client says that it has let go of such a one, or
  *    is dead: Spin finds no state in which the server waits and nobody else does anything.
  *
@@ -48,7 +51,11 @@
 #endif
 
 #define SLOTS 2
+#ifdef EXCHANGE
+#define NAMES 1
+#else
 #define NAMES 2
+#endif
 
 /* ------------------------------------------------------------------------------------ memory */
 
@@ -79,6 +86,22 @@ byte next[SLOTS]; /* of an owner: the slot of its part plus 1, or 0 */
 #define IS_PART(s) false
 #endif
 byte publishing;
+#ifdef EXCHANGE
+/* The ids of blobs, which stay when a blob moves and gets another generation. */
+byte id[SLOTS];
+byte last_id;
+
+#define CLIENTS 2
+#define NOTHING 0
+#define ASKED 1
+#define DONE 2
+#define REFUSED 3
+byte want[CLIENTS];      /* the id that is to be replaced */
+byte want_slot[CLIENTS]; /* for PLANT 23 */
+byte mine[CLIENTS];      /* the id that the server gave the blob that came for it, known by its place */
+byte request[CLIENTS];
+bool over_for[10]; /* ids of which a client was told that it has replaced them, or that were deleted */
+#endif
 
 /* The blobs' memory: the generation whose bytes are in that of a slot, or LOST; and a number of the place. */
 byte data[SLOTS];
@@ -120,7 +143,7 @@ proctype reader(byte me)
 		gets++;
 		if
 		:: name = 0;
-		:: name = 1;
+		:: name = NAMES - 1;
 		fi;
 		slot = index[name];
 		if
@@ -248,6 +271,50 @@ again:
 	}
 }
 
+#ifdef EXCHANGE
+#define IS_NAMED(s) (LIVE(word[s]) && STATE(word[s]) != OPEN && record[s] == 0)
+
+inline see(slot)
+{
+	d_step {
+		IS_NAMED(slot) -> want[c] = id[slot];
+		want_slot[c] = slot;
+		request[c] = ASKED;
+	}
+}
+
+proctype exchanger(byte c)
+{
+end:	if
+	:: see(0);
+	:: see(1);
+	fi;
+end_asked: request[c] > ASKED;
+}
+
+inline tell_done(c)
+{
+	d_step {
+		assert(!over_for[want[c]]);
+		assert(!(IS_NAMED(0) && id[0] == want[c]) && !(IS_NAMED(1) && id[1] == want[c]));
+		over_for[want[c]] = true;
+		request[c] = DONE;
+	}
+}
+
+/* The next server says whether the blob of a request is there. */
+inline locate(c)
+{
+	if
+	:: request[c] == ASKED && mine[c] &&
+	   ((IS_NAMED(0) && id[0] == mine[c]) || (IS_NAMED(1) && id[1] == mine[c])) -> tell_done(c);
+	:: request[c] == ASKED && mine[c] && !(IS_NAMED(0) && id[0] == mine[c]) &&
+	   !(IS_NAMED(1) && id[1] == mine[c]) -> request[c] = REFUSED;
+	:: else -> skip;
+	fi
+}
+#endif
+
 /* What brings late stores to the memory. */
 proctype memory()
 {
@@ -294,8 +361,50 @@ inline write_blob(slot, name)
 #ifdef OWNERS
 		next[slot] = 0;
 #endif
+#ifdef EXCHANGE
+		last_id++;
+		id[slot] = last_id;
+#endif
 	}
 }
+
+#ifdef EXCHANGE
+/* The new one is beside the old, and then the old one goes: the one place where that is decided. */
+inline exchange(c, slot)
+{
+	if
+	:: IS_NAMED(1 - slot) && (id[1 - slot] == want[c] || (PLANT == 23 && 1 - slot == want_slot[c])) ->
+		write_blob(slot, 0);
+		d_step { late_word == 0 -> mine[c] = id[slot]; }
+		store(word[slot], WORD(GENERATION(word[slot]) + 1, SEALED));
+		mark(1 - slot, DYING);
+		store(index[0], slot + 1);
+		tell_done(c);
+	:: else -> request[c] = REFUSED;
+	fi
+}
+
+/*
+ * Of two that have a name the new server deletes the one that comes second in the index, which has a word for each:
+ * either. Here there is one word, which is made to lead to the other.
+ */
+inline drop_second()
+{
+	if
+	:: IS_NAMED(0) && IS_NAMED(1) && PLANT != 24 ->
+		if
+		:: mark(0, DYING);
+		:: mark(1, DYING);
+		fi;
+	:: else -> skip;
+	fi;
+	if
+	:: IS_NAMED(0) -> store(index[0], 1);
+	:: IS_NAMED(1) -> store(index[0], 2);
+	:: else -> skip;
+	fi
+}
+#endif
 
 #ifdef OWNERS
 inline make_part(slot)
@@ -391,8 +500,8 @@ inline settle(slot)
 {
 	if
 	:: STATE(MINE(slot)) == DYING && !held[slot] -> /* d4 */
-		store(data[slot], LOST);
 		store(word[slot], WITH(word[slot], FREE));
+		store(data[slot], LOST);
 	:: STATE(MINE(slot)) == LEAVING && held[slot] ->
 		store(word[slot], WITH(word[slot], SEALED));
 	:: STATE(MINE(slot)) == LEAVING && !held[slot] ->
@@ -529,11 +638,18 @@ inline take_over()
 		assert(STATE(word[1]) == FREE || !IS_PART(1) || (HAS_PART(0) && STATE(word[0]) != FREE));
 	}
 #endif
+#ifdef EXCHANGE
+	drop_second();
+#endif
 	/* Every sealed one has its name, though nothing was put into the index. Only the server stores any of this. */
 	d_step {
 		assert(STATE(word[0]) != SEALED || IS_PART(0) || index[record[0]] == 1);
 		assert(STATE(word[1]) != SEALED || IS_PART(1) || index[record[1]] == 2);
 	}
+#ifdef EXCHANGE
+	locate(0);
+	locate(1);
+#endif
 }
 
 proctype server()
@@ -550,13 +666,13 @@ proctype server()
 			fi;
 			if
 			:: n = 0;
-			:: n = 1;
+			:: n = NAMES - 1;
 			fi;
 			if
 			:: STATE(MINE(s)) == FREE && !NAMED(n) ->
 				if
 				:: make(s, n, SEALED);
-				:: STATE(MINE(1 - s)) == FREE && !NAMED(1 - n) ->
+				:: NAMES == 2 && STATE(MINE(1 - s)) == FREE && !NAMED(1 - n) ->
 					make(s, n, OPEN);
 					make(1 - s, 1 - n, OPEN);
 					seal_both();
@@ -570,6 +686,9 @@ proctype server()
 #endif
 				if
 				:: mark(s, DYING); forget(s);
+#ifdef EXCHANGE
+					over_for[id[s]] = true;
+#endif
 				:: mark(s, LEAVING);
 				fi;
 				sweep();
@@ -578,6 +697,16 @@ proctype server()
 			:: else -> skip;
 			fi;
 			d_step { s = 0; n = 0; }
+#ifdef EXCHANGE
+		:: changes < CHANGES && request[0] == ASKED && STATE(word[0]) == FREE ->
+			changes++; exchange(0, 0);
+		:: changes < CHANGES && request[0] == ASKED && STATE(word[1]) == FREE ->
+			changes++; exchange(0, 1);
+		:: changes < CHANGES && request[1] == ASKED && STATE(word[0]) == FREE ->
+			changes++; exchange(1, 0);
+		:: changes < CHANGES && request[1] == ASKED && STATE(word[1]) == FREE ->
+			changes++; exchange(1, 1);
+#endif
 		:: changes == CHANGES ->
 			/* Until nothing is dying; if it is not told it waits for ever. */
 #if PLANT == 5
@@ -620,6 +749,10 @@ init
 		run reader(1);
 #endif
 		run server();
+#ifdef EXCHANGE
+		run exchanger(0);
+		run exchanger(1);
+#endif
 #if DEATHS > 0
 		run killer();
 #endif

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collections: tensors by one name in the store."""
 import asyncio
+import errno
 import gc
 import os
 import subprocess
@@ -96,8 +97,28 @@ def test_replacing(at, store):
     assert (sluice.attach("m", **at)["x"] == 2).all()
     with pytest.raises(ValueError, match="delete-first"):
         sluice.publish("m", {}, replace="always", **at)
+    for number in (0, -3):
+        with pytest.raises(ValueError, match="an id|the id"):
+            sluice.publish("m", {}, replace=number, **at)
     with pytest.raises(OSError, match="needs .* bytes, beside what it replaces"):
         sluice.collection("m", {"x": (1 << 50, "u1")}, replace=True, **at)
+
+
+def test_replacing_a_version_alone(at, store):
+    first = sluice.publish("m", {"x": numpy.zeros(9)}, **at)
+    written = sluice.collection("m", {"x": (9, "f8")}, replace=first.version, **at)
+    second = sluice.publish("m", {"x": numpy.ones(9)}, replace=first.version, **at)
+    written["x"][:] = 5
+    for late in (written.seal, lambda: sluice.publish("m", {"x": numpy.zeros(9)}, replace=first.version, **at)):
+        with pytest.raises(OSError, match=f"{second.version} now") as raised:
+            late()
+        assert raised.value.errno == errno.ESTALE
+        assert sluice.attach("m", **at).version == second.version
+    store.delete("m")
+    with pytest.raises(OSError, match="no blob is 'm' any more"):
+        sluice.publish("m", {"x": numpy.zeros(9)}, replace=second.version, **at)
+    with pytest.raises(FileNotFoundError):
+        sluice.attach("m", **at)
 
 
 def test_arguments_of_a_publish(at, store):

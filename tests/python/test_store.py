@@ -265,6 +265,19 @@ def test_pickles(daemon, store):
         assert bytes(again.get("a")) == b"x"
 
 
+def test_replace_an_id_alone(store):
+    first = store.put("a", b"first")
+    second = store.put("a", b"second", replace=first.id)
+    with pytest.raises(OSError, match=f"{second.id} now") as raised:
+        store.put("a", b"third", replace=numpy.int64(first.id))
+    assert raised.value.errno == errno.ESTALE and bytes(store.get("a")) == b"second"
+    with store.create("a", 5, "u1", replace=second.id) as blob:
+        blob.numpy()[:] = range(5)
+    assert bytes(store.get("a")) == bytes(range(5)) and store.get("a").id > second.id
+    with pytest.raises(ValueError, match="an id|the id"):
+        store.put("a", b"x", replace=0)
+
+
 def test_replace_list_and_stat(store):
     old = store.put("a/1", b"old")
     new = store.put("a/1", b"newer", replace=True)
@@ -298,7 +311,7 @@ def test_a_get_waits_for_the_seal(daemon, store):
 
 def test_calls_that_wait_are_interrupted(daemon, store):
     interrupted_soon(lambda: store.get("no", timeout=None), lambda: store.get("no", timeout=100),
-                     lambda: store.watch().next())
+                     lambda: store.watch().next(), lambda: sluice.attach("no", None, store=store))
     blobs = [store.create(f"a{i}", 10, "u1") for i in range(7)]
     waiting = iter(blobs)
     server = children_of(daemon.program.pid)[0]

@@ -365,7 +365,9 @@ static bool seal_item_is_valid(const union sl_message *m, unsigned item)
 	const struct sl_seal_item *at = &m->seal.items[item];
 
 	if (item < sl_message_parts(m))
-		return at->flags == SL_FLAG_PART && !at->name[0] && !at->start;
+		return at->flags == SL_FLAG_PART && !at->name[0] && !at->start && !at->replaces;
+	if (at->replaces && !(at->flags & SLUICE_BLOB_REPLACE && at->name[0]))
+		return false;
 	return !(at->flags & SL_FLAG_PART) && (m->head.count == 1 || !sl_message_metadata(m));
 }
 

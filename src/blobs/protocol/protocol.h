@@ -32,7 +32,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "messages are structs as they lie in memory");
 
 #define SL_PROTOCOL_MAGIC   UINT32_C(0x53554c53) /* "SLUS" */
-#define SL_PROTOCOL_VERSION 6
+#define SL_PROTOCOL_VERSION 7
 /* Length of the longest message. */
 #define SL_MESSAGE_MOST 32768
 #define SL_NAME_BYTES   (SLUICE_BLOB_NAME_MOST + 1)
@@ -201,11 +201,14 @@ struct sl_seal_item {
 	uint64_t start;
 	uint32_t flags; /* enum sluice_blob_flags */
 	uint32_t zero;
+	/* With SLUICE_BLOB_REPLACE: the id that the name has to have then; 0: any, or none. */
+	uint64_t replaces;
 	char name[SL_NAME_BYTES]; /* "" if it has no name, or the name that it was created with */
 };
 /*
  * A seal of one blob may be followed by its metadata. Items with the flag SL_FLAG_PART and no other
- * are parts of the last item, without names; the answer has an item for the owner alone.
+ * are parts of the last item, without names, the last part first; the answer has an item for the
+ * owner alone.
  */
 struct sl_msg_seal {
 	struct sl_head head;
@@ -294,6 +297,7 @@ struct sl_msg_daemon {
 };
 struct sl_msg_refusal {
 	struct sl_head head; /* error is set */
+	uint64_t rival;      /* SL_MSG_SEAL, -ESTALE: the id that the name has; 0: none */
 	char text[SL_TEXT_BYTES];
 };
 struct sl_msg_event {

@@ -21,6 +21,7 @@ static int blob_options_copy(const struct sluice_blob_options *from, struct slui
 		memcpy(to, from, SL_MIN(from->size, sizeof(*to)));
 	if (to->flags & ~known)
 		return sl_fail(-EINVAL, "blob options: unknown flags 0x%x", to->flags & ~known);
+	to->flags |= to->replaces ? SLUICE_BLOB_REPLACE : 0;
 	if ((to->flags & both) == both)
 		return sl_fail(-EINVAL, "blob options: RESERVE and REPLACE");
 	return 0;
@@ -36,6 +37,8 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *r, sl
 
 	if (!rc)
 		rc = sl_name_check(name, SL_NAME_BYTES, true);
+	if (!rc && options.replaces && !name[0])
+		rc = sl_fail(-EINVAL, "blob options: `replaces`, and the blob has no name");
 	if (!rc && (!r->bytes || r->bytes > INT64_MAX / 4))
 		rc = sl_fail(-EINVAL, "a blob has 1 byte to 2 EiB, and not %zu bytes", r->bytes);
 	if (!rc && r->device != -1)
@@ -54,6 +57,7 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *r, sl
 	blob->bytes = r->bytes;
 	/* COLD is no flag of the server's. */
 	blob->flags = options.flags & ~(unsigned)SLUICE_BLOB_COLD;
+	blob->replaces = options.replaces;
 	blob->stays_cold = options.flags & SLUICE_BLOB_COLD;
 	strcpy(blob->name, name);
 	if (options.metadata)

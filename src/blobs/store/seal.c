@@ -11,6 +11,18 @@
 
 #include "store/device/store_devices.h"
 
+static _Thread_local uint64_t last_rival;
+
+uint64_t sluice_last_rival(void)
+{
+	return last_rival;
+}
+
+void sl_set_last_rival(uint64_t id)
+{
+	last_rival = id;
+}
+
 /* After the seal of an owner: its parts are sealed as well. */
 static void seal_parts(sluice_blob *owner)
 {
@@ -98,13 +110,13 @@ static int seal_locate_all(sluice_blob *const *v, size_t count)
 	return lost < (int)count ? rc : -ECONNRESET;
 }
 
-/* Lists the blobs of a seal, an owner behind its parts. Returns their number. */
+/* Lists the blobs of a seal as the message has them, an owner last. Returns their number. */
 static unsigned seal_list(sluice_blob *const *v, size_t count, sluice_blob **all)
 {
 	unsigned n = v[0]->part_count;
 
 	for (unsigned i = 0; i < n; i++)
-		all[i] = atomic_load(&v[0]->parts[i]);
+		all[i] = atomic_load(&v[0]->parts[n - 1 - i]);
 	memcpy(all + n, v, count * sizeof(*all));
 	return n + (unsigned)count;
 }
@@ -125,6 +137,7 @@ int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 		item->bytes = all[i]->bytes;
 		item->start = all[i]->start;
 		item->flags = all[i]->owner ? SL_FLAG_PART : all[i]->flags;
+		item->replaces = all[i]->replaces;
 		strcpy(item->name, all[i]->name);
 		/* Each server numbers leases: the number may be another client's lease. */
 		if (all[i]->epoch != v[0]->epoch)
@@ -140,6 +153,8 @@ int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 	}
 	if (!rc)
 		rc = sl_call_begin(store, &m, SL_MSG_FOUND, v[0]->epoch, SL_FOREVER, &call);
+	if (rc == -ESTALE)
+		sl_set_last_rival(m.refusal.rival);
 	if (rc)
 		return rc == -ECONNRESET ? seal_locate_all(v, count) : rc;
 	if (m.head.count != count)

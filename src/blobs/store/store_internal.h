@@ -65,8 +65,9 @@ struct sluice_blob {
 	struct {
 		bool requested; /* ever; written and read by the caller's thread */
 		bool pending;
-		int rc;        /* of the last seal, */
-		char *message; /* and its error message, or NULL */
+		int rc;         /* of the last seal, */
+		char *message;  /* and its error message, or NULL; */
+		uint64_t rival; /* as of sluice_last_rival() */
 	} stream_seal;
 	/* Valid after the seal: the hold on the catalogue's entry. */
 	struct sl_catalogue_view *view;
@@ -75,6 +76,7 @@ struct sluice_blob {
 	struct sl_mapping *mapping;
 	size_t bytes;
 	unsigned flags;
+	uint64_t replaces;            /* until the seal; as in its options */
 	int device;                   /* its public number; -1: the host */
 	unsigned kind;                /* enum sluice_blob_kinds */
 	struct sl_store_device *sdev; /* of its device; NULL: the host */
@@ -135,7 +137,9 @@ void sl_lease_cache_take(sluice_store *store, sluice_blob *blob);
 void sl_lease_cache_return(sluice_store *store);
 /* Checks whether blobs may be sealed together. Errors have a message that names the call. */
 int sl_blobs_check(const char *call, sluice_blob *const *v, size_t count);
-/* Seals blobs of a store. */
+/* Seals blobs of a store. After -ESTALE sl_set_last_rival() was called. */
 int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count);
+/* Sets what sluice_last_rival() returns in this thread. */
+void sl_set_last_rival(uint64_t id);
 
 #endif

@@ -318,6 +318,25 @@ static void replace_wrongly(struct intruder *i)
 	close(fd);
 }
 
+/* A seal with an id to be replaced: without REPLACE, without a name, and in a part. */
+static void replace_nothing(struct intruder *i)
+{
+	for (unsigned how = 0; how < 3; how++) {
+		union sl_message m;
+		int fd = raw_client(i->d);
+
+		sl_message_begin(&m, SL_MSG_SEAL, 2, how == 2 ? 2 : 1);
+		m.seal.items[0].bytes = m.seal.items[1].bytes = 100;
+		m.seal.items[0].flags = how == 2 ? SL_FLAG_PART : how ? SLUICE_BLOB_REPLACE : 0;
+		m.seal.items[0].replaces = 1;
+		strcpy(m.seal.items[0].name, how ? "" : "good");
+		raw_send(fd, &m, m.head.bytes);
+		expect(i, raw_receive(fd, &m, NULL) <= 0 || m.head.serial == SL_SERIAL_ANY,
+		       "an id to be replaced where none can be");
+		close(fd);
+	}
+}
+
 static int32_t device_number(int fd, const char *place)
 {
 	union sl_message m;
@@ -569,6 +588,7 @@ const struct intruder_act intruder_acts[] = {
 	{"notes", annotate, NULL, NULL},
 	{"writers", keep_writing, NULL, NULL},
 	{"replacers", replace_wrongly, NULL, NULL},
+	{"replacers of nothing", replace_nothing, NULL, NULL},
 	{"places", name_places, NULL, NULL},
 	{"offers", offer_and_keep, NULL, NULL},
 	{"leases", lease_and_keep, NULL, NULL},

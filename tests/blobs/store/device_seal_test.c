@@ -229,4 +229,32 @@ DAEMON_TEST(replacing_blob_is_sealed_alone)
 	assert_idle(d->store);
 }
 
+DAEMON_TEST(seal_behind_a_stream_replaces_the_blob_with_that_id_alone)
+{
+	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+	sluice_blob *first = put_on(d->store, "a", 100, 0, 0), *made[2], *other;
+	sluice_stream stream;
+
+	assert_ok(sluice_stream_new(0, &stream));
+	o.replaces = sluice_blob_id(first);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_ok(sluice_blob_create(d->store, "a", 100 + i, 0, &o, &made[i]));
+		assert_ok(sluice_blob_seal_on(made[i], stream));
+	}
+	assert_ok(sluice_blob_wait_sealed(made[0], 20000));
+	assert_refused(sluice_blob_wait_sealed(made[1], 20000), ESTALE, "to be replaced");
+	/* The id comes with the answer, whatever this thread has heard since. */
+	assert_ok(sluice_blob_create(d->store, "b", 100, 0, &o, &other));
+	assert_refused(sluice_blob_seal(other), ESTALE, "no blob");
+	assert_int_equal(sluice_last_rival(), 0);
+	assert_refused(sluice_blob_wait_sealed(made[1], 0), ESTALE, "to be replaced");
+	assert_int_equal(sluice_last_rival(), sluice_blob_id(made[0]));
+	assert_ok(sluice_blob_release(other));
+	assert_ok(sluice_blob_release(first));
+	assert_ok(sluice_blob_release_many(made, 2));
+	assert_ok(sluice_blob_delete(d->store, "a"));
+	assert_ok(sluice_stream_free(stream));
+	assert_idle(d->store);
+}
+
 DAEMON_MAIN("256M")

@@ -15,14 +15,16 @@
 
 enum { WORKERS = 4, ROWS = 40, OPS = 30000, NAMES = 3, HANDLES = 6, OPEN_MOST = 32, BREAKS = 200 };
 
-enum what { PUT, REPLACE, GET, AWAIT, DELETE, EXISTS, KINDS };
-static const char *const texts[] = {"put", "replace", "get", "wait", "delete", "exists"};
+enum what { PUT, REPLACE, EXCHANGE, GET, AWAIT, DELETE, EXISTS, KINDS };
+static const char *const texts[] = {"put",  "replace", "exchange", "get",
+                                    "wait", "delete",  "exists"};
 
 struct op {
 	uint8_t what, name;
 	int32_t rc;
 	uint64_t value;      /* that it puts, or that it has got */
 	double begun, ended; /* 0: it had no end */
+	uint64_t old;        /* that it is to exchange */
 };
 
 static struct {
@@ -118,15 +120,18 @@ static void check_held(struct worker *w)
 			      w->held[i].value);
 }
 
-static int put_value(struct worker *w, const char *name, uint64_t value, unsigned flags)
+static int put_value(struct worker *w, const char *name, uint64_t value, unsigned flags,
+                     uint64_t replaces)
 {
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
 	sluice_blob *blob;
 	int rc;
 
 	o.flags = flags;
+	o.replaces = replaces;
 	if (has_parts(value))
-		rc = parts_make(w->store, name, value, flags, &blob);
+		rc = replaces ? parts_make_over(w->store, name, value, replaces, &blob)
+		              : parts_make(w->store, name, value, flags, &blob);
 	else
 		rc = sluice_blob_create(w->store, name, size_of(value), -1, &o, &blob);
 	if (rc)
@@ -140,6 +145,22 @@ static int put_value(struct worker *w, const char *name, uint64_t value, unsigne
 	else
 		keep(w, blob, value);
 	return rc;
+}
+
+/* Exchanges a value of that name which this process holds, whether the name still has it or not; -EAGAIN: it has none. */
+static int exchange_value(struct worker *w, const char *name, struct op *op)
+{
+	size_t from = rng_below(&w->r, HANDLES);
+
+	for (unsigned i = 0; i < HANDLES; i++) {
+		const struct handle *h = &w->held[(from + i) % HANDLES];
+
+		if (!h->blob || strcmp(sluice_blob_name(h->blob), name) != 0)
+			continue;
+		op->old = h->value;
+		return put_value(w, name, op->value, 0, sluice_blob_id(h->blob));
+	}
+	return -EAGAIN;
 }
 
 static int get_value(struct worker *w, const char *name, int timeout_ms, uint64_t *value)
@@ -165,8 +186,8 @@ static const char *name_at(unsigned i)
 
 static void do_op(struct worker *w)
 {
-	static const uint8_t all[] = {PUT, PUT,   REPLACE, REPLACE, GET,
-	                              GET, AWAIT, DELETE,  DELETE,  EXISTS};
+	static const uint8_t all[] = {PUT, PUT, REPLACE, REPLACE, EXCHANGE, EXCHANGE, EXCHANGE,
+	                              GET, GET, AWAIT,   DELETE,  DELETE,   EXISTS};
 	unsigned count = atomic_load(&w->diary->count);
 	struct op *op = &w->diary->ops[count];
 	const char *name;
@@ -175,13 +196,17 @@ static void do_op(struct worker *w)
 	                  .name = (uint8_t)rng_below(&w->r, NAMES),
 	                  .begun = seconds_now()};
 	name = name_at(op->name);
-	if (op->what == PUT || op->what == REPLACE)
+	if (op->what <= EXCHANGE)
 		op->value = w->next++;
 	atomic_store(&w->diary->count, count + 1);
 	switch (op->what) {
 	case PUT:
 	case REPLACE:
-		op->rc = put_value(w, name, op->value, op->what == PUT ? 0 : SLUICE_BLOB_REPLACE);
+		op->rc =
+			put_value(w, name, op->value, op->what == PUT ? 0 : SLUICE_BLOB_REPLACE, 0);
+		break;
+	case EXCHANGE:
+		op->rc = exchange_value(w, name, op);
 		break;
 	case GET:
 		op->rc = get_value(w, name, 0, &op->value);
@@ -274,6 +299,11 @@ static bool op_fits(const struct op *op, uint64_t *value)
 			return false;
 		*value = op->value;
 		return true;
+	case EXCHANGE:
+		if (*value != op->old)
+			return op->ended && op->rc == -ESTALE;
+		*value = op->value;
+		return !op->ended || op->rc != -ESTALE;
 	case GET:
 	case AWAIT:
 		if (!op->rc)
@@ -313,6 +343,8 @@ static bool says_something(const struct op *op)
 {
 	bool reads = op->what == GET || op->what == AWAIT || op->what == EXISTS;
 
+	if (op->what == EXCHANGE && op->rc == -EAGAIN)
+		return false;
 	return !reads || (op->ended && (op->what != AWAIT || op->rc != -ETIMEDOUT));
 }
 
@@ -455,6 +487,18 @@ TEST(wrong_histories_are_found)
 	          {GET, 0, 0, 1, 5, 6}}},
 		{true, {{PUT, 0, 0, 1, 1, 0}, {GET, 0, -ENOENT, 0, 3, 4}, {GET, 0, 0, 1, 5, 6}}},
 		{false, {{PUT, 0, 0, 1, 1, 2}, {PUT, 0, 0, 2, 3, 4}}},
+		/* Two that exchange the same, of which the history says that both have. */
+		{false,
+	         {{PUT, 0, 0, 1, 1, 2},
+	          {EXCHANGE, 0, 0, 2, 3, 9, 1},
+	          {EXCHANGE, 0, 0, 3, 3, 9, 1}}},
+		{true,
+	         {{PUT, 0, 0, 1, 1, 2},
+	          {EXCHANGE, 0, 0, 2, 3, 9, 1},
+	          {EXCHANGE, 0, -ESTALE, 3, 3, 9, 1},
+	          {GET, 0, 0, 2, 10, 11}}},
+		/* One that found another value where none was. */
+		{false, {{PUT, 0, 0, 1, 1, 2}, {EXCHANGE, 0, -ESTALE, 3, 3, 4, 1}}},
 		{true, {{PUT, 0, 0, 1, 1, 2}, {PUT, 0, -EEXIST, 2, 3, 4}, {EXISTS, 0, 1, 0, 5, 6}}},
 	};
 
@@ -496,11 +540,7 @@ static void kill_server(struct play *p)
 
 static void kill_supervisor(struct play *p)
 {
-	pid_t before = daemon_supervisor(p->d, 0);
-
-	kill(before, SIGKILL);
-	waitpid(before, NULL, 0);
-	daemon_supervisor(p->d, before);
+	daemon_replace_supervisor(p->d);
 }
 
 static void kill_worker(struct play *p)

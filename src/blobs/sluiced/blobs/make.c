@@ -7,6 +7,7 @@
  * gives them back. On the server's thread.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -409,40 +410,25 @@ static int seal_prepare(struct sl_server *server, struct sl_range_lease *lease,
 }
 
 /*
- * Gives all blobs of a seal their entries, or fails; those of parts are SEALED, the last first, so
- * that each has the next in its record. *fresh: which entries are new.
+ * Seals all blobs or none: on failure, entries that were made for this seal are taken back. Entries
+ * of parts are SEALED at once; the last comes first, so that each has the next in its record.
  */
-static int seal_prepare_all(struct sl_server *server, struct sl_range_lease **leases,
-                            unsigned count, bool sealed, uint64_t *fresh)
+static int seal_all(struct sl_server *server, struct sl_range_lease **leases, unsigned count)
 {
-	const struct sl_msg_seal *request = &server->in.seal;
 	const struct sl_metadata *record = sl_message_metadata(&server->in);
 	unsigned parts = sl_message_parts(&server->in);
-	uint32_t next = 0;
+	uint64_t fresh = 0;
+	uint32_t slots[SL_ITEMS_MOST], next = 0;
+	bool sealed = count - parts == 1 && leases[parts]->slot == SL_NO_SLOT;
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < count; i++) {
-		unsigned at = i < parts ? parts - 1 - i : i;
-
-		leases[at]->next = next;
-		*fresh |= (uint64_t)(leases[at]->slot == SL_NO_SLOT) << at;
-		rc = seal_prepare(server, leases[at], &request->items[at], record,
-		                  sealed || at < parts);
-		if (!rc && at < parts)
-			next = leases[at]->slot + 1;
+		leases[i]->next = next;
+		fresh |= (uint64_t)(leases[i]->slot == SL_NO_SLOT) << i;
+		rc = seal_prepare(server, leases[i], &server->in.seal.items[i], record,
+		                  sealed || i < parts);
+		next = !rc && i < parts ? leases[i]->slot + 1 : 0;
 	}
-	return rc;
-}
-
-/* Seals all blobs or none: on failure, entries that were made for this seal are taken back. */
-static int seal_all(struct sl_server *server, struct sl_range_lease **leases, unsigned count)
-{
-	unsigned parts = sl_message_parts(&server->in);
-	uint64_t fresh = 0;
-	uint32_t slots[SL_ITEMS_MOST];
-	bool sealed = count - parts == 1 && leases[parts]->slot == SL_NO_SLOT;
-	int rc = seal_prepare_all(server, leases, count, sealed, &fresh);
-
 	for (unsigned i = 0; i < count; i++)
 		slots[i] = leases[i]->slot;
 	sl_store_step("server: prepared");
@@ -503,12 +489,43 @@ static void seal_answer(struct sl_server *server, struct sl_peer *peer,
 		lease_describe(next, &out->lease);
 }
 
+/*
+ * Decides whether a seal replaces a blob: one with another id than it says, or none, refuses it.
+ * Nothing comes between this and the seal. *rival: the id that the name has; 0: none.
+ */
+static int seal_check_rival(const struct sl_server *server, const struct sl_seal_item *item,
+                            uint64_t *rival)
+{
+	uint32_t slot = blob_find_replaced(server, item->name, item->flags);
+
+	*rival = slot == SL_NO_SLOT ? 0 : server->blobs->by_slot[slot].id;
+	if (!item->replaces || *rival == item->replaces)
+		return 0;
+	return *rival ? sl_fail(-ESTALE,
+	                        "'%s' is the blob %" PRIu64 " now, and %" PRIu64
+	                        " was to be replaced",
+	                        item->name, *rival, item->replaces)
+	              : sl_fail(-ESTALE,
+	                        "no blob is '%s' any more, and %" PRIu64 " was to be replaced",
+	                        item->name, item->replaces);
+}
+
+static int seal_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
+                       uint64_t rival)
+{
+	server->counts.refused++;
+	sl_message_refuse(&server->out, serial, -ESTALE, sluice_last_message());
+	server->out.refusal.rival = rival;
+	return sl_peer_send(server, peer, &server->out, -1);
+}
+
 int sl_handle_seal(struct sl_server *server, struct sl_peer *peer)
 {
 	unsigned count = server->in.head.count, parts = sl_message_parts(&server->in);
 	uint32_t serial = server->in.head.serial, slots[SL_ITEMS_MOST];
 	struct sl_range_lease *leases[SL_ITEMS_MOST] = {NULL};
 	union sl_message answer;
+	uint64_t rival;
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < count; i++) {
@@ -517,6 +534,8 @@ int sl_handle_seal(struct sl_server *server, struct sl_peer *peer)
 			if (leases[i] == leases[j])
 				rc = sl_fail(-EINVAL, "the same blob twice in one seal");
 	}
+	if (!rc && seal_check_rival(server, &server->in.seal.items[count - 1], &rival))
+		return seal_refuse(server, peer, serial, rival);
 	if (!rc)
 		rc = seal_all(server, leases, count);
 	if (rc)

@@ -156,6 +156,7 @@ static void stream_op_report_locked(struct sl_stream_op *op, int rc)
 		blob->stream_seal.pending = false;
 		blob->stream_seal.rc = rc;
 		blob->stream_seal.message = rc ? strdup(sluice_last_message()) : NULL;
+		blob->stream_seal.rival = sluice_last_rival();
 		if (blob_drop_reference(blob))
 			op->blobs[i] = NULL;
 	}
@@ -422,6 +423,8 @@ int sluice_blob_wait_sealed(sluice_blob *blob, int timeout_ms)
 	if (!blob->stream_seal.pending && rc)
 		sl_fail(rc, "%s",
 		        blob->stream_seal.message ? blob->stream_seal.message : "no memory");
+	if (rc == -ESTALE)
+		sl_set_last_rival(blob->stream_seal.rival);
 	sl_mutex_unlock(&devices->mutex);
 	return rc;
 }
