@@ -110,6 +110,7 @@ SLUICE_API int sluice_context_new(const struct sluice_config *config, sluice_con
  * separated by '&':
  *   socket=PATH             the daemon's socket; default: as sluice_store_open() with NULL
  *   wait_ms=N               to read: wait for the seal
+ *   origin=URI              to read, with wait_ms: as struct sluice_origin
  *   id=N                    to read: instead of a name
  *   device=N                to write: the number or the name of a device
  *   cache, pin, alone       to write: as enum sluice_blob_flags
