@@ -22,14 +22,27 @@ struct collecting {
 	struct sluice_collection_options options;
 	struct sluice_collection_tensor *tensors;
 	size_t count;
-	sluice_tensors *files; /* NULL: it is made of tensors */
+	sluice_tensors *files;  /* NULL: it is made of tensors */
+	struct handle *context; /* of the origin; NULL: there is none */
+	struct sluice_origin origin;
 };
+
+static void collecting_clean(struct call *call)
+{
+	const struct collecting *c = (const struct collecting *)call;
+
+	if (c->context)
+		handle_give(c->context);
+}
 
 static int collecting_attach(struct call *call)
 {
 	struct collecting *c = (struct collecting *)call;
 	struct handle *handle = call->handle;
 
+	if (c->context)
+		return sluice_collection_fetch(handle->of->store, &c->origin, c->name,
+		                               c->timeout_ms, &handle->collection);
 	return sluice_collection_attach(handle->of->store, c->name, -1, c->timeout_ms,
 	                                &handle->collection);
 }
@@ -90,16 +103,6 @@ static int collecting_stream(struct collecting *c, PyObject *on)
 	return 0;
 }
 
-static int collecting_device(const char *name, int *device)
-{
-	*device = -1;
-	if (strcmp(name, "cpu") && sluice_device_find(name, device)) {
-		raise_last(-ENODEV);
-		return -1;
-	}
-	return 0;
-}
-
 /* Reads [(name, bytes), ...], of which the caller keeps the bytes. */
 static int collecting_files(struct collecting *c, PyObject *list)
 {
@@ -134,7 +137,7 @@ static int collecting_tensors(struct collecting *c, PyObject *list)
 
 		if (!PyArg_ParseTuple(PyList_GetItem(list, i), "ssO!sO&", &name, &type,
 		                      &PyTuple_Type, &shape, &device, parse_number, &data) ||
-		    collecting_device(device, &t->device) ||
+		    parse_device(device, &t->device) ||
 		    !(t->name = call_copy(&c->call, name, strlen(name))))
 			return -1;
 		t->size = sizeof(*t);
@@ -163,7 +166,7 @@ static int collecting_parse(struct collecting *c, PyObject *made)
 	if (!PyArg_ParseTuple(made, "IO&sO!OpO!O", &c->options.flags, parse_number,
 	                      &c->options.replaces, &device, &PyList_Type, &files, &on, &copies,
 	                      &PyList_Type, &tensors, &opened) ||
-	    collecting_device(device, &c->device) || collecting_files(c, files) ||
+	    parse_device(device, &c->device) || collecting_files(c, files) ||
 	    collecting_stream(c, on) || collecting_tensors(c, tensors))
 		return -1;
 	c->copies = copies;
@@ -171,16 +174,17 @@ static int collecting_parse(struct collecting *c, PyObject *made)
 	return 0;
 }
 
-/* Collection(store, name, timeout_ms, made or None); `keep` is held by the caller meanwhile. */
+/* Collection(store, name, timeout_ms, made or None, origin or None); the caller holds what `made` has. */
 static int collection_init(Store *self, PyObject *args, PyObject *kwargs)
 {
-	PyObject *store, *made;
+	PyObject *store, *made, *origin;
 	struct collecting *c;
 	struct handle *handle;
 	const char *name;
 	int timeout;
 
-	if (!PyArg_ParseTuple(args, "O!siO:Collection", store_type, &store, &name, &timeout, &made))
+	if (!PyArg_ParseTuple(args, "O!siOO:Collection", store_type, &store, &name, &timeout, &made,
+	                      &origin))
 		return -1;
 	if (self->handle || !((Store *)store)->handle) {
 		PyErr_SetString(PyExc_ValueError, "the store is closed");
@@ -192,9 +196,10 @@ static int collection_init(Store *self, PyObject *args, PyObject *kwargs)
 	handle->of = ((Store *)store)->handle;
 	handle_take(handle->of);
 	c = call_new(sizeof(*c), handle, made == Py_None ? collecting_attach : collecting_make,
-	             NULL);
+	             collecting_clean);
 	if (c && (!(c->name = call_copy(&c->call, name, strlen(name))) ||
-	          (made != Py_None && collecting_parse(c, made)))) {
+	          (made != Py_None && collecting_parse(c, made)) ||
+	          (origin != Py_None && origin_parse(&c->call, origin, &c->origin, &c->context)))) {
 		call_free(&c->call);
 		c = NULL;
 	}

@@ -20,7 +20,9 @@ typedef struct {
 struct request {
 	struct call call;
 	int (*run)(struct request *request);
-	struct handle *made;       /* of a seal: the blob, mapped for reading only */
+	struct handle *made;    /* of a seal: the blob, mapped for reading only */
+	struct handle *context; /* of an origin */
+	struct sluice_origin origin;
 	const char *name, *device; /* NULL: none */
 	int timeout_ms;
 	uint64_t bytes, cursor;
@@ -46,5 +48,11 @@ int request_open(struct request *request, struct handle **out);
 struct request *request_new_object(Store *store, bool made, int (*run)(struct request *request),
                                    const char *name);
 PyObject *device_name(int device);
+/* Reads an origin, (context, URI, device), copies it for the call, and takes the handle of its context. Returns 0, or -1
+ * with an exception. */
+int origin_parse(struct call *call, PyObject *origin, struct sluice_origin *out,
+                 struct handle **context);
+/* Reads the name of a device, or "cpu". Returns 0, or -1 with an exception. */
+int parse_device(const char *name, int *device);
 
 #endif

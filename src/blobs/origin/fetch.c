@@ -110,17 +110,16 @@ static int fetch_read(struct fetch *f, bool *lost)
 		rc = sluice_blob_seal(c ? sluice_collection_blob(c) : blob);
 		*lost = rc == -EEXIST || (rc == -ESTALE && f->replaces);
 	}
-	if (rc || f->refresh) {
-		if (!rc)
-			f->id = sluice_blob_id(c ? sluice_collection_blob(c) : blob);
-		sluice_collection_release(c);
-		if (blob)
-			sluice_blob_release(blob);
-		return rc;
-	}
-	f->collection = c;
-	f->blob = blob;
-	return 0;
+	if (!rc)
+		f->id = sluice_blob_id(c ? sluice_collection_blob(c) : blob);
+	/* Mapped for reading only, it is protected from this process as well. */
+	if (!rc && !f->refresh)
+		rc = c ? sluice_collection_attach_id(f->o.store, f->id, 0, &f->collection)
+		       : sluice_blob_get_id(f->o.store, f->id, 0, &f->blob);
+	sluice_collection_release(c);
+	if (blob)
+		sluice_blob_release(blob);
+	return rc;
 }
 
 static int fetch_lead(struct fetch *f)
