@@ -506,10 +506,10 @@ SLUICE_API int sluice_blob_to_dlpack(sluice_blob *b, unsigned version, void **ou
 /* ------------------------------------------------------------------------------------ origin */
 
 /*
- * An origin is a folder of objects of S3 behind the stores of many nodes: uri, '/' and a name, as it
- * is, give the URI of an object. A blob or a collection (<sluice/tensors.h>) that this node lacks
- * comes from there, once for each node, however many processes ask at a time. Only the calls of this
- * section, sluice_collection_fetch() and store:// files use an origin. A name that begins with
+ * An origin is a folder of objects of S3 behind the stores of many nodes: uri, '/' and a name, as
+ * it is, give the URI of an object. A blob or a collection (<sluice/tensors.h>) that this node lacks
+ * comes from there, once for each node, however many processes ask at a time. Only the calls of
+ * this section, sluice_collection_fetch() and store:// files use an origin. A name that begins with
  * ".sluice/" has no object.
  *
  * What is fetched is a blob with SLUICE_BLOB_CACHE: it may be dropped when memory is short, and is
@@ -535,8 +535,8 @@ struct sluice_origin {
  * A blob that a process seals by that name meanwhile is the one that is got. Without an origin the
  * call is sluice_blob_get().
  *
- * Waits: for the read; or, until the time-out, for another process that reads the object. A read
- * that this call makes goes on beyond the time-out.
+ * Waits: for the read; or, until the time-out, for another process that reads the object or has
+ * reserved the name. A read that this call makes goes on beyond the time-out.
  *
  * Returns 0, the errors of sluice_blob_get(), sluice_open() and of reads, or
  *   -ENOENT      there is no such object; for a second this process does not ask again
@@ -544,7 +544,7 @@ struct sluice_origin {
  *   -ENOSPC      too little memory, found out before a byte is read; the sentence says how much it
  *                takes
  *   -ESTALE      the object changed during each of four reads
- *   -ETIMEDOUT   another process has not ended its read in time
+ *   -ETIMEDOUT   another process has not ended in time
  *   -EPROTO      the object has no ETag
  *   -EINVAL      the URI is no origin
  * After an error nothing is left.
@@ -567,9 +567,9 @@ SLUICE_API int sluice_blob_fetch(sluice_store *s, const struct sluice_origin *or
 SLUICE_API int sluice_blob_refresh(sluice_store *s, const struct sluice_origin *origin,
                                    const char *name, uint64_t *id);
 /*
- * Writes the object of a sealed blob or collection, by one upload from the memory of the store; that
- * of a collection is a .safetensors file of its tensors, without its small files and notes. flags: 0,
- * or SLUICE_OPEN_EXCLUSIVE: only if there is no such object. Waits for the server.
+ * Writes the object of a sealed blob or collection, by one upload from the memory of the store;
+ * that of a collection is a .safetensors file of its tensors, without its small files and notes.
+ * flags: 0, or SLUICE_OPEN_EXCLUSIVE: only if there is no such object. Waits for the server.
  *
  * Returns 0, the errors of sluice_blob_get(), sluice_open() and sluice_close(), or
  *   -EEXIST   with EXCLUSIVE, the object exists

@@ -41,7 +41,7 @@ def _origin(origin: str | None, context: _context.Context | None, needed: bool, 
     if not uri and needed:
         raise ValueError("there is no origin: origin='s3://bucket/prefix', or $SLUICE_STORE_ORIGIN")
     place = f"cuda:{device}" if isinstance(device, int) else str(device or "cpu")
-    return (context or _context.default(), uri, place) if uri else None
+    return (context or _context.default(), origin and uri, place) if uri else None
 
 
 class BlobInfo(NamedTuple):

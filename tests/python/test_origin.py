@@ -129,8 +129,11 @@ def test_the_environment_names_an_origin(server, at, monkeypatch):
     with sluice.attach("dir name.safetensors", 10, **at) as model:
         assert same(model, 2)
     monkeypatch.setenv("SLUICE_STORE_ORIGIN", "http://127.0.0.1/models")
-    with pytest.raises(OSError, match="no origin"):
+    with pytest.raises(OSError, match="SLUICE_STORE_ORIGIN"):
         sluice.attach("m", 10, **at)
+    sluice.attach("dir name.safetensors", 10, **at).close()
+    with pytest.raises(FileNotFoundError):
+        sluice.attach("m", 0, **at)
 
 
 @pytest.mark.parametrize("name", ["m", "n" * 250], ids=["short", "long"])
@@ -266,6 +269,40 @@ def test_one_that_waits_for_the_leader_takes_a_local_publish_at_once(server, dae
     go.set()
     threads[0].join(60)
     assert found == [True] * 3 and nothing_is_left(store)
+
+
+def test_a_name_that_a_local_process_has_reserved_is_waited_for(server, daemon, at, store, context):
+    server.put_model("m", 6)
+    file = sluice.open(f"store://m?socket={urllib.parse.quote(daemon.path)}", "x", expected_size=8, context=context)
+    with pytest.raises(TimeoutError):
+        sluice.attach("m", 0.05, origin=ORIGIN, **at)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(sluice.attach("m", 60, origin=ORIGIN, **at)))
+    thread.start()
+    time.sleep(0.2)
+    assert not server.requests
+    file.discard()
+    thread.join(60)
+    assert same(found[0], 6) and nothing_is_left(store)
+
+
+def test_a_model_that_is_replaced_as_soon_as_it_is_there_is_not_missed(server, daemon, at, store):
+    server.put_model("m", 6)
+    end = threading.Event()
+
+    def replace():
+        with daemon.open() as other, other.watch("m") as watch:
+            while not end.is_set():
+                if watch.next(60).kind == "sealed":
+                    sluice.publish("m", arrays(7), replace=True, framework="np", store=other).close()
+                    return
+    thread = threading.Thread(target=replace)
+    thread.start()
+    time.sleep(0.1)
+    with sluice.attach("m", 10, origin=ORIGIN, **at) as model:
+        assert same(model, 6) or same(model, 7)
+    end.set()
+    thread.join(60)
 
 
 def test_what_does_not_fit_is_refused_before_a_byte(server, at, store):

@@ -21,6 +21,7 @@
 #define MAGIC      "sluice.origin"
 #define SCHEME     "s3://"
 #define HIDDEN     ".sluice/"
+#define VARIABLE   "SLUICE_STORE_ORIGIN"
 #define MISSING_MS 1000
 
 static bool uri_is_good(const char *uri)
@@ -33,8 +34,6 @@ int sl_origin_find(const char *call, sluice_store *store, const struct sluice_or
                    const char *name, struct sl_origin *out)
 {
 	struct sl_origin o = {store, SLUICE_ORIGIN_INIT, SLUICE_OPEN_OPTIONS_INIT, name, NULL};
-	const char *uri;
-	size_t n;
 
 	if (!store || !name || !origin || origin->size < sizeof(origin->size))
 		return sl_fail(-EINVAL, "%s: NULL, or size is not set", call);
@@ -43,20 +42,26 @@ int sl_origin_find(const char *call, sluice_store *store, const struct sluice_or
 		o.open.headers = o.given.open->headers;
 		o.open.s3 = o.given.open->s3;
 	}
-	uri = o.given.uri ? o.given.uri : getenv("SLUICE_STORE_ORIGIN");
-	if (uri && *uri && strncmp(name, HIDDEN, sizeof(HIDDEN) - 1)) {
-		if (!uri_is_good(uri))
-			return sl_fail(-EINVAL, "'%s' is no origin: s3://BUCKET/PREFIX", uri);
-		if (!o.given.ctx)
-			return sl_fail(-EINVAL, "%s: an origin needs a context", call);
-		for (n = strlen(uri); uri[n - 1] == '/';)
-			n--;
-		o.uri = sl_format("%.*s/%s", (int)n, uri, name);
-		if (!o.uri)
-			return sl_fail(-ENOMEM, "no memory");
-	}
 	*out = o;
 	return 0;
+}
+
+int sl_origin_name(const char *call, struct sl_origin *o)
+{
+	const char *uri = o->given.uri ? o->given.uri : getenv(VARIABLE);
+	size_t n;
+
+	if (!uri || !*uri || !strncmp(o->name, HIDDEN, sizeof(HIDDEN) - 1))
+		return 0;
+	if (!uri_is_good(uri))
+		return sl_fail(-EINVAL, "'%s'%s is no origin: s3://BUCKET/PREFIX", uri,
+		               o->given.uri ? "" : " (" VARIABLE ")");
+	if (!o->given.ctx)
+		return sl_fail(-EINVAL, "%s: an origin needs a context", call);
+	for (n = strlen(uri); uri[n - 1] == '/';)
+		n--;
+	o->uri = sl_format("%.*s/%s", (int)n, uri, o->name);
+	return o->uri ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
 bool sl_origin_is_index(const char *name)

@@ -116,12 +116,14 @@ static int push_upload(struct sl_origin *o, const struct push *p, unsigned flags
 	return rc;
 }
 
-/* The same as sl_origin_find(), for calls that change the object. */
+/* Finds the object, for calls that change the object. */
 static int push_find(const char *call, sluice_store *store, const struct sluice_origin *origin,
                      const char *name, struct sl_origin *o)
 {
 	int rc = sl_origin_find(call, store, origin, name, o);
 
+	if (!rc)
+		rc = sl_origin_name(call, o);
 	if (!rc && !o->uri)
 		rc = sl_fail(-EINVAL, "'%s': no origin is named, or the name begins with .sluice/",
 		             name);

@@ -27,6 +27,7 @@ struct fetch {
 	/* The blob that gives way: for refresh, or one of bytes where a collection is wanted. */
 	uint64_t replaces;
 	char lease[SLUICE_BLOB_NAME_MOST + 1];
+	int64_t deadline;         /* of waiting for others */
 	sluice_watch *watches[2]; /* of the lease, of the name */
 	/* The result: one of these; for refresh an id. */
 	sluice_blob *blob;
@@ -51,7 +52,7 @@ static int fetch_name_lease(struct fetch *f)
 	return 0;
 }
 
-/* ----------------------------------------------------------------------------------- in the store */
+/* ------------------------------------------------------------------------------- in the store */
 
 /* A blob of bytes that were fetched from this object is no obstacle to its collection. */
 static int fetch_look_at_bytes(struct fetch *f)
@@ -96,61 +97,7 @@ static bool fetch_is_needed(const struct fetch *f, int rc)
 	return rc == (f->refresh ? -EALREADY : -ENOENT);
 }
 
-/* -------------------------------------------------------------------------------------- lead */
-
-/* Reads the object and seals it. *lost: it has the bytes, but another blob has the name by now. */
-static int fetch_read(struct fetch *f, bool *lost)
-{
-	sluice_collection *c = NULL;
-	sluice_blob *blob = NULL;
-	int rc = f->tensors ? sl_origin_read_collection(&f->o, f->replaces, &c)
-	                    : sl_origin_read_blob(&f->o, f->replaces, &blob);
-
-	if (!rc) {
-		rc = sluice_blob_seal(c ? sluice_collection_blob(c) : blob);
-		*lost = rc == -EEXIST || (rc == -ESTALE && f->replaces);
-	}
-	if (!rc)
-		f->id = sluice_blob_id(c ? sluice_collection_blob(c) : blob);
-	/* Mapped for reading only, it is protected from this process as well. */
-	if (!rc && !f->refresh)
-		rc = c ? sluice_collection_attach_id(f->o.store, f->id, 0, &f->collection)
-		       : sluice_blob_get_id(f->o.store, f->id, 0, &f->blob);
-	sluice_collection_release(c);
-	if (blob)
-		sluice_blob_release(blob);
-	return rc;
-}
-
-static int fetch_lead(struct fetch *f)
-{
-	int rc = fetch_look(f, 0);
-
-	/* The leader before may have ended between the look and the lease. */
-	if (!fetch_is_needed(f, rc))
-		return rc;
-	if (!f->refresh && sl_origin_is_missing(f->o.uri))
-		return sl_fail(-ENOENT, "there was no '%s' less than a second ago", f->o.uri);
-	for (unsigned i = 0; i <= AGAIN; i++) {
-		bool lost = false;
-
-		rc = fetch_read(f, &lost);
-		if (lost) {
-			rc = fetch_look(f, 0);
-			if (!fetch_is_needed(f, rc))
-				return rc;
-			continue;
-		}
-		if (rc == -ENOENT)
-			sl_origin_set_missing(f->o.uri, true);
-		/* -ECONNRESET: the daemon was replaced before the seal. */
-		if (rc != -ESTALE && rc != -ECONNRESET)
-			break;
-	}
-	return rc;
-}
-
-/* ------------------------------------------------------------------------------------- follow */
+/* -------------------------------------------------------------------------------------- wait */
 
 static int fetch_watch(struct fetch *f)
 {
@@ -172,21 +119,21 @@ static int fetch_take(sluice_watch *watch, const char *name)
 }
 
 /* Waits until the daemon tells something of the lease or of the name. */
-static int fetch_wait(struct fetch *f, int64_t deadline)
+static int fetch_wait(struct fetch *f)
 {
 	struct pollfd fds[2];
 	int rc = 0;
 
 	while (!rc) {
-		int64_t left = (deadline - sl_now() + 999999) / 1000000;
+		int64_t left = (f->deadline - sl_now() + 999999) / 1000000;
 
 		for (unsigned i = 0; i < 2; i++)
 			fds[i] = (struct pollfd){sluice_watch_fd(f->watches[i]), POLLIN, 0};
-		if (deadline != SL_FOREVER && left <= 0)
+		if (f->deadline != SL_FOREVER && left <= 0)
 			return sl_fail(-ETIMEDOUT,
 			               "another process fetches '%s', and has not ended in time",
 			               f->o.name);
-		poll(fds, 2, deadline == SL_FOREVER ? -1 : (int)SL_MIN(left, INT32_MAX));
+		poll(fds, 2, f->deadline == SL_FOREVER ? -1 : (int)SL_MIN(left, INT32_MAX));
 		rc = fetch_take(f->watches[0], f->lease);
 		if (rc >= 0) {
 			int other = fetch_take(f->watches[1], f->o.name);
@@ -197,8 +144,79 @@ static int fetch_wait(struct fetch *f, int64_t deadline)
 	return SL_MIN(rc, 0);
 }
 
+/* -------------------------------------------------------------------------------------- lead */
+
+/* Reads the object and seals it. *lost: another blob has the name by now, or none has. */
+static int fetch_read(struct fetch *f, bool *lost)
+{
+	sluice_collection *c = NULL;
+	sluice_blob *blob = NULL;
+	int rc = f->tensors ? sl_origin_read_collection(&f->o, f->replaces, &c)
+	                    : sl_origin_read_blob(&f->o, f->replaces, &blob);
+
+	*lost = false;
+	if (rc)
+		return rc;
+	if (c)
+		blob = sluice_collection_blob(c);
+	rc = sluice_blob_seal(blob);
+	*lost = rc == -EEXIST || (rc == -ESTALE && f->replaces);
+	f->id = sluice_blob_id(blob);
+	/* Mapped for reading only, it is protected from this process as well. */
+	if (!rc && !f->refresh) {
+		rc = c ? sluice_collection_attach_id(f->o.store, f->id, 0, &f->collection)
+		       : sluice_blob_get_id(f->o.store, f->id, 0, &f->blob);
+		*lost = rc == -ENOENT;
+	}
+	if (c)
+		sluice_collection_release(c);
+	else
+		sluice_blob_release(blob);
+	return rc;
+}
+
+/* Waits for a process that makes a blob of this name. It is sealed then, or the name is free. */
+static int fetch_await_maker(struct fetch *f)
+{
+	struct sluice_blob_info info = {.size = sizeof(info)};
+	int rc = 0;
+
+	while (!rc && !(rc = sluice_blob_stat(f->o.store, f->o.name, &info)) &&
+	       info.state == SLUICE_BLOB_IS_CREATED)
+		rc = f->watches[1] ? fetch_wait(f) : fetch_watch(f);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static int fetch_lead(struct fetch *f)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i <= AGAIN; i++) {
+		bool lost;
+
+		/* The leader before may have ended between the look and the lease. */
+		rc = fetch_await_maker(f);
+		if (!rc)
+			rc = fetch_look(f, 0);
+		if (!fetch_is_needed(f, rc))
+			return rc;
+		if (!f->refresh && sl_origin_is_missing(f->o.uri))
+			return sl_fail(-ENOENT, "there was no '%s' less than a second ago",
+			               f->o.uri);
+		rc = fetch_read(f, &lost);
+		if (lost)
+			continue;
+		if (rc == -ENOENT)
+			sl_origin_set_missing(f->o.uri, true);
+		/* -ECONNRESET: the daemon was replaced before the seal. */
+		if (rc != -ESTALE && rc != -ECONNRESET)
+			break;
+	}
+	return rc;
+}
+
 /* Fetches what is not there, or waits for another to do so. */
-static int fetch_once(struct fetch *f, int64_t deadline)
+static int fetch_once(struct fetch *f)
 {
 	struct sluice_blob_options options = SLUICE_BLOB_OPTIONS_INIT;
 	sluice_blob *lease;
@@ -213,7 +231,7 @@ static int fetch_once(struct fetch *f, int64_t deadline)
 			break;
 		}
 		if (rc == -EEXIST)
-			rc = f->watches[1] ? fetch_wait(f, deadline) : fetch_watch(f);
+			rc = f->watches[1] ? fetch_wait(f) : fetch_watch(f);
 		if (rc)
 			break;
 		rc = fetch_look(f, 0);
@@ -226,17 +244,23 @@ static int fetch_once(struct fetch *f, int64_t deadline)
 	return rc;
 }
 
-static int fetch(const char *call, sluice_store *store, const struct sluice_origin *origin,
-                 const char *name, int timeout_ms, struct fetch *f)
+static int fetch_call(const char *call, sluice_store *store, const struct sluice_origin *origin,
+                      const char *name, int timeout_ms, struct fetch *f)
 {
-	int64_t deadline = sl_deadline(timeout_ms);
-	int rc = sl_origin_find(call, store, origin, name, &f->o);
+	int found, rc = sl_origin_find(call, store, origin, name, &f->o);
 
-	if (rc)
+	if (!rc)
+		rc = fetch_look(f, 0);
+	/* A hit, and a call that does not wait, need no origin. */
+	if ((rc != -ENOENT && rc != -EPROTO) || !timeout_ms)
 		return rc;
-	rc = fetch_look(f, timeout_ms && !f->o.uri ? timeout_ms : 0);
-	if (rc == -ENOENT && timeout_ms && f->o.uri)
-		rc = fetch_once(f, deadline);
+	found = sl_origin_name(call, &f->o);
+	if (found)
+		return found;
+	if (f->o.uri)
+		rc = fetch_once(f);
+	else if (rc == -ENOENT)
+		rc = fetch_look(f, timeout_ms);
 	free(f->o.uri);
 	return rc;
 }
@@ -244,8 +268,8 @@ static int fetch(const char *call, sluice_store *store, const struct sluice_orig
 int sluice_blob_fetch(sluice_store *store, const struct sluice_origin *origin, const char *name,
                       int timeout_ms, sluice_blob **out)
 {
-	struct fetch f = {.tensors = false};
-	int rc = out ? fetch("sluice_blob_fetch", store, origin, name, timeout_ms, &f)
+	struct fetch f = {.deadline = sl_deadline(timeout_ms)};
+	int rc = out ? fetch_call("sluice_blob_fetch", store, origin, name, timeout_ms, &f)
 	             : sl_fail(-EINVAL, "sluice_blob_fetch: out is NULL");
 
 	if (!rc)
@@ -256,8 +280,8 @@ int sluice_blob_fetch(sluice_store *store, const struct sluice_origin *origin, c
 int sluice_collection_fetch(sluice_store *store, const struct sluice_origin *origin,
                             const char *name, int timeout_ms, sluice_collection **out)
 {
-	struct fetch f = {.tensors = true};
-	int rc = out ? fetch("sluice_collection_fetch", store, origin, name, timeout_ms, &f)
+	struct fetch f = {.tensors = true, .deadline = sl_deadline(timeout_ms)};
+	int rc = out ? fetch_call("sluice_collection_fetch", store, origin, name, timeout_ms, &f)
 	             : sl_fail(-EINVAL, "sluice_collection_fetch: out is NULL");
 
 	if (!rc)
@@ -277,6 +301,8 @@ static int refresh_ask(struct fetch *f, sluice_blob *held, bool *other)
 
 	*other = false;
 	f->id = f->replaces = sluice_blob_id(held);
+	if (!rc && f->o.given.uri)
+		rc = sl_origin_name("sluice_blob_refresh", &f->o);
 	if (rc || (f->o.given.uri && strcmp(source.uri, f->o.uri ? f->o.uri : "")))
 		return rc == -ENOENT ? 0 : rc;
 	free(f->o.uri);
@@ -294,7 +320,7 @@ static int refresh_ask(struct fetch *f, sluice_blob *held, bool *other)
 int sluice_blob_refresh(sluice_store *store, const struct sluice_origin *origin, const char *name,
                         uint64_t *id)
 {
-	struct fetch f = {.refresh = true};
+	struct fetch f = {.refresh = true, .deadline = SL_FOREVER};
 	sluice_blob *held;
 	bool other;
 	int rc = sl_origin_find("sluice_blob_refresh", store, origin, name, &f.o);
@@ -304,13 +330,11 @@ int sluice_blob_refresh(sluice_store *store, const struct sluice_origin *origin,
 	/* Held, so that the daemon does not drop it for the new one. */
 	if (!rc)
 		rc = sluice_blob_get(store, name, 0, &held);
-	if (rc) {
-		free(f.o.uri);
+	if (rc)
 		return rc;
-	}
 	rc = refresh_ask(&f, held, &other);
 	if (!rc && other)
-		rc = fetch_once(&f, SL_FOREVER);
+		rc = fetch_once(&f);
 	if (!rc && id)
 		*id = f.id;
 	free(f.o.uri);
