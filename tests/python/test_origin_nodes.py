@@ -90,6 +90,11 @@ def assert_whole(results, *tags):
         assert not isinstance(result[0], str) and result[1] == 20 and result[2] in [[tag] for tag in tags], result
 
 
+def local_publish(store, replace=True):
+    tensors = {f"layer.{i}": b"\x09" for i in range(20)}
+    return sluice.publish("m", tensors, framework="dlpack", replace=replace, store=store)
+
+
 def times_of_each(origin, key, node, end, begin=0):
     """How often the node got bytes from begin to end of the object."""
     counts = [0] * ((end - begin) >> 7)
@@ -251,7 +256,7 @@ def test_a_local_publish_that_is_faster_wins(node, origin, when):
         process.begin(attached, "m", 60, URI, False)
     assert came.wait(30)
     with node.daemon.open() as store:
-        with sluice.publish("m", {f"layer.{i}": bytes([9]) * 1000 for i in range(20)}, framework="dlpack", store=store) as made:
+        with local_publish(store, replace=False) as made:
             version = made.version
     waiting, deadline = set(node.processes), time.monotonic() + 30
     while when == "later" and len(waiting) > 1:  # all but the leader have it already
@@ -326,7 +331,6 @@ def test_a_name_that_is_being_made_is_waited_for(node, origin):
     time.sleep(0.3)
     assert maker.call(sealed, 9) is None
     results = [process.end() for process in others]
-    print(results, len(origin.log))
     assert {result[0] for result in results} == {"OSError"} and errnos(results) == {errno.EPROTO}  # it is no collection
     assert bodies(origin, "m") <= MANY * (AHEAD + 1000)
     # One that is given up is no obstacle.
@@ -343,26 +347,25 @@ def test_a_name_that_is_being_made_is_waited_for(node, origin):
 
 def test_what_was_fetched_is_held_whoever_replaces_it(node, origin):
     """Local publishes come right behind the seal of the leader."""
-    stop = threading.Event()
+    stop, chance = threading.Event(), random.Random(5)
 
     def publish():
         with node.daemon.open() as store:
-            while not stop.is_set():
-                made = sluice.publish("m", {f"layer.{i}": b"\x09" for i in range(20)}, framework="dlpack", replace=True, store=store)
-                made.close()
+            while not stop.wait(0.004 * chance.random()):
+                local_publish(store).close()
+                time.sleep(0.004 * chance.random())
                 store.delete("m")
 
     origin.put(KEY + "m", model_bytes(1, each=100))
-    threads = [threading.Thread(target=publish) for _ in range(2)]
-    for thread in threads:
-        thread.start()
+    thread = threading.Thread(target=publish)
+    thread.start()
     try:
-        for _ in range(400 if FULL else 30):
-            assert_whole(node.all(attached, "m", 60, URI, False), 1, 9)
+        results = [result for _ in range(400 if FULL else 50) for result in node.all(attached, "m", 60, URI, False)]
     finally:
         stop.set()
-        for thread in threads:
-            thread.join()
+        thread.join()
+    assert_whole(results, 1, 9)
+    assert {tag for _, _, tags in results for tag in tags} == {1, 9}
 
 
 def test_what_was_fetched_cannot_be_written_to_by_its_leader(node, origin):
@@ -383,8 +386,7 @@ def test_refreshes_and_local_publishes_lose_nothing(node, origin):
         local = None
         if turn % 4:
             time.sleep(chance.random() * 0.02)
-            with node.daemon.open() as store, sluice.publish(
-                    "m", {f"layer.{i}": b"\x09" for i in range(20)}, framework="dlpack", replace=True, store=store) as made:
+            with node.daemon.open() as store, local_publish(store) as made:
                 local = made.version
         results = [process.end() for process in node.processes]
         assert all(result and result[2] in ([2], [9]) for result in results), results
