@@ -5,7 +5,7 @@
 # As last time if it is not said; /usr/local the first time.
 prefix ?= $(PREFIX)
 
-.PHONY: all python wheel demo demo-files check check-python check-gpu stress bench-local bench-weights bench-models bench-python bench-http bench-s3 bench-writer bench-arrays bench-mpi bench-store bench-gpu bench-store-gpu format install uninstall clean help
+.PHONY: all python wheel demo demo-files check check-python check-gpu stress bench-local bench-weights bench-models bench-save bench-python bench-http bench-s3 bench-writer bench-arrays bench-mpi bench-store bench-gpu bench-store-gpu format install uninstall clean help
 
 all:
 	@scripts/build build --buildtype=release -Dtests=false $(if $(prefix),--prefix=$(prefix))
@@ -89,6 +89,9 @@ bench-store:
 bench-weights: python
 	@bench/weights $(BENCH_FLAGS)
 
+bench-save: python
+	@bench/save $(BENCH_FLAGS)
+
 bench-models: python
 	@bench/models $(BENCH_FLAGS)
 
@@ -133,6 +136,7 @@ help:
 	@echo 'make stress       the tests that take long'
 	@echo 'make bench-local  compare with fio and dd; BENCH_FLAGS="--quick --gate"'
 	@echo 'make bench-weights weights of a model into memory or a GPU, beside other loaders'
+	@echo 'make bench-save    tensors to storage while a loop goes on, beside other ways to save'
 	@echo 'make bench-models collections in the store, beside other ways to share tensors'
 	@echo 'make bench-python the Python package beside other ways to read in Python'
 	@echo 'make bench-http   compare with curl and aria2c, on an nginx of its own'

@@ -507,10 +507,10 @@ SLUICE_API int sluice_blob_to_dlpack(sluice_blob *b, unsigned version, void **ou
 
 /*
  * An origin is a folder of objects of S3 behind the stores of many nodes: uri, '/' and a name, as
- * it is, give the URI of an object. A blob or a collection (<sluice/tensors.h>) that this node lacks
- * comes from there, once for each node, however many processes ask at a time. Only the calls of
- * this section, sluice_collection_fetch() and store:// files use an origin. A name that begins with
- * ".sluice/" has no object.
+ * it is, give the URI of an object. A blob or a collection (<sluice/tensors.h>) that this node
+ * lacks comes from there, once for each node, however many processes ask at a time. Only the calls
+ * of this section, sluice_collection_fetch() and store:// files use an origin. A name that begins
+ * with ".sluice/" has no object.
  *
  * What is fetched is a blob with SLUICE_BLOB_CACHE: it may be dropped when memory is short, and is
  * fetched again by the next call. All of its bytes are of one version of the object.

@@ -17,7 +17,8 @@
  *     sluice_tensor_plan_read(plan, memory, NULL, &load);
  *     sluice_tensor_load_wait(load, -1);
  *
- * Tensors can also be kept in the store by one name, as a collection: see the end of this header.
+ * sluice_tensors_save() writes such files while the program goes on. Tensors can also be kept in
+ * the store by one name, as a collection: see the end of this header.
  *
  * Headers of files are not trusted: each length, offset, shape, type and name is checked when the
  * file is opened, and memory is allocated only for bytes that are in the file.
@@ -273,6 +274,124 @@ SLUICE_API void sluice_tensor_load_free(sluice_tensor_load *load);
  */
 SLUICE_API int sluice_file_digest(sluice_file *file, int kind, struct sluice_digest *out);
 
+/* --------------------------------------------------------------------------------------- save */
+
+typedef struct sluice_tensor_save sluice_tensor_save;
+
+/* A tensor of the program to save, or one of a collection: see below. */
+struct sluice_collection_tensor {
+	size_t size; /* sizeof(struct sluice_collection_tensor) */
+	const char *name;
+	int type; /* of enum sluice_type; safetensors has to have a word for it */
+	unsigned rank;
+	const uint64_t *shape;
+	int device; /* that has the memory; -1: the host */
+	/* Its first byte. To save: in any memory, and device is
+	 * ignored. To make a collection: what is copied by sluice_collection_publish(), on
+	 * any device. Tensors with the same address, bytes and device have their memory together.
+	 */
+	void *data;
+	uint64_t bytes; /* set by sluice_collection_get() */
+};
+/* Options of a save. Start from SLUICE_TENSOR_SAVE_OPTIONS_INIT. */
+struct sluice_tensor_save_options {
+	size_t size;                 /* required: sizeof(struct sluice_tensor_save_options) */
+	uint64_t file_bytes;         /* of tensors in a file of a folder, about; 0: 2 GiB */
+	const char *const *metadata; /* pairs of text for "__metadata__" of each file; copied */
+	size_t metadata_count;       /* of pairs */
+	int refuse_shared; /* 1: two names with the same memory are -EINVAL, and not written once */
+	int not_durable;   /* 1: without the work of fsync() */
+	/* 1: SHA-256 of each file, of the bytes on their way, see sluice_tensor_save_file(); each
+	 * file that is written then has 32 MiB of memory, pinned for a device, and a core */
+	int digests;
+	/* 1: the memory is read after the work that the stream below was given before */
+	int on;
+	int device; /* of that stream */
+	sluice_stream stream;
+	/* NULL, or options of sluice_open() for each file, without flags; what they point to must
+	 * stay until the save is over. */
+	const struct sluice_open_options *open_options;
+};
+#define SLUICE_TENSOR_SAVE_OPTIONS_INIT                                                          \
+	{                                                                                        \
+		sizeof(struct sluice_tensor_save_options), 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL \
+	}
+
+/*
+ * Starts to save tensors as safetensors files and returns at once; a thread of the save does the
+ * rest. Names, shapes and texts are copied. `data` of each tensor is memory of the host or of a
+ * device, without gaps, and must not change until sluice_tensor_save_fence() returns 0. Memory of
+ * devices goes through the pinned memory of the context, so that the host needs no room for the
+ * tensors.
+ *
+ * A uri that ends in ".safetensors" is a single file, which takes its name when it is complete. Any
+ * other is a folder, which is made if its parent exists, or s3://BUCKET/PREFIX: tensors go into
+ * files of about file_bytes, written up to 8 at a time, with names of a random id of the save,
+ * model-<16 hex digits>-00001-of-00008.safetensors; then model.safetensors.index.json is replaced,
+ * so that sluice_tensors_open() of it finds the old tensors or the new, all of them. At last files
+ * of the old index are removed that have names of this form, and files with such names that are in
+ * no index and whose save has ended (S3: that are older than a day). All other files stay.
+ *
+ * Data of a file begins at a multiple of 4,096 bytes; tensors with larger elements come first. Of
+ * tensors with the same address, type and shape the first by its place in the array is written, and
+ * "__metadata__" of its file has a pair from each other name to this name.
+ *
+ * Order of fsyncs (but for not_durable): each file and its name, then the index, its name, and only
+ * then are old files removed. So a loss of power leaves the old index or the new, with its files.
+ *
+ * Returns 0, or
+ *   -EINVAL    a name is there twice, is "__metadata__" or no UTF-8, no data, or a shape too large
+ *   -ENOTSUP   safetensors has no such type; a folder of another scheme
+ *   -EFBIG     names and shapes of more than 100 MB in a file
+ *   -E2BIG     more than 99,999 files
+ *   -ENOMEM, -EAGAIN
+ */
+SLUICE_API int sluice_tensors_save(sluice_context *ctx, const char *uri,
+                                   const struct sluice_collection_tensor *tensors, size_t count,
+                                   const struct sluice_tensor_save_options *o,
+                                   sluice_tensor_save **out);
+/*
+ * The same for tensors of open files, or for `count` of them with these indices if chosen is not
+ * NULL. The bytes pass through memory of 32 MiB for each file that is written. The tensors must
+ * outlive the save; o->on has no effect.
+ */
+SLUICE_API int sluice_tensors_save_files(const char *uri, const sluice_tensors *tensors,
+                                         const size_t *chosen, size_t count,
+                                         const struct sluice_tensor_save_options *o,
+                                         sluice_tensor_save **out);
+/*
+ * Waits, as sluice_wait() does, until the save reads the tensors no more: the program may change or
+ * free their memory. Returns 0, -EINPROGRESS, or the error of the save.
+ */
+SLUICE_API int sluice_tensor_save_fence(sluice_tensor_save *save, int timeout_ms);
+/*
+ * Waits until the save is over, as sluice_wait() does.
+ *
+ * Returns the bytes of all files, -EINPROGRESS, or the first error; then nothing of the save stays,
+ * and the old tensors are as they were. Errors are those of sluice_open(), of writes and of
+ * sluice_close().
+ */
+SLUICE_API int64_t sluice_tensor_save_wait(sluice_tensor_save *save, int timeout_ms);
+/* Sets how many bytes have been written, and how many will be; either may be NULL. */
+SLUICE_API void sluice_tensor_save_progress(sluice_tensor_save *save, uint64_t *written,
+                                            uint64_t *all);
+/* A file of a save. The URI lives as long as the save. */
+struct sluice_tensor_saved {
+	size_t size; /* in: sizeof(struct sluice_tensor_saved) */
+	const char *uri;
+	uint64_t bytes;
+	struct sluice_digest digest; /* kind 0: without o->digests */
+};
+/* Describes a file by its number. Returns 0, -ENOENT past the last, or -EAGAIN: it is not saved. */
+SLUICE_API int sluice_tensor_save_file(const sluice_tensor_save *save, size_t number,
+                                       struct sluice_tensor_saved *out);
+/* Requests that the save end early; sluice_tensor_save_wait() tells whether it did. */
+SLUICE_API void sluice_tensor_save_cancel(sluice_tensor_save *save);
+/* Returns the sentence of the error that sluice_tensor_save_wait() returned, or "". */
+SLUICE_API const char *sluice_tensor_save_message(const sluice_tensor_save *save);
+/* Waits until the save is over, and frees it. */
+SLUICE_API void sluice_tensor_save_free(sluice_tensor_save *save);
+
 /* -------------------------------------------------------------------------------- collections */
 
 /*
@@ -289,20 +408,6 @@ SLUICE_API int sluice_file_digest(sluice_file *file, int kind, struct sluice_dig
  */
 typedef struct sluice_collection sluice_collection;
 
-/* A tensor of a collection. */
-struct sluice_collection_tensor {
-	size_t size; /* sizeof(struct sluice_collection_tensor) */
-	const char *name;
-	int type; /* of enum sluice_type; safetensors has to have a word for it */
-	unsigned rank;
-	const uint64_t *shape;
-	int device; /* that has the memory; -1: the host */
-	/* Its first byte. To make a collection: what is copied by sluice_collection_publish(), on
-	 * any device. Tensors with the same address, bytes and device have their memory together.
-	 */
-	void *data;
-	uint64_t bytes; /* set by sluice_collection_get() */
-};
 /* A small file that goes with the tensors, such as config.json. */
 struct sluice_collection_file {
 	const char *name;

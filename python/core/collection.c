@@ -103,6 +103,16 @@ static int collecting_stream(struct collecting *c, PyObject *on)
 	return 0;
 }
 
+int parse_device(const char *name, int *device)
+{
+	*device = -1;
+	if (strcmp(name, "cpu") && sluice_device_find(name, device)) {
+		raise_last(-ENODEV);
+		return -1;
+	}
+	return 0;
+}
+
 /* Reads [(name, bytes), ...], of which the caller keeps the bytes. */
 static int collecting_files(struct collecting *c, PyObject *list)
 {
@@ -124,13 +134,14 @@ static int collecting_files(struct collecting *c, PyObject *list)
 	return files ? 0 : -1;
 }
 
-/* Reads [(name, word, shape, device, address), ...]; the caller keeps what the addresses are of. */
-static int collecting_tensors(struct collecting *c, PyObject *list)
+struct sluice_collection_tensor *call_tensors(struct call *call, PyObject *list)
 {
-	c->count = (size_t)PyList_Size(list);
-	c->tensors = call_copy(&c->call, NULL, (c->count + 1) * sizeof(*c->tensors));
-	for (size_t i = 0; c->tensors && i < c->count; i++) {
-		struct sluice_collection_tensor *t = &c->tensors[i];
+	size_t count = (size_t)PyList_Size(list);
+	struct sluice_collection_tensor *tensors =
+		call_copy(call, NULL, (count + 1) * sizeof(*tensors));
+
+	for (size_t i = 0; tensors && i < count; i++) {
+		struct sluice_collection_tensor *t = &tensors[i];
 		const char *name, *type, *word, *device;
 		PyObject *shape;
 		uint64_t *lengths, data;
@@ -138,21 +149,21 @@ static int collecting_tensors(struct collecting *c, PyObject *list)
 		if (!PyArg_ParseTuple(PyList_GetItem(list, i), "ssO!sO&", &name, &type,
 		                      &PyTuple_Type, &shape, &device, parse_number, &data) ||
 		    parse_device(device, &t->device) ||
-		    !(t->name = call_copy(&c->call, name, strlen(name))))
-			return -1;
+		    !(t->name = call_copy(call, name, strlen(name))))
+			return NULL;
 		t->size = sizeof(*t);
 		t->data = (void *)(uintptr_t)data;
 		for (t->type = 1; (word = type_word(t->type)) && strcmp(word, type);)
 			t->type++;
 		t->rank = (unsigned)PyTuple_Size(shape);
-		lengths = call_copy(&c->call, NULL, t->rank * sizeof(*lengths));
+		lengths = call_copy(call, NULL, t->rank * sizeof(*lengths));
 		if (!lengths)
-			return -1;
+			return NULL;
 		t->shape = lengths;
 		for (unsigned d = 0; d < t->rank; d++)
 			lengths[d] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(shape, d));
 	}
-	return c->tensors && !PyErr_Occurred() ? 0 : -1;
+	return PyErr_Occurred() ? NULL : tensors;
 }
 
 /* made: (flags, id to be replaced, device, files, stream, copies, tensors, Tensors or None) */
@@ -167,8 +178,9 @@ static int collecting_parse(struct collecting *c, PyObject *made)
 	                      &c->options.replaces, &device, &PyList_Type, &files, &on, &copies,
 	                      &PyList_Type, &tensors, &opened) ||
 	    parse_device(device, &c->device) || collecting_files(c, files) ||
-	    collecting_stream(c, on) || collecting_tensors(c, tensors))
+	    collecting_stream(c, on) || !(c->tensors = call_tensors(&c->call, tensors)))
 		return -1;
+	c->count = (size_t)PyList_Size(tensors);
 	c->copies = copies;
 	c->files = opened == Py_None ? NULL : tensors_of(opened);
 	return 0;

@@ -91,9 +91,10 @@ typedef struct {
 bool context_is_made(Context *self);
 extern PyTypeObject *context_type, *file_type, *queue_type, *operation_type, *tensors_type,
 	*load_type, *frame_type, *series_type, *writer_type, *store_type, *blob_type, *watch_type,
-	*collection_type;
+	*collection_type, *save_type;
 extern PyType_Spec context_spec, file_spec, queue_spec, operation_spec, tensors_spec, load_spec,
-	frame_spec, series_spec, writer_spec, store_spec, blob_spec, watch_spec, collection_spec;
+	frame_spec, series_spec, writer_spec, store_spec, blob_spec, watch_spec, collection_spec,
+	save_spec;
 /* The end of a tp_dealloc. */
 void object_free(void *object);
 
@@ -234,6 +235,11 @@ struct opening {
 /* Takes copies of lines and of a dict with fields of struct sluice_s3_options, or None each, into the options. Returns 0, or -1
  * with an exception. */
 int opening_copy_options(struct opening *opening, PyObject *headers, PyObject *s3);
+
+/* Finds a device by its name; "cpu": -1. Returns 0, or -1 with an exception. */
+int parse_device(const char *name, int *device);
+/* Reads [(name, word, shape, device, address), ...], of which the caller keeps what the addresses are of. NULL with an exception. */
+struct sluice_collection_tensor *call_tensors(struct call *call, PyObject *list);
 
 /* Makes the call; on the main thread by a thread of its own, so that signals are seen. Returns 0, or
  * -1 with an exception: then the call is freed. */

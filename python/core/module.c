@@ -121,6 +121,7 @@ static const struct {
              {"Load", &load_spec, &load_type},
              {"Operation", &operation_spec, &operation_type},
              {"Queue", &queue_spec, &queue_type},
+             {"Save", &save_spec, &save_type},
              {"Tensors", &tensors_spec, &tensors_type}};
 
 PyMODINIT_FUNC PyInit__core(void);

@@ -230,16 +230,6 @@ static PyObject *store_delete(Store *self, PyObject *name)
 
 /* --------------------------------------------------------------------------------------- origin */
 
-int parse_device(const char *name, int *device)
-{
-	*device = -1;
-	if (strcmp(name, "cpu") && sluice_device_find(name, device)) {
-		raise_last(-ENODEV);
-		return -1;
-	}
-	return 0;
-}
-
 int origin_parse(struct call *call, PyObject *origin, struct sluice_origin *out,
                  struct handle **context)
 {

@@ -52,7 +52,5 @@ PyObject *device_name(int device);
  * with an exception. */
 int origin_parse(struct call *call, PyObject *origin, struct sluice_origin *out,
                  struct handle **context);
-/* Reads the name of a device, or "cpu". Returns 0, or -1 with an exception. */
-int parse_device(const char *name, int *device);
 
 #endif

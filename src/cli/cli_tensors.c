@@ -127,7 +127,10 @@ static const struct tensors_command {
 } commands[] = {
 	{"ls", "FILE...", "Lists the tensors in FILEs: safetensors, an index of such, npy or npz.",
          ls_options, tensors_ls},
-	{"cp", "FILE... DEST", "Copies tensors in FILEs into DEST, a new safetensors file.",
+	{"cp", "FILE... DEST",
+         "Copies tensors in FILEs into DEST: a file, NAME.safetensors; a collection in the store, "
+         "store://NAME; or any other name, of a folder or s3://BUCKET/PREFIX, with files of 2 GiB "
+         "and model.safetensors.index.json. What is there is replaced when all is complete.",
          cp_options, cli_tensors_cp, true},
 	{"bench", "FILE...",
          "Measures how fast all tensors in FILEs are loaded, and in turn how fast the same bytes "

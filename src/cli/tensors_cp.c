@@ -2,36 +2,27 @@
 /*
  * sluice tensors cp
  *
- * Copies tensors into a new safetensors file: writes its header, then the bytes of each tensor,
- * which pass through a few buffers in turn.
+ * Saves tensors of files again: as a safetensors file, as a folder with an index, or in the store
+ * as a collection.
  *
  * Threads: the main thread.
  */
 #include <err.h>
 #include <errno.h>
 #include <fnmatch.h>
-#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli_tensors.h"
+#include "sluice/store.h"
 
-enum { BUFFERS = 8, BUFFER_BYTES = 8 << 20 };
+#define STORE "store://"
 
-/* A part of a tensor on its way. */
-struct tensors_part {
-	char *data;
-	size_t n;
-	uint64_t to;
-	sluice_op *read, *write;
-};
-struct tensors_copy {
-	sluice_tensors *tensors;
-	const struct cli_tensors_options *options;
-	sluice_file *out;
-	uint64_t at; /* in the file that is made */
-	struct tensors_part parts[BUFFERS];
-	uint64_t count; /* parts that were begun; the next is in parts[count % BUFFERS] */
-	struct cli_progress progress;
+/* Tensors that are copied, and the metadata of their first file. */
+struct tensors_choice {
+	size_t *indices, count;
+	const char **metadata; /* pairs */
+	size_t pairs;
 };
 
 static bool is_chosen(const struct cli_tensors_options *o, const char *name)
@@ -42,190 +33,99 @@ static bool is_chosen(const struct cli_tensors_options *o, const char *name)
 	return !o->pattern_count;
 }
 
-/* Writes the entry of a tensor, which begins at *end, into the header. */
-static int write_entry(FILE *header, const struct sluice_tensor *tensor, uint64_t *end)
-{
-	const char *word = sluice_type_word(tensor->type);
-
-	if (!word)
-		return cli_fail(-ENOTSUP, "'%s': safetensors has no type %s", tensor->name,
-		                sluice_type_name(tensor->type));
-	if (*end)
-		putc(',', header);
-	cli_json_text(header, tensor->name);
-	fprintf(header, ":{\"dtype\":\"%s\",\"shape\":[", word);
-	for (unsigned i = 0; i < tensor->rank; i++)
-		fprintf(header, "%s%" PRIu64, i ? "," : "", tensor->shape[i]);
-	fprintf(header, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", *end,
-	        *end + tensor->bytes);
-	*end += tensor->bytes;
-	return 0;
-}
-
-/* Makes the header, for the caller to free; *n its bytes, *data those of all tensors. */
-static int make_header(const struct tensors_copy *copy, char **text, size_t *n, uint64_t *data)
-{
-	struct sluice_tensor tensor = {.size = sizeof(tensor)};
-	FILE *header = open_memstream(text, n);
-	size_t chosen = 0;
-	int rc = 0;
-
-	if (!header)
-		err(CLI_FAILED, "header");
-	*data = 0;
-	fwrite("12345678{", 1, 9, header); /* the length comes last */
-	for (size_t i = 0; !rc && !sluice_tensors_get(copy->tensors, i, &tensor); i++)
-		if (is_chosen(copy->options, tensor.name)) {
-			if (chosen++ && !*data)
-				putc(',', header);
-			rc = write_entry(header, &tensor, data);
-		}
-	putc('}', header);
-	fflush(header);
-	for (size_t blanks = -*n % 8; blanks; blanks--)
-		putc(' ', header);
-	if (fclose(header))
-		err(CLI_FAILED, "header");
-	for (int i = 0; i < 8; i++)
-		(*text)[i] = (char)((*n - 8) >> 8 * i & 0xff);
-	if (!rc && !chosen && copy->options->pattern_count)
-		rc = cli_fail(-ENOENT, "no tensor has such a name");
-	return rc;
-}
-
-/* Waits for an operation, which an interrupt cancels, and frees it. */
-static int finish(sluice_op **op, size_t n, const char *what)
-{
-	int64_t moved = (int64_t)n;
-	int rc;
-
-	while (*op && (moved = sluice_wait(*op, 100)) == -EINPROGRESS)
-		if (cli_interrupted())
-			sluice_cancel(*op);
-	rc = moved == (int64_t)n ? 0 : moved < 0 ? (int)moved : -EIO;
-	if (rc && rc != -ECANCELED)
-		cli_fail(rc, "%s: %s", what,
-		         moved < 0 ? sluice_op_message(*op) : "the file is shorter");
-	sluice_op_free(*op);
-	*op = NULL;
-	return rc;
-}
-
-/* Writes a part when its bytes have come. */
-static int write_part(struct tensors_copy *copy, struct tensors_part *part)
-{
-	int rc = finish(&part->read, part->n, "reading");
-
-	return rc ? rc
-	          : cli_said(sluice_write(copy->out, part->data, part->n, part->to, &part->write));
-}
-
-/* Begins to read a part into the buffer of that which was begun first, and has another written. */
-static int next_part(struct tensors_copy *copy, sluice_file *file, uint64_t offset, size_t n)
-{
-	struct tensors_part *part = &copy->parts[copy->count % BUFFERS];
-	int rc = 0;
-
-	if (copy->count >= BUFFERS / 2)
-		rc = write_part(copy, &copy->parts[(copy->count - BUFFERS / 2) % BUFFERS]);
-	if (!rc)
-		rc = finish(&part->write, part->n, "writing");
-	part->n = n;
-	part->to = copy->at;
-	if (!rc)
-		rc = cli_said(sluice_read(file, part->data, n, offset, &part->read));
-	copy->at += n;
-	copy->count++;
-	cli_progress_update(&copy->progress, copy->at);
-	return !rc && cli_interrupted() ? -ECANCELED : rc;
-}
-
-static int copy_tensors(struct tensors_copy *copy)
+static int choose(const sluice_tensors *tensors, const struct cli_tensors_options *o,
+                  struct tensors_choice *choice)
 {
 	struct sluice_tensor tensor = {.size = sizeof(tensor)};
 	struct sluice_tensor_file file = {.size = sizeof(file)};
-	int rc = 0;
 
-	for (size_t i = 0; !rc && !sluice_tensors_get(copy->tensors, i, &tensor); i++) {
-		sluice_tensors_file(copy->tensors, tensor.file, &file);
-		for (uint64_t done = 0;
-		     !rc && done < tensor.bytes && is_chosen(copy->options, tensor.name);
-		     done += BUFFER_BYTES) {
-			uint64_t left = tensor.bytes - done;
-
-			rc = next_part(copy, file.file, tensor.offset + done,
-			               left < BUFFER_BYTES ? (size_t)left : BUFFER_BYTES);
-		}
-	}
-	for (unsigned i = 0; i < BUFFERS; i++) {
-		struct tensors_part *part = &copy->parts[(copy->count + i) % BUFFERS];
-
-		if (!rc && part->read)
-			rc = write_part(copy, part);
-	}
-	return rc;
+	sluice_tensors_file(tensors, 0, &file);
+	choice->indices = calloc(sluice_tensors_count(tensors) + 1, sizeof(*choice->indices));
+	choice->metadata = calloc(2 * file.metadata + 1, sizeof(*choice->metadata));
+	if (!choice->indices || !choice->metadata)
+		err(CLI_FAILED, "names of tensors");
+	for (size_t i = 0; !sluice_tensors_get(tensors, i, &tensor); i++)
+		if (is_chosen(o, tensor.name))
+			choice->indices[choice->count++] = i;
+	for (size_t i = 0; i < file.metadata; i++, choice->pairs++)
+		sluice_tensors_metadata(tensors, 0, i, &choice->metadata[2 * i],
+		                        &choice->metadata[2 * i + 1]);
+	return choice->count || !o->pattern_count ? 0
+	                                          : cli_fail(-ENOENT, "no tensor has such a name");
 }
 
-/* Waits for everything that has been begun. */
-static int end_parts(struct tensors_copy *copy, int rc)
+/* Waits for a save, which an interrupt cancels. */
+static int save_finish(sluice_tensor_save *save, const char *target)
 {
-	for (unsigned i = 0; i < BUFFERS; i++) {
-		struct tensors_part *part = &copy->parts[i];
+	struct cli_progress progress;
+	uint64_t written, all;
+	int64_t n;
 
-		if (part->read) {
-			sluice_cancel(part->read);
-			sluice_wait(part->read, -1);
-			sluice_op_free(part->read);
-		}
-		int written = finish(&part->write, part->n, "writing");
-		rc = rc ? rc : written;
-		free(part->data);
+	sluice_tensor_save_progress(save, &written, &all);
+	cli_progress_start(&progress, target, all, true);
+	while ((n = sluice_tensor_save_wait(save, 100)) == -EINPROGRESS) {
+		sluice_tensor_save_progress(save, &written, &all);
+		cli_progress_update(&progress, written);
+		if (cli_interrupted())
+			sluice_tensor_save_cancel(save);
 	}
-	return rc;
+	cli_progress_end(&progress);
+	if (n < 0 && n != -ECANCELED)
+		cli_fail((int)n, "%s", sluice_tensor_save_message(save));
+	sluice_tensor_save_free(save);
+	return n < 0 ? (int)n : 0;
 }
 
-static int write_file(struct tensors_copy *copy, const char *header, size_t n)
+static int publish(sluice_tensors *tensors, const struct cli_tensors_options *o,
+                   const struct tensors_choice *choice)
 {
-	sluice_op *op = NULL;
-	int rc = cli_said(sluice_write(copy->out, header, n, 0, &op));
+	struct sluice_collection_options options = SLUICE_COLLECTION_OPTIONS_INIT;
+	struct sluice_tensor_want *wants = calloc(choice->count + 1, sizeof(*wants));
+	sluice_collection *made;
+	sluice_store *store;
+	int rc;
 
-	for (unsigned i = 0; i < BUFFERS; i++) {
-		copy->parts[i].data = aligned_alloc(4096, BUFFER_BYTES);
-		if (!copy->parts[i].data)
-			err(CLI_FAILED, "buffers");
+	if (!wants)
+		err(CLI_FAILED, "names of tensors");
+	for (size_t i = 0; i < choice->count; i++)
+		wants[i].tensor = choice->indices[i];
+	options.flags = SLUICE_BLOB_REPLACE;
+	rc = cli_said(sluice_store_open(NULL, NULL, &store));
+	if (!rc) {
+		rc = cli_said(sluice_collection_publish_files(store, o->target + strlen(STORE),
+		                                              tensors, wants, choice->count, -1,
+		                                              &options, NULL, &made));
+		if (!rc)
+			sluice_collection_release(made);
+		sluice_store_close(store);
 	}
-	copy->at = n;
-	if (!rc)
-		rc = copy_tensors(copy);
-	rc = end_parts(copy, rc);
-	int written = finish(&op, n, "writing");
-	return rc ? rc : written;
+	free(wants);
+	return rc;
 }
 
 int cli_tensors_cp(sluice_tensors *tensors, const struct cli_tensors_options *o)
 {
-	struct tensors_copy copy = {.tensors = tensors, .options = o};
-	struct sluice_open_options options = cli_open_options(&o->open);
-	char *header = NULL;
-	uint64_t data;
-	size_t n;
-	int rc = make_header(&copy, &header, &n, &data);
+	struct sluice_tensor_save_options options = SLUICE_TENSOR_SAVE_OPTIONS_INIT;
+	struct sluice_open_options open_options = cli_open_options(&o->open);
+	struct tensors_choice choice = {0};
+	sluice_tensor_save *save;
+	int rc = choose(tensors, o, &choice);
 
-	options.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_REPLACE;
-	options.expected_size = n + data;
+	options.metadata = choice.metadata;
+	options.metadata_count = choice.pairs;
+	options.not_durable = 1;
+	options.open_options = &open_options;
 	cli_interrupt_catch();
-	if (!rc)
-		rc = cli_said(sluice_open(o->ctx, o->target, &options, &copy.out));
-	if (!rc) {
-		cli_progress_start(&copy.progress, o->target, n + data, true);
-		rc = write_file(&copy, header, n);
-		cli_progress_end(&copy.progress);
-		if (rc)
-			sluice_discard(copy.out);
-		else
-			rc = cli_said(sluice_close(copy.out));
+	if (!rc && !strncmp(o->target, STORE, strlen(STORE)))
+		rc = publish(tensors, o, &choice);
+	else if (!rc) {
+		rc = cli_said(sluice_tensors_save_files(o->target, tensors, choice.indices,
+		                                        choice.count, &options, &save));
+		if (!rc)
+			rc = save_finish(save, o->target);
 	}
-	free(header);
+	free(choice.indices);
+	free(choice.metadata);
 	if (cli_interrupted())
 		cli_interrupt_obey();
 	return rc;

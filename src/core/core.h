@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include <sluice/sluice.h>
@@ -81,6 +82,11 @@ static inline size_t sl_type_bytes(const struct sl_type *type)
 {
 	return type->bits / 8;
 }
+/* Returns the bytes of a tensor; -1: its shape is too large, or does not end at a byte. */
+int64_t sl_tensor_bytes(const struct sl_type *type, unsigned rank, const uint64_t *shape);
+/* Writes a tensor into the JSON of a .safetensors file; begin: of its bytes in the data. */
+void sl_tensor_put(FILE *to, const char *name, const struct sl_type *type, unsigned rank,
+                   const uint64_t *shape, uint64_t begin, uint64_t bytes);
 
 /* ----------------------------------------------------------------------------------- machine */
 
@@ -108,6 +114,9 @@ bool sl_utf8_valid(const char *text, size_t n);
 typedef int sl_json_event(void *context, char part, const char *text, size_t n);
 int sl_json_parse(const char *name, const char *text, size_t n, sl_json_event *event,
                   void *context);
+/* Write a text, or `before` and a pair of texts; those are UTF-8. */
+void sl_json_put(FILE *to, const char *text);
+void sl_json_put_pair(FILE *to, const char *before, const char *key, const char *value);
 
 /* --------------------------------------------------------------------------- sums and noise */
 

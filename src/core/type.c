@@ -7,6 +7,8 @@
  */
 #include "core/core.h"
 
+#include <inttypes.h>
+
 static const struct sl_type types[] = {
 	[SLUICE_INT8] = {"int8", "I8", SL_SIGNED, 8, 0},
 	[SLUICE_UINT8] = {"uint8", "U8", SL_UNSIGNED, 8, 1},
@@ -45,4 +47,28 @@ void sl_dlpack_dtype(int type, uint8_t *code, uint8_t *bits)
 {
 	*code = types[type].dlpack;
 	*bits = types[type].bits;
+}
+
+int64_t sl_tensor_bytes(const struct sl_type *type, unsigned rank, const uint64_t *shape)
+{
+	uint64_t bits = type->bits;
+	bool empty = false, over = false;
+
+	for (unsigned i = 0; i < rank; i++) {
+		empty |= !shape[i];
+		over |= __builtin_mul_overflow(bits, shape[i], &bits);
+	}
+	if (empty)
+		return 0;
+	return over || bits % 8 || bits / 8 > INT64_MAX / 16 ? -1 : (int64_t)(bits / 8);
+}
+
+void sl_tensor_put(FILE *to, const char *name, const struct sl_type *type, unsigned rank,
+                   const uint64_t *shape, uint64_t begin, uint64_t bytes)
+{
+	sl_json_put(to, name);
+	fprintf(to, ":{\"dtype\":\"%s\",\"shape\":[", type->word);
+	for (unsigned i = 0; i < rank; i++)
+		fprintf(to, "%s%" PRIu64, i ? "," : "", shape[i]);
+	fprintf(to, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin, begin + bytes);
 }

@@ -117,3 +117,11 @@ int sl_tensor_index_read(struct sl_tensor_header *header)
 		                      "it is JSON, but has no \"weight_map\"");
 	return rc ? rc : index_list(header->index);
 }
+
+void sl_tensor_index_clear(struct sl_tensor_index *index)
+{
+	sl_arena_clear(&index->arena);
+	free(index->pairs);
+	free(index->files);
+	*index = (struct sl_tensor_index){0};
+}

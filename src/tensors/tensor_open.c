@@ -251,6 +251,18 @@ static int tensors_fill_by(sluice_tensors *t, const char *uri,
 	return rc;
 }
 
+int sl_tensor_index_open(sluice_context *ctx, const char *uri,
+                         const struct sluice_open_options *options, struct sl_tensor_index *out)
+{
+	struct sluice_tensors t = {.ctx = ctx};
+	int rc = tensors_fill(&t, &uri, 1, options, out);
+
+	if (!rc && !out->files)
+		rc = sl_fail(-EPROTO, "'%s' is no index of files", t.files[0].name);
+	tensors_clear(&t);
+	return rc;
+}
+
 int sluice_tensors_open(sluice_context *ctx, const char *const *uris, size_t count,
                         const struct sluice_open_options *open_options, sluice_tensors **out)
 {
@@ -269,12 +281,19 @@ int sluice_tensors_open(sluice_context *ctx, const char *const *uris, size_t cou
 	if (!t)
 		return sl_fail(-ENOMEM, "no memory");
 	t->ctx = ctx;
-	rc = tensors_fill(t, uris, count, open_options, count == 1 ? &index : NULL);
-	if (!rc && index.files)
-		rc = tensors_fill_by(t, uris[0], open_options, &index);
-	sl_arena_clear(&index.arena);
-	free(index.pairs);
-	free(index.files);
+	/* A save that replaces an index removes the old files: then the index is read again. */
+	for (int attempt = 0; attempt < 2; attempt++) {
+		bool by_index;
+
+		rc = tensors_fill(t, uris, count, open_options, count == 1 ? &index : NULL);
+		by_index = !rc && index.files;
+		if (by_index)
+			rc = tensors_fill_by(t, uris[0], open_options, &index);
+		sl_tensor_index_clear(&index);
+		if (rc != -ENOENT || !by_index)
+			break;
+		tensors_clear(t);
+	}
 	if (rc)
 		sluice_tensors_free(t);
 	else

@@ -98,6 +98,11 @@ tensors_are_copied_into_a_new_file() {
 	status 0 "$sluice" tensors cp a.safetensors a.safetensors
 	status 0 "$sluice" tensors ls a.safetensors
 	grep -q '^3 tensors' out || fail "$(cat out)"
+	status 0 "$sluice" tensors cp all.safetensors saves
+	status 0 "$sluice" tensors cp saves/model.safetensors.index.json whole.safetensors
+	cmp all.safetensors whole.safetensors || fail "not the same by way of a folder"
+	status 0 "$sluice" tensors cp a.safetensors saves
+	[ "$(ls saves | wc -l)" = 2 ] || fail "an old file stays: $(ls saves)"
 	status 1 "$sluice" tensors cp --name nothing a.safetensors none
 	says "no tensor has such a name"
 	[ ! -e none ] || fail "a file was made"

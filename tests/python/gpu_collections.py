@@ -111,8 +111,8 @@ def main():
                     try:
                         with publish(torch, name, round_, folder) as model:
                             version = compare(torch, name, round_)
-                            other = subprocess.run([sys.executable, __file__, sys.argv[1], name, str(round_)], check=True,
-                                                   stdout=subprocess.PIPE, text=True, timeout=60)
+                            attach = [sys.executable, __file__, sys.argv[1], name, str(round_)]
+                            other = subprocess.run(attach, check=True, stdout=subprocess.PIPE, text=True, timeout=60)
                             if not version == model.version == int(other.stdout):
                                 raise AssertionError(f"versions {version}, {model.version}, {other.stdout}")
                         print(f"{name}, round {round_}: passed ({what})")

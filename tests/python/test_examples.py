@@ -5,6 +5,7 @@ import os
 import runpy
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -56,6 +57,19 @@ def test_hand_over(daemon, monkeypatch):
     monkeypatch.setenv("SLUICE_STORE", daemon.path)
     assert sorted(run("hand_over", 6).splitlines()) == [
         f"the sampler has seen step {step}, or a later step" for step in (3, 6)]
+
+
+def test_checkpoint_goes_on_where_it_was_killed(tmp_path):
+    whole = run("checkpoint", tmp_path / "whole", 1000)
+    for moment in range(4):
+        killed = subprocess.Popen([sys.executable, EXAMPLES / "checkpoint.py", tmp_path / "cut", "1000"],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        killed.stderr.readline()
+        time.sleep(0.05 * moment)
+        killed.kill()
+        killed.communicate()
+    assert run("checkpoint", tmp_path / "cut", 1000) == whole
+    assert run("checkpoint", tmp_path / "cut", 1000) == whole
 
 
 def test_read_into_torch(path, tmp_path):

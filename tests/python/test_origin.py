@@ -464,3 +464,29 @@ def test_device(server, at, store, context):
     with sluice.attach("m", 10, origin="", store=store, context=context) as model:
         pass
     assert (sluice.load(server.folder / "models/m", framework="np", device="cpu")["a"] == 7).all()
+
+
+def test_the_command(server, at, store, daemon, tmp_path):
+    program = pathlib.Path(sluice._core.__file__).parents[2] / "sluice"
+
+    def run(command, *arguments):
+        ran = subprocess.run([program, "store", command, "--socket", daemon.path, *arguments], capture_output=True, text=True)
+        return ran.returncode, ran.stdout + ran.stderr
+    server.put_model("m", 1)
+    sluice.attach("m", 10, origin=ORIGIN, **at).close()
+    sluice.publish("local", arrays(2), **at).close()
+    assert run("refresh", "m", "local") == (0, "m: unchanged\nlocal: was published here\n")
+    server.put_model("m", 3)
+    assert run("refresh", "m") == (0, "m: replaced\n")
+    status, text = run("refresh", "none")
+    assert status == 1 and "none" in text
+    assert run("push", "--origin", ORIGIN, "local") == (0, "")
+    status, text = run("push", "--origin", ORIGIN, "--exclusive", "local")
+    assert status == 1 and "local" in text
+    assert run("rm", "--origin", ORIGIN, "local", "m") == (0, "")
+    assert not store.list() and not os.listdir(server.folder / "models")
+    (server.folder / "models/bytes").write_bytes(b"bytes")
+    status, text = run("get", "--origin", ORIGIN, "bytes", tmp_path / "out")
+    assert status == 1 and "bytes" in text
+    assert run("get", "--origin", ORIGIN, "--wait", "10", "bytes", tmp_path / "out")[0] == 0
+    assert (tmp_path / "out").read_bytes() == b"bytes"

@@ -92,7 +92,5 @@ int sl_collection_read(sluice_store *s, const char *name, sluice_tensors *tensor
                        const struct sluice_tensor_want *wants, size_t count, int device,
                        const struct sluice_collection_options *o,
                        const struct sluice_tensor_read_options *read, sluice_collection **out);
-/* Returns the bytes of a tensor; -1: its shape is too large, or does not end at a byte. */
-int64_t sl_table_tensor_bytes(int type, unsigned rank, const uint64_t *shape);
 
 #endif

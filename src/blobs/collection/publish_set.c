@@ -157,7 +157,7 @@ static int set_check_tensors(struct set_maker *m)
 			               "tensor %zu of a collection: no name, an unknown "
 			               "type or device, or no shape",
 			               i);
-		bytes = sl_table_tensor_bytes(t->type, t->rank, t->shape);
+		bytes = sl_tensor_bytes(sl_type_find(t->type), t->rank, t->shape);
 		if (bytes < 0 || __builtin_add_overflow(all, (uint64_t)bytes, &all) ||
 		    all > INT64_MAX / 16)
 			return sl_fail(-EINVAL,

@@ -13,20 +13,6 @@
 
 #include "collection/table.h"
 
-int64_t sl_table_tensor_bytes(int type, unsigned rank, const uint64_t *shape)
-{
-	uint64_t bits = sl_type_find(type)->bits;
-	bool empty = false, over = false;
-
-	for (unsigned i = 0; i < rank; i++) {
-		empty |= !shape[i];
-		over |= __builtin_mul_overflow(bits, shape[i], &bits);
-	}
-	if (empty)
-		return 0;
-	return over || bits % 8 || bits / 8 > INT64_MAX / 16 ? -1 : (int64_t)(bits / 8);
-}
-
 static int table_damaged(const char *what)
 {
 	return sl_fail(-EBADMSG, "the collection is damaged: %s", what);
@@ -71,7 +57,7 @@ static const char *table_check_row(struct sl_table *t, size_t i)
 		return "a type or a number of dimensions";
 	if (row->shape > t->head.shapes || row->rank > t->head.shapes - row->shape)
 		return "the place of a shape";
-	if (sl_table_tensor_bytes(row->type, row->rank, t->shapes + row->shape) !=
+	if (sl_tensor_bytes(sl_type_find(row->type), row->rank, t->shapes + row->shape) !=
 	    (int64_t)row->bytes)
 		return "the bytes of a tensor";
 	if (row->begin != t->data || row->bytes > INT64_MAX - t->data)

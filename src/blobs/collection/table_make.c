@@ -6,7 +6,6 @@
  */
 #include <endian.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,29 +23,6 @@ struct table_maker {
 	FILE *to;
 };
 
-static void maker_put_text(struct table_maker *m, const char *text)
-{
-	fputc('"', m->to);
-	for (; *text; text++)
-		if ((unsigned char)*text < 0x20)
-			fprintf(m->to, "\\u%04x", *text);
-		else
-			fprintf(m->to, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
-	fputc('"', m->to);
-}
-
-static void maker_put_metadata(struct table_maker *m, const struct sluice_collection_options *o)
-{
-	fputs("\"__metadata__\":{", m->to);
-	for (size_t i = 0; i < o->metadata_count; i++) {
-		fputs(i ? "," : "", m->to);
-		maker_put_text(m, o->metadata[2 * i]);
-		fputc(':', m->to);
-		maker_put_text(m, o->metadata[2 * i + 1]);
-	}
-	fputc('}', m->to);
-}
-
 /* Writes the length and the JSON, padded so that what follows is aligned. */
 static int maker_put_header(struct table_maker *m, const struct sluice_collection_options *o)
 {
@@ -55,18 +31,16 @@ static int maker_put_header(struct table_maker *m, const struct sluice_collectio
 
 	fwrite(&length, sizeof(length), 1, m->to);
 	fputc('{', m->to);
-	if (o->metadata_count)
-		maker_put_metadata(m, o);
+	for (size_t i = 0; i < o->metadata_count; i++)
+		sl_json_put_pair(m->to, i ? "," : "\"__metadata__\":{", o->metadata[2 * i],
+		                 o->metadata[2 * i + 1]);
+	fputs(o->metadata_count ? "}" : "", m->to);
 	for (size_t i = 0; i < m->count; i++) {
 		const struct sl_table_entry *row = m->rows[i];
 
 		fputs(i || o->metadata_count ? "," : "", m->to);
-		maker_put_text(m, row->name);
-		fprintf(m->to, ":{\"dtype\":\"%s\",\"shape\":[", sl_type_find(row->type)->word);
-		for (unsigned d = 0; d < row->rank; d++)
-			fprintf(m->to, "%s%" PRIu64, d ? "," : "", row->shape[d]);
-		fprintf(m->to, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin,
-		        begin + row->bytes);
+		sl_tensor_put(m->to, row->name, sl_type_find(row->type), row->rank, row->shape,
+		              begin, row->bytes);
 		begin += row->bytes;
 	}
 	fputc('}', m->to);

@@ -376,6 +376,7 @@ class Server:
             raise Refused(412, "PreconditionFailed")
         if "sink" in request.words:
             return
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=os.path.dirname(path), delete=False) as file:
             for body in bodies:
                 file.write(body)

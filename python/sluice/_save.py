@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saving tensors while the program goes on: save()."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Callable
+
+from . import _context, _core, _file, _store, _stream, _tensors
+from ._operation import Call
+
+_running: set[Save] = set()  # that the end of the interpreter awaits
+
+
+class Save(Call):
+    """A save in flight: wait(), done, cancel(), add_done_callback(), or await it. Its result: bytes of all files.
+
+    If it is dropped it goes on, and the end of the interpreter waits for it.
+    """
+
+    def __init__(self, core: _core.Save, keep: list[Any], digests: str | os.PathLike[str] | None) -> None:
+        self._core, self._keep, self._digests = core, keep, digests
+        _running.add(self)
+        super().__init__(self._run)
+
+    def _run(self) -> int:
+        try:
+            self._core.wait(-1, True)
+            self._keep.clear()
+            written = self._core.wait(-1, False)
+            assert written is not None
+            if self._digests is not None:
+                text = "".join(f"{digest.hex()}  {uri}\n" for uri, digest in self._core.digests())
+                with _file.open(self._digests, "w") as f:
+                    f.write(text.encode())
+            return written
+        finally:
+            self._keep.clear()
+            _running.discard(self)
+
+    def fence(self) -> None:
+        """Wait until the tensors are read no more, so that they may change. Raises the error of the save."""
+        while self._core.wait(50, True) is None:  # between which signals are seen
+            pass
+
+    def cancel(self) -> bool:
+        """End the save early, and remove what it made; what was saved before stays. False if it is over."""
+        self._core.cancel()
+        return not self.done
+
+    def progress(self) -> tuple[int, int]:
+        """The bytes that were written, and those that will be."""
+        return self._core.progress()
+
+    def __repr__(self) -> str:
+        written, size = self.progress()
+        return f"<sluice.Save, {written} of {size} bytes{', done' if self.done else ''}>"
+
+
+@atexit.register
+def _await_all() -> None:
+    for save in list(_running):
+        with contextlib.suppress(Exception):  # which nobody asked for
+            save.wait()
+
+
+def _refused(value: Any, torch: Any) -> str | None:
+    """What a tensor of torch is that has no plain memory, or None."""
+    distributed = sys.modules.get("torch.distributed.tensor")
+    if distributed is not None and isinstance(value, distributed.DTensor):
+        return "a DTensor: save its local part, value.to_local(), or all of it, value.full_tensor()"
+    if value.layout != torch.strided:
+        return f"sparse ({value.layout})"
+    if value.is_quantized:
+        return "quantized"
+    if value.device.type not in ("cpu", "cuda"):
+        return f"on {value.device}"
+    return None
+
+
+def _copier(tensors: Mapping[str, Any], torch: Any) -> Callable[[Any], Any]:
+    """Return what copies a tensor where it is, on its current stream, and one memory once; after a look at the room."""
+    sizes: dict[Any, dict[Any, int]] = {}
+    copies: dict[Any, Any] = {}
+
+    def key(value: Any) -> Any:
+        return value.device, value.data_ptr(), value.dtype, value.shape, value.stride()
+
+    for value in tensors.values():
+        if isinstance(value, torch.Tensor) and value.is_cuda:
+            sizes.setdefault(value.device, {})[key(value)] = value.numel() * value.element_size()
+    for device, of in sizes.items():
+        _tensors._Torch(device).check_room(sum(of.values()))
+
+    def copy(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value.copy() if hasattr(value, "copy") else value
+        found = copies.get(key(value))
+        if found is None:
+            found = copies[key(value)] = value.detach().clone(memory_format=torch.contiguous_format)
+        return found
+
+    return copy
+
+
+def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: Mapping[str, str] | None = None,
+         stream: Any = None, snapshot: str | None = None, durable: bool = True, shard_bytes: int | str = "2 GiB",
+         digests: str | os.PathLike[str] | None = None, shared: str = "alias", headers: Any = None,
+         context: _context.Context | None = None) -> Save:
+    """Save tensors as safetensors, to a path or s3://, and return at once; the Save tells when they are stored.
+
+    A uri that ends in ".safetensors" is one file; any other a folder, or prefix, with files of about shard_bytes and
+    model.safetensors.index.json, which is replaced last: load() of it finds the old tensors or the new, all of them.
+
+    Values, of torch or with a protocol of arrays, are read behind the work that their current stream, or the given one,
+    has now; they must not change before Save.fence(). With snapshot="device" they are copied first, where they are, on
+    that stream, and may change at once. durable=False: without fsync. metadata: texts, for each file. Names with the
+    same memory are written once, with an alias in the metadata; shared="error" refuses them. digests: a file to be made
+    at last, with the SHA-256 of each file, computed on the way, for load(verify=) and `sluice verify --check`.
+
+    Raises MemoryError with both numbers if there is no room for a snapshot, and TypeError or ValueError that names the
+    tensor: DTensor, sparse, quantized and meta tensors are refused.
+
+    >>> sluice.save({"w": numpy.ones(3)}, folder / "w.safetensors").wait()  # doctest: +SKIP
+    4120
+    """
+    if snapshot not in (None, "device"):
+        raise ValueError(f"snapshot is None or 'device', and not {snapshot!r}")
+    if shared not in ("alias", "error"):
+        raise ValueError(f"shared is 'alias' or 'error', and not {shared!r}")
+    torch = sys.modules.get("torch")
+    pairs = [text for pair in (metadata or {}).items() for text in pair]
+    for name, value in tensors.items():
+        if not isinstance(name, str):
+            raise TypeError(f"a name of a tensor is a str, and not {name!r}")
+        refused = torch is not None and isinstance(value, torch.Tensor) and _refused(value, torch)
+        if refused:
+            raise TypeError(f"tensor {name!r} is {refused}")
+    rows, keep, streams = [], [], {}
+    with contextlib.ExitStack() as on:
+        if torch is not None and stream is not None and any(
+            isinstance(value, torch.Tensor) and value.is_cuda for value in tensors.values()
+        ):  # copies are made there
+            on.enter_context(torch.cuda.stream(stream if isinstance(stream, torch.cuda.Stream) else
+                                               torch.cuda.ExternalStream(_stream.number(stream))))
+        copy = _copier(tensors, torch) if snapshot and torch is not None else None
+        for name, value in tensors.items():
+            if copy is not None:
+                value = copy(value)
+            elif snapshot and hasattr(value, "copy"):
+                value = value.copy()
+            word, shape, array, found = _store._array(value, name)
+            address, _, place = _core.find_memory(array)
+            keep.append(array)
+            if found is not None:
+                streams[place] = found if stream is None else _stream.number(stream)
+            rows.append((name, word, tuple(shape), place, address))
+        if len(streams) > 1 and torch is not None:  # of several devices: their work is waited for
+            for array in keep:
+                if isinstance(array, torch.Tensor) and array.is_cuda:
+                    torch.cuda.current_stream(array.device).synchronize()
+            streams.clear()
+    place, number = next(iter(streams.items()), ("cpu", None))
+    core = _core.Save(context or _context.default(), os.fspath(uri), _context.header_lines(headers), rows, shard_bytes,
+                      pairs, shared == "alias", durable, digests is not None, place, number)
+    return Save(core, keep, digests)

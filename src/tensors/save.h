@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Saves: the files that a save writes, as its files share them. A plan is fixed when
+ * sl_save_plan_make() returns; `made` of a file is of the thread that writes it, until all are
+ * joined.
+ */
+#ifndef SL_SAVE_H
+#define SL_SAVE_H
+
+#include "tensors/header.h"
+
+#define SL_SAVE_ID 16 /* digits in hex */
+
+struct sl_save_file;
+/* A tensor to save. */
+struct sl_save_tensor {
+	const char *name;
+	const struct sl_type *type;
+	unsigned rank;
+	int device; /* -1: the host */
+	const uint64_t *shape;
+	const void *data;
+	sluice_file *from; /* that has its bytes, at `offset`, if they are not at `data` */
+	uint64_t offset;
+	uint64_t bytes, begin;             /* in the data of its file */
+	const struct sl_save_tensor *same; /* that has the same memory and is written; or NULL */
+	const struct sl_save_file *file;   /* NULL: it is not written */
+};
+
+struct sl_save_file {
+	char *name, *uri;
+	const struct sl_save_tensor **tensors; /* that it has, one behind the other */
+	size_t count;
+	uint64_t data; /* bytes */
+	char *header;  /* its first bytes, up to the data */
+	size_t header_bytes;
+	bool made;              /* it may be there, and is removed after an error */
+	_Atomic uint64_t moved; /* bytes that were written so far */
+	struct sluice_digest digest;
+};
+
+struct sl_save_plan {
+	char *uri; /* of the only file, or of the folder, which ends with '/' */
+	bool folder;
+	bool local;
+	char id[SL_SAVE_ID + 1]; /* of files in a folder */
+	struct sl_arena arena;
+	struct sl_save_tensor *tensors; /* as they were given */
+	size_t count;
+	const struct sl_save_tensor **order; /* that are written, by file */
+	size_t written;
+	struct sl_save_file *files;
+	size_t file_count;
+	char *index; /* JSON; NULL: no folder */
+	size_t index_bytes;
+	uint64_t bytes; /* of all files */
+};
+/*
+ * Checks the tensors, and says which files they become. files: NULL, or for each tensor the open
+ * file that has its bytes, and their offsets there. sl_save_plan_clear() frees it, also after
+ * an error. Returns as sluice_tensors_save().
+ */
+int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *tensors, size_t count,
+                      sluice_file *const *files, const uint64_t *offsets,
+                      const struct sluice_tensor_save_options *o, struct sl_save_plan *plan);
+void sl_save_plan_clear(struct sl_save_plan *plan);
+
+/*
+ * Writes a file through buffers, with a digest or not. Waits for its reads and writes, which end
+ * soon after *stop is set. On a thread of its own. Returns 0, or an error with a sentence.
+ */
+int sl_save_stream(struct sl_save_file *file, sluice_file *to, bool digest,
+                   const _Atomic bool *stop);
+
+/* ------------------------------------------------------------------------------------- folder */
+
+/* A folder, or prefix of S3, with an index that is replaced; on the thread of the save. */
+struct sl_save_folder {
+	sluice_context *ctx;
+	const struct sluice_open_options *options;
+	const struct sl_save_plan *plan;
+	char *lock_name;
+	int lock;                   /* held while the save is alive; -1: none */
+	struct sl_tensor_index old; /* as it was before; without files if there was none */
+};
+/* Makes the folder, takes the lock of the save, and reads the index that is there. */
+int sl_save_folder_open(struct sl_save_folder *folder);
+/* Replaces the index. */
+int sl_save_folder_commit(struct sl_save_folder *folder, bool durable);
+/* Removes the files of the old index, and those of dead saves. Errors are left to the next save. */
+void sl_save_folder_sweep(struct sl_save_folder *folder);
+void sl_save_folder_close(struct sl_save_folder *folder);
+
+#endif

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Folders of saves
+ *
+ * Replaces the index of a folder, or of a prefix of S3, and removes the files that are in no index.
+ *
+ * In a local folder each save holds a lock (flock) on a file of its own, .sluice-<id>.lock, from
+ * before its first file is made until its index is there or its files are removed. A save that
+ * finds files of another one takes that lock first, and reads the index after that: so it removes
+ * no file of a living save, and none that an index has. S3 has no locks, and the age decides.
+ *
+ * Threads: that of the save.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tensors/save.h"
+
+#define OWN_NAME   ".sluice-" /* then the id, and ".lock" or ".index" */
+#define INDEX_NAME "model.safetensors.index.json"
+#define DEAD_NS    ((int64_t)86400 * 1000000000) /* age of a file on S3 whose save has ended */
+
+/* Returns the digits of the id in a name that a save gives to a file of any kind, or NULL. */
+static const char *folder_id(const char *name)
+{
+	static const char form[] = "-xxxxxxxxxxxxxxxx-00000-of-00000.safetensors";
+	size_t length = strlen(name), n = sizeof(form) - 1;
+	const char *at = name + length - n;
+
+	if (!strncmp(name, OWN_NAME, strlen(OWN_NAME)) && length > strlen(OWN_NAME) + SL_SAVE_ID)
+		return name + strlen(OWN_NAME);
+	if (length <= n)
+		return NULL;
+	for (size_t i = 0; i < n; i++) {
+		const char *set = form[i] == 'x' ? "0123456789abcdef" : "0123456789";
+
+		if (form[i] == 'x' || form[i] == '0' ? !strchr(set, at[i]) : at[i] != form[i])
+			return NULL;
+	}
+	return at + 1;
+}
+
+static bool index_has(const struct sl_tensor_index *index, const char *name)
+{
+	for (size_t i = 0; i < index->file_count; i++)
+		if (!strcmp(index->files[i], name))
+			return true;
+	return false;
+}
+
+/* Reads the index as it is now; without files if there is none, or another file of its name. */
+static int folder_read_index(const struct sl_save_folder *folder, struct sl_tensor_index *out)
+{
+	char *uri = sl_format("%s" INDEX_NAME, folder->plan->uri);
+	int rc = uri ? sl_tensor_index_open(folder->ctx, uri, folder->options, out)
+	             : sl_fail(-ENOMEM, "no memory");
+
+	free(uri);
+	return rc == -ENOENT || rc == -EBADMSG || rc == -EPROTO || rc == -EFBIG ? 0 : rc;
+}
+
+/* -------------------------------------------------------------------------------------- locks */
+
+/* Returns the path of the lock of a save in the local folder; NULL: no memory. */
+static char *lock_path(const struct sl_save_folder *folder, const char *id)
+{
+	struct sl_uri uri;
+	char *path;
+
+	if (sl_uri_parse(folder->plan->uri, &uri))
+		return NULL;
+	path = sl_format("%s" OWN_NAME "%.*s.lock", uri.path, SL_SAVE_ID, id);
+	sl_uri_clear(&uri);
+	return path;
+}
+
+static int folder_make(const struct sl_save_folder *folder)
+{
+	struct sl_uri uri;
+	int rc = sl_uri_parse(folder->plan->uri, &uri);
+
+	if (rc)
+		return rc;
+	if (mkdir(uri.path, 0777) && errno != EEXIST)
+		rc = sl_fail(-errno, "cannot make the folder '%s': %s", uri.path,
+		             sl_error_text(-errno));
+	sl_uri_clear(&uri);
+	return rc;
+}
+
+static int folder_lock(struct sl_save_folder *folder)
+{
+	int rc = 0;
+
+	folder->lock_name = lock_path(folder, folder->plan->id);
+	if (!folder->lock_name)
+		return sl_fail(-ENOMEM, "no memory");
+	folder->lock = open(folder->lock_name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (folder->lock < 0 || flock(folder->lock, LOCK_EX | LOCK_NB))
+		rc = sl_fail(-errno, "cannot lock '%s': %s", folder->lock_name,
+		             sl_error_text(-errno));
+	return rc;
+}
+
+/* Returns whether a save of that id is alive. The lock of a dead one is removed. */
+static bool folder_save_lives(const struct sl_save_folder *folder, const char *id)
+{
+	char *path = lock_path(folder, id);
+	int fd = path ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+	bool lives = !path || (fd < 0 ? errno != ENOENT : flock(fd, LOCK_EX | LOCK_NB) != 0);
+
+	if (!lives && fd >= 0)
+		unlink(path);
+	if (fd >= 0)
+		close(fd);
+	free(path);
+	return lives;
+}
+
+/* -------------------------------------------------------------------------------------- sweep */
+
+/* Names of files in the folder that may belong to dead saves. */
+struct folder_names {
+	struct sl_arena arena;
+	const char **names;
+	size_t count;
+};
+
+static int names_add(struct folder_names *names, const char *name)
+{
+	char *copy = sl_arena_take(&names->arena, strlen(name) + 1);
+	const char **grown = sl_array_grown(names->names, names->count, sizeof(*grown));
+
+	if (grown)
+		names->names = grown;
+	if (!copy || !grown)
+		return sl_fail(-ENOMEM, "no memory");
+	grown[names->count++] = strcpy(copy, name);
+	return 0;
+}
+
+/* Lists files of saves that have ended. */
+static int folder_list_dead(const struct sl_save_folder *folder, struct folder_names *names)
+{
+	struct sluice_entry entry = {.size = sizeof(entry)};
+	struct timespec now;
+	sluice_list *list;
+	int more, rc = sluice_list_open(folder->ctx, folder->plan->uri, folder->options, 0, &list);
+
+	if (rc)
+		return rc;
+	clock_gettime(CLOCK_REALTIME, &now);
+	while (!rc && (more = sluice_list_next(list, &entry)) > 0) {
+		const char *slash = strrchr(entry.name, '/');
+		const char *name = slash ? slash + 1 : entry.name, *id = folder_id(name);
+		int64_t age = now.tv_sec * INT64_C(1000000000) - entry.modified_ns;
+
+		if (id && !entry.is_prefix && memcmp(id, folder->plan->id, SL_SAVE_ID) &&
+		    (folder->plan->local ? !folder_save_lives(folder, id)
+		                         : entry.modified_ns && age > DEAD_NS))
+			rc = names_add(names, name);
+	}
+	sluice_list_free(list);
+	return rc ? rc : more;
+}
+
+static void folder_remove(const struct sl_save_folder *folder, const char *name)
+{
+	char *uri = sl_format("%s%s", folder->plan->uri, name);
+
+	if (uri)
+		sluice_remove(folder->ctx, uri, folder->options, NULL);
+	free(uri);
+}
+
+void sl_save_folder_sweep(struct sl_save_folder *folder)
+{
+	struct folder_names dead = {0};
+	struct sl_tensor_index index = {0};
+
+	/* The index is read after the locks: see above. */
+	if (!folder_list_dead(folder, &dead) && !folder_read_index(folder, &index)) {
+		for (size_t i = 0; i < folder->old.file_count; i++)
+			if (folder_id(folder->old.files[i]) &&
+			    !index_has(&index, folder->old.files[i]))
+				folder_remove(folder, folder->old.files[i]);
+		for (size_t i = 0; i < dead.count; i++)
+			if (!index_has(&index, dead.names[i]))
+				folder_remove(folder, dead.names[i]);
+	}
+	sl_tensor_index_clear(&index);
+	sl_arena_clear(&dead.arena);
+	free(dead.names);
+}
+
+/* -------------------------------------------------------------------------- from open to close */
+
+int sl_save_folder_open(struct sl_save_folder *folder)
+{
+	int rc = 0;
+
+	folder->lock = -1;
+	if (folder->plan->local) {
+		rc = folder_make(folder);
+		if (!rc)
+			rc = folder_lock(folder);
+	}
+	return rc ? rc : folder_read_index(folder, &folder->old);
+}
+
+int sl_save_folder_commit(struct sl_save_folder *folder, bool durable)
+{
+	struct sluice_open_options o = *folder->options;
+	const struct sl_save_plan *plan = folder->plan;
+	char *uri = sl_format("%s" INDEX_NAME, plan->uri), part[64];
+	sluice_file *file;
+	sluice_op *op;
+	int64_t n;
+	int rc;
+
+	if (!uri)
+		return sl_fail(-ENOMEM, "no memory");
+	o.flags = SLUICE_OPEN_REPLACE | (durable ? SLUICE_OPEN_DURABLE : 0);
+	o.expected_size = plan->index_bytes;
+	snprintf(part, sizeof(part), OWN_NAME "%s.index", plan->id);
+	o.part = plan->local ? part : NULL;
+	rc = sluice_open(folder->ctx, uri, &o, &file);
+	free(uri);
+	if (rc)
+		return rc;
+	rc = sluice_write(file, plan->index, plan->index_bytes, 0, &op);
+	if (!rc) {
+		n = sluice_wait(op, -1);
+		rc = n < 0 ? sl_fail((int)n, "%s", sluice_op_message(op)) : 0;
+		sluice_op_free(op);
+	}
+	if (!rc)
+		rc = sluice_close(file);
+	else
+		sluice_discard(file);
+	if (rc && plan->local)
+		folder_remove(folder, part);
+	return rc;
+}
+
+void sl_save_folder_close(struct sl_save_folder *folder)
+{
+	if (folder->lock >= 0) {
+		unlink(folder->lock_name);
+		close(folder->lock);
+	}
+	free(folder->lock_name);
+	sl_tensor_index_clear(&folder->old);
+}

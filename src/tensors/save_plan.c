@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plans of saves
+ *
+ * Puts tensors in an order, divides them into files, and writes the headers of these and the index,
+ * all in memory. On the caller's thread; waits for nothing.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "tensors/save.h"
+
+#define FILE_BYTES ((uint64_t)2 << 30) /* of a file, unless the options say so */
+#define DATA_ALIGN 4096                /* of the first tensor in a file */
+#define FILES_MOST 99999               /* five digits in a name */
+
+/* ------------------------------------------------------------------------------------- tensors */
+
+static int plan_copy_tensor(struct sl_save_plan *plan, const struct sluice_collection_tensor *from,
+                            struct sl_save_tensor *to)
+{
+	size_t shape = from->rank * sizeof(uint64_t);
+	char *name;
+	uint64_t *lengths;
+	int64_t bytes;
+
+	if (!from->name || !sl_utf8_valid(from->name, strlen(from->name)))
+		return sl_fail(-EINVAL, "a name of a tensor is NULL or no UTF-8");
+	if (!strcmp(from->name, "__metadata__"))
+		return sl_fail(-EINVAL, "no tensor has the name __metadata__");
+	to->type = sl_type_find(from->type);
+	if (!to->type || !to->type->word)
+		return sl_fail(-ENOTSUP, "tensor '%.256s': safetensors has no elements of %s",
+		               from->name, to->type ? to->type->name : "that type");
+	if (from->rank > SLUICE_TENSOR_RANK_MOST || (from->rank && !from->shape))
+		return sl_fail(-EINVAL, "tensor '%.256s': it has no shape of up to %d dimensions",
+		               from->name, SLUICE_TENSOR_RANK_MOST);
+	bytes = sl_tensor_bytes(to->type, from->rank, from->shape);
+	if (bytes < 0)
+		return sl_fail(-EINVAL,
+		               "tensor '%.256s': its shape is too large, or ends within a byte",
+		               from->name);
+	if (bytes && !from->data && !to->from)
+		return sl_fail(-EINVAL, "tensor '%.256s': its data is NULL", from->name);
+	name = sl_arena_take(&plan->arena, strlen(from->name) + 1);
+	lengths = sl_arena_take(&plan->arena, shape);
+	if (!name || !lengths)
+		return sl_fail(-ENOMEM, "no memory for the names of tensors");
+	to->name = strcpy(name, from->name);
+	to->shape = shape ? memcpy(lengths, from->shape, shape) : lengths;
+	to->rank = from->rank;
+	to->bytes = bytes;
+	to->data = from->data;
+	to->device = bytes && !to->from ? sluice_device_of(from->data) : -1;
+	return 0;
+}
+
+static int plan_copy_tensors(struct sl_save_plan *plan,
+                             const struct sluice_collection_tensor *tensors,
+                             sluice_file *const *files, const uint64_t *offsets)
+{
+	struct sl_names names = {0};
+	int rc;
+
+	plan->tensors = calloc(plan->count + 1, sizeof(*plan->tensors));
+	plan->order = calloc(plan->count + 1, sizeof(*plan->order));
+	if (!plan->tensors || !plan->order)
+		return sl_fail(-ENOMEM, "no memory for %zu tensors", plan->count);
+	rc = sl_names_init(&names, plan->count);
+	for (size_t i = 0; !rc && i < plan->count; i++) {
+		struct sl_save_tensor *tensor = &plan->tensors[i];
+		struct sl_name *slot;
+
+		tensor->from = files ? files[i] : NULL;
+		tensor->offset = files ? offsets[i] : 0;
+		rc = plan_copy_tensor(plan, &tensors[i], tensor);
+		if (rc)
+			break;
+		slot = sl_names_slot(&names, tensor->name);
+		if (slot->text)
+			rc = sl_fail(-EINVAL, "two tensors have the name '%.256s'", tensor->name);
+		*slot = (struct sl_name){tensor->name, i};
+		plan->order[i] = tensor;
+	}
+	free(names.slots);
+	return rc;
+}
+
+/* ---------------------------------------------------------------------------------------- order */
+
+static int order_of(uint64_t a, uint64_t b)
+{
+	return a < b ? -1 : a > b;
+}
+
+/* By memory; the same memory, type and shape follow each other, as they were given. */
+static int order_by_memory(const void *a, const void *b)
+{
+	const struct sl_save_tensor *x = *(const struct sl_save_tensor *const *)a;
+	const struct sl_save_tensor *y = *(const struct sl_save_tensor *const *)b;
+	int order = order_of((uintptr_t)x->data, (uintptr_t)y->data);
+
+	order = order ? order : order_of((uintptr_t)x->type, (uintptr_t)y->type);
+	order = order ? order : order_of(x->rank, y->rank);
+	for (unsigned i = 0; !order && i < x->rank; i++)
+		order = order_of(x->shape[i], y->shape[i]);
+	return order;
+}
+
+static int order_by_memory_and_number(const void *a, const void *b)
+{
+	int order = order_by_memory(a, b);
+
+	return order ? order
+	             : order_of((uintptr_t) * (const struct sl_save_tensor *const *)a,
+	                        (uintptr_t) * (const struct sl_save_tensor *const *)b);
+}
+
+/* Larger elements first, so that each tensor is aligned; then by device, for fewer operations. */
+static int order_in_files(const void *a, const void *b)
+{
+	const struct sl_save_tensor *x = *(const struct sl_save_tensor *const *)a;
+	const struct sl_save_tensor *y = *(const struct sl_save_tensor *const *)b;
+	int order = order_of(y->type->bits, x->type->bits);
+
+	order = order ? order : order_of((uint64_t)(x->device + 1), (uint64_t)(y->device + 1));
+	return order ? order : order_of((uintptr_t)x, (uintptr_t)y);
+}
+
+/* Finds tensors with the same memory, and puts the others into the order of the files. */
+static int plan_arrange(struct sl_save_plan *plan, const struct sluice_tensor_save_options *o)
+{
+	const struct sl_save_tensor **order = plan->order, *kept = NULL;
+
+	qsort(order, plan->count, sizeof(*order), order_by_memory_and_number);
+	for (size_t i = 0; i < plan->count; i++) {
+		struct sl_save_tensor *tensor = &plan->tensors[order[i] - plan->tensors];
+
+		if (!kept || !tensor->bytes || tensor->from || order_by_memory(&kept, &order[i])) {
+			order[plan->written++] = kept = tensor;
+			continue;
+		}
+		if (o->refuse_shared)
+			return sl_fail(-EINVAL,
+			               "tensors '%.256s' and '%.256s' have the same memory",
+			               kept->name, tensor->name);
+		for (size_t k = 0; k < o->metadata_count; k++)
+			if (!strcmp(o->metadata[2 * k], tensor->name))
+				return sl_fail(
+					-EINVAL,
+					"'%.256s' is a key of the metadata, which says there "
+					"that '%.256s' has its memory",
+					tensor->name, kept->name);
+		tensor->same = kept;
+	}
+	qsort(order, plan->written, sizeof(*order), order_in_files);
+	return 0;
+}
+
+/* --------------------------------------------------------------------------------------- files */
+
+/* Divides the tensors into files of at most so many bytes, if a tensor is not longer. */
+static int plan_divide(struct sl_save_plan *plan, uint64_t most)
+{
+	struct sl_save_file *file = NULL;
+
+	plan->files = calloc(plan->written + 1, sizeof(*plan->files));
+	if (!plan->files)
+		return sl_fail(-ENOMEM, "no memory for %zu files", plan->written);
+	for (size_t i = 0; i < plan->written; i++) {
+		struct sl_save_tensor *tensor = &plan->tensors[plan->order[i] - plan->tensors];
+
+		if (!file || (file->count && tensor->bytes > most - SL_MIN(file->data, most))) {
+			file = &plan->files[plan->file_count++];
+			file->tensors = &plan->order[i];
+		}
+		tensor->file = file;
+		tensor->begin = file->data;
+		file->data += tensor->bytes;
+		file->count++;
+	}
+	if (!plan->file_count)
+		plan->file_count = 1;
+	return plan->file_count <= FILES_MOST
+	               ? 0
+	               : sl_fail(-E2BIG, "more than %d files: each has %" PRIu64 " bytes",
+	                         FILES_MOST, most);
+}
+
+static int file_name(const struct sl_save_plan *plan, size_t number, struct sl_save_file *file)
+{
+	if (plan->folder) {
+		file->name = sl_format("model-%s-%05zu-of-%05zu.safetensors", plan->id, number + 1,
+		                       plan->file_count);
+		file->uri = file->name ? sl_format("%s%s", plan->uri, file->name) : NULL;
+	} else {
+		file->name = strdup("");
+		file->uri = strdup(plan->uri);
+	}
+	return file->name && file->uri ? 0 : sl_fail(-ENOMEM, "no memory");
+}
+
+/* Puts pairs of the options, and those names whose memory a tensor of the file has. */
+static void file_put_metadata(const struct sl_save_plan *plan, const struct sl_save_file *file,
+                              const struct sluice_tensor_save_options *o, FILE *to)
+{
+	const char *before = "\"__metadata__\":{", *after = "";
+
+	for (size_t i = 0; i < o->metadata_count; i++, before = ",", after = "},")
+		sl_json_put_pair(to, before, o->metadata[2 * i], o->metadata[2 * i + 1]);
+	for (size_t i = 0; i < plan->count; i++) {
+		const struct sl_save_tensor *same = plan->tensors[i].same;
+
+		if (!same || same->file != file)
+			continue;
+		sl_json_put_pair(to, before, plan->tensors[i].name, same->name);
+		before = ",", after = "},";
+	}
+	fputs(after, to);
+}
+
+static int file_make_header(const struct sl_save_plan *plan, struct sl_save_file *file,
+                            const struct sluice_tensor_save_options *o)
+{
+	FILE *to = open_memstream(&file->header, &file->header_bytes);
+	uint64_t length = 0;
+	long end;
+
+	if (!to)
+		return sl_fail(-ENOMEM, "no memory for a header");
+	fwrite(&length, sizeof(length), 1, to);
+	fputc('{', to);
+	file_put_metadata(plan, file, o, to);
+	for (size_t i = 0; i < file->count; i++) {
+		const struct sl_save_tensor *tensor = file->tensors[i];
+
+		fputs(i ? "," : "", to);
+		sl_tensor_put(to, tensor->name, tensor->type, tensor->rank, tensor->shape,
+		              tensor->begin, tensor->bytes);
+	}
+	fputc('}', to);
+	for (end = ftell(to); end > 0 && end % DATA_ALIGN; end++)
+		fputc(' ', to);
+	if (fclose(to) || end < 0)
+		return sl_fail(-ENOMEM, "no memory for a header");
+	length = file->header_bytes - sizeof(length);
+	if (length > SL_TENSOR_HEADER_MOST)
+		return sl_fail(-EFBIG,
+		               "a header of %" PRIu64 " bytes for %zu tensors: it may have 100 MB",
+		               length, file->count);
+	length = htole64(length);
+	memcpy(file->header, &length, sizeof(length));
+	return 0;
+}
+
+/* Writes the index: as other libraries do, but for the names of the files. */
+static int plan_make_index(struct sl_save_plan *plan)
+{
+	FILE *to = open_memstream(&plan->index, &plan->index_bytes);
+	uint64_t size = 0;
+	const char *before = "";
+
+	if (!to)
+		return sl_fail(-ENOMEM, "no memory for an index");
+	for (size_t i = 0; i < plan->file_count; i++)
+		size += plan->files[i].data;
+	fprintf(to, "{\"metadata\": {\"total_size\": %" PRIu64 "},\n \"weight_map\": {", size);
+	for (size_t i = 0; i < plan->file_count; i++)
+		for (size_t k = 0; k < plan->files[i].count; k++, before = ",\n  ")
+			sl_json_put_pair(to, before, plan->files[i].tensors[k]->name,
+			                 plan->files[i].name);
+	fputs("}}\n", to);
+	return fclose(to) ? sl_fail(-ENOMEM, "no memory for an index") : 0;
+}
+
+/* ----------------------------------------------------------------------------------------- plan */
+
+static bool ends_with(const char *text, const char *suffix)
+{
+	size_t length = strlen(text), n = strlen(suffix);
+
+	return length >= n && !strcmp(text + length - n, suffix);
+}
+
+static int plan_place(struct sl_save_plan *plan, const char *uri)
+{
+	struct sl_uri parsed = {0};
+	uint64_t id;
+	int rc = sl_uri_parse(uri, &parsed);
+
+	plan->local = !rc && !strcmp(parsed.scheme, "file");
+	plan->folder = !ends_with(uri, ".safetensors");
+	if (!rc && plan->folder && !plan->local && strcmp(parsed.scheme, "s3"))
+		rc = sl_fail(-ENOTSUP,
+		             "'%s' is no path and no s3://BUCKET/PREFIX; only a single file, "
+		             "NAME.safetensors, can be written there",
+		             uri);
+	if (!rc && plan->folder && ends_with(uri, ".index.json"))
+		rc = sl_fail(-EINVAL, "'%s': name the folder of the index, and not the index", uri);
+	sl_uri_clear(&parsed);
+	if (rc)
+		return rc;
+	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
+		return sl_fail(-EIO, "the kernel has no random number");
+	snprintf(plan->id, sizeof(plan->id), "%016" PRIx64, id);
+	plan->uri = sl_format("%s%s", uri, plan->folder && !ends_with(uri, "/") ? "/" : "");
+	return plan->uri ? 0 : sl_fail(-ENOMEM, "no memory");
+}
+
+static int plan_check_metadata(const struct sluice_tensor_save_options *o)
+{
+	for (size_t i = 0; i < 2 * o->metadata_count; i++)
+		if (!o->metadata || !o->metadata[i] ||
+		    !sl_utf8_valid(o->metadata[i], strlen(o->metadata[i])))
+			return sl_fail(-EINVAL, "metadata is NULL or no UTF-8");
+	return 0;
+}
+
+int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *tensors, size_t count,
+                      sluice_file *const *files, const uint64_t *offsets,
+                      const struct sluice_tensor_save_options *o, struct sl_save_plan *plan)
+{
+	int rc;
+
+	plan->count = count;
+	rc = plan_check_metadata(o);
+	if (!rc)
+		rc = plan_place(plan, uri);
+	if (!rc)
+		rc = plan_copy_tensors(plan, tensors, files, offsets);
+	if (!rc)
+		rc = plan_arrange(plan, o);
+	if (!rc)
+		rc = plan_divide(plan, !plan->folder   ? UINT64_MAX
+		                       : o->file_bytes ? o->file_bytes
+		                                       : FILE_BYTES);
+	for (size_t i = 0; !rc && i < plan->file_count; i++) {
+		rc = file_name(plan, i, &plan->files[i]);
+		if (!rc)
+			rc = file_make_header(plan, &plan->files[i], o);
+		plan->bytes += plan->files[i].header_bytes + plan->files[i].data;
+	}
+	return rc || !plan->folder ? rc : plan_make_index(plan);
+}
+
+void sl_save_plan_clear(struct sl_save_plan *plan)
+{
+	for (size_t i = 0; i < plan->file_count; i++) {
+		free(plan->files[i].name);
+		free(plan->files[i].uri);
+		free(plan->files[i].header);
+	}
+	free(plan->files);
+	free(plan->tensors);
+	free(plan->order);
+	free(plan->index);
+	free(plan->uri);
+	sl_arena_clear(&plan->arena);
+}

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saving tensors: save(), to files, folders and S3."""
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy
+import pytest
+import sluice
+
+RNG = numpy.random.default_rng(5)
+INDEX = "model.safetensors.index.json"
+STATE = {
+    "embed": RNG.random((50, 40)).astype("f4"), "odd": numpy.arange(7, dtype="u1"), "scalar": numpy.array(3.5),
+    "empty": numpy.zeros((0, 4), "f2"), "é \"quoted\"": numpy.arange(6).reshape(2, 3).T, "bytes": b"abc",
+    "big-endian": numpy.arange(5, dtype=">i4"),
+}  # fmt: skip
+
+
+def same(uri, state=STATE):
+    found = sluice.load(uri, framework="np")
+    assert set(found) == set(state)
+    for name, value in state.items():
+        value = numpy.frombuffer(value, "u1") if isinstance(value, bytes) else value
+        assert found[name].dtype == value.dtype.newbyteorder("=") and found[name].shape == value.shape, name
+        assert (found[name] == value).all(), name
+
+
+def test_a_file_and_a_folder(tmp_path):
+    save = sluice.save(STATE, tmp_path / "x.safetensors", metadata={"step": "7"})
+    assert save.wait() == (tmp_path / "x.safetensors").stat().st_size and save.done
+    assert save.progress() == (save.wait(), save.wait()) and "done" in repr(save)
+    same(tmp_path / "x.safetensors")
+    with sluice.safe_open(tmp_path / "x.safetensors", "np") as f:
+        assert f.metadata() == {"step": "7"}
+    for size in 1000, "4 KiB", "2 GiB":
+        sluice.save(STATE, tmp_path / "folder", shard_bytes=size, durable=False).wait()
+        same(tmp_path / "folder" / INDEX)
+    assert len(os.listdir(tmp_path / "folder")) == 2
+
+
+def test_memory_with_two_names_is_written_once(tmp_path):
+    array = numpy.arange(1000.0)
+    sluice.save({"a": array, "b": array, "c": array.copy()}, tmp_path / "x.safetensors").wait()
+    same(tmp_path / "x.safetensors", {"a": array, "c": array})
+    with sluice.safe_open(tmp_path / "x.safetensors", "np") as f:
+        assert f.metadata() == {"b": "a"}
+    with pytest.raises(OSError, match="'a' and 'b' have the same memory"):
+        sluice.save({"a": array, "b": array}, tmp_path / "x.safetensors", shared="error")
+
+
+def test_digests_are_read_by_load_and_by_the_command(tmp_path, monkeypatch):
+    sums = tmp_path / "sums"
+    sluice.save(STATE, tmp_path / "folder", shard_bytes=1000, digests=sums).wait()
+    lines = [line.split("  ") for line in sums.read_text().splitlines()]
+    assert len(lines) == len(os.listdir(tmp_path / "folder")) - 1
+    for digest, name in lines:
+        assert hashlib.sha256(Path(name).read_bytes()).hexdigest() == digest
+    sluice.load(tmp_path / "folder" / INDEX, framework="np", verify=sums)
+    changed = Path(lines[0][1])
+    changed.write_bytes(changed.read_bytes()[:-1] + b"\x99")
+    with pytest.raises(OSError, match="SHA-256|digest|differs"):
+        sluice.load(tmp_path / "folder" / INDEX, framework="np", verify=sums)
+
+
+def test_a_snapshot_may_change_at_once(tmp_path):
+    array = numpy.zeros(8 << 20, "u1")
+    save = sluice.save({"a": array}, tmp_path / "x.safetensors", snapshot="device")
+    array[:] = 1
+    save.wait()
+    assert not sluice.load(tmp_path / "x.safetensors", framework="np")["a"].any()
+
+
+def test_behind_a_fence_arrays_may_change(tmp_path):
+    array = numpy.zeros(8 << 20, "u1")
+    for _ in range(5):
+        save = sluice.save({"a": array}, tmp_path / "x.safetensors")
+        save.fence()
+        array += 1
+        save.wait()
+        assert (sluice.load(tmp_path / "x.safetensors", framework="np")["a"] == array[0] - 1).all()
+
+
+def test_memory_of_a_device_behind_a_stream(tmp_path, device_array):
+    array = device_array(100_000)
+    array.set(bytes(range(256)) * 390 + bytes(160))
+    sluice.save({"a": array, "host": numpy.ones(3)}, tmp_path / "folder").wait()
+    found = sluice.load(tmp_path / "folder" / INDEX, framework="np")
+    assert found["a"].tobytes() == array.get() and (found["host"] == 1).all()
+
+
+def test_a_save_is_awaited_and_others_run_meanwhile(tmp_path):
+    async def main():
+        saves = [sluice.save({"a": numpy.full(1 << 20, i)}, tmp_path / f"{i}.safetensors") for i in range(4)]
+        return await asyncio.gather(*saves)
+
+    assert len(set(asyncio.run(main()))) == 1
+    called = threading.Event()
+    sluice.save(STATE, tmp_path / "x.safetensors").add_done_callback(lambda save: called.set())
+    assert called.wait(30)
+
+
+def test_a_save_that_is_dropped_goes_on_and_the_end_of_the_interpreter_awaits_it(tmp_path):
+    program = f"import numpy, sluice\nsluice.save({{'a': numpy.ones(30 << 20, 'u1')}}, {str(tmp_path / 'f')!r})\n"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
+    same(tmp_path / "f" / INDEX, {"a": numpy.ones(30 << 20, "u1")})
+
+
+def test_wrong_arguments_are_named(tmp_path):
+    to = tmp_path / "x.safetensors"
+    for options, error, words in [
+        ({"snapshot": "host"}, ValueError, "snapshot is None or 'device', and not 'host'"),
+        ({"shared": "x"}, ValueError, "shared is 'alias' or 'error'"),
+        ({"shard_bytes": "2 Gigs"}, ValueError, "'2 Gigs' is no size"),
+        ({"shard_bytes": -1}, (ValueError, OverflowError, OSError), ""),
+        ({"metadata": {"a": 1}}, TypeError, ""),
+    ]:
+        with pytest.raises(error, match=words):
+            sluice.save(STATE, to, **options)
+    with pytest.raises(TypeError, match="'o'"):
+        sluice.save({"o": numpy.array([object()])}, to)
+    with pytest.raises(TypeError, match="3"):
+        sluice.save({3: numpy.ones(1)}, to)
+    with pytest.raises(FileNotFoundError, match="missing"):
+        sluice.save(STATE, tmp_path / "missing/x.safetensors").wait()
+    with pytest.raises(OSError, match="no path and no s3"):
+        sluice.save(STATE, "http://127.0.0.1:1/x")
+    assert not os.listdir(tmp_path)
+
+
+def test_a_save_that_is_cancelled_leaves_what_was_there(tmp_path):
+    large = {"a": numpy.ones(200 << 20, "u1")}
+    sluice.save(STATE, tmp_path / "folder").wait()
+    save = sluice.save(large, tmp_path / "folder", shard_bytes=1)
+    assert save.cancel()
+    with pytest.raises(OSError, match="cancelled"):
+        save.wait()
+    assert not save.cancel()
+    same(tmp_path / "folder" / INDEX)
+    assert len(os.listdir(tmp_path / "folder")) == 2
+
+
+def test_an_interrupt_ends_a_wait_and_not_the_save(tmp_path):
+    save = sluice.save({"a": numpy.ones(200 << 20, "u1")}, tmp_path / "x.safetensors", digests=tmp_path / "sums")
+    timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        save.wait()
+        time.sleep(1)
+    except KeyboardInterrupt:
+        pass
+    timer.join()
+    save.wait()
+    assert sluice.load(tmp_path / "x.safetensors", framework="np")["a"].all()
+
+
+@pytest.fixture
+def bucket(tmp_path, monkeypatch):
+    """The folder with the objects of a server of S3, which checks signatures."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "engine/http"))
+    import s3_server
+
+    root = tmp_path / "objects"
+    root.mkdir()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDTEST")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.SECRETS["AKIDTEST"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3_server.start(root)}")
+    return root
+
+
+def test_a_prefix_of_s3(bucket):
+    for step, size in enumerate([1000, "2 GiB", 3000]):
+        state = {**STATE, "step": numpy.array(step)}
+        sluice.save(state, "s3://bucket/run/7", shard_bytes=size).wait()
+        same("s3://bucket/run/7/" + INDEX, state)
+    sluice.save(STATE, "s3://bucket/x.safetensors").wait()
+    same("s3://bucket/x.safetensors")
+    index = json.loads((bucket / "run/7" / INDEX).read_text())
+    assert {path.name for path in (bucket / "run/7").iterdir()} == {INDEX, *index["weight_map"].values()}
+
+
+def test_files_of_dead_saves_on_s3_go_after_a_day(bucket, monkeypatch):
+    import s3_server
+
+    sluice.save(STATE, "s3://bucket/run").wait()
+    (living,) = (path.name for path in (bucket / "run").glob("*.safetensors"))
+    names = ["model-" + "a" * 16 + "-00001-of-00002.safetensors", "model-" + "a" * 16 + ".safetensors",
+             "model-" + "A" * 16 + "-00001-of-00002.safetensors"]
+    unlisted = bucket / "run" / ("model-" + "b" * 16 + "-00001-of-00002.safetensors")
+    for file in [bucket / "run" / name for name in names] + [unlisted]:
+        file.write_bytes(b"x")
+    # The server says of all that it lists that it is of 2015.
+    monkeypatch.setattr(s3_server, "LISTED", [f"run/{name}" for name in [*names, living, INDEX]])
+    sluice.save(STATE, "s3://bucket/run").wait()
+    same("s3://bucket/run/" + INDEX)
+    assert [(bucket / "run" / name).exists() for name in names] == [False, True, True]
+    assert unlisted.exists() and not (bucket / "run" / living).exists()
