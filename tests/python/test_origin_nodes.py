@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import threading
 import time
@@ -80,6 +81,12 @@ def assert_idle(path):
             return
         assert time.monotonic() < deadline, counts
         time.sleep(0.01)
+
+
+def servers_of(daemon):
+    """The process of the server, which is the child of the one that was started."""
+    pid = daemon.program.pid
+    return map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
 
 
 def errnos(results):
@@ -156,6 +163,25 @@ def test_a_leader_that_dies_is_followed(node, origin):
                 node.processes[node.processes.index(process)] = Process(node)
             store.delete(name)
     print(f"{deaths} deaths in {rounds} rounds")
+
+
+def test_the_daemon_s_processes_die_during_fetches(node, origin):
+    """Who fetches begins again, as often as a server dies; who waits goes on waiting."""
+    chance = random.Random(11)
+    origin.pace = 0.002
+    with node.daemon.open() as store:
+        for turn in range(60 if FULL else 8):
+            name, tag = f"m{turn}", turn % 200 + 1
+            origin.put(KEY + name, model_bytes(tag))
+            for process in node.processes:
+                process.begin(attached, name, 60, URI, False)
+            time.sleep(chance.random() * 0.05)
+            for pid in servers_of(node.daemon):
+                os.kill(pid, signal.SIGKILL)
+            results = [process.end() for process in node.processes]
+            assert_whole(results, tag)
+            assert len({result[0] for result in results}) == 1
+            store.delete(name)
 
 
 def test_an_object_that_changes_meanwhile_comes_in_one_version(node, origin):
