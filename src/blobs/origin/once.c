@@ -191,7 +191,7 @@ static int fetch_lead(struct fetch *f)
 {
 	int rc = 0;
 
-	for (unsigned i = 0; i <= AGAIN; i++) {
+	for (unsigned changes = 0; changes <= AGAIN;) {
 		bool lost;
 
 		/* The leader before may have ended between the look and the lease. */
@@ -204,8 +204,14 @@ static int fetch_lead(struct fetch *f)
 			return sl_fail(-ENOENT, "there was no '%s' less than a second ago",
 			               f->o.uri);
 		rc = fetch_read(f, &lost);
-		if (lost)
+		/* That is no change of the object, and ends with the time-out alone. */
+		if (lost && sl_now() < f->deadline)
 			continue;
+		if (lost)
+			return sl_fail(-ETIMEDOUT,
+			               "local publishes of '%s' came and went, until it was late",
+			               f->o.name);
+		changes++;
 		if (rc == -ENOENT)
 			sl_origin_set_missing(f->o.uri, true);
 		/* -ECONNRESET: the daemon was replaced before the seal. */

@@ -12,6 +12,17 @@
 #include "collection/collection.h"
 #include "origin/origin.h"
 
+/* Small objects, and the header of a file of tensors, come with the opening, in a request. */
+#define FIRST_BYTES (256 << 10)
+
+static struct sluice_open_options object_options(const struct sl_origin *o)
+{
+	struct sluice_open_options open = o->open;
+
+	open.first_bytes = FIRST_BYTES;
+	return open;
+}
+
 static int object_read(sluice_file *file, sluice_blob *blob, uint64_t length)
 {
 	sluice_op *op;
@@ -39,7 +50,8 @@ int sl_origin_read_blob(const struct sl_origin *o, uint64_t replaces, sluice_blo
 	struct sl_origin_version version;
 	sluice_blob *blob = NULL;
 	sluice_file *file;
-	int rc = sluice_open(o->given.ctx, o->uri, &o->open, &file);
+	struct sluice_open_options open = object_options(o);
+	int rc = sluice_open(o->given.ctx, o->uri, &open, &file);
 
 	if (rc)
 		return rc;
@@ -96,11 +108,12 @@ int sl_origin_read_collection(const struct sl_origin *o, uint64_t replaces, slui
 	struct sl_origin_version version, after;
 	const char *uri = o->uri, *told;
 	sluice_collection *c = NULL;
+	struct sluice_open_options open = object_options(o);
 	sluice_tensors *tensors;
 	int rc = index ? sl_origin_ask(o, &version) : 0;
 
 	if (!rc)
-		rc = sluice_tensors_open(o->given.ctx, &uri, 1, &o->open, &tensors);
+		rc = sluice_tensors_open(o->given.ctx, &uri, 1, &open, &tensors);
 	if (rc)
 		return rc;
 	rc = object_describe(o, tensors, &version, &told);
