@@ -18,14 +18,22 @@
 
 PyTypeObject *blob_type;
 
-static int run_get(struct request *request)
+int run_get(struct request *request)
 {
 	struct handle *handle = request->call.handle;
 	int left = request->timeout_ms, slice, rc;
 
 	do {
 		slice = left < 0 || left > LEFT_MS ? LEFT_MS : left;
-		rc = sluice_blob_get(handle->of->store, request->name, slice, &handle->blob);
+		if (request->context)
+			rc = sluice_collection_fetch(handle->of->store, &request->origin,
+			                             request->name, slice, &handle->collection);
+		else if (request->attaches)
+			rc = sluice_collection_attach(handle->of->store, request->name, -1, slice,
+			                              &handle->collection);
+		else
+			rc = sluice_blob_get(handle->of->store, request->name, slice,
+			                     &handle->blob);
 		left -= left < 0 ? 0 : slice;
 	} while (rc == -ETIMEDOUT && left && !atomic_load(&request->call.left));
 	return rc;
@@ -48,7 +56,7 @@ static int run_create(struct request *request)
 static int request_parse(struct request *request, PyObject *made)
 {
 	struct sluice_blob_metadata *m = &request->metadata;
-	const char *device, *type, *word;
+	const char *device, *type;
 	PyObject *shape;
 
 	request->options = (struct sluice_blob_options)SLUICE_BLOB_OPTIONS_INIT;
@@ -59,8 +67,7 @@ static int request_parse(struct request *request, PyObject *made)
 		return -1;
 	if (device && !(request->device = call_copy(&request->call, device, strlen(device))))
 		return -1;
-	for (m->type = 1; (word = type_word(m->type)) && strcmp(word, type);)
-		m->type++;
+	m->type = type_of_word(type);
 	m->rank = (unsigned)PyTuple_Size(shape);
 	if (m->rank > SLUICE_BLOB_RANK_MOST) {
 		PyErr_Format(PyExc_ValueError, "a blob has at most %d dimensions, not %u",

@@ -50,6 +50,7 @@ struct lengths {
 	uint64_t of[SLUICE_ARRAY_RANK_MOST];
 };
 int parse_lengths(PyObject *tuple, void *out);
+PyObject *lengths_tuple(const uint64_t *lengths, unsigned rank);
 /* Returns the UTF-8 of a str, which owns it; NULL with an exception that has the name. */
 const char *parse_text(const char *name, PyObject *text);
 
@@ -126,6 +127,8 @@ PyObject *presign(PyObject *module, PyObject *args);
 sluice_tensors *tensors_of(PyObject *tensors);
 /* The word of safetensors for a type, or one like it; NULL: there is no such type. */
 const char *type_word(int type);
+/* The type with that word, or a number that no type has. */
+int type_of_word(const char *word);
 
 /* In a list of reads; next is NULL: in none. */
 struct link {

@@ -419,19 +419,6 @@ static int array_make(struct call *call)
 	return sluice_array_stat(call->handle->file, info);
 }
 
-static PyObject *lengths_tuple(const uint64_t *lengths, unsigned rank)
-{
-	PyObject *tuple = PyTuple_New(rank);
-
-	for (unsigned i = 0; tuple && i < rank; i++) {
-		PyObject *length = PyLong_FromUnsignedLongLong(lengths[i]);
-
-		if (!length || PyTuple_SetItem(tuple, i, length))
-			Py_CLEAR(tuple);
-	}
-	return tuple;
-}
-
 /* _array(): type, shape, chunk or None, filters, of a dataset. Not while another thread refreshes it. */
 static PyObject *file_array(File *self, PyObject *none)
 {

@@ -60,7 +60,9 @@ struct request *request_new(struct handle *handle, int (*run)(struct request *re
 
 int request_run(struct request *request)
 {
-	return request ? call_run(&request->call) : -1;
+	if (!request)
+		return -1;
+	return request->here ? call_make_here(&request->call) : call_run(&request->call);
 }
 
 void handle_drop(struct handle *handle)
@@ -125,7 +127,7 @@ static int store_init(Store *self, PyObject *args, PyObject *kwargs)
 	return request_open(request_new_object(NULL, self->handle, run_open, path), &self->handle);
 }
 
-static PyObject *store_close(Store *self, PyObject *none)
+PyObject *store_close(Store *self, PyObject *none)
 {
 	struct handle *handle = self->handle;
 
@@ -134,7 +136,7 @@ static PyObject *store_close(Store *self, PyObject *none)
 	Py_RETURN_NONE;
 }
 
-static void store_dealloc(Store *self)
+void store_dealloc(Store *self)
 {
 	handle_drop(self->handle);
 	object_free(self);
@@ -142,10 +144,19 @@ static void store_dealloc(Store *self)
 
 PyObject *device_name(int device)
 {
+	static PyObject *names[64]; /* a driver is asked once */
+	const int most = sizeof(names) / sizeof(*names);
 	struct sluice_device d = {.size = sizeof(d)};
+	PyObject *name = device >= 0 && device < most ? names[device] : NULL;
 
-	return PyUnicode_FromString(device < 0 || sluice_device_describe(device, &d) ? "cpu"
-	                                                                             : d.name);
+	if (name)
+		return Py_NewRef(name);
+	if (device < 0 || sluice_device_describe(device, &d))
+		return PyUnicode_FromString("cpu");
+	name = PyUnicode_FromString(d.name);
+	if (device < most)
+		names[device] = Py_XNewRef(name);
+	return name;
 }
 
 PyObject *find_memory(PyObject *module, PyObject *buffer)
@@ -230,20 +241,20 @@ static PyObject *store_delete(Store *self, PyObject *name)
 
 /* --------------------------------------------------------------------------------------- origin */
 
-int origin_parse(struct call *call, PyObject *origin, struct sluice_origin *out,
-                 struct handle **context)
+int request_origin(struct request *request, PyObject *origin)
 {
+	struct sluice_origin *o = &request->origin;
 	const char *uri, *device;
-	PyObject *given;
+	PyObject *context;
 
-	*out = (struct sluice_origin)SLUICE_ORIGIN_INIT;
-	if (!PyArg_ParseTuple(origin, "O!zs", context_type, &given, &uri, &device) ||
-	    !context_is_made((Context *)given) || parse_device(device, &out->device) ||
-	    (uri && !(out->uri = call_copy(call, uri, strlen(uri)))))
+	*o = (struct sluice_origin)SLUICE_ORIGIN_INIT;
+	if (!PyArg_ParseTuple(origin, "O!zs", context_type, &context, &uri, &device) ||
+	    !context_is_made((Context *)context) || parse_device(device, &o->device) ||
+	    (uri && !(o->uri = call_copy(&request->call, uri, strlen(uri)))))
 		return -1;
-	*context = ((Context *)given)->handle;
-	handle_take(*context);
-	out->ctx = (*context)->context;
+	request->context = ((Context *)context)->handle;
+	handle_take(request->context);
+	o->ctx = request->context->context;
 	return 0;
 }
 
@@ -264,7 +275,7 @@ static struct request *origin_request(Store *self, int (*run)(struct request *re
 {
 	struct request *request = request_new(self->handle, run, name, 0);
 
-	if (request && origin_parse(&request->call, origin, &request->origin, &request->context)) {
+	if (request && request_origin(request, origin)) {
 		call_free(&request->call);
 		return NULL;
 	}

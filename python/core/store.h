@@ -8,7 +8,7 @@
 /* Alike, so that they share what closes them. */
 typedef struct {
 	PyObject_HEAD struct handle *handle; /* NULL: closed */
-} Store, Watch;
+} Store, Watch, Collection;
 typedef struct {
 	PyObject_HEAD struct handle *handle; /* NULL: released */
 	PyObject *name;
@@ -30,6 +30,14 @@ struct request {
 	struct sluice_blob_metadata metadata;
 	struct sluice_watch_event event;
 	bool listing;
+	bool here; /* its arguments are the caller's, who does not leave it */
+	/* Of a collection. */
+	bool attaches, copies; /* the data of the tensors */
+	struct sluice_collection_options set;
+	struct sluice_collection_tensor *tensors;
+	size_t tensor_count;
+	sluice_tensors *files; /* NULL: it is made of tensors */
+	int place;             /* of the files; -1: the host */
 	int count;
 	struct sluice_blob_info rows[];
 };
@@ -48,9 +56,11 @@ int request_open(struct request *request, struct handle **out);
 struct request *request_new_object(Store *store, bool made, int (*run)(struct request *request),
                                    const char *name);
 PyObject *device_name(int device);
-/* Reads an origin, (context, URI, device), copies it for the call, and takes the handle of its context. Returns 0, or -1
- * with an exception. */
-int origin_parse(struct call *call, PyObject *origin, struct sluice_origin *out,
-                 struct handle **context);
+/* Reads an origin, (context, URI, device), for the request. Returns 0, or -1 with an exception. */
+int request_origin(struct request *request, PyObject *origin);
+/* Gets the blob, or attaches to the collection, of that name. */
+int run_get(struct request *request);
+PyObject *store_close(Store *self, PyObject *none);
+void store_dealloc(Store *self);
 
 #endif

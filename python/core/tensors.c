@@ -37,6 +37,15 @@ const char *type_word(int type)
 	return word ? word : type == SLUICE_COMPLEX128 ? "C128" : sluice_type_name(type);
 }
 
+int type_of_word(const char *word)
+{
+	int type = 1;
+
+	for (const char *found; (found = type_word(type)) && strcmp(found, word);)
+		type++;
+	return type;
+}
+
 /* ---------------------------------------------------------------------------------------- open */
 
 struct tensors_opening {
@@ -122,19 +131,6 @@ sluice_tensors *tensors_of(PyObject *tensors)
 
 /* ---------------------------------------------------------------------------------------- list */
 
-static PyObject *shape_tuple(const uint64_t *shape, unsigned rank)
-{
-	PyObject *tuple = PyTuple_New(rank);
-
-	for (unsigned i = 0; tuple && i < rank; i++) {
-		PyObject *length = PyLong_FromUnsignedLongLong(shape[i]);
-
-		if (!length || PyTuple_SetItem(tuple, i, length))
-			Py_CLEAR(tuple);
-	}
-	return tuple;
-}
-
 static PyObject *tensors_entries(Tensors *self, PyObject *none)
 {
 	size_t count = self->tensors ? sluice_tensors_count(self->tensors) : 0;
@@ -145,7 +141,7 @@ static PyObject *tensors_entries(Tensors *self, PyObject *none)
 		PyObject *row = NULL, *name = NULL, *shape;
 		int rc = sluice_tensors_get(self->tensors, i, &t);
 
-		shape = rc ? raise_last(rc) : shape_tuple(t.shape, t.rank);
+		shape = rc ? raise_last(rc) : lengths_tuple(t.shape, t.rank);
 		if (shape)
 			row = Py_BuildValue("(nsNnKK)", (Py_ssize_t)i, type_word(t.type), shape,
 			                    (Py_ssize_t)t.file, (unsigned long long)t.offset,

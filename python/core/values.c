@@ -57,6 +57,19 @@ int parse_lengths(PyObject *tuple, void *out)
 	return rank >= 0;
 }
 
+PyObject *lengths_tuple(const uint64_t *lengths, unsigned rank)
+{
+	PyObject *tuple = PyTuple_New(rank);
+
+	for (unsigned i = 0; tuple && i < rank; i++) {
+		PyObject *length = PyLong_FromUnsignedLongLong(lengths[i]);
+
+		if (!length || PyTuple_SetItem(tuple, i, length))
+			Py_CLEAR(tuple);
+	}
+	return tuple;
+}
+
 const char *parse_text(const char *name, PyObject *text)
 {
 	Py_ssize_t length = 0;

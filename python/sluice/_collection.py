@@ -22,36 +22,29 @@ def _store_of(store: _store.Store | None) -> _store.Store:
     return store or _stores.get(key) or _stores.setdefault(key, _store.Store())
 
 
-class _View:
-    """A tensor of a collection, for libraries that take memory by one of these protocols."""
+class _View(_store.Exported):
+    """A tensor of a collection, for libraries that take memory."""
 
     def __init__(self, collection: Collection, entry: tuple[Any, ...]) -> None:
-        self._collection = collection
-        self._index, _, _, self._device, address, size, sealed = entry
-        self._keeper = collection._dlpack(self._index, False)  # the memory stays as long as this object
-        self._interface = {"shape": (size,), "typestr": "|u1", "data": (address, sealed), "version": 3}
+        self._collection, self._entry = collection, entry
+        self._keeper = collection._dlpack(entry[0], False)  # the memory stays as long as this object
 
-    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
-                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
-        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
-            raise BufferError(f"the tensor stays on {self._device}, and is not copied")
-        return self._collection._dlpack(self._index, max_version is not None and max_version[0] >= 1)
+    @property
+    def device(self) -> str:
+        return str(self._entry[3])
 
-    def __dlpack_device__(self) -> tuple[int, int]:
-        kind, _, number = self._device.partition(":")
-        return {"cpu": 1, "cuda": 2}.get(kind, 12), int(number or 0)
+    def _dlpack(self, versioned: bool) -> Any:
+        return self._collection._dlpack(self._entry[0], versioned)
+
+    def _interface(self) -> dict[str, Any]:
+        _, _, _, _, address, size, sealed = self._entry
+        return {"shape": (size,), "typestr": "|u1", "data": (address, sealed), "version": 3}
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        if self._device != "cpu":
-            raise AttributeError(f"the tensor is on {self._device}")
-        return self._interface
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        if self._device == "cpu":
-            raise AttributeError("the tensor is in the memory of the host")
-        return self._interface
+        if self.device != "cpu":
+            raise AttributeError(f"the tensor is on {self.device}")
+        return self._interface()
 
 
 class Collection(_core.Collection, Mapping[str, Any]):
@@ -168,8 +161,10 @@ class Collection(_core.Collection, Mapping[str, Any]):
         return f"<sluice.Collection {name!r}: {len(self)} tensors, {f'version {number}' if number else 'not sealed'}>"
 
 
-def _made(store: _store.Store, name: str, replace: bool | int | str, device: Any, files: Mapping[str, Any] | None,
-          stream: int | None, copies: bool, rows: list[tuple[Any, ...]], opened: Any) -> tuple[Any, ...]:
+def _make(store: _store.Store, name: str, replace: bool | int | str, files: Mapping[str, Any] | None,
+          framework: str | None, device: Any = None, stream: int | None = None, copies: bool = False,
+          rows: Sequence[tuple[Any, ...]] = (), opened: Any = None) -> Collection:
+    """A collection of rows (name, type, shape, device, address), of which the data is copied or not, or of files."""
     if isinstance(replace, str) and replace != "delete-first":
         raise ValueError(f"replace is False, True, an id or 'delete-first', and not {replace!r}")
     flags, replaced = _store._replacing(False if isinstance(replace, str) else replace)
@@ -177,11 +172,11 @@ def _made(store: _store.Store, name: str, replace: bool | int | str, device: Any
         raise ValueError("a collection needs a name, by which others attach to it")
     contents = [(key, value.encode() if isinstance(value, str) else bytes(memoryview(value)))
                 for key, value in (files or {}).items()]
-    if replace == "delete-first":
+    if isinstance(replace, str):
         with contextlib.suppress(FileNotFoundError):
             store.delete(name)
-    place = f"cuda:{device}" if isinstance(device, int) else str(device or "cpu")
-    return flags, replaced, place, contents, stream, copies, rows, opened
+    made = flags, replaced, _store.place(device), contents, stream, copies, list(rows), opened
+    return Collection(store, name, 0, made, framework)
 
 
 def publish(name: str, what: Any, device: Any = None, *, replace: bool | int | str = False,
@@ -204,20 +199,17 @@ def publish(name: str, what: Any, device: Any = None, *, replace: bool | int | s
     if push:
         _store._origin(origin, context, True)  # before anything is published
     if not isinstance(what, Mapping):
-        keep: Any = _tensors._Files(what, context, None)
-        made = _made(store, name, replace, device, files, None, True, [], keep.core)
+        opened = _tensors._Files(what, context, None).core
+        made = _make(store, name, replace, files, framework, device, opened=opened)
     else:
-        made, keep = _made_of(store, name, what, device, replace, files)
-    published = Collection(store, name, 0, made, framework)
-    del keep
+        made = _make_copies(store, name, what, replace, files, framework, device)
     if push:
         store.push(name, origin, exclusive=exclusive, context=context)
-    return published
+    return made
 
 
-def _made_of(store: _store.Store, name: str, what: Mapping[str, Any], device: Any, replace: bool | int | str,
-             files: Mapping[str, bytes | str] | None) -> tuple[Any, ...]:
-    """What _core makes a collection of, and what has to be kept meanwhile."""
+def _make_copies(store: _store.Store, name: str, what: Mapping[str, Any], replace: bool | int | str,
+                 files: Mapping[str, bytes | str] | None, framework: str | None, device: Any) -> Collection:
     rows, keep, streams, torch = [], [], set(), sys.modules.get("torch")
     for key, value in what.items():
         word, shape, array, stream = _store._array(value, key)
@@ -226,16 +218,14 @@ def _made_of(store: _store.Store, name: str, what: Mapping[str, Any], device: An
             place = str(array.device)  # of an empty one, which has no address, too
         keep.append(array)
         streams.add(stream)
-        target = place if device is None else f"cuda:{device}" if isinstance(device, int) else str(device)
-        rows.append((key, word, tuple(shape), target, address))
+        rows.append((key, word, tuple(shape), place if device is None else _store.place(device), address))
     streams.discard(None)
     if len(streams) > 1 and torch is not None:  # of several devices: their work is waited for
         for array in keep:
             if isinstance(array, torch.Tensor) and array.is_cuda:
                 torch.cuda.current_stream(array.device).synchronize()
         streams.clear()
-    stream = streams.pop() if streams else None
-    return _made(store, name, replace, None, files, stream, True, rows, None), keep
+    return _make(store, name, replace, files, framework, None, streams.pop() if streams else None, True, rows)
 
 
 def collection(name: str, tensors: Mapping[str, tuple[int | Sequence[int], Any]], device: Any = "cpu", *,
@@ -245,11 +235,9 @@ def collection(name: str, tensors: Mapping[str, tuple[int | Sequence[int], Any]]
 
     tensors: a mapping from names to (shape, dtype), with types as for Store.create(). The rest is as for publish().
     """
-    store = _store_of(store)
-    place = f"cuda:{device}" if isinstance(device, int) else str(device)
-    rows = [(key, _store._word(dtype, key), tuple(_memory.lengths(shape)), place, 0)
+    rows = [(key, _store._word(dtype, key), tuple(_memory.lengths(shape)), _store.place(device), 0)
             for key, (shape, dtype) in tensors.items()]
-    return Collection(store, name, 0, _made(store, name, replace, None, files, None, False, rows, None), framework)
+    return _make(_store_of(store), name, replace, files, framework, rows=rows)
 
 
 def attach(name: str, timeout: float | None = 0, *, framework: str | None = None, copy: bool = False,

@@ -40,8 +40,7 @@ def _origin(origin: str | None, context: _context.Context | None, needed: bool, 
     uri = os.environ.get("SLUICE_STORE_ORIGIN") if origin is None else os.fsdecode(origin)
     if not uri and needed:
         raise ValueError("there is no origin: origin='s3://bucket/prefix', or $SLUICE_STORE_ORIGIN")
-    place = f"cuda:{device}" if isinstance(device, int) else str(device or "cpu")
-    return (context or _context.default(), origin and uri, place) if uri else None
+    return (context or _context.default(), origin and uri, place(device)) if uri else None
 
 
 class BlobInfo(NamedTuple):
@@ -96,13 +95,46 @@ def _milliseconds(timeout: float | None) -> int:
     return math.ceil(min(timeout * 1000, 2**31 - 1))
 
 
+def place(device: Any) -> str:
+    """The name of a device that is a number, a name, of torch, or None."""
+    return f"cuda:{device}" if isinstance(device, int) else str(device or "cpu")
+
+
+class Exported:
+    """Memory in the store, for libraries that take it by DLPack or, as bytes, by interfaces of arrays."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def device(self) -> str: ...
+        def _dlpack(self, versioned: bool) -> Any: ...
+        def _interface(self) -> dict[str, Any]: ...
+
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
+        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
+            raise BufferError(f"{self!r} stays where it is, and is not copied")
+        return self._dlpack(max_version is not None and max_version[0] >= 1)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        kind, _, number = self.device.partition(":")
+        return {"cpu": 1, "cuda": 2}.get(kind, 12), int(number or 0)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The bytes, for libraries of GPUs."""
+        if self.device == "cpu":
+            raise AttributeError(f"{self!r} is in the memory of the host")
+        return self._interface()
+
+
 class _Private(mmap.mmap):
     """Memory of a blob, copied page by page when it is written to."""
 
     blob: memoryview
 
 
-class Blob(_core.Blob):
+class Blob(_core.Blob, Exported):
     """An array in the store, made by Store.create(), put() or get().
 
     On the host it is a buffer of bytes, writable until seal() and read-only then. numpy(), torch(), __dlpack__ and,
@@ -204,22 +236,8 @@ class Blob(_core.Blob):
             tensor = tensor.view(torch.dtype(word)).as_strided(shape, strides)
         return tensor.clone() if copy is True else tensor
 
-    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
-                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
-        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
-            raise BufferError(f"blob {self.name!r} stays on {self.device}, and is not copied")
-        return self._dlpack(max_version is not None and max_version[0] >= 1)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        kind, _, number = self.device.partition(":")
-        return {"cpu": 1, "cuda": 2}.get(kind, 12), int(number or 0)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The bytes, for libraries of GPUs."""
-        address, size, _, sealed, device, *_ = self._describe()
-        if device == "cpu":
-            raise AttributeError(f"blob {self.name!r} is in the memory of the host")
+    def _interface(self) -> dict[str, Any]:
+        address, size, _, sealed, *_ = self._describe()
         return {"shape": (size,), "typestr": "|u1", "data": (address, sealed), "version": 3}
 
     def __len__(self) -> int:
@@ -324,7 +342,8 @@ class Store(_core.Store):
 
     device: "cpu" (None, too), or a device, such as "cuda:0" or a device of torch. replace: the blob takes the name
     from another; with an id (Blob.id) from that blob alone: if another or none has the name when it is sealed, nothing
-    changes, and OSError is raised (errno.ESTALE). transient: the blob lives as long as a process holds it. An error names the blob.
+    changes, and OSError is raised (errno.ESTALE). transient: the blob lives as long as a process holds it. An error
+    names the blob.
 
     >>> store = sluice.Store()  # doctest: +SKIP
     >>> store.put("squares", numpy.square(numpy.arange(4)))  # doctest: +SKIP
@@ -348,18 +367,18 @@ class Store(_core.Store):
         if min(lengths, default=0) < 0:
             raise ValueError(f"blob {name!r}: a length of {lengths} is negative")
         word = _word(dtype, name)
-        place = f"cuda:{device}" if isinstance(device, int) else str(device or "cpu")
+        where = place(device)
         size = math.prod(lengths) * (int(re.sub(r"^\D+|_.*", "", word) or 8) // 8)
         flags, replaced = _replacing(replace)
         flags |= transient * _TRANSIENT
-        return Blob(self, name, 0, (max(size, 1), None if place == "cpu" else place, flags, replaced, word, lengths))
+        return Blob(self, name, 0, (max(size, 1), None if where == "cpu" else where, flags, replaced, word, lengths))
 
     def put(self, name: str, array: Any, device: Any = None, *,
             replace: bool | int = False, transient: bool = False) -> Blob:
         """Copy an array, a tensor or bytes into a new blob, where it is or to a device, and seal it."""
         word, shape, array, stream = _array(array, name)
-        place = _core.find_memory(array)[2] if device is None else device
-        blob = self.create(name, shape, word, place, replace=replace, transient=transient)
+        device = _core.find_memory(array)[2] if device is None else device
+        blob = self.create(name, shape, word, device, replace=replace, transient=transient)
         try:
             blob._fill(array, stream)
             blob.seal()

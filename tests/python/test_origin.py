@@ -207,15 +207,13 @@ def test_an_index_is_read_with_its_files(server, at, store):
 @pytest.mark.parametrize("times", [1, 3, 4])
 def test_an_object_that_changes_is_begun_anew_three_times(times, server, at, store):
     server.put_model("m", 0, 2_000_000)
-    changes, fresh = [], [True]
+    changes, one = [], threading.Lock()
 
     def before(request):  # at the first request of an attempt that is of a version
-        if not request.field("if-match"):
-            fresh[0] = True
-        elif fresh[0] and len(changes) < times:
-            fresh[0] = False
-            changes.append(1)
-            server.put_model("m", len(changes), 2_000_000)
+        with one:
+            if len(changes) < times and request.field("if-match") == f'"{server.body(request)[2]}"':
+                changes.append(1)
+                server.put_model("m", len(changes), 2_000_000)
     server.before = before
     if times == 4:
         with pytest.raises(OSError) as failed:

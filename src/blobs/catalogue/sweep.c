@@ -53,42 +53,38 @@ static void sweep_scan(struct sl_catalogue *catalogue)
 	}
 }
 
-static void sweep_free_slot(struct sl_catalogue *catalogue, uint32_t slot)
-{
-	sl_entry_commit(catalogue, slot,
-	                sl_word_with(sl_entry_word(catalogue, slot), SL_ENTRY_FREE));
-	sl_entry_give_page(catalogue, slot);
-	catalogue->free_slots.numbers[catalogue->free_slots.count++] = slot;
-}
-
 unsigned sl_catalogue_sweep(struct sl_catalogue *catalogue,
                             void (*left)(void *argument, uint32_t slot, enum sl_left what),
                             void *argument)
 {
 	struct sl_stack *leaving = &catalogue->leaving;
-	uint32_t count = leaving->count;
+	uint32_t kept = 0;
 
 	sweep_scan(catalogue);
-	leaving->count = 0;
-	for (uint32_t i = 0; i < count; i++) {
-		uint32_t slot = leaving->numbers[i];
+	/* Those that stay are the first; `left` may add others. */
+	while (leaving->count > kept) {
+		uint32_t slot = leaving->numbers[--leaving->count];
 		const struct sl_slot_notes *notes = &catalogue->notes[slot];
 		bool held = notes->holds || notes->scan == catalogue->scan;
 		bool dying = sl_catalogue_state(catalogue, slot) == SL_ENTRY_DYING;
 
 		if (dying && held) {
-			leaving->numbers[leaving->count++] = slot;
-		} else if (dying) {
-			left(argument, slot, SL_LEFT_GONE);
-			sweep_free_slot(catalogue, slot);
-		} else {
-			sl_entry_commit(catalogue, slot,
-			                sl_word_with(sl_entry_word(catalogue, slot),
-			                             held ? SL_ENTRY_SEALED : SL_ENTRY_AWAY));
-			left(argument, slot, held ? SL_LEFT_STAYS : SL_LEFT_AWAY);
+			leaving->numbers[leaving->count++] = leaving->numbers[kept];
+			leaving->numbers[kept++] = slot;
+			continue;
 		}
+		sl_entry_commit(
+			catalogue, slot,
+			sl_word_with(sl_entry_word(catalogue, slot), dying  ? SL_ENTRY_FREE
+		                                                     : held ? SL_ENTRY_SEALED
+		                                                            : SL_ENTRY_AWAY));
+		left(argument, slot, dying ? SL_LEFT_GONE : held ? SL_LEFT_STAYS : SL_LEFT_AWAY);
+		if (!dying)
+			continue;
+		sl_entry_give_page(catalogue, slot);
+		catalogue->free_slots.numbers[catalogue->free_slots.count++] = slot;
 	}
-	return leaving->count;
+	return kept;
 }
 
 unsigned sl_catalogue_references(const struct sl_catalogue *catalogue, uint32_t slot,

@@ -18,6 +18,10 @@
 
 #include "core/core.h"
 
+#define SL_TABLE_MAGIC   "SLtensor"
+#define SL_TABLE_VERSION 1
+#define SL_TABLE_ALIGN   UINT64_C(256) /* of tensors in parts */
+
 struct sl_table_head {
 	char magic[8];
 	uint32_t version, parts;
@@ -40,41 +44,47 @@ struct sl_table_file {
 	uint64_t name;         /* offset in the text */
 	uint64_t begin, bytes; /* in the owner */
 };
+_Static_assert(sizeof(struct sl_table_head) == 48 && sizeof(struct sl_table_row) == 48 &&
+                       sizeof(struct sl_table_file) == 24,
+               "increase SL_TABLE_VERSION");
 
-/* A checked copy of a table. */
+/* A table in memory of its own. */
 struct sl_table {
 	struct sl_table_head head;
 	uint64_t header; /* bytes before the data of the .safetensors file */
 	uint64_t data;   /* bytes of that */
-	const struct sl_table_row *rows;
-	const uint32_t *order;
-	const uint64_t *shapes;
-	const struct sl_table_file *files;
-	const char *text;
+	void *memory;    /* has what these point to */
+	struct sl_table_row *rows;
+	uint32_t *order;
+	uint64_t *shapes;
+	struct sl_table_file *files;
+	char *text;
 	uint64_t ends[SLUICE_BLOB_PARTS_MOST]; /* bytes that each part needs */
-	void *memory;
 };
 
 /*
- * Reads the n bytes of an owner with so many parts. The caller compares `ends` with its parts.
- * Returns 0, -EPROTO: it is no collection, -EBADMSG or -ENOMEM, with a sentence.
+ * Sets the pointers into table->memory, unless that is NULL, as the head has it. Returns the bytes
+ * of it; 0: the head is wrong, or means more than `most` bytes.
+ */
+size_t sl_table_divide(struct sl_table *table, size_t most);
+/*
+ * Copies the table in the n bytes of an owner with so many parts, and checks it. The caller
+ * compares `ends` with its parts. Returns 0, -EPROTO: it is no collection, -EBADMSG or -ENOMEM,
+ * with a sentence.
  */
 int sl_table_read(const void *owner, size_t n, unsigned parts, struct sl_table *out);
-void sl_table_clear(struct sl_table *table);
 /* Returns the index of the row of that name, or SIZE_MAX. */
 size_t sl_table_find(const struct sl_table *table, const char *name);
 /* Returns the first row with a byte at `at` of the data or behind it; `count` if there is none. */
 size_t sl_table_row_at(const struct sl_table *table, uint64_t at);
 
-/* What a table is made of; part and offset are where the tensor goes. */
+/* What a row is made of. */
 struct sl_table_entry {
-	const char *name;
-	int type;
-	unsigned rank;
-	const uint64_t *shape;
+	const struct sluice_collection_tensor *tensor;
 	uint64_t bytes;
+	const struct sl_table_entry *same; /* the first with the same data, or itself */
 	uint32_t part;
-	uint64_t offset;
+	uint64_t offset; /* in the part */
 };
 /*
  * Makes the bytes of an owner. The caller frees *out.
@@ -86,11 +96,26 @@ struct sl_table_entry {
  *   -ENOMEM
  */
 int sl_table_make(const struct sl_table_entry *entries, size_t count, unsigned parts,
-                  const struct sluice_collection_options *o, void **out, size_t *n);
+                  const struct sluice_collection_options *o, char **out, size_t *n);
 /* As sluice_collection_publish_files(), but does not seal the collection; out is not NULL. */
 int sl_collection_read(sluice_store *s, const char *name, sluice_tensors *tensors,
                        const struct sluice_tensor_want *wants, size_t count, int device,
                        const struct sluice_collection_options *o,
                        const struct sluice_tensor_read_options *read, sluice_collection **out);
+
+struct sluice_collection {
+	uint32_t process;       /* see sl_process_is() */
+	_Atomic unsigned users; /* the handle, and tensors that were exported */
+	sluice_blob *owner;
+	struct sl_table table;
+	/* Of the parts. */
+	char *data[SLUICE_BLOB_PARTS_MOST];
+	int device[SLUICE_BLOB_PARTS_MOST];
+};
+/*
+ * Makes a handle of an owner, and reads its n bytes; takes the owner over unless it fails. Returns
+ * 0 or an error with a sentence.
+ */
+int sl_collection_wrap(sluice_blob *owner, const void *bytes, size_t n, sluice_collection **out);
 
 #endif

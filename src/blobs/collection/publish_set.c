@@ -12,15 +12,13 @@
 
 #include <sluice/device.h>
 
-#include "collection/tensor_set.h"
+#include "collection/collection.h"
 
 #define PART_BYTES (UINT64_C(2) << 30) /* of the host, unless a tensor is larger */
 
 struct set_maker {
-	const struct sluice_collection_tensor *tensors; /* each of tensors->size bytes */
-	size_t count;
 	struct sl_table_entry *entries;
-	size_t *first; /* of each tensor: the first with the same data, or itself */
+	size_t count;
 	/* Of the parts. */
 	uint64_t bytes[SLUICE_BLOB_PARTS_MOST];
 	int device[SLUICE_BLOB_PARTS_MOST];
@@ -28,9 +26,11 @@ struct set_maker {
 	uint64_t most; /* bytes of a part of the host */
 };
 
-static const struct sluice_collection_tensor *set_tensor(const struct set_maker *m, size_t i)
+/* The structs may be those of another version, which have another size. */
+static const struct sluice_collection_tensor *
+set_tensor(const struct sluice_collection_tensor *tensors, size_t i)
 {
-	return (const void *)((const char *)m->tensors + i * m->tensors->size);
+	return (const void *)((const char *)tensors + i * tensors->size);
 }
 
 static int set_copy_options(const struct sluice_collection_options *from,
@@ -51,44 +51,41 @@ static int set_copy_options(const struct sluice_collection_options *from,
 
 /* --------------------------------------------------------------------------------------- layout */
 
-static int set_same_data(const struct set_maker *m, size_t i, size_t j)
+/* By address, device and bytes; 0: the data is the same. */
+static int set_compare_data(const struct sl_table_entry *a, const struct sl_table_entry *b)
 {
-	const struct sluice_collection_tensor *a = set_tensor(m, i), *b = set_tensor(m, j);
-
-	if (a->data != b->data)
-		return a->data < b->data ? -1 : 1;
-	if (a->device != b->device)
-		return a->device < b->device ? -1 : 1;
-	if (m->entries[i].bytes != m->entries[j].bytes)
-		return m->entries[i].bytes < m->entries[j].bytes ? -1 : 1;
-	return 0;
+	if (a->tensor->data != b->tensor->data)
+		return a->tensor->data < b->tensor->data ? -1 : 1;
+	if (a->tensor->device != b->tensor->device)
+		return a->tensor->device < b->tensor->device ? -1 : 1;
+	return a->bytes < b->bytes ? -1 : a->bytes > b->bytes;
 }
 
-static int set_data_order(const void *a, const void *b, void *maker)
+static int set_data_order(const void *a, const void *b)
 {
-	size_t i = *(const size_t *)a, j = *(const size_t *)b;
-	int order = set_same_data(maker, i, j);
+	const struct sl_table_entry *x = *(struct sl_table_entry *const *)a,
+				    *y = *(struct sl_table_entry *const *)b;
+	int order = set_compare_data(x, y);
 
-	return order ? order : i < j ? -1 : i > j;
+	return order ? order : x < y ? -1 : x > y;
 }
 
 /* Finds the tensors that have their memory together. */
 static int set_find_same(struct set_maker *m)
 {
-	size_t *sorted = calloc(m->count + 1, sizeof(*sorted));
+	struct sl_table_entry **sorted = calloc(m->count + 1, sizeof(*sorted));
 
-	m->first = calloc(m->count + 1, sizeof(*m->first));
-	if (!sorted || !m->first) {
-		free(sorted);
+	if (!sorted)
 		return sl_fail(-ENOMEM, "no memory for %zu tensors", m->count);
-	}
 	for (size_t i = 0; i < m->count; i++)
-		m->first[i] = sorted[i] = i;
-	qsort_r(sorted, m->count, sizeof(*sorted), set_data_order, m);
-	for (size_t i = 1; i < m->count; i++)
-		if (set_tensor(m, sorted[i])->data && m->entries[sorted[i]].bytes &&
-		    !set_same_data(m, sorted[i - 1], sorted[i]))
-			m->first[sorted[i]] = m->first[sorted[i - 1]];
+		sorted[i] = &m->entries[i];
+	qsort(sorted, m->count, sizeof(*sorted), set_data_order);
+	for (size_t i = 0; i < m->count; i++) {
+		bool same = i && sorted[i]->bytes && sorted[i]->tensor->data &&
+		            !set_compare_data(sorted[i - 1], sorted[i]);
+
+		sorted[i]->same = same ? sorted[i - 1]->same : sorted[i];
+	}
 	free(sorted);
 	return 0;
 }
@@ -111,22 +108,23 @@ static int set_part_for(struct set_maker *m, int device, uint64_t bytes)
 static int set_lay_out(struct set_maker *m)
 {
 	uint64_t host = 0;
-	int part = 0;
+	/* An owner has a part at least. */
+	int part = m->count ? 0 : set_part_for(m, -1, 0);
 
 	for (size_t i = 0; i < m->count; i++)
-		if (set_tensor(m, i)->device < 0)
+		if (m->entries[i].tensor->device < 0)
 			host += m->entries[i].bytes + SL_TABLE_ALIGN;
 	/* Two parts in a row have more than the most of one: the host has at most half of all. */
 	m->most = SL_MAX(PART_BYTES, host / (SLUICE_BLOB_PARTS_MOST / 4) + SL_TABLE_ALIGN);
 	for (size_t i = 0; part >= 0 && i < m->count; i++) {
 		struct sl_table_entry *entry = &m->entries[i];
 
-		if (m->first[i] != i) {
-			entry->part = m->entries[m->first[i]].part;
-			entry->offset = m->entries[m->first[i]].offset;
+		if (entry->same != entry) {
+			entry->part = entry->same->part;
+			entry->offset = entry->same->offset;
 			continue;
 		}
-		part = set_part_for(m, set_tensor(m, i)->device, entry->bytes);
+		part = set_part_for(m, entry->tensor->device, entry->bytes);
 		if (part < 0)
 			break;
 		entry->part = (uint32_t)part;
@@ -134,13 +132,10 @@ static int set_lay_out(struct set_maker *m)
 		m->bytes[part] +=
 			(entry->bytes + SL_TABLE_ALIGN - 1) / SL_TABLE_ALIGN * SL_TABLE_ALIGN;
 	}
-	/* An owner has a part at least. */
-	if (part >= 0 && !m->parts)
-		part = set_part_for(m, -1, 0);
 	return SL_MIN(part, 0);
 }
 
-static int set_check_tensors(struct set_maker *m)
+static int set_check_tensors(struct set_maker *m, const struct sluice_collection_tensor *tensors)
 {
 	uint64_t all = 0;
 
@@ -148,8 +143,8 @@ static int set_check_tensors(struct set_maker *m)
 	if (!m->entries)
 		return sl_fail(-ENOMEM, "no memory for %zu tensors", m->count);
 	for (size_t i = 0; i < m->count; i++) {
-		const struct sluice_collection_tensor *t = set_tensor(m, i);
-		int64_t bytes = -1;
+		const struct sluice_collection_tensor *t = set_tensor(tensors, i);
+		int64_t bytes;
 
 		if (!t->name || !sl_type_find(t->type) || t->rank > SLUICE_TENSOR_RANK_MOST ||
 		    (t->rank && !t->shape) || t->device < -1)
@@ -164,8 +159,7 @@ static int set_check_tensors(struct set_maker *m)
 			               "tensor '%.256s': its shape is too large, or does "
 			               "not end at a byte",
 			               t->name);
-		m->entries[i] = (struct sl_table_entry){t->name,         t->type, t->rank, t->shape,
-		                                        (uint64_t)bytes, 0,       0};
+		m->entries[i] = (struct sl_table_entry){.tensor = t, .bytes = (uint64_t)bytes};
 	}
 	return 0;
 }
@@ -214,10 +208,10 @@ int sluice_collection_new(sluice_store *s, const char *name,
                           const struct sluice_collection_tensor *tensors, size_t count,
                           const struct sluice_collection_options *options, sluice_collection **out)
 {
-	struct set_maker m = {.tensors = tensors, .count = count};
+	struct set_maker m = {.count = count};
 	struct sluice_collection_options o;
 	sluice_blob *owner = NULL;
-	void *bytes = NULL;
+	char *bytes = NULL;
 	size_t n;
 	int rc;
 
@@ -225,7 +219,7 @@ int sluice_collection_new(sluice_store *s, const char *name,
 		return sl_fail(-EINVAL, "sluice_collection_new: NULL, or size is not set");
 	rc = set_copy_options(options, &o);
 	if (!rc)
-		rc = set_check_tensors(&m);
+		rc = set_check_tensors(&m, tensors);
 	if (!rc)
 		rc = set_find_same(&m);
 	if (!rc)
@@ -240,21 +234,28 @@ int sluice_collection_new(sluice_store *s, const char *name,
 		sluice_blob_release(owner);
 	free(bytes);
 	free(m.entries);
-	free(m.first);
 	return rc;
 }
 
 /* ------------------------------------------------------------------- from the program's memory */
 
+/* Describes the tensor of that name. */
+static int set_get(const sluice_collection *c, const char *name,
+                   struct sluice_collection_tensor *out)
+{
+	size_t index;
+	int rc = sluice_collection_find(c, name, &index);
+
+	out->size = sizeof(*out);
+	return rc ? rc : sluice_collection_get(c, index, out);
+}
+
 static int set_copy(const sluice_collection *c, const struct sluice_collection_tensor *from,
                     const struct sluice_collection_options *o)
 {
-	struct sluice_collection_tensor to = {.size = sizeof(to)};
-	size_t index;
-	int rc = sluice_collection_find(c, from->name, &index);
+	struct sluice_collection_tensor to;
+	int rc = set_get(c, from->name, &to);
 
-	if (!rc)
-		rc = sluice_collection_get(c, index, &to);
 	if (rc || !to.bytes)
 		return rc;
 	if (!from->data)
@@ -269,7 +270,6 @@ int sluice_collection_publish(sluice_store *s, const char *name,
                               const struct sluice_collection_options *options,
                               sluice_collection **out)
 {
-	struct set_maker m = {.tensors = tensors, .count = count};
 	struct sluice_collection_options o;
 	sluice_collection *c;
 	int rc = out ? set_copy_options(options, &o)
@@ -280,7 +280,7 @@ int sluice_collection_publish(sluice_store *s, const char *name,
 	if (rc)
 		return rc;
 	for (size_t i = 0; !rc && i < count; i++)
-		rc = set_copy(c, set_tensor(&m, i), &o);
+		rc = set_copy(c, set_tensor(tensors, i), &o);
 	if (!rc)
 		rc = o.on ? sluice_blob_seal_on(sluice_collection_blob(c), o.stream)
 		          : sluice_blob_seal(sluice_collection_blob(c));
@@ -337,18 +337,14 @@ static int set_read(sluice_tensors *tensors, struct sluice_tensor_want *wants, s
                     const struct sluice_collection_tensor *described, const sluice_collection *c,
                     const struct sluice_tensor_read_options *read)
 {
-	struct sluice_collection_tensor to = {.size = sizeof(to)};
+	struct sluice_collection_tensor to;
 	sluice_tensor_load *load = NULL;
 	sluice_tensor_plan *plan = NULL;
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < count; i++) {
-		size_t index;
-
-		rc = sluice_collection_find(c, described[i].name, &index);
-		if (!rc)
-			rc = sluice_collection_get(c, index, &to);
-		wants[i].to = to.data;
+		rc = set_get(c, described[i].name, &to);
+		wants[i].to = rc ? NULL : to.data;
 	}
 	if (!rc)
 		rc = sluice_tensor_plan_new(tensors, wants, count, &plan);

@@ -11,36 +11,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collection/table.h"
+#include "collection/collection.h"
 
-static int table_damaged(const char *what)
-{
-	return sl_fail(-EBADMSG, "the collection is damaged: %s", what);
-}
-
-/* Sets the pointers into the copy of n bytes. Returns false if it is shorter than its head says. */
-static bool table_divide(struct sl_table *t, size_t n)
+size_t sl_table_divide(struct sl_table *t, size_t most)
 {
 	const struct sl_table_head *head = &t->head;
-	const char *at = t->memory, *end = at + n;
 	const struct {
 		uint64_t count;
 		size_t bytes;
-		const void **to;
-	} parts[] = {{head->count, sizeof(*t->rows), (const void **)&t->rows},
-	             {head->count + head->count % 2, sizeof(*t->order), (const void **)&t->order},
-	             {head->shapes, sizeof(*t->shapes), (const void **)&t->shapes},
-	             {head->files, sizeof(*t->files), (const void **)&t->files},
-	             {head->text, 1, (const void **)&t->text}};
+		void **to;
+	} arrays[] = {{head->count, sizeof(*t->rows), (void **)&t->rows},
+	              {head->count + head->count % 2, sizeof(*t->order), (void **)&t->order},
+	              {head->shapes, sizeof(*t->shapes), (void **)&t->shapes},
+	              {head->files, sizeof(*t->files), (void **)&t->files},
+	              {head->text, 1, (void **)&t->text}};
+	size_t end = 0;
 
-	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
-		if (parts[i].count > (size_t)(end - at) / parts[i].bytes)
-			return false;
-		*parts[i].to = at;
-		at += parts[i].count * parts[i].bytes;
+	if (head->count >= UINT32_MAX || !head->text)
+		return 0;
+	for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++) {
+		if (arrays[i].count > (most - end) / arrays[i].bytes)
+			return 0;
+		if (t->memory)
+			*arrays[i].to = (char *)t->memory + end;
+		end += arrays[i].count * arrays[i].bytes;
 	}
-	/* So every text in it has an end. */
-	return head->count < UINT32_MAX && head->text && !t->text[head->text - 1];
+	return end;
 }
 
 static bool table_text_is_good(const struct sl_table *t, uint64_t at)
@@ -57,8 +53,7 @@ static const char *table_check_row(struct sl_table *t, size_t i)
 		return "a type or a number of dimensions";
 	if (row->shape > t->head.shapes || row->rank > t->head.shapes - row->shape)
 		return "the place of a shape";
-	if (sl_tensor_bytes(sl_type_find(row->type), row->rank, t->shapes + row->shape) !=
-	    (int64_t)row->bytes)
+	if (sl_tensor_bytes(type, row->rank, t->shapes + row->shape) != (int64_t)row->bytes)
 		return "the bytes of a tensor";
 	if (row->begin != t->data || row->bytes > INT64_MAX - t->data)
 		return "the order of its tensors";
@@ -75,7 +70,8 @@ static const char *table_check_row(struct sl_table *t, size_t i)
 
 static const char *table_check(struct sl_table *t, size_t owner_bytes)
 {
-	const char *wrong = NULL;
+	/* So every text in it has an end. */
+	const char *wrong = t->text[t->head.text - 1] ? "a text has no end" : NULL;
 
 	for (size_t i = 0; !wrong && i < t->head.count; i++)
 		wrong = table_check_row(t, i);
@@ -92,19 +88,17 @@ static const char *table_check(struct sl_table *t, size_t owner_bytes)
 int sl_table_read(const void *owner, size_t n, unsigned parts, struct sl_table *out)
 {
 	struct sl_table t = {0};
+	uint64_t length = 1;
 	const char *wrong;
-	uint64_t length;
-	size_t rest;
+	size_t bytes;
 
-	if (n < sizeof(length) || !parts)
-		return sl_fail(-EPROTO, "the blob is no collection of tensors");
-	memcpy(&length, owner, sizeof(length));
+	if (n >= sizeof(length))
+		memcpy(&length, owner, sizeof(length));
 	length = le64toh(length);
-	if (length % 8 || length > n - sizeof(length) ||
-	    n - sizeof(length) - length < sizeof(t.head))
-		return sl_fail(-EPROTO, "the blob is no collection of tensors");
 	t.header = sizeof(length) + length;
-	memcpy(&t.head, (const char *)owner + t.header, sizeof(t.head));
+	if (parts && length % 8 == 0 && n >= sizeof(t.head) + sizeof(length) &&
+	    length <= n - sizeof(t.head) - sizeof(length))
+		memcpy(&t.head, (const char *)owner + t.header, sizeof(t.head));
 	if (memcmp(t.head.magic, SL_TABLE_MAGIC, sizeof(t.head.magic)))
 		return sl_fail(-EPROTO, "the blob is no collection of tensors");
 	if (t.head.version != SL_TABLE_VERSION || t.head.parts != parts)
@@ -112,24 +106,18 @@ int sl_table_read(const void *owner, size_t n, unsigned parts, struct sl_table *
 		               "a collection of version %" PRIu32 " with %" PRIu32
 		               " parts; this is version %d, and it has %u",
 		               t.head.version, t.head.parts, SL_TABLE_VERSION, parts);
-	rest = n - t.header - sizeof(t.head);
-	t.memory = malloc(rest + 1);
+	bytes = sl_table_divide(&t, n - t.header - sizeof(t.head));
+	t.memory = malloc(bytes + 1);
 	if (!t.memory)
-		return sl_fail(-ENOMEM, "no memory for a table of %zu bytes", rest);
-	memcpy(t.memory, (const char *)owner + t.header + sizeof(t.head), rest);
-	wrong = table_divide(&t, rest) ? table_check(&t, n) : "it is shorter than it says";
-	if (wrong) {
-		free(t.memory);
-		return table_damaged(wrong);
+		return sl_fail(-ENOMEM, "no memory for a table of %zu bytes", bytes);
+	memcpy(t.memory, (const char *)owner + t.header + sizeof(t.head), bytes);
+	wrong = sl_table_divide(&t, bytes) ? table_check(&t, n) : "it is shorter than it says";
+	if (!wrong) {
+		*out = t;
+		return 0;
 	}
-	*out = t;
-	return 0;
-}
-
-void sl_table_clear(struct sl_table *table)
-{
-	free(table->memory);
-	*table = (struct sl_table){0};
+	free(t.memory);
+	return sl_fail(-EBADMSG, "the collection is damaged: %s", wrong);
 }
 
 size_t sl_table_find(const struct sl_table *t, const char *name)

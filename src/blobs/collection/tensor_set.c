@@ -5,7 +5,7 @@
  * Attaches to collections and describes their tensors. A handle is fixed once it is made, but for
  * its users; any thread.
  */
-#include "collection/tensor_set.h"
+#include "collection/collection.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -53,7 +53,7 @@ int sl_collection_wrap(sluice_blob *owner, const void *bytes, size_t n, sluice_c
 	if (!rc)
 		rc = collection_map(c);
 	if (rc && c)
-		sl_table_clear(&c->table);
+		free(c->table.memory);
 	if (rc)
 		free(c);
 	else
@@ -115,7 +115,7 @@ static void collection_unref(void *collection)
 	if (!sl_process_is(c->process) || atomic_fetch_sub(&c->users, 1) != 1)
 		return;
 	sluice_blob_release(c->owner);
-	sl_table_clear(&c->table);
+	free(c->table.memory);
 	free(c);
 }
 

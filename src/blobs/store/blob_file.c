@@ -193,8 +193,10 @@ static void blob_close(struct sl_backend *backend)
 	struct blob_file *file = blob_file_of(backend);
 
 	sl_blob_mover_close(file->mover);
-	sl_collection_view_close(file->collection);
-	sluice_blob_release(file->blob);
+	if (file->collection)
+		sl_collection_view_close(file->collection);
+	else
+		sluice_blob_release(file->blob);
 	if (file->shared)
 		shared_store_release(file->shared);
 	free(file);

@@ -25,7 +25,7 @@ int sl_blob_uri_parse(const char *uri, struct sl_blob_uri *out);
 
 /* A collection as a .safetensors file, for reading. */
 struct sl_collection_view;
-/* The caller holds the owner until the close. 0 or an error with a message. */
+/* Takes the owner over unless it fails. 0 or an error with a message. */
 int sl_collection_view_open(struct sl_core *core, sluice_blob *owner,
                             struct sl_collection_view **out);
 /* Nothing may be in flight. NULL is allowed. */

@@ -18,33 +18,23 @@
 struct sl_collection_view {
 	struct sl_core *core;
 	const char *header; /* of the file, in the owner */
-	struct sl_table table;
-	struct view_part {
-		char *data;
-		struct sl_blob_mover *mover; /* NULL: on the host */
-	} parts[SLUICE_BLOB_PARTS_MOST];
+	sluice_collection *of;
+	struct sl_blob_mover *movers[SLUICE_BLOB_PARTS_MOST]; /* NULL: on the host */
 };
 
-static int view_open_parts(struct sl_collection_view *view, sluice_blob *owner)
+static int view_open_movers(struct sl_collection_view *view, sluice_blob *owner)
 {
+	sluice_blob *part;
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < owner->part_count; i++) {
-		sluice_blob *part;
-
 		rc = sluice_blob_part(owner, i, &part);
-		if (rc)
-			break;
-		view->parts[i].data = (char *)sluice_blob_data(part);
-		if (view->table.ends[i] > sluice_blob_size(part))
-			rc = sl_fail(-EBADMSG, "the collection is damaged: part %u is too short",
-			             i);
-		/* The mover needs the slots that an operation on the device would have started. */
-		else if (part->device >= 0)
-			rc = sluice_context_staging(sl_context_of(view->core), part->device, NULL,
-			                            0);
-		if (!rc && part->device >= 0)
-			rc = sl_blob_mover_open(view->core, part->device, &view->parts[i].mover);
+		if (rc || part->device < 0)
+			continue;
+		/* It needs the slots that an operation on the device would have started. */
+		rc = sluice_context_staging(sl_context_of(view->core), part->device, NULL, 0);
+		if (!rc)
+			rc = sl_blob_mover_open(view->core, part->device, &view->movers[i]);
 	}
 	return rc;
 }
@@ -55,14 +45,13 @@ int sl_collection_view_open(struct sl_core *core, sluice_blob *owner,
 	struct sl_collection_view *view = calloc(1, sizeof(*view));
 	int rc = view ? 0 : sl_fail(-ENOMEM, "no memory");
 
-	if (!rc)
-		rc = sl_table_read(sluice_blob_data(owner), sluice_blob_size(owner),
-		                   owner->part_count, &view->table);
 	if (!rc) {
 		view->core = core;
 		view->header = sluice_blob_data(owner);
-		rc = view_open_parts(view, owner);
+		rc = view_open_movers(view, owner);
 	}
+	if (!rc)
+		rc = sl_collection_wrap(owner, view->header, owner->bytes, &view->of);
 	if (rc)
 		sl_collection_view_close(view);
 	else
@@ -75,50 +64,61 @@ void sl_collection_view_close(struct sl_collection_view *view)
 	if (!view)
 		return;
 	for (unsigned i = 0; i < SLUICE_BLOB_PARTS_MOST; i++)
-		sl_blob_mover_close(view->parts[i].mover);
-	sl_table_clear(&view->table);
+		sl_blob_mover_close(view->movers[i]);
+	sluice_collection_release(view->of);
 	free(view);
 }
 
 uint64_t sl_collection_view_bytes(const struct sl_collection_view *view)
 {
-	return view->table.header + view->table.data;
+	return view->of->table.header + view->of->table.data;
 }
 
-/* Finds the bytes at an offset of the file: their address, part (NULL: the owner) and length. */
+/* Finds the bytes at an offset of the file: their address, length, and mover (NULL: the host). */
 static char *view_at(const struct sl_collection_view *view, uint64_t offset,
-                     const struct view_part **part, size_t *length)
+                     struct sl_blob_mover **mover, size_t *length)
 {
-	const struct sl_table *table = &view->table;
+	const struct sl_table *table = &view->of->table;
 	const struct sl_table_row *row;
 
-	*part = NULL;
+	*mover = NULL;
 	if (offset < table->header) {
 		*length = table->header - offset;
 		return (char *)view->header + offset;
 	}
 	offset -= table->header;
 	row = &table->rows[sl_table_row_at(table, offset)];
-	*part = &view->parts[row->part];
+	*mover = view->movers[row->part];
 	*length = row->bytes - (offset - row->begin);
-	return (*part)->data + row->offset + (offset - row->begin);
+	return view->of->data[row->part] + row->offset + (offset - row->begin);
+}
+
+/*
+ * Copies bytes of the host, at *done of a piece and behind, up to its end (returns NULL) or to a
+ * run of a device: returns its address, and its length in *run.
+ */
+static char *view_copy(const struct sl_collection_view *view, char *data, size_t length,
+                       uint64_t offset, size_t *done, struct sl_blob_mover **mover, size_t *run)
+{
+	for (; *done < length; *done += *run) {
+		char *from = view_at(view, offset + *done, mover, run);
+
+		*run = SL_MIN(*run, length - *done);
+		if (*mover)
+			return from;
+		memcpy(data + *done, from, *run);
+	}
+	return NULL;
 }
 
 int64_t sl_collection_view_read_now(const struct sl_collection_view *view, char *data,
                                     size_t length, uint64_t offset)
 {
-	const struct view_part *part;
-	size_t done = 0, n;
+	struct sl_blob_mover *mover;
+	size_t done = 0, run;
 
-	for (; done < length; done += n) {
-		char *from = view_at(view, offset + done, &part, &n);
-
-		if (part && part->mover)
-			return -EAGAIN;
-		n = SL_MIN(n, length - done);
-		memcpy(data + done, from, n);
-	}
-	return (int64_t)length;
+	return view_copy(view, data, length, offset, &done, &mover, &run) ? -EAGAIN
+	                                                                  : (int64_t)length;
 }
 
 /* ------------------------------------------------------------------------------------- pieces */
@@ -160,28 +160,23 @@ static void view_move_step(struct sl_task *task)
 {
 	struct view_move *move = SL_CONTAINER(task, struct view_move, task);
 	struct sl_piece *piece = move->piece;
+	struct sl_blob_mover *mover;
+	char *from;
+	size_t n;
 
-	while (move->done < piece->length) {
-		const struct view_part *part;
-		size_t n;
-		char *from = view_at(move->view, piece->offset + move->done, &part, &n);
-
-		if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
-			view_move_end(move, -ECANCELED, NULL);
-			return;
-		}
-		n = SL_MIN(n, piece->length - move->done);
-		if (part && part->mover) {
-			move->run = (struct sl_piece){.data = piece->data + move->done,
-			                              .length = n,
-			                              .done = view_run_done};
-			sl_blob_mover_submit(part->mover, &move->run, from);
-			return;
-		}
-		memcpy(piece->data + move->done, from, n);
-		move->done += n;
+	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
+		view_move_end(move, -ECANCELED, NULL);
+		return;
 	}
-	view_move_end(move, 0, NULL);
+	from = view_copy(move->view, piece->data, piece->length, piece->offset, &move->done, &mover,
+	                 &n);
+	if (!from) {
+		view_move_end(move, 0, NULL);
+		return;
+	}
+	move->run = (struct sl_piece){
+		.data = piece->data + move->done, .length = n, .done = view_run_done};
+	sl_blob_mover_submit(mover, &move->run, from);
 }
 
 void sl_collection_view_submit(const struct sl_collection_view *view, struct sl_piece *piece)

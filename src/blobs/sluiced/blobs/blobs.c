@@ -148,39 +148,17 @@ void sl_blob_forget(struct sl_server *server, uint32_t slot)
 	server->blobs->sweep_due = true;
 }
 
-/* Notes the parts of an owner that is freed. */
-static void blob_orphan_parts(struct sl_server *server, uint32_t owner)
+/* Deletes the parts of an owner that is freed. No client holds one: the same sweep frees them. */
+static void blob_forget_parts(struct sl_server *server, uint32_t owner)
 {
-	struct sl_blob *by_slot = server->blobs->by_slot;
-	uint32_t last = SL_NO_SLOT;
-
 	if (sl_blob_is_part(server, owner))
 		return;
-	sl_parts_each (part, server, owner)
-		last = part;
-	if (last == SL_NO_SLOT)
-		return;
-	by_slot[last].part = server->blobs->orphan;
-	server->blobs->orphan = by_slot[owner].part;
-}
-
-/* Deletes the parts that were noted. Returns true if there were any. */
-static bool blob_forget_orphans(struct sl_server *server)
-{
-	struct sl_blob *by_slot = server->blobs->by_slot;
-	bool any = server->blobs->orphan;
-
-	while (server->blobs->orphan) {
-		uint32_t slot = server->blobs->orphan - 1;
-
-		server->blobs->orphan = by_slot[slot].part;
+	sl_parts_each (part, server, owner) {
 		/* It stays a part, which no key finds, until it is freed. */
-		by_slot[slot].part = 0;
-		by_slot[slot].owner = slot + 1;
-		sl_blob_forget(server, slot);
+		server->blobs->by_slot[part].owner = part + 1;
+		sl_blob_forget(server, part);
 		sl_store_step("server: a part is deleted");
 	}
-	return any;
 }
 
 static void blob_left(void *argument, uint32_t slot, enum sl_left what)
@@ -191,21 +169,13 @@ static void blob_left(void *argument, uint32_t slot, enum sl_left what)
 	if (what != SL_LEFT_GONE)
 		return;
 	server->counts.dying--;
-	blob_orphan_parts(server, slot);
+	blob_forget_parts(server, slot);
 	if (blob->region) {
 		if (!blob->region->away)
 			server->counts.blob_bytes -= sl_region_host_bytes(blob->region);
 		sl_range_free(server, blob->region, blob->range);
 	}
 	blob_remove(server, slot);
-}
-
-/* Scans the references; parts follow their owners at once, because no client holds a part. */
-static void blob_scan(struct sl_server *server)
-{
-	do
-		sl_catalogue_sweep(server->catalogue, blob_left, server);
-	while (blob_forget_orphans(server));
 }
 
 static int candidate_compare(const void *a, const void *b)
@@ -267,7 +237,7 @@ static unsigned blob_delete_unheld(struct sl_server *server, const struct sl_lis
 	}
 	if (chosen) {
 		sl_store_step("server: unheld are withdrawn");
-		blob_scan(server);
+		sl_catalogue_sweep(server->catalogue, blob_left, server);
 		sl_store_step("server: nobody holds them");
 	}
 	for (unsigned i = 0; i < chosen; i++) {
@@ -279,7 +249,7 @@ static unsigned blob_delete_unheld(struct sl_server *server, const struct sl_lis
 	}
 	if (gone) {
 		sl_store_step("server: unheld are deleted");
-		blob_scan(server);
+		sl_catalogue_sweep(server->catalogue, blob_left, server);
 	}
 	free(candidates);
 	return gone;
@@ -287,7 +257,7 @@ static unsigned blob_delete_unheld(struct sl_server *server, const struct sl_lis
 
 void sl_blob_sweep(struct sl_server *server)
 {
-	blob_scan(server);
+	sl_catalogue_sweep(server->catalogue, blob_left, server);
 	if (!sl_list_empty(&server->blobs->transients))
 		server->counts.deletes += blob_delete_unheld(server, &server->blobs->transients,
 		                                             SL_DEVICE_ANY, UINT64_MAX);

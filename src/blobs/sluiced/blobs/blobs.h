@@ -49,7 +49,6 @@ struct sl_blobs {
 	struct sl_list caches;     /* blobs that may go when memory is short, held or not */
 	struct sl_list transients; /* blobs that go when nobody holds them */
 	unsigned loose_count;      /* in both lists */
-	uint32_t orphan;           /* the first part without an owner: slot plus 1; 0 */
 	struct sl_list leases[SL_BUCKETS];
 	uint64_t last_lease;
 };

@@ -29,63 +29,41 @@ struct spill_candidates {
 	uint64_t bytes, held_here;
 };
 
-/* Returns true for a part that leaves with its owner, or after it. */
-static bool spill_follows(const struct sl_server *server, const struct sl_region *region)
+static void spill_add(struct spill_candidates *c, const struct sl_candidate *found, bool held_here)
 {
-	uint32_t slot = region->slots[0];
-
-	return slot != SL_NO_SLOT && sl_blob_is_part(server, slot);
+	*(held_here ? &c->held_here : &c->bytes) += sl_region_counted(found->region);
+	if (!held_here)
+		c->v[c->count++] = *found;
 }
 
-static bool spill_owner_is(const struct sl_server *server, const struct sl_region *region,
-                           enum sl_entry_state state)
+/* Returns whether nothing of a region can leave, whatever its blobs are. */
+static bool spill_is_out(const struct sl_server *server, const struct sl_region *region)
 {
-	uint32_t owner = sl_blob_owner(server, region->slots[0]);
+	uint32_t first = region->slots[0];
 
-	return sl_catalogue_state(server->catalogue, owner) == state;
-}
-
-/* Returns whether the owner of a part has left, and is not on its way back, which needs parts. */
-static bool spill_owner_has_left(const struct sl_server *server, const struct sl_region *region)
-{
-	uint32_t owner = sl_blob_owner(server, region->slots[0]);
-	const struct sl_spill_copy *copy = server->blobs->by_slot[owner].region->copy;
-
-	return spill_owner_is(server, region, SL_ENTRY_AWAY) &&
-	       !(copy && (copy->wait || copy->state == SL_COPY_READING));
-}
-
-/* Adds the parts of an owner that is a candidate. */
-static void spill_add_parts(struct sl_server *server, struct spill_candidates *c, uint32_t owner,
-                            const struct sl_candidate *found, bool held_here)
-{
-	sl_parts_each (part, server, owner) {
-		struct sl_region *region = server->blobs->by_slot[part].region;
-
-		if (region->device >= 0)
-			continue;
-		*(held_here ? &c->held_here : &c->bytes) += sl_region_counted(region);
-		if (!held_here)
-			c->v[c->count++] = (struct sl_candidate){
-				.region = region, .follows = true, found->idle, found->stamp};
-	}
+	if (region->device >= 0 || !region->used || region->wait_mark == server->spill->last_mark)
+		return true;
+	/* Parts are considered with their owner, unless it is on its way back, and needs them. */
+	if (first != SL_NO_SLOT && sl_blob_is_part(server, first))
+		return true;
+	return region->away && (first == SL_NO_SLOT || !server->blobs->by_slot[first].part ||
+	                        region->copy->wait || region->copy->state == SL_COPY_READING);
 }
 
 /*
  * Adds a region if its blobs are all sealed, and none is pinned, held or waited for; an owner with
- * its parts, and parts alone if their owner is AWAY already.
+ * its parts, or, if it is AWAY already, its parts alone.
  */
 static void spill_consider(struct sl_server *server, struct spill_candidates *c,
                            struct sl_region *region)
 {
 	const struct sl_catalogue *catalogue = server->catalogue;
 	struct sl_candidate found = {.region = region, .idle = UINT64_MAX, .stamp = region->stamp};
+	enum sl_entry_state state = region->away ? SL_ENTRY_AWAY : SL_ENTRY_SEALED;
+	uint32_t first = region->slots[0];
 	bool held_here = false;
 
-	if (region->device >= 0 || region->away || !region->used ||
-	    region->wait_mark == server->spill->last_mark)
-		return;
-	if (spill_follows(server, region) && !spill_owner_has_left(server, region))
+	if (spill_is_out(server, region))
 		return;
 	for (unsigned i = 0; i < region->ranges; i++) {
 		uint32_t slot = region->slots[i];
@@ -94,7 +72,7 @@ static void spill_consider(struct sl_server *server, struct spill_candidates *c,
 
 		if (!(region->used >> i & 1))
 			continue;
-		if (slot == SL_NO_SLOT || sl_catalogue_state(catalogue, slot) != SL_ENTRY_SEALED)
+		if (slot == SL_NO_SLOT || sl_catalogue_state(catalogue, slot) != state)
 			return;
 		held = sl_catalogue_held(catalogue, slot);
 		if (held == SL_HELD_THERE || sl_blob_record_at(server, slot).flags &
@@ -104,11 +82,16 @@ static void spill_consider(struct sl_server *server, struct spill_candidates *c,
 		since = sl_catalogue_idle(catalogue, slot);
 		found.idle = SL_MIN(found.idle, since);
 	}
-	*(held_here ? &c->held_here : &c->bytes) += sl_region_counted(region);
-	if (!held_here)
-		c->v[c->count++] = found;
-	if (region->slots[0] != SL_NO_SLOT && !spill_follows(server, region))
-		spill_add_parts(server, c, region->slots[0], &found, held_here);
+	if (!region->away)
+		spill_add(c, &found, held_here);
+	if (first == SL_NO_SLOT)
+		return;
+	found.follows = true;
+	sl_parts_each (part, server, first) {
+		found.region = server->blobs->by_slot[part].region;
+		if (found.region->device < 0 && !found.region->away)
+			spill_add(c, &found, held_here);
+	}
 }
 
 /* Finds the candidates, oldest use first. A withdrawal needs its sweep as well. */
@@ -157,12 +140,13 @@ static void spill_keep(struct sl_server *server, struct sl_region *region, uint6
 }
 
 /* Returns whether a candidate can leave now: with a copy, and a part after its owner. */
-static bool spill_may_leave(const struct sl_server *server, const struct sl_region *region,
+static bool spill_may_leave(const struct sl_server *server, const struct sl_candidate *c,
                             bool follows)
 {
-	return !region->away && spill_copy_is_whole(region) &&
-	       spill_follows(server, region) == follows &&
-	       (!follows || spill_owner_is(server, region, SL_ENTRY_AWAY));
+	return c->follows == follows && !c->region->away && spill_copy_is_whole(c->region) &&
+	       (!follows ||
+	        sl_catalogue_state(server->catalogue, sl_blob_owner(server, c->region->slots[0])) ==
+	                SL_ENTRY_AWAY);
 }
 
 /* Lets those of the first `end` candidates leave that can; parts, or all else. */
@@ -174,7 +158,7 @@ static uint64_t spill_leave_some(struct sl_server *server, const struct spill_ca
 	for (size_t i = 0; i < end; i++) {
 		struct sl_region *region = c->v[i].region;
 
-		if (!spill_may_leave(server, region, follows))
+		if (!spill_may_leave(server, &c->v[i], follows))
 			continue;
 		for (unsigned k = 0; k < region->ranges; k++)
 			if (region->used >> k & 1)
@@ -185,7 +169,7 @@ static uint64_t spill_leave_some(struct sl_server *server, const struct spill_ca
 	for (size_t i = 0; i < end; i++) {
 		struct sl_region *region = c->v[i].region;
 
-		if (!spill_may_leave(server, region, follows))
+		if (!spill_may_leave(server, &c->v[i], follows))
 			continue;
 		away = spill_in_state(server, region, SL_ENTRY_AWAY);
 		if (away != region->used) {
@@ -217,7 +201,7 @@ static uint64_t spill_leave(struct sl_server *server, const struct spill_candida
 	sl_store_step("server: chosen");
 	for (; end < c->count && seen < bytes; end++) {
 		seen += sl_region_counted(c->v[end].region);
-		parts |= spill_follows(server, c->v[end].region);
+		parts |= c->v[end].follows;
 	}
 	left = spill_leave_some(server, c, end, false, stayed);
 	return parts ? left + spill_leave_some(server, c, end, true, stayed) : left;
