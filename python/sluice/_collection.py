@@ -60,7 +60,7 @@ class Collection(_core.Collection, Mapping[str, Any]):
         if framework not in (None, "pt", "torch", "np", "numpy", "dlpack"):
             raise ValueError(f"framework {framework!r} is not 'pt', 'np' or 'dlpack'")
         super().__init__(store, name, timeout_ms, made, origin)
-        self._context = origin and origin[0]
+        self._context: _context.Context | None = origin[0] if origin else None
         self._store, self._framework, self._copy = store, framework, copy
         self._libraries: dict[str, Any] = {}
         self._dtypes: dict[str, Any] = {}

@@ -35,8 +35,8 @@ class Refusal(Exception):
 
 
 class Origin:
-    """Objects by key, in one bucket. `rule(node, method, key, begin)` may raise Refusal, wait, change objects, and returns
-    the number of bytes after which the body ends, or None. `pace`: seconds between steps of 64 KiB."""
+    """Objects by key, in one bucket. `rule(node, method, key, begin)` may raise Refusal, wait, change objects, and
+    returns the number of bytes after which the body ends, or None. `pace`: seconds between steps of 64 KiB."""
 
     def __init__(self):
         origin = self
@@ -94,8 +94,9 @@ class Origin:
                         self.answer(status)
                 except OSError:  # the client has gone
                     self.close_connection = True
+                served = Served(self.node(), self.command, key, begin, length, status, sent, time.monotonic())
                 with origin.lock:
-                    origin.log.append(Served(self.node(), self.command, key, begin, length, status, sent, time.monotonic()))
+                    origin.log.append(served)
 
             do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = do
 

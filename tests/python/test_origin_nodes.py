@@ -17,8 +17,21 @@ import time
 import pytest
 import sluice
 from conftest import Daemon
-from origin_nodes import (Node, Origin, Process, Refusal, attached, got, mapped, model_bytes, newer, pushed, released, reserved,
-                          sealed)
+from origin_nodes import (
+    Node,
+    Origin,
+    Process,
+    Refusal,
+    attached,
+    got,
+    mapped,
+    model_bytes,
+    newer,
+    pushed,
+    released,
+    reserved,
+    sealed,
+)
 from sluice import _core
 
 URI = "s3://bucket/models"
@@ -41,7 +54,7 @@ def two(origin):
     daemons = [Daemon(), Daemon()]
     for daemon in daemons:
         daemon.open().close()
-    made = [Node(name, daemon, origin, MANY) for name, daemon in zip(("north", "south"), daemons)]
+    made = [Node(name, daemon, origin, MANY) for name, daemon in zip(("north", "south"), daemons, strict=True)]
     yield made
     for node in made:
         node.stop()
@@ -75,8 +88,8 @@ def assert_idle(path):
     """Nothing is made, held or leased by processes but those that are there, soon."""
     deadline = time.monotonic() + 20
     while True:
-        shown = subprocess.run([SLUICE, "store", "stat", "--json", "--socket", path], check=True, stdout=subprocess.PIPE)
-        counts = json.loads(shown.stdout)
+        command = [SLUICE, "store", "stat", "--json", "--socket", path]
+        counts = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
         if not any(counts[name] for name in ("created", "dying", "sealed", "blob_bytes", "waiting")):
             return
         assert time.monotonic() < deadline, counts
@@ -305,8 +318,8 @@ def test_what_is_too_large_is_refused_before_its_first_byte(node, origin):
 
 # -------------------------------------------------------------------------------------------------- names
 
-NAMES = ["a/b", "a//b", "/a", "a/", "é ü", "a+b", "a%20b", "a?b=c", "a#b", "a&b", "..", "../a", "a/../b", "a/./b", ".", "~",
-         "sluice/a", ".sluice", "a.index.jsonx", "n" * 255, "é" * 127 + "n", "a" * 240 + "/" + "b" * 14]
+NAMES = ["a/b", "a//b", "/a", "a/", "é ü", "a+b", "a%20b", "a?b=c", "a#b", "a&b", "..", "../a", "a/../b", "a/./b",
+         ".", "~", "sluice/a", ".sluice", "a.index.jsonx", "n" * 255, "é" * 127 + "n", "a" * 240 + "/" + "b" * 14]
 
 
 @pytest.mark.parametrize("name", NAMES)

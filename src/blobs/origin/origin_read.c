@@ -15,7 +15,7 @@
 /* Small objects, and the header of a file of tensors, come with the opening, in a request. */
 #define FIRST_BYTES (256 << 10)
 
-static struct sluice_open_options origin_read_options(const struct sl_origin *o)
+static struct sluice_open_options origin_options(const struct sl_origin *o)
 {
 	struct sluice_open_options open = o->open;
 
@@ -50,7 +50,7 @@ int sl_origin_read_blob(const struct sl_origin *o, uint64_t replaces, sluice_blo
 	struct sl_origin_version version;
 	sluice_blob *blob = NULL;
 	sluice_file *file;
-	struct sluice_open_options open = origin_read_options(o);
+	struct sluice_open_options open = origin_options(o);
 	int rc = sluice_open(o->given.ctx, o->uri, &open, &file);
 
 	if (rc)
@@ -108,7 +108,7 @@ int sl_origin_read_collection(const struct sl_origin *o, uint64_t replaces, slui
 	struct sl_origin_version version, after;
 	const char *uri = o->uri, *told;
 	sluice_collection *c = NULL;
-	struct sluice_open_options open = origin_read_options(o);
+	struct sluice_open_options open = origin_options(o);
 	sluice_tensors *tensors;
 	int rc = index ? sl_origin_ask(o, &version) : 0;
 
