@@ -3,8 +3,9 @@
 
 usage: checkpoint.py FOLDER [STEPS]
 
-FOLDER is a path or s3://BUCKET/PREFIX. Kill the program at any moment and start it again: the line that it prints at the
-end is the same as without an interruption, since parameters, the state of the optimizer and of the random numbers come back.
+FOLDER is a path or s3://BUCKET/PREFIX. Kill the program at any moment and start it again: the line that it prints at
+the end is the same as without an interruption, since parameters, the optimizer's state and that of the random numbers
+come back.
 """
 
 import json

@@ -50,7 +50,8 @@ typedef struct sluice_tensor_load sluice_tensor_load;
  * Opens files of tensors for reading, or an index of files, and reads their headers, several at a
  * time. The name of a tensor is unique among all the files. open_options are those of
  * sluice_open(), for each file; NULL: the defaults. The files of an index lie in its folder, whose
- * URI is that of the index up to the last '/'; names in the index with '/' are refused. An .npy
+ * URI is that of the index up to the last '/'; names in the index with '/' are refused. If
+ * one of them is missing the index is read again, up to twice: a save may have replaced it. An .npy
  * file is a tensor with the name of the file, without folder and ".npy"; members of an .npz file
  * have their names without ".npy". The context must outlive the result.
  *
@@ -368,8 +369,9 @@ SLUICE_API int sluice_tensor_save_fence(sluice_tensor_save *save, int timeout_ms
  * Waits until the save is over, as sluice_wait() does.
  *
  * Returns the bytes of all files, -EINPROGRESS, or the first error; then nothing of the save stays,
- * and the old tensors are as they were. Errors are those of sluice_open(), of writes and of
- * sluice_close().
+ * and the old tensors are as they were, unless the error came after the index, or the file, had its
+ * name: when the name cannot be synced, or an answer of a server is lost.
+ * Errors are those of sluice_open(), of writes and of sluice_close().
  */
 SLUICE_API int64_t sluice_tensor_save_wait(sluice_tensor_save *save, int timeout_ms);
 /* Sets how many bytes have been written, and how many will be; either may be NULL. */

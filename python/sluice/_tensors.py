@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fnmatch
 import gc
 import importlib
@@ -36,6 +37,7 @@ _NUMPY = {
 _ML_DTYPES = {name: kind for name, kind in _TORCH.items() if name.startswith(("BF16", "F8_"))}
 # Bytes that are on their way while memory for the next ones is allocated: at first, and later.
 _FIRST_BATCH, _BATCH = 64 << 20, 1 << 30
+_ATTEMPTS = 3  # to load what an index names
 # Torch's allocator takes larger tensors from segments of this length.
 _LARGE, _SEGMENT = 1 << 20, 20 << 20
 
@@ -299,9 +301,16 @@ def load(
     if allocate not in ("torch", "one"):
         raise ValueError(f"allocate is 'torch' or 'one', not {allocate!r}")
     library = _library(device, framework)
-    with _uncollected():
-        tensors, loads = _load(_Files(files, context, headers), library, names, stream, verify, allocate == "one")
-        _finish(loads, stream is not None)
+    for left in range(_ATTEMPTS)[::-1]:
+        try:
+            with _uncollected():
+                opened = _Files(files, context, headers)
+                tensors, loads = _load(opened, library, names, stream, verify, allocate == "one")
+                _finish(loads, stream is not None)
+            break
+        except OSError as error:  # a save has replaced the index, and removed the old files
+            if not left or error.errno not in (errno.ENOENT, errno.ESTALE) or not str(files).endswith(".json"):
+                raise
     if dtype is not None:
         library.convert(tensors, dtype, stream)
     return tensors

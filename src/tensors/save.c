@@ -165,6 +165,7 @@ static int save_into_folder(struct sluice_tensor_save *save)
 {
 	struct sl_save_folder folder = {
 		.ctx = save->ctx, .options = &save->open_options, .plan = &save->plan};
+	bool in_index = false;
 	char *message;
 	int rc = sl_save_folder_open(&folder);
 
@@ -173,11 +174,11 @@ static int save_into_folder(struct sluice_tensor_save *save)
 	if (!rc && atomic_load(&save->stop))
 		rc = sl_fail(-ECANCELED, "the save was cancelled");
 	if (!rc)
-		rc = sl_save_folder_commit(&folder, save->durable);
+		rc = sl_save_folder_commit(&folder, save->durable, &in_index);
 	message = rc ? strdup(sluice_last_message()) : NULL;
 	if (!rc)
 		sl_save_folder_sweep(&folder);
-	for (size_t i = 0; rc && i < save->plan.file_count; i++)
+	for (size_t i = 0; rc && !in_index && i < save->plan.file_count; i++)
 		if (save->plan.files[i].made)
 			sluice_remove(save->ctx, save->plan.files[i].uri, &save->open_options,
 			              NULL);

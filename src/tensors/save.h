@@ -85,8 +85,11 @@ struct sl_save_folder {
 };
 /* Makes the folder, takes the lock of the save, and reads the index that is there. */
 int sl_save_folder_open(struct sl_save_folder *folder);
-/* Replaces the index. */
-int sl_save_folder_commit(struct sl_save_folder *folder, bool durable);
+/*
+ * Replaces the index. After an error *in_index is whether files of the save may be in it all the
+ * same: a server's answer was lost, or the folder cannot be synced.
+ */
+int sl_save_folder_commit(struct sl_save_folder *folder, bool durable, bool *in_index);
 /* Removes the files of the old index, and those of dead saves. Errors are left to the next save. */
 void sl_save_folder_sweep(struct sl_save_folder *folder);
 void sl_save_folder_close(struct sl_save_folder *folder);

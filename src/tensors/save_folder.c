@@ -9,7 +9,7 @@
  * finds files of another one takes that lock first, and reads the index after that: so it removes
  * no file of a living save, and none that an index has. S3 has no locks, and the age decides.
  *
- * Threads: that of the save.
+ * Threads: that of the save; a crew removes files.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tensors/crew.h"
 #include "tensors/save.h"
 
 #define OWN_NAME   ".sluice-" /* then the id, and ".lock" or ".index" */
@@ -130,6 +131,8 @@ struct folder_names {
 	struct sl_arena arena;
 	const char **names;
 	size_t count;
+	const struct sl_save_folder *folder;
+	_Atomic size_t next; /* that no thread has removed */
 };
 
 static int names_add(struct folder_names *names, const char *name)
@@ -179,21 +182,37 @@ static void folder_remove(const struct sl_save_folder *folder, const char *name)
 	free(uri);
 }
 
+/* A thread of the crew: removes files that no other has taken. */
+static int folder_remove_some(void *argument)
+{
+	struct folder_names *names = argument;
+	size_t i;
+
+	while ((i = atomic_fetch_add(&names->next, 1)) < names->count)
+		folder_remove(names->folder, names->names[i]);
+	return 0;
+}
+
 void sl_save_folder_sweep(struct sl_save_folder *folder)
 {
-	struct folder_names dead = {0};
+	struct folder_names dead = {.folder = folder};
 	struct sl_tensor_index index = {0};
+	_Atomic bool stop = false;
+	size_t count = 0;
+	int rc = folder_list_dead(folder, &dead);
 
+	for (size_t i = 0; !rc && i < folder->old.file_count; i++)
+		if (folder_id(folder->old.files[i]))
+			rc = names_add(&dead, folder->old.files[i]);
 	/* The index is read after the locks: see above. */
-	if (!folder_list_dead(folder, &dead) && !folder_read_index(folder, &index)) {
-		for (size_t i = 0; i < folder->old.file_count; i++)
-			if (folder_id(folder->old.files[i]) &&
-			    !index_has(&index, folder->old.files[i]))
-				folder_remove(folder, folder->old.files[i]);
-		for (size_t i = 0; i < dead.count; i++)
-			if (!index_has(&index, dead.names[i]))
-				folder_remove(folder, dead.names[i]);
-	}
+	if (!rc)
+		rc = folder_read_index(folder, &index);
+	for (size_t i = 0; !rc && i < dead.count; i++)
+		if (!index_has(&index, dead.names[i]))
+			dead.names[count++] = dead.names[i];
+	dead.count = count;
+	/* Files in memory take a while. */
+	sl_crew_run("sluice-save", SL_MIN(count, 8), folder_remove_some, &dead, &stop);
 	sl_tensor_index_clear(&index);
 	sl_arena_clear(&dead.arena);
 	free(dead.names);
@@ -214,7 +233,18 @@ int sl_save_folder_open(struct sl_save_folder *folder)
 	return rc ? rc : folder_read_index(folder, &folder->old);
 }
 
-int sl_save_folder_commit(struct sl_save_folder *folder, bool durable)
+/* Whether the index has files of this save, or cannot be read. */
+static bool folder_is_in_index(const struct sl_save_folder *folder)
+{
+	struct sl_tensor_index index = {0};
+	bool found =
+		folder_read_index(folder, &index) || index_has(&index, folder->plan->files[0].name);
+
+	sl_tensor_index_clear(&index);
+	return found;
+}
+
+static int folder_write_index(const struct sl_save_folder *folder, bool durable)
 {
 	struct sluice_open_options o = *folder->options;
 	const struct sl_save_plan *plan = folder->plan;
@@ -246,6 +276,20 @@ int sl_save_folder_commit(struct sl_save_folder *folder, bool durable)
 		sluice_discard(file);
 	if (rc && plan->local)
 		folder_remove(folder, part);
+	return rc;
+}
+
+int sl_save_folder_commit(struct sl_save_folder *folder, bool durable, bool *in_index)
+{
+	int rc = folder_write_index(folder, durable);
+	char *message;
+
+	if (!rc)
+		return 0;
+	message = strdup(sluice_last_message());
+	*in_index = folder_is_in_index(folder);
+	rc = sl_fail_with(rc, message);
+	free(message);
 	return rc;
 }
 

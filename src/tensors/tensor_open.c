@@ -13,8 +13,10 @@
 #include "io/io.h"
 #include "tensors/header.h"
 
-#define AT_ONCE 16                    /* files that are opened */
-#define FIRST   ((uint64_t)256 << 10) /* bytes of each that are read before its format is known */
+#define OPENED_AGAIN 3  /* attempts to open an index that changes */
+#define AT_ONCE      16 /* files that are opened */
+/* Bytes of each that are read before its format is known. */
+#define FIRST ((uint64_t)256 << 10)
 
 /* ------------------------------------------------------------------------------------- format */
 
@@ -281,18 +283,18 @@ int sluice_tensors_open(sluice_context *ctx, const char *const *uris, size_t cou
 	if (!t)
 		return sl_fail(-ENOMEM, "no memory");
 	t->ctx = ctx;
-	/* A save that replaces an index removes the old files: then the index is read again. */
-	for (int attempt = 0; attempt < 2; attempt++) {
+	/* Saves replace an index, and remove the old files: then it is read again. */
+	for (int attempt = 0; attempt < OPENED_AGAIN; attempt++) {
 		bool by_index;
 
+		tensors_clear(t);
 		rc = tensors_fill(t, uris, count, open_options, count == 1 ? &index : NULL);
 		by_index = !rc && index.files;
 		if (by_index)
 			rc = tensors_fill_by(t, uris[0], open_options, &index);
 		sl_tensor_index_clear(&index);
-		if (rc != -ENOENT || !by_index)
+		if (rc != -ESTALE && (rc != -ENOENT || !by_index))
 			break;
-		tensors_clear(t);
 	}
 	if (rc)
 		sluice_tensors_free(t);

@@ -161,6 +161,42 @@ def test_an_interrupt_ends_a_wait_and_not_the_save(tmp_path):
     assert sluice.load(tmp_path / "x.safetensors", framework="np")["a"].all()
 
 
+def beside_readers(uri, saves):
+    """Saves again and again, while a thread reads: each time it gets all tensors of one save."""
+    over, steps, errors = threading.Event(), [], []
+
+    def read():
+        while not over.is_set():
+            try:
+                found = sluice.load(f"{uri}/{INDEX}", framework="np")
+                steps.append(int(found["0"][0]))
+                assert all((array == steps[-1]).all() for array in found.values()) and len(found) == 8
+            except BaseException as error:
+                errors.append(error)
+                return
+
+    state = {str(i): numpy.zeros(1000) for i in range(8)}
+    sluice.save(state, uri, shard_bytes=9000).wait()
+    reader = threading.Thread(target=read)
+    reader.start()
+    for step in range(saves):
+        for array in state.values():
+            array[:] = step
+        sluice.save(state, uri, shard_bytes=9000).wait()
+        time.sleep(0.02)
+    over.set()
+    reader.join()
+    assert not errors and steps == sorted(steps) and len(set(steps)) > 2
+
+
+def test_a_reader_beside_saves_finds_one_that_is_whole(tmp_path):
+    beside_readers(str(tmp_path / "folder"), 60)
+
+
+def test_a_reader_on_s3_beside_saves_finds_one_that_is_whole(bucket):
+    beside_readers("s3://bucket/run", 30)
+
+
 @pytest.fixture
 def bucket(tmp_path, monkeypatch):
     """The folder with the objects of a server of S3, which checks signatures."""
