@@ -117,15 +117,18 @@ int cli_store_ls(sluice_store *store, const struct cli_store_options *o)
 
 	if (rc)
 		return rc;
-	for (size_t i = 0; !rc && i < count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		if (!o->json) {
 			print_blob_line(&infos[i]);
 		} else {
 			blob_json_begin(&infos[i]);
 			printf("}\n");
 		}
-		if (o->tensors && infos[i].parts)
-			rc = cli_store_ls_tensors(store, infos[i].name, infos[i].id, o->json);
+		if (!o->tensors || !infos[i].parts)
+			continue;
+		/* One that this process cannot attach to does not hide the others. */
+		int failed = cli_store_ls_tensors(store, infos[i].name, infos[i].id, o->json);
+		rc = failed ? failed : rc;
 	}
 	free(infos);
 	return rc;

@@ -75,8 +75,13 @@ int cli_store_ls_tensors(sluice_store *store, const char *name, uint64_t id, boo
 	/* It was deleted since it was listed, or has parts that are no tensors. */
 	if (rc == -ENOENT || rc == -EPROTO)
 		return 0;
-	if (rc)
-		return cli_said(rc);
+	if (rc) {
+		char *shown = name[0] ? cli_visible(name) : cli_format("#%" PRIu64, id);
+
+		cli_fail(rc, "'%s': %s", shown, sluice_last_message());
+		free(shown);
+		return rc;
+	}
 	for (size_t i = 0; i < sluice_collection_count(collection); i++) {
 		sluice_collection_get(collection, i, &t);
 		if (json)

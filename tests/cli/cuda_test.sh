@@ -106,4 +106,29 @@ a_device_is_the_nth_that_is_real() {
 	says "cuda:0 has no stream order"
 }
 
+a_list_of_tensors_has_all_collections_but_one_on_a_device_that_is_not_there() {
+	# A path of a socket is short.
+	folder=$(mktemp -d "${TMPDIR:-/tmp}/sluice-cuda.XXXXXX") || exit 1
+	export SLUICE_STORE=$folder/socket
+	"$SLUICED" --memory 64M --device-memory cuda:0=64M &
+	trap 'kill '$!'; rm -rf -- "$folder"' EXIT
+	for ((i = 0; i < 500; i++)); do
+		"$sluice" store stat > /dev/null 2>&1 && break
+		sleep 0.02
+	done
+	python - <<-'TEXT'
+		import struct
+		text = b'{"w":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}}'
+		open("model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + b"abc")
+	TEXT
+	status 0 "$sluice" store put first model.safetensors --tensors
+	status 0 "$sluice" store put there model.safetensors --device cuda:0
+	status 0 "$sluice" store put last model.safetensors --tensors
+	LD_LIBRARY_PATH='' status 1 "$sluice" store ls --tensors --json
+	says "'there': "
+	[ "$(grep -c '"tensor": "w"' out)" = 2 ] || fail "$(cat out)"
+	status 0 "$sluice" store ls --tensors --json
+	[ "$(grep -c '"tensor": "w"' out)" = 3 ] || fail "$(cat out)"
+}
+
 run_cases

@@ -103,8 +103,13 @@ def content(daemon, name, context, options=""):
 
 
 def nothing_is_left(store):
-    """Neither a lease nor a blob that is not sealed."""
-    return all(blob.state == "sealed" and not blob.name.startswith(".sluice/") for blob in store.list())
+    """Neither a lease nor a blob that is not sealed, once the daemon has heard of releases."""
+    end = time.monotonic() + 20
+    while any(blob.state != "sealed" or blob.name.startswith(".sluice/") for blob in store.list()):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def test_a_model_that_is_missing_is_fetched_once(server, at, store):

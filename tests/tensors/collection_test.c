@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "lib/daemon.h"
+#include "blobs/store/device_common.h"
 #include "sluice/device.h"
 #include "sluice/tensors.h"
 
@@ -336,6 +336,38 @@ DAEMON_TEST(a_stream_copies_and_then_seals)
 	assert_ok(sluice_collection_release(c));
 	assert_ok(sluice_collection_release(made));
 	assert_ok(sluice_blob_delete(d->store, "m"));
+	assert_ok(sluice_stream_free(o.stream));
+	assert_empty(d);
+	set_free(&set);
+}
+
+/* The first tensor is not on the device; the copy of the second was begun when the third is refused. */
+DAEMON_TEST(memory_does_not_go_while_a_stream_copies_into_it)
+{
+	struct sluice_collection_options o = SLUICE_COLLECTION_OPTIONS_INIT;
+	struct gate gate = GATE;
+	struct set set;
+	sluice_collection *c;
+	pthread_t thread;
+	bool waited;
+	int device;
+
+	assert_ok(sluice_device_find("emulated:0", &device));
+	set_fill(&set, 12, -1);
+	set.v[1].device = device;
+	set.v[4].data = NULL;
+	o.on = 1;
+	assert_ok(sluice_stream_new(device, &o.stream));
+	begin_with(d->store, device);
+	assert_ok(sluice_emulated_call(device, o.stream, gate_pass, &gate));
+	pthread_create(&thread, NULL, gate_open_late, &gate);
+	assert_refused(sluice_collection_publish(d->store, "m", set.v, 5, &o, &c), EINVAL,
+	               "its data is NULL");
+	pthread_mutex_lock(&gate.mutex);
+	waited = gate.open;
+	pthread_mutex_unlock(&gate.mutex);
+	pthread_join(thread, NULL);
+	assert_true(waited);
 	assert_ok(sluice_stream_free(o.stream));
 	assert_empty(d);
 	set_free(&set);

@@ -265,6 +265,23 @@ static int set_copy(const sluice_collection *c, const struct sluice_collection_t
 	return sluice_copy(to.data, from->data, to.bytes);
 }
 
+/* Waits for copies that were begun, which use memory that goes now. Keeps the error message. */
+static void set_wait(const struct sluice_collection_tensor *tensors, size_t count,
+                     sluice_stream stream, int rc)
+{
+	char *message = strdup(sluice_last_message());
+
+	for (size_t i = 0; i < count; i++) {
+		const struct sluice_collection_tensor *t = set_tensor(tensors, i);
+		int device = t->device >= 0 ? t->device : sluice_device_of(t->data);
+
+		if (device >= 0)
+			sluice_stream_synchronize(device, stream);
+	}
+	sl_fail_with(rc, message);
+	free(message);
+}
+
 int sluice_collection_publish(sluice_store *s, const char *name,
                               const struct sluice_collection_tensor *tensors, size_t count,
                               const struct sluice_collection_options *options,
@@ -284,9 +301,8 @@ int sluice_collection_publish(sluice_store *s, const char *name,
 	if (!rc)
 		rc = o.on ? sluice_blob_seal_on(sluice_collection_blob(c), o.stream)
 		          : sluice_blob_seal(sluice_collection_blob(c));
-	/* Copies that were begun use its memory. */
-	if (rc && o.on && count)
-		sluice_stream_synchronize(tensors->device, o.stream);
+	if (rc && o.on)
+		set_wait(tensors, count, o.stream, rc);
 	if (rc)
 		sluice_collection_release(c);
 	else

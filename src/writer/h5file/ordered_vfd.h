@@ -115,8 +115,8 @@ int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd, bool again);
  * say. Called as settle is. */
 int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes);
 
-/* Gives space at the end of the file to others, who write it; page: it begins with a page. -ENOSPC
- * or -EDQUOT as above. Called as settle is. */
+/* Gives space at the end of the file to others, which write it; page: it begins with a page.
+ * -ENOSPC or -EDQUOT as above. Called as settle is. */
 int sl_ordered_vfd_grant(struct sl_ordered_vfd *vfd, uint64_t bytes, bool page, uint64_t *start);
 
 /* Writes bytes unknown to HDF5 in their place, while nothing is to be flushed. */
