@@ -120,16 +120,18 @@ class Collection(_core.Collection, Mapping[str, Any]):
     def newer(self, timeout: float | None = None, *, origin: bool = False) -> Call:
         """Wait until another collection has the name: `await m.newer()`, or m.newer().wait(), is that one.
 
-        timeout: seconds, or None; then TimeoutError is raised. origin: ask the origin once, and fetch the object if it is
-        another than the one that the collection of this name was fetched from; the result is None if there is no newer.
+        timeout: seconds, or None; then TimeoutError is raised. origin: ask the origin once, and fetch the object if it
+        is another than the one that the collection of this name was fetched from; the result is None if there is no
+        newer.
         """
         return Call(self._refreshed if origin else lambda: self._newer(timeout))
 
     def _refreshed(self) -> Collection | None:
         version = self._store.refresh(self.name, context=self._context)
-        found = None if version == self.version else Collection(self._store, self.name, 0, None, self._framework, self._copy)
-        if found is not None:
-            found._context = self._context
+        if version == self.version:
+            return None
+        found = Collection(self._store, self.name, 0, None, self._framework, self._copy)
+        found._context = self._context
         return found
 
     def _newer(self, timeout: float | None) -> Collection:
@@ -246,8 +248,9 @@ def attach(name: str, timeout: float | None = 0, *, framework: str | None = None
     """Attach to a collection that a process has published; wait for it, timeout seconds at most, or for ever (None).
 
     origin: "s3://bucket/prefix"; None: $SLUICE_STORE_ORIGIN, or none. If there is one, no collection of this name, and
-    timeout is not 0, the object prefix/name, a .safetensors file or an .index.json of such files, is fetched into memory of
-    device, by one process of this machine; others wait for it. FileNotFoundError is raised if there is no object.
+    timeout is not 0, the object prefix/name, a .safetensors file or an .index.json of such files, is fetched into
+    memory of device, by one process of this machine; others wait for it. FileNotFoundError is raised if there is no
+    object.
     framework: as for load(), or "dlpack". copy: see Collection. store: None: of the usual daemon.
     Raises FileNotFoundError (timeout=0) or TimeoutError.
 

@@ -396,7 +396,7 @@ class Store(_core.Store):
 
     def push(self, name: str, origin: str | None = None, *, exclusive: bool = False,
              context: _context.Context | None = None) -> None:
-        """Upload a blob, or a collection as one .safetensors file, as the object origin/name, "s3://bucket/prefix/name".
+        """Upload a blob, or a collection as one .safetensors file, as the object origin/name, "s3://bucket/name".
 
         origin: None: $SLUICE_STORE_ORIGIN. exclusive: FileExistsError is raised if the object exists.
         """

@@ -28,7 +28,8 @@ with sluice.Store(sys.argv[1]) as store:
 
 
 def arrays(seed, n=300_000):
-    return {"a": numpy.full(n, seed, "f4"), "b": numpy.arange(n // 3, dtype="i8") + seed, "none": numpy.zeros((0, 3), "u1")}
+    return {"a": numpy.full(n, seed, "f4"), "b": numpy.arange(n // 3, dtype="i8") + seed,
+            "none": numpy.zeros((0, 3), "u1")}
 
 
 def same(model, seed, n=300_000):
@@ -68,7 +69,8 @@ def sluice_file(path, tensors, metadata=""):
     words, at, head = {"f4": "F32", "i8": "I64", "u1": "U8"}, 0, []
     for name, array in tensors.items():
         word = words[array.dtype.str[1:]]
-        head.append(f'"{name}":{{"dtype":"{word}","shape":{list(array.shape)},"data_offsets":[{at},{at + array.nbytes}]}}')
+        place = f'"shape":{list(array.shape)},"data_offsets":[{at},{at + array.nbytes}]'
+        head.append(f'"{name}":{{"dtype":"{word}",{place}}}')
         at += array.nbytes
     text = ("{" + metadata + ",".join(head) + "}").encode()
     text += b" " * (-len(text) % 8)
@@ -185,7 +187,8 @@ def test_a_leader_that_dies_is_followed(server, daemon, store, tmp_path):
 
 
 def test_an_index_is_read_with_its_files(server, at, store):
-    sluice_file(server.folder / "models/x.safetensors", {"a": arrays(5)["a"]}, '"__metadata__":{"sluice.version":"v5"},')
+    told = '"__metadata__":{"sluice.version":"v5"},'
+    sluice_file(server.folder / "models/x.safetensors", {"a": arrays(5)["a"]}, told)
     sluice_file(server.folder / "models/y.safetensors", {k: v for k, v in arrays(5).items() if k != "a"})
     index = server.folder / "models/m.index.json"
     text = '{"weight_map": {"a": "x.safetensors", "b": "y.safetensors", "none": "y.safetensors"}}'
@@ -453,12 +456,13 @@ def test_a_file_of_the_store_is_fetched_as_it_is(server, daemon, at, store, cont
         sluice.attach("bytes", 10, origin=ORIGIN, **at)
     assert failed.value.errno == errno.EPROTO
     (server.folder / "models/nothing").write_bytes(b"now")
-    assert store.get("nothing").id != store.refresh("nothing", context=context) and bytes(store.get("nothing")) == b"now"
+    assert store.get("nothing").id != store.refresh("nothing", context=context)
+    assert bytes(store.get("nothing")) == b"now"
 
 
 def test_device(server, at, store, context):
     server.put_model("m", 6)
-    with sluice.attach("m", 10, origin=ORIGIN, device="emulated:0", store=store, context=context, framework="dlpack") as model:
+    with sluice.attach("m", 10, origin=ORIGIN, device="emulated:0", **{**at, "framework": "dlpack"}) as model:
         assert model["a"].__cuda_array_interface__["shape"] == (1_200_000,)
         server.put_model("m", 7)
         with model.newer(origin=True).wait() as newer:
@@ -473,7 +477,8 @@ def test_the_command(server, at, store, daemon, tmp_path):
     program = pathlib.Path(sluice._core.__file__).parents[2] / "sluice"
 
     def run(command, *arguments):
-        ran = subprocess.run([program, "store", command, "--socket", daemon.path, *arguments], capture_output=True, text=True)
+        ran = subprocess.run([program, "store", command, "--socket", daemon.path, *arguments],
+                             capture_output=True, text=True)
         return ran.returncode, ran.stdout + ran.stderr
     server.put_model("m", 1)
     sluice.attach("m", 10, origin=ORIGIN, **at).close()
