@@ -24,7 +24,7 @@ int sl_origin_find(const char *call, sluice_store *store, const struct sluice_or
                    const char *name, struct sl_origin *out);
 /* Finds the object; the caller frees o->uri. Returns 0, or -EINVAL, -ENOMEM with a sentence. */
 int sl_origin_name(const char *call, struct sl_origin *o);
-/* Returns whether the name is one of an index of files, whose object is not written. */
+/* Returns whether the name is that of an index of files: its object is not written. */
 bool sl_origin_is_index(const char *name);
 /* Whether the object is known to be missing, as it was a moment ago; to remember or forget that. */
 bool sl_origin_is_missing(const char *uri);
