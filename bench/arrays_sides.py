@@ -5,12 +5,16 @@ arrays_sides.py                             what there is, as JSON: versions, or
 arrays_sides.py SIDE PATTERN FILE WORKERS   {"bytes": of the elements that were read or had to be decoded, "seconds",
                                             "cpu_seconds", "sum"}: of the elements that came, as 64-bit integers of their bits
 arrays_sides.py make zarr FILE FOLDER CODEC  a copy of the dataset, in Blosc
+arrays_sides.py device DEVICE FILE WORKERS   all of it into memory of a device ("cuda:0", "emulated:0"), in all ways in turn:
+                                            "awaited", "stream", "H5Dread" (of h5py, into pinned memory, and a copy), and
+                                            "host", into memory of the host: {"sides": {WAY: [[bytes, seconds, cpu_seconds]]}, "sum"}
 
 The clock runs from the opening of the file to the last element. Before, the library was loaded and has opened the file
 once, and the memory for whole arrays was touched.
 """
 
 import contextlib
+import ctypes
 import importlib
 import json
 import mmap
@@ -158,6 +162,86 @@ def opened_once(file):
         return opened["u"].shape
 
 
+class Memory:
+    """Memory of a device, or pinned memory, by the calls of the library."""
+
+    def __init__(self, lib, device, size, pinned=False):
+        number, address = ctypes.c_int(), ctypes.c_void_p()
+        self.lib, self.size = lib, size
+        self.checked(lib.sluice_device_find(device.encode(), ctypes.byref(number)))
+        make = lib.sluice_pinned_alloc if pinned else lib.sluice_device_alloc
+        self.checked(make(number, ctypes.c_size_t(size), ctypes.byref(address)))
+        self.number, self.address = number, address.value
+
+    def checked(self, rc):
+        if rc < 0:
+            self.lib.sluice_last_message.restype = ctypes.c_char_p
+            sys.exit(self.lib.sluice_last_message().decode())
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": (self.size,), "typestr": "|u1", "data": (self.address, False), "strides": None, "version": 3}
+
+    def stream(self):
+        made = ctypes.c_void_p()
+        self.checked(self.lib.sluice_stream_new(self.number, ctypes.byref(made)))
+        return made.value
+
+    def copy(self, to, source):
+        self.checked(self.lib.sluice_copy(ctypes.c_void_p(to), ctypes.c_void_p(source), ctypes.c_size_t(self.size)))
+
+
+PASSES, SLOW_PASSES = 15, 2  # of each way into memory of a device, in turn; of HDF5
+
+
+def into_device(device, file, shape, dtype):
+    """Returns bytes, seconds and processor seconds of each pass of each way, and the sum of the elements that each brings."""
+    import sluice
+
+    lib, host = ctypes.CDLL(sluice._core.__file__), numpy.zeros(shape, dtype)
+    memory, pinned = Memory(lib, device, host.nbytes), Memory(lib, device, host.nbytes, True)
+    stream = memory.stream()
+    slow = numpy.frombuffer((ctypes.c_char * host.nbytes).from_address(pinned.address), dtype).reshape(shape)
+
+    def by_hdf5():
+        with with_plugins().File(file) as opened:
+            opened["u"].read_direct(slow)
+        memory.copy(memory.address, pinned.address)
+
+    def by_us(read):
+        with sluice.open_array(file, "u") as array:
+            read(array)
+
+    ways = {"awaited": lambda: by_us(lambda array: array.read_into(memory)),
+            "stream": lambda: by_us(lambda array: array.read_on(memory, (), stream).wait()),
+            "host": lambda: by_us(lambda array: array.read_into(host)), "H5Dread": by_hdf5}
+    try:
+        with with_plugins().File(file) as opened:
+            opened["u"][0, 0, 0]
+    except (ImportError, OSError):  # there is no h5py, or no filter
+        del ways["H5Dread"]
+    found, total = {way: [] for way in ways}, 0
+    for turn in range(PASSES + 1):  # in the first memory is pinned, and what comes is looked at
+        for way, read in ways.items():
+            if turn > SLOW_PASSES and way == "H5Dread":
+                continue
+            if not turn:
+                host.fill(0)
+                memory.copy(memory.address, host.ctypes.data)
+            begun, before = time.perf_counter(), cpu_seconds()
+            read()
+            if turn:
+                found[way].append([host.nbytes, time.perf_counter() - begun, cpu_seconds() - before])
+                continue
+            if way != "host":
+                memory.copy(host.ctypes.data, memory.address)
+            came = int(host.view("u4").sum(dtype="u8")) % 2**64
+            if total not in (0, came):
+                sys.exit(f"{way}: other elements came")
+            total = came
+    return {"sides": found, "sum": total}
+
+
 SIDES = {"sluice": by_sluice, "h5py": by_h5py, "pool": by_pool, "zarr": by_zarr}
 
 
@@ -205,6 +289,9 @@ def main():
         return
     side, pattern, file, workers = sys.argv[1:]
     shape, dtype, chunks = json.loads(os.environ["BENCH_ARRAY"])
+    if side == "device":
+        print(json.dumps(into_device(pattern, file, shape, dtype)))
+        return
     workers, pool = int(workers), None
     out = numpy.zeros(shape, dtype) if pattern == "whole" and side != "pool" else None
     if out is not None:

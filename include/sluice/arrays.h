@@ -15,7 +15,9 @@
  * HDF5 reads the file's own data (headers, indexes) under its lock, and no other bytes. Stored
  * bytes are fetched by the backend of the local file, and decoded by the workers of the context.
  * A file takes memory for what it decodes: at most 64 MiB of chunks in flight, or two chunks for
- * each worker if these are more, and 64 MiB of chunks of which a read needed a part.
+ * each worker if these are more, and 64 MiB of chunks of which a read needed a part, or one.
+ * Into memory of a device chunks are decoded in pinned memory of the context, each once while the
+ * rows of a box are few; in stream order an error is that of the operation, and the stream goes on.
  *
  * A file that a writer of this library writes meanwhile is read as of a state of the file that its
  * last flush left; sluice_array_refresh() takes its newer length. If the length or the time of the
@@ -23,13 +25,22 @@
  * time is 20 ms ago, for two changes may have the same. No lock is taken. Where the
  * HDF5 library was built without its own lock, nothing else in the process may use it meanwhile.
  *
+ * A virtual dataset is read if its parts are such as SLUICE_WRITER_NODE_FILES makes: each is a
+ * block of all frames, at the same place in a dataset of the same type and shape, of another file
+ * in the folder of the file, or in that to which links lead, or of the file itself. As with HDF5
+ * its length is that of the longest part, and elements of shorter ones, and of parts without file
+ * or dataset when it is opened, have the fill value: the attribute "sluice_frames" counts the
+ * frames of our writer that are complete. The memory above is shared by the parts, and what is
+ * said of a file that changes is true of each. Others are refused.
+ *
  * Damage is found as far as the file allows (sums of fletcher32, formats of the codecs), and the
  * sentence names the dataset, the chunk and the filter. HDF5 itself may crash, loop or take much
  * memory over a file with headers that were made for that: a program opens such files in a child.
  *
  * Errors of sluice_open() with `dataset`, beside its others:
  *   -ENOTSUP   a URI that is no local file; a type of variable length, a filter, or a format of a
- *              newer HDF5 that this build cannot read; a virtual dataset; or this build has no HDF5
+ *              newer HDF5 that this build cannot read; a virtual dataset of other parts; or this
+ *              build has no HDF5
  *   -ENOENT    there is no such dataset
  *   -EISDIR    the name is a group
  *   -EINVAL    flags to write
@@ -96,8 +107,9 @@ typedef int (*sluice_array_found)(void *user, const struct sluice_array_info *in
 /*
  * Lists the groups and datasets of a local HDF5 file at and below a path in it ("/": all), in the
  * order of their names: a group comes before all that is in it, and an object with several names
- * has the first. found() must not call HDF5 or this library. Any thread; writers of this process
- * wait meanwhile. If another process writes the file, call it between sluice_frames_begin() and
+ * has the first. Of a virtual dataset the length is that in its header, and parts are not looked
+ * at. found() must not call HDF5 or this library. Any thread; writers of this process wait
+ * meanwhile. If another process writes the file, call it between sluice_frames_begin() and
  * sluice_frames_check().
  *
  * Returns 0, the value of found(), or

@@ -19,28 +19,37 @@ void held_give(struct held *held)
 	Py_CLEAR(held->keeper);
 }
 
+/* Clears an error; returns -1 if it is the exception of an interrupt, which stays. */
+static int held_clear(void)
+{
+	if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
+		return -1;
+	PyErr_Clear();
+	return 0;
+}
+
 /* Exporters raise ValueError or BufferError: callers see BufferError. Returns -1, or 0 if the array has
  * another way: CuPy's have the buffer protocol, and refuse it for memory of a device. */
 static int held_refuse(PyObject *buffer)
 {
-	PyObject *type, *value, *traceback;
-	bool other;
+	PyObject *type, *value, *traceback, *other;
 
 	PyErr_Fetch(&type, &value, &traceback);
 	PyErr_NormalizeException(&type, &value, &traceback);
-	other = PyObject_HasAttrString(buffer, "__cuda_array_interface__");
-	if (!other)
+	other = PyObject_GetAttrString(buffer, "__cuda_array_interface__");
+	if (!other && !held_clear())
 		PyErr_Format(PyErr_GivenExceptionMatches(type, PyExc_ValueError) ? PyExc_BufferError
 		                                                                 : type,
 		             "%S", value);
 	Py_XDECREF(type);
 	Py_XDECREF(value);
 	Py_XDECREF(traceback);
+	Py_XDECREF(other);
 	return other ? 0 : -1;
 }
 
-/* Whether there are references among the elements. format: as of the module struct; NULL: numpy knows. */
-static bool buffer_has_objects(PyObject *buffer, const char *format)
+/* Returns whether there are references among the elements, or -1. format: as of the module struct; NULL: numpy knows. */
+static int buffer_has_objects(PyObject *buffer, const char *format)
 {
 	PyObject *dtype, *objects;
 	bool name = false, found = false;
@@ -51,28 +60,33 @@ static bool buffer_has_objects(PyObject *buffer, const char *format)
 	}
 	dtype = format ? NULL : PyObject_GetAttrString(buffer, "dtype");
 	objects = dtype ? PyObject_GetAttrString(dtype, "hasobject") : NULL;
-	PyErr_Clear();
+	found |= objects == Py_True;
 	Py_XDECREF(objects);
 	Py_XDECREF(dtype);
-	return found || objects == Py_True;
+	return held_clear() ? -1 : found;
 }
 
 /* Returns 1; 0 if the array has another way; or -1 with an exception. */
 static int held_export(PyObject *buffer, int flags, struct held *out)
 {
+	int objects;
+
 	/* numpy has no format for times. */
 	if (PyObject_GetBuffer(buffer, &out->view, flags | PyBUF_ND | PyBUF_FORMAT)) {
-		PyErr_Clear();
+		if (held_clear())
+			return -1;
 		if (PyObject_GetBuffer(buffer, &out->view, flags))
-			return held_refuse(buffer);
+			return PyErr_ExceptionMatches(PyExc_Exception) ? held_refuse(buffer) : -1;
 	}
 	out->exported = true;
 	out->data = out->view.buf;
 	out->length = out->view.len;
-	if (!buffer_has_objects(buffer, out->view.format))
+	objects = buffer_has_objects(buffer, out->view.format);
+	if (!objects)
 		return 1;
 	held_give(out);
-	PyErr_SetString(PyExc_TypeError, "the elements are Python objects, and not bytes");
+	if (objects > 0)
+		PyErr_SetString(PyExc_TypeError, "the elements are Python objects, and not bytes");
 	return -1;
 }
 

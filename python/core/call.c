@@ -37,6 +37,32 @@ void call_set_main(unsigned long thread)
 	parked = NULL; /* in a child of fork(): they are the parent's */
 }
 
+static int put_off_raise(void *value)
+{
+	PyErr_SetObject((PyObject *)Py_TYPE((PyObject *)value), value);
+	Py_DECREF((PyObject *)value);
+	return -1;
+}
+
+bool call_put_off(void)
+{
+	PyObject *type, *value, *traceback;
+
+	if (PyThread_get_thread_ident() != main_thread ||
+	    !(PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) ||
+	      PyErr_ExceptionMatches(PyExc_SystemExit)))
+		return false;
+	PyErr_Fetch(&type, &value, &traceback);
+	PyErr_NormalizeException(&type, &value, &traceback);
+	if (value && !Py_AddPendingCall(put_off_raise, value)) {
+		Py_DECREF(type);
+		Py_XDECREF(traceback);
+		return true;
+	}
+	PyErr_Restore(type, value, traceback);
+	return false;
+}
+
 void *call_new(size_t size, struct handle *handle, int (*make)(struct call *),
                void (*clean)(struct call *))
 {
@@ -194,16 +220,16 @@ static bool call_wait_slice(struct call *call)
 }
 
 /* Returns 0, or -1 with an exception if a signal's handler raised before the call was over: then the
- * last of both threads frees the call. */
-static int call_wait(struct call *call)
+ * last of both threads frees the call. *over: the worker has no call any more. */
+static int call_wait(struct call *call, bool *over)
 {
-	bool over = false, raised = false;
+	bool raised = false;
 
-	while (!over && !raised) {
-		Py_BEGIN_ALLOW_THREADS over = call_wait_slice(call);
-		Py_END_ALLOW_THREADS raised = !over && PyErr_CheckSignals();
+	for (*over = false; !*over && !raised;) {
+		Py_BEGIN_ALLOW_THREADS *over = call_wait_slice(call);
+		Py_END_ALLOW_THREADS raised = !*over && PyErr_CheckSignals();
 	}
-	if (raised && atomic_exchange(&call->left, true)) {
+	if (raised && (*over = atomic_exchange(&call->left, true))) {
 		Py_BEGIN_ALLOW_THREADS while (sem_wait(&call->over)) continue;
 		call_free(call);
 		Py_END_ALLOW_THREADS
@@ -231,14 +257,17 @@ int call_run(struct call *call)
 {
 	bool on_main = PyThread_get_thread_ident() == main_thread;
 	struct worker *worker = on_main ? worker_start(call) : NULL;
+	bool over;
+	int rc;
 
 	if (!worker)
 		return call_make_here(call);
-	if (call_wait(call))
-		return -1;
-	worker->next = parked;
-	parked = worker;
-	return call_end(call);
+	rc = call_wait(call, &over);
+	if (over) {
+		worker->next = parked;
+		parked = worker;
+	}
+	return rc ? rc : call_end(call);
 }
 
 PyObject *call_finish(struct call *call)

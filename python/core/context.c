@@ -112,6 +112,8 @@ static int setting_put(const struct setting *setting, PyObject *value, struct sl
 		*(size_t *)at = number;
 		return 0;
 	}
+	if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
+		return -1;
 	PyErr_Clear();
 	sentence = PyUnicode_FromFormat("%s: %R is no number or size", setting->name, value);
 	raise_text(-EINVAL, sentence);

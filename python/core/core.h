@@ -251,6 +251,9 @@ int call_run(struct call *call);
 int call_make_here(struct call *call);
 /* The same for a call without a result, which is freed; None, or NULL with an exception. */
 PyObject *call_finish(struct call *call);
+/* Has the interpreter raise the exception soon, if it is that of an interrupt and the caller can raise none; returns whether
+ * it will. On the main thread, where handlers of signals run. */
+bool call_put_off(void);
 void call_set_main(unsigned long thread);
 
 #endif

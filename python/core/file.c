@@ -234,17 +234,22 @@ static PyObject *file_move(File *self, PyObject *args, PyObject *kwargs, int kin
 	return pending ? transfer(pending, kind, &offset, async) : NULL;
 }
 
-/* _box(buffer, start, count, async): a box of a dataset. */
+/* _box(buffer, start, count, async[, stream]): a box of a dataset, in the order of a stream if there is one. */
 static PyObject *file_box(File *self, PyObject *args)
 {
 	struct lengths start = {0}, count = {0};
 	uint64_t box[2 * SLUICE_ARRAY_RANK_MOST] = {0};
+	PyObject *buffer, *on = Py_None;
+	unsigned long long stream = 0;
 	struct pending *pending;
-	PyObject *buffer;
 	int async;
 
-	if (!PyArg_ParseTuple(args, "OO&O&p:_box", &buffer, parse_lengths, &start, parse_lengths,
-	                      &count, &async))
+	if (!PyArg_ParseTuple(args, "OO&O&p|O:_box", &buffer, parse_lengths, &start, parse_lengths,
+	                      &count, &async, &on))
+		return NULL;
+	if (on != Py_None)
+		stream = PyLong_AsUnsignedLongLong(on);
+	if (PyErr_Occurred())
 		return NULL;
 	if (start.rank != count.rank || start.rank > SLUICE_ARRAY_RANK_MOST)
 		return PyErr_Format(PyExc_ValueError, "start has %u dimensions, and count %u",
@@ -255,6 +260,9 @@ static PyObject *file_box(File *self, PyObject *args)
 	if (!pending)
 		return NULL;
 	pending->rank = start.rank;
+	if (on != Py_None)
+		return pending_start(pending, SLUICE_READ, box, true,
+		                     (sluice_stream)(uintptr_t)stream);
 	return transfer(pending, SLUICE_READ, box, async);
 }
 

@@ -185,7 +185,7 @@ void call_back(PyObject *callback, PyObject *operation)
 {
 	PyObject *done = PyObject_CallFunctionObjArgs(callback, operation, NULL);
 
-	if (!done)
+	if (!done && !call_put_off())
 		PyErr_WriteUnraisable(callback);
 	Py_XDECREF(done);
 }
@@ -486,7 +486,7 @@ static void operation_drop(struct operation *self)
 	if (pending->bytes || pending->open)
 		sluice_cancel(pending->op);
 	/* At the end of the interpreter no thread can be started: the memory is kept for good. */
-	if (pending_watch(pending))
+	if (pending_watch(pending) && !call_put_off())
 		PyErr_Clear();
 	PyErr_Restore(type, error, traceback);
 }

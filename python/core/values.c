@@ -47,8 +47,10 @@ int parse_number(PyObject *number, void *out)
 int parse_lengths(PyObject *tuple, void *out)
 {
 	struct lengths *lengths = out;
-	Py_ssize_t rank = PyTuple_Size(tuple);
+	Py_ssize_t rank = PyTuple_Check(tuple) ? PyTuple_Size(tuple) : -1;
 
+	if (rank < 0)
+		PyErr_Format(PyExc_TypeError, "a tuple is needed, not %R", tuple);
 	for (Py_ssize_t i = 0; i < rank && i < SLUICE_ARRAY_RANK_MOST; i++)
 		if (!parse_number(PyTuple_GetItem(tuple, i), &lengths->of[i]))
 			return 0;

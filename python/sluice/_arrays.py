@@ -16,7 +16,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
-from . import _context, _core, _tensors
+from . import _context, _core, _stream, _tensors
 from ._file import File
 from ._operation import Call, Operation
 
@@ -133,12 +133,43 @@ class Array:
         operation: Operation = self._box(axes, out, True)
         return operation
 
+    def read_on(self, out: Any, selection: Any = (), stream: Any = None) -> Operation:
+        """Read a part without steps and lists into memory of a GPU in the order of a stream, as File.read_on().
+
+        out: with as many bytes. Ask the Operation before the result is used: an error, such as that of a damaged chunk,
+        is its error, and the stream goes on.
+        """
+        operation: Operation = self._box(self._select(selection)[0], out, True, _stream.find(out, stream))
+        return operation
+
+    def read(self, selection: Any = (), device: Any = "cpu", *, framework: str | None = None) -> Any:
+        """Read a part into a new tensor of torch on a device, in the machine's order of bytes, or an array of numpy.
+
+        device, framework: as of load(). Parts with steps or a list are read into memory of the host first.
+        """
+        library = _tensors._library(device, framework)
+        axes, kept = self._select(selection)
+        if isinstance(library, _tensors._Numpy):
+            return self[selection]
+        shape = [len(axis) for axis, keep in zip(axes, kept, strict=True) if keep]
+        found = self._tensor(library, shape)
+        if self.dtype.isnative and _is_box(axes):
+            # Memory of torch's allocator may still be used by what its stream was given before.
+            self._box(axes, found, True, _stream.find(found, None) if found.is_cuda else None).wait()
+            return found
+        numpy: Any = importlib.import_module("numpy")
+        part = numpy.empty([len(axis) for axis in axes], self.dtype)
+        self._read(axes, part)
+        part = part.astype(part.dtype.newbyteorder("="), copy=False)
+        part = part.view("i2") if part.dtype.name == "bfloat16" else part
+        return found.copy_(library.torch.from_numpy(part).view(found.dtype).reshape(shape))
+
     def frames(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         """Read the entries of the first dimension one after the other. Those of a row of chunks are read together, and
         64 MiB in advance, or two such rows. Memory of those that the program has let go is used again.
 
         >>> with sluice.Writer(path + ".h5", "w") as w:
-        ...     w.series("u", shape=(2,), dtype="i4", codec="none").append([1, 2])
+        ...     w.series("u", shape=(2,), dtype="i8", codec="none").append([1, 2])
         >>> with sluice.open_array(path + ".h5#/u") as u:
         ...     [frame.sum() for frame in u.frames()]
         [3]
@@ -233,13 +264,23 @@ class Array:
                              f"{list(out.shape)}")
         return out[tuple(_ALL if keep else None for keep in kept)]
 
-    def _box(self, axes: Sequence[Any], out: Any, as_operation: bool) -> Any:
+    def _tensor(self, library: Any, shape: Sequence[int], pinned: bool = False) -> Any:
+        """Make a tensor for elements. pinned: on the host, if there is a GPU."""
+        torch = library.torch
+        kind = "bfloat16" if self._kind == "bfloat16" else self.dtype.name
+        if not hasattr(torch, kind) or (pinned and not self.dtype.isnative):
+            raise TypeError(f"{self!r}: torch {torch.__version__} has no type for {self.dtype}")
+        pinned = pinned and library.device.type == "cpu" and torch.cuda.is_available()
+        return torch.empty(shape, dtype=getattr(torch, kind), device=library.device, pin_memory=pinned)
+
+    def _box(self, axes: Sequence[Any], out: Any, as_operation: bool, stream: int | None = None) -> Any:
         size = math.prod(map(len, axes)) * int(self.dtype.itemsize)
         if not _is_box(axes):
             raise TypeError(f"{self!r}: a selection with steps or a list is read into an array of numpy")
         if _core.find_memory(out)[1] != size:
             raise ValueError(f"{self!r}: the selection has {size} bytes, and the buffer {_core.find_memory(out)[1]}")
-        return self._file._box(out, tuple(axis.start for axis in axes), tuple(map(len, axes)), as_operation)
+        place = tuple(axis.start for axis in axes), tuple(map(len, axes))
+        return self._file._box(out, *place, as_operation, *([] if stream is None else [stream]))
 
     def _read(self, axes: list[Any], out: Any) -> None:
         if not out.size:
@@ -288,6 +329,10 @@ class Array:
     def close(self) -> None:
         """Wait for the reads, and close the file."""
         self._file.close()
+
+    def _discard(self) -> None:
+        for file in self._files.values():
+            file.discard()
 
     def __enter__(self) -> Array:
         return self
@@ -347,6 +392,11 @@ def _place(out: Any, operation: Operation, block: Any, pick: Any, place: Any) ->
     return int(block.nbytes)
 
 
+def _finish(operations: list[Operation]) -> None:
+    for operation in operations:
+        operation.wait()
+
+
 def _give_up(operations: Iterator[Operation]) -> None:
     """End reads into memory that the caller is about to get back."""
     for operation in list(operations):
@@ -365,11 +415,11 @@ def open_array(name: str | os.PathLike[str], dataset: str | None = None, *,
     Raises OSError: of a dataset that is not there, or is damaged, and of a type, layout or filter that is not read.
 
     >>> with sluice.Writer(path + ".h5", "w") as w:
-    ...     w.series("u", shape=(2, 3), dtype="i4").append([[1, 2, 3], [4, 5, 6]])
+    ...     w.series("u", shape=(2, 3), dtype="i8").append([[1, 2, 3], [4, 5, 6]])
     >>> with sluice.open_array(path + ".h5#/u") as u:
     ...     u.shape, u[0, :, ::2]
     ((1, 2, 3), array([[1, 3],
-           [4, 6]], dtype=int32))
+           [4, 6]]))
     """
     path = os.fspath(name)
     if dataset is None:
@@ -384,16 +434,7 @@ def load(path: str, dataset: str, device: Any, *, framework: str | None = None, 
     """Read a dataset as load_array() does."""
     library = _tensors._library(device, framework)
     with open_array(path, dataset, context=context) as array:
-        if isinstance(library, _tensors._Numpy):
-            found = array[...]
-        elif not array.dtype.isnative:
-            found = library.torch.from_numpy(array[...].astype(array.dtype.newbyteorder("="))).to(library.device)
-        else:
-            kind = "bfloat16" if array._kind == "bfloat16" else array.dtype.name
-            if not hasattr(library.torch, kind):
-                raise TypeError(f"{array!r}: torch {library.torch.__version__} has no type for {array.dtype}")
-            found = library.torch.empty(array.shape, dtype=getattr(library.torch, kind), device=library.device)
-            array.read_into(found)
+        found = array.read((), device, framework=framework)
     loaded = {"": found}
     if dtype is not None:
         library.convert(loaded, dtype, None)

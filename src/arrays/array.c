@@ -40,6 +40,10 @@ static void array_close(struct sl_backend *backend) SL_UNCHECKED
 		if (array->segments[i] >= 0)
 			close(array->segments[i]);
 	free(array->segments);
+	for (size_t i = array->sources ? array->h5.of.part_count : 0; i--;)
+		if (array->sources[i] && sl_virtual_first(array, i))
+			array_close(&array->sources[i]->base);
+	free(array->sources);
 	sl_h5_array_clear(&array->h5.of);
 	sl_mutex_destroy(&array->h5.mutex);
 	if (array->inner)
@@ -152,10 +156,85 @@ static int array_open_file(struct sl_array *array, const struct sl_uri *uri,
 	               : sl_fail(-ESTALE, "'%s' was replaced while it was opened", array->path);
 }
 
-/* No other thread knows the array yet. */
-static int array_open(struct sl_core *core, const struct sl_uri *uri,
-                      const struct sluice_open_options *options,
-                      struct sl_backend **out) SL_UNCHECKED
+static int array_open_part(struct sl_core *core, const struct sl_uri *uri,
+                           const struct sluice_open_options *options, const struct sl_array *whole,
+                           struct sl_array **out);
+
+/* Opens the source of a part in a folder. Returns 0, also if it is missing, or -errno with a
+ * sentence. */
+static int source_open_in(struct sl_array *array, const struct sluice_open_options *options,
+                          const char *folder, size_t folder_bytes, size_t i)
+{
+	const struct sl_h5_part *part = &array->h5.of.parts[i];
+	struct sl_uri uri = {.scheme = "file"};
+	struct sluice_open_options its = *options;
+	char sentence[512];
+	int rc;
+
+	its.dataset = part->dataset;
+	uri.path = strcmp(part->file, ".")
+	                   ? sl_format("%.*s%s", (int)folder_bytes, folder, part->file)
+	                   : strdup(array->path);
+	rc = uri.path ? array_open_part(array->core, &uri, &its, array, &array->sources[i])
+	              : sl_fail(-ENOMEM, "no memory");
+	free(uri.path);
+	if (!rc || rc == -ENOENT)
+		return 0;
+	snprintf(sentence, sizeof(sentence), "%s", sluice_last_message());
+	return sl_fail(rc, "'%s#%s' has a part in another file: %s", array->path, array->h5.of.name,
+	               sentence);
+}
+
+/* Opens the sources of a virtual dataset, in the folder of the file or, as HDF5 does, in that to
+ * which links lead. Returns 0, or -errno with a sentence. */
+static int array_open_sources(struct sl_array *array, const struct sluice_open_options *options)
+{
+	struct sl_h5_array *of = &array->h5.of;
+	char *real = realpath(array->path, NULL);
+	const char *paths[] = {array->path, real};
+	int rc = 0;
+
+	array->sources = calloc(SL_MAX(of->part_count, 1), sizeof(*array->sources));
+	if (!array->sources)
+		rc = sl_fail(-ENOMEM, "no memory");
+	for (size_t i = 0; !rc && i < of->part_count; i++) {
+		const struct sl_h5_part *part = &of->parts[i];
+
+		for (size_t k = 0; !array->sources[i] && k < i; k++)
+			if (!strcmp(part->file, of->parts[k].file) &&
+			    !strcmp(part->dataset, of->parts[k].dataset))
+				array->sources[i] = array->sources[k];
+		for (size_t k = 0; !rc && !array->sources[i] && k < 2 && paths[k]; k++) {
+			const char *slash = strrchr(paths[k], '/');
+
+			rc = source_open_in(array, options, paths[k],
+			                    slash ? (size_t)(slash + 1 - paths[k]) : 0, i);
+		}
+	}
+	free(real);
+	of->shape[0] = rc ? 0 : sl_virtual_length(array);
+	return rc ? rc : sl_array_measure(array, of->shape[0], &of->bytes);
+}
+
+/* Returns 0, or -ENOTSUP with a sentence: the array is no source of that virtual dataset. */
+static int source_check(const struct sl_array *array, const struct sl_array *whole)
+{
+	const struct sl_h5_array *of = &array->h5.of, *its = &whole->h5.of;
+	bool same = of->layout != SL_H5_VIRTUAL && of->rank == its->rank &&
+	            of->element == its->element && !strcmp(of->type, its->type);
+
+	for (unsigned i = 1; same && i < of->rank; i++)
+		same = of->shape[i] == its->shape[i];
+	return same ? 0
+	            : sl_fail(-ENOTSUP,
+	                      "'%s#%s' is virtual, or its frames have another type or shape",
+	                      array->path, of->name);
+}
+
+/* whole: NULL, or the virtual dataset of which it is a source. No other thread knows the array. */
+static int array_open_part(struct sl_core *core, const struct sl_uri *uri,
+                           const struct sluice_open_options *options, const struct sl_array *whole,
+                           struct sl_array **out) SL_UNCHECKED
 {
 	struct sl_array *array = calloc(1, sizeof(*array));
 	int rc;
@@ -172,9 +251,13 @@ static int array_open(struct sl_core *core, const struct sl_uri *uri,
 	if (!rc)
 		rc = sl_array_look(array, options->dataset, &array->h5.reader, &array->h5.of,
 		                   &array->h5.state);
+	if (!rc && whole)
+		rc = source_check(array, whole);
+	if (!rc && array->h5.of.layout == SL_H5_VIRTUAL)
+		rc = array_open_sources(array, options);
 	if (!rc) {
 		array_choose_tiles(array);
-		sl_tiles_init(array);
+		sl_tiles_init(array, whole ? whole->h5.of.part_count : 1);
 	}
 	if (!rc && array->h5.of.layout == SL_H5_EXTERNAL)
 		rc = array_open_segments(array);
@@ -185,8 +268,19 @@ static int array_open(struct sl_core *core, const struct sl_uri *uri,
 	array->pool = array->inner_limits.size_waits || array->h5.of.layout == SL_H5_EXTERNAL
 	                      ? core->waiting
 	                      : core->pool;
-	*out = &array->base;
+	*out = array;
 	return 0;
+}
+
+static int array_open(struct sl_core *core, const struct sl_uri *uri,
+                      const struct sluice_open_options *options, struct sl_backend **out)
+{
+	struct sl_array *array;
+	int rc = array_open_part(core, uri, options, NULL, &array);
+
+	if (!rc)
+		*out = &array->base;
+	return rc;
 }
 
 static void array_limits(struct sl_backend *backend, struct sl_limits *out)
@@ -197,6 +291,7 @@ static void array_limits(struct sl_backend *backend, struct sl_limits *out)
 	out->piece_size = sizeof(struct sl_job);
 	out->uncut = !array->in_line;
 	out->size_waits = false;
+	out->tile = array->in_line ? NULL : array->tile;
 	if (!array->in_line || array->h5.of.address % SL_MAX(out->alignment, 1))
 		out->alignment = 0;
 }
@@ -251,6 +346,25 @@ static int64_t array_box_bytes(struct sl_backend *backend, const struct sl_box *
 	return (int64_t)bytes;
 }
 
+static bool array_box_of(struct sl_backend *backend, uint64_t offset, uint64_t length,
+                         struct sl_box *out)
+{
+	const struct sl_array *array = array_of(backend);
+	const struct sl_h5_array *of = &array->h5.of;
+	uint64_t row = of->element, bytes = atomic_load(&array->bytes);
+
+	for (unsigned i = 1; i < of->rank; i++)
+		row *= of->shape[i];
+	if (!of->rank || !row || offset % row || length % row || length > bytes ||
+	    offset > bytes - length)
+		return false;
+	out->rank = of->rank;
+	memcpy(out->count, of->shape, of->rank * sizeof(out->count[0]));
+	out->start[0] = offset / row;
+	out->count[0] = length / row;
+	return true;
+}
+
 static int array_commit(struct sl_backend *backend)
 {
 	(void)backend;
@@ -263,6 +377,7 @@ const struct sl_backend_ops sl_array_ops = {
 	.identity = array_identity,
 	.size = array_size,
 	.box_bytes = array_box_bytes,
+	.box_of = array_box_of,
 	.stat = array_file_stat,
 	.submit = sl_array_submit,
 	.cancel = sl_array_cancel,

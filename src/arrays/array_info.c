@@ -51,12 +51,14 @@ int sluice_array_stat(sluice_file *file, struct sluice_array_info *out)
 	return 0;
 }
 
-int sluice_array_refresh(sluice_file *file)
+static int array_refresh(struct sl_array *array)
 {
 	uint64_t length = 0, bytes;
-	int rc;
-	struct sl_array *array = array_of_file(file, &rc);
+	int rc = 0;
 
+	for (size_t i = 0; !rc && array->sources && i < array->h5.of.part_count; i++)
+		if (array->sources[i] && sl_virtual_first(array, i))
+			rc = array_refresh(array->sources[i]);
 	if (rc)
 		return rc;
 	sl_mutex_lock(&array->h5.mutex);
@@ -65,20 +67,22 @@ int sluice_array_refresh(sluice_file *file)
 		rc = sl_fail(-ESTALE, "'%s' has changed since it was opened", array->path);
 	else
 		rc = sl_array_look_again_locked(array, &length);
-	if (!rc && array->h5.of.rank) {
-		bytes = array->h5.of.element;
-		for (unsigned i = 0; i < array->h5.of.rank; i++)
-			if (__builtin_mul_overflow(bytes, i ? array->h5.of.shape[i] : length,
-			                           &bytes))
-				rc = sl_fail(-EBADMSG, "'%s' has more bytes than a file can have",
-				             array->path);
-	}
+	if (!rc)
+		rc = sl_array_measure(array, length, &bytes);
 	if (!rc && array->h5.of.rank) {
 		atomic_store(&array->bytes, bytes);
 		atomic_store(&array->length, length);
 	}
 	sl_mutex_unlock(&array->h5.mutex);
 	return rc;
+}
+
+int sluice_array_refresh(sluice_file *file)
+{
+	int rc;
+	struct sl_array *array = array_of_file(file, &rc);
+
+	return rc ? rc : array_refresh(array);
 }
 
 struct listing {

@@ -21,7 +21,7 @@
 struct step {
 	struct sl_tile *fresh[BATCH];
 	size_t count;
-	struct sl_list hits; /* portions of kept tiles, whose holds are counted */
+	struct sl_list hits; /* portions of kept tiles, with holds that are counted */
 	struct sl_tile *hit[BATCH];
 	size_t hit_count;
 	bool walked;
@@ -111,6 +111,23 @@ static int tile_compare(const void *a, const void *b)
 	       (first->place.address < second->place.address);
 }
 
+/* Notes where chunks without filters are, for sl_array_submit(). */
+static void step_note(struct sl_array *array, const struct step *step)
+{
+	sl_mutex_lock(&array->mutex);
+	for (size_t i = 0; array->plain && i < step->count; i++) {
+		const struct sl_tile *tile = step->fresh[i];
+		uint64_t number = sl_walk_number(array, tile->first);
+
+		if (tile->place.length == array->tile_bytes &&
+		    tile->generation == array->locked.generation) {
+			array->locked.places[number % SL_PLACES].number = number;
+			array->locked.places[number % SL_PLACES].address = tile->place.address;
+		}
+	}
+	sl_mutex_unlock(&array->mutex);
+}
+
 /* Looks the fresh tiles up and submits them in the order of the file. */
 static void step_begin(struct sl_array *array, struct sl_job *job, struct step *step)
 {
@@ -124,6 +141,8 @@ static void step_begin(struct sl_array *array, struct sl_job *job, struct step *
 		sl_mutex_unlock(&array->mutex);
 	}
 	if (!rc)
+		step_note(array, step);
+	if (!rc)
 		qsort(step->fresh, step->count, sizeof(struct sl_tile *), tile_compare);
 	for (size_t i = 0; i < step->count; i++) {
 		if (rc)
@@ -132,7 +151,7 @@ static void step_begin(struct sl_array *array, struct sl_job *job, struct step *
 		         array->tile_bytes <= HERE_BYTES)
 			sl_tile_run(step->fresh[i]);
 		else
-			sl_tile_submit(step->fresh[i]);
+			sl_tile_start(step->fresh[i]);
 	}
 }
 
@@ -159,8 +178,12 @@ static bool job_step_unlock(struct sl_array *array, struct sl_job *job, bool *mo
 	bool over = false;
 
 	sl_list_init(&step.hits);
-	step_walk_locked(array, job, &step);
+	step.walked = array->sources;
+	if (!step.walked)
+		step_walk_locked(array, job, &step);
 	sl_mutex_unlock(&array->mutex);
+	if (array->sources)
+		sl_virtual_begin(array, job);
 	step_begin(array, job, &step);
 	step_copy(array, &step);
 	sl_mutex_lock(&array->mutex);
@@ -190,6 +213,106 @@ void sl_array_step(struct sl_task *task)
 	}
 }
 
+/* Bytes side by side need no lookup, and are given to a worker. Returns false: there is no room. */
+static bool job_start_flat(struct sl_array *array, struct sl_job *job)
+{
+	struct sl_portion *portion = calloc(1, sizeof(*portion));
+	struct sl_tile *tile = calloc(1, sizeof(*tile));
+	bool room = portion && tile;
+
+	sl_mutex_lock(&array->mutex);
+	room = room && array->locked.in_flight < array->locked.most;
+	if (room) {
+		array->locked.in_flight++;
+		tile->state = array->locked.state;
+		tile->generation = array->locked.generation;
+	}
+	sl_mutex_unlock(&array->mutex);
+	if (!room) {
+		free(portion);
+		free(tile);
+		return false;
+	}
+	sl_walk_next(&job->walk, tile->first, portion);
+	portion->job = job;
+	tile->array = array;
+	tile->place.at = tile->first;
+	tile->place.address = array->h5.of.address + tile->first[0];
+	tile->place.length = job->base.length;
+	sl_list_init(&tile->portions);
+	sl_list_append(&tile->portions, &portion->link);
+	sl_tile_start(tile);
+	return true;
+}
+
+/* Finds the bytes of a portion in what is known: a kept tile, with a hold that is counted, or a
+ * place. Returns the state of the file then. */
+static struct sl_h5_state job_find(struct sl_array *array, const struct sl_portion *portion,
+                                   const uint64_t *first, struct sl_tile **tile, uint64_t *address)
+{
+	uint64_t number = array->in_line ? 0 : sl_walk_number(array, first);
+	struct sl_h5_state state;
+
+	*tile = NULL;
+	*address = 0;
+	sl_mutex_lock(&array->mutex);
+	state = array->locked.state;
+	if (array->in_line)
+		*address = array->h5.of.address +
+		           (portion->job->walk.flat ? first[0] : sl_walk_offset(array, first));
+	else if (!array->plain)
+		*tile = tile_find_locked(array, number);
+	else if (array->locked.places[number % SL_PLACES].number == number)
+		*address = array->locked.places[number % SL_PLACES].address;
+	if (*tile && !(*tile)->kept)
+		*tile = NULL;
+	if (*tile) {
+		(*tile)->holds++;
+		sl_list_remove(&(*tile)->link);
+		sl_list_append(&array->locked.kept, &(*tile)->link);
+	}
+	sl_mutex_unlock(&array->mutex);
+	return state;
+}
+
+/* Ends a small job if its bytes are in memory, on the submitting thread. Returns false: it is to be
+ * started. Nothing waits. */
+static bool job_end_at_once(struct sl_array *array, struct sl_job *job)
+{
+	const size_t most = array->core->settings.inline_bytes;
+	uint64_t first[SL_ARRAY_DIMENSIONS] = {0}, begin, n, address;
+	struct sl_portion portion = {.job = job};
+	struct sl_walk walk = job->walk;
+	struct sl_h5_state state;
+	struct sl_tile *tile;
+	char *bytes = NULL, *to;
+	bool done;
+
+	if (job->base.length > most || job->base.device || array->inner_limits.size_waits ||
+	    array->sources || array->h5.of.layout > SL_H5_CONTIGUOUS ||
+	    !array->inner->ops->read_now || !sl_walk_next(&walk, first, &portion) || walk.inside ||
+	    walk.at < walk.end)
+		return false;
+	to = sl_portion_hull(&job->walk, &portion, &begin, &n) ? portion.data : NULL;
+	state = job_find(array, &portion, first, &tile, &address);
+	if (!tile && (!address || n > most || (!to && !(to = bytes = malloc(n)))))
+		return false;
+	done = (tile ||
+	        array->inner->ops->read_now(array->inner, to, n, address + begin) == (int64_t)n) &&
+	       sl_h5_state_holds(array->fd, &state) == 1;
+	if (done && (tile || bytes))
+		sl_portion_copy(&job->walk, &portion, tile ? tile->bytes : bytes - begin);
+	free(bytes);
+	if (tile) {
+		sl_mutex_lock(&array->mutex);
+		tile->holds--;
+		sl_mutex_unlock(&array->mutex);
+	}
+	if (done)
+		sl_job_end(job);
+	return done;
+}
+
 void sl_array_submit(struct sl_backend *backend, struct sl_piece *piece)
 {
 	struct sl_array *array = SL_CONTAINER(backend, struct sl_array, base);
@@ -198,9 +321,10 @@ void sl_array_submit(struct sl_backend *backend, struct sl_piece *piece)
 	job->pending = 1;
 	job->error = 0;
 	job->message = NULL;
+	job->whole = NULL;
 	sl_walk_begin(&job->walk, array, piece->box, piece->offset, piece->length, piece->data);
-	sl_mutex_lock(&array->mutex);
-	sl_list_append(&array->locked.jobs, &job->link);
-	sl_jobs_resume_locked(array, array->locked.most - 1);
-	sl_mutex_unlock(&array->mutex);
+	if (job_end_at_once(array, job))
+		return;
+	if (!job->walk.flat || !job_start_flat(array, job))
+		sl_job_start(array, job);
 }

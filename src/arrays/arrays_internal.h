@@ -12,6 +12,10 @@
 /* Bytes of chunks in flight, and of those that are kept because a read needed a portion. */
 #define SL_TILES_BYTES ((uint64_t)64 << 20)
 #define SL_TILES_KEPT  ((uint64_t)64 << 20)
+/* Bytes side by side, without filters, that one worker reads. */
+#define SL_CUT_BYTES ((uint64_t)1 << 20)
+/* Places of chunks that are kept, so that small reads look none up. */
+#define SL_PLACES 256
 /* While our writer changes a file again and again, a read begins anew for so long. */
 #define SL_ARRAY_PATIENCE_NS INT64_C(10000000000)
 
@@ -30,6 +34,9 @@ struct sl_array {
 	char *path;    /* of the file */
 	int fd;        /* of the same file, for HDF5 and looks at the file */
 	int *segments; /* descriptors of the files of an external dataset, -1: there is none */
+	/* Of a virtual dataset, by part; NULL: its file or dataset is missing. Parts may share one,
+	 * which belongs to the first of them. */
+	struct sl_array **sources;
 
 	/* Fixed at the opening: of chunks, or, where there are none, of rows side by side. */
 	unsigned dimensions;
@@ -60,7 +67,12 @@ struct sl_array {
 		struct sl_list undoing; /* memory of threads that undo filters, unused now */
 		unsigned in_flight, most;
 		unsigned kept_count, kept_most;
-		uint64_t generation; /* of states of the file */
+		uint64_t generation;      /* of states of the file, */
+		struct sl_h5_state state; /* and the last */
+		/* Of chunks without filters that were looked up in that state, by number. */
+		struct {
+			uint64_t number, address; /* address 0: none */
+		} places[SL_PLACES];
 	} locked SL_GUARDED_BY(&mutex);
 };
 
@@ -82,13 +94,21 @@ struct sl_walk {
 	uint64_t stride[SL_ARRAY_DIMENSIONS];                            /* in memory */
 	uint64_t at, end, offset; /* of bytes of the box; that at offset is the first in memory */
 	char *data;
-	bool flat;   /* all is one portion: bytes side by side, cut by the engine */
-	bool inside; /* a box below is being walked: in elements of the dataset */
+	bool flat;     /* all is one portion: bytes side by side, cut by the engine, */
+	uint64_t base; /* of a box from here on in the dataset */
+	bool inside;   /* a box below is being walked: in elements of the dataset */
 	uint64_t low[SL_ARRAY_DIMENSIONS], high[SL_ARRAY_DIMENSIONS], next[SL_ARRAY_DIMENSIONS];
 };
 /* box: NULL: all of the dataset. */
 void sl_walk_begin(struct sl_walk *walk, const struct sl_array *array, const struct sl_box *box,
                    uint64_t offset, uint64_t length, char *data);
+/* Takes the next box, from `low` to `high`: bytes side by side in memory. */
+bool sl_walk_box(struct sl_walk *walk);
+/* Makes a walk of what the box has of a part, in its source. Returns the bytes; 0: nothing. */
+uint64_t sl_walk_part(const struct sl_walk *walk, const struct sl_h5_part *part,
+                      const struct sl_array *source, struct sl_walk *out);
+/* Writes the fill value to the box, if it has more bytes than those. */
+void sl_walk_fill(const struct sl_walk *walk, uint64_t bytes);
 /* Writes the next tile, as the place of its first element, and its portion. False: that was all. */
 bool sl_walk_next(struct sl_walk *walk, uint64_t first[SL_ARRAY_DIMENSIONS],
                   struct sl_portion *portion);
@@ -109,8 +129,9 @@ void sl_portion_copy(const struct sl_walk *walk, const struct sl_portion *portio
 /* A piece of the engine. */
 struct sl_job {
 	struct sl_piece base;
-	struct sl_list link; /* of those that want a step; guarded by the array's mutex */
-	struct sl_walk walk; /* the thread's that takes the job's steps */
+	struct sl_list link;  /* of those that want a step; guarded by the array's mutex */
+	struct sl_walk walk;  /* the thread's that takes the job's steps */
+	struct sl_job *whole; /* of a virtual dataset, of which this is a part; or NULL */
 	/* Guarded by the array's mutex: tiles to come, and the walk itself; the first error. */
 	unsigned pending;
 	int error;
@@ -127,16 +148,19 @@ struct sl_tile {
 	struct sl_list bucket, link, portions;
 	unsigned holds; /* threads that copy from kept bytes */
 	bool kept;      /* its bytes are there */
+	/* The worker's that has the tile: see tile_leave(). */
+	struct sl_undoing *undoing;
 	/* The thread's that goes on with the tile. */
 	struct sl_h5_place place;
 	struct sl_h5_state state;
 	uint64_t generation;
-	int64_t deadline;       /* see SL_ARRAY_PATIENCE_NS; 0: it has not begun anew */
-	struct sl_piece *piece; /* of the inner backend, */
-	char *stored;           /* and the bytes in its memory; NULL: it was not needed */
-	size_t wanted;          /* bytes of the piece that have to come */
-	bool read;              /* it is there */
-	char *bytes;            /* decoded, to be kept */
+	uint64_t cut, cut_bytes; /* bytes of the portion that are its own; 0, 0: all */
+	int64_t deadline;        /* see SL_ARRAY_PATIENCE_NS; 0: it has not begun anew */
+	struct sl_piece *piece;  /* of the inner backend, */
+	char *stored;            /* and the bytes in its memory; NULL: it was not needed */
+	size_t wanted;           /* bytes of the piece that have to come */
+	bool read;               /* it is there */
+	char *bytes;             /* decoded, to be kept */
 };
 
 /* --------------------------------------------------------------------------------------- jobs */
@@ -150,6 +174,8 @@ void sl_array_step(struct sl_task *task);
 
 /* Gives a tile that was looked up to a worker. */
 void sl_tile_submit(struct sl_tile *tile);
+/* The same of a new tile: bytes side by side are parts, which several workers read. */
+void sl_tile_start(struct sl_tile *tile);
 /* Reads a tile that was looked up, and undoes its filters, as a worker does. */
 void sl_tile_run(struct sl_tile *tile);
 /* Ends a tile. bytes: decoded, or NULL: there are none, and portions get the fill value. direct:
@@ -159,6 +185,8 @@ void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_portio
                  struct sl_undoing *undoing, int error);
 static inline bool sl_job_stopped(const struct sl_job *job)
 {
+	if (job->whole)
+		job = job->whole;
 	return atomic_load_explicit(&job->base.cancelled, memory_order_relaxed);
 }
 /* Keeps the first error of a job. message: NULL, or the sentence. With the array's mutex. */
@@ -167,22 +195,35 @@ void sl_job_fail_locked(struct sl_job *job, int error, const char *message);
  * the caller ends it without the mutex, and then the file may be gone. */
 bool sl_job_count_locked(struct sl_job *job);
 void sl_job_end(struct sl_job *job);
+/* Appends a job, with its walk, to those that want a step. */
+void sl_job_start(struct sl_array *array, struct sl_job *job);
 /* Has steps taken, if jobs want some, and so many tiles or fewer are in flight. */
 void sl_jobs_resume_locked(struct sl_array *array, unsigned most) SL_REQUIRES(&array->mutex);
 /* For sl_backend_ops. */
 void sl_array_cancel(struct sl_backend *backend);
+
+/* ------------------------------------------------------------------------------------ virtual */
+
+/* Starts the parts of a job of a virtual dataset. May wait, as a step. */
+void sl_virtual_begin(struct sl_array *array, struct sl_job *job);
+/* Whether the source of a part has none before. */
+bool sl_virtual_first(const struct sl_array *array, size_t part);
 
 /* --------------------------------------------------------------------------------------- look */
 
 /* Opens a dataset in one state of the file. Returns 0, or -errno with a sentence. */
 int sl_array_look(struct sl_array *array, const char *dataset, struct sl_h5_reader **reader,
                   struct sl_h5_array *found, struct sl_h5_state *state);
+/* The frames of the longest source. */
+uint64_t sl_virtual_length(const struct sl_array *array);
 /* Opens the dataset again, as it is now. *length: the elements of its first dimension. */
 int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
 	SL_REQUIRES(&array->h5.mutex);
 /* Finds where tiles lie, in a state of the file that their fields name. Returns 0, or -errno with a
  * sentence. */
 int sl_array_find(struct sl_array *array, struct sl_tile **tiles, size_t count);
+/* The bytes of so many frames. Returns 0, or -EBADMSG with a sentence: more than a file has. */
+int sl_array_measure(const struct sl_array *array, uint64_t length, uint64_t *bytes);
 
 /* --------------------------------------------------------------------------------------- kept */
 
@@ -197,11 +238,11 @@ struct sl_undoing {
 /* Returns memory for so many stored bytes; NULL: there is none. */
 struct sl_undoing *sl_undoing_take(struct sl_array *array, size_t n);
 void sl_undoing_give(struct sl_array *array, struct sl_undoing *undoing); /* NULL is allowed */
-/* Before the first submission, and when nothing is in flight. */
-void sl_tiles_init(struct sl_array *array);
+/* Before the first submission, and when nothing is in flight. shares: of the memory for tiles. */
+void sl_tiles_init(struct sl_array *array, size_t shares);
 void sl_tiles_free(struct sl_array *array);
-/* Forgets what is kept: the file is in another state, which has another number. */
-void sl_tiles_forget(struct sl_array *array);
+/* Forgets what is kept: the file is in another state. */
+void sl_tiles_forget(struct sl_array *array, const struct sl_h5_state *state);
 uint64_t sl_tiles_generation(struct sl_array *array);
 /* Forgets kept tiles, the oldest first, until there are as few; those in use stay. */
 void sl_tiles_shrink_locked(struct sl_array *array, unsigned most) SL_REQUIRES(&array->mutex);

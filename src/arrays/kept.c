@@ -6,6 +6,7 @@
  * Threads: any; nothing waits.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "arrays/arrays_internal.h"
 
@@ -51,9 +52,10 @@ void sl_undoing_give(struct sl_array *array, struct sl_undoing *undoing)
 	sl_mutex_unlock(&array->mutex);
 }
 
-void sl_tiles_init(struct sl_array *array) SL_UNCHECKED
+void sl_tiles_init(struct sl_array *array, size_t shares) SL_UNCHECKED
 {
-	uint64_t bytes = SL_MAX(array->tile_bytes, 1);
+	uint64_t tile = array->plain ? SL_MIN(array->tile_bytes, SL_CUT_BYTES) : array->tile_bytes;
+	uint64_t bytes = SL_MAX(tile, 1) * shares;
 	unsigned least = 2 * (unsigned)array->core->settings.workers;
 
 	sl_mutex_init(&array->mutex);
@@ -66,7 +68,8 @@ void sl_tiles_init(struct sl_array *array) SL_UNCHECKED
 	array->locked.most = (unsigned)SL_MIN(SL_TILES_BYTES / bytes, TILES_MOST);
 	array->locked.most = SL_MAX(array->locked.most, least);
 	/* As many are found fast, and take little memory of their own. */
-	array->locked.kept_most = (unsigned)SL_MIN(SL_TILES_KEPT / bytes, TILES_MOST);
+	array->locked.kept_most = (unsigned)SL_MIN(SL_MAX(SL_TILES_KEPT / bytes, 1), TILES_MOST);
+	array->locked.state = array->h5.state;
 }
 
 void sl_tile_free(struct sl_tile *tile)
@@ -98,10 +101,12 @@ void sl_tiles_shrink_locked(struct sl_array *array, unsigned most) SL_REQUIRES(&
 	}
 }
 
-void sl_tiles_forget(struct sl_array *array)
+void sl_tiles_forget(struct sl_array *array, const struct sl_h5_state *state)
 {
 	sl_mutex_lock(&array->mutex);
 	array->locked.generation++;
+	array->locked.state = *state;
+	memset(array->locked.places, 0, sizeof(array->locked.places));
 	/* Those in use, and those on their way, are not found again. */
 	for (size_t i = 0; i < SL_TILE_BUCKETS; i++)
 		sl_list_each_of (tile, &array->locked.buckets[i], struct sl_tile, bucket)

@@ -14,12 +14,20 @@
 static bool array_is_same(const struct sl_h5_array *a, const struct sl_h5_array *b)
 {
 	bool same = a->rank == b->rank && a->depth == b->depth && a->element == b->element &&
-	            a->layout == b->layout && !strcmp(a->type, b->type) &&
-	            a->filters.count == b->filters.count && !a->fill == !b->fill &&
-	            (!a->fill || !memcmp(a->fill, b->fill, a->element));
+	            a->layout == b->layout &&
+	            (a->layout != SL_H5_CONTIGUOUS || a->address == UINT64_MAX ||
+	             a->address == b->address) &&
+	            !strcmp(a->type, b->type) && a->filters.count == b->filters.count &&
+	            !a->fill == !b->fill && (!a->fill || !memcmp(a->fill, b->fill, a->element));
 
 	for (unsigned i = 0; same && i < a->rank; i++)
 		same = a->chunk[i] == b->chunk[i] && (!i || a->shape[i] == b->shape[i]);
+	same = same && a->part_count == b->part_count;
+	for (size_t i = 0; same && i < a->part_count; i++)
+		same = !strcmp(a->parts[i].file, b->parts[i].file) &&
+		       !strcmp(a->parts[i].dataset, b->parts[i].dataset) &&
+		       !memcmp(a->parts[i].start, b->parts[i].start, sizeof(a->parts->start)) &&
+		       !memcmp(a->parts[i].count, b->parts[i].count, sizeof(a->parts->count));
 	for (unsigned i = 0; same && i < a->filters.count; i++)
 		same = a->filters.filter[i].number == b->filters.filter[i].number &&
 		       !memcmp(a->filters.filter[i].values, b->filters.filter[i].values,
@@ -56,6 +64,16 @@ int sl_array_look(struct sl_array *array, const char *dataset, struct sl_h5_read
 	}
 }
 
+uint64_t sl_virtual_length(const struct sl_array *array)
+{
+	uint64_t length = 0;
+
+	for (size_t i = 0; i < array->h5.of.part_count; i++)
+		if (array->sources[i])
+			length = SL_MAX(length, atomic_load(&array->sources[i]->length));
+	return SL_MIN(length, array->h5.of.address);
+}
+
 /* Opens the dataset again, as it is now. */
 int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
 {
@@ -66,8 +84,8 @@ int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
 
 	if (rc)
 		return rc;
-	if (!array_is_same(&array->h5.of, &found) ||
-	    (found.rank && found.shape[0] < atomic_load(&array->length))) {
+	*length = array->sources ? sl_virtual_length(array) : found.rank ? found.shape[0] : 1;
+	if (!array_is_same(&array->h5.of, &found) || *length < atomic_load(&array->length)) {
 		sl_h5_reader_close(reader);
 		sl_h5_array_clear(&found);
 		return sl_fail(-ESTALE, "'%s#%s' is shorter than it was, or another dataset",
@@ -76,10 +94,10 @@ int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
 	sl_h5_reader_close(array->h5.reader);
 	array->h5.reader = reader;
 	array->h5.state = state;
-	array->h5.of.address = found.address;
-	*length = found.rank ? found.shape[0] : 0;
+	if (!array->in_line)
+		array->h5.of.address = found.address;
 	sl_h5_array_clear(&found);
-	sl_tiles_forget(array);
+	sl_tiles_forget(array, &state);
 	return 0;
 }
 
@@ -119,6 +137,19 @@ static int array_find_locked(struct sl_array *array, struct sl_tile **tiles, siz
 		tiles[i]->place = places[i];
 	free(places);
 	return rc;
+}
+
+int sl_array_measure(const struct sl_array *array, uint64_t length, uint64_t *bytes)
+{
+	const struct sl_h5_array *of = &array->h5.of;
+
+	*bytes = of->element;
+	for (unsigned i = 0; i < of->rank; i++)
+		if (__builtin_mul_overflow(*bytes, i ? of->shape[i] : length, bytes) ||
+		    *bytes > INT64_MAX)
+			return sl_fail(-EBADMSG, "'%s#%s' has more bytes than a file can have",
+			               array->path, of->name);
+	return 0;
 }
 
 int sl_array_find(struct sl_array *array, struct sl_tile **tiles, size_t count)

@@ -50,6 +50,14 @@ bool sl_job_count_locked(struct sl_job *job)
 	return !--job->pending;
 }
 
+void sl_job_start(struct sl_array *array, struct sl_job *job)
+{
+	sl_mutex_lock(&array->mutex);
+	sl_list_append(&array->locked.jobs, &job->link);
+	sl_jobs_resume_locked(array, array->locked.most - 1);
+	sl_mutex_unlock(&array->mutex);
+}
+
 void sl_jobs_resume_locked(struct sl_array *array, unsigned most)
 {
 	if (array->locked.stepping || sl_list_empty(&array->locked.jobs) ||
@@ -134,6 +142,9 @@ static bool tile_unwanted(struct sl_tile *tile)
 	struct sl_array *array = tile->array;
 	bool unwanted = true;
 
+	if (array->plain)
+		return sl_job_stopped(
+			SL_CONTAINER(tile->portions.next, struct sl_portion, link)->job);
 	sl_mutex_lock(&array->mutex);
 	sl_list_each_of (portion, &tile->portions, struct sl_portion, link)
 		unwanted = unwanted && sl_job_stopped(portion->job);
@@ -170,8 +181,62 @@ static int tile_fail(const struct sl_tile *tile, int error, const char *format, 
 void sl_tile_submit(struct sl_tile *tile)
 {
 	tile->task.run = tile_run;
-	tile->task.home = (uintptr_t)tile->number;
 	sl_pool_submit(tile->array->pool, &tile->task);
+}
+
+/* Makes a tile of bytes of another, which is in flight. Returns NULL: no memory. */
+static struct sl_tile *tile_cut(struct sl_tile *of, uint64_t cut)
+{
+	struct sl_portion *its = SL_CONTAINER(of->portions.next, struct sl_portion, link);
+	struct sl_tile *tile = malloc(sizeof(*tile));
+	struct sl_portion *portion = malloc(sizeof(*portion));
+
+	if (!tile || !portion) {
+		free(tile);
+		free(portion);
+		return NULL;
+	}
+	*tile = *of;
+	*portion = *its;
+	tile->place.at = tile->first;
+	tile->cut = cut;
+	tile->cut_bytes = SL_CUT_BYTES;
+	tile->task.home += cut / SL_CUT_BYTES;
+	sl_list_init(&tile->portions);
+	sl_list_append(&tile->portions, &portion->link);
+	sl_mutex_lock(&tile->array->mutex);
+	tile->array->locked.in_flight++;
+	its->job->pending++;
+	sl_mutex_unlock(&tile->array->mutex);
+	return tile;
+}
+
+void sl_tile_start(struct sl_tile *tile)
+{
+	struct sl_portion *portion = SL_CONTAINER(tile->portions.next, struct sl_portion, link);
+	uint64_t begin, n;
+	struct sl_tile *next;
+
+	tile->task.home = (uintptr_t)tile->number;
+	if (tile->array->plain && tile->place.length &&
+	    sl_portion_hull(&portion->job->walk, portion, &begin, &n)) {
+		tile->task.home = (uintptr_t)portion->data / SL_CUT_BYTES;
+		while (n - tile->cut >= SL_CUT_BYTES + SL_CUT_BYTES / 2 &&
+		       (next = tile_cut(tile, tile->cut))) {
+			tile->cut += SL_CUT_BYTES;
+			tile->cut_bytes = n - tile->cut;
+			sl_tile_submit(next);
+		}
+		tile->task.home += tile->cut / SL_CUT_BYTES;
+	}
+	sl_tile_submit(tile);
+}
+
+/* Another thread gets the tile, with whose end the file may be closed: memory goes back before. */
+static void tile_leave(struct sl_tile *tile)
+{
+	sl_undoing_give(tile->array, tile->undoing);
+	tile->undoing = NULL;
 }
 
 /* The inner backend has read, or not, on any thread. */
@@ -220,6 +285,7 @@ static int tile_move(struct sl_tile *tile, char *to, uint64_t offset, size_t n)
 	sl_mutex_lock(&array->mutex);
 	sl_list_append(&array->locked.moving, &tile->link);
 	sl_mutex_unlock(&array->mutex);
+	tile_leave(tile);
 	array->inner->ops->submit(array->inner, piece);
 	return 0;
 }
@@ -238,6 +304,9 @@ void sl_array_cancel(struct sl_backend *backend)
 			atomic_store_explicit(&tile->piece->cancelled, true, memory_order_relaxed);
 	}
 	sl_mutex_unlock(&array->mutex);
+	for (size_t i = 0; array->sources && i < array->h5.of.part_count; i++)
+		if (array->sources[i])
+			sl_array_cancel(&array->sources[i]->base);
 	if (array->inner->ops->cancel)
 		array->inner->ops->cancel(array->inner);
 }
@@ -344,6 +413,7 @@ static int tile_holds(struct sl_tile *tile)
 	free(tile->piece);
 	tile->piece = NULL;
 	tile->task.run = tile_again;
+	tile_leave(tile);
 	sl_pool_submit(array->core->waiting, &tile->task);
 	return 0;
 }
@@ -370,15 +440,18 @@ static void tile_run_plain(struct sl_tile *tile)
 			return;
 		}
 	}
-	to = direct ? portion->data : tile->bytes;
+	to = direct ? portion->data + tile->cut : tile->bytes;
+	begin += tile->cut;
+	n = tile->cut_bytes ? tile->cut_bytes : n;
 	rc = tile_read(tile, to, tile->place.address + begin, n);
 	if (rc == 1)
 		rc = tile_holds(tile);
 	if (!rc)
 		return;
 	from = tile->piece ? tile->stored : to;
-	sl_tile_end(tile, from - begin, from == portion->data ? portion : NULL, NULL,
-	            SL_MIN(rc, 0));
+	if (direct && rc == 1 && from != to)
+		memcpy(to, from, n);
+	sl_tile_end(tile, from - begin, direct ? portion : NULL, NULL, SL_MIN(rc, 0));
 }
 
 /* Returns where the filters are to write: to the portion, if that is all of the chunk. */
@@ -428,15 +501,13 @@ static void tile_run_filtered(struct sl_tile *tile)
 	char *to = NULL;
 	int rc = undoing ? 1 : sl_fail(-ENOMEM, "no memory");
 
+	tile->undoing = undoing;
 	if (rc > 0)
 		rc = tile_read(tile, undoing->stored, tile->place.address, tile->place.length);
 	if (rc > 0)
 		rc = tile_holds(tile);
-	if (!rc) {
-		/* Another thread has the tile. */
-		sl_undoing_give(array, undoing);
+	if (!rc)
 		return;
-	}
 	if (rc > 0) {
 		to = tile_target(tile, undoing, &direct);
 		rc = to ? tile_undo(tile, undoing, to) : sl_fail(-ENOMEM, "no memory");

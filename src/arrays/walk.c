@@ -17,6 +17,7 @@ void sl_walk_begin(struct sl_walk *walk, const struct sl_array *array, const str
 {
 	unsigned rank = array->dimensions - 1;
 	uint64_t stride = 1;
+	bool whole = true;
 
 	*walk = (struct sl_walk){.array = array,
 	                         .at = offset,
@@ -30,12 +31,18 @@ void sl_walk_begin(struct sl_walk *walk, const struct sl_array *array, const str
 	walk->count[rank] = array->h5.of.element;
 	for (unsigned i = array->dimensions; i--; stride *= walk->count[i])
 		walk->stride[i] = stride;
-	walk->flat = !box && array->in_line;
+	/* Bytes side by side: rows that follow each other in one dimension, whole below it. */
+	walk->flat = array->in_line;
+	for (unsigned i = rank; i--;) {
+		walk->flat = walk->flat && (whole || walk->count[i] == 1);
+		whole = whole && walk->count[i] == array->h5.of.shape[i];
+	}
+	walk->base = sl_walk_offset(array, walk->start);
 }
 
 /* Takes the largest box that the range begins with: whole rows of the slowest dimension whose rows
  * begin here and are not longer than the range. */
-static bool walk_box(struct sl_walk *walk)
+bool sl_walk_box(struct sl_walk *walk)
 {
 	unsigned n = walk->array->dimensions, k = 0;
 	uint64_t left = walk->end - walk->at, rest = walk->at, taken;
@@ -63,6 +70,31 @@ static bool walk_box(struct sl_walk *walk)
 	return true;
 }
 
+uint64_t sl_walk_part(const struct sl_walk *walk, const struct sl_h5_part *part,
+                      const struct sl_array *source, struct sl_walk *out)
+{
+	unsigned rank = walk->array->dimensions - 1;
+	uint64_t bytes = 1;
+
+	*out = *walk;
+	out->array = source;
+	out->at = out->end;
+	for (unsigned i = 0; i <= rank; i++) {
+		uint64_t start = i && i < rank ? part->start[i] : 0;
+		uint64_t count = !i         ? atomic_load(&source->length)
+		                 : i < rank ? part->count[i]
+		                            : source->h5.of.element;
+
+		out->low[i] = SL_MAX(walk->low[i], start);
+		out->high[i] = SL_MIN(walk->high[i], start + count);
+		if (out->low[i] >= out->high[i])
+			return 0;
+		out->next[i] = out->low[i] - out->low[i] % source->tile[i];
+		bytes *= out->high[i] - out->low[i];
+	}
+	return bytes;
+}
+
 bool sl_walk_next(struct sl_walk *walk, uint64_t first[SL_ARRAY_DIMENSIONS],
                   struct sl_portion *portion)
 {
@@ -71,12 +103,12 @@ bool sl_walk_next(struct sl_walk *walk, uint64_t first[SL_ARRAY_DIMENSIONS],
 	uint64_t at = 0;
 
 	if (walk->flat && walk->at < walk->end) {
-		first[0] = walk->at;
+		first[0] = walk->base + walk->at;
 		walk->at = walk->end;
 		portion->data = walk->data;
 		return true;
 	}
-	if (!walk->inside && !walk_box(walk))
+	if (!walk->inside && !sl_walk_box(walk))
 		return false;
 	portion->covers = true;
 	for (i = 0; i < n; i++) {
@@ -183,6 +215,19 @@ static void portion_fill(const struct sl_array *array, char *to, uint64_t run, u
 		memcpy(to + done, array->h5.of.fill + skip, here);
 		done += here;
 	}
+}
+
+void sl_walk_fill(const struct sl_walk *walk, uint64_t bytes)
+{
+	unsigned n = walk->array->dimensions;
+	uint64_t all = 1, at = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		all *= walk->high[i] - walk->low[i];
+		at += (walk->low[i] - walk->start[i]) * walk->stride[i];
+	}
+	if (bytes < all)
+		portion_fill(walk->array, walk->data + (at - walk->offset), all, walk->low[n - 1]);
 }
 
 /* The place of a run in the fill value. */

@@ -106,11 +106,11 @@ static bool pipeline_wants_copy(const struct pipeline *p)
 
 static int pipeline_new_memory(struct pipeline *p)
 {
-	size_t bytes = p->depth * p->chunk_bytes;
+	size_t bytes = p->depth * p->chunk_bytes, begin = 0;
 
-	/* The next small file gets the same pages again. */
+	/* The next small file gets the same pages again. aligned_alloc() would not find them. */
 	if (p->depth == 1)
-		p->memory = aligned_alloc(PAGE, bytes);
+		p->memory = malloc(bytes + PAGE);
 	else
 		p->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -123,8 +123,10 @@ static int pipeline_new_memory(struct pipeline *p)
 		return sl_fail(-ENOMEM, "no memory for buffers of %zu bytes", bytes);
 	if (p->depth > 1)
 		madvise(p->memory, bytes, MADV_HUGEPAGE);
+	else
+		begin = -(uintptr_t)p->memory & (PAGE - 1);
 	for (size_t i = 0; i < p->depth; i++)
-		p->chunks[i].data = p->memory + i * p->chunk_bytes;
+		p->chunks[i].data = p->memory + begin + i * p->chunk_bytes;
 	return 0;
 }
 
@@ -191,8 +193,9 @@ static size_t next_length(struct pipeline *p)
 }
 
 /* Returns how many chunks a large file has. A far server needs many requests in flight. Files among
- * others have the usual depth, and so has a copy to be continued, which may lose those bytes. */
-static uint64_t pipeline_depth(const struct cli_copy *copy)
+ * others have the usual depth, and so has a copy to be continued, which may lose those bytes.
+ * share: bytes of memory for a copy. */
+static uint64_t pipeline_depth(const struct cli_copy *copy, uint64_t share)
 {
 	const struct cli_end *source = copy->source, *target = copy->target;
 	bool device = copy->device >= 0 || (target->memory && target->device >= 0);
@@ -200,13 +203,13 @@ static uint64_t pipeline_depth(const struct cli_copy *copy)
 
 	if (!far || target->part || copy->progress->sum)
 		return DEPTH;
-	return SL_MAX(SL_MIN(sl_machine_memory("") / 16 / LARGE_CHUNK, FAR_DEPTH), DEPTH);
+	return SL_MIN(share / LARGE_CHUNK, FAR_DEPTH);
 }
 
 static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 {
 	const struct cli_end *source = copy->source;
-	uint64_t length = source->length;
+	uint64_t length = source->length, share;
 
 	*p = (struct pipeline){.copy = copy,
 	                       .depth = DEPTH,
@@ -222,9 +225,10 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 		p->depth = 1;
 		p->chunk_bytes = length ? (length + PAGE - 1) / PAGE * PAGE : PAGE;
 	} else if (source->length_known) {
-		if (length >= (uint64_t)DEPTH * LARGE_CHUNK) {
+		share = length < DEPTH * LARGE_CHUNK ? 0 : sl_machine_memory("") / 16;
+		if (share >= DEPTH * LARGE_CHUNK) {
 			p->chunk_bytes = LARGE_CHUNK;
-			p->depth = pipeline_depth(copy);
+			p->depth = pipeline_depth(copy, share);
 		}
 		p->depth = SL_MIN((length + p->chunk_bytes - 1) / p->chunk_bytes, p->depth);
 	}

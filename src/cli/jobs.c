@@ -23,8 +23,9 @@ enum {
 	MOST_THREADS = 256, /* with small objects */
 	LEAST_THREADS = 64,
 	EACH_CORE = 16,
-	SMALL = 8 << 20,   /* bytes of an object that comes with its opening, or is a single PUT */
-	MEMORY = 64 << 20, /* bytes of all small objects in work */
+	SMALL = 8 << 20,    /* bytes of an object that comes with its opening, or is a single PUT */
+	MEMORY = 128 << 20, /* bytes of all small objects in work, at most, */
+	LEAST_MEMORY = 32 << 20, /* where a sixteenth of all memory is less */
 	MOST_MMAP = 32 << 20, /* the largest that mallopt() takes: blocks of the heap are shorter */
 	USUAL_PAD = 128 << 10,
 	HUGE_PAGE = 2 << 20,
@@ -58,6 +59,7 @@ struct cli_jobs {
 	} locked SL_GUARDED_BY(&mutex);
 	struct cli_progress progress; /* the main thread's */
 	unsigned most;                /* threads; constant */
+	uint64_t memory;              /* bytes of all small objects in work; constant */
 };
 
 /*
@@ -92,9 +94,9 @@ static void jobs_await_change_locked(struct cli_jobs *jobs) SL_REQUIRES(&jobs->m
 
 /* ------------------------------------------------------------------------------------- threads */
 
-static uint64_t job_weight(const struct job *job)
+static uint64_t job_weight(const struct cli_jobs *jobs, const struct job *job)
 {
-	return job->bytes <= SMALL ? job->bytes : MEMORY / MOST_FILES;
+	return job->bytes <= SMALL ? job->bytes : jobs->memory / MOST_FILES;
 }
 
 /* Tells whether a thread may take the oldest job. */
@@ -103,7 +105,7 @@ static bool jobs_has_turn_locked(const struct cli_jobs *jobs) SL_REQUIRES(&jobs-
 	const struct job *job = &jobs->locked.queue[jobs->locked.tail % QUEUE];
 
 	return jobs->locked.head != jobs->locked.tail &&
-	       jobs->locked.weight + job_weight(job) <= MEMORY;
+	       jobs->locked.weight + job_weight(jobs, job) <= jobs->memory;
 }
 
 static void jobs_add_locked(struct cli_jobs *jobs, const struct cli_moved *moved, int rc)
@@ -152,7 +154,7 @@ static bool jobs_take_locked(struct cli_jobs *jobs, struct job *out) SL_REQUIRES
 	if (jobs->locked.head == jobs->locked.tail)
 		return false;
 	*out = jobs->locked.queue[jobs->locked.tail++ % QUEUE];
-	jobs->locked.weight += job_weight(out);
+	jobs->locked.weight += job_weight(jobs, out);
 	jobs_employ_locked(jobs);
 	if (jobs->locked.ended && jobs->locked.head == jobs->locked.tail)
 		pthread_cond_broadcast(&jobs->has_turn);
@@ -185,7 +187,7 @@ static void *jobs_run(void *argument)
 		free(job.source);
 		free(job.target);
 		sl_mutex_lock(&jobs->mutex);
-		jobs->locked.weight -= job_weight(&job);
+		jobs->locked.weight -= job_weight(jobs, &job);
 		jobs_add_locked(jobs, &moved, rc);
 	}
 	sl_mutex_unlock(&jobs->mutex);
@@ -216,18 +218,19 @@ void cli_jobs_push(struct cli_jobs *jobs, const char *source, const char *target
  * Each small file has the memory of another again, whichever thread had it, and in huge pages: to
  * fault small ones in for each file is a quarter of the time. They follow the first block.
  */
-static void jobs_keep_memory(void)
+static void jobs_keep_memory(const struct cli_jobs *jobs)
 {
 	char *memory;
 
 	mallopt(M_ARENA_MAX, 1);
 	mallopt(M_MMAP_THRESHOLD, MOST_MMAP);
-	mallopt(M_TRIM_THRESHOLD, 4 * MEMORY);
-	mallopt(M_TOP_PAD, 2 * MEMORY);
+	mallopt(M_TRIM_THRESHOLD, (int)(2 * jobs->memory));
+	mallopt(M_TOP_PAD, (int)jobs->memory);
 	memory = malloc(MOST_MMAP - HUGE_PAGE);
 	mallopt(M_TOP_PAD, USUAL_PAD);
 	if (memory)
-		madvise(memory + (-(uintptr_t)memory & (HUGE_PAGE - 1)), 2 * MEMORY, MADV_HUGEPAGE);
+		madvise(memory + (-(uintptr_t)memory & (HUGE_PAGE - 1)), jobs->memory,
+		        MADV_HUGEPAGE);
 	free(memory);
 }
 
@@ -240,6 +243,7 @@ struct cli_jobs *cli_jobs_start(const struct cli_cp_options *o, sluice_context *
 		err(CLI_FAILED, "cp");
 	jobs->o = o;
 	jobs->objects = objects;
+	jobs->memory = SL_MAX(SL_MIN(sl_machine_memory("") / 16, MEMORY), LEAST_MEMORY);
 	/* Each has a file and a connection. More than cores keep up with are slower near by. */
 	getrlimit(RLIMIT_NOFILE, &limit);
 	jobs->most = MOST_FILES;
@@ -251,7 +255,7 @@ struct cli_jobs *cli_jobs_start(const struct cli_cp_options *o, sluice_context *
 	pthread_cond_init(&jobs->has_turn, NULL);
 	cli_progress_start(&jobs->progress, o->target, 0, !o->open.quiet && !o->no_progress);
 	cli_interrupt_catch();
-	jobs_keep_memory();
+	jobs_keep_memory(jobs);
 	return jobs;
 }
 

@@ -254,6 +254,10 @@ int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **ou
 		snprintf(tune, sizeof(tune), "piece_bytes=%zu", piece_bytes);
 		config.tune = tune;
 	}
+	/* `cp -r` has five contexts, each with memory for parts. */
+	if (!getenv("SLUICE_S3_UPLOAD_BYTES"))
+		config.s3_upload_bytes =
+			SL_MIN(SL_MAX(sl_machine_memory("") / 16, 16 << 20), 256 << 20);
 	/* A server that refuses or limits requests while a call waits, without a bar yet. */
 	if (!getenv("SLUICE_LOG"))
 		config.log = "error";

@@ -134,19 +134,6 @@ int cli_part_note(struct cli_part *part)
 	return rc;
 }
 
-/* RFC 9110, section 8.8.3. Two different ETags appear as a list, which is not strong. */
-static bool is_strong_etag(const char *etag)
-{
-	size_t length = strlen(etag);
-
-	if (length < 2 || etag[0] != '"' || etag[length - 1] != '"')
-		return false;
-	for (size_t i = 1; i < length - 1; i++)
-		if ((unsigned char)etag[i] <= ' ' || etag[i] == '"' || etag[i] == 0x7f)
-			return false;
-	return true;
-}
-
 /*
  * Writes the head of the state, which identifies SRC later. The query of a URL is left out, because
  * it may hold a secret and differs in each presigned URL; an object with a query needs a strong
@@ -157,7 +144,7 @@ static const char *describe_copy(struct cli_part *part, const struct cli_end *so
 	const char *etag = source->etag ? source->etag : "";
 	char time[96] = "";
 
-	part->strong = is_strong_etag(etag);
+	part->strong = sl_strong_etag(etag);
 	if (!part->strong)
 		snprintf(time, sizeof(time), " %" PRId64 " %ju:%ju", source->modified_ns,
 		         (uintmax_t)source->st.st_dev, (uintmax_t)source->st.st_ino);

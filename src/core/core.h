@@ -106,6 +106,8 @@ __attribute__((format(printf, 1, 2))) char *sl_format(const char *format, ...);
 size_t sl_utf8_sequence(const char *text, size_t n, uint32_t *character);
 /* Returns true if all n bytes are UTF-8. */
 bool sl_utf8_valid(const char *text, size_t n);
+/* Returns whether the text is a strong ETag (RFC 9110, section 8.8.3); a list of two is none. */
+bool sl_strong_etag(const char *text);
 /*
  * Parses n bytes of JSON and calls event() for each part: '{', '}', '[', ']', 'k' (a key), 's' (a
  * text), 'n' (a number, as it is written) or 'x' (true, false or null, as it is written). Returns

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Formatted text, UTF-8 (RFC 3629), and sums in base64 (RFC 4648). Any thread. */
+/* Formatted text, UTF-8 (RFC 3629), ETags (RFC 9110), and sums in base64 (RFC 4648). Any thread. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,4 +66,16 @@ const char *sl_crc32c_text(uint32_t crc, char text[SL_CRC32C_TEXT])
 	for (int i = 0; i < 6; i++)
 		text[i] = digits[bits >> (30 - 6 * i) & 63];
 	return text;
+}
+
+bool sl_strong_etag(const char *text)
+{
+	size_t length = strlen(text);
+
+	if (length < 2 || text[0] != '"' || text[length - 1] != '"')
+		return false;
+	for (size_t i = 1; i < length - 1; i++)
+		if ((unsigned char)text[i] <= ' ' || text[i] == '"' || text[i] == 0x7f)
+			return false;
+	return true;
 }

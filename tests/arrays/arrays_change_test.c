@@ -25,6 +25,33 @@ int __wrap_sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const vo
 	return __real_sl_unfilter_run(unfilter, mask, in, n, out);
 }
 
+static unsigned tasks; /* of pools */
+
+void __real_sl_pool_submit(struct sl_pool *pool, struct sl_task *task);
+void __wrap_sl_pool_submit(struct sl_pool *pool, struct sl_task *task);
+void __wrap_sl_pool_submit(struct sl_pool *pool, struct sl_task *task)
+{
+	__atomic_fetch_add(&tasks, 1, __ATOMIC_RELAXED);
+	__real_sl_pool_submit(pool, task);
+}
+
+struct sl_array;
+struct sl_undoing;
+
+static _Atomic bool gives_slowly, is_closed, gave_late;
+
+void __real_sl_undoing_give(struct sl_array *array, struct sl_undoing *undoing);
+void __wrap_sl_undoing_give(struct sl_array *array, struct sl_undoing *undoing);
+void __wrap_sl_undoing_give(struct sl_array *array, struct sl_undoing *undoing)
+{
+	if (gives_slowly && undoing)
+		usleep(100000);
+	if (is_closed)
+		gave_late = true;
+	else
+		__real_sl_undoing_give(array, undoing);
+}
+
 /* ------------------------------------------------------------------------------ beside a writer */
 
 static float value(uint64_t frame, unsigned i)
@@ -88,6 +115,17 @@ static uint64_t check_frames(sluice_file *file, bool all)
 			if (read[k * ELEMENTS + i] != value(from + k, i))
 				fail_msg("element %u of frame %d is %f", i, (int)(from + k),
 				         (double)read[k * ELEMENTS + i]);
+	/* And some of them alone. */
+	for (uint64_t k = 0; n && k < 12; k++) {
+		uint64_t start[] = {from + k * 7919 % n, k * 41}, count[] = {1, 20};
+		float few[20];
+		sluice_op *op;
+
+		assert_ok(box_submit(file, 2, start, count, few, sizeof(few), &op));
+		assert_moves(op, sizeof(few));
+		for (unsigned i = 0; i < 20; i++)
+			assert_true(few[i] == value(start[0], (unsigned)start[1] + i));
+	}
 	free(read);
 	return info.shape[0];
 }
@@ -174,8 +212,8 @@ FIXTURE_TEST(a_dataset_that_has_become_shorter_is_stale)
 
 /* -------------------------------------------------------------------------- by other programs */
 
-static void make(struct dataset *d, const char *path, struct rng *r, hsize_t rows, hsize_t columns,
-                 bool deflate)
+static void make_as(struct dataset *d, const char *path, struct rng *r, hsize_t rows,
+                    hsize_t columns, bool chunks, bool deflate)
 {
 	hsize_t chunk[] = {64, columns};
 	hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
@@ -183,13 +221,19 @@ static void make(struct dataset *d, const char *path, struct rng *r, hsize_t row
 	*d = (struct dataset){.name = "u", .rank = 2, .shape = {rows, columns}};
 	d->type = H5Tcopy(H5T_NATIVE_INT);
 	d->list = H5Pcreate(H5P_DATASET_CREATE);
-	if (deflate) {
+	if (chunks)
 		H5Pset_chunk(d->list, 2, chunk);
+	if (deflate)
 		H5Pset_deflate(d->list, 1);
-	}
 	dataset_fill(d, r);
 	dataset_write(d, file);
 	H5Fclose(file);
+}
+
+static void make(struct dataset *d, const char *path, struct rng *r, hsize_t rows, hsize_t columns,
+                 bool deflate)
+{
+	make_as(d, path, r, rows, columns, deflate, deflate);
 }
 
 FIXTURE_TEST(a_file_that_another_program_changes_is_stale)
@@ -327,6 +371,28 @@ FIXTURE_TEST(a_close_waits_for_reads_in_flight)
 	dataset_clear(&d);
 }
 
+FIXTURE_TEST(no_thread_touches_a_file_that_is_closed)
+{
+	const char *path = scratch(f, "late.h5");
+	struct rng r = rng_new(4216);
+	struct dataset d;
+	sluice_file *file;
+	char byte;
+
+	/* A chunk that has a task of its own. */
+	make(&d, path, &r, 64, 1000, true);
+	file = dataset_open(f->ctx, path, "u");
+	file_set_residency(path, COLD);
+	gives_slowly = true;
+	assert_read(file, &byte, 1, 0);
+	assert_ok(sluice_close(file));
+	is_closed = true;
+	usleep(200000);
+	assert_false(gave_late);
+	gives_slowly = is_closed = false;
+	dataset_clear(&d);
+}
+
 /* ------------------------------------------------------------------------------------- memory */
 
 FIXTURE_TEST(a_chunk_that_many_reads_need_is_decoded_once)
@@ -376,6 +442,82 @@ FIXTURE_TEST(thousands_of_small_reads_at_a_time_need_few_threads)
 	assert_in_range(most, 0, threads + 20);
 	assert_ok(sluice_close(file));
 	dataset_clear(&d);
+}
+
+/* Where that is so of a plain file. */
+FIXTURE_TEST(small_reads_of_what_is_known_end_in_the_call)
+{
+	const uint64_t start[] = {7, 3}, count[] = {1, 11};
+	const char *path = scratch(f, "known.h5");
+	struct rng r = rng_new(4216);
+	sluice_file *plain;
+	char bytes[64];
+	sluice_op *op;
+	unsigned before;
+	bool at_once;
+
+	for (int way = 0; way < 3; way++) {
+		struct dataset d;
+		sluice_file *file;
+
+		make_as(&d, path, &r, 100, 50, way > 0, way > 1);
+		assert_ok(sluice_open(f->ctx, path, NULL, &plain));
+		before = tasks;
+		assert_read(plain, bytes, sizeof(bytes), 0);
+		at_once = tasks == before;
+		assert_ok(sluice_close(plain));
+		file = dataset_open(f->ctx, path, "u");
+		for (int again = 0; again < 2; again++) {
+			before = tasks;
+			assert_ok(box_submit(file, 2, start, count, bytes, 44, &op));
+			assert_moves(op, 44);
+			if (again && at_once)
+				assert_int_equal(tasks, before);
+			assert_bytes(bytes, d.model + (7 * 50 + 3) * sizeof(int), 44);
+		}
+		assert_ok(sluice_close(file));
+		dataset_clear(&d);
+	}
+}
+
+/* In memory, and from storage to memory that is not aligned. */
+FIXTURE_TEST(long_chunks_without_filters_are_read_in_parts)
+{
+	hsize_t chunk[] = {3000, 1000};
+	const char *path = scratch(f, "long.h5");
+	struct rng r = rng_new(4217);
+
+	for (int chunked = 0; chunked < 2; chunked++) {
+		struct dataset d = {.name = "u", .rank = 2, .shape = {3500, 2000}};
+		hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+		sluice_file *opened;
+
+		d.type = H5Tcopy(H5T_NATIVE_INT8);
+		d.list = H5Pcreate(H5P_DATASET_CREATE);
+		if (chunked)
+			H5Pset_chunk(d.list, 2, chunk);
+		dataset_fill(&d, &r);
+		dataset_write(&d, file);
+		H5Fclose(file);
+		opened = dataset_open(f->ctx, path, "u");
+		for (int i = 0; i < 6; i++) {
+			uint64_t start[] = {0, i % 2 * 1000}, count[] = {i < 4 ? 3000 : 3500, 1000};
+			struct buffer b = buffer_new(count[0] * 1000, i % 3);
+			sluice_op *op;
+
+			file_set_residency(path, i % 2 ? COLD : CACHED);
+			assert_ok(box_submit(opened, 2, start, count, b.data, b.length, &op));
+			assert_moves(op, b.length);
+			for (size_t y = 0; y < count[0]; y++)
+				assert_bytes(b.data + y * 1000, d.model + y * 2000 + start[1],
+				             1000);
+			buffer_free(&b);
+			dataset_check_box(&d, opened, &r);
+		}
+		dataset_check_bytes(&d, opened, &r);
+		assert_ok(sluice_close(opened));
+		dataset_clear(&d);
+	}
 }
 
 FIXTURE_TEST(memory_is_bounded_however_long_the_dataset_is)

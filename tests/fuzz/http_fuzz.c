@@ -148,7 +148,7 @@ static void check_etag(const char *text)
 	        "a kept text has no end");
 	for (const char *c = kept; *c; c++)
 		require((unsigned char)*c >= ' ' && *c != 0x7f, "a control character is kept");
-	if (sl_http_strong_etag(text))
+	if (sl_strong_etag(text))
 		require(text[0] == '"' && !strpbrk(text, "\r\n \t"),
 		        "a field could be smuggled in by an ETag");
 }

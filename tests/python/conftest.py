@@ -56,6 +56,9 @@ class DeviceArray:
     def set(self, data):
         assert C.sluice_copy(ctypes.c_void_p(self.address), data, ctypes.c_size_t(len(data))) == 0
 
+    def pass_stream(self, stream):
+        assert C.sluice_stream_synchronize(self.device, ctypes.c_void_p(stream)) == 0
+
     def __del__(self):
         C.sluice_device_free(ctypes.c_void_p(self.address))
 
@@ -74,6 +77,12 @@ def stream(device_array):
     yield made.value
     C.sluice_stream_synchronize(device, made)
     C.sluice_stream_free(made)
+
+
+def copy_on(target, source, stream):
+    """Copy an array in the order of a stream."""
+    assert C.sluice_copy_on(ctypes.c_void_p(target.address), ctypes.c_void_p(source.address),
+                            ctypes.c_size_t(source.n), ctypes.c_void_p(stream)) == 0
 
 
 @pytest.fixture

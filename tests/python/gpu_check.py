@@ -5,8 +5,9 @@
 usage: tests/python/gpu_check.py [SECONDS [torch|cupy]]
 
 On 16 streams in turn: a read into a new array, a kernel that compares every byte, a kernel that changes the array, a
-write of it behind that, and the array is dropped. At the end the written file is compared too. The last line has the
-totals. Exit status 77: there is no GPU, or neither library.
+write of it behind that, and the array is dropped. At the end the written file is compared too. Then such reads of parts
+of a dataset, and batches that are read in advance. The last line has the totals. Exit status 77: there is no GPU, or
+neither library.
 """
 
 import os
@@ -71,6 +72,47 @@ def refuses_capture(torch, path):
     raise AssertionError("a stream in capture was not refused")
 
 
+def read_datasets(name, library, streams, current, path):
+    """Returns a line, and whether it is a failure."""
+    frames = numpy.arange(60 * 70 * 500, dtype="i4").reshape(60, 70, 500)
+    try:
+        writer = sluice.Writer(path, "w")
+    except OSError as missing:
+        return f"no datasets: {missing}", False
+    with writer:
+        u = writer.series("u", shape=(70, 500), dtype="i4", chunk=(20, 125), chunk_frames=8)
+        for frame in frames:
+            u.append(frame)
+    rng, operations, wanted = random.Random(2), [], library.asarray(frames)
+    errors = [library.zeros(1, dtype=library.int64) for _ in streams]
+    library.cuda.synchronize() if name == "torch" else library.cuda.Device().synchronize()
+    with sluice.open_array(path, "u") as array:
+        for k in range(40 * STREAMS):
+            starts = [rng.randrange(n) for n in frames.shape]
+            ends = [rng.randrange(start, n) + 1 for start, n in zip(starts, frames.shape, strict=True)]
+            box = tuple(map(slice, starts, ends))
+            with current(streams[k % STREAMS]):
+                part = library.empty([place.stop - place.start for place in box], dtype=library.int32)
+                operations.append(array.read_on(part, box))
+                errors[k % STREAMS] += (part != wanted[box]).sum()
+                del part
+        for operation in operations:
+            operation.wait()
+        for stream in streams:
+            stream.synchronize()
+        wrong = sum(int(error[0]) for error in errors)
+        if name == "torch":
+            wrong += int((array.read((slice(3, 50), 4), "cuda") != wanted[3:50, 4]).sum())
+    count, order = 0, numpy.random.default_rng(3).permutation(60)
+    memory = "cuda" if name == "torch" else library.empty
+    for i, batch in enumerate(sluice.Samples(f"{path}#/u").batches(7, order, device=memory)):
+        wrong += int((batch != wanted[library.asarray(order[i * 7 : i * 7 + 7])]).sum())
+        batch += 1  # its memory is used again
+        count += len(batch)
+    line = f"{name}: {len(operations)} parts of a dataset and {count} samples, {wrong} wrong elements"
+    return line, wrong > 0 or count != 60
+
+
 def libraries():
     try:
         import torch
@@ -103,7 +145,9 @@ def main():
             operations, wrong = read_streams(seconds, name, library, streams, current, path, out_path)
             strange, written = compare_written(out_path)
             print(f"{name}: {operations} operations, {wrong} wrong words read, {strange} written, {written} words new")
-            failed += bool(wrong or strange or not written)
+            line, bad = read_datasets(name, library, streams, current, os.path.join(folder, "frames.h5"))
+            print(line)
+            failed += bool(wrong or strange or not written or bad)
             if name == "torch":
                 print(refuses_capture(library, path))
     if not found:

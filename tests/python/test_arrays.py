@@ -17,6 +17,7 @@ import warnings
 import numpy
 import pytest
 import sluice
+from conftest import copy_on
 from sluice import _arrays
 
 h5py = pytest.importorskip("h5py", reason="there is no h5py")
@@ -163,6 +164,37 @@ def test_memory_of_a_device_is_read_into(array, device_array):
         array.read_into(memory, slice(0, 4, 2))
 
 
+def test_work_behind_a_read_in_stream_order_sees_the_part(array, device_array, stream):
+    memory, copied = device_array(3 * 5 * 11 * 4), device_array(3 * 5 * 11 * 4)
+    for start in range(30):
+        read = array.read_on(memory, (slice(start, start + 3), slice(2, 7)), stream)
+        copy_on(copied, memory, stream)
+        assert read.wait(60) == memory.n
+        copied.pass_stream(stream)
+        assert copied.get() == FRAMES[start:start + 3, 2:7].tobytes()
+    with pytest.raises(TypeError, match="steps or a list"):
+        array.read_on(memory, slice(0, 4, 2), stream)
+    with pytest.raises(ValueError, match="buffer 660"):
+        array.read_on(memory, slice(0, 4), stream)
+    with pytest.raises(TypeError, match="stream is needed"):
+        array.read_on(memory, (slice(0, 3), slice(0, 5)))
+
+
+def test_a_part_is_read_as_a_tensor(array, tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    assert type(array.read((3, ..., slice(None, None, 2)), framework="np")) is numpy.ndarray
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["big"] = FRAMES.astype(">f4")
+        file["one"] = numpy.int16(-3)
+    with sluice.open_array(tmp_path / "t.h5", "big") as big, sluice.open_array(tmp_path / "t.h5", "one") as one:
+        for selection in (), 3, (3, 4, 5), (slice(2, 9), 4), (slice(30, 2, -3), [3, 1]):
+            for found in array.read(selection), big.read(selection):
+                assert found.dtype is torch.float32 and found.device.type == "cpu"
+                assert same(numpy.from_dlpack(found), FRAMES[selection]), selection
+        assert one.read() == -3 and one.read().dtype is torch.int16
+        assert torch.equal(sluice.load_array(tmp_path / "t.h5#/big"), big.read())
+
+
 def test_steps_read_the_chunks_that_they_need_alone(run, monkeypatch):
     asked = []
 
@@ -254,6 +286,79 @@ def test_frames_are_read_in_advance_and_bounded(array, monkeypatch):
             break
 
 
+# ------------------------------------------------------------------------------------------------- samples
+
+@pytest.fixture
+def samples(run, tmp_path):
+    """Of two datasets, the second of which has 5 entries, and is contiguous."""
+    with h5py.File(tmp_path / "more.h5", "w") as file:
+        file["v"] = -FRAMES[:5]
+    return sluice.Samples([f"{run}#/u", f"{tmp_path / 'more.h5'}#/v"], transform=numpy.copy)
+
+
+ENTRIES = numpy.concatenate([FRAMES, -FRAMES[:5]])
+
+
+def test_samples_are_the_entries_of_datasets(samples, run, tmp_path):
+    assert len(samples) == 45 and same(samples[44], ENTRIES[44]) and same(samples[-45], ENTRIES[0])
+    assert same(samples.__getitems__([44, 0, 1, 2, 39, 40, 40, 7]), ENTRIES[[44, 0, 1, 2, 39, 40, 40, 7]])
+    assert same(list(samples), ENTRIES)
+    for number in (45, -46):
+        with pytest.raises(IndexError, match=f"sample {number} is none of 45"):
+            samples[number]
+    samples.close()
+    again = pickle.loads(pickle.dumps(samples))
+    assert same(again[3], ENTRIES[3]) and same(samples[3], ENTRIES[3])
+    with h5py.File(tmp_path / "wide.h5", "w") as file:
+        file["v"] = FRAMES[:, :2]
+        file["none"] = FRAMES[:0]
+    with pytest.raises(ValueError, match="2 types or shapes"):
+        sluice.Samples([f"{run}#/u", f"{tmp_path / 'wide.h5'}#/v"])
+    assert len(sluice.Samples(f"{tmp_path / 'wide.h5'}#/none")) == 0
+    with pytest.raises(OSError, match="/none"):
+        sluice.Samples(f"{run}#/none")
+
+
+def test_batches_are_read_in_advance(samples, monkeypatch):
+    chance = numpy.random.default_rng(1)
+    for size, ahead, drop_last in [(1, 0, False), (4, 2, False), (4, 2, True), (45, 1, True), (50, 3, False),
+                                   (50, 3, True)]:
+        for order in None, chance.permutation(45), [3, 4, 5, 39, 40, 41, 3]:
+            wanted = ENTRIES if order is None else ENTRIES[order]
+            wanted = wanted[:len(wanted) // size * size] if drop_last else wanted
+            found = list(samples.batches(size, order, device=numpy.empty, ahead=ahead, drop_last=drop_last))
+            assert [len(batch) for batch in found[:-1]] == [size] * (len(found) - 1)
+            assert same(numpy.concatenate([ENTRIES[:0], *found]), wanted)
+    assert same(numpy.asarray(next(samples.batches(3))), ENTRIES[:3])  # tensors, or without torch arrays
+    started, start = [], sluice.Samples._start
+    monkeypatch.setattr(sluice.Samples, "_start", lambda *given: started.append(given[2]) or start(*given))
+    batches = samples.batches(5, device=numpy.empty, ahead=3)
+    next(batches)
+    assert [list(numbers) for numbers in started] == [list(range(at, at + 5)) for at in (0, 5, 10, 15)]
+    batches.close()
+    with pytest.raises(IndexError, match="sample 45"):
+        list(samples.batches(2, [1, 2, 45], device=numpy.empty))
+    with pytest.raises(TypeError, match="no batches"):
+        next(sluice.Samples(samples.files[0].partition("#")[0], [(0, 1)]).batches(1))
+
+
+def test_batches_come_into_memory_of_a_device(samples, device_array):
+    def make(shape, dtype):
+        return device_array(int(numpy.prod(shape)) * dtype.itemsize)
+    found = b"".join(batch.get() for batch in samples.batches(10, range(40), device=make))
+    assert found == FRAMES.tobytes()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torch_gets_entries_and_batches(samples, workers):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    samples.transform = torch.from_numpy
+    loader = torch.utils.data.DataLoader(samples, batch_size=10, num_workers=workers)
+    assert same(torch.cat(list(loader)).numpy(), ENTRIES)
+    batches = list(samples.batches(10))
+    assert batches[0].dtype is torch.float32 and same(torch.cat(batches).numpy(), ENTRIES)
+
+
 # ------------------------------------------------------------------------------------------------- while it is written
 
 def test_frames_of_a_writer_are_there_after_a_flush(tmp_path):
@@ -275,6 +380,42 @@ def test_frames_of_a_writer_are_there_after_a_flush(tmp_path):
             for opened in (first, second):
                 opened.refresh()
                 assert len(opened) == 40 and (opened[...] == FRAMES).all()
+
+
+def test_blocks_of_several_files_are_read_as_one(tmp_path):
+    writers = [sluice.Writer(tmp_path / f"n{i}.h5") for i in range(2)]
+    series = [writer.series("u", shape=(4, 6), dtype="i4") for writer in writers]
+    for writer in writers:
+        writer.flush()
+    layout = h5py.VirtualLayout((1, 4, 6), "i4", maxshape=(None, 4, 6))
+    for i, writer in enumerate(writers):
+        source = h5py.VirtualSource(f"n{i}.h5", "u", (1, 4, 6), maxshape=(None, 4, 6))
+        block = (slice(0, h5py.h5s.UNLIMITED), slice(2 * i, 2 * i + 2))
+        layout[block] = source[block]
+    path = tmp_path / "v.h5"
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("u", layout, fillvalue=-7)
+    chance = random.Random(12)
+    with sluice.open_array(f"{path}#/u") as array:
+        assert array.shape == (0, 4, 6)
+        for step in range(5):
+            for i in range(2):
+                for k in range(3 - i):  # of the second are fewer there
+                    series[i].append(numpy.full((4, 6), 100 * step + 10 * k + i, "i4"))
+                writers[i].flush()
+            array.refresh()
+            wanted = numpy.full((3 * step + 3, 4, 6), -7, "i4")
+            wanted[:, :2] = numpy.reshape([100 * n + 10 * k for n in range(step + 1) for k in range(3)], (-1, 1, 1))
+            wanted[: 2 * step + 2, 2:] = numpy.reshape([100 * n + 10 * k + 1 for n in range(step + 1) for k in range(2)], (-1, 1, 1))
+            assert len(array) == len(wanted) and same(array[...], wanted)
+            for _ in range(20):
+                selection = selection_of(array.shape, chance)
+                assert same(array[selection], expected(wanted, selection)), selection
+            assert same(numpy.stack(list(array.frames(1))), wanted[1:])
+    for writer in writers:
+        writer.close()
+    with h5py.File(path) as file:
+        assert same(file["u"][...], wanted)
 
 
 def test_a_file_is_read_while_a_writer_and_others_use_it(tmp_path):

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transfers in stream order, on the emulated device."""
-import ctypes
-
 import pytest
 import sluice
-from conftest import C, pattern
+from conftest import copy_on, pattern
 
 
 class OfCuda:
@@ -13,11 +11,6 @@ class OfCuda:
 
     def __cuda_stream__(self):
         return 0, self.number
-
-
-def copy_on(target, source, stream):
-    assert C.sluice_copy_on(ctypes.c_void_p(target.address), ctypes.c_void_p(source.address),
-                            ctypes.c_size_t(source.n), ctypes.c_void_p(stream)) == 0
 
 
 def test_work_behind_a_read_sees_its_bytes(path, stream, device_array, tmp_path):

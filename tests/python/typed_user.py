@@ -54,8 +54,10 @@ async def awaited(path: Path) -> bytes:
         return data
 
 
-def on_a_gpu(file: sluice.File, tensor: Any) -> sluice.Operation:
+def on_a_gpu(file: sluice.File, array: sluice.Array, tensor: Any) -> sluice.Operation:
     file.write_on(tensor, offset=8)
+    assert_type(array.read_on(tensor, (slice(0, 1), ...)), sluice.Operation)
+    print(array.read(slice(1, 2), "cuda:0"))
     return file.read_on(tensor, 0, stream=None)
 
 
@@ -113,7 +115,10 @@ def frames(folder: Path) -> None:
         assert_type(array.read_into(out), int)
         assert_type(array.read_into_async(out, (slice(None), slice(0, 4))), sluice.Operation)
         print(array[0, ::2], [frame.sum() for frame in array.frames(1, 2)], array.dtype, array.uri, array.dataset)
+        print(array.read((0, ...), framework="np"))
         array.refresh()
+    for batch in sluice.Samples(f"{folder}/f.h5#/u").batches(2, [1, 0], device=numpy.empty, ahead=1, drop_last=True):
+        print(len(batch))
     opened: sluice.Array = sluice.open_array_async(f"{folder}/f.h5#/u").wait()
     opened.close()
     late = sluice.Writer(folder / "g.h5")

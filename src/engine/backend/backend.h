@@ -112,6 +112,9 @@ struct sl_limits {
 	bool all_or_none;   /* an incomplete file is not committed, however it was opened */
 	bool size_waits;    /* size() may wait for storage: a thread that may wait asks */
 	bool touches;       /* read_now() touches data itself, which has to be the host's */
+	/* Of an array: the elements of a tile, which is decoded as a whole, in each dimension, and
+	 * behind them the bytes of an element; NULL: there are none. Then there is box_of(). */
+	const uint64_t *tile;
 	/*
 	 * The device whose memory the bytes of the file are; NULL: none. Pieces then are of host
 	 * memory, or of any device's, with `device` set, and takes() is not asked. Streams of that
@@ -187,6 +190,10 @@ struct sl_backend_ops {
 	int64_t (*size)(struct sl_backend *backend);
 	/* Any: the bytes of a box, or -EINVAL with a sentence. NULL: the file has no array. */
 	int64_t (*box_bytes)(struct sl_backend *backend, const struct sl_box *box);
+	/* Any: writes the box that a range of bytes of the file is; false: it is none, or reaches
+	 * beyond the end. NULL: as limits.tile is. */
+	bool (*box_of)(struct sl_backend *backend, uint64_t offset, uint64_t length,
+	               struct sl_box *out);
 	/* Any: reads bytes that are in memory already. Length, or -EAGAIN, also if the processor
 	 * does not reach data. NULL: it cannot. */
 	int64_t (*read_now)(struct sl_backend *backend, void *data, size_t length, uint64_t offset);

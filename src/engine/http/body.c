@@ -329,7 +329,7 @@ int sl_http_body_make(struct sl_http *http) SL_UNCHECKED
 
 	if (!body)
 		return sl_fail(-ENOMEM, "no memory");
-	body->versioned = (etag && sl_http_strong_etag(etag)) || http->modified_ns;
+	body->versioned = (etag && sl_strong_etag(etag)) || http->modified_ns;
 	if (http->body)
 		return 0;
 	body->http = http;

@@ -124,18 +124,6 @@ int64_t sl_http_parse_ratelimit_reset(const char *text, int64_t now)
 	return milliseconds_of(value);
 }
 
-bool sl_http_strong_etag(const char *text)
-{
-	size_t length = strlen(text);
-
-	if (length < 2 || text[0] != '"' || text[length - 1] != '"')
-		return false;
-	for (size_t i = 1; i < length - 1; i++)
-		if ((unsigned char)text[i] <= ' ' || text[i] == '"' || text[i] == 0x7f)
-			return false;
-	return true;
-}
-
 void sl_http_copy_etag(const char *text, char *out)
 {
 	size_t length = strlen(text);

@@ -178,7 +178,8 @@ static int http_choose(struct sl_http *http, const struct sluice_open_options *o
 		rc = sl_remote_parse("open options: backend of a remote file", options->backend,
 		                     &http->remote);
 	http->limit = sl_http_limit_acquire(&http->engine->limits, http->origin,
-	                                    sl_http_multi_most(http->engine, http->remote));
+	                                    sl_http_multi_most(http->engine, http->remote),
+	                                    options->expected_size);
 	if (!rc && !http->limit)
 		rc = sl_fail(-ENOMEM, "no memory");
 	return rc ? rc : sl_http_multi_find(http->engine, http->remote, &http->multi);

@@ -140,7 +140,7 @@ static int opening_add_match(struct sl_http *http)
 	char *match;
 	int rc;
 
-	if (!etag || !sl_http_strong_etag(etag) || strlen(etag) > MOST_MATCH)
+	if (!etag || !sl_strong_etag(etag) || strlen(etag) > MOST_MATCH)
 		return 0;
 	match = sl_format("If-Match: %s", etag);
 	rc = match ? sl_http_fields_add(&http->fields, match) : sl_fail(-ENOMEM, "no memory");

@@ -160,33 +160,6 @@ void sl_http_limits_destroy(struct sl_http_limits *limits) SL_UNCHECKED
 	sl_mutex_destroy(&limits->mutex);
 }
 
-struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const char *origin,
-                                            unsigned most)
-{
-	struct sl_http_limit *limit = NULL;
-
-	sl_mutex_lock(&limits->mutex);
-	sl_list_each_of (known, &limits->locked.origins, struct sl_http_limit, locked.link)
-		if (!strcasecmp(known->origin, origin) && known->most == most)
-			limit = known;
-	if (!limit && (limit = calloc(1, sizeof(*limit) + strlen(origin) + 1))) {
-		strcpy(limit->origin, origin);
-		limit->limits = limits;
-		sl_list_init(&limit->locked.waiting);
-		limit->most = most;
-		sl_http_pace_init(&limit->pace);
-		atomic_init(&limit->allowed, SL_MIN(most, FIRST_ALLOWED));
-		atomic_init(&limit->largest, LONG_PART);
-		atomic_init(&limit->trip, FIRST_TRIP);
-		limit->locked.starting = true;
-		sl_list_append(&limits->locked.origins, &limit->locked.link);
-	}
-	if (limit)
-		limit->locked.files++;
-	sl_mutex_unlock(&limits->mutex);
-	return limit;
-}
-
 /* An origin without files keeps its limit for the next file, unless there are many such origins. */
 void sl_http_limit_release(struct sl_http_limit *limit)
 {
@@ -261,6 +234,44 @@ static void limit_allow(struct sl_http_limit *limit, unsigned allowed, int64_t n
 {
 	atomic_store(&limit->allowed, SL_MAX(SL_MIN(allowed, limit->most), 1));
 	limit_begin_window(limit, now, true);
+}
+
+/* Counts the start anew, with more transfers: a window of fewer tells nothing about them. */
+static void limit_widen(struct sl_http_limit *limit, unsigned allowed, int64_t now)
+{
+	limit->locked.tried_from = 0;
+	limit->locked.rate = 0;
+	limit_allow(limit, allowed, now);
+}
+
+struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const char *origin,
+                                            unsigned most, uint64_t bytes)
+{
+	struct sl_http_limit *limit = NULL;
+	unsigned each;
+
+	sl_mutex_lock(&limits->mutex);
+	sl_list_each_of (known, &limits->locked.origins, struct sl_http_limit, locked.link)
+		if (!strcasecmp(known->origin, origin) && known->most == most)
+			limit = known;
+	if (!limit && (limit = calloc(1, sizeof(*limit) + strlen(origin) + 1))) {
+		strcpy(limit->origin, origin);
+		limit->limits = limits;
+		sl_list_init(&limit->locked.waiting);
+		limit->most = most;
+		sl_http_pace_init(&limit->pace);
+		atomic_init(&limit->allowed, SL_MIN(most, FIRST_ALLOWED));
+		atomic_init(&limit->largest, LONG_PART);
+		atomic_init(&limit->trip, FIRST_TRIP);
+		limit->locked.starting = true;
+		sl_list_append(&limits->locked.origins, &limit->locked.link);
+	}
+	each = limit ? SL_MIN(++limit->locked.files, SL_MIN(most, SOON_ALLOWED)) : 0;
+	if (bytes && bytes <= LONG_PART && limit && limit->locked.starting &&
+	    each > atomic_load(&limit->allowed))
+		limit_widen(limit, each, sl_now());
+	sl_mutex_unlock(&limits->mutex);
+	return limit;
 }
 
 static void limit_settle(struct sl_http_limit *limit, bool gained)
@@ -372,7 +383,7 @@ static void limits_admit_locked(struct sl_http_limits *limits, struct sl_list *o
 
 /* Connections that mostly wait are too few, unless a file has the bytes for longer parts. From
  * SOON_ALLOWED on there have to be more files, and a server that takes half as long again as at its
- * best is busy. A window of fewer transfers would tell nothing about this number. */
+ * best is busy. */
 static void limit_add_some(struct sl_http_limit *limit, int64_t waited, int64_t now)
 {
 	unsigned allowed = atomic_load(&limit->allowed);
@@ -385,9 +396,7 @@ static void limit_add_some(struct sl_http_limit *limit, int64_t waited, int64_t 
 	     (limit->locked.files <= allowed || 2 * waited > 3 * soonest)) ||
 	    sl_list_empty(&limit->locked.waiting))
 		return;
-	limit->locked.tried_from = 0;
-	limit->locked.rate = 0;
-	limit_allow(limit, allowed + (allowed < SOON_ALLOWED ? 3 : 2), now);
+	limit_widen(limit, allowed + (allowed < SOON_ALLOWED ? 3 : 2), now);
 }
 
 void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, int64_t waited,

@@ -40,7 +40,7 @@ static int copy_make_lines(struct object_copy *copy, const struct sl_uri *from)
 	copy->lines = (struct sl_service_copy){
 		.uri = from->path,
 		.url = copy->source->url,
-		.etag = etag && sl_http_strong_etag(etag) ? etag : NULL,
+		.etag = etag && sl_strong_etag(etag) ? etag : NULL,
 		.target = target->name,
 		.target_url = target->url,
 		.given = target->headers,
@@ -214,7 +214,7 @@ static int copy_run(struct object_copy *copy, const struct sl_uri *from)
 		return rc;
 	if (source->size < 0)
 		return sl_fail(-ENOTSUP, "'%s': its server does not say its length", source->name);
-	if ((uint64_t)source->size > most && (!etag || !sl_http_strong_etag(etag)))
+	if ((uint64_t)source->size > most && (!etag || !sl_strong_etag(etag)))
 		return sl_fail(-ENOTSUP,
 		               "'%s' has no ETag, by which parts are known to be of one version",
 		               source->name);

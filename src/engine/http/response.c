@@ -108,8 +108,7 @@ static bool response_field_is_same(const struct sl_http_request *request, enum s
 static bool response_is_version(struct sl_http_request *request)
 {
 	const char *etag = request->response.texts.of[SL_HTTP_FIELD_ETAG];
-	bool by_date = request->http->by_date,
-	     enough = !by_date && etag && sl_http_strong_etag(etag);
+	bool by_date = request->http->by_date, enough = !by_date && etag && sl_strong_etag(etag);
 
 	if (request->kind->opens)
 		return true;

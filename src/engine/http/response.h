@@ -36,8 +36,6 @@ int64_t sl_http_parse_retry_after(const char *text, int64_t now);
  */
 int64_t sl_http_parse_ratelimit(const char *text);
 int64_t sl_http_parse_ratelimit_reset(const char *text, int64_t now);
-/* Returns whether the text is a strong ETag (section 8.8.3). */
-bool sl_http_strong_etag(const char *text);
 /* Copies a printable ETag that fits into SL_HTTP_ETAG; any other becomes "". */
 void sl_http_copy_etag(const char *text, char *out);
 /* Splits "Name: value\r\n" in place; returns false if the line is no header field. */

@@ -260,6 +260,8 @@ static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op-
 	sl_plan_advance(plan, piece);
 	piece_fill(piece);
 	use = op->staged ? op->staged->locked.current : NULL;
+	if (use && op->staged->shape.bricks)
+		piece->box = &use->box;
 	piece->slot_use = use;
 	piece->urgent = use && sl_staged_urgent(op, use);
 	if (use)

@@ -284,6 +284,25 @@ static int route_on_stream(struct sluice_op *op, const struct sluice_request *r,
 	return rc ? rc : sl_staged_new(op, staging, route, r->stream);
 }
 
+/* Reads rows of an array as a box: so their tiles are whole in the slots. */
+static int op_take_rows(struct sluice_op *op)
+{
+	struct sl_backend *backend = op->file->backend;
+	const struct sluice_extent *rows = op->extents;
+	struct sl_box *box;
+
+	if (op->box || op->count != 1 || !rows->length || !op->file->limits.tile)
+		return 0;
+	box = calloc(1, sizeof(*box));
+	if (!box)
+		return sl_fail(-ENOMEM, "no memory");
+	if (backend->ops->box_of(backend, rows->offset, rows->length, box))
+		op->box = box;
+	else
+		free(box);
+	return 0;
+}
+
 static int op_find_route(struct sluice_op *op, const struct sluice_request *r)
 {
 	struct sl_device *memory = NULL;
@@ -291,6 +310,8 @@ static int op_find_route(struct sluice_op *op, const struct sluice_request *r)
 
 	if (!rc && (memory || sl_wants_stream(r)))
 		rc = sl_device_check_process();
+	if (!rc && memory)
+		rc = op_take_rows(op);
 	if (rc)
 		return rc;
 	return sl_wants_stream(r) ? route_on_stream(op, r, memory) : route_awaited(op, r, memory);

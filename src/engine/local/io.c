@@ -237,7 +237,7 @@ static void submit_local_read(struct sl_local *local, struct sl_piece *piece)
 		return;
 	}
 	/* Bytes that were not copied at once may be there, and their pages are to stay. */
-	if (piece->missed && !local->uncached) {
+	if (piece->missed && nowait && !local->uncached) {
 		submit_cold(piece);
 		return;
 	}

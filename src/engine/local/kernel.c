@@ -7,9 +7,11 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/stat.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -26,13 +28,16 @@ static bool kernel_has_read_flag(int flag)
 	int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	char byte;
 	struct iovec vector = {&byte, 1};
-	ssize_t rc;
+	struct statfs fs;
+	bool takes;
 
 	if (fd < 0)
 		return true; /* the first read of each file finds out */
-	rc = preadv2(fd, &vector, 1, 0, flag);
+	takes = preadv2(fd, &vector, 1, 0, flag) >= 0 || errno == EAGAIN;
+	/* And so if the program is in memory, where no file takes a flag. */
+	takes = takes || (errno == EOPNOTSUPP && !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC);
 	close(fd);
-	return rc >= 0 || errno == EAGAIN;
+	return takes;
 }
 
 static bool kernel_has_dioalign(void)

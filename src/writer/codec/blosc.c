@@ -34,11 +34,12 @@ int sl_blosc_load(void)
 	return sl_fail(-ENOTSUP, "its filter blosc needs libblosc.so.1 (Debian: libblosc1)");
 }
 
-int sl_blosc_decompress(const void *in, size_t n, void *out, size_t length)
+int sl_blosc_decompress(void *state, const void *in, size_t n, void *out, size_t length)
 {
 	size_t inside = 0;
 	int done;
 
+	(void)state;
 	if (validate(in, n, &inside) || inside != length)
 		return sl_fail(-EBADMSG, "a chunk has %zu bytes of %zu, or another length in it",
 		               inside, length);

@@ -56,6 +56,17 @@ const struct sl_codec *sl_codec_at(size_t index)
 	return index < CODECS ? codecs[index] : NULL;
 }
 
+const struct sl_codec *sl_codec_of(int filter)
+{
+	const struct sl_codec *found = NULL;
+
+	for (size_t i = 0; filter && i < CODECS; i++)
+		if (codecs[i]->filter == filter &&
+		    (!found || (found->missing && !codecs[i]->missing)))
+			found = codecs[i];
+	return found;
+}
+
 static bool has_level(const struct sl_codec *codec, int level)
 {
 	return !codec->most || (level >= codec->least && level <= codec->most);

@@ -78,10 +78,13 @@ void sl_codec_list(char text[SL_CODEC_LIST]);
  *   -ENOTSUP  it is not built in
  */
 int sl_codec_find(const char *name, int level, const struct sl_codec **out);
-/* The client_data() of filters whose only parameter is the level. */
+/* The client_data() of filters with the level as their only parameter. */
 unsigned sl_codec_level_data(int level, size_t element, unsigned values[SL_CODEC_VALUES]);
 /* Returns the codec at index, built in or not, or NULL past the last. */
 const struct sl_codec *sl_codec_at(size_t index);
+/* Returns a codec with this number of HDF5's that is built in, or the first that is not. NULL:
+ * there is none. */
+const struct sl_codec *sl_codec_of(int filter);
 
 /*
  * Returns true if a chunk, already shuffled if it will be, is worth compressing: samples shrink by
@@ -132,18 +135,27 @@ void sl_unfilter_free(struct sl_unfilter *unfilter); /* NULL is allowed */
 int sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in, size_t n,
                     void *out);
 
-/* Of other formats, as decompress() above: of 32000, which is LZF, and of 32008, with blocks of at
- * most half the scratch, by a codec with its state, or NULL. */
-int sl_lzf_decompress(const void *in, size_t n, void *out, size_t length);
+/* Chunks of blocks, as filters 32004 and 32008 have them. */
+struct sl_blocks {
+	size_t element;               /* bytes of an element, with its bits shuffled; 0: 32004 */
+	size_t most;                  /* bytes of a block, where no codec says it in the chunk */
+	const struct sl_codec *codec; /* with block(), or NULL */
+	void *state;                  /* its */
+	void *scratch;                /* with `element`: room for two blocks */
+	size_t room;
+};
 #define SL_BITSHUFFLE_MOST 4096 /* bytes of an element */
-/* Bytes of a block where a file does not say; bytes of scratch. */
+/* Bytes of a block where a file does not say; bytes of scratch for files of any program. */
 #define SL_BITSHUFFLE_BLOCK(element)   (SL_MAX(8192 / (element) / 8 * 8, (size_t)128) * (element))
 #define SL_BITSHUFFLE_SCRATCH(element) (4 * SL_BITSHUFFLE_BLOCK(element) + ((size_t)1 << 20))
-int sl_bitshuffle_undo(const struct sl_filter *filter, const struct sl_codec *codec, void *state,
-                       void *scratch, const void *in, size_t n, void *out, size_t length);
+/* As decompress() above. */
+int sl_blocks_undo(const struct sl_blocks *blocks, const void *in, size_t n, void *out,
+                   size_t length);
+/* Of 32000, which is LZF. */
+int sl_lzf_decompress(void *state, const void *in, size_t n, void *out, size_t length);
 /* Of 32001, which is Blosc 1, by libblosc. The first is 0, or -ENOTSUP with a sentence. */
 int sl_blosc_load(void);
-int sl_blosc_decompress(const void *in, size_t n, void *out, size_t length);
+int sl_blosc_decompress(void *state, const void *in, size_t n, void *out, size_t length);
 
 /* -------------------------------------------------------------------------------------- SIMD */
 
@@ -155,7 +167,7 @@ enum sl_simd sl_simd_limit(enum sl_simd most);
 
 /* ----------------------------------------------------------------------------------- shuffle */
 
-/* HDF5's number of the filter, whose client data is the size of an element. */
+/* HDF5's number of the filter; its client data is the size of an element. */
 #define SL_SHUFFLE_FILTER 2
 
 /*

@@ -18,22 +18,16 @@ enum { LZF = 32000, BLOSC = 32001, BITSHUFFLE = 32008 };
 
 struct sl_unfilter {
 	const struct sl_filters *filters;
-	void *state; /* of the codec */
+	const struct sl_codec *codec; /* of the filter that compresses, or NULL */
+	void *state;                  /* its; NULL: it has none */
 	char *scratch[2];
 	char *bits; /* of a bit shuffle */
 	size_t room[2];
 };
 
-/* Finds a codec that is built in, or the first that is not; NULL: there is none. */
-static const struct sl_codec *filter_codec(int number)
-{
-	const struct sl_codec *codec, *found = NULL;
-
-	for (size_t i = 0; number && (codec = sl_codec_at(i)); i++)
-		if (codec->filter == number && (!found || (found->missing && !codec->missing)))
-			found = codec;
-	return found;
-}
+/* Codecs of other programs' files. */
+static const struct sl_codec lzf = {.name = "lzf", .decompress = sl_lzf_decompress};
+static const struct sl_codec blosc = {.name = "blosc", .decompress = sl_blosc_decompress};
 
 /* Of a bit shuffle: 0, or the number of the codec of its blocks. */
 static unsigned filter_blocks(const struct sl_filter *filter)
@@ -41,47 +35,46 @@ static unsigned filter_blocks(const struct sl_filter *filter)
 	return filter->count > 4 ? filter->values[4] : 0;
 }
 
-static const struct sl_codec *filter_block_codec(const struct sl_filter *filter)
+/* The codec that undoes a filter, or the blocks of a bit shuffle. NULL: the filter does not
+ * compress, or is not known. */
+static const struct sl_codec *filter_codec(const struct sl_filter *filter)
 {
-	return filter_blocks(filter) == SL_BITSHUFFLE_LZ4    ? &sl_codec_lz4
-	       : filter_blocks(filter) == SL_BITSHUFFLE_ZSTD ? &sl_codec_zstd
-	                                                     : NULL;
-}
-
-static bool filter_compresses(const struct sl_filter *filter)
-{
-	return filter->number != SL_SHUFFLE_FILTER && filter->number != SL_FLETCHER32_FILTER &&
-	       !(filter->number == BITSHUFFLE && !filter_blocks(filter));
+	switch (filter->number) {
+	case LZF:
+		return &lzf;
+	case BLOSC:
+		return &blosc;
+	case BITSHUFFLE:
+		return filter_blocks(filter) == SL_BITSHUFFLE_LZ4    ? &sl_codec_lz4
+		       : filter_blocks(filter) == SL_BITSHUFFLE_ZSTD ? &sl_codec_zstd
+		                                                     : NULL;
+	default:
+		return sl_codec_of(filter->number);
+	}
 }
 
 const char *sl_filter_name(const struct sl_filter *filter)
 {
 	static const char *const own[] = {"",     "deflate", "shuffle",    "fletcher32",
 	                                  "szip", "nbit",    "scaleoffset"};
-	const struct sl_codec *codec = filter_codec(filter->number);
+	const struct sl_codec *codec = filter_codec(filter);
 
 	if (filter->number > 0 && filter->number < (int)(sizeof(own) / sizeof(own[0])))
 		return own[filter->number];
 	if (filter->number == BITSHUFFLE)
-		return filter_blocks(filter) == SL_BITSHUFFLE_LZ4    ? "bitshuffle-lz4"
-		       : filter_blocks(filter) == SL_BITSHUFFLE_ZSTD ? "bitshuffle-zstd"
-		                                                     : "bitshuffle";
-	return codec                     ? codec->name
-	       : filter->number == LZF   ? "lzf"
-	       : filter->number == BLOSC ? "blosc"
-	       : filter->name[0]         ? filter->name
-	                                 : "unknown";
+		return codec == &sl_codec_lz4    ? "bitshuffle-lz4"
+		       : codec == &sl_codec_zstd ? "bitshuffle-zstd"
+		                                 : "bitshuffle";
+	return codec ? codec->name : filter->name[0] ? filter->name : "unknown";
 }
 
 static int filter_check(const struct sl_filter *filter)
 {
-	const struct sl_codec *codec = filter_codec(filter->number);
-	unsigned blocks = filter_blocks(filter);
+	const struct sl_codec *codec = filter_codec(filter);
 
 	switch (filter->number) {
 	case SL_SHUFFLE_FILTER:
 	case SL_FLETCHER32_FILTER:
-	case LZF:
 		return 0;
 	case BLOSC:
 		return sl_blosc_load();
@@ -90,9 +83,11 @@ static int filter_check(const struct sl_filter *filter)
 		    filter->values[2] > SL_BITSHUFFLE_MOST)
 			return sl_fail(-EBADMSG, "its bitshuffle has elements of %u bytes",
 			               filter->count < 3 ? 0 : filter->values[2]);
-		if (blocks && blocks != SL_BITSHUFFLE_LZ4 && blocks != SL_BITSHUFFLE_ZSTD)
-			return sl_fail(-ENOTSUP, "its bitshuffle has an unknown codec %u", blocks);
-		codec = blocks ? filter_block_codec(filter) : &sl_codec_none;
+		if (!filter_blocks(filter))
+			return 0;
+		if (!codec)
+			return sl_fail(-ENOTSUP, "its bitshuffle has an unknown codec %u",
+			               filter_blocks(filter));
 		break;
 	}
 	if (!codec)
@@ -112,7 +107,7 @@ int sl_filters_check(const struct sl_filters *filters)
 		const struct sl_filter *filter = &filters->filter[i];
 
 		rc = filter_check(filter);
-		if (rc || !filter_compresses(filter))
+		if (rc || !filter_codec(filter))
 			continue;
 		if (first)
 			rc = sl_fail(-ENOTSUP, "its filters %s and %s both compress",
@@ -128,14 +123,8 @@ void sl_unfilter_free(struct sl_unfilter *unfilter)
 {
 	if (!unfilter)
 		return;
-	for (unsigned i = 0; unfilter->state && i < unfilter->filters->count; i++) {
-		const struct sl_filter *filter = &unfilter->filters->filter[i];
-
-		if (filter_compresses(filter))
-			(filter->number == BITSHUFFLE ? filter_block_codec(filter)
-			                              : filter_codec(filter->number))
-				->state_free(unfilter->state);
-	}
+	if (unfilter->state)
+		unfilter->codec->state_free(unfilter->state);
 	free(unfilter->scratch[0]);
 	free(unfilter->scratch[1]);
 	free(unfilter->bits);
@@ -151,11 +140,9 @@ int sl_unfilter_new(const struct sl_filters *filters, struct sl_unfilter **out)
 		return sl_fail(-ENOMEM, "no memory");
 	unfilter->filters = filters;
 	for (unsigned i = 0; !rc && i < filters->count; i++) {
-		const struct sl_filter *filter = &filters->filter[i];
-		const struct sl_codec *codec = filter_codec(filter->number);
+		const struct sl_codec *codec = filter_codec(&filters->filter[i]);
 
-		if (filter->number == BITSHUFFLE)
-			codec = filter_block_codec(filter);
+		unfilter->codec = codec ? codec : unfilter->codec;
 		if (codec && codec->state_new)
 			rc = codec->state_new(SL_CODEC_LEVEL, 1, 0, &unfilter->state);
 	}
@@ -176,33 +163,41 @@ static char *unfilter_scratch(struct sl_unfilter *unfilter, unsigned which, size
 	return unfilter->scratch[which];
 }
 
+static int unfilter_bits(struct sl_unfilter *unfilter, const struct sl_filter *filter,
+                         const void *in, size_t n, void *out, size_t length)
+{
+	size_t element = filter->values[2];
+	struct sl_blocks blocks = {.element = element,
+	                           .most = SL_BITSHUFFLE_BLOCK(element),
+	                           .codec = filter_codec(filter),
+	                           .state = unfilter->state,
+	                           .room = SL_BITSHUFFLE_SCRATCH(element)};
+
+	if (filter->count > 3 && filter->values[3])
+		blocks.most = filter->values[3] * element;
+	if (!unfilter->bits)
+		unfilter->bits = malloc(blocks.room);
+	blocks.scratch = unfilter->bits;
+	return unfilter->bits ? sl_blocks_undo(&blocks, in, n, out, length)
+	                      : sl_fail(-ENOMEM, "no memory");
+}
+
 /* Undoes a filter that does not just add a sum. */
 static int unfilter_step(struct sl_unfilter *unfilter, const struct sl_filter *filter,
                          const void *in, size_t n, void *out, size_t length)
 {
-	switch (filter->number) {
-	case SL_SHUFFLE_FILTER:
-		/* HDF5 leaves out such a shuffle, and says so in the mask of the chunk. */
-		if (!filter->count || !filter->values[0])
-			return sl_fail(-EBADMSG, "its elements have 0 bytes");
-		if (n != length)
-			return sl_fail(-EBADMSG, "a chunk has %zu bytes of %zu", n, length);
-		/* Elements longer than the chunk stay as they are, and would take long. */
-		sl_unshuffle(in, n, filter->values[0] > n ? 1 : filter->values[0], out);
-		return 0;
-	case LZF:
-		return sl_lzf_decompress(in, n, out, length);
-	case BLOSC:
-		return sl_blosc_decompress(in, n, out, length);
-	case BITSHUFFLE:
-		if (!unfilter->bits)
-			unfilter->bits = malloc(SL_BITSHUFFLE_SCRATCH(filter->values[2]));
-		return unfilter->bits ? sl_bitshuffle_undo(filter, filter_block_codec(filter),
-		                                           unfilter->state, unfilter->bits, in, n,
-		                                           out, length)
-		                      : sl_fail(-ENOMEM, "no memory");
-	}
-	return filter_codec(filter->number)->decompress(unfilter->state, in, n, out, length);
+	if (filter->number == BITSHUFFLE)
+		return unfilter_bits(unfilter, filter, in, n, out, length);
+	if (filter->number != SL_SHUFFLE_FILTER)
+		return unfilter->codec->decompress(unfilter->state, in, n, out, length);
+	/* HDF5 leaves out such a shuffle, and says so in the mask of the chunk. */
+	if (!filter->count || !filter->values[0])
+		return sl_fail(-EBADMSG, "its elements have 0 bytes");
+	if (n != length)
+		return sl_fail(-EBADMSG, "a chunk has %zu bytes of %zu", n, length);
+	/* Elements longer than the chunk stay as they are, and would take long. */
+	sl_unshuffle(in, n, filter->values[0] > n ? 1 : filter->values[0], out);
+	return 0;
 }
 
 /* The length that a filter was given, when the filters below it had been applied, of which the mask
@@ -215,7 +210,7 @@ static size_t unfilter_length(const struct sl_filters *filters, uint32_t mask, u
 	for (unsigned i = 0; i < below; i++) {
 		if (mask >> i & 1)
 			continue;
-		if (filter_compresses(&filters->filter[i]))
+		if (filter_codec(&filters->filter[i]))
 			return n;
 		if (filters->filter[i].number == SL_FLETCHER32_FILTER)
 			length += SL_FLETCHER32_BYTES;

@@ -33,7 +33,7 @@ enum { CHUNK_HEAD = 12, BLOCK_HEAD = 4 };
 struct lz4 {
 	size_t group; /* bytes of 8 elements; blocks are multiples of it; 0: filter 32004 */
 	bool plain;   /* blocks are not compressed now */
-	char planes[BIT_BLOCK], bits[BIT_BLOCK];
+	char scratch[2 * BIT_BLOCK]; /* planes and bits */
 	_Alignas(16) char stream[];
 };
 
@@ -104,14 +104,6 @@ static void put_be32(unsigned char *at, uint32_t value)
 	memcpy(at, &value, sizeof(value));
 }
 
-static uint32_t get_be32(const unsigned char *at)
-{
-	uint32_t value;
-
-	memcpy(&value, at, sizeof(value));
-	return be32toh(value);
-}
-
 /* Returns the length of the next block when n bytes are left, or 0 if the rest is no block. */
 static size_t lz4_block_length(const struct lz4 *lz4, size_t n)
 {
@@ -141,9 +133,9 @@ static size_t lz4_pack(struct lz4 *lz4, const char *from, size_t block, char *to
 	int length = 0;
 
 	if (lz4->group) {
-		sl_bit_shuffle(from, block / (lz4->group / 8), lz4->group / 8, lz4->planes,
-		               lz4->bits);
-		from = lz4->bits;
+		sl_bit_shuffle(from, block / (lz4->group / 8), lz4->group / 8, lz4->scratch,
+		               lz4->scratch + BIT_BLOCK);
+		from = lz4->scratch + BIT_BLOCK;
 	}
 	if (lz4->plain && lz4->group)
 		return lz4_literals(from, block, (unsigned char *)to);
@@ -207,53 +199,16 @@ static int lz4_decompress_block(void *state, const void *in, size_t n, void *out
 	return sl_fail(-EBADMSG, "LZ4 cannot decompress a block");
 }
 
-static bool lz4_unpack(struct lz4 *lz4, const char *from, size_t here, char *to, size_t block)
-{
-	char *bytes = lz4->group ? lz4->bits : to;
-
-	if (block > LZ4_MAX_INPUT_SIZE ||
-	    LZ4_decompress_safe(from, bytes, here, block) != (int)block)
-		return false;
-	if (lz4->group)
-		sl_bit_unshuffle(bytes, block / (lz4->group / 8), lz4->group / 8, lz4->planes, to);
-	return true;
-}
-
 static int lz4_decompress(void *state, const void *in, size_t n, void *out, size_t length)
 {
 	struct lz4 *lz4 = state;
-	const unsigned char *from = in, *end = from + n;
-	unsigned char *to = out;
-	size_t block, most;
+	const struct sl_blocks blocks = {.element = lz4->group / 8,
+	                                 .codec = &sl_codec_lz4,
+	                                 .state = lz4,
+	                                 .scratch = lz4->scratch,
+	                                 .room = sizeof(lz4->scratch)};
 
-	if (n < CHUNK_HEAD || ((uint64_t)get_be32(from) << 32 | get_be32(from + 4)) != length)
-		return sl_fail(-EBADMSG, "a chunk of %zu bytes has another length in it", length);
-	most = get_be32(from + 8);
-	if ((!most && length) || (lz4->group && most != BIT_BLOCK / lz4->group * lz4->group))
-		return sl_fail(-EBADMSG, "a chunk has blocks of %zu bytes", most);
-	from += CHUNK_HEAD;
-	while ((block = lz4->group ? lz4_block_length(lz4, length) : SL_MIN(most, length))) {
-		size_t here;
-
-		if (end - from < BLOCK_HEAD)
-			return sl_fail(-EBADMSG, "a chunk ends %zu bytes too early", length);
-		here = get_be32(from);
-		from += BLOCK_HEAD;
-		if (here > (size_t)(end - from) || (here > block && !lz4->group))
-			return sl_fail(-EBADMSG, "a block of LZ4 is longer than its chunk");
-		if (here == block && !lz4->group)
-			memcpy(to, from, block);
-		else if (!lz4_unpack(lz4, (const char *)from, here, (char *)to, block))
-			return sl_fail(-EBADMSG, "LZ4 cannot decompress a block");
-		from += here;
-		to += block;
-		length -= block;
-	}
-	if ((size_t)(end - from) != length)
-		return sl_fail(-EBADMSG, "a chunk has %zd bytes too many",
-		               end - from - (ssize_t)length);
-	memcpy(to, from, length);
-	return 0;
+	return sl_blocks_undo(&blocks, in, n, out, length);
 }
 
 /* Shared by both filters. */

@@ -15,11 +15,12 @@
 
 enum { LITERALS = 32, LONG = 7 };
 
-int sl_lzf_decompress(const void *in, size_t n, void *out, size_t length)
+int sl_lzf_decompress(void *state, const void *in, size_t n, void *out, size_t length)
 {
 	const unsigned char *from = in, *end = from + n;
 	unsigned char *start = out, *to = start, *stop = to + length;
 
+	(void)state;
 	while (from < end) {
 		size_t head = *from++, count, distance;
 

@@ -59,6 +59,7 @@ struct sl_shuffle_kernel {
 sl_adler_adder *sl_adler_kernel(void);
 sl_rounder *const *sl_precision_rounders(void); /* by enum sl_float */
 const struct sl_shuffle_kernel *sl_shuffle_kernel_of(enum sl_simd level);
+extern const struct sl_shuffle_kernel sl_shuffle_sse2, sl_shuffle_avx2;
 #else
 #define sl_adler_kernel()           NULL
 #define sl_precision_rounders()     NULL

@@ -2,7 +2,7 @@
 /*
  * Zstandard: filter 32015
  *
- * A chunk is a zstd frame whose header contains the length of its content.
+ * A chunk is a zstd frame with the length of its content in its header.
  *
  * Threads: any; a state belongs to one thread at a time.
  */

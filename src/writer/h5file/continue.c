@@ -116,58 +116,46 @@ static int check_chunk(const struct sl_h5_dataset *dataset, hid_t list, struct s
 
 /* ------------------------------------------------------------------------------------- filters */
 
-const struct sl_codec *sl_h5_codec_of(H5Z_filter_t filter)
-{
-	const struct sl_codec *codec;
-
-	for (size_t i = 0; (codec = sl_codec_at(i)); i++)
-		if (codec->filter == filter)
-			return codec;
-	return NULL;
-}
-
 /* Bits of elements of another size, in blocks of another length, or without LZ4. */
 static bool is_other(const struct sl_codec *codec, const unsigned *values, size_t element)
 {
-	return codec && codec->shuffles &&
+	return codec->shuffles &&
 	       (values[2] != element || values[3] || values[4] != SL_BITSHUFFLE_LZ4);
 }
 
 int sl_h5_filters_read(const char *name, hid_t list, size_t element, struct sl_h5_layout *out)
 {
-	int count = H5Pget_nfilters(list), err;
+	struct sl_filters filters;
 	unsigned options = 0;
+	int err;
 
 	*out = (struct sl_h5_layout){
 		.element = element, .codec = &sl_codec_none, .level = SL_CODEC_LEVEL};
-	if (count < 0 ||
+	if (sl_h5_filters_get(list, &filters) ||
 	    (H5Pget_layout(list) == H5D_CHUNKED && H5Pget_chunk_opts(list, &options) < 0))
 		return sl_hdf5_fail(-EIO, "the filters of '%s' cannot be read", name);
 	if (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS)
 		return sl_fail(-ENOTSUP, "'%s' has chunks without filters at its edges", name);
-	for (int i = 0; i < count; i++) {
-		unsigned values[SL_CODEC_VALUES] = {0}, flags;
-		size_t value_count = SL_CODEC_VALUES;
-		char text[64] = "", codecs[SL_CODEC_LIST];
-		H5Z_filter_t filter = H5Pget_filter2(list, i, &flags, &value_count, values,
-		                                     sizeof(text), text, NULL);
-		const struct sl_codec *codec = sl_h5_codec_of(filter);
+	for (unsigned i = 0; i < filters.count; i++) {
+		const struct sl_filter *filter = &filters.filter[i];
+		const struct sl_codec *codec = sl_codec_of(filter->number);
+		char codecs[SL_CODEC_LIST];
 
-		if (filter == SL_SHUFFLE_FILTER && i == 0 && values[0] == element) {
+		if (filter->number == SL_SHUFFLE_FILTER && i == 0 && filter->values[0] == element) {
 			out->shuffle = true;
-		} else if (filter == SL_FLETCHER32_FILTER && i == count - 1) {
+		} else if (filter->number == SL_FLETCHER32_FILTER && i + 1 == filters.count) {
 			out->sum = true;
-		} else if (codec && filter && out->codec == &sl_codec_none &&
-		           !is_other(codec, values, element)) {
+		} else if (codec && out->codec == &sl_codec_none &&
+		           !is_other(codec, filter->values, element)) {
 			out->codec = codec;
-			out->level = value_count ? (int)values[0] : 0;
+			out->level = filter->count ? (int)filter->values[0] : 0;
 		} else {
 			sl_codec_list(codecs);
 			return sl_fail(-ENOTSUP,
 			               "'%s' has filter %d (%s), which is neither shuffle, as the "
 			               "first filter, nor one of %s behind it, nor "
 			               "fletcher32, as the last",
-			               name, filter, text, codecs);
+			               name, filter->number, filter->name, codecs);
 		}
 	}
 	/* A level that the codec lacks, such as 0 of zstd, has the same format. */

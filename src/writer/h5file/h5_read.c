@@ -31,6 +31,11 @@ void sl_h5_array_clear(struct sl_h5_array *array)
 	for (size_t i = 0; i < array->segment_count; i++)
 		free(array->segments[i].file);
 	free(array->segments);
+	for (size_t i = 0; i < array->part_count; i++) {
+		free(array->parts[i].file);
+		free(array->parts[i].dataset);
+	}
+	free(array->parts);
 	free(array->name);
 	free(array->type);
 	free(array->filter_names);
@@ -214,10 +219,7 @@ static int describe_layout(const struct described *x, struct sl_h5_array *out)
 	case H5D_COMPACT:
 		return describe_compact(x, out);
 	case H5D_VIRTUAL:
-		return sl_fail(-ENOTSUP,
-		               "'%s' is a virtual dataset: open the datasets that it is "
-		               "made of",
-		               x->name);
+		return sl_h5_parts_get(x->list, x->space, x->name, out);
 	default:
 		return sl_hdf5_fail(-EBADMSG, "the layout of '%s' cannot be read", x->name);
 	}

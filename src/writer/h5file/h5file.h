@@ -245,6 +245,12 @@ struct sl_h5_segment {
 	char *file;
 	uint64_t offset, bytes;
 };
+/* Elements of a virtual dataset that another dataset has in the same place: of the first dimension
+ * all, of the others a block. The names are those in the file, "." is the file itself. */
+struct sl_h5_part {
+	char *file, *dataset;
+	uint64_t start[SL_H5_DIMENSIONS], count[SL_H5_DIMENSIONS];
+};
 /* A dataset as it is described by the file. */
 struct sl_h5_array {
 	char *name;     /* from the root */
@@ -256,12 +262,21 @@ struct sl_h5_array {
 	char *type;     /* as <sluice/arrays.h> has it */
 	char *filter_names;
 	struct sl_filters filters; /* of a chunked dataset; checked */
-	enum { SL_H5_CHUNKED, SL_H5_CONTIGUOUS, SL_H5_COMPACT, SL_H5_EXTERNAL } layout;
-	uint64_t address;               /* contiguous; UINT64_MAX: there are no bytes yet */
+	enum {
+		SL_H5_CHUNKED,
+		SL_H5_CONTIGUOUS,
+		SL_H5_COMPACT,
+		SL_H5_EXTERNAL,
+		SL_H5_VIRTUAL
+	} layout;
+	/* Contiguous; UINT64_MAX: there are no bytes yet. Virtual: the first length at most. */
+	uint64_t address;
 	char *compact;                  /* the bytes, or NULL */
 	char *fill;                     /* an element where there are none; NULL: zeros */
 	struct sl_h5_segment *segments; /* external */
 	size_t segment_count;
+	struct sl_h5_part *parts; /* virtual; no two have an element */
+	size_t part_count;
 };
 void sl_h5_array_clear(struct sl_h5_array *array);
 

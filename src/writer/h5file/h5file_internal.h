@@ -175,11 +175,12 @@ int sl_h5_offset_find(struct sl_h5_dataset *dataset);
 bool sl_h5_sources_set(hid_t list, const char *name, const struct sl_h5_layout *layout);
 int sl_h5_sources_check(const struct sl_h5_dataset *dataset, hid_t list,
                         const struct sl_h5_layout *layout);
+/* Reads the parts of a virtual dataset that is described but for them. -ENOTSUP with a sentence:
+ * they are not such as sl_h5_sources_set() makes. */
+int sl_h5_parts_get(hid_t list, hid_t space, const char *name, struct sl_h5_array *out);
 /* Reads the filters of a list as the file has them: a shuffle, a codec and a checksum, in the order
  * in which HDF5 applies them, each of which may be missing. -ENOTSUP: there are others. */
 int sl_h5_filters_read(const char *name, hid_t list, size_t element, struct sl_h5_layout *out);
-/* The first codec of the table with a filter of that number, built in or not, or NULL. */
-const struct sl_codec *sl_h5_codec_of(H5Z_filter_t filter);
 /* Opens an existing dataset, and takes over its layout. Changes nothing in the file. */
 int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
                            const struct sl_h5_set_options *set);

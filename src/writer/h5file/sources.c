@@ -3,7 +3,7 @@
  * Virtual datasets: the frames are in other files, in datasets with the same name. HDF5 does not
  * open these files here: the driver refuses (ordered_open), because a dataset of frames is neither
  * read nor asked for the length of sources. Where a source is missing or shorter, readers get the
- * fill value. Threads: the file thread.
+ * fill value. Threads: the file thread, and of sl_h5_parts_get() any.
  */
 #include <errno.h>
 #include <math.h>
@@ -13,7 +13,8 @@
 
 #include "h5file/h5file_internal.h"
 
-#define NAME_MOST 1024 /* bytes of the name of a file, for comparison */
+#define NAME_MOST  1024 /* bytes of the name of a file, for comparison */
+#define PARTS_MOST 4096 /* of a dataset that is read: each is compared with each */
 
 /* In a name of a source HDF5 replaces %b by a number; the caller frees it. */
 static char *source_name(const char *name)
@@ -113,4 +114,100 @@ int sl_h5_sources_check(const struct sl_h5_dataset *dataset, hid_t list,
 		"that of '%s'; ranks must be on as many nodes as before, with the same blocks",
 		dataset->name, count, layout->source_count, i, file,
 		i < layout->source_count ? layout->sources[i].file : "");
+}
+
+/* ---------------------------------------------------------------------------------------- read */
+
+/* Undoes source_name(). Returns false if HDF5 puts a number there. */
+static bool source_unname(char *name)
+{
+	char *to = name;
+
+	for (; *name; *to++ = *name++)
+		if (*name == '%' && *++name != '%')
+			return false;
+	*to = '\0';
+	return true;
+}
+
+/* Reads a selection as source_select() makes it. Returns false if it is another. */
+static bool part_select(hid_t space, const struct sl_h5_array *array, struct sl_h5_part *out)
+{
+	hsize_t start[H5S_MAX_RANK], stride[H5S_MAX_RANK], count[H5S_MAX_RANK], block[H5S_MAX_RANK];
+	bool good =
+		H5Sget_simple_extent_ndims(space) == (int)array->rank &&
+		H5Sget_select_type(space) == H5S_SEL_HYPERSLABS &&
+		H5Sis_regular_hyperslab(space) > 0 &&
+		H5Sget_regular_hyperslab(space, start, stride, count, block) >= 0 &&
+		start[0] == 0 &&
+		(block[0] == H5S_UNLIMITED || (block[0] == stride[0] && count[0] == H5S_UNLIMITED));
+
+	for (unsigned i = 1; good && i < array->rank; i++) {
+		out->start[i] = start[i];
+		good = (count[i] == 1 || stride[i] == block[i]) &&
+		       !__builtin_mul_overflow(count[i], block[i], &out->count[i]) &&
+		       start[i] <= array->shape[i] && out->count[i] <= array->shape[i] - start[i];
+	}
+	return good;
+}
+
+static bool parts_overlap(const struct sl_h5_part *a, const struct sl_h5_part *b, unsigned rank)
+{
+	bool overlap = true;
+
+	for (unsigned i = 1; overlap && i < rank; i++)
+		overlap = a->start[i] < b->start[i] + b->count[i] &&
+		          b->start[i] < a->start[i] + a->count[i];
+	return overlap;
+}
+
+/* Returns whether the part is one that we make. */
+static bool part_get(hid_t list, size_t number, const struct sl_h5_array *array,
+                     struct sl_h5_part *out)
+{
+	ssize_t file = H5Pget_virtual_filename(list, number, NULL, 0);
+	ssize_t dataset = H5Pget_virtual_dsetname(list, number, NULL, 0);
+	hid_t space = H5Pget_virtual_vspace(list, number);
+	hid_t source = H5Pget_virtual_srcspace(list, number);
+	struct sl_h5_part there = {0};
+	bool good = file > 0 && dataset > 0 && part_select(space, array, out) &&
+	            part_select(source, array, &there) &&
+	            !memcmp(out->start, there.start, sizeof(there.start)) &&
+	            !memcmp(out->count, there.count, sizeof(there.count));
+
+	H5Sclose(source);
+	H5Sclose(space);
+	out->file = good ? malloc((size_t)file + 1) : NULL;
+	out->dataset = good ? malloc((size_t)dataset + 1) : NULL;
+	return out->file && out->dataset &&
+	       H5Pget_virtual_filename(list, number, out->file, (size_t)file + 1) >= 0 &&
+	       H5Pget_virtual_dsetname(list, number, out->dataset, (size_t)dataset + 1) >= 0 &&
+	       source_unname(out->file) && source_unname(out->dataset) && !strchr(out->file, '/');
+}
+
+int sl_h5_parts_get(hid_t list, hid_t space, const char *name, struct sl_h5_array *out)
+{
+	hsize_t most[H5S_MAX_RANK];
+	size_t count = 0;
+	bool good = !out->depth && H5Sget_simple_extent_dims(space, NULL, most) > 0 &&
+	            H5Pget_virtual_count(list, &count) >= 0 && count <= PARTS_MOST;
+
+	out->layout = SL_H5_VIRTUAL;
+	out->parts = good ? calloc(SL_MAX(count, 1), sizeof(*out->parts)) : NULL;
+	for (good = out->parts; good && out->part_count < count; out->part_count++) {
+		struct sl_h5_part *part = &out->parts[out->part_count];
+
+		good = part_get(list, out->part_count, out, part);
+		for (size_t i = 0; good && i < out->part_count; i++)
+			good = !parts_overlap(part, &out->parts[i], out->rank);
+	}
+	H5Eclear2(H5E_DEFAULT);
+	if (!good)
+		return sl_fail(
+			-ENOTSUP,
+			"'%s' is a virtual dataset, and its parts are not blocks of all frames "
+			"in files of its folder: open the datasets that it is made of",
+			name);
+	out->address = most[0];
+	return 0;
 }

@@ -88,7 +88,7 @@ static void begin_with(struct simulation *s, const struct server *server, unsign
 	memset(s, 0, sizeof(*s));
 	s->server = server;
 	sl_http_limits_init(&s->limits, most);
-	s->limit = sl_http_limit_acquire(&s->limits, "http://host", most);
+	s->limit = sl_http_limit_acquire(&s->limits, "http://host", most, 0);
 	s->now = sl_now();
 	for (unsigned i = 0; i < MANY; i++) {
 		s->requests[i].kind = &wanted;
@@ -235,17 +235,54 @@ TEST(a_large_file_has_long_parts_and_few_connections)
 	end(&s);
 }
 
-/* The same behind a limit of each connection: there connections are the cure. */
+/* The same behind a limit of each connection: there connections are the cure, found by doubling alone, and parts stay long. */
 TEST(a_large_file_gets_connections_where_each_is_slow)
 {
 	const struct server narrow = {.each = 0.04, .most = 10, .rtt = 2};
 	struct simulation s;
 
 	begin(&s, &narrow);
-	run(&s, 300);
-	print_message("%u transfers\n", atomic_load(&s.limit->allowed));
-	assert_in_range(atomic_load(&s.limit->allowed), 64, MOST);
+	run(&s, 150);
+	assert_int_equal(part_of(&s, UINT64_C(1) << 40, UINT64_MAX), 4 << 20);
+	assert_in_range(atomic_load(&s.limit->allowed), 64, MOST / 2);
+	run(&s, 150);
+	assert_int_equal(part_of(&s, UINT64_C(1) << 40, UINT64_MAX), 4 << 20);
+	assert_int_equal(atomic_load(&s.limit->allowed), MOST);
+	assert_in_range(run(&s, 1000) * 1000, 9000, 10000);
 	end(&s);
+}
+
+/* Opens as many files of one length, and returns what their origin may have. */
+static unsigned open_files(struct sl_http_limit *limit, unsigned count, uint64_t bytes)
+{
+	for (unsigned i = 0; i < count; i++)
+		sl_http_limit_acquire(limit->limits, "http://host", limit->most, bytes);
+	return atomic_load(&limit->allowed);
+}
+
+/* Before a byte has come; but not long files, and none where a start is over. */
+TEST(short_files_have_connections_at_once)
+{
+	const struct server narrow = {.each = 0.5, .most = 1, .rtt = 1};
+	struct sl_http_limits limits;
+	struct sl_http_limit *limit;
+	struct simulation s;
+
+	sl_http_limits_init(&limits, MOST);
+	limit = sl_http_limit_acquire(&limits, "http://host", MOST, 0);
+	assert_int_equal(open_files(limit, 29, 5 << 20), 16);
+	assert_int_equal(open_files(limit, 9, 0), 16);
+	assert_int_equal(open_files(limit, 1, 4 << 20), 40);
+	assert_int_equal(open_files(limit, 100, 4096), 64);
+	sl_http_limits_destroy(&limits);
+	sl_http_limits_init(&limits, 30);
+	limit = sl_http_limit_acquire(&limits, "http://host", 30, 0);
+	assert_int_equal(open_files(limit, 100, 4096), 30);
+	sl_http_limits_destroy(&limits);
+	begin(&s, &narrow);
+	run(&s, 1000);
+	assert_in_range(open_files(s.limit, 100, 4096), 2, 32);
+	sl_http_limits_destroy(&s.limits);
 }
 
 /* Four are cut for idle connections; none where requests wait, or where much was in flight lately. */
@@ -257,7 +294,7 @@ TEST(a_short_operation_is_whole_beside_many)
 	struct simulation s;
 
 	sl_http_limits_init(&limits, MOST);
-	limit = sl_http_limit_acquire(&limits, "http://host", MOST);
+	limit = sl_http_limit_acquire(&limits, "http://host", MOST, 0);
 	assert_int_equal(sl_http_limit_cut(limit, SHORT, SHORT, UINT64_MAX).length, 1 << 20);
 	sl_http_limit_cut(limit, SHORT, 40 * SHORT, UINT64_MAX);
 	assert_int_equal(sl_http_limit_cut(limit, SHORT, SHORT, UINT64_MAX).length, SHORT);
@@ -419,8 +456,8 @@ TEST(origins_share_the_turns)
 	struct sl_list ready, *link;
 
 	sl_http_limits_init(&limits, TURNS);
-	first = sl_http_limit_acquire(&limits, "http://a", TURNS);
-	second = sl_http_limit_acquire(&limits, "http://b", TURNS);
+	first = sl_http_limit_acquire(&limits, "http://a", TURNS, 0);
+	second = sl_http_limit_acquire(&limits, "http://b", TURNS, 0);
 	for (unsigned i = 0; i < EACH; i++)
 		requests[0][i].kind = requests[1][i].kind = &wanted;
 	assert_int_equal(begin_some(first, requests[0], EACH), TURNS);
@@ -447,23 +484,23 @@ TEST(origins_are_kept_for_a_while)
 	char name[32];
 
 	sl_http_limits_init(&limits, MOST);
-	first = sl_http_limit_acquire(&limits, "http://Host", MOST);
-	again = sl_http_limit_acquire(&limits, "http://host", MOST);
+	first = sl_http_limit_acquire(&limits, "http://Host", MOST, 0);
+	again = sl_http_limit_acquire(&limits, "http://host", MOST, 0);
 	assert_ptr_equal(first, again);
 	sl_http_limit_overloaded(first, sl_now());
 	sl_http_limit_release(first);
 	sl_http_limit_release(again);
-	first = sl_http_limit_acquire(&limits, "http://host", MOST);
+	first = sl_http_limit_acquire(&limits, "http://host", MOST, 0);
 	assert_ptr_equal(first, again);
 	assert_int_equal(atomic_load(&first->allowed), 8);
 	for (int i = 0; i < 100; i++) {
 		snprintf(name, sizeof(name), "http://%d", i);
-		sl_http_limit_release(sl_http_limit_acquire(&limits, name, MOST));
+		sl_http_limit_release(sl_http_limit_acquire(&limits, name, MOST, 0));
 	}
 	sl_list_each (link, &limits.locked.origins)
 		kept++;
 	assert_in_range(kept, 2, 20);
-	assert_ptr_equal(sl_http_limit_acquire(&limits, "http://host", MOST), first);
+	assert_ptr_equal(sl_http_limit_acquire(&limits, "http://host", MOST, 0), first);
 	sl_http_limits_destroy(&limits);
 }
 

@@ -10,6 +10,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 
 #include "io/staged/staged.h"
 
@@ -64,11 +65,14 @@ static bool chunk_stands_alone(const struct sl_chunks *chunks, size_t extent, bo
 
 bool sl_span_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct sl_span *out)
 {
-	const struct sluice_extent *e = &chunks->extents[chunk->extent];
+	const struct sluice_extent *e = chunks->extents;
 	size_t last = chunk->extent;
 
+	if (chunks->bricks)
+		return sl_brick_span(chunks->bricks, e->data, chunk, out);
 	if (!chunk->spans)
 		return false;
+	e += chunk->extent;
 	chunk->spans--;
 	out->memory = (char *)e->data + chunk->position;
 	out->offset = e->offset + chunk->position;
@@ -92,10 +96,15 @@ bool sl_span_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct
 
 bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct sl_span *out)
 {
+	uint64_t length = chunk->length;
 	struct sl_span span;
 
 	if (!sl_span_next(chunks, chunk, out))
 		return false;
+	if (chunks->bricks) {
+		out->length = length;
+		chunk->spans = 0;
+	}
 	out->gap = 0;
 	while (chunk->spans && chunk->joined && sl_span_next(chunks, chunk, &span)) {
 		out->length += span.gap + span.length;
@@ -106,10 +115,14 @@ bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, 
 
 bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out)
 {
-	uint64_t left = chunk_skip_empty(chunks, &chunks->extent, &chunks->position);
 	bool alone, large;
+	uint64_t left;
 	size_t at = 0;
 
+	if (chunks->bricks)
+		return sl_brick_chunk(chunks->bricks, chunks->slot_bytes, &chunks->extent,
+		                      &chunks->position, out);
+	left = chunk_skip_empty(chunks, &chunks->extent, &chunks->position);
 	if (!left)
 		return false;
 	*out = (struct sl_chunk){.extent = chunks->extent, .position = chunks->position};
@@ -237,7 +250,10 @@ int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
 	unsigned most = chunks_slots(chunks, limits, settings, &m);
 	size_t slot;
 
-	if (chunks->whole) {
+	if (chunks->bricks) {
+		slot = sl_bricks_plan(chunks->bricks, m.total, settings, half,
+		                      chunks->on_stream ? MANY_CHUNKS : UINT_MAX, &most);
+	} else if (chunks->whole) {
 		slot = chunk_power_of_two(4096, m.largest);
 		if (slot > half)
 			return sl_fail(

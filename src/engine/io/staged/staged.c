@@ -85,6 +85,24 @@ static uint64_t staged_gap(const struct sluice_op *op)
 	return backend->ops->cut ? backend->ops->cut(backend, 0, 0, 0).gap : LOCAL_GAP;
 }
 
+/* Whether tiles that are decoded would be cut by the chunks of a box. */
+static bool staged_has_bricks(const struct sluice_op *op)
+{
+	return op->box && op->file->limits.tile && op->extents[0].length;
+}
+
+static struct sl_bricks *staged_bricks(const struct sluice_op *op)
+{
+	struct sl_bricks *bricks = calloc(1, sizeof(*bricks));
+
+	if (bricks) {
+		bricks->box = op->box;
+		bricks->tile = op->file->limits.tile;
+		bricks->element = bricks->tile[op->box->rank];
+	}
+	return bricks;
+}
+
 static bool staged_is_single(const struct sl_chunks *chunks)
 {
 	struct sl_chunks walk = *chunks;
@@ -122,14 +140,18 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 	if (size >= 0)
 		chunks.file_size = (uint64_t)size;
 
-	if (route->has_memory)
+	if (route->has_memory && staged_has_bricks(op)) {
+		chunks.bricks = staged_bricks(op);
+		rc = chunks.bricks ? 0 : sl_fail(-ENOMEM, "no memory");
+	}
+	if (!rc && route->has_memory)
 		rc = sl_chunks_plan(&chunks, &op->file->limits, settings,
 		                    sl_staging_largest(staging, half), &slots);
-	if (rc)
-		return rc;
-	staged = staged_allocate(slots);
-	if (!staged)
-		return sl_fail(-ENOMEM, "no memory");
+	staged = rc ? NULL : staged_allocate(slots);
+	if (!staged) {
+		free(chunks.bricks);
+		return rc ? rc : sl_fail(-ENOMEM, "no memory");
+	}
 	staged->op = op;
 	staged->route = route;
 	staged->staging = staging;
@@ -171,6 +193,7 @@ void sl_staged_free(struct sl_staged *staged)
 	if (!staged->slots[0].lost)
 		free(staged->transfers);
 	free(staged->slots);
+	free(staged->shape.bricks);
 	free(staged);
 }
 
@@ -314,6 +337,8 @@ static bool slot_use_open(struct sluice_op *op)
 	use->pieces = 0;
 	use->moved = 0;
 	use->walk = chunk; /* its ranges are handed out along this copy */
+	if (staged->shape.bricks)
+		sl_brick_box(staged->shape.bricks, &chunk, &use->box);
 	staged->locked.current = use;
 	return true;
 }

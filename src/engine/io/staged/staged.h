@@ -7,8 +7,17 @@
 
 /* ------------------------------------------------------------------------------------ chunks */
 
+/* A box of an array, in bricks: see bricks.c. */
+struct sl_bricks {
+	const struct sl_box *box;
+	const uint64_t *tile; /* of the limits */
+	uint64_t element;
+	uint64_t unit[SL_BOX_RANK]; /* bricks are cut at multiples */
+};
+
 /* Cuts the extents of an operation into chunks, in order. A slot holds a chunk at a time. */
 struct sl_chunks {
+	struct sl_bricks *bricks; /* or NULL: of a box in bricks, the only extent is its memory */
 	const struct sluice_extent *extents;
 	size_t count;
 	uint64_t direct_bytes; /* ranges of at least that lie in their slots as in the file */
@@ -20,12 +29,13 @@ struct sl_chunks {
 	bool whole;            /* and of all of it */
 	bool on_stream; /* the commands of all chunks are to be in the device's queue at once */
 	size_t slot_bytes;
-	size_t extent; /* where the next chunk begins */
+	/* Where the next chunk begins: in an extent, or in the bytes of a brick of that number. */
+	size_t extent;
 	uint64_t position;
 };
 #define SL_SPANS_MOST SL_JOB_COPIES_MOST /* of a chunk */
 struct sl_chunk {
-	size_t extent; /* of the next span, as are the next four */
+	size_t extent; /* of the next span, or its brick, as are the next four */
 	uint64_t position;
 	size_t at; /* in the slot */
 	uint64_t length;
@@ -41,8 +51,8 @@ struct sl_span {
 	uint64_t offset;
 	uint64_t gap; /* bytes of the file before it that are in the slot, and in no span */
 };
-/* Chooses slot_bytes and the number of slots. half: the bytes of pinned memory that there are.
- * Returns 0, or -ENOTSUP with a sentence. */
+/* Chooses slot_bytes, the number of slots, and bricks. half: the bytes of pinned memory. Returns 0,
+ * or -ENOTSUP with a sentence. */
 int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
                    const struct sl_settings *settings, size_t half, unsigned *slots);
 /* Take the next chunk, or the next span or range of a chunk, and use it up. False past the last. */
@@ -51,6 +61,18 @@ bool sl_span_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct
 /* A range: spans, with their gaps, that are contiguous in the slot and in the file; gap: of all. */
 bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
                         struct sl_span *out);
+
+/* The same for a box in bricks. number, position: where the chunk begins, and the next. */
+bool sl_brick_chunk(const struct sl_bricks *bricks, size_t slot, size_t *number, uint64_t *position,
+                    struct sl_chunk *out);
+bool sl_brick_span(const struct sl_bricks *bricks, char *memory, struct sl_chunk *chunk,
+                   struct sl_span *out);
+/* Writes the brick that has the chunk: the range of the chunk is of the bytes of this box. */
+void sl_brick_box(const struct sl_bricks *bricks, const struct sl_chunk *chunk, struct sl_box *out);
+/* Chooses units, and returns slot_bytes. all: bytes of the box; *slots: at least, and then as
+ * many as are wanted. More chunks than most_chunks make longer slots, as far as there are. */
+size_t sl_bricks_plan(struct sl_bricks *bricks, uint64_t all, const struct sl_settings *settings,
+                      size_t half, unsigned most_chunks, unsigned *slots);
 
 /* ------------------------------------------------------------------------------------ staged */
 
@@ -63,9 +85,10 @@ struct sl_slot_use {
 	unsigned index;
 	uint64_t number; /* of the chunk */
 	struct sl_chunk chunk;
-	unsigned pieces; /* in flight */
-	bool handed;     /* all its pieces have been handed out */
-	uint64_t moved;  /* of its bytes */
+	struct sl_box box; /* the brick of the chunk, if there are bricks */
+	unsigned pieces;   /* in flight */
+	bool handed;       /* all its pieces have been handed out */
+	uint64_t moved;    /* of its bytes */
 	/* Of route_copier.c: */
 	bool ready;             /* to be filled (read), or full (write) */
 	bool empty;             /* of a write: for the copier to fill */

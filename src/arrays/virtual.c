@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Virtual datasets: their parts are datasets of other files, which are arrays themselves
+ *
+ * A job of a virtual dataset is cut into boxes of bytes side by side in memory, and what a
+ * box has of a part is a job of its source. What no source has gets the fill value before.
+ *
+ * Threads: those of steps; a worker ends the last part, and with it the whole.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "arrays/arrays_internal.h"
+
+bool sl_virtual_first(const struct sl_array *array, size_t part)
+{
+	size_t i = 0;
+
+	while (array->sources[i] != array->sources[part])
+		i++;
+	return i == part;
+}
+
+/* A part is over: the last ends the whole. */
+static void part_done(struct sl_piece *piece)
+{
+	struct sl_job *job = SL_CONTAINER(piece, struct sl_job, base), *whole = job->whole;
+	struct sl_array *array = SL_CONTAINER(whole->base.backend, struct sl_array, base);
+	bool over;
+
+	sl_mutex_lock(&array->mutex);
+	if (piece->error)
+		sl_job_fail_locked(whole, piece->error, piece->message);
+	over = sl_job_count_locked(whole);
+	sl_mutex_unlock(&array->mutex);
+	free(piece->message);
+	free(job);
+	if (over)
+		sl_job_end(whole);
+}
+
+/* Starts the parts of the box that the walk has come to. Returns 0 or -ENOMEM. */
+static int virtual_begin_box(struct sl_array *array, struct sl_job *whole)
+{
+	struct sl_list parts = SL_LIST_INIT(parts);
+	uint64_t bytes = 0, here;
+	struct sl_walk walk;
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < array->h5.of.part_count; i++) {
+		struct sl_array *source = array->sources[i];
+		struct sl_job *job;
+
+		here = source ? sl_walk_part(&whole->walk, &array->h5.of.parts[i], source, &walk)
+		              : 0;
+		if (!here)
+			continue;
+		job = calloc(1, sizeof(*job));
+		if (!job) {
+			rc = -ENOMEM;
+			break;
+		}
+		job->pending = 1;
+		job->whole = whole;
+		job->walk = walk;
+		job->base.backend = &source->base;
+		job->base.done = part_done;
+		sl_list_append(&parts, &job->link);
+		bytes += here;
+	}
+	sl_walk_fill(&whole->walk, bytes);
+	sl_list_each_of (job, &parts, struct sl_job, link) {
+		sl_list_remove(&job->link);
+		sl_mutex_lock(&array->mutex);
+		whole->pending++;
+		sl_mutex_unlock(&array->mutex);
+		sl_job_start(SL_CONTAINER(job->base.backend, struct sl_array, base), job);
+	}
+	return rc;
+}
+
+void sl_virtual_begin(struct sl_array *array, struct sl_job *job)
+{
+	/* The file may have changed. */
+	int rc = sl_array_find(array, NULL, 0);
+	const char *message = rc ? sluice_last_message() : NULL;
+
+	while (!rc && sl_walk_box(&job->walk))
+		rc = sl_job_stopped(job) ? -ECANCELED : virtual_begin_box(array, job);
+	if (rc) {
+		sl_mutex_lock(&array->mutex);
+		sl_job_fail_locked(job, rc, message);
+		sl_mutex_unlock(&array->mutex);
+	}
+}
