@@ -454,7 +454,7 @@ SLUICE_API int sluice_collection_new(sluice_store *s, const char *name,
  * Makes a collection of tensors of the program: copies their data and seals it. With o->on the
  * copies are made by the stream, the seal comes after them, and the call does not wait for it:
  * sluice_blob_wait_sealed() of the owner does. Data on the host for memory of the host is copied at
- * once.
+ * once. If several devices copy, each by its default stream, the call waits for the copies.
  *
  * Returns 0, the errors of sluice_collection_new(), sluice_copy_on() and sluice_blob_seal(), or
  *   -EINVAL   data of a tensor with elements is NULL

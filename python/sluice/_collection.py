@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Iterator, Sequence
@@ -204,30 +203,15 @@ def publish(name: str, what: Any, device: Any = None, *, replace: bool | int | s
         opened = _tensors._Files(what, context, None).core
         made = _make(store, name, replace, files, framework, device, opened=opened)
     else:
-        made = _make_copies(store, name, what, replace, files, framework, device)
+        rows, keep, streams = _store.rows(what.items())
+        if device is not None:
+            rows = [(*row[:3], _store.place(device), row[4]) for row in rows]
+        stream = next(iter(_store.settle(streams).values()), None)
+        made = _make(store, name, replace, files, framework, None, stream, True, rows)
+        del keep  # what the addresses are of
     if push:
         store.push(name, origin, exclusive=exclusive, context=context)
     return made
-
-
-def _make_copies(store: _store.Store, name: str, what: Mapping[str, Any], replace: bool | int | str,
-                 files: Mapping[str, bytes | str] | None, framework: str | None, device: Any) -> Collection:
-    rows, keep, streams, torch = [], [], set(), sys.modules.get("torch")
-    for key, value in what.items():
-        word, shape, array, stream = _store._array(value, key)
-        address, _, place = _core.find_memory(array)
-        if torch is not None and isinstance(array, torch.Tensor):
-            place = str(array.device)  # of an empty one, which has no address, too
-        keep.append(array)
-        streams.add(stream)
-        rows.append((key, word, tuple(shape), place if device is None else _store.place(device), address))
-    streams.discard(None)
-    if len(streams) > 1 and torch is not None:  # of several devices: their work is waited for
-        for array in keep:
-            if isinstance(array, torch.Tensor) and array.is_cuda:
-                torch.cuda.current_stream(array.device).synchronize()
-        streams.clear()
-    return _make(store, name, replace, files, framework, None, streams.pop() if streams else None, True, rows)
 
 
 def collection(name: str, tensors: Mapping[str, tuple[int | Sequence[int], Any]], device: Any = "cpu", *,

@@ -82,26 +82,6 @@ def _refused(value: Any, torch: Any) -> str | None:
     return None
 
 
-def _row(name: str, value: Any, streams: dict[str, int]) -> tuple[Any, ...]:
-    """Type, shape, place and address of an array, and what keeps it; adds the stream of its device."""
-    word, shape, array, found = _store._array(value, name)
-    address, _, place = _core.find_memory(array)
-    if found is not None:
-        streams[place] = found
-    return word, tuple(shape), place, address, array
-
-
-def _row_of_torch(name: str, tensor: Any, streams: dict[str, int]) -> tuple[Any, ...]:
-    """The same of torch, in few calls: there are thousands. The tensor is kept until nothing reads it any more."""
-    array = tensor.detach()
-    if not array.is_contiguous() or array.is_conj() or array.is_neg():
-        array = array.resolve_conj().resolve_neg().contiguous()
-    place = str(array.device)
-    if array.is_cuda and place not in streams:
-        streams[place] = sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
-    return _store._word(array.dtype, name), tuple(array.shape), place, array.data_ptr(), array
-
-
 def _copier(tensors: Mapping[str, Any], torch: Any) -> Callable[[Any], Any]:
     """Return what copies a tensor where it is, on its current stream, and one memory once; after a look at the room."""
     sizes: dict[Any, dict[Any, int]] = {}
@@ -160,24 +140,14 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
         refused = torch is not None and isinstance(value, torch.Tensor) and _refused(value, torch)
         if refused:
             raise TypeError(f"tensor {name!r} is {refused}")
-    rows, keep, streams = [], [], dict[str, int]()
     with contextlib.ExitStack() as on:
         if stream is not None and torch is not None and torch.cuda.is_available():  # copies are made there
             on.enter_context(torch.cuda.stream(stream if isinstance(stream, torch.cuda.Stream) else
                                                torch.cuda.ExternalStream(_stream.number(stream))))
         copy = _copier(tensors, torch) if snapshot else None
-        for name, value in tensors.items():
-            row = _row_of_torch if torch is not None and isinstance(value, torch.Tensor) else _row
-            word, shape, place, address, array = row(name, value if copy is None else copy(value), streams)
-            keep.append(array)
-            rows.append((name, word, shape, place, address))
-        if stream is not None:
-            streams = {place: _stream.number(stream) for place in streams}
-        elif len(streams) > 1 and torch is not None:  # of several devices: their work is waited for
-            for place in streams:
-                if place.startswith("cuda"):
-                    torch.cuda.current_stream(place).synchronize()
-            streams.clear()
+        rows, keep, streams = _store.rows(
+            tensors.items() if copy is None else ((name, copy(value)) for name, value in tensors.items()))
+        streams = _store.settle(streams) if stream is None else dict.fromkeys(streams, _stream.number(stream))
     place, number = next(iter(streams.items()), ("cpu", None))
     core = _core.Save(context or _context.default(), os.fspath(uri), _context.header_lines(headers), rows, shard_bytes,
                       pairs, shared == "alias", durable, digests is not None, place, number)

@@ -13,7 +13,7 @@ import os
 import re
 import select
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, NamedTuple, Sequence
 
 from . import _context, _core, _memory, _stream, _tensors
 from ._operation import Call
@@ -444,6 +444,49 @@ class Store(_core.Store):
 def _info(row: tuple[Any, ...]) -> BlobInfo:
     name, number, size, device, state, flags, *rest = row
     return BlobInfo(name, number, size, device, _STATES[state], bool(flags & _TRANSIENT), *rest)
+
+
+def _row(name: str, value: Any, streams: dict[str, int]) -> tuple[Any, ...]:
+    """Type, shape, place and address of an array, and what keeps it; adds the stream of its device."""
+    word, shape, array, found = _array(value, name)
+    address, _, place = _core.find_memory(array)
+    if found is not None:
+        streams[place] = found
+    return word, tuple(shape), place, address, array
+
+
+def _row_of_torch(name: str, tensor: Any, streams: dict[str, int]) -> tuple[Any, ...]:
+    """The same of torch, in few calls: there are thousands. The tensor is kept until nothing reads it any more."""
+    array = tensor.detach()
+    if not array.is_contiguous() or array.is_conj() or array.is_neg():
+        array = array.resolve_conj().resolve_neg().contiguous()
+    place = str(array.device)
+    if array.is_cuda and place not in streams:
+        streams[place] = sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
+    return _word(array.dtype, name), tuple(array.shape), place, array.data_ptr(), array
+
+
+def rows(tensors: Iterable[tuple[str, Any]]) -> tuple[list[tuple[Any, ...]], list[Any], dict[str, int]]:
+    """Rows (name, type, shape, place, address) of tensors, what keeps them, and streams with work on them, by place."""
+    torch = sys.modules.get("torch")
+    found, keep, streams = [], [], dict[str, int]()
+    for name, value in tensors:
+        row = _row_of_torch if torch is not None and isinstance(value, torch.Tensor) else _row
+        word, shape, place, address, array = row(name, value, streams)
+        keep.append(array)
+        found.append((name, word, shape, place, address))
+    return found, keep, streams
+
+
+def settle(streams: dict[str, int]) -> dict[str, int]:
+    """The same if there is one stream; the work of several devices is waited for, where it is torch's."""
+    torch = sys.modules.get("torch")
+    if len(streams) < 2 or torch is None:
+        return streams
+    for place in streams:
+        if place.startswith("cuda"):
+            torch.cuda.current_stream(place).synchronize()
+    return {}
 
 
 def _array(array: Any, name: str) -> tuple[str, tuple[int, ...], Any, int | None]:

@@ -40,17 +40,18 @@ static error_t tensors_parse(int key, char *arg, struct argp_state *state)
 
 /* ---------------------------------------------------------------------------------------- ls */
 
-static void list_tensor(const struct sluice_tensor *tensor, const char *file)
+void cli_print_tensor(const char *name, int type, unsigned rank, const uint64_t *lengths,
+                      uint64_t bytes, const char *file)
 {
 	char size[CLI_TEXT], shape[3 + 22 * SLUICE_TENSOR_RANK_MOST] = "[", *end = shape + 1;
-	char *name = cli_visible(tensor->name);
+	char *visible = cli_visible(name);
 
-	for (unsigned i = 0; i < tensor->rank; i++)
-		end += sprintf(end, "%s%" PRIu64, i ? ", " : "", tensor->shape[i]);
-	printf("%10s  %-11s  %s%-*s  %s%s%s\n", cli_size_format(tensor->bytes, size),
-	       sluice_type_name(tensor->type), shape, (int)(shape + 16 - end), "]", name,
+	for (unsigned i = 0; i < rank; i++)
+		end += sprintf(end, "%s%" PRIu64, i ? ", " : "", lengths[i]);
+	printf("%10s  %-11s  %s%-*s  %s%s%s\n", cli_size_format(bytes, size),
+	       sluice_type_name(type), shape, (int)(shape + 16 - end), "]", visible,
 	       file ? "  in " : "", file ? file : "");
-	free(name);
+	free(visible);
 }
 
 static void list_metadata(const sluice_tensors *tensors)
@@ -85,7 +86,8 @@ static int tensors_ls(sluice_tensors *tensors, const struct cli_tensors_options 
 	}
 	for (i = 0; sluice_tensors_get(tensors, i, &tensor) == 0; i++) {
 		sluice_tensors_file(tensors, tensor.file, &file);
-		list_tensor(&tensor, several ? file.name : NULL);
+		cli_print_tensor(tensor.name, tensor.type, tensor.rank, tensor.shape, tensor.bytes,
+		                 several ? file.name : NULL);
 		bytes += tensor.bytes;
 	}
 	printf("%zu tensors, %s\n", i, cli_size_format(bytes, size));

@@ -11,48 +11,47 @@
 #include <stdlib.h>
 
 #include "cli_store.h"
-#include "sluice/tensors.h"
+#include "cli_tensors.h"
 
-int cli_store_put_tensors(const struct cli_store_options *o)
+int cli_publish_tensors(const char *socket, const char *name, sluice_tensors *tensors,
+                        const struct sluice_tensor_want *wants, size_t count, int device,
+                        unsigned flags)
 {
 	struct sluice_collection_options options = SLUICE_COLLECTION_OPTIONS_INIT;
-	const char *const *files = (const char *const *)o->arguments.of + 1;
-	sluice_collection *collection = NULL;
-	sluice_tensors *tensors = NULL;
-	sluice_store *store = NULL;
-	sluice_context *ctx = NULL;
+	sluice_collection *made = NULL;
+	sluice_store *store;
 	int rc;
 
-	if (!o->arguments.of[0][0])
+	if (!name[0])
 		return cli_fail(-EINVAL, "a name is empty");
-	rc = cli_said(sluice_store_open(o->socket, NULL, &store));
-
-	options.flags = o->flags | (o->replace ? SLUICE_BLOB_REPLACE : SLUICE_BLOB_RESERVE);
-	if (!rc)
-		rc = cli_context_new(NULL, 0, &ctx);
-	if (!rc)
-		rc = cli_said(
-			sluice_tensors_open(ctx, files, o->arguments.count - 1, NULL, &tensors));
-	if (!rc)
-		rc = cli_said(sluice_collection_publish_files(store, o->arguments.of[0], tensors,
-		                                              NULL, 0, o->device, &options, NULL,
-		                                              &collection));
-	sluice_collection_release(collection);
-	sluice_tensors_free(tensors);
-	sluice_context_close(ctx);
+	options.flags = flags;
+	rc = cli_said(sluice_store_open(socket, NULL, &store));
+	if (rc)
+		return rc;
+	rc = cli_said(sluice_collection_publish_files(store, name, tensors, wants, count, device,
+	                                              &options, NULL, &made));
+	sluice_collection_release(made);
 	sluice_store_close(store);
 	return rc;
 }
 
-static void print_tensor(const struct sluice_collection_tensor *t)
+int cli_store_put_tensors(const struct cli_store_options *o)
 {
-	char size[CLI_TEXT], *name = cli_visible(t->name);
+	const char *const *files = (const char *const *)o->arguments.of + 1;
+	unsigned flags = o->flags | (o->replace ? SLUICE_BLOB_REPLACE : SLUICE_BLOB_RESERVE);
+	sluice_tensors *tensors = NULL;
+	sluice_context *ctx = NULL;
+	int rc = cli_context_new(NULL, 0, &ctx);
 
-	printf("%10s  %-13s [", cli_size_format(t->bytes, size), sluice_type_name(t->type));
-	for (unsigned i = 0; i < t->rank; i++)
-		printf("%s%" PRIu64, i ? ", " : "", t->shape[i]);
-	printf("]  %s\n", name);
-	free(name);
+	if (!rc)
+		rc = cli_said(
+			sluice_tensors_open(ctx, files, o->arguments.count - 1, NULL, &tensors));
+	if (!rc)
+		rc = cli_publish_tensors(o->socket, o->arguments.of[0], tensors, NULL, 0, o->device,
+		                         flags);
+	sluice_tensors_free(tensors);
+	sluice_context_close(ctx);
+	return rc;
 }
 
 static void print_tensor_json(const char *collection, const struct sluice_collection_tensor *t)
@@ -87,7 +86,7 @@ int cli_store_ls_tensors(sluice_store *store, const char *name, uint64_t id, boo
 		if (json)
 			print_tensor_json(name, &t);
 		else
-			print_tensor(&t);
+			cli_print_tensor(t.name, t.type, t.rank, t.shape, t.bytes, NULL);
 	}
 	sluice_collection_release(collection);
 	return 0;

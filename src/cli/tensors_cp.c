@@ -79,26 +79,15 @@ static int save_finish(sluice_tensor_save *save, const char *target)
 static int publish(sluice_tensors *tensors, const struct cli_tensors_options *o,
                    const struct tensors_choice *choice)
 {
-	struct sluice_collection_options options = SLUICE_COLLECTION_OPTIONS_INIT;
 	struct sluice_tensor_want *wants = calloc(choice->count + 1, sizeof(*wants));
-	sluice_collection *made;
-	sluice_store *store;
 	int rc;
 
 	if (!wants)
 		err(CLI_FAILED, "names of tensors");
 	for (size_t i = 0; i < choice->count; i++)
 		wants[i].tensor = choice->indices[i];
-	options.flags = SLUICE_BLOB_REPLACE;
-	rc = cli_said(sluice_store_open(NULL, NULL, &store));
-	if (!rc) {
-		rc = cli_said(sluice_collection_publish_files(store, o->target + strlen(STORE),
-		                                              tensors, wants, choice->count, -1,
-		                                              &options, NULL, &made));
-		if (!rc)
-			sluice_collection_release(made);
-		sluice_store_close(store);
-	}
+	rc = cli_publish_tensors(NULL, o->target + strlen(STORE), tensors, wants, choice->count, -1,
+	                         SLUICE_BLOB_REPLACE);
 	free(wants);
 	return rc;
 }

@@ -92,6 +92,8 @@ tensors_of_files_are_a_collection() {
 	says "taken"
 	status 1 "$sluice" store put "" one.safetensors --tensors
 	says "a name is empty"
+	status 1 "$sluice" tensors cp one.safetensors store://
+	says "a name is empty"
 	status 0 "$sluice" store put m one.safetensors two.safetensors -f
 	status 0 "$sluice" store stat m
 	grep -q '^parts  *1$' out || fail "$(cat out)"

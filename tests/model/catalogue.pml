@@ -500,8 +500,8 @@ inline settle(slot)
 {
 	if
 	:: STATE(MINE(slot)) == DYING && !held[slot] -> /* d4 */
-		store(data[slot], LOST);
 		store(word[slot], WITH(word[slot], FREE));
+		store(data[slot], LOST);
 	:: STATE(MINE(slot)) == LEAVING && held[slot] ->
 		store(word[slot], WITH(word[slot], SEALED));
 	:: STATE(MINE(slot)) == LEAVING && !held[slot] ->

@@ -373,6 +373,39 @@ DAEMON_TEST(memory_does_not_go_while_a_stream_copies_into_it)
 	set_free(&set);
 }
 
+/* Each device has the default stream. */
+DAEMON_TEST(a_seal_comes_behind_the_copies_of_all_devices)
+{
+	struct sluice_collection_options o = SLUICE_COLLECTION_OPTIONS_INIT;
+	struct gate gate = GATE;
+	sluice_collection *c;
+	pthread_t thread;
+	struct set set;
+	bool waited;
+	int device;
+
+	assert_ok(sluice_device_find("emulated:0", &device));
+	set_fill(&set, 13, device);
+	set.v[4].device = device + 1;
+	o.on = 1;
+	begin_with(d->store, device);
+	begin_with(d->store, device + 1);
+	assert_ok(sluice_emulated_call(device + 1, NULL, gate_pass, &gate));
+	pthread_create(&thread, NULL, gate_open_late, &gate);
+	assert_ok(sluice_collection_publish(d->store, "m", set.v, COUNT_OF(set.v), &o, &c));
+	assert_ok(sluice_blob_wait_sealed(sluice_collection_blob(c), 20000));
+	pthread_mutex_lock(&gate.mutex);
+	waited = gate.open;
+	pthread_mutex_unlock(&gate.mutex);
+	pthread_join(thread, NULL);
+	assert_true(waited);
+	assert_set(c, &set);
+	assert_ok(sluice_collection_release(c));
+	assert_ok(sluice_blob_delete(d->store, "m"));
+	assert_idle(d->store);
+	set_free(&set);
+}
+
 DAEMON_TEST(a_device_reads_what_is_on_the_host)
 {
 	sluice_store *other = daemon_connect(d);

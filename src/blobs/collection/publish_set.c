@@ -265,21 +265,29 @@ static int set_copy(const sluice_collection *c, const struct sluice_collection_t
 	return sluice_copy(to.data, from->data, to.bytes);
 }
 
-/* Waits for copies that were begun, which use memory that goes now. Keeps the error message. */
-static void set_wait(const struct sluice_collection_tensor *tensors, size_t count,
-                     sluice_stream stream, int rc)
+/* Returns the device that copies a tensor, or -1. */
+static int set_copier(const struct sluice_collection_tensor *t)
 {
-	char *message = strdup(sluice_last_message());
+	return t->device >= 0 ? t->device : sluice_device_of(t->data);
+}
+
+/* Waits for copies that were begun on all devices. Returns rc with its message, or an error. */
+static int set_wait(const struct sluice_collection_tensor *tensors, size_t count,
+                    sluice_stream stream, int rc)
+{
+	char *message = rc ? strdup(sluice_last_message()) : NULL;
+	int waited = 0;
 
 	for (size_t i = 0; i < count; i++) {
-		const struct sluice_collection_tensor *t = set_tensor(tensors, i);
-		int device = t->device >= 0 ? t->device : sluice_device_of(t->data);
+		int device = set_copier(set_tensor(tensors, i));
+		int one = device < 0 ? 0 : sluice_stream_synchronize(device, stream);
 
-		if (device >= 0)
-			sluice_stream_synchronize(device, stream);
+		waited = waited ? waited : one;
 	}
-	sl_fail_with(rc, message);
+	if (rc)
+		sl_fail_with(rc, message);
 	free(message);
+	return rc ? rc : waited;
 }
 
 int sluice_collection_publish(sluice_store *s, const char *name,
@@ -289,20 +297,30 @@ int sluice_collection_publish(sluice_store *s, const char *name,
 {
 	struct sluice_collection_options o;
 	sluice_collection *c;
-	int rc = out ? set_copy_options(options, &o)
-	             : sl_fail(-EINVAL, "sluice_collection_publish: out is NULL");
+	bool several = false;
+	int first = -1, rc = out ? set_copy_options(options, &o)
+	                         : sl_fail(-EINVAL, "sluice_collection_publish: out is NULL");
 
 	if (!rc)
 		rc = sluice_collection_new(s, name, tensors, count, options, &c);
 	if (rc)
 		return rc;
-	for (size_t i = 0; !rc && i < count; i++)
+	for (size_t i = 0; !rc && i < count; i++) {
+		int device = set_copier(set_tensor(tensors, i));
+
 		rc = set_copy(c, set_tensor(tensors, i), &o);
+		several |= device >= 0 && first >= 0 && device != first;
+		first = SL_MAX(first, device);
+	}
+	/* The seal comes behind the stream of one device. */
+	if (!rc && o.on && several)
+		rc = set_wait(tensors, count, o.stream, 0);
 	if (!rc)
 		rc = o.on ? sluice_blob_seal_on(sluice_collection_blob(c), o.stream)
 		          : sluice_blob_seal(sluice_collection_blob(c));
+	/* Copies that were begun use memory that goes now. */
 	if (rc && o.on)
-		set_wait(tensors, count, o.stream, rc);
+		rc = set_wait(tensors, count, o.stream, rc);
 	if (rc)
 		sluice_collection_release(c);
 	else

@@ -207,7 +207,8 @@ struct sl_seal_item {
 };
 /*
  * A seal of one blob may be followed by its metadata. Items with the flag SL_FLAG_PART and no other
- * are parts of the last item, without names; the answer has an item for the owner alone.
+ * are parts of the last item, without names, the last part first; the answer has an item for the
+ * owner alone.
  */
 struct sl_msg_seal {
 	struct sl_head head;

@@ -110,13 +110,13 @@ static int seal_locate_all(sluice_blob *const *v, size_t count)
 	return lost < (int)count ? rc : -ECONNRESET;
 }
 
-/* Lists the blobs of a seal, an owner behind its parts. Returns their number. */
+/* Lists the blobs of a seal as the message has them, an owner last. Returns their number. */
 static unsigned seal_list(sluice_blob *const *v, size_t count, sluice_blob **all)
 {
 	unsigned n = v[0]->part_count;
 
 	for (unsigned i = 0; i < n; i++)
-		all[i] = atomic_load(&v[0]->parts[i]);
+		all[i] = atomic_load(&v[0]->parts[n - 1 - i]);
 	memcpy(all + n, v, count * sizeof(*all));
 	return n + (unsigned)count;
 }

@@ -410,40 +410,25 @@ static int seal_prepare(struct sl_server *server, struct sl_range_lease *lease,
 }
 
 /*
- * Gives all blobs of a seal their entries, or fails; those of parts are SEALED, the last first, so
- * that each has the next in its record. *fresh: which entries are new.
+ * Seals all blobs or none: on failure, entries that were made for this seal are taken back. Entries
+ * of parts are SEALED at once; the last comes first, so that each has the next in its record.
  */
-static int seal_prepare_all(struct sl_server *server, struct sl_range_lease **leases,
-                            unsigned count, bool sealed, uint64_t *fresh)
+static int seal_all(struct sl_server *server, struct sl_range_lease **leases, unsigned count)
 {
-	const struct sl_msg_seal *request = &server->in.seal;
 	const struct sl_metadata *record = sl_message_metadata(&server->in);
 	unsigned parts = sl_message_parts(&server->in);
-	uint32_t next = 0;
+	uint64_t fresh = 0;
+	uint32_t slots[SL_ITEMS_MOST], next = 0;
+	bool sealed = count - parts == 1 && leases[parts]->slot == SL_NO_SLOT;
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < count; i++) {
-		unsigned at = i < parts ? parts - 1 - i : i;
-
-		leases[at]->next = next;
-		*fresh |= (uint64_t)(leases[at]->slot == SL_NO_SLOT) << at;
-		rc = seal_prepare(server, leases[at], &request->items[at], record,
-		                  sealed || at < parts);
-		if (!rc && at < parts)
-			next = leases[at]->slot + 1;
+		leases[i]->next = next;
+		fresh |= (uint64_t)(leases[i]->slot == SL_NO_SLOT) << i;
+		rc = seal_prepare(server, leases[i], &server->in.seal.items[i], record,
+		                  sealed || i < parts);
+		next = !rc && i < parts ? leases[i]->slot + 1 : 0;
 	}
-	return rc;
-}
-
-/* Seals all blobs or none: on failure, entries that were made for this seal are taken back. */
-static int seal_all(struct sl_server *server, struct sl_range_lease **leases, unsigned count)
-{
-	unsigned parts = sl_message_parts(&server->in);
-	uint64_t fresh = 0;
-	uint32_t slots[SL_ITEMS_MOST];
-	bool sealed = count - parts == 1 && leases[parts]->slot == SL_NO_SLOT;
-	int rc = seal_prepare_all(server, leases, count, sealed, &fresh);
-
 	for (unsigned i = 0; i < count; i++)
 		slots[i] = leases[i]->slot;
 	sl_store_step("server: prepared");
