@@ -110,6 +110,7 @@ SLUICE_API int sluice_context_new(const struct sluice_config *config, sluice_con
  * separated by '&':
  *   socket=PATH             the daemon's socket; default: as sluice_store_open() with NULL
  *   wait_ms=N               to read: wait for the seal
+ *   origin=URI              to read, with wait_ms: as struct sluice_origin
  *   id=N                    to read: instead of a name
  *   device=N                to write: the number or the name of a device
  *   cache, pin, alone       to write: as enum sluice_blob_flags
@@ -345,7 +346,7 @@ struct sluice_open_options {
 	const struct sluice_s3_options *s3;
 	/* For remote files that are read: the opening asks for so many bytes from the begin of the
 	 * object, at most SLUICE_FIRST_BYTES, and the file keeps them: reads within them cost no
-	 * request. Many small objects that are read as a whole then take one request each and not
+	 * request, and others ask for what is behind them. Many small objects that are read as a whole then take one request each and not
 	 * two. Default (0): none. */
 	uint64_t first_bytes;
 	/* For an HDF5 file that is read, local or of a server: the path of a dataset in it. Its

@@ -503,6 +503,101 @@ SLUICE_API int sluice_blob_release_on(sluice_blob *b, sluice_stream stream);
  */
 SLUICE_API int sluice_blob_to_dlpack(sluice_blob *b, unsigned version, void **out);
 
+/* ------------------------------------------------------------------------------------ origin */
+
+/*
+ * An origin is a folder of objects of S3 behind the stores of many nodes: uri, '/' and a name, as
+ * it is, give the URI of an object. A blob or a collection (<sluice/tensors.h>) that this node
+ * lacks comes from there, once for each node, however many processes ask at a time. Only the calls
+ * of this section, sluice_collection_fetch() and store:// files use an origin. A name that begins
+ * with ".sluice/" has no object.
+ *
+ * What is fetched is a blob with SLUICE_BLOB_CACHE: it may be dropped when memory is short, and is
+ * fetched again by the next call. All of its bytes are of one version of the object.
+ */
+struct sluice_origin {
+	size_t size;         /* sizeof(struct sluice_origin) */
+	sluice_context *ctx; /* for the requests; may be NULL if there is no URI */
+	/* "s3://BUCKET/PREFIX" or "s3://BUCKET". NULL: what the environment variable
+	 * SLUICE_STORE_ORIGIN has. "", or NULL without that variable: there is no origin. */
+	const char *uri;
+	const struct sluice_open_options *open; /* `headers` and `s3` are used; may be NULL */
+	int device;                             /* that gets what is fetched; -1: the host */
+};
+#define SLUICE_ORIGIN_INIT                                         \
+	{                                                          \
+		sizeof(struct sluice_origin), NULL, NULL, NULL, -1 \
+	}
+
+/*
+ * Gets a blob as sluice_blob_get() does; if there is none, and timeout_ms is not 0, fetches the
+ * bytes of its object. Whether an object becomes a blob or a collection depends on the call alone.
+ * A blob that a process seals by that name meanwhile is the one that is got. Without an origin the
+ * call is sluice_blob_get().
+ *
+ * Waits: for the read; or, until the time-out, for another process that reads the object or has
+ * reserved the name. A read that this call makes goes on beyond the time-out.
+ *
+ * Returns 0, the errors of sluice_blob_get(), sluice_open() and of reads, or
+ *   -ENOENT      there is no such object; for a second this process does not ask again
+ *   -EACCES      the server refuses it
+ *   -ENOSPC      too little memory, found out before a byte is read; the sentence says how much it
+ *                takes
+ *   -ESTALE      the object changed during each of four reads
+ *   -ETIMEDOUT   another process has not ended in time
+ *   -EPROTO      the object has no ETag
+ *   -EINVAL      the URI is no origin
+ * After an error nothing is left.
+ */
+SLUICE_API int sluice_blob_fetch(sluice_store *s, const struct sluice_origin *origin,
+                                 const char *name, int timeout_ms, sluice_blob **out);
+/*
+ * Asks the origin once whether the object of a blob or a collection that was fetched is another by
+ * now, by its ETag and length. If so, reads it, for the same device, and takes the name from the
+ * blob, which needs memory for both; if the name has changed hands meanwhile, nothing changes. A
+ * blob that was published here, or fetched from another URI than that of the origin, stays. With
+ * uri NULL the object is the one that the blob was fetched from.
+ *
+ * Waits: for the requests, or for another process that reads the object.
+ *
+ * Returns 0 and the id of the blob that has the name, or
+ *   -ENOENT   there is no such blob or object; the blob stays
+ *   the errors of sluice_blob_fetch()
+ */
+SLUICE_API int sluice_blob_refresh(sluice_store *s, const struct sluice_origin *origin,
+                                   const char *name, uint64_t *id);
+/*
+ * Writes the object of a sealed blob or collection, by one upload from the memory of the store;
+ * that of a collection is a .safetensors file of its tensors, without its small files and notes.
+ * flags: 0, or SLUICE_OPEN_EXCLUSIVE: only if there is no such object. Waits for the server.
+ *
+ * Returns 0, the errors of sluice_blob_get(), sluice_open() and sluice_close(), or
+ *   -EEXIST   with EXCLUSIVE, the object exists
+ *   -EINVAL   there is no origin, the name has no object, or ends in ".index.json"
+ */
+SLUICE_API int sluice_blob_push(sluice_store *s, const struct sluice_origin *origin,
+                                const char *name, unsigned flags);
+/*
+ * Removes the object of a name (of an index of files that alone), then deletes the blob. Waits for
+ * the server.
+ *
+ * Returns 0, also if one or both were not there, -EINVAL as above, or the errors of
+ * sluice_remove(), after which the blob is there
+ */
+SLUICE_API int sluice_blob_delete_from(sluice_store *s, const struct sluice_origin *origin,
+                                       const char *name);
+
+/* Where the bytes of a blob were fetched from. Texts live as long as the handle. */
+struct sluice_blob_source {
+	size_t size;         /* in: sizeof(struct sluice_blob_source) */
+	const char *uri;     /* of the object */
+	const char *etag;    /* that it had */
+	uint64_t length;     /* of the object, or of the index of files */
+	const char *version; /* "sluice.version" of the metadata of tensors, or "" */
+};
+/* Describes that. Returns 0, or -ENOENT if the blob was not fetched. */
+SLUICE_API int sluice_blob_origin(const sluice_blob *b, struct sluice_blob_source *out);
+
 /* ------------------------------------------------------------------------------- delete, stat */
 
 /*

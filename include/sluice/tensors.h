@@ -494,6 +494,17 @@ SLUICE_API int sluice_collection_attach(sluice_store *s, const char *name, int d
 SLUICE_API int sluice_collection_attach_id(sluice_store *s, uint64_t id, int timeout_ms,
                                            sluice_collection **out);
 /*
+ * Attaches to a collection as sluice_collection_attach() does; if there is none, and timeout_ms is
+ * not 0, fetches it from an origin, as sluice_blob_fetch() describes: the object is a .safetensors
+ * file, or an index of such files beside it, if its name ends in ".index.json". A blob that
+ * sluice_blob_fetch() got from the same object gives way to it.
+ *
+ * Returns 0, or the errors of sluice_blob_fetch(), sluice_tensors_open() and
+ * sluice_collection_attach(). After an error nothing is left.
+ */
+SLUICE_API int sluice_collection_fetch(sluice_store *s, const struct sluice_origin *origin,
+                                       const char *name, int timeout_ms, sluice_collection **out);
+/*
  * Releases a collection. Its tensors must not be used any more, but for those that were exported:
  * they keep the memory. One that is not sealed is aborted.
  */

@@ -25,10 +25,15 @@ int run_get(struct request *request)
 
 	do {
 		slice = left < 0 || left > LEFT_MS ? LEFT_MS : left;
-		rc = request->attaches ? sluice_collection_attach(handle->of->store, request->name,
-		                                                  -1, slice, &handle->collection)
-		                       : sluice_blob_get(handle->of->store, request->name, slice,
-		                                         &handle->blob);
+		if (request->context)
+			rc = sluice_collection_fetch(handle->of->store, &request->origin,
+			                             request->name, slice, &handle->collection);
+		else if (request->attaches)
+			rc = sluice_collection_attach(handle->of->store, request->name, -1, slice,
+			                              &handle->collection);
+		else
+			rc = sluice_blob_get(handle->of->store, request->name, slice,
+			                     &handle->blob);
 		left -= left < 0 ? 0 : slice;
 	} while (rc == -ETIMEDOUT && left && !atomic_load(&request->call.left));
 	return rc;

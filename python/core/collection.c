@@ -145,15 +145,16 @@ static int request_parse(struct request *request, PyObject *made)
 	return 0;
 }
 
-/* Collection(store, name, timeout_ms, made or None) */
+/* Collection(store, name, timeout_ms, made or None, origin or None) */
 static int collection_init(Collection *self, PyObject *args, PyObject *kwargs)
 {
-	PyObject *store, *made;
+	PyObject *store, *made, *origin;
 	struct request *request;
 	const char *name;
 	int timeout;
 
-	if (!PyArg_ParseTuple(args, "O!siO:Collection", store_type, &store, &name, &timeout, &made))
+	if (!PyArg_ParseTuple(args, "O!siOO:Collection", store_type, &store, &name, &timeout, &made,
+	                      &origin))
 		return -1;
 	request = request_new_object((Store *)store, self->handle,
 	                             made == Py_None ? run_get : run_make, name);
@@ -162,7 +163,8 @@ static int collection_init(Collection *self, PyObject *args, PyObject *kwargs)
 		request->attaches = made == Py_None;
 		request->here = made != Py_None;
 	}
-	if (request && made != Py_None && request_parse(request, made)) {
+	if (request && ((made != Py_None && request_parse(request, made)) ||
+	                (origin != Py_None && request_origin(request, origin)))) {
 		call_free(&request->call);
 		return -1;
 	}

@@ -22,6 +22,8 @@ static void request_clean(struct call *call)
 
 	if (request->made)
 		handle_give(request->made);
+	if (request->context)
+		handle_give(request->context);
 }
 
 static int request_make(struct call *call)
@@ -237,6 +239,83 @@ static PyObject *store_delete(Store *self, PyObject *name)
 	return request ? call_finish(&request->call) : NULL;
 }
 
+/* --------------------------------------------------------------------------------------- origin */
+
+int request_origin(struct request *request, PyObject *origin)
+{
+	struct sluice_origin *o = &request->origin;
+	const char *uri, *device;
+	PyObject *context;
+
+	*o = (struct sluice_origin)SLUICE_ORIGIN_INIT;
+	if (!PyArg_ParseTuple(origin, "O!zs", context_type, &context, &uri, &device) ||
+	    !context_is_made((Context *)context) || parse_device(device, &o->device) ||
+	    (uri && !(o->uri = call_copy(&request->call, uri, strlen(uri)))))
+		return -1;
+	request->context = ((Context *)context)->handle;
+	handle_take(request->context);
+	o->ctx = request->context->context;
+	return 0;
+}
+
+static int run_refresh(struct request *request)
+{
+	return sluice_blob_refresh(request->call.handle->store, &request->origin, request->name,
+	                           &request->cursor);
+}
+
+static int run_push(struct request *request)
+{
+	return sluice_blob_push(request->call.handle->store, &request->origin, request->name,
+	                        request->options.flags);
+}
+
+static struct request *origin_request(Store *self, int (*run)(struct request *request),
+                                      const char *name, PyObject *origin)
+{
+	struct request *request = request_new(self->handle, run, name, 0);
+
+	if (request && request_origin(request, origin)) {
+		call_free(&request->call);
+		return NULL;
+	}
+	return request;
+}
+
+/* _refresh(name, (context, URI or None, device)): the id of what has the name then */
+static PyObject *store_refresh(Store *self, PyObject *args)
+{
+	struct request *request;
+	PyObject *origin, *id;
+	const char *name;
+
+	if (!PyArg_ParseTuple(args, "sO!:_refresh", &name, &PyTuple_Type, &origin))
+		return NULL;
+	request = origin_request(self, run_refresh, name, origin);
+	if (request_run(request))
+		return NULL;
+	id = PyLong_FromUnsignedLongLong(request->cursor);
+	call_free(&request->call);
+	return id;
+}
+
+/* _push(name, (context, URI, device), exclusive) */
+static PyObject *store_push(Store *self, PyObject *args)
+{
+	struct request *request;
+	PyObject *origin;
+	const char *name;
+	int exclusive;
+
+	if (!PyArg_ParseTuple(args, "sO!p:_push", &name, &PyTuple_Type, &origin, &exclusive))
+		return NULL;
+	request = origin_request(self, run_push, name, origin);
+	if (!request)
+		return NULL;
+	request->options.flags = exclusive ? SLUICE_OPEN_EXCLUSIVE : 0;
+	return call_finish(&request->call);
+}
+
 /* ---------------------------------------------------------------------------------------- watch */
 
 static int run_watch(struct request *request)
@@ -299,6 +378,8 @@ static PyObject *watch_fileno(Watch *self, PyObject *none)
 
 static PyMethodDef store_methods[] = {
 	{"_rows", ANY(PyCFunction, store_rows), METH_VARARGS, NULL},
+	{"_refresh", ANY(PyCFunction, store_refresh), METH_VARARGS, NULL},
+	{"_push", ANY(PyCFunction, store_push), METH_VARARGS, NULL},
 	{"delete", ANY(PyCFunction, store_delete), METH_O,
          "delete($self, name, /)\n--\n\nDelete a blob: its name is free at once, its memory when "
          "nobody "

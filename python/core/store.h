@@ -20,7 +20,9 @@ typedef struct {
 struct request {
 	struct call call;
 	int (*run)(struct request *request);
-	struct handle *made;       /* of a seal: the blob, mapped for reading only */
+	struct handle *made;    /* of a seal: the blob, mapped for reading only */
+	struct handle *context; /* of an origin */
+	struct sluice_origin origin;
 	const char *name, *device; /* NULL: none */
 	int timeout_ms;
 	uint64_t bytes, cursor;
@@ -54,6 +56,8 @@ int request_open(struct request *request, struct handle **out);
 struct request *request_new_object(Store *store, bool made, int (*run)(struct request *request),
                                    const char *name);
 PyObject *device_name(int device);
+/* Reads an origin, (context, URI, device), for the request. Returns 0, or -1 with an exception. */
+int request_origin(struct request *request, PyObject *origin);
 /* Gets the blob, or attaches to the collection, of that name. */
 int run_get(struct request *request);
 PyObject *store_close(Store *self, PyObject *none);

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Iterator, Sequence
 
-from . import _core, _memory, _store, _stream, _tensors
+from . import _context, _core, _memory, _store, _stream, _tensors
 from ._operation import Call
 
 _stores: dict[tuple[int, str | None], _store.Store] = {}
@@ -55,10 +55,11 @@ class Collection(_core.Collection, Mapping[str, Any]):
     """
 
     def __init__(self, store: _store.Store, name: str, timeout_ms: int, made: tuple[Any, ...] | None,
-                 framework: str | None = None, copy: bool = False) -> None:
+                 framework: str | None = None, copy: bool = False, origin: tuple[Any, ...] | None = None) -> None:
         if framework not in (None, "pt", "torch", "np", "numpy", "dlpack"):
             raise ValueError(f"framework {framework!r} is not 'pt', 'np' or 'dlpack'")
-        super().__init__(store, name, timeout_ms, made)
+        super().__init__(store, name, timeout_ms, made, origin)
+        self._context: _context.Context | None = origin[0] if origin else None
         self._store, self._framework, self._copy = store, framework, copy
         self._libraries: dict[str, Any] = {}
         self._dtypes: dict[str, Any] = {}
@@ -115,12 +116,22 @@ class Collection(_core.Collection, Mapping[str, Any]):
         """
         self._seal(None if stream is None else _stream.number(stream))
 
-    def newer(self, timeout: float | None = None) -> Call:
+    def newer(self, timeout: float | None = None, *, origin: bool = False) -> Call:
         """Wait until another collection has the name: `await m.newer()`, or m.newer().wait(), is that one.
 
-        timeout: seconds, or None; then TimeoutError is raised.
+        timeout: seconds, or None; then TimeoutError is raised. origin: ask the origin once, and fetch the object if it
+        is another than the one that the collection of this name was fetched from; the result is None if there is no
+        newer.
         """
-        return Call(lambda: self._newer(timeout))
+        return Call(self._refreshed if origin else lambda: self._newer(timeout))
+
+    def _refreshed(self) -> Collection | None:
+        version = self._store.refresh(self.name, context=self._context)
+        if version == self.version:
+            return None
+        found = Collection(self._store, self.name, 0, None, self._framework, self._copy)
+        found._context = self._context
+        return found
 
     def _newer(self, timeout: float | None) -> Collection:
         name, version, end = self.name, self.version, None if timeout is None else time.monotonic() + timeout
@@ -128,6 +139,7 @@ class Collection(_core.Collection, Mapping[str, Any]):
             while True:
                 with contextlib.suppress(FileNotFoundError):
                     found = Collection(self._store, name, 0, None, self._framework, self._copy)
+                    found._context = self._context
                     if found.version != version:
                         return found
                     found.close()
@@ -170,27 +182,35 @@ def _make(store: _store.Store, name: str, replace: bool | int | str, files: Mapp
 
 def publish(name: str, what: Any, device: Any = None, *, replace: bool | int | str = False,
             files: Mapping[str, bytes | str] | None = None, framework: str | None = None,
-            store: _store.Store | None = None) -> Collection:
+            push: bool = False, origin: str | None = None, exclusive: bool = False,
+            context: _context.Context | None = None, store: _store.Store | None = None) -> Collection:
     """Publish tensors in the store by one name, and return them as they are there.
 
     what: a mapping from names to tensors or arrays, which are copied, where they are or to a device; or files of
     tensors, as for load(), which are read straight into the store. device: "cpu" (None), or as of torch, "cuda:0".
     files: small files that go with them, such as {"config.json": text}. replace: True takes the name from the
     collection that has it, in one step, and needs memory for both; a number from version does so with that collection
-    alone; "delete-first" deletes it before.
+    alone; "delete-first" deletes it before. push: then upload them as one .safetensors object, as Store.push() does,
+    without the small files; if that fails they stay published here.
 
     Raises FileExistsError if the name is taken, and OSError with the numbers if there is not so much memory, or with
     errno.ESTALE if another collection than `replace` says has the name, or none: then nothing has changed.
     """
     store = _store_of(store)
+    if push:
+        _store._origin(origin, context, True)  # before anything is published
     if not isinstance(what, Mapping):
-        return _make(store, name, replace, files, framework, device, opened=_tensors._Files(what, None, None).core)
-    rows, keep, streams = _store.rows(what.items())
-    if device is not None:
-        rows = [(*row[:3], _store.place(device), row[4]) for row in rows]
-    stream = next(iter(_store.settle(streams).values()), None)
-    made = _make(store, name, replace, files, framework, None, stream, True, rows)
-    del keep  # what the addresses are of
+        opened = _tensors._Files(what, context, None).core
+        made = _make(store, name, replace, files, framework, device, opened=opened)
+    else:
+        rows, keep, streams = _store.rows(what.items())
+        if device is not None:
+            rows = [(*row[:3], _store.place(device), row[4]) for row in rows]
+        stream = next(iter(_store.settle(streams).values()), None)
+        made = _make(store, name, replace, files, framework, None, stream, True, rows)
+        del keep  # what the addresses are of
+    if push:
+        store.push(name, origin, exclusive=exclusive, context=context)
     return made
 
 
@@ -207,9 +227,14 @@ def collection(name: str, tensors: Mapping[str, tuple[int | Sequence[int], Any]]
 
 
 def attach(name: str, timeout: float | None = 0, *, framework: str | None = None, copy: bool = False,
+           origin: str | None = None, device: Any = None, context: _context.Context | None = None,
            store: _store.Store | None = None) -> Collection:
     """Attach to a collection that a process has published; wait for it, timeout seconds at most, or for ever (None).
 
+    origin: "s3://bucket/prefix"; None: $SLUICE_STORE_ORIGIN, or none. If there is one, no collection of this name, and
+    timeout is not 0, the object prefix/name, a .safetensors file or an .index.json of such files, is fetched into
+    memory of device, by one process of this machine; others wait for it. FileNotFoundError is raised if there is no
+    object.
     framework: as for load(), or "dlpack". copy: see Collection. store: None: of the usual daemon.
     Raises FileNotFoundError (timeout=0) or TimeoutError.
 
@@ -217,4 +242,5 @@ def attach(name: str, timeout: float | None = 0, *, framework: str | None = None
     >>> model["embed.weight"].shape  # doctest: +SKIP
     torch.Size([32000, 4096])
     """
-    return Collection(_store_of(store), name, _store._milliseconds(timeout), None, framework, copy)
+    found = _store._origin(origin, context, False, device)
+    return Collection(_store_of(store), name, _store._milliseconds(timeout), None, framework, copy, found)

@@ -15,7 +15,7 @@ import select
 import sys
 from typing import TYPE_CHECKING, Any, Iterable, NamedTuple, Sequence
 
-from . import _core, _memory, _stream, _tensors
+from . import _context, _core, _memory, _stream, _tensors
 from ._operation import Call
 
 if TYPE_CHECKING:
@@ -33,6 +33,14 @@ def _replacing(replace: bool | int) -> tuple[int, int]:
     if isinstance(replace, str) or (is_id and replace <= 0):
         raise ValueError(f"replace is False, True or the id of a blob, and not {replace!r}")
     return (0, operator.index(replace)) if is_id else (bool(replace) * _REPLACE, 0)
+
+
+def _origin(origin: str | None, context: _context.Context | None, needed: bool, device: Any = None) -> Any:
+    """What _core takes as an origin; None: there is none."""
+    uri = os.environ.get("SLUICE_STORE_ORIGIN") if origin is None else os.fsdecode(origin)
+    if not uri and needed:
+        raise ValueError("there is no origin: origin='s3://bucket/prefix', or $SLUICE_STORE_ORIGIN")
+    return (context or _context.default(), origin and uri, place(device)) if uri else None
 
 
 class BlobInfo(NamedTuple):
@@ -385,6 +393,22 @@ class Store(_core.Store):
         Raises FileNotFoundError (timeout=0) or TimeoutError.
         """
         return Blob(self, name, _milliseconds(timeout), None)
+
+    def push(self, name: str, origin: str | None = None, *, exclusive: bool = False,
+             context: _context.Context | None = None) -> None:
+        """Upload a blob, or a collection as one .safetensors file, as the object origin/name, "s3://bucket/name".
+
+        origin: None: $SLUICE_STORE_ORIGIN. exclusive: FileExistsError is raised if the object exists.
+        """
+        self._push(name, _origin(origin, context, True), exclusive)
+
+    def refresh(self, name: str, origin: str | None = None, *, context: _context.Context | None = None) -> int:
+        """Ask once whether the object that a blob or a collection was fetched from has changed, and fetch it if so.
+
+        Returns the id of what has the name then. What was published here, or fetched from another origin, stays.
+        origin: None: the one that it was fetched from. Raises FileNotFoundError.
+        """
+        return self._refresh(name, (context or _context.default(), origin, "cpu"))
 
     def stat(self, name: str) -> BlobInfo:
         """Describe a blob without getting it. Raises FileNotFoundError."""

@@ -21,6 +21,12 @@ enum { KEY_CACHE = 256, KEY_PIN, KEY_WAIT, KEY_COUNT, KEY_DEVICE };
 			"Where the daemon listens; without it $SLUICE_STORE, else "   \
 			"$XDG_RUNTIME_DIR/sluice.sock"                                \
 	}
+#define OPTION_ORIGIN                                                                \
+	{                                                                            \
+		"origin", CLI_MEMBER(CLI_WORD, cli_store_options, origin), "URI", 0, \
+			"s3://BUCKET/PREFIX, where NAME is an object; without it "   \
+			"$SLUICE_STORE_ORIGIN"                                       \
+	}
 #define OPTION_JSON                                                 \
 	{                                                           \
 		"json", CLI_FLAG(cli_store_options, json), NULL, 0, \
@@ -113,21 +119,10 @@ static int store_get(sluice_store *store, const struct cli_store_options *o)
 	uri = add_option(uri, o->socket, "socket", o->socket);
 	uri = add_option(uri, o->by_id, "id", o->arguments.of[0]);
 	uri = add_option(uri, o->wait_ms, "wait_ms", wait);
+	uri = add_option(uri, o->origin, "origin", o->origin);
 	rc = run_cp(uri, o->arguments.of[1], true);
 	free(uri);
 	return rc;
-}
-
-static int store_rm(sluice_store *store, const struct cli_store_options *o)
-{
-	int first = 0;
-
-	for (unsigned i = 0; i < o->arguments.count; i++) {
-		int rc = cli_said(sluice_blob_delete(store, o->arguments.of[i]));
-
-		first = first ? first : rc;
-	}
-	return first;
 }
 
 /* ----------------------------------------------------------------------------------- the daemon */
@@ -172,10 +167,23 @@ static const struct argp_option put_options[] = {
 	{0}};
 static const struct argp_option get_options[] = {
 	OPTION_SOCKET,
-	{"wait", KEY_WAIT, "SECONDS", 0, "Wait for somebody to publish it"},
+	{"wait", KEY_WAIT, "SECONDS", 0, "Wait for somebody to publish it, or fetch it"},
+	OPTION_ORIGIN,
 	{"id", CLI_FLAG(cli_store_options, by_id), NULL, 0, "NAME is the number of a blob"},
 	{0}};
-static const struct argp_option rm_options[] = {OPTION_SOCKET, {0}};
+static const struct argp_option rm_options[] = {
+	OPTION_SOCKET,
+	{"origin", CLI_MEMBER(CLI_WORD, cli_store_options, origin), "URI", 0,
+         "Also remove the objects URI/NAME, URI being s3://BUCKET/PREFIX"},
+	{0}};
+static const struct argp_option push_options[] = {OPTION_SOCKET,
+                                                  OPTION_ORIGIN,
+                                                  {"exclusive",
+                                                   CLI_FLAG(cli_store_options, exclusive), NULL, 0,
+                                                   "Fail if there is such an object"},
+                                                  {0}};
+static const struct argp_option refresh_options[] = {OPTION_SOCKET, OPTION_ORIGIN, {0}};
+static const struct argp_option daemon_options[] = {OPTION_SOCKET, {0}};
 static const struct argp_option stat_options[] = {OPTION_SOCKET,
                                                   OPTION_JSON,
                                                   {"prometheus",
@@ -202,17 +210,23 @@ static const struct store_command {
          "Writes the bytes of the blob NAME to FILE, which is overwritten; '-': standard output.",
          get_options, store_get, 2, 2, true},
 	{"rm", "NAME...", "Deletes blobs; whoever holds one keeps it until he releases it.",
-         rm_options, store_rm, 1, UINT32_MAX},
+         rm_options, cli_store_rm, 1, UINT32_MAX},
+	{"push", "NAME...", "Uploads blobs as objects of S3; collections as .safetensors files.",
+         push_options, cli_store_push, 1, UINT32_MAX},
+	{"refresh", "NAME...",
+         "Asks S3 whether the objects that blobs were fetched from have changed, and fetches them "
+         "again if so.",
+         refresh_options, cli_store_refresh, 1, UINT32_MAX},
 	{"stat", "[NAME]", "Shows what is known of a blob; without NAME, of the daemon.",
          stat_options, cli_store_stat, 0, 1},
 	{"trim", "", "Gives back the host memory that the daemon keeps for the next blobs.",
-         rm_options, cli_store_trim, 0, 0},
+         daemon_options, cli_store_trim, 0, 0},
 	{"watch", "[PREFIX]", "Prints what happens to blobs whose names begin with PREFIX.",
          watch_options, cli_store_watch, 0, 1},
-	{"upgrade", "", "Has the daemon go on as the program that is at its path now.", rm_options,
-         store_upgrade, 0, 0},
+	{"upgrade", "", "Has the daemon go on as the program that is at its path now.",
+         daemon_options, store_upgrade, 0, 0},
 	{"stop", "", "Stops the daemon, and waits until it has ended; all blobs are gone.",
-         rm_options, store_stop, 0, 0},
+         daemon_options, store_stop, 0, 0},
 };
 
 static const struct cli_words words = {

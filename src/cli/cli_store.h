@@ -9,8 +9,8 @@
 /* The command line. */
 struct cli_store_options {
 	struct cli_arguments arguments;
-	const char *socket;
-	bool json, prometheus, replace, by_id, tensors;
+	const char *socket, *origin;
+	bool json, prometheus, replace, by_id, tensors, exclusive;
 	int device;     /* of a collection; -1: the host */
 	unsigned flags; /* enum sluice_blob_flags */
 	int wait_ms;
@@ -22,6 +22,10 @@ int cli_store_ls(sluice_store *store, const struct cli_store_options *o);
 int cli_store_put_tensors(const struct cli_store_options *o);
 /* Prints the tensors of a collection, below its line or each as a JSON object. */
 int cli_store_ls_tensors(sluice_store *store, const char *name, uint64_t id, bool json);
+/* Calls that move bytes from and to S3, for each name. */
+int cli_store_push(sluice_store *store, const struct cli_store_options *o);
+int cli_store_refresh(sluice_store *store, const struct cli_store_options *o);
+int cli_store_rm(sluice_store *store, const struct cli_store_options *o);
 int cli_store_stat(sluice_store *store, const struct cli_store_options *o);
 int cli_store_trim(sluice_store *store, const struct cli_store_options *o);
 int cli_store_watch(sluice_store *store, const struct cli_store_options *o);

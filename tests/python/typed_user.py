@@ -126,6 +126,20 @@ def frames(folder: Path) -> None:
     late.close()
 
 
+def saves(folder: Path) -> None:
+    save = sluice.save({"w": bytearray(8)}, folder / "saved.safetensors", metadata={"step": "1"}, durable=False)
+    assert_type(save, sluice.Save)
+    save.fence()
+    print(save.wait())
+
+
+def from_an_origin(store: sluice.Store, origin: str) -> None:
+    with sluice.attach("model", 60, origin=origin, device="cpu", context=None, store=store) as model:
+        newer: sluice.Collection | None = model.newer(origin=True).wait()
+        print(newer is None, store.refresh("model", origin))
+    store.push("model", origin, exclusive=True)
+
+
 def blobs(socket: str) -> None:
     with sluice.Store(socket) as store, store.watch("a") as watch:
         assert_type(watch, sluice.Watch)
@@ -136,6 +150,7 @@ def blobs(socket: str) -> None:
         assert_type((blob.nbytes, blob.id, blob.sealed, blob.device), tuple[int, int, bool, str])
         assert_type((blob.dtype, blob.shape, blob.name), tuple[str | None, tuple[int, ...], str])
         other: sluice.Blob = store.put("b", b"bytes", replace=True, transient=True)
+        store.put("b", b"other", replace=other.id).release()
         event = watch.next(timeout=60)
         print(event.kind, event.name, memoryview(blob)[:8], len(blob))
         infos: list[sluice.BlobInfo] = store.list()
@@ -173,6 +188,7 @@ if __name__ == "__main__":
     files(here)
     assert asyncio.run(awaited(here / "data")) == b"hello"
     tensors(here)
+    saves(here)
     frames(here)
     if sys.argv[2:]:
         blobs(sys.argv[2])

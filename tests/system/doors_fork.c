@@ -95,6 +95,7 @@ static void inherited_store(void)
 	struct sluice_blob_request request = {"x", 1, -1, NULL};
 	sluice_blob **blob = (sluice_blob **)&out;
 	const char *name = "sealed";
+	struct sluice_origin origin = {sizeof(origin), h.ctx, "s3://b/p", NULL, -1};
 
 	INHERITED(sluice_blob_create(h.store, "x", 1, -1, NULL, blob));
 	INHERITED(sluice_blob_create_many(h.store, &request, 1, blob));
@@ -109,6 +110,10 @@ static void inherited_store(void)
 	INHERITED(sluice_blob_adopt(h.made, &h.sealed, 1));
 	INHERITED(sluice_blob_part(h.sealed, 0, blob));
 	INHERITED(sluice_blob_get(h.store, name, 0, blob));
+	INHERITED(sluice_blob_fetch(h.store, &origin, name, 1, blob));
+	INHERITED(sluice_blob_refresh(h.store, &origin, name, &count));
+	INHERITED(sluice_blob_push(h.store, &origin, name, 0));
+	INHERITED(sluice_blob_delete_from(h.store, &origin, name));
 	INHERITED(sluice_blob_get_id(h.store, 1, 0, blob));
 	INHERITED(sluice_blob_get_on(h.store, name, 0, 0, blob));
 	INHERITED(sluice_blob_get_many(h.store, &name, 1, 0, blob));
@@ -142,6 +147,7 @@ static void inherited_tensors(void)
 	sluice_collection **collection = (sluice_collection **)&out;
 	struct sluice_digest digest;
 	const char *text, *uri = "/none";
+	struct sluice_origin origin = {sizeof(origin), h.ctx, "s3://b/p", NULL, -1};
 
 	INHERITED(sluice_tensors_open(h.ctx, &uri, 1, NULL, (sluice_tensors **)&out));
 	INHERITED(sluice_tensors_get(h.tensors, 0, RESULT));
@@ -157,6 +163,7 @@ static void inherited_tensors(void)
 	INHERITED(sluice_collection_publish_files(h.store, "x", h.tensors, NULL, 0, -1, NULL, NULL,
 	                                          collection));
 	INHERITED(sluice_collection_attach(h.store, "collection", -1, 0, collection));
+	INHERITED(sluice_collection_fetch(h.store, &origin, "collection", 1, collection));
 	INHERITED(sluice_collection_attach_id(h.store, 1, 0, collection));
 	INHERITED(sluice_collection_get(h.collection, 0, RESULT));
 	INHERITED(sluice_collection_find(h.collection, "a", &length));

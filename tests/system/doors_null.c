@@ -132,6 +132,7 @@ static void null_in_store(void)
 	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
 	sluice_blob **blob = (sluice_blob **)&out;
 	sluice_blob *const *nothing = (sluice_blob *const *)&other;
+	struct sluice_origin origin = {.size = sizeof(origin), .uri = "s3://b/p", .device = -1};
 
 	REFUSED(sluice_store_open(h.d->path, NONE, (sluice_store **)&out));
 	REFUSED(sluice_store_open(h.d->path, NULL, NULL));
@@ -166,6 +167,27 @@ static void null_in_store(void)
 	REFUSED(sluice_blob_get(NULL, "x", 0, blob));
 	REFUSED(sluice_blob_get(h.store, NULL, 0, blob));
 	REFUSED(sluice_blob_get(h.store, "x", 0, NULL));
+	REFUSED(sluice_blob_fetch(NULL, &origin, "x", 0, blob));
+	REFUSED(sluice_blob_fetch(h.store, NULL, "x", 0, blob));
+	REFUSED(sluice_blob_fetch(h.store, NONE, "x", 0, blob));
+	REFUSED(sluice_blob_fetch(h.store, &origin, NULL, 0, blob));
+	REFUSED(sluice_blob_fetch(h.store, &origin, "x", 0, NULL));
+	REFUSED(sluice_blob_fetch(h.store, &origin, "x", 1, blob));
+	REFUSED(sluice_blob_refresh(NULL, &origin, "x", &count));
+	REFUSED(sluice_blob_refresh(h.store, &origin, "x", &count));
+	REFUSED(sluice_blob_refresh(h.store, NULL, "x", &count));
+	REFUSED(sluice_blob_refresh(h.store, &origin, NULL, &count));
+	REFUSED(sluice_blob_push(NULL, &origin, "x", 0));
+	REFUSED(sluice_blob_push(h.store, &origin, "x", 0));
+	REFUSED(sluice_blob_push(h.store, NULL, "x", 0));
+	REFUSED(sluice_blob_push(h.store, &origin, NULL, 0));
+	REFUSED(sluice_blob_delete_from(NULL, &origin, "x"));
+	REFUSED(sluice_blob_delete_from(h.store, &origin, "x"));
+	REFUSED(sluice_blob_delete_from(h.store, NULL, "x"));
+	REFUSED(sluice_blob_delete_from(h.store, &origin, NULL));
+	REFUSED(sluice_blob_origin(NULL, NONE));
+	REFUSED(sluice_blob_origin(h.sealed, NULL));
+	REFUSED(sluice_blob_origin(h.sealed, NONE));
 	REFUSED(sluice_blob_get_id(NULL, 1, 0, blob));
 	REFUSED(sluice_blob_get_id(h.store, 1, 0, NULL));
 	REFUSED(sluice_blob_get_on(NULL, "x", 0, 0, blob));
@@ -230,6 +252,7 @@ static void null_in_collections(void)
 {
 	sluice_collection **c = (sluice_collection **)&out;
 	struct sluice_collection_tensor unset = {0};
+	struct sluice_origin origin = {.size = sizeof(origin), .uri = "s3://b/p", .device = -1};
 
 	REFUSED(sluice_collection_new(NULL, "x", NULL, 0, NULL, c));
 	REFUSED(sluice_collection_new(h.store, "x", NULL, 1, NULL, c));
@@ -246,6 +269,12 @@ static void null_in_collections(void)
 	REFUSED(sluice_collection_attach(NULL, "collection", -1, 0, c));
 	REFUSED(sluice_collection_attach(h.store, NULL, -1, 0, c));
 	REFUSED(sluice_collection_attach(h.store, "collection", -1, 0, NULL));
+	REFUSED(sluice_collection_fetch(NULL, &origin, "x", 0, c));
+	REFUSED(sluice_collection_fetch(h.store, NULL, "x", 0, c));
+	REFUSED(sluice_collection_fetch(h.store, NONE, "x", 0, c));
+	REFUSED(sluice_collection_fetch(h.store, &origin, NULL, 0, c));
+	REFUSED(sluice_collection_fetch(h.store, &origin, "x", 0, NULL));
+	REFUSED(sluice_collection_fetch(h.store, &origin, "x", 1, c));
 	REFUSED(sluice_collection_attach_id(NULL, 1, 0, c));
 	REFUSED(sluice_collection_attach_id(h.store, 1, 0, NULL));
 	QUIET(sluice_collection_release(NULL));

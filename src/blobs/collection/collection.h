@@ -97,6 +97,11 @@ struct sl_table_entry {
  */
 int sl_table_make(const struct sl_table_entry *entries, size_t count, unsigned parts,
                   const struct sluice_collection_options *o, char **out, size_t *n);
+/* As sluice_collection_publish_files(), but does not seal the collection; out is not NULL. */
+int sl_collection_read(sluice_store *s, const char *name, sluice_tensors *tensors,
+                       const struct sluice_tensor_want *wants, size_t count, int device,
+                       const struct sluice_collection_options *o,
+                       const struct sluice_tensor_read_options *read, sluice_collection **out);
 
 struct sluice_collection {
 	uint32_t process;       /* see sl_process_is() */

@@ -395,11 +395,10 @@ static int set_read(sluice_tensors *tensors, struct sluice_tensor_want *wants, s
 	return rc;
 }
 
-int sluice_collection_publish_files(sluice_store *s, const char *name, sluice_tensors *tensors,
-                                    const struct sluice_tensor_want *wants, size_t count,
-                                    int device, const struct sluice_collection_options *options,
-                                    const struct sluice_tensor_read_options *read,
-                                    sluice_collection **out)
+int sl_collection_read(sluice_store *s, const char *name, sluice_tensors *tensors,
+                       const struct sluice_tensor_want *wants, size_t count, int device,
+                       const struct sluice_collection_options *options,
+                       const struct sluice_tensor_read_options *read, sluice_collection **out)
 {
 	struct sluice_collection_tensor *described = NULL;
 	struct sluice_tensor_want *own = NULL;
@@ -407,8 +406,7 @@ int sluice_collection_publish_files(sluice_store *s, const char *name, sluice_te
 	sluice_tensor_plan *plan = NULL;
 	sluice_collection *c = NULL;
 	const char **pairs = NULL;
-	int rc = out ? set_copy_options(options, &o)
-	             : sl_fail(-EINVAL, "sluice_collection_publish_files: out is NULL");
+	int rc = set_copy_options(options, &o);
 
 	count = wants ? count : sluice_tensors_count(tensors);
 	own = calloc(count + 1, sizeof(*own));
@@ -431,8 +429,6 @@ int sluice_collection_publish_files(sluice_store *s, const char *name, sluice_te
 		rc = sluice_collection_new(s, name, described, count, &o, &c);
 	if (!rc)
 		rc = set_read(tensors, own, count, described, c, read);
-	if (!rc)
-		rc = sluice_blob_seal(sluice_collection_blob(c));
 	if (rc)
 		sluice_collection_release(c);
 	else
@@ -441,5 +437,24 @@ int sluice_collection_publish_files(sluice_store *s, const char *name, sluice_te
 	free(pairs);
 	free(described);
 	free(own);
+	return rc;
+}
+
+int sluice_collection_publish_files(sluice_store *s, const char *name, sluice_tensors *tensors,
+                                    const struct sluice_tensor_want *wants, size_t count,
+                                    int device, const struct sluice_collection_options *options,
+                                    const struct sluice_tensor_read_options *read,
+                                    sluice_collection **out)
+{
+	sluice_collection *c = NULL;
+	int rc = out ? sl_collection_read(s, name, tensors, wants, count, device, options, read, &c)
+	             : sl_fail(-EINVAL, "sluice_collection_publish_files: out is NULL");
+
+	if (!rc)
+		rc = sluice_blob_seal(sluice_collection_blob(c));
+	if (rc)
+		sluice_collection_release(c);
+	else
+		*out = c;
 	return rc;
 }

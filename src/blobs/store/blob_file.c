@@ -110,12 +110,13 @@ static int blob_file_check_options(const char *uri, const struct sl_blob_uri *b,
 		               o->backend);
 	if (!(o->flags & SLUICE_OPEN_WRITE))
 		return b->to_write ? sl_fail(-EINVAL,
-		                             "'%s': device, cache, pin and public are for a blob "
+		                             "'%s': device, cache, pin and alone are for a blob "
 		                             "to be made",
 		                             uri)
 		                   : 0;
-	if (b->id || b->wait_ms)
-		return sl_fail(-EINVAL, "'%s': id and wait_ms are for a blob to be read", uri);
+	if (b->id || b->wait_ms || b->origin)
+		return sl_fail(-EINVAL, "'%s': id, wait_ms and origin are for a blob to be read",
+		               uri);
 	if (!(o->flags & SLUICE_OPEN_CREATE))
 		return sl_fail(-EPERM,
 		               "'%s': a blob does not change; open it with CREATE or REPLACE, "
@@ -168,11 +169,18 @@ static int blob_file_create(struct blob_file *file, const struct sl_blob_uri *b,
 	return 0;
 }
 
-static int blob_file_get(struct blob_file *file, const struct sl_blob_uri *b)
+static int blob_file_get(struct blob_file *file, const struct sl_blob_uri *b,
+                         const struct sluice_open_options *options)
 {
+	struct sluice_origin origin = SLUICE_ORIGIN_INIT;
 	sluice_store *store = file->shared->store;
-	int rc = b->id ? sluice_blob_get_id(store, b->id, b->wait_ms, &file->blob)
-	               : sluice_blob_get(store, b->name, b->wait_ms, &file->blob);
+	int rc;
+
+	origin.ctx = sl_context_of(file->host.core);
+	origin.uri = b->origin;
+	origin.open = options;
+	rc = b->id ? sluice_blob_get_id(store, b->id, b->wait_ms, &file->blob)
+	           : sluice_blob_fetch(store, &origin, b->name, b->wait_ms, &file->blob);
 
 	if (!rc)
 		file->host.start = (uintptr_t)sluice_blob_data(file->blob);
@@ -212,7 +220,7 @@ static int blob_open(struct sl_core *core, const struct sl_uri *uri,
 	}
 	if (!rc)
 		rc = options->flags & SLUICE_OPEN_WRITE ? blob_file_create(file, &b, options)
-		                                        : blob_file_get(file, &b);
+		                                        : blob_file_get(file, &b, options);
 	free(b.text);
 	if (!rc) {
 		file->bytes = blob_file_length(file->blob);

@@ -10,6 +10,7 @@ struct sl_blob_uri {
 	char *text;         /* decoded; owned */
 	const char *name;   /* in text; "": named by its id */
 	const char *socket; /* in text, or NULL */
+	const char *origin; /* in text, or NULL */
 	uint64_t id;        /* 0: named by its name */
 	int wait_ms;
 	unsigned flags; /* enum sluice_blob_flags */

@@ -50,6 +50,8 @@ static int blob_uri_option(const char *uri, const char *key, const char *value,
 	}
 	if (value && !strcmp(key, "socket")) {
 		b->socket = value;
+	} else if (value && !strcmp(key, "origin")) {
+		b->origin = value;
 	} else if (value && !strcmp(key, "device")) {
 		b->to_write = true;
 		/* An index, or a name such as "emulated:0". */
@@ -66,8 +68,8 @@ static int blob_uri_option(const char *uri, const char *key, const char *value,
 		b->wait_ms = (int)small;
 	} else {
 		rc = sl_fail(-EINVAL,
-		             "'%s': '%s' is none of socket=, device=, id=, wait_ms=, cache, pin "
-		             "and alone",
+		             "'%s': '%s' is none of socket=, device=, id=, wait_ms=, origin=, "
+		             "cache, pin and alone",
 		             uri, key);
 	}
 	return rc;

@@ -110,13 +110,14 @@ static void range_start(struct sl_http *http, struct sl_piece *piece)
 		return;
 	}
 	sl_http_get_of(request)->piece = piece;
-	request->work = piece->length;
+	request->work = piece->length - piece->moved;
 	sl_http_dispatch(request);
 }
 
 void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece)
 {
 	struct sl_http *http = sl_http_of(backend);
+	uint64_t kept = http->head_bytes - SL_MIN(piece->offset, http->head_bytes);
 
 	if (http->multipart) {
 		sl_http_multipart_submit(http->multipart, piece);
@@ -124,12 +125,15 @@ void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece)
 		sl_http_upload_submit(http->upload, piece);
 	} else if (http->body) {
 		sl_http_body_submit(http->body, piece);
-	} else if (piece->offset + piece->length <= http->head_bytes) {
-		sl_http_piece_put(piece, 0, http->head + piece->offset, piece->length);
-		piece->moved = piece->length;
-		sl_piece_done(piece);
 	} else {
-		range_start(http, piece);
+		/* The opening has brought the begin of it, or all. */
+		piece->moved = SL_MIN(kept, piece->length);
+		if (piece->moved)
+			sl_http_piece_put(piece, 0, http->head + piece->offset, piece->moved);
+		if (piece->moved == piece->length)
+			sl_piece_done(piece);
+		else
+			range_start(http, piece);
 	}
 }
 

@@ -301,6 +301,43 @@ def errors_have_the_code_of_s3(_, places, folder):
                 assert "InvalidAccessKeyId" in message(*way, AWS_ACCESS_KEY_ID="WRONG")
 
 
+def a_store_has_an_origin(s3, places, folder):
+    header = b'{"a":{"dtype":"F32","shape":[500000],"data_offsets":[0,2000000]}}       '
+    file = f"{folder}/model.safetensors"
+    nodes = [subprocess.Popen([os.path.join(os.path.dirname(SLUICE), "sluiced"), "--socket", f"{folder}/{node}", "--memory", "64M"],
+                              stderr=subprocess.DEVNULL) for node in (0, 1)]
+    while not all(os.path.exists(f"{folder}/{node}") for node in (0, 1)):
+        time.sleep(0.01)
+    for place in places:
+        def store(command, *arguments, node=0, place=place, **more):
+            return place.sluice("store", command, "--socket", f"{folder}/{node}", *arguments, SLUICE_S3_PART_BYTES="5M", **more)
+
+        def put(seed, place=place):
+            with open(file, "wb") as written:
+                written.write(len(header).to_bytes(8, "little") + header + noise(2_000_000, place.style + seed))
+            store("put", "--replace", "--tensors", "a b/m", file)
+            store("push", "--origin", uri("models"), "a b/m")
+            return s3.get_object(Bucket=BUCKET, Key="models/a b/m")["Body"].read()
+        get = ("get", "--wait", "20", "--origin", uri("models/"), "a b/m")
+        first = put("1")
+        assert first[-2_000_000:] == noise(2_000_000, place.style + "1")
+        assert "exists" in store("push", "--exclusive", "--origin", uri("models"), "a b/m", fails=True)
+        store(*get, f"{folder}/got", node=1)
+        assert open(f"{folder}/got", "rb").read() == first
+        assert store("refresh", "a b/m", node=1) == b"a b/m: unchanged\n"
+        second = put("2")
+        assert store("refresh", "a b/m", node=1) == b"a b/m: replaced\n"
+        store("get", "a b/m", f"{folder}/got", node=1)
+        assert open(f"{folder}/got", "rb").read() == second
+        store("rm", "--origin", uri("models"), "a b/m", node=1)
+        assert not listed(s3, "models/")
+        assert "NoSuchKey" in store(*get, f"{folder}/got", node=1, fails=True)
+        assert "SignatureDoesNotMatch" in store(*get, f"{folder}/got", node=1, fails=True, AWS_SECRET_ACCESS_KEY="wrong")
+    for node in nodes:
+        node.terminate()
+        node.wait()
+
+
 with gateway.Gateway() as running, tempfile.TemporaryDirectory() as scratch:
     os.environ["NO_PROXY"] = "*"
     client = boto3.client("s3", endpoint_url=running.endpoint, region_name="us-east-1",
@@ -312,6 +349,6 @@ with gateway.Gateway() as running, tempfile.TemporaryDirectory() as scratch:
                  a_prefix_is_copied_down, large_objects_are_the_same, an_object_of_several_parts_is_read,
                  uploads_in_parts_are_read_by_others, trees_are_copied_up_and_between_prefixes_and_removed,
                  abandoned_uploads_are_found_and_removed,
-                 a_presigned_url_needs_no_keys, errors_have_the_code_of_s3, a_copy_is_made_by_the_server):
+                 a_store_has_an_origin, a_presigned_url_needs_no_keys, errors_have_the_code_of_s3, a_copy_is_made_by_the_server):
         case(client, both, scratch)
         print("ok:", case.__name__, flush=True)
