@@ -81,6 +81,10 @@ def tensors(folder: Path) -> None:
         assert_type(opened.metadata(), dict[str, str] | None)
         part = opened.get_slice("a")
         print(opened.get_tensor("a"), opened.get_tensors(), part.get_shape(), part.get_dtype(), part[:2])
+    save = sluice.save({"a": numpy.arange(3.0)}, folder / "saved", metadata={"step": "1"}, snapshot="device",
+                       durable=False, shard_bytes="1 MiB", digests=folder / "sums", shared="alias")
+    assert_type((save, save.progress()), tuple[sluice.Save, tuple[int, int]])
+    print(save.fence(), save.wait(), save.cancel())
     with contextlib.suppress(ImportError):
         sluice.patch_safetensors()
     assert_type(sluice.patched(), dict[str, str])
