@@ -407,6 +407,7 @@ static void null_in_frames(void)
 	REFUSED(sluice_array_list(NULL, "/", no_array, NULL));
 	REFUSED(sluice_array_list("/none", NULL, no_array, NULL));
 	REFUSED(sluice_array_list("/none", "/", NULL, NULL));
+	REFUSED(sluice_array_list_file(NULL, "/", no_array, NULL));
 	GIVES(sluice_array_split(NULL), 0);
 	REFUSED(sluice_frames_open(NULL, (sluice_frames **)&out));
 	REFUSED(sluice_frames_open("/none", NULL));
