@@ -140,7 +140,8 @@ static void *live(void *argument)
 	for (unsigned i = 0; i < a->rounds && !a->wrong[0]; i++) {
 		int rc = act(a);
 
-		if (rc)
+		/* On a slow machine an object may have changed in each of four reads. */
+		if (rc && rc != -ESTALE)
 			snprintf(a->wrong, sizeof(a->wrong), "%d: %s", rc, sluice_last_message());
 	}
 	return NULL;
@@ -186,42 +187,52 @@ DAEMON_TEST(threads_that_fetch_refresh_publish_and_delete_find_whole_collections
 
 DAEMON_TEST(objects_that_lie_leave_nothing)
 {
-	static const char *const texts[] = {
-		"",
-		"{",
-		"\xff\xff\xff\xff\xff\xff\xff\xff",
-		"\xff\xff\xff\xff\xff\xff\xff\x7f{}",
-		"\x08\0\0\0\0\0\0\0{}      ",
-		"\x40\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"U8\",\"shape\":[9],\"data_offsets\":[0,9]}} "
-		"      12",
-		"{\"weight_map\": {\"a\": \"../../../etc/passwd\"}}",
-		"{\"weight_map\": {\"a\": \"none.safetensors\"}}",
+#define LIE(text)                      \
+	{                              \
+		text, sizeof(text) - 1 \
+	}
+	static const struct {
+		const char *text;
+		size_t n;
+	} lies[] = {
+		LIE(""),
+		LIE("{"),
+		LIE("\xff\xff\xff\xff\xff\xff\xff\xff"),
+		LIE("\xff\xff\xff\xff\xff\xff\xff\x7f{}"),
+		/* That is a collection without tensors. */
+		LIE("\x08\0\0\0\0\0\0\0{}      "),
+		LIE("\x40\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"U8\",\"shape\":[9],"
+	            "\"data_offsets\":[0,9]}}           12"),
+		LIE("{\"weight_map\": {\"a\": \"../../../etc/passwd\"}}"),
+		LIE("{\"weight_map\": {\"a\": \"none.safetensors\"}}"),
 	};
-	static const size_t lengths[] = {0, 1, 8, 10, 16, 74, 47, 43};
 	sluice_collection *c;
 	sluice_context *ctx;
 	sluice_blob *blob;
 
 	assert_ok(sluice_context_new(NULL, &ctx));
-	for (size_t i = 0; i < COUNT_OF(texts); i++)
+	for (size_t i = 0; i < COUNT_OF(lies); i++)
 		for (unsigned index = 0; index < 2; index++) {
 			const char *name = named("lie%zu%s", i, index ? ".index.json" : "");
 			struct sluice_origin origin = origin_in(ctx, "files");
 			int rc;
 
-			file_write(path_of(name), texts[i], lengths[i], 0);
+			file_write(path_of(name), lies[i].text, lies[i].n, 0);
 			rc = sluice_collection_fetch(d->store, &origin, name, 20000, &c);
 			if (rc == 0)
 				sluice_collection_release(c);
-			/* An empty header is a collection without tensors. */
 			if ((rc == 0) != (i == 4) && !(index && i == 4))
 				fail_msg("%s: %d: %s", name, rc, sluice_last_message());
 			sluice_blob_delete(d->store, name);
 			assert_idle(d->store);
+			/* A file of the index that is missing is remembered, too. */
+			if (rc == -ENOENT)
+				sleep_ms(1100);
 			/* As bytes it is what it is. */
 			assert_ok(sluice_blob_fetch(d->store, &origin, name, 20000, &blob));
-			if (lengths[i])
-				assert_memory_equal(sluice_blob_data(blob), texts[i], lengths[i]);
+			if (lies[i].n)
+				assert_memory_equal(sluice_blob_data(blob), lies[i].text,
+				                    lies[i].n);
 			assert_let_go(blob, d->store, name);
 		}
 	assert_ok(sluice_context_close(ctx));
