@@ -59,7 +59,7 @@ def test_hand_over(daemon, monkeypatch):
         f"the sampler has seen step {step}, or a later step" for step in (3, 6)]
 
 
-def test_checkpoint_goes_on_where_it_was_killed(tmp_path):
+def test_checkpoint(tmp_path):
     whole = run("checkpoint", tmp_path / "whole", 1000)
     for moment in range(4):
         killed = subprocess.Popen([sys.executable, EXAMPLES / "checkpoint.py", tmp_path / "cut", "1000"],
