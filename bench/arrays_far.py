@@ -54,7 +54,10 @@ class Road:
         if not os.path.exists(relay):
             run(["cc", "-O2", "-D_GNU_SOURCE", os.path.join(ROOT, "bench", "relay.c"), "-o", relay, "-lpthread"])
         self.server = self.start(sys.executable, os.path.join(ROOT, "tests", "engine", "http", "servers.py"), folder)
-        ports = dict(word.split("=", 1) for word in self.server.stdout.readline().split())
+        said = self.server.stdout.readline()
+        if "nginx=" not in said:
+            raise Failed(f"the server did not start: {said}")
+        ports = dict(word.split("=", 1) for word in said.split())
         self.relay = self.start(relay, ports["nginx"], str(milliseconds), "0", "0", "0", "1")
         self.uri = f"http://127.0.0.1:{self.relay.stdout.readline().strip()}"
 
