@@ -174,6 +174,10 @@ void cli_json_text(FILE *to, const char *text);
 /* Prints `before`, and then text as a JSON string in quotes, or null. */
 void cli_json_string(const char *before, const char *text);
 
+/* Prints a line of a tensor; file: NULL, or what has it. */
+void cli_print_tensor(const char *name, int type, unsigned rank, const uint64_t *lengths,
+                      uint64_t bytes, const char *file);
+
 /* Returns the local path that uri names, for the caller; NULL: the library interprets uri. */
 char *cli_local_path(const char *uri);
 

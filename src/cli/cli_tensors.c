@@ -40,20 +40,6 @@ static error_t tensors_parse(int key, char *arg, struct argp_state *state)
 
 /* ---------------------------------------------------------------------------------------- ls */
 
-void cli_print_tensor(const char *name, int type, unsigned rank, const uint64_t *lengths,
-                      uint64_t bytes, const char *file)
-{
-	char size[CLI_TEXT], shape[3 + 22 * SLUICE_TENSOR_RANK_MOST] = "[", *end = shape + 1;
-	char *visible = cli_visible(name);
-
-	for (unsigned i = 0; i < rank; i++)
-		end += sprintf(end, "%s%" PRIu64, i ? ", " : "", lengths[i]);
-	printf("%10s  %-11s  %s%-*s  %s%s%s\n", cli_size_format(bytes, size),
-	       sluice_type_name(type), shape, (int)(shape + 16 - end), "]", visible,
-	       file ? "  in " : "", file ? file : "");
-	free(visible);
-}
-
 static void list_metadata(const sluice_tensors *tensors)
 {
 	struct sluice_tensor_file file = {.size = sizeof(file)};

@@ -28,9 +28,6 @@ int cli_tensors_bench(sluice_tensors *tensors, const struct cli_tensors_options 
  */
 int cli_tensors_cp(sluice_tensors *tensors, const struct cli_tensors_options *o);
 
-/* Prints a line; file: NULL, or which has the tensor. */
-void cli_print_tensor(const char *name, int type, unsigned rank, const uint64_t *lengths,
-                      uint64_t bytes, const char *file);
 /*
  * Publishes tensors of files as a collection. As for sluice_collection_publish_files(); socket may
  * be NULL. Returns 0 or a negative errno, printed on stderr.

@@ -2,16 +2,18 @@
 /*
  * Text
  *
- * JSON strings, local paths, URIs of blobs, sizes, rates and times.
+ * JSON strings, local paths, URIs of blobs, sizes, rates, times and tensors.
  *
  * Threads: any.
  */
 #include <err.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "cli.h"
+#include "sluice/tensors.h"
 
 /* The most bytes of a sequence; none has the zero at the end of its text in it. */
 enum { SEQUENCE = 4 };
@@ -186,4 +188,18 @@ const char *cli_date_format(int64_t ns, char text[CLI_TEXT])
 	gmtime_r(&seconds, &utc);
 	strftime(text, CLI_TEXT, "%F %T", &utc);
 	return text;
+}
+
+void cli_print_tensor(const char *name, int type, unsigned rank, const uint64_t *lengths,
+                      uint64_t bytes, const char *file)
+{
+	char size[CLI_TEXT], shape[3 + 22 * SLUICE_TENSOR_RANK_MOST] = "[", *end = shape + 1;
+	char *visible = cli_visible(name);
+
+	for (unsigned i = 0; i < rank; i++)
+		end += sprintf(end, "%s%" PRIu64, i ? ", " : "", lengths[i]);
+	printf("%10s  %-11s  %s%-*s  %s%s%s\n", cli_size_format(bytes, size),
+	       sluice_type_name(type), shape, (int)(shape + 16 - end), "]", visible,
+	       file ? "  in " : "", file ? file : "");
+	free(visible);
 }

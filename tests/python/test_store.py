@@ -311,7 +311,7 @@ def test_a_get_waits_for_the_seal(daemon, store):
 
 def test_calls_that_wait_are_interrupted(daemon, store):
     interrupted_soon(lambda: store.get("no", timeout=None), lambda: store.get("no", timeout=100),
-                     lambda: store.watch().next())
+                     lambda: store.watch().next(), lambda: sluice.attach("no", None, store=store))
     blobs = [store.create(f"a{i}", 10, "u1") for i in range(7)]
     waiting = iter(blobs)
     server = children_of(daemon.program.pid)[0]

@@ -332,7 +332,8 @@ def a_store_has_an_origin(s3, places, folder):
         store("rm", "--origin", uri("models"), "a b/m", node=1)
         assert not listed(s3, "models/")
         assert "NoSuchKey" in store(*get, f"{folder}/got", node=1, fails=True)
-        assert "SignatureDoesNotMatch" in store(*get, f"{folder}/got", node=1, fails=True, AWS_SECRET_ACCESS_KEY="wrong")
+        wrong = store(*get, f"{folder}/got", node=1, fails=True, AWS_SECRET_ACCESS_KEY="wrong")
+        assert "SignatureDoesNotMatch" in wrong
     for node in nodes:
         node.terminate()
         node.wait()
@@ -349,6 +350,7 @@ with gateway.Gateway() as running, tempfile.TemporaryDirectory() as scratch:
                  a_prefix_is_copied_down, large_objects_are_the_same, an_object_of_several_parts_is_read,
                  uploads_in_parts_are_read_by_others, trees_are_copied_up_and_between_prefixes_and_removed,
                  abandoned_uploads_are_found_and_removed,
-                 a_store_has_an_origin, a_presigned_url_needs_no_keys, errors_have_the_code_of_s3, a_copy_is_made_by_the_server):
+                 a_store_has_an_origin, a_presigned_url_needs_no_keys, errors_have_the_code_of_s3,
+                 a_copy_is_made_by_the_server):
         case(client, both, scratch)
         print("ok:", case.__name__, flush=True)
