@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a column of a dataset of a terabyte from S3, or from another server, and draws it: the probes along a line, at all
-times. Of each chunk of 16 MiB a KiB is asked for, and the index of 65,536 chunks is fetched side by side.
+"""Reads a column of a dataset of a terabyte from S3, or from another server, and draws it: the probes along a line, at
+all times. Of each chunk of 16 MiB a KiB is asked for, and the index of 65,536 chunks is fetched side by side.
 
 usage: far_array.py --make FILE       makes the file: 1.1 TB of holes, but for that column
        far_array.py URI [PICTURE]     URI: s3://bucket/FILE#/u or http://host/FILE#/u; PICTURE: a PNG

@@ -388,7 +388,7 @@ def test_blocks_of_several_files_are_read_as_one(tmp_path):
     for writer in writers:
         writer.flush()
     layout = h5py.VirtualLayout((1, 4, 6), "i4", maxshape=(None, 4, 6))
-    for i, writer in enumerate(writers):
+    for i in range(len(writers)):
         source = h5py.VirtualSource(f"n{i}.h5", "u", (1, 4, 6), maxshape=(None, 4, 6))
         block = (slice(0, h5py.h5s.UNLIMITED), slice(2 * i, 2 * i + 2))
         layout[block] = source[block]
@@ -406,7 +406,8 @@ def test_blocks_of_several_files_are_read_as_one(tmp_path):
             array.refresh()
             wanted = numpy.full((3 * step + 3, 4, 6), -7, "i4")
             wanted[:, :2] = numpy.reshape([100 * n + 10 * k for n in range(step + 1) for k in range(3)], (-1, 1, 1))
-            wanted[: 2 * step + 2, 2:] = numpy.reshape([100 * n + 10 * k + 1 for n in range(step + 1) for k in range(2)], (-1, 1, 1))
+            wanted[: 2 * step + 2, 2:] = numpy.reshape(
+                [100 * n + 10 * k + 1 for n in range(step + 1) for k in range(2)], (-1, 1, 1))
             assert len(array) == len(wanted) and same(array[...], wanted)
             for _ in range(20):
                 selection = selection_of(array.shape, chance)

@@ -7,7 +7,7 @@ import statistics
 import threading
 import time
 
-import numpy  # here, as load() would else: where an interrupt falls into that import it is lost, or an ImportError, now and then
+import numpy  # here, as load() would else: an interrupt of that import is lost, or an ImportError, now and then
 import pytest
 import sluice
 from conftest import pattern
@@ -183,5 +183,6 @@ def test_a_call_that_is_over_when_a_handler_raises_leaves_no_thread(slow_server)
         slow_server.go.clear()
         interrupted(lambda: sluice.load(slow_server.uri, framework="np"))
         slow_server.go.set()
-        counts.append(sum(open(f"/proc/self/task/{task}/comm").read() == "python3\n" for task in os.listdir("/proc/self/task")))
+        tasks = os.listdir("/proc/self/task")
+        counts.append(sum(open(f"/proc/self/task/{task}/comm").read() == "python3\n" for task in tasks))
     assert counts[-1] - counts[0] < 3

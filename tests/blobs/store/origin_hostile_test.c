@@ -30,10 +30,10 @@ static const char *path_of(const char *name)
 /* The origin is the folder, in a bucket of that behaviour. */
 static struct sluice_origin origin_in(sluice_context *ctx, const char *bucket)
 {
-	static char uris[4][400];
+	static char uris[8][400];
 	static unsigned next;
 	struct sluice_origin origin = SLUICE_ORIGIN_INIT;
-	char *uri = uris[next++ % 4];
+	char *uri = uris[next++ % 8];
 
 	snprintf(uri, sizeof(uris[0]), "%s", s3_uri(bucket, folder));
 	origin.ctx = ctx;
