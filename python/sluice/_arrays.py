@@ -410,8 +410,8 @@ def open_array(name: str | os.PathLike[str], dataset: str | None = None, *,
     """Open a dataset of an HDF5 file, and return an Array. docs/arrays.md lists types, layouts and filters.
 
     name: "FILE#/DATASET", which is split at its last "#/", unless there is a local file of the whole name; or a path or
-    URI, with dataset. FILE is local, or an http, https or s3 URI. No lock is taken, so a Writer, or another program, may
-    be writing the file; see refresh().
+    URI, with dataset. FILE is local, or an http, https or s3 URI. No lock is taken, so a Writer, or another program,
+    may be writing the file; see refresh().
 
     Raises OSError: of a dataset that is not there, or is damaged, and of a type, layout or filter that is not read.
 
