@@ -40,7 +40,7 @@ class Origin:
 
     def __init__(self):
         origin = self
-        self.objects, self.log, self.lock = {}, [], threading.Lock()
+        self.objects, self.noted, self.busy, self.lock = {}, [], 0, threading.Lock()
         self.rule, self.pace, self.uploads = None, 0, {}
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -73,6 +73,8 @@ class Origin:
                 return found[1] if found else ""
 
             def do(self):
+                with origin.lock:
+                    origin.busy += 1
                 path, _, query = self.path.partition("?")
                 _, bucket, key = urllib.parse.unquote(path).split("/", 2)
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -96,7 +98,8 @@ class Origin:
                     self.close_connection = True
                 served = Served(self.node(), self.command, key, begin, length, status, sent, time.monotonic())
                 with origin.lock:
-                    origin.log.append(served)
+                    origin.noted.append(served)
+                    origin.busy -= 1
 
             do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = do
 
@@ -161,10 +164,17 @@ class Origin:
                 self.objects[key] = data, etag
         return etag
 
+    @property
+    def log(self):
+        """The requests that were answered, once none is under way."""
+        deadline = time.monotonic() + 20
+        while self.busy and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return self.noted
+
     def asked(self, **of):
         """The requests that have all of these fields."""
-        with self.lock:
-            return [served for served in self.log if all(getattr(served, name) == value for name, value in of.items())]
+        return [served for served in self.log if all(getattr(served, name) == value for name, value in of.items())]
 
     def stop(self):
         self.server.shutdown()

@@ -101,9 +101,15 @@ static bool fetch_is_needed(const struct fetch *f, int rc)
 
 static int fetch_watch(struct fetch *f)
 {
-	int rc = sluice_watch_open(f->o.store, f->lease, &f->watches[0]);
+	const char *names[] = {f->lease, f->o.name};
+	int rc = 0;
 
-	return rc ? rc : sluice_watch_open(f->o.store, f->o.name, &f->watches[1]);
+	/* -ECONNRESET: the server died while it let this connection in. */
+	for (unsigned i = 0; !rc && i < 2; i++)
+		do
+			rc = sluice_watch_open(f->o.store, names[i], &f->watches[i]);
+		while (rc == -ECONNRESET);
+	return rc;
 }
 
 /* Takes the events that are there. Returns 1 if one is of that name, 0, or an error. */
