@@ -191,6 +191,10 @@ char *cli_local_path(const char *uri);
  * which is a part of uri. NULL, and *dataset is NULL: uri names no dataset.
  */
 char *cli_dataset_split(const char *uri, const char **dataset);
+/* The same into options, with which a file is opened next, but for an object of S3 with the whole
+ * name: the server is asked. */
+char *cli_dataset_open_split(sluice_context *ctx, const char *uri,
+                             struct sluice_open_options *options);
 /* Lists a group of a local file, or of a remote one that is open. Returns 0 or a negative errno,
  * printed on stderr. */
 int cli_array_ls(const char *path, sluice_file *remote, const char *group, bool recursive,

@@ -29,6 +29,22 @@ char *cli_dataset_split(const char *uri, const char **dataset)
 	return n ? cli_format("%.*s", (int)n, uri) : NULL;
 }
 
+char *cli_dataset_open_split(sluice_context *ctx, const char *uri,
+                             struct sluice_open_options *options)
+{
+	char *file = cli_dataset_split(uri, &options->dataset);
+	struct sluice_open_options whole = *options;
+	sluice_file *object;
+
+	whole.dataset = NULL;
+	if (!file || strncmp(uri, "s3://", 5) || sluice_open(ctx, uri, &whole, &object))
+		return file;
+	sluice_discard(object);
+	free(file);
+	options->dataset = NULL;
+	return NULL;
+}
+
 /* "[3, 4]", or "(3, 4)" and "(3,)" as tuples of Python. */
 struct lengths {
 	char text[4 + 22 * SLUICE_ARRAY_RANK_MOST];

@@ -128,7 +128,7 @@ static int end_open_source_file(sluice_context *ctx, const char *uri, const stru
 
 	options.flags = SLUICE_OPEN_READ | how->flags;
 	options.first_bytes = options.expected_size = how->first_bytes;
-	CLI_OWNED char *file = cli_dataset_split(uri, &options.dataset);
+	CLI_OWNED char *file = cli_dataset_open_split(ctx, uri, &options);
 	int rc = end_open_file(ctx, end, file ? file : uri, &options);
 
 	rc = rc ? rc : cli_said(sluice_stat(end->file, &st));

@@ -25,13 +25,13 @@ static const struct argp_option option_list[] = {
 	{0},
 };
 
-static const char *kind_name(const char *uri, const struct sluice_file_info *st)
+static const char *kind_name(const char *dataset, const struct sluice_file_info *st)
 {
-	return sluice_array_split(uri) ? "dataset"
-	       : st->memory            ? "blob"
-	       : S_ISREG(st->mode)     ? "regular file"
-	       : S_ISBLK(st->mode)     ? "block device"
-	                               : "object";
+	return dataset             ? "dataset"
+	       : st->memory        ? "blob"
+	       : S_ISREG(st->mode) ? "regular file"
+	       : S_ISBLK(st->mode) ? "block device"
+	                           : "object";
 }
 
 static void print_stat_bytes(const char *label, uint64_t bytes, const char *note)
@@ -61,7 +61,8 @@ static void print_stat_time(int64_t ns)
 	printf("%-12s %s.%09ld %s\n", "modified", day, rest, zone);
 }
 
-static void print_stat_for_people(const char *uri, const struct sluice_file_info *st)
+static void print_stat_for_people(const char *uri, const char *dataset,
+                                  const struct sluice_file_info *st)
 {
 	bool unknown = st->flags & SLUICE_STAT_SIZE_UNKNOWN;
 	bool sparse = S_ISREG(st->mode) && !unknown && st->allocated < st->length;
@@ -69,7 +70,7 @@ static void print_stat_for_people(const char *uri, const struct sluice_file_info
 	printf("%-12s %s\n", "uri", uri);
 	if (st->final_uri)
 		printf("%-12s %s\n", "found at", st->final_uri);
-	printf("%-12s %s\n", "kind", kind_name(uri, st));
+	printf("%-12s %s\n", "kind", kind_name(dataset, st));
 	if (unknown)
 		printf("%-12s unknown: it is known when it has been read\n", "length");
 	else
@@ -96,13 +97,13 @@ static void print_stat_for_people(const char *uri, const struct sluice_file_info
 	printf("%-12s %s\n", "backend", st->backend);
 }
 
-static void print_stat_json(const char *uri, const struct sluice_file_info *st)
+static void print_stat_json(const char *uri, const char *dataset, const struct sluice_file_info *st)
 {
 	bool unknown = st->flags & SLUICE_STAT_SIZE_UNKNOWN;
 
 	cli_json_string("\"uri\": ", uri);
 	cli_json_string(", \"found_at\": ", st->final_uri);
-	cli_json_string(", \"kind\": ", kind_name(uri, st));
+	cli_json_string(", \"kind\": ", kind_name(dataset, st));
 	if (unknown)
 		printf(", \"length\": null");
 	else
@@ -137,7 +138,7 @@ int cli_stat(int argc, char **argv)
 		return CLI_FAILED;
 	struct sluice_open_options options = cli_open_options(&o.open);
 	options.flags = SLUICE_OPEN_READ | o.open.flags;
-	char *path = cli_dataset_split(uri, &options.dataset);
+	char *path = cli_dataset_open_split(ctx, uri, &options);
 	int rc = cli_said(sluice_open(ctx, path ? path : uri, &options, &file));
 	if (rc == 0)
 		rc = cli_said(sluice_stat(file, &st));
@@ -149,7 +150,7 @@ int cli_stat(int argc, char **argv)
 	if (rc == 0 && path)
 		rc = cli_array_print(file, o.json);
 	if (rc == 0)
-		(o.json ? print_stat_json : print_stat_for_people)(name, &st);
+		(o.json ? print_stat_json : print_stat_for_people)(name, path, &st);
 	free(path);
 	free(name);
 	sluice_discard(file);

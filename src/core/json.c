@@ -121,22 +121,3 @@ int sl_json_parse(const char *name, const char *text, size_t n, sl_json_event *e
 	yajl_free(yajl);
 	return json.rc;
 }
-
-void sl_json_put(FILE *to, const char *text)
-{
-	fputc('"', to);
-	for (; *text; text++)
-		if ((unsigned char)*text < 0x20)
-			fprintf(to, "\\u%04x", *text);
-		else
-			fprintf(to, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
-	fputc('"', to);
-}
-
-void sl_json_put_pair(FILE *to, const char *before, const char *key, const char *value)
-{
-	fputs(before, to);
-	sl_json_put(to, key);
-	fputc(':', to);
-	sl_json_put(to, value);
-}

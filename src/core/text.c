@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Formatted text, UTF-8 (RFC 3629), ETags (RFC 9110), and sums in base64 (RFC 4648). Any thread. */
+/* Formatted text, UTF-8 (RFC 3629), ETags (RFC 9110), sums in base64 (RFC 4648), and texts of JSON
+ * (RFC 8259). Any thread. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -78,4 +79,23 @@ bool sl_strong_etag(const char *text)
 		if ((unsigned char)text[i] <= ' ' || text[i] == '"' || text[i] == 0x7f)
 			return false;
 	return true;
+}
+
+void sl_json_put(FILE *to, const char *text)
+{
+	fputc('"', to);
+	for (; *text; text++)
+		if ((unsigned char)*text < 0x20)
+			fprintf(to, "\\u%04x", *text);
+		else
+			fprintf(to, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
+	fputc('"', to);
+}
+
+void sl_json_put_pair(FILE *to, const char *before, const char *key, const char *value)
+{
+	fputs(before, to);
+	sl_json_put(to, key);
+	fputc(':', to);
+	sl_json_put(to, value);
 }
