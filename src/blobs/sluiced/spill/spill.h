@@ -59,6 +59,7 @@ struct sl_spill_copy {
 	uint64_t freed;       /* spill->freed when its job began */
 	struct sl_wait *wait; /* of its return, for room; NULL */
 	bool ahead;           /* it is written before anybody needs the memory */
+	bool alone;           /* no other is written at the same time */
 	/* The job, set before it is given to the movers. */
 	struct sl_spill *spill;
 	int file;   /* written or closed: of the job; read: of the descriptor table */

@@ -95,6 +95,7 @@ bool sl_spill_copy_write(struct sl_server *server, struct sl_region *region, boo
 		.file = -1,
 		.freed = spill->freed,
 		.ahead = ahead,
+		.alone = spill->narrow,
 		/* A duplicate, because the region may go before the job ends. */
 		.memory = fcntl(server->descriptors->held[region->row].fd, F_DUPFD_CLOEXEC, 0),
 	};
@@ -120,7 +121,7 @@ bool sl_spill_copy_write(struct sl_server *server, struct sl_region *region, boo
 static bool spill_space_is_coming(struct sl_server *server, const struct sl_spill_copy *copy)
 {
 	struct sl_spill *spill = server->spill;
-	bool again = !spill->narrow || spill->freed != copy->freed;
+	bool again = !copy->alone || spill->freed != copy->freed;
 
 	spill->narrow = true;
 	if (copy->ahead)
