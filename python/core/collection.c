@@ -89,16 +89,6 @@ static int request_files(struct request *request, PyObject *list)
 	return files ? 0 : -1;
 }
 
-int parse_device(const char *name, int *device)
-{
-	*device = -1;
-	if (strcmp(name, "cpu") && sluice_device_find(name, device)) {
-		raise_last(-ENODEV);
-		return -1;
-	}
-	return 0;
-}
-
 struct sluice_collection_tensor *call_tensors(struct call *call, PyObject *list)
 {
 	size_t count = (size_t)PyList_Size(list);

@@ -2,7 +2,10 @@
 /* Errors and values of Python, as all types of the extension use them, and the hooks of the package. With the GIL. */
 #include "core.h"
 
+#include <errno.h>
 #include <string.h>
+
+#include <sluice/device.h>
 
 struct hooks hooks;
 
@@ -42,6 +45,16 @@ int parse_number(PyObject *number, void *out)
 		return 0;
 	*(uint64_t *)out = found;
 	return 1;
+}
+
+int parse_device(const char *name, int *device)
+{
+	*device = -1;
+	if (strcmp(name, "cpu") && sluice_device_find(name, device)) {
+		raise_last(-ENODEV);
+		return -1;
+	}
+	return 0;
 }
 
 int parse_lengths(PyObject *tuple, void *out)
