@@ -171,7 +171,7 @@ class Array:
         >>> with sluice.Writer(path + ".h5", "w") as w:
         ...     w.series("u", shape=(2,), dtype="i8", codec="none").append([1, 2])
         >>> with sluice.open_array(path + ".h5#/u") as u:
-        ...     [frame.sum() for frame in u.frames()]
+        ...     [int(frame.sum()) for frame in u.frames()]
         [3]
         """
         numpy: Any = importlib.import_module("numpy")
