@@ -489,15 +489,16 @@ static void save_for_ever(const char *folder, _Atomic unsigned *saved, unsigned 
 LOCAL_TEST(a_killed_save_leaves_the_last_complete_one_and_the_next_removes_its_files,
            "a process of its own")
 {
-	char *folder = strdup(scratch(f, "saves")), path[300];
-	_Atomic unsigned *saved =
-		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	char *folder, path[300];
+	_Atomic unsigned *saved;
 	unsigned rounds = under_stress() ? 500 : 12, left = 0;
 	struct rng r = rng_new(0);
 	struct set set;
 
 	if (under_sanitizer())
 		SKIP("ThreadSanitizer does not follow a child of a fork that starts threads");
+	folder = strdup(scratch(f, "saves"));
+	saved = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	snprintf(path, sizeof(path), "%s/" INDEX, folder);
 	set_fill(&set, 0, false);
 	save_now(f, folder, &set, NULL);
