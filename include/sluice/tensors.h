@@ -324,12 +324,12 @@ struct sluice_tensor_save_options {
  * no room for the tensors. The context must stay open until the save is freed.
  *
  * A uri with the end ".safetensors" is a single file, which takes its name when it is complete. Any
- * other is a folder, which is made if the parent exists, or s3://BUCKET/PREFIX. Tensors go into
- * files of about file_bytes, written up to 8 at a time. The names have a random id of the save:
- * model-<16 hex digits>-00001-of-00008.safetensors. Then model.safetensors.index.json is replaced,
- * so sluice_tensors_open() of it finds the old tensors or the new, all of them. At last old files
- * with such names are removed: those in the old index, and those in no index if their save has
- * ended (S3: if they are older than a day). All other files stay.
+ * other is a folder, which is made if the parent exists, or s3://BUCKET/PREFIX; the name of an
+ * index is -EINVAL. Tensors go into files of about file_bytes, written up to 8 at a time. Their
+ * names have a random id of the save: model-<16 hex digits>-00001-of-00008.safetensors. Then
+ * model.safetensors.index.json is replaced, so sluice_tensors_open() of it finds the old tensors or
+ * the new, all of them. At last old files with such names are removed: those in the old index, and
+ * those in no index if their save has ended (S3: if they are older than a day). All others stay.
  *
  * The data begins at a multiple of 4,096 bytes in each file; tensors with larger elements come
  * first. If tensors have the same address, type and shape, only the first in the array is written,
@@ -339,8 +339,7 @@ struct sluice_tensor_save_options {
  * then are old files removed. So a loss of power leaves the old index or the new, with its files.
  *
  * Returns 0, or
- *   -EINVAL    a name is there twice, is "__metadata__" or no UTF-8; no data, or a shape too large;
- *              memory with two names, with refuse_shared; a uri with the end ".index.json"
+ *   -EINVAL    a name is there twice, is "__metadata__" or no UTF-8, no data, or a shape too large
  *   -ENOTSUP   safetensors has no such type; a folder of another scheme
  *   -EFBIG     names and shapes of more than 100 MB in a file
  *   -E2BIG     more than 99,999 files

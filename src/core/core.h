@@ -84,7 +84,7 @@ static inline size_t sl_type_bytes(const struct sl_type *type)
 }
 /* Returns the bytes of a tensor; -1: its shape is too large, or does not end at a byte. */
 int64_t sl_tensor_bytes(const struct sl_type *type, unsigned rank, const uint64_t *shape);
-/* Writes a tensor into the JSON of a .safetensors file; begin: of its bytes in the data. */
+/* Writes a tensor into the JSON of a .safetensors file; begin: offset in the data. */
 void sl_tensor_put(FILE *to, const char *name, const struct sl_type *type, unsigned rank,
                    const uint64_t *shape, uint64_t begin, uint64_t bytes);
 

@@ -312,7 +312,7 @@ int sluice_collection_publish(sluice_store *s, const char *name,
 		several |= device >= 0 && first >= 0 && device != first;
 		first = SL_MAX(first, device);
 	}
-	/* The seal comes behind the stream of one device. */
+	/* The seal comes behind a single device's stream. */
 	if (!rc && o.on && several)
 		rc = set_wait(tensors, count, o.stream, 0);
 	if (!rc)

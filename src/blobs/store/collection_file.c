@@ -94,8 +94,8 @@ static char *view_at(const struct sl_collection_view *view, uint64_t offset,
 }
 
 /*
- * Copies bytes of the host, at *done of a piece and behind, up to its end (returns NULL) or to a
- * run of a device: returns its address, and its length in *run.
+ * Copies bytes on the host, from *done in a piece on, up to the end (returns NULL) or to a
+ * run on a device: returns the address, and the length in *run.
  */
 static char *view_copy(const struct sl_collection_view *view, char *data, size_t length,
                        uint64_t offset, size_t *done, struct sl_blob_mover **mover, size_t *run)
